@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+# Verbs only: what each does is in the folder it names.
+#   K=7.2|6.12  guest kernel     DEBUG=1  its debug build     T=topology  GROUP=name  FILE=/host/file
+#   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
+export K DEBUG T GROUP FILE KSRC ACCEL V
+BUILD ?= $(CURDIR)/build
+export PEERDMA_BUILD := $(BUILD)
+KDIR ?= /lib/modules/$(shell uname -r)/build
+PREFIX ?= /usr/local
+Q := $(if $(V),,@)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check lint module lib tools install cache cache-clean clean
+
+demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
+	$(Q)scripts/demo.sh
+
+check: ## every test: host, lab, guests on both kernels and a debug kernel (K=, DEBUG=, T=, GROUP=)
+	$(Q)scripts/check.sh
+
+lint: ## style and static analysis of everything
+	$(Q)scripts/lint.sh
+
+module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache)
+	$(Q)scripts/module.sh "$(KDIR)"
+
+lib tools: ## libpeerdma, and the peerdma command
+	$(Q)$(MAKE) --no-print-directory -C user $@ BUILD=$(BUILD)
+
+install: lib tools ## library, command, headers and man pages (PREFIX=, DESTDIR=)
+	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+
+cache: ## what the lab's cache holds, with sizes
+	$(Q)qemu/kernel.sh list
+
+cache-clean: ## empty the lab's cache
+	$(Q)qemu/kernel.sh clean
+
+clean: ## remove the build folder
+	$(Q)rm -rf "$(BUILD)"
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z -]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@echo
+	@sed -n 's/^#   /  /p' Makefile

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR MIT */
+#ifndef _UAPI_PEERDMA_H
+#define _UAPI_PEERDMA_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/**
+ * DOC: The ABI of /dev/peerdma
+ *
+ * Every ioctl takes one struct whose first member is its own size. A struct may grow at its end: a
+ * caller built for a shorter one is served with zeros for what it does not know, and a longer one is
+ * accepted if what this kernel does not know is zero (-E2BIG otherwise). Members called out_* are
+ * written by the kernel, on failure too; all others are read. flags must be 0 or known.
+ *
+ * A provider is a range of a PCI function's memory that was published. A buffer is a range of it that
+ * belongs to one open file of /dev/peerdma: its id means nothing on another. Closing the file
+ * destroys its buffers.
+ *
+ * What an errno means, in every ioctl:
+ *
+ * ========== ====================================================================================
+ * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
+ * EBADF      the target file descriptor is not open, or not open for what was asked
+ * EEXIST     the device has published already
+ * EFAULT     the struct is not wholly in readable and writable memory
+ * EINVAL     a number is out of range, misaligned, zero or overflows; out_reason names which
+ * EIO        the storage reported an error
+ * EISDIR     the target is a directory
+ * ENODEV     the provider, or the buffer's provider, has gone away
+ * ENOENT     no such provider or buffer on this open file
+ * ENOMEM     the provider has no room left, or the kernel has no memory
+ * ENOSPC     the filesystem is full
+ * ENOTTY     not an ioctl of PeerDMA
+ * EOPNOTSUPP an unknown flag
+ * EPERM      publishing needs CAP_SYS_ADMIN
+ * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
+ * EXDEV      there is no direct route between this file and this provider; out_reason says why
+ * ========== ====================================================================================
+ *
+ * Other values are the filesystem's own (EDQUOT, EFBIG, EROFS ...) and mean what they mean for pwrite(2).
+ */
+
+#define PEERDMA_ABI_VERSION 1
+
+/**
+ * enum peerdma_reason - why a request was refused, or why a route is what it is
+ *
+ * Stable numbers; names and advice for people are peerdma_reason_name() and peerdma_reason_advice().
+ */
+enum peerdma_reason {
+	PEERDMA_REASON_NONE = 0, /* nothing stands in the way */
+	/* the request: EINVAL */
+	PEERDMA_REASON_LEN_ZERO = 1, /* len is 0 */
+	PEERDMA_REASON_OVERFLOW = 2, /* offset + length does not fit in 63 bits */
+	PEERDMA_REASON_BUF_RANGE = 3, /* the range is not inside the buffer */
+	PEERDMA_REASON_FILE_ALIGN = 4, /* file_off or len is not a multiple of dio_offset_align */
+	PEERDMA_REASON_BUF_ALIGN = 5, /* buf_off is not a multiple of dio_mem_align */
+	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer's length is not whole pages */
+	PEERDMA_REASON_BAR_RANGE = 7, /* the range is not inside a memory BAR of the device */
+	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
+	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range's physical address or length is not a multiple of out_publish_align */
+	/* the file: EBADF, EISDIR, ESPIPE, EXDEV */
+	PEERDMA_REASON_FD_MODE = 16, /* the descriptor is not open for this direction */
+	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
+	PEERDMA_REASON_FILESYSTEM = 18, /* a filesystem whose direct I/O is not known to be safe here */
+	PEERDMA_REASON_NO_DIO = 19, /* this file offers no direct I/O (encrypted, verity, journalled data ...) */
+	PEERDMA_REASON_END_OF_FILE = 20, /* the read began at or past the end of the file: 0 bytes */
+	/* the pair of device and provider: EXDEV */
+	PEERDMA_REASON_STACKED = 32, /* the block device is not a PCI function's own disk */
+	PEERDMA_REASON_QUEUE = 33, /* the driver of the disk does not announce BLK_FEAT_PCI_P2PDMA */
+	PEERDMA_REASON_DISTANCE = 34, /* the kernel knows no PCI route between the two devices */
+	PEERDMA_REASON_MAPPING = 35, /* a trial DMA mapping failed */
+	/* lifetime: ENODEV */
+	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
+};
+
+/**
+ * enum peerdma_map - how a device reaches a provider's memory
+ */
+enum peerdma_map {
+	PEERDMA_MAP_NONE = 0, /* it does not */
+	PEERDMA_MAP_BUS_ADDR = 1, /* inside the PCI fabric, by PCI bus address */
+	PEERDMA_MAP_HOST_BRIDGE = 2, /* through the host bridge, by physical address */
+	PEERDMA_MAP_IOVA = 3, /* through the host bridge, by an address that the IOMMU translates */
+};
+
+/**
+ * struct peerdma_info - ioctl(PEERDMA_INFO)
+ * @size: sizeof(struct peerdma_info)
+ * @flags: must be 0
+ * @out_abi: PEERDMA_ABI_VERSION of the module
+ * @out_page_size: bytes; buffers are multiples of it
+ * @out_features: 0, for bits of later versions
+ * @out_nproviders: providers at this moment
+ * @out_publish_align: bytes; published ranges are multiples of it
+ */
+struct peerdma_info {
+	__u32 size;
+	__u32 flags;
+	__u32 out_abi;
+	__u32 out_page_size;
+	__aligned_u64 out_features;
+	__u32 out_nproviders;
+	__u32 out_publish_align;
+};
+
+/**
+ * struct peerdma_provider_query - ioctl(PEERDMA_PROVIDER_QUERY)
+ * @size: sizeof(struct peerdma_provider_query)
+ * @flags: must be 0
+ * @provider_id: describe the provider with the smallest id >= this; -ENOENT ends a walk
+ * @out_provider_id: its id, never 0
+ * @out_pci_domain: PCI domain of the function
+ * @out_pci_bdf: bus << 8 | device << 3 | function
+ * @out_bar: BAR number
+ * @out_numa_node: -1 where the kernel knows none
+ * @out_bar_offset: bytes from the BAR's start to the published range
+ * @out_len: bytes published
+ * @out_available: bytes not in any buffer at this moment
+ * @out_pci_vendor: PCI vendor id
+ * @out_pci_device: PCI device id
+ */
+struct peerdma_provider_query {
+	__u32 size;
+	__u32 flags;
+	__u32 provider_id;
+	__u32 out_provider_id;
+	__u32 out_pci_domain;
+	__u32 out_pci_bdf;
+	__u32 out_bar;
+	__s32 out_numa_node;
+	__aligned_u64 out_bar_offset;
+	__aligned_u64 out_len;
+	__aligned_u64 out_available;
+	__u32 out_pci_vendor;
+	__u32 out_pci_device;
+};
+
+/**
+ * struct peerdma_publish - ioctl(PEERDMA_PUBLISH)
+ * @size: sizeof(struct peerdma_publish)
+ * @flags: must be 0
+ * @pci_domain: PCI domain of a function that is bound to the peerdma driver (by driver_override)
+ * @pci_bdf: bus << 8 | device << 3 | function
+ * @bar: number of a memory BAR
+ * @out_provider_id: handle of the new provider
+ * @bar_offset: bytes, a multiple of out_publish_align of PEERDMA_INFO
+ * @len: bytes, a multiple of out_publish_align; 0 means to the end of the BAR
+ * @out_reason: enum peerdma_reason
+ * @__reserved: must be 0
+ *
+ * A device publishes one range, once. The way back is to unbind it from the peerdma driver.
+ *
+ * Errors: -EPERM without CAP_SYS_ADMIN; -ENODEV no such function; -EINVAL see out_reason; -EEXIST.
+ */
+struct peerdma_publish {
+	__u32 size;
+	__u32 flags;
+	__u32 pci_domain;
+	__u32 pci_bdf;
+	__u32 bar;
+	__u32 out_provider_id;
+	__aligned_u64 bar_offset;
+	__aligned_u64 len;
+	__u32 out_reason;
+	__u32 __reserved;
+};
+
+/**
+ * struct peerdma_buf_alloc - ioctl(PEERDMA_BUF_ALLOC)
+ * @size: sizeof(struct peerdma_buf_alloc)
+ * @flags: must be 0
+ * @provider_id: from PEERDMA_PROVIDER_QUERY
+ * @out_buf_id: handle, valid on this open file until PEERDMA_DESTROY or close
+ * @len: bytes, a multiple of the page size, not 0
+ * @out_bar_offset: bytes from the BAR's start to the buffer
+ * @out_reason: enum peerdma_reason
+ * @__reserved: must be 0
+ *
+ * The memory is zeroed before it is handed out.
+ *
+ * Errors: -ENOENT no such provider; -ENODEV it is going away; -EINVAL see out_reason; -ENOMEM.
+ */
+struct peerdma_buf_alloc {
+	__u32 size;
+	__u32 flags;
+	__u32 provider_id;
+	__u32 out_buf_id;
+	__aligned_u64 len;
+	__aligned_u64 out_bar_offset;
+	__u32 out_reason;
+	__u32 __reserved;
+};
+
+/**
+ * struct peerdma_destroy - ioctl(PEERDMA_DESTROY)
+ * @size: sizeof(struct peerdma_destroy)
+ * @flags: must be 0
+ * @id: a buffer's handle
+ * @__reserved: must be 0
+ *
+ * Waits for reads and writes on the buffer that are under way. Errors: -ENOENT.
+ */
+struct peerdma_destroy {
+	__u32 size;
+	__u32 flags;
+	__u32 id;
+	__u32 __reserved;
+};
+
+/**
+ * struct peerdma_file_query - ioctl(PEERDMA_FILE_QUERY): may this file reach this provider, and why not
+ * @size: sizeof(struct peerdma_file_query)
+ * @flags: must be 0
+ * @fd: an open file
+ * @provider_id: a provider
+ * @out_errno: 0 if PEERDMA_READ would go direct, else the positive errno it would end with
+ * @out_reason: enum peerdma_reason
+ * @out_map: enum peerdma_map
+ * @out_distance: the kernel's PCI distance, -1 where there is none
+ * @out_dio_mem_align: bytes; buf_off must be a multiple of it
+ * @out_dio_offset_align: bytes; file_off and len must be multiples of it
+ * @out_leaf_domain: PCI domain of the device that would move the bytes
+ * @out_leaf_bdf: its bus << 8 | device << 3 | function
+ * @out_leaf_major: major number of its disk, 0 if there is none
+ * @out_leaf_minor: minor number of its disk
+ * @out_leaf_name: the disk's name, NUL terminated
+ * @out_fs_name: the filesystem's name, "block" for a block device, NUL terminated
+ *
+ * The answer is data: the ioctl itself fails only with -EBADF, -ENOENT, -ENODEV and the errnos of a bad struct.
+ */
+struct peerdma_file_query {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 provider_id;
+	__u32 out_errno;
+	__u32 out_reason;
+	__u32 out_map;
+	__s32 out_distance;
+	__u32 out_dio_mem_align;
+	__u32 out_dio_offset_align;
+	__u32 out_leaf_domain;
+	__u32 out_leaf_bdf;
+	__u32 out_leaf_major;
+	__u32 out_leaf_minor;
+	char out_leaf_name[32];
+	char out_fs_name[32];
+};
+
+/**
+ * struct peerdma_io - ioctl(PEERDMA_READ), ioctl(PEERDMA_WRITE): move bytes between a file and a buffer
+ * @size: sizeof(struct peerdma_io)
+ * @flags: must be 0
+ * @fd: a regular file or a block device; need not be open with O_DIRECT
+ * @buf_id: a buffer of this open file
+ * @file_off: bytes, a multiple of out_dio_offset_align of PEERDMA_FILE_QUERY
+ * @buf_off: bytes from the buffer's start, a multiple of out_dio_mem_align
+ * @len: bytes, a multiple of out_dio_offset_align, not 0
+ * @out_done: bytes moved; short only at the end of the file or after an error
+ * @out_direct: of these, bytes that the storage device moved to or from the buffer itself
+ * @out_near: of these, bytes of the partial block at the end of the file: the device moved them to
+ *	another page of the same provider, and the CPU from there to the buffer
+ * @out_host: of these, bytes that went through host memory after all
+ * @out_reason: enum peerdma_reason
+ * @__reserved: must be 0
+ *
+ * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change. A read that begins at or
+ * past the end of the file moves 0 bytes and is no error.
+ *
+ * Errors: see the top. After an error out_done bytes had been moved before it; if that is not 0 the
+ * ioctl succeeds and the next one reports the error.
+ */
+struct peerdma_io {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 buf_id;
+	__aligned_u64 file_off;
+	__aligned_u64 buf_off;
+	__aligned_u64 len;
+	__aligned_u64 out_done;
+	__aligned_u64 out_direct;
+	__aligned_u64 out_near;
+	__aligned_u64 out_host;
+	__u32 out_reason;
+	__u32 __reserved;
+};
+
+#define PEERDMA_IOC_TYPE 0xb7
+
+#define PEERDMA_INFO _IO(PEERDMA_IOC_TYPE, 0)
+#define PEERDMA_PROVIDER_QUERY _IO(PEERDMA_IOC_TYPE, 1)
+#define PEERDMA_PUBLISH _IO(PEERDMA_IOC_TYPE, 2)
+#define PEERDMA_BUF_ALLOC _IO(PEERDMA_IOC_TYPE, 3)
+#define PEERDMA_DESTROY _IO(PEERDMA_IOC_TYPE, 4)
+#define PEERDMA_FILE_QUERY _IO(PEERDMA_IOC_TYPE, 5)
+#define PEERDMA_READ _IO(PEERDMA_IOC_TYPE, 6)
+#define PEERDMA_WRITE _IO(PEERDMA_IOC_TYPE, 7)
+
+#endif /* _UAPI_PEERDMA_H */

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Any PCI function as a provider: bind it here with driver_override, then publish a range of one of its
+ * memory BARs. No device id is compiled in; who binds a device to this driver says what it is for.
+ */
+#include <linux/capability.h>
+#include <linux/memremap.h>
+#include <linux/module.h>
+#include <linux/pci-p2pdma.h>
+
+#include "peerdma.h"
+
+static int bar_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	/* Its memory must answer; it need not be able to master the bus. */
+	return pcim_enable_device(pdev);
+}
+
+static void bar_remove(struct pci_dev *pdev)
+{
+	struct peerdma_provider *provider = pci_get_drvdata(pdev);
+
+	if (!provider)
+		return;
+	pci_set_drvdata(pdev, NULL);
+	peerdma_provider_remove(provider);
+}
+
+/* An empty table: only driver_override brings a device here. */
+static const struct pci_device_id bar_ids[] = { {} };
+
+static struct pci_driver bar_driver = {
+	.name = "peerdma",
+	.id_table = bar_ids,
+	.probe = bar_probe,
+	.remove = bar_remove,
+};
+
+int peerdma_bar_register(void)
+{
+	return pci_register_driver(&bar_driver);
+}
+
+void peerdma_bar_unregister(void)
+{
+	pci_unregister_driver(&bar_driver);
+}
+
+/* Under the device's lock, so that it stays bound and only one publishes. */
+static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
+{
+	struct peerdma_provider *provider;
+	u64 bar_len, len;
+	int err;
+
+	device_lock_assert(&pdev->dev);
+	if (pdev->dev.driver != &bar_driver.driver) {
+		req->out_reason = PEERDMA_REASON_NOT_BOUND;
+		return -EINVAL;
+	}
+	if (pci_get_drvdata(pdev))
+		return -EEXIST;
+	if (req->bar >= PCI_STD_NUM_BARS || !(pci_resource_flags(pdev, req->bar) & IORESOURCE_MEM)) {
+		req->out_reason = PEERDMA_REASON_BAR_RANGE;
+		return -EINVAL;
+	}
+	bar_len = pci_resource_len(pdev, req->bar);
+	req->out_reason = peerdma_check_publish(pci_resource_start(pdev, req->bar), bar_len, req->bar_offset,
+						req->len, memremap_compat_align());
+	if (req->out_reason)
+		return peerdma_reason_errno(req->out_reason);
+	len = req->len ?: bar_len - req->bar_offset;
+
+	provider = peerdma_provider_reserve(pdev, req->bar, req->bar_offset, len);
+	if (IS_ERR(provider))
+		return PTR_ERR(provider);
+	err = pci_p2pdma_add_resource(pdev, req->bar, len, req->bar_offset);
+	if (err) {
+		peerdma_provider_unreserve(provider);
+		return err;
+	}
+	pci_set_drvdata(pdev, provider);
+	req->out_provider_id = provider->id;
+	peerdma_provider_announce(provider);
+	return 0;
+}
+
+int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
+{
+	struct peerdma_publish *req = &arg->publish;
+	struct pci_dev *pdev;
+	int err;
+
+	req->out_provider_id = 0;
+	req->out_reason = PEERDMA_REASON_NONE;
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	if (req->__reserved || req->pci_bdf > U16_MAX)
+		return -EINVAL;
+	pdev = pci_get_domain_bus_and_slot(req->pci_domain, PCI_BUS_NUM(req->pci_bdf), req->pci_bdf & 0xff);
+	if (!pdev)
+		return -ENODEV;
+	device_lock(&pdev->dev);
+	err = publish_locked(pdev, req);
+	device_unlock(&pdev->dev);
+	pci_dev_put(pdev);
+	return err;
+}

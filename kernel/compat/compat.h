@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The driver is written for the newest kernel. Here older ones are bent to it, each with the change
+ * that made the difference and the kernel with which the piece can go. Kbuild.compat probes.
+ */
+#ifndef PEERDMA_COMPAT_H
+#define PEERDMA_COMPAT_H
+
+#include <linux/bvec.h>
+#include <linux/fs.h>
+#include <linux/ioprio.h>
+#include <linux/scatterlist.h>
+#include <linux/uio.h>
+
+/*
+ * Linux kernel commit b7e282378773 ("mm/gup: remove redundant check...", merged for v6.15 with page_pgmap())
+ * is the series in which an idle P2PDMA page came to have reference count 0; before, it was 1 and a page
+ * whose count fell to 0 went back to the pool before its count was reset. See mem.c. Drop with 6.12.
+ */
+#ifdef PEERDMA_HAVE_PAGE_PGMAP
+#define PEERDMA_IDLE_PAGE_COUNT 0
+#else
+#define PEERDMA_IDLE_PAGE_COUNT 1
+#endif
+
+/* Up to v6.1 the test had its words in another order. Drop with 6.1. */
+#ifndef PEERDMA_HAVE_SG_DMA_IS_BUS_ADDRESS
+#define sg_dma_is_bus_address(sg) sg_is_dma_bus_address(sg)
+#endif
+
+/* bvec_set_page() came with v6.3. Drop with 6.1. */
+#ifndef PEERDMA_HAVE_BVEC_SET_PAGE
+static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned int len,
+				 unsigned int offset)
+{
+	bv->bv_page = page;
+	bv->bv_len = len;
+	bv->bv_offset = offset;
+}
+#endif
+
+/* Direction names of iterators came with v6.2. Drop with 6.1. */
+#ifndef PEERDMA_HAVE_ITER_DEST
+#define ITER_DEST READ
+#define ITER_SOURCE WRITE
+#endif
+
+/* I/O priority hints came with v6.5: before, nothing but a hint-free priority keeps bios apart. Drop with 6.1. */
+#ifndef PEERDMA_HAVE_IOPRIO_HINT
+#define IOPRIO_PRIO_VALUE_HINT(class, level, hint) IOPRIO_PRIO_VALUE(class, level)
+#endif
+
+/*
+ * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection; before, its caller had to.
+ * Drop with 6.1.
+ */
+static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *iocb, struct iov_iter *iter)
+{
+#ifdef PEERDMA_HAVE_KIOCB_START_WRITE
+	return vfs_iocb_iter_write(file, iocb, iter);
+#else
+	ssize_t ret;
+
+	file_start_write(file);
+	ret = vfs_iocb_iter_write(file, iocb, iter);
+	file_end_write(file);
+	return ret;
+#endif
+}
+
+#endif /* PEERDMA_COMPAT_H */

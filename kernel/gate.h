@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A gate counts who is inside something that can go away, and lets its owner wait until nobody is.
+ * Entering costs one atomic. Once closed it never opens again. Closing does not spin: it sleeps until
+ * the last one leaves, and nobody stays longer than one request of the storage below.
+ */
+#ifndef PEERDMA_GATE_H
+#define PEERDMA_GATE_H
+
+#include <linux/completion.h>
+#include <linux/refcount.h>
+
+struct peerdma_gate {
+	refcount_t inside; /* one is the owner's own, until the gate is closed */
+	bool closed; /* set once; makes newcomers leave at once, so that a stream of them cannot hold the owner up */
+	struct completion empty;
+};
+
+static inline void peerdma_gate_init(struct peerdma_gate *gate)
+{
+	refcount_set(&gate->inside, 1);
+	gate->closed = false;
+	init_completion(&gate->empty);
+}
+
+static inline void peerdma_gate_exit(struct peerdma_gate *gate)
+{
+	if (refcount_dec_and_test(&gate->inside))
+		complete_all(&gate->empty);
+}
+
+/* False once the gate is closed: the caller must stay out. */
+static inline bool peerdma_gate_enter(struct peerdma_gate *gate)
+{
+	if (!refcount_inc_not_zero(&gate->inside))
+		return false;
+	if (likely(!READ_ONCE(gate->closed)))
+		return true;
+	peerdma_gate_exit(gate);
+	return false;
+}
+
+/* Call once. */
+static inline void peerdma_gate_close(struct peerdma_gate *gate)
+{
+	WRITE_ONCE(gate->closed, true);
+	peerdma_gate_exit(gate);
+	wait_for_completion(&gate->empty);
+}
+
+#endif /* PEERDMA_GATE_H */

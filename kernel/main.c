@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+
+#include "peerdma.h"
+
+struct workqueue_struct *peerdma_wq;
+
+static struct miscdevice peerdma_misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "peerdma",
+	.mode = 0660,
+	.fops = &peerdma_fops,
+};
+
+static int __init peerdma_init(void)
+{
+	int err;
+
+	peerdma_wq = alloc_workqueue("peerdma", WQ_UNBOUND, 0);
+	if (!peerdma_wq)
+		return -ENOMEM;
+	err = peerdma_bar_register();
+	if (err)
+		goto err_wq;
+	err = misc_register(&peerdma_misc);
+	if (err)
+		goto err_bar;
+	return 0;
+
+err_bar:
+	peerdma_bar_unregister();
+err_wq:
+	destroy_workqueue(peerdma_wq);
+	return err;
+}
+
+/*
+ * No file of ours is open here, or the module would be in use. Unbinding waits for every mem, and the
+ * work that lets a mem go may still be on its last lines: the queue goes after it.
+ */
+static void __exit peerdma_exit(void)
+{
+	misc_deregister(&peerdma_misc);
+	peerdma_bar_unregister();
+	destroy_workqueue(peerdma_wq);
+}
+
+module_init(peerdma_init);
+module_exit(peerdma_exit);
+
+MODULE_DESCRIPTION("Storage straight to and from the memory of a PCI function");
+MODULE_AUTHOR("The PeerDMA authors");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pages of a provider, referenced while anyone may use them.
+ *
+ * A consumer below us may take and drop a reference of its own on a page of a bio_vec (NFS does). On a
+ * page with count 0 that drop would "free" it a second time, under its owner. So every page of a live
+ * mem holds one reference of ours. How that is said differs:
+ *
+ * Where an idle P2PDMA page has count 0 (v6.15 on), pci_alloc_p2pmem() leaves it at 0 and takes one
+ * pgmap reference for the allocation. The count is set to 1, and as every page that falls to 0 gives back
+ * one pgmap reference and its own 4 KiB of the pool, n - 1 more are taken. Letting go is put_page() on
+ * each: whoever drops the last reference of a page frees it, be it us or a consumer, and nothing of
+ * ours has to wait. pci_free_p2pmem() is never called. One pgmap reference too many and unbind waits for ever.
+ *
+ * Where it has count 1 (up to v6.14), a count that falls to 0 puts the page back into the pool before
+ * the count is set to 1 again, so that a new owner's reference could be lost. There the count must never
+ * fall to 0: ours is a second reference, and after it has been dropped the pages go back by one
+ * pci_free_p2pmem() once each has count 1. Where a consumer is late that is looked at again from a
+ * work item, more and more seldom; the pages stay out of the pool until then.
+ */
+#include <linux/io.h>
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "peerdma.h"
+
+#define SEGMENT_LEN SZ_1G /* bv_len is 32 bits */
+#define ZERO_STEP SZ_1M /* bytes zeroed between two looks at the clock */
+
+static void mem_free(struct peerdma_mem *mem)
+{
+	struct peerdma_provider *provider = mem->provider;
+
+	kvfree(mem);
+	peerdma_provider_put(provider);
+}
+
+#if PEERDMA_IDLE_PAGE_COUNT == 0
+
+static void mem_hold(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+
+	for (i = 0; i < n; i++)
+		set_page_count(page + i, 1);
+	percpu_ref_get_many(&page_pgmap(page)->ref, n - 1);
+}
+
+void peerdma_mem_release(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+
+	for (i = 0; i < n; i++) {
+		put_page(page + i);
+		cond_resched();
+	}
+	atomic64_sub(mem->len, &mem->provider->used);
+	mem_free(mem);
+}
+
+#else /* PEERDMA_IDLE_PAGE_COUNT == 1 */
+
+#define RELEASE_TRIES_QUIET 10 /* 1 + 2 + 4 ... ms: about a second before it is worth a line */
+
+static void mem_hold(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+
+	for (i = 0; i < n; i++)
+		get_page(page + i);
+}
+
+static bool mem_idle(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+
+	for (i = 0; i < n; i++)
+		if (page_count(page + i) != PEERDMA_IDLE_PAGE_COUNT)
+			return false;
+	return true;
+}
+
+static void mem_release_work(struct work_struct *work)
+{
+	struct peerdma_mem *mem = container_of(work, struct peerdma_mem, release.work);
+	struct pci_dev *pdev = mem->provider->pdev;
+
+	if (!mem_idle(mem)) {
+		if (mem->release_tries == RELEASE_TRIES_QUIET)
+			pci_warn(pdev, "%llu bytes that were let go are still held by someone else\n", mem->len);
+		mem->release_tries = min(mem->release_tries + 1, RELEASE_TRIES_QUIET + 1);
+		queue_delayed_work(peerdma_wq, &mem->release, msecs_to_jiffies(1 << mem->release_tries));
+		return;
+	}
+	atomic64_sub(mem->len, &mem->provider->used);
+	pci_free_p2pmem(pdev, mem->kaddr, mem->len);
+	mem_free(mem);
+}
+
+void peerdma_mem_release(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+
+	for (i = 0; i < n; i++)
+		put_page(page + i);
+	INIT_DELAYED_WORK(&mem->release, mem_release_work);
+	mem_release_work(&mem->release.work);
+}
+
+#endif
+
+/* Memory of another owner must not be read by a new one. The mapping is uncached: this is slow. */
+static int mem_zero(struct peerdma_mem *mem)
+{
+	u64 off;
+
+	for (off = 0; off < mem->len; off += ZERO_STEP) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		memset_io((void __iomem *)mem->kaddr + off, 0, min_t(u64, ZERO_STEP, mem->len - off));
+		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * peerdma_mem_alloc - take a contiguous range out of a provider
+ * @provider: inside its gate, or inside the gate of a buffer of it
+ * @len: bytes, whole pages
+ * Return: zeroed memory with every page referenced, or ERR_PTR(-ENOMEM), ERR_PTR(-EINTR).
+ */
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len)
+{
+	unsigned int i, nr_bvecs;
+	struct peerdma_mem *mem;
+	struct page *page;
+	int err;
+
+	if (len > provider->len)
+		return ERR_PTR(-ENOMEM);
+	nr_bvecs = DIV_ROUND_UP_ULL(len, SEGMENT_LEN);
+	mem = kvzalloc(struct_size(mem, bvecs, nr_bvecs), GFP_KERNEL_ACCOUNT);
+	if (!mem)
+		return ERR_PTR(-ENOMEM);
+	mem->nr_bvecs = nr_bvecs;
+	mem->len = len;
+	mem->kaddr = pci_alloc_p2pmem(provider->pdev, len);
+	if (!mem->kaddr) {
+		kvfree(mem);
+		return ERR_PTR(-ENOMEM);
+	}
+	refcount_inc(&provider->refs);
+	mem->provider = provider;
+	atomic64_add(len, &provider->used);
+	mem_hold(mem);
+
+	page = virt_to_page(mem->kaddr);
+	for (i = 0; i < nr_bvecs; i++) {
+		u64 at = (u64)i * SEGMENT_LEN;
+
+		bvec_set_page(&mem->bvecs[i], page + (at >> PAGE_SHIFT), min_t(u64, SEGMENT_LEN, len - at), 0);
+	}
+	err = mem_zero(mem);
+	if (err) {
+		peerdma_mem_release(mem);
+		return ERR_PTR(err);
+	}
+	return mem;
+}
+
+struct page *peerdma_mem_page(struct peerdma_mem *mem)
+{
+	return mem->bvecs[0].bv_page;
+}
+
+/* An iterator over [off, off + len) of the memory. */
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off, u64 len)
+{
+	iov_iter_bvec(iter, direction, mem->bvecs, mem->nr_bvecs, off + len);
+	iov_iter_advance(iter, off);
+}
+
+/*
+ * Inside one provider, from the start of one memory to another: word by word through the CPU's registers,
+ * so that no byte of it is ever in host memory. For less than a block of a file. to_off is aligned as
+ * dio_mem_align says, 4 bytes on what is common; an uncached mapping takes unaligned words as well.
+ */
+void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len)
+{
+	void __iomem *dst = (void __iomem *)to->kaddr + to_off;
+	void __iomem *src = (void __iomem *)from->kaddr;
+
+	for (; len >= sizeof(u32); len -= sizeof(u32), src += sizeof(u32), dst += sizeof(u32))
+		__raw_writel(__raw_readl(src), dst);
+	for (; len; len--, src++, dst++)
+		__raw_writeb(__raw_readb(src), dst);
+}

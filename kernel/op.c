@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/errno.h>
+#include <linux/stddef.h>
+#include "op.h"
+
+#ifndef offsetofend
+#define offsetofend(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
+#endif
+
+/* last: the last member of the first published form of the struct. It never changes. */
+#define OP(cmd_, name_, member_, last_, ...)                                                       \
+	{                                                                                          \
+		.cmd = (cmd_), .size = sizeof(struct member_), .min_size = offsetofend(struct member_, last_), \
+		.execute = peerdma_##name_##_execute, ##__VA_ARGS__                                \
+	}
+
+static const struct peerdma_op ops[] = {
+	OP(PEERDMA_INFO, info, peerdma_info, out_publish_align),
+	OP(PEERDMA_PROVIDER_QUERY, provider_query, peerdma_provider_query, out_pci_device),
+	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved),
+	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved, .finish = peerdma_buf_alloc_finish),
+	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved),
+	OP(PEERDMA_FILE_QUERY, file_query, peerdma_file_query, out_fs_name),
+	OP(PEERDMA_READ, read, peerdma_io, __reserved),
+	OP(PEERDMA_WRITE, write, peerdma_io, __reserved),
+};
+
+/**
+ * peerdma_op_find - the row for an ioctl number
+ * @cmd: any number a process may send
+ * Return: the row or NULL.
+ */
+const struct peerdma_op *peerdma_op_find(__u32 cmd)
+{
+	__u32 nr = cmd & 0xff;
+
+	if (nr >= sizeof(ops) / sizeof(ops[0]) || ops[nr].cmd != cmd)
+		return NULL;
+	return &ops[nr];
+}
+
+/**
+ * peerdma_op_check_size - may a struct of this size be read at all
+ * @op: the row
+ * @user_size: the size that the caller says
+ * @max: the largest size that is worth looking at
+ * Return: 0, -EINVAL too short, -E2BIG too long.
+ */
+int peerdma_op_check_size(const struct peerdma_op *op, __u32 user_size, __u32 max)
+{
+	if (user_size < op->min_size)
+		return -EINVAL;
+	return user_size > max ? -E2BIG : 0;
+}

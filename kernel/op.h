@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The table of ioctls: what each takes, before any of it is believed. Compiled on the host too.
+ */
+#ifndef PEERDMA_OP_H
+#define PEERDMA_OP_H
+
+#include <linux/types.h>
+#include <peerdma.h>
+
+struct peerdma_ctx;
+
+/* Room for any ioctl's struct. All begin with size and flags. */
+union peerdma_arg {
+	struct {
+		__u32 size;
+		__u32 flags;
+	} head;
+	struct peerdma_info info;
+	struct peerdma_provider_query provider_query;
+	struct peerdma_publish publish;
+	struct peerdma_buf_alloc buf_alloc;
+	struct peerdma_destroy destroy;
+	struct peerdma_file_query file_query;
+	struct peerdma_io io;
+};
+
+/**
+ * struct peerdma_op - one ioctl
+ * @cmd: its number
+ * @size: bytes of its struct as this module knows it
+ * @min_size: bytes of the shortest struct that was ever published
+ * @flags: the flags it knows
+ * @execute: does it; fills out_* members, returns 0 or -errno
+ * @finish: makes what execute reserved visible if the struct could be handed back (err is 0), or undoes it
+ */
+struct peerdma_op {
+	__u32 cmd;
+	__u32 size;
+	__u32 min_size;
+	__u32 flags;
+	int (*execute)(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+	void (*finish)(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
+};
+
+const struct peerdma_op *peerdma_op_find(__u32 cmd);
+int peerdma_op_check_size(const struct peerdma_op *op, __u32 user_size, __u32 max);
+
+int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_provider_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
+int peerdma_destroy_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_file_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_read_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_write_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+
+#endif /* PEERDMA_OP_H */

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Providers by number. A provider comes into being in two steps: reserve (can fail, can be undone) and
+ * announce (cannot fail), because the pages that are made in between can only be unmade by an unbind.
+ */
+#include <linux/slab.h>
+
+#include "peerdma.h"
+
+/* By id. Its own lock makes "find and take a reference" one step. */
+static DEFINE_XARRAY_ALLOC1(providers);
+static u32 next_id;
+
+struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset, u64 len)
+{
+	struct peerdma_provider *provider = kzalloc(sizeof(*provider), GFP_KERNEL);
+	int err;
+
+	if (!provider)
+		return ERR_PTR(-ENOMEM);
+	refcount_set(&provider->refs, 1);
+	peerdma_gate_init(&provider->gate);
+	provider->pdev = pci_dev_get(pdev);
+	provider->bar = bar;
+	provider->bar_offset = bar_offset;
+	provider->len = len;
+	mutex_init(&provider->lock);
+	INIT_LIST_HEAD(&provider->buffers);
+	xa_init(&provider->verdicts);
+
+	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
+	err = xa_alloc_cyclic(&providers, &provider->id, NULL, xa_limit_31b, &next_id, GFP_KERNEL);
+	if (err < 0) {
+		peerdma_provider_put(provider);
+		return ERR_PTR(err);
+	}
+	return provider;
+}
+
+void peerdma_provider_unreserve(struct peerdma_provider *provider)
+{
+	xa_erase(&providers, provider->id);
+	peerdma_provider_put(provider);
+}
+
+void peerdma_provider_announce(struct peerdma_provider *provider)
+{
+	/* The slot exists since xa_alloc_cyclic(): nothing is allocated, nothing fails. */
+	xa_store(&providers, provider->id, provider, GFP_KERNEL);
+}
+
+static struct peerdma_buffer *first_buffer(struct peerdma_provider *provider)
+{
+	struct peerdma_buffer *buffer;
+
+	mutex_lock(&provider->lock);
+	buffer = list_first_entry_or_null(&provider->buffers, struct peerdma_buffer, link);
+	if (buffer)
+		refcount_inc(&buffer->refs);
+	mutex_unlock(&provider->lock);
+	return buffer;
+}
+
+/* From the driver's remove: nobody finds it, nobody is inside, no buffer has memory of it. */
+void peerdma_provider_remove(struct peerdma_provider *provider)
+{
+	struct peerdma_buffer *buffer;
+
+	xa_erase(&providers, provider->id);
+	peerdma_gate_close(&provider->gate);
+	while ((buffer = first_buffer(provider))) {
+		peerdma_buffer_revoke(buffer);
+		peerdma_buffer_put(buffer);
+	}
+	peerdma_provider_put(provider);
+}
+
+/**
+ * peerdma_provider_next - the provider with the smallest id that is not below @id
+ * @id: where to begin
+ * Return: a provider with a reference, or NULL.
+ */
+struct peerdma_provider *peerdma_provider_next(u32 id)
+{
+	struct peerdma_provider *provider;
+	unsigned long index = id;
+
+	/* Erasing comes before the last put, so what the lock lets us see has a reference to give. */
+	xa_lock(&providers);
+	provider = xa_find(&providers, &index, U32_MAX, XA_PRESENT);
+	if (provider)
+		refcount_inc(&provider->refs);
+	xa_unlock(&providers);
+	return provider;
+}
+
+/* The provider with this id, with a reference, or NULL. */
+struct peerdma_provider *peerdma_provider_get(u32 id)
+{
+	struct peerdma_provider *provider = peerdma_provider_next(id);
+
+	if (provider && provider->id != id) {
+		peerdma_provider_put(provider);
+		return NULL;
+	}
+	return provider;
+}
+
+void peerdma_provider_put(struct peerdma_provider *provider)
+{
+	struct peerdma_verdict *verdict;
+	unsigned long diskseq;
+
+	if (!refcount_dec_and_test(&provider->refs))
+		return;
+	xa_for_each(&provider->verdicts, diskseq, verdict)
+		kfree(verdict);
+	xa_destroy(&provider->verdicts);
+	pci_dev_put(provider->pdev);
+	kfree(provider);
+}
+
+int peerdma_provider_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
+{
+	struct peerdma_provider_query *query = &arg->provider_query;
+	struct peerdma_provider *provider = peerdma_provider_next(query->provider_id);
+
+	if (!provider)
+		return -ENOENT;
+	query->out_provider_id = provider->id;
+	query->out_pci_domain = pci_domain_nr(provider->pdev->bus);
+	query->out_pci_bdf = pci_dev_id(provider->pdev);
+	query->out_pci_vendor = provider->pdev->vendor;
+	query->out_pci_device = provider->pdev->device;
+	query->out_bar = provider->bar;
+	query->out_numa_node = dev_to_node(&provider->pdev->dev);
+	query->out_bar_offset = provider->bar_offset;
+	query->out_len = provider->len;
+	query->out_available = provider->len - atomic64_read(&provider->used);
+	peerdma_provider_put(provider);
+	return 0;
+}

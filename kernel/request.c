@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/errno.h>
+#include "request.h"
+
+#define MAX_OFFSET 0x7fffffffffffffffULL /* loff_t is signed */
+
+/**
+ * peerdma_reason_errno - the one errno that goes with a reason
+ * @reason: enum peerdma_reason
+ * Return: a negative errno, 0 for reasons that are not failures.
+ */
+int peerdma_reason_errno(__u32 reason)
+{
+	switch (reason) {
+	case PEERDMA_REASON_NONE:
+	case PEERDMA_REASON_END_OF_FILE:
+		return 0;
+	case PEERDMA_REASON_LEN_ZERO:
+	case PEERDMA_REASON_OVERFLOW:
+	case PEERDMA_REASON_BUF_RANGE:
+	case PEERDMA_REASON_FILE_ALIGN:
+	case PEERDMA_REASON_BUF_ALIGN:
+	case PEERDMA_REASON_PAGE_ALIGN:
+	case PEERDMA_REASON_BAR_RANGE:
+	case PEERDMA_REASON_NOT_BOUND:
+	case PEERDMA_REASON_RANGE_ALIGN:
+		return -EINVAL;
+	case PEERDMA_REASON_FD_MODE:
+		return -EBADF;
+	case PEERDMA_REASON_FILE_TYPE:
+		return -ESPIPE;
+	case PEERDMA_REASON_REVOKED:
+		return -ENODEV;
+	default:
+		return -EXDEV;
+	}
+}
+
+/* Is [off, off + len) inside [0, size)? */
+__u32 peerdma_check_range(__u64 off, __u64 len, __u64 size)
+{
+	if (!len)
+		return PEERDMA_REASON_LEN_ZERO;
+	if (off > MAX_OFFSET || len > MAX_OFFSET - off)
+		return PEERDMA_REASON_OVERFLOW;
+	if (off > size || len > size - off)
+		return PEERDMA_REASON_BUF_RANGE;
+	return PEERDMA_REASON_NONE;
+}
+
+/*
+ * Can this part of a BAR be published? A len of 0 reaches to the end of the BAR. The kernel makes pages
+ * for whole steps of align bytes of physical memory only.
+ */
+__u32 peerdma_check_publish(__u64 bar_start, __u64 bar_len, __u64 bar_offset, __u64 len, __u64 align)
+{
+	if (bar_offset >= bar_len)
+		return PEERDMA_REASON_BAR_RANGE;
+	if (!len)
+		len = bar_len - bar_offset;
+	if (peerdma_check_range(bar_offset, len, bar_len))
+		return PEERDMA_REASON_BAR_RANGE;
+	if ((bar_start + bar_offset) % align || len % align)
+		return PEERDMA_REASON_RANGE_ALIGN;
+	return PEERDMA_REASON_NONE;
+}
+
+__u32 peerdma_check_alloc(__u64 len, __u64 page_size)
+{
+	if (!len)
+		return PEERDMA_REASON_LEN_ZERO;
+	if (len > MAX_OFFSET)
+		return PEERDMA_REASON_OVERFLOW;
+	return len % page_size ? PEERDMA_REASON_PAGE_ALIGN : PEERDMA_REASON_NONE;
+}
+
+/* What is wrong with a transfer whatever the file is. */
+__u32 peerdma_check_io(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len)
+{
+	if (len && (file_off > MAX_OFFSET || len > MAX_OFFSET - file_off))
+		return PEERDMA_REASON_OVERFLOW;
+	return peerdma_check_range(buf_off, len, buf_len);
+}
+
+__u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align, __u32 offset_align)
+{
+	if (file_off % offset_align || len % offset_align)
+		return PEERDMA_REASON_FILE_ALIGN;
+	if (buf_off % mem_align)
+		return PEERDMA_REASON_BUF_ALIGN;
+	return PEERDMA_REASON_NONE;
+}
+
+/*
+ * A device writes whole blocks. Where the file ends inside one, that block must not go straight to the
+ * buffer: bytes past the returned count would change. file_off and len are multiples of offset_align.
+ */
+struct peerdma_plan peerdma_plan_read(__u64 file_off, __u64 len, __u64 file_size, __u32 offset_align)
+{
+	struct peerdma_plan plan = { 0 };
+	__u64 left;
+
+	if (file_off >= file_size) {
+		plan.eof = 1;
+		return plan;
+	}
+	left = file_size - file_off;
+	if (len <= left) {
+		plan.direct_len = len;
+		return plan;
+	}
+	plan.tail_len = left % offset_align;
+	plan.direct_len = left - plan.tail_len;
+	return plan;
+}

@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The lab's kernels: fetched as Debian's linux-source packages, built once, kept in the cache.
+#
+#   kernel.sh path K [debug]   print the folder of a built kernel, building it if it must
+#   kernel.sh have K [debug]   the same, but fail instead of building
+#   kernel.sh list             what the cache holds, with sizes
+#   kernel.sh clean            empty the cache
+#
+# A cached kernel is what booting and building modules need and nothing else:
+#   bzImage  initramfs modules/ (lib/modules/<release> as installed)  build/ (headers, scripts, Module.symvers)
+#   config   version (package and release)   seconds (what the build took)
+set -euo pipefail
+. "$(dirname "$0")/../scripts/common.sh"
+
+kernels=$PEERDMA_CACHE/kernels
+sources=$PEERDMA_CACHE/source
+work=$PEERDMA_CACHE/work
+apt_home=$PEERDMA_CACHE/apt
+steps='^  (CC|LD|AR|AS|HOSTCC|UPD|GEN|HOSTLD|CC \[M\]|LD \[M\]|MODPOST) '
+
+# A private apt: its own lists and archives, the machine's own mirror and keys. Nothing of the machine is edited.
+apt_private() {
+	local tool=$1
+	shift
+	"$tool" -o Dir::State="$apt_home/state" -o Dir::State::status=/var/lib/dpkg/status \
+		-o Dir::Cache="$apt_home/cache" -o Dir::Etc::sourcelist="$apt_home/sources.list" \
+		-o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
+		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false \
+		-o APT::Sandbox::User=root -o Debug::NoLocking=true "$@"
+}
+
+# The machine's own Debian mirrors, one "URI suite" a line; with the security suites.
+machine_mirrors() {
+	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Component: main' |
+		awk '$1 ~ /\/debian(-security)?\/?$/' | sort -u
+}
+
+# Which suites carry which kernel: the machine's own are always looked at as well.
+suites_of() {
+	case $1 in
+	7.*) echo trixie-backports forky sid ;;
+	6.12) echo bookworm-backports trixie ;;
+	*) die "K=$1 is not a kernel of the lab: 7.2 or 6.12 (or KSRC=/path for your own tree)" ;;
+	esac
+}
+
+apt_sources() {
+	local k=$1 mirror suite key=/usr/share/keyrings/debian-archive-keyring.gpg
+	mkdir -p "$apt_home"/{state/lists/partial,cache/archives/partial}
+	mirror=$(machine_mirrors | awk '$1 ~ /\/debian\/?$/ { print $1; exit }')
+	[ -n "$mirror" ] || die "no Debian mirror in this machine's apt sources: add one, or give KSRC=/path/to/linux"
+	{
+		machine_mirrors | while read -r uri suite; do
+			echo "deb [signed-by=$key] $uri $suite main"
+		done
+		for suite in $(suites_of "$k"); do
+			machine_mirrors | grep -q " $suite\$" || echo "deb [signed-by=$key] $mirror $suite main"
+		done
+	} >"$apt_home/sources.list"
+}
+
+# newest_package K: "package version" of the newest linux-source for K. A 7.x that has left
+# every suite is followed by its successor, and that is said.
+newest_package() {
+	local k=$1 name found
+	for name in "linux-source-$k" 'linux-source-7[.][0-9]+'; do
+		[[ $k == 7.* || $name == "linux-source-$k" ]] || continue
+		found=$(apt_private apt-cache search --names-only "^$name\$" | awk '{ print $1 }' | sort -V | tail -n 1)
+		[ -z "$found" ] || break
+	done
+	[ -n "$found" ] || die "no suite of this machine's mirror offers linux-source-$k"
+	[ "$found" = "linux-source-$k" ] || say "    linux-source-$k is no longer offered: using $found"
+	apt_private apt-cache madison "$found" | awk -F'|' '{ gsub(/ /, "", $2); print $2 }' |
+		sort -V | tail -n 1 | sed "s/^/$found /"
+}
+
+# fetch K: the source archive in the cache, its path on stdout.
+fetch() {
+	local k=$1 package version archive
+	mkdir -p "$sources"
+	# A look at the mirror once a day is enough; between, what is here is the newest.
+	archive=$(find "$sources" -name "linux-source-${k%%.*}.*.tar.xz" -mtime -1 2>/dev/null |
+		sort -V | tail -n 1)
+	if [ -n "$archive" ]; then
+		echo "$archive"
+		return
+	fi
+	need_disk "$sources" 700 "fetching the kernel source"
+	step "looking up the newest linux-source for $k"
+	apt_sources "$k"
+	apt_private apt-get -qq update >&2 || die "apt-get update failed for the lab's suites"
+	read -r package version < <(newest_package "$k")
+	archive=$sources/${package}_$version.tar.xz
+	if [ ! -f "$archive" ]; then
+		step "fetching $package $version"
+		(
+			cd "$apt_home/cache/archives"
+			if [ -t 2 ]; then quiet=; else quiet=-qq; fi
+			apt_private apt-get $quiet download "$package=$version" >&2
+			dpkg-deb --fsys-tarfile "$package"_*.deb | tar -xO "./usr/src/$package.tar.xz" >"$archive.part"
+			rm -f "$package"_*.deb
+		) || die "could not fetch $package $version"
+		mv "$archive.part" "$archive"
+		find "$sources" -name "${package}_*" ! -path "$archive" -delete
+	fi
+	touch "$archive"
+	echo "$archive"
+}
+
+# fragments K VARIANT: the configuration asked for, on stdout.
+fragments() {
+	cat "$PEERDMA_ROOT/qemu/kernel.config"
+	[ ! -f "$PEERDMA_ROOT/qemu/kernel-$1.config" ] || cat "$PEERDMA_ROOT/qemu/kernel-$1.config"
+	[ "$2" = plain ] || cat "$PEERDMA_ROOT/qemu/$2.config"
+}
+
+# What a person's own tree is, so that a change to it is a new kernel.
+ksrc_version() {
+	local top
+	top=$(make -s -C "$KSRC" kernelversion)
+	if git -C "$KSRC" rev-parse -q --verify HEAD >/dev/null 2>&1; then
+		echo "$top-$(git -C "$KSRC" rev-parse --short HEAD)-$(git -C "$KSRC" diff HEAD | sha256sum | cut -c1-8)"
+	else
+		echo "$top-$(find "$KSRC" -name '*.[chS]' -newer "$KSRC/Makefile" -printf '%T@\n' | sha256sum | cut -c1-8)"
+	fi
+}
+
+# locate K VARIANT: sets $version and $home, the folder where that kernel is or will be.
+locate() {
+	local k=$1 variant=$2 archive
+	if [ -n "${KSRC:-}" ]; then
+		[ -f "$KSRC/Kbuild" ] || die "KSRC=$KSRC is not a kernel source tree"
+		version=$(ksrc_version)
+	else
+		archive=$(fetch "$k")
+		version=$(basename "$archive" .tar.xz | sed 's/.*_//')
+		source_archive=$archive
+	fi
+	home=$kernels/$version-$variant-$({
+		echo "$version"
+		fragments "$k" "$variant"
+		gcc --version | head -n 1
+		ld --version | head -n 1
+	} | sha256sum | cut -c1-10)
+}
+
+configure() {
+	local k=$1 variant=$2 src=$3 obj=$4 missing
+	fragments "$k" "$variant" >"$obj/fragment"
+	make -C "$src" O="$obj" KCONFIG_ALLCONFIG="$obj/fragment" allnoconfig >"$obj/log" 2>&1 ||
+		{ tail -n 20 "$obj/log" >&2; die "configuring $k $variant failed"; }
+	# Only the last word of the fragments on an option counts.
+	missing=$(grep -E '^(CONFIG_|# CONFIG_)' "$obj/fragment" |
+		awk '{ n = $1 == "#" ? $2 : $1; sub(/=.*/, "", n); last[n] = $0 } END { for (n in last) print last[n] }' |
+		while read -r line; do
+			case $line in
+			'# '*) ! grep -q "^$(echo "$line" | awk '{ print $2 }')=" "$obj/.config" || echo "$line" ;;
+			*) grep -qxF "$line" "$obj/.config" || echo "$line" ;;
+			esac
+		done)
+	[ -z "$missing" ] || die "kernel $k $variant does not take: $(echo "$missing" | tr '\n' ' ')"
+}
+
+build() {
+	local k=$1 variant=$2 src obj new total usual start=$SECONDS
+	need_disk "$PEERDMA_CACHE" 6000 "building kernel $k $variant"
+	obj=$work/$(basename "$home")
+	new=$home.new
+	rm -rf "$new"
+	mkdir -p "$obj" "$new" "$kernels"
+	if [ -n "${KSRC:-}" ]; then
+		src=$(realpath "$KSRC")
+	else
+		src=$work/source-$version
+		if [ ! -f "$src/.unpacked" ]; then
+			step "unpacking $(basename "$source_archive")"
+			rm -rf "$src"
+			mkdir -p "$src"
+			tar -xJf "$source_archive" -C "$src" --strip-components=1
+			touch "$src/.unpacked"
+		fi
+	fi
+	configure "$k" "$variant" "$src" "$obj"
+	# shellcheck disable=SC2086 # three fields
+	read -r total usual < <(awk -v k="$k-$variant" '$1 == k { print $2, $3 }' "$PEERDMA_ROOT/qemu/kernels.tbl")
+	step "building kernel $version $variant (log: $obj/log)"
+	if [ -n "${V:-}" ]; then
+		make -C "$src" O="$obj" -j"$(nproc)" V=1 bzImage modules 2>&1 | tee "$obj/log" >&2
+	else
+		make -C "$src" O="$obj" -j"$(nproc)" bzImage modules >"$obj/log" 2>&1 &
+		local pid=$!
+		# An interrupted build leaves no compiler behind; what it did is kept.
+		trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
+		progress "$obj/log" "$steps" "${total:-3500}" "${usual:-8}" "kernel $k $variant" "$pid"
+		trap - INT TERM
+		wait "$pid" || { grep -E -A8 'error|Error|\*\*\*' "$obj/log" | head -n 40 >&2; die "kernel $k $variant did not build: $obj/log"; }
+	fi
+	{
+		make -C "$src" O="$obj" INSTALL_MOD_PATH="$new" INSTALL_MOD_STRIP=1 modules_install
+		make -C "$src" O="$obj" run-command \
+			KBUILD_RUN_COMMAND="\$(srctree)/scripts/package/install-extmod-build $new/build"
+	} >>"$obj/log" 2>&1 || { tail -n 20 "$obj/log" >&2; die "kernel $k $variant did not install"; }
+	cp "$obj/arch/x86/boot/bzImage" "$new/bzImage"
+	cp "$obj/.config" "$new/config"
+	cp "$src/.clang-format" "$new/build/.clang-format"
+	echo "$version $(make -s -C "$src" O="$obj" kernelrelease)" >"$new/version"
+	grep -cE "$steps" "$obj/log" >"$new/steps" || true
+	echo $((SECONDS - start)) >"$new/seconds"
+	find "$new" -name build -type l -delete
+	rm -rf "$home"
+	mv "$new" "$home"
+	rm -rf "$obj"
+	# The tree is needed again only by a sibling that is being built; that one unpacks it in half a minute.
+	[ -n "${KEEP_SOURCE:-}" ] || rm -rf "$work"/source-*
+	say "    built in $(cat "$home/seconds") s"
+}
+
+prune() {
+	# A newer package, configuration or compiler replaces what it makes useless: nothing older than
+	# 30 days that was not used since.
+	find "$kernels" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec rm -rf {} + 2>/dev/null || true
+}
+
+cmd_path() {
+	mkdir -p "$PEERDMA_CACHE"
+	exec 9>"$PEERDMA_CACHE/lock"
+	flock -n 9 || { say "    waiting for another build of the lab's kernels"; flock 9; }
+	locate "$1" "${2:-plain}"
+	if [ ! -f "$home/version" ]; then
+		build "$1" "${2:-plain}"
+		prune
+	fi
+	touch "$home"
+	echo "$home"
+}
+
+cmd_have() {
+	locate "$1" "${2:-plain}"
+	[ -f "$home/version" ] && echo "$home"
+}
+
+cmd_list() {
+	[ -d "$PEERDMA_CACHE" ] || { echo "the cache $PEERDMA_CACHE does not exist yet"; return; }
+	echo "cache: $PEERDMA_CACHE"
+	(cd "$PEERDMA_CACHE" && du -sh -- kernels/* source/* apt work 2>/dev/null) | sed 's/^/  /'
+	echo "total: $(du -sh "$PEERDMA_CACHE" | cut -f1)"
+}
+
+cmd_clean() {
+	rm -rf "${PEERDMA_CACHE:?}"
+	echo "emptied $PEERDMA_CACHE"
+}
+
+case ${1:-} in
+path|have|list|clean) verb=$1; shift; "cmd_$verb" "$@" ;;
+fetch) shift; fetch "$@" ;;
+*) sed -n '4,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Sourced by the project's scripts: where things live, and how they speak.
+
+PEERDMA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PEERDMA_BUILD=${PEERDMA_BUILD:-$PEERDMA_ROOT/build}
+PEERDMA_CACHE=${PEERDMA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/peerdma}
+
+say()  { printf '%s\n' "$*" >&2; }
+step() { printf '==> %s\n' "$*" >&2; }
+die()  { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# need_disk DIR MIB WHAT: say before, not after, that the disk is too small.
+need_disk() {
+	local have
+	mkdir -p "$1"
+	have=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
+	[ "$have" -ge "$2" ] ||
+		die "$3 needs $2 MiB in $1, which has $have MiB free: make room or point XDG_CACHE_HOME elsewhere"
+}
+
+# progress LOG REGEX TOTAL USUAL WHAT PID: one line that grows while PID runs, from the
+# lines of LOG that match REGEX. On a terminal it is redrawn; in a log it is said every 30 s.
+progress() {
+	local log=$1 regex=$2 total=$3 usual=$4 what=$5 pid=$6 start=$SECONDS said=-30 n pct gone line
+	while kill -0 "$pid" 2>/dev/null; do
+		n=$(grep -cE "$regex" "$log" 2>/dev/null || true)
+		pct=$((n * 100 / total))
+		[ "$pct" -le 99 ] || pct=99
+		gone=$((SECONDS - start))
+		line=$(printf '    %s: %d%% (%d of about %d), %d:%02d gone, usually about %d min' \
+			"$what" "$pct" "$n" "$total" $((gone / 60)) $((gone % 60)) "$usual")
+		if [ -t 2 ]; then
+			printf '\r%s' "$line" >&2
+		elif [ $((gone - said)) -ge 30 ]; then
+			printf '%s\n' "$line" >&2
+			said=$gone
+		fi
+		sleep 1
+	done
+	[ ! -t 2 ] || printf '\n' >&2
+}

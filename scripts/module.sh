@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# module.sh KDIR: build peerdma.ko and the lab's test modules for one kernel, in the build folder.
+# KDIR is a kernel's build folder, or a folder of the lab's cache. Prints the module's path.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+[ -n "${1:-}" ] || die "usage: module.sh KDIR"
+kdir=$(realpath -e "$1" 2>/dev/null) || die "no kernel at $1: install its headers, or give KDIR="
+name=$(basename "$kdir")
+[ ! -f "$kdir/version" ] || kdir=$kdir/build
+[ -f "$kdir/Makefile" ] || die "$kdir is not a kernel's build folder"
+[ "$name" != build ] || name=$(basename "$(dirname "$kdir")")
+
+# A kernel puts its objects beside the sources: each kernel gets a copy of them.
+build_module() {
+	local from=$1 to=$2
+	mkdir -p "$to"
+	rsync -a --delete --include='*/' --include='*.[ch]' --include='Kbuild*' --exclude='*' --filter='P *' "$from/" "$to/"
+	make -C "$kdir" M="$to" W=1 ${V:+V=1} modules >"$to/log" 2>&1 || { cat "$to/log" >&2; die "$from does not build for $name"; }
+	# A warning is a failure; the kernel's own word on a differing compiler is not about us.
+	if grep -E 'warning:|WARNING' "$to/log" | grep -v 'the compiler differs' >&2; then
+		rm -f "$to"/*.ko
+		die "$from builds with warnings for $name"
+	fi
+}
+
+out=$PEERDMA_BUILD/kernel/$name
+mkdir -p "$out/src/include"
+rsync -a "$PEERDMA_ROOT/include/uapi" "$out/src/include/"
+build_module "$PEERDMA_ROOT/kernel" "$out/src/kernel"
+[ ! -f "$out/src/kernel/peerdma.ko" ] || rsync -t "$out/src/kernel/peerdma.ko" "$out/peerdma.ko"
+echo "$out/peerdma.ko"

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# setup.sh demo|check|lint: the packages that a verb needs. On Debian 12 what is missing is installed;
+# elsewhere it is listed and nothing is done.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
+user_packages='g++ libcli11-dev libfmt-dev nlohmann-json3-dev pkg-config'
+guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
+check_packages='libgtest-dev linux-headers-amd64 mandoc xfsprogs'
+lint_packages='clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
+
+packages_of() {
+	case ${1:-} in
+	demo) echo "$kernel_packages $user_packages $guest_packages" ;;
+	check) echo "$kernel_packages $user_packages $guest_packages $check_packages" ;;
+	lint) echo "$kernel_packages $user_packages $check_packages $lint_packages" ;;
+	*) die "usage: setup.sh demo|check|lint" ;;
+	esac
+}
+
+missing_debian() {
+	local package
+	for package in $(packages_of "$1"); do
+		[ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null)" = 'ii ' ] || echo "$package"
+	done
+}
+
+# On another distribution names differ: what counts is that the tools and headers are there.
+missing_elsewhere() {
+	local tool header
+	for tool in bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz qemu-system-x86_64 mke2fs; do
+		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
+	done
+	for header in libelf.h CLI/CLI.hpp fmt/format.h nlohmann/json.hpp; do
+		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
+	done
+}
+
+is_debian_12() {
+	# shellcheck source=/dev/null
+	(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && [ "${VERSION_ID:-}" = 12 ])
+}
+
+as_root=
+[ "$(id -u)" = 0 ] || as_root=sudo
+
+if ! is_debian_12; then
+	missing=$(missing_elsewhere)
+	[ -z "$missing" ] || die "this is not Debian 12, so nothing is installed for you; missing here: $(echo "$missing" | tr '\n' ' ')"
+	[ -n "${KSRC:-}" ] || command -v apt-get >/dev/null ||
+		die "guest kernels come from Debian's linux-source packages: without apt-get give KSRC=/path/to/linux"
+	exit 0
+fi
+
+missing=$(missing_debian "$1" | tr '\n' ' ')
+[ -n "$missing" ] || exit 0
+[ -z "$as_root" ] || command -v sudo >/dev/null || die "as root: apt-get install --no-install-recommends $missing"
+step "installing packages: $missing"
+log=$PEERDMA_BUILD/setup.log
+mkdir -p "$PEERDMA_BUILD"
+install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install)
+# Lists that are there may do; only if they are stale or absent are they fetched.
+# shellcheck disable=SC2086 # a list of names
+$as_root "${install[@]}" $missing >"$log" 2>&1 ||
+	{ $as_root apt-get -qq update >>"$log" 2>&1 && $as_root "${install[@]}" $missing >>"$log" 2>&1; } ||
+	{ tail -n 20 "$log" >&2; die "apt-get could not install them: $log"; }
