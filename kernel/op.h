@@ -6,7 +6,7 @@
 #define PEERDMA_OP_H
 
 #include <linux/types.h>
-#include <peerdma.h>
+#include <uapi/peerdma.h>
 
 struct peerdma_ctx;
 

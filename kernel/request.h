@@ -7,7 +7,7 @@
 #define PEERDMA_REQUEST_H
 
 #include <linux/types.h>
-#include <peerdma.h>
+#include <uapi/peerdma.h>
 
 /**
  * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is cut
