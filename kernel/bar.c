@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Any PCI function as a provider: bind it here with driver_override, then publish a range of one of its
- * memory BARs. No device id is compiled in; who binds a device to this driver says what it is for.
+ * Any PCI function as a provider: bind it here with driver_override, then publish a range of one of
+ * its memory BARs. No device id is compiled in; who binds a device to this driver says what it is
+ * for.
  */
 #include <linux/capability.h>
 #include <linux/memremap.h>
@@ -60,13 +61,14 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 	}
 	if (pci_get_drvdata(pdev))
 		return -EEXIST;
-	if (req->bar >= PCI_STD_NUM_BARS || !(pci_resource_flags(pdev, req->bar) & IORESOURCE_MEM)) {
+	if (req->bar >= PCI_STD_NUM_BARS ||
+	    !(pci_resource_flags(pdev, req->bar) & IORESOURCE_MEM)) {
 		req->out_reason = PEERDMA_REASON_BAR_RANGE;
 		return -EINVAL;
 	}
 	bar_len = pci_resource_len(pdev, req->bar);
-	req->out_reason = peerdma_check_publish(pci_resource_start(pdev, req->bar), bar_len, req->bar_offset,
-						req->len, memremap_compat_align());
+	req->out_reason = peerdma_check_publish(pci_resource_start(pdev, req->bar), bar_len,
+						req->bar_offset, req->len, memremap_compat_align());
 	if (req->out_reason)
 		return peerdma_reason_errno(req->out_reason);
 	len = req->len ?: bar_len - req->bar_offset;
@@ -97,7 +99,8 @@ int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 		return -EPERM;
 	if (req->__reserved || req->pci_bdf > U16_MAX)
 		return -EINVAL;
-	pdev = pci_get_domain_bus_and_slot(req->pci_domain, PCI_BUS_NUM(req->pci_bdf), req->pci_bdf & 0xff);
+	pdev = pci_get_domain_bus_and_slot(req->pci_domain, PCI_BUS_NUM(req->pci_bdf),
+					   req->pci_bdf & 0xff);
 	if (!pdev)
 		return -ENODEV;
 	device_lock(&pdev->dev);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Buffers by number, of one open file. A buffer can lose its memory at any moment, because its provider
- * goes away; what is left then answers -ENODEV until it is destroyed.
+ * Buffers by number, of one open file. A buffer can lose its memory at any moment, because its
+ * provider goes away; what is left then answers -ENODEV until it is destroyed.
  */
 #include <linux/slab.h>
 
@@ -19,9 +19,9 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
  * peerdma_buffer_revoke - take a buffer's memory away
  * @buffer: referenced by the caller
  *
- * Destroying, closing and unbinding may meet here. The first does it, all return when it is done: new
- * requests fail, those inside have ended, the memory has been let go. Cannot fail. Sleeps for as long as
- * the storage takes to answer what was sent to it.
+ * Destroying, closing and unbinding may meet here. The first does it, all return when it is done:
+ * new requests fail, those inside have ended, the memory has been let go. Cannot fail. Sleeps for
+ * as long as the storage takes to answer what was sent to it.
  */
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 {
@@ -97,15 +97,17 @@ static u64 mem_bar_offset(struct peerdma_mem *mem)
 {
 	struct peerdma_provider *provider = mem->provider;
 
-	return page_to_phys(peerdma_mem_page(mem)) - pci_resource_start(provider->pdev, provider->bar);
+	return page_to_phys(peerdma_mem_page(mem)) -
+	       pci_resource_start(provider->pdev, provider->bar);
 }
 
-static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider, struct peerdma_buf_alloc *req)
+static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
+		     struct peerdma_buf_alloc *req)
 {
 	struct peerdma_buffer *buffer;
 	int err;
 
-	/* Inside until the buffer is on the list: unbind either finds it there or we find the gate closed. */
+	/* Inside until it is on the list: unbind finds it there, or we find the gate closed. */
 	if (!peerdma_gate_enter(&provider->gate))
 		return -ENODEV;
 	buffer = buffer_create(provider, req->len);

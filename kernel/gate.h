@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A gate counts who is inside something that can go away, and lets its owner wait until nobody is.
- * Entering costs one atomic. Once closed it never opens again. Closing does not spin: it sleeps until
- * the last one leaves, and nobody stays longer than one request of the storage below.
+ * Entering costs one atomic. Once closed it never opens again. Closing does not spin: it sleeps
+ * until the last one leaves, and nobody stays longer than one request of the storage below.
  */
 #ifndef PEERDMA_GATE_H
 #define PEERDMA_GATE_H
@@ -12,7 +12,7 @@
 
 struct peerdma_gate {
 	refcount_t inside; /* one is the owner's own, until the gate is closed */
-	bool closed; /* set once; makes newcomers leave at once, so that a stream of them cannot hold the owner up */
+	bool closed; /* set once; sends newcomers away, so that a stream of them cannot hold the owner up */
 	struct completion empty;
 };
 

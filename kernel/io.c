@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads and writes. One request is a kiocb over the buffer's bio_vec table, handed to the file's own
- * methods by the helpers that do the mode, security and notification checks. Nothing here is per page.
+ * Reads and writes. One request is a kiocb over the buffer's bio_vec table, handed to the file's
+ * own methods by the helpers that do the mode, security and notification checks. Nothing here is
+ * per page.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -11,10 +12,11 @@
 #include "peerdma.h"
 
 /*
- * A bio of ours must not be merged with one whose pages are host memory: v7.2 looks at the first segment
- * of a request to choose how all of it is mapped. bios merge only where their priority is equal, hint
- * included, and nothing in the kernel uses this hint. A user who sets the same hint on I/O of their own,
- * or a cgroup policy that overwrites priorities, undoes it: Documentation/design.md, "Merging".
+ * A bio of ours must not be merged with one whose pages are host memory: v7.2 looks at the first
+ * segment of a request to choose how all of it is mapped. bios merge only where their priority is
+ * equal, hint included, and nothing in the kernel uses this hint. A user who sets the same hint on
+ * I/O of their own, or a cgroup policy that overwrites priorities, undoes it:
+ * Documentation/design.md, "Merging".
  */
 #define PEERDMA_IOPRIO_HINT 512
 
@@ -32,14 +34,16 @@ static u16 io_ioprio(u16 ioprio)
 	/* submit_bio() replaces class NONE, hint and all. */
 	if (IOPRIO_PRIO_CLASS(ioprio) == IOPRIO_CLASS_NONE)
 		return IOPRIO_PRIO_VALUE_HINT(IOPRIO_CLASS_BE, IOPRIO_BE_NORM, PEERDMA_IOPRIO_HINT);
-	return IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(ioprio), IOPRIO_PRIO_LEVEL(ioprio), PEERDMA_IOPRIO_HINT);
+	return IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(ioprio), IOPRIO_PRIO_LEVEL(ioprio),
+				      PEERDMA_IOPRIO_HINT);
 }
 
 /*
- * One kiocb. *direct says whether the device moved the bytes itself: a filesystem that changes its mind
- * clears IOCB_DIRECT and copies through the page cache.
+ * One kiocb. *direct says whether the device moved the bytes itself: a filesystem that changes its
+ * mind clears IOCB_DIRECT and copies through the page cache.
  */
-static ssize_t io_submit(struct io *io, struct peerdma_mem *mem, u64 mem_off, u64 file_off, u64 len, bool *direct)
+static ssize_t io_submit(struct io *io, struct peerdma_mem *mem, u64 mem_off, u64 file_off, u64 len,
+			 bool *direct)
 {
 	struct iov_iter iter;
 	struct kiocb kiocb;
@@ -68,7 +72,8 @@ static int io_blocks(struct io *io, u64 len)
 
 	while (done < len) {
 		step = min_t(u64, len - done, rounddown(MAX_RW_COUNT, io->target.offset_align));
-		ret = io_submit(io, io->buffer->mem, req->buf_off + done, req->file_off + done, step, &direct);
+		ret = io_submit(io, io->buffer->mem, req->buf_off + done, req->file_off + done,
+				step, &direct);
 		if (ret <= 0)
 			return ret;
 		done += ret;
@@ -85,8 +90,9 @@ static int io_blocks(struct io *io, u64 len)
 }
 
 /*
- * The partial block at the end of the file. The device writes it whole, so it goes to a page of its own
- * beside the buffer, and the CPU moves just the file's bytes from there: not through host memory.
+ * The partial block at the end of the file. The device writes it whole, so it goes to a page of its
+ * own beside the buffer, and the CPU moves just the file's bytes from there: not through host
+ * memory.
  */
 static int io_tail(struct io *io, u64 len)
 {
@@ -154,8 +160,8 @@ static int io_check(struct io *io)
 	err = io_refuse(io, peerdma_check_io(req->file_off, req->buf_off, req->len, mem->len));
 	if (err)
 		return err;
-	err = io_refuse(io, peerdma_check_align(req->file_off, req->buf_off, req->len, io->target.mem_align,
-						io->target.offset_align));
+	err = io_refuse(io, peerdma_check_align(req->file_off, req->buf_off, req->len,
+						io->target.mem_align, io->target.offset_align));
 	if (err)
 		return err;
 	err = peerdma_verdict(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);

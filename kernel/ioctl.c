@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/peerdma: from a process's struct to a call and back. Nothing of the struct is believed before
- * it has been copied once; what is copied back is never longer than what the process said it has room for.
+ * /dev/peerdma: from a process's struct to a call and back. Nothing of the struct is believed
+ * before it has been copied once; what is copied back is never longer than what the process said it
+ * has room for.
  */
 #include <linux/fs.h>
 #include <linux/memremap.h>

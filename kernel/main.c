@@ -36,8 +36,8 @@ err_wq:
 }
 
 /*
- * No file of ours is open here, or the module would be in use. Unbinding waits for every mem, and the
- * work that lets a mem go may still be on its last lines: the queue goes after it.
+ * No file of ours is open here, or the module would be in use. Unbinding waits for every mem, and
+ * the work that lets a mem go may still be on its last lines: the queue goes after it.
  */
 static void __exit peerdma_exit(void)
 {

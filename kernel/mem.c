@@ -2,21 +2,22 @@
 /*
  * Pages of a provider, referenced while anyone may use them.
  *
- * A consumer below us may take and drop a reference of its own on a page of a bio_vec (NFS does). On a
- * page with count 0 that drop would "free" it a second time, under its owner. So every page of a live
- * mem holds one reference of ours. How that is said differs:
+ * A consumer below us may take and drop a reference of its own on a page of a bio_vec (NFS does).
+ * On a page with count 0 that drop would "free" it a second time, under its owner. So every page of
+ * a live mem holds one reference of ours. How that is said differs:
  *
  * Where an idle P2PDMA page has count 0 (v6.15 on), pci_alloc_p2pmem() leaves it at 0 and takes one
- * pgmap reference for the allocation. The count is set to 1, and as every page that falls to 0 gives back
- * one pgmap reference and its own 4 KiB of the pool, n - 1 more are taken. Letting go is put_page() on
- * each: whoever drops the last reference of a page frees it, be it us or a consumer, and nothing of
- * ours has to wait. pci_free_p2pmem() is never called. One pgmap reference too many and unbind waits for ever.
+ * pgmap reference for the allocation. The count is set to 1, and as every page that falls to 0
+ * gives back one pgmap reference and its own 4 KiB of the pool, n - 1 more are taken. Letting go is
+ * put_page() on each: whoever drops the last reference of a page frees it, be it us or a consumer,
+ * and nothing of ours has to wait. pci_free_p2pmem() is never called. One pgmap reference too many
+ * and unbind waits for ever.
  *
- * Where it has count 1 (up to v6.14), a count that falls to 0 puts the page back into the pool before
- * the count is set to 1 again, so that a new owner's reference could be lost. There the count must never
- * fall to 0: ours is a second reference, and after it has been dropped the pages go back by one
- * pci_free_p2pmem() once each has count 1. Where a consumer is late that is looked at again from a
- * work item, more and more seldom; the pages stay out of the pool until then.
+ * Where it has count 1 (up to v6.14), a count that falls to 0 puts the page back into the pool
+ * before the count is set to 1 again, so that a new owner's reference could be lost. There the
+ * count must never fall to 0: ours is a second reference, and after it has been dropped the pages
+ * go back by one pci_free_p2pmem() once each has count 1. Where a consumer is late that is looked
+ * at again from a work item, more and more seldom; the pages stay out of the pool until then.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
@@ -94,9 +95,12 @@ static void mem_release_work(struct work_struct *work)
 
 	if (!mem_idle(mem)) {
 		if (mem->release_tries == RELEASE_TRIES_QUIET)
-			pci_warn(pdev, "%llu bytes that were let go are still held by someone else\n", mem->len);
+			pci_warn(pdev,
+				 "%llu bytes that were let go are still held by someone else\n",
+				 mem->len);
 		mem->release_tries = min(mem->release_tries + 1, RELEASE_TRIES_QUIET + 1);
-		queue_delayed_work(peerdma_wq, &mem->release, msecs_to_jiffies(1 << mem->release_tries));
+		queue_delayed_work(peerdma_wq, &mem->release,
+				   msecs_to_jiffies(1 << mem->release_tries));
 		return;
 	}
 	atomic64_sub(mem->len, &mem->provider->used);
@@ -125,7 +129,8 @@ static int mem_zero(struct peerdma_mem *mem)
 	for (off = 0; off < mem->len; off += ZERO_STEP) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		memset_io((void __iomem *)mem->kaddr + off, 0, min_t(u64, ZERO_STEP, mem->len - off));
+		memset_io((void __iomem *)mem->kaddr + off, 0,
+			  min_t(u64, ZERO_STEP, mem->len - off));
 		cond_resched();
 	}
 	return 0;
@@ -166,7 +171,8 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	for (i = 0; i < nr_bvecs; i++) {
 		u64 at = (u64)i * SEGMENT_LEN;
 
-		bvec_set_page(&mem->bvecs[i], page + (at >> PAGE_SHIFT), min_t(u64, SEGMENT_LEN, len - at), 0);
+		bvec_set_page(&mem->bvecs[i], page + (at >> PAGE_SHIFT),
+			      min_t(u64, SEGMENT_LEN, len - at), 0);
 	}
 	err = mem_zero(mem);
 	if (err) {
@@ -182,16 +188,18 @@ struct page *peerdma_mem_page(struct peerdma_mem *mem)
 }
 
 /* An iterator over [off, off + len) of the memory. */
-void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off, u64 len)
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off,
+		      u64 len)
 {
 	iov_iter_bvec(iter, direction, mem->bvecs, mem->nr_bvecs, off + len);
 	iov_iter_advance(iter, off);
 }
 
 /*
- * Inside one provider, from the start of one memory to another: word by word through the CPU's registers,
- * so that no byte of it is ever in host memory. For less than a block of a file. to_off is aligned as
- * dio_mem_align says, 4 bytes on what is common; an uncached mapping takes unaligned words as well.
+ * Inside one provider, from the start of one memory to another: word by word through the CPU's
+ * registers, so that no byte of it is ever in host memory. For less than a block of a file. to_off
+ * is aligned as dio_mem_align says, 4 bytes on what is common; an uncached mapping takes unaligned
+ * words as well.
  */
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len)
 {

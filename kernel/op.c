@@ -8,17 +8,19 @@
 #endif
 
 /* last: the last member of the first published form of the struct. It never changes. */
-#define OP(cmd_, name_, member_, last_, ...)                                                       \
-	{                                                                                          \
-		.cmd = (cmd_), .size = sizeof(struct member_), .min_size = offsetofend(struct member_, last_), \
-		.execute = peerdma_##name_##_execute, ##__VA_ARGS__                                \
+#define OP(cmd_, name_, member_, last_, ...)                        \
+	{                                                           \
+		.cmd = (cmd_), .size = sizeof(struct member_),      \
+		.min_size = offsetofend(struct member_, last_),     \
+		.execute = peerdma_##name_##_execute, ##__VA_ARGS__ \
 	}
 
 static const struct peerdma_op ops[] = {
 	OP(PEERDMA_INFO, info, peerdma_info, out_publish_align),
 	OP(PEERDMA_PROVIDER_QUERY, provider_query, peerdma_provider_query, out_pci_device),
 	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved),
-	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved, .finish = peerdma_buf_alloc_finish),
+	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved,
+	   .finish = peerdma_buf_alloc_finish),
 	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved),
 	OP(PEERDMA_FILE_QUERY, file_query, peerdma_file_query, out_fs_name),
 	OP(PEERDMA_READ, read, peerdma_io, __reserved),

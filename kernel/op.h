@@ -32,7 +32,8 @@ union peerdma_arg {
  * @min_size: bytes of the shortest struct that was ever published
  * @flags: the flags it knows
  * @execute: does it; fills out_* members, returns 0 or -errno
- * @finish: makes what execute reserved visible if the struct could be handed back (err is 0), or undoes it
+ * @finish: makes what execute reserved visible if the struct could be handed back (err is 0), or
+ * undoes it
  */
 struct peerdma_op {
 	__u32 cmd;

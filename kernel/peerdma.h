@@ -2,17 +2,18 @@
 /*
  * PeerDMA: storage and network straight to and from the memory of a PCI function.
  *
- * A provider is a range of a PCI function's BAR that has ZONE_DEVICE pages. A mem is a contiguous part
- * of it with every page referenced. A buffer is a mem that a process knows by an id of its open file.
- * A read or write builds an iterator over the buffer's bio_vec table, which costs nothing per page,
- * and hands it to the file's own ->read_iter or ->write_iter with IOCB_DIRECT; the storage driver's own
- * DMA mapping then finds P2PDMA pages and uses the function's bus address. Whether that is safe for a
- * pair of device and provider is decided before anything is submitted: route.c.
+ * A provider is a range of a PCI function's BAR that has ZONE_DEVICE pages. A mem is a contiguous
+ * part of it with every page referenced. A buffer is a mem that a process knows by an id of its
+ * open file. A read or write builds an iterator over the buffer's bio_vec table, which costs
+ * nothing per page, and hands it to the file's own ->read_iter or ->write_iter with IOCB_DIRECT;
+ * the storage driver's own DMA mapping then finds P2PDMA pages and uses the function's bus address.
+ * Whether that is safe for a pair of device and provider is decided before anything is submitted:
+ * route.c.
  *
- * Who keeps whom alive: an open file its buffers; a buffer its mem until it is revoked, and its provider
- * struct; a provider's range its pages, until the driver is unbound. Unbinding closes the provider's
- * gate, revokes each buffer (which waits for the requests inside it) and then leaves the rest to the PCI
- * core, which waits for the last page reference. See Documentation/locking.md.
+ * Who keeps whom alive: an open file its buffers; a buffer its mem until it is revoked, and its
+ * provider struct; a provider's range its pages, until the driver is unbound. Unbinding closes the
+ * provider's gate, revokes each buffer (which waits for the requests inside it) and then leaves the
+ * rest to the PCI core, which waits for the last page reference. See Documentation/locking.md.
  */
 #ifndef PEERDMA_H
 #define PEERDMA_H
@@ -42,7 +43,8 @@
  * @used: bytes in mems
  * @lock: protects @buffers
  * @buffers: buffers whose mem is not yet released
- * @verdicts: by diskseq, struct peerdma_verdict of disks that were asked about; protected by its own lock
+ * @verdicts: by diskseq, struct peerdma_verdict of disks that were asked about; protected by its
+ * own lock
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -53,7 +55,7 @@ struct peerdma_provider {
 	u64 bar_offset; /* immutable */
 	u64 len; /* immutable */
 	atomic64_t used;
-	struct mutex lock;
+	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
 	struct xarray verdicts;
 };
@@ -109,7 +111,8 @@ struct peerdma_ctx {
 };
 
 /**
- * struct peerdma_verdict - can this disk's device reach this provider: what does not change while both live
+ * struct peerdma_verdict - can this disk's device reach this provider: what does not change while
+ * both live
  * @reason: enum peerdma_reason
  * @map: enum peerdma_map
  * @distance: PCI distance, -1 where there is none
@@ -140,13 +143,20 @@ struct peerdma_target {
 
 /* provider.c */
 extern struct workqueue_struct *peerdma_wq;
-struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset, u64 len);
+struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
+						  u64 len);
 void peerdma_provider_unreserve(struct peerdma_provider *provider);
 void peerdma_provider_announce(struct peerdma_provider *provider);
 void peerdma_provider_remove(struct peerdma_provider *provider);
 struct peerdma_provider *peerdma_provider_next(u32 id);
 struct peerdma_provider *peerdma_provider_get(u32 id);
 void peerdma_provider_put(struct peerdma_provider *provider);
+
+/* Physical address of the published range. */
+static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provider)
+{
+	return pci_resource_start(provider->pdev, provider->bar) + provider->bar_offset;
+}
 
 /* bar.c */
 int peerdma_bar_register(void);
@@ -156,7 +166,8 @@ void peerdma_bar_unregister(void);
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len);
 void peerdma_mem_release(struct peerdma_mem *mem);
 struct page *peerdma_mem_page(struct peerdma_mem *mem);
-void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off, u64 len);
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off,
+		      u64 len);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len);
 
 /* buffer.c */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Providers by number. A provider comes into being in two steps: reserve (can fail, can be undone) and
- * announce (cannot fail), because the pages that are made in between can only be unmade by an unbind.
+ * Providers by number. A provider comes into being in two steps: reserve (can fail, can be undone)
+ * and announce (cannot fail), because the pages that are made in between can only be unmade by an
+ * unbind.
  */
 #include <linux/slab.h>
 
@@ -11,7 +12,8 @@
 static DEFINE_XARRAY_ALLOC1(providers);
 static u32 next_id;
 
-struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset, u64 len)
+struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
+						  u64 len)
 {
 	struct peerdma_provider *provider = kzalloc(sizeof(*provider), GFP_KERNEL);
 	int err;
@@ -85,7 +87,7 @@ struct peerdma_provider *peerdma_provider_next(u32 id)
 	struct peerdma_provider *provider;
 	unsigned long index = id;
 
-	/* Erasing comes before the last put, so what the lock lets us see has a reference to give. */
+	/* Erasing comes before the last put: what the lock lets us see has a reference to give. */
 	xa_lock(&providers);
 	provider = xa_find(&providers, &index, U32_MAX, XA_PRESENT);
 	if (provider)

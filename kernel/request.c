@@ -49,10 +49,11 @@ __u32 peerdma_check_range(__u64 off, __u64 len, __u64 size)
 }
 
 /*
- * Can this part of a BAR be published? A len of 0 reaches to the end of the BAR. The kernel makes pages
- * for whole steps of align bytes of physical memory only.
+ * Can this part of a BAR be published? A len of 0 reaches to the end of the BAR. The kernel makes
+ * pages for whole steps of align bytes of physical memory only.
  */
-__u32 peerdma_check_publish(__u64 bar_start, __u64 bar_len, __u64 bar_offset, __u64 len, __u64 align)
+__u32 peerdma_check_publish(__u64 bar_start, __u64 bar_len, __u64 bar_offset, __u64 len,
+			    __u64 align)
 {
 	if (bar_offset >= bar_len)
 		return PEERDMA_REASON_BAR_RANGE;
@@ -82,7 +83,8 @@ __u32 peerdma_check_io(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len)
 	return peerdma_check_range(buf_off, len, buf_len);
 }
 
-__u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align, __u32 offset_align)
+__u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
+			  __u32 offset_align)
 {
 	if (file_off % offset_align || len % offset_align)
 		return PEERDMA_REASON_FILE_ALIGN;
@@ -92,10 +94,12 @@ __u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_al
 }
 
 /*
- * A device writes whole blocks. Where the file ends inside one, that block must not go straight to the
- * buffer: bytes past the returned count would change. file_off and len are multiples of offset_align.
+ * A device writes whole blocks. Where the file ends inside one, that block must not go straight to
+ * the buffer: bytes past the returned count would change. file_off and len are multiples of
+ * offset_align.
  */
-struct peerdma_plan peerdma_plan_read(__u64 file_off, __u64 len, __u64 file_size, __u32 offset_align)
+struct peerdma_plan peerdma_plan_read(__u64 file_off, __u64 len, __u64 file_size,
+				      __u32 offset_align)
 {
 	struct peerdma_plan plan = { 0 };
 	__u64 left;

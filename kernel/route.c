@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * May this file's storage reach this provider directly? Decided before anything is submitted, because
- * nothing below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never
- * learned of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU.
+ * May this file's storage reach this provider directly? Decided before anything is submitted,
+ * because nothing below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver
+ * that never learned of P2PDMA pages would hand its device a wrong address or touch the BAR with
+ * the CPU.
  *
- * The file: a block device, or a regular file of a filesystem whose direct I/O is known to go to its
- * one block device. The device: the disk of a PCI function itself, whose driver announces the feature,
- * to which the kernel knows a route, and which can really map a page of the provider.
+ * The file: a block device, or a regular file of a filesystem whose direct I/O is known to go to
+ * its one block device. The device: the disk of a PCI function itself, whose driver announces the
+ * feature, to which the kernel knows a route, and which can really map a page of the provider.
  */
 #include <linux/dma-mapping.h>
 #include <linux/file.h>
@@ -46,7 +47,7 @@ static int resolve_regular(struct file *file, struct peerdma_target *target, u32
 	err = vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, 0);
 	if (err)
 		return err;
-	/* 0 says that this very file would go through the page cache: encrypted, verity, journalled, inline. */
+	/* 0: this very file would go through the page cache: encrypted, verity, journalled ... */
 	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)))
 		return refuse(reason, PEERDMA_REASON_NO_DIO);
 	target->bdev = sb->s_bdev;
@@ -86,7 +87,7 @@ static struct pci_dev *disk_pci_dev(struct gendisk *disk)
 	struct pci_dev *pdev = NULL;
 	struct device *dev;
 
-	/* A disk that is being removed drops its parents; until it is marked so, under this lock, they stay. */
+	/* A disk that is removed drops its parents, but not before this lock let it be marked so. */
 	mutex_lock(&disk->open_mutex);
 	if (disk_live(disk)) {
 		for (dev = disk_to_dev(disk)->parent; dev && !dev_is_pci(dev); dev = dev->parent)
@@ -98,7 +99,7 @@ static struct pci_dev *disk_pci_dev(struct gendisk *disk)
 	return pdev;
 }
 
-/* Map one page as the driver would and look at what comes out: the only exported way to learn how. */
+/* Map one page as the driver would and look what comes out: no other export says how. */
 static int trial_map(struct device *dev, struct page *page, u32 *map)
 {
 	struct scatterlist sg;
@@ -142,7 +143,7 @@ static void judge(struct peerdma_provider *provider, struct gendisk *disk, struc
 		verdict->reason = PEERDMA_REASON_DISTANCE;
 		goto out;
 	}
-	/* Its driver must not let go of the device, nor its IOMMU domain change, in the middle of this. */
+	/* Its driver must not let go of it, nor its IOMMU domain change, in the middle of this. */
 	device_lock(&client->dev);
 	if (client->dev.driver)
 		err = trial_map(&client->dev, page, &verdict->map);
@@ -153,11 +154,12 @@ out:
 	pci_dev_put(client);
 }
 
-static void remember(struct peerdma_provider *provider, u64 diskseq, const struct peerdma_verdict *verdict)
+static void remember(struct peerdma_provider *provider, u64 diskseq,
+		     const struct peerdma_verdict *verdict)
 {
 	struct peerdma_verdict *copy = kmemdup(verdict, sizeof(*verdict), GFP_KERNEL);
 
-	/* Two may have come to the same verdict at once, and without memory there is simply none kept. */
+	/* Two may have come to the same verdict at once; without memory none is kept. */
 	if (copy && xa_insert(&provider->verdicts, diskseq, copy, GFP_KERNEL))
 		kfree(copy);
 }
@@ -170,8 +172,9 @@ static void remember(struct peerdma_provider *provider, u64 diskseq, const struc
  * @verdict: filled in, whatever is returned
  * Return: 0, or the errno that goes with the verdict's reason.
  *
- * A disk that may be reached is remembered by its diskseq, which no other disk ever has: the device and
- * the path to it are then the same. What the queue announces can change and is looked at each time.
+ * A disk that may be reached is remembered by its diskseq, which no other disk ever has: the device
+ * and the path to it are then the same. What the queue announces can change and is looked at each
+ * time.
  */
 int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev, struct page *page,
 		    struct peerdma_verdict *verdict)
@@ -189,8 +192,9 @@ int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev
 	return peerdma_reason_errno(verdict->reason);
 }
 
-/* Everything about one file and one provider; what is returned is the errno that a read would end with. */
-static int explain(struct file *file, struct peerdma_provider *provider, struct peerdma_file_query *query)
+/* All about one file and one provider; returns the errno that a read would end with. */
+static int explain(struct file *file, struct peerdma_provider *provider,
+		   struct peerdma_file_query *query)
 {
 	struct peerdma_target target;
 	struct peerdma_verdict verdict;
@@ -209,7 +213,7 @@ static int explain(struct file *file, struct peerdma_provider *provider, struct 
 
 	if (!peerdma_gate_enter(&provider->gate))
 		return refuse(&query->out_reason, PEERDMA_REASON_REVOKED);
-	page = pfn_to_page(PHYS_PFN(pci_resource_start(provider->pdev, provider->bar) + provider->bar_offset));
+	page = pfn_to_page(PHYS_PFN(peerdma_provider_start(provider)));
 	err = peerdma_verdict(provider, target.bdev, page, &verdict);
 	peerdma_gate_exit(&provider->gate);
 	query->out_reason = verdict.reason;

@@ -9,12 +9,12 @@
  * DOC: The ABI of /dev/peerdma
  *
  * Every ioctl takes one struct whose first member is its own size. A struct may grow at its end: a
- * caller built for a shorter one is served with zeros for what it does not know, and a longer one is
- * accepted if what this kernel does not know is zero (-E2BIG otherwise). Members called out_* are
- * written by the kernel, on failure too; all others are read. flags must be 0 or known.
+ * caller built for a shorter one is served with zeros for what it does not know, and a longer one
+ * is accepted if what this kernel does not know is zero (-E2BIG otherwise). Members called out_*
+ * are written by the kernel, on failure too; all others are read. flags must be 0 or known.
  *
- * A provider is a range of a PCI function's memory that was published. A buffer is a range of it that
- * belongs to one open file of /dev/peerdma: its id means nothing on another. Closing the file
+ * A provider is a range of a PCI function's memory that was published. A buffer is a range of it
+ * that belongs to one open file of /dev/peerdma: its id means nothing on another. Closing the file
  * destroys its buffers.
  *
  * What an errno means, in every ioctl:
@@ -38,7 +38,8 @@
  * EXDEV      there is no direct route between this file and this provider; out_reason says why
  * ========== ====================================================================================
  *
- * Other values are the filesystem's own (EDQUOT, EFBIG, EROFS ...) and mean what they mean for pwrite(2).
+ * Other values are the filesystem's own (EDQUOT, EFBIG, EROFS ...) and mean what they mean for
+ * pwrite(2).
  */
 
 #define PEERDMA_ABI_VERSION 1
@@ -46,7 +47,8 @@
 /**
  * enum peerdma_reason - why a request was refused, or why a route is what it is
  *
- * Stable numbers; names and advice for people are peerdma_reason_name() and peerdma_reason_advice().
+ * Stable numbers; names and advice for people are peerdma_reason_name() and
+ * peerdma_reason_advice().
  */
 enum peerdma_reason {
 	PEERDMA_REASON_NONE = 0, /* nothing stands in the way */
@@ -59,16 +61,16 @@ enum peerdma_reason {
 	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer's length is not whole pages */
 	PEERDMA_REASON_BAR_RANGE = 7, /* the range is not inside a memory BAR of the device */
 	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
-	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range's physical address or length is not a multiple of out_publish_align */
+	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range is not in steps of out_publish_align */
 	/* the file: EBADF, EISDIR, ESPIPE, EXDEV */
 	PEERDMA_REASON_FD_MODE = 16, /* the descriptor is not open for this direction */
 	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
-	PEERDMA_REASON_FILESYSTEM = 18, /* a filesystem whose direct I/O is not known to be safe here */
-	PEERDMA_REASON_NO_DIO = 19, /* this file offers no direct I/O (encrypted, verity, journalled data ...) */
-	PEERDMA_REASON_END_OF_FILE = 20, /* the read began at or past the end of the file: 0 bytes */
+	PEERDMA_REASON_FILESYSTEM = 18, /* not a filesystem whose direct I/O is known to be safe */
+	PEERDMA_REASON_NO_DIO = 19, /* no direct I/O on this file: encrypted, verity, journalled */
+	PEERDMA_REASON_END_OF_FILE = 20, /* the read began at or past the end: 0 bytes */
 	/* the pair of device and provider: EXDEV */
 	PEERDMA_REASON_STACKED = 32, /* the block device is not a PCI function's own disk */
-	PEERDMA_REASON_QUEUE = 33, /* the driver of the disk does not announce BLK_FEAT_PCI_P2PDMA */
+	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
 	PEERDMA_REASON_DISTANCE = 34, /* the kernel knows no PCI route between the two devices */
 	PEERDMA_REASON_MAPPING = 35, /* a trial DMA mapping failed */
 	/* lifetime: ENODEV */
@@ -210,7 +212,8 @@ struct peerdma_destroy {
 };
 
 /**
- * struct peerdma_file_query - ioctl(PEERDMA_FILE_QUERY): may this file reach this provider, and why not
+ * struct peerdma_file_query - ioctl(PEERDMA_FILE_QUERY): may this file reach this provider, and why
+ * not
  * @size: sizeof(struct peerdma_file_query)
  * @flags: must be 0
  * @fd: an open file
@@ -228,7 +231,8 @@ struct peerdma_destroy {
  * @out_leaf_name: the disk's name, NUL terminated
  * @out_fs_name: the filesystem's name, "block" for a block device, NUL terminated
  *
- * The answer is data: the ioctl itself fails only with -EBADF, -ENOENT, -ENODEV and the errnos of a bad struct.
+ * The answer is data: the ioctl itself fails only with -EBADF, -ENOENT, -ENODEV and the errnos of a
+ * bad struct.
  */
 struct peerdma_file_query {
 	__u32 size;
@@ -250,7 +254,8 @@ struct peerdma_file_query {
 };
 
 /**
- * struct peerdma_io - ioctl(PEERDMA_READ), ioctl(PEERDMA_WRITE): move bytes between a file and a buffer
+ * struct peerdma_io - ioctl(PEERDMA_READ), ioctl(PEERDMA_WRITE): move bytes between a file and a
+ * buffer
  * @size: sizeof(struct peerdma_io)
  * @flags: must be 0
  * @fd: a regular file or a block device; need not be open with O_DIRECT

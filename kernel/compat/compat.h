@@ -13,9 +13,10 @@
 #include <linux/uio.h>
 
 /*
- * Linux kernel commit b7e282378773 ("mm/gup: remove redundant check...", merged for v6.15 with page_pgmap())
- * is the series in which an idle P2PDMA page came to have reference count 0; before, it was 1 and a page
- * whose count fell to 0 went back to the pool before its count was reset. See mem.c. Drop with 6.12.
+ * Since "mm/mm_init: move p2pdma page refcount initialisation to p2pdma" (in v6.15) an idle P2PDMA
+ * page has reference count 0; before, it was 1, and a page whose count fell to 0 went back to the
+ * pool before its count was set to 1 again: mem.c. No header says which; page_pgmap() came with the
+ * same series and stands for it. Drop with 6.12.
  */
 #ifdef PEERDMA_HAVE_PAGE_PGMAP
 #define PEERDMA_IDLE_PAGE_COUNT 0
@@ -45,7 +46,7 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #define ITER_SOURCE WRITE
 #endif
 
-/* I/O priority hints came with v6.5: before, nothing but a hint-free priority keeps bios apart. Drop with 6.1. */
+/* I/O priority hints came with v6.5; before, nothing keeps the bios apart. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_IOPRIO_HINT
 #define IOPRIO_PRIO_VALUE_HINT(class, level, hint) IOPRIO_PRIO_VALUE(class, level)
 #endif
@@ -54,7 +55,8 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
  * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection; before, its caller had to.
  * Drop with 6.1.
  */
-static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *iocb, struct iov_iter *iter)
+static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *iocb,
+					      struct iov_iter *iter)
 {
 #ifdef PEERDMA_HAVE_KIOCB_START_WRITE
 	return vfs_iocb_iter_write(file, iocb, iter);
