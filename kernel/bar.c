@@ -59,8 +59,11 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 		req->out_reason = PEERDMA_REASON_NOT_BOUND;
 		return -EINVAL;
 	}
-	if (pci_get_drvdata(pdev))
+	provider = pci_get_drvdata(pdev);
+	if (provider) {
+		req->out_provider_id = provider->id;
 		return -EEXIST;
+	}
 	if (req->bar >= PCI_STD_NUM_BARS ||
 	    !(pci_resource_flags(pdev, req->bar) & IORESOURCE_MEM)) {
 		req->out_reason = PEERDMA_REASON_BAR_RANGE;

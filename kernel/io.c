@@ -7,6 +7,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
+#include <linux/sched/signal.h>
 #include <linux/uio.h>
 
 #include "peerdma.h"
@@ -71,6 +72,8 @@ static int io_blocks(struct io *io, u64 len)
 	bool direct;
 
 	while (done < len) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
 		step = min_t(u64, len - done, rounddown(MAX_RW_COUNT, io->target.offset_align));
 		ret = io_submit(io, io->buffer->mem, req->buf_off + done, req->file_off + done,
 				step, &direct);
@@ -127,14 +130,12 @@ static int io_read(struct io *io)
 
 	plan = peerdma_plan_read(req->file_off, req->len, i_size_read(io->file->f_mapping->host),
 				 io->target.offset_align);
-	if (plan.eof) {
-		req->out_reason = PEERDMA_REASON_END_OF_FILE;
-		return 0;
-	}
 	err = io_blocks(io, plan.direct_len);
 	/* A file that shrank meanwhile ends before the tail that was planned. */
 	if (!err && plan.tail_len && req->out_done == plan.direct_len)
 		err = io_tail(io, plan.tail_len);
+	if (!err && req->out_done < req->len)
+		req->out_reason = PEERDMA_REASON_END_OF_FILE;
 	return err;
 }
 

@@ -104,10 +104,8 @@ struct peerdma_plan peerdma_plan_read(__u64 file_off, __u64 len, __u64 file_size
 	struct peerdma_plan plan = { 0 };
 	__u64 left;
 
-	if (file_off >= file_size) {
-		plan.eof = 1;
+	if (file_off >= file_size)
 		return plan;
-	}
 	left = file_size - file_off;
 	if (len <= left) {
 		plan.direct_len = len;

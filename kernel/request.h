@@ -13,12 +13,10 @@
  * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is cut
  * @direct_len: bytes that go straight to the buffer: whole blocks of the file
  * @tail_len: bytes of the partial block at the file's end, which the device can only write whole
- * @eof: the transfer begins at or past the end of the file
  */
 struct peerdma_plan {
 	__u64 direct_len;
 	__u64 tail_len;
-	int eof;
 };
 
 int peerdma_reason_errno(__u32 reason);

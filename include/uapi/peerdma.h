@@ -67,7 +67,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
 	PEERDMA_REASON_FILESYSTEM = 18, /* not a filesystem whose direct I/O is known to be safe */
 	PEERDMA_REASON_NO_DIO = 19, /* no direct I/O on this file: encrypted, verity, journalled */
-	PEERDMA_REASON_END_OF_FILE = 20, /* the read began at or past the end: 0 bytes */
+	PEERDMA_REASON_END_OF_FILE = 20, /* the file ends before the range that was asked for */
 	/* the pair of device and provider: EXDEV */
 	PEERDMA_REASON_STACKED = 32, /* the block device is not a PCI function's own disk */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
@@ -146,7 +146,7 @@ struct peerdma_provider_query {
  * @pci_domain: PCI domain of a function that is bound to the peerdma driver (by driver_override)
  * @pci_bdf: bus << 8 | device << 3 | function
  * @bar: number of a memory BAR
- * @out_provider_id: handle of the new provider
+ * @out_provider_id: handle of the new provider; with -EEXIST of the one that is there
  * @bar_offset: bytes, a multiple of out_publish_align of PEERDMA_INFO
  * @len: bytes, a multiple of out_publish_align; 0 means to the end of the BAR
  * @out_reason: enum peerdma_reason
@@ -271,8 +271,9 @@ struct peerdma_file_query {
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
  *
- * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change. A read that begins at or
- * past the end of the file moves 0 bytes and is no error.
+ * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change. A read that meets the
+ * end of the file is no error: out_done says how far it came, 0 if it began there, and out_reason
+ * is PEERDMA_REASON_END_OF_FILE.
  *
  * Errors: see the top. After an error out_done bytes had been moved before it; if that is not 0 the
  * ioctl succeeds and the next one reports the error.
@@ -293,7 +294,7 @@ struct peerdma_io {
 	__u32 __reserved;
 };
 
-#define PEERDMA_IOC_TYPE 0xb7
+#define PEERDMA_IOC_TYPE 0xbc
 
 #define PEERDMA_INFO _IO(PEERDMA_IOC_TYPE, 0)
 #define PEERDMA_PROVIDER_QUERY _IO(PEERDMA_IOC_TYPE, 1)
