@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef _PEERDMA_H
+#define _PEERDMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "uapi/peerdma.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * DOC: libpeerdma, the C API
+ *
+ * Words: a provider is a PCI function whose memory is published, a buffer a registered range of it, a
+ * route how bytes get between a file and a buffer, a leaf the real device that moves them, and explain
+ * the reason why a route is what it is.
+ *
+ * Calls return 0 or a count on success and -errno on failure; errno itself is left alone. What an
+ * errno means is fixed once, at the top of uapi/peerdma.h; where the library adds a meaning, the call
+ * says so. Offsets and lengths are bytes.
+ *
+ * A struct begins with its own size, which the caller sets to sizeof: a library that is newer than the
+ * caller fills in what the caller knows, an older one writes zeros for what it does not know. A size
+ * shorter than the first released struct is -EINVAL, an unknown flag is -EOPNOTSUPP.
+ *
+ * Every call may be made from any thread, on shared handles too. The one rule is the usual one: nobody
+ * may be using a handle while it is being closed or destroyed. Handles may be closed in any order.
+ *
+ * Functions are not named like the kernel's structs (peerdma_buf_create(), struct peerdma_buf_alloc),
+ * because in C++ one name for both makes -Wshadow refuse this header.
+ */
+
+#define PEERDMA_VERSION_MAJOR 0
+#define PEERDMA_VERSION_MINOR 1
+#define PEERDMA_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define PEERDMA_API __attribute__((visibility("default")))
+#else
+#define PEERDMA_API
+#endif
+
+/** struct peerdma_device - an open /dev/peerdma; opaque */
+struct peerdma_device;
+/** struct peerdma_buf - a buffer in the memory of a provider; opaque */
+struct peerdma_buf;
+/** struct peerdma_file - a file that reads and writes buffers; opaque */
+struct peerdma_file;
+
+/**
+ * enum peerdma_route - how bytes get between a file and a buffer
+ *
+ * Stable numbers, best first. Names for people are peerdma_route_name().
+ */
+enum peerdma_route {
+	PEERDMA_ROUTE_NONE = 0,         /* no bytes moved, or none can */
+	PEERDMA_ROUTE_DIRECT = 1,       /* the storage device reads or writes the buffer itself */
+	PEERDMA_ROUTE_DIRECT_EDGES = 2, /* the same, but for the partial blocks at the edges */
+	PEERDMA_ROUTE_NEAR = 3,         /* bounced through other memory of the same provider */
+	PEERDMA_ROUTE_HOST = 4,         /* bounced through pinned host memory */
+	PEERDMA_ROUTE_POSIX = 5,        /* plain read(2) or write(2), then a copy */
+};
+
+/**
+ * struct peerdma_device_info - what peerdma_query() says about the module
+ * @size: sizeof(struct peerdma_device_info), set by the caller
+ * @abi: PEERDMA_ABI_VERSION of the loaded module
+ * @page_size: bytes; buffers are multiples of it
+ * @nproviders: providers at this moment
+ * @publish_align: bytes; published ranges begin and end at multiples of it
+ * @reserved: 0
+ * @features: 0, for bits of later versions
+ */
+struct peerdma_device_info {
+	uint32_t size;
+	uint32_t abi;
+	uint32_t page_size;
+	uint32_t nproviders;
+	uint32_t publish_align;
+	uint32_t reserved;
+	uint64_t features;
+};
+
+/**
+ * struct peerdma_provider_info - a provider
+ * @size: sizeof(struct peerdma_provider_info), set by the caller
+ * @id: its handle, never 0
+ * @pci_domain: PCI domain of the function
+ * @pci_bdf: bus << 8 | device << 3 | function
+ * @bar: BAR number
+ * @numa_node: -1 where the kernel knows none
+ * @bar_offset: bytes from the BAR's start to the published range
+ * @len: bytes published
+ * @available: bytes not in any buffer at this moment
+ * @pci_vendor: PCI vendor id
+ * @pci_device: PCI device id
+ */
+struct peerdma_provider_info {
+	uint32_t size;
+	uint32_t id;
+	uint32_t pci_domain;
+	uint32_t pci_bdf;
+	uint32_t bar;
+	int32_t numa_node;
+	uint64_t bar_offset;
+	uint64_t len;
+	uint64_t available;
+	uint32_t pci_vendor;
+	uint32_t pci_device;
+};
+
+/** PEERDMA_BAR_AUTO - the largest 64-bit prefetchable memory BAR of the device */
+#define PEERDMA_BAR_AUTO (-1)
+
+/** PEERDMA_PUBLISH_FORCE - take the device from the driver that is bound to it */
+#define PEERDMA_PUBLISH_FORCE 1u
+
+/**
+ * struct peerdma_publish_args - what peerdma_provider_publish() is to do, and what it did
+ * @size: sizeof(struct peerdma_publish_args), set by the caller
+ * @flags: 0 or PEERDMA_PUBLISH_FORCE
+ * @pci_domain: PCI domain of the function
+ * @pci_bdf: bus << 8 | device << 3 | function
+ * @bar: BAR number, or PEERDMA_BAR_AUTO
+ * @out_reason: enum peerdma_reason
+ * @bar_offset: bytes from the BAR's start, so that the range begins at a multiple of publish_align
+ * @len: bytes, a multiple of publish_align; 0 means to the end of the BAR
+ * @out_provider_id: the new provider; after -EEXIST the one that is there
+ * @out_bar: the BAR that was chosen
+ * @out_driver: the driver that was bound before, empty if none was, NUL terminated
+ * @out_where: after a failure the file or device that refused, NUL terminated
+ *
+ * Members called out_* are written by the library, after a failure too.
+ */
+struct peerdma_publish_args {
+	uint32_t size;
+	uint32_t flags;
+	uint32_t pci_domain;
+	uint32_t pci_bdf;
+	int32_t bar;
+	uint32_t out_reason;
+	uint64_t bar_offset;
+	uint64_t len;
+	uint32_t out_provider_id;
+	int32_t out_bar;
+	char out_driver[64];
+	char out_where[128];
+};
+
+/**
+ * struct peerdma_buf_info - a buffer
+ * @size: sizeof(struct peerdma_buf_info), set by the caller
+ * @provider_id: the provider whose memory it is
+ * @len: bytes
+ * @bar_offset: bytes from the BAR's start to the buffer
+ * @buf_id: the kernel's handle, for callers of ioctl(2) on peerdma_fd()
+ * @reserved: 0
+ */
+struct peerdma_buf_info {
+	uint32_t size;
+	uint32_t provider_id;
+	uint64_t len;
+	uint64_t bar_offset;
+	uint32_t buf_id;
+	uint32_t reserved;
+};
+
+/**
+ * struct peerdma_explanation - how a file would reach a provider, and why not directly
+ * @size: sizeof(struct peerdma_explanation), set by the caller
+ * @provider_id: the provider that was asked about
+ * @route: enum peerdma_route
+ * @reason: enum peerdma_reason
+ * @error: 0, or the positive errno that peerdma_read() would fail with
+ * @map: enum peerdma_map
+ * @distance: the kernel's PCI distance, -1 where there is none
+ * @dio_mem_align: bytes; buf_off must be a multiple of it
+ * @dio_offset_align: bytes; file_off and len must be multiples of it
+ * @leaf_domain: PCI domain of the device that would move the bytes
+ * @leaf_bdf: its bus << 8 | device << 3 | function
+ * @leaf_major: major number of its disk, 0 if there is none (then the other leaf members mean nothing)
+ * @leaf_minor: minor number of its disk
+ * @reserved: 0
+ * @leaf_name: the disk's name, NUL terminated
+ * @fs_name: the filesystem's name, "block" for a block device, NUL terminated
+ */
+struct peerdma_explanation {
+	uint32_t size;
+	uint32_t provider_id;
+	uint32_t route;
+	uint32_t reason;
+	uint32_t error;
+	uint32_t map;
+	int32_t distance;
+	uint32_t dio_mem_align;
+	uint32_t dio_offset_align;
+	uint32_t leaf_domain;
+	uint32_t leaf_bdf;
+	uint32_t leaf_major;
+	uint32_t leaf_minor;
+	uint32_t reserved;
+	char leaf_name[32];
+	char fs_name[32];
+};
+
+/**
+ * struct peerdma_io_result - which way the bytes of one read or write went
+ * @size: sizeof(struct peerdma_io_result), set by the caller
+ * @route: enum peerdma_route, from the counts below
+ * @done: bytes moved
+ * @direct: of these, bytes that the storage device moved to or from the buffer itself
+ * @near: of these, bytes that were bounced through other memory of the same provider
+ * @host: of these, bytes that went through host memory
+ * @reason: enum peerdma_reason, why it ended before len
+ * @error: 0, or the positive errno that ended it (bytes may have moved before)
+ */
+struct peerdma_io_result {
+	uint32_t size;
+	uint32_t route;
+	uint64_t done;
+	uint64_t direct;
+	uint64_t near;
+	uint64_t host;
+	uint32_t reason;
+	uint32_t error;
+};
+
+/**
+ * peerdma_version - the library's version, "0.1.0"
+ * Return: a string that lives for ever.
+ * Since 0.1. Source: user/lib/version.cpp.
+ */
+PEERDMA_API const char *peerdma_version(void);
+
+/**
+ * peerdma_open - open /dev/peerdma
+ * @out: the handle; written on success only      @flags: 0
+ * Return: 0 or -errno.
+ *   -ENOENT the module is not loaded   -EACCES no permission on the device node
+ *   -EPROTONOSUPPORT the module speaks another version of the ABI   -EOPNOTSUPP an unknown flag
+ * Since 0.1. Source: open(2); user/lib/device.cpp.
+ */
+PEERDMA_API int peerdma_open(struct peerdma_device **out, uint32_t flags);
+
+/**
+ * peerdma_close - close a handle; NULL is allowed
+ * @p: from peerdma_open(); buffers and files that were made from it stay usable until they go too
+ * Since 0.1. Source: user/lib/device.cpp.
+ */
+PEERDMA_API void peerdma_close(struct peerdma_device *p);
+
+/**
+ * peerdma_fd - the descriptor of /dev/peerdma behind a handle, for poll(2) and ioctl(2)
+ * @p: from peerdma_open()
+ * Return: the descriptor, which stays the handle's: do not close it. -EINVAL if @p is NULL.
+ * Since 0.1. Source: user/lib/device.cpp.
+ */
+PEERDMA_API int peerdma_fd(const struct peerdma_device *p);
+
+/**
+ * peerdma_query - what module is this
+ * @p: from peerdma_open()      @info: filled in; set info->size
+ * Return: 0 or -errno.
+ * Since 0.1. Source: ioctl(PEERDMA_INFO); user/lib/device.cpp.
+ */
+PEERDMA_API int peerdma_query(struct peerdma_device *p, struct peerdma_device_info *info);
+
+/**
+ * peerdma_provider_list - the ids of all providers, ascending
+ * @p: from peerdma_open()      @ids: room for @max ids, may be NULL if @max is 0      @max: ids, not bytes
+ * Return: how many providers there are, which may be more than @max, or -errno.
+ * Since 0.1. Source: ioctl(PEERDMA_PROVIDER_QUERY); user/lib/provider.cpp.
+ */
+PEERDMA_API int peerdma_provider_list(struct peerdma_device *p, uint32_t *ids, size_t max);
+
+/**
+ * peerdma_provider_get - describe one provider
+ * @p: from peerdma_open()      @provider_id: its id      @info: filled in; set info->size
+ * Return: 0 or -errno.
+ *   -ENOENT no provider has this id
+ * Since 0.1. Source: ioctl(PEERDMA_PROVIDER_QUERY); user/lib/provider.cpp.
+ */
+PEERDMA_API int peerdma_provider_get(struct peerdma_device *p, uint32_t provider_id,
+				     struct peerdma_provider_info *info);
+
+/**
+ * peerdma_provider_find - find a provider by what a person would type
+ * @p: from peerdma_open()      @info: filled in; set info->size
+ * @name: an id ("2"), a PCI address ("0000:01:00.0", "01:00.0"), or NULL or "" for the only one there is
+ * Return: 0 or -errno.
+ *   -ENOENT no such provider   -ENOTUNIQ no name was given and there are several   -EINVAL not a name
+ * Since 0.1. Source: user/lib/provider.cpp.
+ */
+PEERDMA_API int peerdma_provider_find(struct peerdma_device *p, const char *name, struct peerdma_provider_info *info);
+
+/**
+ * peerdma_provider_publish - publish a range of a PCI function's memory
+ * @p: from peerdma_open()      @args: what to publish; out_* members are filled in
+ *
+ * Sets the device's driver_override, binds it to the peerdma driver and publishes the range. A device
+ * that another driver is using is left to it (-EBUSY) unless PEERDMA_PUBLISH_FORCE is given. A call
+ * that fails undoes what it did: the old override and the old driver come back.
+ * Return: 0 or -errno.
+ *   -ENODEV no such function   -EBUSY args->out_driver is using the device
+ *   -EINVAL see args->out_reason   -EEXIST published already, as args->out_provider_id
+ *   -EACCES, -EPERM publishing is for root
+ * Since 0.1. Source: driver_override of sysfs, ioctl(PEERDMA_PUBLISH); user/lib/publish.cpp.
+ */
+PEERDMA_API int peerdma_provider_publish(struct peerdma_device *p, struct peerdma_publish_args *args);
+
+/**
+ * peerdma_provider_unpublish - take a device from the peerdma driver
+ * @pci_domain: PCI domain of the function      @pci_bdf: bus << 8 | device << 3 | function      @flags: 0
+ *
+ * New reads and writes of its buffers fail with -ENODEV at once; the call returns when those under way
+ * have ended. Another driver is not bound in its place.
+ * Return: 0 or -errno.
+ *   -ENODEV no such function   -EBUSY another driver is using it   -EALREADY it was not published
+ * Since 0.1. Source: unbind of sysfs; user/lib/publish.cpp.
+ */
+PEERDMA_API int peerdma_provider_unpublish(uint32_t pci_domain, uint32_t pci_bdf, uint32_t flags);
+
+/**
+ * peerdma_buf_create - allocate a buffer in the memory of a provider
+ * @p: from peerdma_open()      @provider_id: whose memory      @len: bytes, a multiple of the page size
+ * @flags: 0      @out: the buffer, zeroed; written on success only
+ * @reason: enum peerdma_reason, written on failure too; may be NULL
+ * Return: 0 or -errno.
+ *   -ENOENT no such provider   -ENODEV it is going away   -EINVAL see @reason   -ENOMEM it has no room left
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_ALLOC); user/lib/buffer.cpp.
+ */
+PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t len, uint32_t flags,
+				   struct peerdma_buf **out, uint32_t *reason);
+
+/**
+ * peerdma_buf_destroy - give a buffer's memory back; NULL is allowed
+ * @buf: from peerdma_buf_create(); reads and writes under way are waited for
+ * Since 0.1. Source: ioctl(PEERDMA_DESTROY); user/lib/buffer.cpp.
+ */
+PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);
+
+/**
+ * peerdma_buf_query - describe a buffer
+ * @buf: from peerdma_buf_create()      @info: filled in; set info->size
+ * Return: 0 or -errno.
+ * Since 0.1. Source: user/lib/buffer.cpp.
+ */
+PEERDMA_API int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *info);
+
+/**
+ * peerdma_file_open - open a file for reads and writes of buffers
+ * @p: from peerdma_open()      @path: a regular file or a block device
+ * @open_flags: of open(2): O_RDONLY, O_WRONLY or O_RDWR, never O_CREAT; O_DIRECT is not needed
+ * @out: the file; written on success only
+ *
+ * Never waits for a FIFO's other end. What cannot be read directly opens all the same: ask
+ * peerdma_explain().
+ * Return: 0 or -errno of open(2).
+ * Since 0.1. Source: open(2); user/lib/file.cpp.
+ */
+PEERDMA_API int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags,
+				  struct peerdma_file **out);
+
+/**
+ * peerdma_file_from_fd - use a descriptor that is open already
+ * @p: from peerdma_open()      @fd: duplicated: the caller's stays the caller's, to close whenever it likes
+ * @out: the file; written on success only
+ * Return: 0 or -errno.
+ *   -EBADF @fd is not open
+ * Since 0.1. Source: fcntl(F_DUPFD_CLOEXEC); user/lib/file.cpp.
+ */
+PEERDMA_API int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct peerdma_file **out);
+
+/**
+ * peerdma_file_close - close a file; NULL is allowed
+ * @file: from peerdma_file_open() or peerdma_file_from_fd()
+ * Since 0.1. Source: close(2); user/lib/file.cpp.
+ */
+PEERDMA_API void peerdma_file_close(struct peerdma_file *file);
+
+/**
+ * peerdma_file_size - a file's size at this moment
+ * @file: a regular file or a block device      @bytes: written on success only
+ * Return: 0 or -errno.
+ *   -EISDIR a directory   -ESPIPE a thing without offsets
+ * Since 0.1. Source: fstat(2), ioctl(BLKGETSIZE64); user/lib/file.cpp.
+ */
+PEERDMA_API int peerdma_file_size(struct peerdma_file *file, uint64_t *bytes);
+
+/**
+ * peerdma_explain - how would this file's bytes reach this provider, and why not directly
+ * @file: a file      @provider_id: a provider      @explanation: filled in; set explanation->size
+ *
+ * The answer is data: a file that cannot be read directly is no failure of this call. It is true at
+ * this moment; the read asks again.
+ * Return: 0 or -errno.
+ *   -ENOENT no such provider   -ENODEV it is going away
+ * Since 0.1. Source: ioctl(PEERDMA_FILE_QUERY); user/lib/explain.cpp.
+ */
+PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
+				struct peerdma_explanation *explanation);
+
+/**
+ * peerdma_read - read file bytes into a buffer
+ * @file: may be shared by threads      @buf: of the same peerdma_open()
+ * @buf_off: bytes from the buffer's start, a multiple of dio_mem_align of peerdma_explain()
+ * @len: bytes, a multiple of dio_offset_align, not 0; the file's end need not be one
+ * @file_off: bytes, a multiple of dio_offset_align
+ * Return: bytes read (short only at end of file or after an error, which the next call reports) or -errno.
+ *   Bytes outside [buf_off, buf_off + return) are untouched.
+ *   -ENODEV the buffer was revoked   -EXDEV no direct route (ask peerdma_explain())   -EINVAL a number is
+ *   wrong (ask peerdma_read_result() which)
+ * Since 0.1. Source: pread(2), cuFileRead(); ioctl(PEERDMA_READ); user/lib/io.cpp.
+ */
+PEERDMA_API int64_t peerdma_read(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off, uint64_t len,
+				 uint64_t file_off);
+
+/**
+ * peerdma_write - write a buffer's bytes into a file
+ * @file: open for writing; may be shared by threads      @buf: of the same peerdma_open()
+ * @buf_off: bytes, as peerdma_read()      @len: bytes, as peerdma_read()      @file_off: bytes, as peerdma_read()
+ * Return: bytes written or -errno, as peerdma_read(). Data reaches stable storage as with pwrite(2).
+ * Since 0.1. Source: pwrite(2), cuFileWrite(); ioctl(PEERDMA_WRITE); user/lib/io.cpp.
+ */
+PEERDMA_API int64_t peerdma_write(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off, uint64_t len,
+				  uint64_t file_off);
+
+/**
+ * peerdma_read_result - peerdma_read() that also says which way the bytes went
+ * @file, @buf, @buf_off, @len, @file_off: as peerdma_read()
+ * @result: filled in, after a failure too; set result->size
+ * Return: as peerdma_read().
+ * Since 0.1. Source: ioctl(PEERDMA_READ); user/lib/io.cpp.
+ */
+PEERDMA_API int64_t peerdma_read_result(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off,
+					uint64_t len, uint64_t file_off, struct peerdma_io_result *result);
+
+/**
+ * peerdma_write_result - peerdma_write() that also says which way the bytes went
+ * @file, @buf, @buf_off, @len, @file_off: as peerdma_write()
+ * @result: filled in, after a failure too; set result->size
+ * Return: as peerdma_write().
+ * Since 0.1. Source: ioctl(PEERDMA_WRITE); user/lib/io.cpp.
+ */
+PEERDMA_API int64_t peerdma_write_result(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off,
+					 uint64_t len, uint64_t file_off, struct peerdma_io_result *result);
+
+/**
+ * peerdma_reason_name - a reason's short name for programs, "QUEUE" for PEERDMA_REASON_QUEUE
+ * @reason: enum peerdma_reason
+ * Return: a string that lives for ever, "UNKNOWN" for a number this library does not know.
+ * Since 0.1. Source: user/lib/reason.cpp.
+ */
+PEERDMA_API const char *peerdma_reason_name(uint32_t reason);
+
+/**
+ * peerdma_reason_text - a reason in words, one clause without a full stop
+ * @reason: enum peerdma_reason
+ * Return: a string that lives for ever.
+ * Since 0.1. Source: user/lib/reason.cpp.
+ */
+PEERDMA_API const char *peerdma_reason_text(uint32_t reason);
+
+/**
+ * peerdma_reason_advice - what a person can do about a reason, one sentence
+ * @reason: enum peerdma_reason
+ * Return: a string that lives for ever, empty where there is nothing to do.
+ * Since 0.1. Source: user/lib/reason.cpp.
+ */
+PEERDMA_API const char *peerdma_reason_advice(uint32_t reason);
+
+/**
+ * peerdma_map_name - how a device reaches a provider's memory, in words
+ * @map: enum peerdma_map
+ * Return: a string that lives for ever: "none", "bus address", "host bridge", "iova" or "unknown".
+ * Since 0.1. Source: user/lib/reason.cpp.
+ */
+PEERDMA_API const char *peerdma_map_name(uint32_t map);
+
+/**
+ * peerdma_route_name - a route in words
+ * @route: enum peerdma_route
+ * Return: a string that lives for ever: "none", "direct", "direct, edges bounced", "bounced near the
+ *   provider", "bounced through host memory", "posix" or "unknown".
+ * Since 0.1. Source: user/lib/reason.cpp.
+ */
+PEERDMA_API const char *peerdma_route_name(uint32_t route);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _PEERDMA_H */

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT
+//
+// The peerdma command as a person or a program meets it: arguments in, text and exit status out.
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.hpp"
+#include "fake_env.hpp"
+
+namespace
+{
+
+struct Outcome {
+	int status;
+	std::string out, err;
+
+	nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+Outcome run(std::vector<std::string> words)
+{
+	words.insert(words.begin(), "peerdma");
+	std::vector<char *> argv;
+	for (std::string &word : words)
+		argv.push_back(word.data());
+	argv.push_back(nullptr);
+	::testing::internal::CaptureStdout();
+	::testing::internal::CaptureStderr();
+	const int status = cli::run(static_cast<int>(words.size()), argv.data());
+	std::fflush(stdout);
+	return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+// One line, as every error has.
+bool one_line(const std::string &text) { return text.starts_with("peerdma: ") && text.find('\n') == text.size() - 1; }
+
+class Cli : public ::testing::Test
+{
+protected:
+	void publish_one(uint64_t len = 1 << 20)
+	{
+		env.add_function("0000:01:00.0", len, "peerdma");
+		env.add_provider(0, 0x0100, 2, 0, len);
+	}
+	~Cli() override
+	{
+		EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
+		EXPECT_TRUE(env.buffers.empty()) << "a buffer leaked";
+	}
+
+	FakeEnv env;
+};
+
+} // namespace
+
+TEST_F(Cli, UsageErrorsEndWith2)
+{
+	const std::vector<std::vector<std::string>> cases = {
+		{},
+		{"frobnicate"},
+		{"providers", "extra"},
+		{"publish"},
+		{"publish", "banana"},
+		{"publish", "0000:01:00.0", "--bar", "6"},
+		{"publish", "0000:01:00.0", "--bar", "x"},
+		{"publish", "0000:01:00.0", "--size", "1Q"},
+		{"publish", "0000:01:00.0", "--offset", "-4096"},
+		{"publish", "0000:01:00.0", "--what"},
+		{"unpublish"},
+		{"unpublish", "1"},
+		{"explain"},
+		{"cp", "/f"},
+		{"cp", "/f", "/g"},
+		{"cp", "/f", "gpu:x"},
+		{"cp", "/f", "gpu:+x"},
+		{"cp", "/f", "gpu:1+"},
+		{"cp", "/f", "gpu:", "more"},
+		{"explain", "/f", "--provider", "x"},
+	};
+	for (const auto &words : cases) {
+		const Outcome outcome = run(words);
+		EXPECT_EQ(outcome.status, 2) << (words.empty() ? "nothing" : words.back());
+		EXPECT_EQ(outcome.out, "");
+		EXPECT_NE(outcome.err, "");
+	}
+}
+
+TEST_F(Cli, HelpAndVersionEndWith0)
+{
+	EXPECT_EQ(run({"--version"}).out, "peerdma 0.1.0\n");
+	const Outcome help = run({"--help"});
+	EXPECT_EQ(help.status, 0);
+	for (const char *name : {"check", "providers", "publish", "unpublish", "explain", "cp"}) {
+		EXPECT_TRUE(has(help.out, name));
+		EXPECT_EQ(run({name, "--help"}).status, 0);
+		EXPECT_TRUE(has(run({name, "--help"}).out, "--json"));
+	}
+}
+
+TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
+{
+	env.node_error = -ENOENT;
+	env.contents["/f"].bytes = "x";
+	for (const std::vector<std::string> &words : std::vector<std::vector<std::string>>{
+		     {"providers"}, {"publish", "01:00.0"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
+		const Outcome outcome = run(words);
+		EXPECT_EQ(outcome.status, 1);
+		EXPECT_TRUE(one_line(outcome.err));
+		EXPECT_TRUE(has(outcome.err, "/dev/peerdma"));
+		EXPECT_TRUE(has(outcome.err, "modprobe peerdma"));
+	}
+}
+
+TEST_F(Cli, WithoutPermissionItSaysSo)
+{
+	env.node_error = -EACCES;
+	const Outcome outcome = run({"providers", "--json"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(has(outcome.err, "EACCES"));
+	EXPECT_FALSE(outcome.json()["ok"].get<bool>());
+	EXPECT_EQ(outcome.json()["error"]["errno"], "EACCES");
+}
+
+TEST_F(Cli, Providers)
+{
+	EXPECT_TRUE(has(run({"providers"}).out, "no provider is published"));
+	EXPECT_EQ(run({"providers", "--json"}).json()["providers"].size(), 0u);
+	publish_one();
+	const Outcome text = run({"providers"});
+	EXPECT_EQ(text.status, 0);
+	EXPECT_TRUE(has(text.out, "0000:01:00.0"));
+	EXPECT_TRUE(has(text.out, "1 MiB"));
+	const auto json = run({"providers", "--json"}).json();
+	EXPECT_EQ(json["providers"][0]["pci"], "0000:01:00.0");
+	EXPECT_EQ(json["providers"][0]["len"], 1 << 20);
+	EXPECT_EQ(json["providers"][0]["vendor"], "1af4");
+}
+
+TEST_F(Cli, PublishAndUnpublish)
+{
+	env.add_function("0000:01:00.0", 1 << 20);
+	const Outcome first = run({"publish", "01:00.0", "--bar", "2", "--offset", "64K", "--size", "0x10000"});
+	EXPECT_EQ(first.status, 0) << first.err;
+	EXPECT_TRUE(has(first.out, "provider 1: 0000:01:00.0 publishes 64 KiB of BAR 2 at offset 0x10000"));
+	// The same again is no error, something else is.
+	const Outcome again = run({"publish", "01:00.0", "--offset", "65536", "--json"});
+	EXPECT_EQ(again.status, 0);
+	EXPECT_TRUE(again.json()["already"].get<bool>());
+	const Outcome other = run({"publish", "01:00.0", "--offset", "0"});
+	EXPECT_EQ(other.status, 1);
+	EXPECT_TRUE(one_line(other.err));
+	EXPECT_TRUE(has(other.err, "peerdma unpublish 0000:01:00.0"));
+
+	EXPECT_EQ(run({"unpublish", "01:00.0"}).status, 0);
+	const Outcome twice = run({"unpublish", "01:00.0"});
+	EXPECT_EQ(twice.status, 0);
+	EXPECT_TRUE(has(twice.out, "was not published"));
+	EXPECT_EQ(run({"unpublish", "7:00.0"}).status, 1);
+}
+
+TEST_F(Cli, PublishNamesTheDriverInUse)
+{
+	env.add_function("0000:01:00.0", 1 << 20, "nvme");
+	const Outcome refused = run({"publish", "01:00.0", "--json"});
+	EXPECT_EQ(refused.status, 1);
+	EXPECT_TRUE(one_line(refused.err));
+	EXPECT_TRUE(has(refused.err, "0000:01:00.0 is in use by the driver 'nvme'"));
+	EXPECT_TRUE(has(refused.err, "--force"));
+	EXPECT_EQ(refused.json()["driver"], "nvme");
+	EXPECT_EQ(env.driver_of("0000:01:00.0"), "nvme");
+	EXPECT_EQ(run({"unpublish", "01:00.0"}).status, 1);
+	EXPECT_EQ(run({"publish", "01:00.0", "--force"}).status, 0);
+}
+
+TEST_F(Cli, PublishNamesTheFileThatRefused)
+{
+	env.add_function("0000:01:00.0", 1 << 20);
+	env.write_errors["/sys/bus/pci/devices/0000:01:00.0/driver_override"] = -EACCES;
+	const Outcome outcome = run({"publish", "01:00.0"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(has(outcome.err, "driver_override"));
+	EXPECT_TRUE(has(outcome.err, "for root"));
+}
+
+TEST_F(Cli, Explain)
+{
+	publish_one();
+	env.contents["/f"].bytes = "x";
+	const Outcome direct = run({"explain", "/f"});
+	EXPECT_EQ(direct.status, 0);
+	for (const char *part : {"direct", "0000:03:00.0", "nvme0n1", "0000:01:00.0", "bus address", "ext4"})
+		EXPECT_TRUE(has(direct.out, part)) << part;
+	env.contents["/f"].refused_errno = EXDEV;
+	env.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
+	const auto json = run({"explain", "--json", "--provider", "0000:01:00.0", "/f"}).json();
+	EXPECT_FALSE(json["direct"].get<bool>());
+	EXPECT_EQ(json["errno"], "EXDEV");
+	EXPECT_EQ(json["reason"], "DISTANCE");
+	EXPECT_TRUE(has(run({"explain", "/f"}).out, "advice"));
+	EXPECT_EQ(run({"explain", "/f", "--provider", "2"}).status, 1);
+	EXPECT_EQ(run({"explain", "/none"}).status, 1);
+}
+
+TEST_F(Cli, Copy)
+{
+	publish_one();
+	env.contents["/f"].bytes = std::string(5000, 'x');
+	const Outcome text = run({"cp", "/f", "gpu:"});
+	ASSERT_EQ(text.status, 0) << text.err;
+	for (const char *part : {"direct", "5000", "nvme0n1", "0000:01:00.0", "bus address", "BAR 2 offset 0x0"})
+		EXPECT_TRUE(has(text.out, part)) << part;
+	ASSERT_EQ(env.ios.size(), 1u);
+	EXPECT_EQ(env.ios[0].len, 5120u) << "whole blocks";
+
+	env.providers[1].used = 0;
+	const Outcome outcome = run({"cp", "/f", "gpu:0000:01:00.0+4K", "--json"});
+	ASSERT_EQ(outcome.status, 0) << outcome.err;
+	const auto json = outcome.json();
+	EXPECT_TRUE(json["ok"].get<bool>());
+	EXPECT_EQ(json["bytes"], 5000);
+	EXPECT_EQ(json["bytes_direct"], 4608);
+	EXPECT_EQ(json["bytes_near"], 392);
+	EXPECT_EQ(json["bytes_host"], 0);
+	EXPECT_EQ(json["bar_offset"], 4096);
+	EXPECT_EQ(json["buffer"]["len"], 12288);
+	EXPECT_EQ(json["leaf"]["pci"], "0000:03:00.0");
+	EXPECT_EQ(json["distance"], 4);
+	EXPECT_EQ(json["map"], "bus address");
+	EXPECT_GE(json["seconds"].get<double>(), 0);
+}
+
+TEST_F(Cli, CopyOfABlockDevice)
+{
+	publish_one();
+	env.contents["/dev/nvme0n1"] = {.bytes = std::string(8192, 'x'), .mode = S_IFBLK};
+	EXPECT_EQ(run({"cp", "/dev/nvme0n1", "gpu:1", "--json"}).json()["bytes"], 8192);
+}
+
+TEST_F(Cli, CopyRefusals)
+{
+	publish_one();
+	auto refused = [&](const std::string &file, const std::string &target, const std::string &part) {
+		const Outcome outcome = run({"cp", file, target});
+		EXPECT_EQ(outcome.status, 1);
+		EXPECT_EQ(outcome.out, "");
+		EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+		EXPECT_TRUE(has(outcome.err, part)) << outcome.err;
+		EXPECT_TRUE(has(outcome.err, file)) << outcome.err;
+	};
+	refused("/none", "gpu:", "ENOENT");
+	env.contents["/empty"].bytes = "";
+	refused("/empty", "gpu:", "is empty");
+	env.contents["/big"].bytes = std::string((1 << 20) + 1, 'x');
+	refused("/big", "gpu:", "does not fit");
+	env.contents["/fits"].bytes = std::string(1 << 20, 'x');
+	refused("/fits", "gpu:+512", "does not fit");
+	refused("/fits", "gpu:+1T", "does not fit");
+}
+
+TEST_F(Cli, CopyWithoutARoute)
+{
+	publish_one();
+	env.contents["/f"] = {.bytes = "x", .refused_errno = EXDEV, .refused_reason = PEERDMA_REASON_QUEUE};
+	const Outcome outcome = run({"cp", "/f", "gpu:", "--json"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(has(outcome.err, "/f cannot be read directly into 0000:01:00.0"));
+	EXPECT_TRUE(has(outcome.err, peerdma_reason_text(PEERDMA_REASON_QUEUE)));
+	EXPECT_TRUE(has(outcome.err, peerdma_reason_advice(PEERDMA_REASON_QUEUE)));
+	EXPECT_EQ(outcome.json()["error"]["reason"], "QUEUE");
+	EXPECT_EQ(outcome.json()["leaf"]["name"], "nvme0n1");
+}
+
+TEST_F(Cli, CopyThatFailsHalfWay)
+{
+	publish_one();
+	env.contents["/f"].bytes = std::string(16384, 'x');
+	env.io_limit = 8192;
+	int calls = 0;
+	env.on_ioctl = [&](unsigned long request, void *) { return request == PEERDMA_READ && ++calls > 1 ? -EIO : 1; };
+	const Outcome outcome = run({"cp", "/f", "gpu:"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(has(outcome.err, "8192 of 16384 bytes"));
+	EXPECT_TRUE(has(outcome.err, "EIO"));
+}
+
+TEST_F(Cli, CopyOfAFileThatShrinks)
+{
+	publish_one();
+	env.contents["/f"].bytes = std::string(8192, 'x');
+	env.on_ioctl = [&](unsigned long request, void *) {
+		if (request == PEERDMA_READ)
+			env.contents["/f"].bytes.resize(1000);
+		return 1;
+	};
+	const Outcome outcome = run({"cp", "/f", "gpu:"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(has(outcome.err, "changed while it was read"));
+}
+
+TEST_F(Cli, SeveralProvidersNeedAName)
+{
+	publish_one();
+	env.add_provider(0, 0x0200, 2, 0, 1 << 20);
+	env.contents["/f"].bytes = "x";
+	const Outcome outcome = run({"cp", "/f", "gpu:"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(has(outcome.err, "several providers"));
+	EXPECT_EQ(run({"cp", "/f", "gpu:2"}).status, 0);
+	EXPECT_EQ(run({"cp", "/f", "gpu:3"}).status, 1);
+}
+
+TEST_F(Cli, FileNamesThatAreNotUtf8)
+{
+	publish_one();
+	const std::string name = "/\xff\xfe";
+	env.contents[name].bytes = "x";
+	EXPECT_EQ(run({"cp", name, "gpu:", "--json"}).status, 0);
+	EXPECT_EQ(run({"explain", name, "--json"}).status, 0);
+}
+
+TEST(Words, Bytes)
+{
+	EXPECT_EQ(cli::parse_bytes("0"), 0u);
+	EXPECT_EQ(cli::parse_bytes("4096"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("4096B"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("0x1000"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("4K"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("4k"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("4KB"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("4KiB"), 4096u);
+	EXPECT_EQ(cli::parse_bytes("2M"), 2u << 20);
+	EXPECT_EQ(cli::parse_bytes("3G"), 3ull << 30);
+	EXPECT_EQ(cli::parse_bytes("1T"), 1ull << 40);
+	EXPECT_EQ(cli::parse_bytes("18446744073709551615"), UINT64_MAX);
+	for (const char *text :
+	     {"", "K", "-1", "+1", " 1", "1 ", "1KK", "1Q", "0x", "1iB", "18446744073709551616", "16777216T", "1.5M"})
+		EXPECT_FALSE(cli::parse_bytes(text)) << text;
+	EXPECT_EQ(cli::size_text(0), "0 bytes");
+	EXPECT_EQ(cli::size_text(1), "1 byte");
+	EXPECT_EQ(cli::size_text(1023), "1023 bytes");
+	EXPECT_EQ(cli::size_text(1024), "1 KiB");
+	EXPECT_EQ(cli::size_text(37000123), "35.3 MiB");
+	EXPECT_EQ(cli::size_text((1 << 20) - 1), "1 MiB");
+	EXPECT_EQ(cli::size_text(UINT64_MAX), "16 EiB");
+}
+
+TEST(Words, Targets)
+{
+	EXPECT_EQ(cli::parse_gpu("gpu:")->provider, "");
+	EXPECT_EQ(cli::parse_gpu("gpu:12")->provider, "12");
+	EXPECT_EQ(cli::parse_gpu("gpu:+8")->offset, 8u);
+	EXPECT_EQ(cli::parse_gpu("gpu:1+4K")->offset, 4096u);
+	EXPECT_EQ(cli::parse_gpu("gpu:0000:01:00.0+512")->provider, "0000:01:00.0");
+	for (const char *text : {"", "gpu", "GPU:", "gpu:-1", "gpu:1+", "gpu:1+x", "gpu:1+2+3", "/f"})
+		EXPECT_FALSE(cli::parse_gpu(text)) << text;
+}

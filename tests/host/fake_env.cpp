@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+#include "fake_env.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include <fmt/format.h>
+#include <linux/fs.h>
+
+#include "pci.hpp"
+
+namespace peerdma_impl
+{
+
+Env &system_env() { return FakeEnv::current ? *FakeEnv::current : kernel_env(); }
+
+} // namespace peerdma_impl
+
+using peerdma_impl::PciAddress;
+
+namespace
+{
+
+const std::string devices = "/sys/bus/pci/devices/", drivers = "/sys/bus/pci/drivers/", node = "/dev/peerdma";
+
+} // namespace
+
+FakeEnv *FakeEnv::current;
+
+FakeEnv::FakeEnv()
+{
+	current = this;
+	files[drivers + "peerdma/bind"] = files[drivers + "peerdma/unbind"] = "";
+}
+
+FakeEnv::~FakeEnv() { current = nullptr; }
+
+void FakeEnv::add_function(const std::string &pci, uint64_t bar2, const std::string &driver)
+{
+	constexpr uint64_t base = 0x3800000000;
+	files[devices + pci + "/driver_override"] = "(null)\n";
+	files[devices + pci + "/resource"] =
+		fmt::format("{:#018x} {:#018x} {:#018x}\n", 0xfebd1000u, 0xfebd1fffu, 0x40200u) +
+		"0x0000000000000000 0x0000000000000000 0x0000000000000000\n" +
+		fmt::format("{:#018x} {:#018x} {:#018x}\n", base, base + bar2 - 1, 0x14220cu) +
+		"0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
+	if (!driver.empty()) {
+		links[devices + pci + "/driver"] = "../../../bus/pci/drivers/" + driver;
+		files[drivers + driver + "/bind"] = files[drivers + driver + "/unbind"] = "";
+	}
+}
+
+std::string FakeEnv::driver_of(const std::string &pci) const
+{
+	auto link = links.find(devices + pci + "/driver");
+	return link == links.end() ? "" : link->second.substr(link->second.rfind('/') + 1);
+}
+
+std::string FakeEnv::override_of(const std::string &pci) const { return files.at(devices + pci + "/driver_override"); }
+
+uint32_t FakeEnv::add_provider(uint32_t domain, uint32_t bdf, uint32_t bar, uint64_t bar_offset, uint64_t len)
+{
+	providers[next_provider_] = {domain, bdf, bar, bar_offset, len};
+	return next_provider_++;
+}
+
+int FakeEnv::open(const char *path, int)
+{
+	if (path == node) {
+		if (node_error)
+			return node_error;
+	} else {
+		auto content = contents.find(path);
+		if (content == contents.end())
+			return -ENOENT;
+		if (content->second.open_error)
+			return content->second.open_error;
+	}
+	fds[next_fd_] = path;
+	return next_fd_++;
+}
+
+int FakeEnv::close(int fd) { return fds.erase(fd) ? 0 : -EBADF; }
+
+int FakeEnv::dup(int fd)
+{
+	auto it = fds.find(fd);
+	if (it == fds.end())
+		return -EBADF;
+	fds[next_fd_] = it->second;
+	return next_fd_++;
+}
+
+int FakeEnv::fstat(int fd, struct stat *st)
+{
+	auto it = fds.find(fd);
+	if (it == fds.end())
+		return -EBADF;
+	const Content &content = contents.at(it->second);
+	st->st_mode = content.mode;
+	st->st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.bytes.size()) : 0;
+	return 0;
+}
+
+int FakeEnv::io(peerdma_io &io, bool write)
+{
+	ios.push_back(io);
+	io.out_done = io.out_direct = io.out_near = io.out_host = 0;
+	io.out_reason = 0;
+	auto file = fds.find(io.fd);
+	auto buffer = buffers.find(io.buf_id);
+	if (file == fds.end())
+		return -EBADF;
+	if (buffer == buffers.end())
+		return -ENOENT;
+	Content &content = contents.at(file->second);
+	auto refuse = [&](int rc, uint32_t reason) {
+		io.out_reason = reason;
+		return rc;
+	};
+	if (content.refused_errno)
+		return refuse(-static_cast<int>(content.refused_errno), content.refused_reason);
+	if (!io.len)
+		return refuse(-EINVAL, PEERDMA_REASON_LEN_ZERO);
+	if (io.file_off % block || io.len % block)
+		return refuse(-EINVAL, PEERDMA_REASON_FILE_ALIGN);
+	if (io.buf_off > buffer->second.len || io.len > buffer->second.len - io.buf_off)
+		return refuse(-EINVAL, PEERDMA_REASON_BUF_RANGE);
+	uint64_t n = std::min<uint64_t>(io.len, io_limit);
+	if (write) {
+		content.bytes.resize(std::max<uint64_t>(content.bytes.size(), io.file_off + n));
+		content.bytes.replace(io.file_off, n, buffer->second.bytes, io.buf_off, n);
+	} else {
+		if (io.file_off >= content.bytes.size())
+			return refuse(0, PEERDMA_REASON_END_OF_FILE);
+		n = std::min<uint64_t>(n, content.bytes.size() - io.file_off);
+		buffer->second.bytes.replace(io.buf_off, n, content.bytes, io.file_off, n);
+	}
+	io.out_done = n;
+	io.out_near = n % block;
+	io.out_direct = n - io.out_near;
+	return 0;
+}
+
+int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
+{
+	auto it = fds.find(fd);
+	if (it == fds.end())
+		return -EBADF;
+	if (request == BLKGETSIZE64) {
+		*static_cast<uint64_t *>(arg) = contents.at(it->second).bytes.size();
+		return 0;
+	}
+	if (it->second != node)
+		return -ENOTTY;
+	if (on_ioctl)
+		if (int rc = on_ioctl(request, arg); rc <= 0)
+			return rc;
+	switch (request) {
+	case PEERDMA_INFO: {
+		auto &info = *static_cast<peerdma_info *>(arg);
+		info.out_abi = abi;
+		info.out_page_size = 4096;
+		info.out_publish_align = 4096;
+		info.out_nproviders = static_cast<uint32_t>(providers.size());
+		return 0;
+	}
+	case PEERDMA_PROVIDER_QUERY: {
+		auto &query = *static_cast<peerdma_provider_query *>(arg);
+		auto found = providers.lower_bound(query.provider_id);
+		if (found == providers.end())
+			return -ENOENT;
+		query.out_provider_id = found->first;
+		query.out_pci_domain = found->second.domain;
+		query.out_pci_bdf = found->second.bdf;
+		query.out_bar = found->second.bar;
+		query.out_numa_node = -1;
+		query.out_bar_offset = found->second.bar_offset;
+		query.out_len = found->second.len;
+		query.out_available = found->second.len - found->second.used;
+		query.out_pci_vendor = 0x1af4;
+		query.out_pci_device = 0x1110;
+		return 0;
+	}
+	case PEERDMA_PUBLISH: {
+		auto &publish = *static_cast<peerdma_publish *>(arg);
+		if (publish_error) {
+			publish.out_reason = publish_reason;
+			return publish_error;
+		}
+		if (driver_of(PciAddress{publish.pci_domain, publish.pci_bdf}.str()) != "peerdma") {
+			publish.out_reason = PEERDMA_REASON_NOT_BOUND;
+			return -EINVAL;
+		}
+		for (const auto &[id, provider] : providers)
+			if (provider.domain == publish.pci_domain && provider.bdf == publish.pci_bdf)
+				return -EEXIST;
+		publish.out_provider_id = add_provider(publish.pci_domain, publish.pci_bdf, publish.bar,
+						       publish.bar_offset, publish.len ? publish.len : 1 << 20);
+		return 0;
+	}
+	case PEERDMA_BUF_ALLOC: {
+		auto &alloc = *static_cast<peerdma_buf_alloc *>(arg);
+		auto found = providers.find(alloc.provider_id);
+		if (found == providers.end())
+			return -ENOENT;
+		if (!alloc.len || alloc.len % 4096) {
+			alloc.out_reason = alloc.len ? PEERDMA_REASON_PAGE_ALIGN : PEERDMA_REASON_LEN_ZERO;
+			return -EINVAL;
+		}
+		if (alloc.len > found->second.len - found->second.used)
+			return -ENOMEM;
+		alloc.out_bar_offset = found->second.bar_offset + found->second.used;
+		found->second.used += alloc.len;
+		alloc.out_buf_id = next_buffer_;
+		buffers[next_buffer_++] = {alloc.provider_id, alloc.out_bar_offset, alloc.len,
+					   std::string(alloc.len, '\0')};
+		return 0;
+	}
+	case PEERDMA_DESTROY:
+		return buffers.erase(static_cast<peerdma_destroy *>(arg)->id) ? 0 : -ENOENT;
+	case PEERDMA_FILE_QUERY: {
+		auto &query = *static_cast<peerdma_file_query *>(arg);
+		if (!fds.count(query.fd))
+			return -EBADF;
+		if (!providers.count(query.provider_id))
+			return -ENOENT;
+		const Content &content = contents.at(fds[query.fd]);
+		query.out_errno = content.refused_errno;
+		query.out_reason = content.refused_reason;
+		query.out_map = content.refused_errno ? PEERDMA_MAP_NONE : PEERDMA_MAP_BUS_ADDR;
+		query.out_distance = content.refused_errno ? -1 : 4;
+		query.out_dio_mem_align = 4;
+		query.out_dio_offset_align = block;
+		query.out_leaf_bdf = 0x0300;
+		query.out_leaf_major = 259;
+		std::strcpy(query.out_leaf_name, "nvme0n1");
+		std::strcpy(query.out_fs_name, "ext4");
+		return 0;
+	}
+	case PEERDMA_READ:
+	case PEERDMA_WRITE:
+		return io(*static_cast<peerdma_io *>(arg), request == PEERDMA_WRITE);
+	}
+	return -ENOTTY;
+}
+
+int FakeEnv::access(const std::string &path, int) { return files.count(path) || links.count(path) ? 0 : -ENOENT; }
+
+int FakeEnv::read_file(const std::string &path, std::string &out)
+{
+	auto it = files.find(path);
+	if (it == files.end())
+		return -ENOENT;
+	out = it->second;
+	return 0;
+}
+
+int FakeEnv::write_file(const std::string &path, std::string_view value)
+{
+	if (auto error = write_errors.find(path); error != write_errors.end())
+		return error->second;
+	if (!files.count(path))
+		return -ENOENT;
+	writes.emplace_back(path, value);
+	const std::string text(value);
+	if (path.ends_with("/driver_override")) {
+		files[path] = text == "\n" ? "(null)\n" : text;
+	} else if (path.ends_with("/bind") && path.starts_with(drivers)) {
+		const std::string driver = path.substr(drivers.size(), path.size() - drivers.size() - 5);
+		const std::string override = files[devices + text + "/driver_override"];
+		// As driver_match_device(): with an override only that driver matches; peerdma has no ids of its own.
+		if (override != "(null)\n" ? override != driver + "\n" : driver == "peerdma")
+			return -ENODEV;
+		if (!driver_of(text).empty())
+			return -EBUSY;
+		links[devices + text + "/driver"] = drivers + driver;
+	} else if (path.ends_with("/unbind") && path.starts_with(drivers)) {
+		const std::string driver = path.substr(drivers.size(), path.size() - drivers.size() - 7);
+		if (driver_of(text) != driver)
+			return -ENODEV;
+		links.erase(devices + text + "/driver");
+		const auto address = PciAddress::parse(text);
+		std::erase_if(providers, [&](const auto &entry) {
+			return address && entry.second.domain == address->domain && entry.second.bdf == address->bdf;
+		});
+	}
+	return 0;
+}
+
+int FakeEnv::read_link(const std::string &path, std::string &out)
+{
+	auto it = links.find(path);
+	if (it == links.end())
+		return -ENOENT;
+	out = it->second;
+	return 0;
+}
+
+int FakeEnv::list_dir(const std::string &path, std::vector<std::string> &out)
+{
+	std::set<std::string> names;
+	for (const auto &[name, text] : files)
+		if (name.starts_with(path + "/"))
+			names.insert(name.substr(path.size() + 1, name.find('/', path.size() + 1) - path.size() - 1));
+	out.assign(names.begin(), names.end());
+	return names.empty() ? -ENOENT : 0;
+}

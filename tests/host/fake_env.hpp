@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "env.hpp"
+#include "peerdma.h"
+
+// A machine in memory: sysfs, the peerdma driver and its device node. It does what the documented ABI
+// says and nothing else; a test breaks it at one place and looks at what the library does then.
+class FakeEnv final : public peerdma_impl::Env
+{
+public:
+	struct Content {
+		std::string bytes;
+		uint32_t mode = S_IFREG | 0644;
+		int open_error = 0;                             // negative errno
+		uint32_t refused_errno = 0, refused_reason = 0; // out_errno and out_reason of PEERDMA_FILE_QUERY
+	};
+	struct Provider {
+		uint32_t domain, bdf, bar;
+		uint64_t bar_offset, len;
+		uint64_t used = 0;
+	};
+	struct Buffer {
+		uint32_t provider;
+		uint64_t offset, len;
+		std::string bytes;
+	};
+
+	static FakeEnv *current; // what system_env() gives to the library
+
+	FakeEnv();
+	~FakeEnv();
+
+	// Adds a PCI function with a register BAR 0 of 4 KiB and a 64-bit prefetchable BAR 2 of bar2 bytes.
+	void add_function(const std::string &pci, uint64_t bar2, const std::string &driver = "");
+	std::string driver_of(const std::string &pci) const;
+	std::string override_of(const std::string &pci) const;
+	uint32_t add_provider(uint32_t domain, uint32_t bdf, uint32_t bar, uint64_t bar_offset, uint64_t len);
+
+	std::map<std::string, std::string> files, links;
+	std::map<std::string, Content> contents; // what open() opens, but for the device node
+	std::map<uint32_t, Provider> providers;
+	std::map<uint32_t, Buffer> buffers;
+	std::map<int, std::string> fds;
+	std::map<std::string, int> write_errors; // path to negative errno
+	std::vector<std::pair<std::string, std::string>> writes;
+	std::vector<peerdma_io> ios;    // as they came
+	uint64_t io_limit = UINT64_MAX; // bytes one READ or WRITE moves at most
+	uint32_t block = 512;
+	int node_error = 0;
+	uint32_t abi = PEERDMA_ABI_VERSION;
+	int publish_error = 0;
+	uint32_t publish_reason = 0;
+	// Before anything else; a result > 0 lets the fake go on.
+	std::function<int(unsigned long, void *)> on_ioctl;
+
+	int open(const char *path, int flags) override;
+	int close(int fd) override;
+	int dup(int fd) override;
+	int ioctl(int fd, unsigned long request, void *arg) override;
+	int fstat(int fd, struct stat *st) override;
+	int access(const std::string &path, int mode) override;
+	int read_file(const std::string &path, std::string &out) override;
+	int write_file(const std::string &path, std::string_view value) override;
+	int read_link(const std::string &path, std::string &out) override;
+	int list_dir(const std::string &path, std::vector<std::string> &out) override;
+
+private:
+	int io(peerdma_io &io, bool write);
+
+	int next_fd_ = 100;
+	uint32_t next_provider_ = 1, next_buffer_ = 1;
+};

@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: MIT
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include "fake_env.hpp"
+#include "pci.hpp"
+#include "peerdma.hpp"
+
+using peerdma_impl::PciAddress;
+
+namespace
+{
+
+// A provider 1 of 1 MiB at 0000:01:00.0 and an open handle.
+class Library : public ::testing::Test
+{
+protected:
+	Library()
+	{
+		env.add_function("0000:01:00.0", 1 << 20, "peerdma");
+		env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+		EXPECT_EQ(peerdma_open(&device, 0), 0);
+	}
+	~Library() override
+	{
+		peerdma_buf_destroy(buf);
+		peerdma_file_close(file);
+		peerdma_close(device);
+		EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
+		EXPECT_TRUE(env.buffers.empty()) << "a buffer leaked";
+	}
+
+	void open(const std::string &bytes, uint64_t buf_len)
+	{
+		env.contents["/f"].bytes = bytes;
+		ASSERT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), 0);
+		ASSERT_EQ(peerdma_buf_create(device, 1, buf_len, 0, &buf, nullptr), 0);
+	}
+
+	peerdma_io_result result = peerdma::detail::sized<peerdma_io_result>();
+	FakeEnv env;
+	struct peerdma_device *device = nullptr;
+	struct peerdma_file *file = nullptr;
+	struct peerdma_buf *buf = nullptr;
+};
+
+std::string pattern(size_t n)
+{
+	std::string bytes(n, '\0');
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = static_cast<char>(i * 31 + i / 509);
+	return bytes;
+}
+
+} // namespace
+
+// --- Opening ---
+
+TEST(Open, SaysWhatTheNodeSays)
+{
+	for (int error : {ENOENT, EACCES, ENXIO, EMFILE}) {
+		FakeEnv env;
+		env.node_error = -error;
+		struct peerdma_device *p = nullptr;
+		errno = 7777;
+		EXPECT_EQ(peerdma_open(&p, 0), -error);
+		EXPECT_EQ(errno, 7777);
+		EXPECT_EQ(p, nullptr);
+	}
+}
+
+TEST(Open, RefusesAnotherAbiAndClosesTheNode)
+{
+	FakeEnv env;
+	env.abi = PEERDMA_ABI_VERSION + 1;
+	struct peerdma_device *p = nullptr;
+	EXPECT_EQ(peerdma_open(&p, 0), -EPROTONOSUPPORT);
+	EXPECT_EQ(p, nullptr);
+	EXPECT_TRUE(env.fds.empty());
+}
+
+TEST(Open, RefusesANodeThatIsNotOurs)
+{
+	FakeEnv env;
+	env.on_ioctl = [](unsigned long, void *) { return -ENOTTY; };
+	struct peerdma_device *p = nullptr;
+	EXPECT_EQ(peerdma_open(&p, 0), -ENOTTY);
+	EXPECT_TRUE(env.fds.empty());
+}
+
+TEST(Open, RefusesUnknownFlagsAndNull)
+{
+	FakeEnv env;
+	struct peerdma_device *p = nullptr;
+	EXPECT_EQ(peerdma_open(&p, 1), -EOPNOTSUPP);
+	EXPECT_EQ(peerdma_open(nullptr, 0), -EINVAL);
+}
+
+TEST(Open, TheRealOneLeavesErrnoAlone)
+{
+	// No fake: this host may or may not have the module; either way errno stays.
+	struct peerdma_device *p = nullptr;
+	errno = 4242;
+	const int rc = peerdma_open(&p, 0);
+	EXPECT_EQ(errno, 4242);
+	EXPECT_LE(rc, 0);
+	peerdma_close(p);
+}
+
+TEST_F(Library, NullHandlesAreRefusedAndMayBeClosed)
+{
+	peerdma_close(nullptr);
+	peerdma_buf_destroy(nullptr);
+	peerdma_file_close(nullptr);
+	auto info = peerdma::detail::sized<peerdma_device_info>();
+	auto provider = peerdma::detail::sized<peerdma_provider_info>();
+	auto why = peerdma::detail::sized<peerdma_explanation>();
+	auto buffer = peerdma::detail::sized<peerdma_buf_info>();
+	auto args = peerdma::detail::sized<peerdma_publish_args>();
+	uint64_t size;
+	EXPECT_EQ(peerdma_query(nullptr, &info), -EINVAL);
+	EXPECT_EQ(peerdma_query(device, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_provider_list(nullptr, nullptr, 0), -EINVAL);
+	EXPECT_EQ(peerdma_provider_list(device, nullptr, 1), -EINVAL);
+	EXPECT_EQ(peerdma_provider_get(nullptr, 1, &provider), -EINVAL);
+	EXPECT_EQ(peerdma_provider_find(nullptr, "", &provider), -EINVAL);
+	EXPECT_EQ(peerdma_provider_publish(nullptr, &args), -EINVAL);
+	EXPECT_EQ(peerdma_provider_publish(device, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_create(nullptr, 1, 4096, 0, &buf, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 0, nullptr, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_query(nullptr, &buffer), -EINVAL);
+	EXPECT_EQ(peerdma_file_open(nullptr, "/f", 0, &file), -EINVAL);
+	EXPECT_EQ(peerdma_file_open(device, nullptr, 0, &file), -EINVAL);
+	EXPECT_EQ(peerdma_file_from_fd(nullptr, 0, &file), -EINVAL);
+	EXPECT_EQ(peerdma_file_size(nullptr, &size), -EINVAL);
+	EXPECT_EQ(peerdma_explain(nullptr, 1, &why), -EINVAL);
+	EXPECT_EQ(peerdma_read(nullptr, nullptr, 0, 512, 0), -EINVAL);
+	EXPECT_EQ(peerdma_read_result(nullptr, nullptr, 0, 512, 0, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_fd(nullptr), -EINVAL);
+	EXPECT_GE(peerdma_fd(device), 0);
+}
+
+// --- Structs that grow ---
+
+TEST_F(Library, AShortStructIsRefused)
+{
+	auto info = peerdma::detail::sized<peerdma_device_info>();
+	info.size -= 1;
+	EXPECT_EQ(peerdma_query(device, &info), -EINVAL);
+	auto provider = peerdma::detail::sized<peerdma_provider_info>();
+	provider.size = 4;
+	EXPECT_EQ(peerdma_provider_get(device, 1, &provider), -EINVAL);
+	auto args = peerdma::detail::sized<peerdma_publish_args>();
+	args.size = 0;
+	EXPECT_EQ(peerdma_provider_publish(device, &args), -EINVAL);
+}
+
+TEST_F(Library, ALongerStructIsFilledWithZeros)
+{
+	struct {
+		peerdma_device_info known;
+		uint64_t later = UINT64_MAX;
+	} info = {};
+	info.known.size = sizeof(info);
+	EXPECT_EQ(peerdma_query(device, &info.known), 0);
+	EXPECT_EQ(info.known.page_size, 4096u);
+	EXPECT_EQ(info.known.nproviders, 1u);
+	EXPECT_EQ(info.known.size, sizeof(info));
+	EXPECT_EQ(info.later, 0u);
+}
+
+TEST_F(Library, ALongerRequestMustNotAskForTheUnknown)
+{
+	struct {
+		peerdma_publish_args known = peerdma::detail::sized<peerdma_publish_args>();
+		uint64_t later = 0;
+	} args;
+	args.known.size = sizeof(args);
+	args.known.pci_bdf = 0x0700;
+	args.known.bar = PEERDMA_BAR_AUTO;
+	args.later = 1;
+	EXPECT_EQ(peerdma_provider_publish(device, &args.known), -E2BIG);
+	args.later = 0;
+	EXPECT_EQ(peerdma_provider_publish(device, &args.known), -ENODEV);
+}
+
+// --- Providers ---
+
+TEST_F(Library, ListsProvidersWithGapsInTheirIds)
+{
+	env.add_provider(0, 0x0200, 2, 0, 4096);
+	env.add_provider(1, 0x0100, 4, 8192, 4096);
+	env.providers.erase(2);
+	uint32_t ids[4] = {};
+	EXPECT_EQ(peerdma_provider_list(device, nullptr, 0), 2);
+	EXPECT_EQ(peerdma_provider_list(device, ids, 1), 2);
+	EXPECT_EQ(ids[0], 1u);
+	EXPECT_EQ(ids[1], 0u);
+	EXPECT_EQ(peerdma_provider_list(device, ids, 4), 2);
+	EXPECT_EQ(ids[1], 3u);
+
+	auto info = peerdma::detail::sized<peerdma_provider_info>();
+	EXPECT_EQ(peerdma_provider_get(device, 2, &info), -ENOENT);
+	ASSERT_EQ(peerdma_provider_get(device, 3, &info), 0);
+	EXPECT_EQ(info.pci_domain, 1u);
+	EXPECT_EQ(info.bar_offset, 8192u);
+	EXPECT_EQ(info.numa_node, -1);
+	EXPECT_EQ(info.pci_vendor, 0x1af4u);
+}
+
+TEST_F(Library, AnIdOfAllOnesEndsTheWalk)
+{
+	env.providers[UINT32_MAX] = {0, 0x0200, 2, 0, 4096};
+	EXPECT_EQ(peerdma_provider_list(device, nullptr, 0), 2);
+}
+
+TEST_F(Library, FindsProvidersByWhatAPersonTypes)
+{
+	auto info = peerdma::detail::sized<peerdma_provider_info>();
+	for (const char *name : {"", "1", "0000:01:00.0", "01:00.0"}) {
+		EXPECT_EQ(peerdma_provider_find(device, name, &info), 0) << name;
+		EXPECT_EQ(info.id, 1u);
+	}
+	EXPECT_EQ(peerdma_provider_find(device, nullptr, &info), 0);
+	EXPECT_EQ(peerdma_provider_find(device, "2", &info), -ENOENT);
+	EXPECT_EQ(peerdma_provider_find(device, "01:00.1", &info), -ENOENT);
+	for (const char *name :
+	     {"gpu", "1x", "-1", "0x1", " 1", "01:00", "01:20.0", "01:00.8", "123:01:00.0.0", "4294967296"})
+		EXPECT_EQ(peerdma_provider_find(device, name, &info), -EINVAL) << name;
+	env.add_provider(0, 0x0200, 2, 0, 4096);
+	EXPECT_EQ(peerdma_provider_find(device, "", &info), -ENOTUNIQ);
+	env.providers.clear();
+	EXPECT_EQ(peerdma_provider_find(device, "", &info), -ENOENT);
+}
+
+TEST_F(Library, AWalkReportsOtherErrors)
+{
+	env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_PROVIDER_QUERY ? -EIO : 1; };
+	EXPECT_EQ(peerdma_provider_list(device, nullptr, 0), -EIO);
+	auto info = peerdma::detail::sized<peerdma_provider_info>();
+	EXPECT_EQ(peerdma_provider_find(device, "", &info), -EIO);
+	EXPECT_EQ(peerdma_provider_get(device, 1, &info), -EIO);
+}
+
+// --- Buffers ---
+
+TEST_F(Library, ABufferKnowsItsPlace)
+{
+	struct peerdma_buf *first = nullptr;
+	uint32_t reason = 99;
+	ASSERT_EQ(peerdma_buf_create(device, 1, 8192, 0, &first, &reason), 0);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	ASSERT_EQ(peerdma_buf_create(device, 1, 4096, 0, &buf, nullptr), 0);
+	auto info = peerdma::detail::sized<peerdma_buf_info>();
+	ASSERT_EQ(peerdma_buf_query(buf, &info), 0);
+	EXPECT_EQ(info.bar_offset, 8192u);
+	EXPECT_EQ(info.len, 4096u);
+	EXPECT_EQ(info.provider_id, 1u);
+	EXPECT_NE(info.buf_id, 0u);
+	peerdma_buf_destroy(first);
+	EXPECT_EQ(env.buffers.size(), 1u);
+}
+
+TEST_F(Library, ABufferThatCannotBeSaysWhy)
+{
+	struct peerdma_buf *none = nullptr;
+	uint32_t reason = 99;
+	EXPECT_EQ(peerdma_buf_create(device, 1, 4097, 0, &none, &reason), -EINVAL);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_PAGE_ALIGN));
+	EXPECT_EQ(peerdma_buf_create(device, 1, 0, 0, &none, &reason), -EINVAL);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_LEN_ZERO));
+	EXPECT_EQ(peerdma_buf_create(device, 1, 2 << 20, 0, &none, &reason), -ENOMEM);
+	EXPECT_EQ(peerdma_buf_create(device, 7, 4096, 0, &none, &reason), -ENOENT);
+	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 1, &none, &reason), -EOPNOTSUPP);
+	EXPECT_EQ(none, nullptr);
+}
+
+TEST_F(Library, HandlesMayBeClosedInAnyOrder)
+{
+	open(pattern(4096), 4096);
+	peerdma_close(device);
+	device = nullptr;
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096);
+	peerdma_file_close(file);
+	file = nullptr;
+	EXPECT_EQ(env.fds.size(), 1u) << "the buffer needs the node";
+}
+
+// --- Files ---
+
+TEST_F(Library, AFileFromADescriptorLeavesTheCallersOpen)
+{
+	env.contents["/f"].bytes = pattern(512);
+	const int fd = env.open("/f", O_RDONLY);
+	ASSERT_EQ(peerdma_file_from_fd(device, fd, &file), 0);
+	peerdma_file_close(file);
+	file = nullptr;
+	EXPECT_EQ(env.close(fd), 0);
+	EXPECT_EQ(peerdma_file_from_fd(device, fd, &file), -EBADF);
+	EXPECT_EQ(peerdma_file_from_fd(device, -1, &file), -EBADF);
+}
+
+TEST_F(Library, OpeningSaysWhatOpenSays)
+{
+	env.contents["/secret"].open_error = -EACCES;
+	EXPECT_EQ(peerdma_file_open(device, "/secret", O_RDONLY, &file), -EACCES);
+	EXPECT_EQ(peerdma_file_open(device, "/none", O_RDONLY, &file), -ENOENT);
+	EXPECT_EQ(peerdma_file_open(device, "/none", O_RDWR | O_CREAT, &file), -EINVAL);
+	EXPECT_EQ(peerdma_file_open(device, "/tmp", O_RDWR | O_TMPFILE, &file), -EINVAL);
+	EXPECT_EQ(file, nullptr);
+}
+
+TEST_F(Library, SizesOfWhatHasOne)
+{
+	auto size_of = [&](uint32_t mode, uint64_t &size) {
+		env.contents["/x"] = {.bytes = pattern(1000), .mode = mode};
+		struct peerdma_file *x = nullptr;
+		EXPECT_EQ(peerdma_file_open(device, "/x", O_RDONLY, &x), 0);
+		const int rc = peerdma_file_size(x, &size);
+		peerdma_file_close(x);
+		return rc;
+	};
+	uint64_t size = 5;
+	EXPECT_EQ(size_of(S_IFDIR, size), -EISDIR);
+	EXPECT_EQ(size_of(S_IFIFO, size), -ESPIPE);
+	EXPECT_EQ(size_of(S_IFCHR, size), -ESPIPE);
+	EXPECT_EQ(size_of(S_IFSOCK, size), -ESPIPE);
+	EXPECT_EQ(size, 5u);
+	EXPECT_EQ(size_of(S_IFBLK, size), 0);
+	EXPECT_EQ(size, 1000u);
+	EXPECT_EQ(size_of(S_IFREG, size), 0);
+	EXPECT_EQ(size, 1000u);
+}
+
+// --- Reading and writing ---
+
+TEST_F(Library, AWholeReadIsOneCall)
+{
+	open(pattern(8192), 8192);
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 8192, 0, &result), 8192);
+	EXPECT_EQ(env.ios.size(), 1u);
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT));
+	EXPECT_EQ(result.direct, 8192u);
+	EXPECT_EQ(result.near + result.host, 0u);
+	EXPECT_EQ(result.error, 0u);
+	EXPECT_EQ(env.buffers.begin()->second.bytes, pattern(8192));
+}
+
+TEST_F(Library, AReadThatEndsInsideABlockIsNotAskedForMore)
+{
+	open(pattern(5000), 8192);
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 8192, 0, &result), 5000);
+	EXPECT_EQ(env.ios.size(), 1u);
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
+	EXPECT_EQ(result.near, 5000u % 512);
+	EXPECT_EQ(result.done, 5000u);
+}
+
+TEST_F(Library, AReadThatEndsAtABlockIsAskedForMoreOnce)
+{
+	open(pattern(5120), 8192);
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 8192, 0, &result), 5120);
+	EXPECT_EQ(env.ios.size(), 2u);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	EXPECT_EQ(result.error, 0u);
+}
+
+TEST_F(Library, AShortReadInTheMiddleGoesOn)
+{
+	open(pattern(50000), 65536);
+	env.io_limit = 8192;
+	EXPECT_EQ(peerdma_read_result(file, buf, 4096, 53248, 0, &result), 50000);
+	EXPECT_EQ(env.ios.size(), 7u);
+	for (size_t i = 0; i < env.ios.size(); i++) {
+		EXPECT_EQ(env.ios[i].file_off, i * 8192);
+		EXPECT_EQ(env.ios[i].buf_off, 4096 + i * 8192);
+		EXPECT_EQ(env.ios[i].len, 53248 - i * 8192);
+	}
+	EXPECT_EQ(env.buffers.begin()->second.bytes.substr(4096, 50000), pattern(50000));
+	EXPECT_EQ(result.direct + result.near, 50000u);
+}
+
+TEST_F(Library, AtTheEndOfTheFileNothingIsRead)
+{
+	open(pattern(512), 4096);
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 512, 512, &result), 0);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_END_OF_FILE));
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_NONE));
+	EXPECT_EQ(env.ios.size(), 1u);
+}
+
+TEST_F(Library, AnErrorInTheMiddleIsForTheNextCall)
+{
+	open(pattern(16384), 16384);
+	env.io_limit = 8192;
+	int calls = 0;
+	env.on_ioctl = [&](unsigned long request, void *) { return request == PEERDMA_READ && ++calls > 1 ? -EIO : 1; };
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 16384, 0, &result), 8192);
+	EXPECT_EQ(result.error, static_cast<uint32_t>(EIO));
+	EXPECT_EQ(peerdma_read_result(file, buf, 8192, 8192, 8192, &result), -EIO);
+	EXPECT_EQ(result.done, 0u);
+}
+
+TEST_F(Library, RefusalsKeepTheirErrnoAndReason)
+{
+	open(pattern(4096), 4096);
+	const std::pair<uint32_t, uint32_t> cases[] = {
+		{EXDEV, PEERDMA_REASON_DISTANCE}, {EISDIR, PEERDMA_REASON_FILE_TYPE}, {ENODEV, PEERDMA_REASON_REVOKED},
+		{EBADF, PEERDMA_REASON_FD_MODE},  {ESPIPE, PEERDMA_REASON_FILE_TYPE},
+	};
+	for (auto [error, reason] : cases) {
+		env.contents["/f"].refused_errno = error;
+		env.contents["/f"].refused_reason = reason;
+		errno = 31337;
+		EXPECT_EQ(peerdma_read_result(file, buf, 0, 4096, 0, &result), -static_cast<int64_t>(error));
+		EXPECT_EQ(errno, 31337);
+		EXPECT_EQ(result.error, error);
+		EXPECT_EQ(result.reason, reason);
+		EXPECT_EQ(result.done, 0u);
+		EXPECT_EQ(peerdma_write(file, buf, 0, 4096, 0), -static_cast<int64_t>(error));
+	}
+}
+
+TEST_F(Library, WrongNumbersAreNamed)
+{
+	open(pattern(4096), 4096);
+	const struct {
+		uint64_t buf_off, len, file_off;
+		uint32_t reason;
+	} cases[] = {
+		{0, 0, 0, PEERDMA_REASON_LEN_ZERO},          {0, 100, 0, PEERDMA_REASON_FILE_ALIGN},
+		{0, 512, 100, PEERDMA_REASON_FILE_ALIGN},    {0, 8192, 0, PEERDMA_REASON_BUF_RANGE},
+		{4096, 512, 0, PEERDMA_REASON_BUF_RANGE},    {0, uint64_t(1) << 63, 0, PEERDMA_REASON_OVERFLOW},
+		{0, UINT64_MAX, 0, PEERDMA_REASON_OVERFLOW},
+	};
+	for (const auto &c : cases) {
+		EXPECT_EQ(peerdma_read_result(file, buf, c.buf_off, c.len, c.file_off, &result), -EINVAL);
+		EXPECT_EQ(result.reason, c.reason);
+		EXPECT_EQ(result.error, static_cast<uint32_t>(EINVAL));
+	}
+}
+
+TEST_F(Library, AKernelThatClaimsTooMuchIsNotBelieved)
+{
+	open(pattern(4096), 4096);
+	env.on_ioctl = [&](unsigned long request, void *arg) {
+		if (request != PEERDMA_READ)
+			return 1;
+		static_cast<peerdma_io *>(arg)->out_done = 1 << 20;
+		return 0;
+	};
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), -EIO);
+}
+
+TEST_F(Library, ABufferOfAnotherHandleIsRefused)
+{
+	open(pattern(4096), 4096);
+	struct peerdma_device *other = nullptr;
+	struct peerdma_buf *foreign = nullptr;
+	ASSERT_EQ(peerdma_open(&other, 0), 0);
+	ASSERT_EQ(peerdma_buf_create(other, 1, 4096, 0, &foreign, nullptr), 0);
+	EXPECT_EQ(peerdma_read(file, foreign, 0, 4096, 0), -ENOENT);
+	EXPECT_TRUE(env.ios.empty());
+	peerdma_buf_destroy(foreign);
+	peerdma_close(other);
+}
+
+TEST_F(Library, Writes)
+{
+	open("", 8192);
+	env.buffers.begin()->second.bytes = pattern(8192);
+	env.io_limit = 4096;
+	EXPECT_EQ(peerdma_write_result(file, buf, 0, 8192, 0, &result), 8192);
+	EXPECT_EQ(env.contents["/f"].bytes, pattern(8192));
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT));
+}
+
+TEST_F(Library, RoutesFollowFromTheCounts)
+{
+	open(pattern(4096), 4096);
+	const struct {
+		uint64_t direct, near, host;
+		uint32_t route;
+	} cases[] = {
+		{512, 0, 0, PEERDMA_ROUTE_DIRECT},         {512, 512, 0, PEERDMA_ROUTE_DIRECT_EDGES},
+		{512, 0, 512, PEERDMA_ROUTE_DIRECT_EDGES}, {0, 512, 0, PEERDMA_ROUTE_NEAR},
+		{0, 0, 512, PEERDMA_ROUTE_HOST},           {0, 256, 256, PEERDMA_ROUTE_HOST},
+	};
+	for (const auto &c : cases) {
+		env.on_ioctl = [&](unsigned long request, void *arg) {
+			if (request != PEERDMA_READ)
+				return 1;
+			auto &io = *static_cast<peerdma_io *>(arg);
+			io.out_done = c.direct + c.near + c.host;
+			io.out_direct = c.direct;
+			io.out_near = c.near;
+			io.out_host = c.host;
+			return 0;
+		};
+		EXPECT_EQ(peerdma_read_result(file, buf, 0, c.direct + c.near + c.host, 0, &result),
+			  static_cast<int64_t>(c.direct + c.near + c.host));
+		EXPECT_EQ(result.route, c.route);
+	}
+}
+
+// --- Explain ---
+
+TEST_F(Library, ExplainsBothAnswers)
+{
+	open(pattern(512), 4096);
+	auto why = peerdma::detail::sized<peerdma_explanation>();
+	ASSERT_EQ(peerdma_explain(file, 1, &why), 0);
+	EXPECT_EQ(why.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT));
+	EXPECT_EQ(why.error, 0u);
+	EXPECT_EQ(why.map, static_cast<uint32_t>(PEERDMA_MAP_BUS_ADDR));
+	EXPECT_EQ(why.distance, 4);
+	EXPECT_EQ(why.leaf_bdf, 0x0300u);
+	EXPECT_STREQ(why.leaf_name, "nvme0n1");
+	EXPECT_STREQ(why.fs_name, "ext4");
+	env.contents["/f"].refused_errno = EXDEV;
+	env.contents["/f"].refused_reason = PEERDMA_REASON_QUEUE;
+	ASSERT_EQ(peerdma_explain(file, 1, &why), 0);
+	EXPECT_EQ(why.route, static_cast<uint32_t>(PEERDMA_ROUTE_NONE));
+	EXPECT_EQ(why.error, static_cast<uint32_t>(EXDEV));
+	EXPECT_EQ(why.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
+	EXPECT_EQ(peerdma_explain(file, 9, &why), -ENOENT);
+}
+
+TEST_F(Library, NamesWithoutAnEndAreCutShort)
+{
+	open(pattern(512), 4096);
+	env.on_ioctl = [&](unsigned long request, void *arg) {
+		if (request != PEERDMA_FILE_QUERY)
+			return 1;
+		auto &query = *static_cast<peerdma_file_query *>(arg);
+		std::memset(query.out_leaf_name, 'x', sizeof(query.out_leaf_name));
+		std::memset(query.out_fs_name, 'y', sizeof(query.out_fs_name));
+		return 0;
+	};
+	auto why = peerdma::detail::sized<peerdma_explanation>();
+	ASSERT_EQ(peerdma_explain(file, 1, &why), 0);
+	EXPECT_EQ(std::strlen(why.leaf_name), sizeof(why.leaf_name) - 1);
+	EXPECT_EQ(std::strlen(why.fs_name), sizeof(why.fs_name) - 1);
+}
+
+// --- Words ---
+
+TEST(Words, EveryReasonHasThem)
+{
+	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
+	const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 19, 20, 32, 33, 34, 35, 48};
+	std::set<std::string> names, texts;
+	for (uint32_t reason : all) {
+		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;
+		EXPECT_TRUE(texts.insert(peerdma_reason_text(reason)).second) << reason;
+		EXPECT_STRNE(peerdma_reason_name(reason), "UNKNOWN");
+		const std::string text = peerdma_reason_text(reason), advice = peerdma_reason_advice(reason);
+		EXPECT_FALSE(text.empty() || text.ends_with("."));
+		// A clause takes no full stop, a sentence needs one.
+		const bool fine = reason == PEERDMA_REASON_NONE || reason == PEERDMA_REASON_END_OF_FILE;
+		EXPECT_EQ(advice.ends_with("."), !fine) << reason;
+	}
+	unsigned known = 0;
+	for (uint32_t reason = 0; reason < 1000; reason++)
+		known += std::string(peerdma_reason_name(reason)) != "UNKNOWN";
+	EXPECT_EQ(known, std::size(all)) << "the list above and the library's differ";
+	for (uint32_t reason : {10u, 63u, 64u, 1u << 31, UINT32_MAX})
+		EXPECT_STREQ(peerdma_reason_name(reason), "UNKNOWN");
+}
+
+TEST(Words, MapsAndRoutes)
+{
+	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_NONE), "none");
+	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_BUS_ADDR), "bus address");
+	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_HOST_BRIDGE), "host bridge");
+	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_IOVA), "iova");
+	EXPECT_STREQ(peerdma_map_name(4), "unknown");
+	std::set<std::string> routes;
+	for (uint32_t route = 0; route <= PEERDMA_ROUTE_POSIX; route++)
+		EXPECT_TRUE(routes.insert(peerdma_route_name(route)).second);
+	EXPECT_STREQ(peerdma_route_name(PEERDMA_ROUTE_POSIX + 1), "unknown");
+	EXPECT_STREQ(peerdma_route_name(UINT32_MAX), "unknown");
+	EXPECT_STREQ(peerdma_version(), "0.1.0");
+}
+
+TEST(Pci, AddressesAreReadStrictly)
+{
+	EXPECT_EQ(PciAddress::parse("0000:01:00.0"), (PciAddress{0, 0x0100}));
+	EXPECT_EQ(PciAddress::parse("10000:ff:1f.7"), (PciAddress{0x10000, 0xffff}));
+	EXPECT_EQ((PciAddress{0x10000, 0xffff}).str(), "10000:ff:1f.7");
+	EXPECT_EQ((PciAddress{0, 0x0a10}).str(), "0000:0a:02.0");
+	for (const char *text :
+	     {"", ":", "1", "01:00", "0000:01:00", "0000:01:00.", "0000:01:00.8", "0000:01:20.0", "0000:100:00.0",
+	      "0000:01:00.0\n", "../01:00.0", "0000:01:00.0/..", "g:00.0", "123456789:01:00.0"})
+		EXPECT_FALSE(PciAddress::parse(text)) << text;
+}
+
+// --- The C++ API ---
+
+TEST_F(Library, CxxReadsAFile)
+{
+	env.contents["/f"].bytes = pattern(5000);
+	auto dev = peerdma::Device::open();
+	ASSERT_TRUE(dev);
+	EXPECT_EQ(dev->info()->page_size, 4096u);
+	auto all = dev->providers();
+	ASSERT_TRUE(all);
+	ASSERT_EQ(all->size(), 1u);
+	EXPECT_EQ(dev->find("01:00.0")->id, 1u);
+	auto buffer = dev->create_buffer(all->front().id, 8192);
+	ASSERT_TRUE(buffer);
+	EXPECT_EQ(buffer->size(), 8192u);
+	auto f = dev->open_file("/f", O_RDONLY);
+	ASSERT_TRUE(f);
+	EXPECT_EQ(f->size().value(), 5000u);
+	EXPECT_EQ(f->explain(1)->distance, 4);
+	auto read = f->read(*buffer, 0, 5120, 0);
+	ASSERT_TRUE(read);
+	EXPECT_EQ(read->done, 5000u);
+	auto refused = f->read(*buffer, 0, 100, 0);
+	ASSERT_FALSE(refused);
+	EXPECT_EQ(refused.error().code(), EINVAL);
+	EXPECT_EQ(refused.error().reason(), PEERDMA_REASON_FILE_ALIGN);
+	EXPECT_EQ(refused.error().reason_name(), "FILE_ALIGN");
+	EXPECT_THROW(static_cast<void>(refused.value()), std::bad_variant_access);
+	EXPECT_FALSE(dev->open_file("/none", O_RDONLY));
+	EXPECT_EQ(dev->provider(9).error().code(), ENOENT);
+	EXPECT_EQ(peerdma::Device::unpublish(9, 0).error().code(), ENODEV);
+	// Owners move and release once.
+	peerdma::Buffer moved = std::move(*buffer);
+	EXPECT_EQ(buffer->get(), nullptr);
+	EXPECT_NE(moved.get(), nullptr);
+}

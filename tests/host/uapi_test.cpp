@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+//
+// The kernel ABI, pinned: whoever changes a released struct is stopped by the compiler. Growth at the end
+// changes a size here and no offset.
+
+#include <cstddef>
+
+#include <gtest/gtest.h>
+
+#include "peerdma.h"
+
+#define AT(type, member, offset) static_assert(offsetof(struct type, member) == (offset))
+#define SIZE(type, bytes)                                                                                              \
+	static_assert(sizeof(struct type) == (bytes));                                                                 \
+	AT(type, size, 0)
+
+SIZE(peerdma_info, 32);
+AT(peerdma_info, flags, 4);
+AT(peerdma_info, out_abi, 8);
+AT(peerdma_info, out_page_size, 12);
+AT(peerdma_info, out_features, 16);
+AT(peerdma_info, out_nproviders, 24);
+AT(peerdma_info, out_publish_align, 28);
+
+SIZE(peerdma_provider_query, 64);
+AT(peerdma_provider_query, provider_id, 8);
+AT(peerdma_provider_query, out_provider_id, 12);
+AT(peerdma_provider_query, out_pci_domain, 16);
+AT(peerdma_provider_query, out_pci_bdf, 20);
+AT(peerdma_provider_query, out_bar, 24);
+AT(peerdma_provider_query, out_numa_node, 28);
+AT(peerdma_provider_query, out_bar_offset, 32);
+AT(peerdma_provider_query, out_len, 40);
+AT(peerdma_provider_query, out_available, 48);
+AT(peerdma_provider_query, out_pci_vendor, 56);
+AT(peerdma_provider_query, out_pci_device, 60);
+
+SIZE(peerdma_publish, 48);
+AT(peerdma_publish, pci_domain, 8);
+AT(peerdma_publish, pci_bdf, 12);
+AT(peerdma_publish, bar, 16);
+AT(peerdma_publish, out_provider_id, 20);
+AT(peerdma_publish, bar_offset, 24);
+AT(peerdma_publish, len, 32);
+AT(peerdma_publish, out_reason, 40);
+
+SIZE(peerdma_buf_alloc, 40);
+AT(peerdma_buf_alloc, provider_id, 8);
+AT(peerdma_buf_alloc, out_buf_id, 12);
+AT(peerdma_buf_alloc, len, 16);
+AT(peerdma_buf_alloc, out_bar_offset, 24);
+AT(peerdma_buf_alloc, out_reason, 32);
+
+SIZE(peerdma_destroy, 16);
+AT(peerdma_destroy, id, 8);
+
+SIZE(peerdma_file_query, 120);
+AT(peerdma_file_query, fd, 8);
+AT(peerdma_file_query, provider_id, 12);
+AT(peerdma_file_query, out_errno, 16);
+AT(peerdma_file_query, out_reason, 20);
+AT(peerdma_file_query, out_map, 24);
+AT(peerdma_file_query, out_distance, 28);
+AT(peerdma_file_query, out_dio_mem_align, 32);
+AT(peerdma_file_query, out_dio_offset_align, 36);
+AT(peerdma_file_query, out_leaf_domain, 40);
+AT(peerdma_file_query, out_leaf_bdf, 44);
+AT(peerdma_file_query, out_leaf_major, 48);
+AT(peerdma_file_query, out_leaf_minor, 52);
+AT(peerdma_file_query, out_leaf_name, 56);
+AT(peerdma_file_query, out_fs_name, 88);
+
+SIZE(peerdma_io, 80);
+AT(peerdma_io, fd, 8);
+AT(peerdma_io, buf_id, 12);
+AT(peerdma_io, file_off, 16);
+AT(peerdma_io, buf_off, 24);
+AT(peerdma_io, len, 32);
+AT(peerdma_io, out_done, 40);
+AT(peerdma_io, out_direct, 48);
+AT(peerdma_io, out_near, 56);
+AT(peerdma_io, out_host, 64);
+AT(peerdma_io, out_reason, 72);
+
+// The library's own structs are ABI too.
+SIZE(peerdma_device_info, 32);
+SIZE(peerdma_provider_info, 56);
+SIZE(peerdma_publish_args, 240);
+AT(peerdma_publish_args, bar_offset, 24);
+AT(peerdma_publish_args, out_provider_id, 40);
+AT(peerdma_publish_args, out_driver, 48);
+AT(peerdma_publish_args, out_where, 112);
+SIZE(peerdma_buf_info, 32);
+SIZE(peerdma_explanation, 120);
+AT(peerdma_explanation, leaf_name, 56);
+AT(peerdma_explanation, fs_name, 88);
+SIZE(peerdma_io_result, 48);
+AT(peerdma_io_result, done, 8);
+AT(peerdma_io_result, error, 44);
+
+TEST(Uapi, NumbersOfTheIoctls)
+{
+	EXPECT_EQ(PEERDMA_ABI_VERSION, 1);
+	const unsigned long numbers[] = {PEERDMA_INFO,    PEERDMA_PROVIDER_QUERY, PEERDMA_PUBLISH, PEERDMA_BUF_ALLOC,
+					 PEERDMA_DESTROY, PEERDMA_FILE_QUERY,     PEERDMA_READ,    PEERDMA_WRITE};
+	for (unsigned long i = 0; i < 8; i++)
+		EXPECT_EQ(numbers[i], static_cast<unsigned long>(PEERDMA_IOC_TYPE) << 8 | i);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "boundary.hpp"
+#include "device.hpp"
+
+using namespace peerdma_impl;
+
+int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t len, uint32_t flags,
+		       struct peerdma_buf **out, uint32_t *reason)
+{
+	return boundary([&] {
+		if (reason)
+			*reason = PEERDMA_REASON_NONE;
+		if (!p || !out)
+			return -EINVAL;
+		if (flags)
+			return -EOPNOTSUPP;
+		// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
+		auto buf = std::make_unique<struct peerdma_buf>();
+		struct peerdma_buf_alloc request = {};
+		request.provider_id = provider_id;
+		request.len = len;
+		int rc = p->device->ioctl(PEERDMA_BUF_ALLOC, request);
+		if (reason)
+			*reason = request.out_reason;
+		if (rc < 0)
+			return rc;
+		buf->device = p->device;
+		buf->id = request.out_buf_id;
+		buf->provider_id = provider_id;
+		buf->len = len;
+		buf->bar_offset = request.out_bar_offset;
+		*out = buf.release();
+		return 0;
+	});
+}
+
+void peerdma_buf_destroy(struct peerdma_buf *buf)
+{
+	boundary([&] {
+		if (!buf)
+			return 0;
+		// -ENOENT is all it can say, and then there is nothing left to destroy.
+		struct peerdma_destroy request = {};
+		request.id = buf->id;
+		buf->device->ioctl(PEERDMA_DESTROY, request);
+		delete buf;
+		return 0;
+	});
+}
+
+int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *info)
+{
+	return boundary([&] {
+		int rc = check_size(info, offsetof(struct peerdma_buf_info, reserved) + sizeof(info->reserved));
+		if (!buf || rc)
+			return -EINVAL;
+		struct peerdma_buf_info full = {};
+		full.provider_id = buf->provider_id;
+		full.len = buf->len;
+		full.bar_offset = buf->bar_offset;
+		full.buf_id = buf->id;
+		copy_out(info, full);
+		return 0;
+	});
+}

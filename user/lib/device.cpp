@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "device.hpp"
+
+#include <fcntl.h>
+
+#include "boundary.hpp"
+
+namespace peerdma_impl
+{
+
+int Device::open(Env &env, std::shared_ptr<Device> &out)
+{
+	int fd = env.open(device_node, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	std::shared_ptr<Device> device;
+	try {
+		device = std::make_shared<Device>(env, fd);
+	} catch (...) {
+		env.close(fd);
+		throw;
+	}
+	struct peerdma_info info = {};
+	int rc = device->ioctl(PEERDMA_INFO, info);
+	if (rc < 0)
+		return rc;
+	if (info.out_abi != PEERDMA_ABI_VERSION)
+		return -EPROTONOSUPPORT;
+	out = std::move(device);
+	return 0;
+}
+
+} // namespace peerdma_impl
+
+using namespace peerdma_impl;
+
+int peerdma_open(struct peerdma_device **out, uint32_t flags)
+{
+	return boundary([&] {
+		if (!out)
+			return -EINVAL;
+		if (flags)
+			return -EOPNOTSUPP;
+		auto handle = std::make_unique<struct peerdma_device>();
+		int rc = Device::open(system_env(), handle->device);
+		if (rc < 0)
+			return rc;
+		*out = handle.release();
+		return 0;
+	});
+}
+
+void peerdma_close(struct peerdma_device *p)
+{
+	boundary([&] {
+		delete p;
+		return 0;
+	});
+}
+
+int peerdma_fd(const struct peerdma_device *p) { return p ? p->device->fd() : -EINVAL; }
+
+int peerdma_query(struct peerdma_device *p, struct peerdma_device_info *info)
+{
+	return boundary([&] {
+		if (!p)
+			return -EINVAL;
+		int rc = check_size(info, offsetof(struct peerdma_device_info, features) + sizeof(info->features));
+		if (rc)
+			return rc;
+		struct peerdma_info query = {};
+		rc = p->device->ioctl(PEERDMA_INFO, query);
+		if (rc < 0)
+			return rc;
+		struct peerdma_device_info full = {};
+		full.abi = query.out_abi;
+		full.page_size = query.out_page_size;
+		full.nproviders = query.out_nproviders;
+		full.publish_align = query.out_publish_align;
+		full.features = query.out_features;
+		copy_out(info, full);
+		return 0;
+	});
+}

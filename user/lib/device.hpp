@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "env.hpp"
+#include "peerdma.h"
+
+namespace peerdma_impl
+{
+
+inline constexpr const char *device_node = "/dev/peerdma";
+
+// One open /dev/peerdma. Handles share it, so that it closes with the last of them and the order in
+// which a program closes its handles does not matter. Nothing in it changes after open: no lock.
+class Device
+{
+public:
+	static int open(Env &env, std::shared_ptr<Device> &out);
+	Device(Env &env, int fd) : env_(env), fd_(fd) {}
+	~Device() { env_.close(fd_); }
+	Device(const Device &) = delete;
+	Device &operator=(const Device &) = delete;
+
+	Env &env() const { return env_; }
+	int fd() const { return fd_; }
+
+	// Every struct of the ABI starts with its size, which is set here and nowhere else.
+	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
+	{
+		arg.size = sizeof(arg);
+		return env_.ioctl(fd_, request, &arg);
+	}
+
+private:
+	Env &env_;
+	const int fd_;
+};
+
+} // namespace peerdma_impl
+
+struct peerdma_device {
+	std::shared_ptr<peerdma_impl::Device> device;
+};
+
+struct peerdma_buf {
+	std::shared_ptr<peerdma_impl::Device> device;
+	uint32_t id;
+	uint32_t provider_id;
+	uint64_t len;
+	uint64_t bar_offset;
+};
+
+struct peerdma_file {
+	std::shared_ptr<peerdma_impl::Device> device;
+	int fd;
+};
+
+namespace peerdma_impl
+{
+
+// Describe the provider with the smallest id >= from.
+int provider_next(const Device &device, uint32_t from, struct peerdma_provider_info &info);
+
+} // namespace peerdma_impl

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "env.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace peerdma_impl
+{
+namespace
+{
+
+int check(int rc) { return rc < 0 ? -errno : rc; }
+
+class SystemEnv final : public Env
+{
+public:
+	constexpr SystemEnv() = default;
+
+	int open(const char *path, int flags) override { return check(::open(path, flags)); }
+	int close(int fd) override { return check(::close(fd)); }
+	// 3: a program that closed its standard streams must not find ours in their place.
+	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
+	int ioctl(int fd, unsigned long request, void *arg) override { return check(::ioctl(fd, request, arg)); }
+	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
+	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
+
+	int read_file(const std::string &path, std::string &out) override
+	{
+		out.clear();
+		int fd = check(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+		if (fd < 0)
+			return fd;
+		char chunk[4096];
+		int rc;
+		while ((rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
+			if (rc == -EINTR)
+				continue;
+			if (rc < 0)
+				break;
+			out.append(chunk, static_cast<size_t>(rc));
+		}
+		::close(fd);
+		return rc;
+	}
+
+	int write_file(const std::string &path, std::string_view value) override
+	{
+		int fd = check(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+		if (fd < 0)
+			return fd;
+		int rc = check(static_cast<int>(::write(fd, value.data(), value.size())));
+		::close(fd);
+		return rc < 0 ? rc : 0;
+	}
+
+	int read_link(const std::string &path, std::string &out) override
+	{
+		char target[4096];
+		ssize_t n = ::readlink(path.c_str(), target, sizeof(target));
+		if (n < 0)
+			return -errno;
+		out.assign(target, static_cast<size_t>(n));
+		return 0;
+	}
+
+	int list_dir(const std::string &path, std::vector<std::string> &out) override
+	{
+		out.clear();
+		DIR *dir = ::opendir(path.c_str());
+		if (!dir)
+			return -errno;
+		while (const dirent *entry = ::readdir(dir)) {
+			std::string_view name = entry->d_name;
+			if (name != "." && name != "..")
+				out.emplace_back(name);
+		}
+		::closedir(dir);
+		std::sort(out.begin(), out.end());
+		return 0;
+	}
+};
+
+// constinit: the library has no static constructors, so it may be used from those of others.
+constinit SystemEnv the_kernel_env;
+
+} // namespace
+
+Env &kernel_env() { return the_kernel_env; }
+
+} // namespace peerdma_impl

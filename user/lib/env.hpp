@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/stat.h>
+
+namespace peerdma_impl
+{
+
+// Everything the library asks of the operating system, so that its decisions are tested without a
+// device, without root and with faults a real machine would not offer on demand. All return -errno.
+class Env
+{
+public:
+	virtual int open(const char *path, int flags) = 0;
+	virtual int close(int fd) = 0;
+	virtual int dup(int fd) = 0;
+	virtual int ioctl(int fd, unsigned long request, void *arg) = 0;
+	virtual int fstat(int fd, struct stat *st) = 0;
+	virtual int access(const std::string &path, int mode) = 0;
+	// A whole small file. Sysfs and procfs lie about sizes, so it is read to its end.
+	virtual int read_file(const std::string &path, std::string &out) = 0;
+	// One write(2): a sysfs attribute takes its value whole or not at all.
+	virtual int write_file(const std::string &path, std::string_view value) = 0;
+	virtual int read_link(const std::string &path, std::string &out) = 0;
+	virtual int list_dir(const std::string &path, std::vector<std::string> &out) = 0;
+
+protected:
+	// Not virtual and never called through the base: a virtual one would make the real Env register
+	// a destructor at exit, after which a late peerdma_close() would crash.
+	~Env() = default;
+};
+
+// The real one.
+Env &kernel_env();
+
+// The one in use, which is the real one but in host tests: they link another definition of this.
+Env &system_env();
+
+} // namespace peerdma_impl

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include "boundary.hpp"
+#include "device.hpp"
+
+using namespace peerdma_impl;
+
+int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peerdma_explanation *explanation)
+{
+	return boundary([&] {
+		int rc = check_size(explanation,
+				    offsetof(struct peerdma_explanation, fs_name) + sizeof(explanation->fs_name));
+		if (!file || rc)
+			return -EINVAL;
+		struct peerdma_file_query query = {};
+		query.fd = file->fd;
+		query.provider_id = provider_id;
+		rc = file->device->ioctl(PEERDMA_FILE_QUERY, query);
+		if (rc < 0)
+			return rc;
+		struct peerdma_explanation full = {};
+		full.provider_id = provider_id;
+		full.route = query.out_errno ? PEERDMA_ROUTE_NONE : PEERDMA_ROUTE_DIRECT;
+		full.reason = query.out_reason;
+		full.error = query.out_errno;
+		full.map = query.out_map;
+		full.distance = query.out_distance;
+		full.dio_mem_align = query.out_dio_mem_align;
+		full.dio_offset_align = query.out_dio_offset_align;
+		full.leaf_domain = query.out_leaf_domain;
+		full.leaf_bdf = query.out_leaf_bdf;
+		full.leaf_major = query.out_leaf_major;
+		full.leaf_minor = query.out_leaf_minor;
+		copy_text(full.leaf_name, query.out_leaf_name, sizeof(query.out_leaf_name));
+		copy_text(full.fs_name, query.out_fs_name, sizeof(query.out_fs_name));
+		copy_out(explanation, full);
+		return 0;
+	});
+}

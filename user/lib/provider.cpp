@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include <charconv>
+#include <string_view>
+
+#include "boundary.hpp"
+#include "device.hpp"
+#include "pci.hpp"
+
+namespace peerdma_impl
+{
+
+int provider_next(const Device &device, uint32_t from, struct peerdma_provider_info &info)
+{
+	struct peerdma_provider_query query = {};
+	query.provider_id = from;
+	int rc = device.ioctl(PEERDMA_PROVIDER_QUERY, query);
+	if (rc < 0)
+		return rc;
+	info = {};
+	info.size = sizeof(info);
+	info.id = query.out_provider_id;
+	info.pci_domain = query.out_pci_domain;
+	info.pci_bdf = query.out_pci_bdf;
+	info.bar = query.out_bar;
+	info.numa_node = query.out_numa_node;
+	info.bar_offset = query.out_bar_offset;
+	info.len = query.out_len;
+	info.available = query.out_available;
+	info.pci_vendor = query.out_pci_vendor;
+	info.pci_device = query.out_pci_device;
+	return 0;
+}
+
+namespace
+{
+
+constexpr size_t info_min =
+	offsetof(struct peerdma_provider_info, pci_device) + sizeof(peerdma_provider_info::pci_device);
+
+// Calls found(info) for each provider until it returns false.
+template <class Found> int walk(const Device &device, Found &&found)
+{
+	uint32_t from = 0;
+	for (;;) {
+		struct peerdma_provider_info info;
+		int rc = provider_next(device, from, info);
+		if (rc == -ENOENT)
+			return 0;
+		if (rc < 0)
+			return rc;
+		if (!found(info) || info.id == UINT32_MAX)
+			return 0;
+		from = info.id + 1;
+	}
+}
+
+int get(const Device &device, uint32_t id, struct peerdma_provider_info &info)
+{
+	int rc = provider_next(device, id, info);
+	if (rc < 0)
+		return rc;
+	// The kernel answers with the next one where there is none of this id.
+	return info.id == id ? 0 : -ENOENT;
+}
+
+int find(const Device &device, std::string_view name, struct peerdma_provider_info &out)
+{
+	uint32_t id = 0;
+	auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+	if (!name.empty() && error == std::errc() && end == name.data() + name.size())
+		return get(device, id, out);
+
+	auto address = PciAddress::parse(name);
+	if (!name.empty() && !address)
+		return -EINVAL;
+	unsigned found = 0;
+	int rc = walk(device, [&](const struct peerdma_provider_info &info) {
+		if (address && PciAddress{info.pci_domain, info.pci_bdf} != *address)
+			return true;
+		if (!found++)
+			out = info;
+		return true;
+	});
+	if (rc < 0)
+		return rc;
+	return found == 0 ? -ENOENT : found > 1 ? -ENOTUNIQ : 0;
+}
+
+} // namespace
+} // namespace peerdma_impl
+
+using namespace peerdma_impl;
+
+int peerdma_provider_list(struct peerdma_device *p, uint32_t *ids, size_t max)
+{
+	return boundary([&] {
+		if (!p || (max && !ids))
+			return -EINVAL;
+		int count = 0;
+		int rc = walk(*p->device, [&](const struct peerdma_provider_info &info) {
+			if (static_cast<size_t>(count) < max)
+				ids[count] = info.id;
+			count++;
+			return true;
+		});
+		return rc < 0 ? rc : count;
+	});
+}
+
+int peerdma_provider_get(struct peerdma_device *p, uint32_t provider_id, struct peerdma_provider_info *info)
+{
+	return boundary([&] {
+		int rc = check_size(info, info_min);
+		if (!p || rc)
+			return -EINVAL;
+		struct peerdma_provider_info full;
+		rc = get(*p->device, provider_id, full);
+		if (rc == 0)
+			copy_out(info, full);
+		return rc;
+	});
+}
+
+int peerdma_provider_find(struct peerdma_device *p, const char *name, struct peerdma_provider_info *info)
+{
+	return boundary([&] {
+		int rc = check_size(info, info_min);
+		if (!p || rc)
+			return -EINVAL;
+		struct peerdma_provider_info full;
+		rc = find(*p->device, name ? name : "", full);
+		if (rc == 0)
+			copy_out(info, full);
+		return rc;
+	});
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+//
+// What the numbers of the ABI are called, and what a person can do about them. switch without default,
+// so that -Wswitch refuses to build a library that does not know a reason the header has.
+
+#include "peerdma.h"
+
+namespace
+{
+
+struct Reason {
+	const char *name;
+	const char *text;
+	const char *advice;
+};
+
+constexpr Reason unknown = {"UNKNOWN", "a reason that this library does not know",
+			    "The module is newer than the library: update libpeerdma."};
+
+constexpr Reason describe(enum peerdma_reason reason)
+{
+	switch (reason) {
+	case PEERDMA_REASON_NONE:
+		return {"NONE", "nothing stands in the way", ""};
+	case PEERDMA_REASON_LEN_ZERO:
+		return {"LEN_ZERO", "the length is 0", "Ask for at least one block."};
+	case PEERDMA_REASON_OVERFLOW:
+		return {"OVERFLOW", "offset and length together do not fit in 63 bits",
+			"Check the offset and the length for a negative number that became a large one."};
+	case PEERDMA_REASON_BUF_RANGE:
+		return {"BUF_RANGE", "the range is not inside the buffer",
+			"Allocate a larger buffer, or read less into it."};
+	case PEERDMA_REASON_FILE_ALIGN:
+		return {"FILE_ALIGN",
+			"the file offset or the length is not a multiple of the file's direct I/O alignment",
+			"Use multiples of dio_offset_align, which peerdma explain prints; the kernel trims at the end "
+			"of the file."};
+	case PEERDMA_REASON_BUF_ALIGN:
+		return {"BUF_ALIGN", "the buffer offset is not a multiple of the device's memory alignment",
+			"Use a multiple of dio_mem_align, which peerdma explain prints."};
+	case PEERDMA_REASON_PAGE_ALIGN:
+		return {"PAGE_ALIGN", "the buffer's length is not a whole number of pages",
+			"Use multiples of the page size, usually 4096 bytes."};
+	case PEERDMA_REASON_BAR_RANGE:
+		return {"BAR_RANGE", "the range is not inside a memory BAR of the device",
+			"See the BARs with lspci -vv -s and the device's address, and give --bar, --offset and --size "
+			"that fit."};
+	case PEERDMA_REASON_NOT_BOUND:
+		return {"NOT_BOUND", "the device is not bound to the peerdma driver",
+			"Use peerdma publish, which binds it."};
+	case PEERDMA_REASON_RANGE_ALIGN:
+		return {"RANGE_ALIGN", "the range's address or its length is not a multiple of the publishing granule",
+			"Use --offset and --size that are multiples of 2 MiB, or of publish_align of peerdma_query()."};
+	case PEERDMA_REASON_FD_MODE:
+		return {"FD_MODE", "the descriptor is not open for this direction",
+			"Open the file for reading to read from it and for writing to write to it."};
+	case PEERDMA_REASON_FILE_TYPE:
+		return {"FILE_TYPE", "it is neither a regular file nor a block device",
+			"Name a regular file or a block device."};
+	case PEERDMA_REASON_FILESYSTEM:
+		return {"FILESYSTEM", "this filesystem's direct I/O is not known to be safe with peer memory",
+			"Put the file on ext4 or xfs on an NVMe drive, or use the block device itself."};
+	case PEERDMA_REASON_NO_DIO:
+		return {"NO_DIO", "this file offers no direct I/O",
+			"Copy it to a file that is not encrypted, not protected by verity and not journalled with its "
+			"data."};
+	case PEERDMA_REASON_END_OF_FILE:
+		return {"END_OF_FILE", "the read began at or past the end of the file", ""};
+	case PEERDMA_REASON_STACKED:
+		return {"STACKED", "the block device is not a PCI function's own disk",
+			"Use a file on an NVMe drive's own partition, not on dm, md, loop or a network device."};
+	case PEERDMA_REASON_QUEUE:
+		return {"QUEUE", "the disk's driver does not announce that it can reach peer memory",
+			"Use an NVMe drive that is attached by PCI."};
+	case PEERDMA_REASON_DISTANCE:
+		return {"DISTANCE", "the kernel knows no PCI route between the disk and the provider",
+			"Put both below one PCIe switch, or use a host whose bridges the kernel allows (recent AMD and "
+			"some Intel)."};
+	case PEERDMA_REASON_MAPPING:
+		return {"MAPPING", "a trial DMA mapping failed",
+			"Look in the kernel's log for the IOMMU's message; the kernel parameter iommu=pt may help."};
+	case PEERDMA_REASON_REVOKED:
+		return {"REVOKED", "the provider was unpublished or removed",
+			"Publish it again and allocate a new buffer."};
+	}
+	return unknown;
+}
+
+// The number comes from the kernel, which may be newer: a value outside the enum is no undefined
+// behaviour here, because the enum's range covers the bits of its largest member and beyond 63 is cut off.
+constexpr Reason describe_number(uint32_t reason)
+{
+	return reason < 64 ? describe(static_cast<enum peerdma_reason>(reason)) : unknown;
+}
+
+} // namespace
+
+const char *peerdma_reason_name(uint32_t reason) { return describe_number(reason).name; }
+const char *peerdma_reason_text(uint32_t reason) { return describe_number(reason).text; }
+const char *peerdma_reason_advice(uint32_t reason) { return describe_number(reason).advice; }
+
+const char *peerdma_map_name(uint32_t map)
+{
+	if (map <= PEERDMA_MAP_IOVA) {
+		switch (static_cast<enum peerdma_map>(map)) {
+		case PEERDMA_MAP_NONE:
+			return "none";
+		case PEERDMA_MAP_BUS_ADDR:
+			return "bus address";
+		case PEERDMA_MAP_HOST_BRIDGE:
+			return "host bridge";
+		case PEERDMA_MAP_IOVA:
+			return "iova";
+		}
+	}
+	return "unknown";
+}
+
+const char *peerdma_route_name(uint32_t route)
+{
+	if (route <= PEERDMA_ROUTE_POSIX) {
+		switch (static_cast<enum peerdma_route>(route)) {
+		case PEERDMA_ROUTE_NONE:
+			return "none";
+		case PEERDMA_ROUTE_DIRECT:
+			return "direct";
+		case PEERDMA_ROUTE_DIRECT_EDGES:
+			return "direct, edges bounced";
+		case PEERDMA_ROUTE_NEAR:
+			return "bounced near the provider";
+		case PEERDMA_ROUTE_HOST:
+			return "bounced through host memory";
+		case PEERDMA_ROUTE_POSIX:
+			return "posix";
+		}
+	}
+	return "unknown";
+}

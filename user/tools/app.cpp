@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include <cstdio>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli.hpp"
+
+namespace cli
+{
+namespace
+{
+
+// File names need not be UTF-8, JSON has to be.
+std::string dump(const Json &json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+// Output that did not arrive is a failure: a full disk must not look like success to a script.
+int print(const std::string &text, int status)
+{
+	if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+		std::fputs("peerdma: cannot write to standard output\n", stderr);
+		return exit_failed;
+	}
+	return status;
+}
+
+int speak(const std::function<Report()> &command, bool json)
+{
+	try {
+		Report report = command();
+		return print(json ? dump(report.json) : report.text, report.status);
+	} catch (const Usage &usage) {
+		fmt::print(stderr, "peerdma: {}\n", usage.what);
+		return exit_usage;
+	} catch (const Failure &failure) {
+		fmt::print(stderr, "peerdma: {}\n", failure.line());
+		return json ? print(dump(failure.json()), exit_failed) : exit_failed;
+	}
+}
+
+} // namespace
+
+int run(int argc, char **argv)
+{
+	CLI::App app("Moves data between files and the memory of PCI devices.", "peerdma");
+	app.set_version_flag("--version", std::string("peerdma ") + peerdma_version());
+	app.require_subcommand(1);
+	app.fallthrough(false);
+	bool json = false;
+	std::function<Report()> command;
+
+	auto add = [&](const char *name, const char *text, std::function<Report()> body) {
+		CLI::App *sub = app.add_subcommand(name, text);
+		sub->add_flag("--json", json, "Print one JSON object, for programs");
+		sub->callback([&command, body] { command = body; });
+		return sub;
+	};
+
+	add("check", "Say whether this host is ready, and how to mend what is missing", [] { return check(); });
+	add("providers", "List the devices whose memory is published", [] { return providers(); });
+
+	PublishOptions options;
+	CLI::App *sub = add("publish", "Publish a range of a PCI device's memory", [&] { return publish(options); });
+	sub->add_option("DEVICE", options.device, "PCI address, such as 0000:01:00.0")->required();
+	sub->add_option("--bar", options.bar, "BAR number; without it the largest 64-bit prefetchable memory BAR")
+		->check(CLI::Range(0, 5));
+	sub->add_option("--offset", options.offset, "Bytes from the BAR's start; K, M, G are powers of 1024");
+	sub->add_option("--size", options.size, "Bytes; without it to the end of the BAR");
+	sub->add_flag("--force", options.force, "Take the device from the driver that is bound to it");
+
+	std::string device;
+	sub = add("unpublish", "Take a device's memory back", [&] { return unpublish(device); });
+	sub->add_option("DEVICE", device, "PCI address")->required();
+
+	std::string file, provider, target;
+	sub = add("explain", "Say how a file's bytes would reach a provider, and why not directly",
+		  [&] { return explain(file, provider); });
+	sub->add_option("FILE", file, "A regular file or a block device")->required();
+	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
+
+	sub = add("cp", "Read a file into a provider's memory", [&] { return copy(file, target); });
+	sub->add_option("FILE", file, "A regular file or a block device")->required();
+	sub->add_option("TARGET", target, "gpu:[ID|PCI address][+OFFSET]")->required();
+
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &e) {
+		// Help and the version are parse "errors" of status 0.
+		return app.exit(e) == 0 ? exit_ok : exit_usage;
+	}
+	return speak(command, json);
+}
+
+} // namespace cli

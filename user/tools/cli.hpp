@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "pci.hpp"
+#include "peerdma.h"
+
+namespace cli
+{
+
+using Json = nlohmann::ordered_json;
+using peerdma_impl::PciAddress;
+
+// Exit statuses, the same for every subcommand.
+inline constexpr int exit_ok = 0, exit_failed = 1, exit_usage = 2;
+
+// Why a subcommand gave up. what: one clause that names the file or device.
+struct Failure {
+	std::string what;
+	int error = 0;       // positive errno, 0 if none
+	uint32_t reason = 0; // enum peerdma_reason, 0 if none
+	std::string advice;  // overrides the reason's own
+	Json facts;          // for --json; an object or nothing
+
+	std::string line() const;
+	Json json() const;
+};
+
+struct Usage {
+	std::string what;
+};
+
+// What a subcommand has to say: text for people or one JSON object for programs.
+struct Report {
+	std::string text;
+	Json json = Json::object();
+	int status = exit_ok;
+};
+
+struct PublishOptions {
+	std::string device;
+	int bar = PEERDMA_BAR_AUTO;
+	std::string offset = "0", size = "0";
+	bool force = false;
+};
+
+// The whole command; main() is one call of it. Return: the exit status.
+int run(int argc, char **argv);
+
+Report check();
+Report providers();
+Report publish(const PublishOptions &options);
+Report unpublish(const std::string &device);
+Report explain(const std::string &file, const std::string &provider);
+Report copy(const std::string &source, const std::string &target);
+
+// Handles that close themselves.
+struct CloseDevice {
+	void operator()(struct peerdma_device *p) const { peerdma_close(p); }
+};
+struct CloseFile {
+	void operator()(struct peerdma_file *p) const { peerdma_file_close(p); }
+};
+struct DestroyBuffer {
+	void operator()(struct peerdma_buf *p) const { peerdma_buf_destroy(p); }
+};
+using Device = std::unique_ptr<struct peerdma_device, CloseDevice>;
+using File = std::unique_ptr<struct peerdma_file, CloseFile>;
+using Buffer = std::unique_ptr<struct peerdma_buf, DestroyBuffer>;
+
+// A provider's place in the words of a person: "gpu:[ID|BDF][+OFFSET]".
+struct GpuTarget {
+	std::string provider; // empty: the only one there is
+	uint64_t offset = 0;  // bytes from the buffer's start
+};
+std::optional<GpuTarget> parse_gpu(std::string_view text);
+
+// "4096", "0x1000", "64K", "2MiB"; units are powers of 1024.
+std::optional<uint64_t> parse_bytes(std::string_view text);
+uint64_t bytes_or_usage(const std::string &option, std::string_view text);
+PciAddress device_or_usage(const std::string &text);
+
+std::string size_text(uint64_t bytes); // "35.3 MiB"
+std::string errno_name(int error);     // "EXDEV"
+std::string pci_text(uint32_t domain, uint32_t bdf);
+
+// They throw Failure with a message that says how to mend it.
+Device open_device();
+struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
+File open_file(const Device &device, const std::string &path, int flags);
+struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider);
+
+Json provider_json(const struct peerdma_provider_info &info);
+Json leaf_json(const struct peerdma_explanation &why);
+std::string leaf_text(const struct peerdma_explanation &why);
+
+} // namespace cli

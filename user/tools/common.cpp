@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+//
+// What several subcommands share: how things are named to people, and how failures become sentences.
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "cli.hpp"
+
+namespace cli
+{
+
+std::string Failure::line() const
+{
+	std::string text = what;
+	if (reason)
+		text += fmt::format(": {}", peerdma_reason_text(reason));
+	if (error && reason)
+		text += fmt::format(" ({}, {})", errno_name(error), peerdma_reason_name(reason));
+	else if (error)
+		text += fmt::format(": {} ({})", strerrordesc_np(error) ? strerrordesc_np(error) : "unknown error",
+				    errno_name(error));
+	std::string hint = advice.empty() ? peerdma_reason_advice(reason) : advice;
+	if (!hint.empty())
+		text += ". " + hint;
+	return text;
+}
+
+Json Failure::json() const
+{
+	Json out = {{"ok", false}};
+	out["error"] = {{"message", line()},
+			{"what", what},
+			{"errno", error ? Json(errno_name(error)) : Json()},
+			{"reason", reason ? Json(peerdma_reason_name(reason)) : Json()},
+			{"text", reason ? Json(peerdma_reason_text(reason)) : Json()},
+			{"advice", advice.empty() ? peerdma_reason_advice(reason) : advice}};
+	if (facts.is_object())
+		out.update(facts);
+	return out;
+}
+
+std::string errno_name(int error)
+{
+	const char *name = strerrorname_np(error);
+	return name ? name : fmt::format("errno {}", error);
+}
+
+std::string pci_text(uint32_t domain, uint32_t bdf) { return PciAddress{domain, bdf}.str(); }
+
+std::string size_text(uint64_t bytes)
+{
+	static constexpr const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	if (bytes < 1024)
+		return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
+	double value = static_cast<double>(bytes);
+	size_t unit = 0;
+	// 1023.95: what would be printed as "1024.0 KiB" is 1.0 MiB.
+	while (value >= 1023.95 && unit + 1 < std::size(units)) {
+		value /= 1024;
+		unit++;
+	}
+	std::string text = fmt::format("{:.1f}", value);
+	if (text.ends_with(".0"))
+		text.resize(text.size() - 2);
+	return text + " " + units[unit];
+}
+
+std::optional<uint64_t> parse_bytes(std::string_view text)
+{
+	int base = 10;
+	if (text.starts_with("0x") || text.starts_with("0X")) {
+		base = 16;
+		text.remove_prefix(2);
+	}
+	uint64_t value = 0;
+	auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+	if (error != std::errc())
+		return std::nullopt;
+	std::string unit(end, text.data() + text.size());
+	for (const char *tail : {"iB", "ib", "B", "b"})
+		if (unit.size() > std::strlen(tail) - (*tail == 'B' || *tail == 'b') && unit.ends_with(tail)) {
+			unit.resize(unit.size() - std::strlen(tail));
+			break;
+		}
+	unsigned shift = 0;
+	if (!unit.empty()) {
+		constexpr std::string_view letters = "KMGTkmgt";
+		size_t at = unit.size() == 1 ? letters.find(unit[0]) : std::string_view::npos;
+		if (at == std::string_view::npos)
+			return std::nullopt;
+		shift = 10 * static_cast<unsigned>(at % 4 + 1);
+	}
+	if (value > UINT64_MAX >> shift)
+		return std::nullopt;
+	return value << shift;
+}
+
+uint64_t bytes_or_usage(const std::string &option, std::string_view text)
+{
+	auto bytes = parse_bytes(text);
+	if (!bytes)
+		throw Usage{fmt::format("{}: '{}' is not a number of bytes (write 65536, 0x10000, 64K or 2M)", option,
+					text)};
+	return *bytes;
+}
+
+PciAddress device_or_usage(const std::string &text)
+{
+	auto address = PciAddress::parse(text);
+	if (!address)
+		throw Usage{fmt::format("'{}' is not a PCI address (write it as lspci -D does: 0000:01:00.0)", text)};
+	return *address;
+}
+
+std::optional<GpuTarget> parse_gpu(std::string_view text)
+{
+	if (!text.starts_with("gpu:"))
+		return std::nullopt;
+	text.remove_prefix(4);
+	GpuTarget target;
+	if (size_t plus = text.find('+'); plus != std::string_view::npos) {
+		auto offset = parse_bytes(text.substr(plus + 1));
+		if (!offset)
+			return std::nullopt;
+		target.offset = *offset;
+		text = text.substr(0, plus);
+	}
+	uint32_t id;
+	auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+	const bool is_id = error == std::errc() && end == text.data() + text.size();
+	if (!text.empty() && !is_id && !PciAddress::parse(text))
+		return std::nullopt;
+	target.provider = text;
+	return target;
+}
+
+Device open_device()
+{
+	struct peerdma_device *p = nullptr;
+	int rc = peerdma_open(&p, 0);
+	if (rc == 0)
+		return Device(p);
+	std::string advice = "Run peerdma check, which says what is missing.";
+	if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
+		advice = "Load the module first: modprobe peerdma.";
+	else if (rc == -EACCES || rc == -EPERM)
+		advice = "Run it as root, or let an udev rule give your group the device node.";
+	else if (rc == -EPROTONOSUPPORT)
+		advice = "The module and this library are of different versions: install both from one release.";
+	throw Failure{"cannot open /dev/peerdma", -rc, 0, advice, {}};
+}
+
+struct peerdma_provider_info find_provider(const Device &device, const std::string &name)
+{
+	struct peerdma_provider_info info = {};
+	info.size = sizeof(info);
+	int rc = peerdma_provider_find(device.get(), name.c_str(), &info);
+	if (rc == 0)
+		return info;
+	if (rc == -EINVAL)
+		throw Usage{fmt::format("'{}' is neither a provider's id nor a PCI address", name)};
+	std::string what = name.empty() ? "no provider is published" : fmt::format("no provider is called '{}'", name);
+	std::string advice = "Publish a device's memory with peerdma publish, and see it with peerdma providers.";
+	if (rc == -ENOTUNIQ) {
+		what = name.empty() ? "several providers are published" :
+				      fmt::format("several providers are at {}", name);
+		advice = "Name one by its id, as peerdma providers lists them.";
+	} else if (rc != -ENOENT) {
+		what = "cannot ask /dev/peerdma for its providers";
+		advice.clear();
+	}
+	throw Failure{what, -rc, 0, advice, {}};
+}
+
+File open_file(const Device &device, const std::string &path, int flags)
+{
+	struct peerdma_file *file = nullptr;
+	int rc = peerdma_file_open(device.get(), path.c_str(), flags, &file);
+	if (rc < 0)
+		throw Failure{fmt::format("cannot open {}", path), -rc, 0, "", {}};
+	return File(file);
+}
+
+struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider)
+{
+	struct peerdma_explanation why = {};
+	why.size = sizeof(why);
+	int rc = peerdma_explain(file.get(), provider.id, &why);
+	if (rc < 0)
+		throw Failure{fmt::format("cannot ask for the route from {} to {}", path,
+					  pci_text(provider.pci_domain, provider.pci_bdf)),
+			      -rc,
+			      0,
+			      "",
+			      {}};
+	return why;
+}
+
+Json provider_json(const struct peerdma_provider_info &info)
+{
+	return {{"id", info.id},
+		{"pci", pci_text(info.pci_domain, info.pci_bdf)},
+		{"vendor", fmt::format("{:04x}", info.pci_vendor)},
+		{"device", fmt::format("{:04x}", info.pci_device)},
+		{"bar", info.bar},
+		{"bar_offset", info.bar_offset},
+		{"len", info.len},
+		{"available", info.available},
+		{"numa_node", info.numa_node}};
+}
+
+Json leaf_json(const struct peerdma_explanation &why)
+{
+	if (!why.leaf_major)
+		return nullptr;
+	return {{"name", why.leaf_name},
+		{"pci", pci_text(why.leaf_domain, why.leaf_bdf)},
+		{"major", why.leaf_major},
+		{"minor", why.leaf_minor}};
+}
+
+std::string leaf_text(const struct peerdma_explanation &why)
+{
+	if (!why.leaf_major)
+		return "none";
+	return fmt::format("{}  {}", pci_text(why.leaf_domain, why.leaf_bdf), why.leaf_name);
+}
+
+} // namespace cli
