@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
-user_packages='g++ libcli11-dev libfmt-dev nlohmann-json3-dev pkg-config'
+user_packages='g++ libcli11-dev libfmt-dev nlohmann-json3-dev pkg-config zlib1g-dev'
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 check_packages='libgtest-dev linux-headers-amd64 mandoc xfsprogs'
 lint_packages='clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
@@ -34,7 +34,7 @@ missing_elsewhere() {
 	for tool in bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz qemu-system-x86_64 mke2fs; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
-	for header in libelf.h CLI/CLI.hpp fmt/format.h nlohmann/json.hpp; do
+	for header in libelf.h CLI/CLI.hpp fmt/format.h nlohmann/json.hpp zlib.h; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
 }

@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Runs in the guest, as init's only child: the boot's tests one after another, then the checks of a
+# boot's end. What it says to the host goes out of the port "tap", one line each:
+#
+#   begin NAME SECONDS      a test starts and may take so long
+#   (lines of the test)     TAP, and diagnostics
+#   end NAME STATUS         its exit status, or "hung"
+#   check NAME ok|skip|not ok [DETAIL]
+#   verdict N               N lines came before this one: nothing was lost, nothing follows but init's "exit"
+set -u
+# shellcheck source=/dev/null
+. "$1"
+
+exec {tap}>/dev/virtio-ports/tap
+lines=0
+tell() {
+	printf '%s\n' "$*" >&"$tap"
+	lines=$((lines + 1))
+}
+
+# The serial log is where the host looks for splats: mark there what ran.
+mark() { echo "<6>lab: $*" >/dev/kmsg; }
+
+# bounded SECONDS COMMAND...: 124 if it is not back in time. timeout(1) would wait for ever for
+# a child that sleeps in the kernel uninterruptibly.
+bounded() {
+	local i limit=$1 pid
+	shift
+	"$@" {tap}>&- &
+	pid=$!
+	for ((i = 0; i < limit * 20; i++)); do
+		gone "$pid" && { wait "$pid"; return; }
+		sleep 0.05
+	done
+	kill -KILL "$pid"
+	return 124
+}
+
+# gone PID: it has ended (a zombie counts) and wait will not block
+gone() {
+	local key state=Z
+	while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null <"/proc/$1/status" || return 0
+	[ "$state" = Z ]
+}
+
+run_test() {
+	local path=$1 limit=$2 name out pid line='' status end left
+	name=$(basename "$path" .sh)
+	tell "begin $name $limit"
+	mark "begin $name"
+	end=$((SECONDS + limit))
+	# A session of its own, so that nothing of it outlives its end.
+	exec {out}< <(exec {tap}>&-; exec setsid "$path" 2>&1 </dev/null)
+	pid=$!
+	status=
+	while [ -z "$status" ]; do
+		left=$((end - SECONDS))
+		if [ "$left" -le 0 ]; then
+			status=hung
+		elif IFS= read -r -t "$left" -u "$out" line; then
+			tell "$line"
+		elif [ $? -le 128 ]; then
+			[ -z "$line" ] || tell "$line"
+			break
+		fi
+	done
+	if [ -z "$status" ]; then
+		while [ $SECONDS -lt $end ] && ! gone "$pid"; do
+			sleep 0.05
+		done
+		if [ $SECONDS -lt $end ]; then
+			wait "$pid"
+			status=$?
+		else
+			status=hung
+		fi
+	fi
+	exec {out}<&-
+	if [ "$status" = hung ]; then
+		tell "# $(cat "/proc/$pid/wchan" 2>/dev/null) $(head -n 20 "/proc/$pid/stack" 2>/dev/null | tr '\n' ';')"
+	fi
+	pkill -KILL -s "$pid"
+	mark "end $name $status"
+	tell "end $name $status"
+}
+
+check() {
+	mark "check $*"
+	tell "check $*"
+}
+
+pools() {
+	local d
+	for d in /sys/bus/pci/devices/*/p2pmem; do
+		[ -d "$d" ] && echo "$(basename "$(dirname "$d")") $(cat "$d/size") $(cat "$d/available")"
+	done
+}
+
+# Every p2pmem pool is full again, or as it was before the tests (nvme keeps queues in its own).
+check_pools() {
+	local dev size available short=''
+	while read -r dev size available; do
+		[ "$size" = "$available" ] || grep -qsx "$dev $size $available" /run/pools.before ||
+			short+=" $dev lost $((size - available)) of $size bytes"
+	done < <(pools)
+	if [ -n "$short" ]; then check p2pmem not ok "$short"; else check p2pmem ok; fi
+}
+
+# Our own modules, and any other that is not the kernel's, are unused and can be unloaded.
+check_modules() {
+	local m name left='' refs
+	for m in /sys/module/*/taint; do
+		[[ $(cat "$m") == *O* ]] || continue
+		name=$(basename "$(dirname "$m")")
+		refs=$(cat "/sys/module/$name/refcnt")
+		if [ "$refs" != 0 ]; then
+			left+=" $name has $refs references"
+		elif ! bounded 20 rmmod "$name"; then
+			left+=" $name does not unload"
+		fi
+	done
+	if [ -n "$left" ]; then check modules not ok "$left"; else check modules ok; fi
+}
+
+check_kmemleak() {
+	local file=/sys/kernel/debug/kmemleak leaks
+	[ -w $file ] || { check kmemleak skip "not in this kernel"; return; }
+	# An object is reported only once it is 5 s old, and only a second scan is sure.
+	echo scan >$file
+	sleep 6
+	echo scan >$file
+	leaks=$(cat $file)
+	[ -n "$leaks" ] || { check kmemleak ok; return; }
+	echo "$leaks" >/dev/console
+	check kmemleak not ok "$(grep -c '^unreferenced object' <<<"$leaks") objects, see the serial log"
+}
+
+check_dma_api() {
+	local file=/sys/kernel/debug/dma-api/error_count n
+	[ -r $file ] || { check dma-api skip "not in this kernel"; return; }
+	n=$(cat $file)
+	if [ "$n" = 0 ]; then check dma-api ok; else check dma-api not ok "$n errors"; fi
+}
+
+# A task that is asleep in the kernel for good. One that is only busy is gone at the next look.
+stuck_tasks() {
+	grep -ls '^State:.D' /proc/[0-9]*/status 2>/dev/null | cut -d/ -f3 | sort
+}
+
+check_stuck() {
+	local i pid stuck names=''
+	stuck=$(stuck_tasks)
+	for ((i = 0; i < 10 && ${#stuck} > 0; i++)); do
+		sleep 0.3
+		stuck=$(comm -12 <(echo "$stuck") <(stuck_tasks))
+	done
+	for pid in $stuck; do
+		names+=" $(cat "/proc/$pid/comm")($pid) in $(cat "/proc/$pid/wchan")"
+	done
+	if [ -n "$names" ]; then check stuck-tasks not ok "$names"; else check stuck-tasks ok; fi
+}
+
+load_nvme() {
+	local i
+	modprobe -d "$LAB_KERNEL" nvme || return
+	for ((i = 0; i < 400; i++)); do
+		[ "$(find /sys/class/block -name 'nvme*n1' | wc -l)" -lt "$LAB_DISKS" ] || return 0
+		sleep 0.05
+	done
+	return 1
+}
+
+echo 7 >/proc/sys/kernel/printk
+echo 120 >/proc/sys/kernel/hung_task_timeout_secs
+ip link set lo up 2>/dev/null
+if load_nvme; then check nvme ok; else check nvme not ok "$LAB_DISKS drives did not appear"; fi
+pools >/run/pools.before
+
+for entry in "${LAB_TESTS[@]}"; do
+	run_test "${entry#*:}" "${entry%%:*}"
+done
+
+for m in /mnt/*; do
+	mountpoint -q "$m" && bounded 10 umount "$m"
+done
+check_pools
+check_modules
+check_kmemleak
+check_dma_api
+check_stuck
+tell "verdict $lines"

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+/*
+ * PID 1 of the lab's guest, the only file of its initramfs next to /job.
+ *
+ * /job, written by lab.py for each boot: line 1 the script to run, line 2 its argument, then paths of
+ * the host that must stay visible even where a tmpfs is put over their parent. Without /job the guest
+ * powers off at once: that is how lab.py probes an accelerator.
+ *
+ * The last line on the port "tap" is ours: "exit N", the script's exit status. Whatever fails here
+ * ends without that line, and the host takes its absence for failure.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROOT "/host"
+#define PORTS "/dev/virtio-ports"
+
+static char job[64][512];
+static int njob;
+
+static void power_off(void)
+{
+	sync();
+	reboot(RB_POWER_OFF);
+	for (;;)
+		pause();
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "init: %s: %s\n", what, strerror(errno));
+	power_off();
+}
+
+static void read_job(void)
+{
+	FILE *f = fopen("/job", "re");
+
+	if (!f)
+		return;
+	while (njob < 64 && fgets(job[njob], sizeof(job[0]), f)) {
+		job[njob][strcspn(job[njob], "\n")] = 0;
+		njob++;
+	}
+	fclose(f);
+}
+
+static void must_mount(const char *src, const char *dst, const char *type, unsigned long flags, const char *opts)
+{
+	if (mount(src, dst, type, flags, opts))
+		die(dst);
+}
+
+/* What a kernel or a host may lack; a test that needs it fails by itself. */
+static void may_mount(const char *dst, const char *type)
+{
+	mkdir(dst, 0755);
+	mount(type, dst, type, 0, NULL);
+}
+
+static void mkdir_parents(char *path)
+{
+	for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+		*p = 0;
+		mkdir(path, 0755);
+		*p = '/';
+	}
+}
+
+/* Shows @path of the host again where the tmpfs at @over hid it. */
+static void keep(const char *path, const char *over)
+{
+	char from[600], to[600];
+	struct stat st;
+	size_t n = strlen(over);
+
+	if (strncmp(path, over, n) || path[n] != '/')
+		return;
+	snprintf(from, sizeof(from), "/all%s", path);
+	snprintf(to, sizeof(to), ROOT "%s", path);
+	if (stat(from, &st))
+		die(from);
+	mkdir_parents(to);
+	if (S_ISDIR(st.st_mode))
+		mkdir(to, 0755);
+	else
+		close(open(to, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+	must_mount(from, to, NULL, MS_BIND, NULL);
+}
+
+static void mount_all(void)
+{
+	static const char *const writable[] = {"/tmp", "/run", "/mnt", "/var/tmp", "/var/lib/nfs"};
+	char path[64];
+
+	mkdir(ROOT, 0755);
+	mkdir("/all", 0755);
+	/* The host's files do not change under a boot, so the guest may cache all it has seen. */
+	must_mount("root", ROOT, "9p", MS_RDONLY | MS_NOATIME,
+		   "trans=virtio,version=9p2000.L,cache=loose,msize=512000");
+	must_mount(ROOT, "/all", NULL, MS_BIND, NULL);
+	must_mount("proc", ROOT "/proc", "proc", 0, NULL);
+	must_mount("sysfs", ROOT "/sys", "sysfs", 0, NULL);
+	must_mount("devtmpfs", ROOT "/dev", "devtmpfs", 0, NULL);
+	may_mount(ROOT "/dev/pts", "devpts");
+	may_mount(ROOT "/dev/shm", "tmpfs");
+	may_mount(ROOT "/sys/kernel/debug", "debugfs");
+	may_mount(ROOT "/sys/kernel/tracing", "tracefs");
+	may_mount(ROOT "/sys/kernel/config", "configfs");
+	may_mount(ROOT "/sys/fs/cgroup", "cgroup2");
+	for (size_t i = 0; i < sizeof(writable) / sizeof(writable[0]); i++) {
+		snprintf(path, sizeof(path), ROOT "%s", writable[i]);
+		if (mount("tmpfs", path, "tmpfs", 0, "mode=1777") && i < 3)
+			die(path);
+		for (int k = 0; k < njob; k++)
+			keep(job[k], writable[i]);
+	}
+	if (chdir(ROOT) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+		die("switching to the host's root");
+}
+
+/* What udev would do: /dev/fd and its like for shells, /dev/virtio-ports/NAME for us. */
+static void name_devices(void)
+{
+	static const char *const fds[] = {"stdin", "stdout", "stderr"};
+	const char *class = "/sys/class/virtio-ports";
+	char path[512], name[64], target[300];
+	struct dirent *d;
+	DIR *dir = opendir(class);
+	FILE *f;
+
+	if (!dir)
+		die(class);
+	symlink("/proc/self/fd", "/dev/fd");
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "/dev/%s", fds[i]);
+		snprintf(target, sizeof(target), "/proc/self/fd/%d", i);
+		symlink(target, path);
+	}
+	mkdir(PORTS, 0755);
+	while ((d = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/%s/name", class, d->d_name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		if (fscanf(f, "%63s", name) == 1) {
+			snprintf(path, sizeof(path), PORTS "/%s", name);
+			snprintf(target, sizeof(target), "/dev/%s", d->d_name);
+			if (symlink(target, path))
+				die(path);
+		}
+		fclose(f);
+	}
+	closedir(dir);
+}
+
+static int run_script(void)
+{
+	char *const argv[] = {"bash", job[0], job[1], NULL};
+	char *const envp[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp",
+			      "LC_ALL=C.UTF-8", "TERM=dumb", NULL};
+	pid_t child = fork(), pid;
+	int status;
+
+	if (child < 0)
+		die("fork");
+	if (!child) {
+		setsid();
+		execve("/bin/bash", argv, envp);
+		_exit(127);
+	}
+	while ((pid = wait(&status)) != child)
+		if (pid < 0 && errno != EINTR)
+			die("wait");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* A port has one opener at a time: whoever still holds it must be dead first. */
+static void report(int status)
+{
+	struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
+	int fd = -1;
+
+	kill(-1, SIGKILL);
+	for (int i = 0; i < 200 && fd < 0; i++) {
+		fd = open(PORTS "/tap", O_WRONLY | O_CLOEXEC);
+		if (fd < 0)
+			nanosleep(&nap, NULL);
+	}
+	if (fd < 0)
+		die("reporting");
+	sync();
+	dprintf(fd, "exit %d\n", status);
+}
+
+int main(void)
+{
+	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	for (int fd = 0; fd < 3; fd++) {
+		close(fd);
+		open("/dev/console", O_RDWR);
+	}
+	read_job();
+	if (njob < 2)
+		power_off();
+	mount_all();
+	name_devices();
+	report(run_script());
+	power_off();
+}

@@ -1,0 +1,774 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Boots one guest, runs tests in it and judges the run.
+
+    lab.py [-k 7.2|6.12] [-d] [-t TOPOLOGY] [-o OUT] TEST.sh ...
+
+A guest is believed only if everything says so: see Judge. run.py (make check) and demo.py (make demo)
+import this file; the command line is for a person at work on one test.
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build").resolve()
+CACHE = Path(os.environ.get("PEERDMA_CACHE") or
+             Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "peerdma")
+QEMU = "qemu-system-x86_64"
+MIB = 1 << 20
+
+# Anything of this in a serial log and the run has failed.
+SPLAT = re.compile(
+    r"\bBUG\b|\bWARNING:|\bOops\b|KASAN:|KFENCE:|UBSAN:|Call Trace|Kernel panic|general protection fault"
+    r"|possible (circular|recursive|irq lock|deadlock)|rcu.*\b(stall|detected)|hung_task:|blocked for more than"
+    r"|DMAR:.*\bfault\b|DMA-API:.*(device driver|error)|unreferenced object|refcount_t:|list_(add|del) corruption"
+    r"|\bsegfault at\b|traps: .* (trap|general protection)|soft lockup|hard LOCKUP")
+SPLAT_END = re.compile(r"---\[ end (trace|Kernel)|</TASK>\s*$")
+SPLAT_MAX_LINES = 120
+
+# What guest.sh looks at when the tests are done; one that is missing did not happen.
+CHECKS = ("nvme", "p2pmem", "modules", "kmemleak", "dma-api", "stuck-tasks")
+
+
+class LabError(Exception):
+    """The lab itself cannot run: said to the person, not a verdict."""
+
+
+# --- What to boot ---------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Kernel:
+    k: str        # 7.2, 6.12
+    variant: str  # plain, debug
+    home: Path    # the cached kernel's folder
+
+    @property
+    def name(self) -> str:
+        return self.k + ("" if self.variant == "plain" else "-" + self.variant)
+
+    @property
+    def module(self) -> Path:
+        return BUILD / "kernel" / self.home.name / "peerdma.ko"
+
+    @property
+    def release(self) -> str:
+        return (self.home / "version").read_text().split()[-1]
+
+
+@dataclass(frozen=True)
+class Topology:
+    name: str
+    says: str
+    cmdline: str
+    args: tuple[str, ...]
+
+    @property
+    def disks(self) -> list[str]:
+        return sorted(set(re.findall(r"drive=(\w+)", " ".join(self.args))))
+
+    @classmethod
+    def load(cls, name: str) -> Topology:
+        path = ROOT / "qemu/topo" / f"{name}.args"
+        if not path.exists():
+            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.args")))
+            raise LabError(f"T={name} is not a topology: {known}")
+        notes, args = {"says": "", "kernel": ""}, []
+        for line in path.read_text().splitlines():
+            if line.startswith("#"):
+                key, _, value = line[1:].partition(":")
+                notes[key.strip()] = value.strip()
+            else:
+                args += line.split()
+        return cls(name, notes["says"], notes["kernel"], tuple(args))
+
+
+@dataclass(frozen=True)
+class Test:
+    """A guest test: a script and what its header says."""
+    path: Path
+    notes: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def words(self, key: str, default: str = "") -> list[str]:
+        return self.notes.get(key, default).split()
+
+    def timeout(self, kernel: Kernel) -> int:
+        return int(self.notes.get("timeout", "60")) * (4 if kernel.variant == "debug" else 1)
+
+    @classmethod
+    def load(cls, path: Path) -> Test:
+        notes = {}
+        for line in path.read_text().splitlines():
+            if not line.startswith("#"):
+                break
+            if found := re.match(r"# ([a-z-]+): (.*)", line):
+                notes[found[1]] = found[2].strip()
+        return cls(path.resolve(), notes)
+
+
+@dataclass
+class Guest:
+    kernel: Kernel
+    topology: Topology
+    tests: Sequence[Test]
+    out: Path                # this run's folder: logs, disks, the GPU's memory
+    gpu_mib: int = 512
+    ram_mib: int = 1024
+    disk_mib: int = 1024
+    trace: bool = False      # QEMU's own record of the drives' DMA
+    patience: int = 60       # seconds to boot in, and between tests
+    grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
+    ready_made: bool = False # disks and GPU memory are in out already
+    say: Callable[[str], None] = lambda line: None
+
+    def path(self, name: str) -> Path:
+        return self.out / {"gpu0": "gpu-bar.mem"}.get(name, f"{name}.img")
+
+
+# --- What came of it ------------------------------------------------------------------------------
+
+@dataclass
+class Line:
+    """One line of TAP, or one thing that a test owed and did not deliver."""
+    test: str
+    ok: bool
+    text: str
+    skip: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Reason:
+    """Why a boot failed, beyond its tests' own lines. kind is stable: the meta tests name it."""
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.detail}"
+
+
+@dataclass
+class Outcome:
+    guest: Guest
+    lines: list[Line] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # diagnostics of all tests, in order
+    seconds: float = 0.0
+    known_splats: set[str] = field(default_factory=set)
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons and all(line.ok for line in self.lines)
+
+    def serial_tail(self, n: int = 25) -> list[str]:
+        return serial_lines(self.guest.out / "serial.log")[-n:]
+
+
+def serial_lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return path.read_bytes().decode(errors="replace").replace("\r", "").splitlines()
+
+
+class Judge:
+    """Turns the lines of the port "tap" into an outcome. Silence is failure, everywhere:
+
+    a test owes a plan, as many lines as it planned, an end and exit status 0; a boot owes each check,
+    a verdict that counts the lines before it, and init's "exit 0" as the very last word.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.count = 0
+        self.current: str | None = None
+        self.limit = 0
+        self.plan: int | None = None
+        self.plan_note = ""
+        self.seen = 0
+        self.done: list[str] = []
+        self.checks: set[str] = set()
+        self.verdict: int | None = None
+        self.exit: str | None = None
+
+    def fail(self, kind: str, detail: str) -> None:
+        self.outcome.reasons.append(Reason(kind, detail))
+
+    def line(self, text: str) -> None:
+        if self.exit is not None or (self.verdict is not None and not text.startswith("exit ")):
+            self.fail("no-verdict", f"something was said after the last word: {text}")
+            return
+        words = text.split()
+        if text.startswith("exit ") and self.current is None:
+            self.exit = words[1]
+        elif text.startswith("verdict ") and self.current is None:
+            self.verdict = int(words[1]) if words[1].isdigit() else -1
+            if self.verdict != self.count:
+                self.fail("no-verdict", f"{self.count} lines came, the guest sent {words[1]}")
+        elif self.current is None and text.startswith("begin "):
+            self.current, self.limit = words[1], int(words[2])
+            self.plan, self.plan_note, self.seen = None, "", 0
+        elif self.current is None and text.startswith("check "):
+            self.check(words[1], " ".join(words[2:]))
+        elif self.current is not None and words[:2] == ["end", self.current]:
+            self.end(words[2])
+        elif self.current is not None:
+            self.tap(text)
+        else:
+            self.fail("no-verdict", f"a line outside every test: {text}")
+        self.count += 1
+
+    def tap(self, text: str) -> None:
+        assert self.current is not None
+        if found := re.match(r"1\.\.(\d+)\s*(?:# *skip\w*\s*(.*))?$", text, re.I):
+            if self.plan is not None:
+                self.fail("plan", f"{self.current} planned twice")
+            self.plan, self.plan_note = int(found[1]), found[2] or "no reason given"
+        elif found := re.match(r"(not )?ok\b\s*(\d*)\s*-?\s*(.*?)(?:\s*# *skip\w*\s*(.*))?$", text, re.I):
+            self.seen += 1
+            if found[2] and int(found[2]) != self.seen:
+                self.fail("plan", f"{self.current}: line {self.seen} calls itself {found[2]}")
+            self.outcome.lines.append(Line(self.current, not found[1], found[3], found[4]))
+        else:
+            if text.startswith("Bail out!"):
+                self.fail("died", f"{self.current}: {text}")
+            self.outcome.notes.append(text)
+            if self.seen:
+                self.outcome.lines[-1].notes.append(text)
+
+    def end(self, status: str) -> None:
+        name = self.current
+        assert name is not None
+        if status == "hung":
+            self.fail("hung", f"{name} was not done after {self.limit} s")
+        elif status != "0":
+            self.fail("died", f"{name} ended with status {status}")
+        if self.plan is None:
+            self.fail("plan", f"{name} gave no plan")
+        elif self.plan != self.seen:
+            self.fail("plan", f"{name} planned {self.plan} and showed {self.seen}")
+        elif self.plan == 0:
+            self.outcome.lines.append(Line(name, True, name, self.plan_note))
+        self.done.append(name)
+        self.current = None
+
+    def check(self, name: str, text: str) -> None:
+        self.checks.add(name)
+        if not re.match(r"(ok|skip)\b", text):
+            kind = {"p2pmem": "leak", "kmemleak": "leak", "modules": "module-reference"}.get(name, name)
+            self.fail(kind, text.removeprefix("not ok").strip())
+
+    def close(self) -> None:
+        """What is still owed when QEMU is gone."""
+        out = self.outcome
+        if self.current is not None:
+            self.fail("no-verdict", f"the guest fell silent in {self.current}")
+        elif self.exit is None or self.verdict is None:
+            self.fail("no-verdict", "the guest did not get to its end")
+        elif self.exit != "0":
+            self.fail("no-verdict", f"the guest's script ended with status {self.exit}")
+        for test in out.guest.tests:
+            if test.name not in self.done and test.name != self.current:
+                self.fail("plan", f"{test.name} did not run")
+        if self.verdict is not None:
+            for name in CHECKS:
+                if name not in self.checks:
+                    self.fail("no-verdict", f"the check {name} is missing")
+        if out.guest.tests and all(line.skip is not None for line in out.lines):
+            self.fail("all-skipped", "no test of this boot did anything")
+        bad = sum(not line.ok for line in out.lines)
+        if bad:
+            self.fail("not-ok", f"{bad} of {len(out.lines)} lines")
+
+
+def known_splats(k: str) -> list[tuple[str, str]]:
+    """(regex, reason) of qemu/splats/K."""
+    path = ROOT / "qemu/splats" / k
+    entries = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if line.strip() and not line.startswith("#"):
+            fields = [part.strip() for part in line.split(" | ")]
+            if len(fields) != 3:
+                raise LabError(f"{path}: not 'regex | reason | reference': {line}")
+            entries.append((fields[0], fields[1]))
+    return entries
+
+
+def find_splats(lines: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str | None, str]]:
+    """(the known entry that explains it or None, first line) of each splat."""
+    i = 0
+    while i < len(lines):
+        if not SPLAT.search(lines[i]):
+            i += 1
+            continue
+        end = i + 1
+        while end < min(len(lines), i + SPLAT_MAX_LINES) and not SPLAT_END.search(lines[end - 1]):
+            end += 1
+        block = "\n".join(lines[i:end])
+        entry = next((regex for regex in known if re.search(regex, block)), None)
+        yield entry, lines[i]
+        # Where a known splat ends is known; behind the first line of another there may be anything.
+        i = end if entry else i + 1
+
+
+def brief(splats: Sequence[str]) -> list[str]:
+    """Of many splats those that say something new: not the trace of the one before, not a repetition."""
+    seen: dict[str, str] = {}
+    for line in splats:
+        if "Call Trace" not in line:
+            seen.setdefault(re.sub(r"0x[0-9a-f]+|\d+", "N", line), line)
+    return list(seen.values())[:5] or list(splats[:1])
+
+
+# --- Tools and images -----------------------------------------------------------------------------
+
+def build_tool(target: Path, source: Path, command: Sequence[str]) -> Path:
+    """Compiles a helper of the lab's if its source is newer."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target.parent / f".{target.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+            fresh = target.with_name(target.name + ".new")
+            subprocess.run([*command, str(source), "-o", str(fresh)], check=True)
+            fresh.replace(target)
+    return target
+
+
+def init_binary() -> Path:
+    return build_tool(BUILD / "lab/init", ROOT / "qemu/init.c",
+                      ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s"])
+
+
+def pattern_binary() -> Path:
+    return build_tool(BUILD / "lab/pattern", ROOT / "tests/tools/pattern.cpp",
+                      ["g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror"])
+
+
+def cpio(files: dict[str, tuple[int, bytes]]) -> bytes:
+    """A "newc" archive, the only format that the kernel unpacks: name -> (mode, content)."""
+    out = bytearray()
+
+    def entry(name: str, mode: int, data: bytes, ino: int, rdev: tuple[int, int] = (0, 0)) -> None:
+        out.extend(b"070701")
+        for value in (ino, mode, 0, 0, 1, 0, len(data), 0, 0, *rdev, len(name) + 1, 0):
+            out.extend(b"%08x" % value)
+        for part in (name.encode() + b"\0", data):
+            out.extend(part)
+            out.extend(b"\0" * (-len(out) % 4))
+
+    entry("dev", 0o040755, b"", 1)
+    entry("dev/console", 0o020600, b"", 2, (5, 1))
+    for ino, (name, (mode, data)) in enumerate(files.items(), 3):
+        entry(name, mode, data, ino)
+    entry("TRAILER!!!", 0, b"", 0)
+    return bytes(out)
+
+
+def make_disk(path: Path, mib: int) -> None:
+    """An ext4 filesystem in a sparse file; nothing is left for the kernel to initialise later."""
+    path.unlink(missing_ok=True)
+    subprocess.run([shutil.which("mke2fs") or "/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m", "0",
+                    "-E", "lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0", str(path), f"{mib}M"],
+                   check=True, stdout=subprocess.DEVNULL)
+
+
+def sparse(path: Path, mib: int) -> None:
+    path.unlink(missing_ok=True)
+    with open(path, "wb") as f:
+        f.truncate(mib * MIB)
+
+
+def kernel(k: str, variant: str, build: bool = True) -> Kernel | None:
+    """The cached kernel; built, with progress on stderr, if it must and may be."""
+    # "path" would wait for another kernel's build even if this one is there.
+    for verb in ("have", "path") if build else ("have",):
+        run = subprocess.run([str(ROOT / "qemu/kernel.sh"), verb, k, variant], stdout=subprocess.PIPE, text=True)
+        if run.returncode == 0:
+            return Kernel(k, variant, Path(run.stdout.strip()))
+    if build:
+        raise LabError(f"no kernel {k} {variant}")
+    return None
+
+
+def make_module(kernel: Kernel) -> None:
+    """peerdma.ko for this kernel; make decides whether there is anything to do."""
+    run = subprocess.run(["make", "-s", "-C", str(ROOT), "module", f"KDIR={kernel.home}"], stdout=subprocess.DEVNULL)
+    if run.returncode or not kernel.module.exists():
+        raise LabError(f"peerdma.ko does not build against {kernel.name}")
+
+
+def make_test_module(kernel: Kernel) -> None:
+    """tests/kmod for this kernel, beside peerdma.ko. A kernel puts objects beside sources: it gets a copy."""
+    target, source = kernel.module.with_name("splat.ko"), ROOT / "tests/kmod"
+    if target.exists() and all(f.stat().st_mtime <= target.stat().st_mtime for f in source.iterdir()):
+        return
+    work = kernel.module.parent / "kmod"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(source, work)
+    run = subprocess.run(["make", "-s", "-C", str(kernel.home / "build"), f"M={work}", "W=1", "modules"],
+                         capture_output=True, text=True)
+    if run.returncode or "warning:" in run.stderr:
+        raise LabError(f"tests/kmod does not build against {kernel.name}:\n{run.stderr}")
+    shutil.copy(work / "splat.ko", target)
+
+
+# --- QEMU -----------------------------------------------------------------------------------------
+
+def escaped(path: Path) -> str:
+    """A path as a value of a QEMU option."""
+    return str(path).replace(",", ",,")
+
+
+def machine(accel: str) -> list[str]:
+    # However we end, no guest outlives us.
+    return ["setpriv", "--pdeathsig", "KILL", "--", QEMU, "-M", "q35", "-accel", accel, "-smp", "2",
+            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
+
+
+def accelerator(bz_image: Path) -> str:
+    """KVM if this machine's really boots a stock kernel (an answer is kept in the cache), else TCG."""
+    if chosen := os.environ.get("ACCEL"):
+        return chosen
+    tcg = "tcg,thread=multi,tb-size=256"
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return tcg
+    version = subprocess.run([QEMU, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    key = f"{os.uname().release} {version}"
+    answer = CACHE / "kvm-probe"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "kvm-probe.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        old = answer.read_text().split("\n") if answer.exists() else []
+        if old[:1] != [key]:
+            old = [key, "yes" if probe_kvm(bz_image) else "no"]
+            answer.write_text("\n".join(old))
+    return "kvm" if old[1] == "yes" else tcg
+
+
+def probe_kvm(bz_image: Path) -> bool:
+    """Init without a job powers off: an orderly shutdown is a kernel that booted."""
+    initrd = BUILD / "lab/probe.cpio"
+    initrd.write_bytes(cpio({"init": (0o100755, init_binary().read_bytes())}))
+    ask = '{"execute":"qmp_capabilities"}\n'
+    process = subprocess.Popen(
+        [*machine("kvm"), "-m", "256", "-cpu", "max", "-kernel", str(bz_image), "-initrd", str(initrd),
+         "-append", "console=ttyS0 panic=-1", "-serial", "null", "-qmp", "stdio"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdin
+        process.stdin.write(ask)
+        process.stdin.flush()
+        assert process.stdout
+        return '"guest-shutdown"' in read_until_exit(process, 15)
+    except (BrokenPipeError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        process.kill()
+        process.wait()
+
+
+def read_until_exit(process: subprocess.Popen[str], seconds: float) -> str:
+    assert process.stdout
+    process.wait(timeout=seconds)
+    return process.stdout.read()
+
+
+async def read_line(reader: asyncio.StreamReader) -> bytes:
+    """b"" at the end, whether QEMU closed the socket or died."""
+    with contextlib.suppress(ConnectionError):
+        return await reader.readline()
+    return b""
+
+
+class Boot:
+    """One QEMU, from its command line to its outcome."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.outcome = Outcome(guest)
+        self.judge = Judge(self.outcome)
+        self.shutdown = ""                 # the reason QEMU gave for its end
+        self.deadline = 0.0
+        self.mark = 0                      # where in the trace dma-mark was asked
+        self.replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.process: asyncio.subprocess.Process | None = None
+        self.qmp_writer: asyncio.StreamWriter | None = None
+        self.qmp_lock = asyncio.Lock()
+
+    # Files
+
+    def prepare(self) -> None:
+        guest = self.guest
+        guest.out.mkdir(parents=True, exist_ok=True)
+        for name in ("serial.log", "tap.log", "trace.log", "qemu.log"):
+            (guest.out / name).unlink(missing_ok=True)
+        if not guest.ready_made:
+            sparse(guest.path("gpu0"), guest.gpu_mib)
+            for disk in guest.topology.disks:
+                make_disk(guest.path(disk), guest.disk_mib)
+        job = guest.out / "job.env"
+        values = {
+            "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
+            "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
+            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks),
+        }
+        tests = " ".join(shlex.quote(f"{t.timeout(guest.kernel)}:{t.path}") for t in guest.tests)
+        job.write_text("".join(f"export {k}={shlex.quote(str(v))}\n" for k, v in values.items())
+                       + f"LAB_TESTS=({tests})\n")
+        visible = [ROOT / "qemu/guest.sh", job, ROOT, BUILD, guest.kernel.home]
+        if any("\n" in str(path) for path in visible):
+            raise LabError("a folder's name has a line break in it")
+        (guest.out / "initrd").write_bytes(cpio({
+            "init": (0o100755, init_binary().read_bytes()),
+            "job": (0o100644, "".join(f"{path}\n" for path in visible).encode()),
+        }))
+
+    def command(self, fds: dict[str, int]) -> list[str]:
+        guest, topology = self.guest, self.guest.topology
+        args = machine(accelerator(guest.kernel.home / "bzImage"))
+        args += ["-m", str(guest.ram_mib), "-kernel", str(guest.kernel.home / "bzImage"),
+                 "-initrd", str(guest.out / "initrd"),
+                 "-append", f"console=ttyS0 loglevel=5 panic=-1 {topology.cmdline}".strip(),
+                 "-serial", f"file:{guest.out / 'serial.log'}",
+                 "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=root", "-device", "virtio-serial-pci"]
+        for port in ("tap", "host"):
+            args += ["-chardev", f"socket,id={port},fd={fds[port]}",
+                     "-device", f"virtserialport,chardev={port},name={port}"]
+        args += ["-chardev", f"socket,id=qmp,fd={fds['qmp']}", "-mon", "chardev=qmp,mode=control",
+                 "-object", f"memory-backend-file,id=gpu0,share=on,mem-path={escaped(guest.path('gpu0'))},"
+                            f"size={guest.path('gpu0').stat().st_size}"]
+        for disk in topology.disks:
+            # The image is thrown away or read after QEMU's orderly end: a flush need not reach the host's disk.
+            args += ["-drive", f"if=none,id={disk},format=raw,cache=unsafe,file={escaped(guest.path(disk))}"]
+        if guest.trace:
+            args += ["-trace", "pci_nvme_map_addr", "-D", str(guest.out / "trace.log")]
+        return args + list(topology.args)
+
+    # The three sockets
+
+    async def read_tap(self, reader: asyncio.StreamReader) -> None:
+        with open(self.guest.out / "tap.log", "w") as log:
+            while raw := await read_line(reader):
+                text = raw.decode(errors="replace").rstrip("\n")
+                log.write(text + "\n")
+                self.judge.line(text)
+                self.guest.say(text)
+                self.extend()
+
+    def extend(self) -> None:
+        guest, judge = self.guest, self.judge
+        self.deadline = time.monotonic() + (judge.limit + guest.grace if judge.current else guest.patience)
+
+    async def read_qmp(self, reader: asyncio.StreamReader) -> None:
+        while raw := await read_line(reader):
+            message = json.loads(raw)
+            if message.get("event") == "SHUTDOWN":
+                self.shutdown = message["data"]["reason"]
+            elif "return" in message or "error" in message:
+                self.replies.put_nowait(message)
+
+    async def qmp(self, command: dict[str, Any]) -> dict[str, Any]:
+        assert self.qmp_writer
+        async with self.qmp_lock:
+            self.qmp_writer.write(json.dumps(command).encode() + b"\n")
+            return await asyncio.wait_for(self.replies.get(), 30)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """What tests ask of the host; lib.sh has the list."""
+        while raw := await read_line(reader):
+            ticket, _, request = raw.decode(errors="replace").strip().partition(" ")
+            try:
+                answer = await self.answer(request)
+            except (LabError, ValueError, OSError, KeyError, asyncio.TimeoutError) as error:
+                answer = f"error: {error!r}"
+            writer.write(f"{ticket} {answer}\n".encode())
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+
+    async def answer(self, request: str) -> str:
+        verb, _, rest = request.partition(" ")
+        if verb == "qmp":
+            return "ok " + json.dumps(await self.qmp(json.loads(rest)))
+        if verb == "dma-mark":
+            self.mark = (self.guest.out / "trace.log").stat().st_size
+            return "ok"
+        if verb == "dma":
+            inside, elsewhere = await self.dma()
+            return f"ok gpu0 {inside} elsewhere {elsewhere}"
+        if verb == "kill-qemu":
+            assert self.process
+            self.process.kill()
+            return "ok"
+        if verb not in ("fill", "compare"):
+            return f"error: the host does not know {verb!r}"
+        target, offset, length, source, *more = shlex.split(rest)
+        if verb == "fill" and target not in ("gpu0", *self.guest.topology.disks):
+            return "error: the host fills gpu0 and the disks"
+        run = await asyncio.create_subprocess_exec(
+            str(pattern_binary()), verb, self.file(target), offset, length, self.file(source), *more,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+        said = (await run.communicate())[0].decode().strip().replace("\n", " ")
+        return said or ("ok" if run.returncode == 0 else f"error: status {run.returncode}")
+
+    def file(self, name: str) -> str:
+        if name in ("gpu0", *self.guest.topology.disks):
+            return str(self.guest.path(name))
+        return name
+
+    # QEMU's own record of DMA
+
+    async def bar_window(self) -> tuple[int, int]:
+        """First and last address of the GPU's memory BAR."""
+        reply = await self.qmp({"execute": "query-pci"})
+
+        def walk(devices: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+            for device in devices:
+                yield device
+                yield from walk(device.get("pci_bridge", {}).get("devices", []))
+
+        for bus in reply["return"]:
+            for device in walk(bus["devices"]):
+                if device["qdev_id"] == "gpu0":
+                    region = next(r for r in device["regions"] if r["bar"] == 2)
+                    return region["address"], region["address"] + region["size"] - 1
+        raise LabError("QEMU shows no gpu0")
+
+    async def dma(self) -> tuple[int, int]:
+        """Bytes that the drives mapped for DMA since the mark: in the GPU's BAR, and anywhere else.
+
+        These are the addresses that the drive put on the bus. Where an IOMMU translates they are not
+        the BAR's, and the numbers mean nothing.
+        """
+        first, last = await self.bar_window()
+        inside = elsewhere = 0
+        with open(self.guest.out / "trace.log") as trace:
+            trace.seek(self.mark)
+            for line in trace:
+                if found := re.search(r"pci_nvme_map_addr addr 0x([0-9a-f]+) len (\d+)", line):
+                    if first <= int(found[1], 16) <= last:
+                        inside += int(found[2])
+                    else:
+                        elsewhere += int(found[2])
+        return inside, elsewhere
+
+    # One life
+
+    async def run(self) -> Outcome:
+        start = time.monotonic()
+        self.prepare()
+        ours, theirs = {}, {}
+        for name in ("tap", "host", "qmp"):
+            ours[name], theirs[name] = socket.socketpair()
+        with open(self.guest.out / "qemu.log", "wb") as log:
+            command = self.command({name: s.fileno() for name, s in theirs.items()})
+            log.write((shlex.join(command) + "\n").encode())
+            log.flush()
+            self.process = await asyncio.create_subprocess_exec(
+                *command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=[s.fileno() for s in theirs.values()])
+        for s in theirs.values():
+            s.close()
+        streams = {name: await asyncio.open_connection(sock=s) for name, s in ours.items()}
+        self.qmp_writer = streams["qmp"][1]
+        self.extend()
+        readers = [asyncio.create_task(self.read_tap(streams["tap"][0])),
+                   asyncio.create_task(self.read_qmp(streams["qmp"][0])),
+                   asyncio.create_task(self.serve(*streams["host"]))]
+        # Before every other command: the lock is fair.
+        hello = asyncio.create_task(self.qmp({"execute": "qmp_capabilities"}))
+        try:
+            await self.wait()
+            # What was sent before the end is still in the sockets.
+            await asyncio.wait(readers, timeout=5)
+        finally:
+            if self.process.returncode is None:
+                self.process.kill()
+                await self.process.wait()
+            for task in (*readers, hello):
+                task.cancel()
+            for _, writer in streams.values():
+                writer.close()
+        for task in readers:
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                raise error
+        self.judge_end()
+        self.outcome.seconds = time.monotonic() - start
+        return self.outcome
+
+    async def wait(self) -> None:
+        assert self.process
+        ended = asyncio.create_task(self.process.wait())
+        while not ended.done():
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                where = f"in {self.judge.current}" if self.judge.current else "between tests"
+                self.judge.fail("timeout", f"the guest was silent {where} for too long")
+                self.process.kill()
+            await asyncio.wait([ended], timeout=max(left, 0.1))
+
+    def judge_end(self) -> None:
+        assert self.process
+        status = self.process.returncode
+        if status:
+            self.judge.fail("qemu", f"QEMU ended with status {status}, see {self.guest.out / 'qemu.log'}")
+        elif self.shutdown != "guest-shutdown":
+            self.judge.fail("qemu", f"QEMU ended by {self.shutdown or 'itself'}, not by the guest's shutdown")
+        self.judge.close()
+        known = [regex for regex, _ in known_splats(self.guest.kernel.k)]
+        found = list(find_splats(serial_lines(self.guest.out / "serial.log"), known))
+        self.outcome.known_splats.update(entry for entry, _ in found if entry)
+        for line in brief([line for entry, line in found if not entry]):
+            self.judge.fail("splat", line)
+
+
+async def boot(guest: Guest) -> Outcome:
+    return await Boot(guest).run()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("-k", default=os.environ.get("K") or "7.2", help="kernel: 7.2 or 6.12")
+    parser.add_argument("-d", action="store_true", help="the debug kernel")
+    parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
+    parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images")
+    parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
+    parser.add_argument("tests", type=Path, nargs="*")
+    args = parser.parse_args()
+    found = kernel(args.k, "debug" if args.d else "plain")
+    assert found
+    make_module(found)
+    make_test_module(found)
+    pattern_binary()
+    outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
+                                     args.o.resolve(), trace=args.trace, patience=180 if args.d else 60, say=print)))
+    for reason in outcome.reasons:
+        print(f"FAILED {reason}")
+    print(f"{'good' if outcome.ok else 'bad'} run of {outcome.seconds:.1f} s, logs in {outcome.guest.out}")
+    return 0 if outcome.ok else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"error: {error}")

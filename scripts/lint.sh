@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# make lint: style and static analysis of everything. Each line is one tool on one part; all run, and any
+# that complains makes the whole fail. The kernel's own tools come with the lab's kernel.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+
+cd "$PEERDMA_ROOT" || exit 1
+scripts/setup.sh lint || exit 1
+kernel=$(qemu/kernel.sh path 7.2) || exit 1
+old_kernel=$(qemu/kernel.sh path 6.12) || exit 1
+logs=$PEERDMA_BUILD/lint
+mkdir -p "$logs"
+failed=0
+
+# lint NAME COMMAND...: run it; what it says is shown only if it fails.
+lint() {
+	local name=$1 log start=$SECONDS
+	log=$logs/${name//[ \/]/-}.log
+	shift
+	if "$@" >"$log" 2>&1; then
+		printf '  ok    %s (%d s)\n' "$name" $((SECONDS - start))
+	else
+		printf '  FAIL  %s\n' "$name"
+		sed 's/^/        /' "$log"
+		failed=1
+	fi
+}
+
+mapfile -t kernel_files < <(git ls-files -co --exclude-standard 'kernel/*.[ch]' 'tests/kmod/*.[ch]' 'include/uapi/*.h')
+mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' include/peerdma.h qemu/init.c)
+mapfile -t shell_files < <(git ls-files -co --exclude-standard '*.sh' .ci/run)
+mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
+mapfile -t all_files < <(git ls-files -co --exclude-standard)
+
+kernel_format() {
+	# The kernel's own style, with the 100 columns that its coding-style document allows.
+	sed 's/^ColumnLimit: 80/ColumnLimit: 100/' "$kernel/build/.clang-format" >"$logs/clang-format"
+	clang-format --style="file:$logs/clang-format" --dry-run --Werror "${kernel_files[@]}"
+}
+
+checkpatch() {
+	local ignore=(
+		PREFER_KERNEL_TYPES # request.h and op.h are compiled on the host as well
+		ARRAY_SIZE          # likewise op.c
+		MACRO_ARG_UNUSED    # compat: an older kernel has no use for the argument
+		FILE_PATH_CHANGES   # about patches, not files
+		LINUX_VERSION_CODE  # the rule is enforced below, with compat/ left out
+	)
+	"$kernel/build/scripts/checkpatch.pl" --no-tree --strict --show-types --max-line-length=100 --terse -f \
+		--ignore "$(IFS=,; echo "${ignore[*]}")" "${kernel_files[@]}"
+}
+
+no_version_tests() { ! grep -nE 'LINUX_VERSION_CODE|KERNEL_VERSION' kernel/*.[ch] kernel/compat/*; }
+
+# sparse 0.6.4 cannot read 7.2's headers: on 6.12. What it says of the kernel's own headers is not ours to mend.
+run_sparse() {
+	local out=$logs/sparse
+	rm -rf "$out" && mkdir -p "$out/include" && cp -r kernel "$out/" && cp -r include/uapi "$out/include/"
+	make -C "$old_kernel/build" M="$out/kernel" C=2 CF=-Wbitwise modules >"$out/log" 2>&1 || { cat "$out/log"; return 1; }
+	! grep -E "^(.*/)?(main|ioctl|op|request|provider|bar|mem|buffer|route|io)\.c.*(warning|error):" "$out/log"
+}
+
+modules_everywhere() {
+	local headers
+	scripts/module.sh "$kernel" && scripts/module.sh "$old_kernel" || return 1
+	headers=$(find /usr/src -maxdepth 1 -name 'linux-headers-6.1.*-amd64' | sort -V | tail -n 1)
+	[ -n "$headers" ] || { echo "no 6.1 headers on this machine"; return 1; }
+	scripts/module.sh "$headers"
+}
+
+spdx() {
+	local file bad=0
+	for file in "${all_files[@]}"; do
+		case $file in
+		*.md | *.json | LICENSE* | LICENSES/* | .gitignore | .clang-* | *.svg | *.map) continue ;;
+		esac
+		head -n 5 "$file" | grep -q SPDX-License-Identifier || { echo "$file has no SPDX line"; bad=1; }
+	done
+	return $bad
+}
+
+man_pages() {
+	local pages
+	mapfile -t pages < <(git ls-files -co --exclude-standard 'Documentation/man/*.[1-8]')
+	[ ${#pages[@]} -gt 0 ] && mandoc -T lint -W warning "${pages[@]}"
+}
+
+# shellcheck disable=SC2046 # flags
+tidy() { clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser/lib -Iuser/tools; }
+mapfile -t tidy_files < <(git ls-files -co --exclude-standard 'user/*.cpp')
+
+lint "kernel: clang-format" kernel_format
+lint "kernel: checkpatch" checkpatch
+lint "kernel: no version tests outside compat" no_version_tests
+lint "kernel: W=1 on 7.2, 6.12 and the 6.1 headers" modules_everywhere
+lint "kernel: sparse on 6.12" run_sparse
+lint "user: clang-format" clang-format --dry-run --Werror "${cpp_files[@]}"
+lint "user: clang-tidy" tidy "${tidy_files[@]}"
+lint "user: cppcheck" cppcheck --quiet --std=c++20 --language=c++ --error-exitcode=1 --inline-suppr \
+	--enable=warning,performance,portability -Iinclude user tests/tools tests/guest
+lint "shell: shellcheck" shellcheck -x -P SCRIPTDIR "${shell_files[@]}"
+lint "python: pyflakes" pyflakes3 "${python_files[@]}"
+lint "all: codespell" codespell "${all_files[@]}"
+lint "all: SPDX" spdx
+lint "man: mandoc" man_pages
+exit $failed

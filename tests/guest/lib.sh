@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Sourced by the guest tests. A test's header says where it runs:
+#
+#   # group: io                     GROUP=io selects it
+#   # topologies: switch rp         files of qemu/topo
+#   # kernels: 7.2                  optional, all if absent
+#   # variants: plain debug         optional, both if absent
+#   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands, else it is skipped
+#   # timeout: 60                   optional, seconds
+#
+# lab.py's environment: LAB_K LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
+set -u
+export PATH=$LAB_BUILD/bin:$LAB_BUILD/lab:$PATH
+export LD_LIBRARY_PATH=$LAB_BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+# --- TAP
+tap_n=0
+plan() { echo "1..$1"; }
+ok() { tap_n=$((tap_n + 1)); echo "ok $tap_n - $*"; }
+not_ok() { tap_n=$((tap_n + 1)); echo "not ok $tap_n - $*"; }
+skip() { tap_n=$((tap_n + 1)); echo "ok $tap_n - $1 # SKIP ${*:2}"; }
+skip_all() { echo "1..0 # SKIP $*"; exit 0; }
+diag() { while IFS= read -r line; do echo "# $line"; done <<<"$*"; }
+bail() { echo "Bail out! $*"; exit 1; }
+
+# check DESCRIPTION COMMAND...: ok if the command succeeds; what it said is shown if not.
+check() {
+	local out status
+	out=$("${@:2}" 2>&1)
+	status=$?
+	if [ $status = 0 ]; then
+		ok "$1"
+	else
+		not_ok "$1"
+		diag "status $status from: ${*:2}"
+		[ -z "$out" ] || diag "$out"
+	fi
+}
+
+# same DESCRIPTION WANT GOT
+same() {
+	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1"; diag "want: $2"; diag "got:  $3"; fi
+}
+
+# --- The host, which sees the GPU's memory and the drive from outside:
+#   host fill    gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]      (never a FILE that is not in the run's folder)
+#   host compare gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]
+#       SOURCE: pattern:SEED, byte:N, gpu0, disk0 or a FILE of the host
+#   host qmp JSON        one QMP command, its reply as JSON
+#   host dma-mark        from here on count what the drives' DMA engines move; no IOMMU, see lab.py
+#   host dma             "gpu0 N elsewhere N": bytes since the mark
+# Prints the answer; true if it begins with "ok".
+host_id=0
+host() {
+	local fd id got answer
+	exec {host_lock}>/run/host.lock
+	flock "$host_lock"
+	exec {fd}<>/dev/virtio-ports/host
+	host_id=$((host_id + 1))
+	id=$$.$host_id.$RANDOM
+	printf '%s %s\n' "$id" "$*" >&"$fd"
+	# An answer to someone who was killed while waiting for it may still be in the pipe.
+	while read -r got answer <&"$fd" && [ "$got" != "$id" ]; do :; done
+	exec {fd}>&- {host_lock}>&-
+	printf '%s\n' "$answer"
+	[[ $answer == ok* ]]
+}
+
+# --- What is where. No forks: each costs an emulated guest 10 ms.
+# pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function
+pci_of() {
+	local d vendor device n=${2:-0}
+	for d in /sys/bus/pci/devices/*; do
+		read -r vendor <"$d/vendor"
+		read -r device <"$d/device"
+		[ "$vendor:$device" = "$1" ] || continue
+		[ "$n" -gt 0 ] || { echo "${d##*/}"; return; }
+		n=$((n - 1))
+	done
+	return 1
+}
+
+gpu_bdf() { pci_of 0x1af4:0x1110; }
+
+# nvme_disk SERIAL: the block device of the drive nvme0 (the default) or nvme1 of the topology
+nvme_disk() {
+	local d serial
+	for d in /sys/class/block/nvme*n1; do
+		read -r serial <"$d/device/serial"
+		[ "$serial" != "${1:-nvme0}" ] || { echo "/dev/${d##*/}"; return; }
+	done
+	return 1
+}
+
+nvme_bdf() { basename "$(realpath "/sys/class/block/$(basename "$(nvme_disk "${1:-nvme0}")")/device/device")"; }
+
+# mount_disk [SERIAL] [DIR]: the drive's ext4, on /mnt/disk if DIR is not given
+mount_disk() {
+	local dir=${2:-/mnt/disk}
+	mkdir -p "$dir"
+	mountpoint -q "$dir" || mount "$(nvme_disk "${1:-nvme0}")" "$dir" || bail "no filesystem on $1"
+}
+
+load_module() {
+	[ -d /sys/module/peerdma ] || insmod "$LAB_MODULE" || bail "peerdma.ko does not load"
+}
+
+# publish [ARGS]: the GPU's BAR, as a person would; once per boot unless it was taken back
+publish() {
+	load_module
+	[ -d "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ] || peerdma publish "$(gpu_bdf)" "$@" >/dev/null ||
+		bail "peerdma publish failed"
+}
+
+# splat WHAT: the module that misbehaves as told (tests/kmod/splat.c), for the must-fail tests
+splat() { insmod "$(dirname "$LAB_MODULE")/splat.ko" "what=$1"; }

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Writes: the host fills the GPU's memory, the drive takes it from there, the host looks at the drive.
+# group: io
+# topologies: switch rp rp-vtd
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+mib=1048576
+
+# write_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF: from a buffer at the start of the BAR that holds pattern 5.
+write_case() {
+	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 got done direct
+	got=$(pdio write "$file" "$file_off" "$len" "$buf_off" $((8 * mib)) \
+		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $((8 * mib)) pattern:5'") || { not_ok "$what"; diag "$got"; return; }
+	read -r _ _ done direct _ <<<"${got##*$'\n'}"
+	if [ "$done $direct" != "$len $len" ]; then
+		not_ok "$what"
+		diag "errno reason done direct near host at: $got"
+		return
+	fi
+	check "$what" pattern compare "$file" "$file_off" "$len" pattern:5 "$buf_off"
+}
+
+file=/mnt/disk/written
+pattern fill $file 0 $((3 * mib)) pattern:6
+sync
+write_case "one block in the middle of a file" $file 1024 512 4096
+check "its neighbours are as they were" pattern compare $file 0 1024 pattern:6
+check "and on the other side" pattern compare $file 1536 $((3 * mib - 1536)) pattern:6 1536
+write_case "a MiB into cached pages" $file $mib $mib 512
+write_case "past the end: the file grows" $file $((4 * mib)) $mib 0
+same "its size" $((5 * mib)) "$(stat -c %s $file)"
+check "what was skipped is zeros" pattern compare $file $((3 * mib)) $mib byte:0
+write_case "a new file" /mnt/disk/new 0 $((6 * mib)) $mib
+check "the buffer itself did not change" host compare gpu0 0 $((8 * mib)) pattern:5
+
+umount /mnt/disk
+check "the filesystem is clean" e2fsck -fn "$(nvme_disk)"
+disk=$(nvme_disk)
+end=$(($(blockdev --getsize64 "$disk") - 2 * mib))
+write_case "the raw drive" "$disk" $end $mib 8192
+check "as the host sees the drive" host compare disk0 $end $mib pattern:5 8192
+plan $tap_n

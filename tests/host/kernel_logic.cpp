@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+//
+// The module's logic that needs no kernel, compiled for the host under ASan and UBSan: kernel/request.c
+// (ranges, the cut of a read, reasons and their errno) and kernel/op.c (the table of ioctls).
+#include <cerrno>
+#include <gtest/gtest.h>
+#include <random>
+
+extern "C" {
+#include "op.h"
+#include "request.h"
+
+// What the table points at; never called here.
+#define HANDLER(name)                                                                                                  \
+	int peerdma_##name##_execute(struct peerdma_ctx *, union peerdma_arg *) { return 0; }
+HANDLER(info)
+HANDLER(provider_query)
+HANDLER(publish)
+HANDLER(buf_alloc)
+HANDLER(destroy)
+HANDLER(file_query)
+HANDLER(read)
+HANDLER(write)
+void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+}
+
+namespace
+{
+
+constexpr __u64 top = ~0ULL, max_off = top >> 1;
+
+TEST(Range, InsideOnly)
+{
+	EXPECT_EQ(peerdma_check_range(0, 4096, 4096), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_range(4095, 1, 4096), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_range(4096, 1, 4096), PEERDMA_REASON_BUF_RANGE);
+	EXPECT_EQ(peerdma_check_range(4095, 2, 4096), PEERDMA_REASON_BUF_RANGE);
+	EXPECT_EQ(peerdma_check_range(0, 0, 4096), PEERDMA_REASON_LEN_ZERO);
+	EXPECT_EQ(peerdma_check_range(4096, 0, 4096), PEERDMA_REASON_LEN_ZERO);
+}
+
+TEST(Range, NeverWraps)
+{
+	EXPECT_EQ(peerdma_check_range(top, 1, top), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_range(1, top, top), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_range(max_off, 1, top), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_range(max_off - 1, 1, top), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_io(max_off, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_io(top - 4095, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_io(top, 0, 0, 4096), PEERDMA_REASON_LEN_ZERO);
+}
+
+TEST(Publish, WholeStepsInsideTheBar)
+{
+	constexpr __u64 mib = 1 << 20, step = 2 * mib, start = 0x380000000, bar = 64 * mib;
+	EXPECT_EQ(peerdma_check_publish(start, bar, 0, 0, step), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_publish(start, bar, step, step, step), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_publish(start, bar, bar - step, 0, step), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_publish(start, bar, bar, 0, step), PEERDMA_REASON_BAR_RANGE);
+	EXPECT_EQ(peerdma_check_publish(start, bar, 0, bar + step, step), PEERDMA_REASON_BAR_RANGE);
+	EXPECT_EQ(peerdma_check_publish(start, bar, step, top - step + 1, step), PEERDMA_REASON_BAR_RANGE);
+	EXPECT_EQ(peerdma_check_publish(start, bar, mib, step, step), PEERDMA_REASON_RANGE_ALIGN);
+	EXPECT_EQ(peerdma_check_publish(start, bar, 0, mib, step), PEERDMA_REASON_RANGE_ALIGN);
+	// What counts is where it is in physical memory: this BAR begins in the middle of a step.
+	EXPECT_EQ(peerdma_check_publish(start + mib, bar, 0, step, step), PEERDMA_REASON_RANGE_ALIGN);
+	EXPECT_EQ(peerdma_check_publish(start + mib, bar, mib, step, step), PEERDMA_REASON_NONE);
+}
+
+TEST(Alloc, WholePages)
+{
+	EXPECT_EQ(peerdma_check_alloc(4096, 4096), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_alloc(0, 4096), PEERDMA_REASON_LEN_ZERO);
+	EXPECT_EQ(peerdma_check_alloc(4097, 4096), PEERDMA_REASON_PAGE_ALIGN);
+	EXPECT_EQ(peerdma_check_alloc(top, 4096), PEERDMA_REASON_OVERFLOW);
+}
+
+TEST(Align, EachNumberByItsOwn)
+{
+	EXPECT_EQ(peerdma_check_align(512, 4, 512, 4, 512), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_align(511, 4, 512, 4, 512), PEERDMA_REASON_FILE_ALIGN);
+	EXPECT_EQ(peerdma_check_align(512, 4, 513, 4, 512), PEERDMA_REASON_FILE_ALIGN);
+	EXPECT_EQ(peerdma_check_align(512, 2, 512, 4, 512), PEERDMA_REASON_BUF_ALIGN);
+	EXPECT_EQ(peerdma_check_align(512, 2, 512, 1, 4096), PEERDMA_REASON_FILE_ALIGN);
+}
+
+// The cut against a slow model of it: what may go straight to the buffer is whole blocks of the file.
+TEST(Plan, AgreesWithCountingBlocks)
+{
+	std::mt19937_64 random(1);
+	for (int i = 0; i < 100000; i++) {
+		const __u32 block = 512 << random() % 4;
+		const __u64 size = random() % 40000, off = random() % 80 * block, len = (random() % 80 + 1) * block;
+		const auto plan = peerdma_plan_read(off, len, size, block);
+		__u64 direct = 0, tail = 0;
+		for (__u64 at = off; at < off + len; at += block) {
+			if (at + block <= size)
+				direct += block;
+			else if (at < size)
+				tail = size - at;
+		}
+		ASSERT_EQ(plan.direct_len, direct) << off << ' ' << len << ' ' << size << ' ' << block;
+		ASSERT_EQ(plan.tail_len, tail) << off << ' ' << len << ' ' << size << ' ' << block;
+	}
+}
+
+TEST(Plan, AtTheEndsOfTheNumbers)
+{
+	auto plan = peerdma_plan_read(0, max_off - 511, max_off, 512);
+	EXPECT_EQ(plan.direct_len, max_off - 511);
+	EXPECT_EQ(plan.tail_len, 0u);
+	plan = peerdma_plan_read((max_off - 511), 512, max_off, 512);
+	EXPECT_EQ(plan.direct_len, 0u);
+	EXPECT_EQ(plan.tail_len, 511u);
+	plan = peerdma_plan_read(top - 511, 512, max_off, 512);
+	EXPECT_EQ(plan.direct_len + plan.tail_len, 0u);
+	plan = peerdma_plan_read(0, 512, 0, 512);
+	EXPECT_EQ(plan.direct_len + plan.tail_len, 0u);
+}
+
+TEST(Reasons, HaveTheErrnoOfTheDocumentation)
+{
+	for (__u32 reason : {PEERDMA_REASON_NONE, PEERDMA_REASON_END_OF_FILE})
+		EXPECT_EQ(peerdma_reason_errno(reason), 0);
+	for (__u32 reason : {PEERDMA_REASON_LEN_ZERO, PEERDMA_REASON_OVERFLOW, PEERDMA_REASON_BUF_RANGE,
+			     PEERDMA_REASON_FILE_ALIGN, PEERDMA_REASON_BUF_ALIGN, PEERDMA_REASON_PAGE_ALIGN,
+			     PEERDMA_REASON_BAR_RANGE, PEERDMA_REASON_NOT_BOUND, PEERDMA_REASON_RANGE_ALIGN})
+		EXPECT_EQ(peerdma_reason_errno(reason), -EINVAL) << reason;
+	for (__u32 reason : {PEERDMA_REASON_FILESYSTEM, PEERDMA_REASON_NO_DIO, PEERDMA_REASON_STACKED,
+			     PEERDMA_REASON_QUEUE, PEERDMA_REASON_DISTANCE, PEERDMA_REASON_MAPPING})
+		EXPECT_EQ(peerdma_reason_errno(reason), -EXDEV) << reason;
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_FD_MODE), -EBADF);
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_FILE_TYPE), -ESPIPE);
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_REVOKED), -ENODEV);
+}
+
+TEST(Ops, OnlyWholeNumbersAreKnown)
+{
+	int known = 0;
+	for (__u32 cmd :
+	     {0u, 0x7fffffffu, 0xffffffffu, __u32(_IO(PEERDMA_IOC_TYPE + 1, 0)), __u32(_IOR(PEERDMA_IOC_TYPE, 0, int))})
+		EXPECT_EQ(peerdma_op_find(cmd), nullptr) << cmd;
+	for (__u32 nr = 0; nr < 256; nr++) {
+		const auto *op = peerdma_op_find(_IO(PEERDMA_IOC_TYPE, nr));
+		if (!op)
+			continue;
+		known++;
+		EXPECT_EQ(op->cmd, __u32(_IO(PEERDMA_IOC_TYPE, nr)));
+		EXPECT_LE(op->size, sizeof(union peerdma_arg));
+		EXPECT_GE(op->min_size, 8u);
+		EXPECT_LE(op->min_size, op->size);
+		EXPECT_EQ(op->size % 8, 0u)
+			<< "a struct whose size is not a multiple of 8 differs between 32 and 64 bits";
+		EXPECT_NE(op->execute, nullptr);
+	}
+	EXPECT_EQ(known, 8);
+}
+
+TEST(Ops, SizesAreCheckedBeforeAnythingIsRead)
+{
+	const auto *op = peerdma_op_find(PEERDMA_READ);
+	ASSERT_NE(op, nullptr);
+	EXPECT_EQ(peerdma_op_check_size(op, 0, 4096), -EINVAL);
+	EXPECT_EQ(peerdma_op_check_size(op, op->min_size - 1, 4096), -EINVAL);
+	EXPECT_EQ(peerdma_op_check_size(op, op->min_size, 4096), 0);
+	EXPECT_EQ(peerdma_op_check_size(op, 4096, 4096), 0);
+	EXPECT_EQ(peerdma_op_check_size(op, 4097, 4096), -E2BIG);
+	EXPECT_EQ(peerdma_op_check_size(op, ~0u, 4096), -E2BIG);
+}
+
+} // namespace

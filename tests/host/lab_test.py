@@ -1,0 +1,158 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The lab's judgement, without a guest: what a run may say and still be believed."""
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+import lab  # noqa: E402
+
+KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
+TOPOLOGY = lab.Topology.load("switch")
+GOOD = ["check nvme ok", "begin t 60", "1..1", "ok 1 - it", "end t 0", "check p2pmem ok", "check modules ok",
+        "check kmemleak skip no", "check dma-api skip no", "check stuck-tasks ok", "verdict 10", "exit 0"]
+
+
+def judge(lines: list[str]) -> lab.Outcome:
+    guest = lab.Guest(KERNEL, TOPOLOGY, [lab.Test(Path("t.sh"), {})], Path("/nonexistent"))
+    outcome = lab.Outcome(guest)
+    judged = lab.Judge(outcome)
+    for line in lines:
+        judged.line(line)
+    judged.close()
+    return outcome
+
+
+def without(line: str) -> list[str]:
+    """The good run with one line lost on the way."""
+    return [text for text in GOOD if text != line]
+
+
+def with_test(*lines: str) -> list[str]:
+    """The good run with other lines in its test, rightly counted."""
+    run = GOOD[:2] + list(lines) + GOOD[4:-2]
+    return run + [f"verdict {len(run)}", "exit 0"]
+
+
+def kinds(lines: list[str]) -> set[str]:
+    return {reason.kind for reason in judge(lines).reasons}
+
+
+def good_run() -> None:
+    outcome = judge(GOOD)
+    assert outcome.ok and len(outcome.lines) == 1, outcome.reasons
+
+
+def every_line_counts() -> None:
+    for line in GOOD:
+        assert not judge(without(line)).ok, f"good without {line!r}"
+
+
+def every_prefix_fails() -> None:
+    for n in range(len(GOOD)):
+        assert "no-verdict" in kinds(GOOD[:n]), n
+
+
+def nothing_after_the_last_word() -> None:
+    assert "no-verdict" in kinds(GOOD + ["ok 2 - late"])
+    assert "no-verdict" in kinds(GOOD[:-1] + ["check late ok", "exit 0"])
+
+
+def script_that_died() -> None:
+    assert "no-verdict" in kinds(GOOD[:-1] + ["exit 137"])
+
+
+def plans() -> None:
+    assert judge(with_test("ok 1 - a", "# note", "ok 2 - b", "1..2")).ok
+    assert "plan" in kinds(with_test("ok 1 - a"))
+    assert "plan" in kinds(with_test("1..2", "ok 1 - a"))
+    assert "plan" in kinds(with_test("1..1", "ok 1 - a", "ok 2 - b"))
+    assert "plan" in kinds(with_test("1..2", "ok 1 - a", "ok 3 - c"))
+    assert "plan" in kinds(with_test("1..1", "ok 1 - a", "1..1"))
+
+
+def bad_lines() -> None:
+    outcome = judge(with_test("1..2", "not ok 1 - a", "# why", "ok 2 - b"))
+    assert not outcome.ok and outcome.lines[0].notes == ["# why"]
+    assert "died" in kinds(with_test("1..1", "ok 1 - a", "Bail out! no disk"))
+
+
+def skips() -> None:
+    assert "all-skipped" in kinds(with_test("1..0 # SKIP nothing here"))
+    assert "all-skipped" in kinds(with_test("1..1", "ok 1 - a # SKIP no"))
+    assert judge(with_test("1..2", "ok 1 - a # SKIP no", "ok 2 - b")).ok
+
+
+def test_ends() -> None:
+    for status, kind in (("1", "died"), ("137", "died"), ("hung", "hung")):
+        assert kind in kinds([f"end t {status}" if line == "end t 0" else line for line in GOOD])
+
+
+def end_checks() -> None:
+    for line, kind in (("check p2pmem not ok d lost 1", "leak"), ("check modules not ok x", "module-reference"),
+                       ("check kmemleak not ok 1", "leak"), ("check dma-api not ok 1", "dma-api")):
+        name = " ".join(line.split()[:2])
+        assert kind in kinds([line if text.startswith(name) else text for text in GOOD]), line
+
+
+def splats_found() -> None:
+    for line in ("WARNING: CPU: 0 PID: 1 at x", "BUG: unable to handle", "Oops: 0002 [#1]", "UBSAN: shift",
+                 "BUG: KASAN: use-after-free", "rcu: INFO: rcu_preempt detected stalls", "unreferenced object 0xff",
+                 "DMAR: [DMA Write] Request device [03:00.0] fault addr 0x0", "WARNING: possible recursive locking",
+                 "INFO: task x:1 blocked for more than 120 seconds.", "refcount_t: underflow", "x[1]: segfault at 0",
+                 "list_del corruption", "DMA-API: nvme 0000:03:00.0: device driver maps", "watchdog: BUG: soft lockup"):
+        assert list(lab.find_splats(["before", line], [])), line
+
+
+def quiet_lines() -> None:
+    for line in ("ACPI: DEBUG", "DMAR: IOMMU enabled", "kasan: KernelAddressSanitizer initialized",
+                 "rcu: Preemptible hierarchical RCU implementation.", "Lock dependency validator: Copyright",
+                 "DMA-API: preallocated 65536 debug entries", "nvme nvme0: pci function 0000:03:00.0",
+                 "kmemleak: Kernel memory leak detector initialized", "debug: ignoring loglevel setting."):
+        assert not list(lab.find_splats([line], [])), line
+
+
+def known_splats() -> None:
+    log = ["WARNING: at known_one", "Call Trace:", "---[ end trace 0 ]---", "WARNING: at another", "Call Trace:"]
+    found = list(lab.find_splats(log, ["known_one"]))
+    assert found[0] == ("known_one", log[0]) and found[1] == (None, log[3]), found
+    assert lab.brief([line for entry, line in found if not entry]) == [log[3]]
+
+
+def archive() -> None:
+    data = lab.cpio({"init": (0o100755, b"abc")})
+    assert data.startswith(b"070701") and b"TRAILER!!!" in data and len(data) % 4 == 0
+
+
+def topologies() -> None:
+    for path in (lab.ROOT / "qemu/topo").glob("*.args"):
+        topology = lab.Topology.load(path.stem)
+        assert topology.says and "disk0" in topology.disks and any("gpu0" in arg for arg in topology.args), path
+
+
+TESTS: list[Callable[[], None]] = [
+    good_run, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
+    skips, test_ends, end_checks, splats_found, quiet_lines, known_splats, archive, topologies]
+
+
+def main() -> int:
+    print(f"1..{len(TESTS)}")
+    failed = 0
+    for number, test in enumerate(TESTS, 1):
+        name = test.__name__.replace("_", " ")
+        try:
+            test()
+            print(f"ok {number} - {name}")
+        except Exception:
+            failed += 1
+            print(f"not ok {number} - {name}")
+            print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

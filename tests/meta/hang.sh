@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A test that never ends, asleep in the kernel where SIGKILL does not reach it.
+# must-fail: hung hang
+# also: stuck-tasks insmod
+# timeout: 3
+. "$LAB_ROOT/tests/guest/lib.sh"
+plan 1
+check "a module that sleeps for good" splat hang

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The guest ends in good order, but too soon.
+# must-fail: no-verdict silent in poweroff
+. "$LAB_ROOT/tests/guest/lib.sh"
+plan 1
+ok "one"
+echo o >/proc/sysrq-trigger
+sleep 100

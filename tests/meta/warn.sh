@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A WARN in the kernel, every line of TAP good.
+# must-fail: splat WARNING
+. "$LAB_ROOT/tests/guest/lib.sh"
+plan 1
+check "a module that warns" splat warn

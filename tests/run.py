@@ -1,0 +1,361 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The engine of `make check`: host tests, must-fail runs of the lab, and guest tests on every kernel.
+
+From the environment: K=7.2|6.12, DEBUG=1, T=topology, GROUP=host|meta|(a guest test's group).
+Without them everything runs: both kernels plain on all topologies, the newer one's debug build on two.
+One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
+import lab  # noqa: E402
+
+NEWEST, OLDEST = "7.2", "6.12"
+DEBUG_TOPOLOGIES = ("switch", "rp-vtd")  # by default: a debug guest is slow, these two differ most
+HOST_TIMEOUT = 300
+
+
+@dataclass
+class Result:
+    where: str   # host, meta, 7.2/switch
+    test: str
+    text: str
+    status: str  # passed, failed, skipped
+    reason: str = ""
+
+
+class Report:
+    """Says each result as it comes, and the sum at the end."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.start = time.monotonic()
+
+    def step(self, text: str) -> None:
+        print(f"==> [{time.monotonic() - self.start:4.0f} s] {text}", flush=True)
+
+    def add(self, where: str, test: str, text: str, status: str, reason: str = "",
+            notes: list[str] | None = None) -> None:
+        self.results.append(Result(where, test, text, status, reason))
+        label = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}[status]
+        what = test if text in ("", test) else f"{test}: {text}"
+        print(f"{label} {where:<16} {what}{f'  # {reason}' if reason else ''}", flush=True)
+        for note in (notes or []) if status == "failed" else []:
+            print(f"     {'':<16} {note}", flush=True)
+
+    def count(self, status: str) -> int:
+        return sum(result.status == status for result in self.results)
+
+    def close(self) -> int:
+        passed, failed, skipped = (self.count(s) for s in ("passed", "failed", "skipped"))
+        self.step("done")
+        for result in self.results:
+            if result.status == "failed":
+                print(f"FAIL {result.where} {result.test}: {result.text or result.reason}")
+        print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+        return 1 if failed or not passed else 0
+
+
+# --- What was asked for ---------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Choice:
+    k: str | None
+    debug: bool
+    topology: str | None
+    group: str | None
+
+    @classmethod
+    def from_environment(cls) -> Choice:
+        def get(name: str) -> str | None:
+            return os.environ.get(name) or None
+        choice = cls(get("K"), get("DEBUG") not in (None, "0"), get("T"), get("GROUP"))
+        if choice.k not in (None, NEWEST, OLDEST):
+            raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {NEWEST} or {OLDEST}")
+        if choice.topology:
+            lab.Topology.load(choice.topology)
+        return choice
+
+    @property
+    def everything(self) -> bool:
+        return not (self.k or self.debug or self.topology or self.group)
+
+    @property
+    def host(self) -> bool:
+        return self.group == "host" or not (self.group or self.topology)
+
+    @property
+    def meta(self) -> bool:
+        return self.group == "meta" or not (self.group or self.topology)
+
+    @property
+    def kernels(self) -> list[tuple[str, str]]:
+        """(K, variant), in the order in which missing ones are built."""
+        if self.debug:
+            return [(self.k or NEWEST, "debug")]
+        if self.k:
+            return [(self.k, "plain")]
+        return [(NEWEST, "plain"), (OLDEST, "plain"), (NEWEST, "debug")]
+
+    def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
+        by_default = variant == "plain" or self.debug or self.topology or topology in DEBUG_TOPOLOGIES
+        return bool(by_default and topology in test.words("topologies")
+                    and self.topology in (None, topology)
+                    and (self.group is None or self.group in test.words("group"))
+                    and k in test.words("kernels", k) and variant in test.words("variants", variant))
+
+
+def guest_tests() -> list[lab.Test]:
+    tests = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/guest").glob("*.sh"))
+             if path.name != "lib.sh"]
+    for test in tests:
+        if not test.words("group") or not test.words("topologies"):
+            raise lab.LabError(f"{test.path} does not say its group and topologies")
+        for name in test.words("topologies"):
+            lab.Topology.load(name)
+    return tests
+
+
+def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
+    """What of a test's "needs" the kernel's configuration or the host's commands lack."""
+    config = (kernel.home / "config").read_text()
+    path = f"{lab.BUILD / 'bin'}:/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
+    return [need for need in test.words("needs")
+            if not (re.search(rf"^{need}=[ym]$", config, re.M) if need.startswith("CONFIG_")
+                    else shutil.which(need, path=path))]
+
+
+# --- Host tests -----------------------------------------------------------------------------------
+
+def host_tests() -> list[Path]:
+    built = [p for p in (lab.BUILD / "tests/host").glob("*") if p.is_file() and os.access(p, os.X_OK)]
+    scripts = [p for p in (lab.ROOT / "tests/host").glob("*")
+               if p.suffix in (".py", ".sh") and os.access(p, os.X_OK)]
+    return sorted(built) + sorted(scripts)
+
+
+GTEST = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?)(?:,.*)? \(\d+ ms\)$")
+TAP = re.compile(r"(not )?ok\b\s*\d*\s*-?\s*(.*?)(?:\s*# *skip\w*\s*(.*))?$", re.I)
+
+
+async def run_host_test(path: Path, report: Report) -> None:
+    process = await asyncio.create_subprocess_exec(
+        str(path), cwd=lab.ROOT, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT, env=os.environ | {"PEERDMA_BUILD": str(lab.BUILD)})
+    name = path.stem
+    try:
+        raw, _ = await asyncio.wait_for(process.communicate(), HOST_TIMEOUT)
+    except asyncio.TimeoutError:
+        process.kill()
+        report.add("host", name, "", "failed", f"not done after {HOST_TIMEOUT} s")
+        return
+    seen, plan, notes = 0, None, []
+    failed = False
+    for text in raw.decode(errors="replace").splitlines():
+        if found := GTEST.search(text):
+            status = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[found[1]]
+            report.add("host", name, found[2], status, "see its own output" if status == "skipped" else "", notes)
+        elif found := TAP.match(text):
+            status = "skipped" if found[3] is not None else "failed" if found[1] else "passed"
+            report.add("host", name, found[2], status, found[3] or "", notes)
+        else:
+            if found := re.match(r"1\.\.(\d+)", text) or re.match(r"\[=+\] Running (\d+) test", text):
+                plan = int(found[1])
+            notes.append(text)
+            continue
+        seen, failed, notes = seen + 1, failed or status == "failed", []
+    if process.returncode and not failed:
+        report.add("host", name, "", "failed", f"ended with status {process.returncode}", notes[-40:])
+    elif plan is None or plan != seen:
+        report.add("host", name, "", "failed", f"planned {plan}, showed {seen}", notes[-40:])
+
+
+# --- Guests ---------------------------------------------------------------------------------------
+
+class Check:
+    def __init__(self, choice: Choice, report: Report) -> None:
+        self.choice, self.report = choice, report
+        # A guest has two CPUs but is busy on one most of the time: as many guests as the host has CPUs.
+        self.slots = asyncio.Semaphore(max(1, os.cpu_count() or 1))
+        self.make_lock = asyncio.Lock()
+        self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
+        self.used_splats: dict[str, set[str]] = {}
+
+    async def provide_kernels(self) -> None:
+        """The kernels that are there at once, then the missing ones, one after another."""
+        missing = []
+        for key in self.kernels:
+            if kernel := await asyncio.to_thread(lab.kernel, *key, False):
+                await self.provide(key, kernel)
+            else:
+                missing.append(key)
+        for key in missing:
+            self.report.step(f"kernel {' '.join(key)} is not in the cache yet")
+            try:
+                await self.provide(key, await asyncio.to_thread(lab.kernel, *key))
+            except lab.LabError as error:
+                self.report.add("kernel", " ".join(key), "", "failed", str(error))
+                self.kernels[key].set_result(None)
+
+    async def provide(self, key: tuple[str, str], kernel: lab.Kernel | None) -> None:
+        assert kernel
+        self.report.step(f"kernel {kernel.name} is {(kernel.home / 'version').read_text().strip()}: building modules")
+        usable = True
+        async with self.make_lock:
+            for make in (lab.make_test_module, lab.make_module):
+                try:
+                    await asyncio.to_thread(make, kernel)
+                except lab.LabError as error:
+                    self.report.add(kernel.name, "modules", "", "failed", str(error))
+                    usable = False
+        self.kernels[key].set_result(kernel if usable else None)
+
+    async def boot(self, guest: lab.Guest, where: str) -> lab.Outcome:
+        async with self.slots:
+            self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
+            return await lab.boot(guest)
+
+    def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str) -> lab.Guest:
+        debug = kernel.variant == "debug"
+        return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
+                         ram_mib=1536 if debug else 1024, patience=180 if debug else 60, trace=True)
+
+    async def guest_boot(self, key: tuple[str, str], topology: str, tests: list[lab.Test]) -> None:
+        kernel = await self.kernels[key]
+        if not kernel:
+            return
+        where = f"{kernel.name}/{topology}"
+        runnable = []
+        for test in tests:
+            if lacking := missing_needs(test, kernel):
+                self.report.add(where, test.name, "", "skipped", f"needs {' '.join(lacking)}")
+            else:
+                runnable.append(test)
+        if not runnable:
+            return
+        outcome = await self.boot(self.guest(kernel, topology, runnable, where.replace("/", "-")), where)
+        self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
+        for line in outcome.lines:
+            status = "failed" if not line.ok else "passed" if line.skip is None else "skipped"
+            self.report.add(where, line.test, line.text, status, line.skip or "", line.notes)
+        tail = [f"| {text}" for text in outcome.serial_tail()]
+        for reason in outcome.reasons:
+            if reason.kind != "not-ok":  # those lines were shown
+                self.report.add(where, "boot", str(reason), "failed", "", tail)
+                tail = []
+        if outcome.ok:
+            text = f"orderly end, nothing left behind, clean log ({outcome.seconds:.1f} s)"
+            self.report.add(where, "boot", text, "passed")
+        self.tidy(outcome)
+
+    async def meta_boot(self, key: tuple[str, str], test: lab.Test) -> None:
+        """A run that must fail, and for the reason that its header names."""
+        kernel = await self.kernels[key]
+        if not kernel:
+            return
+        topology = test.words("topologies", "switch")[0]
+        where = f"meta/{kernel.name}"
+        if lacking := missing_needs(test, kernel):
+            self.report.add(where, test.name, "", "skipped", f"needs {' '.join(lacking)}")
+            return
+        guest = self.guest(kernel, topology, [test], f"meta-{kernel.name}-{test.name}")
+        guest.gpu_mib, guest.disk_mib = 64, 64
+        guest.grace = int(test.notes.get("grace", guest.grace))
+        outcome = await self.boot(guest, where)
+        got = [f"the lab said: {reason}" for reason in outcome.reasons] or ["the lab found nothing wrong"]
+        wanted = [test.notes[key] for key in ("must-fail", "also") if key in test.notes]
+        unmet = [want for want in wanted
+                 if not any(reason.kind == want.split()[0] and re.search(want.partition(" ")[2], reason.detail)
+                            for reason in outcome.reasons)]
+        if not wanted:
+            self.report.add(where, test.name, "", "failed", "its header has no must-fail")
+        elif unmet:
+            self.report.add(where, test.name, f"the lab must fail with {', '.join(unmet)}", "failed", "", got)
+        else:
+            self.report.add(where, test.name, f"fails as it must: {' and '.join(wanted)}", "passed")
+            shutil.rmtree(guest.out)
+
+    @staticmethod
+    def tidy(outcome: lab.Outcome) -> None:
+        """The logs stay; disks and GPU memory only where somebody will want to look."""
+        if outcome.ok:
+            for path in (*outcome.guest.out.glob("*.img"), outcome.guest.path("gpu0")):
+                path.unlink(missing_ok=True)
+
+    def plan(self) -> list[asyncio.Task[None]]:
+        """Everything to do, longest first where it can be chosen."""
+        jobs = []
+        choice = self.choice
+        tests = guest_tests()
+        metas = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/meta").glob("*.sh"))] if choice.meta else []
+        for path in host_tests() if choice.host else []:
+            jobs.append(self.host_test(path))
+        for k, variant in reversed(choice.kernels):
+            key = (k, variant)
+            wanted: dict[str, list[lab.Test]] = {}
+            for test in tests:
+                for topology in test.words("topologies"):
+                    if choice.wants(test, k, variant, topology):
+                        wanted.setdefault(topology, []).append(test)
+            must_fail = [test for test in metas
+                         if variant in test.words("variants", "debug" if choice.debug else "plain")
+                         and (choice.k or k == NEWEST)]
+            if wanted or must_fail:
+                self.kernels[key] = asyncio.get_running_loop().create_future()
+            jobs += [self.guest_boot(key, topology, some) for topology, some in wanted.items()]
+            jobs += [self.meta_boot(key, test) for test in must_fail]
+        # Built in the order of choice.kernels, used as they come.
+        self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
+        return [asyncio.create_task(job) for job in jobs]
+
+    async def host_test(self, path: Path) -> None:
+        async with self.slots:
+            await run_host_test(path, self.report)
+
+    async def run(self) -> None:
+        tasks = self.plan()
+        if self.choice.host and not host_tests():
+            self.report.add("host", "tests", "", "failed", "none was built")
+        await asyncio.gather(self.provide_kernels(), *tasks)
+        if self.choice.everything:
+            for k in {k for k, _ in self.kernels}:
+                for regex, reason in lab.known_splats(k):
+                    if regex not in self.used_splats.get(k, set()):
+                        self.report.add(k, "splats", regex, "failed", f"no longer met: remove it ({reason})")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    args = parser.parse_args()
+    report = Report()
+    choice = Choice.from_environment()
+    lab.init_binary()
+    lab.pattern_binary()
+    shutil.rmtree(lab.BUILD / "check", ignore_errors=True)
+    asyncio.run(Check(choice, report).run())
+    status = report.close()
+    if args.json:
+        args.json.write_text(json.dumps([asdict(result) for result in report.results], indent=1) + "\n")
+    return status
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except lab.LabError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

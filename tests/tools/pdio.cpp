@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+//
+// pdio read|write FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of provider
+// 0, straight on the ABI. BEFORE is a shell command that runs between allocating and transferring, with
+// PDIO_AT set to the buffer's place in the BAR. Prints: errno reason done direct near host bar_offset
+#include <cstring>
+#include <sys/wait.h>
+
+#include "raw.hpp"
+
+int main(int argc, char **argv)
+{
+	if (argc < 6) {
+		std::fprintf(stderr, "usage: pdio read|write FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]\n");
+		return 2;
+	}
+	const bool write = !std::strcmp(argv[1], "write");
+	const uint64_t file_off = std::strtoull(argv[3], nullptr, 0);
+	const uint64_t len = std::strtoull(argv[4], nullptr, 0);
+	const uint64_t buf_off = std::strtoull(argv[5], nullptr, 0);
+	const uint64_t buf_len = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : (buf_off + len + 4095) / 4096 * 4096;
+
+	int dev = raw::open_device();
+	int fd = ::open(argv[2], write ? O_RDWR | O_CREAT : O_RDONLY, 0644);
+	if (fd < 0)
+		raw::die(argv[2]);
+	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, buf_len);
+	if (!buf.out_buf_id)
+		raw::die("buffer");
+	if (argc > 7) {
+		::setenv("PDIO_AT", std::to_string(buf.out_bar_offset).c_str(), 1);
+		int status = std::system(argv[7]);
+		if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+			std::fprintf(stderr, "the command before failed\n");
+			return 1;
+		}
+	}
+	auto req = raw::io(fd, buf.out_buf_id, file_off, buf_off, len);
+	int err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
+	std::printf("%d %u %llu %llu %llu %llu %llu\n", -err, req.out_reason, req.out_done, req.out_direct,
+		    req.out_near, req.out_host, buf.out_bar_offset);
+	return err ? 1 : 0;
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// The bare ABI for test programs: no library between a test and the kernel.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "uapi/peerdma.h"
+
+namespace raw
+{
+
+[[noreturn]] inline void die(const std::string &what)
+{
+	std::fprintf(stderr, "%s: %m\n", what.c_str());
+	std::exit(1);
+}
+
+inline int open_device()
+{
+	int fd = ::open("/dev/peerdma", O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		die("/dev/peerdma");
+	return fd;
+}
+
+/// The ioctl's result: 0 or -errno.
+template <typename T> int call(int dev, unsigned long cmd, T &arg) { return ::ioctl(dev, cmd, &arg) ? -errno : 0; }
+
+template <typename T> T sized()
+{
+	T arg{};
+	arg.size = sizeof(arg);
+	return arg;
+}
+
+/// The n-th provider, from 0.
+inline peerdma_provider_query provider(int dev, int n = 0)
+{
+	auto query = sized<peerdma_provider_query>();
+	do {
+		query.provider_id = query.out_provider_id + 1;
+		if (call(dev, PEERDMA_PROVIDER_QUERY, query))
+			die("no provider");
+	} while (n--);
+	return query;
+}
+
+inline peerdma_buf_alloc alloc(int dev, uint32_t provider_id, uint64_t len)
+{
+	auto req = sized<peerdma_buf_alloc>();
+	req.provider_id = provider_id;
+	req.len = len;
+	errno = -call(dev, PEERDMA_BUF_ALLOC, req);
+	return req;
+}
+
+inline int destroy(int dev, uint32_t id)
+{
+	auto req = sized<peerdma_destroy>();
+	req.id = id;
+	return call(dev, PEERDMA_DESTROY, req);
+}
+
+inline peerdma_io io(int fd, uint32_t buf_id, uint64_t file_off, uint64_t buf_off, uint64_t len)
+{
+	auto req = sized<peerdma_io>();
+	req.fd = fd;
+	req.buf_id = buf_id;
+	req.file_off = file_off;
+	req.buf_off = buf_off;
+	req.len = len;
+	return req;
+}
+
+} // namespace raw
