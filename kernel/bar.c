@@ -6,6 +6,7 @@
  */
 #include <linux/capability.h>
 #include <linux/memremap.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci-p2pdma.h>
 
@@ -13,6 +14,8 @@
 
 static int bar_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
+	if (pdev->hdr_type != PCI_HEADER_TYPE_NORMAL)
+		return -ENODEV;
 	/* Its memory must answer; it need not be able to master the bus. */
 	return pcim_enable_device(pdev);
 }
@@ -47,6 +50,29 @@ void peerdma_bar_unregister(void)
 	pci_unregister_driver(&bar_driver);
 }
 
+/* Claim the range and have its pages made. What is made stays until the device is unbound. */
+static int make_pages(struct peerdma_provider *provider)
+{
+	phys_addr_t start = peerdma_provider_start(provider);
+	struct pci_dev *pdev = provider->pdev;
+	int err;
+
+	if (!devm_request_mem_region(&pdev->dev, start, provider->len, "peerdma"))
+		return -EBUSY;
+	err = pci_p2pdma_add_resource(pdev, provider->bar, provider->len, provider->bar_offset);
+	if (err) {
+		devm_release_mem_region(&pdev->dev, start, provider->len);
+		return err;
+	}
+	/* A header told us how this kernel counts (compat.h); a backport may have made that wrong. */
+	if (page_count(pfn_to_page(PHYS_PFN(start))) != PEERDMA_IDLE_PAGE_COUNT) {
+		pci_err(pdev, "idle P2PDMA pages do not have reference count %d on this kernel\n",
+			PEERDMA_IDLE_PAGE_COUNT);
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
 /* Under the device's lock, so that it stays bound and only one publishes. */
 static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 {
@@ -79,7 +105,7 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 	provider = peerdma_provider_reserve(pdev, req->bar, req->bar_offset, len);
 	if (IS_ERR(provider))
 		return PTR_ERR(provider);
-	err = pci_p2pdma_add_resource(pdev, req->bar, len, req->bar_offset);
+	err = make_pages(provider);
 	if (err) {
 		peerdma_provider_unreserve(provider);
 		return err;

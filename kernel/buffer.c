@@ -76,7 +76,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_provider *provider, u
 
 	if (!buffer)
 		return ERR_PTR(-ENOMEM);
-	mem = peerdma_mem_alloc(provider, len);
+	mem = peerdma_mem_alloc(provider, len, true);
 	if (IS_ERR(mem)) {
 		kfree(buffer);
 		return ERR_CAST(mem);
@@ -120,6 +120,9 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 
 	err = xa_alloc(&ctx->buffers, &req->out_buf_id, buffer, xa_limit_31b, GFP_KERNEL_ACCOUNT);
 	if (err) {
+		/* xa_alloc() may have written an id that it then could not keep, and that is another's by now. */
+		req->out_buf_id = 0;
+		req->out_bar_offset = 0;
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}

@@ -2,7 +2,8 @@
 /*
  * A gate counts who is inside something that can go away, and lets its owner wait until nobody is.
  * Entering costs one atomic. Once closed it never opens again. Closing does not spin: it sleeps
- * until the last one leaves, and nobody stays longer than one request of the storage below.
+ * until the last one leaves. Whoever has many steps to do inside looks between two of them whether
+ * it is closed; one step can take as long as the storage, or a frozen filesystem, makes it take.
  */
 #ifndef PEERDMA_GATE_H
 #define PEERDMA_GATE_H
@@ -29,12 +30,18 @@ static inline void peerdma_gate_exit(struct peerdma_gate *gate)
 		complete_all(&gate->empty);
 }
 
+/* For who is inside and has more to do: true once the owner waits. */
+static inline bool peerdma_gate_closed(struct peerdma_gate *gate)
+{
+	return READ_ONCE(gate->closed);
+}
+
 /* False once the gate is closed: the caller must stay out. */
 static inline bool peerdma_gate_enter(struct peerdma_gate *gate)
 {
 	if (!refcount_inc_not_zero(&gate->inside))
 		return false;
-	if (likely(!READ_ONCE(gate->closed)))
+	if (likely(!peerdma_gate_closed(gate)))
 		return true;
 	peerdma_gate_exit(gate);
 	return false;

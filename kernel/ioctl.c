@@ -14,14 +14,15 @@
 int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
 	struct peerdma_provider *provider;
-	u32 id;
+	u32 id = 0;
 
 	arg->info.out_abi = PEERDMA_ABI_VERSION;
 	arg->info.out_page_size = PAGE_SIZE;
 	arg->info.out_features = 0;
 	arg->info.out_publish_align = memremap_compat_align();
 	arg->info.out_nproviders = 0;
-	for (id = 0; (provider = peerdma_provider_next(id)); id = provider->id + 1) {
+	while ((provider = peerdma_provider_next(id))) {
+		id = provider->id + 1;
 		arg->info.out_nproviders++;
 		peerdma_provider_put(provider);
 	}

@@ -19,6 +19,7 @@
  * go back by one pci_free_p2pmem() once each has count 1. Where a consumer is late that is looked
  * at again from a work item, more and more seldom; the pages stay out of the pool until then.
  */
+#include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
@@ -29,7 +30,7 @@
 #include "peerdma.h"
 
 #define SEGMENT_LEN SZ_1G /* bv_len is 32 bits */
-#define ZERO_STEP SZ_1M /* bytes zeroed between two looks at the clock */
+#define ZERO_STEP SZ_1M /* bytes zeroed between two looks around */
 
 static void mem_free(struct peerdma_mem *mem)
 {
@@ -41,14 +42,17 @@ static void mem_free(struct peerdma_mem *mem)
 
 #if PEERDMA_IDLE_PAGE_COUNT == 0
 
-static void mem_hold(struct peerdma_mem *mem)
+static bool mem_hold(struct peerdma_mem *mem)
 {
 	unsigned long i, n = mem->len >> PAGE_SHIFT;
 	struct page *page = virt_to_page(mem->kaddr);
 
-	for (i = 0; i < n; i++)
-		set_page_count(page + i, 1);
 	percpu_ref_get_many(&page_pgmap(page)->ref, n - 1);
+	for (i = 0; i < n; i++) {
+		set_page_count(page + i, 1);
+		cond_resched();
+	}
+	return true;
 }
 
 void peerdma_mem_release(struct peerdma_mem *mem)
@@ -66,25 +70,41 @@ void peerdma_mem_release(struct peerdma_mem *mem)
 
 #else /* PEERDMA_IDLE_PAGE_COUNT == 1 */
 
-#define RELEASE_TRIES_QUIET 10 /* 1 + 2 + 4 ... ms: about a second before it is worth a line */
-
-static void mem_hold(struct peerdma_mem *mem)
-{
-	unsigned long i, n = mem->len >> PAGE_SHIFT;
-	struct page *page = virt_to_page(mem->kaddr);
-
-	for (i = 0; i < n; i++)
-		get_page(page + i);
-}
+#define RELEASE_TRIES_QUIET 10 /* 2 + 4 + 8 ... ms: about 2 s before it is worth a line */
+#define HOLD_TRIES 100
 
 static bool mem_idle(struct peerdma_mem *mem)
 {
 	unsigned long i, n = mem->len >> PAGE_SHIFT;
 	struct page *page = virt_to_page(mem->kaddr);
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		if (page_count(page + i) != PEERDMA_IDLE_PAGE_COUNT)
 			return false;
+		cond_resched();
+	}
+	return true;
+}
+
+/*
+ * A page that root had through p2pmem/allocate can be in the pool an instant before its count is 1
+ * again: a reference taken in that instant would be lost. False if one stays like that.
+ */
+static bool mem_hold(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+	int tries;
+
+	for (tries = 0; !mem_idle(mem); tries++) {
+		if (tries == HOLD_TRIES)
+			return false;
+		usleep_range(10, 20);
+	}
+	for (i = 0; i < n; i++) {
+		get_page(page + i);
+		cond_resched();
+	}
 	return true;
 }
 
@@ -113,25 +133,83 @@ void peerdma_mem_release(struct peerdma_mem *mem)
 	unsigned long i, n = mem->len >> PAGE_SHIFT;
 	struct page *page = virt_to_page(mem->kaddr);
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		put_page(page + i);
+		cond_resched();
+	}
 	INIT_DELAYED_WORK(&mem->release, mem_release_work);
 	mem_release_work(&mem->release.work);
 }
 
 #endif
 
+/*
+ * What the CPU stores in a BAR is posted: it may still be on its way when another device, coming
+ * from another port, reads or writes the same bytes. Reading the last word back pushes all of it
+ * out.
+ */
+static void mem_flush(void __iomem *last_word)
+{
+	mb();
+	(void)__raw_readl(last_word);
+}
+
 /* Memory of another owner must not be read by a new one. The mapping is uncached: this is slow. */
 static int mem_zero(struct peerdma_mem *mem)
 {
+	void __iomem *start = (void __iomem *)mem->kaddr;
 	u64 off;
 
-	for (off = 0; off < mem->len; off += ZERO_STEP) {
+	for (off = 0; off < mem->len; off += sizeof(u64)) {
+		__raw_writeq(0, start + off);
+		if ((off + sizeof(u64)) % ZERO_STEP)
+			continue;
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		memset_io((void __iomem *)mem->kaddr + off, 0,
-			  min_t(u64, ZERO_STEP, mem->len - off));
+		if (peerdma_gate_closed(&mem->provider->gate))
+			return -ENODEV;
 		cond_resched();
+	}
+	mem_flush(start + mem->len - sizeof(u32));
+	return 0;
+}
+
+/* A mem without pages yet, or NULL. */
+static struct peerdma_mem *mem_create(struct peerdma_provider *provider, u64 len)
+{
+	unsigned int nr_bvecs = DIV_ROUND_UP_ULL(len, SEGMENT_LEN);
+	struct peerdma_mem *mem;
+
+	mem = kvzalloc(struct_size(mem, bvecs, nr_bvecs), GFP_KERNEL_ACCOUNT);
+	if (!mem)
+		return NULL;
+	mem->nr_bvecs = nr_bvecs;
+	mem->len = len;
+	refcount_inc(&provider->refs);
+	mem->provider = provider;
+	return mem;
+}
+
+static int mem_fill(struct peerdma_mem *mem)
+{
+	struct pci_dev *pdev = mem->provider->pdev;
+	struct page *page;
+	unsigned int i;
+
+	mem->kaddr = pci_alloc_p2pmem(pdev, mem->len);
+	if (!mem->kaddr)
+		return -ENOMEM;
+	if (!mem_hold(mem)) {
+		pci_free_p2pmem(pdev, mem->kaddr, mem->len);
+		return -ENOMEM;
+	}
+	atomic64_add(mem->len, &mem->provider->used);
+	page = virt_to_page(mem->kaddr);
+	for (i = 0; i < mem->nr_bvecs; i++) {
+		u64 at = (u64)i * SEGMENT_LEN;
+
+		bvec_set_page(&mem->bvecs[i], page + (at >> PAGE_SHIFT),
+			      min_t(u64, SEGMENT_LEN, mem->len - at), 0);
 	}
 	return 0;
 }
@@ -140,41 +218,25 @@ static int mem_zero(struct peerdma_mem *mem)
  * peerdma_mem_alloc - take a contiguous range out of a provider
  * @provider: inside its gate, or inside the gate of a buffer of it
  * @len: bytes, whole pages
- * Return: zeroed memory with every page referenced, or ERR_PTR(-ENOMEM), ERR_PTR(-EINTR).
+ * @zero: who gets to see all of it must not see its last owner's bytes
+ * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EINTR, -ENODEV.
  */
-struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len)
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero)
 {
-	unsigned int i, nr_bvecs;
 	struct peerdma_mem *mem;
-	struct page *page;
 	int err;
 
 	if (len > provider->len)
 		return ERR_PTR(-ENOMEM);
-	nr_bvecs = DIV_ROUND_UP_ULL(len, SEGMENT_LEN);
-	mem = kvzalloc(struct_size(mem, bvecs, nr_bvecs), GFP_KERNEL_ACCOUNT);
+	mem = mem_create(provider, len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	mem->nr_bvecs = nr_bvecs;
-	mem->len = len;
-	mem->kaddr = pci_alloc_p2pmem(provider->pdev, len);
-	if (!mem->kaddr) {
-		kvfree(mem);
-		return ERR_PTR(-ENOMEM);
+	err = mem_fill(mem);
+	if (err) {
+		mem_free(mem);
+		return ERR_PTR(err);
 	}
-	refcount_inc(&provider->refs);
-	mem->provider = provider;
-	atomic64_add(len, &provider->used);
-	mem_hold(mem);
-
-	page = virt_to_page(mem->kaddr);
-	for (i = 0; i < nr_bvecs; i++) {
-		u64 at = (u64)i * SEGMENT_LEN;
-
-		bvec_set_page(&mem->bvecs[i], page + (at >> PAGE_SHIFT),
-			      min_t(u64, SEGMENT_LEN, len - at), 0);
-	}
-	err = mem_zero(mem);
+	err = zero ? mem_zero(mem) : 0;
 	if (err) {
 		peerdma_mem_release(mem);
 		return ERR_PTR(err);
@@ -198,8 +260,7 @@ void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direct
 /*
  * Inside one provider, from the start of one memory to another: word by word through the CPU's
  * registers, so that no byte of it is ever in host memory. For less than a block of a file. to_off
- * is aligned as dio_mem_align says, 4 bytes on what is common; an uncached mapping takes unaligned
- * words as well.
+ * is aligned as dio_mem_align says, 4 bytes on what is common; x86 takes unaligned words as well.
  */
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len)
 {
@@ -210,4 +271,14 @@ void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *fr
 		__raw_writel(__raw_readl(src), dst);
 	for (; len; len--, src++, dst++)
 		__raw_writeb(__raw_readb(src), dst);
+	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst - 1, sizeof(u32)));
+}
+
+/* The same from host memory. */
+void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
+{
+	void __iomem *dst = (void __iomem *)to->kaddr + to_off;
+
+	memcpy_toio(dst, from, len);
+	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst + len - 1, sizeof(u32)));
 }

@@ -3,6 +3,12 @@
 #include <linux/stddef.h>
 #include "op.h"
 
+#ifdef __KERNEL__
+#include <linux/nospec.h>
+#else
+#define array_index_nospec(index, size) (index)
+#endif
+
 #ifndef offsetofend
 #define offsetofend(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
 #endif
@@ -38,7 +44,7 @@ const struct peerdma_op *peerdma_op_find(__u32 cmd)
 
 	if (nr >= sizeof(ops) / sizeof(ops[0]) || ops[nr].cmd != cmd)
 		return NULL;
-	return &ops[nr];
+	return &ops[array_index_nospec(nr, sizeof(ops) / sizeof(ops[0]))];
 }
 
 /**

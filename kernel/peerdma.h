@@ -163,12 +163,13 @@ int peerdma_bar_register(void);
 void peerdma_bar_unregister(void);
 
 /* mem.c */
-struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len);
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero);
 void peerdma_mem_release(struct peerdma_mem *mem);
 struct page *peerdma_mem_page(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off,
 		      u64 len);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len);
+void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
 
 /* buffer.c */
 struct peerdma_buffer *peerdma_buffer_get(struct peerdma_ctx *ctx, u32 id);
@@ -178,6 +179,7 @@ void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
 
 /* route.c */
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);
+u32 peerdma_target_writable(struct file *file);
 int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev, struct page *page,
 		    struct peerdma_verdict *verdict);
 

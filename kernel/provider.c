@@ -127,6 +127,10 @@ int peerdma_provider_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *a
 	struct peerdma_provider_query *query = &arg->provider_query;
 	struct peerdma_provider *provider = peerdma_provider_next(query->provider_id);
 
+	*query = (struct peerdma_provider_query){
+		.size = query->size,
+		.provider_id = query->provider_id,
+	};
 	if (!provider)
 		return -ENOENT;
 	query->out_provider_id = provider->id;

@@ -24,6 +24,7 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_BAR_RANGE:
 	case PEERDMA_REASON_NOT_BOUND:
 	case PEERDMA_REASON_RANGE_ALIGN:
+	case PEERDMA_REASON_APPEND:
 		return -EINVAL;
 	case PEERDMA_REASON_FD_MODE:
 		return -EBADF;

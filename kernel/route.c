@@ -9,12 +9,15 @@
  * its one block device. The device: the disk of a PCI function itself, whose driver announces the
  * feature, to which the kernel knows a route, and which can really map a page of the provider.
  */
+#include <linux/blk-integrity.h>
 #include <linux/dma-mapping.h>
 #include <linux/file.h>
+#include <linux/fileattr.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/scatterlist.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/stat.h>
 
@@ -48,12 +51,35 @@ static int resolve_regular(struct file *file, struct peerdma_target *target, u32
 	if (err)
 		return err;
 	/* 0: this very file would go through the page cache: encrypted, verity, journalled ... */
-	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)))
+	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)) ||
+	    IS_ENCRYPTED(file_inode(file)) || IS_VERITY(file_inode(file)))
 		return refuse(reason, PEERDMA_REASON_NO_DIO);
 	target->bdev = sb->s_bdev;
 	target->mem_align = stat.dio_mem_align;
 	target->offset_align = stat.dio_offset_align;
 	return 0;
+}
+
+/* ext4 writes to a file without extents through the page cache, wherever it has no block yet. */
+static bool has_extents(struct file *file)
+{
+	struct file_kattr attr = { .flags_valid = true };
+
+	return !vfs_fileattr_get(file->f_path.dentry, &attr) && (attr.flags & FS_EXTENT_FL);
+}
+
+/**
+ * peerdma_target_writable - may this file be written as it was opened
+ * @file: a regular file or a block device
+ * Return: enum peerdma_reason.
+ */
+u32 peerdma_target_writable(struct file *file)
+{
+	if (file->f_flags & O_APPEND)
+		return PEERDMA_REASON_APPEND;
+	if (S_ISREG(file_inode(file)->i_mode) && !has_extents(file))
+		return PEERDMA_REASON_NO_DIO;
+	return PEERDMA_REASON_NONE;
 }
 
 /**
@@ -81,14 +107,36 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
 	return refuse(reason, PEERDMA_REASON_FILE_TYPE);
 }
 
-/* The PCI function behind a disk, with a reference, or NULL. */
-static struct pci_dev *disk_pci_dev(struct gendisk *disk)
+/*
+ * Another device's locks are waited for inside a gate, and unbinding waits for the gate, holding
+ * the provider's device lock and perhaps the lock of all PCI hotplug. Who holds the other device's
+ * lock may want one of those: SR-IOV, error recovery. So nobody blocks on them here: try, and
+ * between two tries leave if the provider is going away.
+ * Return: 0 to try again, -ENODEV, or -EINTR.
+ */
+static int before_next_try(struct peerdma_provider *provider)
+{
+	if (peerdma_gate_closed(&provider->gate))
+		return -ENODEV;
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	schedule_timeout_killable(1);
+	return 0;
+}
+
+/* The PCI function behind a disk, with a reference; NULL if there is none; or ERR_PTR. */
+static struct pci_dev *disk_pci_dev(struct peerdma_provider *provider, struct gendisk *disk)
 {
 	struct pci_dev *pdev = NULL;
 	struct device *dev;
+	int err;
 
 	/* A disk that is removed drops its parents, but not before this lock let it be marked so. */
-	mutex_lock(&disk->open_mutex);
+	while (!mutex_trylock(&disk->open_mutex)) {
+		err = before_next_try(provider);
+		if (err)
+			return ERR_PTR(err);
+	}
 	if (disk_live(disk)) {
 		for (dev = disk_to_dev(disk)->parent; dev && !dev_is_pci(dev); dev = dev->parent)
 			;
@@ -121,36 +169,70 @@ static int trial_map(struct device *dev, struct page *page, u32 *map)
 	return 0;
 }
 
+/* Map a page for the device while its driver stays and its IOMMU domain is the same. */
+static int trial_map_bound(struct peerdma_provider *provider, struct device *dev, struct page *page,
+			   u32 *map)
+{
+	int err;
+
+	while (!device_trylock(dev)) {
+		err = before_next_try(provider);
+		if (err)
+			return err;
+	}
+	err = dev->driver ? trial_map(dev, page, map) : -ENXIO;
+	device_unlock(dev);
+	return err;
+}
+
+/* What the queue says can change while the disk lives: it is looked at each time. */
+static u32 judge_queue(struct gendisk *disk)
+{
+	if (!blk_queue_pci_p2pdma(disk->queue))
+		return PEERDMA_REASON_QUEUE;
+	/* Its checksums are computed by the CPU, which would have to read the BAR. */
+	if (blk_get_integrity(disk))
+		return PEERDMA_REASON_INTEGRITY;
+	return PEERDMA_REASON_NONE;
+}
+
+static u32 judge_client(struct peerdma_provider *provider, struct gendisk *disk,
+			struct pci_dev *client, struct page *page, struct peerdma_verdict *verdict)
+{
+	u32 reason = judge_queue(disk);
+
+	verdict->leaf_domain = pci_domain_nr(client->bus);
+	verdict->leaf_bdf = pci_dev_id(client);
+	if (reason)
+		return reason;
+	verdict->distance = pci_p2pdma_distance(provider->pdev, &client->dev, false);
+	if (verdict->distance < 0)
+		return PEERDMA_REASON_DISTANCE;
+	switch (trial_map_bound(provider, &client->dev, page, &verdict->map)) {
+	case 0:
+		return PEERDMA_REASON_NONE;
+	case -ENODEV:
+		return PEERDMA_REASON_REVOKED;
+	default:
+		return PEERDMA_REASON_MAPPING;
+	}
+}
+
 static void judge(struct peerdma_provider *provider, struct gendisk *disk, struct page *page,
 		  struct peerdma_verdict *verdict)
 {
-	struct pci_dev *client = disk_pci_dev(disk);
-	int err = -ENODEV;
+	struct pci_dev *client = disk_pci_dev(provider, disk);
 
 	*verdict = (struct peerdma_verdict){ .distance = -1 };
+	if (IS_ERR(client)) {
+		verdict->reason = PEERDMA_REASON_REVOKED;
+		return;
+	}
 	if (!client) {
 		verdict->reason = PEERDMA_REASON_STACKED;
 		return;
 	}
-	verdict->leaf_domain = pci_domain_nr(client->bus);
-	verdict->leaf_bdf = pci_dev_id(client);
-	if (!blk_queue_pci_p2pdma(disk->queue)) {
-		verdict->reason = PEERDMA_REASON_QUEUE;
-		goto out;
-	}
-	verdict->distance = pci_p2pdma_distance(provider->pdev, &client->dev, false);
-	if (verdict->distance < 0) {
-		verdict->reason = PEERDMA_REASON_DISTANCE;
-		goto out;
-	}
-	/* Its driver must not let go of it, nor its IOMMU domain change, in the middle of this. */
-	device_lock(&client->dev);
-	if (client->dev.driver)
-		err = trial_map(&client->dev, page, &verdict->map);
-	device_unlock(&client->dev);
-	if (err)
-		verdict->reason = PEERDMA_REASON_MAPPING;
-out:
+	verdict->reason = judge_client(provider, disk, client, page, verdict);
 	pci_dev_put(client);
 }
 
@@ -182,13 +264,14 @@ int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev
 	struct gendisk *disk = bdev->bd_disk;
 	struct peerdma_verdict *known = xa_load(&provider->verdicts, disk->diskseq);
 
-	if (known && likely(blk_queue_pci_p2pdma(disk->queue))) {
+	if (known) {
 		*verdict = *known;
-		return 0;
+		verdict->reason = judge_queue(disk);
+	} else {
+		judge(provider, disk, page, verdict);
+		if (!verdict->reason)
+			remember(provider, disk->diskseq, verdict);
 	}
-	judge(provider, disk, page, verdict);
-	if (!verdict->reason && !known)
-		remember(provider, disk->diskseq, verdict);
 	return peerdma_reason_errno(verdict->reason);
 }
 

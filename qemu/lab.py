@@ -415,19 +415,19 @@ def make_module(kernel: Kernel) -> None:
         raise LabError(f"peerdma.ko does not build against {kernel.name}")
 
 
-def make_test_module(kernel: Kernel) -> None:
-    """tests/kmod for this kernel, beside peerdma.ko. A kernel puts objects beside sources: it gets a copy."""
-    target, source = kernel.module.with_name("splat.ko"), ROOT / "tests/kmod"
-    if target.exists() and all(f.stat().st_mtime <= target.stat().st_mtime for f in source.iterdir()):
+def make_test_modules(kernel: Kernel) -> None:
+    """tests/kmod for this kernel, in kmod/ beside peerdma.ko. A kernel puts objects beside sources: it gets a copy."""
+    source, work = ROOT / "tests/kmod", kernel.module.parent / "kmod"
+    newest = max(f.stat().st_mtime for f in source.iterdir())
+    built = [work / f"{path.stem}.ko" for path in source.glob("*.c")]
+    if all(path.exists() and path.stat().st_mtime >= newest for path in built):
         return
-    work = kernel.module.parent / "kmod"
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(source, work)
     run = subprocess.run(["make", "-s", "-C", str(kernel.home / "build"), f"M={work}", "W=1", "modules"],
                          capture_output=True, text=True)
     if run.returncode or "warning:" in run.stderr:
         raise LabError(f"tests/kmod does not build against {kernel.name}:\n{run.stderr}")
-    shutil.copy(work / "splat.ko", target)
 
 
 # --- QEMU -----------------------------------------------------------------------------------------
@@ -757,7 +757,7 @@ def main() -> int:
     found = kernel(args.k, "debug" if args.d else "plain")
     assert found
     make_module(found)
-    make_test_module(found)
+    make_test_modules(found)
     pattern_binary()
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
                                      args.o.resolve(), trace=args.trace, patience=180 if args.d else 60, say=print)))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# module.sh KDIR: build peerdma.ko and the lab's test modules for one kernel, in the build folder.
+# module.sh KDIR: build peerdma.ko for one kernel, in the build folder.
 # KDIR is a kernel's build folder, or a folder of the lab's cache. Prints the module's path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

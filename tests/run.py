@@ -214,7 +214,7 @@ class Check:
         self.report.step(f"kernel {kernel.name} is {(kernel.home / 'version').read_text().strip()}: building modules")
         usable = True
         async with self.make_lock:
-            for make in (lab.make_test_module, lab.make_module):
+            for make in (lab.make_test_modules, lab.make_module):
                 try:
                     await asyncio.to_thread(make, kernel)
                 except lab.LabError as error:

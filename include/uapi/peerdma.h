@@ -11,7 +11,8 @@
  * Every ioctl takes one struct whose first member is its own size. A struct may grow at its end: a
  * caller built for a shorter one is served with zeros for what it does not know, and a longer one
  * is accepted if what this kernel does not know is zero (-E2BIG otherwise). Members called out_*
- * are written by the kernel, on failure too; all others are read. flags must be 0 or known.
+ * are written by the kernel, on failure too once the struct itself and its flags were accepted; all
+ * others are read. flags must be 0 or known.
  *
  * A provider is a range of a PCI function's memory that was published. A buffer is a range of it
  * that belongs to one open file of /dev/peerdma: its id means nothing on another. Closing the file
@@ -22,17 +23,20 @@
  * ========== ====================================================================================
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
  * EBADF      the target file descriptor is not open, or not open for what was asked
+ * EBUSY      another driver uses this part of the BAR
  * EEXIST     the device has published already
  * EFAULT     the struct is not wholly in readable and writable memory
- * EINVAL     a number is out of range, misaligned, zero or overflows; out_reason names which
- * EIO        the storage reported an error
+ * EINVAL     a number is out of range, misaligned, zero or overflows: out_reason names which; or the
+ *            struct is too short or a reserved member is not 0: out_reason is PEERDMA_REASON_NONE
+ * EINTR      the process is being killed
+ * EIO        the storage reported an error; some have errnos of their own: ENODATA, EILSEQ, ETIMEDOUT
  * EISDIR     the target is a directory
  * ENODEV     the provider, or the buffer's provider, has gone away
  * ENOENT     no such provider or buffer on this open file
  * ENOMEM     the provider has no room left, or the kernel has no memory
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
- * EOPNOTSUPP an unknown flag
+ * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built for
  * EPERM      publishing needs CAP_SYS_ADMIN
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
  * EXDEV      there is no direct route between this file and this provider; out_reason says why
@@ -62,6 +66,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_BAR_RANGE = 7, /* the range is not inside a memory BAR of the device */
 	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
 	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range is not in steps of out_publish_align */
+	PEERDMA_REASON_APPEND = 10, /* O_APPEND: a write would not go to file_off */
 	/* the file: EBADF, EISDIR, ESPIPE, EXDEV */
 	PEERDMA_REASON_FD_MODE = 16, /* the descriptor is not open for this direction */
 	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
@@ -73,6 +78,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
 	PEERDMA_REASON_DISTANCE = 34, /* the kernel knows no PCI route between the two devices */
 	PEERDMA_REASON_MAPPING = 35, /* a trial DMA mapping failed */
+	PEERDMA_REASON_INTEGRITY = 36, /* the disk carries checksums that the CPU computes */
 	/* lifetime: ENODEV */
 	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
 };
@@ -218,7 +224,8 @@ struct peerdma_destroy {
  * @flags: must be 0
  * @fd: an open file
  * @provider_id: a provider
- * @out_errno: 0 if PEERDMA_READ would go direct, else the positive errno it would end with
+ * @out_errno: 0 if a read would go direct, else the positive errno that it would end with; how @fd
+ *	was opened is not looked at
  * @out_reason: enum peerdma_reason
  * @out_map: enum peerdma_map
  * @out_distance: the kernel's PCI distance, -1 where there is none
@@ -264,16 +271,18 @@ struct peerdma_file_query {
  * @buf_off: bytes from the buffer's start, a multiple of out_dio_mem_align
  * @len: bytes, a multiple of out_dio_offset_align, not 0
  * @out_done: bytes moved; short only at the end of the file or after an error
- * @out_direct: of these, bytes that the storage device moved to or from the buffer itself
+ * @out_direct: of these, bytes that the storage device moved to or from the buffer itself, or zeros
+ *	for a hole that it has no blocks for
  * @out_near: of these, bytes of the partial block at the end of the file: the device moved them to
  *	another page of the same provider, and the CPU from there to the buffer
  * @out_host: of these, bytes that went through host memory after all
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
  *
- * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change. A read that meets the
- * end of the file is no error: out_done says how far it came, 0 if it began there, and out_reason
- * is PEERDMA_REASON_END_OF_FILE.
+ * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change, unless the storage
+ * reports an error: then all of [buf_off, buf_off + len) may have. A read that meets the end of the
+ * file is no error: out_done says how far it came, 0 if it began there, and out_reason is
+ * PEERDMA_REASON_END_OF_FILE.
  *
  * Errors: see the top. After an error out_done bytes had been moved before it; if that is not 0 the
  * ioctl succeeds and the next one reports the error.

@@ -24,6 +24,11 @@
 #define PEERDMA_IDLE_PAGE_COUNT 1
 #endif
 
+/* Renamed in v6.17, when a struct file_attr of user space came. Drop with 6.12. */
+#ifndef PEERDMA_HAVE_FILE_KATTR
+#define file_kattr fileattr
+#endif
+
 /* Up to v6.1 the test had its words in another order. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_SG_DMA_IS_BUS_ADDRESS
 #define sg_dma_is_bus_address(sg) sg_is_dma_bus_address(sg)
@@ -52,13 +57,14 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #endif
 
 /*
- * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection; before, its caller had to.
+ * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection; before, its caller had to. That
+ * series also brought file_write_not_started(), which is what is probed for.
  * Drop with 6.1.
  */
 static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *iocb,
 					      struct iov_iter *iter)
 {
-#ifdef PEERDMA_HAVE_KIOCB_START_WRITE
+#ifdef PEERDMA_HAVE_IOCB_WRITE_PROTECTS
 	return vfs_iocb_iter_write(file, iocb, iter);
 #else
 	ssize_t ret;

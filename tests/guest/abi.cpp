@@ -106,6 +106,8 @@ void files(const char *dir)
 	       EBADF, PEERDMA_REASON_FD_MODE);
 	bad_fd("read-only fd, writing", ::open((std::string(dir) + "/scratch").c_str(), O_RDONLY), EBADF,
 	       PEERDMA_REASON_FD_MODE, PEERDMA_WRITE);
+	bad_fd("O_APPEND fd, writing", ::open((std::string(dir) + "/scratch").c_str(), O_WRONLY | O_APPEND), EINVAL,
+	       PEERDMA_REASON_APPEND, PEERDMA_WRITE);
 	bad_fd("O_PATH fd", ::open(dir, O_PATH), EBADF, 0);
 	bad_fd("directory", ::open(dir, O_RDONLY | O_DIRECTORY), EISDIR, PEERDMA_REASON_FILE_TYPE);
 	if (::pipe(pipes) || ::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
@@ -203,6 +205,14 @@ void others()
 	query.fd = file;
 	query.provider_id = 12345;
 	expect("explain for a provider that is not there", raw::call(dev, PEERDMA_FILE_QUERY, query), ENOENT);
+
+	peerdma_provider_query none;
+	std::memset(&none, 0xff, sizeof(none));
+	none.size = sizeof(none);
+	none.flags = 0;
+	none.provider_id = 0x7fffffff;
+	expect("the provider behind the last", raw::call(dev, PEERDMA_PROVIDER_QUERY, none), ENOENT);
+	report(!none.out_provider_id && !none.out_len && !none.out_pci_device, "and nothing is said of it");
 
 	auto publish = raw::sized<peerdma_publish>();
 	publish.pci_bdf = 0xffff;

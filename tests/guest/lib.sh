@@ -114,4 +114,4 @@ publish() {
 }
 
 # splat WHAT: the module that misbehaves as told (tests/kmod/splat.c), for the must-fail tests
-splat() { insmod "$(dirname "$LAB_MODULE")/splat.ko" "what=$1"; }
+splat() { insmod "$(dirname "$LAB_MODULE")/kmod/splat.ko" "what=$1"; }

@@ -15,12 +15,12 @@ span=$((8 * mib))
 # read_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF WANT [SOURCE SOURCE_OFF]: read into a buffer of 8 MiB at the
 # start of the BAR; WANT bytes must come, equal to the source (the file itself if not given).
 read_case() {
-	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 want=$6 source=${7:-pattern:1} source_off=${8:-$3} got done direct near through_host at
+	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 want=$6 source=${7:-pattern:1} source_off=${8:-$3} got moved direct near through_host at
 	got=$(pdio read "$file" "$file_off" "$len" "$buf_off" "$span" \
 		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $((span + mib)) $other'") || { not_ok "$what"; diag "$got"; return; }
-	read -r _ _ done direct near through_host at <<<"${got##*$'\n'}"
+	read -r _ _ moved direct near through_host at <<<"${got##*$'\n'}"
 	near=$((want % 512))
-	if [ "$done $direct $near $through_host $at" != "$want $((want - near)) $near 0 0" ]; then
+	if [ "$moved $direct $near $through_host $at" != "$want $((want - near)) $near 0 0" ]; then
 		not_ok "$what"
 		diag "errno reason done direct near host at: $got, want $want bytes at 0"
 		return
@@ -63,6 +63,14 @@ fallocate -l $mib /mnt/disk/unwritten
 read_case "an unwritten extent is zeros" /mnt/disk/unwritten 0 $mib 0 $mib byte:0 0
 : >/mnt/disk/empty
 read_case "an empty file" /mnt/disk/empty 0 4096 0 0
+
+# A buffer that is all the provider has: no page is left for the partial block, which goes through host
+# memory, and is counted as that.
+all=$(cat "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem/size")
+got=$(pdio read $file 4997120 4096 0 "$all" "bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $mib $other'")
+same "no room for the partial block: counted as through the host" "0 20 2883 2560 0 323" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
+check "its bytes" host compare gpu0 0 2883 pattern:1 4997120
+check "and what lies behind" host compare gpu0 2883 $((mib - 2883)) $other 2883
 
 disk=$(nvme_disk)
 read_case "the raw drive" "$disk" 0 $((2 * mib)) 0 $((2 * mib)) disk0 0

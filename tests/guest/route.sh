@@ -54,4 +54,19 @@ refused "a RAM-backed disk without the feature" /dev/nullb0 STACKED $EXDEV
 umount /mnt/disk
 check "mount with data=journal" mount -o data=journal "$(nvme_disk)" /mnt/disk
 refused "a file whose data ext4 journals" $file NO_DIO $EXDEV
+umount /mnt/disk
+
+# A filesystem whose files have no extents: ext4 writes to a place without a block through the page cache.
+if [ -z "${reason:-}" ]; then
+	mkdir -p /mnt/blocks
+	mke2fs -q -F -t ext4 -O ^extent,^64bit "$(nvme_disk)" && mount "$(nvme_disk)" /mnt/blocks
+	pattern fill /mnt/blocks/file 0 65536 pattern:1
+	sync
+	same "a file without extents is read" "0 0 4096 4096 0 0" "$(pdio read /mnt/blocks/file 0 4096 0 | cut -d' ' -f1-6)"
+	same "and not written" "$EXDEV 19 0" "$(pdio write /mnt/blocks/file 0 4096 0 | cut -d' ' -f1-3)"
+	umount /mnt/blocks
+fi
+
+# The second drive of this topology carries protection information.
+[ "$LAB_TOPOLOGY" != cmb ] || refused "a drive with checksums" "$(nvme_disk nvme1)" INTEGRITY $EXDEV
 plan $tap_n

@@ -11,11 +11,11 @@ mib=1048576
 
 # write_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF: from a buffer at the start of the BAR that holds pattern 5.
 write_case() {
-	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 got done direct
+	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 got moved direct
 	got=$(pdio write "$file" "$file_off" "$len" "$buf_off" $((8 * mib)) \
 		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $((8 * mib)) pattern:5'") || { not_ok "$what"; diag "$got"; return; }
-	read -r _ _ done direct _ <<<"${got##*$'\n'}"
-	if [ "$done $direct" != "$len $len" ]; then
+	read -r _ _ moved direct _ <<<"${got##*$'\n'}"
+	if [ "$moved $direct" != "$len $len" ]; then
 		not_ok "$what"
 		diag "errno reason done direct near host at: $got"
 		return

@@ -114,7 +114,7 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		EXPECT_EQ(outcome.status, 1);
 		EXPECT_TRUE(one_line(outcome.err));
 		EXPECT_TRUE(has(outcome.err, "/dev/peerdma"));
-		EXPECT_TRUE(has(outcome.err, "modprobe peerdma"));
+		EXPECT_TRUE(has(outcome.err, "insmod peerdma.ko"));
 	}
 }
 

@@ -90,8 +90,9 @@ static const struct {
 	const char *name;
 	int (*run)(void);
 } splats[] = {
-	{ "warn", splat_warn },	  { "oops", splat_oops },	{ "hang", splat_hang },	  { "leak", splat_leak },
-	{ "locks", splat_locks }, { "reference", splat_reference }, { "p2pmem", splat_p2pmem },
+	{ "warn", splat_warn },	    { "oops", splat_oops },   { "hang", splat_hang },
+	{ "leak", splat_leak },	    { "locks", splat_locks }, { "reference", splat_reference },
+	{ "p2pmem", splat_p2pmem },
 };
 
 static int __init splat_init(void)

@@ -89,6 +89,19 @@ void worker(int fd, int self, bool unbinding)
 	::close(dev);
 }
 
+/// Asks about everything that may be going away just now.
+void asker()
+{
+	int dev = raw::open_device();
+	while (!stop) {
+		auto info = raw::sized<peerdma_info>();
+		if (int err = raw::call(dev, PEERDMA_INFO, info))
+			fail("info", err);
+		any_provider(dev);
+	}
+	::close(dev);
+}
+
 void put(const std::string &path, const std::string &what) { std::ofstream(path) << what; }
 
 void unbinder(const std::string &bdf)
@@ -148,8 +161,10 @@ int main(int argc, char **argv)
 	std::vector<std::thread> running;
 	for (int i = 0; i < threads; i++)
 		running.emplace_back(worker, fd, i, !unbind.empty());
-	if (!unbind.empty())
+	if (!unbind.empty()) {
 		running.emplace_back(unbinder, unbind);
+		running.emplace_back(asker);
+	}
 	for (int i = 0; i < seconds * 20 && !stop; i++)
 		std::this_thread::sleep_for(std::chrono::milliseconds(50));
 	stop = true;

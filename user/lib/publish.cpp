@@ -167,6 +167,8 @@ private:
 		if (rc < 0)
 			return fail(rc, function_.path("driver"));
 		copy_text(args_.out_driver, driver_.data(), driver_.size());
+		if (!driver_.empty() && driver_ != driver_name && !(args_.flags & PEERDMA_PUBLISH_FORCE))
+			return fail(-EBUSY, address_.str());
 
 		int bar = args_.bar == PEERDMA_BAR_AUTO ? choose_bar(bars) : args_.bar;
 		args_.out_bar = bar;
@@ -186,9 +188,6 @@ private:
 		const uint64_t len = args_.len ? args_.len : chosen.len - args_.bar_offset;
 		if (align && ((chosen.start + args_.bar_offset) % align || len % align))
 			return fail(-EINVAL, address_.str(), PEERDMA_REASON_RANGE_ALIGN);
-
-		if (!driver_.empty() && driver_ != driver_name && !(args_.flags & PEERDMA_PUBLISH_FORCE))
-			return fail(-EBUSY, address_.str());
 		return 0;
 	}
 

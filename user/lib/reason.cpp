@@ -51,6 +51,9 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_RANGE_ALIGN:
 		return {"RANGE_ALIGN", "the range's address or its length is not a multiple of the publishing granule",
 			"Use --offset and --size that are multiples of 2 MiB, or of publish_align of peerdma_query()."};
+	case PEERDMA_REASON_APPEND:
+		return {"APPEND", "the file is open with O_APPEND, and a write would not go where it was asked to",
+			"Open it without O_APPEND."};
 	case PEERDMA_REASON_FD_MODE:
 		return {"FD_MODE", "the descriptor is not open for this direction",
 			"Open the file for reading to read from it and for writing to write to it."};
@@ -59,16 +62,19 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Name a regular file or a block device."};
 	case PEERDMA_REASON_FILESYSTEM:
 		return {"FILESYSTEM", "this filesystem's direct I/O is not known to be safe with peer memory",
-			"Put the file on ext4 or xfs on an NVMe drive, or use the block device itself."};
+			"Put the file on ext4 on an NVMe drive, or use the block device itself."};
 	case PEERDMA_REASON_NO_DIO:
 		return {"NO_DIO", "this file offers no direct I/O",
-			"Copy it to a file that is not encrypted, not protected by verity and not journalled with its "
-			"data."};
+			"Copy it to a file that is not encrypted, not protected by verity, not journalled with its "
+			"data "
+			"and, to be written, has extents."};
 	case PEERDMA_REASON_END_OF_FILE:
-		return {"END_OF_FILE", "the read began at or past the end of the file", ""};
+		return {"END_OF_FILE", "the file ends before the range that was asked for", ""};
 	case PEERDMA_REASON_STACKED:
 		return {"STACKED", "the block device is not a PCI function's own disk",
-			"Use a file on an NVMe drive's own partition, not on dm, md, loop or a network device."};
+			"Use a file on an NVMe drive's own partition, not on dm, md, loop or a network device; a drive "
+			"that "
+			"the kernel drives as multipath needs nvme_core.multipath=N."};
 	case PEERDMA_REASON_QUEUE:
 		return {"QUEUE", "the disk's driver does not announce that it can reach peer memory",
 			"Use an NVMe drive that is attached by PCI."};
@@ -79,6 +85,9 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_MAPPING:
 		return {"MAPPING", "a trial DMA mapping failed",
 			"Look in the kernel's log for the IOMMU's message; the kernel parameter iommu=pt may help."};
+	case PEERDMA_REASON_INTEGRITY:
+		return {"INTEGRITY", "the disk carries checksums that the CPU would have to compute",
+			"Format its namespace without protection information (nvme format --pi=0)."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};

@@ -39,6 +39,16 @@ int speak(const std::function<Report()> &command, bool json)
 	}
 }
 
+// One line, like every other error of this command.
+std::string usage_line(const CLI::App *app, const CLI::Error &error)
+{
+	std::string what = error.what();
+	// CLI11 sees a word that is no subcommand as one that is missing.
+	if (const auto words = app->remaining(); app->get_parent() == nullptr && !words.empty())
+		what = fmt::format("there is no subcommand {}", words.front());
+	return fmt::format("peerdma: {}; peerdma --help says what there is\n", what);
+}
+
 } // namespace
 
 int run(int argc, char **argv)
@@ -47,6 +57,7 @@ int run(int argc, char **argv)
 	app.set_version_flag("--version", std::string("peerdma ") + peerdma_version());
 	app.require_subcommand(1);
 	app.fallthrough(false);
+	app.failure_message(usage_line);
 	bool json = false;
 	std::function<Report()> command;
 

@@ -219,7 +219,7 @@ Item check_module(const Host &host)
 	if (host.env.access("/sys/module/peerdma", F_OK) < 0) {
 		item.state = State::fail;
 		item.found = "peerdma is not loaded";
-		item.change = "modprobe peerdma (after make install), or insmod build/kernel/peerdma.ko";
+		item.change = "insmod peerdma.ko; make module builds it and prints where it is";
 		// modules.dep: has anybody installed it for this kernel?
 		std::string dep;
 		if (host.env.read_file("/lib/modules/" + host.release + "/modules.dep", dep) == 0 &&
@@ -284,7 +284,10 @@ std::vector<std::string> pci_disks(const Host &host)
 	std::vector<std::string> found, disks;
 	host.env.list_dir("/sys/block", disks);
 	for (const std::string &disk : disks) {
-		if (!disk.starts_with("nvme"))
+		// The paths of a multipath disk are disks that nobody can open.
+		std::string hidden;
+		if (!disk.starts_with("nvme") ||
+		    (host.env.read_file("/sys/block/" + disk + "/hidden", hidden) == 0 && first_line(hidden) == "1"))
 			continue;
 		// A controller over a network has no PCI function: only that of a drive says "pcie".
 		std::string transport;

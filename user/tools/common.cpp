@@ -146,7 +146,7 @@ Device open_device()
 		return Device(p);
 	std::string advice = "Run peerdma check, which says what is missing.";
 	if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
-		advice = "Load the module first: modprobe peerdma.";
+		advice = "Load the module first: insmod peerdma.ko (make module builds it and prints where it is).";
 	else if (rc == -EACCES || rc == -EPERM)
 		advice = "Run it as root, or let an udev rule give your group the device node.";
 	else if (rc == -EPROTONOSUPPORT)
@@ -213,12 +213,15 @@ Json provider_json(const struct peerdma_provider_info &info)
 		{"numa_node", info.numa_node}};
 }
 
+// A host bridge is at 0000:00:00.0 where there is one, and never a disk.
+static bool has_function(const struct peerdma_explanation &why) { return why.leaf_domain || why.leaf_bdf; }
+
 Json leaf_json(const struct peerdma_explanation &why)
 {
 	if (!why.leaf_major)
 		return nullptr;
 	return {{"name", why.leaf_name},
-		{"pci", pci_text(why.leaf_domain, why.leaf_bdf)},
+		{"pci", has_function(why) ? Json(pci_text(why.leaf_domain, why.leaf_bdf)) : Json()},
 		{"major", why.leaf_major},
 		{"minor", why.leaf_minor}};
 }
@@ -227,7 +230,8 @@ std::string leaf_text(const struct peerdma_explanation &why)
 {
 	if (!why.leaf_major)
 		return "none";
-	return fmt::format("{}  {}", pci_text(why.leaf_domain, why.leaf_bdf), why.leaf_name);
+	return has_function(why) ? fmt::format("{}  {}", pci_text(why.leaf_domain, why.leaf_bdf), why.leaf_name) :
+				   fmt::format("{}  not a PCI function's own", why.leaf_name);
 }
 
 } // namespace cli

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The peerdma command on a real module: what a person types, right and wrong.
+# group: cli
+# topologies: switch rp-vtd
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+gpu=$(gpu_bdf)
+nvme=$(nvme_bdf)
+[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+
+# member PYTHON-EXPRESSION: of the JSON on standard input, called j
+member() { python3 -c "import json, sys; j = json.load(sys.stdin); print($1)"; }
+
+# fails STATUS DESCRIPTION REGEX COMMAND...: exit status, nothing on stdout, one line on stderr
+fails() {
+	local status=0 out err
+	out=$("${@:4}" 2>/tmp/err) || status=$?
+	err=$(cat /tmp/err)
+	if [ "$status" = "$1" ] && [ -z "$out" ] && [ "$(wc -l </tmp/err)" = 1 ] && [[ $err =~ $3 ]]; then
+		ok "$2"
+	else
+		not_ok "$2"
+		diag "status $status, stdout '$out', stderr '$err'"
+	fi
+}
+
+state() { peerdma check --json | member 'next(i["state"] for i in j["items"] if i["id"] == "'"$1"'")'; }
+
+same "check without the module" fail "$(state module)"
+peerdma check >/dev/null
+same "and its exit status" 1 $?
+fails 1 "publish without the module" "module" peerdma publish "$gpu"
+load_module
+same "check with the module" ok "$(state module)"
+fails 1 "a drive in use is not taken from its driver" "nvme" peerdma publish "$nvme"
+check "and it still answers" dd if="$(nvme_disk)" of=/dev/null bs=4096 count=1 iflag=direct status=none
+fails 1 "a device that is not there" "0000:7f:1f.7" peerdma publish 0000:7f:1f.7
+fails 2 "no PCI address" "" peerdma publish gpu
+fails 1 "a BAR that is not there" "BAR" peerdma publish "$gpu" --bar 5
+same "a refused device stays without a driver" no "$([ -e "/sys/bus/pci/devices/$gpu/driver" ] && echo yes || echo no)"
+
+mount_disk
+pattern fill /mnt/disk/cli 0 3000001 pattern:8
+sync
+fails 1 "cp without a provider" "" peerdma cp /mnt/disk/cli gpu:
+check "publish" peerdma publish "$gpu"
+check "publish again is no error" peerdma publish "$gpu"
+peerdma check >/dev/null
+same "check says ready" 0 $?
+same "providers" "$gpu 2" "$(peerdma providers --json | member 'j["providers"][0]["pci"], j["providers"][0]["bar"]' | tr -d "(),'")"
+
+host fill gpu0 0 4194304 byte:170 >/dev/null
+json=$(peerdma cp /mnt/disk/cli gpu: --json)
+same "cp" "3000001 0 $gpu $nvme" "$(member 'j["bytes"], j["bytes_host"], j["provider"]["pci"], j["leaf"]["pci"]' <<<"$json" | tr -d "(),'")"
+check "every byte of it" host compare gpu0 0 3000001 pattern:8
+fails 1 "cp of a file that is not there" "/mnt/disk/none" peerdma cp /mnt/disk/none gpu:
+fails 1 "cp of a directory" "/mnt/disk" peerdma cp /mnt/disk gpu:
+cp /mnt/disk/cli /tmp/cli
+fails 1 "cp from tmpfs says why not" "tmpfs|filesystem" peerdma cp /tmp/cli gpu:
+fails 1 "cp to a provider that is not there" "" peerdma cp /mnt/disk/cli gpu:77
+fails 2 "an unknown subcommand" "" peerdma frobnicate
+check "unpublish" peerdma unpublish "$gpu"
+check "unpublish again is no error" peerdma unpublish "$gpu"
+plan $tap_n
