@@ -178,8 +178,10 @@ build() {
 	need_disk "$PEERDMA_CACHE" 6000 "building kernel $k $variant"
 	obj=$work/$(basename "$home")
 	new=$home.new
-	rm -rf "$new"
-	mkdir -p "$obj" "$new" "$kernels"
+	# What an interrupted build of something else left; an interrupted build of this goes on where it was.
+	rm -rf "$kernels"/*.new
+	mkdir -p "$obj" "$new"
+	find "$work" -mindepth 1 -maxdepth 1 ! -name "$(basename "$obj")" ! -name "source-$version" -exec rm -rf {} +
 	if [ -n "${KSRC:-}" ]; then
 		src=$(realpath "$KSRC")
 	else
