@@ -64,7 +64,7 @@ static int make_pages(struct peerdma_provider *provider)
 		devm_release_mem_region(&pdev->dev, start, provider->len);
 		return err;
 	}
-	/* A header told us how this kernel counts (compat.h); a backport may have made that wrong. */
+	/* A header told how this kernel counts (compat.h); a backport may have made that wrong. */
 	if (page_count(pfn_to_page(PHYS_PFN(start))) != PEERDMA_IDLE_PAGE_COUNT) {
 		pci_err(pdev, "idle P2PDMA pages do not have reference count %d on this kernel\n",
 			PEERDMA_IDLE_PAGE_COUNT);

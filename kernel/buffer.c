@@ -120,7 +120,7 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 
 	err = xa_alloc(&ctx->buffers, &req->out_buf_id, buffer, xa_limit_31b, GFP_KERNEL_ACCOUNT);
 	if (err) {
-		/* xa_alloc() may have written an id that it then could not keep, and that is another's by now. */
+		/* xa_alloc() may have written an id that it could not keep: another's by now. */
 		req->out_buf_id = 0;
 		req->out_bar_offset = 0;
 		peerdma_buffer_revoke(buffer);

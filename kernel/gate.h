@@ -13,7 +13,7 @@
 
 struct peerdma_gate {
 	refcount_t inside; /* one is the owner's own, until the gate is closed */
-	bool closed; /* set once; sends newcomers away, so that a stream of them cannot hold the owner up */
+	bool closed; /* set once: newcomers leave, or a stream of them could hold the owner up */
 	struct completion empty;
 };
 

@@ -150,7 +150,7 @@ void peerdma_mem_release(struct peerdma_mem *mem)
  */
 static void mem_flush(void __iomem *last_word)
 {
-	mb();
+	mb(); /* the stores are issued before the load that pushes them */
 	(void)__raw_readl(last_word);
 }
 

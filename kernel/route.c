@@ -131,7 +131,7 @@ static struct pci_dev *disk_pci_dev(struct peerdma_provider *provider, struct ge
 	struct device *dev;
 	int err;
 
-	/* A disk that is removed drops its parents, but not before this lock let it be marked so. */
+	/* A disk that is removed drops its parents, not before this lock let it be marked. */
 	while (!mutex_trylock(&disk->open_mutex)) {
 		err = before_next_try(provider);
 		if (err)

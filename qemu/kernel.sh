@@ -9,7 +9,7 @@
 #   kernel.sh clean            empty the cache
 #
 # A cached kernel is what booting and building modules need and nothing else:
-#   bzImage  initramfs modules/ (lib/modules/<release> as installed)  build/ (headers, scripts, Module.symvers)
+#   bzImage  lib/modules/<release> (as installed)  build/ (headers, scripts, Module.symvers)
 #   config   version (package and release)   seconds (what the build took)
 set -euo pipefail
 . "$(dirname "$0")/../scripts/common.sh"
@@ -237,6 +237,11 @@ prune() {
 
 cmd_path() {
 	mkdir -p "$PEERDMA_CACHE"
+	# What is there can be had while another kernel is being built.
+	if [ -n "${KSRC:-}$(cached_source "$1" -mtime -1 2>/dev/null)" ]; then
+		locate "$1" "${2:-plain}"
+		[ ! -f "$home/version" ] || { touch "$home"; echo "$home"; return; }
+	fi
 	exec 9>"$PEERDMA_CACHE/lock"
 	flock -n 9 || { say "    waiting for another build of the lab's kernels"; flock 9; }
 	locate "$1" "${2:-plain}"

@@ -26,10 +26,10 @@
  * EBUSY      another driver uses this part of the BAR
  * EEXIST     the device has published already
  * EFAULT     the struct is not wholly in readable and writable memory
- * EINVAL     a number is out of range, misaligned, zero or overflows: out_reason names which; or the
- *            struct is too short or a reserved member is not 0: out_reason is PEERDMA_REASON_NONE
+ * EINVAL     a number is out of range, misaligned, zero or overflows: out_reason names which; or
+ *            the struct is too short or a reserved member not 0: out_reason is PEERDMA_REASON_NONE
  * EINTR      the process is being killed
- * EIO        the storage reported an error; some have errnos of their own: ENODATA, EILSEQ, ETIMEDOUT
+ * EIO        the storage reported an error; some have errnos of their own: ENODATA, EILSEQ ...
  * EISDIR     the target is a directory
  * ENODEV     the provider, or the buffer's provider, has gone away
  * ENOENT     no such provider or buffer on this open file

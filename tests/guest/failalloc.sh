@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every allocation inside an allocation of a buffer fails once: failalloc.cpp.
+# Every allocation and user copy inside PEERDMA_BUF_ALLOC fails once: failalloc.cpp.
 # group: fail
 # topologies: switch
 # variants: debug

@@ -31,7 +31,7 @@ static int splat_oops(void)
 	return 0;
 }
 
-/* Asleep for good and deaf to SIGKILL; init never returns, so the module cannot be unloaded either. */
+/* Asleep for good and deaf to SIGKILL; init never returns, so it cannot be unloaded either. */
 static int splat_hang(void)
 {
 	wait_event(never, READ_ONCE(done));

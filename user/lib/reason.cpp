@@ -87,7 +87,7 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Look in the kernel's log for the IOMMU's message; the kernel parameter iommu=pt may help."};
 	case PEERDMA_REASON_INTEGRITY:
 		return {"INTEGRITY", "the disk carries checksums that the CPU would have to compute",
-			"Format its namespace without protection information (nvme format --pi=0)."};
+			"Format its namespace to an LBA format without metadata (nvme id-ns, nvme format --lbaf)."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};

@@ -82,7 +82,7 @@ Report publish(const PublishOptions &options)
 		report.json = {{"ok", true}, {"already", true}, {"provider", provider_json(info)}};
 		return report;
 	}
-	if (rc == -EBUSY && args.out_driver[0] && std::string_view(args.out_where) == name)
+	if (rc == -EBUSY && !options.force && args.out_driver[0] && std::string_view(args.out_where) == name)
 		throw Failure{fmt::format("{} is in use by the driver '{}'", name, args.out_driver),
 			      EBUSY,
 			      0,
