@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: MIT
 # Verbs only: what each does is in the folder it names.
-#   K=7.2|6.12  guest kernel     DEBUG=1  its debug build     T=topology  GROUP=name  FILE=/host/file
+#   K=7.2|6.12  guest kernel     DEBUG=1  its debug build     FILE=/host/file
+#   T=switch|rp|rp-vtd|mf-vtd|cmb  topology (rp-intel: the read is refused)
+#   GROUP=host|meta|io|route|input|lifetime|cli|fail  tests
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
 export K DEBUG T GROUP FILE KSRC ACCEL V
-BUILD ?= $(CURDIR)/build
+ifneq ($(words $(CURDIR)),1)
+$(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
+endif
+BUILD ?= build
+override BUILD := $(abspath $(BUILD))
 export PEERDMA_BUILD := $(BUILD)
 KDIR ?= /lib/modules/$(shell uname -r)/build
 PREFIX ?= /usr/local
@@ -28,7 +34,7 @@ lib tools: ## libpeerdma, and the peerdma command
 	$(Q)$(MAKE) --no-print-directory -C user $@ BUILD=$(BUILD)
 
 install: lib tools ## library, command, headers and man pages (PREFIX=, DESTDIR=)
-	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
 
 cache: ## what the lab's cache holds, with sizes
 	$(Q)qemu/kernel.sh list

@@ -40,6 +40,17 @@ static void mem_free(struct peerdma_mem *mem)
 	peerdma_provider_put(provider);
 }
 
+static void put_pages(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	struct page *page = virt_to_page(mem->kaddr);
+
+	for (i = 0; i < n; i++) {
+		put_page(page + i);
+		cond_resched();
+	}
+}
+
 #if PEERDMA_IDLE_PAGE_COUNT == 0
 
 static bool mem_hold(struct peerdma_mem *mem)
@@ -57,13 +68,7 @@ static bool mem_hold(struct peerdma_mem *mem)
 
 void peerdma_mem_release(struct peerdma_mem *mem)
 {
-	unsigned long i, n = mem->len >> PAGE_SHIFT;
-	struct page *page = virt_to_page(mem->kaddr);
-
-	for (i = 0; i < n; i++) {
-		put_page(page + i);
-		cond_resched();
-	}
+	put_pages(mem);
 	atomic64_sub(mem->len, &mem->provider->used);
 	mem_free(mem);
 }
@@ -130,13 +135,7 @@ static void mem_release_work(struct work_struct *work)
 
 void peerdma_mem_release(struct peerdma_mem *mem)
 {
-	unsigned long i, n = mem->len >> PAGE_SHIFT;
-	struct page *page = virt_to_page(mem->kaddr);
-
-	for (i = 0; i < n; i++) {
-		put_page(page + i);
-		cond_resched();
-	}
+	put_pages(mem);
 	INIT_DELAYED_WORK(&mem->release, mem_release_work);
 	mem_release_work(&mem->release.work);
 }

@@ -12,6 +12,7 @@
 #   bzImage  lib/modules/<release> (as installed)  build/ (headers, scripts, Module.symvers)
 #   config   version (package and release)   seconds (what the build took)
 set -euo pipefail
+shopt -s inherit_errexit
 . "$(dirname "$0")/../scripts/common.sh"
 
 kernels=$PEERDMA_CACHE/kernels
@@ -40,7 +41,7 @@ machine_mirrors() {
 # Which suites carry which kernel: the machine's own are always looked at as well.
 suites_of() {
 	case $1 in
-	7.*) echo trixie-backports forky sid ;;
+	7.2) echo trixie-backports forky sid ;;
 	6.12) echo bookworm-backports trixie ;;
 	*) die "K=$1 is not a kernel of the lab: 7.2 or 6.12 (or KSRC=/path for your own tree)" ;;
 	esac
@@ -76,9 +77,11 @@ newest_package() {
 		sort -V | tail -n 1 | sed "s/^/$found /"
 }
 
-# cached_source K [FIND-TEST...]: the newest source archive that is here already
+# cached_source K [FIND-TEST...]: the newest source archive that is here already; 7.2 may have a successor
 cached_source() {
-	find "$sources" -name "linux-source-${1%%.*}.*.tar.xz" "${@:2}" | sort -V | tail -n 1
+	local name="linux-source-$1_*.tar.xz"
+	[ "$1" != 7.2 ] || name="linux-source-7.*.tar.xz"
+	find "$sources" -name "$name" "${@:2}" 2>/dev/null | sort -V | tail -n 1
 }
 
 # fetch K: the source archive in the cache, its path on stdout.
@@ -101,7 +104,7 @@ fetch() {
 		echo "$archive"
 		return
 	fi
-	read -r package version < <(newest_package "$k")
+	read -r package version < <(newest_package "$k") || exit 1
 	archive=$sources/${package}_$version.tar.xz
 	if [ ! -f "$archive" ]; then
 		step "fetching $package $version"
@@ -144,7 +147,7 @@ locate() {
 		[ -f "$KSRC/Kbuild" ] || die "KSRC=$KSRC is not a kernel source tree"
 		version=$(ksrc_version)
 	else
-		archive=$(fetch "$k")
+		archive=$(fetch "$k") || exit 1
 		version=$(basename "$archive" .tar.xz | sed 's/.*_//')
 		source_archive=$archive
 	fi
@@ -236,6 +239,7 @@ prune() {
 }
 
 cmd_path() {
+	suites_of "$1" >/dev/null
 	mkdir -p "$PEERDMA_CACHE"
 	# What is there can be had while another kernel is being built.
 	if [ -n "${KSRC:-}$(cached_source "$1" -mtime -1 2>/dev/null)" ]; then
@@ -254,6 +258,7 @@ cmd_path() {
 }
 
 cmd_have() {
+	suites_of "$1" >/dev/null
 	locate "$1" "${2:-plain}"
 	[ -f "$home/version" ] && echo "$home"
 }
@@ -270,8 +275,12 @@ cmd_clean() {
 	echo "emptied $PEERDMA_CACHE"
 }
 
-case ${1:-} in
-path|have|list|clean) verb=$1; shift; "cmd_$verb" "$@" ;;
-fetch) shift; fetch "$@" ;;
+case ${1:-}:${2:-} in
+path:* | have:* | list: | clean:)
+	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 7.2|6.12 [debug]"
+	verb=$1
+	shift
+	"cmd_$verb" "$@"
+	;;
 *) sed -n '4,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

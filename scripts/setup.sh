@@ -30,11 +30,14 @@ missing_debian() {
 
 # On another distribution names differ: what counts is that the tools and headers are there.
 missing_elsewhere() {
-	local tool header
-	for tool in bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz qemu-system-x86_64 mke2fs; do
+	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
+	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
+	[ "$1" = demo ] || tools="$tools mandoc mkfs.xfs" headers=gtest/gtest.h
+	[ "$1" != lint ] || tools="$tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
+	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
-	for header in libelf.h CLI/CLI.hpp fmt/format.h nlohmann/json.hpp zlib.h; do
+	for header in libelf.h CLI/CLI.hpp fmt/format.h nlohmann/json.hpp zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
 }
@@ -48,7 +51,7 @@ as_root=
 [ "$(id -u)" = 0 ] || as_root=sudo
 
 if ! is_debian_12; then
-	missing=$(missing_elsewhere)
+	missing=$(missing_elsewhere "$1")
 	[ -z "$missing" ] || die "this is not Debian 12, so nothing is installed for you; missing here: $(echo "$missing" | tr '\n' ' ')"
 	[ -n "${KSRC:-}" ] || command -v apt-get >/dev/null ||
 		die "guest kernels come from Debian's linux-source packages: without apt-get give KSRC=/path/to/linux"
