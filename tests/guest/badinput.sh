@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Bad input gets a clear error and loses nothing: abi.cpp has the cases.
 # group: input
-# topologies: switch rp-vtd
+# topologies: switch
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The peerdma command on a real module: what a person types, right and wrong.
 # group: cli
-# topologies: switch rp-vtd
+# topologies: switch
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 

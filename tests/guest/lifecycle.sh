@@ -59,8 +59,8 @@ end_owner TERM
 
 check "publish after that" peerdma publish "$gpu"
 mount_disk
-check "reads run while it is unbound, again and again" stress --seconds 5 --unbind "$gpu"
-check "threads allocate, read, write and destroy at once" stress --seconds 5
+check "reads run while it is unbound, again and again" stress --seconds 3 --unbind "$gpu"
+check "threads allocate, read, write and destroy at once" stress --seconds 3
 check "afterwards the pool is full" pool_is_full
 check "unpublish" timeout 20 peerdma unpublish "$gpu"
 same "no reference is left on the module" 0 "$(refs)"

@@ -15,7 +15,7 @@ publish
 pattern fill /mnt/disk/locks 0 65536 pattern:1
 sync
 
-insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" device="$(nvme_bdf)" seconds=8 &
+insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" device="$(nvme_bdf)" seconds=6 &
 holder=$!
 for _ in {1..50}; do ! dmesg | grep -q 'devlock: holding' || break; sleep 0.1; done
 pdio read /mnt/disk/locks 0 4096 0 >/tmp/asked 2>&1 &
