@@ -177,8 +177,8 @@ struct peerdma_buf_info {
  * @error: 0, or the positive errno that peerdma_read() would fail with
  * @map: enum peerdma_map
  * @distance: the kernel's PCI distance, -1 where there is none
- * @dio_mem_align: bytes; buf_off must be a multiple of it
- * @dio_offset_align: bytes; file_off and len must be multiples of it
+ * @dio_mem_align: bytes; whole blocks go direct if their place in the buffer is a multiple of it
+ * @dio_offset_align: bytes; a block: what is less than one is bounced
  * @leaf_domain: PCI domain of the device that would move the bytes
  * @leaf_bdf: its bus << 8 | device << 3 | function
  * @leaf_major: major number of its disk, 0 if there is none (then the other leaf members mean nothing)
@@ -406,9 +406,8 @@ PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
 /**
  * peerdma_read - read file bytes into a buffer
  * @file: may be shared by threads      @buf: of the same peerdma_open()
- * @buf_off: bytes from the buffer's start, a multiple of dio_mem_align of peerdma_explain()
- * @len: bytes, a multiple of dio_offset_align, not 0; the file's end need not be one
- * @file_off: bytes, a multiple of dio_offset_align
+ * @buf_off: bytes from the buffer's start      @file_off: bytes
+ * @len: bytes, not 0; whole blocks of dio_offset_align (peerdma_explain()) move directly, the edges are bounced
  * Return: bytes read (short only at end of file or after an error, which the next call reports) or -errno.
  *   Bytes outside [buf_off, buf_off + return) are untouched.
  *   -ENODEV the buffer was revoked   -EXDEV no direct route (ask peerdma_explain())   -EINVAL a number is

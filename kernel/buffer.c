@@ -12,7 +12,7 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
 	if (!refcount_dec_and_test(&buffer->refs))
 		return;
 	peerdma_provider_put(buffer->provider);
-	kfree(buffer);
+	kfree_rcu(buffer, rcu);
 }
 
 /**
@@ -41,18 +41,22 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 	complete_all(&buffer->revoked);
 }
 
-/* The buffer with this id, with a reference, or NULL. It may have been revoked. */
-struct peerdma_buffer *peerdma_buffer_get(struct peerdma_ctx *ctx, u32 id)
+/*
+ * The buffer with this id, inside its gate, which keeps struct and memory until
+ * peerdma_gate_exit(): whoever destroys it waits for the gate. -ENOENT no such id, -ENODEV it was
+ * revoked. RCU keeps the struct between the look-up and the gate.
+ */
+struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 {
 	struct peerdma_buffer *buffer;
 
-	xa_lock(&ctx->buffers);
+	rcu_read_lock();
 	buffer = xa_load(&ctx->buffers, id);
-	if (buffer && buffer->ready)
-		refcount_inc(&buffer->refs);
-	else
-		buffer = NULL;
-	xa_unlock(&ctx->buffers);
+	if (!buffer || !smp_load_acquire(&buffer->ready)) /* set when all of it was filled in */
+		buffer = ERR_PTR(-ENOENT);
+	else if (!peerdma_gate_enter(&buffer->gate))
+		buffer = ERR_PTR(-ENODEV);
+	rcu_read_unlock();
 	return buffer;
 }
 
@@ -191,7 +195,7 @@ void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, i
 	}
 	xa_lock(&ctx->buffers);
 	buffer = xa_load(&ctx->buffers, id);
-	buffer->ready = true;
+	smp_store_release(&buffer->ready, true); /* pairs with peerdma_buffer_enter() */
 	xa_unlock(&ctx->buffers);
 }
 

@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads and writes. One request is a kiocb over the buffer's bio_vec table, handed to the file's
- * own methods by the helpers that do the mode, security and notification checks. Nothing here is
- * per page.
+ * Reads and writes of any offset and length. Whole blocks of the file go straight between the
+ * storage and the buffer: a kiocb over the buffer's bio_vec table, handed to the file's own methods
+ * by the helpers that do the mode, security and notification checks. Nothing here is per page.
+ *
+ * What is less than a block goes another way, is counted and named:
+ *
+ * A read's partial block is read whole into a page of the same provider, and the CPU moves just the
+ * bytes that were asked for from there to the buffer; where the provider has no page left, by way
+ * of a page of host memory.
+ *
+ * A write's partial block goes through the page cache, whose locks make sure that nobody's
+ * neighbouring bytes are lost, and is written back before the request ends. So does a write at the
+ * end of a file that is open with O_APPEND, because only the filesystem knows where that is.
+ *
+ * Where the place in the buffer is one that the device cannot address, all of it goes through host
+ * memory.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
+#include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uio.h>
 
 #include "peerdma.h"
+
+#define HOST_STEP SZ_64K /* bytes of host memory that a bounce takes at a time */
 
 /*
  * A bio of ours must not be merged with one whose pages are host memory: v7.2 looks at the first
@@ -31,9 +47,9 @@ struct io {
 	bool write;
 };
 
-static u16 io_ioprio(struct io *io, u16 ioprio)
+u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio)
 {
-	u16 hint = IO_HINT | (io->buffer->provider->id % IO_HINT);
+	u16 hint = IO_HINT | (provider->id % IO_HINT);
 
 	/* submit_bio() replaces class NONE, hint and all. */
 	if (IOPRIO_PRIO_CLASS(ioprio) == IOPRIO_CLASS_NONE)
@@ -41,9 +57,17 @@ static u16 io_ioprio(struct io *io, u16 ioprio)
 	return IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(ioprio), IOPRIO_PRIO_LEVEL(ioprio), hint);
 }
 
+/* What went into the page cache is to be on the storage when the caller hears of it. */
+static ssize_t io_write_back(struct address_space *mapping, loff_t pos, ssize_t len)
+{
+	int err = filemap_write_and_wait_range(mapping, pos, pos + len - 1);
+
+	return err ?: len;
+}
+
 /*
- * One kiocb. *direct says whether the device moved the bytes itself: a filesystem that changes its
- * mind clears IOCB_DIRECT and copies through the page cache.
+ * One kiocb. *direct: asked for, and whether it was so: a filesystem that changes its mind clears
+ * IOCB_DIRECT and copies through the page cache.
  */
 static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, bool *direct)
 {
@@ -51,13 +75,19 @@ static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, boo
 	ssize_t ret;
 
 	init_sync_kiocb(&kiocb, io->file);
-	kiocb.ki_flags |= IOCB_DIRECT;
-	kiocb.ki_ioprio = io_ioprio(io, kiocb.ki_ioprio);
-	kiocb.ki_pos = file_off;
-	if (io->write)
-		ret = peerdma_iocb_iter_write(io->file, &kiocb, iter);
+	if (*direct)
+		kiocb.ki_flags |= IOCB_DIRECT;
 	else
+		kiocb.ki_flags &= ~IOCB_DIRECT;
+	kiocb.ki_ioprio = peerdma_ioprio(io->buffer->provider, kiocb.ki_ioprio);
+	kiocb.ki_pos = file_off;
+	if (!io->write)
 		ret = vfs_iocb_iter_read(io->file, &kiocb, iter);
+	else
+		ret = peerdma_iocb_iter_write(io->file, &kiocb, iter);
+	/* Where an appending write went is known only now. */
+	if (io->write && ret > 0 && !*direct)
+		ret = io_write_back(io->file->f_mapping, kiocb.ki_pos - ret, ret);
 	*direct = kiocb.ki_flags & IOCB_DIRECT;
 	return ret;
 }
@@ -68,61 +98,82 @@ static int io_refuse(struct io *io, u32 reason)
 	return peerdma_reason_errno(reason);
 }
 
-/* Whole blocks, in steps that a kiocb can carry. Stops where one comes back short. */
-static int io_blocks(struct io *io, u64 len)
+/* Whoever unbinds, destroys or kills waits for one step, not for all of them. */
+static int io_interrupted(struct io *io)
+{
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	if (peerdma_gate_closed(&io->buffer->gate) ||
+	    peerdma_gate_closed(&io->buffer->provider->gate))
+		return io_refuse(io, PEERDMA_REASON_REVOKED);
+	cond_resched();
+	return 0;
+}
+
+/* Straight between file and buffer, in steps that a kiocb can carry. Returns at a short one. */
+static int io_straight(struct io *io, u64 len, bool direct)
 {
 	struct peerdma_io *req = io->req;
 	u64 done = 0, step;
 	struct iov_iter iter;
 	ssize_t ret;
-	bool direct;
+	bool was_direct;
+	int err;
 
 	while (done < len) {
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		/* Whoever unbinds or destroys waits for one step, not for all of them. */
-		if (peerdma_gate_closed(&io->buffer->gate) ||
-		    peerdma_gate_closed(&io->buffer->provider->gate))
-			return io_refuse(io, PEERDMA_REASON_REVOKED);
+		err = io_interrupted(io);
+		if (err)
+			return err;
 		step = min_t(u64, len - done, rounddown(MAX_RW_COUNT, io->target.offset_align));
 		peerdma_mem_iter(io->buffer->mem, &iter, io->write ? ITER_SOURCE : ITER_DEST,
-				 req->buf_off + done, step);
-		ret = io_submit(io, &iter, req->file_off + done, &direct);
+				 req->buf_off + req->out_done, step);
+		was_direct = direct;
+		ret = io_submit(io, &iter, req->file_off + req->out_done, &was_direct);
 		if (ret <= 0)
 			return ret;
 		done += ret;
 		req->out_done += ret;
-		if (direct)
+		if (was_direct)
 			req->out_direct += ret;
 		else
 			req->out_host += ret;
 		if (ret < step)
 			break;
-		cond_resched();
 	}
 	return 0;
 }
 
-/* What of a block that was read in full belongs to the file. */
-static u64 tail_of(ssize_t got, u64 len)
+/* Read file blocks into some memory that is not the buffer. Whole ones from the block of pos on. */
+static ssize_t io_read_blocks(struct io *io, struct iov_iter *iter, u64 pos, bool *direct)
 {
-	return got < 0 ? 0 : min_t(u64, got, len);
+	*direct = true;
+	return io_submit(io, iter, rounddown(pos, io->target.offset_align), direct);
 }
 
-/* The partial block by way of a page of the same provider: no byte of it is in host memory. */
-static ssize_t io_tail_near(struct io *io, struct peerdma_mem *mem, u64 len)
+/* Of len bytes from pos on those that came when got bytes were read from its block's start. */
+static u64 io_came(struct io *io, u64 pos, ssize_t got, u64 len)
+{
+	u64 skip = pos % io->target.offset_align;
+
+	return got > (ssize_t)skip ? min_t(u64, got - skip, len) : 0;
+}
+
+/* Less than a block by way of a page of the same provider: no byte of it is in host memory. */
+static ssize_t io_read_near(struct io *io, struct peerdma_mem *mem, u64 len)
 {
 	struct peerdma_io *req = io->req;
+	u64 pos = req->file_off + req->out_done;
 	struct iov_iter iter;
 	ssize_t ret;
 	bool direct;
 
 	peerdma_mem_iter(mem, &iter, ITER_DEST, 0, io->target.offset_align);
-	ret = io_submit(io, &iter, req->file_off + req->out_done, &direct);
-	len = tail_of(ret, len);
+	ret = io_read_blocks(io, &iter, pos, &direct);
+	len = io_came(io, pos, ret, len);
 	if (!len)
 		return ret;
-	peerdma_mem_copy(io->buffer->mem, req->buf_off + req->out_done, mem, len);
+	peerdma_mem_copy(io->buffer->mem, req->buf_off + req->out_done, mem,
+			 pos % io->target.offset_align, len);
 	req->out_done += len;
 	if (direct)
 		req->out_near += len;
@@ -131,71 +182,158 @@ static ssize_t io_tail_near(struct io *io, struct peerdma_mem *mem, u64 len)
 	return ret;
 }
 
-/* The same by way of host memory, where the provider has no page left. */
-static ssize_t io_tail_host(struct io *io, u64 len)
+/* One step of a read by way of host memory. copy holds whole blocks and is aligned to one. */
+static ssize_t io_read_host_step(struct io *io, void *copy, u64 size, u64 len)
 {
-	u64 block = io->target.offset_align;
 	struct peerdma_io *req = io->req;
+	u64 pos = req->file_off + req->out_done;
+	u64 skip = pos % io->target.offset_align;
 	struct iov_iter iter;
 	struct bio_vec bvec;
 	ssize_t ret;
 	bool direct;
-	void *copy;
 
-	copy = kmalloc(block, GFP_KERNEL_ACCOUNT); /* a power of two: aligned to itself */
+	size = min_t(u64, size, roundup(skip + len, io->target.offset_align));
+	bvec_set_page(&bvec, virt_to_page(copy), size, offset_in_page(copy));
+	iov_iter_bvec(&iter, ITER_DEST, &bvec, 1, size);
+	ret = io_read_blocks(io, &iter, pos, &direct);
+	len = io_came(io, pos, ret, len);
+	if (!len)
+		return ret;
+	peerdma_mem_write(io->buffer->mem, req->buf_off + req->out_done, copy + skip, len);
+	req->out_done += len;
+	req->out_host += len;
+	return ret < size ? 0 : ret;
+}
+
+/* By way of host memory, whatever the alignments. Returns at a short read. */
+static int io_read_host(struct io *io, u64 len)
+{
+	u64 block = io->target.offset_align, end = io->req->out_done + len;
+	u64 size = max_t(u64, block, min_t(u64, HOST_STEP, roundup_pow_of_two(len + block)));
+	ssize_t ret = 1;
+	void *copy;
+	int err = 0;
+
+	/* A power of two: aligned to itself. */
+	copy = kmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!copy)
 		return -ENOMEM;
-	bvec_set_page(&bvec, virt_to_page(copy), block, offset_in_page(copy));
-	iov_iter_bvec(&iter, ITER_DEST, &bvec, 1, block);
-	ret = io_submit(io, &iter, req->file_off + req->out_done, &direct);
-	len = tail_of(ret, len);
-	if (len) {
-		peerdma_mem_write(io->buffer->mem, req->buf_off + req->out_done, copy, len);
-		req->out_done += len;
-		req->out_host += len;
+	while (ret > 0 && io->req->out_done < end) {
+		err = io_interrupted(io);
+		if (err)
+			break;
+		ret = io_read_host_step(io, copy, size, end - io->req->out_done);
 	}
 	kfree(copy);
-	return ret;
+	return err ?: min_t(ssize_t, ret, 0);
 }
 
 /*
- * The partial block at the end of the file. The device writes it whole, so it goes somewhere else,
- * and the CPU moves just the file's bytes from there to the buffer.
+ * A partial block of a read. The device can only write it whole, so it goes somewhere else, and the
+ * CPU moves just the bytes that were asked for from there to the buffer.
  */
-static int io_tail(struct io *io, u64 len)
+static int io_read_edge(struct io *io, u64 len)
 {
 	struct peerdma_mem *mem;
 	ssize_t ret;
 
+	if (!len)
+		return 0;
 	/* Nobody sees more of this page than the device has just written. */
 	mem = peerdma_mem_alloc(io->buffer->provider, PAGE_ALIGN(io->target.offset_align), false);
-	if (IS_ERR(mem)) {
-		ret = io_tail_host(io, len);
-	} else {
-		ret = io_tail_near(io, mem, len);
-		peerdma_mem_release(mem);
-	}
+	if (IS_ERR(mem))
+		return io_read_host(io, len);
+	ret = io_read_near(io, mem, len);
+	peerdma_mem_release(mem);
 	return ret < 0 ? ret : 0;
+}
+
+/* One piece of a plan; to be called with what should be done when it begins. */
+static int io_piece(struct io *io, u64 begin, u64 len, int (*move)(struct io *io, u64 len))
+{
+	/* A piece before came short: the file ends there now. */
+	if (!len || io->req->out_done != begin)
+		return 0;
+	return move(io, len);
+}
+
+static int io_direct(struct io *io, u64 len)
+{
+	return io_straight(io, len, true);
+}
+
+static int io_cached(struct io *io, u64 len)
+{
+	return io_straight(io, len, false);
+}
+
+/* Less than a block. */
+static int io_edge(struct io *io, u64 len)
+{
+	return io->write ? io_cached(io, len) : io_read_edge(io, len);
+}
+
+/* What no device can address. */
+static int io_host(struct io *io, u64 len)
+{
+	return io->write ? io_cached(io, len) : io_read_host(io, len);
+}
+
+/* Why bytes will not go direct, if some will not. */
+static u32 plan_reason(const struct peerdma_plan *plan)
+{
+	if (plan->host_len)
+		return PEERDMA_REASON_BUF_ALIGN;
+	return plan->head_len || plan->tail_len ? PEERDMA_REASON_FILE_ALIGN : PEERDMA_REASON_NONE;
+}
+
+/* In the order of the file, so that what was done is always its beginning. */
+static int io_run_plan(struct io *io, u64 len)
+{
+	struct peerdma_io *req = io->req;
+	struct peerdma_plan plan = peerdma_plan(req->file_off, req->buf_off, len,
+						io->target.mem_align, io->target.offset_align);
+	int err;
+
+	req->out_reason = plan_reason(&plan);
+	if (plan.host_len)
+		return io_host(io, plan.host_len);
+	err = io_piece(io, 0, plan.head_len, io_edge);
+	if (!err)
+		err = io_piece(io, plan.head_len, plan.direct_len, io_direct);
+	if (!err)
+		err = io_piece(io, plan.head_len + plan.direct_len, plan.tail_len, io_edge);
+	return err;
 }
 
 static int io_read(struct io *io)
 {
 	struct peerdma_io *req = io->req;
-	struct peerdma_plan plan;
-	u64 planned;
+	u64 len;
 	int err;
 
-	plan = peerdma_plan_read(req->file_off, req->len, i_size_read(io->file->f_mapping->host),
-				 io->target.offset_align);
-	err = io_blocks(io, plan.direct_len);
-	/* A file that shrank meanwhile ends before the tail that was planned. */
-	if (!err && plan.tail_len && req->out_done == plan.direct_len)
-		err = io_tail(io, plan.tail_len);
+	len = peerdma_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
+	err = io_run_plan(io, len);
 	/* Short because the file is, not because the storage stopped half way. */
-	planned = plan.direct_len + plan.tail_len;
-	if (req->out_done == planned && planned < req->len)
+	if (req->out_done == len && len < req->len)
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
 	return err;
+}
+
+static int io_write(struct io *io)
+{
+	struct peerdma_io *req = io->req;
+	u64 len = req->len;
+
+	if (io->file->f_flags & O_APPEND) {
+		req->out_reason = PEERDMA_REASON_APPEND;
+		return io_cached(io, len);
+	}
+	/* A filesystem cuts a write at this limit, perhaps in the middle of a block. */
+	if (S_ISREG(file_inode(io->file)->i_mode))
+		len = peerdma_clip(req->file_off, len, rlimit(RLIMIT_FSIZE)) ?: len;
+	return io_run_plan(io, len);
 }
 
 /* All that can be said against it before anything is submitted. */
@@ -219,10 +357,15 @@ static int io_check(struct io *io)
 	err = io_refuse(io, peerdma_check_io(req->file_off, req->buf_off, req->len, mem->len));
 	if (err)
 		return err;
-	err = io_refuse(io, peerdma_check_align(req->file_off, req->buf_off, req->len,
-						io->target.mem_align, io->target.offset_align));
-	if (err)
-		return err;
+	if (req->flags & PEERDMA_IO_NO_BOUNCE) {
+		err = io_refuse(io,
+				peerdma_check_align(req->file_off, req->buf_off, req->len,
+						    io->target.mem_align, io->target.offset_align));
+		if (err)
+			return err;
+		if (io->write && (io->file->f_flags & O_APPEND))
+			return io_refuse(io, PEERDMA_REASON_APPEND);
+	}
 	err = peerdma_verdict(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
 	req->out_reason = verdict.reason;
 	return err;
@@ -235,14 +378,62 @@ static int io_run(struct io *io)
 
 	if (err)
 		return err;
-	err = io->write ? io_blocks(io, io->req->len) : io_read(io);
+	err = io->write ? io_write(io) : io_read(io);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	return io->req->out_done ? 0 : err;
 }
 
-static int io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write)
+/* For a request whose buffer's gate is held by the caller. Fills out_*; returns 0 or -errno. */
+int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
+		      bool write)
 {
-	struct io io = { .req = req, .write = write };
+	struct io io = { .file = file, .buffer = buffer, .req = req, .write = write };
+
+	return io_run(&io);
+}
+
+/* What io_run() looks at before it sends anything, for who sends it in another way. */
+int peerdma_io_check(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
+		     bool write, struct peerdma_target *target)
+{
+	struct io io = { .file = file, .buffer = buffer, .req = req, .write = write };
+	int err = io_check(&io);
+
+	*target = io.target;
+	return err;
+}
+
+/*
+ * The file of a request, by descriptor or by id. *pfile is who holds it, NULL if the caller does
+ * now. Let it go by peerdma_io_file_put().
+ */
+struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
+			     struct peerdma_file **pfile)
+{
+	struct file *file;
+
+	*pfile = NULL;
+	if (!(req->flags & PEERDMA_IO_FILE_ID)) {
+		file = fget(req->fd);
+		return file ?: ERR_PTR(-EBADF);
+	}
+	*pfile = peerdma_file_get(ctx, req->fd);
+	return *pfile ? (*pfile)->file : ERR_PTR(-ENOENT);
+}
+
+void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile)
+{
+	if (pfile)
+		peerdma_file_put(pfile);
+	else
+		fput(file);
+}
+
+int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write)
+{
+	struct peerdma_buffer *buffer;
+	struct peerdma_file *pfile;
+	struct file *file;
 	int err;
 
 	req->out_done = 0;
@@ -252,33 +443,28 @@ static int io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool writ
 	req->out_reason = PEERDMA_REASON_NONE;
 	if (req->__reserved)
 		return -EINVAL;
-	io.file = fget(req->fd);
-	if (!io.file)
-		return -EBADF;
-	io.buffer = peerdma_buffer_get(ctx, req->buf_id);
-	if (!io.buffer) {
-		err = -ENOENT;
-		goto out_file;
+	file = peerdma_io_file(ctx, req, &pfile);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	buffer = peerdma_buffer_enter(ctx, req->buf_id);
+	if (IS_ERR(buffer)) {
+		err = PTR_ERR(buffer);
+		if (err == -ENODEV)
+			req->out_reason = PEERDMA_REASON_REVOKED;
+	} else {
+		err = peerdma_io_inside(file, buffer, req, write);
+		peerdma_gate_exit(&buffer->gate);
 	}
-	if (!peerdma_gate_enter(&io.buffer->gate)) {
-		err = io_refuse(&io, PEERDMA_REASON_REVOKED);
-		goto out_buffer;
-	}
-	err = io_run(&io);
-	peerdma_gate_exit(&io.buffer->gate);
-out_buffer:
-	peerdma_buffer_put(io.buffer);
-out_file:
-	fput(io.file);
+	peerdma_io_file_put(file, pfile);
 	return err;
 }
 
 int peerdma_read_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
-	return io_execute(ctx, &arg->io, false);
+	return peerdma_io_execute(ctx, &arg->io, false);
 }
 
 int peerdma_write_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
-	return io_execute(ctx, &arg->io, true);
+	return peerdma_io_execute(ctx, &arg->io, true);
 }

@@ -18,7 +18,8 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 	arg->info.out_abi = PEERDMA_ABI_VERSION;
 	arg->info.out_page_size = PAGE_SIZE;
-	arg->info.out_features = 0;
+	arg->info.out_features =
+		IS_ENABLED(CONFIG_IO_URING) && peerdma_fops.uring_cmd ? PEERDMA_FEATURE_URING : 0;
 	arg->info.out_publish_align = memremap_compat_align();
 	arg->info.out_nproviders = 0;
 	while ((provider = peerdma_provider_next(id))) {
@@ -68,6 +69,7 @@ static int peerdma_open(struct inode *inode, struct file *file)
 	if (!ctx)
 		return -ENOMEM;
 	xa_init_flags(&ctx->buffers, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	xa_init_flags(&ctx->files, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
 }
@@ -76,6 +78,7 @@ static int peerdma_release(struct inode *inode, struct file *file)
 {
 	struct peerdma_ctx *ctx = file->private_data;
 
+	peerdma_files_remove(ctx);
 	peerdma_buffers_destroy(ctx);
 	xa_destroy(&ctx->buffers);
 	kfree(ctx);
@@ -88,4 +91,5 @@ const struct file_operations peerdma_fops = {
 	.release = peerdma_release,
 	.unlocked_ioctl = peerdma_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.uring_cmd = peerdma_uring_cmd,
 };

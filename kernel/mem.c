@@ -257,19 +257,26 @@ void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direct
 }
 
 /*
- * Inside one provider, from the start of one memory to another: word by word through the CPU's
- * registers, so that no byte of it is ever in host memory. For less than a block of a file. to_off
- * is aligned as dio_mem_align says, 4 bytes on what is common; x86 takes unaligned words as well.
+ * Inside one provider, through the CPU's registers, so that no byte of it is ever in host memory.
+ * For less than a block of a file. Words where both ends are aligned alike, else bytes: device
+ * memory takes nothing else everywhere.
  */
-void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len)
+void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
+		      u64 len)
 {
 	void __iomem *dst = (void __iomem *)to->kaddr + to_off;
-	void __iomem *src = (void __iomem *)from->kaddr;
+	void __iomem *src = (void __iomem *)from->kaddr + from_off;
+	u64 words = (to_off ^ from_off) % sizeof(u32) ? 0 : sizeof(u32);
 
-	for (; len >= sizeof(u32); len -= sizeof(u32), src += sizeof(u32), dst += sizeof(u32))
-		__raw_writel(__raw_readl(src), dst);
-	for (; len; len--, src++, dst++)
-		__raw_writeb(__raw_readb(src), dst);
+	while (len) {
+		if (words && len >= words && IS_ALIGNED(from_off, sizeof(u32))) {
+			__raw_writel(__raw_readl(src), dst);
+			src += words, dst += words, from_off += words, len -= words;
+		} else {
+			__raw_writeb(__raw_readb(src), dst);
+			src++, dst++, from_off++, len--;
+		}
+	}
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst - 1, sizeof(u32)));
 }
 

@@ -29,8 +29,11 @@ static const struct peerdma_op ops[] = {
 	   .finish = peerdma_buf_alloc_finish),
 	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved),
 	OP(PEERDMA_FILE_QUERY, file_query, peerdma_file_query, out_fs_name),
-	OP(PEERDMA_READ, read, peerdma_io, __reserved),
-	OP(PEERDMA_WRITE, write, peerdma_io, __reserved),
+	OP(PEERDMA_READ, read, peerdma_io, __reserved, .flags = PEERDMA_IO_FLAGS),
+	OP(PEERDMA_WRITE, write, peerdma_io, __reserved, .flags = PEERDMA_IO_FLAGS),
+	OP(PEERDMA_FILE_ADD, file_add, peerdma_file_add, out_reason,
+	   .finish = peerdma_file_add_finish),
+	OP(PEERDMA_FILE_REMOVE, file_remove, peerdma_destroy, __reserved),
 };
 
 /**

@@ -23,6 +23,7 @@ union peerdma_arg {
 	struct peerdma_destroy destroy;
 	struct peerdma_file_query file_query;
 	struct peerdma_io io;
+	struct peerdma_file_add file_add;
 };
 
 /**
@@ -56,5 +57,8 @@ int peerdma_destroy_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 int peerdma_file_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 int peerdma_read_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 int peerdma_write_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_file_add_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+void peerdma_file_add_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
+int peerdma_file_remove_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 
 #endif /* PEERDMA_OP_H */

@@ -90,6 +90,7 @@ struct peerdma_mem {
  * @provider: referenced
  * @mem: valid inside the gate
  * @link: in the provider's list; protected by the provider's lock
+ * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_buffer {
 	refcount_t refs;
@@ -100,14 +101,31 @@ struct peerdma_buffer {
 	struct peerdma_provider *provider; /* immutable */
 	struct peerdma_mem *mem;
 	struct list_head link;
+	struct rcu_head rcu;
+};
+
+/**
+ * struct peerdma_file - a file as a process knows it by a number
+ * @refs: who holds this struct, and by it the file
+ * @ready: its id has reached the process: lookups may find it
+ * @file: a regular file or a block device
+ * @rcu: frees the struct after those who have just looked it up
+ */
+struct peerdma_file {
+	refcount_t refs;
+	bool ready;
+	struct file *file; /* immutable */
+	struct rcu_head rcu;
 };
 
 /**
  * struct peerdma_ctx - one open file of /dev/peerdma
  * @buffers: by id; protected by its own lock
+ * @files: by id; protected by its own lock
  */
 struct peerdma_ctx {
 	struct xarray buffers;
+	struct xarray files;
 };
 
 /**
@@ -168,11 +186,12 @@ void peerdma_mem_release(struct peerdma_mem *mem);
 struct page *peerdma_mem_page(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off,
 		      u64 len);
-void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 len);
+void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
+		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
 
 /* buffer.c */
-struct peerdma_buffer *peerdma_buffer_get(struct peerdma_ctx *ctx, u32 id);
+struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
 void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
@@ -182,6 +201,40 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
 u32 peerdma_target_writable(struct file *file);
 int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev, struct page *page,
 		    struct peerdma_verdict *verdict);
+
+/* file.c */
+struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id);
+void peerdma_file_put(struct peerdma_file *pfile);
+void peerdma_files_remove(struct peerdma_ctx *ctx);
+
+/* io.c */
+u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio);
+struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
+			     struct peerdma_file **pfile);
+void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);
+int peerdma_io_check(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
+		     bool write, struct peerdma_target *target);
+int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
+		      bool write);
+int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write);
+
+/* uring.c */
+struct io_uring_cmd;
+#ifdef PEERDMA_HAVE_URING_CMD
+int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+int peerdma_uring_init(void);
+void peerdma_uring_exit(void);
+#else
+#define peerdma_uring_cmd NULL
+static inline int peerdma_uring_init(void)
+{
+	return 0;
+}
+
+static inline void peerdma_uring_exit(void)
+{
+}
+#endif
 
 /* ioctl.c */
 extern const struct file_operations peerdma_fops;

@@ -94,25 +94,34 @@ __u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_al
 	return PEERDMA_REASON_NONE;
 }
 
-/*
- * A device writes whole blocks. Where the file ends inside one, that block must not go straight to
- * the buffer: bytes past the returned count would change. file_off and len are multiples of
- * offset_align.
- */
-struct peerdma_plan peerdma_plan_read(__u64 file_off, __u64 len, __u64 file_size,
-				      __u32 offset_align)
+/* Of [file_off, file_off + len) what is before end. */
+__u64 peerdma_clip(__u64 file_off, __u64 len, __u64 end)
 {
-	struct peerdma_plan plan = { 0 };
-	__u64 left;
+	if (file_off >= end)
+		return 0;
+	return len < end - file_off ? len : end - file_off;
+}
 
-	if (file_off >= file_size)
-		return plan;
-	left = file_size - file_off;
-	if (len <= left) {
-		plan.direct_len = len;
+/*
+ * A device moves whole blocks of a file, to or from addresses that are multiples of mem_align. What
+ * is left over at both ends must go another way: a read would change bytes of the buffer that were
+ * not asked for, a write would change the file's. Both alignments are powers of two.
+ */
+struct peerdma_plan peerdma_plan(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
+				 __u32 offset_align)
+{
+	__u64 begun = file_off & (offset_align - 1);
+	struct peerdma_plan plan = { 0 };
+
+	if (begun)
+		plan.head_len = len < offset_align - begun ? len : offset_align - begun;
+	len -= plan.head_len;
+	if (len >= offset_align && ((buf_off + plan.head_len) & (mem_align - 1))) {
+		plan.host_len = plan.head_len + len;
+		plan.head_len = 0;
 		return plan;
 	}
-	plan.tail_len = left % offset_align;
-	plan.direct_len = left - plan.tail_len;
+	plan.tail_len = len & (offset_align - 1);
+	plan.direct_len = len - plan.tail_len;
 	return plan;
 }

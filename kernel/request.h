@@ -10,13 +10,17 @@
 #include <uapi/peerdma.h>
 
 /**
- * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is cut
- * @direct_len: bytes that go straight to the buffer: whole blocks of the file
- * @tail_len: bytes of the partial block at the file's end, which the device can only write whole
+ * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is cut, in this order
+ * @head_len: bytes of a block that the transfer begins inside of
+ * @direct_len: whole blocks, which go straight to or from the buffer
+ * @tail_len: bytes of a block that the transfer or the file ends inside of
+ * @host_len: instead of all these: bytes whose place in the buffer no device can address
  */
 struct peerdma_plan {
+	__u64 head_len;
 	__u64 direct_len;
 	__u64 tail_len;
+	__u64 host_len;
 };
 
 int peerdma_reason_errno(__u32 reason);
@@ -27,7 +31,8 @@ __u32 peerdma_check_alloc(__u64 len, __u64 page_size);
 __u32 peerdma_check_io(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len);
 __u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
 			  __u32 offset_align);
-struct peerdma_plan peerdma_plan_read(__u64 file_off, __u64 len, __u64 file_size,
-				      __u32 offset_align);
+__u64 peerdma_clip(__u64 file_off, __u64 len, __u64 end);
+struct peerdma_plan peerdma_plan(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
+				 __u32 offset_align);
 
 #endif /* PEERDMA_REQUEST_H */

@@ -75,8 +75,6 @@ static bool has_extents(struct file *file)
  */
 u32 peerdma_target_writable(struct file *file)
 {
-	if (file->f_flags & O_APPEND)
-		return PEERDMA_REASON_APPEND;
 	if (S_ISREG(file_inode(file)->i_mode) && !has_extents(file))
 		return PEERDMA_REASON_NO_DIO;
 	return PEERDMA_REASON_NONE;

@@ -48,6 +48,9 @@
 
 #define PEERDMA_ABI_VERSION 1
 
+/* Bits of out_features. */
+#define PEERDMA_FEATURE_URING (1ULL << 0) /* PEERDMA_URING_READ and PEERDMA_URING_WRITE */
+
 /**
  * enum peerdma_reason - why a request was refused, or why a route is what it is
  *
@@ -60,13 +63,13 @@ enum peerdma_reason {
 	PEERDMA_REASON_LEN_ZERO = 1, /* len is 0 */
 	PEERDMA_REASON_OVERFLOW = 2, /* offset + length does not fit in 63 bits */
 	PEERDMA_REASON_BUF_RANGE = 3, /* the range is not inside the buffer */
-	PEERDMA_REASON_FILE_ALIGN = 4, /* file_off or len is not a multiple of dio_offset_align */
-	PEERDMA_REASON_BUF_ALIGN = 5, /* buf_off is not a multiple of dio_mem_align */
+	PEERDMA_REASON_FILE_ALIGN = 4, /* it begins or ends inside a block of dio_offset_align */
+	PEERDMA_REASON_BUF_ALIGN = 5, /* its place in the buffer is no multiple of dio_mem_align */
 	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer's length is not whole pages */
 	PEERDMA_REASON_BAR_RANGE = 7, /* the range is not inside a memory BAR of the device */
 	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
 	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range is not in steps of out_publish_align */
-	PEERDMA_REASON_APPEND = 10, /* O_APPEND: a write would not go to file_off */
+	PEERDMA_REASON_APPEND = 10, /* O_APPEND: only the filesystem knows where a write goes */
 	/* the file: EBADF, EISDIR, ESPIPE, EXDEV */
 	PEERDMA_REASON_FD_MODE = 16, /* the descriptor is not open for this direction */
 	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
@@ -99,7 +102,7 @@ enum peerdma_map {
  * @flags: must be 0
  * @out_abi: PEERDMA_ABI_VERSION of the module
  * @out_page_size: bytes; buffers are multiples of it
- * @out_features: 0, for bits of later versions
+ * @out_features: PEERDMA_FEATURE_*
  * @out_nproviders: providers at this moment
  * @out_publish_align: bytes; published ranges are multiples of it
  */
@@ -229,8 +232,8 @@ struct peerdma_destroy {
  * @out_reason: enum peerdma_reason
  * @out_map: enum peerdma_map
  * @out_distance: the kernel's PCI distance, -1 where there is none
- * @out_dio_mem_align: bytes; buf_off must be a multiple of it
- * @out_dio_offset_align: bytes; file_off and len must be multiples of it
+ * @out_dio_mem_align: bytes; whole blocks go direct if their place in the buffer is a multiple
+ * @out_dio_offset_align: bytes; a block: what is less than one is bounced
  * @out_leaf_domain: PCI domain of the device that would move the bytes
  * @out_leaf_bdf: its bus << 8 | device << 3 | function
  * @out_leaf_major: major number of its disk, 0 if there is none
@@ -260,29 +263,50 @@ struct peerdma_file_query {
 	char out_fs_name[32];
 };
 
+/*
+ * Flags of struct peerdma_io.
+ *
+ * PEERDMA_IO_NO_BOUNCE: refuse what could not go direct as a whole, with -EINVAL and the reason,
+ * instead of bouncing what is less than a block. The partial block at the end of a file is bounced
+ * all the same.
+ */
+#define PEERDMA_IO_NO_BOUNCE (1U << 0)
+#define PEERDMA_IO_FILE_ID (1U << 1) /* fd is an id of PEERDMA_FILE_ADD */
+#define PEERDMA_IO_FLAGS (PEERDMA_IO_NO_BOUNCE | PEERDMA_IO_FILE_ID)
+
 /**
  * struct peerdma_io - ioctl(PEERDMA_READ), ioctl(PEERDMA_WRITE): move bytes between a file and a
  * buffer
  * @size: sizeof(struct peerdma_io)
- * @flags: must be 0
- * @fd: a regular file or a block device; need not be open with O_DIRECT
+ * @flags: PEERDMA_IO_*
+ * @fd: a regular file or a block device; need not be open with O_DIRECT; or a registered one's id
  * @buf_id: a buffer of this open file
- * @file_off: bytes, a multiple of out_dio_offset_align of PEERDMA_FILE_QUERY
- * @buf_off: bytes from the buffer's start, a multiple of out_dio_mem_align
- * @len: bytes, a multiple of out_dio_offset_align, not 0
+ * @file_off: bytes; not looked at by a write to a file that is open with O_APPEND
+ * @buf_off: bytes from the buffer's start
+ * @len: bytes, not 0
  * @out_done: bytes moved; short only at the end of the file or after an error
  * @out_direct: of these, bytes that the storage device moved to or from the buffer itself, or zeros
  *	for a hole that it has no blocks for
- * @out_near: of these, bytes of the partial block at the end of the file: the device moved them to
- *	another page of the same provider, and the CPU from there to the buffer
- * @out_host: of these, bytes that went through host memory after all
- * @out_reason: enum peerdma_reason
+ * @out_near: of these, bytes of partial blocks of a read: the device moved them to another page of
+ *	the same provider, and the CPU from there to the buffer
+ * @out_host: of these, bytes that went through host memory
+ * @out_reason: enum peerdma_reason; after a success why bytes were bounced (FILE_ALIGN, BUF_ALIGN,
+ *	APPEND) or why there were no more (END_OF_FILE)
  * @__reserved: must be 0
  *
- * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change, unless the storage
- * reports an error: then all of [buf_off, buf_off + len) may have. A read that meets the end of the
- * file is no error: out_done says how far it came, 0 if it began there, and out_reason is
- * PEERDMA_REASON_END_OF_FILE.
+ * Blocks of dio_offset_align bytes (PEERDMA_FILE_QUERY) that the request covers whole go direct,
+ * what is before and behind them is bounced. If the place in the buffer of the first whole block is
+ * not a multiple of dio_mem_align, all of it is bounced through host memory.
+ *
+ * A partial block of a write goes through the page cache and is on the storage when the call
+ * returns, as a direct write is: bytes of the same block that others write meanwhile are not lost,
+ * unless they write them with direct I/O of their own.
+ *
+ * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change, with two exceptions: if
+ * the storage reports an error all of [buf_off, buf_off + len) may have; if the file is truncated
+ * while it is being read, the rest of the block that it now ends in may have. A read that meets the
+ * end of the file is no error: out_done says how far it came, 0 if it began there, and out_reason
+ * is PEERDMA_REASON_END_OF_FILE.
  *
  * Errors: see the top. After an error out_done bytes had been moved before it; if that is not 0 the
  * ioctl succeeds and the next one reports the error.
@@ -303,6 +327,49 @@ struct peerdma_io {
 	__u32 __reserved;
 };
 
+/**
+ * struct peerdma_file_add - ioctl(PEERDMA_FILE_ADD): register a file for many requests
+ * @size: sizeof(struct peerdma_file_add)
+ * @flags: must be 0
+ * @fd: a regular file or a block device, as it was opened: its modes and flags are the requests'
+ * @out_file_id: handle, valid on this open file of /dev/peerdma until PEERDMA_FILE_REMOVE or close
+ * @out_reason: enum peerdma_reason
+ * @__reserved: ignored
+ *
+ * The file stays open until it is removed and the last request on it has ended; @fd may be closed.
+ *
+ * Errors: -EBADF, -EISDIR, -ESPIPE.
+ */
+struct peerdma_file_add {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 out_file_id;
+	__u32 out_reason;
+	__u32 __reserved;
+};
+
+/**
+ * struct peerdma_uring_io - cmd[] of an SQE with opcode IORING_OP_URING_CMD on /dev/peerdma and
+ * cmd_op PEERDMA_URING_READ or PEERDMA_URING_WRITE
+ * @file_off: bytes
+ * @buf_off: bytes from the buffer's start
+ *
+ * The SQE's other members: fd is /dev/peerdma's (or its fixed index), addr the buffer's id with
+ * PEERDMA_IO_* flags in its upper 32 bits, len the bytes, at most 0x7ffff000, file_index the target
+ * file's descriptor, or its id with PEERDMA_IO_FILE_ID. All else must be 0.
+ *
+ * The completion's res is what out_done of struct peerdma_io is, or -errno. Nothing tells which way
+ * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by
+ * ioctl(2) says why. What was started cannot be cancelled. On a ring that polls
+ * (IORING_SETUP_IOPOLL) it is -EOPNOTSUPP where the kernel would poll for it, up to v6.17 or so;
+ * later ones complete it by interrupt.
+ */
+struct peerdma_uring_io {
+	__aligned_u64 file_off;
+	__aligned_u64 buf_off;
+};
+
 #define PEERDMA_IOC_TYPE 0xbc
 
 #define PEERDMA_INFO _IO(PEERDMA_IOC_TYPE, 0)
@@ -313,5 +380,10 @@ struct peerdma_io {
 #define PEERDMA_FILE_QUERY _IO(PEERDMA_IOC_TYPE, 5)
 #define PEERDMA_READ _IO(PEERDMA_IOC_TYPE, 6)
 #define PEERDMA_WRITE _IO(PEERDMA_IOC_TYPE, 7)
+#define PEERDMA_FILE_ADD _IO(PEERDMA_IOC_TYPE, 8)
+#define PEERDMA_FILE_REMOVE _IO(PEERDMA_IOC_TYPE, 9) /* struct peerdma_destroy */
+
+#define PEERDMA_URING_READ _IO(PEERDMA_IOC_TYPE, 64)
+#define PEERDMA_URING_WRITE _IO(PEERDMA_IOC_TYPE, 65)
 
 #endif /* _UAPI_PEERDMA_H */

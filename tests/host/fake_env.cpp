@@ -124,8 +124,6 @@ int FakeEnv::io(peerdma_io &io, bool write)
 		return refuse(-static_cast<int>(content.refused_errno), content.refused_reason);
 	if (!io.len)
 		return refuse(-EINVAL, PEERDMA_REASON_LEN_ZERO);
-	if (io.file_off % block || io.len % block)
-		return refuse(-EINVAL, PEERDMA_REASON_FILE_ALIGN);
 	if (io.buf_off > buffer->second.len || io.len > buffer->second.len - io.buf_off)
 		return refuse(-EINVAL, PEERDMA_REASON_BUF_RANGE);
 	uint64_t n = std::min<uint64_t>(io.len, io_limit);
@@ -138,9 +136,12 @@ int FakeEnv::io(peerdma_io &io, bool write)
 		n = std::min<uint64_t>(n, content.bytes.size() - io.file_off);
 		buffer->second.bytes.replace(io.buf_off, n, content.bytes, io.file_off, n);
 	}
+	const uint64_t first = (io.file_off + block - 1) / block * block, last = (io.file_off + n) / block * block;
 	io.out_done = n;
-	io.out_near = n % block;
-	io.out_direct = n - io.out_near;
+	io.out_direct = last > first ? last - first : 0;
+	(write ? io.out_host : io.out_near) = n - io.out_direct;
+	if (io.out_direct != n)
+		io.out_reason = PEERDMA_REASON_FILE_ALIGN;
 	return 0;
 }
 

@@ -21,7 +21,10 @@ HANDLER(destroy)
 HANDLER(file_query)
 HANDLER(read)
 HANDLER(write)
+HANDLER(file_add)
+HANDLER(file_remove)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace
@@ -83,38 +86,56 @@ TEST(Align, EachNumberByItsOwn)
 	EXPECT_EQ(peerdma_check_align(512, 2, 512, 1, 4096), PEERDMA_REASON_FILE_ALIGN);
 }
 
-// The cut against a slow model of it: what may go straight to the buffer is whole blocks of the file.
+// The cut against a slow model of it: a block goes direct if the range covers all of it.
 TEST(Plan, AgreesWithCountingBlocks)
 {
 	std::mt19937_64 random(1);
 	for (int i = 0; i < 100000; i++) {
-		const __u32 block = 512 << random() % 4;
-		const __u64 size = random() % 40000, off = random() % 80 * block, len = (random() % 80 + 1) * block;
-		const auto plan = peerdma_plan_read(off, len, size, block);
-		__u64 direct = 0, tail = 0;
-		for (__u64 at = off; at < off + len; at += block) {
-			if (at + block <= size)
+		const __u32 block = 512 << random() % 4, mem = 1 << random() % 10;
+		const __u64 off = random() % 10000, buf_off = random() % 3000, len = random() % 20000;
+		const auto plan = peerdma_plan(off, buf_off, len, mem, block);
+		__u64 direct = 0, before = 0;
+		for (__u64 at = off / block * block; at < off + len; at += block) {
+			if (at >= off && at + block <= off + len)
 				direct += block;
-			else if (at < size)
-				tail = size - at;
+			else if (!direct && at < off)
+				before = std::min(at + block, off + len) - off;
 		}
-		ASSERT_EQ(plan.direct_len, direct) << off << ' ' << len << ' ' << size << ' ' << block;
-		ASSERT_EQ(plan.tail_len, tail) << off << ' ' << len << ' ' << size << ' ' << block;
+		if (direct && (buf_off + before) % mem) {
+			ASSERT_EQ(plan.host_len, len);
+			ASSERT_EQ(plan.head_len + plan.direct_len + plan.tail_len, 0u);
+			continue;
+		}
+		ASSERT_EQ(plan.host_len, 0u);
+		ASSERT_EQ(plan.direct_len, direct) << off << ' ' << len << ' ' << block;
+		ASSERT_EQ(plan.head_len, before) << off << ' ' << len << ' ' << block;
+		ASSERT_EQ(plan.head_len + plan.direct_len + plan.tail_len, len);
 	}
 }
 
 TEST(Plan, AtTheEndsOfTheNumbers)
 {
-	auto plan = peerdma_plan_read(0, max_off - 511, max_off, 512);
-	EXPECT_EQ(plan.direct_len, max_off - 511);
-	EXPECT_EQ(plan.tail_len, 0u);
-	plan = peerdma_plan_read((max_off - 511), 512, max_off, 512);
-	EXPECT_EQ(plan.direct_len, 0u);
+	const __u64 last = max_off / 512 * 512;
+	auto plan = peerdma_plan(0, 0, max_off, 4, 512);
+	EXPECT_EQ(plan.direct_len, last);
 	EXPECT_EQ(plan.tail_len, 511u);
-	plan = peerdma_plan_read(top - 511, 512, max_off, 512);
-	EXPECT_EQ(plan.direct_len + plan.tail_len, 0u);
-	plan = peerdma_plan_read(0, 512, 0, 512);
-	EXPECT_EQ(plan.direct_len + plan.tail_len, 0u);
+	plan = peerdma_plan(last, 0, 511, 4, 512);
+	EXPECT_EQ(plan.tail_len, 511u);
+	plan = peerdma_plan(max_off - 1, 1, 1, 4, 512);
+	EXPECT_EQ(plan.head_len, 1u);
+	EXPECT_EQ(plan.direct_len + plan.tail_len + plan.host_len, 0u);
+	plan = peerdma_plan(0, 0, 0, 4, 512);
+	EXPECT_EQ(plan.head_len + plan.direct_len + plan.tail_len + plan.host_len, 0u);
+}
+
+TEST(Clip, WhatIsBeforeTheEnd)
+{
+	EXPECT_EQ(peerdma_clip(0, 10, 20), 10u);
+	EXPECT_EQ(peerdma_clip(15, 10, 20), 5u);
+	EXPECT_EQ(peerdma_clip(20, 10, 20), 0u);
+	EXPECT_EQ(peerdma_clip(21, 10, 20), 0u);
+	EXPECT_EQ(peerdma_clip(0, 10, 0), 0u);
+	EXPECT_EQ(peerdma_clip(max_off - 5, 5, ~0ull), 5u);
 }
 
 TEST(Reasons, HaveTheErrnoOfTheDocumentation)
@@ -154,7 +175,7 @@ TEST(Ops, OnlyWholeNumbersAreKnown)
 			<< "a struct whose size is not a multiple of 8 differs between 32 and 64 bits";
 		EXPECT_NE(op->execute, nullptr);
 	}
-	EXPECT_EQ(known, 8);
+	EXPECT_EQ(known, 10);
 }
 
 TEST(Ops, SizesAreCheckedBeforeAnythingIsRead)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// pdio read|write FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of provider
-// 0, straight on the ABI. BEFORE is a shell command that runs between allocating and transferring, with
+// pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of
+// provider 0, straight on the ABI. BEFORE is a shell command that runs between allocating and transferring, with
 // PDIO_AT set to the buffer's place in the BAR. Prints: errno reason done direct near host bar_offset
 #include <cstring>
 #include <sys/wait.h>
@@ -11,17 +11,18 @@
 int main(int argc, char **argv)
 {
 	if (argc < 6) {
-		std::fprintf(stderr, "usage: pdio read|write FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]\n");
+		std::fprintf(stderr, "usage: pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]\n");
 		return 2;
 	}
-	const bool write = !std::strcmp(argv[1], "write");
+	const bool append = !std::strcmp(argv[1], "append");
+	const bool write = append || !std::strcmp(argv[1], "write");
 	const uint64_t file_off = std::strtoull(argv[3], nullptr, 0);
 	const uint64_t len = std::strtoull(argv[4], nullptr, 0);
 	const uint64_t buf_off = std::strtoull(argv[5], nullptr, 0);
 	const uint64_t buf_len = argc > 6 ? std::strtoull(argv[6], nullptr, 0) : (buf_off + len + 4095) / 4096 * 4096;
 
 	int dev = raw::open_device();
-	int fd = ::open(argv[2], write ? O_RDWR | O_CREAT : O_RDONLY, 0644);
+	int fd = ::open(argv[2], append ? O_WRONLY | O_APPEND : write ? O_RDWR | O_CREAT : O_RDONLY, 0644);
 	if (fd < 0)
 		raw::die(argv[2]);
 	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, buf_len);

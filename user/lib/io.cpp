@@ -9,8 +9,8 @@ namespace
 
 constexpr size_t result_min = offsetof(struct peerdma_io_result, error) + sizeof(peerdma_io_result::error);
 
-// No disk has smaller blocks. A count that is not a multiple of it ended inside a block, which happens
-// at the end of a file and nowhere else: the kernel need not be asked whether there is more.
+// No disk has smaller blocks. A short count that ends inside a block did so at the end of the file and
+// nowhere else: the kernel need not be asked whether there is more.
 constexpr uint64_t smallest_block = 512;
 
 uint32_t route_of(const struct peerdma_io_result &r)
@@ -61,7 +61,7 @@ int64_t transfer(unsigned long request, const struct peerdma_file &file, const s
 				result.reason = io.out_reason;
 			break;
 		}
-		if (io.out_done % smallest_block)
+		if ((io.file_off + io.out_done) % smallest_block)
 			break;
 	} while (result.done < len);
 	return static_cast<int64_t>(result.done);

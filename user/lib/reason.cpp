@@ -31,12 +31,11 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"BUF_RANGE", "the range is not inside the buffer",
 			"Allocate a larger buffer, or read less into it."};
 	case PEERDMA_REASON_FILE_ALIGN:
-		return {"FILE_ALIGN",
-			"the file offset or the length is not a multiple of the file's direct I/O alignment",
-			"Use multiples of dio_offset_align, which peerdma explain prints; the kernel trims at the end "
-			"of the file."};
+		return {"FILE_ALIGN", "it begins or ends inside a block of the file, and that part was bounced",
+			"Use offsets and lengths that are multiples of dio_offset_align, which peerdma explain "
+			"prints."};
 	case PEERDMA_REASON_BUF_ALIGN:
-		return {"BUF_ALIGN", "the buffer offset is not a multiple of the device's memory alignment",
+		return {"BUF_ALIGN", "its place in the buffer is not a multiple of the device's memory alignment",
 			"Use a multiple of dio_mem_align, which peerdma explain prints."};
 	case PEERDMA_REASON_PAGE_ALIGN:
 		return {"PAGE_ALIGN", "the buffer's length is not a whole number of pages",
@@ -52,8 +51,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"RANGE_ALIGN", "the range's address or its length is not a multiple of the publishing granule",
 			"Use --offset and --size that are multiples of 2 MiB, or of publish_align of peerdma_query()."};
 	case PEERDMA_REASON_APPEND:
-		return {"APPEND", "the file is open with O_APPEND, and a write would not go where it was asked to",
-			"Open it without O_APPEND."};
+		return {"APPEND", "the file is open with O_APPEND, and only the filesystem knows where a write goes",
+			"Open it without O_APPEND and write to the offset that you mean."};
 	case PEERDMA_REASON_FD_MODE:
 		return {"FD_MODE", "the descriptor is not open for this direction",
 			"Open the file for reading to read from it and for writing to write to it."};

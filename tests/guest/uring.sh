@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Reads and writes as io_uring commands: uring.cpp has the cases.
+# group: io
+# topologies: switch
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+pattern fill /mnt/disk/uring 0 1048576 pattern:1
+sync
+exec uring /mnt/disk/uring /mnt/disk/uring.scratch
