@@ -27,6 +27,7 @@ struct io {
 	struct file *file;
 	struct peerdma_buffer *buffer;
 	struct peerdma_target target;
+	struct peerdma_route *route; /* referenced while anything is under way */
 	struct peerdma_io *req;
 	bool write;
 };
@@ -223,9 +224,10 @@ static int io_check(struct io *io)
 						io->target.mem_align, io->target.offset_align));
 	if (err)
 		return err;
-	err = peerdma_verdict(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
+	io->route = peerdma_route_get(mem->provider, io->target.bdev, peerdma_mem_page(mem),
+				      &verdict);
 	req->out_reason = verdict.reason;
-	return err;
+	return PTR_ERR_OR_ZERO(io->route);
 }
 
 /* Inside the buffer's gate: its memory stays. */
@@ -236,6 +238,7 @@ static int io_run(struct io *io)
 	if (err)
 		return err;
 	err = io->write ? io_blocks(io, io->req->len) : io_read(io);
+	peerdma_route_put(io->route);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	return io->req->out_done ? 0 : err;
 }
