@@ -224,8 +224,8 @@ static int io_check(struct io *io)
 						io->target.mem_align, io->target.offset_align));
 	if (err)
 		return err;
-	io->route = peerdma_route_get(mem->provider, io->target.bdev, peerdma_mem_page(mem),
-				      &verdict);
+	io->route =
+		peerdma_route_get(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
 	req->out_reason = verdict.reason;
 	return PTR_ERR_OR_ZERO(io->route);
 }

@@ -4,8 +4,8 @@
  * below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never learned
  * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
  * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
- * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which can
- * really map a page of the provider.
+ * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
+ * can really map a page of the provider.
  *
  * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
  * has. A request holds it while it runs. Before each use it is compared with what is there now:

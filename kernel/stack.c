@@ -202,8 +202,8 @@ static void walk_end(struct walk *walk)
 /* Most stacks are one disk; the room for the largest is only for the walk. */
 static struct peerdma_stack *shrink(struct peerdma_stack *large)
 {
-	struct peerdma_stack *stack = kmemdup(large, struct_size(large, disks, large->nr),
-					      GFP_KERNEL);
+	struct peerdma_stack *stack =
+		kmemdup(large, struct_size(large, disks, large->nr), GFP_KERNEL);
 
 	if (!stack)
 		return large;
@@ -219,12 +219,11 @@ static struct peerdma_stack *shrink(struct peerdma_stack *large)
  */
 struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top)
 {
+	struct walk *walk = kvzalloc(sizeof(*walk), GFP_KERNEL);
 	struct peerdma_stack *stack;
-	struct walk *walk;
 	int err;
 
 	stack = kvzalloc(struct_size(stack, disks, MAX_DISKS), GFP_KERNEL);
-	walk = kvzalloc(sizeof(*walk), GFP_KERNEL);
 	if (!stack || !walk) {
 		kvfree(walk);
 		kvfree(stack);

@@ -51,7 +51,8 @@ sync
 refused "a realtime file" /mnt/xfs/rt $REALTIME REALTIME
 umount /mnt/xfs
 
-mkfs.xfs -q -f -m reflink=1 "$c" && mount "$c" /mnt/xfs || bail "no xfs with reflink"
+mkfs.xfs -q -f -m reflink=1 "$c"
+mount "$c" /mnt/xfs || bail "no xfs with reflink"
 pattern fill /mnt/xfs/file 0 $((4 * mib)) pattern:1
 cp --reflink=always /mnt/xfs/file /mnt/xfs/shared
 moves "a file of xfs that shares its blocks" /mnt/xfs/shared
@@ -59,13 +60,15 @@ check "the other one is as it was" pattern compare /mnt/xfs/file 0 $((4 * mib)) 
 umount /mnt/xfs
 
 # --- what is refused
-mkfs.btrfs -q -f "$c" >/dev/null 2>&1 && mount "$c" /mnt/btrfs || bail "no btrfs"
+mkfs.btrfs -q -f "$c" >/dev/null 2>&1
+mount "$c" /mnt/btrfs || bail "no btrfs"
 pattern fill /mnt/btrfs/file 0 $mib pattern:1
 sync
 refused "btrfs" /mnt/btrfs/file $FILESYSTEM FILESYSTEM
 umount /mnt/btrfs
 
-mke2fs -q -F -t ext4 -O verity,encrypt "$c" && mount "$c" /mnt/ext4 || bail "no ext4"
+mke2fs -q -F -t ext4 -O verity,encrypt "$c"
+mount "$c" /mnt/ext4 || bail "no ext4"
 pattern fill /mnt/ext4/file 0 $mib pattern:1
 mkdir /mnt/ext4/upper /mnt/ext4/work
 mount -t overlay -o lowerdir=/mnt/ext4,upperdir=/mnt/ext4/upper,workdir=/mnt/ext4/work overlay /mnt/over 2>/dev/null ||

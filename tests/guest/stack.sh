@@ -174,7 +174,7 @@ for i in 1 2 3 4 5 6 7 8 9; do
 	deep=/dev/mapper/deep$i
 	[ $i != 8 ] || opens "eight levels" $deep "$a"
 done
-refused "nine levels" $deep $STACKED STACKED "$(dm deep1)"
+refused "nine levels" "$deep" $STACKED STACKED "$(dm deep1)"
 for i in 9 8 7 6 5 4 3 2 1; do dmsetup remove deep$i; done
 
 # --- what a filesystem does above it

@@ -571,7 +571,8 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
-	const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 32, 33, 34, 35, 36, 37, 38, 48};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17,
+				18, 19, 20, 21, 32, 33, 34, 35, 36, 37, 38, 48};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;
