@@ -186,6 +186,13 @@ struct peerdma_buf_info {
  * @reserved: 0
  * @leaf_name: the disk's name, NUL terminated
  * @fs_name: the filesystem's name, "block" for a block device, NUL terminated
+ * @leaf: set by the caller, 0 for the first: which leaf to describe; read only if @size covers it
+ * @nr_leaves: how many disks of PCI functions are below; all must be reachable
+ * @leaf_reason: enum peerdma_reason of this leaf alone; @reason is of the whole
+ * @leaf_map: enum peerdma_map of this leaf; @map is of the one that refuses, else of the farthest
+ * @leaf_distance: its PCI distance, -1 where there is none
+ * @reserved2: 0
+ * @refused_name: the disk, the leaf or one above it, that refuses; empty if none does
  */
 struct peerdma_explanation {
 	uint32_t size;
@@ -204,6 +211,13 @@ struct peerdma_explanation {
 	uint32_t reserved;
 	char leaf_name[32];
 	char fs_name[32];
+	uint32_t leaf;
+	uint32_t nr_leaves;
+	uint32_t leaf_reason;
+	uint32_t leaf_map;
+	int32_t leaf_distance;
+	uint32_t reserved2;
+	char refused_name[32];
 };
 
 /**

@@ -43,6 +43,7 @@ struct io {
 	struct file *file;
 	struct peerdma_buffer *buffer;
 	struct peerdma_target target;
+	struct peerdma_route *route; /* referenced while anything is under way */
 	struct peerdma_io *req;
 	bool write;
 };
@@ -366,9 +367,10 @@ static int io_check(struct io *io)
 		if (io->write && (io->file->f_flags & O_APPEND))
 			return io_refuse(io, PEERDMA_REASON_APPEND);
 	}
-	err = peerdma_verdict(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
+	io->route =
+		peerdma_route_get(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
 	req->out_reason = verdict.reason;
-	return err;
+	return PTR_ERR_OR_ZERO(io->route);
 }
 
 /* Inside the buffer's gate: its memory stays. */
@@ -379,6 +381,7 @@ static int io_run(struct io *io)
 	if (err)
 		return err;
 	err = io->write ? io_write(io) : io_read(io);
+	peerdma_route_put(io->route);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	return io->req->out_done ? 0 : err;
 }
@@ -392,14 +395,18 @@ int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct p
 	return io_run(&io);
 }
 
-/* What io_run() looks at before it sends anything, for who sends it in another way. */
+/*
+ * What io_run() looks at before it sends anything, for who sends it in another way. After a success
+ * the route is the caller's to put, when the device is done.
+ */
 int peerdma_io_check(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
-		     bool write, struct peerdma_target *target)
+		     bool write, struct peerdma_target *target, struct peerdma_route **route)
 {
 	struct io io = { .file = file, .buffer = buffer, .req = req, .write = write };
 	int err = io_check(&io);
 
 	*target = io.target;
+	*route = io.route;
 	return err;
 }
 

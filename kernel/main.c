@@ -42,12 +42,14 @@ err_wq:
 
 /*
  * No file of ours is open here, or the module would be in use. Unbinding waits for every mem, and
- * the work that lets a mem go may still be on its last lines: the queue goes after it.
+ * the work that lets a mem go may still be on its last lines: the queue goes after it. Routes are
+ * let go by work that a grace period puts there.
  */
 static void __exit peerdma_exit(void)
 {
 	misc_deregister(&peerdma_misc);
 	peerdma_bar_unregister();
+	rcu_barrier();
 	destroy_workqueue(peerdma_wq);
 	peerdma_uring_exit();
 	rcu_barrier(); /* for call_rcu() of functions of ours */

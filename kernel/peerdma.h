@@ -19,6 +19,7 @@
 #define PEERDMA_H
 
 #include <linux/blkdev.h>
+#include <linux/kernfs.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
@@ -43,8 +44,9 @@
  * @used: bytes in mems
  * @lock: protects @buffers
  * @buffers: buffers whose mem is not yet released
- * @verdicts: by diskseq, struct peerdma_verdict of disks that were asked about; protected by its
- * own lock
+ * @routes: by diskseq of the top disk, struct peerdma_route that may be used again; protected by
+ * its own lock and RCU
+ * @prune: delayed work that drops routes that nobody uses; pending while there are any
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -57,7 +59,8 @@ struct peerdma_provider {
 	atomic64_t used;
 	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
-	struct xarray verdicts;
+	struct xarray routes;
+	struct delayed_work prune;
 };
 
 /**
@@ -129,20 +132,75 @@ struct peerdma_ctx {
 };
 
 /**
- * struct peerdma_verdict - can this disk's device reach this provider: what does not change while
- * both live
+ * struct peerdma_verdict - can this disk's device reach this provider
  * @reason: enum peerdma_reason
  * @map: enum peerdma_map
  * @distance: PCI distance, -1 where there is none
- * @leaf_domain: PCI domain of the device
- * @leaf_bdf: its bus << 8 | devfn
  */
 struct peerdma_verdict {
 	u32 reason;
 	u32 map;
 	int distance;
-	u32 leaf_domain;
-	u32 leaf_bdf;
+};
+
+/* What a disk is made of. */
+enum peerdma_disk_kind {
+	PEERDMA_DISK_OTHER, /* what we know no way through */
+	PEERDMA_DISK_LEAF, /* a PCI function's own */
+	PEERDMA_DISK_MD,
+	PEERDMA_DISK_DM,
+};
+
+/**
+ * struct peerdma_disk - a disk of a stack; holds nothing of its driver, which may be unloaded
+ * @queue: its queue; referenced; NULL if the disk was gone already
+ * @slaves: of a level, the directory with a link to each disk below; referenced
+ * @rev: what the directory's counter of changes was before it was read
+ * @pdev: of a leaf, its function; referenced, only until it has been judged
+ * @kind: what it is made of
+ * @devt: its number
+ * @domain: of a leaf, PCI domain
+ * @bdf: of a leaf, bus << 8 | devfn
+ * @verdict: of a leaf, whether it can be reached; of a level, @verdict.reason
+ * @name: as in /sys/block
+ */
+struct peerdma_disk {
+	struct request_queue *queue;
+	struct kernfs_node *slaves;
+	unsigned long rev;
+	struct pci_dev *pdev;
+	enum peerdma_disk_kind kind;
+	dev_t devt;
+	u32 domain;
+	u32 bdf;
+	struct peerdma_verdict verdict;
+	char name[DISK_NAME_LEN];
+};
+
+/**
+ * struct peerdma_stack - a disk and all below it, as they were at one moment
+ * @nr: number of @disks
+ * @disks: the top first, each before those below it, none twice
+ */
+struct peerdma_stack {
+	unsigned int nr;
+	struct peerdma_disk disks[] __counted_by(nr);
+};
+
+/**
+ * struct peerdma_route - a way from a disk to a provider that is open, while it is
+ * @refs: one of each request that uses it, and one of the provider's table
+ * @used: jiffies when it was last asked for
+ * @free: what the last put starts
+ * @stack: what was found; immutable
+ * @verdict: of the leaf that is farthest away; immutable
+ */
+struct peerdma_route {
+	refcount_t refs;
+	unsigned long used;
+	struct rcu_work free;
+	struct peerdma_stack *stack;
+	struct peerdma_verdict verdict;
 };
 
 /**
@@ -169,6 +227,7 @@ void peerdma_provider_remove(struct peerdma_provider *provider);
 struct peerdma_provider *peerdma_provider_next(u32 id);
 struct peerdma_provider *peerdma_provider_get(u32 id);
 void peerdma_provider_put(struct peerdma_provider *provider);
+int peerdma_provider_pause(struct peerdma_provider *provider);
 
 /* Physical address of the published range. */
 static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provider)
@@ -196,11 +255,26 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
 
-/* route.c */
+/* target.c */
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);
 u32 peerdma_target_writable(struct file *file);
-int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev, struct page *page,
-		    struct peerdma_verdict *verdict);
+
+/* stack.c */
+struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top);
+bool peerdma_stack_is_current(const struct peerdma_stack *stack);
+void peerdma_stack_free(struct peerdma_stack *stack);
+u32 peerdma_queue_reason(struct request_queue *queue);
+
+/* route.c */
+struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct gendisk *top,
+					  struct page *page);
+const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *stack);
+struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
+					struct block_device *bdev, struct page *page,
+					struct peerdma_verdict *verdict);
+void peerdma_route_put(struct peerdma_route *route);
+void peerdma_routes_init(struct peerdma_provider *provider);
+void peerdma_routes_drop(struct peerdma_provider *provider);
 
 /* file.c */
 struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id);
@@ -213,7 +287,7 @@ struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile);
 void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);
 int peerdma_io_check(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
-		     bool write, struct peerdma_target *target);
+		     bool write, struct peerdma_target *target, struct peerdma_route **route);
 int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
 		      bool write);
 int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write);

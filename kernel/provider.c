@@ -4,6 +4,7 @@
  * and announce (cannot fail), because the pages that are made in between can only be unmade by an
  * unbind.
  */
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "peerdma.h"
@@ -28,7 +29,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	provider->len = len;
 	mutex_init(&provider->lock);
 	INIT_LIST_HEAD(&provider->buffers);
-	xa_init(&provider->verdicts);
+	peerdma_routes_init(provider);
 
 	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
 	err = xa_alloc_cyclic(&providers, &provider->id, NULL, xa_limit_31b, &next_id, GFP_KERNEL);
@@ -74,6 +75,8 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}
+	/* Whoever could make another one was inside a gate. */
+	peerdma_routes_drop(provider);
 	peerdma_provider_put(provider);
 }
 
@@ -110,16 +113,32 @@ struct peerdma_provider *peerdma_provider_get(u32 id)
 
 void peerdma_provider_put(struct peerdma_provider *provider)
 {
-	struct peerdma_verdict *verdict;
-	unsigned long diskseq;
-
 	if (!refcount_dec_and_test(&provider->refs))
 		return;
-	xa_for_each(&provider->verdicts, diskseq, verdict)
-		kfree(verdict);
-	xa_destroy(&provider->verdicts);
+	xa_destroy(&provider->routes);
 	pci_dev_put(provider->pdev);
 	kfree(provider);
+}
+
+/**
+ * peerdma_provider_pause - between two tries of another device's lock
+ * @provider: the caller is inside its gate or a buffer's
+ *
+ * Another device's locks are waited for inside a gate, and unbinding waits for the gate, holding
+ * the provider's device lock and perhaps the lock of all PCI hotplug. Who holds the other device's
+ * lock may want one of those: SR-IOV, error recovery. So nobody blocks on them here: try, and
+ * between two tries leave if the provider is going away.
+ *
+ * Return: 0 to try again, -ENODEV, or -EINTR.
+ */
+int peerdma_provider_pause(struct peerdma_provider *provider)
+{
+	if (peerdma_gate_closed(&provider->gate))
+		return -ENODEV;
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	schedule_timeout_killable(1);
+	return 0;
 }
 
 int peerdma_provider_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)

@@ -1,149 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * May this file's storage reach this provider directly? Decided before anything is submitted,
- * because nothing below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver
- * that never learned of P2PDMA pages would hand its device a wrong address or touch the BAR with
- * the CPU.
+ * May this disk reach this provider directly? Decided before anything is submitted, because nothing
+ * below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never learned
+ * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
+ * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
+ * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
+ * can really map a page of the provider.
  *
- * The file: a block device, or a regular file of a filesystem whose direct I/O is known to go to
- * its one block device. The device: the disk of a PCI function itself, whose driver announces the
- * feature, to which the kernel knows a route, and which can really map a page of the provider.
+ * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
+ * has. A request holds it while it runs. Before each use it is compared with what is there now:
+ * stack.c. The devices behind the leaves and the paths to them stay the same as long as the disks
+ * do.
  */
-#include <linux/blk-integrity.h>
 #include <linux/dma-mapping.h>
-#include <linux/file.h>
-#include <linux/fileattr.h>
-#include <linux/fs.h>
-#include <linux/magic.h>
+#include <linux/jiffies.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/scatterlist.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <linux/stat.h>
 
 #include "peerdma.h"
 
-static int refuse(u32 *out_reason, u32 reason)
-{
-	*out_reason = reason;
-	return peerdma_reason_errno(reason);
-}
-
-static int resolve_block(struct inode *inode, struct peerdma_target *target)
-{
-	target->bdev = I_BDEV(inode);
-	target->fs_name = "block";
-	target->mem_align = bdev_dma_alignment(target->bdev) + 1;
-	target->offset_align = bdev_logical_block_size(target->bdev);
-	return 0;
-}
-
-static int resolve_regular(struct file *file, struct peerdma_target *target, u32 *reason)
-{
-	struct super_block *sb = file_inode(file)->i_sb;
-	struct kstat stat = {};
-	int err;
-
-	target->fs_name = sb->s_type->name;
-	if (sb->s_magic != EXT4_SUPER_MAGIC || strcmp(sb->s_type->name, "ext4") || !sb->s_bdev)
-		return refuse(reason, PEERDMA_REASON_FILESYSTEM);
-	err = vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, 0);
-	if (err)
-		return err;
-	/* 0: this very file would go through the page cache: encrypted, verity, journalled ... */
-	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)) ||
-	    IS_ENCRYPTED(file_inode(file)) || IS_VERITY(file_inode(file)))
-		return refuse(reason, PEERDMA_REASON_NO_DIO);
-	target->bdev = sb->s_bdev;
-	target->mem_align = stat.dio_mem_align;
-	target->offset_align = stat.dio_offset_align;
-	return 0;
-}
-
-/* ext4 writes to a file without extents through the page cache, wherever it has no block yet. */
-static bool has_extents(struct file *file)
-{
-	struct file_kattr attr = { .flags_valid = true };
-
-	return !vfs_fileattr_get(file->f_path.dentry, &attr) && (attr.flags & FS_EXTENT_FL);
-}
-
-/**
- * peerdma_target_writable - may this file be written as it was opened
- * @file: a regular file or a block device
- * Return: enum peerdma_reason.
- */
-u32 peerdma_target_writable(struct file *file)
-{
-	if (S_ISREG(file_inode(file)->i_mode) && !has_extents(file))
-		return PEERDMA_REASON_NO_DIO;
-	return PEERDMA_REASON_NONE;
-}
-
-/**
- * peerdma_target_resolve - what a file is, for direct I/O
- * @file: any open file
- * @target: filled; valid as long as @file is open
- * @reason: enum peerdma_reason
- * Return: 0, or the errno that goes with @reason.
- */
-int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason)
-{
-	/* Of a device node this is the block device's own inode, of a regular file its own. */
-	struct inode *inode = file->f_mapping->host;
-
-	*target = (struct peerdma_target){ .fs_name = file_inode(file)->i_sb->s_type->name };
-	*reason = PEERDMA_REASON_NONE;
-	if (S_ISDIR(inode->i_mode)) {
-		*reason = PEERDMA_REASON_FILE_TYPE;
-		return -EISDIR;
-	}
-	if (S_ISBLK(inode->i_mode))
-		return resolve_block(inode, target);
-	if (S_ISREG(inode->i_mode))
-		return resolve_regular(file, target, reason);
-	return refuse(reason, PEERDMA_REASON_FILE_TYPE);
-}
-
-/*
- * Another device's locks are waited for inside a gate, and unbinding waits for the gate, holding
- * the provider's device lock and perhaps the lock of all PCI hotplug. Who holds the other device's
- * lock may want one of those: SR-IOV, error recovery. So nobody blocks on them here: try, and
- * between two tries leave if the provider is going away.
- * Return: 0 to try again, -ENODEV, or -EINTR.
- */
-static int before_next_try(struct peerdma_provider *provider)
-{
-	if (peerdma_gate_closed(&provider->gate))
-		return -ENODEV;
-	if (fatal_signal_pending(current))
-		return -EINTR;
-	schedule_timeout_killable(1);
-	return 0;
-}
-
-/* The PCI function behind a disk, with a reference; NULL if there is none; or ERR_PTR. */
-static struct pci_dev *disk_pci_dev(struct peerdma_provider *provider, struct gendisk *disk)
-{
-	struct pci_dev *pdev = NULL;
-	struct device *dev;
-	int err;
-
-	/* A disk that is removed drops its parents, not before this lock let it be marked. */
-	while (!mutex_trylock(&disk->open_mutex)) {
-		err = before_next_try(provider);
-		if (err)
-			return ERR_PTR(err);
-	}
-	if (disk_live(disk)) {
-		for (dev = disk_to_dev(disk)->parent; dev && !dev_is_pci(dev); dev = dev->parent)
-			;
-		if (dev)
-			pdev = pci_dev_get(to_pci_dev(dev));
-	}
-	mutex_unlock(&disk->open_mutex);
-	return pdev;
-}
+#define IDLE (5 * HZ) /* a route that was not used so long is dropped */
 
 /* Map one page as the driver would and look what comes out: no other export says how. */
 static int trial_map(struct device *dev, struct page *page, u32 *map)
@@ -174,7 +51,7 @@ static int trial_map_bound(struct peerdma_provider *provider, struct device *dev
 	int err;
 
 	while (!device_trylock(dev)) {
-		err = before_next_try(provider);
+		err = peerdma_provider_pause(provider);
 		if (err)
 			return err;
 	}
@@ -183,30 +60,18 @@ static int trial_map_bound(struct peerdma_provider *provider, struct device *dev
 	return err;
 }
 
-/* What the queue says can change while the disk lives: it is looked at each time. */
-static u32 judge_queue(struct gendisk *disk)
+static u32 judge_client(struct peerdma_provider *provider, struct peerdma_disk *leaf,
+			struct page *page)
 {
-	if (!blk_queue_pci_p2pdma(disk->queue))
-		return PEERDMA_REASON_QUEUE;
-	/* Its checksums are computed by the CPU, which would have to read the BAR. */
-	if (blk_get_integrity(disk))
-		return PEERDMA_REASON_INTEGRITY;
-	return PEERDMA_REASON_NONE;
-}
+	struct device *client = &leaf->pdev->dev;
+	u32 reason = peerdma_queue_reason(leaf->queue);
 
-static u32 judge_client(struct peerdma_provider *provider, struct gendisk *disk,
-			struct pci_dev *client, struct page *page, struct peerdma_verdict *verdict)
-{
-	u32 reason = judge_queue(disk);
-
-	verdict->leaf_domain = pci_domain_nr(client->bus);
-	verdict->leaf_bdf = pci_dev_id(client);
 	if (reason)
 		return reason;
-	verdict->distance = pci_p2pdma_distance(provider->pdev, &client->dev, false);
-	if (verdict->distance < 0)
+	leaf->verdict.distance = pci_p2pdma_distance(provider->pdev, client, false);
+	if (leaf->verdict.distance < 0)
 		return PEERDMA_REASON_DISTANCE;
-	switch (trial_map_bound(provider, &client->dev, page, &verdict->map)) {
+	switch (trial_map_bound(provider, client, page, &leaf->verdict.map)) {
 	case 0:
 		return PEERDMA_REASON_NONE;
 	case -ENODEV:
@@ -216,117 +81,223 @@ static u32 judge_client(struct peerdma_provider *provider, struct gendisk *disk,
 	}
 }
 
-static void judge(struct peerdma_provider *provider, struct gendisk *disk, struct page *page,
-		  struct peerdma_verdict *verdict)
+static void judge_leaf(struct peerdma_provider *provider, struct peerdma_disk *leaf,
+		       struct page *page)
 {
-	struct pci_dev *client = disk_pci_dev(provider, disk);
-
-	*verdict = (struct peerdma_verdict){ .distance = -1 };
-	if (IS_ERR(client)) {
-		verdict->reason = PEERDMA_REASON_REVOKED;
-		return;
-	}
-	if (!client) {
-		verdict->reason = PEERDMA_REASON_STACKED;
-		return;
-	}
-	verdict->reason = judge_client(provider, disk, client, page, verdict);
-	pci_dev_put(client);
-}
-
-static void remember(struct peerdma_provider *provider, u64 diskseq,
-		     const struct peerdma_verdict *verdict)
-{
-	struct peerdma_verdict *copy = kmemdup(verdict, sizeof(*verdict), GFP_KERNEL);
-
-	/* Two may have come to the same verdict at once; without memory none is kept. */
-	if (copy && xa_insert(&provider->verdicts, diskseq, copy, GFP_KERNEL))
-		kfree(copy);
+	leaf->domain = pci_domain_nr(leaf->pdev->bus);
+	leaf->bdf = pci_dev_id(leaf->pdev);
+	leaf->verdict.reason = judge_client(provider, leaf, page);
+	pci_dev_put(leaf->pdev);
+	leaf->pdev = NULL;
 }
 
 /**
- * peerdma_verdict - can the device under @bdev reach @provider
+ * peerdma_route_judge - walk a stack and judge each disk of it
+ * @provider: its range must stay while this runs: be inside its gate or a buffer's
+ * @top: of an open file
+ * @page: any page of the provider
+ * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
+ */
+struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct gendisk *top,
+					  struct page *page)
+{
+	struct peerdma_stack *stack = peerdma_stack_walk(provider, top);
+	unsigned int i;
+
+	if (IS_ERR(stack))
+		return stack;
+	for (i = 0; i < stack->nr; i++) {
+		if (stack->disks[i].kind == PEERDMA_DISK_LEAF)
+			judge_leaf(provider, &stack->disks[i], page);
+	}
+	return stack;
+}
+
+/**
+ * peerdma_route_decisive - the disk that says what the whole stack is
+ * @stack: judged
+ * Return: the first that refuses, else the leaf that is farthest away.
+ */
+const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk, *found = stack->disks;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->verdict.reason)
+			return disk;
+		if (disk->verdict.distance > found->verdict.distance)
+			found = disk;
+	}
+	return found;
+}
+
+/*
+ * A route comes to life, after it has been judged and before it is used, and ends, when nobody uses
+ * it any more: here is where its leaves' queues can be told. Both may sleep. The queues are
+ * referenced in between.
+ */
+static void route_end(struct work_struct *work)
+{
+	struct peerdma_route *route = container_of(to_rcu_work(work), struct peerdma_route, free);
+
+	peerdma_stack_free(route->stack);
+	kfree(route);
+}
+
+static struct peerdma_route *route_begin(struct peerdma_stack *stack)
+{
+	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
+
+	if (!route)
+		return NULL;
+	refcount_set(&route->refs, 1);
+	INIT_RCU_WORK(&route->free, route_end);
+	route->used = jiffies;
+	route->stack = stack;
+	route->verdict = peerdma_route_decisive(stack)->verdict;
+	return route;
+}
+
+/**
+ * peerdma_route_put - let a route go
+ * @route: from peerdma_route_get()
+ *
+ * From any context. Who has found it in the table under RCU may still be looking at it.
+ */
+void peerdma_route_put(struct peerdma_route *route)
+{
+	if (refcount_dec_and_test(&route->refs))
+		queue_rcu_work(peerdma_wq, &route->free);
+}
+
+/* Off the table, by whoever comes first. */
+static void forget(struct peerdma_provider *provider, u64 diskseq, struct peerdma_route *route)
+{
+	if (xa_cmpxchg(&provider->routes, diskseq, route, NULL, GFP_ATOMIC) == route)
+		peerdma_route_put(route);
+}
+
+/* Into the table; if another one is there already, or there is no memory, it is used only once. */
+static void remember(struct peerdma_provider *provider, u64 diskseq, struct peerdma_route *route)
+{
+	refcount_inc(&route->refs);
+	if (xa_insert(&provider->routes, diskseq, route, GFP_KERNEL))
+		peerdma_route_put(route);
+	else
+		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+}
+
+static struct peerdma_route *find(struct peerdma_provider *provider, u64 diskseq)
+{
+	struct peerdma_route *route;
+
+	rcu_read_lock();
+	route = xa_load(&provider->routes, diskseq);
+	if (route && !refcount_inc_not_zero(&route->refs))
+		route = NULL;
+	rcu_read_unlock();
+	if (!route)
+		return NULL;
+	if (likely(peerdma_stack_is_current(route->stack))) {
+		WRITE_ONCE(route->used, jiffies);
+		return route;
+	}
+	forget(provider, diskseq, route);
+	peerdma_route_put(route);
+	return NULL;
+}
+
+/* The whole look, and a route if the way is open. ERR_PTR of -EAGAIN: it changed meanwhile. */
+static struct peerdma_route *look(struct peerdma_provider *provider, struct gendisk *top,
+				  struct page *page, struct peerdma_verdict *verdict)
+{
+	struct peerdma_stack *stack = peerdma_route_judge(provider, top, page);
+	struct peerdma_route *route;
+	int err;
+
+	if (IS_ERR(stack)) {
+		err = PTR_ERR(stack);
+		verdict->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
+		return ERR_PTR(err);
+	}
+	*verdict = peerdma_route_decisive(stack)->verdict;
+	err = peerdma_reason_errno(verdict->reason);
+	if (!err && !peerdma_stack_is_current(stack))
+		err = -EAGAIN;
+	route = err ? NULL : route_begin(stack);
+	if (route)
+		return route;
+	peerdma_stack_free(stack);
+	return ERR_PTR(err ?: -ENOMEM);
+}
+
+/**
+ * peerdma_route_get - the route from a block device to a provider
  * @provider: its range must stay while this runs: be inside its gate or a buffer's
  * @bdev: of an open file
  * @page: any page of the provider
  * @verdict: filled in, whatever is returned
- * Return: 0, or the errno that goes with the verdict's reason.
- *
- * A disk that may be reached is remembered by its diskseq, which no other disk ever has: the device
- * and the path to it are then the same. What the queue announces can change and is looked at each
- * time.
+ * Return: a route with a reference, or ERR_PTR of the errno that goes with the verdict's reason or
+ * of -ENOMEM.
  */
-int peerdma_verdict(struct peerdma_provider *provider, struct block_device *bdev, struct page *page,
-		    struct peerdma_verdict *verdict)
+struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
+					struct block_device *bdev, struct page *page,
+					struct peerdma_verdict *verdict)
 {
-	struct gendisk *disk = bdev->bd_disk;
-	struct peerdma_verdict *known = xa_load(&provider->verdicts, disk->diskseq);
-
-	if (known) {
-		*verdict = *known;
-		verdict->reason = judge_queue(disk);
-	} else {
-		judge(provider, disk, page, verdict);
-		if (!verdict->reason)
-			remember(provider, disk->diskseq, verdict);
-	}
-	return peerdma_reason_errno(verdict->reason);
-}
-
-/* All about one file and one provider; returns the errno that a read would end with. */
-static int explain(struct file *file, struct peerdma_provider *provider,
-		   struct peerdma_file_query *query)
-{
-	struct peerdma_target target;
-	struct peerdma_verdict verdict;
-	struct page *page;
+	struct gendisk *top = bdev->bd_disk;
+	struct peerdma_route *route = find(provider, top->diskseq);
 	int err;
 
-	err = peerdma_target_resolve(file, &target, &query->out_reason);
-	strscpy(query->out_fs_name, target.fs_name, sizeof(query->out_fs_name));
-	if (err)
-		return err;
-	query->out_dio_mem_align = target.mem_align;
-	query->out_dio_offset_align = target.offset_align;
-	query->out_leaf_major = MAJOR(target.bdev->bd_dev);
-	query->out_leaf_minor = MINOR(target.bdev->bd_dev);
-	snprintf(query->out_leaf_name, sizeof(query->out_leaf_name), "%pg", target.bdev);
-
-	if (!peerdma_gate_enter(&provider->gate))
-		return refuse(&query->out_reason, PEERDMA_REASON_REVOKED);
-	page = pfn_to_page(PHYS_PFN(peerdma_provider_start(provider)));
-	err = peerdma_verdict(provider, target.bdev, page, &verdict);
-	peerdma_gate_exit(&provider->gate);
-	query->out_reason = verdict.reason;
-	query->out_map = verdict.map;
-	query->out_distance = verdict.distance;
-	query->out_leaf_domain = verdict.leaf_domain;
-	query->out_leaf_bdf = verdict.leaf_bdf;
-	return err;
+	*verdict = (struct peerdma_verdict){ .distance = -1 };
+	if (likely(route)) {
+		*verdict = route->verdict;
+		return route;
+	}
+	while ((route = look(provider, top, page, verdict)) == ERR_PTR(-EAGAIN)) {
+		err = peerdma_provider_pause(provider);
+		if (err) {
+			verdict->reason = PEERDMA_REASON_REVOKED;
+			return ERR_PTR(err);
+		}
+	}
+	if (!IS_ERR(route))
+		remember(provider, top->diskseq, route);
+	return route;
 }
 
-int peerdma_file_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
+static void prune(struct work_struct *work)
 {
-	struct peerdma_file_query *query = &arg->file_query;
-	struct peerdma_provider *provider;
-	struct file *file;
+	struct peerdma_provider *provider =
+		container_of(to_delayed_work(work), struct peerdma_provider, prune);
+	struct peerdma_route *route;
+	unsigned long diskseq;
 
-	*query = (struct peerdma_file_query){
-		.size = query->size,
-		.fd = query->fd,
-		.provider_id = query->provider_id,
-		.out_distance = -1,
-	};
-	file = fget(query->fd);
-	if (!file)
-		return -EBADF;
-	provider = peerdma_provider_get(query->provider_id);
-	if (!provider) {
-		fput(file);
-		return -ENOENT;
+	/* One that is in use keeps its place unless the stack has changed. */
+	rcu_read_lock();
+	xa_for_each(&provider->routes, diskseq, route) {
+		if (!peerdma_stack_is_current(route->stack) ||
+		    (refcount_read(&route->refs) == 1 &&
+		     time_after_eq(jiffies, READ_ONCE(route->used) + IDLE)))
+			forget(provider, diskseq, route);
 	}
-	query->out_errno = -explain(file, provider, query);
-	peerdma_provider_put(provider);
-	fput(file);
-	return query->out_reason == PEERDMA_REASON_REVOKED ? -ENODEV : 0;
+	rcu_read_unlock();
+	if (!xa_empty(&provider->routes))
+		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+}
+
+void peerdma_routes_init(struct peerdma_provider *provider)
+{
+	xa_init(&provider->routes);
+	INIT_DELAYED_WORK(&provider->prune, prune);
+}
+
+/* All of them, when nobody can make another. */
+void peerdma_routes_drop(struct peerdma_provider *provider)
+{
+	struct peerdma_route *route;
+	unsigned long diskseq;
+
+	cancel_delayed_work_sync(&provider->prune);
+	xa_for_each(&provider->routes, diskseq, route)
+		forget(provider, diskseq, route);
 }

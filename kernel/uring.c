@@ -34,6 +34,7 @@ static struct kmem_cache *async_cache;
  * @pfile: the registered file, or NULL
  * @buffer: its gate is held until the device is done
  * @io: as it came, for those who must start again
+ * @route: held until the device is done
  * @res: bytes or -errno
  * @write: direction
  * @again: runs the request where it may wait
@@ -45,6 +46,7 @@ struct async {
 	struct peerdma_file *pfile;
 	struct peerdma_buffer *buffer;
 	struct peerdma_io io;
+	struct peerdma_route *route;
 	ssize_t res;
 	bool write;
 	struct work_struct again;
@@ -88,6 +90,7 @@ static void async_complete(struct kiocb *kiocb, long res)
 
 	if (async->write)
 		kiocb_end_write(kiocb);
+	peerdma_route_put(async->route);
 	if (unlikely(res == -EAGAIN)) {
 		INIT_WORK(&async->again, async_again);
 		queue_work(peerdma_wq, &async->again);
@@ -147,18 +150,22 @@ static int uring_fly(struct io_uring_cmd *cmd, struct file *file, struct peerdma
 		     struct peerdma_buffer *buffer, struct peerdma_io *io, bool write)
 {
 	struct peerdma_target target;
+	struct peerdma_route *route;
 	struct async *async;
 	ssize_t res;
 	int err;
 
-	err = peerdma_io_check(file, buffer, io, write, &target);
+	err = peerdma_io_check(file, buffer, io, write, &target, &route);
 	if (err)
 		return err;
+	res = -EAGAIN;
 	if (!may_fly(file, &target, io, write))
-		return -EAGAIN;
+		goto out_route;
+	res = -ENOMEM;
 	async = kmem_cache_alloc(async_cache, GFP_KERNEL_ACCOUNT);
 	if (!async)
-		return -ENOMEM;
+		goto out_route;
+	async->route = route;
 	async->cmd = cmd;
 	async->file = file;
 	async->pfile = pfile;
@@ -167,8 +174,11 @@ static int uring_fly(struct io_uring_cmd *cmd, struct file *file, struct peerdma
 	async->write = write;
 	*cmd_async(cmd) = async;
 	res = async_fly(async);
-	if (res != -EIOCBQUEUED)
-		kmem_cache_free(async_cache, async);
+	if (res == -EIOCBQUEUED)
+		return res;
+	kmem_cache_free(async_cache, async);
+out_route:
+	peerdma_route_put(route);
 	return res;
 }
 

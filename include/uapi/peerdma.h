@@ -76,12 +76,15 @@ enum peerdma_reason {
 	PEERDMA_REASON_FILESYSTEM = 18, /* not a filesystem whose direct I/O is known to be safe */
 	PEERDMA_REASON_NO_DIO = 19, /* no direct I/O on this file: encrypted, verity, journalled */
 	PEERDMA_REASON_END_OF_FILE = 20, /* the file ends before the range that was asked for */
+	PEERDMA_REASON_REALTIME = 21, /* a realtime file of xfs: it is on another device */
 	/* the pair of device and provider: EXDEV */
-	PEERDMA_REASON_STACKED = 32, /* the block device is not a PCI function's own disk */
+	PEERDMA_REASON_STACKED = 32, /* below is no PCI function's own disk, or too many of them */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
 	PEERDMA_REASON_DISTANCE = 34, /* the kernel knows no PCI route between the two devices */
 	PEERDMA_REASON_MAPPING = 35, /* a trial DMA mapping failed */
 	PEERDMA_REASON_INTEGRITY = 36, /* the disk carries checksums that the CPU computes */
+	PEERDMA_REASON_DM_TARGET = 37, /* a device-mapper target that may look at the data */
+	PEERDMA_REASON_MD_LEVEL = 38, /* an md level that computes parity with the CPU */
 	/* lifetime: ENODEV */
 	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
 };
@@ -230,16 +233,23 @@ struct peerdma_destroy {
  * @out_errno: 0 if a read would go direct, else the positive errno that it would end with; how @fd
  *	was opened is not looked at
  * @out_reason: enum peerdma_reason
- * @out_map: enum peerdma_map
- * @out_distance: the kernel's PCI distance, -1 where there is none
+ * @out_map: enum peerdma_map: of the leaf that refuses, else of the one that is farthest away
+ * @out_distance: the kernel's PCI distance, -1 where there is none; of the same leaf
  * @out_dio_mem_align: bytes; whole blocks go direct if their place in the buffer is a multiple
  * @out_dio_offset_align: bytes; a block: what is less than one is bounced
- * @out_leaf_domain: PCI domain of the device that would move the bytes
+ * @out_leaf_domain: PCI domain of the device that would move the bytes; of the leaf @leaf
  * @out_leaf_bdf: its bus << 8 | device << 3 | function
  * @out_leaf_major: major number of its disk, 0 if there is none
  * @out_leaf_minor: minor number of its disk
- * @out_leaf_name: the disk's name, NUL terminated
+ * @out_leaf_name: the disk's name, NUL terminated; where there is no leaf, the file's block device
  * @out_fs_name: the filesystem's name, "block" for a block device, NUL terminated
+ * @leaf: which leaf to describe, from 0; a device that is made of others has several
+ * @out_nr_leaves: how many there are; a @leaf beyond them is described by zeros
+ * @out_leaf_reason: enum peerdma_reason of this leaf
+ * @out_leaf_map: enum peerdma_map of this leaf
+ * @out_leaf_distance: the kernel's PCI distance of this leaf, -1 where there is none
+ * @__reserved: must be 0
+ * @out_refused_name: the disk, top, between or leaf, that refuses; empty if none does
  *
  * The answer is data: the ioctl itself fails only with -EBADF, -ENOENT, -ENODEV and the errnos of a
  * bad struct.
@@ -261,6 +271,13 @@ struct peerdma_file_query {
 	__u32 out_leaf_minor;
 	char out_leaf_name[32];
 	char out_fs_name[32];
+	__u32 leaf;
+	__u32 out_nr_leaves;
+	__u32 out_leaf_reason;
+	__u32 out_leaf_map;
+	__s32 out_leaf_distance;
+	__u32 __reserved;
+	char out_refused_name[32];
 };
 
 /*

@@ -6,6 +6,7 @@
 #ifndef PEERDMA_COMPAT_H
 #define PEERDMA_COMPAT_H
 
+#include <linux/blkdev.h>
 #include <linux/bvec.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
@@ -55,6 +56,25 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #ifndef PEERDMA_HAVE_IOPRIO_HINT
 #define IOPRIO_PRIO_VALUE_HINT(class, level, hint) IOPRIO_PRIO_VALUE(class, level)
 #endif
+
+/* What a queue announces moved from flags of their own to its limits in v6.11. Drop with 6.1. */
+static inline bool peerdma_queue_nowait(struct request_queue *q)
+{
+#ifdef PEERDMA_HAVE_BLK_FEAT
+	return q->limits.features & BLK_FEAT_NOWAIT;
+#else
+	return test_bit(QUEUE_FLAG_NOWAIT, &q->queue_flags);
+#endif
+}
+
+static inline bool peerdma_queue_has_parity(struct request_queue *q)
+{
+#ifdef PEERDMA_HAVE_BLK_FEAT
+	return q->limits.features & BLK_FEAT_RAID_PARTIAL_STRIPES_EXPENSIVE;
+#else
+	return q->limits.raid_partial_stripes_expensive;
+#endif
+}
 
 /*
  * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection; before, its caller had to. That

@@ -197,6 +197,14 @@ TEST_F(Cli, Explain)
 	EXPECT_EQ(direct.status, 0);
 	for (const char *part : {"direct", "0000:03:00.0", "nvme0n1", "0000:01:00.0", "bus address", "ext4"})
 		EXPECT_TRUE(has(direct.out, part)) << part;
+	env.contents["/f"].leaves = 2;
+	const Outcome two = run({"explain", "/f"});
+	for (const char *part : {"0000:03:00.0  nvme0n1  distance 4", "0000:04:00.0  nvme1n1  distance 4"})
+		EXPECT_TRUE(has(two.out, part)) << part;
+	const auto leaves = run({"explain", "--json", "/f"}).json()["leaves"];
+	ASSERT_EQ(leaves.size(), 2u);
+	EXPECT_EQ(leaves[1]["name"], "nvme1n1");
+	EXPECT_EQ(leaves[1]["reason"], "NONE");
 	env.contents["/f"].refused_errno = EXDEV;
 	env.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
 	const auto json = run({"explain", "--json", "--provider", "0000:01:00.0", "/f"}).json();

@@ -235,9 +235,13 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		query.out_distance = content.refused_errno ? -1 : 4;
 		query.out_dio_mem_align = 4;
 		query.out_dio_offset_align = block;
-		query.out_leaf_bdf = 0x0300;
+		query.out_leaf_bdf = 0x0300 + 0x100 * query.leaf;
 		query.out_leaf_major = 259;
-		std::strcpy(query.out_leaf_name, "nvme0n1");
+		query.out_nr_leaves = content.leaves;
+		query.out_leaf_reason = content.refused_reason;
+		query.out_leaf_map = query.out_map;
+		query.out_leaf_distance = query.out_distance;
+		fmt::format_to_n(query.out_leaf_name, sizeof(query.out_leaf_name) - 1, "nvme{}n1", query.leaf);
 		std::strcpy(query.out_fs_name, "ext4");
 		return 0;
 	}

@@ -14,6 +14,8 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 		struct peerdma_file_query query = {};
 		query.fd = file->fd;
 		query.provider_id = provider_id;
+		if (explanation->size >= offsetof(struct peerdma_explanation, leaf) + sizeof(explanation->leaf))
+			query.leaf = explanation->leaf;
 		rc = file->device->ioctl(PEERDMA_FILE_QUERY, query);
 		if (rc < 0)
 			return rc;
@@ -32,6 +34,12 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 		full.leaf_minor = query.out_leaf_minor;
 		copy_text(full.leaf_name, query.out_leaf_name, sizeof(query.out_leaf_name));
 		copy_text(full.fs_name, query.out_fs_name, sizeof(query.out_fs_name));
+		full.leaf = query.leaf;
+		full.nr_leaves = query.out_nr_leaves;
+		full.leaf_reason = query.out_leaf_reason;
+		full.leaf_map = query.out_leaf_map;
+		full.leaf_distance = query.out_leaf_distance;
+		copy_text(full.refused_name, query.out_refused_name, sizeof(query.out_refused_name));
 		copy_out(explanation, full);
 		return 0;
 	});

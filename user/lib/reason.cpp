@@ -69,11 +69,20 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"and, to be written, has extents."};
 	case PEERDMA_REASON_END_OF_FILE:
 		return {"END_OF_FILE", "the file ends before the range that was asked for", ""};
+	case PEERDMA_REASON_REALTIME:
+		return {"REALTIME", "it is a realtime file of xfs, whose bytes are on another device",
+			"Copy it to a file without the realtime flag (xfs_io -c 'chattr -r', on an empty file)."};
 	case PEERDMA_REASON_STACKED:
-		return {"STACKED", "the block device is not a PCI function's own disk",
-			"Use a file on an NVMe drive's own partition, not on dm, md, loop or a network device; a drive "
-			"that "
-			"the kernel drives as multipath needs nvme_core.multipath=N."};
+		return {"STACKED", "the block device is neither a PCI function's own disk nor made of such by md or dm",
+			"Use a drive's own partition, or md or LVM over such, not loop or a network device; a drive "
+			"that the kernel drives as multipath needs nvme_core.multipath=N."};
+	case PEERDMA_REASON_DM_TARGET:
+		return {"DM_TARGET", "a device-mapper target that may look at the data, or waits",
+			"Use a volume that is only linear or striped, straight over drives or over md raid0: no crypt, "
+			"integrity, thin, cache, snapshot or mirror (dmsetup table shows what it is)."};
+	case PEERDMA_REASON_MD_LEVEL:
+		return {"MD_LEVEL", "an md array whose parity the CPU computes",
+			"Use md raid0, raid1, raid10 or linear."};
 	case PEERDMA_REASON_QUEUE:
 		return {"QUEUE", "the disk's driver does not announce that it can reach peer memory",
 			"Use an NVMe drive that is attached by PCI."};

@@ -96,7 +96,8 @@ std::string pci_text(uint32_t domain, uint32_t bdf);
 Device open_device();
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
 File open_file(const Device &device, const std::string &path, int flags);
-struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider);
+struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,
+			       uint32_t leaf = 0);
 
 Json provider_json(const struct peerdma_provider_info &info);
 Json leaf_json(const struct peerdma_explanation &why);

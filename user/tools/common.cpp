@@ -185,10 +185,12 @@ File open_file(const Device &device, const std::string &path, int flags)
 	return File(file);
 }
 
-struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider)
+struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,
+			       uint32_t leaf)
 {
 	struct peerdma_explanation why = {};
 	why.size = sizeof(why);
+	why.leaf = leaf;
 	int rc = peerdma_explain(file.get(), provider.id, &why);
 	if (rc < 0)
 		throw Failure{fmt::format("cannot ask for the route from {} to {}", path,
@@ -223,7 +225,11 @@ Json leaf_json(const struct peerdma_explanation &why)
 	return {{"name", why.leaf_name},
 		{"pci", has_function(why) ? Json(pci_text(why.leaf_domain, why.leaf_bdf)) : Json()},
 		{"major", why.leaf_major},
-		{"minor", why.leaf_minor}};
+		{"minor", why.leaf_minor},
+		{"reason", peerdma_reason_name(why.leaf_reason)},
+		{"advice", peerdma_reason_advice(why.leaf_reason)},
+		{"distance", why.leaf_distance},
+		{"map", peerdma_map_name(why.leaf_map)}};
 }
 
 std::string leaf_text(const struct peerdma_explanation &why)

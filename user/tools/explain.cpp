@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "cli.hpp"
@@ -8,12 +10,53 @@
 namespace cli
 {
 
+namespace
+{
+
+using Leaves = std::vector<struct peerdma_explanation>;
+
+// One answer per leaf; where there is none, the one answer that says so.
+Leaves ask_leaves(const File &file, const std::string &path, const struct peerdma_provider_info &provider)
+{
+	Leaves leaves = {ask(file, path, provider)};
+	for (uint32_t leaf = 1; leaf < leaves.front().nr_leaves; leaf++)
+		leaves.push_back(ask(file, path, provider, leaf));
+	return leaves;
+}
+
+Json leaves_json(const Leaves &leaves)
+{
+	Json list = Json::array();
+	for (const auto &leaf : leaves) {
+		if (leaf.nr_leaves)
+			list.push_back(leaf_json(leaf));
+	}
+	return list;
+}
+
+// One leaf that is what the whole is.
+bool says_all(const Leaves &leaves)
+{
+	return leaves.size() == 1 && (!leaves[0].nr_leaves || leaves[0].leaf_reason == leaves[0].reason);
+}
+
+std::string leaf_verdict(const struct peerdma_explanation &leaf)
+{
+	if (leaf.leaf_reason)
+		return fmt::format("  {}: {}", peerdma_reason_name(leaf.leaf_reason),
+				   peerdma_reason_text(leaf.leaf_reason));
+	return fmt::format("  distance {}, {}", leaf.leaf_distance, peerdma_map_name(leaf.leaf_map));
+}
+
+} // namespace
+
 Report explain(const std::string &path, const std::string &name)
 {
 	Device device = open_device();
 	const auto provider = find_provider(device, name);
 	File file = open_file(device, path, O_RDONLY);
-	const auto why = ask(file, path, provider);
+	const auto leaves = ask_leaves(file, path, provider);
+	const auto &why = leaves.front();
 
 	Report report;
 	report.json = {{"ok", true},
@@ -26,7 +69,9 @@ Report explain(const std::string &path, const std::string &name)
 		       {"reason", peerdma_reason_name(why.reason)},
 		       {"text", peerdma_reason_text(why.reason)},
 		       {"advice", peerdma_reason_advice(why.reason)},
+		       {"refused_by", why.refused_name[0] ? Json(why.refused_name) : Json()},
 		       {"leaf", leaf_json(why)},
+		       {"leaves", leaves_json(leaves)},
 		       {"distance", why.distance},
 		       {"map", peerdma_map_name(why.map)},
 		       {"dio_mem_align", why.dio_mem_align},
@@ -41,7 +86,10 @@ Report explain(const std::string &path, const std::string &name)
 	row("reason", fmt::format("{}: {}", peerdma_reason_name(why.reason), peerdma_reason_text(why.reason)));
 	if (*peerdma_reason_advice(why.reason))
 		row("advice", peerdma_reason_advice(why.reason));
-	row("leaf", leaf_text(why));
+	if (why.refused_name[0])
+		row("refused by", why.refused_name);
+	for (const auto &leaf : leaves)
+		row("leaf", leaf_text(leaf) + (says_all(leaves) ? "" : leaf_verdict(leaf)));
 	row("provider", fmt::format("{}  provider {}, BAR {}", pci_text(provider.pci_domain, provider.pci_bdf),
 				    provider.id, provider.bar));
 	row("distance", why.distance < 0 ? "no route" : std::to_string(why.distance));

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Which disks are below a disk. A leaf is the disk of a PCI function itself. A level is made of
+ * others: md and device-mapper, whose disks have a directory "slaves" with a link to each disk or
+ * partition that they have opened. The kernel keeps it for people; here it is read as an object,
+ * never by a path, so that it does not matter what a container has mounted on /sys.
+ *
+ * A bio that goes down carries our pages with it, and no level looks at them if it only sends bios
+ * on: md without parity, and device-mapper targets that promise not to wait. That promise
+ * (DM_TARGET_NOWAIT: linear, striped, unstriped, switch, zero) is a queue's feature only if every
+ * target of the table makes it, and it is the one thing about a table that can be seen from outside
+ * of the dm module. All others (crypt, integrity, thin, cache, mirror, raid, snapshot, ...) do not
+ * promise it. zero fills the buffer by the CPU, as a hole of a file does.
+ *
+ * That a stack is still what it was is seen without a lock. Linking and unlinking change the
+ * directory's counter of revisions; md and dm link a disk before they send it anything, dm already
+ * when a table is loaded, which is before it is used. A directory that is removed loses its links
+ * first. A table that is replaced by another one over the same disks leaves the links alone: so the
+ * promise is looked at each time as well.
+ *
+ * References: kernfs nodes and queues. Both belong to the kernel itself and may outlive the disk
+ * and the module of its driver, which a reference on the gendisk may not.
+ */
+#include <linux/blk-integrity.h>
+#include <linux/blkdev.h>
+#include <linux/device/class.h>
+#include <linux/kernfs.h>
+#include <linux/major.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "peerdma.h"
+
+#define MAX_DEPTH 8
+#define MAX_DISKS 96 /* levels and leaves */
+
+/* A disk on the way: kept, with its driver's code, until the walk is over. */
+struct step {
+	struct gendisk *disk;
+	struct module *owner; /* of disk; NULL while it is not known to be kept */
+	unsigned int depth;
+};
+
+struct walk {
+	struct peerdma_provider *provider;
+	struct peerdma_stack *stack;
+	struct step steps[MAX_DISKS]; /* in the order of stack->disks */
+};
+
+static u32 level_reason(const struct peerdma_disk *disk)
+{
+	switch (disk->kind) {
+	case PEERDMA_DISK_LEAF:
+		return PEERDMA_REASON_NONE;
+	case PEERDMA_DISK_MD:
+		return peerdma_queue_has_parity(disk->queue) ? PEERDMA_REASON_MD_LEVEL :
+							       PEERDMA_REASON_NONE;
+	case PEERDMA_DISK_DM:
+		return peerdma_queue_nowait(disk->queue) ? PEERDMA_REASON_NONE :
+							   PEERDMA_REASON_DM_TARGET;
+	default:
+		return PEERDMA_REASON_STACKED;
+	}
+}
+
+static enum peerdma_disk_kind kind_of(struct gendisk *gendisk, const struct peerdma_disk *disk)
+{
+	if (disk->pdev)
+		return PEERDMA_DISK_LEAF;
+	if (!disk->queue || !disk->slaves)
+		return PEERDMA_DISK_OTHER;
+	if (gendisk->major == MD_MAJOR)
+		return PEERDMA_DISK_MD;
+	/* Its major number is given out at run time; the name is its driver's own, and fixed. */
+	if (!strncmp(gendisk->disk_name, "dm-", 3))
+		return PEERDMA_DISK_DM;
+	return PEERDMA_DISK_OTHER;
+}
+
+static struct pci_dev *pci_parent(struct gendisk *gendisk)
+{
+	struct device *dev;
+
+	for (dev = disk_to_dev(gendisk)->parent; dev && !dev_is_pci(dev); dev = dev->parent)
+		;
+	return dev ? pci_dev_get(to_pci_dev(dev)) : NULL;
+}
+
+/*
+ * del_gendisk() takes this lock to make the disk dead before it lets go of its parents, its slaves
+ * directory and its driver.
+ */
+static int look_at(struct walk *walk, struct step *step, struct peerdma_disk *disk)
+{
+	struct gendisk *gendisk = step->disk;
+	int err;
+
+	while (!mutex_trylock(&gendisk->open_mutex)) {
+		err = peerdma_provider_pause(walk->provider);
+		if (err)
+			return err;
+	}
+	if (disk_live(gendisk) && try_module_get(gendisk->fops->owner)) {
+		step->owner = gendisk->fops->owner;
+		if (blk_get_queue(gendisk->queue))
+			disk->queue = gendisk->queue;
+		disk->pdev = disk->queue ? pci_parent(gendisk) : NULL;
+		if (gendisk->slave_dir) {
+			disk->slaves = gendisk->slave_dir->sd;
+			kernfs_get(disk->slaves);
+			/* Before it is read: what is linked meanwhile is seen as a change. */
+			disk->rev = READ_ONCE(disk->slaves->dir.rev);
+		}
+	}
+	mutex_unlock(&gendisk->open_mutex);
+	disk->kind = kind_of(gendisk, disk);
+	disk->verdict.reason = level_reason(disk);
+	return 0;
+}
+
+/* Once each: a disk may be below by two ways, and its partitions are the disk. False: too many. */
+static bool add(struct walk *walk, struct gendisk *gendisk, unsigned int depth)
+{
+	unsigned int i, nr = walk->stack->nr;
+
+	for (i = 0; i < nr; i++) {
+		if (walk->steps[i].disk == gendisk)
+			return true;
+	}
+	if (nr == MAX_DISKS || depth > MAX_DEPTH)
+		return false;
+	get_device(disk_to_dev(gendisk));
+	walk->steps[nr] = (struct step){ .disk = gendisk, .depth = depth };
+	walk->stack->nr = nr + 1;
+	walk->stack->disks[nr] = (struct peerdma_disk){
+		.devt = disk_devt(gendisk),
+		.verdict.distance = -1,
+	};
+	strscpy(walk->stack->disks[nr].name, gendisk->disk_name, DISK_NAME_LEN);
+	return true;
+}
+
+static bool is_linked(struct kernfs_node *slaves, struct device *dev)
+{
+	struct kernfs_node *link = kernfs_find_and_get(slaves, dev_name(dev));
+	bool same;
+
+	if (!link)
+		return false;
+	same = kernfs_type(link) == KERNFS_LINK && link->symlink.target_kn == dev->kobj.sd;
+	kernfs_put(link);
+	return same;
+}
+
+/* Block devices know who is above them; from above there are only the names of the links. */
+static void add_slaves(struct walk *walk, struct step *step, struct peerdma_disk *disk)
+{
+	struct class_dev_iter iter;
+	struct device *dev;
+	bool room = true, any = false;
+
+	class_dev_iter_init(&iter, disk_to_dev(step->disk)->class, NULL, NULL);
+	while (room && (dev = class_dev_iter_next(&iter))) {
+		if (!is_linked(disk->slaves, dev))
+			continue;
+		any = true;
+		room = add(walk, dev_to_bdev(dev)->bd_disk, step->depth + 1);
+	}
+	class_dev_iter_exit(&iter);
+	/* None: dm-zero alone, or what was below is gone. */
+	if (!any || !room)
+		disk->verdict.reason = PEERDMA_REASON_STACKED;
+}
+
+static int walk_down(struct walk *walk)
+{
+	struct peerdma_disk *disk;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < walk->stack->nr; i++) {
+		disk = &walk->stack->disks[i];
+		err = look_at(walk, &walk->steps[i], disk);
+		if (err)
+			return err;
+		if (disk->kind != PEERDMA_DISK_LEAF && !disk->verdict.reason)
+			add_slaves(walk, &walk->steps[i], disk);
+	}
+	return 0;
+}
+
+static void walk_end(struct walk *walk)
+{
+	struct step *step;
+
+	for (step = walk->steps; step < walk->steps + walk->stack->nr; step++) {
+		put_device(disk_to_dev(step->disk));
+		module_put(step->owner);
+	}
+}
+
+/* Most stacks are one disk; the room for the largest is only for the walk. */
+static struct peerdma_stack *shrink(struct peerdma_stack *large)
+{
+	struct peerdma_stack *stack =
+		kmemdup(large, struct_size(large, disks, large->nr), GFP_KERNEL);
+
+	if (!stack)
+		return large;
+	kvfree(large);
+	return stack;
+}
+
+/**
+ * peerdma_stack_walk - a disk and what is below it
+ * @provider: whose gate the caller is inside; it gives up when that is closed
+ * @top: a disk that the caller has open
+ * Return: the stack with the reason of each level, leaves not yet judged; or ERR_PTR.
+ */
+struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top)
+{
+	struct walk *walk = kvzalloc(sizeof(*walk), GFP_KERNEL);
+	struct peerdma_stack *stack;
+	int err;
+
+	stack = kvzalloc(struct_size(stack, disks, MAX_DISKS), GFP_KERNEL);
+	if (!stack || !walk) {
+		kvfree(walk);
+		kvfree(stack);
+		return ERR_PTR(-ENOMEM);
+	}
+	walk->provider = provider;
+	walk->stack = stack;
+	add(walk, top, 0);
+	err = walk_down(walk);
+	walk_end(walk);
+	kvfree(walk);
+	if (!err)
+		return shrink(stack);
+	peerdma_stack_free(stack);
+	return ERR_PTR(err);
+}
+
+/**
+ * peerdma_queue_reason - what the queue of a leaf says; it can change while the disk lives
+ * @queue: referenced
+ * Return: enum peerdma_reason.
+ */
+u32 peerdma_queue_reason(struct request_queue *queue)
+{
+	if (!blk_queue_pci_p2pdma(queue))
+		return PEERDMA_REASON_QUEUE;
+	/* Its checksums are computed by the CPU, which would have to read the BAR. */
+	if (blk_integrity_queue_supports_integrity(queue))
+		return PEERDMA_REASON_INTEGRITY;
+	return PEERDMA_REASON_NONE;
+}
+
+/**
+ * peerdma_stack_is_current - is a stack without a reason against it still what was found
+ * @stack: all of whose disks were allowed
+ * Return: false if it must be walked again. A few instructions per disk, no locks.
+ */
+bool peerdma_stack_is_current(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->kind == PEERDMA_DISK_LEAF) {
+			if (peerdma_queue_reason(disk->queue))
+				return false;
+		} else if (READ_ONCE(disk->slaves->dir.rev) != disk->rev || level_reason(disk)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* May sleep. */
+void peerdma_stack_free(struct peerdma_stack *stack)
+{
+	struct peerdma_disk *disk;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		pci_dev_put(disk->pdev);
+		kernfs_put(disk->slaves);
+		if (disk->queue)
+			blk_put_queue(disk->queue);
+	}
+	kvfree(stack);
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a file is, for direct I/O: which block device has its bytes, and in which steps they can be
+ * moved. A block device is itself; a regular file counts if its filesystem's direct I/O is known to
+ * go to its one block device.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/fileattr.h> /* on v6.1 not whole without fs.h */
+#include <linux/magic.h>
+#include <linux/stat.h>
+
+#include "peerdma.h"
+
+static int refuse(u32 *out_reason, u32 reason)
+{
+	*out_reason = reason;
+	return peerdma_reason_errno(reason);
+}
+
+static int resolve_block(struct inode *inode, struct peerdma_target *target)
+{
+	target->bdev = I_BDEV(inode);
+	target->fs_name = "block";
+	target->mem_align = bdev_dma_alignment(target->bdev) + 1;
+	target->offset_align = bdev_logical_block_size(target->bdev);
+	return 0;
+}
+
+/* A name alone could be another filesystem's, and so could a number. */
+static bool is_filesystem(struct super_block *sb, const char *name, unsigned long magic)
+{
+	return sb->s_magic == magic && !strcmp(sb->s_type->name, name);
+}
+
+static bool is_ext4(struct super_block *sb)
+{
+	return is_filesystem(sb, "ext4", EXT4_SUPER_MAGIC);
+}
+
+static bool is_xfs(struct super_block *sb)
+{
+	return is_filesystem(sb, "xfs", XFS_SUPER_MAGIC);
+}
+
+/* A realtime file of xfs has its bytes on another device than s_bdev. */
+static u32 check_realtime(struct file *file)
+{
+	struct file_kattr attr = { .fsx_valid = true };
+
+	if (vfs_fileattr_get(file->f_path.dentry, &attr))
+		return PEERDMA_REASON_NO_DIO;
+	return attr.fsx_xflags & FS_XFLAG_REALTIME ? PEERDMA_REASON_REALTIME : PEERDMA_REASON_NONE;
+}
+
+static int resolve_regular(struct file *file, struct peerdma_target *target, u32 *reason)
+{
+	struct super_block *sb = file_inode(file)->i_sb;
+	struct kstat stat = {};
+	int err;
+
+	target->fs_name = sb->s_type->name;
+	if (!sb->s_bdev || !(is_ext4(sb) || is_xfs(sb)))
+		return refuse(reason, PEERDMA_REASON_FILESYSTEM);
+	if (is_xfs(sb)) {
+		err = refuse(reason, check_realtime(file));
+		if (err)
+			return err;
+	}
+	err = vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, 0);
+	if (err)
+		return err;
+	/* 0: this very file would go through the page cache: encrypted, verity, journalled ... */
+	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)) ||
+	    IS_ENCRYPTED(file_inode(file)) || IS_VERITY(file_inode(file)))
+		return refuse(reason, PEERDMA_REASON_NO_DIO);
+	target->bdev = sb->s_bdev;
+	target->mem_align = stat.dio_mem_align;
+	target->offset_align = stat.dio_offset_align;
+	/*
+	 * xfs writes less than a block of a file that shares blocks through the page cache, and
+	 * does not say so afterwards.
+	 */
+	if (is_xfs(sb))
+		target->offset_align = max_t(u32, target->offset_align, sb->s_blocksize);
+	return 0;
+}
+
+/* ext4 writes to a file without extents through the page cache, wherever it has no block yet. */
+static bool has_extents(struct file *file)
+{
+	struct file_kattr attr = { .flags_valid = true };
+
+	return !vfs_fileattr_get(file->f_path.dentry, &attr) && (attr.flags & FS_EXTENT_FL);
+}
+
+/**
+ * peerdma_target_writable - may this file be written as it was opened
+ * @file: a regular file or a block device
+ * Return: enum peerdma_reason.
+ */
+u32 peerdma_target_writable(struct file *file)
+{
+	if (S_ISREG(file_inode(file)->i_mode) && is_ext4(file_inode(file)->i_sb) &&
+	    !has_extents(file))
+		return PEERDMA_REASON_NO_DIO;
+	return PEERDMA_REASON_NONE;
+}
+
+/**
+ * peerdma_target_resolve - what a file is, for direct I/O
+ * @file: any open file
+ * @target: filled; valid as long as @file is open
+ * @reason: enum peerdma_reason
+ * Return: 0, or the errno that goes with @reason.
+ */
+int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason)
+{
+	/* Of a device node this is the block device's own inode, of a regular file its own. */
+	struct inode *inode = file->f_mapping->host;
+
+	*target = (struct peerdma_target){ .fs_name = file_inode(file)->i_sb->s_type->name };
+	*reason = PEERDMA_REASON_NONE;
+	if (S_ISDIR(inode->i_mode)) {
+		*reason = PEERDMA_REASON_FILE_TYPE;
+		return -EISDIR;
+	}
+	if (S_ISBLK(inode->i_mode))
+		return resolve_block(inode, target);
+	if (S_ISREG(inode->i_mode))
+		return resolve_regular(file, target, reason);
+	return refuse(reason, PEERDMA_REASON_FILE_TYPE);
+}

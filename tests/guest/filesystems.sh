@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Which filesystems may go direct, and which files of them may not.
+# group: route
+# topologies: disks
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+modprobe -d "$LAB_KERNEL" -a xfs btrfs overlay sha256 sha256_generic 2>/dev/null
+mib=1048576
+EXDEV=18 FILESYSTEM=18 NO_DIO=19 REALTIME=21
+a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
+for disk in "$a" "$b" "$c"; do
+	wipefs -qa "$disk"
+done
+mkdir -p /mnt/xfs /mnt/btrfs /mnt/over /mnt/ext4
+
+# moves DESCRIPTION FILE: a write and a read go direct and are right
+len=$mib
+moves() {
+	local what=$1 file=$2
+	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(pdio write "$file" $len $len 0 $((2 * mib)) \
+		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:5'" | tail -n 1 |
+		cut -d' ' -f1-6)"
+	check "$what: what was written" pattern compare "$file" $len $len pattern:5
+	pattern fill "$file" $len $len pattern:6
+	sync "$file"
+	same "$what: a read goes direct" "0 0 $len $len 0 0 0" "$(pdio read "$file" $len $len 0)"
+	check "$what: what was read" host compare gpu0 0 $len pattern:6
+}
+
+# refused DESCRIPTION FILE NUMBER
+refused() {
+	local reason
+	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
+	reason=$(peerdma explain "$2" | grep ^reason)
+	same "explain: $1" "$4" "$(cut -d' ' -f6 <<<"${reason%%:*}")"
+}
+
+# --- xfs, with a realtime device
+mkfs.xfs -q -f -r rtdev="$b" "$a" || bail "no xfs"
+mount -o rtdev="$b" "$a" /mnt/xfs || bail "no xfs is mounted"
+pattern fill /mnt/xfs/file 0 $((4 * mib)) pattern:1
+sync
+moves "xfs" /mnt/xfs/file
+same "less than a block of xfs" "22 4 0" "$(pdio write /mnt/xfs/file 512 512 0 | cut -d' ' -f1-3)"
+xfs_io -f -c "chattr +r" /mnt/xfs/rt
+pattern fill /mnt/xfs/rt 0 $mib pattern:2
+sync
+refused "a realtime file" /mnt/xfs/rt $REALTIME REALTIME
+umount /mnt/xfs
+
+mkfs.xfs -q -f -m reflink=1 "$c"
+mount "$c" /mnt/xfs || bail "no xfs with reflink"
+pattern fill /mnt/xfs/file 0 $((4 * mib)) pattern:1
+cp --reflink=always /mnt/xfs/file /mnt/xfs/shared
+moves "a file of xfs that shares its blocks" /mnt/xfs/shared
+check "the other one is as it was" pattern compare /mnt/xfs/file 0 $((4 * mib)) pattern:1
+umount /mnt/xfs
+
+# --- what is refused
+mkfs.btrfs -q -f "$c" >/dev/null 2>&1
+mount "$c" /mnt/btrfs || bail "no btrfs"
+pattern fill /mnt/btrfs/file 0 $mib pattern:1
+sync
+refused "btrfs" /mnt/btrfs/file $FILESYSTEM FILESYSTEM
+umount /mnt/btrfs
+
+mke2fs -q -F -t ext4 -O verity,encrypt "$c"
+mount "$c" /mnt/ext4 || bail "no ext4"
+pattern fill /mnt/ext4/file 0 $mib pattern:1
+mkdir /mnt/ext4/upper /mnt/ext4/work
+mount -t overlay -o lowerdir=/mnt/ext4,upperdir=/mnt/ext4/upper,workdir=/mnt/ext4/work overlay /mnt/over 2>/dev/null ||
+	mount -t overlay -o lowerdir=/usr:/mnt/ext4 overlay /mnt/over || bail "no overlay"
+refused "overlayfs" /mnt/over/file $FILESYSTEM FILESYSTEM
+umount /mnt/over
+if grep -q 'name *: sha256$' /proc/crypto; then
+	fsverity enable /mnt/ext4/file || bail "no verity"
+	refused "a file under verity" /mnt/ext4/file $NO_DIO NO_DIO
+else
+	skip "a file under verity" "no sha256 in this kernel"
+fi
+umount /mnt/ext4
+check "the drives are free" wipefs -qa "$a" "$b" "$c"
+plan $tap_n

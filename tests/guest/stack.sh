@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Devices that are made of several: all disks below are asked, the bytes are right on each, and a change is seen.
+# group: route
+# topologies: disks
+# timeout: 150
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+modprobe -d "$LAB_KERNEL" -a raid0 raid1 raid10 raid456 md-linear dm-mod dm-crypt dm-zero dm-snapshot dm-mirror \
+	dm-unstripe 2>/dev/null
+modprobe -d "$LAB_KERNEL" null_blk gb=1 memory_backed=1
+export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
+mib=1048576
+EXDEV=18 STACKED=32 INTEGRITY=36 DM_TARGET=37 MD_LEVEL=38
+a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2) pi=$(nvme_disk nvme3)
+for disk in "$a" "$b" "$c" "$pi"; do
+	wipefs -qa "$disk"
+done
+
+# explained FILE: the reason, who refuses, and each leaf with its own reason
+explained() {
+	local key rest name verdict reason='' refused=- list=('')
+	while read -r key rest; do
+		case $key in
+		reason) reason=${rest%%:*} ;;
+		refused) refused=${rest#by } ;;
+		leaf)
+			[[ $rest != *"not a PCI"* ]] || continue
+			read -r _ name verdict _ <<<"$rest"
+			case $verdict in
+			'') list+=("$name:$reason") ;;
+			distance) list+=("$name:NONE") ;;
+			*) list+=("$name:${verdict%:}") ;;
+			esac
+			;;
+		esac
+	done < <(peerdma explain "$1")
+	echo "$reason $refused$(printf '%s\n' "${list[@]}" | sort | tr '\n' ' ')"
+}
+
+# leaves DISK[:REASON]...: how explained lists them
+leaves() {
+	local disk
+	for disk; do
+		disk=${disk##*/}
+		[[ $disk == *:* ]] && echo "$disk" || echo "$disk:NONE"
+	done | sort | tr '\n' ' '
+}
+
+# moves DESCRIPTION DEVICE LEAF...: the leaves are named, and a write and a read go direct and are right.
+# The range crosses the chunks of all stripes, twice.
+off=$mib len=$((mib + 65536))
+moves() {
+	local what=$1 dev=$2
+	same "$what: explained" "NONE - $(leaves "${@:3}")" "$(explained "$dev")"
+	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(pdio write "$dev" $off $len 0 $((2 * mib)) \
+		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:5'" | tail -n 1 |
+		cut -d' ' -f1-6)"
+	check "$what: what was written" pattern compare "$dev" $off $len pattern:5
+	pattern fill "$dev" $off $len pattern:6
+	sync "$dev"
+	[ ! -b "$dev" ] || blockdev --flushbufs "$dev"
+	same "$what: a read goes direct" "0 0 $len $len 0 0 0" "$(pdio read "$dev" $off $len 0)"
+	check "$what: what was read" host compare gpu0 0 $len pattern:6
+}
+
+# opens DESCRIPTION DEVICE LEAF...: only that the way is open
+opens() {
+	same "$1: explained" "NONE - $(leaves "${@:3}")" "$(explained "$2")"
+	same "$1: a read goes direct" "0 0 4096 4096 0 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-6)"
+}
+
+# refused DESCRIPTION DEVICE NUMBER REASON BY [LEAF...]
+refused() {
+	same "explain: $1" "$4 $5 $(leaves "${@:6}")" "$(explained "$2")"
+	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
+	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
+}
+
+# array LEVEL DEVICE...: /dev/md0, small enough that any disk can join. Its bytes begin where those of its legs do.
+array() {
+	local size=()
+	[[ $1 == raid0 || $1 == linear ]] || size=(--size=128M)
+	mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --assume-clean --level="$1" "${size[@]}" \
+		--raid-devices=$(($# - 1)) "${@:2}" 2>&1 | grep -v -e "appears to" -e "largest drive" || true
+	[ -b /dev/md0 ] || bail "no md array of level $1"
+}
+
+disband() {
+	mdadm --stop --quiet /dev/md0
+	mdadm --zero-superblock --quiet "$@" || true
+}
+
+# dm NAME: its disk's name
+dm() { echo "dm-$((0x$(stat -L -c %T "/dev/mapper/$1")))"; }
+
+table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
+
+# --- md
+array raid0 "$a" "$b" "$c"
+moves "raid0" /dev/md0 "$a" "$b" "$c"
+disband "$a" "$b" "$c"
+if modprobe -d "$LAB_KERNEL" -qn md-linear; then
+	array linear "$a" "$b"
+	moves "linear" /dev/md0 "$a" "$b"
+	disband "$a" "$b"
+fi
+array raid10 "$a" "$b" "$c"
+moves "raid10" /dev/md0 "$a" "$b" "$c"
+disband "$a" "$b" "$c"
+array 5 "$a" "$b" "$c"
+refused "raid5" /dev/md0 $MD_LEVEL MD_LEVEL md0
+disband "$a" "$b" "$c"
+array raid1 "$a" /dev/nullb0
+refused "a mirror with a leg in memory" /dev/md0 $STACKED STACKED nullb0 "$a"
+disband "$a" /dev/nullb0
+
+array raid1 "$a" "$b"
+moves "raid1" /dev/md0 "$a" "$b"
+pdio write /dev/md0 $off $len 0 $((2 * mib)) \
+	"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:7'" >/dev/null
+check "raid1: the first leg has it" host compare disk0 $off $len pattern:7
+check "raid1: the second leg has it" host compare disk1 $off $len pattern:7
+
+# --- a stack that changes under a route that was just used
+mdadm --manage --quiet /dev/md0 --add /dev/nullb0
+refused "a mirror that got a spare in memory" /dev/md0 $STACKED STACKED nullb0 "$a" "$b"
+mdadm --manage --quiet /dev/md0 --remove /dev/nullb0
+opens "and lost it again" /dev/md0 "$a" "$b"
+disband "$a" "$b"
+
+# --- device-mapper
+half=$((192 * 2048))
+table lin "0 $half linear $b 2048
+$half $half linear $a 4096"
+moves "dm linear" /dev/mapper/lin "$a" "$b"
+dmsetup reload lin --table "0 $half crypt aes-ecb-null 00112233445566778899aabbccddeeff 0 $b 2048
+$half $half linear $a 4096" && dmsetup resume lin
+refused "dm linear, then crypt over the same drives" /dev/mapper/lin $DM_TARGET DM_TARGET "$(dm lin)"
+dmsetup reload lin --table "0 $half linear $c 2048" && dmsetup resume lin
+opens "then linear over another" /dev/mapper/lin "$c"
+dmsetup reload lin --table "0 $half linear $pi 2048" && dmsetup resume lin
+refused "then over a drive with checksums" /dev/mapper/lin $INTEGRITY INTEGRITY "${pi##*/}" "$pi:INTEGRITY"
+dmsetup remove lin
+table stripe "0 $half striped 3 128 $a 2048 $b 2048 $c 2048"
+moves "dm striped" /dev/mapper/stripe "$a" "$b" "$c"
+table top "0 $((half / 2)) linear /dev/mapper/stripe 2048"
+opens "linear over striped" /dev/mapper/top "$a" "$b" "$c"
+dmsetup remove top
+dmsetup remove stripe
+table nothing "0 2048 zero"
+refused "dm zero, which has nothing below" /dev/mapper/nothing $STACKED STACKED "$(dm nothing)"
+dmsetup remove nothing
+table mirror "0 $half mirror core 2 1024 nosync 2 $a 2048 $b 2048"
+refused "dm mirror" /dev/mapper/mirror $DM_TARGET DM_TARGET "$(dm mirror)"
+dmsetup remove mirror
+
+# --- md and dm on each other, and a partition
+array raid0 "$a" "$b"
+table top "0 $half linear /dev/md0 2048"
+moves "dm linear over raid0" /dev/mapper/top "$a" "$b"
+dmsetup remove top
+disband "$a" "$b"
+table one "0 $half linear $a 2048"
+table two "0 $half linear $a $((half + 2048))"
+array raid1 /dev/mapper/one /dev/mapper/two
+opens "raid1 over two parts of one drive" /dev/md0 "$a"
+disband /dev/mapper/one /dev/mapper/two
+dmsetup remove one two
+deep=$a
+for i in 1 2 3 4 5 6 7 8 9; do
+	table deep$i "0 $((half - i * 2048)) linear $deep 2048"
+	deep=/dev/mapper/deep$i
+	[ $i != 8 ] || opens "eight levels" $deep "$a"
+done
+refused "nine levels" "$deep" $STACKED STACKED "$(dm deep1)"
+for i in 9 8 7 6 5 4 3 2 1; do dmsetup remove deep$i; done
+
+# --- what a filesystem does above it
+array raid0 "$a" "$b"
+mke2fs -q -F -t ext4 /dev/md0
+mkdir -p /mnt/stack
+mount /dev/md0 /mnt/stack
+pattern fill /mnt/stack/file 0 $((4 * mib)) pattern:1
+sync
+moves "a file of ext4 on raid0" /mnt/stack/file "$a" "$b"
+umount /mnt/stack
+check "the filesystem is clean" e2fsck -fn /dev/md0
+disband "$a" "$b"
+check "the drives are free" wipefs -qa "$a" "$b" "$c"
+plan $tap_n
