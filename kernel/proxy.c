@@ -9,6 +9,7 @@
  * A mapping of our own. unmap_mapping_range() walks the mappings of one address_space, and each
  * device node has its own: a second node for /dev/peerdma, as containers have, would escape. So each
  * open file gets an inode of ours that no path leads to, and the file's f_mapping is that inode's.
+ * That also keeps the same id of two open files apart.
  *
  * Only the fault handler inserts pages, inside the buffer's gate. Revoking closes the gate, waits
  * until nobody is inside, and then unmaps: what was inserted is found, and nothing is inserted any

@@ -194,7 +194,8 @@ void refusals()
 
 	buf = allocate(read_only, page);
 	void *map_ro = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, read_only, off_t(buf.offset));
-	report(map_ro != MAP_FAILED && !*static_cast<volatile char *>(map_ro), "a file open for reading maps for reading");
+	report(map_ro != MAP_FAILED && !*static_cast<volatile char *>(map_ro),
+	       "a file open for reading maps for reading");
 	report(::mprotect(map_ro, page, PROT_READ | PROT_WRITE) && errno == EACCES, "and for nothing else");
 	::munmap(map_ro, page);
 	::close(read_only);
@@ -249,7 +250,8 @@ void address_space()
 	report(!status && at[page] == 2 && at[2 * page] == 2 && host_has(buf, page, 2 * page, "byte:2"),
 	       "a forked child shares it");
 
-	report(::mremap(at, buf_len, 2 * buf_len, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT, "mremap: no growing");
+	report(::mremap(at, buf_len, 2 * buf_len, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT,
+	       "mremap: no growing");
 	char *room = static_cast<char *>(::mmap(nullptr, buf_len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 	void *moved = ::mremap(at, buf_len, buf_len, MREMAP_MAYMOVE | MREMAP_FIXED, room);
 	report(moved == room && room[0] == 1 && room[page] == 2, "mremap: moved");
@@ -282,8 +284,9 @@ void files(const char *path)
 	report(ring.wait(16, 16 * page) == 16 && host_has(buf, 0, buf_len, "pattern:1"), "io_uring reads into it");
 	ring.queue(true, fd, at, buf_len, there);
 	io_uring_submit(&ring.ring);
-	report(ring.wait(1, buf_len) == 1 && shell("pattern compare " + std::string(path) + " " + std::to_string(there) +
-						    " " + std::to_string(buf_len) + " pattern:1"),
+	report(ring.wait(1, buf_len) == 1 &&
+		       shell("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
+			     std::to_string(buf_len) + " pattern:1"),
 	       "io_uring writes from it");
 	iovec whole = {at, buf_len};
 	report(io_uring_register_buffers(&ring.ring, &whole, 1) < 0,
@@ -376,7 +379,8 @@ void raced()
 		toucher.join();
 		::munmap(at, 32 * page);
 	}
-	report(!late, "40 buffers destroyed while a thread touches them: no page is left, found " + std::to_string(late));
+	report(!late,
+	       "40 buffers destroyed while a thread touches them: no page is left, found " + std::to_string(late));
 }
 
 uint64_t pool(const char *what)
@@ -414,7 +418,8 @@ void unbound()
 	unbind << device.substr(device.rfind('/') + 1) << std::flush;
 	report(unbind.good() && gives_sigbus(at), "unbound: SIGBUS");
 	report(gives_sigbus(seen) && gives_sigbus(seen + buf_len - 1), "and through the second device node");
-	report(::mmap(nullptr, page, PROT_READ, MAP_SHARED, dev, off_t(untouched.offset)) == MAP_FAILED && errno == ENODEV,
+	report(::mmap(nullptr, page, PROT_READ, MAP_SHARED, dev, off_t(untouched.offset)) == MAP_FAILED &&
+		       errno == ENODEV,
 	       "what was not mapped yet is ENODEV");
 	::munmap(at, buf_len);
 	::munmap(seen, buf_len);
