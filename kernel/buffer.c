@@ -20,8 +20,8 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
  * @buffer: referenced by the caller
  *
  * Destroying, closing and unbinding may meet here. The first does it, all return when it is done:
- * new requests fail, those inside have ended, no process has it mapped, the memory has been let go. Cannot fail. Sleeps for
- * as long as the storage takes to answer what was sent to it.
+ * new requests fail, those inside have ended, no process has it mapped, the memory has been let
+ * go. Cannot fail. Sleeps for as long as the storage takes to answer what was sent to it.
  */
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 {
@@ -112,8 +112,8 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 	int err;
 
 	/*
-	 * Inside until it is on the list and has its id: unbind finds it complete, or we find the gate
-	 * closed.
+	 * Inside until it is on the list and has its id: unbind finds it complete, or we find the
+	 * gate closed.
 	 */
 	if (!peerdma_gate_enter(&provider->gate))
 		return -ENODEV;

@@ -7,9 +7,9 @@
  * Revoking must take the pages out of every mapping, of every process. Two things make that sure:
  *
  * A mapping of our own. unmap_mapping_range() walks the mappings of one address_space, and each
- * device node has its own: a second node for /dev/peerdma, as containers have, would escape. So each
- * open file gets an inode of ours that no path leads to, and the file's f_mapping is that inode's.
- * That also keeps the same id of two open files apart.
+ * device node has its own: a second node for /dev/peerdma, as containers have, would escape. So
+ * each open file gets an inode of ours that no path leads to, and the file's f_mapping is that
+ * inode's. That also keeps the same id of two open files apart.
  *
  * Only the fault handler inserts pages, inside the buffer's gate. Revoking closes the gate, waits
  * until nobody is inside, and then unmaps: what was inserted is found, and nothing is inserted any
@@ -28,7 +28,7 @@
 #include "peerdma.h"
 
 #define PROXY_SHIFT 39
-#define PROXY_LEN (1ULL << PROXY_SHIFT) /* bytes between the ranges of two ids */
+#define PROXY_LEN BIT_ULL(PROXY_SHIFT) /* bytes between the ranges of two ids */
 #define PROXY_PAGES (PROXY_LEN >> PAGE_SHIFT)
 #define FAULT_PAGES 16 /* what one fault inserts: touching a buffer from end to end is common */
 
@@ -110,7 +110,7 @@ static vm_fault_t insert_pages(struct vm_fault *vmf, struct page *page)
 	return VM_FAULT_NOPAGE;
 }
 
-/* Holds mmap_lock and waits for nothing but memory, so whoever closes the gate does not wait long. */
+/* Waits for nothing but memory, so whoever closes the gate does not wait long. */
 static vm_fault_t proxy_fault(struct vm_fault *vmf)
 {
 	struct peerdma_buffer *buffer = vmf->vma->vm_private_data;
@@ -169,7 +169,7 @@ int peerdma_mmap(struct file *file, struct vm_area_struct *vma)
 		peerdma_buffer_put(buffer);
 		return err;
 	}
-	/* Not VM_IO: get_user_pages() would refuse. VM_MIXEDMAP is what vm_insert_page() asks for. */
+	/* Not VM_IO: get_user_pages() would refuse. vm_insert_page() asks for VM_MIXEDMAP. */
 	vm_flags_mod(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_MIXEDMAP, VM_MAYEXEC);
 	/* As the kernel's own mapping of the pages is: memremap_pages(). */
 	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
