@@ -351,10 +351,28 @@ PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_i
 
 /**
  * peerdma_buf_destroy - give a buffer's memory back; NULL is allowed
- * @buf: from peerdma_buf_create(); reads and writes under way are waited for
+ * @buf: from peerdma_buf_create(); reads and writes under way are waited for, and its proxy address is
+ * unmapped
  * Since 0.1. Source: ioctl(PEERDMA_DESTROY); user/lib/buffer.cpp.
  */
 PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);
+
+/**
+ * peerdma_buf_map - where the CPU reaches a buffer: its proxy address
+ * @buf: from peerdma_buf_create()      @addr: the address of its first byte; written on success only
+ *
+ * The first call maps the whole buffer, later ones give the same address. It is valid until
+ * peerdma_buf_destroy(), which unmaps it. When the provider goes away, touching it is SIGBUS. The memory
+ * is uncached: reading a few bytes can take microseconds. Read the last word back before telling another
+ * device of what was stored.
+ *
+ * WARNING: pread(2), pwrite(2) and io_uring with O_DIRECT take the address too, but nothing checks the
+ * route then, as peerdma_read() and peerdma_write() do: see Documentation/limits.md.
+ * Return: 0 or -errno.
+ *   -ENODEV the provider has gone away   -EOPNOTSUPP the module is too old   -ENOMEM no address space
+ * Since 0.1. Source: mmap(2) of /dev/peerdma; user/lib/buffer.cpp, kernel/proxy.c.
+ */
+PEERDMA_API int peerdma_buf_map(struct peerdma_buf *buf, void **addr);
 
 /**
  * peerdma_buf_query - describe a buffer

@@ -3,6 +3,7 @@
 #define _PEERDMA_HPP
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -132,6 +133,15 @@ public:
 	}
 	/** bytes */
 	std::uint64_t size() const noexcept { return info().len; }
+	/** The buffer's bytes at its proxy address, valid as long as the buffer is owned: peerdma_buf_map(). */
+	Result<std::span<std::byte>> map() const
+	{
+		void *addr = nullptr;
+		int rc = peerdma_buf_map(handle_.get(), &addr);
+		if (rc < 0)
+			return Error(-rc);
+		return std::span(static_cast<std::byte *>(addr), static_cast<std::size_t>(size()));
+	}
 
 private:
 	std::unique_ptr<peerdma_buf, detail::DestroyBuffer> handle_;

@@ -20,8 +20,8 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
  * @buffer: referenced by the caller
  *
  * Destroying, closing and unbinding may meet here. The first does it, all return when it is done:
- * new requests fail, those inside have ended, the memory has been let go. Cannot fail. Sleeps for
- * as long as the storage takes to answer what was sent to it.
+ * new requests fail, those inside have ended, no process has it mapped, the memory has been let
+ * go. Cannot fail. Sleeps for as long as the storage takes to answer what was sent to it.
  */
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 {
@@ -32,6 +32,7 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 		return;
 	}
 	peerdma_gate_close(&buffer->gate);
+	peerdma_proxy_unmap(buffer);
 
 	/* Off the list last: unbind must not believe it is done while the memory is still held. */
 	peerdma_mem_release(buffer->mem);
@@ -73,7 +74,8 @@ void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 	}
 }
 
-static struct peerdma_buffer *buffer_create(struct peerdma_provider *provider, u64 len)
+static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
+					    struct peerdma_provider *provider, u64 len)
 {
 	struct peerdma_buffer *buffer = kzalloc(sizeof(*buffer), GFP_KERNEL_ACCOUNT);
 	struct peerdma_mem *mem;
@@ -88,6 +90,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_provider *provider, u
 	refcount_set(&buffer->refs, 1);
 	peerdma_gate_init(&buffer->gate);
 	init_completion(&buffer->revoked);
+	buffer->mapping = ctx->inode->i_mapping;
 	buffer->mem = mem;
 	refcount_inc(&provider->refs);
 	buffer->provider = provider;
@@ -108,29 +111,35 @@ static u64 mem_bar_offset(struct peerdma_mem *mem)
 static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 		     struct peerdma_buf_alloc *req)
 {
+	const struct xa_limit ids = XA_LIMIT(1, (1 << PEERDMA_BUF_ID_BITS) - 1);
 	struct peerdma_buffer *buffer;
 	int err;
 
-	/* Inside until it is on the list: unbind finds it there, or we find the gate closed. */
+	/*
+	 * Inside until it is on the list and has its id: unbind finds it complete, or we find the
+	 * gate closed.
+	 */
 	if (!peerdma_gate_enter(&provider->gate))
 		return -ENODEV;
-	buffer = buffer_create(provider, req->len);
+	buffer = buffer_create(ctx, provider, req->len);
 	if (IS_ERR(buffer)) {
 		peerdma_gate_exit(&provider->gate);
 		return PTR_ERR(buffer);
 	}
-	req->out_bar_offset = mem_bar_offset(buffer->mem);
-	peerdma_gate_exit(&provider->gate);
-
-	err = xa_alloc(&ctx->buffers, &req->out_buf_id, buffer, xa_limit_31b, GFP_KERNEL_ACCOUNT);
+	err = xa_alloc(&ctx->buffers, &buffer->id, buffer, ids, GFP_KERNEL_ACCOUNT);
 	if (err) {
 		/* xa_alloc() may have written an id that it could not keep: another's by now. */
-		req->out_buf_id = 0;
-		req->out_bar_offset = 0;
+		buffer->id = 0;
+		peerdma_gate_exit(&provider->gate);
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
+		return -ENOMEM; /* the kernel has none, or no id is left */
 	}
-	return err;
+	req->out_buf_id = buffer->id;
+	req->out_bar_offset = mem_bar_offset(buffer->mem);
+	req->out_mmap_offset = peerdma_proxy_offset(buffer);
+	peerdma_gate_exit(&provider->gate);
+	return 0;
 }
 
 int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
@@ -141,6 +150,7 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 	req->out_buf_id = 0;
 	req->out_bar_offset = 0;
+	req->out_mmap_offset = 0;
 	req->out_reason = PEERDMA_REASON_NONE;
 	if (req->__reserved)
 		return -EINVAL;

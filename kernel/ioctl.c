@@ -65,9 +65,15 @@ static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uar
 static int peerdma_open(struct inode *inode, struct file *file)
 {
 	struct peerdma_ctx *ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
+	int err;
 
 	if (!ctx)
 		return -ENOMEM;
+	err = peerdma_proxy_open(ctx, file);
+	if (err) {
+		kfree(ctx);
+		return err;
+	}
 	xa_init_flags(&ctx->buffers, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	xa_init_flags(&ctx->files, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	file->private_data = ctx;
@@ -81,6 +87,7 @@ static int peerdma_release(struct inode *inode, struct file *file)
 	peerdma_files_remove(ctx);
 	peerdma_buffers_destroy(ctx);
 	xa_destroy(&ctx->buffers);
+	peerdma_proxy_release(ctx);
 	kfree(ctx);
 	return 0;
 }
@@ -89,6 +96,7 @@ const struct file_operations peerdma_fops = {
 	.owner = THIS_MODULE,
 	.open = peerdma_open,
 	.release = peerdma_release,
+	.mmap = peerdma_mmap,
 	.unlocked_ioctl = peerdma_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.uring_cmd = peerdma_uring_cmd,

@@ -23,9 +23,12 @@ static int __init peerdma_init(void)
 	err = peerdma_uring_init();
 	if (err)
 		goto err_wq;
-	err = peerdma_bar_register();
+	err = peerdma_proxy_init();
 	if (err)
 		goto err_uring;
+	err = peerdma_bar_register();
+	if (err)
+		goto err_proxy;
 	err = misc_register(&peerdma_misc);
 	if (err)
 		goto err_bar;
@@ -33,6 +36,8 @@ static int __init peerdma_init(void)
 
 err_bar:
 	peerdma_bar_unregister();
+err_proxy:
+	peerdma_proxy_exit();
 err_uring:
 	peerdma_uring_exit();
 err_wq:
@@ -50,6 +55,7 @@ static void __exit peerdma_exit(void)
 	misc_deregister(&peerdma_misc);
 	peerdma_bar_unregister();
 	rcu_barrier();
+	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);
 	peerdma_uring_exit();
 	rcu_barrier(); /* for call_rcu() of functions of ours */

@@ -90,7 +90,9 @@ struct peerdma_mem {
  * @ready: its id has reached the process: lookups may find it
  * @revoking: somebody has begun to revoke
  * @revoked: completed when the mem has been let go
+ * @id: its number in the open file; 0 if it got none
  * @provider: referenced
+ * @mapping: where processes have it mapped; valid until @revoked
  * @mem: valid inside the gate
  * @link: in the provider's list; protected by the provider's lock
  * @rcu: frees the struct after those who have just looked it up
@@ -101,7 +103,9 @@ struct peerdma_buffer {
 	bool ready;
 	atomic_t revoking;
 	struct completion revoked;
+	u32 id; /* immutable once it can be found or revoked */
 	struct peerdma_provider *provider; /* immutable */
+	struct address_space *mapping; /* immutable */
 	struct peerdma_mem *mem;
 	struct list_head link;
 	struct rcu_head rcu;
@@ -125,10 +129,12 @@ struct peerdma_file {
  * struct peerdma_ctx - one open file of /dev/peerdma
  * @buffers: by id; protected by its own lock
  * @files: by id; protected by its own lock
+ * @inode: ours alone, for its mapping: proxy.c
  */
 struct peerdma_ctx {
 	struct xarray buffers;
 	struct xarray files;
+	struct inode *inode; /* immutable */
 };
 
 /**
@@ -254,6 +260,16 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
 void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
+
+/* proxy.c */
+#define PEERDMA_BUF_ID_BITS 24 /* so many, and the offset of the last one is still an offset */
+int peerdma_proxy_init(void);
+void peerdma_proxy_exit(void);
+int peerdma_proxy_open(struct peerdma_ctx *ctx, struct file *file);
+void peerdma_proxy_release(struct peerdma_ctx *ctx);
+u64 peerdma_proxy_offset(struct peerdma_buffer *buffer);
+void peerdma_proxy_unmap(struct peerdma_buffer *buffer);
+int peerdma_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* target.c */
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);

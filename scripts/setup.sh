@@ -32,7 +32,7 @@ missing_debian() {
 missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
-	[ "$1" = demo ] || tools="$tools mandoc mkfs.xfs" headers=gtest/gtest.h
+	[ "$1" = demo ] || tools="$tools mandoc mkfs.xfs" headers="gtest/gtest.h liburing.h"
 	[ "$1" != lint ] || tools="$tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"

@@ -191,8 +191,24 @@ struct peerdma_publish {
  * @out_bar_offset: bytes from the BAR's start to the buffer
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
+ * @out_mmap_offset: offset for mmap() on this open file; 0 from a module that cannot map
  *
  * The memory is zeroed before it is handed out.
+ *
+ * mmap() of the whole buffer, or of pages of it (at out_mmap_offset plus whole pages), gives its
+ * proxy address. The CPU reaches the device's memory through it, uncached: a read of a cache line
+ * can take microseconds. Read the last word back before telling another device of what was stored.
+ * MAP_SHARED only, no PROT_EXEC. Forked children share it, mremap() moves it but does not let it
+ * grow, core dumps leave it out. Closing the file does not end a mapping; PEERDMA_DESTROY and the
+ * provider's going away do: from then on touching it is SIGBUS and a system call on it -EFAULT.
+ * Errors of mmap(): -EINVAL no such buffer, pages outside of it, private or executable; -ENODEV
+ * the provider has gone away.
+ *
+ * WARNING: read(2), write(2) and io_uring with O_DIRECT take a proxy address where the kernel lets
+ * P2PDMA pages through. Such I/O passes none of the checks that PEERDMA_READ and PEERDMA_WRITE
+ * make: there is no reason why not, errors differ between kernels, and on md raid1 or raid10 of
+ * some kernels a leg that cannot reach the memory is left behind silently. See
+ * Documentation/limits.md.
  *
  * Errors: -ENOENT no such provider; -ENODEV it is going away; -EINVAL see out_reason; -ENOMEM.
  */
@@ -205,6 +221,7 @@ struct peerdma_buf_alloc {
 	__aligned_u64 out_bar_offset;
 	__u32 out_reason;
 	__u32 __reserved;
+	__aligned_u64 out_mmap_offset;
 };
 
 /**

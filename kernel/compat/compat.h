@@ -10,6 +10,7 @@
 #include <linux/bvec.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
+#include <linux/mm.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 
@@ -50,6 +51,14 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #ifndef PEERDMA_HAVE_ITER_DEST
 #define ITER_DEST READ
 #define ITER_SOURCE WRITE
+#endif
+
+/* A vma's flags were written to directly up to v6.2. Drop with 6.1. */
+#ifndef PEERDMA_HAVE_VM_FLAGS_MOD
+static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, unsigned long clear)
+{
+	vma->vm_flags = (vma->vm_flags | set) & ~clear;
+}
 #endif
 
 /* I/O priority hints came with v6.5; before, nothing keeps the bios apart. Drop with 6.1. */

@@ -93,6 +93,30 @@ int FakeEnv::dup(int fd)
 	return next_fd_++;
 }
 
+int FakeEnv::mmap(int fd, uint64_t offset, uint64_t len, void **out)
+{
+	auto it = fds.find(fd);
+	auto buffer = buffers.find(static_cast<uint32_t>(offset >> 39));
+	if (it == fds.end() || it->second != node)
+		return -EBADF;
+	if (mmap_error)
+		return mmap_error;
+	if (buffer == buffers.end() || offset % (1ULL << 39) || len != buffer->second.len)
+		return -EINVAL;
+	*out = buffer->second.bytes.data();
+	mappings[*out] = len;
+	return 0;
+}
+
+int FakeEnv::munmap(void *addr, uint64_t len)
+{
+	auto it = mappings.find(addr);
+	if (it == mappings.end() || it->second != len)
+		return -EINVAL;
+	mappings.erase(it);
+	return 0;
+}
+
 int FakeEnv::fstat(int fd, struct stat *st)
 {
 	auto it = fds.find(fd);
@@ -216,6 +240,7 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		alloc.out_bar_offset = found->second.bar_offset + found->second.used;
 		found->second.used += alloc.len;
 		alloc.out_buf_id = next_buffer_;
+		alloc.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
 		buffers[next_buffer_++] = {alloc.provider_id, alloc.out_bar_offset, alloc.len,
 					   std::string(alloc.len, '\0')};
 		return 0;

@@ -52,8 +52,11 @@ public:
 	std::map<int, std::string> fds;
 	std::map<std::string, int> write_errors; // path to negative errno
 	std::vector<std::pair<std::string, std::string>> writes;
-	std::vector<peerdma_io> ios;    // as they came
-	uint64_t io_limit = UINT64_MAX; // bytes one READ or WRITE moves at most
+	std::vector<peerdma_io> ios;         // as they came
+	uint64_t io_limit = UINT64_MAX;      // bytes one READ or WRITE moves at most
+	std::map<void *, uint64_t> mappings; // address to length
+	int mmap_error = 0;
+	bool can_map = true; // false: a module from before out_mmap_offset
 	uint32_t block = 512;
 	int node_error = 0;
 	uint32_t abi = PEERDMA_ABI_VERSION;
@@ -66,6 +69,8 @@ public:
 	int close(int fd) override;
 	int dup(int fd) override;
 	int ioctl(int fd, unsigned long request, void *arg) override;
+	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override;
+	int munmap(void *addr, uint64_t len) override;
 	int fstat(int fd, struct stat *st) override;
 	int access(const std::string &path, int mode) override;
 	int read_file(const std::string &path, std::string &out) override;

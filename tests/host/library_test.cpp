@@ -33,6 +33,7 @@ protected:
 		peerdma_close(device);
 		EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
 		EXPECT_TRUE(env.buffers.empty()) << "a buffer leaked";
+		EXPECT_TRUE(env.mappings.empty()) << "a mapping leaked";
 	}
 
 	void open(const std::string &bytes, uint64_t buf_len)
@@ -278,6 +279,49 @@ TEST_F(Library, ABufferThatCannotBeSaysWhy)
 	EXPECT_EQ(peerdma_buf_create(device, 7, 4096, 0, &none, &reason), -ENOENT);
 	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 1, &none, &reason), -EOPNOTSUPP);
 	EXPECT_EQ(none, nullptr);
+}
+
+TEST_F(Library, AMappingLivesWithItsBuffer)
+{
+	struct peerdma_buf *first = nullptr;
+	ASSERT_EQ(peerdma_buf_create(device, 1, 8192, 0, &first, nullptr), 0);
+	ASSERT_EQ(peerdma_buf_create(device, 1, 4096, 0, &buf, nullptr), 0);
+	void *one = nullptr, *two = nullptr, *again = nullptr;
+	ASSERT_EQ(peerdma_buf_map(first, &one), 0);
+	ASSERT_EQ(peerdma_buf_map(buf, &two), 0);
+	ASSERT_EQ(peerdma_buf_map(buf, &again), 0);
+	EXPECT_NE(one, two);
+	EXPECT_EQ(two, again);
+	EXPECT_EQ(env.mappings.size(), 2u);
+	static_cast<char *>(two)[4095] = 'x';
+	EXPECT_EQ(env.buffers.rbegin()->second.bytes[4095], 'x');
+	// The module must not find it mapped when the buffer goes: what is left would be a trap.
+	env.on_ioctl = [&](unsigned long request, void *) {
+		if (request == PEERDMA_DESTROY) {
+			EXPECT_EQ(env.mappings.count(one), 0u);
+		}
+		return 1;
+	};
+	peerdma_buf_destroy(first);
+	EXPECT_EQ(env.mappings.size(), 1u);
+}
+
+TEST_F(Library, AMappingThatCannotBe)
+{
+	ASSERT_EQ(peerdma_buf_create(device, 1, 4096, 0, &buf, nullptr), 0);
+	void *addr = nullptr;
+	EXPECT_EQ(peerdma_buf_map(nullptr, &addr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_map(buf, nullptr), -EINVAL);
+	env.mmap_error = -ENODEV;
+	EXPECT_EQ(peerdma_buf_map(buf, &addr), -ENODEV);
+	EXPECT_EQ(addr, nullptr);
+	env.mmap_error = 0;
+	EXPECT_EQ(peerdma_buf_map(buf, &addr), 0);
+	struct peerdma_buf *old = nullptr;
+	env.can_map = false;
+	ASSERT_EQ(peerdma_buf_create(device, 1, 4096, 0, &old, nullptr), 0);
+	EXPECT_EQ(peerdma_buf_map(old, &addr), -EOPNOTSUPP);
+	peerdma_buf_destroy(old);
 }
 
 TEST_F(Library, HandlesMayBeClosedInAnyOrder)
@@ -633,6 +677,10 @@ TEST_F(Library, CxxReadsAFile)
 	auto buffer = dev->create_buffer(all->front().id, 8192);
 	ASSERT_TRUE(buffer);
 	EXPECT_EQ(buffer->size(), 8192u);
+	auto bytes = buffer->map();
+	ASSERT_TRUE(bytes);
+	EXPECT_EQ(bytes->size(), 8192u);
+	EXPECT_NE(bytes->data(), nullptr);
 	auto f = dev->open_file("/f", O_RDONLY);
 	ASSERT_TRUE(f);
 	EXPECT_EQ(f->size().value(), 5000u);

@@ -44,12 +44,13 @@ AT(peerdma_publish, bar_offset, 24);
 AT(peerdma_publish, len, 32);
 AT(peerdma_publish, out_reason, 40);
 
-SIZE(peerdma_buf_alloc, 40);
+SIZE(peerdma_buf_alloc, 48);
 AT(peerdma_buf_alloc, provider_id, 8);
 AT(peerdma_buf_alloc, out_buf_id, 12);
 AT(peerdma_buf_alloc, len, 16);
 AT(peerdma_buf_alloc, out_bar_offset, 24);
 AT(peerdma_buf_alloc, out_reason, 32);
+AT(peerdma_buf_alloc, out_mmap_offset, 40);
 
 SIZE(peerdma_destroy, 16);
 AT(peerdma_destroy, id, 8);

@@ -29,6 +29,7 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 		buf->provider_id = provider_id;
 		buf->len = len;
 		buf->bar_offset = request.out_bar_offset;
+		buf->mmap_offset = request.out_mmap_offset;
 		*out = buf.release();
 		return 0;
 	});
@@ -39,11 +40,32 @@ void peerdma_buf_destroy(struct peerdma_buf *buf)
 	boundary([&] {
 		if (!buf)
 			return 0;
+		if (buf->addr)
+			buf->device->env().munmap(buf->addr, buf->len);
 		// -ENOENT is all it can say, and then there is nothing left to destroy.
 		struct peerdma_destroy request = {};
 		request.id = buf->id;
 		buf->device->ioctl(PEERDMA_DESTROY, request);
 		delete buf;
+		return 0;
+	});
+}
+
+int peerdma_buf_map(struct peerdma_buf *buf, void **addr)
+{
+	return boundary([&] {
+		if (!buf || !addr)
+			return -EINVAL;
+		if (!buf->mmap_offset)
+			return -EOPNOTSUPP;
+		std::lock_guard guard(buf->lock);
+		if (!buf->addr) {
+			const Device &device = *buf->device;
+			int rc = device.env().mmap(device.fd(), buf->mmap_offset, buf->len, &buf->addr);
+			if (rc < 0)
+				return rc;
+		}
+		*addr = buf->addr;
 		return 0;
 	});
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "env.hpp"
 #include "peerdma.h"
@@ -50,6 +51,9 @@ struct peerdma_buf {
 	uint32_t provider_id;
 	uint64_t len;
 	uint64_t bar_offset;
+	uint64_t mmap_offset; // 0 if the module cannot map
+	std::mutex lock;      // protects addr: threads may ask for it at once
+	void *addr;           // NULL until somebody asks
 };
 
 struct peerdma_file {

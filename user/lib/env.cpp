@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace peerdma_impl
@@ -26,6 +27,15 @@ public:
 	// 3: a program that closed its standard streams must not find ours in their place.
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 	int ioctl(int fd, unsigned long request, void *arg) override { return check(::ioctl(fd, request, arg)); }
+	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override
+	{
+		void *addr = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+		if (addr == MAP_FAILED)
+			return -errno;
+		*out = addr;
+		return 0;
+	}
+	int munmap(void *addr, uint64_t len) override { return check(::munmap(addr, len)); }
 	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
 

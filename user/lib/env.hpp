@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ public:
 	virtual int close(int fd) = 0;
 	virtual int dup(int fd) = 0;
 	virtual int ioctl(int fd, unsigned long request, void *arg) = 0;
+	// Shared, for reading and writing; *out is written on success only.
+	virtual int mmap(int fd, uint64_t offset, uint64_t len, void **out) = 0;
+	virtual int munmap(void *addr, uint64_t len) = 0;
 	virtual int fstat(int fd, struct stat *st) = 0;
 	virtual int access(const std::string &path, int mode) = 0;
 	// A whole small file. Sysfs and procfs lie about sizes, so it is read to its end.
