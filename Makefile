@@ -2,9 +2,9 @@
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build     FILE=/host/file
 #   T=switch|rp|rp-vtd|mf-vtd|cmb  topology (rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|cli|fail  tests
+#   GROUP=host|meta|io|route|input|lifetime|cli|fail|perf  tests
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP FILE KSRC ACCEL V
+export K DEBUG T GROUP BASELINE FILE KSRC ACCEL V
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -16,10 +16,13 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check lint module lib tools install cache cache-clean clean
+.PHONY: help demo bench check lint module lib tools install cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
+
+bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, BASELINE=1 keeps them)
+	$(Q)scripts/bench.sh
 
 check: ## every test: host, lab, guests on both kernels and a debug kernel (K=, DEBUG=, T=, GROUP=)
 	$(Q)scripts/check.sh

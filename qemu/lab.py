@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Boots one guest, runs tests in it and judges the run.
 
-    lab.py [-k 7.2|6.12] [-d] [-t TOPOLOGY] [-o OUT] TEST.sh ...
+    lab.py [-k 7.2|6.12] [-d] [-t TOPOLOGY] [-o OUT] [--trace] [--count] TEST.sh ...
 
 A guest is believed only if everything says so: see Judge. run.py (make check) and demo.py (make demo)
 import this file; the command line is for a person at work on one test.
@@ -135,6 +135,7 @@ class Guest:
     ram_mib: int = 1024
     disk_mib: int = 1024
     trace: bool = False      # QEMU's own record of the drives' DMA
+    counting: bool = False   # a nanosecond of the guest's clocks is one instruction
     patience: int = 60       # seconds to boot in, and between tests
     grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
     ready_made: bool = False # disks and GPU memory are in out already
@@ -437,11 +438,19 @@ def escaped(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def machine(accel: str) -> list[str]:
+def machine(accel: str, cpus: int = 2) -> list[str]:
     # However we end, no guest outlives us.
-    return ["setpriv", "--pdeathsig", "KILL", "--", QEMU, "-M", "q35", "-accel", accel, "-smp", "2",
+    return ["setpriv", "--pdeathsig", "KILL", "--", QEMU, "-M", "q35", "-accel", accel, "-smp", str(cpus),
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
+
+
+def counting_machine() -> list[str]:
+    """One CPU whose clock is the number of instructions it ran.
+
+    With sleep=off an idle guest's clock would jump to the next timer, ahead of the drive that it waits for.
+    """
+    return [*machine("tcg,thread=single", 1), "-icount", "shift=0,sleep=on", "-rtc", "clock=vm"]
 
 
 def accelerator(bz_image: Path) -> str:
@@ -544,7 +553,7 @@ class Boot:
 
     def command(self, fds: dict[str, int]) -> list[str]:
         guest, topology = self.guest, self.guest.topology
-        args = machine(accelerator(guest.kernel.home / "bzImage"))
+        args = counting_machine() if guest.counting else machine(accelerator(guest.kernel.home / "bzImage"))
         args += ["-m", str(guest.ram_mib), "-kernel", str(guest.kernel.home / "bzImage"),
                  "-initrd", str(guest.out / "initrd"),
                  "-append", f"console=ttyS0 loglevel=5 panic=-1 {topology.cmdline}".strip(),
@@ -752,6 +761,7 @@ def main() -> int:
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
     parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
+    parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
     found = kernel(args.k, "debug" if args.d else "plain")
@@ -760,7 +770,8 @@ def main() -> int:
     make_test_modules(found)
     pattern_binary()
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
-                                     args.o.resolve(), trace=args.trace, patience=180 if args.d else 60, say=print)))
+                                     args.o.resolve(), trace=args.trace, counting=args.count,
+                                     patience=180 if args.d else 60, say=print)))
     for reason in outcome.reasons:
         print(f"FAILED {reason}")
     print(f"{'good' if outcome.ok else 'bad'} run of {outcome.seconds:.1f} s, logs in {outcome.guest.out}")

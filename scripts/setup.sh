@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# setup.sh demo|check|lint: the packages that a verb needs. On Debian 12 what is missing is installed;
+# setup.sh demo|bench|check|lint: the packages that a verb needs. On Debian 12 what is missing is installed;
 # elsewhere it is listed and nothing is done.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -9,15 +9,17 @@ set -euo pipefail
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
 user_packages='g++ libcli11-dev libfmt-dev nlohmann-json3-dev pkg-config zlib1g-dev'
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
-check_packages='btrfs-progs dmsetup fsverity libgtest-dev liburing-dev linux-headers-amd64 mandoc mdadm xfsprogs'
+bench_packages='liburing-dev'
+check_packages='btrfs-progs dmsetup fsverity libgtest-dev linux-headers-amd64 mandoc mdadm xfsprogs'
 lint_packages='clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 
 packages_of() {
 	case ${1:-} in
 	demo) echo "$kernel_packages $user_packages $guest_packages" ;;
-	check) echo "$kernel_packages $user_packages $guest_packages $check_packages" ;;
-	lint) echo "$kernel_packages $user_packages $check_packages $lint_packages" ;;
-	*) die "usage: setup.sh demo|check|lint" ;;
+	bench) echo "$kernel_packages $user_packages $guest_packages $bench_packages" ;;
+	check) echo "$kernel_packages $user_packages $guest_packages $bench_packages $check_packages" ;;
+	lint) echo "$kernel_packages $user_packages $bench_packages $check_packages $lint_packages" ;;
+	*) die "usage: setup.sh demo|bench|check|lint" ;;
 	esac
 }
 
@@ -32,7 +34,8 @@ missing_debian() {
 missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
-	[ "$1" = demo ] || tools="$tools mandoc mkfs.xfs" headers="gtest/gtest.h liburing.h"
+	[ "$1" = demo ] || headers=liburing.h
+	[ "$1" = demo ] || [ "$1" = bench ] || tools="$tools mandoc mkfs.xfs" headers="$headers gtest/gtest.h"
 	[ "$1" != lint ] || tools="$tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"

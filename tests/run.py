@@ -118,8 +118,8 @@ class Choice:
 
 
 def guest_tests() -> list[lab.Test]:
-    tests = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/guest").glob("*.sh"))
-             if path.name != "lib.sh"]
+    paths = sorted((lab.ROOT / "tests/guest").glob("*.sh")) + [lab.ROOT / "tests/perf/counts.sh"]
+    tests = [lab.Test.load(path) for path in paths if path.name != "lib.sh"]
     for test in tests:
         if not test.words("group") or not test.words("topologies"):
             raise lab.LabError(f"{test.path} does not say its group and topologies")
@@ -228,16 +228,18 @@ class Check:
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
             return await lab.boot(guest)
 
-    def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str) -> lab.Guest:
+    def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str,
+              counting: bool = False) -> lab.Guest:
         debug = kernel.variant == "debug"
         return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
-                         ram_mib=1536 if debug else 1024, patience=180 if debug else 60, trace=True)
+                         ram_mib=1536 if debug else 1024, patience=180 if debug else 60, trace=not counting,
+                         counting=counting)
 
-    async def guest_boot(self, key: tuple[str, str], topology: str, tests: list[lab.Test]) -> None:
+    async def guest_boot(self, key: tuple[str, str], topology: str, boot: str, tests: list[lab.Test]) -> None:
         kernel = await self.kernels[key]
         if not kernel:
             return
-        where = f"{kernel.name}/{topology}"
+        where = f"{kernel.name}/{topology}{boot and '/' + boot}"
         runnable = []
         for test in tests:
             if lacking := missing_needs(test, kernel):
@@ -246,7 +248,8 @@ class Check:
                 runnable.append(test)
         if not runnable:
             return
-        outcome = await self.boot(self.guest(kernel, topology, runnable, where.replace("/", "-")), where)
+        guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot == "counting")
+        outcome = await self.boot(guest, where)
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
         for line in outcome.lines:
             status = "failed" if not line.ok else "passed" if line.skip is None else "skipped"
@@ -305,17 +308,17 @@ class Check:
             jobs.append(self.host_test(path))
         for k, variant in reversed(choice.kernels):
             key = (k, variant)
-            wanted: dict[str, list[lab.Test]] = {}
+            wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and way to boot
             for test in tests:
                 for topology in test.words("topologies"):
                     if choice.wants(test, k, variant, topology):
-                        wanted.setdefault(topology, []).append(test)
+                        wanted.setdefault((topology, test.notes.get("boot", "")), []).append(test)
             must_fail = [test for test in metas
                          if variant in test.words("variants", "debug" if choice.debug else "plain")
                          and (choice.k or k == NEWEST)]
             if wanted or must_fail:
                 self.kernels[key] = asyncio.get_running_loop().create_future()
-            jobs += [self.guest_boot(key, topology, some) for topology, some in wanted.items()]
+            jobs += [self.guest_boot(key, *how, some) for how, some in wanted.items()]
             jobs += [self.meta_boot(key, test) for test in must_fail]
         # Built in the order of choice.kernels, used as they come.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}

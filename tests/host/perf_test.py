@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The judgement of instruction counts, without a guest: a doctored baseline must fail."""
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Callable
+from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "perf"))
+import counts  # noqa: E402
+import plot  # noqa: E402
+
+KERNELS = ("7.2", "6.12")
+KIB = counts.KIB
+SAID = ["# count direct_read 4096 1000", "count direct_read 1048576 1100", "count host_odirect_read 4096 1001",
+        "exact direct_read.commands 4096 1", "exact direct_read.allocations 4096 0.03125", "absent p2pmem_mmap_read 4096 not here",
+        "ok 1 - all is counted"]
+KEY = ("direct_read", 4 * KIB)
+
+
+def baseline(**changed: float) -> dict[counts.Key, float]:
+    return {KEY: changed.get("ours", 1000), ("direct_read", counts.MIB): 1100, ("host_odirect_read", 4 * KIB): 1000}
+
+
+def judged(before: dict[counts.Key, float]) -> counts.Verdict:
+    return counts.judge_baseline(counts.Counts.parse(SAID), before)
+
+
+def parses() -> None:
+    got = counts.Counts.parse(SAID)
+    assert got.instructions == baseline() | {("host_odirect_read", 4 * KIB): 1001}, got.instructions
+    assert got.exact["direct_read.allocations", 4096] == 0.03125
+    assert got.absent == {("p2pmem_mmap_read", 4096): "not here"}
+
+
+def the_same_is_good() -> None:
+    verdict = judged(baseline())
+    assert not verdict.wrong and not verdict.notes, verdict
+
+
+def a_doctored_baseline_fails() -> None:
+    assert not judged(baseline(ours=1000 / 1.029)).wrong
+    verdict = judged(baseline(ours=1000 / 1.031))
+    assert len(verdict.wrong) == 1 and "3.1 % more" in verdict.wrong[0], verdict
+
+
+def better_is_said_not_failed() -> None:
+    verdict = judged(baseline(ours=1000 / 0.96))
+    assert not verdict.wrong and len(verdict.notes) == 1 and "BASELINE=1" in verdict.notes[0], verdict
+
+
+def nothing_may_vanish() -> None:
+    assert counts.judge_baseline(counts.Counts(), {}).wrong, "no counts at all are good"
+    assert judged({}).wrong, "counts without a baseline are good"
+    before = baseline() | {("p2pmem_mmap_read", 4096): 1.0}
+    assert any("absent" in line for line in judged(before).wrong), "what is absent is good"
+
+
+def exact_counts_do_not_move() -> None:
+    got = counts.Counts.parse(SAID)
+    wanted = dict(got.exact)
+    assert not counts.judge_exact(got, wanted).wrong
+    for doctored in (wanted | {("direct_read.commands", 4096): 2.0}, wanted | {("direct_read.commands", 4096): 0.99},
+                     wanted | {("other.merges", 4096): 0.0}, {}):
+        assert counts.judge_exact(got, doctored).wrong, doctored
+
+
+def limits_hold_and_break() -> None:
+    got = counts.Counts.parse(SAID)
+    assert not counts.judge_limit(got, counts.against_host("7.2", 4 * KIB, 1.00, True)).wrong
+    assert counts.judge_limit(got, counts.against_host("7.2", 4 * KIB, 0.99, True)).wrong
+    assert not counts.judge_limit(got, counts.growth("7.2", True)).wrong
+    got.instructions["direct_read", counts.MIB] = 1151
+    assert counts.judge_limit(got, counts.growth("7.2", True)).wrong
+    assert counts.judge_limit(got, counts.against_host("7.2", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
+
+
+def the_median_of_boots() -> None:
+    boots = [counts.Counts({KEY: value}) for value in (5.0, 1.0, 3.0)]
+    assert counts.Counts.median(boots).instructions == {KEY: 3.0}
+
+
+def files_come_back() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.csv"
+        counts.write_csv(path, "baseline", baseline())
+        assert path.read_text().split("\n")[0] == "metric,size,instr_per_op"
+        assert counts.read_csv(path) == baseline()
+        path.write_text("metric,size,seconds\n")
+        try:
+            counts.read_csv(path)
+        except ValueError:
+            return
+        raise AssertionError("another header is read")
+
+
+def checked_in_baselines_suit_the_limits() -> None:
+    for k in KERNELS:
+        kept = counts.Counts(counts.read_csv(counts.HERE / f"baseline-{k}.csv"))
+        assert counts.read_csv(counts.HERE / f"exact-{k}.csv")[("direct_read.host_bytes", 4 * KIB)] == 0
+        limits = [limit for limit in counts.LIMITS if limit.k == k]
+        assert limits
+        for limit in limits:
+            verdict = counts.judge_limit(kept, limit)
+            assert not (limit.required and verdict.wrong) and verdict.wrong + verdict.notes, verdict
+            assert "not counted" not in str(verdict), verdict
+
+
+def the_plot_is_svg() -> None:
+    for k in KERNELS:
+        values = counts.read_csv(counts.HERE / f"baseline-{k}.csv")
+        root = ElementTree.fromstring(plot.svg(k, values))
+        lines = [node for node in root if node.tag.endswith("polyline")]
+        assert len(lines) == len(plot.lines_of(values)) > 3
+        for line in lines:
+            for point in line.attrib["points"].split():
+                x, y = map(float, point.split(","))
+                assert 0 <= x <= plot.WIDTH and 0 <= y <= plot.HEIGHT, point
+
+
+TESTS: tuple[Callable[[], None], ...] = (
+    parses, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
+    exact_counts_do_not_move, limits_hold_and_break, the_median_of_boots, files_come_back,
+    checked_in_baselines_suit_the_limits, the_plot_is_svg)
+
+
+def main() -> int:
+    failed = 0
+    for n, test in enumerate(TESTS, 1):
+        try:
+            test()
+            print(f"ok {n} - {test.__name__.replace('_', ' ')}")
+        except Exception:
+            failed += 1
+            print(f"not ok {n} - {test.__name__.replace('_', ' ')}")
+            print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
+    print(f"1..{len(TESTS)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The engine of `make bench`: counts instructions in several boots of a guest and shows their medians.
+
+From the environment: K=7.2|6.12 (both if absent), BASELINE=1 writes the baselines of make check.
+"""
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "qemu")]
+import counts  # noqa: E402
+import lab  # noqa: E402
+import plot  # noqa: E402
+
+KERNELS = ("7.2", "6.12")
+BOOTS = 3
+OUT = lab.BUILD / "bench"
+REFERENCE = "host_odirect_read"
+CAVEAT = ("These are instructions of the calling thread in an emulated guest, per operation: an emulator's counts,\n"
+          "not times. They compare software paths with each other and say nothing about hardware.")
+
+
+async def boots_of(kernel: lab.Kernel, start: float) -> list[counts.Counts]:
+    slots = asyncio.Semaphore(max(1, os.cpu_count() or 1))
+    test = lab.Test.load(HERE / "count.sh")
+
+    async def one(n: int) -> counts.Counts:
+        async with slots:
+            step(start, f"kernel {kernel.name}: boot {n} of {BOOTS} counts, usually about a minute")
+            guest = lab.Guest(kernel, lab.Topology.load("switch"), [test], OUT / f"{kernel.name}-{n}", counting=True)
+            outcome = await lab.boot(guest)
+        if not outcome.ok:
+            raise lab.LabError(f"boot {n} of {kernel.name} failed: {'; '.join(map(str, outcome.reasons))}, "
+                               f"logs in {guest.out}")
+        for path in (*guest.out.glob("*.img"), guest.path("gpu0")):
+            path.unlink(missing_ok=True)
+        return counts.Counts.parse(outcome.notes)
+
+    return list(await asyncio.gather(*(one(n) for n in range(1, BOOTS + 1))))
+
+
+def step(start: float, text: str) -> None:
+    print(f"==> [{time.monotonic() - start:4.0f} s] {text}", flush=True)
+
+
+def table(k: str, result: counts.Counts) -> str:
+    """Instructions, and beside each its ratio to the reference of the same size."""
+    lines = [f"Kernel {k}: instructions per operation, x times those of {REFERENCE} of the same size", ""]
+    for (metric, size), value in result.instructions.items():
+        reference = result.instructions.get((REFERENCE, size))
+        ratio = f"{value / reference:9.3f} x" if reference else ""
+        lines.append(f"{metric:<28} {counts.human(size):>8} {value:>12.0f} {ratio}".rstrip())
+    lines += [f"{metric:<28} {counts.human(size):>8}       absent {why}" for (metric, size), why in result.absent.items()]
+    lines += ["", f"Kernel {k}: what one operation does, exactly", ""]
+    lines += [f"{count:<40} {counts.human(size):>8} {value:>10g}" for (count, size), value in result.exact.items()]
+    lines += ["", f"Kernel {k}: limits", ""]
+    for limit in counts.LIMITS:
+        if limit.k == k:
+            verdict = counts.judge_limit(result, limit)
+            state = "holds" if not verdict.wrong else "BROKEN" if limit.required else "not yet"
+            lines.append(f"{state:<8} {(verdict.wrong + verdict.notes)[0]}")
+    return "\n".join(lines) + "\n"
+
+
+def report(k: str, boots: list[counts.Counts]) -> None:
+    result = counts.Counts.median(boots)
+    for boot in boots[1:]:
+        if boot.exact != boots[0].exact:
+            raise lab.LabError(f"exact counts of {k} differ between boots: {boot.exact} and {boots[0].exact}")
+    text = table(k, result)
+    counts.write_csv(OUT / f"{k}.csv", "baseline", result.instructions)
+    counts.write_csv(OUT / f"{k}-exact.csv", "exact", result.exact)
+    (OUT / f"{k}.txt").write_text(f"{CAVEAT}\n\n{text}")
+    (OUT / f"{k}.svg").write_text(plot.svg(f"PeerDMA on kernel {k}, in an emulator", result.instructions))
+    print(f"\n{text}\n{CAVEAT}\n")
+    if os.environ.get("BASELINE") not in (None, "", "0"):
+        counts.write_csv(HERE / f"baseline-{k}.csv", "baseline", result.instructions)
+        counts.write_csv(HERE / f"exact-{k}.csv", "exact", result.exact)
+        print(f"written: {HERE / f'baseline-{k}.csv'} and exact-{k}.csv, which make check compares with\n")
+    else:
+        verdict = counts.judge_baseline(result, counts.read_csv(HERE / f"baseline-{k}.csv"))
+        for line in verdict.wrong + verdict.notes:
+            print(f"against the baseline: {line}")
+    print(f"in {OUT}: {k}.csv, {k}-exact.csv, {k}.txt, {k}.svg", flush=True)
+
+
+def main() -> int:
+    chosen = os.environ.get("K") or None
+    if chosen not in (None, *KERNELS):
+        raise lab.LabError(f"K={chosen} is not a kernel of the lab: {' or '.join(KERNELS)}")
+    start = time.monotonic()
+    OUT.mkdir(parents=True, exist_ok=True)
+    for k in [chosen] if chosen else KERNELS:
+        kernel = lab.kernel(k, "plain")
+        assert kernel
+        lab.make_test_modules(kernel)
+        lab.make_module(kernel)
+        lab.pattern_binary()
+        report(k, asyncio.run(boots_of(kernel, start)))
+    step(start, "done")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except lab.LabError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

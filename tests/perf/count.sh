@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# For make bench: every metric, as diagnostics that the host collects.
+# group: bench
+# topologies: switch
+# variants: plain
+# boot: counting
+# timeout: 300
+. "$LAB_ROOT/tests/perf/lib.sh"
+
+bench_disk
+for what in all exact; do
+	run_bench $what | sed -u 's/^/# /'
+	same "$what is counted" 0 "${PIPESTATUS[0]}"
+done
+plan $tap_n

@@ -1,0 +1,191 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Counts of instructions, and what they may be: baselines, exact counts and limits.
+
+    counts.py K FILE     judge what bench printed into FILE on kernel K; TAP
+
+Baselines are baseline-K.csv and exact-K.csv beside this file, written by "make bench BASELINE=1".
+"""
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Iterable, Sequence
+
+HERE = Path(__file__).resolve().parent
+HEADERS = {"baseline": ("metric", "size", "instr_per_op"), "exact": ("count", "size", "per_op")}
+TOLERANCE = 0.03  # boots differ by less, a change that matters by more
+# What host memory costs depends on how its pages lie, which differs between boots.
+TOLERANCES = {"host_odirect_read": 0.20, "host_odirect_write": 0.20}
+KIB, MIB = 1 << 10, 1 << 20
+
+Key = tuple[str, int]  # metric, size
+
+
+@dataclass(frozen=True)
+class Limit:
+    """metric at size costs at most ratio times what other at other_size costs."""
+    k: str
+    metric: str
+    size: int
+    other: str
+    other_size: int
+    ratio: float
+    required: bool  # by make check; else it is only said
+
+    def __str__(self) -> str:
+        return f"{self.metric} {human(self.size)} <= {self.ratio:.2f} x {self.other} {human(self.other_size)}"
+
+
+def against_host(k: str, size: int, ratio: float, required: bool) -> Limit:
+    return Limit(k, "direct_read", size, "host_odirect_read", size, ratio, required)
+
+
+def growth(k: str, required: bool) -> Limit:
+    return Limit(k, "direct_read", MIB, "direct_read", 4 * KIB, 1.15, required)
+
+
+# What direct I/O is for. A row that is not required yet does not hold yet.
+LIMITS = (
+    against_host("7.2", 4 * KIB, 1.00, False),
+    against_host("7.2", 64 * KIB, 0.35, False),
+    against_host("7.2", 512 * KIB, 0.08, False),
+    against_host("7.2", MIB, 0.05, False),
+    growth("7.2", True),
+    against_host("6.12", 4 * KIB, 1.05, False),
+    against_host("6.12", 64 * KIB, 0.35, False),
+    against_host("6.12", 512 * KIB, 0.08, False),
+    against_host("6.12", MIB, 0.05, False),
+    growth("6.12", True),
+)
+
+
+def human(size: int) -> str:
+    if size >= MIB:
+        return f"{size // MIB} MiB"
+    return f"{size // KIB} KiB" if size else "-"
+
+
+@dataclass
+class Counts:
+    """What one boot printed."""
+    instructions: dict[Key, float] = field(default_factory=dict)
+    exact: dict[Key, float] = field(default_factory=dict)
+    absent: dict[Key, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> Counts:
+        counts = cls()
+        for line in lines:
+            words = line.removeprefix("# ").split(maxsplit=3)
+            if len(words) == 4 and words[0] == "count":
+                counts.instructions[words[1], int(words[2])] = float(words[3])
+            elif len(words) == 4 and words[0] == "exact":
+                counts.exact[words[1], int(words[2])] = float(words[3])
+            elif len(words) == 4 and words[0] == "absent":
+                counts.absent[words[1], int(words[2])] = words[3]
+        return counts
+
+    @classmethod
+    def median(cls, boots: Sequence[Counts]) -> Counts:
+        """Of what all boots counted."""
+        keys = [key for key in boots[0].instructions if all(key in boot.instructions for boot in boots)]
+        sums = {key: statistics.median(boot.instructions[key] for boot in boots) for key in keys}
+        return cls(sums, boots[0].exact, boots[0].absent)
+
+
+def read_csv(path: Path) -> dict[Key, float]:
+    with open(path, newline="") as file:
+        rows = iter(csv.reader(row for row in file if not row.startswith("#")))
+        if tuple(next(rows, ())) not in HEADERS.values():
+            raise ValueError(f"{path} has another header")
+        return {(name, int(size)): float(value) for name, size, value in rows}
+
+
+def write_csv(path: Path, kind: str, values: dict[Key, float]) -> None:
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(HEADERS[kind])
+        out.writerows((name, size, f"{value:g}" if kind == "exact" else round(value))
+                      for (name, size), value in values.items())
+
+
+# --- Judgement: each returns what is wrong, and what else is worth saying -------------------------
+
+@dataclass
+class Verdict:
+    wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def judge_baseline(counts: Counts, baseline: dict[Key, float]) -> Verdict:
+    verdict = Verdict()
+    if not counts.instructions:
+        verdict.wrong.append("nothing was counted")
+    for key, why in counts.absent.items():
+        if key in baseline:
+            verdict.wrong.append(f"{name(key)} is in the baseline, but absent: {why}")
+    for key, now in counts.instructions.items():
+        before, tolerance = baseline.get(key), TOLERANCES.get(key[0], TOLERANCE)
+        if before is None:
+            verdict.wrong.append(f"{name(key)} has no baseline: make bench BASELINE=1")
+        elif now > before * (1 + tolerance):
+            verdict.wrong.append(f"{name(key)} costs {now:.0f}, {change(now, before)} than {before:.0f}")
+        elif now < before * (1 - tolerance):
+            verdict.notes.append(f"{name(key)} costs {now:.0f}, {change(now, before)} than {before:.0f}: "
+                                 "keep it with make bench BASELINE=1")
+    return verdict
+
+
+def judge_exact(counts: Counts, wanted: dict[Key, float]) -> Verdict:
+    """These do not move at all: a lower one is a change as well."""
+    verdict = Verdict()
+    for key in wanted.keys() | counts.exact.keys():
+        want, got = wanted.get(key), counts.exact.get(key)
+        if want is None or got is None or abs(want - got) > 1e-4 * abs(want):
+            verdict.wrong.append(f"{name(key)}: want {want}, got {got}")
+    verdict.wrong.sort()
+    return verdict
+
+
+def judge_limit(counts: Counts, limit: Limit) -> Verdict:
+    values = counts.instructions
+    one, other = values.get((limit.metric, limit.size)), values.get((limit.other, limit.other_size))
+    if one is None or other is None:
+        return Verdict([f"{limit}: not counted"])
+    says = f"{limit}: is {one / other:.3f} ({one:.0f} of {other:.0f})"
+    return Verdict([], [says]) if one <= limit.ratio * other else Verdict([says], [])
+
+
+def name(key: Key) -> str:
+    return f"{key[0]} {human(key[1])}"
+
+
+def change(now: float, before: float) -> str:
+    return f"{abs(now / before - 1) * 100:.1f} % {'more' if now > before else 'less'}"
+
+
+def main() -> int:
+    k, path = sys.argv[1:]
+    counts = Counts.parse(Path(path).read_text().splitlines())
+    required = [limit for limit in LIMITS if limit.k == k and limit.required]
+    verdicts = [
+        (f"at most {TOLERANCE:.0%} above baseline-{k}.csv",
+         judge_baseline(counts, read_csv(HERE / f"baseline-{k}.csv"))),
+        (f"commands, merges, bytes by way of the host and allocations are those of exact-{k}.csv",
+         judge_exact(counts, read_csv(HERE / f"exact-{k}.csv"))),
+        *((str(limit), judge_limit(counts, limit)) for limit in required),
+    ]
+    for n, (text, verdict) in enumerate(verdicts, 1):
+        print(f"{'not ok' if verdict.wrong else 'ok'} {n} - {text}")
+        for line in verdict.wrong + verdict.notes:
+            print(f"# {line}")
+    print(f"1..{len(verdicts)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Instructions per operation against the baseline of this kernel, and what the kernel did against exact counts.
+# group: perf
+# topologies: switch
+# variants: plain
+# boot: counting
+# timeout: 120
+. "$LAB_ROOT/tests/perf/lib.sh"
+
+bench_disk
+{
+	run_bench main && run_bench exact
+} >/run/counts || bail "bench did not come to its end"
+exec "$LAB_ROOT/tests/perf/counts.py" "$LAB_K" /run/counts

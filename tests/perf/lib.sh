@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Sourced by the guest tests that count: lib.sh, and bench with all it needs.
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+# bench_disk: a file in one piece, on a filesystem whose journal does not wake up meanwhile
+bench_disk() {
+	publish
+	mount_disk
+	mount -o remount,commit=3000 /mnt/disk
+	pattern fill /mnt/disk/bench 0 67108864 pattern:1
+	sync
+	mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+}
+
+# run_bench main|all|exact. A "rep movsb" counts as one instruction a byte: memcpy() shall be a loop.
+run_bench() {
+	GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000 \
+		bench "$1" /mnt/disk/bench "$(nvme_disk)" "$(gpu_bdf)"
+}
