@@ -6,6 +6,7 @@
 #include <linux/slab.h>
 
 #include "peerdma.h"
+#include "trace.h"
 
 void peerdma_buffer_put(struct peerdma_buffer *buffer)
 {
@@ -32,6 +33,7 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 		return;
 	}
 	peerdma_gate_close(&buffer->gate);
+	trace_peerdma_revoke(provider->id, buffer->mem->len, peerdma_gate_closed(&provider->gate));
 
 	/* Off the list last: unbind must not believe it is done while the memory is still held. */
 	peerdma_mem_release(buffer->mem);

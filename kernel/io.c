@@ -12,6 +12,7 @@
 #include <linux/uio.h>
 
 #include "peerdma.h"
+#include "trace.h"
 
 /*
  * A bio of ours must not be merged with one whose pages are host memory: v7.2 looks at the first
@@ -24,12 +25,26 @@
 
 /* One request in the making. */
 struct io {
+	struct peerdma_ctx *ctx;
 	struct file *file;
 	struct peerdma_buffer *buffer;
 	struct peerdma_target target;
 	struct peerdma_io *req;
 	bool write;
 };
+
+/* As observers see it. */
+static struct peerdma_seen io_seen(struct io *io)
+{
+	return (struct peerdma_seen){
+		.ctx = io->ctx,
+		.provider = io->buffer->provider,
+		.file = io->file,
+		.dev = io->target.bdev ? io->target.bdev->bd_dev : 0,
+		.req = io->req,
+		.write = io->write,
+	};
+}
 
 static u16 io_ioprio(struct io *io, u16 ioprio)
 {
@@ -231,10 +246,13 @@ static int io_check(struct io *io)
 /* Inside the buffer's gate: its memory stays. */
 static int io_run(struct io *io)
 {
+	struct peerdma_seen seen;
 	int err = io_check(io);
 
 	if (err)
 		return err;
+	seen = io_seen(io);
+	trace_peerdma_submit(&seen);
 	err = io->write ? io_blocks(io, io->req->len) : io_read(io);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	return io->req->out_done ? 0 : err;
@@ -242,7 +260,8 @@ static int io_run(struct io *io)
 
 static int io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write)
 {
-	struct io io = { .req = req, .write = write };
+	struct io io = { .ctx = ctx, .req = req, .write = write };
+	struct peerdma_seen seen;
 	int err;
 
 	req->out_done = 0;
@@ -267,6 +286,8 @@ static int io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool writ
 	err = io_run(&io);
 	peerdma_gate_exit(&io.buffer->gate);
 out_buffer:
+	seen = io_seen(&io);
+	peerdma_account(&seen, err);
 	peerdma_buffer_put(io.buffer);
 out_file:
 	fput(io.file);

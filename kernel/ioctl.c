@@ -68,6 +68,10 @@ static int peerdma_open(struct inode *inode, struct file *file)
 	if (!ctx)
 		return -ENOMEM;
 	xa_init_flags(&ctx->buffers, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	if (peerdma_opener_add(ctx)) {
+		kfree(ctx);
+		return -ENOMEM;
+	}
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
 }
@@ -76,8 +80,10 @@ static int peerdma_release(struct inode *inode, struct file *file)
 {
 	struct peerdma_ctx *ctx = file->private_data;
 
+	peerdma_opener_del(ctx);
 	peerdma_buffers_destroy(ctx);
 	xa_destroy(&ctx->buffers);
+	peerdma_stats_free(&ctx->opener.stats);
 	kfree(ctx);
 	return 0;
 }
@@ -88,4 +94,5 @@ const struct file_operations peerdma_fops = {
 	.release = peerdma_release,
 	.unlocked_ioctl = peerdma_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.show_fdinfo = peerdma_show_fdinfo,
 };

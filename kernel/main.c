@@ -20,9 +20,12 @@ static int __init peerdma_init(void)
 	peerdma_wq = alloc_workqueue("peerdma", WQ_UNBOUND, 0);
 	if (!peerdma_wq)
 		return -ENOMEM;
-	err = peerdma_bar_register();
+	err = peerdma_stats_register();
 	if (err)
 		goto err_wq;
+	err = peerdma_bar_register();
+	if (err)
+		goto err_stats;
 	err = misc_register(&peerdma_misc);
 	if (err)
 		goto err_bar;
@@ -30,6 +33,8 @@ static int __init peerdma_init(void)
 
 err_bar:
 	peerdma_bar_unregister();
+err_stats:
+	peerdma_stats_unregister();
 err_wq:
 	destroy_workqueue(peerdma_wq);
 	return err;
@@ -43,6 +48,7 @@ static void __exit peerdma_exit(void)
 {
 	misc_deregister(&peerdma_misc);
 	peerdma_bar_unregister();
+	peerdma_stats_unregister();
 	destroy_workqueue(peerdma_wq);
 }
 

@@ -30,6 +30,7 @@
 #include "gate.h"
 #include "op.h"
 #include "request.h"
+#include "stats.h"
 
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
@@ -45,6 +46,7 @@
  * @buffers: buffers whose mem is not yet released
  * @verdicts: by diskseq, struct peerdma_verdict of disks that were asked about; protected by its
  * own lock
+ * @stats: of requests on its buffers
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -58,6 +60,7 @@ struct peerdma_provider {
 	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
 	struct xarray verdicts;
+	struct peerdma_stats stats;
 };
 
 /**
@@ -105,9 +108,11 @@ struct peerdma_buffer {
 /**
  * struct peerdma_ctx - one open file of /dev/peerdma
  * @buffers: by id; protected by its own lock
+ * @opener: who opened it, and what was done with it
  */
 struct peerdma_ctx {
 	struct xarray buffers;
+	struct peerdma_opener opener;
 };
 
 /**

@@ -20,6 +20,11 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 
 	if (!provider)
 		return ERR_PTR(-ENOMEM);
+	err = peerdma_stats_init(&provider->stats, GFP_KERNEL);
+	if (err) {
+		kfree(provider);
+		return ERR_PTR(err);
+	}
 	refcount_set(&provider->refs, 1);
 	peerdma_gate_init(&provider->gate);
 	provider->pdev = pci_dev_get(pdev);
@@ -118,6 +123,7 @@ void peerdma_provider_put(struct peerdma_provider *provider)
 	xa_for_each(&provider->verdicts, diskseq, verdict)
 		kfree(verdict);
 	xa_destroy(&provider->verdicts);
+	peerdma_stats_free(&provider->stats);
 	pci_dev_put(provider->pdev);
 	kfree(provider);
 }
