@@ -14,7 +14,7 @@
 
 static struct peerdma_stats total;
 
-/* By dev_t, struct peerdma_stats. An entry stays until the module goes: its number may come back. */
+/* By dev_t, struct peerdma_stats. An entry stays until the module goes. */
 static DEFINE_XARRAY_FLAGS(devices, XA_FLAGS_LOCK_IRQ);
 
 static LIST_HEAD(openers);
@@ -34,19 +34,12 @@ void peerdma_stats_free(struct peerdma_stats *stats)
 	free_percpu(stats->counts);
 }
 
-/*
- * The first request of a device makes its entry, perhaps in an interrupt: without waiting. Where
- * there is no memory, the device's count misses a request.
- */
-static struct peerdma_stats *device_stats(dev_t dev)
+static struct peerdma_stats *add_device(dev_t dev)
 {
-	struct peerdma_stats *stats = xa_load(&devices, dev);
+	struct peerdma_stats *stats = kzalloc(sizeof(*stats), GFP_NOWAIT | __GFP_NOWARN);
 	unsigned long flags;
 	int err;
 
-	if (stats)
-		return stats;
-	stats = kzalloc(sizeof(*stats), GFP_NOWAIT | __GFP_NOWARN);
 	if (!stats)
 		return NULL;
 	err = peerdma_stats_init(stats, GFP_NOWAIT | __GFP_NOWARN);
@@ -58,9 +51,19 @@ static struct peerdma_stats *device_stats(dev_t dev)
 	if (err) {
 		peerdma_stats_free(stats);
 		kfree(stats);
+		/* Another was faster, or there is no memory: NULL. */
 		return xa_load(&devices, dev);
 	}
 	return stats;
+}
+
+/*
+ * The first request of a device makes its entry, perhaps in an interrupt: without waiting. Where
+ * there is no memory, the device's count misses a request.
+ */
+static struct peerdma_stats *device_stats(dev_t dev)
+{
+	return xa_load(&devices, dev) ?: add_device(dev);
 }
 
 /* END_OF_FILE and the like come without an errno: nothing was refused. */

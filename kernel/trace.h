@@ -15,7 +15,8 @@
 
 #include "peerdma.h"
 
-/* clang-format off: it takes these for C */
+/* It would take these for C: */
+/* clang-format off */
 
 /* A request passed all checks and goes to its file now, in the context of this task. */
 TRACE_EVENT(peerdma_submit,

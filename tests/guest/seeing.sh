@@ -4,7 +4,7 @@
 # group: seeing
 # topologies: switch
 # needs: dot python3
-# timeout: 120
+# timeout: 180
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 tracing=/sys/kernel/tracing
@@ -49,7 +49,7 @@ same "a second process sees its own only" "$(said two said)" "$(said two fdinfo)
 same "which is something else" "reads 13" "$(said two fdinfo | grep '^reads')"
 cp $stats $outputs/debugfs
 # entry KIND-REGEX: of debugfs, as said prints
-entry() { grep -E "^$1" $outputs/debugfs | tr ' ' '\n' | grep -E '^(reads|writes|direct|near|host|errors|refused)' | tr = ' ' | sed -E 's/^(direct|near|host) /\1-bytes /' | sort; }
+entry() { grep -E "^$1" $outputs/debugfs | tr ' ' '\n' | grep -E '^(reads|writes|direct|near|host|errors|refused)' | tr '=' ' ' | sed -E 's/^(direct|near|host) /\1-bytes /' | sort; }
 counters() { grep -v buffer; }
 for name in one two; do
 	same "debugfs of the open file $name" "$(said $name said | counters)" "$(entry "file .* pid=${pids[$name]} .* comm=seeing$")"
@@ -85,7 +85,7 @@ same "revoke: each process's buffer" "peerdma_revoke: destroy provider=1 len=819
 member() { python3 -c "import json, sys; j = json.load(sys.stdin); print($1)"; }
 peerdma stat --json >$outputs/stat.json
 of_one='next(f for f in j["files"] if f["pids"] == ['${pids[one]}'])'
-same "stat: a process" "seeing 9 28672 193 0 {'BUF_RANGE': 1, 'FILE_ALIGN': 2} 1" "$(member "'%s %s %s %s %s %s %s' % tuple($of_one[k] for k in ('comm', 'reads', 'direct_bytes', 'near_bytes', 'host_bytes', 'refused_by_reason', 'errors'))" <$outputs/stat.json)"
+same "stat: a process" "seeing 9 28672 193 0 {'BUF_RANGE': 1, 'FILE_ALIGN': 2} 1" "$(member "'%s %s %s %s %s %s %s' % tuple(${of_one}[k] for k in ('comm', 'reads', 'direct_bytes', 'near_bytes', 'host_bytes', 'refused_by_reason', 'errors'))" <$outputs/stat.json)"
 same "stat: the device" "$(basename "$disk") $((28672 + 45056 + 1536))" "$(member "'%s %s' % tuple(next(d for d in j['devices'] if d['dev'] == '$dev')[k] for k in ('name', 'direct_bytes'))" <$outputs/stat.json)"
 check "stat: text names the process" grep -q "^${pids[one]} seeing" <(peerdma stat | tee $outputs/stat)
 chmod 666 /dev/peerdma
@@ -126,7 +126,7 @@ done
 check "witness: an instance of its own" test -d $tracing/instances/peerdma-$watcher
 echo >&"$fd"
 for ((i = 0; i < 100; i++)); do
-	! grep -q done $outputs/idle || break
+	! grep -q '^done$' $outputs/idle || break
 	sleep 0.05
 done
 sleep 0.3
@@ -167,10 +167,9 @@ addresses=$(grep -rnE '0x[0-9a-f]{9,}|ffff' $outputs --include='[a-z]*' --exclud
 same "no address anywhere" "" "$addresses"
 check "and there was something to look at" test "$(cat $outputs/{trace,stat,debugfs,witness,topo,one} | wc -l)" -gt 50
 
-for name in one two; do
-	eval "exec ${ends[$name]}>&-"
-	wait "${pids[$name]}"
-done
+# Both before either is waited for: the second has inherited the first's end.
+eval "exec ${ends[one]}>&- ${ends[two]}>&-"
+wait "${pids[one]}" "${pids[two]}"
 same "who is gone is not shown" 0 "$(grep -c '^file' $stats)"
 check "unpublish" peerdma unpublish "$gpu"
 check "unload" rmmod peerdma
