@@ -7,6 +7,13 @@
 
 #include "peerdma.h"
 
+/* NULL of NULL. */
+static struct peerdma_buffer *to_buffer(struct peerdma_entry *entry)
+{
+	static_assert(!offsetof(struct peerdma_buffer, entry));
+	return container_of(entry, struct peerdma_buffer, entry);
+}
+
 void peerdma_buffer_put(struct peerdma_buffer *buffer)
 {
 	if (!refcount_dec_and_test(&buffer->refs))
@@ -52,8 +59,8 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 	struct peerdma_buffer *buffer;
 
 	rcu_read_lock();
-	buffer = xa_load(&ctx->buffers, id);
-	if (!buffer || !smp_load_acquire(&buffer->ready)) /* set when all of it was filled in */
+	buffer = to_buffer(peerdma_ids_find(&ctx->buffers, id));
+	if (!buffer)
 		buffer = ERR_PTR(-ENOENT);
 	else if (!peerdma_gate_enter(&buffer->gate))
 		buffer = ERR_PTR(-ENODEV);
@@ -65,10 +72,8 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 {
 	struct peerdma_buffer *buffer;
-	unsigned long id;
 
-	xa_for_each(&ctx->buffers, id, buffer) {
-		xa_erase(&ctx->buffers, id);
+	while ((buffer = to_buffer(peerdma_ids_take_any(&ctx->buffers)))) {
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}
@@ -111,7 +116,7 @@ static u64 mem_bar_offset(struct peerdma_mem *mem)
 static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 		     struct peerdma_buf_alloc *req)
 {
-	const struct xa_limit ids = XA_LIMIT(1, (1 << PEERDMA_BUF_ID_BITS) - 1);
+	const u32 max_id = (1 << PEERDMA_BUF_ID_BITS) - 1;
 	struct peerdma_buffer *buffer;
 	int err;
 
@@ -126,16 +131,14 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 		peerdma_gate_exit(&provider->gate);
 		return PTR_ERR(buffer);
 	}
-	err = xa_alloc(&ctx->buffers, &buffer->id, buffer, ids, GFP_KERNEL_ACCOUNT);
+	err = peerdma_ids_alloc(&ctx->buffers, &buffer->entry, max_id);
 	if (err) {
-		/* xa_alloc() may have written an id that it could not keep: another's by now. */
-		buffer->id = 0;
 		peerdma_gate_exit(&provider->gate);
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 		return -ENOMEM; /* the kernel has none, or no id is left */
 	}
-	req->out_buf_id = buffer->id;
+	req->out_buf_id = buffer->entry.id;
 	req->out_bar_offset = mem_bar_offset(buffer->mem);
 	req->out_mmap_offset = peerdma_proxy_offset(buffer);
 	peerdma_gate_exit(&provider->gate);
@@ -167,23 +170,9 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	return err;
 }
 
-static struct peerdma_buffer *erase_buffer(struct peerdma_ctx *ctx, u32 id, bool ready)
+static int buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown)
 {
-	struct peerdma_buffer *buffer;
-
-	xa_lock(&ctx->buffers);
-	buffer = xa_load(&ctx->buffers, id);
-	if (buffer && buffer->ready == ready)
-		__xa_erase(&ctx->buffers, id);
-	else
-		buffer = NULL;
-	xa_unlock(&ctx->buffers);
-	return buffer;
-}
-
-static int buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool ready)
-{
-	struct peerdma_buffer *buffer = erase_buffer(ctx, id, ready);
+	struct peerdma_buffer *buffer = to_buffer(peerdma_ids_take(&ctx->buffers, id, shown));
 
 	if (!buffer)
 		return -ENOENT;
@@ -195,18 +184,13 @@ static int buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool ready)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
 	u32 id = arg->buf_alloc.out_buf_id;
-	struct peerdma_buffer *buffer;
 
 	if (!id)
 		return;
-	if (err) {
+	if (err)
 		buffer_destroy(ctx, id, false);
-		return;
-	}
-	xa_lock(&ctx->buffers);
-	buffer = xa_load(&ctx->buffers, id);
-	smp_store_release(&buffer->ready, true); /* pairs with peerdma_buffer_enter() */
-	xa_unlock(&ctx->buffers);
+	else
+		peerdma_ids_show(&ctx->buffers, id);
 }
 
 int peerdma_destroy_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)

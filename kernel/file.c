@@ -10,11 +10,11 @@
 
 #include "peerdma.h"
 
-static void file_free(struct rcu_head *rcu)
+/* NULL of NULL. */
+static struct peerdma_file *to_file(struct peerdma_entry *entry)
 {
-	struct peerdma_file *pfile = container_of(rcu, struct peerdma_file, rcu);
-
-	kfree(pfile);
+	static_assert(!offsetof(struct peerdma_file, entry));
+	return container_of(entry, struct peerdma_file, entry);
 }
 
 /* May come from interrupt context: fput() puts off what has to sleep. */
@@ -23,7 +23,7 @@ void peerdma_file_put(struct peerdma_file *pfile)
 	if (!refcount_dec_and_test(&pfile->refs))
 		return;
 	fput(pfile->file);
-	call_rcu(&pfile->rcu, file_free);
+	kfree_rcu(pfile, rcu);
 }
 
 /* The file with this id, with a reference, or NULL. */
@@ -32,38 +32,30 @@ struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id)
 	struct peerdma_file *pfile;
 
 	rcu_read_lock();
-	pfile = xa_load(&ctx->files, id);
-	if (pfile && !(READ_ONCE(pfile->ready) && refcount_inc_not_zero(&pfile->refs)))
+	pfile = to_file(peerdma_ids_find(&ctx->files, id));
+	if (pfile && !refcount_inc_not_zero(&pfile->refs))
 		pfile = NULL;
 	rcu_read_unlock();
 	return pfile;
 }
 
-static struct peerdma_file *file_erase(struct peerdma_ctx *ctx, u32 id, bool ready)
+static int file_remove(struct peerdma_ctx *ctx, u32 id, bool shown)
 {
-	struct peerdma_file *pfile;
+	struct peerdma_file *pfile = to_file(peerdma_ids_take(&ctx->files, id, shown));
 
-	xa_lock(&ctx->files);
-	pfile = xa_load(&ctx->files, id);
-	if (pfile && pfile->ready == ready)
-		__xa_erase(&ctx->files, id);
-	else
-		pfile = NULL;
-	xa_unlock(&ctx->files);
-	return pfile;
+	if (!pfile)
+		return -ENOENT;
+	peerdma_file_put(pfile);
+	return 0;
 }
 
 /* Closing: nobody else can look an id up any more. */
 void peerdma_files_remove(struct peerdma_ctx *ctx)
 {
 	struct peerdma_file *pfile;
-	unsigned long id;
 
-	xa_for_each(&ctx->files, id, pfile) {
-		xa_erase(&ctx->files, id);
+	while ((pfile = to_file(peerdma_ids_take_any(&ctx->files))))
 		peerdma_file_put(pfile);
-	}
-	xa_destroy(&ctx->files);
 }
 
 static int file_add(struct peerdma_ctx *ctx, struct file *file, u32 *id)
@@ -75,18 +67,17 @@ static int file_add(struct peerdma_ctx *ctx, struct file *file, u32 *id)
 		return -ENOMEM;
 	refcount_set(&pfile->refs, 1);
 	pfile->file = get_file(file);
-	err = xa_alloc(&ctx->files, id, pfile, xa_limit_31b, GFP_KERNEL_ACCOUNT);
-	if (err) {
-		*id = 0;
+	peerdma_target_learn(file, &pfile->memo);
+	err = peerdma_ids_alloc(&ctx->files, &pfile->entry, INT_MAX);
+	*id = pfile->entry.id;
+	if (err)
 		peerdma_file_put(pfile);
-	}
 	return err;
 }
 
 int peerdma_file_add_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
 	struct peerdma_file_add *req = &arg->file_add;
-	umode_t mode;
 	struct file *file;
 	int err;
 
@@ -95,13 +86,7 @@ int peerdma_file_add_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	file = fget(req->fd);
 	if (!file)
 		return -EBADF;
-	mode = file->f_mapping->host->i_mode;
-	if (S_ISREG(mode) || S_ISBLK(mode)) {
-		err = file_add(ctx, file, &req->out_file_id);
-	} else {
-		req->out_reason = PEERDMA_REASON_FILE_TYPE;
-		err = S_ISDIR(mode) ? -EISDIR : peerdma_reason_errno(req->out_reason);
-	}
+	err = peerdma_target_type(file, &req->out_reason) ?: file_add(ctx, file, &req->out_file_id);
 	fput(file);
 	return err;
 }
@@ -109,31 +94,18 @@ int peerdma_file_add_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 void peerdma_file_add_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
 	u32 id = arg->file_add.out_file_id;
-	struct peerdma_file *pfile;
 
 	if (!id)
 		return;
-	if (err) {
-		pfile = file_erase(ctx, id, false);
-		if (pfile)
-			peerdma_file_put(pfile);
-		return;
-	}
-	xa_lock(&ctx->files);
-	pfile = xa_load(&ctx->files, id);
-	WRITE_ONCE(pfile->ready, true);
-	xa_unlock(&ctx->files);
+	if (err)
+		file_remove(ctx, id, false);
+	else
+		peerdma_ids_show(&ctx->files, id);
 }
 
 int peerdma_file_remove_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
-	struct peerdma_file *pfile;
-
 	if (arg->destroy.__reserved)
 		return -EINVAL;
-	pfile = file_erase(ctx, arg->destroy.id, true);
-	if (!pfile)
-		return -ENOENT;
-	peerdma_file_put(pfile);
-	return 0;
+	return file_remove(ctx, arg->destroy.id, true);
 }

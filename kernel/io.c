@@ -41,6 +41,7 @@
 /* One request in the making. */
 struct io {
 	struct file *file;
+	struct peerdma_file *pfile; /* NULL if it came by descriptor */
 	struct peerdma_buffer *buffer;
 	struct peerdma_target target;
 	struct peerdma_route *route; /* referenced while anything is under way */
@@ -66,30 +67,88 @@ static ssize_t io_write_back(struct address_space *mapping, loff_t pos, ssize_t 
 	return err ?: len;
 }
 
+/* A kiocb, and who sleeps until it is done. */
+struct wait {
+	struct kiocb kiocb;
+	struct task_struct *sleeper; /* NULL: it is done */
+	ssize_t res;
+};
+
+static void wait_complete(struct kiocb *kiocb, long res)
+{
+	struct wait *wait = container_of(kiocb, struct wait, kiocb);
+	struct task_struct *sleeper = wait->sleeper;
+
+	wait->res = res;
+	/* From here on the sleeper may leave, and end: RCU keeps its struct. */
+	rcu_read_lock();
+	smp_store_release(&wait->sleeper, NULL); /* pairs with wait_for() */
+	wake_up_process(sleeper);
+	rcu_read_unlock();
+}
+
+static ssize_t wait_for(struct wait *wait)
+{
+	for (;;) {
+		set_current_state(TASK_UNINTERRUPTIBLE);
+		if (!smp_load_acquire(&wait->sleeper)) /* pairs with wait_complete() */
+			break;
+		io_schedule();
+	}
+	__set_current_state(TASK_RUNNING);
+	return wait->res;
+}
+
+/*
+ * Direct reads are sent as if nobody waited, and waited for here: a filesystem that waits itself
+ * arms a timer each time, to wake up now and then, which costs more than our whole own part. A
+ * write that nobody waits for might be completed by a worker thread instead of the interrupt.
+ */
+static ssize_t io_read_direct(struct io *io, struct wait *wait, struct iov_iter *iter)
+{
+	ssize_t ret;
+
+	wait->sleeper = current;
+	wait->kiocb.ki_complete = wait_complete;
+	ret = vfs_iocb_iter_read(io->file, &wait->kiocb, iter);
+	return ret == -EIOCBQUEUED ? wait_for(wait) : ret;
+}
+
+static ssize_t io_write_once(struct io *io, struct kiocb *kiocb, struct iov_iter *iter, bool direct)
+{
+	ssize_t ret = peerdma_iocb_iter_write(io->file, kiocb, iter);
+
+	/* Where an appending write went is known only now. */
+	if (ret > 0 && !direct)
+		ret = io_write_back(io->file->f_mapping, kiocb->ki_pos - ret, ret);
+	return ret;
+}
+
 /*
  * One kiocb. *direct: asked for, and whether it was so: a filesystem that changes its mind clears
  * IOCB_DIRECT and copies through the page cache.
  */
 static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, bool *direct)
 {
-	struct kiocb kiocb;
+	struct kiocb *kiocb;
+	struct wait wait;
 	ssize_t ret;
 
-	init_sync_kiocb(&kiocb, io->file);
+	kiocb = &wait.kiocb;
+	init_sync_kiocb(kiocb, io->file);
 	if (*direct)
-		kiocb.ki_flags |= IOCB_DIRECT;
+		kiocb->ki_flags |= IOCB_DIRECT;
 	else
-		kiocb.ki_flags &= ~IOCB_DIRECT;
-	kiocb.ki_ioprio = peerdma_ioprio(io->buffer->provider, kiocb.ki_ioprio);
-	kiocb.ki_pos = file_off;
-	if (!io->write)
-		ret = vfs_iocb_iter_read(io->file, &kiocb, iter);
+		kiocb->ki_flags &= ~IOCB_DIRECT;
+	kiocb->ki_ioprio = peerdma_ioprio(io->buffer->provider, kiocb->ki_ioprio);
+	kiocb->ki_pos = file_off;
+	if (io->write)
+		ret = io_write_once(io, kiocb, iter, *direct);
+	else if (*direct)
+		ret = io_read_direct(io, &wait, iter);
 	else
-		ret = peerdma_iocb_iter_write(io->file, &kiocb, iter);
-	/* Where an appending write went is known only now. */
-	if (io->write && ret > 0 && !*direct)
-		ret = io_write_back(io->file->f_mapping, kiocb.ki_pos - ret, ret);
-	*direct = kiocb.ki_flags & IOCB_DIRECT;
+		ret = vfs_iocb_iter_read(io->file, kiocb, iter);
+	*direct = kiocb->ki_flags & IOCB_DIRECT;
 	return ret;
 }
 
@@ -111,35 +170,43 @@ static int io_interrupted(struct io *io)
 	return 0;
 }
 
-/* Straight between file and buffer, in steps that a kiocb can carry. Returns at a short one. */
-static int io_straight(struct io *io, u64 len, bool direct)
+/* Straight between file and buffer, by one kiocb. Returns the bytes that it moved. */
+static ssize_t io_step(struct io *io, u64 len, bool direct)
 {
 	struct peerdma_io *req = io->req;
-	u64 done = 0, step;
+	struct bio_vec small;
 	struct iov_iter iter;
 	ssize_t ret;
-	bool was_direct;
+
+	peerdma_mem_iter(io->buffer->mem, &iter, &small, io->write ? ITER_SOURCE : ITER_DEST,
+			 req->buf_off + req->out_done, len);
+	ret = io_submit(io, &iter, req->file_off + req->out_done, &direct);
+	if (ret <= 0)
+		return ret;
+	req->out_done += ret;
+	if (direct)
+		req->out_direct += ret;
+	else
+		req->out_host += ret;
+	return ret;
+}
+
+/* In steps that a kiocb can carry. Returns at a short one. */
+static int io_straight(struct io *io, u64 len, bool direct)
+{
+	u64 end = io->req->out_done + len, step;
+	ssize_t ret;
 	int err;
 
-	while (done < len) {
+	while (io->req->out_done < end) {
 		err = io_interrupted(io);
 		if (err)
 			return err;
-		step = min_t(u64, len - done, rounddown(MAX_RW_COUNT, io->target.offset_align));
-		peerdma_mem_iter(io->buffer->mem, &iter, io->write ? ITER_SOURCE : ITER_DEST,
-				 req->buf_off + req->out_done, step);
-		was_direct = direct;
-		ret = io_submit(io, &iter, req->file_off + req->out_done, &was_direct);
-		if (ret <= 0)
-			return ret;
-		done += ret;
-		req->out_done += ret;
-		if (was_direct)
-			req->out_direct += ret;
-		else
-			req->out_host += ret;
-		if (ret < step)
-			break;
+		step = min_t(u64, end - io->req->out_done,
+			     rounddown(MAX_RW_COUNT, io->target.offset_align));
+		ret = io_step(io, step, direct);
+		if (ret < (ssize_t)step)
+			return min_t(ssize_t, ret, 0);
 	}
 	return 0;
 }
@@ -164,11 +231,12 @@ static ssize_t io_read_near(struct io *io, struct peerdma_mem *mem, u64 len)
 {
 	struct peerdma_io *req = io->req;
 	u64 pos = req->file_off + req->out_done;
+	struct bio_vec small;
 	struct iov_iter iter;
 	ssize_t ret;
 	bool direct;
 
-	peerdma_mem_iter(mem, &iter, ITER_DEST, 0, io->target.offset_align);
+	peerdma_mem_iter(mem, &iter, &small, ITER_DEST, 0, io->target.offset_align);
 	ret = io_read_blocks(io, &iter, pos, &direct);
 	len = io_came(io, pos, ret, len);
 	if (!len)
@@ -239,8 +307,6 @@ static int io_read_edge(struct io *io, u64 len)
 	struct peerdma_mem *mem;
 	ssize_t ret;
 
-	if (!len)
-		return 0;
 	/* Nobody sees more of this page than the device has just written. */
 	mem = peerdma_mem_alloc(io->buffer->provider, PAGE_ALIGN(io->target.offset_align), false);
 	if (IS_ERR(mem))
@@ -337,39 +403,76 @@ static int io_write(struct io *io)
 	return io_run_plan(io, len);
 }
 
+/* Most requests: whole blocks inside the file, by one kiocb, where the device can address them. */
+static bool io_is_one_step(const struct io *io)
+{
+	const struct peerdma_io *req = io->req;
+
+	if ((req->file_off | req->len) & (io->target.offset_align - 1) ||
+	    req->buf_off & (io->target.mem_align - 1) || req->len > MAX_RW_COUNT)
+		return false;
+	if (io->write)
+		return !(io->file->f_flags & O_APPEND) &&
+		       (req->file_off + req->len <= rlimit(RLIMIT_FSIZE) ||
+			!S_ISREG(file_inode(io->file)->i_mode));
+	return req->file_off + req->len <= i_size_read(io->file->f_mapping->host);
+}
+
+static int io_move(struct io *io)
+{
+	if (io_is_one_step(io))
+		return min_t(ssize_t, io_step(io, io->req->len, true), 0);
+	return io->write ? io_write(io) : io_read(io);
+}
+
+/* What the file says against it. */
+static int io_check_file(struct io *io)
+{
+	if (io->pfile && peerdma_target_recall(io->file, &io->pfile->memo)) {
+		io->target = io->pfile->memo.target;
+	} else {
+		int err = peerdma_target_resolve(io->file, &io->target, &io->req->out_reason);
+
+		if (err)
+			return err;
+	}
+	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
+		return io_refuse(io, PEERDMA_REASON_FD_MODE);
+	return io->write ? io_refuse(io, peerdma_target_writable(io->file)) : 0;
+}
+
+/* What its numbers say against it. */
+static u32 io_check_numbers(const struct io *io)
+{
+	const struct peerdma_io *req = io->req;
+	u32 reason;
+
+	reason = peerdma_check_io(req->file_off, req->buf_off, req->len, io->buffer->mem->len);
+	if (reason || !(req->flags & PEERDMA_IO_NO_BOUNCE))
+		return reason;
+	if (io->write && (io->file->f_flags & O_APPEND))
+		return PEERDMA_REASON_APPEND;
+	return peerdma_check_align(req->file_off, req->buf_off, req->len, io->target.mem_align,
+				   io->target.offset_align);
+}
+
 /* All that can be said against it before anything is submitted. */
 static int io_check(struct io *io)
 {
 	struct peerdma_mem *mem = io->buffer->mem;
-	struct peerdma_io *req = io->req;
 	struct peerdma_verdict verdict;
+	u32 reason;
 	int err;
 
-	err = peerdma_target_resolve(io->file, &io->target, &req->out_reason);
+	err = io_check_file(io);
 	if (err)
 		return err;
-	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
-		return io_refuse(io, PEERDMA_REASON_FD_MODE);
-	if (io->write) {
-		err = io_refuse(io, peerdma_target_writable(io->file));
-		if (err)
-			return err;
-	}
-	err = io_refuse(io, peerdma_check_io(req->file_off, req->buf_off, req->len, mem->len));
-	if (err)
-		return err;
-	if (req->flags & PEERDMA_IO_NO_BOUNCE) {
-		err = io_refuse(io,
-				peerdma_check_align(req->file_off, req->buf_off, req->len,
-						    io->target.mem_align, io->target.offset_align));
-		if (err)
-			return err;
-		if (io->write && (io->file->f_flags & O_APPEND))
-			return io_refuse(io, PEERDMA_REASON_APPEND);
-	}
+	reason = io_check_numbers(io);
+	if (reason)
+		return io_refuse(io, reason);
 	io->route =
 		peerdma_route_get(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
-	req->out_reason = verdict.reason;
+	io->req->out_reason = verdict.reason;
 	return PTR_ERR_OR_ZERO(io->route);
 }
 
@@ -380,18 +483,23 @@ static int io_run(struct io *io)
 
 	if (err)
 		return err;
-	err = io->write ? io_write(io) : io_read(io);
+	err = io_move(io);
 	peerdma_route_put(io->route);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	return io->req->out_done ? 0 : err;
 }
 
 /* For a request whose buffer's gate is held by the caller. Fills out_*; returns 0 or -errno. */
-int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
-		      bool write)
+int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
+		      struct peerdma_io *req, bool write)
 {
-	struct io io = { .file = file, .buffer = buffer, .req = req, .write = write };
+	struct io io;
 
+	io.file = file;
+	io.pfile = pfile;
+	io.buffer = buffer;
+	io.req = req;
+	io.write = write;
 	return io_run(&io);
 }
 
@@ -399,10 +507,13 @@ int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct p
  * What io_run() looks at before it sends anything, for who sends it in another way. After a success
  * the route is the caller's to put, when the device is done.
  */
-int peerdma_io_check(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
-		     bool write, struct peerdma_target *target, struct peerdma_route **route)
+int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
+		     struct peerdma_io *req, bool write, struct peerdma_target *target,
+		     struct peerdma_route **route)
 {
-	struct io io = { .file = file, .buffer = buffer, .req = req, .write = write };
+	struct io io = {
+		.file = file, .pfile = pfile, .buffer = buffer, .req = req, .write = write
+	};
 	int err = io_check(&io);
 
 	*target = io.target;
@@ -459,7 +570,7 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 		if (err == -ENODEV)
 			req->out_reason = PEERDMA_REASON_REVOKED;
 	} else {
-		err = peerdma_io_inside(file, buffer, req, write);
+		err = peerdma_io_inside(file, pfile, buffer, req, write);
 		peerdma_gate_exit(&buffer->gate);
 	}
 	peerdma_io_file_put(file, pfile);

@@ -30,6 +30,48 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	return 0;
 }
 
+/*
+ * A read or write whose struct has the size that it has today: member by member, because two copies
+ * of any length cost more than all that is decided in between.
+ */
+static long io_ioctl(struct peerdma_ctx *ctx, struct peerdma_io __user *user, bool write)
+{
+	struct peerdma_io io;
+	int err;
+
+	if (!user_read_access_begin(user, sizeof(*user)))
+		return -EFAULT;
+	io.size = sizeof(io);
+	unsafe_get_user(io.flags, &user->flags, err_read);
+	unsafe_get_user(io.fd, &user->fd, err_read);
+	unsafe_get_user(io.buf_id, &user->buf_id, err_read);
+	unsafe_get_user(io.file_off, &user->file_off, err_read);
+	unsafe_get_user(io.buf_off, &user->buf_off, err_read);
+	unsafe_get_user(io.len, &user->len, err_read);
+	unsafe_get_user(io.__reserved, &user->__reserved, err_read);
+	user_read_access_end();
+	if (io.flags & ~PEERDMA_IO_FLAGS)
+		return -EOPNOTSUPP;
+
+	err = peerdma_io_execute(ctx, &io, write);
+	if (!user_write_access_begin(user, sizeof(*user)))
+		return err ?: -EFAULT;
+	unsafe_put_user(io.out_done, &user->out_done, err_write);
+	unsafe_put_user(io.out_direct, &user->out_direct, err_write);
+	unsafe_put_user(io.out_near, &user->out_near, err_write);
+	unsafe_put_user(io.out_host, &user->out_host, err_write);
+	unsafe_put_user(io.out_reason, &user->out_reason, err_write);
+	user_write_access_end();
+	return err;
+
+err_read:
+	user_read_access_end();
+	return -EFAULT;
+err_write:
+	user_write_access_end();
+	return err ?: -EFAULT;
+}
+
 static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uarg)
 {
 	void __user *user = (void __user *)uarg;
@@ -43,6 +85,9 @@ static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uar
 		return -ENOTTY;
 	if (get_user(user_size, (u32 __user *)user))
 		return -EFAULT;
+	if (likely(user_size == sizeof(struct peerdma_io)) &&
+	    (cmd == PEERDMA_READ || cmd == PEERDMA_WRITE))
+		return io_ioctl(ctx, user, cmd == PEERDMA_WRITE);
 	err = peerdma_op_check_size(op, user_size, PAGE_SIZE);
 	if (err)
 		return err;
@@ -74,8 +119,8 @@ static int peerdma_open(struct inode *inode, struct file *file)
 		kfree(ctx);
 		return err;
 	}
-	xa_init_flags(&ctx->buffers, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
-	xa_init_flags(&ctx->files, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	peerdma_ids_init(&ctx->buffers);
+	peerdma_ids_init(&ctx->files);
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
 }
@@ -86,7 +131,8 @@ static int peerdma_release(struct inode *inode, struct file *file)
 
 	peerdma_files_remove(ctx);
 	peerdma_buffers_destroy(ctx);
-	xa_destroy(&ctx->buffers);
+	peerdma_ids_destroy(&ctx->buffers);
+	peerdma_ids_destroy(&ctx->files);
 	peerdma_proxy_release(ctx);
 	kfree(ctx);
 	return 0;

@@ -58,7 +58,6 @@ static void __exit peerdma_exit(void)
 	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);
 	peerdma_uring_exit();
-	rcu_barrier(); /* for call_rcu() of functions of ours */
 }
 
 module_init(peerdma_init);

@@ -248,12 +248,30 @@ struct page *peerdma_mem_page(struct peerdma_mem *mem)
 	return mem->bvecs[0].bv_page;
 }
 
-/* An iterator over [off, off + len) of the memory. */
-void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off,
-		      u64 len)
+/**
+ * peerdma_mem_iter - an iterator over [off, off + len) of the memory
+ * @mem: stays as long as @iter and what is submitted with it
+ * @iter: filled
+ * @small: room for one bio_vec that lives as long; used for what is inside one page, because the
+ * block layer looks for a place to split a bio whose bio_vec is longer
+ * @direction: ITER_SOURCE or ITER_DEST
+ * @off: bytes
+ * @len: bytes
+ */
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *small,
+		      int direction, u64 off, u64 len)
 {
-	iov_iter_bvec(iter, direction, mem->bvecs, mem->nr_bvecs, off + len);
-	iov_iter_advance(iter, off);
+	struct bio_vec *first = &mem->bvecs[off / SEGMENT_LEN];
+
+	off %= SEGMENT_LEN;
+	if (offset_in_page(off) + len <= PAGE_SIZE) {
+		bvec_set_page(small, first->bv_page + (off >> PAGE_SHIFT), len,
+			      offset_in_page(off));
+		iov_iter_bvec(iter, direction, small, 1, len);
+		return;
+	}
+	iov_iter_bvec(iter, direction, first, mem->bvecs + mem->nr_bvecs - first, len);
+	iter->iov_offset = off;
 }
 
 /*

@@ -29,6 +29,7 @@
 
 #include "compat/compat.h"
 #include "gate.h"
+#include "ids.h"
 #include "op.h"
 #include "request.h"
 
@@ -85,12 +86,11 @@ struct peerdma_mem {
 
 /**
  * struct peerdma_buffer - a mem as a process knows it
+ * @entry: of the open file's buffers; its id is 0 if it got none
  * @refs: who holds this struct
  * @gate: requests that use @mem; closed by the first to revoke
- * @ready: its id has reached the process: lookups may find it
  * @revoking: somebody has begun to revoke
  * @revoked: completed when the mem has been let go
- * @id: its number in the open file; 0 if it got none
  * @provider: referenced
  * @mapping: where processes have it mapped; valid until @revoked
  * @mem: valid inside the gate
@@ -98,12 +98,11 @@ struct peerdma_mem {
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_buffer {
+	struct peerdma_entry entry;
 	refcount_t refs;
 	struct peerdma_gate gate;
-	bool ready;
 	atomic_t revoking;
 	struct completion revoked;
-	u32 id; /* immutable once it can be found or revoked */
 	struct peerdma_provider *provider; /* immutable */
 	struct address_space *mapping; /* immutable */
 	struct peerdma_mem *mem;
@@ -112,28 +111,54 @@ struct peerdma_buffer {
 };
 
 /**
+ * struct peerdma_target - what a file is, for direct I/O
+ * @bdev: where its bytes are
+ * @fs_name: name of the filesystem, "block" for a block device
+ * @mem_align: bytes, of the buffer's offset
+ * @offset_align: bytes, of the file's offset and the length
+ */
+struct peerdma_target {
+	struct block_device *bdev;
+	const char *fs_name;
+	u32 mem_align;
+	u32 offset_align;
+};
+
+/**
+ * struct peerdma_memo - what was found out about a file that stays open
+ * @target: what it is
+ * @a_ops: of its mapping, when it was; NULL if it has to be asked each time
+ */
+struct peerdma_memo {
+	struct peerdma_target target;
+	const struct address_space_operations *a_ops;
+};
+
+/**
  * struct peerdma_file - a file as a process knows it by a number
+ * @entry: of the open file's files
  * @refs: who holds this struct, and by it the file
- * @ready: its id has reached the process: lookups may find it
  * @file: a regular file or a block device
+ * @memo: what it is
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_file {
+	struct peerdma_entry entry;
 	refcount_t refs;
-	bool ready;
 	struct file *file; /* immutable */
+	struct peerdma_memo memo; /* immutable once it can be found */
 	struct rcu_head rcu;
 };
 
 /**
  * struct peerdma_ctx - one open file of /dev/peerdma
- * @buffers: by id; protected by its own lock
- * @files: by id; protected by its own lock
+ * @buffers: struct peerdma_buffer; protected by its own lock
+ * @files: struct peerdma_file; protected by its own lock
  * @inode: ours alone, for its mapping: proxy.c
  */
 struct peerdma_ctx {
-	struct xarray buffers;
-	struct xarray files;
+	struct peerdma_ids buffers;
+	struct peerdma_ids files;
 	struct inode *inode; /* immutable */
 };
 
@@ -209,20 +234,6 @@ struct peerdma_route {
 	struct peerdma_verdict verdict;
 };
 
-/**
- * struct peerdma_target - what a file is, for direct I/O
- * @bdev: where its bytes are
- * @fs_name: name of the filesystem, "block" for a block device
- * @mem_align: bytes, of the buffer's offset
- * @offset_align: bytes, of the file's offset and the length
- */
-struct peerdma_target {
-	struct block_device *bdev;
-	const char *fs_name;
-	u32 mem_align;
-	u32 offset_align;
-};
-
 /* provider.c */
 extern struct workqueue_struct *peerdma_wq;
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
@@ -249,8 +260,8 @@ void peerdma_bar_unregister(void);
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero);
 void peerdma_mem_release(struct peerdma_mem *mem);
 struct page *peerdma_mem_page(struct peerdma_mem *mem);
-void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, int direction, u64 off,
-		      u64 len);
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *small,
+		      int direction, u64 off, u64 len);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
@@ -272,7 +283,10 @@ void peerdma_proxy_unmap(struct peerdma_buffer *buffer);
 int peerdma_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* target.c */
+int peerdma_target_type(struct file *file, u32 *reason);
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);
+void peerdma_target_learn(struct file *file, struct peerdma_memo *memo);
+bool peerdma_target_recall(struct file *file, const struct peerdma_memo *memo);
 u32 peerdma_target_writable(struct file *file);
 
 /* stack.c */
@@ -302,10 +316,11 @@ u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio);
 struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile);
 void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);
-int peerdma_io_check(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
-		     bool write, struct peerdma_target *target, struct peerdma_route **route);
-int peerdma_io_inside(struct file *file, struct peerdma_buffer *buffer, struct peerdma_io *req,
-		      bool write);
+int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
+		     struct peerdma_io *req, bool write, struct peerdma_target *target,
+		     struct peerdma_route **route);
+int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
+		      struct peerdma_io *req, bool write);
 int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write);
 
 /* uring.c */

@@ -80,7 +80,7 @@ void peerdma_proxy_release(struct peerdma_ctx *ctx)
 /* Where mmap() finds a buffer. Never 0, because no id is. */
 u64 peerdma_proxy_offset(struct peerdma_buffer *buffer)
 {
-	return (u64)buffer->id << PROXY_SHIFT;
+	return (u64)buffer->entry.id << PROXY_SHIFT;
 }
 
 /**

@@ -108,6 +108,23 @@ u32 peerdma_target_writable(struct file *file)
 }
 
 /**
+ * peerdma_target_type - is this a kind of file that can be read and written directly
+ * @file: any open file
+ * @reason: enum peerdma_reason
+ * Return: 0, or the errno that goes with @reason.
+ */
+int peerdma_target_type(struct file *file, u32 *reason)
+{
+	/* Of a device node this is the block device's own inode, of a regular file its own. */
+	umode_t mode = file->f_mapping->host->i_mode;
+
+	if (S_ISREG(mode) || S_ISBLK(mode))
+		return 0;
+	*reason = PEERDMA_REASON_FILE_TYPE;
+	return S_ISDIR(mode) ? -EISDIR : peerdma_reason_errno(*reason);
+}
+
+/**
  * peerdma_target_resolve - what a file is, for direct I/O
  * @file: any open file
  * @target: filled; valid as long as @file is open
@@ -116,18 +133,53 @@ u32 peerdma_target_writable(struct file *file)
  */
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason)
 {
-	/* Of a device node this is the block device's own inode, of a regular file its own. */
 	struct inode *inode = file->f_mapping->host;
+	int err;
 
 	*target = (struct peerdma_target){ .fs_name = file_inode(file)->i_sb->s_type->name };
 	*reason = PEERDMA_REASON_NONE;
-	if (S_ISDIR(inode->i_mode)) {
-		*reason = PEERDMA_REASON_FILE_TYPE;
-		return -EISDIR;
-	}
+	err = peerdma_target_type(file, reason);
+	if (err)
+		return err;
 	if (S_ISBLK(inode->i_mode))
 		return resolve_block(inode, target);
-	if (S_ISREG(inode->i_mode))
-		return resolve_regular(file, target, reason);
-	return refuse(reason, PEERDMA_REASON_FILE_TYPE);
+	return resolve_regular(file, target, reason);
+}
+
+/**
+ * peerdma_target_learn - find out about a file that will be kept open
+ * @file: a regular file or a block device
+ * @memo: filled
+ *
+ * Not of xfs: a file of it that is empty can still become a realtime one.
+ */
+void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
+{
+	struct address_space *mapping = file->f_mapping;
+	const struct address_space_operations *a_ops = READ_ONCE(mapping->a_ops);
+	u32 reason;
+
+	memo->a_ops = NULL;
+	if (S_ISREG(mapping->host->i_mode) && is_xfs(mapping->host->i_sb))
+		return;
+	if (!peerdma_target_resolve(file, &memo->target, &reason))
+		memo->a_ops = a_ops;
+}
+
+/**
+ * peerdma_target_recall - is what was found out still so
+ * @file: it was found out about
+ * @memo: from peerdma_target_learn()
+ * Return: false if it must be resolved again.
+ *
+ * What can change of an open file is seen: a journal for its data has other methods, verity and
+ * encryption are flags. A file that got out of direct I/O in a way that is not seen would be read
+ * through the page cache by its filesystem, which then says so.
+ */
+bool peerdma_target_recall(struct file *file, const struct peerdma_memo *memo)
+{
+	const struct address_space *mapping = file->f_mapping;
+
+	return memo->a_ops && READ_ONCE(mapping->a_ops) == memo->a_ops &&
+	       !(READ_ONCE(mapping->host->i_flags) & (S_DAX | S_ENCRYPTED | S_VERITY));
 }

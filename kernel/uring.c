@@ -34,6 +34,7 @@ static struct kmem_cache *async_cache;
  * @pfile: the registered file, or NULL
  * @buffer: its gate is held until the device is done
  * @io: as it came, for those who must start again
+ * @small: for peerdma_mem_iter()
  * @route: held until the device is done
  * @res: bytes or -errno
  * @write: direction
@@ -46,6 +47,7 @@ struct async {
 	struct peerdma_file *pfile;
 	struct peerdma_buffer *buffer;
 	struct peerdma_io io;
+	struct bio_vec small;
 	struct peerdma_route *route;
 	ssize_t res;
 	bool write;
@@ -77,8 +79,9 @@ static void async_again(struct work_struct *work)
 {
 	struct async *async = container_of(work, struct async, again);
 
-	async->res = peerdma_io_inside(async->file, async->buffer, &async->io, async->write) ?:
-			     (ssize_t)async->io.out_done;
+	async->res =
+		peerdma_io_inside(async->file, async->pfile, async->buffer, &async->io, async->write) ?:
+			(ssize_t)async->io.out_done;
 	peerdma_gate_exit(&async->buffer->gate);
 	io_uring_cmd_complete_in_task(async->cmd, async_task);
 }
@@ -138,8 +141,8 @@ static ssize_t async_fly(struct async *async)
 	kiocb->ki_complete = async_complete;
 	kiocb->ki_pos = io->file_off;
 	kiocb->ki_ioprio = peerdma_ioprio(async->buffer->provider, kiocb->ki_ioprio);
-	peerdma_mem_iter(async->buffer->mem, &iter, async->write ? ITER_SOURCE : ITER_DEST,
-			 io->buf_off, io->len);
+	peerdma_mem_iter(async->buffer->mem, &iter, &async->small,
+			 async->write ? ITER_SOURCE : ITER_DEST, io->buf_off, io->len);
 	if (async->write)
 		return vfs_iocb_iter_write(async->file, kiocb, &iter);
 	return vfs_iocb_iter_read(async->file, kiocb, &iter);
@@ -155,7 +158,7 @@ static int uring_fly(struct io_uring_cmd *cmd, struct file *file, struct peerdma
 	ssize_t res;
 	int err;
 
-	err = peerdma_io_check(file, buffer, io, write, &target, &route);
+	err = peerdma_io_check(file, pfile, buffer, io, write, &target, &route);
 	if (err)
 		return err;
 	res = -EAGAIN;
@@ -184,7 +187,7 @@ out_route:
 
 /*
  * SQE: addr is the buffer's id, len the bytes, file_index the file's descriptor or, with
- * PEERDMA_URING_FILE_ID in the upper half of addr, its id; cmd[] is struct peerdma_uring_io. The
+ * PEERDMA_IO_FILE_ID in the upper half of addr, its id; cmd[] is struct peerdma_uring_io. The
  * ring's memory is the process's: each member is read once.
  */
 static int uring_parse(const struct io_uring_sqe *sqe, struct peerdma_io *io)

@@ -66,6 +66,7 @@ struct Bench {
 	uint32_t provider_id = raw::provider(dev).out_provider_id;
 	uint32_t buf_id = raw::alloc(dev, provider_id, SPAN).out_buf_id;
 	int file, cached, block;
+	uint32_t file_id = 0, block_id = 0; // registered
 	char *host = map(-1, SPAN, "host memory");
 	char *bar = nullptr;
 	uint64_t turn = 0;
@@ -76,6 +77,9 @@ struct Bench {
 		  cached(::open(path.c_str(), O_RDONLY)), block(::open(disk.c_str(), O_RDONLY | O_DIRECT))
 	{
 		must(buf_id && file >= 0 && cached >= 0 && block >= 0, "bench");
+		file_id = raw::add_file(dev, file);
+		block_id = raw::add_file(dev, block);
+		must(file_id && block_id, "register files");
 		forget();
 	}
 
@@ -101,10 +105,11 @@ struct Bench {
 
 // --- Metrics
 
-Op direct(Bench &b, uint64_t size, int fd, unsigned long cmd)
+Op direct(Bench &b, uint64_t size, unsigned long cmd, int file, uint32_t flags = PEERDMA_IO_FILE_ID)
 {
-	return {[&b, size, fd, cmd] {
-		auto req = raw::io(fd, b.buf_id, b.next(size), 0, size);
+	return {[&b, size, cmd, file, flags] {
+		auto req = raw::io(file, b.buf_id, b.next(size), 0, size);
+		req.flags = flags;
 		must(!raw::call(b.dev, cmd, req) && req.out_done == size, "direct");
 		b.host_bytes += req.out_host + req.out_near;
 	}};
@@ -115,9 +120,10 @@ Op odirect_read(Bench &b, uint64_t size, int fd, char *to)
 	return {[&b, size, fd, to] { must(::pread(fd, to, size, b.next(size)) == ssize_t(size), "pread"); }};
 }
 
-Op direct_read(Bench &b, uint64_t size) { return direct(b, size, b.file, PEERDMA_READ); }
-Op direct_write(Bench &b, uint64_t size) { return direct(b, size, b.file, PEERDMA_WRITE); }
-Op direct_read_raw(Bench &b, uint64_t size) { return direct(b, size, b.block, PEERDMA_READ); }
+Op direct_read(Bench &b, uint64_t size) { return direct(b, size, PEERDMA_READ, b.file_id); }
+Op direct_read_fd(Bench &b, uint64_t size) { return direct(b, size, PEERDMA_READ, b.file, 0); }
+Op direct_write(Bench &b, uint64_t size) { return direct(b, size, PEERDMA_WRITE, b.file_id); }
+Op direct_read_raw(Bench &b, uint64_t size) { return direct(b, size, PEERDMA_READ, b.block_id); }
 Op host_odirect_read(Bench &b, uint64_t size) { return odirect_read(b, size, b.file, b.host); }
 Op host_odirect_read_raw(Bench &b, uint64_t size) { return odirect_read(b, size, b.block, b.host); }
 
@@ -322,6 +328,7 @@ const std::vector<Metric> METRICS{
 	{"host_odirect_write", host_odirect_write, SIZES, {4 * KiB}},
 	{"p2pmem_mmap_read", p2pmem_mmap_read, SIZES, {}},
 	{"bounce_read", bounce_read, SIZES, {}},
+	{"direct_read_fd", direct_read_fd, {4 * KiB}, {4 * KiB}},
 	{"direct_read_raw", direct_read_raw, SIZES, {4 * KiB, MiB}},
 	{"host_odirect_read_raw", host_odirect_read_raw, SIZES, {4 * KiB}},
 	{"uring_host_fixed_read_qd32", uring_host_fixed_read_qd32, {4 * KiB, 64 * KiB}, {4 * KiB}},

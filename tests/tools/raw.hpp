@@ -68,6 +68,15 @@ inline int destroy(int dev, uint32_t id)
 	return call(dev, PEERDMA_DESTROY, req);
 }
 
+/// The file's id, for a request with PEERDMA_IO_FILE_ID; 0 and errno if there is none.
+inline uint32_t add_file(int dev, int fd)
+{
+	auto req = sized<peerdma_file_add>();
+	req.fd = fd;
+	errno = -call(dev, PEERDMA_FILE_ADD, req);
+	return req.out_file_id;
+}
+
 inline peerdma_io io(int fd, uint32_t buf_id, uint64_t file_off, uint64_t buf_off, uint64_t len)
 {
 	auto req = sized<peerdma_io>();

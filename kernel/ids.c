@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+#include "ids.h"
+
+void peerdma_ids_init(struct peerdma_ids *ids)
+{
+	xa_init_flags(&ids->all, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	memset(ids->near, 0, sizeof(ids->near));
+}
+
+/* When it is empty. */
+void peerdma_ids_destroy(struct peerdma_ids *ids)
+{
+	xa_destroy(&ids->all);
+}
+
+/**
+ * peerdma_ids_alloc - give an object a number
+ * @ids: where it is to be found
+ * @entry: of the object; its id is 0 after an error
+ * @max: largest number
+ * Return: 0, -ENOMEM, -EBUSY no number is left.
+ */
+int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 max)
+{
+	u32 id = 0;
+	int err;
+
+	entry->shown = false;
+	/* The number is written before it can be looked up. */
+	err = xa_alloc(&ids->all, &id, NULL, XA_LIMIT(1, max), GFP_KERNEL_ACCOUNT);
+	entry->id = err ? 0 : id;
+	if (err)
+		return err;
+	/* The place is there already: this needs no memory. */
+	xa_store(&ids->all, id, entry, GFP_KERNEL_ACCOUNT);
+	return 0;
+}
+
+/* From now on it can be found. */
+void peerdma_ids_show(struct peerdma_ids *ids, u64 id)
+{
+	struct peerdma_entry **near = &ids->near[id % PEERDMA_IDS_NEAR];
+	struct peerdma_entry *entry;
+
+	xa_lock(&ids->all);
+	entry = xa_load(&ids->all, id);
+	/* Both pair with peerdma_ids_find(). */
+	smp_store_release(&entry->shown, true);
+	if (!*near)
+		smp_store_release(near, entry);
+	xa_unlock(&ids->all);
+}
+
+static void take(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	struct peerdma_entry **near = &ids->near[entry->id % PEERDMA_IDS_NEAR];
+
+	lockdep_assert_held(&ids->all.xa_lock);
+	if (*near == entry)
+		WRITE_ONCE(*near, NULL);
+	__xa_erase(&ids->all, entry->id);
+}
+
+/* No longer to be found; the caller's now. shown: as it must be. Or NULL. */
+struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool shown)
+{
+	struct peerdma_entry *entry;
+
+	xa_lock(&ids->all);
+	entry = xa_load(&ids->all, id);
+	if (entry && entry->shown == shown)
+		take(ids, entry);
+	else
+		entry = NULL;
+	xa_unlock(&ids->all);
+	return entry;
+}
+
+/* One after the other, whatever their numbers, until it returns NULL. */
+struct peerdma_entry *peerdma_ids_take_any(struct peerdma_ids *ids)
+{
+	struct peerdma_entry *entry;
+	unsigned long id = 0;
+
+	xa_lock(&ids->all);
+	entry = xa_find(&ids->all, &id, ULONG_MAX, XA_PRESENT);
+	if (entry)
+		take(ids, entry);
+	xa_unlock(&ids->all);
+	return entry;
+}
