@@ -24,7 +24,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, NoReturn, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build").resolve()
@@ -778,8 +778,15 @@ def main() -> int:
     return 0 if outcome.ok else 1
 
 
-if __name__ == "__main__":
+def as_command(main: Callable[[], int]) -> NoReturn:
+    """The end of each command: what the lab cannot do is said in a line."""
     try:
         sys.exit(main())
     except LabError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    as_command(main)

@@ -11,22 +11,16 @@
 #include <vector>
 
 #include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
 
 namespace
 {
 
+using tap::report;
+
 constexpr uint64_t buf_len = 64 * 1024;
-int failures, count;
 int dev, file;
 uint32_t provider_id, buf;
-
-void report(bool good, const std::string &what, const std::string &why = "")
-{
-	std::printf("%sok %d - %s\n", good ? "" : "not ", ++count, what.c_str());
-	if (!good)
-		std::printf("# %s\n", why.c_str());
-	failures += !good;
-}
 
 void expect(const char *what, int err, int want, uint32_t reason = 0, uint32_t want_reason = 0)
 {
@@ -277,6 +271,5 @@ int main(int argc, char **argv)
 	auto req = good();
 	int err = raw::call(dev, PEERDMA_READ, req);
 	report(!err && req.out_done == 4096 && req.out_direct == 4096, "a right request still works");
-	std::printf("1..%d\n", count);
-	return failures != 0;
+	return tap::end();
 }

@@ -28,63 +28,54 @@ want_counts() {
 	fi
 }
 
-# odd_read FILE FILE_OFF LEN BUF_OFF SOURCE SOURCE_OFF
-odd_read() {
-	local what="read of $3 bytes at $2 to $4 of $1" got reason moved direct near through_host want
-	got=$(pdio read "$1" "$2" "$3" "$4" $span "bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $((2 * span)) $other'") ||
+# odd read FILE FILE_OFF LEN BUF_OFF SOURCE SOURCE_OFF: SOURCE is what the file holds there
+# odd write FILE FILE_OFF LEN BUF_OFF: into a file of pattern 6
+odd() {
+	local way=$1 file=$2 file_off=$3 len=$4 buf_off=$5 what="$1 of $4 bytes at $3, place $5 of the buffer, $2"
+	local fill="0 $((2 * span)) $other" got reason moved direct near through_host want
+	[ "$way" = read ] || fill="0 $span pattern:5"
+	got=$(pdio "$way" "$file" "$file_off" "$len" "$buf_off" $span "bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 $fill'") ||
 		{ not_ok "$what"; diag "$got"; return; }
 	read -r _ reason moved direct near through_host _ <<<"${got##*$'\n'}"
-	want=$(want_counts "$2" "$3" "$4")
-	if [ "$moved $direct $((near + through_host)) $reason" != "$3 $want" ]; then
+	want=$(want_counts "$file_off" "$len" "$buf_off")
+	if [ "$moved $direct $((near + through_host)) $reason" != "$len $want" ]; then
 		not_ok "$what"
-		diag "errno reason done direct near host at: $got, want done $3, direct, bounced, reason $want"
+		diag "errno reason done direct near host at: $got, want done $len, direct, bounced, reason $want"
 		return
 	fi
-	check "$what" odd_read_bytes "$3" "$4" "$5" "$6"
-}
-odd_read_bytes() {
-	host compare gpu0 "$2" "$1" "$3" "$4" && { [ "$2" = 0 ] || host compare gpu0 0 "$2" $other 0; } &&
-		host compare gpu0 $(($2 + $1)) $((span - $2 - $1)) $other $(($2 + $1))
+	if [ "$way" = read ]; then
+		check "$what" odd_bytes "$len" "$buf_off" "$6" "$7" $other host compare gpu0
+	elif [ -b "$file" ]; then
+		# A raw drive is looked at from outside: what is written is on the storage when the call returns.
+		check "$what" odd_bytes "$len" "$file_off" pattern:5 "$buf_off" pattern:6 host compare disk0
+	else
+		check "$what" odd_bytes "$len" "$file_off" pattern:5 "$buf_off" pattern:6 pattern compare "$file"
+	fi
 }
 
-# odd_write FILE FILE_OFF LEN BUF_OFF: into a file of pattern 6
-odd_write() {
-	local what="write of $3 bytes from $4 to $2 of $1" got reason moved direct near through_host want
-	got=$(pdio write "$1" "$2" "$3" "$4" $span "bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $span pattern:5'") ||
-		{ not_ok "$what"; diag "$got"; return; }
-	read -r _ reason moved direct near through_host _ <<<"${got##*$'\n'}"
-	want=$(want_counts "$2" "$3" "$4")
-	if [ "$moved $direct $((near + through_host)) $reason" != "$3 $want" ]; then
-		not_ok "$what"
-		diag "errno reason done direct near host at: $got, want done $3, direct, bounced, reason $want"
-		return
-	fi
-	check "$what" odd_write_bytes "$1" "$2" "$3" "$4"
-}
-odd_write_bytes() {
-	local compare=(pattern compare "$1")
-	# A raw drive is looked at from outside: what is written is on the storage when the call returns.
-	[ ! -b "$1" ] || compare=(host compare disk0)
-	"${compare[@]}" "$2" "$3" pattern:5 "$4" && { [ "$2" = 0 ] || "${compare[@]}" 0 "$2" pattern:6; } &&
-		"${compare[@]}" $(($2 + $3)) $((span - $2 - $3)) pattern:6 $(($2 + $3))
+# odd_bytes LEN AT SOURCE SOURCE_OFF AROUND COMPARE...: what is there and what is on both sides of it
+odd_bytes() {
+	local len=$1 at=$2 end=$(($1 + $2)) compare=("${@:6}")
+	"${compare[@]}" "$at" "$len" "$3" "$4" && { [ "$at" = 0 ] || "${compare[@]}" 0 "$at" "$5" 0; } &&
+		"${compare[@]}" $end $((span - end)) "$5" $end
 }
 
 file=/mnt/disk/odd
 pattern fill $file 0 $span pattern:1
 sync
-odd_read $file 1 1 0 pattern:1 1
-odd_read $file 511 2 3 pattern:1 511
-odd_read $file 100 300 7 pattern:1 100
-odd_read $file 1 511 0 pattern:1 1
-odd_read $file 1 512 1 pattern:1 1
-odd_read $file 0 513 0 pattern:1 0
-odd_read $file 0 4097 4 pattern:1 0
-odd_read $file 500 5000 0 pattern:1 500
-odd_read $file 3 70000 1 pattern:1 3
-odd_read $file 0 131072 1 pattern:1 0
-odd_read $file 4095 4098 4095 pattern:1 4095
-odd_read $file 512 1024 513 pattern:1 512
-odd_read $file 1000 200000 50000 pattern:1 1000
+odd read $file 1 1 0 pattern:1 1
+odd read $file 511 2 3 pattern:1 511
+odd read $file 100 300 7 pattern:1 100
+odd read $file 1 511 0 pattern:1 1
+odd read $file 1 512 1 pattern:1 1
+odd read $file 0 513 0 pattern:1 0
+odd read $file 0 4097 4 pattern:1 0
+odd read $file 500 5000 0 pattern:1 500
+odd read $file 3 70000 1 pattern:1 3
+odd read $file 0 131072 1 pattern:1 0
+odd read $file 4095 4098 4095 pattern:1 4095
+odd read $file 512 1024 513 pattern:1 512
+odd read $file 1000 200000 50000 pattern:1 1000
 
 got=$(pdio read $file $((span - 100)) 1000 5 $span)
 same "the end of the file in a partial block of both ends" "0 20 100" "$(cut -d' ' -f1-3 <<<"$got")"
@@ -94,7 +85,7 @@ same "past the end of the file at an odd offset" "0 20 0" "$(cut -d' ' -f1-3 <<<
 for at in "1 1 0" "511 2 3" "100 300 7" "0 513 0" "500 5000 0" "512 1024 513" "3 70000 1" "1000 200000 50000"; do
 	pattern fill $file 0 $span pattern:6
 	# shellcheck disable=SC2086 # three numbers
-	odd_write $file $at
+	odd write $file $at
 done
 got=$(pdio write $file $((span - 100)) 1000 0 $span "bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $span pattern:5'")
 same "a write that ends past the end: the file is as long as it says" "0 $((span + 900))" "$(cut -d' ' -f1 <<<"${got##*$'\n'}") $(stat -c %s $file)"
@@ -122,8 +113,8 @@ for at in "1 1 0" "511 2 3" "500 5000 0" "1000 20000 1"; do
 	host fill disk0 0 $span pattern:6 >/dev/null
 	blockdev --flushbufs "$disk"
 	# shellcheck disable=SC2086 # three numbers
-	odd_write "$disk" $at
+	odd write "$disk" $at
 done
-odd_read "$disk" 30001 9001 77 pattern:6 30001
+odd read "$disk" 30001 9001 77 pattern:6 30001
 mke2fs -q -F -t ext4 "$disk"
 plan $tap_n

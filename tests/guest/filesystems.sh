@@ -16,20 +16,6 @@ for disk in "$a" "$b" "$c"; do
 done
 mkdir -p /mnt/xfs /mnt/btrfs /mnt/over /mnt/ext4
 
-# moves DESCRIPTION FILE: a write and a read go direct and are right
-len=$mib
-moves() {
-	local what=$1 file=$2
-	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(pdio write "$file" $len $len 0 $((2 * mib)) \
-		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:5'" | tail -n 1 |
-		cut -d' ' -f1-6)"
-	check "$what: what was written" pattern compare "$file" $len $len pattern:5
-	pattern fill "$file" $len $len pattern:6
-	sync "$file"
-	same "$what: a read goes direct" "0 0 $len $len 0 0 0" "$(pdio read "$file" $len $len 0)"
-	check "$what: what was read" host compare gpu0 0 $len pattern:6
-}
-
 # refused DESCRIPTION FILE NUMBER
 refused() {
 	local reason
@@ -43,7 +29,7 @@ mkfs.xfs -q -f -r rtdev="$b" "$a" || bail "no xfs"
 mount -o rtdev="$b" "$a" /mnt/xfs || bail "no xfs is mounted"
 pattern fill /mnt/xfs/file 0 $((4 * mib)) pattern:1
 sync
-moves "xfs" /mnt/xfs/file
+moves "xfs" /mnt/xfs/file $mib $mib
 same "less than a block of xfs goes through the page cache, and says so" "0 4 512 0 0 512" "$(pdio write /mnt/xfs/file 512 512 0 | cut -d' ' -f1-6)"
 xfs_io -f -c "chattr +r" /mnt/xfs/rt
 pattern fill /mnt/xfs/rt 0 $mib pattern:2
@@ -55,7 +41,7 @@ mkfs.xfs -q -f -m reflink=1 "$c"
 mount "$c" /mnt/xfs || bail "no xfs with reflink"
 pattern fill /mnt/xfs/file 0 $((4 * mib)) pattern:1
 cp --reflink=always /mnt/xfs/file /mnt/xfs/shared
-moves "a file of xfs that shares its blocks" /mnt/xfs/shared
+moves "a file of xfs that shares its blocks" /mnt/xfs/shared $mib $mib
 check "the other one is as it was" pattern compare /mnt/xfs/file 0 $((4 * mib)) pattern:1
 umount /mnt/xfs
 

@@ -115,3 +115,17 @@ publish() {
 
 # splat WHAT: the module that misbehaves as told (tests/kmod/splat.c), for the must-fail tests
 splat() { insmod "$(dirname "$LAB_MODULE")/kmod/splat.ko" "what=$1"; }
+
+# moves DESCRIPTION FILE OFF LEN: a write and a read of these bytes of a file or a drive go direct and are right
+moves() {
+	local what=$1 file=$2 off=$3 len=$4 got
+	got=$(pdio write "$file" "$off" "$len" 0 "$len" \
+		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $len pattern:5'")
+	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
+	check "$what: what was written" pattern compare "$file" "$off" "$len" pattern:5
+	pattern fill "$file" "$off" "$len" pattern:6
+	sync "$file"
+	[ ! -b "$file" ] || blockdev --flushbufs "$file"
+	same "$what: a read goes direct" "0 0 $len $len 0 0 0" "$(pdio read "$file" "$off" "$len" 0)"
+	check "$what: what was read" host compare gpu0 0 "$len" pattern:6
+}

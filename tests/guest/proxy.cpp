@@ -18,28 +18,18 @@
 #include <vector>
 
 #include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
 
 namespace
 {
 
+using tap::report, tap::shell;
+
 constexpr size_t page = 4096, buf_len = 256 * page;
 const char *const scratch = "/tmp/proxy.bytes";
-int count, failures, dev;
+int dev;
 uint32_t provider_id;
 std::string device;
-
-void report(bool good, const std::string &what)
-{
-	std::printf("%sok %d - %s\n", good ? "" : "not ", ++count, what.c_str());
-	std::fflush(stdout);
-	failures += !good;
-}
-
-bool shell(const std::string &command)
-{
-	const std::string line = "bash -c '. $LAB_ROOT/tests/guest/lib.sh; " + command + "' >/dev/null";
-	return std::system(line.c_str()) == 0;
-}
 
 // --- Buffers and mappings
 
@@ -66,8 +56,7 @@ char *map(const Buffer &buf, size_t first = 0, size_t len = buf_len, int fd = de
 
 bool host_has(const Buffer &buf, uint64_t off, uint64_t len, const std::string &source, uint64_t source_off = 0)
 {
-	return shell("host compare gpu0 " + std::to_string(buf.at + off) + " " + std::to_string(len) + " " + source +
-		     " " + std::to_string(source_off));
+	return tap::gpu_is(buf.at + off, len, source, source_off);
 }
 
 /// Bytes of a source of pattern(1), from its start.
@@ -445,6 +434,5 @@ int main(int argc, char **argv)
 	raced();
 	report(pool_is_full(), "all memory is back in the pool");
 	unbound();
-	std::printf("1..%d\n", count);
-	return failures != 0;
+	return tap::end();
 }

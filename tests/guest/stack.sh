@@ -48,21 +48,12 @@ leaves() {
 	done | sort | tr '\n' ' '
 }
 
-# moves DESCRIPTION DEVICE LEAF...: the leaves are named, and a write and a read go direct and are right.
+# moves_on DESCRIPTION DEVICE LEAF...: the leaves are named, and a write and a read go direct and are right.
 # The range crosses the chunks of all stripes, twice.
 off=$mib len=$((mib + 65536))
-moves() {
-	local what=$1 dev=$2
-	same "$what: explained" "NONE - $(leaves "${@:3}")" "$(explained "$dev")"
-	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(pdio write "$dev" $off $len 0 $((2 * mib)) \
-		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:5'" | tail -n 1 |
-		cut -d' ' -f1-6)"
-	check "$what: what was written" pattern compare "$dev" $off $len pattern:5
-	pattern fill "$dev" $off $len pattern:6
-	sync "$dev"
-	[ ! -b "$dev" ] || blockdev --flushbufs "$dev"
-	same "$what: a read goes direct" "0 0 $len $len 0 0 0" "$(pdio read "$dev" $off $len 0)"
-	check "$what: what was read" host compare gpu0 0 $len pattern:6
+moves_on() {
+	same "$1: explained" "NONE - $(leaves "${@:3}")" "$(explained "$2")"
+	moves "$1" "$2" $off $len
 }
 
 # opens DESCRIPTION DEVICE LEAF...: only that the way is open
@@ -99,15 +90,15 @@ table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
 
 # --- md
 array raid0 "$a" "$b" "$c"
-moves "raid0" /dev/md0 "$a" "$b" "$c"
+moves_on "raid0" /dev/md0 "$a" "$b" "$c"
 disband "$a" "$b" "$c"
 if modprobe -d "$LAB_KERNEL" -qn md-linear; then
 	array linear "$a" "$b"
-	moves "linear" /dev/md0 "$a" "$b"
+	moves_on "linear" /dev/md0 "$a" "$b"
 	disband "$a" "$b"
 fi
 array raid10 "$a" "$b" "$c"
-moves "raid10" /dev/md0 "$a" "$b" "$c"
+moves_on "raid10" /dev/md0 "$a" "$b" "$c"
 disband "$a" "$b" "$c"
 array 5 "$a" "$b" "$c"
 refused "raid5" /dev/md0 $MD_LEVEL MD_LEVEL md0
@@ -117,7 +108,7 @@ refused "a mirror with a leg in memory" /dev/md0 $STACKED STACKED nullb0 "$a"
 disband "$a" /dev/nullb0
 
 array raid1 "$a" "$b"
-moves "raid1" /dev/md0 "$a" "$b"
+moves_on "raid1" /dev/md0 "$a" "$b"
 pdio write /dev/md0 $off $len 0 $((2 * mib)) \
 	"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:7'" >/dev/null
 check "raid1: the first leg has it" host compare disk0 $off $len pattern:7
@@ -134,7 +125,7 @@ disband "$a" "$b"
 half=$((192 * 2048))
 table lin "0 $half linear $b 2048
 $half $half linear $a 4096"
-moves "dm linear" /dev/mapper/lin "$a" "$b"
+moves_on "dm linear" /dev/mapper/lin "$a" "$b"
 dmsetup reload lin --table "0 $half crypt aes-ecb-null 00112233445566778899aabbccddeeff 0 $b 2048
 $half $half linear $a 4096" && dmsetup resume lin
 refused "dm linear, then crypt over the same drives" /dev/mapper/lin $DM_TARGET DM_TARGET "$(dm lin)"
@@ -144,7 +135,7 @@ dmsetup reload lin --table "0 $half linear $pi 2048" && dmsetup resume lin
 refused "then over a drive with checksums" /dev/mapper/lin $INTEGRITY INTEGRITY "${pi##*/}" "$pi:INTEGRITY"
 dmsetup remove lin
 table stripe "0 $half striped 3 128 $a 2048 $b 2048 $c 2048"
-moves "dm striped" /dev/mapper/stripe "$a" "$b" "$c"
+moves_on "dm striped" /dev/mapper/stripe "$a" "$b" "$c"
 table top "0 $((half / 2)) linear /dev/mapper/stripe 2048"
 opens "linear over striped" /dev/mapper/top "$a" "$b" "$c"
 dmsetup remove top
@@ -159,7 +150,7 @@ dmsetup remove mirror
 # --- md and dm on each other, and a partition
 array raid0 "$a" "$b"
 table top "0 $half linear /dev/md0 2048"
-moves "dm linear over raid0" /dev/mapper/top "$a" "$b"
+moves_on "dm linear over raid0" /dev/mapper/top "$a" "$b"
 dmsetup remove top
 disband "$a" "$b"
 table one "0 $half linear $a 2048"
@@ -184,7 +175,7 @@ mkdir -p /mnt/stack
 mount /dev/md0 /mnt/stack
 pattern fill /mnt/stack/file 0 $((4 * mib)) pattern:1
 sync
-moves "a file of ext4 on raid0" /mnt/stack/file "$a" "$b"
+moves_on "a file of ext4 on raid0" /mnt/stack/file "$a" "$b"
 umount /mnt/stack
 check "the filesystem is clean" e2fsck -fn /dev/md0
 disband "$a" "$b"

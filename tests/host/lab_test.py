@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from pathlib import Path
 from typing import Callable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 import lab  # noqa: E402
+import tap  # noqa: E402
 
 KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
 TOPOLOGY = lab.Topology.load("switch")
@@ -139,20 +139,5 @@ TESTS: list[Callable[[], None]] = [
     skips, test_ends, end_checks, splats_found, quiet_lines, known_splats, archive, topologies]
 
 
-def main() -> int:
-    print(f"1..{len(TESTS)}")
-    failed = 0
-    for number, test in enumerate(TESTS, 1):
-        name = test.__name__.replace("_", " ")
-        try:
-            test()
-            print(f"ok {number} - {name}")
-        except Exception:
-            failed += 1
-            print(f"not ok {number} - {name}")
-            print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tap.run(TESTS))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 from typing import Callable
 from xml.etree import ElementTree
@@ -13,6 +12,7 @@ from xml.etree import ElementTree
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "perf"))
 import counts  # noqa: E402
 import plot  # noqa: E402
+import tap  # noqa: E402
 
 KERNELS = ("7.2", "6.12")
 KIB = counts.KIB
@@ -128,19 +128,5 @@ TESTS: tuple[Callable[[], None], ...] = (
     checked_in_baselines_suit_the_limits, the_plot_is_svg)
 
 
-def main() -> int:
-    failed = 0
-    for n, test in enumerate(TESTS, 1):
-        try:
-            test()
-            print(f"ok {n} - {test.__name__.replace('_', ' ')}")
-        except Exception:
-            failed += 1
-            print(f"not ok {n} - {test.__name__.replace('_', ' ')}")
-            print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
-    print(f"1..{len(TESTS)}")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tap.run(TESTS))

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: MIT
+"""Runs functions as tests and says TAP: a test is named by its function and fails if it raises."""
+from __future__ import annotations
+
+import traceback
+from typing import Callable, Sequence
+
+
+def run(tests: Sequence[Callable[[], None]]) -> int:
+    """The exit status."""
+    print(f"1..{len(tests)}")
+    failed = 0
+    for number, test in enumerate(tests, 1):
+        name = test.__name__.replace("_", " ")
+        try:
+            test()
+            print(f"ok {number} - {name}")
+        except Exception:
+            failed += 1
+            print(f"not ok {number} - {name}")
+            print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="")
+    return 1 if failed else 0
