@@ -30,11 +30,9 @@
 #define HOST_STEP SZ_64K /* bytes of host memory that a bounce takes at a time */
 
 /*
- * A bio of ours must not be merged with one whose pages are host memory: v7.2 looks at the first
- * segment of a request to choose how all of it is mapped. bios merge only where their priority is
- * equal, hint included, and nothing in the kernel uses this hint. A user who sets the same hint on
- * I/O of their own, or a cgroup policy that overwrites priorities, undoes it:
- * Documentation/design.md, "Merging".
+ * The second guard against merging, behind queue.c's: bios merge only where their priority is
+ * equal, hint included, and nothing in the kernel uses this hint. It can be forged; what it is for
+ * is in Documentation/design.md, "Merging".
  */
 #define IO_HINT 512 /* plus the provider, modulo 512: two of them may map by different rules */
 

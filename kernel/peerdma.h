@@ -295,6 +295,17 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack);
 void peerdma_stack_free(struct peerdma_stack *stack);
 u32 peerdma_queue_reason(struct request_queue *queue);
 
+/* queue.c */
+#define PEERDMA_QUEUE_GUARD (BIT(QUEUE_FLAG_NOMERGES) | BIT(QUEUE_FLAG_NOXMERGES))
+int peerdma_queue_guard(struct peerdma_provider *provider, struct request_queue *queue);
+void peerdma_queue_unguard(struct request_queue *queue);
+
+/* False: whoever guards it has to do so again. */
+static inline bool peerdma_queue_guarded(const struct request_queue *queue)
+{
+	return (READ_ONCE(queue->queue_flags) & PEERDMA_QUEUE_GUARD) == PEERDMA_QUEUE_GUARD;
+}
+
 /* route.c */
 struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct gendisk *top,
 					  struct page *page);

@@ -131,25 +131,59 @@ const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *st
 	return found;
 }
 
+static void unguard(struct peerdma_stack *stack, unsigned int nr)
+{
+	while (nr--) {
+		if (stack->disks[nr].kind == PEERDMA_DISK_LEAF)
+			peerdma_queue_unguard(stack->disks[nr].queue);
+	}
+}
+
+/* One leaf after another: two queues frozen at once could wait for each other. */
+static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack)
+{
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < stack->nr; i++) {
+		if (stack->disks[i].kind != PEERDMA_DISK_LEAF)
+			continue;
+		err = peerdma_queue_guard(provider, stack->disks[i].queue);
+		if (err) {
+			unguard(stack, i);
+			return err;
+		}
+	}
+	return 0;
+}
+
 /*
  * A route comes to life, after it has been judged and before it is used, and ends, when nobody uses
- * it any more: here is where its leaves' queues can be told. Both may sleep. The queues are
- * referenced in between.
+ * it any more: in between its leaves' queues are referenced, and merge nothing. Both may sleep.
  */
 static void route_end(struct work_struct *work)
 {
 	struct peerdma_route *route = container_of(to_rcu_work(work), struct peerdma_route, free);
 
+	unguard(route->stack, route->stack->nr);
 	peerdma_stack_free(route->stack);
 	kfree(route);
 }
 
-static struct peerdma_route *route_begin(struct peerdma_stack *stack)
+/* After a success the stack is the route's. */
+static struct peerdma_route *route_begin(struct peerdma_provider *provider,
+					 struct peerdma_stack *stack)
 {
 	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
+	int err;
 
 	if (!route)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
+	err = guard_leaves(provider, stack);
+	if (err) {
+		kfree(route);
+		return ERR_PTR(err);
+	}
 	refcount_set(&route->refs, 1);
 	INIT_RCU_WORK(&route->free, route_end);
 	route->used = jiffies;
@@ -207,6 +241,13 @@ static struct peerdma_route *find(struct peerdma_provider *provider, u64 diskseq
 	return NULL;
 }
 
+/* Why there is no route, if it is not that the way is closed. */
+static struct peerdma_route *no_route(struct peerdma_verdict *verdict, int err)
+{
+	verdict->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
+	return ERR_PTR(err);
+}
+
 /* The whole look, and a route if the way is open. ERR_PTR of -EAGAIN: it changed meanwhile. */
 static struct peerdma_route *look(struct peerdma_provider *provider, struct gendisk *top,
 				  struct page *page, struct peerdma_verdict *verdict)
@@ -215,20 +256,19 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct gend
 	struct peerdma_route *route;
 	int err;
 
-	if (IS_ERR(stack)) {
-		err = PTR_ERR(stack);
-		verdict->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
-		return ERR_PTR(err);
-	}
+	if (IS_ERR(stack))
+		return no_route(verdict, PTR_ERR(stack));
 	*verdict = peerdma_route_decisive(stack)->verdict;
 	err = peerdma_reason_errno(verdict->reason);
-	if (!err && !peerdma_stack_is_current(stack))
-		err = -EAGAIN;
-	route = err ? NULL : route_begin(stack);
-	if (route)
+	route = err ? ERR_PTR(err) : route_begin(provider, stack);
+	if (IS_ERR(route)) {
+		peerdma_stack_free(stack);
+		return err ? route : no_route(verdict, PTR_ERR(route));
+	}
+	if (peerdma_stack_is_current(route->stack))
 		return route;
-	peerdma_stack_free(stack);
-	return ERR_PTR(err ?: -ENOMEM);
+	peerdma_route_put(route);
+	return ERR_PTR(-EAGAIN);
 }
 
 /**

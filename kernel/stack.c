@@ -257,7 +257,7 @@ u32 peerdma_queue_reason(struct request_queue *queue)
 }
 
 /**
- * peerdma_stack_is_current - is a stack without a reason against it still what was found
+ * peerdma_stack_is_current - is the stack of a route still what was found, and guarded
  * @stack: all of whose disks were allowed
  * Return: false if it must be walked again. A few instructions per disk, no locks.
  */
@@ -267,7 +267,8 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack)
 
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
 		if (disk->kind == PEERDMA_DISK_LEAF) {
-			if (peerdma_queue_reason(disk->queue))
+			if (peerdma_queue_reason(disk->queue) ||
+			    !peerdma_queue_guarded(disk->queue))
 				return false;
 		} else if (READ_ONCE(disk->slaves->dir.rev) != disk->rev || level_reason(disk)) {
 			return false;

@@ -6,6 +6,7 @@
 #ifndef PEERDMA_COMPAT_H
 #define PEERDMA_COMPAT_H
 
+#include <linux/blk-mq.h>
 #include <linux/blkdev.h>
 #include <linux/bvec.h>
 #include <linux/fs.h>
@@ -82,6 +83,19 @@ static inline bool peerdma_queue_has_parity(struct request_queue *q)
 	return q->limits.features & BLK_FEAT_RAID_PARTIAL_STRIPES_EXPENSIVE;
 #else
 	return q->limits.raid_partial_stripes_expensive;
+#endif
+}
+
+/*
+ * Since v6.14 freezing also keeps the task's allocations from doing I/O, by a function around the
+ * one that thaws. Drop with 6.12.
+ */
+static inline void peerdma_queue_unfreeze(struct request_queue *q)
+{
+#ifdef PEERDMA_HAVE_UNFREEZE_NOMEMRESTORE
+	blk_mq_unfreeze_queue_nomemrestore(q);
+#else
+	blk_mq_unfreeze_queue(q);
 #endif
 }
 

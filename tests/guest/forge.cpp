@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+//
+// forge DISK PRIORITY ORDER KINDS [write]: adjacent blocks of DISK, all in one io_uring_enter(2), which plugs them.
+// KINDS says how each goes, from the first block on: h by an ordinary O_DIRECT request to host memory, p or q by a
+// command of PeerDMA to a buffer of the first or second provider. PRIORITY is the ordinary ones': none, or forged, as
+// PeerDMA's own for the first provider. ORDER is that of the submissions: up, down, or halves, which takes turns between the two halves of the
+// range, so that a request's neighbour is never the last one that was plugged.
+// Reads are compared with what single reads find, writes are read back. Prints: BAD MERGES, what the disk counted.
+#include <cstring>
+#include <fstream>
+#include <liburing.h>
+#include <numeric>
+#include <sys/mman.h>
+#include <vector>
+
+#include "../tools/raw.hpp"
+
+namespace
+{
+
+constexpr uint64_t block = 4096, start = 16 << 20;
+
+struct Place {
+	uint32_t buf = 0;       // 0: host memory
+	uint64_t buf_off = 0;
+	volatile uint64_t *at = nullptr;
+};
+
+struct Buffer {
+	uint32_t id = 0;
+	char *proxy = nullptr;
+};
+
+Buffer make_buffer(int dev, int provider, uint64_t len)
+{
+	auto alloc = raw::alloc(dev, raw::provider(dev, provider).out_provider_id, len);
+	if (!alloc.out_buf_id)
+		raw::die("buffer");
+	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, static_cast<off_t>(alloc.out_mmap_offset));
+	if (at == MAP_FAILED)
+		raw::die("mmap");
+	return {alloc.out_buf_id, static_cast<char *>(at)};
+}
+
+/// Where each block's bytes are, each in a page of its own.
+std::vector<Place> places(int dev, const std::string &kinds)
+{
+	const uint64_t len = kinds.size() * block;
+	void *host = std::aligned_alloc(block, len);
+	Buffer buffers[2];
+	std::vector<Place> result;
+	for (size_t i = 0; i < kinds.size(); i++) {
+		Place place;
+		char *base = static_cast<char *>(host);
+		if (kinds[i] != 'h') {
+			Buffer &buffer = buffers[kinds[i] == 'q'];
+			if (!buffer.id)
+				buffer = make_buffer(dev, kinds[i] == 'q', len);
+			place.buf = buffer.id;
+			base = buffer.proxy;
+		}
+		place.buf_off = i * block;
+		place.at = reinterpret_cast<uint64_t *>(base + i * block);
+		result.push_back(place);
+	}
+	return result;
+}
+
+std::vector<size_t> order_of(const std::string &order, size_t n)
+{
+	std::vector<size_t> result(n);
+	std::iota(result.begin(), result.end(), 0);
+	if (order == "down")
+		std::iota(result.rbegin(), result.rend(), 0);
+	for (size_t i = 0; order == "halves" && i < n; i++)
+		result[i] = i / 2 + i % 2 * (n / 2);
+	return result;
+}
+
+/// Class BE, level 4, and PeerDMA's hint.
+uint16_t hint_of(uint32_t provider) { return static_cast<uint16_t>(2 << 13 | (512 | provider % 512) << 3 | 4); }
+
+/// Merges of reads and writes together.
+uint64_t merges(const std::string &disk)
+{
+	std::ifstream stat("/sys/class/block/" + disk + "/stat");
+	uint64_t ignored = 0, reads = 0, writes = 0;
+	stat >> ignored >> reads >> ignored >> ignored >> ignored >> writes;
+	return reads + writes;
+}
+
+bool equal(const volatile uint64_t *a, const uint64_t *b)
+{
+	for (size_t i = 0; i < block / sizeof(*b); i++) {
+		if (a[i] != b[i])
+			return false;
+	}
+	return true;
+}
+
+void fill(volatile uint64_t *at, uint64_t seed)
+{
+	for (size_t i = 0; i < block / sizeof(*at); i++)
+		at[i] = seed * 1000003 + i;
+}
+
+void prepare(io_uring_sqe *sqe, int dev, int file, const Place &place, uint64_t off, bool write)
+{
+	if (!place.buf) {
+		io_uring_prep_rw(write ? IORING_OP_WRITE : IORING_OP_READ, sqe, file, const_cast<uint64_t *>(place.at),
+				 block, off);
+		return;
+	}
+	io_uring_prep_nop(sqe); // zeros all of it
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = dev;
+	sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
+	sqe->addr = place.buf;
+	sqe->len = block;
+	sqe->file_index = static_cast<uint32_t>(file);
+	const peerdma_uring_io io = {off, place.buf_off};
+	std::memcpy(sqe->cmd, &io, sizeof(io));
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc < 5)
+		return 2;
+	const std::string disk = argv[1], priority = argv[2], kinds = argv[4];
+	const bool write = argc > 5;
+	int dev = raw::open_device();
+	int file = ::open(("/dev/" + disk).c_str(), O_RDWR | O_DIRECT);
+	if (file < 0)
+		raw::die(disk);
+	auto all = places(dev, kinds);
+	auto *single = static_cast<uint64_t *>(std::aligned_alloc(block, block));
+	// The route is there before the batch: the first request on a disk waits, and what waits unplugs.
+	for (const auto &place : all) {
+		auto req = raw::io(file, place.buf, start - block, place.buf_off, block);
+		if (place.buf && raw::call(dev, PEERDMA_READ, req))
+			raw::die("the first read");
+	}
+	for (size_t i = 0; i < all.size(); i++)
+		fill(all[i].at, write ? 77 * i + static_cast<uint64_t>(::getpid()) : ~i);
+
+	io_uring ring{};
+	if (io_uring_queue_init(128, &ring, 0))
+		raw::die("io_uring");
+	for (size_t i : order_of(argv[3], all.size())) {
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+		prepare(sqe, dev, file, all[i], start + i * block, write);
+		if (!all[i].buf && priority == "forged")
+			sqe->ioprio = hint_of(raw::provider(dev).out_provider_id);
+	}
+	const uint64_t before = merges(disk);
+	unsigned bad = 0;
+	if (io_uring_submit_and_wait(&ring, static_cast<unsigned>(all.size())) < 0)
+		raw::die("submit");
+	for (size_t i = 0; i < all.size(); i++) {
+		io_uring_cqe *cqe = nullptr;
+		if (io_uring_wait_cqe(&ring, &cqe))
+			raw::die("completion");
+		bad += cqe->res != int(block);
+		io_uring_cqe_seen(&ring, cqe);
+	}
+	const uint64_t merged = merges(disk) - before;
+	for (size_t i = 0; i < all.size(); i++) {
+		if (::pread(file, single, block, static_cast<off_t>(start + i * block)) != int(block))
+			raw::die("pread");
+		bad += !equal(all[i].at, single);
+	}
+	std::printf("%u %llu\n", bad, static_cast<unsigned long long>(merged));
+	return bad ? 1 : 0;
+}

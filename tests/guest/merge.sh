@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Nothing is merged on a drive that a route goes to, whatever its neighbours forge, and everything as before is when
+# the route has ended. That the same requests do merge without the guard is shown by a module that takes it away.
+# group: route
+# topologies: paths
+# timeout: 240
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+gpu1=$(pci_of 0x1af4:0x1110 1)
+peerdma publish "$gpu1" >/dev/null || bail "the second GPU"
+disk=$(nvme_disk) name=$(basename "$(nvme_disk)")
+queue=/sys/block/$name/queue kmod=$(dirname "$LAB_MODULE")/kmod
+modprobe -d "$LAB_KERNEL" mq-deadline
+pattern fill "$disk" $((16 << 20)) 1048576 pattern:1
+sync
+blockdev --flushbufs "$disk"
+
+nomerges() { cat "$queue/nomerges"; }
+# ended: the routes have, because nobody has a provider any more
+ended() {
+	peerdma unpublish "$gpu1" >/dev/null
+	peerdma unpublish "$(gpu_bdf)" >/dev/null
+	for _ in {1..50}; do [ "$(nomerges)" = 3 ] || break; sleep 0.1; done
+}
+# merged WHAT ARGS...: all bytes are right, and something was merged
+merged() {
+	local got
+	got=$(forge "$name" "${@:2}")
+	if [ "${got% *}" = 0 ] && [ "${got#* }" -gt 0 ]; then ok "$1 (${got#* })"; else not_ok "$1: $got"; fi
+}
+apart() { same "$1" "0 0" "$(forge "$name" "${@:2}")"; }
+
+mkdir -p /mnt/cgroup
+mount -t cgroup2 none /mnt/cgroup
+echo +io >/mnt/cgroup/cgroup.subtree_control
+mkdir /mnt/cgroup/rt
+echo promote-to-rt >/mnt/cgroup/rt/io.prio.class
+# in_rt COMMAND...: in a group whose priorities are overwritten
+in_rt() {
+	echo $$ >/mnt/cgroup/rt/cgroup.procs
+	"$@"
+	echo $$ >/mnt/cgroup/cgroup.procs
+}
+all=hphphphphphphphp two=pqpqpqpqpqpqpqpq host=hhhhhhhhhhhhhhhh
+
+schedulers=(none mq-deadline)
+[ "$LAB_VARIANT" != debug ] || schedulers=(mq-deadline)
+for scheduler in "${schedulers[@]}"; do
+	echo $scheduler >"$queue/scheduler"
+	same "$scheduler: nobody is guarded yet" 0 "$(nomerges)"
+	for order in up down halves; do
+		# Without a scheduler nobody looks for a neighbour that is not the last.
+		[ "$scheduler $order" = "none halves" ] || merged "$scheduler, $order: ordinary requests merge" none $order $host
+	done
+	for order in up down halves; do
+		apart "$scheduler, $order: forged priorities" forged $order $all
+		apart "$scheduler, $order: forged priorities, writes" forged $order $all write
+	done
+	apart "$scheduler: ordinary requests neither, while a route is there" none up $host
+	apart "$scheduler: two providers" none up $two
+	in_rt apart "$scheduler: two providers in a cgroup that overwrites priorities" none up $two
+	in_rt apart "$scheduler: and host memory" none up $all
+	same "$scheduler: it can be seen" 3 "$(nomerges)"
+
+	insmod "$kmod/unguard.ko"
+	merged "$scheduler: without the guard forged priorities merge" forged up $all
+	merged "$scheduler: and writes" forged down $all write
+	apart "$scheduler: and others do not" none up $all
+	apart "$scheduler: nor two providers" none up $two
+	in_rt merged "$scheduler: but in the cgroup two providers merge" none up $two
+	in_rt merged "$scheduler: and host memory" none up $all
+	rmmod unguard
+	apart "$scheduler: the guard is back" forged up $all
+	ended
+	publish
+	peerdma publish "$gpu1" >/dev/null
+done
+echo none >"$queue/scheduler"
+
+# --- what the file nomerges says
+read_one() { pdio read "$disk" $((16 << 20)) 4096 0 >/dev/null; }
+for value in 0 1 2; do
+	echo $value >"$queue/nomerges"
+	read_one
+	same "nomerges was $value, and is held" 3 "$(nomerges)"
+	ended
+	same "and is $value again" $value "$(nomerges)"
+	publish
+done
+read_one
+for value in 0 1 2; do
+	echo $value >"$queue/nomerges"
+	read_one
+	same "somebody writes $value meanwhile: it is held again" 3 "$(nomerges)"
+done
+ended
+same "and what they wrote last is there in the end" 2 "$(nomerges)"
+publish
+read_one
+echo 1 >"$queue/nomerges"
+ended
+same "also if nothing was read since" 1 "$(nomerges)"
+publish
+read_one
+for _ in {1..130}; do [ "$(nomerges)" = 3 ] || break; sleep 0.1; done
+same "a drive that is not used is let go after a while" 1 "$(nomerges)"
+echo 0 >"$queue/nomerges"
+
+# --- the first request waits for those who may have looked before the guard was there
+# asks: a request on a drive that has no route yet, while somebody is inside its queue
+asks() {
+	insmod "$kmod/inside.ko" disk="$disk" || bail "inside.ko"
+	pdio read "$disk" 0 4096 0 >/tmp/asked 2>&1 &
+	asker=$!
+	sleep 1.5
+}
+asks
+check "the first request waits for them" kill -0 $asker
+rmmod inside
+wait $asker
+same "until they have left" "0 0 4096 4096 0 0" "$(cut -d' ' -f1-6 /tmp/asked)"
+ended
+publish
+asks
+check "meanwhile the provider can go" timeout 30 "$(command -v peerdma)" unpublish "$(gpu_bdf)"
+wait $asker
+same "the request learns that the provider is gone" "19 48 0" "$(cut -d' ' -f1-3 /tmp/asked)"
+rmmod inside
+same "nothing is held" 0 "$(nomerges)"
+
+# --- under load: somebody writes nomerges all the time, then the drive is removed
+publish
+load() { while forge "$name" none up $all; do :; done >/tmp/load 2>&1; }
+load &
+loader=$!
+for i in {0..59}; do
+	echo $((i % 3)) >"$queue/nomerges"
+	sleep 0.03
+done
+same "all bytes right and nothing merged, while nomerges is written" "0 0" "$(sort -u /tmp/load)"
+read_one
+same "it is held in the end" 3 "$(nomerges)"
+bdf=$(nvme_bdf)
+check "the drive is removed under load" bash -c "echo 1 >/sys/bus/pci/devices/$bdf/remove"
+wait $loader
+echo 1 >/sys/bus/pci/rescan
+for _ in {1..100}; do ! disk=$(nvme_disk) || break; sleep 0.1; done
+name=$(basename "$disk") queue=/sys/block/$(basename "$disk")/queue
+same "it comes back as it was made" 0 "$(nomerges)"
+read_one
+same "and is guarded" 3 "$(nomerges)"
+plan $tap_n
