@@ -36,19 +36,41 @@ int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 
 	return 0;
 }
 
-/* From now on it can be found. */
-void peerdma_ids_show(struct peerdma_ids *ids, u64 id)
+static void show(struct peerdma_ids *ids, struct peerdma_entry *entry)
 {
-	struct peerdma_entry **near = &ids->near[id % PEERDMA_IDS_NEAR];
-	struct peerdma_entry *entry;
+	struct peerdma_entry **near = &ids->near[entry->id % PEERDMA_IDS_NEAR];
 
-	xa_lock(&ids->all);
-	entry = xa_load(&ids->all, id);
+	lockdep_assert_held(&ids->all.xa_lock);
 	/* Both pair with peerdma_ids_find(). */
 	smp_store_release(&entry->shown, true);
 	if (!*near)
 		smp_store_release(near, entry);
+}
+
+/* From now on it can be found. */
+void peerdma_ids_show(struct peerdma_ids *ids, u64 id)
+{
+	xa_lock(&ids->all);
+	show(ids, xa_load(&ids->all, id));
 	xa_unlock(&ids->all);
+}
+
+/**
+ * peerdma_ids_insert - show an object that has a number already
+ * @ids: where it is to be found
+ * @entry: of the object
+ * Return: 0, -ENOMEM, -EBUSY the number is another's.
+ */
+int peerdma_ids_insert(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	int err;
+
+	xa_lock(&ids->all);
+	err = __xa_insert(&ids->all, entry->id, entry, GFP_KERNEL);
+	if (!err)
+		show(ids, entry);
+	xa_unlock(&ids->all);
+	return err;
 }
 
 static void take(struct peerdma_ids *ids, struct peerdma_entry *entry)
@@ -74,6 +96,19 @@ struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool sho
 		entry = NULL;
 	xa_unlock(&ids->all);
 	return entry;
+}
+
+/* False: somebody else has taken it. */
+bool peerdma_ids_remove(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	bool found;
+
+	xa_lock(&ids->all);
+	found = xa_load(&ids->all, entry->id) == entry;
+	if (found)
+		take(ids, entry);
+	xa_unlock(&ids->all);
+	return found;
 }
 
 /* One after the other, whatever their numbers, until it returns NULL. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Objects by number. An object gets its number first, and is shown, so that it can be found, when
- * whoever asked for it has learned of the number.
+ * whoever asked for it has learned of the number; or it has one that the kernel gave it.
  *
  * All are in a tree. A few of those that are shown, at most one for each value of a number's last
  * bits, are also kept where they are found without a walk down the tree: for the buffer, the file
@@ -39,6 +39,8 @@ void peerdma_ids_init(struct peerdma_ids *ids);
 void peerdma_ids_destroy(struct peerdma_ids *ids);
 int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 max);
 void peerdma_ids_show(struct peerdma_ids *ids, u64 id);
+int peerdma_ids_insert(struct peerdma_ids *ids, struct peerdma_entry *entry);
+bool peerdma_ids_remove(struct peerdma_ids *ids, struct peerdma_entry *entry);
 struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool shown);
 struct peerdma_entry *peerdma_ids_take_any(struct peerdma_ids *ids);
 

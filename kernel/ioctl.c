@@ -72,22 +72,16 @@ err_write:
 	return err ?: -EFAULT;
 }
 
-static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uarg)
+/* All others: any struct of the table, of any size. */
+static noinline long op_ioctl(struct peerdma_ctx *ctx, unsigned int cmd, void __user *user,
+			      u32 user_size)
 {
-	void __user *user = (void __user *)uarg;
 	const struct peerdma_op *op = peerdma_op_find(cmd);
-	struct peerdma_ctx *ctx = file->private_data;
 	union peerdma_arg arg;
-	u32 user_size;
 	int err;
 
 	if (!op)
 		return -ENOTTY;
-	if (get_user(user_size, (u32 __user *)user))
-		return -EFAULT;
-	if (likely(user_size == sizeof(struct peerdma_io)) &&
-	    (cmd == PEERDMA_READ || cmd == PEERDMA_WRITE))
-		return io_ioctl(ctx, user, cmd == PEERDMA_WRITE);
 	err = peerdma_op_check_size(op, user_size, PAGE_SIZE);
 	if (err)
 		return err;
@@ -105,6 +99,24 @@ static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uar
 	if (op->finish)
 		op->finish(ctx, &arg, err);
 	return err;
+}
+
+static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uarg)
+{
+	void __user *user = (void __user *)uarg;
+	struct peerdma_ctx *ctx = file->private_data;
+	u32 user_size;
+
+	/* An unknown number may come with any argument. */
+	if (get_user(user_size, (u32 __user *)user))
+		return peerdma_op_find(cmd) ? -EFAULT : -ENOTTY;
+	if (likely(user_size == sizeof(struct peerdma_io))) {
+		if (cmd == PEERDMA_READ)
+			return io_ioctl(ctx, user, false);
+		if (cmd == PEERDMA_WRITE)
+			return io_ioctl(ctx, user, true);
+	}
+	return op_ioctl(ctx, cmd, user, user_size);
 }
 
 static int peerdma_open(struct inode *inode, struct file *file)

@@ -45,8 +45,7 @@
  * @used: bytes in mems
  * @lock: protects @buffers
  * @buffers: buffers whose mem is not yet released
- * @routes: by diskseq of the top disk, struct peerdma_route that may be used again; protected by
- * its own lock and RCU
+ * @routes: struct peerdma_route that may be used again; protected by its own lock and RCU
  * @prune: delayed work that drops routes that nobody uses; pending while there are any
  */
 struct peerdma_provider {
@@ -60,7 +59,7 @@ struct peerdma_provider {
 	atomic64_t used;
 	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
-	struct xarray routes;
+	struct peerdma_ids routes;
 	struct delayed_work prune;
 };
 
@@ -220,6 +219,7 @@ struct peerdma_stack {
 
 /**
  * struct peerdma_route - a way from a disk to a provider that is open, while it is
+ * @entry: of the provider's routes; its id is the diskseq of the top disk
  * @refs: one of each request that uses it, and one of the provider's table
  * @used: jiffies when it was last asked for
  * @free: what the last put starts
@@ -227,6 +227,7 @@ struct peerdma_stack {
  * @verdict: of the leaf that is farthest away; immutable
  */
 struct peerdma_route {
+	struct peerdma_entry entry;
 	refcount_t refs;
 	unsigned long used;
 	struct rcu_work free;

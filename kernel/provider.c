@@ -115,7 +115,7 @@ void peerdma_provider_put(struct peerdma_provider *provider)
 {
 	if (!refcount_dec_and_test(&provider->refs))
 		return;
-	xa_destroy(&provider->routes);
+	peerdma_ids_destroy(&provider->routes);
 	pci_dev_put(provider->pdev);
 	kfree(provider);
 }

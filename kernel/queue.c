@@ -78,8 +78,7 @@ static struct guarded *find_or_add(struct request_queue *queue)
 /* Set both flags. One that is missing was never set, or somebody has written since. */
 static void set_flags(struct guarded *guarded)
 {
-	unsigned long flags =
-		set_mask_bits(&guarded->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
+	unsigned long flags = set_mask_bits(&guarded->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
 
 	lockdep_assert_held(&lock);
 	flags &= PEERDMA_QUEUE_GUARD;

@@ -204,10 +204,17 @@ void peerdma_route_put(struct peerdma_route *route)
 		queue_rcu_work(peerdma_wq, &route->free);
 }
 
-/* Off the table, by whoever comes first. */
-static void forget(struct peerdma_provider *provider, u64 diskseq, struct peerdma_route *route)
+/* NULL of NULL. */
+static struct peerdma_route *to_route(struct peerdma_entry *entry)
 {
-	if (xa_cmpxchg(&provider->routes, diskseq, route, NULL, GFP_ATOMIC) == route)
+	static_assert(!offsetof(struct peerdma_route, entry));
+	return container_of(entry, struct peerdma_route, entry);
+}
+
+/* Off the table, by whoever comes first. */
+static void forget(struct peerdma_provider *provider, struct peerdma_route *route)
+{
+	if (peerdma_ids_remove(&provider->routes, &route->entry))
 		peerdma_route_put(route);
 }
 
@@ -215,7 +222,8 @@ static void forget(struct peerdma_provider *provider, u64 diskseq, struct peerdm
 static void remember(struct peerdma_provider *provider, u64 diskseq, struct peerdma_route *route)
 {
 	refcount_inc(&route->refs);
-	if (xa_insert(&provider->routes, diskseq, route, GFP_KERNEL))
+	route->entry.id = diskseq;
+	if (peerdma_ids_insert(&provider->routes, &route->entry))
 		peerdma_route_put(route);
 	else
 		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
@@ -226,7 +234,7 @@ static struct peerdma_route *find(struct peerdma_provider *provider, u64 diskseq
 	struct peerdma_route *route;
 
 	rcu_read_lock();
-	route = xa_load(&provider->routes, diskseq);
+	route = to_route(peerdma_ids_find(&provider->routes, diskseq));
 	if (route && !refcount_inc_not_zero(&route->refs))
 		route = NULL;
 	rcu_read_unlock();
@@ -236,7 +244,7 @@ static struct peerdma_route *find(struct peerdma_provider *provider, u64 diskseq
 		WRITE_ONCE(route->used, jiffies);
 		return route;
 	}
-	forget(provider, diskseq, route);
+	forget(provider, route);
 	peerdma_route_put(route);
 	return NULL;
 }
@@ -309,35 +317,36 @@ static void prune(struct work_struct *work)
 {
 	struct peerdma_provider *provider =
 		container_of(to_delayed_work(work), struct peerdma_provider, prune);
+	struct peerdma_entry *entry;
 	struct peerdma_route *route;
 	unsigned long diskseq;
 
 	/* One that is in use keeps its place unless the stack has changed. */
 	rcu_read_lock();
-	xa_for_each(&provider->routes, diskseq, route) {
+	xa_for_each(&provider->routes.all, diskseq, entry) {
+		route = to_route(entry);
 		if (!peerdma_stack_is_current(route->stack) ||
 		    (refcount_read(&route->refs) == 1 &&
 		     time_after_eq(jiffies, READ_ONCE(route->used) + IDLE)))
-			forget(provider, diskseq, route);
+			forget(provider, route);
 	}
 	rcu_read_unlock();
-	if (!xa_empty(&provider->routes))
+	if (!xa_empty(&provider->routes.all))
 		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
 }
 
 void peerdma_routes_init(struct peerdma_provider *provider)
 {
-	xa_init(&provider->routes);
+	peerdma_ids_init(&provider->routes);
 	INIT_DELAYED_WORK(&provider->prune, prune);
 }
 
 /* All of them, when nobody can make another. */
 void peerdma_routes_drop(struct peerdma_provider *provider)
 {
-	struct peerdma_route *route;
-	unsigned long diskseq;
+	struct peerdma_entry *entry;
 
 	cancel_delayed_work_sync(&provider->prune);
-	xa_for_each(&provider->routes, diskseq, route)
-		forget(provider, diskseq, route);
+	while ((entry = peerdma_ids_take_any(&provider->routes)))
+		peerdma_route_put(to_route(entry));
 }
