@@ -312,10 +312,13 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 struct io_uring_cmd;
 #ifdef PEERDMA_HAVE_URING_CMD
 int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
+			 unsigned int poll_flags);
 int peerdma_uring_init(void);
 void peerdma_uring_exit(void);
 #else
 #define peerdma_uring_cmd NULL
+#define peerdma_uring_iopoll NULL
 static inline int peerdma_uring_init(void)
 {
 	return 0;
