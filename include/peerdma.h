@@ -49,6 +49,8 @@ struct peerdma_device;
 struct peerdma_buf;
 /** struct peerdma_file - a file that reads and writes buffers; opaque */
 struct peerdma_file;
+/** struct peerdma_ring - many reads and writes at once; opaque */
+struct peerdma_ring;
 
 /**
  * enum peerdma_route - how bytes get between a file and a buffer
@@ -478,6 +480,119 @@ PEERDMA_API int64_t peerdma_read_result(struct peerdma_file *file, struct peerdm
  */
 PEERDMA_API int64_t peerdma_write_result(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off,
 					 uint64_t len, uint64_t file_off, struct peerdma_io_result *result);
+
+/** enum peerdma_op_kind - what a request of a ring does */
+enum peerdma_op_kind {
+	PEERDMA_OP_READ = 0,
+	PEERDMA_OP_WRITE = 1,
+};
+
+/**
+ * struct peerdma_op - one request of a ring
+ * @kind: enum peerdma_op_kind
+ * @flags: 0
+ * @file: must stay open, and @buf must stay, until the request is done
+ * @buf: of the same peerdma_open() as the ring and the file
+ * @buf_off: bytes, as peerdma_read()
+ * @len: bytes, 1 to 0x7ffff000
+ * @file_off: bytes
+ * @tag: comes back with the result; the library does not look at it but to cancel
+ */
+struct peerdma_op {
+	uint32_t kind;
+	uint32_t flags;
+	struct peerdma_file *file;
+	struct peerdma_buf *buf;
+	uint64_t buf_off;
+	uint64_t len;
+	uint64_t file_off;
+	uint64_t tag;
+};
+
+/**
+ * struct peerdma_done - how one request of a ring ended
+ * @tag: the request's
+ * @result: bytes (fewer than asked for at the end of the file or after an error) or -errno;
+ *   -ECANCELED: it was taken back before it began
+ */
+struct peerdma_done {
+	uint64_t tag;
+	int64_t result;
+};
+
+/** PEERDMA_RING_ONE_THREAD - the thread that submits first is the only one that will use the ring: less work */
+#define PEERDMA_RING_ONE_THREAD 1u
+/**
+ * PEERDMA_RING_VECTORS - requests that follow each other on the same file and buffer in the same direction
+ * become one command: much less work for each, but they are done together, when the last one is
+ */
+#define PEERDMA_RING_VECTORS 2u
+
+/**
+ * peerdma_ring_create - a ring for many reads and writes at once
+ * @p: from peerdma_open()      @depth: commands in the kernel at a time, 1 to 4096
+ * @capacity: requests that are queued, under way or not fetched yet, at most; not below @depth
+ * @flags: PEERDMA_RING_*      @out: the ring; written on success only
+ *
+ * Threads may share it (but for PEERDMA_RING_ONE_THREAD): each call waits for the others to return. It uses
+ * io_uring, and never goes another way than directly: what has no direct route ends with -EXDEV.
+ * Return: 0 or -errno.
+ *   -EOPNOTSUPP an unknown flag, or the kernel or the module is too old   -ENOSYS, -EPERM io_uring is switched off
+ * Since 0.1. Source: io_uring_setup(2); user/lib/ring.cpp, kernel/uring.c.
+ */
+PEERDMA_API int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capacity, uint32_t flags,
+				    struct peerdma_ring **out);
+
+/**
+ * peerdma_ring_destroy - destroy a ring; NULL is allowed
+ * @ring: what is queued is dropped, what is under way is waited for
+ * Since 0.1. Source: user/lib/ring.cpp.
+ */
+PEERDMA_API void peerdma_ring_destroy(struct peerdma_ring *ring);
+
+/**
+ * peerdma_ring_queue - add requests; nothing is sent yet
+ * @ring: from peerdma_ring_create()      @ops: the requests, which are copied      @n: how many
+ * Return: how many were added, from the first on, or -errno if the first was not.
+ *   -EAGAIN the ring is at its capacity: peerdma_ring_wait()   -EINVAL a number or handle is wrong
+ *   -ENOENT file or buffer belong to another peerdma_open()   -EISDIR, -ESPIPE not a file with offsets
+ * Since 0.1. Source: user/lib/ring.cpp.
+ */
+PEERDMA_API int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerdma_op *ops, uint32_t n);
+
+/**
+ * peerdma_ring_submit - send what is queued, as far as the ring's depth allows; the rest follows in
+ * peerdma_ring_wait()
+ * @ring: from peerdma_ring_create()
+ * Return: how many commands are under way, or -errno: nothing is lost, call again.
+ * Since 0.1. Source: io_uring_enter(2); user/lib/ring.cpp.
+ */
+PEERDMA_API int peerdma_ring_submit(struct peerdma_ring *ring);
+
+/**
+ * peerdma_ring_wait - send what is queued, and fetch results
+ * @ring: from peerdma_ring_create()      @done: room for @max results      @max: at least 1
+ * @min: wait for so many, at most @max; 0 does not wait      @timeout_ms: milliseconds, negative for no limit
+ *
+ * Each request's result is fetched exactly once. Returns at once with what there is if nothing is left to
+ * wait for.
+ * Return: how many results, fewer than @min after the timeout or if there are no more requests; or -errno:
+ *   nothing is lost, call again.
+ * Since 0.1. Source: io_uring_enter(2); user/lib/ring.cpp.
+ */
+PEERDMA_API int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint32_t max, uint32_t min,
+				  int32_t timeout_ms);
+
+/**
+ * peerdma_ring_cancel - take a request back that has not been sent
+ * @ring: from peerdma_ring_create()      @tag: of the request; of several with the same the first
+ *
+ * It ends with -ECANCELED, which is fetched as any result. What was sent to the kernel cannot be called back.
+ * Return: 0 or -errno.
+ *   -EALREADY it has been sent   -ENOENT no such request, or it is done
+ * Since 0.1. Source: user/lib/ring.cpp.
+ */
+PEERDMA_API int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag);
 
 /**
  * peerdma_reason_name - a reason's short name for programs, "QUEUE" for PEERDMA_REASON_QUEUE

@@ -109,8 +109,7 @@ static u64 mem_bar_offset(struct peerdma_mem *mem)
 {
 	struct peerdma_provider *provider = mem->provider;
 
-	return page_to_phys(peerdma_mem_page(mem)) -
-	       pci_resource_start(provider->pdev, provider->bar);
+	return page_to_phys(mem->page) - pci_resource_start(provider->pdev, provider->bar);
 }
 
 static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,

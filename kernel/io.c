@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Reads and writes of any offset and length. Whole blocks of the file go straight between the
- * storage and the buffer: a kiocb over the buffer's bio_vec table, handed to the file's own methods
+ * storage and the buffer: a kiocb over one bio_vec, handed to the file's own methods
  * by the helpers that do the mode, security and notification checks. Nothing here is per page.
  *
  * What is less than a block goes another way, is counted and named:
@@ -172,11 +172,11 @@ static int io_interrupted(struct io *io)
 static ssize_t io_step(struct io *io, u64 len, bool direct)
 {
 	struct peerdma_io *req = io->req;
-	struct bio_vec small;
+	struct bio_vec bvec;
 	struct iov_iter iter;
 	ssize_t ret;
 
-	peerdma_mem_iter(io->buffer->mem, &iter, &small, io->write ? ITER_SOURCE : ITER_DEST,
+	peerdma_mem_iter(io->buffer->mem, &iter, &bvec, io->write ? ITER_SOURCE : ITER_DEST,
 			 req->buf_off + req->out_done, len);
 	ret = io_submit(io, &iter, req->file_off + req->out_done, &direct);
 	if (ret <= 0)
@@ -229,12 +229,12 @@ static ssize_t io_read_near(struct io *io, struct peerdma_mem *mem, u64 len)
 {
 	struct peerdma_io *req = io->req;
 	u64 pos = req->file_off + req->out_done;
-	struct bio_vec small;
+	struct bio_vec bvec;
 	struct iov_iter iter;
 	ssize_t ret;
 	bool direct;
 
-	peerdma_mem_iter(mem, &iter, &small, ITER_DEST, 0, io->target.offset_align);
+	peerdma_mem_iter(mem, &iter, &bvec, ITER_DEST, 0, io->target.offset_align);
 	ret = io_read_blocks(io, &iter, pos, &direct);
 	len = io_came(io, pos, ret, len);
 	if (!len)
@@ -468,8 +468,7 @@ static int io_check(struct io *io)
 	reason = io_check_numbers(io);
 	if (reason)
 		return io_refuse(io, reason);
-	io->route =
-		peerdma_route_get(mem->provider, io->target.bdev, peerdma_mem_page(mem), &verdict);
+	io->route = peerdma_route_get(mem->provider, io->target.bdev, mem->page, &verdict);
 	io->req->out_reason = verdict.reason;
 	return PTR_ERR_OR_ZERO(io->route);
 }

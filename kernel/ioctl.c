@@ -18,8 +18,9 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 	arg->info.out_abi = PEERDMA_ABI_VERSION;
 	arg->info.out_page_size = PAGE_SIZE;
-	arg->info.out_features =
-		IS_ENABLED(CONFIG_IO_URING) && peerdma_fops.uring_cmd ? PEERDMA_FEATURE_URING : 0;
+	arg->info.out_features = IS_ENABLED(CONFIG_IO_URING) && peerdma_fops.uring_cmd ?
+					 PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC :
+					 0;
 	arg->info.out_publish_align = memremap_compat_align();
 	arg->info.out_nproviders = 0;
 	while ((provider = peerdma_provider_next(id))) {
@@ -158,4 +159,5 @@ const struct file_operations peerdma_fops = {
 	.unlocked_ioctl = peerdma_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.uring_cmd = peerdma_uring_cmd,
+	.uring_cmd_iopoll = peerdma_uring_iopoll,
 };

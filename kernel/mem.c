@@ -29,14 +29,13 @@
 
 #include "peerdma.h"
 
-#define SEGMENT_LEN SZ_1G /* bv_len is 32 bits */
 #define ZERO_STEP SZ_1M /* bytes zeroed between two looks around */
 
 static void mem_free(struct peerdma_mem *mem)
 {
 	struct peerdma_provider *provider = mem->provider;
 
-	kvfree(mem);
+	kfree(mem);
 	peerdma_provider_put(provider);
 }
 
@@ -176,13 +175,10 @@ static int mem_zero(struct peerdma_mem *mem)
 /* A mem without pages yet, or NULL. */
 static struct peerdma_mem *mem_create(struct peerdma_provider *provider, u64 len)
 {
-	unsigned int nr_bvecs = DIV_ROUND_UP_ULL(len, SEGMENT_LEN);
-	struct peerdma_mem *mem;
+	struct peerdma_mem *mem = kzalloc(sizeof(*mem), GFP_KERNEL_ACCOUNT);
 
-	mem = kvzalloc(struct_size(mem, bvecs, nr_bvecs), GFP_KERNEL_ACCOUNT);
 	if (!mem)
 		return NULL;
-	mem->nr_bvecs = nr_bvecs;
 	mem->len = len;
 	refcount_inc(&provider->refs);
 	mem->provider = provider;
@@ -192,8 +188,6 @@ static struct peerdma_mem *mem_create(struct peerdma_provider *provider, u64 len
 static int mem_fill(struct peerdma_mem *mem)
 {
 	struct pci_dev *pdev = mem->provider->pdev;
-	struct page *page;
-	unsigned int i;
 
 	mem->kaddr = pci_alloc_p2pmem(pdev, mem->len);
 	if (!mem->kaddr)
@@ -203,13 +197,7 @@ static int mem_fill(struct peerdma_mem *mem)
 		return -ENOMEM;
 	}
 	atomic64_add(mem->len, &mem->provider->used);
-	page = virt_to_page(mem->kaddr);
-	for (i = 0; i < mem->nr_bvecs; i++) {
-		u64 at = (u64)i * SEGMENT_LEN;
-
-		bvec_set_page(&mem->bvecs[i], page + (at >> PAGE_SHIFT),
-			      min_t(u64, SEGMENT_LEN, mem->len - at), 0);
-	}
+	mem->page = virt_to_page(mem->kaddr);
 	return 0;
 }
 
@@ -243,35 +231,21 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	return mem;
 }
 
-struct page *peerdma_mem_page(struct peerdma_mem *mem)
-{
-	return mem->bvecs[0].bv_page;
-}
-
 /**
  * peerdma_mem_iter - an iterator over [off, off + len) of the memory
  * @mem: stays as long as @iter and what is submitted with it
  * @iter: filled
- * @small: room for one bio_vec that lives as long; used for what is inside one page, because the
- * block layer looks for a place to split a bio whose bio_vec is longer
+ * @bvec: filled, for @iter; lives as long. It ends where the range does: the block layer looks for
+ * a place to split a bio whose bio_vec goes on.
  * @direction: ITER_SOURCE or ITER_DEST
  * @off: bytes
- * @len: bytes
+ * @len: bytes, MAX_RW_COUNT at most
  */
-void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *small,
-		      int direction, u64 off, u64 len)
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
+		      int direction, u64 off, size_t len)
 {
-	struct bio_vec *first = &mem->bvecs[off / SEGMENT_LEN];
-
-	off %= SEGMENT_LEN;
-	if (offset_in_page(off) + len <= PAGE_SIZE) {
-		bvec_set_page(small, first->bv_page + (off >> PAGE_SHIFT), len,
-			      offset_in_page(off));
-		iov_iter_bvec(iter, direction, small, 1, len);
-		return;
-	}
-	iov_iter_bvec(iter, direction, first, mem->bvecs + mem->nr_bvecs - first, len);
-	iter->iov_offset = off;
+	bvec_set_page(bvec, mem->page + (off >> PAGE_SHIFT), len, offset_in_page(off));
+	iov_iter_bvec(iter, direction, bvec, 1, len);
 }
 
 /*

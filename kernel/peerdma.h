@@ -4,8 +4,7 @@
  *
  * A provider is a range of a PCI function's BAR that has ZONE_DEVICE pages. A mem is a contiguous
  * part of it with every page referenced. A buffer is a mem that a process knows by an id of its
- * open file. A read or write builds an iterator over the buffer's bio_vec table, which costs
- * nothing per page, and hands it to the file's own ->read_iter or ->write_iter with IOCB_DIRECT;
+ * open file. A read or write builds an iterator over one bio_vec, which costs nothing per page, and hands it to the file's own ->read_iter or ->write_iter with IOCB_DIRECT;
  * the storage driver's own DMA mapping then finds P2PDMA pages and uses the function's bus address.
  * Whether that is safe for a pair of device and provider is decided before anything is submitted:
  * route.c.
@@ -70,8 +69,7 @@ struct peerdma_provider {
  * @len: bytes
  * @release: delayed work of the release on kernels whose idle page count is 1
  * @release_tries: how often it found pages still held
- * @nr_bvecs: entries of @bvecs
- * @bvecs: the pages, for iterators; entries of up to SEGMENT_LEN
+ * @page: the first of them
  */
 struct peerdma_mem {
 	struct peerdma_provider *provider;
@@ -79,8 +77,7 @@ struct peerdma_mem {
 	u64 len;
 	struct delayed_work release;
 	unsigned int release_tries;
-	unsigned int nr_bvecs;
-	struct bio_vec bvecs[] __counted_by(nr_bvecs);
+	struct page *page; /* immutable */
 };
 
 /**
@@ -260,9 +257,8 @@ void peerdma_bar_unregister(void);
 /* mem.c */
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero);
 void peerdma_mem_release(struct peerdma_mem *mem);
-struct page *peerdma_mem_page(struct peerdma_mem *mem);
-void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *small,
-		      int direction, u64 off, u64 len);
+void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
+		      int direction, u64 off, size_t len);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
@@ -339,10 +335,13 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 struct io_uring_cmd;
 #ifdef PEERDMA_HAVE_URING_CMD
 int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
+			 unsigned int poll_flags);
 int peerdma_uring_init(void);
 void peerdma_uring_exit(void);
 #else
 #define peerdma_uring_cmd NULL
+#define peerdma_uring_iopoll NULL
 static inline int peerdma_uring_init(void)
 {
 	return 0;

@@ -118,7 +118,7 @@ static vm_fault_t proxy_fault(struct vm_fault *vmf)
 
 	if (!peerdma_gate_enter(&buffer->gate))
 		return VM_FAULT_SIGBUS;
-	ret = insert_pages(vmf, peerdma_mem_page(buffer->mem) + vmf->pgoff % PROXY_PAGES);
+	ret = insert_pages(vmf, buffer->mem->page + vmf->pgoff % PROXY_PAGES);
 	peerdma_gate_exit(&buffer->gate);
 	return ret;
 }

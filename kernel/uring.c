@@ -1,127 +1,253 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads and writes as io_uring commands on /dev/peerdma.
+ * Reads and writes as io_uring commands on /dev/peerdma: one piece of a file, or up to
+ * PEERDMA_URING_SEGS of them in one command, all between the same file and the same buffer.
  *
- * A request that is whole blocks inside the file is sent without waiting, as a kiocb of its own
- * with IOCB_NOWAIT; what has to wait (a partial block, a lock, a mapping that must be read first,
- * more than one command's worth of bytes) answers -EAGAIN, and io_uring comes again from a worker
- * thread, where the request is run as the ioctl would run it. A device that finds out only later
- * that it would have to wait says so through ->ki_complete; then a work item runs it.
+ * A piece that is whole blocks inside the file is sent without waiting, as a kiocb of its own with
+ * IOCB_NOWAIT; what has to wait (a partial block, a lock, a mapping that must be read first, more
+ * than one request's worth of bytes) answers -EAGAIN, and io_uring comes again from a worker
+ * thread, where the command is run as the ioctl would run it. If that is found out only when other
+ * pieces are under way, or by the device, a work item runs the one piece.
  *
  * What has been sent to a device cannot be called back: there is no cancelling.
  *
- * An asynchronous request holds the buffer's gate and the file. The gate is left as soon as the
- * device is done: the task that would be told of it may be the one that waits for the gate, in
- * destroy or unbind. io_uring holds /dev/peerdma itself open as long as a command is under way.
+ * A command that flies holds the buffer's gate and the file. The gate is left as soon as the device
+ * is done: the task that would be told of it may be the one that waits for the gate, in destroy or
+ * unbind. io_uring holds /dev/peerdma itself open as long as a command is under way.
+ *
+ * Polling (IORING_SETUP_IOPOLL): the ring's task asks the file's own ->iopoll for each piece. Both
+ * that and the end of a flight, which is told in the task, happen under the ring's lock: a flight
+ * cannot go while it is polled.
  */
 #include <linux/blkdev.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fsnotify.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/uio.h>
 
 #include "peerdma.h"
 #include "compat/uring.h"
 
-static struct kmem_cache *async_cache;
+static struct kmem_cache *flight_cache; /* of flights of one piece */
 
 /**
- * struct async - a request that a device is working on
+ * struct piece - a part of a command that is one kiocb
  * @kiocb: what the file's methods know it by
+ * @bvec: the part of the buffer; a table's larger entries would make the block layer look for where
+ *	to split
+ * @flight: what it belongs to
+ * @file_off: bytes
+ * @buf_off: bytes
+ * @len: bytes
+ * @res: bytes or -errno, once it is done
+ * @again: runs it where it may wait
+ */
+struct piece {
+	struct kiocb kiocb;
+	struct bio_vec bvec;
+	struct flight *flight;
+	u64 file_off;
+	u64 buf_off;
+	u32 len;
+	int res;
+	struct work_struct again;
+};
+
+/**
+ * struct flight - a command that is being carried out
  * @cmd: what io_uring knows it by
  * @file: referenced, by way of @pfile or itself
  * @pfile: the registered file, or NULL
- * @buffer: its gate is held until the device is done
- * @io: as it came, for those who must start again
- * @small: for peerdma_mem_iter()
- * @route: held until the device is done
- * @res: bytes or -errno
+ * @buffer: its gate is held until the last piece is done
+ * @route: held until the last piece is done
+ * @user: of a command of many pieces, where they came from and where their results go; else NULL
+ * @left: pieces that are not done, and one of who sends them
+ * @nr: number of @pieces
+ * @flags: PEERDMA_IO_*
  * @write: direction
- * @again: runs the request where it may wait
+ * @pieces: as they were read, once, from the process
  */
-struct async {
-	struct kiocb kiocb;
+struct flight {
 	struct io_uring_cmd *cmd;
 	struct file *file;
 	struct peerdma_file *pfile;
 	struct peerdma_buffer *buffer;
-	struct peerdma_io io;
-	struct bio_vec small;
 	struct peerdma_route *route;
-	ssize_t res;
+	struct peerdma_uring_seg __user *user;
+	atomic_t left;
+	unsigned int nr;
+	u32 flags;
 	bool write;
-	struct work_struct again;
+	struct piece pieces[] __counted_by(nr);
 };
 
-static struct async **cmd_async(struct io_uring_cmd *cmd)
+static struct flight **cmd_flight(struct io_uring_cmd *cmd)
 {
-	return io_uring_cmd_to_pdu(cmd, struct async *);
+	return io_uring_cmd_to_pdu(cmd, struct flight *);
 }
 
-static void async_done(struct io_uring_cmd *cmd, unsigned int issue_flags)
+static void flight_free(struct flight *flight)
 {
-	struct async *async = *cmd_async(cmd);
-	ssize_t res = async->res;
+	if (flight->user)
+		kvfree(flight);
+	else
+		kmem_cache_free(flight_cache, flight);
+}
 
-	if (res > 0 && async->write)
-		fsnotify_modify(async->file);
+/* In the ring's task, or where the ring is torn down, by a worker that has no process's memory. */
+static int flight_report(struct flight *flight)
+{
+	unsigned int i;
+
+	if (!current->mm || current->flags & PF_KTHREAD)
+		return -EFAULT;
+	for (i = 0; i < flight->nr; i++) {
+		if (put_user(flight->pieces[i].res, &flight->user[i].out_res))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+/* What the command results in, when all its pieces are done. */
+static int flight_result(struct flight *flight)
+{
+	int i, whole = 0;
+
+	if (!flight->user)
+		return flight->pieces[0].res;
+	for (i = 0; i < flight->nr; i++)
+		whole += flight->pieces[i].res == flight->pieces[i].len;
+	if (likely(whole == flight->nr))
+		return whole;
+	return flight_report(flight) ?: whole;
+}
+
+static void flight_done(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct flight *flight = *cmd_flight(cmd);
+	int res = flight_result(flight);
+
+	if (res > 0 && flight->write)
+		fsnotify_modify(flight->file);
 	else if (res > 0)
-		fsnotify_access(async->file);
-	peerdma_io_file_put(async->file, async->pfile);
-	kmem_cache_free(async_cache, async);
+		fsnotify_access(flight->file);
+	peerdma_io_file_put(flight->file, flight->pfile);
+	flight_free(flight);
 	peerdma_uring_done(cmd, res, issue_flags);
 }
 
-PEERDMA_URING_TASK_CB(async_task, async_done)
+PEERDMA_URING_TASK_CB(flight_task, flight_done)
 
-static void async_again(struct work_struct *work)
+static void piece_done(struct piece *piece, ssize_t res)
 {
-	struct async *async = container_of(work, struct async, again);
+	struct flight *flight = piece->flight;
 
-	async->res =
-		peerdma_io_inside(async->file, async->pfile, async->buffer, &async->io, async->write) ?:
-			(ssize_t)async->io.out_done;
-	peerdma_gate_exit(&async->buffer->gate);
-	io_uring_cmd_complete_in_task(async->cmd, async_task);
+	piece->res = res;
+	if (!atomic_dec_and_test(&flight->left))
+		return;
+	peerdma_route_put(flight->route);
+	peerdma_gate_exit(&flight->buffer->gate);
+	io_uring_cmd_do_in_task_lazy(flight->cmd, flight_task);
+}
+
+/* As the ioctl would do it; may sleep. */
+static int piece_walk(struct flight *flight, struct piece *piece)
+{
+	struct peerdma_io io = {
+		.flags = flight->flags,
+		.file_off = piece->file_off,
+		.buf_off = piece->buf_off,
+		.len = piece->len,
+	};
+
+	return peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write) ?:
+		       (int)io.out_done;
+}
+
+static void piece_again(struct work_struct *work)
+{
+	struct piece *piece = container_of(work, struct piece, again);
+
+	piece_done(piece, piece_walk(piece->flight, piece));
+}
+
+static void piece_put_off(struct piece *piece)
+{
+	INIT_WORK(&piece->again, piece_again);
+	queue_work(peerdma_wq, &piece->again);
 }
 
 /* From the device's interrupt, as a rule. */
-static void async_complete(struct kiocb *kiocb, long res)
+static void piece_complete(struct kiocb *kiocb, long res)
 {
-	struct async *async = container_of(kiocb, struct async, kiocb);
+	struct piece *piece = container_of(kiocb, struct piece, kiocb);
 
-	if (async->write)
+	if (piece->flight->write)
 		kiocb_end_write(kiocb);
-	peerdma_route_put(async->route);
-	if (unlikely(res == -EAGAIN)) {
-		INIT_WORK(&async->again, async_again);
-		queue_work(peerdma_wq, &async->again);
-		return;
-	}
-	async->res = res;
-	peerdma_gate_exit(&async->buffer->gate);
-	io_uring_cmd_do_in_task_lazy(async->cmd, async_task);
+	if (unlikely(res == -EAGAIN))
+		piece_put_off(piece);
+	else
+		piece_done(piece, res);
 }
 
-/* Can this request be sent without waiting, whole, by one kiocb? */
-static bool may_fly(struct file *file, const struct peerdma_target *target,
-		    const struct peerdma_io *io, bool write)
+static u32 piece_reason(const struct flight *flight, const struct piece *piece,
+			const struct peerdma_target *target)
 {
+	u32 reason = peerdma_check_io(piece->file_off, piece->buf_off, piece->len,
+				      flight->buffer->mem->len);
+
+	if (!reason && flight->flags & PEERDMA_IO_NO_BOUNCE)
+		reason = peerdma_check_align(piece->file_off, piece->buf_off, piece->len,
+					     target->mem_align, target->offset_align);
+	return reason;
+}
+
+/* All that can be said against a command before any of it is sent. Takes the route. */
+static int flight_check(struct flight *flight, struct peerdma_target *target)
+{
+	struct piece *piece = flight->pieces;
+	struct peerdma_io io = {
+		.flags = flight->flags,
+		.file_off = piece->file_off,
+		.buf_off = piece->buf_off,
+		.len = piece->len,
+	};
+	int err = peerdma_io_check(flight->file, flight->pfile, flight->buffer, &io, flight->write,
+				   target, &flight->route);
+
+	if (err)
+		return err;
+	while (!err && ++piece < flight->pieces + flight->nr)
+		err = peerdma_reason_errno(piece_reason(flight, piece, target));
+	if (err)
+		peerdma_route_put(flight->route);
+	return err;
+}
+
+/* Can all of it be sent without waiting, each piece whole, by one kiocb? */
+static bool may_fly(const struct flight *flight, const struct peerdma_target *target)
+{
+	struct file *file = flight->file;
 	u64 end = i_size_read(file->f_mapping->host);
+	/* What has to be split answers -EAGAIN, sometimes half way. */
+	u64 most = (u64)queue_max_hw_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
+	const struct piece *piece;
 
 	if (!(file->f_mode & FMODE_NOWAIT))
 		return false;
-	if (peerdma_check_align(io->file_off, io->buf_off, io->len, target->mem_align,
-				target->offset_align))
-		return false;
-	/* Behind the end a write has to wait for the filesystem, and a read to be cut. */
-	if (peerdma_clip(io->file_off, io->len, end) < io->len)
-		return false;
-	/* What has to be split answers -EAGAIN, sometimes half way. */
-	if (io->len > (u64)queue_max_hw_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT)
-		return false;
-	if (!write)
+	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
+		if (peerdma_check_align(piece->file_off, piece->buf_off, piece->len,
+					target->mem_align, target->offset_align))
+			return false;
+		/* Behind the end a write has to wait for the filesystem, and a read to be cut. */
+		if (peerdma_clip(piece->file_off, piece->len, end) < piece->len)
+			return false;
+		if (piece->len > most)
+			return false;
+	}
+	if (!flight->write)
 		return true;
 	if (file->f_flags & O_APPEND || !file_start_write_trylock(file))
 		return false;
@@ -130,69 +256,106 @@ static bool may_fly(struct file *file, const struct peerdma_target *target,
 	return true;
 }
 
-static ssize_t async_fly(struct async *async)
+static ssize_t piece_send(struct piece *piece, const struct kiocb *kiocb)
 {
-	struct peerdma_io *io = &async->io;
-	struct kiocb *kiocb = &async->kiocb;
+	struct flight *flight = piece->flight;
 	struct iov_iter iter;
 
-	init_sync_kiocb(kiocb, async->file);
-	kiocb->ki_flags |= IOCB_DIRECT | IOCB_NOWAIT | IOCB_ALLOC_CACHE;
-	kiocb->ki_complete = async_complete;
-	kiocb->ki_pos = io->file_off;
-	kiocb->ki_ioprio = peerdma_ioprio(async->buffer->provider, kiocb->ki_ioprio);
-	peerdma_mem_iter(async->buffer->mem, &iter, &async->small,
-			 async->write ? ITER_SOURCE : ITER_DEST, io->buf_off, io->len);
-	if (async->write)
-		return vfs_iocb_iter_write(async->file, kiocb, &iter);
-	return vfs_iocb_iter_read(async->file, kiocb, &iter);
+	piece->kiocb = *kiocb;
+	piece->kiocb.ki_pos = piece->file_off;
+	peerdma_mem_iter(flight->buffer->mem, &iter, &piece->bvec,
+			 flight->write ? ITER_SOURCE : ITER_DEST, piece->buf_off, piece->len);
+	if (flight->write)
+		return vfs_iocb_iter_write(flight->file, &piece->kiocb, &iter);
+	return vfs_iocb_iter_read(flight->file, &piece->kiocb, &iter);
 }
 
-/* Inside the buffer's gate. -EIOCBQUEUED: it, and the file, now belong to the completion. */
-static int uring_fly(struct io_uring_cmd *cmd, struct file *file, struct peerdma_file *pfile,
-		     struct peerdma_buffer *buffer, struct peerdma_io *io, bool write)
+/* 0: all is done. -EIOCBQUEUED: all of the flight now belongs to its completion. */
+static int flight_send(struct flight *flight, bool polled)
+{
+	struct piece *piece;
+	struct kiocb kiocb;
+	ssize_t res;
+
+	init_sync_kiocb(&kiocb, flight->file);
+	kiocb.ki_flags |= IOCB_DIRECT | IOCB_NOWAIT | IOCB_ALLOC_CACHE;
+	if (polled)
+		kiocb.ki_flags |= IOCB_HIPRI;
+	kiocb.private = NULL;
+	kiocb.ki_complete = piece_complete;
+	kiocb.ki_ioprio = peerdma_ioprio(flight->buffer->provider, kiocb.ki_ioprio);
+	atomic_set(&flight->left, flight->nr + 1);
+	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
+		piece->flight = flight;
+		res = piece_send(piece, &kiocb);
+		if (res == -EIOCBQUEUED)
+			continue;
+		/* Nothing is under way: io_uring's worker does it all. */
+		if (res == -EAGAIN && piece == flight->pieces)
+			return -EAGAIN;
+		if (res == -EAGAIN) {
+			piece_put_off(piece);
+			continue;
+		}
+		piece->res = res;
+		atomic_dec(&flight->left);
+	}
+	return atomic_dec_and_test(&flight->left) ? 0 : -EIOCBQUEUED;
+}
+
+/* Inside the buffer's gate. */
+static int flight_fly(struct flight *flight, bool polled)
 {
 	struct peerdma_target target;
-	struct peerdma_route *route;
-	struct async *async;
-	ssize_t res;
-	int err;
+	struct blk_plug plug;
+	int res;
 
-	err = peerdma_io_check(file, pfile, buffer, io, write, &target, &route);
-	if (err)
-		return err;
-	res = -EAGAIN;
-	if (!may_fly(file, &target, io, write))
-		goto out_route;
-	res = -ENOMEM;
-	async = kmem_cache_alloc(async_cache, GFP_KERNEL_ACCOUNT);
-	if (!async)
-		goto out_route;
-	async->route = route;
-	async->cmd = cmd;
-	async->file = file;
-	async->pfile = pfile;
-	async->buffer = buffer;
-	async->io = *io;
-	async->write = write;
-	*cmd_async(cmd) = async;
-	res = async_fly(async);
-	if (res == -EIOCBQUEUED)
+	res = flight_check(flight, &target);
+	if (res)
 		return res;
-	kmem_cache_free(async_cache, async);
-out_route:
-	peerdma_route_put(route);
+	/* To be polled on a queue that cannot is refused below; its interrupt will do. */
+	polled = polled && peerdma_queue_polls(bdev_get_queue(target.bdev));
+	if (!may_fly(flight, &target)) {
+		res = -EAGAIN;
+	} else if (flight->nr == 1) {
+		res = flight_send(flight, polled);
+	} else {
+		blk_start_plug(&plug);
+		plug.nr_ios = min(flight->nr, 32U); /* requests that are allocated at once */
+		res = flight_send(flight, polled);
+		blk_finish_plug(&plug);
+	}
+	if (res != -EIOCBQUEUED)
+		peerdma_route_put(flight->route);
 	return res;
 }
 
+/* The same where it may sleep: a piece after the other. */
+static int flight_walk(struct flight *flight)
+{
+	struct peerdma_target target;
+	struct piece *piece;
+	int err;
+
+	if (flight->nr > 1) { /* what is refused is refused as a whole */
+		err = flight_check(flight, &target);
+		if (err)
+			return err;
+		peerdma_route_put(flight->route);
+	}
+	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++)
+		piece->res = piece_walk(flight, piece);
+	return 0;
+}
+
 /*
- * SQE: addr is the buffer's id, len the bytes, file_index the file's descriptor or, with
- * PEERDMA_IO_FILE_ID in the upper half of addr, its id; cmd[] is struct peerdma_uring_io. The
- * ring's memory is the process's: each member is read once.
+ * SQE: addr is the buffer's id, len the bytes or the number of segments, file_index the file's
+ * descriptor or, with PEERDMA_IO_FILE_ID in the upper half of addr, its id; cmd[] is struct
+ * peerdma_uring_io or struct peerdma_uring_vec. The ring's memory is the process's: each member is
+ * read once.
  */
 static int uring_parse(const struct io_uring_sqe *sqe, struct peerdma_io *io)
 {
-	const struct peerdma_uring_io *cmd = (const void *)sqe->cmd;
 	u64 addr = READ_ONCE(sqe->addr);
 
 	if (addr >> 32 & ~(u64)PEERDMA_IO_FLAGS)
@@ -202,68 +365,152 @@ static int uring_parse(const struct io_uring_sqe *sqe, struct peerdma_io *io)
 		.buf_id = addr,
 		.fd = READ_ONCE(sqe->splice_fd_in),
 		.len = READ_ONCE(sqe->len),
-		.file_off = READ_ONCE(cmd->file_off),
-		.buf_off = READ_ONCE(cmd->buf_off),
 	};
-	/* A result has 31 bits. */
-	return io->len > MAX_RW_COUNT ? -EINVAL : 0;
+	return 0;
 }
 
-static int uring_io(struct io_uring_cmd *cmd, struct peerdma_ctx *ctx, unsigned int issue_flags,
-		    bool write)
+static struct flight *flight_one(const struct io_uring_sqe *sqe, u32 len)
 {
-	struct peerdma_file *pfile = NULL;
-	struct peerdma_buffer *buffer;
-	struct peerdma_io io;
-	struct file *file;
-	int err;
+	const struct peerdma_uring_io *cmd = (const void *)sqe->cmd;
+	struct flight *flight;
 
-	err = uring_parse(cmd->sqe, &io);
-	if (err)
-		return err;
-	if (!(issue_flags & IO_URING_F_NONBLOCK))
-		return peerdma_io_execute(ctx, &io, write) ?: (int)io.out_done;
+	/* A result has 31 bits. */
+	if (len > MAX_RW_COUNT)
+		return ERR_PTR(-EINVAL);
+	flight = kmem_cache_alloc(flight_cache, GFP_KERNEL_ACCOUNT);
+	if (!flight)
+		return ERR_PTR(-ENOMEM);
+	flight->nr = 1;
+	flight->user = NULL;
+	flight->pieces[0].file_off = READ_ONCE(cmd->file_off);
+	flight->pieces[0].buf_off = READ_ONCE(cmd->buf_off);
+	flight->pieces[0].len = len;
+	return flight;
+}
 
-	file = peerdma_io_file(ctx, &io, &pfile);
-	if (IS_ERR(file))
-		return PTR_ERR(file);
-	buffer = peerdma_buffer_enter(ctx, io.buf_id);
-	if (IS_ERR(buffer)) {
-		err = PTR_ERR(buffer);
-	} else {
-		err = uring_fly(cmd, file, pfile, buffer, &io, write);
-		if (err == -EIOCBQUEUED)
-			return err;
-		peerdma_gate_exit(&buffer->gate);
+/* The segments are read once, into the flight's own tail. */
+static struct flight *flight_many(const struct io_uring_sqe *sqe, u32 nr)
+{
+	const struct peerdma_uring_vec *cmd = (const void *)sqe->cmd;
+	struct peerdma_uring_seg __user *user = u64_to_user_ptr(READ_ONCE(cmd->segs));
+	struct peerdma_uring_seg *segs;
+	struct flight *flight;
+	unsigned int i;
+
+	if (!nr || nr > PEERDMA_URING_SEGS || !user || READ_ONCE(cmd->__reserved))
+		return ERR_PTR(-EINVAL);
+	flight = kvmalloc(struct_size(flight, pieces, nr) + nr * sizeof(*segs), GFP_KERNEL_ACCOUNT);
+	if (!flight)
+		return ERR_PTR(-ENOMEM);
+	flight->nr = nr;
+	flight->user = user;
+	segs = (void *)&flight->pieces[nr];
+	if (copy_from_user(segs, user, nr * sizeof(*segs)))
+		goto err_fault;
+	for (i = 0; i < nr; i++) {
+		if (segs[i].len > MAX_RW_COUNT)
+			goto err_invalid;
+		flight->pieces[i].file_off = segs[i].file_off;
+		flight->pieces[i].buf_off = segs[i].buf_off;
+		flight->pieces[i].len = segs[i].len;
 	}
-	peerdma_io_file_put(file, pfile);
-	return err;
+	return flight;
+
+err_fault:
+	kvfree(flight);
+	return ERR_PTR(-EFAULT);
+err_invalid:
+	kvfree(flight);
+	return ERR_PTR(-EINVAL);
+}
+
+/* -EIOCBQUEUED: the flight now belongs to its completion. */
+static int flight_run(struct flight *flight, struct peerdma_ctx *ctx, struct peerdma_io *io,
+		      unsigned int issue_flags)
+{
+	int res;
+
+	flight->file = peerdma_io_file(ctx, io, &flight->pfile);
+	if (IS_ERR(flight->file))
+		return PTR_ERR(flight->file);
+	flight->buffer = peerdma_buffer_enter(ctx, io->buf_id);
+	if (IS_ERR(flight->buffer)) {
+		res = PTR_ERR(flight->buffer);
+	} else {
+		if (issue_flags & IO_URING_F_NONBLOCK)
+			res = flight_fly(flight, issue_flags & IO_URING_F_IOPOLL);
+		else
+			res = flight_walk(flight);
+		if (res == -EIOCBQUEUED)
+			return res;
+		peerdma_gate_exit(&flight->buffer->gate);
+	}
+	peerdma_io_file_put(flight->file, flight->pfile);
+	/* Outside of the gate: the process's memory may be slow. */
+	return res ?: flight_result(flight);
+}
+
+static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool many, bool write)
+{
+	struct flight *flight;
+	struct peerdma_io io;
+	int res;
+
+	res = uring_parse(cmd->sqe, &io);
+	if (res)
+		return res;
+	flight = many ? flight_many(cmd->sqe, io.len) : flight_one(cmd->sqe, io.len);
+	if (IS_ERR(flight))
+		return PTR_ERR(flight);
+	flight->cmd = cmd;
+	flight->flags = io.flags;
+	flight->write = write;
+	*cmd_flight(cmd) = flight;
+	res = flight_run(flight, cmd->file->private_data, &io, issue_flags);
+	if (res != -EIOCBQUEUED)
+		flight_free(flight);
+	return res;
 }
 
 int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	struct peerdma_ctx *ctx = cmd->file->private_data;
-
-	/* Older kernels poll every command of such a ring, and would wait for ever. */
-	if (issue_flags & IO_URING_F_IOPOLL)
-		return -EOPNOTSUPP;
 	switch (cmd->cmd_op) {
 	case PEERDMA_URING_READ:
-		return uring_io(cmd, ctx, issue_flags, false);
+		return uring_io(cmd, issue_flags, false, false);
 	case PEERDMA_URING_WRITE:
-		return uring_io(cmd, ctx, issue_flags, true);
+		return uring_io(cmd, issue_flags, false, true);
+	case PEERDMA_URING_READV:
+		return uring_io(cmd, issue_flags, true, false);
+	case PEERDMA_URING_WRITEV:
+		return uring_io(cmd, issue_flags, true, true);
 	default:
 		return -ENOTTY;
 	}
 }
 
+/* Of a ring that polls, under its lock: the flight is there until flight_done(), which wants it. */
+int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
+			 unsigned int poll_flags)
+{
+	struct flight *flight = *cmd_flight(cmd);
+	struct piece *piece;
+	int res = 0;
+
+	if (!flight->file->f_op->iopoll)
+		return 0;
+	for (piece = flight->pieces; !res && piece < flight->pieces + flight->nr; piece++)
+		res = flight->file->f_op->iopoll(&piece->kiocb, iob, poll_flags);
+	return res;
+}
+
 int peerdma_uring_init(void)
 {
-	async_cache = KMEM_CACHE(async, SLAB_HWCACHE_ALIGN);
-	return async_cache ? 0 : -ENOMEM;
+	flight_cache = kmem_cache_create("peerdma_flight", struct_size_t(struct flight, pieces, 1),
+					 0, SLAB_HWCACHE_ALIGN, NULL);
+	return flight_cache ? 0 : -ENOMEM;
 }
 
 void peerdma_uring_exit(void)
 {
-	kmem_cache_destroy(async_cache);
+	kmem_cache_destroy(flight_cache);
 }

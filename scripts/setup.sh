@@ -7,18 +7,17 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
-user_packages='g++ libcli11-dev libfmt-dev nlohmann-json3-dev pkg-config zlib1g-dev'
+user_packages='g++ libcli11-dev libfmt-dev liburing-dev nlohmann-json3-dev pkg-config zlib1g-dev'
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
-bench_packages='liburing-dev'
 check_packages='btrfs-progs dmsetup fsverity libgtest-dev linux-headers-amd64 mandoc mdadm xfsprogs'
 lint_packages='clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 
 packages_of() {
 	case ${1:-} in
 	demo) echo "$kernel_packages $user_packages $guest_packages" ;;
-	bench) echo "$kernel_packages $user_packages $guest_packages $bench_packages" ;;
-	check) echo "$kernel_packages $user_packages $guest_packages $bench_packages $check_packages" ;;
-	lint) echo "$kernel_packages $user_packages $bench_packages $check_packages $lint_packages" ;;
+	bench) echo "$kernel_packages $user_packages $guest_packages" ;;
+	check) echo "$kernel_packages $user_packages $guest_packages $check_packages" ;;
+	lint) echo "$kernel_packages $user_packages $check_packages $lint_packages" ;;
 	*) die "usage: setup.sh demo|bench|check|lint" ;;
 	esac
 }
@@ -34,13 +33,12 @@ missing_debian() {
 missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
-	[ "$1" = demo ] || headers=liburing.h
-	[ "$1" = demo ] || [ "$1" = bench ] || tools="$tools mandoc mkfs.xfs" headers="$headers gtest/gtest.h"
+	[ "$1" = demo ] || [ "$1" = bench ] || tools="$tools mandoc mkfs.xfs" headers=gtest/gtest.h
 	[ "$1" != lint ] || tools="$tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
-	for header in libelf.h CLI/CLI.hpp fmt/format.h nlohmann/json.hpp zlib.h $headers; do
+	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
 }

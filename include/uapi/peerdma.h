@@ -50,6 +50,7 @@
 
 /* Bits of out_features. */
 #define PEERDMA_FEATURE_URING (1ULL << 0) /* PEERDMA_URING_READ and PEERDMA_URING_WRITE */
+#define PEERDMA_FEATURE_URING_VEC (1ULL << 1) /* their V forms, and rings that poll */
 
 /**
  * enum peerdma_reason - why a request was refused, or why a route is what it is
@@ -395,13 +396,51 @@ struct peerdma_file_add {
  *
  * The completion's res is what out_done of struct peerdma_io is, or -errno. Nothing tells which way
  * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by
- * ioctl(2) says why. What was started cannot be cancelled. On a ring that polls
- * (IORING_SETUP_IOPOLL) it is -EOPNOTSUPP where the kernel would poll for it, up to v6.17 or so;
- * later ones complete it by interrupt.
+ * ioctl(2) says why. What was started cannot be cancelled. A ring that polls (IORING_SETUP_IOPOLL)
+ * polls the drive's queues for polling, if its driver has any, and else looks again and again
+ * until the interrupt has come.
  */
 struct peerdma_uring_io {
 	__aligned_u64 file_off;
 	__aligned_u64 buf_off;
+};
+
+#define PEERDMA_URING_SEGS 256 /* at most in one command */
+
+/**
+ * struct peerdma_uring_seg - one piece of PEERDMA_URING_READV or PEERDMA_URING_WRITEV
+ * @file_off: bytes
+ * @buf_off: bytes from the buffer's start
+ * @len: bytes, not 0, at most 0x7ffff000
+ * @out_res: bytes moved, or -errno: see struct peerdma_uring_vec
+ */
+struct peerdma_uring_seg {
+	__aligned_u64 file_off;
+	__aligned_u64 buf_off;
+	__u32 len;
+	__s32 out_res;
+};
+
+/**
+ * struct peerdma_uring_vec - cmd[] of an SQE with cmd_op PEERDMA_URING_READV or
+ * PEERDMA_URING_WRITEV: many pieces between one file and one buffer
+ * @segs: address of an array of struct peerdma_uring_seg; it stays the command's until the
+ *	completion, and is read once
+ * @__reserved: must be 0
+ *
+ * The SQE's len is the number of segments, 1 to PEERDMA_URING_SEGS; all else is as in struct
+ * peerdma_uring_io. The pieces are independent of each other and in no order; where they overlap
+ * in what they write, any of them may win.
+ *
+ * The completion's res is the number of segments that were moved whole. If that is all of them,
+ * out_res is not written. If it is fewer, it has been written in each segment before the completion
+ * is seen: what the same request alone would have had as its res. A negative res: nothing was sent
+ * (-EINVAL also because of the numbers of one segment), but for -EFAULT, after which pieces may
+ * have been moved whose results could not be written.
+ */
+struct peerdma_uring_vec {
+	__aligned_u64 segs;
+	__aligned_u64 __reserved;
 };
 
 #define PEERDMA_IOC_TYPE 0xbc
@@ -419,5 +458,7 @@ struct peerdma_uring_io {
 
 #define PEERDMA_URING_READ _IO(PEERDMA_IOC_TYPE, 64)
 #define PEERDMA_URING_WRITE _IO(PEERDMA_IOC_TYPE, 65)
+#define PEERDMA_URING_READV _IO(PEERDMA_IOC_TYPE, 66)
+#define PEERDMA_URING_WRITEV _IO(PEERDMA_IOC_TYPE, 67)
 
 #endif /* _UAPI_PEERDMA_H */

@@ -77,6 +77,15 @@ static inline bool peerdma_queue_nowait(struct request_queue *q)
 #endif
 }
 
+static inline bool peerdma_queue_polls(struct request_queue *q)
+{
+#ifdef PEERDMA_HAVE_BLK_FEAT
+	return q->limits.features & BLK_FEAT_POLL;
+#else
+	return test_bit(QUEUE_FLAG_POLL, &q->queue_flags);
+#endif
+}
+
 static inline bool peerdma_queue_has_parity(struct request_queue *q)
 {
 #ifdef PEERDMA_HAVE_BLK_FEAT

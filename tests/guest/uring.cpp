@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// uring FILE SCRATCH: reads and writes as io_uring commands. FILE holds pattern 1 and is 1 MiB long; the
+// uring FILE SCRATCH [polled]: reads and writes as io_uring commands. FILE holds pattern 1 and is 1 MiB long; the
 // buffer is at the start of the BAR. The host compares: what is read goes through the shell functions of lib.sh.
+// polled: only those of a ring that polls, on a drive that has queues for it: then no interrupt may come.
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <liburing.h>
 #include <map>
 #include <random>
+#include <sstream>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 #include <vector>
@@ -29,6 +33,7 @@ public:
 	explicit Ring(unsigned flags = 0, unsigned entries = 64)
 	{
 		good_ = !io_uring_queue_init(entries, &ring_, flags);
+		polls_ = flags & IORING_SETUP_IOPOLL;
 	}
 	~Ring()
 	{
@@ -65,8 +70,7 @@ public:
 			return {};
 		for (unsigned i = 0; i < n; i++) {
 			io_uring_cqe *cqe = nullptr;
-			__kernel_timespec patience = {20, 0};
-			if (io_uring_wait_cqe_timeout(&ring_, &cqe, &patience))
+			if (!next(&cqe))
 				return {};
 			if (!results.emplace(cqe->user_data, cqe->res).second)
 				return {};
@@ -74,6 +78,12 @@ public:
 		}
 		io_uring_cqe *more = nullptr;
 		return io_uring_peek_cqe(&ring_, &more) ? results : std::map<uint64_t, int>{};
+	}
+
+	/// Many pieces as one command.
+	io_uring_sqe *vector(uint32_t op, const std::vector<peerdma_uring_seg> &segs, uint64_t tag)
+	{
+		return command(op, reinterpret_cast<uintptr_t>(segs.data()), 0, uint32_t(segs.size()), tag);
 	}
 
 	int one(io_uring_sqe *sqe)
@@ -84,8 +94,21 @@ public:
 	}
 
 private:
+	bool next(io_uring_cqe **cqe)
+	{
+		__kernel_timespec patience = {20, 0};
+		if (!polls_)
+			return !io_uring_wait_cqe_timeout(&ring_, cqe, &patience);
+		// A ring that polls takes no timeout: look, and look again.
+		for (auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+		     std::chrono::steady_clock::now() < end;)
+			if (!io_uring_peek_cqe(&ring_, cqe))
+				return true;
+		return false;
+	}
+
 	io_uring ring_{};
-	bool good_;
+	bool good_, polls_;
 };
 
 void singles()
@@ -141,21 +164,6 @@ void errors()
 		s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32;
 		s->len = 4095;
 	});
-	Ring polls(IORING_SETUP_IOPOLL);
-	if (polls.good()) {
-		// A ring that polls takes no timeout: look, and look again.
-		int got = -12345;
-		polls.command(PEERDMA_URING_READ, 0, 0, 4096, 1);
-		io_uring_submit(polls.get());
-		io_uring_cqe *cqe = nullptr;
-		for (int i = 0; i < 500 && got == -12345; i++) {
-			if (!io_uring_peek_cqe(polls.get(), &cqe))
-				got = cqe->res;
-			std::this_thread::sleep_for(std::chrono::milliseconds(10));
-		}
-		report(got == -EOPNOTSUPP || got == 4096,
-		       "a ring that polls is refused, or not polled (" + std::to_string(got) + ")");
-	}
 }
 
 /// Many at once, aligned and not, each to a place of its own in the buffer; ordinary reads in between.
@@ -205,6 +213,184 @@ void batch(unsigned flags, const char *what)
 	report(good, what);
 }
 
+constexpr int UNTOUCHED = 12345678;
+
+/// n pieces of 4 KiB, every second block of the file, each 8 KiB behind the one before in the buffer.
+std::vector<peerdma_uring_seg> every_second(unsigned n, uint64_t buf_off = 0)
+{
+	std::vector<peerdma_uring_seg> segs;
+	for (unsigned i = 0; i < n; i++)
+		segs.push_back({i * 8192 % (1 << 20), buf_off + i * 8192, 4096, UNTOUCHED});
+	return segs;
+}
+
+bool untouched(const std::vector<peerdma_uring_seg> &segs)
+{
+	for (const auto &seg : segs)
+		if (seg.out_res != UNTOUCHED)
+			return false;
+	return true;
+}
+
+void fill()
+{
+	shell("host fill gpu0 0 4194304 pattern:99");
+	held.assign(proxy, proxy + buf_len);
+}
+
+/// The buffer holds these pieces of the file and else what it held before. All of it as the CPU sees it, some of it
+/// as the host does.
+bool pieces_are_right(const std::vector<peerdma_uring_seg> &segs)
+{
+	auto want = held;
+	for (const auto &seg : segs)
+		if (::pread(file, &want[seg.buf_off], seg.len, seg.file_off) != ssize_t(seg.len))
+			return false;
+	const auto &last = segs.back();
+	return !std::memcmp(want.data(), proxy, buf_len) &&
+	       shell(compare(last.buf_off, last.len, "pattern:1", last.file_off) + " && " +
+		     compare(last.buf_off - 100, 100, "pattern:99", last.buf_off - 100));
+}
+
+void vectors(unsigned flags, const std::string &what)
+{
+	Ring ring(flags);
+	fill();
+	auto segs = every_second(32);
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 32 && untouched(segs) &&
+		       pieces_are_right(segs),
+	       "32 pieces in one command" + what);
+	fill();
+	segs = every_second(16);
+	segs[5] = {100001, 5 * 8192 + 11, 5000, UNTOUCHED};
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 16 && untouched(segs) &&
+		       pieces_are_right(segs),
+	       "16 pieces, one of them at odd places" + what);
+	segs[3].file_off = (1 << 20) - 100;
+	segs[9].file_off = 1 << 20;
+	const int got = ring.one(ring.vector(PEERDMA_URING_READV, segs, 1));
+	bool good = got == 14;
+	for (unsigned i = 0; i < 16; i++)
+		good = good && segs[i].out_res == (i == 3 ? 100 : i == 9 ? 0 : int(segs[i].len));
+	report(good, "the end of the file: how far each piece came" + what);
+}
+
+void vectors_to_a_file(uint32_t scratch_id)
+{
+	Ring ring;
+	auto segs = every_second(PEERDMA_URING_SEGS / 2);
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == int(segs.size()), "128 pieces");
+	for (auto &seg : segs)
+		seg.file_off = seg.buf_off;
+	io_uring_sqe *sqe = ring.vector(PEERDMA_URING_WRITEV, segs, 1);
+	sqe->file_index = scratch_id;
+	sqe->flags |= IOSQE_IO_LINK;
+	auto back = segs;
+	for (auto &seg : back)
+		seg.buf_off += 2 << 20;
+	sqe = ring.vector(PEERDMA_URING_READV, back, 2);
+	sqe->file_index = scratch_id;
+	auto results = ring.run(2);
+	report(results[1] == 128 && results[2] == 128 && gpu_is(2 << 20, 4096, "pattern:1", 0) &&
+		       gpu_is((2 << 20) + 100 * 8192, 4096, "pattern:1", 100 * 8192) && untouched(segs),
+	       "128 pieces written, linked, and read back");
+}
+
+void vector_errors()
+{
+	Ring ring;
+	fill();
+	auto refused = [&](const char *what, int want, auto spoil) {
+		auto segs = every_second(8);
+		io_uring_sqe *sqe = ring.vector(PEERDMA_URING_READV, segs, 1);
+		spoil(sqe, segs);
+		const int got = ring.one(sqe);
+		report(got == want && untouched(segs), std::string("pieces: ") + what + " (" + std::to_string(got) + ")");
+	};
+	using Segs = std::vector<peerdma_uring_seg>;
+	refused("none", -EINVAL, [](auto *s, Segs &) { s->len = 0; });
+	refused("too many", -EINVAL, [](auto *s, Segs &) { s->len = PEERDMA_URING_SEGS + 1; });
+	refused("from nowhere", -EINVAL, [](auto *s, Segs &) { std::memset(s->cmd, 0, 8); });
+	refused("from memory that is not there", -EFAULT, [](auto *s, Segs &) {
+		const uint64_t nowhere = 4096;
+		std::memcpy(s->cmd, &nowhere, sizeof(nowhere));
+	});
+	refused("a reserved member", -EINVAL, [](auto *s, Segs &) { s->cmd[8] = 1; });
+	refused("an unknown flag", -EOPNOTSUPP, [](auto *s, Segs &) { s->addr |= 1ULL << 63; });
+	refused("a buffer nobody has", -ENOENT, [](auto *s, Segs &) { s->addr += 4711; });
+	refused("the last is empty", -EINVAL, [](auto *, Segs &segs) { segs[7].len = 0; });
+	refused("the last is too long", -EINVAL, [](auto *, Segs &segs) { segs[7].len = 0xffffffff; });
+	refused("the last is not in the buffer", -EINVAL, [](auto *, Segs &segs) { segs[7].buf_off = buf_len - 4095; });
+	refused("the last overflows", -EINVAL, [](auto *, Segs &segs) { segs[7].file_off = ~0ULL; });
+	refused("the last would be bounced, if it must not be", -EINVAL, [](auto *s, Segs &segs) {
+		s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32;
+		segs[7].len = 4095;
+	});
+	refused("written to a file that is open for reading", -EBADF,
+		[](auto *s, Segs &) { s->cmd_op = PEERDMA_URING_WRITEV; });
+	report(gpu_is(0, buf_len, "pattern:99", 0), "pieces that were refused moved nothing");
+
+	// What became of them is to be written where nothing can be.
+	auto segs = every_second(8);
+	segs[2].file_off = 1 << 20;
+	void *page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	std::memcpy(page, segs.data(), segs.size() * sizeof(segs[0]));
+	::mprotect(page, 4096, PROT_READ);
+	io_uring_sqe *sqe = ring.vector(PEERDMA_URING_READV, segs, 1);
+	std::memcpy(sqe->cmd, &page, sizeof(page));
+	report(ring.one(sqe) == -EFAULT, "pieces: results cannot be written");
+}
+
+/// How often the drives have interrupted.
+uint64_t interrupts()
+{
+	uint64_t sum = 0;
+	std::ifstream in("/proc/interrupts");
+	for (std::string line; std::getline(in, line);) {
+		std::istringstream words(line);
+		std::string name;
+		words >> name;
+		if (line.find("nvme") == std::string::npos)
+			continue;
+		for (uint64_t n; words >> n;)
+			sum += n;
+	}
+	return sum;
+}
+
+/// A ring that polls; quiet: the drive has queues for it and must not interrupt. Else it must.
+void polled(bool quiet)
+{
+	const char *how = quiet ? "polled, without an interrupt: " : "a ring that polls: ";
+	Ring ring(IORING_SETUP_IOPOLL);
+	fill();
+	::fsync(file);
+	const uint64_t before = interrupts();
+	std::vector<peerdma_uring_seg> segs = every_second(32);
+	for (const auto &seg : segs)
+		ring.command(PEERDMA_URING_READ, seg.file_off, seg.buf_off, seg.len, seg.buf_off);
+	auto results = ring.run(32);
+	bool good = results.size() == 32;
+	for (auto [tag, res] : results)
+		good = good && res == 4096;
+	const uint64_t after = interrupts();
+	report(good && (after == before) == quiet && pieces_are_right(segs),
+	       std::string(how) + "32 reads (" + std::to_string(after - before) + ")");
+	fill();
+	const uint64_t again = interrupts();
+	const int got = ring.one(ring.vector(PEERDMA_URING_READV, segs, 1));
+	const uint64_t end = interrupts();
+	report(got == 32 && (end == again) == quiet && pieces_are_right(segs),
+	       std::string(how) + "32 pieces (" + std::to_string(end - again) + ")");
+	report(ring.one(ring.command(PEERDMA_URING_READ, 1001, 777, 5000, 1)) == 5000 &&
+		       gpu_is(777, 5000, "pattern:1", 1001),
+	       std::string(how) + "a read at odd places");
+	segs[3].file_off = 1 << 20;
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 31 && !segs[3].out_res &&
+		       segs[4].out_res == 4096,
+	       std::string(how) + "the end of the file");
+}
+
 void links(const char *scratch)
 {
 	int fd = ::open(scratch, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -234,6 +420,7 @@ void links(const char *scratch)
 	for (auto [tag, res] : results)
 		good = good && res == 4096;
 	report(good, "32 writes at once");
+	vectors_to_a_file(add.out_file_id);
 	auto remove = raw::sized<peerdma_destroy>();
 	remove.id = add.out_file_id;
 	report(!raw::call(dev, PEERDMA_FILE_REMOVE, remove) && raw::call(dev, PEERDMA_FILE_REMOVE, remove) == -ENOENT &&
@@ -263,19 +450,21 @@ void teardown()
 	for (int round = 0; round < 20 && good; round++) {
 		Ring ring;
 		auto other = raw::alloc(dev, raw::provider(dev).out_provider_id, 1 << 20);
+		const auto segs = every_second(32);
 		for (unsigned i = 0; i < 32; i++)
 			ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i)->addr =
 				uint64_t(PEERDMA_IO_FILE_ID) << 32 | other.out_buf_id;
+		ring.vector(PEERDMA_URING_READV, segs, 32)->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | other.out_buf_id;
 		io_uring_submit(ring.get());
 		good = !raw::destroy(dev, other.out_buf_id);
 		if (round % 2)
 			continue; // the ring goes with all its completions unread
-		auto results = ring.run(32);
-		good = good && results.size() == 32;
+		auto results = ring.run(33);
+		good = good && results.size() == 33;
 		for (auto [tag, res] : results)
-			good = good && (res == 4096 || res == -ENOENT || res == -ENODEV);
+			good = good && (res == (tag == 32 ? 32 : 4096) || res == -ENOENT || res == -ENODEV);
 	}
-	report(good, "a buffer is destroyed under 32 reads, 20 times");
+	report(good, "a buffer is destroyed under 32 reads and 32 pieces, 20 times");
 
 	int status = -1;
 	if (pid_t child = ::fork(); !child) {
@@ -300,7 +489,7 @@ void teardown()
 
 int main(int argc, char **argv)
 {
-	if (argc != 3)
+	if (argc < 3)
 		return 2;
 	dev = raw::open_device();
 	file = ::open(argv[1], O_RDONLY);
@@ -314,9 +503,18 @@ int main(int argc, char **argv)
 	if (!buf || alloc.out_bar_offset || raw::call(dev, PEERDMA_FILE_ADD, add))
 		raw::die("buffer and file");
 	file_id = add.out_file_id;
+	void *map = ::mmap(nullptr, buf_len, PROT_READ, MAP_SHARED, dev, static_cast<off_t>(alloc.out_mmap_offset));
+	if (map == MAP_FAILED)
+		raw::die("mmap of the buffer");
+	proxy = static_cast<const char *>(map);
 	auto info = raw::sized<peerdma_info>();
-	report(!raw::call(dev, PEERDMA_INFO, info) && (info.out_features & PEERDMA_FEATURE_URING),
-	       "the kernel says that it can");
+	constexpr uint64_t can = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
+	report(!raw::call(dev, PEERDMA_INFO, info) && (info.out_features & can) == can, "the kernel says that it can");
+	if (argc > 3) {
+		polled(true);
+		std::printf("1..%d\n", count);
+		return 0;
+	}
 	const uint64_t available = raw::provider(dev).out_available;
 
 	singles();
@@ -325,6 +523,11 @@ int main(int argc, char **argv)
 	batch(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, "the same, completed when the task asks");
 	links(argv[2]);
 	fixed_and_sqpoll();
+	vectors(0, "");
+	vectors(IORING_SETUP_SQPOLL, ", submitted by the kernel's thread");
+	vectors(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, ", completed when the task asks");
+	vector_errors();
+	polled(false);
 	teardown();
 	uint64_t now = 0;
 	for (int i = 0; i < 100 && (now = raw::provider(dev).out_available) != available; i++)

@@ -7,6 +7,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <linux/fs.h>
 
 #include "pci.hpp"
@@ -117,6 +118,94 @@ int FakeEnv::munmap(void *addr, uint64_t len)
 	return 0;
 }
 
+namespace
+{
+
+class FakeQueue final : public peerdma_impl::Queue
+{
+public:
+	FakeQueue(FakeEnv &env, unsigned depth) : env_(env), depth_(depth) { env_.queues++; }
+	~FakeQueue() override { env_.queues--; }
+
+	bool push(const peerdma_impl::Command &command) override
+	{
+		if (pushed_.size() == depth_)
+			return false;
+		pushed_.push_back(command);
+		return true;
+	}
+
+	int submit() override
+	{
+		if (env_.submit_error)
+			return env_.submit_error;
+		unsigned n = 0;
+		for (; n < env_.submit_most && !pushed_.empty(); n++) {
+			env_.under_way.push_back(pushed_.front());
+			env_.commands.push_back(pushed_.front().op);
+			pushed_.pop_front();
+		}
+		return static_cast<int>(n);
+	}
+
+	// One at a time, so that a wait for many has to come again.
+	int wait(peerdma_impl::Completion *out, unsigned, int64_t timeout_ns) override
+	{
+		if (env_.under_way.empty() || env_.hold) {
+			EXPECT_GE(timeout_ns, 0) << "this wait would be for ever";
+			return timeout_ns < 0 ? -EDEADLK : 0;
+		}
+		*out = env_.complete();
+		return 1;
+	}
+
+private:
+	FakeEnv &env_;
+	const unsigned depth_;
+	std::deque<peerdma_impl::Command> pushed_;
+};
+
+} // namespace
+
+int FakeEnv::open_queue(int, unsigned depth, bool, std::unique_ptr<peerdma_impl::Queue> &out)
+{
+	if (queue_error)
+		return queue_error;
+	out = std::make_unique<FakeQueue>(*this, depth);
+	return 0;
+}
+
+int32_t FakeEnv::piece(const peerdma_impl::Command &command, uint64_t file_off, uint64_t buf_off, uint32_t len)
+{
+	peerdma_io one = {};
+	one.flags = PEERDMA_IO_FILE_ID;
+	one.fd = static_cast<int>(command.file_id);
+	one.buf_id = command.buf_id;
+	one.file_off = file_off;
+	one.buf_off = buf_off;
+	one.len = len;
+	int rc = io(one, command.op == PEERDMA_URING_WRITE || command.op == PEERDMA_URING_WRITEV);
+	return rc ? rc : static_cast<int32_t>(one.out_done);
+}
+
+peerdma_impl::Completion FakeEnv::complete()
+{
+	const auto command = under_way.front();
+	under_way.pop_front();
+	if (command.op == PEERDMA_URING_READ || command.op == PEERDMA_URING_WRITE)
+		return {command.tag, piece(command, command.first, command.second, command.len)};
+	auto *segs = reinterpret_cast<peerdma_uring_seg *>(command.first);
+	std::vector<int32_t> results;
+	int32_t whole = 0;
+	for (uint32_t i = 0; i < command.len; i++) {
+		results.push_back(piece(command, segs[i].file_off, segs[i].buf_off, segs[i].len));
+		whole += results.back() == static_cast<int32_t>(segs[i].len);
+	}
+	for (uint32_t i = 0; i < command.len && whole < static_cast<int32_t>(command.len); i++)
+		segs[i].out_res = results[i];
+	return {command.tag, whole};
+}
+
 int FakeEnv::fstat(int fd, struct stat *st)
 {
 	auto it = fds.find(fd);
@@ -133,13 +222,13 @@ int FakeEnv::io(peerdma_io &io, bool write)
 	ios.push_back(io);
 	io.out_done = io.out_direct = io.out_near = io.out_host = 0;
 	io.out_reason = 0;
-	auto file = fds.find(io.fd);
+	const bool by_id = io.flags & PEERDMA_IO_FILE_ID;
 	auto buffer = buffers.find(io.buf_id);
-	if (file == fds.end())
-		return -EBADF;
+	if (by_id ? !file_ids.count(static_cast<uint32_t>(io.fd)) : !fds.count(io.fd))
+		return by_id ? -ENOENT : -EBADF;
 	if (buffer == buffers.end())
 		return -ENOENT;
-	Content &content = contents.at(file->second);
+	Content &content = contents.at(by_id ? file_ids.at(static_cast<uint32_t>(io.fd)) : fds.at(io.fd));
 	auto refuse = [&](int rc, uint32_t reason) {
 		io.out_reason = reason;
 		return rc;
@@ -187,6 +276,7 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 	case PEERDMA_INFO: {
 		auto &info = *static_cast<peerdma_info *>(arg);
 		info.out_abi = abi;
+		info.out_features = features;
 		info.out_page_size = 4096;
 		info.out_publish_align = 4096;
 		info.out_nproviders = static_cast<uint32_t>(providers.size());
@@ -270,6 +360,16 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		std::strcpy(query.out_fs_name, "ext4");
 		return 0;
 	}
+	case PEERDMA_FILE_ADD: {
+		auto &add = *static_cast<peerdma_file_add *>(arg);
+		if (!fds.count(add.fd))
+			return -EBADF;
+		add.out_file_id = next_file_++;
+		file_ids[add.out_file_id] = fds[add.fd];
+		return 0;
+	}
+	case PEERDMA_FILE_REMOVE:
+		return file_ids.erase(static_cast<peerdma_destroy *>(arg)->id) ? 0 : -ENOENT;
 	case PEERDMA_READ:
 	case PEERDMA_WRITE:
 		return io(*static_cast<peerdma_io *>(arg), request == PEERDMA_WRITE);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <climits>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -50,11 +52,20 @@ public:
 	std::map<uint32_t, Provider> providers;
 	std::map<uint32_t, Buffer> buffers;
 	std::map<int, std::string> fds;
+	std::map<uint32_t, std::string> file_ids; // registered files
 	std::map<std::string, int> write_errors; // path to negative errno
 	std::vector<std::pair<std::string, std::string>> writes;
 	std::vector<peerdma_io> ios;         // as they came
 	uint64_t io_limit = UINT64_MAX;      // bytes one READ or WRITE moves at most
 	std::map<void *, uint64_t> mappings; // address to length
+	uint64_t features = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
+	// The ring: what was handed over, in order, and how it behaves.
+	std::deque<peerdma_impl::Command> under_way;
+	std::vector<uint32_t> commands; // op of each that was handed over
+	bool hold = false;              // nothing is completed
+	int submit_error = 0, queue_error = 0;
+	unsigned submit_most = UINT_MAX; // commands that one submit() takes
+	unsigned queues = 0;             // open
 	int mmap_error = 0;
 	bool can_map = true; // false: a module from before out_mmap_offset
 	uint32_t block = 512;
@@ -71,6 +82,7 @@ public:
 	int ioctl(int fd, unsigned long request, void *arg) override;
 	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override;
 	int munmap(void *addr, uint64_t len) override;
+	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<peerdma_impl::Queue> &out) override;
 	int fstat(int fd, struct stat *st) override;
 	int access(const std::string &path, int mode) override;
 	int read_file(const std::string &path, std::string &out) override;
@@ -78,9 +90,13 @@ public:
 	int read_link(const std::string &path, std::string &out) override;
 	int list_dir(const std::string &path, std::vector<std::string> &out) override;
 
+	// Does what the oldest command under way asks for.
+	peerdma_impl::Completion complete();
+
 private:
 	int io(peerdma_io &io, bool write);
+	int32_t piece(const peerdma_impl::Command &command, uint64_t file_off, uint64_t buf_off, uint32_t len);
 
 	int next_fd_ = 100;
-	uint32_t next_provider_ = 1, next_buffer_ = 1;
+	uint32_t next_provider_ = 1, next_buffer_ = 1, next_file_ = 1;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// bench main|all|exact FILE DISK BDF: what operations cost, on a guest whose clock counts instructions.
+// bench main|all|exact|METRIC FILE DISK BDF: what operations cost, on a guest whose clock counts instructions.
 // FILE is on an ext4 on DISK, 64 MiB and written; BDF is the published device. Prints one line each:
 //
 //   count METRIC SIZE INSTRUCTIONS    per operation; main is the part of all that make check looks at
@@ -52,11 +52,23 @@ void must(bool good, const char *what)
 
 char *map(int fd, uint64_t len, const char *what)
 {
-	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE : MAP_SHARED;
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
 	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, flags, fd, 0);
 	if (at == MAP_FAILED)
 		throw Absent(what + std::string(": ") + std::strerror(errno));
 	return static_cast<char *>(at);
+}
+
+/// Host memory as on a machine that has been up for a while: two neighbouring pages are seldom neighbours in the
+/// machine's memory. What they are right after a boot is luck, and decides what I/O to them costs.
+char *host_memory(uint64_t len)
+{
+	const uint64_t pages = len / 4096, step = 1021; // a prime that does not divide it
+	char *at = map(-1, len, "host memory");
+	must(!::madvise(at, len, MADV_NOHUGEPAGE), "madvise");
+	for (uint64_t i = 0; i < pages; i++)
+		at[i * step % pages * 4096] = 1;
+	return at;
 }
 
 /// Everything that is opened once.
@@ -67,7 +79,7 @@ struct Bench {
 	uint32_t buf_id = raw::alloc(dev, provider_id, SPAN).out_buf_id;
 	int file, cached, block;
 	uint32_t file_id = 0, block_id = 0; // registered
-	char *host = map(-1, SPAN, "host memory");
+	char *host = host_memory(SPAN);
 	char *bar = nullptr;
 	uint64_t turn = 0;
 	uint64_t host_bytes = 0; // that went through host memory, by the module's own account
@@ -149,48 +161,104 @@ Op bounce_read(Bench &b, uint64_t size)
 	}};
 }
 
-/// A ring with the file and the host memory registered.
-struct Ring {
+/// A ring with the file, the module's device and the host memory registered. Batches are of DEPTH.
+class Ring
+{
 	io_uring ring{};
 
-	explicit Ring(Bench &b)
+public:
+	enum File { DISK_FILE, DEVICE };
+
+	explicit Ring(const Bench &b)
 	{
 		iovec all{b.host, SPAN};
+		const int files[] = {b.file, b.dev};
 		must(!io_uring_queue_init(DEPTH, &ring, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN),
 		     "ring");
-		must(!io_uring_register_files(&ring, &b.file, 1), "register file");
+		must(!io_uring_register_files(&ring, files, 2), "register files");
 		must(!io_uring_register_buffers(&ring, &all, 1), "register buffers");
 	}
+	Ring(const Ring &) = delete;
+	Ring &operator=(const Ring &) = delete;
 	~Ring() { io_uring_queue_exit(&ring); }
 
-	/// DEPTH reads of SIZE, each STRIDE bytes behind the one before, to the end of the last.
-	void batch(Bench &b, uint64_t size, uint64_t stride)
+	io_uring_sqe *fixed_read(char *to, unsigned size, uint64_t at)
 	{
-		for (unsigned i = 0; i < DEPTH; i++) {
-			io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-			io_uring_prep_read_fixed(sqe, 0, b.host + i * size, size, i * stride, 0);
-			sqe->flags |= IOSQE_FIXED_FILE;
-		}
-		must(io_uring_submit_and_wait(&ring, DEPTH) == int(DEPTH), "submit");
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+		io_uring_prep_read_fixed(sqe, DISK_FILE, to, size, at, 0);
+		sqe->flags |= IOSQE_FIXED_FILE;
+		return sqe;
+	}
+
+	/// first and second: of cmd[], which is two words in all our commands.
+	io_uring_sqe *command(const Bench &b, uint32_t op, uint64_t second, unsigned size, uint64_t first)
+	{
+		const peerdma_uring_io io = {first, second};
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+		io_uring_prep_rw(IORING_OP_URING_CMD, sqe, DEVICE, nullptr, size, 0);
+		sqe->flags |= IOSQE_FIXED_FILE;
+		sqe->cmd_op = op;
+		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | b.buf_id;
+		sqe->file_index = b.file_id;
+		std::memcpy(sqe->cmd, &io, sizeof(io));
+		return sqe;
+	}
+
+	/// To the end of the last of n, each of which must result in want.
+	void run(unsigned n, int want)
+	{
+		must(io_uring_submit_and_wait(&ring, n) == int(n), "submit");
 		io_uring_cqe *cqe;
 		unsigned head, seen = 0;
 		io_uring_for_each_cqe(&ring, head, cqe)
 		{
-			must(cqe->res == int(size), "completion");
+			must(cqe->res == want, "completion");
 			seen++;
 		}
-		must(seen == DEPTH, "completions");
+		must(seen == n, "completions");
 		io_uring_cq_advance(&ring, seen);
 	}
 };
 
+/// DEPTH reads of SIZE to host memory, each STRIDE bytes behind the one before.
 Op uring_batch(Bench &b, uint64_t size, uint64_t stride)
 {
 	auto ring = std::make_shared<Ring>(b);
-	return {[&b, ring, size, stride] { ring->batch(b, size, stride); }, [] {}, DEPTH};
+	return {[&b, ring, size, stride] {
+			for (unsigned i = 0; i < DEPTH; i++)
+				ring->fixed_read(b.host + i * size, size, i * stride);
+			ring->run(DEPTH, int(size));
+		},
+		[] {}, DEPTH};
 }
 
 Op uring_host_fixed_read_qd32(Bench &b, uint64_t size) { return uring_batch(b, size, 2 * size); }
+
+/// The same to a buffer, each as a command of its own.
+Op ring_direct_read_qd32(Bench &b, uint64_t size)
+{
+	auto ring = std::make_shared<Ring>(b);
+	return {[&b, ring, size] {
+			for (unsigned i = 0; i < DEPTH; i++)
+				ring->command(b, PEERDMA_URING_READ, i * size, size, i * 2 * size);
+			ring->run(DEPTH, int(size));
+		},
+		[] {}, DEPTH};
+}
+
+/// The same as one command.
+Op ring_direct_readv_32(Bench &b, uint64_t size)
+{
+	auto ring = std::make_shared<Ring>(b);
+	auto segs = std::make_shared<std::vector<peerdma_uring_seg>>(DEPTH);
+	for (unsigned i = 0; i < DEPTH; i++)
+		(*segs)[i] = {i * 2 * size, i * size, uint32_t(size), 0};
+	return {[&b, ring, segs] {
+			ring->command(b, PEERDMA_URING_READV, 0, DEPTH, reinterpret_cast<uintptr_t>(segs->data()));
+			ring->run(1, DEPTH);
+		},
+		[] {}, DEPTH};
+}
 
 Op buf_alloc(Bench &b, uint64_t size)
 {
@@ -331,7 +399,9 @@ const std::vector<Metric> METRICS{
 	{"direct_read_fd", direct_read_fd, {4 * KiB}, {4 * KiB}},
 	{"direct_read_raw", direct_read_raw, SIZES, MAIN},
 	{"host_odirect_read_raw", host_odirect_read_raw, SIZES, MAIN},
-	{"uring_host_fixed_read_qd32", uring_host_fixed_read_qd32, {4 * KiB, 64 * KiB}, {4 * KiB}},
+	{"uring_host_fixed_read_qd32", uring_host_fixed_read_qd32, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
+	{"ring_direct_read_qd32", ring_direct_read_qd32, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
+	{"ring_direct_readv_32", ring_direct_readv_32, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
 	{"buf_alloc", buf_alloc, {MiB, 4 * MiB, 16 * MiB, 64 * MiB, 256 * MiB}, {MiB, 64 * MiB}},
 	{"ioctl_info", ioctl_info, {0}, {0}},
 	{"file_query", file_query, {0}, {0}},
@@ -341,11 +411,14 @@ const std::vector<Metric> METRICS{
 	{"merge_off_buffered_read", merge_off_buffered_read, {SPAN}, {}},
 };
 
-void count_all(Bench &b, bool all)
+void count_all(Bench &b, const std::string &what)
 {
+	const bool main = what == "main";
 	const uint64_t reading = count({[] {}}, 500);
 	for (const Metric &metric : METRICS)
-		for (uint64_t size : all ? metric.sizes : metric.main) {
+		for (uint64_t size : main ? metric.main : metric.sizes) {
+			if (!main && what != "all" && what != metric.name)
+				break;
 			unsigned times = size <= 64 * KiB ? 300 : size <= MiB ? 60 : 15;
 			try {
 				Op op = metric.make(b, size);
@@ -461,6 +534,8 @@ void exact_all(Bench &b)
 			exact(b, "host_odirect_read", host_odirect_read, size, false);
 	}
 	exact(b, "uring_host_fixed_read_qd32", uring_host_fixed_read_qd32, 4 * KiB, false);
+	exact(b, "ring_direct_read_qd32", ring_direct_read_qd32, 4 * KiB, false);
+	exact(b, "ring_direct_readv_32", ring_direct_readv_32, 4 * KiB, false);
 	exact(b, "merge_on_uring_adjacent", merge_on_uring_adjacent, 4 * KiB, false);
 	exact(b, "merge_off_uring_adjacent", merge_off_uring_adjacent, 4 * KiB, false);
 }
@@ -470,7 +545,7 @@ void exact_all(Bench &b)
 int main(int argc, char **argv)
 {
 	if (argc != 5) {
-		std::fprintf(stderr, "usage: bench main|all|exact FILE DISK BDF\n");
+		std::fprintf(stderr, "usage: bench main|all|exact|METRIC FILE DISK BDF\n");
 		return 2;
 	}
 	cpu_set_t one;
@@ -481,6 +556,6 @@ int main(int argc, char **argv)
 	if (!std::strcmp(argv[1], "exact"))
 		exact_all(bench);
 	else
-		count_all(bench, !std::strcmp(argv[1], "all"));
+		count_all(bench, argv[1]);
 	return 0;
 }

@@ -53,7 +53,7 @@ def limits_of(k: str, smallest: float) -> tuple[Limit, ...]:
         against_host(k, "", 512 * KIB, 0.08),
         against_host(k, "", MIB, 0.05),
         against_host(k, "_raw", 4 * KIB, smallest),
-        against_host(k, "_raw", 64 * KIB, 0.35),
+        against_host(k, "_raw", 64 * KIB, 0.35, k == "7.2"),
         against_host(k, "_raw", 512 * KIB, 0.08),
         against_host(k, "_raw", MIB, 0.05),
         Limit(k, "direct_read", MIB, "direct_read", 4 * KIB, 1.15, True),

@@ -59,6 +59,8 @@ struct peerdma_buf {
 struct peerdma_file {
 	std::shared_ptr<peerdma_impl::Device> device;
 	int fd;
+	uint32_t id = 0;     // of PEERDMA_FILE_ADD, 0 until a ring wants it
+	std::mutex lock = {}; // protects id
 };
 
 namespace peerdma_impl

@@ -36,6 +36,10 @@ public:
 		return 0;
 	}
 	int munmap(void *addr, uint64_t len) override { return check(::munmap(addr, len)); }
+	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) override
+	{
+		return kernel_queue(dev, depth, one_thread, out);
+	}
 	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
 

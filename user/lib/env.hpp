@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <sys/stat.h>
+
+#include "queue.hpp"
 
 namespace peerdma_impl
 {
@@ -23,6 +26,7 @@ public:
 	// Shared, for reading and writing; *out is written on success only.
 	virtual int mmap(int fd, uint64_t offset, uint64_t len, void **out) = 0;
 	virtual int munmap(void *addr, uint64_t len) = 0;
+	virtual int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) = 0;
 	virtual int fstat(int fd, struct stat *st) = 0;
 	virtual int access(const std::string &path, int mode) = 0;
 	// A whole small file. Sysfs and procfs lie about sizes, so it is read to its end.

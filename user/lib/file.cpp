@@ -52,6 +52,11 @@ void peerdma_file_close(struct peerdma_file *file)
 	boundary([&] {
 		if (!file)
 			return 0;
+		if (file->id) {
+			struct peerdma_destroy request = {};
+			request.id = file->id;
+			file->device->ioctl(PEERDMA_FILE_REMOVE, request);
+		}
 		file->device->env().close(file->fd);
 		delete file;
 		return 0;

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include "fake_env.hpp"
+#include "peerdma.h"
+
+namespace
+{
+
+// An open handle, a file of 64 KiB whose every 512 bytes differ, a buffer as large, and a ring.
+class Rings : public ::testing::Test
+{
+protected:
+	Rings()
+	{
+		for (unsigned i = 0; i < 128; i++)
+			env.contents["/f"].bytes += std::string(512, static_cast<char>('0' + i % 64));
+		env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+		EXPECT_EQ(peerdma_open(&device, 0), 0);
+		EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), 0);
+		EXPECT_EQ(peerdma_buf_create(device, 1, 1 << 16, 0, &buf, nullptr), 0);
+	}
+	~Rings() override
+	{
+		peerdma_ring_destroy(ring);
+		peerdma_buf_destroy(buf);
+		peerdma_file_close(file);
+		peerdma_close(device);
+		EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
+		EXPECT_TRUE(env.file_ids.empty()) << "a registered file leaked";
+		EXPECT_EQ(env.queues, 0u) << "a queue leaked";
+	}
+
+	void create(uint32_t depth, uint32_t capacity, uint32_t flags = 0)
+	{
+		ASSERT_EQ(peerdma_ring_create(device, depth, capacity, flags, &ring), 0);
+	}
+
+	// Reads block tag of the file to the same place in the buffer.
+	peerdma_op read(uint64_t tag) const { return {PEERDMA_OP_READ, 0, file, buf, tag * 512, 512, tag * 512, tag}; }
+
+	int queue(uint64_t tag)
+	{
+		const peerdma_op op = read(tag);
+		return peerdma_ring_queue(ring, &op, 1);
+	}
+
+	std::vector<peerdma_done> wait(uint32_t min, int32_t timeout_ms = -1, uint32_t max = 64)
+	{
+		std::vector<peerdma_done> done(max);
+		int n = peerdma_ring_wait(ring, done.data(), max, min, timeout_ms);
+		EXPECT_GE(n, 0) << n;
+		done.resize(static_cast<size_t>(std::max(n, 0)));
+		return done;
+	}
+
+	const std::string &bytes() { return env.buffers.begin()->second.bytes; }
+
+	FakeEnv env;
+	peerdma_device *device = nullptr;
+	peerdma_file *file = nullptr;
+	peerdma_buf *buf = nullptr;
+	peerdma_ring *ring = nullptr;
+};
+
+TEST_F(Rings, EachRequestEndsOnceAndMoreThanFitMakeProgress)
+{
+	create(4, 128);
+	for (uint64_t tag = 0; tag < 128; tag++)
+		ASSERT_EQ(queue(tag), 1);
+	EXPECT_EQ(queue(128), -EAGAIN);
+	std::map<uint64_t, int> ends;
+	size_t deepest = 0;
+	while (ends.size() < 128) {
+		ASSERT_GE(peerdma_ring_submit(ring), 0);
+		deepest = std::max(deepest, env.under_way.size());
+		const auto done = wait(3);
+		ASSERT_GE(done.size(), std::min<size_t>(3, 128 - ends.size()));
+		for (const auto &one : done) {
+			EXPECT_EQ(one.result, 512);
+			EXPECT_EQ(++ends[one.tag], 1) << one.tag;
+		}
+	}
+	EXPECT_EQ(deepest, 4u);
+	EXPECT_TRUE(wait(1).empty()) << "nothing is left to wait for";
+	EXPECT_EQ(bytes(), env.contents["/f"].bytes);
+	EXPECT_EQ(env.file_ids.size(), 1u) << "registered once";
+}
+
+TEST_F(Rings, WhatWaitsCanBeTakenBackWhatWasSentCannot)
+{
+	create(2, 8);
+	env.hold = true;
+	for (uint64_t tag = 0; tag < 4; tag++)
+		ASSERT_EQ(queue(tag), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 2);
+	EXPECT_EQ(peerdma_ring_cancel(ring, 0), -EALREADY);
+	EXPECT_EQ(peerdma_ring_cancel(ring, 3), 0);
+	EXPECT_EQ(peerdma_ring_cancel(ring, 3), -ENOENT);
+	EXPECT_EQ(peerdma_ring_cancel(ring, 9), -ENOENT);
+	env.hold = false;
+	std::map<uint64_t, int64_t> ends;
+	while (ends.size() < 4)
+		for (const auto &one : wait(1))
+			EXPECT_TRUE(ends.emplace(one.tag, one.result).second);
+	EXPECT_EQ(ends, (std::map<uint64_t, int64_t>{{0, 512}, {1, 512}, {2, 512}, {3, -ECANCELED}}));
+	EXPECT_EQ(env.commands.size(), 3u);
+}
+
+TEST_F(Rings, ATimeoutEndsTheWaitAndLosesNothing)
+{
+	create(4, 4);
+	env.hold = true;
+	ASSERT_EQ(queue(1), 1);
+	EXPECT_TRUE(wait(1, 0).empty());
+	EXPECT_TRUE(wait(1, 5).empty());
+	env.hold = false;
+	ASSERT_EQ(wait(1).size(), 1u);
+	EXPECT_TRUE(wait(0).empty());
+}
+
+TEST_F(Rings, AKernelThatTakesNothingIsAnErrorNotAHang)
+{
+	create(4, 4);
+	ASSERT_EQ(queue(1), 1);
+	ASSERT_EQ(queue(2), 1);
+	env.submit_error = -EAGAIN;
+	peerdma_done done;
+	EXPECT_EQ(peerdma_ring_submit(ring), -EAGAIN);
+	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), -EAGAIN);
+	env.submit_error = 0;
+	env.submit_most = 1; // and one that takes them one by one
+	EXPECT_EQ(wait(2).size(), 2u);
+	EXPECT_EQ(env.commands.size(), 2u);
+}
+
+TEST_F(Rings, NeighboursBecomeOneCommand)
+{
+	create(4, 600, PEERDMA_RING_VECTORS);
+	std::vector<peerdma_op> ops;
+	for (uint64_t tag = 0; tag < 100; tag++)
+		ops.push_back(read(tag));
+	ops[50].kind = PEERDMA_OP_WRITE;
+	ops[98].file_off = 128 * 512 - 100; // short
+	ops[99].file_off = 128 * 512;       // behind the end
+	ASSERT_EQ(peerdma_ring_queue(ring, ops.data(), 100), 100);
+	std::map<uint64_t, int64_t> ends;
+	while (ends.size() < 100)
+		for (const auto &one : wait(1))
+			EXPECT_TRUE(ends.emplace(one.tag, one.result).second);
+	EXPECT_EQ(env.commands, (std::vector<uint32_t>{PEERDMA_URING_READV, PEERDMA_URING_WRITE, PEERDMA_URING_READV}));
+	for (const auto &[tag, result] : ends)
+		EXPECT_EQ(result, tag == 98 ? 100 : tag == 99 ? 0 : 512) << tag;
+	env.commands.clear();
+	for (uint64_t tag = 0; tag < 300; tag++)
+		ASSERT_EQ(queue(tag % 128), 1);
+	EXPECT_EQ(wait(300, -1, 300).size(), 300u);
+	EXPECT_EQ(env.commands.size(), 2u) << "no command has more than the kernel takes";
+}
+
+TEST_F(Rings, ARefusedRequestSaysSoAlone)
+{
+	create(4, 8, PEERDMA_RING_VECTORS);
+	env.contents["/f"].refused_errno = EXDEV;
+	ASSERT_EQ(queue(1), 1);
+	ASSERT_EQ(queue(2), 1);
+	const auto done = wait(2);
+	ASSERT_EQ(done.size(), 2u);
+	EXPECT_EQ(done[0].result, -EXDEV);
+	EXPECT_EQ(done[1].result, -EXDEV);
+}
+
+TEST_F(Rings, DestroyingWaitsForWhatIsUnderWayAndDropsTheRest)
+{
+	create(2, 8);
+	for (uint64_t tag = 0; tag < 5; tag++)
+		ASSERT_EQ(queue(tag), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 2);
+	peerdma_ring_destroy(ring);
+	ring = nullptr;
+	EXPECT_EQ(env.commands.size(), 2u);
+	EXPECT_TRUE(env.under_way.empty());
+}
+
+TEST_F(Rings, WrongUseIsRefused)
+{
+	peerdma_ring *none = nullptr;
+	EXPECT_EQ(peerdma_ring_create(device, 0, 8, 0, &none), -EINVAL);
+	EXPECT_EQ(peerdma_ring_create(device, 8, 4, 0, &none), -EINVAL);
+	EXPECT_EQ(peerdma_ring_create(device, 5000, 5000, 0, &none), -EINVAL);
+	EXPECT_EQ(peerdma_ring_create(nullptr, 1, 1, 0, &none), -EINVAL);
+	EXPECT_EQ(peerdma_ring_create(device, 1, 1, 64, &none), -EOPNOTSUPP);
+	env.features = PEERDMA_FEATURE_URING;
+	EXPECT_EQ(peerdma_ring_create(device, 1, 1, PEERDMA_RING_VECTORS, &none), -EOPNOTSUPP);
+	env.features = 0;
+	EXPECT_EQ(peerdma_ring_create(device, 1, 1, 0, &none), -EOPNOTSUPP);
+	env.features = PEERDMA_FEATURE_URING;
+	env.queue_error = -ENOSYS;
+	EXPECT_EQ(peerdma_ring_create(device, 1, 1, 0, &none), -ENOSYS);
+	env.queue_error = 0;
+	EXPECT_EQ(none, nullptr);
+
+	create(2, 4);
+	auto refused = [&](auto spoil) {
+		peerdma_op op = read(1);
+		spoil(op);
+		return peerdma_ring_queue(ring, &op, 1);
+	};
+	EXPECT_EQ(refused([](peerdma_op &op) { op.kind = 2; }), -EINVAL);
+	EXPECT_EQ(refused([](peerdma_op &op) { op.flags = 1; }), -EINVAL);
+	EXPECT_EQ(refused([](peerdma_op &op) { op.file = nullptr; }), -EINVAL);
+	EXPECT_EQ(refused([](peerdma_op &op) { op.buf = nullptr; }), -EINVAL);
+	EXPECT_EQ(refused([](peerdma_op &op) { op.len = 0; }), -EINVAL);
+	EXPECT_EQ(refused([](peerdma_op &op) { op.len = 0x7ffff001; }), -EINVAL);
+	peerdma_device *other = nullptr;
+	peerdma_buf *others = nullptr;
+	ASSERT_EQ(peerdma_open(&other, 0), 0);
+	ASSERT_EQ(peerdma_buf_create(other, 1, 4096, 0, &others, nullptr), 0);
+	EXPECT_EQ(refused([&](peerdma_op &op) { op.buf = others; }), -ENOENT);
+	peerdma_buf_destroy(others);
+	peerdma_close(other);
+	peerdma_done done;
+	EXPECT_EQ(peerdma_ring_wait(ring, &done, 0, 0, 0), -EINVAL);
+	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 2, 0), -EINVAL);
+	EXPECT_EQ(peerdma_ring_wait(ring, nullptr, 1, 1, 0), -EINVAL);
+	EXPECT_EQ(peerdma_ring_cancel(nullptr, 0), -EINVAL);
+	EXPECT_EQ(peerdma_ring_submit(nullptr), -EINVAL);
+	peerdma_ring_destroy(nullptr);
+	EXPECT_TRUE(env.commands.empty());
+}
+
+} // namespace

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+//
+// Batches: requests wait here until the kernel has room for them. What waits can be taken back, what was
+// handed over cannot. Each request ends exactly once, and a wait with anything to wait for makes room, so
+// that more requests than fit never stand still.
+#include <chrono>
+#include <deque>
+#include <limits>
+#include <list>
+#include <vector>
+
+#include "boundary.hpp"
+#include "device.hpp"
+#include "queue.hpp"
+
+namespace peerdma_impl
+{
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+constexpr unsigned max_depth = 4096;
+constexpr uint64_t max_len = 0x7ffff000; // bytes: a result has 31 bits
+
+struct Request {
+	uint32_t kind, buf_id, file_id;
+	uint64_t buf_off, len, file_off, tag;
+};
+
+// One command: a request, or several that follow each other on the same file and buffer.
+struct Group {
+	std::vector<Request> requests;
+	std::vector<struct peerdma_uring_seg> segs; // the kernel's until the command ends
+};
+
+bool belongs(const Request &a, const Request &b)
+{
+	return a.kind == b.kind && a.buf_id == b.buf_id && a.file_id == b.file_id;
+}
+
+} // namespace
+} // namespace peerdma_impl
+
+using namespace peerdma_impl;
+
+struct peerdma_ring {
+	std::shared_ptr<Device> device;
+	std::unique_ptr<Queue> queue;
+	uint32_t flags;
+	unsigned depth, capacity;
+
+	std::mutex lock;                   // protects all below
+	std::deque<Request> pending;       // not handed to the kernel
+	std::list<Group> groups;           // handed over; their places do not move
+	unsigned unsubmitted = 0;          // of the groups: still in our half of the ring
+	std::deque<peerdma_done> finished; // not fetched
+
+	size_t outstanding() const
+	{
+		size_t n = pending.size();
+		for (const Group &group : groups)
+			n += group.requests.size();
+		return n;
+	}
+
+	// The next requests as one command, or nothing if the queue has no room.
+	bool push()
+	{
+		Group group;
+		const size_t most = flags & PEERDMA_RING_VECTORS ? PEERDMA_URING_SEGS : 1;
+		for (size_t i = 0; i < pending.size() && i < most && belongs(pending[0], pending[i]); i++)
+			group.requests.push_back(pending[i]);
+		const Request &first = group.requests.front();
+		const bool write = first.kind == PEERDMA_OP_WRITE;
+		groups.push_back(std::move(group));
+		Group &kept = groups.back();
+		const Request &r = kept.requests.front();
+		Command command = {write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, r.buf_id, r.file_id,
+				   static_cast<uint32_t>(r.len), r.file_off, r.buf_off, reinterpret_cast<uintptr_t>(&kept)};
+		if (kept.requests.size() > 1) {
+			for (const Request &one : kept.requests)
+				kept.segs.push_back({one.file_off, one.buf_off, static_cast<uint32_t>(one.len), 0});
+			command.op = write ? PEERDMA_URING_WRITEV : PEERDMA_URING_READV;
+			command.len = static_cast<uint32_t>(kept.segs.size());
+			command.first = reinterpret_cast<uintptr_t>(kept.segs.data());
+			command.second = 0;
+		}
+		if (!queue->push(command)) {
+			groups.pop_back();
+			return false;
+		}
+		pending.erase(pending.begin(), pending.begin() + static_cast<ptrdiff_t>(kept.requests.size()));
+		unsubmitted++;
+		return true;
+	}
+
+	// Hands over what there is room for.
+	int submit()
+	{
+		while (!pending.empty() && groups.size() < depth && push())
+			;
+		while (unsubmitted) {
+			int rc = queue->submit();
+			if (rc == -EINTR)
+				continue;
+			if (rc <= 0)
+				return rc;
+			unsubmitted -= std::min(unsubmitted, static_cast<unsigned>(rc));
+		}
+		return 0;
+	}
+
+	void finish(const Completion &completion)
+	{
+		for (auto group = groups.begin(); group != groups.end(); ++group) {
+			if (reinterpret_cast<uintptr_t>(&*group) != completion.tag)
+				continue;
+			const bool whole = completion.res == static_cast<int32_t>(group->segs.size());
+			for (size_t i = 0; i < group->requests.size(); i++) {
+				const Request &r = group->requests[i];
+				int64_t result = completion.res;
+				if (!group->segs.empty() && result >= 0)
+					result = whole ? static_cast<int64_t>(r.len) : group->segs[i].out_res;
+				finished.push_back({r.tag, result});
+			}
+			groups.erase(group);
+			return;
+		}
+	}
+
+	// Sleeps for a completion; 0: the time is over.
+	int sleep(int64_t timeout_ns)
+	{
+		Completion got[64];
+		int rc = queue->wait(got, std::size(got), timeout_ns);
+		for (int i = 0; i < rc; i++)
+			finish(got[i]);
+		return rc;
+	}
+};
+
+namespace
+{
+
+int check(const struct peerdma_ring &ring, const struct peerdma_op &op)
+{
+	if (!op.file || !op.buf || op.kind > PEERDMA_OP_WRITE || op.flags || !op.len || op.len > max_len)
+		return -EINVAL;
+	// A buffer's id means nothing on another open file: there it could name somebody else's.
+	return op.file->device == ring.device && op.buf->device == ring.device ? 0 : -ENOENT;
+}
+
+// The kernel's number for a file; registered when a ring first wants it.
+int file_id(struct peerdma_file &file, uint32_t &id)
+{
+	std::lock_guard guard(file.lock);
+	if (!file.id) {
+		struct peerdma_file_add add = {};
+		add.fd = file.fd;
+		int rc = file.device->ioctl(PEERDMA_FILE_ADD, add);
+		if (rc < 0)
+			return rc;
+		file.id = add.out_file_id;
+	}
+	id = file.id;
+	return 0;
+}
+
+int queue_one(struct peerdma_ring &ring, const struct peerdma_op &op)
+{
+	Request request = {op.kind, 0, 0, op.buf_off, op.len, op.file_off, op.tag};
+	int rc = check(ring, op);
+	if (!rc)
+		rc = file_id(*op.file, request.file_id);
+	if (rc)
+		return rc;
+	request.buf_id = op.buf->id;
+	if (ring.outstanding() + ring.finished.size() >= ring.capacity)
+		return -EAGAIN;
+	ring.pending.push_back(request);
+	return 0;
+}
+
+unsigned fetch(struct peerdma_ring &ring, struct peerdma_done *done, unsigned max)
+{
+	unsigned n = 0;
+	for (; n < max && !ring.finished.empty(); n++) {
+		done[n] = ring.finished.front();
+		ring.finished.pop_front();
+	}
+	return n;
+}
+
+} // namespace
+
+int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capacity, uint32_t flags,
+			struct peerdma_ring **out)
+{
+	return boundary([&] {
+		if (!p || !out || !depth || depth > max_depth || capacity < depth || capacity > INT32_MAX)
+			return -EINVAL;
+		if (flags & ~(PEERDMA_RING_ONE_THREAD | PEERDMA_RING_VECTORS))
+			return -EOPNOTSUPP;
+		struct peerdma_info info = {};
+		int rc = p->device->ioctl(PEERDMA_INFO, info);
+		if (rc < 0)
+			return rc;
+		const uint64_t want = flags & PEERDMA_RING_VECTORS ? PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC
+								   : PEERDMA_FEATURE_URING;
+		if ((info.out_features & want) != want)
+			return -EOPNOTSUPP;
+		auto ring = std::make_unique<struct peerdma_ring>();
+		ring->device = p->device;
+		ring->flags = flags;
+		ring->depth = depth;
+		ring->capacity = capacity;
+		rc = p->device->env().open_queue(p->device->fd(), depth, flags & PEERDMA_RING_ONE_THREAD, ring->queue);
+		if (rc < 0)
+			return rc;
+		*out = ring.release();
+		return 0;
+	});
+}
+
+void peerdma_ring_destroy(struct peerdma_ring *ring)
+{
+	boundary([&] {
+		if (!ring)
+			return 0;
+		ring->pending.clear();
+		// The kernel may still write into what is under way, and into the buffers that the caller frees next.
+		while (!ring->groups.empty()) {
+			int rc = ring->submit();
+			if (ring->groups.size() > ring->unsubmitted)
+				rc = ring->sleep(-1);
+			if (rc < 0 && rc != -EINTR)
+				break;
+		}
+		if (ring->groups.empty())
+			delete ring;
+		return 0;
+	});
+}
+
+int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerdma_op *ops, uint32_t n)
+{
+	return boundary([&] {
+		if (!ring || (n && !ops) || n > INT32_MAX)
+			return -EINVAL;
+		std::lock_guard guard(ring->lock);
+		for (uint32_t i = 0; i < n; i++) {
+			int rc = queue_one(*ring, ops[i]);
+			if (rc)
+				return i ? static_cast<int>(i) : rc;
+		}
+		return static_cast<int>(n);
+	});
+}
+
+int peerdma_ring_submit(struct peerdma_ring *ring)
+{
+	return boundary([&] {
+		if (!ring)
+			return -EINVAL;
+		std::lock_guard guard(ring->lock);
+		int rc = ring->submit();
+		return rc < 0 ? rc : static_cast<int>(ring->groups.size());
+	});
+}
+
+int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint32_t max, uint32_t min, int32_t timeout_ms)
+{
+	return boundary([&] {
+		if (!ring || !done || !max || max > INT32_MAX || min > max)
+			return -EINVAL;
+		std::lock_guard guard(ring->lock);
+		const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+		for (;;) {
+			int rc = ring->submit();
+			if (ring->finished.size() >= min || (ring->pending.empty() && ring->groups.empty()))
+				break;
+			// Nothing is in the kernel's hands, and it takes nothing: waiting would be for ever.
+			if (ring->groups.size() <= ring->unsubmitted)
+				return ring->finished.empty() ? (rc < 0 ? rc : -EAGAIN)
+							      : static_cast<int>(fetch(*ring, done, max));
+			int64_t left = -1;
+			if (timeout_ms >= 0)
+				left = std::max<int64_t>(0, std::chrono::nanoseconds(end - Clock::now()).count());
+			rc = ring->sleep(left);
+			if (rc < 0 && rc != -EINTR)
+				return rc;
+			if (!rc || (rc == -EINTR && timeout_ms >= 0 && Clock::now() >= end))
+				break;
+		}
+		return static_cast<int>(fetch(*ring, done, max));
+	});
+}
+
+int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag)
+{
+	return boundary([&] {
+		if (!ring)
+			return -EINVAL;
+		std::lock_guard guard(ring->lock);
+		auto at = std::find_if(ring->pending.begin(), ring->pending.end(),
+				       [&](const Request &request) { return request.tag == tag; });
+		if (at != ring->pending.end()) {
+			ring->finished.push_back({tag, -ECANCELED});
+			ring->pending.erase(at);
+			return 0;
+		}
+		for (const Group &group : ring->groups)
+			for (const Request &request : group.requests)
+				if (request.tag == tag)
+					return -EALREADY;
+		return -ENOENT;
+	});
+}
