@@ -769,6 +769,7 @@ def main() -> int:
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
     parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
+    parser.add_argument("--gpu", type=int, default=512, help="the GPU's memory in MiB, a power of 2")
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
@@ -778,7 +779,7 @@ def main() -> int:
     make_test_modules(found)
     pattern_binary()
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
-                                     args.o.resolve(), trace=args.trace, counting=args.count,
+                                     args.o.resolve(), args.gpu, trace=args.trace, counting=args.count,
                                      patience=180 if args.d else 60, say=print)))
     for reason in outcome.reasons:
         print(f"FAILED {reason}")
