@@ -48,9 +48,9 @@ int64_t result(ssize_t ret) { return ret < 0 ? -errno : ret; }
 
 /// One of a process's files, by every way that it is used.
 struct Opened {
-	int cached, direct, append;
-	uint32_t id;
-	uint64_t base; // of this process's part
+	int cached = -1, direct = -1, append = -1;
+	uint32_t id = 0;
+	uint64_t base = 0; // of this process's part
 
 	Opened() = default;
 	Opened(int dev, const std::string &path, uint64_t at) : base(at)
