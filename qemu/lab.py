@@ -138,6 +138,7 @@ class Guest:
     counting: bool = False   # a nanosecond of the guest's clocks is one instruction
     patience: int = 60       # seconds to boot in, and between tests
     grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
+    env: dict[str, str] = field(default_factory=dict)  # for the tests
     ready_made: bool = False # disks and GPU memory are in out already
     say: Callable[[str], None] = lambda line: None
 
@@ -508,6 +509,14 @@ async def read_line(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
+async def said_by(*command: str) -> str:
+    """What a program says, in one line; it says nothing if all is well."""
+    run = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE,
+                                               stderr=asyncio.subprocess.STDOUT)
+    said = (await run.communicate())[0].decode().strip().replace("\n", " ")
+    return said or ("ok" if run.returncode == 0 else f"error: status {run.returncode}")
+
+
 class Boot:
     """One QEMU, from its command line to its outcome."""
 
@@ -538,7 +547,7 @@ class Boot:
         values = {
             "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
             "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
-            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks),
+            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks), **guest.env,
         }
         tests = " ".join(shlex.quote(f"{t.timeout(guest.kernel)}:{t.path}") for t in guest.tests)
         job.write_text("".join(f"export {k}={shlex.quote(str(v))}\n" for k, v in values.items())
@@ -628,16 +637,15 @@ class Boot:
             assert self.process
             self.process.kill()
             return "ok"
+        if verb == "replay":
+            images = [str(self.guest.path(name)) for name in ("gpu0", "disk0", "disk1", "disk2")]
+            return await said_by(str(BUILD / "bin/replay"), *rest.split(), str(self.guest.out / "replay.state"), *images)
         if verb not in ("fill", "compare"):
             return f"error: the host does not know {verb!r}"
         target, offset, length, source, *more = shlex.split(rest)
         if verb == "fill" and target not in ("gpu0", *self.guest.topology.disks):
             return "error: the host fills gpu0 and the disks"
-        run = await asyncio.create_subprocess_exec(
-            str(pattern_binary()), verb, self.file(target), offset, length, self.file(source), *more,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
-        said = (await run.communicate())[0].decode().strip().replace("\n", " ")
-        return said or ("ok" if run.returncode == 0 else f"error: status {run.returncode}")
+        return await said_by(str(pattern_binary()), verb, self.file(target), offset, length, self.file(source), *more)
 
     def file(self, name: str) -> str:
         if name in ("gpu0", *self.guest.topology.disks):
@@ -761,6 +769,7 @@ def main() -> int:
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
     parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
+    parser.add_argument("--gpu", type=int, default=512, help="the GPU's memory in MiB, a power of 2")
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
@@ -770,7 +779,7 @@ def main() -> int:
     make_test_modules(found)
     pattern_binary()
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
-                                     args.o.resolve(), trace=args.trace, counting=args.count,
+                                     args.o.resolve(), args.gpu, trace=args.trace, counting=args.count,
                                      patience=180 if args.d else 60, say=print)))
     for reason in outcome.reasons:
         print(f"FAILED {reason}")

@@ -228,12 +228,11 @@ class Check:
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
             return await lab.boot(guest)
 
-    def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str,
-              counting: bool = False) -> lab.Guest:
-        debug = kernel.variant == "debug"
+    def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str, boot: str = "") -> lab.Guest:
+        debug, counting = kernel.variant == "debug", boot == "counting"
         return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
-                         ram_mib=1536 if debug else 1024, patience=180 if debug else 60, trace=not counting,
-                         counting=counting)
+                         gpu_mib=4096 if boot == "large" else 512, ram_mib=1536 if debug else 1024,
+                         patience=180 if debug else 60, trace=not counting, counting=counting)
 
     async def guest_boot(self, key: tuple[str, str], topology: str, boot: str, tests: list[lab.Test]) -> None:
         kernel = await self.kernels[key]
@@ -248,7 +247,7 @@ class Check:
                 runnable.append(test)
         if not runnable:
             return
-        guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot == "counting")
+        guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot)
         outcome = await self.boot(guest, where)
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
         for line in outcome.lines:

@@ -338,10 +338,9 @@ struct peerdma_file_query {
  * unless they write them with direct I/O of their own.
  *
  * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change, with two exceptions: if
- * the storage reports an error all of [buf_off, buf_off + len) may have; if the file is truncated
- * while it is being read, the rest of the block that it now ends in may have. A read that meets the
- * end of the file is no error: out_done says how far it came, 0 if it began there, and out_reason
- * is PEERDMA_REASON_END_OF_FILE.
+ * the storage reports an error, or the file is truncated while it is being read, all of [buf_off,
+ * buf_off + len) may have. A read that meets the end of the file is no error: out_done says how far
+ * it came, 0 if it began there, and out_reason is PEERDMA_REASON_END_OF_FILE.
  *
  * Errors: see the top. After an error out_done bytes had been moved before it; if that is not 0 the
  * ioctl succeeds and the next one reports the error.

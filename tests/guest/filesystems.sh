@@ -7,7 +7,7 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish
-modprobe -d "$LAB_KERNEL" -a xfs btrfs overlay sha256 sha256_generic 2>/dev/null
+modprobe -d "$LAB_KERNEL" -a xfs btrfs overlay fuse sha256 sha256_generic hmac sha512_generic cts 2>/dev/null
 mib=1048576
 EXDEV=18 FILESYSTEM=18 NO_DIO=19 REALTIME=21
 a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
@@ -16,12 +16,20 @@ for disk in "$a" "$b" "$c"; do
 done
 mkdir -p /mnt/xfs /mnt/btrfs /mnt/over /mnt/ext4
 
-# refused DESCRIPTION FILE NUMBER
+# refused DESCRIPTION FILE NUMBER REASON SEED: reads and writes end so, and nothing changes in the buffer or in FILE, whose
+# first block holds pattern SEED
 refused() {
-	local reason
-	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
+	local reason got fill="bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 8192 pattern:99'"
+	got=$(pdio read "$2" 0 4096 0 8192 "$fill")
+	same "read: $1" "$EXDEV $3 0" "$(cut -d' ' -f1-3 <<<"${got##*$'\n'}")"
+	check "nothing came: $1" host compare gpu0 0 8192 pattern:99
 	reason=$(peerdma explain "$2" | grep ^reason)
 	same "explain: $1" "$4" "$(cut -d' ' -f6 <<<"${reason%%:*}")"
+	if [[ $1 != *verity* ]]; then # which the kernel opens for nobody's writing
+		got=$(pdio write "$2" 0 4096 0 8192 "$fill")
+		same "write: $1" "$EXDEV $3 0" "$(cut -d' ' -f1-3 <<<"${got##*$'\n'}")"
+	fi
+	check "it holds what it held: $1" pattern compare "$2" 0 4096 "pattern:$5"
 }
 
 # --- xfs, with a realtime device
@@ -34,7 +42,7 @@ same "less than a block of xfs goes through the page cache, and says so" "0 4 51
 xfs_io -f -c "chattr +r" /mnt/xfs/rt
 pattern fill /mnt/xfs/rt 0 $mib pattern:2
 sync
-refused "a realtime file" /mnt/xfs/rt $REALTIME REALTIME
+refused "a realtime file" /mnt/xfs/rt $REALTIME REALTIME 2
 umount /mnt/xfs
 
 mkfs.xfs -q -f -m reflink=1 "$c"
@@ -50,7 +58,7 @@ mkfs.btrfs -q -f "$c" >/dev/null 2>&1
 mount "$c" /mnt/btrfs || bail "no btrfs"
 pattern fill /mnt/btrfs/file 0 $mib pattern:1
 sync
-refused "btrfs" /mnt/btrfs/file $FILESYSTEM FILESYSTEM
+refused "btrfs" /mnt/btrfs/file $FILESYSTEM FILESYSTEM 1
 umount /mnt/btrfs
 
 mke2fs -q -F -t ext4 -O verity,encrypt "$c"
@@ -59,11 +67,27 @@ pattern fill /mnt/ext4/file 0 $mib pattern:1
 mkdir /mnt/ext4/upper /mnt/ext4/work
 mount -t overlay -o lowerdir=/mnt/ext4,upperdir=/mnt/ext4/upper,workdir=/mnt/ext4/work overlay /mnt/over 2>/dev/null ||
 	mount -t overlay -o lowerdir=/usr:/mnt/ext4 overlay /mnt/over || bail "no overlay"
-refused "overlayfs" /mnt/over/file $FILESYSTEM FILESYSTEM
+refused "overlayfs" /mnt/over/file $FILESYSTEM FILESYSTEM 1
 umount /mnt/over
+
+# fuse, which has a file of ext4 below it
+bindfs --no-allow-other /mnt/ext4 /mnt/over || bail "no fuse"
+refused "fuse" /mnt/over/file $FILESYSTEM FILESYSTEM 1
+umount /mnt/over
+
+# A file that is encrypted goes through the page cache, where that is done.
+mkdir /mnt/ext4/secret
+key=$(head -c 64 /dev/urandom | xfs_io -c add_enckey /mnt/ext4)
+if xfs_io -c "set_encpolicy -v2 ${key##* }" /mnt/ext4/secret && pattern fill /mnt/ext4/secret/file 0 $mib pattern:3 2>/dev/null; then
+	sync
+	refused "an encrypted file" /mnt/ext4/secret/file $NO_DIO NO_DIO 3
+else
+	skip "an encrypted file" "this kernel lacks the ciphers"
+fi
+
 if grep -q 'name *: sha256$' /proc/crypto; then
 	fsverity enable /mnt/ext4/file || bail "no verity"
-	refused "a file under verity" /mnt/ext4/file $NO_DIO NO_DIO
+	refused "a file under verity" /mnt/ext4/file $NO_DIO NO_DIO 1
 else
 	skip "a file under verity" "no sha256 in this kernel"
 fi

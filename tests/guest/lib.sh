@@ -47,6 +47,7 @@ same() {
 #   host fill    gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]      (never a FILE that is not in the run's folder)
 #   host compare gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]
 #       SOURCE: pattern:SEED, byte:N, gpu0, disk0 or a FILE of the host
+#   host replay ...      what must have come of a round of verify.cpp: tests/tools/replay.cpp
 #   host qmp JSON        one QMP command, its reply as JSON
 #   host dma-mark        from here on count what the drives' DMA engines move; no IOMMU, see lab.py
 #   host dma             "gpu0 N elsewhere N": bytes since the mark

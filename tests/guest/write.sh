@@ -35,6 +35,20 @@ write_case "past the end: the file grows" $file $((4 * mib)) $mib 0
 same "its size" $((5 * mib)) "$(stat -c %s $file)"
 check "what was skipped is zeros" pattern compare $file $((3 * mib)) $mib byte:0
 write_case "a new file" /mnt/disk/new 0 $((6 * mib)) $mib
+
+# Holes and extents that were never written: what is written is there, what is around it is still zeros.
+truncate -s $mib /mnt/disk/sparse
+write_case "into a hole" /mnt/disk/sparse 131072 65536 512
+write_case "into a hole, less than a page of it" /mnt/disk/sparse 524288 1024 0
+check "what is around it is zeros" bash -c "pattern compare /mnt/disk/sparse 0 131072 byte:0 &&
+	pattern compare /mnt/disk/sparse 196608 $((524288 - 196608)) byte:0 &&
+	pattern compare /mnt/disk/sparse 525312 $((mib - 525312)) byte:0"
+same "and the hole is still one" yes "$([ "$(stat -c %b /mnt/disk/sparse)" -lt 400 ] && echo yes)"
+fallocate -l $mib /mnt/disk/unwritten
+write_case "into an unwritten extent" /mnt/disk/unwritten 262656 65536 1024
+check "what is around it is zeros" bash -c "pattern compare /mnt/disk/unwritten 0 262656 byte:0 &&
+	pattern compare /mnt/disk/unwritten 328192 $((mib - 328192)) byte:0"
+
 check "the buffer itself did not change" host compare gpu0 0 $((8 * mib)) pattern:5
 
 umount /mnt/disk

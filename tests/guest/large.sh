@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# More than 2 GiB in one request, which is more than the kernel moves at a time: a file with holes, and a device that is
+# mostly nothing. What has bytes is where it begins, where 2 GiB are over, and where it ends.
+# group: io
+# topologies: switch
+# variants: plain
+# boot: large
+# timeout: 180
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+modprobe -d "$LAB_KERNEL" -a dm-mod dm-zero 2>/dev/null
+export DM_DISABLE_UDEV=1
+mib=1048576 gib=1073741824
+len=$((2 * gib + 8 * mib))
+buffer=$((len + 2 * mib))
+border=$((2 * gib - mib))
+with_lib() { echo "bash -c '. $LAB_ROOT/tests/guest/lib.sh; $1'"; }
+
+mount_disk
+file=/mnt/disk/large
+truncate -s $((len + 100)) $file
+for at in 0 $border $((len - mib)); do
+	pattern fill $file $at $((2 * mib < len + 100 - at ? 2 * mib : len + 100 - at)) pattern:1 $at
+done
+sync
+got=$(pdio read $file 0 $((len + mib)) 4096 $buffer "$(with_lib "host fill gpu0 0 $((16 * mib)) pattern:99; host fill gpu0 $((border - mib)) $((20 * mib)) pattern:99")")
+same "a read of 2 GiB and more, to the end of the file" "0 20 $((len + 100)) $len 100 0 0" "${got##*$'\n'}"
+check "its beginning" host compare gpu0 4096 $((2 * mib)) pattern:1 0
+check "a hole" host compare gpu0 $((4096 + 2 * mib)) $((14 * mib)) byte:0
+check "where 2 GiB are over" host compare gpu0 $((4096 + border)) $((2 * mib)) pattern:1 $border
+check "its end" host compare gpu0 $((4096 + len - mib)) $((mib + 100)) pattern:1 $((len - mib))
+check "what is behind" host compare gpu0 $((4096 + len + 100)) $((buffer - len - 8192)) pattern:99 $((4096 + len + 100 - (border - mib)))
+check "what is before" host compare gpu0 0 4096 pattern:99
+umount /mnt/disk
+
+# Bytes on the drive up to 128 MiB, and from 1920 MiB on, which are at 512 MiB of the drive; nothing between.
+disk=$(nvme_disk)
+dmsetup create hollow --table "0 $((256 * 1024)) linear $disk 0
+$((256 * 1024)) $(((1920 - 128) * 2048)) zero
+$((1920 * 2048)) $((256 * 2048)) linear $disk $((512 * 2048))" || bail "no dm device"
+got=$(pdio write /dev/mapper/hollow 4096 $len 0 $buffer "$(with_lib "host fill gpu0 0 $((4 * mib)) pattern:5; host fill gpu0 $border $((9 * mib)) pattern:5 $border")")
+same "a write of 2 GiB and more" "0 0 $len $len 0 0 0" "${got##*$'\n'}"
+check "its beginning" host compare disk0 4096 $((4 * mib)) pattern:5
+check "where 2 GiB are over, to its end" host compare disk0 $((512 * mib + 4096 + border - 1920 * mib)) $((9 * mib)) pattern:5 $border
+dmsetup remove hollow
+mke2fs -q -F -t ext4 "$disk"
+plan $tap_n

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Files that grow, shrink, freeze and find no room while they are read and written; signals: meanwhile.cpp has the cases.
+# group: io
+# topologies: disks
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+modprobe -d "$LAB_KERNEL" xfs 2>/dev/null
+a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
+wipefs -qa "$a" "$b" "$c"
+mkdir -p /mnt/ext4 /mnt/small /mnt/xfs
+mke2fs -q -F -t ext4 "$a" && mount "$a" /mnt/ext4 || bail "no ext4"
+mke2fs -q -F -t ext4 -b 4096 "$c" 16M && mount "$c" /mnt/small || bail "no small ext4"
+mkfs.xfs -q -f "$b" && mount "$b" /mnt/xfs || bail "no xfs"
+
+# as_one FILESYSTEM DIR: its lines, counted on from ours, and its end
+as_one() {
+	local line
+	while read -r line; do
+		case $line in
+		ok*) ok "$1:${line#*-}" ;;
+		not*) not_ok "$1:${line#*-}" ;;
+		1..*) planned=yes ;;
+		*) echo "$line" ;;
+		esac
+	done < <(meanwhile "$2" /mnt/small 2>&1)
+	same "$1: all of it ran" yes "${planned:-}"
+	planned=
+}
+as_one ext4 /mnt/ext4
+as_one xfs /mnt/xfs
+
+umount /mnt/ext4 /mnt/small /mnt/xfs
+check "ext4 is clean" e2fsck -fn "$a"
+check "the small ext4 is clean" e2fsck -fn "$c"
+check "xfs is clean" xfs_repair -n "$b"
+wipefs -qa "$a" "$b" "$c"
+plan $tap_n
