@@ -89,7 +89,8 @@ for value in 0 1 2; do
 	same "and is $value again" $value "$(nomerges)"
 	publish
 done
-read_one
+peerdma publish "$gpu1" >/dev/null
+forge "$name" none up pqpq >/dev/null # two routes: the queue stays guarded while one of them is made anew
 for value in 0 1 2; do
 	echo $value >"$queue/nomerges"
 	read_one
