@@ -52,19 +52,27 @@ struct walk {
 /* Hidden disks that came or went, as an interface of the class of all disks hears of it. */
 static atomic_long_t hidden_changes;
 
-static int hidden_added(struct device *dev)
+static void count_hidden(struct device *dev)
 {
 	if (dev_to_bdev(dev)->bd_disk->flags & GENHD_FL_HIDDEN)
 		atomic_long_inc(&hidden_changes);
+}
+
+static int disk_added(PEERDMA_INTERFACE_ARGS)
+{
+	count_hidden(dev);
 	return 0;
 }
 
-static void hidden_removed(struct device *dev)
+static void disk_removed(PEERDMA_INTERFACE_ARGS)
 {
-	hidden_added(dev);
+	count_hidden(dev);
 }
 
-PEERDMA_CLASS_INTERFACE(hidden_watch, hidden_added, hidden_removed);
+static struct class_interface hidden_watch = {
+	.add_dev = disk_added,
+	.remove_dev = disk_removed,
+};
 static DEFINE_MUTEX(hidden_lock); /* protects hidden_watch.class, NULL while nobody watches */
 
 /* From the first multipath disk on: only a disk leads to the class. */
@@ -237,8 +245,7 @@ static bool is_path(struct gendisk *top, struct gendisk *gendisk)
 {
 	unsigned int subsys, head, path_subsys, path, path_head;
 
-	return is_hidden(gendisk) &&
-	       sscanf(top->disk_name, "nvme%un%u", &subsys, &head) == 2 &&
+	return is_hidden(gendisk) && sscanf(top->disk_name, "nvme%un%u", &subsys, &head) == 2 &&
 	       sscanf(gendisk->disk_name, "nvme%uc%un%u", &path_subsys, &path, &path_head) == 3 &&
 	       subsys == path_subsys && head == path_head;
 }

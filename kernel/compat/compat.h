@@ -88,22 +88,9 @@ static inline bool peerdma_queue_has_parity(struct request_queue *q)
 
 /* Up to v6.3 the functions of a class interface were told which it is. Drop with 6.1. */
 #ifdef PEERDMA_HAVE_CLASS_INTERFACE_SHORT
-#define PEERDMA_CLASS_INTERFACE(name, added, removed) \
-	static struct class_interface name = { .add_dev = (added), .remove_dev = (removed) }
+#define PEERDMA_INTERFACE_ARGS struct device *dev
 #else
-#define PEERDMA_CLASS_INTERFACE(name, added, removed)                                       \
-	static int name##_added(struct device *dev, struct class_interface *interface)      \
-	{                                                                                   \
-		return added(dev);                                                          \
-	}                                                                                   \
-	static void name##_removed(struct device *dev, struct class_interface *interface)   \
-	{                                                                                   \
-		removed(dev);                                                               \
-	}                                                                                   \
-	static struct class_interface name = {                                              \
-		.add_dev = name##_added,                                                    \
-		.remove_dev = name##_removed,                                               \
-	}
+#define PEERDMA_INTERFACE_ARGS struct device *dev, struct class_interface *interface
 #endif
 
 /*

@@ -9,8 +9,6 @@
 publish
 modprobe -d "$LAB_KERNEL" dm-mod
 export DM_DISABLE_UDEV=1
-both=$(nvme_disk nvme2) one=$(nvme_disk nvme3)
-[ -n "$both" ] && [ -n "$one" ] || bail "no multipath drives"
 mib=1048576 EXDEV=18 DISTANCE=34
 
 # paths DRIVE: its hidden disks
@@ -43,6 +41,12 @@ settled() {
 ios() { awk '{ print $1 + $5 }' "/sys/class/block/$1/stat"; }
 wayfree() { same "$1" "NONE - $(leaves $(paths "$2"))" "$(explained "$3")"; }
 
+# A boot goes on when as many disks are there as drives, and paths are disks too.
+for _ in {1..100}; do
+	both=$(nvme_disk nvme2) && one=$(nvme_disk nvme3) && break
+	sleep 0.1
+done
+settled "$both" 2 && settled "$one" 2 || bail "the multipath drives do not have their paths"
 for file in /sys/class/nvme-subsystem/*/iopolicy; do
 	echo round-robin >"$file"
 done

@@ -17,7 +17,8 @@ int main(int argc, char **argv)
 	if (file < 0)
 		raw::die(argv[1]);
 	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
-	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, static_cast<off_t>(buf.out_mmap_offset));
+	void *at =
+		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, static_cast<off_t>(buf.out_mmap_offset));
 	if (at == MAP_FAILED)
 		raw::die("mmap");
 	std::memset(at, std::atoi(argv[3]), len);
