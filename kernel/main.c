@@ -57,6 +57,7 @@ static void __exit peerdma_exit(void)
 	rcu_barrier();
 	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);
+	peerdma_stack_exit();
 	peerdma_uring_exit();
 }
 

@@ -176,13 +176,15 @@ enum peerdma_disk_kind {
 	PEERDMA_DISK_LEAF, /* a PCI function's own */
 	PEERDMA_DISK_MD,
 	PEERDMA_DISK_DM,
+	PEERDMA_DISK_PATHS, /* NVMe multipath */
+	PEERDMA_DISK_GONE, /* a path of that, until it was removed just now */
 };
 
 /**
  * struct peerdma_disk - a disk of a stack; holds nothing of its driver, which may be unloaded
  * @queue: its queue; referenced; NULL if the disk was gone already
  * @slaves: of a level, the directory with a link to each disk below; referenced
- * @rev: what the directory's counter of changes was before it was read
+ * @rev: what the counter of changes of what is below was before that was looked at
  * @pdev: of a leaf, its function; referenced, only until it has been judged
  * @kind: what it is made of
  * @devt: its number
@@ -290,6 +292,7 @@ u32 peerdma_target_writable(struct file *file);
 struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top);
 bool peerdma_stack_is_current(const struct peerdma_stack *stack);
 void peerdma_stack_free(struct peerdma_stack *stack);
+void peerdma_stack_exit(void);
 u32 peerdma_queue_reason(struct request_queue *queue);
 
 /* queue.c */

@@ -3,7 +3,8 @@
  * Which disks are below a disk. A leaf is the disk of a PCI function itself. A level is made of
  * others: md and device-mapper, whose disks have a directory "slaves" with a link to each disk or
  * partition that they have opened. The kernel keeps it for people; here it is read as an object,
- * never by a path, so that it does not matter what a container has mounted on /sys.
+ * never by a path, so that it does not matter what a container has mounted on /sys. NVMe multipath
+ * has no such links: its disk nvme1n2 is above each hidden disk nvme1c*n2, which are the paths.
  *
  * A bio that goes down carries our pages with it, and no level looks at them if it only sends bios
  * on: md without parity, and device-mapper targets that promise not to wait. That promise
@@ -16,7 +17,8 @@
  * directory's counter of revisions; md and dm link a disk before they send it anything, dm already
  * when a table is loaded, which is before it is used. A directory that is removed loses its links
  * first. A table that is replaced by another one over the same disks leaves the links alone: so the
- * promise is looked at each time as well.
+ * promise is looked at each time as well. A path is used only after its hidden disk was added, and
+ * adding and removing one is counted.
  *
  * References: kernfs nodes and queues. Both belong to the kernel itself and may outlive the disk
  * and the module of its driver, which a reference on the gendisk may not.
@@ -47,10 +49,60 @@ struct walk {
 	struct step steps[MAX_DISKS]; /* in the order of stack->disks */
 };
 
+/* Hidden disks that came or went, as an interface of the class of all disks hears of it. */
+static atomic_long_t hidden_changes;
+
+static void count_hidden(struct device *dev)
+{
+	if (dev_to_bdev(dev)->bd_disk->flags & GENHD_FL_HIDDEN)
+		atomic_long_inc(&hidden_changes);
+}
+
+static int disk_added(PEERDMA_INTERFACE_ARGS)
+{
+	count_hidden(dev);
+	return 0;
+}
+
+static void disk_removed(PEERDMA_INTERFACE_ARGS)
+{
+	count_hidden(dev);
+}
+
+static struct class_interface hidden_watch = {
+	.add_dev = disk_added,
+	.remove_dev = disk_removed,
+};
+static DEFINE_MUTEX(hidden_lock); /* protects hidden_watch.class, NULL while nobody watches */
+
+/* From the first multipath disk on: only a disk leads to the class. */
+static int watch_hidden(struct gendisk *gendisk)
+{
+	int err = 0;
+
+	mutex_lock(&hidden_lock);
+	if (!hidden_watch.class) {
+		hidden_watch.class = disk_to_dev(gendisk)->class;
+		err = class_interface_register(&hidden_watch);
+		if (err)
+			hidden_watch.class = NULL;
+	}
+	mutex_unlock(&hidden_lock);
+	return err;
+}
+
+void peerdma_stack_exit(void)
+{
+	if (hidden_watch.class)
+		class_interface_unregister(&hidden_watch);
+}
+
 static u32 level_reason(const struct peerdma_disk *disk)
 {
 	switch (disk->kind) {
 	case PEERDMA_DISK_LEAF:
+	case PEERDMA_DISK_PATHS:
+	case PEERDMA_DISK_GONE:
 		return PEERDMA_REASON_NONE;
 	case PEERDMA_DISK_MD:
 		return peerdma_queue_has_parity(disk->queue) ? PEERDMA_REASON_MD_LEVEL :
@@ -61,6 +113,24 @@ static u32 level_reason(const struct peerdma_disk *disk)
 	default:
 		return PEERDMA_REASON_STACKED;
 	}
+}
+
+static bool is_hidden(const struct gendisk *gendisk)
+{
+	return gendisk->flags & GENHD_FL_HIDDEN;
+}
+
+/* A hidden disk has no inode to be looked at. */
+static bool is_alive(struct gendisk *gendisk)
+{
+	return is_hidden(gendisk) ? !test_bit(GD_DEAD, &gendisk->state) : disk_live(gendisk);
+}
+
+static bool is_multipath(struct gendisk *gendisk)
+{
+	const struct device *parent = disk_to_dev(gendisk)->parent;
+
+	return parent && parent->class && !strcmp(parent->class->name, "nvme-subsystem");
 }
 
 static enum peerdma_disk_kind kind_of(struct gendisk *gendisk, const struct peerdma_disk *disk)
@@ -74,7 +144,17 @@ static enum peerdma_disk_kind kind_of(struct gendisk *gendisk, const struct peer
 	/* Its major number is given out at run time; the name is its driver's own, and fixed. */
 	if (!strncmp(gendisk->disk_name, "dm-", 3))
 		return PEERDMA_DISK_DM;
+	if (is_multipath(gendisk) && !watch_hidden(gendisk))
+		return PEERDMA_DISK_PATHS;
 	return PEERDMA_DISK_OTHER;
+}
+
+/* What changes when something is linked or unlinked below; to be read before that is looked at. */
+static unsigned long revision(const struct peerdma_disk *disk)
+{
+	if (disk->kind == PEERDMA_DISK_PATHS || disk->kind == PEERDMA_DISK_GONE)
+		return atomic_long_read(&hidden_changes);
+	return disk->slaves ? READ_ONCE(disk->slaves->dir.rev) : 0;
 }
 
 static struct pci_dev *pci_parent(struct gendisk *gendisk)
@@ -86,9 +166,25 @@ static struct pci_dev *pci_parent(struct gendisk *gendisk)
 	return dev ? pci_dev_get(to_pci_dev(dev)) : NULL;
 }
 
+/* What a disk is, as long as it is kept from going: its open_mutex is held, and it is alive. */
+static void look_at_alive(struct step *step, struct peerdma_disk *disk)
+{
+	struct gendisk *gendisk = step->disk;
+
+	step->owner = gendisk->fops->owner;
+	if (blk_get_queue(gendisk->queue))
+		disk->queue = gendisk->queue;
+	disk->pdev = disk->queue ? pci_parent(gendisk) : NULL;
+	if (gendisk->slave_dir) {
+		disk->slaves = gendisk->slave_dir->sd;
+		kernfs_get(disk->slaves);
+	}
+	disk->kind = kind_of(gendisk, disk);
+}
+
 /*
  * del_gendisk() takes this lock to make the disk dead before it lets go of its parents, its slaves
- * directory and its driver.
+ * directory and its driver. A path that is dead is none.
  */
 static int look_at(struct walk *walk, struct step *step, struct peerdma_disk *disk)
 {
@@ -100,20 +196,12 @@ static int look_at(struct walk *walk, struct step *step, struct peerdma_disk *di
 		if (err)
 			return err;
 	}
-	if (disk_live(gendisk) && try_module_get(gendisk->fops->owner)) {
-		step->owner = gendisk->fops->owner;
-		if (blk_get_queue(gendisk->queue))
-			disk->queue = gendisk->queue;
-		disk->pdev = disk->queue ? pci_parent(gendisk) : NULL;
-		if (gendisk->slave_dir) {
-			disk->slaves = gendisk->slave_dir->sd;
-			kernfs_get(disk->slaves);
-			/* Before it is read: what is linked meanwhile is seen as a change. */
-			disk->rev = READ_ONCE(disk->slaves->dir.rev);
-		}
-	}
+	if (is_alive(gendisk) && try_module_get(gendisk->fops->owner))
+		look_at_alive(step, disk);
+	else if (is_hidden(gendisk))
+		disk->kind = PEERDMA_DISK_GONE;
 	mutex_unlock(&gendisk->open_mutex);
-	disk->kind = kind_of(gendisk, disk);
+	disk->rev = revision(disk);
 	disk->verdict.reason = level_reason(disk);
 	return 0;
 }
@@ -152,8 +240,25 @@ static bool is_linked(struct kernfs_node *slaves, struct device *dev)
 	return same;
 }
 
-/* Block devices know who is above them; from above there are only the names of the links. */
-static void add_slaves(struct walk *walk, struct step *step, struct peerdma_disk *disk)
+/* nvme1n2 of nvme1c3n2: the driver's own names, and fixed. */
+static bool is_path(struct gendisk *top, struct gendisk *gendisk)
+{
+	unsigned int subsys, head, path_subsys, path, path_head;
+
+	return is_hidden(gendisk) && sscanf(top->disk_name, "nvme%un%u", &subsys, &head) == 2 &&
+	       sscanf(gendisk->disk_name, "nvme%uc%un%u", &path_subsys, &path, &path_head) == 3 &&
+	       subsys == path_subsys && head == path_head;
+}
+
+static bool is_below(struct step *step, struct peerdma_disk *disk, struct device *dev)
+{
+	if (disk->kind == PEERDMA_DISK_PATHS)
+		return is_path(step->disk, dev_to_bdev(dev)->bd_disk);
+	return is_linked(disk->slaves, dev);
+}
+
+/* Block devices know who is above them; from above there are only the names. */
+static void add_below(struct walk *walk, struct step *step, struct peerdma_disk *disk)
 {
 	struct class_dev_iter iter;
 	struct device *dev;
@@ -161,7 +266,7 @@ static void add_slaves(struct walk *walk, struct step *step, struct peerdma_disk
 
 	class_dev_iter_init(&iter, disk_to_dev(step->disk)->class, NULL, NULL);
 	while (room && (dev = class_dev_iter_next(&iter))) {
-		if (!is_linked(disk->slaves, dev))
+		if (!is_below(step, disk, dev))
 			continue;
 		any = true;
 		room = add(walk, dev_to_bdev(dev)->bd_disk, step->depth + 1);
@@ -170,6 +275,13 @@ static void add_slaves(struct walk *walk, struct step *step, struct peerdma_disk
 	/* None: dm-zero alone, or what was below is gone. */
 	if (!any || !room)
 		disk->verdict.reason = PEERDMA_REASON_STACKED;
+}
+
+/* Is it made of others, and may those be reached? */
+static bool is_level(const struct peerdma_disk *disk)
+{
+	return disk->kind != PEERDMA_DISK_LEAF && disk->kind != PEERDMA_DISK_GONE &&
+	       !disk->verdict.reason;
 }
 
 static int walk_down(struct walk *walk)
@@ -183,8 +295,8 @@ static int walk_down(struct walk *walk)
 		err = look_at(walk, &walk->steps[i], disk);
 		if (err)
 			return err;
-		if (disk->kind != PEERDMA_DISK_LEAF && !disk->verdict.reason)
-			add_slaves(walk, &walk->steps[i], disk);
+		if (is_level(disk))
+			add_below(walk, &walk->steps[i], disk);
 	}
 	return 0;
 }
@@ -270,7 +382,7 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack)
 			if (peerdma_queue_reason(disk->queue) ||
 			    !peerdma_queue_guarded(disk->queue))
 				return false;
-		} else if (READ_ONCE(disk->slaves->dir.rev) != disk->rev || level_reason(disk)) {
+		} else if (revision(disk) != disk->rev || level_reason(disk)) {
 			return false;
 		}
 	}

@@ -95,6 +95,13 @@ static inline bool peerdma_queue_has_parity(struct request_queue *q)
 #endif
 }
 
+/* Up to v6.3 the functions of a class interface were told which it is. Drop with 6.1. */
+#ifdef PEERDMA_HAVE_CLASS_INTERFACE_SHORT
+#define PEERDMA_INTERFACE_ARGS struct device *dev
+#else
+#define PEERDMA_INTERFACE_ARGS struct device *dev, struct class_interface *interface
+#endif
+
 /*
  * Since v6.14 freezing also keeps the task's allocations from doing I/O, by a function around the
  * one that thaws. Drop with 6.12.

@@ -21,7 +21,7 @@ namespace
 constexpr uint64_t block = 4096, start = 16 << 20;
 
 struct Place {
-	uint32_t buf = 0;       // 0: host memory
+	uint32_t buf = 0; // 0: host memory
 	uint64_t buf_off = 0;
 	volatile uint64_t *at = nullptr;
 };
@@ -36,7 +36,8 @@ Buffer make_buffer(int dev, int provider, uint64_t len)
 	auto alloc = raw::alloc(dev, raw::provider(dev, provider).out_provider_id, len);
 	if (!alloc.out_buf_id)
 		raw::die("buffer");
-	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, static_cast<off_t>(alloc.out_mmap_offset));
+	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev,
+			  static_cast<off_t>(alloc.out_mmap_offset));
 	if (at == MAP_FAILED)
 		raw::die("mmap");
 	return {alloc.out_buf_id, static_cast<char *>(at)};

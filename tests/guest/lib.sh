@@ -86,8 +86,10 @@ gpu_bdf() { pci_of 0x1af4:0x1110; }
 
 # nvme_disk SERIAL: the block device of the drive nvme0 (the default) or nvme1 of the topology
 nvme_disk() {
-	local d serial
+	local d serial hidden
 	for d in /sys/class/block/nvme*n1; do
+		read -r hidden <"$d/hidden"
+		[ "$hidden" = 0 ] || continue # a path of a multipath drive
 		read -r serial <"$d/device/serial"
 		[ "$serial" != "${1:-nvme0}" ] || { echo "/dev/${d##*/}"; return; }
 	done
@@ -112,6 +114,37 @@ publish() {
 	load_module
 	[ -d "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ] || peerdma publish "$(gpu_bdf)" "$@" >/dev/null ||
 		bail "peerdma publish failed"
+}
+
+# --- Which way, and why not
+# explained FILE: the reason, who refuses, and each leaf with its own reason
+explained() {
+	local key rest name verdict reason='' refused=- list=('')
+	while read -r key rest; do
+		case $key in
+		reason) reason=${rest%%:*} ;;
+		refused) refused=${rest#by } ;;
+		leaf)
+			[[ $rest != *"not a PCI"* ]] || continue
+			read -r _ name verdict _ <<<"$rest"
+			case $verdict in
+			'') list+=("$name:$reason") ;;
+			distance) list+=("$name:NONE") ;;
+			*) list+=("$name:${verdict%:}") ;;
+			esac
+			;;
+		esac
+	done < <(peerdma explain "$1")
+	echo "$reason $refused$(printf '%s\n' "${list[@]}" | sort | tr '\n' ' ')"
+}
+
+# leaves DISK[:REASON]...: how explained lists them
+leaves() {
+	local disk
+	for disk; do
+		disk=${disk##*/}
+		[[ $disk == *:* ]] && echo "$disk" || echo "$disk:NONE"
+	done | sort | tr '\n' ' '
 }
 
 # splat WHAT: the module that misbehaves as told (tests/kmod/splat.c), for the must-fail tests

@@ -18,36 +18,6 @@ for disk in "$a" "$b" "$c" "$pi"; do
 	wipefs -qa "$disk"
 done
 
-# explained FILE: the reason, who refuses, and each leaf with its own reason
-explained() {
-	local key rest name verdict reason='' refused=- list=('')
-	while read -r key rest; do
-		case $key in
-		reason) reason=${rest%%:*} ;;
-		refused) refused=${rest#by } ;;
-		leaf)
-			[[ $rest != *"not a PCI"* ]] || continue
-			read -r _ name verdict _ <<<"$rest"
-			case $verdict in
-			'') list+=("$name:$reason") ;;
-			distance) list+=("$name:NONE") ;;
-			*) list+=("$name:${verdict%:}") ;;
-			esac
-			;;
-		esac
-	done < <(peerdma explain "$1")
-	echo "$reason $refused$(printf '%s\n' "${list[@]}" | sort | tr '\n' ' ')"
-}
-
-# leaves DISK[:REASON]...: how explained lists them
-leaves() {
-	local disk
-	for disk; do
-		disk=${disk##*/}
-		[[ $disk == *:* ]] && echo "$disk" || echo "$disk:NONE"
-	done | sort | tr '\n' ' '
-}
-
 # moves_on DESCRIPTION DEVICE LEAF...: the leaves are named, and a write and a read go direct and are right.
 # The range crosses the chunks of all stripes, twice.
 off=$mib len=$((mib + 65536))

@@ -74,8 +74,7 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Copy it to a file without the realtime flag (xfs_io -c 'chattr -r', on an empty file)."};
 	case PEERDMA_REASON_STACKED:
 		return {"STACKED", "the block device is neither a PCI function's own disk nor made of such by md or dm",
-			"Use a drive's own partition, or md or LVM over such, not loop or a network device; a drive "
-			"that the kernel drives as multipath needs nvme_core.multipath=N."};
+			"Use a drive's own partition, or md or LVM over such, not loop or a network device."};
 	case PEERDMA_REASON_DM_TARGET:
 		return {"DM_TARGET", "a device-mapper target that may look at the data, or waits",
 			"Use a volume that is only linear or striped, straight over drives or over md raid0: no crypt, "

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+//
+// plain FILE OFFSET BYTE: one block of BYTE from a buffer of the first provider by a plain O_DIRECT pwrite(2) of its
+// mapping, which asks PeerDMA nothing. Prints the bytes written, or the errno as a negative number.
+#include <cstring>
+#include <sys/mman.h>
+
+#include "../tools/raw.hpp"
+
+int main(int argc, char **argv)
+{
+	constexpr uint64_t len = 4096;
+	if (argc != 4)
+		return 2;
+	int dev = raw::open_device();
+	int file = ::open(argv[1], O_RDWR | O_DIRECT);
+	if (file < 0)
+		raw::die(argv[1]);
+	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	void *at =
+		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, static_cast<off_t>(buf.out_mmap_offset));
+	if (at == MAP_FAILED)
+		raw::die("mmap");
+	std::memset(at, std::atoi(argv[3]), len);
+	ssize_t done = ::pwrite(file, at, len, std::strtoll(argv[2], nullptr, 0));
+	std::printf("%zd\n", done < 0 ? -errno : done);
+	return 0;
+}
