@@ -23,6 +23,7 @@
 
 #include "peerdma.h"
 #include "compat/uring.h"
+#include "trace.h"
 
 static struct kmem_cache *async_cache;
 
@@ -36,6 +37,9 @@ static struct kmem_cache *async_cache;
  * @io: as it came, for those who must start again
  * @small: for peerdma_mem_iter()
  * @route: held until the device is done
+ * @bdev: where the file's bytes are
+ * @pid: the process that asked
+ * @number: for who listens
  * @res: bytes or -errno
  * @write: direction
  * @again: runs the request where it may wait
@@ -49,6 +53,9 @@ struct async {
 	struct peerdma_io io;
 	struct bio_vec small;
 	struct peerdma_route *route;
+	struct block_device *bdev;
+	pid_t pid;
+	u32 number;
 	ssize_t res;
 	bool write;
 	struct work_struct again;
@@ -86,6 +93,36 @@ static void async_again(struct work_struct *work)
 	io_uring_cmd_complete_in_task(async->cmd, async_task);
 }
 
+static struct peerdma_seen async_seen(struct async *async)
+{
+	return (struct peerdma_seen){
+		.buffer = async->buffer,
+		.file = async->file,
+		.bdev = async->bdev,
+		.pair = async->route->pair,
+		.req = &async->io,
+		.pid = async->pid,
+		.number = async->number,
+		.write = async->write,
+		.async = true,
+	};
+}
+
+/* The end of what was sent without waiting: bytes or -errno. */
+static void async_account(struct async *async, ssize_t res)
+{
+	struct peerdma_seen seen = async_seen(async);
+
+	if (res > 0) {
+		async->io.out_done = res;
+		if (async->kiocb.ki_flags & IOCB_DIRECT)
+			async->io.out_direct = res;
+		else
+			async->io.out_host = res;
+	}
+	peerdma_account(&seen, min_t(ssize_t, res, 0));
+}
+
 /* From the device's interrupt, as a rule. */
 static void async_complete(struct kiocb *kiocb, long res)
 {
@@ -93,6 +130,7 @@ static void async_complete(struct kiocb *kiocb, long res)
 
 	if (async->write)
 		kiocb_end_write(kiocb);
+	async_account(async, res);
 	peerdma_route_put(async->route);
 	if (unlikely(res == -EAGAIN)) {
 		INIT_WORK(&async->again, async_again);
@@ -154,21 +192,37 @@ static int uring_fly(struct io_uring_cmd *cmd, struct file *file, struct peerdma
 {
 	struct peerdma_target target;
 	struct peerdma_route *route;
+	struct peerdma_seen seen;
 	struct async *async;
 	ssize_t res;
 	int err;
 
 	err = peerdma_io_check(file, pfile, buffer, io, write, &target, &route);
-	if (err)
+	seen = (struct peerdma_seen){
+		.buffer = buffer,
+		.file = file,
+		.bdev = target.bdev,
+		.pair = err ? NULL : route->pair,
+		.req = io,
+		.write = write,
+	};
+	if (err) {
+		peerdma_account(&seen, err);
 		return err;
+	}
 	res = -EAGAIN;
 	if (!may_fly(file, &target, io, write))
 		goto out_route;
 	res = -ENOMEM;
 	async = kmem_cache_alloc(async_cache, GFP_KERNEL_ACCOUNT);
-	if (!async)
+	if (!async) {
+		peerdma_account(&seen, res);
 		goto out_route;
+	}
 	async->route = route;
+	async->bdev = target.bdev;
+	async->pid = task_tgid_nr(current);
+	async->number = 0;
 	async->cmd = cmd;
 	async->file = file;
 	async->pfile = pfile;
@@ -176,9 +230,15 @@ static int uring_fly(struct io_uring_cmd *cmd, struct file *file, struct peerdma
 	async->io = *io;
 	async->write = write;
 	*cmd_async(cmd) = async;
+	if (trace_peerdma_submit_enabled()) {
+		async->number = peerdma_request_number();
+		seen = async_seen(async);
+		trace_peerdma_submit(&seen);
+	}
 	res = async_fly(async);
 	if (res == -EIOCBQUEUED)
 		return res;
+	async_account(async, res);
 	kmem_cache_free(async_cache, async);
 out_route:
 	peerdma_route_put(route);
@@ -230,6 +290,12 @@ static int uring_io(struct io_uring_cmd *cmd, struct peerdma_ctx *ctx, unsigned 
 	buffer = peerdma_buffer_enter(ctx, io.buf_id);
 	if (IS_ERR(buffer)) {
 		err = PTR_ERR(buffer);
+		if (err == -ENODEV) {
+			struct peerdma_seen seen = { .file = file, .req = &io, .write = write };
+
+			io.out_reason = PEERDMA_REASON_REVOKED;
+			peerdma_account_revoked(ctx, &seen);
+		}
 	} else {
 		err = uring_fly(cmd, file, pfile, buffer, &io, write);
 		if (err == -EIOCBQUEUED)
