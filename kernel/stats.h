@@ -113,7 +113,7 @@ struct peerdma_seen {
 	bool async;
 };
 
-/* The end of a request, for one of the two that count it. Inline: it is in the way of every request. */
+/* The end of a request, for one of the two that count it: in the way of every request. */
 static __always_inline void peerdma_count(struct peerdma_stats *stats, const struct peerdma_io *req,
 					  bool write)
 {
