@@ -6,6 +6,7 @@
 #include <linux/slab.h>
 
 #include "peerdma.h"
+#include "trace.h"
 
 /* NULL of NULL. */
 static struct peerdma_buffer *to_buffer(struct peerdma_entry *entry)
@@ -39,6 +40,7 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 		return;
 	}
 	peerdma_gate_close(&buffer->gate);
+	trace_peerdma_revoke(provider->id, buffer->mem->len, peerdma_gate_closed(&provider->gate));
 	peerdma_proxy_unmap(buffer);
 
 	/* Off the list last: unbind must not believe it is done while the memory is still held. */
@@ -96,6 +98,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
 	peerdma_gate_init(&buffer->gate);
 	init_completion(&buffer->revoked);
 	buffer->mapping = ctx->inode->i_mapping;
+	buffer->opener = &ctx->opener;
 	buffer->mem = mem;
 	refcount_inc(&provider->refs);
 	buffer->provider = provider;

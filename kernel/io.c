@@ -26,6 +26,7 @@
 #include <linux/uio.h>
 
 #include "peerdma.h"
+#include "trace.h"
 
 #define HOST_STEP SZ_64K /* bytes of host memory that a bounce takes at a time */
 
@@ -473,17 +474,60 @@ static int io_check(struct io *io)
 	return PTR_ERR_OR_ZERO(io->route);
 }
 
+/* As observers see it. */
+static struct peerdma_seen io_seen(struct io *io)
+{
+	return (struct peerdma_seen){
+		.buffer = io->buffer,
+		.file = io->file,
+		.bdev = io->target.bdev,
+		.pair = IS_ERR_OR_NULL(io->route) ? NULL : io->route->pair,
+		.req = io->req,
+		.write = io->write,
+	};
+}
+
+static noinline void io_trace_submit(struct io *io)
+{
+	struct peerdma_seen seen = io_seen(io);
+
+	trace_peerdma_submit(&seen);
+}
+
+/* A request that failed, or that somebody is watching. */
+static noinline void io_account(struct io *io, int err)
+{
+	struct peerdma_seen seen = io_seen(io);
+
+	peerdma_account(&seen, err);
+}
+
+/* What peerdma_account() does, for the one case that has to be quick. */
+static void io_count(struct io *io, int err)
+{
+	if (unlikely(err || peerdma_is_traced()))
+		return io_account(io, err);
+	peerdma_count(&io->buffer->opener->stats, io->req, io->write);
+	peerdma_count(&io->route->pair->stats, io->req, io->write);
+}
+
 /* Inside the buffer's gate: its memory stays. */
 static int io_run(struct io *io)
 {
 	int err = io_check(io);
 
-	if (err)
+	if (err) {
+		io_account(io, err);
 		return err;
+	}
+	if (trace_peerdma_submit_enabled())
+		io_trace_submit(io);
 	err = io_move(io);
-	peerdma_route_put(io->route);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
-	return io->req->out_done ? 0 : err;
+	err = io->req->out_done ? 0 : err;
+	io_count(io, err);
+	peerdma_route_put(io->route);
+	return err;
 }
 
 /* For a request whose buffer's gate is held by the caller. Fills out_*; returns 0 or -errno. */
@@ -495,6 +539,7 @@ int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peer
 	io.file = file;
 	io.pfile = pfile;
 	io.buffer = buffer;
+	io.route = NULL;
 	io.req = req;
 	io.write = write;
 	return io_run(&io);
@@ -564,8 +609,12 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 	buffer = peerdma_buffer_enter(ctx, req->buf_id);
 	if (IS_ERR(buffer)) {
 		err = PTR_ERR(buffer);
-		if (err == -ENODEV)
+		if (err == -ENODEV) {
+			struct peerdma_seen seen = { .file = file, .req = req, .write = write };
+
 			req->out_reason = PEERDMA_REASON_REVOKED;
+			peerdma_account_revoked(ctx, &seen);
+		}
 	} else {
 		err = peerdma_io_inside(file, pfile, buffer, req, write);
 		peerdma_gate_exit(&buffer->gate);

@@ -127,21 +127,29 @@ static int peerdma_open(struct inode *inode, struct file *file)
 
 	if (!ctx)
 		return -ENOMEM;
-	err = peerdma_proxy_open(ctx, file);
-	if (err) {
-		kfree(ctx);
-		return err;
-	}
 	peerdma_ids_init(&ctx->buffers);
 	peerdma_ids_init(&ctx->files);
+	err = peerdma_opener_add(ctx);
+	if (err)
+		goto err_ctx;
+	err = peerdma_proxy_open(ctx, file);
+	if (err)
+		goto err_opener;
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
+
+err_opener:
+	peerdma_opener_del(ctx);
+err_ctx:
+	kfree(ctx);
+	return err;
 }
 
 static int peerdma_release(struct inode *inode, struct file *file)
 {
 	struct peerdma_ctx *ctx = file->private_data;
 
+	peerdma_opener_del(ctx);
 	peerdma_files_remove(ctx);
 	peerdma_buffers_destroy(ctx);
 	peerdma_ids_destroy(&ctx->buffers);
@@ -160,4 +168,5 @@ const struct file_operations peerdma_fops = {
 	.compat_ioctl = compat_ptr_ioctl,
 	.uring_cmd = peerdma_uring_cmd,
 	.uring_cmd_iopoll = peerdma_uring_iopoll,
+	.show_fdinfo = peerdma_show_fdinfo,
 };

@@ -23,9 +23,10 @@ static int __init peerdma_init(void)
 	err = peerdma_uring_init();
 	if (err)
 		goto err_wq;
+	peerdma_stats_register();
 	err = peerdma_proxy_init();
 	if (err)
-		goto err_uring;
+		goto err_stats;
 	err = peerdma_bar_register();
 	if (err)
 		goto err_proxy;
@@ -38,7 +39,8 @@ err_bar:
 	peerdma_bar_unregister();
 err_proxy:
 	peerdma_proxy_exit();
-err_uring:
+err_stats:
+	peerdma_stats_unregister();
 	peerdma_uring_exit();
 err_wq:
 	destroy_workqueue(peerdma_wq);
@@ -53,6 +55,7 @@ err_wq:
 static void __exit peerdma_exit(void)
 {
 	misc_deregister(&peerdma_misc);
+	peerdma_stats_unregister();
 	peerdma_bar_unregister();
 	rcu_barrier();
 	peerdma_proxy_exit();

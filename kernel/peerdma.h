@@ -31,6 +31,7 @@
 #include "ids.h"
 #include "op.h"
 #include "request.h"
+#include "stats.h"
 
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
@@ -46,6 +47,8 @@
  * @buffers: buffers whose mem is not yet released
  * @routes: struct peerdma_route that may be used again; protected by its own lock and RCU
  * @prune: delayed work that drops routes that nobody uses; pending while there are any
+ * @pairs: by number of the top disk, struct peerdma_pair; protected by its own lock
+ * @stats: of requests that belong to no pair
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -60,6 +63,8 @@ struct peerdma_provider {
 	struct list_head buffers; /* protected by lock */
 	struct peerdma_ids routes;
 	struct delayed_work prune;
+	struct xarray pairs;
+	struct peerdma_stats stats;
 };
 
 /**
@@ -89,6 +94,7 @@ struct peerdma_mem {
  * @revoked: completed when the mem has been let go
  * @provider: referenced
  * @mapping: where processes have it mapped; valid until @revoked
+ * @opener: of its open file; valid inside the gate
  * @mem: valid inside the gate
  * @link: in the provider's list; protected by the provider's lock
  * @rcu: frees the struct after those who have just looked it up
@@ -101,6 +107,7 @@ struct peerdma_buffer {
 	struct completion revoked;
 	struct peerdma_provider *provider; /* immutable */
 	struct address_space *mapping; /* immutable */
+	struct peerdma_opener *opener; /* immutable */
 	struct peerdma_mem *mem;
 	struct list_head link;
 	struct rcu_head rcu;
@@ -151,11 +158,13 @@ struct peerdma_file {
  * @buffers: struct peerdma_buffer; protected by its own lock
  * @files: struct peerdma_file; protected by its own lock
  * @inode: ours alone, for its mapping: proxy.c
+ * @opener: who opened it, and what was done with it
  */
 struct peerdma_ctx {
 	struct peerdma_ids buffers;
 	struct peerdma_ids files;
 	struct inode *inode; /* immutable */
+	struct peerdma_opener opener;
 };
 
 /**
@@ -224,6 +233,7 @@ struct peerdma_stack {
  * @free: what the last put starts
  * @stack: what was found; immutable
  * @verdict: of the leaf that is farthest away; immutable
+ * @pair: counts the requests; immutable
  */
 struct peerdma_route {
 	struct peerdma_entry entry;
@@ -232,6 +242,7 @@ struct peerdma_route {
 	struct rcu_work free;
 	struct peerdma_stack *stack;
 	struct peerdma_verdict verdict;
+	struct peerdma_pair *pair;
 };
 
 /* provider.c */

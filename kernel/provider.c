@@ -21,6 +21,11 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 
 	if (!provider)
 		return ERR_PTR(-ENOMEM);
+	err = peerdma_stats_init(&provider->stats, GFP_KERNEL);
+	if (err) {
+		kfree(provider);
+		return ERR_PTR(err);
+	}
 	refcount_set(&provider->refs, 1);
 	peerdma_gate_init(&provider->gate);
 	provider->pdev = pci_dev_get(pdev);
@@ -30,6 +35,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	mutex_init(&provider->lock);
 	INIT_LIST_HEAD(&provider->buffers);
 	peerdma_routes_init(provider);
+	xa_init(&provider->pairs);
 
 	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
 	err = xa_alloc_cyclic(&providers, &provider->id, NULL, xa_limit_31b, &next_id, GFP_KERNEL);
@@ -116,6 +122,8 @@ void peerdma_provider_put(struct peerdma_provider *provider)
 	if (!refcount_dec_and_test(&provider->refs))
 		return;
 	peerdma_ids_destroy(&provider->routes);
+	peerdma_pairs_free(provider);
+	peerdma_stats_free(&provider->stats);
 	pci_dev_put(provider->pdev);
 	kfree(provider);
 }

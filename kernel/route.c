@@ -171,7 +171,7 @@ static void route_end(struct work_struct *work)
 }
 
 /* After a success the stack is the route's. */
-static struct peerdma_route *route_begin(struct peerdma_provider *provider,
+static struct peerdma_route *route_begin(struct peerdma_provider *provider, struct gendisk *top,
 					 struct peerdma_stack *stack)
 {
 	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
@@ -179,11 +179,13 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 
 	if (!route)
 		return ERR_PTR(-ENOMEM);
-	err = guard_leaves(provider, stack);
+	route->pair = peerdma_pair_get(provider, top);
+	err = route->pair ? guard_leaves(provider, stack) : -ENOMEM;
 	if (err) {
 		kfree(route);
 		return ERR_PTR(err);
 	}
+	peerdma_pair_set_leaves(provider, route->pair, stack);
 	refcount_set(&route->refs, 1);
 	INIT_RCU_WORK(&route->free, route_end);
 	route->used = jiffies;
@@ -268,7 +270,7 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct gend
 		return no_route(verdict, PTR_ERR(stack));
 	*verdict = peerdma_route_decisive(stack)->verdict;
 	err = peerdma_reason_errno(verdict->reason);
-	route = err ? ERR_PTR(err) : route_begin(provider, stack);
+	route = err ? ERR_PTR(err) : route_begin(provider, top, stack);
 	if (IS_ERR(route)) {
 		peerdma_stack_free(stack);
 		return err ? route : no_route(verdict, PTR_ERR(route));

@@ -29,19 +29,20 @@
 
 #include "peerdma.h"
 #include "compat/uring.h"
+#include "trace.h"
 
 static struct kmem_cache *flight_cache; /* of flights of one piece */
 
 /**
  * struct piece - a part of a command that is one kiocb
  * @kiocb: what the file's methods know it by
- * @bvec: the part of the buffer; a table's larger entries would make the block layer look for where
- *	to split
+ * @bvec: the part of the buffer
  * @flight: what it belongs to
  * @file_off: bytes
  * @buf_off: bytes
  * @len: bytes
  * @res: bytes or -errno, once it is done
+ * @number: for who listens, else 0
  * @again: runs it where it may wait
  */
 struct piece {
@@ -52,6 +53,7 @@ struct piece {
 	u64 buf_off;
 	u32 len;
 	int res;
+	u32 number;
 	struct work_struct again;
 };
 
@@ -61,7 +63,9 @@ struct piece {
  * @file: referenced, by way of @pfile or itself
  * @pfile: the registered file, or NULL
  * @buffer: its gate is held until the last piece is done
- * @route: held until the last piece is done
+ * @route: held until the last piece is done; NULL: there is none yet
+ * @bdev: where the file's bytes are
+ * @pid: the process that asked
  * @user: of a command of many pieces, where they came from and where their results go; else NULL
  * @left: pieces that are not done, and one of who sends them
  * @nr: number of @pieces
@@ -75,6 +79,8 @@ struct flight {
 	struct peerdma_file *pfile;
 	struct peerdma_buffer *buffer;
 	struct peerdma_route *route;
+	struct block_device *bdev;
+	pid_t pid;
 	struct peerdma_uring_seg __user *user;
 	atomic_t left;
 	unsigned int nr;
@@ -140,6 +146,52 @@ static void flight_done(struct io_uring_cmd *cmd, unsigned int issue_flags)
 
 PEERDMA_URING_TASK_CB(flight_task, flight_done)
 
+/* A piece as the request that it would be by itself. */
+static struct peerdma_io piece_io(const struct piece *piece)
+{
+	return (struct peerdma_io){
+		.flags = piece->flight->flags,
+		.buf_id = piece->flight->buffer->entry.id,
+		.file_off = piece->file_off,
+		.buf_off = piece->buf_off,
+		.len = piece->len,
+	};
+}
+
+/* And as observers see it. */
+static struct peerdma_seen piece_seen(const struct piece *piece, const struct peerdma_io *io)
+{
+	const struct flight *flight = piece->flight;
+
+	return (struct peerdma_seen){
+		.buffer = flight->buffer,
+		.file = flight->file,
+		.bdev = flight->bdev,
+		.pair = flight->route ? flight->route->pair : NULL,
+		.req = io,
+		.pid = flight->pid,
+		.number = piece->number,
+		.write = flight->write,
+		.async = true,
+	};
+}
+
+/* The end of a piece that was sent without waiting: bytes or -errno. */
+static void piece_account(const struct piece *piece, ssize_t res)
+{
+	struct peerdma_io io = piece_io(piece);
+	struct peerdma_seen seen = piece_seen(piece, &io);
+
+	if (res > 0) {
+		io.out_done = res;
+		if (piece->kiocb.ki_flags & IOCB_DIRECT)
+			io.out_direct = res;
+		else
+			io.out_host = res;
+	}
+	peerdma_account(&seen, min_t(ssize_t, res, 0));
+}
+
 static void piece_done(struct piece *piece, ssize_t res)
 {
 	struct flight *flight = piece->flight;
@@ -155,12 +207,7 @@ static void piece_done(struct piece *piece, ssize_t res)
 /* As the ioctl would do it; may sleep. */
 static int piece_walk(struct flight *flight, struct piece *piece)
 {
-	struct peerdma_io io = {
-		.flags = flight->flags,
-		.file_off = piece->file_off,
-		.buf_off = piece->buf_off,
-		.len = piece->len,
-	};
+	struct peerdma_io io = piece_io(piece);
 
 	return peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write) ?:
 		       (int)io.out_done;
@@ -186,6 +233,7 @@ static void piece_complete(struct kiocb *kiocb, long res)
 
 	if (piece->flight->write)
 		kiocb_end_write(kiocb);
+	piece_account(piece, res);
 	if (unlikely(res == -EAGAIN))
 		piece_put_off(piece);
 	else
@@ -207,21 +255,32 @@ static u32 piece_reason(const struct flight *flight, const struct piece *piece,
 /* All that can be said against a command before any of it is sent. Takes the route. */
 static int flight_check(struct flight *flight, struct peerdma_target *target)
 {
-	struct piece *piece = flight->pieces;
-	struct peerdma_io io = {
-		.flags = flight->flags,
-		.file_off = piece->file_off,
-		.buf_off = piece->buf_off,
-		.len = piece->len,
-	};
-	int err = peerdma_io_check(flight->file, flight->pfile, flight->buffer, &io, flight->write,
-				   target, &flight->route);
+	struct peerdma_route *route;
+	struct peerdma_seen seen;
+	struct piece *piece;
+	struct peerdma_io io;
+	int err;
 
-	if (err)
-		return err;
-	while (!err && ++piece < flight->pieces + flight->nr)
-		err = peerdma_reason_errno(piece_reason(flight, piece, target));
-	if (err)
+	piece = flight->pieces;
+	io = piece_io(piece);
+	flight->pid = task_tgid_nr(current);
+	flight->route = NULL;
+	err = peerdma_io_check(flight->file, flight->pfile, flight->buffer, &io, flight->write,
+			       target, &route);
+	flight->bdev = target->bdev;
+	if (!err)
+		flight->route = route;
+	while (!err && ++piece < flight->pieces + flight->nr) {
+		io = piece_io(piece);
+		io.out_reason = piece_reason(flight, piece, target);
+		err = peerdma_reason_errno(io.out_reason);
+	}
+	if (!err)
+		return 0;
+	piece->number = 0;
+	seen = piece_seen(piece, &io);
+	peerdma_account(&seen, err);
+	if (flight->route)
 		peerdma_route_put(flight->route);
 	return err;
 }
@@ -256,11 +315,24 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 	return true;
 }
 
+static noinline void piece_trace_submit(struct piece *piece)
+{
+	struct peerdma_io io = piece_io(piece);
+	struct peerdma_seen seen;
+
+	piece->number = peerdma_request_number();
+	seen = piece_seen(piece, &io);
+	trace_peerdma_submit(&seen);
+}
+
 static ssize_t piece_send(struct piece *piece, const struct kiocb *kiocb)
 {
 	struct flight *flight = piece->flight;
 	struct iov_iter iter;
 
+	piece->number = 0;
+	if (trace_peerdma_submit_enabled())
+		piece_trace_submit(piece);
 	piece->kiocb = *kiocb;
 	piece->kiocb.ki_pos = piece->file_off;
 	peerdma_mem_iter(flight->buffer->mem, &iter, &piece->bvec,
@@ -286,10 +358,10 @@ static int flight_send(struct flight *flight, bool polled)
 	kiocb.ki_ioprio = peerdma_ioprio(flight->buffer->provider, kiocb.ki_ioprio);
 	atomic_set(&flight->left, flight->nr + 1);
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
-		piece->flight = flight;
 		res = piece_send(piece, &kiocb);
 		if (res == -EIOCBQUEUED)
 			continue;
+		piece_account(piece, res);
 		/* Nothing is under way: io_uring's worker does it all. */
 		if (res == -EAGAIN && piece == flight->pieces)
 			return -EAGAIN;
@@ -382,6 +454,7 @@ static struct flight *flight_one(const struct io_uring_sqe *sqe, u32 len)
 		return ERR_PTR(-ENOMEM);
 	flight->nr = 1;
 	flight->user = NULL;
+	flight->pieces[0].flight = flight;
 	flight->pieces[0].file_off = READ_ONCE(cmd->file_off);
 	flight->pieces[0].buf_off = READ_ONCE(cmd->buf_off);
 	flight->pieces[0].len = len;
@@ -410,6 +483,7 @@ static struct flight *flight_many(const struct io_uring_sqe *sqe, u32 nr)
 	for (i = 0; i < nr; i++) {
 		if (segs[i].len > MAX_RW_COUNT)
 			goto err_invalid;
+		flight->pieces[i].flight = flight;
 		flight->pieces[i].file_off = segs[i].file_off;
 		flight->pieces[i].buf_off = segs[i].buf_off;
 		flight->pieces[i].len = segs[i].len;
@@ -436,6 +510,14 @@ static int flight_run(struct flight *flight, struct peerdma_ctx *ctx, struct pee
 	flight->buffer = peerdma_buffer_enter(ctx, io->buf_id);
 	if (IS_ERR(flight->buffer)) {
 		res = PTR_ERR(flight->buffer);
+		if (res == -ENODEV) {
+			struct peerdma_seen seen = { .file = flight->file,
+						     .req = io,
+						     .write = flight->write };
+
+			io->out_reason = PEERDMA_REASON_REVOKED;
+			peerdma_account_revoked(ctx, &seen);
+		}
 	} else {
 		if (issue_flags & IO_URING_F_NONBLOCK)
 			res = flight_fly(flight, issue_flags & IO_URING_F_IOPOLL);

@@ -83,6 +83,14 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		{"cp", "/f", "gpu:1+"},
 		{"cp", "/f", "gpu:", "more"},
 		{"explain", "/f", "--provider", "x"},
+		{"stat", "often"},
+		{"stat", "0"},
+		{"stat", "1", "2", "3"},
+		{"witness"},
+		{"witness", "x"},
+		{"witness", "--"},
+		{"witness", "1", "--", "true"},
+		{"topo", "--dot", "--svg", "x"},
 	};
 	for (const auto &words : cases) {
 		const Outcome outcome = run(words);
@@ -97,7 +105,7 @@ TEST_F(Cli, HelpAndVersionEndWith0)
 	EXPECT_EQ(run({"--version"}).out, "peerdma 0.1.0\n");
 	const Outcome help = run({"--help"});
 	EXPECT_EQ(help.status, 0);
-	for (const char *name : {"check", "providers", "publish", "unpublish", "explain", "cp"}) {
+	for (const char *name : {"check", "providers", "publish", "unpublish", "explain", "cp", "stat", "witness", "topo"}) {
 		EXPECT_TRUE(has(help.out, name));
 		EXPECT_EQ(run({name, "--help"}).status, 0);
 		EXPECT_TRUE(has(run({name, "--help"}).out, "--json"));

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -49,6 +54,17 @@ std::string usage_line(const CLI::App *app, const CLI::Error &error)
 	return fmt::format("peerdma: {}; peerdma --help says what there is\n", what);
 }
 
+// What follows -- is another program's command line, of which nothing is ours. Return: how many words are.
+int take_command(int argc, char **argv, std::vector<std::string> &command)
+{
+	if (argc < 2 || std::string_view(argv[1]) != "witness")
+		return argc;
+	const auto end = argv + argc, dashes = std::find(argv, end, std::string_view("--"));
+	if (dashes != end)
+		command.assign(dashes + 1, end);
+	return static_cast<int>(dashes - argv);
+}
+
 } // namespace
 
 int run(int argc, char **argv)
@@ -94,13 +110,37 @@ int run(int argc, char **argv)
 	sub->add_option("FILE", file, "A regular file or a block device")->required();
 	sub->add_option("TARGET", target, "gpu:[ID|PCI address][+OFFSET]")->required();
 
+	double every = 0;
+	unsigned rounds = 0;
+	sub = add("stat", "Say what was done, by process and by disk", [] { return stat(); });
+	CLI::Option *interval = sub->add_option("INTERVAL", every, "Again and again, with so many seconds between")
+					->check(CLI::Range(0.01, 86400.0));
+	sub->add_option("COUNT", rounds, "Say it so often, then end")->needs(interval);
+
+	WitnessOptions observed;
+	sub = add("witness", "Prove by the kernel's own records which way a process's bytes go",
+		  [&] { return witness(observed); });
+	sub->add_option("PID", observed.pid, "A process to watch until it ends; or -- COMMAND to run one");
+
+	TopoOptions picture;
+	sub = add("topo", "Show the PCI tree, its disks and providers, and what reaches what",
+		  [&] { return topo(picture); });
+	sub->add_option("--svg", picture.svg, "Draw it into this file; needs dot of graphviz");
+	sub->add_flag("--dot", picture.dot, "Print it as source for dot");
+
 	try {
-		app.parse(argc, argv);
+		app.parse(take_command(argc, argv, observed.command), argv);
 	} catch (const CLI::ParseError &e) {
 		// Help and the version are parse "errors" of status 0.
 		return app.exit(e) == 0 ? exit_ok : exit_usage;
 	}
-	return speak(command, json);
+	observed.json = json;
+	int status = speak(command, json);
+	for (unsigned i = 1; every > 0 && status == exit_ok && i != rounds; i++) {
+		std::this_thread::sleep_for(std::chrono::duration<double>(every));
+		status = speak(command, json);
+	}
+	return status;
 }
 
 } // namespace cli

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -52,6 +53,17 @@ struct PublishOptions {
 	bool force = false;
 };
 
+struct WitnessOptions {
+	std::optional<int> pid;
+	std::vector<std::string> command; // if there is no pid
+	bool json = false;                // standard output is for the report alone
+};
+
+struct TopoOptions {
+	std::string svg; // a file to draw into
+	bool dot = false;
+};
+
 // The whole command; main() is one call of it. Return: the exit status.
 int run(int argc, char **argv);
 
@@ -61,6 +73,9 @@ Report publish(const PublishOptions &options);
 Report unpublish(const std::string &device);
 Report explain(const std::string &file, const std::string &provider);
 Report copy(const std::string &source, const std::string &target);
+Report stat();
+Report witness(const WitnessOptions &options);
+Report topo(const TopoOptions &options);
 
 // Handles that close themselves.
 struct CloseDevice {

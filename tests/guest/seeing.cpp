@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+//
+// seeing ACT...: requests of every kind on one open file of /dev/peerdma, with a buffer of 1 MiB. ACT is
+//
+//   read:FILE:FILE_OFF:LEN:BUF_OFF     write:FILE:FILE_OFF:LEN:BUF_OFF
+//   ring:FILE:FILE_OFF:LEN:N           N reads by io_uring, one behind the other, all under way at once
+//   ring:FILE:FILE_OFF:LEN:N:REASON    that will be refused: a ring tells the errno only
+//   limit                              no file of this process may be longer than 1 MiB from now on
+//   again                              wait for a line of standard input
+//   wait                               print the counts and "ready", wait for a line or the end
+//
+// Prints what the requests themselves said, as "said KEY VALUE", and "fdinfo KEY VALUE" of the open file.
+//
+// seeing get FILE POINTER...: what is there in a JSON file, in one line; RFC 6901
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <liburing.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <sys/resource.h>
+#include <vector>
+
+#include "../tools/raw.hpp"
+
+namespace
+{
+
+constexpr uint64_t mib = 1 << 20, block = 512;
+
+std::map<std::string, unsigned long long> said;
+int dev;
+uint32_t buf;
+
+std::vector<std::string> split(const std::string &text)
+{
+	std::vector<std::string> parts;
+	std::istringstream in(text);
+	for (std::string part; std::getline(in, part, ':');)
+		parts.push_back(part);
+	return parts;
+}
+
+uint64_t number(const std::string &text) { return std::strtoull(text.c_str(), nullptr, 0); }
+
+int open_file(const std::string &path, int flags)
+{
+	const int fd = ::open(path.c_str(), flags);
+	if (fd < 0)
+		raw::die(path);
+	return fd;
+}
+
+void say(bool write, int err, uint32_t reason, uint64_t direct, uint64_t near, uint64_t host)
+{
+	said[write ? "writes" : "reads"]++;
+	said["direct-bytes"] += direct;
+	said["near-bytes"] += near;
+	said["host-bytes"] += host;
+	if (err && reason) {
+		said["refused"]++;
+		said["refused-" + std::to_string(reason)]++;
+	} else if (err) {
+		said["errors"]++;
+	}
+}
+
+void request(const std::vector<std::string> &act, bool write)
+{
+	const int fd = open_file(act.at(1), write ? O_RDWR : O_RDONLY);
+	auto req = raw::io(fd, buf, number(act.at(2)), number(act.at(4)), number(act.at(3)));
+	const int err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
+	say(write, err, req.out_reason, req.out_direct, req.out_near, req.out_host);
+	::close(fd);
+}
+
+void ring(const std::vector<std::string> &act)
+{
+	const int fd = open_file(act.at(1), O_RDONLY);
+	const uint64_t off = number(act.at(2)), len = number(act.at(3)), n = number(act.at(4));
+	io_uring ring;
+	if (io_uring_queue_init(64, &ring, 0))
+		raw::die("ring");
+	for (uint64_t i = 0; i < n; i++) {
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+		io_uring_prep_nop(sqe);
+		sqe->opcode = IORING_OP_URING_CMD;
+		sqe->fd = dev;
+		sqe->cmd_op = PEERDMA_URING_READ;
+		sqe->addr = buf;
+		sqe->len = static_cast<uint32_t>(len);
+		sqe->file_index = static_cast<uint32_t>(fd);
+		const peerdma_uring_io io = {off + i * len, i * len};
+		std::memcpy(sqe->cmd, &io, sizeof(io));
+	}
+	if (io_uring_submit_and_wait(&ring, static_cast<unsigned>(n)) < 0)
+		raw::die("submit");
+	const uint64_t head = -off % block, whole = (len - head) / block * block;
+	for (uint64_t i = 0; i < n; i++) {
+		io_uring_cqe *cqe;
+		if (io_uring_wait_cqe(&ring, &cqe))
+			raw::die("wait");
+		const bool done = cqe->res == static_cast<int>(len);
+		if (!done && act.size() < 6)
+			std::printf("a ring's result is %d\n", cqe->res);
+		say(false, done ? 0 : cqe->res, act.size() > 5 ? static_cast<uint32_t>(number(act[5])) : 0,
+		    done ? whole : 0, done ? len - whole : 0, 0);
+		io_uring_cqe_seen(&ring, cqe);
+	}
+	io_uring_queue_exit(&ring);
+	::close(fd);
+}
+
+void print()
+{
+	for (const auto &[key, value] : said)
+		std::printf("said %s %llu\n", key.c_str(), value);
+	std::ifstream info("/proc/self/fdinfo/" + std::to_string(dev));
+	for (std::string line; std::getline(info, line);) {
+		char name[64];
+		unsigned long long value;
+		if (std::sscanf(line.c_str(), "peerdma-%63[^:]: %llu", name, &value) == 2)
+			std::printf("fdinfo %s %llu\n", name, value);
+	}
+	std::fflush(stdout);
+}
+
+void wait_for_line()
+{
+	std::string line;
+	std::getline(std::cin, line);
+}
+
+void perform(const std::string &text)
+{
+	const auto act = split(text);
+	if (act[0] == "read" || act[0] == "write")
+		request(act, act[0] == "write");
+	else if (act[0] == "ring")
+		ring(act);
+	else if (act[0] == "limit") {
+		const rlimit limit = {mib, mib};
+		::signal(SIGXFSZ, SIG_IGN);
+		if (::setrlimit(RLIMIT_FSIZE, &limit))
+			raw::die("setrlimit");
+	} else if (act[0] == "again")
+		wait_for_line();
+	else if (act[0] == "wait") {
+		print();
+		std::printf("ready\n");
+		std::fflush(stdout);
+		wait_for_line();
+	} else {
+		std::fprintf(stderr, "there is no act %s\n", act[0].c_str());
+		std::exit(2);
+	}
+}
+
+int get(int argc, char **argv)
+{
+	std::ifstream in(argv[2]);
+	const auto json = nlohmann::json::parse(in, nullptr, false);
+	for (int i = 3; i < argc; i++) {
+		const nlohmann::json::json_pointer at(argv[i]);
+		const auto value = json.contains(at) ? json[at] : nlohmann::json("absent");
+		std::printf("%s%s", i > 3 ? " " : "",
+			    (value.is_string() ? value.get<std::string>() : value.dump()).c_str());
+	}
+	std::printf("\n");
+	return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc > 3 && !std::strcmp(argv[1], "get"))
+		return get(argc, argv);
+	dev = raw::open_device();
+	buf = raw::alloc(dev, raw::provider(dev).out_provider_id, mib).out_buf_id;
+	if (!buf)
+		raw::die("buffer");
+	for (const char *key : {"reads", "writes", "direct-bytes", "near-bytes", "host-bytes", "errors", "refused"})
+		said[key] = 0;
+	for (int i = 1; i < argc; i++)
+		perform(argv[i]);
+	print();
+	return 0;
+}

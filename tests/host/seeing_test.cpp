@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT
+//
+// peerdma stat, witness and topo: what they make of what the kernel says.
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "fake_env.hpp"
+#include "stat.hpp"
+#include "topo.hpp"
+#include "witness.hpp"
+
+namespace
+{
+
+bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+const std::string fdinfo = "pos:\t0\nflags:\t02100002\nmnt_id:\t25\nino:\t128\npeerdma-file:\t7\npeerdma-buffers:\t2\n"
+			   "peerdma-buffer-bytes:\t8192\npeerdma-reads:\t5\npeerdma-writes:\t1\n"
+			   "peerdma-direct-bytes:\t18446744073709551615\npeerdma-near-bytes:\t193\n"
+			   "peerdma-host-bytes:\t0\npeerdma-errors:\t0\npeerdma-refused:\t3\npeerdma-refused-4:\t2\n"
+			   "peerdma-refused-3:\t1\n";
+
+class Seeing : public ::testing::Test
+{
+protected:
+	void open_in(int pid, const std::string &fd, const std::string &comm, const std::string &info = fdinfo)
+	{
+		const std::string process = "/proc/" + std::to_string(pid);
+		env.files[process + "/fdinfo/" + fd] = info;
+		env.files[process + "/comm"] = comm + "\n";
+		env.links[process + "/fd/" + fd] = "/dev/peerdma";
+	}
+	// The lines of a trace as they are, but for the time.
+	static std::string traced(int tid, const std::string &event, const std::string &comm = "pdio")
+	{
+		std::string line = std::string(16 - comm.size(), ' ') + comm + "-" + std::to_string(tid);
+		return line + "     [001] .....    12.345678: " + event;
+	}
+	// Thread and process of the same number, if no other process is given.
+	void submit(int tid, const std::string &how = "read", int async = 0, int pid = 0)
+	{
+		witness.hear(traced(tid, "peerdma_submit: " + how + " pid=" + std::to_string(pid ? pid : tid) + " " +
+						 file + " async=" + (async ? "1" : "0") +
+						 " number=" + std::to_string(async)));
+	}
+	void issue(int tid, const std::string &how, unsigned bytes, const std::string &dev = "259,0", int hint = 513)
+	{
+		witness.hear(traced(tid, "block_rq_issue: " + dev + " " + how + " " + std::to_string(bytes) +
+						 " () 2048 + " + std::to_string(bytes / 512) + " be," +
+						 std::to_string(hint) + ",4 [pdio]"));
+	}
+	void complete(int tid, const std::string &numbers, const std::string &how = "read", int async = 0, int pid = 0)
+	{
+		witness.hear(traced(tid, "peerdma_complete: " + how + " pid=" + std::to_string(pid ? pid : tid) + " " +
+						 file + " " + numbers + " async=" + (async ? "1" : "0") +
+						 " number=" + std::to_string(async)));
+	}
+	const cli::Testimony &only() const { return witness.files().begin()->second; }
+	uint64_t unmoved() const
+	{
+		uint64_t sum = 0;
+		for (const auto &[key, bytes] : witness.unmoved())
+			sum += bytes;
+		return sum;
+	}
+	cli::Json verdict() const
+	{
+		return witness.report([](const std::string &dev) { return dev; }).json["files"][0]["verdict"];
+	}
+
+	FakeEnv env;
+	const std::string file = "dev=259:0 ino=12 file_off=0 len=4096 buffer=1 provider=1";
+	const std::string all_direct = "done=4096 direct=4096 near=0 host=0 reason=0 error=0";
+	cli::Witness witness{{5}};
+};
+
+} // namespace
+
+TEST_F(Seeing, FdinfoIsReadByKey)
+{
+	const auto counters = cli::parse_fdinfo(fdinfo);
+	EXPECT_EQ(counters.at("reads"), 5u);
+	EXPECT_EQ(counters.at("direct-bytes"), UINT64_MAX);
+	EXPECT_EQ(counters.at("refused-4"), 2u);
+	EXPECT_FALSE(counters.count("pos"));
+	EXPECT_TRUE(cli::parse_fdinfo("peerdma-reads: x\npeerdma-writes\npeerdma-near-bytes:\n").empty());
+}
+
+TEST_F(Seeing, StatShowsEachOpenFileOnce)
+{
+	open_in(10, "3", "one");
+	open_in(10, "4", "one");
+	open_in(11, "3", "child");
+	env.files["/proc/12/fdinfo/5"] = fdinfo;
+	env.links["/proc/12/fd/5"] = "/dev/null";
+	env.files["/proc/self/fdinfo/5"] = fdinfo;
+	const auto all = cli::open_files(env);
+	ASSERT_EQ(all.files.size(), 1u);
+	EXPECT_EQ(all.files[0].id, 7u);
+	EXPECT_EQ(all.files[0].pids, (std::vector<int>{10, 11}));
+	EXPECT_EQ(all.files[0].comm, "one");
+}
+
+TEST_F(Seeing, StatOfTwoFilesAndOfDebugfs)
+{
+	open_in(10, "3", "one\x1b[2J");
+	std::string other = fdinfo;
+	open_in(11, "3", "two", other.replace(other.find("file:\t7"), 7, "file:\t8"));
+	env.files["/sys/kernel/debug/peerdma/stats"] =
+		"total reads=6 writes=1 direct=8192 near=0 host=5 errors=0 refused=1 refused-34=1\n"
+		"provider id=1 pci=0000:01:00.0 reads=6 writes=1 direct=8192 near=0 host=5 errors=0 refused=1\n"
+		"disk provider=1 dev=9:0 name=md0 leaves=nvme0n1,nvme1n1 reads=6 writes=1 direct=8192 near=0 "
+		"host=5 errors=0 refused=1\n"
+		"disk provider=1 dev=8:0 name=sda reads=1 writes=0 direct=0 near=0 host=0 errors=0 refused=1\n"
+		"file id=7 pid=10 buffers=2 buffer-bytes=8192 reads=5 writes=1 direct=1 near=2 host=3 errors=0 "
+		"refused=0 comm=o\\040ne\n";
+	const auto report = cli::stat();
+	EXPECT_EQ(report.json["files"].size(), 2u);
+	EXPECT_EQ(report.json["files"][0]["refused_by_reason"]["FILE_ALIGN"], 2);
+	EXPECT_EQ(report.json["files"][0]["buffer_bytes"], 8192);
+	EXPECT_EQ(report.json["total"]["host_bytes"], 5);
+	EXPECT_EQ(report.json["total"]["refused_by_reason"]["DISTANCE"], 1);
+	EXPECT_EQ(report.json["providers"][0]["pci"], "0000:01:00.0");
+	EXPECT_EQ(report.json["disks"][0]["name"], "md0");
+	EXPECT_EQ(report.json["disks"][0]["provider"], 1);
+	EXPECT_EQ(report.json["disks"][0]["leaves"], (std::vector<std::string>{"nvme0n1", "nvme1n1"}));
+	EXPECT_TRUE(report.json["disks"][1]["leaves"].empty());
+	EXPECT_TRUE(has(report.text, "disk md0, provider 1"));
+	EXPECT_TRUE(has(report.text, "by way of nvme0n1,nvme1n1"));
+	EXPECT_FALSE(has(report.text, "\x1b")) << "a process's name must not steer the terminal";
+	const auto lines = cli::parse_stats(env.files["/sys/kernel/debug/peerdma/stats"]);
+	ASSERT_EQ(lines.size(), 5u);
+	EXPECT_EQ(lines[4].words.at("comm"), "o\\040ne");
+	EXPECT_EQ(lines[4].counters.at("near-bytes"), 2u);
+}
+
+TEST_F(Seeing, StatWithoutAnything)
+{
+	const auto report = cli::stat();
+	EXPECT_EQ(report.status, 0);
+	EXPECT_TRUE(report.json["total"].is_null());
+	EXPECT_TRUE(has(report.text, "no process"));
+	EXPECT_TRUE(has(report.text, "for root"));
+}
+
+TEST_F(Seeing, TraceLines)
+{
+	const std::string line = traced(123, "peerdma_submit: read dev=1:2");
+	const auto parsed = cli::parse_trace(line);
+	ASSERT_TRUE(parsed);
+	EXPECT_EQ(parsed->tid, 123);
+	EXPECT_EQ(parsed->event, "peerdma_submit");
+	EXPECT_EQ(parsed->text, "read dev=1:2");
+	// A process may take a name that looks like a trace.
+	const std::string forged = traced(7, "block_bio_queue: 1,2 R 0 + 8 [x]", "-9 [0] 1: a: b");
+	ASSERT_TRUE(cli::parse_trace(forged));
+	EXPECT_EQ(cli::parse_trace(forged)->tid, 7);
+	EXPECT_EQ(cli::parse_trace(forged)->event, "block_bio_queue");
+	for (const char *text : {"", "CPU:0 [LOST 3 EVENTS]", "            pdio-x", "            pdio-1 nothing"})
+		EXPECT_FALSE(cli::parse_trace(text)) << text;
+}
+
+TEST_F(Seeing, WitnessProvesWhatADeviceMoved)
+{
+	submit(5);
+	issue(5, "R", 2048);
+	issue(5, "R", 2048);
+	complete(5, all_direct);
+	EXPECT_TRUE(witness.proved());
+	EXPECT_EQ(only().direct, 4096u);
+	EXPECT_EQ(unmoved(), 0u);
+	EXPECT_EQ(only().leaves.at("259:0"), 4096u);
+	const auto report = witness.report([](const std::string &) { return "nvme0n1"; });
+	EXPECT_EQ(report.status, 0);
+	EXPECT_TRUE(report.json["proved"].get<bool>());
+	EXPECT_EQ(report.json["files"][0]["verdict"], "direct");
+	EXPECT_TRUE(has(report.text, "moved      4096 bytes by nvme0n1"));
+	EXPECT_TRUE(has(report.text, "cannot see"));
+}
+
+TEST_F(Seeing, WitnessMissesBytesThatNobodyMoved)
+{
+	submit(5);
+	issue(5, "R", 512);
+	complete(5, all_direct);
+	EXPECT_FALSE(witness.proved());
+	EXPECT_EQ(unmoved(), 3584u);
+	const auto report = witness.report([](const std::string &dev) { return dev; });
+	EXPECT_EQ(report.status, 1);
+	EXPECT_EQ(report.json["files"][0]["verdict"], "unproved");
+	EXPECT_TRUE(has(report.text, "UNMOVED"));
+}
+
+TEST_F(Seeing, WitnessDoesNotMakeUpForOneRequestWithAnother)
+{
+	submit(5);
+	issue(5, "R", 8192);
+	complete(5, all_direct);
+	submit(5);
+	complete(5, all_direct);
+	EXPECT_EQ(unmoved(), 4096u);
+}
+
+TEST_F(Seeing, WitnessCountsOnlyCommandsOfTheRequest)
+{
+	submit(5);
+	issue(5, "W", 4096);               // another direction
+	issue(5, "R", 4096, "259,0", 0);   // not PeerDMA's
+	issue(5, "R", 4096, "259,0", 514); // for another provider
+	witness.hear(traced(5, "block_bio_queue: 253,0 R 2048 + 8 [pdio]"));
+	complete(5, all_direct);
+	EXPECT_EQ(unmoved(), 4096u);
+	EXPECT_TRUE(only().leaves.empty());
+}
+
+TEST_F(Seeing, WitnessOfWrites)
+{
+	submit(5, "write");
+	issue(5, "WS", 4096);
+	complete(5, all_direct, "write");
+	EXPECT_TRUE(witness.proved());
+}
+
+TEST_F(Seeing, WitnessVerdicts)
+{
+	submit(5);
+	issue(5, "R", 4096);
+	complete(5, "done=4000 direct=3584 near=416 host=0 reason=4 error=0");
+	EXPECT_EQ(verdict(), "direct, edges near");
+	EXPECT_TRUE(witness.proved());
+	submit(5);
+	complete(5, "done=100 direct=0 near=0 host=100 reason=5 error=0");
+	EXPECT_EQ(verdict(), "partly host");
+	submit(5);
+	complete(5, "done=100 direct=0 near=100 host=0 reason=4 error=0");
+	EXPECT_EQ(unmoved(), 100u) << "what was bounced near the device came from a drive too";
+	EXPECT_EQ(verdict(), "unproved");
+}
+
+TEST_F(Seeing, WitnessOfRequestsSentWithoutWaiting)
+{
+	submit(5, "read", 1);
+	submit(5, "read", 2);
+	issue(5, "R", 8192); // both at once, after both
+	complete(0, all_direct, "read", 2, 5);
+	EXPECT_TRUE(witness.proved());
+	EXPECT_EQ(only().requests, 1u);
+	EXPECT_EQ(witness.report([](const std::string &dev) { return dev; }).json["unfinished"], 1);
+	complete(77, all_direct, "read", 1, 5);
+	EXPECT_TRUE(witness.proved());
+	EXPECT_EQ(only().requests, 2u);
+	submit(5, "read", 3);
+	complete(0, all_direct, "read", 3, 5);
+	EXPECT_EQ(unmoved(), 4096u);
+}
+
+TEST_F(Seeing, WitnessOfARequestThatHadToWaitAfterAll)
+{
+	submit(5, "read", 1);
+	complete(5, "done=0 direct=0 near=0 host=0 reason=0 error=-11", "read", 1);
+	submit(99, "read", 0, 5); // a worker thread of the ring's
+	issue(99, "R", 4096);
+	complete(99, all_direct, "read", 0, 5);
+	EXPECT_TRUE(witness.proved());
+	EXPECT_EQ(only().requests, 1u);
+	EXPECT_EQ(only().failed, 0u);
+}
+
+TEST_F(Seeing, WitnessDoesNotPayForWaitingRequestsWithOthers)
+{
+	issue(5, "R", 4096); // perhaps of a request that had begun before
+	submit(5);
+	complete(5, all_direct);
+	EXPECT_EQ(unmoved(), 4096u);
+}
+
+TEST_F(Seeing, WitnessOfWhatAThreadOfTheKernelIssues)
+{
+	submit(5, "write");
+	issue(300, "W", 4096);
+	issue(300, "W", 4096, "259,1");
+	complete(5, all_direct, "write");
+	EXPECT_TRUE(witness.proved()) << "a mirror's thread wrote both legs";
+	submit(8, "write"); // somebody else: now whose they were cannot be told
+	EXPECT_FALSE(witness.proved());
+	EXPECT_EQ(unmoved(), 4096u);
+}
+
+TEST_F(Seeing, WitnessLeavesOthersAlone)
+{
+	submit(8);
+	issue(8, "R", 4096);
+	complete(8, all_direct);
+	EXPECT_TRUE(witness.files().empty());
+	submit(5);
+	issue(8, "R", 4096);
+	complete(5, all_direct);
+	EXPECT_EQ(unmoved(), 4096u);
+}
+
+TEST_F(Seeing, WitnessFollowsChildren)
+{
+	witness.hear(traced(5, "sched_process_fork: comm=sh pid=5 child_comm=a child_pid=9 child_pid=6"));
+	witness.hear(traced(8, "sched_process_fork: comm=sh pid=8 child_comm=sh child_pid=7"));
+	submit(6);
+	issue(6, "R", 4096);
+	complete(6, all_direct);
+	submit(7);
+	EXPECT_TRUE(witness.proved());
+	EXPECT_EQ(only().requests, 1u);
+}
+
+TEST_F(Seeing, WitnessDoubtsWhatItMissed)
+{
+	submit(5);
+	issue(5, "R", 4096);
+	complete(5, all_direct);
+	ASSERT_TRUE(witness.proved());
+	witness.hear("CPU:0 [LOST 12 EVENTS]");
+	EXPECT_FALSE(witness.proved());
+}
+
+TEST_F(Seeing, WitnessLeavesOutWhatItSawInPart)
+{
+	complete(5, all_direct);
+	complete(0, all_direct, "read", 7, 5);
+	EXPECT_TRUE(witness.files().empty());
+	submit(5);
+	EXPECT_FALSE(witness.proved());
+	const auto json = witness.report([](const std::string &dev) { return dev; }).json;
+	EXPECT_EQ(json["begun_before"], 2);
+	EXPECT_EQ(json["unfinished"], 1);
+}
+
+TEST_F(Seeing, WitnessOfRefusalsAndOfSilence)
+{
+	EXPECT_FALSE(witness.proved());
+	complete(5, "done=0 direct=0 near=0 host=0 reason=4 error=-22");
+	complete(5, "done=0 direct=0 near=0 host=0 reason=0 error=-27");
+	EXPECT_FALSE(witness.proved());
+	EXPECT_EQ(only().refused, 1u);
+	EXPECT_EQ(only().failed, 1u);
+	EXPECT_EQ(verdict(), "refused");
+	EXPECT_EQ(witness.report([](const std::string &dev) { return dev; }).json["begun_before"], 0);
+}
+
+TEST_F(Seeing, WitnessWithoutTracefsSaysHow)
+{
+	try {
+		cli::witness({.pid = {}, .command = {"true"}, .json = false});
+		FAIL() << "there is no tracefs";
+	} catch (const cli::Failure &failure) {
+		EXPECT_TRUE(has(failure.line(), "mount -t tracefs"));
+	}
+	EXPECT_THROW(cli::witness({.pid = 1, .command = {"true"}, .json = false}), cli::Usage);
+	EXPECT_THROW(cli::witness({}), cli::Usage);
+}
+
+TEST_F(Seeing, Topology)
+{
+	const std::string devices = "/sys/bus/pci/devices/", root = "../../../devices/pci0000:00/0000:00:02.0";
+	env.add_function("0000:00:02.0", 1 << 20);
+	env.add_function("0000:01:00.0", 1 << 20, "peerdma");
+	env.add_function("0000:03:00.0", 1 << 20, "nvme");
+	env.links[devices + "0000:00:02.0"] = root;
+	env.links[devices + "0000:01:00.0"] = root + "/0000:01:00.0";
+	env.links[devices + "0000:03:00.0"] = root + "/0000:03:00.0";
+	env.files[devices + "0000:03:00.0/class"] = "0x010802\n";
+	env.files[devices + "0000:03:00.0/numa_node"] = "1\n";
+	env.files["/sys/block/nvme0n1/size"] = env.files["/sys/block/nvme1n1/size"] = "8\n";
+	env.files["/sys/block/nvme1n1/hidden"] = "1\n";
+	env.links["/sys/block/nvme0n1"] = "../devices/pci0000:00/0000:00:02.0/0000:03:00.0/nvme/nvme0/nvme0n1";
+	env.links["/sys/block/nvme1n1"] = env.links["/sys/block/nvme0n1"];
+	env.files["/sys/block/loop0/size"] = "0\n";
+	env.links["/sys/block/loop0"] = "../devices/virtual/block/loop0";
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	env.contents["/dev/nvme0n1"] = {.bytes = "x", .mode = S_IFBLK};
+
+	const auto functions = cli::pci_functions(env);
+	ASSERT_EQ(functions.size(), 3u);
+	EXPECT_EQ(functions[0].parent, "");
+	EXPECT_EQ(functions[0].root, "pci0000:00");
+	EXPECT_EQ(functions[2].parent, "0000:00:02.0");
+	EXPECT_EQ(functions[2].class_name, "NVMe drive");
+	EXPECT_EQ(functions[2].numa_node, 1);
+	EXPECT_EQ(functions[2].disks, std::vector<std::string>{"nvme0n1"});
+
+	const auto report = cli::topo({});
+	EXPECT_TRUE(has(report.text, "\n  0000:03:00.0  NVMe drive"));
+	EXPECT_TRUE(has(report.text, "nvme0n1 (0000:03:00.0) to provider 1 (0000:01:00.0): direct, distance 4, bus "
+				     "address\n"));
+	EXPECT_EQ(report.json["pairs"][0]["distance"], 4);
+	const auto dot = cli::topo({.svg = "", .dot = true});
+	EXPECT_TRUE(has(dot.text, "\"0000:00:02.0\" -> \"0000:03:00.0\""));
+	EXPECT_TRUE(has(dot.text, "distance 4\\nbus address"));
+	EXPECT_THROW(cli::topo({.svg = "x", .dot = true}), cli::Usage);
+
+	env.contents["/dev/nvme0n1"].refused_errno = EXDEV;
+	env.contents["/dev/nvme0n1"].refused_reason = PEERDMA_REASON_DISTANCE;
+	EXPECT_TRUE(has(cli::topo({}).text, "refused, DISTANCE"));
+	env.contents["/dev/nvme0n1"].open_error = -EACCES;
+	const auto unknown = cli::topo({});
+	EXPECT_EQ(unknown.json["pairs"][0]["verdict"], "unknown");
+	EXPECT_EQ(unknown.json["pairs"][0]["errno"], "EACCES");
+	EXPECT_TRUE(unknown.json["pairs"][0]["distance"].is_null());
+
+	env.node_error = -ENOENT;
+	EXPECT_TRUE(has(cli::topo({}).text, "0000:03:00.0"));
+	EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+//
+// What was done, by process and by device: the kernel's counters, which are in the fdinfo of each open
+// /dev/peerdma for its owner, and all of them in debugfs for root.
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "stat.hpp"
+
+namespace cli
+{
+namespace
+{
+
+constexpr std::string_view stats_path = "/sys/kernel/debug/peerdma/stats";
+
+std::optional<uint64_t> number(std::string_view text)
+{
+	uint64_t value;
+	auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+	if (error != std::errc() || end != text.data() + text.size())
+		return std::nullopt;
+	return value;
+}
+
+// The pieces of a text between separators, empty ones left out.
+std::vector<std::string_view> split(std::string_view text, char separator)
+{
+	std::vector<std::string_view> parts;
+	while (!text.empty()) {
+		const size_t end = text.find(separator);
+		if (end != 0)
+			parts.push_back(text.substr(0, end));
+		text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+	}
+	return parts;
+}
+
+// debugfs has the bytes' names without their unit, fdinfo with it.
+std::string counter_name(std::string_view key)
+{
+	if (key == "direct" || key == "near" || key == "host")
+		return std::string(key) + "-bytes";
+	return std::string(key);
+}
+
+uint64_t at(const Counters &counters, std::string_view key)
+{
+	const auto found = counters.find(key);
+	return found == counters.end() ? 0 : found->second;
+}
+
+Json json_of(const Counters &counters)
+{
+	Json out = Json::object(), refused = Json::object();
+	for (const char *key : {"reads", "writes", "direct-bytes", "near-bytes", "host-bytes", "errors", "refused"}) {
+		std::string name = key;
+		std::replace(name.begin(), name.end(), '-', '_');
+		out[name] = at(counters, key);
+	}
+	for (const auto &[key, value] : counters)
+		if (const auto reason = key.starts_with("refused-") ? number(key.substr(8)) : std::nullopt)
+			refused[peerdma_reason_name(static_cast<uint32_t>(*reason))] = value;
+	out["refused_by_reason"] = refused;
+	return out;
+}
+
+// A process may call itself anything.
+std::string printable(std::string text)
+{
+	for (char &c : text)
+		if (!std::isprint(static_cast<unsigned char>(c)))
+			c = '?';
+	return text;
+}
+
+std::string row(const std::string &name, const Counters &counters)
+{
+	std::string text = fmt::format("{:<28}{:>9}{:>9}{:>12}{:>12}{:>12}{:>8}{:>8}\n", name, at(counters, "reads"),
+				       at(counters, "writes"), size_text(at(counters, "direct-bytes")),
+				       size_text(at(counters, "near-bytes")), size_text(at(counters, "host-bytes")),
+				       at(counters, "refused"), at(counters, "errors"));
+	for (const auto &[key, value] : counters)
+		if (const auto reason = key.starts_with("refused-") ? number(key.substr(8)) : std::nullopt)
+			text += fmt::format("  {} refused: {}\n", value,
+					    peerdma_reason_text(static_cast<uint32_t>(*reason)));
+	return text;
+}
+
+} // namespace
+
+Counters parse_fdinfo(std::string_view text)
+{
+	Counters counters;
+	for (std::string_view line : split(text, '\n')) {
+		const size_t colon = line.find(':');
+		if (!line.starts_with("peerdma-") || colon == std::string_view::npos)
+			continue;
+		std::string_view value = line.substr(colon + 1);
+		value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+		if (const auto n = number(value))
+			counters.emplace(line.substr(8, colon - 8), *n);
+	}
+	return counters;
+}
+
+std::vector<StatsLine> parse_stats(std::string_view text)
+{
+	std::vector<StatsLine> lines;
+	for (std::string_view line : split(text, '\n')) {
+		const auto words = split(line, ' ');
+		if (words.empty())
+			continue;
+		StatsLine out;
+		out.kind = words.front();
+		for (size_t i = 1; i < words.size(); i++) {
+			const size_t equals = words[i].find('=');
+			if (equals == std::string_view::npos)
+				continue;
+			const std::string_view key = words[i].substr(0, equals), value = words[i].substr(equals + 1);
+			out.words.emplace(key, value);
+			if (const auto n = number(value); n && key != "id" && key != "pid" && key != "provider")
+				out.counters.emplace(counter_name(key), *n);
+		}
+		lines.push_back(std::move(out));
+	}
+	return lines;
+}
+
+OpenFiles open_files(peerdma_impl::Env &env)
+{
+	OpenFiles all;
+	std::vector<std::string> names, fds;
+	env.list_dir("/proc", names);
+	for (const std::string &name : names) {
+		const auto pid = number(name);
+		if (!pid)
+			continue;
+		const std::string process = "/proc/" + name;
+		if (const int rc = env.list_dir(process + "/fdinfo", fds); rc < 0) {
+			all.unseen += rc == -EACCES || rc == -EPERM;
+			continue;
+		}
+		for (const std::string &fd : fds) {
+			std::string target, text;
+			if (env.read_link(process + "/fd/" + fd, target) < 0 || target != "/dev/peerdma" ||
+			    env.read_file(process + "/fdinfo/" + fd, text) < 0)
+				continue;
+			Counters counters = parse_fdinfo(text);
+			const uint64_t id = at(counters, "file");
+			if (!id)
+				continue;
+			auto file = std::find_if(all.files.begin(), all.files.end(),
+						 [&](const OpenFile &f) { return f.id == id; });
+			if (file == all.files.end()) {
+				std::string comm;
+				env.read_file(process + "/comm", comm);
+				if (comm.ends_with('\n'))
+					comm.pop_back();
+				all.files.push_back({id, {}, comm, std::move(counters)});
+				file = all.files.end() - 1;
+			}
+			const int n = static_cast<int>(*pid);
+			if (file->pids.empty() || file->pids.back() != n)
+				file->pids.push_back(n);
+		}
+	}
+	return all;
+}
+
+Report stat()
+{
+	auto &env = peerdma_impl::system_env();
+	const OpenFiles all = open_files(env);
+	std::string text;
+	const int rc = env.read_file(std::string(stats_path), text);
+
+	Report report;
+	report.json = {{"ok", true}, {"files", Json::array()}, {"unseen_processes", all.unseen}, {"total", nullptr}};
+	report.text = fmt::format("{:<28}{:>9}{:>9}{:>12}{:>12}{:>12}{:>8}{:>8}\n", "", "reads", "writes", "direct",
+				  "near", "host", "refused", "errors");
+	for (const OpenFile &file : all.files) {
+		Json entry = {{"file", file.id},
+			      {"pids", file.pids},
+			      {"comm", file.comm},
+			      {"buffers", at(file.counters, "buffers")},
+			      {"buffer_bytes", at(file.counters, "buffer-bytes")}};
+		entry.update(json_of(file.counters));
+		report.json["files"].push_back(entry);
+		report.text += row(fmt::format("{} {}", file.pids.front(), printable(file.comm)), file.counters);
+	}
+	if (all.files.empty())
+		report.text += "no process that you may look at has /dev/peerdma open\n";
+	if (rc < 0) {
+		report.text += fmt::format("no counters by disk: {} ({}); they are for root, where debugfs is "
+					   "mounted and the module loaded\n",
+					   stats_path, errno_name(-rc));
+	} else {
+		report.json["providers"] = report.json["disks"] = Json::array();
+		for (const StatsLine &line : parse_stats(text)) {
+			auto word = [&](std::string_view key) {
+				const auto found = line.words.find(key);
+				return found == line.words.end() ? std::string("?") : found->second;
+			};
+			Json entry = json_of(line.counters);
+			if (line.kind == "total") {
+				report.json["total"] = entry;
+				report.text += row("since the module was loaded", line.counters);
+			} else if (line.kind == "provider") {
+				Json names = {{"id", number(word("id")).value_or(0)}, {"pci", word("pci")}};
+				names.update(entry);
+				report.json["providers"].push_back(names);
+				report.text += row("provider " + word("pci"), line.counters);
+			} else if (line.kind == "disk") {
+				Json names = {{"provider", number(word("provider")).value_or(0)},
+					      {"dev", word("dev")},
+					      {"name", word("name")},
+					      {"leaves", Json::array()}};
+				const std::string leaves = line.words.count("leaves") ? word("leaves") : "";
+				for (std::string_view leaf : split(leaves, ','))
+					names["leaves"].push_back(leaf);
+				names.update(entry);
+				report.json["disks"].push_back(names);
+				report.text += row(fmt::format("disk {}, provider {}", word("name"), word("provider")),
+						   line.counters);
+				if (!leaves.empty() && leaves != word("name"))
+					report.text += fmt::format("  by way of {}\n", leaves);
+			}
+		}
+	}
+	if (all.unseen)
+		report.text += fmt::format("{} processes of others were not looked at\n", all.unseen);
+	return report;
+}
+
+} // namespace cli

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT
+//
+// What is where on the PCI bus, and which disk reaches which provider's memory. The tree is sysfs's; the
+// verdicts are the kernel's own, by the same question that peerdma explain asks.
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "topo.hpp"
+
+extern char **environ;
+
+namespace cli
+{
+namespace
+{
+
+const std::string pci_devices = "/sys/bus/pci/devices/";
+
+std::string line_of(peerdma_impl::Env &env, const std::string &path)
+{
+	std::string text;
+	if (env.read_file(path, text) < 0)
+		return "";
+	return text.substr(0, text.find('\n'));
+}
+
+std::string base(const std::string &path) { return path.substr(path.rfind('/') + 1); }
+
+// The PCI addresses in a path of sysfs, from the root on.
+std::vector<std::string> addresses_in(const std::string &path)
+{
+	std::vector<std::string> found;
+	for (size_t from = 0; from < path.size();) {
+		const size_t end = std::min(path.find('/', from), path.size());
+		const std::string part = path.substr(from, end - from);
+		if (const auto address = PciAddress::parse(part); address && address->str() == part)
+			found.push_back(part);
+		from = end + 1;
+	}
+	return found;
+}
+
+std::string root_in(const std::string &path)
+{
+	const size_t at = path.find("/pci");
+	return at == std::string::npos ? "" : path.substr(at + 1, path.find('/', at + 1) - at - 1);
+}
+
+// Base class and subclass of the PCI code and ID assignment specification; what matters to a reader here.
+std::string class_text(const std::string &code)
+{
+	const std::string number = code.starts_with("0x") ? code.substr(2) : code;
+	for (const auto &[prefix, text] :
+	     std::initializer_list<std::pair<const char *, const char *>>{{"0600", "host bridge"},
+									  {"0601", "ISA bridge"},
+									  {"0604", "PCI bridge"},
+									  {"0108", "NVMe drive"},
+									  {"01", "storage"},
+									  {"02", "network"},
+									  {"03", "display"},
+									  {"0500", "memory"},
+									  {"06", "bridge"},
+									  {"0c05", "SMBus"},
+									  {"12", "accelerator"}})
+		if (number.starts_with(prefix))
+			return text;
+	return "class " + number;
+}
+
+void add_disks(peerdma_impl::Env &env, std::vector<Function> &functions)
+{
+	std::vector<std::string> disks;
+	env.list_dir("/sys/block", disks);
+	for (const std::string &disk : disks) {
+		std::string target;
+		if (env.read_link("/sys/block/" + disk, target) < 0 ||
+		    line_of(env, "/sys/block/" + disk + "/hidden") == "1")
+			continue;
+		const auto path = addresses_in(target);
+		if (path.empty())
+			continue;
+		for (Function &function : functions)
+			if (function.pci == path.back())
+				function.disks.push_back(disk);
+	}
+}
+
+// Depth first, as the tree is printed.
+void put(std::vector<Function> &from, const std::string &parent, std::vector<Function> &to)
+{
+	for (const Function &function : from)
+		if (function.parent == parent) {
+			to.push_back(function);
+			put(from, function.pci, to);
+		}
+}
+
+std::string verdict_name(const Pair &pair)
+{
+	if (pair.error)
+		return "unknown";
+	return pair.why.error ? "refused" : "direct";
+}
+
+std::string pair_text(const Pair &pair)
+{
+	std::string text = fmt::format("{} ({}) to provider {} ({}): ", pair.disk, pair.disk_pci, pair.provider,
+				       pair.provider_pci);
+	if (pair.error)
+		return text +
+		       fmt::format("unknown, /dev/{} could not be asked ({})", pair.disk, errno_name(pair.error));
+	text += verdict_name(pair);
+	if (pair.why.distance >= 0)
+		text += fmt::format(", distance {}", pair.why.distance);
+	if (pair.why.error)
+		return text + fmt::format(", {}: {}", peerdma_reason_name(pair.why.reason),
+					  peerdma_reason_text(pair.why.reason));
+	return text + fmt::format(", {}", peerdma_map_name(pair.why.map));
+}
+
+Topology look()
+{
+	auto &env = peerdma_impl::system_env();
+	Topology topo;
+	topo.functions = pci_functions(env);
+	struct peerdma_device *raw = nullptr;
+	// Without the module, or without the right to use it, the tree is still worth something.
+	if (peerdma_open(&raw, 0) < 0)
+		return topo;
+	const Device device(raw);
+	std::array<uint32_t, 64> ids;
+	const int count = peerdma_provider_list(device.get(), ids.data(), ids.size());
+	for (size_t i = 0; count > 0 && i < std::min(ids.size(), static_cast<size_t>(count)); i++) {
+		struct peerdma_provider_info info = {};
+		info.size = sizeof(info);
+		if (peerdma_provider_get(device.get(), ids[i], &info) == 0)
+			topo.providers.push_back(info);
+	}
+	for (const Function &function : topo.functions)
+		for (const std::string &disk : function.disks) {
+			struct peerdma_file *opened = nullptr;
+			const int rc = peerdma_file_open(device.get(), ("/dev/" + disk).c_str(), O_RDONLY, &opened);
+			const File file(opened);
+			for (const auto &provider : topo.providers) {
+				Pair pair{disk, function.pci, provider.id,
+					  pci_text(provider.pci_domain, provider.pci_bdf)};
+				pair.why.size = sizeof(pair.why);
+				pair.error = -(rc < 0 ? rc : peerdma_explain(file.get(), provider.id, &pair.why));
+				topo.pairs.push_back(pair);
+			}
+		}
+	return topo;
+}
+
+std::vector<uint32_t> providers_of(const Topology &topo, const Function &function)
+{
+	std::vector<uint32_t> ids;
+	for (const auto &provider : topo.providers)
+		if (pci_text(provider.pci_domain, provider.pci_bdf) == function.pci)
+			ids.push_back(provider.id);
+	return ids;
+}
+
+std::string tree_text(const Topology &topo)
+{
+	std::string text;
+	std::vector<std::string> path; // of bridges above
+	for (const Function &function : topo.functions) {
+		while (!path.empty() && path.back() != function.parent)
+			path.pop_back();
+		text += fmt::format("{:{}}{}  {} {}", "", path.size() * 2, function.pci, function.class_name,
+				    function.id);
+		if (!function.driver.empty())
+			text += ", " + function.driver;
+		if (function.numa_node >= 0)
+			text += fmt::format(", node {}", function.numa_node);
+		for (const std::string &disk : function.disks)
+			text += ", disk " + disk;
+		for (uint32_t id : providers_of(topo, function))
+			text += fmt::format(", provider {}", id);
+		text += '\n';
+		path.push_back(function.pci);
+	}
+	return text;
+}
+
+Json topo_json(const Topology &topo)
+{
+	Json json = {
+		{"ok", true}, {"functions", Json::array()}, {"providers", Json::array()}, {"pairs", Json::array()}};
+	for (const Function &function : topo.functions)
+		json["functions"].push_back({{"pci", function.pci},
+					     {"parent", function.parent.empty() ? Json() : Json(function.parent)},
+					     {"root", function.root},
+					     {"class", function.class_name},
+					     {"id", function.id},
+					     {"driver", function.driver.empty() ? Json() : Json(function.driver)},
+					     {"numa_node", function.numa_node},
+					     {"disks", function.disks},
+					     {"providers", providers_of(topo, function)}});
+	for (const auto &provider : topo.providers)
+		json["providers"].push_back(provider_json(provider));
+	for (const Pair &pair : topo.pairs) {
+		const bool known = !pair.error;
+		json["pairs"].push_back(
+			{{"disk", pair.disk},
+			 {"disk_pci", pair.disk_pci},
+			 {"provider", pair.provider},
+			 {"provider_pci", pair.provider_pci},
+			 {"verdict", verdict_name(pair)},
+			 {"distance", known && pair.why.distance >= 0 ? Json(pair.why.distance) : Json()},
+			 {"map", known ? Json(peerdma_map_name(pair.why.map)) : Json()},
+			 {"reason", known ? Json(peerdma_reason_name(pair.why.reason)) : Json()},
+			 {"errno", pair.error ? Json(errno_name(pair.error)) : Json()}});
+	}
+	return json;
+}
+
+// In double quotes of DOT a quote and a backslash need a backslash; names come from the kernel.
+std::string dot_string(std::string_view text)
+{
+	std::string out = "\"";
+	for (char c : text) {
+		if (c == '"' || c == '\\')
+			out += '\\';
+		out += c;
+	}
+	return out + "\"";
+}
+
+class Child
+{
+public:
+	Child(const char *program, std::vector<const char *> argv, int input)
+	{
+		posix_spawn_file_actions_t actions;
+		posix_spawn_file_actions_init(&actions);
+		posix_spawn_file_actions_adddup2(&actions, input, 0);
+		argv.push_back(nullptr);
+		error_ = ::posix_spawnp(&pid_, program, &actions, nullptr, const_cast<char **>(argv.data()), environ);
+		posix_spawn_file_actions_destroy(&actions);
+	}
+	int error() const { return error_; }
+	int wait() const
+	{
+		int status = 0;
+		while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR)
+			;
+		return status;
+	}
+
+private:
+	pid_t pid_ = -1;
+	int error_;
+};
+
+void draw(const std::string &source, const std::string &path)
+{
+	int pipe[2];
+	if (::pipe2(pipe, O_CLOEXEC) < 0)
+		throw Failure{"cannot make a pipe", errno, 0, "", {}};
+	const Child child("dot", {"dot", "-Tsvg", "-o", path.c_str()}, pipe[0]);
+	::close(pipe[0]);
+	// A program that ended early must not end this one.
+	const auto old = ::signal(SIGPIPE, SIG_IGN);
+	for (std::string_view rest = source; !child.error() && !rest.empty();) {
+		const ssize_t n = ::write(pipe[1], rest.data(), rest.size());
+		if (n <= 0)
+			break;
+		rest.remove_prefix(static_cast<size_t>(n));
+	}
+	::close(pipe[1]);
+	::signal(SIGPIPE, old);
+	if (child.error())
+		throw Failure{"cannot run dot, which draws the picture",
+			      child.error(),
+			      0,
+			      "Install the package graphviz, or take the source of the picture from --dot.",
+			      {}};
+	if (child.wait() != 0)
+		throw Failure{fmt::format("dot could not draw {}", path), 0, 0, "", {}};
+}
+
+} // namespace
+
+std::vector<Function> pci_functions(peerdma_impl::Env &env)
+{
+	std::vector<std::string> names;
+	std::vector<Function> found, ordered;
+	env.list_dir("/sys/bus/pci/devices", names);
+	for (const std::string &name : names) {
+		const std::string dir = pci_devices + name;
+		std::string target;
+		Function function;
+		function.pci = name;
+		env.read_link(dir, target);
+		const auto path = addresses_in(target);
+		if (path.size() > 1)
+			function.parent = path[path.size() - 2];
+		function.root = root_in(target);
+		function.class_name = class_text(line_of(env, dir + "/class"));
+		const std::string vendor = line_of(env, dir + "/vendor"), device = line_of(env, dir + "/device");
+		if (vendor.size() > 2 && device.size() > 2)
+			function.id = vendor.substr(2) + ":" + device.substr(2);
+		if (env.read_link(dir + "/driver", target) == 0)
+			function.driver = base(target);
+		const std::string node = line_of(env, dir + "/numa_node");
+		std::from_chars(node.data(), node.data() + node.size(), function.numa_node);
+		found.push_back(function);
+	}
+	add_disks(env, found);
+	put(found, "", ordered);
+	return ordered;
+}
+
+std::string topo_dot(const Topology &topo)
+{
+	std::string text = "digraph topology {\n\trankdir=TB;\n\tnode [shape=box, fontname=\"sans-serif\"];\n"
+			   "\tedge [fontname=\"sans-serif\"];\n";
+	std::vector<std::string> roots;
+	for (const Function &function : topo.functions) {
+		std::string label = function.pci + "\\n" + function.class_name, style;
+		for (const std::string &disk : function.disks)
+			label += "\\ndisk " + disk;
+		for (uint32_t id : providers_of(topo, function))
+			label += fmt::format("\\nprovider {}", id);
+		if (function.numa_node >= 0)
+			label += fmt::format("\\nnode {}", function.numa_node);
+		if (!function.disks.empty())
+			style = ", style=filled, fillcolor=lightblue";
+		else if (!providers_of(topo, function).empty())
+			style = ", style=filled, fillcolor=lightgreen";
+		// The label's line breaks are DOT's own.
+		text += fmt::format("\t{} [label=\"{}\"{}];\n", dot_string(function.pci), label, style);
+		const std::string &above = function.parent.empty() ? function.root : function.parent;
+		if (function.parent.empty() && std::find(roots.begin(), roots.end(), above) == roots.end()) {
+			roots.push_back(above);
+			text += fmt::format("\t{} [shape=ellipse];\n", dot_string(above));
+		}
+		text += fmt::format("\t{} -> {} [dir=none];\n", dot_string(above), dot_string(function.pci));
+	}
+	for (const Pair &pair : topo.pairs) {
+		std::string label = verdict_name(pair);
+		if (!pair.error && pair.why.distance >= 0)
+			label += fmt::format("\\ndistance {}", pair.why.distance);
+		if (!pair.error)
+			label += fmt::format("\\n{}", pair.why.error ? peerdma_reason_name(pair.why.reason) :
+								       peerdma_map_name(pair.why.map));
+		text += fmt::format("\t{} -> {} [label=\"{}: {}\", style={}, color={}, constraint=false];\n",
+				    dot_string(pair.disk_pci), dot_string(pair.provider_pci), pair.disk, label,
+				    pair.error ? "dotted" : "bold",
+				    pair.error     ? "gray" :
+				    pair.why.error ? "red" :
+						     "darkgreen");
+	}
+	return text + "}\n";
+}
+
+Report topo(const TopoOptions &options)
+{
+	if (options.dot && !options.svg.empty())
+		throw Usage{"--dot and --svg exclude each other"};
+	const Topology topo = look();
+	Report report;
+	report.json = topo_json(topo);
+	if (options.dot) {
+		report.json["dot"] = report.text = topo_dot(topo);
+		return report;
+	}
+	if (!options.svg.empty()) {
+		draw(topo_dot(topo), options.svg);
+		report.json["svg"] = options.svg;
+		report.text = fmt::format("drawn in {}\n", options.svg);
+		return report;
+	}
+	report.text = tree_text(topo);
+	if (topo.providers.empty())
+		report.text += "no provider is published, or /dev/peerdma is not there for you\n";
+	for (const Pair &pair : topo.pairs)
+		report.text += pair_text(pair) + "\n";
+	return report;
+}
+
+} // namespace cli
