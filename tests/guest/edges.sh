@@ -5,7 +5,7 @@
 # group: io
 # topologies: switch rp-vtd
 # variants: plain
-# timeout: 120
+# timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

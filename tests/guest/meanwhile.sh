@@ -3,7 +3,7 @@
 # Files that grow, shrink, freeze and find no room while they are read and written; signals: meanwhile.cpp has the cases.
 # group: io
 # topologies: disks
-# timeout: 120
+# timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -5,7 +5,7 @@
 # LAB_ROUNDS, LAB_OPERATIONS (a process and round) and LAB_SEED make it longer, or another one: make soak.
 # group: io
 # topologies: disks
-# timeout: 120
+# timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish
