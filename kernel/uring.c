@@ -469,6 +469,8 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	res = flight_run(flight, cmd->file->private_data, &io, issue_flags);
 	if (res != -EIOCBQUEUED)
 		flight_free(flight);
+	if (res == -EAGAIN)
+		peerdma_uring_keep_sqe(cmd);
 	return res;
 }
 
