@@ -161,9 +161,10 @@ static int piece_walk(struct flight *flight, struct piece *piece)
 		.buf_off = piece->buf_off,
 		.len = piece->len,
 	};
+	int err = peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io,
+				    flight->write);
 
-	return peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write) ?:
-		       (int)io.out_done;
+	return err ?: (int)io.out_done;
 }
 
 static void piece_again(struct work_struct *work)
