@@ -161,8 +161,8 @@ static int piece_walk(struct flight *flight, struct piece *piece)
 		.buf_off = piece->buf_off,
 		.len = piece->len,
 	};
-	int err = peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io,
-				    flight->write);
+	int err =
+		peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write);
 
 	return err ?: (int)io.out_done;
 }
