@@ -176,7 +176,8 @@ struct peerdma_buf_info {
  * @provider_id: the provider that was asked about
  * @route: enum peerdma_route
  * @reason: enum peerdma_reason
- * @error: 0, or the positive errno that peerdma_read() would fail with
+ * @error: 0, or the positive errno that peerdma_read() would fail with; with PEERDMA_ROUTE_POSIX it is 0 and
+ *   @reason says why not direct
  * @map: enum peerdma_map
  * @distance: the kernel's PCI distance, -1 where there is none
  * @dio_mem_align: bytes; whole blocks go direct if their place in the buffer is a multiple of it
@@ -230,7 +231,7 @@ struct peerdma_explanation {
  * @direct: of these, bytes that the storage device moved to or from the buffer itself
  * @near: of these, bytes that were bounced through other memory of the same provider
  * @host: of these, bytes that went through host memory
- * @reason: enum peerdma_reason, why it ended before len
+ * @reason: enum peerdma_reason, why it ended before len; with PEERDMA_ROUTE_POSIX why it did not go direct
  * @error: 0, or the positive errno that ended it (bytes may have moved before)
  */
 struct peerdma_io_result {
@@ -252,8 +253,18 @@ struct peerdma_io_result {
 PEERDMA_API const char *peerdma_version(void);
 
 /**
+ * PEERDMA_OPEN_REQUIRE_DIRECT - never fall back: what has no direct route is refused with -EXDEV and the reason
+ *
+ * Without it peerdma_read(), peerdma_write() and their kin go on by read(2) or write(2) through the page cache
+ * and the buffer's proxy address. That is said, not hidden: the route is PEERDMA_ROUTE_POSIX, the bytes are
+ * counted as @host and the reason why is in @reason, before in peerdma_explain() and after in the result. The
+ * CPU's stores are not read back. A ring never falls back.
+ */
+#define PEERDMA_OPEN_REQUIRE_DIRECT 1u
+
+/**
  * peerdma_open - open /dev/peerdma
- * @out: the handle; written on success only      @flags: 0
+ * @out: the handle; written on success only      @flags: 0 or PEERDMA_OPEN_REQUIRE_DIRECT
  * Return: 0 or -errno.
  *   -ENOENT the module is not loaded   -EACCES no permission on the device node
  *   -EPROTONOSUPPORT the module speaks another version of the ABI   -EOPNOTSUPP an unknown flag
@@ -480,6 +491,40 @@ PEERDMA_API int64_t peerdma_read_result(struct peerdma_file *file, struct peerdm
  */
 PEERDMA_API int64_t peerdma_write_result(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off,
 					 uint64_t len, uint64_t file_off, struct peerdma_io_result *result);
+
+/**
+ * struct peerdma_seg - one part of peerdma_readv() or peerdma_writev()
+ * @buf_off: bytes from the buffer's start
+ * @len: bytes, not 0
+ * @file_off: bytes
+ * @result: written by the library: what the same call alone would have returned
+ */
+struct peerdma_seg {
+	uint64_t buf_off;
+	uint64_t len;
+	uint64_t file_off;
+	int64_t result;
+};
+
+/**
+ * peerdma_readv - several reads of one file into one buffer, one after the other
+ * @file, @buf: as peerdma_read()      @segs: the parts; each one's result is written      @n: how many, not 0
+ *
+ * A part that fails does not keep the next ones from being read. For many small ones a ring with
+ * PEERDMA_RING_VECTORS is much less work.
+ * Return: how many parts were moved whole, or -EINVAL: a pointer is NULL, or @n is 0 or beyond 2^31 - 1.
+ * Since 0.1. Source: user/lib/io.cpp.
+ */
+PEERDMA_API int peerdma_readv(struct peerdma_file *file, struct peerdma_buf *buf, struct peerdma_seg *segs, uint32_t n);
+
+/**
+ * peerdma_writev - several writes of one buffer into one file, one after the other
+ * @file, @buf, @segs, @n: as peerdma_readv()
+ * Return: as peerdma_readv().
+ * Since 0.1. Source: user/lib/io.cpp.
+ */
+PEERDMA_API int peerdma_writev(struct peerdma_file *file, struct peerdma_buf *buf, struct peerdma_seg *segs,
+			       uint32_t n);
 
 /** enum peerdma_op_kind - what a request of a ring does */
 enum peerdma_op_kind {

@@ -225,10 +225,11 @@ struct PublishOptions {
 class Device
 {
 public:
-	static Result<Device> open()
+	/** flags: PEERDMA_OPEN_* */
+	static Result<Device> open(std::uint32_t flags = 0)
 	{
 		struct peerdma_device *p = nullptr;
-		int rc = peerdma_open(&p, 0);
+		int rc = peerdma_open(&p, flags);
 		if (rc < 0)
 			return Error(-rc);
 		return Device(p);

@@ -208,9 +208,10 @@ static void piece_done(struct piece *piece, ssize_t res)
 static int piece_walk(struct flight *flight, struct piece *piece)
 {
 	struct peerdma_io io = piece_io(piece);
+	int err =
+		peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write);
 
-	return peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write) ?:
-		       (int)io.out_done;
+	return err ?: (int)io.out_done;
 }
 
 static void piece_again(struct work_struct *work)
@@ -551,6 +552,8 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	res = flight_run(flight, cmd->file->private_data, &io, issue_flags);
 	if (res != -EIOCBQUEUED)
 		flight_free(flight);
+	if (res == -EAGAIN)
+		peerdma_uring_keep_sqe(cmd);
 	return res;
 }
 

@@ -6,6 +6,28 @@
 #define PEERDMA_COMPAT_URING_H
 
 #include <linux/io_uring/cmd.h>
+#include <linux/io_uring_types.h>
+
+/*
+ * To be called before a command is answered with -EAGAIN. A kernel of about v6.9 to v6.14 copies
+ * the SQE then, but goes on to read the one in the ring when it comes again from a worker: by then
+ * it may be another command's ("io_uring/uring_cmd: unconditionally copy SQEs at prep time" in
+ * v6.15; later ones copy in time, and have a flag for coming again). So the copy is made here, in
+ * the place that the kernel has for it, and is what will be read. Drop with 6.12.
+ */
+static inline void peerdma_uring_keep_sqe(struct io_uring_cmd *cmd)
+{
+#ifndef PEERDMA_HAVE_URING_REISSUE
+	struct io_kiocb *req = cmd_to_io_kiocb(cmd);
+	struct io_uring_sqe *copy = req->async_data;
+
+	/* What was copied already is one of the two SQEs in there. */
+	if (!(req->flags & REQ_F_ASYNC_DATA) || (cmd->sqe >= copy && cmd->sqe < copy + 4))
+		return;
+	memcpy(copy, cmd->sqe, sizeof(*copy));
+	cmd->sqe = copy;
+#endif
+}
 
 /* io_uring_cmd_done() lost the second result of rings with large CQEs in v6.18. Drop with 6.12. */
 static inline void peerdma_uring_done(struct io_uring_cmd *cmd, s32 res, unsigned int issue_flags)

@@ -72,8 +72,8 @@ void whole_file(const peerdma::Device &device, peerdma::File &file, peerdma::Buf
 		uint64_t half = at % (64 * BLOCK) ? BLOCK : 1000;
 		ops.push_back({PEERDMA_OP_READ, 0, file.get(), buffer.get(), to + at, half, at, at});
 		if (half < BLOCK)
-			ops.push_back({PEERDMA_OP_READ, 0, file.get(), buffer.get(), to + at + half, BLOCK - half, at + half,
-				       at + half});
+			ops.push_back({PEERDMA_OP_READ, 0, file.get(), buffer.get(), to + at + half, BLOCK - half,
+				       at + half, at + half});
 	}
 	std::shuffle(ops.begin(), ops.end(), std::mt19937(3));
 	const bool queued = peerdma_ring_queue(ring.ring, ops.data(), uint32_t(ops.size())) == int(ops.size());
@@ -83,6 +83,28 @@ void whole_file(const peerdma::Device &device, peerdma::File &file, peerdma::Buf
 		good = good && results[op.tag] == int64_t(op.len);
 	peerdma_done more;
 	report(good && !peerdma_ring_wait(ring.ring, &more, 1, 1, -1), what);
+}
+
+/// ELSEWHERE, 100000 bytes of pattern 2, to 3 MiB into the buffer by way of the page cache, and a part of it back.
+void fall_back(const peerdma::Device &device, std::uint32_t provider, const peerdma::Buffer &buffer, const char *path)
+{
+	for (int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
+		auto file = need(device.open_file(path, flags), path);
+		auto why = need(file.explain(provider), "explain");
+		auto got = need(file.read(buffer, 3 * MiB, 200000, 0), "read");
+		auto put = need(file.write(buffer, 3 * MiB + 1001, 5000, 1001), "write");
+		report(why.route == PEERDMA_ROUTE_POSIX && why.reason == PEERDMA_REASON_FILESYSTEM && !why.error &&
+			       got.done == 100000 && got.host == 100000 && got.route == PEERDMA_ROUTE_POSIX &&
+			       got.reason == PEERDMA_REASON_FILESYSTEM && put.host == 5000,
+		       std::string("a file of another filesystem goes through the page cache, and says so") +
+			       (flags & O_DIRECT ? ", O_DIRECT too" : ""));
+	}
+	auto strict = need(peerdma::Device::open(PEERDMA_OPEN_REQUIRE_DIRECT), "open");
+	auto file = need(strict.open_file(path, O_RDONLY), path);
+	auto mine = need(strict.create_buffer(provider, 4096), "buffer");
+	auto refused = file.read(mine, 0, 4096, 0);
+	report(!refused && refused.error().code() == EXDEV && refused.error().reason() == PEERDMA_REASON_FILESYSTEM,
+	       "unless it must go direct: then it is refused");
 }
 
 } // namespace
@@ -117,6 +139,7 @@ int main(int argc, char **argv)
 		good = read(tag, file) == 1 && good;
 	report(good && read(9, file) == -EAGAIN && ring.fetch(8).size() == 8 && read(9, file) == 1,
 	       "a full ring says so, and has room again"); // one is left queued when the ring goes
-	std::printf("1..%d\n", count + 1);
+	fall_back(device, provider.id, buffer, argv[2]);
+	std::printf("1..%d\n", count + 2);
 	return 0;
 }

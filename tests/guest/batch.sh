@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The library's rings: many requests at once, each ends once, and the bytes are where they should be.
+# The library: rings of many requests, each of which ends once; and what it does where nothing goes direct.
 # group: io
 # topologies: switch
+# timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish
 mount_disk
 pattern fill /mnt/disk/batch 0 1048576 pattern:1
 sync
-echo other >/run/elsewhere
-host fill gpu0 0 2097152 pattern:9 >/dev/null
+pattern fill /run/elsewhere 0 100000 pattern:2
+host fill gpu0 0 4194304 pattern:9 >/dev/null
 batch /mnt/disk/batch /run/elsewhere
-tap_n=5
+tap_n=8
 check "both MiB are the file's, as the host sees them" eval \
 	'host compare gpu0 0 1048576 pattern:1 && host compare gpu0 1048576 1048576 pattern:1'
+check "and what came by the page cache, there and back" eval \
+	'host compare gpu0 3145728 100000 pattern:2 && pattern compare /run/elsewhere 0 100000 pattern:2'

@@ -259,14 +259,12 @@ void vectors(unsigned flags, const std::string &what)
 	Ring ring(flags);
 	fill();
 	auto segs = every_second(32);
-	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 32 && untouched(segs) &&
-		       pieces_are_right(segs),
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 32 && untouched(segs) && pieces_are_right(segs),
 	       "32 pieces in one command" + what);
 	fill();
 	segs = every_second(16);
 	segs[5] = {100001, 5 * 8192 + 11, 5000, UNTOUCHED};
-	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 16 && untouched(segs) &&
-		       pieces_are_right(segs),
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 16 && untouched(segs) && pieces_are_right(segs),
 	       "16 pieces, one of them at odd places" + what);
 	segs[3].file_off = (1 << 20) - 100;
 	segs[9].file_off = 1 << 20;
@@ -307,7 +305,8 @@ void vector_errors()
 		io_uring_sqe *sqe = ring.vector(PEERDMA_URING_READV, segs, 1);
 		spoil(sqe, segs);
 		const int got = ring.one(sqe);
-		report(got == want && untouched(segs), std::string("pieces: ") + what + " (" + std::to_string(got) + ")");
+		report(got == want && untouched(segs),
+		       std::string("pieces: ") + what + " (" + std::to_string(got) + ")");
 	};
 	using Segs = std::vector<peerdma_uring_seg>;
 	refused("none", -EINVAL, [](auto *s, Segs &) { s->len = 0; });
@@ -388,8 +387,7 @@ void polled(bool quiet)
 		       gpu_is(777, 5000, "pattern:1", 1001),
 	       std::string(how) + "a read at odd places");
 	segs[3].file_off = 1 << 20;
-	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 31 && !segs[3].out_res &&
-		       segs[4].out_res == 4096,
+	report(ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 31 && !segs[3].out_res && segs[4].out_res == 4096,
 	       std::string(how) + "the end of the file");
 }
 
@@ -456,7 +454,8 @@ void teardown()
 		for (unsigned i = 0; i < 32; i++)
 			ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i)->addr =
 				uint64_t(PEERDMA_IO_FILE_ID) << 32 | other.out_buf_id;
-		ring.vector(PEERDMA_URING_READV, segs, 32)->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | other.out_buf_id;
+		ring.vector(PEERDMA_URING_READV, segs, 32)->addr =
+			uint64_t(PEERDMA_IO_FILE_ID) << 32 | other.out_buf_id;
 		io_uring_submit(ring.get());
 		good = !raw::destroy(dev, other.out_buf_id);
 		if (round % 2)

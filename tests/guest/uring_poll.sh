@@ -3,6 +3,7 @@
 # A ring that polls a drive which has queues for polling: nothing is said by an interrupt. uring.cpp has the cases.
 # group: io
 # topologies: switch
+# timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 # with_poll_queues N: the drive's driver begins anew with so many

@@ -67,8 +67,14 @@ uint32_t FakeEnv::add_provider(uint32_t domain, uint32_t bdf, uint32_t bar, uint
 	return next_provider_++;
 }
 
-int FakeEnv::open(const char *path, int)
+int FakeEnv::open(const char *path, int open_flags)
 {
+	const std::string self = "/proc/self/fd/";
+	if (std::string(path).starts_with(self)) {
+		fds[next_fd_] = fds.at(std::stoi(path + self.size()));
+		flags[next_fd_] = open_flags;
+		return next_fd_++;
+	}
 	if (path == node) {
 		if (node_error)
 			return node_error;
@@ -80,6 +86,7 @@ int FakeEnv::open(const char *path, int)
 			return content->second.open_error;
 	}
 	fds[next_fd_] = path;
+	flags[next_fd_] = open_flags;
 	return next_fd_++;
 }
 
@@ -205,6 +212,33 @@ peerdma_impl::Completion FakeEnv::complete()
 		segs[i].out_res = results[i];
 	return {command.tag, whole};
 }
+
+int64_t FakeEnv::pread(int fd, void *to, uint64_t len, uint64_t offset)
+{
+	posix_fds.push_back(fd);
+	if (posix_error)
+		return std::exchange(posix_error, 0);
+	const std::string &bytes = contents.at(fds.at(fd)).bytes;
+	if (offset >= bytes.size())
+		return 0;
+	len = std::min({len, posix_limit, bytes.size() - offset});
+	std::memcpy(to, &bytes[offset], len);
+	return static_cast<int64_t>(len);
+}
+
+int64_t FakeEnv::pwrite(int fd, const void *from, uint64_t len, uint64_t offset)
+{
+	posix_fds.push_back(fd);
+	if (posix_error)
+		return std::exchange(posix_error, 0);
+	len = std::min(len, posix_limit);
+	std::string &bytes = contents.at(fds.at(fd)).bytes;
+	bytes.resize(std::max<uint64_t>(bytes.size(), offset + len));
+	std::memcpy(&bytes[offset], from, len);
+	return static_cast<int64_t>(len);
+}
+
+int FakeEnv::open_flags(int fd) { return flags[fd]; }
 
 int FakeEnv::fstat(int fd, struct stat *st)
 {

@@ -52,8 +52,12 @@ public:
 	std::map<uint32_t, Provider> providers;
 	std::map<uint32_t, Buffer> buffers;
 	std::map<int, std::string> fds;
+	std::map<int, int> flags;                 // that each was opened with
+	std::vector<int> posix_fds;               // of each pread and pwrite
+	int posix_error = 0;                      // of the next one
+	uint64_t posix_limit = 10000;             // bytes that one moves at most
 	std::map<uint32_t, std::string> file_ids; // registered files
-	std::map<std::string, int> write_errors; // path to negative errno
+	std::map<std::string, int> write_errors;  // path to negative errno
 	std::vector<std::pair<std::string, std::string>> writes;
 	std::vector<peerdma_io> ios;         // as they came
 	uint64_t io_limit = UINT64_MAX;      // bytes one READ or WRITE moves at most
@@ -83,6 +87,9 @@ public:
 	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override;
 	int munmap(void *addr, uint64_t len) override;
 	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<peerdma_impl::Queue> &out) override;
+	int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) override;
+	int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) override;
+	int open_flags(int fd) override;
 	int fstat(int fd, struct stat *st) override;
 	int access(const std::string &path, int mode) override;
 	int read_file(const std::string &path, std::string &out) override;

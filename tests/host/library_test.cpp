@@ -24,7 +24,7 @@ protected:
 	{
 		env.add_function("0000:01:00.0", 1 << 20, "peerdma");
 		env.add_provider(0, 0x0100, 2, 0, 1 << 20);
-		EXPECT_EQ(peerdma_open(&device, 0), 0);
+		EXPECT_EQ(peerdma_open(&device, PEERDMA_OPEN_REQUIRE_DIRECT), 0);
 	}
 	~Library() override
 	{
@@ -98,7 +98,7 @@ TEST(Open, RefusesUnknownFlagsAndNull)
 {
 	FakeEnv env;
 	struct peerdma_device *p = nullptr;
-	EXPECT_EQ(peerdma_open(&p, 1), -EOPNOTSUPP);
+	EXPECT_EQ(peerdma_open(&p, 2), -EOPNOTSUPP);
 	EXPECT_EQ(peerdma_open(nullptr, 0), -EINVAL);
 }
 

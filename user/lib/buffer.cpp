@@ -2,6 +2,26 @@
 #include "boundary.hpp"
 #include "device.hpp"
 
+namespace peerdma_impl
+{
+
+int map_buffer(struct peerdma_buf &buf, void *&addr)
+{
+	if (!buf.mmap_offset)
+		return -EOPNOTSUPP;
+	std::lock_guard guard(buf.lock);
+	if (!buf.addr) {
+		const Device &device = *buf.device;
+		int rc = device.env().mmap(device.fd(), buf.mmap_offset, buf.len, &buf.addr);
+		if (rc < 0)
+			return rc;
+	}
+	addr = buf.addr;
+	return 0;
+}
+
+} // namespace peerdma_impl
+
 using namespace peerdma_impl;
 
 int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t len, uint32_t flags,
@@ -56,17 +76,7 @@ int peerdma_buf_map(struct peerdma_buf *buf, void **addr)
 	return boundary([&] {
 		if (!buf || !addr)
 			return -EINVAL;
-		if (!buf->mmap_offset)
-			return -EOPNOTSUPP;
-		std::lock_guard guard(buf->lock);
-		if (!buf->addr) {
-			const Device &device = *buf->device;
-			int rc = device.env().mmap(device.fd(), buf->mmap_offset, buf->len, &buf->addr);
-			if (rc < 0)
-				return rc;
-		}
-		*addr = buf->addr;
-		return 0;
+		return map_buffer(*buf, *addr);
 	});
 }
 

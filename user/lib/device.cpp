@@ -8,14 +8,14 @@
 namespace peerdma_impl
 {
 
-int Device::open(Env &env, std::shared_ptr<Device> &out)
+int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 {
 	int fd = env.open(device_node, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return fd;
 	std::shared_ptr<Device> device;
 	try {
-		device = std::make_shared<Device>(env, fd);
+		device = std::make_shared<Device>(env, fd, direct_only);
 	} catch (...) {
 		env.close(fd);
 		throw;
@@ -39,10 +39,10 @@ int peerdma_open(struct peerdma_device **out, uint32_t flags)
 	return boundary([&] {
 		if (!out)
 			return -EINVAL;
-		if (flags)
+		if (flags & ~PEERDMA_OPEN_REQUIRE_DIRECT)
 			return -EOPNOTSUPP;
 		auto handle = std::make_unique<struct peerdma_device>();
-		int rc = Device::open(system_env(), handle->device);
+		int rc = Device::open(system_env(), flags & PEERDMA_OPEN_REQUIRE_DIRECT, handle->device);
 		if (rc < 0)
 			return rc;
 		*out = handle.release();

@@ -18,14 +18,15 @@ inline constexpr const char *device_node = "/dev/peerdma";
 class Device
 {
 public:
-	static int open(Env &env, std::shared_ptr<Device> &out);
-	Device(Env &env, int fd) : env_(env), fd_(fd) {}
+	static int open(Env &env, bool direct_only, std::shared_ptr<Device> &out);
+	Device(Env &env, int fd, bool direct_only) : env_(env), fd_(fd), direct_only_(direct_only) {}
 	~Device() { env_.close(fd_); }
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
 
 	Env &env() const { return env_; }
 	int fd() const { return fd_; }
+	bool direct_only() const { return direct_only_; }
 
 	// Every struct of the ABI starts with its size, which is set here and nowhere else.
 	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
@@ -37,6 +38,7 @@ public:
 private:
 	Env &env_;
 	const int fd_;
+	const bool direct_only_; // no falling back
 };
 
 } // namespace peerdma_impl
@@ -59,12 +61,16 @@ struct peerdma_buf {
 struct peerdma_file {
 	std::shared_ptr<peerdma_impl::Device> device;
 	int fd;
-	uint32_t id = 0;     // of PEERDMA_FILE_ADD, 0 until a ring wants it
-	std::mutex lock = {}; // protects id
+	uint32_t id = 0;      // of PEERDMA_FILE_ADD, 0 until a ring wants it
+	int cached = -1;      // the file again, without O_DIRECT, if fd has it and a fallback wants it
+	std::mutex lock = {}; // protects id and cached
 };
 
 namespace peerdma_impl
 {
+
+// The buffer's proxy address, mapped by the first who asks.
+int map_buffer(struct peerdma_buf &buf, void *&addr);
 
 // Describe the provider with the smallest id >= from.
 int provider_next(const Device &device, uint32_t from, struct peerdma_provider_info &info);

@@ -40,6 +40,17 @@ public:
 	{
 		return kernel_queue(dev, depth, one_thread, out);
 	}
+	int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) override
+	{
+		ssize_t n = ::pread(fd, to, len, static_cast<off_t>(offset));
+		return n < 0 ? -errno : n;
+	}
+	int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) override
+	{
+		ssize_t n = ::pwrite(fd, from, len, static_cast<off_t>(offset));
+		return n < 0 ? -errno : n;
+	}
+	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
 

@@ -27,6 +27,10 @@ public:
 	virtual int mmap(int fd, uint64_t offset, uint64_t len, void **out) = 0;
 	virtual int munmap(void *addr, uint64_t len) = 0;
 	virtual int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) = 0;
+	virtual int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) = 0;
+	virtual int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) = 0;
+	// The flags that it is open with, of fcntl(F_GETFL).
+	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat *st) = 0;
 	virtual int access(const std::string &path, int mode) = 0;
 	// A whole small file. Sysfs and procfs lie about sizes, so it is read to its end.

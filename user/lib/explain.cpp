@@ -21,9 +21,12 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 			return rc;
 		struct peerdma_explanation full = {};
 		full.provider_id = provider_id;
-		full.route = query.out_errno ? PEERDMA_ROUTE_NONE : PEERDMA_ROUTE_DIRECT;
+		const bool falls_back = query.out_errno == EXDEV && !file->device->direct_only();
+		full.route = falls_back      ? PEERDMA_ROUTE_POSIX :
+			     query.out_errno ? PEERDMA_ROUTE_NONE :
+					       PEERDMA_ROUTE_DIRECT;
 		full.reason = query.out_reason;
-		full.error = query.out_errno;
+		full.error = falls_back ? 0 : query.out_errno;
 		full.map = query.out_map;
 		full.distance = query.out_distance;
 		full.dio_mem_align = query.out_dio_mem_align;

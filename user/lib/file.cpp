@@ -57,6 +57,8 @@ void peerdma_file_close(struct peerdma_file *file)
 			request.id = file->id;
 			file->device->ioctl(PEERDMA_FILE_REMOVE, request);
 		}
+		if (file->cached >= 0)
+			file->device->env().close(file->cached);
 		file->device->env().close(file->fd);
 		delete file;
 		return 0;

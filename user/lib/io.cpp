@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <fcntl.h>
+
+#include <string>
+
 #include "boundary.hpp"
 #include "device.hpp"
 
@@ -15,15 +19,68 @@ constexpr uint64_t smallest_block = 512;
 
 uint32_t route_of(const struct peerdma_io_result &r)
 {
-	if (!r.done)
-		return PEERDMA_ROUTE_NONE;
+	if (r.route == PEERDMA_ROUTE_POSIX || !r.done)
+		return r.route;
 	if (r.direct)
 		return r.near || r.host ? PEERDMA_ROUTE_DIRECT_EDGES : PEERDMA_ROUTE_DIRECT;
 	return r.host ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_NEAR;
 }
 
-int64_t transfer(unsigned long request, const struct peerdma_file &file, const struct peerdma_buf &buf,
-		 uint64_t buf_off, uint64_t len, uint64_t file_off, struct peerdma_io_result &result)
+// The file for the page cache. Direct I/O on a proxy address would pass none of the module's checks.
+int cached_fd(struct peerdma_file &file)
+{
+	const int flags = file.device->env().open_flags(file.fd);
+	if (flags < 0 || !(flags & O_DIRECT))
+		return flags < 0 ? flags : file.fd;
+	std::lock_guard guard(file.lock);
+	if (file.cached < 0) {
+		const std::string self = "/proc/self/fd/" + std::to_string(file.fd);
+		int fd = file.device->env().open(self.c_str(), (flags & (O_ACCMODE | O_APPEND)) | O_CLOEXEC);
+		if (fd < 0)
+			return fd;
+		file.cached = fd;
+	}
+	return file.cached;
+}
+
+// Where there is no direct route: through the page cache, and between it and the device's memory the kernel
+// copies. A provider that goes away meanwhile is -EFAULT for the kernel, and would be SIGBUS for us.
+int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf, uint64_t buf_off, uint64_t len,
+		  uint64_t file_off, struct peerdma_io_result &result)
+{
+	if (!len || buf_off > buf.len || len > buf.len - buf_off) {
+		result.reason = len ? PEERDMA_REASON_BUF_RANGE : PEERDMA_REASON_LEN_ZERO;
+		return -EINVAL;
+	}
+	void *addr = nullptr;
+	int rc = map_buffer(buf, addr);
+	const int fd = rc < 0 ? rc : cached_fd(file);
+	if (fd < 0)
+		return fd;
+	Env &env = file.device->env();
+	result.route = PEERDMA_ROUTE_POSIX;
+	while (result.done < len) {
+		char *at = static_cast<char *>(addr) + buf_off + result.done;
+		int64_t n = write ? env.pwrite(fd, at, len - result.done, file_off + result.done) :
+				    env.pread(fd, at, len - result.done, file_off + result.done);
+		if (n == -EINTR)
+			continue;
+		if (n == -EFAULT) {
+			result.reason = PEERDMA_REASON_REVOKED;
+			n = -ENODEV;
+		}
+		if (n < 0)
+			return n;
+		if (!n)
+			break;
+		result.done += static_cast<uint64_t>(n);
+		result.host += static_cast<uint64_t>(n);
+	}
+	return 0;
+}
+
+int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdma_buf &buf, uint64_t buf_off,
+		 uint64_t len, uint64_t file_off, struct peerdma_io_result &result)
 {
 	auto fail = [&](int rc, uint32_t reason) {
 		result.reason = reason;
@@ -45,6 +102,12 @@ int64_t transfer(unsigned long request, const struct peerdma_file &file, const s
 		io.buf_off = buf_off + result.done;
 		io.len = len - result.done;
 		int rc = file.device->ioctl(request, io);
+		if (rc == -EXDEV && !result.done && !file.device->direct_only()) {
+			result.reason = io.out_reason;
+			int64_t err = fall_back(request == PEERDMA_WRITE, file, buf, buf_off, len, file_off, result);
+			result.error = static_cast<uint32_t>(-err);
+			return result.done ? static_cast<int64_t>(result.done) : err;
+		}
 		if (rc < 0) {
 			fail(rc, io.out_reason);
 			// What was moved is said now; whoever goes on from there meets the error again.
@@ -84,6 +147,20 @@ int64_t run(unsigned long request, struct peerdma_file *file, struct peerdma_buf
 	});
 }
 
+int run_many(unsigned long request, struct peerdma_file *file, struct peerdma_buf *buf, struct peerdma_seg *segs,
+	     uint32_t n)
+{
+	if (!file || !buf || !segs || !n || n > INT32_MAX)
+		return -EINVAL;
+	int whole = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct peerdma_seg &seg = segs[i];
+		seg.result = run(request, file, buf, seg.buf_off, seg.len, seg.file_off, nullptr);
+		whole += seg.result == static_cast<int64_t>(seg.len);
+	}
+	return whole;
+}
+
 } // namespace
 } // namespace peerdma_impl
 
@@ -111,4 +188,14 @@ int64_t peerdma_write_result(struct peerdma_file *file, struct peerdma_buf *buf,
 			     uint64_t file_off, struct peerdma_io_result *result)
 {
 	return result ? run(PEERDMA_WRITE, file, buf, buf_off, len, file_off, result) : -EINVAL;
+}
+
+int peerdma_readv(struct peerdma_file *file, struct peerdma_buf *buf, struct peerdma_seg *segs, uint32_t n)
+{
+	return run_many(PEERDMA_READ, file, buf, segs, n);
+}
+
+int peerdma_writev(struct peerdma_file *file, struct peerdma_buf *buf, struct peerdma_seg *segs, uint32_t n)
+{
+	return run_many(PEERDMA_WRITE, file, buf, segs, n);
 }

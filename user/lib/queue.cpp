@@ -27,8 +27,8 @@ public:
 
 	int open(int dev, unsigned depth, bool one_thread)
 	{
-		const unsigned flags = one_thread ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN
-						  : IORING_SETUP_COOP_TASKRUN;
+		const unsigned flags = one_thread ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN :
+						    IORING_SETUP_COOP_TASKRUN;
 		int rc = io_uring_queue_init(depth, &ring_, flags | IORING_SETUP_CLAMP);
 		if (rc < 0)
 			return rc;
@@ -59,8 +59,8 @@ public:
 	{
 		io_uring_cqe *cqe = nullptr;
 		__kernel_timespec timeout = {timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-		int rc = timeout_ns < 0 ? io_uring_wait_cqe(&ring_, &cqe)
-					: io_uring_wait_cqe_timeout(&ring_, &cqe, &timeout);
+		int rc = timeout_ns < 0 ? io_uring_wait_cqe(&ring_, &cqe) :
+					  io_uring_wait_cqe_timeout(&ring_, &cqe, &timeout);
 		if (rc < 0)
 			return rc == -ETIME ? 0 : rc;
 		unsigned head, n = 0;

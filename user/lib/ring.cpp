@@ -76,8 +76,13 @@ struct peerdma_ring {
 		groups.push_back(std::move(group));
 		Group &kept = groups.back();
 		const Request &r = kept.requests.front();
-		Command command = {write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, r.buf_id, r.file_id,
-				   static_cast<uint32_t>(r.len), r.file_off, r.buf_off, reinterpret_cast<uintptr_t>(&kept)};
+		Command command = {write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ,
+				   r.buf_id,
+				   r.file_id,
+				   static_cast<uint32_t>(r.len),
+				   r.file_off,
+				   r.buf_off,
+				   reinterpret_cast<uintptr_t>(&kept)};
 		if (kept.requests.size() > 1) {
 			for (const Request &one : kept.requests)
 				kept.segs.push_back({one.file_off, one.buf_off, static_cast<uint32_t>(one.len), 0});
@@ -206,8 +211,8 @@ int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capac
 		int rc = p->device->ioctl(PEERDMA_INFO, info);
 		if (rc < 0)
 			return rc;
-		const uint64_t want = flags & PEERDMA_RING_VECTORS ? PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC
-								   : PEERDMA_FEATURE_URING;
+		const uint64_t want = flags & PEERDMA_RING_VECTORS ? PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC :
+								     PEERDMA_FEATURE_URING;
 		if ((info.out_features & want) != want)
 			return -EOPNOTSUPP;
 		auto ring = std::make_unique<struct peerdma_ring>();
@@ -269,7 +274,8 @@ int peerdma_ring_submit(struct peerdma_ring *ring)
 	});
 }
 
-int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint32_t max, uint32_t min, int32_t timeout_ms)
+int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint32_t max, uint32_t min,
+		      int32_t timeout_ms)
 {
 	return boundary([&] {
 		if (!ring || !done || !max || max > INT32_MAX || min > max)
@@ -282,8 +288,8 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 				break;
 			// Nothing is in the kernel's hands, and it takes nothing: waiting would be for ever.
 			if (ring->groups.size() <= ring->unsubmitted)
-				return ring->finished.empty() ? (rc < 0 ? rc : -EAGAIN)
-							      : static_cast<int>(fetch(*ring, done, max));
+				return ring->finished.empty() ? (rc < 0 ? rc : -EAGAIN) :
+								static_cast<int>(fetch(*ring, done, max));
 			int64_t left = -1;
 			if (timeout_ms >= 0)
 				left = std::max<int64_t>(0, std::chrono::nanoseconds(end - Clock::now()).count());

@@ -327,7 +327,7 @@ Report check()
 	uname(&name);
 	const Host host{peerdma_impl::system_env(), name.release};
 	struct peerdma_device *raw = nullptr;
-	const int open_error = peerdma_open(&raw, 0);
+	const int open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
 	const Device device(raw);
 	return report_of({check_kernel(host), check_config(host), check_module(host), check_node(host, open_error),
 			  check_providers(device.get()), check_iommu(host), check_disks(host, device.get())});

@@ -141,7 +141,7 @@ std::optional<GpuTarget> parse_gpu(std::string_view text)
 Device open_device()
 {
 	struct peerdma_device *p = nullptr;
-	int rc = peerdma_open(&p, 0);
+	int rc = peerdma_open(&p, PEERDMA_OPEN_REQUIRE_DIRECT);
 	if (rc == 0)
 		return Device(p);
 	std::string advice = "Run peerdma check, which says what is missing.";
