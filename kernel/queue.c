@@ -61,13 +61,11 @@ static struct guarded *find(struct request_queue *queue)
 	return NULL;
 }
 
-static struct guarded *find_or_add(struct request_queue *queue)
+static struct guarded *add(struct request_queue *queue)
 {
-	struct guarded *guarded = find(queue);
+	struct guarded *guarded = kzalloc(sizeof(*guarded), GFP_KERNEL);
 
-	if (guarded)
-		return guarded;
-	guarded = kzalloc(sizeof(*guarded), GFP_KERNEL);
+	lockdep_assert_held(&lock);
 	if (guarded) {
 		guarded->queue = queue;
 		list_add(&guarded->link, &guarded_queues);
@@ -125,6 +123,7 @@ static int drain(struct peerdma_provider *provider, struct guarded *guarded, uns
 	while (smp_load_acquire(&guarded->drained) < set && !blk_queue_dying(guarded->queue)) {
 		begin = jiffies;
 		if (try_to_drain(guarded->queue)) {
+			/* Whoever reads it sends something: pairs with the acquire above. */
 			smp_store_release(&guarded->drained, set);
 			break;
 		}
@@ -151,7 +150,7 @@ int peerdma_queue_guard(struct peerdma_provider *provider, struct request_queue 
 	int err;
 
 	mutex_lock(&lock);
-	guarded = find_or_add(queue);
+	guarded = find(queue) ?: add(queue);
 	if (guarded) {
 		guarded->users++;
 		set_flags(guarded);

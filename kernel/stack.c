@@ -73,6 +73,7 @@ static struct class_interface hidden_watch = {
 	.add_dev = disk_added,
 	.remove_dev = disk_removed,
 };
+
 static DEFINE_MUTEX(hidden_lock); /* protects hidden_watch.class, NULL while nobody watches */
 
 /* From the first multipath disk on: only a disk leads to the class. */

@@ -48,7 +48,7 @@ all=hphphphphphphphp two=pqpqpqpqpqpqpqpq host=hhhhhhhhhhhhhhhh
 schedulers=(none mq-deadline)
 [ "$LAB_VARIANT" != debug ] || schedulers=(mq-deadline)
 for scheduler in "${schedulers[@]}"; do
-	echo $scheduler >"$queue/scheduler"
+	echo "$scheduler" >"$queue/scheduler"
 	same "$scheduler: nobody is guarded yet" 0 "$(nomerges)"
 	for order in up down halves; do
 		# Without a scheduler nobody looks for a neighbour that is not the last.

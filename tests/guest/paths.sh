@@ -13,11 +13,14 @@ mib=1048576 EXDEV=18 DISTANCE=34
 
 # paths DRIVE: its hidden disks
 paths() {
-	local d
-	for d in /sys/class/block/"${1##*/}"; do
-		d=${d##*/}
-		(cd /sys/class/block && echo "${d%n*}"c*n"${d##*n}")
-	done
+	local name=${1##*/}
+	(cd /sys/class/block && echo "${name%n*}"c*n"${name##*n}")
+}
+# named DRIVE [FAR]: its paths as leaves; FAR does not reach
+named() {
+	local list
+	read -ra list <<<"$(paths "$1")"
+	leaves "${list[@]/%${2:-none}/${2:-}:DISTANCE}"
 }
 # pci DISK: of a path
 pci() { basename "$(realpath "/sys/class/block/$1/device/device")"; }
@@ -30,8 +33,8 @@ away() {
 }
 # settled DRIVE N: it has so many paths
 settled() {
-	local i list
-	for i in {1..100}; do
+	local list
+	for _ in {1..100}; do
 		read -ra list <<<"$(paths "$1")"
 		[ ${#list[@]} != "$2" ] || [ ! -e "/sys/class/block/${list[0]}" ] || return 0
 		sleep 0.1
@@ -39,7 +42,7 @@ settled() {
 	return 1
 }
 ios() { awk '{ print $1 + $5 }' "/sys/class/block/$1/stat"; }
-wayfree() { same "$1" "NONE - $(leaves $(paths "$2"))" "$(explained "$3")"; }
+wayfree() { same "$1" "NONE - $(named "$2")" "$(explained "$3")"; }
 
 # A boot goes on when as many disks are there as drives, and paths are disks too.
 for _ in {1..100}; do
@@ -53,19 +56,18 @@ done
 host fill disk2 0 $((4 * mib)) pattern:3 >/dev/null
 blockdev --flushbufs "$both"
 wayfree "a drive with two paths" "$both" "$both"
-before=$(for path in $(paths "$both"); do ios "$path"; done)
+declare -A before
+for path in $(paths "$both"); do
+	before[$path]=$(ios "$path")
+done
 host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
 host dma-mark >/dev/null
 same "a read goes direct" "0 0 $((4 * mib)) $((4 * mib)) 0 0 0" "$(pdio read "$both" 0 $((4 * mib)) 0)"
 same "all by the drive's own DMA" "ok gpu0 $((4 * mib)) elsewhere 0" "$(host dma)"
 check "what was read" host compare gpu0 0 $((4 * mib)) pattern:3
-i=0
 for path in $(paths "$both"); do
-	set -- $before
-	shift $i
-	check "$path had a part of it" [ "$(ios "$path")" -gt "$1" ]
+	check "$path had a part of it" [ "$(ios "$path")" -gt "${before[$path]}" ]
 	same "$path is kept from merging" 3 "$(cat "/sys/class/block/$path/queue/nomerges")"
-	i=$((i + 1))
 done
 same "a write goes direct" "0 0 $mib $mib 0 0" "$(pdio write "$both" $mib $mib 0 $mib \
 	"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $mib pattern:5'" | tail -n 1 | cut -d' ' -f1-6)"
@@ -77,7 +79,7 @@ dmsetup remove over
 
 # --- one path that does not reach the provider
 far=$(away "$one")
-same "the far path is named" "DISTANCE $far $(leaves $(paths "$one" | sed "s/$far/$far:DISTANCE/"))" "$(explained "$one")"
+same "the far path is named" "DISTANCE $far $(named "$one" "$far")" "$(explained "$one")"
 same "a read is refused" "$EXDEV $DISTANCE 0" "$(pdio read "$one" 0 4096 0 | cut -d' ' -f1-3)"
 echo 1 >"/sys/bus/pci/devices/$(pci "$far")/remove"
 settled "$one" 1 || bail "the far path stays"
