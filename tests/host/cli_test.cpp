@@ -105,7 +105,8 @@ TEST_F(Cli, HelpAndVersionEndWith0)
 	EXPECT_EQ(run({"--version"}).out, "peerdma 0.1.0\n");
 	const Outcome help = run({"--help"});
 	EXPECT_EQ(help.status, 0);
-	for (const char *name : {"check", "providers", "publish", "unpublish", "explain", "cp", "stat", "witness", "topo"}) {
+	for (const char *name :
+	     {"check", "providers", "publish", "unpublish", "explain", "cp", "stat", "witness", "topo"}) {
 		EXPECT_TRUE(has(help.out, name));
 		EXPECT_EQ(run({name, "--help"}).status, 0);
 		EXPECT_TRUE(has(run({name, "--help"}).out, "--json"));

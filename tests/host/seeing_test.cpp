@@ -341,8 +341,10 @@ TEST_F(Seeing, WitnessOfRefusalsAndOfSilence)
 	EXPECT_FALSE(witness.proved());
 	complete(5, "done=0 direct=0 near=0 host=0 reason=4 error=-22");
 	complete(5, "done=0 direct=0 near=0 host=0 reason=0 error=-27");
+	witness.hear(traced(5, "peerdma_complete: read pid=5 " + file +
+				       " done=0 direct=0 near=0 host=0 reason=3 error=-22 async=1 number=0"));
 	EXPECT_FALSE(witness.proved());
-	EXPECT_EQ(only().refused, 1u);
+	EXPECT_EQ(only().refused, 2u) << "a ring's refusal among them";
 	EXPECT_EQ(only().failed, 1u);
 	EXPECT_EQ(verdict(), "refused");
 	EXPECT_EQ(witness.report([](const std::string &dev) { return dev; }).json["begun_before"], 0);

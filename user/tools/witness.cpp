@@ -176,9 +176,10 @@ void Witness::end(const TraceLine &line)
 	if (request != running_.end() && request->second.key != key)
 		request = running_.end();
 	Moved moved;
-	bool begun = word(line.text, "done") == "0"; // a refusal has no other beginning
-	if (async)
-		begun = flying_.erase(number(word(line.text, "number"))) != 0;
+	// A refusal has no other beginning, and no number.
+	bool begun = word(line.text, "done") == "0" && (!async || word(line.text, "reason") != "0");
+	if (const uint64_t flight = number(word(line.text, "number")); async && flight)
+		begun = flying_.erase(flight) != 0;
 	if (request != running_.end()) {
 		moved = std::move(request->second.moved);
 		running_.erase(request);
