@@ -73,9 +73,9 @@ def limits_hold_and_break() -> None:
     got = counts.Counts.parse(SAID)
     assert not counts.judge_limit(got, counts.against_host("7.2", "", 4 * KIB, 1.00, True)).wrong
     assert counts.judge_limit(got, counts.against_host("7.2", "", 4 * KIB, 0.99, True)).wrong
-    assert not counts.judge_limit(got, counts.growth("7.2", True)).wrong
+    assert not counts.judge_limit(got, counts.growth("7.2")).wrong
     got.instructions["direct_read", counts.MIB] = 1151
-    assert counts.judge_limit(got, counts.growth("7.2", True)).wrong
+    assert counts.judge_limit(got, counts.growth("7.2")).wrong
     assert counts.judge_limit(got, counts.against_host("7.2", "", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
 
 

@@ -45,6 +45,10 @@ def against_host(k: str, what: str, size: int, ratio: float, required: bool = Tr
     return Limit(k, f"direct_read{what}", size, f"host_odirect_read{what}", size, ratio, required)
 
 
+def growth(k: str) -> Limit:
+    return Limit(k, "direct_read", MIB, "direct_read", 4 * KIB, 1.15, True)
+
+
 def limits_of(k: str, smallest: float) -> tuple[Limit, ...]:
     """What direct I/O is for. A row that is not required yet does not hold yet."""
     return (
@@ -56,7 +60,7 @@ def limits_of(k: str, smallest: float) -> tuple[Limit, ...]:
         against_host(k, "_raw", 64 * KIB, 0.35, k == "7.2"),
         against_host(k, "_raw", 512 * KIB, 0.08),
         against_host(k, "_raw", MIB, 0.05),
-        Limit(k, "direct_read", MIB, "direct_read", 4 * KIB, 1.15, True),
+        growth(k),
     )
 
 

@@ -137,7 +137,7 @@ Topology look()
 	topo.functions = pci_functions(env);
 	struct peerdma_device *raw = nullptr;
 	// Without the module, or without the right to use it, the tree is still worth something.
-	if (peerdma_open(&raw, 0) < 0)
+	if (peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT) < 0)
 		return topo;
 	const Device device(raw);
 	std::array<uint32_t, 64> ids;
