@@ -18,6 +18,7 @@ modprobe -d "$LAB_KERNEL" -a raid1 dm-mod 2>/dev/null
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
 mkdir -p $out
 publish
+mke2fs -q -F -t ext4 "$a"
 mount_disk
 file=$dir/seeing
 pattern fill $file 0 3000001 pattern:1
