@@ -17,7 +17,6 @@ static struct peerdma_file *to_file(struct peerdma_entry *entry)
 	return container_of(entry, struct peerdma_file, entry);
 }
 
-/* May come from interrupt context: fput() puts off what has to sleep. */
 void peerdma_file_put(struct peerdma_file *pfile)
 {
 	if (!refcount_dec_and_test(&pfile->refs))
@@ -83,6 +82,8 @@ int peerdma_file_add_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 	req->out_file_id = 0;
 	req->out_reason = PEERDMA_REASON_NONE;
+	if (req->__reserved)
+		return -EINVAL;
 	file = fget(req->fd);
 	if (!file)
 		return -EBADF;

@@ -5,6 +5,7 @@ void peerdma_ids_init(struct peerdma_ids *ids)
 {
 	xa_init_flags(&ids->all, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	memset(ids->near, 0, sizeof(ids->near));
+	ids->next = 1;
 }
 
 /* When it is empty. */
@@ -27,9 +28,10 @@ int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 
 
 	entry->shown = false;
 	/* The number is written before it can be looked up. */
-	err = xa_alloc(&ids->all, &id, NULL, XA_LIMIT(1, max), GFP_KERNEL_ACCOUNT);
-	entry->id = err ? 0 : id;
-	if (err)
+	err = xa_alloc_cyclic(&ids->all, &id, NULL, XA_LIMIT(1, max), &ids->next,
+			      GFP_KERNEL_ACCOUNT);
+	entry->id = err < 0 ? 0 : id;
+	if (err < 0)
 		return err;
 	/* The place is there already: this needs no memory. */
 	xa_store(&ids->all, id, entry, GFP_KERNEL_ACCOUNT);

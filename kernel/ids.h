@@ -29,10 +29,13 @@ struct peerdma_entry {
  * struct peerdma_ids - objects by number
  * @all: the objects; its lock protects both members, RCU those who only look
  * @near: by a number's last bits, an object that is shown, or NULL
+ * @next: where to look for a free number: one that was let go does not soon mean another object,
+ * to a request that names it and has not begun
  */
 struct peerdma_ids {
 	struct xarray all;
 	struct peerdma_entry *near[PEERDMA_IDS_NEAR];
+	u32 next;
 };
 
 void peerdma_ids_init(struct peerdma_ids *ids);

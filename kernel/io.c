@@ -45,7 +45,9 @@ struct io {
 	struct peerdma_target target;
 	struct peerdma_route *route; /* referenced while anything is under way */
 	struct peerdma_io *req;
+	pid_t pid; /* who asked; 0: the current process */
 	bool write;
+	bool nowait; /* -EAGAIN instead of sleeping for a route */
 };
 
 u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio)
@@ -157,7 +159,35 @@ static int io_refuse(struct io *io, u32 reason)
 	return peerdma_reason_errno(reason);
 }
 
-/* Whoever unbinds, destroys or kills waits for one step, not for all of them. */
+static struct peerdma_route *io_find_route(struct io *io, struct peerdma_verdict *verdict)
+{
+	struct peerdma_mem *mem = io->buffer->mem;
+
+	return peerdma_route_get(mem->provider, io->target.bdev, mem->page, verdict);
+}
+
+/* What was true of the route for one step need not be for the next. */
+static int io_recheck_route(struct io *io)
+{
+	struct peerdma_verdict verdict;
+	struct peerdma_route *route;
+
+	if (likely(peerdma_stack_is_current(io->route->stack)))
+		return 0;
+	route = io_find_route(io, &verdict);
+	if (IS_ERR(route)) {
+		io->req->out_reason = verdict.reason;
+		return PTR_ERR(route);
+	}
+	peerdma_route_put(io->route);
+	io->route = route;
+	return 0;
+}
+
+/*
+ * Between two steps. Whoever unbinds, destroys or kills waits for one of them, not for all, and
+ * whoever changes what is below the file is heard.
+ */
 static int io_interrupted(struct io *io)
 {
 	if (fatal_signal_pending(current))
@@ -166,7 +196,7 @@ static int io_interrupted(struct io *io)
 	    peerdma_gate_closed(&io->buffer->provider->gate))
 		return io_refuse(io, PEERDMA_REASON_REVOKED);
 	cond_resched();
-	return 0;
+	return io_recheck_route(io);
 }
 
 /* Straight between file and buffer, by one kiocb. Returns the bytes that it moved. */
@@ -458,7 +488,6 @@ static u32 io_check_numbers(const struct io *io)
 /* All that can be said against it before anything is submitted. */
 static int io_check(struct io *io)
 {
-	struct peerdma_mem *mem = io->buffer->mem;
 	struct peerdma_verdict verdict;
 	u32 reason;
 	int err;
@@ -469,7 +498,11 @@ static int io_check(struct io *io)
 	reason = io_check_numbers(io);
 	if (reason)
 		return io_refuse(io, reason);
-	io->route = peerdma_route_get(mem->provider, io->target.bdev, mem->page, &verdict);
+	if (io->nowait) {
+		io->route = peerdma_route_find(io->buffer->provider, io->target.bdev);
+		return io->route ? 0 : -EAGAIN;
+	}
+	io->route = io_find_route(io, &verdict);
 	io->req->out_reason = verdict.reason;
 	return PTR_ERR_OR_ZERO(io->route);
 }
@@ -483,6 +516,7 @@ static struct peerdma_seen io_seen(struct io *io)
 		.bdev = io->target.bdev,
 		.pair = IS_ERR_OR_NULL(io->route) ? NULL : io->route->pair,
 		.req = io->req,
+		.pid = io->pid,
 		.write = io->write,
 	};
 }
@@ -530,9 +564,12 @@ static int io_run(struct io *io)
 	return err;
 }
 
-/* For a request whose buffer's gate is held by the caller. Fills out_*; returns 0 or -errno. */
+/*
+ * For a request whose buffer's gate is held by the caller. pid: who asked, 0 the current process.
+ * Fills out_*; returns 0 or -errno.
+ */
 int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		      struct peerdma_io *req, bool write)
+		      struct peerdma_io *req, bool write, pid_t pid)
 {
 	struct io io;
 
@@ -541,20 +578,28 @@ int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peer
 	io.buffer = buffer;
 	io.route = NULL;
 	io.req = req;
+	io.pid = pid;
 	io.write = write;
+	io.nowait = false;
 	return io_run(&io);
 }
 
 /*
  * What io_run() looks at before it sends anything, for who sends it in another way. After a success
- * the route is the caller's to put, when the device is done.
+ * the route is the caller's to put, when the device is done. nowait: -EAGAIN where a route has to be
+ * looked for, which sleeps.
  */
 int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		     struct peerdma_io *req, bool write, struct peerdma_target *target,
+		     struct peerdma_io *req, bool write, bool nowait, struct peerdma_target *target,
 		     struct peerdma_route **route)
 {
 	struct io io = {
-		.file = file, .pfile = pfile, .buffer = buffer, .req = req, .write = write
+		.file = file,
+		.pfile = pfile,
+		.buffer = buffer,
+		.req = req,
+		.write = write,
+		.nowait = nowait,
 	};
 	int err = io_check(&io);
 
@@ -616,7 +661,7 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 			peerdma_account_revoked(ctx, &seen);
 		}
 	} else {
-		err = peerdma_io_inside(file, pfile, buffer, req, write);
+		err = peerdma_io_inside(file, pfile, buffer, req, write, 0);
 		peerdma_gate_exit(&buffer->gate);
 	}
 	peerdma_io_file_put(file, pfile);

@@ -4,8 +4,9 @@
  *
  * A provider is a range of a PCI function's BAR that has ZONE_DEVICE pages. A mem is a contiguous
  * part of it with every page referenced. A buffer is a mem that a process knows by an id of its
- * open file. A read or write builds an iterator over one bio_vec, which costs nothing per page, and hands it to the file's own ->read_iter or ->write_iter with IOCB_DIRECT;
- * the storage driver's own DMA mapping then finds P2PDMA pages and uses the function's bus address.
+ * open file. A read or write builds an iterator over one bio_vec, which costs nothing per page, and
+ * hands it to the file's own ->read_iter or ->write_iter with IOCB_DIRECT; the storage driver's own
+ * DMA mapping then finds P2PDMA pages and uses the function's bus address.
  * Whether that is safe for a pair of device and provider is decided before anything is submitted:
  * route.c.
  *
@@ -190,11 +191,37 @@ enum peerdma_disk_kind {
 };
 
 /**
+ * struct peerdma_guard - a queue that merges nothing: queue.c; lives as long as it has users
+ * @link: in the list of them
+ * @queue: each of @users has a reference
+ * @users: routes that go through it
+ * @before: its merge flags, to be put back
+ * @draining: somebody is freezing it
+ * @next_drain: jiffies before which nobody shall freeze it again
+ * @set: how often the flags had to be set
+ * @drained: what @set was when the queue was frozen last
+ *
+ * All but @queue is protected by queue.c's lock; @set and @drained are also read without it.
+ */
+struct peerdma_guard {
+	struct list_head link;
+	struct request_queue *queue; /* immutable */
+	unsigned int users;
+	unsigned long before;
+	bool draining;
+	unsigned long next_drain;
+	unsigned int set;
+	unsigned int drained;
+};
+
+/**
  * struct peerdma_disk - a disk of a stack; holds nothing of its driver, which may be unloaded
  * @queue: its queue; referenced; NULL if the disk was gone already
  * @slaves: of a level, the directory with a link to each disk below; referenced
  * @rev: what the counter of changes of what is below was before that was looked at
  * @pdev: of a leaf, its function; referenced, only until it has been judged
+ * @guard: of a leaf of a route, its queue's
+ * @guard_set: which time of setting the queue's flags the route has drained
  * @kind: what it is made of
  * @devt: its number
  * @domain: of a leaf, PCI domain
@@ -207,6 +234,8 @@ struct peerdma_disk {
 	struct kernfs_node *slaves;
 	unsigned long rev;
 	struct pci_dev *pdev;
+	struct peerdma_guard *guard;
+	unsigned int guard_set;
 	enum peerdma_disk_kind kind;
 	dev_t devt;
 	u32 domain;
@@ -308,13 +337,16 @@ u32 peerdma_queue_reason(struct request_queue *queue);
 
 /* queue.c */
 #define PEERDMA_QUEUE_GUARD (BIT(QUEUE_FLAG_NOMERGES) | BIT(QUEUE_FLAG_NOXMERGES))
-int peerdma_queue_guard(struct peerdma_provider *provider, struct request_queue *queue);
-void peerdma_queue_unguard(struct request_queue *queue);
+struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
+					  struct request_queue *queue, unsigned int *set);
+void peerdma_queue_unguard(struct peerdma_guard *guard);
 
 /* False: whoever guards it has to do so again. */
-static inline bool peerdma_queue_guarded(const struct request_queue *queue)
+static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsigned int set)
 {
-	return (READ_ONCE(queue->queue_flags) & PEERDMA_QUEUE_GUARD) == PEERDMA_QUEUE_GUARD;
+	return (READ_ONCE(guard->queue->queue_flags) & PEERDMA_QUEUE_GUARD) ==
+		       PEERDMA_QUEUE_GUARD &&
+	       READ_ONCE(guard->set) == set;
 }
 
 /* route.c */
@@ -324,6 +356,8 @@ const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *st
 struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 					struct block_device *bdev, struct page *page,
 					struct peerdma_verdict *verdict);
+struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
+					 struct block_device *bdev);
 void peerdma_route_put(struct peerdma_route *route);
 void peerdma_routes_init(struct peerdma_provider *provider);
 void peerdma_routes_drop(struct peerdma_provider *provider);
@@ -339,10 +373,10 @@ struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile);
 void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);
 int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		     struct peerdma_io *req, bool write, struct peerdma_target *target,
+		     struct peerdma_io *req, bool write, bool nowait, struct peerdma_target *target,
 		     struct peerdma_route **route);
 int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		      struct peerdma_io *req, bool write);
+		      struct peerdma_io *req, bool write, pid_t pid);
 int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write);
 
 /* uring.c */

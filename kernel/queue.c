@@ -18,7 +18,9 @@
  * be written sets both it and NOXMERGES, which says less than it and costs nothing beside it. So
  * both together (they read as 3) are ours, and if one is missing somebody has written, and has
  * said what they want when we are done. It is looked for before each request, as the rest of the
- * stack is: peerdma_stack_is_current(). Then the route is taken anew, which begins here.
+ * stack is: peerdma_stack_is_current(). Then the route is taken anew, which begins here. That the
+ * flags are there is not enough: somebody else may have just set them again, and still be draining.
+ * So a route also remembers the how-manieth time of setting them it has drained.
  */
 #include <linux/blk-mq.h>
 #include <linux/percpu-refcount.h>
@@ -28,73 +30,44 @@
 
 #define TRY HZ /* others wait so long at most, and then have as long for themselves */
 
-/**
- * struct guarded - a queue with a route
- * @link: in guarded_queues
- * @queue: each of @users has a reference
- * @users: routes that go through it
- * @before: its merge flags, to be put back
- * @set: how often the flags had to be set
- * @drained: what @set was when the queue was frozen last
- */
-struct guarded {
-	struct list_head link; /* protected by lock */
-	struct request_queue *queue; /* immutable */
-	unsigned int users; /* protected by lock */
-	unsigned long before; /* protected by lock */
-	unsigned int set; /* protected by lock */
-	unsigned int drained;
-};
-
 static DEFINE_MUTEX(lock);
-static LIST_HEAD(guarded_queues);
+static LIST_HEAD(guards);
 
-static struct guarded *find(struct request_queue *queue)
+static struct peerdma_guard *find(struct request_queue *queue)
 {
-	struct guarded *guarded;
+	struct peerdma_guard *guard;
 
 	lockdep_assert_held(&lock);
-	list_for_each_entry(guarded, &guarded_queues, link) {
-		if (guarded->queue == queue)
-			return guarded;
+	list_for_each_entry(guard, &guards, link) {
+		if (guard->queue == queue)
+			return guard;
 	}
 	return NULL;
 }
 
-static struct guarded *add(struct request_queue *queue)
-{
-	struct guarded *guarded = kzalloc(sizeof(*guarded), GFP_KERNEL);
-
-	lockdep_assert_held(&lock);
-	if (guarded) {
-		guarded->queue = queue;
-		list_add(&guarded->link, &guarded_queues);
-	}
-	return guarded;
-}
-
 /* Set both flags. One that is missing was never set, or somebody has written since. */
-static void set_flags(struct guarded *guarded)
+static void set_flags(struct peerdma_guard *guard)
 {
-	unsigned long flags = set_mask_bits(&guarded->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
+	unsigned long flags = set_mask_bits(&guard->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
 
 	lockdep_assert_held(&lock);
 	flags &= PEERDMA_QUEUE_GUARD;
 	if (flags != PEERDMA_QUEUE_GUARD) {
-		guarded->before = flags;
-		guarded->set++;
+		guard
+			->before = flags;
+		WRITE_ONCE(guard->set, guard->set + 1);
 	}
 }
 
 /* Put back what was there, unless somebody has written since: then that stays. */
-static void restore_flags(struct guarded *guarded)
+static void restore_flags(struct peerdma_guard *guard)
 {
-	unsigned long old = READ_ONCE(guarded->queue->queue_flags);
+	unsigned long old = READ_ONCE(guard->queue->queue_flags);
 
 	lockdep_assert_held(&lock);
 	while ((old & PEERDMA_QUEUE_GUARD) == PEERDMA_QUEUE_GUARD &&
-	       !try_cmpxchg(&guarded->queue->queue_flags, &old,
-			    (old & ~PEERDMA_QUEUE_GUARD) | guarded->before))
+	       !try_cmpxchg(&guard->queue->queue_flags, &old,
+			    (old & ~PEERDMA_QUEUE_GUARD) | guard->before))
 		;
 }
 
@@ -113,26 +86,55 @@ static bool try_to_drain(struct request_queue *queue)
 	return empty;
 }
 
-/* Returns when the queue was empty once since its flags were set for the set-th time. */
-static int drain(struct peerdma_provider *provider, struct guarded *guarded, unsigned int set)
+/*
+ * One at a time freezes a queue, and nobody for as long as the last one did. *set: how often the
+ * flags had been set by now, which is what will have been drained.
+ */
+static bool drain_begin(struct peerdma_guard *guard, unsigned int *set)
 {
-	unsigned long begin, rest;
+	bool mine;
+
+	mutex_lock(&lock);
+	mine = !guard->draining && time_after_eq(jiffies, guard->next_drain);
+	if (mine)
+		guard
+			->draining = true;
+	*set = guard->set;
+	mutex_unlock(&lock);
+	return mine;
+}
+
+static void drain_end(struct peerdma_guard *guard, unsigned long began, unsigned int drained)
+{
+	mutex_lock(&lock);
+	guard
+		->draining = false;
+	guard
+		->next_drain = jiffies + (jiffies - began);
+	/* Whoever reads it sends something: pairs with drain(). */
+	smp_store_release(&guard->drained, drained);
+	mutex_unlock(&lock);
+}
+
+/* Returns when the queue was empty once since its flags were set for the set-th time. */
+static int drain(struct peerdma_provider *provider, struct peerdma_guard *guard, unsigned int set)
+{
+	unsigned long began;
+	unsigned int now;
 	int err;
 
-	/* One that is dying takes nobody in any more. */
-	while (smp_load_acquire(&guarded->drained) < set && !blk_queue_dying(guarded->queue)) {
-		begin = jiffies;
-		if (try_to_drain(guarded->queue)) {
-			/* Whoever reads it sends something: pairs with the acquire above. */
-			smp_store_release(&guarded->drained, set);
-			break;
+	/* One that is dying takes nobody in any more. Pairs with drain_end(). */
+	while (smp_load_acquire(&guard->drained) < set && !blk_queue_dying(guard->queue)) {
+		if (drain_begin(guard, &now)) {
+			began = jiffies;
+			if (!try_to_drain(guard->queue))
+				now = guard->drained;
+			drain_end(guard, began, now);
+			continue;
 		}
-		rest = jiffies + (jiffies - begin);
-		do {
-			err = peerdma_provider_pause(provider);
-			if (err)
-				return err;
-		} while (time_before(jiffies, rest));
+		err = peerdma_provider_pause(provider);
+		if (err)
+			return err;
 	}
 	return 0;
 }
@@ -141,44 +143,54 @@ static int drain(struct peerdma_provider *provider, struct guarded *guarded, uns
  * peerdma_queue_guard - from now on nothing is merged on a queue
  * @provider: its range must stay while this runs: be inside its gate or a buffer's
  * @queue: of a leaf; referenced until it is unguarded
- * Return: 0, or -ENODEV, -EINTR, -ENOMEM.
+ * @set: filled, for peerdma_queue_guarded()
+ * Return: the guard, or ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
  */
-int peerdma_queue_guard(struct peerdma_provider *provider, struct request_queue *queue)
+struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
+					  struct request_queue *queue, unsigned int *set)
 {
-	struct guarded *guarded;
-	unsigned int set = 0;
+	struct peerdma_guard *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *guard;
 	int err;
 
+	if (!fresh)
+		return ERR_PTR(-ENOMEM);
 	mutex_lock(&lock);
-	guarded = find(queue) ?: add(queue);
-	if (guarded) {
-		guarded->users++;
-		set_flags(guarded);
-		set = guarded->set;
+	guard
+		= find(queue);
+	if (!guard) {
+		guard
+			= fresh;
+		fresh = NULL;
+		guard
+			->queue = queue;
+		guard
+			->next_drain = jiffies;
+		list_add(&guard->link, &guards);
 	}
+	guard
+		->users++;
+	set_flags(guard);
+	*set = guard->set;
 	mutex_unlock(&lock);
-	if (!guarded)
-		return -ENOMEM;
-	err = drain(provider, guarded, set);
-	if (err)
-		peerdma_queue_unguard(queue);
-	return err;
+	kfree(fresh);
+	err = drain(provider, guard, *set);
+	if (!err)
+		return guard;
+	peerdma_queue_unguard(guard);
+	return ERR_PTR(err);
 }
 
 /**
  * peerdma_queue_unguard - a route that went through a queue has ended
- * @queue: as it was guarded; nothing of the route's is under way on it
+ * @guard: from peerdma_queue_guard(); nothing of the route's is under way on the queue
  */
-void peerdma_queue_unguard(struct request_queue *queue)
+void peerdma_queue_unguard(struct peerdma_guard *guard)
 {
-	struct guarded *guarded;
-
 	mutex_lock(&lock);
-	guarded = find(queue);
-	if (--guarded->users == 0) {
-		restore_flags(guarded);
-		list_del(&guarded->link);
-		kfree(guarded);
+	if (--guard->users == 0) {
+		restore_flags(guard);
+		list_del(&guard->link);
+		kfree(guard);
 	}
 	mutex_unlock(&lock);
 }

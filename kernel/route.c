@@ -134,25 +134,29 @@ const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *st
 static void unguard(struct peerdma_stack *stack, unsigned int nr)
 {
 	while (nr--) {
-		if (stack->disks[nr].kind == PEERDMA_DISK_LEAF)
-			peerdma_queue_unguard(stack->disks[nr].queue);
+		if (stack->disks[nr].guard)
+			peerdma_queue_unguard(stack->disks[nr].guard);
 	}
 }
 
 /* One leaf after another: two queues frozen at once could wait for each other. */
 static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack)
 {
+	struct peerdma_guard *guard;
+	struct peerdma_disk *disk;
 	unsigned int i;
-	int err;
 
 	for (i = 0; i < stack->nr; i++) {
-		if (stack->disks[i].kind != PEERDMA_DISK_LEAF)
+		disk = &stack->disks[i];
+		if (disk->kind != PEERDMA_DISK_LEAF)
 			continue;
-		err = peerdma_queue_guard(provider, stack->disks[i].queue);
-		if (err) {
+		guard
+			= peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
+		if (IS_ERR(guard)) {
 			unguard(stack, i);
-			return err;
+			return PTR_ERR(guard);
 		}
+		disk->guard = guard;
 	}
 	return 0;
 }
@@ -279,6 +283,18 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct gend
 		return route;
 	peerdma_route_put(route);
 	return ERR_PTR(-EAGAIN);
+}
+
+/**
+ * peerdma_route_find - the route from a block device to a provider, if it is known and still so
+ * @provider: its range must stay while this runs: be inside its gate or a buffer's
+ * @bdev: of an open file
+ * Return: a route with a reference, or NULL. Does not sleep.
+ */
+struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
+					 struct block_device *bdev)
+{
+	return find(provider, bdev->bd_disk->diskseq);
 }
 
 /**

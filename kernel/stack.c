@@ -176,7 +176,8 @@ static void look_at_alive(struct step *step, struct peerdma_disk *disk)
 	if (blk_get_queue(gendisk->queue))
 		disk->queue = gendisk->queue;
 	disk->pdev = disk->queue ? pci_parent(gendisk) : NULL;
-	if (gendisk->slave_dir) {
+	/* A leaf has no need of it; one whose making fails loses it without a lock. */
+	if (!disk->pdev && gendisk->slave_dir) {
 		disk->slaves = gendisk->slave_dir->sd;
 		kernfs_get(disk->slaves);
 	}
@@ -285,6 +286,18 @@ static bool is_level(const struct peerdma_disk *disk)
 	       !disk->verdict.reason;
 }
 
+/* All paths of a head may be dead: nobody knows where its requests will go. */
+static void refuse_if_no_leaf(struct peerdma_stack *stack)
+{
+	unsigned int i;
+
+	for (i = 0; i < stack->nr; i++) {
+		if (stack->disks[i].kind == PEERDMA_DISK_LEAF || stack->disks[i].verdict.reason)
+			return;
+	}
+	stack->disks[0].verdict.reason = PEERDMA_REASON_STACKED;
+}
+
 static int walk_down(struct walk *walk)
 {
 	struct peerdma_disk *disk;
@@ -299,6 +312,7 @@ static int walk_down(struct walk *walk)
 		if (is_level(disk))
 			add_below(walk, &walk->steps[i], disk);
 	}
+	refuse_if_no_leaf(walk->stack);
 	return 0;
 }
 
@@ -381,7 +395,7 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack)
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
 		if (disk->kind == PEERDMA_DISK_LEAF) {
 			if (peerdma_queue_reason(disk->queue) ||
-			    !peerdma_queue_guarded(disk->queue))
+			    !peerdma_queue_guarded(disk->guard, disk->guard_set))
 				return false;
 		} else if (revision(disk) != disk->rev || level_reason(disk)) {
 			return false;

@@ -217,6 +217,8 @@ void peerdma_pair_set_leaves(struct peerdma_provider *provider, struct peerdma_p
 		return;
 	xa_lock(&provider->pairs);
 	swap(pair->leaves, names);
+	/* Another disk may have got the number. */
+	strscpy(pair->name, stack->disks[0].name, sizeof(pair->name));
 	xa_unlock(&provider->pairs);
 	kfree(names);
 }
@@ -333,9 +335,10 @@ static void show_pair(struct seq_file *seq, struct peerdma_provider *provider,
 	struct sum sum = {};
 
 	add_to(&sum, &pair->stats);
-	seq_printf(seq, "disk provider=%u dev=%u:%u name=%s", provider->id, MAJOR(pair->devt),
-		   MINOR(pair->devt), pair->name);
+	seq_printf(seq, "disk provider=%u dev=%u:%u", provider->id, MAJOR(pair->devt),
+		   MINOR(pair->devt));
 	xa_lock(&provider->pairs);
+	seq_printf(seq, " name=%s", pair->name);
 	if (pair->leaves)
 		seq_printf(seq, " leaves=%s", pair->leaves);
 	xa_unlock(&provider->pairs);
@@ -393,8 +396,10 @@ static void show_total(struct seq_file *seq)
 	struct peerdma_opener *opener;
 	struct sum sum = past;
 
-	list_for_each_entry(opener, &openers, link)
+	list_for_each_entry(opener, &openers, link) {
 		add_to(&sum, &opener->stats);
+		cond_resched();
+	}
 	seq_puts(seq, "total");
 	show(seq, &sum);
 	seq_putc(seq, '\n');
@@ -406,8 +411,10 @@ static int stats_show(struct seq_file *seq, void *unused)
 
 	mutex_lock(&openers_lock);
 	show_total(seq);
-	list_for_each_entry(opener, &openers, link)
+	list_for_each_entry(opener, &openers, link) {
 		show_opener(seq, opener);
+		cond_resched();
+	}
 	mutex_unlock(&openers_lock);
 	show_providers(seq);
 	return 0;

@@ -63,13 +63,14 @@ struct peerdma_stats {
  * @stats: of requests of files on this disk
  * @devt: the disk's number, its place among the provider's pairs
  * @name: the disk's, as in /sys/block
- * @leaves: names of the disks below that the latest route ends at, or NULL; protected by the lock
- * of the provider's pairs
+ * @leaves: names of the disks below that the latest route ends at, or NULL
+ *
+ * @name and @leaves are protected by the lock of the provider's pairs.
  */
 struct peerdma_pair {
 	struct peerdma_stats stats;
 	dev_t devt; /* immutable */
-	char name[DISK_NAME_LEN]; /* immutable */
+	char name[DISK_NAME_LEN];
 	char *leaves;
 };
 

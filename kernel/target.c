@@ -151,7 +151,8 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
  * @file: a regular file or a block device
  * @memo: filled
  *
- * Not of xfs: a file of it that is empty can still become a realtime one.
+ * Not of xfs: a file of it that is empty can still become a realtime one. Not of a block device: it
+ * is soon asked, and a drive may be formatted anew.
  */
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 {
@@ -160,7 +161,7 @@ void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 	u32 reason;
 
 	memo->a_ops = NULL;
-	if (S_ISREG(mapping->host->i_mode) && is_xfs(mapping->host->i_sb))
+	if (!S_ISREG(mapping->host->i_mode) || is_xfs(mapping->host->i_sb))
 		return;
 	if (!peerdma_target_resolve(file, &memo->target, &reason))
 		memo->a_ops = a_ops;

@@ -19,14 +19,9 @@
 
 #ifndef PEERDMA_TRACE_HELPERS_H
 #define PEERDMA_TRACE_HELPERS_H
-/* A worker of ours runs a request of who opened /dev/peerdma. */
 static inline pid_t peerdma_seen_pid(const struct peerdma_seen *seen)
 {
-	if (seen->pid)
-		return seen->pid;
-	if (seen->buffer && current->flags & PF_KTHREAD)
-		return seen->buffer->opener->pid;
-	return task_tgid_nr(current);
+	return seen->pid ?: task_tgid_nr(current);
 }
 
 /* 0: what a buffer once belonged to is not known any more. */

@@ -43,6 +43,8 @@ static struct kmem_cache *flight_cache; /* of flights of one piece */
  * @len: bytes
  * @res: bytes or -errno, once it is done
  * @number: for who listens, else 0
+ * @done: no longer to be polled: the kiocb may name a bio that is gone; looked at under RCU, which
+ *	keeps the bio
  * @again: runs it where it may wait
  */
 struct piece {
@@ -54,6 +56,7 @@ struct piece {
 	u32 len;
 	int res;
 	u32 number;
+	bool done;
 	struct work_struct again;
 };
 
@@ -208,17 +211,21 @@ static void piece_done(struct piece *piece, ssize_t res)
 static int piece_walk(struct flight *flight, struct piece *piece)
 {
 	struct peerdma_io io = piece_io(piece);
-	int err =
-		peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write);
+	int err = peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write,
+				    flight->pid);
 
 	return err ?: (int)io.out_done;
 }
 
+/* A worker has all rights; this is done with those of who opened /dev/peerdma. */
 static void piece_again(struct work_struct *work)
 {
 	struct piece *piece = container_of(work, struct piece, again);
+	const struct cred *own = override_creds(piece->flight->cmd->file->f_cred);
+	int res = piece_walk(piece->flight, piece);
 
-	piece_done(piece, piece_walk(piece->flight, piece));
+	revert_creds(own);
+	piece_done(piece, res);
 }
 
 static void piece_put_off(struct piece *piece)
@@ -227,13 +234,21 @@ static void piece_put_off(struct piece *piece)
 	queue_work(peerdma_wq, &piece->again);
 }
 
+/* Some filesystems say that they cannot, where they cannot without waiting. */
+static ssize_t nowait_result(ssize_t res)
+{
+	return res == -EOPNOTSUPP ? -EAGAIN : res;
+}
+
 /* From the device's interrupt, as a rule. */
 static void piece_complete(struct kiocb *kiocb, long res)
 {
 	struct piece *piece = container_of(kiocb, struct piece, kiocb);
 
+	WRITE_ONCE(piece->done, true);
 	if (piece->flight->write)
 		kiocb_end_write(kiocb);
+	res = nowait_result(res);
 	piece_account(piece, res);
 	if (unlikely(res == -EAGAIN))
 		piece_put_off(piece);
@@ -254,7 +269,7 @@ static u32 piece_reason(const struct flight *flight, const struct piece *piece,
 }
 
 /* All that can be said against a command before any of it is sent. Takes the route. */
-static int flight_check(struct flight *flight, struct peerdma_target *target)
+static int flight_check(struct flight *flight, bool nowait, struct peerdma_target *target)
 {
 	struct peerdma_route *route;
 	struct peerdma_seen seen;
@@ -264,10 +279,11 @@ static int flight_check(struct flight *flight, struct peerdma_target *target)
 
 	piece = flight->pieces;
 	io = piece_io(piece);
-	flight->pid = task_tgid_nr(current);
 	flight->route = NULL;
 	err = peerdma_io_check(flight->file, flight->pfile, flight->buffer, &io, flight->write,
-			       target, &route);
+			       nowait, target, &route);
+	if (err == -EAGAIN && nowait)
+		return err;
 	flight->bdev = target->bdev;
 	if (!err)
 		flight->route = route;
@@ -292,7 +308,8 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 	struct file *file = flight->file;
 	u64 end = i_size_read(file->f_mapping->host);
 	/* What has to be split answers -EAGAIN, sometimes half way. */
-	u64 most = (u64)queue_max_hw_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
+	u64 most = (u64)queue_max_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
+	u64 limit = S_ISREG(file_inode(file)->i_mode) ? rlimit(RLIMIT_FSIZE) : RLIM_INFINITY;
 	const struct piece *piece;
 
 	if (!(file->f_mode & FMODE_NOWAIT))
@@ -305,6 +322,9 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 		if (peerdma_clip(piece->file_off, piece->len, end) < piece->len)
 			return false;
 		if (piece->len > most)
+			return false;
+		/* A filesystem cuts a write there, perhaps in the middle of a block. */
+		if (flight->write && piece->file_off + piece->len > limit)
 			return false;
 	}
 	if (!flight->write)
@@ -332,6 +352,7 @@ static ssize_t piece_send(struct piece *piece, const struct kiocb *kiocb)
 	struct iov_iter iter;
 
 	piece->number = 0;
+	piece->done = false;
 	if (trace_peerdma_submit_enabled())
 		piece_trace_submit(piece);
 	piece->kiocb = *kiocb;
@@ -359,9 +380,10 @@ static int flight_send(struct flight *flight, bool polled)
 	kiocb.ki_ioprio = peerdma_ioprio(flight->buffer->provider, kiocb.ki_ioprio);
 	atomic_set(&flight->left, flight->nr + 1);
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
-		res = piece_send(piece, &kiocb);
+		res = nowait_result(piece_send(piece, &kiocb));
 		if (res == -EIOCBQUEUED)
 			continue;
+		WRITE_ONCE(piece->done, true);
 		piece_account(piece, res);
 		/* Nothing is under way: io_uring's worker does it all. */
 		if (res == -EAGAIN && piece == flight->pieces)
@@ -383,7 +405,7 @@ static int flight_fly(struct flight *flight, bool polled)
 	struct blk_plug plug;
 	int res;
 
-	res = flight_check(flight, &target);
+	res = flight_check(flight, true, &target);
 	if (res)
 		return res;
 	/* To be polled on a queue that cannot is refused below; its interrupt will do. */
@@ -411,7 +433,7 @@ static int flight_walk(struct flight *flight)
 	int err;
 
 	if (flight->nr > 1) { /* what is refused is refused as a whole */
-		err = flight_check(flight, &target);
+		err = flight_check(flight, false, &target);
 		if (err)
 			return err;
 		peerdma_route_put(flight->route);
@@ -547,6 +569,7 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 		return PTR_ERR(flight);
 	flight->cmd = cmd;
 	flight->flags = io.flags;
+	flight->pid = task_tgid_nr(current);
 	flight->write = write;
 	*cmd_flight(cmd) = flight;
 	res = flight_run(flight, cmd->file->private_data, &io, issue_flags);
@@ -583,8 +606,12 @@ int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 
 	if (!flight->file->f_op->iopoll)
 		return 0;
-	for (piece = flight->pieces; !res && piece < flight->pieces + flight->nr; piece++)
-		res = flight->file->f_op->iopoll(&piece->kiocb, iob, poll_flags);
+	for (piece = flight->pieces; !res && piece < flight->pieces + flight->nr; piece++) {
+		rcu_read_lock();
+		if (!READ_ONCE(piece->done))
+			res = flight->file->f_op->iopoll(&piece->kiocb, iob, poll_flags);
+		rcu_read_unlock();
+	}
 	return res;
 }
 

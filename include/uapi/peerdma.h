@@ -232,7 +232,8 @@ struct peerdma_buf_alloc {
  * @id: a buffer's handle
  * @__reserved: must be 0
  *
- * Waits for reads and writes on the buffer that are under way. Errors: -ENOENT.
+ * Waits for reads and writes on the buffer that are under way. An io_uring command that io_uring has
+ * not begun yet, or has put off to its worker, finds the buffer gone: -ENOENT. Errors: -ENOENT.
  */
 struct peerdma_destroy {
 	__u32 size;
@@ -368,7 +369,7 @@ struct peerdma_io {
  * @fd: a regular file or a block device, as it was opened: its modes and flags are the requests'
  * @out_file_id: handle, valid on this open file of /dev/peerdma until PEERDMA_FILE_REMOVE or close
  * @out_reason: enum peerdma_reason
- * @__reserved: ignored
+ * @__reserved: must be 0
  *
  * The file stays open until it is removed and the last request on it has ended; @fd may be closed.
  *
@@ -423,8 +424,8 @@ struct peerdma_uring_seg {
 /**
  * struct peerdma_uring_vec - cmd[] of an SQE with cmd_op PEERDMA_URING_READV or
  * PEERDMA_URING_WRITEV: many pieces between one file and one buffer
- * @segs: address of an array of struct peerdma_uring_seg; it stays the command's until the
- *	completion, and is read once
+ * @segs: address of an array of struct peerdma_uring_seg; it is the command's until the
+ *	completion and must not change
  * @__reserved: must be 0
  *
  * The SQE's len is the number of segments, 1 to PEERDMA_URING_SEGS; all else is as in struct

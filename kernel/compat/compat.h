@@ -62,7 +62,7 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, u
 }
 #endif
 
-/* I/O priority hints came with v6.5; before, nothing keeps the bios apart. Drop with 6.1. */
+/* I/O priority hints came with v6.5; before, only queue.c keeps bios apart. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_IOPRIO_HINT
 #define IOPRIO_PRIO_VALUE_HINT(class, level, hint) IOPRIO_PRIO_VALUE(class, level)
 #endif

@@ -13,7 +13,9 @@
  * the SQE then, but goes on to read the one in the ring when it comes again from a worker: by then
  * it may be another command's ("io_uring/uring_cmd: unconditionally copy SQEs at prep time" in
  * v6.15; later ones copy in time, and have a flag for coming again). So the copy is made here, in
- * the place that the kernel has for it, and is what will be read. Drop with 6.12.
+ * the place that the kernel has for it, and is what will be read. A command that waits for the one
+ * before it in a link is begun only after the ring's memory may have been used again: nothing here
+ * can help that (Documentation/limits.md). Drop with 6.12.
  */
 static inline void peerdma_uring_keep_sqe(struct io_uring_cmd *cmd)
 {
@@ -21,8 +23,7 @@ static inline void peerdma_uring_keep_sqe(struct io_uring_cmd *cmd)
 	struct io_kiocb *req = cmd_to_io_kiocb(cmd);
 	struct io_uring_sqe *copy = req->async_data;
 
-	/* What was copied already is one of the two SQEs in there. */
-	if (!(req->flags & REQ_F_ASYNC_DATA) || (cmd->sqe >= copy && cmd->sqe < copy + 4))
+	if (!(req->flags & REQ_F_ASYNC_DATA) || cmd->sqe == copy)
 		return;
 	memcpy(copy, cmd->sqe, sizeof(*copy));
 	cmd->sqe = copy;

@@ -80,6 +80,26 @@ void many_files(int fd, uint32_t buf)
 		remove_file(files[i]);
 }
 
+/// A request that was sent to a worker with a number must not find another object there.
+void numbers_rest(int fd, uint32_t provider)
+{
+	uint32_t buf = raw::alloc(dev, provider, STEP).out_buf_id;
+	raw::destroy(dev, buf);
+	uint32_t next = raw::alloc(dev, provider, STEP).out_buf_id;
+	tap::report(buf && next && next != buf, "a buffer's number is not given again at once");
+	raw::destroy(dev, next);
+	uint32_t file = raw::add_file(dev, fd);
+	remove_file(file);
+	next = raw::add_file(dev, fd);
+	tap::report(file && next && next != file, "nor is a file's");
+	remove_file(next);
+	auto req = raw::sized<peerdma_file_add>();
+	req.fd = fd;
+	req.__reserved = 1;
+	tap::report(raw::call(dev, PEERDMA_FILE_ADD, req) == -EINVAL && !req.out_file_id,
+		    "a reserved member that is not 0 is refused");
+}
+
 /// Numbers that come and go under readers: found or not, never anything else.
 void race(int fd, uint32_t buf)
 {
@@ -138,6 +158,7 @@ int main(int argc, char **argv)
 		raw::die(argv[1]);
 	many_buffers(fd, provider);
 	many_files(fd, buf);
+	numbers_rest(fd, provider);
 	race(fd, buf);
 	journalled(argv[1], fd, buf);
 	return tap::end();

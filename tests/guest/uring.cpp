@@ -4,6 +4,7 @@
 // buffer is at the start of the BAR. The host compares: what is read goes through the shell functions of lib.sh.
 // polled: only those of a ring that polls, on a drive that has queues for it: then no interrupt may come.
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <liburing.h>
@@ -11,6 +12,7 @@
 #include <random>
 #include <sstream>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <vector>
@@ -366,6 +368,9 @@ void polled(bool quiet)
 	Ring ring(IORING_SETUP_IOPOLL);
 	fill();
 	::fsync(file);
+	// A route that is not known is looked for by a worker, which then reads as the ioctl does.
+	ring.one(ring.command(PEERDMA_URING_READ, 0, 0, 4096, 1));
+	fill();
 	const uint64_t before = interrupts();
 	std::vector<peerdma_uring_seg> segs = every_second(32);
 	for (const auto &seg : segs)
@@ -426,6 +431,26 @@ void links(const char *scratch)
 	report(!raw::call(dev, PEERDMA_FILE_REMOVE, remove) && raw::call(dev, PEERDMA_FILE_REMOVE, remove) == -ENOENT &&
 		       ring.one(to_scratch(ring.command(PEERDMA_URING_READ, 0, 0, 4096, 1))) == -ENOENT,
 	       "a file is removed once");
+	::close(fd);
+}
+
+/// A write is cut at the limit of the file's size, in the middle of a block, as pwrite() is.
+void limited(const char *scratch)
+{
+	int fd = ::open(scratch, O_RDWR | O_DIRECT);
+	struct rlimit before, now;
+	if (fd < 0 || ::ftruncate(fd, 1 << 20) || ::getrlimit(RLIMIT_FSIZE, &before))
+		raw::die("limit");
+	::signal(SIGXFSZ, SIG_IGN);
+	now = {100000, before.rlim_max};
+	::setrlimit(RLIMIT_FSIZE, &now);
+	Ring ring;
+	io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, 98304, 0, 4096, 1);
+	sqe->addr = buf;
+	sqe->file_index = uint32_t(fd);
+	int res = ring.one(sqe);
+	::setrlimit(RLIMIT_FSIZE, &before);
+	report(res == 100000 - 98304, "a write ends at RLIMIT_FSIZE", std::to_string(res));
 	::close(fd);
 }
 
@@ -522,6 +547,7 @@ int main(int argc, char **argv)
 	batch(0, "32 reads and 8 ordinary ones in one batch, some at odd places");
 	batch(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, "the same, completed when the task asks");
 	links(argv[2]);
+	limited(argv[2]);
 	fixed_and_sqpoll();
 	vectors(0, "");
 	vectors(IORING_SETUP_SQPOLL, ", submitted by the kernel's thread");
