@@ -243,6 +243,7 @@ eval "exec ${ends[one]}>&- ${ends[two]}>&-"
 wait "${pids[two]}"
 cat $stats >$out/debugfs
 same "who is gone is not shown, but still in the total" "0 1" "$(grep -c '^file' $out/debugfs) $(grep -o 'refused-48=[0-9]*' $out/debugfs | cut -d= -f2)"
+check "nothing holds the filesystem" umount $dir
 check "unload" rmmod peerdma
 check "debugfs is gone with the module" test ! -e $stats
 plan $tap_n
