@@ -231,7 +231,8 @@ struct peerdma_explanation {
  * @direct: of these, bytes that the storage device moved to or from the buffer itself
  * @near: of these, bytes that were bounced through other memory of the same provider
  * @host: of these, bytes that went through host memory
- * @reason: enum peerdma_reason, why it ended before len; with PEERDMA_ROUTE_POSIX why it did not go direct
+ * @reason: enum peerdma_reason: of the error if there is one (NONE if it is none of the module's); else with
+ *   PEERDMA_ROUTE_POSIX why it did not go direct; else END_OF_FILE if it is short; else why bytes were bounced
  * @error: 0, or the positive errno that ended it (bytes may have moved before)
  */
 struct peerdma_io_result {
