@@ -26,8 +26,9 @@ extern "C" {
  * caller fills in what the caller knows, an older one writes zeros for what it does not know. A size
  * shorter than the first released struct is -EINVAL, an unknown flag is -EOPNOTSUPP.
  *
- * Every call may be made from any thread, on shared handles too. The one rule is the usual one: nobody
- * may be using a handle while it is being closed or destroyed. Handles may be closed in any order.
+ * Every call may be made from any thread, on shared handles too, but for rings with PEERDMA_RING_ONE_THREAD.
+ * Nobody may be using a handle while it is being closed or destroyed, and a ring uses the files and buffers of
+ * its requests until they are done. Otherwise handles may be closed in any order.
  *
  * Functions are not named like the kernel's structs (peerdma_buf_create(), struct peerdma_buf_alloc),
  * because in C++ one name for both makes -Wshadow refuse this header.
@@ -74,7 +75,7 @@ enum peerdma_route {
  * @nproviders: providers at this moment
  * @publish_align: bytes; published ranges begin and end at multiples of it
  * @reserved: 0
- * @features: 0, for bits of later versions
+ * @features: PEERDMA_FEATURE_* of the loaded module
  */
 struct peerdma_device_info {
 	uint32_t size;
@@ -231,7 +232,8 @@ struct peerdma_explanation {
  * @direct: of these, bytes that the storage device moved to or from the buffer itself
  * @near: of these, bytes that were bounced through other memory of the same provider
  * @host: of these, bytes that went through host memory
- * @reason: enum peerdma_reason, why it ended before len; with PEERDMA_ROUTE_POSIX why it did not go direct
+ * @reason: enum peerdma_reason: of the error if there is one (NONE if it is none of the module's); else with
+ *   PEERDMA_ROUTE_POSIX why it did not go direct; else END_OF_FILE if it is short; else why bytes were bounced
  * @error: 0, or the positive errno that ended it (bytes may have moved before)
  */
 struct peerdma_io_result {
@@ -422,6 +424,9 @@ PEERDMA_API int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct pe
 /**
  * peerdma_file_close - close a file; NULL is allowed
  * @file: from peerdma_file_open() or peerdma_file_from_fd()
+ *
+ * As any close(2) it ends the locks of fcntl(F_SETLK) that this process has on the file, through whatever
+ * descriptor it took them: take those of F_OFD_SETLK or flock(2).
  * Since 0.1. Source: close(2); user/lib/file.cpp.
  */
 PEERDMA_API void peerdma_file_close(struct peerdma_file *file);
@@ -454,9 +459,11 @@ PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
  * @buf_off: bytes from the buffer's start      @file_off: bytes
  * @len: bytes, not 0; whole blocks of dio_offset_align (peerdma_explain()) move directly, the edges are bounced
  * Return: bytes read (short only at end of file or after an error, which the next call reports) or -errno.
- *   Bytes outside [buf_off, buf_off + return) are untouched.
- *   -ENODEV the buffer was revoked   -EXDEV no direct route (ask peerdma_explain())   -EINVAL a number is
- *   wrong (ask peerdma_read_result() which)
+ *   Bytes outside [buf_off, buf_off + return) are untouched, with two exceptions: if the storage reports an
+ *   error, or the file is truncated meanwhile, all of [buf_off, buf_off + len) may have changed.
+ *   -ENODEV the buffer was revoked   -EINVAL a number is wrong (ask peerdma_read_result() which)
+ *   -EXDEV no direct route (ask peerdma_explain()), and PEERDMA_OPEN_REQUIRE_DIRECT was given or the file is
+ *   open with O_DIRECT and cannot be opened once more, through /proc
  * Since 0.1. Source: pread(2), cuFileRead(); ioctl(PEERDMA_READ); user/lib/io.cpp.
  */
 PEERDMA_API int64_t peerdma_read(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off, uint64_t len,
@@ -565,7 +572,10 @@ struct peerdma_done {
 	int64_t result;
 };
 
-/** PEERDMA_RING_ONE_THREAD - the thread that submits first is the only one that will use the ring: less work */
+/**
+ * PEERDMA_RING_ONE_THREAD - the thread that first calls peerdma_ring_submit() or peerdma_ring_wait() is the only
+ * one that will, and the one that destroys the ring: less work
+ */
 #define PEERDMA_RING_ONE_THREAD 1u
 /**
  * PEERDMA_RING_VECTORS - requests that follow each other on the same file and buffer in the same direction
@@ -579,8 +589,10 @@ struct peerdma_done {
  * @capacity: requests that are queued, under way or not fetched yet, at most; not below @depth
  * @flags: PEERDMA_RING_*      @out: the ring; written on success only
  *
- * Threads may share it (but for PEERDMA_RING_ONE_THREAD): each call waits for the others to return. It uses
- * io_uring, and never goes another way than directly: what has no direct route ends with -EXDEV.
+ * Threads may share it (but for PEERDMA_RING_ONE_THREAD): each call waits for the others to return, for
+ * peerdma_ring_wait() too, which keeps the ring while it sleeps. Who queues while another thread waits gives
+ * that one a short timeout. It uses io_uring, and never goes another way than directly: what has no direct
+ * route ends with -EXDEV.
  * Return: 0 or -errno.
  *   -EOPNOTSUPP an unknown flag, or the kernel or the module is too old   -ENOSYS, -EPERM io_uring is switched off
  * Since 0.1. Source: io_uring_setup(2); user/lib/ring.cpp, kernel/uring.c.
@@ -591,6 +603,9 @@ PEERDMA_API int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, ui
 /**
  * peerdma_ring_destroy - destroy a ring; NULL is allowed
  * @ring: what is queued is dropped, what is under way is waited for
+ *
+ * The kernel does not let another thread wait for a ring with PEERDMA_RING_ONE_THREAD: then what is under way
+ * may still go on, until peerdma_buf_destroy() of its buffer returns.
  * Since 0.1. Source: user/lib/ring.cpp.
  */
 PEERDMA_API void peerdma_ring_destroy(struct peerdma_ring *ring);
@@ -601,6 +616,7 @@ PEERDMA_API void peerdma_ring_destroy(struct peerdma_ring *ring);
  * Return: how many were added, from the first on, or -errno if the first was not.
  *   -EAGAIN the ring is at its capacity: peerdma_ring_wait()   -EINVAL a number or handle is wrong
  *   -ENOENT file or buffer belong to another peerdma_open()   -EISDIR, -ESPIPE not a file with offsets
+ *   -ENOMEM no memory
  * Since 0.1. Source: user/lib/ring.cpp.
  */
 PEERDMA_API int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerdma_op *ops, uint32_t n);
@@ -609,7 +625,7 @@ PEERDMA_API int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerd
  * peerdma_ring_submit - send what is queued, as far as the ring's depth allows; the rest follows in
  * peerdma_ring_wait()
  * @ring: from peerdma_ring_create()
- * Return: how many commands are under way, or -errno: nothing is lost, call again.
+ * Return: how many commands have been handed over and not ended, or -errno: nothing is lost, call again.
  * Since 0.1. Source: io_uring_enter(2); user/lib/ring.cpp.
  */
 PEERDMA_API int peerdma_ring_submit(struct peerdma_ring *ring);
@@ -617,7 +633,7 @@ PEERDMA_API int peerdma_ring_submit(struct peerdma_ring *ring);
 /**
  * peerdma_ring_wait - send what is queued, and fetch results
  * @ring: from peerdma_ring_create()      @done: room for @max results      @max: at least 1
- * @min: wait for so many, at most @max; 0 does not wait      @timeout_ms: milliseconds, negative for no limit
+ * @min: wait for so many, at most @max; 0 does not wait, but looks      @timeout_ms: milliseconds, negative for no limit
  *
  * Each request's result is fetched exactly once. Returns at once with what there is if nothing is left to
  * wait for.
@@ -629,12 +645,13 @@ PEERDMA_API int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done
 				  int32_t timeout_ms);
 
 /**
- * peerdma_ring_cancel - take a request back that has not been sent
+ * peerdma_ring_cancel - take a request back that has not been handed over
  * @ring: from peerdma_ring_create()      @tag: of the request; of several with the same the first
  *
- * It ends with -ECANCELED, which is fetched as any result. What was sent to the kernel cannot be called back.
+ * It ends with -ECANCELED, which is fetched as any result. What was handed over cannot be called back, and
+ * peerdma_ring_submit() and peerdma_ring_wait() hand over as much as the depth allows even if they then fail.
  * Return: 0 or -errno.
- *   -EALREADY it has been sent   -ENOENT no such request, or it is done
+ *   -EALREADY it has been handed over   -ENOENT no such request, or it is done
  * Since 0.1. Source: user/lib/ring.cpp.
  */
 PEERDMA_API int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag);

@@ -17,7 +17,8 @@
 
 #include "peerdma.h"
 
-// libpeerdma for C++20: owners and results over the C API of peerdma.h, which has the reference. Header
+// libpeerdma for C++20: owners and results over the C API of peerdma.h, which has the reference. Rings and
+// peerdma_readv() are not here: get() gives the handles that they want. Header
 // only, so that nothing of C++ is part of the library's ABI. Nothing here throws but std::bad_alloc and
 // std::bad_variant_access (a value asked of a Result that has none).
 namespace peerdma
@@ -177,7 +178,7 @@ public:
 		return why;
 	}
 
-	/** Offsets and len in bytes, aligned as peerdma_read() says. */
+	/** Offsets and len in bytes; any will do, but the edges of blocks are bounced: peerdma_read(). */
 	Result<IoResult> read(const Buffer &buffer, std::uint64_t buf_off, std::uint64_t len,
 			      std::uint64_t file_off) const
 	{

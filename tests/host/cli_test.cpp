@@ -85,6 +85,8 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		{"explain", "/f", "--provider", "x"},
 		{"stat", "often"},
 		{"stat", "0"},
+		{"stat", "1", "0"},
+		{"stat", "1", "-1"},
 		{"stat", "1", "2", "3"},
 		{"witness"},
 		{"witness", "x"},

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <linux/fs.h>
@@ -71,6 +72,11 @@ int FakeEnv::open(const char *path, int open_flags)
 {
 	const std::string self = "/proc/self/fd/";
 	if (std::string(path).starts_with(self)) {
+		// As the kernel: what leads to a descriptor is a link, and a temporary file wants a directory.
+		if (reopen_error || open_flags & O_NOFOLLOW)
+			return reopen_error ? reopen_error : -ELOOP;
+		if (open_flags & O_DIRECTORY)
+			return -ENOTDIR;
 		fds[next_fd_] = fds.at(std::stoi(path + self.size()));
 		flags[next_fd_] = open_flags;
 		return next_fd_++;
@@ -158,6 +164,8 @@ public:
 	// One at a time, so that a wait for many has to come again.
 	int wait(peerdma_impl::Completion *out, unsigned, int64_t timeout_ns) override
 	{
+		if (env_.wait_error)
+			return env_.wait_error;
 		if (env_.under_way.empty() || env_.hold) {
 			EXPECT_GE(timeout_ns, 0) << "this wait would be for ever";
 			return timeout_ns < 0 ? -EDEADLK : 0;
@@ -289,6 +297,8 @@ int FakeEnv::io(peerdma_io &io, bool write)
 	(write ? io.out_host : io.out_near) = n - io.out_direct;
 	if (io.out_direct != n)
 		io.out_reason = PEERDMA_REASON_FILE_ALIGN;
+	if (!write && n < io.len && io.file_off + n == content.bytes.size())
+		io.out_reason = PEERDMA_REASON_END_OF_FILE;
 	return 0;
 }
 

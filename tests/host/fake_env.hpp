@@ -55,6 +55,7 @@ public:
 	std::map<int, int> flags;                 // that each was opened with
 	std::vector<int> posix_fds;               // of each pread and pwrite
 	int posix_error = 0;                      // of the next one
+	int reopen_error = 0;                     // of opening /proc/self/fd
 	uint64_t posix_limit = 10000;             // bytes that one moves at most
 	std::map<uint32_t, std::string> file_ids; // registered files
 	std::map<std::string, int> write_errors;  // path to negative errno
@@ -67,7 +68,7 @@ public:
 	std::deque<peerdma_impl::Command> under_way;
 	std::vector<uint32_t> commands; // op of each that was handed over
 	bool hold = false;              // nothing is completed
-	int submit_error = 0, queue_error = 0;
+	int submit_error = 0, queue_error = 0, wait_error = 0;
 	unsigned submit_most = UINT_MAX; // commands that one submit() takes
 	unsigned queues = 0;             // open
 	int mmap_error = 0;

@@ -91,6 +91,37 @@ TEST_F(Fallback, ADirectDescriptorIsNotAimedAtTheProxy)
 	peerdma_file_close(direct);
 }
 
+TEST_F(Fallback, TheSecondDescriptorIsAsTheFirstButNotDirect)
+{
+	const int promises = O_RDWR | O_APPEND | O_SYNC | O_NOATIME;
+	peerdma_file *direct = nullptr;
+	ASSERT_EQ(peerdma_file_open(device, "/f", promises | O_DIRECT | O_NOFOLLOW, &direct), 0);
+	env.flags.rbegin()->second |= O_TMPFILE; // which open() refuses, and file_from_fd() does not
+	EXPECT_EQ(peerdma_write(direct, buf, 0, 4096, 0), 4096);
+	ASSERT_EQ(env.posix_fds.size(), 1u);
+	const int asked = promises | O_DIRECT | O_NOFOLLOW;
+	EXPECT_EQ(env.flags[env.posix_fds[0]] & asked, promises);
+	peerdma_file_close(direct);
+}
+
+TEST_F(Fallback, WhatCannotBeOpenedAgainIsRefusedAsIfThereWereNoFallback)
+{
+	peerdma_file *direct = nullptr;
+	ASSERT_EQ(peerdma_file_open(device, "/f", O_RDWR | O_DIRECT, &direct), 0);
+	for (int error : {-ENOENT, -EACCES, -EPERM, -ELOOP, -EROFS}) {
+		env.reopen_error = error;
+		EXPECT_EQ(peerdma_read_result(direct, buf, 0, 4096, 0, &result), -EXDEV);
+		EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_FILESYSTEM));
+		EXPECT_EQ(result.error, static_cast<uint32_t>(EXDEV));
+		EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_NONE));
+	}
+	env.reopen_error = -EMFILE;
+	EXPECT_EQ(peerdma_read_result(direct, buf, 0, 4096, 0, &result), -EMFILE);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	EXPECT_TRUE(env.posix_fds.empty());
+	peerdma_file_close(direct);
+}
+
 TEST_F(Fallback, WhatIsRefusedForAnotherReasonStaysRefused)
 {
 	for (uint32_t error : {EBADF, ENODEV, ESPIPE, EINVAL}) {
@@ -107,6 +138,10 @@ TEST_F(Fallback, WrongNumbersAreRefused)
 	EXPECT_EQ(read(0, 0, 0), -EINVAL);
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_LEN_ZERO));
 	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_NONE));
+	for (uint64_t file_off : {uint64_t{INT64_MAX} - 4095, uint64_t{INT64_MAX} + 1, UINT64_MAX}) {
+		EXPECT_EQ(read(0, 4096, file_off), -EINVAL);
+		EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_OVERFLOW));
+	}
 	EXPECT_TRUE(env.posix_fds.empty());
 }
 
@@ -116,6 +151,8 @@ TEST_F(Fallback, ErrorsOnTheWay)
 	EXPECT_EQ(read(0, 4096, 0), 4096);
 	env.posix_error = -EIO;
 	EXPECT_EQ(read(0, 4096, 0), -EIO);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE)) << "the refusal's is not the error's";
+	EXPECT_EQ(result.error, static_cast<uint32_t>(EIO));
 	env.posix_error = -EFAULT; // the provider has gone away
 	EXPECT_EQ(read(0, 4096, 0), -ENODEV);
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_REVOKED));

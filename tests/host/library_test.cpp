@@ -403,6 +403,26 @@ TEST_F(Library, AReadThatEndsInsideABlockIsNotAskedForMore)
 	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
 	EXPECT_EQ(result.near, 5000u % 512);
 	EXPECT_EQ(result.done, 5000u);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_END_OF_FILE));
+}
+
+TEST_F(Library, WhyBytesWereBouncedIsSaidAfterASuccessToo)
+{
+	open(pattern(30000), 32768);
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 4096, 100, &result), 4096);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN));
+	EXPECT_EQ(result.error, 0u);
+	env.on_ioctl = [&](unsigned long request, void *arg) {
+		if (request == PEERDMA_READ) // all but the first are aligned
+			env.io_limit = 8192 - static_cast<peerdma_io *>(arg)->file_off % 512;
+		return 1;
+	};
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 16284, 100, &result), 16284);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN));
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 32000, 100, &result), 29900);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_END_OF_FILE)) << "it is short";
+	EXPECT_EQ(peerdma_read_result(file, buf, 0, 4096, 0, &result), 4096);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
 }
 
 TEST_F(Library, AReadThatEndsAtABlockIsAskedForMoreOnce)
@@ -410,7 +430,7 @@ TEST_F(Library, AReadThatEndsAtABlockIsAskedForMoreOnce)
 	open(pattern(5120), 8192);
 	EXPECT_EQ(peerdma_read_result(file, buf, 0, 8192, 0, &result), 5120);
 	EXPECT_EQ(env.ios.size(), 2u);
-	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_END_OF_FILE));
 	EXPECT_EQ(result.error, 0u);
 }
 

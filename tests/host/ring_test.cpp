@@ -1,16 +1,41 @@
 // SPDX-License-Identifier: MIT
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <map>
+#include <new>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "fake_env.hpp"
 #include "peerdma.h"
+
+namespace
+{
+
+// Allocations of this thread before one fails; negative: none does.
+thread_local int memory_left = -1;
+
+} // namespace
+
+void *operator new(size_t bytes)
+{
+	if (memory_left == 0)
+		throw std::bad_alloc();
+	memory_left -= memory_left > 0;
+	void *p = std::malloc(bytes ? bytes : 1);
+	if (!p)
+		throw std::bad_alloc();
+	return p;
+}
+void operator delete(void *p) noexcept { std::free(p); }
+void operator delete(void *p, size_t) noexcept { std::free(p); }
 
 namespace
 {
@@ -127,6 +152,40 @@ TEST_F(Rings, ATimeoutEndsTheWaitAndLosesNothing)
 	EXPECT_TRUE(wait(0).empty());
 }
 
+TEST_F(Rings, LookingWithoutWaitingFetchesAndSendsTheRest)
+{
+	create(2, 8);
+	for (uint64_t tag = 0; tag < 5; tag++)
+		ASSERT_EQ(queue(tag), 1);
+	std::set<uint64_t> ended;
+	for (unsigned look = 0; look < 3; look++) {
+		EXPECT_EQ(ended.size(), look * 2);
+		for (const auto &one : wait(0))
+			ended.insert(one.tag);
+	}
+	EXPECT_EQ(ended.size(), 5u);
+	env.hold = true;
+	ASSERT_EQ(queue(5), 1);
+	EXPECT_TRUE(wait(0).empty());
+	EXPECT_EQ(env.under_way.size(), 1u) << "and it sends";
+	env.hold = false;
+}
+
+TEST_F(Rings, LookingSaysWhyNothingCanBeSeen)
+{
+	create(2, 2);
+	ASSERT_EQ(queue(1), 1);
+	env.submit_error = -EBUSY;
+	peerdma_done done;
+	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 0, 0), -EBUSY);
+	env.submit_error = 0;
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	env.wait_error = -EEXIST;
+	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 0, 0), -EEXIST);
+	env.wait_error = 0;
+	EXPECT_EQ(wait(1).size(), 1u) << "nothing is lost";
+}
+
 TEST_F(Rings, AKernelThatTakesNothingIsAnErrorNotAHang)
 {
 	create(4, 4);
@@ -166,6 +225,39 @@ TEST_F(Rings, NeighboursBecomeOneCommand)
 	EXPECT_EQ(env.commands.size(), 2u) << "no command has more than the kernel takes";
 }
 
+TEST_F(Rings, WithoutMemoryNothingIsLostOrDoneTwice)
+{
+	create(8, 64, PEERDMA_RING_VECTORS);
+	std::map<uint64_t, int> ends;
+	std::vector<peerdma_done> done(64);
+	unsigned refused = 0;
+	for (int memory = 0; memory < 40; memory++) {
+		ends.clear();
+		std::vector<peerdma_op> ops;
+		for (uint64_t tag = 0; tag < 60; tag++) {
+			ops.push_back(read(tag));
+			ops.back().kind = tag / 10 % 2; // six groups
+		}
+		memory_left = memory;
+		const int queued = peerdma_ring_queue(ring, ops.data(), 60);
+		for (int tries = 0; tries < 200 && queued > 0 && ends.size() < static_cast<size_t>(queued); tries++) {
+			const int n = peerdma_ring_wait(ring, done.data(), 64, 1, -1);
+			memory_left = -1;
+			if (n < 0) {
+				EXPECT_EQ(n, -ENOMEM);
+				refused++;
+			}
+			for (int i = 0; i < n; i++)
+				EXPECT_EQ(++ends[done[static_cast<size_t>(i)].tag], 1);
+		}
+		memory_left = -1;
+		EXPECT_TRUE(queued == 60 || queued == -ENOMEM || (queued > 0 && queued < 60)) << queued;
+		EXPECT_EQ(ends.size(), static_cast<size_t>(std::max(queued, 0)));
+		EXPECT_TRUE(wait(0).empty());
+	}
+	EXPECT_GT(refused, 0u) << "memory never ran out where it matters";
+}
+
 TEST_F(Rings, ARefusedRequestSaysSoAlone)
 {
 	create(4, 8, PEERDMA_RING_VECTORS);
@@ -188,6 +280,54 @@ TEST_F(Rings, DestroyingWaitsForWhatIsUnderWayAndDropsTheRest)
 	ring = nullptr;
 	EXPECT_EQ(env.commands.size(), 2u);
 	EXPECT_TRUE(env.under_way.empty());
+}
+
+TEST_F(Rings, DestroyingNeverSendsAndNeverLeaks)
+{
+	create(4, 8);
+	ASSERT_EQ(queue(0), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	ASSERT_EQ(queue(1), 1);
+	env.submit_error = -EAGAIN;
+	EXPECT_EQ(peerdma_ring_submit(ring), -EAGAIN);
+	peerdma_ring_destroy(ring);
+	ring = nullptr;
+	EXPECT_EQ(env.queues, 0u);
+	EXPECT_EQ(env.commands.size(), 1u);
+	EXPECT_TRUE(env.under_way.empty());
+	env.submit_error = 0;
+
+	create(4, 8); // and whom the kernel lets not wait
+	ASSERT_EQ(queue(0), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	env.wait_error = -EEXIST;
+	peerdma_ring_destroy(ring);
+	ring = nullptr;
+	EXPECT_EQ(env.queues, 0u);
+}
+
+// The real io_uring of this host; /dev/null ends the command one way or another.
+TEST(Queues, OneThreadIsTheOneThatSubmitsFirst)
+{
+	const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+	ASSERT_GE(null, 0);
+	std::unique_ptr<peerdma_impl::Queue> queue;
+	const int rc = peerdma_impl::kernel_queue(null, 4, true, queue);
+	if (rc == -ENOSYS || rc == -EPERM || rc == -EINVAL)
+		GTEST_SKIP() << "no such io_uring on this host";
+	ASSERT_EQ(rc, 0);
+	ASSERT_TRUE(queue->push({PEERDMA_URING_READ, 0, 0, 512, 0, 0, 77}));
+	int submitted = 0, ended = 0;
+	peerdma_impl::Completion done = {};
+	std::thread([&] {
+		submitted = queue->submit();
+		if (submitted == 1)
+			ended = queue->wait(&done, 1, 1'000'000'000);
+	}).join();
+	EXPECT_EQ(submitted, 1);
+	EXPECT_EQ(ended, 1);
+	EXPECT_EQ(done.tag, 77u);
+	::close(null);
 }
 
 TEST_F(Rings, WrongUseIsRefused)

@@ -247,7 +247,8 @@ TEST_F(Seeing, WitnessOfRequestsSentWithoutWaiting)
 	submit(5, "read", 2);
 	issue(5, "R", 8192); // both at once, after both
 	complete(0, all_direct, "read", 2, 5);
-	EXPECT_TRUE(witness.proved());
+	EXPECT_EQ(unmoved(), 0u);
+	EXPECT_FALSE(witness.proved()) << "one has not ended";
 	EXPECT_EQ(only().requests, 1u);
 	EXPECT_EQ(witness.report([](const std::string &dev) { return dev; }).json["unfinished"], 1);
 	complete(77, all_direct, "read", 1, 5);
@@ -336,6 +337,22 @@ TEST_F(Seeing, WitnessLeavesOutWhatItSawInPart)
 	EXPECT_EQ(json["unfinished"], 1);
 }
 
+TEST_F(Seeing, WitnessIsNotContentWithAPart)
+{
+	submit(5);
+	issue(5, "R", 4096);
+	complete(5, all_direct);
+	ASSERT_TRUE(witness.proved());
+	submit(5, "read", 3);
+	EXPECT_FALSE(witness.proved()) << "under way";
+	EXPECT_EQ(witness.report([](const std::string &dev) { return dev; }).status, 1);
+	issue(5, "R", 4096);
+	complete(0, all_direct, "read", 3, 5);
+	ASSERT_TRUE(witness.proved());
+	complete(5, all_direct);
+	EXPECT_FALSE(witness.proved()) << "begun before";
+}
+
 TEST_F(Seeing, WitnessOfRefusalsAndOfSilence)
 {
 	EXPECT_FALSE(witness.proved());
@@ -413,4 +430,26 @@ TEST_F(Seeing, Topology)
 	env.node_error = -ENOENT;
 	EXPECT_TRUE(has(cli::topo({}).text, "0000:03:00.0"));
 	EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
+}
+
+TEST_F(Seeing, TopologyOfAFunctionWhoseBridgeIsNotListed)
+{
+	const std::string devices = "/sys/bus/pci/devices/", root = "../../../devices/pci0000:00/0000:00:02.0";
+	env.add_function("0000:01:00.0", 1 << 20);
+	env.add_function("0000:02:00.0", 1 << 20);
+	env.links[devices + "0000:01:00.0"] = root + "/0000:01:00.0";
+	env.links[devices + "0000:02:00.0"] = root + "/0000:01:00.0/0000:01:01.0/0000:02:00.0";
+	const auto functions = cli::pci_functions(env);
+	ASSERT_EQ(functions.size(), 2u);
+	EXPECT_EQ(functions[0].parent, "");
+	EXPECT_EQ(functions[1].pci, "0000:02:00.0");
+	EXPECT_EQ(functions[1].parent, "0000:01:00.0");
+	EXPECT_TRUE(has(cli::topo({.svg = "", .dot = true}).text, "\"pci0000:00\" -> \"0000:01:00.0\""));
+}
+
+TEST_F(Seeing, TopologyOfManyProviders)
+{
+	for (uint32_t bus = 1; bus <= 100; bus++)
+		env.add_provider(0, bus << 8, 2, 0, 1 << 20);
+	EXPECT_EQ(cli::topo({}).json["providers"].size(), 100u);
 }

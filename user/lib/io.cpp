@@ -26,7 +26,9 @@ uint32_t route_of(const struct peerdma_io_result &r)
 	return r.host ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_NEAR;
 }
 
-// The file for the page cache. Direct I/O on a proxy address would pass none of the module's checks.
+// The file for the page cache. Direct I/O on a proxy address would pass none of the module's checks, and the
+// descriptor may be shared with others: the file is opened again, with all else that it was opened with. What
+// leads to a descriptor is a link, and a temporary file has no name to be made under.
 int cached_fd(struct peerdma_file &file)
 {
 	const int flags = file.device->env().open_flags(file.fd);
@@ -35,28 +37,37 @@ int cached_fd(struct peerdma_file &file)
 	std::lock_guard guard(file.lock);
 	if (file.cached < 0) {
 		const std::string self = "/proc/self/fd/" + std::to_string(file.fd);
-		int fd = file.device->env().open(self.c_str(), (flags & (O_ACCMODE | O_APPEND)) | O_CLOEXEC);
+		const int same = flags & ~(O_DIRECT | O_NOFOLLOW | O_TMPFILE);
+		int fd = file.device->env().open(self.c_str(), same | O_CLOEXEC | O_NOCTTY);
+		// Without /proc, or without the right to open it once more, there is no other way to fall back on.
 		if (fd < 0)
-			return fd;
+			return fd == -ENOMEM || fd == -EMFILE || fd == -ENFILE ? fd : -EXDEV;
 		file.cached = fd;
 	}
 	return file.cached;
 }
 
-// Where there is no direct route: through the page cache, and between it and the device's memory the kernel
-// copies. A provider that goes away meanwhile is -EFAULT for the kernel, and would be SIGBUS for us.
+// Where there is no direct route, for result.reason: through the page cache, and between it and the device's
+// memory the kernel copies. A provider that goes away meanwhile is -EFAULT for the kernel, and would be SIGBUS
+// for us.
 int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf, uint64_t buf_off, uint64_t len,
 		  uint64_t file_off, struct peerdma_io_result &result)
 {
-	if (!len || buf_off > buf.len || len > buf.len - buf_off) {
-		result.reason = len ? PEERDMA_REASON_BUF_RANGE : PEERDMA_REASON_LEN_ZERO;
-		return -EINVAL;
-	}
+	auto fail = [&](int64_t rc, uint32_t reason) {
+		result.reason = reason;
+		return rc;
+	};
+	if (!len || buf_off > buf.len || len > buf.len - buf_off)
+		return fail(-EINVAL, len ? PEERDMA_REASON_BUF_RANGE : PEERDMA_REASON_LEN_ZERO);
+	if (file_off > INT64_MAX - len)
+		return fail(-EINVAL, PEERDMA_REASON_OVERFLOW);
 	void *addr = nullptr;
 	int rc = map_buffer(buf, addr);
-	const int fd = rc < 0 ? rc : cached_fd(file);
+	if (rc < 0)
+		return fail(rc, rc == -ENODEV ? PEERDMA_REASON_REVOKED : PEERDMA_REASON_NONE);
+	const int fd = cached_fd(file);
 	if (fd < 0)
-		return fd;
+		return fail(fd, fd == -EXDEV ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_NONE));
 	Env &env = file.device->env();
 	result.route = PEERDMA_ROUTE_POSIX;
 	while (result.done < len) {
@@ -65,12 +76,10 @@ int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf
 				    env.pread(fd, at, len - result.done, file_off + result.done);
 		if (n == -EINTR)
 			continue;
-		if (n == -EFAULT) {
-			result.reason = PEERDMA_REASON_REVOKED;
-			n = -ENODEV;
-		}
+		if (n == -EFAULT)
+			return fail(-ENODEV, PEERDMA_REASON_REVOKED);
 		if (n < 0)
-			return n;
+			return fail(n, PEERDMA_REASON_NONE);
 		if (!n)
 			break;
 		result.done += static_cast<uint64_t>(n);
@@ -119,11 +128,13 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 		result.direct += io.out_direct;
 		result.near += io.out_near;
 		result.host += io.out_host;
-		if (!io.out_done) {
-			if (!result.done)
-				result.reason = io.out_reason;
+		// Of several calls the first that bounced says why; the end of the file says why there are no more,
+		// unless there are.
+		if (!result.reason || result.reason == PEERDMA_REASON_END_OF_FILE ||
+		    io.out_reason == PEERDMA_REASON_END_OF_FILE)
+			result.reason = io.out_reason;
+		if (!io.out_done)
 			break;
-		}
 		if ((io.file_off + io.out_done) % smallest_block)
 			break;
 	} while (result.done < len);

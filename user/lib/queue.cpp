@@ -27,12 +27,15 @@ public:
 
 	int open(int dev, unsigned depth, bool one_thread)
 	{
-		const unsigned flags = one_thread ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN :
-						    IORING_SETUP_COOP_TASKRUN;
+		// The kernel binds a single issuer's ring to the thread that enables it, not to who makes it.
+		const unsigned flags =
+			one_thread ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED :
+				     IORING_SETUP_COOP_TASKRUN;
 		int rc = io_uring_queue_init(depth, &ring_, flags | IORING_SETUP_CLAMP);
 		if (rc < 0)
 			return rc;
 		open_ = true;
+		disabled_ = one_thread;
 		// As a fixed file: no look-up for each command.
 		return io_uring_register_files(&ring_, &dev, 1);
 	}
@@ -53,7 +56,18 @@ public:
 		return true;
 	}
 
-	int submit() override { return io_uring_submit(&ring_); }
+	int submit() override
+	{
+		if (disabled_) {
+			// Not io_uring_enable_rings(): liburing 2.3 forgot to export it.
+			int rc = io_uring_register(static_cast<unsigned>(ring_.ring_fd), IORING_REGISTER_ENABLE_RINGS,
+						   nullptr, 0);
+			if (rc < 0)
+				return rc;
+			disabled_ = false;
+		}
+		return io_uring_submit(&ring_);
+	}
 
 	int wait(Completion *out, unsigned max, int64_t timeout_ns) override
 	{
@@ -76,7 +90,7 @@ public:
 
 private:
 	io_uring ring_{};
-	bool open_ = false;
+	bool open_ = false, disabled_ = false;
 };
 
 } // namespace

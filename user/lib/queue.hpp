@@ -35,7 +35,8 @@ public:
 	virtual int wait(Completion *out, unsigned max, int64_t timeout_ns) = 0;
 };
 
-// A ring of the kernel's whose commands all go to the descriptor dev. one_thread: nobody else will use it.
+// A ring of the kernel's whose commands all go to the descriptor dev. one_thread: who submits first is the only
+// one that submits and waits.
 int kernel_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out);
 
 } // namespace peerdma_impl

@@ -34,6 +34,32 @@ struct Group {
 	std::vector<struct peerdma_uring_seg> segs; // the kernel's until the command ends
 };
 
+// What ended and was not fetched. Its room is there from the beginning: a result that the kernel has given
+// away cannot be asked for again.
+class Finished
+{
+public:
+	explicit Finished(size_t capacity)
+		: done_(std::make_unique_for_overwrite<peerdma_done[]>(capacity)), capacity_(capacity)
+	{
+	}
+
+	size_t size() const { return size_; }
+	void push(const peerdma_done &one) { done_[(first_ + size_++) % capacity_] = one; }
+	peerdma_done pop()
+	{
+		const peerdma_done one = done_[first_];
+		first_ = (first_ + 1) % capacity_;
+		size_--;
+		return one;
+	}
+
+private:
+	const std::unique_ptr<peerdma_done[]> done_;
+	const size_t capacity_;
+	size_t first_ = 0, size_ = 0;
+};
+
 bool belongs(const Request &a, const Request &b)
 {
 	return a.kind == b.kind && a.buf_id == b.buf_id && a.file_id == b.file_id;
@@ -45,16 +71,21 @@ bool belongs(const Request &a, const Request &b)
 using namespace peerdma_impl;
 
 struct peerdma_ring {
-	std::shared_ptr<Device> device;
-	std::unique_ptr<Queue> queue;
-	uint32_t flags;
-	unsigned depth, capacity;
+	peerdma_ring(std::shared_ptr<Device> on, uint32_t with, unsigned at_a_time, unsigned most)
+		: device(std::move(on)), flags(with), depth(at_a_time), capacity(most), finished(most)
+	{
+	}
 
-	std::mutex lock;                   // protects all below
-	std::deque<Request> pending;       // not handed to the kernel
-	std::list<Group> groups;           // handed over; their places do not move
-	unsigned unsubmitted = 0;          // of the groups: still in our half of the ring
-	std::deque<peerdma_done> finished; // not fetched
+	const std::shared_ptr<Device> device;
+	std::unique_ptr<Queue> queue;
+	const uint32_t flags;
+	const unsigned depth, capacity;
+
+	std::mutex lock;             // protects all below
+	std::deque<Request> pending; // not handed over
+	std::list<Group> groups;     // handed to the queue, in that order; their places do not move
+	unsigned unsubmitted = 0;    // of the groups the last: still in our half of the ring
+	Finished finished;
 
 	size_t outstanding() const
 	{
@@ -64,38 +95,38 @@ struct peerdma_ring {
 		return n;
 	}
 
-	// The next requests as one command, or nothing if the queue has no room.
+	bool under_way() const { return groups.size() > unsubmitted; }
+
+	// The next requests as one command, or nothing if the queue has no room. The group is whole before the queue
+	// hears of it: where memory runs out, nothing has changed.
 	bool push()
 	{
-		Group group;
+		std::list<Group> made(1);
+		Group &group = made.front();
 		const size_t most = flags & PEERDMA_RING_VECTORS ? PEERDMA_URING_SEGS : 1;
 		for (size_t i = 0; i < pending.size() && i < most && belongs(pending[0], pending[i]); i++)
 			group.requests.push_back(pending[i]);
-		const Request &first = group.requests.front();
-		const bool write = first.kind == PEERDMA_OP_WRITE;
-		groups.push_back(std::move(group));
-		Group &kept = groups.back();
-		const Request &r = kept.requests.front();
+		const Request &r = group.requests.front();
+		const bool write = r.kind == PEERDMA_OP_WRITE;
 		Command command = {write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ,
 				   r.buf_id,
 				   r.file_id,
 				   static_cast<uint32_t>(r.len),
 				   r.file_off,
 				   r.buf_off,
-				   reinterpret_cast<uintptr_t>(&kept)};
-		if (kept.requests.size() > 1) {
-			for (const Request &one : kept.requests)
-				kept.segs.push_back({one.file_off, one.buf_off, static_cast<uint32_t>(one.len), 0});
+				   reinterpret_cast<uintptr_t>(&group)};
+		if (group.requests.size() > 1) {
+			for (const Request &one : group.requests)
+				group.segs.push_back({one.file_off, one.buf_off, static_cast<uint32_t>(one.len), 0});
 			command.op = write ? PEERDMA_URING_WRITEV : PEERDMA_URING_READV;
-			command.len = static_cast<uint32_t>(kept.segs.size());
-			command.first = reinterpret_cast<uintptr_t>(kept.segs.data());
+			command.len = static_cast<uint32_t>(group.segs.size());
+			command.first = reinterpret_cast<uintptr_t>(group.segs.data());
 			command.second = 0;
 		}
-		if (!queue->push(command)) {
-			groups.pop_back();
+		if (!queue->push(command))
 			return false;
-		}
-		pending.erase(pending.begin(), pending.begin() + static_cast<ptrdiff_t>(kept.requests.size()));
+		groups.splice(groups.end(), made);
+		pending.erase(pending.begin(), pending.begin() + static_cast<ptrdiff_t>(group.requests.size()));
 		unsubmitted++;
 		return true;
 	}
@@ -127,7 +158,7 @@ struct peerdma_ring {
 				int64_t result = completion.res;
 				if (!group->segs.empty() && result >= 0)
 					result = whole ? static_cast<int64_t>(r.len) : group->segs[i].out_res;
-				finished.push_back({r.tag, result});
+				finished.push({r.tag, result});
 			}
 			groups.erase(group);
 			return;
@@ -142,6 +173,31 @@ struct peerdma_ring {
 		for (int i = 0; i < rc; i++)
 			finish(got[i]);
 		return rc;
+	}
+
+	// Takes what has ended already, and hands over what there is room for then.
+	int poll()
+	{
+		int rc = 1;
+		while (under_way() && rc > 0)
+			rc = sleep(0);
+		if (rc < 0 && rc != -EINTR)
+			return rc;
+		return submit();
+	}
+
+	// Ends all that it can. Return: 0, or why the kernel may still be at work for it.
+	int drain()
+	{
+		pending.clear();
+		for (; unsubmitted; unsubmitted--)
+			groups.pop_back();
+		while (!groups.empty()) {
+			int rc = sleep(-1);
+			if (rc < 0 && rc != -EINTR)
+				return rc;
+		}
+		return 0;
 	}
 };
 
@@ -183,17 +239,19 @@ int queue_one(struct peerdma_ring &ring, const struct peerdma_op &op)
 	request.buf_id = op.buf->id;
 	if (ring.outstanding() + ring.finished.size() >= ring.capacity)
 		return -EAGAIN;
-	ring.pending.push_back(request);
+	try {
+		ring.pending.push_back(request);
+	} catch (const std::bad_alloc &) {
+		return -ENOMEM; // those before it have been added, and are to be counted
+	}
 	return 0;
 }
 
 unsigned fetch(struct peerdma_ring &ring, struct peerdma_done *done, unsigned max)
 {
 	unsigned n = 0;
-	for (; n < max && !ring.finished.empty(); n++) {
-		done[n] = ring.finished.front();
-		ring.finished.pop_front();
-	}
+	for (; n < max && ring.finished.size(); n++)
+		done[n] = ring.finished.pop();
 	return n;
 }
 
@@ -215,11 +273,7 @@ int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capac
 								     PEERDMA_FEATURE_URING;
 		if ((info.out_features & want) != want)
 			return -EOPNOTSUPP;
-		auto ring = std::make_unique<struct peerdma_ring>();
-		ring->device = p->device;
-		ring->flags = flags;
-		ring->depth = depth;
-		ring->capacity = capacity;
+		auto ring = std::make_unique<struct peerdma_ring>(p->device, flags, depth, capacity);
 		rc = p->device->env().open_queue(p->device->fd(), depth, flags & PEERDMA_RING_ONE_THREAD, ring->queue);
 		if (rc < 0)
 			return rc;
@@ -233,17 +287,14 @@ void peerdma_ring_destroy(struct peerdma_ring *ring)
 	boundary([&] {
 		if (!ring)
 			return 0;
-		ring->pending.clear();
 		// The kernel may still write into what is under way, and into the buffers that the caller frees next.
-		while (!ring->groups.empty()) {
-			int rc = ring->submit();
-			if (ring->groups.size() > ring->unsubmitted)
-				rc = ring->sleep(-1);
-			if (rc < 0 && rc != -EINTR)
-				break;
+		if (ring->drain() < 0) {
+			// Of ours it writes segments only; closing the queue takes back what has not begun.
+			ring->groups.remove_if([](const Group &group) { return group.segs.empty(); });
+			if (!ring->groups.empty())
+				new std::list<Group>(std::move(ring->groups));
 		}
-		if (ring->groups.empty())
-			delete ring;
+		delete ring;
 		return 0;
 	});
 }
@@ -282,14 +333,20 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 			return -EINVAL;
 		std::lock_guard guard(ring->lock);
 		const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+		auto fetched = [&](int rc) {
+			const unsigned n = fetch(*ring, done, max);
+			return n || rc >= 0 ? static_cast<int>(n) : rc;
+		};
 		for (;;) {
 			int rc = ring->submit();
-			if (ring->finished.size() >= min || (ring->pending.empty() && ring->groups.empty()))
-				break;
+			// What has ended is not seen before somebody looks.
+			if (ring->finished.size() >= min)
+				return fetched(ring->under_way() ? ring->poll() : rc);
+			if (ring->pending.empty() && ring->groups.empty())
+				return fetched(0);
 			// Nothing is in the kernel's hands, and it takes nothing: waiting would be for ever.
-			if (ring->groups.size() <= ring->unsubmitted)
-				return ring->finished.empty() ? (rc < 0 ? rc : -EAGAIN) :
-								static_cast<int>(fetch(*ring, done, max));
+			if (!ring->under_way())
+				return fetched(rc < 0 ? rc : -EAGAIN);
 			int64_t left = -1;
 			if (timeout_ms >= 0)
 				left = std::max<int64_t>(0, std::chrono::nanoseconds(end - Clock::now()).count());
@@ -297,9 +354,8 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 			if (rc < 0 && rc != -EINTR)
 				return rc;
 			if (!rc || (rc == -EINTR && timeout_ms >= 0 && Clock::now() >= end))
-				break;
+				return fetched(0);
 		}
-		return static_cast<int>(fetch(*ring, done, max));
 	});
 }
 
@@ -312,7 +368,7 @@ int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag)
 		auto at = std::find_if(ring->pending.begin(), ring->pending.end(),
 				       [&](const Request &request) { return request.tag == tag; });
 		if (at != ring->pending.end()) {
-			ring->finished.push_back({tag, -ECANCELED});
+			ring->finished.push({tag, -ECANCELED});
 			ring->pending.erase(at);
 			return 0;
 		}

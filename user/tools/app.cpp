@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -115,7 +116,9 @@ int run(int argc, char **argv)
 	sub = add("stat", "Say what was done, by process and by disk", [] { return stat(); });
 	CLI::Option *interval = sub->add_option("INTERVAL", every, "Again and again, with so many seconds between")
 					->check(CLI::Range(0.01, 86400.0));
-	sub->add_option("COUNT", rounds, "Say it so often, then end")->needs(interval);
+	sub->add_option("COUNT", rounds, "Say it so often, then end")
+		->needs(interval)
+		->check(CLI::Range(1u, std::numeric_limits<unsigned>::max()));
 
 	WitnessOptions observed;
 	sub = add("witness", "Prove by the kernel's own records which way a process's bytes go",

@@ -4,7 +4,6 @@
 // verdicts are the kernel's own, by the same question that peerdma explain asks.
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -130,6 +129,19 @@ std::string pair_text(const Pair &pair)
 	return text + fmt::format(", {}", peerdma_map_name(pair.why.map));
 }
 
+std::vector<uint32_t> provider_ids(const Device &device)
+{
+	std::vector<uint32_t> ids;
+	// There may be more from one look to the next.
+	for (;;) {
+		const int count = peerdma_provider_list(device.get(), ids.data(), ids.size());
+		const bool all = count <= static_cast<int>(ids.size());
+		ids.resize(static_cast<size_t>(std::max(count, 0)));
+		if (all)
+			return ids;
+	}
+}
+
 Topology look()
 {
 	auto &env = peerdma_impl::system_env();
@@ -140,12 +152,10 @@ Topology look()
 	if (peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT) < 0)
 		return topo;
 	const Device device(raw);
-	std::array<uint32_t, 64> ids;
-	const int count = peerdma_provider_list(device.get(), ids.data(), ids.size());
-	for (size_t i = 0; count > 0 && i < std::min(ids.size(), static_cast<size_t>(count)); i++) {
+	for (uint32_t id : provider_ids(device)) {
 		struct peerdma_provider_info info = {};
 		info.size = sizeof(info);
-		if (peerdma_provider_get(device.get(), ids[i], &info) == 0)
+		if (peerdma_provider_get(device.get(), id, &info) == 0)
 			topo.providers.push_back(info);
 	}
 	for (const Function &function : topo.functions)
@@ -307,8 +317,10 @@ std::vector<Function> pci_functions(peerdma_impl::Env &env)
 		function.pci = name;
 		env.read_link(dir, target);
 		const auto path = addresses_in(target);
-		if (path.size() > 1)
-			function.parent = path[path.size() - 2];
+		// Of those above the nearest that is listed: not all of a guest's bridges are.
+		for (auto above = path.rbegin(); function.parent.empty() && above != path.rend(); ++above)
+			if (*above != name && std::find(names.begin(), names.end(), *above) != names.end())
+				function.parent = *above;
 		function.root = root_in(target);
 		function.class_name = class_text(line_of(env, dir + "/class"));
 		const std::string vendor = line_of(env, dir + "/vendor"), device = line_of(env, dir + "/device");

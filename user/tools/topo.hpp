@@ -13,7 +13,7 @@ namespace cli
 // A PCI function, as sysfs has it.
 struct Function {
 	std::string pci;
-	std::string parent; // PCI address of the bridge it is below, empty at a root
+	std::string parent; // PCI address of the listed function that it is below, empty at a root
 	std::string root;   // "pci0000:00"
 	std::string class_name, id, driver;
 	int numa_node = -1;

@@ -247,7 +247,7 @@ bool Witness::proved() const
 			   [](const auto &entry) {
 				   return entry.second.direct || entry.second.near || entry.second.host;
 			   }) &&
-	       unmoved().empty() && !lost_;
+	       unmoved().empty() && !lost_ && !begun_before_ && !unfinished();
 }
 
 std::string Witness::verdict(const std::string &key, const Testimony &file) const

@@ -50,6 +50,7 @@ public:
 	explicit Witness(std::set<int> watched) : watched_(std::move(watched)) {}
 
 	void hear(std::string_view line);
+	// Bytes were moved, every claim is proved, and nothing was missed.
 	bool proved() const;
 	Report report(const std::function<std::string(const std::string &)> &name_of) const;
 
