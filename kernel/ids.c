@@ -43,10 +43,9 @@ static void show(struct peerdma_ids *ids, struct peerdma_entry *entry)
 	struct peerdma_entry **near = &ids->near[entry->id % PEERDMA_IDS_NEAR];
 
 	lockdep_assert_held(&ids->all.xa_lock);
-	/* Both pair with peerdma_ids_find(). */
-	smp_store_release(&entry->shown, true);
+	smp_store_release(&entry->shown, true); /* pairs with peerdma_ids_find() */
 	if (!*near)
-		smp_store_release(near, entry);
+		smp_store_release(near, entry); /* the same */
 }
 
 /* From now on it can be found. */

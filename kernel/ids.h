@@ -50,12 +50,14 @@ struct peerdma_entry *peerdma_ids_take_any(struct peerdma_ids *ids);
 /* The object with this number if it is shown, or NULL. Under RCU, which keeps it. */
 static inline struct peerdma_entry *peerdma_ids_find(struct peerdma_ids *ids, u64 id)
 {
-	/* Both pair with peerdma_ids_show(): what was filled in before it is seen. */
-	struct peerdma_entry *entry = smp_load_acquire(&ids->near[id % PEERDMA_IDS_NEAR]);
+	struct peerdma_entry *entry;
 
+	/* Pairs with peerdma_ids_show(): what was filled in before it is seen. */
+	entry = smp_load_acquire(&ids->near[id % PEERDMA_IDS_NEAR]);
 	if (likely(entry && entry->id == id))
 		return entry;
 	entry = xa_load(&ids->all, id);
+	/* The same. */
 	return entry && smp_load_acquire(&entry->shown) ? entry : NULL;
 }
 

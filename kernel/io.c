@@ -586,8 +586,8 @@ int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peer
 
 /*
  * What io_run() looks at before it sends anything, for who sends it in another way. After a success
- * the route is the caller's to put, when the device is done. nowait: -EAGAIN where a route has to be
- * looked for, which sleeps.
+ * the route is the caller's to put, when the device is done. nowait: -EAGAIN where a route has to
+ * be looked for, which sleeps.
  */
 int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
 		     struct peerdma_io *req, bool write, bool nowait, struct peerdma_target *target,

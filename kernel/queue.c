@@ -35,39 +35,38 @@ static LIST_HEAD(guards);
 
 static struct peerdma_guard *find(struct request_queue *queue)
 {
-	struct peerdma_guard *guard;
+	struct peerdma_guard *kept;
 
 	lockdep_assert_held(&lock);
-	list_for_each_entry(guard, &guards, link) {
-		if (guard->queue == queue)
-			return guard;
+	list_for_each_entry(kept, &guards, link) {
+		if (kept->queue == queue)
+			return kept;
 	}
 	return NULL;
 }
 
 /* Set both flags. One that is missing was never set, or somebody has written since. */
-static void set_flags(struct peerdma_guard *guard)
+static void set_flags(struct peerdma_guard *kept)
 {
-	unsigned long flags = set_mask_bits(&guard->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
+	unsigned long flags = set_mask_bits(&kept->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
 
 	lockdep_assert_held(&lock);
 	flags &= PEERDMA_QUEUE_GUARD;
 	if (flags != PEERDMA_QUEUE_GUARD) {
-		guard
-			->before = flags;
-		WRITE_ONCE(guard->set, guard->set + 1);
+		kept->before = flags;
+		WRITE_ONCE(kept->set, kept->set + 1);
 	}
 }
 
 /* Put back what was there, unless somebody has written since: then that stays. */
-static void restore_flags(struct peerdma_guard *guard)
+static void restore_flags(struct peerdma_guard *kept)
 {
-	unsigned long old = READ_ONCE(guard->queue->queue_flags);
+	unsigned long old = READ_ONCE(kept->queue->queue_flags);
 
 	lockdep_assert_held(&lock);
 	while ((old & PEERDMA_QUEUE_GUARD) == PEERDMA_QUEUE_GUARD &&
-	       !try_cmpxchg(&guard->queue->queue_flags, &old,
-			    (old & ~PEERDMA_QUEUE_GUARD) | guard->before))
+	       !try_cmpxchg(&kept->queue->queue_flags, &old,
+			    (old & ~PEERDMA_QUEUE_GUARD) | kept->before))
 		;
 }
 
@@ -90,46 +89,43 @@ static bool try_to_drain(struct request_queue *queue)
  * One at a time freezes a queue, and nobody for as long as the last one did. *set: how often the
  * flags had been set by now, which is what will have been drained.
  */
-static bool drain_begin(struct peerdma_guard *guard, unsigned int *set)
+static bool drain_begin(struct peerdma_guard *kept, unsigned int *set)
 {
 	bool mine;
 
 	mutex_lock(&lock);
-	mine = !guard->draining && time_after_eq(jiffies, guard->next_drain);
+	mine = !kept->draining && time_after_eq(jiffies, kept->next_drain);
 	if (mine)
-		guard
-			->draining = true;
-	*set = guard->set;
+		kept->draining = true;
+	*set = kept->set;
 	mutex_unlock(&lock);
 	return mine;
 }
 
-static void drain_end(struct peerdma_guard *guard, unsigned long began, unsigned int drained)
+static void drain_end(struct peerdma_guard *kept, unsigned long began, unsigned int drained)
 {
 	mutex_lock(&lock);
-	guard
-		->draining = false;
-	guard
-		->next_drain = jiffies + (jiffies - began);
+	kept->draining = false;
+	kept->next_drain = jiffies + (jiffies - began);
 	/* Whoever reads it sends something: pairs with drain(). */
-	smp_store_release(&guard->drained, drained);
+	smp_store_release(&kept->drained, drained);
 	mutex_unlock(&lock);
 }
 
 /* Returns when the queue was empty once since its flags were set for the set-th time. */
-static int drain(struct peerdma_provider *provider, struct peerdma_guard *guard, unsigned int set)
+static int drain(struct peerdma_provider *provider, struct peerdma_guard *kept, unsigned int set)
 {
 	unsigned long began;
 	unsigned int now;
 	int err;
 
 	/* One that is dying takes nobody in any more. Pairs with drain_end(). */
-	while (smp_load_acquire(&guard->drained) < set && !blk_queue_dying(guard->queue)) {
-		if (drain_begin(guard, &now)) {
+	while (smp_load_acquire(&kept->drained) < set && !blk_queue_dying(kept->queue)) {
+		if (drain_begin(kept, &now)) {
 			began = jiffies;
-			if (!try_to_drain(guard->queue))
-				now = guard->drained;
-			drain_end(guard, began, now);
+			if (!try_to_drain(kept->queue))
+				now = kept->drained;
+			drain_end(kept, began, now);
 			continue;
 		}
 		err = peerdma_provider_pause(provider);
@@ -149,48 +145,43 @@ static int drain(struct peerdma_provider *provider, struct peerdma_guard *guard,
 struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 					  struct request_queue *queue, unsigned int *set)
 {
-	struct peerdma_guard *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *guard;
+	struct peerdma_guard *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *kept;
 	int err;
 
 	if (!fresh)
 		return ERR_PTR(-ENOMEM);
 	mutex_lock(&lock);
-	guard
-		= find(queue);
-	if (!guard) {
-		guard
-			= fresh;
+	kept = find(queue);
+	if (!kept) {
+		kept = fresh;
 		fresh = NULL;
-		guard
-			->queue = queue;
-		guard
-			->next_drain = jiffies;
-		list_add(&guard->link, &guards);
+		kept->queue = queue;
+		kept->next_drain = jiffies;
+		list_add(&kept->link, &guards);
 	}
-	guard
-		->users++;
-	set_flags(guard);
-	*set = guard->set;
+	kept->users++;
+	set_flags(kept);
+	*set = kept->set;
 	mutex_unlock(&lock);
 	kfree(fresh);
-	err = drain(provider, guard, *set);
+	err = drain(provider, kept, *set);
 	if (!err)
-		return guard;
-	peerdma_queue_unguard(guard);
+		return kept;
+	peerdma_queue_unguard(kept);
 	return ERR_PTR(err);
 }
 
 /**
  * peerdma_queue_unguard - a route that went through a queue has ended
- * @guard: from peerdma_queue_guard(); nothing of the route's is under way on the queue
+ * @kept: from peerdma_queue_guard(); nothing of the route's is under way on the queue
  */
-void peerdma_queue_unguard(struct peerdma_guard *guard)
+void peerdma_queue_unguard(struct peerdma_guard *kept)
 {
 	mutex_lock(&lock);
-	if (--guard->users == 0) {
-		restore_flags(guard);
-		list_del(&guard->link);
-		kfree(guard);
+	if (--kept->users == 0) {
+		restore_flags(kept);
+		list_del(&kept->link);
+		kfree(kept);
 	}
 	mutex_unlock(&lock);
 }

@@ -142,7 +142,7 @@ static void unguard(struct peerdma_stack *stack, unsigned int nr)
 /* One leaf after another: two queues frozen at once could wait for each other. */
 static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack)
 {
-	struct peerdma_guard *guard;
+	struct peerdma_guard *kept;
 	struct peerdma_disk *disk;
 	unsigned int i;
 
@@ -150,13 +150,12 @@ static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack 
 		disk = &stack->disks[i];
 		if (disk->kind != PEERDMA_DISK_LEAF)
 			continue;
-		guard
-			= peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
-		if (IS_ERR(guard)) {
+		kept = peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
+		if (IS_ERR(kept)) {
 			unguard(stack, i);
-			return PTR_ERR(guard);
+			return PTR_ERR(kept);
 		}
-		disk->guard = guard;
+		disk->guard = kept;
 	}
 	return 0;
 }

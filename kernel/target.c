@@ -151,8 +151,7 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
  * @file: a regular file or a block device
  * @memo: filled
  *
- * Not of xfs: a file of it that is empty can still become a realtime one. Not of a block device: it
- * is soon asked, and a drive may be formatted anew.
+ * Not of xfs: a file of it that is empty can still become a realtime one.
  */
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 {
@@ -161,10 +160,17 @@ void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 	u32 reason;
 
 	memo->a_ops = NULL;
-	if (!S_ISREG(mapping->host->i_mode) || is_xfs(mapping->host->i_sb))
+	if (S_ISREG(mapping->host->i_mode) && is_xfs(mapping->host->i_sb))
 		return;
 	if (!peerdma_target_resolve(file, &memo->target, &reason))
 		memo->a_ops = a_ops;
+}
+
+/* A drive may be formatted anew, with other blocks. */
+static bool has_the_same_blocks(const struct peerdma_target *target)
+{
+	return target->offset_align == bdev_logical_block_size(target->bdev) &&
+	       target->mem_align == bdev_dma_alignment(target->bdev) + 1;
 }
 
 /**
@@ -181,6 +187,8 @@ bool peerdma_target_recall(struct file *file, const struct peerdma_memo *memo)
 {
 	const struct address_space *mapping = file->f_mapping;
 
+	if (S_ISBLK(mapping->host->i_mode))
+		return memo->a_ops && has_the_same_blocks(&memo->target);
 	return memo->a_ops && READ_ONCE(mapping->a_ops) == memo->a_ops &&
 	       !(READ_ONCE(mapping->host->i_flags) & (S_DAX | S_ENCRYPTED | S_VERITY));
 }

@@ -232,8 +232,8 @@ struct peerdma_buf_alloc {
  * @id: a buffer's handle
  * @__reserved: must be 0
  *
- * Waits for reads and writes on the buffer that are under way. An io_uring command that io_uring has
- * not begun yet, or has put off to its worker, finds the buffer gone: -ENOENT. Errors: -ENOENT.
+ * Waits for reads and writes on the buffer that are under way. An io_uring command that io_uring
+ * has not begun yet, or has put off to its worker, finds the buffer gone: -ENOENT. Errors: -ENOENT.
  */
 struct peerdma_destroy {
 	__u32 size;
