@@ -186,7 +186,7 @@ void no_space(const std::string &small)
 	std::memcpy(map, bytes.data(), buf_len);
 	void *aligned = std::aligned_alloc(page, buf_len);
 	std::memcpy(aligned, bytes.data(), buf_len);
-	int64_t ours[3], theirs[3];
+	int64_t ours[3] = {}, theirs[3] = {};
 	bool good = true;
 	for (bool us : {true, false}) {
 		File ballast(small + "/ballast");

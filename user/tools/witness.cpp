@@ -458,6 +458,20 @@ std::set<int> threads_of(peerdma_impl::Env &env, int pid)
 	return ids;
 }
 
+// In the child: wait until it is watched, then become the command.
+[[noreturn]] void become(char *const *argv, bool quiet, const int (&gate)[2])
+{
+	char go;
+	::close(gate[1]);
+	if (::read(gate[0], &go, 1) == 1) {
+		if (quiet)
+			::dup2(2, 1);
+		::execvp(argv[0], argv);
+		std::fprintf(stderr, "peerdma: cannot run %s: %s\n", argv[0], std::strerror(errno));
+	}
+	::_exit(127);
+}
+
 // A child that waits until it is watched. With quiet its output goes to standard error: standard output
 // is for one JSON object.
 int start(const std::vector<std::string> &command, bool quiet, int (&gate)[2])
@@ -471,17 +485,9 @@ int start(const std::vector<std::string> &command, bool quiet, int (&gate)[2])
 	const int pid = ::fork();
 	if (pid < 0)
 		throw Failure{"cannot start a process", errno, 0, "", {}};
-	if (pid)
-		return pid;
-	char go;
-	::close(gate[1]);
-	if (::read(gate[0], &go, 1) != 1)
-		::_exit(127);
-	if (quiet)
-		::dup2(2, 1);
-	::execvp(argv[0], argv.data());
-	std::fprintf(stderr, "peerdma: cannot run %s: %s\n", argv[0], std::strerror(errno));
-	::_exit(127);
+	if (!pid)
+		become(argv.data(), quiet, gate);
+	return pid;
 }
 
 // Until the process has ended, or somebody interrupts; then what is still in the buffer.
