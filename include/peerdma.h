@@ -633,7 +633,8 @@ PEERDMA_API int peerdma_ring_submit(struct peerdma_ring *ring);
 /**
  * peerdma_ring_wait - send what is queued, and fetch results
  * @ring: from peerdma_ring_create()      @done: room for @max results      @max: at least 1
- * @min: wait for so many, at most @max; 0 does not wait, but looks      @timeout_ms: milliseconds, negative for no limit
+ * @min: wait for so many, at most @max; 0 looks without waiting
+ * @timeout_ms: milliseconds, negative for no limit
  *
  * Each request's result is fetched exactly once. Returns at once with what there is if nothing is left to
  * wait for.
