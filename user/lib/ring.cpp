@@ -76,7 +76,7 @@ struct peerdma_ring {
 	{
 	}
 
-	const std::shared_ptr<Device> device;
+	std::shared_ptr<Device> device;
 	std::unique_ptr<Queue> queue;
 	const uint32_t flags;
 	const unsigned depth, capacity;
@@ -289,12 +289,13 @@ void peerdma_ring_destroy(struct peerdma_ring *ring)
 			return 0;
 		// The kernel may still write into what is under way, and into the buffers that the caller frees next.
 		if (ring->drain() < 0) {
-			// Of ours it writes segments only; closing the queue takes back what has not begun.
+			// Closing the queue takes back what has not begun. Of ours the kernel writes segments: they stay.
+			ring->queue.reset();
+			ring->device.reset();
 			ring->groups.remove_if([](const Group &group) { return group.segs.empty(); });
-			if (!ring->groups.empty())
-				new std::list<Group>(std::move(ring->groups));
 		}
-		delete ring;
+		if (ring->groups.empty())
+			delete ring;
 		return 0;
 	});
 }
