@@ -68,7 +68,8 @@ TRACE_EVENT(peerdma_submit,
 		__entry->async = seen->async;
 	),
 	TP_printk("%s pid=%d dev=%d:%d ino=%llu file_off=%llu len=%llu buffer=%u provider=%u async=%d number=%u",
-		  __entry->write ? "write" : "read", __entry->pid, MAJOR(__entry->dev), MINOR(__entry->dev),
+		  __entry->write ? "write" : "read", __entry->pid,
+		  MAJOR(__entry->dev), MINOR(__entry->dev),
 		  __entry->ino, __entry->file_off, __entry->len, __entry->buffer,
 		  __entry->provider, __entry->async, __entry->number)
 );
@@ -114,7 +115,8 @@ TRACE_EVENT(peerdma_complete,
 		__entry->async = seen->async;
 	),
 	TP_printk("%s pid=%d dev=%d:%d ino=%llu file_off=%llu len=%llu buffer=%u provider=%u done=%llu direct=%llu near=%llu host=%llu reason=%u error=%d async=%d number=%u",
-		  __entry->write ? "write" : "read", __entry->pid, MAJOR(__entry->dev), MINOR(__entry->dev),
+		  __entry->write ? "write" : "read", __entry->pid,
+		  MAJOR(__entry->dev), MINOR(__entry->dev),
 		  __entry->ino, __entry->file_off, __entry->len, __entry->buffer,
 		  __entry->provider, __entry->done, __entry->direct, __entry->near, __entry->host,
 		  __entry->reason, __entry->error, __entry->async, __entry->number)
@@ -143,7 +145,8 @@ TRACE_EVENT(peerdma_bounce,
 		__entry->host = host;
 	),
 	TP_printk("%s pid=%d dev=%d:%d ino=%llu bytes=%llu provider=%u reason=%u",
-		  __entry->host ? "host" : "near", __entry->pid, MAJOR(__entry->dev), MINOR(__entry->dev),
+		  __entry->host ? "host" : "near", __entry->pid,
+		  MAJOR(__entry->dev), MINOR(__entry->dev),
 		  __entry->ino, __entry->bytes, __entry->provider, __entry->reason)
 );
 
@@ -170,7 +173,8 @@ TRACE_EVENT(peerdma_refuse,
 		__entry->write = seen->write;
 	),
 	TP_printk("%s pid=%d dev=%d:%d ino=%llu provider=%u reason=%u error=%d",
-		  __entry->write ? "write" : "read", __entry->pid, MAJOR(__entry->dev), MINOR(__entry->dev),
+		  __entry->write ? "write" : "read", __entry->pid,
+		  MAJOR(__entry->dev), MINOR(__entry->dev),
 		  __entry->ino, __entry->provider, __entry->reason, __entry->error)
 );
 
