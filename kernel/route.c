@@ -234,12 +234,19 @@ static void remember(struct peerdma_provider *provider, u64 diskseq, struct peer
 		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
 }
 
-static struct peerdma_route *find(struct peerdma_provider *provider, u64 diskseq)
+/**
+ * peerdma_route_find - the route from a block device to a provider, if it is known and still so
+ * @provider: its range must stay while this runs: be inside its gate or a buffer's
+ * @bdev: of an open file
+ * Return: a route with a reference, or NULL. Does not sleep.
+ */
+struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
+					 struct block_device *bdev)
 {
 	struct peerdma_route *route;
 
 	rcu_read_lock();
-	route = to_route(peerdma_ids_find(&provider->routes, diskseq));
+	route = to_route(peerdma_ids_find(&provider->routes, bdev->bd_disk->diskseq));
 	if (route && !refcount_inc_not_zero(&route->refs))
 		route = NULL;
 	rcu_read_unlock();
@@ -285,18 +292,6 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct gend
 }
 
 /**
- * peerdma_route_find - the route from a block device to a provider, if it is known and still so
- * @provider: its range must stay while this runs: be inside its gate or a buffer's
- * @bdev: of an open file
- * Return: a route with a reference, or NULL. Does not sleep.
- */
-struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
-					 struct block_device *bdev)
-{
-	return find(provider, bdev->bd_disk->diskseq);
-}
-
-/**
  * peerdma_route_get - the route from a block device to a provider
  * @provider: its range must stay while this runs: be inside its gate or a buffer's
  * @bdev: of an open file
@@ -310,7 +305,7 @@ struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 					struct peerdma_verdict *verdict)
 {
 	struct gendisk *top = bdev->bd_disk;
-	struct peerdma_route *route = find(provider, top->diskseq);
+	struct peerdma_route *route = peerdma_route_find(provider, bdev);
 	int err;
 
 	*verdict = (struct peerdma_verdict){ .distance = -1 };

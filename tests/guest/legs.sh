@@ -19,8 +19,6 @@ refused() {
 	same "explain: $1" "$4 $5 $(leaves "${@:6}")" "$(explained "$2")"
 	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 }
-table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
-dm() { echo "dm-$((0x$(stat -L -c %T "/dev/mapper/$1")))"; }
 # looks NAME TABLE: a target that is refused
 looks() {
 	table "$1" "$2"

@@ -116,6 +116,12 @@ publish() {
 		bail "peerdma publish failed"
 }
 
+# dm NAME: its disk's name
+dm() { echo "dm-$((0x$(stat -L -c %T "/dev/mapper/$1")))"; }
+
+# table NAME TABLE: a device of these targets
+table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
+
 # --- Which way, and why not
 # explained FILE: the reason, who refuses, and each leaf with its own reason
 explained() {

@@ -53,11 +53,6 @@ disband() {
 	mdadm --zero-superblock --quiet "$@" || true
 }
 
-# dm NAME: its disk's name
-dm() { echo "dm-$((0x$(stat -L -c %T "/dev/mapper/$1")))"; }
-
-table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
-
 # --- md
 array raid0 "$a" "$b" "$c"
 moves_on "raid0" /dev/md0 "$a" "$b" "$c"
