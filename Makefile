@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Verbs only: what each does is in the folder it names.
-#   K=7.2|6.12  guest kernel     DEBUG=1  its debug build     FILE=/host/file
+#   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
 #   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths  topology (rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|proxy|cli|seeing|fail|perf  tests
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands

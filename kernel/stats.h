@@ -114,17 +114,21 @@ struct peerdma_seen {
 	bool async;
 };
 
-/* The end of a request, for one of the two that count it: in the way of every request. */
+/* A request that moved this many bytes and all of them direct, for one of the two that count it. */
+static __always_inline void peerdma_count_direct(struct peerdma_stats *stats, u64 bytes, bool write)
+{
+	this_cpu_inc(stats->counts->requests[write]);
+	this_cpu_add(stats->counts->direct, bytes);
+}
+
+/* The end of any request: in the way of every one. */
 static __always_inline void peerdma_count(struct peerdma_stats *stats, const struct peerdma_io *req,
 					  bool write)
 {
-	struct peerdma_counts __percpu *counts = stats->counts;
-
-	this_cpu_inc(counts->requests[write]);
-	this_cpu_add(counts->direct, req->out_direct);
+	peerdma_count_direct(stats, req->out_direct, write);
 	if (unlikely(req->out_done != req->out_direct)) {
-		this_cpu_add(counts->near, req->out_near);
-		this_cpu_add(counts->host, req->out_host);
+		this_cpu_add(stats->counts->near, req->out_near);
+		this_cpu_add(stats->counts->host, req->out_host);
 	}
 }
 

@@ -179,8 +179,8 @@ static struct peerdma_seen piece_seen(const struct piece *piece, const struct pe
 	};
 }
 
-/* The end of a piece that was sent without waiting: bytes or -errno. */
-static void piece_account(const struct piece *piece, ssize_t res)
+/* A piece that failed, became a copy, or that somebody is watching. */
+static noinline void piece_account_any(const struct piece *piece, ssize_t res)
 {
 	struct peerdma_io io = piece_io(piece);
 	struct peerdma_seen seen = piece_seen(piece, &io);
@@ -193,6 +193,17 @@ static void piece_account(const struct piece *piece, ssize_t res)
 			io.out_host = res;
 	}
 	peerdma_account(&seen, min_t(ssize_t, res, 0));
+}
+
+/* The end of a piece that was sent without waiting: bytes or -errno. */
+static void piece_account(const struct piece *piece, ssize_t res)
+{
+	const struct flight *flight = piece->flight;
+
+	if (unlikely(res <= 0 || !(piece->kiocb.ki_flags & IOCB_DIRECT) || peerdma_is_traced()))
+		return piece_account_any(piece, res);
+	peerdma_count_direct(&flight->buffer->opener->stats, res, flight->write);
+	peerdma_count_direct(&flight->route->pair->stats, res, flight->write);
 }
 
 static void piece_done(struct piece *piece, ssize_t res)
@@ -268,38 +279,50 @@ static u32 piece_reason(const struct flight *flight, const struct piece *piece,
 	return reason;
 }
 
+/* A command is refused for one of its pieces. */
+static void flight_refuse(struct flight *flight, struct piece *piece, struct peerdma_io *io,
+			  int err)
+{
+	struct peerdma_seen seen;
+
+	piece->number = 0;
+	seen = piece_seen(piece, io);
+	peerdma_account(&seen, err);
+	if (flight->route)
+		peerdma_route_put(flight->route);
+}
+
 /* All that can be said against a command before any of it is sent. Takes the route. */
 static int flight_check(struct flight *flight, bool nowait, struct peerdma_target *target)
 {
+	struct piece *piece = flight->pieces;
+	struct peerdma_io io = piece_io(piece);
 	struct peerdma_route *route;
-	struct peerdma_seen seen;
-	struct piece *piece;
-	struct peerdma_io io;
+	u32 reason;
 	int err;
 
-	piece = flight->pieces;
-	io = piece_io(piece);
 	flight->route = NULL;
 	err = peerdma_io_check(flight->file, flight->pfile, flight->buffer, &io, flight->write,
 			       nowait, target, &route);
 	if (err == -EAGAIN && nowait)
 		return err;
 	flight->bdev = target->bdev;
-	if (!err)
-		flight->route = route;
-	while (!err && ++piece < flight->pieces + flight->nr) {
-		io = piece_io(piece);
-		io.out_reason = piece_reason(flight, piece, target);
-		err = peerdma_reason_errno(io.out_reason);
+	if (err) {
+		flight_refuse(flight, piece, &io, err);
+		return err;
 	}
-	if (!err)
-		return 0;
-	piece->number = 0;
-	seen = piece_seen(piece, &io);
-	peerdma_account(&seen, err);
-	if (flight->route)
-		peerdma_route_put(flight->route);
-	return err;
+	flight->route = route;
+	while (++piece < flight->pieces + flight->nr) {
+		reason = piece_reason(flight, piece, target);
+		if (likely(!reason))
+			continue;
+		io = piece_io(piece);
+		io.out_reason = reason;
+		err = peerdma_reason_errno(reason);
+		flight_refuse(flight, piece, &io, err);
+		return err;
+	}
+	return 0;
 }
 
 /* Can all of it be sent without waiting, each piece whole, by one kiocb? */
@@ -315,8 +338,8 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 	if (!(file->f_mode & FMODE_NOWAIT))
 		return false;
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
-		if (peerdma_check_align(piece->file_off, piece->buf_off, piece->len,
-					target->mem_align, target->offset_align))
+		if ((piece->file_off | piece->len) & (target->offset_align - 1) ||
+		    piece->buf_off & (target->mem_align - 1))
 			return false;
 		/* Behind the end a write has to wait for the filesystem, and a read to be cut. */
 		if (peerdma_clip(piece->file_off, piece->len, end) < piece->len)

@@ -217,7 +217,7 @@ def main() -> int:
             return 0
         path = (args.file or default_file()).absolute()
         size = check_file(path)
-        k, variant = os.environ.get("K") or "7.2", "debug" if os.environ.get("DEBUG") else "plain"
+        k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
         kernel = lab.Kernel(k, variant, args.kernel.resolve()) if args.kernel else lab.kernel(k, variant)
         assert kernel
         demo(path, size, kernel, lab.Topology.load(args.topology))

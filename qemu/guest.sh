@@ -46,7 +46,7 @@ gone() {
 }
 
 run_test() {
-	local path=$1 limit=$2 name out pid line='' status end left
+	local path=$1 limit=$2 name out pid line='' status end left start=$SECONDS
 	name=$(basename "$path" .sh)
 	tell "begin $name $limit"
 	mark "begin $name"
@@ -82,7 +82,7 @@ run_test() {
 		tell "# $(cat "/proc/$pid/wchan" 2>/dev/null) $(head -n 20 "/proc/$pid/stack" 2>/dev/null | tr '\n' ';')"
 	fi
 	pkill -KILL -s "$pid"
-	mark "end $name $status"
+	mark "end $name $status after $((SECONDS - start)) s"
 	tell "end $name $status"
 }
 

@@ -3,10 +3,10 @@
 #
 # The lab's kernels: fetched as Debian's linux-source packages, built once, kept in the cache.
 #
-#   kernel.sh path K [debug]   print the folder of a built kernel, building it if it must
-#   kernel.sh have K [debug]   the same, but fail instead of building
-#   kernel.sh list             what the cache holds, with sizes
-#   kernel.sh clean            empty the cache
+#   kernel.sh path K [debug|kcsan]   print the folder of a built kernel, building it if it must
+#   kernel.sh have K [debug|kcsan]   the same, but fail instead of building
+#   kernel.sh list                   what the cache holds, with sizes
+#   kernel.sh clean                  empty the cache
 #
 # A cached kernel is what booting and building modules need and nothing else:
 #   bzImage  lib/modules/<release> (as installed)  build/ (headers, scripts, Module.symvers)
@@ -277,7 +277,7 @@ cmd_clean() {
 
 case ${1:-}:${2:-} in
 path:* | have:* | list: | clean:)
-	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 7.2|6.12 [debug]"
+	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 7.2|6.12 [debug|kcsan]"
 	verb=$1
 	shift
 	"cmd_$verb" "$@"

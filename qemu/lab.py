@@ -32,6 +32,7 @@ CACHE = Path(os.environ.get("PEERDMA_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "peerdma")
 QEMU = "qemu-system-x86_64"
 MIB = 1 << 20
+SLOW = ("debug", "kcsan")  # builds that find more, qemu/NAME.config
 
 # Anything of this in a serial log and the run has failed.
 SPLAT = re.compile(
@@ -39,7 +40,7 @@ SPLAT = re.compile(
     r"|possible (circular|recursive|irq lock|deadlock)|rcu.*\b(stall|detected)|hung_task:|blocked for more than"
     r"|DMAR:.*\bfault\b|DMA-API:.*(device driver|error)|unreferenced object|refcount_t:|list_(add|del) corruption"
     r"|\bsegfault at\b|traps: .* (trap|general protection)|soft lockup|hard LOCKUP")
-SPLAT_END = re.compile(r"---\[ end (trace|Kernel)|</TASK>\s*$")
+SPLAT_END = re.compile(r"---\[ end (trace|Kernel)|</TASK>\s*$|={60}$")
 SPLAT_MAX_LINES = 120
 
 # What guest.sh looks at when the tests are done; one that is missing did not happen.
@@ -55,7 +56,7 @@ class LabError(Exception):
 @dataclass(frozen=True)
 class Kernel:
     k: str        # 7.2, 6.12
-    variant: str  # plain, debug
+    variant: str  # plain, or one of SLOW
     home: Path    # the cached kernel's folder
 
     @property
@@ -112,7 +113,7 @@ class Test:
         return self.notes.get(key, default).split()
 
     def timeout(self, kernel: Kernel) -> int:
-        return int(self.notes.get("timeout", "60")) * (4 if kernel.variant == "debug" else 1)
+        return int(self.notes.get("timeout", "60")) * (1 if kernel.variant == "plain" else 4)
 
     @classmethod
     def load(cls, path: Path) -> Test:
@@ -301,9 +302,17 @@ class Judge:
             self.fail("not-ok", f"{bad} of {len(out.lines)} lines")
 
 
-def known_splats(k: str) -> list[tuple[str, str]]:
-    """(regex, reason) of qemu/splats/K."""
-    path = ROOT / "qemu/splats" / k
+def variant_of(debug: str | None) -> str:
+    """What the environment's DEBUG means: 1 is the debug build."""
+    variant = {None: "plain", "": "plain", "0": "plain", "1": "debug"}.get(debug, debug)
+    if variant != "plain" and variant not in SLOW:
+        raise LabError(f"DEBUG={debug} is none of 1, {', '.join(SLOW)}")
+    return str(variant)
+
+
+def known_splats(name: str) -> list[tuple[str, str]]:
+    """(regex, reason) of qemu/splats/NAME: a kernel, or a kernel and its variant."""
+    path = ROOT / "qemu/splats" / name
     entries = []
     for line in path.read_text().splitlines() if path.exists() else []:
         if line.strip() and not line.startswith("#"):
@@ -751,7 +760,8 @@ class Boot:
         elif self.shutdown != "guest-shutdown":
             self.judge.fail("qemu", f"QEMU ended by {self.shutdown or 'itself'}, not by the guest's shutdown")
         self.judge.close()
-        known = [regex for regex, _ in known_splats(self.guest.kernel.k)]
+        kernel = self.guest.kernel
+        known = [regex for name in {kernel.k, kernel.name} for regex, _ in known_splats(name)]
         found = list(find_splats(serial_lines(self.guest.out / "serial.log"), known))
         self.outcome.known_splats.update(entry for entry, _ in found if entry)
         for line in brief([line for entry, line in found if not entry]):
@@ -765,7 +775,7 @@ async def boot(guest: Guest) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-k", default=os.environ.get("K") or "7.2", help="kernel: 7.2 or 6.12")
-    parser.add_argument("-d", action="store_true", help="the debug kernel")
+    parser.add_argument("-d", nargs="?", const="1", help="the debug kernel, or the variant named: kcsan")
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
     parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
@@ -773,7 +783,7 @@ def main() -> int:
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
-    found = kernel(args.k, "debug" if args.d else "plain")
+    found = kernel(args.k, variant_of(args.d))
     assert found
     make_module(found)
     make_test_modules(found)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make check`: host tests, must-fail runs of the lab, and guest tests on every kernel.
 
-From the environment: K=7.2|6.12, DEBUG=1, T=topology, GROUP=host|meta|(a guest test's group).
+From the environment: K=7.2|6.12, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest test's group).
 Without them everything runs: both kernels plain on all topologies, the newer one's debug build on one.
 One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
 """
@@ -73,7 +73,7 @@ class Report:
 @dataclass(frozen=True)
 class Choice:
     k: str | None
-    debug: bool
+    variant: str  # plain: all that are run by default
     topology: str | None
     group: str | None
 
@@ -81,7 +81,7 @@ class Choice:
     def from_environment(cls) -> Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
-        choice = cls(get("K"), get("DEBUG") not in (None, "0"), get("T"), get("GROUP"))
+        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"))
         if choice.k not in (None, NEWEST, OLDEST):
             raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {NEWEST} or {OLDEST}")
         if choice.topology:
@@ -89,8 +89,12 @@ class Choice:
         return choice
 
     @property
+    def slow(self) -> bool:
+        return self.variant != "plain"
+
+    @property
     def everything(self) -> bool:
-        return not (self.k or self.debug or self.topology or self.group)
+        return not (self.k or self.slow or self.topology or self.group)
 
     @property
     def host(self) -> bool:
@@ -103,14 +107,14 @@ class Choice:
     @property
     def kernels(self) -> list[tuple[str, str]]:
         """(K, variant), in the order in which missing ones are built."""
-        if self.debug:
-            return [(self.k or NEWEST, "debug")]
+        if self.slow:
+            return [(self.k or NEWEST, self.variant)]
         if self.k:
             return [(self.k, "plain")]
         return [(NEWEST, "plain"), (OLDEST, "plain"), (NEWEST, "debug")]
 
     def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
-        by_default = variant == "plain" or self.debug or self.topology or topology in DEBUG_TOPOLOGIES
+        by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
         return bool(by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
@@ -229,10 +233,10 @@ class Check:
             return await lab.boot(guest)
 
     def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str, boot: str = "") -> lab.Guest:
-        debug, counting = kernel.variant == "debug", boot == "counting"
+        slow, counting = kernel.variant != "plain", boot == "counting"
         return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
-                         gpu_mib=4096 if boot == "large" else 512, ram_mib=1536 if debug else 1024,
-                         patience=180 if debug else 60, trace=not counting, counting=counting)
+                         gpu_mib=4096 if boot == "large" else 512, ram_mib=1536 if slow else 1024,
+                         patience=180 if slow else 60, trace=not counting, counting=counting)
 
     async def guest_boot(self, key: tuple[str, str], topology: str, boot: str, tests: list[lab.Test]) -> None:
         kernel = await self.kernels[key]
@@ -313,7 +317,7 @@ class Check:
                     if choice.wants(test, k, variant, topology):
                         wanted.setdefault((topology, test.notes.get("boot", "")), []).append(test)
             must_fail = [test for test in metas
-                         if variant in test.words("variants", "debug" if choice.debug else "plain")
+                         if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]
             if wanted or must_fail:
                 self.kernels[key] = asyncio.get_running_loop().create_future()

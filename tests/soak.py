@@ -20,7 +20,7 @@ import lab  # noqa: E402
 PROCESSES = 4            # verify.sh
 PER_ROUND = 1000         # of one process, between two looks of the host
 HOURS = 12
-DEFAULT = {"plain": 200_000, "debug": 20_000}
+DEFAULT = {"plain": 200_000, "debug": 20_000, "kcsan": 20_000}
 
 
 class Progress:
@@ -46,7 +46,7 @@ class Progress:
 
 
 def main() -> int:
-    k, variant = os.environ.get("K") or "7.2", "debug" if os.environ.get("DEBUG") not in (None, "", "0") else "plain"
+    k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
     operations = int(os.environ.get("OPS") or DEFAULT[variant])
     seed = os.environ.get("SEED") or "1"
     rounds = -(-operations // (PROCESSES * PER_ROUND))
@@ -59,7 +59,7 @@ def main() -> int:
     test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
     progress = Progress(rounds)
     guest = lab.Guest(kernel, lab.Topology.load("disks"), [test], lab.BUILD / "soak" / kernel.name,
-                      ram_mib=1536 if variant == "debug" else 1024, patience=180, say=progress.say,
+                      ram_mib=1024 if variant == "plain" else 1536, patience=180, say=progress.say,
                       env={"LAB_SEED": seed, "LAB_ROUNDS": str(rounds), "LAB_OPERATIONS": str(PER_ROUND)})
     print(f"==> kernel {kernel.name}, seed {seed}: {rounds} rounds of {PROCESSES} x {PER_ROUND} operations", flush=True)
     outcome = asyncio.run(lab.boot(guest))

@@ -19,7 +19,7 @@ mkdir -p /mnt/xfs /mnt/btrfs /mnt/over /mnt/ext4
 # refused DESCRIPTION FILE NUMBER REASON SEED: reads and writes end so, and nothing changes in the buffer or in FILE, whose
 # first block holds pattern SEED
 refused() {
-	local reason got fill="bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 8192 pattern:99'"
+	local reason got fill="host fill gpu0 0 8192 pattern:99"
 	got=$(pdio read "$2" 0 4096 0 8192 "$fill")
 	same "read: $1" "$EXDEV $3 0" "$(cut -d' ' -f1-3 <<<"${got##*$'\n'}")"
 	check "nothing came: $1" host compare gpu0 0 8192 pattern:99

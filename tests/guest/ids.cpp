@@ -55,7 +55,7 @@ void many_buffers(int fd, uint32_t provider)
 		wanted += (wanted.empty() ? "" : " && ") +
 			  tap::compare(buffers[i].out_bar_offset, STEP, "pattern:1", i * STEP);
 	}
-	tap::report(good && tap::shell(wanted), "each of the others has its own bytes");
+	tap::report(good && host::run(wanted), "each of the others has its own bytes");
 	for (unsigned i = 0; i < MANY; i++)
 		if (i % 3)
 			raw::destroy(dev, buffers[i].out_buf_id);
@@ -133,12 +133,12 @@ void journalled(const std::string &path, int fd, uint32_t buf)
 {
 	uint32_t id = raw::add_file(dev, fd);
 	peerdma_io req;
-	bool good = !read_by_id(id, buf, 0) && tap::shell("chattr +j " + path);
+	bool good = !read_by_id(id, buf, 0) && host::run("chattr +j " + path);
 	int err = read_by_id(id, buf, 0, &req);
 	tap::report(good && err == -EXDEV && req.out_reason == PEERDMA_REASON_NO_DIO && !req.out_done,
 		    "a file whose data goes to the journal from now on is refused",
 		    std::to_string(err) + ", reason " + std::to_string(req.out_reason));
-	tap::report(tap::shell("chattr -j " + path) && !read_by_id(id, buf, 0), "and is direct again when it does not");
+	tap::report(host::run("chattr -j " + path) && !read_by_id(id, buf, 0), "and is direct again when it does not");
 	remove_file(id);
 }
 

@@ -16,7 +16,6 @@ mib=1048576 gib=1073741824
 len=$((2 * gib + 8 * mib))
 buffer=$((len + 2 * mib))
 border=$((2 * gib - mib))
-with_lib() { echo "bash -c '. $LAB_ROOT/tests/guest/lib.sh; $1'"; }
 
 mount_disk
 file=/mnt/disk/large
@@ -25,7 +24,7 @@ for at in 0 $border $((len - mib)); do
 	pattern fill $file $at $((2 * mib < len + 100 - at ? 2 * mib : len + 100 - at)) pattern:1 $at
 done
 sync
-got=$(pdio read $file 0 $((len + mib)) 4096 $buffer "$(with_lib "host fill gpu0 0 $((16 * mib)) pattern:99; host fill gpu0 $((border - mib)) $((20 * mib)) pattern:99")")
+got=$(pdio read $file 0 $((len + mib)) 4096 $buffer "host fill gpu0 0 $((16 * mib)) pattern:99; host fill gpu0 $((border - mib)) $((20 * mib)) pattern:99")
 same "a read of 2 GiB and more, to the end of the file" "0 20 $((len + 100)) $len 100 0 0" "${got##*$'\n'}"
 check "its beginning" host compare gpu0 4096 $((2 * mib)) pattern:1 0
 check "a hole" host compare gpu0 $((4096 + 2 * mib)) $((14 * mib)) byte:0
@@ -40,7 +39,7 @@ disk=$(nvme_disk)
 dmsetup create hollow --table "0 $((256 * 1024)) linear $disk 0
 $((256 * 1024)) $(((1920 - 128) * 2048)) zero
 $((1920 * 2048)) $((256 * 2048)) linear $disk $((512 * 2048))" || bail "no dm device"
-got=$(pdio write /dev/mapper/hollow 4096 $len 0 $buffer "$(with_lib "host fill gpu0 0 $((4 * mib)) pattern:5; host fill gpu0 $border $((9 * mib)) pattern:5 $border")")
+got=$(pdio write /dev/mapper/hollow 4096 $len 0 $buffer "host fill gpu0 0 $((4 * mib)) pattern:5; host fill gpu0 $border $((9 * mib)) pattern:5 $border")
 same "a write of 2 GiB and more" "0 0 $len $len 0 0 0" "${got##*$'\n'}"
 check "its beginning" host compare disk0 4096 $((4 * mib)) pattern:5
 check "where 2 GiB are over, to its end" host compare disk0 $((512 * mib + 4096 + border - 1920 * mib)) $((9 * mib)) pattern:5 $border

@@ -160,7 +160,7 @@ splat() { insmod "$(dirname "$LAB_MODULE")/kmod/splat.ko" "what=$1"; }
 moves() {
 	local what=$1 file=$2 off=$3 len=$4 got
 	got=$(pdio write "$file" "$off" "$len" 0 "$len" \
-		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $len pattern:5'")
+		"host fill gpu0 %AT $len pattern:5")
 	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
 	check "$what: what was written" pattern compare "$file" "$off" "$len" pattern:5
 	pattern fill "$file" "$off" "$len" pattern:6

@@ -70,7 +70,7 @@ for path in $(paths "$both"); do
 	same "$path is kept from merging" 3 "$(cat "/sys/class/block/$path/queue/nomerges")"
 done
 same "a write goes direct" "0 0 $mib $mib 0 0" "$(pdio write "$both" $mib $mib 0 $mib \
-	"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $mib pattern:5'" | tail -n 1 | cut -d' ' -f1-6)"
+	"host fill gpu0 %AT $mib pattern:5" | tail -n 1 | cut -d' ' -f1-6)"
 check "what was written" host compare disk2 $mib $mib pattern:5
 dmsetup create over --table "0 65536 linear $both 2048"
 wayfree "dm linear over it" "$both" /dev/mapper/over

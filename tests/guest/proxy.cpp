@@ -23,7 +23,7 @@
 namespace
 {
 
-using tap::report, tap::shell;
+using tap::report;
 
 constexpr size_t page = 4096, buf_len = 256 * page;
 const char *const scratch = "/tmp/proxy.bytes";
@@ -63,7 +63,7 @@ bool host_has(const Buffer &buf, uint64_t off, uint64_t len, const std::string &
 std::vector<char> bytes_of(const std::string &source, size_t len)
 {
 	std::vector<char> bytes(len);
-	if (!shell("rm -f " + std::string(scratch) + "; pattern fill " + scratch + " 0 " + std::to_string(len) + " " +
+	if (!host::run("rm -f " + std::string(scratch) + "; pattern fill " + scratch + " 0 " + std::to_string(len) + " " +
 		   source))
 		raw::die("pattern");
 	std::ifstream(scratch, std::ios::binary).read(bytes.data(), std::streamsize(len));
@@ -135,7 +135,7 @@ void processor()
 	// So that it does not lie at the BAR's start, where every wrong offset of 0 would be right.
 	Buffer hole = allocate(dev, page), buf = allocate();
 	char *all = map(buf);
-	shell("host fill gpu0 " + std::to_string(buf.at) + " " + std::to_string(buf_len) + " pattern:5");
+	host::run("host fill gpu0 " + std::to_string(buf.at) + " " + std::to_string(buf_len) + " pattern:5");
 	report(!std::memcmp(all, bytes_of("pattern:5", buf_len).data(), buf_len), "the CPU loads what the host stored");
 	const auto bytes = bytes_of("pattern:6", buf_len);
 	std::memcpy(all, bytes.data(), buf_len);
@@ -262,7 +262,7 @@ void files(const char *path)
 	       "pread with O_DIRECT fills it");
 	std::memcpy(at, bytes_of("pattern:7", buf_len).data(), buf_len);
 	report(::pwrite(fd, at, buf_len, there) == ssize_t(buf_len) &&
-		       shell("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
+		       host::run("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
 			     std::to_string(buf_len) + " pattern:7"),
 	       "pwrite with O_DIRECT takes from it");
 
@@ -274,7 +274,7 @@ void files(const char *path)
 	ring.queue(true, fd, at, buf_len, there);
 	io_uring_submit(&ring.ring);
 	report(ring.wait(1, buf_len) == 1 &&
-		       shell("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
+		       host::run("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
 			     std::to_string(buf_len) + " pattern:1"),
 	       "io_uring writes from it");
 	iovec whole = {at, buf_len};

@@ -17,7 +17,7 @@ span=$((8 * mib))
 read_case() {
 	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 want=$6 source=${7:-pattern:1} source_off=${8:-$3} got moved direct near through_host at
 	got=$(pdio read "$file" "$file_off" "$len" "$buf_off" "$span" \
-		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $((span + mib)) $other'") || { not_ok "$what"; diag "$got"; return; }
+		"host fill gpu0 0 $((span + mib)) $other") || { not_ok "$what"; diag "$got"; return; }
 	read -r _ _ moved direct near through_host at <<<"${got##*$'\n'}"
 	near=$((want % 512))
 	if [ "$moved $direct $near $through_host $at" != "$want $((want - near)) $near 0 0" ]; then
@@ -67,7 +67,7 @@ read_case "an empty file" /mnt/disk/empty 0 4096 0 0
 # A buffer that is all the provider has: no page is left for the partial block, which goes through host
 # memory, and is counted as that.
 all=$(cat "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem/size")
-got=$(pdio read $file 4997120 4096 0 "$all" "bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $mib $other'")
+got=$(pdio read $file 4997120 4096 0 "$all" "host fill gpu0 0 $mib $other")
 same "no room for the partial block: counted as through the host" "0 20 2883 2560 0 323" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
 check "its bytes" host compare gpu0 0 2883 pattern:1 4997120
 check "and what lies behind" host compare gpu0 2883 $((mib - 2883)) $other 2883

@@ -75,7 +75,7 @@ disband "$a" /dev/nullb0
 array raid1 "$a" "$b"
 moves_on "raid1" /dev/md0 "$a" "$b"
 pdio write /dev/md0 $off $len 0 $((2 * mib)) \
-	"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 \$PDIO_AT $((2 * mib)) pattern:7'" >/dev/null
+	"host fill gpu0 %AT $((2 * mib)) pattern:7" >/dev/null
 check "raid1: the first leg has it" host compare disk0 $off $len pattern:7
 check "raid1: the second leg has it" host compare disk1 $off $len pattern:7
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <liburing.h>
 #include <map>
 #include <random>
@@ -23,7 +24,7 @@
 namespace
 {
 
-using tap::compare, tap::gpu_is, tap::report, tap::shell;
+using tap::compare, tap::gpu_is, tap::report;
 
 constexpr uint64_t buf_len = 4 << 20;
 int dev, file;
@@ -178,7 +179,7 @@ void batch(unsigned flags, const char *what)
 		report(false, what);
 		return;
 	}
-	shell("host fill gpu0 0 4194304 pattern:99");
+	host::run("host fill gpu0 0 4194304 pattern:99");
 	std::mt19937 random(7);
 	struct Want {
 		uint64_t file_off, buf_off;
@@ -208,7 +209,7 @@ void batch(unsigned flags, const char *what)
 			    compare(at, w.buf_off - at, "pattern:99", at) + " && ";
 		at = w.buf_off + w.len;
 	}
-	good = good && shell(compares + ":");
+	good = good && host::run(compares + ":");
 	for (unsigned i = 0; good && i < 8; i++) {
 		std::vector<char> want(4096);
 		good = results[100 + i] == 4096 && ::pread(file, want.data(), 4096, i * 4096) == 4096 &&
@@ -238,7 +239,7 @@ bool untouched(const std::vector<peerdma_uring_seg> &segs)
 
 void fill()
 {
-	shell("host fill gpu0 0 4194304 pattern:99");
+	host::run("host fill gpu0 0 4194304 pattern:99");
 	held.assign(proxy, proxy + buf_len);
 }
 
@@ -252,8 +253,8 @@ bool pieces_are_right(const std::vector<peerdma_uring_seg> &segs)
 			return false;
 	const auto &last = segs.back();
 	return !std::memcmp(want.data(), proxy, buf_len) &&
-	       shell(compare(last.buf_off, last.len, "pattern:1", last.file_off) + " && " +
-		     compare(last.buf_off - 100, 100, "pattern:99", last.buf_off - 100));
+	       host::run(compare(last.buf_off, last.len, "pattern:1", last.file_off) + " && " +
+			 compare(last.buf_off - 100, 100, "pattern:99", last.buf_off - 100));
 }
 
 void vectors(unsigned flags, const std::string &what)
@@ -361,33 +362,42 @@ uint64_t interrupts()
 	return sum;
 }
 
+/// How often the drives interrupt while this runs. Of some tries the least: a journal may be written meanwhile.
+uint64_t interrupts_during(const std::function<void()> &run)
+{
+	uint64_t least = UINT64_MAX;
+	for (int i = 0; i < 3 && least; i++) {
+		fill();
+		const uint64_t before = interrupts();
+		run();
+		least = std::min(least, interrupts() - before);
+	}
+	return least;
+}
+
 /// A ring that polls; quiet: the drive has queues for it and must not interrupt. Else it must.
 void polled(bool quiet)
 {
 	const char *how = quiet ? "polled, without an interrupt: " : "a ring that polls: ";
 	Ring ring(IORING_SETUP_IOPOLL);
-	fill();
 	::fsync(file);
 	// A route that is not known is looked for by a worker, which then reads as the ioctl does.
 	ring.one(ring.command(PEERDMA_URING_READ, 0, 0, 4096, 1));
-	fill();
-	const uint64_t before = interrupts();
 	std::vector<peerdma_uring_seg> segs = every_second(32);
-	for (const auto &seg : segs)
-		ring.command(PEERDMA_URING_READ, seg.file_off, seg.buf_off, seg.len, seg.buf_off);
-	auto results = ring.run(32);
-	bool good = results.size() == 32;
-	for (auto [tag, res] : results)
-		good = good && res == 4096;
-	const uint64_t after = interrupts();
-	report(good && (after == before) == quiet && pieces_are_right(segs),
-	       std::string(how) + "32 reads (" + std::to_string(after - before) + ")");
-	fill();
-	const uint64_t again = interrupts();
-	const int got = ring.one(ring.vector(PEERDMA_URING_READV, segs, 1));
-	const uint64_t end = interrupts();
-	report(got == 32 && (end == again) == quiet && pieces_are_right(segs),
-	       std::string(how) + "32 pieces (" + std::to_string(end - again) + ")");
+	bool good = true;
+	uint64_t got = interrupts_during([&] {
+		for (const auto &seg : segs)
+			ring.command(PEERDMA_URING_READ, seg.file_off, seg.buf_off, seg.len, seg.buf_off);
+		auto results = ring.run(32);
+		good = good && results.size() == 32;
+		for (auto [tag, res] : results)
+			good = good && res == 4096;
+	});
+	report(good && !got == quiet && pieces_are_right(segs),
+	       std::string(how) + "32 reads (" + std::to_string(got) + ")");
+	got = interrupts_during([&] { good = good && ring.one(ring.vector(PEERDMA_URING_READV, segs, 1)) == 32; });
+	report(good && !got == quiet && pieces_are_right(segs),
+	       std::string(how) + "32 pieces (" + std::to_string(got) + ")");
 	report(ring.one(ring.command(PEERDMA_URING_READ, 1001, 777, 5000, 1)) == 5000 &&
 		       gpu_is(777, 5000, "pattern:1", 1001),
 	       std::string(how) + "a read at odd places");

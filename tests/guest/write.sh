@@ -14,7 +14,7 @@ mib=1048576
 write_case() {
 	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 got moved direct
 	got=$(pdio write "$file" "$file_off" "$len" "$buf_off" $((8 * mib)) \
-		"bash -c '. $LAB_ROOT/tests/guest/lib.sh; host fill gpu0 0 $((8 * mib)) pattern:5'") || { not_ok "$what"; diag "$got"; return; }
+		"host fill gpu0 0 $((8 * mib)) pattern:5") || { not_ok "$what"; diag "$got"; return; }
 	read -r _ _ moved direct _ <<<"${got##*$'\n'}"
 	if [ "$moved $direct" != "$len $len" ]; then
 		not_ok "$what"

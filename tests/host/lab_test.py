@@ -123,6 +123,25 @@ def known_splats() -> None:
     assert lab.brief([line for entry, line in found if not entry]) == [log[3]]
 
 
+def races_of_the_kernel() -> None:
+    """Of KCSAN's reports only those count that name a function of the module."""
+    bar, head = "=" * 66, "BUG: KCSAN: data-race in xas_load / xas_store"
+    theirs = [bar, head, " xas_load+0x1/0x2", bar]
+    ours = [bar, head, " io_run+0x1/0x2 [peerdma]", bar]
+    known = [regex for regex, _ in lab.known_splats("7.2-kcsan")]
+    found = list(lab.find_splats(theirs + ours, known))
+    assert [entry is not None for entry, _ in found] == [True, False], found
+
+
+def variants() -> None:
+    assert [lab.variant_of(debug) for debug in (None, "", "0", "1", "kcsan")] == [*["plain"] * 3, "debug", "kcsan"]
+    try:
+        lab.variant_of("2")
+    except lab.LabError:
+        return
+    raise AssertionError("DEBUG=2 means nothing")
+
+
 def archive() -> None:
     data = lab.cpio({"init": (0o100755, b"abc")})
     assert data.startswith(b"070701") and b"TRAILER!!!" in data and len(data) % 4 == 0
@@ -136,7 +155,8 @@ def topologies() -> None:
 
 TESTS: list[Callable[[], None]] = [
     good_run, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
-    skips, test_ends, end_checks, splats_found, quiet_lines, known_splats, archive, topologies]
+    skips, test_ends, end_checks, splats_found, quiet_lines, known_splats,
+    races_of_the_kernel, variants, archive, topologies]
 
 
 if __name__ == "__main__":

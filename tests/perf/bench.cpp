@@ -168,31 +168,31 @@ class Ring
 	io_uring ring{};
 
 public:
-	enum File { DISK_FILE, DEVICE };
+	enum File { DISK_FILE, DISK, DEVICE };
 
 	explicit Ring(const Bench &b)
 	{
 		iovec all{b.host, SPAN};
-		const int files[] = {b.file, b.dev};
+		const int files[] = {b.file, b.block, b.dev};
 		must(!io_uring_queue_init(DEPTH, &ring, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN),
 		     "ring");
-		must(!io_uring_register_files(&ring, files, 2), "register files");
+		must(!io_uring_register_files(&ring, files, 3), "register files");
 		must(!io_uring_register_buffers(&ring, &all, 1), "register buffers");
 	}
 	Ring(const Ring &) = delete;
 	Ring &operator=(const Ring &) = delete;
 	~Ring() { io_uring_queue_exit(&ring); }
 
-	io_uring_sqe *fixed_read(char *to, unsigned size, uint64_t at)
+	io_uring_sqe *fixed_read(File from, char *to, unsigned size, uint64_t at)
 	{
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-		io_uring_prep_read_fixed(sqe, DISK_FILE, to, size, at, 0);
+		io_uring_prep_read_fixed(sqe, from, to, size, at, 0);
 		sqe->flags |= IOSQE_FIXED_FILE;
 		return sqe;
 	}
 
 	/// first and second: of cmd[], which is two words in all our commands.
-	io_uring_sqe *command(const Bench &b, uint32_t op, uint64_t second, unsigned size, uint64_t first)
+	io_uring_sqe *command(const Bench &b, File file, uint32_t op, uint64_t second, unsigned size, uint64_t first)
 	{
 		const peerdma_uring_io io = {first, second};
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
@@ -200,7 +200,7 @@ public:
 		sqe->flags |= IOSQE_FIXED_FILE;
 		sqe->cmd_op = op;
 		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | b.buf_id;
-		sqe->file_index = b.file_id;
+		sqe->file_index = file == DISK ? b.block_id : b.file_id;
 		std::memcpy(sqe->cmd, &io, sizeof(io));
 		return sqe;
 	}
@@ -222,44 +222,49 @@ public:
 };
 
 /// DEPTH reads of SIZE to host memory, each STRIDE bytes behind the one before.
-Op uring_batch(Bench &b, uint64_t size, uint64_t stride)
+Op uring_batch(Bench &b, Ring::File file, uint64_t size, uint64_t stride)
 {
 	auto ring = std::make_shared<Ring>(b);
-	return {[&b, ring, size, stride] {
+	return {[&b, ring, file, size, stride] {
 			for (unsigned i = 0; i < DEPTH; i++)
-				ring->fixed_read(b.host + i * size, size, i * stride);
+				ring->fixed_read(file, b.host + i * size, size, i * stride);
 			ring->run(DEPTH, int(size));
 		},
 		[] {}, DEPTH};
 }
 
-Op uring_host_fixed_read_qd32(Bench &b, uint64_t size) { return uring_batch(b, size, 2 * size); }
-
 /// The same to a buffer, each as a command of its own.
-Op ring_direct_read_qd32(Bench &b, uint64_t size)
+Op ring_batch(Bench &b, Ring::File file, uint64_t size)
 {
 	auto ring = std::make_shared<Ring>(b);
-	return {[&b, ring, size] {
+	return {[&b, ring, file, size] {
 			for (unsigned i = 0; i < DEPTH; i++)
-				ring->command(b, PEERDMA_URING_READ, i * size, size, i * 2 * size);
+				ring->command(b, file, PEERDMA_URING_READ, i * size, size, i * 2 * size);
 			ring->run(DEPTH, int(size));
 		},
 		[] {}, DEPTH};
 }
 
 /// The same as one command.
-Op ring_direct_readv_32(Bench &b, uint64_t size)
+Op ring_vector(Bench &b, Ring::File file, uint64_t size)
 {
 	auto ring = std::make_shared<Ring>(b);
 	auto segs = std::make_shared<std::vector<peerdma_uring_seg>>(DEPTH);
 	for (unsigned i = 0; i < DEPTH; i++)
 		(*segs)[i] = {i * 2 * size, i * size, uint32_t(size), 0};
-	return {[&b, ring, segs] {
-			ring->command(b, PEERDMA_URING_READV, 0, DEPTH, reinterpret_cast<uintptr_t>(segs->data()));
+	return {[&b, ring, file, segs] {
+			ring->command(b, file, PEERDMA_URING_READV, 0, DEPTH, reinterpret_cast<uintptr_t>(segs->data()));
 			ring->run(1, DEPTH);
 		},
 		[] {}, DEPTH};
 }
+
+Op uring_host_fixed_read_qd32(Bench &b, uint64_t size) { return uring_batch(b, Ring::DISK_FILE, size, 2 * size); }
+Op uring_host_fixed_read_qd32_raw(Bench &b, uint64_t size) { return uring_batch(b, Ring::DISK, size, 2 * size); }
+Op ring_direct_read_qd32(Bench &b, uint64_t size) { return ring_batch(b, Ring::DISK_FILE, size); }
+Op ring_direct_read_qd32_raw(Bench &b, uint64_t size) { return ring_batch(b, Ring::DISK, size); }
+Op ring_direct_readv_32(Bench &b, uint64_t size) { return ring_vector(b, Ring::DISK_FILE, size); }
+Op ring_direct_readv_32_raw(Bench &b, uint64_t size) { return ring_vector(b, Ring::DISK, size); }
 
 Op buf_alloc(Bench &b, uint64_t size)
 {
@@ -332,8 +337,8 @@ Op buffered(Bench &b, uint64_t size)
 		[&b] { b.forget(); }};
 }
 
-Op merge_on_uring_adjacent(Bench &b, uint64_t size) { return with_merges(uring_batch(b, size, size), b, 0); }
-Op merge_off_uring_adjacent(Bench &b, uint64_t size) { return with_merges(uring_batch(b, size, size), b, 2); }
+Op merge_on_uring_adjacent(Bench &b, uint64_t size) { return with_merges(uring_batch(b, Ring::DISK_FILE, size, size), b, 0); }
+Op merge_off_uring_adjacent(Bench &b, uint64_t size) { return with_merges(uring_batch(b, Ring::DISK_FILE, size, size), b, 2); }
 Op merge_on_buffered_read(Bench &b, uint64_t size) { return with_merges(buffered(b, size), b, 0); }
 Op merge_off_buffered_read(Bench &b, uint64_t size) { return with_merges(buffered(b, size), b, 2); }
 
@@ -403,6 +408,9 @@ const std::vector<Metric> METRICS{
 	{"uring_host_fixed_read_qd32", uring_host_fixed_read_qd32, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
 	{"ring_direct_read_qd32", ring_direct_read_qd32, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
 	{"ring_direct_readv_32", ring_direct_readv_32, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
+	{"uring_host_fixed_read_qd32_raw", uring_host_fixed_read_qd32_raw, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
+	{"ring_direct_read_qd32_raw", ring_direct_read_qd32_raw, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
+	{"ring_direct_readv_32_raw", ring_direct_readv_32_raw, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
 	{"buf_alloc", buf_alloc, {MiB, 4 * MiB, 16 * MiB, 64 * MiB, 256 * MiB}, {MiB, 64 * MiB}},
 	{"ioctl_info", ioctl_info, {0}, {0}},
 	{"file_query", file_query, {0}, {0}},

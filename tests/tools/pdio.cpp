@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
 // pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of
-// provider 0, straight on the ABI. BEFORE is a shell command that runs between allocating and transferring, with
-// PDIO_AT set to the buffer's place in the BAR. Prints: errno reason done direct near host bar_offset
+// provider 0, straight on the ABI. BEFORE is run between allocating and transferring, %AT in it replaced by the buffer's
+// place in the BAR: a question to the host, or a shell command that may use lib.sh. Prints: errno reason done direct near
+// host bar_offset
 #include <cstring>
-#include <sys/wait.h>
 
-#include "raw.hpp"
+#include "host.hpp"
 
 int main(int argc, char **argv)
 {
@@ -29,9 +29,10 @@ int main(int argc, char **argv)
 	if (!buf.out_buf_id)
 		raw::die("buffer");
 	if (argc > 7) {
-		::setenv("PDIO_AT", std::to_string(buf.out_bar_offset).c_str(), 1);
-		int status = std::system(argv[7]);
-		if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+		std::string before = argv[7];
+		for (size_t at; (at = before.find("%AT")) != before.npos;)
+			before.replace(at, 3, std::to_string(buf.out_bar_offset));
+		if (!host::run(before)) {
 			std::fprintf(stderr, "the command before failed\n");
 			return 1;
 		}

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// TAP for test programs in a guest, and what they ask of the shell functions of tests/guest/lib.sh.
+// TAP for test programs in a guest.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
+
+#include "host.hpp"
 
 namespace tap
 {
@@ -28,12 +29,6 @@ inline int end()
 	return failures != 0;
 }
 
-/// A command that may use lib.sh; what it says is dropped. No single quotes.
-inline bool shell(const std::string &command)
-{
-	return std::system(("bash -c '. $LAB_ROOT/tests/guest/lib.sh; " + command + "' >/dev/null").c_str()) == 0;
-}
-
 /// The command by which the host compares a range of the GPU's memory.
 inline std::string compare(uint64_t bar_off, uint64_t len, const std::string &source, uint64_t source_off = 0)
 {
@@ -43,7 +38,7 @@ inline std::string compare(uint64_t bar_off, uint64_t len, const std::string &so
 
 inline bool gpu_is(uint64_t bar_off, uint64_t len, const std::string &source, uint64_t source_off = 0)
 {
-	return shell(compare(bar_off, len, source, source_off));
+	return host::run(compare(bar_off, len, source, source_off));
 }
 
 } // namespace tap

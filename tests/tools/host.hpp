@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// The host, which sees the GPU's memory and the drive from outside, and the shell. What can be asked: tests/guest/lib.sh.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <sys/file.h>
+#include <sys/wait.h>
+
+#include "raw.hpp"
+
+namespace host
+{
+
+/// A line from the port; one at a time, because there may be no more than that.
+inline std::string read_line(int port)
+{
+	std::string line;
+	for (char c; ::read(port, &c, 1) == 1 && c != '\n';)
+		line += c;
+	return line;
+}
+
+/// The answer: it begins with "ok" if all is well. As host() of lib.sh, without a shell.
+inline std::string ask(const std::string &question)
+{
+	static unsigned turn;
+	const int lock = ::open("/run/host.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (lock < 0 || ::flock(lock, LOCK_EX))
+		raw::die("/run/host.lock");
+	const int port = ::open("/dev/virtio-ports/host", O_RDWR | O_CLOEXEC);
+	if (port < 0)
+		raw::die("/dev/virtio-ports/host");
+	const std::string id =
+		std::to_string(::getpid()) + "." + std::to_string(++turn) + "." + std::to_string(::time(nullptr));
+	const std::string line = id + " " + question + "\n";
+	if (::write(port, line.data(), line.size()) != ssize_t(line.size()))
+		raw::die("host port");
+	// An answer to someone who was killed while waiting for it may still be in the pipe.
+	std::string answer;
+	do
+		answer = read_line(port);
+	while (!answer.empty() && !answer.starts_with(id + " "));
+	::close(port);
+	::close(lock);
+	return answer.empty() ? "the host is silent" : answer.substr(id.size() + 1);
+}
+
+/// A question to the host if it begins with "host ", else a shell's command that may use lib.sh, without single quotes.
+/// What it says is dropped, unless it is why it failed.
+inline bool run(const std::string &command)
+{
+	if (!command.starts_with("host ") || command.find_first_of("$;|&") != command.npos) {
+		const int status =
+			std::system(("bash -c '. $LAB_ROOT/tests/guest/lib.sh; " + command + "' >/dev/null").c_str());
+		return WIFEXITED(status) && !WEXITSTATUS(status);
+	}
+	const std::string answer = ask(command.substr(5));
+	if (answer.starts_with("ok"))
+		return true;
+	std::fprintf(stderr, "%s: %s\n", command.c_str(), answer.c_str());
+	return false;
+}
+
+} // namespace host
