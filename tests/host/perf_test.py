@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "perf"))
 import counts  # noqa: E402
 import plot  # noqa: E402
+import tables  # noqa: E402
 import tap  # noqa: E402
 
 KERNELS = ("7.2", "6.12")
@@ -110,6 +111,10 @@ def checked_in_baselines_suit_the_limits() -> None:
             assert "not counted" not in str(verdict), verdict
 
 
+def the_page_shows_the_baselines() -> None:
+    assert tables.is_current(), "tests/perf/tables.py writes them"
+
+
 def the_plot_is_svg() -> None:
     for k in KERNELS:
         values = counts.read_csv(counts.HERE / f"baseline-{k}.csv")
@@ -125,7 +130,7 @@ def the_plot_is_svg() -> None:
 TESTS: tuple[Callable[[], None], ...] = (
     parses, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
     exact_counts_do_not_move, limits_hold_and_break, the_median_of_boots, files_come_back,
-    checked_in_baselines_suit_the_limits, the_plot_is_svg)
+    checked_in_baselines_suit_the_limits, the_page_shows_the_baselines, the_plot_is_svg)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "qemu")]
 import counts  # noqa: E402
 import lab  # noqa: E402
 import plot  # noqa: E402
+import tables  # noqa: E402
 
 KERNELS = ("7.2", "6.12")
 BOOTS = 3
@@ -82,7 +83,9 @@ def report(k: str, boots: list[counts.Counts]) -> None:
     if os.environ.get("BASELINE") not in (None, "", "0"):
         counts.write_csv(HERE / f"baseline-{k}.csv", "baseline", result.instructions)
         counts.write_csv(HERE / f"exact-{k}.csv", "exact", result.exact)
-        print(f"written: {HERE / f'baseline-{k}.csv'} and exact-{k}.csv, which make check compares with\n")
+        tables.write()
+        print(f"written: {HERE / f'baseline-{k}.csv'} and exact-{k}.csv, which make check compares with,\n"
+              f"and the tables of {tables.PAGE}\n")
     else:
         verdict = counts.judge_baseline(result, counts.read_csv(HERE / f"baseline-{k}.csv"))
         for line in verdict.wrong + verdict.notes:
