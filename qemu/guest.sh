@@ -144,6 +144,22 @@ check_dma_api() {
 	if [ "$n" = 0 ]; then check dma-api ok; else check dma-api not ok "$n errors"; fi
 }
 
+# The detector of races sleeps until it is woken; one that watched nothing has found nothing.
+kcsan=/sys/kernel/debug/kcsan
+wake_kcsan() {
+	[ -w $kcsan ] || return 0
+	# Microseconds in which another CPU has to come by: an emulated one is slow.
+	echo 1000 >/sys/module/kcsan/parameters/udelay_task
+	echo 200 >/sys/module/kcsan/parameters/udelay_interrupt
+	echo on >$kcsan
+}
+check_kcsan() {
+	local key n=0
+	[ -r $kcsan ] || { check kcsan skip "not in this kernel"; return; }
+	while read -r key n && [ "$key" != setup_watchpoints: ]; do :; done <$kcsan
+	if [ "${n:-0}" -gt 0 ]; then check kcsan ok "$n accesses watched"; else check kcsan not ok "nothing was watched"; fi
+}
+
 # A task that is asleep in the kernel for good. One that is only busy is gone at the next look.
 stuck_tasks() {
 	grep -ls '^State:.D' /proc/[0-9]*/status 2>/dev/null | cut -d/ -f3 | sort
@@ -177,6 +193,7 @@ echo 120 >/proc/sys/kernel/hung_task_timeout_secs
 ip link set lo up 2>/dev/null
 if load_nvme; then check nvme ok; else check nvme not ok "$LAB_DISKS drives did not appear"; fi
 pools >/run/pools.before
+wake_kcsan
 
 for entry in "${LAB_TESTS[@]}"; do
 	run_test "${entry#*:}" "${entry%%:*}"
@@ -187,6 +204,7 @@ for m in /mnt/*; do
 done
 check_pools
 check_modules
+check_kcsan
 check_kmemleak
 check_dma_api
 check_stuck

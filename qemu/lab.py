@@ -44,7 +44,7 @@ SPLAT_END = re.compile(r"---\[ end (trace|Kernel)|</TASK>\s*$|={60}$")
 SPLAT_MAX_LINES = 120
 
 # What guest.sh looks at when the tests are done; one that is missing did not happen.
-CHECKS = ("nvme", "p2pmem", "modules", "kmemleak", "dma-api", "stuck-tasks")
+CHECKS = ("nvme", "p2pmem", "modules", "kcsan", "kmemleak", "dma-api", "stuck-tasks")
 
 
 class LabError(Exception):

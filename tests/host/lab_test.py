@@ -14,7 +14,8 @@ import tap  # noqa: E402
 KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
 TOPOLOGY = lab.Topology.load("switch")
 GOOD = ["check nvme ok", "begin t 60", "1..1", "ok 1 - it", "end t 0", "check p2pmem ok", "check modules ok",
-        "check kmemleak skip no", "check dma-api skip no", "check stuck-tasks ok", "verdict 10", "exit 0"]
+        "check kcsan skip no", "check kmemleak skip no", "check dma-api skip no", "check stuck-tasks ok", "verdict 11",
+        "exit 0"]
 
 
 def judge(lines: list[str]) -> lab.Outcome:
@@ -94,7 +95,8 @@ def test_ends() -> None:
 
 def end_checks() -> None:
     for line, kind in (("check p2pmem not ok d lost 1", "leak"), ("check modules not ok x", "module-reference"),
-                       ("check kmemleak not ok 1", "leak"), ("check dma-api not ok 1", "dma-api")):
+                       ("check kmemleak not ok 1", "leak"), ("check kcsan not ok 0", "kcsan"),
+                       ("check dma-api not ok 1", "dma-api")):
         name = " ".join(line.split()[:2])
         assert kind in kinds([line if text.startswith(name) else text for text in GOOD]), line
 
