@@ -355,10 +355,11 @@ PEERDMA_API int peerdma_provider_unpublish(uint32_t pci_domain, uint32_t pci_bdf
 /**
  * peerdma_buf_create - allocate a buffer in the memory of a provider
  * @p: from peerdma_open()      @provider_id: whose memory      @len: bytes, a multiple of the page size
- * @flags: 0      @out: the buffer, zeroed; written on success only
+ * @flags: 0 or PEERDMA_BUF_NO_ZERO      @out: the buffer, zeroed without that flag; written on success only
  * @reason: enum peerdma_reason, written on failure too; may be NULL
  * Return: 0 or -errno.
  *   -ENOENT no such provider   -ENODEV it is going away   -EINVAL see @reason   -ENOMEM it has no room left
+ *   -EDQUOT more than the caller may have: see @reason   -EPERM PEERDMA_BUF_NO_ZERO is for root
  * Since 0.1. Source: ioctl(PEERDMA_BUF_ALLOC); user/lib/buffer.cpp.
  */
 PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t len, uint32_t flags,
@@ -462,6 +463,7 @@ PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
  *   Bytes outside [buf_off, buf_off + return) are untouched, with two exceptions: if the storage reports an
  *   error, or the file is truncated meanwhile, all of [buf_off, buf_off + len) may have changed.
  *   -ENODEV the buffer was revoked   -EINVAL a number is wrong (ask peerdma_read_result() which)
+ *   -EDQUOT bytes have to pass through host memory, and RLIMIT_MEMLOCK leaves no room for it
  *   -EXDEV no direct route (ask peerdma_explain()), and PEERDMA_OPEN_REQUIRE_DIRECT was given or the file is
  *   open with O_DIRECT and cannot be opened once more, through /proc
  * Since 0.1. Source: pread(2), cuFileRead(); ioctl(PEERDMA_READ); user/lib/io.cpp.

@@ -322,12 +322,12 @@ public:
 		return {};
 	}
 
-	/** len in bytes, a multiple of the page size. */
-	Result<Buffer> create_buffer(std::uint32_t provider_id, std::uint64_t len) const
+	/** len in bytes, a multiple of the page size; flags of peerdma_buf_create(). */
+	Result<Buffer> create_buffer(std::uint32_t provider_id, std::uint64_t len, std::uint32_t flags = 0) const
 	{
 		peerdma_buf *buf = nullptr;
 		std::uint32_t reason = PEERDMA_REASON_NONE;
-		int rc = peerdma_buf_create(handle_.get(), provider_id, len, 0, &buf, &reason);
+		int rc = peerdma_buf_create(handle_.get(), provider_id, len, flags, &buf, &reason);
 		if (rc < 0)
 			return Error(-rc, reason);
 		return Buffer(buf);

@@ -3,6 +3,7 @@
  * Buffers by number, of one open file. A buffer can lose its memory at any moment, because its
  * provider goes away; what is left then answers -ENODEV until it is destroyed.
  */
+#include <linux/capability.h>
 #include <linux/slab.h>
 
 #include "peerdma.h"
@@ -82,14 +83,16 @@ void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 }
 
 static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
-					    struct peerdma_provider *provider, u64 len)
+					    struct peerdma_provider *provider,
+					    struct peerdma_buf_alloc *req)
 {
+	const u32 zero = req->flags & PEERDMA_BUF_NO_ZERO ? 0 : PEERDMA_MEM_ZERO;
 	struct peerdma_buffer *buffer = kzalloc(sizeof(*buffer), GFP_KERNEL_ACCOUNT);
 	struct peerdma_mem *mem;
 
 	if (!buffer)
 		return ERR_PTR(-ENOMEM);
-	mem = peerdma_mem_alloc(provider, len, true);
+	mem = peerdma_mem_alloc(provider, req->len, PEERDMA_MEM_CHARGE | zero, &req->out_reason);
 	if (IS_ERR(mem)) {
 		kfree(buffer);
 		return ERR_CAST(mem);
@@ -128,7 +131,7 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 	 */
 	if (!peerdma_gate_enter(&provider->gate))
 		return -ENODEV;
-	buffer = buffer_create(ctx, provider, req->len);
+	buffer = buffer_create(ctx, provider, req);
 	if (IS_ERR(buffer)) {
 		peerdma_gate_exit(&provider->gate);
 		return PTR_ERR(buffer);
@@ -159,6 +162,9 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	req->out_reason = PEERDMA_REASON_NONE;
 	if (req->__reserved)
 		return -EINVAL;
+	/* It may hold what another user left: not for who has this in a namespace of their own. */
+	if (req->flags & PEERDMA_BUF_NO_ZERO && !capable(CAP_SYS_ADMIN))
+		return -EPERM;
 	req->out_reason = peerdma_check_alloc(req->len, PAGE_SIZE);
 	if (req->out_reason)
 		return peerdma_reason_errno(req->out_reason);

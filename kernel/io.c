@@ -313,17 +313,20 @@ static int io_read_host(struct io *io, u64 len)
 	void *copy;
 	int err = 0;
 
+	if (peerdma_charge_host(size))
+		return io_refuse(io, PEERDMA_REASON_MEMLOCK);
 	/* A power of two: aligned to itself. */
 	copy = kmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!copy)
-		return -ENOMEM;
-	while (ret > 0 && io->req->out_done < end) {
+		err = -ENOMEM;
+	while (!err && ret > 0 && io->req->out_done < end) {
 		err = io_interrupted(io);
 		if (err)
 			break;
 		ret = io_read_host_step(io, copy, size, end - io->req->out_done);
 	}
 	kfree(copy);
+	peerdma_uncharge_host(size);
 	return err ?: min_t(ssize_t, ret, 0);
 }
 
@@ -337,7 +340,7 @@ static int io_read_edge(struct io *io, u64 len)
 	ssize_t ret;
 
 	/* Nobody sees more of this page than the device has just written. */
-	mem = peerdma_mem_alloc(io->buffer->provider, PAGE_ALIGN(io->target.offset_align), false);
+	mem = peerdma_mem_alloc(io->buffer->provider, PAGE_ALIGN(io->target.offset_align), 0, NULL);
 	if (IS_ERR(mem))
 		return io_read_host(io, len);
 	ret = io_read_near(io, mem, len);

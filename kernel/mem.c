@@ -35,6 +35,7 @@ static void mem_free(struct peerdma_mem *mem)
 {
 	struct peerdma_provider *provider = mem->provider;
 
+	peerdma_uncharge(provider, &mem->charge);
 	kfree(mem);
 	peerdma_provider_put(provider);
 }
@@ -205,25 +206,29 @@ static int mem_fill(struct peerdma_mem *mem)
  * peerdma_mem_alloc - take a contiguous range out of a provider
  * @provider: inside its gate, or inside the gate of a buffer of it
  * @len: bytes, whole pages
- * @zero: who gets to see all of it must not see its last owner's bytes
- * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EINTR, -ENODEV.
+ * @flags: PEERDMA_MEM_*
+ * @reason: of PEERDMA_MEM_CHARGE: enum peerdma_reason, written with -EDQUOT
+ * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EINTR, -ENODEV, -EDQUOT.
  */
-struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero)
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
+				      u32 *reason)
 {
 	struct peerdma_mem *mem;
-	int err;
+	int err = 0;
 
 	if (len > provider->len)
 		return ERR_PTR(-ENOMEM);
 	mem = mem_create(provider, len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	err = mem_fill(mem);
+	if (flags & PEERDMA_MEM_CHARGE)
+		err = peerdma_charge(provider, len, &mem->charge, reason);
+	err = err ?: mem_fill(mem);
 	if (err) {
 		mem_free(mem);
 		return ERR_PTR(err);
 	}
-	err = zero ? mem_zero(mem) : 0;
+	err = flags & PEERDMA_MEM_ZERO ? mem_zero(mem) : 0;
 	if (err) {
 		peerdma_mem_release(mem);
 		return ERR_PTR(err);

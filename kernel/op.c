@@ -25,7 +25,7 @@ static const struct peerdma_op ops[] = {
 	OP(PEERDMA_INFO, info, peerdma_info, out_publish_align),
 	OP(PEERDMA_PROVIDER_QUERY, provider_query, peerdma_provider_query, out_pci_device),
 	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved),
-	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved,
+	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved, .flags = PEERDMA_BUF_FLAGS,
 	   .finish = peerdma_buf_alloc_finish),
 	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved),
 	OP(PEERDMA_FILE_QUERY, file_query, peerdma_file_query, out_fs_name),

@@ -28,6 +28,7 @@
 #include <linux/xarray.h>
 
 #include "compat/compat.h"
+#include "compat/dmem.h"
 #include "gate.h"
 #include "ids.h"
 #include "op.h"
@@ -50,6 +51,8 @@
  * @prune: delayed work that drops routes that nobody uses; pending while there are any
  * @pairs: by number of the top disk, struct peerdma_pair; protected by its own lock
  * @stats: of requests that belong to no pair
+ * @region: what cgroups know it by, or NULL
+ * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -66,6 +69,20 @@ struct peerdma_provider {
 	struct delayed_work prune;
 	struct xarray pairs;
 	struct peerdma_stats stats;
+	struct dmem_cgroup_region *region; /* immutable */
+	refcount_t region_refs;
+};
+
+/**
+ * struct peerdma_charge - who pays for a mem: charge.c
+ * @len: bytes; 0: nobody does
+ * @uid: of the user, in the first user namespace
+ * @pool: of the cgroup, or NULL
+ */
+struct peerdma_charge {
+	u64 len;
+	u32 uid;
+	struct dmem_cgroup_pool_state *pool;
 };
 
 /**
@@ -76,6 +93,7 @@ struct peerdma_provider {
  * @release: delayed work of the release on kernels whose idle page count is 1
  * @release_tries: how often it found pages still held
  * @page: the first of them
+ * @charge: given back when the pages are in the pool again
  */
 struct peerdma_mem {
 	struct peerdma_provider *provider;
@@ -84,6 +102,7 @@ struct peerdma_mem {
 	struct delayed_work release;
 	unsigned int release_tries;
 	struct page *page; /* immutable */
+	struct peerdma_charge charge; /* immutable */
 };
 
 /**
@@ -296,8 +315,21 @@ static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provid
 int peerdma_bar_register(void);
 void peerdma_bar_unregister(void);
 
+/* charge.c */
+int peerdma_region_create(struct peerdma_provider *provider);
+void peerdma_region_put(struct peerdma_provider *provider);
+int peerdma_charge(struct peerdma_provider *provider, u64 len, struct peerdma_charge *charge,
+		   u32 *reason);
+void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *charge);
+int peerdma_charge_host(u64 len);
+void peerdma_uncharge_host(u64 len);
+void peerdma_show_users(struct seq_file *seq);
+
 /* mem.c */
-struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero);
+#define PEERDMA_MEM_ZERO BIT(0) /* who gets to see all of it must not see its last owner's bytes */
+#define PEERDMA_MEM_CHARGE BIT(1) /* to the current process: it may stay */
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
+				      u32 *reason);
 void peerdma_mem_release(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
 		      int direction, u64 off, size_t len);

@@ -37,9 +37,15 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	peerdma_routes_init(provider);
 	xa_init(&provider->pairs);
 
+	err = peerdma_region_create(provider);
+	if (err) {
+		peerdma_provider_put(provider);
+		return ERR_PTR(err);
+	}
 	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
 	err = xa_alloc_cyclic(&providers, &provider->id, NULL, xa_limit_31b, &next_id, GFP_KERNEL);
 	if (err < 0) {
+		peerdma_region_put(provider);
 		peerdma_provider_put(provider);
 		return ERR_PTR(err);
 	}
@@ -49,6 +55,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 void peerdma_provider_unreserve(struct peerdma_provider *provider)
 {
 	xa_erase(&providers, provider->id);
+	peerdma_region_put(provider);
 	peerdma_provider_put(provider);
 }
 
@@ -83,6 +90,7 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 	}
 	/* Whoever could make another one was inside a gate. */
 	peerdma_routes_drop(provider);
+	peerdma_region_put(provider);
 	peerdma_provider_put(provider);
 }
 

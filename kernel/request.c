@@ -32,6 +32,10 @@ int peerdma_reason_errno(__u32 reason)
 		return -ESPIPE;
 	case PEERDMA_REASON_REVOKED:
 		return -ENODEV;
+	case PEERDMA_REASON_USER_LIMIT:
+	case PEERDMA_REASON_CGROUP_LIMIT:
+	case PEERDMA_REASON_MEMLOCK:
+		return -EDQUOT;
 	default:
 		return -EXDEV;
 	}

@@ -346,11 +346,11 @@ static struct peerdma_stack *shrink(struct peerdma_stack *large)
  */
 struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top)
 {
-	struct walk *walk = kvzalloc(sizeof(*walk), GFP_KERNEL);
+	struct walk *walk = kvzalloc(sizeof(*walk), GFP_KERNEL_ACCOUNT);
 	struct peerdma_stack *stack;
 	int err;
 
-	stack = kvzalloc(struct_size(stack, disks, MAX_DISKS), GFP_KERNEL);
+	stack = kvzalloc(struct_size(stack, disks, MAX_DISKS), GFP_KERNEL_ACCOUNT);
 	if (!stack || !walk) {
 		kvfree(walk);
 		kvfree(stack);

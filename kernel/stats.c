@@ -416,6 +416,7 @@ static int stats_show(struct seq_file *seq, void *unused)
 		cond_resched();
 	}
 	mutex_unlock(&openers_lock);
+	peerdma_show_users(seq);
 	show_providers(seq);
 	return 0;
 }

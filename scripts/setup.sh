@@ -9,7 +9,7 @@ set -euo pipefail
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
 user_packages='g++ libcli11-dev libfmt-dev liburing-dev nlohmann-json3-dev pkg-config zlib1g-dev'
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
-check_packages='bindfs btrfs-progs dmsetup fsverity graphviz libgtest-dev linux-headers-amd64 mandoc mdadm xfsprogs'
+check_packages='bindfs btrfs-progs dmsetup fsverity graphviz libgtest-dev linux-headers-amd64 mandoc mdadm udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 
 packages_of() {

@@ -24,6 +24,8 @@
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
  * EBADF      the target file descriptor is not open, or not open for what was asked
  * EBUSY      another driver uses this part of the BAR
+ * EDQUOT     it would be more than the caller may have: out_reason says of what; without a reason
+ *            it is the filesystem's
  * EEXIST     the device has published already
  * EFAULT     the struct is not wholly in readable and writable memory
  * EINVAL     a number is out of range, misaligned, zero or overflows: out_reason names which; or
@@ -37,7 +39,8 @@
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
  * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built for
- * EPERM      publishing needs CAP_SYS_ADMIN
+ * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
+ *            namespace
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
  * EXDEV      there is no direct route between this file and this provider; out_reason says why
  * ========== ====================================================================================
@@ -88,6 +91,10 @@ enum peerdma_reason {
 	PEERDMA_REASON_MD_LEVEL = 38, /* an md level that computes parity with the CPU */
 	/* lifetime: ENODEV */
 	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
+	/* limits: EDQUOT */
+	PEERDMA_REASON_USER_LIMIT = 56, /* the module's limit of provider memory for each user */
+	PEERDMA_REASON_CGROUP_LIMIT = 57, /* dmem.max of the process's cgroup, or of one above it */
+	PEERDMA_REASON_MEMLOCK = 58, /* RLIMIT_MEMLOCK: bytes would pass through host memory */
 };
 
 /**
@@ -182,10 +189,19 @@ struct peerdma_publish {
 	__u32 __reserved;
 };
 
+/*
+ * Flags of struct peerdma_buf_alloc.
+ *
+ * PEERDMA_BUF_NO_ZERO: do not zero the memory. It may hold what other processes and users left
+ * there, so this needs CAP_SYS_ADMIN in the first user namespace; -EPERM without.
+ */
+#define PEERDMA_BUF_NO_ZERO (1U << 0)
+#define PEERDMA_BUF_FLAGS PEERDMA_BUF_NO_ZERO
+
 /**
  * struct peerdma_buf_alloc - ioctl(PEERDMA_BUF_ALLOC)
  * @size: sizeof(struct peerdma_buf_alloc)
- * @flags: must be 0
+ * @flags: PEERDMA_BUF_*
  * @provider_id: from PEERDMA_PROVIDER_QUERY
  * @out_buf_id: handle, valid on this open file until PEERDMA_DESTROY or close
  * @len: bytes, a multiple of the page size, not 0
@@ -194,7 +210,9 @@ struct peerdma_publish {
  * @__reserved: must be 0
  * @out_mmap_offset: offset for mmap() on this open file; 0 from a module that cannot map
  *
- * The memory is zeroed before it is handed out.
+ * The memory is zeroed before it is handed out, unless PEERDMA_BUF_NO_ZERO says otherwise. Who
+ * calls pays for it until its pages are back in the pool: its user, and its cgroup where the kernel
+ * has the dmem controller.
  *
  * mmap() of the whole buffer, or of pages of it (at out_mmap_offset plus whole pages), gives its
  * proxy address. The CPU reaches the device's memory through it, uncached: a read of a cache line
@@ -211,7 +229,8 @@ struct peerdma_publish {
  * some kernels a leg that cannot reach the memory is left behind silently. See
  * Documentation/limits.md.
  *
- * Errors: -ENOENT no such provider; -ENODEV it is going away; -EINVAL see out_reason; -ENOMEM.
+ * Errors: -ENOENT no such provider; -ENODEV it is going away; -EINVAL, -EDQUOT see out_reason;
+ * -ENOMEM the provider is full; -EPERM.
  */
 struct peerdma_buf_alloc {
 	__u32 size;

@@ -3,6 +3,7 @@
 // peerdma check, on machines that lack one thing each.
 
 #include <cerrno>
+#include <map>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -110,11 +111,30 @@ TEST_F(Check, SymbolsStandInForTheConfig)
 
 TEST_F(Check, Module)
 {
-	EXPECT_EQ(cli::check_module(host).state, State::fail);
+	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::fail);
 	env.files["/lib/modules/6.12.95/modules.dep"] = "updates/peerdma.ko:\n";
-	EXPECT_EQ(cli::check_module(host).change, "modprobe peerdma");
+	EXPECT_EQ(cli::check_module(host, -ENOENT).change, "modprobe peerdma");
 	env.files["/sys/module/peerdma"] = "";
-	EXPECT_EQ(cli::check_module(host).state, State::ok);
+	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::ok);
+}
+
+TEST_F(Check, WithoutSysfs)
+{
+	host.sysfs = false;
+	EXPECT_EQ(cli::check_module(host, 0).state, State::ok);
+	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::warn);
+	EXPECT_TRUE(has(cli::check_node(host, -ENOENT).change, "--device /dev/peerdma"));
+	EXPECT_TRUE(has(cli::check_node(host, -EACCES).change, "group"));
+	EXPECT_EQ(cli::check_iommu(host).state, State::warn);
+	const cli::Report report = cli::check();
+	std::map<std::string, std::string> states;
+	for (const auto &entry : report.json["items"])
+		states[entry["id"]] = entry["state"];
+	EXPECT_EQ(states["module"], "ok");
+	EXPECT_EQ(states["iommu"], "warn");
+	EXPECT_EQ(states["disks"], "warn");
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	EXPECT_TRUE(cli::check().json["ready"].get<bool>()) << "what is not known does not stand in the way";
 }
 
 TEST_F(Check, Node)
@@ -156,9 +176,12 @@ TEST_F(Check, AWholeHost)
 				return entry;
 		return cli::Json();
 	};
+	env.files["/sys/module"] = "";
+	env.node_error = -ENOENT;
 	cli::Report report = cli::check();
 	EXPECT_EQ(report.status, 1);
 	EXPECT_TRUE(has(report.text, "this host is not ready"));
+	env.node_error = 0;
 	EXPECT_EQ(item(report, "disks")["state"], "fail");
 	EXPECT_EQ(item(report, "providers")["state"], "fail");
 

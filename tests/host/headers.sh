@@ -63,5 +63,15 @@ try "a C program links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/use.c" -o "$tmp
 try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/use"
 try "a C++ program links" g++ -std=c++20 -Wall -Wextra -Werror "$tmp/use.cpp" -o "$tmp/usexx" "${flags[@]}"
 try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/usexx"
+# The group, for those who make packages of it: made when it is installed, and not twice.
+group() {
+	systemd-sysusers --root="$tmp/root" && systemd-sysusers --root="$tmp/root" &&
+		[ "$(grep -c ^peerdma: "$tmp/root/etc/group")" = 1 ]
+}
+if command -v systemd-sysusers >/dev/null; then
+	mkdir -p "$tmp/root/etc"
+	try "the group that is installed" group
+fi
+try "the udev rule that is installed" grep -q GROUP=.peerdma. "$tmp/root/usr/lib/udev/rules.d/60-peerdma.rules"
 try "the installed command finds its library" "$tmp/root/usr/bin/peerdma" --version
 echo "1..$n"

@@ -277,7 +277,26 @@ TEST_F(Library, ABufferThatCannotBeSaysWhy)
 	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_LEN_ZERO));
 	EXPECT_EQ(peerdma_buf_create(device, 1, 2 << 20, 0, &none, &reason), -ENOMEM);
 	EXPECT_EQ(peerdma_buf_create(device, 7, 4096, 0, &none, &reason), -ENOENT);
-	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 1, &none, &reason), -EOPNOTSUPP);
+	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 2, &none, &reason), -EOPNOTSUPP);
+	// Whether the caller may have memory that is not zeroed is for the module to say.
+	uint32_t flags = 0;
+	env.on_ioctl = [&](unsigned long request, void *arg) {
+		if (request != PEERDMA_BUF_ALLOC)
+			return 1;
+		flags = static_cast<peerdma_buf_alloc *>(arg)->flags;
+		return -EPERM;
+	};
+	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, PEERDMA_BUF_NO_ZERO, &none, &reason), -EPERM);
+	EXPECT_EQ(flags, PEERDMA_BUF_NO_ZERO);
+	env.on_ioctl = [](unsigned long request, void *arg) {
+		if (request != PEERDMA_BUF_ALLOC)
+			return 1;
+		static_cast<peerdma_buf_alloc *>(arg)->out_reason = PEERDMA_REASON_USER_LIMIT;
+		return -EDQUOT;
+	};
+	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 0, &none, &reason), -EDQUOT);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_USER_LIMIT));
+	env.on_ioctl = nullptr;
 	EXPECT_EQ(none, nullptr);
 }
 
@@ -634,8 +653,8 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
-	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17,
-				18, 19, 20, 21, 32, 33, 34, 35, 36, 37, 38, 48};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18,
+				19, 20, 21, 32, 33, 34, 35, 36, 37, 38, 48, 56, 57, 58};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;

@@ -116,6 +116,7 @@ TEST_F(Seeing, StatOfTwoFilesAndOfDebugfs)
 		"disk provider=1 dev=9:0 name=md0 leaves=nvme0n1,nvme1n1 reads=6 writes=1 direct=8192 near=0 "
 		"host=5 errors=0 refused=1\n"
 		"disk provider=1 dev=8:0 name=sda reads=1 writes=0 direct=0 near=0 host=0 errors=0 refused=1\n"
+		"user uid=1000 buffer-bytes=12288\n"
 		"file id=7 pid=10 buffers=2 buffer-bytes=8192 reads=5 writes=1 direct=1 near=2 host=3 errors=0 "
 		"refused=0 comm=o\\040ne\n";
 	const auto report = cli::stat();
@@ -133,9 +134,11 @@ TEST_F(Seeing, StatOfTwoFilesAndOfDebugfs)
 	EXPECT_TRUE(has(report.text, "by way of nvme0n1,nvme1n1"));
 	EXPECT_FALSE(has(report.text, "\x1b")) << "a process's name must not steer the terminal";
 	const auto lines = cli::parse_stats(env.files["/sys/kernel/debug/peerdma/stats"]);
-	ASSERT_EQ(lines.size(), 5u);
-	EXPECT_EQ(lines[4].words.at("comm"), "o\\040ne");
-	EXPECT_EQ(lines[4].counters.at("near-bytes"), 2u);
+	ASSERT_EQ(lines.size(), 6u);
+	EXPECT_EQ(report.json["users"], cli::Json::parse(R"([{"uid": 1000, "buffer_bytes": 12288}])"));
+	EXPECT_TRUE(has(report.text, "user 1000 has 12"));
+	EXPECT_EQ(lines[5].words.at("comm"), "o\\040ne");
+	EXPECT_EQ(lines[5].counters.at("near-bytes"), 2u);
 }
 
 TEST_F(Seeing, StatWithoutAnything)

@@ -266,11 +266,11 @@ Op ring_direct_read_qd32_raw(Bench &b, uint64_t size) { return ring_batch(b, Rin
 Op ring_direct_readv_32(Bench &b, uint64_t size) { return ring_vector(b, Ring::DISK_FILE, size); }
 Op ring_direct_readv_32_raw(Bench &b, uint64_t size) { return ring_vector(b, Ring::DISK, size); }
 
-Op buf_alloc(Bench &b, uint64_t size)
+Op buf_alloc_with(Bench &b, uint64_t size, uint32_t flags)
 {
 	auto id = std::make_shared<uint32_t>();
-	return {[&b, id, size] {
-			*id = raw::alloc(b.dev, b.provider_id, size).out_buf_id;
+	return {[&b, id, size, flags] {
+			*id = raw::alloc(b.dev, b.provider_id, size, flags).out_buf_id;
 			must(*id, "buffer");
 		},
 		[&b, id] {
@@ -281,6 +281,11 @@ Op buf_alloc(Bench &b, uint64_t size)
 				::usleep(1000);
 		}};
 }
+
+Op buf_alloc(Bench &b, uint64_t size) { return buf_alloc_with(b, size, 0); }
+
+/// Without the zeroing, as only root may.
+Op buf_alloc_unzeroed(Bench &b, uint64_t size) { return buf_alloc_with(b, size, PEERDMA_BUF_NO_ZERO); }
 
 /// What entering and leaving the module costs.
 Op ioctl_info(Bench &b, uint64_t)
@@ -412,6 +417,7 @@ const std::vector<Metric> METRICS{
 	{"ring_direct_read_qd32_raw", ring_direct_read_qd32_raw, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
 	{"ring_direct_readv_32_raw", ring_direct_readv_32_raw, {4 * KiB, 64 * KiB}, {4 * KiB, 64 * KiB}},
 	{"buf_alloc", buf_alloc, {MiB, 4 * MiB, 16 * MiB, 64 * MiB, 256 * MiB}, {MiB, 64 * MiB}},
+	{"buf_alloc_unzeroed", buf_alloc_unzeroed, {MiB, 16 * MiB, 256 * MiB}, {}},
 	{"ioctl_info", ioctl_info, {0}, {0}},
 	{"file_query", file_query, {0}, {0}},
 	{"merge_on_uring_adjacent", merge_on_uring_adjacent, {4 * KiB}, {}},

@@ -52,9 +52,10 @@ inline peerdma_provider_query provider(int dev, int n = 0)
 	return query;
 }
 
-inline peerdma_buf_alloc alloc(int dev, uint32_t provider_id, uint64_t len)
+inline peerdma_buf_alloc alloc(int dev, uint32_t provider_id, uint64_t len, uint32_t flags = 0)
 {
 	auto req = sized<peerdma_buf_alloc>();
+	req.flags = flags;
 	req.provider_id = provider_id;
 	req.len = len;
 	errno = -call(dev, PEERDMA_BUF_ALLOC, req);

@@ -32,11 +32,12 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 			*reason = PEERDMA_REASON_NONE;
 		if (!p || !out)
 			return -EINVAL;
-		if (flags)
+		if (flags & ~PEERDMA_BUF_FLAGS)
 			return -EOPNOTSUPP;
 		// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
 		auto buf = std::make_unique<struct peerdma_buf>();
 		struct peerdma_buf_alloc request = {};
+		request.flags = flags;
 		request.provider_id = provider_id;
 		request.len = len;
 		int rc = p->device->ioctl(PEERDMA_BUF_ALLOC, request);

@@ -98,6 +98,17 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};
+	case PEERDMA_REASON_USER_LIMIT:
+		return {"USER_LIMIT", "it would be more provider memory than one user may have",
+			"Destroy buffers of this user's (peerdma stat shows who has them), or have root raise "
+			"/sys/module/peerdma/parameters/user_max."};
+	case PEERDMA_REASON_CGROUP_LIMIT:
+		return {"CGROUP_LIMIT", "it would be more provider memory than the process's cgroup may have",
+			"Destroy buffers of this cgroup's, or raise dmem.max of it and of those above it."};
+	case PEERDMA_REASON_MEMLOCK:
+		return {"MEMLOCK", "bytes have to pass through host memory, and RLIMIT_MEMLOCK leaves none for it",
+			"Raise the limit (ulimit -l), or use offsets and lengths for which nothing is bounced: "
+			"peerdma explain prints dio_mem_align and dio_offset_align."};
 	}
 	return unknown;
 }

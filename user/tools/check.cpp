@@ -98,10 +98,18 @@ Item check_providers(struct peerdma_device *p)
 	return item;
 }
 
+// What only sysfs tells, where there is none.
+Item not_known(const Item &item, const std::string &change)
+{
+	return {item.id, State::warn, "not known without /sys", item.why, change};
+}
+
 Item check_disks(const Host &host, struct peerdma_device *p)
 {
 	Item item{"disks", State::ok, "",
 		  "only a disk whose driver can hand peer memory to its DMA engine reads directly", ""};
+	if (!host.sysfs)
+		return not_known(item, "peerdma explain FILE says it of the disk below a file");
 	const std::vector<std::string> disks = pci_disks(host);
 	if (disks.empty())
 		return {item.id, State::fail, "no NVMe disk that is attached by PCI", item.why,
@@ -213,9 +221,13 @@ Item check_config(const Host &host)
 	return item;
 }
 
-Item check_module(const Host &host)
+Item check_module(const Host &host, int open_error)
 {
 	Item item{"module", State::ok, "peerdma is loaded", "it publishes the memory and issues the reads", ""};
+	if (!open_error)
+		return item; // who else would answer
+	if (!host.sysfs)
+		return not_known(item, "look outside of the container: lsmod");
 	if (host.env.access("/sys/module/peerdma", F_OK) < 0) {
 		item.state = State::fail;
 		item.found = "peerdma is not loaded";
@@ -237,9 +249,12 @@ Item check_node(const Host &host, int open_error)
 	item.state = State::fail;
 	item.found = fmt::format("/dev/peerdma does not open ({})", errno_name(-open_error));
 	if (open_error == -EACCES || open_error == -EPERM)
-		item.change = "run as root, or: setfacl -m u:$USER:rw /dev/peerdma";
+		item.change =
+			"run as root, or as a member of the node's group: usermod -aG peerdma $USER, and log in again";
 	else if (open_error == -EPROTONOSUPPORT)
 		item.change = "install the module and the library from one release";
+	else if (!host.sysfs)
+		item.change = "pass the node into the container: --device /dev/peerdma";
 	else if (open_error == -ENOENT && host.env.access("/sys/module/peerdma", F_OK) == 0)
 		item.change = "mount devtmpfs on /dev, or make the node from /sys/class/misc/peerdma/dev with mknod";
 	else
@@ -251,6 +266,8 @@ Item check_iommu(const Host &host)
 {
 	Item item{"iommu", State::ok, "", "a translating IOMMU sends traffic between devices up to the host bridge",
 		  ""};
+	if (!host.sysfs)
+		return not_known(item, "look outside of the container; reads may be direct all the same");
 	std::vector<std::string> units, groups;
 	const int have_units = host.env.list_dir("/sys/class/iommu", units);
 	if (have_units < 0 || units.empty()) {
@@ -325,12 +342,14 @@ Report check()
 {
 	struct utsname name = {};
 	uname(&name);
-	const Host host{peerdma_impl::system_env(), name.release};
+	auto &env = peerdma_impl::system_env();
+	const Host host{env, name.release, env.access("/sys/module", F_OK) == 0};
 	struct peerdma_device *raw = nullptr;
 	const int open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
 	const Device device(raw);
-	return report_of({check_kernel(host), check_config(host), check_module(host), check_node(host, open_error),
-			  check_providers(device.get()), check_iommu(host), check_disks(host, device.get())});
+	return report_of({check_kernel(host), check_config(host), check_module(host, open_error),
+			  check_node(host, open_error), check_providers(device.get()), check_iommu(host),
+			  check_disks(host, device.get())});
 }
 
 } // namespace cli

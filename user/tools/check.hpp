@@ -26,12 +26,14 @@ struct Item {
 struct Host {
 	peerdma_impl::Env &env;
 	std::string release; // of the running kernel, as uname -r
+	bool sysfs = true;   // a container may have none
 };
 
 Item check_kernel(const Host &host);
 Item check_config(const Host &host);
-Item check_module(const Host &host);
-Item check_node(const Host &host, int open_error); // 0 or the -errno of peerdma_open()
+// open_error: 0 or the -errno of peerdma_open()
+Item check_module(const Host &host, int open_error);
+Item check_node(const Host &host, int open_error);
 Item check_iommu(const Host &host);
 
 // PCI NVMe disks by name: what can reach peer memory today.

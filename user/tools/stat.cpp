@@ -201,7 +201,7 @@ Report stat()
 					   "mounted and the module loaded\n",
 					   stats_path, errno_name(-rc));
 	} else {
-		report.json["providers"] = report.json["disks"] = Json::array();
+		report.json["providers"] = report.json["disks"] = report.json["users"] = Json::array();
 		for (const StatsLine &line : parse_stats(text)) {
 			auto word = [&](std::string_view key) {
 				const auto found = line.words.find(key);
@@ -216,6 +216,12 @@ Report stat()
 				names.update(entry);
 				report.json["providers"].push_back(names);
 				report.text += row("provider " + word("pci"), line.counters);
+			} else if (line.kind == "user") {
+				const uint64_t bytes = at(line.counters, "buffer-bytes");
+				report.json["users"].push_back(
+					{{"uid", number(word("uid")).value_or(0)}, {"buffer_bytes", bytes}});
+				report.text +=
+					fmt::format("user {} has {} in buffers\n", word("uid"), size_text(bytes));
 			} else if (line.kind == "disk") {
 				Json names = {{"provider", number(word("provider")).value_or(0)},
 					      {"dev", word("dev")},

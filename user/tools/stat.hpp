@@ -32,7 +32,7 @@ struct OpenFiles {
 
 // A line of debugfs: "device dev=259:0 reads=1 ...".
 struct StatsLine {
-	std::string kind; // "total", "provider", "device" or "file"
+	std::string kind; // "total", "provider", "disk", "user" or "file"
 	std::map<std::string, std::string, std::less<>> words;
 	Counters counters;
 };

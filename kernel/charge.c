@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who pays for a provider's memory. What a process takes out of a pool is counted twice, before it
+ * is taken, until its pages are back there:
+ *
+ * for the user, on every kernel. One number, the module's parameter user_max, limits what each may
+ * have of all providers together.
+ *
+ * for the cgroup, where the kernel has the dmem controller: each provider is a region of it, and
+ * dmem.max of a cgroup limits what its processes may have of that one.
+ *
+ * Who allocates pays, and not who opened the file, which may be a service that hands it out. The
+ * pages that a read's partial blocks pass through are not counted: one for each request under way.
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/mm.h>
+#include <linux/moduleparam.h>
+#include <linux/sched/signal.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/user_namespace.h>
+
+#include "peerdma.h"
+
+static unsigned long long user_max;
+module_param(user_max, ullong, 0644);
+MODULE_PARM_DESC(user_max, "bytes of provider memory that one user may have, 0 for no limit");
+
+/**
+ * struct payer - who has provider memory; exists as long as @bytes is not 0
+ * @bytes: in all providers; protected by the lock of payers
+ */
+struct payer {
+	u64 bytes;
+};
+
+/* By uid of the first user namespace. */
+static DEFINE_XARRAY_FLAGS(payers, XA_FLAGS_ACCOUNT);
+
+/*
+ * The uid that pays. A user who makes a user namespace can get ids of their own in it that are
+ * nobody else's, and would have a limit for each: so the one who made it pays, unless that was
+ * root, whose containers are not one user.
+ */
+static u32 payer_uid(void)
+{
+	const struct user_namespace *ns;
+	kuid_t uid = current_uid();
+
+	for (ns = current_user_ns(); ns->parent; ns = ns->parent) {
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			uid = ns->owner;
+	}
+	return __kuid_val(uid);
+}
+
+/* The user with this uid, made of *fresh if there is none. Under the lock, which it may drop. */
+static struct payer *find_or_insert(u32 uid, struct payer **fresh)
+{
+	struct payer *payer;
+	int err;
+
+	do {
+		payer = xa_load(&payers, uid);
+		if (payer)
+			return payer;
+		err = __xa_insert(&payers, uid, *fresh, GFP_KERNEL_ACCOUNT);
+	} while (err == -EBUSY);
+	if (err)
+		return ERR_PTR(err);
+	payer = *fresh;
+	*fresh = NULL;
+	return payer;
+}
+
+/* Who has nothing pays for nothing. Under the lock. */
+static void drop_if_empty(u32 uid, struct payer *payer)
+{
+	if (payer->bytes)
+		return;
+	__xa_erase(&payers, uid);
+	kfree(payer);
+}
+
+static int charge_user(u32 uid, u64 len)
+{
+	const u64 max = READ_ONCE(user_max);
+	bool limited = max && !capable(CAP_SYS_RESOURCE);
+	struct payer *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT), *payer;
+	int err = 0;
+
+	if (!fresh)
+		return -ENOMEM;
+	xa_lock(&payers);
+	payer = find_or_insert(uid, &fresh);
+	if (IS_ERR(payer)) {
+		err = PTR_ERR(payer);
+	} else {
+		if (limited && (len > max || payer->bytes > max - len))
+			err = -EDQUOT;
+		else
+			payer->bytes += len;
+		drop_if_empty(uid, payer);
+	}
+	xa_unlock(&payers);
+	kfree(fresh);
+	return err;
+}
+
+static void uncharge_user(u32 uid, u64 len)
+{
+	struct payer *payer;
+
+	xa_lock(&payers);
+	payer = xa_load(&payers, uid);
+	payer->bytes -= len;
+	drop_if_empty(uid, payer);
+	xa_unlock(&payers);
+}
+
+/**
+ * peerdma_region_create - let cgroups know of a provider
+ * @provider: that is being made
+ * Return: 0, -ENOMEM.
+ */
+int peerdma_region_create(struct peerdma_provider *provider)
+{
+	struct dmem_cgroup_region *region =
+		dmem_cgroup_register_region(provider->len, "peerdma/%s", pci_name(provider->pdev));
+
+	if (IS_ERR(region))
+		return PTR_ERR(region);
+	provider->region = region;
+	refcount_set(&provider->region_refs, 1);
+	return 0;
+}
+
+/*
+ * A charge is given back to its region, so the region stays as long as there are any; not longer,
+ * because the device may be published again, under the same name.
+ */
+void peerdma_region_put(struct peerdma_provider *provider)
+{
+	if (refcount_dec_and_test(&provider->region_refs))
+		dmem_cgroup_unregister_region(provider->region);
+}
+
+static int charge_cgroup(struct peerdma_provider *provider, u64 len, struct peerdma_charge *charge)
+{
+	int err = dmem_cgroup_try_charge(provider->region, len, &charge->pool, NULL);
+
+	if (!err)
+		refcount_inc(&provider->region_refs);
+	return err;
+}
+
+/**
+ * peerdma_charge - count memory for the current process, before it is taken
+ * @provider: whose memory; the caller is inside its gate
+ * @len: bytes, not 0
+ * @charge: filled, for peerdma_uncharge()
+ * @reason: enum peerdma_reason, written with -EDQUOT
+ * Return: 0, -EDQUOT, -ENOMEM, -ENODEV.
+ */
+int peerdma_charge(struct peerdma_provider *provider, u64 len, struct peerdma_charge *charge,
+		   u32 *reason)
+{
+	int err;
+
+	charge->uid = payer_uid();
+	err = charge_user(charge->uid, len);
+	if (err == -EDQUOT)
+		*reason = PEERDMA_REASON_USER_LIMIT;
+	if (err)
+		return err;
+	err = charge_cgroup(provider, len, charge);
+	if (err) {
+		uncharge_user(charge->uid, len);
+		if (err == -EAGAIN)
+			*reason = PEERDMA_REASON_CGROUP_LIMIT;
+		return err == -EAGAIN ? -EDQUOT : err;
+	}
+	charge->len = len;
+	return 0;
+}
+
+/* Nothing if nothing was charged. */
+void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *charge)
+{
+	if (!charge->len)
+		return;
+	dmem_cgroup_uncharge(charge->pool, charge->len);
+	peerdma_region_put(provider);
+	uncharge_user(charge->uid, charge->len);
+}
+
+/**
+ * peerdma_charge_host - count host memory that bytes pass through as locked memory of the process
+ * @len: bytes
+ * Return: 0, -EDQUOT beyond RLIMIT_MEMLOCK.
+ *
+ * By the process's counter of pinned pages, as RDMA does: the one of mlock(2) wants mmap_lock,
+ * which others may hold for long, and this is inside a buffer's gate. Both count against the limit.
+ * A worker of the module's has no process and counts nothing; what it reads was meant to go direct,
+ * and passes here only if the file shrinks meanwhile and the provider is full.
+ */
+int peerdma_charge_host(u64 len)
+{
+	const u64 pages = DIV_ROUND_UP(len, PAGE_SIZE);
+	struct mm_struct *mm = current->mm;
+	u64 locked;
+
+	if (!mm)
+		return 0;
+	locked = atomic64_add_return(pages, &mm->pinned_vm) + READ_ONCE(mm->locked_vm);
+	if (locked <= rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT || capable(CAP_IPC_LOCK))
+		return 0;
+	atomic64_sub(pages, &mm->pinned_vm);
+	return -EDQUOT;
+}
+
+/* By who charged it: a process's memory does not change under a request. */
+void peerdma_uncharge_host(u64 len)
+{
+	if (current->mm)
+		atomic64_sub(DIV_ROUND_UP(len, PAGE_SIZE), &current->mm->pinned_vm);
+}
+
+/* A line for each user who has any, for root. */
+void peerdma_show_users(struct seq_file *seq)
+{
+	unsigned long uid;
+	struct payer *payer;
+
+	xa_lock(&payers);
+	xa_for_each(&payers, uid, payer)
+		seq_printf(seq, "user uid=%lu buffer-bytes=%llu\n", uid, payer->bytes);
+	xa_unlock(&payers);
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+//
+// access look FILE START LEN: as a user: no address of the kernel, and none of [START, START + LEN), where the BAR is,
+//     in anything that the device node says or that a path of the standard input holds.
+// access move FILE SCRATCH: through the library: FILE (1 MiB) into a buffer and from there into SCRATCH, all direct.
+// access rights DOMAIN BDF BAR: what may be done with an open device node, said in one line.
+// access ids: another process's buffer and files, by number, by ring and by mmap.
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <liburing.h>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <vector>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+#include "peerdma.hpp"
+
+namespace
+{
+
+uint64_t bar_start, bar_len;
+
+/// The kernel's half begins at ff00000000000000 where there are five levels of page tables. Small negative numbers are errnos; those above 32 bits of ones are two halves of which one is -1.
+bool is_address(uint64_t v)
+{
+	const bool kernel = v >= 0xff00000000000000 && v < -4096ULL && (v >> 32 != 0xffffffff || v >> 31 & 1);
+	return kernel || (v >= bar_start && v < bar_start + bar_len);
+}
+
+/// Each run of hexadecimal digits, read as hexadecimal and as decimal.
+bool text_has_address(const std::string &text)
+{
+	for (size_t at = 0; at < text.size();) {
+		size_t end = at;
+		while (end < text.size() && std::isxdigit(static_cast<unsigned char>(text[end])))
+			end++;
+		const std::string digits = text.substr(at, end - at);
+		if (digits.size() >= 8 && digits.size() <= 20 &&
+		    ((digits.size() <= 16 && is_address(std::strtoull(digits.c_str(), nullptr, 16))) ||
+		     (digits.find_first_not_of("0123456789") == std::string::npos &&
+		      is_address(std::strtoull(digits.c_str(), nullptr, 10)))))
+			return true;
+		at = std::max(end, at + 1);
+	}
+	return false;
+}
+
+std::string slurp(const std::string &path)
+{
+	std::ifstream in(path);
+	return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Of a struct the members that have room for an address.
+void said(const char *what, std::initializer_list<__u64> members)
+{
+	tap::report(std::none_of(members.begin(), members.end(), is_address), std::string(what) + " tells no address");
+}
+
+void look(const char *path)
+{
+	int dev = raw::open_device(), file = ::open(path, O_RDONLY);
+	if (file < 0)
+		raw::die(path);
+	tap::report(text_has_address("x " + std::to_string(bar_start + 4096) + " y") &&
+			    text_has_address("at ffff888012345678.") && text_has_address("=ff11000012345678\n") &&
+			    !text_has_address("0000:04:00.0 4096 12345678"),
+		    "what an address looks like");
+	auto info = raw::sized<peerdma_info>();
+	raw::call(dev, PEERDMA_INFO, info);
+	said("PEERDMA_INFO", {info.out_features});
+	const auto provider = raw::provider(dev);
+	said("PEERDMA_PROVIDER_QUERY", {provider.out_bar_offset, provider.out_len, provider.out_available});
+	raw::alloc(dev, provider.out_provider_id, 4096); // so that the next is not at the start
+	const auto buf = raw::alloc(dev, provider.out_provider_id, 8192);
+	tap::report(buf.out_buf_id && buf.out_bar_offset < bar_len, "a place in the BAR is counted from its start");
+	said("PEERDMA_BUF_ALLOC", {buf.len, buf.out_bar_offset, buf.out_mmap_offset});
+	auto query = raw::sized<peerdma_file_query>();
+	query.fd = file;
+	query.provider_id = provider.out_provider_id;
+	raw::call(dev, PEERDMA_FILE_QUERY, query);
+	tap::report(!text_has_address(std::string(query.out_leaf_name) + " " + query.out_fs_name + " " +
+				      query.out_refused_name),
+		    "PEERDMA_FILE_QUERY tells no address");
+	auto io = raw::io(file, buf.out_buf_id, 0, 0, 8192);
+	tap::report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == 8192, "a user of the group reads directly");
+	said("PEERDMA_READ", {io.out_done, io.out_direct, io.out_near, io.out_host});
+	tap::report(!text_has_address(slurp("/proc/self/fdinfo/" + std::to_string(dev))), "fdinfo tells none");
+	size_t files = 0;
+	for (std::string name; std::getline(std::cin, name);) {
+		const std::string text = slurp(name);
+		files += !text.empty();
+		if (text_has_address(text))
+			tap::report(false, name + " tells no address", text.substr(0, 2000));
+	}
+	tap::report(files > 10, std::to_string(files) + " readable files and outputs of commands tell none");
+	::close(dev);
+}
+
+template <typename T> T need(const char *what, peerdma::Result<T> result)
+{
+	if (result)
+		return std::move(*result);
+	std::printf("%s: %s\n", what, result.error().message().c_str());
+	std::exit(1);
+}
+
+int move(const char *from, const char *to)
+{
+	constexpr uint64_t len = 1 << 20;
+	auto device = need("device", peerdma::Device::open());
+	auto gpu = need("provider", device.find(""));
+	auto in = need(from, device.open_file(from, O_RDONLY)), out = need(to, device.open_file(to, O_RDWR));
+	auto buffer = need("buffer", device.create_buffer(gpu.id, len));
+	const auto read = need("read", in.read(buffer, 0, len, 0));
+	const auto written = need("write", out.write(buffer, 0, len, 0));
+	const bool same = slurp(from) == slurp(to).substr(0, len);
+	std::printf("%s %llu %llu\n", same ? "same" : "different", static_cast<unsigned long long>(read.direct),
+		    static_cast<unsigned long long>(written.direct));
+	return 0;
+}
+
+int rights(char **argv)
+{
+	int dev = ::open("/dev/peerdma", O_RDWR);
+	std::printf("open %d", dev < 0 ? errno : 0);
+	if (dev < 0)
+		return std::puts(""), 0;
+	auto publish = raw::sized<peerdma_publish>();
+	publish.pci_domain = uint32_t(std::strtoul(argv[2], nullptr, 16));
+	publish.pci_bdf = uint32_t(std::strtoul(argv[3], nullptr, 16));
+	publish.bar = uint32_t(std::atoi(argv[4]));
+	std::printf(" publish %d", -raw::call(dev, PEERDMA_PUBLISH, publish));
+	int err = peerdma_provider_unpublish(publish.pci_domain, publish.pci_bdf, 0);
+	std::printf(" unpublish %d", -err);
+	const uint32_t provider = raw::provider(dev).out_provider_id;
+	raw::alloc(dev, provider, 4096);
+	std::printf(" alloc %d", errno);
+	raw::alloc(dev, provider, 4096, PEERDMA_BUF_NO_ZERO);
+	std::printf(" unzeroed %d\n", errno);
+	return 0;
+}
+
+int ring_read(int dev, uint32_t buf, uint32_t file_id)
+{
+	io_uring ring;
+	if (io_uring_queue_init(4, &ring, 0))
+		return -ENOSYS;
+	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	io_uring_prep_nop(sqe);
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = dev;
+	sqe->cmd_op = PEERDMA_URING_READ;
+	sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf;
+	sqe->len = 4096;
+	sqe->file_index = file_id;
+	const peerdma_uring_io io{};
+	std::memcpy(sqe->cmd, &io, sizeof(io));
+	io_uring_cqe *cqe = nullptr;
+	if (io_uring_submit_and_wait(&ring, 1) < 0 || io_uring_wait_cqe(&ring, &cqe))
+		return -EIO;
+	const int res = cqe->res;
+	io_uring_queue_exit(&ring);
+	return res;
+}
+
+/// Numbers are small and the same everywhere: another process tries those of this one on a file of its own.
+void ids(const char *path)
+{
+	int dev = raw::open_device(), file = ::open(path, O_RDONLY);
+	const uint32_t provider = raw::provider(dev).out_provider_id;
+	const auto buf = raw::alloc(dev, provider, 8192);
+	const uint32_t file_id = raw::add_file(dev, file);
+	tap::report(ring_read(dev, buf.out_buf_id, file_id) == 4096, "the owner's ring reads into the buffer");
+	pid_t child = ::fork();
+	if (!child) {
+		int own = raw::open_device(), bad = 0;
+		auto read = raw::io(file, buf.out_buf_id, 0, 0, 4096);
+		bad |= (raw::call(own, PEERDMA_READ, read) != -ENOENT) << 0;
+		bad |= (raw::call(own, PEERDMA_WRITE, read) != -ENOENT) << 1;
+		bad |= (raw::destroy(own, buf.out_buf_id) != -ENOENT) << 2;
+		auto remove = raw::sized<peerdma_destroy>();
+		remove.id = file_id;
+		bad |= (raw::call(own, PEERDMA_FILE_REMOVE, remove) != -ENOENT) << 3;
+		void *at = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, own, off_t(buf.out_mmap_offset));
+		bad |= (at != MAP_FAILED || errno != EINVAL) << 4;
+		bad |= (ring_read(own, buf.out_buf_id, file_id) != -ENOENT) << 5;
+		// The same numbers, of its own now, of a buffer that is shorter.
+		const auto mine = raw::alloc(own, provider, 4096);
+		bad |= (mine.out_buf_id != buf.out_buf_id || mine.out_bar_offset == buf.out_bar_offset) << 6;
+		at = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, own, off_t(buf.out_mmap_offset));
+		bad |= (at != MAP_FAILED) << 7;
+		::_exit(bad);
+	}
+	int status = 0;
+	::waitpid(child, &status, 0);
+	tap::report(WIFEXITED(status) && !WEXITSTATUS(status),
+		    "another process's numbers are nothing: read, write, destroy, remove, mmap, ring",
+		    "wrong: bits of " + std::to_string(WEXITSTATUS(status)));
+	auto read = raw::io(int(file_id), buf.out_buf_id, 4096, 4096, 4096);
+	read.flags = PEERDMA_IO_FILE_ID;
+	tap::report(!raw::call(dev, PEERDMA_READ, read) && read.out_direct == 4096, "and the owner's are as they were");
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const std::string what = argc > 1 ? argv[1] : "";
+	if (what == "look" && argc == 5) {
+		bar_start = std::strtoull(argv[3], nullptr, 0);
+		bar_len = std::strtoull(argv[4], nullptr, 0);
+		look(argv[2]);
+		return tap::failures != 0;
+	}
+	if (what == "move" && argc == 4)
+		return move(argv[2], argv[3]);
+	if (what == "rights" && argc == 5)
+		return rights(argv);
+	if (what == "ids" && argc == 3) {
+		ids(argv[2]);
+		return tap::failures != 0;
+	}
+	std::fprintf(stderr, "usage: access look|move|rights|ids ...\n");
+	return 2;
+}

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Structs of every size at the edge of what is mapped, and structs that change under the kernel's eyes: hostile.cpp.
+# group: input
+# topologies: switch
+# variants: plain
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+pattern fill /mnt/disk/hostile 0 1048576 pattern:1
+sync
+exec hostile /mnt/disk/hostile

@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: MIT
+//
+// limits FILE DEVICE CGROUPS: who pays for a provider's memory, and what more than one may have does. FILE holds
+// 1 MiB of pattern:1. DEVICE is the provider's folder in sysfs, which is unbound and published again. CGROUPS is a
+// cgroup2 whose children have the controller memory, and dmem if the kernel has it.
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <grp.h>
+#include <memory>
+#include <sched.h>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <vector>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+
+namespace
+{
+
+using tap::report;
+
+constexpr uint64_t unit = 128 * 1024, page = 4096;
+constexpr uid_t alice = 1000, bob = 1001;
+const char *file_path;
+std::string device;
+
+// --- Words to the kernel
+
+bool put(const std::string &path, const std::string &what)
+{
+	int fd = ::open(path.c_str(), O_WRONLY);
+	bool good = fd >= 0 && ::write(fd, what.data(), what.size()) == ssize_t(what.size());
+	::close(fd);
+	return good;
+}
+
+std::string get(const std::string &path)
+{
+	std::ifstream in(path);
+	return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void limit_users(uint64_t bytes)
+{
+	if (!put("/sys/module/peerdma/parameters/user_max", std::to_string(bytes)))
+		raw::die("user_max");
+}
+
+/// What a user has, by the module's own word.
+uint64_t bytes_of(uid_t uid)
+{
+	std::istringstream in(get("/sys/kernel/debug/peerdma/stats"));
+	const std::string wanted = "user uid=" + std::to_string(uid) + " buffer-bytes=";
+	for (std::string line; std::getline(in, line);)
+		if (line.starts_with(wanted))
+			return std::stoull(line.substr(wanted.size()));
+	return 0;
+}
+
+/// A kernel whose idle pages have count 1 gives them back a little later.
+bool soon(const std::function<bool()> &good)
+{
+	for (int i = 0; i < 300; i++) {
+		if (good())
+			return true;
+		::usleep(10000);
+	}
+	return false;
+}
+
+bool pays_nothing(uid_t uid)
+{
+	return soon([=] { return !bytes_of(uid); });
+}
+
+// --- A process of a user's
+
+struct Order {
+	enum { alloc, destroy, read, look, unshare, become, memlock, files } what;
+	uint64_t len = 0, file_off = 0, buf_off = 0;
+	uint32_t id = 0, flags = 0;
+};
+
+struct Answer {
+	int err;
+	uint32_t reason, id;
+	uint64_t value;
+};
+
+/// Has an open file of its own and does as it is told.
+class Process
+{
+public:
+	/// in: a cgroup's folder. root: keep all rights.
+	explicit Process(uid_t uid, const std::string &in = "", bool root = false)
+	{
+		int orders[2], answers[2];
+		if (::pipe2(orders, O_CLOEXEC) || ::pipe2(answers, O_CLOEXEC))
+			raw::die("pipe");
+		pid_ = ::fork();
+		if (!pid_) {
+			::prctl(PR_SET_PDEATHSIG, SIGKILL);
+			if (!in.empty() && !put(in + "/cgroup.procs", "0"))
+				raw::die(in);
+			dev_ = raw::open_device();
+			provider_ = raw::provider(dev_).out_provider_id;
+			file_ = ::open(file_path, O_RDONLY);
+			if (file_ < 0)
+				raw::die(file_path);
+			if (!root &&
+			    (::setgroups(0, nullptr) || ::setresgid(uid, uid, uid) || ::setresuid(uid, uid, uid)))
+				raw::die("setresuid");
+			::close(orders[1]);
+			::close(answers[0]);
+			obey(orders[0], answers[1]);
+			::_exit(0);
+		}
+		::close(orders[0]);
+		::close(answers[1]);
+		to_ = orders[1];
+		from_ = answers[0];
+	}
+	~Process() { end(); }
+	Process(const Process &) = delete;
+	Process &operator=(const Process &) = delete;
+
+	void tell(const Order &order) const
+	{
+		if (::write(to_, &order, sizeof(order)) != sizeof(order))
+			raw::die("order");
+	}
+	Answer hear() const
+	{
+		Answer answer;
+		if (::read(from_, &answer, sizeof(answer)) != sizeof(answer))
+			raw::die("answer");
+		return answer;
+	}
+	Answer ask(const Order &order) const
+	{
+		tell(order);
+		return hear();
+	}
+	Answer alloc(uint64_t len, uint32_t flags = 0) const
+	{
+		return ask({.what = Order::alloc, .len = len, .flags = flags});
+	}
+	Answer destroy(uint32_t id) const { return ask({.what = Order::destroy, .id = id}); }
+	Answer read(uint32_t id, uint64_t len, uint64_t file_off, uint64_t buf_off) const
+	{
+		return ask({.what = Order::read, .len = len, .file_off = file_off, .buf_off = buf_off, .id = id});
+	}
+	/// Bytes of the buffer that are not 0; fill: and what to leave there.
+	Answer look(uint32_t id, uint64_t len, uint8_t fill = 0) const
+	{
+		return ask({.what = Order::look, .len = len, .id = id, .flags = fill});
+	}
+	pid_t pid() const { return pid_; }
+	/// Killed: its files are closed by the kernel.
+	void end()
+	{
+		if (!pid_)
+			return;
+		::kill(pid_, SIGKILL);
+		::waitpid(pid_, nullptr, 0);
+		::close(to_);
+		::close(from_);
+		pid_ = 0;
+	}
+
+private:
+	pid_t pid_;
+	int to_ = -1, from_ = -1, dev_ = -1, file_ = -1;
+	uint32_t provider_ = 0;
+	std::vector<uint64_t> offsets_; // by buffer id, for mmap
+
+	Answer carry_out(const Order &order)
+	{
+		switch (order.what) {
+		case Order::alloc: {
+			const auto req = raw::alloc(dev_, provider_, order.len, order.flags);
+			const int err = -errno;
+			if (!err) {
+				offsets_.resize(std::max<size_t>(offsets_.size(), req.out_buf_id + 1));
+				offsets_[req.out_buf_id] = req.out_mmap_offset;
+			}
+			return {err, req.out_reason, req.out_buf_id, req.out_bar_offset};
+		}
+		case Order::destroy:
+			return {raw::destroy(dev_, order.id), 0, 0, 0};
+		case Order::read: {
+			auto req = raw::io(file_, order.id, order.file_off, order.buf_off, order.len);
+			int err = raw::call(dev_, PEERDMA_READ, req);
+			return {err, req.out_reason, 0, req.out_host};
+		}
+		case Order::look: {
+			auto *at = static_cast<volatile uint64_t *>(::mmap(nullptr, order.len, PROT_READ | PROT_WRITE,
+									   MAP_SHARED, dev_,
+									   off_t(offsets_.at(order.id))));
+			if (at == MAP_FAILED)
+				return {-errno, 0, 0, 0};
+			Answer answer{0, 0, 0, 0};
+			for (size_t i = 0; i < order.len / 8; i++) {
+				answer.value += at[i] != 0;
+				if (order.flags)
+					at[i] = order.flags * 0x0101010101010101ULL;
+			}
+			::munmap(const_cast<uint64_t *>(at), order.len);
+			return answer;
+		}
+		case Order::unshare: // its ids are given from outside
+			return {::unshare(CLONE_NEWUSER) ? -errno : 0, 0, 0, 0};
+		case Order::become:
+			return {::setresuid(order.id, order.id, order.id) ? -errno : 0, 0, 0, 0};
+		case Order::files:
+			for (uint64_t i = 0; i < order.len; i++)
+				if (!raw::add_file(dev_, file_))
+					return {-errno, 0, 0, 0};
+			return {0, 0, 0, 0};
+		case Order::memlock: { // the limit, and how much to lock
+			const rlimit limit{order.len, order.len};
+			if (::setrlimit(RLIMIT_MEMLOCK, &limit))
+				return {-errno, 0, 0, 0};
+			void *at = ::mmap(nullptr, unit, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			return {order.buf_off && ::mlock(at, order.buf_off) ? -errno : 0, 0, 0, 0};
+		}
+		}
+		return {-ENOSYS, 0, 0, 0};
+	}
+
+	void obey(int orders, int answers)
+	{
+		for (Order order; ::read(orders, &order, sizeof(order)) == sizeof(order);) {
+			Answer answer = carry_out(order);
+			if (::write(answers, &answer, sizeof(answer)) != sizeof(answer))
+				::_exit(1);
+		}
+	}
+};
+
+std::string said(const Answer &answer)
+{
+	return "errno " + std::to_string(-answer.err) + ", reason " + std::to_string(answer.reason) + ", " +
+	       std::to_string(answer.value);
+}
+
+void refused(const char *what, const Answer &answer, uint32_t reason)
+{
+	report(answer.err == -EDQUOT && answer.reason == reason && !answer.id, what, said(answer));
+}
+
+void works(const char *what, const Answer &answer) { report(!answer.err && !answer.reason, what, said(answer)); }
+
+// --- A limit and who meets it: for users and for cgroups alike
+
+/// first and second share a limit of 4 units, other has one of its own. Ends with all destroyed.
+void one_limit(const std::string &kind, uint32_t reason, const Process &first, const Process &second,
+	       const Process &other)
+{
+	const Answer all = first.alloc(4 * unit);
+	works((kind + ": a buffer of the whole limit").c_str(), all);
+	refused((kind + ": a page more is refused").c_str(), first.alloc(page), reason);
+	refused((kind + ": also to another process").c_str(), second.alloc(page), reason);
+	const Answer next = other.alloc(4 * unit);
+	works((kind + ": a neighbour has a limit of its own").c_str(), next);
+	const Answer read = first.read(all.id, 1000, 1, 4);
+	report(!read.err && !read.value, kind + ": a partial block is still read by way of a page of the provider",
+	       said(read));
+	other.destroy(next.id);
+	first.destroy(all.id);
+	Answer again{};
+	report(soon([&] { return !(again = second.alloc(4 * unit)).err; }), kind + ": what was destroyed is free again",
+	       said(again));
+	second.destroy(again.id);
+	refused((kind + ": more than the limit at once").c_str(), first.alloc(5 * unit), reason);
+}
+
+/// Two who take what they can: together exactly the limit, each time.
+void race(const std::string &kind, const Process &first, const Process &second)
+{
+	bool exact = true, honest = true;
+	std::string seen;
+	for (int round = 0; round < 10; round++) {
+		// An odd one, so that the last is wanted by both at once.
+		std::vector<uint32_t> mine{first.alloc(unit / 4).id}, theirs;
+		bool more[2] = {true, true};
+		while ((more[0] || more[1]) && mine.size() + theirs.size() < 32) {
+			if (more[0])
+				first.tell({.what = Order::alloc, .len = unit / 4});
+			if (more[1])
+				second.tell({.what = Order::alloc, .len = unit / 4});
+			for (int who = 0; who < 2; who++) {
+				if (!more[who])
+					continue;
+				const Answer answer = (who ? second : first).hear();
+				if (!answer.err)
+					(who ? theirs : mine).push_back(answer.id);
+				else
+					more[who] = false;
+				honest = honest && (!answer.err || answer.err == -EDQUOT);
+			}
+		}
+		exact = exact && mine.size() + theirs.size() == 16;
+		seen += " " + std::to_string(mine.size()) + "+" + std::to_string(theirs.size());
+		for (uint32_t id : mine)
+			first.destroy(id);
+		for (uint32_t id : theirs)
+			second.destroy(id);
+		::usleep(20000); // for those pages that come back later
+	}
+	report(exact && honest, kind + ": two at once have the limit between them, 10 times", seen);
+}
+
+// --- Users
+
+void by_user()
+{
+	limit_users(4 * unit);
+	Process first(alice), second(alice), other(bob), root(0, "", true);
+	one_limit("user", PEERDMA_REASON_USER_LIMIT, first, second, other);
+	report(pays_nothing(alice) && pays_nothing(bob), "user: nothing is owed when all is destroyed");
+	race("user", first, second);
+
+	const Answer large = root.alloc(8 * unit);
+	works("user: who may exceed limits of resources has none", large);
+	report(bytes_of(0) >= 8 * unit, "user: but is counted");
+	root.destroy(large.id);
+
+	const Answer kept = first.alloc(4 * unit);
+	limit_users(unit);
+	refused("user: a limit that was lowered holds at once", second.alloc(page), PEERDMA_REASON_USER_LIMIT);
+	report(bytes_of(alice) == 4 * unit && !first.look(kept.id, page).err, "user: and takes nothing away");
+	limit_users(0);
+	const Answer free = second.alloc(unit);
+	works("user: without a limit there is none", free);
+	report(bytes_of(alice) == 5 * unit, "user: both processes are one user");
+	first.end();
+	report(soon([] { return bytes_of(alice) == unit; }), "user: what a killed process had is no longer counted");
+}
+
+/// Ids that a user has got for a user namespace are not more users.
+void by_namespace()
+{
+	limit_users(unit);
+	Process outside(alice);
+	const Answer all = outside.alloc(unit);
+	Process inside(alice);
+	if (inside.ask({.what = Order::unshare}).err)
+		raw::die("unshare");
+	refused("user namespace: its maker pays for it", inside.alloc(page), PEERDMA_REASON_USER_LIMIT);
+	// As newuidmap(1) would, with an id that was set aside for alice.
+	if (!put("/proc/" + std::to_string(inside.pid()) + "/uid_map", "0 100000 1") ||
+	    inside.ask({.what = Order::become, .id = 0}).err)
+		raw::die("uid_map");
+	refused("user namespace: also by another id that was given to it", inside.alloc(page),
+		PEERDMA_REASON_USER_LIMIT);
+	report(inside.alloc(page, PEERDMA_BUF_NO_ZERO).err == -EPERM,
+	       "user namespace: all rights in it are none outside");
+	outside.destroy(all.id);
+	limit_users(0);
+}
+
+// --- Cgroups
+
+uint64_t dmem_of(const std::string &cgroup, const std::string &region)
+{
+	std::istringstream in(get(cgroup + "/dmem.current"));
+	for (std::string name, value; in >> name >> value;)
+		if (name == region)
+			return std::stoull(value);
+	return 0;
+}
+
+unsigned regions(const std::string &cgroups, const std::string &region)
+{
+	std::istringstream in(get(cgroups + "/dmem.capacity"));
+	unsigned n = 0;
+	for (std::string name, value; in >> name >> value;)
+		n += name == region;
+	return n;
+}
+
+bool republish(const std::string &bdf)
+{
+	return tap::shell("timeout 20 peerdma unpublish " + bdf) && tap::shell("peerdma publish " + bdf);
+}
+
+/// Of kernel memory that a user can make stay, registered files are the easiest to have many of.
+void kernel_memory(const std::string &cgroups)
+{
+	const std::string one = cgroups + "/one";
+	const auto now = [&] { return std::stoull(get(one + "/memory.current")); };
+	::mkdir(one.c_str(), 0755);
+	{
+		Process user(alice, one);
+		user.ask({.what = Order::files, .len = 100});
+		const uint64_t before = now();
+		const Answer made = user.ask({.what = Order::files, .len = 10000});
+		const uint64_t after = now();
+		report(!made.err && after > before + 10000 * 64, "kernel memory: the cgroup pays for what stays",
+		       std::to_string(before) + " " + std::to_string(after));
+	}
+	report(!::rmdir(one.c_str()), "kernel memory: the cgroup is left empty");
+}
+
+void by_cgroup(const std::string &cgroups, const std::string &bdf)
+{
+	const std::string region = "peerdma/" + bdf, one = cgroups + "/one", two = cgroups + "/two";
+	report(regions(cgroups, region) == 1, "cgroup: the provider is a region, by its PCI address",
+	       get(cgroups + "/dmem.capacity"));
+	::mkdir(one.c_str(), 0755);
+	::mkdir(two.c_str(), 0755);
+	const std::string limit = " " + std::to_string(4 * unit);
+	if (!put(one + "/dmem.max", region + limit) || !put(two + "/dmem.max", region + limit))
+		raw::die("dmem.max");
+	{
+		// Root too: a cgroup's limit is for all in it.
+		Process first(0, one, true), second(alice, one), other(alice, two);
+		one_limit("cgroup", PEERDMA_REASON_CGROUP_LIMIT, first, second, other);
+		race("cgroup", first, second);
+		first.alloc(unit);
+		second.alloc(2 * unit);
+		report(dmem_of(one, region) == 3 * unit && bytes_of(alice) == 2 * unit,
+		       "cgroup: it counts what it has");
+		second.end();
+		report(soon([&] { return dmem_of(one, region) == unit && !bytes_of(alice); }),
+		       "cgroup: what a killed process had is no longer counted");
+	}
+	report(soon([&] { return !dmem_of(one, region); }), "cgroup: nor what another had");
+
+	// Unbinding takes the memory from its owner, who lives on, and with it what was counted.
+	Process owner(alice, one);
+	const Answer held = owner.alloc(2 * unit);
+	report(!held.err && republish(bdf), "unbind and publish again while a cgroup pays");
+	report(pays_nothing(alice), "what was revoked is counted for no user");
+	report(soon([&] { return !dmem_of(one, region) && regions(cgroups, region) == 1; }),
+	       "nor for a cgroup, and the region is there once");
+	owner.end();
+
+	// A cgroup that goes while something of its is still there.
+	Process mover(alice, two);
+	const Answer kept = mover.alloc(unit);
+	put(cgroups + "/cgroup.procs", std::to_string(mover.pid()));
+	report(!kept.err && !::rmdir(two.c_str()), "a cgroup can be removed while its memory is in use");
+	report(!mover.destroy(kept.id).err && pays_nothing(alice), "and the memory be given back afterwards");
+	mover.end();
+	::rmdir(one.c_str());
+}
+
+// --- Unbind, where there is only the user's count
+
+void unbind(const std::string &bdf)
+{
+	Process owner(alice);
+	const Answer held = owner.alloc(2 * unit);
+	report(!held.err && bytes_of(alice) == 2 * unit && republish(bdf), "unbind while a user pays");
+	report(pays_nothing(alice), "what was revoked is no longer counted");
+	owner.destroy(held.id);
+	report(pays_nothing(alice), "nor when its owner destroys what is left of it");
+}
+
+// --- Others' bytes
+
+/// A buffer where another was: its pages may come back a little later.
+Answer alloc_at(const Process &process, uint64_t place, uint64_t len, uint32_t flags = 0)
+{
+	Answer answer{};
+	soon([&] {
+		answer = process.alloc(len, flags);
+		if (answer.err || answer.value == place)
+			return true;
+		process.destroy(answer.id);
+		return false;
+	});
+	return answer;
+}
+
+void zeroed()
+{
+	constexpr uint64_t len = 2 * unit;
+	auto writer = std::make_unique<Process>(alice);
+	Process reader(bob), root(0, "", true);
+	Answer mine = writer->alloc(len);
+	report(!mine.err && !writer->look(mine.id, len, 0xa5).value, "a new buffer is all 0");
+	writer->destroy(mine.id);
+	Answer theirs = alloc_at(reader, mine.value, len);
+	report(theirs.value == mine.value && !reader.look(theirs.id, len).value,
+	       "what one user left in a buffer another does not see", said(theirs));
+	reader.destroy(theirs.id);
+
+	mine = writer->alloc(len);
+	writer->look(mine.id, len, 0x5a);
+	writer.reset();
+	theirs = alloc_at(reader, mine.value, len);
+	report(theirs.value == mine.value && !reader.look(theirs.id, len, 0xc3).value, "nor what a killed process left",
+	       said(theirs));
+
+	Answer asked = reader.alloc(len, PEERDMA_BUF_NO_ZERO);
+	report(asked.err == -EPERM && !asked.id, "memory that is not zeroed is not for a user", said(asked));
+	reader.destroy(theirs.id);
+	asked = alloc_at(root, theirs.value, len, PEERDMA_BUF_NO_ZERO);
+	report(!asked.err && asked.value == theirs.value && root.look(asked.id, len).value == len / 8,
+	       "but for root, who finds what was there", said(asked));
+	root.destroy(asked.id);
+}
+
+// --- Host memory
+
+std::string pinned(pid_t pid)
+{
+	std::istringstream in(get("/proc/" + std::to_string(pid) + "/status"));
+	for (std::string line; std::getline(in, line);)
+		if (line.starts_with("VmPin:"))
+			return line.substr(line.find_first_not_of(" \t", 6));
+	return "";
+}
+
+/// A place in the buffer that no drive can address: all goes through host memory.
+void memlock()
+{
+	Process user(alice), root(0, "", true);
+	const Answer buf = user.alloc(unit), roots = root.alloc(unit);
+	Answer got = user.read(buf.id, 100000, 0, 1);
+	report(!got.err && got.value == 100000, "host memory: bytes pass through it", said(got));
+	user.ask({.what = Order::memlock, .len = unit});
+	got = user.read(buf.id, 100000, 0, 1);
+	report(!got.err, "host memory: as long as RLIMIT_MEMLOCK has room", said(got));
+	const Answer locked = user.ask({.what = Order::memlock, .len = unit, .buf_off = unit});
+	got = user.read(buf.id, 100000, 0, 1);
+	report(!locked.err && got.err == -EDQUOT, "host memory: of which mlock(2) takes its part", said(got));
+	user.ask({.what = Order::memlock, .len = 0});
+	got = user.read(buf.id, 100000, 0, 1);
+	report(got.err == -EDQUOT && got.reason == PEERDMA_REASON_MEMLOCK, "host memory: not beyond RLIMIT_MEMLOCK",
+	       said(got));
+	got = user.read(buf.id, 65536, 0, 0);
+	report(!got.err && !got.value, "host memory: what needs none goes on", said(got));
+	report(pinned(user.pid()) == "0 kB", "host memory: none stays counted", pinned(user.pid()));
+	root.ask({.what = Order::memlock, .len = 0});
+	got = root.read(roots.id, 100000, 0, 1);
+	report(!got.err && got.value == 100000, "host memory: who may lock memory is not limited", said(got));
+	report(pinned(root.pid()) == "0 kB", "host memory: and none stays counted there", pinned(root.pid()));
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 4) {
+		std::fprintf(stderr, "usage: limits FILE DEVICE CGROUPS\n");
+		return 2;
+	}
+	file_path = argv[1];
+	device = argv[2];
+	const std::string bdf = device.substr(device.rfind('/') + 1);
+	by_user();
+	by_namespace();
+	zeroed();
+	memlock();
+	unbind(bdf);
+	kernel_memory(argv[3]);
+	if (!get(std::string(argv[3]) + "/dmem.capacity").empty())
+		by_cgroup(argv[3], bdf);
+	report(pays_nothing(alice) && pays_nothing(bob), "in the end nobody pays for anything");
+	return tap::end();
+}
