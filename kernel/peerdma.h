@@ -29,6 +29,7 @@
 
 #include "compat/compat.h"
 #include "gate.h"
+#include "held.h"
 #include "ids.h"
 #include "op.h"
 #include "request.h"
@@ -73,17 +74,19 @@ struct peerdma_provider {
  * @provider: referenced
  * @kaddr: kernel mapping, uncached
  * @len: bytes
- * @release: delayed work of the release on kernels whose idle page count is 1
- * @release_tries: how often it found pages still held
  * @page: the first of them
+ * @first: when it was let go, the first page that is not settled
+ * @end: and the one behind the last
+ * @held: and who had it
  */
 struct peerdma_mem {
 	struct peerdma_provider *provider;
 	void *kaddr;
 	u64 len;
-	struct delayed_work release;
-	unsigned int release_tries;
 	struct page *page; /* immutable */
+	unsigned long first;
+	unsigned long end;
+	struct peerdma_held held;
 };
 
 /**
@@ -298,7 +301,10 @@ void peerdma_bar_unregister(void);
 
 /* mem.c */
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, bool zero);
-void peerdma_mem_release(struct peerdma_mem *mem);
+void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
+bool peerdma_mem_settle(struct peerdma_mem *mem);
+void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
+void peerdma_mem_free(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
 		      int direction, u64 off, size_t len);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,

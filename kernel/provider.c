@@ -83,6 +83,7 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 	}
 	/* Whoever could make another one was inside a gate. */
 	peerdma_routes_drop(provider);
+	peerdma_held_name(provider);
 	peerdma_provider_put(provider);
 }
 
