@@ -347,11 +347,11 @@ struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 					  struct request_queue *queue, unsigned int *set);
 void peerdma_queue_unguard(struct peerdma_guard *guard);
 
-/* False: whoever guards it has to do so again. */
+/* False: whoever guards it has to do so again, or the drive has gone. */
 static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsigned int set)
 {
-	return (READ_ONCE(guard->queue->queue_flags) & PEERDMA_QUEUE_GUARD) ==
-		       PEERDMA_QUEUE_GUARD &&
+	return (READ_ONCE(guard->queue->queue_flags) &
+		(PEERDMA_QUEUE_GUARD | BIT(QUEUE_FLAG_DYING))) == PEERDMA_QUEUE_GUARD &&
 	       READ_ONCE(guard->set) == set;
 }
 
