@@ -37,22 +37,21 @@ static void look_again(struct peerdma_held *held)
 	queue_delayed_work(peerdma_wq, &held->look, msecs_to_jiffies(1 << held->looks));
 }
 
-/* A name may hold anything: escaped. */
+/* A process's name may hold anything: escaped. */
 static void name(struct peerdma_mem *mem)
 {
-	struct peerdma_provider *provider = mem->provider;
+	bool unbinding = peerdma_gate_closed(&mem->provider->gate);
+	struct pci_dev *pdev = mem->provider->pdev;
 	struct peerdma_held *held = &mem->held;
 	unsigned long pages;
 	unsigned int most;
 
 	lockdep_assert_held(&lock);
 	peerdma_mem_census(mem, &pages, &most);
-	pci_warn(
-		provider->pdev,
-		"others hold %lu pages of buffer %u (%llu bytes, of pid %d, %*pE), let go %lu s ago, by %u references of a page at most%s\n",
-		pages, held->buffer, mem->len, held->pid, (int)strlen(held->comm), held->comm,
-		seconds_of(held), most,
-		peerdma_gate_closed(&provider->gate) ? "; unbinding waits for them" : "");
+	pci_warn(pdev,
+		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), let go %lu s ago%s\n",
+		 pages, mem->len >> PAGE_SHIFT, held->buffer, held->pid, (int)strlen(held->comm),
+		 held->comm, seconds_of(held), unbinding ? "; unbinding waits for them" : "");
 	held->named = true;
 }
 
