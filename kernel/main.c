@@ -55,9 +55,8 @@ err_wq:
 static void __exit peerdma_exit(void)
 {
 	misc_deregister(&peerdma_misc);
-	/* Unbinding may have to wait, and who for is in debugfs. */
-	peerdma_bar_unregister();
 	peerdma_stats_unregister();
+	peerdma_bar_unregister();
 	rcu_barrier();
 	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);

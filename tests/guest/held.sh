@@ -101,5 +101,18 @@ check "until the last page is let go" soon 5 gone $unbind
 wait $unbind
 end_owner
 
+publish
+start_owner
+end_owner
+rmmod peerdma &
+unload=$!
+check "unloading: the log says in time whom it waits for" soon 5 is_logged "pid $owner, hold.*; unbinding waits for them"
+check "and it waits" kill -0 $unload
+rmmod pin
+check "until the last page is let go" soon 5 gone $unload
+wait $unload
+check "and the module is gone" [ ! -d /sys/module/peerdma ]
+publish
+
 echo 5 >$after
 plan $tap_n
