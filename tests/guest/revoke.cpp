@@ -131,14 +131,13 @@ void release(Hold who)
 		shell("dmsetup resume held");
 }
 
-/// How many requests the drive has got and not answered.
-int in_drive()
+/// How many reads, or reads and writes, the drive has got and not answered.
+int in_drive(bool writes)
 {
-	std::ifstream in("/sys/block/" + disk() + "/stat");
-	int n = 0;
-	for (int field = 0; field < 9; field++)
-		in >> n;
-	return n;
+	std::ifstream in("/sys/block/" + disk() + "/inflight");
+	int n[2] = {};
+	in >> n[0] >> n[1];
+	return n[0] + (writes ? n[1] : 0);
 }
 
 /// Tasks that wait in the kernel for good: of this process, and of the module's own workers.
@@ -378,8 +377,9 @@ bool has_begun(Round &round)
 	if (round.process.ask('g') != "going")
 		return false;
 	switch (round.state.hold) {
+	// A write may wait for the filesystem's journal, which the drive holds up as well.
 	case Hold::drive:
-		return within(patience(), [&] { return in_drive() >= round.under_way(); });
+		return within(patience(), [&] { return in_drive(false) >= round.state.reads; });
 	case Hold::dm:
 		return within(patience(), [&] { return waiting(round.process.pid()) >= round.under_way() / 2; });
 	default:
@@ -486,7 +486,7 @@ void after_teardown(Round &round)
 void afterwards(Round &round)
 {
 	if (round.state.name != "busy")
-		round.want(within(patience(), [] { return !in_drive(); }), "the drive is not done");
+		round.want(within(patience(), [] { return !in_drive(true); }), "the drive is not done");
 	switch (round.event.takes) {
 	case Takes::provider:
 		requests_ended(round, false);
