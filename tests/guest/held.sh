@@ -4,6 +4,7 @@
 # the last page is let go, and while an unbind waits for that.
 # group: lifetime
 # topologies: switch
+# variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

@@ -16,7 +16,7 @@ if mountpoint -q /mnt/disk; then umount /mnt/disk; fi
 [ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
 events=few
 if [ "$LAB_VARIANT" = debug ]; then
-	events="unbind:block remove:busy unpublish:queued drive:sync kill:block exec:sync pass:completing fork:busy teardown:queued"
+	events="unbind:block remove:busy kill:block exec:sync pass:completing fork:busy teardown:queued"
 fi
 # shellcheck disable=SC2086
 revoke "$gpu" "${LAB_ROUNDS:-1}" ${LAB_EVENTS:-$events}
