@@ -4,7 +4,7 @@
 #   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths  topology (rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|proxy|cli|seeing|fail|perf  tests
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP BASELINE OPS SEED FILE KSRC ACCEL V
+export K DEBUG T GROUP BASELINE OPS SEED N EVENTS FILE KSRC ACCEL V
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench check soak lint module lib tools install cache cache-clean clean
+.PHONY: help demo bench check soak soak-revoke lint module lib tools install cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -29,6 +29,9 @@ check: ## every test: host, lab, guests on both kernels and a debug kernel (K=, 
 
 soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OPS=200000, SEED=1)
 	$(Q)scripts/soak.sh
+
+soak-revoke: ## everything that can happen to a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
+	$(Q)scripts/soak.sh revoke
 
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh

@@ -45,7 +45,7 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 	peerdma_proxy_unmap(buffer);
 
 	/* Off the list last: unbind must not believe it is done while the memory is still held. */
-	peerdma_mem_release(buffer->mem);
+	peerdma_mem_release(buffer->mem, buffer);
 	mutex_lock(&provider->lock);
 	list_del_init(&buffer->link);
 	mutex_unlock(&provider->lock);

@@ -47,10 +47,16 @@ static inline bool peerdma_gate_enter(struct peerdma_gate *gate)
 	return false;
 }
 
+/* Newcomers stay out from now on; nobody waits. */
+static inline void peerdma_gate_shut(struct peerdma_gate *gate)
+{
+	WRITE_ONCE(gate->closed, true);
+}
+
 /* Call once. */
 static inline void peerdma_gate_close(struct peerdma_gate *gate)
 {
-	WRITE_ONCE(gate->closed, true);
+	peerdma_gate_shut(gate);
 	peerdma_gate_exit(gate);
 	wait_for_completion(&gate->empty);
 }

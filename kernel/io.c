@@ -344,7 +344,7 @@ static int io_read_edge(struct io *io, u64 len)
 	if (IS_ERR(mem))
 		return io_read_host(io, len);
 	ret = io_read_near(io, mem, len);
-	peerdma_mem_release(mem);
+	peerdma_mem_release(mem, io->buffer);
 	return ret < 0 ? ret : 0;
 }
 

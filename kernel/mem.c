@@ -9,15 +9,16 @@
  * Where an idle P2PDMA page has count 0 (v6.15 on), pci_alloc_p2pmem() leaves it at 0 and takes one
  * pgmap reference for the allocation. The count is set to 1, and as every page that falls to 0
  * gives back one pgmap reference and its own 4 KiB of the pool, n - 1 more are taken. Letting go is
- * put_page() on each: whoever drops the last reference of a page frees it, be it us or a consumer,
- * and nothing of ours has to wait. pci_free_p2pmem() is never called. One pgmap reference too many
- * and unbind waits for ever.
+ * put_page() on each that nobody else holds. pci_free_p2pmem() is never called. One pgmap reference
+ * too many and unbind waits for ever.
  *
  * Where it has count 1 (up to v6.14), a count that falls to 0 puts the page back into the pool
  * before the count is set to 1 again, so that a new owner's reference could be lost. There the
  * count must never fall to 0: ours is a second reference, and after it has been dropped the pages
- * go back by one pci_free_p2pmem() once each has count 1. Where a consumer is late that is looked
- * at again from a work item, more and more seldom; the pages stay out of the pool until then.
+ * go back by one pci_free_p2pmem() once each has count 1.
+ *
+ * Either way the count of a page that we have let go, and that others hold, is one more than their
+ * references, and it does not go away before that one has been taken from it: held.c.
  */
 #include <linux/delay.h>
 #include <linux/io.h>
@@ -31,7 +32,7 @@
 
 #define ZERO_STEP SZ_1M /* bytes zeroed between two looks around */
 
-static void mem_free(struct peerdma_mem *mem)
+void peerdma_mem_free(struct peerdma_mem *mem)
 {
 	struct peerdma_provider *provider = mem->provider;
 
@@ -40,15 +41,10 @@ static void mem_free(struct peerdma_mem *mem)
 	peerdma_provider_put(provider);
 }
 
-static void put_pages(struct peerdma_mem *mem)
+/* References of a page that are not ours, once we have let go of what was above the last one. */
+static int others(struct page *page)
 {
-	unsigned long i, n = mem->len >> PAGE_SHIFT;
-	struct page *page = virt_to_page(mem->kaddr);
-
-	for (i = 0; i < n; i++) {
-		put_page(page + i);
-		cond_resched();
-	}
+	return page_count(page) - 1;
 }
 
 #if PEERDMA_IDLE_PAGE_COUNT == 0
@@ -66,16 +62,23 @@ static bool mem_hold(struct peerdma_mem *mem)
 	return true;
 }
 
-void peerdma_mem_release(struct peerdma_mem *mem)
+static void mem_let_go(struct peerdma_mem *mem)
 {
-	put_pages(mem);
-	atomic64_sub(mem->len, &mem->provider->used);
-	mem_free(mem);
+}
+
+/* The page goes back to the pool by itself. */
+static void page_settle(struct peerdma_mem *mem, struct page *page)
+{
+	atomic64_sub(PAGE_SIZE, &mem->provider->used);
+	put_page(page);
+}
+
+static void mem_settled(struct peerdma_mem *mem)
+{
 }
 
 #else /* PEERDMA_IDLE_PAGE_COUNT == 1 */
 
-#define RELEASE_TRIES_QUIET 10 /* 2 + 4 + 8 ... ms: about 2 s before it is worth a line */
 #define HOLD_TRIES 100
 
 static bool mem_idle(struct peerdma_mem *mem)
@@ -113,34 +116,91 @@ static bool mem_hold(struct peerdma_mem *mem)
 	return true;
 }
 
-static void mem_release_work(struct work_struct *work)
+static void mem_let_go(struct peerdma_mem *mem)
 {
-	struct peerdma_mem *mem = container_of(work, struct peerdma_mem, release.work);
-	struct pci_dev *pdev = mem->provider->pdev;
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
 
-	if (!mem_idle(mem)) {
-		if (mem->release_tries == RELEASE_TRIES_QUIET)
-			pci_warn(pdev,
-				 "%llu bytes that were let go are still held by someone else\n",
-				 mem->len);
-		mem->release_tries = min(mem->release_tries + 1, RELEASE_TRIES_QUIET + 1);
-		queue_delayed_work(peerdma_wq, &mem->release,
-				   msecs_to_jiffies(1 << mem->release_tries));
-		return;
+	for (i = 0; i < n; i++) {
+		put_page(mem->page + i);
+		cond_resched();
 	}
-	atomic64_sub(mem->len, &mem->provider->used);
-	pci_free_p2pmem(pdev, mem->kaddr, mem->len);
-	mem_free(mem);
 }
 
-void peerdma_mem_release(struct peerdma_mem *mem)
+/* All of them go back to the pool together. */
+static void page_settle(struct peerdma_mem *mem, struct page *page)
 {
-	put_pages(mem);
-	INIT_DELAYED_WORK(&mem->release, mem_release_work);
-	mem_release_work(&mem->release.work);
+}
+
+static void mem_settled(struct peerdma_mem *mem)
+{
+	atomic64_sub(mem->len, &mem->provider->used);
+	pci_free_p2pmem(mem->provider->pdev, mem->kaddr, mem->len);
 }
 
 #endif
+
+/**
+ * peerdma_mem_settle - take from a mem that was let go what nobody else holds
+ * @mem: of which nobody of ours does anything any more; one caller at a time
+ *
+ * From both ends, so that nothing has to be remembered of each page, and so that looking again
+ * costs next to nothing.
+ *
+ * Return: true if that was all. Its pages, and perhaps the provider's range, are gone then.
+ */
+bool peerdma_mem_settle(struct peerdma_mem *mem)
+{
+	while (mem->first < mem->end && !others(mem->page + mem->first)) {
+		page_settle(mem, mem->page + mem->first++);
+		cond_resched();
+	}
+	while (mem->first < mem->end && !others(mem->page + mem->end - 1)) {
+		page_settle(mem, mem->page + --mem->end);
+		cond_resched();
+	}
+	if (mem->first < mem->end)
+		return false;
+	mem_settled(mem);
+	return true;
+}
+
+/**
+ * peerdma_mem_census - what others hold of a mem that is not settled
+ * @mem: as for peerdma_mem_settle()
+ * @pages: how many pages
+ * @most: how many references of the page that has most
+ */
+void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most)
+{
+	unsigned long i;
+	int theirs;
+
+	*pages = 0;
+	*most = 0;
+	for (i = mem->first; i < mem->end; i++) {
+		theirs = others(mem->page + i);
+		*pages += theirs > 0;
+		*most = max_t(int, *most, theirs);
+		cond_resched();
+	}
+}
+
+/**
+ * peerdma_mem_release - let a mem go
+ * @mem: nobody of ours uses it any more
+ * @buffer: what it was the memory of, not yet done with being revoked; NULL: of nothing
+ *
+ * Where somebody else still holds pages these stay away from the pool until that ends: held.c.
+ */
+void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
+{
+	mem_let_go(mem);
+	mem->end = mem->len >> PAGE_SHIFT;
+	if (peerdma_mem_settle(mem))
+		peerdma_mem_free(mem);
+	else
+		peerdma_held_add(mem, buffer);
+}
 
 /*
  * What the CPU stores in a BAR is posted: it may still be on its way when another device, coming
@@ -225,12 +285,12 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 		err = peerdma_charge(provider, len, &mem->charge, reason);
 	err = err ?: mem_fill(mem);
 	if (err) {
-		mem_free(mem);
+		peerdma_mem_free(mem);
 		return ERR_PTR(err);
 	}
 	err = flags & PEERDMA_MEM_ZERO ? mem_zero(mem) : 0;
 	if (err) {
-		peerdma_mem_release(mem);
+		peerdma_mem_release(mem, NULL);
 		return ERR_PTR(err);
 	}
 	return mem;

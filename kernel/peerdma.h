@@ -30,6 +30,7 @@
 #include "compat/compat.h"
 #include "compat/dmem.h"
 #include "gate.h"
+#include "held.h"
 #include "ids.h"
 #include "op.h"
 #include "request.h"
@@ -90,19 +91,21 @@ struct peerdma_charge {
  * @provider: referenced
  * @kaddr: kernel mapping, uncached
  * @len: bytes
- * @release: delayed work of the release on kernels whose idle page count is 1
- * @release_tries: how often it found pages still held
  * @page: the first of them
  * @charge: given back when the pages are in the pool again
+ * @first: when it was let go, the first page that is not settled
+ * @end: and the one behind the last
+ * @held: and who had it
  */
 struct peerdma_mem {
 	struct peerdma_provider *provider;
 	void *kaddr;
 	u64 len;
-	struct delayed_work release;
-	unsigned int release_tries;
 	struct page *page; /* immutable */
 	struct peerdma_charge charge; /* immutable */
+	unsigned long first;
+	unsigned long end;
+	struct peerdma_held held;
 };
 
 /**
@@ -330,7 +333,10 @@ void peerdma_show_users(struct seq_file *seq);
 #define PEERDMA_MEM_CHARGE BIT(1) /* to the current process: it may stay */
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
 				      u32 *reason);
-void peerdma_mem_release(struct peerdma_mem *mem);
+void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
+bool peerdma_mem_settle(struct peerdma_mem *mem);
+void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
+void peerdma_mem_free(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
 		      int direction, u64 off, size_t len);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
@@ -373,11 +379,11 @@ struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 					  struct request_queue *queue, unsigned int *set);
 void peerdma_queue_unguard(struct peerdma_guard *guard);
 
-/* False: whoever guards it has to do so again. */
+/* False: whoever guards it has to do so again, or the drive has gone. */
 static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsigned int set)
 {
-	return (READ_ONCE(guard->queue->queue_flags) & PEERDMA_QUEUE_GUARD) ==
-		       PEERDMA_QUEUE_GUARD &&
+	return (READ_ONCE(guard->queue->queue_flags) &
+		(PEERDMA_QUEUE_GUARD | BIT(QUEUE_FLAG_DYING))) == PEERDMA_QUEUE_GUARD &&
 	       READ_ONCE(guard->set) == set;
 }
 

@@ -77,6 +77,17 @@ static struct peerdma_buffer *first_buffer(struct peerdma_provider *provider)
 	return buffer;
 }
 
+/* So that no request begins in one buffer while those in another are waited for. */
+static void shut_buffers(struct peerdma_provider *provider)
+{
+	struct peerdma_buffer *buffer;
+
+	mutex_lock(&provider->lock);
+	list_for_each_entry(buffer, &provider->buffers, link)
+		peerdma_gate_shut(&buffer->gate);
+	mutex_unlock(&provider->lock);
+}
+
 /* From the driver's remove: nobody finds it, nobody is inside, no buffer has memory of it. */
 void peerdma_provider_remove(struct peerdma_provider *provider)
 {
@@ -84,12 +95,14 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 
 	xa_erase(&providers, provider->id);
 	peerdma_gate_close(&provider->gate);
+	shut_buffers(provider);
 	while ((buffer = first_buffer(provider))) {
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}
 	/* Whoever could make another one was inside a gate. */
 	peerdma_routes_drop(provider);
+	peerdma_held_name(provider);
 	peerdma_region_put(provider);
 	peerdma_provider_put(provider);
 }

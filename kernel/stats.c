@@ -300,6 +300,7 @@ void peerdma_show_fdinfo(struct seq_file *seq, struct file *file)
 	seq_printf(seq, "peerdma-file:\t%llu\n", ctx->opener.id);
 	seq_printf(seq, "peerdma-buffers:\t%llu\n", n);
 	seq_printf(seq, "peerdma-buffer-bytes:\t%llu\n", bytes);
+	seq_printf(seq, "peerdma-held-pages:\t%llu\n", peerdma_held_pages(&ctx->opener));
 	seq_printf(seq, "peerdma-reads:\t%llu\n", sum.requests[0]);
 	seq_printf(seq, "peerdma-writes:\t%llu\n", sum.requests[1]);
 	seq_printf(seq, "peerdma-direct-bytes:\t%llu\n", sum.direct);
@@ -422,11 +423,19 @@ static int stats_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(stats);
 
+static int held_show(struct seq_file *seq, void *unused)
+{
+	peerdma_held_show(seq);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(held);
+
 void peerdma_stats_register(void)
 {
 	/* Without debugfs these are error pointers, which debugfs itself knows to ignore. */
 	debugfs_dir = debugfs_create_dir("peerdma", NULL);
 	debugfs_create_file("stats", 0400, debugfs_dir, NULL, &stats_fops);
+	debugfs_create_file("held", 0400, debugfs_dir, NULL, &held_fops);
 }
 
 /* Waits for who is reading. */

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make soak: everything it needs, then tests/soak.py.
+# soak.sh [revoke]: everything it needs, then tests/soak.py or tests/soak_revoke.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 "$PEERDMA_ROOT/scripts/setup.sh" check
 "$PEERDMA_ROOT/scripts/user.sh" lib tools
 make -s -C "$PEERDMA_ROOT/tests" BUILD="$PEERDMA_BUILD" programs || die "the test programs do not build"
-exec "$PEERDMA_ROOT/tests/soak.py"
+exec "$PEERDMA_ROOT/tests/soak${1:+_$1}.py"

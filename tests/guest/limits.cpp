@@ -389,7 +389,7 @@ unsigned regions(const std::string &cgroups, const std::string &region)
 
 bool republish(const std::string &bdf)
 {
-	return tap::shell("timeout 20 peerdma unpublish " + bdf) && tap::shell("peerdma publish " + bdf);
+	return host::run("timeout 20 peerdma unpublish " + bdf) && host::run("peerdma publish " + bdf);
 }
 
 /// Of kernel memory that a user can make stay, registered files are the easiest to have many of.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // hold BYTES: owns a buffer of provider 0 and waits to be killed. Prints "holding", then the buffer's place
-// in the BAR. On SIGUSR1: result and reason of a read into the buffer.
+// in the BAR. On SIGUSR1: result and reason of a read into the buffer. On SIGUSR2: destroys it, and says the result.
 #include <csignal>
 
 #include "raw.hpp"
@@ -13,6 +13,7 @@ int main(int argc, char **argv)
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &set, nullptr);
 
 	int dev = raw::open_device();
@@ -22,9 +23,13 @@ int main(int argc, char **argv)
 	std::printf("holding\n%llu\n", buf.out_bar_offset);
 	std::fflush(stdout);
 	for (int signal; !sigwait(&set, &signal);) {
-		auto req = raw::io(dev, buf.out_buf_id, 0, 0, 4096);
-		int err = raw::call(dev, PEERDMA_READ, req);
-		std::printf("%d %u\n", err, req.out_reason);
+		if (signal == SIGUSR2) {
+			std::printf("%d\n", raw::destroy(dev, buf.out_buf_id));
+		} else {
+			auto req = raw::io(dev, buf.out_buf_id, 0, 0, 4096);
+			int err = raw::call(dev, PEERDMA_READ, req);
+			std::printf("%d %u\n", err, req.out_reason);
+		}
 		std::fflush(stdout);
 	}
 	return 1;

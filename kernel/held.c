@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory that was let go while somebody else still holds pages of it: I/O on a proxy address that
+ * has not ended, a consumer below us that is late, or one that forgot. Nothing of ours waits for
+ * them, but the kernel does when the provider is unbound, without end and without a word. So each
+ * such mem is remembered with who had it, until the last page is let go.
+ *
+ * Every page that others hold has a reference of ours as well, so it stays a page, whatever is done
+ * to the provider: it is safe to look at its count, and what the count has above ours is theirs.
+ * When only ours is left it goes, and the page with it (mem.c). As nobody tells us, a work item
+ * looks; unbinding ends that much later than it could, a quarter of a second at most.
+ */
+#include <linux/module.h>
+#include <linux/ratelimit.h>
+#include <linux/seq_file.h>
+
+#include "peerdma.h"
+
+#define LOOKS_APART 8 /* 2 ms, then 4, 8 ... and 1 << LOOKS_APART in the end */
+
+static unsigned int held_seconds = 5;
+module_param(held_seconds, uint, 0644);
+MODULE_PARM_DESC(held_seconds,
+		 "name memory in the log that others hold so long after it was let go; 0: never");
+
+static LIST_HEAD(list);
+static DEFINE_MUTEX(lock); /* protects list, and who settles or counts the pages of what is in it */
+
+static unsigned long seconds_of(const struct peerdma_held *held)
+{
+	return (jiffies - held->since) / HZ;
+}
+
+static void look_again(struct peerdma_held *held)
+{
+	held->looks = min(held->looks + 1, LOOKS_APART);
+	queue_delayed_work(peerdma_wq, &held->look, msecs_to_jiffies(1 << held->looks));
+}
+
+/* A process's name may hold anything: escaped. */
+static void name(struct peerdma_mem *mem)
+{
+	bool unbinding = peerdma_gate_closed(&mem->provider->gate);
+	struct pci_dev *pdev = mem->provider->pdev;
+	struct peerdma_held *held = &mem->held;
+	unsigned long pages;
+	unsigned int most;
+
+	lockdep_assert_held(&lock);
+	peerdma_mem_census(mem, &pages, &most);
+	pci_warn(pdev,
+		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), let go %lu s ago%s\n",
+		 pages, mem->len >> PAGE_SHIFT, held->buffer, held->pid, (int)strlen(held->comm),
+		 held->comm, seconds_of(held), unbinding ? "; unbinding waits for them" : "");
+	held->named = true;
+}
+
+static bool is_due(const struct peerdma_held *held)
+{
+	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
+	unsigned int after = READ_ONCE(held_seconds);
+
+	return !held->named && after && seconds_of(held) >= after && __ratelimit(&limit);
+}
+
+static void look(struct work_struct *work)
+{
+	struct peerdma_held *held = container_of(work, struct peerdma_held, look.work);
+	struct peerdma_mem *mem = container_of(held, struct peerdma_mem, held);
+	bool settled;
+
+	mutex_lock(&lock);
+	settled = peerdma_mem_settle(mem);
+	if (settled)
+		list_del(&held->link);
+	else if (is_due(held))
+		name(mem);
+	mutex_unlock(&lock);
+	if (!settled) {
+		look_again(held);
+		return;
+	}
+	if (held->named)
+		pci_info(mem->provider->pdev,
+			 "the last page of buffer %u of pid %d was let go after %lu s\n",
+			 held->buffer, held->pid, seconds_of(held));
+	peerdma_mem_free(mem);
+}
+
+/**
+ * peerdma_held_add - remember a mem until nobody holds pages of it
+ * @mem: let go by its owner; belongs to the list from now on
+ * @buffer: what it was the memory of, not yet done with being revoked; NULL: of nothing
+ */
+void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
+{
+	struct peerdma_held *held = &mem->held;
+
+	INIT_DELAYED_WORK(&held->look, look);
+	held->since = jiffies;
+	if (buffer) {
+		held->buffer = buffer->entry.id;
+		held->opener = buffer->opener->id;
+		held->pid = buffer->opener->pid;
+		strscpy(held->comm, buffer->opener->comm, sizeof(held->comm));
+	}
+	mutex_lock(&lock);
+	list_add_tail(&held->link, &list);
+	mutex_unlock(&lock);
+	look_again(held);
+}
+
+/*
+ * The provider is being unbound, with its gate closed, and the kernel will wait for all of these:
+ * who was named long ago is named again. Who was not will be, with that addition.
+ */
+void peerdma_held_name(struct peerdma_provider *provider)
+{
+	struct peerdma_mem *mem;
+
+	mutex_lock(&lock);
+	list_for_each_entry(mem, &list, held.link) {
+		if (mem->provider == provider && mem->held.named)
+			name(mem);
+	}
+	mutex_unlock(&lock);
+}
+
+/* Of an open file: how many pages others hold of what it has let go. */
+u64 peerdma_held_pages(const struct peerdma_opener *opener)
+{
+	struct peerdma_mem *mem;
+	unsigned long pages;
+	unsigned int most;
+	u64 all = 0;
+
+	mutex_lock(&lock);
+	list_for_each_entry(mem, &list, held.link) {
+		if (mem->held.opener != opener->id)
+			continue;
+		peerdma_mem_census(mem, &pages, &most);
+		all += pages;
+	}
+	mutex_unlock(&lock);
+	return all;
+}
+
+static void show(struct seq_file *seq, struct peerdma_mem *mem)
+{
+	struct peerdma_held *held = &mem->held;
+	unsigned long pages;
+	unsigned int most;
+
+	peerdma_mem_census(mem, &pages, &most);
+	seq_printf(seq, "held provider=%u pci=%s buffer=%u file=%llu pid=%d", mem->provider->id,
+		   pci_name(mem->provider->pdev), held->buffer, held->opener, held->pid);
+	seq_printf(seq, " bytes=%llu pages=%lu references=%u seconds=%lu comm=", mem->len, pages,
+		   most, seconds_of(held));
+	seq_escape(seq, held->comm, " \t\n\\");
+	seq_putc(seq, '\n');
+}
+
+/* All of them, one a line. */
+void peerdma_held_show(struct seq_file *seq)
+{
+	struct peerdma_mem *mem;
+
+	mutex_lock(&lock);
+	list_for_each_entry(mem, &list, held.link) {
+		show(seq, mem);
+		cond_resched();
+	}
+	mutex_unlock(&lock);
+}

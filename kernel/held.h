@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Memory that was let go while somebody else still holds pages of it: held.c.
+ */
+#ifndef PEERDMA_HELD_H
+#define PEERDMA_HELD_H
+
+#include <linux/list.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+struct peerdma_buffer;
+struct peerdma_mem;
+struct peerdma_opener;
+struct peerdma_provider;
+struct seq_file;
+
+/**
+ * struct peerdma_held - a mem that cannot go back to the pool yet
+ * @link: in the list of them; protected by its lock
+ * @look: looks again, more and more seldom
+ * @looks: how often it did
+ * @since: jiffies when it was let go
+ * @named: the log has it
+ * @buffer: number of the buffer that it was, 0 if of none
+ * @opener: number of the open file that it belonged to
+ * @pid: process that opened that, in the first PID namespace
+ * @comm: its name then
+ *
+ * All from @look on belongs to the work item, or is immutable.
+ */
+struct peerdma_held {
+	struct list_head link;
+	struct delayed_work look;
+	unsigned int looks;
+	unsigned long since;
+	bool named;
+	u32 buffer;
+	u64 opener;
+	pid_t pid;
+	char comm[TASK_COMM_LEN];
+};
+
+void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
+void peerdma_held_name(struct peerdma_provider *provider);
+u64 peerdma_held_pages(const struct peerdma_opener *opener);
+void peerdma_held_show(struct seq_file *seq);
+
+#endif /* PEERDMA_HELD_H */

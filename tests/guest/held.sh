@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Somebody else holds pages of memory that was let go: who had it is named, in the log, in debugfs and in fdinfo, until
+# the last page is let go, and while an unbind waits for that.
+# group: lifetime
+# topologies: switch
+# variants: plain
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+gpu=$(gpu_bdf)
+device=/sys/bus/pci/devices/$gpu
+kmod=$(dirname "$LAB_MODULE")/kmod
+held=/sys/kernel/debug/peerdma/held
+len=1048576
+publish
+after=/sys/module/peerdma/parameters/held_seconds
+echo 0 >$after
+
+# start_owner: a process with a buffer, of whose pages 3 get 2 references more
+start_owner() {
+	exec {owner_fd}< <(exec hold $len)
+	owner=$!
+	read -r _ <&"$owner_fd"
+	read -r place <&"$owner_fd"
+	insmod "$kmod/pin.ko" device="$gpu" offset=$((place + 8192)) pages=3 references=2 || bail "nothing is held"
+}
+end_owner() {
+	kill -KILL "$owner"
+	cat <&"$owner_fd" >/dev/null
+	exec {owner_fd}<&-
+	wait "$owner" 2>/dev/null
+}
+destroy() { kill -USR2 "$owner"; read -r said <&"$owner_fd"; echo "$said"; }
+missing() { echo $(($(cat "$device/p2pmem/size") - $(cat "$device/p2pmem/available"))); }
+# soon SECONDS COMMAND...
+soon() {
+	local i
+	for ((i = 0; i < $1 * 20; i++)); do
+		"${@:2}" && return
+		sleep 0.05
+	done
+	return 1
+}
+logged() { dmesg | grep -c "peerdma $gpu: .*$1"; }
+is_logged() { [ "$(logged "$1")" -ge 1 ]; }
+in_fdinfo() { sed -n 's/^peerdma-held-pages:\t//p' "/proc/$owner/fdinfo/"*; }
+names_nobody() { [ ! -s $held ]; }
+full() { [ "$(missing)" = 0 ]; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+start_owner
+same "nothing is amiss while it is in use" "0 " "$(in_fdinfo) $(cat $held)"
+same "destroying does not wait for who else holds pages" 0 "$(destroy)"
+# Where a page frees itself only what is between the first and the last is kept back.
+case $LAB_K in
+6.12) same "all of it is missing from the pool" $len "$(missing)" ;;
+*) same "three pages are missing from the pool" 12288 "$(missing)" ;;
+esac
+check "debugfs says who had it" grep -Eqx "held provider=[0-9]+ pci=$gpu buffer=[0-9]+ file=[0-9]+ pid=$owner bytes=$len pages=3 references=2 seconds=[0-9]+ comm=hold" $held
+same "and so does fdinfo, of the one it was" 3 "$(in_fdinfo)"
+line="others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), let go [0-9]* s ago"
+sleep 1.2
+same "the log does not, if it is told to name nobody" 0 "$(logged "$line")"
+echo 1 >$after
+check "but else it does" soon 5 is_logged "$line"
+sleep 0.6
+same "and once" 1 "$(logged "$line")"
+[ "$(logged "$line")" = 1 ] || diag "$(dmesg | grep "$line")"
+check "without an address" bash -c "! { cat $held; dmesg | grep 'others hold'; } | grep -Ei 'ffff[0-9a-f]{4}|0x'"
+rmmod pin
+check "when the last page is let go all is in the pool" soon 5 full
+check "the log says so" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was let go after"
+same "debugfs and fdinfo name nobody" " 0" "$(cat $held) $(in_fdinfo)"
+end_owner
+
+start_owner
+end_owner
+same "its owner may be gone" 1 "$(grep -c " pid=$owner .* comm=hold" $held)"
+check "who had it is named" soon 5 is_logged "$line"
+echo "$gpu" >"$device/driver/unbind" &
+unbind=$!
+check "an unbind says at once whom it waits for" soon 2 is_logged "pid $owner, hold.*; unbinding waits for them"
+sleep 1.2
+check "and waits" kill -0 $unbind
+same "while debugfs lists it" 1 "$(grep -c " pid=$owner .* pages=3 " $held)"
+rmmod pin
+check "until the last page is let go" soon 5 gone $unbind
+check "the log says that" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was let go after"
+check "then debugfs names nobody" names_nobody
+wait $unbind
+
+publish
+start_owner
+echo "$gpu" >"$device/driver/unbind" &
+unbind=$!
+check "a buffer in use: an unbind says in time whom it waits for" soon 5 is_logged "pid $owner, hold.*; unbinding waits for them"
+check "and waits" kill -0 $unbind
+same "what its owner asks for has ended" "-19 48" "$(kill -USR1 "$owner"; read -r said <&"$owner_fd"; echo "$said")"
+same "its fdinfo has the pages" 3 "$(in_fdinfo)"
+rmmod pin
+check "until the last page is let go" soon 5 gone $unbind
+wait $unbind
+end_owner
+
+publish
+start_owner
+end_owner
+rmmod peerdma &
+unload=$!
+check "unloading: the log says in time whom it waits for" soon 5 is_logged "pid $owner, hold.*; unbinding waits for them"
+check "and it waits" kill -0 $unload
+rmmod pin
+check "until the last page is let go" soon 5 gone $unload
+wait $unload
+check "and the module is gone" [ ! -d /sys/module/peerdma ]
+publish
+
+echo 5 >$after
+plan $tap_n

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: MIT
+//
+// owner STATE FILE SOCKET: owns a buffer, brings it into a state of owner.hpp, and does and says what it is told over
+// the socket, a message each. revoke.cpp is at the other end.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csetjmp>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <liburing.h>
+#include <memory>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+#include "../tools/raw.hpp"
+#include "owner.hpp"
+
+namespace
+{
+
+using namespace owner;
+using Clock = std::chrono::steady_clock;
+
+int dev, file, control;
+uint32_t provider_id, file_id;
+peerdma_buf_alloc buf, idle_buf; // the one that things are done with, and another
+char *map;
+const State *state;
+
+void say(const std::string &what)
+{
+	if (::send(control, what.data(), what.size(), 0) < 0)
+		::_exit(1);
+}
+
+// --- What became of the requests
+
+struct Tally {
+	int whole = 0, nodev = 0, other = 0, last = 0;
+
+	void add(int res, int want)
+	{
+		if (res == want)
+			whole++;
+		else if (res == -ENODEV)
+			nodev++;
+		else
+			other++, last = res;
+	}
+
+	std::string str() const
+	{
+		return "whole " + std::to_string(whole) + " nodev " + std::to_string(nodev) + " other " +
+		       std::to_string(other) + " last " + std::to_string(last);
+	}
+};
+
+// --- System calls, each in a thread
+
+struct Call {
+	bool write;
+	uint64_t at; // in the file and the buffer, from where such requests begin
+	std::atomic<bool> done{false};
+	int res = 0;
+
+	Call(bool is_write, uint64_t where) : write(is_write), at(where) {}
+};
+std::deque<Call> calls;
+
+int one_call(bool write, uint64_t at)
+{
+	auto req = write ? raw::io(file, buf.out_buf_id, written_to + at, written_from + at, piece) :
+			   raw::io(file, buf.out_buf_id, at, at, piece);
+	const int err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
+	return err ? err : int(req.out_done);
+}
+
+void start_calls()
+{
+	for (int i = 0; i < state->reads; i++)
+		calls.emplace_back(false, uint64_t(i) * piece);
+	for (int i = 0; i < state->writes; i++)
+		calls.emplace_back(true, uint64_t(i) * piece);
+	for (auto &call : calls)
+		std::thread([&call] {
+			call.res = one_call(call.write, call.at);
+			call.done = true;
+		}).detach();
+}
+
+// --- Commands of a ring
+
+class Ring
+{
+public:
+	explicit Ring(unsigned flags = 0)
+	{
+		if (io_uring_queue_init(32, &ring_, flags))
+			raw::die("io_uring");
+	}
+	~Ring() { io_uring_queue_exit(&ring_); }
+	Ring(const Ring &) = delete;
+	Ring &operator=(const Ring &) = delete;
+
+	io_uring_sqe *command(bool write, uint64_t at)
+	{
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
+		io_uring_prep_nop(sqe); // zeros all of it
+		sqe->opcode = IORING_OP_URING_CMD;
+		sqe->fd = dev;
+		sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
+		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf.out_buf_id;
+		sqe->len = piece;
+		sqe->file_index = file_id;
+		const peerdma_uring_io io =
+			write ? peerdma_uring_io{written_to + at, written_from + at} : peerdma_uring_io{at, at};
+		std::memcpy(sqe->cmd, &io, sizeof(io));
+		pending_++;
+		return sqe;
+	}
+
+	void submit()
+	{
+		if (io_uring_submit(&ring_) < 0)
+			raw::die("io_uring_submit");
+	}
+
+	/// All that is pending, in so much time.
+	bool reap(Tally &tally, Clock::duration patience)
+	{
+		for (const auto end = Clock::now() + patience; pending_;) {
+			const auto left =
+				std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+			__kernel_timespec time = {left / 1000, left % 1000 * 1000000};
+			io_uring_cqe *cqe = nullptr;
+			const int err = left > 0 ? io_uring_wait_cqe_timeout(&ring_, &cqe, &time) : -ETIME;
+			if (err == -EINTR)
+				continue;
+			if (err)
+				return false;
+			tally.add(cqe->res, piece);
+			io_uring_cqe_seen(&ring_, cqe);
+			pending_--;
+		}
+		return true;
+	}
+
+private:
+	io_uring ring_{};
+	int pending_ = 0;
+};
+std::unique_ptr<Ring> ring;
+
+void start_commands()
+{
+	// Every second one goes to a worker, which then waits; the others are in device-mapper's own queue.
+	const bool to_worker = state->hold == Hold::dm;
+	for (int i = 0; i < state->reads; i++)
+		ring->command(false, uint64_t(i) * piece)->flags |= to_worker && i % 2 ? IOSQE_ASYNC : 0;
+	for (int i = 0; i < state->writes; i++)
+		ring->command(true, uint64_t(i) * piece);
+	for (int i = 0; i < state->unsent; i++)
+		ring->command(false, uint64_t(state->reads + i) * piece)->flags |= IOSQE_IO_DRAIN;
+	ring->submit();
+}
+
+/// Reads and writes that the kernel has counted as ended, on this open file.
+uint64_t ended()
+{
+	std::ifstream in("/proc/self/fdinfo/" + std::to_string(dev));
+	uint64_t sum = 0, n;
+	for (std::string key; in >> key;)
+		if ((key == "peerdma-reads:" || key == "peerdma-writes:") && in >> n)
+			sum += n;
+	return sum;
+}
+
+/// The drive is done with what the ring has not been asked for.
+void wait_until_completing(uint64_t before)
+{
+	for (int i = 0; i < 500 && ended() < before + uint64_t(state->reads); i++)
+		std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+// --- As fast as they come
+
+std::atomic<bool> stop;
+std::array<Tally, 4> tallies;
+std::vector<std::thread> busy;
+
+void start_busy()
+{
+	busy.emplace_back([] {
+		while (!stop)
+			tallies[0].add(one_call(false, 0), piece);
+	});
+	busy.emplace_back([] {
+		while (!stop)
+			tallies[1].add(one_call(true, 0), piece);
+	});
+	busy.emplace_back([] {
+		while (!stop) {
+			Ring mine;
+			for (int i = 0; i < 8; i++)
+				mine.command(false, uint64_t(i) * piece);
+			mine.submit();
+			if (!mine.reap(tallies[2], std::chrono::seconds(20)))
+				return tallies[2].add(-ETIME, 0);
+		}
+	});
+	busy.emplace_back([] {
+		const int zero = ::open("/dev/zero", O_RDONLY);
+		// Faults without a signal: the kernel touches it for us.
+		while (!stop)
+			if (::read(zero, map + buf_len - page, 8) != 8 && errno != EFAULT)
+				tallies[3].add(-errno, 0);
+		::close(zero);
+	});
+}
+
+std::string results()
+{
+	Tally tally;
+	bool in_time = true;
+	stop = true;
+	for (auto &thread : busy)
+		thread.join();
+	busy.clear();
+	for (const auto &part : tallies) {
+		tally.whole += part.whole;
+		tally.nodev += part.nodev;
+		tally.other += part.other;
+		tally.last = part.other ? part.last : tally.last;
+	}
+	for (auto &call : calls) {
+		for (int i = 0; i < 2000 && !call.done; i++)
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
+		in_time = in_time && call.done;
+		tally.add(call.res, piece);
+	}
+	if (ring)
+		in_time = ring->reap(tally, std::chrono::seconds(20)) && in_time;
+	return in_time ? tally.str() : "some have not ended, " + tally.str();
+}
+
+// --- What is still possible
+
+sigjmp_buf back;
+void on_sigbus(int) { siglongjmp(back, 1); }
+
+bool gives_sigbus(const volatile char *at)
+{
+	if (sigsetjmp(back, 1))
+		return true;
+	(void)*at;
+	return false;
+}
+
+std::string proxies()
+{
+	if (!map)
+		return "none";
+	const int gone = gives_sigbus(map) + gives_sigbus(map + written_from) + gives_sigbus(map + buf_len - 1);
+	return gone == 3 ? "sigbus" : gone ? "mixed" : "alive";
+}
+
+/// A request of each kind, now: what it comes to.
+std::string requests()
+{
+	std::string said;
+	auto other = raw::io(file, idle_buf.out_buf_id, 0, 0, page);
+	int err = raw::call(dev, PEERDMA_READ, other);
+	const std::string of_other = " other " + std::to_string(err) + "/" + std::to_string(other.out_reason);
+	for (bool write : {false, true}) {
+		auto req = write ? raw::io(file, buf.out_buf_id, written_to, written_from, piece) :
+				   raw::io(file, buf.out_buf_id, 0, 0, piece);
+		err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
+		said += (write ? " write " : "read ") + std::to_string(err) + "/" + std::to_string(req.out_reason);
+	}
+	Ring fresh;
+	Tally tally;
+	fresh.command(false, 0);
+	fresh.submit();
+	const bool in_time = fresh.reap(tally, std::chrono::seconds(20));
+	said += !in_time    ? " command hangs" :
+		tally.whole ? " command 0" :
+			      " command " + std::to_string(tally.nodev ? -ENODEV : tally.last);
+	void *more = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
+	said += " mmap " + std::to_string(more == MAP_FAILED ? -errno : 0);
+	if (more != MAP_FAILED)
+		::munmap(more, page);
+	auto another = raw::alloc(dev, provider_id, page);
+	said += " alloc " + std::to_string(another.out_buf_id ? 0 : -errno);
+	if (another.out_buf_id)
+		raw::destroy(dev, another.out_buf_id);
+	return said + of_other;
+}
+
+// --- What it is told to do to itself
+
+void send_descriptor()
+{
+	alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+	char byte = 'D';
+	iovec data = {&byte, 1};
+	msghdr message = {};
+	message.msg_iov = &data;
+	message.msg_iovlen = 1;
+	message.msg_control = space;
+	message.msg_controllen = sizeof(space);
+	cmsghdr *head = CMSG_FIRSTHDR(&message);
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(int));
+	std::memcpy(CMSG_DATA(head), &dev, sizeof(dev));
+	::sendmsg(control, &message, 0);
+}
+
+void become_another_program()
+{
+	::fcntl(control, F_SETFD, 0);
+	::execl("/proc/self/exe", "owner", std::to_string(control).c_str(), nullptr);
+	raw::die("exec");
+}
+
+/// The child goes on in its place, and says its number.
+void leave_it_to_a_child()
+{
+	if (::fork()) {
+		for (;;)
+			::pause();
+	}
+	say("pid " + std::to_string(::getpid()));
+}
+
+void start()
+{
+	const uint64_t before = ended();
+	if (state->name == "sync")
+		start_calls();
+	else if (state->name == "busy")
+		start_busy();
+	else if (ring)
+		start_commands();
+	if (state->name == "completing")
+		wait_until_completing(before);
+	say("going");
+}
+
+void obey(char order)
+{
+	switch (order) {
+	case 'g':
+		return start();
+	case 'r':
+		return say(results());
+	case 'n':
+		return say(requests());
+	case 'p':
+		return say(proxies());
+	case 'd':
+		return say(std::to_string(raw::destroy(dev, buf.out_buf_id)));
+	case 's':
+		return send_descriptor();
+	case 't':
+		ring.reset();
+		return say("torn down");
+	case 'f':
+		return leave_it_to_a_child();
+	case 'e':
+		return become_another_program();
+	default:
+		::_exit(0); // with all that is under way
+	}
+}
+
+void prepare()
+{
+	dev = raw::open_device();
+	provider_id = raw::provider(dev).out_provider_id;
+	buf = raw::alloc(dev, provider_id, buf_len);
+	idle_buf = raw::alloc(dev, provider_id, page);
+	file_id = raw::add_file(dev, file);
+	if (!buf.out_buf_id || !idle_buf.out_buf_id || !file_id)
+		raw::die("buffer and file");
+	if (!state->mapped)
+		return;
+	void *at = ::mmap(nullptr, buf_len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
+	if (at == MAP_FAILED)
+		raw::die("mmap");
+	map = static_cast<char *>(at);
+	std::memset(map + written_from, written_byte, buf_len - written_from);
+	if (state->name == "mapped")
+		return;
+	// The route is known, and the commands to come need not look for it.
+	if (one_call(false, written_from - piece) != int(piece))
+		raw::die("first read");
+	if (state->name != "sync" && state->name != "busy")
+		ring = std::make_unique<Ring>(
+			state->name == "completing" ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN : 0);
+}
+
+void serve()
+{
+	char order;
+	while (::recv(control, &order, 1, 0) == 1)
+		obey(order);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc == 2) { // what it became by exec
+		control = std::atoi(argv[1]);
+		say("executed");
+		serve();
+		return 0;
+	}
+	if (argc != 4)
+		return 2;
+	for (const auto &one : states)
+		if (one.name == argv[1])
+			state = &one;
+	control = std::atoi(argv[3]);
+	::fcntl(control, F_SETFD, FD_CLOEXEC);
+	std::signal(SIGBUS, on_sigbus);
+	file = ::open(argv[2], O_RDWR | O_CLOEXEC);
+	if (file < 0)
+		raw::die(argv[2]);
+	prepare();
+	say("ready " + std::to_string(buf.out_bar_offset) + " " + std::to_string(buf.out_buf_id));
+	serve();
+	return 0;
+}

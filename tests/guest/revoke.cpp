@@ -1,0 +1,732 @@
+// SPDX-License-Identifier: MIT
+//
+// revoke GPU ROUNDS few|all|EVENT[:STATE]...: each thing that can happen to a buffer, its provider, its owner or its drive, in
+// each state that a buffer can be in (owner.hpp). What must be so afterwards is in Documentation/lifetime.md. few: each
+// event in two states; all: in each. An owner (owner.cpp) is made for each round and is gone after it.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <poll.h>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <thread>
+#include <vector>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+#include "owner.hpp"
+
+namespace
+{
+
+using namespace owner;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds, std::chrono::seconds;
+namespace fs = std::filesystem;
+
+const char *const path = "/mnt/revoke/file";
+const char *const cgroup = "/sys/fs/cgroup/revoke";
+std::string gpu; // PCI address
+
+bool is_debug()
+{
+	const char *variant = std::getenv("LAB_VARIANT");
+	return variant && !std::strcmp(variant, "debug");
+}
+
+/// How long anything may take that nobody holds up.
+seconds patience() { return seconds(is_debug() ? 60 : 20); }
+
+bool within(Clock::duration limit, const std::function<bool()> &so)
+{
+	for (const auto end = Clock::now() + limit; !so(); std::this_thread::sleep_for(milliseconds(5)))
+		if (Clock::now() > end)
+			return false;
+	return true;
+}
+
+bool put(const std::string &file, const std::string &what)
+{
+	std::ofstream out(file);
+	out << what << std::flush;
+	return out.good();
+}
+
+std::string get(const std::string &file)
+{
+	std::ifstream in(file);
+	std::string word;
+	in >> word;
+	return word;
+}
+
+// --- The drive, and the filesystem on a device-mapper device over it
+
+std::string disk()
+{
+	for (const auto &entry : fs::directory_iterator("/sys/class/block"))
+		if (get(entry.path() / "device/serial") == "nvme0" && get(entry.path() / "hidden") == "0")
+			return entry.path().filename();
+	return "";
+}
+
+bool filesystem_up()
+{
+	return within(patience(), [] { return !disk().empty() && fs::exists("/dev/" + disk()); }) &&
+	       host::run("dmsetup create held --table \"0 $(blockdev --getsz /dev/" + disk() + ") linear /dev/" + disk() +
+		     " 0\" && mkdir -p /mnt/revoke && mount -o noatime /dev/mapper/held /mnt/revoke") &&
+	       (fs::exists(path) || (host::run("pattern fill " + std::string(path) + " 0 " + std::to_string(file_len) +
+					   " pattern:1 && sync " + path)));
+}
+
+bool filesystem_down() { return host::run("umount /mnt/revoke; dmsetup remove held"); }
+
+/// QEMU lets a first request through and then one byte a second, or all.
+void throttle(int bps)
+{
+	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" + std::to_string(bps) +
+	     R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
+}
+
+bool hold_drive()
+{
+	throttle(1);
+	const int fd = ::open(("/dev/" + disk()).c_str(), O_RDONLY | O_DIRECT);
+	void *memory = ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const bool good = ::pread(fd, memory, page, 0) == ssize_t(page);
+	::munmap(memory, page);
+	::close(fd);
+	return good;
+}
+
+bool hold(Hold who)
+{
+	switch (who) {
+	case Hold::drive:
+		return hold_drive();
+	case Hold::dm:
+		return host::run("dmsetup suspend --nolockfs held");
+	default:
+		return true;
+	}
+}
+
+void release(Hold who)
+{
+	if (who == Hold::drive)
+		throttle(0);
+	else if (who == Hold::dm)
+		host::run("dmsetup resume held");
+}
+
+/// How many reads, or reads and writes, the drive has got and not answered.
+int in_drive(bool writes)
+{
+	std::ifstream in("/sys/block/" + disk() + "/inflight");
+	int n[2] = {};
+	in >> n[0] >> n[1];
+	return n[0] + (writes ? n[1] : 0);
+}
+
+/// Tasks that wait in the kernel for good: of this process, and of the module's own workers.
+int waiting(pid_t pid)
+{
+	int n = 0;
+	auto look = [&n](const fs::path &stat, bool any) {
+		std::ifstream in(stat);
+		std::string line;
+		std::getline(in, line);
+		const auto name = line.rfind(')');
+		n += name != std::string::npos && line.substr(name + 1, 2) == " D" &&
+		     (any || line.find("peerdma") < name);
+	};
+	std::error_code gone;
+	for (const auto &task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone))
+		look(task.path() / "stat", true);
+	for (const auto &process : fs::directory_iterator("/proc", gone))
+		if (std::isdigit(process.path().filename().native()[0]))
+			look(process.path() / "stat", false);
+	return n;
+}
+
+// --- The module and the provider
+
+std::string device() { return "/sys/bus/pci/devices/" + gpu; }
+
+bool module_gone() { return !::syscall(SYS_delete_module, "peerdma", O_NONBLOCK); }
+
+bool module_here()
+{
+	const int fd = ::open(std::getenv("LAB_MODULE"), O_RDONLY | O_CLOEXEC);
+	const bool good = !::syscall(SYS_finit_module, fd, "", 0) || errno == EEXIST;
+	::close(fd);
+	return good && within(patience(), [] { return fs::exists("/dev/peerdma"); });
+}
+
+bool found()
+{
+	const int dev = raw::open_device();
+	auto query = raw::sized<peerdma_provider_query>();
+	const bool is = !raw::call(dev, PEERDMA_PROVIDER_QUERY, query);
+	::close(dev);
+	return is;
+}
+
+/// The device may be there before a driver can have it.
+bool published()
+{
+	unsigned domain, bus, slot, function;
+	std::sscanf(gpu.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+	put(device() + "/driver_override", "peerdma");
+	put("/sys/bus/pci/drivers/peerdma/bind", gpu);
+	auto publish = raw::sized<peerdma_publish>();
+	publish.pci_domain = domain;
+	publish.pci_bdf = bus << 8 | slot << 3 | function;
+	publish.bar = 2;
+	publish.len = 64 << 20;
+	const int dev = raw::open_device();
+	const int err = raw::call(dev, PEERDMA_PUBLISH, publish);
+	::close(dev);
+	return !err;
+}
+
+/// A GPU with the memory that the one before it had. QEMU does not forget what it registered for a backend whose device
+/// was unplugged, and aborts if that is used again: so another one, of the same file.
+void plug_in()
+{
+	static int number;
+	const std::string old = number ? "gpu0-" + std::to_string(number) : "gpu0";
+	const std::string fresh = "gpu0-" + std::to_string(++number);
+	const std::string file = std::getenv("LAB_OUT") + std::string("/gpu-bar.mem");
+	auto qmp = [](const std::string &command, const std::string &arguments) {
+		return host::ask("qmp {\"execute\":\"" + command + "\",\"arguments\":{" + arguments + "}}")
+			       .find("\"error\"") == std::string::npos;
+	};
+	qmp("object-add", R"("qom-type":"memory-backend-file","share":true,"size":)" +
+				  std::to_string(fs::file_size(file)) + ",\"id\":\"" + fresh + "\",\"mem-path\":\"" +
+				  file + "\"");
+	within(patience(), [&] {
+		return qmp("device_add",
+			   R"("driver":"ivshmem-plain","id":"gpu0","bus":"down1","memdev":")" + fresh + "\"");
+	});
+	qmp("object-del", "\"id\":\"" + old + "\"");
+}
+
+/// The GPU is there, whatever was done to it.
+bool plugged_in()
+{
+	if (fs::exists(device()))
+		return true;
+	put("/sys/bus/pci/rescan", "1");
+	if (fs::exists(device()))
+		return true;
+	plug_in();
+	return within(2 * patience(), [] { return fs::exists(device()); });
+}
+
+bool provider_up() { return module_here() && (found() || (plugged_in() && within(patience(), published))); }
+
+bool pool_is_full() { return get(device() + "/p2pmem/available") == get(device() + "/p2pmem/size"); }
+
+// --- The owner
+
+class Owner
+{
+public:
+	explicit Owner(const State &state)
+	{
+		int pair[2];
+		if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
+			raw::die("socketpair");
+		socket_ = pair[0];
+		::fcntl(socket_, F_SETFD, FD_CLOEXEC);
+		const std::string name(state.name), number = std::to_string(pair[1]);
+		pid_ = ::fork();
+		if (!pid_) {
+			::execlp("owner", "owner", name.c_str(), path, number.c_str(), nullptr);
+			::_exit(127);
+		}
+		::close(pair[1]);
+	}
+	~Owner()
+	{
+		::kill(pid_, SIGKILL);
+		is_gone(patience());
+		::close(socket_);
+	}
+	Owner(const Owner &) = delete;
+	Owner &operator=(const Owner &) = delete;
+
+	pid_t pid() const { return pid_; }
+	int socket() const { return socket_; }
+	void kill() const { ::kill(pid_, SIGKILL); }
+	/// Somebody else answers for it from now on.
+	void becomes(pid_t pid) { pid_ = pid; }
+
+	void tell(char order) const { (void)!::send(socket_, &order, 1, MSG_NOSIGNAL); }
+
+	/// "" if nothing comes in that time.
+	std::string hear(Clock::duration limit = patience()) const
+	{
+		pollfd ready = {socket_, POLLIN, 0};
+		char said[256];
+		if (::poll(&ready, 1, int(std::chrono::duration_cast<milliseconds>(limit).count())) != 1)
+			return "";
+		const ssize_t len = ::recv(socket_, said, sizeof(said), 0);
+		return len > 0 ? std::string(said, size_t(len)) : "";
+	}
+
+	std::string ask(char order) const
+	{
+		tell(order);
+		return hear();
+	}
+
+	int receive_descriptor() const
+	{
+		alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+		char byte;
+		iovec data = {&byte, 1};
+		msghdr message = {};
+		message.msg_iov = &data;
+		message.msg_iovlen = 1;
+		message.msg_control = space;
+		message.msg_controllen = sizeof(space);
+		int fd = -1;
+		if (::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message))
+			std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+		return fd;
+	}
+
+	bool is_gone(Clock::duration limit)
+	{
+		gone_ = gone_ || within(limit, [this] { return ::waitpid(pid_, nullptr, WNOHANG) != 0; });
+		return gone_;
+	}
+
+private:
+	pid_t pid_;
+	int socket_;
+	bool gone_ = false;
+};
+
+// --- A round: one event in one state
+
+/// What an event takes away.
+enum class Takes { provider, drive, owner, parent, ring, nothing };
+
+struct Round;
+
+struct Event {
+	const char *name;
+	Takes takes;
+	/// Runs while nobody releases what is held, and may wait for that.
+	std::function<void(Round &)> run;
+};
+
+struct Round {
+	const Event &event;
+	const State &state;
+	Owner process;
+	uint64_t at = 0; // of the buffer, in the BAR
+	uint32_t id = 0;
+	std::string wrong;
+	std::atomic<bool> over{false};
+
+	Round(const Event &what, const State &when) : event(what), state(when), process(when) {}
+
+	void want(bool good, const std::string &what)
+	{
+		if (!good)
+			wrong += (wrong.empty() ? "" : "; ") + what;
+	}
+	void same(const std::string &what, const std::string &wanted, const std::string &got)
+	{
+		want(wanted == got, what + ": '" + got + "' instead of '" + wanted + "'");
+	}
+	int under_way() const { return state.reads + state.writes; }
+	bool held() const { return state.hold != Hold::none; }
+};
+
+constexpr auto all_is_well = "read 0/0 write 0/0 command 0 mmap 0 alloc 0 other 0/0";
+constexpr auto buffer_is_gone = "read -2/0 write -2/0 command -2 mmap -22 alloc 0 other 0/0";
+constexpr auto drive_is_gone = "read -18/32 write -18/32 command -18 mmap 0 alloc 0 other -18/32";
+constexpr auto memory_is_gone = "read -19/48 write -19/48 command -19 mmap -19 alloc -2 other -19/48";
+
+bool has_begun(Round &round)
+{
+	std::istringstream words(round.process.hear());
+	std::string ready;
+	words >> ready >> round.at >> round.id;
+	if (ready != "ready")
+		return false;
+	if (!hold(round.state.hold))
+		return false;
+	if (round.process.ask('g') != "going")
+		return false;
+	switch (round.state.hold) {
+	// A write may wait for the filesystem's journal, which the drive holds up as well.
+	case Hold::drive:
+		return within(patience(), [&] { return in_drive(false) >= round.state.reads; });
+	case Hold::dm:
+		return within(patience(), [&] { return waiting(round.process.pid()) >= round.under_way() / 2; });
+	default:
+		break;
+	}
+	if (round.state.name == "busy")
+		std::this_thread::sleep_for(milliseconds(30));
+	return true;
+}
+
+/// What must be so while requests cannot end.
+void while_held(Round &round)
+{
+	switch (round.event.takes) {
+	case Takes::provider:
+		round.want(within(4 * patience(), [] { return !found(); }), "the provider stays");
+		std::this_thread::sleep_for(milliseconds(50));
+		round.same("new requests, held", memory_is_gone, round.process.ask('n'));
+		round.want(!round.over, "it was over before the requests were");
+		break;
+	case Takes::owner:
+		std::this_thread::sleep_for(milliseconds(100));
+		round.want(!pool_is_full(), "memory went back to the pool while a drive might write to it");
+		break;
+	case Takes::ring:
+		round.want(within(patience(), [&] { return round.over.load(); }), "closing the ring waits");
+		round.process.tell('d');
+		round.same("destroying, held", "", round.process.hear(milliseconds(100)));
+		break;
+	default:
+		std::this_thread::sleep_for(milliseconds(50));
+	}
+}
+
+/// "whole 3 nodev 0 other 0 last 0", and so on
+struct Results {
+	int whole = -1, nodev = -1, other = -1, last = 0;
+
+	explicit Results(const std::string &said)
+	{
+		std::sscanf(said.c_str(), "whole %d nodev %d other %d last %d", &whole, &nodev, &other, &last);
+	}
+};
+
+void requests_ended(Round &round, bool may_fail)
+{
+	const std::string said = round.process.ask('r');
+	const Results got(said);
+	const bool busy = round.state.name == "busy";
+	const bool revoked = round.event.takes == Takes::provider;
+	bool good = got.whole >= 0;
+	if (may_fail)
+		good = good && (busy || got.whole + got.nodev + got.other == round.under_way() + round.state.unsent);
+	else if (busy)
+		good = got.whole > 0 && !got.other && (revoked || !got.nodev);
+	else
+		good = got.whole == round.under_way() + (revoked ? 0 : round.state.unsent) &&
+		       got.nodev == (revoked ? round.state.unsent : 0) && !got.other;
+	round.want(good, "what became of the requests: '" + said + "'");
+}
+
+/// What was reported done is where it should be.
+void bytes_are_right(Round &round)
+{
+	const std::string answer = round.state.reads ?
+					   host::ask("compare gpu0 " + std::to_string(round.at) + " " +
+						std::to_string(uint64_t(round.state.reads) * piece) + " pattern:1 0") :
+					   "ok";
+	round.want(answer.rfind("ok", 0) == 0, "bytes that were read: " + answer);
+	const int fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	const uint64_t len = uint64_t(round.state.writes) * piece;
+	void *memory = ::mmap(nullptr, len + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const char *bytes = static_cast<const char *>(memory);
+	round.want(::pread(fd, memory, len, written_to) == ssize_t(len) &&
+			   std::all_of(bytes, bytes + len, [](char byte) { return byte == written_byte; }),
+		   "bytes that were written");
+	::munmap(memory, len + page);
+	::close(fd);
+}
+
+void buffer_lives(Round &round)
+{
+	round.same("new requests", all_is_well, round.process.ask('n'));
+	round.same("the mapping", round.state.mapped ? "alive" : "none", round.process.ask('p'));
+}
+
+/// The ring went with all that was under way; where that was held, somebody has begun to destroy the buffer.
+void after_teardown(Round &round)
+{
+	if (round.held())
+		round.same("destroying", "0", round.process.hear(4 * patience()));
+	if (round.state.name == "sync" || round.state.name == "busy")
+		requests_ended(round, false);
+	bytes_are_right(round);
+	if (round.held()) {
+		round.same("new requests", buffer_is_gone, round.process.ask('n'));
+		round.same("the mapping", "sigbus", round.process.ask('p'));
+	} else {
+		buffer_lives(round);
+		round.same("destroying", "0", round.process.ask('d'));
+	}
+}
+
+void afterwards(Round &round)
+{
+	if (round.state.name != "busy")
+		round.want(within(patience(), [] { return !in_drive(true); }), "the drive is not done");
+	switch (round.event.takes) {
+	case Takes::provider:
+		requests_ended(round, false);
+		bytes_are_right(round);
+		round.same("new requests", memory_is_gone, round.process.ask('n'));
+		round.same("the mapping", round.state.mapped ? "sigbus" : "none", round.process.ask('p'));
+		round.same("destroying", "0", round.process.ask('d'));
+		break;
+	case Takes::drive:
+		requests_ended(round, true);
+		round.same("the mapping", round.state.mapped ? "alive" : "none", round.process.ask('p'));
+		round.same("new requests", drive_is_gone, round.process.ask('n'));
+		round.same("destroying", "0", round.process.ask('d'));
+		break;
+	case Takes::nothing:
+		requests_ended(round, false);
+		bytes_are_right(round);
+		buffer_lives(round);
+		break;
+	case Takes::parent:
+		bytes_are_right(round);
+		buffer_lives(round);
+		break;
+	case Takes::ring:
+		after_teardown(round);
+		break;
+	case Takes::owner:
+		break;
+	}
+}
+
+/// Nothing of the round is left.
+void cleared_up(Round &round)
+{
+	round.process.kill();
+	round.want(round.process.is_gone(patience()), "the owner does not end");
+	round.want(within(patience(), [] { return get("/sys/module/peerdma/refcnt") == "0"; }),
+		   "the module is still used");
+	if (round.event.takes == Takes::drive)
+		round.want(filesystem_down() && put("/sys/bus/pci/rescan", "1") && filesystem_up(),
+			   "the drive does not come back");
+	if (round.event.takes == Takes::provider)
+		round.want(module_gone(), "the module does not unload");
+	else
+		round.want(within(patience(), pool_is_full), "the pool is not full");
+}
+
+std::string run(const Event &event, const State &state)
+{
+	if (!provider_up())
+		return "no provider";
+	Round round(event, state);
+	if (!has_begun(round)) {
+		release(state.hold);
+		return "the state is not reached";
+	}
+	std::thread doing([&] {
+		event.run(round);
+		round.over = true;
+	});
+	if (round.held()) {
+		while_held(round);
+		release(state.hold);
+	}
+	if (!within(4 * patience(), [&] { return round.over.load(); })) {
+		tap::report(false, std::string(event.name) + " while " + std::string(state.name) + " does not end");
+		::_exit(1);
+	}
+	doing.join();
+	afterwards(round);
+	cleared_up(round);
+	return round.wrong;
+}
+
+// --- The events
+
+void device_del(Round &round)
+{
+	host::ask(R"(qmp {"execute":"device_del","arguments":{"id":"gpu0"}})");
+	round.want(within(4 * patience(), [] { return !fs::exists(device()); }), "the device stays");
+}
+
+void exec(Round &round) { round.same("exec", "executed", round.process.ask('e')); }
+
+void end(Round &round, bool kill)
+{
+	if (kill)
+		round.process.kill();
+	else
+		round.process.tell('x');
+	round.want(round.process.is_gone(4 * patience()), "it does not end");
+}
+
+/// A child shares the buffer and goes on with it when the parent is killed.
+void fork_and_kill(Round &round)
+{
+	pid_t child = 0;
+	std::sscanf(round.process.ask('f').c_str(), "pid %d", &child);
+	const pid_t parent = round.process.pid();
+	::kill(parent, SIGKILL);
+	round.want(within(4 * patience(), [&] { return ::waitpid(parent, nullptr, WNOHANG) != 0; }),
+		   "the parent does not end");
+	round.process.becomes(child);
+}
+
+/// The open file is nowhere but in a message while its owner is killed.
+void pass_on(Round &round)
+{
+	round.process.tell('s');
+	round.want(within(patience(),
+			  [&] {
+				  char byte;
+				  return ::recv(round.process.socket(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+			  }),
+		   "no message came");
+	end(round, true);
+	const int dev = round.process.receive_descriptor(), file = ::open(path, O_RDONLY | O_CLOEXEC);
+	auto req = raw::io(file, round.id, 0, 0, piece);
+	const int err = raw::call(dev, PEERDMA_READ, req);
+	round.want(!err && req.out_direct == piece, "a read by who got the descriptor: " + std::to_string(err));
+	bytes_are_right(round);
+	::close(file);
+	::close(dev);
+}
+
+void teardown(Round &round) { round.same("closing the ring", "torn down", round.process.ask('t')); }
+
+void unload(Round &round)
+{
+	const bool gone = module_gone();
+	round.want(!gone && errno == EWOULDBLOCK, "unloading a module that is used");
+}
+
+/// Memory of this cgroup can be had only by taking some away, for a while.
+void squeeze(Round &round)
+{
+	fs::create_directory(cgroup);
+	put("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+	put(std::string(cgroup) + "/memory.max", "24M");
+	put(std::string(cgroup) + "/cgroup.procs", std::to_string(round.process.pid()));
+	const pid_t hog = ::fork();
+	if (!hog) {
+		put(std::string(cgroup) + "/cgroup.procs", std::to_string(::getpid()));
+		constexpr size_t all = 40 << 20, step = 1 << 20;
+		char *memory = static_cast<char *>(
+			::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+		for (size_t at = 0; at < all; at += step) {
+			std::memset(memory + at, 1, step);
+			::madvise(memory + at, step, MADV_FREE); // what reclaim can take, without swap
+		}
+		::_exit(0);
+	}
+	put("/proc/sys/vm/drop_caches", "3");
+	int status = -1;
+	::waitpid(hog, &status, 0);
+	round.want(!status, "the hog was killed");
+}
+
+const std::vector<Event> events = {
+	{"unbind", Takes::provider, [](Round &) { put(device() + "/driver/unbind", gpu); }},
+	{"remove", Takes::provider, [](Round &) { put(device() + "/remove", "1"); }},
+	{"unpublish", Takes::provider,
+	 [](Round &) { (void)!std::system(("peerdma unpublish " + gpu + " >/dev/null").c_str()); }},
+	{"device_del", Takes::provider, device_del},
+	{"drive", Takes::drive, [](Round &) { put("/sys/block/" + disk() + "/device/device/remove", "1"); }},
+	{"rmmod", Takes::nothing, unload},
+	{"kill", Takes::owner, [](Round &round) { end(round, true); }},
+	{"exit", Takes::owner, [](Round &round) { end(round, false); }},
+	{"exec", Takes::owner, exec},
+	{"pass", Takes::owner, pass_on},
+	{"fork", Takes::parent, fork_and_kill},
+	{"teardown", Takes::ring, teardown},
+	{"squeeze", Takes::nothing, squeeze},
+};
+
+// --- What of all that
+
+struct Choice {
+	const Event *event;
+	const State *state;
+	int rounds;
+	std::string wrong;
+};
+
+/// few: each event in two states, and each state about as often as the others. Where lockdep looks no hotplug removal,
+/// unless it is named: the kernel's own locks make it complain, and after a complaint it looks no more.
+std::vector<Choice> choose(int argc, char **argv, int rounds)
+{
+	std::vector<Choice> chosen;
+	const auto named = [&](std::string_view name) { return std::find(argv + 3, argv + argc, name) != argv + argc; };
+	for (size_t e = 0; e < events.size(); e++) {
+		const bool slow = !std::strcmp(events[e].name, "device_del");
+		const bool unnamed = !slow || !is_debug();
+		for (size_t s = 0; s < states.size(); s++) {
+			const size_t turn = (s + states.size() - 3 * e % states.size()) % states.size();
+			const std::string pair = events[e].name + std::string(":") + std::string(states[s].name);
+			if (named(events[e].name) || named(pair) || (unnamed && named("all")) ||
+			    (unnamed && named("few") && (!turn || (turn == 3 && !slow))))
+				chosen.push_back(
+					{&events[e], &states[s], slow ? std::max(1, rounds / 10) : rounds, ""});
+		}
+	}
+	return chosen;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc < 4)
+		return 2;
+	gpu = argv[1];
+	const int rounds = std::atoi(argv[2]);
+	auto chosen = choose(argc, argv, rounds);
+	::prctl(PR_SET_CHILD_SUBREAPER, 1);
+	std::signal(SIGPIPE, SIG_IGN);
+	if (!filesystem_up())
+		return 1;
+	for (int round = 1; round <= rounds; round++) {
+		for (auto &choice : chosen) {
+			if (round > choice.rounds)
+				continue;
+			const auto start = Clock::now();
+			const std::string wrong = run(*choice.event, *choice.state);
+			const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - start).count();
+			if (rounds == 1 || !wrong.empty())
+				std::printf("# round %d: %s while %s, %ld ms%s%s\n", round, choice.event->name,
+					    std::string(choice.state->name).c_str(), long(took),
+					    wrong.empty() ? "" : ": ", wrong.c_str());
+			std::fflush(stdout);
+			if (choice.wrong.empty())
+				choice.wrong = wrong;
+		}
+		std::printf("# round %d of %d\n", round, rounds);
+		std::fflush(stdout);
+	}
+	for (const auto &choice : chosen)
+		tap::report(choice.wrong.empty(),
+			    std::string(choice.event->name) + " while " + std::string(choice.state->name) + ", " +
+				    std::to_string(choice.rounds) + (choice.rounds == 1 ? " time" : " times"),
+			    choice.wrong);
+	filesystem_down();
+	return tap::end();
+}

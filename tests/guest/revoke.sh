@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What can happen to a buffer, its provider, its owner or its drive, in each state that a buffer can be in: revoke.cpp.
+# Each event in two states, on a debug kernel some; LAB_ROUNDS and LAB_EVENTS (or "all") make it more: make soak-revoke.
+# group: lifetime
+# topologies: switch
+# needs: CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup
+# timeout: 180
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+modprobe -d "$LAB_KERNEL" -a dm-mod 2>/dev/null
+export DM_DISABLE_UDEV=1
+gpu=$(gpu_bdf)
+if mountpoint -q /mnt/disk; then umount /mnt/disk; fi
+# It publishes a part, and unloads the module again and again.
+[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+events=few
+if [ "$LAB_VARIANT" = debug ]; then
+	events="unbind:block remove:busy kill:block exec:sync pass:completing fork:busy teardown:queued"
+fi
+# shellcheck disable=SC2086
+revoke "$gpu" "${LAB_ROUNDS:-1}" ${LAB_EVENTS:-$events}

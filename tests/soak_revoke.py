@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The engine of `make soak-revoke`: tests/guest/revoke.sh for long.
+
+From the environment: K=7.2|6.12, DEBUG=1, N=rounds (those of device_del, which takes 5 s, are a tenth),
+EVENTS=all or names of revoke.cpp: "unbind drive:sync".
+"""
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
+import lab  # noqa: E402
+
+HOURS = 12
+
+
+class Progress:
+    """A line for each round that is done, and whatever went wrong."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.done = 0
+
+    def say(self, line: str) -> None:
+        if found := re.match(r"# round (\d+) of (\d+)$", line):
+            self.done, rounds = int(found[1]), int(found[2])
+            gone = time.monotonic() - self.start
+            print(f"==> [{gone:5.0f} s] round {self.done} of {rounds}, about "
+                  f"{gone / self.done * (rounds - self.done) / 60:.0f} min left", flush=True)
+        elif line.startswith(("#", "ok", "not ok", "Bail out!")):
+            print(line, flush=True)
+
+
+def main() -> int:
+    k, variant = os.environ.get("K") or "7.2", "debug" if os.environ.get("DEBUG") not in (None, "", "0") else "plain"
+    rounds, events = os.environ.get("N") or "200", os.environ.get("EVENTS") or "all"
+    kernel = lab.kernel(k, variant)
+    assert kernel
+    lab.make_module(kernel)
+    lab.make_test_modules(kernel)
+    lab.pattern_binary()
+    test = lab.Test.load(lab.ROOT / "tests/guest/revoke.sh")
+    test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
+    progress = Progress()
+    guest = lab.Guest(kernel, lab.Topology.load("switch"), [test], lab.BUILD / "soak" / f"revoke-{kernel.name}",
+                      ram_mib=1536 if variant == "debug" else 1024, patience=180, say=progress.say,
+                      env={"LAB_ROUNDS": rounds, "LAB_EVENTS": events})
+    print(f"==> kernel {kernel.name}: {rounds} rounds of {events}", flush=True)
+    outcome = asyncio.run(lab.boot(guest))
+    for reason in outcome.reasons:
+        print(f"FAILED {reason}")
+    if not outcome.ok:
+        print(f"wrong on {kernel.name} after {progress.done} whole rounds: logs in {guest.out}")
+        return 1
+    for path in (*guest.out.glob("*.img"), guest.path("gpu0")):
+        path.unlink()
+    times = [re.search(r", (\d+) times?$", line.text) for line in outcome.lines]
+    print(f"{sum(int(found[1]) for found in times if found)} events in {len(outcome.lines)} pairs of event and state on "
+          f"{kernel.name}, nothing wrong, {outcome.seconds:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    lab.as_command(main)
