@@ -563,9 +563,11 @@ class Boot:
     def command(self, fds: dict[str, int]) -> list[str]:
         guest, topology = self.guest, self.guest.topology
         args = counting_machine() if guest.counting else machine(accelerator(guest.kernel.home / "bzImage"))
+        # Without it only the first report of KASAN's is made, which may be a known one.
+        checking = "kasan_multi_shot" if guest.kernel.variant == "debug" else ""
         args += ["-m", str(guest.ram_mib), "-kernel", str(guest.kernel.home / "bzImage"),
                  "-initrd", str(guest.out / "initrd"),
-                 "-append", f"console=ttyS0 loglevel=5 panic=-1 {topology.cmdline}".strip(),
+                 "-append", f"console=ttyS0 loglevel=5 panic=-1 {checking} {topology.cmdline}".strip(),
                  "-serial", f"file:{guest.out / 'serial.log'}",
                  "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
                  "-device", "virtio-9p-pci,fsdev=root,mount_tag=root", "-device", "virtio-serial-pci"]
