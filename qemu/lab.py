@@ -140,6 +140,7 @@ class Guest:
     grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
     env: dict[str, str] = field(default_factory=dict)  # for the tests
     ready_made: bool = False # disks and GPU memory are in out already
+    drives: dict[str, str] = field(default_factory=dict)  # QEMU's options for disks that are not plain images
     say: Callable[[str], None] = lambda line: None
 
     def path(self, name: str) -> Path:
@@ -579,7 +580,8 @@ class Boot:
                             f"size={guest.path('gpu0').stat().st_size}"]
         for disk in topology.disks:
             # The image is thrown away or read after QEMU's orderly end: a flush need not reach the host's disk.
-            args += ["-drive", f"if=none,id={disk},format=raw,cache=unsafe,file={escaped(guest.path(disk))}"]
+            image = f"format=raw,cache=unsafe,file={escaped(guest.path(disk))}"
+            args += ["-drive", f"if=none,id={disk},{guest.drives.get(disk, image)}"]
         if guest.trace:
             args += ["-trace", "pci_nvme_map_addr", "-D", str(guest.out / "trace.log")]
         return args + list(topology.args)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// iofaults errors DISK DEVICE | full FILE | table NAME TARGET: the storage fails, each way of moving bytes meets it. DISK is a
-// drive's folder in sysfs, DEVICE its node, of which the first 64 KiB are used, TARGET a linear table's line for NAME. What is asked of each: the errno that is
-// documented for this failure, not a byte that was said to have moved and has not, counters that say the same, and the
-// same request working when the storage does.
+// iofaults errors DISK DEVICE | full FILE | table NAME TARGET: the storage fails, each way of moving bytes meets it.
+// DISK is a drive's folder in sysfs, DEVICE its node, of which the first 64 KiB are used, TARGET a linear table's line for
+// NAME. What is asked of each: the errno that is documented for this failure, not a byte that was said to have moved and
+// has not, counters that say the same, and the same request working when the storage does.
 #include <array>
 #include <atomic>
 #include <fstream>
