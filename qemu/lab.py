@@ -141,6 +141,7 @@ class Guest:
     grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
     env: dict[str, str] = field(default_factory=dict)  # for the tests
     ready_made: bool = False # disks and GPU memory are in out already
+    drives: dict[str, str] = field(default_factory=dict)  # QEMU's options for disks that are not plain images
     say: Callable[[str], None] = lambda line: None
 
     def path(self, name: str) -> Path:
@@ -572,9 +573,11 @@ class Boot:
     def command(self, fds: dict[str, int]) -> list[str]:
         guest, topology = self.guest, self.guest.topology
         args = counting_machine() if guest.counting else machine(accelerator(guest.kernel.home / "bzImage"))
+        # Without it only the first report of KASAN's is made, which may be a known one.
+        checking = "kasan_multi_shot" if guest.kernel.variant == "debug" else ""
         args += ["-m", str(guest.ram_mib), "-kernel", str(guest.kernel.home / "bzImage"),
                  "-initrd", str(guest.out / "initrd"),
-                 "-append", f"console=ttyS0 loglevel=5 panic=-1 {topology.cmdline}".strip(),
+                 "-append", f"console=ttyS0 loglevel=5 panic=-1 {checking} {topology.cmdline}".strip(),
                  "-serial", f"file:{guest.out / 'serial.log'}",
                  "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
                  "-device", "virtio-9p-pci,fsdev=root,mount_tag=root", "-device", "virtio-serial-pci"]
@@ -586,7 +589,8 @@ class Boot:
                             f"size={guest.path('gpu0').stat().st_size}"]
         for disk in topology.disks:
             # The image is thrown away or read after QEMU's orderly end: a flush need not reach the host's disk.
-            args += ["-drive", f"if=none,id={disk},format=raw,cache=unsafe,file={escaped(guest.path(disk))}"]
+            image = f"format=raw,cache=unsafe,file={escaped(guest.path(disk))}"
+            args += ["-drive", f"if=none,id={disk},{guest.drives.get(disk, image)}"]
         if guest.trace:
             args += ["-trace", "pci_nvme_map_addr", "-D", str(guest.out / "trace.log")]
         return args + list(topology.args)

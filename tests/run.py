@@ -19,12 +19,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
+sys.path[:0] = [str(Path(__file__).resolve().parent / "power"), str(Path(__file__).resolve().parent.parent / "qemu")]
 import lab  # noqa: E402
+import powercut  # noqa: E402
 
 NEWEST, OLDEST = "7.2", "6.12"
 DEBUG_TOPOLOGIES = ("switch",)  # by default: a debug guest is slow
 HOST_TIMEOUT = 300
+POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
 
 
 @dataclass
@@ -103,6 +105,9 @@ class Choice:
     @property
     def meta(self) -> bool:
         return self.group == "meta" or not (self.group or self.topology)
+
+    def power(self, variant: str) -> bool:
+        return variant == "plain" and self.group in (None, "fail") and self.topology in (None, powercut.TOPOLOGY)
 
     @property
     def kernels(self) -> list[tuple[str, str]]:
@@ -294,6 +299,22 @@ class Check:
             self.report.add(where, test.name, f"fails as it must: {' and '.join(wanted)}", "passed")
             shutil.rmtree(guest.out)
 
+    async def power_cut(self, key: tuple[str, str]) -> None:
+        """A guest that is killed while it writes, and what it finds when it boots again."""
+        kernel = await self.kernels[key]
+        if not kernel:
+            return
+        where = f"{kernel.name}/power"
+        out = lab.BUILD / "check" / where.replace("/", "-")
+        async with self.slots:
+            self.report.step(f"{where}: booting to lose power, and once more")
+            says, wrong = await powercut.one_round(kernel, out, POWER_SEED)
+        if wrong:
+            self.report.add(where, "powercut", "what was synced is there", "failed", "", wrong[:20])
+        else:
+            self.report.add(where, "powercut", says, "passed")
+            shutil.rmtree(out)
+
     @staticmethod
     def tidy(outcome: lab.Outcome) -> None:
         """The logs stay; disks and GPU memory only where somebody will want to look."""
@@ -319,10 +340,12 @@ class Check:
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]
-            if wanted or must_fail:
+            power = choice.power(variant)
+            if wanted or must_fail or power:
                 self.kernels[key] = asyncio.get_running_loop().create_future()
             jobs += [self.guest_boot(key, *how, some) for how, some in wanted.items()]
             jobs += [self.meta_boot(key, test) for test in must_fail]
+            jobs += [self.power_cut(key)] if power else []
         # Built in the order of choice.kernels, used as they come.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
         return [asyncio.create_task(job) for job in jobs]

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Every allocation and user copy of every call of ours fails once: failnth.cpp has the table.
+# group: fail
+# topologies: switch
+# variants: debug
+# needs: CONFIG_FAILSLAB CONFIG_FAIL_PAGE_ALLOC CONFIG_FAULT_INJECTION_USERCOPY
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+pattern fill /mnt/disk/failnth 0 65536 pattern:1
+sync
+failnth /mnt/disk/failnth "/sys/bus/pci/devices/$(gpu_bdf)" "/sys/block/$(basename "$(nvme_disk)")"
+status=$?
+rm /mnt/disk/failnth
+exit $status

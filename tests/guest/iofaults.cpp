@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT
+//
+// iofaults errors DISK DEVICE | full FILE | table NAME TARGET: the storage fails, each way of moving bytes meets it.
+// DISK is a drive's folder in sysfs, DEVICE its node, of which the first 64 KiB are used, TARGET a linear table's line for
+// NAME. What is asked of each: the errno that is documented for this failure, not a byte that was said to have moved and
+// has not, counters that say the same, and the same request working when the storage does.
+#include <array>
+#include <atomic>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "../tools/tap.hpp"
+#include "../tools/ways.hpp"
+
+namespace
+{
+
+using ways::Answer, ways::Request, ways::Way, ways::Witness;
+
+constexpr uint64_t kib = 1024, file_len = 64 * kib, buf_len = 96 * kib;
+const std::string debugfs = "/sys/kernel/debug/";
+int dev;
+uint32_t provider_id;
+
+void put(const std::string &path, const std::string &what)
+{
+	int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || ::write(fd, what.data(), what.size()) != ssize_t(what.size()))
+		raw::die(path);
+	::close(fd);
+}
+
+// --- What the module has counted for this open file
+
+struct Counts {
+	uint64_t requests, bytes, errors, refused;
+};
+
+Counts counts()
+{
+	std::map<std::string, uint64_t> all;
+	std::ifstream in("/proc/self/fdinfo/" + std::to_string(dev));
+	std::string key;
+	for (std::string line; std::getline(in, line);)
+		if (const size_t colon = line.find(':'); colon != std::string::npos)
+			all[line.substr(0, colon)] = std::strtoull(&line[colon + 1], nullptr, 10);
+	return {all["peerdma-reads"] + all["peerdma-writes"],
+		all["peerdma-direct-bytes"] + all["peerdma-near-bytes"] + all["peerdma-host-bytes"],
+		all["peerdma-errors"], all["peerdma-refused"]};
+}
+
+/// What is wrong with how one request was counted; plain I/O is not ours to count.
+std::string miscounted(const Counts &before, Way way, const Answer &answer)
+{
+	const Counts now = counts();
+	if (way == Way::proxy)
+		return now.requests == before.requests ? "" : "plain I/O was counted";
+	const bool refused = answer.reason && answer.failed;
+	const Counts want = {0, before.bytes + answer.bytes(), before.errors + (refused ? 0 : answer.failed),
+			     before.refused + (refused ? answer.failed : 0)};
+	if (now.bytes == want.bytes && now.errors == want.errors && now.refused == want.refused)
+		return "";
+	return "counted " + std::to_string(now.bytes - before.bytes) + " bytes, " +
+	       std::to_string(now.errors - before.errors) + " errors, " + std::to_string(now.refused - before.refused) +
+	       " refused";
+}
+
+// --- One request that meets a fault
+
+struct Fault {
+	std::string name;
+	std::function<void()> begin, end;
+	int err; // what a request ends with that meets it; 0: nobody notices
+};
+
+constexpr uint64_t all = ~0ULL;
+
+/// done: bytes that move before it is met, or beside it.
+void meets(Witness &witness, const Fault &fault, Way way, const Request &req, uint64_t done = 0)
+{
+	const int want = done && way != Way::pieces && way != Way::pieces_worker ? 0 : fault.err;
+	if (done == all)
+		done = req.len;
+	const Counts before = counts();
+	witness.begin(req);
+	fault.begin();
+	const Answer answer = witness.mover.move(way, req);
+	fault.end();
+	std::string why = witness.judge(answer);
+	if (answer.err != want || answer.bytes() != done)
+		why += " errno " + std::to_string(answer.err) + " and " + std::to_string(answer.bytes()) +
+		       " bytes, not " + std::to_string(want) + " and " + std::to_string(done);
+	why += miscounted(before, way, answer);
+	if (why.empty())
+		why = witness.again(way);
+	tap::report(why.empty(), fault.name + ": " + (req.write ? "write" : "read") + ", " + ways::name(way), why);
+}
+
+const Request reads = {false, 4096, 8192, 16384}, writes = {true, 4096, 8192, 16384};
+
+/// By every way. Of four pieces one meets it; what else is one request fails as a whole.
+void every_way(Witness &witness, const Fault &fault)
+{
+	for (const auto &req : {reads, writes}) {
+		for (Way way : {Way::fd, Way::id, Way::ring, Way::ring_id, Way::worker, Way::proxy})
+			meets(witness, fault, way, req, fault.err ? 0 : all);
+		for (Way way : {Way::pieces, Way::pieces_worker})
+			meets(witness, fault, way, req, fault.err ? req.len - ways::Mover::piece : all);
+	}
+}
+
+// --- Faults
+
+/// A folder of fault attributes: the next is met with certainty, after so many that are spared.
+void arm(const std::string &folder, const char *times, const char *spared = "0")
+{
+	put(folder + "/verbose", "0");
+	put(folder + "/space", spared);
+	put(folder + "/times", times);
+	put(folder + "/probability", "100");
+}
+
+void disarm(const std::string &folder)
+{
+	put(folder + "/probability", "0");
+	put(folder + "/times", "0");
+}
+
+Fault lost_request(const std::string &disk)
+{
+	const std::string folder = debugfs + "fail_make_request";
+	return {"the block layer fails it",
+		[=] {
+			put(disk + "/make-it-fail", "1");
+			arm(folder, "1");
+		},
+		[=] {
+			disarm(folder);
+			put(disk + "/make-it-fail", "0");
+		},
+		EIO};
+}
+
+/// A completion of the drive's that says this.
+Fault status(const std::string &drive, const char *name, const char *code, int err, const char *spared = "0")
+{
+	const std::string folder = debugfs + drive + "/fault_inject";
+	return {name,
+		[=] {
+			put(folder + "/status", code);
+			put(folder + "/dont_retry", err ? "Y" : "N");
+			arm(folder, "1", spared);
+		},
+		[=] { disarm(folder); }, err};
+}
+
+/// The drive's answer is lost. The driver gives up waiting, aborts, resets the drive, and sends it again.
+Fault lost_answer(const std::string &disk)
+{
+	const std::string folder = debugfs + "fail_io_timeout";
+	return {"the drive's answer is lost",
+		[=] {
+			put(disk + "/queue/io_timeout", "400");
+			put(disk + "/io-timeout-fail", "1");
+			arm(folder, "1");
+		},
+		[=] {
+			disarm(folder);
+			put(disk + "/io-timeout-fail", "0");
+			put(disk + "/queue/io_timeout", "30000");
+		},
+		0};
+}
+
+void errors(const std::string &disk, const std::string &node)
+{
+	const std::string drive = disk.substr(disk.find_last_of('/') + 1);
+	Witness witness(dev, provider_id, node, file_len, buf_len);
+
+	every_way(witness, lost_request(disk));
+	every_way(witness, status(drive, "the drive cannot read or write it", "0x281", ENODATA));
+	for (const auto &fault : {
+		     status(drive, "an internal error", "0x006", EIO),
+		     status(drive, "its checksum is wrong", "0x282", EILSEQ),
+		     status(drive, "out of the drive's range", "0x080", EREMOTEIO),
+		     status(drive, "the drive is full", "0x081", ENOSPC),
+		     status(drive, "the drive is reserved", "0x083", EBADE),
+	     }) {
+		meets(witness, fault, Way::fd, reads);
+		meets(witness, fault, Way::ring_id, writes);
+	}
+	const auto unsupported = status(drive, "the drive does not know the command", "0x001", EOPNOTSUPP);
+	meets(witness, unsupported, Way::fd, reads);
+	// As a filesystem says that it cannot, without waiting: it is sent again by who may wait.
+	meets(witness, unsupported, Way::ring_id, reads, all);
+	every_way(witness, status(drive, "an error that the driver tries again after", "0x006", 0));
+	for (Way way : {Way::fd, Way::ring_id, Way::pieces, Way::proxy})
+		meets(witness, lost_answer(disk), way, way == Way::fd ? writes : reads, all);
+
+	// Short: what moved before the fault counts. 1001 is 23 bytes before a block's end.
+	const auto second = status(drive, "the second command fails", "0x281", ENODATA, "2");
+	const Request odd = {false, 1001, 777 + 1024, 9000};
+	for (Way way : {Way::fd, Way::worker})
+		meets(witness, second, way, odd, 23);
+	// One kiocb, several commands: it fails as one, and whatever of it came is not counted.
+	put(disk + "/queue/max_sectors_kb", "4");
+	for (const auto &req : {reads, writes}) {
+		for (Way way : {Way::fd, Way::ring_id, Way::proxy})
+			meets(witness, status(drive, "one of four commands fails", "0x281", ENODATA, "3"), way, req);
+	}
+}
+
+// --- A filesystem that is full
+
+/// A file that takes all room there is.
+int fill_up(const std::string &path)
+{
+	const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	off_t at = 0;
+	for (off_t step = 256 << 20; fd >= 0 && step >= 4096; step /= 2)
+		while (!::fallocate(fd, 0, at, step))
+			at += step;
+	return fd;
+}
+
+void full(const std::string &path)
+{
+	Witness witness(dev, provider_id, path, file_len, buf_len);
+	const std::string rest = path + ".rest";
+	int ballast = -1;
+	const Fault fault = {
+		"no room",
+		[&] {
+			// The file keeps its length, and has no blocks.
+			if (::fallocate(witness.mover.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, file_len))
+				raw::die("punch");
+			::fsync(witness.mover.fd());
+			witness.look_again();
+			ballast = fill_up(rest);
+		},
+		[&] {
+			::close(ballast);
+			::unlink(rest.c_str());
+		},
+		ENOSPC};
+	for (Way way : {Way::fd, Way::id, Way::ring_id, Way::worker, Way::proxy})
+		meets(witness, fault, way, writes);
+	// None of the pieces finds room.
+	for (Way way : {Way::pieces, Way::pieces_worker})
+		meets(witness, fault, way, writes);
+}
+
+// --- A table that is replaced while requests are under way
+
+/// What is under way waits, and goes on by the new table.
+bool swap(const std::string &name, const std::string &table)
+{
+	return tap::shell("dmsetup suspend --noflush --nolockfs " + name + " && dmsetup load " + name + " --table \"" +
+			  table + "\" && dmsetup resume " + name);
+}
+
+void table(const std::string &name, const std::string &linear)
+{
+	Witness witness(dev, provider_id, "/dev/mapper/" + name, file_len, buf_len);
+	std::atomic<bool> stop = false;
+	std::map<int, unsigned> seen;
+	std::string why;
+	std::thread worker([&] {
+		for (unsigned n = 0; !stop && why.empty(); n++) {
+			const Way way = std::array{Way::fd, Way::ring_id, Way::pieces, Way::worker}[n % 4];
+			witness.begin(reads);
+			const Answer answer = witness.mover.move(way, reads);
+			why = witness.judge(answer);
+			seen[answer.err]++;
+			::usleep(2000); // others have to come by
+		}
+	});
+	bool swapped = true;
+	for (int i = 0; i < 2; i++)
+		swapped = swap(name, "0 2048 error") && swap(name, linear) && swapped;
+	stop = true;
+	worker.join();
+	std::string list;
+	bool documented = true;
+	for (const auto &[err, n] : seen) {
+		list += " " + std::to_string(n) + " x " + (err ? strerrorname_np(err) : "done");
+		documented &= !err || err == EIO || err == EXDEV;
+	}
+	tap::report(swapped && documented && why.empty() && seen.size() > 1,
+		    "a table is replaced under requests:" + list, why);
+	witness.begin(reads);
+	why = witness.again(Way::fd) + witness.again(Way::pieces);
+	tap::report(why.empty(), "and they work again", why);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	dev = raw::open_device();
+	provider_id = raw::provider(dev).out_provider_id;
+	const std::string what = argc > 2 ? argv[1] : "";
+	if (what == "errors" && argc == 4)
+		errors(argv[2], argv[3]);
+	else if (what == "full")
+		full(argv[2]);
+	else if (what == "table" && argc == 4)
+		table(argv[2], argv[3]);
+	else
+		return 2;
+	return tap::end();
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The storage fails: the block layer, the drive, its answers that never come, no room, a table of errors: iofaults.cpp.
+# group: fail
+# topologies: switch
+# variants: debug
+# needs: CONFIG_FAIL_MAKE_REQUEST CONFIG_FAIL_IO_TIMEOUT CONFIG_BLK_DEV_DM
+# timeout: 90
+. "$LAB_ROOT/tests/guest/lib.sh"
+export DM_DISABLE_UDEV=1
+
+# as_one COMMAND...: its lines, counted on from ours, and its end
+as_one() {
+	local line planned=
+	while read -r line; do
+		case $line in
+		ok*) ok "${line#*- }" ;;
+		not*) not_ok "${line#*- }" ;;
+		1..*) planned=yes ;;
+		*) echo "$line" ;;
+		esac
+	done < <("$@" 2>&1)
+	same "$2: all of it ran" yes "$planned"
+}
+
+publish
+disk=$(nvme_disk)
+mount_disk
+pattern fill /mnt/disk/iofaults 0 65536 pattern:1
+sync
+as_one iofaults full /mnt/disk/iofaults
+rm /mnt/disk/iofaults
+umount /mnt/disk
+check "the filesystem is clean" e2fsck -fn "$disk"
+
+# No filesystem is there now that a fault could hit by chance. The drive's first 64 KiB come back afterwards.
+dd if="$disk" of=/run/start bs=64k count=1 iflag=direct status=none || bail "no copy"
+modprobe -d "$LAB_KERNEL" dm-mod 2>/dev/null
+as_one iofaults errors "/sys/block/${disk##*/}" "$disk"
+table swapped "0 2048 linear $disk 0"
+as_one iofaults table swapped "0 2048 linear $disk 0"
+check "the table can be removed" dmsetup remove swapped
+check "the drive is as it was" dd if=/run/start of="$disk" bs=64k count=1 oflag=direct status=none
+plan $tap_n

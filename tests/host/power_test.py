@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""What judges a power cut: the drive that loses its cache, and what must be found after it."""
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "power"), str(Path(__file__).resolve().parent)]
+import drive  # noqa: E402
+import powercut  # noqa: E402
+import tap  # noqa: E402
+
+OLD, NEW, NEWER = (bytes([value]) * drive.SECTOR for value in (1, 2, 3))
+
+
+def a_drive(folder: str) -> drive.Drive:
+    image = Path(folder) / "image"
+    image.write_bytes(OLD * 64)
+    return drive.Drive(image)
+
+
+def what_was_flushed_stays() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        one = a_drive(folder)
+        one.write(0, NEW * 64)
+        one.flush()
+        one.cut(random.Random(1))
+        assert one.read(0, 64 * drive.SECTOR) == NEW * 64 and not one.lost
+
+
+def what_was_asked_to_be_stored_stays() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        one = a_drive(folder)
+        one.write(0, NEW * 4, fua=True)
+        one.cut(random.Random(1))
+        assert one.read(0, 5 * drive.SECTOR) == NEW * 4 + OLD
+
+
+def what_was_not_may_be_lost_or_not() -> None:
+    seen = set()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(20):
+            one = a_drive(folder)
+            one.write(0, NEW * 64)
+            one.write(0, NEWER * 64)
+            assert one.read(0, 64 * drive.SECTOR) == NEWER * 64
+            one.cut(random.Random(seed))
+            after = one.read(0, 64 * drive.SECTOR)
+            seen |= {after[at:at + drive.SECTOR] for at in range(0, len(after), drive.SECTOR)}
+    assert seen == {OLD, NEW, NEWER}
+
+
+def told() -> powercut.Told:
+    so_far = powercut.Told()
+    for line in ("# w a 1 0 8", "# w a 2 4 8", "# w b 3 0 1", "# s a 2", "# w a 4 0 1", "# w a 5 8 1", "# d a 5"):
+        so_far.line(line)
+    return so_far
+
+
+GOOD = ["# r a 0 4 1", "# r a 4 4 2", "# r a 8 1 5", "# r a 9 3 2"]
+
+
+def what_was_synced_and_is_there_is_right() -> None:
+    assert powercut.judge(told(), powercut.found_in(GOOD)) == []
+
+
+def what_was_written_later_may_be_there() -> None:
+    assert powercut.judge(told(), powercut.found_in(["# r a 0 1 4", "# r a 1 3 1", *GOOD[1:]])) == []
+
+
+def each_run_that_is_missing_or_older_is_wrong() -> None:
+    for at in range(len(GOOD)):
+        assert powercut.judge(told(), powercut.found_in(GOOD[:at] + GOOD[at + 1:]))
+    assert powercut.judge(told(), powercut.found_in([*GOOD[:2], "# r a 8 1 2", GOOD[3]]))
+
+
+def what_nobody_wrote_is_wrong() -> None:
+    assert powercut.judge(told(), powercut.found_in([*GOOD, "# r b 0 1 -1"]))
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([what_was_flushed_stays, what_was_asked_to_be_stored_stays, what_was_not_may_be_lost_or_not,
+                      what_was_synced_and_is_there_is_right, what_was_written_later_may_be_there,
+                      each_run_that_is_missing_or_older_is_wrong, what_nobody_wrote_is_wrong]))
