@@ -219,18 +219,19 @@ class Judge:
             self.fail("no-verdict", f"something was said after the last word: {text}")
             return
         words = text.split()
-        if text.startswith("exit ") and self.current is None:
+        # A line with too few words is none of these: something spoke in the lab's name.
+        if text.startswith("exit ") and len(words) == 2 and self.current is None:
             self.exit = words[1]
-        elif text.startswith("verdict ") and self.current is None:
+        elif text.startswith("verdict ") and len(words) == 2 and self.current is None:
             self.verdict = int(words[1]) if words[1].isdigit() else -1
             if self.verdict != self.count:
                 self.fail("no-verdict", f"{self.count} lines came, the guest sent {words[1]}")
-        elif self.current is None and text.startswith("begin "):
+        elif self.current is None and re.fullmatch(r"begin \S+ [0-9]{1,9}", text):
             self.current, self.limit = words[1], int(words[2])
             self.plan, self.plan_note, self.seen = None, "", 0
-        elif self.current is None and text.startswith("check "):
+        elif self.current is None and text.startswith("check ") and len(words) > 1:
             self.check(words[1], " ".join(words[2:]))
-        elif self.current is not None and words[:2] == ["end", self.current]:
+        elif self.current is not None and words[:2] == ["end", self.current] and len(words) == 3:
             self.end(words[2])
         elif self.current is not None:
             self.tap(text)
