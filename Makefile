@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench check soak lint module lib tools install cache cache-clean clean
+.PHONY: help demo bench check soak fuzz-user lint module lib tools install cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -29,6 +29,9 @@ check: ## every test: host, lab, guests on both kernels and a debug kernel (K=, 
 
 soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OPS=200000, SEED=1)
 	$(Q)scripts/soak.sh
+
+fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
+	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
 
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh
