@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench check soak fuzz-user lint module lib tools install cache cache-clean clean
+.PHONY: help demo bench check soak fuzz-user coverage lint module lib tools install cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -32,6 +32,9 @@ soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OP
 
 fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
 	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
+
+coverage: ## which lines and branches of kernel/ the guest tests run, on the debug kernel (K=, T=, GROUP=, JSON=/file)
+	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")
 
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh

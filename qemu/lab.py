@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import fcntl
+import gzip
 import json
 import os
 import re
@@ -64,7 +66,8 @@ class Kernel:
 
     @property
     def module(self) -> Path:
-        return BUILD / "kernel" / self.home.name / "peerdma.ko"
+        gcov = "-gcov" if os.environ.get("PEERDMA_GCOV") else ""  # make coverage; as in scripts/module.sh
+        return BUILD / "kernel" / f"{self.home.name}{gcov}" / "peerdma.ko"
 
     @property
     def release(self) -> str:
@@ -540,6 +543,7 @@ class Boot:
         guest.out.mkdir(parents=True, exist_ok=True)
         for name in ("serial.log", "tap.log", "trace.log", "qemu.log"):
             (guest.out / name).unlink(missing_ok=True)
+        shutil.rmtree(guest.out / "gcov", ignore_errors=True)
         if not guest.ready_made:
             sparse(guest.path("gpu0"), guest.gpu_mib)
             for disk in guest.topology.disks:
@@ -548,7 +552,8 @@ class Boot:
         values = {
             "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
             "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
-            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks), **guest.env,
+            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks),
+            "LAB_GCOV": os.environ.get("PEERDMA_GCOV", ""), **guest.env,
         }
         tests = " ".join(shlex.quote(f"{t.timeout(guest.kernel)}:{t.path}") for t in guest.tests)
         job.write_text("".join(f"export {k}={shlex.quote(str(v))}\n" for k, v in values.items())
@@ -634,6 +639,11 @@ class Boot:
         if verb == "dma":
             inside, elsewhere = await self.dma()
             return f"ok gpu0 {inside} elsewhere {elsewhere}"
+        if verb == "gcov":
+            name, counts = rest.split()
+            (self.guest.out / "gcov").mkdir(exist_ok=True)
+            (self.guest.out / "gcov" / Path(name).name).write_bytes(gzip.decompress(base64.b64decode(counts)))
+            return "ok"
         if verb == "kill-qemu":
             assert self.process
             self.process.kill()
