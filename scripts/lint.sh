@@ -108,7 +108,7 @@ lint "user: cppcheck" cppcheck --quiet --std=c++20 --language=c++ --error-exitco
 	--enable=warning,performance,portability -Iinclude user tests/tools tests/guest tests/perf tests/fuzz
 lint "shell: shellcheck" shellcheck -S warning -x -P SCRIPTDIR "${shell_files[@]}"
 lint "python: pyflakes" pyflakes3 "${python_files[@]}"
-lint "all: codespell" codespell -L fo,iput,nd "${all_files[@]}"
+lint "all: codespell" codespell -L fo,inout,iput,nd "${all_files[@]}"
 lint "all: SPDX" spdx
 lint "man: mandoc" man_pages
 exit $failed
