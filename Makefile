@@ -2,9 +2,10 @@
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
 #   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths  topology (rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|proxy|cli|seeing|fail|perf  tests
+#   GROUP=host|meta|io|route|input|lifetime|proxy|cli|seeing|fail|fuzz|perf  tests
+#   SECONDS=60 SEED=1 PROGRAM=/file  of make fuzz
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP BASELINE OPS SEED N EVENTS FILE KSRC ACCEL V
+export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM FILE KSRC ACCEL V
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -16,7 +17,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench check soak soak-revoke lint module lib tools install cache cache-clean clean
+.PHONY: help demo bench check soak soak-revoke fuzz fuzz-user coverage lint module lib tools install cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -32,6 +33,16 @@ soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OP
 
 soak-revoke: ## everything that can happen to a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
 	$(Q)scripts/soak.sh revoke
+
+# A shell counts in SECONDS itself.
+fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, DEBUG=0 is blind, PROGRAM= replays)
+	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz.sh
+
+fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
+	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
+
+coverage: ## which lines and branches of kernel/ the guest tests run, on the debug kernel (K=, T=, GROUP=, JSON=/file)
+	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")
 
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import fcntl
+import gzip
 import json
 import os
 import re
@@ -65,7 +67,8 @@ class Kernel:
 
     @property
     def module(self) -> Path:
-        return BUILD / "kernel" / self.home.name / "peerdma.ko"
+        gcov = "-gcov" if os.environ.get("PEERDMA_GCOV") else ""  # make coverage; as in scripts/module.sh
+        return BUILD / "kernel" / f"{self.home.name}{gcov}" / "peerdma.ko"
 
     @property
     def release(self) -> str:
@@ -221,18 +224,19 @@ class Judge:
             self.fail("no-verdict", f"something was said after the last word: {text}")
             return
         words = text.split()
-        if text.startswith("exit ") and self.current is None:
+        # A line with too few words is none of these: something spoke in the lab's name.
+        if text.startswith("exit ") and len(words) == 2 and self.current is None:
             self.exit = words[1]
-        elif text.startswith("verdict ") and self.current is None:
+        elif text.startswith("verdict ") and len(words) == 2 and self.current is None:
             self.verdict = int(words[1]) if words[1].isdigit() else -1
             if self.verdict != self.count:
                 self.fail("no-verdict", f"{self.count} lines came, the guest sent {words[1]}")
-        elif self.current is None and text.startswith("begin "):
+        elif self.current is None and re.fullmatch(r"begin \S+ [0-9]{1,9}", text):
             self.current, self.limit = words[1], int(words[2])
             self.plan, self.plan_note, self.seen = None, "", 0
-        elif self.current is None and text.startswith("check "):
+        elif self.current is None and text.startswith("check ") and len(words) > 1:
             self.check(words[1], " ".join(words[2:]))
-        elif self.current is not None and words[:2] == ["end", self.current]:
+        elif self.current is not None and words[:2] == ["end", self.current] and len(words) == 3:
             self.end(words[2])
         elif self.current is not None:
             self.tap(text)
@@ -549,6 +553,7 @@ class Boot:
         guest.out.mkdir(parents=True, exist_ok=True)
         for name in ("serial.log", "tap.log", "trace.log", "qemu.log"):
             (guest.out / name).unlink(missing_ok=True)
+        shutil.rmtree(guest.out / "gcov", ignore_errors=True)
         if not guest.ready_made:
             sparse(guest.path("gpu0"), guest.gpu_mib)
             for disk in guest.topology.disks:
@@ -557,7 +562,8 @@ class Boot:
         values = {
             "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
             "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
-            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks), **guest.env,
+            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks),
+            "LAB_GCOV": os.environ.get("PEERDMA_GCOV", ""), **guest.env,
         }
         tests = " ".join(shlex.quote(f"{t.timeout(guest.kernel)}:{t.path}") for t in guest.tests)
         job.write_text("".join(f"export {k}={shlex.quote(str(v))}\n" for k, v in values.items())
@@ -646,6 +652,11 @@ class Boot:
         if verb == "dma":
             inside, elsewhere = await self.dma()
             return f"ok gpu0 {inside} elsewhere {elsewhere}"
+        if verb == "gcov":
+            name, counts = rest.split()
+            (self.guest.out / "gcov").mkdir(exist_ok=True)
+            (self.guest.out / "gcov" / Path(name).name).write_bytes(gzip.decompress(base64.b64decode(counts)))
+            return "ok"
         if verb == "kill-qemu":
             assert self.process
             self.process.kill()

@@ -26,7 +26,8 @@ build_module() {
 	fi
 }
 
-out=$PEERDMA_BUILD/kernel/$name
+# With counters of what ran it is another module: make coverage.
+out=$PEERDMA_BUILD/kernel/$name${PEERDMA_GCOV:+-gcov}
 mkdir -p "$out/src/include"
 rsync -a "$PEERDMA_ROOT/include/uapi" "$out/src/include/"
 build_module "$PEERDMA_ROOT/kernel" "$out/src/kernel"

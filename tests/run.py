@@ -240,7 +240,7 @@ class Check:
     def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str, boot: str = "") -> lab.Guest:
         slow, counting = kernel.variant != "plain", boot == "counting"
         return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
-                         gpu_mib=4096 if boot == "large" else 512, ram_mib=1536 if slow else 1024,
+                         gpu_mib={"large": 4096, "fuzz": 64}.get(boot, 512), ram_mib=1536 if slow else 1024,
                          patience=180 if slow else 60, trace=not counting, counting=counting)
 
     async def guest_boot(self, key: tuple[str, str], topology: str, boot: str, tests: list[lab.Test]) -> None:

@@ -39,7 +39,7 @@ class Progress:
 
 
 def main() -> int:
-    k, variant = os.environ.get("K") or "7.2", "debug" if os.environ.get("DEBUG") not in (None, "", "0") else "plain"
+    k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
     rounds, events = os.environ.get("N") or "200", os.environ.get("EVENTS") or "all"
     kernel = lab.kernel(k, variant)
     assert kernel
@@ -50,7 +50,7 @@ def main() -> int:
     test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
     progress = Progress()
     guest = lab.Guest(kernel, lab.Topology.load("switch"), [test], lab.BUILD / "soak" / f"revoke-{kernel.name}",
-                      ram_mib=1536 if variant == "debug" else 1024, patience=180, say=progress.say,
+                      ram_mib=1024 if variant == "plain" else 1536, patience=180, say=progress.say,
                       env={"LAB_ROUNDS": rounds, "LAB_EVENTS": events})
     print(f"==> kernel {kernel.name}: {rounds} rounds of {events}", flush=True)
     outcome = asyncio.run(lab.boot(guest))

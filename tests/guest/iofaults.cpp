@@ -257,7 +257,7 @@ void full(const std::string &path)
 /// What is under way waits, and goes on by the new table.
 bool swap(const std::string &name, const std::string &table)
 {
-	return tap::shell("dmsetup suspend --noflush --nolockfs " + name + " && dmsetup load " + name + " --table \"" +
+	return host::run("dmsetup suspend --noflush --nolockfs " + name + " && dmsetup load " + name + " --table \"" +
 			  table + "\" && dmsetup resume " + name);
 }
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// What check, topo, publish and unpublish read of sysfs and of the kernel's configuration: each line of the input is a
+// file's path or number in the list, a blank, and what is in it.
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+
+#include "../../host/fake_env.hpp"
+#include "check.hpp"
+#include "input.hpp"
+#include "topo.hpp"
+
+namespace
+{
+
+const char *const places[] = {
+	"/sys/bus/pci/devices/0000:01:00.0/resource",
+	"/sys/bus/pci/devices/0000:01:00.0/driver_override",
+	"/sys/bus/pci/devices/0000:01:00.0/class",
+	"/sys/bus/pci/devices/0000:01:00.0/numa_node",
+	"/sys/bus/pci/devices/0000:01:00.0/vendor",
+	"/sys/bus/pci/devices/0000:01:00.0/device",
+	"/sys/bus/pci/devices/0000:01:00.0",
+	"/sys/block/nvme0n1",
+	"/sys/block/nvme0n1/hidden",
+	"/proc/config.gz",
+	"/boot/config-6.12",
+	"/proc/cmdline",
+};
+
+template <typename F> void quietly(F &&body)
+{
+	try {
+		body();
+	} catch (const cli::Failure &failure) {
+		failure.line();
+	} catch (const cli::Usage &) {
+	}
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	FakeEnv env;
+	env.add_function("0000:01:00.0", 1 << 20);
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	for (const std::string &line : input::lines(data, size)) {
+		if (line.size() < 2)
+			continue;
+		const std::string path = places[static_cast<unsigned char>(line[0]) % std::size(places)];
+		env.files[path] += line.substr(1) + "\n";
+		env.links[path] = line.substr(1);
+	}
+	const cli::Host host{env, "6.12"};
+	cli::check_config(host);
+	cli::check_iommu(host);
+	cli::check_module(host, 0);
+	cli::check_module(host, EACCES);
+	cli::pci_disks(host);
+	quietly([] { cli::check(); });
+	quietly([] { cli::topo({}); });
+	quietly([] { cli::topo({.svg = "", .dot = true}); });
+	quietly([] { cli::publish({.device = "0000:01:00.0"}); });
+	quietly([] { cli::unpublish("0000:01:00.0"); });
+	return 0;
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// What peerdma witness reads from the kernel's trace: names of processes in it may hold anything.
+#include <algorithm>
+
+#include "input.hpp"
+#include "witness.hpp"
+
+using input::must;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	cli::Witness witness({1, 2, 3});
+	for (const std::string &line : input::lines(data, size)) {
+		if (const auto parsed = cli::parse_trace(line))
+			must(parsed->event.size() + parsed->text.size() < line.size(), "parts of a line are in it");
+		witness.hear(line);
+	}
+	const auto report = witness.report([](const std::string &dev) { return dev; });
+	must(report.status == cli::exit_ok || !witness.proved(), "what is proved is reported as such");
+	report.json.dump(2, ' ', false, cli::Json::error_handler_t::replace);
+	return 0;
+}
