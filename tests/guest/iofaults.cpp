@@ -205,11 +205,15 @@ void errors(const std::string &disk, const std::string &node)
 	for (Way way : {Way::fd, Way::worker})
 		meets(witness, second, way, odd, 23);
 	// One kiocb, several commands: it fails as one, and whatever of it came is not counted.
-	put(disk + "/queue/max_sectors_kb", "4");
+	const std::string most = disk + "/queue/max_sectors_kb";
+	std::string before;
+	std::ifstream(most) >> before;
+	put(most, "4");
 	for (const auto &req : {reads, writes}) {
 		for (Way way : {Way::fd, Way::ring_id, Way::proxy})
 			meets(witness, status(drive, "one of four commands fails", "0x281", ENODATA, "3"), way, req);
 	}
+	put(most, before);
 }
 
 // --- A filesystem that is full
@@ -258,7 +262,7 @@ void full(const std::string &path)
 bool swap(const std::string &name, const std::string &table)
 {
 	return host::run("dmsetup suspend --noflush --nolockfs " + name + " && dmsetup load " + name + " --table \"" +
-			  table + "\" && dmsetup resume " + name);
+			 table + "\" && dmsetup resume " + name);
 }
 
 void table(const std::string &name, const std::string &linear)

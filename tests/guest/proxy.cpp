@@ -63,8 +63,8 @@ bool host_has(const Buffer &buf, uint64_t off, uint64_t len, const std::string &
 std::vector<char> bytes_of(const std::string &source, size_t len)
 {
 	std::vector<char> bytes(len);
-	if (!host::run("rm -f " + std::string(scratch) + "; pattern fill " + scratch + " 0 " + std::to_string(len) + " " +
-		   source))
+	if (!host::run("rm -f " + std::string(scratch) + "; pattern fill " + scratch + " 0 " + std::to_string(len) +
+		       " " + source))
 		raw::die("pattern");
 	std::ifstream(scratch, std::ios::binary).read(bytes.data(), std::streamsize(len));
 	return bytes;
@@ -263,7 +263,7 @@ void files(const char *path)
 	std::memcpy(at, bytes_of("pattern:7", buf_len).data(), buf_len);
 	report(::pwrite(fd, at, buf_len, there) == ssize_t(buf_len) &&
 		       host::run("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
-			     std::to_string(buf_len) + " pattern:7"),
+				 std::to_string(buf_len) + " pattern:7"),
 	       "pwrite with O_DIRECT takes from it");
 
 	Ring ring;
@@ -275,7 +275,7 @@ void files(const char *path)
 	io_uring_submit(&ring.ring);
 	report(ring.wait(1, buf_len) == 1 &&
 		       host::run("pattern compare " + std::string(path) + " " + std::to_string(there) + " " +
-			     std::to_string(buf_len) + " pattern:1"),
+				 std::to_string(buf_len) + " pattern:1"),
 	       "io_uring writes from it");
 	iovec whole = {at, buf_len};
 	report(io_uring_register_buffers(&ring.ring, &whole, 1) < 0,

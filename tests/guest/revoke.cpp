@@ -84,10 +84,10 @@ std::string disk()
 bool filesystem_up()
 {
 	return within(patience(), [] { return !disk().empty() && fs::exists("/dev/" + disk()); }) &&
-	       host::run("dmsetup create held --table \"0 $(blockdev --getsz /dev/" + disk() + ") linear /dev/" + disk() +
-		     " 0\" && mkdir -p /mnt/revoke && mount -o noatime /dev/mapper/held /mnt/revoke") &&
+	       host::run("dmsetup create held --table \"0 $(blockdev --getsz /dev/" + disk() + ") linear /dev/" +
+			 disk() + " 0\" && mkdir -p /mnt/revoke && mount -o noatime /dev/mapper/held /mnt/revoke") &&
 	       (fs::exists(path) || (host::run("pattern fill " + std::string(path) + " 0 " + std::to_string(file_len) +
-					   " pattern:1 && sync " + path)));
+					       " pattern:1 && sync " + path)));
 }
 
 bool filesystem_down() { return host::run("umount /mnt/revoke; dmsetup remove held"); }
@@ -95,8 +95,8 @@ bool filesystem_down() { return host::run("umount /mnt/revoke; dmsetup remove he
 /// QEMU lets a first request through and then one byte a second, or all.
 void throttle(int bps)
 {
-	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" + std::to_string(bps) +
-	     R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
+	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
+		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
 }
 
 bool hold_drive()
@@ -443,10 +443,10 @@ void requests_ended(Round &round, bool may_fail)
 /// What was reported done is where it should be.
 void bytes_are_right(Round &round)
 {
-	const std::string answer = round.state.reads ?
-					   host::ask("compare gpu0 " + std::to_string(round.at) + " " +
-						std::to_string(uint64_t(round.state.reads) * piece) + " pattern:1 0") :
-					   "ok";
+	const std::string answer =
+		round.state.reads ? host::ask("compare gpu0 " + std::to_string(round.at) + " " +
+					      std::to_string(uint64_t(round.state.reads) * piece) + " pattern:1 0") :
+				    "ok";
 	round.want(answer.rfind("ok", 0) == 0, "bytes that were read: " + answer);
 	const int fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	const uint64_t len = uint64_t(round.state.writes) * piece;

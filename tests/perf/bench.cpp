@@ -253,7 +253,8 @@ Op ring_vector(Bench &b, Ring::File file, uint64_t size)
 	for (unsigned i = 0; i < DEPTH; i++)
 		(*segs)[i] = {i * 2 * size, i * size, uint32_t(size), 0};
 	return {[&b, ring, file, segs] {
-			ring->command(b, file, PEERDMA_URING_READV, 0, DEPTH, reinterpret_cast<uintptr_t>(segs->data()));
+			ring->command(b, file, PEERDMA_URING_READV, 0, DEPTH,
+				      reinterpret_cast<uintptr_t>(segs->data()));
 			ring->run(1, DEPTH);
 		},
 		[] {}, DEPTH};
@@ -342,8 +343,14 @@ Op buffered(Bench &b, uint64_t size)
 		[&b] { b.forget(); }};
 }
 
-Op merge_on_uring_adjacent(Bench &b, uint64_t size) { return with_merges(uring_batch(b, Ring::DISK_FILE, size, size), b, 0); }
-Op merge_off_uring_adjacent(Bench &b, uint64_t size) { return with_merges(uring_batch(b, Ring::DISK_FILE, size, size), b, 2); }
+Op merge_on_uring_adjacent(Bench &b, uint64_t size)
+{
+	return with_merges(uring_batch(b, Ring::DISK_FILE, size, size), b, 0);
+}
+Op merge_off_uring_adjacent(Bench &b, uint64_t size)
+{
+	return with_merges(uring_batch(b, Ring::DISK_FILE, size, size), b, 2);
+}
 Op merge_on_buffered_read(Bench &b, uint64_t size) { return with_merges(buffered(b, size), b, 0); }
 Op merge_off_buffered_read(Bench &b, uint64_t size) { return with_merges(buffered(b, size), b, 2); }
 
