@@ -86,7 +86,8 @@ static void drop_if_empty(u32 uid, struct payer *payer)
 static int charge_user(u32 uid, u64 len)
 {
 	const u64 max = READ_ONCE(user_max);
-	bool limited = max && !capable(CAP_SYS_RESOURCE);
+	/* Quietly: most who ask this have no need of the answer. */
+	bool limited = max && !ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 	struct payer *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT), *payer;
 	int err = 0;
 
@@ -185,7 +186,7 @@ int peerdma_charge(struct peerdma_provider *provider, u64 len, struct peerdma_ch
 	return 0;
 }
 
-/* Nothing if nothing was charged. */
+/* Nothing if nothing was charged, or it was given back before. */
 void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *charge)
 {
 	if (!charge->len)
@@ -193,6 +194,7 @@ void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *
 	dmem_cgroup_uncharge(charge->pool, charge->len);
 	peerdma_region_put(provider);
 	uncharge_user(charge->uid, charge->len);
+	charge->len = 0;
 }
 
 /**
@@ -201,7 +203,7 @@ void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *
  * Return: 0, -EDQUOT beyond RLIMIT_MEMLOCK.
  *
  * By the process's counter of pinned pages, as RDMA does: the one of mlock(2) wants mmap_lock,
- * which others may hold for long, and this is inside a buffer's gate. Both count against the limit.
+ * which others may hold for long, and this is inside a buffer's gate.
  * A worker of the module's has no process and counts nothing; what it reads was meant to go direct,
  * and passes here only if the file shrinks meanwhile and the provider is full.
  */
@@ -213,7 +215,7 @@ int peerdma_charge_host(u64 len)
 
 	if (!mm)
 		return 0;
-	locked = atomic64_add_return(pages, &mm->pinned_vm) + READ_ONCE(mm->locked_vm);
+	locked = atomic64_add_return(pages, &mm->pinned_vm);
 	if (locked <= rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT || capable(CAP_IPC_LOCK))
 		return 0;
 	atomic64_sub(pages, &mm->pinned_vm);

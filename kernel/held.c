@@ -16,6 +16,7 @@
 
 #include "peerdma.h"
 
+#define NAMES_AT_ONCE 10 /* what an unbind says again, at most */
 #define LOOKS_APART 8 /* 2 ms, then 4, 8 ... and 1 << LOOKS_APART in the end */
 
 static unsigned int held_seconds = 5;
@@ -24,7 +25,7 @@ MODULE_PARM_DESC(held_seconds,
 		 "name memory in the log that others hold so long after it was let go; 0: never");
 
 static LIST_HEAD(list);
-static DEFINE_MUTEX(lock); /* protects list, and who settles or counts the pages of what is in it */
+static DEFINE_MUTEX(lock); /* protects list, and pages, most and named of what is in it */
 
 static unsigned long seconds_of(const struct peerdma_held *held)
 {
@@ -43,15 +44,13 @@ static void name(struct peerdma_mem *mem)
 	bool unbinding = peerdma_gate_closed(&mem->provider->gate);
 	struct pci_dev *pdev = mem->provider->pdev;
 	struct peerdma_held *held = &mem->held;
-	unsigned long pages;
-	unsigned int most;
 
 	lockdep_assert_held(&lock);
-	peerdma_mem_census(mem, &pages, &most);
 	pci_warn(pdev,
 		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), let go %lu s ago%s\n",
-		 pages, mem->len >> PAGE_SHIFT, held->buffer, held->pid, (int)strlen(held->comm),
-		 held->comm, seconds_of(held), unbinding ? "; unbinding waits for them" : "");
+		 held->pages, mem->len >> PAGE_SHIFT, held->buffer, held->pid,
+		 (int)strlen(held->comm), held->comm, seconds_of(held),
+		 unbinding ? "; unbinding waits for them" : "");
 	held->named = true;
 }
 
@@ -63,14 +62,20 @@ static bool is_due(const struct peerdma_held *held)
 	return !held->named && after && seconds_of(held) >= after && __ratelimit(&limit);
 }
 
+/* Nobody but this looks at the pages: it may take long, and is done outside of the lock. */
 static void look(struct work_struct *work)
 {
 	struct peerdma_held *held = container_of(work, struct peerdma_held, look.work);
 	struct peerdma_mem *mem = container_of(held, struct peerdma_mem, held);
-	bool settled;
+	bool settled = peerdma_mem_settle(mem);
+	unsigned long pages = 0;
+	unsigned int most = 0;
 
+	if (!settled)
+		peerdma_mem_census(mem, &pages, &most);
 	mutex_lock(&lock);
-	settled = peerdma_mem_settle(mem);
+	held->pages = pages;
+	held->most = most;
 	if (settled)
 		list_del(&held->link);
 	else if (is_due(held))
@@ -81,9 +86,10 @@ static void look(struct work_struct *work)
 		return;
 	}
 	if (held->named)
-		pci_info(mem->provider->pdev,
-			 "the last page of buffer %u of pid %d was let go after %lu s\n",
-			 held->buffer, held->pid, seconds_of(held));
+		pci_info_ratelimited(
+			mem->provider->pdev,
+			"the last page of buffer %u of pid %d was let go after %lu s\n",
+			held->buffer, held->pid, seconds_of(held));
 	peerdma_mem_free(mem);
 }
 
@@ -104,6 +110,7 @@ void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 		held->pid = buffer->opener->pid;
 		strscpy(held->comm, buffer->opener->comm, sizeof(held->comm));
 	}
+	peerdma_mem_census(mem, &held->pages, &held->most);
 	mutex_lock(&lock);
 	list_add_tail(&held->link, &list);
 	mutex_unlock(&lock);
@@ -117,29 +124,29 @@ void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 void peerdma_held_name(struct peerdma_provider *provider)
 {
 	struct peerdma_mem *mem;
+	unsigned int n = 0;
 
 	mutex_lock(&lock);
 	list_for_each_entry(mem, &list, held.link) {
-		if (mem->provider == provider && mem->held.named)
+		if (mem->provider == provider && mem->held.named && ++n <= NAMES_AT_ONCE)
 			name(mem);
 	}
 	mutex_unlock(&lock);
+	if (n > NAMES_AT_ONCE)
+		pci_warn(provider->pdev, "others hold pages of %u more buffers: see debugfs\n",
+			 n - NAMES_AT_ONCE);
 }
 
 /* Of an open file: how many pages others hold of what it has let go. */
 u64 peerdma_held_pages(const struct peerdma_opener *opener)
 {
 	struct peerdma_mem *mem;
-	unsigned long pages;
-	unsigned int most;
 	u64 all = 0;
 
 	mutex_lock(&lock);
 	list_for_each_entry(mem, &list, held.link) {
-		if (mem->held.opener != opener->id)
-			continue;
-		peerdma_mem_census(mem, &pages, &most);
-		all += pages;
+		if (mem->held.opener == opener->id)
+			all += mem->held.pages;
 	}
 	mutex_unlock(&lock);
 	return all;
@@ -148,14 +155,11 @@ u64 peerdma_held_pages(const struct peerdma_opener *opener)
 static void show(struct seq_file *seq, struct peerdma_mem *mem)
 {
 	struct peerdma_held *held = &mem->held;
-	unsigned long pages;
-	unsigned int most;
 
-	peerdma_mem_census(mem, &pages, &most);
 	seq_printf(seq, "held provider=%u pci=%s buffer=%u file=%llu pid=%d", mem->provider->id,
 		   pci_name(mem->provider->pdev), held->buffer, held->opener, held->pid);
-	seq_printf(seq, " bytes=%llu pages=%lu references=%u seconds=%lu comm=", mem->len, pages,
-		   most, seconds_of(held));
+	seq_printf(seq, " bytes=%llu pages=%lu references=%u seconds=%lu comm=", mem->len,
+		   held->pages, held->most, seconds_of(held));
 	seq_escape(seq, held->comm, " \t\n\\");
 	seq_putc(seq, '\n');
 }

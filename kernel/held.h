@@ -21,6 +21,8 @@ struct seq_file;
  * @link: in the list of them; protected by its lock
  * @look: looks again, more and more seldom
  * @looks: how often it did
+ * @pages: that others held when it looked last
+ * @most: references of theirs that one of them had then
  * @since: jiffies when it was let go
  * @named: the log has it
  * @buffer: number of the buffer that it was, 0 if of none
@@ -28,12 +30,15 @@ struct seq_file;
  * @pid: process that opened that, in the first PID namespace
  * @comm: its name then
  *
- * All from @look on belongs to the work item, or is immutable.
+ * @pages, @most and @named are written under that lock too. The rest from @look on belongs to the
+ * work item, or is immutable.
  */
 struct peerdma_held {
 	struct list_head link;
 	struct delayed_work look;
 	unsigned int looks;
+	unsigned long pages;
+	unsigned int most;
 	unsigned long since;
 	bool named;
 	u32 buffer;

@@ -313,8 +313,12 @@ static int io_read_host(struct io *io, u64 len)
 	void *copy;
 	int err = 0;
 
-	if (peerdma_charge_host(size))
-		return io_refuse(io, PEERDMA_REASON_MEMLOCK);
+	/* Slower rather than not at all. */
+	if (peerdma_charge_host(size)) {
+		size = max_t(u64, block, PAGE_SIZE);
+		if (peerdma_charge_host(size))
+			return io_refuse(io, PEERDMA_REASON_MEMLOCK);
+	}
 	/* A power of two: aligned to itself. */
 	copy = kmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!copy)

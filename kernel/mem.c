@@ -139,6 +139,15 @@ static void mem_settled(struct peerdma_mem *mem)
 
 #endif
 
+/* With the last page the provider may go, and its successor has the same name among cgroups. */
+static void settle(struct peerdma_mem *mem, unsigned long page)
+{
+	if (mem->end - mem->first == 1)
+		peerdma_uncharge(mem->provider, &mem->charge);
+	page_settle(mem, mem->page + page);
+	cond_resched();
+}
+
 /**
  * peerdma_mem_settle - take from a mem that was let go what nobody else holds
  * @mem: of which nobody of ours does anything any more; one caller at a time
@@ -151,12 +160,12 @@ static void mem_settled(struct peerdma_mem *mem)
 bool peerdma_mem_settle(struct peerdma_mem *mem)
 {
 	while (mem->first < mem->end && !others(mem->page + mem->first)) {
-		page_settle(mem, mem->page + mem->first++);
-		cond_resched();
+		settle(mem, mem->first);
+		mem->first++;
 	}
 	while (mem->first < mem->end && !others(mem->page + mem->end - 1)) {
-		page_settle(mem, mem->page + --mem->end);
-		cond_resched();
+		settle(mem, mem->end - 1);
+		mem->end--;
 	}
 	if (mem->first < mem->end)
 		return false;

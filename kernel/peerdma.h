@@ -102,7 +102,7 @@ struct peerdma_mem {
 	void *kaddr;
 	u64 len;
 	struct page *page; /* immutable */
-	struct peerdma_charge charge; /* immutable */
+	struct peerdma_charge charge;
 	unsigned long first;
 	unsigned long end;
 	struct peerdma_held held;

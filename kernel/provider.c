@@ -94,6 +94,9 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 	struct peerdma_buffer *buffer;
 
 	xa_erase(&providers, provider->id);
+	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
+	peerdma_gate_shut(&provider->gate);
+	shut_buffers(provider);
 	peerdma_gate_close(&provider->gate);
 	shut_buffers(provider);
 	while ((buffer = first_buffer(provider))) {

@@ -173,6 +173,7 @@ static void look_at_alive(struct step *step, struct peerdma_disk *disk)
 	struct gendisk *gendisk = step->disk;
 
 	step->owner = gendisk->fops->owner;
+	/* Not of a disk that its driver has given up, which may stay like that for long. */
 	if (blk_get_queue(gendisk->queue))
 		disk->queue = gendisk->queue;
 	disk->pdev = disk->queue ? pci_parent(gendisk) : NULL;

@@ -14,6 +14,6 @@ if ! getent group peerdma >/dev/null; then
 	fi
 fi
 if [ -d /run/udev ] && [ "$(id -u)" = 0 ]; then
-	udevadm control --reload
-	udevadm trigger --action=add --subsystem-match=misc --sysname-match=peerdma
+	udevadm control --reload && udevadm trigger --action=add --subsystem-match=misc --sysname-match=peerdma ||
+		say "udev did not take the new rule: udevadm control --reload, when it runs"
 fi

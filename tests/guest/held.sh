@@ -86,7 +86,7 @@ same "while debugfs lists it" 1 "$(grep -c " pid=$owner .* pages=3 " $held)"
 rmmod pin
 check "until the last page is let go" soon 5 gone $unbind
 check "the log says that" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was let go after"
-check "then debugfs names nobody" names_nobody
+check "then debugfs names nobody" soon 5 names_nobody
 wait $unbind
 
 publish

@@ -88,6 +88,7 @@ gpu_bdf() { pci_of 0x1af4:0x1110; }
 nvme_disk() {
 	local d serial hidden
 	for d in /sys/class/block/nvme*n1; do
+		[ -e "$d" ] || continue
 		read -r hidden <"$d/hidden"
 		[ "$hidden" = 0 ] || continue # a path of a multipath drive
 		read -r serial <"$d/device/serial"
