@@ -2,7 +2,7 @@
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
 #   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths  topology (rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|proxy|cli|seeing|fail|fuzz|perf  tests
+#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf  tests
 #   SECONDS=60 SEED=1 PROGRAM=/file  of make fuzz
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
 export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM FILE KSRC ACCEL V

@@ -7,6 +7,7 @@ PROGRAM=file and REPEAT. Programs worth keeping are added to build/fuzz/corpus, 
 """
 from __future__ import annotations
 
+import argparse
 import asyncio
 import hashlib
 import os
@@ -52,6 +53,7 @@ class Listener:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     variant = "plain" if os.environ.get("DEBUG") == "0" else "debug"
     kernel = lab.kernel(os.environ.get("K") or "7.2", variant)
     assert kernel

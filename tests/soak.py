@@ -6,6 +6,7 @@ From the environment: K=7.2|6.12, DEBUG=1, OPS=operations in all, SEED=another s
 """
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import re
@@ -46,6 +47,7 @@ class Progress:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
     operations = int(os.environ.get("OPS") or DEFAULT[variant])
     seed = os.environ.get("SEED") or "1"

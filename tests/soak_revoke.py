@@ -7,6 +7,7 @@ EVENTS=all or names of revoke.cpp: "unbind drive:sync".
 """
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import re
@@ -39,6 +40,7 @@ class Progress:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
     rounds, events = os.environ.get("N") or "200", os.environ.get("EVENTS") or "all"
     kernel = lab.kernel(k, variant)

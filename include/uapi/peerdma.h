@@ -24,8 +24,8 @@
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
  * EBADF      the target file descriptor is not open, or not open for what was asked
  * EBUSY      another driver uses this part of the BAR
- * EDQUOT     it would be more than the caller may have: out_reason says of what; without a reason
- *            it is the filesystem's
+ * EDQUOT     it would be more than the caller may have: out_reason is USER_LIMIT, CGROUP_LIMIT or
+ *            MEMLOCK; with any other, or none, it is the filesystem's
  * EEXIST     the device has published already
  * EFAULT     the struct is not wholly in readable and writable memory
  * EINVAL     a number is out of range, misaligned, zero or overflows: out_reason names which; or
@@ -174,7 +174,9 @@ struct peerdma_provider_query {
  *
  * A device publishes one range, once. The way back is to unbind it from the peerdma driver.
  *
- * Errors: -EPERM without CAP_SYS_ADMIN; -ENODEV no such function; -EINVAL see out_reason; -EEXIST.
+ * Errors: -EPERM without CAP_SYS_ADMIN; -ENODEV no such function; -EINVAL see out_reason; -EEXIST;
+ * -EBUSY another driver has claimed the range; -EOPNOTSUPP this kernel counts pages in another way;
+ * -ENOMEM.
  */
 struct peerdma_publish {
 	__u32 size;
@@ -346,7 +348,7 @@ struct peerdma_file_query {
  *	the same provider, and the CPU from there to the buffer
  * @out_host: of these, bytes that went through host memory
  * @out_reason: enum peerdma_reason; after a success why bytes were bounced (FILE_ALIGN, BUF_ALIGN,
- *	APPEND) or why there were no more (END_OF_FILE)
+ *	APPEND) or why there were no more (END_OF_FILE, MEMLOCK)
  * @__reserved: must be 0
  *
  * Blocks of dio_offset_align bytes (PEERDMA_FILE_QUERY) that the request covers whole go direct,
