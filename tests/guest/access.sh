@@ -3,6 +3,7 @@
 # Who may do what: members of the device node's group, others, other processes, containers. What they cannot learn.
 # group: limits
 # topologies: switch
+# kernels: 7.2
 # variants: plain
 # needs: udevadm
 # timeout: 90

@@ -3,6 +3,7 @@
 # The library: rings of many requests, each of which ends once; and what it does where nothing goes direct.
 # group: io
 # topologies: switch
+# variants: plain
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -3,6 +3,7 @@
 # The peerdma command on a real module: what a person types, right and wrong.
 # group: cli
 # topologies: switch
+# kernels: 7.2
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -3,6 +3,7 @@
 # A ring that polls a drive which has queues for polling: nothing is said by an interrupt. uring.cpp has the cases.
 # group: io
 # topologies: switch
+# variants: plain
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 

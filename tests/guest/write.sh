@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Writes: the host fills the GPU's memory, the drive takes it from there, the host looks at the drive.
 # group: io
-# topologies: switch rp rp-vtd
+# topologies: switch rp-vtd
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 
