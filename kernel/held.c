@@ -54,6 +54,15 @@ static void name(struct peerdma_mem *mem)
 	held->named = true;
 }
 
+static void name_no_more(struct peerdma_mem *mem)
+{
+	struct peerdma_held *held = &mem->held;
+	struct pci_dev *pdev = mem->provider->pdev;
+
+	pci_info_ratelimited(pdev, "the last page of buffer %u of pid %d was let go after %lu s\n",
+			     held->buffer, held->pid, seconds_of(held));
+}
+
 static bool is_due(const struct peerdma_held *held)
 {
 	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
@@ -86,10 +95,7 @@ static void look(struct work_struct *work)
 		return;
 	}
 	if (held->named)
-		pci_info_ratelimited(
-			mem->provider->pdev,
-			"the last page of buffer %u of pid %d was let go after %lu s\n",
-			held->buffer, held->pid, seconds_of(held));
+		name_no_more(mem);
 	peerdma_mem_free(mem);
 }
 

@@ -148,7 +148,8 @@ Device open_device()
 	if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
 		advice = "Load the module first: insmod peerdma.ko (make module builds it and prints where it is).";
 	else if (rc == -EACCES || rc == -EPERM)
-		advice = "Run it as root, or become a member of the group that has the device node: usermod -aG peerdma USER.";
+		advice = "Run it as root, or become a member of the group that has the device node: usermod -aG "
+			 "peerdma USER.";
 	else if (rc == -EPROTONOSUPPORT)
 		advice = "The module and this library are of different versions: install both from one release.";
 	throw Failure{"cannot open /dev/peerdma", -rc, 0, advice, {}};
