@@ -444,8 +444,8 @@ static bool io_is_one_step(const struct io *io)
 {
 	const struct peerdma_io *req = io->req;
 
-	if ((req->file_off | req->len) & (io->target.offset_align - 1) ||
-	    req->buf_off & (io->target.mem_align - 1) || req->len > MAX_RW_COUNT)
+	if (!peerdma_target_takes(&io->target, req->file_off, req->buf_off, req->len) ||
+	    req->len > MAX_RW_COUNT)
 		return false;
 	if (io->write)
 		return !(io->file->f_flags & O_APPEND) &&

@@ -360,6 +360,15 @@ void peerdma_proxy_unmap(struct peerdma_buffer *buffer);
 int peerdma_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* target.c */
+
+/* Whole blocks of the file, at a place that the device can address? Both are powers of two. */
+static __always_inline bool peerdma_target_takes(const struct peerdma_target *target, u64 file_off,
+						 u64 buf_off, u64 len)
+{
+	return !((file_off | len) & (target->offset_align - 1)) &&
+	       !(buf_off & (target->mem_align - 1));
+}
+
 int peerdma_target_type(struct file *file, u32 *reason);
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo);

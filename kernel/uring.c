@@ -338,8 +338,7 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 	if (!(file->f_mode & FMODE_NOWAIT))
 		return false;
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
-		if ((piece->file_off | piece->len) & (target->offset_align - 1) ||
-		    piece->buf_off & (target->mem_align - 1))
+		if (!peerdma_target_takes(target, piece->file_off, piece->buf_off, piece->len))
 			return false;
 		/* Behind the end a write has to wait for the filesystem, and a read to be cut. */
 		if (peerdma_clip(piece->file_off, piece->len, end) < piece->len)

@@ -783,6 +783,16 @@ class Boot:
             self.judge.fail("splat", line)
 
 
+def ready_kernel(k: str, variant: str) -> Kernel:
+    """A kernel with all that a boot of it by hand needs: modules and the host's own tool."""
+    found = kernel(k, variant)
+    assert found
+    make_module(found)
+    make_test_modules(found)
+    pattern_binary()
+    return found
+
+
 async def boot(guest: Guest) -> Outcome:
     return await Boot(guest).run()
 
@@ -798,11 +808,7 @@ def main() -> int:
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
-    found = kernel(args.k, variant_of(args.d))
-    assert found
-    make_module(found)
-    make_test_modules(found)
-    pattern_binary()
+    found = ready_kernel(args.k, variant_of(args.d))
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
                                      args.o.resolve(), args.gpu, trace=args.trace, counting=args.count,
                                      patience=180 if args.d else 60, say=print)))

@@ -55,16 +55,12 @@ class Listener:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     variant = "plain" if os.environ.get("DEBUG") == "0" else "debug"
-    kernel = lab.kernel(os.environ.get("K") or "7.2", variant)
-    assert kernel
+    kernel = lab.ready_kernel(os.environ.get("K") or "7.2", variant)
     seconds = int(os.environ.get("FUZZ_SECONDS") or 60)
     seed = os.environ.get("SEED") or "1"
     how = f"run seconds={seconds} seed={seed} show=1 costs=1"
     if program := os.environ.get("PROGRAM"):
         how = f"replay repeat={os.environ.get('REPEAT') or 1} {Path(program).resolve()}"
-    lab.make_module(kernel)
-    lab.make_test_modules(kernel)
-    lab.pattern_binary()
     test = lab.Test.load(lab.ROOT / "tests/guest/fuzz.sh")
     test = replace(test, notes=test.notes | {"timeout": str(seconds + SETTLING)})
     listener = Listener()

@@ -52,11 +52,7 @@ def main() -> int:
     operations = int(os.environ.get("OPS") or DEFAULT[variant])
     seed = os.environ.get("SEED") or "1"
     rounds = -(-operations // (PROCESSES * PER_ROUND))
-    kernel = lab.kernel(k, variant)
-    assert kernel
-    lab.make_module(kernel)
-    lab.make_test_modules(kernel)
-    lab.pattern_binary()
+    kernel = lab.ready_kernel(k, variant)
     test = lab.Test.load(lab.ROOT / "tests/guest/verify.sh")
     test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
     progress = Progress(rounds)

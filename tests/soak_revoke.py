@@ -43,11 +43,7 @@ def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
     rounds, events = os.environ.get("N") or "200", os.environ.get("EVENTS") or "all"
-    kernel = lab.kernel(k, variant)
-    assert kernel
-    lab.make_module(kernel)
-    lab.make_test_modules(kernel)
-    lab.pattern_binary()
+    kernel = lab.ready_kernel(k, variant)
     test = lab.Test.load(lab.ROOT / "tests/guest/revoke.sh")
     test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
     progress = Progress()

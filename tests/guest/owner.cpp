@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <csetjmp>
 #include <csignal>
 #include <cstring>
 #include <deque>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "../tools/raw.hpp"
+#include "../tools/sigbus.hpp"
 #include "owner.hpp"
 
 namespace
@@ -250,22 +250,12 @@ std::string results()
 
 // --- What is still possible
 
-sigjmp_buf back;
-void on_sigbus(int) { siglongjmp(back, 1); }
-
-bool gives_sigbus(const volatile char *at)
-{
-	if (sigsetjmp(back, 1))
-		return true;
-	(void)*at;
-	return false;
-}
-
 std::string proxies()
 {
 	if (!map)
 		return "none";
-	const int gone = gives_sigbus(map) + gives_sigbus(map + written_from) + gives_sigbus(map + buf_len - 1);
+	const int gone =
+		sigbus::given_at(map) + sigbus::given_at(map + written_from) + sigbus::given_at(map + buf_len - 1);
 	return gone == 3 ? "sigbus" : gone ? "mixed" : "alive";
 }
 
@@ -429,7 +419,7 @@ int main(int argc, char **argv)
 			state = &one;
 	control = std::atoi(argv[3]);
 	::fcntl(control, F_SETFD, FD_CLOEXEC);
-	std::signal(SIGBUS, on_sigbus);
+	sigbus::expect();
 	file = ::open(argv[2], O_RDWR | O_CLOEXEC);
 	if (file < 0)
 		raw::die(argv[2]);

@@ -4,7 +4,6 @@
 // which is unbound in the end. What the memory really holds is the host's to say.
 #include <atomic>
 #include <chrono>
-#include <csetjmp>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "../tools/raw.hpp"
+#include "../tools/sigbus.hpp"
 #include "../tools/tap.hpp"
 
 namespace
@@ -68,19 +68,6 @@ std::vector<char> bytes_of(const std::string &source, size_t len)
 		raw::die("pattern");
 	std::ifstream(scratch, std::ios::binary).read(bytes.data(), std::streamsize(len));
 	return bytes;
-}
-
-// --- Touching what may be gone
-
-sigjmp_buf back;
-void on_sigbus(int) { siglongjmp(back, 1); }
-
-bool gives_sigbus(const volatile char *at)
-{
-	if (sigsetjmp(back, 1))
-		return true;
-	(void)*at;
-	return false;
 }
 
 // --- io_uring
@@ -305,7 +292,7 @@ void destroyed(const char *path)
 		char go;
 		::close(pipes[1]);
 		(void)!::read(pipes[0], &go, 1);
-		::_exit(gives_sigbus(at) && gives_sigbus(at + buf_len - 1) ? 0 : 1);
+		::_exit(sigbus::given_at(at) && sigbus::given_at(at + buf_len - 1) ? 0 : 1);
 	}
 	int fd = open_direct(path), others = 0;
 	Ring ring;
@@ -313,7 +300,8 @@ void destroyed(const char *path)
 		ring.queue(false, fd, at + off, 16 * page, off);
 	io_uring_submit(&ring.ring);
 	const bool gone = !raw::destroy(dev, buf.id);
-	report(gone && gives_sigbus(at) && gives_sigbus(at + buf_len - 1), "a destroyed buffer's mapping gives SIGBUS");
+	report(gone && sigbus::given_at(at) && sigbus::given_at(at + buf_len - 1),
+	       "a destroyed buffer's mapping gives SIGBUS");
 	const int whole = ring.wait(16, 16 * page, &others);
 	report(whole == 16 || others == -EFAULT, "reads under way end, " + std::to_string(whole) + " of 16 whole");
 	report(::pread(fd, at, page, 0) < 0 && errno == EFAULT, "a system call on it is EFAULT");
@@ -325,7 +313,7 @@ void destroyed(const char *path)
 	Buffer next = allocate();
 	char *fresh = map(next);
 	fresh[0] = 9;
-	report(next.id != buf.id && gives_sigbus(at) && fresh[0] == 9,
+	report(next.id != buf.id && sigbus::given_at(at) && fresh[0] == 9,
 	       "the next buffer has neither its id nor its mapping");
 	::munmap(at, buf_len);
 	report(fresh[0] == 9, "and keeps its own");
@@ -339,7 +327,8 @@ void destroyed(const char *path)
 	at = map(buf, 0, buf_len, closing);
 	::close(closing);
 	at[0] = 4;
-	report(!gives_sigbus(at) && at[0] == 4 && host_has(buf, 0, 1, "byte:4"), "a mapping outlives the descriptor");
+	report(!sigbus::given_at(at) && at[0] == 4 && host_has(buf, 0, 1, "byte:4"),
+	       "a mapping outlives the descriptor");
 	::munmap(at, buf_len);
 }
 
@@ -364,7 +353,7 @@ void raced()
 		std::this_thread::sleep_for(std::chrono::milliseconds(1));
 		raw::destroy(dev, buf.id);
 		for (size_t i = 0; i < 32; i++)
-			late += !gives_sigbus(at + i * page);
+			late += !sigbus::given_at(at + i * page);
 		stop = true;
 		toucher.join();
 		::munmap(at, 32 * page);
@@ -401,13 +390,13 @@ void unbound()
 	Buffer first = allocate(), other = allocate(through), third = allocate(through, page);
 	char *at = map(first), *seen = map(other, 0, buf_len, through), *small = map(third, 0, page, through);
 	at[0] = seen[0] = small[0] = 1;
-	report(!raw::destroy(through, third.id) && gives_sigbus(small) && seen[0] == 1,
+	report(!raw::destroy(through, third.id) && sigbus::given_at(small) && seen[0] == 1,
 	       "through a second device node: destroyed, SIGBUS");
 	Buffer untouched = allocate();
 	std::ofstream unbind(device + "/driver/unbind");
 	unbind << device.substr(device.rfind('/') + 1) << std::flush;
-	report(unbind.good() && gives_sigbus(at), "unbound: SIGBUS");
-	report(gives_sigbus(seen) && gives_sigbus(seen + buf_len - 1), "and through the second device node");
+	report(unbind.good() && sigbus::given_at(at), "unbound: SIGBUS");
+	report(sigbus::given_at(seen) && sigbus::given_at(seen + buf_len - 1), "and through the second device node");
 	report(::mmap(nullptr, page, PROT_READ, MAP_SHARED, dev, off_t(untouched.offset)) == MAP_FAILED &&
 		       errno == ENODEV,
 	       "what was not mapped yet is ENODEV");
@@ -423,7 +412,7 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 2;
 	device = argv[2];
-	std::signal(SIGBUS, on_sigbus);
+	sigbus::expect();
 	dev = raw::open_device();
 	provider_id = raw::provider(dev).out_provider_id;
 

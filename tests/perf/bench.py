@@ -100,11 +100,7 @@ def main() -> int:
     start = time.monotonic()
     OUT.mkdir(parents=True, exist_ok=True)
     for k in [chosen] if chosen else KERNELS:
-        kernel = lab.kernel(k, "plain")
-        assert kernel
-        lab.make_test_modules(kernel)
-        lab.make_module(kernel)
-        lab.pattern_binary()
+        kernel = lab.ready_kernel(k, "plain")
         report(k, asyncio.run(boots_of(kernel, start)))
     step(start, "done")
     return 0

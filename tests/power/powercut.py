@@ -158,11 +158,7 @@ def main() -> int:
     parser.add_argument("--lie", action="store_true", help="the guest says that it has synced, and has not")
     parser.add_argument("-o", type=Path, default=lab.BUILD / "power", help="folder for logs and images")
     args = parser.parse_args()
-    kernel = lab.kernel(args.k, "plain")
-    assert kernel
-    lab.make_module(kernel)
-    lab.make_test_modules(kernel)
-    lab.pattern_binary()
+    kernel = lab.ready_kernel(args.k, "plain")
     failed = 0
     for seed in range(args.seed, args.seed + args.rounds):
         says, wrong = asyncio.run(one_round(kernel, args.o.resolve() / kernel.name, seed, args.lie))
