@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * PID 1 of the lab's guest, the only file of its initramfs next to /job.
+ * PID 1 of the lab's guest, in its initramfs next to /job and /ram.
  *
- * /job, written by lab.py for each boot: line 1 the script to run, line 2 its argument, then paths of
- * the host that must stay visible even where a tmpfs is put over their parent. Without /job the guest
- * powers off at once: that is how lab.py probes an accelerator.
+ * /job, written by lab.py for each boot: line 1 the path that /ram/interpreter is put over, line 2 the script to run,
+ * line 3 its argument, then paths of the host that must stay visible even where a tmpfs is put over their parent. Without
+ * /job the guest powers off at once: that is how lab.py probes an accelerator. /ram is what ram.py has chosen.
  *
  * The last line on the port "tap" is ours: "exit N", the script's exit status. Whatever fails here
  * ends without that line, and the host takes its absence for failure.
@@ -25,6 +25,7 @@
 
 #define ROOT "/host"
 #define PORTS "/dev/virtio-ports"
+#define RAM "/run/lab"
 
 static char job[64][512];
 static int njob;
@@ -102,7 +103,7 @@ static void keep(const char *path, const char *over)
 static void mount_all(void)
 {
 	static const char *const writable[] = {"/tmp", "/run", "/mnt", "/var/tmp", "/var/lib/nfs"};
-	char path[64];
+	char path[600];
 
 	mkdir(ROOT, 0755);
 	mkdir("/all", 0755);
@@ -123,9 +124,13 @@ static void mount_all(void)
 		snprintf(path, sizeof(path), ROOT "%s", writable[i]);
 		if (mount("tmpfs", path, "tmpfs", 0, "mode=1777") && i < 3)
 			die(path);
-		for (int k = 0; k < njob; k++)
+		for (int k = 1; k < njob; k++)
 			keep(job[k], writable[i]);
 	}
+	mkdir(ROOT RAM, 0755);
+	must_mount("/ram", ROOT RAM, NULL, MS_BIND, NULL);
+	snprintf(path, sizeof(path), ROOT "%s", job[0]);
+	must_mount("/ram/interpreter", path, NULL, MS_BIND, NULL);
 	if (chdir(ROOT) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
 		die("switching to the host's root");
 }
@@ -167,9 +172,10 @@ static void name_devices(void)
 
 static int run_script(void)
 {
-	char *const argv[] = {"bash", job[0], job[1], NULL};
-	char *const envp[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp",
-			      "LC_ALL=C.UTF-8", "TERM=dumb", NULL};
+	char *const argv[] = {"bash", job[1], job[2], NULL};
+	/* A locale but "C" is more files to open. */
+	char *const envp[] = {"PATH=" RAM "/bin:/usr/bin:/usr/sbin", "LD_LIBRARY_PATH=" RAM "/lib",
+			      "HOME=/tmp", "LC_ALL=C", "TERM=dumb", NULL};
 	pid_t child = fork(), pid;
 	int status;
 
@@ -177,7 +183,7 @@ static int run_script(void)
 		die("fork");
 	if (!child) {
 		setsid();
-		execve("/bin/bash", argv, envp);
+		execve(RAM "/bin/bash", argv, envp);
 		_exit(127);
 	}
 	while ((pid = wait(&status)) != child)
@@ -212,7 +218,7 @@ int main(void)
 		open("/dev/console", O_RDWR);
 	}
 	read_job();
-	if (njob < 2)
+	if (njob < 3)
 		power_off();
 	mount_all();
 	name_devices();

@@ -28,6 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, NoReturn, Sequence
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import ram  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build").resolve()
 CACHE = Path(os.environ.get("PEERDMA_CACHE") or
@@ -571,9 +574,11 @@ class Boot:
         visible = [ROOT / "qemu/guest.sh", job, ROOT, BUILD, guest.kernel.home]
         if any("\n" in str(path) for path in visible):
             raise LabError("a folder's name has a line break in it")
+        in_memory, interpreter = ram.files(BUILD)
         (guest.out / "initrd").write_bytes(cpio({
             "init": (0o100755, init_binary().read_bytes()),
-            "job": (0o100644, "".join(f"{path}\n" for path in visible).encode()),
+            "job": (0o100644, "".join(f"{path}\n" for path in (interpreter, *visible)).encode()),
+            **in_memory,
         }))
 
     def command(self, fds: dict[str, int]) -> list[str]:

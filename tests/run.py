@@ -287,7 +287,7 @@ class Check:
         guest.grace = int(test.notes.get("grace", guest.grace))
         outcome = await self.boot(guest, where)
         got = [f"the lab said: {reason}" for reason in outcome.reasons] or ["the lab found nothing wrong"]
-        wanted = [test.notes[key] for key in ("must-fail", "also") if key in test.notes]
+        wanted = [want.strip() for key in ("must-fail", "also") for want in test.notes.get(key, "").split(";") if want]
         unmet = [want for want in wanted
                  if not any(reason.kind == want.split()[0] and re.search(want.partition(" ")[2], reason.detail)
                             for reason in outcome.reasons)]

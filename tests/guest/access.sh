@@ -81,6 +81,7 @@ same "debugfs and tracefs" "700 400 700" "$(stat -c %a /sys/kernel/debug /sys/ke
 # --- A container: user, mount and net namespaces, the device node and the files, nothing else
 cat >/tmp/inside <<'END'
 set -e
+export PATH=$LAB_BUILD/bin:/usr/bin:/usr/sbin # /run/lab is hidden too
 mkdir /tmp/dev
 for node in null peerdma; do touch /tmp/dev/$node; mount --bind /dev/$node /tmp/dev/$node; done
 mount --rbind /tmp/dev /dev

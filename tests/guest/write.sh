@@ -37,6 +37,7 @@ check "what was skipped is zeros" pattern compare $file $((3 * mib)) $mib byte:0
 write_case "a new file" /mnt/disk/new 0 $((6 * mib)) $mib
 
 # Holes and extents that were never written: what is written is there, what is around it is still zeros.
+rm -f /mnt/disk/{sparse,unwritten} # of other tests
 truncate -s $mib /mnt/disk/sparse
 write_case "into a hole" /mnt/disk/sparse 131072 65536 512
 write_case "into a hole, less than a page of it" /mnt/disk/sparse 524288 1024 0

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A lock order that cannot deadlock here, but could; and kernel memory that nobody points to.
+# must-fail: leak objects
+# also: splat unreferenced object; splat possible circular
+# variants: debug
+. "$LAB_ROOT/tests/guest/lib.sh"
+plan 2
+check "a module that takes locks in both orders" splat locks
+rmmod splat
+check "a module that leaks" splat leak
