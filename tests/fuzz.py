@@ -80,7 +80,7 @@ def main() -> int:
     last = guest.out / "programs.txt"
     last.write_text(subprocess.run([str(lab.BUILD / "bin/fuzz"), "decode", str(guest.path("gpu0"))],
                                    capture_output=True, text=True).stdout)
-    print(f"the last programs are in {last}; one of them in a file of its own: make fuzz PROGRAM=that-file REPEAT=100")
+    print(f"the last programs are in {last}; those of one world in a file of their own: make fuzz PROGRAM=that-file REPEAT=100")
     return 1
 
 

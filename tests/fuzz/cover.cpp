@@ -31,13 +31,19 @@ std::vector<Signal> Seen::take(const std::vector<Signal> &signals)
 {
 	std::vector<Signal> fresh;
 	for (Signal signal : signals) {
-		uint8_t &byte = signal & is_result ? results[signal & ~is_result] : places[signal];
-		if (__atomic_load_n(&byte, __ATOMIC_RELAXED) || __atomic_exchange_n(&byte, 1, __ATOMIC_RELAXED))
+		uint8_t &seen = byte(signal);
+		if (__atomic_load_n(&seen, __ATOMIC_RELAXED) || __atomic_exchange_n(&seen, 1, __ATOMIC_RELAXED))
 			continue;
 		__atomic_fetch_add(signal & is_result ? &nresults : &nplaces, 1, __ATOMIC_RELAXED);
 		fresh.push_back(signal);
 	}
 	return fresh;
+}
+
+bool Seen::has_news(const std::vector<Signal> &signals)
+{
+	return std::any_of(signals.begin(), signals.end(),
+			   [this](Signal s) { return !__atomic_load_n(&byte(s), __ATOMIC_RELAXED); });
 }
 
 bool Cover::possible() { return ::access(path, R_OK | W_OK) == 0; }
@@ -63,25 +69,25 @@ Cover::~Cover()
 		::close(fd_);
 }
 
-void Cover::begin(bool comparing)
+void Cover::begin(Look look)
 {
-	if (fd_ < 0)
+	look_ = fd_ < 0 ? Look::nothing : look;
+	if (look_ == Look::nothing)
 		return;
-	comparing_ = comparing;
-	if (::ioctl(fd_, KCOV_ENABLE, comparing ? KCOV_TRACE_CMP : KCOV_TRACE_PC))
+	if (::ioctl(fd_, KCOV_ENABLE, look == Look::comparisons ? KCOV_TRACE_CMP : KCOV_TRACE_PC))
 		raw::die("KCOV_ENABLE");
 	__atomic_store_n(&area_[0], 0, __ATOMIC_RELAXED);
 }
 
 void Cover::end()
 {
-	if (fd_ >= 0 && ::ioctl(fd_, KCOV_DISABLE, 0))
+	if (look_ != Look::nothing && ::ioctl(fd_, KCOV_DISABLE, 0))
 		raw::die("KCOV_DISABLE");
 }
 
 void Cover::places(std::vector<Signal> &signals) const
 {
-	if (fd_ < 0 || comparing_)
+	if (look_ != Look::places)
 		return;
 	const uint64_t n = std::min<uint64_t>(area_[0], words - 1);
 	uint64_t before = 0;
@@ -95,7 +101,7 @@ void Cover::places(std::vector<Signal> &signals) const
 std::vector<Comparison> Cover::comparisons() const
 {
 	std::vector<Comparison> all;
-	if (fd_ < 0 || !comparing_)
+	if (look_ != Look::comparisons)
 		return all;
 	const uint64_t n = std::min<uint64_t>(area_[0], (words - 1) / 4);
 	for (uint64_t i = 0; i < n && all.size() < 256; i++) {

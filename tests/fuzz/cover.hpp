@@ -24,7 +24,15 @@ struct Seen {
 
 	/// Those of them that nobody had seen before.
 	std::vector<Signal> take(const std::vector<Signal> &signals);
+	/// Is there one that nobody has seen?
+	bool has_news(const std::vector<Signal> &signals);
+
+private:
+	uint8_t &byte(Signal signal) { return signal & is_result ? results[signal & ~is_result] : places[signal]; }
 };
+
+/// What is asked of the kernel about a run: nothing costs nothing.
+enum class Look { nothing, places, comparisons };
 
 class Cover
 {
@@ -35,8 +43,8 @@ public:
 	Cover &operator=(const Cover &) = delete;
 
 	static bool possible();
-	/// This thread's; comparing: of what is compared, instead of where it went.
-	void begin(bool comparing = false);
+	/// This thread's.
+	void begin(Look look);
 	void end();
 	/// Of the last run; with repetitions.
 	void places(std::vector<Signal> &signals) const;
@@ -45,7 +53,7 @@ public:
 private:
 	int fd_ = -1;
 	uint64_t *area_ = nullptr;
-	bool comparing_ = false;
+	Look look_ = Look::nothing;
 };
 
 } // namespace fuzz

@@ -30,8 +30,12 @@ using namespace fuzz;
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned max_workers = 4;
-constexpr double look_every = 5; // seconds between two looks at the invariants
+constexpr std::chrono::seconds look_every(5); // between two looks at the invariants
 constexpr size_t corpus_most = 4096;
+// Programs that follow each other in one world, looked at by their results only: what a program does costs less than to
+// make its world, and to hear from KCOV where it went. Less than a recorder keeps.
+constexpr unsigned streak = 48;
+static_assert(streak < Recorder::kept);
 
 struct Options {
 	std::map<std::string, std::string> given;
@@ -76,21 +80,33 @@ struct Corpus {
 				paths.push_back(entry.path());
 		std::sort(paths.begin(), paths.end());
 		for (const auto &path : paths)
-			programs.push_back(load(path));
+			programs.push_back(load(path).front());
 	}
 
-	static Program load(const std::filesystem::path &path)
+	/// Programs that follow each other in one world; an empty line parts them.
+	static std::vector<Program> load(const std::filesystem::path &path)
 	{
 		std::ifstream file(path);
-		std::stringstream text;
-		text << file.rdbuf();
-		std::string why;
-		auto program = parse(text.str(), why);
-		if (!file || !program) {
-			std::fprintf(stderr, "%s: %s\n", path.c_str(), file ? why.c_str() : "cannot be read");
+		std::vector<Program> all;
+		std::string text, why = "cannot be read";
+		for (std::string line; std::getline(file, line) || !text.empty();) {
+			text += line + "\n";
+			if (file && !line.empty())
+				continue;
+			const auto program = parse(text, why);
+			if (!program) {
+				all.clear();
+				break;
+			}
+			if (program->ncalls)
+				all.push_back(*program);
+			text.clear();
+		}
+		if (all.empty()) {
+			std::fprintf(stderr, "%s: %s\n", path.c_str(), why.c_str());
 			std::exit(1);
 		}
-		return *program;
+		return all;
 	}
 };
 
@@ -101,7 +117,7 @@ public:
 		: options_(options), shared_(shared), self_(shared.workers[which]), which_(which), team_(setup, which),
 		  recorder_(bar, which),
 		  mutator_(options.number("seed", 1) * 0x10001 + which, setup.alone ? 1 : max_threads),
-		  guided_(Cover::possible() && !setup.alone)
+		  guided_(Cover::possible() && !setup.alone), alone_(setup.alone)
 	{
 		if (!options.text("corpus").empty())
 			committed_.read(options.text("corpus"));
@@ -124,8 +140,8 @@ public:
 		for (unsigned round = 1; !shared_.over; round++) {
 			while (shared_.round < round && !shared_.over)
 				::usleep(2000);
-			const auto end = Clock::now() + std::chrono::duration<double>(look_every);
-			while (!shared_.over && self_.programs < most && Clock::now() < end)
+			round_end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(look_every);
+			while (!shared_.over && self_.programs < most && Clock::now() < round_end_)
 				one();
 			team_.exit_rings();
 			self_.rounds = round;
@@ -135,12 +151,14 @@ public:
 	}
 
 private:
-	Team::Outcome run(const Program &program, bool comparing = false)
+	Team::Outcome run(const Program &program, Look look)
 	{
-		recorder_.begin(program);
-		Team::Outcome outcome = team_.run(program, comparing);
-		if (!guided_)
-			std::erase_if(outcome.signals, [](Signal s) { return !(s & is_result); });
+		recorder_.begin(program, false);
+		return note(program, team_.run(program, guided_ ? look : Look::nothing));
+	}
+
+	Team::Outcome note(const Program &program, Team::Outcome outcome)
+	{
 		recorder_.done();
 		self_.programs++;
 		self_.executions = team_.executions();
@@ -160,18 +178,48 @@ private:
 			keep_if_new(mutator_.fresh(), true);
 		} else {
 			// What came late is where the news are.
-			const size_t n = corpus_.size();
-			const Program &parent = corpus_[std::max(random.below(n), random.below(n))];
+			const Program &parent = some_parent();
 			if (guided_ && random.one_in(40))
-				mutator_.learn(run(parent, true).comparisons);
+				mutator_.learn(run(parent, Look::comparisons).comparisons);
 			else
-				keep_if_new(mutator_.child(parent, corpus_[random.below(n)]), true);
+				keep_if_new(mutator_.child(parent, any()), true);
+			if (!alone_)
+				go_on();
+		}
+	}
+
+	const Program &any() { return corpus_[mutator_.random().below(corpus_.size())]; }
+
+	/// What came late is where the news are.
+	const Program &some_parent()
+	{
+		const size_t n = corpus_.size();
+		return corpus_[std::max(mutator_.random().below(n), mutator_.random().below(n))];
+	}
+
+	/// Many in one world. One with a new result is run again, in a world of its own and looked at closely.
+	void go_on()
+	{
+		std::vector<std::pair<Program, std::vector<Signal>>> news;
+		for (unsigned i = 0; i < streak && !shared_.over && Clock::now() < round_end_; i++) {
+			Program program = mutator_.child(some_parent(), any());
+			mutator_.add_storm(program);
+			mutator_.add_storm(program);
+			recorder_.begin(program, i > 0);
+			const auto outcome = note(program, team_.go_on(program, Look::nothing));
+			if (shared_.seen.has_news(outcome.signals))
+				news.emplace_back(program, outcome.signals);
+		}
+		team_.leave_world();
+		for (const auto &[program, signals] : news) {
+			keep_if_new(program, true);
+			shared_.seen.take(signals); // also what came of the ones before it: once is enough
 		}
 	}
 
 	void keep_if_new(Program program, bool mine)
 	{
-		const auto fresh = shared_.seen.take(run(program).signals);
+		const auto fresh = shared_.seen.take(run(program, Look::places).signals);
 		// A committed program that shows nothing new is a parent all the same.
 		if ((fresh.empty() && mine) || corpus_.size() >= corpus_most)
 			return;
@@ -189,7 +237,7 @@ private:
 		for (size_t i = program.ncalls; i-- > 0 && program.ncalls > 1;) {
 			Program trial = program;
 			trial.remove(i);
-			const auto signals = run(trial).signals;
+			const auto signals = run(trial, Look::places).signals;
 			shared_.seen.take(signals);
 			if (std::all_of(fresh.begin(), fresh.end(), [&](Signal s) {
 				    return std::find(signals.begin(), signals.end(), s) != signals.end();
@@ -217,7 +265,8 @@ private:
 	Team team_;
 	Recorder recorder_;
 	Mutator mutator_;
-	const bool guided_;
+	const bool guided_, alone_;
+	Clock::time_point round_end_;
 	Corpus committed_;
 	size_t next_committed_ = 0;
 	std::vector<Program> corpus_;
@@ -382,7 +431,7 @@ private:
 	std::string failure_;
 };
 
-/// Each program of a file again and again; what it answered is summed up.
+/// The programs of a file, in one world, again and again; what they answered is summed up.
 int replay(const Options &options, const Setup &setup, const std::string &bar, const std::vector<std::string> &files)
 {
 	catch_faults();
@@ -390,18 +439,25 @@ int replay(const Options &options, const Setup &setup, const std::string &bar, c
 	Recorder recorder(bar, 0);
 	const uint64_t repeat = options.number("repeat", 1);
 	for (const std::string &file : files) {
-		const Program program = Corpus::load(file);
+		const std::vector<Program> programs = Corpus::load(file);
+		const bool same = std::all_of(programs.begin(), programs.end(),
+					      [](const Program &p) { return p.threads() == 1; });
 		std::string wrong;
 		uint64_t digest = 0;
 		for (uint64_t i = 0; i < repeat && wrong.empty(); i++) {
-			recorder.begin(program);
-			const auto outcome = team.run(program);
-			recorder.done();
-			wrong = outcome.wrong;
-			if (i && program.threads() == 1 && outcome.digest != digest)
-				std::printf("# %s answered %lx before and %lx now\n", file.c_str(), digest,
-					    outcome.digest);
-			digest = outcome.digest;
+			uint64_t before = digest;
+			digest = 0;
+			for (const Program &program : programs) {
+				recorder.begin(program, &program != &programs.front());
+				const auto outcome = team.go_on(program, Look::nothing);
+				recorder.done();
+				digest = digest * 31 + outcome.digest;
+				if (!outcome.wrong.empty())
+					wrong = outcome.wrong;
+			}
+			team.leave_world();
+			if (i && same && digest != before)
+				std::printf("# %s answered %lx before and %lx now\n", file.c_str(), before, digest);
 		}
 		std::printf("# digest %lx\n", digest);
 		tap::report(wrong.empty(), std::filesystem::path(file).stem(), wrong);
@@ -448,10 +504,11 @@ std::string unknown_surface()
 int check_files(const std::vector<std::string> &files)
 {
 	for (const std::string &file : files) {
-		const Program program = Corpus::load(file);
-		std::string why;
-		const auto again = parse(text_of(program), why);
-		if (!again || text_of(*again) != text_of(program)) {
+		for (const Program &program : Corpus::load(file)) {
+			std::string why;
+			const auto again = parse(text_of(program), why);
+			if (again && text_of(*again) == text_of(program))
+				continue;
 			std::fprintf(stderr, "%s: its text is not the program again: %s\n", file.c_str(), why.c_str());
 			return 1;
 		}

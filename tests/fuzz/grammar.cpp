@@ -281,6 +281,12 @@ std::vector<Spec> all_specs()
 		{"debugfs", Action::debugfs, 1, Slot::number, false, {}},
 		{"unbind", Action::unbind, 1, Slot::number, false, {}},
 		{"bind", Action::bind, 1, Slot::number, false, {}},
+		{"storm",
+		 Action::storm,
+		 1,
+		 Slot::number,
+		 true,
+		 {dev, {"what", Kind::index, n(0)}, {"seed", Kind::number, n(1)}, {"nr", Kind::count, n(64)}}},
 	};
 	all.insert(all.end(), others.begin(), others.end());
 	return all;

@@ -70,6 +70,7 @@ enum class Action : uint8_t {
 	debugfs,
 	unbind,
 	bind,
+	storm,
 };
 
 struct Arg {

@@ -204,6 +204,56 @@ void Mutator::change(Call &call)
 		call.out = uint8_t(random_.below(slot_count[size_t(spec.makes)]));
 }
 
+void Mutator::insert(Program &program, size_t at, const Call &call)
+{
+	if (program.ncalls == max_calls)
+		return;
+	std::copy_backward(program.calls.begin() + at, program.calls.begin() + program.ncalls,
+			   program.calls.begin() + program.ncalls + 1);
+	program.ncalls++;
+	program.calls[at] = call;
+}
+
+Call Mutator::gust(uint64_t what)
+{
+	// What gives or takes the provider would end the storm for all.
+	static const std::vector<size_t> kinds = [] {
+		std::vector<size_t> some;
+		for (size_t i = 0; i < specs().size(); i++)
+			if (specs()[i].cmd && specs()[i].name != "publish")
+				some.push_back(i);
+		return some;
+	}();
+	const size_t which = kinds[what ? (what - 1) % kinds.size() : random_.below(kinds.size())];
+	const Spec &spec = specs()[which];
+	Call call = usual_call(which);
+	const bool moves = spec.name.find("read") != std::string::npos || spec.writes;
+	for (size_t i = 0; i < call.nargs; i++) {
+		if (random_.one_in(2))
+			call.args[i] = value(spec, spec.args[i]);
+		// What is moved takes long, and longer the more it is.
+		if (moves && spec.args[i].kind == Kind::len && call.args[i].number < 1 << 20)
+			call.args[i].number %= 4096;
+	}
+	if (moves && !random_.one_in(8))
+		call.args[random_.below(call.nargs)] = Value{Slot::number, number()};
+	call.out = uint8_t(random_.below(2));
+	return call;
+}
+
+void Mutator::add_storm(Program &program)
+{
+	static const size_t storm = size_t(
+		std::find_if(specs().begin(), specs().end(), [](const Spec &s) { return s.action == Action::storm; }) -
+		specs().begin());
+	Call call = usual_call(storm, uint8_t(random_.below(program.threads())));
+	if (random_.one_in(2))
+		call.args[1].number = random_.next() & 0xff;
+	call.args[2].number = random_.next() >> 32;
+	call.args[3].number = 32 + random_.below(Mutator::most_gusts - 32);
+	insert(program, random_.below(program.ncalls + 1), call);
+}
+
 void Mutator::change_once(Program &program, const Program &other)
 {
 	const size_t at = random_.below(program.ncalls);
@@ -229,16 +279,9 @@ void Mutator::change_once(Program &program, const Program &other)
 		program.calls[at].thread = uint8_t(random_.below(random_.one_in(2) ? threads_ : program.threads()));
 		return;
 	case 5:
-	case 6: {
-		const Call one = call(unsigned(random_.below(program.threads())));
-		if (program.ncalls < max_calls) {
-			std::copy_backward(program.calls.begin() + at, program.calls.begin() + program.ncalls,
-					   program.calls.begin() + program.ncalls + 1);
-			program.ncalls++;
-			program.calls[at] = one;
-		}
+	case 6:
+		insert(program, at, call(unsigned(random_.below(program.threads()))));
 		return;
-	}
 	default:
 		change(program.calls[at]);
 	}

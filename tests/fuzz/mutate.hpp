@@ -38,11 +38,17 @@ struct Comparison {
 class Mutator
 {
 public:
+	static constexpr uint64_t most_gusts = 256; // of a storm
+
 	Mutator(uint64_t seed, unsigned threads) : random_(seed), threads_(threads) {}
 
 	Program fresh();
 	/// A child of one program of the corpus, perhaps with a part of another.
 	Program child(const Program &parent, const Program &other);
+	/// One call of a storm: an ioctl or a command that mostly ends where it is checked; what: of one kind, 0 of any.
+	Call gust(uint64_t what);
+	/// Puts a storm, at a place and with a seed of chance, into a program.
+	void add_storm(Program &program);
 	/// Numbers that the module has compared something with.
 	void learn(const std::vector<Comparison> &seen);
 	Random &random() { return random_; }
@@ -53,6 +59,7 @@ private:
 	uint64_t number();
 	void change(Call &call);
 	void change_once(Program &program, const Program &other);
+	void insert(Program &program, size_t at, const Call &call);
 
 	Random random_;
 	unsigned threads_; // of a program, at most

@@ -41,7 +41,7 @@ Recorder::Recorder(const std::string &path, unsigned worker)
 		records_ = reinterpret_cast<Record *>(tail(path, O_RDWR) + worker % (room / of_worker) * of_worker);
 }
 
-void Recorder::begin(const Program &program)
+void Recorder::begin(const Program &program, bool goes_on)
 {
 	if (!records_)
 		return;
@@ -50,6 +50,7 @@ void Recorder::begin(const Program &program)
 	std::memcpy(&record->program, &program, program.bytes());
 	record->number = number_;
 	record->running = 1;
+	record->goes_on = goes_on;
 	record->magic = magic;
 }
 
@@ -74,6 +75,7 @@ std::string Recorder::decode(const std::string &image)
 		std::sort(found.begin(), found.end(), [](auto *a, auto *b) { return a->number < b->number; });
 		for (const Record *record : found)
 			text += "# worker " + std::to_string(worker) + ", program " + std::to_string(record->number) +
+				(record->goes_on ? ", in the world of the one before" : "") +
 				(record->running ? ", which did not come back" : "") + "\n" + text_of(record->program) +
 				"\n";
 	}

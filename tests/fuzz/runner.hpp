@@ -68,6 +68,7 @@ private:
 	int64_t fork(const Call &call);
 	int64_t change_file(const Spec &spec, const Call &call);
 	int64_t look(const std::string &path);
+	int64_t storm(const Call &call);
 
 	char *place(uint64_t at, size_t size) const;
 	bool copy(void *to, const void *from, size_t size);

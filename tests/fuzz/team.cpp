@@ -36,7 +36,7 @@ void Team::serve(unsigned which)
 		if (over_)
 			return;
 		const Program &program = *self.job.load();
-		self.runner->cover.begin();
+		self.runner->cover.begin(look_);
 		// All begin together, or nothing races.
 		for (ready_--; ready_;)
 			::sched_yield();
@@ -69,28 +69,43 @@ std::string Team::costs() const
 	return text;
 }
 
-Team::Outcome Team::run(const Program &program, bool comparing)
+void Team::leave_world()
 {
+	if (!in_world_)
+		return;
+	const double before = now();
+	world_.end();
+	members_[0].runner->costs[specs().size() + 1].add(before);
+	in_world_ = false;
+}
+
+Team::Outcome Team::go(const Program &program, Look look, bool own_world)
+{
+	if (own_world)
+		leave_world();
 	const unsigned threads = program.threads();
 	Outcome outcome;
 	Runner &first = *members_[0].runner;
-	double before = now();
-	world_.begin();
+	const double before = now();
+	if (!in_world_)
+		world_.begin();
+	in_world_ = true;
+	world_.enter(program);
 	first.costs[specs().size()].add(before);
 	ready_ = threads;
+	look_ = look;
 	for (unsigned i = 1; i < threads; i++) {
 		members_[i].job = &program;
 		members_[i].job.notify_one();
 	}
-	first.cover.begin(comparing);
+	first.cover.begin(look);
 	for (ready_--; ready_;)
 		::sched_yield();
 	first.run(program, 0);
 	for (unsigned i = 1; i < threads; i++)
 		members_[i].job.wait(&program);
-	before = now();
-	world_.end(program);
-	first.costs[specs().size() + 1].add(before);
+	if (own_world)
+		leave_world(); // which is looked at too
 	first.cover.end();
 
 	for (unsigned i = 0; i < threads; i++) {

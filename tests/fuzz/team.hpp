@@ -28,7 +28,11 @@ public:
 		uint64_t digest = 0; // of a program of one thread: of its results
 		std::string wrong;
 	};
-	Outcome run(const Program &program, bool comparing = false);
+	/// In a world of its own.
+	Outcome run(const Program &program, Look look) { return go(program, look, true); }
+	/// In the world that the program before it has left, until one is run in its own or the world is left.
+	Outcome go_on(const Program &program, Look look) { return go(program, look, false); }
+	void leave_world();
 	void exit_rings();
 	uint64_t executions() const;
 	std::string costs() const; // what the calls of each kind took
@@ -39,9 +43,12 @@ private:
 		std::thread thread;
 		std::atomic<const Program *> job = nullptr;
 	};
+	Outcome go(const Program &program, Look look, bool own_world);
 	void serve(unsigned which);
 
 	World world_;
+	bool in_world_ = false;
+	Look look_ = Look::nothing;
 	std::array<Member, max_threads> members_;
 	std::atomic<unsigned> ready_ = 0;
 	std::atomic<bool> over_ = false;

@@ -122,31 +122,36 @@ void World::begin()
 		buffer.id = 0, buffer.offset = 0;
 	for (auto &file : files)
 		file = 0;
-	open_dev(0);
+	mapped_ = written_ = modes_ = false;
+}
+
+void World::enter(const Program &program)
+{
+	for (size_t i = 0; i < program.ncalls; i++) {
+		const Spec &spec = specs()[program.calls[i].spec];
+		mapped_ |= spec.makes == Slot::map;
+		written_ |= spec.writes;
+		modes_ |= spec.action == Action::mode;
+	}
+	if (devs[0] < 0)
+		open_dev(0);
 	provide();
 }
 
-void World::end(const Program &program)
+void World::end()
 {
-	bool mapped = false, written = false, modes = false;
-	for (size_t i = 0; i < program.ncalls; i++) {
-		const Spec &spec = specs()[program.calls[i].spec];
-		mapped |= spec.makes == Slot::map;
-		written |= spec.writes;
-		modes |= spec.action == Action::mode;
-	}
-	if (mapped)
+	if (mapped_)
 		::munmap(at(0), slot_count[size_t(Slot::map)] * 2 * window);
 	for (unsigned slot = 0; slot < devs.size(); slot++)
 		close_dev(slot);
-	if (modes)
+	if (modes_)
 		for (size_t t : regular)
 			::fcntl(targets_[t], F_SETFL, flags_[t]);
 	for (size_t t : {size_t(0), size_t(4), size_t(7)}) {
 		struct stat st;
 		// Looking costs less than a truncation that changes nothing.
-		if (written && !::fstat(targets_[t], &st) && S_ISREG(st.st_mode) && uint64_t(st.st_size) != base_size &&
-		    ::ftruncate(targets_[t], base_size))
+		if (written_ && !::fstat(targets_[t], &st) && S_ISREG(st.st_mode) &&
+		    uint64_t(st.st_size) != base_size && ::ftruncate(targets_[t], base_size))
 			raw::die("a scratch file");
 	}
 }

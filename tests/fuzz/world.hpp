@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the programs of one worker act on: open files of /dev/peerdma, the files and drives that bytes go to, what calls
-// have made. Each program finds it as the one before did.
+// have made. It is new for a program, or for some that follow each other and go on with what is there.
 #pragma once
 
 #include <array>
@@ -34,9 +34,10 @@ class World
 public:
 	World(const Setup &setup, unsigned worker);
 
-	/// Before and after a program.
+	/// A new one is begun, lived in by each of its programs, and ended.
 	void begin();
-	void end(const Program &program);
+	void enter(const Program &program);
+	void end();
 
 	/// What a value is as a number.
 	uint64_t number(const Value &value) const;
@@ -65,6 +66,7 @@ public:
 private:
 	std::array<int, 16> targets_;
 	std::array<int, 16> flags_{};
+	bool mapped_ = false, written_ = false, modes_ = false; // what there is to undo
 };
 
 } // namespace fuzz
