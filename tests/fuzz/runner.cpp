@@ -434,12 +434,16 @@ int64_t Runner::storm(const Call &call)
 		Call gust = mutator.gust(call.args[1].number);
 		gust.args[0] = call.args[0];
 		const Spec &spec = specs()[gust.spec];
+		const bool timed = i % time_every == 0;
+		const double began = timed ? now() : 0;
 		if (spec.action == Action::ioctl) {
 			ioctl(spec, gust);
 		} else {
 			gust.args[2].number |= 4; // it goes with the next
 			uring(spec, gust);
 		}
+		if (timed)
+			costs[gust.spec].add(began);
 	}
 	executions += nr;
 	return 0;

@@ -81,11 +81,13 @@ std::string disk()
 	return "";
 }
 
+/// With lazy times, so that a write in place waits for no journal, and the drive gets it.
 bool filesystem_up()
 {
 	return within(patience(), [] { return !disk().empty() && fs::exists("/dev/" + disk()); }) &&
 	       host::run("dmsetup create held --table \"0 $(blockdev --getsz /dev/" + disk() + ") linear /dev/" +
-			 disk() + " 0\" && mkdir -p /mnt/revoke && mount -o noatime /dev/mapper/held /mnt/revoke") &&
+			 disk() +
+			 " 0\" && mkdir -p /mnt/revoke && mount -o noatime,lazytime /dev/mapper/held /mnt/revoke") &&
 	       (fs::exists(path) || (host::run("pattern fill " + std::string(path) + " 0 " + std::to_string(file_len) +
 					       " pattern:1 && sync " + path)));
 }
@@ -376,9 +378,10 @@ bool has_begun(Round &round)
 	if (round.process.ask('g') != "going")
 		return false;
 	switch (round.state.hold) {
-	// A write may wait for the filesystem's journal, which the drive holds up as well.
 	case Hold::drive:
-		return within(patience(), [&] { return in_drive(false) >= round.state.reads; });
+		return within(patience(), [&] {
+			return in_drive(false) >= round.state.reads && in_drive(true) >= round.under_way();
+		});
 	case Hold::dm:
 		return within(patience(), [&] { return waiting(round.process.pid()) >= round.under_way() / 2; });
 	default:
