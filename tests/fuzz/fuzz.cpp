@@ -36,6 +36,7 @@ constexpr size_t corpus_most = 4096;
 // make its world, and to hear from KCOV where it went. Less than a recorder keeps.
 constexpr unsigned streak = 48;
 static_assert(streak < Recorder::kept);
+constexpr unsigned storms = 6; // in each of them: about as long as all its other calls take
 
 struct Options {
 	std::map<std::string, std::string> given;
@@ -203,8 +204,8 @@ private:
 		std::vector<std::pair<Program, std::vector<Signal>>> news;
 		for (unsigned i = 0; i < streak && !shared_.over && Clock::now() < round_end_; i++) {
 			Program program = mutator_.child(some_parent(), any());
-			mutator_.add_storm(program);
-			mutator_.add_storm(program);
+			for (unsigned n = 0; n < storms; n++)
+				mutator_.add_storm(program);
 			recorder_.begin(program, i > 0);
 			const auto outcome = note(program, team_.go_on(program, Look::nothing));
 			if (shared_.seen.has_news(outcome.signals))
@@ -463,6 +464,8 @@ int replay(const Options &options, const Setup &setup, const std::string &bar, c
 		tap::report(wrong.empty(), std::filesystem::path(file).stem(), wrong);
 	}
 	team.exit_rings();
+	if (options.number("costs", 0))
+		std::fputs(team.costs().c_str(), stdout);
 	const std::string lost = lost_memory(setup);
 	tap::report(lost.empty(), "all memory is back in the pool", lost);
 	return tap::end();

@@ -139,24 +139,25 @@ struct Ioctl {
 	uint32_t cmd;
 	const char *name;
 	const std::vector<Field> &fields;
-	unsigned weight;
+	unsigned weight, gusts;
 	Slot makes;
 	bool writes;
 	size_t out_at;
 };
 
 const Ioctl ioctls[] = {
-	{PEERDMA_INFO, "info", info_fields, 1, Slot::number, false, 0},
-	{PEERDMA_PROVIDER_QUERY, "provider_query", provider_query_fields, 1, Slot::number, false, 0},
-	{PEERDMA_PUBLISH, "publish", publish_fields, 1, Slot::number, false, 0},
-	{PEERDMA_BUF_ALLOC, "buf_alloc", buf_alloc_fields, 10, Slot::buffer, false,
+	{PEERDMA_INFO, "info", info_fields, 1, 4, Slot::number, false, 0},
+	{PEERDMA_PROVIDER_QUERY, "provider_query", provider_query_fields, 1, 4, Slot::number, false, 0},
+	{PEERDMA_PUBLISH, "publish", publish_fields, 1, 0, Slot::number, false, 0},
+	{PEERDMA_BUF_ALLOC, "buf_alloc", buf_alloc_fields, 10, 2, Slot::buffer, false,
 	 offsetof(peerdma_buf_alloc, out_buf_id)},
-	{PEERDMA_DESTROY, "destroy", destroy_fields, 6, Slot::number, false, 0},
-	{PEERDMA_FILE_QUERY, "file_query", file_query_fields, 5, Slot::number, false, 0},
-	{PEERDMA_READ, "read", io_fields, 16, Slot::number, false, 0},
-	{PEERDMA_WRITE, "write", io_fields, 14, Slot::number, true, 0},
-	{PEERDMA_FILE_ADD, "file_add", file_add_fields, 6, Slot::file, false, offsetof(peerdma_file_add, out_file_id)},
-	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, Slot::number, false, 0},
+	{PEERDMA_DESTROY, "destroy", destroy_fields, 6, 6, Slot::number, false, 0},
+	{PEERDMA_FILE_QUERY, "file_query", file_query_fields, 5, 1, Slot::number, false, 0},
+	{PEERDMA_READ, "read", io_fields, 16, 8, Slot::number, false, 0},
+	{PEERDMA_WRITE, "write", io_fields, 14, 2, Slot::number, true, 0},
+	{PEERDMA_FILE_ADD, "file_add", file_add_fields, 6, 6, Slot::file, false,
+	 offsetof(peerdma_file_add, out_file_id)},
+	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, 6, Slot::number, false, 0},
 };
 
 struct Uring {
@@ -208,6 +209,7 @@ Spec ioctl_spec(const Ioctl &row)
 	spec.op = op;
 	spec.fields = row.fields;
 	spec.out_at = row.out_at;
+	spec.gusts = row.gusts;
 	for (const Field &field : row.fields)
 		if (field.kind != Kind::out)
 			spec.args.push_back({field.name, field.kind, usual(field, op ? op->size : 0)});
@@ -236,6 +238,7 @@ Spec uring_spec(const Uring &row)
 						   {"at", Kind::at, n(0)},
 						   {"__reserved", Kind::zero, n(0)}});
 	spec.cmd = row.cmd;
+	spec.gusts = 16;
 	return spec;
 }
 

@@ -96,7 +96,8 @@ struct Spec {
 	uint32_t cmd = 0;
 	const peerdma_op *op = nullptr;
 	std::vector<Field> fields{};
-	size_t out_at = 0; // where the struct has the number of what was made
+	size_t out_at = 0;  // where the struct has the number of what was made
+	unsigned gusts = 0; // how often it is part of a storm: what takes long is, rarely; what ends one for all, never
 };
 
 const std::vector<Spec> &specs();

@@ -216,12 +216,10 @@ void Mutator::insert(Program &program, size_t at, const Call &call)
 
 Call Mutator::gust(uint64_t what)
 {
-	// What gives or takes the provider would end the storm for all.
 	static const std::vector<size_t> kinds = [] {
 		std::vector<size_t> some;
 		for (size_t i = 0; i < specs().size(); i++)
-			if (specs()[i].cmd && specs()[i].name != "publish")
-				some.push_back(i);
+			some.insert(some.end(), specs()[i].gusts, i);
 		return some;
 	}();
 	const size_t which = kinds[what ? (what - 1) % kinds.size() : random_.below(kinds.size())];
@@ -231,11 +229,13 @@ Call Mutator::gust(uint64_t what)
 	for (size_t i = 0; i < call.nargs; i++) {
 		if (random_.one_in(2))
 			call.args[i] = value(spec, spec.args[i]);
-		// What is moved takes long, and longer the more it is.
+		// What is moved takes long, and longer the more it is: little, and mostly to a buffer that is none.
 		if (moves && spec.args[i].kind == Kind::len && call.args[i].number < 1 << 20)
 			call.args[i].number %= 4096;
+		if (moves && spec.args[i].kind == Kind::buffer && !random_.one_in(6))
+			call.args[i] = Value{Slot::number, random_.below(4)};
 	}
-	if (moves && !random_.one_in(8))
+	if (moves && random_.one_in(2))
 		call.args[random_.below(call.nargs)] = Value{Slot::number, number()};
 	call.out = uint8_t(random_.below(2));
 	return call;

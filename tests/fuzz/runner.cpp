@@ -180,7 +180,7 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 		wrong = spec.name + ": an errno that the header does not name: " + std::to_string(res);
 	unsigned reason = 0;
 	if (at == 0 || at == 1 || at == 7 || at >= 10) {
-		std::memcpy(arg, user, size_known(spec));
+		std::memcpy(arg, user, std::min(size, size_known(spec)));
 		for (const Field &field : spec.fields)
 			if (field.name == "out_reason" && size >= field.off + field.len)
 				std::memcpy(&reason, arg + field.off, sizeof(reason));
