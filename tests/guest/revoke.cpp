@@ -101,15 +101,38 @@ void throttle(int bps)
 		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
 }
 
-bool hold_drive()
+bool read_a_page()
 {
-	throttle(1);
 	const int fd = ::open(("/dev/" + disk()).c_str(), O_RDONLY | O_DIRECT);
 	void *memory = ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	const bool good = ::pread(fd, memory, page, 0) == ssize_t(page);
 	::munmap(memory, page);
 	::close(fd);
 	return good;
+}
+
+/// The one that passes must be ours. What the journal has yet to write goes before; if something came between all the same,
+/// once more.
+bool hold_drive()
+{
+	for (int i = 0; i < 5; i++) {
+		const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+		::syncfs(fd);
+		::close(fd);
+		throttle(1);
+		std::atomic<bool> passed{false}, good{false};
+		std::thread reading([&] {
+			good = read_a_page();
+			passed = true;
+		});
+		const bool soon = within(seconds(5), [&] { return passed.load(); });
+		if (!soon)
+			throttle(0);
+		reading.join();
+		if (soon)
+			return good;
+	}
+	return false;
 }
 
 bool hold(Hold who)
