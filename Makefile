@@ -5,7 +5,7 @@
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf  tests
 #   SECONDS=60 SEED=1 PROGRAM=/file  of make fuzz
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM FILE KSRC ACCEL V
+export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM NAME FILE KSRC ACCEL V
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -17,7 +17,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench check soak soak-revoke fuzz fuzz-user coverage lint module lib tools install cache cache-clean clean
+.PHONY: help demo bench check soak soak-revoke fuzz fuzz-user mutants coverage lint module lib tools install cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -40,6 +40,9 @@ fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED
 
 fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
 	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
+
+mutants: ## break the module in one place after another: the test that is meant for it must notice (K=, NAME="limit-*")
+	$(Q)scripts/mutants.sh
 
 coverage: ## which lines and branches of kernel/ the guest tests run, on the debug kernel (K=, T=, GROUP=, JSON=/file)
 	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")

@@ -9,7 +9,7 @@ set -euo pipefail
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
 user_packages='g++ libcli11-dev libfmt-dev liburing-dev nlohmann-json3-dev pkg-config zlib1g-dev'
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
-check_packages='bindfs btrfs-progs clang dmsetup fsverity graphviz libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm udev xfsprogs'
+check_packages='bindfs btrfs-progs clang dmsetup fsverity graphviz libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm patch udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 
 packages_of() {
@@ -33,7 +33,7 @@ missing_debian() {
 missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
-	[ "$1" = demo ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs" headers=gtest/gtest.h
+	[ "$1" = demo ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
 	[ "$1" != lint ] || tools="$tools abidiff clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"

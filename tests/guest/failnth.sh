@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every allocation and user copy of every call of ours fails once: failnth.cpp has the table.
+# Every allocation and user copy of every call of ours fails once: failnth.cpp has the table. LAB_CALLS: only calls whose
+# names have this in them.
 # group: fail
 # topologies: switch
 # variants: debug

@@ -34,12 +34,11 @@ destroy() { kill -USR2 "$owner"; read -r said <&"$owner_fd"; echo "$said"; }
 missing() { echo $(($(cat "$device/p2pmem/size") - $(cat "$device/p2pmem/available"))); }
 # soon SECONDS COMMAND...
 soon() {
-	local i
-	for ((i = 0; i < $1 * 20; i++)); do
-		"${@:2}" && return
+	local end=$((SECONDS + $1))
+	until "${@:2}"; do
+		[ $SECONDS -le $end ] || return 1
 		sleep 0.05
 	done
-	return 1
 }
 logged() { dmesg | grep -c "peerdma $gpu: .*$1"; }
 is_logged() { [ "$(logged "$1")" -ge 1 ]; }

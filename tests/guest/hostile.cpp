@@ -157,6 +157,34 @@ void short_structs()
 	raw::destroy(dev, req.out_buf_id);
 }
 
+/// What was made, and could not be said, is not there.
+void results_that_cannot_be_written()
+{
+	Edge edge;
+	const auto fails = [&](unsigned long cmd, const auto &req) {
+		std::memcpy(edge.start(), &req, sizeof(req));
+		edge.protect(PROT_READ);
+		const int err = ::ioctl(dev, cmd, edge.start()) ? -errno : 0;
+		edge.protect(PROT_READ | PROT_WRITE);
+		return err == -EFAULT;
+	};
+	const uint64_t before = raw::provider(dev).out_available;
+	auto alloc = raw::sized<peerdma_buf_alloc>();
+	alloc.provider_id = provider_id;
+	alloc.len = page;
+	report(fails(PEERDMA_BUF_ALLOC, alloc) && raw::provider(dev).out_available == before,
+	       "a buffer whose number cannot be written is not there");
+	auto add = raw::sized<peerdma_file_add>();
+	add.fd = file;
+	const bool refused = fails(PEERDMA_FILE_ADD, add);
+	const uint32_t next = raw::add_file(dev, file); // numbers go up
+	auto remove = raw::sized<peerdma_destroy>();
+	remove.id = next - 1;
+	const int err = raw::call(dev, PEERDMA_FILE_REMOVE, remove);
+	remove.id = next;
+	report(refused && err == -ENOENT && !raw::call(dev, PEERDMA_FILE_REMOVE, remove), "nor is such a file");
+}
+
 // --- Memory that changes while it is looked at
 
 /// Changes something from one value to the other and back until it is told to stop.
@@ -249,6 +277,16 @@ void racing_reads(uint32_t other_buf)
 	{
 		Flipper flip(&req.size, __u32(sizeof(req)), __u32(-1));
 		race("and too long", read, {0, -E2BIG});
+	}
+	{
+		// What is longer than we know goes the way of all other ioctls, also where it is a read.
+		struct {
+			peerdma_io io;
+			__u64 unknown;
+		} longer{req, 0};
+		Flipper flip(&longer.io.size, __u32(sizeof(longer)), __u32(8));
+		race("a longer struct becomes too short", [&] { return raw::call(dev, PEERDMA_READ, longer); },
+		     {0, -EINVAL});
 	}
 }
 
@@ -420,6 +458,7 @@ int main(int argc, char **argv)
 	const uint64_t available = raw::provider(dev).out_available;
 	sizes();
 	short_structs();
+	results_that_cannot_be_written();
 	racing_reads(buf);
 	racing_allocations();
 	ring_vectors();

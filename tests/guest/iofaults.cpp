@@ -195,6 +195,10 @@ void errors(const std::string &disk, const std::string &node)
 	meets(witness, unsupported, Way::fd, reads);
 	// As a filesystem says that it cannot, without waiting: it is sent again by who may wait.
 	meets(witness, unsupported, Way::ring_id, reads, all);
+	// Of one of several nobody but the module can: io_uring itself does no more than a whole command again.
+	auto unnoticed = unsupported;
+	unnoticed.err = 0;
+	meets(witness, unnoticed, Way::pieces, reads, all);
 	every_way(witness, status(drive, "an error that the driver tries again after", "0x006", 0));
 	for (Way way : {Way::fd, Way::ring_id, Way::pieces, Way::proxy})
 		meets(witness, lost_answer(disk), way, way == Way::fd ? writes : reads, all);

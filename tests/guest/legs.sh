@@ -44,6 +44,14 @@ mdadm --zero-superblock --quiet "$one" "$two"
 table part "0 65536 linear $two 0"
 same "dm linear over a partition" "NONE - $(leaves "$drive")" "$(explained /dev/mapper/part)"
 same "a read of it" "0 0 4096 4096 0 0" "$(pdio read /dev/mapper/part 0 4096 0 | cut -d' ' -f1-6)"
+# The first of three steps waits in the suspended device, and goes on by a table that a request may not begin with.
+dmsetup suspend --noflush --nolockfs part
+pdio read /dev/mapper/part 1001 9000 489 >/tmp/steps 2>&1 &
+asker=$!
+sleep 0.5
+dmsetup reload part --table "0 65536 flakey $two 0 60 0" && dmsetup resume part
+wait $asker
+same "a table that is replaced between two steps of a request ends it there" "0 $DM_TARGET 23" "$(cut -d' ' -f1-3 /tmp/steps)"
 dmsetup remove part
 
 # --- a disk whose driver knows nothing of peers

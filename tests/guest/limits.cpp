@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // limits FILE DEVICE CGROUPS: who pays for a provider's memory, and what more than one may have does. FILE holds
-// 1 MiB of pattern:1. DEVICE is the provider's folder in sysfs, which is unbound and published again. CGROUPS is a
+// 1 MiB of pattern:1, on an ext4 that has no more room than it keeps for root. DEVICE is the provider's folder in sysfs, which is unbound and published again. CGROUPS is a
 // cgroup2 whose children have the controller memory, and dmem if the kernel has it.
 #include <csignal>
 #include <cstring>
@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <vector>
 
-#include "../tools/raw.hpp"
 #include "../tools/tap.hpp"
+#include "../tools/ways.hpp"
 
 namespace
 {
@@ -545,6 +545,43 @@ void memlock()
 	report(pinned(root.pid()) == "0 kB", "host memory: and none stays counted there", pinned(root.pid()));
 }
 
+// --- What a filesystem keeps for root
+
+/// A command of two pieces: the second needs a block, so it cannot go on without waiting, while the first is under way.
+/// A worker of the module's carries it out then, which has all rights itself.
+int write_two_pieces(const std::string &path)
+{
+	if (::setgroups(0, nullptr) || ::setresgid(alice, alice, alice) || ::setresuid(alice, alice, alice))
+		raw::die("setresuid");
+	const int dev = raw::open_device();
+	ways::Mover mover(dev, raw::provider(dev).out_provider_id, path, 2 * page);
+	// From here on a route is known, and that a write has no rights to take away.
+	if (mover.move(ways::Way::fd, {true, 0, 0, page}).err)
+		raw::die("the first block");
+	const ways::Answer answer = mover.move(ways::Way::pieces, {true, 0, 0, 2 * page});
+	return answer.err == ENOSPC && answer.failed == 1 && answer.bytes() == page ? 0 : 1 + answer.err;
+}
+
+void kept_for_root()
+{
+	const std::string path = std::string(file_path) + ".kept";
+	const std::vector<char> block(page, 1);
+	const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || ::write(fd, block.data(), page) != ssize_t(page) || ::ftruncate(fd, 16 * page) ||
+	    ::fchown(fd, alice, alice) || ::fsync(fd) || ::chmod("/dev/peerdma", 0666))
+		raw::die(path);
+	const pid_t child = ::fork();
+	if (!child)
+		::_exit(write_two_pieces(path));
+	int status = 0;
+	::waitpid(child, &status, 0);
+	report(!status, "a piece that a worker does has the rights of who asked: no block that is kept for root",
+	       "status " + std::to_string(status));
+	::chmod("/dev/peerdma", 0660);
+	::close(fd);
+	::unlink(path.c_str());
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -560,6 +597,7 @@ int main(int argc, char **argv)
 	by_namespace();
 	zeroed();
 	memlock();
+	kept_for_root();
 	unbind(bdf);
 	kernel_memory(argv[3]);
 	if (!get(std::string(argv[3]) + "/dmem.capacity").empty())

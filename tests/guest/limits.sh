@@ -7,8 +7,13 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish
+# Half of the filesystem is kept for root, and the other half is taken.
+disk=$(nvme_disk)
+! mountpoint -q /mnt/disk || umount /mnt/disk
+tune2fs -r 131072 "$disk" >/dev/null || bail "no blocks for root"
 mount_disk
 pattern fill /mnt/disk/limits 0 1048576 pattern:1
+fallocate -l 600M /mnt/disk/taken || bail "no room"
 sync
 cgroups=/mnt/cgroup
 mkdir -p $cgroups
@@ -20,4 +25,7 @@ limits /mnt/disk/limits "/sys/bus/pci/devices/$(gpu_bdf)" $cgroups
 status=$?
 for controller in $controllers; do echo "-$controller" >$cgroups/cgroup.subtree_control; done
 umount $cgroups
+rm /mnt/disk/taken
+umount /mnt/disk
+tune2fs -r 0 "$disk" >/dev/null
 exit $status

@@ -1,0 +1,194 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The engine of `make mutants`: is each test that a mutant names really able to fail?
+
+tests/mutants/NAME.patch breaks the module in one place. Its header, in lines "# key: value", says what a user would
+suffer (breaks), which guest test must notice (test), how that complains (must: a regex of a line that is not ok with
+what is said about it, or of the lab's own reasons, as "splat: ..."), and, if it is not the usual, variant: debug and
+environment: NAME=value. The module is built from a copy of the tree with the patch; a guest runs the one test on it.
+
+From the environment: K=7.2|6.12, NAME=mutant, or a pattern of names: "limit-*".
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
+import lab  # noqa: E402
+
+PATCHES = lab.ROOT / "tests/mutants"
+HOME = lab.BUILD / "mutants"
+NEEDED = ("kernel", "scripts", "include/uapi")  # what a module is built from
+
+
+@dataclass(frozen=True)
+class Mutant:
+    path: Path
+    notes: dict[str, str]
+
+    @classmethod
+    def load(cls, path: Path) -> Mutant:
+        notes = lab.Test.load(path).notes  # the same kind of header
+        wanted, known = {"breaks", "test", "must"}, {"variant", "environment"}
+        if wanted - set(notes) or set(notes) - wanted - known:
+            raise lab.LabError(f"{path}: its header must have {wanted}, and may have {known}")
+        return cls(path, notes)
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def variant(self) -> str:
+        return self.notes.get("variant", "plain")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return dict(word.split("=", 1) for word in self.notes.get("environment", "").split())
+
+    @property
+    def must(self) -> re.Pattern[str]:
+        return re.compile(self.notes["must"])
+
+    @property
+    def test(self) -> lab.Test:
+        path = lab.ROOT / "tests/guest" / f"{self.notes['test']}.sh"
+        if not path.exists():
+            raise lab.LabError(f"{self.path}: there is no test {self.notes['test']}")
+        return lab.Test.load(path)
+
+
+def mutants(pattern: str = "*") -> list[Mutant]:
+    return [Mutant.load(path) for path in sorted(PATCHES.glob("*.patch")) if fnmatch.fnmatch(path.stem, pattern)]
+
+
+def apply(mutant: Mutant, tree: Path, dry: bool = False) -> None:
+    """Not a line of what is around the change may differ: then somebody has to look at it."""
+    run = subprocess.run(["patch", "-p1", "--fuzz=0", "--batch", "--no-backup-if-mismatch", "-d", str(tree),
+                          "-i", str(mutant.path), *(["--dry-run"] if dry else [])],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if run.returncode:
+        raise lab.LabError(f"{mutant.path} does not apply any more:\n{run.stdout}")
+
+
+# --- Its module -----------------------------------------------------------------------------------
+
+def build(mutant: Mutant, kernel: lab.Kernel) -> Path:
+    """peerdma.ko of a mutant. One copy of the tree serves all: what differs gets a new time, and is compiled again."""
+    tree, out = HOME / "tree", HOME / kernel.name / mutant.name
+    for part in NEEDED:
+        (tree / part).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["rsync", "-rpc", "--delete", f"{lab.ROOT / part}/", f"{tree / part}/"], check=True)
+    apply(mutant, tree)
+    run = subprocess.run([str(tree / "scripts/module.sh"), str(kernel.home)], stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True, env=os.environ | {"PEERDMA_BUILD": str(HOME / "build")})
+    if run.returncode:
+        raise lab.LabError(f"{mutant.path} does not build:\n{run.stdout}")
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copy(run.stdout.split()[-1], out / "peerdma.ko")
+    # Beside the module is where the tests look for those of tests/kmod.
+    (out / "kmod").unlink(missing_ok=True)
+    (out / "kmod").symlink_to(kernel.module.parent / "kmod")
+    return out / "peerdma.ko"
+
+
+# --- Its test -------------------------------------------------------------------------------------
+
+class Ear:
+    """Hears the complaint as soon as it is there: what comes after it is of no use, and may take long."""
+
+    def __init__(self, must: re.Pattern[str], serial: Path) -> None:
+        self.must, self.serial = must, serial
+        self.heard = ""
+        self.failed: list[str] = []  # lines that are not ok, and what was said about them, before or after
+        self.notes = ""              # said since the last line of the plan
+        self.bad = False             # that was not ok
+
+    def say(self, line: str) -> None:
+        if line.startswith("#"):
+            self.notes += line[1:]
+            if self.bad:
+                self.failed[-1] += line[1:]
+        elif found := re.match(r"(not )?ok \d+ - (.*)", line):
+            self.bad = bool(found[1])
+            if self.bad:
+                self.failed.append(found[2] + self.notes)
+            self.notes = ""
+        if self.bad:
+            self.hear(self.failed[-1])
+
+    def hear(self, complaint: str) -> None:
+        if not self.heard and self.must.search(complaint):
+            self.heard = complaint
+
+    async def listen(self) -> None:
+        while not self.heard:
+            await asyncio.sleep(1)
+            for _, line in await asyncio.to_thread(lambda: list(lab.find_splats(lab.serial_lines(self.serial), []))):
+                self.hear(f"splat: {line}")
+
+
+async def complaint(mutant: Mutant, kernel: lab.Kernel, module: Path) -> tuple[str, list[str]]:
+    """What was said that had to be, or ""; and all that was said."""
+    test = mutant.test
+    slow = kernel.variant != "plain"
+    topology = lab.Topology.load(test.words("topologies")[0])
+    guest = lab.Guest(kernel, topology, [test], module.parent / "run", ram_mib=1536 if slow else 1024,
+                      patience=180 if slow else 60, env=mutant.environment | {"LAB_MODULE": str(module)})
+    ear = Ear(mutant.must, guest.out / "serial.log")
+    ear.serial.unlink(missing_ok=True)  # of an earlier run
+    guest.say = ear.say
+    running, listening = asyncio.create_task(lab.boot(guest)), asyncio.create_task(ear.listen())
+    await asyncio.wait([running, listening], return_when=asyncio.FIRST_COMPLETED)
+    for task in (running, listening):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        reasons = [str(reason) for reason in (await running).reasons]
+        for reason in reasons:
+            ear.hear(reason)
+        return ear.heard, ear.failed + reasons
+    return ear.heard, ear.failed
+
+
+def hunt(mutant: Mutant, k: str) -> bool:
+    """Is it killed?"""
+    start = time.monotonic()
+    kernel = lab.ready_kernel(k, mutant.variant)
+    print(f"==> {mutant.name}: {mutant.notes['breaks']}", flush=True)
+    module = build(mutant, kernel)
+    heard, said = asyncio.run(complaint(mutant, kernel, module))
+    took = f"{time.monotonic() - start:.0f} s"
+    if heard:
+        print(f"killed   {mutant.name} by {mutant.test.name} on {kernel.name}, {took}: {heard[:200]}", flush=True)
+        shutil.rmtree(module.parent / "run")
+        return True
+    print(f"SURVIVED {mutant.name}: {mutant.test.name} on {kernel.name} did not say {mutant.notes['must']!r}, {took}")
+    for line in said or ["all was well"]:
+        print(f"         {line[:200]}", flush=True)
+    return False
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    k, pattern = os.environ.get("K") or "7.2", os.environ.get("NAME") or "*"
+    chosen = mutants(pattern)
+    if not chosen:
+        raise lab.LabError(f"no mutant is called {pattern}: tests/mutants has {', '.join(m.name for m in mutants())}")
+    killed = sum([hunt(mutant, k) for mutant in chosen])
+    print(f"{killed} killed, {len(chosen) - killed} survived", flush=True)
+    return 0 if killed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    lab.as_command(main)
