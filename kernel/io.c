@@ -126,8 +126,8 @@ static ssize_t io_write_once(struct io *io, struct kiocb *kiocb, struct iov_iter
 }
 
 /*
- * One kiocb. *direct: asked for, and whether it was so: a filesystem that changes its mind clears
- * IOCB_DIRECT and copies through the page cache.
+ * One kiocb. *direct: asked for, as it is of every read, and whether it was so: a filesystem that
+ * changes its mind clears IOCB_DIRECT and copies through the page cache.
  */
 static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, bool *direct)
 {
@@ -145,10 +145,8 @@ static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, boo
 	kiocb->ki_pos = file_off;
 	if (io->write)
 		ret = io_write_once(io, kiocb, iter, *direct);
-	else if (*direct)
-		ret = io_read_direct(io, &wait, iter);
 	else
-		ret = vfs_iocb_iter_read(io->file, kiocb, iter);
+		ret = io_read_direct(io, &wait, iter);
 	*direct = kiocb->ki_flags & IOCB_DIRECT;
 	return ret;
 }

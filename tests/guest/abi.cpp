@@ -242,6 +242,47 @@ void others()
 	       "an unprivileged process may neither publish nor open the device node");
 }
 
+void tell_driver(const char *what, const std::string &name)
+{
+	const int fd = ::open((std::string("/sys/bus/pci/drivers/peerdma/") + what).c_str(), O_WRONLY);
+	if (fd < 0 || ::write(fd, name.data(), name.size()) != ssize_t(name.size()))
+		raw::die(what);
+	::close(fd);
+}
+
+/// What the module itself says of a range that cannot be published; the command asks before. In the end nothing is.
+void ranges()
+{
+	const auto provider = raw::provider(dev);
+	const uint32_t bdf = provider.out_pci_bdf;
+	char name[16];
+	std::snprintf(name, sizeof(name), "%04x:%02x:%02x.%x", provider.out_pci_domain & 0xffff, bdf >> 8 & 0xff,
+		      bdf >> 3 & 0x1f, bdf & 7);
+	tell_driver("unbind", name);
+	tell_driver("bind", name);
+	auto publish = [&](const char *what, uint32_t bar, uint64_t off, uint64_t len, int want, uint32_t reason) {
+		auto req = raw::sized<peerdma_publish>();
+		req.pci_domain = provider.out_pci_domain;
+		req.pci_bdf = bdf;
+		req.bar = bar;
+		req.bar_offset = off;
+		req.len = len;
+		const int err = raw::call(dev, PEERDMA_PUBLISH, req);
+		expect(what, err, want, req.out_reason, reason);
+	};
+	const uint32_t bar = provider.out_bar;
+	const uint64_t end = provider.out_bar_offset + provider.out_len, step = 2 << 20;
+	publish("a BAR that no function has", 6, 0, 0, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a BAR that this one has not", 5, 0, 0, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range behind the BAR", bar, end, 0, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range that is longer than the BAR", bar, step, end, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range that overflows", bar, step, -4096ULL, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range that begins at odd places", bar, 4096, step, EINVAL, PEERDMA_REASON_RANGE_ALIGN);
+	publish("a range of odd length", bar, 0, step + 4096, EINVAL, PEERDMA_REASON_RANGE_ALIGN);
+	publish("and then a good one", bar, step, step, 0, 0);
+	tell_driver("unbind", name);
+}
+
 } // namespace
 
 // abi FILE DIR: FILE is readable directly and has a block or more, DIR is on the same filesystem.
@@ -271,5 +312,6 @@ int main(int argc, char **argv)
 	auto req = good();
 	int err = raw::call(dev, PEERDMA_READ, req);
 	report(!err && req.out_done == 4096 && req.out_direct == 4096, "a right request still works");
+	ranges();
 	return tap::end();
 }
