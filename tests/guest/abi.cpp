@@ -108,6 +108,11 @@ void files(const char *dir)
 	       EBADF, PEERDMA_REASON_FD_MODE);
 	bad_fd("read-only fd, writing", ::open((std::string(dir) + "/scratch").c_str(), O_RDONLY), EBADF,
 	       PEERDMA_REASON_FD_MODE, PEERDMA_WRITE);
+	const int append = ::open((std::string(dir) + "/scratch").c_str(), O_WRONLY | O_APPEND);
+	req.fd = append;
+	req.flags = PEERDMA_IO_NO_BOUNCE;
+	bad_io("no bounce: O_APPEND", PEERDMA_WRITE, req, EINVAL, PEERDMA_REASON_APPEND);
+	::close(append);
 	bad_fd("O_PATH fd", ::open(dir, O_PATH), EBADF, 0);
 	bad_fd("directory", ::open(dir, O_RDONLY | O_DIRECTORY), EISDIR, PEERDMA_REASON_FILE_TYPE);
 	if (::pipe(pipes) || ::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
@@ -179,6 +184,11 @@ void buffers()
 	check("buffer past 63 bits", provider_id, 1ULL << 63, EINVAL, PEERDMA_REASON_OVERFLOW);
 	check("buffer of 1 TiB", provider_id, 1ULL << 40, ENOMEM, 0);
 	check("buffer on provider 0", 0, 4096, ENOENT, 0);
+	auto reserved = raw::sized<peerdma_buf_alloc>();
+	reserved.provider_id = provider_id;
+	reserved.len = 4096;
+	reserved.__reserved = 1;
+	expect("buffer, reserved member not 0", raw::call(dev, PEERDMA_BUF_ALLOC, reserved), EINVAL);
 	check("buffer on a provider that is not there", provider_id + 1000, 4096, ENOENT, 0);
 	expect("destroying id 0", raw::destroy(dev, 0), ENOENT);
 	expect("destroying what is not there", raw::destroy(dev, 0x7fffffff), ENOENT);
@@ -201,7 +211,12 @@ void others()
 	query.fd = -1;
 	query.provider_id = provider_id;
 	expect("explain of fd -1", raw::call(dev, PEERDMA_FILE_QUERY, query), EBADF);
-	query.size = sizeof(query);
+	query = raw::sized<peerdma_file_query>();
+	query.fd = file;
+	query.provider_id = provider_id;
+	query.__reserved = 1;
+	expect("explain, reserved member not 0", raw::call(dev, PEERDMA_FILE_QUERY, query), EINVAL);
+	query = raw::sized<peerdma_file_query>();
 	query.fd = file;
 	query.provider_id = 12345;
 	expect("explain for a provider that is not there", raw::call(dev, PEERDMA_FILE_QUERY, query), ENOENT);
@@ -219,6 +234,10 @@ void others()
 	expect("publishing a function that is not there", raw::call(dev, PEERDMA_PUBLISH, publish), ENODEV);
 	publish.pci_bdf = 0x10000;
 	expect("publishing a bus that cannot be", raw::call(dev, PEERDMA_PUBLISH, publish), EINVAL);
+	publish.__reserved = 1;
+	publish.pci_bdf = 0xffff;
+	expect("publishing, reserved member not 0", raw::call(dev, PEERDMA_PUBLISH, publish), EINVAL);
+	publish.__reserved = 0;
 	publish.pci_bdf = 0; // the host bridge: no driver of ours
 	int err = raw::call(dev, PEERDMA_PUBLISH, publish);
 	expect("publishing a device that is not bound here", err, EINVAL, publish.out_reason, PEERDMA_REASON_NOT_BOUND);

@@ -577,6 +577,13 @@ void teardown()
 			sqe->addr = other.out_buf_id;
 			sqe->file_index = static_cast<uint32_t>(file);
 		}
+		// One that has more to say than that all is whole, to nobody.
+		auto segs = every_second(32);
+		segs[31].file_off = (1 << 20) - 100;
+		io_uring_sqe *sqe = ring.vector(PEERDMA_URING_READV, segs, 32);
+		sqe->fd = mine;
+		sqe->addr = other.out_buf_id;
+		sqe->file_index = static_cast<uint32_t>(file);
 		io_uring_submit(ring.get());
 		::_exit(0); // as a killed process would
 	} else {
