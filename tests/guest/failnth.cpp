@@ -835,6 +835,7 @@ int main(int argc, char **argv)
 	only("peerdma_pair_get");
 	one_by_one(reading_first(dev, target));
 	everything_again();
+	none_for("__xa_insert", reading_first(dev, target));
 	unbind();
 	::close(dev);
 	for (const char *function : {"__alloc_workqueue", "kern_mount", "__pci_register_driver", "misc_register"})

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Holds a lock of somebody else's for a while, or until insmod is told to end: a PCI function's device
- * lock, as SR-IOV and error recovery do, or that of opening a disk, as whoever opens or removes it.
+ * Holds a lock of somebody else's for a while, or until insmod is told to end: a PCI function's
+ * device lock, as SR-IOV and error recovery do, or that of opening a disk, as whoever opens or
+ * removes it.
  * insmod devlock.ko device=0000:01:00.0 seconds=8
  * insmod devlock.ko disk=/dev/nvme0n1 seconds=8
  */
@@ -36,15 +37,15 @@ static int hold_device(void)
 static int hold_disk(void)
 {
 	struct file *file = bdev_file_open_by_path(disk, BLK_OPEN_READ, NULL, NULL);
-	struct mutex *lock;
+	struct gendisk *gendisk;
 
 	if (IS_ERR(file))
 		return PTR_ERR(file);
-	lock = &file_bdev(file)->bd_disk->open_mutex;
-	mutex_lock(lock);
+	gendisk = file_bdev(file)->bd_disk;
+	mutex_lock(&gendisk->open_mutex);
 	pr_info("devlock: holding %s\n", disk);
 	msleep_interruptible(seconds * 1000);
-	mutex_unlock(lock);
+	mutex_unlock(&gendisk->open_mutex);
 	bdev_fput(file);
 	return 0;
 }
