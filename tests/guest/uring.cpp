@@ -431,6 +431,17 @@ void links(const char *scratch)
 	int odd = ring.one(to_scratch(ring.command(PEERDMA_URING_WRITE, 100, 33, 3000, 4)));
 	int back = ring.one(to_scratch(ring.command(PEERDMA_URING_READ, 100, 2 << 20, 3000, 5)));
 	report(odd == 3000 && back == 3000 && gpu_is(2 << 20, 3000, "pattern:1", 8192 + 33), "an odd write, read back");
+	const int append = ::open(scratch, O_WRONLY | O_APPEND);
+	const off_t end = ::lseek(append, 0, SEEK_END);
+	io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, 0, 0, 4096, 6);
+	sqe->addr = buf;
+	sqe->file_index = static_cast<uint32_t>(append);
+	odd = ring.one(sqe);
+	back = ring.one(to_scratch(ring.command(PEERDMA_URING_READ, uint64_t(end), 3 << 20, 4096, 7)));
+	report(odd == 4096 && back == 4096 && ::lseek(append, 0, SEEK_END) == end + 4096 &&
+		       gpu_is(3 << 20, 4096, "pattern:1", 8192),
+	       "a write with O_APPEND goes to the end");
+	::close(append);
 	for (unsigned i = 0; i < 32; i++)
 		to_scratch(ring.command(PEERDMA_URING_WRITE, i * 4096, i % 3 * 4096, 4096, i));
 	results = ring.run(32);
