@@ -541,11 +541,22 @@ static noinline void io_account(struct io *io, int err)
 	peerdma_account(&seen, err);
 }
 
+static noinline void io_account_moved(struct io *io, int err)
+{
+	u32 *reason = &io->req->out_reason;
+
+	/* How it was to be moved is said of what was moved: it is not why nothing was. */
+	if (err && (*reason == PEERDMA_REASON_FILE_ALIGN || *reason == PEERDMA_REASON_BUF_ALIGN ||
+		    *reason == PEERDMA_REASON_APPEND))
+		*reason = PEERDMA_REASON_NONE;
+	io_account(io, err);
+}
+
 /* What peerdma_account() does, for the one case that has to be quick. */
 static void io_count(struct io *io, int err)
 {
 	if (unlikely(err || peerdma_is_traced()))
-		return io_account(io, err);
+		return io_account_moved(io, err);
 	peerdma_count(&io->buffer->opener->stats, io->req, io->write);
 	peerdma_count(&io->route->pair->stats, io->req, io->write);
 }
