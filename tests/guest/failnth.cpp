@@ -771,7 +771,7 @@ void ioctls(int dev, int target)
 	};
 	for (const auto &call : calls)
 		one_by_one(call);
-	from_some_point_on(allocating(dev), 32);
+	from_some_point_on(allocating(dev), 64);
 	none_for("__xa_alloc_cyclic", allocating(dev));
 	none_for("__xa_insert", allocating_as_user(dev));
 	from_some_point_on(adding(dev, target), 32);
