@@ -126,8 +126,8 @@ static ssize_t io_write_once(struct io *io, struct kiocb *kiocb, struct iov_iter
 }
 
 /*
- * One kiocb. *direct: asked for, and whether it was so: a filesystem that changes its mind clears
- * IOCB_DIRECT and copies through the page cache.
+ * One kiocb. *direct: asked for, as it is of every read, and whether it was so: a filesystem that
+ * changes its mind clears IOCB_DIRECT and copies through the page cache.
  */
 static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, bool *direct)
 {
@@ -145,10 +145,8 @@ static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, boo
 	kiocb->ki_pos = file_off;
 	if (io->write)
 		ret = io_write_once(io, kiocb, iter, *direct);
-	else if (*direct)
-		ret = io_read_direct(io, &wait, iter);
 	else
-		ret = vfs_iocb_iter_read(io->file, kiocb, iter);
+		ret = io_read_direct(io, &wait, iter);
 	*direct = kiocb->ki_flags & IOCB_DIRECT;
 	return ret;
 }
@@ -543,11 +541,22 @@ static noinline void io_account(struct io *io, int err)
 	peerdma_account(&seen, err);
 }
 
+static noinline void io_account_moved(struct io *io, int err)
+{
+	u32 *reason = &io->req->out_reason;
+
+	/* How it was to be moved is said of what was moved: it is not why nothing was. */
+	if (err && (*reason == PEERDMA_REASON_FILE_ALIGN || *reason == PEERDMA_REASON_BUF_ALIGN ||
+		    *reason == PEERDMA_REASON_APPEND))
+		*reason = PEERDMA_REASON_NONE;
+	io_account(io, err);
+}
+
 /* What peerdma_account() does, for the one case that has to be quick. */
 static void io_count(struct io *io, int err)
 {
 	if (unlikely(err || peerdma_is_traced()))
-		return io_account(io, err);
+		return io_account_moved(io, err);
 	peerdma_count(&io->buffer->opener->stats, io->req, io->write);
 	peerdma_count(&io->route->pair->stats, io->req, io->write);
 }

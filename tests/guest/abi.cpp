@@ -108,6 +108,11 @@ void files(const char *dir)
 	       EBADF, PEERDMA_REASON_FD_MODE);
 	bad_fd("read-only fd, writing", ::open((std::string(dir) + "/scratch").c_str(), O_RDONLY), EBADF,
 	       PEERDMA_REASON_FD_MODE, PEERDMA_WRITE);
+	const int append = ::open((std::string(dir) + "/scratch").c_str(), O_WRONLY | O_APPEND);
+	req.fd = append;
+	req.flags = PEERDMA_IO_NO_BOUNCE;
+	bad_io("no bounce: O_APPEND", PEERDMA_WRITE, req, EINVAL, PEERDMA_REASON_APPEND);
+	::close(append);
 	bad_fd("O_PATH fd", ::open(dir, O_PATH), EBADF, 0);
 	bad_fd("directory", ::open(dir, O_RDONLY | O_DIRECTORY), EISDIR, PEERDMA_REASON_FILE_TYPE);
 	if (::pipe(pipes) || ::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets))
@@ -179,6 +184,11 @@ void buffers()
 	check("buffer past 63 bits", provider_id, 1ULL << 63, EINVAL, PEERDMA_REASON_OVERFLOW);
 	check("buffer of 1 TiB", provider_id, 1ULL << 40, ENOMEM, 0);
 	check("buffer on provider 0", 0, 4096, ENOENT, 0);
+	auto reserved = raw::sized<peerdma_buf_alloc>();
+	reserved.provider_id = provider_id;
+	reserved.len = 4096;
+	reserved.__reserved = 1;
+	expect("buffer, reserved member not 0", raw::call(dev, PEERDMA_BUF_ALLOC, reserved), EINVAL);
 	check("buffer on a provider that is not there", provider_id + 1000, 4096, ENOENT, 0);
 	expect("destroying id 0", raw::destroy(dev, 0), ENOENT);
 	expect("destroying what is not there", raw::destroy(dev, 0x7fffffff), ENOENT);
@@ -201,7 +211,12 @@ void others()
 	query.fd = -1;
 	query.provider_id = provider_id;
 	expect("explain of fd -1", raw::call(dev, PEERDMA_FILE_QUERY, query), EBADF);
-	query.size = sizeof(query);
+	query = raw::sized<peerdma_file_query>();
+	query.fd = file;
+	query.provider_id = provider_id;
+	query.__reserved = 1;
+	expect("explain, reserved member not 0", raw::call(dev, PEERDMA_FILE_QUERY, query), EINVAL);
+	query = raw::sized<peerdma_file_query>();
 	query.fd = file;
 	query.provider_id = 12345;
 	expect("explain for a provider that is not there", raw::call(dev, PEERDMA_FILE_QUERY, query), ENOENT);
@@ -219,6 +234,10 @@ void others()
 	expect("publishing a function that is not there", raw::call(dev, PEERDMA_PUBLISH, publish), ENODEV);
 	publish.pci_bdf = 0x10000;
 	expect("publishing a bus that cannot be", raw::call(dev, PEERDMA_PUBLISH, publish), EINVAL);
+	publish.__reserved = 1;
+	publish.pci_bdf = 0xffff;
+	expect("publishing, reserved member not 0", raw::call(dev, PEERDMA_PUBLISH, publish), EINVAL);
+	publish.__reserved = 0;
 	publish.pci_bdf = 0; // the host bridge: no driver of ours
 	int err = raw::call(dev, PEERDMA_PUBLISH, publish);
 	expect("publishing a device that is not bound here", err, EINVAL, publish.out_reason, PEERDMA_REASON_NOT_BOUND);
@@ -240,6 +259,47 @@ void others()
 	::waitpid(child, &status, 0);
 	report(WIFEXITED(status) && !WEXITSTATUS(status),
 	       "an unprivileged process may neither publish nor open the device node");
+}
+
+void tell_driver(const char *what, const std::string &name)
+{
+	const int fd = ::open((std::string("/sys/bus/pci/drivers/peerdma/") + what).c_str(), O_WRONLY);
+	if (fd < 0 || ::write(fd, name.data(), name.size()) != ssize_t(name.size()))
+		raw::die(what);
+	::close(fd);
+}
+
+/// What the module itself says of a range that cannot be published; the command asks before. In the end nothing is.
+void ranges()
+{
+	const auto provider = raw::provider(dev);
+	const uint32_t bdf = provider.out_pci_bdf;
+	char name[16];
+	std::snprintf(name, sizeof(name), "%04x:%02x:%02x.%x", provider.out_pci_domain & 0xffff, bdf >> 8 & 0xff,
+		      bdf >> 3 & 0x1f, bdf & 7);
+	tell_driver("unbind", name);
+	tell_driver("bind", name);
+	auto publish = [&](const char *what, uint32_t bar, uint64_t off, uint64_t len, int want, uint32_t reason) {
+		auto req = raw::sized<peerdma_publish>();
+		req.pci_domain = provider.out_pci_domain;
+		req.pci_bdf = bdf;
+		req.bar = bar;
+		req.bar_offset = off;
+		req.len = len;
+		const int err = raw::call(dev, PEERDMA_PUBLISH, req);
+		expect(what, err, want, req.out_reason, reason);
+	};
+	const uint32_t bar = provider.out_bar;
+	const uint64_t end = provider.out_bar_offset + provider.out_len, step = 2 << 20;
+	publish("a BAR that no function has", 6, 0, 0, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a BAR that this one has not", 5, 0, 0, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range behind the BAR", bar, end, 0, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range that is longer than the BAR", bar, step, end, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range that overflows", bar, step, -4096ULL, EINVAL, PEERDMA_REASON_BAR_RANGE);
+	publish("a range that begins at odd places", bar, 4096, step, EINVAL, PEERDMA_REASON_RANGE_ALIGN);
+	publish("a range of odd length", bar, 0, step + 4096, EINVAL, PEERDMA_REASON_RANGE_ALIGN);
+	publish("and then a good one", bar, step, step, 0, 0);
+	tell_driver("unbind", name);
 }
 
 } // namespace
@@ -271,5 +331,6 @@ int main(int argc, char **argv)
 	auto req = good();
 	int err = raw::call(dev, PEERDMA_READ, req);
 	report(!err && req.out_done == 4096 && req.out_direct == 4096, "a right request still works");
+	ranges();
 	return tap::end();
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <sched.h>
 #include <set>
+#include <sys/syscall.h>
 
 #include "../tools/tap.hpp"
 #include "../tools/ways.hpp"
@@ -100,6 +101,56 @@ public:
 private:
 	std::vector<int> fds_;
 };
+
+const char *const faults[] = {"failslab", "fail_page_alloc", "fail_usercopy"};
+
+/// From where to where a function of the kernel's or of our module's is; two zeros if there is none of this name.
+std::pair<unsigned long, unsigned long> place_of(const std::string &function)
+{
+	std::ifstream in("/proc/kallsyms");
+	std::vector<unsigned long> all;
+	unsigned long start = 0;
+	for (std::string line; std::getline(in, line);) {
+		all.push_back(std::strtoul(line.c_str(), nullptr, 16));
+		if (line.ends_with(" " + function) || line.find(" " + function + ".") != std::string::npos ||
+		    line.find(" " + function + "\t") != std::string::npos)
+			start = all.back();
+	}
+	std::sort(all.begin(), all.end());
+	const auto end = std::upper_bound(all.begin(), all.end(), start);
+	if (!start || end == all.end())
+		return {0, 0};
+	return {start, *end};
+}
+
+/// What this function asks for is spared. False if there is none of this name.
+bool spare(const std::string &fault, const std::string &function)
+{
+	const auto [start, end] = place_of(function);
+	put(debugfs + fault + "/reject-start", std::to_string(start));
+	put(debugfs + fault + "/reject-end", std::to_string(end));
+	return start;
+}
+
+/// Only what this function asks for, or what it calls, can fail.
+void only(const std::string &function)
+{
+	const auto [start, end] = place_of(function);
+	if (!start)
+		raw::die(function);
+	for (const char *fault : faults) {
+		put(debugfs + fault + "/require-start", std::to_string(start));
+		put(debugfs + fault + "/require-end", std::to_string(end));
+	}
+}
+
+void everything_again()
+{
+	for (const char *fault : faults) {
+		put(debugfs + fault + "/require-start", "0");
+		put(debugfs + fault + "/require-end", std::to_string(~0UL));
+	}
+}
 
 /// io_uring's workers of this process.
 std::vector<std::string> workers()
@@ -227,6 +278,27 @@ void from_some_point_on(const Call &call, int step)
 		    call.name + ", no memory from some point on: " + tally.says());
 }
 
+/// Nothing that this function asks for is to be had, a second try included.
+void none_for(const std::string &function, const Call &call)
+{
+	Tally tally;
+	call.prepare();
+	only(function);
+	const int make_it_fail = ::open("/proc/self/make-it-fail", O_WRONLY | O_CLOEXEC);
+	put(debugfs + "failslab/space", "0");
+	put(debugfs + "failslab/probability", "100");
+	if (::pwrite(make_it_fail, "1", 1, 0) != 1)
+		raw::die("make-it-fail");
+	const int err = call.run();
+	if (::pwrite(make_it_fail, "0", 1, 0) != 1)
+		raw::die("make-it-fail");
+	put(debugfs + "failslab/probability", "0");
+	::close(make_it_fail);
+	everything_again();
+	tally.add(call, 0, err, true);
+	tap::report(!tally.wrong && err == ENOMEM, call.name + ", nothing for " + function + "(): " + tally.says());
+}
+
 // --- The table: what is asked of /dev/peerdma itself
 
 /// A request that may be repeated at will.
@@ -312,6 +384,27 @@ Call allocating(int dev)
 		}};
 }
 
+/// The first buffer that a user has: who pays is remembered.
+Call allocating_as_user(int dev)
+{
+	Call call = allocating(dev);
+	auto become = [](uid_t uid) {
+		if (::setreuid(uid, uid_t(-1)))
+			raw::die("setreuid");
+	};
+	call.name += ", the first of a user";
+	call.prepare = [=, prepare = call.prepare] {
+		prepare();
+		become(1000);
+	};
+	call.judge = [=, judge = call.judge](int err) {
+		const std::string complaint = judge(err);
+		become(0);
+		return complaint;
+	};
+	return call;
+}
+
 /// Of a buffer or a file: after EFAULT it may have gone all the same.
 Call removing(const std::string &name, unsigned long cmd, int dev, const std::function<uint32_t()> &make)
 {
@@ -380,13 +473,15 @@ Call explaining(int dev, int target)
 		}};
 }
 
-/// Mapped, touched by the CPU in two places, and unmapped. A fault that finds no memory is tried again by the kernel.
+/// Mapped, far from all else so that it needs page tables, touched by the CPU in two places, and unmapped. A fault that
+/// finds no memory is tried again by the kernel.
 Call mapping(int dev)
 {
 	auto got = std::make_shared<peerdma_buf_alloc>(raw::alloc(dev, provider_id, 256 * kib));
 	auto touch = [=] {
-		auto *at = static_cast<char *>(::mmap(nullptr, got->len, PROT_READ | PROT_WRITE, MAP_SHARED, dev,
-						      off_t(got->out_mmap_offset)));
+		void *const far = reinterpret_cast<void *>(1ULL << 40);
+		auto *at = static_cast<char *>(
+			::mmap(far, got->len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(got->out_mmap_offset)));
 		if (at == MAP_FAILED)
 			return errno;
 		static_cast<volatile char *>(at)[0] = 1;
@@ -587,31 +682,63 @@ Call unbinding(int dev)
 		}};
 }
 
+/// The first request of a provider and a disk: the counters of the two are made.
+Call reading_first(int dev, int target)
+{
+	auto req = std::make_shared<peerdma_io>();
+	return {"the first read of a provider",
+		{ENOMEM},
+		[=] {
+			unbind();
+			bind();
+			auto publish = to_publish();
+			raw::call(dev, PEERDMA_PUBLISH, publish);
+			*req = raw::io(target, raw::alloc(dev, publish.out_provider_id, 4096).out_buf_id, 0, 0, 4096);
+		},
+		[=] { return -raw::call(dev, PEERDMA_READ, *req); },
+		[=](int err) -> std::string {
+			if (req->out_done != (err ? 0 : 4096))
+				return std::to_string(req->out_done) + " bytes";
+			const int again = -raw::call(dev, PEERDMA_READ, *req);
+			return again ? "undisturbed: errno " + std::to_string(again) : "";
+		}};
+}
+
 // --- The run
 
-/// What this function of the kernel's asks for is spared. False if this kernel has none of this name.
-bool spare(const std::string &fault, const std::string &function)
+bool unload() { return !::syscall(SYS_delete_module, "peerdma", O_NONBLOCK); }
+
+int load()
 {
-	std::ifstream in("/proc/kallsyms");
-	std::vector<unsigned long> all;
-	unsigned long start = 0;
-	for (std::string line; std::getline(in, line);) {
-		all.push_back(std::strtoul(line.c_str(), nullptr, 16));
-		if (line.ends_with(" " + function) || line.find(" " + function + ".") != std::string::npos)
-			start = all.back();
-	}
-	std::sort(all.begin(), all.end());
-	const auto end = std::upper_bound(all.begin(), all.end(), start);
-	if (!start || end == all.end())
-		return false;
-	put(debugfs + fault + "/reject-start", std::to_string(start));
-	put(debugfs + fault + "/reject-end", std::to_string(*end));
-	return true;
+	const int fd = ::open(std::getenv("LAB_MODULE"), O_RDONLY | O_CLOEXEC);
+	const int err = ::syscall(SYS_finit_module, fd, "", 0) ? errno : 0;
+	::close(fd);
+	return err;
+}
+
+/// What loading asks this function of the kernel's for is refused: nothing of the module is left, and then it loads.
+void loading(const std::string &function)
+{
+	if (!unload())
+		raw::die("unloading");
+	only(function);
+	Threads threads({"/proc/thread-self"});
+	threads.arm(1);
+	const int err = load();
+	const bool used = threads.used();
+	everything_again();
+	const bool gone = ::access("/sys/module/peerdma", F_OK) && ::access((debugfs + "peerdma").c_str(), F_OK) &&
+			  ::access("/sys/bus/pci/drivers/peerdma", F_OK);
+	const int again = load();
+	tap::report(used && (err == ENOMEM || err == EBUSY) && gone && !again,
+		    "loading, nothing from " + function + "(): errno " + std::to_string(err),
+		    std::string(used ? "" : "nothing was made to fail; ") + (gone ? "" : "something is left; ") +
+			    "then: errno " + std::to_string(again));
 }
 
 void prepare_faults()
 {
-	for (const char *fault : {"failslab", "fail_page_alloc", "fail_usercopy"}) {
+	for (const char *fault : faults) {
 		put(debugfs + fault + "/verbose", "0");
 		put(debugfs + fault + "/task-filter", "Y");
 		put(debugfs + fault + "/times", "-1");
@@ -632,9 +759,9 @@ void prepare_faults()
 
 void ioctls(int dev, int target)
 {
-	// With 63 ids taken the next one needs a new node of the xarray: one more allocation that can fail.
+	// With 63 ids taken, one of them by mapping(), the next needs a new node of the xarray: one more allocation.
 	std::vector<uint32_t> mine;
-	for (int i = 0; i < 63; i++)
+	for (int i = 0; i < 62; i++)
 		mine.push_back(raw::alloc(dev, provider_id, 4096).out_buf_id);
 	auto query = raw::sized<peerdma_provider_query>();
 	const std::vector<Call> calls = {
@@ -643,6 +770,7 @@ void ioctls(int dev, int target)
 		plain("PEERDMA_INFO", PEERDMA_INFO, dev, raw::sized<peerdma_info>(), {EFAULT}),
 		plain("PEERDMA_PROVIDER_QUERY", PEERDMA_PROVIDER_QUERY, dev, query, {EFAULT}),
 		allocating(dev),
+		allocating_as_user(dev),
 		removing("PEERDMA_DESTROY", PEERDMA_DESTROY, dev,
 			 [=] { return raw::alloc(dev, provider_id, 4096).out_buf_id; }),
 		adding(dev, target),
@@ -654,7 +782,9 @@ void ioctls(int dev, int target)
 	};
 	for (const auto &call : calls)
 		one_by_one(call);
-	from_some_point_on(allocating(dev), 32);
+	from_some_point_on(allocating(dev), 64);
+	none_for("__xa_alloc_cyclic", allocating(dev));
+	none_for("__xa_insert", allocating_as_user(dev));
 	from_some_point_on(adding(dev, target), 32);
 	from_some_point_on(explaining(dev, target), 1024);
 	bool lost = false;
@@ -711,8 +841,15 @@ int main(int argc, char **argv)
 	if (!spare("fail_page_alloc", "alloc_low_pages"))
 		raw::die("alloc_low_pages");
 	one_by_one(publishing(dev));
+	none_for("__xa_alloc_cyclic", publishing(dev));
 	one_by_one(unbinding(dev));
+	only("peerdma_pair_get");
+	one_by_one(reading_first(dev, target));
+	everything_again();
+	none_for("__xa_insert", reading_first(dev, target));
 	unbind();
 	::close(dev);
+	for (const char *function : {"__alloc_workqueue", "kern_mount", "__pci_register_driver", "misc_register"})
+		loading(function);
 	return tap::end();
 }

@@ -89,6 +89,8 @@ void meets(Witness &witness, const Fault &fault, Way way, const Request &req, ui
 	const Answer answer = witness.mover.move(way, req);
 	fault.end();
 	std::string why = witness.judge(answer);
+	if (answer.err && answer.reason)
+		why += " reason " + std::to_string(answer.reason) + " for what the storage said";
 	if (answer.err != want || answer.bytes() != done)
 		why += " errno " + std::to_string(answer.err) + " and " + std::to_string(answer.bytes()) +
 		       " bytes, not " + std::to_string(want) + " and " + std::to_string(done);
@@ -208,6 +210,14 @@ void errors(const std::string &disk, const std::string &node)
 	const Request odd = {false, 1001, 777 + 1024, 9000};
 	for (Way way : {Way::fd, Way::worker})
 		meets(witness, second, way, odd, 23);
+	// Less than a block, what cannot be addressed, and what went through the page cache and is not written back.
+	const auto first = status(drive, "the only command fails", "0x281", ENODATA);
+	for (Way way : {Way::fd, Way::worker}) {
+		meets(witness, first, way, odd);
+		meets(witness, first, way, {false, 4096, 8193, 9000});
+	}
+	meets(witness, status(drive, "it is not written back", "0x280", EIO, "2"), Way::fd,
+	      {true, 1001, 777 + 1024, 100});
 	// One kiocb, several commands: it fails as one, and whatever of it came is not counted.
 	const std::string most = disk + "/queue/max_sectors_kb";
 	std::string before;

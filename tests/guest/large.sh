@@ -39,8 +39,29 @@ disk=$(nvme_disk)
 dmsetup create hollow --table "0 $((256 * 1024)) linear $disk 0
 $((256 * 1024)) $(((1920 - 128) * 2048)) zero
 $((1920 * 2048)) $((256 * 2048)) linear $disk $((512 * 2048))" || bail "no dm device"
+queue=/sys/block/${disk##*/}/queue
+throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
+# meddle: takes the guard away, once, while the first of the 256 MiB before the 2 GiB are being written. On 6.12 a write
+# to that file waits for a frozen queue: until all of them are.
+written() { read -r _ _ _ _ _ _ sectors _ <"/sys/block/${disk##*/}/stat"; }
+meddle() {
+	written
+	local before=$sectors
+	while [ $((sectors - before)) -lt $((40 * 2048)) ]; do written; done
+	echo 0 >"$queue/nomerges"
+}
+if [ "$LAB_K" = 7.2 ]; then
+	throttle 200000000
+	meddle &
+	meddler=$!
+fi
 got=$(pdio write /dev/mapper/hollow 4096 $len 0 $buffer "host fill gpu0 0 $((4 * mib)) pattern:5; host fill gpu0 $border $((9 * mib)) pattern:5 $border")
 same "a write of 2 GiB and more" "0 0 $len $len 0 0 0" "${got##*$'\n'}"
+if [ "$LAB_K" = 7.2 ]; then
+	wait $meddler
+	throttle 0
+	same "its rest is sent with the guard held again" 3 "$(cat "$queue/nomerges")"
+fi
 check "its beginning" host compare disk0 4096 $((4 * mib)) pattern:5
 check "where 2 GiB are over, to its end" host compare disk0 $((512 * mib + 4096 + border - 1920 * mib)) $((9 * mib)) pattern:5 $border
 dmsetup remove hollow

@@ -28,6 +28,7 @@ end_owner() {
 	exec {owner_fd}<&-
 	wait "$owner" 2>/dev/null
 }
+unbind() { echo "$gpu" >"$device/driver/unbind"; }
 unbinds() { timeout 20 bash -c "echo $gpu > $device/driver/unbind"; }
 
 # An earlier test of this boot may have left it loaded and published.
@@ -62,6 +63,54 @@ mount_disk
 check "reads run while it is unbound, again and again" stress --seconds 3 --unbind "$gpu"
 check "threads allocate, read, write and destroy at once" stress --seconds 3
 check "afterwards the pool is full" pool_is_full
+
+# --- in the middle of what takes long. A buffer of 448 MiB of 512, and what it held at its end. No forks: zeroing goes on.
+pattern fill /mnt/disk/long 0 65536 pattern:1
+sync
+large=$((448 << 20)) at=$((447 << 20))
+starts_large() {
+	host fill gpu0 $at 1048576 pattern:9 >/dev/null
+	pdio read /mnt/disk/long 0 4096 0 $large >/tmp/asked 2>&1 &
+	asker=$!
+	local all left
+	read -r all <"$device/p2pmem/size"
+	left=$all
+	while [ "$left" = "$all" ] && kill -0 $asker 2>/dev/null; do read -r left <"$device/p2pmem/available"; done
+}
+not_zeroed() { check "$1" host compare gpu0 $at 1048576 pattern:9; }
+if [ "$LAB_TOPOLOGY" = switch ]; then
+	starts_large
+	kill -KILL $asker
+	wait $asker 2>/dev/null
+	same "a process that allocates is killed" 137 $?
+	check "all is back in the pool" pool_is_full
+	not_zeroed "and nobody waited until it was zeroed"
+	starts_large
+	check "unbind returns while memory is zeroed" unbind
+	wait $asker
+	same "who wanted it learns of it" "buffer: No such device" "$(cat /tmp/asked)"
+	not_zeroed "nor did unbind wait for that"
+	check "publish once more" peerdma publish "$gpu"
+
+	# A request that has read its first, partial block when the provider goes: the rest is not begun.
+	throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
+	drive=$(nvme_disk)
+	pdio read /mnt/disk/long 0 4096 0 >/dev/null # so that the drive need not be looked at
+	throttle 1
+	dd if="$drive" of=/dev/null bs=4096 count=1 iflag=direct status=none # which still comes through
+	pdio read /mnt/disk/long 1001 9000 1 >/tmp/asked 2>&1 &
+	asker=$!
+	reads=0
+	while [ "$reads" = 0 ] && kill -0 $asker; do read -r reads _ <"/sys/block/${drive##*/}/inflight"; done
+	unbind &
+	unbind=$!
+	while peerdma providers --json | grep -q 0000:; do :; done
+	throttle 0
+	wait $asker
+	same "a request ends at the step that it is in" "0 48 23 0 23 0" "$(cut -d' ' -f1-6 /tmp/asked)"
+	wait $unbind
+	same "and unbind with it" 0 $?
+fi
 check "unpublish" timeout 20 peerdma unpublish "$gpu"
 same "no reference is left on the module" 0 "$(refs)"
 check "unload" rmmod peerdma

@@ -360,6 +360,15 @@ void by_namespace()
 		PEERDMA_REASON_USER_LIMIT);
 	report(inside.alloc(page, PEERDMA_BUF_NO_ZERO).err == -EPERM,
 	       "user namespace: all rights in it are none outside");
+	// What root starts with an id of its own is a user like others, and not root.
+	constexpr uid_t container = 200000;
+	Process theirs(0, "", true);
+	if (theirs.ask({.what = Order::unshare}).err ||
+	    !put("/proc/" + std::to_string(theirs.pid()) + "/uid_map", "0 " + std::to_string(container) + " 1") ||
+	    theirs.ask({.what = Order::become, .id = 0}).err)
+		raw::die("root's uid_map");
+	report(!theirs.alloc(unit).err && bytes_of(container) == unit, "root's user namespace: its own id pays");
+	refused("root's user namespace: and has its limit", theirs.alloc(page), PEERDMA_REASON_USER_LIMIT);
 	outside.destroy(all.id);
 	limit_users(0);
 }

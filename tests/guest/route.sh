@@ -45,6 +45,15 @@ else
 	same "a read goes direct" "0 0 4096 4096 0 0" "$(pdio read $file 0 4096 0 | cut -d' ' -f1-6)"
 fi
 
+if [ "$LAB_TOPOLOGY" = switch ]; then
+	insmod "$(dirname "$LAB_MODULE")/kmod/nomap.ko" || bail "nomap.ko"
+	# What is known of the drive is void, and it is asked again.
+	echo 0 >"/sys/block/$(basename "$(nvme_disk)")/queue/nomerges"
+	refused "a drive that cannot map the memory" $file MAPPING $EXDEV
+	rmmod nomap
+	same "and it can again" NONE "$(field $file reason)"
+fi
+
 cp $file /tmp/route
 refused "tmpfs" /tmp/route FILESYSTEM $EXDEV
 refused "9p" "$LAB_ROOT/Makefile" FILESYSTEM $EXDEV

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// uring FILE SCRATCH [polled]: reads and writes as io_uring commands. FILE holds pattern 1 and is 1 MiB long; the
+// uring FILE SCRATCH QUEUE|polled: reads and writes as io_uring commands. FILE holds pattern 1 and is 1 MiB long; the
 // buffer is at the start of the BAR. The host compares: what is read goes through the shell functions of lib.sh.
+// QUEUE is the folder in sysfs of the drive's queue.
 // polled: only those of a ring that polls, on a drive that has queues for it: then no interrupt may come.
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <liburing.h>
@@ -25,6 +27,7 @@ namespace
 {
 
 using tap::compare, tap::gpu_is, tap::report;
+namespace fs = std::filesystem;
 
 constexpr uint64_t buf_len = 4 << 20;
 int dev, file;
@@ -428,6 +431,17 @@ void links(const char *scratch)
 	int odd = ring.one(to_scratch(ring.command(PEERDMA_URING_WRITE, 100, 33, 3000, 4)));
 	int back = ring.one(to_scratch(ring.command(PEERDMA_URING_READ, 100, 2 << 20, 3000, 5)));
 	report(odd == 3000 && back == 3000 && gpu_is(2 << 20, 3000, "pattern:1", 8192 + 33), "an odd write, read back");
+	const int append = ::open(scratch, O_WRONLY | O_APPEND);
+	const off_t end = ::lseek(append, 0, SEEK_END);
+	io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, 0, 0, 4096, 6);
+	sqe->addr = buf;
+	sqe->file_index = static_cast<uint32_t>(append);
+	odd = ring.one(sqe);
+	back = ring.one(to_scratch(ring.command(PEERDMA_URING_READ, uint64_t(end), 3 << 20, 4096, 7)));
+	report(odd == 4096 && back == 4096 && ::lseek(append, 0, SEEK_END) == end + 4096 &&
+		       gpu_is(3 << 20, 4096, "pattern:1", 8192),
+	       "a write with O_APPEND goes to the end");
+	::close(append);
 	for (unsigned i = 0; i < 32; i++)
 		to_scratch(ring.command(PEERDMA_URING_WRITE, i * 4096, i % 3 * 4096, 4096, i));
 	results = ring.run(32);
@@ -478,6 +492,67 @@ void fixed_and_sqpoll()
 	report(ring.one(sqe) == 8192 && gpu_is(4096, 8192, "pattern:1", 16384), "a fixed file and SQPOLL");
 }
 
+void put(const std::string &path, const std::string &what)
+{
+	std::ofstream out(path);
+	out << what << std::flush;
+	if (!out.good())
+		raw::die(path);
+}
+
+/// How many requests said late that they would have to wait, as who listens hears of it.
+int put_off_during(const std::function<void()> &run)
+{
+	const std::string tracing = "/sys/kernel/tracing/", enable = tracing + "events/peerdma/peerdma_complete/enable";
+	put(tracing + "trace", "");
+	put(enable, "1");
+	run();
+	put(enable, "0");
+	std::ifstream in(tracing + "trace");
+	int n = 0;
+	for (std::string line; std::getline(in, line);)
+		n += line.find(" error=-11 async=1 ") != std::string::npos;
+	return n;
+}
+
+/// 32 reads of the drive itself, which says what it cannot do now in the middle of being asked.
+bool reads_of_the_drive(const std::string &node)
+{
+	constexpr uint64_t at = 576 << 20; // nothing of the filesystem's own
+	const int fd = ::open(node.c_str(), O_RDONLY);
+	const uint32_t id = raw::add_file(dev, fd);
+	Ring ring;
+	fill();
+	auto want = held;
+	bool good = id;
+	for (unsigned i = 0; i < 32; i++) {
+		ring.command(PEERDMA_URING_READ, at + i * 4096, i * 8192, 4096, i)->file_index = id;
+		good = good && ::pread(fd, &want[i * 8192], 4096, off_t(at + i * 4096)) == 4096;
+	}
+	const auto results = ring.run(32);
+	for (auto [tag, res] : results)
+		good = good && res == 4096;
+	::close(fd);
+	return good && results.size() == 32 && !std::memcmp(want.data(), proxy, buf_len);
+}
+
+/// A drive that takes few requests at a time: what it does not take at once is sent by workers of ours.
+void few_requests(const std::string &queue)
+{
+	std::string before;
+	std::ifstream(queue + "/nr_requests") >> before;
+	put(queue + "/nr_requests", "4");
+	const int n = put_off_during([&] {
+		const std::string how = ", of a drive that takes 4 at a time";
+		batch(0, ("32 reads and 8 ordinary ones" + how).c_str());
+		vectors(0, how);
+		report(reads_of_the_drive("/dev/" + fs::path(queue).parent_path().filename().string()),
+		       "32 reads" + how + ", itself");
+	});
+	report(n, "some of them had to wait (" + std::to_string(n) + ")");
+	put(queue + "/nr_requests", before);
+}
+
 /// What is under way when its buffer, its file or its ring goes ends, and nothing is lost.
 void teardown()
 {
@@ -513,6 +588,13 @@ void teardown()
 			sqe->addr = other.out_buf_id;
 			sqe->file_index = static_cast<uint32_t>(file);
 		}
+		// One that has more to say than that all is whole, to nobody.
+		auto segs = every_second(32);
+		segs[31].file_off = (1 << 20) - 100;
+		io_uring_sqe *sqe = ring.vector(PEERDMA_URING_READV, segs, 32);
+		sqe->fd = mine;
+		sqe->addr = other.out_buf_id;
+		sqe->file_index = static_cast<uint32_t>(file);
 		io_uring_submit(ring.get());
 		::_exit(0); // as a killed process would
 	} else {
@@ -525,7 +607,7 @@ void teardown()
 
 int main(int argc, char **argv)
 {
-	if (argc < 3)
+	if (argc != 4)
 		return 2;
 	dev = raw::open_device();
 	file = ::open(argv[1], O_RDONLY);
@@ -546,7 +628,7 @@ int main(int argc, char **argv)
 	auto info = raw::sized<peerdma_info>();
 	constexpr uint64_t can = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
 	report(!raw::call(dev, PEERDMA_INFO, info) && (info.out_features & can) == can, "the kernel says that it can");
-	if (argc > 3) {
+	if (!std::strcmp(argv[3], "polled")) {
 		polled(true);
 		return tap::end();
 	}
@@ -564,6 +646,7 @@ int main(int argc, char **argv)
 	vectors(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, ", completed when the task asks");
 	vector_errors();
 	polled(false);
+	few_requests(argv[3]);
 	teardown();
 	uint64_t now = 0;
 	for (int i = 0; i < 100 && (now = raw::provider(dev).out_available) != available; i++)

@@ -10,4 +10,4 @@ publish
 mount_disk
 pattern fill /mnt/disk/uring 0 1048576 pattern:1
 sync
-exec uring /mnt/disk/uring /mnt/disk/uring.scratch
+exec uring /mnt/disk/uring /mnt/disk/uring.scratch "/sys/block/$(basename "$(nvme_disk)")/queue"

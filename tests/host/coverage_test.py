@@ -1,0 +1,84 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""What make coverage takes for an error: a line without a test and a reason, a reason without a line."""
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+import coverage  # noqa: E402
+import tap  # noqa: E402
+
+FILE = "kernel/a.c"
+TEXT = "int f(void)\n{\n\tif (bad)\n\t\treturn -ENOMEM;\n\treturn 0;\n}\n"
+
+
+def judged(counts: dict[int, int], reasons: str, complete: bool = True) -> tuple[int, str]:
+    """How much is wrong, and what was said, if the lines of f() ran so often."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+        root = Path(folder)
+        (root / "kernel").mkdir()
+        (root / FILE).write_text(TEXT)
+        (root / "reasons").write_text(reasons)
+        source = coverage.Source()
+        source.lines.update(counts)
+        source.functions.update({line: "f" for line in counts})
+        wrong = coverage.report({FILE: source}, coverage.load_reasons(root / "reasons"), complete, root)
+    return wrong, said.getvalue()
+
+
+RAN, MISSED = {3: 7, 4: 1, 5: 6}, {3: 7, 4: 0, 5: 7}
+REASON = f"{FILE} | f: ENOMEM | there is always memory\n"
+LUCK = f"{FILE} | f: ENOMEM | by luck: sometimes there is memory\n"
+
+
+def all_lines_ran() -> None:
+    wrong, said = judged(RAN, "# nothing\n")
+    assert not wrong and "3/3 100.0 %" in said
+
+
+def a_missed_line_needs_a_reason() -> None:
+    wrong, said = judged(MISSED, "")
+    assert wrong == 1 and f"no test and no reason: {FILE}:4 f: return -ENOMEM;" in said
+    assert judged(MISSED, REASON)[0] == 0
+
+
+def the_reason_must_be_that_line_s() -> None:
+    for other in (REASON.replace("ENOMEM", "EIO"), REASON.replace("| f:", "| g:"), REASON.replace("a.c", "b.c")):
+        assert judged(MISSED, other)[0] == 2  # the line has none, and the entry no line
+
+
+def a_reason_for_a_line_that_ran_is_wrong() -> None:
+    wrong, said = judged(RAN, REASON)
+    assert wrong == 1 and f"a reason that nothing needs: {FILE} | f: ENOMEM" in said
+
+
+def luck_may_go_either_way() -> None:
+    assert judged(RAN, LUCK)[0] == 0 and judged(MISSED, LUCK)[0] == 0
+    assert judged(RAN, LUCK.replace("ENOMEM", "EIO"))[0] == 1
+
+
+def some_boots_prove_nothing() -> None:
+    wrong, said = judged(MISSED, "", complete=False)
+    assert not wrong and "no test and no reason" in said
+    assert judged(RAN, REASON, complete=False)[0] == 0
+
+
+def counts_of_another_module_are_left_out() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        notes, boot = Path(folder) / "notes", Path(folder) / "boot"
+        notes.mkdir()
+        boot.mkdir()
+        (boot / "a.gcda").write_bytes(b"adcg" + b"12.2" + b"new!")
+        (notes / "a.gcno").write_bytes(b"oncg" + b"12.2" + b"old!")
+        assert not coverage.read_gcov(boot, notes, {})
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([all_lines_ran, a_missed_line_needs_a_reason, the_reason_must_be_that_line_s,
+                      a_reason_for_a_line_that_ran_is_wrong, luck_may_go_either_way, some_boots_prove_nothing,
+                      counts_of_another_module_are_left_out]))
