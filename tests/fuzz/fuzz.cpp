@@ -198,18 +198,20 @@ private:
 		return corpus_[std::max(mutator_.random().below(n), mutator_.random().below(n))];
 	}
 
-	/// Many in one world. One with a new result is run again, in a world of its own and looked at closely.
+	/// Many in one world. One with a new result is run again, in a world of its own and looked at closely: without its
+	/// storms, which are too long for that.
 	void go_on()
 	{
 		std::vector<std::pair<Program, std::vector<Signal>>> news;
 		for (unsigned i = 0; i < streak && !shared_.over && Clock::now() < round_end_; i++) {
-			Program program = mutator_.child(some_parent(), any());
+			const Program child = mutator_.child(some_parent(), any());
+			Program program = child;
 			for (unsigned n = 0; n < storms; n++)
 				mutator_.add_storm(program);
 			recorder_.begin(program, i > 0);
 			const auto outcome = note(program, team_.go_on(program, Look::nothing));
 			if (shared_.seen.has_news(outcome.signals))
-				news.emplace_back(program, outcome.signals);
+				news.emplace_back(child, outcome.signals);
 		}
 		team_.leave_world();
 		for (const auto &[program, signals] : news) {

@@ -286,7 +286,7 @@ std::vector<Spec> all_specs()
 		{"bind", Action::bind, 1, Slot::number, false, {}},
 		{"storm",
 		 Action::storm,
-		 1,
+		 0, // Mutator::add_storm()
 		 Slot::number,
 		 true,
 		 {dev, {"what", Kind::index, n(0)}, {"seed", Kind::number, n(1)}, {"nr", Kind::count, n(64)}}},

@@ -218,6 +218,7 @@ struct Tally {
 };
 
 constexpr int limit = 1500; // no call of ours makes so many
+constexpr int settled = 3;  // numbers in a row that no call gets to: how many a call makes varies a little
 
 /// LAB_CALLS: only calls whose names have this in them.
 bool chosen(const Call &call)
@@ -232,12 +233,11 @@ void one_by_one(const Call &call)
 	if (!chosen(call))
 		return;
 	Tally tally;
-	int nth = 1;
-	bool used = true;
+	int nth = 1, unused = 0;
 	// What is made once and kept is made now.
 	call.prepare();
 	tally.add(call, 0, call.run(), false);
-	for (; used && nth < limit; nth++) {
+	for (; unused < settled && nth < limit; nth++) {
 		call.prepare();
 		Threads threads(call.in_worker ? workers() : std::vector<std::string>{"/proc/thread-self"});
 		if (threads.none()) { // a worker that has had nothing to do for long
@@ -246,7 +246,8 @@ void one_by_one(const Call &call)
 		}
 		threads.arm(nth);
 		const int err = call.run();
-		used = threads.used();
+		const bool used = threads.used();
+		unused = used ? 0 : unused + 1;
 		tally.add(call, nth, err, used);
 	}
 	tap::report(!tally.wrong && tally.tries && nth < limit, call.name + ": " + tally.says(),
