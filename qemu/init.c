@@ -174,8 +174,12 @@ static int run_script(void)
 {
 	char *const argv[] = {"bash", job[1], job[2], NULL};
 	/* A locale but "C" is more files to open. */
-	char *const envp[] = {"PATH=" RAM "/bin:/usr/bin:/usr/sbin", "LD_LIBRARY_PATH=" RAM "/lib",
-			      "HOME=/tmp", "LC_ALL=C", "TERM=dumb", NULL};
+	char *const envp[] = {"PATH=" RAM "/bin:/usr/bin:/usr/sbin",
+			      "LD_LIBRARY_PATH=" RAM "/lib",
+			      "HOME=/tmp",
+			      "LC_ALL=C",
+			      "TERM=dumb",
+			      NULL};
 	pid_t child = fork(), pid;
 	int status;
 

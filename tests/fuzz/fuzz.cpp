@@ -36,7 +36,7 @@ constexpr size_t corpus_most = 4096;
 // make its world, and to hear from KCOV where it went. Less than a recorder keeps.
 constexpr unsigned streak = 48;
 static_assert(streak < Recorder::kept);
-constexpr unsigned storms = 6; // in each of them: about as long as all its other calls take
+constexpr unsigned storms = 12; // in each of them: about as long as all its other calls take
 
 struct Options {
 	std::map<std::string, std::string> given;

@@ -232,7 +232,9 @@ Call Mutator::gust(uint64_t what)
 		// What is moved takes long, and longer the more it is: little, and mostly to a buffer that is none.
 		if (moves && spec.args[i].kind == Kind::len && call.args[i].number < 1 << 20)
 			call.args[i].number %= 4096;
-		if (moves && spec.args[i].kind == Kind::buffer && !random_.one_in(6))
+		if (spec.args[i].kind == Kind::sqe && !random_.one_in(8)) // or a worker of io_uring's has it
+			call.args[i].number &= ~1ULL;
+		if (moves && spec.args[i].kind == Kind::buffer && !random_.one_in(12))
 			call.args[i] = Value{Slot::number, random_.below(4)};
 	}
 	if (moves && random_.one_in(2))
