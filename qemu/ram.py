@@ -38,15 +38,18 @@ def copy(path: Path) -> tuple[int, bytes]:
 def system() -> tuple[Files, Path]:
     """Commands and libraries of the host's, and where the interpreter of these programs, which is one of them, belongs."""
     files: Files = {"ram/bin/sh": link(Path("bash"))}
-    interpreter = Path()
+    interpreter = None
     found = {name: Path(path).resolve() for name in COMMANDS if (path := shutil.which(name, path="/usr/sbin:/usr/bin"))}
     files |= {f"ram/bin/{name}": copy(path) for name, path in found.items()}
-    said = subprocess.run(["ldd", *map(str, found.values())], capture_output=True, text=True, check=True).stdout
+    # Its status is that of the one that is no such program: a script, say.
+    said = subprocess.run(["ldd", *map(str, found.values())], capture_output=True, text=True).stdout
     for name, where in re.findall(r"^\s+(?:(\S+) => )?(/\S+) \(0x", said, re.M):
         if name:
             files[f"ram/lib/{name}"] = copy(Path(where))
         else:
             interpreter = Path(where).resolve()
+    if not interpreter:
+        raise OSError("ldd does not say what runs the programs of this machine")
     files["ram/interpreter"] = copy(interpreter)
     return files, interpreter
 
