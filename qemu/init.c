@@ -174,7 +174,7 @@ static int run_script(void)
 {
 	char *const argv[] = {"bash", job[1], job[2], NULL};
 	/* A locale but "C" is more files to open. */
-	char *const envp[] = {"PATH=" RAM "/bin:/usr/bin:/usr/sbin",
+	char *const envp[] = {"PATH=" RAM "/bin:/usr/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin",
 			      "LD_LIBRARY_PATH=" RAM "/lib",
 			      "HOME=/tmp",
 			      "LC_ALL=C",

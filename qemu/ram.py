@@ -19,6 +19,7 @@ COMMANDS = """addpart basename bash blockdev cat chmod cmp comm cp cut date dd d
     grep head id insmod kill ln ls mdadm mkdir mke2fs mkfs.xfs mktemp modprobe mount mountpoint mv nvme od readlink
     realpath rm rmmod sed seq setpriv setsid sleep sort stat sync tail tee timeout touch tr truncate umount uname wc
     wipefs""".split()
+PATH = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin:/sbin:/bin"
 Files = dict[str, tuple[int, bytes]]
 
 
@@ -39,7 +40,7 @@ def system() -> tuple[Files, Path]:
     """Commands and libraries of the host's, and where the interpreter of these programs, which is one of them, belongs."""
     files: Files = {"ram/bin/sh": link(Path("bash"))}
     interpreter = None
-    found = {name: Path(path).resolve() for name in COMMANDS if (path := shutil.which(name, path="/usr/sbin:/usr/bin"))}
+    found = {name: Path(path).resolve() for name in COMMANDS if (path := shutil.which(name, path=PATH))}
     files |= {f"ram/bin/{name}": copy(path) for name, path in found.items()}
     # Its status is that of the one that is no such program: a script, say.
     said = subprocess.run(["ldd", *map(str, found.values())], capture_output=True, text=True).stdout
@@ -48,8 +49,8 @@ def system() -> tuple[Files, Path]:
             files[f"ram/lib/{name}"] = copy(Path(where))
         else:
             interpreter = Path(where).resolve()
-    if not interpreter:
-        raise OSError("ldd does not say what runs the programs of this machine")
+    if not interpreter or "bash" not in found:
+        raise OSError("no bash, or ldd does not say what runs it")
     files["ram/interpreter"] = copy(interpreter)
     return files, interpreter
 

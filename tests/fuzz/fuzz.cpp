@@ -81,7 +81,8 @@ struct Corpus {
 				paths.push_back(entry.path());
 		std::sort(paths.begin(), paths.end());
 		for (const auto &path : paths)
-			programs.push_back(load(path).front());
+			for (const Program &program : load(path))
+				programs.push_back(program);
 	}
 
 	/// Programs that follow each other in one world; an empty line parts them.
@@ -164,9 +165,13 @@ private:
 		self_.programs++;
 		self_.executions = team_.executions();
 		self_.digest = self_.digest * 31 + outcome.digest;
-		if (!outcome.wrong.empty() && !self_.wrong[0])
+		if (!outcome.wrong.empty()) {
 			std::snprintf(self_.wrong, sizeof(self_.wrong), "%s\n%s", outcome.wrong.c_str(),
 				      text_of(program).c_str());
+			// What is recorded stays what led here, until Watch has seen it and ends us.
+			for (;;)
+				::pause();
+		}
 		return outcome;
 	}
 
@@ -331,8 +336,6 @@ public:
 			wait_for(round);
 			if (failure_.empty())
 				failure_ = lost_memory(setup_);
-			for (unsigned i = 0; i < jobs_ && failure_.empty(); i++)
-				failure_ = shared_.workers[i].wrong;
 			const double gone = std::chrono::duration<double>(Clock::now() - start).count();
 			say(gone);
 			if (programs ? done(programs) : gone >= seconds)
@@ -394,6 +397,11 @@ private:
 				failure_ = "the kernel complains: see its log";
 				return;
 			}
+			for (unsigned i = 0; i < jobs_; i++)
+				if (shared_.workers[i].wrong[0]) {
+					failure_ = shared_.workers[i].wrong;
+					return;
+				}
 			const uint64_t programs = sum(&Shared::Worker::programs);
 			if (programs != before)
 				last = Clock::now();

@@ -48,7 +48,11 @@ same "a read of it" "0 0 4096 4096 0 0" "$(pdio read /dev/mapper/part 0 4096 0 |
 dmsetup suspend --noflush --nolockfs part
 pdio read /dev/mapper/part 1001 9000 489 >/tmp/steps 2>&1 &
 asker=$!
-sleep 0.5
+state=
+until [ "$state" = D ] || ! kill -0 $asker; do # in the first step
+	sleep 0.1
+	while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null </proc/$asker/status
+done
 dmsetup reload part --table "0 65536 flakey $two 0 60 0" && dmsetup resume part
 wait $asker
 same "a table that is replaced between two steps of a request ends it there" "0 $DM_TARGET 23" "$(cut -d' ' -f1-3 /tmp/steps)"
