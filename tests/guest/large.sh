@@ -40,7 +40,6 @@ dmsetup create hollow --table "0 $((256 * 1024)) linear $disk 0
 $((256 * 1024)) $(((1920 - 128) * 2048)) zero
 $((1920 * 2048)) $((256 * 2048)) linear $disk $((512 * 2048))" || bail "no dm device"
 queue=/sys/block/${disk##*/}/queue
-throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
 # meddle: takes the guard away, once, while the first of the 256 MiB before the 2 GiB are being written. On 6.12 a write
 # to that file waits for a frozen queue: until all of them are.
 written() { read -r _ _ _ _ _ _ sectors _ <"/sys/block/${disk##*/}/stat"; }

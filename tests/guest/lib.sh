@@ -66,6 +66,9 @@ host() {
 	[[ $answer == ok* ]]
 }
 
+# throttle BPS: QEMU lets a first request to disk0 through and then so many bytes a second; 0: all
+throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
+
 # --- What is where. No forks: each costs an emulated guest 10 ms.
 # pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function
 pci_of() {

@@ -93,7 +93,6 @@ if [ "$LAB_TOPOLOGY" = switch ]; then
 	check "publish once more" peerdma publish "$gpu"
 
 	# A request that has read its first, partial block when the provider goes: the rest is not begun.
-	throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
 	drive=$(nvme_disk)
 	pdio read /mnt/disk/long 0 4096 0 >/dev/null # so that the drive need not be looked at
 	# The one request that still comes through must be ours, and none of a journal's.
