@@ -146,18 +146,18 @@ struct Ioctl {
 };
 
 const Ioctl ioctls[] = {
-	{PEERDMA_INFO, "info", info_fields, 1, 4, Slot::number, false, 0},
-	{PEERDMA_PROVIDER_QUERY, "provider_query", provider_query_fields, 1, 4, Slot::number, false, 0},
+	{PEERDMA_INFO, "info", info_fields, 1, 8, Slot::number, false, 0},
+	{PEERDMA_PROVIDER_QUERY, "provider_query", provider_query_fields, 1, 8, Slot::number, false, 0},
 	{PEERDMA_PUBLISH, "publish", publish_fields, 1, 0, Slot::number, false, 0},
 	{PEERDMA_BUF_ALLOC, "buf_alloc", buf_alloc_fields, 10, 2, Slot::buffer, false,
 	 offsetof(peerdma_buf_alloc, out_buf_id)},
-	{PEERDMA_DESTROY, "destroy", destroy_fields, 6, 6, Slot::number, false, 0},
+	{PEERDMA_DESTROY, "destroy", destroy_fields, 6, 16, Slot::number, false, 0},
 	{PEERDMA_FILE_QUERY, "file_query", file_query_fields, 5, 1, Slot::number, false, 0},
-	{PEERDMA_READ, "read", io_fields, 16, 8, Slot::number, false, 0},
-	{PEERDMA_WRITE, "write", io_fields, 14, 2, Slot::number, true, 0},
-	{PEERDMA_FILE_ADD, "file_add", file_add_fields, 6, 6, Slot::file, false,
+	{PEERDMA_READ, "read", io_fields, 16, 24, Slot::number, false, 0},
+	{PEERDMA_WRITE, "write", io_fields, 14, 8, Slot::number, true, 0},
+	{PEERDMA_FILE_ADD, "file_add", file_add_fields, 6, 4, Slot::file, false,
 	 offsetof(peerdma_file_add, out_file_id)},
-	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, 6, Slot::number, false, 0},
+	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, 12, Slot::number, false, 0},
 };
 
 struct Uring {

@@ -234,7 +234,7 @@ Call Mutator::gust(uint64_t what)
 			call.args[i].number %= 4096;
 		if (spec.args[i].kind == Kind::sqe && !random_.one_in(8)) // or a worker of io_uring's has it
 			call.args[i].number &= ~1ULL;
-		if (moves && spec.args[i].kind == Kind::buffer && !random_.one_in(12))
+		if (moves && spec.args[i].kind == Kind::buffer && !random_.one_in(48))
 			call.args[i] = Value{Slot::number, random_.below(4)};
 	}
 	if (moves && random_.one_in(2))
