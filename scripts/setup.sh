@@ -38,6 +38,8 @@ missing_elsewhere() {
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
+	# The guest's test programs take nothing from the host.
+	echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
 	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done

@@ -185,9 +185,13 @@ def main() -> int:
     chosen = mutants(pattern)
     if not chosen:
         raise lab.LabError(f"no mutant is called {pattern}: tests/mutants has {', '.join(m.name for m in mutants())}")
-    killed = sum([hunt(mutant, k) for mutant in chosen])
-    print(f"{killed} killed, {len(chosen) - killed} survived", flush=True)
-    return 0 if killed == len(chosen) else 1
+    hunted = [mutant for mutant in chosen if k in mutant.test.words("kernels", k)]
+    for mutant in chosen:
+        if mutant not in hunted:
+            print(f"left out {mutant.name}: {mutant.test.name} does not run on {k}", flush=True)
+    killed = sum([hunt(mutant, k) for mutant in hunted])
+    print(f"{killed} killed, {len(hunted) - killed} survived", flush=True)
+    return 0 if hunted and killed == len(hunted) else 1
 
 
 if __name__ == "__main__":

@@ -13,6 +13,21 @@ load_module
 pattern fill /mnt/disk/locks 0 65536 pattern:1
 sync
 
+# waits PID: in an ioctl, and a little later still
+waits() {
+	local nr
+	for _ in {1..50}; do
+		read -r nr _ <"/proc/$1/syscall"
+		if [ "$nr" = 16 ]; then
+			sleep 0.3
+			read -r nr _ <"/proc/$1/syscall"
+			[ "$nr" != 16 ] || return 0
+		fi
+		sleep 0.1
+	done
+	return 1
+}
+
 # while_held WHAT PARAMETER: the lock that devlock.ko takes if it is told this
 while_held() {
 	local holder asker victim explainer start took
@@ -27,9 +42,9 @@ while_held() {
 	victim=$!
 	peerdma explain /mnt/disk/locks >/tmp/explained 2>&1 &
 	explainer=$!
-	sleep 1
-	check "$1: a request waits" kill -0 $asker
-	check "$1: so does another" kill -KILL $victim
+	check "$1: a request waits" waits $asker
+	check "$1: so does another" waits $victim
+	kill -KILL $victim
 	wait $victim 2>/dev/null
 	same "$1: which can be killed meanwhile" "137 held" "$? $(kill -0 $holder && echo held)"
 	check "$1: explaining waits" kill -0 $explainer
