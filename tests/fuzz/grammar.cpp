@@ -146,8 +146,8 @@ struct Ioctl {
 };
 
 const Ioctl ioctls[] = {
-	{PEERDMA_INFO, "info", info_fields, 1, 8, Slot::number, false, 0},
-	{PEERDMA_PROVIDER_QUERY, "provider_query", provider_query_fields, 1, 8, Slot::number, false, 0},
+	{PEERDMA_INFO, "info", info_fields, 1, 4, Slot::number, false, 0},
+	{PEERDMA_PROVIDER_QUERY, "provider_query", provider_query_fields, 1, 16, Slot::number, false, 0},
 	{PEERDMA_PUBLISH, "publish", publish_fields, 1, 0, Slot::number, false, 0},
 	{PEERDMA_BUF_ALLOC, "buf_alloc", buf_alloc_fields, 10, 2, Slot::buffer, false,
 	 offsetof(peerdma_buf_alloc, out_buf_id)},
@@ -238,7 +238,7 @@ Spec uring_spec(const Uring &row)
 						   {"at", Kind::at, n(0)},
 						   {"__reserved", Kind::zero, n(0)}});
 	spec.cmd = row.cmd;
-	spec.gusts = 16;
+	spec.gusts = row.many ? 8 : 16;
 	return spec;
 }
 

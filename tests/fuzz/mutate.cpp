@@ -229,6 +229,10 @@ Call Mutator::gust(uint64_t what)
 	for (size_t i = 0; i < call.nargs; i++) {
 		if (random_.one_in(2))
 			call.args[i] = value(spec, spec.args[i]);
+		if (spec.args[i].kind == Kind::count && !random_.one_in(16))
+			call.args[i].number %= 8;
+		if (spec.args[i].kind == Kind::pages && !random_.one_in(16))
+			call.args[i] = spec.args[i].usual;
 		// What is moved takes long, and longer the more it is: little, and mostly to a buffer that is none.
 		if (moves && spec.args[i].kind == Kind::len && call.args[i].number < 1 << 20)
 			call.args[i].number %= 4096;
