@@ -185,6 +185,22 @@ int waiting(pid_t pid)
 	return n;
 }
 
+/// Where its tasks are in the kernel, for people.
+std::string whereabouts(pid_t pid)
+{
+	std::string text;
+	std::error_code gone;
+	for (const auto &task : fs::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone)) {
+		std::ifstream in(task.path() / "stack");
+		text += " [";
+		std::string line;
+		for (int i = 0; i < 12 && std::getline(in, line); i++)
+			text += (i ? " " : "") + line.substr(line.find(' ') + 1, line.find('+') - line.find(' ') - 1);
+		text += "]";
+	}
+	return text;
+}
+
 // --- The module and the provider
 
 std::string device() { return "/sys/bus/pci/devices/" + gpu; }
@@ -565,8 +581,11 @@ std::string run(const Event &event, const State &state)
 		return "no provider";
 	Round round(event, state);
 	if (!has_begun(round)) {
+		const std::string where = whereabouts(round.process.pid());
+		const int reads = in_drive(false), all = in_drive(true);
 		release(state.hold);
-		return "the state is not reached";
+		return "the state is not reached: the drive has " + std::to_string(reads) + " reads and " +
+		       std::to_string(all - reads) + " writes, its owner is at" + where;
 	}
 	std::thread doing([&] {
 		event.run(round);
