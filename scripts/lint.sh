@@ -29,7 +29,7 @@ lint() {
 }
 
 mapfile -t kernel_files < <(git ls-files -co --exclude-standard 'kernel/*.[ch]' 'tests/kmod/*.[ch]' 'include/uapi/*.h')
-mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' include/peerdma.h qemu/init.c)
+mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' include/peerdma.h include/cufile.h qemu/init.c)
 mapfile -t shell_files < <(git ls-files -co --exclude-standard '*.sh' .ci/run)
 mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
 mapfile -t all_files < <(git ls-files -co --exclude-standard)
