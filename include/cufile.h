@@ -44,6 +44,9 @@ typedef struct CUstream_st *CUstream;
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 #define CUFILEOP_BASE_ERR 5000
 
@@ -592,6 +595,9 @@ CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *stats);
 CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *stats);
 CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *stats);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif
