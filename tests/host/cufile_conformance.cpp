@@ -182,6 +182,9 @@ protected:
 			lib().cuFileDriverClose_v2();
 		EXPECT_EQ(fake_live(), 0) << "a stream, an event or pinned memory is left";
 		EXPECT_EQ(fake_wrongs(), 0) << "a call that a real driver forbids";
+		// They are told of before the kernel has taken them down.
+		for (int i = 0; i < 100 && count_threads("peerdma-io"); i++)
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
 		EXPECT_EQ(count_threads("peerdma-io"), 0) << "a thread is left";
 		for (const int fd : fds_)
 			close(fd);

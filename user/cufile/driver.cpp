@@ -40,13 +40,16 @@ uint64_t largest_bar(const std::string &text)
 	for (int i = 0; i < 6 && at < end; i++) {
 		const char *const line = std::find(at, end, '\n');
 		uint64_t word[2] = {};
+		bool good = true;
 		for (uint64_t &value : word) {
 			at = std::find_if(at, line, [](char c) { return c != ' '; });
 			if (line - at > 2 && at[0] == '0' && at[1] == 'x')
 				at += 2;
-			at = std::from_chars(at, line, value, 16).ptr;
+			const auto [stop, error] = std::from_chars(at, line, value, 16);
+			good = good && error == std::errc();
+			at = stop;
 		}
-		if (word[1] > word[0])
+		if (good && word[1] > word[0])
 			largest = std::max(largest, word[1] - word[0] + 1);
 		at = line + (line < end);
 	}
