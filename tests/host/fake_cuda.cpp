@@ -307,6 +307,33 @@ int cuCtxPopCurrent_v2(void **context)
 	stack.pop_back();
 	return 0;
 }
+// What tests/gpu/cufile_gpu.cpp wants besides.
+int cuCtxSetCurrent(void *context)
+{
+	stack.assign(1, context);
+	return begin("cuCtxSetCurrent");
+}
+int cuMemAlloc_v2(unsigned long long *out, size_t size)
+{
+	*out = reinterpret_cast<unsigned long long>(fake_alloc(size, 0, 0));
+	return begin("cuMemAlloc_v2");
+}
+int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t size)
+{
+	char *bytes;
+	if (!find(reinterpret_cast<void *>(to), size, bytes))
+		return invalid_value;
+	std::memcpy(bytes, from, size);
+	return begin("cuMemcpyHtoD_v2");
+}
+int cuMemcpyDtoH_v2(void *to, unsigned long long from, size_t size)
+{
+	char *bytes;
+	if (!find(reinterpret_cast<void *>(from), size, bytes))
+		return invalid_value;
+	std::memcpy(to, bytes, size);
+	return begin("cuMemcpyDtoH_v2");
+}
 int cuMemHostAlloc(void **out, size_t size, unsigned)
 {
 	if (const int rc = begin("cuMemHostAlloc"))
