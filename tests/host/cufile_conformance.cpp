@@ -739,6 +739,28 @@ TEST_F(Cufile, FromThreadsWithoutAContext)
 	EXPECT_EQ(good, 96);
 }
 
+TEST_F(Cufile, TheThreadsContextStaysWhatItWas)
+{
+	const auto current = reinterpret_cast<int (*)(void **)>(dlsym(lib().cuda, "cuCtxGetCurrent"));
+	const CUfileHandle_t fh = handle("f", pattern(3000000));
+	Device memory(3000000), other(3000000, 1);
+	for (const int device : {-1, 0, 1}) {
+		fake_set_current(device);
+		void *before = nullptr, *after = nullptr;
+		current(&before);
+		for (const size_t size : {100u, 3000000u}) {
+			EXPECT_EQ(read(fh, memory.get(), size, 0), static_cast<ssize_t>(size));
+			EXPECT_EQ(write(fh, other.get(), size, 0), static_cast<ssize_t>(size));
+			current(&after);
+			EXPECT_EQ(before, after) << device << ' ' << size;
+		}
+		fake_fail("cuMemcpyHtoDAsync_v2", 0, 700);
+		EXPECT_EQ(read(fh, memory.get(), 100, 0), -EIO);
+		current(&after);
+		EXPECT_EQ(before, after) << "after a failure";
+	}
+}
+
 TEST_F(Cufile, WhereCudaWasNotInitializedAllIsHostMemory)
 {
 	fake_initialized(0);
@@ -906,6 +928,31 @@ TEST_F(Cufile, AFileSystemOfTheProgramsOwn)
 	CUfileHandle_t reader;
 	ASSERT_EQ(code(lib().cuFileHandleRegister, &reader, &d), 0);
 	EXPECT_EQ(write(reader, memory.get(), 10, 0), -EIO);
+}
+
+ssize_t gap_read(const void *, char *to, size_t size, off_t from, const cufileRDMAInfo_t *)
+{
+	// It ends at 1 MiB, and goes on behind 1.5 MiB: as a file that grows while it is read.
+	constexpr off_t end = 1 << 20, again = 3 << 19;
+	if (from >= end && from < again)
+		return 0;
+	const size_t n = from < end ? std::min(size, static_cast<size_t>(end - from)) : size;
+	std::memset(to, 'x', n);
+	return static_cast<ssize_t>(n);
+}
+
+TEST_F(Cufile, WhatFollowsTheEndIsNotCounted)
+{
+	CUfileFSOps_t ops = {};
+	ops.read = gap_read;
+	CUfileDescr_t d = {};
+	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+	d.fs_ops = &ops;
+	CUfileHandle_t fh;
+	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
+	Device memory(4 << 20);
+	EXPECT_EQ(read(fh, memory.get(), 4 << 20, 0), 1 << 20);
+	EXPECT_EQ(read(fh, memory.get(), (4 << 20) - 5, 5), (1 << 20) - 5);
 }
 
 // Batches
