@@ -391,6 +391,18 @@ PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);
 PEERDMA_API int peerdma_buf_map(struct peerdma_buf *buf, void **addr);
 
 /**
+ * peerdma_buf_at - which buffer of this process is mapped at an address
+ * @addr: any address      @buf: the buffer whose proxy address this is      @buf_off: bytes from its start
+ *
+ * For libraries that are given addresses, as libcufile is. Only buffers of this very library that
+ * peerdma_buf_map() has mapped are found. The buffer stays its owner's.
+ * Return: 0 or -errno.
+ *   -ENOENT no buffer is mapped there
+ * Since 0.1. Source: user/lib/buffer.cpp.
+ */
+PEERDMA_API int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint64_t *buf_off);
+
+/**
  * peerdma_buf_query - describe a buffer
  * @buf: from peerdma_buf_create()      @info: filled in; set info->size
  * Return: 0 or -errno.
@@ -423,8 +435,18 @@ PEERDMA_API int peerdma_file_open(struct peerdma_device *p, const char *path, in
 PEERDMA_API int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct peerdma_file **out);
 
 /**
+ * peerdma_file_for_buf - peerdma_file_from_fd() for those who have a buffer and not the device it is of
+ * @buf: a buffer, whose peerdma_open() the file will be of      @fd: duplicated, as there
+ * @out: the file; written on success only
+ * Return: 0 or -errno.
+ *   -EBADF @fd is not open
+ * Since 0.1. Source: fcntl(F_DUPFD_CLOEXEC); user/lib/file.cpp.
+ */
+PEERDMA_API int peerdma_file_for_buf(struct peerdma_buf *buf, int fd, struct peerdma_file **out);
+
+/**
  * peerdma_file_close - close a file; NULL is allowed
- * @file: from peerdma_file_open() or peerdma_file_from_fd()
+ * @file: from peerdma_file_open(), peerdma_file_from_fd() or peerdma_file_for_buf()
  *
  * As any close(2) it ends the locks of fcntl(F_SETLK) that this process has on the file, through whatever
  * descriptor it took them: take those of F_OFD_SETLK or flock(2).

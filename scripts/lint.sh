@@ -29,7 +29,7 @@ lint() {
 }
 
 mapfile -t kernel_files < <(git ls-files -co --exclude-standard 'kernel/*.[ch]' 'tests/kmod/*.[ch]' 'include/uapi/*.h')
-mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' include/peerdma.h qemu/init.c)
+mapfile -t cpp_files < <(git ls-files -co --exclude-standard '*.cpp' '*.hpp' include/peerdma.h include/cufile.h include/peerdma_cufile.h qemu/init.c)
 mapfile -t shell_files < <(git ls-files -co --exclude-standard '*.sh' .ci/run)
 mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
 mapfile -t all_files < <(git ls-files -co --exclude-standard)
@@ -104,7 +104,7 @@ man_pages() {
 }
 
 # shellcheck disable=SC2046 # flags
-tidy() { clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser/lib -Iuser/tools; }
+tidy() { clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser/lib -Iuser/tools -Iuser/cufile; }
 mapfile -t tidy_files < <(git ls-files -co --exclude-standard 'user/*.cpp')
 
 lint "kernel: clang-format" kernel_format

@@ -34,7 +34,7 @@ for compiler in gcc clang; do
 	command -v $compiler >/dev/null || continue
 	cxx=g++
 	[ $compiler = gcc ] || cxx=clang++
-	for header in uapi/peerdma.h peerdma.h; do
+	for header in uapi/peerdma.h peerdma.h cufile.h peerdma_cufile.h; do
 		alone "$root/include" $header $compiler c11 c
 		alone "$root/include" $header $cxx c++11 cpp
 		alone "$root/include" $header $cxx c++20 cpp

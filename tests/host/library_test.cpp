@@ -325,6 +325,49 @@ TEST_F(Library, AMappingLivesWithItsBuffer)
 	EXPECT_EQ(env.mappings.size(), 1u);
 }
 
+TEST_F(Library, ABufferIsFoundByItsAddresses)
+{
+	open("x", 8192);
+	void *addr = nullptr;
+	struct peerdma_buf *found = nullptr;
+	uint64_t off = 77;
+	EXPECT_EQ(peerdma_buf_at(env.contents["/f"].bytes.data(), &found, &off), -ENOENT) << "nothing is mapped";
+	ASSERT_EQ(peerdma_buf_map(buf, &addr), 0);
+	char *const start = static_cast<char *>(addr);
+	EXPECT_EQ(peerdma_buf_at(start, &found, &off), 0);
+	EXPECT_EQ(found, buf);
+	EXPECT_EQ(off, 0u);
+	EXPECT_EQ(peerdma_buf_at(start + 8191, &found, &off), 0);
+	EXPECT_EQ(off, 8191u);
+	EXPECT_EQ(peerdma_buf_at(start - 1, &found, &off), -ENOENT);
+	EXPECT_EQ(peerdma_buf_at(start + 8192, &found, &off), -ENOENT);
+	EXPECT_EQ(peerdma_buf_at(nullptr, &found, &off), -ENOENT);
+	EXPECT_EQ(peerdma_buf_at(start, nullptr, &off), -EINVAL);
+	EXPECT_EQ(peerdma_buf_at(start, &found, nullptr), -EINVAL);
+	peerdma_buf_destroy(buf);
+	buf = nullptr;
+	EXPECT_EQ(peerdma_buf_at(start, &found, &off), -ENOENT) << "it is gone";
+}
+
+TEST_F(Library, AFileForABufferIsOfItsDevice)
+{
+	open("0123456789", 4096);
+	peerdma_device *other = nullptr;
+	ASSERT_EQ(peerdma_open(&other, 0), 0);
+	const int fd = env.open("/f", O_RDONLY);
+	peerdma_file *strange = nullptr, *its = nullptr;
+	ASSERT_EQ(peerdma_file_from_fd(other, fd, &strange), 0);
+	ASSERT_EQ(peerdma_file_for_buf(buf, fd, &its), 0);
+	EXPECT_EQ(peerdma_file_for_buf(nullptr, fd, &its), -EINVAL);
+	EXPECT_EQ(peerdma_file_for_buf(buf, 9999, &its), -EBADF);
+	env.close(fd);
+	EXPECT_EQ(peerdma_read(strange, buf, 0, 10, 0), -ENOENT);
+	EXPECT_EQ(peerdma_read(its, buf, 0, 10, 0), 10);
+	peerdma_file_close(its);
+	peerdma_file_close(strange);
+	peerdma_close(other);
+}
+
 TEST_F(Library, AMappingThatCannotBe)
 {
 	ASSERT_EQ(peerdma_buf_create(device, 1, 4096, 0, &buf, nullptr), 0);

@@ -1,9 +1,29 @@
 // SPDX-License-Identifier: MIT
+#include <map>
+#include <shared_mutex>
+
 #include "boundary.hpp"
 #include "device.hpp"
 
 namespace peerdma_impl
 {
+namespace
+{
+
+// The buffers that are mapped, by address. Made by the first and never destroyed: a library may be asked when
+// the process is on its way out.
+struct Mapped {
+	std::shared_mutex lock; // protects buffers
+	std::map<uintptr_t, struct peerdma_buf *> buffers;
+};
+
+Mapped &mapped()
+{
+	static Mapped *const all = new Mapped;
+	return *all;
+}
+
+} // namespace
 
 int map_buffer(struct peerdma_buf &buf, void *&addr)
 {
@@ -12,9 +32,18 @@ int map_buffer(struct peerdma_buf &buf, void *&addr)
 	std::lock_guard guard(buf.lock);
 	if (!buf.addr) {
 		const Device &device = *buf.device;
-		int rc = device.env().mmap(device.fd(), buf.mmap_offset, buf.len, &buf.addr);
+		void *at = nullptr;
+		int rc = device.env().mmap(device.fd(), buf.mmap_offset, buf.len, &at);
 		if (rc < 0)
 			return rc;
+		try {
+			std::lock_guard all(mapped().lock);
+			mapped().buffers.emplace(reinterpret_cast<uintptr_t>(at), &buf);
+		} catch (...) {
+			device.env().munmap(at, buf.len);
+			throw;
+		}
+		buf.addr = at;
 	}
 	addr = buf.addr;
 	return 0;
@@ -61,8 +90,14 @@ void peerdma_buf_destroy(struct peerdma_buf *buf)
 	boundary([&] {
 		if (!buf)
 			return 0;
-		if (buf->addr)
+		if (buf->addr) {
+			// Before its addresses can be somebody else's.
+			{
+				std::lock_guard all(mapped().lock);
+				mapped().buffers.erase(reinterpret_cast<uintptr_t>(buf->addr));
+			}
 			buf->device->env().munmap(buf->addr, buf->len);
+		}
 		// -ENOENT is all it can say, and then there is nothing left to destroy.
 		struct peerdma_destroy request = {};
 		request.id = buf->id;
@@ -78,6 +113,25 @@ int peerdma_buf_map(struct peerdma_buf *buf, void **addr)
 		if (!buf || !addr)
 			return -EINVAL;
 		return map_buffer(*buf, *addr);
+	});
+}
+
+int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint64_t *buf_off)
+{
+	return boundary([&] {
+		if (!buf || !buf_off)
+			return -EINVAL;
+		const auto at = reinterpret_cast<uintptr_t>(addr);
+		std::shared_lock all(mapped().lock);
+		auto next = mapped().buffers.upper_bound(at);
+		if (next == mapped().buffers.begin())
+			return -ENOENT;
+		const auto &[start, found] = *std::prev(next);
+		if (at - start >= found->len)
+			return -ENOENT;
+		*buf = found;
+		*buf_off = at - start;
+		return 0;
 	});
 }
 

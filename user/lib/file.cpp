@@ -9,15 +9,21 @@ namespace
 {
 
 // Takes the descriptor: it is closed if the handle cannot be made.
-int make_file(struct peerdma_device *p, int fd, struct peerdma_file **out)
+int make_file(const std::shared_ptr<peerdma_impl::Device> &device, int fd, struct peerdma_file **out)
 {
 	try {
-		*out = new peerdma_file{p->device, fd};
+		*out = new peerdma_file{device, fd};
 	} catch (...) {
-		p->device->env().close(fd);
+		device->env().close(fd);
 		throw;
 	}
 	return 0;
+}
+
+int dup_file(const std::shared_ptr<peerdma_impl::Device> &device, int fd, struct peerdma_file **out)
+{
+	int own = device->env().dup(fd);
+	return own < 0 ? own : make_file(device, own, out);
 }
 
 } // namespace
@@ -33,7 +39,7 @@ int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags
 		// O_NONBLOCK: a FIFO nobody writes to must end in -ESPIPE, not in waiting for ever. On what
 		// can be read directly it has no meaning.
 		int fd = p->device->env().open(path, open_flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-		return fd < 0 ? fd : make_file(p, fd, out);
+		return fd < 0 ? fd : make_file(p->device, fd, out);
 	});
 }
 
@@ -42,8 +48,16 @@ int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct peerdma_file *
 	return boundary([&] {
 		if (!p || !out)
 			return -EINVAL;
-		int own = p->device->env().dup(fd);
-		return own < 0 ? own : make_file(p, own, out);
+		return dup_file(p->device, fd, out);
+	});
+}
+
+int peerdma_file_for_buf(struct peerdma_buf *buf, int fd, struct peerdma_file **out)
+{
+	return boundary([&] {
+		if (!buf || !out)
+			return -EINVAL;
+		return dup_file(buf->device, fd, out);
 	});
 }
 

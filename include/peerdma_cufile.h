@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef _PEERDMA_CUFILE_EXTENSIONS_H
+#define _PEERDMA_CUFILE_EXTENSIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cufile.h"
+#include "peerdma.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * DOC: What PeerDMA's libcufile.so.0 has beyond the cuFile API
+ *
+ * Which way bytes go, and why. Programs that may run on another libcufile find these by dlsym(3). They return 0
+ * or -errno and leave errno alone.
+ */
+
+/** enum peerdma_cufile_why - why an I/O does not go directly; stable numbers */
+enum peerdma_cufile_why {
+	PEERDMA_CUFILE_WHY_NONE = 0,         /* it goes directly */
+	PEERDMA_CUFILE_WHY_HOST_MEMORY = 1,  /* the memory is the host's: there is nothing to go around */
+	PEERDMA_CUFILE_WHY_NO_LIBRARY = 2,   /* libpeerdma.so.0 could not be loaded */
+	PEERDMA_CUFILE_WHY_NOT_A_BUFFER = 3, /* the device memory is in no buffer of libpeerdma's */
+	PEERDMA_CUFILE_WHY_BUFFER_END = 4,   /* the range goes beyond the buffer of libpeerdma's */
+	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* the file is a program's own, CU_FILE_HANDLE_TYPE_USERSPACE_FS */
+	PEERDMA_CUFILE_WHY_FORCED = 6,       /* force_compat_mode is set */
+	PEERDMA_CUFILE_WHY_REFUSED = 7,      /* the module refuses the file, @reason says why */
+};
+#define PEERDMA_CUFILE_NR_WHYS 8
+
+/**
+ * struct peerdma_cufile_route - which way an I/O would go
+ * @size: sizeof(struct peerdma_cufile_route), set by the caller
+ * @route: enum peerdma_route: DIRECT, HOST (bounced through pinned host memory) or POSIX (the system's own
+ *   read and write, into host memory or through a buffer's proxy address)
+ * @why: enum peerdma_cufile_why
+ * @reason: enum peerdma_reason if @why is PEERDMA_CUFILE_WHY_REFUSED, else 0
+ */
+struct peerdma_cufile_route {
+	uint32_t size;
+	uint32_t route;
+	uint32_t why;
+	uint32_t reason;
+};
+
+/**
+ * peerdma_cufile_explain - which way would this I/O go, and why not directly
+ * @fh, @base, @len, @file_off, @buf_off: as cuFileRead() takes them      @route: filled in; set route->size
+ * Return: 0 or -errno.
+ *   -EBADF @fh is not registered   -EINVAL a number is wrong   -ENOTCONN the driver is not open
+ * Since 0.1. Source: user/cufile/route.cpp.
+ */
+PEERDMA_API int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size_t len, off_t file_off, off_t buf_off,
+				       struct peerdma_cufile_route *route);
+
+/**
+ * struct peerdma_cufile_counts - what was moved since the library was loaded
+ * @size: sizeof(struct peerdma_cufile_counts), set by the caller
+ * @reserved: 0
+ * @ios: I/Os by enum peerdma_cufile_why; the first are those that went directly
+ * @bytes: their bytes
+ */
+struct peerdma_cufile_counts {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t ios[PEERDMA_CUFILE_NR_WHYS];
+	uint64_t bytes[PEERDMA_CUFILE_NR_WHYS];
+};
+
+/**
+ * peerdma_cufile_count - how many I/Os and bytes went which way
+ * @counts: filled in; set counts->size
+ * Return: 0 or -errno.
+ * Since 0.1. Source: user/cufile/route.cpp.
+ */
+PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
+
+/**
+ * peerdma_cufile_why_text - a reason in words, one clause without a full stop
+ * @why: enum peerdma_cufile_why
+ * Return: a string that lives for ever.
+ * Since 0.1. Source: user/cufile/route.cpp.
+ */
+PEERDMA_API const char *peerdma_cufile_why_text(uint32_t why);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _PEERDMA_CUFILE_EXTENSIONS_H */

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// cufile.json: whatever it says, what comes of it is a configuration that could have been set.
+#include "config.hpp"
+#include "input.hpp"
+
+using input::must;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const std::string text(reinterpret_cast<const char *>(data), size);
+	cufile::Config config;
+	const cufile::Config built_in;
+	std::vector<std::string> notices;
+	const bool good = cufile::read_json(text, config, notices);
+	for (unsigned i = 0; i < cufile::nr_sizes; i++) {
+		const cufile::Range range = cufile::size_range(i);
+		must(config.sizes[i] >= range.min && config.sizes[i] <= range.max, "a number is in its range");
+		must(good || config.sizes[i] == built_in.sizes[i], "what is no object changes nothing");
+	}
+	must(config.posix.size_kb.size() == config.posix.count.size(), "as many sizes as counts");
+	must(!config.posix.count.empty() && config.posix.count.size() <= cufile::max_slabs, "a few kinds of slabs");
+	must(config.log_max_mb > 0, "a log has room");
+	return 0;
+}

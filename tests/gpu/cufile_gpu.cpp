@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT
+//
+// What a libcufile does on a real GPU: whether it is right, and how fast. It takes the library by its path, so that two can be
+// compared, and the CUDA driver at run time, so that no toolkit is needed to build it.
+//   cufile_gpu LIBCUFILE verify FILE         FILE is overwritten
+//   cufile_gpu LIBCUFILE read|write|batch FILE SIZE THREADS SECONDS [direct]
+//   cufile_gpu LIBCUFILE open FILE           DriverOpen and the first read
+//   cufile_gpu naive read|write FILE SIZE THREADS SECONDS [direct]   pread and cuMemcpy, pinned
+//   cufile_gpu copy SIZE SECONDS             pinned memory to the device, nothing else
+// One line of JSON comes out.
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cufile.h"
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
+
+[[noreturn]] void die(const std::string &what)
+{
+	std::fprintf(stderr, "%s (%s)\n", what.c_str(), std::strerror(errno));
+	std::exit(1);
+}
+
+void must(bool good, const std::string &what)
+{
+	if (!good)
+		die(what);
+}
+
+template <class Function> void get(void *library, Function &function, const char *name)
+{
+	function = reinterpret_cast<Function>(dlsym(library, name));
+	must(function, std::string("no ") + name);
+}
+
+struct Cuda {
+	int (*init)(unsigned);
+	int (*device)(int *, int);
+	int (*retain)(void **, int);
+	int (*current)(void *);
+	int (*alloc)(unsigned long long *, size_t);
+	int (*in)(unsigned long long, const void *, size_t);
+	int (*out)(void *, unsigned long long, size_t);
+	int (*pinned)(void **, size_t, unsigned);
+	void *context = nullptr;
+
+	Cuda()
+	{
+		void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+		must(driver, "no libcuda.so.1");
+		get(driver, init, "cuInit");
+		get(driver, device, "cuDeviceGet");
+		get(driver, retain, "cuDevicePrimaryCtxRetain");
+		get(driver, current, "cuCtxSetCurrent");
+		get(driver, alloc, "cuMemAlloc_v2");
+		get(driver, in, "cuMemcpyHtoD_v2");
+		get(driver, out, "cuMemcpyDtoH_v2");
+		get(driver, pinned, "cuMemHostAlloc");
+		int number = 0;
+		must(!init(0) && !device(&number, 0) && !retain(&context, number), "no GPU");
+		enter();
+	}
+	void enter() { must(!current(context), "cuCtxSetCurrent"); }
+	char *memory(size_t size)
+	{
+		unsigned long long at = 0;
+		must(!alloc(&at, size), "cuMemAlloc");
+		return reinterpret_cast<char *>(at);
+	}
+	void put(char *to, const std::string &bytes)
+	{
+		must(!in(reinterpret_cast<unsigned long long>(to), bytes.data(), bytes.size()), "cuMemcpyHtoD");
+	}
+	std::string bytes(const char *from, size_t n)
+	{
+		std::string all(n, '\0');
+		must(!out(all.data(), reinterpret_cast<unsigned long long>(from), n), "cuMemcpyDtoH");
+		return all;
+	}
+};
+
+struct Library {
+	decltype(&cuFileDriverOpen) open;
+	decltype(&cuFileHandleRegister) add;
+	decltype(&cuFileBufRegister) add_buffer;
+	decltype(&cuFileRead) read;
+	decltype(&cuFileWrite) write;
+	decltype(&cuFileBatchIOSetUp) set_up;
+	decltype(&cuFileBatchIOSubmit) submit;
+	decltype(&cuFileBatchIOGetStatus) status;
+
+	explicit Library(const char *path)
+	{
+		void *self = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		if (!self)
+			die(dlerror());
+		get(self, open, "cuFileDriverOpen");
+		get(self, add, "cuFileHandleRegister");
+		get(self, add_buffer, "cuFileBufRegister");
+		get(self, read, "cuFileRead");
+		get(self, write, "cuFileWrite");
+		get(self, set_up, "cuFileBatchIOSetUp");
+		get(self, submit, "cuFileBatchIOSubmit");
+		get(self, status, "cuFileBatchIOGetStatus");
+	}
+	CUfileHandle_t file(int fd)
+	{
+		CUfileDescr_t descr = {};
+		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+		descr.handle.fd = fd;
+		CUfileHandle_t fh = nullptr;
+		const int error = add(&fh, &descr).err;
+		must(!error, "cuFileHandleRegister " + std::to_string(error));
+		return fh;
+	}
+};
+
+int open_file(const char *path, bool direct)
+{
+	const int fd = open(path, O_RDWR | (direct ? O_DIRECT : 0) | O_CLOEXEC);
+	must(fd >= 0, path);
+	return fd;
+}
+
+double cpu_seconds()
+{
+	struct rusage use;
+	getrusage(RUSAGE_SELF, &use);
+	return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+	       static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
+}
+
+// Calls io(thread, offset) on each thread for so long, at places one after the other; prints what came of it.
+template <class Io>
+void measure(const char *what, size_t size, unsigned threads, double limit, size_t file_size, Io &&io)
+{
+	std::atomic<uint64_t> ios{0}, bytes{0};
+	std::atomic<bool> stop{false};
+	const double cpu = cpu_seconds();
+	const auto start = Clock::now();
+	std::vector<std::thread> all;
+	for (unsigned t = 0; t < threads; t++)
+		all.emplace_back([&, t] {
+			size_t at = t * size;
+			while (!stop) {
+				if (at + size > file_size)
+					at = t * size;
+				const ssize_t n = io(t, static_cast<off_t>(at));
+				must(n == static_cast<ssize_t>(size), "an I/O came to " + std::to_string(n));
+				ios++;
+				bytes += size;
+				at += size * threads;
+			}
+		});
+	while (seconds(start) < limit)
+		usleep(10000);
+	stop = true;
+	for (auto &thread : all)
+		thread.join();
+	const double time = seconds(start), gb = static_cast<double>(bytes) / 1e9;
+	std::printf("{\"what\": \"%s\", \"size\": %zu, \"threads\": %u, \"us\": %.2f, \"gb_s\": %.3f, "
+		    "\"cpu_s_per_gb\": %.4f}\n",
+		    what, size, threads, time * 1e6 * threads / static_cast<double>(ios), gb / time,
+		    (cpu_seconds() - cpu) / gb);
+}
+
+void verify(Cuda &cuda, Library &library, const char *path)
+{
+	constexpr size_t file_size = 40 << 20, memory_size = 48 << 20;
+	std::mt19937_64 random(1);
+	std::string bytes(file_size, '\0');
+	for (char &c : bytes)
+		c = static_cast<char>(random());
+	const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	must(fd >= 0 && pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), path);
+	const CUfileHandle_t files[] = {library.file(fd), library.file(open_file(path, true))};
+	char *const memory = cuda.memory(memory_size);
+	const std::string before(memory_size, 'z');
+	unsigned wrong = 0, done = 0;
+	for (int registered = 0; registered < 2; registered++) {
+		if (registered)
+			must(!library.add_buffer(memory, memory_size, 0).err, "cuFileBufRegister");
+		for (const CUfileHandle_t file : files) {
+			for (int i = 0; i < 120; i++) {
+				const size_t limits[] = {100, 5000, 70000, 1 << 20, 20 << 20};
+				const size_t size = 1 + random() % limits[random() % 5];
+				const size_t align = random() % 2 ? 4096 : 1;
+				const size_t at = random() % file_size / align * align;
+				const size_t to = random() % (memory_size - size) / align * align;
+				const size_t there = std::min(size, file_size - at);
+				if (i % 3) {
+					cuda.put(memory, before);
+					const ssize_t n = library.read(file, memory, size, static_cast<off_t>(at),
+								       static_cast<off_t>(to));
+					const std::string after = cuda.bytes(memory, memory_size);
+					wrong += n != static_cast<ssize_t>(there) ||
+						 after.compare(to, there, bytes, at, there) ||
+						 after.find_first_not_of('z') < to ||
+						 after.find_last_not_of('z') + 1 > to + there;
+				} else {
+					std::string what(there, '\0');
+					for (char &c : what)
+						c = static_cast<char>(random());
+					cuda.put(memory + to, what);
+					const ssize_t n = library.write(file, memory, there, static_cast<off_t>(at),
+									static_cast<off_t>(to));
+					bytes.replace(at, there, what);
+					std::string after(file_size, '\0');
+					must(pread(fd, after.data(), file_size, 0) == static_cast<ssize_t>(file_size),
+					     path);
+					wrong += n != static_cast<ssize_t>(there) || after != bytes;
+				}
+				done++;
+			}
+		}
+	}
+	std::printf("{\"what\": \"verify\", \"ios\": %u, \"wrong\": %u}\n", done, wrong);
+	if (wrong)
+		std::exit(1);
+}
+
+void batch(Cuda &cuda, Library &library, int fd, size_t size, double limit, size_t file_size)
+{
+	constexpr unsigned n = 64;
+	must(file_size >= n * size, "the file is too short");
+	const CUfileHandle_t fh = library.file(fd);
+	char *const memory = cuda.memory(n * size);
+	library.add_buffer(memory, n * size, 0);
+	CUfileBatchHandle_t id = nullptr;
+	must(!library.set_up(&id, n).err, "cuFileBatchIOSetUp");
+	std::vector<CUfileIOParams_t> ios(n);
+	for (unsigned i = 0; i < n; i++) {
+		ios[i] = {};
+		ios[i].mode = CUFILE_BATCH;
+		ios[i].fh = fh;
+		ios[i].u.batch = {memory, static_cast<off_t>(i * size), static_cast<off_t>(i * size), size};
+	}
+	measure("batch", n * size, 1, limit, n * size, [&](unsigned, off_t) -> ssize_t {
+		if (library.submit(id, n, ios.data(), 0).err)
+			return -1;
+		unsigned done = 0;
+		while (done < n) {
+			CUfileIOEvents_t events[n];
+			unsigned some = n;
+			if (library.status(id, n - done, &some, events, nullptr).err)
+				return -1;
+			for (unsigned i = 0; i < some; i++)
+				if (events[i].status != CUFILE_COMPLETE || events[i].ret != size)
+					return -1;
+			done += some;
+		}
+		return static_cast<ssize_t>(n * size);
+	});
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const std::vector<std::string> args(argv + 1, argv + argc);
+	const auto arg = [&](size_t i) {
+		if (i >= args.size())
+			die("too few arguments: see the top of tests/gpu/cufile_gpu.cpp");
+		return args[i];
+	};
+	Cuda cuda;
+	if (arg(0) == "copy") {
+		const size_t size = std::stoul(arg(1));
+		char *const to = cuda.memory(size);
+		void *from = nullptr;
+		must(!cuda.pinned(&from, size, 1), "cuMemHostAlloc");
+		std::memset(from, 1, size);
+		measure("copy", size, 1, std::stod(arg(2)), size, [&](unsigned, off_t) -> ssize_t {
+			cuda.enter();
+			return cuda.in(reinterpret_cast<unsigned long long>(to), from, size) ?
+				       -1 :
+				       static_cast<ssize_t>(size);
+		});
+		return 0;
+	}
+	const std::string what = arg(1), path = arg(2);
+	const bool naive = arg(0) == "naive";
+	if (naive && what != "read" && what != "write")
+		die("naive: read or write");
+	if (!naive && what == "verify") {
+		Library library(args[0].c_str());
+		verify(cuda, library, path.c_str());
+		return 0;
+	}
+	if (!naive && what == "open") {
+		Library library(args[0].c_str());
+		char *const memory = cuda.memory(4096);
+		const int fd = open_file(path.c_str(), false);
+		const auto start = Clock::now();
+		must(!library.open().err, "cuFileDriverOpen");
+		const double opened = seconds(start);
+		must(library.read(library.file(fd), memory, 4096, 0, 0) == 4096, "the first read");
+		std::printf("{\"what\": \"open\", \"open_ms\": %.3f, \"with_first_read_ms\": %.3f}\n", opened * 1e3,
+			    seconds(start) * 1e3);
+		return 0;
+	}
+	const size_t size = std::stoul(arg(3));
+	const auto threads = static_cast<unsigned>(std::stoul(arg(4)));
+	const double limit = std::stod(arg(5));
+	const bool direct = args.size() > 6 && args[6] == "direct";
+	const int fd = open_file(path.c_str(), direct);
+	struct stat st;
+	must(!fstat(fd, &st), path);
+	const auto file_size = static_cast<size_t>(st.st_size);
+	must(file_size >= size * threads, "the file is too short");
+	std::vector<char *> memory;
+	for (unsigned t = 0; t < threads; t++)
+		memory.push_back(cuda.memory(size));
+	if (naive) {
+		std::vector<void *> host(threads);
+		for (void *&one : host)
+			must(!cuda.pinned(&one, size, 1), "cuMemHostAlloc");
+		measure(("naive " + what).c_str(), size, threads, limit, file_size,
+			[&](unsigned t, off_t at) -> ssize_t {
+				cuda.enter();
+				const auto device = reinterpret_cast<unsigned long long>(memory[t]);
+				if (what == "write")
+					return cuda.out(host[t], device, size) ? -1 : pwrite(fd, host[t], size, at);
+				const ssize_t n = pread(fd, host[t], size, at);
+				return n < 0 || cuda.in(device, host[t], size) ? -1 : n;
+			});
+		return 0;
+	}
+	Library library(args[0].c_str());
+	must(!library.open().err, "cuFileDriverOpen");
+	if (what == "batch") {
+		batch(cuda, library, fd, size, limit, file_size);
+		return 0;
+	}
+	const CUfileHandle_t fh = library.file(fd);
+	for (char *one : memory)
+		must(!library.add_buffer(one, size, 0).err, "cuFileBufRegister");
+	measure(what.c_str(), size, threads, limit, file_size, [&](unsigned t, off_t at) {
+		return what == "write" ? library.write(fh, memory[t], size, at, 0) :
+					 library.read(fh, memory[t], size, at, 0);
+	});
+	return 0;
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+#include <regex>
+
+#include <gtest/gtest.h>
+
+#include "config.hpp"
+#include "fake_seams.hpp"
+#include "log.hpp"
+
+using cufile::Config;
+using cufile::Log;
+using cufile::read_bool;
+using cufile::read_json;
+using cufile::Settings;
+
+namespace
+{
+
+struct Read {
+	Config config;
+	std::vector<std::string> notices;
+	bool good;
+
+	explicit Read(const std::string &text) { good = read_json(text, config, notices); }
+};
+
+TEST(CufileJson, WhatIsBuiltIn)
+{
+	const Config config;
+	EXPECT_EQ(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH), 128u);
+	EXPECT_EQ(config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM), 4u);
+	EXPECT_EQ(config.size(CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB), 1024u);
+	EXPECT_TRUE(config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE));
+	EXPECT_TRUE(config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO));
+	EXPECT_FALSE(config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE));
+	EXPECT_EQ(config.posix, (cufile::Slabs{{4, 1024, 16384}, {128, 64, 64}}));
+	for (unsigned i = 0; i < cufile::nr_sizes; i++) {
+		EXPECT_LE(cufile::size_range(i).min, config.sizes[i]) << i;
+		EXPECT_GE(cufile::size_range(i).max, config.sizes[i]) << i;
+	}
+}
+
+TEST(CufileJson, EveryKeyThatHasAMeaning)
+{
+	const Read it(R"({
+		// as the original is written
+		"logging": { "dir": "/var/log", "level": "TRACE", "max_file_size_mb": 5 },
+		"profile": { "nvtx": true, "cufile_stats": 2 },
+		"execution": { "max_io_queue_depth": 10, "max_io_threads": 11, "parallel_io": false,
+			"min_io_threshold_size_kb": 12, "max_request_parallelism": 13 },
+		"properties": { "max_direct_io_size_kb": 128, "max_device_cache_size_kb": 15, "per_buffer_cache_size_kb": 16,
+			"max_device_pinned_mem_size_kb": 17, "io_batchsize": 18, "max_batch_io_timeout_msecs": 19,
+			"poll_mode_max_size_kb": 20, "use_poll_mode": true, "allow_compat_mode": false,
+			"force_compat_mode": true, "use_pci_p2pdma": true, "prefer_iouring": true, "force_odirect_mode": true,
+			"allow_system_memory": false, "posix_pool_slab_size_kb": [1, 2], "posix_pool_slab_count": [3, 4],
+			"rdma_dev_addr_list": ["10.0.0.1"], "rdma_whatever": 1,
+			"gpu_bounce_buffer_slab_config": { "slab_size_kb": [1024], "slab_count": [128] } },
+		"fs": { "generic": { "posix_unaligned_writes": false }, "lustre": { "x": [] } },
+		"sparse": {}, "block": { "nvme": { "use_pci_p2pdma": true } },
+		"denylist": { "drivers": [] }, "blacklist": {},
+		"miscellaneous": { "api_check_aggressive": true, "skip_topology_detection": true,
+			"stream_memops_bypass": true, "enable_static_routing": false }
+	})");
+	EXPECT_TRUE(it.good);
+	EXPECT_TRUE(it.notices.empty()) << it.notices.front();
+	const uint64_t sizes[] = {2, 10, 11, 12, 13, 128, 15, 16, 17, 18, 20, 19};
+	for (unsigned i = 0; i < cufile::nr_sizes; i++)
+		EXPECT_EQ(it.config.sizes[i], sizes[i]) << i;
+	const bool bools[] = {true, false, true, true, false, true, false, true, true, true, true, true};
+	for (unsigned i = 0; i < cufile::nr_bools; i++)
+		EXPECT_EQ(it.config.bools[i], bools[i]) << i;
+	EXPECT_EQ(it.config.strings[CUFILE_PARAM_LOG_DIR], "/var/log");
+	EXPECT_EQ(it.config.strings[CUFILE_PARAM_LOGGING_LEVEL], "TRACE");
+	EXPECT_EQ(it.config.log_max_mb, 5u);
+	EXPECT_EQ(it.config.posix, (cufile::Slabs{{1, 2}, {3, 4}}));
+}
+
+TEST(CufileJson, OtherNames)
+{
+	EXPECT_FALSE(Read(R"({"properties":{"use_compat_mode":false}})")
+			     .config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE));
+	EXPECT_EQ(Read(R"({"profile":{"io_batchsize":9}})").config.size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE), 9u);
+	EXPECT_EQ(Read(R"({"properties":{"max_batch_io_size":9}})").config.size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE),
+		  9u);
+}
+
+TEST(CufileJson, ValuesThatCannotBe)
+{
+	for (const char *text :
+	     {R"({"execution":{"max_io_threads":"4"}})", R"({"execution":{"max_io_threads":-4}})",
+	      R"({"execution":{"max_io_threads":4.5}})", R"({"execution":{"max_io_threads":257}})",
+	      R"({"execution":{"max_io_threads":18446744073709551616}})", R"({"execution":{"max_io_threads":null}})",
+	      R"({"execution":{"max_io_threads":[4]}})", R"({"execution":{"max_io_queue_depth":0}})",
+	      R"({"execution":{"parallel_io":1}})", R"({"execution":{"parallel_io":"false"}})",
+	      R"({"logging":{"level":3}})", R"({"logging":{"max_file_size_mb":0}})",
+	      R"({"profile":{"cufile_stats":4}})", R"({"properties":{"posix_pool_slab_size_kb":[]}})",
+	      R"({"properties":{"posix_pool_slab_size_kb":[1,"2",3]}})",
+	      R"({"properties":{"posix_pool_slab_size_kb":[1,2]}})", R"({"properties":{"posix_pool_slab_count":7}})"}) {
+		const Read it(text);
+		EXPECT_TRUE(it.good) << text;
+		EXPECT_EQ(it.notices.size(), 1u) << text;
+		const Config built_in;
+		EXPECT_TRUE(std::equal(std::begin(it.config.sizes), std::end(it.config.sizes), built_in.sizes)) << text;
+		EXPECT_TRUE(std::equal(std::begin(it.config.bools), std::end(it.config.bools), built_in.bools)) << text;
+		EXPECT_EQ(it.config.posix, built_in.posix) << text;
+	}
+}
+
+TEST(CufileJson, WhatIsNoObject)
+{
+	const std::string deep = std::string(100000, '[');
+	for (const std::string &text :
+	     {std::string(""), std::string("{"), std::string("[]"), std::string("7"), std::string("{} {}"),
+	      std::string("{\"a\":}"), std::string("\xff\xfe"), deep, std::string("{\"a\":") + deep,
+	      std::string("{\"logging\": {\"level\": \"\xc3\"}}")}) {
+		const Read it(text);
+		EXPECT_FALSE(it.good) << text.substr(0, 20);
+		EXPECT_TRUE(it.config.strings[CUFILE_PARAM_LOGGING_LEVEL].empty());
+	}
+	EXPECT_FALSE(Read("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}").good) << "whole, and too deep";
+	EXPECT_TRUE(Read("{}").good);
+	EXPECT_TRUE(Read("/* so */ { // and so\n }").good);
+}
+
+TEST(CufileConfig, Bools)
+{
+	for (const char *yes : {"true", "1", "TRUE", "True"})
+		EXPECT_EQ(read_bool(yes), true) << yes;
+	for (const char *no : {"false", "0", "FALSE", "False"})
+		EXPECT_EQ(read_bool(no), false) << no;
+	for (const char *none : {"", "yes", "2", " true", "true "})
+		EXPECT_EQ(read_bool(none), std::nullopt) << none;
+}
+
+TEST(CufileConfig, WhichFile)
+{
+	FakeSystem system;
+	std::vector<std::string> notices;
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "ERROR");
+	EXPECT_TRUE(notices.empty()) << "a machine without the file is as good as any";
+	system.texts["/etc/cufile.json"] = R"({"logging":{"level":"INFO"}})";
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
+	system.texts["/mine"] = R"({"logging":{"level":"WARN"}})";
+	system.variables["CUFILE_ENV_PATH_JSON"] = "/mine";
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "WARN");
+	EXPECT_TRUE(notices.empty());
+	system.variables["CUFILE_ENV_PATH_JSON"] = "/none";
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "ERROR")
+		<< "not the one in /etc instead";
+	EXPECT_EQ(notices.size(), 1u);
+	system.variables["CUFILE_ENV_PATH_JSON"] = "";
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
+}
+
+TEST(CufileConfig, EachVariable)
+{
+	const std::pair<const char *, CUFileBoolConfigParameter_t> bools[] = {
+		{"CUFILE_FORCE_COMPAT_MODE", CUFILE_PARAM_FORCE_COMPAT_MODE},
+		{"CUFILE_ALLOW_COMPAT_MODE", CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE},
+		{"CUFILE_USE_PCIP2PDMA", CUFILE_PARAM_USE_PCIP2PDMA},
+		{"CUFILE_SKIP_TOPOLOGY_DETECTION", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION},
+		{"CUFILE_NVTX", CUFILE_PARAM_PROFILE_NVTX}};
+	for (const auto &[name, param] : bools) {
+		for (const bool value : {false, true}) {
+			FakeSystem system;
+			std::vector<std::string> notices;
+			system.variables[name] = value ? "true" : "false";
+			EXPECT_EQ(Settings().merge(system, notices).flag(param), value) << name;
+			system.variables[name] = "perhaps";
+			EXPECT_EQ(Settings().merge(system, notices).flag(param), Config().flag(param)) << name;
+			EXPECT_EQ(notices.size(), 1u) << name;
+			Settings settings;
+			settings.bools[param] = !value;
+			system.variables[name] = value ? "1" : "0";
+			EXPECT_EQ(settings.merge(system, notices).flag(param), !value)
+				<< "the program says so: " << name;
+		}
+	}
+	FakeSystem system;
+	std::vector<std::string> notices;
+	system.variables = {
+		{"CUFILE_LOGGING_LEVEL", "DEBUG"}, {"CUFILE_LOGFILE_PATH", "/l"}, {"CUFILE_LOGFILE_MAX_SIZE_MB", "3"}};
+	const Config config = Settings().merge(system, notices);
+	EXPECT_EQ(config.strings[CUFILE_PARAM_LOGGING_LEVEL], "DEBUG");
+	EXPECT_EQ(config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH], "/l");
+	EXPECT_EQ(config.log_max_mb, 3u);
+	for (const char *bad : {"", "0", "-1", "3x", "99999999999999999999999"}) {
+		system.variables["CUFILE_LOGFILE_MAX_SIZE_MB"] = bad;
+		notices.clear();
+		EXPECT_EQ(Settings().merge(system, notices).log_max_mb, 32u) << bad;
+		EXPECT_EQ(notices.size(), 1u) << bad;
+	}
+}
+
+TEST(CufileConfig, WhoInsistsOnDirect)
+{
+	for (const auto &[text, value] : std::map<std::string, bool>{
+		     {"1", true}, {"true", true}, {"0", false}, {"false", false}, {"", false}, {"yes please", true}}) {
+		FakeSystem system;
+		std::vector<std::string> notices;
+		system.variables["PEERDMA_REQUIRE_DIRECT"] = text;
+		EXPECT_EQ(Settings().merge(system, notices).require_direct, value) << text;
+	}
+	FakeSystem system;
+	std::vector<std::string> notices;
+	EXPECT_FALSE(Settings().merge(system, notices).require_direct);
+}
+
+// The log
+
+TEST(CufileLog, ALineIsAsItIsKnown)
+{
+	FakeSystem system;
+	Log log(system);
+	log.open(Log::Level::trace, "", "", 1 << 20);
+	log.say(Log::Level::error, "one\ntwo");
+	const std::regex known(
+		R"( \d\d-\d\d-\d{4} \d\d:\d\d:\d\d:\d\d\d \[pid=42 tid=\d+\] ERROR  [a-z_-]+:\d+ one two\n)");
+	EXPECT_TRUE(std::regex_match(system.to_stderr, known)) << system.to_stderr;
+	for (const auto &[level, name] : {std::pair{Log::Level::notice, " NOTICE "},
+					  {Log::Level::warn, " WARN   "},
+					  {Log::Level::info, " INFO   "},
+					  {Log::Level::debug, " DEBUG  "},
+					  {Log::Level::trace, " TRACE  "}}) {
+		system.to_stderr.clear();
+		log.say(level, "x");
+		EXPECT_NE(system.to_stderr.find(name), std::string::npos) << system.to_stderr;
+	}
+}
+
+TEST(CufileLog, OnlyWhatIsWanted)
+{
+	constexpr Log::Level levels[] = {Log::Level::notice, Log::Level::error, Log::Level::warn,
+					 Log::Level::info,   Log::Level::debug, Log::Level::trace};
+	for (const Log::Level wanted : levels) {
+		for (const Log::Level said : levels) {
+			FakeSystem system;
+			Log log(system);
+			log.open(wanted, "", "", 1 << 20);
+			log.say(said, "x");
+			EXPECT_EQ(system.to_stderr.empty(), said > wanted);
+		}
+	}
+	EXPECT_EQ(Log::level_of("TRACE"), Log::Level::trace);
+	EXPECT_EQ(Log::level_of("NOTICE"), Log::Level::notice);
+	EXPECT_EQ(Log::level_of("nonsense"), Log::Level::error);
+}
+
+TEST(CufileLog, Where)
+{
+	FakeSystem system;
+	{
+		Log log(system);
+		log.open(Log::Level::error, "", "/dir", 1 << 20);
+		log.say(Log::Level::error, "x");
+		EXPECT_EQ(system.log_paths, std::vector<std::string>{"/dir/cufile.log"});
+		log.open(Log::Level::error, "/file", "/dir", 1 << 20);
+		EXPECT_EQ(system.log_paths.back(), "/file");
+		log.say(Log::Level::error, "y");
+		EXPECT_TRUE(system.to_stderr.empty());
+		system.no_log = true;
+		log.open(Log::Level::error, "/other", "", 1 << 20);
+		EXPECT_NE(system.to_stderr.find("cannot be opened"), std::string::npos);
+		system.to_stderr.clear();
+		log.say(Log::Level::error, "z");
+		EXPECT_NE(system.to_stderr.find(" z\n"), std::string::npos) << "not lost";
+	}
+	EXPECT_TRUE(system.fds.empty()) << "a descriptor leaked";
+}
+
+TEST(CufileLog, AFileThatIsFullIsPutAside)
+{
+	FakeSystem system;
+	Log log(system);
+	log.open(Log::Level::error, "/file", "", 1000);
+	for (int i = 0; i < 25; i++)
+		log.say(Log::Level::error, "0123456789");
+	EXPECT_GE(system.renamed.size(), 2u);
+	EXPECT_LE(system.renamed.size(), 4u);
+	EXPECT_EQ(system.renamed[0], std::pair(std::string("/file"), std::string("/file.1")));
+}
+
+} // namespace

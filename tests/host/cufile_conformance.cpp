@@ -1,0 +1,1870 @@
+// SPDX-License-Identifier: MIT
+//
+// libcufile.so.0 as programs meet it: loaded by dlopen, with a CUDA driver (a fake one: tests/host/fake_cuda.cpp) whose
+// memory no system call can touch. What is expected is what was seen of the original, Documentation/cufile.md.
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_cuda.hpp"
+#include "peerdma_cufile.h"
+
+namespace
+{
+
+namespace fs = std::filesystem;
+
+fs::path here() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+void *must_load(const fs::path &path, int flags)
+{
+	void *library = dlopen(path.c_str(), flags);
+	if (!library) {
+		std::fprintf(stderr, "%s\n", dlerror());
+		std::abort();
+	}
+	return library;
+}
+
+struct Library {
+	// First the driver: as it has the name that libcufile asks for, it is the one that it gets.
+	void *cuda = must_load(here() / "../fake/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *self = must_load(here() / "../../lib/libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
+
+#define CALL(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(dlsym(self, #name))
+	CALL(cuFileDriverOpen);
+	CALL(cuFileDriverClose_v2);
+	CALL(cuFileUseCount);
+	CALL(cuFileDriverGetProperties);
+	CALL(cuFileDriverSetPollMode);
+	CALL(cuFileDriverSetMaxDirectIOSize);
+	CALL(cuFileDriverSetMaxCacheSize);
+	CALL(cuFileDriverSetMaxPinnedMemSize);
+	CALL(cuFileGetVersion);
+	CALL(cuFileGetBARSizeInKB);
+	CALL(cuFileHandleRegister);
+	CALL(cuFileHandleDeregister);
+	CALL(cuFileBufRegister);
+	CALL(cuFileBufDeregister);
+	CALL(cuFileRead);
+	CALL(cuFileWrite);
+	CALL(cuFileReadv);
+	CALL(cuFileWritev);
+	CALL(cuFileBatchIOSetUp);
+	CALL(cuFileBatchIOSubmit);
+	CALL(cuFileBatchIOGetStatus);
+	CALL(cuFileBatchIOCancel);
+	CALL(cuFileBatchIODestroy);
+	CALL(cuFileReadAsync);
+	CALL(cuFileWriteAsync);
+	CALL(cuFileStreamRegister);
+	CALL(cuFileStreamDeregister);
+	CALL(cuFileGetParameterSizeT);
+	CALL(cuFileGetParameterBool);
+	CALL(cuFileGetParameterString);
+	CALL(cuFileGetParameterMinMaxValue);
+	CALL(cuFileGetParameterPosixPoolSlabArray);
+	CALL(cuFileSetParameterSizeT);
+	CALL(cuFileSetParameterBool);
+	CALL(cuFileSetParameterString);
+	CALL(cuFileSetParameterPosixPoolSlabArray);
+	CALL(cuFileSetStatsLevel);
+	CALL(cuFileGetStatsLevel);
+	CALL(cuFileStatsStart);
+	CALL(cuFileStatsStop);
+	CALL(cuFileStatsReset);
+	CALL(cuFileGetStatsL1);
+	CALL(cuFileGetStatsL2);
+	CALL(cuFileGetStatsL3);
+	CALL(peerdma_cufile_explain);
+	CALL(peerdma_cufile_count);
+#undef CALL
+};
+
+Library &lib()
+{
+	static Library the_library;
+	return the_library;
+}
+
+template <class... Args> int code(CUfileError_t (*call)(Args...), std::type_identity_t<Args>... args)
+{
+	return call(args...).err;
+}
+
+// -errno for what returned -1.
+ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
+
+std::string pattern(size_t n, unsigned seed = 1)
+{
+	std::string bytes(n, '\0');
+	uint32_t x = seed * 2654435761u + 1;
+	for (char &c : bytes) {
+		x = x * 1664525 + 1013904223;
+		c = static_cast<char>(x >> 24);
+	}
+	return bytes;
+}
+
+int count_threads(const std::string &name)
+{
+	int n = 0;
+	for (const auto &task : fs::directory_iterator("/proc/self/task")) {
+		std::ifstream comm(task.path() / "comm");
+		std::string text;
+		std::getline(comm, text);
+		n += text == name;
+	}
+	return n;
+}
+
+// Device memory that is full of something else.
+class Device
+{
+public:
+	explicit Device(size_t size, int device = 0, int kind = 0)
+		: size_(size), memory_(fake_alloc(size, device, kind))
+	{
+		fill(0x77);
+	}
+	~Device() { fake_free(memory_); }
+	Device(const Device &) = delete;
+	Device &operator=(const Device &) = delete;
+	char *get() const { return static_cast<char *>(memory_); }
+	void fill(int with) { std::memset(fake_peek(memory_), with, size_); }
+	void put(const std::string &bytes) { std::memcpy(fake_peek(memory_), bytes.data(), bytes.size()); }
+	std::string bytes(size_t at, size_t n) const { return std::string(fake_peek(memory_) + at, n); }
+	bool untouched(size_t from, size_t to) const
+	{
+		for (size_t i = from; i < to; i++)
+			if (fake_peek(memory_)[i] != 0x77)
+				return false;
+		return true;
+	}
+
+private:
+	const size_t size_;
+	void *const memory_;
+};
+
+class Cufile : public ::testing::Test
+{
+protected:
+	Cufile() : dir_(fs::temp_directory_path() / ("cufile-" + std::to_string(getpid())))
+	{
+		fs::create_directories(dir_);
+		json("{}");
+		setenv("CUFILE_ENV_PATH_JSON", (dir_ / "cufile.json").c_str(), 1);
+		fake_set_current(0);
+	}
+	~Cufile() override
+	{
+		while (lib().cuFileUseCount() > 0)
+			lib().cuFileDriverClose_v2();
+		EXPECT_EQ(fake_live(), 0) << "a stream, an event or pinned memory is left";
+		EXPECT_EQ(fake_wrongs(), 0) << "a call that a real driver forbids";
+		// They are told of before the kernel has taken them down.
+		for (int i = 0; i < 100 && count_threads("peerdma-io"); i++)
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
+		EXPECT_EQ(count_threads("peerdma-io"), 0) << "a thread is left";
+		for (const int fd : fds_)
+			close(fd);
+		lib().cuFileSetStatsLevel(0);
+		fs::remove_all(dir_);
+	}
+
+	fs::path path(const std::string &name) const { return dir_ / name; }
+	void json(const std::string &text) { std::ofstream(dir_ / "cufile.json") << text; }
+
+	int open_file(const std::string &name, const std::string &bytes, int flags = O_RDWR)
+	{
+		std::ofstream(path(name), std::ios::binary) << bytes;
+		const int fd = open(path(name).c_str(), flags | O_CLOEXEC);
+		EXPECT_GE(fd, 0) << std::strerror(errno);
+		fds_.push_back(fd);
+		return fd;
+	}
+	std::string content(const std::string &name)
+	{
+		std::ifstream in(path(name), std::ios::binary);
+		return std::string(std::istreambuf_iterator<char>(in), {});
+	}
+	static CUfileDescr_t descr(int fd, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
+	{
+		CUfileDescr_t d = {};
+		d.type = static_cast<CUfileFileHandleType>(type);
+		d.handle.fd = fd;
+		return d;
+	}
+	static int add(int fd, CUfileHandle_t &fh, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
+	{
+		CUfileDescr_t d = descr(fd, type);
+		return lib().cuFileHandleRegister(&fh, &d).err;
+	}
+	CUfileHandle_t handle(const std::string &name, const std::string &bytes, int flags = O_RDWR)
+	{
+		CUfileHandle_t fh = nullptr;
+		EXPECT_EQ(add(open_file(name, bytes, flags), fh), 0);
+		return fh;
+	}
+	static ssize_t read(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0)
+	{
+		return told(lib().cuFileRead(fh, base, size, from, to));
+	}
+	static ssize_t write(CUfileHandle_t fh, void *base, size_t size, off_t to, off_t from = 0)
+	{
+		return told(lib().cuFileWrite(fh, base, size, to, from));
+	}
+
+	const fs::path dir_;
+	std::vector<int> fds_;
+};
+
+// The driver
+
+// First, because what a program has set stays set.
+TEST_F(Cufile, WhoSaysIt)
+{
+	json("// a comment\n{ \"properties\": { \"force_compat_mode\": true, \"max_direct_io_size_kb\": 2048 },\n"
+	     "\"execution\": { \"max_io_threads\": 7, \"max_io_queue_depth\": 33 } }");
+	setenv("CUFILE_FORCE_COMPAT_MODE", "false", 1);
+	EXPECT_EQ(code(lib().cuFileSetParameterSizeT, CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 44), 0);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	unsetenv("CUFILE_FORCE_COMPAT_MODE");
+	size_t value = 0;
+	bool flag = true;
+	lib().cuFileGetParameterSizeT(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, &value);
+	EXPECT_EQ(value, 2048u) << "the file";
+	lib().cuFileGetParameterSizeT(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, &value);
+	EXPECT_EQ(value, 7u) << "the file";
+	lib().cuFileGetParameterBool(CUFILE_PARAM_FORCE_COMPAT_MODE, &flag);
+	EXPECT_FALSE(flag) << "a variable before the file";
+	lib().cuFileGetParameterSizeT(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, &value);
+	EXPECT_EQ(value, 44u) << "the program before both";
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(code(lib().cuFileSetParameterSizeT, CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 128), 0);
+}
+
+TEST_F(Cufile, OpeningIsCounted)
+{
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 2);
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 1);
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 5001);
+}
+
+TEST_F(Cufile, TheOldNameOfCloseIsThereToo)
+{
+	using Close = CUfileError_t (*)();
+	const auto old = reinterpret_cast<Close>(dlsym(lib().self, "cuFileDriverClose"));
+	ASSERT_NE(old, nullptr);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(old().err, 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+}
+
+TEST_F(Cufile, TheFirstFileOpensTheDriver)
+{
+	handle("f", "x");
+	EXPECT_EQ(lib().cuFileUseCount(), 1);
+}
+
+TEST_F(Cufile, TheFirstBufferOpensTheDriver)
+{
+	Device memory(4096);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 4096, 0), 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 1);
+}
+
+TEST_F(Cufile, ADriverThatMayNotFallBackDoesNotOpenWithoutTheModule)
+{
+	if (fs::exists("/dev/peerdma"))
+		GTEST_SKIP() << "the module is loaded";
+	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false), 0);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 5001);
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, true), 0);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+}
+
+TEST_F(Cufile, Properties)
+{
+	CUfileDrvProps_t props;
+	EXPECT_EQ(code(lib().cuFileDriverGetProperties, &props), 5001) << "the driver is closed";
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileDriverGetProperties, nullptr), 5022);
+	ASSERT_EQ(code(lib().cuFileDriverGetProperties, &props), 0);
+	EXPECT_EQ(props.nvfs.major_version, 0u);
+	EXPECT_EQ(props.nvfs.minor_version, 0u);
+	EXPECT_EQ(props.nvfs.dcontrolflags, 2u);
+	EXPECT_EQ(props.fflags, 0xfu);
+	EXPECT_EQ(props.nvfs.poll_thresh_size, 4u);
+	EXPECT_EQ(props.nvfs.max_direct_io_size, 16384u);
+	EXPECT_EQ(props.max_device_cache_size, 131072u);
+	EXPECT_EQ(props.per_buffer_cache_size, 0u);
+	EXPECT_EQ(props.max_device_pinned_mem_size, 33554432u);
+	EXPECT_EQ(props.max_batch_io_size, 128u);
+	EXPECT_EQ(props.max_batch_io_timeout_msecs, 5u);
+}
+
+TEST_F(Cufile, LimitsCanBeSet)
+{
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileDriverSetMaxDirectIOSize, 1000), 5003) << "no multiple of 64";
+	EXPECT_EQ(code(lib().cuFileDriverSetMaxDirectIOSize, 0), 5003);
+	EXPECT_EQ(code(lib().cuFileDriverSetMaxDirectIOSize, 1024), 0);
+	EXPECT_EQ(code(lib().cuFileDriverSetMaxCacheSize, size_t{1} << 40), 5022);
+	EXPECT_EQ(code(lib().cuFileDriverSetMaxCacheSize, 65536), 0);
+	EXPECT_EQ(code(lib().cuFileDriverSetMaxPinnedMemSize, 1 << 20), 0);
+	EXPECT_EQ(code(lib().cuFileDriverSetPollMode, true, 8), 0);
+	CUfileDrvProps_t props;
+	ASSERT_EQ(code(lib().cuFileDriverGetProperties, &props), 0);
+	EXPECT_EQ(props.nvfs.max_direct_io_size, 1024u);
+	EXPECT_EQ(props.max_device_cache_size, 65536u);
+	EXPECT_EQ(props.max_device_pinned_mem_size, 1u << 20);
+	EXPECT_EQ(props.nvfs.poll_thresh_size, 8u);
+	EXPECT_EQ(props.nvfs.dcontrolflags, 3u);
+}
+
+TEST_F(Cufile, Version)
+{
+	int version = 0;
+	EXPECT_EQ(code(lib().cuFileGetVersion, &version), 0);
+	EXPECT_EQ(version, 1150);
+	EXPECT_EQ(code(lib().cuFileGetVersion, nullptr), 5022);
+}
+
+TEST_F(Cufile, BarSize)
+{
+	size_t kb = 0;
+	EXPECT_EQ(code(lib().cuFileGetBARSizeInKB, 0, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileGetBARSizeInKB, -1, &kb), 5022);
+	EXPECT_EQ(code(lib().cuFileGetBARSizeInKB, 2, &kb), 5022) << "there are two";
+	EXPECT_EQ(code(lib().cuFileGetBARSizeInKB, 0, &kb), 5029) << "no such function on this machine";
+}
+
+// Files
+
+TEST_F(Cufile, AFileIsRegisteredOnce)
+{
+	const int fd = open_file("f", "x");
+	CUfileHandle_t fh, again;
+	EXPECT_EQ(add(fd, fh), 0);
+	EXPECT_EQ(add(fd, again), 5028);
+	lib().cuFileHandleDeregister(fh);
+	EXPECT_EQ(add(fd, again), 0);
+	EXPECT_NE(fh, again) << "an old handle must not name a new file";
+}
+
+TEST_F(Cufile, ADescriptorThatIsAnotherFilesNow)
+{
+	CUfileHandle_t fh, other;
+	const int fd = open_file("f", "first");
+	ASSERT_EQ(add(fd, fh), 0);
+	const int second = open_file("g", "second");
+	ASSERT_EQ(dup2(second, fd), fd);
+	EXPECT_EQ(add(fd, other), 0);
+	char bytes[8] = {};
+	EXPECT_EQ(read(fh, bytes, 8, 0), 5) << "the first keeps its file";
+	EXPECT_EQ(std::string(bytes, 5), "first");
+	EXPECT_EQ(read(other, bytes, 8, 0), 6);
+}
+
+TEST_F(Cufile, FilesThatCannotBeRegistered)
+{
+	CUfileHandle_t fh = nullptr;
+	CUfileDescr_t d = descr(0);
+	EXPECT_EQ(code(lib().cuFileHandleRegister, nullptr, &d), 5022);
+	EXPECT_EQ(code(lib().cuFileHandleRegister, &fh, nullptr), 5022);
+	EXPECT_EQ(add(-1, fh), 5022);
+	EXPECT_EQ(add(9999, fh), 5022);
+	EXPECT_EQ(add(open_file("append", "x", O_WRONLY | O_APPEND), fh), 5019);
+	const int null = open("/dev/null", O_RDWR | O_CLOEXEC), dir = open("/tmp", O_RDONLY | O_CLOEXEC);
+	EXPECT_EQ(add(null, fh), 5018);
+	EXPECT_EQ(add(dir, fh), 5018);
+	int ends[2];
+	ASSERT_EQ(pipe(ends), 0);
+	EXPECT_EQ(add(ends[0], fh), 5018);
+	for (const int fd : {null, dir, ends[0], ends[1]})
+		close(fd);
+	const int fd = open_file("f", "x");
+	for (const int type : {2, 3, 7, 0})
+		EXPECT_EQ(add(fd, fh, type), 5008) << type;
+	const int path_only = open(path("f").c_str(), O_PATH | O_CLOEXEC);
+	EXPECT_EQ(add(path_only, fh), 5019);
+	close(path_only);
+	EXPECT_EQ(fh, nullptr) << "nothing is written on failure";
+}
+
+TEST_F(Cufile, AFileOfAMemoryFileSystemWithoutUdev)
+{
+	const int fd = memfd_create("f", MFD_CLOEXEC);
+	ASSERT_EQ(pwrite(fd, "hello", 5, 0), 5);
+	CUfileHandle_t fh;
+	ASSERT_EQ(add(fd, fh), 0) << "the original refuses it, 5027";
+	Device memory(4096);
+	EXPECT_EQ(read(fh, memory.get(), 4096, 0), 5);
+	EXPECT_EQ(memory.bytes(0, 5), "hello");
+	close(fd);
+}
+
+TEST_F(Cufile, TheProgramMayCloseItsDescriptor)
+{
+	const CUfileHandle_t fh = handle("f", "hello");
+	close(fds_.back());
+	fds_.pop_back();
+	Device memory(4096);
+	EXPECT_EQ(read(fh, memory.get(), 5, 0), 5);
+}
+
+TEST_F(Cufile, StandardInputIsLeftAlone)
+{
+	// A child without standard streams: nothing of the library's may take their numbers.
+	const int fd = open_file("f", "hello");
+	const pid_t child = fork();
+	if (!child) {
+		close(0);
+		close(1);
+		CUfileHandle_t fh;
+		Device memory(4096);
+		int bad = add(fd, fh) != 0;
+		bad |= read(fh, memory.get(), 5, 0) != 5;
+		bad |= fcntl(0, F_GETFD) != -1 || fcntl(1, F_GETFD) != -1;
+		lib().cuFileDriverClose_v2();
+		bad |= fcntl(fd, F_GETFD) == -1;
+		_exit(bad);
+	}
+	int status;
+	waitpid(child, &status, 0);
+	EXPECT_EQ(status, 0);
+}
+
+TEST_F(Cufile, NothingIsWrittenToTheWorkingDirectory)
+{
+	const fs::path before = fs::current_path();
+	fs::create_directories(path("cwd"));
+	fs::current_path(path("cwd"));
+	setenv("CUFILE_LOGGING_LEVEL", "TRACE", 1);
+	{
+		testing::internal::CaptureStderr();
+		const CUfileHandle_t fh = handle("f", "hello");
+		Device memory(4096);
+		EXPECT_EQ(read(fh, memory.get(), 5, 0), 5);
+		lib().cuFileDriverClose_v2();
+		EXPECT_NE(testing::internal::GetCapturedStderr().find("not direct"), std::string::npos);
+	}
+	unsetenv("CUFILE_LOGGING_LEVEL");
+	EXPECT_TRUE(fs::is_empty(path("cwd")));
+	fs::current_path(before);
+}
+
+TEST_F(Cufile, TheLogGoesWhereItIsAskedTo)
+{
+	setenv("CUFILE_LOGGING_LEVEL", "WARN", 1);
+	setenv("CUFILE_LOGFILE_PATH", path("my.log").c_str(), 1);
+	const CUfileHandle_t fh = handle("f", "hello");
+	Device memory(4096);
+	for (int i = 0; i < 5; i++)
+		EXPECT_EQ(read(fh, memory.get(), 5, 0), 5);
+	lib().cuFileDriverClose_v2();
+	unsetenv("CUFILE_LOGGING_LEVEL");
+	unsetenv("CUFILE_LOGFILE_PATH");
+	const std::string log = content("my.log");
+	EXPECT_NE(log.find(" WARN   peerdma-route:"), std::string::npos) << log;
+	EXPECT_NE(log.find("not direct"), std::string::npos) << log;
+	EXPECT_EQ(log.find("not direct"), log.rfind("not direct")) << "said once: " << log;
+	EXPECT_NE(log.find("[pid=" + std::to_string(getpid()) + " tid="), std::string::npos) << log;
+}
+
+TEST_F(Cufile, AHandleThatIsNotRegistered)
+{
+	Device memory(4096);
+	const CUfileHandle_t fh = handle("f", "hello");
+	EXPECT_EQ(read(nullptr, memory.get(), 1, 0), -5027);
+	EXPECT_EQ(read(&memory, memory.get(), 1, 0), -5027);
+	lib().cuFileHandleDeregister(fh);
+	EXPECT_EQ(read(fh, memory.get(), 1, 0), -5027);
+	EXPECT_EQ(write(fh, memory.get(), 1, 0), -5027);
+	lib().cuFileHandleDeregister(fh);
+	lib().cuFileHandleDeregister(nullptr);
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(read(fh, memory.get(), 1, 0), -5027) << "the driver is closed";
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+}
+
+// Buffers
+
+TEST_F(Cufile, Buffers)
+{
+	Device memory(8192);
+	char host[64];
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 8192, 0), 0);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 8192, 0), 5023);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 1, 100, 0), 0);
+	EXPECT_EQ(code(lib().cuFileBufRegister, nullptr, 100, 0), 5022);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 2, 0, 0), 5022);
+	EXPECT_EQ(code(lib().cuFileBufRegister, host, sizeof(host), 0), 0);
+	EXPECT_EQ(code(lib().cuFileBufDeregister, host), 0);
+	EXPECT_EQ(code(lib().cuFileBufDeregister, host), 5024);
+	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get() + 5), 5024);
+	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get()), 0);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 8192, CU_FILE_RDMA_REGISTER), 0);
+}
+
+TEST_F(Cufile, ARegisteredBufferHasAnEnd)
+{
+	Device memory(65536);
+	const CUfileHandle_t fh = handle("f", pattern(65536));
+	ASSERT_EQ(code(lib().cuFileBufRegister, memory.get(), 8192, 0), 0);
+	EXPECT_EQ(read(fh, memory.get(), 8192, 0), 8192);
+	EXPECT_EQ(read(fh, memory.get(), 8193, 0), -5017);
+	EXPECT_EQ(read(fh, memory.get(), 4096, 0, 4097), -5017);
+	EXPECT_EQ(read(fh, memory.get(), 4096, 0, 4096), 4096);
+	EXPECT_EQ(write(fh, memory.get(), 8193, 0), -5017);
+	EXPECT_EQ(read(fh, memory.get() + 4096, 8192, 0), 8192)
+		<< "an address inside is as good as one that is not registered";
+	EXPECT_TRUE(memory.untouched(12288, 65536));
+}
+
+// Reading
+
+TEST_F(Cufile, ReadsAtTheEndOfAFile)
+{
+	const std::string bytes = pattern(10000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	Device memory(32768);
+	EXPECT_EQ(read(fh, memory.get(), 20000, 0), 10000);
+	EXPECT_EQ(memory.bytes(0, 10000), bytes);
+	EXPECT_TRUE(memory.untouched(10000, 32768));
+	EXPECT_EQ(read(fh, memory.get(), 4096, 8192), 1808);
+	EXPECT_EQ(read(fh, memory.get(), 100, 9999), 1);
+	EXPECT_EQ(read(fh, memory.get(), 100, 10000), 0);
+	EXPECT_EQ(read(fh, memory.get(), 100, off_t{1} << 40), 0);
+	EXPECT_EQ(read(fh, memory.get(), 0, 0), 0);
+}
+
+TEST_F(Cufile, WhatIsWrongWithARead)
+{
+	const CUfileHandle_t fh = handle("f", pattern(10000));
+	const CUfileHandle_t only_write = handle("w", pattern(10), O_WRONLY);
+	const CUfileHandle_t only_read = handle("r", pattern(10), O_RDONLY);
+	Device memory(8192);
+	EXPECT_EQ(read(fh, memory.get(), 10, -1), -5022);
+	EXPECT_EQ(read(fh, memory.get(), 10, 0, -1), -5022);
+	EXPECT_EQ(read(fh, memory.get(), 10, INT64_MAX), -5022);
+	EXPECT_EQ(read(only_write, memory.get(), 10, 0), -5019);
+	EXPECT_EQ(write(only_read, memory.get(), 10, 0), -EIO);
+	EXPECT_EQ(read(fh, reinterpret_cast<void *>(uintptr_t{0x1000}), 10, 0), -1) << "CUDA's invalid value";
+	EXPECT_EQ(read(fh, nullptr, 10, 0), -EINVAL);
+	EXPECT_EQ(read(fh, memory.get(), 100, 0, 8100), -EIO) << "beyond the allocation";
+	EXPECT_EQ(read(fh, memory.get(), 10, 0), 10) << "and all goes on";
+}
+
+TEST_F(Cufile, ErrnoIsOnlyTouchedByFailures)
+{
+	const CUfileHandle_t fh = handle("f", pattern(100));
+	Device memory(4096);
+	errno = 4711;
+	EXPECT_EQ(lib().cuFileRead(fh, memory.get(), 100, 0, 0), 100);
+	EXPECT_EQ(errno, 4711);
+	lib().cuFileBufDeregister(memory.get());
+	EXPECT_EQ(errno, 4711);
+}
+
+struct Shape {
+	size_t size;
+	off_t file, buffer;
+};
+
+class Shapes : public Cufile
+{
+protected:
+	// Sizes about everything that has an edge: blocks, slabs, the parts of threads, lanes.
+	static std::vector<Shape> all()
+	{
+		std::vector<Shape> shapes;
+		for (const size_t size :
+		     {1ul, 3ul, 511ul, 512ul, 4095ul, 4096ul, 4097ul, 65536ul, 262143ul, 262144ul, 524287ul, 524288ul,
+		      524289ul, 1048576ul, 1048577ul, 4194304ul, 5000000ul, 8400000ul})
+			for (const off_t file : {0l, 1l, 4095l, 4096l, 500000l, 1572864l})
+				for (const off_t buffer : {0l, 3l, 4096l})
+					shapes.push_back({size, file, buffer});
+		return shapes;
+	}
+};
+
+TEST_F(Shapes, EveryReadIsRight)
+{
+	const std::string bytes = pattern(9000000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	Device memory(9000000);
+	for (const auto &[size, file, buffer] : all()) {
+		memory.fill(0x77);
+		const size_t there = std::min(size, bytes.size() - static_cast<size_t>(file));
+		const auto at = static_cast<size_t>(buffer);
+		ASSERT_EQ(read(fh, memory.get(), size, file, buffer), static_cast<ssize_t>(there))
+			<< size << ' ' << file;
+		ASSERT_TRUE(memory.bytes(at, there) == bytes.substr(static_cast<size_t>(file), there))
+			<< size << ' ' << file;
+		ASSERT_TRUE(memory.untouched(0, at)) << size << ' ' << file;
+		ASSERT_TRUE(memory.untouched(at + there, std::min<size_t>(9000000, at + there + 8192)))
+			<< size << ' ' << file;
+	}
+}
+
+TEST_F(Shapes, EveryWriteIsRight)
+{
+	const std::string bytes = pattern(9000000, 2);
+	Device memory(9000000);
+	memory.put(bytes);
+	const CUfileHandle_t fh = handle("f", "");
+	for (const auto &[size, file, buffer] : all()) {
+		fs::resize_file(path("f"), 0);
+		fs::resize_file(path("f"), 20000);
+		ASSERT_EQ(write(fh, memory.get(), size, file, buffer), static_cast<ssize_t>(size))
+			<< size << ' ' << file;
+		std::string expected(std::max<size_t>(20000, static_cast<size_t>(file) + size), '\0');
+		expected.replace(static_cast<size_t>(file), size, bytes, static_cast<size_t>(buffer), size);
+		ASSERT_TRUE(content("f") == expected) << size << ' ' << file << ' ' << buffer;
+	}
+}
+
+TEST_F(Shapes, PastThePageCache)
+{
+	std::ofstream(path("probe")) << "x";
+	const int probe = open(path("probe").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+	if (probe < 0)
+		GTEST_SKIP() << "no O_DIRECT here";
+	close(probe);
+	const std::string bytes = pattern(6000001), others = pattern(6000001, 3);
+	const CUfileHandle_t fh = handle("f", bytes, O_RDWR | O_DIRECT);
+	Device memory(6000001), source(6000001);
+	source.put(others);
+	std::string expected = bytes;
+	for (const auto &[size, file, buffer] : all()) {
+		if (size > 5000000 || static_cast<size_t>(file) + size > bytes.size() + 5000)
+			continue;
+		const size_t there = std::min(size, bytes.size() - static_cast<size_t>(file));
+		ASSERT_EQ(read(fh, memory.get(), size, file, buffer), static_cast<ssize_t>(there))
+			<< size << ' ' << file;
+		ASSERT_TRUE(memory.bytes(static_cast<size_t>(buffer), there) ==
+			    expected.substr(static_cast<size_t>(file), there))
+			<< size << ' ' << file;
+		ASSERT_EQ(write(fh, source.get(), there, file, buffer), static_cast<ssize_t>(there))
+			<< size << ' ' << file;
+		expected.replace(static_cast<size_t>(file), there, others, static_cast<size_t>(buffer), there);
+	}
+	EXPECT_TRUE(content("f") == expected);
+}
+
+TEST_F(Cufile, AWriteBeyondTheEndExtendsTheFile)
+{
+	const CUfileHandle_t fh = handle("f", pattern(10000));
+	Device memory(4096);
+	EXPECT_EQ(write(fh, memory.get(), 4096, 12288), 4096);
+	EXPECT_EQ(fs::file_size(path("f")), 16384u);
+}
+
+TEST_F(Cufile, AnyKindOfMemory)
+{
+	const std::string bytes = pattern(300000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	for (const int kind : {0, 1, 2}) {
+		for (const int device : {0, 1}) {
+			Device memory(300000, device, kind);
+			EXPECT_EQ(read(fh, memory.get(), 300000, 0), 300000) << kind << ' ' << device;
+			EXPECT_TRUE(memory.bytes(0, 300000) == bytes) << kind << ' ' << device;
+		}
+	}
+	std::string host(300000, '\0');
+	EXPECT_EQ(read(fh, host.data(), host.size(), 0), 300000);
+	EXPECT_TRUE(host == bytes);
+	EXPECT_EQ(write(fh, host.data(), 1000, 300000), 1000);
+	EXPECT_TRUE(content("f") == bytes + bytes.substr(0, 1000));
+}
+
+TEST_F(Cufile, SystemMemoryMayBeForbidden)
+{
+	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY, false), 0);
+	const CUfileHandle_t fh = handle("f", "hello");
+	char host[8];
+	EXPECT_EQ(read(fh, host, 5, 0), -5013);
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY, true), 0);
+}
+
+TEST_F(Cufile, FromThreadsWithoutAContext)
+{
+	const std::string bytes = pattern(2000000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	std::vector<std::thread> threads;
+	std::atomic<int> good{0};
+	for (int i = 0; i < 12; i++) {
+		threads.emplace_back([&, i] {
+			fake_set_current(i % 3 - 1);
+			Device memory(2000000, i % 2);
+			for (int n = 0; n < 8; n++) {
+				memory.fill(0x77);
+				good += read(fh, memory.get(), 2000000 - 1000, 1000) == 2000000 - 1000 &&
+					memory.bytes(0, 1999000) == bytes.substr(1000);
+			}
+		});
+	}
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(good, 96);
+}
+
+TEST_F(Cufile, TheThreadsContextStaysWhatItWas)
+{
+	const auto current = reinterpret_cast<int (*)(void **)>(dlsym(lib().cuda, "cuCtxGetCurrent"));
+	const CUfileHandle_t fh = handle("f", pattern(3000000));
+	Device memory(3000000), other(3000000, 1);
+	for (const int device : {-1, 0, 1}) {
+		fake_set_current(device);
+		void *before = nullptr, *after = nullptr;
+		current(&before);
+		for (const size_t size : {100u, 3000000u}) {
+			EXPECT_EQ(read(fh, memory.get(), size, 0), static_cast<ssize_t>(size));
+			EXPECT_EQ(write(fh, other.get(), size, 0), static_cast<ssize_t>(size));
+			current(&after);
+			EXPECT_EQ(before, after) << device << ' ' << size;
+		}
+		fake_fail("cuMemcpyHtoDAsync_v2", 0, 700);
+		EXPECT_EQ(read(fh, memory.get(), 100, 0), -EIO);
+		current(&after);
+		EXPECT_EQ(before, after) << "after a failure";
+	}
+}
+
+TEST_F(Cufile, WhereCudaWasNotInitializedAllIsHostMemory)
+{
+	fake_initialized(0);
+	const CUfileHandle_t fh = handle("f", "hello");
+	char host[8] = {};
+	EXPECT_EQ(read(fh, host, 5, 0), 5);
+	EXPECT_STREQ(host, "hello");
+	fake_initialized(1);
+}
+
+TEST_F(Cufile, AFailureOfTheDriversIsAnError)
+{
+	const std::string bytes = pattern(5000000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	Device memory(5000000);
+	for (const char *name :
+	     {"cuMemcpyHtoDAsync_v2", "cuStreamSynchronize", "cuStreamCreateWithPriority", "cuEventCreate"}) {
+		lib().cuFileDriverClose_v2();
+		CUfileHandle_t again;
+		ASSERT_EQ(add(fds_[0], again), 0);
+		fake_fail(name, 0, 700);
+		EXPECT_EQ(read(again, memory.get(), 1000, 0), -EIO) << name;
+		EXPECT_EQ(read(again, memory.get(), 1000, 0), 1000) << name;
+	}
+	for (const char *name : {"cuMemcpyHtoDAsync_v2", "cuEventSynchronize", "cuEventRecord"}) {
+		CUfileHandle_t again;
+		lib().cuFileDriverClose_v2();
+		ASSERT_EQ(add(fds_[0], again), 0);
+		for (int after = 0; after < 12; after++) {
+			fake_fail(name, after, 700);
+			const ssize_t n = read(again, memory.get(), 5000000, 0);
+			EXPECT_TRUE(n == -EIO || (n > 0 && n <= 5000000)) << name << ' ' << n;
+			if (n > 0) {
+				EXPECT_TRUE(memory.bytes(0, static_cast<size_t>(n)) ==
+					    bytes.substr(0, static_cast<size_t>(n)));
+			}
+		}
+		fake_fail(name, 1 << 30, 0);
+	}
+	(void)fh;
+}
+
+TEST_F(Cufile, WithoutPinnedMemoryItIsSlowerAndRight)
+{
+	const std::string bytes = pattern(3000000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	Device memory(3000000);
+	fake_fail("cuMemHostAlloc", 0, 2);
+	EXPECT_EQ(read(fh, memory.get(), 1000, 0), 1000);
+	EXPECT_TRUE(memory.bytes(0, 1000) == bytes.substr(0, 1000));
+}
+
+TEST_F(Cufile, ALittlePoolIsEnough)
+{
+	const size_t sizes[] = {4}, counts[] = {1};
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, sizes, counts, 1), 0);
+	const std::string bytes = pattern(3000000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	std::vector<std::thread> threads;
+	std::atomic<int> good{0};
+	for (int i = 0; i < 8; i++)
+		threads.emplace_back([&, i] {
+			Device memory(3000000, i % 2);
+			good += read(fh, memory.get(), 3000000, 0) == 3000000 && memory.bytes(0, 3000000) == bytes;
+		});
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(good, 8);
+	EXPECT_LE(fake_live(), 10) << "one lane: a stream, eight events, one allocation";
+	lib().cuFileDriverClose_v2();
+	const size_t old_sizes[] = {4, 1024, 16384}, old_counts[] = {128, 64, 64};
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, old_sizes, old_counts, 3), 0);
+}
+
+TEST_F(Cufile, NoThreadIsLeftWhenIdle)
+{
+	const CUfileHandle_t fh = handle("f", pattern(4000000));
+	Device memory(4000000);
+	EXPECT_EQ(read(fh, memory.get(), 4000000, 0), 4000000);
+	for (int i = 0; i < 100 && count_threads("peerdma-io"); i++)
+		std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	EXPECT_EQ(count_threads("peerdma-io"), 0);
+}
+
+TEST_F(Cufile, Vectors)
+{
+	const std::string bytes = pattern(100000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	Device memory(50000), other(50000);
+	std::string host(1000, '\0');
+	const CUfileIOVec_t vector[] = {{memory.get(), 10},
+					{other.get() + 5, 40000},
+					{nullptr, 0},
+					{host.data(), 1000},
+					{memory.get() + 20000, 5000}};
+	EXPECT_EQ(told(lib().cuFileReadv(fh, vector, 5, 100, 0)), 46010);
+	EXPECT_EQ(memory.bytes(0, 10), bytes.substr(100, 10));
+	EXPECT_TRUE(other.bytes(5, 40000) == bytes.substr(110, 40000));
+	EXPECT_EQ(host, bytes.substr(40110, 1000));
+	EXPECT_TRUE(memory.bytes(20000, 5000) == bytes.substr(41110, 5000));
+	EXPECT_EQ(told(lib().cuFileReadv(fh, vector, 5, 99990, 0)), 10) << "the end of the file";
+	EXPECT_EQ(told(lib().cuFileReadv(fh, vector, 0, 0, 0)), 0);
+	EXPECT_EQ(told(lib().cuFileReadv(fh, nullptr, 1, 0, 0)), -5022);
+	EXPECT_EQ(told(lib().cuFileReadv(fh, vector, 5, -1, 0)), -5022);
+	EXPECT_EQ(told(lib().cuFileReadv(fh, vector, 5, 0, 1)), -5022) << "an unknown flag";
+	EXPECT_EQ(told(lib().cuFileWritev(fh, vector, 5, 200000, 0)), 46010);
+	EXPECT_TRUE(content("f").substr(200000) ==
+		    memory.bytes(0, 10) + other.bytes(5, 40000) + host + memory.bytes(20000, 5000));
+	EXPECT_EQ(told(lib().cuFileWritev(nullptr, vector, 5, 0, 0)), -5027);
+}
+
+// A file system of the program's own
+
+struct Shelf {
+	std::string bytes;
+	size_t most = SIZE_MAX;
+	int fail = 0;
+};
+
+ssize_t shelf_read(const void *handle, char *to, size_t size, off_t from, const cufileRDMAInfo_t *info)
+{
+	const auto *shelf = static_cast<const Shelf *>(handle);
+	if (shelf->fail || info)
+		return shelf->fail;
+	if (static_cast<size_t>(from) >= shelf->bytes.size())
+		return 0;
+	return static_cast<ssize_t>(shelf->bytes.copy(to, std::min(size, shelf->most), static_cast<size_t>(from)));
+}
+
+ssize_t shelf_write(const void *handle, const char *from, size_t size, off_t to, const cufileRDMAInfo_t *)
+{
+	auto *shelf = static_cast<Shelf *>(const_cast<void *>(handle));
+	if (shelf->fail) {
+		errno = ENOSPC;
+		return -1;
+	}
+	shelf->bytes.resize(std::max(shelf->bytes.size(), static_cast<size_t>(to) + size));
+	shelf->bytes.replace(static_cast<size_t>(to), size, from, size);
+	return static_cast<ssize_t>(size);
+}
+
+TEST_F(Cufile, AFileSystemOfTheProgramsOwn)
+{
+	Shelf shelf{pattern(2000000)};
+	shelf.most = 70000;
+	CUfileFSOps_t ops = {};
+	ops.read = shelf_read;
+	ops.write = shelf_write;
+	CUfileDescr_t d = {};
+	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+	d.handle.handle = &shelf;
+	CUfileHandle_t fh;
+	EXPECT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 5008) << "without functions";
+	d.fs_ops = &ops;
+	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
+	Device memory(2000000);
+	EXPECT_EQ(read(fh, memory.get(), 2000000, 1000), 1999000);
+	EXPECT_TRUE(memory.bytes(0, 1999000) == shelf.bytes.substr(1000));
+	EXPECT_EQ(write(fh, memory.get(), 5000, 1999000), 5000);
+	EXPECT_TRUE(shelf.bytes.substr(1999000) == memory.bytes(0, 5000));
+	shelf.fail = -EROFS;
+	EXPECT_EQ(read(fh, memory.get(), 10, 0), -EROFS) << "-errno";
+	EXPECT_EQ(write(fh, memory.get(), 10, 0), -ENOSPC) << "-1 and errno";
+	ops.write = nullptr;
+	CUfileHandle_t reader;
+	ASSERT_EQ(code(lib().cuFileHandleRegister, &reader, &d), 0);
+	EXPECT_EQ(write(reader, memory.get(), 10, 0), -EIO);
+}
+
+ssize_t gap_read(const void *, char *to, size_t size, off_t from, const cufileRDMAInfo_t *)
+{
+	// It ends at 1 MiB, and goes on behind 1.5 MiB: as a file that grows while it is read.
+	constexpr off_t end = 1 << 20, again = 3 << 19;
+	if (from >= end && from < again)
+		return 0;
+	const size_t n = from < end ? std::min(size, static_cast<size_t>(end - from)) : size;
+	std::memset(to, 'x', n);
+	return static_cast<ssize_t>(n);
+}
+
+TEST_F(Cufile, WhatFollowsTheEndIsNotCounted)
+{
+	CUfileFSOps_t ops = {};
+	ops.read = gap_read;
+	CUfileDescr_t d = {};
+	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+	d.fs_ops = &ops;
+	CUfileHandle_t fh;
+	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
+	Device memory(4 << 20);
+	EXPECT_EQ(read(fh, memory.get(), 4 << 20, 0), 1 << 20);
+	EXPECT_EQ(read(fh, memory.get(), (4 << 20) - 5, 5), (1 << 20) - 5);
+}
+
+// Batches
+
+class Batches : public Cufile
+{
+protected:
+	Batches() : bytes_(pattern(4 << 20)), memory_(4 << 20) { fh_ = handle("f", bytes_); }
+	~Batches() override
+	{
+		for (const auto id : ids_)
+			lib().cuFileBatchIODestroy(id);
+	}
+
+	CUfileBatchHandle_t set_up(unsigned nr)
+	{
+		CUfileBatchHandle_t id = nullptr;
+		EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &id, nr), 0);
+		ids_.push_back(id);
+		return id;
+	}
+	CUfileIOParams_t io(size_t size, off_t file, off_t at, uintptr_t cookie, int opcode = CUFILE_READ)
+	{
+		CUfileIOParams_t one = {};
+		one.mode = CUFILE_BATCH;
+		one.u.batch.devPtr_base = memory_.get();
+		one.u.batch.file_offset = file;
+		one.u.batch.devPtr_offset = at;
+		one.u.batch.size = size;
+		one.fh = fh_;
+		one.opcode = static_cast<CUfileOpcode_t>(opcode);
+		one.cookie = reinterpret_cast<void *>(cookie);
+		return one;
+	}
+	static int submit(CUfileBatchHandle_t id, std::vector<CUfileIOParams_t> &ios)
+	{
+		return code(lib().cuFileBatchIOSubmit, id, static_cast<unsigned>(ios.size()), ios.data(), 0);
+	}
+	// All there are, by cookie; what comes twice is a failure.
+	std::map<uintptr_t, CUfileIOEvents_t> fetch(CUfileBatchHandle_t id, unsigned nr)
+	{
+		std::map<uintptr_t, CUfileIOEvents_t> all;
+		while (all.size() < nr) {
+			CUfileIOEvents_t events[16];
+			unsigned n = 16;
+			if (code(lib().cuFileBatchIOGetStatus, id, 1, &n, events, nullptr)) {
+				ADD_FAILURE() << "GetStatus, with " << all.size() << " of " << nr;
+				break;
+			}
+			for (unsigned i = 0; i < n; i++)
+				EXPECT_TRUE(
+					all.emplace(reinterpret_cast<uintptr_t>(events[i].cookie), events[i]).second);
+		}
+		return all;
+	}
+
+	const std::string bytes_;
+	Device memory_;
+	CUfileHandle_t fh_;
+	std::vector<CUfileBatchHandle_t> ids_;
+};
+
+TEST_F(Batches, EachIsToldOnceAndRight)
+{
+	const auto id = set_up(128);
+	for (int round = 0; round < 5; round++) {
+		memory_.fill(0x77);
+		std::vector<CUfileIOParams_t> ios;
+		for (unsigned i = 0; i < 64; i++)
+			ios.push_back(io(32000 + i, i * 64000, i * 65536, 100 + i));
+		ASSERT_EQ(submit(id, ios), 0);
+		const auto all = fetch(id, 64);
+		ASSERT_EQ(all.size(), 64u);
+		for (unsigned i = 0; i < 64; i++) {
+			EXPECT_EQ(all.at(100 + i).status, CUFILE_COMPLETE);
+			EXPECT_EQ(all.at(100 + i).ret, 32000u + i);
+			EXPECT_TRUE(memory_.bytes(i * 65536, 32000 + i) == bytes_.substr(i * 64000, 32000 + i)) << i;
+		}
+	}
+	CUfileIOEvents_t event;
+	unsigned n = 1;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, &event, nullptr), 0);
+	EXPECT_EQ(n, 0u) << "nothing is left";
+}
+
+TEST_F(Batches, WritesAndReadsAndLongOnes)
+{
+	const auto id = set_up(8);
+	const std::string others = pattern(4 << 20, 9);
+	memory_.put(others);
+	std::vector<CUfileIOParams_t> ios = {io(2000000, 0, 0, 1, CUFILE_WRITE),
+					     io(7, 3000000, 2000000, 2, CUFILE_WRITE),
+					     io(1000000, 4 << 20, 2000007, 3, CUFILE_WRITE)};
+	ASSERT_EQ(submit(id, ios), 0);
+	const auto all = fetch(id, 3);
+	EXPECT_EQ(all.at(1).ret, 2000000u);
+	EXPECT_EQ(all.at(3).ret, 1000000u);
+	std::string expected = bytes_ + others.substr(2000007, 1000000);
+	expected.replace(0, 2000000, others, 0, 2000000);
+	expected.replace(3000000, 7, others, 2000000, 7);
+	EXPECT_TRUE(content("f") == expected);
+}
+
+TEST_F(Batches, HowManyThereMayBe)
+{
+	CUfileBatchHandle_t id = nullptr;
+	EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &id, 0), 5022);
+	EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &id, 129), 5022);
+	EXPECT_EQ(code(lib().cuFileBatchIOSetUp, nullptr, 1), 5022);
+	EXPECT_NE(set_up(128), nullptr);
+	id = set_up(2);
+	std::vector<CUfileIOParams_t> three = {io(10, 0, 0, 1), io(10, 0, 0, 2), io(10, 0, 0, 3)};
+	std::vector<CUfileIOParams_t> two(three.begin(), three.end() - 1);
+	EXPECT_EQ(submit(id, three), 5040);
+	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, id, 0, two.data(), 0), 5040);
+	EXPECT_EQ(submit(id, two), 0);
+	EXPECT_EQ(submit(id, two), 5037) << "no room before the results are fetched";
+	EXPECT_EQ(fetch(id, 2).size(), 2u);
+	EXPECT_EQ(submit(id, two), 0);
+	EXPECT_EQ(fetch(id, 2).size(), 2u);
+}
+
+TEST_F(Batches, AllOrNothing)
+{
+	const auto id = set_up(8);
+	const CUfileHandle_t only_read = handle("r", "x", O_RDONLY);
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1), io(10, 0, 0, 2)};
+	ios[1].fh = &ios;
+	EXPECT_EQ(submit(id, ios), 5040) << "no such file";
+	ios[1] = io(10, 0, 0, 2, CUFILE_WRITE);
+	ios[1].fh = only_read;
+	EXPECT_EQ(submit(id, ios), 5040) << "not open for writing";
+	ios[1] = io(10, -1, 0, 2);
+	EXPECT_EQ(submit(id, ios), 5040);
+	ios[1] = io(10, 0, 0, 2);
+	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, id, 2, ios.data(), 1), 5022) << "an unknown flag";
+	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, nullptr, 2, ios.data(), 0), 5022);
+	EXPECT_TRUE(memory_.untouched(0, 100)) << "the first one was not done either";
+	CUfileIOEvents_t event;
+	unsigned n = 1;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, &event, nullptr), 0);
+	EXPECT_EQ(n, 0u);
+}
+
+TEST_F(Batches, AnOpcodeThatIsNoneIsTakenAndSaidToBeInvalid)
+{
+	const auto id = set_up(8);
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1, 5), io(10, 0, 0, 2)};
+	EXPECT_EQ(submit(id, ios), 0);
+	const auto all = fetch(id, 2);
+	EXPECT_EQ(all.at(1).status, CUFILE_INVALID);
+	EXPECT_EQ(all.at(2).status, CUFILE_COMPLETE);
+}
+
+TEST_F(Batches, Status)
+{
+	const auto id = set_up(8);
+	CUfileIOEvents_t events[8];
+	unsigned n = 8;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 1, &n, events, nullptr), 5022) << "nothing was submitted";
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1), io(10, 5 << 20, 0, 2), io(0, 0, 0, 3)};
+	EXPECT_EQ(submit(id, ios), 0);
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 4, &n, events, nullptr), 5022) << "more than were submitted";
+	n = 2;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 3, &n, events, nullptr), 5022)
+		<< "more than there is room for";
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, nullptr, 0, &n, events, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, nullptr, events, nullptr), 5022);
+	n = 8;
+	struct timespec wrong = {0, 1'000'000'000};
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, events, &wrong), 5022);
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 3, &n, events, nullptr), 0);
+	ASSERT_EQ(n, 3u);
+	for (const auto &event : events)
+		if (event.cookie == reinterpret_cast<void *>(2)) {
+			EXPECT_EQ(event.status, CUFILE_COMPLETE) << "beyond the end of the file";
+			EXPECT_EQ(event.ret, 0u);
+			break;
+		}
+}
+
+// A file system whose reads wait until they are let through.
+struct Gate {
+	std::atomic<int> inside{0}, open{0};
+};
+
+ssize_t gate_read(const void *handle, char *to, size_t size, off_t, const cufileRDMAInfo_t *)
+{
+	auto *gate = static_cast<Gate *>(const_cast<void *>(handle));
+	gate->inside++;
+	while (!gate->open)
+		usleep(1000);
+	std::memset(to, 'g', size);
+	return static_cast<ssize_t>(size);
+}
+
+class Gated : public Batches
+{
+protected:
+	Gated()
+	{
+		ops_.read = gate_read;
+		CUfileDescr_t d = {};
+		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+		d.handle.handle = &gate_;
+		d.fs_ops = &ops_;
+		EXPECT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
+	}
+	~Gated() override { gate_.open = 1; }
+	Gate gate_;
+	CUfileFSOps_t ops_ = {};
+};
+
+TEST_F(Gated, ATimeoutEndsTheWait)
+{
+	const auto id = set_up(4);
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1)};
+	ASSERT_EQ(submit(id, ios), 0);
+	CUfileIOEvents_t events[4];
+	unsigned n = 4;
+	struct timespec soon = {0, 30'000'000};
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 1, &n, events, &soon), 0);
+	EXPECT_EQ(n, 0u);
+	n = 4;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, events, nullptr), 0) << "without waiting";
+	EXPECT_EQ(n, 0u);
+	gate_.open = 1;
+	EXPECT_EQ(fetch(id, 1).at(1).ret, 10u);
+}
+
+TEST_F(Gated, WhatHasNotBegunIsCancelled)
+{
+	const auto id = set_up(64);
+	std::vector<CUfileIOParams_t> ios;
+	for (unsigned i = 0; i < 64; i++)
+		ios.push_back(io(10, i, i, i));
+	ASSERT_EQ(submit(id, ios), 0);
+	while (!gate_.inside)
+		usleep(1000);
+	EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
+	EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0) << "once more";
+	EXPECT_EQ(code(lib().cuFileBatchIOCancel, nullptr), 5022);
+	gate_.open = 1;
+	unsigned cancelled = 0, complete = 0;
+	for (const auto &[cookie, event] : fetch(id, 64)) {
+		cancelled += event.status == CUFILE_CANCELED;
+		complete += event.status == CUFILE_COMPLETE && event.ret == 10;
+		EXPECT_EQ(memory_.bytes(cookie, 1), event.status == CUFILE_COMPLETE ? "g" : memory_.bytes(cookie, 1));
+	}
+	EXPECT_EQ(cancelled + complete, 64u);
+	EXPECT_GE(cancelled, 50u) << "four threads, of which each may have begun one";
+	EXPECT_GE(complete, 1u);
+	EXPECT_EQ(submit(id, ios), 0) << "and the batch is as new";
+	EXPECT_EQ(fetch(id, 64).size(), 64u);
+}
+
+TEST_F(Gated, DestroyingWaitsForWhatHasBegun)
+{
+	CUfileBatchHandle_t id = nullptr;
+	ASSERT_EQ(code(lib().cuFileBatchIOSetUp, &id, 8), 0);
+	std::vector<CUfileIOParams_t> ios;
+	for (unsigned i = 0; i < 8; i++)
+		ios.push_back(io(10, i, i, i));
+	ASSERT_EQ(submit(id, ios), 0);
+	while (!gate_.inside)
+		usleep(1000);
+	std::thread opener([&] {
+		usleep(50000);
+		gate_.open = 1;
+	});
+	lib().cuFileBatchIODestroy(id);
+	EXPECT_TRUE(gate_.open) << "it came back too early";
+	opener.join();
+	unsigned n = 0;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, nullptr, nullptr), 5022);
+	lib().cuFileBatchIODestroy(id);
+	lib().cuFileBatchIODestroy(nullptr);
+}
+
+TEST_F(Gated, ClosingWaitsForWhatHasBegun)
+{
+	const auto id = set_up(8);
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1)};
+	ASSERT_EQ(submit(id, ios), 0);
+	while (!gate_.inside)
+		usleep(1000);
+	std::thread opener([&] {
+		usleep(50000);
+		gate_.open = 1;
+	});
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
+	EXPECT_TRUE(gate_.open);
+	opener.join();
+}
+
+TEST_F(Batches, ManyAtOnceFromManyThreads)
+{
+	std::vector<std::thread> threads;
+	std::atomic<int> good{0};
+	for (unsigned t = 0; t < 6; t++) {
+		threads.emplace_back([&, t] {
+			CUfileBatchHandle_t id = nullptr;
+			lib().cuFileBatchIOSetUp(&id, 32);
+			Device memory(32 * 20000, t % 2);
+			for (int round = 0; round < 4; round++) {
+				std::vector<CUfileIOParams_t> ios;
+				for (unsigned i = 0; i < 32; i++) {
+					ios.push_back(io(20000, i * 30000 + t, i * 20000, i));
+					ios.back().u.batch.devPtr_base = memory.get();
+				}
+				if (submit(id, ios))
+					return;
+				unsigned done = 0;
+				while (done < 32) {
+					// As programs poll: no minimum, no time.
+					CUfileIOEvents_t events[32];
+					unsigned n = 32;
+					lib().cuFileBatchIOGetStatus(id, 0, &n, events, nullptr);
+					done += n;
+				}
+				for (unsigned i = 0; i < 32; i++)
+					good += memory.bytes(i * 20000, 20000) == bytes_.substr(i * 30000 + t, 20000);
+			}
+			lib().cuFileBatchIODestroy(id);
+		});
+	}
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(good, 6 * 4 * 32);
+}
+
+// Streams
+
+class Streams : public Cufile
+{
+protected:
+	Streams() : bytes_(pattern(1 << 20)), memory_(1 << 20), stream_(fake_stream(0)) { fh_ = handle("f", bytes_); }
+	~Streams() override
+	{
+		fake_sync(stream_);
+		lib().cuFileDriverClose_v2();
+		fake_stream_destroy(stream_);
+	}
+	int read_async(void *stream)
+	{
+		return lib()
+			.cuFileReadAsync(fh_, memory_.get(), &size_, &file_, &at_, &result_,
+					 static_cast<CUstream>(stream))
+			.err;
+	}
+
+	const std::string bytes_;
+	Device memory_;
+	void *const stream_;
+	CUfileHandle_t fh_;
+	size_t size_ = 1000;
+	off_t file_ = 10, at_ = 100;
+	ssize_t result_ = 4711;
+};
+
+TEST_F(Streams, AReadInTheOrderOfTheStream)
+{
+	EXPECT_EQ(read_async(stream_), 0);
+	fake_sync(stream_);
+	EXPECT_EQ(result_, 1000);
+	EXPECT_EQ(memory_.bytes(100, 1000), bytes_.substr(10, 1000));
+	EXPECT_TRUE(memory_.untouched(1100, 5000));
+}
+
+TEST_F(Streams, TheDefaultStream)
+{
+	EXPECT_EQ(read_async(nullptr), 0);
+	fake_sync(nullptr);
+	EXPECT_EQ(result_, 1000);
+}
+
+TEST_F(Streams, AWriteAndALongRead)
+{
+	memory_.put(pattern(5000, 5));
+	EXPECT_EQ(lib().cuFileWriteAsync(fh_, memory_.get(), &size_, &file_, &at_, &result_,
+					 static_cast<CUstream>(stream_))
+			  .err,
+		  0);
+	fake_sync(stream_);
+	EXPECT_EQ(result_, 1000);
+	EXPECT_EQ(content("f").substr(10, 1000), pattern(5000, 5).substr(100, 1000));
+	size_ = 900000;
+	EXPECT_EQ(read_async(stream_), 0);
+	fake_sync(stream_);
+	EXPECT_EQ(result_, 900000);
+	EXPECT_TRUE(memory_.bytes(100, 900000) == content("f").substr(10, 900000));
+}
+
+// What holds a stream back until it is let go.
+struct Hold {
+	std::atomic<bool> go{false};
+	explicit Hold(void *stream)
+	{
+		using Launch = int (*)(void *, void (*)(void *), void *);
+		const auto launch = reinterpret_cast<Launch>(dlsym(lib().cuda, "cuLaunchHostFunc"));
+		launch(
+			stream,
+			[](void *arg) {
+				while (!static_cast<Hold *>(arg)->go)
+					usleep(1000);
+			},
+			this);
+	}
+};
+
+TEST_F(Streams, ParametersAreReadWhenTheStreamGetsThere)
+{
+	Hold hold(stream_);
+	EXPECT_EQ(read_async(stream_), 0);
+	size_ = 50;
+	file_ = 7;
+	at_ = 9;
+	EXPECT_EQ(result_, 4711) << "nothing happens before its time";
+	hold.go = true;
+	fake_sync(stream_);
+	EXPECT_EQ(result_, 50);
+	EXPECT_EQ(memory_.bytes(9, 50), bytes_.substr(7, 50));
+	EXPECT_TRUE(memory_.untouched(59, 2000));
+}
+
+TEST_F(Streams, WhatIsFixedIsReadAtOnce)
+{
+	for (unsigned flags = 0; flags < 8; flags++) {
+		ASSERT_EQ(code(lib().cuFileStreamRegister, static_cast<CUstream>(stream_), flags), 0);
+		memory_.fill(0x77);
+		size_ = 1000;
+		file_ = 10;
+		at_ = 100;
+		Hold hold(stream_);
+		ASSERT_EQ(read_async(stream_), 0);
+		size_ = 50;
+		file_ = 7;
+		at_ = 9;
+		hold.go = true;
+		fake_sync(stream_);
+		const size_t size = flags & CU_FILE_STREAM_FIXED_FILE_SIZE ? 1000 : 50;
+		const size_t file = flags & CU_FILE_STREAM_FIXED_FILE_OFFSET ? 10 : 7;
+		const size_t at = flags & CU_FILE_STREAM_FIXED_BUF_OFFSET ? 100 : 9;
+		EXPECT_EQ(result_, static_cast<ssize_t>(size)) << flags;
+		EXPECT_EQ(memory_.bytes(at, size), bytes_.substr(file, size)) << flags;
+		EXPECT_TRUE(memory_.untouched(0, at)) << flags;
+	}
+	EXPECT_EQ(code(lib().cuFileStreamDeregister, static_cast<CUstream>(stream_)), 0);
+	EXPECT_EQ(code(lib().cuFileStreamRegister, static_cast<CUstream>(stream_), 16), 5022);
+	EXPECT_EQ(code(lib().cuFileStreamRegister, static_cast<CUstream>(stream_), 15), 0);
+}
+
+TEST_F(Streams, ErrorsAreInTheResult)
+{
+	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
+	size_ = 5000;
+	EXPECT_EQ(read_async(stream_), 0);
+	fake_sync(stream_);
+	EXPECT_EQ(result_, -5016);
+	size_ = 10;
+	file_ = -1;
+	EXPECT_EQ(read_async(stream_), 0);
+	fake_sync(stream_);
+	EXPECT_EQ(result_, -1);
+	CUstream on = static_cast<CUstream>(stream_);
+	EXPECT_EQ(code(lib().cuFileReadAsync, nullptr, memory_.get(), &size_, &file_, &at_, &result_, on), 5027);
+	EXPECT_EQ(code(lib().cuFileReadAsync, fh_, nullptr, &size_, &file_, &at_, &result_, on), 5022);
+	EXPECT_EQ(code(lib().cuFileReadAsync, fh_, memory_.get(), nullptr, &file_, &at_, &result_, on), 5022);
+	EXPECT_EQ(code(lib().cuFileReadAsync, fh_, memory_.get(), &size_, nullptr, &at_, &result_, on), 5022);
+	EXPECT_EQ(code(lib().cuFileReadAsync, fh_, memory_.get(), &size_, &file_, nullptr, &result_, on), 5022);
+	EXPECT_EQ(code(lib().cuFileReadAsync, fh_, memory_.get(), &size_, &file_, &at_, nullptr, on), 5022);
+	fake_fail("cuLaunchHostFunc", 0, 400);
+	const CUfileError_t error = lib().cuFileReadAsync(fh_, memory_.get(), &size_, &file_, &at_, &result_, on);
+	EXPECT_EQ(error.err, 5011);
+	EXPECT_EQ(error.cu_err, 400);
+}
+
+TEST_F(Streams, AFileThatIsDeregisteredBeforeItsTime)
+{
+	Hold hold(stream_);
+	EXPECT_EQ(read_async(stream_), 0);
+	lib().cuFileHandleDeregister(fh_);
+	hold.go = true;
+	fake_sync(stream_);
+	EXPECT_EQ(result_, 1000) << "what was begun goes on";
+}
+
+TEST_F(Streams, ADriverThatIsClosedBeforeItsTime)
+{
+	Hold hold(stream_);
+	EXPECT_EQ(read_async(stream_), 0);
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
+	hold.go = true;
+	fake_sync(stream_);
+	EXPECT_EQ(result_, -5001);
+}
+
+TEST_F(Streams, InsideAGraph)
+{
+	fake_capture(stream_);
+	EXPECT_EQ(read_async(stream_), 0);
+	for (int i = 0; i < 3; i++) {
+		size_ = 100 + static_cast<size_t>(i);
+		memory_.fill(0x77);
+		fake_launch_graph(stream_);
+		fake_sync(stream_);
+		EXPECT_EQ(result_, 100 + i);
+		EXPECT_EQ(memory_.bytes(100, size_), bytes_.substr(10, size_));
+	}
+	fake_end_graph(stream_);
+}
+
+TEST_F(Streams, ManyStreamsAtOnce)
+{
+	constexpr int n = 12;
+	void *streams[n];
+	ssize_t results[n][8];
+	size_t size = 30000;
+	off_t zero = 0, files[8];
+	std::vector<std::unique_ptr<Device>> memory;
+	for (int i = 0; i < 8; i++)
+		files[i] = i * 1000;
+	for (int s = 0; s < n; s++) {
+		streams[s] = fake_stream(s % 2);
+		memory.push_back(std::make_unique<Device>(30000, s % 2));
+		for (int i = 0; i < 8; i++)
+			EXPECT_EQ(lib().cuFileReadAsync(fh_, memory.back()->get(), &size, &files[i], &zero,
+							&results[s][i], static_cast<CUstream>(streams[s]))
+					  .err,
+				  0);
+	}
+	for (int s = 0; s < n; s++) {
+		fake_sync(streams[s]);
+		for (const ssize_t result : results[s])
+			EXPECT_EQ(result, 30000);
+		EXPECT_TRUE(memory[static_cast<size_t>(s)]->bytes(0, 30000) == bytes_.substr(7000, 30000));
+		fake_stream_destroy(streams[s]);
+	}
+}
+
+// Parameters
+
+TEST_F(Cufile, ParametersAreSetWhileTheDriverIsClosed)
+{
+	for (unsigned i = 0; i < 12; i++) {
+		const auto param = static_cast<CUFileSizeTConfigParameter_t>(i);
+		size_t min = 1, max = 0, old = 0, value = 0;
+		EXPECT_EQ(code(lib().cuFileGetParameterMinMaxValue, param, &min, &max), 0) << i;
+		EXPECT_LE(min, max) << i;
+		EXPECT_EQ(code(lib().cuFileGetParameterSizeT, param, &old), 0) << i;
+		EXPECT_LE(min, old) << i;
+		EXPECT_GE(max, old) << i;
+		EXPECT_EQ(code(lib().cuFileSetParameterSizeT, param, max), 0) << i;
+		EXPECT_EQ(code(lib().cuFileGetParameterSizeT, param, &value), 0) << i;
+		EXPECT_EQ(value, max) << i;
+		EXPECT_EQ(code(lib().cuFileSetParameterSizeT, param, max + 1), 5022) << i;
+		if (min) {
+			EXPECT_EQ(code(lib().cuFileSetParameterSizeT, param, min - 1), 5022) << i;
+		}
+		EXPECT_EQ(code(lib().cuFileSetParameterSizeT, param, old), 0) << i;
+	}
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	for (unsigned i = 0; i < 12; i++) {
+		size_t value = 0;
+		EXPECT_EQ(code(lib().cuFileGetParameterSizeT, static_cast<CUFileSizeTConfigParameter_t>(i), &value), 0);
+		EXPECT_EQ(code(lib().cuFileSetParameterSizeT, static_cast<CUFileSizeTConfigParameter_t>(i), value),
+			  5026);
+	}
+}
+
+TEST_F(Cufile, ParametersThatAreNone)
+{
+	size_t value;
+	bool flag;
+	char text[8];
+	EXPECT_EQ(code(lib().cuFileGetParameterSizeT, static_cast<CUFileSizeTConfigParameter_t>(12), &value), 5022);
+	EXPECT_EQ(code(lib().cuFileSetParameterSizeT, static_cast<CUFileSizeTConfigParameter_t>(12), 1), 5022);
+	EXPECT_EQ(code(lib().cuFileGetParameterMinMaxValue, static_cast<CUFileSizeTConfigParameter_t>(12), &value,
+		       &value),
+		  5022);
+	EXPECT_EQ(code(lib().cuFileGetParameterBool, static_cast<CUFileBoolConfigParameter_t>(12), &flag), 5022);
+	EXPECT_EQ(code(lib().cuFileSetParameterBool, static_cast<CUFileBoolConfigParameter_t>(12), true), 5022);
+	EXPECT_EQ(code(lib().cuFileGetParameterString, static_cast<CUFileStringConfigParameter_t>(3), text, 8), 5022);
+	EXPECT_EQ(code(lib().cuFileSetParameterString, static_cast<CUFileStringConfigParameter_t>(3), "x"), 5022);
+	EXPECT_EQ(code(lib().cuFileGetParameterSizeT, CUFILE_PARAM_PROFILE_STATS, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileGetParameterBool, CUFILE_PARAM_FORCE_COMPAT_MODE, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, nullptr), 5022);
+}
+
+TEST_F(Cufile, StringParameters)
+{
+	char text[64] = {};
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 64), 5022) << "not set";
+	EXPECT_EQ(code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, dir_.c_str()), 0);
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 64), 0);
+	EXPECT_EQ(std::string(text), dir_.string());
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 3), 5022) << "no room";
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 0), 5022);
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_TRUE(fs::exists(path("cufile.log"))) << "there it was asked for";
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOGGING_LEVEL, text, 64), 0);
+	EXPECT_STREQ(text, "ERROR");
+	EXPECT_EQ(code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, ""), 5026);
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, ""), 0);
+}
+
+TEST_F(Cufile, AConfigurationThatIsMissingOrOdd)
+{
+	const auto said = [&] {
+		testing::internal::CaptureStderr();
+		EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+		lib().cuFileDriverClose_v2();
+		return testing::internal::GetCapturedStderr();
+	};
+	EXPECT_EQ(said(), "");
+	json("{ \"fs\": { \"generic\": {} }, \"odd\": 1, \"properties\": { \"odder\": true } }");
+	std::string text = said();
+	EXPECT_NE(text.find("\"odd\""), std::string::npos) << text;
+	EXPECT_NE(text.find("\"properties/odder\""), std::string::npos) << text;
+	EXPECT_EQ(text.find('\n'), text.size() - 1) << "one line: " << text;
+	json("{ nonsense");
+	EXPECT_NE(said().find("no JSON object"), std::string::npos);
+	fs::remove(path("cufile.json"));
+	EXPECT_NE(said().find("cannot be read"), std::string::npos);
+}
+
+TEST_F(Cufile, Slabs)
+{
+	size_t sizes[4], counts[4];
+	ASSERT_EQ(code(lib().cuFileGetParameterPosixPoolSlabArray, sizes, counts, 3), 0);
+	EXPECT_EQ(std::vector<size_t>(sizes, sizes + 3), (std::vector<size_t>{4, 1024, 16384}));
+	EXPECT_EQ(std::vector<size_t>(counts, counts + 3), (std::vector<size_t>{128, 64, 64}));
+	EXPECT_EQ(code(lib().cuFileGetParameterPosixPoolSlabArray, sizes, counts, 2), 5022);
+	EXPECT_EQ(code(lib().cuFileGetParameterPosixPoolSlabArray, nullptr, counts, 3), 5022);
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, sizes, nullptr, 3), 5022);
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, sizes, counts, 0), 5022);
+	sizes[1] = 2048;
+	counts[1] = 5;
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, sizes, counts, 2), 0);
+	EXPECT_EQ(code(lib().cuFileGetParameterPosixPoolSlabArray, sizes, counts, 4), 0);
+	EXPECT_EQ(std::vector<size_t>(sizes, sizes + 4), (std::vector<size_t>{4, 2048, 0, 0}));
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, sizes, counts, 2), 5026);
+	lib().cuFileDriverClose_v2();
+	const size_t old_sizes[] = {4, 1024, 16384}, old_counts[] = {128, 64, 64};
+	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, old_sizes, old_counts, 3), 0);
+}
+
+// Statistics
+
+TEST_F(Cufile, StatsLevels)
+{
+	int level = -1;
+	for (int i = 0; i < 4; i++) {
+		EXPECT_EQ(code(lib().cuFileSetStatsLevel, i), 0);
+		EXPECT_EQ(code(lib().cuFileGetStatsLevel, &level), 0);
+		EXPECT_EQ(level, i);
+	}
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 4), 5022);
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, -1), 5022);
+	EXPECT_EQ(code(lib().cuFileGetStatsLevel, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 1), 0);
+	CUfileStatsLevel2_t two;
+	EXPECT_EQ(code(lib().cuFileGetStatsL2, &two), 5022) << "not counted at level 1";
+	EXPECT_EQ(code(lib().cuFileGetStatsL1, nullptr), 5022);
+}
+
+TEST_F(Cufile, StatsAreWhatWasDone)
+{
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 3), 0);
+	EXPECT_EQ(code(lib().cuFileStatsReset), 0);
+	EXPECT_EQ(code(lib().cuFileStatsStart), 0);
+	const CUfileHandle_t fh = handle("f", pattern(100000));
+	Device memory(100000), second(4096, 1);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 100000, 0), 0);
+	EXPECT_EQ(read(fh, memory.get(), 50000, 0), 50000);
+	EXPECT_EQ(read(fh, memory.get(), 4096, 0), 4096);
+	EXPECT_EQ(read(fh, memory.get(), 10, -1), -5022);
+	EXPECT_EQ(write(fh, second.get(), 100, 7), 100);
+	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get()), 0);
+	EXPECT_EQ(code(lib().cuFileStatsStop), 0);
+	EXPECT_EQ(read(fh, memory.get(), 50000, 0), 50000) << "after the end";
+	struct {
+		CUfileStatsLevel3_t stats;
+		char behind[64];
+	} room;
+	std::memset(&room, 0x55, sizeof(room));
+	ASSERT_EQ(code(lib().cuFileGetStatsL3, &room.stats), 0);
+	for (const char c : room.behind)
+		ASSERT_EQ(c, 0x55) << "beyond the struct";
+	const CUfileStatsLevel1_t &basic = room.stats.detailed.basic;
+	EXPECT_EQ(basic.read_ops.ok, 2u);
+	EXPECT_EQ(basic.read_ops.err, 1u);
+	EXPECT_EQ(basic.write_ops.ok, 1u);
+	EXPECT_EQ(basic.read_bytes, 54096u);
+	EXPECT_EQ(basic.write_bytes, 100u);
+	EXPECT_EQ(basic.hdl_register_ops.ok, 1u);
+	EXPECT_EQ(basic.buf_register_ops.ok, 1u);
+	EXPECT_EQ(basic.buf_deregister_ops.ok, 1u);
+	EXPECT_EQ(room.stats.detailed.read_size_kb_hist[6], 1u) << "32 to 63 KiB";
+	EXPECT_EQ(room.stats.detailed.read_size_kb_hist[3], 1u) << "4 to 7 KiB";
+	EXPECT_EQ(room.stats.detailed.write_size_kb_hist[0], 1u) << "below 1 KiB";
+	ASSERT_EQ(room.stats.num_gpus, 2u);
+	EXPECT_EQ(room.stats.per_gpu_stats[0].uuid[0], static_cast<char>(0xa0));
+	EXPECT_EQ(room.stats.per_gpu_stats[0].n_total_reads, 2u);
+	EXPECT_EQ(room.stats.per_gpu_stats[0].n_posix_reads, 2u);
+	EXPECT_EQ(room.stats.per_gpu_stats[0].n_mmap_ok, 1u);
+	EXPECT_EQ(room.stats.per_gpu_stats[0].n_mmap_free, 1u);
+	EXPECT_EQ(room.stats.per_gpu_stats[1].n_unaligned_writes, 1u);
+	EXPECT_EQ(room.stats.per_gpu_stats[1].writes_bytes, 100u);
+	CUfileStatsLevel1_t one;
+	EXPECT_EQ(code(lib().cuFileGetStatsL1, &one), 0);
+	EXPECT_EQ(std::memcmp(&one, &basic, sizeof(one)), 0);
+	EXPECT_EQ(code(lib().cuFileStatsReset), 0);
+	EXPECT_EQ(code(lib().cuFileGetStatsL1, &one), 0);
+	EXPECT_EQ(one.read_ops.ok, 0u);
+}
+
+TEST_F(Batches, StatsOfBatches)
+{
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 1), 0);
+	EXPECT_EQ(code(lib().cuFileStatsReset), 0);
+	EXPECT_EQ(code(lib().cuFileStatsStart), 0);
+	const auto id = set_up(8);
+	std::vector<CUfileIOParams_t> ios = {io(100, 0, 0, 1), io(200, 0, 1000, 2), io(50, 0, 0, 3, CUFILE_WRITE)};
+	EXPECT_EQ(submit(id, ios), 0);
+	fetch(id, 3);
+	CUfileStatsLevel1_t stats;
+	EXPECT_EQ(code(lib().cuFileGetStatsL1, &stats), 0);
+	EXPECT_EQ(stats.batch_setup_ops.ok, 1u);
+	EXPECT_EQ(stats.batch_submit_ops.ok, 1u);
+	EXPECT_EQ(stats.batch_total_submit_ops.ok, 3u);
+	EXPECT_EQ(stats.batch_complete_ops.ok, 3u);
+	EXPECT_EQ(stats.batch_posix_processed_ops.ok, 3u);
+	EXPECT_EQ(stats.batch_read_bytes, 300u);
+	EXPECT_EQ(stats.batch_write_bytes, 50u);
+	EXPECT_EQ(stats.last_batch_read_bytes, 300u);
+}
+
+// Why not directly
+
+TEST_F(Cufile, TheReasonIsThere)
+{
+	const CUfileHandle_t fh = handle("f", pattern(5000));
+	Device memory(8192);
+	char host[64];
+	peerdma_cufile_counts before = {}, after = {};
+	before.size = after.size = sizeof(before);
+	ASSERT_EQ(lib().peerdma_cufile_count(&before), 0);
+	read(fh, memory.get(), 5000, 0);
+	read(fh, host, 64, 0);
+	ASSERT_EQ(lib().peerdma_cufile_count(&after), 0);
+	peerdma_cufile_route route = {};
+	EXPECT_EQ(lib().peerdma_cufile_explain(fh, memory.get(), 10, 0, 0, &route), -EINVAL) << "no size";
+	route.size = sizeof(route);
+	ASSERT_EQ(lib().peerdma_cufile_explain(fh, memory.get(), 10, 0, 0, &route), 0);
+	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+	EXPECT_TRUE(route.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER || route.why == PEERDMA_CUFILE_WHY_NO_LIBRARY);
+	EXPECT_EQ(after.ios[route.why] - before.ios[route.why], 1u);
+	EXPECT_EQ(after.bytes[route.why] - before.bytes[route.why], 5000u);
+	EXPECT_EQ(after.bytes[PEERDMA_CUFILE_WHY_HOST_MEMORY] - before.bytes[PEERDMA_CUFILE_WHY_HOST_MEMORY], 64u);
+	ASSERT_EQ(lib().peerdma_cufile_explain(fh, host, 10, 0, 0, &route), 0);
+	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
+	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_HOST_MEMORY));
+	EXPECT_EQ(lib().peerdma_cufile_explain(nullptr, host, 10, 0, 0, &route), -EBADF);
+	EXPECT_EQ(lib().peerdma_cufile_explain(fh, host, 10, -1, 0, &route), -EINVAL);
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(lib().peerdma_cufile_explain(fh, host, 10, 0, 0, &route), -ENOTCONN);
+}
+
+TEST_F(Cufile, WhoInsistsOnDirectGetsAnError)
+{
+	setenv("PEERDMA_REQUIRE_DIRECT", "1", 1);
+	testing::internal::CaptureStderr();
+	const CUfileHandle_t fh = handle("f", pattern(5000));
+	unsetenv("PEERDMA_REQUIRE_DIRECT");
+	Device memory(8192);
+	char host[64];
+	EXPECT_EQ(read(fh, memory.get(), 100, 0), -5008);
+	EXPECT_EQ(write(fh, memory.get(), 100, 0), -5008);
+	EXPECT_EQ(read(fh, host, 64, 0), 64) << "host memory has nothing to go around";
+	EXPECT_TRUE(memory.untouched(0, 8192));
+	peerdma_cufile_route route = {};
+	route.size = sizeof(route);
+	EXPECT_EQ(lib().peerdma_cufile_explain(fh, memory.get(), 10, 0, 0, &route), 0);
+	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_NONE));
+	testing::internal::GetCapturedStderr();
+}
+
+// Processes
+
+int in_child(const std::function<int()> &what)
+{
+	const pid_t child = fork();
+	if (!child)
+		_exit(what());
+	int status = 0;
+	waitpid(child, &status, 0);
+	return status;
+}
+
+TEST_F(Cufile, AfterForkAnOpenDriverIsNoMore)
+{
+	const CUfileHandle_t fh = handle("f", pattern(5000));
+	Device memory(8192);
+	EXPECT_EQ(read(fh, memory.get(), 100, 0), 100);
+	EXPECT_EQ(in_child([&] {
+			  int bad = 0;
+			  CUfileHandle_t other;
+			  bad += read(fh, memory.get(), 100, 0) != -5001;
+			  bad += add(fds_[0], other) != 5001;
+			  bad += lib().cuFileDriverOpen().err != 5001;
+			  bad += lib().cuFileDriverClose_v2().err != 5001;
+			  bad += lib().cuFileUseCount() != 0;
+			  bad += lib().cuFileBufRegister(memory.get(), 10, 0).err != 5001;
+			  lib().cuFileHandleDeregister(fh);
+			  lib().cuFileBatchIODestroy(fh);
+			  return bad;
+		  }),
+		  0);
+	EXPECT_EQ(read(fh, memory.get(), 100, 0), 100) << "the parent goes on";
+}
+
+TEST_F(Cufile, AfterForkAClosedDriverCanBeOpened)
+{
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
+	EXPECT_EQ(in_child([&] {
+			  const CUfileHandle_t fh = handle("f", "hello");
+			  char host[8];
+			  const bool good = read(fh, host, 5, 0) == 5;
+			  lib().cuFileDriverClose_v2();
+			  return !good;
+		  }),
+		  0);
+}
+
+TEST_F(Cufile, AfterForkInTheMiddleOfIo)
+{
+	const CUfileHandle_t fh = handle("f", pattern(2000000));
+	std::atomic<bool> stop{false};
+	std::thread reader([&] {
+		Device memory(2000000);
+		while (!stop)
+			read(fh, memory.get(), 2000000, 0);
+	});
+	for (int i = 0; i < 30; i++)
+		EXPECT_EQ(in_child([&] {
+				  alarm(20);
+				  char host[8];
+				  lib().cuFileDriverClose_v2();
+				  return read(fh, host, 5, 0) != -5001;
+			  }),
+			  0);
+	stop = true;
+	reader.join();
+}
+
+TEST_F(Cufile, LoadedAndClosedAtOnceItStays)
+{
+	void *again = dlopen((here() / "../../lib/libcufile.so.0").c_str(), RTLD_NOW);
+	ASSERT_NE(again, nullptr);
+	const CUfileHandle_t fh = handle("f", "hello");
+	dlclose(again);
+	char host[8];
+	EXPECT_EQ(read(fh, host, 5, 0), 5);
+}
+
+TEST_F(Cufile, AProcessThatEndsWithAllOpen)
+{
+	EXPECT_EQ(in_child([&]() -> int {
+			  const CUfileHandle_t fh = handle("f", pattern(4000000));
+			  Device memory(4000000);
+			  const bool good = read(fh, memory.get(), 4000000, 0) == 4000000;
+			  // Not _exit(): with all handlers, and threads that are idle.
+			  std::exit(!good);
+		  }),
+		  0);
+}
+
+TEST_F(Cufile, OpenedAndClosedManyTimesAtOnce)
+{
+	std::vector<std::thread> threads;
+	const std::string bytes = pattern(700000);
+	const int fd = open_file("f", bytes);
+	std::atomic<int> wrong{0}, right{0};
+	for (int t = 0; t < 4; t++) {
+		threads.emplace_back([&] {
+			Device memory(700000);
+			for (int i = 0; i < 50; i++) {
+				lib().cuFileDriverOpen();
+				CUfileHandle_t fh;
+				const int own = dup(fd);
+				if (!add(own, fh)) {
+					const ssize_t n = read(fh, memory.get(), 700000, 0);
+					if (n == 700000 && memory.bytes(0, 700000) == bytes)
+						right++;
+					else if (n != -5027)
+						wrong++;
+					lib().cuFileHandleDeregister(fh);
+				}
+				close(own);
+				lib().cuFileDriverClose_v2();
+			}
+		});
+	}
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(wrong, 0);
+	EXPECT_EQ(right, 200) << "who has opened it keeps it open";
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+}
+
+} // namespace

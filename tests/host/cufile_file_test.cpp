@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include "fake_seams.hpp"
+#include "file.hpp"
+
+using cufile::File;
+using cufile::SystemFile;
+
+namespace
+{
+
+std::string pattern(size_t n)
+{
+	std::string bytes(n, '\0');
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = static_cast<char>(i * 31 + i / 509);
+	return bytes;
+}
+
+class CufileFile : public ::testing::Test
+{
+protected:
+	~CufileFile() override
+	{
+		file.reset();
+		EXPECT_EQ(system.fds.size(), programs) << "a descriptor leaked, or the program's was closed";
+	}
+	CUfileOpError open(int flags, size_t size = 10000, bool odirect = false, uint32_t mode = S_IFREG | 0644)
+	{
+		fd = system.program_fd(pattern(size), flags, mode);
+		programs++;
+		return SystemFile::open(system, fd, odirect, file);
+	}
+
+	alignas(4096) char memory[65536] = {};
+	FakeSystem system;
+	std::shared_ptr<File> file;
+	int fd = -1;
+	size_t programs = 0;
+};
+
+TEST_F(CufileFile, WhatCanBeOpened)
+{
+	EXPECT_EQ(open(O_RDWR), CU_FILE_SUCCESS);
+	EXPECT_EQ(open(O_RDWR, 10, false, S_IFBLK), CU_FILE_SUCCESS);
+	for (const uint32_t mode : {S_IFDIR, S_IFCHR, S_IFIFO, S_IFSOCK})
+		EXPECT_EQ(open(O_RDWR, 10, false, mode), CU_FILE_INVALID_FILE_TYPE) << mode;
+	EXPECT_EQ(open(O_WRONLY | O_APPEND), CU_FILE_INVALID_FILE_OPEN_FLAG);
+	EXPECT_EQ(open(O_PATH), CU_FILE_INVALID_FILE_OPEN_FLAG);
+	EXPECT_EQ(SystemFile::open(system, 99, false, file), CU_FILE_INVALID_VALUE);
+	system.no_dup = true;
+	EXPECT_EQ(open(O_RDWR), CU_FILE_GETNEWFD_FAILED);
+}
+
+TEST_F(CufileFile, Modes)
+{
+	open(O_RDONLY);
+	EXPECT_TRUE(file->readable() && !file->writable());
+	open(O_WRONLY);
+	EXPECT_TRUE(!file->readable() && file->writable());
+	open(O_RDWR);
+	EXPECT_TRUE(file->readable() && file->writable() && !file->parallel_writes());
+	open(O_RDWR | O_DIRECT);
+	EXPECT_TRUE(file->parallel_writes());
+}
+
+TEST_F(CufileFile, ThePageCacheIsTheProgramsChoice)
+{
+	open(O_RDWR);
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_FALSE(system.calls.back().direct);
+	open(O_RDWR | O_DIRECT);
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_TRUE(system.calls.back().direct);
+	open(O_RDWR, 10000, true);
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_TRUE(system.calls.back().direct) << "force_odirect_mode";
+	system.no_direct = true;
+	open(O_RDWR, 10000, true);
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_FALSE(system.calls.back().direct) << "which this file system does not have";
+}
+
+TEST_F(CufileFile, EveryAlignment)
+{
+	const std::string bytes = pattern(10000);
+	open(O_RDWR | O_DIRECT);
+	for (const uint64_t offset : {0u, 1u, 511u, 512u, 513u, 4096u, 9728u, 9999u, 10000u, 20000u}) {
+		for (const uint64_t size : {1u, 511u, 512u, 513u, 4096u, 10000u, 30000u}) {
+			for (const uint64_t at : {0u, 1u, 512u}) {
+				std::memset(memory, 0x77, sizeof(memory));
+				const size_t there = offset >= bytes.size() ? 0 : std::min(size, bytes.size() - offset);
+				ASSERT_EQ(file->read(memory + at, size, offset), static_cast<int64_t>(there))
+					<< offset << ' ' << size << ' ' << at;
+				ASSERT_EQ(bytes.compare(std::min(offset, bytes.size()), there, memory + at, there), 0)
+					<< offset << ' ' << size << ' ' << at;
+				ASSERT_EQ(memory[at + there], 0x77) << "beyond the end";
+			}
+		}
+	}
+}
+
+TEST_F(CufileFile, EveryAlignmentOfAWrite)
+{
+	for (const uint64_t offset : {0u, 1u, 512u, 4095u, 9728u, 12000u}) {
+		for (const uint64_t size : {1u, 512u, 513u, 4096u, 30000u}) {
+			for (const uint64_t at : {0u, 1u, 512u}) {
+				open(O_RDWR | O_DIRECT);
+				std::string expected = pattern(10000);
+				const std::string what = pattern(65536).substr(100, size);
+				std::memcpy(memory + at, what.data(), size);
+				expected.resize(std::max<size_t>(10000, offset + size));
+				expected.replace(offset, size, what);
+				ASSERT_EQ(file->write(memory + at, size, offset), static_cast<int64_t>(size));
+				ASSERT_TRUE(system.bytes(fd) == expected) << offset << ' ' << size << ' ' << at;
+			}
+		}
+	}
+}
+
+TEST_F(CufileFile, WholeBlocksGoPastThePageCacheAndTheRestThroughIt)
+{
+	open(O_RDWR | O_DIRECT);
+	EXPECT_EQ(file->write(memory, 1300, 512), 1300);
+	ASSERT_EQ(system.calls.size(), 2u);
+	EXPECT_TRUE(system.calls[0].direct);
+	EXPECT_EQ(system.calls[0].size, 1024u);
+	EXPECT_FALSE(system.calls[1].direct);
+	EXPECT_EQ(system.calls[1].size, 276u);
+	system.calls.clear();
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_EQ(system.calls.size(), 1u);
+	EXPECT_EQ(std::count_if(system.opened.begin(), system.opened.end(),
+				[](const auto &one) { return !(one.second & O_DIRECT); }),
+		  1)
+		<< "opened once more when it was wanted, and only once";
+}
+
+TEST_F(CufileFile, TheEndOfTheFileIsNotAskedForTwice)
+{
+	open(O_RDWR | O_DIRECT);
+	EXPECT_EQ(file->read(memory, 32768, 0), 10000);
+	EXPECT_EQ(system.calls.size(), 1u);
+}
+
+TEST_F(CufileFile, WithoutProcWhatIsNotAlignedFails)
+{
+	system.no_proc = true;
+	open(O_RDWR | O_DIRECT);
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_EQ(file->read(memory, 100, 0), -ENOENT);
+	EXPECT_EQ(file->read(memory, 612, 0), 512) << "as far as it goes";
+}
+
+TEST_F(CufileFile, ShortCallsAndInterruptionsGoOn)
+{
+	open(O_RDWR);
+	system.most = 700;
+	system.errors = {-EINTR, 0, -EINTR, -EINTR, 0};
+	EXPECT_EQ(file->read(memory, 5000, 100), 5000);
+	EXPECT_EQ(pattern(10000).compare(100, 5000, memory, 5000), 0);
+	EXPECT_EQ(file->write(memory, 5000, 9000), 5000);
+}
+
+TEST_F(CufileFile, ErrorsAreToldWhenNothingWasMoved)
+{
+	open(O_RDWR);
+	system.most = 1000;
+	system.errors = {0, 0, -EIO};
+	EXPECT_EQ(file->read(memory, 5000, 0), 2000);
+	system.errors = {-EIO};
+	EXPECT_EQ(file->read(memory, 5000, 2000), -EIO);
+	system.errors = {0, -ENOSPC};
+	EXPECT_EQ(file->write(memory, 5000, 0), 1000);
+}
+
+TEST_F(CufileFile, AFileThatKnowsNoDirectIo)
+{
+	system.limits = {0, 0};
+	open(O_RDWR | O_DIRECT);
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+	EXPECT_FALSE(system.calls.back().direct);
+}
+
+} // namespace

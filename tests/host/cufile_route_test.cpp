@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// Which way an I/O goes, with buffers of libpeerdma's that are a string.
+#include <gtest/gtest.h>
+
+#include "fake_seams.hpp"
+#include "library.hpp"
+
+namespace
+{
+
+class CufileRoute : public ::testing::Test
+{
+protected:
+	CufileRoute()
+	{
+		peer.buffer.assign(65536, 'b');
+		peer.file = bytes;
+		cuda.device.assign(65536, 'd');
+		cuda.present = true;
+		fd = system.program_fd(bytes, O_RDWR);
+	}
+	~CufileRoute() override
+	{
+		while (library.use_count())
+			library.close();
+		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
+		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
+		EXPECT_EQ(system.fds.size(), programs) << "a descriptor leaked";
+	}
+	CUfileHandle_t add()
+	{
+		CUfileDescr_t descr = {};
+		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+		descr.handle.fd = fd;
+		CUfileHandle_t fh = nullptr;
+		EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
+		return fh;
+	}
+	int64_t read(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0)
+	{
+		return library.move(fh, base, size, from, to, false);
+	}
+	peerdma_cufile_route explain(CUfileHandle_t fh, const void *base, size_t size)
+	{
+		peerdma_cufile_route route = {};
+		EXPECT_EQ(library.explain(fh, base, size, 0, 0, route), 0);
+		return route;
+	}
+	uint64_t ios(enum peerdma_cufile_why why)
+	{
+		peerdma_cufile_counts counts = {};
+		library.counts(counts);
+		return counts.ios[why];
+	}
+
+	const std::string bytes = [] {
+		std::string all(30000, '\0');
+		for (size_t i = 0; i < all.size(); i++)
+			all[i] = static_cast<char>(i * 7 + i / 251);
+		return all;
+	}();
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+	int fd;
+	size_t programs = 1;
+};
+
+TEST_F(CufileRoute, ABufferOfLibpeerdmasIsReadDirectly)
+{
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data() + 100, 5000, 300, 40), 5000);
+	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{140, 5000, 300}}));
+	EXPECT_EQ(peer.buffer.substr(140, 5000), bytes.substr(300, 5000));
+	EXPECT_TRUE(system.calls.empty()) << "the system's own read was not used";
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 1u);
+	EXPECT_EQ(explain(fh, peer.buffer.data(), 10).route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
+	EXPECT_EQ(explain(fh, peer.buffer.data(), 10).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NONE));
+	EXPECT_EQ(read(fh, peer.buffer.data(), 5000, 29000), 1000) << "the end of the file";
+	EXPECT_EQ(library.move(fh, peer.buffer.data() + 140, 100, 20000, 0, true), 100);
+	EXPECT_EQ(peer.file.substr(20000, 100), bytes.substr(29140, 100));
+	EXPECT_EQ(peer.opened.size(), 1u) << "one file of libpeerdma's serves all";
+	library.remove_file(fh);
+	EXPECT_EQ(peer.open_files, 0);
+}
+
+TEST_F(CufileRoute, ARegisteredOneToo)
+{
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(library.add_buffer(peer.buffer.data(), 8192, 0).err, 0);
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 0, 4096), 4096);
+	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{4096, 4096, 0}}));
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4097, 0, 4096), cufile::failed(CU_FILE_INVALID_MAPPING_RANGE));
+}
+
+TEST_F(CufileRoute, ErrorsOfLibpeerdmasComeThrough)
+{
+	const CUfileHandle_t fh = add();
+	peer.error = -ENODEV;
+	EXPECT_EQ(read(fh, peer.buffer.data(), 100, 0), -ENODEV);
+	peer.error = 0;
+	peer.open_error = -EMFILE;
+	const int other = system.program_fd("x", O_RDWR);
+	programs++;
+	fd = other;
+	EXPECT_EQ(read(add(), peer.buffer.data(), 100, 0), -EIO);
+}
+
+TEST_F(CufileRoute, WhyNot)
+{
+	const CUfileHandle_t fh = add();
+	char host[64];
+	const struct {
+		const void *base;
+		size_t size;
+		uint32_t route, why;
+	} all[] = {
+		{cuda.device.data(), 64, PEERDMA_ROUTE_HOST, PEERDMA_CUFILE_WHY_NOT_A_BUFFER},
+		{host, 64, PEERDMA_ROUTE_POSIX, PEERDMA_CUFILE_WHY_HOST_MEMORY},
+		{peer.buffer.data() + 65000, 1000, PEERDMA_ROUTE_POSIX, PEERDMA_CUFILE_WHY_BUFFER_END},
+	};
+	for (const auto &one : all) {
+		EXPECT_EQ(explain(fh, one.base, one.size).route, one.route) << one.why;
+		EXPECT_EQ(explain(fh, one.base, one.size).why, one.why);
+	}
+	peer.present = false;
+	EXPECT_EQ(explain(fh, cuda.device.data(), 64).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NO_LIBRARY));
+	EXPECT_EQ(explain(fh, host, 64).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_HOST_MEMORY));
+}
+
+TEST_F(CufileRoute, ForcedAway)
+{
+	EXPECT_EQ(library.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(explain(fh, peer.buffer.data(), 64).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_FORCED));
+	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), 64);
+	EXPECT_TRUE(peer.reads.empty());
+	EXPECT_EQ(peer.buffer.substr(0, 64), bytes.substr(0, 64));
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_FORCED), 1u);
+}
+
+TEST_F(CufileRoute, WhatTheModuleRefusesIsCountedAsThat)
+{
+	peer.refused = PEERDMA_REASON_QUEUE;
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), 64);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
+	const auto route = explain(fh, peer.buffer.data(), 64);
+	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
+	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
+	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
+}
+
+TEST_F(CufileRoute, WhoInsistsIsRefusedBeforeAnythingIsMoved)
+{
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), 64) << "directly is fine";
+	EXPECT_EQ(peer.explained, std::vector<uint32_t>{7}) << "it was asked for first";
+	peer.refused = PEERDMA_REASON_QUEUE;
+	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
+	EXPECT_EQ(peer.reads.size(), 1u);
+	EXPECT_EQ(read(fh, cuda.device.data(), 64, 0), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
+	EXPECT_TRUE(system.calls.empty());
+}
+
+TEST_F(CufileRoute, WithoutCompatModeItIsTheSame)
+{
+	system.node = true; // else it does not open
+	EXPECT_EQ(library.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), 64);
+	EXPECT_EQ(read(fh, cuda.device.data(), 64, 0), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
+	CUfileDrvProps_t props;
+	EXPECT_EQ(library.properties(&props).err, 0);
+	EXPECT_EQ(props.nvfs.dcontrolflags, 0u);
+	EXPECT_EQ(props.nvfs.dstatusflags, 1u << CU_FILE_NVME_SUPPORTED) << "the module is there";
+}
+
+TEST_F(CufileRoute, ItIsSaidOnceForEachFileAndReason)
+{
+	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	const CUfileHandle_t fh = add();
+	char host[64];
+	for (int i = 0; i < 3; i++) {
+		read(fh, cuda.device.data(), 64, 0);
+		read(fh, host, 64, 0);
+		read(fh, peer.buffer.data() + 65535, 2, 0);
+	}
+	const auto lines = std::count(system.to_stderr.begin(), system.to_stderr.end(), '\n');
+	EXPECT_EQ(lines, 2) << "host memory is nothing to speak of: " << system.to_stderr;
+}
+
+TEST_F(CufileRoute, BatchesGoDirectlyToo)
+{
+	const CUfileHandle_t fh = add();
+	CUfileBatchHandle_t batch = nullptr;
+	ASSERT_EQ(library.set_up_batch(&batch, 4).err, 0);
+	CUfileIOParams_t ios[4] = {};
+	for (unsigned i = 0; i < 4; i++) {
+		ios[i].mode = CUFILE_BATCH;
+		ios[i].fh = fh;
+		ios[i].u.batch = {peer.buffer.data(), i * 1000, i * 10000, 900};
+	}
+	ASSERT_EQ(library.submit(batch, 4, ios, 0).err, 0);
+	CUfileIOEvents_t events[4];
+	unsigned n = 4;
+	ASSERT_EQ(library.status(batch, 4, &n, events, nullptr).err, 0);
+	EXPECT_EQ(n, 4u);
+	EXPECT_EQ(peer.reads.size(), 4u);
+	for (unsigned i = 0; i < 4; i++)
+		EXPECT_EQ(peer.buffer.substr(i * 10000, 900), bytes.substr(i * 1000, 900)) << i;
+	library.destroy(batch);
+}
+
+TEST_F(CufileRoute, TheSizeOfTheBar)
+{
+	EXPECT_EQ(library.open().err, 0);
+	size_t kb = 0;
+	EXPECT_EQ(library.bar_size(0, &kb).err, CU_FILE_DEVICE_NOT_FOUND) << "sysfs says nothing";
+	const std::string path = "/sys/bus/pci/devices/0000:0a:00.0/resource";
+	system.texts[path] = "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n"
+			     "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+			     "0x0000380000000000 0x00003807ffffffff 0x000000000014220c\n";
+	EXPECT_EQ(library.bar_size(0, &kb).err, 0);
+	EXPECT_EQ(kb, size_t{32} << 20);
+	EXPECT_EQ(library.set_max_cache((size_t{32} << 20) + 1).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.set_max_cache(size_t{32} << 20).err, 0);
+	for (const char *text :
+	     {"", "\n\n\n\n\n\n\n", "0x", "garbage here\n", "0x5 0x1 0x0\n", "0xfffffffffffffffff 0x1\n"}) {
+		system.texts[path] = text;
+		EXPECT_EQ(library.bar_size(0, &kb).err, CU_FILE_DEVICE_NOT_FOUND) << text;
+	}
+}
+
+TEST_F(CufileRoute, ADriverThatCannotSayWhatAnAddressIs)
+{
+	const CUfileHandle_t fh = add();
+	cuda.look_up_error = 700;
+	EXPECT_EQ(read(fh, cuda.device.data(), 64, 0), cufile::failed(CU_FILE_CUDA_DRIVER_ERROR));
+	const CUfileError_t error = library.add_buffer(cuda.device.data(), 64, 0);
+	EXPECT_EQ(error.err, CU_FILE_CUDA_DRIVER_ERROR);
+	EXPECT_EQ(error.cu_err, 700);
+}
+
+} // namespace

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+// The world of libcufile in memory: files, a CUDA driver and libpeerdma that do what the test says.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+
+#include "seams.hpp"
+
+class FakeSystem final : public cufile::System
+{
+public:
+	struct File {
+		std::string bytes;
+		uint32_t mode = S_IFREG | 0644;
+		ino_t ino = 1;
+	};
+	struct Open {
+		std::shared_ptr<File> file;
+		int flags;
+	};
+	struct Call {
+		bool write, direct;
+		uint64_t size, offset;
+	};
+
+	// A descriptor of the program's.
+	int program_fd(const std::string &bytes, int flags, uint32_t mode = S_IFREG | 0644)
+	{
+		auto file = std::make_shared<File>(File{bytes, mode, static_cast<ino_t>(next_)});
+		fds[next_] = {file, flags};
+		return next_++;
+	}
+	std::string &bytes(int fd) { return fds.at(fd).file->bytes; }
+
+	int open(const char *path, int flags) override
+	{
+		std::lock_guard guard(lock);
+		opened.emplace_back(path, flags);
+		const std::string name = path, self = "/proc/self/fd/";
+		if (name == "/dev/peerdma") {
+			if (!node)
+				return -ENOENT;
+			fds[next_] = {std::make_shared<File>(), flags};
+			return next_++;
+		}
+		if (!name.starts_with(self) || no_proc)
+			return -ENOENT;
+		if ((flags & O_DIRECT) && no_direct)
+			return -EINVAL;
+		fds[next_] = {fds.at(std::stoi(name.substr(self.size()))).file, flags};
+		return next_++;
+	}
+	int close(int fd) override
+	{
+		std::lock_guard guard(lock);
+		return fds.erase(fd) ? 0 : -EBADF;
+	}
+	int dup(int fd) override
+	{
+		std::lock_guard guard(lock);
+		if (no_dup)
+			return -EMFILE;
+		fds[next_] = fds.at(fd);
+		return next_++;
+	}
+	int open_flags(int fd) override
+	{
+		std::lock_guard guard(lock);
+		return fds.contains(fd) ? fds[fd].flags : -EBADF;
+	}
+	int fstat(int fd, struct stat &st) override
+	{
+		std::lock_guard guard(lock);
+		if (!fds.contains(fd))
+			return -EBADF;
+		st = {};
+		st.st_mode = fds[fd].file->mode;
+		st.st_ino = fds[fd].file->ino;
+		st.st_size = static_cast<off_t>(fds[fd].file->bytes.size());
+		return 0;
+	}
+	int direct_limits(int, cufile::DirectLimits &out) override
+	{
+		out = limits;
+		return 0;
+	}
+	int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) override
+	{
+		std::lock_guard guard(lock);
+		const int64_t rc = begin(false, fd, to, size, offset);
+		if (rc)
+			return rc;
+		const std::string &all = fds.at(fd).file->bytes;
+		return offset >= all.size() ?
+			       0 :
+			       static_cast<int64_t>(all.copy(static_cast<char *>(to), std::min(size, most), offset));
+	}
+	int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) override
+	{
+		std::lock_guard guard(lock);
+		const int64_t rc = begin(true, fd, from, size, offset);
+		if (rc)
+			return rc;
+		std::string &all = fds.at(fd).file->bytes;
+		size = std::min(size, most);
+		all.resize(std::max<size_t>(all.size(), offset + size));
+		all.replace(offset, size, static_cast<const char *>(from), size);
+		return static_cast<int64_t>(size);
+	}
+	int read_file(const std::string &path, std::string &out) override
+	{
+		const auto found = texts.find(path);
+		out = found == texts.end() ? "" : found->second;
+		return found == texts.end() ? -ENOENT : 0;
+	}
+	int open_log(const std::string &path) override
+	{
+		if (no_log)
+			return -EACCES;
+		log_paths.push_back(path);
+		fds[next_] = {std::make_shared<File>(), O_WRONLY};
+		return next_++;
+	}
+	int append(int fd, std::string_view text) override
+	{
+		(fd == 2 ? to_stderr : to_log) += text;
+		return static_cast<int>(text.size());
+	}
+	int rename(const std::string &from, const std::string &to) override
+	{
+		renamed.emplace_back(from, to);
+		return 0;
+	}
+	std::optional<std::string> variable(const char *name) override
+	{
+		const auto found = variables.find(name);
+		return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
+	}
+	uint64_t now_ns() override { return now += 1000; }
+	int pid() override { return 42; }
+
+	std::mutex lock;
+	std::map<int, Open> fds;
+	std::vector<std::pair<std::string, int>> opened;
+	std::vector<Call> calls;
+	std::vector<int64_t> errors; // of the next preads and pwrites; 0: none
+	uint64_t most = UINT64_MAX;  // bytes that one moves
+	cufile::DirectLimits limits = {512, 512};
+	bool node = false, no_proc = false, no_direct = false, no_dup = false, no_log = false;
+	std::map<std::string, std::string> texts, variables;
+	std::string to_stderr, to_log;
+	std::vector<std::string> log_paths;
+	std::vector<std::pair<std::string, std::string>> renamed;
+	std::atomic<uint64_t> now{0};
+
+private:
+	int64_t begin(bool write, int fd, const void *memory, uint64_t size, uint64_t offset)
+	{
+		const bool direct = fds.at(fd).flags & O_DIRECT;
+		calls.push_back({write, direct, size, offset});
+		if (direct && (reinterpret_cast<uintptr_t>(memory) % limits.memory || offset % limits.offset ||
+			       size % limits.offset))
+			return -EINVAL;
+		if (errors.empty())
+			return 0;
+		const int64_t error = errors.front();
+		errors.erase(errors.begin());
+		return error;
+	}
+
+	int next_ = 100;
+};
+
+// No driver, unless there is memory of one: then it copies at once.
+class FakeCuda final : public cufile::Cuda
+{
+public:
+	bool load() override { return present; }
+	int look_up(const void *address, cufile::Memory &memory) override
+	{
+		memory = {};
+		const char *at = static_cast<const char *>(address);
+		if (at >= device.data() && at < device.data() + device.size())
+			memory = {cufile::Memory::Kind::device, this, 0};
+		return look_up_error;
+	}
+	int enter(cufile::Context, bool &entered) override
+	{
+		entered = true;
+		return 0;
+	}
+	void leave() override {}
+	int alloc_pinned(uint64_t size, void **out) override
+	{
+		*out = std::aligned_alloc(4096, size);
+		pinned++;
+		return 0;
+	}
+	void free_pinned(void *memory) override
+	{
+		std::free(memory);
+		pinned--;
+	}
+	int create_stream(cufile::Stream *out) override
+	{
+		*out = this;
+		return 0;
+	}
+	void destroy_stream(cufile::Stream) override {}
+	int create_event(cufile::Event *out) override
+	{
+		*out = this;
+		return 0;
+	}
+	void destroy_event(cufile::Event) override {}
+	int record(cufile::Event, cufile::Stream) override { return 0; }
+	int wait(cufile::Event) override { return 0; }
+	int wait_stream(cufile::Stream) override { return 0; }
+	int copy_in(void *to, const void *from, uint64_t size, cufile::Stream) override
+	{
+		std::memcpy(to, from, size);
+		return 0;
+	}
+	int copy_out(void *to, const void *from, uint64_t size, cufile::Stream) override
+	{
+		std::memcpy(to, from, size);
+		return 0;
+	}
+	int call_in_stream(cufile::Stream, void (*call)(void *), void (*)(void *), void *arg, bool &captured) override
+	{
+		captured = false;
+		call(arg);
+		return 0;
+	}
+	int device_count(int &count) override
+	{
+		count = 1;
+		return 0;
+	}
+	int uuid(int, char (&)[CUFILE_GPU_UUID_LEN]) override { return 0; }
+	int pci_address(int, std::string &out) override
+	{
+		out = "0000:0A:00.0";
+		return 0;
+	}
+
+	bool present = false;
+	int look_up_error = 0;
+	std::atomic<int> pinned{0};
+	std::string device;
+};
+
+class FakePeer final : public cufile::Peer
+{
+public:
+	int look_up(const void *address, cufile::Place &place) override
+	{
+		if (!present)
+			return -ENOSYS;
+		const char *at = static_cast<const char *>(address);
+		if (at < buffer.data() || at >= buffer.data() + buffer.size())
+			return -ENOENT;
+		place.buffer = reinterpret_cast<struct peerdma_buf *>(this);
+		place.offset = static_cast<uint64_t>(at - buffer.data());
+		place.size = buffer.size() - place.offset;
+		place.provider = 7;
+		return 0;
+	}
+	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
+	{
+		if (open_error)
+			return open_error;
+		opened.push_back(fd);
+		open_files++;
+		*out = reinterpret_cast<struct peerdma_file *>(this);
+		return 0;
+	}
+	void close_file(struct peerdma_file *) override { open_files--; }
+	int explain(struct peerdma_file *, uint32_t provider, struct peerdma_explanation &out) override
+	{
+		explained.push_back(provider);
+		out.route = refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT_EDGES;
+		out.reason = refused;
+		return 0;
+	}
+	int64_t read(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
+		     struct peerdma_io_result &result) override
+	{
+		std::lock_guard guard(lock);
+		reads.push_back({place.offset, size, offset});
+		if (error)
+			return error;
+		result.route = refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT;
+		result.reason = refused;
+		const uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
+		buffer.replace(place.offset, n, file, offset, n);
+		return static_cast<int64_t>(n);
+	}
+	int64_t write(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
+		      struct peerdma_io_result &result) override
+	{
+		result.route = PEERDMA_ROUTE_DIRECT;
+		file.resize(std::max<size_t>(file.size(), offset + size));
+		file.replace(offset, size, buffer, place.offset, size);
+		return static_cast<int64_t>(size);
+	}
+	const char *reason_text(uint32_t) override { return "the drive is far away"; }
+
+	struct Io {
+		uint64_t buf_off, size, offset;
+		bool operator==(const Io &) const = default;
+	};
+	std::mutex lock;
+	bool present = true;
+	uint32_t refused = 0; // enum peerdma_reason
+	int64_t error = 0;
+	int open_error = 0, open_files = 0;
+	std::string buffer, file;
+	std::vector<int> opened;
+	std::vector<uint32_t> explained;
+	std::vector<Io> reads;
+};

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#include "batch.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace cufile
+{
+
+CUfileOpError Batch::reserve(unsigned nr)
+{
+	std::lock_guard guard(lock_);
+	if (!nr || nr > capacity_)
+		return CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR;
+	if (nr > capacity_ - std::min<size_t>(capacity_, under_way_ + events_.size()))
+		return CU_FILE_BATCH_FULL;
+	under_way_ += nr;
+	return CU_FILE_SUCCESS;
+}
+
+void Batch::begin(std::shared_ptr<Job> job)
+{
+	std::lock_guard guard(lock_);
+	std::erase_if(jobs_, [](const auto &old) { return old.expired(); });
+	jobs_.push_back(job);
+}
+
+void Batch::finish(const CUfileIOEvents_t &event)
+{
+	std::lock_guard guard(lock_);
+	events_.push_back(event);
+	under_way_--;
+	// With the lock held: who waits for the last one may destroy the batch.
+	ended_.notify_all();
+}
+
+std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
+{
+	std::vector<std::shared_ptr<Job>> jobs;
+	{
+		std::lock_guard guard(lock_);
+		for (const auto &weak : jobs_)
+			if (auto job = weak.lock())
+				jobs.push_back(std::move(job));
+	}
+	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cut;
+	for (auto &job : jobs) {
+		const size_t from = job->cancel();
+		if (from < job->nr_requests())
+			cut.emplace_back(std::move(job), from);
+	}
+	return cut;
+}
+
+CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, std::vector<CUfileIOEvents_t> &out)
+{
+	std::unique_lock guard(lock_);
+	if (min > max || min > under_way_ + events_.size())
+		return CU_FILE_INVALID_VALUE;
+	// Others may fetch meanwhile: then there are fewer to wait for.
+	const auto enough = [&] { return events_.size() >= min || !under_way_; };
+	if (timeout_ns < 0)
+		ended_.wait(guard, enough);
+	else
+		ended_.wait_for(guard, std::chrono::nanoseconds(timeout_ns), enough);
+	while (!events_.empty() && out.size() < max) {
+		out.push_back(events_.front());
+		events_.pop_front();
+	}
+	return CU_FILE_SUCCESS;
+}
+
+void Batch::drain()
+{
+	std::unique_lock guard(lock_);
+	ended_.wait(guard, [&] { return !under_way_; });
+}
+
+} // namespace cufile

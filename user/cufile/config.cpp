@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "config.hpp"
+
+#include <charconv>
+
+namespace cufile
+{
+namespace
+{
+
+struct Variable {
+	const char *name;
+	CUFileBoolConfigParameter_t param;
+};
+
+constexpr Variable bool_variables[] = {
+	{"CUFILE_FORCE_COMPAT_MODE", CUFILE_PARAM_FORCE_COMPAT_MODE},
+	{"CUFILE_ALLOW_COMPAT_MODE", CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE},
+	{"CUFILE_USE_PCIP2PDMA", CUFILE_PARAM_USE_PCIP2PDMA},
+	{"CUFILE_SKIP_TOPOLOGY_DETECTION", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION},
+	{"CUFILE_NVTX", CUFILE_PARAM_PROFILE_NVTX},
+};
+
+void read_variables(System &system, Config &config, std::vector<std::string> &notices)
+{
+	const auto bad = [&](const char *name) { notices.push_back(std::string(name) + " has a value that is none"); };
+	for (const Variable &variable : bool_variables) {
+		if (const auto text = system.variable(variable.name)) {
+			if (const auto value = read_bool(*text))
+				config.bools[variable.param] = *value;
+			else
+				bad(variable.name);
+		}
+	}
+	if (const auto text = system.variable("CUFILE_LOGGING_LEVEL"))
+		config.strings[CUFILE_PARAM_LOGGING_LEVEL] = *text;
+	if (const auto text = system.variable("CUFILE_LOGFILE_PATH"))
+		config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH] = *text;
+	if (const auto text = system.variable("CUFILE_LOGFILE_MAX_SIZE_MB")) {
+		uint64_t value = 0;
+		const char *end = text->data() + text->size();
+		const auto [stop, error] = std::from_chars(text->data(), end, value);
+		if (error == std::errc() && stop == end && value)
+			config.log_max_mb = value;
+		else
+			bad("CUFILE_LOGFILE_MAX_SIZE_MB");
+	}
+	if (const auto text = system.variable("PEERDMA_REQUIRE_DIRECT")) {
+		const auto value = read_bool(*text);
+		// Whoever asks for it in words that are not understood does not want it silently off.
+		config.require_direct = value.value_or(!text->empty());
+	}
+}
+
+} // namespace
+
+Range size_range(unsigned param)
+{
+	switch (param) {
+	case CUFILE_PARAM_PROFILE_STATS:
+		return {0, 3};
+	case CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH:
+		return {1, 4096};
+	case CUFILE_PARAM_EXECUTION_MAX_IO_THREADS:
+		return {0, 256};
+	case CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB:
+		return {0, 1 << 30};
+	case CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM:
+		return {0, 256};
+	case CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB:
+		return {64, 1 << 20};
+	case CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE:
+		return {1, 4096};
+	case CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB:
+		return {0, 1 << 20};
+	case CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS:
+		return {1, 1 << 20};
+	}
+	return {0, UINT32_MAX}; // sizes that CUfileDrvProps_t has 32 bits for
+}
+
+Config::Config()
+	: sizes{0, 128, 4, 8192, 4, 16384, 131072, 1024, 33554432, 128, 4, 5}, bools{false, true,  false, false,
+										     true,  false, true,  false,
+										     false, false, false, false},
+	  posix{{4, 1024, 16384}, {128, 64, 64}}
+{
+}
+
+std::optional<bool> read_bool(std::string_view text)
+{
+	if (text == "true" || text == "1" || text == "TRUE" || text == "True")
+		return true;
+	if (text == "false" || text == "0" || text == "FALSE" || text == "False")
+		return false;
+	return std::nullopt;
+}
+
+void Settings::over(Config &config) const
+{
+	for (unsigned i = 0; i < nr_sizes; i++)
+		config.sizes[i] = sizes[i].value_or(config.sizes[i]);
+	for (unsigned i = 0; i < nr_bools; i++)
+		config.bools[i] = bools[i].value_or(config.bools[i]);
+	for (unsigned i = 0; i < nr_strings; i++)
+		config.strings[i] = strings[i].value_or(config.strings[i]);
+	if (posix)
+		config.posix = *posix;
+}
+
+Config Settings::over_defaults() const
+{
+	Config config;
+	over(config);
+	return config;
+}
+
+Config Settings::merge(System &system, std::vector<std::string> &notices) const
+{
+	Config config;
+	const auto named = system.variable("CUFILE_ENV_PATH_JSON");
+	const std::string path = named && !named->empty() ? *named : "/etc/cufile.json";
+	std::string text;
+	const int rc = system.read_file(path, text);
+	if (rc < 0) {
+		if (named)
+			notices.push_back("CUFILE_ENV_PATH_JSON names a file that cannot be read: " + path);
+	} else {
+		std::vector<std::string> found;
+		if (!read_json(text, config, found))
+			notices.push_back(path + " is no JSON object, and not used");
+		for (const std::string &notice : found)
+			notices.push_back(path + ": " + notice);
+	}
+	read_variables(system, config, notices);
+	over(config);
+	if (config.strings[CUFILE_PARAM_LOGGING_LEVEL].empty())
+		config.strings[CUFILE_PARAM_LOGGING_LEVEL] = "ERROR";
+	return config;
+}
+
+} // namespace cufile

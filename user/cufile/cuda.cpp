@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+//
+// The CUDA driver, found at run time: libcufile is built without CUDA and works, for host memory, where there
+// is none. The functions are found by the names that the driver exports, of which some carry a version.
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include <dlfcn.h>
+
+#include "real.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+using Address = unsigned long long; // CUdeviceptr
+
+// Numbers of the driver's ABI.
+constexpr int success = 0, not_initialized = 3, deinitialized = 4, no_device = 100, invalid_value = 1, not_found = 500;
+constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_is_managed = 8, attribute_ordinal = 9;
+constexpr unsigned memory_type_device = 2;
+constexpr unsigned host_alloc_portable = 1, stream_non_blocking = 1, event_disable_timing = 2;
+constexpr unsigned user_object_no_sync = 1, graph_takes_reference = 1;
+constexpr int capture_active = 1;
+constexpr int max_devices = 64;
+
+struct Table {
+	int (*init)(unsigned);
+	int (*attributes)(unsigned, int *, void **, Address);
+	int (*current)(Context *);
+	int (*push)(Context);
+	int (*pop)(Context *);
+	int (*host_alloc)(void **, size_t, unsigned);
+	int (*host_free)(void *);
+	int (*stream_create)(Stream *, unsigned, int);
+	int (*stream_priorities)(int *, int *);
+	int (*stream_destroy)(Stream);
+	int (*stream_wait)(Stream);
+	int (*event_create)(Event *, unsigned);
+	int (*event_destroy)(Event);
+	int (*event_record)(Event, Stream);
+	int (*event_wait)(Event);
+	int (*copy_in)(Address, const void *, size_t, Stream);
+	int (*copy_out)(void *, Address, size_t, Stream);
+	int (*device_count)(int *);
+	int (*device_get)(int *, int);
+	int (*primary)(Context *, int);
+	// What an old driver may lack.
+	int (*launch_host)(Stream, void (*)(void *), void *);
+	int (*capture)(Stream, int *, unsigned long long *, void **, const void ***, size_t *);
+	int (*object_create)(void **, void *, void (*)(void *), unsigned, unsigned);
+	int (*graph_retain)(void *, void *, unsigned, unsigned);
+	int (*uuid)(void *, int);
+	int (*pci_address)(char *, int, int);
+};
+
+Address number(const void *address) { return reinterpret_cast<Address>(address); }
+
+class RealCuda final : public Cuda
+{
+public:
+	constexpr RealCuda() = default;
+
+	bool load() override
+	{
+		const int known = state_.load(std::memory_order_acquire);
+		if (known)
+			return known > 0;
+		std::lock_guard guard(lock_);
+		if (!state_.load(std::memory_order_relaxed))
+			state_.store(find() ? 1 : -1, std::memory_order_release);
+		return state_.load(std::memory_order_relaxed) > 0;
+	}
+
+	int look_up(const void *address, Memory &memory) override
+	{
+		memory = {};
+		unsigned type = 0, managed = 0;
+		int ordinal = -1;
+		Context context = nullptr;
+		int which[] = {attribute_memory_type, attribute_context, attribute_is_managed, attribute_ordinal};
+		void *answers[] = {&type, &context, &managed, &ordinal};
+		const int rc = table_.attributes(4, which, answers, number(address));
+		// Where nobody has initialized CUDA there is no device memory either.
+		if (rc == not_initialized || rc == deinitialized || rc == no_device || rc == invalid_value)
+			return success;
+		if (rc)
+			return rc;
+		if (!(managed & 0xff) && type != memory_type_device)
+			return success;
+		// Memory of a pool, and memory that is mapped in pieces, belongs to no context.
+		if (!context && ordinal >= 0) {
+			const int primary = primary_context(ordinal, context);
+			if (primary)
+				return primary;
+		}
+		if (!context && table_.current(&context))
+			context = nullptr;
+		// Managed memory that no device is known for: the CPU can reach it as well.
+		if (!context)
+			return success;
+		memory = {managed & 0xff ? Memory::Kind::managed : Memory::Kind::device, context, ordinal};
+		return success;
+	}
+
+	int enter(Context context, bool &entered) override
+	{
+		entered = false;
+		Context now = nullptr;
+		if (table_.current(&now) == success && now == context)
+			return success;
+		const int rc = table_.push(context);
+		entered = rc == success;
+		return rc;
+	}
+	void leave() override
+	{
+		Context old;
+		table_.pop(&old);
+	}
+	int alloc_pinned(uint64_t size, void **out) override
+	{
+		return table_.host_alloc(out, size, host_alloc_portable);
+	}
+	void free_pinned(void *memory) override { table_.host_free(memory); }
+	// Of the highest priority: the work is short, and what the program waits for. Not blocking: it waits for
+	// nobody's default stream.
+	int create_stream(Stream *out) override
+	{
+		int least = 0, greatest = 0;
+		table_.stream_priorities(&least, &greatest);
+		return table_.stream_create(out, stream_non_blocking, greatest);
+	}
+	void destroy_stream(Stream stream) override { table_.stream_destroy(stream); }
+	int create_event(Event *out) override { return table_.event_create(out, event_disable_timing); }
+	void destroy_event(Event event) override { table_.event_destroy(event); }
+	int record(Event event, Stream stream) override { return table_.event_record(event, stream); }
+	int wait(Event event) override { return table_.event_wait(event); }
+	int wait_stream(Stream stream) override { return table_.stream_wait(stream); }
+	int copy_in(void *device, const void *host, uint64_t size, Stream stream) override
+	{
+		return table_.copy_in(number(device), host, size, stream);
+	}
+	int copy_out(void *host, const void *device, uint64_t size, Stream stream) override
+	{
+		return table_.copy_out(host, number(device), size, stream);
+	}
+
+	int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
+			   bool &captured) override
+	{
+		captured = false;
+		if (!table_.launch_host)
+			return not_found;
+		int status = 0;
+		void *graph = nullptr;
+		if (table_.capture && table_.object_create && table_.graph_retain) {
+			unsigned long long id = 0;
+			const void **needs = nullptr;
+			size_t count = 0;
+			// An error is of a stream that another one's capture forbids: the launch says so again.
+			if (table_.capture(stream, &status, &id, &graph, &needs, &count))
+				status = 0;
+		}
+		const int rc = table_.launch_host(stream, call, arg);
+		if (rc || status != capture_active)
+			return rc;
+		captured = true;
+		void *object = nullptr;
+		// If it cannot be tied to the graph, it stays for ever: too long is no harm.
+		if (table_.object_create(&object, arg, gone, 1, user_object_no_sync) == success)
+			table_.graph_retain(graph, object, 1, graph_takes_reference);
+		return success;
+	}
+
+	int device_count(int &count) override
+	{
+		const int rc = table_.init(0);
+		return rc ? rc : table_.device_count(&count);
+	}
+	int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) override
+	{
+		int handle = 0;
+		const int rc = table_.device_get(&handle, device);
+		return rc ? rc : table_.uuid ? table_.uuid(out, handle) : not_found;
+	}
+	int pci_address(int device, std::string &out) override
+	{
+		int handle = 0;
+		char text[32] = {};
+		int rc = table_.device_get(&handle, device);
+		if (!rc)
+			rc = table_.pci_address ? table_.pci_address(text, sizeof(text), handle) : not_found;
+		out = text;
+		return rc;
+	}
+
+private:
+	bool find()
+	{
+		void *driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+		if (!driver)
+			return false;
+		bool all = true;
+		const auto get = [&](auto &function, const char *name, bool needed = true) {
+			function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
+			all = all && (function || !needed);
+		};
+		get(table_.init, "cuInit");
+		get(table_.attributes, "cuPointerGetAttributes");
+		get(table_.current, "cuCtxGetCurrent");
+		get(table_.push, "cuCtxPushCurrent_v2");
+		get(table_.pop, "cuCtxPopCurrent_v2");
+		get(table_.host_alloc, "cuMemHostAlloc");
+		get(table_.host_free, "cuMemFreeHost");
+		get(table_.stream_create, "cuStreamCreateWithPriority");
+		get(table_.stream_priorities, "cuCtxGetStreamPriorityRange");
+		get(table_.stream_destroy, "cuStreamDestroy_v2");
+		get(table_.stream_wait, "cuStreamSynchronize");
+		get(table_.event_create, "cuEventCreate");
+		get(table_.event_destroy, "cuEventDestroy_v2");
+		get(table_.event_record, "cuEventRecord");
+		get(table_.event_wait, "cuEventSynchronize");
+		get(table_.copy_in, "cuMemcpyHtoDAsync_v2");
+		get(table_.copy_out, "cuMemcpyDtoHAsync_v2");
+		get(table_.device_count, "cuDeviceGetCount");
+		get(table_.device_get, "cuDeviceGet");
+		get(table_.primary, "cuDevicePrimaryCtxRetain");
+		get(table_.launch_host, "cuLaunchHostFunc", false);
+		get(table_.capture, "cuStreamGetCaptureInfo_v2", false);
+		get(table_.object_create, "cuUserObjectCreate", false);
+		get(table_.graph_retain, "cuGraphRetainUserObject", false);
+		get(table_.uuid, "cuDeviceGetUuid", false);
+		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
+		return all;
+	}
+
+	// Retained once for each device, and kept: it is the one that the runtime API uses.
+	int primary_context(int ordinal, Context &context)
+	{
+		if (ordinal >= max_devices)
+			return invalid_value;
+		std::lock_guard guard(lock_);
+		if (!primary_[ordinal]) {
+			int device = 0;
+			int rc = table_.device_get(&device, ordinal);
+			if (!rc)
+				rc = table_.primary(&primary_[ordinal], device);
+			if (rc) {
+				primary_[ordinal] = nullptr;
+				return rc;
+			}
+		}
+		context = primary_[ordinal];
+		return success;
+	}
+
+	std::mutex lock_;                // protects primary_ and the first load()
+	std::atomic<int> state_{0};      // 0 not looked for, 1 found, -1 there is none
+	Table table_{};                  // immutable once state_ is 1
+	Context primary_[max_devices]{}; // nullptr until wanted
+};
+
+constinit RealCuda the_cuda;
+
+} // namespace
+
+Cuda &real_cuda() { return the_cuda; }
+
+} // namespace cufile

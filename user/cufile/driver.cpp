@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include <fcntl.h>
+
+#include "library.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+constexpr const char *peer_node = "/dev/peerdma";
+
+// As many as the configured pool of host memory has room for, and not more than is of use.
+unsigned lanes_of(const Config &config)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < config.posix.size_kb.size(); i++)
+		bytes += static_cast<uint64_t>(config.posix.size_kb[i]) * config.posix.count[i] * 1024;
+	return static_cast<unsigned>(std::clamp<uint64_t>(bytes / lane_bytes, 1, most_lanes));
+}
+
+bool has_node(System &system)
+{
+	const int fd = system.open(peer_node, O_RDWR | O_CLOEXEC);
+	if (fd >= 0)
+		system.close(fd);
+	return fd >= 0;
+}
+
+// The largest BAR, from the lines "start end flags" of sysfs.
+uint64_t largest_bar(const std::string &text)
+{
+	uint64_t largest = 0;
+	const char *at = text.data(), *const end = at + text.size();
+	// Six BARs; behind them the ROM and, of bridges, windows.
+	for (int i = 0; i < 6 && at < end; i++) {
+		const char *const line = std::find(at, end, '\n');
+		uint64_t word[2] = {};
+		bool good = true;
+		for (uint64_t &value : word) {
+			at = std::find_if(at, line, [](char c) { return c != ' '; });
+			if (line - at > 2 && at[0] == '0' && at[1] == 'x')
+				at += 2;
+			const auto [stop, error] = std::from_chars(at, line, value, 16);
+			good = good && error == std::errc();
+			at = stop;
+		}
+		if (good && word[1] > word[0])
+			largest = std::max(largest, word[1] - word[0] + 1);
+		at = line + (line < end);
+	}
+	return largest;
+}
+
+} // namespace
+
+Library::Engine::Engine(Config c, Seams seams)
+	: config(std::move(c)), lanes(seams.cuda, lanes_of(config)),
+	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
+{
+}
+
+Library::~Library()
+{
+	while (count_ > 0)
+		close();
+}
+
+CUfileOpError Library::open_if_closed()
+{
+	if (engine_)
+		return CU_FILE_SUCCESS;
+	busy_ = true;
+	std::vector<std::string> notices;
+	Config config = settings_.merge(seams_.system, notices);
+	log_.open(Log::level_of(config.strings[CUFILE_PARAM_LOGGING_LEVEL]),
+		  config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH], config.strings[CUFILE_PARAM_LOG_DIR],
+		  config.log_max_mb << 20);
+	if (!notices.empty()) {
+		std::string all;
+		for (const std::string &notice : notices)
+			all += (all.empty() ? "" : "; ") + notice;
+		log_.say(Log::Level::notice, all);
+	}
+	if (!config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE) && !config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE) &&
+	    !has_node(seams_.system)) {
+		log_.say(Log::Level::error, "allow_compat_mode is false, and there is no /dev/peerdma to go directly");
+		log_.close();
+		busy_ = false;
+		return CU_FILE_DRIVER_NOT_INITIALIZED;
+	}
+	const auto level = static_cast<int>(config.size(CUFILE_PARAM_PROFILE_STATS));
+	if (level) {
+		stats_.set_level(level);
+		stats_.start();
+	}
+	auto engine = std::make_unique<Engine>(std::move(config), seams_);
+	const std::lock_guard all(use_);
+	engine_ = std::move(engine);
+	return CU_FILE_SUCCESS;
+}
+
+CUfileError_t Library::open()
+{
+	const std::lock_guard guard(open_lock_);
+	const CUfileOpError rc = open_if_closed();
+	if (rc == CU_FILE_SUCCESS)
+		count_++;
+	return error(rc);
+}
+
+CUfileError_t Library::close()
+{
+	const std::lock_guard guard(open_lock_);
+	if (!count_)
+		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
+	if (count_ > 1) {
+		count_--;
+		return success();
+	}
+	decltype(batches_) batches;
+	{
+		const std::lock_guard tables(table_lock_);
+		batches.swap(batches_);
+	}
+	for (auto &[id, batch] : batches)
+		end_batch(*batch);
+	std::unique_ptr<Engine> engine;
+	{
+		// Waits for what is being moved.
+		const std::lock_guard all(use_);
+		engine = std::move(engine_);
+	}
+	// What waits for a worker now finds the driver closed.
+	engine->workers.stop();
+	engine.reset();
+	{
+		decltype(handles_) handles;
+		const std::lock_guard tables(table_lock_);
+		handles.swap(handles_);
+		by_fd_.clear();
+		buffers_.clear();
+		streams_.clear();
+	}
+	stats_.stop();
+	log_.close();
+	count_ = 0;
+	busy_ = false;
+	return success();
+}
+
+CUfileError_t Library::properties(CUfileDrvProps_t *props)
+{
+	if (!props)
+		return error(CU_FILE_INVALID_VALUE);
+	const std::lock_guard guard(open_lock_);
+	if (!engine_)
+		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
+	const Config &config = engine_->config;
+	*props = {};
+	props->nvfs.poll_thresh_size = config.size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
+	props->nvfs.max_direct_io_size = config.size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
+	props->nvfs.dstatusflags = has_node(seams_.system) ? 1u << CU_FILE_NVME_SUPPORTED : 0;
+	props->nvfs.dcontrolflags = static_cast<unsigned>(config.flag(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE))
+					    << CU_FILE_USE_POLL_MODE |
+				    static_cast<unsigned>(config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE))
+					    << CU_FILE_ALLOW_COMPAT_MODE;
+	props->fflags = 1u << CU_FILE_DYN_ROUTING_SUPPORTED | 1u << CU_FILE_BATCH_IO_SUPPORTED |
+			1u << CU_FILE_STREAMS_SUPPORTED | 1u << CU_FILE_PARALLEL_IO_SUPPORTED;
+	props->max_device_cache_size =
+		static_cast<unsigned>(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB));
+	// The original says 0 as well where no GPU memory serves as a cache.
+	props->per_buffer_cache_size = 0;
+	props->max_device_pinned_mem_size =
+		static_cast<unsigned>(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB));
+	props->max_batch_io_size = static_cast<unsigned>(config.size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE));
+	props->max_batch_io_timeout_msecs =
+		static_cast<unsigned>(config.size(CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS));
+	return success();
+}
+
+CUfileError_t Library::change(const std::function<void(Config &)> &apply, const std::function<void()> &keep)
+{
+	const std::lock_guard guard(open_lock_);
+	if (!engine_) {
+		keep();
+		return success();
+	}
+	const std::lock_guard all(use_);
+	apply(engine_->config);
+	return success();
+}
+
+CUfileError_t Library::change_size(CUFileSizeTConfigParameter_t param, size_t value)
+{
+	return change([&](Config &config) { config.sizes[param] = value; }, [&] { settings_.sizes[param] = value; });
+}
+
+CUfileError_t Library::set_poll_mode(bool poll, size_t threshold_kb)
+{
+	if (threshold_kb > size_range(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB).max)
+		return error(CU_FILE_INVALID_VALUE);
+	return change(
+		[&](Config &config) {
+			config.bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = poll;
+			config.sizes[CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB] = threshold_kb;
+		},
+		[&] {
+			settings_.bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = poll;
+			settings_.sizes[CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB] = threshold_kb;
+		});
+}
+
+CUfileError_t Library::set_max_direct(size_t kb)
+{
+	const Range range = size_range(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
+	if (kb % 64 || kb < range.min || kb > range.max)
+		return error(CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, kb);
+}
+
+// 0: it is not known.
+uint64_t Library::bar_bytes(int gpu)
+{
+	std::string address, text;
+	if (!has_cuda() || seams_.cuda.pci_address(gpu, address))
+		return 0;
+	// As the driver writes it, its letters may be large.
+	std::transform(address.begin(), address.end(), address.begin(),
+		       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
+	if (seams_.system.read_file("/sys/bus/pci/devices/" + address + "/resource", text) < 0)
+		return 0;
+	return largest_bar(text);
+}
+
+CUfileError_t Library::set_max_cache(size_t kb)
+{
+	const uint64_t bar = bar_bytes(0);
+	if (kb > size_range(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB).max || (bar && kb > bar / 1024))
+		return error(CU_FILE_INVALID_VALUE);
+	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, kb);
+}
+
+CUfileError_t Library::set_max_pinned(size_t kb)
+{
+	if (kb > size_range(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB).max)
+		return error(CU_FILE_INVALID_VALUE);
+	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kb);
+}
+
+CUfileError_t Library::bar_size(int gpu, size_t *kb)
+{
+	if (!kb || gpu < 0)
+		return error(CU_FILE_INVALID_VALUE);
+	int count = 0;
+	if (!has_cuda() || seams_.cuda.device_count(count))
+		return error(CU_FILE_DEVICE_NOT_FOUND);
+	if (gpu >= count)
+		return error(CU_FILE_INVALID_VALUE);
+	const uint64_t bytes = bar_bytes(gpu);
+	if (!bytes)
+		return error(CU_FILE_DEVICE_NOT_FOUND);
+	*kb = bytes / 1024;
+	return success();
+}
+
+} // namespace cufile

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include "file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include <fcntl.h>
+
+namespace cufile
+{
+namespace
+{
+
+// What one system call moves at most (MAX_RW_COUNT), rounded down to any block.
+constexpr uint64_t max_call = 0x7ff00000;
+
+std::string self(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+// To open the same file again. What leads to a descriptor is a link, and a file without a name has none to be made
+// under.
+int again(int flags) { return (flags & (O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME)) | O_CLOEXEC | O_NOCTTY; }
+
+} // namespace
+
+CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared_ptr<File> &out)
+{
+	const int flags = system.open_flags(fd);
+	struct stat st = {};
+	if (flags < 0 || system.fstat(fd, st) < 0)
+		return CU_FILE_INVALID_VALUE;
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return CU_FILE_INVALID_FILE_TYPE;
+	if (flags & (O_APPEND | O_PATH))
+		return CU_FILE_INVALID_FILE_OPEN_FLAG;
+	auto file = std::make_shared<SystemFile>(system, flags);
+	const int own = system.dup(fd);
+	if (own < 0)
+		return CU_FILE_GETNEWFD_FAILED;
+	if (flags & O_DIRECT) {
+		file->direct_ = own;
+	} else {
+		file->cached_ = own;
+		if (odirect)
+			file->direct_ = std::max(-1, system.open(self(own).c_str(), again(flags) | O_DIRECT));
+	}
+	if (file->direct_ >= 0)
+		system.direct_limits(file->direct_, file->limits_);
+	out = std::move(file);
+	return CU_FILE_SUCCESS;
+}
+
+SystemFile::~SystemFile()
+{
+	if (direct_ >= 0)
+		system_.close(direct_);
+	if (cached_ >= 0)
+		system_.close(cached_);
+}
+
+bool SystemFile::readable() const { return (flags_ & O_ACCMODE) != O_WRONLY; }
+bool SystemFile::writable() const { return (flags_ & O_ACCMODE) != O_RDONLY; }
+
+int SystemFile::cached()
+{
+	const int known = cached_.load(std::memory_order_acquire);
+	if (known >= 0)
+		return known;
+	std::lock_guard guard(lock_);
+	if (cached_ < 0) {
+		const int fd = system_.open(self(direct_).c_str(), again(flags_));
+		if (fd < 0)
+			return fd;
+		cached_.store(fd, std::memory_order_release);
+	}
+	return cached_;
+}
+
+uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset) const
+{
+	if (direct_ < 0 || !limits_.memory || !limits_.offset)
+		return 0;
+	if (reinterpret_cast<uintptr_t>(memory) % limits_.memory || offset % limits_.offset)
+		return 0;
+	return size - size % limits_.offset;
+}
+
+template <class Memory, class Call>
+int64_t SystemFile::move(Memory *memory, uint64_t size, uint64_t offset, Call &&call)
+{
+	uint64_t done = 0;
+	while (done < size) {
+		const uint64_t straight = aligned(memory + done, size - done, offset + done);
+		const int fd = straight ? direct_ : cached();
+		if (fd < 0)
+			return done ? static_cast<int64_t>(done) : fd;
+		const uint64_t part = std::min(straight ? straight : size - done, max_call);
+		const int64_t n = call(fd, memory + done, part, offset + done);
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			return done ? static_cast<int64_t>(done) : n;
+		done += static_cast<uint64_t>(n);
+		// Past the page cache a file's last block comes back short: no need to ask once more.
+		if (!n || (straight && static_cast<uint64_t>(n) % limits_.offset))
+			break;
+	}
+	return static_cast<int64_t>(done);
+}
+
+int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
+{
+	return move(static_cast<char *>(to), size, offset,
+		    [&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); });
+}
+
+int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
+{
+	return move(
+		static_cast<const char *>(from), size, offset,
+		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); });
+}
+
+namespace
+{
+
+// Such a function may return -errno, or -1 and errno.
+template <class Call> int64_t ask(uint64_t size, Call &&call)
+{
+	uint64_t done = 0;
+	while (done < size) {
+		errno = 0;
+		const ssize_t n = call(done);
+		if (n < 0) {
+			const int64_t error = n != -1 ? n : errno ? -errno : -EIO;
+			return done ? static_cast<int64_t>(done) : error;
+		}
+		if (!n)
+			break;
+		if (static_cast<uint64_t>(n) > size - done)
+			return -EIO;
+		done += static_cast<uint64_t>(n);
+	}
+	return static_cast<int64_t>(done);
+}
+
+} // namespace
+
+int64_t UserFile::read(void *to, uint64_t size, uint64_t offset)
+{
+	return ask(size, [&](uint64_t done) {
+		return ops_.read(handle_, static_cast<char *>(to) + done, size - done,
+				 static_cast<off_t>(offset + done), nullptr);
+	});
+}
+
+int64_t UserFile::write(const void *from, uint64_t size, uint64_t offset)
+{
+	return ask(size, [&](uint64_t done) {
+		return ops_.write(handle_, static_cast<const char *>(from) + done, size - done,
+				  static_cast<off_t>(offset + done), nullptr);
+	});
+}
+
+} // namespace cufile

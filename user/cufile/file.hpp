@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "seams.hpp"
+
+namespace cufile
+{
+
+// What bytes come from and go to. Both calls move all that they can: a short count is the end of the file, or an
+// error that the next call meets again. They return -errno if nothing was moved.
+class File
+{
+public:
+	virtual ~File() = default;
+	virtual int64_t read(void *to, uint64_t size, uint64_t offset) = 0;
+	virtual int64_t write(const void *from, uint64_t size, uint64_t offset) = 0;
+	virtual bool readable() const = 0;
+	virtual bool writable() const = 0;
+	// Of the operating system; -1 if it is none of its files.
+	virtual int fd() const { return -1; }
+	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
+	virtual bool parallel_writes() const { return false; }
+};
+
+// A regular file or a block device. It has a descriptor of its own, so that the program may close its. Which way is
+// the program's choice: through the page cache, or past it if the descriptor was opened with O_DIRECT. What is not
+// aligned then goes through the page cache all the same.
+class SystemFile final : public File
+{
+public:
+	// odirect: past the page cache even if the program did not ask for it, where the file can.
+	static CUfileOpError open(System &system, int fd, bool odirect, std::shared_ptr<File> &out);
+
+	SystemFile(System &system, int flags) : system_(system), flags_(flags) {}
+	~SystemFile() override;
+	SystemFile(const SystemFile &) = delete;
+	SystemFile &operator=(const SystemFile &) = delete;
+
+	int64_t read(void *to, uint64_t size, uint64_t offset) override;
+	int64_t write(const void *from, uint64_t size, uint64_t offset) override;
+	bool readable() const override;
+	bool writable() const override;
+	int fd() const override { return direct_ >= 0 ? direct_ : cached_.load(); }
+	bool parallel_writes() const override { return direct_ >= 0; }
+
+private:
+	// The one through the page cache, or -errno.
+	int cached();
+	// How much of it can go past the page cache.
+	uint64_t aligned(const void *memory, uint64_t size, uint64_t offset) const;
+	template <class Memory, class Call> int64_t move(Memory *memory, uint64_t size, uint64_t offset, Call &&call);
+
+	System &system_;
+	const int flags_;
+	int direct_ = -1; // immutable once open() is through, as limits_
+	DirectLimits limits_;
+	std::mutex lock_;             // protects the making of cached_
+	std::atomic<int> cached_{-1}; // -1 until wanted
+};
+
+// A file system of the program's own.
+class UserFile final : public File
+{
+public:
+	UserFile(const void *handle, const CUfileFSOps_t &ops) : handle_(handle), ops_(ops) {}
+
+	int64_t read(void *to, uint64_t size, uint64_t offset) override;
+	int64_t write(const void *from, uint64_t size, uint64_t offset) override;
+	bool readable() const override { return ops_.read; }
+	bool writable() const override { return ops_.write; }
+
+private:
+	const void *const handle_;
+	const CUfileFSOps_t ops_;
+};
+
+} // namespace cufile

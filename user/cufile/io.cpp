@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cerrno>
+
+#include "library.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+// What a thread should have to do to be worth being woken.
+constexpr uint64_t share = 256 * 1024;
+constexpr uint64_t smallest_piece = 64 * 1024;
+
+// Pieces small enough that a thread reads one while another is copied, and multiples of a page.
+uint64_t piece_for(uint64_t size, unsigned threads)
+{
+	const uint64_t piece = size / (2 * threads);
+	return std::clamp<uint64_t>(piece / 4096 * 4096, smallest_piece, slab_bytes);
+}
+
+} // namespace
+
+int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
+			 off_t file_off, off_t buf_off, bool write, Request &request)
+{
+	if (!base)
+		return -EINVAL;
+	if (file_off < 0 || buf_off < 0 || size > INT64_MAX || file_off > INT64_MAX - static_cast<int64_t>(size) ||
+	    buf_off > INT64_MAX - static_cast<int64_t>(size))
+		return failed(CU_FILE_INVALID_VALUE);
+	// As cuFile has it: not the same for both.
+	if (write && !handle->file->writable())
+		return -EIO;
+	if (!write && !handle->file->readable())
+		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
+	Buffer known;
+	const Buffer *buffer = nullptr;
+	{
+		const std::shared_lock tables(table_lock_);
+		const auto found = buffers_.find(reinterpret_cast<uintptr_t>(base));
+		if (found != buffers_.end()) {
+			known = found->second;
+			buffer = &known;
+		}
+	}
+	if (buffer && static_cast<uint64_t>(buf_off) + size > buffer->size)
+		return failed(CU_FILE_INVALID_MAPPING_RANGE);
+	request.file = handle->file;
+	request.write = write;
+	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
+	request.size = size;
+	request.offset = static_cast<uint64_t>(file_off);
+	if (!size)
+		return 1;
+	return choose_way(engine, *handle, buffer, base, request);
+}
+
+int64_t Library::run(Engine &engine, const Request &request)
+{
+	const bool timed = stats_.on();
+	const uint64_t start = timed ? seams_.system.now_ns() : 0;
+	uint32_t reason = 0;
+	int64_t n;
+	if (request.way != Way::bounce) {
+		n = move_straight(request, seams_, reason);
+	} else {
+		unsigned threads = 1;
+		// Writers of the page cache wait for each other; the copy and the write overlap all the same.
+		if (engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) &&
+		    (!request.write || request.file->parallel_writes()))
+			threads += static_cast<unsigned>(
+				std::min<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM),
+						   engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)));
+		threads = static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, threads));
+		n = threads == 1 && request.size <= slab_bytes ? move_small(request, seams_, engine.lanes) :
+								 run_apart(engine, request, threads);
+	}
+	count(request, n, reason, timed ? seams_.system.now_ns() - start : 0);
+	return n;
+}
+
+int64_t Library::run_apart(Engine &engine, const Request &request, unsigned threads)
+{
+	auto job = std::make_shared<Job>();
+	job->add(request, piece_for(request.size, threads));
+	for (unsigned i = 1; i < threads; i++)
+		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); }))
+			break;
+	take_part(*job, seams_, engine.lanes);
+	job->wait();
+	return job->result(0);
+}
+
+int64_t Library::move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
+			   off_t file_off, off_t buf_off, bool write)
+{
+	Request request;
+	const int64_t rc = prepare(engine, handle, base, size, file_off, buf_off, write, request);
+	if (rc > 0)
+		return 0;
+	if (rc < 0) {
+		stats_.count(write ? &CUfileStatsLevel1_t::write_ops : &CUfileStatsLevel1_t::read_ops, false);
+		return rc;
+	}
+	return run(engine, request);
+}
+
+int64_t Library::move(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off, bool write)
+{
+	const Use use(*this);
+	// A driver that is closed knows no file, so there is nothing to open it for.
+	const auto handle = use ? find(fh) : nullptr;
+	if (!handle)
+		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
+	return move_held(*use, handle, base, size, file_off, buf_off, write);
+}
+
+int64_t Library::move_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
+			     bool write)
+{
+	const Use use(*this);
+	const auto handle = use ? find(fh) : nullptr;
+	if (!handle)
+		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
+	if (flags || (n && !vector) || file_off < 0)
+		return failed(CU_FILE_INVALID_VALUE);
+	// All is looked at before anything is moved.
+	std::vector<Request> requests(n);
+	off_t at = file_off;
+	for (size_t i = 0; i < n; i++) {
+		const int64_t rc = vector[i].len ? prepare(*use, handle, vector[i].base, vector[i].len, at, 0, write,
+							   requests[i]) :
+						   1;
+		if (rc < 0)
+			return rc;
+		at += static_cast<off_t>(vector[i].len);
+	}
+	int64_t total = 0;
+	for (const Request &request : requests) {
+		if (!request.size)
+			continue;
+		const int64_t moved = run(*use, request);
+		if (moved < 0)
+			return total ? total : moved;
+		total += moved;
+		if (static_cast<uint64_t>(moved) < request.size)
+			break;
+	}
+	return total;
+}
+
+} // namespace cufile

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+#include "job.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace cufile
+{
+
+void Job::add(Request request, uint64_t piece_bytes)
+{
+	const size_t first = pieces_.size();
+	uint64_t done = 0;
+	while (done < request.size) {
+		const uint64_t at = request.offset + done;
+		// Whole blocks, but for the first piece and the last: past the page cache only those go.
+		const uint64_t part = request.size <= piece_bytes ?
+					      request.size :
+					      std::min(request.size - done, piece_bytes - at % piece_bytes);
+		pieces_.push_back({parts_.size(), request.address + done, part, at});
+		done += part;
+	}
+	parts_.push_back({std::move(request), first, pieces_.size(), pieces_.size() - first});
+	end_ = pieces_.size();
+	left_ = static_cast<int>(end_);
+}
+
+Job::Piece *Job::take()
+{
+	std::lock_guard guard(lock_);
+	return next_ < end_ ? &pieces_[next_++] : nullptr;
+}
+
+void Job::finish(Piece &piece, int64_t result)
+{
+	piece.result = result;
+	bool last;
+	{
+		std::lock_guard guard(lock_);
+		last = --parts_[piece.request].left == 0;
+	}
+	if (last)
+		done(piece.request);
+	if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+		left_.notify_all();
+}
+
+size_t Job::cancel()
+{
+	std::lock_guard guard(lock_);
+	size_t index = 0;
+	while (index < parts_.size() && parts_[index].first < next_)
+		index++;
+	if (index == parts_.size() || parts_[index].first >= end_)
+		return parts_.size();
+	left_.fetch_sub(static_cast<int>(end_ - parts_[index].first));
+	end_ = parts_[index].first;
+	left_.notify_all();
+	return index;
+}
+
+int64_t Job::result(size_t index) const
+{
+	const Part &part = parts_[index];
+	int64_t total = 0;
+	for (size_t i = part.first; i < part.end; i++) {
+		const Piece &piece = pieces_[i];
+		if (piece.result < 0)
+			return total ? total : piece.result;
+		total += piece.result;
+		if (static_cast<uint64_t>(piece.result) < piece.size)
+			break;
+	}
+	return total;
+}
+
+void Job::wait()
+{
+	int left;
+	while ((left = left_.load(std::memory_order_acquire)) != 0)
+		left_.wait(left, std::memory_order_acquire);
+}
+
+int64_t move_straight(const Request &request, Seams seams, uint32_t &reason)
+{
+	reason = 0;
+	if (request.way == Way::direct) {
+		struct peerdma_io_result result = {};
+		struct peerdma_file *const file = request.peer_file->get();
+		const int64_t n = request.write ?
+					  seams.peer.write(file, request.place, request.size, request.offset, result) :
+					  seams.peer.read(file, request.place, request.size, request.offset, result);
+		if (result.route == PEERDMA_ROUTE_POSIX)
+			reason = result.reason;
+		return n;
+	}
+	const int64_t n = request.write ? request.file->write(request.address, request.size, request.offset) :
+					  request.file->read(request.address, request.size, request.offset);
+	// As cuFile has it: the number of CUDA's "invalid value", for a pointer that leads nowhere.
+	return n == -EFAULT ? -CUDA_ERROR_INVALID_VALUE : n;
+}
+
+namespace
+{
+
+// The GPU was given an address that it does not have, or has failed.
+constexpr int64_t copy_failed = -EIO;
+
+// One thread's part in a job: the pieces that its lane has under way, oldest first.
+class Conveyor
+{
+public:
+	Conveyor(Job &job, Seams seams, Lanes &lanes) : job_(job), seams_(seams), lanes_(lanes) {}
+	~Conveyor() { leave(); }
+	Conveyor(const Conveyor &) = delete;
+	Conveyor &operator=(const Conveyor &) = delete;
+
+	void move(Job::Piece &piece)
+	{
+		const Request &request = job_.request(piece);
+		if (const int rc = enter(request.memory.context)) {
+			job_.finish(piece, rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed);
+			return;
+		}
+		// Two are enough for writes: one that is copied while the other is written.
+		while (count_ == (request.write ? 2 : slabs_per_lane))
+			finish_oldest(false);
+		const unsigned slab = (oldest_ + count_) % slabs_per_lane;
+		int rc = 0;
+		if (request.write) {
+			rc = seams_.cuda.copy_out(lane_->slab(slab), piece.address, piece.size, lane_->stream());
+		} else {
+			const int64_t n = request.file->read(lane_->slab(slab), piece.size, piece.offset);
+			if (n <= 0) {
+				job_.finish(piece, n);
+				return;
+			}
+			piece.result = n;
+			rc = seams_.cuda.copy_in(piece.address, lane_->slab(slab), static_cast<uint64_t>(n),
+						 lane_->stream());
+		}
+		if (!rc && wants_events())
+			rc = seams_.cuda.record(lane_->event(slab), lane_->stream());
+		if (rc) {
+			job_.finish(piece, copy_failed);
+			broken_ = true;
+			return;
+		}
+		under_way_[slab] = &piece;
+		count_++;
+	}
+
+private:
+	// With few pieces the end of the stream is waited for, once.
+	bool wants_events() const { return job_.nr_pieces() > 2; }
+
+	int enter(Context context)
+	{
+		if (lane_ && lane_->context() == context && !broken_)
+			return 0;
+		leave();
+		int rc = seams_.cuda.enter(context, entered_);
+		if (rc)
+			return rc;
+		rc = lanes_.take(context, lane_);
+		if (rc && entered_)
+			seams_.cuda.leave();
+		return rc;
+	}
+
+	void finish_oldest(bool waited)
+	{
+		Job::Piece &piece = *under_way_[oldest_];
+		const Request &request = job_.request(piece);
+		const int rc = waited ? 0 : seams_.cuda.wait(lane_->event(oldest_));
+		int64_t result = piece.result;
+		if (rc) {
+			result = copy_failed;
+			broken_ = true;
+		} else if (request.write) {
+			result = request.file->write(lane_->slab(oldest_), piece.size, piece.offset);
+		}
+		oldest_ = (oldest_ + 1) % slabs_per_lane;
+		count_--;
+		job_.finish(piece, result);
+	}
+
+	void leave()
+	{
+		if (!lane_)
+			return;
+		if (count_ && !wants_events()) {
+			const bool good = !seams_.cuda.wait_stream(lane_->stream());
+			broken_ = broken_ || !good;
+			while (count_ && good)
+				finish_oldest(true);
+		}
+		while (count_ && wants_events())
+			finish_oldest(false);
+		while (count_) {
+			Job::Piece &piece = *under_way_[oldest_];
+			oldest_ = (oldest_ + 1) % slabs_per_lane;
+			count_--;
+			job_.finish(piece, copy_failed);
+		}
+		lanes_.give(std::move(lane_), broken_);
+		if (entered_)
+			seams_.cuda.leave();
+		broken_ = entered_ = false;
+		oldest_ = 0;
+	}
+
+	Job &job_;
+	const Seams seams_;
+	Lanes &lanes_;
+	std::unique_ptr<Lane> lane_;
+	bool entered_ = false, broken_ = false;
+	Job::Piece *under_way_[slabs_per_lane]{};
+	unsigned oldest_ = 0, count_ = 0;
+};
+
+} // namespace
+
+void take_part(Job &job, Seams seams, Lanes &lanes)
+{
+	Conveyor conveyor(job, seams, lanes);
+	while (Job::Piece *piece = job.take()) {
+		const Request &request = job.request(*piece);
+		if (request.way == Way::bounce) {
+			conveyor.move(*piece);
+			continue;
+		}
+		Request part = request;
+		part.address = piece->address;
+		part.place.offset += piece->offset - request.offset;
+		part.size = piece->size;
+		part.offset = piece->offset;
+		job.finish(*piece, move_straight(part, seams, piece->reason));
+	}
+}
+
+int64_t move_small(const Request &request, Seams seams, Lanes &lanes)
+{
+	Cuda &cuda = seams.cuda;
+	bool entered;
+	if (cuda.enter(request.memory.context, entered))
+		return copy_failed;
+	std::unique_ptr<Lane> lane;
+	int64_t n = copy_failed;
+	bool broken = false;
+	const int rc = lanes.take(request.memory.context, lane);
+	if (rc) {
+		n = rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
+	} else {
+		char *const slab = lane->slab(0);
+		if (request.write) {
+			broken = cuda.copy_out(slab, request.address, request.size, lane->stream()) ||
+				 cuda.wait_stream(lane->stream());
+			if (!broken)
+				n = request.file->write(slab, request.size, request.offset);
+		} else {
+			n = request.file->read(slab, request.size, request.offset);
+			if (n > 0)
+				broken =
+					cuda.copy_in(request.address, slab, static_cast<uint64_t>(n), lane->stream()) ||
+					cuda.wait_stream(lane->stream());
+			if (broken)
+				n = copy_failed;
+		}
+		lanes.give(std::move(lane), broken);
+	}
+	if (entered)
+		cuda.leave();
+	return n;
+}
+
+} // namespace cufile

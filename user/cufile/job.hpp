@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+//
+// A job is one I/O, or the I/Os of one batch, cut into pieces that threads take one after the other. Who takes a
+// piece moves it to its end and needs nobody else for that: so a job ends however few threads there are.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "file.hpp"
+#include "lane.hpp"
+#include "peerdma_cufile.h"
+
+namespace cufile
+{
+
+// Errors inside the library are negative: an errno, or a CUfileOpError.
+constexpr int64_t failed(CUfileOpError error) { return -static_cast<int64_t>(error); }
+
+enum class Way { direct, host, bounce };
+
+// A file of libpeerdma's.
+class PeerFile
+{
+public:
+	PeerFile(Peer &peer, struct peerdma_file *file) : peer_(peer), file_(file) {}
+	~PeerFile() { peer_.close_file(file_); }
+	PeerFile(const PeerFile &) = delete;
+	PeerFile &operator=(const PeerFile &) = delete;
+	struct peerdma_file *get() const { return file_; }
+
+private:
+	Peer &peer_;
+	struct peerdma_file *const file_;
+};
+
+// What is to be moved, and which way.
+struct Request {
+	std::shared_ptr<File> file;
+	bool write = false;
+	char *address = nullptr;
+	uint64_t size = 0, offset = 0;
+	Way way = Way::host;
+	enum peerdma_cufile_why why = PEERDMA_CUFILE_WHY_NONE;
+	Memory memory;                       // if it bounces
+	std::shared_ptr<PeerFile> peer_file; // if it is direct
+	Place place;                         // likewise
+};
+
+class Job
+{
+public:
+	virtual ~Job() = default;
+	Job() = default;
+	Job(const Job &) = delete;
+	Job &operator=(const Job &) = delete;
+
+	struct Piece {
+		size_t request;
+		char *address;
+		uint64_t size, offset;
+		int64_t result = 0;
+		uint32_t reason = 0; // enum peerdma_reason, if libpeerdma fell back
+	};
+
+	// Before it is given to anybody; of no request of 0 bytes. piece_bytes: what a longer one is cut into, at multiples
+	// of it in the file.
+	void add(Request request, uint64_t piece_bytes);
+	const Request &request(const Piece &piece) const { return parts_[piece.request].request; }
+	const Request &request(size_t index) const { return parts_[index].request; }
+	size_t nr_requests() const { return parts_.size(); }
+	size_t nr_pieces() const { return pieces_.size(); }
+	uint64_t started_ns = 0; // for statistics
+
+	// The next piece, or nullptr: all have been taken.
+	Piece *take();
+	void finish(Piece &piece, int64_t result);
+	// Takes back the requests of which no piece was taken; the result is those, from it to the last.
+	size_t cancel();
+	// What a request came to: the bytes up to the first that is missing, or its error.
+	int64_t result(size_t index) const;
+	// Why libpeerdma fell back, or 0.
+	uint32_t reason(size_t index) const { return pieces_[parts_[index].first].reason; }
+	// Until all pieces are finished.
+	void wait();
+
+protected:
+	// All pieces of a request are finished.
+	virtual void done(size_t) {}
+
+private:
+	struct Part {
+		Request request;
+		size_t first, end; // pieces
+		size_t left;
+	};
+
+	std::vector<Part> parts_;   // immutable but for left
+	std::vector<Piece> pieces_; // each is of who took it
+	std::mutex lock_;           // protects next_, end_ and each left
+	size_t next_ = 0, end_ = 0;
+	std::atomic<int> left_{0}; // pieces
+};
+
+// Moves pieces until there are none to be taken. More than one thread may do so with one job.
+void take_part(Job &job, Seams seams, Lanes &lanes);
+
+// Moves one request that fits into one slab.
+int64_t move_small(const Request &request, Seams seams, Lanes &lanes);
+
+// Moves a request that does not bounce. If it was to go directly and libpeerdma fell back, reason says why.
+int64_t move_straight(const Request &request, Seams seams, uint32_t &reason);
+
+} // namespace cufile

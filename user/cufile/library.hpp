@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+//
+// The state behind the cuFile calls. A driver that is open is an Engine; everything else outlives it. Locks are
+// taken in the order in which they are declared here.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "batch.hpp"
+#include "config.hpp"
+#include "job.hpp"
+#include "log.hpp"
+#include "stats.hpp"
+#include "workers.hpp"
+
+namespace cufile
+{
+
+// A registered file.
+struct Handle {
+	Handle(std::shared_ptr<File> f, int descriptor, dev_t on, ino_t number)
+		: file(std::move(f)), fd(descriptor), dev(on), ino(number)
+	{
+	}
+
+	const std::shared_ptr<File> file;
+	const int fd; // the program's, -1 if it is a file of its own making
+	const dev_t dev;
+	const ino_t ino;
+	std::mutex lock;                                     // protects peers
+	std::map<uint32_t, std::shared_ptr<PeerFile>> peers; // by provider
+	std::atomic<uint32_t> told{0};                       // bits of peerdma_cufile_why that the log has
+};
+
+// Registered memory.
+struct Buffer {
+	uint64_t size;
+	Memory memory;
+	bool peer; // it is in a buffer of libpeerdma's
+};
+
+class Library
+{
+public:
+	explicit Library(Seams seams) : seams_(seams), log_(seams.system), stats_(seams.system) {}
+	~Library();
+	Library(const Library &) = delete;
+	Library &operator=(const Library &) = delete;
+
+	// The driver.
+	CUfileError_t open();
+	CUfileError_t close();
+	long use_count() const { return count_.load(); }
+	// In the child of fork(): nothing works any more if the driver was open.
+	void forked() { dead_ = busy_.load(); }
+	bool dead() const { return dead_.load(std::memory_order_relaxed); }
+	CUfileError_t properties(CUfileDrvProps_t *props);
+	CUfileError_t set_poll_mode(bool poll, size_t threshold_kb);
+	CUfileError_t set_max_direct(size_t kb);
+	CUfileError_t set_max_cache(size_t kb);
+	CUfileError_t set_max_pinned(size_t kb);
+	CUfileError_t bar_size(int gpu, size_t *kb);
+
+	// Parameters.
+	CUfileError_t get(CUFileSizeTConfigParameter_t param, size_t *value);
+	CUfileError_t get(CUFileBoolConfigParameter_t param, bool *value);
+	CUfileError_t get(CUFileStringConfigParameter_t param, char *text, int len);
+	CUfileError_t get_slabs(size_t *sizes, size_t *counts, int len);
+	CUfileError_t set(CUFileSizeTConfigParameter_t param, size_t value);
+	CUfileError_t set(CUFileBoolConfigParameter_t param, bool value);
+	CUfileError_t set(CUFileStringConfigParameter_t param, const char *text);
+	CUfileError_t set_slabs(const size_t *sizes, const size_t *counts, int len);
+
+	// Files and memory.
+	CUfileError_t add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr);
+	void remove_file(CUfileHandle_t fh);
+	CUfileError_t add_buffer(const void *base, size_t size, int flags);
+	CUfileError_t remove_buffer(const void *base);
+
+	// A count, or a negative error: an errno or a CUfileOpError.
+	int64_t move(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off, bool write);
+	int64_t move_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
+			    bool write);
+
+	// Batches.
+	CUfileError_t set_up_batch(CUfileBatchHandle_t *out, unsigned nr);
+	CUfileError_t submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios, unsigned flags);
+	CUfileError_t status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
+			     const struct timespec *timeout);
+	CUfileError_t cancel(CUfileBatchHandle_t id);
+	void destroy(CUfileBatchHandle_t id);
+
+	// In the order of a stream.
+	CUfileError_t move_in_stream(CUfileHandle_t fh, void *base, size_t *size, off_t *file_off, off_t *buf_off,
+				     ssize_t *result, CUstream stream, bool write);
+	CUfileError_t add_stream(CUstream stream, unsigned flags);
+	CUfileError_t remove_stream(CUstream stream);
+
+	// What goes which way.
+	int explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
+		    struct peerdma_cufile_route &out);
+	void counts(struct peerdma_cufile_counts &out) const;
+	void count(const Request &request, int64_t result, uint32_t reason, uint64_t ns);
+
+	Stats &stats() { return stats_; }
+	Log &log() { return log_; }
+	System &system() { return seams_.system; }
+
+private:
+	struct Engine {
+		Engine(Config c, Seams seams);
+		Config config;
+		Lanes lanes;
+		Workers workers;
+	};
+	struct StreamIo;
+
+	// A shared hold on the engine; empty if the driver is closed.
+	class Use;
+
+	// With open_lock_.
+	CUfileOpError open_if_closed();
+	// As the first call of a program that does not open the driver.
+	CUfileOpError open_for_use();
+	CUfileError_t change(const std::function<void(Config &)> &apply, const std::function<void()> &keep);
+	CUfileError_t change_size(CUFileSizeTConfigParameter_t param, size_t value);
+	uint64_t bar_bytes(int gpu);
+	Config config_now();
+	CUfileError_t set_while_closed(const std::function<void(Settings &)> &apply);
+	uintptr_t new_id(); // with table_lock_
+	void cut_batch(Batch &batch);
+	void end_batch(Batch &batch);
+	std::shared_ptr<Handle> find(CUfileHandle_t fh);
+	std::shared_ptr<Batch> find_batch(CUfileBatchHandle_t id);
+	bool has_cuda() { return seams_.cuda.load(); }
+	// Fills in a request, or says what is wrong with it. 1: there is nothing to move.
+	int64_t prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
+			off_t file_off, off_t buf_off, bool write, Request &request);
+	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request);
+	int may_go_directly(Handle &handle, Request &request, struct peerdma_cufile_route &out);
+	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
+	int64_t run(Engine &engine, const Request &request);
+	int64_t run_apart(Engine &engine, const Request &request, unsigned threads);
+	// With use_ held.
+	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
+			  off_t file_off, off_t buf_off, bool write);
+	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason);
+	static void run_in_stream(void *io);
+
+	const Seams seams_;
+	Log log_;
+	Stats stats_;
+	std::atomic<bool> busy_{false}, dead_{false};
+	std::atomic<long> count_{0}; // written under open_lock_
+	std::mutex open_lock_;       // opening, closing, settings_
+	Settings settings_;
+	std::shared_mutex use_; // held shared by all that moves; protects engine_
+	std::unique_ptr<Engine> engine_;
+	std::shared_mutex table_lock_; // protects all of these
+	uintptr_t next_id_ = 0;
+	std::unordered_map<uintptr_t, std::shared_ptr<Handle>> handles_;
+	std::unordered_map<int, uintptr_t> by_fd_;
+	std::unordered_map<uintptr_t, Buffer> buffers_; // by base
+	std::unordered_map<uintptr_t, std::shared_ptr<Batch>> batches_;
+	std::unordered_map<void *, unsigned> streams_; // their flags
+	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
+};
+
+inline CUfileError_t error(CUfileOpError code, CUresult cuda = CUDA_SUCCESS) { return {code, cuda}; }
+inline CUfileError_t success() { return error(CU_FILE_SUCCESS); }
+
+class Library::Use
+{
+public:
+	explicit Use(Library &library) : guard_(library.use_), engine_(library.engine_.get()) {}
+	Engine *operator->() const { return engine_; }
+	Engine &operator*() const { return *engine_; }
+	explicit operator bool() const { return engine_; }
+
+private:
+	std::shared_lock<std::shared_mutex> guard_;
+	Engine *engine_;
+};
+
+} // namespace cufile

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <string_view>
+
+#include "seams.hpp"
+
+namespace cufile
+{
+
+// Lines in the form that programs which read cuFile's log know. They go to standard error unless a file or a folder was
+// asked for: never to the working directory by themselves.
+class Log
+{
+public:
+	enum class Level { notice, error, warn, info, debug, trace };
+
+	explicit Log(System &system) : system_(system) {}
+	~Log() { close(); }
+	Log(const Log &) = delete;
+	Log &operator=(const Log &) = delete;
+
+	// What a name stands for; error for one that is none.
+	static Level level_of(std::string_view name);
+	// path: a file; else dir: a folder for cufile.log; else standard error. A file that reaches max_bytes becomes
+	// path.1, and a new one is begun.
+	void open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes);
+	void close();
+	bool wants(Level level) const { return level <= level_; }
+	void say(Level level, std::string_view message,
+		 std::source_location where = std::source_location::current()) noexcept;
+
+private:
+	void open_file();
+
+	System &system_;
+	Level level_ = Level::error; // immutable while the driver is open
+	std::mutex lock_;            // protects all below
+	std::string path_;
+	uint64_t max_bytes_ = 0, bytes_ = 0;
+	int fd_ = 2;
+};
+
+} // namespace cufile

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+//
+// What programs register: files, memory, streams. An id is never given twice, so one that is used too late names
+// nothing.
+#include "library.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+uintptr_t number(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+// The first call of many programs: they never open the driver.
+constexpr long first_user = 1;
+
+} // namespace
+
+CUfileOpError Library::open_for_use()
+{
+	const std::lock_guard guard(open_lock_);
+	if (engine_)
+		return CU_FILE_SUCCESS;
+	const CUfileOpError rc = open_if_closed();
+	if (rc == CU_FILE_SUCCESS)
+		count_ = first_user;
+	return rc;
+}
+
+std::shared_ptr<Handle> Library::find(CUfileHandle_t fh)
+{
+	const std::shared_lock tables(table_lock_);
+	const auto found = handles_.find(number(fh));
+	return found == handles_.end() ? nullptr : found->second;
+}
+
+CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
+{
+	const auto refuse = [&](CUfileOpError rc) {
+		stats_.count(&CUfileStatsLevel1_t::hdl_register_ops, false);
+		return error(rc);
+	};
+	if (!fh || !descr)
+		return refuse(CU_FILE_INVALID_VALUE);
+	const CUfileOpError opened = open_for_use();
+	if (opened)
+		return refuse(opened);
+	const Use use(*this);
+	if (!use)
+		return refuse(CU_FILE_DRIVER_CLOSING);
+
+	std::shared_ptr<Handle> handle;
+	struct stat st = {};
+	if (descr->type == CU_FILE_HANDLE_TYPE_USERSPACE_FS) {
+		if (!descr->fs_ops || (!descr->fs_ops->read && !descr->fs_ops->write))
+			return refuse(CU_FILE_IO_NOT_SUPPORTED);
+		handle = std::make_shared<Handle>(std::make_shared<UserFile>(descr->handle.handle, *descr->fs_ops), -1,
+						  dev_t{}, ino_t{});
+	} else if (descr->type == CU_FILE_HANDLE_TYPE_OPAQUE_FD) {
+		std::shared_ptr<File> file;
+		const CUfileOpError rc = SystemFile::open(seams_.system, descr->handle.fd,
+							  use->config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE), file);
+		if (rc)
+			return refuse(rc);
+		if (seams_.system.fstat(descr->handle.fd, st) < 0)
+			return refuse(CU_FILE_INVALID_VALUE);
+		handle = std::make_shared<Handle>(std::move(file), descr->handle.fd, st.st_dev, st.st_ino);
+	} else {
+		return refuse(CU_FILE_IO_NOT_SUPPORTED);
+	}
+
+	const std::lock_guard tables(table_lock_);
+	if (handle->fd >= 0) {
+		// A number whose file was closed meanwhile, and which is another file's now, is no second registration.
+		const auto same = by_fd_.find(handle->fd);
+		if (same != by_fd_.end()) {
+			const Handle &old = *handles_.at(same->second);
+			if (old.dev == handle->dev && old.ino == handle->ino)
+				return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
+		}
+	}
+	const uintptr_t id = new_id();
+	handles_.emplace(id, handle);
+	if (handle->fd >= 0)
+		by_fd_[handle->fd] = id;
+	*fh = reinterpret_cast<CUfileHandle_t>(id);
+	stats_.count(&CUfileStatsLevel1_t::hdl_register_ops, true);
+	return success();
+}
+
+// Not small numbers: programs take those for error codes.
+uintptr_t Library::new_id()
+{
+	next_id_ += 16;
+	return 0x70000000 + next_id_;
+}
+
+void Library::remove_file(CUfileHandle_t fh)
+{
+	std::shared_ptr<Handle> gone; // its files close without the lock
+	{
+		const std::lock_guard tables(table_lock_);
+		const auto found = handles_.find(number(fh));
+		if (found != handles_.end()) {
+			gone = std::move(found->second);
+			const auto same = by_fd_.find(gone->fd);
+			if (same != by_fd_.end() && same->second == found->first)
+				by_fd_.erase(same);
+			handles_.erase(found);
+		}
+	}
+	stats_.count(&CUfileStatsLevel1_t::hdl_deregister_ops, gone != nullptr);
+}
+
+CUfileError_t Library::add_buffer(const void *base, size_t size, int)
+{
+	const auto refuse = [&](CUfileOpError rc, int cuda = 0) {
+		stats_.buffer(-1, true, false, size, nullptr);
+		return error(rc, static_cast<CUresult>(cuda));
+	};
+	if (!base || !size || size > INT64_MAX)
+		return refuse(CU_FILE_INVALID_VALUE);
+	const CUfileOpError opened = open_for_use();
+	if (opened)
+		return refuse(opened);
+	const Use use(*this);
+	if (!use)
+		return refuse(CU_FILE_DRIVER_CLOSING);
+	Buffer buffer = {size, {}, false};
+	if (has_cuda()) {
+		const int rc = seams_.cuda.look_up(base, buffer.memory);
+		if (rc)
+			return refuse(CU_FILE_CUDA_DRIVER_ERROR, rc);
+	}
+	Place place;
+	buffer.peer = !seams_.peer.look_up(base, place);
+	{
+		const std::lock_guard tables(table_lock_);
+		if (!buffers_.emplace(number(base), buffer).second)
+			return refuse(CU_FILE_MEMORY_ALREADY_REGISTERED);
+	}
+	stats_.buffer(buffer.memory.device, true, true, size, &seams_.cuda);
+	return success();
+}
+
+CUfileError_t Library::remove_buffer(const void *base)
+{
+	if (!base)
+		return error(CU_FILE_INVALID_VALUE);
+	Buffer gone;
+	{
+		const std::lock_guard tables(table_lock_);
+		const auto found = buffers_.find(number(base));
+		if (found == buffers_.end())
+			return error(CU_FILE_MEMORY_NOT_REGISTERED);
+		gone = found->second;
+		buffers_.erase(found);
+	}
+	stats_.buffer(gone.memory.device, false, true, gone.size, &seams_.cuda);
+	return success();
+}
+
+CUfileError_t Library::add_stream(CUstream stream, unsigned flags)
+{
+	if (flags & ~(CU_FILE_STREAM_FIXED_BUF_OFFSET | CU_FILE_STREAM_FIXED_FILE_OFFSET |
+		      CU_FILE_STREAM_FIXED_FILE_SIZE | CU_FILE_STREAM_PAGE_ALIGNED_INPUTS))
+		return error(CU_FILE_INVALID_VALUE);
+	const CUfileOpError opened = open_for_use();
+	if (opened)
+		return error(opened);
+	const std::lock_guard tables(table_lock_);
+	streams_[stream] = flags;
+	return success();
+}
+
+CUfileError_t Library::remove_stream(CUstream stream)
+{
+	const std::lock_guard tables(table_lock_);
+	// A stream that was never registered is as good as one that is not any more.
+	streams_.erase(stream);
+	return success();
+}
+
+} // namespace cufile

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+//
+// Which way an I/O goes. Each way says how well it suits, and why not better; the best one is taken, and why it was not
+// the direct one is kept, counted and said.
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "library.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+// What is known of an I/O before it is decided.
+struct Candidate {
+	bool forced;   // force_compat_mode
+	int fd;        // of the file, -1 if it is none of the system's
+	int peer;      // what Peer::look_up() said
+	uint64_t room; // bytes to the end of libpeerdma's buffer
+	uint64_t size;
+	Memory::Kind kind;
+};
+
+struct Verdict {
+	int score; // 0: it cannot
+	enum peerdma_cufile_why why;
+};
+
+Verdict score_direct(const Candidate &io)
+{
+	if (io.peer)
+		return {0, io.kind == Memory::Kind::host ? PEERDMA_CUFILE_WHY_HOST_MEMORY :
+			   io.peer == -ENOSYS            ? PEERDMA_CUFILE_WHY_NO_LIBRARY :
+							   PEERDMA_CUFILE_WHY_NOT_A_BUFFER};
+	if (io.forced)
+		return {0, PEERDMA_CUFILE_WHY_FORCED};
+	if (io.fd < 0)
+		return {0, PEERDMA_CUFILE_WHY_USER_FILE};
+	if (io.size > io.room)
+		return {0, PEERDMA_CUFILE_WHY_BUFFER_END};
+	return {100, PEERDMA_CUFILE_WHY_NONE};
+}
+
+// The CPU can store there: the system's own read and write do.
+Verdict score_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+
+Verdict score_bounce(const Candidate &io) { return {io.kind == Memory::Kind::host ? 0 : 40, PEERDMA_CUFILE_WHY_NONE}; }
+
+constexpr struct {
+	Way way;
+	Verdict (*score)(const Candidate &);
+} ways[] = {{Way::direct, score_direct}, {Way::host, score_host}, {Way::bounce, score_bounce}};
+
+uint32_t route_of(const Request &request)
+{
+	return request.way == Way::direct ? PEERDMA_ROUTE_DIRECT :
+	       request.way == Way::bounce ? PEERDMA_ROUTE_HOST :
+					    PEERDMA_ROUTE_POSIX;
+}
+
+} // namespace
+
+int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request)
+{
+	Candidate io = {engine.config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE),
+			handle.file->fd(),
+			-ENOENT,
+			0,
+			request.size,
+			Memory::Kind::host};
+	if (!buffer || buffer->peer)
+		io.peer = seams_.peer.look_up(request.address, request.place);
+	io.room = request.place.size;
+	if (buffer) {
+		request.memory = buffer->memory;
+	} else if (has_cuda()) {
+		const int rc = seams_.cuda.look_up(base, request.memory);
+		if (rc)
+			return failed(CU_FILE_CUDA_DRIVER_ERROR);
+	}
+	io.kind = request.memory.kind;
+
+	const Verdict direct = score_direct(io);
+	request.why = direct.why;
+	int best = 0;
+	for (const auto &way : ways) {
+		const int score = way.score(io).score;
+		if (score > best) {
+			best = score;
+			request.way = way.way;
+		}
+	}
+	const bool only_direct =
+		engine.config.require_direct || !engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
+	if (request.way == Way::direct) {
+		request.peer_file = peer_file(handle, request.place);
+		if (!request.peer_file)
+			return -EIO;
+		struct peerdma_cufile_route route = {};
+		if (!only_direct || !may_go_directly(handle, request, route))
+			return 0;
+		tell(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
+		return failed(CU_FILE_IO_NOT_SUPPORTED);
+	}
+	if (request.why == PEERDMA_CUFILE_WHY_HOST_MEMORY)
+		return engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY) ?
+			       0 :
+			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
+	tell(handle, request.why, 0);
+	return only_direct ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
+}
+
+// 0, or the errno with which libpeerdma would refuse or go another way.
+int Library::may_go_directly(Handle &, Request &request, struct peerdma_cufile_route &out)
+{
+	struct peerdma_explanation explanation = {};
+	const int rc = seams_.peer.explain(request.peer_file->get(), request.place.provider, explanation);
+	out.route = explanation.route;
+	out.reason = explanation.reason;
+	if (rc < 0)
+		return rc;
+	return explanation.route == PEERDMA_ROUTE_DIRECT || explanation.route == PEERDMA_ROUTE_DIRECT_EDGES ? 0 :
+													      -EXDEV;
+}
+
+std::shared_ptr<PeerFile> Library::peer_file(Handle &handle, const Place &place)
+{
+	std::lock_guard guard(handle.lock);
+	auto &known = handle.peers[place.provider];
+	if (!known) {
+		struct peerdma_file *file = nullptr;
+		if (seams_.peer.open_file(place.buffer, handle.file->fd(), &file) < 0)
+			return nullptr;
+		known = std::make_shared<PeerFile>(seams_.peer, file);
+	}
+	return known;
+}
+
+void Library::tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason)
+{
+	if (handle.told.load(std::memory_order_relaxed) & (1u << why))
+		return;
+	if (handle.told.fetch_or(1u << why) & (1u << why))
+		return;
+	std::string text = "not direct: ";
+	text += peerdma_cufile_why_text(why);
+	if (reason) {
+		text += ": ";
+		text += seams_.peer.reason_text(reason);
+	}
+	if (handle.fd >= 0)
+		text += " (file descriptor " + std::to_string(handle.fd) + ")";
+	log_.say(Log::Level::warn, text);
+}
+
+void Library::count(const Request &request, int64_t result, uint32_t reason, uint64_t ns)
+{
+	const auto why = reason ? PEERDMA_CUFILE_WHY_REFUSED : request.why;
+	ios_[why].fetch_add(1, std::memory_order_relaxed);
+	if (result > 0)
+		bytes_[why].fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
+	if (!stats_.on())
+		return;
+	const bool aligned = !((request.offset | request.size | reinterpret_cast<uintptr_t>(request.address)) % 4096);
+	stats_.io({request.write, !why, aligned, request.memory.device,
+		   static_cast<uint64_t>(std::max<int64_t>(result, 0)), ns, result >= 0},
+		  request.memory.device >= 0 ? &seams_.cuda : nullptr);
+}
+
+void Library::counts(struct peerdma_cufile_counts &out) const
+{
+	for (unsigned i = 0; i < PEERDMA_CUFILE_NR_WHYS; i++) {
+		out.ios[i] = ios_[i].load(std::memory_order_relaxed);
+		out.bytes[i] = bytes_[i].load(std::memory_order_relaxed);
+	}
+}
+
+int Library::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
+		     struct peerdma_cufile_route &out)
+{
+	const Use use(*this);
+	if (!use)
+		return -ENOTCONN;
+	const auto handle = find(fh);
+	if (!handle)
+		return -EBADF;
+	Request request;
+	// As for reading, or for writing where only that can be.
+	const int64_t rc = prepare(*use, handle, base, size, file_off, buf_off, !handle->file->readable(), request);
+	out.route = PEERDMA_ROUTE_NONE;
+	out.why = request.why;
+	if (rc == failed(CU_FILE_IO_NOT_SUPPORTED) && request.way != Way::direct)
+		return 0;
+	if (rc < 0 && !request.peer_file)
+		return -EINVAL;
+	out.route = route_of(request);
+	if (request.way == Way::direct && may_go_directly(*handle, request, out))
+		out.why = PEERDMA_CUFILE_WHY_REFUSED;
+	return 0;
+}
+
+} // namespace cufile
+
+const char *peerdma_cufile_why_text(uint32_t why)
+{
+	switch (why) {
+	case PEERDMA_CUFILE_WHY_NONE:
+		return "nothing stands in the way";
+	case PEERDMA_CUFILE_WHY_HOST_MEMORY:
+		return "the memory is the host's";
+	case PEERDMA_CUFILE_WHY_NO_LIBRARY:
+		return "libpeerdma.so.0 could not be loaded";
+	case PEERDMA_CUFILE_WHY_NOT_A_BUFFER:
+		return "the device memory is in no buffer of libpeerdma's";
+	case PEERDMA_CUFILE_WHY_BUFFER_END:
+		return "the range goes beyond the buffer of libpeerdma's";
+	case PEERDMA_CUFILE_WHY_USER_FILE:
+		return "the file is one of a program's own making";
+	case PEERDMA_CUFILE_WHY_FORCED:
+		return "force_compat_mode is set";
+	case PEERDMA_CUFILE_WHY_REFUSED:
+		return "the kernel module refuses this file";
+	}
+	return "unknown";
+}

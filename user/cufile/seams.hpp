@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+//
+// All that libcufile asks of the world, so that what it decides is tested without a GPU, without the
+// module and with faults that a real machine does not offer on demand: the operating system, the CUDA
+// driver and libpeerdma.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <sys/stat.h>
+
+#include "cufile.h"
+#include "peerdma.h"
+
+namespace cufile
+{
+
+// What direct I/O of a file wants; 0 where it has none.
+struct DirectLimits {
+	uint32_t memory = 0; // the address is a multiple of it
+	uint32_t offset = 0; // so are offset and length
+};
+
+// All return -errno.
+class System
+{
+public:
+	virtual int open(const char *path, int flags) = 0;
+	virtual int close(int fd) = 0;
+	// Never 0, 1 or 2: a program that closed its standard streams must not find ours in their place.
+	virtual int dup(int fd) = 0;
+	// The flags that it is open with, of fcntl(F_GETFL).
+	virtual int open_flags(int fd) = 0;
+	virtual int fstat(int fd, struct stat &st) = 0;
+	virtual int direct_limits(int fd, DirectLimits &limits) = 0;
+	virtual int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) = 0;
+	virtual int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) = 0;
+	virtual int read_file(const std::string &path, std::string &out) = 0;
+	// Opened for appending, made if it is not there.
+	virtual int open_log(const std::string &path) = 0;
+	virtual int append(int fd, std::string_view text) = 0;
+	virtual int rename(const std::string &from, const std::string &to) = 0;
+	virtual std::optional<std::string> variable(const char *name) = 0;
+	virtual uint64_t now_ns() = 0; // of a clock that is not set
+	virtual int pid() = 0;
+
+protected:
+	// Never called through the base, and not virtual: the real ones live for ever, without a destructor at exit.
+	~System() = default;
+};
+
+using Context = void *; // CUcontext
+using Stream = void *;  // CUstream
+using Event = void *;   // CUevent
+
+// What the CUDA driver knows of an address.
+struct Memory {
+	enum class Kind { host, device, managed };
+	Kind kind = Kind::host;
+	Context context = nullptr; // never nullptr but for host memory
+	int device = -1;
+};
+
+// Return a CUresult.
+class Cuda
+{
+public:
+	// Finds the driver. False: there is none, and nothing else may be called.
+	virtual bool load() = 0;
+	// An address that the driver does not know is host memory.
+	virtual int look_up(const void *address, Memory &memory) = 0;
+	// Makes the context the calling thread's; entered says whether leave() has to undo it.
+	virtual int enter(Context context, bool &entered) = 0;
+	virtual void leave() = 0;
+	// Of the calling thread's context.
+	virtual int alloc_pinned(uint64_t size, void **out) = 0;
+	virtual void free_pinned(void *memory) = 0;
+	virtual int create_stream(Stream *out) = 0;
+	virtual void destroy_stream(Stream stream) = 0;
+	virtual int create_event(Event *out) = 0;
+	virtual void destroy_event(Event event) = 0;
+	virtual int record(Event event, Stream stream) = 0;
+	virtual int wait(Event event) = 0;
+	virtual int wait_stream(Stream stream) = 0;
+	virtual int copy_in(void *device, const void *host, uint64_t size, Stream stream) = 0;
+	virtual int copy_out(void *host, const void *device, uint64_t size, Stream stream) = 0;
+	// Runs call(arg) when the stream gets there, once, on a thread that may not call the driver. If the stream is being
+	// captured, it runs each time that the graph does; gone(arg) is called when it never will again. Without a
+	// capture, gone is not called.
+	virtual int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
+				   bool &captured) = 0;
+	virtual int device_count(int &count) = 0;
+	virtual int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) = 0;
+	// "0000:01:00.0"
+	virtual int pci_address(int device, std::string &out) = 0;
+
+protected:
+	~Cuda() = default;
+};
+
+// Where an address is in a buffer of libpeerdma's.
+struct Place {
+	struct peerdma_buf *buffer = nullptr;
+	uint64_t offset = 0;
+	uint64_t size = 0; // bytes from there to the buffer's end
+	uint32_t provider = 0;
+};
+
+class Peer
+{
+public:
+	// 0 or -errno: -ENOSYS there is no libpeerdma, -ENOENT the address is in no buffer of this process.
+	virtual int look_up(const void *address, Place &place) = 0;
+	virtual int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) = 0;
+	virtual void close_file(struct peerdma_file *file) = 0;
+	virtual int explain(struct peerdma_file *file, uint32_t provider, struct peerdma_explanation &out) = 0;
+	virtual int64_t read(struct peerdma_file *file, const Place &place, uint64_t size, uint64_t offset,
+			     struct peerdma_io_result &result) = 0;
+	virtual int64_t write(struct peerdma_file *file, const Place &place, uint64_t size, uint64_t offset,
+			      struct peerdma_io_result &result) = 0;
+	virtual const char *reason_text(uint32_t reason) = 0;
+
+protected:
+	~Peer() = default;
+};
+
+struct Seams {
+	System &system;
+	Cuda &cuda;
+	Peer &peer;
+};
+
+} // namespace cufile

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cerrno>
+
+#include "library.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+CUfileIOEvents_t event_of(void *cookie, int64_t result)
+{
+	if (result >= 0)
+		return {cookie, CUFILE_COMPLETE, static_cast<size_t>(result)};
+	return {cookie, CUFILE_FAILED, static_cast<size_t>(result)};
+}
+
+// What was submitted in one call. It holds its batch, which is therefore there when its last piece ends.
+class BatchJob final : public Job
+{
+public:
+	BatchJob(Library &library, std::shared_ptr<Batch> batch) : library_(library), batch_(std::move(batch)) {}
+
+	std::vector<void *> cookies; // of the requests
+
+private:
+	void done(size_t index) override
+	{
+		const int64_t n = result(index);
+		const uint64_t ns = library_.stats().on() ? library_.system().now_ns() - started_ns : 0;
+		library_.count(request(index), n, reason(index), ns);
+		library_.stats().batch_completed(n >= 0, request(index).way == Way::direct, ns);
+		// Who holds the last of it may be its own thread.
+		const std::shared_ptr<Batch> batch = batch_;
+		batch->finish(event_of(cookies[index], n));
+	}
+
+	Library &library_;
+	const std::shared_ptr<Batch> batch_;
+};
+
+int64_t nanoseconds(const struct timespec *time)
+{
+	if (!time)
+		return -1;
+	constexpr int64_t most = 1'000'000'000; // seconds: longer than anybody waits
+	return std::clamp<int64_t>(time->tv_sec, 0, most) * 1'000'000'000 + time->tv_nsec;
+}
+
+} // namespace
+
+std::shared_ptr<Batch> Library::find_batch(CUfileBatchHandle_t id)
+{
+	const std::shared_lock tables(table_lock_);
+	const auto found = batches_.find(reinterpret_cast<uintptr_t>(id));
+	return found == batches_.end() ? nullptr : found->second;
+}
+
+CUfileError_t Library::set_up_batch(CUfileBatchHandle_t *out, unsigned nr)
+{
+	const auto refuse = [&](CUfileOpError rc) {
+		stats_.count(&CUfileStatsLevel1_t::batch_setup_ops, false);
+		return error(rc);
+	};
+	if (!out || !nr)
+		return refuse(CU_FILE_INVALID_VALUE);
+	const CUfileOpError opened = open_for_use();
+	if (opened)
+		return refuse(opened);
+	const Use use(*this);
+	if (!use)
+		return refuse(CU_FILE_DRIVER_CLOSING);
+	if (nr > use->config.size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE))
+		return refuse(CU_FILE_INVALID_VALUE);
+	auto batch = std::make_shared<Batch>(nr);
+	const std::lock_guard tables(table_lock_);
+	const uintptr_t id = new_id();
+	batches_.emplace(id, std::move(batch));
+	*out = reinterpret_cast<CUfileBatchHandle_t>(id);
+	stats_.count(&CUfileStatsLevel1_t::batch_setup_ops, true);
+	return success();
+}
+
+CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios, unsigned flags)
+{
+	const auto refuse = [&](CUfileOpError rc) {
+		stats_.batch_submitted(0, 0, 0, 0, 0, false);
+		return error(rc);
+	};
+	const uint64_t start = stats_.on() ? seams_.system.now_ns() : 0;
+	const Use use(*this);
+	const auto batch = use ? find_batch(id) : nullptr;
+	if (!batch || !ios || flags)
+		return refuse(CU_FILE_INVALID_VALUE);
+	auto job = std::make_shared<BatchJob>(*this, batch);
+	std::vector<CUfileIOEvents_t> at_once; // what needs no thread to end
+	uint64_t bytes[2] = {}, direct = 0;
+	// All or nothing: what is wrong with one is said before any has begun.
+	for (unsigned i = 0; i < nr; i++) {
+		const CUfileIOParams_t &io = ios[i];
+		const auto handle = find(io.fh);
+		if (io.mode != CUFILE_BATCH || !handle)
+			return refuse(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
+		if (io.opcode != CUFILE_READ && io.opcode != CUFILE_WRITE) {
+			at_once.push_back({io.cookie, CUFILE_INVALID, 0});
+			continue;
+		}
+		const bool write = io.opcode == CUFILE_WRITE;
+		Request request;
+		const int64_t rc = prepare(*use, handle, io.u.batch.devPtr_base, io.u.batch.size,
+					   io.u.batch.file_offset, io.u.batch.devPtr_offset, write, request);
+		if (rc < 0)
+			return refuse(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
+		if (rc > 0) {
+			at_once.push_back(event_of(io.cookie, 0));
+			continue;
+		}
+		bytes[write] += request.size;
+		direct += request.way == Way::direct;
+		const uint64_t piece = request.way == Way::bounce ? slab_bytes : UINT64_MAX;
+		job->add(std::move(request), piece);
+		job->cookies.push_back(io.cookie);
+	}
+	const CUfileOpError rc = batch->reserve(nr);
+	if (rc)
+		return refuse(rc);
+	job->started_ns = start;
+	batch->begin(job);
+	for (const CUfileIOEvents_t &event : at_once)
+		batch->finish(event);
+	const auto threads = std::min<uint64_t>(
+		std::max<uint64_t>(use->config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1), job->nr_pieces());
+	Engine &engine = *use;
+	for (uint64_t i = 0; i < threads; i++) {
+		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); })) {
+			// Without any thread it is done here and now.
+			if (!i)
+				take_part(*job, seams_, engine.lanes);
+			break;
+		}
+	}
+	stats_.batch_submitted(nr, direct, bytes[0], bytes[1], stats_.on() ? seams_.system.now_ns() - start : 0, true);
+	return success();
+}
+
+CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
+			      const struct timespec *timeout)
+{
+	// Without a hold on the engine: it may take for ever, and must not keep the driver from being closed.
+	const auto batch = find_batch(id);
+	if (!batch || !nr || (*nr && !events) || (timeout && (timeout->tv_nsec < 0 || timeout->tv_nsec > 999'999'999)))
+		return error(CU_FILE_INVALID_VALUE);
+	std::vector<CUfileIOEvents_t> found;
+	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, found);
+	if (rc)
+		return error(rc);
+	std::copy(found.begin(), found.end(), events);
+	*nr = static_cast<unsigned>(found.size());
+	return success();
+}
+
+// Takes back what has not begun.
+void Library::cut_batch(Batch &batch)
+{
+	for (const auto &[job, from] : batch.cancel()) {
+		const auto &cookies = static_cast<BatchJob &>(*job).cookies;
+		for (size_t i = from; i < cookies.size(); i++)
+			batch.finish({cookies[i], CUFILE_CANCELED, 0});
+	}
+}
+
+void Library::end_batch(Batch &batch)
+{
+	cut_batch(batch);
+	batch.drain();
+}
+
+CUfileError_t Library::cancel(CUfileBatchHandle_t id)
+{
+	const auto batch = find_batch(id);
+	stats_.count(&CUfileStatsLevel1_t::batch_cancel_ops, batch != nullptr);
+	if (!batch)
+		return error(CU_FILE_INVALID_VALUE);
+	cut_batch(*batch);
+	return success();
+}
+
+void Library::destroy(CUfileBatchHandle_t id)
+{
+	std::shared_ptr<Batch> batch;
+	{
+		const std::lock_guard tables(table_lock_);
+		const auto found = batches_.find(reinterpret_cast<uintptr_t>(id));
+		if (found != batches_.end()) {
+			batch = std::move(found->second);
+			batches_.erase(found);
+		}
+	}
+	stats_.count(&CUfileStatsLevel1_t::batch_destroy_ops, batch != nullptr);
+	// Afterwards the program may free what it read into.
+	if (batch)
+		end_batch(*batch);
+}
+
+} // namespace cufile

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "real.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+int check(int rc) { return rc < 0 ? -errno : rc; }
+
+class RealSystem final : public System
+{
+public:
+	constexpr RealSystem() = default;
+
+	int open(const char *path, int flags) override { return high(check(::open(path, flags))); }
+	int close(int fd) override { return check(::close(fd)); }
+	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
+	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
+	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
+
+	int direct_limits(int fd, DirectLimits &limits) override
+	{
+		// Older headers lack the members, older kernels the answer: then what suits every disk. The struct is
+		// 256 bytes, for ever; by the kernel's ABI the two are at 0x98 and 0x9c.
+		constexpr unsigned dioalign = 0x2000;
+		alignas(8) char answer[256] = {};
+		limits = {4096, 4096};
+		if (::syscall(SYS_statx, fd, "", AT_EMPTY_PATH, dioalign, answer) < 0)
+			return 0;
+		const auto word = [&](size_t at) {
+			uint32_t value;
+			__builtin_memcpy(&value, answer + at, sizeof(value));
+			return value;
+		};
+		if (word(0) & dioalign)
+			limits = {word(0x98), word(0x9c)};
+		return 0;
+	}
+
+	int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) override
+	{
+		const ssize_t n = ::pread(fd, to, size, static_cast<off_t>(offset));
+		return n < 0 ? -errno : n;
+	}
+	int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) override
+	{
+		const ssize_t n = ::pwrite(fd, from, size, static_cast<off_t>(offset));
+		return n < 0 ? -errno : n;
+	}
+
+	int read_file(const std::string &path, std::string &out) override
+	{
+		out.clear();
+		const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
+		if (fd < 0)
+			return fd;
+		char chunk[4096];
+		int rc;
+		while ((rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
+			if (rc == -EINTR)
+				continue;
+			if (rc < 0)
+				break;
+			out.append(chunk, static_cast<size_t>(rc));
+		}
+		::close(fd);
+		return rc;
+	}
+
+	int open_log(const std::string &path) override
+	{
+		return high(check(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666)));
+	}
+	int append(int fd, std::string_view text) override
+	{
+		return check(static_cast<int>(::write(fd, text.data(), text.size())));
+	}
+	int rename(const std::string &from, const std::string &to) override
+	{
+		return check(std::rename(from.c_str(), to.c_str()));
+	}
+	std::optional<std::string> variable(const char *name) override
+	{
+		// Not for programs that have more rights than who started them: a log's path is one of these.
+		const char *value = ::secure_getenv(name);
+		return value ? std::optional<std::string>(value) : std::nullopt;
+	}
+	uint64_t now_ns() override
+	{
+		struct timespec now;
+		::clock_gettime(CLOCK_MONOTONIC, &now);
+		return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+	}
+	int pid() override { return ::getpid(); }
+
+private:
+	// Away from 0, 1 and 2, as dup().
+	int high(int fd)
+	{
+		if (fd < 0 || fd > 2)
+			return fd;
+		const int other = dup(fd);
+		::close(fd);
+		return other;
+	}
+};
+
+// constinit: the library has no static constructors, so it may be used from those of others.
+constinit RealSystem the_system;
+
+} // namespace
+
+System &real_system() { return the_system; }
+
+} // namespace cufile

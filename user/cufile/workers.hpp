@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace cufile
+{
+
+// Threads that are there while there is work: made when it comes, gone when there has been none for a while.
+class Workers
+{
+public:
+	using Task = std::function<void()>;
+
+	explicit Workers(unsigned most) : most_(most) {}
+	~Workers() { stop(); }
+	Workers(const Workers &) = delete;
+	Workers &operator=(const Workers &) = delete;
+
+	// False: there are no threads, and none can be made. The task was not taken.
+	bool add(Task task);
+	// Does what was added, and ends all threads. Nothing may be added any more.
+	void stop();
+	unsigned running();
+
+private:
+	static void *main(void *self);
+	void work();
+	bool spawn();
+
+	const unsigned most_;
+	std::mutex lock_; // protects all below
+	std::condition_variable wake_, ended_;
+	std::deque<Task> tasks_;
+	unsigned threads_ = 0, idle_ = 0;
+	bool stopping_ = false;
+};
+
+} // namespace cufile
