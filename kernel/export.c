@@ -38,6 +38,14 @@ MODULE_INFO(import_ns, "DMA_BUF");
 
 #define LETTING_GO HZ /* what importers have to give back what is taken from them */
 
+/*
+ * Most drivers of NICs pin, and cannot be told. They do no harm, but keep what they have until its
+ * user lets go of it, whatever is done to the buffer, and an unbind waits: root may want that.
+ */
+static bool pinned_importers;
+module_param(pinned_importers, bool, 0644);
+MODULE_PARM_DESC(pinned_importers, "let in who imports dma-bufs and cannot be told to let go");
+
 /**
  * struct peerdma_export - a piece of a buffer as a dma-buf
  * @link: in the buffer's list; protected by its resv
@@ -71,7 +79,7 @@ static DEFINE_MUTEX(lock); /* protects list */
 
 bool peerdma_exports_work(void)
 {
-	return PEERDMA_DMABUF_REVOCABLE;
+	return PEERDMA_DMABUF_REVOCABLE || READ_ONCE(pinned_importers);
 }
 
 void peerdma_exports_init(struct peerdma_buffer *buffer)
@@ -111,7 +119,7 @@ static int judge(struct peerdma_export *export, struct dma_buf_attachment *attac
 	if (!attach->peer2peer)
 		return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
 			      "its driver does not take the memory of another device");
-	if (!dma_buf_attach_revocable(attach))
+	if (!dma_buf_attach_revocable(attach) && !READ_ONCE(pinned_importers))
 		return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
 			      "its driver cannot be told to let go");
 	if (pci_p2pdma_distance(pdev, attach->dev, false) < 0)
@@ -145,7 +153,7 @@ static int export_pin(struct dma_buf_attachment *attach)
 {
 	struct peerdma_export *export = attach->dmabuf->priv;
 
-	if (PEERDMA_DMABUF_PIN)
+	if (PEERDMA_DMABUF_PIN || READ_ONCE(pinned_importers))
 		return 0;
 	return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
 		      "on this kernel its driver may not pin, or might not let go when told");

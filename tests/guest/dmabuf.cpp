@@ -411,6 +411,34 @@ void kept()
 	report(gives_back(), "then the pool is full");
 }
 
+/// Root may let in who cannot be told: it keeps what it has until its user lets go.
+void unheard()
+{
+	const std::string parameter = "/sys/module/peerdma/parameters/pinned_importers";
+	put(parameter, "1");
+	Buffer buffer;
+	Importer importer;
+	const int fd = export_of(buffer);
+	same("root lets in who cannot be told", 0,
+	     importer.attach(fd, pins ? EDU_DEAF : EDU_NEVER) ?:
+		     importer.pin()                           ?:
+								importer.map());
+	Importer plain;
+	same("but nobody who imports statically", -EOPNOTSUPP, plain.attach(fd, EDU_STATIC));
+	put(parameter, "0");
+	buffer.fill("byte:7");
+	importer.move(0, 512, false);
+	same("destroying returns", 0, buffer.destroy());
+	Buffer next;
+	next.fill("byte:9");
+	report(!importer.move(page, 512, true) && next.is(0, buf_len, "byte:9") && buffer.is(page, 512, "byte:7"),
+	       "and the memory stays the importer's");
+	::close(fd);
+	importer.close();
+	next.close();
+	report(gives_back(), "until its user closes it");
+}
+
 /// A dma-buf is to a buffer what an mmap of it is.
 void closed()
 {
@@ -595,6 +623,7 @@ int main(int argc, char **argv)
 	destroyed(EDU_NOW, "an importer that lets go at once");
 	destroyed(EDU_LATER, "one that lets go later");
 	kept();
+	unheard();
 	closed();
 	killed();
 	races();

@@ -100,9 +100,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or 7.2."};
 	case PEERDMA_REASON_IMPORTER:
 		return {"IMPORTER", "a device's driver imports dma-bufs in a way that cannot be told to let go",
-			"Look in the kernel's log for which; use a device whose driver imports dynamically (mlx5, "
-			"irdma, "
-			"efa, bnxt_re)."};
+			"Look in the kernel's log for which. With mlx5 use IBV_ACCESS_ON_DEMAND, or have root set "
+			"/sys/module/peerdma/parameters/pinned_importers."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};
