@@ -603,6 +603,43 @@ void races()
 	       std::to_string(mapped) + " mappings");
 }
 
+/// Each allocation of attaching and mapping fails once, where the kernel can do that. failnth.cpp does it for our own calls.
+void starved()
+{
+	const std::string debugfs = "/sys/kernel/debug/";
+	if (!fs::exists(debugfs + "failslab"))
+		return;
+	for (const char *fault : {"failslab", "fail_page_alloc", "fail_usercopy"}) {
+		put(debugfs + fault + "/task-filter", "Y");
+		put(debugfs + fault + "/verbose", "0");
+		put(debugfs + fault + "/times", "-1");
+		put(debugfs + fault + "/ignore-gfp-wait", "N");
+	}
+	put(debugfs + "fail_page_alloc/min-order", "0");
+	provider_up();
+	Buffer buffer;
+	const int dmabuf = export_of(buffer), nth = ::open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC);
+	std::string wrong;
+	int n = 0, failed = 0;
+	for (char left = '0'; left == '0' && n < 100;) {
+		Importer importer;
+		const std::string number = std::to_string(++n);
+		(void)!::pwrite(nth, number.data(), number.size(), 0);
+		const int err = importer.attach(dmabuf) ?: importer.map();
+		(void)!::pread(nth, &left, 1, 0); // 0: it has failed
+		(void)!::pwrite(nth, "0", 1, 0);
+		failed += err != 0;
+		if (err && err != -ENOMEM && err != -EXDEV && err != -EFAULT) // the last is the importer's own
+			wrong += " " + number + ": " + std::to_string(err);
+	}
+	report(failed > 3 && n < 100 && wrong.empty(), "each allocation of an importer's fails once",
+	       std::to_string(failed) + " of " + std::to_string(n) + wrong);
+	::close(nth);
+	::close(dmabuf);
+	same("then destroying", 0, buffer.destroy());
+	report(pool_is_full(), "all is given back");
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -634,5 +671,7 @@ int main(int argc, char **argv)
 	unloading();
 	if (hotplugs) // it does not come back: that is the last
 		provider_goes("device_del", EDU_LATER, device_del);
+	else
+		starved(); // it may end the kernel's own checks of DMA
 	return tap::end();
 }

@@ -7,12 +7,14 @@
 // again; all that it took must be back in the end. The provider is published here, and is not in the end.
 #include <algorithm>
 #include <dirent.h>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <sched.h>
 #include <set>
 #include <sys/syscall.h>
+#include <utility>
 
 #include "../tools/tap.hpp"
 #include "../tools/ways.hpp"
@@ -449,11 +451,17 @@ Call adding(int dev, int target)
 		}};
 }
 
+long open_descriptors()
+{
+	const std::filesystem::directory_iterator all("/proc/self/fd");
+	return std::distance(begin(all), end(all));
+}
+
 /// A dma-buf, its descriptor, and what keeps the buffer.
 Call exporting(int dev)
 {
 	auto req = std::make_shared<peerdma_buf_export>();
-	auto lowest = std::make_shared<int>(-1);
+	auto before = std::make_shared<long>(0);
 	auto spoil = [=](uint32_t id) {
 		*req = raw::sized<peerdma_buf_export>();
 		req->buf_id = id;
@@ -461,24 +469,19 @@ Call exporting(int dev)
 	};
 	return {"PEERDMA_BUF_EXPORT",
 		{ENOMEM, EFAULT},
-		[=] {
-			*lowest = ::dup(dev);
-			::close(*lowest);
-			spoil(raw::alloc(dev, provider_id, 8192).out_buf_id);
-		},
+		[=] { spoil(raw::alloc(dev, provider_id, 8192).out_buf_id); },
 		[=] { return -raw::call(dev, PEERDMA_BUF_EXPORT, *req); },
 		[=](int err) -> std::string {
 			const uint32_t id = req->buf_id;
 			if (!err && ::close(req->out_fd))
 				return "a descriptor of nobody";
 			spoil(id);
-			if (raw::call(dev, PEERDMA_BUF_EXPORT, *req))
+			if (raw::call(dev, PEERDMA_BUF_EXPORT, *req) || ::close(req->out_fd))
 				return "undisturbed it fails";
-			const bool reused = req->out_fd == *lowest;
-			::close(req->out_fd);
 			if (raw::destroy(dev, id))
 				return "the buffer is gone";
-			return reused ? "" : "a descriptor is lost";
+			const long now = open_descriptors(), then = std::exchange(*before, now);
+			return !then || now == then ? "" : "a descriptor is lost";
 		}};
 }
 
