@@ -7,14 +7,12 @@
 // again; all that it took must be back in the end. The provider is published here, and is not in the end.
 #include <algorithm>
 #include <dirent.h>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <sched.h>
 #include <set>
 #include <sys/syscall.h>
-#include <utility>
 
 #include "../tools/tap.hpp"
 #include "../tools/ways.hpp"
@@ -451,17 +449,11 @@ Call adding(int dev, int target)
 		}};
 }
 
-long open_descriptors()
-{
-	const std::filesystem::directory_iterator all("/proc/self/fd");
-	return std::distance(begin(all), end(all));
-}
-
 /// A dma-buf, its descriptor, and what keeps the buffer.
 Call exporting(int dev)
 {
 	auto req = std::make_shared<peerdma_buf_export>();
-	auto before = std::make_shared<long>(0);
+	auto lowest = std::make_shared<int>(-1); // the descriptor that is free
 	auto spoil = [=](uint32_t id) {
 		*req = raw::sized<peerdma_buf_export>();
 		req->buf_id = id;
@@ -470,7 +462,11 @@ Call exporting(int dev)
 	return {"PEERDMA_BUF_EXPORT",
 		{ENOMEM, EFAULT},
 		[=] { spoil(raw::alloc(dev, provider_id, 8192).out_buf_id); },
-		[=] { return -raw::call(dev, PEERDMA_BUF_EXPORT, *req); },
+		[=] {
+			*lowest = ::dup(dev);
+			::close(*lowest);
+			return -raw::call(dev, PEERDMA_BUF_EXPORT, *req);
+		},
 		[=](int err) -> std::string {
 			const uint32_t id = req->buf_id;
 			if (!err && ::close(req->out_fd))
@@ -480,8 +476,7 @@ Call exporting(int dev)
 				return "undisturbed it fails";
 			if (raw::destroy(dev, id))
 				return "the buffer is gone";
-			const long now = open_descriptors(), then = std::exchange(*before, now);
-			return !then || now == then ? "" : "a descriptor is lost";
+			return req->out_fd > *lowest ? "a descriptor is lost" : "";
 		}};
 }
 
