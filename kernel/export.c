@@ -130,17 +130,21 @@ static int judge(struct peerdma_export *export, struct dma_buf_attachment *attac
 
 static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
 {
+	struct import *import = kzalloc(sizeof(*import), GFP_KERNEL);
 	struct peerdma_export *export = dmabuf->priv;
-	int err;
+	int err = -ENODEV;
 
-	if (!peerdma_gate_enter(&export->buffer->gate))
-		return -ENODEV;
-	err = judge(export, attach);
-	peerdma_gate_exit(&export->buffer->gate);
+	if (!import)
+		return -ENOMEM;
+	if (peerdma_gate_enter(&export->buffer->gate)) {
+		err = judge(export, attach);
+		peerdma_gate_exit(&export->buffer->gate);
+	}
 	if (err)
-		return err;
-	attach->priv = kzalloc(sizeof(struct import), GFP_KERNEL);
-	return attach->priv ? 0 : -ENOMEM;
+		kfree(import);
+	else
+		attach->priv = import;
+	return err;
 }
 
 static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
@@ -247,16 +251,17 @@ static struct sg_table *map(struct peerdma_export *export, struct device *import
 	return ERR_PTR(refuse(export, importer, PEERDMA_REASON_MAPPING, "it cannot be mapped"));
 }
 
-/* Under the resv, which is what unmapping counts under too. */
+/* One mapping more, or less: 1 or -1. */
 static void count(struct peerdma_export *export, struct dma_buf_attachment *attach, int mappings)
 {
 	struct peerdma_exports *exports = &export->buffer->exports;
+	const s64 len = export->len;
 	struct import *import = attach->priv;
 
 	dma_resv_assert_held(&exports->resv);
 	import->mappings += mappings;
-	WRITE_ONCE(exports->mapped, exports->mapped + mappings * (s64) export->len);
-	atomic64_add(mappings * (s64) export->len, &export->buffer->opener->exported);
+	WRITE_ONCE(exports->mapped, exports->mapped + len * mappings);
+	atomic64_add(len * mappings, &export->buffer->opener->exported);
 }
 
 static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_data_direction dir)

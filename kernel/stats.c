@@ -115,7 +115,7 @@ void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_seen 
 		trace_end(seen, -ENODEV);
 }
 
-/* A device's driver may not have the buffer: nobody's request, but counted as one that was refused. */
+/* A device's driver may not have the buffer: no request, but counted as one that was refused. */
 void peerdma_account_importer(struct peerdma_buffer *buffer, u32 reason)
 {
 	count_failure(&buffer->provider->stats, reason);

@@ -39,8 +39,8 @@
  * ENOMEM     the provider has no room left, or the kernel has no memory
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
- * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built for;
- *            exporting: out_reason is DMABUF
+ * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built
+ *            for; exporting: out_reason is DMABUF
  * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
  *            namespace
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
@@ -423,14 +423,15 @@ struct peerdma_file_add {
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
  *
- * The descriptor is for drivers that import dma-bufs: ibv_reg_dmabuf_mr(), for example. Their device
- * then reads and writes the provider's memory itself, at any time, and nobody is asked again.
+ * The descriptor is for drivers that import dma-bufs: ibv_reg_dmabuf_mr(), for example. Their
+ * device then reads and writes the provider's memory itself, at any time, and nobody is asked
+ * again.
  *
  * A driver is let in if it takes another device's memory, if the kernel knows a route between the
  * two, and if it can be told to let go: importing statically ends with -EOPNOTSUPP, without a route
  * with -EXDEV; the kernel's log says which, and peerdma-refused-N of /proc/PID/fdinfo counts it. It
- * is told when the buffer is destroyed, or its provider goes away; mapping anew is -ENODEV from then
- * on. Pages that it does not give back are given to nobody else.
+ * is told when the buffer is destroyed, or its provider goes away; mapping anew is -ENODEV from
+ * then on. Pages that it does not give back are given to nobody else.
  *
  * A dma-buf keeps the open file of /dev/peerdma, as a mapping does: close(2) destroys the buffers
  * only after the last dma-buf of any of them is closed as well. PEERDMA_DESTROY does it at once. It

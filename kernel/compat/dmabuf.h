@@ -3,10 +3,11 @@
  * How an importer of a dma-buf is told to let go.
  *
  * Newer kernels call it dma_buf_invalidate_mappings(), which also takes a buffer away for good, let
- * an importer do without, and have dma_buf_attach_revocable() to ask whether this one does. In older
- * ones it is dma_buf_move_notify(), every dynamic importer has a function for it, but that of one
- * that pins may do nothing, and nobody can tell; and without CONFIG_DMABUF_MOVE_NOTIFY the kernel
- * itself pins whatever is mapped. So there nobody may pin, if root does not say so. Drop with 6.12.
+ * an importer do without, and have dma_buf_attach_revocable() to ask whether this one does. In
+ * older ones it is dma_buf_move_notify(), every dynamic importer has a function for it, but that of
+ * one that pins may do nothing, and nobody can tell; and without CONFIG_DMABUF_MOVE_NOTIFY the
+ * kernel itself pins whatever is mapped. So there nobody may pin, if root does not say so.
+ * Drop with 6.12.
  */
 #ifndef PEERDMA_COMPAT_DMABUF_H
 #define PEERDMA_COMPAT_DMABUF_H

@@ -46,7 +46,7 @@ struct edu {
 /* A fence that is signalled when the engine has stopped. */
 struct done {
 	struct dma_fence fence;
-	spinlock_t lock;
+	spinlock_t lock; /* the fence's */
 	struct work_struct work;
 	struct edu *edu;
 };
