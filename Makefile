@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
-#   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths  topology (rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf  tests
+#   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths|edu|edu-vtd  topology (rp-intel: the read is refused)
+#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma  tests
 #   SECONDS=60 SEED=1 PROGRAM=/file  of make fuzz
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
 export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM NAME FILE KSRC ACCEL V

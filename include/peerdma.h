@@ -403,6 +403,24 @@ PEERDMA_API int peerdma_buf_map(struct peerdma_buf *buf, void **addr);
 PEERDMA_API int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint64_t *buf_off);
 
 /**
+ * peerdma_buf_export_dmabuf - a piece of a buffer as a dma-buf, for the driver of another device
+ * @buf: from peerdma_buf_create()      @off: bytes from the buffer's start      @len: bytes; both whole pages
+ * @fd: the dma-buf, close-on-exec, the caller's to close; written on success only
+ * @reason: enum peerdma_reason, written on failure too; may be NULL
+ *
+ * For ibv_reg_dmabuf_mr() and other drivers that import dma-bufs dynamically and take another device's memory. One that
+ * does not gets -EOPNOTSUPP from its own call, one without a PCI route -EXDEV; the kernel's log says why. The memory is
+ * theirs until peerdma_buf_destroy(), or until the provider goes away. Closing @fd does not end what they have mapped.
+ * peerdma_close() waits for no dma-buf, but the memory of buffers that were not destroyed goes back only after the last.
+ * Return: 0 or -errno.
+ *   -ENODEV the provider has gone away   -EINVAL, -EOPNOTSUPP see @reason; -EOPNOTSUPP without one: the module is too old
+ *   -EMFILE no descriptor is left   -ENOMEM the kernel has no memory
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_EXPORT); user/lib/buffer.cpp, kernel/export.c.
+ */
+PEERDMA_API int peerdma_buf_export_dmabuf(struct peerdma_buf *buf, uint64_t off, uint64_t len, int *fd,
+					  uint32_t *reason);
+
+/**
  * peerdma_buf_query - describe a buffer
  * @buf: from peerdma_buf_create()      @info: filled in; set info->size
  * Return: 0 or -errno.

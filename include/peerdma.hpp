@@ -143,6 +143,16 @@ public:
 			return Error(-rc);
 		return std::span(static_cast<std::byte *>(addr), static_cast<std::size_t>(size()));
 	}
+	/** A piece of it, whole pages, as a dma-buf: a descriptor for the caller to close: peerdma_buf_export_dmabuf(). */
+	Result<int> export_dmabuf(std::uint64_t off, std::uint64_t len) const
+	{
+		int fd = -1;
+		std::uint32_t reason = PEERDMA_REASON_NONE;
+		int rc = peerdma_buf_export_dmabuf(handle_.get(), off, len, &fd, &reason);
+		if (rc < 0)
+			return Error(-rc, reason);
+		return fd;
+	}
 
 private:
 	std::unique_ptr<peerdma_buf, detail::DestroyBuffer> handle_;

@@ -20,6 +20,7 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
 {
 	if (!refcount_dec_and_test(&buffer->refs))
 		return;
+	peerdma_exports_fini(buffer);
 	peerdma_provider_put(buffer->provider);
 	kfree_rcu(buffer, rcu);
 }
@@ -29,8 +30,9 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
  * @buffer: referenced by the caller
  *
  * Destroying, closing and unbinding may meet here. The first does it, all return when it is done:
- * new requests fail, those inside have ended, no process has it mapped, the memory has been let
- * go. Cannot fail. Sleeps for as long as the storage takes to answer what was sent to it.
+ * new requests fail, those inside have ended, no process has it mapped, drivers that had were told,
+ * the memory has been let go. Cannot fail. Sleeps for as long as the storage takes to answer what
+ * was sent to it.
  */
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 {
@@ -43,6 +45,7 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 	peerdma_gate_close(&buffer->gate);
 	trace_peerdma_revoke(provider->id, buffer->mem->len, peerdma_gate_closed(&provider->gate));
 	peerdma_proxy_unmap(buffer);
+	peerdma_exports_revoke(buffer);
 
 	/* Off the list last: unbind must not believe it is done while the memory is still held. */
 	peerdma_mem_release(buffer->mem, buffer);
@@ -100,6 +103,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
 	refcount_set(&buffer->refs, 1);
 	peerdma_gate_init(&buffer->gate);
 	init_completion(&buffer->revoked);
+	peerdma_exports_init(buffer);
 	buffer->mapping = ctx->inode->i_mapping;
 	buffer->opener = &ctx->opener;
 	buffer->mem = mem;

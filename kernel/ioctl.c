@@ -21,6 +21,8 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	arg->info.out_features = IS_ENABLED(CONFIG_IO_URING) && peerdma_fops.uring_cmd ?
 					 PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC :
 					 0;
+	if (peerdma_exports_work())
+		arg->info.out_features |= PEERDMA_FEATURE_DMABUF;
 	arg->info.out_publish_align = memremap_compat_align();
 	arg->info.out_nproviders = 0;
 	while ((provider = peerdma_provider_next(id))) {
@@ -135,6 +137,7 @@ static int peerdma_open(struct inode *inode, struct file *file)
 	err = peerdma_proxy_open(ctx, file);
 	if (err)
 		goto err_opener;
+	ctx->file = file;
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
 

@@ -34,6 +34,8 @@ static const struct peerdma_op ops[] = {
 	OP(PEERDMA_FILE_ADD, file_add, peerdma_file_add, out_reason,
 	   .finish = peerdma_file_add_finish),
 	OP(PEERDMA_FILE_REMOVE, file_remove, peerdma_destroy, __reserved),
+	OP(PEERDMA_BUF_EXPORT, buf_export, peerdma_buf_export, __reserved,
+	   .finish = peerdma_buf_export_finish),
 };
 
 /**

@@ -8,6 +8,7 @@
 #include <linux/types.h>
 #include <uapi/peerdma.h>
 
+struct dma_buf;
 struct peerdma_ctx;
 
 /* Room for any ioctl's struct. All begin with size and flags. */
@@ -24,6 +25,10 @@ union peerdma_arg {
 	struct peerdma_file_query file_query;
 	struct peerdma_io io;
 	struct peerdma_file_add file_add;
+	struct {
+		struct peerdma_buf_export req;
+		struct dma_buf *made; /* what finish() is to show, or NULL */
+	} buf_export;
 };
 
 /**
@@ -60,5 +65,7 @@ int peerdma_write_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 int peerdma_file_add_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 void peerdma_file_add_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
 int peerdma_file_remove_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
 
 #endif /* PEERDMA_OP_H */

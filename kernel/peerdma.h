@@ -29,6 +29,7 @@
 
 #include "compat/compat.h"
 #include "compat/dmem.h"
+#include "export.h"
 #include "gate.h"
 #include "held.h"
 #include "ids.h"
@@ -120,6 +121,7 @@ struct peerdma_mem {
  * @opener: of its open file; valid inside the gate
  * @mem: valid inside the gate
  * @link: in the provider's list; protected by the provider's lock
+ * @exports: pieces of it that drivers of other devices may map
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_buffer {
@@ -133,6 +135,7 @@ struct peerdma_buffer {
 	struct peerdma_opener *opener; /* immutable */
 	struct peerdma_mem *mem;
 	struct list_head link;
+	struct peerdma_exports exports;
 	struct rcu_head rcu;
 };
 
@@ -181,12 +184,14 @@ struct peerdma_file {
  * @buffers: struct peerdma_buffer; protected by its own lock
  * @files: struct peerdma_file; protected by its own lock
  * @inode: ours alone, for its mapping: proxy.c
+ * @file: the open file, which holds this and not the other way round
  * @opener: who opened it, and what was done with it
  */
 struct peerdma_ctx {
 	struct peerdma_ids buffers;
 	struct peerdma_ids files;
 	struct inode *inode; /* immutable */
+	struct file *file; /* immutable */
 	struct peerdma_opener opener;
 };
 

@@ -36,6 +36,9 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_CGROUP_LIMIT:
 	case PEERDMA_REASON_MEMLOCK:
 		return -EDQUOT;
+	case PEERDMA_REASON_DMABUF:
+	case PEERDMA_REASON_IMPORTER:
+		return -EOPNOTSUPP;
 	default:
 		return -EXDEV;
 	}
@@ -78,6 +81,16 @@ __u32 peerdma_check_alloc(__u64 len, __u64 page_size)
 	if (len > MAX_OFFSET)
 		return PEERDMA_REASON_OVERFLOW;
 	return len % page_size ? PEERDMA_REASON_PAGE_ALIGN : PEERDMA_REASON_NONE;
+}
+
+/* What is mapped for a device is whole pages. */
+__u32 peerdma_check_export(__u64 off, __u64 len, __u64 buf_len, __u64 page_size)
+{
+	__u32 reason = peerdma_check_range(off, len, buf_len);
+
+	if (reason)
+		return reason;
+	return (off | len) % page_size ? PEERDMA_REASON_PAGE_ALIGN : PEERDMA_REASON_NONE;
 }
 
 /* What is wrong with a transfer whatever the file is. */

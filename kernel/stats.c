@@ -115,6 +115,13 @@ void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_seen 
 		trace_end(seen, -ENODEV);
 }
 
+/* A device's driver may not have the buffer: no request, but counted as one that was refused. */
+void peerdma_account_importer(struct peerdma_buffer *buffer, u32 reason)
+{
+	count_failure(&buffer->provider->stats, reason);
+	count_failure(&buffer->opener->stats, reason);
+}
+
 static void add_to(struct sum *sum, struct peerdma_stats *stats)
 {
 	struct peerdma_counts *part;
@@ -301,6 +308,9 @@ void peerdma_show_fdinfo(struct seq_file *seq, struct file *file)
 	seq_printf(seq, "peerdma-buffers:\t%llu\n", n);
 	seq_printf(seq, "peerdma-buffer-bytes:\t%llu\n", bytes);
 	seq_printf(seq, "peerdma-held-pages:\t%llu\n", peerdma_held_pages(&ctx->opener));
+	seq_printf(seq, "peerdma-exports:\t%d\n", atomic_read(&ctx->opener.exports));
+	seq_printf(seq, "peerdma-export-mapped-bytes:\t%lld\n",
+		   atomic64_read(&ctx->opener.exported));
 	seq_printf(seq, "peerdma-reads:\t%llu\n", sum.requests[0]);
 	seq_printf(seq, "peerdma-writes:\t%llu\n", sum.requests[1]);
 	seq_printf(seq, "peerdma-direct-bytes:\t%llu\n", sum.direct);
@@ -430,12 +440,20 @@ static int held_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(held);
 
+static int exports_show(struct seq_file *seq, void *unused)
+{
+	peerdma_exports_show(seq);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(exports);
+
 void peerdma_stats_register(void)
 {
 	/* Without debugfs these are error pointers, which debugfs itself knows to ignore. */
 	debugfs_dir = debugfs_create_dir("peerdma", NULL);
 	debugfs_create_file("stats", 0400, debugfs_dir, NULL, &stats_fops);
 	debugfs_create_file("held", 0400, debugfs_dir, NULL, &held_fops);
+	debugfs_create_file("exports", 0400, debugfs_dir, NULL, &exports_fops);
 }
 
 /* Waits for who is reading. */

@@ -81,6 +81,8 @@ struct peerdma_pair {
  * @pid: process that opened it, in the first PID namespace
  * @comm: its name then
  * @stats: of all requests on it
+ * @exports: dma-bufs of its buffers
+ * @exported: bytes of them that importers have mapped, each as often as it is
  */
 struct peerdma_opener {
 	struct list_head link;
@@ -88,6 +90,8 @@ struct peerdma_opener {
 	pid_t pid; /* immutable */
 	char comm[TASK_COMM_LEN]; /* immutable */
 	struct peerdma_stats stats;
+	atomic_t exports;
+	atomic64_t exported;
 };
 
 /**
@@ -146,6 +150,7 @@ void peerdma_opener_del(struct peerdma_ctx *ctx);
 u32 peerdma_request_number(void);
 void peerdma_account(const struct peerdma_seen *seen, int err);
 void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_seen *seen);
+void peerdma_account_importer(struct peerdma_buffer *buffer, u32 reason);
 void peerdma_show_fdinfo(struct seq_file *seq, struct file *file);
 
 void peerdma_stats_register(void);

@@ -33,12 +33,14 @@
  * EINTR      the process is being killed
  * EIO        the storage reported an error; some have errnos of their own: ENODATA, EILSEQ ...
  * EISDIR     the target is a directory
+ * EMFILE     the process has no descriptor left for what was exported
  * ENODEV     the provider, or the buffer's provider, has gone away
  * ENOENT     no such provider or buffer on this open file
  * ENOMEM     the provider has no room left, or the kernel has no memory
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
- * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built for
+ * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built
+ *            for; exporting: out_reason is DMABUF
  * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
  *            namespace
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
@@ -54,6 +56,7 @@
 /* Bits of out_features. */
 #define PEERDMA_FEATURE_URING (1ULL << 0) /* PEERDMA_URING_READ and PEERDMA_URING_WRITE */
 #define PEERDMA_FEATURE_URING_VEC (1ULL << 1) /* their V forms, and rings that poll */
+#define PEERDMA_FEATURE_DMABUF (1ULL << 2) /* PEERDMA_BUF_EXPORT */
 
 /**
  * enum peerdma_reason - why a request was refused, or why a route is what it is
@@ -69,7 +72,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_BUF_RANGE = 3, /* the range is not inside the buffer */
 	PEERDMA_REASON_FILE_ALIGN = 4, /* it begins or ends inside a block of dio_offset_align */
 	PEERDMA_REASON_BUF_ALIGN = 5, /* its place in the buffer is no multiple of dio_mem_align */
-	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer's length is not whole pages */
+	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer, or a piece to export, is not whole pages */
 	PEERDMA_REASON_BAR_RANGE = 7, /* the range is not inside a memory BAR of the device */
 	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
 	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range is not in steps of out_publish_align */
@@ -89,6 +92,9 @@ enum peerdma_reason {
 	PEERDMA_REASON_INTEGRITY = 36, /* the disk carries checksums that the CPU computes */
 	PEERDMA_REASON_DM_TARGET = 37, /* a device-mapper target that may look at the data */
 	PEERDMA_REASON_MD_LEVEL = 38, /* an md level that computes parity with the CPU */
+	/* dma-bufs: EOPNOTSUPP */
+	PEERDMA_REASON_DMABUF = 40, /* on this kernel what was exported could not be taken back */
+	PEERDMA_REASON_IMPORTER = 41, /* a device's driver cannot import so that it can be told */
 	/* lifetime: ENODEV */
 	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
 	/* limits: EDQUOT */
@@ -406,6 +412,45 @@ struct peerdma_file_add {
 };
 
 /**
+ * struct peerdma_buf_export - ioctl(PEERDMA_BUF_EXPORT): a piece of a buffer as a dma-buf, for the
+ * driver of another device
+ * @size: sizeof(struct peerdma_buf_export)
+ * @flags: must be 0
+ * @buf_id: a buffer of this open file
+ * @out_fd: the dma-buf, close-on-exec; -1 after an error
+ * @off: bytes from the buffer's start, whole pages
+ * @len: bytes, whole pages, not 0
+ * @out_reason: enum peerdma_reason
+ * @__reserved: must be 0
+ *
+ * The descriptor is for drivers that import dma-bufs: ibv_reg_dmabuf_mr(), for example. Their
+ * device then reads and writes the provider's memory itself, at any time, and nobody is asked
+ * again.
+ *
+ * A driver is let in if it takes another device's memory, if the kernel knows a route between the
+ * two, and if it can be told to let go: importing statically ends with -EOPNOTSUPP, without a route
+ * with -EXDEV; the kernel's log says which, and peerdma-refused-N of /proc/PID/fdinfo counts it. It
+ * is told when the buffer is destroyed, or its provider goes away; mapping anew is -ENODEV from
+ * then on. Pages that it does not give back are given to nobody else.
+ *
+ * A dma-buf keeps the open file of /dev/peerdma, as a mapping does: close(2) destroys the buffers
+ * only after the last dma-buf of any of them is closed as well. PEERDMA_DESTROY does it at once. It
+ * cannot be mapped by mmap(2): the buffer can.
+ *
+ * Errors: -ENOENT no such buffer; -ENODEV; -EINVAL, -EOPNOTSUPP see out_reason; -EMFILE; -ENOMEM.
+ */
+struct peerdma_buf_export {
+	__u32 size;
+	__u32 flags;
+	__u32 buf_id;
+	__s32 out_fd;
+	__aligned_u64 off;
+	__aligned_u64 len;
+	__u32 out_reason;
+	__u32 __reserved;
+};
+
+/**
  * struct peerdma_uring_io - cmd[] of an SQE with opcode IORING_OP_URING_CMD on /dev/peerdma and
  * cmd_op PEERDMA_URING_READ or PEERDMA_URING_WRITE
  * @file_off: bytes
@@ -476,6 +521,7 @@ struct peerdma_uring_vec {
 #define PEERDMA_WRITE _IO(PEERDMA_IOC_TYPE, 7)
 #define PEERDMA_FILE_ADD _IO(PEERDMA_IOC_TYPE, 8)
 #define PEERDMA_FILE_REMOVE _IO(PEERDMA_IOC_TYPE, 9) /* struct peerdma_destroy */
+#define PEERDMA_BUF_EXPORT _IO(PEERDMA_IOC_TYPE, 10)
 
 #define PEERDMA_URING_READ _IO(PEERDMA_IOC_TYPE, 64)
 #define PEERDMA_URING_WRITE _IO(PEERDMA_IOC_TYPE, 65)

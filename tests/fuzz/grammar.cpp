@@ -20,8 +20,10 @@ HANDLER(read)
 HANDLER(write)
 HANDLER(file_add)
 HANDLER(file_remove)
+HANDLER(buf_export)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace fuzz
@@ -135,6 +137,13 @@ const std::vector<Field> file_add_fields = {
 	M(peerdma_file_add, out_reason, out), M(peerdma_file_add, __reserved, zero),
 };
 
+const std::vector<Field> buf_export_fields = {
+	M(peerdma_buf_export, size, size),      M(peerdma_buf_export, flags, flags),
+	M(peerdma_buf_export, buf_id, buffer),  M(peerdma_buf_export, out_fd, out),
+	M(peerdma_buf_export, off, off),        M(peerdma_buf_export, len, pages),
+	M(peerdma_buf_export, out_reason, out), M(peerdma_buf_export, __reserved, zero),
+};
+
 struct Ioctl {
 	uint32_t cmd;
 	const char *name;
@@ -158,6 +167,7 @@ const Ioctl ioctls[] = {
 	{PEERDMA_FILE_ADD, "file_add", file_add_fields, 6, 4, Slot::file, false,
 	 offsetof(peerdma_file_add, out_file_id)},
 	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, 12, Slot::number, false, 0},
+	{PEERDMA_BUF_EXPORT, "buf_export", buf_export_fields, 4, 4, Slot::number, false, 0},
 };
 
 struct Uring {

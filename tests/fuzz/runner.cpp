@@ -41,9 +41,9 @@ int64_t result_of(int64_t ret) { return ret < 0 ? -errno : ret; }
 /// What the header says that an ioctl may fail with, and a filesystem's own.
 bool is_documented(int64_t err)
 {
-	constexpr int known[] = {0,     E2BIG,  EBADF,  EBUSY,  EEXIST, EFAULT, EINVAL,  EINTR,
-				 EIO,   EISDIR, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOTTY,  EOPNOTSUPP,
-				 EPERM, ESPIPE, EXDEV,  EFBIG,  EDQUOT, EROFS,  ENODATA, EILSEQ};
+	constexpr int known[] = {0,      E2BIG,  EBADF,  EBUSY,  EEXIST,  EFAULT, EINVAL,     EINTR, EIO,
+				 EISDIR, ENODEV, ENOENT, ENOMEM, ENOSPC,  ENOTTY, EOPNOTSUPP, EPERM, ESPIPE,
+				 EXDEV,  EFBIG,  EDQUOT, EROFS,  ENODATA, EILSEQ, EMFILE};
 	return std::find(std::begin(known), std::end(known), int(-err)) != std::end(known);
 }
 
@@ -149,7 +149,10 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 {
 	alignas(8) char arg[2 * page];
 	const size_t size = std::min<uint64_t>(uint32_t(world_.number(call.args[2])), sizeof(arg));
-	const uint64_t at = call.args[1].number % 16;
+	uint64_t at = call.args[1].number % 16;
+	// A descriptor comes back, which must be closed: not where others write.
+	if (spec.cmd == PEERDMA_BUF_EXPORT && (at == 5 || at == 6))
+		at = 0;
 	std::memset(arg, 0, sizeof(arg));
 	size_t next = 2;
 	for (const Field &field : spec.fields) {
@@ -206,14 +209,34 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 		old.id = world_.files[call.out % world_.files.size()].exchange(id);
 		if (old.id)
 			raw::call(world_.dev(call.args[0]), PEERDMA_FILE_REMOVE, old);
+	} else if (!res && spec.cmd == PEERDMA_BUF_EXPORT) {
+		peerdma_buf_export made;
+		std::memcpy(&made, user, sizeof(made));
+		keep_dmabuf(made.out_fd);
 	}
 	result(call.spec, res, reason & 0xff);
 	return res;
 }
 
+/// It keeps its open file for a while.
+void Runner::keep_dmabuf(int fd)
+{
+	if (dmabufs_[0] >= 0)
+		::close(dmabufs_[0]);
+	dmabufs_ = {dmabufs_[1], fd};
+}
+
+void Runner::close_dmabufs()
+{
+	keep_dmabuf(-1);
+	keep_dmabuf(-1);
+}
+
 int64_t Runner::ioctl_raw(const Call &call)
 {
 	const uint32_t size = uint32_t(call.args[3].number);
+	if (uint32_t(call.args[1].number) == PEERDMA_BUF_EXPORT) // nobody would close what comes back
+		return -ENOTTY;
 	std::memcpy(memory_, &size, sizeof(size));
 	return result_of(
 		::ioctl(world_.dev(call.args[0]), uint32_t(call.args[1].number), place(call.args[2].number % 16, 8)));
@@ -535,6 +558,7 @@ void Runner::run(const Program &program, unsigned thread)
 	for (Ring &ring : rings_)
 		if (ring.open && ring.pending)
 			reap(ring, ring.pending);
+	close_dmabufs();
 }
 
 } // namespace fuzz

@@ -61,6 +61,8 @@ private:
 	int64_t execute(const Spec &spec, const Call &call);
 	int64_t ioctl(const Spec &spec, const Call &call);
 	int64_t ioctl_raw(const Call &call);
+	void keep_dmabuf(int fd);
+	void close_dmabufs();
 	int64_t uring(const Spec &spec, const Call &call);
 	int64_t map(const Call &call);
 	int64_t remap(const Call &call);
@@ -80,8 +82,9 @@ private:
 
 	World &world_;
 	std::array<Ring, 2> rings_;
-	char *memory_;    // two pages, one that is not there, one that cannot be written to
-	char *read_only_; // the last of these as it can be
+	std::array<int, 2> dmabufs_ = {-1, -1}; // the latest of the program
+	char *memory_;                          // two pages, one that is not there, one that cannot be written to
+	char *read_only_;                       // the last of these as it can be
 	std::vector<std::array<peerdma_uring_seg, PEERDMA_URING_SEGS>> segs_;
 	size_t next_segs_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -205,6 +206,65 @@ void buffers()
 	::close(other);
 }
 
+void exports()
+{
+	auto check = [](const char *what, int want, uint32_t reason,
+			const std::function<void(peerdma_buf_export &)> &spoil) {
+		auto req = raw::sized<peerdma_buf_export>();
+		req.buf_id = buf;
+		req.len = buf_len;
+		spoil(req);
+		const int err = raw::call(dev, PEERDMA_BUF_EXPORT, req);
+		if (err && req.out_fd >= 0)
+			report(false, what, "a descriptor with an error");
+		else
+			expect(what, err, want, req.out_reason, reason);
+		if (!err)
+			::close(req.out_fd);
+	};
+	check("exporting a buffer", 0, 0, [](auto &) {});
+	check("exporting no bytes", EINVAL, PEERDMA_REASON_LEN_ZERO, [](auto &r) { r.len = 0; });
+	check("exporting from inside a page", EINVAL, PEERDMA_REASON_PAGE_ALIGN, [](auto &r) {
+		r.off = 512;
+		r.len = 4096;
+	});
+	check("exporting half a page", EINVAL, PEERDMA_REASON_PAGE_ALIGN, [](auto &r) { r.len = 2048; });
+	check("exporting past the end", EINVAL, PEERDMA_REASON_BUF_RANGE, [](auto &r) { r.off = 4096; });
+	check("exporting behind the end", EINVAL, PEERDMA_REASON_BUF_RANGE, [](auto &r) {
+		r.off = buf_len;
+		r.len = 4096;
+	});
+	check("exporting, offset + length past 64 bits", EINVAL, PEERDMA_REASON_OVERFLOW,
+	      [](auto &r) { r.off = -4096ULL; });
+	check("exporting buffer id 0", ENOENT, 0, [](auto &r) { r.buf_id = 0; });
+	check("exporting a buffer that nobody has", ENOENT, 0, [](auto &r) { r.buf_id = 0x7fffffff; });
+	check("exporting, reserved member not 0", EINVAL, 0, [](auto &r) { r.__reserved = 1; });
+	// Out members are not written then: -1 is what there was.
+	check("exporting, unknown flag", EOPNOTSUPP, 0, [](auto &r) {
+		r.flags = 1;
+		r.out_fd = -1;
+	});
+	const int other = raw::open_device();
+	auto req = raw::sized<peerdma_buf_export>();
+	req.buf_id = buf;
+	req.len = buf_len;
+	expect("exporting another open file's buffer", raw::call(other, PEERDMA_BUF_EXPORT, req), ENOENT);
+	::close(other);
+	if (raw::call(dev, PEERDMA_BUF_EXPORT, req))
+		raw::die("export");
+	errno = 0;
+	void *map = ::mmap(nullptr, buf_len, PROT_READ, MAP_SHARED, req.out_fd, 0);
+	expect("a dma-buf is not mapped", map == MAP_FAILED ? -errno : 0, EINVAL);
+	bad_fd("a dma-buf as a file", req.out_fd, ESPIPE, PEERDMA_REASON_FILE_TYPE); // and closes it
+	rlimit was, none;
+	::getrlimit(RLIMIT_NOFILE, &was);
+	none = was;
+	none.rlim_cur = 0;
+	::setrlimit(RLIMIT_NOFILE, &none);
+	check("exporting without a free descriptor", EMFILE, 0, [](auto &) {});
+	::setrlimit(RLIMIT_NOFILE, &was);
+}
+
 void others()
 {
 	auto query = raw::sized<peerdma_file_query>();
@@ -325,6 +385,7 @@ int main(int argc, char **argv)
 	files(argv[2]);
 	structs();
 	buffers();
+	exports();
 	others();
 
 	report(raw::provider(dev).out_available == available, "nothing was lost: the pool is as full as before");

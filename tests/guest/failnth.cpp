@@ -449,6 +449,37 @@ Call adding(int dev, int target)
 		}};
 }
 
+/// A dma-buf, its descriptor, and what keeps the buffer.
+Call exporting(int dev)
+{
+	auto req = std::make_shared<peerdma_buf_export>();
+	auto lowest = std::make_shared<int>(-1); // the descriptor that is free
+	auto spoil = [=](uint32_t id) {
+		*req = raw::sized<peerdma_buf_export>();
+		req->buf_id = id;
+		req->len = 8192;
+	};
+	return {"PEERDMA_BUF_EXPORT",
+		{ENOMEM, EFAULT},
+		[=] { spoil(raw::alloc(dev, provider_id, 8192).out_buf_id); },
+		[=] {
+			*lowest = ::dup(dev);
+			::close(*lowest);
+			return -raw::call(dev, PEERDMA_BUF_EXPORT, *req);
+		},
+		[=](int err) -> std::string {
+			const uint32_t id = req->buf_id;
+			if (!err && ::close(req->out_fd))
+				return "a descriptor of nobody";
+			spoil(id);
+			if (raw::call(dev, PEERDMA_BUF_EXPORT, *req) || ::close(req->out_fd))
+				return "undisturbed it fails";
+			if (raw::destroy(dev, id))
+				return "the buffer is gone";
+			return req->out_fd > *lowest ? "a descriptor is lost" : "";
+		}};
+}
+
 /// The answer is data: it may say ENOMEM, but no reason that is not so.
 Call explaining(int dev, int target)
 {
@@ -776,6 +807,7 @@ void ioctls(int dev, int target)
 			 [=] { return raw::alloc(dev, provider_id, 4096).out_buf_id; }),
 		adding(dev, target),
 		removing("PEERDMA_FILE_REMOVE", PEERDMA_FILE_REMOVE, dev, [=] { return raw::add_file(dev, target); }),
+		exporting(dev),
 		explaining(dev, target),
 		mapping(dev),
 		reading("/proc/self/fdinfo/" + std::to_string(dev)),

@@ -43,6 +43,7 @@ const Op ops[] = {
 	{"WRITE", PEERDMA_WRITE, sizeof(peerdma_io), 80},
 	{"FILE_ADD", PEERDMA_FILE_ADD, sizeof(peerdma_file_add), 20},
 	{"FILE_REMOVE", PEERDMA_FILE_REMOVE, sizeof(peerdma_destroy), 16},
+	{"BUF_EXPORT", PEERDMA_BUF_EXPORT, sizeof(peerdma_buf_export), 40},
 };
 
 /// Two pages; nothing is mapped behind the first.
@@ -183,6 +184,15 @@ void results_that_cannot_be_written()
 	const int err = raw::call(dev, PEERDMA_FILE_REMOVE, remove);
 	remove.id = next;
 	report(refused && err == -ENOENT && !raw::call(dev, PEERDMA_FILE_REMOVE, remove), "nor is such a file");
+	auto piece = raw::sized<peerdma_buf_export>();
+	piece.buf_id = raw::alloc(dev, provider_id, page).out_buf_id;
+	piece.len = page;
+	const int lowest = ::dup(dev);
+	::close(lowest);
+	const bool is_not = fails(PEERDMA_BUF_EXPORT, piece) && ::fcntl(lowest, F_GETFD) < 0;
+	report(is_not && !raw::call(dev, PEERDMA_BUF_EXPORT, piece) && piece.out_fd == lowest && !::close(lowest) &&
+		       !raw::destroy(dev, piece.buf_id),
+	       "nor such a dma-buf, nor its descriptor");
 }
 
 // --- Memory that changes while it is looked at

@@ -381,6 +381,20 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 	}
 	case PEERDMA_DESTROY:
 		return buffers.erase(static_cast<peerdma_destroy *>(arg)->id) ? 0 : -ENOENT;
+	case PEERDMA_BUF_EXPORT: {
+		auto &req = *static_cast<peerdma_buf_export *>(arg);
+		req.out_fd = -1;
+		auto found = buffers.find(req.buf_id);
+		if (found == buffers.end())
+			return -ENOENT;
+		if (req.off > found->second.len || req.len > found->second.len - req.off) {
+			req.out_reason = PEERDMA_REASON_BUF_RANGE;
+			return -EINVAL;
+		}
+		req.out_fd = next_fd_++;
+		fds[req.out_fd] = fmt::format("dmabuf:{}:{}:{}", req.buf_id, req.off, req.len);
+		return 0;
+	}
 	case PEERDMA_FILE_QUERY: {
 		auto &query = *static_cast<peerdma_file_query *>(arg);
 		if (!fds.count(query.fd))

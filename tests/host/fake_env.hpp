@@ -51,7 +51,7 @@ public:
 	std::map<std::string, Content> contents; // what open() opens, but for the device node
 	std::map<uint32_t, Provider> providers;
 	std::map<uint32_t, Buffer> buffers;
-	std::map<int, std::string> fds;
+	std::map<int, std::string> fds;           // a dma-buf's is "dmabuf:BUFFER:OFFSET:LENGTH"
 	std::map<int, int> flags;                 // that each was opened with
 	std::vector<int> posix_fds;               // of each pread and pwrite
 	int posix_error = 0;                      // of the next one

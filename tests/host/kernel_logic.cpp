@@ -23,8 +23,10 @@ HANDLER(read)
 HANDLER(write)
 HANDLER(file_add)
 HANDLER(file_remove)
+HANDLER(buf_export)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace
@@ -51,6 +53,18 @@ TEST(Range, NeverWraps)
 	EXPECT_EQ(peerdma_check_io(max_off, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
 	EXPECT_EQ(peerdma_check_io(top - 4095, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
 	EXPECT_EQ(peerdma_check_io(top, 0, 0, 4096), PEERDMA_REASON_LEN_ZERO);
+}
+
+TEST(Export, WholePagesInsideTheBuffer)
+{
+	EXPECT_EQ(peerdma_check_export(0, 8192, 8192, 4096), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_export(4096, 4096, 8192, 4096), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_export(0, 0, 8192, 4096), PEERDMA_REASON_LEN_ZERO);
+	EXPECT_EQ(peerdma_check_export(512, 4096, 8192, 4096), PEERDMA_REASON_PAGE_ALIGN);
+	EXPECT_EQ(peerdma_check_export(0, 4095, 8192, 4096), PEERDMA_REASON_PAGE_ALIGN);
+	EXPECT_EQ(peerdma_check_export(4096, 8192, 8192, 4096), PEERDMA_REASON_BUF_RANGE);
+	EXPECT_EQ(peerdma_check_export(top - 4095, 4096, 8192, 4096), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_export(4096, top - 4095, 8192, 4096), PEERDMA_REASON_OVERFLOW);
 }
 
 TEST(Publish, WholeStepsInsideTheBar)
@@ -157,6 +171,8 @@ TEST(Reasons, HaveTheErrnoOfTheDocumentation)
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_REVOKED), -ENODEV);
 	for (__u32 reason : {PEERDMA_REASON_USER_LIMIT, PEERDMA_REASON_CGROUP_LIMIT, PEERDMA_REASON_MEMLOCK})
 		EXPECT_EQ(peerdma_reason_errno(reason), -EDQUOT) << reason;
+	for (__u32 reason : {PEERDMA_REASON_DMABUF, PEERDMA_REASON_IMPORTER})
+		EXPECT_EQ(peerdma_reason_errno(reason), -EOPNOTSUPP) << reason;
 }
 
 TEST(Ops, OnlyWholeNumbersAreKnown)
@@ -178,7 +194,7 @@ TEST(Ops, OnlyWholeNumbersAreKnown)
 			<< "a struct whose size is not a multiple of 8 differs between 32 and 64 bits";
 		EXPECT_NE(op->execute, nullptr);
 	}
-	EXPECT_EQ(known, 10);
+	EXPECT_EQ(known, 11);
 }
 
 TEST(Ops, SizesAreCheckedBeforeAnythingIsRead)

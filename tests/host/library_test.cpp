@@ -368,6 +368,26 @@ TEST_F(Library, AFileForABufferIsOfItsDevice)
 	peerdma_close(other);
 }
 
+TEST_F(Library, APieceIsExported)
+{
+	int fd = -1;
+	uint32_t reason = 99;
+	open("", 64 << 10);
+	ASSERT_EQ(peerdma_buf_export_dmabuf(buf, 4096, 8192, &fd, &reason), 0);
+	EXPECT_EQ(env.fds.at(fd), "dmabuf:" + std::to_string(env.buffers.begin()->first) + ":4096:8192");
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	env.close(fd);
+	fd = -7;
+	EXPECT_EQ(peerdma_buf_export_dmabuf(buf, 0, 1 << 30, &fd, &reason), -EINVAL);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_BUF_RANGE));
+	EXPECT_EQ(fd, -7) << "it is written on success only";
+	EXPECT_EQ(peerdma_buf_export_dmabuf(buf, 0, 4096, nullptr, &reason), -EINVAL);
+	EXPECT_EQ(peerdma_buf_export_dmabuf(nullptr, 0, 4096, &fd, nullptr), -EINVAL);
+	env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_BUF_EXPORT ? -ENOTTY : 1; };
+	EXPECT_EQ(peerdma_buf_export_dmabuf(buf, 0, 4096, &fd, nullptr), -EOPNOTSUPP) << "a module from before it";
+	env.on_ioctl = nullptr;
+}
+
 TEST_F(Library, AMappingThatCannotBe)
 {
 	ASSERT_EQ(peerdma_buf_create(device, 1, 4096, 0, &buf, nullptr), 0);
@@ -696,8 +716,8 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
-	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18,
-				19, 20, 21, 32, 33, 34, 35, 36, 37, 38, 48, 56, 57, 58};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19,
+				20, 21, 32, 33, 34, 35, 36, 37, 38, 40, 41, 48, 56, 57, 58};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;
@@ -763,6 +783,10 @@ TEST_F(Library, CxxReadsAFile)
 	ASSERT_TRUE(bytes);
 	EXPECT_EQ(bytes->size(), 8192u);
 	EXPECT_NE(bytes->data(), nullptr);
+	auto piece = buffer->export_dmabuf(0, 4096);
+	ASSERT_TRUE(piece);
+	env.close(*piece);
+	EXPECT_EQ(buffer->export_dmabuf(8192, 4096).error().reason(), PEERDMA_REASON_BUF_RANGE);
 	auto f = dev->open_file("/f", O_RDONLY);
 	ASSERT_TRUE(f);
 	EXPECT_EQ(f->size().value(), 5000u);

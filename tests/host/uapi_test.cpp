@@ -89,6 +89,13 @@ AT(peerdma_io, out_near, 56);
 AT(peerdma_io, out_host, 64);
 AT(peerdma_io, out_reason, 72);
 
+SIZE(peerdma_buf_export, 40);
+AT(peerdma_buf_export, buf_id, 8);
+AT(peerdma_buf_export, out_fd, 12);
+AT(peerdma_buf_export, off, 16);
+AT(peerdma_buf_export, len, 24);
+AT(peerdma_buf_export, out_reason, 32);
+
 // The library's own structs are ABI too.
 SIZE(peerdma_device_info, 32);
 SIZE(peerdma_provider_info, 56);
@@ -110,8 +117,9 @@ AT(peerdma_io_result, error, 44);
 TEST(Uapi, NumbersOfTheIoctls)
 {
 	EXPECT_EQ(PEERDMA_ABI_VERSION, 1);
-	const unsigned long numbers[] = {PEERDMA_INFO,    PEERDMA_PROVIDER_QUERY, PEERDMA_PUBLISH, PEERDMA_BUF_ALLOC,
-					 PEERDMA_DESTROY, PEERDMA_FILE_QUERY,     PEERDMA_READ,    PEERDMA_WRITE};
-	for (unsigned long i = 0; i < 8; i++)
+	const unsigned long numbers[] = {PEERDMA_INFO,     PEERDMA_PROVIDER_QUERY, PEERDMA_PUBLISH,   PEERDMA_BUF_ALLOC,
+					 PEERDMA_DESTROY,  PEERDMA_FILE_QUERY,     PEERDMA_READ,      PEERDMA_WRITE,
+					 PEERDMA_FILE_ADD, PEERDMA_FILE_REMOVE,    PEERDMA_BUF_EXPORT};
+	for (unsigned long i = 0; i < std::size(numbers); i++)
 		EXPECT_EQ(numbers[i], static_cast<unsigned long>(PEERDMA_IOC_TYPE) << 8 | i);
 }

@@ -135,6 +135,27 @@ int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint64_t *buf_off
 	});
 }
 
+int peerdma_buf_export_dmabuf(struct peerdma_buf *buf, uint64_t off, uint64_t len, int *fd, uint32_t *reason)
+{
+	return boundary([&] {
+		if (reason)
+			*reason = PEERDMA_REASON_NONE;
+		if (!buf || !fd)
+			return -EINVAL;
+		struct peerdma_buf_export request = {};
+		request.buf_id = buf->id;
+		request.off = off;
+		request.len = len;
+		int rc = buf->device->ioctl(PEERDMA_BUF_EXPORT, request);
+		if (reason)
+			*reason = request.out_reason;
+		if (rc < 0)
+			return rc == -ENOTTY ? -EOPNOTSUPP : rc;
+		*fd = request.out_fd;
+		return 0;
+	});
+}
+
 int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *info)
 {
 	return boundary([&] {

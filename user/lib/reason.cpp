@@ -38,7 +38,7 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"BUF_ALIGN", "its place in the buffer is not a multiple of the device's memory alignment",
 			"Use a multiple of dio_mem_align, which peerdma explain prints."};
 	case PEERDMA_REASON_PAGE_ALIGN:
-		return {"PAGE_ALIGN", "the buffer's length is not a whole number of pages",
+		return {"PAGE_ALIGN", "a buffer, or a piece of one to export, is not whole pages",
 			"Use multiples of the page size, usually 4096 bytes."};
 	case PEERDMA_REASON_BAR_RANGE:
 		return {"BAR_RANGE", "the range is not inside a memory BAR of the device",
@@ -95,6 +95,13 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_INTEGRITY:
 		return {"INTEGRITY", "the disk carries checksums that the CPU would have to compute",
 			"Format its namespace to an LBA format without metadata (nvme id-ns, nvme format --lbaf)."};
+	case PEERDMA_REASON_DMABUF:
+		return {"DMABUF", "on this kernel what was exported could not be taken back",
+			"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or 7.2."};
+	case PEERDMA_REASON_IMPORTER:
+		return {"IMPORTER", "a device's driver imports dma-bufs in a way that cannot be told to let go",
+			"Look in the kernel's log for which. With mlx5 use IBV_ACCESS_ON_DEMAND, or have root set "
+			"/sys/module/peerdma/parameters/pinned_importers."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};

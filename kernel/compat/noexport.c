@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Instead of export.c, for a kernel without dma-bufs: no driver of its wants any.
+ */
+#include "../peerdma.h"
+
+bool peerdma_exports_work(void)
+{
+	return false;
+}
+
+void peerdma_exports_init(struct peerdma_buffer *buffer)
+{
+}
+
+void peerdma_exports_fini(struct peerdma_buffer *buffer)
+{
+}
+
+void peerdma_exports_revoke(struct peerdma_buffer *buffer)
+{
+}
+
+void peerdma_exports_show(struct seq_file *seq)
+{
+}
+
+int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
+{
+	struct peerdma_buf_export *req = &arg->buf_export.req;
+
+	req->out_fd = -1;
+	req->out_reason = PEERDMA_REASON_DMABUF;
+	return peerdma_reason_errno(req->out_reason);
+}
+
+void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
+{
+}

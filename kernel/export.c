@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A piece of a buffer as a dma-buf, for drivers of other devices: RDMA NICs, accelerators. Such a
+ * driver attaches its device to the dma-buf, and has the pages mapped for it once; from then on its
+ * device reads and writes the memory, and nothing of ours is in the way.
+ *
+ * Taken back. All that a buffer promises is that it can lose its memory at any moment. So only an
+ * importer that can be told is let in. Revoking closes the buffer's gate, inside which everything
+ * is mapped, and then tells each importer, which stops its device and gives its mapping back, now
+ * or soon. That is waited for, but not for long: each page that is mapped has a reference of the
+ * mapping's, so that it is not given to anybody else before that is gone, held.c names whose memory
+ * it was, and unbinding waits for it. An importer that does not let go harms nobody but who
+ * unbinds.
+ *
+ * Kept. A dma-buf is to a buffer what an mmap of it is. It holds the open file, so that closing the
+ * file destroys its buffers only when the dma-buf is closed as well; destroying the buffer takes
+ * the memory out of both. The open file pays for the memory as before.
+ *
+ * All dma-bufs of one buffer share a dma_resv, which is lock, fences and, being a lock that is held
+ * when importers call us and when we call them, all the synchronisation there is. It is taken
+ * outside of the gate by importers that map, who only try the gate, and inside by who exports.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/file.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/scatterlist.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/wait_bit.h>
+
+#include "compat/dmabuf.h"
+#include "peerdma.h"
+
+/* As MODULE_IMPORT_NS(), whose argument was no string up to v6.12. */
+MODULE_INFO(import_ns, "DMA_BUF");
+
+#define LETTING_GO HZ /* what importers have to give back what is taken from them */
+
+/*
+ * Most drivers of NICs pin, and cannot be told. They do no harm, but keep what they have until its
+ * user lets go of it, whatever is done to the buffer, and an unbind waits: root may want that.
+ */
+static bool pinned_importers;
+module_param(pinned_importers, bool, 0644);
+MODULE_PARM_DESC(pinned_importers, "let in who imports dma-bufs and cannot be told to let go");
+
+/**
+ * struct peerdma_export - a piece of a buffer as a dma-buf
+ * @link: in the buffer's list; protected by its resv
+ * @all: in the list of all; protected by its lock
+ * @dmabuf: whose this is
+ * @buffer: referenced
+ * @file: the buffer's open file; referenced
+ * @off: bytes from the buffer's start
+ * @len: bytes
+ */
+struct peerdma_export {
+	struct list_head link;
+	struct list_head all;
+	struct dma_buf *dmabuf; /* immutable */
+	struct peerdma_buffer *buffer; /* immutable */
+	struct file *file; /* immutable */
+	u64 off; /* immutable */
+	u64 len; /* immutable */
+};
+
+/**
+ * struct import - what an importer has of it: an attachment's priv
+ * @mappings: how many; protected by the buffer's resv
+ */
+struct import {
+	unsigned int mappings;
+};
+
+static LIST_HEAD(list);
+static DEFINE_MUTEX(lock); /* protects list */
+
+bool peerdma_exports_work(void)
+{
+	return PEERDMA_DMABUF_REVOCABLE || READ_ONCE(pinned_importers);
+}
+
+void peerdma_exports_init(struct peerdma_buffer *buffer)
+{
+	dma_resv_init(&buffer->exports.resv);
+	INIT_LIST_HEAD(&buffer->exports.list);
+}
+
+/* The buffer's last reference is gone, and each export had one. */
+void peerdma_exports_fini(struct peerdma_buffer *buffer)
+{
+	dma_resv_fini(&buffer->exports.resv);
+}
+
+/* --- Importers. */
+
+/* The errno for @reason, which is counted and logged: an importer's driver hears the errno only. */
+static int refuse(struct peerdma_export *export, struct device *importer, u32 reason,
+		  const char *why)
+{
+	struct peerdma_buffer *buffer = export->buffer;
+
+	peerdma_account_importer(buffer, reason);
+	pci_info_ratelimited(buffer->provider->pdev, "%s may not have buffer %llu of pid %d: %s\n",
+			     dev_name(importer), buffer->entry.id, buffer->opener->pid, why);
+	return peerdma_reason_errno(reason);
+}
+
+/* Inside the buffer's gate. */
+static int judge(struct peerdma_export *export, struct dma_buf_attachment *attach)
+{
+	struct pci_dev *pdev = export->buffer->provider->pdev;
+
+	if (!attach->importer_ops)
+		return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+			      "its driver imports statically, and could not be told to let go");
+	if (!attach->peer2peer)
+		return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+			      "its driver does not take the memory of another device");
+	if (!dma_buf_attach_revocable(attach) && !READ_ONCE(pinned_importers))
+		return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+			      "its driver cannot be told to let go");
+	if (pci_p2pdma_distance(pdev, attach->dev, false) < 0)
+		return refuse(export, attach->dev, PEERDMA_REASON_DISTANCE,
+			      "the kernel knows no PCI route between the two");
+	return 0;
+}
+
+static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	struct import *import = kzalloc(sizeof(*import), GFP_KERNEL);
+	struct peerdma_export *export = dmabuf->priv;
+	int err = -ENODEV;
+
+	if (!import)
+		return -ENOMEM;
+	if (peerdma_gate_enter(&export->buffer->gate)) {
+		err = judge(export, attach);
+		peerdma_gate_exit(&export->buffer->gate);
+	}
+	if (err)
+		kfree(import);
+	else
+		attach->priv = import;
+	return err;
+}
+
+static void export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	kfree(attach->priv);
+}
+
+/* It stays where it is anyway. The question is only whether the importer hears that it goes. */
+static int export_pin(struct dma_buf_attachment *attach)
+{
+	struct peerdma_export *export = attach->dmabuf->priv;
+
+	if (PEERDMA_DMABUF_PIN || READ_ONCE(pinned_importers))
+		return 0;
+	return refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+		      "on this kernel its driver may not pin, or might not let go when told");
+}
+
+static void export_unpin(struct dma_buf_attachment *attach)
+{
+}
+
+/* --- Mapping. */
+
+/*
+ * The longest piece that a device takes, of which none crosses a multiple: a power of two, as its
+ * limits are. A length in a scatterlist has 32 bits.
+ */
+static u64 longest_piece(struct device *dev)
+{
+	u64 boundary = dma_get_seg_boundary(dev) + 1ULL; /* 0: it has none */
+	u64 most = min_t(u64, dma_get_max_seg_size(dev), SZ_2G);
+
+	return max_t(u64, rounddown_pow_of_two(min_not_zero(most, boundary)), PAGE_SIZE);
+}
+
+static struct sg_table *cut(struct page *page, u64 len, u64 longest)
+{
+	struct sg_table *sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
+	u64 at = page_to_phys(page), end = at + len;
+	unsigned int i, n = ((end - 1) >> ilog2(longest)) - (at >> ilog2(longest)) + 1;
+	struct scatterlist *sg;
+	u64 next;
+
+	if (!sgt)
+		return NULL;
+	if (sg_alloc_table(sgt, n, GFP_KERNEL)) {
+		kfree(sgt);
+		return NULL;
+	}
+	for_each_sgtable_sg(sgt, sg, i) {
+		next = min(end, (at & ~(longest - 1)) + longest);
+		sg_set_page(sg, pfn_to_page(PHYS_PFN(at)), next - at, 0);
+		at = next;
+	}
+	return sgt;
+}
+
+static void discard(struct sg_table *sgt)
+{
+	sg_free_table(sgt);
+	kfree(sgt);
+}
+
+/* What is mapped goes back to the pool only when it is no more, whatever happens to the buffer. */
+static void hold(struct page *page, u64 len)
+{
+	unsigned long i;
+
+	for (i = 0; i < len >> PAGE_SHIFT; i++) {
+		get_page(page + i);
+		cond_resched();
+	}
+}
+
+static void let_go(struct page *page, u64 len)
+{
+	unsigned long i;
+
+	for (i = 0; i < len >> PAGE_SHIFT; i++) {
+		put_page(page + i);
+		cond_resched();
+	}
+}
+
+/* Inside the buffer's gate. */
+static struct sg_table *map(struct peerdma_export *export, struct device *importer,
+			    enum dma_data_direction dir)
+{
+	struct page *page = export->buffer->mem->page + (export->off >> PAGE_SHIFT);
+	struct sg_table *sgt = cut(page, export->len, longest_piece(importer));
+	int err;
+
+	if (!sgt)
+		return ERR_PTR(-ENOMEM);
+	hold(page, export->len);
+	err = dma_map_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
+	if (!err)
+		return sgt;
+	let_go(page, export->len);
+	discard(sgt);
+	if (err == -ENOMEM)
+		return ERR_PTR(err);
+	return ERR_PTR(refuse(export, importer, PEERDMA_REASON_MAPPING, "it cannot be mapped"));
+}
+
+/* One mapping more, or less: 1 or -1. */
+static void count(struct peerdma_export *export, struct dma_buf_attachment *attach, int mappings)
+{
+	struct peerdma_exports *exports = &export->buffer->exports;
+	const s64 len = export->len;
+	struct import *import = attach->priv;
+
+	dma_resv_assert_held(&exports->resv);
+	import->mappings += mappings;
+	WRITE_ONCE(exports->mapped, exports->mapped + len * mappings);
+	atomic64_add(len * mappings, &export->buffer->opener->exported);
+}
+
+static struct sg_table *export_map(struct dma_buf_attachment *attach, enum dma_data_direction dir)
+{
+	struct peerdma_export *export = attach->dmabuf->priv;
+	struct sg_table *sgt;
+
+	if (!peerdma_gate_enter(&export->buffer->gate))
+		return ERR_PTR(-ENODEV);
+	sgt = map(export, attach->dev, dir);
+	if (!IS_ERR(sgt))
+		count(export, attach, 1);
+	peerdma_gate_exit(&export->buffer->gate);
+	return sgt;
+}
+
+/* The buffer may have lost its memory; these pages of it are kept by the mapping. */
+static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt,
+			 enum dma_data_direction dir)
+{
+	struct peerdma_export *export = attach->dmabuf->priv;
+	struct page *page = sg_page(sgt->sgl);
+
+	dma_unmap_sgtable(attach->dev, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
+	discard(sgt);
+	let_go(page, export->len);
+	count(export, attach, -1);
+	if (!export->buffer->exports.mapped)
+		wake_up_var(&export->buffer->exports.mapped);
+}
+
+/* --- Taking back. */
+
+static void name(struct peerdma_buffer *buffer, struct dma_buf_attachment *attach)
+{
+	struct device *provider = &buffer->provider->pdev->dev;
+	struct import *import = attach->priv;
+
+	if (import->mappings)
+		dev_warn_ratelimited(provider,
+				     "%s was told to let go of buffer %llu of pid %d and has not\n",
+				     dev_name(attach->dev), buffer->entry.id, buffer->opener->pid);
+}
+
+/* Who was told and did not do it. */
+static void name_importers(struct peerdma_buffer *buffer)
+{
+	struct dma_buf_attachment *attach;
+	struct peerdma_export *export;
+
+	dma_resv_lock(&buffer->exports.resv, NULL);
+	list_for_each_entry(export, &buffer->exports.list, link) {
+		list_for_each_entry(attach, &export->dmabuf->attachments, node)
+			name(buffer, attach);
+	}
+	dma_resv_unlock(&buffer->exports.resv);
+}
+
+/**
+ * peerdma_exports_revoke - tell who has mapped a buffer, and wait a while
+ * @buffer: with its gate closed and empty: nobody can map any more
+ *
+ * The kernel's rules allow an importer to use the memory until its fences are signalled, and to
+ * read what it does not want until it has unmapped. Both are waited for, LETTING_GO in all.
+ */
+void peerdma_exports_revoke(struct peerdma_buffer *buffer)
+{
+	struct peerdma_exports *exports = &buffer->exports;
+	struct peerdma_export *export;
+	long left = LETTING_GO;
+
+	dma_resv_lock(&exports->resv, NULL);
+	list_for_each_entry(export, &exports->list, link)
+		dma_buf_invalidate_mappings(export->dmabuf);
+	dma_resv_unlock(&exports->resv);
+	if (!READ_ONCE(exports->mapped))
+		return;
+	left = dma_resv_wait_timeout(&exports->resv, DMA_RESV_USAGE_BOOKKEEP, false, left);
+	if (!wait_var_event_timeout(&exports->mapped, !READ_ONCE(exports->mapped), max(left, 1L)))
+		name_importers(buffer);
+}
+
+/* --- Exporting. */
+
+static void export_release(struct dma_buf *dmabuf)
+{
+	struct peerdma_export *export = dmabuf->priv;
+	struct peerdma_exports *exports = &export->buffer->exports;
+
+	mutex_lock(&lock);
+	list_del(&export->all);
+	mutex_unlock(&lock);
+	dma_resv_lock(&exports->resv, NULL);
+	list_del(&export->link);
+	dma_resv_unlock(&exports->resv);
+	atomic_dec(&export->buffer->opener->exports);
+	peerdma_buffer_put(export->buffer);
+	fput(export->file);
+	kfree(export);
+}
+
+/* No mmap: the buffer has one. No vmap: the CPU's way to this memory is uncached and slow. */
+static const struct dma_buf_ops export_ops = {
+	.attach = export_attach,
+	.detach = export_detach,
+	.pin = export_pin,
+	.unpin = export_unpin,
+	.map_dma_buf = export_map,
+	.unmap_dma_buf = export_unmap,
+	.release = export_release,
+};
+
+/* Inside the buffer's gate. @file: the buffer's, which the caller holds. */
+static struct dma_buf *export_create(struct peerdma_buffer *buffer, struct file *file, u64 off,
+				     u64 len)
+{
+	struct peerdma_export *export = kzalloc(sizeof(*export), GFP_KERNEL_ACCOUNT);
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct dma_buf *dmabuf;
+
+	if (!export)
+		return ERR_PTR(-ENOMEM);
+	export->buffer = buffer;
+	export->file = file;
+	export->off = off;
+	export->len = len;
+	info.ops = &export_ops;
+	info.size = len;
+	info.flags = O_RDWR;
+	info.resv = &buffer->exports.resv;
+	info.priv = export;
+	dmabuf = dma_buf_export(&info);
+	if (IS_ERR(dmabuf)) {
+		kfree(export);
+		return dmabuf;
+	}
+	/* Nobody else can put it yet. From here on that undoes all this. */
+	export->dmabuf = dmabuf;
+	refcount_inc(&buffer->refs);
+	get_file(file);
+	atomic_inc(&buffer->opener->exports);
+	dma_resv_lock(&buffer->exports.resv, NULL);
+	list_add_tail(&export->link, &buffer->exports.list);
+	dma_resv_unlock(&buffer->exports.resv);
+	mutex_lock(&lock);
+	list_add_tail(&export->all, &list);
+	mutex_unlock(&lock);
+	return dmabuf;
+}
+
+static int buf_export(struct peerdma_ctx *ctx, struct peerdma_buffer *buffer,
+		      struct peerdma_buf_export *req, struct dma_buf **made)
+{
+	struct dma_buf *dmabuf;
+	int fd;
+
+	req->out_reason = peerdma_check_export(req->off, req->len, buffer->mem->len, PAGE_SIZE);
+	if (req->out_reason)
+		return peerdma_reason_errno(req->out_reason);
+	dmabuf = export_create(buffer, ctx->file, req->off, req->len);
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0) {
+		dma_buf_put(dmabuf);
+		return fd;
+	}
+	req->out_fd = fd;
+	*made = dmabuf;
+	return 0;
+}
+
+int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
+{
+	struct peerdma_buf_export *req = &arg->buf_export.req;
+	struct peerdma_buffer *buffer;
+	int err;
+
+	arg->buf_export.made = NULL;
+	req->out_fd = -1;
+	req->out_reason = PEERDMA_REASON_NONE;
+	if (req->__reserved)
+		return -EINVAL;
+	if (!peerdma_exports_work()) {
+		req->out_reason = PEERDMA_REASON_DMABUF;
+		return peerdma_reason_errno(req->out_reason);
+	}
+	buffer = peerdma_buffer_enter(ctx, req->buf_id);
+	if (IS_ERR(buffer)) {
+		if (PTR_ERR(buffer) == -ENODEV)
+			req->out_reason = PEERDMA_REASON_REVOKED;
+		return PTR_ERR(buffer);
+	}
+	err = buf_export(ctx, buffer, req, &arg->buf_export.made);
+	peerdma_gate_exit(&buffer->gate);
+	return err;
+}
+
+/* The descriptor comes into being last, when the process has been told of it. */
+void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
+{
+	struct dma_buf *made = arg->buf_export.made;
+	int fd = arg->buf_export.req.out_fd;
+
+	if (!made)
+		return;
+	if (err) {
+		put_unused_fd(fd);
+		dma_buf_put(made);
+	} else {
+		fd_install(fd, made->file);
+	}
+}
+
+/* --- Seeing. */
+
+static void show_importer(struct seq_file *seq, struct peerdma_export *export,
+			  struct dma_buf_attachment *attach)
+{
+	struct peerdma_buffer *buffer = export->buffer;
+	struct import *import = attach->priv;
+
+	seq_printf(seq, "importer provider=%u buffer=%llu file=%llu offset=%llu device=%s",
+		   buffer->provider->id, buffer->entry.id, buffer->opener->id, export->off,
+		   dev_name(attach->dev));
+	seq_printf(seq, " mapped=%llu\n", import->mappings * export->len);
+}
+
+static void show(struct seq_file *seq, struct peerdma_export *export)
+{
+	struct peerdma_buffer *buffer = export->buffer;
+	struct dma_buf_attachment *attach;
+
+	seq_printf(seq, "export provider=%u pci=%s buffer=%llu file=%llu pid=%d",
+		   buffer->provider->id, pci_name(buffer->provider->pdev), buffer->entry.id,
+		   buffer->opener->id, buffer->opener->pid);
+	seq_printf(seq, " offset=%llu bytes=%llu revoked=%d\n", export->off, export->len,
+		   peerdma_gate_closed(&buffer->gate));
+	/* An importer may hold it for long: whoever looks does not wait. */
+	if (!dma_resv_trylock(&buffer->exports.resv))
+		return;
+	list_for_each_entry(attach, &export->dmabuf->attachments, node)
+		show_importer(seq, export, attach);
+	dma_resv_unlock(&buffer->exports.resv);
+}
+
+/* All of them, one a line, and a line for each importer of one. */
+void peerdma_exports_show(struct seq_file *seq)
+{
+	struct peerdma_export *export;
+
+	mutex_lock(&lock);
+	list_for_each_entry(export, &list, all) {
+		show(seq, export);
+		cond_resched();
+	}
+	mutex_unlock(&lock);
+}

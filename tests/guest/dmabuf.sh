@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Pieces of buffers as dma-bufs: another device's DMA engine reads and writes them, until it is told to let go: dmabuf.cpp.
+# group: rdma
+# topologies: edu edu-vtd
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+# Pieces of 64 KiB, so that a mapping has several.
+insmod "$(dirname "$LAB_MODULE")/kmod/edu.ko" segment=65536 || bail "edu.ko"
+dmabuf "$(gpu_bdf)"
+status=$?
+rmmod edu
+exit $status
