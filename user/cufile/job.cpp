@@ -123,7 +123,7 @@ public:
 			return;
 		}
 		// Two are enough for writes: one that is copied while the other is written.
-		while (count_ == (request.write ? 2 : slabs_per_lane))
+		while (count_ >= (request.write ? 2 : slabs_per_lane))
 			finish_oldest(false);
 		const unsigned slab = (oldest_ + count_) % slabs_per_lane;
 		int rc = 0;
