@@ -1056,6 +1056,33 @@ TEST_F(Batches, WritesAndReadsAndLongOnes)
 	EXPECT_TRUE(content("f") == expected);
 }
 
+TEST_F(Batches, ReadsAndWritesOfOneThread)
+{
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(code(lib().cuFileSetParameterSizeT, CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 1), 0);
+	const std::string others = pattern(1 << 20, 7);
+	fh_ = handle("g", bytes_);
+	const auto id = set_up(64);
+	memory_.put(others);
+	std::vector<CUfileIOParams_t> ios;
+	// More reads than a lane has slabs, then writes among reads.
+	for (unsigned i = 0; i < 48; i++)
+		ios.push_back(i < 20 || i % 3 ? io(20000, i * 20000, (1 << 20) + i * 20000, i) :
+						io(20000, (2 << 20) + i * 20000, i * 20000, i, CUFILE_WRITE));
+	ASSERT_EQ(submit(id, ios), 0);
+	EXPECT_EQ(fetch(id, 48).size(), 48u);
+	const std::string now = content("g");
+	for (unsigned i = 0; i < 48; i++) {
+		if (ios[i].opcode == CUFILE_READ)
+			EXPECT_TRUE(memory_.bytes((1 << 20) + i * 20000, 20000) == bytes_.substr(i * 20000, 20000))
+				<< i;
+		else
+			EXPECT_TRUE(now.substr((2 << 20) + i * 20000, 20000) == others.substr(i * 20000, 20000)) << i;
+	}
+	lib().cuFileDriverClose_v2();
+	EXPECT_EQ(code(lib().cuFileSetParameterSizeT, CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 4), 0);
+}
+
 TEST_F(Batches, HowManyThereMayBe)
 {
 	CUfileBatchHandle_t id = nullptr;

@@ -58,7 +58,7 @@ uint64_t largest_bar(const std::string &text)
 
 } // namespace
 
-Library::Engine::Engine(Config c, Seams seams)
+Library::Engine::Engine(Config c, const Seams &seams)
 	: config(std::move(c)), lanes(seams.cuda, lanes_of(config)),
 	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
 {

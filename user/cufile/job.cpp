@@ -81,7 +81,7 @@ void Job::wait()
 		left_.wait(left, std::memory_order_acquire);
 }
 
-int64_t move_straight(const Request &request, Seams seams, uint32_t &reason)
+int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reason)
 {
 	reason = 0;
 	if (request.way == Way::direct) {
@@ -110,7 +110,7 @@ constexpr int64_t copy_failed = -EIO;
 class Conveyor
 {
 public:
-	Conveyor(Job &job, Seams seams, Lanes &lanes) : job_(job), seams_(seams), lanes_(lanes) {}
+	Conveyor(Job &job, const Seams &seams, Lanes &lanes) : job_(job), seams_(seams), lanes_(lanes) {}
 	~Conveyor() { leave(); }
 	Conveyor(const Conveyor &) = delete;
 	Conveyor &operator=(const Conveyor &) = delete;
@@ -123,7 +123,7 @@ public:
 			return;
 		}
 		// Two are enough for writes: one that is copied while the other is written.
-		while (count_ == (request.write ? 2 : slabs_per_lane))
+		while (count_ >= (request.write ? 2 : slabs_per_lane))
 			finish_oldest(false);
 		const unsigned slab = (oldest_ + count_) % slabs_per_lane;
 		int rc = 0;
@@ -221,7 +221,7 @@ private:
 
 } // namespace
 
-void take_part(Job &job, Seams seams, Lanes &lanes)
+void take_part(Job &job, const Seams &seams, Lanes &lanes)
 {
 	Conveyor conveyor(job, seams, lanes);
 	while (Job::Piece *piece = job.take()) {
@@ -239,7 +239,7 @@ void take_part(Job &job, Seams seams, Lanes &lanes)
 	}
 }
 
-int64_t move_small(const Request &request, Seams seams, Lanes &lanes)
+int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 {
 	Cuda &cuda = seams.cuda;
 	bool entered;

@@ -106,12 +106,12 @@ private:
 };
 
 // Moves pieces until there are none to be taken. More than one thread may do so with one job.
-void take_part(Job &job, Seams seams, Lanes &lanes);
+void take_part(Job &job, const Seams &seams, Lanes &lanes);
 
 // Moves one request that fits into one slab.
-int64_t move_small(const Request &request, Seams seams, Lanes &lanes);
+int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes);
 
 // Moves a request that does not bounce. If it was to go directly and libpeerdma fell back, reason says why.
-int64_t move_straight(const Request &request, Seams seams, uint32_t &reason);
+int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reason);
 
 } // namespace cufile

@@ -49,7 +49,7 @@ struct Buffer {
 class Library
 {
 public:
-	explicit Library(Seams seams) : seams_(seams), log_(seams.system), stats_(seams.system) {}
+	explicit Library(const Seams &seams) : seams_(seams), log_(seams.system), stats_(seams.system) {}
 	~Library();
 	Library(const Library &) = delete;
 	Library &operator=(const Library &) = delete;
@@ -115,7 +115,7 @@ public:
 
 private:
 	struct Engine {
-		Engine(Config c, Seams seams);
+		Engine(Config c, const Seams &seams);
 		Config config;
 		Lanes lanes;
 		Workers workers;

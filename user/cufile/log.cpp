@@ -23,7 +23,7 @@ std::string_view module_of(const char *file)
 	return name.substr(0, name.find('.'));
 }
 
-std::string line_of(Log::Level level, std::string_view message, const std::source_location &where, int pid)
+std::string line_of(Log::Level level, std::string_view message, const char *file, int number, int pid)
 {
 	struct timespec now;
 	struct tm day;
@@ -36,8 +36,8 @@ std::string line_of(Log::Level level, std::string_view message, const std::sourc
 			      now.tv_nsec / 1'000'000, pid, ::syscall(SYS_gettid), names[static_cast<int>(level)]);
 	std::string line(head, static_cast<size_t>(n));
 	line += "peerdma-";
-	line += module_of(where.file_name());
-	line += ':' + std::to_string(where.line()) + ' ';
+	line += module_of(file);
+	line += ':' + std::to_string(number) + ' ';
 	// One line each, whatever is in a path.
 	for (const char c : message)
 		line += c == '\n' ? ' ' : c;
@@ -92,12 +92,12 @@ void Log::close()
 	open_file();
 }
 
-void Log::say(Level level, std::string_view message, std::source_location where) noexcept
+void Log::say(Level level, std::string_view message, const char *file, int number) noexcept
 {
 	if (!wants(level))
 		return;
 	try {
-		const std::string line = line_of(level, message, where, system_.pid());
+		const std::string line = line_of(level, message, file, number, system_.pid());
 		std::lock_guard guard(lock_);
 		if (fd_ != 2 && bytes_ && bytes_ + line.size() > max_bytes_) {
 			system_.rename(path_, path_ + ".1");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <mutex>
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -30,8 +29,8 @@ public:
 	void open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes);
 	void close();
 	bool wants(Level level) const { return level <= level_; }
-	void say(Level level, std::string_view message,
-		 std::source_location where = std::source_location::current()) noexcept;
+	void say(Level level, std::string_view message, const char *file = __builtin_FILE(),
+		 int line = __builtin_LINE()) noexcept;
 
 private:
 	void open_file();
