@@ -38,6 +38,13 @@ def parses() -> None:
     assert got.absent == {("p2pmem_mmap_read", 4096): "not here"}
 
 
+def the_lowest_of_two_counts() -> None:
+    for other in ("count direct_read 4096 1200", "count direct_read 4096 800"):
+        for said in ([*SAID, other], [other, *SAID]):
+            got = counts.Counts.parse(said).instructions[KEY]
+            assert got == min(1000, float(other.split()[-1])), got
+
+
 def the_same_is_good() -> None:
     verdict = judged(baseline())
     assert not verdict.wrong and not verdict.notes, verdict
@@ -128,7 +135,7 @@ def the_plot_is_svg() -> None:
 
 
 TESTS: tuple[Callable[[], None], ...] = (
-    parses, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
+    parses, the_lowest_of_two_counts, the_same_is_good, a_doctored_baseline_fails, better_is_said_not_failed, nothing_may_vanish,
     exact_counts_do_not_move, limits_hold_and_break, the_median_of_boots, files_come_back,
     checked_in_baselines_suit_the_limits, the_page_shows_the_baselines, the_plot_is_svg)
 
