@@ -17,12 +17,14 @@
 #include <vector>
 
 #include "../kmod/edu.h"
+#include "../tools/guest.hpp"
 #include "../tools/raw.hpp"
 #include "../tools/tap.hpp"
 
 namespace
 {
 
+using guest::put, guest::within;
 using tap::report;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds, std::chrono::seconds;
@@ -41,21 +43,6 @@ void same(const std::string &what, const std::string &want, const std::string &g
 }
 
 void same(const std::string &what, int64_t want, int64_t got) { same(what, std::to_string(want), std::to_string(got)); }
-
-bool within(Clock::duration limit, const std::function<bool()> &so)
-{
-	for (const auto end = Clock::now() + limit; !so(); std::this_thread::sleep_for(milliseconds(5)))
-		if (Clock::now() > end)
-			return false;
-	return true;
-}
-
-bool put(const std::string &file, const std::string &what)
-{
-	std::ofstream out(file);
-	out << what << std::flush;
-	return out.good();
-}
 
 std::string get(const std::string &file)
 {

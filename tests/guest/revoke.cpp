@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "../tools/guest.hpp"
 #include "../tools/raw.hpp"
 #include "../tools/tap.hpp"
 #include "owner.hpp"
@@ -30,6 +31,7 @@
 namespace
 {
 
+using guest::put, guest::within;
 using namespace owner;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds, std::chrono::seconds;
@@ -47,21 +49,6 @@ bool is_debug()
 
 /// How long anything may take that nobody holds up.
 seconds patience() { return seconds(is_debug() ? 60 : 20); }
-
-bool within(Clock::duration limit, const std::function<bool()> &so)
-{
-	for (const auto end = Clock::now() + limit; !so(); std::this_thread::sleep_for(milliseconds(5)))
-		if (Clock::now() > end)
-			return false;
-	return true;
-}
-
-bool put(const std::string &file, const std::string &what)
-{
-	std::ofstream out(file);
-	out << what << std::flush;
-	return out.good();
-}
 
 std::string get(const std::string &file)
 {
