@@ -144,7 +144,7 @@ private:
 	int64_t prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			off_t file_off, off_t buf_off, bool write, Request &request);
 	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request);
-	int may_go_directly(Handle &handle, Request &request, struct peerdma_cufile_route &out);
+	int may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
 	int64_t run(Engine &engine, const Request &request);
 	int64_t run_apart(Engine &engine, const Request &request, unsigned threads);

@@ -99,7 +99,7 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 		if (!request.peer_file)
 			return -EIO;
 		struct peerdma_cufile_route route = {};
-		if (!only_direct || !may_go_directly(handle, request, route))
+		if (!only_direct || !may_go_directly(request, route))
 			return 0;
 		tell(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
 		return failed(CU_FILE_IO_NOT_SUPPORTED);
@@ -113,7 +113,7 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 }
 
 // 0, or the errno with which libpeerdma would refuse or go another way.
-int Library::may_go_directly(Handle &, Request &request, struct peerdma_cufile_route &out)
+int Library::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
 {
 	struct peerdma_explanation explanation = {};
 	const int rc = seams_.peer.explain(request.peer_file->get(), request.place.provider, explanation);
@@ -196,7 +196,7 @@ int Library::explain(CUfileHandle_t fh, const void *base, size_t size, off_t fil
 	if (rc < 0 && !request.peer_file)
 		return -EINVAL;
 	out.route = route_of(request);
-	if (request.way == Way::direct && may_go_directly(*handle, request, out))
+	if (request.way == Way::direct && may_go_directly(request, out))
 		out.why = PEERDMA_CUFILE_WHY_REFUSED;
 	return 0;
 }
