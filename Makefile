@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
-#   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths|edu|edu-vtd  topology (rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma  tests
-#   SECONDS=60 SEED=1 PROGRAM=/file  of make fuzz
+#   T=switch|rp|rp-vtd|mf-vtd|cmb|disks|paths|edu|edu-vtd  topology (demo: not edu, edu-vtd; rp-intel: the read is refused)
+#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile  tests
+#   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM NAME FILE KSRC ACCEL V
+export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE KSRC ACCEL V
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -17,12 +17,15 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench check soak soak-revoke fuzz fuzz-user mutants coverage lint module lib tools install cache cache-clean clean
+.PHONY: help demo demo-rdma bench check soak soak-revoke fuzz fuzz-user mutants coverage lint module lib tools verbs install deb deb-check cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
 
-bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, BASELINE=1 keeps them)
+demo-rdma: ## two guests: a file of the one's drives into the other's GPU, by NVMe and NFS over RDMA, and back, proven (FILE=, K=)
+	$(Q)scripts/demo.sh rdma
+
+bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
 	$(Q)scripts/bench.sh
 
 check: ## every test: host, lab, guests on both kernels and a debug kernel (K=, DEBUG=, T=, GROUP=)
@@ -35,7 +38,7 @@ soak-revoke: ## everything that can happen to a buffer, in each of its states, N
 	$(Q)scripts/soak.sh revoke
 
 # A shell counts in SECONDS itself.
-fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, DEBUG=0 is blind, PROGRAM= replays)
+fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, FAST=1, DEBUG=0 is blind, PROGRAM= replays)
 	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz.sh
 
 fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
@@ -44,7 +47,7 @@ fuzz-user: ## random input to each parser of the user side, under the sanitizers
 mutants: ## break the module in one place after another: the test that is meant for it must notice (K=, NAME="limit-*")
 	$(Q)scripts/mutants.sh
 
-coverage: ## which lines and branches of kernel/ the guest tests run, on the debug kernel (K=, T=, GROUP=, JSON=/file)
+coverage: ## which lines and branches of kernel/ the guest tests run (K=, T=, GROUP=, JSON=/file)
 	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")
 
 lint: ## style and static analysis of everything
@@ -53,11 +56,17 @@ lint: ## style and static analysis of everything
 module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache)
 	$(Q)scripts/module.sh "$(KDIR)"
 
-lib tools: ## libpeerdma, and the peerdma command
+lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which wants libibverbs-dev
 	$(Q)$(MAKE) --no-print-directory -C user $@ BUILD=$(BUILD)
 
-install: lib tools ## library, command, headers and man pages (PREFIX=, DESTDIR=)
+install: lib tools ## libraries (libcufile.so.0 too), command, headers and man pages (PREFIX=, DESTDIR=)
 	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
+
+deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
+	$(Q)scripts/deb.sh
+
+deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12 and 7.2, an outside program, removal (as root)
+	$(Q)tests/packages.sh
 
 cache: ## what the lab's cache holds, with sizes
 	$(Q)qemu/kernel.sh list

@@ -308,6 +308,11 @@ CUfileError_t cuFileDriverSetMaxCacheSize(size_t max_cache_size);
 CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t max_pinned_size);
 CUfileError_t cuFileGetVersion(int *version);
 CUfileError_t cuFileGetBARSizeInKB(int gpu_index, size_t *bar_size);
+/* Since 1.16. @mask: CU_FILE_P2P_FLAG_* */
+CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t mask);
+CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t *mask);
+/* Since 1.17: writes the machine's PCI tree to a file, as JSON */
+CUfileError_t cuFileExportPCIeTopology(const char *path);
 
 /* Files */
 
@@ -484,6 +489,10 @@ CUfileError_t cuFileSetParameterSizeT(CUFileSizeTConfigParameter_t param, size_t
 CUfileError_t cuFileSetParameterBool(CUFileBoolConfigParameter_t param, bool value);
 CUfileError_t cuFileSetParameterString(CUFileStringConfigParameter_t param, const char *desc_str);
 CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *size_values, const size_t *count_values, int len);
+/* Since 1.17 */
+CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_values, size_t *count_values, int len);
+CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_values, const size_t *count_values,
+							 int len);
 
 /* Statistics, as CUDA 13.0 lays them out */
 

@@ -159,8 +159,8 @@ struct peerdma_publish_args {
  * @provider_id: the provider whose memory it is
  * @len: bytes
  * @bar_offset: bytes from the BAR's start to the buffer
- * @buf_id: the kernel's handle, for callers of ioctl(2) on peerdma_fd()
- * @reserved: 0
+ * @buf_id: the kernel's handle, for callers of ioctl(2) on @device_fd
+ * @device_fd: peerdma_fd() of the peerdma_open() that it was made from: only files of the same one read and write it
  */
 struct peerdma_buf_info {
 	uint32_t size;
@@ -168,7 +168,7 @@ struct peerdma_buf_info {
 	uint64_t len;
 	uint64_t bar_offset;
 	uint32_t buf_id;
-	uint32_t reserved;
+	int32_t device_fd;
 };
 
 /**
@@ -389,6 +389,21 @@ PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);
  * Since 0.1. Source: mmap(2) of /dev/peerdma; user/lib/buffer.cpp, kernel/proxy.c.
  */
 PEERDMA_API int peerdma_buf_map(struct peerdma_buf *buf, void **addr);
+
+/**
+ * peerdma_buf_map_on_demand - a mapping of a piece of a buffer for RDMA devices that take memory on demand
+ * @buf: from peerdma_buf_create()      @off: bytes from the buffer's start, whole pages
+ * @len: bytes, not 0      @addr: its first byte, the caller's to munmap(2), @len bytes; written on success only
+ *
+ * For ibv_reg_mr() with IBV_ACCESS_ON_DEMAND: peerdma_mr_reg() of peerdma_verbs.h does that. A memory region of that kind
+ * is a range of addresses, and whatever is mapped there. The address of peerdma_buf_map() ends with the buffer, and then
+ * may be given to other memory; this one stays, with nothing in it, until the caller unmaps it, after ibv_dereg_mr().
+ * Return: 0 or -errno.
+ *   -EOPNOTSUPP before 6.16 the kernel maps peer memory wrongly for such devices; or the module is too old
+ *   -ENODEV the provider has gone away   -EINVAL not inside the buffer, or @off is inside a page   -ENOMEM no address space
+ * Since 0.1. Source: mmap(2) of /dev/peerdma, PEERDMA_FEATURE_ON_DEMAND; user/lib/buffer.cpp.
+ */
+PEERDMA_API int peerdma_buf_map_on_demand(struct peerdma_buf *buf, uint64_t off, uint64_t len, void **addr);
 
 /**
  * peerdma_buf_at - which buffer of this process is mapped at an address

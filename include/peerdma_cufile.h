@@ -28,7 +28,7 @@ enum peerdma_cufile_why {
 	PEERDMA_CUFILE_WHY_BUFFER_END = 4,   /* the range goes beyond the buffer of libpeerdma's */
 	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* the file is a program's own, CU_FILE_HANDLE_TYPE_USERSPACE_FS */
 	PEERDMA_CUFILE_WHY_FORCED = 6,       /* force_compat_mode is set */
-	PEERDMA_CUFILE_WHY_REFUSED = 7,      /* the module refuses the file, @reason says why */
+	PEERDMA_CUFILE_WHY_REFUSED = 7, /* the module refuses the file, or could move none of it directly: @reason */
 };
 #define PEERDMA_CUFILE_NR_WHYS 8
 

@@ -25,6 +25,13 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
 	kfree_rcu(buffer, rcu);
 }
 
+/* What its open file has: one more, or less. */
+static void count(struct peerdma_buffer *buffer, int n)
+{
+	atomic_add(n, &buffer->opener->buffers);
+	atomic64_add((s64)buffer->mem->len * n, &buffer->opener->buffer_bytes);
+}
+
 /**
  * peerdma_buffer_revoke - take a buffer's memory away
  * @buffer: referenced by the caller
@@ -42,7 +49,8 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 		wait_for_completion(&buffer->revoked);
 		return;
 	}
-	peerdma_gate_close(&buffer->gate);
+	count(buffer, -1);
+	peerdma_inside_wait(provider, buffer);
 	trace_peerdma_revoke(provider->id, buffer->mem->len, peerdma_gate_closed(&provider->gate));
 	peerdma_proxy_unmap(buffer);
 	peerdma_exports_revoke(buffer);
@@ -95,7 +103,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
 
 	if (!buffer)
 		return ERR_PTR(-ENOMEM);
-	mem = peerdma_mem_alloc(provider, req->len, PEERDMA_MEM_CHARGE | zero, &req->out_reason);
+	mem = peerdma_mem_alloc(provider, req->len, zero, &req->out_reason);
 	if (IS_ERR(mem)) {
 		kfree(buffer);
 		return ERR_CAST(mem);
@@ -109,6 +117,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
 	buffer->mem = mem;
 	refcount_inc(&provider->refs);
 	buffer->provider = provider;
+	count(buffer, 1);
 	mutex_lock(&provider->lock);
 	list_add_tail(&buffer->link, &provider->buffers);
 	mutex_unlock(&provider->lock);

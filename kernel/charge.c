@@ -9,8 +9,9 @@
  * for the cgroup, where the kernel has the dmem controller: each provider is a region of it, and
  * dmem.max of a cgroup limits what its processes may have of that one.
  *
- * Who allocates pays, and not who opened the file, which may be a service that hands it out. The
- * pages that a read's partial blocks pass through are not counted: one for each request under way.
+ * Who allocates pays, and not who opened the file, which may be a service that hands it out. For
+ * the page that a read's partial block passes through the buffer's user pays, and the cgroup of who
+ * reads; where either has no room the bytes go through host memory.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -83,11 +84,23 @@ static void drop_if_empty(u32 uid, struct payer *payer)
 	kfree(payer);
 }
 
-static int charge_user(u32 uid, u64 len)
+/* What one user may have, the current process's rights considered. */
+static u64 limit(void)
 {
 	const u64 max = READ_ONCE(user_max);
+
 	/* Quietly: most who ask this have no need of the answer. */
-	bool limited = max && !ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+	return max && !ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE) ? max : U64_MAX;
+}
+
+static bool fits(const struct payer *payer, u64 len, u64 max)
+{
+	return len <= max && payer->bytes <= max - len;
+}
+
+static int charge_user(u32 uid, u64 len)
+{
+	const u64 max = limit();
 	struct payer *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT), *payer;
 	int err = 0;
 
@@ -98,15 +111,31 @@ static int charge_user(u32 uid, u64 len)
 	if (IS_ERR(payer)) {
 		err = PTR_ERR(payer);
 	} else {
-		if (limited && (len > max || payer->bytes > max - len))
-			err = -EDQUOT;
-		else
+		if (fits(payer, len, max))
 			payer->bytes += len;
+		else
+			err = -EDQUOT;
 		drop_if_empty(uid, payer);
 	}
 	xa_unlock(&payers);
 	kfree(fresh);
 	return err;
+}
+
+/* For who has some already. */
+static int charge_user_more(u32 uid, u64 len)
+{
+	const u64 max = limit();
+	struct payer *payer;
+	bool good;
+
+	xa_lock(&payers);
+	payer = xa_load(&payers, uid);
+	good = fits(payer, len, max);
+	if (good)
+		payer->bytes += len;
+	xa_unlock(&payers);
+	return good ? 0 : -EDQUOT;
 }
 
 static void uncharge_user(u32 uid, u64 len)
@@ -127,8 +156,9 @@ static void uncharge_user(u32 uid, u64 len)
  */
 int peerdma_region_create(struct peerdma_provider *provider)
 {
+	const struct dmem_cgroup_init init = { .size = provider->len };
 	struct dmem_cgroup_region *region =
-		dmem_cgroup_register_region(provider->len, "peerdma/%s", pci_name(provider->pdev));
+		dmem_cgroup_register_region(&init, "peerdma/%s", pci_name(provider->pdev));
 
 	if (IS_ERR(region))
 		return PTR_ERR(region);
@@ -156,6 +186,18 @@ static int charge_cgroup(struct peerdma_provider *provider, u64 len, struct peer
 	return err;
 }
 
+/* What is charged to a user already is charged to the cgroup too, or to nobody. */
+static int charge_both(struct peerdma_provider *provider, u64 len, struct peerdma_charge *charge)
+{
+	int err = charge_cgroup(provider, len, charge);
+
+	if (err)
+		uncharge_user(charge->uid, len);
+	else
+		charge->len = len;
+	return err;
+}
+
 /**
  * peerdma_charge - count memory for the current process, before it is taken
  * @provider: whose memory; the caller is inside its gate
@@ -175,15 +217,29 @@ int peerdma_charge(struct peerdma_provider *provider, u64 len, struct peerdma_ch
 		*reason = PEERDMA_REASON_USER_LIMIT;
 	if (err)
 		return err;
-	err = charge_cgroup(provider, len, charge);
-	if (err) {
-		uncharge_user(charge->uid, len);
-		if (err == -EAGAIN)
-			*reason = PEERDMA_REASON_CGROUP_LIMIT;
-		return err == -EAGAIN ? -EDQUOT : err;
-	}
-	charge->len = len;
-	return 0;
+	err = charge_both(provider, len, charge);
+	if (err != -EAGAIN)
+		return err;
+	*reason = PEERDMA_REASON_CGROUP_LIMIT;
+	return -EDQUOT;
+}
+
+/**
+ * peerdma_charge_more - count a little more memory for who pays for some
+ * @provider: whose memory; the caller is inside the gate of a buffer of it
+ * @len: bytes, not 0
+ * @payer: of that buffer
+ * @charge: filled, for peerdma_uncharge()
+ * Return: 0 or -errno.
+ */
+int peerdma_charge_more(struct peerdma_provider *provider, u64 len,
+			const struct peerdma_charge *payer, struct peerdma_charge *charge)
+{
+	int err;
+
+	charge->uid = payer->uid;
+	err = charge_user_more(charge->uid, len);
+	return err ?: charge_both(provider, len, charge);
 }
 
 /* Nothing if nothing was charged, or it was given back before. */

@@ -13,7 +13,7 @@ static const struct peerdma_disk *nth_leaf(const struct peerdma_stack *stack, u3
 
 	*nr = 0;
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
-		if (disk->kind != PEERDMA_DISK_LEAF)
+		if (!peerdma_is_leaf(disk))
 			continue;
 		if (*nr == n)
 			found = disk;
@@ -50,11 +50,11 @@ static void describe(const struct peerdma_stack *stack, struct peerdma_file_quer
 		describe_disk(stack->disks, query);
 }
 
-static int explain_disk(struct peerdma_provider *provider, struct gendisk *top,
-			struct peerdma_file_query *query)
+static int explain_disk(struct peerdma_provider *provider, struct file *file,
+			struct block_device *bdev, struct peerdma_file_query *query)
 {
 	struct page *page = pfn_to_page(PHYS_PFN(peerdma_provider_start(provider)));
-	struct peerdma_stack *stack = peerdma_route_judge(provider, top, page);
+	struct peerdma_stack *stack = peerdma_route_judge(provider, file, bdev, page);
 
 	if (IS_ERR(stack)) {
 		if (PTR_ERR(stack) != -ENOMEM)
@@ -83,7 +83,7 @@ static int explain(struct file *file, struct peerdma_provider *provider,
 		query->out_reason = PEERDMA_REASON_REVOKED;
 		return -ENODEV;
 	}
-	err = explain_disk(provider, target.bdev->bd_disk, query);
+	err = explain_disk(provider, file, target.bdev, query);
 	peerdma_gate_exit(&provider->gate);
 	return err;
 }

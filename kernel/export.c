@@ -10,7 +10,8 @@
  * or soon. That is waited for, but not for long: each page that is mapped has a reference of the
  * mapping's, so that it is not given to anybody else before that is gone, held.c names whose memory
  * it was, and unbinding waits for it. An importer that does not let go harms nobody but who
- * unbinds.
+ * unbinds. Its fences are waited for to the end, as the kernel's own exporters do: until they are
+ * signalled its device may write, whether or not the memory is mapped any more.
  *
  * Kept. A dma-buf is to a buffer what an mmap of it is. It holds the open file, so that closing the
  * file destroys its buffers only when the dma-buf is closed as well; destroying the buffer takes
@@ -68,10 +69,14 @@ struct peerdma_export {
 
 /**
  * struct import - what an importer has of it: an attachment's priv
- * @mappings: how many; protected by the buffer's resv
+ * @mappings: how many
+ * @named: the log has that it did not let go
+ *
+ * Both are protected by the buffer's resv.
  */
 struct import {
 	unsigned int mappings;
+	bool named;
 };
 
 static LIST_HEAD(list);
@@ -130,7 +135,7 @@ static int judge(struct peerdma_export *export, struct dma_buf_attachment *attac
 
 static int export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
 {
-	struct import *import = kzalloc(sizeof(*import), GFP_KERNEL);
+	struct import *import = kzalloc(sizeof(*import), GFP_KERNEL_ACCOUNT);
 	struct peerdma_export *export = dmabuf->priv;
 	int err = -ENODEV;
 
@@ -183,7 +188,7 @@ static u64 longest_piece(struct device *dev)
 
 static struct sg_table *cut(struct page *page, u64 len, u64 longest)
 {
-	struct sg_table *sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
+	struct sg_table *sgt = kzalloc(sizeof(*sgt), GFP_KERNEL_ACCOUNT);
 	u64 at = page_to_phys(page), end = at + len;
 	unsigned int i, n = ((end - 1) >> ilog2(longest)) - (at >> ilog2(longest)) + 1;
 	struct scatterlist *sg;
@@ -191,7 +196,7 @@ static struct sg_table *cut(struct page *page, u64 len, u64 longest)
 
 	if (!sgt)
 		return NULL;
-	if (sg_alloc_table(sgt, n, GFP_KERNEL)) {
+	if (sg_alloc_table(sgt, n, GFP_KERNEL_ACCOUNT)) {
 		kfree(sgt);
 		return NULL;
 	}
@@ -289,59 +294,128 @@ static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt
 	discard(sgt);
 	let_go(page, export->len);
 	count(export, attach, -1);
-	if (!export->buffer->exports.mapped)
-		wake_up_var(&export->buffer->exports.mapped);
+	if (export->buffer->exports.mapped)
+		return;
+	smp_mb(); /* wake_up_var() looks for sleepers, who have looked at it: see there */
+	wake_up_var(&export->buffer->exports.mapped);
 }
 
 /* --- Taking back. */
 
-static void name(struct peerdma_buffer *buffer, struct dma_buf_attachment *attach)
+/* False: not now, the log would be flooded. */
+static bool name(struct peerdma_buffer *buffer, struct dma_buf_attachment *attach)
 {
-	struct device *provider = &buffer->provider->pdev->dev;
+	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
 	struct import *import = attach->priv;
 
-	if (import->mappings)
-		dev_warn_ratelimited(provider,
-				     "%s was told to let go of buffer %llu of pid %d and has not\n",
-				     dev_name(attach->dev), buffer->entry.id, buffer->opener->pid);
+	if (!import->mappings || import->named)
+		return true;
+	if (!__ratelimit(&limit))
+		return false;
+	pci_warn(buffer->provider->pdev,
+		 "%s was told to let go of buffer %llu of pid %d and has not\n",
+		 dev_name(attach->dev), buffer->entry.id, buffer->opener->pid);
+	import->named = true;
+	return true;
 }
 
-/* Who was told and did not do it. */
-static void name_importers(struct peerdma_buffer *buffer)
+/**
+ * peerdma_exports_name - name who was told and has not let go
+ * @buffer: revoked, or about to be
+ *
+ * Does not wait for its lock, which such an importer may hold for long.
+ *
+ * Return: false: not all, try again.
+ */
+bool peerdma_exports_name(struct peerdma_buffer *buffer)
 {
 	struct dma_buf_attachment *attach;
 	struct peerdma_export *export;
+	bool all = true;
 
-	dma_resv_lock(&buffer->exports.resv, NULL);
+	if (!dma_resv_trylock(&buffer->exports.resv))
+		return false;
+	/* What is on the list has its open file, and so the opener. */
 	list_for_each_entry(export, &buffer->exports.list, link) {
 		list_for_each_entry(attach, &export->dmabuf->attachments, node)
-			name(buffer, attach);
+			all = name(buffer, attach) && all;
 	}
 	dma_resv_unlock(&buffer->exports.resv);
+	return all;
+}
+
+/*
+ * What importers still have under way when they have been told. Later ones are none of theirs:
+ * they can map nothing any more, and whoever has the dma-buf's descriptor may add fences of
+ * anybody's to it, without end.
+ */
+struct fences {
+	struct dma_fence **all;
+	unsigned int nr;
+	bool known; /* false: there was no memory to write them down */
+};
+
+static void find_fences(struct peerdma_exports *exports, struct fences *fences)
+{
+	dma_resv_assert_held(&exports->resv);
+	*fences = (struct fences){};
+	fences->known = !dma_resv_get_fences(&exports->resv, DMA_RESV_USAGE_BOOKKEEP, &fences->nr,
+					     &fences->all);
+}
+
+/* False: it took longer. */
+static bool are_signalled(struct peerdma_exports *exports, const struct fences *fences, long time)
+{
+	unsigned int i;
+
+	if (!fences->known)
+		time = dma_resv_wait_timeout(&exports->resv, DMA_RESV_USAGE_BOOKKEEP, false, time);
+	for (i = 0; i < fences->nr && time > 0; i++)
+		time = dma_fence_wait_timeout(fences->all[i], false, time);
+	return time > 0;
+}
+
+static void put_fences(struct fences *fences)
+{
+	while (fences->nr)
+		dma_fence_put(fences->all[--fences->nr]);
+	kfree(fences->all);
+}
+
+/* The kernel's rule is that they are signalled in time: if not, somebody should hear of it. */
+static void wait_for_fences(struct peerdma_buffer *buffer, const struct fences *fences)
+{
+	if (are_signalled(&buffer->exports, fences, LETTING_GO))
+		return;
+	pci_warn(buffer->provider->pdev,
+		 "who imports buffer %llu of pid %d has not signalled its fences: waiting\n",
+		 buffer->entry.id, buffer->opener->pid);
+	are_signalled(&buffer->exports, fences, MAX_SCHEDULE_TIMEOUT);
 }
 
 /**
  * peerdma_exports_revoke - tell who has mapped a buffer, and wait a while
  * @buffer: with its gate closed and empty: nobody can map any more
  *
- * The kernel's rules allow an importer to use the memory until its fences are signalled, and to
- * read what it does not want until it has unmapped. Both are waited for, LETTING_GO in all.
+ * The kernel's rules allow an importer to use the memory until its fences are signalled, whether it
+ * has unmapped or not, and to read what it does not want until it has unmapped. The first is waited
+ * for to the end, the second for LETTING_GO: what is mapped keeps its pages.
  */
 void peerdma_exports_revoke(struct peerdma_buffer *buffer)
 {
 	struct peerdma_exports *exports = &buffer->exports;
 	struct peerdma_export *export;
-	long left = LETTING_GO;
+	struct fences fences;
 
 	dma_resv_lock(&exports->resv, NULL);
 	list_for_each_entry(export, &exports->list, link)
 		dma_buf_invalidate_mappings(export->dmabuf);
+	find_fences(exports, &fences);
 	dma_resv_unlock(&exports->resv);
-	if (!READ_ONCE(exports->mapped))
-		return;
-	left = dma_resv_wait_timeout(&exports->resv, DMA_RESV_USAGE_BOOKKEEP, false, left);
-	if (!wait_var_event_timeout(&exports->mapped, !READ_ONCE(exports->mapped), max(left, 1L)))
-		name_importers(buffer);
+	wait_for_fences(buffer, &fences);
+	put_fences(&fences);
+	if (!wait_var_event_timeout(&exports->mapped, !READ_ONCE(exports->mapped), LETTING_GO))
+		peerdma_exports_name(buffer);
 }
 
 /* --- Exporting. */

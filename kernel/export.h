@@ -28,6 +28,7 @@ bool peerdma_exports_work(void);
 void peerdma_exports_init(struct peerdma_buffer *buffer);
 void peerdma_exports_fini(struct peerdma_buffer *buffer);
 void peerdma_exports_revoke(struct peerdma_buffer *buffer);
+bool peerdma_exports_name(struct peerdma_buffer *buffer);
 void peerdma_exports_show(struct seq_file *seq);
 
 #endif /* PEERDMA_EXPORT_H */

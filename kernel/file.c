@@ -2,10 +2,12 @@
 /*
  * Files by number, of one open file of /dev/peerdma: for those who send many requests to the same
  * file, or who have no descriptor table when they do (io_uring). Only regular files and block
- * devices are taken, so that a file kept here can never be kept by itself in a circle.
+ * devices are taken, so that a file kept here can never be kept by itself in a circle. As what is
+ * registered stays open without a descriptor, there may be as many as a process may have of those.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "peerdma.h"
@@ -44,6 +46,7 @@ static int file_remove(struct peerdma_ctx *ctx, u32 id, bool shown)
 
 	if (!pfile)
 		return -ENOENT;
+	atomic_dec(&ctx->opener.files);
 	peerdma_file_put(pfile);
 	return 0;
 }
@@ -53,11 +56,13 @@ void peerdma_files_remove(struct peerdma_ctx *ctx)
 {
 	struct peerdma_file *pfile;
 
-	while ((pfile = to_file(peerdma_ids_take_any(&ctx->files))))
+	while ((pfile = to_file(peerdma_ids_take_any(&ctx->files)))) {
 		peerdma_file_put(pfile);
+		cond_resched();
+	}
 }
 
-static int file_add(struct peerdma_ctx *ctx, struct file *file, u32 *id)
+static int file_create(struct peerdma_ctx *ctx, struct file *file, u32 *id)
 {
 	struct peerdma_file *pfile = kzalloc(sizeof(*pfile), GFP_KERNEL_ACCOUNT);
 	int err;
@@ -71,6 +76,17 @@ static int file_add(struct peerdma_ctx *ctx, struct file *file, u32 *id)
 	*id = pfile->entry.id;
 	if (err)
 		peerdma_file_put(pfile);
+	return err;
+}
+
+static int file_add(struct peerdma_ctx *ctx, struct file *file, u32 *id)
+{
+	int err = -EMFILE;
+
+	if (atomic_inc_return(&ctx->opener.files) <= rlimit(RLIMIT_NOFILE))
+		err = file_create(ctx, file, id);
+	if (err)
+		atomic_dec(&ctx->opener.files);
 	return err;
 }
 

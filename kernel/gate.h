@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A gate counts who is inside something that can go away, and lets its owner wait until nobody is.
- * Entering costs one atomic. Once closed it never opens again. Closing does not spin: it sleeps
- * until the last one leaves. Whoever has many steps to do inside looks between two of them whether
- * it is closed; one step can take as long as the storage, or a frozen filesystem, makes it take.
+ * Entering costs one atomic. Once closed it never opens again. Waiting does not spin: inside.c.
+ * Whoever has many steps to do inside looks between two of them whether it is closed; one step can
+ * take as long as the storage, a frozen filesystem, or who else writes to the file makes it take.
  */
 #ifndef PEERDMA_GATE_H
 #define PEERDMA_GATE_H
@@ -53,12 +53,17 @@ static inline void peerdma_gate_shut(struct peerdma_gate *gate)
 	WRITE_ONCE(gate->closed, true);
 }
 
-/* Call once. */
+/* Call once. From now on @empty is completed when nobody is inside. */
 static inline void peerdma_gate_close(struct peerdma_gate *gate)
 {
 	peerdma_gate_shut(gate);
 	peerdma_gate_exit(gate);
-	wait_for_completion(&gate->empty);
+}
+
+/* Of one that is closed: how many are inside, and perhaps a newcomer that is about to leave. */
+static inline unsigned int peerdma_gate_inside(const struct peerdma_gate *gate)
+{
+	return refcount_read(&gate->inside);
 }
 
 #endif /* PEERDMA_GATE_H */

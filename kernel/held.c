@@ -63,12 +63,22 @@ static void name_no_more(struct peerdma_mem *mem)
 			     held->buffer, held->pid, seconds_of(held));
 }
 
-static bool is_due(const struct peerdma_held *held)
+/* Is it time to name who is waited for since then? If not, ask again: also if it is too often. */
+bool peerdma_held_due(unsigned long since)
 {
 	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
 	unsigned int after = READ_ONCE(held_seconds);
 
-	return !held->named && after && seconds_of(held) >= after && __ratelimit(&limit);
+	return after && (jiffies - since) / HZ >= after && __ratelimit(&limit);
+}
+
+/* Importers are named when they are given up waiting for, unless the log was full then. */
+static void name_importers(struct peerdma_held *held, bool settled)
+{
+	if (!held->exporter || (!settled && !peerdma_exports_name(held->exporter)))
+		return;
+	peerdma_buffer_put(held->exporter);
+	held->exporter = NULL;
 }
 
 /* Nobody but this looks at the pages: it may take long, and is done outside of the lock. */
@@ -87,9 +97,10 @@ static void look(struct work_struct *work)
 	held->most = most;
 	if (settled)
 		list_del(&held->link);
-	else if (is_due(held))
+	else if (!held->named && peerdma_held_due(held->since))
 		name(mem);
 	mutex_unlock(&lock);
+	name_importers(held, settled);
 	if (!settled) {
 		look_again(held);
 		return;
@@ -115,6 +126,10 @@ void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 		held->opener = buffer->opener->id;
 		held->pid = buffer->opener->pid;
 		strscpy(held->comm, buffer->opener->comm, sizeof(held->comm));
+		if (mem == buffer->mem && READ_ONCE(buffer->exports.mapped)) {
+			refcount_inc(&buffer->refs);
+			held->exporter = buffer;
+		}
 	}
 	peerdma_mem_census(mem, &held->pages, &held->most);
 	mutex_lock(&lock);

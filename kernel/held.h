@@ -29,6 +29,7 @@ struct seq_file;
  * @opener: number of the open file that it belonged to
  * @pid: process that opened that, in the first PID namespace
  * @comm: its name then
+ * @exporter: the buffer, referenced, until its importers that did not let go are named; or NULL
  *
  * @pages, @most and @named are written under that lock too. The rest from @look on belongs to the
  * work item, or is immutable.
@@ -45,9 +46,11 @@ struct peerdma_held {
 	u64 opener;
 	pid_t pid;
 	char comm[TASK_COMM_LEN];
+	struct peerdma_buffer *exporter;
 };
 
 void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
+bool peerdma_held_due(unsigned long since);
 void peerdma_held_name(struct peerdma_provider *provider);
 u64 peerdma_held_pages(const struct peerdma_opener *opener);
 void peerdma_held_show(struct seq_file *seq);

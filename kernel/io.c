@@ -7,8 +7,8 @@
  * What is less than a block goes another way, is counted and named:
  *
  * A read's partial block is read whole into a page of the same provider, and the CPU moves just the
- * bytes that were asked for from there to the buffer; where the provider has no page left, by way
- * of a page of host memory.
+ * bytes that were asked for from there to the buffer; where the provider has no page left, or who
+ * pays for the buffer may have no more of it, by way of a page of host memory.
  *
  * A write's partial block goes through the page cache, whose locks make sure that nobody's
  * neighbouring bytes are lost, and is written back before the request ends. So does a write at the
@@ -19,10 +19,10 @@
  */
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/gfp.h>
 #include <linux/ioprio.h>
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
-#include <linux/slab.h>
 #include <linux/uio.h>
 
 #include "peerdma.h"
@@ -61,9 +61,15 @@ u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio)
 }
 
 /* What went into the page cache is to be on the storage when the caller hears of it. */
-static ssize_t io_write_back(struct address_space *mapping, loff_t pos, ssize_t len)
+static ssize_t io_write_back(struct io *io, loff_t pos, ssize_t len)
 {
-	int err = filemap_write_and_wait_range(mapping, pos, pos + len - 1);
+	int err;
+
+	/* A server has not stored it when it has taken it. */
+	if (unlikely(!io->target.bdev))
+		err = vfs_fsync_range(io->file, pos, pos + len - 1, 1);
+	else
+		err = filemap_write_and_wait_range(io->file->f_mapping, pos, pos + len - 1);
 
 	return err ?: len;
 }
@@ -88,7 +94,7 @@ static void wait_complete(struct kiocb *kiocb, long res)
 	rcu_read_unlock();
 }
 
-static ssize_t wait_for(struct wait *wait)
+static __always_inline ssize_t wait_for(struct wait *wait)
 {
 	for (;;) {
 		set_current_state(TASK_UNINTERRUPTIBLE);
@@ -115,13 +121,33 @@ static ssize_t io_read_direct(struct io *io, struct wait *wait, struct iov_iter 
 	return ret == -EIOCBQUEUED ? wait_for(wait) : ret;
 }
 
+static void wait_complete_write(struct kiocb *kiocb, long res)
+{
+	peerdma_iocb_end_write(kiocb);
+	wait_complete(kiocb, res);
+}
+
+/*
+ * NFS lets go of who waits for it when he is killed, and goes on with the pages. Waited for here,
+ * nobody leaves before the last byte.
+ */
+static noinline ssize_t io_write_share(struct io *io, struct wait *wait, struct iov_iter *iter)
+{
+	ssize_t ret;
+
+	wait->sleeper = current;
+	wait->kiocb.ki_complete = wait_complete_write;
+	ret = peerdma_iocb_iter_write(io->file, &wait->kiocb, iter);
+	return ret == -EIOCBQUEUED ? wait_for(wait) : ret;
+}
+
 static ssize_t io_write_once(struct io *io, struct kiocb *kiocb, struct iov_iter *iter, bool direct)
 {
 	ssize_t ret = peerdma_iocb_iter_write(io->file, kiocb, iter);
 
 	/* Where an appending write went is known only now. */
 	if (ret > 0 && !direct)
-		ret = io_write_back(io->file->f_mapping, kiocb->ki_pos - ret, ret);
+		ret = io_write_back(io, kiocb->ki_pos - ret, ret);
 	return ret;
 }
 
@@ -143,7 +169,9 @@ static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, boo
 		kiocb->ki_flags &= ~IOCB_DIRECT;
 	kiocb->ki_ioprio = peerdma_ioprio(io->buffer->provider, kiocb->ki_ioprio);
 	kiocb->ki_pos = file_off;
-	if (io->write)
+	if (io->write && unlikely(!io->target.bdev) && *direct)
+		ret = io_write_share(io, &wait, iter);
+	else if (io->write)
 		ret = io_write_once(io, kiocb, iter, *direct);
 	else
 		ret = io_read_direct(io, &wait, iter);
@@ -157,11 +185,20 @@ static int io_refuse(struct io *io, u32 reason)
 	return peerdma_reason_errno(reason);
 }
 
-static struct peerdma_route *io_find_route(struct io *io, struct peerdma_verdict *verdict)
+static __always_inline struct peerdma_route *io_find_route(struct io *io,
+							   struct peerdma_verdict *verdict)
 {
 	struct peerdma_mem *mem = io->buffer->mem;
 
+	if (unlikely(!io->target.bdev))
+		return peerdma_route_share(mem->provider, io->file, mem->page, verdict);
 	return peerdma_route_get(mem->provider, io->target.bdev, mem->page, verdict);
+}
+
+/* By software, for who wants no copies. */
+static bool io_is_unwanted(const struct io *io, const struct peerdma_route *route)
+{
+	return unlikely(route->software) && io->req->flags & PEERDMA_IO_NO_BOUNCE;
 }
 
 /* What was true of the route for one step need not be for the next. */
@@ -170,12 +207,16 @@ static int io_recheck_route(struct io *io)
 	struct peerdma_verdict verdict;
 	struct peerdma_route *route;
 
-	if (likely(peerdma_stack_is_current(io->route->stack)))
+	if (likely(io->target.bdev && peerdma_stack_is_current(io->route->stack)))
 		return 0;
 	route = io_find_route(io, &verdict);
 	if (IS_ERR(route)) {
 		io->req->out_reason = verdict.reason;
 		return PTR_ERR(route);
+	}
+	if (io_is_unwanted(io, route)) {
+		peerdma_route_put(route);
+		return io_refuse(io, PEERDMA_REASON_RDMA_SOFTWARE);
 	}
 	peerdma_route_put(io->route);
 	io->route = route;
@@ -197,6 +238,13 @@ static int io_interrupted(struct io *io)
 	return io_recheck_route(io);
 }
 
+/* By a network in software the CPU copies what the device would have moved. */
+static noinline void io_by_software(struct io *io, u64 len)
+{
+	io->req->out_host += len;
+	io->req->out_reason = PEERDMA_REASON_RDMA_SOFTWARE;
+}
+
 /* Straight between file and buffer, by one kiocb. Returns the bytes that it moved. */
 static ssize_t io_step(struct io *io, u64 len, bool direct)
 {
@@ -211,10 +259,12 @@ static ssize_t io_step(struct io *io, u64 len, bool direct)
 	if (ret <= 0)
 		return ret;
 	req->out_done += ret;
-	if (direct)
-		req->out_direct += ret;
-	else
+	if (!direct)
 		req->out_host += ret;
+	else if (unlikely(io->route->software))
+		io_by_software(io, ret);
+	else
+		req->out_direct += ret;
 	return ret;
 }
 
@@ -271,15 +321,17 @@ static ssize_t io_read_near(struct io *io, struct peerdma_mem *mem, u64 len)
 	peerdma_mem_copy(io->buffer->mem, req->buf_off + req->out_done, mem,
 			 pos % io->target.offset_align, len);
 	req->out_done += len;
-	if (direct)
-		req->out_near += len;
-	else
+	if (!direct)
 		req->out_host += len;
+	else if (unlikely(io->route->software))
+		io_by_software(io, len);
+	else
+		req->out_near += len;
 	return ret;
 }
 
 /* One step of a read by way of host memory. copy holds whole blocks and is aligned to one. */
-static ssize_t io_read_host_step(struct io *io, void *copy, u64 size, u64 len)
+static ssize_t io_read_host_step(struct io *io, struct page *copy, u64 size, u64 len)
 {
 	struct peerdma_io *req = io->req;
 	u64 pos = req->file_off + req->out_done;
@@ -290,13 +342,15 @@ static ssize_t io_read_host_step(struct io *io, void *copy, u64 size, u64 len)
 	bool direct;
 
 	size = min_t(u64, size, roundup(skip + len, io->target.offset_align));
-	bvec_set_page(&bvec, virt_to_page(copy), size, offset_in_page(copy));
+	bvec_set_page(&bvec, copy, size, 0);
 	iov_iter_bvec(&iter, ITER_DEST, &bvec, 1, size);
 	ret = io_read_blocks(io, &iter, pos, &direct);
 	len = io_came(io, pos, ret, len);
+	/* Cut short meanwhile: what came may all lie before what was asked for. */
 	if (!len)
-		return ret;
-	peerdma_mem_write(io->buffer->mem, req->buf_off + req->out_done, copy + skip, len);
+		return min_t(ssize_t, ret, 0);
+	peerdma_mem_write(io->buffer->mem, req->buf_off + req->out_done, page_address(copy) + skip,
+			  len);
 	req->out_done += len;
 	req->out_host += len;
 	return ret < size ? 0 : ret;
@@ -307,8 +361,8 @@ static int io_read_host(struct io *io, u64 len)
 {
 	u64 block = io->target.offset_align, end = io->req->out_done + len;
 	u64 size = max_t(u64, block, min_t(u64, HOST_STEP, roundup_pow_of_two(len + block)));
+	struct page *copy;
 	ssize_t ret = 1;
-	void *copy;
 	int err = 0;
 
 	/* Slower rather than not at all. */
@@ -317,8 +371,8 @@ static int io_read_host(struct io *io, u64 len)
 		if (peerdma_charge_host(size))
 			return io_refuse(io, PEERDMA_REASON_MEMLOCK);
 	}
-	/* A power of two: aligned to itself. */
-	copy = kmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	/* Aligned to itself. Not of the slab, whose pages have no references: NFS takes some. */
+	copy = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_COMP | __GFP_NOWARN, get_order(size));
 	if (!copy)
 		err = -ENOMEM;
 	while (!err && ret > 0 && io->req->out_done < end) {
@@ -327,7 +381,8 @@ static int io_read_host(struct io *io, u64 len)
 			break;
 		ret = io_read_host_step(io, copy, size, end - io->req->out_done);
 	}
-	kfree(copy);
+	if (copy)
+		__free_pages(copy, get_order(size));
 	peerdma_uncharge_host(size);
 	return err ?: min_t(ssize_t, ret, 0);
 }
@@ -342,7 +397,7 @@ static int io_read_edge(struct io *io, u64 len)
 	ssize_t ret;
 
 	/* Nobody sees more of this page than the device has just written. */
-	mem = peerdma_mem_alloc(io->buffer->provider, PAGE_ALIGN(io->target.offset_align), 0, NULL);
+	mem = peerdma_mem_alloc_near(io->buffer->mem, PAGE_ALIGN(io->target.offset_align));
 	if (IS_ERR(mem))
 		return io_read_host(io, len);
 	ret = io_read_near(io, mem, len);
@@ -408,16 +463,28 @@ static int io_run_plan(struct io *io, u64 len)
 	return err;
 }
 
+/* Others write there too: where the file ends now, its server knows. */
+static noinline int io_ask_size(struct io *io)
+{
+	struct kstat stat;
+
+	return vfs_getattr(&io->file->f_path, &stat, STATX_SIZE, AT_STATX_FORCE_SYNC);
+}
+
 static int io_read(struct io *io)
 {
 	struct peerdma_io *req = io->req;
 	u64 len;
 	int err;
 
+	err = unlikely(!io->target.bdev) ? io_ask_size(io) : 0;
+	if (err)
+		return err;
 	len = peerdma_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
 	err = io_run_plan(io, len);
 	/* Short because the file is, not because the storage stopped half way. */
-	if (req->out_done == len && len < req->len)
+	if ((req->out_done == len || unlikely(!io->target.bdev && !err)) &&
+	    req->out_done < req->len)
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
 	return err;
 }
@@ -452,10 +519,22 @@ static bool io_is_one_step(const struct io *io)
 	return req->file_off + req->len <= i_size_read(io->file->f_mapping->host);
 }
 
+/* Cut short by somebody else since the end of the file was known. */
+static noinline void io_note_end(struct io *io, ssize_t ret)
+{
+	if (!io->write && ret >= 0 && ret < io->req->len)
+		io->req->out_reason = PEERDMA_REASON_END_OF_FILE;
+}
+
 static int io_move(struct io *io)
 {
-	if (io_is_one_step(io))
-		return min_t(ssize_t, io_step(io, io->req->len, true), 0);
+	if (io_is_one_step(io)) {
+		ssize_t ret = io_step(io, io->req->len, true);
+
+		if (unlikely(!io->target.bdev))
+			io_note_end(io, ret);
+		return min_t(ssize_t, ret, 0);
+	}
 	return io->write ? io_write(io) : io_read(io);
 }
 
@@ -504,12 +583,22 @@ static int io_check(struct io *io)
 	if (reason)
 		return io_refuse(io, reason);
 	if (io->nowait) {
+		if (unlikely(!io->target.bdev))
+			return -EAGAIN;
 		io->route = peerdma_route_find(io->buffer->provider, io->target.bdev);
-		return io->route ? 0 : -EAGAIN;
+		if (!io->route)
+			return -EAGAIN;
+	} else {
+		io->route = io_find_route(io, &verdict);
+		io->req->out_reason = verdict.reason;
+		if (IS_ERR(io->route))
+			return PTR_ERR(io->route);
 	}
-	io->route = io_find_route(io, &verdict);
-	io->req->out_reason = verdict.reason;
-	return PTR_ERR_OR_ZERO(io->route);
+	if (!io_is_unwanted(io, io->route))
+		return 0;
+	peerdma_route_put(io->route);
+	io->route = NULL;
+	return io_refuse(io, PEERDMA_REASON_RDMA_SOFTWARE);
 }
 
 /* As observers see it. */
@@ -561,6 +650,15 @@ static void io_count(struct io *io, int err)
 	peerdma_count(&io->route->pair->stats, io->req, io->write);
 }
 
+/*
+ * NFS ends what it gives up, at "umount -f", with a number that no user may see: the kernel turns
+ * it into another one where a signal is pending, and here none need be.
+ */
+static int io_errno(int err)
+{
+	return err == -ERESTARTSYS ? -EIO : err;
+}
+
 /* Inside the buffer's gate: its memory stays. */
 static int io_run(struct io *io)
 {
@@ -574,7 +672,7 @@ static int io_run(struct io *io)
 		io_trace_submit(io);
 	err = io_move(io);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
-	err = io->req->out_done ? 0 : err;
+	err = io->req->out_done ? 0 : io_errno(err);
 	io_count(io, err);
 	peerdma_route_put(io->route);
 	return err;

@@ -23,6 +23,7 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 					 0;
 	if (peerdma_exports_work())
 		arg->info.out_features |= PEERDMA_FEATURE_DMABUF;
+	arg->info.out_features |= PEERDMA_ON_DEMAND;
 	arg->info.out_publish_align = memremap_compat_align();
 	arg->info.out_nproviders = 0;
 	while ((provider = peerdma_provider_next(id))) {

@@ -4,7 +4,7 @@
 
 #include "peerdma.h"
 
-struct workqueue_struct *peerdma_wq;
+struct workqueue_struct *peerdma_wq; /* of work that waits for nobody but memory */
 
 static struct miscdevice peerdma_misc = {
 	.minor = MISC_DYNAMIC_MINOR,

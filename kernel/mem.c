@@ -272,27 +272,25 @@ static int mem_fill(struct peerdma_mem *mem)
 }
 
 /**
- * peerdma_mem_alloc - take a contiguous range out of a provider
- * @provider: inside its gate, or inside the gate of a buffer of it
+ * peerdma_mem_alloc - take a contiguous range out of a provider, for which the current process pays
+ * @provider: inside its gate
  * @len: bytes, whole pages
  * @flags: PEERDMA_MEM_*
- * @reason: of PEERDMA_MEM_CHARGE: enum peerdma_reason, written with -EDQUOT
+ * @reason: enum peerdma_reason, written with -EDQUOT
  * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EINTR, -ENODEV, -EDQUOT.
  */
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
 				      u32 *reason)
 {
 	struct peerdma_mem *mem;
-	int err = 0;
+	int err;
 
 	if (len > provider->len)
 		return ERR_PTR(-ENOMEM);
 	mem = mem_create(provider, len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	if (flags & PEERDMA_MEM_CHARGE)
-		err = peerdma_charge(provider, len, &mem->charge, reason);
-	err = err ?: mem_fill(mem);
+	err = peerdma_charge(provider, len, &mem->charge, reason) ?: mem_fill(mem);
 	if (err) {
 		peerdma_mem_free(mem);
 		return ERR_PTR(err);
@@ -303,6 +301,28 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 		return ERR_PTR(err);
 	}
 	return mem;
+}
+
+/**
+ * peerdma_mem_alloc_near - take a little more of the same provider, for which the same user pays
+ * @mem: of a buffer; inside its gate
+ * @len: bytes, whole pages
+ * Return: memory that holds anything, or ERR_PTR of an errno.
+ */
+struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len)
+{
+	struct peerdma_mem *near = mem_create(mem->provider, len);
+	int err;
+
+	if (!near)
+		return ERR_PTR(-ENOMEM);
+	err = peerdma_charge_more(mem->provider, len, &mem->charge, &near->charge);
+	if (!err)
+		err = mem_fill(near);
+	if (!err)
+		return near;
+	peerdma_mem_free(near);
+	return ERR_PTR(err);
 }
 
 /**

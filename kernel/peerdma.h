@@ -30,11 +30,13 @@
 #include "compat/compat.h"
 #include "compat/dmem.h"
 #include "export.h"
+#include "fabric.h"
 #include "gate.h"
 #include "held.h"
 #include "ids.h"
 #include "op.h"
 #include "request.h"
+#include "share.h"
 #include "stats.h"
 
 /**
@@ -141,7 +143,7 @@ struct peerdma_buffer {
 
 /**
  * struct peerdma_target - what a file is, for direct I/O
- * @bdev: where its bytes are
+ * @bdev: where its bytes are; NULL: on another machine, which shares them
  * @fs_name: name of the filesystem, "block" for a block device
  * @mem_align: bytes, of the buffer's offset
  * @offset_align: bytes, of the file's offset and the length
@@ -211,6 +213,8 @@ struct peerdma_verdict {
 enum peerdma_disk_kind {
 	PEERDMA_DISK_OTHER, /* what we know no way through */
 	PEERDMA_DISK_LEAF, /* a PCI function's own */
+	PEERDMA_DISK_FABRIC, /* a leaf as well: a namespace of NVMe over Fabrics */
+	PEERDMA_DISK_SHARE, /* and what is no disk: a superblock of NFS */
 	PEERDMA_DISK_MD,
 	PEERDMA_DISK_DM,
 	PEERDMA_DISK_PATHS, /* NVMe multipath */
@@ -246,7 +250,9 @@ struct peerdma_guard {
  * @queue: its queue; referenced; NULL if the disk was gone already
  * @slaves: of a level, the directory with a link to each disk below; referenced
  * @rev: what the counter of changes of what is below was before that was looked at
- * @pdev: of a leaf, its function; referenced, only until it has been judged
+ * @pdev: of a leaf, the function that moves its bytes; referenced, only until it has been judged
+ * @lookup: of a leaf over a fabric, by whom that is to be found out; only until it has been
+ * @address: of a share, where its server is; ours to free
  * @guard: of a leaf of a route, its queue's
  * @guard_set: which time of setting the queue's flags the route has drained
  * @kind: what it is made of
@@ -261,6 +267,8 @@ struct peerdma_disk {
 	struct kernfs_node *slaves;
 	unsigned long rev;
 	struct pci_dev *pdev;
+	struct peerdma_lookup *lookup;
+	char *address;
 	struct peerdma_guard *guard;
 	unsigned int guard_set;
 	enum peerdma_disk_kind kind;
@@ -290,6 +298,7 @@ struct peerdma_stack {
  * @stack: what was found; immutable
  * @verdict: of the leaf that is farthest away; immutable
  * @pair: counts the requests; immutable
+ * @software: bytes go through the CPU at a leaf, and count as that; immutable
  */
 struct peerdma_route {
 	struct peerdma_entry entry;
@@ -299,6 +308,7 @@ struct peerdma_route {
 	struct peerdma_stack *stack;
 	struct peerdma_verdict verdict;
 	struct peerdma_pair *pair;
+	bool software;
 };
 
 /* provider.c */
@@ -328,6 +338,8 @@ int peerdma_region_create(struct peerdma_provider *provider);
 void peerdma_region_put(struct peerdma_provider *provider);
 int peerdma_charge(struct peerdma_provider *provider, u64 len, struct peerdma_charge *charge,
 		   u32 *reason);
+int peerdma_charge_more(struct peerdma_provider *provider, u64 len,
+			const struct peerdma_charge *payer, struct peerdma_charge *charge);
 void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *charge);
 int peerdma_charge_host(u64 len);
 void peerdma_uncharge_host(u64 len);
@@ -335,9 +347,9 @@ void peerdma_show_users(struct seq_file *seq);
 
 /* mem.c */
 #define PEERDMA_MEM_ZERO BIT(0) /* who gets to see all of it must not see its last owner's bytes */
-#define PEERDMA_MEM_CHARGE BIT(1) /* to the current process: it may stay */
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
 				      u32 *reason);
+struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len);
 void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
 bool peerdma_mem_settle(struct peerdma_mem *mem);
 void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
@@ -353,6 +365,12 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
 void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
+
+/* inside.c */
+void peerdma_inside_wait(struct peerdma_provider *provider, struct peerdma_buffer *buffer);
+void peerdma_inside_name(struct peerdma_provider *provider);
+u64 peerdma_inside_requests(const struct peerdma_opener *opener);
+void peerdma_inside_show(struct seq_file *seq);
 
 /* proxy.c */
 #define PEERDMA_BUF_ID_BITS 24 /* so many, and the offset of the last one is still an offset */
@@ -386,6 +404,13 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack);
 void peerdma_stack_free(struct peerdma_stack *stack);
 void peerdma_stack_exit(void);
 u32 peerdma_queue_reason(struct request_queue *queue);
+u32 peerdma_leaf_reason(const struct peerdma_disk *leaf);
+
+static inline bool peerdma_is_leaf(const struct peerdma_disk *disk)
+{
+	return disk->kind == PEERDMA_DISK_LEAF || disk->kind == PEERDMA_DISK_FABRIC ||
+	       disk->kind == PEERDMA_DISK_SHARE;
+}
 
 /* queue.c */
 #define PEERDMA_QUEUE_GUARD (BIT(QUEUE_FLAG_NOMERGES) | BIT(QUEUE_FLAG_NOXMERGES))
@@ -401,13 +426,35 @@ static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsi
 	       READ_ONCE(guard->set) == set;
 }
 
+/* fabric.c */
+struct peerdma_lookup;
+extern atomic_long_t peerdma_fabric_count;
+
+/* To be read before a controller's device is asked for: another value later, and it may differ. */
+static inline unsigned long peerdma_fabric_changes(void)
+{
+	return atomic_long_read(&peerdma_fabric_count);
+}
+
+struct peerdma_lookup *peerdma_fabric_ask(const char *address);
+int peerdma_fabric_look(struct gendisk *gendisk, struct peerdma_disk *disk);
+u32 peerdma_fabric_resolve(struct peerdma_provider *provider, struct peerdma_lookup *lookup,
+			   struct peerdma_fabric_end *end);
+void peerdma_fabric_drop(struct peerdma_lookup *lookup);
+
+/* share.c */
+u32 peerdma_share_look(struct inode *inode, char *address);
+struct peerdma_stack *peerdma_share_walk(struct inode *inode);
+
 /* route.c */
-struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct gendisk *top,
-					  struct page *page);
+struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct file *file,
+					  struct block_device *bdev, struct page *page);
 const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *stack);
 struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 					struct block_device *bdev, struct page *page,
 					struct peerdma_verdict *verdict);
+struct peerdma_route *peerdma_route_share(struct peerdma_provider *provider, struct file *file,
+					  struct page *page, struct peerdma_verdict *verdict);
 struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
 					 struct block_device *bdev);
 void peerdma_route_put(struct peerdma_route *route);

@@ -97,8 +97,9 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
 	peerdma_gate_shut(&provider->gate);
 	shut_buffers(provider);
-	peerdma_gate_close(&provider->gate);
+	peerdma_inside_wait(provider, NULL);
 	shut_buffers(provider);
+	peerdma_inside_name(provider);
 	while ((buffer = first_buffer(provider))) {
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);

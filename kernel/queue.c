@@ -117,16 +117,17 @@ static int drain(struct peerdma_provider *provider, struct peerdma_guard *kept, 
 {
 	unsigned long began;
 	unsigned int now;
+	bool empty;
 	int err;
 
 	/* One that is dying takes nobody in any more. Pairs with drain_end(). */
 	while (smp_load_acquire(&kept->drained) < set && !blk_queue_dying(kept->queue)) {
 		if (drain_begin(kept, &now)) {
 			began = jiffies;
-			if (!try_to_drain(kept->queue))
-				now = kept->drained;
-			drain_end(kept, began, now);
-			continue;
+			empty = try_to_drain(kept->queue);
+			drain_end(kept, began, empty ? now : kept->drained);
+			if (empty)
+				break;
 		}
 		err = peerdma_provider_pause(provider);
 		if (err)

@@ -38,6 +38,9 @@ int peerdma_reason_errno(__u32 reason)
 		return -EDQUOT;
 	case PEERDMA_REASON_DMABUF:
 	case PEERDMA_REASON_IMPORTER:
+	case PEERDMA_REASON_VERBS_DEVICE:
+	case PEERDMA_REASON_VERBS_KERNEL:
+	case PEERDMA_REASON_VERBS_MTU:
 		return -EOPNOTSUPP;
 	default:
 		return -EXDEV;

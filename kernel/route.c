@@ -5,7 +5,8 @@
  * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
  * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
  * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
- * can really map a page of the provider.
+ * can really map a page of the provider. Of a disk that is reached over a network it is the network
+ * card's function: fabric.c.
  *
  * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
  * has. A request holds it while it runs. Before each use it is compared with what is there now:
@@ -64,7 +65,7 @@ static u32 judge_client(struct peerdma_provider *provider, struct peerdma_disk *
 			struct page *page)
 {
 	struct device *client = &leaf->pdev->dev;
-	u32 reason = peerdma_queue_reason(leaf->queue);
+	u32 reason = peerdma_leaf_reason(leaf);
 
 	if (reason)
 		return reason;
@@ -91,17 +92,40 @@ static void judge_leaf(struct peerdma_provider *provider, struct peerdma_disk *l
 	leaf->pdev = NULL;
 }
 
+/* By its function, once that is known. In software there is none, and nothing to map. */
+static void judge_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
+			 struct page *page)
+{
+	struct peerdma_fabric_end end = {};
+
+	if (!leaf->lookup)
+		return;
+	leaf->verdict.reason = peerdma_fabric_resolve(provider, leaf->lookup, &end);
+	leaf->lookup = NULL;
+	if (leaf->verdict.reason)
+		return;
+	if (!end.software) {
+		leaf->pdev = end.pdev;
+		judge_leaf(provider, leaf, page);
+		return;
+	}
+	leaf->verdict.map = PEERDMA_MAP_SOFTWARE;
+	leaf->verdict.reason = peerdma_leaf_reason(leaf);
+}
+
 /**
  * peerdma_route_judge - walk a stack and judge each disk of it
  * @provider: its range must stay while this runs: be inside its gate or a buffer's
- * @top: of an open file
+ * @file: open
+ * @bdev: where its bytes are, or NULL: on another machine
  * @page: any page of the provider
  * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
  */
-struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct gendisk *top,
-					  struct page *page)
+struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct file *file,
+					  struct block_device *bdev, struct page *page)
 {
-	struct peerdma_stack *stack = peerdma_stack_walk(provider, top);
+	struct peerdma_stack *stack = bdev ? peerdma_stack_walk(provider, bdev->bd_disk) :
+					     peerdma_share_walk(file_inode(file));
 	unsigned int i;
 
 	if (IS_ERR(stack))
@@ -109,8 +133,18 @@ struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, str
 	for (i = 0; i < stack->nr; i++) {
 		if (stack->disks[i].kind == PEERDMA_DISK_LEAF)
 			judge_leaf(provider, &stack->disks[i], page);
+		else if (peerdma_is_leaf(&stack->disks[i]))
+			judge_fabric(provider, &stack->disks[i], page);
 	}
 	return stack;
+}
+
+/* By the CPU is farther than any way of a device's own. */
+static bool is_farther(const struct peerdma_verdict *one, const struct peerdma_verdict *other)
+{
+	if (one->map == PEERDMA_MAP_SOFTWARE || other->map == PEERDMA_MAP_SOFTWARE)
+		return other->map != PEERDMA_MAP_SOFTWARE;
+	return one->distance > other->distance;
 }
 
 /**
@@ -125,7 +159,7 @@ const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *st
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
 		if (disk->verdict.reason)
 			return disk;
-		if (disk->verdict.distance > found->verdict.distance)
+		if (is_farther(&disk->verdict, &found->verdict))
 			found = disk;
 	}
 	return found;
@@ -148,7 +182,7 @@ static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack 
 
 	for (i = 0; i < stack->nr; i++) {
 		disk = &stack->disks[i];
-		if (disk->kind != PEERDMA_DISK_LEAF)
+		if (!peerdma_is_leaf(disk) || disk->kind == PEERDMA_DISK_SHARE)
 			continue;
 		kept = peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
 		if (IS_ERR(kept)) {
@@ -174,7 +208,7 @@ static void route_end(struct work_struct *work)
 }
 
 /* After a success the stack is the route's. */
-static struct peerdma_route *route_begin(struct peerdma_provider *provider, struct gendisk *top,
+static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 					 struct peerdma_stack *stack)
 {
 	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
@@ -182,7 +216,7 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider, stru
 
 	if (!route)
 		return ERR_PTR(-ENOMEM);
-	route->pair = peerdma_pair_get(provider, top);
+	route->pair = peerdma_pair_get(provider, stack->disks[0].devt, stack->disks[0].name);
 	err = route->pair ? guard_leaves(provider, stack) : -ENOMEM;
 	if (err) {
 		kfree(route);
@@ -194,6 +228,7 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider, stru
 	route->used = jiffies;
 	route->stack = stack;
 	route->verdict = peerdma_route_decisive(stack)->verdict;
+	route->software = route->verdict.map == PEERDMA_MAP_SOFTWARE;
 	return route;
 }
 
@@ -224,29 +259,23 @@ static void forget(struct peerdma_provider *provider, struct peerdma_route *rout
 }
 
 /* Into the table; if another one is there already, or there is no memory, it is used only once. */
-static void remember(struct peerdma_provider *provider, u64 diskseq, struct peerdma_route *route)
+static void remember(struct peerdma_provider *provider, u64 id, struct peerdma_route *route)
 {
 	refcount_inc(&route->refs);
-	route->entry.id = diskseq;
+	route->entry.id = id;
 	if (peerdma_ids_insert(&provider->routes, &route->entry))
 		peerdma_route_put(route);
 	else
 		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
 }
 
-/**
- * peerdma_route_find - the route from a block device to a provider, if it is known and still so
- * @provider: its range must stay while this runs: be inside its gate or a buffer's
- * @bdev: of an open file
- * Return: a route with a reference, or NULL. Does not sleep.
- */
-struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
-					 struct block_device *bdev)
+/* The route of this number, if it is known and still so, with a reference; or NULL. */
+static __always_inline struct peerdma_route *find(struct peerdma_provider *provider, u64 id)
 {
 	struct peerdma_route *route;
 
 	rcu_read_lock();
-	route = to_route(peerdma_ids_find(&provider->routes, bdev->bd_disk->diskseq));
+	route = to_route(peerdma_ids_find(&provider->routes, id));
 	if (route && !refcount_inc_not_zero(&route->refs))
 		route = NULL;
 	rcu_read_unlock();
@@ -261,6 +290,18 @@ struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
 	return NULL;
 }
 
+/**
+ * peerdma_route_find - the route from a block device to a provider, if it is known and still so
+ * @provider: its range must stay while this runs: be inside its gate or a buffer's
+ * @bdev: of an open file
+ * Return: a route with a reference, or NULL. Does not sleep.
+ */
+struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
+					 struct block_device *bdev)
+{
+	return find(provider, bdev->bd_disk->diskseq);
+}
+
 /* Why there is no route, if it is not that the way is closed. */
 static struct peerdma_route *no_route(struct peerdma_verdict *verdict, int err)
 {
@@ -269,10 +310,11 @@ static struct peerdma_route *no_route(struct peerdma_verdict *verdict, int err)
 }
 
 /* The whole look, and a route if the way is open. ERR_PTR of -EAGAIN: it changed meanwhile. */
-static struct peerdma_route *look(struct peerdma_provider *provider, struct gendisk *top,
-				  struct page *page, struct peerdma_verdict *verdict)
+static struct peerdma_route *look(struct peerdma_provider *provider, struct file *file,
+				  struct block_device *bdev, struct page *page,
+				  struct peerdma_verdict *verdict)
 {
-	struct peerdma_stack *stack = peerdma_route_judge(provider, top, page);
+	struct peerdma_stack *stack = peerdma_route_judge(provider, file, bdev, page);
 	struct peerdma_route *route;
 	int err;
 
@@ -280,7 +322,7 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct gend
 		return no_route(verdict, PTR_ERR(stack));
 	*verdict = peerdma_route_decisive(stack)->verdict;
 	err = peerdma_reason_errno(verdict->reason);
-	route = err ? ERR_PTR(err) : route_begin(provider, top, stack);
+	route = err ? ERR_PTR(err) : route_begin(provider, stack);
 	if (IS_ERR(route)) {
 		peerdma_stack_free(stack);
 		return err ? route : no_route(verdict, PTR_ERR(route));
@@ -289,6 +331,24 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct gend
 		return route;
 	peerdma_route_put(route);
 	return ERR_PTR(-EAGAIN);
+}
+
+/* Look until it stays the same meanwhile. */
+static struct peerdma_route *look_well(struct peerdma_provider *provider, struct file *file,
+				       struct block_device *bdev, struct page *page,
+				       struct peerdma_verdict *verdict)
+{
+	struct peerdma_route *route;
+	int err;
+
+	while ((route = look(provider, file, bdev, page, verdict)) == ERR_PTR(-EAGAIN)) {
+		err = peerdma_provider_pause(provider);
+		if (err) {
+			verdict->reason = PEERDMA_REASON_REVOKED;
+			return ERR_PTR(err);
+		}
+	}
+	return route;
 }
 
 /**
@@ -304,24 +364,54 @@ struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 					struct block_device *bdev, struct page *page,
 					struct peerdma_verdict *verdict)
 {
-	struct gendisk *top = bdev->bd_disk;
 	struct peerdma_route *route = peerdma_route_find(provider, bdev);
-	int err;
 
 	*verdict = (struct peerdma_verdict){ .distance = -1 };
 	if (likely(route)) {
 		*verdict = route->verdict;
 		return route;
 	}
-	while ((route = look(provider, top, page, verdict)) == ERR_PTR(-EAGAIN)) {
-		err = peerdma_provider_pause(provider);
-		if (err) {
-			verdict->reason = PEERDMA_REASON_REVOKED;
-			return ERR_PTR(err);
-		}
-	}
+	route = look_well(provider, NULL, bdev, page, verdict);
 	if (!IS_ERR(route))
-		remember(provider, top->diskseq, route);
+		remember(provider, bdev->bd_disk->diskseq, route);
+	return route;
+}
+
+#define SHARE BIT_ULL(62) /* and its superblock's number: no diskseq gets there */
+
+/**
+ * peerdma_route_share - the route from a file of a share to a provider
+ * @provider: its range must stay while this runs: be inside its gate or a buffer's
+ * @file: of NFS
+ * @page: any page of the provider
+ * @verdict: filled in, whatever is returned
+ * Return: as of peerdma_route_get().
+ *
+ * How its bytes go is asked each time. What is remembered is by which device, of an address.
+ */
+struct peerdma_route *peerdma_route_share(struct peerdma_provider *provider, struct file *file,
+					  struct page *page, struct peerdma_verdict *verdict)
+{
+	u64 id = SHARE | file_inode(file)->i_sb->s_dev;
+	char address[PEERDMA_SHARE_ADDRESS] = {};
+	struct peerdma_route *route;
+
+	*verdict = (struct peerdma_verdict){ .distance = -1 };
+	verdict->reason = peerdma_share_look(file_inode(file), address);
+	if (verdict->reason)
+		return ERR_PTR(peerdma_reason_errno(verdict->reason));
+	route = find(provider, id);
+	if (route && !strcmp(route->stack->disks[0].address, address)) {
+		*verdict = route->verdict;
+		return route;
+	}
+	if (route) {
+		forget(provider, route);
+		peerdma_route_put(route);
+	}
+	route = look_well(provider, file, NULL, page, verdict);
+	if (!IS_ERR(route))
+		remember(provider, id, route);
 	return route;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which disks are below a disk. A leaf is the disk of a PCI function itself. A level is made of
+ * Which disks are below a disk. A leaf is the disk of a PCI function itself, or a namespace of NVMe
+ * over Fabrics, of which fabric.c finds out which PCI function moves its bytes. A level is made of
  * others: md and device-mapper, whose disks have a directory "slaves" with a link to each disk or
  * partition that they have opened. The kernel keeps it for people; here it is read as an object,
  * never by a path, so that it does not matter what a container has mounted on /sys. NVMe multipath
@@ -105,6 +106,9 @@ static u32 level_reason(const struct peerdma_disk *disk)
 	case PEERDMA_DISK_PATHS:
 	case PEERDMA_DISK_GONE:
 		return PEERDMA_REASON_NONE;
+	case PEERDMA_DISK_FABRIC:
+	case PEERDMA_DISK_SHARE:
+		return disk->verdict.reason;
 	case PEERDMA_DISK_MD:
 		return peerdma_queue_has_parity(disk->queue) ? PEERDMA_REASON_MD_LEVEL :
 							       PEERDMA_REASON_NONE;
@@ -155,6 +159,8 @@ static unsigned long revision(const struct peerdma_disk *disk)
 {
 	if (disk->kind == PEERDMA_DISK_PATHS || disk->kind == PEERDMA_DISK_GONE)
 		return atomic_long_read(&hidden_changes);
+	if (disk->kind == PEERDMA_DISK_FABRIC || disk->kind == PEERDMA_DISK_SHARE)
+		return peerdma_fabric_changes();
 	return disk->slaves ? READ_ONCE(disk->slaves->dir.rev) : 0;
 }
 
@@ -168,7 +174,7 @@ static struct pci_dev *pci_parent(struct gendisk *gendisk)
 }
 
 /* What a disk is, as long as it is kept from going: its open_mutex is held, and it is alive. */
-static void look_at_alive(struct step *step, struct peerdma_disk *disk)
+static int look_at_alive(struct step *step, struct peerdma_disk *disk)
 {
 	struct gendisk *gendisk = step->disk;
 
@@ -183,6 +189,9 @@ static void look_at_alive(struct step *step, struct peerdma_disk *disk)
 		kernfs_get(disk->slaves);
 	}
 	disk->kind = kind_of(gendisk, disk);
+	if (disk->kind != PEERDMA_DISK_OTHER || !disk->queue)
+		return 0;
+	return peerdma_fabric_look(gendisk, disk);
 }
 
 /*
@@ -192,7 +201,7 @@ static void look_at_alive(struct step *step, struct peerdma_disk *disk)
 static int look_at(struct walk *walk, struct step *step, struct peerdma_disk *disk)
 {
 	struct gendisk *gendisk = step->disk;
-	int err;
+	int err = 0;
 
 	while (!mutex_trylock(&gendisk->open_mutex)) {
 		err = peerdma_provider_pause(walk->provider);
@@ -200,13 +209,13 @@ static int look_at(struct walk *walk, struct step *step, struct peerdma_disk *di
 			return err;
 	}
 	if (is_alive(gendisk) && try_module_get(gendisk->fops->owner))
-		look_at_alive(step, disk);
+		err = look_at_alive(step, disk);
 	else if (is_hidden(gendisk))
 		disk->kind = PEERDMA_DISK_GONE;
 	mutex_unlock(&gendisk->open_mutex);
 	disk->rev = revision(disk);
 	disk->verdict.reason = level_reason(disk);
-	return 0;
+	return err;
 }
 
 /* Once each: a disk may be below by two ways, and its partitions are the disk. False: too many. */
@@ -283,8 +292,7 @@ static void add_below(struct walk *walk, struct step *step, struct peerdma_disk 
 /* Is it made of others, and may those be reached? */
 static bool is_level(const struct peerdma_disk *disk)
 {
-	return disk->kind != PEERDMA_DISK_LEAF && disk->kind != PEERDMA_DISK_GONE &&
-	       !disk->verdict.reason;
+	return !peerdma_is_leaf(disk) && disk->kind != PEERDMA_DISK_GONE && !disk->verdict.reason;
 }
 
 /* All paths of a head may be dead: nobody knows where its requests will go. */
@@ -293,7 +301,7 @@ static void refuse_if_no_leaf(struct peerdma_stack *stack)
 	unsigned int i;
 
 	for (i = 0; i < stack->nr; i++) {
-		if (stack->disks[i].kind == PEERDMA_DISK_LEAF || stack->disks[i].verdict.reason)
+		if (peerdma_is_leaf(&stack->disks[i]) || stack->disks[i].verdict.reason)
 			return;
 	}
 	stack->disks[0].verdict.reason = PEERDMA_REASON_STACKED;
@@ -369,6 +377,13 @@ struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, stru
 	return ERR_PTR(err);
 }
 
+/* Its checksums are computed by the CPU, which would have to read the BAR. */
+static u32 integrity_reason(struct request_queue *queue)
+{
+	return blk_integrity_queue_supports_integrity(queue) ? PEERDMA_REASON_INTEGRITY :
+							       PEERDMA_REASON_NONE;
+}
+
 /**
  * peerdma_queue_reason - what the queue of a leaf says; it can change while the disk lives
  * @queue: referenced
@@ -378,10 +393,23 @@ u32 peerdma_queue_reason(struct request_queue *queue)
 {
 	if (!blk_queue_pci_p2pdma(queue))
 		return PEERDMA_REASON_QUEUE;
-	/* Its checksums are computed by the CPU, which would have to read the BAR. */
-	if (blk_integrity_queue_supports_integrity(queue))
-		return PEERDMA_REASON_INTEGRITY;
-	return PEERDMA_REASON_NONE;
+	return integrity_reason(queue);
+}
+
+/**
+ * peerdma_leaf_reason - what the queue of a leaf says, as far as it is asked
+ * @leaf: judged, or about to be
+ * Return: enum peerdma_reason.
+ *
+ * Where the CPU copies, no device has to reach anything.
+ */
+u32 peerdma_leaf_reason(const struct peerdma_disk *leaf)
+{
+	if (leaf->kind == PEERDMA_DISK_SHARE)
+		return PEERDMA_REASON_NONE;
+	if (leaf->verdict.map == PEERDMA_MAP_SOFTWARE)
+		return integrity_reason(leaf->queue);
+	return peerdma_queue_reason(leaf->queue);
 }
 
 /**
@@ -398,6 +426,10 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack)
 			if (peerdma_queue_reason(disk->queue) ||
 			    !peerdma_queue_guarded(disk->guard, disk->guard_set))
 				return false;
+		} else if (disk->kind == PEERDMA_DISK_FABRIC) {
+			if (revision(disk) != disk->rev || peerdma_leaf_reason(disk) ||
+			    !peerdma_queue_guarded(disk->guard, disk->guard_set))
+				return false;
 		} else if (revision(disk) != disk->rev || level_reason(disk)) {
 			return false;
 		}
@@ -412,6 +444,8 @@ void peerdma_stack_free(struct peerdma_stack *stack)
 
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
 		pci_dev_put(disk->pdev);
+		peerdma_fabric_drop(disk->lookup);
+		kfree(disk->address);
 		kernfs_put(disk->slaves);
 		if (disk->queue)
 			blk_put_queue(disk->queue);

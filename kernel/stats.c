@@ -66,7 +66,8 @@ static void count_failed(const struct peerdma_seen *seen)
 	struct peerdma_pair *pair = seen->pair;
 
 	if (!pair && seen->bdev)
-		pair = peerdma_pair_get(provider, seen->bdev->bd_disk);
+		pair = peerdma_pair_get(provider, disk_devt(seen->bdev->bd_disk),
+					seen->bdev->bd_disk->disk_name);
 	if (pair)
 		stats = &pair->stats;
 	peerdma_count(stats, seen->req, seen->write);
@@ -152,7 +153,7 @@ static u64 all_refused(const struct sum *sum)
 
 /* --- Pairs of a disk and a provider. */
 
-static struct peerdma_pair *pair_create(struct gendisk *disk)
+static struct peerdma_pair *pair_create(dev_t devt, const char *name)
 {
 	struct peerdma_pair *pair = kzalloc(sizeof(*pair), GFP_KERNEL);
 
@@ -162,8 +163,8 @@ static struct peerdma_pair *pair_create(struct gendisk *disk)
 		kfree(pair);
 		return NULL;
 	}
-	pair->devt = disk_devt(disk);
-	strscpy(pair->name, disk->disk_name, sizeof(pair->name));
+	pair->devt = devt;
+	strscpy(pair->name, name, sizeof(pair->name));
 	return pair;
 }
 
@@ -177,22 +178,24 @@ static void pair_free(struct peerdma_pair *pair)
 /**
  * peerdma_pair_get - the counters of a disk and a provider
  * @provider: the caller holds it
- * @disk: the caller has it open
+ * @devt: its number, or that of a share
+ * @name: and name
  * Return: what lives as long as the provider, or NULL if there is no memory. May sleep.
  */
-struct peerdma_pair *peerdma_pair_get(struct peerdma_provider *provider, struct gendisk *disk)
+struct peerdma_pair *peerdma_pair_get(struct peerdma_provider *provider, dev_t devt,
+				      const char *name)
 {
-	struct peerdma_pair *pair = xa_load(&provider->pairs, disk_devt(disk));
+	struct peerdma_pair *pair = xa_load(&provider->pairs, devt);
 
 	if (pair)
 		return pair;
-	pair = pair_create(disk);
+	pair = pair_create(devt, name);
 	if (!pair)
 		return NULL;
 	if (xa_insert(&provider->pairs, pair->devt, pair, GFP_KERNEL)) {
 		pair_free(pair);
 		/* Another was faster, or there is no memory: NULL. */
-		return xa_load(&provider->pairs, disk_devt(disk));
+		return xa_load(&provider->pairs, devt);
 	}
 	return pair;
 }
@@ -206,7 +209,7 @@ static char *names_of_leaves(const struct peerdma_stack *stack)
 	if (!names)
 		return NULL;
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
-		if (disk->kind == PEERDMA_DISK_LEAF)
+		if (peerdma_is_leaf(disk))
 			len += scnprintf(names + len, size - len, "%s%s", len ? "," : "",
 					 disk->name);
 	}
@@ -274,40 +277,19 @@ void peerdma_opener_del(struct peerdma_ctx *ctx)
 	peerdma_stats_free(&ctx->opener.stats);
 }
 
-/* Buffers that still have their memory. The gate keeps it while its length is looked at. */
-static void sum_of_buffers(struct peerdma_ctx *ctx, u64 *n, u64 *bytes)
-{
-	struct peerdma_buffer *buffer;
-	struct peerdma_entry *entry;
-	unsigned long id;
-
-	*n = 0;
-	*bytes = 0;
-	xa_lock(&ctx->buffers.all);
-	xa_for_each(&ctx->buffers.all, id, entry) {
-		buffer = container_of(entry, struct peerdma_buffer, entry);
-		if (!entry->shown || !peerdma_gate_enter(&buffer->gate))
-			continue;
-		(*n)++;
-		*bytes += buffer->mem->len;
-		peerdma_gate_exit(&buffer->gate);
-	}
-	xa_unlock(&ctx->buffers.all);
-}
-
 void peerdma_show_fdinfo(struct seq_file *seq, struct file *file)
 {
 	struct peerdma_ctx *ctx = file->private_data;
 	struct sum sum = {};
-	u64 n, bytes;
 	int reason;
 
 	add_to(&sum, &ctx->opener.stats);
-	sum_of_buffers(ctx, &n, &bytes);
 	seq_printf(seq, "peerdma-file:\t%llu\n", ctx->opener.id);
-	seq_printf(seq, "peerdma-buffers:\t%llu\n", n);
-	seq_printf(seq, "peerdma-buffer-bytes:\t%llu\n", bytes);
+	seq_printf(seq, "peerdma-files:\t%d\n", atomic_read(&ctx->opener.files));
+	seq_printf(seq, "peerdma-buffers:\t%d\n", atomic_read(&ctx->opener.buffers));
+	seq_printf(seq, "peerdma-buffer-bytes:\t%lld\n", atomic64_read(&ctx->opener.buffer_bytes));
 	seq_printf(seq, "peerdma-held-pages:\t%llu\n", peerdma_held_pages(&ctx->opener));
+	seq_printf(seq, "peerdma-inside-requests:\t%llu\n", peerdma_inside_requests(&ctx->opener));
 	seq_printf(seq, "peerdma-exports:\t%d\n", atomic_read(&ctx->opener.exports));
 	seq_printf(seq, "peerdma-export-mapped-bytes:\t%lld\n",
 		   atomic64_read(&ctx->opener.exported));
@@ -388,14 +370,11 @@ static void show_providers(struct seq_file *seq)
 /* A name goes last and escaped: it may hold anything. */
 static void show_opener(struct seq_file *seq, struct peerdma_opener *opener)
 {
-	struct peerdma_ctx *ctx = container_of(opener, struct peerdma_ctx, opener);
 	struct sum sum = {};
-	u64 n, bytes;
 
-	sum_of_buffers(ctx, &n, &bytes);
 	add_to(&sum, &opener->stats);
-	seq_printf(seq, "file id=%llu pid=%d buffers=%llu buffer-bytes=%llu", opener->id,
-		   opener->pid, n, bytes);
+	seq_printf(seq, "file id=%llu pid=%d buffers=%d buffer-bytes=%lld", opener->id, opener->pid,
+		   atomic_read(&opener->buffers), atomic64_read(&opener->buffer_bytes));
 	show(seq, &sum);
 	seq_puts(seq, " comm=");
 	seq_escape(seq, opener->comm, " \t\n\\");
@@ -435,6 +414,7 @@ DEFINE_SHOW_ATTRIBUTE(stats);
 
 static int held_show(struct seq_file *seq, void *unused)
 {
+	peerdma_inside_show(seq);
 	peerdma_held_show(seq);
 	return 0;
 }

@@ -81,6 +81,9 @@ struct peerdma_pair {
  * @pid: process that opened it, in the first PID namespace
  * @comm: its name then
  * @stats: of all requests on it
+ * @files: that are registered
+ * @buffers: that nobody has begun to revoke
+ * @buffer_bytes: of those
  * @exports: dma-bufs of its buffers
  * @exported: bytes of them that importers have mapped, each as often as it is
  */
@@ -90,6 +93,9 @@ struct peerdma_opener {
 	pid_t pid; /* immutable */
 	char comm[TASK_COMM_LEN]; /* immutable */
 	struct peerdma_stats stats;
+	atomic_t files;
+	atomic_t buffers;
+	atomic64_t buffer_bytes;
 	atomic_t exports;
 	atomic64_t exported;
 };
@@ -139,7 +145,8 @@ static __always_inline void peerdma_count(struct peerdma_stats *stats, const str
 int peerdma_stats_init(struct peerdma_stats *stats, gfp_t gfp);
 void peerdma_stats_free(struct peerdma_stats *stats);
 
-struct peerdma_pair *peerdma_pair_get(struct peerdma_provider *provider, struct gendisk *disk);
+struct peerdma_pair *peerdma_pair_get(struct peerdma_provider *provider, dev_t devt,
+				      const char *name);
 void peerdma_pair_set_leaves(struct peerdma_provider *provider, struct peerdma_pair *pair,
 			     const struct peerdma_stack *stack);
 void peerdma_pairs_free(struct peerdma_provider *provider);

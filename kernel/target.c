@@ -43,6 +43,26 @@ static bool is_xfs(struct super_block *sb)
 	return is_filesystem(sb, "xfs", XFS_SUPER_MAGIC);
 }
 
+static bool is_nfs(struct super_block *sb)
+{
+	return is_filesystem(sb, "nfs", NFS_SUPER_MAGIC) ||
+	       is_filesystem(sb, "nfs4", NFS_SUPER_MAGIC);
+}
+
+/* On another machine, with its transport to be asked about. It has no blocks of its own. */
+static int resolve_share(struct file *file, struct peerdma_target *target, u32 *reason)
+{
+	if (!(file->f_mode & FMODE_CAN_ODIRECT))
+		return refuse(reason, PEERDMA_REASON_NO_DIO);
+	/*
+	 * The transport of RDMA sends what is less than a page along with the call, by ways that do
+	 * not know peer pages.
+	 */
+	target->mem_align = PAGE_SIZE;
+	target->offset_align = PAGE_SIZE;
+	return 0;
+}
+
 /* A realtime file of xfs has its bytes on another device than s_bdev. */
 static u32 check_realtime(struct file *file)
 {
@@ -60,6 +80,8 @@ static int resolve_regular(struct file *file, struct peerdma_target *target, u32
 	int err;
 
 	target->fs_name = sb->s_type->name;
+	if (is_nfs(sb))
+		return resolve_share(file, target, reason);
 	if (!sb->s_bdev || !(is_ext4(sb) || is_xfs(sb)))
 		return refuse(reason, PEERDMA_REASON_FILESYSTEM);
 	if (is_xfs(sb)) {
@@ -151,7 +173,7 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
  * @file: a regular file or a block device
  * @memo: filled
  *
- * Not of xfs: a file of it that is empty can still become a realtime one.
+ * Not of xfs: a file of it that is empty can still become a realtime one. Nor of NFS.
  */
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 {
@@ -162,7 +184,7 @@ void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 	memo->a_ops = NULL;
 	if (S_ISREG(mapping->host->i_mode) && is_xfs(mapping->host->i_sb))
 		return;
-	if (!peerdma_target_resolve(file, &memo->target, &reason))
+	if (!peerdma_target_resolve(file, &memo->target, &reason) && memo->target.bdev)
 		memo->a_ops = a_ops;
 }
 

@@ -7,7 +7,8 @@
  * IOCB_NOWAIT; what has to wait (a partial block, a lock, a mapping that must be read first, more
  * than one request's worth of bytes) answers -EAGAIN, and io_uring comes again from a worker
  * thread, where the command is run as the ioctl would run it. If that is found out only when other
- * pieces are under way, or by the device, a work item runs the one piece.
+ * pieces are under way, or by the device, a work item runs the one piece. It may wait for as long
+ * as anybody wants, so it has a queue to itself: what gives memory back goes by another one.
  *
  * What has been sent to a device cannot be called back: there is no cancelling.
  *
@@ -31,7 +32,11 @@
 #include "compat/uring.h"
 #include "trace.h"
 
+#define CMD_FLAGS GENMASK(23, 0) /* of an SQE's uring_cmd_flags; the others are the kernel's own */
+#define AGAIN_MAX 256 /* pieces that wait in a worker at the same time: each is a kernel thread */
+
 static struct kmem_cache *flight_cache; /* of flights of one piece */
+static struct workqueue_struct *again_wq;
 
 /**
  * struct piece - a part of a command that is one kiocb
@@ -187,10 +192,14 @@ static noinline void piece_account_any(const struct piece *piece, ssize_t res)
 
 	if (res > 0) {
 		io.out_done = res;
-		if (piece->kiocb.ki_flags & IOCB_DIRECT)
-			io.out_direct = res;
-		else
+		if (!(piece->kiocb.ki_flags & IOCB_DIRECT)) {
 			io.out_host = res;
+		} else if (piece->flight->route->software) {
+			io.out_host = res;
+			io.out_reason = PEERDMA_REASON_RDMA_SOFTWARE;
+		} else {
+			io.out_direct = res;
+		}
 	}
 	peerdma_account(&seen, min_t(ssize_t, res, 0));
 }
@@ -200,7 +209,8 @@ static void piece_account(const struct piece *piece, ssize_t res)
 {
 	const struct flight *flight = piece->flight;
 
-	if (unlikely(res <= 0 || !(piece->kiocb.ki_flags & IOCB_DIRECT) || peerdma_is_traced()))
+	if (unlikely(res <= 0 || !(piece->kiocb.ki_flags & IOCB_DIRECT) ||
+		     flight->route->software || peerdma_is_traced()))
 		return piece_account_any(piece, res);
 	peerdma_count_direct(&flight->buffer->opener->stats, res, flight->write);
 	peerdma_count_direct(&flight->route->pair->stats, res, flight->write);
@@ -242,7 +252,7 @@ static void piece_again(struct work_struct *work)
 static void piece_put_off(struct piece *piece)
 {
 	INIT_WORK(&piece->again, piece_again);
-	queue_work(peerdma_wq, &piece->again);
+	queue_work(again_wq, &piece->again);
 }
 
 /* Some filesystems say that they cannot, where they cannot without waiting. */
@@ -583,6 +593,8 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	struct peerdma_io io;
 	int res;
 
+	if (cmd->flags & CMD_FLAGS)
+		return -EOPNOTSUPP;
 	res = uring_parse(cmd->sqe, &io);
 	if (res)
 		return res;
@@ -639,12 +651,20 @@ int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 
 int peerdma_uring_init(void)
 {
+	again_wq = alloc_workqueue("peerdma_again", WQ_UNBOUND, AGAIN_MAX);
+	if (!again_wq)
+		return -ENOMEM;
 	flight_cache = kmem_cache_create("peerdma_flight", struct_size_t(struct flight, pieces, 1),
 					 0, SLAB_HWCACHE_ALIGN, NULL);
-	return flight_cache ? 0 : -ENOMEM;
+	if (flight_cache)
+		return 0;
+	destroy_workqueue(again_wq);
+	return -ENOMEM;
 }
 
+/* No file of ours is open: each piece is done, but its worker may be on its last lines. */
 void peerdma_uring_exit(void)
 {
+	destroy_workqueue(again_wq);
 	kmem_cache_destroy(flight_cache);
 }

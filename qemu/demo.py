@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Iterator
 
 import lab
 
@@ -79,22 +80,36 @@ def sha256(path: Path, size: int) -> str:
     return digest.hexdigest()
 
 
-def prepare(path: Path, size: int, guest: lab.Guest) -> None:
-    """An ext4 image with FILE on it, made without root and without a guest; and GPU memory full of something else."""
+def put_on_ext4(path: Path, image: Path, mib: int) -> None:
+    """An ext4 image with FILE on it, made without root and without a guest."""
+    lab.make_disk(image, mib)
+    with open(path, "rb") as f:
+        # By descriptor: debugfs would take a blank in the name for the name's end.
+        wrote = subprocess.run([shutil.which("debugfs") or "/sbin/debugfs", "-w", "-f", "-", str(image)],
+                               input=f"write /proc/self/fd/{f.fileno()} file\n", text=True,
+                               pass_fds=[f.fileno()], capture_output=True)
+    if wrote.returncode or "Allocated inode" not in wrote.stdout:
+        raise Failed(f"preparing the drive: {wrote.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def filled_gpu(guest: lab.Guest) -> Iterator[None]:
+    """GPU memory full of something else, when what is prepared meanwhile is done."""
     guest.out.mkdir(parents=True, exist_ok=True)
     bar = guest.path("gpu0")
     lab.sparse(bar, GPU_MIB)
-    fill = subprocess.Popen([str(lab.pattern_binary()), "fill", str(bar), "0", str(GPU_MIB * lab.MIB),
-                             f"pattern:{SEED}"])
-    for disk in guest.topology.disks:
-        lab.make_disk(guest.path(disk), size // lab.MIB + 128 if disk == "disk0" else 64)
-    with open(path, "rb") as f:
-        # By descriptor: debugfs would take a blank in the name for the name's end.
-        wrote = subprocess.run([shutil.which("debugfs") or "/sbin/debugfs", "-w", "-f", "-", str(guest.path("disk0"))],
-                               input=f"write /proc/self/fd/{f.fileno()} file\n", text=True,
-                               pass_fds=[f.fileno()], capture_output=True)
-    if fill.wait() or wrote.returncode or "Allocated inode" not in wrote.stdout:
-        raise Failed(f"preparing the drive and the GPU's memory: {wrote.stderr.strip()}")
+    with subprocess.Popen([str(lab.pattern_binary()), "fill", str(bar), "0", str(GPU_MIB * lab.MIB),
+                           f"pattern:{SEED}"]) as fill:
+        yield
+    if fill.returncode:
+        raise Failed("preparing the GPU's memory")
+
+
+def prepare(path: Path, size: int, guest: lab.Guest) -> None:
+    with filled_gpu(guest):
+        for disk in guest.topology.disks:
+            lab.make_disk(guest.path(disk), 64)
+        put_on_ext4(path, guest.path("disk0"), size // lab.MIB + 128)
 
 
 @dataclass
@@ -201,26 +216,29 @@ def demo(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology) -> N
         raise Failed(f"the bytes are right, the guest's end was not: {'; '.join(map(str, outcome.reasons))}")
     for disk in topology.disks:
         guest.path(disk).unlink()
-    print(f"==> proven, {time.monotonic() - start:.0f} s in all; the GPU's memory is in {shown(guest.path('gpu0'))}")
+    print(f"==> proven, {time.monotonic() - start:.0f} s from preparing on; the GPU's memory is in {shown(guest.path('gpu0'))}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def arguments(doc: str, file: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("--check-file", type=Path, metavar="FILE", help="only say whether FILE can be used")
-    parser.add_argument("--file", type=Path, help="default: the newest kernel source archive of the cache")
+    parser.add_argument("--file", type=Path, help=f"default: {file}")
     parser.add_argument("--kernel", type=Path, help="a folder of the lab's kernel cache")
     parser.add_argument("--topology", default="switch")
-    args = parser.parse_args()
+    return parser
+
+
+def chosen_kernel(folder: Path | None) -> lab.Kernel:
+    k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
+    kernel = lab.Kernel(k, variant, folder.resolve()) if folder else lab.kernel(k, variant)
+    assert kernel
+    return kernel
+
+
+def status_of(run: Callable[[], object]) -> int:
+    """The exit status of a demo; what went wrong is said in a line."""
     try:
-        if args.check_file:
-            check_file(args.check_file)
-            return 0
-        path = (args.file or default_file()).absolute()
-        size = check_file(path)
-        k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
-        kernel = lab.Kernel(k, variant, args.kernel.resolve()) if args.kernel else lab.kernel(k, variant)
-        assert kernel
-        demo(path, size, kernel, lab.Topology.load(args.topology))
+        run()
         return 0
     except Refused as error:
         print(f"error: {error}", file=sys.stderr)
@@ -228,6 +246,20 @@ def main() -> int:
     except (Failed, lab.LabError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def main() -> int:
+    args = arguments(__doc__ or "", "the newest kernel source archive of the cache").parse_args()
+
+    def run() -> None:
+        path = (args.file or default_file()).absolute()
+        size = check_file(path)
+        topology = lab.Topology.load(args.topology)
+        if "disk0" not in topology.disks:
+            raise Refused(f"T={args.topology} has no drive to read from")
+        demo(path, size, chosen_kernel(args.kernel), topology)
+
+    return status_of(lambda: check_file(args.check_file) if args.check_file else run())
 
 
 if __name__ == "__main__":

@@ -127,6 +127,7 @@ check_modules() {
 check_kmemleak() {
 	local file=/sys/kernel/debug/kmemleak leaks
 	[ -w $file ] || { check kmemleak skip "not in this kernel"; return; }
+	! grep -qw kmemleak=off /proc/cmdline || { check kmemleak skip "switched off"; return; }
 	# An object is reported only once it is 5 s old, and only a second scan is sure.
 	echo scan >$file
 	sleep 6

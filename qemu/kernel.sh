@@ -3,10 +3,10 @@
 #
 # The lab's kernels: fetched as Debian's linux-source packages, built once, kept in the cache.
 #
-#   kernel.sh path K [debug|kcsan]   print the folder of a built kernel, building it if it must
-#   kernel.sh have K [debug|kcsan]   the same, but fail instead of building
-#   kernel.sh list                   what the cache holds, with sizes
-#   kernel.sh clean                  empty the cache
+#   kernel.sh path K [debug|kcsan|gcov]   print the folder of a built kernel, building it if it must
+#   kernel.sh have K [debug|kcsan|gcov]   the same, but fail instead of building
+#   kernel.sh list                        what the cache holds, with sizes
+#   kernel.sh clean                       empty the cache
 #
 # A cached kernel is what booting and building modules need and nothing else:
 #   bzImage  lib/modules/<release> (as installed)  build/ (headers, scripts, Module.symvers)
@@ -30,12 +30,6 @@ apt_private() {
 		-o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
 		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false \
 		-o APT::Sandbox::User=root -o Debug::NoLocking=true "$@"
-}
-
-# The machine's own Debian mirrors, one "URI suite" a line; with the security suites.
-machine_mirrors() {
-	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Component: main' |
-		awk '$1 ~ /\/debian(-security)?\/?$/' | sort -u
 }
 
 # Which suites carry which kernel: the machine's own are always looked at as well.
@@ -277,7 +271,7 @@ cmd_clean() {
 
 case ${1:-}:${2:-} in
 path:* | have:* | list: | clean:)
-	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 7.2|6.12 [debug|kcsan]"
+	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 7.2|6.12 [debug|kcsan|gcov]"
 	verb=$1
 	shift
 	"cmd_$verb" "$@"

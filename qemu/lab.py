@@ -24,11 +24,12 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, NoReturn, Sequence
+from typing import Any, Awaitable, Callable, Iterator, NoReturn, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import pair  # noqa: E402
 import ram  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +38,7 @@ CACHE = Path(os.environ.get("PEERDMA_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "peerdma")
 QEMU = "qemu-system-x86_64"
 MIB = 1 << 20
-SLOW = ("debug", "kcsan")  # builds that find more, qemu/NAME.config
+SLOW = ("debug", "kcsan")  # builds that find more, qemu/NAME.config; gcov is one that only counts: make coverage
 
 # Anything of this in a serial log and the run has failed.
 SPLAT = re.compile(
@@ -61,12 +62,16 @@ class LabError(Exception):
 @dataclass(frozen=True)
 class Kernel:
     k: str        # 7.2, 6.12
-    variant: str  # plain, or one of SLOW
+    variant: str  # plain, gcov, or one of SLOW
     home: Path    # the cached kernel's folder
 
     @property
     def name(self) -> str:
         return self.k + ("" if self.variant == "plain" else "-" + self.variant)
+
+    @property
+    def slow(self) -> bool:
+        return self.variant in SLOW
 
     @property
     def module(self) -> Path:
@@ -119,7 +124,7 @@ class Test:
         return self.notes.get(key, default).split()
 
     def timeout(self, kernel: Kernel) -> int:
-        return int(self.notes.get("timeout", "60")) * (1 if kernel.variant == "plain" else 4)
+        return int(self.notes.get("timeout", "60")) * (4 if kernel.slow else 1)
 
     @classmethod
     def load(cls, path: Path) -> Test:
@@ -149,9 +154,27 @@ class Guest:
     ready_made: bool = False # disks and GPU memory are in out already
     drives: dict[str, str] = field(default_factory=dict)  # QEMU's options for disks that are not plain images
     say: Callable[[str], None] = lambda line: None
+    cable: socket.socket | None = None                    # one end of it: pair.py
+    images: dict[str, Path] = field(default_factory=dict) # what the host may fill and compare, beside its own
+    answers: dict[str, Callable[[str], Awaitable[str]]] = field(default_factory=dict)  # what else the host knows, by verb
 
     def path(self, name: str) -> Path:
         return self.out / {"gpu0": "gpu-bar.mem"}.get(name, f"{name}.img")
+
+    def image(self, name: str) -> Path | None:
+        return self.path(name) if name in ("gpu0", *self.topology.disks) else self.images.get(name)
+
+    def peer(self) -> Guest | None:
+        """The guest at the other end of the cable, where the test's header wants one."""
+        wanted = {test.notes["peer"] for test in self.tests if "peer" in test.notes}
+        if not wanted:
+            return None
+        if len(self.tests) > 1:
+            raise LabError("a test that has a peer is booted alone")
+        script, topology = wanted.pop().split()
+        return replace(self, topology=Topology.load(topology), tests=[Test.load(ROOT / f"tests/peer/{script}.sh")],
+                       out=self.out / "peer", trace=False, say=lambda line: self.say(f"peer: {line}"), env=dict(self.env),
+                       drives={}, images={}, answers={})
 
 
 # --- What came of it ------------------------------------------------------------------------------
@@ -184,10 +207,17 @@ class Outcome:
     notes: list[str] = field(default_factory=list)  # diagnostics of all tests, in order
     seconds: float = 0.0
     known_splats: set[str] = field(default_factory=set)
+    spoke: bool = False  # the guest's script said something
 
     @property
     def ok(self) -> bool:
         return not self.reasons and all(line.ok for line in self.lines)
+
+    @property
+    def stood_still(self) -> bool:
+        """Before it said a word, and without a complaint of the kernel's: nothing of ours was there yet."""
+        kinds = {reason.kind for reason in self.reasons}
+        return not self.spoke and "timeout" in kinds and "splat" not in kinds
 
     def serial_tail(self, n: int = 25) -> list[str]:
         return serial_lines(self.guest.out / "serial.log")[-n:]
@@ -223,6 +253,7 @@ class Judge:
         self.outcome.reasons.append(Reason(kind, detail))
 
     def line(self, text: str) -> None:
+        self.outcome.spoke = True
         if self.exit is not None or (self.verdict is not None and not text.startswith("exit ")):
             self.fail("no-verdict", f"something was said after the last word: {text}")
             return
@@ -600,6 +631,9 @@ class Boot:
         args += ["-chardev", f"socket,id=qmp,fd={fds['qmp']}", "-mon", "chardev=qmp,mode=control",
                  "-object", f"memory-backend-file,id=gpu0,share=on,mem-path={escaped(guest.path('gpu0'))},"
                             f"size={guest.path('gpu0').stat().st_size}"]
+        if guest.cable:
+            args += ["-netdev", f"dgram,id=cable,local.type=fd,local.str={fds['cable']}",
+                     "-device", f"virtio-net-pci,netdev=cable,romfile=,mac={pair.mac(guest.env)}"]
         for disk in topology.disks:
             # The image is thrown away or read after QEMU's orderly end: a flush need not reach the host's disk.
             image = f"format=raw,cache=unsafe,file={escaped(guest.path(disk))}"
@@ -611,7 +645,7 @@ class Boot:
     # The three sockets
 
     async def read_tap(self, reader: asyncio.StreamReader) -> None:
-        with open(self.guest.out / "tap.log", "w") as log:
+        with open(self.guest.out / "tap.log", "w", buffering=1) as log:
             while raw := await read_line(reader):
                 text = raw.decode(errors="replace").rstrip("\n")
                 log.write(text + "\n")
@@ -643,7 +677,7 @@ class Boot:
             ticket, _, request = raw.decode(errors="replace").strip().partition(" ")
             try:
                 answer = await self.answer(request)
-            except (LabError, ValueError, OSError, KeyError, asyncio.TimeoutError) as error:
+            except Exception as error:  # whatever it is, the guest waits for an answer
                 answer = f"error: {error!r}"
             writer.write(f"{ticket} {answer}\n".encode())
             with contextlib.suppress(ConnectionError):
@@ -665,23 +699,22 @@ class Boot:
             (self.guest.out / "gcov" / Path(name).name).write_bytes(gzip.decompress(base64.b64decode(counts)))
             return "ok"
         if verb == "kill-qemu":
-            assert self.process
-            self.process.kill()
+            self.cut()
             return "ok"
         if verb == "replay":
             images = [str(self.guest.path(name)) for name in ("gpu0", "disk0", "disk1", "disk2")]
             return await said_by(str(BUILD / "bin/replay"), *rest.split(), str(self.guest.out / "replay.state"), *images)
+        if verb in self.guest.answers:
+            return await self.guest.answers[verb](rest)
         if verb not in ("fill", "compare"):
             return f"error: the host does not know {verb!r}"
         target, offset, length, source, *more = shlex.split(rest)
-        if verb == "fill" and target not in ("gpu0", *self.guest.topology.disks):
+        if verb == "fill" and not self.guest.image(target):
             return "error: the host fills gpu0 and the disks"
         return await said_by(str(pattern_binary()), verb, self.file(target), offset, length, self.file(source), *more)
 
     def file(self, name: str) -> str:
-        if name in ("gpu0", *self.guest.topology.disks):
-            return str(self.guest.path(name))
-        return name
+        return str(self.guest.image(name) or name)
 
     # QEMU's own record of DMA
 
@@ -727,6 +760,8 @@ class Boot:
         ours, theirs = {}, {}
         for name in ("tap", "host", "qmp"):
             ours[name], theirs[name] = socket.socketpair()
+        if self.guest.cable:
+            theirs["cable"] = self.guest.cable
         with open(self.guest.out / "qemu.log", "wb") as log:
             command = self.command({name: s.fileno() for name, s in theirs.items()})
             log.write((shlex.join(command) + "\n").encode())
@@ -774,6 +809,11 @@ class Boot:
                 self.process.kill()
             await asyncio.wait([ended], timeout=max(left, 0.1))
 
+    def cut(self) -> None:
+        """The power goes."""
+        if self.process and self.process.returncode is None:
+            self.process.kill()
+
     def judge_end(self) -> None:
         assert self.process
         status = self.process.returncode
@@ -801,7 +841,8 @@ def ready_kernel(k: str, variant: str) -> Kernel:
 
 
 async def boot(guest: Guest) -> Outcome:
-    return await Boot(guest).run()
+    peer = guest.peer()
+    return await (pair.Pair(Boot(guest), Boot(peer)).run() if peer else Boot(guest).run())
 
 
 def main() -> int:

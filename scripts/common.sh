@@ -40,3 +40,9 @@ progress() {
 	done
 	[ ! -t 2 ] || printf '\n' >&2
 }
+
+# The machine's own Debian mirrors, one "URI suite" a line; with the security suites.
+machine_mirrors() {
+	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Component: main' |
+		awk '$1 ~ /\/debian(-security)?\/?$/' | sort -u
+}

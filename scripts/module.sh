@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# module.sh KDIR: build peerdma.ko for one kernel, in the build folder.
-# KDIR is a kernel's build folder, or a folder of the lab's cache. Prints the module's path.
+# module.sh KDIR: build peerdma.ko and, beside it, peerdma_rdma.ko and peerdma_nfs.ko for one kernel, in the build folder.
+# KDIR is a kernel's build folder, or a folder of the lab's cache. Prints peerdma.ko's path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -31,5 +31,7 @@ out=$PEERDMA_BUILD/kernel/$name${PEERDMA_GCOV:+-gcov}
 mkdir -p "$out/src/include"
 rsync -a "$PEERDMA_ROOT/include/uapi" "$out/src/include/"
 build_module "$PEERDMA_ROOT/kernel" "$out/src/kernel"
-[ ! -f "$out/src/kernel/peerdma.ko" ] || rsync -t "$out/src/kernel/peerdma.ko" "$out/peerdma.ko"
+for ko in "$out"/src/kernel/*.ko; do
+	[ ! -f "$ko" ] || rsync -t "$ko" "$out/"
+done
 echo "$out/peerdma.ko"

@@ -1,24 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# setup.sh demo|bench|check|lint: the packages that a verb needs. On Debian 12 what is missing is installed;
+# setup.sh demo|demo-rdma|bench|check|lint|deb: the packages that a verb needs. On Debian 12 what is missing is installed;
 # elsewhere it is listed and nothing is done.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
-user_packages='g++ libcli11-dev libfmt-dev liburing-dev nlohmann-json3-dev pkg-config zlib1g-dev'
+user_packages='g++ libcli11-dev libfmt-dev liburing-dev nlohmann-json3-dev pkg-config systemtap-sdt-dev zlib1g-dev'
+program_packages='libibverbs-dev' # what else the guests' test programs are built with
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
-check_packages='bindfs btrfs-progs clang dmsetup fsverity graphviz libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm patch udev xfsprogs'
+network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
+check_packages='bindfs btrfs-progs clang dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server patch perftest rpcbind udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
+deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian'
 
 packages_of() {
 	case ${1:-} in
 	demo) echo "$kernel_packages $user_packages $guest_packages" ;;
-	bench) echo "$kernel_packages $user_packages $guest_packages" ;;
-	check) echo "$kernel_packages $user_packages $guest_packages $check_packages" ;;
-	lint) echo "$kernel_packages $user_packages $check_packages $lint_packages" ;;
-	*) die "usage: setup.sh demo|bench|check|lint" ;;
+	demo-rdma) echo "$kernel_packages $user_packages $guest_packages $network_packages" ;;
+	bench) echo "$kernel_packages $user_packages $program_packages $guest_packages $network_packages" ;;
+	check) echo "$kernel_packages $user_packages $program_packages $guest_packages $check_packages" ;;
+	lint) echo "$kernel_packages $user_packages $program_packages $check_packages $lint_packages" ;;
+	deb) echo "$user_packages $program_packages $deb_packages" ;;
+	*) die "usage: setup.sh demo|demo-rdma|bench|check|lint|deb" ;;
 	esac
 }
 
@@ -33,7 +38,9 @@ missing_debian() {
 missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
-	[ "$1" = demo ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
+	case $1 in demo-rdma | bench) tools="$tools exportfs ip mkfs.xfs mount.nfs nfsdcld rdma rpc.mountd rpc.nfsd rpcbind" ;; esac
+	[ "$1" = demo ] || [ "$1" = demo-rdma ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
+	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
 	[ "$1" != lint ] || tools="$tools abidiff clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make coverage`: which lines and branches of kernel/ the guest tests run, by gcov.
 
-From the environment: K, T, GROUP as for `make check`. The debug kernel, which has gcov; tests that are kept from it
-for their length run too. --json FILE writes it all. A line that nothing runs needs an entry in tests/coverage.reasons:
+From the environment: K, T, GROUP as for `make check`. On a kernel with gcov and nothing else that the plain one lacks;
+tests that are for a debug kernel only on that, which has gcov too; those that do more on it on both, by their header
+(coverage: gcov debug). --json FILE writes it all. A line that nothing runs needs an entry in tests/coverage.reasons:
 
     FILE | FUNCTION[: REGEX] | why nothing runs it
     FILE | FUNCTION[: REGEX] | by luck: why not every run does
@@ -28,7 +29,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
 os.environ["PEERDMA_GCOV"] = "1"  # before lab looks: kernel/Kbuild and guest.sh
-os.environ["DEBUG"] = "1"
 import lab  # noqa: E402
 import run  # noqa: E402
 
@@ -41,6 +41,7 @@ LUCK = "by luck: "
 class Source:
     """What is known of one file: line -> times, (line, object, index) -> times, line -> function."""
     lines: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    # The second also says how many branches its line has there: as many on both kernels are taken for the same.
     branches: dict[tuple[int, str, int], int] = field(default_factory=lambda: defaultdict(int))
     functions: dict[int, str] = field(default_factory=dict)
 
@@ -82,7 +83,7 @@ def add_file(file: dict, of: str, notes: Path, sources: dict[str, Source]) -> No
         source.lines[number] += line["count"]
         source.functions.setdefault(number, line.get("function_name", ""))
         for index, branch in enumerate(line["branches"]):
-            source.branches[number, of, index] += branch["count"]
+            source.branches[number, f"{of}/{len(line['branches'])}", index] += branch["count"]
 
 
 @dataclass
@@ -158,14 +159,22 @@ def boot_name(kernel: lab.Kernel, topology: str, boot: str) -> str:
 class Choice(run.Choice):
     host = meta = False
 
+    @property
+    def kernels(self) -> list[tuple[str, str]]:
+        return [(self.k or run.NEWEST, variant) for variant in ("gcov", "debug")]
+
+    def power(self, variant: str) -> bool:
+        return False
+
     def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
-        return bool(topology in test.words("topologies") and self.topology in (None, topology)
+        best = "gcov" if "plain" in test.words("variants", "plain") else "debug"
+        return bool(variant in test.words("coverage", best) and topology in test.words("topologies") and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
                     and k in test.words("kernels", k) and test.notes.get("boot") != "counting")
 
 
 class Coverage(run.Check):
-    """`make check` of the guest tests on the debug kernel, each boot's counts kept."""
+    """`make check` of the guest tests, each boot's counts kept."""
 
     def guest(self, *args, **kwargs) -> lab.Guest:
         guest = super().guest(*args, **kwargs)
@@ -178,10 +187,17 @@ class Coverage(run.Check):
 
 
 def all_boots(kernel: lab.Kernel) -> set[str]:
-    choice = Choice(kernel.k, "debug", None, None)
+    choice = Choice(kernel.k, "plain", None, None)
     return {boot_name(kernel, topology, test.notes.get("boot", ""))
             for test in run.guest_tests() for topology in test.words("topologies")
-            if choice.wants(test, kernel.k, "debug", topology) and not run.missing_needs(test, kernel)}
+            if choice.wants(test, kernel.k, kernel.variant, topology) and not run.missing_needs(test, kernel)}
+
+
+def counted(kernel: lab.Kernel, sources: dict[str, Source]) -> set[str]:
+    """Adds what this kernel's boots counted; which they are."""
+    folders = sorted(path.parent for path in COUNTS.glob(f"{kernel.name}-*/gcov"))
+    notes = kernel.module.parent / "src/kernel"
+    return {path.name for path in folders if read_gcov(path / "gcov", notes, sources)}
 
 
 def boot(choice: Choice) -> int:
@@ -201,16 +217,19 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="no boots: what is there")
     args = parser.parse_args()
     asked = run.Choice.from_environment()
-    kernel = lab.kernel(asked.k or run.NEWEST, "debug")
-    assert kernel
-    status = 0 if args.again else boot(Choice(asked.k, "debug", asked.topology, asked.group))
+    choice = Choice(asked.k, "plain", asked.topology, asked.group)
+    status = 0 if args.again else boot(choice)
     sources: dict[str, Source] = {}
-    folders = sorted(path.parent for path in COUNTS.glob(f"{kernel.name}-*/gcov"))
-    counted = [path.name for path in folders if read_gcov(path / "gcov", kernel.module.parent / "src/kernel", sources)]
+    known, boots = set(), set()
+    for key in choice.kernels:
+        kernel = lab.kernel(*key)
+        assert kernel
+        known |= counted(kernel, sources)
+        boots |= all_boots(kernel)
     if not sources:
         raise lab.LabError("no boot left counts behind")
-    missing = all_boots(kernel) - set(counted)
-    print(f"{len(counted)} boots: {' '.join(counted)}")
+    missing = boots - known
+    print(f"{len(known)} boots: {' '.join(sorted(known))}")
     print(f"not counted: {' '.join(sorted(missing))}" if missing else "that is all of them")
     if report(sources, load_reasons(), not missing):
         status = 1

@@ -96,7 +96,8 @@ def build(mutant: Mutant, kernel: lab.Kernel) -> Path:
     if run.returncode:
         raise lab.LabError(f"{mutant.path} does not build:\n{run.stdout}")
     out.mkdir(parents=True, exist_ok=True)
-    shutil.copy(run.stdout.split()[-1], out / "peerdma.ko")
+    for module in Path(run.stdout.split()[-1]).parent.glob("*.ko"):
+        shutil.copy(module, out / module.name)
     # Beside the module is where the tests look for those of tests/kmod.
     (out / "kmod").unlink(missing_ok=True)
     (out / "kmod").symlink_to(kernel.module.parent / "kmod")

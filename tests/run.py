@@ -3,7 +3,7 @@
 """The engine of `make check`: host tests, must-fail runs of the lab, and guest tests on every kernel.
 
 From the environment: K=7.2|6.12, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest test's group).
-Without them everything runs: both kernels plain on all topologies, the newer one's debug build on one.
+Without them everything runs: both kernels plain on all topologies, the newer one's debug build on two.
 One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
 """
 from __future__ import annotations
@@ -24,7 +24,8 @@ import lab  # noqa: E402
 import powercut  # noqa: E402
 
 NEWEST, OLDEST = "7.2", "6.12"
-DEBUG_TOPOLOGIES = ("switch",)  # by default: a debug guest is slow
+DEBUG_TOPOLOGIES = ("switch", "edu")  # by default: a debug guest is slow
+LIBRARIES = ("lib.sh", "rdma.sh")
 HOST_TIMEOUT = 300
 POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
 
@@ -128,7 +129,7 @@ class Choice:
 
 def guest_tests() -> list[lab.Test]:
     paths = sorted((lab.ROOT / "tests/guest").glob("*.sh")) + [lab.ROOT / "tests/perf/counts.sh"]
-    tests = [lab.Test.load(path) for path in paths if path.name != "lib.sh"]
+    tests = [lab.Test.load(path) for path in paths if path.name not in LIBRARIES]
     for test in tests:
         if not test.words("group") or not test.words("topologies"):
             raise lab.LabError(f"{test.path} does not say its group and topologies")
@@ -235,10 +236,15 @@ class Check:
     async def boot(self, guest: lab.Guest, where: str) -> lab.Outcome:
         async with self.slots:
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
+            outcome = await lab.boot(guest)
+            # QEMU's emulation on a busy machine now and then loses a CPU while the kernel boots.
+            if not outcome.stood_still:
+                return outcome
+            self.report.step(f"{where}: stood still before it said a word: booting once more")
             return await lab.boot(guest)
 
     def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str, boot: str = "") -> lab.Guest:
-        slow, counting = kernel.variant != "plain", boot == "counting"
+        slow, counting = kernel.slow, boot == "counting"
         return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
                          gpu_mib={"large": 4096, "fuzz": 64}.get(boot, 512), ram_mib=1536 if slow else 1024,
                          patience=180 if slow else 60, trace=not counting, counting=counting)
@@ -319,7 +325,7 @@ class Check:
     def tidy(outcome: lab.Outcome) -> None:
         """The logs stay; disks and GPU memory only where somebody will want to look."""
         if outcome.ok:
-            for path in (*outcome.guest.out.glob("*.img"), outcome.guest.path("gpu0")):
+            for path in (*outcome.guest.out.rglob("*.img"), *outcome.guest.out.rglob("gpu-bar.mem")):
                 path.unlink(missing_ok=True)
 
     def plan(self) -> list[asyncio.Task[None]]:
@@ -334,9 +340,10 @@ class Check:
             key = (k, variant)
             wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and way to boot
             for test in tests:
+                alone = test.name if "peer" in test.notes else ""
                 for topology in test.words("topologies"):
                     if choice.wants(test, k, variant, topology):
-                        wanted.setdefault((topology, test.notes.get("boot", "")), []).append(test)
+                        wanted.setdefault((topology, test.notes.get("boot", alone)), []).append(test)
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)
                          and (choice.k or k == NEWEST)]

@@ -33,7 +33,8 @@
  * EINTR      the process is being killed
  * EIO        the storage reported an error; some have errnos of their own: ENODATA, EILSEQ ...
  * EISDIR     the target is a directory
- * EMFILE     the process has no descriptor left for what was exported
+ * EMFILE     the process has no descriptor left for what was exported, or as many files registered
+ *            as it may have descriptors
  * ENODEV     the provider, or the buffer's provider, has gone away
  * ENOENT     no such provider or buffer on this open file
  * ENOMEM     the provider has no room left, or the kernel has no memory
@@ -57,6 +58,7 @@
 #define PEERDMA_FEATURE_URING (1ULL << 0) /* PEERDMA_URING_READ and PEERDMA_URING_WRITE */
 #define PEERDMA_FEATURE_URING_VEC (1ULL << 1) /* their V forms, and rings that poll */
 #define PEERDMA_FEATURE_DMABUF (1ULL << 2) /* PEERDMA_BUF_EXPORT */
+#define PEERDMA_FEATURE_ON_DEMAND (1ULL << 3) /* RDMA drivers take a mapping on demand, rightly */
 
 /**
  * enum peerdma_reason - why a request was refused, or why a route is what it is
@@ -84,6 +86,11 @@ enum peerdma_reason {
 	PEERDMA_REASON_NO_DIO = 19, /* no direct I/O on this file: encrypted, verity, journalled */
 	PEERDMA_REASON_END_OF_FILE = 20, /* the file ends before the range that was asked for */
 	PEERDMA_REASON_REALTIME = 21, /* a realtime file of xfs: it is on another device */
+	PEERDMA_REASON_NFS_TRANSPORT = 22, /* NFS by something else than RDMA, as by TCP */
+	PEERDMA_REASON_NFS_LOCAL = 23, /* NFS from a server in this very machine: localio */
+	PEERDMA_REASON_NFS_LAYOUT = 24, /* NFS with a layout of pNFS: it goes by ways of its own */
+	PEERDMA_REASON_NFS_SECURITY = 25, /* NFS with krb5i or krb5p, which the CPU computes */
+	PEERDMA_REASON_NFS_SERVERS = 26, /* NFS by transports to several addresses */
 	/* the pair of device and provider: EXDEV */
 	PEERDMA_REASON_STACKED = 32, /* below is no PCI function's own disk, or too many of them */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
@@ -95,12 +102,23 @@ enum peerdma_reason {
 	/* dma-bufs: EOPNOTSUPP */
 	PEERDMA_REASON_DMABUF = 40, /* on this kernel what was exported could not be taken back */
 	PEERDMA_REASON_IMPORTER = 41, /* a device's driver cannot import so that it can be told */
+	/* and if it is reached by a network: EXDEV */
+	PEERDMA_REASON_FABRIC_TCP = 42, /* NVMe over TCP, which hands pages to a socket */
+	PEERDMA_REASON_FABRIC_LOOP = 43, /* NVMe by nvme-loop, in this very machine */
+	PEERDMA_REASON_FABRIC_FC = 44, /* NVMe over Fibre Channel */
+	PEERDMA_REASON_RDMA_MODULE = 45, /* over RDMA, and peerdma_rdma is not loaded */
+	PEERDMA_REASON_RDMA_ROUTE = 46, /* no RDMA device leads to the other end now */
+	PEERDMA_REASON_RDMA_SOFTWARE = 47, /* the RDMA device is software: the CPU copies */
 	/* lifetime: ENODEV */
 	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
 	/* limits: EDQUOT */
 	PEERDMA_REASON_USER_LIMIT = 56, /* the module's limit of provider memory for each user */
 	PEERDMA_REASON_CGROUP_LIMIT = 57, /* dmem.max of the process's cgroup, or of one above it */
 	PEERDMA_REASON_MEMLOCK = 58, /* RLIMIT_MEMLOCK: bytes would pass through host memory */
+	/* memory regions of verbs, by the library: EOPNOTSUPP */
+	PEERDMA_REASON_VERBS_DEVICE = 60, /* it imports no dma-buf and takes no memory on demand */
+	PEERDMA_REASON_VERBS_KERNEL = 61, /* on demand only, which this kernel does wrongly */
+	PEERDMA_REASON_VERBS_MTU = 62, /* on demand only, and a packet is less than a page */
 };
 
 /**
@@ -111,6 +129,7 @@ enum peerdma_map {
 	PEERDMA_MAP_BUS_ADDR = 1, /* inside the PCI fabric, by PCI bus address */
 	PEERDMA_MAP_HOST_BRIDGE = 2, /* through the host bridge, by physical address */
 	PEERDMA_MAP_IOVA = 3, /* through the host bridge, by an address that the IOMMU translates */
+	PEERDMA_MAP_SOFTWARE = 4, /* not at all: the CPU copies for it */
 };
 
 /**
@@ -331,7 +350,7 @@ struct peerdma_file_query {
  *
  * PEERDMA_IO_NO_BOUNCE: refuse what could not go direct as a whole, with -EINVAL and the reason,
  * instead of bouncing what is less than a block. The partial block at the end of a file is bounced
- * all the same.
+ * all the same. Where the CPU moves all of it (PEERDMA_MAP_SOFTWARE) it is -EXDEV, RDMA_SOFTWARE.
  */
 #define PEERDMA_IO_NO_BOUNCE (1U << 0)
 #define PEERDMA_IO_FILE_ID (1U << 1) /* fd is an id of PEERDMA_FILE_ADD */
@@ -354,7 +373,7 @@ struct peerdma_file_query {
  *	the same provider, and the CPU from there to the buffer
  * @out_host: of these, bytes that went through host memory
  * @out_reason: enum peerdma_reason; after a success why bytes were bounced (FILE_ALIGN, BUF_ALIGN,
- *	APPEND) or why there were no more (END_OF_FILE, MEMLOCK)
+ *	APPEND, RDMA_SOFTWARE) or why there were no more (END_OF_FILE, MEMLOCK)
  * @__reserved: must be 0
  *
  * Blocks of dio_offset_align bytes (PEERDMA_FILE_QUERY) that the request covers whole go direct,
@@ -400,7 +419,7 @@ struct peerdma_io {
  *
  * The file stays open until it is removed and the last request on it has ended; @fd may be closed.
  *
- * Errors: -EBADF, -EISDIR, -ESPIPE.
+ * Errors: -EBADF, -EISDIR, -ESPIPE; -EMFILE there are RLIMIT_NOFILE of them on this open file.
  */
 struct peerdma_file_add {
 	__u32 size;
@@ -458,7 +477,8 @@ struct peerdma_buf_export {
  *
  * The SQE's other members: fd is /dev/peerdma's (or its fixed index), addr the buffer's id with
  * PEERDMA_IO_* flags in its upper 32 bits, len the bytes, at most 0x7ffff000, file_index the target
- * file's descriptor, or its id with PEERDMA_IO_FILE_ID. All else must be 0.
+ * file's descriptor, or its id with PEERDMA_IO_FILE_ID. All else must be 0, and uring_cmd_flags
+ * that are not end with -EOPNOTSUPP.
  *
  * The completion's res is what out_done of struct peerdma_io is, or -errno. Nothing tells which way
  * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by

@@ -27,6 +27,23 @@
 #define PEERDMA_IDLE_PAGE_COUNT 1
 #endif
 
+/* Since v6.6, and in later releases of v6.1. Drop with 6.1. */
+#ifndef __counted_by
+#define __counted_by(member)
+#endif
+
+/*
+ * Since "RDMA/core: Convert UMEM ODP DMA mapping to caching IOVA and page linkage" (in v6.16) what
+ * an RDMA driver takes on demand (IBV_ACCESS_ON_DEMAND) is mapped by hmm_dma_map_pfn(), which knows
+ * the pages of another device. Before, ib_dma_map_page() mapped them as if they were host memory:
+ * wrong bytes and no error. Drop with 6.12.
+ */
+#ifdef PEERDMA_HAVE_HMM_DMA
+#define PEERDMA_ON_DEMAND PEERDMA_FEATURE_ON_DEMAND
+#else
+#define PEERDMA_ON_DEMAND 0
+#endif
+
 /* Renamed in v6.17, when a struct file_attr of user space came. Drop with 6.12. */
 #ifndef PEERDMA_HAVE_FILE_KATTR
 #define file_kattr fileattr
@@ -64,7 +81,10 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, u
 
 /* I/O priority hints came with v6.5; before, only queue.c keeps bios apart. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_IOPRIO_HINT
-#define IOPRIO_PRIO_VALUE_HINT(class, level, hint) IOPRIO_PRIO_VALUE(class, level)
+#define IOPRIO_PRIO_VALUE_HINT(class, level, hint) ((void)(hint), IOPRIO_PRIO_VALUE(class, level))
+#endif
+#ifndef IOPRIO_PRIO_LEVEL
+#define IOPRIO_PRIO_LEVEL(ioprio) IOPRIO_PRIO_DATA(ioprio)
 #endif
 
 /* What a queue announces moved from flags of their own to its limits in v6.11. Drop with 6.1. */
@@ -132,6 +152,14 @@ static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *i
 	ret = vfs_iocb_iter_write(file, iocb, iter);
 	file_end_write(file);
 	return ret;
+#endif
+}
+
+/* For who gets -EIOCBQUEUED of that, when it is done. */
+static inline void peerdma_iocb_end_write(struct kiocb *kiocb)
+{
+#ifdef PEERDMA_HAVE_IOCB_WRITE_PROTECTS
+	kiocb_end_write(kiocb);
 #endif
 }
 

@@ -2,20 +2,34 @@
 /*
  * The cgroup controller of device memory came with "kernel/cgroup: Add "dmem" memory accounting
  * cgroup" (in v6.14), with functions that do nothing where CONFIG_CGROUP_DMEM is off. Before, they
- * are here. Drop with 6.12.
+ * are here. Drop with 6.12. A region was registered by its size alone up to v7.2. Drop with 7.2.
  */
 #ifndef PEERDMA_COMPAT_DMEM_H
 #define PEERDMA_COMPAT_DMEM_H
 
-#ifdef PEERDMA_HAVE_CGROUP_DMEM
-#include <linux/cgroup_dmem.h>
-#else
 #include <linux/types.h>
 
+#ifdef PEERDMA_HAVE_CGROUP_DMEM
+#include <linux/cgroup_dmem.h>
+#endif
+
+#ifndef PEERDMA_HAVE_DMEM_INIT
+struct dmem_cgroup_init {
+	u64 size;
+};
+#endif
+
+#ifdef PEERDMA_HAVE_CGROUP_DMEM
+#ifndef PEERDMA_HAVE_DMEM_INIT
+#define dmem_cgroup_register_region(init, ...) \
+	dmem_cgroup_register_region((init)->size, __VA_ARGS__)
+#endif
+#else
 struct dmem_cgroup_region;
 struct dmem_cgroup_pool_state;
 
-static inline struct dmem_cgroup_region *dmem_cgroup_register_region(u64 size, const char *fmt, ...)
+static inline struct dmem_cgroup_region *
+dmem_cgroup_register_region(const struct dmem_cgroup_init *init, const char *fmt, ...)
 {
 	return NULL;
 }

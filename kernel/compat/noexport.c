@@ -21,6 +21,11 @@ void peerdma_exports_revoke(struct peerdma_buffer *buffer)
 {
 }
 
+bool peerdma_exports_name(struct peerdma_buffer *buffer)
+{
+	return true;
+}
+
 void peerdma_exports_show(struct seq_file *seq)
 {
 }

@@ -2,7 +2,7 @@
 //
 // What a libcufile does on a real GPU: whether it is right, and how fast. It takes the library by its path, so that two can be
 // compared, and the CUDA driver at run time, so that no toolkit is needed to build it.
-//   cufile_gpu LIBCUFILE verify FILE         FILE is overwritten
+//   cufile_gpu LIBCUFILE verify FILE [MIB] [IOS] [SEED]    FILE is overwritten
 //   cufile_gpu LIBCUFILE read|write|batch FILE SIZE THREADS SECONDS [direct]
 //   cufile_gpu LIBCUFILE open FILE           DriverOpen and the first read
 //   cufile_gpu naive read|write FILE SIZE THREADS SECONDS [direct]   pread and cuMemcpy, pinned
@@ -183,10 +183,10 @@ void measure(const char *what, size_t size, unsigned threads, double limit, size
 		    (cpu_seconds() - cpu) / gb);
 }
 
-void verify(Cuda &cuda, Library &library, const char *path)
+void verify(Cuda &cuda, Library &library, const char *path, size_t mib, int ios, unsigned seed)
 {
-	constexpr size_t file_size = 40 << 20, memory_size = 48 << 20;
-	std::mt19937_64 random(1);
+	const size_t file_size = mib << 20, memory_size = file_size + (file_size >> 2);
+	std::mt19937_64 random(seed);
 	std::string bytes(file_size, '\0');
 	for (char &c : bytes)
 		c = static_cast<char>(random());
@@ -200,8 +200,8 @@ void verify(Cuda &cuda, Library &library, const char *path)
 		if (registered)
 			must(!library.add_buffer(memory, memory_size, 0).err, "cuFileBufRegister");
 		for (const CUfileHandle_t file : files) {
-			for (int i = 0; i < 120; i++) {
-				const size_t limits[] = {100, 5000, 70000, 1 << 20, 20 << 20};
+			for (int i = 0; i < ios / 4; i++) {
+				const size_t limits[] = {100, 5000, 70000, file_size / 40, file_size / 2};
 				const size_t size = 1 + random() % limits[random() % 5];
 				const size_t align = random() % 2 ? 4096 : 1;
 				const size_t at = random() % file_size / align * align;
@@ -303,7 +303,11 @@ int main(int argc, char **argv)
 		die("naive: read or write");
 	if (!naive && what == "verify") {
 		Library library(args[0].c_str());
-		verify(cuda, library, path.c_str());
+		const auto number = [&](size_t i, unsigned long other) {
+			return i < args.size() ? std::stoul(args[i]) : other;
+		};
+		verify(cuda, library, path.c_str(), number(3, 40), static_cast<int>(number(4, 480)),
+		       static_cast<unsigned>(number(5, 1)));
 		return 0;
 	}
 	if (!naive && what == "open") {

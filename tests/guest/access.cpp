@@ -2,6 +2,7 @@
 //
 // access look FILE START LEN: as a user: no address of the kernel, and none of [START, START + LEN), where the BAR is,
 //     in anything that the device node says or that a path of the standard input holds.
+// access tell START LEN: the same of the paths alone.
 // access move FILE SCRATCH: through the library: FILE (1 MiB) into a buffer and from there into SCRATCH, all direct.
 // access rights DOMAIN BDF BAR: what may be done with an open device node, said in one line.
 // access ids: another process's buffer and files, by number, by ring and by mmap.
@@ -62,6 +63,19 @@ void said(const char *what, std::initializer_list<__u64> members)
 	tap::report(std::none_of(members.begin(), members.end(), is_address), std::string(what) + " tells no address");
 }
 
+/// Those of the standard input; how many had anything in them.
+size_t paths_tell_none()
+{
+	size_t files = 0;
+	for (std::string name; std::getline(std::cin, name);) {
+		const std::string text = slurp(name);
+		files += !text.empty();
+		if (text_has_address(text))
+			tap::report(false, name + " tells no address", text.substr(0, 2000));
+	}
+	return files;
+}
+
 void look(const char *path)
 {
 	int dev = raw::open_device(), file = ::open(path, O_RDONLY);
@@ -91,13 +105,7 @@ void look(const char *path)
 	tap::report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == 8192, "a user of the group reads directly");
 	said("PEERDMA_READ", {io.out_done, io.out_direct, io.out_near, io.out_host});
 	tap::report(!text_has_address(slurp("/proc/self/fdinfo/" + std::to_string(dev))), "fdinfo tells none");
-	size_t files = 0;
-	for (std::string name; std::getline(std::cin, name);) {
-		const std::string text = slurp(name);
-		files += !text.empty();
-		if (text_has_address(text))
-			tap::report(false, name + " tells no address", text.substr(0, 2000));
-	}
+	const size_t files = paths_tell_none();
 	tap::report(files > 10, std::to_string(files) + " readable files and outputs of commands tell none");
 	::close(dev);
 }
@@ -146,7 +154,8 @@ int rights(char **argv)
 	return 0;
 }
 
-int ring_read(int dev, uint32_t buf, uint32_t file_id)
+/// The result of one command, whose words in cmd[] are these.
+int ring_command(int dev, uint32_t op, uint32_t buf, uint32_t file_id, uint32_t len, const peerdma_uring_io &io)
 {
 	io_uring ring;
 	if (io_uring_queue_init(4, &ring, 0))
@@ -155,11 +164,10 @@ int ring_read(int dev, uint32_t buf, uint32_t file_id)
 	io_uring_prep_nop(sqe);
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = dev;
-	sqe->cmd_op = PEERDMA_URING_READ;
+	sqe->cmd_op = op;
 	sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf;
-	sqe->len = 4096;
+	sqe->len = len;
 	sqe->file_index = file_id;
-	const peerdma_uring_io io{};
 	std::memcpy(sqe->cmd, &io, sizeof(io));
 	io_uring_cqe *cqe = nullptr;
 	if (io_uring_submit_and_wait(&ring, 1) < 0 || io_uring_wait_cqe(&ring, &cqe))
@@ -167,6 +175,27 @@ int ring_read(int dev, uint32_t buf, uint32_t file_id)
 	const int res = cqe->res;
 	io_uring_queue_exit(&ring);
 	return res;
+}
+
+int ring_read(int dev, uint32_t buf, uint32_t file_id)
+{
+	return ring_command(dev, PEERDMA_URING_READ, buf, file_id, 4096, {});
+}
+
+/// One piece.
+int ring_readv(int dev, uint32_t buf, uint32_t file_id)
+{
+	peerdma_uring_seg seg = {0, 0, 4096, 0};
+	return ring_command(dev, PEERDMA_URING_READV, buf, file_id, 1, {reinterpret_cast<uintptr_t>(&seg), 0});
+}
+
+/// A page at the same place in both.
+int by_id(int dev, unsigned long cmd, uint32_t file_id, uint32_t buf, uint64_t off = 0)
+{
+	auto io = raw::io(int(file_id), buf, off, off, 4096);
+	io.flags = PEERDMA_IO_FILE_ID;
+	const int err = raw::call(dev, cmd, io);
+	return err ? err : io.out_direct == 4096 ? 0 : -EIO;
 }
 
 /// Numbers are small and the same everywhere: another process tries those of this one on a file of its own.
@@ -195,16 +224,22 @@ void ids(const char *path)
 		bad |= (mine.out_buf_id != buf.out_buf_id || mine.out_bar_offset == buf.out_bar_offset) << 6;
 		at = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, own, off_t(buf.out_mmap_offset));
 		bad |= (at != MAP_FAILED) << 7;
-		::_exit(bad);
+		const bool foreign = ring_read(own, mine.out_buf_id, file_id) != -ENOENT ||
+				     ring_readv(own, mine.out_buf_id, file_id) != -ENOENT ||
+				     by_id(own, PEERDMA_READ, file_id, mine.out_buf_id) != -ENOENT ||
+				     by_id(own, PEERDMA_WRITE, file_id, mine.out_buf_id) != -ENOENT;
+		::_exit(bad ? bad : foreign ? 255 : 0);
 	}
 	int status = 0;
 	::waitpid(child, &status, 0);
 	tap::report(WIFEXITED(status) && !WEXITSTATUS(status),
 		    "another process's numbers are nothing: read, write, destroy, remove, mmap, ring",
 		    "wrong: bits of " + std::to_string(WEXITSTATUS(status)));
-	auto read = raw::io(int(file_id), buf.out_buf_id, 4096, 4096, 4096);
-	read.flags = PEERDMA_IO_FILE_ID;
-	tap::report(!raw::call(dev, PEERDMA_READ, read) && read.out_direct == 4096, "and the owner's are as they were");
+	tap::report(WIFEXITED(status) && WEXITSTATUS(status) != 255,
+		    "nor is its file, with a buffer of one's own: read, write, ring, pieces");
+	tap::report(!by_id(dev, PEERDMA_READ, file_id, buf.out_buf_id, 4096) &&
+			    ring_readv(dev, buf.out_buf_id, file_id) == 1,
+		    "and the owner's are as they were");
 }
 
 } // namespace
@@ -218,6 +253,11 @@ int main(int argc, char **argv)
 		look(argv[2]);
 		return tap::failures != 0;
 	}
+	if (what == "tell" && argc == 4) {
+		bar_start = std::strtoull(argv[2], nullptr, 0);
+		bar_len = std::strtoull(argv[3], nullptr, 0);
+		return !paths_tell_none() || tap::failures;
+	}
 	if (what == "move" && argc == 4)
 		return move(argv[2], argv[3]);
 	if (what == "rights" && argc == 5)
@@ -226,6 +266,6 @@ int main(int argc, char **argv)
 		ids(argv[2]);
 		return tap::failures != 0;
 	}
-	std::fprintf(stderr, "usage: access look|move|rights|ids ...\n");
+	std::fprintf(stderr, "usage: access look|tell|move|rights|ids ...\n");
 	return 2;
 }

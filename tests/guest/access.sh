@@ -21,17 +21,6 @@ sync
 # member COMMAND...: as a user of the group. stranger: of none.
 member() { setpriv --reuid 1000 --regid 1000 --groups "$gid" --inh-caps=-all "$@"; }
 stranger() { setpriv --reuid 1001 --regid 1001 --clear-groups --inh-caps=-all "$@"; }
-# relay COMMAND...: a program's own TAP, as part of ours
-relay() {
-	local line
-	while IFS= read -r line; do
-		case $line in
-		'ok '*) ok "${line#* - }" ;;
-		'not ok '*) not_ok "${line#* - }" ;;
-		*) diag "$line" ;;
-		esac
-	done < <("$@" 2>&1 || echo "not ok 0 - $1 $2 ended with $?")
-}
 
 # --- The device node
 same "the node as the kernel makes it" "660 0 0" "$(stat -c '%a %u %g' /dev/peerdma)"
@@ -61,7 +50,7 @@ relay member access ids /mnt/disk/access
 
 # --- What a member can learn. The BAR's address is in the device's own "resource" file, which the kernel lets all read:
 # what is ours adds nothing to that.
-for _ in 0 1 2; do read -r start last _; done <"$device/resource"
+read -r start len <<<"$(gpu_bar)"
 mkdir -p /tmp/said
 chmod 755 /tmp/said
 peerdma publish "$gpu" >/dev/null
@@ -74,7 +63,7 @@ member peerdma cp --json /mnt/disk/access gpu: >/tmp/said/cp
 # The kernel's own P2PDMA code says where the memory is, in our driver's name; all else in that name is ours.
 dmesg | grep -i peerdma | grep -v 'added peer-to-peer DMA memory' >/tmp/said/dmesg
 member find /sys/module/peerdma/ /sys/class/misc/peerdma/ /sys/bus/pci/drivers/peerdma/ /tmp/said -type f -readable >/tmp/names
-relay member access look /mnt/disk/access "$start" $((last - start + 1)) </tmp/names
+relay member access look /mnt/disk/access "$start" "$len" </tmp/names
 check "counters and traces of all are for root" bash -c "! setpriv --reuid 1000 --regid 1000 --groups $gid cat /sys/kernel/debug/peerdma/stats 2>/dev/null"
 same "debugfs and tracefs" "700 400 700" "$(stat -c %a /sys/kernel/debug /sys/kernel/debug/peerdma/stats /sys/kernel/tracing | tr '\n' ' ' | sed 's/ $//')"
 

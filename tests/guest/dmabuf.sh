@@ -4,6 +4,7 @@
 # group: rdma
 # topologies: edu edu-vtd
 # timeout: 120
+# coverage: gcov debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -21,6 +21,8 @@ want_counts() {
 	whole=$((($2 - head) / block * block))
 	if [ $whole -gt 0 ] && [ $((($3 + head) % 4)) != 0 ]; then
 		echo "0 $2 5"
+	elif [ -n "${FAR_DISK:-}" ] && [ "$way $whole" != "write 0" ]; then
+		echo "0 $2 47" # RDMA_SOFTWARE: the CPU copies
 	elif [ $whole = "$2" ]; then
 		echo "$whole 0 0"
 	else

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Somebody else holds pages of memory that was let go: who had it is named, in the log, in debugfs and in fdinfo, until
-# the last page is let go, and while an unbind waits for that.
+# the last page is let go, and while an unbind waits for that. And it comes back as soon as they let go, however many
+# requests of another process wait for a drive meanwhile.
 # group: lifetime
 # topologies: switch
 # variants: plain
+# needs: CONFIG_BLK_DEV_DM dmsetup
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)
@@ -45,6 +47,8 @@ is_logged() { [ "$(logged "$1")" -ge 1 ]; }
 in_fdinfo() { sed -n 's/^peerdma-held-pages:\t//p' "/proc/$owner/fdinfo/"*; }
 names_nobody() { [ ! -s $held ]; }
 full() { [ "$(missing)" = 0 ]; }
+# line: who has it is named so
+line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), let go [0-9]* s ago"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
 start_owner
@@ -57,15 +61,16 @@ case $LAB_K in
 esac
 check "debugfs says who had it" grep -Eqx "held provider=[0-9]+ pci=$gpu buffer=[0-9]+ file=[0-9]+ pid=$owner bytes=$len pages=3 references=2 seconds=[0-9]+ comm=hold" $held
 same "and so does fdinfo, of the one it was" 3 "$(in_fdinfo)"
-line="others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), let go [0-9]* s ago"
 sleep 1.2
-same "the log does not, if it is told to name nobody" 0 "$(logged "$line")"
+same "the log does not, if it is told to name nobody" 0 "$(logged "$(line)")"
 echo 1 >$after
-check "but else it does" soon 5 is_logged "$line"
+check "but else it does" soon 5 is_logged "$(line)"
 sleep 0.6
-same "and once" 1 "$(logged "$line")"
-[ "$(logged "$line")" = 1 ] || diag "$(dmesg | grep "$line")"
-check "without an address" bash -c "! { cat $held; dmesg | grep 'others hold'; } | grep -Ei 'ffff[0-9a-f]{4}|0x'"
+same "and once" 1 "$(logged "$(line)")"
+[ "$(logged "$(line)")" = 1 ] || diag "$(dmesg | grep "$(line)")"
+{ cat $held; dmesg | grep 'others hold'; } >/tmp/held
+check "without an address" bash -c "! grep -Ei 'ffff[0-9a-f]{4}|0x' /tmp/held"
+check "also of five-level page tables, or in the BAR" tells_no_address /tmp/held
 rmmod pin
 check "when the last page is let go all is in the pool" soon 5 full
 check "the log says so" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was let go after"
@@ -75,7 +80,7 @@ end_owner
 start_owner
 end_owner
 same "its owner may be gone" 1 "$(grep -c " pid=$owner .* comm=hold" $held)"
-check "who had it is named" soon 5 is_logged "$line"
+check "who had it is named" soon 5 is_logged "$(line)"
 echo "$gpu" >"$device/driver/unbind" &
 unbind=$!
 check "an unbind says at once whom it waits for" soon 2 is_logged "pid $owner, hold.*; unbinding waits for them"
@@ -113,6 +118,35 @@ check "until the last page is let go" soon 5 gone $unload
 wait $unload
 check "and the module is gone" [ ! -d /sys/module/peerdma ]
 publish
+
+modprobe -d "$LAB_KERNEL" -a dm-mod 2>/dev/null
+export DM_DISABLE_UDEV=1
+! mountpoint -q /mnt/disk || umount /mnt/disk
+disk=$(nvme_disk)
+table crowd "0 $(blockdev --getsz "$disk") linear $disk 0"
+# More commands than a work queue has workers for: each is refused by the suspended device until it may wait.
+crowded=1100
+mkfifo /tmp/crowd.go
+exec {crowd_fd}< <(exec crowd /dev/mapper/crowd $crowded </tmp/crowd.go)
+exec {go_fd}>/tmp/crowd.go
+read -r _ <&"$crowd_fd"
+start_owner
+dmsetup suspend --noflush --nolockfs crowd
+echo >&"$go_fd"
+read -r said <&"$crowd_fd"
+same "$crowded commands are sent to a drive that does not answer" sent "$said"
+destroy >/dev/null
+rmmod pin
+only_crowd() { [ "$(missing)" = 4096 ]; }
+check "what another let go, and nobody holds any more, is in the pool all the same" soon 5 only_crowd
+dmsetup resume crowd
+read -r said <&"$crowd_fd"
+same "and the commands come whole" $crowded "$said"
+exec {go_fd}>&- {crowd_fd}<&-
+end_owner
+check "then all is in the pool" soon 5 full
+dmsetup remove --retry crowd
+rm /tmp/crowd.go
 
 echo 5 >$after
 plan $tap_n

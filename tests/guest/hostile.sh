@@ -3,7 +3,6 @@
 # Structs of every size at the edge of what is mapped, and structs that change under the kernel's eyes: hostile.cpp.
 # group: input
 # topologies: switch
-# variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -41,6 +41,18 @@ same() {
 	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1"; diag "want: $2"; diag "got:  $3"; fi
 }
 
+# relay COMMAND...: a program's own TAP, as part of ours
+relay() {
+	local line
+	while IFS= read -r line; do
+		case $line in
+		'ok '*) ok "${line#* - }" ;;
+		'not ok '*) not_ok "${line#* - }" ;;
+		*) diag "$line" ;;
+		esac
+	done < <("$@" 2>&1 || echo "not ok 0 - $1 $2 ended with $?")
+}
+
 # --- The host, which sees the GPU's memory and the drive from outside:
 #   host fill    gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]      (never a FILE that is not in the run's folder)
 #   host compare gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]
@@ -49,6 +61,11 @@ same() {
 #   host qmp JSON        one QMP command, its reply as JSON
 #   host dma-mark        from here on count what the drives' DMA engines move; no IOMMU, see lab.py
 #   host dma             "gpu0 N elsewhere N": bytes since the mark
+# With a peer (qemu/pair.py):
+#   host say WORD [TEXT]     for the other guest
+#   host hear WORD SECONDS   TEXT, once the other has said it; nobody else asks the host meanwhile
+#   host cut                 the other loses its power
+#   peer:gpu0, peer:disk0    its images, to fill and to compare
 # Prints the answer; true if it begins with "ok".
 host_id=0
 host() {
@@ -66,8 +83,8 @@ host() {
 	[[ $answer == ok* ]]
 }
 
-# throttle BPS: QEMU lets a first request to disk0 through and then so many bytes a second; 0: all
-throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
+# throttle BPS [DISK]: QEMU lets a first request to disk0 through and then so many bytes a second; 0: all
+throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"'"${2:-disk0}"'","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
 
 # --- What is where. No forks: each costs an emulated guest 10 ms.
 # pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function
@@ -88,6 +105,7 @@ gpu_bdf() { pci_of 0x1af4:0x1110; }
 # nvme_disk SERIAL: the block device of the drive nvme0 (the default) or nvme1 of the topology
 nvme_disk() {
 	local d serial hidden
+	[ -z "${FAR_DISK:-}" ] || { echo "$FAR_DISK"; return; } # fabric.sh: the drive, by way of a network
 	for d in /sys/class/block/nvme*n1; do
 		[ -e "$d" ] || continue
 		read -r hidden <"$d/hidden"
@@ -116,6 +134,45 @@ publish() {
 	load_module
 	[ -d "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ] || peerdma publish "$(gpu_bdf)" "$@" >/dev/null ||
 		bail "peerdma publish failed"
+}
+
+# few_drivers: libibverbs loads all that are listed, one after the other over 9p. These will do; until /etc/libibverbs.d
+# is unmounted.
+few_drivers() {
+	mount -t tmpfs none /etc/libibverbs.d
+	printf 'driver rxe\ndriver siw\n' >/etc/libibverbs.d/lab.driver
+}
+
+# gpu_bar: where it is, and how long. The kernel shows that to all.
+gpu_bar() {
+	local start last
+	for _ in 0 1 2; do read -r start last _; done <"/sys/bus/pci/devices/$(gpu_bdf)/resource"
+	echo "$start $((last - start + 1))"
+}
+
+# tells_no_address LINES: these files, a line each, have none of the kernel's, and none in the GPU's BAR
+tells_no_address() {
+	local start len
+	read -r start len <<<"$(gpu_bar)"
+	access tell "$start" "$len" <<<"$1"
+}
+
+# roce, no_roce: an RDMA device in software for programs of verbs, both ends of whose connections are in this guest
+roce() {
+	modprobe -d "$LAB_KERNEL" -q crc32_generic # soft-RoCE's, where it is a module
+	modprobe -d "$LAB_KERNEL" -a dummy rdma_rxe ib_uverbs || bail "no RDMA"
+	# A page and its headers fit into a packet.
+	ip link add roce0 type dummy
+	ip link set roce0 mtu 9000 up
+	ip link set lo up
+	ip addr add 10.9.1.1/24 dev roce0
+	rdma link add rxe0 type rxe netdev roce0 || bail "no soft-RoCE"
+	few_drivers
+}
+no_roce() {
+	umount /etc/libibverbs.d
+	rdma link del rxe0
+	ip link del roce0
 }
 
 # dm NAME: its disk's name
@@ -158,16 +215,65 @@ leaves() {
 # splat WHAT: the module that misbehaves as told (tests/kmod/splat.c), for the must-fail tests
 splat() { insmod "$(dirname "$LAB_MODULE")/kmod/splat.ko" "what=$1"; }
 
+# straight LEN: how pdio counts so many bytes that went direct
+straight() { echo "0 0 $1 $1 0 0"; }
+
 # moves DESCRIPTION FILE OFF LEN: a write and a read of these bytes of a file or a drive go direct and are right
 moves() {
 	local what=$1 file=$2 off=$3 len=$4 got
 	got=$(pdio write "$file" "$off" "$len" 0 "$len" \
 		"host fill gpu0 %AT $len pattern:5")
-	same "$what: a write goes direct" "0 0 $len $len 0 0" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
+	same "$what: a write goes direct" "$(straight "$len")" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
 	check "$what: what was written" pattern compare "$file" "$off" "$len" pattern:5
 	pattern fill "$file" "$off" "$len" pattern:6
 	sync "$file"
 	[ ! -b "$file" ] || blockdev --flushbufs "$file"
-	same "$what: a read goes direct" "0 0 $len $len 0 0 0" "$(pdio read "$file" "$off" "$len" 0)"
+	same "$what: a read goes direct" "$(straight "$len") 0" "$(pdio read "$file" "$off" "$len" 0)"
 	check "$what: what was read" host compare gpu0 0 "$len" pattern:6
+}
+
+# --- With a peer
+# far COMMAND: the peer does it, and obeys; what it said, and its status
+far() {
+	local status said
+	host say order "$*" >/dev/null && said=$(host hear answer 120) || { echo "$said"; return 1; }
+	read -r _ status said <<<"$said"
+	eval "said=$said"
+	[ -z "$said" ] || printf '%s\n' "$said"
+	return "$status"
+}
+
+# dismiss: there is nothing more for the peer to do
+dismiss() { host say order dismissed >/dev/null; }
+
+# obey: does what the other guest says, until it is dismissed. A job for the background needs an output of its own.
+obey() {
+	local order said
+	while order=$(host hear order 600); do
+		order=${order#ok }
+		[ "$order" != dismissed ] || return 0
+		said=$(eval "$order" 2>&1)
+		host say answer "$? $(printf %q "$said")" >/dev/null
+	done
+	echo "$order"
+	return 1
+}
+
+# extents FILE: where it is on its drive; lines of place in the file, place on the drive, length, in bytes
+extents() {
+	local number first begin length
+	while read -r number first _ begin _ length _; do
+		[[ $number:$length != [0-9]*:[0-9]* ]] || echo "$first $begin $length"
+	done < <(filefrag -v -b1 "$1" | tr -s '.:' ' ')
+}
+
+# on_drive IMAGE EXTENTS LEN SOURCE: the host sees these bytes there
+on_drive() {
+	local at from len seen=0
+	while read -r at from len; do
+		[ $((at + len)) -le "$3" ] || len=$(($3 - at))
+		host compare "$1" "$from" "$len" "$4" "$at" || return 1
+		seen=$((seen + len))
+	done <<<"$2"
+	[ "$seen" = "$3" ] || { echo "the extents have $seen bytes of $3"; return 1; }
 }

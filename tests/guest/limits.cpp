@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// limits FILE DEVICE CGROUPS: who pays for a provider's memory, and what more than one may have does. FILE holds
+// limits FILE DEVICE CGROUPS DISK: who pays for a provider's memory, and what more than one may have does. FILE holds
 // 1 MiB of pattern:1, on an ext4 that has no more room than it keeps for root. DEVICE is the provider's folder in sysfs, which is unbound and published again. CGROUPS is a
 // cgroup2 whose children have the controller memory, and dmem if the kernel has it.
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <grp.h>
@@ -16,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <vector>
 
 #include "../tools/tap.hpp"
@@ -29,7 +31,7 @@ using tap::report;
 constexpr uint64_t unit = 128 * 1024, page = 4096;
 constexpr uid_t alice = 1000, bob = 1001;
 const char *file_path;
-std::string device;
+std::string device, disk;
 
 // --- Words to the kernel
 
@@ -83,7 +85,7 @@ bool pays_nothing(uid_t uid)
 // --- A process of a user's
 
 struct Order {
-	enum { alloc, destroy, read, look, unshare, become, memlock, files } what;
+	enum { alloc, destroy, read, look, unshare, become, memlock, nofile, files, forget, odd_reads } what;
 	uint64_t len = 0, file_off = 0, buf_off = 0;
 	uint32_t id = 0, flags = 0;
 };
@@ -222,11 +224,28 @@ private:
 		case Order::files:
 			for (uint64_t i = 0; i < order.len; i++)
 				if (!raw::add_file(dev_, file_))
-					return {-errno, 0, 0, 0};
+					return {-errno, 0, 0, i};
+			return {0, 0, 0, order.len};
+		case Order::odd_reads: // each in a thread, and nobody waits for them
+			for (uint64_t i = 0; i < order.len; i++)
+				std::thread([this, order, i] {
+					auto req = raw::io(file_, order.id, i * page + 1, 4, 1000);
+					raw::call(dev_, PEERDMA_READ, req);
+				}).detach();
 			return {0, 0, 0, 0};
-		case Order::memlock: {
+		case Order::forget: // the first of them
+			for (uint32_t id = 1; id <= order.len; id++) {
+				auto req = raw::sized<peerdma_destroy>();
+				req.id = id;
+				if (const int err = raw::call(dev_, PEERDMA_FILE_REMOVE, req))
+					return {err, 0, 0, id};
+			}
+			return {0, 0, 0, order.len};
+		case Order::memlock:
+		case Order::nofile: {
 			const rlimit limit{order.len, order.len};
-			return {::setrlimit(RLIMIT_MEMLOCK, &limit) ? -errno : 0, 0, 0, 0};
+			const auto which = order.what == Order::memlock ? RLIMIT_MEMLOCK : RLIMIT_NOFILE;
+			return {::setrlimit(which, &limit) ? -errno : 0, 0, 0, 0};
 		}
 		}
 		return {-ENOSYS, 0, 0, 0};
@@ -268,15 +287,50 @@ void one_limit(const std::string &kind, uint32_t reason, const Process &first, c
 	const Answer next = other.alloc(4 * unit);
 	works((kind + ": a neighbour has a limit of its own").c_str(), next);
 	const Answer read = first.read(all.id, 1000, 1, 4);
-	report(!read.err && !read.value, kind + ": a partial block is still read by way of a page of the provider",
+	report(!read.err && read.value == 1000, kind + ": at it a partial block is read by way of host memory",
 	       said(read));
 	other.destroy(next.id);
 	first.destroy(all.id);
+	const Answer some = first.alloc(unit), near = first.read(some.id, 1000, 1, 4);
+	report(!near.err && !near.value, kind + ": below it by way of a page of the provider", said(near));
+	first.destroy(some.id);
 	Answer again{};
 	report(soon([&] { return !(again = second.alloc(4 * unit)).err; }), kind + ": what was destroyed is free again",
 	       said(again));
 	second.destroy(again.id);
 	refused((kind + ": more than the limit at once").c_str(), first.alloc(5 * unit), reason);
+}
+
+void throttle(int bps)
+{
+	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
+		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
+}
+
+int in_drive()
+{
+	int n = 0;
+	std::istringstream(get("/sys/block/" + disk + "/inflight")) >> n;
+	return n;
+}
+
+/// Each odd read of a block wants a page of the provider for as long as the drive takes.
+void stalled()
+{
+	constexpr int n = 8;
+	limit_users(4 * unit);
+	Process user(alice);
+	const Answer all = user.alloc(4 * unit), first = user.read(all.id, page, 0, 0);
+	throttle(1);
+	user.ask({.what = Order::odd_reads, .len = n, .id = all.id});
+	const bool waiting = soon([] { return in_drive() >= n - 1; }); // QEMU lets one through
+	const uint64_t used =
+		std::stoull(get(device + "/p2pmem/size")) - std::stoull(get(device + "/p2pmem/available"));
+	throttle(0);
+	report(!all.err && !first.err && waiting && used == 4 * unit,
+	       "user: reads under way take no page beyond the limit", std::to_string(used) + said(all));
+	report(!user.destroy(all.id).err && pays_nothing(alice), "user: nor do they owe one afterwards");
+	limit_users(0);
 }
 
 /// Two who take what they can: together exactly the limit, each time.
@@ -396,6 +450,24 @@ unsigned regions(const std::string &cgroups, const std::string &region)
 bool republish(const std::string &bdf)
 {
 	return host::run("timeout 20 peerdma unpublish " + bdf) && host::run("peerdma publish " + bdf);
+}
+
+/// What is registered stays open without a descriptor: there may be as many as of those.
+void registered_files()
+{
+	Process user(alice);
+	user.ask({.what = Order::nofile, .len = 100});
+	Answer got = user.ask({.what = Order::files, .len = 101});
+	report(got.err == -EMFILE && got.value == 100, "registered files: as many as RLIMIT_NOFILE has room for",
+	       said(got));
+	std::string info;
+	for (const auto &entry : std::filesystem::directory_iterator("/proc/" + std::to_string(user.pid()) + "/fdinfo"))
+		info += get(entry.path());
+	report(info.find("peerdma-files:\t100\n") != info.npos, "registered files: fdinfo counts them", info);
+	got = user.ask({.what = Order::forget, .len = 10});
+	report(!got.err, "registered files: some are removed", said(got));
+	got = user.ask({.what = Order::files, .len = 11});
+	report(got.err == -EMFILE && got.value == 10, "registered files: and there is room for as many", said(got));
 }
 
 /// Of kernel memory that a user can make stay, registered files are the easiest to have many of.
@@ -595,22 +667,29 @@ void kept_for_root()
 
 int main(int argc, char **argv)
 {
-	if (argc != 4) {
-		std::fprintf(stderr, "usage: limits FILE DEVICE CGROUPS\n");
+	if (argc != 5) {
+		std::fprintf(stderr, "usage: limits FILE DEVICE CGROUPS DISK\n");
 		return 2;
 	}
 	file_path = argv[1];
 	device = argv[2];
+	disk = argv[4];
 	const std::string bdf = device.substr(device.rfind('/') + 1);
+	const rlimit many{20000, 20000}; // files that kernel_memory() registers
+	::setrlimit(RLIMIT_NOFILE, &many);
 	by_user();
+	stalled();
 	by_namespace();
 	zeroed();
 	memlock();
 	kept_for_root();
 	unbind(bdf);
+	registered_files();
 	kernel_memory(argv[3]);
-	if (!get(std::string(argv[3]) + "/dmem.capacity").empty())
+	if (get(std::string(argv[3]) + "/cgroup.controllers").find("dmem") != std::string::npos)
 		by_cgroup(argv[3], bdf);
+	else
+		tap::skip("cgroup", "a kernel without the controller dmem");
 	report(pays_nothing(alice) && pays_nothing(bob), "in the end nobody pays for anything");
 	return tap::end();
 }

@@ -21,7 +21,7 @@ mount -t cgroup2 none $cgroups || bail "no cgroups"
 controllers='memory'
 ! grep -qw dmem $cgroups/cgroup.controllers || controllers+=' dmem'
 for controller in $controllers; do echo "+$controller" >$cgroups/cgroup.subtree_control; done
-limits /mnt/disk/limits "/sys/bus/pci/devices/$(gpu_bdf)" $cgroups
+limits /mnt/disk/limits "/sys/bus/pci/devices/$(gpu_bdf)" $cgroups "${disk##*/}"
 status=$?
 for controller in $controllers; do echo "-$controller" >$cgroups/cgroup.subtree_control; done
 umount $cgroups

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Somebody else holds the drive's device lock, as SR-IOV and error recovery do, or that of opening it, and may want the
-# provider's while they have it. So nothing of ours may wait for the one inside what unbinding waits for.
+# Somebody else holds the drive's device lock, as SR-IOV and error recovery do, or that of opening it, or keeps its queue
+# frozen, as a driver that resets it, and may want the provider's while they have it. So nothing of ours may wait for the one inside what unbinding waits for. The lock of a
+# file has to be waited for there: who waits is named.
 # group: lifetime
 # topologies: switch
+# timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)
@@ -28,14 +30,24 @@ waits() {
 	return 1
 }
 
+# idles PID: it runs for less than a quarter of a second
+idles() {
+	local was is
+	read -r -a was <"/proc/$1/stat"
+	sleep 1
+	read -r -a is <"/proc/$1/stat"
+	[ $((is[14] - was[14])) -lt $(($(getconf CLK_TCK) / 4)) ]
+}
+
 # while_held WHAT PARAMETER: the lock that devlock.ko takes if it is told this
 while_held() {
-	local holder asker victim explainer start took
+	local holder asker victim explainer start took said before
 	# A fresh provider has no verdict about the drive yet: whoever asks has to take the drive's locks.
 	publish
+	before=$(dmesg | grep -c "devlock: holding")
 	insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" "$2" seconds=60 &
 	holder=$!
-	for _ in {1..50}; do ! dmesg | grep -q "devlock: holding ${2#*=}" || break; sleep 0.1; done
+	for _ in {1..50}; do [ "$(dmesg | grep -c "devlock: holding")" = "$before" ] || break; sleep 0.1; done
 	pdio read /mnt/disk/locks 0 4096 0 >/tmp/asked 2>&1 &
 	asker=$!
 	pdio read /mnt/disk/locks 0 4096 0 >/tmp/victim 2>&1 &
@@ -47,20 +59,85 @@ while_held() {
 	kill -KILL $victim
 	wait $victim 2>/dev/null
 	same "$1: which can be killed meanwhile" "137 held" "$? $(kill -0 $holder && echo held)"
-	check "$1: explaining waits" kill -0 $explainer
+	check "$1: and uses little of the CPU" idles $asker
+	# A queue is frozen for those who send something.
+	[[ $2 = queue=* ]] || check "$1: explaining waits" kill -0 $explainer
 	start=$SECONDS
 	check "$1: unbind returns" bash -c "echo $gpu >/sys/bus/pci/devices/$gpu/driver/unbind"
 	took=$((SECONDS - start))
 	wait $asker
 	same "$1: the request learns that the provider is gone" "19 48 0" "$(cut -d' ' -f1-3 /tmp/asked)"
 	wait $explainer
-	same "$1: so does who wants it explained" "1 1" "$? $(grep -c 'No such device\|unpublished' /tmp/explained)"
+	said="$? $(grep -c 'No such device\|unpublished' /tmp/explained)"
+	[[ $2 = queue=* ]] || same "$1: so does who wants it explained" "1 1" "$said"
 	if [ $took -le 3 ] && kill -0 $holder; then ok "$1: while the lock is still held"; else not_ok "$1: it took $took s"; fi
 	kill $holder
 	wait $holder 2>/dev/null
 	check "$1: the lock is free again" rmmod devlock
 }
 
+# --- The lock of a file, which another process holds for as long as it likes: inode.cpp.
+held=/sys/kernel/debug/peerdma/held
+after=/sys/module/peerdma/parameters/held_seconds
+# soon SECONDS COMMAND...
+soon() {
+	local end=$((SECONDS + $1))
+	until "${@:2}"; do
+		[ $SECONDS -le $end ] || return 1
+		sleep 0.05
+	done
+}
+is_logged() { dmesg | grep -q "peerdma $gpu: $1"; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
+start_writing() {
+	exec {writing_fd}< <(exec inode /mnt/disk/locks)
+	writing=$!
+	read -r buffer writer <&"$writing_fd"
+}
+end_writing() {
+	kill -KILL "$writer"
+	read -r said <&"$writing_fd"
+	exec {writing_fd}<&-
+	wait $writing
+}
+start_unbinding() {
+	echo "$gpu" >"/sys/bus/pci/devices/$gpu/driver/unbind" &
+	unbind=$!
+}
+unbound() {
+	check "$1: unbind ends when that is killed" soon 5 gone $unbind
+	check "$1: and the log says so" is_logged "the last request inside buffer $buffer of pid $writing ended after"
+	same "$1: nobody is named any more" "" "$(cat $held)"
+	wait $unbind
+}
+
+publish
+echo 1 >$after
+start_writing
+inside="1 requests are inside buffer $buffer (pid $writing, inode), taken away [0-9]* s ago"
+start_unbinding
+check "a file's lock: unbind says whom it waits for" soon 5 is_logged "$inside; unbinding waits for them"
+check "a file's lock: and waits" kill -0 $unbind
+check "a file's lock: debugfs says it too" grep -Eqx \
+	"inside provider=[0-9]+ pci=$gpu buffer=$buffer file=[0-9]+ pid=$writing requests=1 seconds=[0-9]+ comm=inode" $held
+same "a file's lock: and fdinfo, to who asked" 1 "$(sed -n 's/^peerdma-inside-requests:\t//p' "/proc/$writing/fdinfo/"*)"
+end_writing
+unbound "a file's lock"
+same "a file's lock: what was begun is whole" "0 4096 1" "$said"
+
+publish
+start_writing
+kill -USR1 $writing
+inside="1 requests are inside buffer $buffer (pid $writing, inode), taken away [0-9]* s ago"
+check "a file's lock: destroying says whom it waits for" soon 5 is_logged "$inside\$"
+start_unbinding
+check "a file's lock: who unbinds then is told at once" soon 1 is_logged "$inside; unbinding waits for them"
+end_writing
+unbound "a file's lock, destroying"
+same "a file's lock: destroyed, and what was begun is whole" "0 4096 0" "$said"
+echo 5 >$after
+
 while_held "the device lock" device="$(nvme_bdf)"
 while_held "the lock of opening" disk="$(nvme_disk)"
+while_held "a queue that is frozen" queue="$(nvme_disk)"
 plan $tap_n

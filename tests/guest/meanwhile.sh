@@ -32,6 +32,16 @@ as_one() {
 as_one ext4 /mnt/ext4
 as_one xfs /mnt/xfs
 
+# Cut between the look how long it is and the read, to less than where the read begins: by way of a page of the provider,
+# and of the host's.
+for fs in ext4 xfs; do
+	for buf_off in 400 1; do
+		pattern fill /mnt/$fs/cut 0 65536 pattern:1
+		sync
+		same "$fs: cut before where a read begins, to place $buf_off" "0 0" "$(inode /mnt/$fs/cut cut $buf_off)"
+	done
+done
+
 umount /mnt/ext4 /mnt/small /mnt/xfs
 check "ext4 is clean" e2fsck -fn "$a"
 check "the small ext4 is clean" e2fsck -fn "$c"

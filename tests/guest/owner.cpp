@@ -11,6 +11,8 @@
 #include <fstream>
 #include <liburing.h>
 #include <memory>
+#include <set>
+#include <sstream>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <thread>
@@ -42,21 +44,49 @@ void say(const std::string &what)
 
 struct Tally {
 	int whole = 0, nodev = 0, other = 0, last = 0;
+	uint64_t moved[2] = {}; // reads, writes: a bit for each piece that was said to be whole
+	std::set<int> errors;   // of the others
 
-	void add(int res, int want)
+	void add(int res, bool write, uint64_t at)
 	{
-		if (res == want)
+		if (res == int(piece)) {
 			whole++;
-		else if (res == -ENODEV)
+			moved[write] |= 1ULL << at / piece;
+		} else {
+			fail(res);
+		}
+	}
+
+	void fail(int err)
+	{
+		if (err == -ENODEV) {
 			nodev++;
-		else
-			other++, last = res;
+		} else {
+			other++;
+			last = err;
+			errors.insert(err);
+		}
+	}
+
+	void add(const Tally &part)
+	{
+		whole += part.whole;
+		nodev += part.nodev;
+		other += part.other;
+		last = part.other ? part.last : last;
+		moved[0] |= part.moved[0];
+		moved[1] |= part.moved[1];
+		errors.insert(part.errors.begin(), part.errors.end());
 	}
 
 	std::string str() const
 	{
-		return "whole " + std::to_string(whole) + " nodev " + std::to_string(nodev) + " other " +
-		       std::to_string(other) + " last " + std::to_string(last);
+		std::ostringstream out;
+		out << "whole " << whole << " nodev " << nodev << " other " << other << " read " << moved[0]
+		    << " written " << moved[1] << " errors";
+		for (int err : errors)
+			out << " " << err;
+		return out.str();
 	}
 };
 
@@ -120,6 +150,7 @@ public:
 		const peerdma_uring_io io =
 			write ? peerdma_uring_io{written_to + at, written_from + at} : peerdma_uring_io{at, at};
 		std::memcpy(sqe->cmd, &io, sizeof(io));
+		sqe->user_data = at << 1 | write;
 		pending_++;
 		return sqe;
 	}
@@ -143,7 +174,7 @@ public:
 				continue;
 			if (err)
 				return false;
-			tally.add(cqe->res, piece);
+			tally.add(cqe->res, cqe->user_data & 1, cqe->user_data >> 1);
 			io_uring_cqe_seen(&ring_, cqe);
 			pending_--;
 		}
@@ -181,10 +212,11 @@ uint64_t ended()
 }
 
 /// The drive is done with what the ring has not been asked for.
-void wait_until_completing(uint64_t before)
+bool is_completing(uint64_t before)
 {
 	for (int i = 0; i < 500 && ended() < before + uint64_t(state->reads); i++)
 		std::this_thread::sleep_for(std::chrono::milliseconds(10));
+	return ended() >= before + uint64_t(state->reads);
 }
 
 // --- As fast as they come
@@ -197,11 +229,11 @@ void start_busy()
 {
 	busy.emplace_back([] {
 		while (!stop)
-			tallies[0].add(one_call(false, 0), piece);
+			tallies[0].add(one_call(false, 0), false, 0);
 	});
 	busy.emplace_back([] {
 		while (!stop)
-			tallies[1].add(one_call(true, 0), piece);
+			tallies[1].add(one_call(true, 0), true, 0);
 	});
 	busy.emplace_back([] {
 		while (!stop) {
@@ -210,7 +242,7 @@ void start_busy()
 				mine.command(false, uint64_t(i) * piece);
 			mine.submit();
 			if (!mine.reap(tallies[2], std::chrono::seconds(20)))
-				return tallies[2].add(-ETIME, 0);
+				return tallies[2].fail(-ETIME);
 		}
 	});
 	busy.emplace_back([] {
@@ -218,7 +250,7 @@ void start_busy()
 		// Faults without a signal: the kernel touches it for us.
 		while (!stop)
 			if (::read(zero, map + buf_len - page, 8) != 8 && errno != EFAULT)
-				tallies[3].add(-errno, 0);
+				tallies[3].fail(-errno);
 		::close(zero);
 	});
 }
@@ -231,17 +263,13 @@ std::string results()
 	for (auto &thread : busy)
 		thread.join();
 	busy.clear();
-	for (const auto &part : tallies) {
-		tally.whole += part.whole;
-		tally.nodev += part.nodev;
-		tally.other += part.other;
-		tally.last = part.other ? part.last : tally.last;
-	}
+	for (const auto &part : tallies)
+		tally.add(part);
 	for (auto &call : calls) {
 		for (int i = 0; i < 2000 && !call.done; i++)
 			std::this_thread::sleep_for(std::chrono::milliseconds(10));
 		in_time = in_time && call.done;
-		tally.add(call.res, piece);
+		tally.add(call.res, call.write, call.at);
 	}
 	if (ring)
 		in_time = ring->reap(tally, std::chrono::seconds(20)) && in_time;
@@ -337,9 +365,7 @@ void start()
 		start_busy();
 	else if (ring)
 		start_commands();
-	if (state->name == "completing")
-		wait_until_completing(before);
-	say("going");
+	say(state->name == "completing" && !is_completing(before) ? "not completing" : "going");
 }
 
 void obey(char order)

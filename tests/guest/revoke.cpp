@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <poll.h>
+#include <set>
 #include <sstream>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -212,22 +213,7 @@ bool found()
 }
 
 /// The device may be there before a driver can have it.
-bool published()
-{
-	unsigned domain, bus, slot, function;
-	std::sscanf(gpu.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &function);
-	put(device() + "/driver_override", "peerdma");
-	put("/sys/bus/pci/drivers/peerdma/bind", gpu);
-	auto publish = raw::sized<peerdma_publish>();
-	publish.pci_domain = domain;
-	publish.pci_bdf = bus << 8 | slot << 3 | function;
-	publish.bar = 2;
-	publish.len = 64 << 20;
-	const int dev = raw::open_device();
-	const int err = raw::call(dev, PEERDMA_PUBLISH, publish);
-	::close(dev);
-	return !err;
-}
+bool published() { return !guest::bind_and_publish(gpu, 64 << 20); }
 
 /// A GPU with the memory that the one before it had. QEMU does not forget what it registered for a backend whose device
 /// was unplugged, and aborts if that is used again: so another one, of the same file.
@@ -369,6 +355,7 @@ struct Round {
 	Owner process;
 	uint64_t at = 0; // of the buffer, in the BAR
 	uint32_t id = 0;
+	uint64_t written = 0; // pieces that were, before their drive went: a bit for each
 	std::string wrong;
 	std::atomic<bool> over{false};
 
@@ -442,17 +429,25 @@ void while_held(Round &round)
 	}
 }
 
-/// "whole 3 nodev 0 other 0 last 0", and so on
+/// "whole 3 nodev 0 other 1 read 3 written 1 errors -5": read and written have a bit for each piece that was whole
 struct Results {
-	int whole = -1, nodev = -1, other = -1, last = 0;
+	int whole = -1, nodev = -1, other = -1;
+	uint64_t read = 0, written = 0;
+	std::set<int> errors;
 
 	explicit Results(const std::string &said)
 	{
-		std::sscanf(said.c_str(), "whole %d nodev %d other %d last %d", &whole, &nodev, &other, &last);
+		std::istringstream words(said);
+		std::string key;
+		words >> key >> whole >> key >> nodev >> key >> other >> key >> read >> key >> written >> key;
+		for (int err; words >> err;)
+			errors.insert(err);
+		if (key != "errors")
+			whole = -1;
 	}
 };
 
-void requests_ended(Round &round, bool may_fail)
+Results requests_ended(Round &round, bool may_fail)
 {
 	const std::string said = round.process.ask('r');
 	const Results got(said);
@@ -467,25 +462,57 @@ void requests_ended(Round &round, bool may_fail)
 		good = got.whole == round.under_way() + (revoked ? 0 : round.state.unsent) &&
 		       got.nodev == (revoked ? round.state.unsent : 0) && !got.other;
 	round.want(good, "what became of the requests: '" + said + "'");
+	return got;
+}
+
+/// So many pieces that were read, from this one on, are in the GPU.
+void read_is_right(Round &round, uint64_t first, uint64_t n)
+{
+	const std::string answer =
+		n ? host::ask("compare gpu0 " + std::to_string(round.at + first * piece) + " " +
+			      std::to_string(n * piece) + " pattern:1 " + std::to_string(first * piece)) :
+		    "ok";
+	round.want(answer.rfind("ok", 0) == 0, "bytes that were read: " + answer);
+}
+
+/// And so many that were written in the file.
+void written_is_right(Round &round, uint64_t first, uint64_t n)
+{
+	const int fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	const uint64_t len = n * piece;
+	void *memory = ::mmap(nullptr, len + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const char *bytes = static_cast<const char *>(memory);
+	round.want(::pread(fd, memory, len, off_t(written_to + first * piece)) == ssize_t(len) &&
+			   std::all_of(bytes, bytes + len, [](char byte) { return byte == written_byte; }),
+		   "bytes that were written");
+	::munmap(memory, len + page);
+	::close(fd);
 }
 
 /// What was reported done is where it should be.
 void bytes_are_right(Round &round)
 {
-	const std::string answer =
-		round.state.reads ? host::ask("compare gpu0 " + std::to_string(round.at) + " " +
-					      std::to_string(uint64_t(round.state.reads) * piece) + " pattern:1 0") :
-				    "ok";
-	round.want(answer.rfind("ok", 0) == 0, "bytes that were read: " + answer);
-	const int fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-	const uint64_t len = uint64_t(round.state.writes) * piece;
-	void *memory = ::mmap(nullptr, len + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const char *bytes = static_cast<const char *>(memory);
-	round.want(::pread(fd, memory, len, written_to) == ssize_t(len) &&
-			   std::all_of(bytes, bytes + len, [](char byte) { return byte == written_byte; }),
-		   "bytes that were written");
-	::munmap(memory, len + page);
-	::close(fd);
+	read_is_right(round, 0, uint64_t(round.state.reads));
+	written_is_right(round, 0, uint64_t(round.state.writes));
+}
+
+/// Those whose bit is set.
+void pieces_are_right(Round &round, uint64_t bits, void (*are_right)(Round &, uint64_t first, uint64_t n))
+{
+	for (uint64_t i = 0; bits >> i; i++)
+		if (bits >> i & 1)
+			are_right(round, i, 1);
+}
+
+/// Its errors are the storage's, or the route's that there is none any more. What it wrote is looked at once it is back.
+void drive_went(Round &round)
+{
+	const Results got = requests_ended(round, true);
+	const std::set<int> known = {-EIO, -EXDEV, -EROFS};
+	for (int err : got.errors)
+		round.want(known.contains(err), "a request without its drive: " + std::to_string(err));
+	pieces_are_right(round, got.read, read_is_right);
+	round.written = got.written;
 }
 
 void buffer_lives(Round &round)
@@ -524,7 +551,7 @@ void afterwards(Round &round)
 		round.same("destroying", "0", round.process.ask('d'));
 		break;
 	case Takes::drive:
-		requests_ended(round, true);
+		drive_went(round);
 		round.same("the mapping", round.state.mapped ? "alive" : "none", round.process.ask('p'));
 		round.same("new requests", drive_is_gone, round.process.ask('n'));
 		round.same("destroying", "0", round.process.ask('d'));
@@ -553,9 +580,11 @@ void cleared_up(Round &round)
 	round.want(round.process.is_gone(patience()), "the owner does not end");
 	round.want(within(patience(), [] { return get("/sys/module/peerdma/refcnt") == "0"; }),
 		   "the module is still used");
-	if (round.event.takes == Takes::drive)
+	if (round.event.takes == Takes::drive) {
 		round.want(filesystem_down() && put("/sys/bus/pci/rescan", "1") && filesystem_up(),
 			   "the drive does not come back");
+		pieces_are_right(round, round.written, written_is_right);
+	}
 	if (round.event.takes == Takes::provider)
 		round.want(module_gone(), "the module does not unload");
 	else

@@ -233,11 +233,17 @@ chmod 660 /dev/peerdma
 
 # --- Nothing of all this tells an address of the kernel, and a provider that is gone leaves its mark
 same "no address anywhere" "" "$(grep -rnE '0x[0-9a-f]{9,}|ffff[0-9a-f]{8}' $out --include='[a-z]*' --exclude='*.in')"
+check "nor one of five-level page tables, or in the BAR" tells_no_address "$(find $out -type f)"
 check "and there was something to look at" test "$(cat $out/{trace,stat,debugfs,witness-hole,topo,one} | wc -l)" -gt 50
 check "unpublish" peerdma unpublish "$gpu"
+mkdir $trace
+echo 1 >$trace/events/peerdma/enable
 echo >&"${ends[one]}"
 echo >&"${ends[one]}"
 wait "${pids[one]}"
+echo 0 >$trace/tracing_on
+same "what lost its memory is traced as that" "refuse: read pid=${pids[one]} dev=0:0 ino=$inode provider=0 reason=48 error=-19" "$(sed -n 's/.*peerdma_\(refuse: .*\)/\1/p' $trace/trace)"
+rmdir $trace
 same "what lost its memory is counted as that" "1 4" "$(sed -n 's/^fdinfo refused-48 //p' $out/one | tail -n 1) $(sed -n 's/^fdinfo refused //p' $out/one | head -n 1)"
 eval "exec ${ends[one]}>&- ${ends[two]}>&-"
 wait "${pids[two]}"

@@ -139,6 +139,15 @@ void singles()
 	       "a MiB");
 }
 
+/// The kernel looks for a ring's fixed buffer before it asks us.
+void registers(Ring &ring)
+{
+	static char memory[4096];
+	const iovec fixed{memory, sizeof(memory)};
+	if (io_uring_register_buffers(ring.get(), &fixed, 1))
+		raw::die("io_uring_register_buffers");
+}
+
 void errors()
 {
 	Ring ring;
@@ -168,10 +177,21 @@ void errors()
 	refused("a length past 31 bits", -EINVAL, [](auto *s) { s->len = 0xffffffff; });
 	refused("past the end of the buffer", -EINVAL, [](auto *s) { s->len = buf_len + 4096; });
 	refused("a write to a file that is open for reading", -EBADF, [](auto *s) { s->cmd_op = PEERDMA_URING_WRITE; });
+	refused("a flag for io_uring that is nobody's yet", -EINVAL, [](auto *s) { s->uring_cmd_flags = 1 << 23; });
+	registers(ring);
+	refused("a fixed buffer of the ring's", -EOPNOTSUPP, [](auto *s) { s->uring_cmd_flags = 1; });
+	// 6.12 itself refuses that.
+	refused("a buffer that the ring selects, again and again", -EOPNOTSUPP, [](auto *s) {
+		s->uring_cmd_flags = 2;
+		s->flags |= IOSQE_BUFFER_SELECT;
+	});
 	refused("what would be bounced, if it must not be", -EINVAL, [](auto *s) {
 		s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32;
 		s->len = 4095;
 	});
+	// In software there is nothing else than copies.
+	refused("whole blocks, if nothing must be bounced", std::getenv("BY_SOFTWARE") ? -EXDEV : 4096,
+		[](auto *s) { s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32; });
 }
 
 /// Many at once, aligned and not, each to a place of its own in the buffer; ordinary reads in between.
@@ -329,7 +349,8 @@ void vector_errors()
 	refused("the last is too long", -EINVAL, [](auto *, Segs &segs) { segs[7].len = 0xffffffff; });
 	refused("the last is not in the buffer", -EINVAL, [](auto *, Segs &segs) { segs[7].buf_off = buf_len - 4095; });
 	refused("the last overflows", -EINVAL, [](auto *, Segs &segs) { segs[7].file_off = ~0ULL; });
-	refused("the last would be bounced, if it must not be", -EINVAL, [](auto *s, Segs &segs) {
+	const int bounced = std::getenv("BY_SOFTWARE") ? -EXDEV : -EINVAL;
+	refused("the last would be bounced, if it must not be", bounced, [](auto *s, Segs &segs) {
 		s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32;
 		segs[7].len = 4095;
 	});

@@ -159,13 +159,18 @@ TEST_F(Check, Iommu)
 	EXPECT_TRUE(has(item.found, "dmar0 on, 1 of 2 groups translated"));
 }
 
-TEST_F(Check, OnlyDrivesOfPciCount)
+TEST_F(Check, DrivesOfPciAndOfRdmaCount)
 {
 	env.files["/sys/block/sda/device/transport"] = "pcie\n";
 	env.files["/sys/block/nvme0n1/device/transport"] = "pcie\n";
 	env.files["/sys/block/nvme1n1/device/transport"] = "tcp\n";
 	env.files["/sys/block/nvme2n1/size"] = "1\n";
-	EXPECT_EQ(cli::pci_disks(host), std::vector<std::string>{"nvme0n1"});
+	EXPECT_EQ(cli::nvme_disks(host), std::vector<std::string>{"nvme0n1"});
+	// Two paths of one disk.
+	env.files["/sys/block/nvme3c3n2/device/transport"] = "rdma\n";
+	env.files["/sys/block/nvme3c4n2/device/transport"] = "rdma\n";
+	env.files["/sys/block/nvme3n2/size"] = "1\n";
+	EXPECT_EQ(cli::nvme_disks(host), (std::vector<std::string>{"nvme0n1", "nvme3n2"}));
 }
 
 TEST_F(Check, AWholeHost)
@@ -197,6 +202,12 @@ TEST_F(Check, AWholeHost)
 	EXPECT_EQ(report.status, 0) << report.text;
 	EXPECT_TRUE(report.json["ready"].get<bool>());
 	EXPECT_EQ(item(report, "disks")["state"], "ok");
+
+	env.contents["/dev/nvme0n1"].map = PEERDMA_MAP_SOFTWARE;
+	report = cli::check();
+	EXPECT_EQ(item(report, "disks")["state"], "warn");
+	EXPECT_TRUE(has(item(report, "disks")["found"], "by software"));
+	EXPECT_FALSE(has(item(report, "disks")["found"], "direct"));
 
 	env.contents["/dev/nvme0n1"].refused_errno = EXDEV;
 	env.contents["/dev/nvme0n1"].refused_reason = PEERDMA_REASON_DISTANCE;

@@ -33,7 +33,7 @@ TEST(CufileJson, WhatIsBuiltIn)
 	EXPECT_TRUE(config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE));
 	EXPECT_TRUE(config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO));
 	EXPECT_FALSE(config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE));
-	EXPECT_EQ(config.posix, (cufile::Slabs{{4, 1024, 16384}, {128, 64, 64}}));
+	EXPECT_EQ(config.slabs[cufile::posix_pool], (cufile::Slabs{{4, 1024, 16384}, {128, 64, 64}}));
 	for (unsigned i = 0; i < cufile::nr_sizes; i++) {
 		EXPECT_LE(cufile::size_range(i).min, config.sizes[i]) << i;
 		EXPECT_GE(cufile::size_range(i).max, config.sizes[i]) << i;
@@ -54,7 +54,7 @@ TEST(CufileJson, EveryKeyThatHasAMeaning)
 			"force_compat_mode": true, "use_pci_p2pdma": true, "prefer_iouring": true, "force_odirect_mode": true,
 			"allow_system_memory": false, "posix_pool_slab_size_kb": [1, 2], "posix_pool_slab_count": [3, 4],
 			"rdma_dev_addr_list": ["10.0.0.1"], "rdma_whatever": 1,
-			"gpu_bounce_buffer_slab_config": { "slab_size_kb": [1024], "slab_count": [128] } },
+			"gpu_bounce_buffer_slab_config": { "slab_size_kb": [5, 6], "slab_count": [7, 8] } },
 		"fs": { "generic": { "posix_unaligned_writes": false }, "lustre": { "x": [] } },
 		"sparse": {}, "block": { "nvme": { "use_pci_p2pdma": true } },
 		"denylist": { "drivers": [] }, "blacklist": {},
@@ -72,7 +72,8 @@ TEST(CufileJson, EveryKeyThatHasAMeaning)
 	EXPECT_EQ(it.config.strings[CUFILE_PARAM_LOG_DIR], "/var/log");
 	EXPECT_EQ(it.config.strings[CUFILE_PARAM_LOGGING_LEVEL], "TRACE");
 	EXPECT_EQ(it.config.log_max_mb, 5u);
-	EXPECT_EQ(it.config.posix, (cufile::Slabs{{1, 2}, {3, 4}}));
+	EXPECT_EQ(it.config.slabs[cufile::posix_pool], (cufile::Slabs{{1, 2}, {3, 4}}));
+	EXPECT_EQ(it.config.slabs[cufile::gpu_pool], (cufile::Slabs{{5, 6}, {7, 8}}));
 }
 
 TEST(CufileJson, OtherNames)
@@ -95,14 +96,15 @@ TEST(CufileJson, ValuesThatCannotBe)
 	      R"({"logging":{"level":3}})", R"({"logging":{"max_file_size_mb":0}})",
 	      R"({"profile":{"cufile_stats":4}})", R"({"properties":{"posix_pool_slab_size_kb":[]}})",
 	      R"({"properties":{"posix_pool_slab_size_kb":[1,"2",3]}})",
-	      R"({"properties":{"posix_pool_slab_size_kb":[1,2]}})", R"({"properties":{"posix_pool_slab_count":7}})"}) {
+	      R"({"properties":{"posix_pool_slab_size_kb":[1,2]}})", R"({"properties":{"posix_pool_slab_count":7}})",
+	      R"({"properties":{"gpu_bounce_buffer_slab_config":{"slab_count":[1]}}})"}) {
 		const Read it(text);
 		EXPECT_TRUE(it.good) << text;
 		EXPECT_EQ(it.notices.size(), 1u) << text;
 		const Config built_in;
 		EXPECT_TRUE(std::equal(std::begin(it.config.sizes), std::end(it.config.sizes), built_in.sizes)) << text;
 		EXPECT_TRUE(std::equal(std::begin(it.config.bools), std::end(it.config.bools), built_in.bools)) << text;
-		EXPECT_EQ(it.config.posix, built_in.posix) << text;
+		EXPECT_EQ(it.config.slabs[cufile::posix_pool], built_in.slabs[cufile::posix_pool]) << text;
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// libcufile.so.0 as programs meet it: loaded by dlopen, with a CUDA driver (a fake one: tests/host/fake_cuda.cpp) whose
+// libcufile.so.0 as programs meet it: loaded by dlopen, with a CUDA driver (a stand-in: tests/softgpu) whose
 // memory no system call can touch. What is expected is what was seen of the original, Documentation/cufile.md.
 #include <atomic>
 #include <cerrno>
@@ -25,8 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fake_cuda.hpp"
 #include "peerdma_cufile.h"
+#include "softgpu.hpp"
 
 namespace
 {
@@ -47,7 +47,7 @@ void *must_load(const fs::path &path, int flags)
 
 struct Library {
 	// First the driver: as it has the name that libcufile asks for, it is the one that it gets.
-	void *cuda = must_load(here() / "../fake/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *cuda = must_load(here() / "../softgpu/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 	void *self = must_load(here() / "../../lib/libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
 
 #define CALL(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(dlsym(self, #name))
@@ -61,6 +61,9 @@ struct Library {
 	CALL(cuFileDriverSetMaxPinnedMemSize);
 	CALL(cuFileGetVersion);
 	CALL(cuFileGetBARSizeInKB);
+	CALL(cuFileDriverSetP2PFlags);
+	CALL(cuFileDriverGetP2PFlags);
+	CALL(cuFileExportPCIeTopology);
 	CALL(cuFileHandleRegister);
 	CALL(cuFileHandleDeregister);
 	CALL(cuFileBufRegister);
@@ -83,10 +86,12 @@ struct Library {
 	CALL(cuFileGetParameterString);
 	CALL(cuFileGetParameterMinMaxValue);
 	CALL(cuFileGetParameterPosixPoolSlabArray);
+	CALL(cuFileGetParameterGpuBounceBufferSlabArray);
 	CALL(cuFileSetParameterSizeT);
 	CALL(cuFileSetParameterBool);
 	CALL(cuFileSetParameterString);
 	CALL(cuFileSetParameterPosixPoolSlabArray);
+	CALL(cuFileSetParameterGpuBounceBufferSlabArray);
 	CALL(cuFileSetStatsLevel);
 	CALL(cuFileGetStatsLevel);
 	CALL(cuFileStatsStart);
@@ -1038,6 +1043,35 @@ TEST_F(Batches, EachIsToldOnceAndRight)
 	EXPECT_EQ(n, 0u) << "nothing is left";
 }
 
+// A GPU is slow to begin a copy.
+TEST_F(Batches, WhatLiesTogetherIsOneCopy)
+{
+	const auto id = set_up(64);
+	const auto ask = [&](unsigned n, size_t size, off_t apart) {
+		std::vector<CUfileIOParams_t> ios;
+		for (unsigned i = 0; i < n; i++)
+			ios.push_back(io(size, i * size, i * (size + apart), i));
+		EXPECT_EQ(submit(id, ios), 0);
+		const auto all = fetch(id, n);
+		unsigned good = 0;
+		for (const auto &[cookie, event] : all)
+			good += event.status == CUFILE_COMPLETE && event.ret == size;
+		return good;
+	};
+	// Only a second copy would fail.
+	fake_fail("cuMemcpyHtoDAsync_v2", 1, 700);
+	EXPECT_EQ(ask(8, 65536, 0), 8u);
+	EXPECT_TRUE(memory_.bytes(0, 8 * 65536) == bytes_.substr(0, 8 * 65536));
+	EXPECT_EQ(ask(1, 65536, 0), 0u) << "that one";
+	// What is apart goes in one call.
+	EXPECT_EQ(ask(8, 65536, 4096), 8u);
+	for (unsigned i = 0; i < 8; i++)
+		EXPECT_TRUE(memory_.bytes(i * (65536 + 4096), 65536) == bytes_.substr(i * 65536, 65536)) << i;
+	fake_fail("cuMemcpyBatchAsync_v2", 0, 700);
+	EXPECT_EQ(ask(8, 65536, 4096), 0u);
+	EXPECT_EQ(ask(8, 65536, 4096), 8u) << "and goes on";
+}
+
 TEST_F(Batches, WritesAndReadsAndLongOnes)
 {
 	const auto id = set_up(8);
@@ -1605,6 +1639,71 @@ TEST_F(Cufile, AConfigurationThatIsMissingOrOdd)
 	EXPECT_NE(said().find("no JSON object"), std::string::npos);
 	fs::remove(path("cufile.json"));
 	EXPECT_NE(said().find("cannot be read"), std::string::npos);
+}
+
+TEST_F(Cufile, SlabsOnTheGpu)
+{
+	size_t sizes[5], counts[5];
+	ASSERT_EQ(code(lib().cuFileGetParameterGpuBounceBufferSlabArray, sizes, counts, 4), 0);
+	EXPECT_EQ(std::vector<size_t>(sizes, sizes + 4), (std::vector<size_t>{1024, 8192, 16384, 65536}));
+	EXPECT_EQ(std::vector<size_t>(counts, counts + 4), (std::vector<size_t>{128, 8, 4, 2}));
+	EXPECT_EQ(code(lib().cuFileGetParameterGpuBounceBufferSlabArray, sizes, counts, 3), 5022);
+	const size_t new_sizes[] = {64, 128}, new_counts[] = {1, 2};
+	ASSERT_EQ(code(lib().cuFileSetParameterGpuBounceBufferSlabArray, new_sizes, new_counts, 2), 0);
+	ASSERT_EQ(code(lib().cuFileGetParameterGpuBounceBufferSlabArray, sizes, counts, 2), 0);
+	EXPECT_EQ(std::vector<size_t>(sizes, sizes + 2), (std::vector<size_t>{64, 128}));
+	EXPECT_EQ(std::vector<size_t>(counts, counts + 2), (std::vector<size_t>{1, 2}));
+	ASSERT_EQ(code(lib().cuFileGetParameterPosixPoolSlabArray, sizes, counts, 3), 0);
+	EXPECT_EQ(sizes[0], 4u) << "the other pool is another";
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileSetParameterGpuBounceBufferSlabArray, new_sizes, new_counts, 2), 5026);
+	lib().cuFileDriverClose_v2();
+	const size_t old_sizes[] = {1024, 8192, 16384, 65536}, old_counts[] = {128, 8, 4, 2};
+	EXPECT_EQ(code(lib().cuFileSetParameterGpuBounceBufferSlabArray, old_sizes, old_counts, 4), 0);
+}
+
+TEST_F(Cufile, WaysToDeviceMemory)
+{
+	CUfileP2PFlags_t mask = CUFILE_DMABUF;
+	ASSERT_EQ(code(lib().cuFileDriverGetP2PFlags, CU_FILE_NVME_SUPPORTED, &mask), 0);
+	EXPECT_EQ(mask, 0);
+	for (const int bad : {2, 4, 8, 16, 3, 32, -1})
+		EXPECT_EQ(
+			code(lib().cuFileDriverSetP2PFlags, CU_FILE_NVME_SUPPORTED, static_cast<CUfileP2PFlags_t>(bad)),
+			5022)
+			<< bad;
+	const auto p2pdma = static_cast<CUfileP2PFlags_t>(CU_FILE_P2P_FLAG_PCI_P2PDMA);
+	EXPECT_EQ(code(lib().cuFileDriverSetP2PFlags, CU_FILE_NVME_SUPPORTED, p2pdma), 0);
+	ASSERT_EQ(code(lib().cuFileDriverGetP2PFlags, CU_FILE_NVME_SUPPORTED, &mask), 0);
+	EXPECT_EQ(mask, p2pdma);
+	ASSERT_EQ(code(lib().cuFileDriverGetP2PFlags, CU_FILE_NFS_SUPPORTED, &mask), 0);
+	EXPECT_EQ(mask, 0) << "of each by itself";
+	EXPECT_EQ(code(lib().cuFileDriverGetP2PFlags, CU_FILE_NVME_SUPPORTED, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileDriverGetP2PFlags, CU_FILE_MAX_TARGET_TYPES, &mask), 5022);
+	EXPECT_EQ(code(lib().cuFileDriverSetP2PFlags, CU_FILE_MAX_TARGET_TYPES, p2pdma), 5022);
+	EXPECT_EQ(code(lib().cuFileDriverSetP2PFlags, CU_FILE_NVME_SUPPORTED, static_cast<CUfileP2PFlags_t>(0)), 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 0);
+}
+
+TEST_F(Cufile, Topology)
+{
+	EXPECT_EQ(code(lib().cuFileExportPCIeTopology, nullptr), 5022);
+	EXPECT_EQ(code(lib().cuFileExportPCIeTopology, ""), 5022);
+	EXPECT_EQ(code(lib().cuFileExportPCIeTopology, "/nowhere/topology.json"), 5022);
+	const std::string file = path("topology.json");
+	std::ofstream(file) << std::string(1 << 20, 'x'); // which must be gone
+	ASSERT_EQ(code(lib().cuFileExportPCIeTopology, file.c_str()), 0);
+	std::ifstream in(file);
+	const std::string text{std::istreambuf_iterator<char>(in), {}};
+	EXPECT_TRUE(text.starts_with("{") && text.ends_with("}\n")) << text;
+	for (const auto &entry : fs::directory_iterator("/sys/bus/pci/devices")) {
+		std::ifstream pci_class(entry.path() / "class");
+		std::string value;
+		pci_class >> value;
+		// Disks, network and display: each is there.
+		const bool ours = value.starts_with("0x01") || value.starts_with("0x02") || value.starts_with("0x03");
+		EXPECT_TRUE(!ours || text.find(entry.path().filename().string()) != std::string::npos) << text;
+	}
 }
 
 TEST_F(Cufile, Slabs)

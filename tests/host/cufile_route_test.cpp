@@ -81,6 +81,9 @@ TEST_F(CufileRoute, ABufferOfLibpeerdmasIsReadDirectly)
 	EXPECT_EQ(library.move(fh, peer.buffer.data() + 140, 100, 20000, 0, true), 100);
 	EXPECT_EQ(peer.file.substr(20000, 100), bytes.substr(29140, 100));
 	EXPECT_EQ(peer.opened.size(), 1u) << "one file of libpeerdma's serves all";
+	peer.device = 4;
+	EXPECT_EQ(read(fh, peer.buffer.data(), 100, 0), 100);
+	EXPECT_EQ(peer.opened.size(), 2u) << "but not the buffers of another peerdma_open()";
 	library.remove_file(fh);
 	EXPECT_EQ(peer.open_files, 0);
 }
@@ -153,12 +156,70 @@ TEST_F(CufileRoute, WhatTheModuleRefusesIsCountedAsThat)
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
 }
 
+// There the CPU would copy through uncached memory, where CUDA can.
+TEST_F(CufileRoute, WhatTheModuleRefusesOfDeviceMemoryBounces)
+{
+	cuda.also = &peer.buffer;
+	peer.refused = PEERDMA_REASON_QUEUE;
+	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 6000, 100), 6000);
+	EXPECT_EQ(peer.buffer.substr(0, 6000), bytes.substr(100, 6000));
+	EXPECT_TRUE(peer.reads.empty());
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
+	EXPECT_NE(system.to_stderr.find("far away"), std::string::npos) << system.to_stderr;
+	const auto route = explain(fh, peer.buffer.data(), 64);
+	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
+	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
+	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+}
+
+// The device cannot address it, or there is no whole block in it: the module would take it through the host.
+TEST_F(CufileRoute, WhatNoDeviceCanAddressBounces)
+{
+	cuda.also = &peer.buffer;
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 0, 2), 4096);
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 510, 4), 4096);
+	EXPECT_TRUE(peer.reads.empty());
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 511, 0, 0, true), 511);
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 512, 1, 0, true), 512);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 4u);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 510, 2), 4096);
+	EXPECT_EQ(read(fh, peer.buffer.data(), 100, 510, 7), 100) << "edges of a read do not leave the device";
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 513, 511, 3, true), 513);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
+	peerdma_cufile_route route = {};
+	EXPECT_EQ(library.explain(fh, peer.buffer.data(), 4096, 0, 2, route), 0);
+	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_BUF_ALIGN));
+	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+}
+
+TEST_F(CufileRoute, WhatTheModuleTookThroughTheHostIsNotDirect)
+{
+	peer.bounced = PEERDMA_REASON_BUF_ALIGN;
+	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 0, 2), 4096);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
+	EXPECT_NE(system.to_stderr.find("far away"), std::string::npos) << system.to_stderr;
+	system.to_stderr.clear();
+	while (library.use_count())
+		library.close();
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	EXPECT_EQ(read(add(), peer.buffer.data(), 4096, 0, 2), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
+	EXPECT_EQ(peer.reads.size(), 1u);
+}
+
 TEST_F(CufileRoute, WhoInsistsIsRefusedBeforeAnythingIsMoved)
 {
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
 	const CUfileHandle_t fh = add();
 	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), 64) << "directly is fine";
-	EXPECT_EQ(peer.explained, std::vector<uint32_t>{7}) << "it was asked for first";
+	EXPECT_EQ(peer.explained, (std::vector<uint32_t>{7, 7}))
+		<< "it was asked for first, of the file and of the read";
 	peer.refused = PEERDMA_REASON_QUEUE;
 	EXPECT_EQ(read(fh, peer.buffer.data(), 64, 0), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
 	EXPECT_EQ(peer.reads.size(), 1u);

@@ -33,37 +33,60 @@ check() {
 	fi
 }
 
-nm -D --defined-only "$so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$tmp/exported"
-sed -n 's/^\t\(peerdma_[a-z_]*\);$/\1/p' "$root/user/lib/libpeerdma.map" | sort >"$tmp/mapped"
-tr '\n' ' ' <"$root/include/peerdma.h" | grep -o 'PEERDMA_API [^;(]*(' | grep -o 'peerdma_[a-z_]*($' |
-	tr -d '(' | sort >"$tmp/declared"
-
-same "the map lists what the header declares" "$tmp/declared" "$tmp/mapped"
-same "the library exports what the map lists" "$tmp/mapped" "$tmp/exported"
-check "every export has the version" bash -c "! nm -D --defined-only '$so' | awk '\$2 != \"A\"' | grep -v '@@PEERDMA_0.1\$'"
-check "its soname" bash -c "readelf -d '$so' | grep -q 'SONAME.*\\[libpeerdma.so.0\\]'"
 # frame_dummy of the C runtime is the one entry that every library has.
-check "no static constructors" bash -c "[ \"\$(readelf -SW '$so' | sed -n 's/.* \\.init_array *INIT_ARRAY *[0-9a-f]* [0-9a-f]* \\([0-9a-f]*\\) .*/\\1/p')\" = 000008 ]"
-check "no run path" bash -c "! readelf -d '$so' | grep -qE 'RPATH|RUNPATH'"
-check "every function has a manual page" bash -c "
+starts_nothing() { [ "$(readelf -SW "$1" | sed -n 's/.* \.init_array *INIT_ARRAY *[0-9a-f]* [0-9a-f]* \([0-9a-f]*\) .*/\1/p')" = 000008 ]; }
+
+# declared HEADER: what it marks as exported
+declared() { tr '\n' ' ' <"$root/include/$1" | grep -o 'PEERDMA_API [^;(]*(' | grep -o 'peerdma_[a-z_]*($' | tr -d '('; }
+
+# have_pages LIST: a manual page for each
+have_pages() {
+	local name missing=0
 	while read -r name; do
-		grep -qE \"^\\.(Nm|Fo|Fn) \$name\\\$\" '$root'/Documentation/man/*.3 || { echo \"\$name\"; missing=1; }
-	done <'$tmp/declared'; [ -z \"\${missing:-}\" ]"
+		grep -qE "^\.(Nm|Fo|Fn) $name\$" "$root"/Documentation/man/*.3 || { echo "$name"; missing=1; }
+	done <"$1"
+	return $missing
+}
+
+# library PREFIX SO HEADER MAP: one of ours, with versions
+library() {
+	local prefix=$1 so=$2 name
+	name=$(basename "$so")
+	nm -D --defined-only "$so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$tmp/exported"
+	sed -n 's/^\t\(peerdma_[a-z_]*\);$/\1/p' "$root/user/$4" | sort >"$tmp/mapped"
+	declared "$3" | sort >"$tmp/declared"
+	same "${prefix}the map lists what the header declares" "$tmp/declared" "$tmp/mapped"
+	same "${prefix}the library exports what the map lists" "$tmp/mapped" "$tmp/exported"
+	check "${prefix}every export has the version" bash -c "! nm -D --defined-only '$so' | awk '\$2 != \"A\"' | grep -v '@@PEERDMA_0.1\$'"
+	check "${prefix}its soname" bash -c "readelf -d '$so' | grep -q 'SONAME.*\\[$name.0\\]'"
+	check "${prefix}no static constructors" starts_nothing "$so"
+	check "${prefix}every function has a manual page" have_pages "$tmp/declared"
+}
+
+library "" "$so" peerdma.h lib/libpeerdma.map
+check "no run path" bash -c "! readelf -d '$so' | grep -qE 'RPATH|RUNPATH'"
+verbs=$build/lib/libpeerdma-verbs.so
+library "libpeerdma-verbs: " "$verbs" peerdma_verbs.h verbs/libpeerdma-verbs.map
+check "libpeerdma does without libibverbs" bash -c "! readelf -d '$so' | grep NEEDED | grep ibverbs && readelf -d '$verbs' | grep -q NEEDED.*ibverbs"
 
 # libcufile: by the header, without versions, as the original; besides the extensions and the first name of Close.
 nm -D --defined-only "$cufile" | awk '$2 != "A" { print $3 }' | sort >"$tmp/exported"
 {
 	sed -n 's/^[A-Za-z].*[ *]\(cuFile[A-Za-z0-9_]*\)(.*/\1/p' "$root/include/cufile.h"
-	tr '\n' ' ' <"$root/include/peerdma_cufile.h" | grep -o 'PEERDMA_API [^;(]*(' | grep -o 'peerdma_[a-z_]*($' | tr -d '('
+	declared peerdma_cufile.h
 } | sort >"$tmp/declared"
 same "libcufile exports what its headers declare" "$tmp/declared" "$tmp/exported"
 # As tests/host/cufile.symbols has them: by name, so that a header that loses one is noticed.
 grep -v '^#' "$root/tests/host/cufile.symbols" | sort >"$tmp/public"
 comm -23 "$tmp/public" "$tmp/exported" >"$tmp/missing"
-check "every symbol of 1.15, and readv and writev" bash -c "! grep . '$tmp/missing'"
+check "every symbol of 1.15, and the later ones" bash -c "! grep . '$tmp/missing'"
 check "its soname" bash -c "readelf -d '$cufile' | grep -q 'SONAME.*\\[libcufile.so.0\\]'"
 check "it is never unloaded" bash -c "readelf -d '$cufile' | grep -q 'FLAGS_1.*NODELETE'"
+readelf -n "$cufile" | awk '$1 == "Provider:" { provider = $2 } $1 == "Name:" { name = $2 } $1 == "Arguments:" { print provider, name, NF - 1 }' |
+	sort -u >"$tmp/probes"
+printf '%s\n' 'libcufile io_begin 6' 'libcufile io_end 6' >"$tmp/wanted"
+same "its probes, with six arguments each" "$tmp/wanted" "$tmp/probes"
 check "no versions" bash -c "! readelf -SW '$cufile' | grep -q gnu.version_d"
-check "no static constructors" bash -c "[ \"\$(readelf -SW '$cufile' | sed -n 's/.* \\.init_array *INIT_ARRAY *[0-9a-f]* [0-9a-f]* \\([0-9a-f]*\\) .*/\\1/p')\" = 000008 ]"
+check "no static constructors" starts_nothing "$cufile"
 check "CUDA, udev and libpeerdma are not needed to load it" bash -c "! readelf -d '$cufile' | grep NEEDED | grep -vE 'libstdc|libgcc_s|libc\\.|libm\\.|ld-linux'"
 echo "1..$n"

@@ -115,9 +115,10 @@ int FakeEnv::mmap(int fd, uint64_t offset, uint64_t len, void **out)
 		return -EBADF;
 	if (mmap_error)
 		return mmap_error;
-	if (buffer == buffers.end() || offset % (1ULL << 39) || len != buffer->second.len)
+	const uint64_t at = offset % (1ULL << 39);
+	if (buffer == buffers.end() || at % 4096 || at > buffer->second.len || len > buffer->second.len - at)
 		return -EINVAL;
-	*out = buffer->second.bytes.data();
+	*out = buffer->second.bytes.data() + at;
 	mappings[*out] = len;
 	return 0;
 }
@@ -404,7 +405,7 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		const Content &content = contents.at(fds[query.fd]);
 		query.out_errno = content.refused_errno;
 		query.out_reason = content.refused_reason;
-		query.out_map = content.refused_errno ? PEERDMA_MAP_NONE : PEERDMA_MAP_BUS_ADDR;
+		query.out_map = content.refused_errno ? uint32_t{PEERDMA_MAP_NONE} : content.map;
 		query.out_distance = content.refused_errno ? -1 : 4;
 		query.out_dio_mem_align = 4;
 		query.out_dio_offset_align = block;

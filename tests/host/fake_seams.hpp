@@ -124,6 +124,24 @@ public:
 		out = found == texts.end() ? "" : found->second;
 		return found == texts.end() ? -ENOENT : 0;
 	}
+	int write_file(const std::string &path, std::string_view text) override
+	{
+		texts[path] = text;
+		return no_write ? -EACCES : 0;
+	}
+	int read_link(const std::string &path, std::string &out) override
+	{
+		const auto found = links.find(path);
+		out = found == links.end() ? "" : found->second;
+		return found == links.end() ? -ENOENT : 0;
+	}
+	int list(const std::string &path, std::vector<std::string> &names) override
+	{
+		for (const auto &[link, to] : links)
+			if (link.starts_with(path))
+				names.push_back(link.substr(path.size()));
+		return 0;
+	}
 	int open_log(const std::string &path) override
 	{
 		if (no_log)
@@ -157,8 +175,8 @@ public:
 	std::vector<int64_t> errors; // of the next preads and pwrites; 0: none
 	uint64_t most = UINT64_MAX;  // bytes that one moves
 	cufile::DirectLimits limits = {512, 512};
-	bool node = false, no_proc = false, no_direct = false, no_dup = false, no_log = false;
-	std::map<std::string, std::string> texts, variables;
+	bool node = false, no_proc = false, no_direct = false, no_dup = false, no_log = false, no_write = false;
+	std::map<std::string, std::string> texts, variables, links;
 	std::string to_stderr, to_log;
 	std::vector<std::string> log_paths;
 	std::vector<std::pair<std::string, std::string>> renamed;
@@ -191,7 +209,10 @@ public:
 	{
 		memory = {};
 		const char *at = static_cast<const char *>(address);
-		if (at >= device.data() && at < device.data() + device.size())
+		const auto in = [&](const std::string &all) {
+			return at >= all.data() && at < all.data() + all.size();
+		};
+		if (in(device) || (also && in(*also)))
 			memory = {cufile::Memory::Kind::device, this, 0};
 		return look_up_error;
 	}
@@ -227,9 +248,10 @@ public:
 	int record(cufile::Event, cufile::Stream) override { return 0; }
 	int wait(cufile::Event) override { return 0; }
 	int wait_stream(cufile::Stream) override { return 0; }
-	int copy_in(void *to, const void *from, uint64_t size, cufile::Stream) override
+	int copy_in(const cufile::Copy *copies, size_t n, cufile::Stream) override
 	{
-		std::memcpy(to, from, size);
+		for (size_t i = 0; i < n; i++)
+			std::memcpy(copies[i].device, copies[i].host, copies[i].size);
 		return 0;
 	}
 	int copy_out(void *to, const void *from, uint64_t size, cufile::Stream) override
@@ -259,6 +281,7 @@ public:
 	int look_up_error = 0;
 	std::atomic<int> pinned{0};
 	std::string device;
+	const std::string *also = nullptr; // memory of its device, too
 };
 
 class FakePeer final : public cufile::Peer
@@ -275,6 +298,7 @@ public:
 		place.offset = static_cast<uint64_t>(at - buffer.data());
 		place.size = buffer.size() - place.offset;
 		place.provider = 7;
+		place.device = device;
 		return 0;
 	}
 	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
@@ -292,6 +316,8 @@ public:
 		explained.push_back(provider);
 		out.route = refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT_EDGES;
 		out.reason = refused;
+		out.dio_mem_align = 4;
+		out.dio_offset_align = 512;
 		return 0;
 	}
 	int64_t read(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
@@ -301,8 +327,8 @@ public:
 		reads.push_back({place.offset, size, offset});
 		if (error)
 			return error;
-		result.route = refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT;
-		result.reason = refused;
+		result.route = refused ? PEERDMA_ROUTE_POSIX : bounced ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_DIRECT;
+		result.reason = refused ? refused : bounced;
 		const uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
 		buffer.replace(place.offset, n, file, offset, n);
 		return static_cast<int64_t>(n);
@@ -323,9 +349,10 @@ public:
 	};
 	std::mutex lock;
 	bool present = true;
-	uint32_t refused = 0; // enum peerdma_reason
+	uint32_t refused = 0, bounced = 0; // enum peerdma_reason
 	int64_t error = 0;
 	int open_error = 0, open_files = 0;
+	int device = 3; // that the buffer was made by
 	std::string buffer, file;
 	std::vector<int> opened;
 	std::vector<uint32_t> explained;

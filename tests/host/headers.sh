@@ -34,7 +34,7 @@ for compiler in gcc clang; do
 	command -v $compiler >/dev/null || continue
 	cxx=g++
 	[ $compiler = gcc ] || cxx=clang++
-	for header in uapi/peerdma.h peerdma.h cufile.h peerdma_cufile.h; do
+	for header in uapi/peerdma.h peerdma.h cufile.h peerdma_cufile.h peerdma_verbs.h; do
 		alone "$root/include" $header $compiler c11 c
 		alone "$root/include" $header $cxx c++11 cpp
 		alone "$root/include" $header $cxx c++20 cpp
@@ -63,6 +63,20 @@ try "a C program links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/use.c" -o "$tmp
 try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/use"
 try "a C++ program links" g++ -std=c++20 -Wall -Wextra -Werror "$tmp/use.cpp" -o "$tmp/usexx" "${flags[@]}"
 try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/usexx"
+cat >"$tmp/verbs.c" <<'C'
+#include <infiniband/verbs.h>
+#include <peerdma_verbs.h>
+int main(void) { return peerdma_mr_dereg(NULL); }
+C
+if command -v pkg-config >/dev/null; then
+	read -ra flags <<<"$(pkg-config --cflags --libs libpeerdma-verbs)"
+else
+	flags+=(-lpeerdma-verbs)
+fi
+try "a program of verbs links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/verbs.c" -o "$tmp/verbs" "${flags[@]}"
+try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/verbs"
+try "the worked example, as it says" g++ -std=c++20 -Wall -Wextra -Werror "$root/Documentation/examples/file_to_gpu.cpp" \
+	-o "$tmp/example" "${flags[@]}" -libverbs
 # The group, for those who make packages of it: made when it is installed, and not twice.
 group() {
 	systemd-sysusers --root="$tmp/root" && systemd-sysusers --root="$tmp/root" &&

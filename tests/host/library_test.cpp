@@ -263,6 +263,7 @@ TEST_F(Library, ABufferKnowsItsPlace)
 	EXPECT_EQ(info.len, 4096u);
 	EXPECT_EQ(info.provider_id, 1u);
 	EXPECT_NE(info.buf_id, 0u);
+	EXPECT_EQ(info.device_fd, peerdma_fd(device));
 	peerdma_buf_destroy(first);
 	EXPECT_EQ(env.buffers.size(), 1u);
 }
@@ -386,6 +387,36 @@ TEST_F(Library, APieceIsExported)
 	env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_BUF_EXPORT ? -ENOTTY : 1; };
 	EXPECT_EQ(peerdma_buf_export_dmabuf(buf, 0, 4096, &fd, nullptr), -EOPNOTSUPP) << "a module from before it";
 	env.on_ioctl = nullptr;
+}
+
+TEST_F(Library, AMappingOnDemandIsItsOwnAndOfAPiece)
+{
+	void *addr = nullptr;
+	ASSERT_EQ(peerdma_buf_create(device, 1, 64 << 10, 0, &buf, nullptr), 0);
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, 4096, &addr), -EOPNOTSUPP) << "the module does not offer it";
+	env.features |= PEERDMA_FEATURE_ON_DEMAND;
+	ASSERT_EQ(peerdma_buf_map_on_demand(buf, 8192, 5000, &addr), 0);
+	EXPECT_EQ(env.mappings.at(addr), 5000u);
+	peerdma_buf_destroy(buf);
+	buf = nullptr;
+	EXPECT_EQ(env.mappings.size(), 1u) << "it stays when the buffer goes";
+	env.mappings.clear();
+
+	ASSERT_EQ(peerdma_buf_create(device, 1, 64 << 10, 0, &buf, nullptr), 0);
+	addr = nullptr;
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 100, 4096, &addr), -EINVAL) << "inside a page";
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, 0, &addr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, (64 << 10) + 1, &addr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, UINT64_MAX, 2, &addr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, 4096, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_map_on_demand(nullptr, 0, 4096, &addr), -EINVAL);
+	env.mmap_error = -ENODEV;
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, 4096, &addr), -ENODEV);
+	env.mmap_error = 0;
+	env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_INFO ? -EFAULT : 1; };
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, 4096, &addr), -EFAULT);
+	env.on_ioctl = nullptr;
+	EXPECT_EQ(addr, nullptr) << "it is written on success only";
 }
 
 TEST_F(Library, AMappingThatCannotBe)
@@ -716,8 +747,8 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
-	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19,
-				20, 21, 32, 33, 34, 35, 36, 37, 38, 40, 41, 48, 56, 57, 58};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+				32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45, 46, 47, 48, 56, 57, 58, 60, 61, 62};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;
@@ -743,7 +774,8 @@ TEST(Words, MapsAndRoutes)
 	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_BUS_ADDR), "bus address");
 	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_HOST_BRIDGE), "host bridge");
 	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_IOVA), "iova");
-	EXPECT_STREQ(peerdma_map_name(4), "unknown");
+	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_SOFTWARE), "software");
+	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_SOFTWARE + 1), "unknown");
 	std::set<std::string> routes;
 	for (uint32_t route = 0; route <= PEERDMA_ROUTE_POSIX; route++)
 		EXPECT_TRUE(routes.insert(peerdma_route_name(route)).second);

@@ -141,6 +141,19 @@ TEST_F(Seeing, StatOfTwoFilesAndOfDebugfs)
 	EXPECT_EQ(lines[5].counters.at("near-bytes"), 2u);
 }
 
+TEST_F(Seeing, StatHasTheOldestFirst)
+{
+	// As text 102 comes before 98.
+	open_in(98, "3", "one");
+	open_in(102, "4", "one");
+	std::string other = fdinfo;
+	open_in(102, "3", "two", other.replace(other.find("file:\t7"), 7, "file:\t8"));
+	const auto files = cli::stat().json["files"];
+	ASSERT_EQ(files.size(), 2u);
+	EXPECT_EQ(files[0]["pids"], (std::vector<int>{98, 102}));
+	EXPECT_EQ(files[1]["pids"], (std::vector<int>{102}));
+}
+
 TEST_F(Seeing, StatWithoutAnything)
 {
 	const auto report = cli::stat();

@@ -2,10 +2,12 @@
 /*
  * Holds a lock of somebody else's for a while, or until insmod is told to end: a PCI function's
  * device lock, as SR-IOV and error recovery do, or that of opening a disk, as whoever opens or
- * removes it.
+ * removes it; or keeps a disk's queue frozen, as a driver does that resets its device.
  * insmod devlock.ko device=0000:01:00.0 seconds=8
  * insmod devlock.ko disk=/dev/nvme0n1 seconds=8
+ * insmod devlock.ko queue=/dev/nvme0n1 seconds=8
  */
+#include <linux/blk-mq.h>
 #include <linux/blkdev.h>
 #include <linux/delay.h>
 #include <linux/module.h>
@@ -16,6 +18,9 @@ module_param(device, charp, 0444);
 
 static char *disk = "";
 module_param(disk, charp, 0444);
+
+static char *queue = "";
+module_param(queue, charp, 0444);
 
 static unsigned int seconds = 1;
 module_param(seconds, uint, 0444);
@@ -50,8 +55,36 @@ static int hold_disk(void)
 	return 0;
 }
 
+static void thaw(struct request_queue *q)
+{
+#ifdef HAVE_UNFREEZE_NOMEMRESTORE
+	blk_mq_unfreeze_queue_nomemrestore(q);
+#else
+	blk_mq_unfreeze_queue(q);
+#endif
+}
+
+static int hold_queue(void)
+{
+	struct file *file = bdev_file_open_by_path(queue, BLK_OPEN_READ, NULL, NULL);
+	struct request_queue *q;
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	q = bdev_get_queue(file_bdev(file));
+	blk_freeze_queue_start(q);
+	blk_mq_freeze_queue_wait(q);
+	pr_info("devlock: holding %s\n", queue);
+	msleep_interruptible(seconds * 1000);
+	thaw(q);
+	bdev_fput(file);
+	return 0;
+}
+
 static int __init devlock_init(void)
 {
+	if (*queue)
+		return hold_queue();
 	return *disk ? hold_disk() : hold_device();
 }
 
@@ -62,4 +95,4 @@ static void __exit devlock_exit(void)
 module_init(devlock_init);
 module_exit(devlock_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Holds a lock of a PCI function or a disk for a while");
+MODULE_DESCRIPTION("Holds a lock of a PCI function or a disk, or its queue, for a while");

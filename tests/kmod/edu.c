@@ -9,6 +9,7 @@
 #include <linux/dma-resv.h>
 #include <linux/fs.h>
 #include <linux/io.h>
+#include <linux/list.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -43,12 +44,13 @@ struct edu {
 	char name[8];
 };
 
-/* A fence that is signalled when the engine has stopped. */
+/* A fence that is signalled when the engine has stopped, or when the file is closed. */
 struct done {
 	struct dma_fence fence;
 	spinlock_t lock; /* the fence's */
 	struct work_struct work;
 	struct edu *edu;
+	struct list_head link;
 };
 
 /* Below @attach all is protected by the dma-buf's resv. */
@@ -62,6 +64,7 @@ struct importer {
 	enum dma_data_direction dir;
 	unsigned int told;
 	unsigned int pins;
+	struct list_head fences; /* to be signalled when the file is closed */
 	struct work_struct unmap;
 };
 
@@ -99,25 +102,55 @@ static void done_work(struct work_struct *work)
 	dma_fence_put(&done->fence);
 }
 
-/* The memory is the importer's until the engine has stopped. */
-static int add_fence(struct importer *importer)
+static struct done *add_fence(struct importer *importer)
 {
 	struct done *done = kzalloc(sizeof(*done), GFP_KERNEL);
 
 	static_assert(!offsetof(struct done, fence)); /* it is freed as one */
 	if (!done)
-		return -ENOMEM;
+		return NULL;
 	if (dma_resv_reserve_fences(importer->dmabuf->resv, 1)) {
 		kfree(done);
-		return -ENOMEM;
+		return NULL;
 	}
 	spin_lock_init(&done->lock);
 	INIT_WORK(&done->work, done_work);
 	done->edu = importer->edu;
 	dma_fence_init(&done->fence, &done_ops, &done->lock, dma_fence_context_alloc(1), 1);
 	dma_resv_add_fence(importer->dmabuf->resv, &done->fence, DMA_RESV_USAGE_BOOKKEEP);
+	return done;
+}
+
+/* The memory is the importer's until the engine has stopped. */
+static int fence_engine(struct importer *importer)
+{
+	struct done *done = add_fence(importer);
+
+	if (!done)
+		return -ENOMEM;
 	queue_work(wq, &done->work);
 	return 0;
+}
+
+/* One that has nothing to do with the engine. */
+static int fence_file(struct importer *importer)
+{
+	struct done *done = add_fence(importer);
+
+	if (!done)
+		return -ENOMEM;
+	list_add(&done->link, &importer->fences);
+	return 0;
+}
+
+static void signal_all(struct importer *importer)
+{
+	struct done *done, *next;
+
+	list_for_each_entry_safe(done, next, &importer->fences, link) {
+		dma_fence_signal(&done->fence);
+		dma_fence_put(&done->fence);
+	}
 }
 
 /* --- What is mapped; under the resv. */
@@ -151,6 +184,9 @@ static void let_go(struct dma_buf_attachment *attach)
 		wait_idle(importer->edu);
 		unmap(importer);
 		break;
+	case EDU_FENCED:
+		unmap(importer);
+		break;
 	case EDU_LATER:
 		queue_work(wq, &importer->unmap);
 		break;
@@ -182,7 +218,8 @@ static int start(struct importer *importer, const struct edu_dma *dma)
 	writeq(dma->out ? addr : memory, bar + DESTINATION);
 	writeq(dma->len, bar + COUNT);
 	writeq(RUN | (dma->out ? OUT : 0), bar + COMMAND);
-	err = importer->way == EDU_LATER ? add_fence(importer) : 0;
+	err = importer->way == EDU_LATER || importer->way == EDU_FENCED ? fence_engine(importer) :
+									  0;
 	if (err)
 		wait_idle(importer->edu);
 	return err;
@@ -282,6 +319,7 @@ static void detach(struct importer *importer)
 	unmap(importer);
 	for (; importer->pins; importer->pins--)
 		dma_buf_unpin(importer->attach);
+	signal_all(importer);
 	dma_resv_unlock(dmabuf->resv);
 	cancel_work_sync(&importer->unmap);
 	dma_buf_detach(dmabuf, importer->attach);
@@ -299,6 +337,7 @@ static int edu_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	importer->edu = edu;
 	mutex_init(&importer->lock);
+	INIT_LIST_HEAD(&importer->fences);
 	INIT_WORK(&importer->unmap, unmap_work);
 	file->private_data = importer;
 	return 0;
@@ -333,6 +372,8 @@ static int call_locked(struct importer *importer, unsigned int cmd, union arg *a
 		wait_idle(importer->edu);
 		unmap(importer);
 		return 0;
+	case EDU_FENCE:
+		return fence_file(importer);
 	case EDU_STATE:
 		arg->state.out_told = importer->told;
 		arg->state.out_mapped = !!importer->sgt;

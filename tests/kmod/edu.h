@@ -11,6 +11,7 @@
 /* How it imports, and what it does when it is told to let go. */
 enum edu_way {
 	EDU_NOW, /* stops the engine and unmaps before it returns */
+	EDU_FENCED, /* has a fence while the engine runs, and unmaps before it has stopped */
 	EDU_LATER, /* has a fence while the engine runs, unmaps a while after it was told */
 	EDU_NEVER, /* nothing, and goes on */
 	EDU_STATIC, /* imports statically */
@@ -66,5 +67,6 @@ struct edu_state {
 #define EDU_WAIT _IO('E', 4) /* until the engine is done */
 #define EDU_UNMAP _IO('E', 5)
 #define EDU_STATE _IO('E', 6)
+#define EDU_FENCE _IO('E', 7) /* a fence on the dma-buf, signalled when this file is closed */
 
 #endif /* EDU_H */

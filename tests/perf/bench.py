@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make bench`: counts instructions in several boots of a guest and shows their medians.
 
-From the environment: K=7.2|6.12 (both if absent), BASELINE=1 writes the baselines of make check.
+From the environment: K=7.2|6.12 (both if absent), BASELINE=1 writes the baselines of make check; ONLY=near|far counts
+what a drive of the guest's does, or what comes over a network.
 """
 from __future__ import annotations
 
@@ -22,19 +23,19 @@ import tables  # noqa: E402
 KERNELS = ("7.2", "6.12")
 BOOTS = 3
 OUT = lab.BUILD / "bench"
-REFERENCE = "host_odirect_read"
 CAVEAT = ("These are instructions of the calling thread in an emulated guest, per operation: an emulator's counts,\n"
           "not times. They compare software paths with each other and say nothing about hardware.")
 
 
-async def boots_of(kernel: lab.Kernel, start: float) -> list[counts.Counts]:
+async def boots_of(kernel: lab.Kernel, script: str, start: float) -> list[counts.Counts]:
     slots = asyncio.Semaphore(max(1, os.cpu_count() or 1))
-    test = lab.Test.load(HERE / "count.sh")
+    test = lab.Test.load(HERE / script)
 
     async def one(n: int) -> counts.Counts:
         async with slots:
-            step(start, f"kernel {kernel.name}: boot {n} of {BOOTS} counts, usually about a minute")
-            guest = lab.Guest(kernel, lab.Topology.load("switch"), [test], OUT / f"{kernel.name}-{n}", counting=True)
+            step(start, f"kernel {kernel.name}: boot {n} of {BOOTS} counts ({test.name}), usually one or two minutes")
+            guest = lab.Guest(kernel, lab.Topology.load(test.words("topologies")[0]), [test],
+                              OUT / f"{kernel.name}-{test.name}-{n}", counting=True)
             outcome = await lab.boot(guest)
         if not outcome.ok:
             raise lab.LabError(f"boot {n} of {kernel.name} failed: {'; '.join(map(str, outcome.reasons))}, "
@@ -50,13 +51,19 @@ def step(start: float, text: str) -> None:
     print(f"==> [{time.monotonic() - start:4.0f} s] {text}", flush=True)
 
 
-def table(k: str, result: counts.Counts) -> str:
+def ratios(result: counts.Counts) -> list[str]:
     """Instructions, and beside each its ratio to the reference of the same size."""
-    lines = [f"Kernel {k}: instructions per operation, x times those of {REFERENCE} of the same size", ""]
+    lines = []
     for (metric, size), value in result.instructions.items():
-        reference = result.instructions.get((REFERENCE, size))
+        reference = result.instructions.get((counts.reference_of(metric), size))
         ratio = f"{value / reference:9.3f} x" if reference else ""
-        lines.append(f"{metric:<28} {counts.human(size):>8} {value:>12.0f} {ratio}".rstrip())
+        lines.append(f"{metric:<32} {counts.human(size):>8} {value:>12.0f} {ratio}".rstrip())
+    return lines
+
+
+def table(k: str, result: counts.Counts) -> str:
+    lines = [f"Kernel {k}: instructions per operation, x times those of {counts.REFERENCE} of the same size", "",
+             *ratios(result)]
     lines += [f"{metric:<28} {counts.human(size):>8}       absent {why}" for (metric, size), why in result.absent.items()]
     lines += ["", f"Kernel {k}: what one operation does, exactly", ""]
     lines += [f"{count:<40} {counts.human(size):>8} {value:>10g}" for (count, size), value in result.exact.items()]
@@ -80,7 +87,7 @@ def report(k: str, boots: list[counts.Counts]) -> None:
     (OUT / f"{k}.txt").write_text(f"{CAVEAT}\n\n{text}")
     (OUT / f"{k}.svg").write_text(plot.svg(f"PeerDMA on kernel {k}, in an emulator", result.instructions))
     print(f"\n{text}\n{CAVEAT}\n")
-    if os.environ.get("BASELINE") not in (None, "", "0"):
+    if baseline_wanted():
         counts.write_csv(HERE / f"baseline-{k}.csv", "baseline", result.instructions)
         counts.write_csv(HERE / f"exact-{k}.csv", "exact", result.exact)
         tables.write()
@@ -93,15 +100,44 @@ def report(k: str, boots: list[counts.Counts]) -> None:
     print(f"in {OUT}: {k}.csv, {k}-exact.csv, {k}.txt, {k}.svg", flush=True)
 
 
+def report_far(k: str, boots: list[counts.Counts]) -> None:
+    """No baseline gates these: what a network does for one read varies from boot to boot."""
+    result = counts.Counts.median(boots)
+    text = "\n".join([f"Kernel {k}: over RDMA by soft-RoCE, instructions per operation, of the calling thread and (_all) of "
+                      "everybody\nat both ends; x times those of a read into host memory by the same way", "",
+                      *ratios(result)])
+    counts.write_csv(OUT / f"{k}-far.csv", "baseline", result.instructions)
+    print(f"\n{text}\n\n{CAVEAT}\n")
+    if baseline_wanted():
+        counts.write_csv(HERE / f"far-{k}.csv", "baseline", result.instructions)
+        tables.write()
+        print(f"written: {HERE / f'far-{k}.csv'} and the tables of {tables.PAGE}\n")
+    else:
+        for line in counts.far_changes(result, counts.read_csv(HERE / f"far-{k}.csv")):
+            print(f"against what was kept: {line}")
+    print(f"in {OUT}: {k}-far.csv", flush=True)
+
+
+def baseline_wanted() -> bool:
+    return os.environ.get("BASELINE") not in (None, "", "0")
+
+
+REPORTS = {"near": ("count.sh", report), "far": ("far.sh", report_far)}
+
+
 def main() -> int:
     chosen = os.environ.get("K") or None
     if chosen not in (None, *KERNELS):
         raise lab.LabError(f"K={chosen} is not a kernel of the lab: {' or '.join(KERNELS)}")
+    only = os.environ.get("ONLY") or None
+    if only not in (None, *REPORTS):
+        raise lab.LabError(f"ONLY={only} is neither {' nor '.join(REPORTS)}")
     start = time.monotonic()
     OUT.mkdir(parents=True, exist_ok=True)
     for k in [chosen] if chosen else KERNELS:
         kernel = lab.ready_kernel(k, "plain")
-        report(k, asyncio.run(boots_of(kernel, start)))
+        for script, show in [REPORTS[only]] if only else REPORTS.values():
+            show(k, asyncio.run(boots_of(kernel, script, start)))
     step(start, "done")
     return 0
 

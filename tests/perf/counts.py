@@ -22,6 +22,9 @@ TOLERANCE = 0.03  # boots differ by less, a change that matters by more
 # What host memory costs depends on how its pages lie, which differs between boots.
 TOLERANCES = {"host_odirect_read": 0.20, "host_odirect_read_raw": 0.20, "host_odirect_write": 0.20, "uring_host_fixed_read_qd32": 0.30,
               "uring_host_fixed_read_qd32_raw": 0.30}
+FAR_TOLERANCE = 0.05  # what comes over a network varies more
+REFERENCE = "host_odirect_read"
+FAR = ("nvme_rdma_", "nfs_rdma_")
 KIB, MIB = 1 << 10, 1 << 20
 
 Key = tuple[str, int]  # metric, size
@@ -163,6 +166,13 @@ def judge_baseline(counts: Counts, baseline: dict[Key, float]) -> Verdict:
     return verdict
 
 
+def far_changes(counts: Counts, kept: dict[Key, float]) -> list[str]:
+    """What is worth saying; nothing of it is wrong."""
+    return [f"{name(key)} costs {now:.0f}, {change(now, kept[key])} than {kept[key]:.0f}"
+            for key, now in counts.instructions.items()
+            if key in kept and abs(now - kept[key]) > FAR_TOLERANCE * kept[key]]
+
+
 def judge_exact(counts: Counts, wanted: dict[Key, float]) -> Verdict:
     """These do not move at all: a lower one is a change as well."""
     verdict = Verdict()
@@ -181,6 +191,12 @@ def judge_limit(counts: Counts, limit: Limit) -> Verdict:
         return Verdict([f"{limit}: not counted"])
     says = f"{limit}: is {one / other:.3f} ({one:.0f} of {other:.0f})"
     return Verdict([], [says]) if one <= limit.ratio * other else Verdict([says], [])
+
+
+def reference_of(metric: str) -> str:
+    """What it is compared with: a read into host memory from the same place, counted the same way."""
+    way = next((way for way in FAR if metric.startswith(way)), "")
+    return way + REFERENCE + ("_all" if metric.endswith("_all") else "")
 
 
 def name(key: Key) -> str:

@@ -18,7 +18,6 @@ import counts  # noqa: E402
 
 PAGE = HERE.parents[1] / "Documentation/performance.md"
 NEW, OLD = "7.2", "6.12"
-REFERENCE = "host_odirect_read"
 Values = dict[counts.Key, float]
 
 
@@ -32,7 +31,7 @@ def size_of(size: int) -> str:
 
 def rows(values: dict[str, Values], wanted: Callable[[str], bool]) -> list[str]:
     def cell(k: str, key: counts.Key) -> str:
-        value, reference = values[k].get(key), values[k].get((REFERENCE, key[1]))
+        value, reference = values[k].get(key), values[k].get((counts.reference_of(key[0]), key[1]))
         if value is None:
             return "absent | "
         return f"{value:,.0f} | " + (f"{value / reference:.3f}" if reference else "")
@@ -80,6 +79,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "rest": lambda: rows(of("baseline"), lambda metric: not is_main(metric) and not is_merge(metric)),
     "merge": lambda: rows(of("baseline"), is_merge),
     "exact": exact,
+    "far": lambda: rows(of("far"), lambda metric: True),
     "limits": limits,
 }
 

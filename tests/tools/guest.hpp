@@ -3,10 +3,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
+
+#include <unistd.h>
+
+#include "raw.hpp"
 
 namespace guest
 {
@@ -27,6 +32,24 @@ inline bool put(const std::string &file, const std::string &what)
 	std::ofstream out(file);
 	out << what << std::flush;
 	return out.good();
+}
+
+/// The device's BAR 2, once a driver can have the device, which may be there before: 0 or -errno of publishing it.
+inline int bind_and_publish(const std::string &gpu, uint64_t len)
+{
+	unsigned domain, bus, slot, function;
+	std::sscanf(gpu.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+	put("/sys/bus/pci/devices/" + gpu + "/driver_override", "peerdma");
+	put("/sys/bus/pci/drivers/peerdma/bind", gpu);
+	auto publish = raw::sized<peerdma_publish>();
+	publish.pci_domain = domain;
+	publish.pci_bdf = bus << 8 | slot << 3 | function;
+	publish.bar = 2;
+	publish.len = len;
+	const int dev = raw::open_device();
+	const int err = raw::call(dev, PEERDMA_PUBLISH, publish);
+	::close(dev);
+	return err;
 }
 
 } // namespace guest

@@ -2,8 +2,8 @@
 //
 // pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of
 // provider 0, straight on the ABI. BEFORE is run between allocating and transferring, %AT in it replaced by the buffer's
-// place in the BAR: a question to the host, or a shell command that may use lib.sh. Prints: errno reason done direct near
-// host bar_offset
+// place in the BAR: a question to the host, or a shell command that may use lib.sh. With NO_BOUNCE in the environment the
+// request has that flag. Prints: errno reason done direct near host bar_offset
 #include <cstring>
 
 #include "host.hpp"
@@ -38,6 +38,8 @@ int main(int argc, char **argv)
 		}
 	}
 	auto req = raw::io(fd, buf.out_buf_id, file_off, buf_off, len);
+	if (std::getenv("NO_BOUNCE"))
+		req.flags |= PEERDMA_IO_NO_BOUNCE;
 	int err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
 	std::printf("%d %u %llu %llu %llu %llu %llu\n", -err, req.out_reason, req.out_done, req.out_direct,
 		    req.out_near, req.out_host, buf.out_bar_offset);

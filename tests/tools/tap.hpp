@@ -22,6 +22,12 @@ inline void report(bool good, const std::string &what, const std::string &why = 
 	failures += !good;
 }
 
+inline void skip(const std::string &what, const std::string &why)
+{
+	std::printf("ok %d - %s # SKIP %s\n", ++count, what.c_str(), why.c_str());
+	std::fflush(stdout);
+}
+
 /// The plan; the exit status.
 inline int end()
 {

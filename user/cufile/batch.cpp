@@ -30,6 +30,9 @@ void Batch::finish(const CUfileIOEvents_t &event)
 	std::lock_guard guard(lock_);
 	events_.push_back(event);
 	under_way_--;
+	if (events_.size() < wanted_ && under_way_)
+		return;
+	wanted_ = SIZE_MAX;
 	// With the lock held: who waits for the last one may destroy the batch.
 	ended_.notify_all();
 }
@@ -59,10 +62,16 @@ CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, std::
 		return CU_FILE_INVALID_VALUE;
 	// Others may fetch meanwhile: then there are fewer to wait for.
 	const auto enough = [&] { return events_.size() >= min || !under_way_; };
-	if (timeout_ns < 0)
-		ended_.wait(guard, enough);
-	else
-		ended_.wait_for(guard, std::chrono::nanoseconds(timeout_ns), enough);
+	const auto until =
+		std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0));
+	auto status = std::cv_status::no_timeout;
+	while (!enough() && status == std::cv_status::no_timeout) {
+		wanted_ = std::min<size_t>(wanted_, min);
+		if (timeout_ns < 0)
+			ended_.wait(guard);
+		else
+			status = ended_.wait_until(guard, until);
+	}
 	while (!events_.empty() && out.size() < max) {
 		out.push_back(events_.front());
 		events_.pop_front();

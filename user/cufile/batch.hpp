@@ -36,7 +36,8 @@ private:
 	const unsigned capacity_;
 	std::mutex lock_; // protects all below
 	std::condition_variable ended_;
-	unsigned under_way_ = 0; // reserved and not ended
+	size_t wanted_ = SIZE_MAX; // by who waits for the fewest events
+	unsigned under_way_ = 0;   // reserved and not ended
 	std::deque<CUfileIOEvents_t> events_;
 	std::vector<std::weak_ptr<Job>> jobs_;
 };

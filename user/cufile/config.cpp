@@ -40,7 +40,7 @@ void read_variables(System &system, Config &config, std::vector<std::string> &no
 		uint64_t value = 0;
 		const char *end = text->data() + text->size();
 		const auto [stop, error] = std::from_chars(text->data(), end, value);
-		if (error == std::errc() && stop == end && value)
+		if (error == std::errc() && stop == end && is_log_size(value))
 			config.log_max_mb = value;
 		else
 			bad("CUFILE_LOGFILE_MAX_SIZE_MB");
@@ -83,7 +83,7 @@ Config::Config()
 	: sizes{0, 128, 4, 8192, 4, 16384, 131072, 1024, 33554432, 128, 4, 5}, bools{false, true,  false, false,
 										     true,  false, true,  false,
 										     false, false, false, false},
-	  posix{{4, 1024, 16384}, {128, 64, 64}}
+	  slabs{{{4, 1024, 16384}, {128, 64, 64}}, {{1024, 8192, 16384, 65536}, {128, 8, 4, 2}}}
 {
 }
 
@@ -104,8 +104,8 @@ void Settings::over(Config &config) const
 		config.bools[i] = bools[i].value_or(config.bools[i]);
 	for (unsigned i = 0; i < nr_strings; i++)
 		config.strings[i] = strings[i].value_or(config.strings[i]);
-	if (posix)
-		config.posix = *posix;
+	for (unsigned i = 0; i < nr_pools; i++)
+		config.slabs[i] = slabs[i].value_or(config.slabs[i]);
 }
 
 Config Settings::over_defaults() const

@@ -17,6 +17,9 @@ namespace cufile
 inline constexpr unsigned nr_sizes = 12, nr_bools = 12, nr_strings = 3;
 inline constexpr size_t max_slabs = 16; // kinds of slabs that may be configured
 
+// What has slabs: host memory to bounce through, and the original's cache on the GPU, which this library has no use for.
+enum Pool : unsigned { posix_pool, gpu_pool, nr_pools };
+
 struct Slabs {
 	std::vector<size_t> size_kb, count; // of the same length
 
@@ -39,7 +42,7 @@ struct Config {
 	uint64_t sizes[nr_sizes];
 	bool bools[nr_bools];
 	std::string strings[nr_strings]; // empty: not set
-	Slabs posix;
+	Slabs slabs[nr_pools];
 	uint64_t log_max_mb = 32;
 	bool require_direct = false; // PEERDMA_REQUIRE_DIRECT
 };
@@ -47,6 +50,9 @@ struct Config {
 // Reads cufile.json: JSON in which // comments are allowed. What is unknown or makes no sense is left out and said in
 // notices. False: it is no JSON object, and config is as it was.
 bool read_json(const std::string &text, Config &config, std::vector<std::string> &notices);
+
+// In MiB: something, and as much as bytes can be counted.
+constexpr bool is_log_size(uint64_t mb) { return mb && mb <= UINT64_MAX >> 20; }
 
 // "true", "false", and 1 and 0.
 std::optional<bool> read_bool(std::string_view text);
@@ -58,7 +64,7 @@ public:
 	std::optional<uint64_t> sizes[nr_sizes];
 	std::optional<bool> bools[nr_bools];
 	std::optional<std::string> strings[nr_strings];
-	std::optional<Slabs> posix;
+	std::optional<Slabs> slabs[nr_pools];
 
 	// Over what is built in alone: what Get calls say while the driver is closed.
 	Config over_defaults() const;

@@ -2,6 +2,7 @@
 //
 // The CUDA driver, found at run time: libcufile is built without CUDA and works, for host memory, where there
 // is none. The functions are found by the names that the driver exports, of which some carry a version.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -25,6 +26,14 @@ constexpr unsigned host_alloc_portable = 1, stream_non_blocking = 1, event_disab
 constexpr unsigned user_object_no_sync = 1, graph_takes_reference = 1;
 constexpr int capture_active = 1;
 constexpr int max_devices = 64;
+
+// CUmemcpyAttributes: the order in which the source is read, hints where both are, flags.
+struct CopyAttributes {
+	int order;
+	int hints[4];
+	unsigned flags;
+};
+constexpr int order_of_stream = 1;
 
 struct Table {
 	int (*init)(unsigned);
@@ -54,6 +63,7 @@ struct Table {
 	int (*graph_retain)(void *, void *, unsigned, unsigned);
 	int (*uuid)(void *, int);
 	int (*pci_address)(char *, int, int);
+	int (*copy_many)(Address *, Address *, size_t *, size_t, CopyAttributes *, size_t *, size_t, Stream);
 };
 
 Address number(const void *address) { return reinterpret_cast<Address>(address); }
@@ -139,9 +149,32 @@ public:
 	int record(Event event, Stream stream) override { return table_.event_record(event, stream); }
 	int wait(Event event) override { return table_.event_wait(event); }
 	int wait_stream(Stream stream) override { return table_.stream_wait(stream); }
-	int copy_in(void *device, const void *host, uint64_t size, Stream stream) override
+	// In one call if there are several: each costs the driver as long as 100 KiB cost the bus.
+	int copy_in(const Copy *copies, size_t n, Stream stream) override
 	{
-		return table_.copy_in(number(device), host, size, stream);
+		constexpr size_t most = 64;
+		int rc = success;
+		while (n && !rc) {
+			const size_t part = std::min(n, most);
+			if (part > 1 && table_.copy_many) {
+				Address to[most], from[most];
+				size_t sizes[most], which = 0;
+				for (size_t i = 0; i < part; i++) {
+					to[i] = number(copies[i].device);
+					from[i] = number(copies[i].host);
+					sizes[i] = copies[i].size;
+				}
+				CopyAttributes attributes = {order_of_stream, {}, 0};
+				rc = table_.copy_many(to, from, sizes, part, &attributes, &which, 1, stream);
+			} else {
+				for (size_t i = 0; i < part && !rc; i++)
+					rc = table_.copy_in(number(copies[i].device), copies[i].host, copies[i].size,
+							    stream);
+			}
+			copies += part;
+			n -= part;
+		}
+		return rc;
 	}
 	int copy_out(void *host, const void *device, uint64_t size, Stream stream) override
 	{
@@ -234,6 +267,7 @@ private:
 		get(table_.graph_retain, "cuGraphRetainUserObject", false);
 		get(table_.uuid, "cuDeviceGetUuid", false);
 		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
+		get(table_.copy_many, "cuMemcpyBatchAsync_v2", false);
 		return all;
 	}
 

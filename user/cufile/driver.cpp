@@ -14,13 +14,14 @@ namespace
 
 constexpr const char *peer_node = "/dev/peerdma";
 
-// As many as the configured pool of host memory has room for, and not more than is of use.
-unsigned lanes_of(const Config &config)
+// What the configured pool of host memory has room for.
+uint64_t lane_bytes(const Config &config)
 {
 	uint64_t bytes = 0;
-	for (size_t i = 0; i < config.posix.size_kb.size(); i++)
-		bytes += static_cast<uint64_t>(config.posix.size_kb[i]) * config.posix.count[i] * 1024;
-	return static_cast<unsigned>(std::clamp<uint64_t>(bytes / lane_bytes, 1, most_lanes));
+	const Slabs &slabs = config.slabs[posix_pool];
+	for (size_t i = 0; i < slabs.size_kb.size(); i++)
+		bytes += static_cast<uint64_t>(slabs.size_kb[i]) * slabs.count[i] * 1024;
+	return bytes;
 }
 
 bool has_node(System &system)
@@ -59,7 +60,7 @@ uint64_t largest_bar(const std::string &text)
 } // namespace
 
 Library::Engine::Engine(Config c, const Seams &seams)
-	: config(std::move(c)), lanes(seams.cuda, lanes_of(config)),
+	: config(std::move(c)), lanes(seams.cuda, lane_bytes(config)),
 	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
 {
 }
@@ -265,6 +266,25 @@ CUfileError_t Library::bar_size(int gpu, size_t *kb)
 	if (!bytes)
 		return error(CU_FILE_DEVICE_NOT_FOUND);
 	*kb = bytes / 1024;
+	return success();
+}
+
+// The ways that the program would have. Kept, and said again: whatever can go directly does so, by P2PDMA.
+CUfileError_t Library::set_ways(unsigned target, unsigned mask)
+{
+	if (target >= ways_.size() || mask & ~static_cast<unsigned>(CU_FILE_P2P_FLAG_PCI_P2PDMA))
+		return error(CU_FILE_INVALID_VALUE);
+	const std::lock_guard guard(open_lock_);
+	ways_[target] = mask;
+	return success();
+}
+
+CUfileError_t Library::get_ways(unsigned target, unsigned *mask)
+{
+	if (target >= ways_.size() || !mask)
+		return error(CU_FILE_INVALID_VALUE);
+	const std::lock_guard guard(open_lock_);
+	*mask = ways_[target];
 	return success();
 }
 

@@ -148,6 +148,24 @@ CUfileError_t cuFileGetBARSizeInKB(int gpu_index, size_t *bar_size)
 {
 	return call([&] { return library().bar_size(gpu_index, bar_size); });
 }
+CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t mask)
+{
+	return call([&] { return library().set_ways(target, mask); });
+}
+CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t *mask)
+{
+	return call([&] {
+		unsigned ways;
+		const CUfileError_t rc = library().get_ways(target, mask ? &ways : nullptr);
+		if (rc.err == CU_FILE_SUCCESS)
+			*mask = static_cast<CUfileP2PFlags_t>(ways);
+		return rc;
+	});
+}
+CUfileError_t cuFileExportPCIeTopology(const char *path)
+{
+	return call([&] { return library().export_topology(path); });
+}
 
 CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr)
 {
@@ -253,7 +271,11 @@ CUfileError_t cuFileGetParameterMinMaxValue(CUFileSizeTConfigParameter_t param, 
 }
 CUfileError_t cuFileGetParameterPosixPoolSlabArray(size_t *size_values, size_t *count_values, int len)
 {
-	return call([&] { return library().get_slabs(size_values, count_values, len); });
+	return call([&] { return library().get_slabs(cufile::posix_pool, size_values, count_values, len); });
+}
+CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_values, size_t *count_values, int len)
+{
+	return call([&] { return library().get_slabs(cufile::gpu_pool, size_values, count_values, len); });
 }
 CUfileError_t cuFileSetParameterSizeT(CUFileSizeTConfigParameter_t param, size_t value)
 {
@@ -269,7 +291,11 @@ CUfileError_t cuFileSetParameterString(CUFileStringConfigParameter_t param, cons
 }
 CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *size_values, const size_t *count_values, int len)
 {
-	return call([&] { return library().set_slabs(size_values, count_values, len); });
+	return call([&] { return library().set_slabs(cufile::posix_pool, size_values, count_values, len); });
+}
+CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_values, const size_t *count_values, int len)
+{
+	return call([&] { return library().set_slabs(cufile::gpu_pool, size_values, count_values, len); });
 }
 
 CUfileError_t cuFileSetStatsLevel(int level)

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "belt.hpp"
 #include "library.hpp"
+#include "probes.hpp"
 
 namespace cufile
 {
@@ -10,14 +12,15 @@ namespace
 {
 
 // What a thread should have to do to be worth being woken.
-constexpr uint64_t share = 256 * 1024;
-constexpr uint64_t smallest_piece = 64 * 1024;
+constexpr uint64_t share = 512 * 1024;
 
-// Pieces small enough that a thread reads one while another is copied, and multiples of a page.
-uint64_t piece_for(uint64_t size, unsigned threads)
+// What a thread reads at once: small enough that all have something to do, and multiples of a page.
+uint64_t piece_for(const Request &request)
 {
-	const uint64_t piece = size / (2 * threads);
-	return std::clamp<uint64_t>(piece / 4096 * 4096, smallest_piece, slab_bytes);
+	constexpr uint64_t least = 256 * 1024, most = 512 * 1024;
+	if (request.write)
+		return small_slab;
+	return std::clamp<uint64_t>(request.size / 8 / 4096 * 4096, least, most);
 }
 
 } // namespace
@@ -47,6 +50,7 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 	}
 	if (buffer && static_cast<uint64_t>(buf_off) + size > buffer->size)
 		return failed(CU_FILE_INVALID_MAPPING_RANGE);
+	request.handle = handle;
 	request.file = handle->file;
 	request.write = write;
 	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
@@ -63,32 +67,46 @@ int64_t Library::run(Engine &engine, const Request &request)
 	const uint64_t start = timed ? seams_.system.now_ns() : 0;
 	uint32_t reason = 0;
 	int64_t n;
+	probe_begin(request);
 	if (request.way != Way::bounce) {
 		n = move_straight(request, seams_, reason);
 	} else {
-		unsigned threads = 1;
-		// Writers of the page cache wait for each other; the copy and the write overlap all the same.
-		if (engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) &&
-		    (!request.write || request.file->parallel_writes()))
-			threads += static_cast<unsigned>(
-				std::min<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM),
-						   engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)));
-		threads = static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, threads));
-		n = threads == 1 && request.size <= slab_bytes ? move_small(request, seams_, engine.lanes) :
+		const Mover mover(engine);
+		const unsigned threads = helped(engine, request);
+		n = threads == 1 && request.size <= small_slab ? move_small(request, seams_, engine.lanes) :
 								 run_apart(engine, request, threads);
 	}
 	count(request, n, reason, timed ? seams_.system.now_ns() - start : 0);
 	return n;
 }
 
+// How many threads are to move it, the calling one included. A program that calls from many threads needs none of
+// ours: they would only take its cores and wait for the driver's locks.
+unsigned Library::helped(Engine &engine, const Request &request)
+{
+	// Writers of the page cache wait for each other; the copy and the write overlap all the same.
+	if (!engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) ||
+	    (request.write && !request.file->parallel_writes()))
+		return 1;
+	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
+	const uint64_t others = engine.movers - 1;
+	const uint64_t free = threads - std::min<uint64_t>(threads, others);
+	const uint64_t most =
+		1 + std::min<uint64_t>(free, engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM));
+	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, most));
+}
+
 int64_t Library::run_apart(Engine &engine, const Request &request, unsigned threads)
 {
 	auto job = std::make_shared<Job>();
-	job->add(request, piece_for(request.size, threads));
-	for (unsigned i = 1; i < threads; i++)
-		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); }))
-			break;
+	job->add(request, piece_for(request));
+	if (!request.write)
+		job->ride(std::make_unique<Belt>(*job, seams_, engine.lanes, request.memory.context,
+						 threads == 1 ? Belt::Use::alone : Belt::Use::helped));
+	engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); }, threads - 1);
 	take_part(*job, seams_, engine.lanes);
+	if (job->belt())
+		job->belt()->wait();
 	job->wait();
 	return job->result(0);
 }

@@ -4,8 +4,21 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "belt.hpp"
+
 namespace cufile
 {
+
+Job::Job() = default;
+Job::~Job() = default;
+
+void Job::ride(std::unique_ptr<Belt> belt) { belt_ = std::move(belt); }
+
+size_t Job::end()
+{
+	std::lock_guard guard(lock_);
+	return end_;
+}
 
 void Job::add(Request request, uint64_t piece_bytes)
 {
@@ -17,7 +30,7 @@ void Job::add(Request request, uint64_t piece_bytes)
 		const uint64_t part = request.size <= piece_bytes ?
 					      request.size :
 					      std::min(request.size - done, piece_bytes - at % piece_bytes);
-		pieces_.push_back({parts_.size(), request.address + done, part, at});
+		pieces_.push_back({parts_.size(), request.address + done, part, at, 0, 0, 0, 0});
 		done += part;
 	}
 	parts_.push_back({std::move(request), first, pieces_.size(), pieces_.size() - first});
@@ -81,6 +94,29 @@ void Job::wait()
 		left_.wait(left, std::memory_order_acquire);
 }
 
+PeerFile::PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider) : peer_(peer), file_(file)
+{
+	struct peerdma_explanation explanation = {};
+	// What cannot be said now, the I/O will say.
+	if (peer_.explain(file_, provider, explanation) < 0)
+		return;
+	if (explanation.route == PEERDMA_ROUTE_POSIX || explanation.error == EXDEV)
+		refused_ = explanation.reason;
+	memory_align_ = explanation.dio_mem_align;
+	block_ = explanation.dio_offset_align;
+}
+
+uint32_t PeerFile::misplaced(const Request &request) const
+{
+	if (!memory_align_ || !block_)
+		return PEERDMA_REASON_NONE;
+	const uint64_t skip = (block_ - request.offset % block_) % block_;
+	// Parts of blocks: a read of them is bounced inside the device.
+	if (request.size < skip + block_)
+		return request.write ? PEERDMA_REASON_FILE_ALIGN : PEERDMA_REASON_NONE;
+	return (request.place.offset + skip) % memory_align_ ? PEERDMA_REASON_BUF_ALIGN : PEERDMA_REASON_NONE;
+}
+
 int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reason)
 {
 	reason = 0;
@@ -92,6 +128,11 @@ int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reas
 					  seams.peer.read(file, request.place, request.size, request.offset, result);
 		if (result.route == PEERDMA_ROUTE_POSIX)
 			reason = result.reason;
+		// A part of a block for which the device had no room; the end of the file is then what is told.
+		else if (result.route == PEERDMA_ROUTE_HOST)
+			reason = result.reason == PEERDMA_REASON_END_OF_FILE ?
+					 static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN) :
+					 result.reason;
 		return n;
 	}
 	const int64_t n = request.write ? request.file->write(request.address, request.size, request.offset) :
@@ -103,10 +144,7 @@ int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reas
 namespace
 {
 
-// The GPU was given an address that it does not have, or has failed.
-constexpr int64_t copy_failed = -EIO;
-
-// One thread's part in a job: the pieces that its lane has under way, oldest first.
+// One thread's part in a job that writes: while one piece is copied from the GPU, the one before is written.
 class Conveyor
 {
 public:
@@ -117,28 +155,14 @@ public:
 
 	void move(Job::Piece &piece)
 	{
-		const Request &request = job_.request(piece);
-		if (const int rc = enter(request.memory.context)) {
+		if (const int rc = enter(job_.request(piece).memory.context)) {
 			job_.finish(piece, rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed);
 			return;
 		}
-		// Two are enough for writes: one that is copied while the other is written.
-		while (count_ >= (request.write ? 2 : slabs_per_lane))
+		while (count_ >= slabs())
 			finish_oldest(false);
-		const unsigned slab = (oldest_ + count_) % slabs_per_lane;
-		int rc = 0;
-		if (request.write) {
-			rc = seams_.cuda.copy_out(lane_->slab(slab), piece.address, piece.size, lane_->stream());
-		} else {
-			const int64_t n = request.file->read(lane_->slab(slab), piece.size, piece.offset);
-			if (n <= 0) {
-				job_.finish(piece, n);
-				return;
-			}
-			piece.result = n;
-			rc = seams_.cuda.copy_in(piece.address, lane_->slab(slab), static_cast<uint64_t>(n),
-						 lane_->stream());
-		}
+		const unsigned slab = (oldest_ + count_) % slabs();
+		int rc = seams_.cuda.copy_out(place(slab), piece.address, piece.size, lane_->stream());
 		if (!rc && wants_events())
 			rc = seams_.cuda.record(lane_->event(slab), lane_->stream());
 		if (rc) {
@@ -152,7 +176,9 @@ public:
 
 private:
 	// With few pieces the end of the stream is waited for, once.
-	bool wants_events() const { return job_.nr_pieces() > 2; }
+	bool wants_events() const { return job_.nr_pieces() > slabs(); }
+	unsigned slabs() const { return lane_->large() ? 2 : 1; }
+	char *place(unsigned slab) const { return lane_->memory() + slab * small_slab; }
 
 	int enter(Context context)
 	{
@@ -162,7 +188,7 @@ private:
 		int rc = seams_.cuda.enter(context, entered_);
 		if (rc)
 			return rc;
-		rc = lanes_.take(context, lane_);
+		rc = lanes_.take(context, job_.nr_pieces() > 1, lane_);
 		if (rc && entered_)
 			seams_.cuda.leave();
 		return rc;
@@ -171,16 +197,13 @@ private:
 	void finish_oldest(bool waited)
 	{
 		Job::Piece &piece = *under_way_[oldest_];
-		const Request &request = job_.request(piece);
 		const int rc = waited ? 0 : seams_.cuda.wait(lane_->event(oldest_));
-		int64_t result = piece.result;
-		if (rc) {
-			result = copy_failed;
+		int64_t result = copy_failed;
+		if (rc)
 			broken_ = true;
-		} else if (request.write) {
-			result = request.file->write(lane_->slab(oldest_), piece.size, piece.offset);
-		}
-		oldest_ = (oldest_ + 1) % slabs_per_lane;
+		else
+			result = job_.request(piece).file->write(place(oldest_), piece.size, piece.offset);
+		oldest_ = (oldest_ + 1) % slabs();
 		count_--;
 		job_.finish(piece, result);
 	}
@@ -199,7 +222,7 @@ private:
 			finish_oldest(false);
 		while (count_) {
 			Job::Piece &piece = *under_way_[oldest_];
-			oldest_ = (oldest_ + 1) % slabs_per_lane;
+			oldest_ = (oldest_ + 1) % slabs();
 			count_--;
 			job_.finish(piece, copy_failed);
 		}
@@ -215,7 +238,7 @@ private:
 	Lanes &lanes_;
 	std::unique_ptr<Lane> lane_;
 	bool entered_ = false, broken_ = false;
-	Job::Piece *under_way_[slabs_per_lane]{};
+	Job::Piece *under_way_[lane_slabs]{};
 	unsigned oldest_ = 0, count_ = 0;
 };
 
@@ -223,6 +246,10 @@ private:
 
 void take_part(Job &job, const Seams &seams, Lanes &lanes)
 {
+	if (job.belt()) {
+		job.belt()->take_part();
+		return;
+	}
 	Conveyor conveyor(job, seams, lanes);
 	while (Job::Piece *piece = job.take()) {
 		const Request &request = job.request(*piece);
@@ -248,11 +275,11 @@ int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 	std::unique_ptr<Lane> lane;
 	int64_t n = copy_failed;
 	bool broken = false;
-	const int rc = lanes.take(request.memory.context, lane);
+	const int rc = lanes.take(request.memory.context, false, lane);
 	if (rc) {
 		n = rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
 	} else {
-		char *const slab = lane->slab(0);
+		char *const slab = lane->memory();
 		if (request.write) {
 			broken = cuda.copy_out(slab, request.address, request.size, lane->stream()) ||
 				 cuda.wait_stream(lane->stream());
@@ -260,10 +287,9 @@ int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 				n = request.file->write(slab, request.size, request.offset);
 		} else {
 			n = request.file->read(slab, request.size, request.offset);
+			const Copy copy = {request.address, slab, static_cast<uint64_t>(n)};
 			if (n > 0)
-				broken =
-					cuda.copy_in(request.address, slab, static_cast<uint64_t>(n), lane->stream()) ||
-					cuda.wait_stream(lane->stream());
+				broken = cuda.copy_in(&copy, 1, lane->stream()) || cuda.wait_stream(lane->stream());
 			if (broken)
 				n = copy_failed;
 		}

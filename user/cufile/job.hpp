@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -22,39 +23,55 @@ constexpr int64_t failed(CUfileOpError error) { return -static_cast<int64_t>(err
 
 enum class Way { direct, host, bounce };
 
-// A file of libpeerdma's.
+struct Handle;
+struct Request;
+
+// A file of libpeerdma's, and what it said of it when it was opened.
 class PeerFile
 {
 public:
-	PeerFile(Peer &peer, struct peerdma_file *file) : peer_(peer), file_(file) {}
+	PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider);
 	~PeerFile() { peer_.close_file(file_); }
 	PeerFile(const PeerFile &) = delete;
 	PeerFile &operator=(const PeerFile &) = delete;
 	struct peerdma_file *get() const { return file_; }
+	// Why it does not go directly, whatever is asked of it: enum peerdma_reason.
+	uint32_t refused() const { return refused_; }
+	// Why not one of these bytes would go directly, although others of the file do: enum peerdma_reason.
+	uint32_t misplaced(const Request &request) const;
 
 private:
 	Peer &peer_;
 	struct peerdma_file *const file_;
+	uint32_t refused_ = PEERDMA_REASON_NONE;
+	uint64_t memory_align_ = 0, block_ = 0; // 0: not known
 };
+
+// The GPU was given an address that it does not have, or has failed.
+constexpr int64_t copy_failed = -EIO;
 
 // What is to be moved, and which way.
 struct Request {
+	std::shared_ptr<Handle> handle;
 	std::shared_ptr<File> file;
 	bool write = false;
 	char *address = nullptr;
 	uint64_t size = 0, offset = 0;
 	Way way = Way::host;
 	enum peerdma_cufile_why why = PEERDMA_CUFILE_WHY_NONE;
+	uint32_t reason = 0;                 // enum peerdma_reason, if why is REFUSED
 	Memory memory;                       // if it bounces
 	std::shared_ptr<PeerFile> peer_file; // if it is direct
 	Place place;                         // likewise
 };
 
+class Belt;
+
 class Job
 {
 public:
-	virtual ~Job() = default;
-	Job() = default;
+	virtual ~Job();
+	Job();
 	Job(const Job &) = delete;
 	Job &operator=(const Job &) = delete;
 
@@ -63,7 +80,10 @@ public:
 		char *address;
 		uint64_t size, offset;
 		int64_t result = 0;
-		uint32_t reason = 0; // enum peerdma_reason, if libpeerdma fell back
+		uint32_t reason = 0; // enum peerdma_reason, if it did not go directly although it was to
+		// Where a belt has it.
+		size_t unit = 0;
+		uint64_t at = 0; // in the slab
 	};
 
 	// Before it is given to anybody; of no request of 0 bytes. piece_bytes: what a longer one is cut into, at multiples
@@ -73,6 +93,12 @@ public:
 	const Request &request(size_t index) const { return parts_[index].request; }
 	size_t nr_requests() const { return parts_.size(); }
 	size_t nr_pieces() const { return pieces_.size(); }
+	Piece &piece(size_t index) { return pieces_[index]; }
+	// Behind the last piece that is not taken back.
+	size_t end();
+	// Its pieces move on it, if it has one.
+	void ride(std::unique_ptr<Belt> belt);
+	Belt *belt() { return belt_.get(); }
 	uint64_t started_ns = 0; // for statistics
 
 	// The next piece, or nullptr: all have been taken.
@@ -82,7 +108,7 @@ public:
 	size_t cancel();
 	// What a request came to: the bytes up to the first that is missing, or its error.
 	int64_t result(size_t index) const;
-	// Why libpeerdma fell back, or 0.
+	// Why it did not go directly although it was to, or 0.
 	uint32_t reason(size_t index) const { return pieces_[parts_[index].first].reason; }
 	// Until all pieces are finished.
 	void wait();
@@ -103,6 +129,7 @@ private:
 	std::mutex lock_;           // protects next_, end_ and each left
 	size_t next_ = 0, end_ = 0;
 	std::atomic<int> left_{0}; // pieces
+	std::unique_ptr<Belt> belt_;
 };
 
 // Moves pieces until there are none to be taken. More than one thread may do so with one job.
@@ -111,7 +138,7 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes);
 // Moves one request that fits into one slab.
 int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes);
 
-// Moves a request that does not bounce. If it was to go directly and libpeerdma fell back, reason says why.
+// Moves a request that does not bounce. If it was to go directly and all of it went by way of the host, reason says why.
 int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reason);
 
 } // namespace cufile

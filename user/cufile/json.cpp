@@ -11,7 +11,7 @@ namespace
 
 using nlohmann::json;
 
-enum class Kind { size, flag, text, posix_size, posix_count, log_max, none };
+enum class Kind { size, flag, text, slab_size, slab_count, log_max, none };
 
 struct Key {
 	const char *path; // from the root, parts separated by '/'
@@ -48,9 +48,10 @@ constexpr Key keys[] = {
 	{"properties/prefer_iouring", Kind::flag, CUFILE_PARAM_PREFER_IO_URING},
 	{"properties/force_odirect_mode", Kind::flag, CUFILE_PARAM_FORCE_ODIRECT_MODE},
 	{"properties/allow_system_memory", Kind::flag, CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY},
-	{"properties/posix_pool_slab_size_kb", Kind::posix_size},
-	{"properties/posix_pool_slab_count", Kind::posix_count},
-	{"properties/gpu_bounce_buffer_slab_config", Kind::none},
+	{"properties/posix_pool_slab_size_kb", Kind::slab_size, posix_pool},
+	{"properties/posix_pool_slab_count", Kind::slab_count, posix_pool},
+	{"properties/gpu_bounce_buffer_slab_config/slab_size_kb", Kind::slab_size, gpu_pool},
+	{"properties/gpu_bounce_buffer_slab_config/slab_count", Kind::slab_count, gpu_pool},
 	{"properties/gds_rdma_write_support", Kind::none},
 	{"properties/vanilla_posix_io_mode", Kind::none},
 	{"properties/gds_fallback_io", Kind::none},
@@ -94,13 +95,16 @@ public:
 
 	void finish()
 	{
-		if (!sizes_ && !counts_)
-			return;
-		const Slabs slabs{sizes_.value_or(config_.posix.size_kb), counts_.value_or(config_.posix.count)};
-		if (slabs.size_kb.size() == slabs.count.size())
-			config_.posix = slabs;
-		else
-			notices_.push_back("as many posix_pool_slab_size_kb as posix_pool_slab_count are needed");
+		static constexpr const char *names[nr_pools] = {"posix_pool_slab", "gpu_bounce_buffer_slab"};
+		for (unsigned i = 0; i < nr_pools; i++) {
+			const Slabs slabs{sizes_[i].value_or(config_.slabs[i].size_kb),
+					  counts_[i].value_or(config_.slabs[i].count)};
+			if (slabs.size_kb.size() == slabs.count.size())
+				config_.slabs[i] = slabs;
+			else
+				notices_.push_back(std::string("of ") + names[i] +
+						   " as many sizes as counts are needed");
+		}
 	}
 
 private:
@@ -141,13 +145,13 @@ private:
 				return false;
 			config_.strings[key.param] = value.get<std::string>();
 			return true;
-		case Kind::posix_size:
-			return (sizes_ = numbers(value)).has_value();
-		case Kind::posix_count:
-			return (counts_ = numbers(value)).has_value();
+		case Kind::slab_size:
+			return (sizes_[key.param] = numbers(value)).has_value();
+		case Kind::slab_count:
+			return (counts_[key.param] = numbers(value)).has_value();
 		case Kind::log_max: {
 			const auto number = unsigned_of(value);
-			if (!number || !*number)
+			if (!number || !is_log_size(*number))
 				return false;
 			config_.log_max_mb = *number;
 			return true;
@@ -180,7 +184,7 @@ private:
 
 	Config &config_;
 	std::vector<std::string> &notices_;
-	std::optional<std::vector<size_t>> sizes_, counts_;
+	std::optional<std::vector<size_t>> sizes_[nr_pools], counts_[nr_pools];
 };
 
 } // namespace

@@ -8,9 +8,9 @@
 namespace cufile
 {
 
-int Lane::make(Cuda &cuda, Context context, std::unique_ptr<Lane> &out)
+int Lane::make(Cuda &cuda, Context context, bool large, std::unique_ptr<Lane> &out)
 {
-	std::unique_ptr<Lane> lane(new (std::nothrow) Lane(cuda, context));
+	std::unique_ptr<Lane> lane(new (std::nothrow) Lane(cuda, context, large));
 	if (!lane)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	int rc = cuda.create_stream(&lane->stream_);
@@ -26,10 +26,10 @@ int Lane::make(Cuda &cuda, Context context, std::unique_ptr<Lane> &out)
 		}
 	}
 	void *memory = nullptr;
-	lane->pinned_ = cuda.alloc_pinned(lane_bytes, &memory) == 0;
+	lane->pinned_ = cuda.alloc_pinned(lane->bytes(), &memory) == 0;
 	// The driver stages what is not pinned: slow, but no reason to fail.
 	if (!lane->pinned_)
-		memory = std::aligned_alloc(4096, lane_bytes);
+		memory = std::aligned_alloc(4096, lane->bytes());
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	lane->memory_ = static_cast<char *>(memory);
@@ -53,10 +53,19 @@ Lane::~Lane()
 		std::free(memory_);
 }
 
+// A quarter is for small lanes: what is short is not to wait for what is long.
+Lanes::Lanes(Cuda &cuda, uint64_t bytes)
+	: cuda_(cuda), most_{static_cast<unsigned>(std::clamp<uint64_t>(bytes / 4 / small_lane, 1, most_small_lanes)),
+			     static_cast<unsigned>(
+				     std::min<uint64_t>((bytes - bytes / 4) / large_lane, most_large_lanes))}
+{
+}
+
 Lanes::~Lanes()
 {
-	for (auto &lane : idle_)
-		destroy(std::move(lane));
+	for (auto &idle : idle_)
+		for (auto &lane : idle)
+			destroy(std::move(lane));
 }
 
 void Lanes::destroy(std::unique_ptr<Lane> lane)
@@ -72,38 +81,51 @@ void Lanes::destroy(std::unique_ptr<Lane> lane)
 		cuda_.leave();
 }
 
-int Lanes::take(Context context, std::unique_ptr<Lane> &out)
+bool Lanes::reserve(Context context, bool large, std::unique_ptr<Lane> &found, std::unique_ptr<Lane> &old)
+{
+	auto &idle = idle_[large];
+	const auto at =
+		std::find_if(idle.begin(), idle.end(), [&](const auto &lane) { return lane->context() == context; });
+	if (at != idle.end()) {
+		found = std::move(*at);
+		idle.erase(at);
+		return true;
+	}
+	if (made_[large] < most_[large]) {
+		made_[large]++;
+		return true;
+	}
+	if (idle.empty())
+		return false;
+	old = std::move(idle.back());
+	idle.pop_back();
+	return true;
+}
+
+int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 {
 	std::unique_ptr<Lane> old;
 	{
 		std::unique_lock guard(lock_);
 		for (;;) {
-			const auto found = std::find_if(idle_.begin(), idle_.end(),
-							[&](const auto &lane) { return lane->context() == context; });
-			if (found != idle_.end()) {
-				out = std::move(*found);
-				idle_.erase(found);
-				return 0;
-			}
-			if (made_ < most_)
+			if (large && reserve(context, true, out, old))
 				break;
-			if (!idle_.empty()) {
-				old = std::move(idle_.back());
-				idle_.pop_back();
-				made_--;
+			if (reserve(context, false, out, old)) {
+				large = false;
 				break;
 			}
 			given_.wait(guard);
 		}
-		made_++;
 	}
+	if (out)
+		return 0;
 	if (old)
 		destroy(std::move(old));
-	const int rc = Lane::make(cuda_, context, out);
+	const int rc = Lane::make(cuda_, context, large, out);
 	if (rc) {
 		{
 			std::lock_guard guard(lock_);
-			made_--;
+			made_[large]--;
 		}
 		given_.notify_one();
 	}
@@ -112,23 +134,25 @@ int Lanes::take(Context context, std::unique_ptr<Lane> &out)
 
 void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 {
+	const bool large = lane->large();
 	if (broken)
 		destroy(std::move(lane));
 	{
 		std::lock_guard guard(lock_);
 		if (broken)
-			made_--;
+			made_[large]--;
 		else
-			idle_.push_front(std::move(lane));
+			idle_[large].push_front(std::move(lane));
 	}
-	// One is enough: whoever wants a lane of another context may take this one down.
-	given_.notify_one();
+	// Whoever wants a lane of another context or size may take this one down; who waits for a small one is not to be
+	// left waiting because the one who was told could not use a large one.
+	given_.notify_all();
 }
 
 unsigned Lanes::made()
 {
 	std::lock_guard guard(lock_);
-	return made_;
+	return made_[false] + made_[true];
 }
 
 } // namespace cufile

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A lane is what one thread needs to move bytes between files and the memory of one CUDA context: a stream, and pinned
-// slabs that take turns, so that the disk fills one while the GPU empties another. Nobody who has a lane waits for
-// anybody who wants one, so there may be few of them and nothing hangs.
+// A lane is what bytes take from a file to the memory of one CUDA context, or back: a stream, and pinned memory that
+// whoever has the lane cuts into slabs. A GPU moves few large copies much faster than many small ones, so there are
+// two sizes: large lanes for what is long, of which there are few, and small ones. Nobody who has a lane waits for
+// anybody who wants one, so nothing hangs.
 #pragma once
 
 #include <condition_variable>
@@ -15,31 +16,37 @@
 namespace cufile
 {
 
-inline constexpr unsigned slabs_per_lane = 8;
-inline constexpr uint64_t slab_bytes = 512 * 1024;
-inline constexpr uint64_t lane_bytes = slabs_per_lane * slab_bytes;
-inline constexpr unsigned most_lanes = 32;
+inline constexpr unsigned lane_slabs = 2; // one is filled while the other is copied
+// In front of a slab, so that what begins within a block of the file lies as it does there.
+inline constexpr uint64_t slab_slack = 4096;
+inline constexpr uint64_t small_slab = 1 << 20, large_slab = 8 << 20;
+inline constexpr uint64_t small_lane = small_slab + 2 * slab_slack; // one slab, or two halves
+inline constexpr uint64_t large_lane = lane_slabs * (large_slab + slab_slack);
+inline constexpr unsigned most_small_lanes = 32, most_large_lanes = 8;
 
 class Lane
 {
 public:
 	// In the calling thread's context, which is this one. A CUresult.
-	static int make(Cuda &cuda, Context context, std::unique_ptr<Lane> &out);
-	Lane(Cuda &cuda, Context context) : cuda_(cuda), context_(context) {}
+	static int make(Cuda &cuda, Context context, bool large, std::unique_ptr<Lane> &out);
+	Lane(Cuda &cuda, Context context, bool large) : cuda_(cuda), context_(context), large_(large) {}
 	~Lane();
 	Lane(const Lane &) = delete;
 	Lane &operator=(const Lane &) = delete;
 
 	Context context() const { return context_; }
+	bool large() const { return large_; }
+	uint64_t bytes() const { return large_ ? large_lane : small_lane; }
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
-	char *slab(unsigned slab) const { return memory_ + slab * slab_bytes; }
+	char *memory() const { return memory_; }
 
 private:
 	Cuda &cuda_;
 	const Context context_;
+	const bool large_;
 	Stream stream_ = nullptr;
-	Event events_[slabs_per_lane]{};
+	Event events_[lane_slabs]{};
 	char *memory_ = nullptr;
 	bool pinned_ = false; // else it is plain memory, which works, slower
 };
@@ -47,27 +54,31 @@ private:
 class Lanes
 {
 public:
-	Lanes(Cuda &cuda, unsigned most) : cuda_(cuda), most_(most) {}
+	// Not more pinned memory than so many bytes, but for one small lane.
+	Lanes(Cuda &cuda, uint64_t bytes);
 	~Lanes();
 	Lanes(const Lanes &) = delete;
 	Lanes &operator=(const Lanes &) = delete;
 
-	// Waits while all lanes are taken. The calling thread is in the context. A CUresult.
-	int take(Context context, std::unique_ptr<Lane> &out);
+	// A small one if no large one is to be had. Waits while all lanes are taken. The calling thread is in the context. A
+	// CUresult.
+	int take(Context context, bool large, std::unique_ptr<Lane> &out);
 	// broken: a call failed in its context; it is not used again.
 	void give(std::unique_ptr<Lane> lane, bool broken);
 	unsigned made();
 
 private:
+	// One that is idle, or room for a new one; old is then to be taken down first. With lock_.
+	bool reserve(Context context, bool large, std::unique_ptr<Lane> &found, std::unique_ptr<Lane> &old);
 	// Destroys a lane, in its context.
 	void destroy(std::unique_ptr<Lane> lane);
 
 	Cuda &cuda_;
-	const unsigned most_;
-	std::mutex lock_; // protects all below
+	const unsigned most_[2]; // small, large
+	std::mutex lock_;        // protects all below
 	std::condition_variable given_;
-	std::list<std::unique_ptr<Lane>> idle_; // last used first
-	unsigned made_ = 0;
+	std::list<std::unique_ptr<Lane>> idle_[2]; // last used first
+	unsigned made_[2]{};
 };
 
 } // namespace cufile

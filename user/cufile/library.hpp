@@ -34,9 +34,11 @@ struct Handle {
 	const int fd; // the program's, -1 if it is a file of its own making
 	const dev_t dev;
 	const ino_t ino;
-	std::mutex lock;                                     // protects peers
-	std::map<uint32_t, std::shared_ptr<PeerFile>> peers; // by provider
-	std::atomic<uint32_t> told{0};                       // bits of peerdma_cufile_why that the log has
+	std::mutex lock; // protects peers
+	// By provider, and by the open device: a file of one does not serve the buffers of another. It keeps the device
+	// open, so nobody else's gets that number.
+	std::map<std::pair<uint32_t, int>, std::shared_ptr<PeerFile>> peers;
+	std::atomic<uint32_t> told{0}; // bits of peerdma_cufile_why that the log has
 };
 
 // Registered memory.
@@ -67,16 +69,19 @@ public:
 	CUfileError_t set_max_cache(size_t kb);
 	CUfileError_t set_max_pinned(size_t kb);
 	CUfileError_t bar_size(int gpu, size_t *kb);
+	CUfileError_t set_ways(unsigned target, unsigned mask);
+	CUfileError_t get_ways(unsigned target, unsigned *mask);
+	CUfileError_t export_topology(const char *path);
 
 	// Parameters.
 	CUfileError_t get(CUFileSizeTConfigParameter_t param, size_t *value);
 	CUfileError_t get(CUFileBoolConfigParameter_t param, bool *value);
 	CUfileError_t get(CUFileStringConfigParameter_t param, char *text, int len);
-	CUfileError_t get_slabs(size_t *sizes, size_t *counts, int len);
+	CUfileError_t get_slabs(Pool pool, size_t *sizes, size_t *counts, int len);
 	CUfileError_t set(CUFileSizeTConfigParameter_t param, size_t value);
 	CUfileError_t set(CUFileBoolConfigParameter_t param, bool value);
 	CUfileError_t set(CUFileStringConfigParameter_t param, const char *text);
-	CUfileError_t set_slabs(const size_t *sizes, const size_t *counts, int len);
+	CUfileError_t set_slabs(Pool pool, const size_t *sizes, const size_t *counts, int len);
 
 	// Files and memory.
 	CUfileError_t add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr);
@@ -119,6 +124,14 @@ private:
 		Config config;
 		Lanes lanes;
 		Workers workers;
+		std::atomic<unsigned> movers{0}; // threads of the program that bounce something
+	};
+	struct Mover {
+		explicit Mover(Engine &e) : engine(e) { engine.movers++; }
+		~Mover() { engine.movers--; }
+		Mover(const Mover &) = delete;
+		Mover &operator=(const Mover &) = delete;
+		Engine &engine;
 	};
 	struct StreamIo;
 
@@ -144,9 +157,10 @@ private:
 	int64_t prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			off_t file_off, off_t buf_off, bool write, Request &request);
 	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request);
-	int may_go_directly(const Request &request, struct peerdma_cufile_route &out);
+	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
 	int64_t run(Engine &engine, const Request &request);
+	static unsigned helped(Engine &engine, const Request &request);
 	int64_t run_apart(Engine &engine, const Request &request, unsigned threads);
 	// With use_ held.
 	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
@@ -161,7 +175,8 @@ private:
 	std::atomic<long> count_{0}; // written under open_lock_
 	std::mutex open_lock_;       // opening, closing, settings_
 	Settings settings_;
-	std::shared_mutex use_; // held shared by all that moves; protects engine_
+	std::array<unsigned, CU_FILE_MAX_TARGET_TYPES> ways_{}; // CU_FILE_P2P_FLAG_*; with open_lock_
+	std::shared_mutex use_;                                 // held shared by all that moves; protects engine_
 	std::unique_ptr<Engine> engine_;
 	std::shared_mutex table_lock_; // protects all of these
 	uintptr_t next_id_ = 0;

@@ -49,11 +49,11 @@ CUfileError_t Library::get(CUFileStringConfigParameter_t param, char *text, int 
 	return success();
 }
 
-CUfileError_t Library::get_slabs(size_t *sizes, size_t *counts, int len)
+CUfileError_t Library::get_slabs(Pool pool, size_t *sizes, size_t *counts, int len)
 {
 	if (!sizes || !counts || len <= 0)
 		return error(CU_FILE_INVALID_VALUE);
-	const Slabs slabs = config_now().posix;
+	const Slabs slabs = config_now().slabs[pool];
 	if (static_cast<size_t>(len) < slabs.count.size())
 		return error(CU_FILE_INVALID_VALUE);
 	for (size_t i = 0; i < static_cast<size_t>(len); i++) {
@@ -85,7 +85,7 @@ CUfileError_t Library::set(CUFileStringConfigParameter_t param, const char *text
 	return set_while_closed([&](Settings &settings) { settings.strings[param] = text; });
 }
 
-CUfileError_t Library::set_slabs(const size_t *sizes, const size_t *counts, int len)
+CUfileError_t Library::set_slabs(Pool pool, const size_t *sizes, const size_t *counts, int len)
 {
 	if (!sizes || !counts || len <= 0 || static_cast<size_t>(len) > max_slabs)
 		return error(CU_FILE_INVALID_VALUE);
@@ -94,7 +94,7 @@ CUfileError_t Library::set_slabs(const size_t *sizes, const size_t *counts, int 
 		if (!sizes[i] || sizes[i] > UINT32_MAX || counts[i] > UINT32_MAX)
 			return error(CU_FILE_INVALID_VALUE);
 	return set_while_closed([&](Settings &settings) {
-		settings.posix = Slabs{{sizes, sizes + n}, {counts, counts + n}};
+		settings.slabs[pool] = Slabs{{sizes, sizes + n}, {counts, counts + n}};
 	});
 }
 

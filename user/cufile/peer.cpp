@@ -45,6 +45,7 @@ public:
 		const int query = table_.buf_query(place.buffer, &info);
 		place.size = info.len - place.offset;
 		place.provider = info.provider_id;
+		place.device = info.device_fd;
 		return query;
 	}
 	int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) override

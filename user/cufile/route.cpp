@@ -7,6 +7,7 @@
 #include <string>
 
 #include "library.hpp"
+#include "probes.hpp"
 
 namespace cufile
 {
@@ -21,6 +22,7 @@ struct Candidate {
 	uint64_t room; // bytes to the end of libpeerdma's buffer
 	uint64_t size;
 	Memory::Kind kind;
+	bool refused; // by the module, which looked at the file
 };
 
 struct Verdict {
@@ -40,6 +42,10 @@ Verdict score_direct(const Candidate &io)
 		return {0, PEERDMA_CUFILE_WHY_USER_FILE};
 	if (io.size > io.room)
 		return {0, PEERDMA_CUFILE_WHY_BUFFER_END};
+	// Then libpeerdma has the CPU copy, through the device's uncached memory: CUDA's copies are better, plain direct
+	// I/O to such an address, which nobody checks, is not.
+	if (io.refused)
+		return {io.kind == Memory::Kind::host ? 60 : 30, PEERDMA_CUFILE_WHY_REFUSED};
 	return {100, PEERDMA_CUFILE_WHY_NONE};
 }
 
@@ -69,7 +75,8 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 			-ENOENT,
 			0,
 			request.size,
-			Memory::Kind::host};
+			Memory::Kind::host,
+			false};
 	if (!buffer || buffer->peer)
 		io.peer = seams_.peer.look_up(request.address, request.place);
 	io.room = request.place.size;
@@ -81,6 +88,16 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 			return failed(CU_FILE_CUDA_DRIVER_ERROR);
 	}
 	io.kind = request.memory.kind;
+	// Nothing else stands in the way: what does the module say?
+	if (score_direct(io).score) {
+		request.peer_file = peer_file(handle, request.place);
+		if (!request.peer_file)
+			return -EIO;
+		request.reason = request.peer_file->refused();
+		if (!request.reason && io.kind != Memory::Kind::host)
+			request.reason = request.peer_file->misplaced(request);
+		io.refused = request.reason;
+	}
 
 	const Verdict direct = score_direct(io);
 	request.why = direct.why;
@@ -95,11 +112,10 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 	const bool only_direct =
 		engine.config.require_direct || !engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
 	if (request.way == Way::direct) {
-		request.peer_file = peer_file(handle, request.place);
-		if (!request.peer_file)
-			return -EIO;
+		// What came of it is what counts.
+		request.why = PEERDMA_CUFILE_WHY_NONE;
 		struct peerdma_cufile_route route = {};
-		if (!only_direct || !may_go_directly(request, route))
+		if (!only_direct || may_go_directly(request, route))
 			return 0;
 		tell(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
 		return failed(CU_FILE_IO_NOT_SUPPORTED);
@@ -108,32 +124,36 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 		return engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY) ?
 			       0 :
 			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
-	tell(handle, request.why, 0);
+	tell(handle, request.why, request.reason);
 	return only_direct ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
 }
 
-// 0, or the errno with which libpeerdma would refuse or go another way.
-int Library::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
+// Else out has the other way, and the reason. The module is asked anew.
+bool Library::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
 {
 	struct peerdma_explanation explanation = {};
 	const int rc = seams_.peer.explain(request.peer_file->get(), request.place.provider, explanation);
 	out.route = explanation.route;
 	out.reason = explanation.reason;
-	if (rc < 0)
-		return rc;
-	return explanation.route == PEERDMA_ROUTE_DIRECT || explanation.route == PEERDMA_ROUTE_DIRECT_EDGES ? 0 :
-													      -EXDEV;
+	if (rc < 0 || (explanation.route != PEERDMA_ROUTE_DIRECT && explanation.route != PEERDMA_ROUTE_DIRECT_EDGES))
+		return false;
+	const uint32_t misplaced = request.peer_file->misplaced(request);
+	if (!misplaced)
+		return true;
+	out.route = PEERDMA_ROUTE_HOST;
+	out.reason = misplaced;
+	return false;
 }
 
 std::shared_ptr<PeerFile> Library::peer_file(Handle &handle, const Place &place)
 {
 	std::lock_guard guard(handle.lock);
-	auto &known = handle.peers[place.provider];
+	auto &known = handle.peers[{place.provider, place.device}];
 	if (!known) {
 		struct peerdma_file *file = nullptr;
 		if (seams_.peer.open_file(place.buffer, handle.file->fd(), &file) < 0)
 			return nullptr;
-		known = std::make_shared<PeerFile>(seams_.peer, file);
+		known = std::make_shared<PeerFile>(seams_.peer, file, place.provider);
 	}
 	return known;
 }
@@ -158,6 +178,9 @@ void Library::tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason)
 void Library::count(const Request &request, int64_t result, uint32_t reason, uint64_t ns)
 {
 	const auto why = reason ? PEERDMA_CUFILE_WHY_REFUSED : request.why;
+	probe_end(request, result, why, reason ? reason : request.reason);
+	if (reason)
+		tell(*request.handle, why, reason);
 	ios_[why].fetch_add(1, std::memory_order_relaxed);
 	if (result > 0)
 		bytes_[why].fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
@@ -191,12 +214,13 @@ int Library::explain(CUfileHandle_t fh, const void *base, size_t size, off_t fil
 	const int64_t rc = prepare(*use, handle, base, size, file_off, buf_off, !handle->file->readable(), request);
 	out.route = PEERDMA_ROUTE_NONE;
 	out.why = request.why;
+	out.reason = request.reason;
 	if (rc == failed(CU_FILE_IO_NOT_SUPPORTED) && request.way != Way::direct)
 		return 0;
 	if (rc < 0 && !request.peer_file)
 		return -EINVAL;
 	out.route = route_of(request);
-	if (request.way == Way::direct && may_go_directly(request, out))
+	if (request.way == Way::direct && !may_go_directly(request, out))
 		out.why = PEERDMA_CUFILE_WHY_REFUSED;
 	return 0;
 }
@@ -221,7 +245,7 @@ const char *peerdma_cufile_why_text(uint32_t why)
 	case PEERDMA_CUFILE_WHY_FORCED:
 		return "force_compat_mode is set";
 	case PEERDMA_CUFILE_WHY_REFUSED:
-		return "the kernel module refuses this file";
+		return "the kernel module refuses the file, or this place of it";
 	}
 	return "unknown";
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <sys/stat.h>
 
@@ -39,6 +40,11 @@ public:
 	virtual int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) = 0;
 	virtual int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) = 0;
 	virtual int read_file(const std::string &path, std::string &out) = 0;
+	// What was there is gone; what could not be written whole may be there in part.
+	virtual int write_file(const std::string &path, std::string_view text) = 0;
+	virtual int read_link(const std::string &path, std::string &out) = 0;
+	// The names in a folder, without . and ..
+	virtual int list(const std::string &path, std::vector<std::string> &names) = 0;
 	// Opened for appending, made if it is not there.
 	virtual int open_log(const std::string &path) = 0;
 	virtual int append(int fd, std::string_view text) = 0;
@@ -64,6 +70,13 @@ struct Memory {
 	int device = -1;
 };
 
+// From host memory to a device.
+struct Copy {
+	char *device;
+	const char *host;
+	uint64_t size;
+};
+
 // Return a CUresult.
 class Cuda
 {
@@ -85,7 +98,7 @@ public:
 	virtual int record(Event event, Stream stream) = 0;
 	virtual int wait(Event event) = 0;
 	virtual int wait_stream(Stream stream) = 0;
-	virtual int copy_in(void *device, const void *host, uint64_t size, Stream stream) = 0;
+	virtual int copy_in(const Copy *copies, size_t n, Stream stream) = 0;
 	virtual int copy_out(void *host, const void *device, uint64_t size, Stream stream) = 0;
 	// Runs call(arg) when the stream gets there, once, on a thread that may not call the driver. If the stream is being
 	// captured, it runs each time that the graph does; gone(arg) is called when it never will again. Without a
@@ -107,6 +120,7 @@ struct Place {
 	uint64_t offset = 0;
 	uint64_t size = 0; // bytes from there to the buffer's end
 	uint32_t provider = 0;
+	int device = -1; // the descriptor of /dev/peerdma that it was made by
 };
 
 class Peer

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "belt.hpp"
 #include "library.hpp"
+#include "probes.hpp"
 
 namespace cufile
 {
@@ -23,6 +25,7 @@ public:
 	BatchJob(Library &library, std::shared_ptr<Batch> batch) : library_(library), batch_(std::move(batch)) {}
 
 	std::vector<void *> cookies; // of the requests
+	Context context = nullptr;   // of the memory that all are read into by a belt; else they go as they are
 
 private:
 	void done(size_t index) override
@@ -93,7 +96,22 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	const auto batch = use ? find_batch(id) : nullptr;
 	if (!batch || !ios || flags)
 		return refuse(CU_FILE_INVALID_VALUE);
-	auto job = std::make_shared<BatchJob>(*this, batch);
+	Engine &engine = *use;
+	// What is read into the memory of one context goes on one belt.
+	std::vector<std::shared_ptr<BatchJob>> jobs;
+	const auto job_for = [&](const Request &request) -> BatchJob & {
+		const Context context = request.way == Way::bounce && !request.write ? request.memory.context : nullptr;
+		for (const auto &job : jobs)
+			if (job->context == context)
+				return *job;
+		jobs.push_back(std::make_shared<BatchJob>(*this, batch));
+		jobs.back()->context = context;
+		jobs.back()->started_ns = start;
+		if (context)
+			jobs.back()->ride(
+				std::make_unique<Belt>(*jobs.back(), seams_, engine.lanes, context, Belt::Use::batch));
+		return *jobs.back();
+	};
 	std::vector<CUfileIOEvents_t> at_once; // what needs no thread to end
 	uint64_t bytes[2] = {}, direct = 0;
 	// All or nothing: what is wrong with one is said before any has begun.
@@ -118,27 +136,29 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		}
 		bytes[write] += request.size;
 		direct += request.way == Way::direct;
-		const uint64_t piece = request.way == Way::bounce ? slab_bytes : UINT64_MAX;
-		job->add(std::move(request), piece);
-		job->cookies.push_back(io.cookie);
+		constexpr uint64_t read_piece = 256 * 1024;
+		const uint64_t piece = request.way != Way::bounce ? UINT64_MAX : write ? small_slab : read_piece;
+		BatchJob &job = job_for(request);
+		job.add(std::move(request), piece);
+		job.cookies.push_back(io.cookie);
 	}
 	const CUfileOpError rc = batch->reserve(nr);
 	if (rc)
 		return refuse(rc);
-	job->started_ns = start;
-	batch->begin(job);
+	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
+	for (const auto &job : jobs) {
+		for (size_t i = 0; i < job->nr_requests(); i++)
+			probe_begin(job->request(i));
+		batch->begin(job);
+	}
 	for (const CUfileIOEvents_t &event : at_once)
 		batch->finish(event);
-	const auto threads = std::min<uint64_t>(
-		std::max<uint64_t>(use->config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1), job->nr_pieces());
-	Engine &engine = *use;
-	for (uint64_t i = 0; i < threads; i++) {
-		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); })) {
-			// Without any thread it is done here and now.
-			if (!i)
-				take_part(*job, seams_, engine.lanes);
-			break;
-		}
+	for (const auto &job : jobs) {
+		const auto threads = static_cast<unsigned>(std::min<uint64_t>(most, job->nr_pieces()));
+		// Without any thread it is done here and now.
+		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); },
+					threads))
+			take_part(*job, seams_, engine.lanes);
 	}
 	stats_.batch_submitted(nr, direct, bytes[0], bytes[1], stats_.on() ? seams_.system.now_ns() - start : 0, true);
 	return success();

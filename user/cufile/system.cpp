@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/stat.h>
 #include <sys/syscall.h>
@@ -78,6 +79,43 @@ public:
 		return rc;
 	}
 
+	int write_file(const std::string &path, std::string_view text) override
+	{
+		const int fd =
+			high(check(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666)));
+		if (fd < 0)
+			return fd;
+		int rc = 0;
+		while (!text.empty() && (rc >= 0 || rc == -EINTR)) {
+			rc = append(fd, text);
+			text.remove_prefix(rc > 0 ? static_cast<size_t>(rc) : 0);
+		}
+		const int closed = close(fd);
+		return rc < 0 ? rc : closed;
+	}
+	int read_link(const std::string &path, std::string &out) override
+	{
+		char target[4096];
+		const int rc = check(static_cast<int>(::readlink(path.c_str(), target, sizeof(target))));
+		out.assign(target, rc > 0 ? static_cast<size_t>(rc) : 0);
+		return rc < 0 ? rc : 0;
+	}
+	int list(const std::string &path, std::vector<std::string> &names) override
+	{
+		const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		DIR *const folder = fd < 0 ? nullptr : ::fdopendir(fd);
+		if (!folder) {
+			const int rc = fd < 0 ? fd : -errno;
+			if (fd >= 0)
+				close(fd);
+			return rc;
+		}
+		while (const struct dirent *entry = ::readdir(folder))
+			if (entry->d_name != std::string_view(".") && entry->d_name != std::string_view(".."))
+				names.emplace_back(entry->d_name);
+		::closedir(folder);
+		return 0;
+	}
 	int open_log(const std::string &path) override
 	{
 		return high(check(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666)));

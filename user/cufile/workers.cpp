@@ -15,18 +15,23 @@ constexpr std::chrono::milliseconds patience(200);
 
 } // namespace
 
-bool Workers::add(Task task)
+bool Workers::add(const Task &task, unsigned times)
 {
+	if (!times)
+		return true;
 	{
 		std::lock_guard guard(lock_);
 		if (stopping_)
 			return false;
-		if (idle_ <= tasks_.size() && threads_ < most_ && !spawn() && !threads_)
-			return false;
-		if (!threads_)
-			return false;
-		tasks_.push_back(std::move(task));
+		for (unsigned i = 0; i < times; i++) {
+			if (idle_ <= tasks_.size() && threads_ < most_)
+				spawn();
+			if (!threads_)
+				return false;
+			tasks_.push_back(task);
+		}
 	}
+	// Who adds has work of its own: it wakes one, and that one the next.
 	wake_.notify_one();
 	return true;
 }
@@ -63,7 +68,10 @@ void Workers::work()
 		if (!tasks_.empty()) {
 			const Task task = std::move(tasks_.front());
 			tasks_.pop_front();
+			const bool more = !tasks_.empty() && idle_;
 			guard.unlock();
+			if (more)
+				wake_.notify_one();
 			task();
 			guard.lock();
 			continue;

@@ -20,8 +20,9 @@ public:
 	Workers(const Workers &) = delete;
 	Workers &operator=(const Workers &) = delete;
 
-	// False: there are no threads, and none can be made. The task was not taken.
-	bool add(Task task);
+	// To be done so many times, by as many threads as are to be had. False: there are none, and none can be made; the
+	// task was not taken.
+	bool add(const Task &task, unsigned times = 1);
 	// Does what was added, and ends all threads. Nothing may be added any more.
 	void stop();
 	unsigned running();

@@ -116,6 +116,24 @@ int peerdma_buf_map(struct peerdma_buf *buf, void **addr)
 	});
 }
 
+int peerdma_buf_map_on_demand(struct peerdma_buf *buf, uint64_t off, uint64_t len, void **addr)
+{
+	return boundary([&] {
+		if (!buf || !addr || !len || off > buf->len || len > buf->len - off)
+			return -EINVAL;
+		const Device &device = *buf->device;
+		struct peerdma_info info = {};
+		int rc = device.ioctl(PEERDMA_INFO, info);
+		if (rc < 0)
+			return rc;
+		if (!buf->mmap_offset || !(info.out_features & PEERDMA_FEATURE_ON_DEMAND))
+			return -EOPNOTSUPP;
+		if (off % info.out_page_size)
+			return -EINVAL;
+		return device.env().mmap(device.fd(), buf->mmap_offset + off, len, addr);
+	});
+}
+
 int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint64_t *buf_off)
 {
 	return boundary([&] {
@@ -159,7 +177,7 @@ int peerdma_buf_export_dmabuf(struct peerdma_buf *buf, uint64_t off, uint64_t le
 int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *info)
 {
 	return boundary([&] {
-		int rc = check_size(info, offsetof(struct peerdma_buf_info, reserved) + sizeof(info->reserved));
+		int rc = check_size(info, offsetof(struct peerdma_buf_info, device_fd) + sizeof(info->device_fd));
 		if (!buf || rc)
 			return -EINVAL;
 		struct peerdma_buf_info full = {};
@@ -167,6 +185,7 @@ int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *in
 		full.len = buf->len;
 		full.bar_offset = buf->bar_offset;
 		full.buf_id = buf->id;
+		full.device_fd = buf->device->fd();
 		copy_out(info, full);
 		return 0;
 	});

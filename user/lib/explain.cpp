@@ -22,9 +22,10 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 		struct peerdma_explanation full = {};
 		full.provider_id = provider_id;
 		const bool falls_back = query.out_errno == EXDEV && !file->device->direct_only();
-		full.route = falls_back      ? PEERDMA_ROUTE_POSIX :
-			     query.out_errno ? PEERDMA_ROUTE_NONE :
-					       PEERDMA_ROUTE_DIRECT;
+		full.route = falls_back                            ? PEERDMA_ROUTE_POSIX :
+			     query.out_errno                       ? PEERDMA_ROUTE_NONE :
+			     query.out_map == PEERDMA_MAP_SOFTWARE ? PEERDMA_ROUTE_HOST :
+								     PEERDMA_ROUTE_DIRECT;
 		full.reason = query.out_reason;
 		full.error = falls_back ? 0 : query.out_errno;
 		full.map = query.out_map;

@@ -38,7 +38,9 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"BUF_ALIGN", "its place in the buffer is not a multiple of the device's memory alignment",
 			"Use a multiple of dio_mem_align, which peerdma explain prints."};
 	case PEERDMA_REASON_PAGE_ALIGN:
-		return {"PAGE_ALIGN", "a buffer, or a piece of one to export, is not whole pages",
+		return {"PAGE_ALIGN",
+			"a buffer, or a piece of one to export or to register, does not begin at a page or is not "
+			"whole pages",
 			"Use multiples of the page size, usually 4096 bytes."};
 	case PEERDMA_REASON_BAR_RANGE:
 		return {"BAR_RANGE", "the range is not inside a memory BAR of the device",
@@ -72,6 +74,21 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_REALTIME:
 		return {"REALTIME", "it is a realtime file of xfs, whose bytes are on another device",
 			"Copy it to a file without the realtime flag (xfs_io -c 'chattr -r', on an empty file)."};
+	case PEERDMA_REASON_NFS_TRANSPORT:
+		return {"NFS_TRANSPORT", "NFS by something else than RDMA, which hands the pages to a socket",
+			"Mount it with -o rdma, from a server and by a network card that support it."};
+	case PEERDMA_REASON_NFS_LOCAL:
+		return {"NFS_LOCAL", "NFS from a server in this very machine, whose files are used past the network",
+			"Use the filesystem that is exported, or turn localio off: nfs.localio_enabled=0."};
+	case PEERDMA_REASON_NFS_LAYOUT:
+		return {"NFS_LAYOUT", "NFS with a layout of pNFS, whose bytes go by ways of its own",
+			"Mount it without pNFS: -o vers=4.0 or vers=3, or a server that gives no layouts."};
+	case PEERDMA_REASON_NFS_SECURITY:
+		return {"NFS_SECURITY", "NFS with Kerberos integrity or privacy, which the CPU computes",
+			"Mount it with -o sec=sys or sec=krb5."};
+	case PEERDMA_REASON_NFS_SERVERS:
+		return {"NFS_SERVERS", "NFS by transports to several addresses of the server",
+			"Mount it without trunking: -o notrunkdiscovery,max_connect=1."};
 	case PEERDMA_REASON_STACKED:
 		return {"STACKED", "the block device is neither a PCI function's own disk nor made of such by md or dm",
 			"Use a drive's own partition, or md or LVM over such, not loop or a network device."};
@@ -102,6 +119,28 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"IMPORTER", "a device's driver imports dma-bufs in a way that cannot be told to let go",
 			"Look in the kernel's log for which. With mlx5 use IBV_ACCESS_ON_DEMAND, or have root set "
 			"/sys/module/peerdma/parameters/pinned_importers."};
+	case PEERDMA_REASON_FABRIC_TCP:
+		return {"FABRIC_TCP", "NVMe over TCP, whose driver hands the pages to a socket",
+			"Connect to the controller by RDMA (nvme connect -t rdma), with a network card that supports "
+			"it."};
+	case PEERDMA_REASON_FABRIC_LOOP:
+		return {"FABRIC_LOOP", "an NVMe target in this very machine, by nvme-loop",
+			"Use the drive that is behind the target."};
+	case PEERDMA_REASON_FABRIC_FC:
+		return {"FABRIC_FC", "NVMe over Fibre Channel, whose driver knows no peer memory",
+			"Use a drive in this machine, or NVMe over RDMA."};
+	case PEERDMA_REASON_RDMA_MODULE:
+		return {"RDMA_MODULE", "NVMe over RDMA, and the module that knows RDMA is not loaded",
+			"Load peerdma_rdma.ko, which is beside peerdma.ko."};
+	case PEERDMA_REASON_RDMA_ROUTE:
+		return {"RDMA_ROUTE", "no RDMA device leads to the controller's address at the moment",
+			"See whether the link is up and has its address (rdma link, ip route get), and the "
+			"controller's "
+			"state (nvme list-subsys)."};
+	case PEERDMA_REASON_RDMA_SOFTWARE:
+		return {"RDMA_SOFTWARE", "the RDMA device is software: the CPU copies every byte",
+			"Use a network card with RDMA of its own. For tests only, peerdma_rdma.allow_software=1 lets "
+			"soft-RoCE through."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};
@@ -116,6 +155,24 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"MEMLOCK", "bytes have to pass through host memory, and RLIMIT_MEMLOCK leaves none for it",
 			"Raise the limit (ulimit -l), or use offsets and lengths for which nothing is bounced: "
 			"peerdma explain prints dio_mem_align and dio_offset_align."};
+	case PEERDMA_REASON_VERBS_DEVICE:
+		return {"VERBS_DEVICE",
+			"the RDMA device's driver neither imports a dma-buf that can be taken back nor takes "
+			"memory on demand",
+			"If the kernel's log says that it imports statically, root may set "
+			"/sys/module/peerdma/parameters/pinned_importers; else use another device, mlx5 for example. "
+			"Soft-RoCE takes memory on demand from kernel 6.16 on."};
+	case PEERDMA_REASON_VERBS_KERNEL:
+		return {"VERBS_KERNEL",
+			"the RDMA device takes memory on demand only, and this kernel maps peer memory "
+			"wrongly then",
+			"Use a kernel from 6.16 on, or an RDMA device that imports dma-bufs."};
+	case PEERDMA_REASON_VERBS_MTU:
+		return {"VERBS_MTU",
+			"the RDMA device takes memory on demand only, and no port of it sends a page in one packet",
+			"Raise the MTU of its network (ip link set mtu 9000), so that ibv_devinfo says active_mtu "
+			"4096, "
+			"or use an RDMA device that imports dma-bufs."};
 	}
 	return unknown;
 }
@@ -135,7 +192,7 @@ const char *peerdma_reason_advice(uint32_t reason) { return describe_number(reas
 
 const char *peerdma_map_name(uint32_t map)
 {
-	if (map <= PEERDMA_MAP_IOVA) {
+	if (map <= PEERDMA_MAP_SOFTWARE) {
 		switch (static_cast<enum peerdma_map>(map)) {
 		case PEERDMA_MAP_NONE:
 			return "none";
@@ -145,6 +202,8 @@ const char *peerdma_map_name(uint32_t map)
 			return "host bridge";
 		case PEERDMA_MAP_IOVA:
 			return "iova";
+		case PEERDMA_MAP_SOFTWARE:
+			return "software";
 		}
 	}
 	return "unknown";

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <iterator>
+#include <set>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -110,10 +111,10 @@ Item check_disks(const Host &host, struct peerdma_device *p)
 		  "only a disk whose driver can hand peer memory to its DMA engine reads directly", ""};
 	if (!host.sysfs)
 		return not_known(item, "peerdma explain FILE says it of the disk below a file");
-	const std::vector<std::string> disks = pci_disks(host);
+	const std::vector<std::string> disks = nvme_disks(host);
 	if (disks.empty())
-		return {item.id, State::fail, "no NVMe disk that is attached by PCI", item.why,
-			"attach an NVMe drive; SATA, USB, virtio and network disks cannot do it"};
+		return {item.id, State::fail, "no NVMe disk, by PCI or over RDMA", item.why,
+			"attach an NVMe drive; SATA, USB and virtio disks and NVMe over TCP cannot do it"};
 	std::string names;
 	for (const std::string &disk : disks)
 		names += (names.empty() ? "" : ", ") + disk;
@@ -126,7 +127,7 @@ Item check_disks(const Host &host, struct peerdma_device *p)
 		item.change = "publish a provider and run this again";
 		return item;
 	}
-	unsigned direct = 0, unknown = 0;
+	unsigned direct = 0, software = 0, unknown = 0;
 	std::string refused;
 	uint32_t reason = 0;
 	for (const std::string &disk : disks) {
@@ -151,6 +152,12 @@ Item check_disks(const Host &host, struct peerdma_device *p)
 			reason = why.reason;
 			item.found += fmt::format("{}{}: no ({})", item.found.empty() ? "" : "; ", disk,
 						  peerdma_reason_text(why.reason));
+		} else if (why.map == PEERDMA_MAP_SOFTWARE) {
+			software++;
+			reason = PEERDMA_REASON_RDMA_SOFTWARE;
+			item.found +=
+				fmt::format("{}{}: by software, whatever goes to provider {} is copied by the CPU",
+					    item.found.empty() ? "" : "; ", disk, id);
 		} else {
 			direct++;
 			item.found += fmt::format("{}{}: direct to provider {}, distance {}, {}",
@@ -160,9 +167,16 @@ Item check_disks(const Host &host, struct peerdma_device *p)
 	}
 	if (direct)
 		return item;
-	item.state = unknown ? State::warn : State::fail;
+	item.state = unknown || software ? State::warn : State::fail;
 	item.change = unknown ? "run peerdma check as root" : peerdma_reason_advice(reason);
 	return item;
+}
+
+// A path of a multipath disk, nvme1c2n3, is a disk that nobody can open. It stands for nvme1n3.
+std::string openable(const std::string &disk)
+{
+	const size_t controller = disk.find('c'), name = disk.find('n', 1);
+	return controller == disk.npos || name == disk.npos ? disk : disk.substr(0, controller) + disk.substr(name);
 }
 
 } // namespace
@@ -296,23 +310,21 @@ Item check_iommu(const Host &host)
 	return item;
 }
 
-std::vector<std::string> pci_disks(const Host &host)
+std::vector<std::string> nvme_disks(const Host &host)
 {
-	std::vector<std::string> found, disks;
+	std::vector<std::string> disks;
+	std::set<std::string> found;
 	host.env.list_dir("/sys/block", disks);
 	for (const std::string &disk : disks) {
-		// The paths of a multipath disk are disks that nobody can open.
-		std::string hidden;
-		if (!disk.starts_with("nvme") ||
-		    (host.env.read_file("/sys/block/" + disk + "/hidden", hidden) == 0 && first_line(hidden) == "1"))
-			continue;
-		// A controller over a network has no PCI function: only that of a drive says "pcie".
 		std::string transport;
-		if (host.env.read_file("/sys/block/" + disk + "/device/transport", transport) == 0 &&
-		    first_line(transport) == "pcie")
-			found.push_back(disk);
+		if (!disk.starts_with("nvme") ||
+		    host.env.read_file("/sys/block/" + disk + "/device/transport", transport) < 0)
+			continue;
+		transport = first_line(transport);
+		if (transport == "pcie" || transport == "rdma")
+			found.insert(openable(disk));
 	}
-	return found;
+	return {found.begin(), found.end()};
 }
 
 Report report_of(const std::vector<Item> &items)

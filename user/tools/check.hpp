@@ -36,8 +36,8 @@ Item check_module(const Host &host, int open_error);
 Item check_node(const Host &host, int open_error);
 Item check_iommu(const Host &host);
 
-// PCI NVMe disks by name: what can reach peer memory today.
-std::vector<std::string> pci_disks(const Host &host);
+// NVMe disks by name, of PCI and over RDMA: what can reach peer memory today.
+std::vector<std::string> nvme_disks(const Host &host);
 
 Report report_of(const std::vector<Item> &items);
 

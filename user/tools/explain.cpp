@@ -92,7 +92,9 @@ Report explain(const std::string &path, const std::string &name)
 		row("leaf", leaf_text(leaf) + (says_all(leaves) ? "" : leaf_verdict(leaf)));
 	row("provider", fmt::format("{}  provider {}, BAR {}", pci_text(provider.pci_domain, provider.pci_bdf),
 				    provider.id, provider.bar));
-	row("distance", why.distance < 0 ? "no route" : std::to_string(why.distance));
+	row("distance", why.map == PEERDMA_MAP_SOFTWARE ? "none" :
+			why.distance < 0                ? "no route" :
+							  std::to_string(why.distance));
 	row("mapping", peerdma_map_name(why.map));
 	if (why.dio_offset_align)
 		row("alignment", fmt::format("file offset and length {}, buffer offset {} bytes", why.dio_offset_align,

@@ -170,6 +170,10 @@ OpenFiles open_files(peerdma_impl::Env &env)
 				file->pids.push_back(n);
 		}
 	}
+	// The names were in the order of text. The oldest first, and numbers as such.
+	for (OpenFile &file : all.files)
+		std::sort(file.pids.begin(), file.pids.end());
+	std::sort(all.files.begin(), all.files.end(), [](const OpenFile &a, const OpenFile &b) { return a.id < b.id; });
 	return all;
 }
 

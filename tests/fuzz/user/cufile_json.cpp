@@ -17,8 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(config.sizes[i] >= range.min && config.sizes[i] <= range.max, "a number is in its range");
 		must(good || config.sizes[i] == built_in.sizes[i], "what is no object changes nothing");
 	}
-	must(config.posix.size_kb.size() == config.posix.count.size(), "as many sizes as counts");
-	must(!config.posix.count.empty() && config.posix.count.size() <= cufile::max_slabs, "a few kinds of slabs");
-	must(config.log_max_mb > 0, "a log has room");
+	for (const cufile::Slabs &slabs : config.slabs) {
+		must(slabs.size_kb.size() == slabs.count.size(), "as many sizes as counts");
+		must(!slabs.count.empty() && slabs.count.size() <= cufile::max_slabs, "a few kinds of slabs");
+	}
+	must(config.log_max_mb << 20 >> 20 == config.log_max_mb && config.log_max_mb, "a log has room");
 	return 0;
 }

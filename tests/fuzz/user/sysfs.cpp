@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cli::check_iommu(host);
 	cli::check_module(host, 0);
 	cli::check_module(host, EACCES);
-	cli::pci_disks(host);
+	cli::nvme_disks(host);
 	quietly([] { cli::check(); });
 	quietly([] { cli::topo({}); });
 	quietly([] { cli::topo({.svg = "", .dot = true}); });

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// What the fake CUDA driver (fake_cuda.cpp) offers to tests beyond the driver's own calls.
+// What the stand-in for the CUDA driver offers to tests beyond the driver's own calls.
+//
+// It is a test fixture: a libcuda.so.1 that has no GPU. Where the module has published memory, each provider is a
+// device, and device memory is buffers of libpeerdma's there (the CPU sees them, which a real GPU's it does not). Where
+// there is no module, it is two devices of host memory, which neither the CPU nor system calls can touch.
 #pragma once
 
 #include <cstddef>
 
 extern "C" {
 
-// Device memory of a device (0 or 1). Its address cannot be touched by the CPU or by system calls, as real device
-// memory cannot; fake_peek() is where the test sees its bytes. kind: 0 plain, 1 managed (the CPU may touch it), 2
-// without a context (of a pool, or mapped in pieces).
+// Device memory of a device (0 or 1). fake_peek() is where the test sees its bytes. kind: 0 plain, 1 managed (the CPU may
+// touch it), 2 without a context (of a pool, or mapped in pieces).
 void *fake_alloc(size_t size, int device, int kind);
 void fake_free(void *memory);
 char *fake_peek(void *memory);
@@ -20,7 +23,7 @@ void fake_fail(const char *name, int after, int result);
 int fake_wrongs(void);
 // Streams, events and pinned allocations that exist.
 int fake_live(void);
-// cuInit() was called, or not.
+// cuInit() was called, or not. Without the module it was, from the beginning.
 void fake_initialized(int yes);
 
 void *fake_stream(int device);

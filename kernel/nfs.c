@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * peerdma_nfs.ko: how would the bytes of a file of NFS go? Its client hands the pages of a direct
+ * request as they are to the transport, and may choose another transport for each part of it. That
+ * of RDMA maps them for its device, as any driver maps its requests, so they may be peer pages. A
+ * socket (TCP, UDP) gives them to any network card; a server in this very machine reads and writes
+ * them as it likes (localio); a layout of pNFS goes by transports of its own; Kerberos with
+ * integrity or privacy goes over them with the CPU.
+ *
+ * All that can change while the file is open, so it is looked at before each request. New
+ * transports of a client are of the kind that it has: what is true of all of them stays so while a
+ * request is under way. Only localio can begin meanwhile: Documentation/limits.md.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/nfs_fs.h>
+#include <linux/sunrpc/addr.h>
+#include <linux/sunrpc/auth.h>
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+#include <net/net_namespace.h>
+#include <uapi/peerdma.h>
+
+#include "share.h"
+
+#if IS_ENABLED(CONFIG_NFS_LOCALIO)
+bool nfs_server_is_local(const struct nfs_client *client); /* exported; its header is not */
+#else
+static bool nfs_server_is_local(const struct nfs_client *client)
+{
+	return false;
+}
+#endif
+
+/* What was seen of a client's transports. */
+struct seen {
+	u32 reason;
+	struct sockaddr_storage server; /* ss_family 0: of none yet */
+};
+
+static u32 look_at_transport(struct rpc_xprt *xprt, struct seen *seen)
+{
+	struct sockaddr *server = (struct sockaddr *)&seen->server;
+
+	if (xprt->xprt_class->ident != XPRT_TRANSPORT_RDMA)
+		return PEERDMA_REASON_NFS_TRANSPORT;
+	/* Where a route leads to in another one is not asked. */
+	if (!net_eq(xprt->xprt_net, &init_net))
+		return PEERDMA_REASON_RDMA_ROUTE;
+	if (!seen->server.ss_family)
+		seen->server = xprt->addr;
+	else if (!rpc_cmp_addr(server, (struct sockaddr *)&xprt->addr))
+		return PEERDMA_REASON_NFS_SERVERS;
+	return PEERDMA_REASON_NONE;
+}
+
+static int each_transport(struct rpc_clnt *client, struct rpc_xprt *xprt, void *data)
+{
+	struct seen *seen = data;
+
+	seen->reason = look_at_transport(xprt, seen);
+	return seen->reason ? -EXDEV : 0;
+}
+
+static u32 look_at_server(const struct nfs_server *server)
+{
+#if IS_ENABLED(CONFIG_NFS_V4)
+	if (READ_ONCE(server->pnfs_curr_ld))
+		return PEERDMA_REASON_NFS_LAYOUT;
+#endif
+	if (nfs_server_is_local(server->nfs_client))
+		return PEERDMA_REASON_NFS_LOCAL;
+	if (test_bit(RPCAUTH_AUTH_DATATOUCH, &server->client->cl_auth->au_flags))
+		return PEERDMA_REASON_NFS_SECURITY;
+	return PEERDMA_REASON_NONE;
+}
+
+static u32 look(struct inode *inode, char *address)
+{
+	const struct nfs_server *server = NFS_SERVER(inode);
+	struct seen seen = {};
+	u32 reason = look_at_server(server);
+	int err;
+
+	if (reason)
+		return reason;
+	err = rpc_clnt_iterate_for_each_xprt(server->client, each_transport, &seen);
+	if (seen.reason)
+		return seen.reason;
+	if (err || !seen.server.ss_family)
+		return PEERDMA_REASON_RDMA_ROUTE;
+	snprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", &seen.server);
+	return PEERDMA_REASON_NONE;
+}
+
+static const struct peerdma_share_ops ops = {
+	.look = look,
+};
+
+static int __init peerdma_nfs_init(void)
+{
+	return peerdma_share_register(&ops);
+}
+
+static void __exit peerdma_nfs_exit(void)
+{
+	peerdma_share_unregister();
+}
+
+module_init(peerdma_nfs_init);
+module_exit(peerdma_nfs_exit);
+
+MODULE_DESCRIPTION("How the bytes of a file of NFS go, for peerdma");
+MODULE_AUTHOR("The PeerDMA authors");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// What libcufile reads of the machine: variables of the environment, and sysfs of a GPU and a drive. Each line of the
+// input is a place's number in the list, and what is there.
+#include <algorithm>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "../../host/fake_seams.hpp"
+#include "config.hpp"
+#include "input.hpp"
+#include "library.hpp"
+
+using input::must;
+
+namespace
+{
+
+const char *const variables[] = {
+	"CUFILE_FORCE_COMPAT_MODE", "CUFILE_ALLOW_COMPAT_MODE", "CUFILE_USE_PCIP2PDMA",       "CUFILE_LOGGING_LEVEL",
+	"CUFILE_LOGFILE_PATH",      "CUFILE_ENV_PATH_JSON",     "CUFILE_LOGFILE_MAX_SIZE_MB", "PEERDMA_REQUIRE_DIRECT",
+};
+
+// The first is the one that the fake CUDA names.
+const std::string gpu = "/sys/bus/pci/devices/0000:0a:00.0", drive = "/sys/bus/pci/devices/0000:05:00.0";
+const std::string files[] = {
+	gpu + "/class",   gpu + "/numa_node", gpu + "/vendor",   gpu + "/device",    gpu + "/resource",
+	drive + "/class", drive + "/vendor",  drive + "/device", "/etc/cufile.json",
+};
+
+void is_consistent(const nlohmann::json &topology)
+{
+	const auto listed = [&](const nlohmann::json &address) {
+		return std::any_of(topology["devices"].begin(), topology["devices"].end(),
+				   [&](const nlohmann::json &device) { return device["address"] == address; });
+	};
+	for (const auto &pair : topology["pairs"]) {
+		must(listed(pair["memory"]) && listed(pair["device"]), "a pair is of devices that are listed");
+		must(pair["meet"].is_null() == pair["links"].is_null(), "who does not meet has no distance");
+		must(pair["links"].is_null() || pair["links"] >= 2, "a distance counts the links of both");
+	}
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cuda.present = true;
+	system.links[gpu] = "../../../devices/pci0000:00/0000:00:01.0/0000:0a:00.0";
+	system.links[drive] = "../../../devices/pci0000:00/0000:00:01.0/0000:05:00.0";
+	system.texts[gpu + "/class"] = "0x030200\n";
+	system.texts[drive + "/class"] = "0x010802\n";
+	for (const std::string &line : input::lines(data, size)) {
+		if (line.empty())
+			continue;
+		const size_t place =
+			static_cast<unsigned char>(line[0]) % (std::size(variables) + std::size(files) + 2);
+		const std::string text = line.substr(1);
+		if (place < std::size(variables))
+			system.variables[variables[place]] = text;
+		else if (place < std::size(variables) + std::size(files))
+			system.texts[files[place - std::size(variables)]] += text + "\n";
+		else
+			system.links[place % 2 ? gpu : drive] = text;
+	}
+
+	std::vector<std::string> notices;
+	const cufile::Config config = cufile::Settings{}.merge(system, notices);
+	must(config.log_max_mb << 20 >> 20 == config.log_max_mb && config.log_max_mb, "a log has room");
+	must(!config.strings[CUFILE_PARAM_LOGGING_LEVEL].empty(), "there is a logging level");
+	for (unsigned i = 0; i < cufile::nr_sizes; i++) {
+		const cufile::Range range = cufile::size_range(i);
+		must(config.sizes[i] >= range.min && config.sizes[i] <= range.max, "a number is in its range");
+	}
+
+	cufile::Library library({system, cuda, peer});
+	size_t kb = 0;
+	library.bar_size(0, &kb);
+	must(library.export_topology("/topology").err == CU_FILE_SUCCESS, "a topology is written");
+	is_consistent(nlohmann::json::parse(system.texts.at("/topology")));
+	return 0;
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The rows of tests/gpu/README.md as a table of medians, and as a picture.
+
+    tests/gpu/rows.py FILE [PICTURE.svg]
+
+FILE has lines of a library ("ours", "theirs", "naive", or its path) and what cufile_gpu printed.
+"""
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+Key = tuple[str, int, int]  # what, bytes, threads
+COLOURS = {"theirs": "#9aa5b1", "naive": "#d9b26f", "ours": "#2f6f4f"}
+
+
+def library(word: str) -> str:
+    if word in COLOURS:
+        return word
+    return "theirs" if "cuda" in word or "nvidia" in word else "ours"
+
+
+def read(path: Path) -> dict[Key, dict[str, tuple[float, float]]]:
+    """Medians of microseconds and CPU seconds per GB, by row and library."""
+    found: dict[Key, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for line in path.read_text().splitlines():
+        word, _, text = line.partition(" ")
+        if not text.startswith("{"):
+            continue
+        row = json.loads(text)
+        if row["what"] == "open":
+            key, value = ("open", 4096, 1), (row["with_first_read_ms"] * 1e3, float("nan"))
+        else:
+            key = (row["what"].removeprefix("naive "), row["size"], row["threads"])
+            value = (row["us"], row["cpu_s_per_gb"])
+        found[key][library(word)].append(value)
+    order = ["open", "batch", "read", "write"]
+    keys = sorted(found, key=lambda key: (order.index(key[0]), key[2], key[1]))
+    return {key: {name: tuple(statistics.median(column) for column in zip(*values))
+                  for name, values in found[key].items()} for key in keys}
+
+
+def size(n: int) -> str:
+    return f"{n >> 20} MiB" if n >= 1 << 20 else f"{n >> 10} KiB"
+
+
+def table(rows: dict[Key, dict[str, tuple[float, float]]]) -> None:
+    print("| | size | threads | ours, µs | theirs, µs | naive, µs | time, ours / theirs | CPU, ours / theirs |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (what, n, threads), by in rows.items():
+        times = [f"{by[name][0]:.1f}" if name in by else "" for name in ("ours", "theirs", "naive")]
+        ratios = [f"{by['ours'][i] / by['theirs'][i]:.2f}" for i in (0, 1)]
+        print(f"| {what} | {size(n)} | {threads} | {' | '.join(times)} | {ratios[0]} | {ratios[1].replace('nan', '')} |")
+
+
+def picture(rows: dict[Key, dict[str, tuple[float, float]]]) -> str:
+    """Throughput against theirs, which is 1."""
+    rows = {key: by for key, by in rows.items() if key[0] != "open"}
+    left, unit, step = 190, 200, 46
+    width, height = left + int(unit * 2.6), 70 + step * len(rows)
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+             'font-size="12">',
+             f'<rect width="{width}" height="{height}" fill="white"/>',
+             '<text x="10" y="22" font-size="15">Throughput, theirs = 1: bounced through host memory</text>']
+    at = 10
+    for name, colour in COLOURS.items():
+        lines.append(f'<rect x="{at}" y="34" width="12" height="12" fill="{colour}"/>'
+                     f'<text x="{at + 17}" y="45">{name}</text>')
+        at += 80
+    for i, ((what, n, threads), by) in enumerate(rows.items()):
+        top = 62 + i * step
+        many = f" x {threads}" if threads > 1 else ""
+        lines.append(f'<text x="{left - 8}" y="{top + 22}" text-anchor="end">{what} {size(n)}{many}</text>')
+        for j, name in enumerate(name for name in COLOURS if name in by):
+            speed = by["theirs"][0] / by[name][0]
+            lines.append(f'<rect x="{left}" y="{top + 12 * j}" width="{speed * unit:.0f}" height="10" '
+                         f'fill="{COLOURS[name]}"/><text x="{left + speed * unit + 5:.0f}" y="{top + 12 * j + 9}" '
+                         f'font-size="10">{speed:.2f}</text>')
+    lines.append(f'<line x1="{left + unit}" y1="56" x2="{left + unit}" y2="{height - 8}" stroke="#444" '
+                 'stroke-dasharray="3 3"/></svg>')
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    medians = read(Path(sys.argv[1]))
+    table(medians)
+    if len(sys.argv) == 3:
+        Path(sys.argv[2]).write_text(picture(medians))

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+//
+// crowd DEVICE N: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the kernel has them all,
+// and at the end how many came whole.
+#include <cstring>
+#include <liburing.h>
+
+#include "../tools/raw.hpp"
+
+int main(int argc, char **argv)
+{
+	constexpr unsigned len = 4096;
+	if (argc != 3)
+		return 2;
+	const unsigned n = unsigned(std::atoi(argv[2]));
+	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY | O_CLOEXEC);
+	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	io_uring ring{};
+	if (file < 0 || !buf.out_buf_id || io_uring_queue_init(n, &ring, 0))
+		raw::die("crowd");
+	// From here on the route is known, and a command need not look for it.
+	auto first = raw::io(file, buf.out_buf_id, 0, 0, len);
+	if (raw::call(dev, PEERDMA_READ, first))
+		raw::die("the first read");
+	std::printf("ready\n");
+	std::fflush(stdout);
+	for (char go; ::read(0, &go, 1) == 1 && go != '\n';)
+		;
+	for (unsigned i = 0; i < n; i++) {
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+		io_uring_prep_nop(sqe); // zeros all of it
+		sqe->opcode = IORING_OP_URING_CMD;
+		sqe->fd = dev;
+		sqe->cmd_op = PEERDMA_URING_READ;
+		sqe->addr = buf.out_buf_id;
+		sqe->len = len;
+		sqe->file_index = unsigned(file);
+		const peerdma_uring_io io{uint64_t(i) * len, 0};
+		std::memcpy(sqe->cmd, &io, sizeof(io));
+	}
+	if (io_uring_submit(&ring) != int(n))
+		raw::die("io_uring_submit");
+	std::printf("sent\n");
+	std::fflush(stdout);
+	unsigned whole = 0;
+	for (unsigned i = 0; i < n; i++) {
+		io_uring_cqe *cqe = nullptr;
+		if (io_uring_wait_cqe(&ring, &cqe))
+			raw::die("io_uring_wait_cqe");
+		whole += cqe->res == int(len);
+		io_uring_cqe_seen(&ring, cqe);
+	}
+	std::printf("%u\n", whole);
+	return 0;
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The worked example, Documentation/examples/file_to_gpu.cpp: a file of a drive into GPU memory by way of the network, both
+# nodes in this guest; compared by the host.
+# group: rdma
+# topologies: rp
+# kernels: 7.2
+# variants: plain
+# needs: rdma
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+roce
+# Not whole pieces, and not whole blocks.
+bytes=$((20 * 1048576 + 12345))
+pattern fill /mnt/disk/sent 0 $bytes pattern:4
+sync
+host fill gpu0 0 $((64 * 1048576)) pattern:9 >/dev/null
+
+# receive PORT: node B, once it listens
+receive() {
+	file_to_gpu receive "$1" >/tmp/received &
+	receiver=$!
+	for _ in {1..300}; do ! grep -qi ":$(printf %x "$1") " /proc/net/tcp6 || return; sleep 0.1; done
+	bail "nobody listens"
+}
+
+receive 4792
+file_to_gpu send /mnt/disk/sent 127.0.0.1 4792 >/tmp/sent 2>/tmp/bar
+status=$?
+[ ! -s /tmp/bar ] || diag "$(tr '\r' '\n' </tmp/bar)"
+same "node A" 0 $status
+wait $receiver
+same "node B" 0 $?
+check "the bar is full at the end" grep -q "^.\[#\{40\}\] 100 % of $bytes bytes" /tmp/bar
+read -r came _ _ _ _ at way </tmp/received
+same "how many bytes" "$bytes on demand" "$came $way"
+check "every byte is in the memory of node B's GPU" host compare gpu0 "${at%,}" $bytes pattern:4
+same "what the drive reads itself" "$((bytes / 512 * 512))" "$(cut -d' ' -f3 /tmp/sent)"
+receive 4793
+check "a file that is not there: node A says so" bash -c "file_to_gpu send /mnt/disk/none 127.0.0.1 4793 2>&1 | grep 'none: No such file'"
+wait $receiver
+same "and node B does not wait for it" 1 $?
+no_roce
+rm /mnt/disk/sent
+plan $tap_n

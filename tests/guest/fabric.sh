@@ -1,0 +1,241 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# NVMe over Fabrics: over RDMA by soft-RoCE, target and initiator in this guest, with the lab's parameter. Which transports
+# are refused and why, the bytes as the host sees them on both sides, and what happens to requests when the way breaks.
+# group: rdma
+# topologies: disks
+# variants: plain
+# needs: rdma
+# timeout: 300
+#
+# Not on a debug kernel: rings of many writes take soft-RoCE there longer than any timeout that a test can wait for (30 s
+# was tried: nvme-rdma gives up and connects again, over and over), and lockdep reports the target's own locks
+# (nvmet_config_sem and the handler_mutex of its listener, when a port goes).
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has veth nvmet nvmet-rdma nvmet-tcp nvme-rdma nvme-tcp nvme-loop xfs
+mib=1048576
+EIO=5 FABRIC_TCP=42 FABRIC_LOOP=43 RDMA_ROUTE=46
+
+# says FILE: reason, by whom it is refused, mapping
+says() {
+	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 }
+		$1 == "refused" { by = $3 } $1 == "mapping" { sub("mapping *", ""); map = $0 }
+		END { print reason, by == "" ? "-" : by, map }'
+}
+
+# refused DESCRIPTION DISK NUMBER NAME BY
+refused() {
+	same "explain: $1" "$4 $5 none" "$(says "$2")"
+	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
+	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
+}
+
+# path CONTROLLER DISK: the hidden disk of it
+path() { echo "${2%n1}c${1#nvme}n1" | sed 's,/dev/,,'; }
+
+# Requests that nobody answers are given up after so many seconds.
+timeouts=/sys/module/nvme_core/parameters
+read -r io_timeout <$timeouts/io_timeout
+echo 5 >$timeouts/io_timeout
+
+wire
+drive=$(nvme_disk nvme1)
+wipefs -qa "$drive" "$(nvme_disk nvme2)"
+host fill disk1 0 $((16 * mib)) pattern:3 >/dev/null
+blockdev --flushbufs "$drive"
+target far "$drive"
+target near "$(nvme_disk nvme2)"
+target home "$(nvme_disk)"
+port 1 far rdma ipv4 10.9.0.2
+port 2 far rdma ipv6 fd09::2
+port 3 far tcp ipv4 127.0.0.1
+port 4 near loop
+port 5 home rdma ipv4 10.9.0.2
+
+# --- What is refused, and why
+four=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4421,nqn=far) || bail "no connection"
+disk=$(disk_of far) || bail "no disk"
+four_path=$(path "$four" "$disk")
+loop=$(connect transport=loop,nqn=near) || bail "no loop"
+near=$(disk_of near) || bail "no disk of the loop"
+refused "rdma without its module" "$disk" $RDMA_MODULE RDMA_MODULE "$four_path"
+refused "nvme-loop" "$near" $FABRIC_LOOP FABRIC_LOOP "$(path "$loop" "$near")"
+disconnect "$loop"
+insert peerdma_rdma
+refused "soft-RoCE without the parameter" "$disk" $RDMA_SOFTWARE RDMA_SOFTWARE "$four_path"
+same "the parameter is root's" "644 0" "$(stat -c '%a %u' $software)"
+echo 1 >$software
+check "the log says what it means" grep -q "peerdma_rdma: allow_software is set: .* The CPU copies each byte" <(dmesg)
+same "explain: soft-RoCE with the parameter" "NONE - software" "$(says "$disk")"
+same "a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
+peerdma check >/tmp/check
+check "peerdma check: it is software" grep -q "${disk#/dev/}: by software" /tmp/check
+check "peerdma check: and not direct" [ "$(grep -c "${disk#/dev/}: direct" /tmp/check)" = 0 ]
+same "and the route" "bounced through host memory" "$(peerdma explain "$disk" | sed -n 's/^route *//p')"
+
+# --- The bytes, as the host sees them on both sides
+span=$((9 * mib))
+for at in "0 4096" "512 512" "4096 65536" "1024 1049088" "0 $((8 * mib))"; do
+	read -r off len <<<"$at"
+	same "a read of $len bytes at $off" "$(straight "$len") 0" "$(pdio read "$disk" "$off" "$len" 0 $span \
+		"host fill gpu0 0 $span pattern:9" | tail -n 1)"
+	check "what came" host compare gpu0 0 "$len" pattern:3 "$off"
+	check "what is behind it" host compare gpu0 "$len" $((span - len)) pattern:9 "$len"
+done
+for at in "0 4096" "8704 512" "$mib 8192" "$((2 * mib)) 1049088" "$((4 * mib)) $((8 * mib))"; do
+	read -r off len <<<"$at"
+	same "a write of $len bytes at $off" "$(straight "$len")" "$(pdio write "$disk" "$off" "$len" 0 $span \
+		"host fill gpu0 %AT $len pattern:5" | tail -n 1 | cut -d' ' -f1-6)"
+	check "what is on the drive" host compare disk1 "$off" "$len" pattern:5
+done
+check "and between" host compare disk1 4096 4608 pattern:3 4096
+same "its path is kept from merging" 3 "$(cat "/sys/class/block/$four_path/queue/nomerges")"
+
+# Any offset: a partial block goes through another page, and that by the CPU as well.
+host fill disk1 0 $mib pattern:3 >/dev/null
+blockdev --flushbufs "$disk" "$drive"
+same "a read at odd places" "$(straight 70001) 0" "$(pdio read "$disk" 3 70001 3 $mib "host fill gpu0 0 $mib pattern:9" | tail -n 1)"
+check "what came" host compare gpu0 3 70001 pattern:3 3
+check "what is before it" host compare gpu0 0 3 pattern:9
+check "and behind" host compare gpu0 70004 $((mib - 70004)) pattern:9 70004
+
+# Two of them ask for the disk itself whose queue is named; a path is none that can be opened.
+ring() {
+	BY_SOFTWARE=1 uring /mnt/far/ring /mnt/far/scratch "/sys/class/block/$four_path/queue" >/tmp/ring
+	grep -q "^1\.\." /tmp/ring && ! grep "^not ok" /tmp/ring | grep -v " itself$\| had to wait "
+}
+mkdir -p /mnt/far
+for fs in ext4 xfs; do
+	if [ $fs = ext4 ]; then mke2fs -q -F -t ext4 "$disk" 200M; else mkfs.xfs -q -f -d size=400m "$disk"; fi
+	mount -t $fs "$disk" /mnt/far || bail "no $fs"
+	pattern fill /mnt/far/file 0 $((8 * mib)) pattern:1
+	sync
+	moves $fs /mnt/far/file $mib $((2 * mib + 65536))
+	moves "$fs, one block" /mnt/far/file 4096 4096
+	same "$fs: explained" "NONE - software" "$(says /mnt/far/file)"
+	pattern fill /mnt/far/ring 0 $mib pattern:1
+	sync
+	[ $fs = xfs ] || check "$fs: the cases of a ring (uring.cpp)" ring
+	umount /mnt/far
+done
+
+# --- Paths that come and go while the route is remembered
+six=$(connect $soon,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no connection by IPv6"
+six_path=$(path "$six" "$disk")
+for _ in {1..50}; do [ ! -e "/sys/class/block/$six_path" ] || break; sleep 0.1; done
+for file in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin >"$file"; done
+same "two paths: both are named" 2 "$(peerdma explain "$disk" | grep -c "^leaf.*c[0-9]*n1.*NONE\|^leaf.*software")"
+ios() { awk '{ print $1 + $5 }' "/sys/class/block/$1/stat"; }
+before4=$(ios "$four_path") before6=$(ios "$six_path")
+moves "two paths" "$disk" $mib $((4 * mib))
+check "the one by IPv4 had a part of it" [ "$(ios "$four_path")" -gt "$before4" ]
+check "the one by IPv6 had a part of it" [ "$(ios "$six_path")" -gt "$before6" ]
+tcp=$(connect $soon,transport=tcp,traddr=127.0.0.1,trsvcid=4423,nqn=far) || bail "no connection by tcp"
+tcp_path=$(path "$tcp" "$disk")
+for _ in {1..50}; do [ ! -e "/sys/class/block/$tcp_path" ] || break; sleep 0.1; done
+refused "a path by tcp has come" "$disk" $FABRIC_TCP FABRIC_TCP "$tcp_path"
+disconnect "$tcp"
+same "it has gone" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+disconnect "$six"
+
+# --- The block path's own tests, on the drive that they have elsewhere, by way of the network
+mountpoint -q /mnt/disk && umount /mnt/disk
+home=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4425,nqn=home) || bail "no connection to the drive"
+FAR_DISK=$(disk_of home) || bail "no disk of the drive"
+# group NAME: all of it is ok
+group() {
+	FAR_DISK=$FAR_DISK "$LAB_ROOT/tests/guest/$1.sh" >/tmp/group
+	grep -q "^1\.\." /tmp/group && ! grep -A 5 "^not ok\|^Bail" /tmp/group
+}
+for name in read write edges; do check "$name.sh" group $name; done
+mountpoint -q /mnt/disk && umount /mnt/disk
+disconnect "$home"
+
+# --- What a route was found by changes while it is remembered
+same "one path again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+echo 0 >$software
+refused "the parameter is taken back" "$disk" $RDMA_SOFTWARE RDMA_SOFTWARE "$four_path"
+echo 1 >$software
+same "and given again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+
+# --- The way breaks under a request: it ends, with an errno, and nothing comes afterwards
+# breaks DESCRIPTION COMMAND...
+breaks() {
+	local reader breaker got
+	throttle $((mib / 4)) disk1
+	host fill gpu0 0 $((8 * mib)) pattern:9 >/dev/null
+	blockdev --flushbufs "$drive"
+	pdio read "$disk" 0 $((8 * mib)) 0 >/tmp/broken 2>&1 &
+	reader=$!
+	sleep 0.5
+	check "$1: a request is under way" kill -0 $reader
+	"${@:2}" >/tmp/breaker 2>&1 &
+	breaker=$!
+	wait $reader
+	read -r got _ </tmp/broken
+	same "$1: EIO" $EIO "$got"
+	host fill gpu0 0 $((8 * mib)) pattern:7 >/dev/null
+	throttle 0 disk1
+	wait $breaker
+	[ ! -s /tmp/breaker ] || diag "$(cat /tmp/breaker)"
+	sleep 0.5
+	check "$1: nothing came afterwards" host compare gpu0 0 $((8 * mib)) pattern:7
+}
+
+# gone, live: the controller, in time
+gone() {
+	for _ in {1..150}; do [ -e "/sys/class/nvme/$four" ] || return 0; sleep 0.1; done
+	return 1
+}
+live() {
+	local state
+	for _ in {1..300}; do
+		read -r state <"/sys/class/nvme/$four/state" && [ "$state" != live ] || return 0
+		sleep 0.1
+	done
+	return 1
+}
+comes_back() {
+	check "$1 comes back: the controller connects again" live
+	same "$1 comes back: so do the bytes" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+}
+
+breaks "the target goes" rm "$nvmet/ports/1/subsystems/far"
+same "the target goes: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
+ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
+comes_back "the target"
+
+unaddress() { ip addr del 10.9.0.2/24 dev veth1 && ip addr del 10.9.0.1/24 dev veth0; }
+breaks "the addresses go" unaddress
+refused "no address" "$disk" $RDMA_ROUTE RDMA_ROUTE "$four_path"
+ip addr add 10.9.0.1/24 dev veth0
+# Nobody answers, and each question takes seconds. Those of processes that were killed are not asked.
+killed=()
+for _ in {1..64}; do
+	pdio read "$disk" 0 4096 0 >/dev/null 2>&1 &
+	killed+=($!)
+done
+sleep 1
+kill -9 "${killed[@]}" 2>/dev/null
+wait "${killed[@]}" 2>/dev/null
+asked=$SECONDS
+same "nobody answers: a read" "$EXDEV $RDMA_ROUTE 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
+check "nobody answers: a read does not wait for the answers of others, who were killed" [ $((SECONDS - asked)) -le 7 ]
+diag "after $((SECONDS - asked)) s"
+ip addr add 10.9.0.2/24 dev veth1
+comes_back "the address"
+
+breaks "the RDMA device goes" rdma link del rxe1
+check "and the controller with it" gone
+
+# --- All of it goes
+no_targets
+rdma link del rxe0
+ip link del veth0
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+wipefs -qa "$drive"
+echo "$io_timeout" >$timeouts/io_timeout
+plan $tap_n

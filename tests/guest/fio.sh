@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A program that is not ours: fio, from Debian's source as it is, with its engine libcufile (scripts/fio.sh builds it). It
+# writes and reads by threads that share the device, and checks what it reads; the drive's DMA says where the bytes went.
+# group: cufile
+# topologies: switch
+# variants: plain
+# needs: fio-cufile
+# timeout: 180
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+mib=1048576
+file=/mnt/disk/fio
+head -c $((16 * mib)) /dev/zero >$file
+sync
+
+# total KEY: of the kernel's counters
+total() { sed -n "s/^total .* $1=\([0-9]*\).*/\1/p" /sys/kernel/debug/peerdma/stats; }
+
+# job NAME BYTES [OPTION...]: it must move so many bytes, and may move none of them another way
+job() {
+	local name=$1 bytes=$2 direct host said
+	direct=$(total direct) host=$(total host)
+	host dma-mark >/dev/null
+	said=$(LD_LIBRARY_PATH=$LAB_BUILD/lib:$LAB_BUILD/tests/softgpu PEERDMA_REQUIRE_DIRECT=1 \
+		fio-cufile --name=job --ioengine=libcufile --cuda_io=cufile --gpu_dev_ids=0 --direct=1 --thread \
+		--filename=$file --size=$((16 * mib)) --overwrite=1 --allow_file_create=0 --verify_state_save=0 --minimal "${@:3}" 2>&1)
+	same "$name: fio's own status, and what it complains of" "0 " "$? $(grep -v -e '^3;' -e 'multiple writers' <<<"$said")"
+	same "$name: bytes that the module moved directly, and by way of the host" "$bytes 0" \
+		"$(($(total direct) - direct)) $(($(total host) - host))"
+	said=$(host dma)
+	# Elsewhere: the filesystem's journal, which it writes when it likes.
+	[[ $said =~ ^ok\ gpu0\ $bytes\ elsewhere\ ([0-9]+)$ && ${BASH_REMATCH[1]} -lt 65536 ]]
+	same "$name: the drive's own DMA was the device's memory ($said)" 0 $?
+}
+
+job "1 MiB writes, read back and checked" $((32 * mib)) --rw=write --bs=1m --verify=md5
+job "random 4 KiB writes by 8 threads, a part of the file each, read back and checked" $((16 * mib)) --rw=randwrite --bs=4k \
+	--numjobs=8 --size=$mib --offset_increment=$mib --verify=crc32c
+job "random 64 KiB reads by 4 threads" $((16 * mib)) --rw=randread --bs=64k --numjobs=4 --size=$((4 * mib))
+rm $file
+plan $tap_n

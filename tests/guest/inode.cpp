@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+//
+// inode FILE cut BUF_OFF: a read from FILE, 400 bytes behind a page's beginning, that has looked how long the file is; before
+// it goes on, the file is cut to 100 bytes behind that beginning. Prints result and bytes of the read.
+//
+// inode FILE: a write from a buffer to FILE, while another process is inside a write(2) to it that waits, with the lock
+// of the file, for a page of its own memory: nobody delivers that, as a FUSE filesystem need not. Prints the buffer's
+// number and that process's, when both wait. On SIGUSR1 destroys the buffer. When all has ended: result and
+// bytes of the write, and the result of destroying.
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <linux/userfaultfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <thread>
+
+#include "../tools/guest.hpp"
+#include "../tools/raw.hpp"
+
+namespace
+{
+
+constexpr size_t page = 4096;
+
+/// Never comes back. told: where a byte goes as soon as the lock is held.
+[[noreturn]] void write_for_ever(int file, int told)
+{
+	::prctl(PR_SET_PDEATHSIG, SIGKILL);
+	const int faults = int(::syscall(SYS_userfaultfd, O_CLOEXEC));
+	uffdio_api api{};
+	api.api = UFFD_API;
+	void *memory = ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uffdio_register range{};
+	range.range = {reinterpret_cast<uintptr_t>(memory), page};
+	range.mode = UFFDIO_REGISTER_MODE_MISSING;
+	if (faults < 0 || ::ioctl(faults, UFFDIO_API, &api) || ::ioctl(faults, UFFDIO_REGISTER, &range))
+		raw::die("userfaultfd");
+	std::thread([=] {
+		uffd_msg message;
+		if (::read(faults, &message, sizeof(message)) == sizeof(message))
+			(void)!::write(told, "x", 1);
+	}).detach();
+	(void)!::pwrite(file, memory, page, 0);
+	raw::die("the page came");
+}
+
+pid_t start_writer(int file)
+{
+	int told[2];
+	char byte;
+	if (::pipe2(told, O_CLOEXEC))
+		raw::die("pipe");
+	const pid_t writer = ::fork();
+	if (!writer)
+		write_for_ever(file, told[1]);
+	::close(told[1]);
+	if (::read(told[0], &byte, 1) != 1)
+		raw::die("no fault");
+	return writer;
+}
+
+bool is_asleep(pid_t task)
+{
+	std::ifstream in("/proc/self/task/" + std::to_string(task) + "/stat");
+	std::string line;
+	std::getline(in, line);
+	return line.substr(line.rfind(')') + 1, 2) == " D";
+}
+
+/// Both wait for the lock of the file, in this order.
+int cut(const char *path, uint64_t buf_off)
+{
+	const int file = ::open(path, O_RDWR | O_CLOEXEC), dev = raw::open_device();
+	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 4 * page);
+	auto req = raw::io(file, buf.out_buf_id, page + 400, buf_off, page);
+	// From here on the way is known.
+	if (file < 0 || !buf.out_buf_id || raw::call(dev, PEERDMA_READ, req) || req.out_done != page)
+		raw::die(path);
+	const pid_t writer = start_writer(file);
+	std::atomic<pid_t> task = 0;
+	const auto waits = [&] {
+		return guest::within(std::chrono::seconds(20), [&] { return task && is_asleep(task); });
+	};
+	std::thread cutting([&] {
+		task = pid_t(::syscall(SYS_gettid));
+		(void)!::ftruncate(file, page + 100);
+	});
+	if (!waits())
+		raw::die("nobody cuts");
+	task = 0;
+	int result = 1;
+	std::atomic<bool> over = false;
+	std::thread reading([&] {
+		task = pid_t(::syscall(SYS_gettid));
+		result = raw::call(dev, PEERDMA_READ, req);
+		over = true;
+	});
+	if (!waits())
+		raw::die("nobody reads");
+	::kill(writer, SIGKILL);
+	if (!guest::within(std::chrono::seconds(20), [&] { return over.load(); })) {
+		std::puts("it does not end");
+		std::fflush(stdout);
+		::raise(SIGKILL);
+	}
+	cutting.join();
+	reading.join();
+	std::printf("%d %llu\n", result, req.out_done);
+	return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc == 4 && !std::strcmp(argv[2], "cut"))
+		return cut(argv[1], std::strtoull(argv[3], nullptr, 0));
+	if (argc != 2)
+		return 2;
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &set, nullptr);
+	const int file = ::open(argv[1], O_RDWR | O_CLOEXEC);
+	if (file < 0)
+		raw::die(argv[1]);
+	const int dev = raw::open_device();
+	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, page);
+	if (!buf.out_buf_id)
+		raw::die("buffer");
+	const pid_t writer = start_writer(file);
+	pid_t task = 0;
+	int result = 0, destroyed = 1;
+	auto req = raw::io(file, buf.out_buf_id, 0, 0, page);
+	std::thread writing([&] {
+		task = pid_t(::syscall(SYS_gettid));
+		result = raw::call(dev, PEERDMA_WRITE, req);
+	});
+	if (!guest::within(std::chrono::seconds(20), [&] { return task && is_asleep(task); }))
+		raw::die("it does not wait");
+	std::printf("%u %d\n", buf.out_buf_id, int(writer));
+	std::fflush(stdout);
+	std::thread([&] {
+		for (int signal; !sigwait(&set, &signal);)
+			destroyed = raw::destroy(dev, buf.out_buf_id);
+	}).detach();
+	writing.join();
+	guest::within(std::chrono::seconds(2), [&] { return destroyed <= 0; });
+	std::printf("%d %llu %d\n", result, req.out_done, destroyed);
+	std::fflush(stdout);
+	return 0;
+}

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# NFS over RDMA by soft-RoCE, server and client in this guest, with the lab's parameter, v4.2 and v3: the bytes as the host
+# sees them in the GPU's memory and the server in its file, ends of files, other writers, a server that restarts, an
+# RDMA device that goes. And what is refused: TCP, a server that is used past the network. pNFS, Kerberos and several
+# connections are not tried.
+# group: rdma
+# topologies: disks
+# variants: plain
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 400
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has veth rpcrdma nfsd nfsv3 nfsv4
+localio=/sys/module/nfs/parameters/localio_enabled
+mib=1048576
+EIO=5 BUF_ALIGN=5 END=20 NFS_TRANSPORT=22 NFS_LOCAL=23
+
+# says FILE: why, and how
+says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { map = $2 } END { print reason, map }'; }
+# refused DESCRIPTION FILE NUMBER NAME
+refused() {
+	same "explain: $1" "$4 none" "$(says "$2")"
+	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
+	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
+}
+
+fresh() { # FILE LEN SEED: on the server, and the client knows nothing of it
+	pattern fill "$store/$1" 0 "$2" "pattern:$3"
+	sync "$store/$1"
+}
+
+wire
+drive=$(nvme_disk nvme1)
+wipefs -qa "$drive"
+mke2fs -q -F -t ext4 "$drive" 200M
+mkdir -p $store
+mount "$drive" $store
+server || bail "no server"
+echo N >$localio
+fresh file $((8 * mib + 12345)) 1
+
+# --- What is refused, and why
+client vers=4.2,proto=tcp
+refused "NFS without its module" $share/file $RDMA_MODULE RDMA_MODULE
+insert peerdma_rdma peerdma_nfs
+refused "NFS over TCP" $share/file $NFS_TRANSPORT NFS_TRANSPORT
+umount $share
+client vers=4.2,rdma,port=20049
+refused "soft-RoCE without the parameter" $share/file $RDMA_SOFTWARE RDMA_SOFTWARE
+echo 1 >$software
+same "explain: with the parameter" "NONE software" "$(says $share/file)"
+same "a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read $share/file 0 4096 0 | cut -d' ' -f1-3)"
+umount $share
+echo Y >$localio
+client vers=4.2,rdma,port=20049
+for _ in {1..50}; do [ "$(says $share/file)" = "NFS_LOCAL none" ] && break; sleep 0.1; done
+refused "a server past the network" $share/file $NFS_LOCAL NFS_LOCAL
+umount $share
+echo N >$localio
+
+# resize LEN: on the server. It may have told the client that nobody else writes, and takes that back then.
+resize() {
+	for _ in {1..100}; do ! truncate -s "$1" $store/file 2>/dev/null || return 0; sleep 0.1; done
+	return 1
+}
+
+# read_case DESCRIPTION OFF LEN BUF_OFF WANT REASON SEED
+read_case() {
+	local got
+	got=$(pdio read $share/file "$2" "$3" "$4" $((10 * mib)) "host fill gpu0 0 $((10 * mib)) pattern:9")
+	same "$1" "0 $6 $5 0 0 $5" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}")"
+	check "$1: what came" same_bytes "$2" "$4" "$5" "$7"
+}
+same_bytes() {
+	{ [ "$3" = 0 ] || host compare gpu0 "$2" "$3" "pattern:$4" "$1"; } &&
+		{ [ "$2" = 0 ] || host compare gpu0 0 "$2" pattern:9; } &&
+		host compare gpu0 $(($2 + $3)) $((10 * mib - $2 - $3)) pattern:9 $(($2 + $3))
+}
+
+# outlives read|write DESCRIPTION COMMAND...: a slow request is whole although that happens meanwhile
+outlives() {
+	local pid seed=9 len=$((8 * mib)) what="$version: $2 under a $1"
+	[ "$1" = read ] || seed=5
+	throttle $((2 * mib)) disk1
+	echo 3 >/proc/sys/vm/drop_caches
+	pdio "$1" $share/file 0 $len 0 $((10 * mib)) "host fill gpu0 0 $((10 * mib)) pattern:$seed" >/tmp/slow &
+	pid=$!
+	sleep 1
+	check "$what: it is under way" kill -0 $pid
+	check "$what: it happens" "${@:3}"
+	throttle 0 disk1
+	wait $pid
+	same "$what: it is whole" "$(straight $len)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
+	if [ "$1" = read ]; then
+		check "$what: and its bytes" host compare gpu0 0 $len pattern:1
+	else
+		check "$what: and its bytes" pattern compare $store/file 0 $len pattern:5
+		check "$what: and behind it" pattern compare $store/file $len 12345 pattern:1 $len
+	fi
+}
+server_restarts() { rpc.nfsd 0; serve; }
+device_goes() { rdma link del rxe1 && rdma link add rxe1 type rxe netdev veth1; }
+
+# given_up: one call waits for a slow drive, until the share is given up. The first request to a slow drive is not slow.
+given_up() {
+	fresh slow 65536 1
+	dd if=$store/slow iflag=nocache count=0 status=none
+	throttle 1024 disk1
+	dd if=$store/file of=/dev/null bs=4k skip=256 count=1 iflag=direct status=none
+	pdio read $share/slow 0 65536 0 >/tmp/given_up &
+	reader=$!
+	sleep 1
+	kill -0 $reader && ! umount -f $share # busy
+	sleep 1
+	throttle 0 disk1
+	wait $reader
+}
+
+for version in 4.2 3; do
+	options=vers=$version,rdma,port=20049,actimeo=60
+	[ $version = 4.2 ] || options+=,nolock,mountproto=tcp
+	client $options
+	fresh file $((8 * mib + 12345)) 1
+	cat $share/file >/dev/null
+	length=$((8 * mib + 12345))
+	read_case "$version: a page" 4096 4096 8192 4096 $RDMA_SOFTWARE 1
+	read_case "$version: several requests of the client's" 8192 $((4 * mib)) 4096 $((4 * mib)) $RDMA_SOFTWARE 1
+	read_case "$version: odd places" 1001 70001 1001 70001 $RDMA_SOFTWARE 1
+	read_case "$version: where no device can put it" 0 4096 1 4096 $BUF_ALIGN 1
+	read_case "$version: more of that" 4096 70001 8193 70001 $BUF_ALIGN 1
+	read_case "$version: the end of the file" $((8 * mib)) $mib 0 12345 $END 1
+	read_case "$version: behind it" $((9 * mib)) 4096 0 0 $END 1
+
+	host fill gpu0 0 $mib pattern:9 >/dev/null
+	for at in "0 4096" "$mib $((2 * mib))" "4097 10000"; do
+		read -r off len <<<"$at"
+		got=$(pdio write $share/file "$off" "$len" $((off % 4096)) $((4 * mib)) "host fill gpu0 0 $((4 * mib)) pattern:5")
+		same "$version: a write of $len bytes at $off" "0 $len" "$(cut -d' ' -f1,3 <<<"${got##*$'\n'}")"
+		check "$version: what the server has" pattern compare $store/file "$off" "$len" pattern:5 $((off % 4096))
+	done
+	check "$version: and around" pattern compare $store/file 14097 $((mib - 14097)) pattern:1 14097
+
+	# Another client changes its length: this one has it in its cache.
+	fresh file $length 1
+	cat $share/file >/dev/null
+	resize $((mib + 100)) || bail "not truncated"
+	read_case "$version: truncated by another, the end" $mib 8192 0 100 $END 1
+	fresh file $length 1
+	read_case "$version: made longer by another" $((2 * mib)) $mib 0 $mib $RDMA_SOFTWARE 1
+	resize $((2 * mib + 4096)) || bail "not truncated"
+	read_case "$version: whole pages that are gone" $((2 * mib)) $mib 0 4096 $END 1
+
+	fresh file $length 1
+	outlives read "the server restarts" server_restarts
+	[ $version = 3 ] || outlives read "the RDMA device goes and comes" device_goes
+	outlives write "the server restarts" server_restarts
+	fresh file $length 1
+	given_up
+	# 6.12 makes a call of 4.2 again.
+	check "$version: a read of a share that is given up" grep -q "^0 \|^$EIO " /tmp/given_up
+	umount $share
+done
+
+# --- All of it goes
+no_server
+check "peerdma_nfs.ko goes" rmmod peerdma_nfs
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+rdma link del rxe0
+rdma link del rxe1
+ip link del veth0
+wipefs -qa "$drive"
+plan $tap_n

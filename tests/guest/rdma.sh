@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Sourced, after lib.sh, by tests with a network that knows RDMA, which is soft-RoCE: a cable, and what can be at its two
+# ends, NVMe over RDMA and NFS over RDMA. The near end is 10.9.0.1, the far end 10.9.0.2.
+
+far_ip=10.9.0.2
+# shellcheck disable=SC2034 # those who source this
+software=/sys/module/peerdma_rdma/parameters/allow_software
+# shellcheck disable=SC2034
+EXDEV=18 RDMA_MODULE=45 RDMA_SOFTWARE=47
+
+# kernel_has MODULE...: they are loaded, or the test ends here
+kernel_has() {
+	modprobe -d "$LAB_KERNEL" -q crc32_generic # soft-RoCE's, where it is a module
+	modprobe -d "$LAB_KERNEL" -a rdma_rxe "$@" || bail "no $*"
+}
+
+# insert NAME...: a module of ours, beside peerdma.ko
+insert() {
+	local name
+	for name; do insmod "$(dirname "$LAB_MODULE")/$name.ko" || bail "$name.ko does not load"; done
+}
+
+# Counted as through the host, because the CPU copies.
+straight() { echo "0 $RDMA_SOFTWARE $1 0 0 $1"; }
+
+# --- The cable
+# address NUMBER NETDEV: of one end
+address() {
+	ip addr add "10.9.0.$1/24" dev "$2"
+	ip -6 addr add "fd09::$1/64" dev "$2" nodad
+	ip link set "$2" up
+}
+
+# wire: both ends in this guest, each with an RDMA device
+wire() {
+	ip link add veth0 type veth peer name veth1
+	address 1 veth0
+	address 2 veth1
+	rdma link add rxe0 type rxe netdev veth0
+	rdma link add rxe1 type rxe netdev veth1
+}
+
+# plug: this guest's end of the cable to its peer. Packets of 4096 bytes and their headers fit.
+plug() {
+	ip link set eth0 mtu 9000
+	address "$LAB_NODE" eth0
+	rdma link add rxe0 type rxe netdev eth0
+}
+
+# --- NVMe over Fabrics
+nvmet=/sys/kernel/config/nvmet
+
+# target NAME DRIVE: a subsystem with a namespace that is DRIVE
+target() {
+	local dir=$nvmet/subsystems/$1
+	mkdir -p /sys/kernel/config
+	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+	mkdir -p "$dir/namespaces/1"
+	echo 1 >"$dir/attr_allow_any_host"
+	echo -n "$2" >"$dir/namespaces/1/device_path"
+	echo 1 >"$dir/namespaces/1/enable"
+}
+
+# port NUMBER NAME TRANSPORT [FAMILY ADDRESS]
+port() {
+	local dir=$nvmet/ports/$1
+	mkdir -p "$dir"
+	echo "$3" >"$dir/addr_trtype"
+	if [ -n "${4:-}" ]; then
+		echo "$4" >"$dir/addr_adrfam"
+		echo "$5" >"$dir/addr_traddr"
+		echo $((4420 + $1)) >"$dir/addr_trsvcid"
+	fi
+	ln -s "$nvmet/subsystems/$2" "$dir/subsystems/$2" || bail "no port for $3"
+}
+
+# no_targets: all of them go
+no_targets() {
+	local dir
+	rm "$nvmet"/ports/*/subsystems/*
+	rmdir "$nvmet"/ports/*
+	for dir in "$nvmet"/subsystems/*; do
+		echo 0 >"$dir/namespaces/1/enable"
+		rmdir "$dir/namespaces/1" "$dir"
+	done
+}
+
+# One that has lost its target fails its requests soon.
+# shellcheck disable=SC2034
+soon=reconnect_delay=1,ctrl_loss_tmo=60,fast_io_fail_tmo=1,keep_alive_tmo=2
+
+# connect OPTIONS: a controller; prints its device's name
+connect() {
+	local fd answer=''
+	exec {fd}<>/dev/nvme-fabrics
+	printf '%s' "$1" >&"$fd" && read -r answer <&"$fd"
+	exec {fd}>&-
+	[[ $answer == instance=* ]] || return 1
+	answer=${answer#instance=}
+	echo "nvme${answer%%,*}"
+}
+
+disconnect() { echo 1 >"/sys/class/nvme/$1/delete_controller"; }
+
+# disk_of NAME: of a subsystem, when it is there
+disk_of() {
+	local dir nqn name
+	for _ in {1..100}; do
+		for dir in /sys/class/nvme-subsystem/*; do
+			read -r nqn <"$dir/subsysnqn"
+			name=${dir##*/nvme-subsys}
+			[ "$nqn" != "$1" ] || [ ! -b "/dev/nvme${name}n1" ] || { echo "/dev/nvme${name}n1"; return; }
+		done
+		sleep 0.1
+	done
+	return 1
+}
+
+# --- NFS
+store=/mnt/store
+share=/mnt/share
+
+# serve: the server takes calls, also after "rpc.nfsd 0"
+serve() {
+	rpc.nfsd -N 4.0 -L 10 -G 10 4 && echo "rdma 20049" >/proc/fs/nfsd/portlist
+}
+
+# server: what is mounted on $store is there for whoever is on the cable
+server() {
+	mkdir -p /var/lib/nfs
+	mount -t tmpfs none /var/lib/nfs
+	mkdir -p /var/lib/nfs/{nfsdcld,rpc_pipefs,sm,sm.bak}
+	touch /var/lib/nfs/{etab,rmtab}
+	mountpoint -q /var/lib/nfs/rpc_pipefs || mount -t rpc_pipefs sunrpc /var/lib/nfs/rpc_pipefs
+	mountpoint -q /proc/fs/nfsd || mount -t nfsd none /proc/fs/nfsd
+	rpcbind -w && exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store" && rpc.mountd &&
+		nfsdcld -p /var/lib/nfs/rpc_pipefs || return
+	# The kernel asks it whether there are clients to wait for. No answer means 10 s.
+	for _ in {1..100}; do [ ! -e /var/lib/nfs/nfsdcld/main.sqlite ] || break; sleep 0.1; done
+	serve
+}
+
+no_server() {
+	local name pid
+	rpc.nfsd 0
+	exportfs -ua
+	for name in rpc.mountd rpcbind nfsdcld; do ! pid=$(pidof $name) || kill "$pid"; done
+	umount $store
+	umount /proc/fs/nfsd /var/lib/nfs/rpc_pipefs /var/lib/nfs 2>/dev/null
+}
+
+# client OPTIONS: the share, which for v4 is the root
+client() {
+	local from=$store
+	mkdir -p $share
+	[[ $1 != vers=4* ]] || from=/
+	mount -t nfs -o "$1" $far_ip:$from $share || bail "no share with $1"
+}

@@ -1,0 +1,719 @@
+// SPDX-License-Identifier: MIT
+//
+// GPU memory to GPU memory by RDMA verbs. Two processes, in one guest or in two that a network joins, each with a buffer
+// in a GPU that the host fills and compares from outside; how queue pairs and regions are called goes by TCP.
+//
+//   verbs serve PORT RDMA-DEVICE          the other end: does what it is told, until the connection ends
+//   verbs ask HOST PORT RDMA-DEVICE GPU IMAGE
+//                                         WRITE, READ and SEND of many lengths, and what the device itself gets wrong; then
+//                                         buffers go away under work requests, last our GPU (its PCI address). IMAGE is
+//                                         how the host calls the other's memory: gpu0 if it is the same
+//   verbs busy HOST PORT RDMA-DEVICE      WRITEs without end
+//   verbs refused RDMA-DEVICE REASON yes|no  no way, and why; nothing is registered. Does this kernel do it on demand?
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "../tools/guest.hpp"
+#include "../tools/tap.hpp"
+#include "peerdma.hpp"
+#include "peerdma_verbs.h"
+
+namespace
+{
+
+using tap::report;
+using Clock = std::chrono::steady_clock;
+using std::to_string;
+using std::chrono::milliseconds, std::chrono::seconds;
+
+constexpr uint64_t page = 4096, mib = 1 << 20;
+// The region is a part of the buffer: what is around it is nobody's.
+constexpr uint64_t margin = 8 * page, region_len = 65 * mib + 100, buf_len = region_len / page * page + 3 * margin;
+constexpr int access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+[[noreturn]] void die(const std::string &what) { raw::die(what); }
+
+// --- The RDMA device
+
+struct Rdma {
+	struct ibv_context *context = nullptr;
+	struct ibv_pd *pd = nullptr;
+	union ibv_gid gid = {};
+	int gid_index = 0;
+
+	explicit Rdma(const std::string &name)
+	{
+		int n = 0;
+		struct ibv_device **list = ibv_get_device_list(&n);
+		for (int i = 0; i < n; i++)
+			if (name == ibv_get_device_name(list[i]))
+				context = ibv_open_device(list[i]);
+		ibv_free_device_list(list);
+		if (!context || !(pd = ibv_alloc_pd(context)))
+			die(name);
+		// RoCE by an IPv4 address. iWARP has none.
+		static const uint8_t v4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+		while (!ibv_query_gid(context, 1, gid_index, &gid) && std::memcmp(gid.raw, v4, sizeof(v4)))
+			gid_index++;
+	}
+	Rdma(const Rdma &) = delete;
+	~Rdma()
+	{
+		ibv_dealloc_pd(pd);
+		ibv_close_device(context);
+	}
+};
+
+/// A queue pair and what completes on it. Its name for the other side is one line of text.
+class Queue
+{
+public:
+	explicit Queue(Rdma &rdma) : rdma_(rdma), cq_(ibv_create_cq(rdma.context, 256, nullptr, nullptr, 0))
+	{
+		struct ibv_qp_init_attr attr = {};
+		attr.send_cq = attr.recv_cq = cq_;
+		attr.cap = {.max_send_wr = 128,
+			    .max_recv_wr = 16,
+			    .max_send_sge = 1,
+			    .max_recv_sge = 1,
+			    .max_inline_data = 0};
+		attr.qp_type = IBV_QPT_RC;
+		if (!cq_ || !(qp_ = ibv_create_qp(rdma.pd, &attr)))
+			die("ibv_create_qp");
+		struct ibv_qp_attr init = {};
+		init.qp_state = IBV_QPS_INIT;
+		init.port_num = 1;
+		init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+		modify(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	}
+	Queue(const Queue &) = delete;
+	~Queue()
+	{
+		ibv_destroy_qp(qp_);
+		ibv_destroy_cq(cq_);
+	}
+
+	std::string name() const
+	{
+		char gid[INET6_ADDRSTRLEN];
+		inet_ntop(AF_INET6, rdma_.gid.raw, gid, sizeof(gid));
+		return to_string(qp_->qp_num) + " " + gid;
+	}
+
+	void join(std::istream &name, enum ibv_mtu mtu)
+	{
+		std::string gid;
+		struct ibv_qp_attr rtr = {}, rts = {};
+		name >> rtr.dest_qp_num >> gid;
+		rtr.qp_state = IBV_QPS_RTR;
+		rtr.path_mtu = mtu;
+		rtr.max_dest_rd_atomic = 16;
+		rtr.min_rnr_timer = 12;
+		rtr.ah_attr.is_global = 1;
+		rtr.ah_attr.port_num = 1;
+		rtr.ah_attr.grh.sgid_index = uint8_t(rdma_.gid_index);
+		rtr.ah_attr.grh.hop_limit = 4;
+		inet_pton(AF_INET6, gid.c_str(), rtr.ah_attr.grh.dgid.raw);
+		modify(rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+		// A second until it is sent again, for ever as such goes: the machine may be busy.
+		rts.qp_state = IBV_QPS_RTS;
+		rts.timeout = 18;
+		rts.retry_cnt = rts.rnr_retry = 7;
+		rts.max_rd_atomic = 16;
+		modify(rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				    IBV_QP_MAX_QP_RD_ATOMIC);
+	}
+
+	void post(enum ibv_wr_opcode opcode, const struct ibv_sge &from, uint64_t remote_addr, uint32_t rkey)
+	{
+		struct ibv_sge sge = from;
+		struct ibv_send_wr wr = {}, *bad;
+		wr.sg_list = &sge;
+		wr.num_sge = 1;
+		wr.opcode = opcode;
+		wr.send_flags = IBV_SEND_SIGNALED;
+		wr.wr.rdma.remote_addr = remote_addr;
+		wr.wr.rdma.rkey = rkey;
+		if (ibv_post_send(qp_, &wr, &bad))
+			die("ibv_post_send");
+	}
+
+	void post_recv(const struct ibv_sge &into)
+	{
+		struct ibv_sge sge = into;
+		struct ibv_recv_wr wr = {}, *bad;
+		wr.sg_list = &sge;
+		wr.num_sge = 1;
+		if (ibv_post_recv(qp_, &wr, &bad))
+			die("ibv_post_recv");
+	}
+
+	void fail()
+	{
+		struct ibv_qp_attr error = {};
+		error.qp_state = IBV_QPS_ERR;
+		modify(error, IBV_QP_STATE);
+	}
+
+	/// What became of the oldest work request.
+	struct ibv_wc wait()
+	{
+		struct ibv_wc wc = {};
+		for (const auto end = Clock::now() + seconds(120); Clock::now() < end;) {
+			const int n = ibv_poll_cq(cq_, 1, &wc);
+			if (n < 0)
+				die("ibv_poll_cq");
+			if (n)
+				return wc;
+			std::this_thread::sleep_for(std::chrono::microseconds(200)); // the device is this very CPU
+		}
+		wc.status = IBV_WC_RESP_TIMEOUT_ERR;
+		return wc;
+	}
+
+private:
+	void modify(struct ibv_qp_attr &attr, int mask)
+	{
+		if (int err = ibv_modify_qp(qp_, &attr, mask)) {
+			errno = err;
+			die("ibv_modify_qp");
+		}
+	}
+
+	Rdma &rdma_;
+	struct ibv_cq *cq_;
+	struct ibv_qp *qp_ = nullptr;
+};
+
+// --- GPU memory
+
+/// A buffer as the host sees it. Places are counted from the region's beginning, and are those of the pattern as well.
+struct View {
+	std::string image = "gpu0";
+	uint64_t bar_off = 0;
+
+	bool ask(const char *verb, uint64_t from, uint64_t end, const std::string &source, uint64_t source_off) const
+	{
+		return host::run("host " + std::string(verb) + " " + image + " " + to_string(bar_off + from) + " " +
+				 to_string(end - from) + " " + source + " " + to_string(source_off));
+	}
+	/// A range and what is beside it: a few pages, of a large one the whole buffer.
+	static std::pair<uint64_t, uint64_t> around(uint64_t off, uint64_t len)
+	{
+		return len < mib ? std::pair(margin + off - 2 * page, margin + off + len + 2 * page) :
+				   std::pair(uint64_t(0), buf_len);
+	}
+	bool fill(uint64_t off, uint64_t len, const std::string &source) const
+	{
+		const auto [from, end] = around(off, len);
+		return ask("fill", from, end, source, from);
+	}
+	bool is(uint64_t off, uint64_t len, const std::string &source, uint64_t source_off) const
+	{
+		return ask("compare", margin + off, margin + off + len, source, margin + source_off);
+	}
+	/// What is beside a range is what filled it.
+	bool rest_is(uint64_t off, uint64_t len, const std::string &source) const
+	{
+		const auto [from, end] = around(off, len);
+		const uint64_t after = margin + off + len;
+		return ask("compare", from, margin + off, source, from) && ask("compare", after, end, source, after);
+	}
+};
+
+struct Memory {
+	peerdma::Device device;
+	peerdma_buf *buf = nullptr;
+	View view;
+	struct ibv_mr *mr = nullptr;
+	struct peerdma_mr_info info = {};
+
+	Memory() : device(peerdma::Device::open().value()) { alloc(); }
+	Memory(const Memory &) = delete;
+	~Memory()
+	{
+		peerdma_mr_dereg(mr);
+		peerdma_buf_destroy(buf);
+	}
+
+	void alloc()
+	{
+		auto gpu = device.find("");
+		uint32_t reason = 0;
+		if (!gpu || peerdma_buf_create(device.get(), gpu->id, buf_len, 0, &buf, &reason))
+			die("no buffer: " + std::string(peerdma_reason_name(reason)));
+		auto where = peerdma::detail::sized<peerdma_buf_info>();
+		peerdma_buf_query(buf, &where);
+		view.bar_off = where.bar_offset;
+	}
+
+	int reg(Rdma &rdma, uint64_t off = margin, uint64_t len = region_len)
+	{
+		info = peerdma::detail::sized<peerdma_mr_info>();
+		return peerdma_mr_reg(rdma.pd, buf, off, len, access_all, &info, &mr);
+	}
+	void need(Rdma &rdma)
+	{
+		errno = -reg(rdma);
+		if (errno)
+			die(std::string("no region: ") + peerdma_reason_text(info.reason));
+	}
+
+	struct ibv_sge sge(uint64_t off, uint64_t len) const
+	{
+		return {.addr = info.addr + off, .length = uint32_t(len), .lkey = mr->lkey};
+	}
+};
+
+// --- What the two say to each other, a line and its answer at a time
+
+class Line
+{
+public:
+	explicit Line(int fd)
+	{
+		const int on = 1;
+		::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+		in_ = ::fdopen(fd, "r");
+		out_ = ::fdopen(::dup(fd), "w");
+	}
+	Line(const Line &) = delete;
+	~Line()
+	{
+		std::fclose(in_);
+		std::fclose(out_);
+	}
+
+	void say(const std::string &text)
+	{
+		std::fprintf(out_, "%s\n", text.c_str());
+		std::fflush(out_);
+	}
+	/// Empty: the other has gone.
+	std::string hear()
+	{
+		std::string text;
+		for (int c; (c = std::getc(in_)) != EOF && c != '\n';)
+			text += char(c);
+		return text;
+	}
+	std::istringstream ask(const std::string &text)
+	{
+		say(text);
+		return std::istringstream(hear());
+	}
+	bool yes(const std::string &text) { return ask(text).str() == "yes"; }
+
+private:
+	FILE *in_, *out_;
+};
+
+int listener(uint16_t port)
+{
+	const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	struct sockaddr_in at = {};
+	at.sin_family = AF_INET;
+	at.sin_port = htons(port);
+	::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (::bind(fd, reinterpret_cast<struct sockaddr *>(&at), sizeof(at)) || ::listen(fd, 1))
+		die("listen");
+	return fd;
+}
+
+int connected(const char *host, uint16_t port)
+{
+	struct sockaddr_in at = {};
+	at.sin_family = AF_INET;
+	at.sin_port = htons(port);
+	::inet_pton(AF_INET, host, &at.sin_addr);
+	int fd = -1;
+	// The other may just be beginning.
+	if (!guest::within(seconds(60), [&] {
+		    ::close(fd);
+		    fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		    return !::connect(fd, reinterpret_cast<struct sockaddr *>(&at), sizeof(at));
+	    }))
+		die(host);
+	return fd;
+}
+
+int serve(uint16_t port, const char *device)
+{
+	Rdma rdma(device);
+	Memory memory;
+	std::unique_ptr<Queue> queue;
+	const int from = listener(port);
+	Line line(::accept(from, nullptr, nullptr));
+	::close(from);
+	auto answer = [&](bool yes) { line.say(yes ? "yes" : "no"); };
+	for (std::string text; !(text = line.hear()).empty();) {
+		std::istringstream words(text);
+		std::string verb;
+		uint64_t off = 0, len = 0;
+		int number = 0;
+		words >> verb;
+		if (verb == "reg") { // -errno, and what the other side has to know of the region
+			const int rc = memory.reg(rdma);
+			line.say(to_string(rc) + " " + to_string(rc ? 0 : memory.mr->rkey) + " " +
+				 to_string(memory.info.addr) + " " + to_string(memory.info.align) + " " +
+				 to_string(memory.info.path_mtu) + " " + to_string(memory.view.bar_off));
+		} else if (verb == "dereg") {
+			answer(!peerdma_mr_dereg(std::exchange(memory.mr, nullptr)));
+		} else if (verb == "join") { // MTU and the other's queue pair; ours
+			words >> number;
+			queue.reset();
+			queue = std::make_unique<Queue>(rdma);
+			queue->join(words, static_cast<enum ibv_mtu>(number));
+			line.say(queue->name());
+		} else if (verb == "recv") {
+			words >> off >> len;
+			queue->post_recv(memory.sge(off, len));
+			answer(true);
+		} else if (verb == "came") { // status and length
+			const auto wc = queue->wait();
+			line.say(to_string(int(wc.status)) + " " + to_string(wc.byte_len));
+		} else if (verb == "destroy") {
+			peerdma_buf_destroy(std::exchange(memory.buf, nullptr));
+			answer(true);
+		} else if (verb == "again") { // another buffer where the last one was, mapped; its region is left alone
+			const uint64_t was = memory.view.bar_off;
+			void *addr = nullptr;
+			memory.alloc();
+			answer(memory.view.bar_off == was && !peerdma_buf_map(memory.buf, &addr));
+		} else {
+			line.say("what?");
+		}
+	}
+	return 0;
+}
+
+// --- The end that asks
+
+struct Verb {
+	const char *name;
+	enum ibv_wr_opcode opcode;
+};
+constexpr Verb rdma_write = {"WRITE", IBV_WR_RDMA_WRITE}, rdma_read = {"READ", IBV_WR_RDMA_READ},
+	       rdma_send = {"SEND", IBV_WR_SEND};
+
+struct Ends {
+	Rdma rdma;
+	Memory mine;
+	Line far;
+	View theirs;
+	std::unique_ptr<Queue> queue;
+	uint32_t rkey = 0;
+	uint64_t far_addr = 0, align = 0;
+	uint32_t mtu = 0;
+
+	Ends(const char *device, const char *host, uint16_t port, const char *image)
+		: rdma(device), far(connected(host, port))
+	{
+		theirs.image = image;
+		mine.need(rdma);
+		need_far();
+		connect(mtu);
+	}
+
+	void need_far()
+	{
+		int rc = -1;
+		uint32_t far_mtu = 0;
+		far.ask("reg") >> rc >> rkey >> far_addr >> align >> far_mtu >> theirs.bar_off;
+		errno = -rc;
+		if (rc)
+			die("the other end has no region");
+		align = std::max<uint64_t>(align, mine.info.align);
+		mtu = mine.info.path_mtu ? mine.info.path_mtu : far_mtu;
+	}
+
+	/// New queue pairs, since one that met an error is good for nothing. 0: any path MTU.
+	void connect(uint32_t path_mtu)
+	{
+		const auto it = static_cast<enum ibv_mtu>(path_mtu ? path_mtu : uint32_t(IBV_MTU_1024));
+		queue.reset();
+		queue = std::make_unique<Queue>(rdma);
+		auto name = far.ask("join " + to_string(int(it)) + " " + queue->name());
+		queue->join(name, it);
+	}
+
+	void post(const Verb &verb, uint64_t here, uint64_t there, uint64_t len)
+	{
+		queue->post(verb.opcode, mine.sge(here, len), far_addr + there, rkey);
+	}
+
+	bool moved(const Verb &verb, uint64_t here, uint64_t there, uint64_t len)
+	{
+		if (verb.opcode == IBV_WR_SEND && !far.yes("recv " + to_string(there) + " " + to_string(len)))
+			return false;
+		post(verb, here, there, len);
+		const auto wc = queue->wait();
+		if (wc.status)
+			std::printf("# %s: %s\n", verb.name, ibv_wc_status_str(wc.status));
+		int status = 0;
+		uint64_t got = len;
+		if (verb.opcode == IBV_WR_SEND)
+			far.ask("came") >> status >> got;
+		return !wc.status && !status && got == len;
+	}
+
+	/// What was there before is another pattern at each side, and both depend on the place.
+	std::string wrong(const Verb &verb, uint64_t here, uint64_t there, uint64_t len)
+	{
+		const std::string our = "pattern:1", their = "pattern:2";
+		const bool read = verb.opcode == IBV_WR_RDMA_READ;
+		if (!mine.view.fill(here, len, our) || !theirs.fill(there, len, their))
+			return "the host does not fill";
+		if (!moved(verb, here, there, len))
+			return "it failed";
+		if (read ? !mine.view.is(here, len, their, there) : !theirs.is(there, len, our, here))
+			return "the bytes";
+		if (!mine.view.rest_is(here, len, our) || !theirs.rest_is(there, len, their))
+			return "beside them";
+		if (read ? !theirs.is(there, len, their, there) : !mine.view.is(here, len, our, here))
+			return "what they came from";
+		return "";
+	}
+};
+
+void right(Ends &ends, const Verb &verb, uint64_t here, uint64_t there, uint64_t len)
+{
+	const std::string what = ends.wrong(verb, here, there, len);
+	report(what.empty(),
+	       std::string(verb.name) + ": " + to_string(len) + " bytes, " + to_string(here) + " to " +
+		       to_string(there),
+	       what);
+}
+
+void bytes(Ends &ends)
+{
+	const std::string way = peerdma_mr_way_name(ends.mine.info.way);
+	std::printf("# %s, addresses in steps of %u\n", way.c_str(), unsigned(ends.align));
+	// A device that takes any place gets odd ones.
+	const uint64_t odd = ends.align == 1 ? 7 : 0;
+	for (const auto &verb : {rdma_write, rdma_read, rdma_send}) {
+		for (uint64_t len : {1, 100, 4095, 4096, 4097, 70001, 1048577})
+			right(ends, verb, 3 * page + odd, 5 * page + 3 * odd, len);
+		right(ends, verb, page, 0, 64 * mib);
+	}
+	// The region's last byte is the last: lengths need not be whole pages.
+	const uint64_t tail = region_len - region_len / page * page;
+	right(ends, rdma_write, 0, region_len - tail, tail);
+	ends.theirs.fill(region_len - tail, 0, "pattern:2");
+	ends.post(rdma_write, 0, region_len - tail, tail + 1);
+	report(ends.queue->wait().status == IBV_WC_REM_ACCESS_ERR, "a byte behind the region is not of it");
+	report(ends.theirs.rest_is(region_len - tail, 0, "pattern:2"), "and nothing of that request came");
+	ends.connect(ends.mtu);
+
+	if (ends.mine.info.way != PEERDMA_MR_ON_DEMAND) {
+		tap::skip("soft-RoCE's own fault", "a device without it");
+		return;
+	}
+	// What align and path_mtu keep away. Once this fails soft-RoCE is mended, and they are no longer needed.
+	report(ends.wrong(rdma_write, 0, 100, 1000) == "the bytes", "soft-RoCE: WRITE inside a page goes astray");
+	report(ends.wrong(rdma_read, 100, 0, 1000) == "the bytes", "soft-RoCE: READ to inside a page goes astray");
+	ends.connect(IBV_MTU_1024);
+	report(ends.wrong(rdma_write, 0, 0, page) == "the bytes", "soft-RoCE: packets less than a page go astray");
+	Memory other;
+	report(other.reg(ends.rdma, 100, page) == -EINVAL && other.info.reason == PEERDMA_REASON_PAGE_ALIGN,
+	       "so a region does not begin inside a page");
+	ends.connect(ends.mtu);
+}
+
+std::string status_of(const struct ibv_wc &wc) { return ibv_wc_status_str(wc.status); }
+
+/// Posts many, lets the first end well, does it, and looks how the others end: one with an error, those behind it flushed.
+std::string cut(Ends &ends, const Verb &verb, const std::vector<enum ibv_wc_status> &wanted,
+		const std::function<bool()> &event)
+{
+	constexpr unsigned n = 15;
+	constexpr uint64_t len = 4 * mib;
+	for (unsigned i = 0; i < n; i++) {
+		if (verb.opcode == IBV_WR_SEND)
+			ends.far.yes("recv " + to_string(i * len) + " " + to_string(len));
+		ends.post(verb, i * len, i * len, len);
+	}
+	if (const auto wc = ends.queue->wait(); wc.status)
+		return "the first: " + status_of(wc);
+	const auto start = Clock::now();
+	if (!event())
+		return "it did not happen";
+	if (Clock::now() - start > seconds(10))
+		return "it took long";
+	unsigned good = 1;
+	struct ibv_wc wc = {};
+	while (good < n && !(wc = ends.queue->wait()).status)
+		good++;
+	if (good == n)
+		return "all of them were done before";
+	std::printf("# after %u of %u: %s\n", good, n, ibv_wc_status_str(wc.status));
+	if (std::find(wanted.begin(), wanted.end(), wc.status) == wanted.end())
+		return status_of(wc);
+	for (unsigned i = good + 1; i < n; i++)
+		if (const auto behind = ends.queue->wait(); behind.status != IBV_WC_WR_FLUSH_ERR)
+			return "behind it: " + status_of(behind);
+	return "";
+}
+
+void cuts(Ends &ends, const Verb &verb, const std::string &what, const std::vector<enum ibv_wc_status> &wanted,
+	  const std::function<bool()> &event)
+{
+	const std::string why = cut(ends, verb, wanted, event);
+	report(why.empty(), std::string(verb.name) + ": " + what + ": it ends with an error", why);
+}
+
+void buffers_go(Ends &ends)
+{
+	auto destroy = [&] { return ends.far.yes("destroy"); };
+	// A region that outlives its buffer is no way to the next one in its place.
+	auto anew = [&](const std::string &after) {
+		report(ends.far.yes("again"), after + ": its memory is there for others");
+		ends.theirs.fill(0, page, "pattern:3");
+		for (const auto &verb : {rdma_write, rdma_read}) {
+			ends.connect(ends.mtu);
+			ends.post(verb, 0, 0, page);
+			const auto wc = ends.queue->wait();
+			report(wc.status == IBV_WC_REM_ACCESS_ERR,
+			       after + ": the old region is no way to it by " + verb.name, status_of(wc));
+		}
+		report(ends.theirs.is(0, page, "pattern:3", 0), after + ": nothing came");
+		report(ends.far.yes("dereg"), after + ": the region is ended");
+		ends.need_far();
+		ends.connect(ends.mtu);
+	};
+	cuts(ends, rdma_write, "the buffer it goes to is destroyed", {IBV_WC_REM_ACCESS_ERR}, destroy);
+	anew("after WRITE");
+	cuts(ends, rdma_read, "the buffer it comes from is destroyed", {IBV_WC_REM_ACCESS_ERR}, destroy);
+	anew("after READ");
+	cuts(ends, rdma_send, "the receiver's buffer is destroyed", {IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR},
+	     destroy);
+	anew("after SEND");
+
+	auto destroy_ours = [&] {
+		peerdma_buf_destroy(std::exchange(ends.mine.buf, nullptr));
+		return true;
+	};
+	auto ours_anew = [&] {
+		report(!peerdma_mr_dereg(std::exchange(ends.mine.mr, nullptr)), "its region is ended afterwards");
+		ends.mine.alloc();
+		ends.mine.need(ends.rdma);
+		ends.connect(ends.mtu);
+	};
+	cuts(ends, rdma_read, "the buffer it goes to is destroyed", {IBV_WC_LOC_PROT_ERR}, destroy_ours);
+	ours_anew();
+	// Soft-RoCE says of all requests of the queue, also of the one that it could not send, that they were flushed.
+	cuts(ends, rdma_write, "the buffer it comes from is destroyed", {IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR},
+	     destroy_ours);
+	ours_anew();
+}
+
+/// Our queue pair fails under its work requests. The memory at both ends is as good as before.
+void queue_fails(Ends &ends)
+{
+	for (const auto &verb : {rdma_send, rdma_read, rdma_write}) {
+		cuts(ends, verb, "the queue pair fails", {IBV_WC_WR_FLUSH_ERR},
+		     [&] { return ends.queue->fail(), true; });
+		// What the other end had taken in by then is stored soon.
+		std::this_thread::sleep_for(milliseconds(300));
+		ends.theirs.fill(0, 64 * mib, "pattern:3");
+		std::this_thread::sleep_for(milliseconds(300));
+		report(ends.theirs.is(0, 64 * mib, "pattern:3", 0),
+		       std::string(verb.name) + ": nothing comes afterwards");
+		ends.connect(ends.mtu);
+	}
+	right(ends, rdma_write, 0, page, mib);
+	right(ends, rdma_read, page, 0, mib);
+}
+
+/// Its memory is taken from both ends if both are in this guest, else from ours.
+void gpu_goes(Ends &ends, const std::string &gpu)
+{
+	cuts(ends, rdma_write, "the GPU is unbound", {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR},
+	     [&] { return guest::put("/sys/bus/pci/drivers/peerdma/unbind", gpu); });
+	ends.connect(ends.mtu);
+	ends.post(rdma_read, 0, 0, page);
+	report(ends.queue->wait().status != IBV_WC_SUCCESS, "without the GPU: no request succeeds");
+	struct peerdma_mr_info info = peerdma::detail::sized<peerdma_mr_info>();
+	struct ibv_mr *none = nullptr;
+	report(peerdma_mr_reg(ends.rdma.pd, ends.mine.buf, 0, page, access_all, &info, &none) == -ENODEV,
+	       "without the GPU: no new region");
+	report(!guest::bind_and_publish(gpu, 0), "it is published again, with the old regions still there");
+}
+
+/// WRITEs without end, for who wants to see something break; says when they have begun.
+int busy(Ends &ends)
+{
+	constexpr uint64_t len = 4 * mib;
+	for (uint64_t i = 0; i < 8; i++)
+		ends.post(rdma_write, i * len, i * len, len);
+	for (uint64_t i = 0;; i = (i + 1) % 8) {
+		if (const auto wc = ends.queue->wait(); wc.status)
+			return std::printf("%s\n", ibv_wc_status_str(wc.status)), 1;
+		ends.post(rdma_write, i * len, i * len, len);
+		std::printf("busy\n");
+		std::fflush(stdout);
+	}
+}
+
+std::string regions()
+{
+	std::ostringstream all;
+	for (const char *what : {"mr", "pd"}) {
+		FILE *said = ::popen((std::string("rdma resource show ") + what + " 2>&1").c_str(), "r");
+		for (char text[256]; std::fgets(text, sizeof(text), said);)
+			all << text;
+		::pclose(said);
+	}
+	return all.str();
+}
+
+int refused(const char *device, const std::string &reason, bool on_demand)
+{
+	Rdma rdma(device);
+	Memory memory;
+	const std::string before = regions();
+	report(memory.reg(rdma) == -EOPNOTSUPP, std::string(device) + " is refused");
+	report(peerdma_reason_name(memory.info.reason) == reason, std::string(device) + ": the reason",
+	       peerdma_reason_name(memory.info.reason));
+	report(regions() == before, std::string(device) + ": nothing is registered");
+	void *addr = nullptr;
+	const int rc = peerdma_buf_map_on_demand(memory.buf, 0, page, &addr);
+	report(rc == (on_demand ? 0 : -EOPNOTSUPP), "memory on demand is for kernels that do it rightly",
+	       to_string(rc));
+	return tap::end();
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const std::string mode = argc > 1 ? argv[1] : "";
+	::signal(SIGPIPE, SIG_IGN);
+	if (mode == "serve" && argc == 4)
+		return serve(uint16_t(std::stoi(argv[2])), argv[3]);
+	if (mode == "refused" && argc == 5)
+		return refused(argv[2], argv[3], argv[4] == std::string("yes"));
+	if (argc != (mode == "ask" ? 7 : mode == "busy" ? 5 : 0))
+		return std::fprintf(stderr, "usage: verbs serve|ask|busy|refused\n"), 2;
+	Ends ends(argv[4], argv[2], uint16_t(std::stoi(argv[3])), argc > 6 ? argv[6] : "");
+	if (mode == "busy")
+		return busy(ends);
+	bytes(ends);
+	queue_fails(ends);
+	buffers_go(ends);
+	gpu_goes(ends, argv[5]);
+	return tap::end();
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# GPU memory to GPU memory by RDMA verbs: WRITE, READ and SEND between two buffers, compared by the host; what soft-RoCE
+# itself gets wrong, and that the library keeps away from it; buffers and the GPU that go away under work requests. On
+# kernels that cannot do it rightly: refused, with the reason. verbs.cpp.
+# group: rdma
+# topologies: edu
+# boot: verbs
+# variants: plain
+# needs: rdma ib_write_bw
+# timeout: 240
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+gpu=$(gpu_bdf)
+read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
+roce
+
+# killed DESCRIPTION [COMMAND...]: both ends, under work requests; nothing is left of them. The command, if there is one,
+# is begun before and ends then.
+killed() {
+	local serving busy command='' at
+	verbs serve 4793 rxe0 &
+	serving=$!
+	verbs busy 127.0.0.1 4793 rxe0 >/tmp/busy &
+	busy=$!
+	for _ in {1..300}; do [ ! -s /tmp/busy ] || break; sleep 0.1; done
+	check "$1: work requests are under way" kill -0 $busy
+	if [ $# -gt 1 ]; then
+		"${@:2}" &
+		command=$!
+		sleep 0.5
+	fi
+	kill -9 $busy $serving 2>/dev/null # if the command has not ended them
+	wait $busy $serving 2>/dev/null
+	[ -z "$command" ] || { wait "$command"; same "$1: it ends" 0 $?; }
+	for _ in {1..50}; do
+		read -r at <"/sys/bus/pci/devices/$gpu/p2pmem/available"
+		[ "$at" != "$pool" ] || break
+		sleep 0.1
+	done
+	same "$1: all memory is back" "$pool" "$at"
+}
+
+if [ "$LAB_K" = 6.12 ]; then
+	relay verbs refused rxe0 VERBS_DEVICE no
+else
+	ip link set roce0 mtu 1500
+	relay verbs refused rxe0 VERBS_MTU yes
+	ip link set roce0 mtu 9000
+	modprobe -d "$LAB_KERNEL" siw && rdma link add siw0 type siw netdev roce0 || bail "no siw"
+	relay verbs refused siw0 VERBS_DEVICE yes
+	rdma link del siw0
+	verbs serve 4791 rxe0 &
+	relay verbs ask 127.0.0.1 4791 rxe0 "$gpu" gpu0
+	wait $! || not_ok "the other end"
+
+	killed "both ends are killed"
+	# Soft-RoCE goes only when nobody has it open any more.
+	killed "the RDMA device goes" rdma link del rxe0
+	rdma link add rxe0 type rxe netdev roce0
+
+	# perftest takes no buffer of ours, but memory of the same provider.
+	perftest=(ib_write_bw -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")
+	"${perftest[@]}" >/tmp/perftest 2>&1 &
+	for _ in {1..300}; do ! grep -qi ":$(printf %x 18515) " /proc/net/tcp /proc/net/tcp6 || break; sleep 0.1; done
+	check "perftest: ib_write_bw" "${perftest[@]}" 127.0.0.1
+	wait $! || { not_ok "perftest: its other end"; diag "$(cat /tmp/perftest)"; }
+fi
+no_roce
+plan $tap_n

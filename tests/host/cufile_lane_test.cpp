@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "fake_seams.hpp"
+#include "lane.hpp"
+
+using cufile::Lane;
+using cufile::Lanes;
+
+namespace
+{
+
+class CufileLane : public ::testing::Test
+{
+protected:
+	std::unique_ptr<Lane> take(Lanes &lanes, bool large, cufile::Context context = nullptr)
+	{
+		std::unique_ptr<Lane> lane;
+		EXPECT_EQ(lanes.take(context ? context : &cuda, large, lane), 0);
+		EXPECT_TRUE(lane);
+		return lane;
+	}
+
+	FakeCuda cuda;
+};
+
+TEST_F(CufileLane, IsTakenAgain)
+{
+	Lanes lanes(cuda, 1 << 30);
+	auto lane = take(lanes, true);
+	const char *const memory = lane->memory();
+	EXPECT_TRUE(lane->large());
+	lanes.give(std::move(lane), false);
+	EXPECT_EQ(take(lanes, true)->memory(), memory);
+	EXPECT_EQ(lanes.made(), 1u);
+}
+
+TEST_F(CufileLane, SmallWhereThereIsNoLargeOne)
+{
+	// Room for one large lane and four small ones.
+	Lanes lanes(cuda, (cufile::large_lane + 1) * 4 / 3);
+	std::vector<std::unique_ptr<Lane>> taken;
+	uint64_t bytes = 0;
+	for (int i = 0; i < 4; i++) {
+		taken.push_back(take(lanes, true));
+		EXPECT_EQ(taken.back()->large(), i == 0);
+		bytes += taken.back()->bytes();
+	}
+	EXPECT_LE(bytes, (cufile::large_lane + 1) * 4 / 3);
+	EXPECT_EQ(cuda.pinned, 4);
+	for (auto &lane : taken)
+		lanes.give(std::move(lane), false);
+}
+
+// However little memory may be pinned there is one lane, and who has it need not wait for anybody.
+TEST_F(CufileLane, OneIsWaitedForByAll)
+{
+	Lanes lanes(cuda, 0);
+	std::atomic<int> inside{0}, most{0};
+	std::vector<std::thread> threads;
+	for (int t = 0; t < 4; t++)
+		threads.emplace_back([&, t] {
+			// Of two contexts, and of both sizes.
+			const cufile::Context context = t % 2 ? static_cast<void *>(&cuda) : &lanes;
+			for (int i = 0; i < 200; i++) {
+				auto lane = take(lanes, t / 2, context);
+				EXPECT_EQ(lane->context(), context);
+				most = std::max(most.load(), ++inside);
+				std::this_thread::yield();
+				inside--;
+				lanes.give(std::move(lane), i % 7 == 0);
+			}
+		});
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(most, 1);
+	EXPECT_LE(lanes.made(), 1u);
+	EXPECT_LE(cuda.pinned, 1);
+}
+
+TEST_F(CufileLane, ABrokenOneIsNotTakenAgain)
+{
+	Lanes lanes(cuda, 1 << 30);
+	lanes.give(take(lanes, false), true);
+	EXPECT_EQ(lanes.made(), 0u);
+	EXPECT_EQ(cuda.pinned, 0);
+}
+
+} // namespace

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "fake_seams.hpp"
+#include "library.hpp"
+
+namespace
+{
+
+using nlohmann::json;
+
+// A GPU and a drive below one switch, a network card below another port, a drive in another tree, and a bridge.
+struct Tree {
+	Tree()
+	{
+		const std::string port = "pci0000:00/0000:00:01.0", sw = port + "/0000:01:00.0";
+		add("0000:00:01.0", "pci0000:00", "0x060400");
+		add("0000:04:00.0", sw + "/0000:02:00.0", "0x030200", "1");
+		add("0000:05:00.0", sw + "/0000:02:01.0", "0x010802", "1");
+		add("0000:06:00.0", "pci0000:00/0000:00:02.0", "0x020000");
+		add("0001:01:00.0", "pci0001:00/0001:00:01.0", "0x010802");
+	}
+
+	void add(const std::string &address, const std::string &above, const std::string &pci_class,
+		 const std::string &node = "-1")
+	{
+		const std::string folder = "/sys/bus/pci/devices/" + address;
+		system.links[folder] = "../../../devices/" + above + "/" + address;
+		system.texts[folder + "/class"] = pci_class + "\n";
+		system.texts[folder + "/numa_node"] = node + "\n";
+		system.texts[folder + "/vendor"] = "0x10de\n";
+		system.texts[folder + "/device"] = "0x2335\n";
+	}
+
+	json written() { return json::parse(system.texts.at("/t")); }
+
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+};
+
+TEST(CufileTopology, WhoIsWhereAndHowFar)
+{
+	Tree tree;
+	ASSERT_EQ(tree.library.export_topology("/t").err, CU_FILE_SUCCESS);
+	const json all = tree.written();
+	EXPECT_EQ(all["version"], 1);
+	ASSERT_EQ(all["devices"].size(), 4u) << "a bridge is only a way";
+	const json gpu =
+		json::parse(R"({"address": "0000:04:00.0", "kind": "gpu", "vendor": "0x10de", "device": "0x2335",
+		"numa_node": 1, "above": ["pci0000:00", "0000:00:01.0", "0000:01:00.0", "0000:02:00.0"]})");
+	EXPECT_EQ(all["devices"][0], gpu);
+	EXPECT_EQ(all["devices"][1]["kind"], "nvme");
+	EXPECT_EQ(all["devices"][2]["kind"], "network");
+	EXPECT_EQ(all["devices"][2]["numa_node"], -1);
+	const json pairs = json::parse(R"([
+		{"memory": "0000:04:00.0", "device": "0000:05:00.0", "meet": "0000:01:00.0", "links": 4},
+		{"memory": "0000:04:00.0", "device": "0000:06:00.0", "meet": "pci0000:00", "links": 6},
+		{"memory": "0000:04:00.0", "device": "0001:01:00.0", "meet": null, "links": null}])");
+	EXPECT_EQ(all["pairs"], pairs);
+}
+
+TEST(CufileTopology, WhatCannotBeRead)
+{
+	Tree tree;
+	tree.system.texts.erase("/sys/bus/pci/devices/0000:05:00.0/class");
+	tree.system.texts["/sys/bus/pci/devices/0000:06:00.0/numa_node"] = "?";
+	tree.system.texts["/sys/bus/pci/devices/0000:06:00.0/vendor"] = "\xff\xfe";
+	tree.system.links["/sys/bus/pci/devices/0001:01:00.0"] = "odd";
+	ASSERT_EQ(tree.library.export_topology("/t").err, CU_FILE_SUCCESS);
+	const json all = tree.written();
+	ASSERT_EQ(all["devices"].size(), 3u);
+	EXPECT_EQ(all["devices"][1]["numa_node"], -1);
+	EXPECT_EQ(all["pairs"][1]["meet"], nullptr);
+	tree.system.no_write = true;
+	EXPECT_EQ(tree.library.export_topology("/t").err, CU_FILE_INVALID_VALUE);
+}
+
+} // namespace

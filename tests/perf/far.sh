@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# For make bench: reads of a file over RDMA by soft-RoCE, by NVMe and by NFS, as diagnostics that the host collects. Target
+# and initiator, server and client are in this guest, on one CPU.
+# group: bench
+# topologies: disks
+# variants: plain
+# boot: counting
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 600
+. "$LAB_ROOT/tests/perf/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+# bench_far NAME FILE DISK
+bench_far() {
+	bench far "$2" "$3" "$(gpu_bdf)" | sed -u "s/^count /# count $1_/"
+	same "$1 is counted" 0 "${PIPESTATUS[0]}"
+}
+
+publish
+kernel_has veth nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
+insert peerdma_rdma peerdma_nfs
+echo 1 >$software
+wire
+drive=$(nvme_disk nvme1)
+
+target far "$drive"
+port 1 far rdma ipv4 $far_ip
+controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
+disk=$(disk_of far) || bail "no disk"
+mke2fs -q -F -t ext4 "$disk" 200M
+mkdir -p /mnt/far
+mount -o commit=3000 "$disk" /mnt/far || bail "no ext4"
+pattern fill /mnt/far/bench 0 67108864 pattern:1
+sync
+bench_far nvme_rdma /mnt/far/bench "$disk"
+umount /mnt/far
+disconnect "$controller"
+no_targets
+
+mke2fs -q -F -t ext4 "$drive" 200M
+mkdir -p $store
+mount -o commit=3000 "$drive" $store
+server || bail "no server"
+echo N >/sys/module/nfs/parameters/localio_enabled
+pattern fill $store/bench 0 67108864 pattern:1
+sync
+client vers=4.2,rdma,port=20049
+bench_far nfs_rdma $share/bench $share/bench
+umount $share
+no_server
+rmmod peerdma_nfs peerdma_rdma || bail "our modules stay"
+rdma link del rxe0
+rdma link del rxe1
+ip link del veth0
+plan $tap_n

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+//
+// What the parts of the stand-in driver share: devices, contexts, memory, and what tests count and break.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda.h"
+#include "peerdma.h"
+#include "softgpu.hpp"
+
+struct CUctx_st {
+	int device;
+};
+
+namespace softgpu
+{
+
+enum class Kind { device, managed, unowned, host };
+
+// A piece of memory: of a device's, or of the host's that the driver knows.
+struct Piece {
+	size_t size;
+	char *bytes; // where the driver gets at it
+	int device;
+	Kind kind;
+	struct peerdma_buf *buffer = nullptr; // nullptr: memory of the host's
+	bool mapped = false;                  // by cuMemMap(), of what cuMemCreate() made
+	uint64_t id = 0;
+};
+
+// What cuMemCreate() made.
+struct Made {
+	Piece piece;
+	unsigned references;
+};
+
+struct Device {
+	uint32_t provider; // 0: memory of the host's
+	std::string address;
+	size_t bytes;
+	CUctx_st primary;
+};
+
+struct World {
+	World();
+
+	std::mutex lock;                              // protects what changes below
+	struct peerdma_device *peer = nullptr;        // immutable
+	std::vector<std::unique_ptr<Device>> devices; // immutable
+	std::map<char *, Piece> memory;               // by the address that programs know
+	std::map<uint64_t, Made> made;
+	std::map<std::string, std::pair<int, int>> failures;
+	uint64_t next_id = 0;
+	int wrongs = 0, live = 0;
+	bool initialized;
+};
+
+World &world();
+
+// The calling thread's.
+CUcontext current();
+extern thread_local bool in_host_function;
+
+// What the call is to return instead, or 0: each of the driver's begins with it.
+CUresult begin(const char *name);
+void wrong();
+void live(int change);
+// The error of a call that names a device which is not there, or 0.
+CUresult check_device(int device);
+
+// Where the driver gets at a range's bytes: in one place, but for what is mapped in pieces. Of a range that it does not
+// know, that is where the program does, if the host's memory will do. Empty: there is no such range.
+struct Span {
+	char *bytes;
+	size_t size;
+};
+using Spans = std::vector<Span>;
+Spans spans_at(CUdeviceptr address, size_t size, bool host_too);
+
+} // namespace softgpu

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include "belt.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace cufile
+{
+
+int64_t Belt::begin()
+{
+	const std::lock_guard guard(lock_);
+	if (begun_)
+		return error_;
+	begun_ = true;
+	try {
+		error_ = take_lane();
+	} catch (const std::bad_alloc &) {
+		error_ = -ENOMEM;
+	}
+	return error_;
+}
+
+int64_t Belt::take_lane()
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < job_.nr_pieces(); i++)
+		bytes += job_.piece(i).size;
+	bool entered;
+	int rc = seams_.cuda.enter(context_, entered);
+	if (!rc) {
+		rc = lanes_.take(context_, bytes > small_slab, lane_);
+		if (entered)
+			seams_.cuda.leave();
+	}
+	if (rc)
+		return rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
+	// In two at least, so that one is filled while the other is copied. As large as can be where many fill it: what was
+	// read a while ago has left the cores' caches, from which a GPU reads at half the speed.
+	const uint64_t part = bytes / (use_ == Use::alone ? 4 : 2);
+	slab_bytes_ =
+		std::clamp((part + 4095) / 4096 * 4096, small_slab / 2, lane_->large() ? large_slab : small_slab / 2);
+	pack();
+	return 0;
+}
+
+// What follows on in the file lies so in the slab, and where it lies in its block is the same in both: what is to go past
+// the page cache is aligned in both.
+void Belt::pack()
+{
+	slab_bytes_ = std::min(slab_bytes_ + slab_slack, lane_->bytes() / lane_slabs / 4096 * 4096);
+	std::vector<size_t> ends;
+	uint64_t used = 0;
+	for (size_t i = 0; i < job_.nr_pieces(); i++) {
+		Job::Piece &piece = job_.piece(i);
+		uint64_t at = used + (piece.offset - used) % 4096;
+		if (i && at + piece.size > slab_bytes_) {
+			ends.push_back(i);
+			at = piece.offset % 4096;
+		}
+		piece.unit = ends.size();
+		piece.at = at;
+		used = at + piece.size;
+	}
+	ends.push_back(job_.nr_pieces());
+	units_ = std::vector<Unit>(ends.size());
+	for (size_t u = 0; u < ends.size(); u++) {
+		units_[u].first = u ? ends[u - 1] : 0;
+		units_[u].end = ends[u];
+		units_[u].left = units_[u].end - units_[u].first;
+	}
+}
+
+char *Belt::place(const Job::Piece &piece) const
+{
+	return lane_->memory() + piece.unit % lane_slabs * slab_bytes_ + piece.at;
+}
+
+void Belt::take_part()
+{
+	inside_++;
+	const int64_t error = begin();
+	while (Job::Piece *piece = job_.take()) {
+		if (error)
+			job_.finish(*piece, error);
+		else
+			move(*piece);
+	}
+	if (inside_.fetch_sub(1) == 1 && use_ == Use::batch)
+		close();
+}
+
+void Belt::move(Job::Piece &piece)
+{
+	Unit &unit = units_[piece.unit];
+	if (piece.unit >= lane_slabs)
+		clear(units_[piece.unit - lane_slabs], static_cast<unsigned>(piece.unit % lane_slabs));
+	piece.result = broken_ ? copy_failed : job_.request(piece).file->read(place(piece), piece.size, piece.offset);
+	if (unit.left.fetch_sub(1) == 1)
+		copy(unit);
+}
+
+void Belt::clear(Unit &unit, unsigned slab)
+{
+	unit.state.wait(reading);
+	if (unit.state == ended)
+		return;
+	bool entered;
+	int rc = seams_.cuda.enter(context_, entered);
+	if (!rc) {
+		rc = seams_.cuda.wait(lane_->event(slab));
+		if (entered)
+			seams_.cuda.leave();
+	}
+	finish(unit, rc ? copy_failed : 0);
+}
+
+// By whoever read the last of it.
+void Belt::copy(Unit &unit)
+{
+	bool entered;
+	int rc = broken_ ? CUDA_ERROR_UNKNOWN : seams_.cuda.enter(context_, entered);
+	if (!rc) {
+		rc = send(unit);
+		// Without an event the end of the stream is waited for, once.
+		if (!rc && units_.size() > lane_slabs)
+			rc = seams_.cuda.record(lane_->event((&unit - units_.data()) % lane_slabs), lane_->stream());
+		if (entered)
+			seams_.cuda.leave();
+	}
+	if (rc) {
+		unit.error = copy_failed;
+		broken_ = true;
+	}
+	unit.state = copying;
+	unit.state.notify_all();
+}
+
+// What lies side by side at both ends goes as one.
+int Belt::send(const Unit &unit)
+{
+	Copy copies[64];
+	size_t n = 0;
+	size_t stopped = SIZE_MAX; // the request of which nothing more is to come
+	int rc = 0;
+	const size_t end = std::min(unit.end, job_.end());
+	for (size_t i = unit.first; i < end && !rc; i++) {
+		const Job::Piece &piece = job_.piece(i);
+		if (piece.request == stopped || piece.result <= 0) {
+			stopped = piece.request;
+			continue;
+		}
+		const auto size = static_cast<uint64_t>(piece.result);
+		if (size < piece.size)
+			stopped = piece.request;
+		const char *const from = place(piece);
+		if (n && copies[n - 1].device + copies[n - 1].size == piece.address &&
+		    copies[n - 1].host + copies[n - 1].size == from) {
+			copies[n - 1].size += size;
+			continue;
+		}
+		if (n == std::size(copies)) {
+			rc = seams_.cuda.copy_in(copies, n, lane_->stream());
+			n = 0;
+		}
+		copies[n++] = {piece.address, from, size};
+	}
+	return rc || !n ? rc : seams_.cuda.copy_in(copies, n, lane_->stream());
+}
+
+void Belt::finish(Unit &unit, int64_t error)
+{
+	// Several may have waited for it.
+	if (unit.state.exchange(ended) == ended)
+		return;
+	if (error)
+		broken_ = true;
+	if (!error)
+		error = unit.error;
+	// What was taken back has no end here.
+	const size_t end = std::min(unit.end, job_.end());
+	for (size_t i = unit.first; i < end; i++) {
+		Job::Piece &piece = job_.piece(i);
+		job_.finish(piece, error ? error : piece.result);
+	}
+}
+
+void Belt::wait()
+{
+	for (Unit &unit : units_)
+		unit.state.wait(reading);
+	close();
+}
+
+// Nobody reads any more, and nobody will.
+void Belt::close()
+{
+	if (closed_.exchange(true) || !lane_)
+		return;
+	for (Unit &unit : units_)
+		if (unit.state == reading)
+			copy(unit);
+	bool entered;
+	int rc = seams_.cuda.enter(context_, entered);
+	if (!rc) {
+		rc = seams_.cuda.wait_stream(lane_->stream());
+		if (entered)
+			seams_.cuda.leave();
+	}
+	for (Unit &unit : units_)
+		finish(unit, rc ? copy_failed : 0);
+	lanes_.give(std::move(lane_), broken_);
+}
+
+} // namespace cufile

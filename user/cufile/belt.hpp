@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+//
+// The reads of a job that go to the memory of one CUDA context through host memory. Threads read pieces side by side into a
+// slab, and a slab that is full goes to the GPU as one copy, for a GPU is slow to begin one. Pieces are taken in the
+// order of their slabs, so who waits for a slab to be free waits only for threads that are further on.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "job.hpp"
+#include "lane.hpp"
+
+namespace cufile
+{
+
+class Belt
+{
+public:
+	// alone, helped: the thread that began it calls wait(). batch: whoever is the last to leave ends it.
+	enum class Use { alone, helped, batch };
+
+	// Of all pieces of a job; once it moves, nothing may be added to it any more.
+	Belt(Job &job, const Seams &seams, Lanes &lanes, Context context, Use use)
+		: job_(job), seams_(seams), lanes_(lanes), context_(context), use_(use)
+	{
+	}
+	Belt(const Belt &) = delete;
+	Belt &operator=(const Belt &) = delete;
+
+	// Moves pieces until there are none to be taken. Any number of threads may be in it.
+	void take_part();
+	// All that others took has been read, and is where it belongs.
+	void wait();
+
+private:
+	enum State : int { reading, copying, ended };
+	// What goes to the GPU at once.
+	struct Unit {
+		size_t first = 0, end = 0; // pieces
+		std::atomic<size_t> left{0};
+		std::atomic<int> state{reading};
+		int64_t error = 0; // of its copy
+	};
+
+	// With the lane that it gets. 0 or -errno, the same for each who asks.
+	int64_t begin();
+	int64_t take_lane();
+	void pack();
+	void move(Job::Piece &piece);
+	char *place(const Job::Piece &piece) const;
+	// Until the slab of a unit may be used again.
+	void clear(Unit &unit, unsigned slab);
+	void copy(Unit &unit);
+	int send(const Unit &unit);
+	void finish(Unit &unit, int64_t error);
+	void close();
+
+	Job &job_;
+	const Seams seams_;
+	Lanes &lanes_;
+	const Context context_;
+	const Use use_;
+	std::mutex lock_; // protects begun_; what begin() makes is immutable after
+	bool begun_ = false;
+	int64_t error_ = 0;
+	std::unique_ptr<Lane> lane_;
+	uint64_t slab_bytes_ = 0; // the slack included
+	std::vector<Unit> units_;
+	std::atomic<unsigned> inside_{0};
+	std::atomic<bool> closed_{false}, broken_{false};
+};
+
+} // namespace cufile

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+//
+// The machine's PCI tree, as far as it matters to who moves bytes between storage or network and device memory.
+#include <algorithm>
+#include <charconv>
+
+#include <nlohmann/json.hpp>
+
+#include "library.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+using nlohmann::ordered_json;
+
+constexpr const char *devices = "/sys/bus/pci/devices/";
+
+struct Function {
+	std::string address, kind, vendor, device;
+	uint32_t pci_class = 0;
+	int node = -1;                  // of NUMA, -1: none
+	std::vector<std::string> above; // from the root of the tree: its host bridge, ports and switches
+};
+
+std::string text_of(System &system, const std::string &path)
+{
+	std::string text;
+	system.read_file(path, text);
+	while (!text.empty() && text.back() == '\n')
+		text.pop_back();
+	return text;
+}
+
+// By the class of the PCI specification; "" if it is neither an end for bytes nor a source of them.
+const char *kind_of(uint32_t pci_class)
+{
+	switch (pci_class >> 16) {
+	case 0x01:
+		return pci_class >> 8 == 0x0108 ? "nvme" : "storage";
+	case 0x02:
+		return "network";
+	case 0x03:
+		return "gpu";
+	case 0x05:
+		return "memory";
+	case 0x12:
+		return "accelerator";
+	}
+	return "";
+}
+
+bool has_memory(const Function &function)
+{
+	return function.kind == "gpu" || function.kind == "memory" || function.kind == "accelerator";
+}
+
+// What sysfs links to: ".../devices/pci0000:00/0000:00:01.0/0000:01:00.0", without the function itself.
+std::vector<std::string> parts_above(const std::string &link)
+{
+	std::vector<std::string> parts;
+	for (size_t from = 0, to; from < link.size(); from = to + 1) {
+		to = std::min(link.find('/', from), link.size());
+		const std::string part = link.substr(from, to - from);
+		if (part.starts_with("pci") || !parts.empty())
+			parts.push_back(part);
+	}
+	if (!parts.empty())
+		parts.pop_back();
+	return parts;
+}
+
+bool look_at(System &system, const std::string &address, Function &out)
+{
+	const std::string folder = devices + address;
+	const std::string text = text_of(system, folder + "/class"), node = text_of(system, folder + "/numa_node");
+	if (!text.starts_with("0x"))
+		return false;
+	std::from_chars(text.data() + 2, text.data() + text.size(), out.pci_class, 16);
+	std::from_chars(node.data(), node.data() + node.size(), out.node);
+	out.address = address;
+	out.kind = kind_of(out.pci_class);
+	out.vendor = text_of(system, folder + "/vendor");
+	out.device = text_of(system, folder + "/device");
+	std::string link;
+	system.read_link(folder, link);
+	out.above = parts_above(link);
+	return !out.kind.empty();
+}
+
+// Where the ways from both to the root meet, and over how many links one reaches the other; {} if they do not meet.
+ordered_json between(const Function &a, const Function &b)
+{
+	const auto [end, other] = std::mismatch(a.above.begin(), a.above.end(), b.above.begin(), b.above.end());
+	const auto common = end - a.above.begin();
+	if (!common)
+		return {{"meet", nullptr}, {"links", nullptr}};
+	const auto links = a.above.end() - end + 1 + (b.above.end() - other + 1);
+	return {{"meet", *(end - 1)}, {"links", links}};
+}
+
+} // namespace
+
+CUfileError_t Library::export_topology(const char *path)
+{
+	if (!path || !*path)
+		return error(CU_FILE_INVALID_VALUE);
+	System &system = seams_.system;
+	std::vector<std::string> addresses;
+	system.list(devices, addresses);
+	std::sort(addresses.begin(), addresses.end());
+	std::vector<Function> functions;
+	for (const std::string &address : addresses)
+		if (Function function; look_at(system, address, function))
+			functions.push_back(function);
+	ordered_json root = {{"version", 1}, {"devices", ordered_json::array()}, {"pairs", ordered_json::array()}};
+	for (const Function &function : functions)
+		root["devices"].push_back({{"address", function.address},
+					   {"kind", function.kind},
+					   {"vendor", function.vendor},
+					   {"device", function.device},
+					   {"numa_node", function.node},
+					   {"above", function.above}});
+	for (const Function &memory : functions) {
+		for (const Function &other : functions) {
+			if (!has_memory(memory) || has_memory(other))
+				continue;
+			ordered_json pair = {{"memory", memory.address}, {"device", other.address}};
+			pair.update(between(memory, other));
+			root["pairs"].push_back(pair);
+		}
+	}
+	const std::string text = root.dump(1, '\t', false, ordered_json::error_handler_t::replace) + '\n';
+	return error(system.write_file(path, text) < 0 ? CU_FILE_INVALID_VALUE : CU_FILE_SUCCESS);
+}
+
+} // namespace cufile

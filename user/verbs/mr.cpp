@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+//
+// Buffers as memory regions. Which way is for the device to say, never its name: a dma-buf is offered, and only a device
+// that takes none (EOPNOTSUPP) gets the buffer's mapping, if it says that it takes memory on demand and the module says
+// that this kernel does that rightly for pages like ours.
+#include <cerrno>
+#include <map>
+#include <mutex>
+
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "boundary.hpp"
+#include "peerdma_verbs.h"
+
+using namespace peerdma_impl;
+
+namespace
+{
+
+struct Mapping {
+	void *addr;
+	uint64_t len;
+};
+
+// What belongs to regions on demand. Made by the first and never destroyed, as the buffers of libpeerdma.
+struct Mappings {
+	std::mutex lock; // protects of
+	std::map<const struct ibv_mr *, Mapping> of;
+};
+
+Mappings &mappings()
+{
+	static Mappings *const all = new Mappings;
+	return *all;
+}
+
+struct Request {
+	struct ibv_pd *pd;
+	struct peerdma_buf *buf;
+	uint64_t off, len;
+	int access;
+};
+
+struct Abilities {
+	bool on_demand;
+	bool page_packets; // a port sends a page in one packet
+};
+
+uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+// Of a device whose packets are pages the number for ibv_qp_attr, else 0.
+uint32_t page_mtu()
+{
+	for (int mtu = IBV_MTU_256; mtu <= IBV_MTU_4096; mtu++)
+		if (uint64_t{128} << mtu == page_size())
+			return static_cast<uint32_t>(mtu);
+	return 0;
+}
+
+int ask(struct ibv_context *device, Abilities &out)
+{
+	struct ibv_device_attr_ex attr = {};
+	if (int err = ibv_query_device_ex(device, nullptr, &attr))
+		return -err;
+	out.on_demand = attr.odp_caps.general_caps & IBV_ODP_SUPPORT;
+	out.page_packets = false;
+	for (unsigned port = 1; port <= attr.orig_attr.phys_port_cnt; port++) {
+		struct ibv_port_attr its = {};
+		if (int err = ibv_query_port(device, static_cast<uint8_t>(port), &its))
+			return -err;
+		out.page_packets |= its.active_mtu == static_cast<enum ibv_mtu>(page_mtu());
+	}
+	return 0;
+}
+
+int import(const Request &r, bool on_demand, struct peerdma_mr_info &info, struct ibv_mr *&mr)
+{
+	const uint64_t page = page_size(), first = r.off / page * page, end = (r.off + r.len + page - 1) / page * page;
+	int fd = -1;
+	uint32_t reason = PEERDMA_REASON_NONE;
+	int rc = peerdma_buf_export_dmabuf(r.buf, first, end - first, &fd, &reason);
+	if (rc < 0)
+		return rc;
+	// The device's address has to lie in its page as the byte does: the offset in the buffer does.
+	mr = ibv_reg_dmabuf_mr(r.pd, r.off - first, r.len, r.off, fd,
+			       r.access | (on_demand ? IBV_ACCESS_ON_DEMAND : 0));
+	rc = mr ? 0 : -errno;
+	close(fd); // the region holds what it needs
+	if (rc < 0)
+		return rc;
+	info.way = PEERDMA_MR_DMABUF;
+	info.align = 1;
+	info.addr = r.off;
+	return 0;
+}
+
+int map_on_demand(const Request &r, const Abilities &device, struct peerdma_mr_info &info, struct ibv_mr *&mr)
+{
+	auto refuse = [&](int rc, uint32_t reason) {
+		info.reason = reason;
+		return rc;
+	};
+	if (!device.on_demand)
+		return refuse(-EOPNOTSUPP, PEERDMA_REASON_VERBS_DEVICE);
+	if (!device.page_packets)
+		return refuse(-EOPNOTSUPP, PEERDMA_REASON_VERBS_MTU);
+	if (r.off % page_size())
+		return refuse(-EINVAL, PEERDMA_REASON_PAGE_ALIGN);
+	void *addr = nullptr;
+	int rc = peerdma_buf_map_on_demand(r.buf, r.off, r.len, &addr);
+	if (rc < 0)
+		return rc == -EOPNOTSUPP ? refuse(rc, PEERDMA_REASON_VERBS_KERNEL) : rc;
+	mr = ibv_reg_mr(r.pd, addr, r.len, r.access | IBV_ACCESS_ON_DEMAND);
+	if (!mr) {
+		rc = -errno;
+		munmap(addr, r.len);
+		return rc;
+	}
+	try {
+		std::lock_guard guard(mappings().lock);
+		mappings().of[mr] = {addr, r.len};
+	} catch (...) {
+		ibv_dereg_mr(mr);
+		munmap(addr, r.len);
+		throw;
+	}
+	info.way = PEERDMA_MR_ON_DEMAND;
+	info.align = static_cast<uint32_t>(page_size());
+	info.path_mtu = page_mtu();
+	info.addr = reinterpret_cast<uintptr_t>(addr);
+	return 0;
+}
+
+int reg(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
+{
+	struct peerdma_buf_info buffer = {};
+	buffer.size = sizeof(buffer);
+	peerdma_buf_query(r.buf, &buffer);
+	info.reason = !r.len                                           ? PEERDMA_REASON_LEN_ZERO :
+		      r.off > buffer.len || r.len > buffer.len - r.off ? PEERDMA_REASON_BUF_RANGE :
+									 PEERDMA_REASON_NONE;
+	if (info.reason || r.access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB))
+		return -EINVAL;
+	Abilities device = {};
+	int rc = ask(r.pd->context, device);
+	if (rc < 0)
+		return rc;
+	// On demand first: a driver that imports so can be told to let go, and the module lets it in.
+	rc = device.on_demand ? import(r, true, info, mr) : -EOPNOTSUPP;
+	if (rc == -EOPNOTSUPP)
+		rc = import(r, false, info, mr);
+	return rc == -EOPNOTSUPP ? map_on_demand(r, device, info, mr) : rc;
+}
+
+} // namespace
+
+int peerdma_mr_reg(struct ibv_pd *pd, struct peerdma_buf *buf, uint64_t off, uint64_t len, int access,
+		   struct peerdma_mr_info *info, struct ibv_mr **mr)
+{
+	return boundary([&] {
+		if (!pd || !buf || !mr || check_size(info, offsetof(struct peerdma_mr_info, addr) + sizeof(info->addr)))
+			return -EINVAL;
+		struct peerdma_mr_info full = {};
+		struct ibv_mr *made = nullptr;
+		int rc = reg({pd, buf, off, len, access}, full, made);
+		copy_out(info, full);
+		if (!rc)
+			*mr = made;
+		return rc;
+	});
+}
+
+int peerdma_mr_dereg(struct ibv_mr *mr)
+{
+	return boundary([&] {
+		if (!mr)
+			return 0;
+		// Out of the list before the handle can be another's.
+		decltype(Mappings::of)::node_type its;
+		{
+			std::lock_guard guard(mappings().lock);
+			its = mappings().of.extract(mr);
+		}
+		if (int err = ibv_dereg_mr(mr)) {
+			std::lock_guard guard(mappings().lock);
+			mappings().of.insert(std::move(its));
+			return -err;
+		}
+		// Not before: what is mapped there next would be the device's.
+		if (its)
+			munmap(its.mapped().addr, its.mapped().len);
+		return 0;
+	});
+}
+
+const char *peerdma_mr_way_name(uint32_t way)
+{
+	switch (way) {
+	case PEERDMA_MR_NONE:
+		return "none";
+	case PEERDMA_MR_DMABUF:
+		return "dma-buf";
+	case PEERDMA_MR_ON_DEMAND:
+		return "on demand";
+	}
+	return "unknown";
+}
