@@ -45,6 +45,14 @@ gone() {
 	[ "$state" = Z ]
 }
 
+# whereabouts SESSION: what its processes wait for, and whoever else is asleep for good
+whereabouts() {
+	local pid
+	for pid in $( (pgrep -s "$1"; stuck_tasks) | sort -nu); do
+		tell "# $(tr '\0' ' ' <"/proc/$pid/cmdline") $(cat "/proc/$pid/comm")($pid): $(head -n 20 "/proc/$pid/stack" | tr '\n' ';')"
+	done 2>/dev/null
+}
+
 run_test() {
 	local path=$1 limit=$2 name out pid line='' status end left start=$SECONDS
 	name=$(basename "$path" .sh)
@@ -79,7 +87,7 @@ run_test() {
 	fi
 	exec {out}<&-
 	if [ "$status" = hung ]; then
-		tell "# $(cat "/proc/$pid/wchan" 2>/dev/null) $(head -n 20 "/proc/$pid/stack" 2>/dev/null | tr '\n' ';')"
+		whereabouts "$pid"
 	fi
 	pkill -KILL -s "$pid"
 	mark "end $name $status after $((SECONDS - start)) s"

@@ -194,6 +194,7 @@ class Reason:
     """Why a boot failed, beyond its tests' own lines. kind is stable: the meta tests name it."""
     kind: str
     detail: str
+    notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}"
@@ -244,13 +245,14 @@ class Judge:
         self.plan: int | None = None
         self.plan_note = ""
         self.seen = 0
+        self.latest: list[str] = []  # what the test said last: a line, and its diagnostics
         self.done: list[str] = []
         self.checks: set[str] = set()
         self.verdict: int | None = None
         self.exit: str | None = None
 
-    def fail(self, kind: str, detail: str) -> None:
-        self.outcome.reasons.append(Reason(kind, detail))
+    def fail(self, kind: str, detail: str, notes: Sequence[str] = ()) -> None:
+        self.outcome.reasons.append(Reason(kind, detail, list(notes)))
 
     def line(self, text: str) -> None:
         self.outcome.spoke = True
@@ -267,7 +269,7 @@ class Judge:
                 self.fail("no-verdict", f"{self.count} lines came, the guest sent {words[1]}")
         elif self.current is None and re.fullmatch(r"begin \S+ [0-9]{1,9}", text):
             self.current, self.limit = words[1], int(words[2])
-            self.plan, self.plan_note, self.seen = None, "", 0
+            self.plan, self.plan_note, self.seen, self.latest = None, "", 0, []
         elif self.current is None and text.startswith("check ") and len(words) > 1:
             self.check(words[1], " ".join(words[2:]))
         elif self.current is not None and words[:2] == ["end", self.current] and len(words) == 3:
@@ -280,6 +282,7 @@ class Judge:
 
     def tap(self, text: str) -> None:
         assert self.current is not None
+        self.latest = [*self.latest, text] if text.startswith("#") else [text]
         if found := re.match(r"1\.\.(\d+)\s*(?:# *skip\w*\s*(.*))?$", text, re.I):
             if self.plan is not None:
                 self.fail("plan", f"{self.current} planned twice")
@@ -300,7 +303,7 @@ class Judge:
         name = self.current
         assert name is not None
         if status == "hung":
-            self.fail("hung", f"{name} was not done after {self.limit} s")
+            self.fail("hung", f"{name} was not done after {self.limit} s", self.latest)
         elif status != "0":
             self.fail("died", f"{name} ended with status {status}")
         if self.plan is None:

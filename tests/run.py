@@ -271,7 +271,7 @@ class Check:
         tail = [f"| {text}" for text in outcome.serial_tail()]
         for reason in outcome.reasons:
             if reason.kind != "not-ok":  # those lines were shown
-                self.report.add(where, "boot", str(reason), "failed", "", tail)
+                self.report.add(where, "boot", str(reason), "failed", "", reason.notes + tail)
                 tail = []
         if outcome.ok:
             text = f"orderly end, nothing left behind, clean log ({outcome.seconds:.1f} s)"

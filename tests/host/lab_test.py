@@ -100,6 +100,8 @@ def skips() -> None:
 def test_ends() -> None:
     for status, kind in (("1", "died"), ("137", "died"), ("hung", "hung")):
         assert kind in kinds([f"end t {status}" if line == "end t 0" else line for line in GOOD])
+    hung = judge(["begin t 60", "ok 1 - a", "# b", "ok 2 - c", "# sh(7) in wait4", "end t hung"])
+    assert hung.reasons[0].notes == ["ok 2 - c", "# sh(7) in wait4"]
 
 
 def end_checks() -> None:
