@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # NFS over RDMA by soft-RoCE, server and client in this guest, with the lab's parameter, v4.2 and v3: the bytes as the host
 # sees them in the GPU's memory and the server in its file, ends of files, other writers, a server that restarts, an
-# RDMA device that goes. And what is refused: TCP, a server that is used past the network. pNFS, Kerberos and several
-# connections are not tried.
+# RDMA device that goes. And what is refused: TCP, a server that is used past the network, layouts of pNFS, which the
+# server gives away on 7.2. Kerberos and several connections are not tried.
 # group: rdma
 # topologies: disks
 # variants: plain
@@ -16,7 +16,7 @@ publish
 kernel_has veth rpcrdma nfsd nfsv3 nfsv4
 localio=/sys/module/nfs/parameters/localio_enabled
 mib=1048576
-EIO=5 BUF_ALIGN=5 END=20 NFS_TRANSPORT=22 NFS_LOCAL=23
+EIO=5 BUF_ALIGN=5 END=20 NFS_TRANSPORT=22 NFS_LOCAL=23 NFS_LAYOUT=24
 
 # says FILE: why, and how
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { map = $2 } END { print reason, map }'; }
@@ -60,6 +60,17 @@ for _ in {1..50}; do [ "$(says $share/file)" = "NFS_LOCAL none" ] && break; slee
 refused "a server past the network" $share/file $NFS_LOCAL NFS_LOCAL
 umount $share
 echo N >$localio
+
+# The way to the server is RDMA, but the files' own may be another.
+exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0,pnfs "*:$store"
+client vers=4.2,rdma,port=20049
+if [ -d /sys/module/nfs_layout_flexfiles ]; then
+	refused "a server that gives layouts away" $share/file $NFS_LAYOUT NFS_LAYOUT
+else
+	skip "a server that gives layouts away" "this kernel's server has none"
+fi
+umount $share
+exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store"
 
 # resize LEN: on the server. It may have told the client that nobody else writes, and takes that back then.
 resize() {

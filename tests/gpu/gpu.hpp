@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+//
+// The CUDA driver and a libcufile for programs that have neither when they are built: by dlopen, with the calls that all
+// of them need. A program that cannot go on says why and ends.
+#pragma once
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <dlfcn.h>
+
+#include "cufile.h"
+
+[[noreturn]] inline void die(const std::string &what)
+{
+	std::fprintf(stderr, "%s (%s)\n", what.c_str(), std::strerror(errno));
+	std::exit(1);
+}
+
+inline void must(bool good, const std::string &what)
+{
+	if (!good)
+		die(what);
+}
+
+template <class Function> void get(void *library, Function &function, const char *name)
+{
+	function = reinterpret_cast<Function>(dlsym(library, name));
+	must(function, std::string("no ") + name);
+}
+
+// The first device, and its primary context as the calling thread's.
+struct Cuda {
+	void *driver;
+	int (*init)(unsigned);
+	int (*device)(int *, int);
+	int (*retain)(void **, int);
+	int (*current)(void *);
+	int (*alloc)(unsigned long long *, size_t);
+	int (*in)(unsigned long long, const void *, size_t);
+	int (*out)(void *, unsigned long long, size_t);
+	int (*pinned)(void **, size_t, unsigned);
+	void *context = nullptr;
+
+	Cuda()
+	{
+		driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+		must(driver, "no libcuda.so.1");
+		get(driver, init, "cuInit");
+		get(driver, device, "cuDeviceGet");
+		get(driver, retain, "cuDevicePrimaryCtxRetain");
+		get(driver, current, "cuCtxSetCurrent");
+		get(driver, alloc, "cuMemAlloc_v2");
+		get(driver, in, "cuMemcpyHtoD_v2");
+		get(driver, out, "cuMemcpyDtoH_v2");
+		get(driver, pinned, "cuMemHostAlloc");
+		int number = 0;
+		must(!init(0) && !device(&number, 0) && !retain(&context, number), "no GPU");
+		enter();
+	}
+	void enter() { must(!current(context), "cuCtxSetCurrent"); }
+	char *memory(size_t size)
+	{
+		unsigned long long at = 0;
+		must(!alloc(&at, size), "cuMemAlloc");
+		return reinterpret_cast<char *>(at);
+	}
+	void put(char *to, const std::string &bytes)
+	{
+		must(!in(reinterpret_cast<unsigned long long>(to), bytes.data(), bytes.size()), "cuMemcpyHtoD");
+	}
+	std::string bytes(const char *from, size_t n)
+	{
+		std::string all(n, '\0');
+		must(!out(all.data(), reinterpret_cast<unsigned long long>(from), n), "cuMemcpyDtoH");
+		return all;
+	}
+};
+
+struct Library {
+	void *self;
+	decltype(&cuFileDriverOpen) open;
+	decltype(&cuFileHandleRegister) add;
+	decltype(&cuFileBufRegister) add_buffer;
+	decltype(&cuFileRead) read;
+	decltype(&cuFileWrite) write;
+	decltype(&cuFileBatchIOSetUp) set_up;
+	decltype(&cuFileBatchIOSubmit) submit;
+	decltype(&cuFileBatchIOGetStatus) status;
+
+	explicit Library(const char *path)
+	{
+		self = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		if (!self)
+			die(dlerror());
+		get(self, open, "cuFileDriverOpen");
+		get(self, add, "cuFileHandleRegister");
+		get(self, add_buffer, "cuFileBufRegister");
+		get(self, read, "cuFileRead");
+		get(self, write, "cuFileWrite");
+		get(self, set_up, "cuFileBatchIOSetUp");
+		get(self, submit, "cuFileBatchIOSubmit");
+		get(self, status, "cuFileBatchIOGetStatus");
+	}
+	CUfileHandle_t file(int fd)
+	{
+		CUfileDescr_t descr = {};
+		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+		descr.handle.fd = fd;
+		CUfileHandle_t fh = nullptr;
+		const int error = add(&fh, &descr).err;
+		must(!error, "cuFileHandleRegister " + std::to_string(error));
+		return fh;
+	}
+};
