@@ -1244,6 +1244,30 @@ TEST_F(Gated, ATimeoutEndsTheWait)
 	EXPECT_EQ(fetch(id, 1).at(1).ret, 10u);
 }
 
+TEST_F(Gated, WhoWaitsForAllHelps)
+{
+	const auto id = set_up(64);
+	std::vector<CUfileIOParams_t> ios;
+	for (unsigned i = 0; i < 64; i++)
+		ios.push_back(io(10, i, i * 10, i));
+	ASSERT_EQ(submit(id, ios), 0);
+	while (gate_.inside < 4)
+		usleep(1000);
+	// Only one more thread than those of the library is let through.
+	std::thread opener([&] {
+		for (int i = 0; i < 5000 && gate_.inside < 5; i++)
+			usleep(1000);
+		EXPECT_EQ(gate_.inside, 5);
+		gate_.open = 1;
+	});
+	CUfileIOEvents_t events[64];
+	unsigned n = 64;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 64, &n, events, nullptr), 0);
+	opener.join();
+	EXPECT_EQ(n, 64u);
+	EXPECT_EQ(memory_.bytes(0, 640), std::string(640, 'g'));
+}
+
 TEST_F(Gated, WhatHasNotBegunIsCancelled)
 {
 	const auto id = set_up(64);

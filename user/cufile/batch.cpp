@@ -37,17 +37,24 @@ void Batch::finish(const CUfileIOEvents_t &event)
 	ended_.notify_all();
 }
 
+std::vector<std::shared_ptr<Job>> Batch::jobs()
+{
+	std::vector<std::shared_ptr<Job>> live;
+	for (const auto &weak : jobs_)
+		if (auto job = weak.lock())
+			live.push_back(std::move(job));
+	return live;
+}
+
 std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 {
-	std::vector<std::shared_ptr<Job>> jobs;
+	std::vector<std::shared_ptr<Job>> live;
 	{
 		std::lock_guard guard(lock_);
-		for (const auto &weak : jobs_)
-			if (auto job = weak.lock())
-				jobs.push_back(std::move(job));
+		live = jobs();
 	}
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cut;
-	for (auto &job : jobs) {
+	for (auto &job : live) {
 		const size_t from = job->cancel();
 		if (from < job->nr_requests())
 			cut.emplace_back(std::move(job), from);
@@ -77,6 +84,12 @@ CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, std::
 		events_.pop_front();
 	}
 	return CU_FILE_SUCCESS;
+}
+
+std::vector<std::shared_ptr<Job>> Batch::needed(unsigned min)
+{
+	std::lock_guard guard(lock_);
+	return under_way_ && min == under_way_ + events_.size() ? jobs() : std::vector<std::shared_ptr<Job>>();
 }
 
 void Batch::drain()

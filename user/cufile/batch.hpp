@@ -29,10 +29,14 @@ public:
 	// Up to max events, after at least min of them or the deadline (of a clock that is not set; negative: none).
 	// CU_FILE_INVALID_VALUE: there are fewer than min to come.
 	CUfileOpError fetch(unsigned min, unsigned max, int64_t timeout_ns, std::vector<CUfileIOEvents_t> &out);
+	// What who waits for so many events may as well help with: nothing, unless all must end for that.
+	std::vector<std::shared_ptr<Job>> needed(unsigned min);
 	// Until nothing is under way.
 	void drain();
 
 private:
+	std::vector<std::shared_ptr<Job>> jobs(); // with lock_
+
 	const unsigned capacity_;
 	std::mutex lock_; // protects all below
 	std::condition_variable ended_;

@@ -164,6 +164,16 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	return success();
 }
 
+// Who waits for all, however long it takes, is a thread more, and one that need not be woken.
+void Library::help(Batch &batch, unsigned min)
+{
+	const Use use(*this);
+	if (!use)
+		return;
+	for (const auto &job : batch.needed(min))
+		take_part(*job, seams_, use->lanes);
+}
+
 CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
 			      const struct timespec *timeout)
 {
@@ -171,6 +181,8 @@ CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr
 	const auto batch = find_batch(id);
 	if (!batch || !nr || (*nr && !events) || (timeout && (timeout->tv_nsec < 0 || timeout->tv_nsec > 999'999'999)))
 		return error(CU_FILE_INVALID_VALUE);
+	if (min && min <= *nr && !timeout)
+		help(*batch, min);
 	std::vector<CUfileIOEvents_t> found;
 	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, found);
 	if (rc)
