@@ -164,17 +164,15 @@ same "and given again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 # --- The way breaks under a request: it ends, with an errno, and nothing comes afterwards
 # breaks DESCRIPTION COMMAND...
 breaks() {
-	local reader breaker got
+	local breaker got
 	throttle $((mib / 4)) disk1
 	host fill gpu0 0 $((8 * mib)) pattern:9 >/dev/null
 	blockdev --flushbufs "$drive"
-	pdio read "$disk" 0 $((8 * mib)) 0 >/tmp/broken 2>&1 &
-	reader=$!
-	sleep 0.5
-	check "$1: a request is under way" kill -0 $reader
+	begins /tmp/broken read "$disk" 0 $((8 * mib)) 0 $((8 * mib))
+	check "$1: a request is under way" kill -0 $begun
 	"${@:2}" >/tmp/breaker 2>&1 &
 	breaker=$!
-	wait $reader
+	wait $begun
 	read -r got _ </tmp/broken
 	same "$1: EIO" $EIO "$got"
 	host fill gpu0 0 $((8 * mib)) pattern:7 >/dev/null

@@ -44,11 +44,10 @@ far "throttle $((mib / 4)); throttle $((mib / 4)) disk1"
 declare -A under_way file=([nvme]=$disk [nfs]=$share/file)
 for name in nvme nfs; do
 	for way in read write; do
-		pdio $way "${file[$name]}" 0 $len 0 >/tmp/$name-$way 2>&1 &
-		under_way[$name-$way]=$!
+		begins /tmp/$name-$way $way "${file[$name]}" 0 $len 0 $len
+		under_way[$name-$way]=$begun
 	done
 done
-sleep 1
 for job in "${!under_way[@]}"; do check "$job: is under way" kill -0 "${under_way[$job]}"; done
 host cut >/dev/null
 # ends JOB: with the errno of a way that broke

@@ -93,17 +93,15 @@ same_bytes() {
 
 # outlives read|write DESCRIPTION COMMAND...: a slow request is whole although that happens meanwhile
 outlives() {
-	local pid seed=9 len=$((8 * mib)) what="$version: $2 under a $1"
+	local seed=9 len=$((8 * mib)) what="$version: $2 under a $1"
 	[ "$1" = read ] || seed=5
 	throttle $((2 * mib)) disk1
 	echo 3 >/proc/sys/vm/drop_caches
-	pdio "$1" $share/file 0 $len 0 $((10 * mib)) "host fill gpu0 0 $((10 * mib)) pattern:$seed" >/tmp/slow &
-	pid=$!
-	sleep 1
-	check "$what: it is under way" kill -0 $pid
+	begins /tmp/slow "$1" $share/file 0 $len 0 $((10 * mib)) "host fill gpu0 0 $((10 * mib)) pattern:$seed"
+	check "$what: it is under way" kill -0 $begun
 	check "$what: it happens" "${@:3}"
 	throttle 0 disk1
-	wait $pid
+	wait $begun
 	same "$what: it is whole" "$(straight $len)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
 	if [ "$1" = read ]; then
 		check "$what: and its bytes" host compare gpu0 0 $len pattern:1
@@ -121,14 +119,13 @@ given_up() {
 	dd if=$store/slow iflag=nocache count=0 status=none
 	throttle 1024 disk1
 	dd if=$store/file of=/dev/null bs=4k skip=256 count=1 iflag=direct status=none
-	pdio read $share/slow 0 65536 0 >/tmp/given_up &
-	reader=$!
-	sleep 1
-	kill -0 $reader && ! umount -f $share # busy
+	begins /tmp/given_up read $share/slow 0 65536 0 65536
+	kill -0 $begun && ! umount -f $share # busy
 	sleep 1
 	throttle 0 disk1
-	wait $reader
+	wait $begun
 }
+given_up_well() { cat /tmp/given_up && grep -q "^0 \|^$EIO " /tmp/given_up; }
 
 for version in 4.2 3; do
 	options=vers=$version,rdma,port=20049,actimeo=60
@@ -171,7 +168,7 @@ for version in 4.2 3; do
 	fresh file $length 1
 	given_up
 	# 6.12 makes a call of 4.2 again.
-	check "$version: a read of a share that is given up" grep -q "^0 \|^$EIO " /tmp/given_up
+	check "$version: a read of a share that is given up" given_up_well
 	umount $share
 done
 

@@ -15,6 +15,16 @@ kernel_has() {
 	modprobe -d "$LAB_KERNEL" -a rdma_rxe "$@" || bail "no $*"
 }
 
+# begins OUT PDIO_ARGUMENT...: a request in the background, whose process is $begun. When this is back it is under way, if
+# it takes long. All of pdio's arguments but the last (BEFORE) are needed.
+begins() {
+	rm -f /tmp/begun
+	pdio "${@:2:6}" "${8:-true}; : >/tmp/begun" >"$1" 2>&1 &
+	begun=$!
+	for _ in {1..600}; do [ ! -e /tmp/begun ] || break; sleep 0.1; done
+	sleep 1
+}
+
 # insert NAME...: a module of ours, beside peerdma.ko
 insert() {
 	local name
