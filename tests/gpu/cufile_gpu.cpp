@@ -49,7 +49,8 @@ double cpu_seconds()
 
 // Calls io(thread, offset) on each thread for so long, at places one after the other; prints what came of it.
 template <class Io>
-void measure(const char *what, size_t size, unsigned threads, double limit, size_t file_size, Io &&io)
+void measure(const char *what, size_t size, unsigned threads, double limit, size_t file_size, Io &&io,
+	     bool direct = false)
 {
 	std::atomic<uint64_t> ios{0}, bytes{0};
 	std::atomic<bool> stop{false};
@@ -75,10 +76,10 @@ void measure(const char *what, size_t size, unsigned threads, double limit, size
 	for (auto &thread : all)
 		thread.join();
 	const double time = seconds(start), gb = static_cast<double>(bytes) / 1e9;
-	std::printf("{\"what\": \"%s\", \"size\": %zu, \"threads\": %u, \"us\": %.2f, \"gb_s\": %.3f, "
+	std::printf("{\"what\": \"%s\", \"direct\": %s, \"size\": %zu, \"threads\": %u, \"us\": %.2f, \"gb_s\": %.3f, "
 		    "\"cpu_s_per_gb\": %.4f}\n",
-		    what, size, threads, time * 1e6 * threads / static_cast<double>(ios), gb / time,
-		    (cpu_seconds() - cpu) / gb);
+		    what, direct ? "true" : "false", size, threads, time * 1e6 * threads / static_cast<double>(ios),
+		    gb / time, (cpu_seconds() - cpu) / gb);
 }
 
 void verify(Cuda &cuda, Library &library, const char *path, size_t mib, int ios, unsigned seed)
@@ -136,7 +137,7 @@ void verify(Cuda &cuda, Library &library, const char *path, size_t mib, int ios,
 		std::exit(1);
 }
 
-void batch(Cuda &cuda, Library &library, int fd, size_t size, double limit, size_t file_size)
+void batch(Cuda &cuda, Library &library, int fd, size_t size, double limit, size_t file_size, bool direct)
 {
 	constexpr unsigned n = 64;
 	must(file_size >= n * size, "the file is too short");
@@ -152,7 +153,7 @@ void batch(Cuda &cuda, Library &library, int fd, size_t size, double limit, size
 		ios[i].fh = fh;
 		ios[i].u.batch = {memory, static_cast<off_t>(i * size), static_cast<off_t>(i * size), size};
 	}
-	measure("batch", n * size, 1, limit, n * size, [&](unsigned, off_t) -> ssize_t {
+	const auto one = [&](unsigned, off_t) -> ssize_t {
 		if (library.submit(id, n, ios.data(), 0).err)
 			return -1;
 		unsigned done = 0;
@@ -167,7 +168,8 @@ void batch(Cuda &cuda, Library &library, int fd, size_t size, double limit, size
 			done += some;
 		}
 		return static_cast<ssize_t>(n * size);
-	});
+	};
+	measure("batch", n * size, 1, limit, n * size, one, direct);
 }
 
 } // namespace
@@ -236,29 +238,30 @@ int main(int argc, char **argv)
 		std::vector<void *> host(threads);
 		for (void *&one : host)
 			must(!cuda.pinned(&one, size, 1), "cuMemHostAlloc");
-		measure(("naive " + what).c_str(), size, threads, limit, file_size,
-			[&](unsigned t, off_t at) -> ssize_t {
-				cuda.enter();
-				const auto device = reinterpret_cast<unsigned long long>(memory[t]);
-				if (what == "write")
-					return cuda.out(host[t], device, size) ? -1 : pwrite(fd, host[t], size, at);
-				const ssize_t n = pread(fd, host[t], size, at);
-				return n < 0 || cuda.in(device, host[t], size) ? -1 : n;
-			});
+		const auto one = [&](unsigned t, off_t at) -> ssize_t {
+			cuda.enter();
+			const auto device = reinterpret_cast<unsigned long long>(memory[t]);
+			if (what == "write")
+				return cuda.out(host[t], device, size) ? -1 : pwrite(fd, host[t], size, at);
+			const ssize_t n = pread(fd, host[t], size, at);
+			return n < 0 || cuda.in(device, host[t], size) ? -1 : n;
+		};
+		measure(("naive " + what).c_str(), size, threads, limit, file_size, one, direct);
 		return 0;
 	}
 	Library library(args[0].c_str());
 	must(!library.open().err, "cuFileDriverOpen");
 	if (what == "batch") {
-		batch(cuda, library, fd, size, limit, file_size);
+		batch(cuda, library, fd, size, limit, file_size, direct);
 		return 0;
 	}
 	const CUfileHandle_t fh = library.file(fd);
 	for (char *one : memory)
 		must(!library.add_buffer(one, size, 0).err, "cuFileBufRegister");
-	measure(what.c_str(), size, threads, limit, file_size, [&](unsigned t, off_t at) {
+	const auto one = [&](unsigned t, off_t at) {
 		return what == "write" ? library.write(fh, memory[t], size, at, 0) :
 					 library.read(fh, memory[t], size, at, 0);
-	});
+	};
+	measure(what.c_str(), size, threads, limit, file_size, one, direct);
 	return 0;
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The rows of tests/gpu/README.md as a table of medians, and as a picture.
+"""The rows of tests/gpu/README.md as tables of medians, and as pictures.
 
     tests/gpu/rows.py FILE [PICTURE.svg]
 
-FILE has lines of a library ("ours", "theirs", "naive", or its path) and what cufile_gpu printed.
+FILE has lines of a library ("ours", "theirs", "naive", or its path) and what cufile_gpu printed. What was read and
+written past the page cache ("direct" at the end) has a table of its own, and PICTURE-direct.svg.
 """
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from collections import defaultdict
 from pathlib import Path
 
 Key = tuple[str, int, int]  # what, bytes, threads
+Rows = dict[Key, dict[str, tuple[float, float]]]
+TITLES = {False: "bounced through host memory", True: "bounced through host memory, O_DIRECT"}
 COLOURS = {"theirs": "#9aa5b1", "naive": "#d9b26f", "ours": "#2f6f4f"}
 
 
@@ -24,7 +27,7 @@ def library(word: str) -> str:
     return "theirs" if "cuda" in word or "nvidia" in word else "ours"
 
 
-def read(path: Path) -> dict[Key, dict[str, tuple[float, float]]]:
+def read(path: Path, direct: bool) -> Rows:
     """Medians of microseconds and CPU seconds per GB, by row and library."""
     found: dict[Key, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for line in path.read_text().splitlines():
@@ -32,6 +35,8 @@ def read(path: Path) -> dict[Key, dict[str, tuple[float, float]]]:
         if not text.startswith("{"):
             continue
         row = json.loads(text)
+        if row.get("direct", False) != direct:
+            continue
         if row["what"] == "open":
             key, value = ("open", 4096, 1), (row["with_first_read_ms"] * 1e3, float("nan"))
         else:
@@ -48,24 +53,25 @@ def size(n: int) -> str:
     return f"{n >> 20} MiB" if n >= 1 << 20 else f"{n >> 10} KiB"
 
 
-def table(rows: dict[Key, dict[str, tuple[float, float]]]) -> None:
+def table(rows: Rows) -> None:
     print("| | size | threads | ours, µs | theirs, µs | naive, µs | time, ours / theirs | CPU, ours / theirs |")
     print("|---|---|---|---|---|---|---|---|")
     for (what, n, threads), by in rows.items():
         times = [f"{by[name][0]:.1f}" if name in by else "" for name in ("ours", "theirs", "naive")]
-        ratios = [f"{by['ours'][i] / by['theirs'][i]:.2f}" for i in (0, 1)]
+        both = "ours" in by and "theirs" in by
+        ratios = [f"{by['ours'][i] / by['theirs'][i]:.2f}" if both else "" for i in (0, 1)]
         print(f"| {what} | {size(n)} | {threads} | {' | '.join(times)} | {ratios[0]} | {ratios[1].replace('nan', '')} |")
 
 
-def picture(rows: dict[Key, dict[str, tuple[float, float]]]) -> str:
+def picture(rows: Rows, title: str) -> str:
     """Throughput against theirs, which is 1."""
-    rows = {key: by for key, by in rows.items() if key[0] != "open"}
+    rows = {key: by for key, by in rows.items() if key[0] != "open" and "theirs" in by}
     left, unit, step = 190, 200, 46
     width, height = left + int(unit * 2.6), 70 + step * len(rows)
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
              'font-size="12">',
              f'<rect width="{width}" height="{height}" fill="white"/>',
-             '<text x="10" y="22" font-size="15">Throughput, theirs = 1: bounced through host memory</text>']
+             f'<text x="10" y="22" font-size="15">Throughput, theirs = 1: {title}</text>']
     at = 10
     for name, colour in COLOURS.items():
         lines.append(f'<rect x="{at}" y="34" width="12" height="12" fill="{colour}"/>'
@@ -88,7 +94,13 @@ def picture(rows: dict[Key, dict[str, tuple[float, float]]]) -> str:
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    medians = read(Path(sys.argv[1]))
-    table(medians)
-    if len(sys.argv) == 3:
-        Path(sys.argv[2]).write_text(picture(medians))
+    for past_cache, name in TITLES.items():
+        medians = read(Path(sys.argv[1]), past_cache)
+        if not medians:
+            continue
+        print(f"\n{name}\n")
+        table(medians)
+        if len(sys.argv) == 3:
+            svg = Path(sys.argv[2])
+            svg = svg.with_stem(svg.stem + "-direct") if past_cache else svg
+            svg.write_text(picture(medians, name))

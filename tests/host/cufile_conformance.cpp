@@ -198,6 +198,12 @@ protected:
 	}
 
 	fs::path path(const std::string &name) const { return dir_ / name; }
+	bool has_direct() const
+	{
+		std::ofstream(path("probe")) << "x";
+		const int probe = open(path("probe").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+		return probe >= 0 && !close(probe);
+	}
 	void json(const std::string &text) { std::ofstream(dir_ / "cufile.json") << text; }
 
 	int open_file(const std::string &name, const std::string &bytes, int flags = O_RDWR)
@@ -660,11 +666,8 @@ TEST_F(Shapes, EveryWriteIsRight)
 
 TEST_F(Shapes, PastThePageCache)
 {
-	std::ofstream(path("probe")) << "x";
-	const int probe = open(path("probe").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
-	if (probe < 0)
+	if (!has_direct())
 		GTEST_SKIP() << "no O_DIRECT here";
-	close(probe);
 	const std::string bytes = pattern(6000001), others = pattern(6000001, 3);
 	const CUfileHandle_t fh = handle("f", bytes, O_RDWR | O_DIRECT);
 	Device memory(6000001), source(6000001);
@@ -684,6 +687,68 @@ TEST_F(Shapes, PastThePageCache)
 		expected.replace(static_cast<size_t>(file), there, others, static_cast<size_t>(buffer), there);
 	}
 	EXPECT_TRUE(content("f") == expected);
+}
+
+// The descriptors of this process that are rings.
+std::vector<int> rings()
+{
+	std::vector<int> found;
+	for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
+		std::error_code error;
+		if (fs::read_symlink(entry, error).string().find("io_uring") != std::string::npos)
+			found.push_back(std::stoi(entry.path().filename()));
+	}
+	return found;
+}
+
+TEST_F(Cufile, PastThePageCacheOneThreadIsEnough)
+{
+	if (!has_direct())
+		GTEST_SKIP() << "no O_DIRECT here";
+	const std::string bytes = pattern(40000001);
+	const CUfileHandle_t fh = handle("f", bytes, O_RDONLY | O_DIRECT);
+	Device memory(40000001);
+	EXPECT_EQ(read(fh, memory.get(), 1 << 20, 0), 1 << 20);
+	const std::vector<int> descriptors = rings();
+	if (descriptors.empty())
+		GTEST_SKIP() << "no io_uring here";
+	EXPECT_EQ(descriptors.size(), 1u);
+	EXPECT_GT(descriptors[0], 2);
+	EXPECT_EQ(fcntl(descriptors[0], F_GETFD), FD_CLOEXEC);
+	for (const off_t from : {0, 1, 4095, 1 << 20}) {
+		const size_t there = bytes.size() - static_cast<size_t>(from);
+		memory.fill(0x77);
+		EXPECT_EQ(read(fh, memory.get(), 40000001, from), static_cast<ssize_t>(there));
+		EXPECT_TRUE(memory.bytes(0, there) == bytes.substr(static_cast<size_t>(from))) << from;
+		EXPECT_TRUE(memory.untouched(there, bytes.size())) << from;
+	}
+	EXPECT_EQ(count_threads("peerdma-io"), 0);
+	EXPECT_LE(rings().size(), 2u) << "one a lane";
+	lib().cuFileDriverClose_v2();
+	EXPECT_TRUE(rings().empty());
+}
+
+TEST_F(Cufile, PastThePageCacheFromManyThreads)
+{
+	if (!has_direct())
+		GTEST_SKIP() << "no O_DIRECT here";
+	const std::string bytes = pattern(8000000);
+	const CUfileHandle_t fh = handle("f", bytes, O_RDONLY | O_DIRECT);
+	std::vector<std::thread> threads;
+	std::atomic<int> good{0};
+	for (int t = 0; t < 10; t++)
+		threads.emplace_back([&, t] {
+			Device memory(4000000, t % 2);
+			for (int i = 0; i < 5; i++) {
+				const off_t from = t * 50000 + i * 512;
+				memory.fill(0x77);
+				good += read(fh, memory.get(), 4000000, from) == 4000000 &&
+					memory.bytes(0, 4000000) == bytes.substr(static_cast<size_t>(from), 4000000);
+			}
+		});
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(good, 50);
 }
 
 TEST_F(Cufile, AWriteBeyondTheEndExtendsTheFile)
@@ -780,6 +845,11 @@ TEST_F(Cufile, AFailureOfTheDriversIsAnError)
 {
 	const std::string bytes = pattern(5000000);
 	const CUfileHandle_t fh = handle("f", bytes);
+	// Past the page cache by a ring, too.
+	std::vector<int> files = {fds_[0]};
+	if (has_direct())
+		files.push_back(open(path("f").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+	fds_ = files;
 	Device memory(5000000);
 	for (const char *name :
 	     {"cuMemcpyHtoDAsync_v2", "cuStreamSynchronize", "cuStreamCreateWithPriority", "cuEventCreate"}) {
@@ -790,20 +860,22 @@ TEST_F(Cufile, AFailureOfTheDriversIsAnError)
 		EXPECT_EQ(read(again, memory.get(), 1000, 0), -EIO) << name;
 		EXPECT_EQ(read(again, memory.get(), 1000, 0), 1000) << name;
 	}
-	for (const char *name : {"cuMemcpyHtoDAsync_v2", "cuEventSynchronize", "cuEventRecord"}) {
-		CUfileHandle_t again;
-		lib().cuFileDriverClose_v2();
-		ASSERT_EQ(add(fds_[0], again), 0);
-		for (int after = 0; after < 12; after++) {
-			fake_fail(name, after, 700);
-			const ssize_t n = read(again, memory.get(), 5000000, 0);
-			EXPECT_TRUE(n == -EIO || (n > 0 && n <= 5000000)) << name << ' ' << n;
-			if (n > 0) {
-				EXPECT_TRUE(memory.bytes(0, static_cast<size_t>(n)) ==
-					    bytes.substr(0, static_cast<size_t>(n)));
+	for (const int fd : files) {
+		for (const char *name : {"cuMemcpyHtoDAsync_v2", "cuEventSynchronize", "cuEventRecord"}) {
+			CUfileHandle_t again;
+			lib().cuFileDriverClose_v2();
+			ASSERT_EQ(add(fd, again), 0);
+			for (int after = 0; after < 12; after++) {
+				fake_fail(name, after, 700);
+				const ssize_t n = read(again, memory.get(), 5000000, 0);
+				EXPECT_TRUE(n == -EIO || (n > 0 && n <= 5000000)) << name << ' ' << n;
+				if (n > 0) {
+					EXPECT_TRUE(memory.bytes(0, static_cast<size_t>(n)) ==
+						    bytes.substr(0, static_cast<size_t>(n)));
+				}
 			}
+			fake_fail(name, 1 << 30, 0);
 		}
-		fake_fail(name, 1 << 30, 0);
 	}
 	(void)fh;
 }
@@ -1115,6 +1187,38 @@ TEST_F(Batches, ReadsAndWritesOfOneThread)
 	}
 	lib().cuFileDriverClose_v2();
 	EXPECT_EQ(code(lib().cuFileSetParameterSizeT, CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 4), 0);
+}
+
+TEST_F(Batches, PastThePageCacheAndThroughIt)
+{
+	if (!has_direct())
+		GTEST_SKIP() << "no O_DIRECT here";
+	const CUfileHandle_t direct = handle("g", bytes_, O_RDWR | O_DIRECT), cached = fh_;
+	const auto id = set_up(128);
+	for (int round = 0; round < 5; round++) {
+		memory_.fill(0x77);
+		std::vector<CUfileIOParams_t> ios;
+		size_t to = 0;
+		for (unsigned i = 0; i < 100; i++) {
+			fh_ = i % 4 == 3 ? cached : direct;
+			const size_t size = i % 20 == 10 ? 600000 + i : i % 3 ? 8192 : 5000 + i;
+			ios.push_back(io(size, i % 5 ? i * 32768 : i * 32767, static_cast<off_t>(to), i));
+			to += size;
+		}
+		ASSERT_LE(to, bytes_.size());
+		ASSERT_EQ(submit(id, ios), 0);
+		const auto all = fetch(id, 100);
+		ASSERT_EQ(all.size(), 100u);
+		for (unsigned i = 0; i < 100; i++) {
+			const auto &one = ios[i].u.batch;
+			const auto from = static_cast<size_t>(one.file_offset);
+			EXPECT_EQ(all.at(i).status, CUFILE_COMPLETE);
+			EXPECT_EQ(all.at(i).ret, one.size);
+			EXPECT_TRUE(memory_.bytes(static_cast<size_t>(one.devPtr_offset), one.size) ==
+				    bytes_.substr(from, one.size))
+				<< i;
+		}
+	}
 }
 
 TEST_F(Batches, HowManyThereMayBe)
@@ -1943,12 +2047,19 @@ TEST_F(Cufile, AfterForkAClosedDriverCanBeOpened)
 
 TEST_F(Cufile, AfterForkInTheMiddleOfIo)
 {
-	const CUfileHandle_t fh = handle("f", pattern(2000000));
+	const std::string bytes = pattern(2000000);
+	const CUfileHandle_t fh = handle("f", bytes);
+	const CUfileHandle_t direct = has_direct() ? handle("g", bytes, O_RDONLY | O_DIRECT) : fh;
 	std::atomic<bool> stop{false};
+	std::atomic<int> wrong{0};
 	std::thread reader([&] {
 		Device memory(2000000);
 		while (!stop)
-			read(fh, memory.get(), 2000000, 0);
+			for (const CUfileHandle_t one : {fh, direct}) {
+				memory.fill(0x77);
+				wrong += read(one, memory.get(), 2000000, 0) != 2000000 ||
+					 memory.bytes(0, 2000000) != bytes;
+			}
 	});
 	for (int i = 0; i < 30; i++)
 		EXPECT_EQ(in_child([&] {
@@ -1960,6 +2071,7 @@ TEST_F(Cufile, AfterForkInTheMiddleOfIo)
 			  0);
 	stop = true;
 	reader.join();
+	EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(Cufile, LoadedAndClosedAtOnceItStays)

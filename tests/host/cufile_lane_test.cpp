@@ -24,12 +24,13 @@ protected:
 		return lane;
 	}
 
+	FakeSystem system;
 	FakeCuda cuda;
 };
 
 TEST_F(CufileLane, IsTakenAgain)
 {
-	Lanes lanes(cuda, 1 << 30);
+	Lanes lanes(cuda, system, 1 << 30, 8);
 	auto lane = take(lanes, true);
 	const char *const memory = lane->memory();
 	EXPECT_TRUE(lane->large());
@@ -41,7 +42,7 @@ TEST_F(CufileLane, IsTakenAgain)
 TEST_F(CufileLane, SmallWhereThereIsNoLargeOne)
 {
 	// Room for one large lane and four small ones.
-	Lanes lanes(cuda, (cufile::large_lane + 1) * 4 / 3);
+	Lanes lanes(cuda, system, (cufile::large_lane + 1) * 4 / 3, 8);
 	std::vector<std::unique_ptr<Lane>> taken;
 	uint64_t bytes = 0;
 	for (int i = 0; i < 4; i++) {
@@ -58,7 +59,7 @@ TEST_F(CufileLane, SmallWhereThereIsNoLargeOne)
 // However little memory may be pinned there is one lane, and who has it need not wait for anybody.
 TEST_F(CufileLane, OneIsWaitedForByAll)
 {
-	Lanes lanes(cuda, 0);
+	Lanes lanes(cuda, system, 0, 8);
 	std::atomic<int> inside{0}, most{0};
 	std::vector<std::thread> threads;
 	for (int t = 0; t < 4; t++)
@@ -83,7 +84,7 @@ TEST_F(CufileLane, OneIsWaitedForByAll)
 
 TEST_F(CufileLane, ABrokenOneIsNotTakenAgain)
 {
-	Lanes lanes(cuda, 1 << 30);
+	Lanes lanes(cuda, system, 1 << 30, 8);
 	lanes.give(take(lanes, false), true);
 	EXPECT_EQ(lanes.made(), 0u);
 	EXPECT_EQ(cuda.pinned, 0);

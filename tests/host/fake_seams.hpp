@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -32,6 +33,19 @@ public:
 	struct Call {
 		bool write, direct;
 		uint64_t size, offset;
+	};
+	// What becomes of rings, and what was made of them.
+	struct Rings {
+		std::vector<int> errors;           // of the next that are made; 0: none
+		std::map<size_t, int64_t> results; // of the reads with these numbers, which move nothing
+		uint64_t most = UINT64_MAX;        // bytes that one moves
+		size_t break_at = SIZE_MAX;        // reads, after which the kernel takes no more
+		std::atomic<bool> closed{false};   // nothing lands
+		std::atomic<size_t> made{0}, live{0};
+		std::atomic<size_t> reads{0}, under_way{0}, most_under_way{0};
+		// Asked outside of the memory, of a file that is not direct, by two at once, or left behind.
+		std::atomic<size_t> wrong{0};
+		std::atomic<int> held{-1};
 	};
 
 	// A descriptor of the program's.
@@ -118,6 +132,7 @@ public:
 		all.replace(offset, size, static_cast<const char *>(from), size);
 		return static_cast<int64_t>(size);
 	}
+	int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<cufile::Ring> &out) override;
 	int read_file(const std::string &path, std::string &out) override
 	{
 		const auto found = texts.find(path);
@@ -172,6 +187,8 @@ public:
 	std::map<int, Open> fds;
 	std::vector<std::pair<std::string, int>> opened;
 	std::vector<Call> calls;
+	std::set<std::thread::id> threads; // that read and wrote
+	Rings rings;
 	std::vector<int64_t> errors; // of the next preads and pwrites; 0: none
 	uint64_t most = UINT64_MAX;  // bytes that one moves
 	cufile::DirectLimits limits = {512, 512};
@@ -187,6 +204,7 @@ private:
 	{
 		const bool direct = fds.at(fd).flags & O_DIRECT;
 		calls.push_back({write, direct, size, offset});
+		threads.insert(std::this_thread::get_id());
 		if (direct && (reinterpret_cast<uintptr_t>(memory) % limits.memory || offset % limits.offset ||
 			       size % limits.offset))
 			return -EINVAL;
@@ -199,6 +217,109 @@ private:
 
 	int next_ = 100;
 };
+
+// What was begun last may land first. What has not landed is not in memory, where something else is.
+class FakeRing final : public cufile::Ring
+{
+public:
+	FakeRing(FakeSystem &system, unsigned depth, void *memory, uint64_t bytes)
+		: system_(system), rings_(system.rings), depth_(depth), memory_(static_cast<char *>(memory)),
+		  bytes_(bytes)
+	{
+		rings_.made++;
+		rings_.live++;
+	}
+	~FakeRing() override
+	{
+		rings_.wrong += all_.size();
+		rings_.live--;
+	}
+	bool read(int fd, void *to, uint64_t size, uint64_t offset, uint64_t tag) override
+	{
+		const Alone alone(*this);
+		std::lock_guard guard(system_.lock);
+		if (rings_.reads >= rings_.break_at)
+			broken_ = true;
+		if (broken_ || all_.size() == depth_)
+			return false;
+		char *const at = static_cast<char *>(to);
+		rings_.wrong += at < memory_ || at + size > memory_ + bytes_ || !(system_.fds.at(fd).flags & O_DIRECT);
+		std::memset(to, 0x55, size);
+		all_.push_back({fd, at, size, offset, tag, rings_.reads++});
+		rings_.most_under_way = std::max<size_t>(rings_.most_under_way, ++rings_.under_way);
+		return true;
+	}
+	size_t reap(Landed *out, size_t most, bool wait) override
+	{
+		const Alone alone(*this);
+		while (wait && rings_.closed)
+			std::this_thread::yield();
+		size_t n = 0;
+		random_ = random_ * 6364136223846793005 + 1442695040888963407;
+		size_t some = rings_.closed ? 0 : random_ >> 62;
+		if (wait || broken_)
+			some = std::max<size_t>(some, 1);
+		for (; n < std::min(some, most) && !all_.empty(); n++) {
+			random_ = random_ * 6364136223846793005 + 1442695040888963407;
+			const auto one = all_.begin() + static_cast<ptrdiff_t>((random_ >> 33) % all_.size());
+			out[n] = {one->tag, land(*one)};
+			all_.erase(one);
+			rings_.under_way--;
+		}
+		return n;
+	}
+	void hold(int fd) override
+	{
+		rings_.held = fd;
+		rings_.wrong += all_.size(); // at the beginning and at the end of a job
+	}
+
+private:
+	// Of one thread at a time.
+	struct Alone {
+		explicit Alone(FakeRing &r) : ring(r) { ring.rings_.wrong += ring.busy_.exchange(true); }
+		~Alone() { ring.busy_ = false; }
+		FakeRing &ring;
+	};
+	struct One {
+		int fd;
+		char *to;
+		uint64_t size, offset, tag;
+		size_t number;
+	};
+	int64_t land(const One &one)
+	{
+		const auto result = rings_.results.find(one.number);
+		if (result != rings_.results.end())
+			return result->second;
+		if (broken_)
+			return -ECANCELED;
+		return system_.pread(one.fd, one.to, std::min(one.size, rings_.most), one.offset);
+	}
+
+	FakeSystem &system_;
+	FakeSystem::Rings &rings_;
+	const unsigned depth_;
+	char *const memory_;
+	const uint64_t bytes_;
+	std::vector<One> all_;
+	uint64_t random_ = 1;
+	bool broken_ = false;
+	std::atomic<bool> busy_{false};
+};
+
+inline int FakeSystem::make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<cufile::Ring> &out)
+{
+	std::lock_guard guard(lock);
+	int error = 0;
+	if (!rings.errors.empty()) {
+		error = rings.errors.front();
+		rings.errors.erase(rings.errors.begin());
+	}
+	if (!error)
+		out = std::make_unique<FakeRing>(*this, depth, memory, bytes);
+	return error;
+}
 
 // No driver, unless there is memory of one: then it copies at once.
 class FakeCuda final : public cufile::Cuda
@@ -245,11 +366,13 @@ public:
 		return 0;
 	}
 	void destroy_event(cufile::Event) override {}
-	int record(cufile::Event, cufile::Stream) override { return 0; }
-	int wait(cufile::Event) override { return 0; }
-	int wait_stream(cufile::Stream) override { return 0; }
+	int record(cufile::Event, cufile::Stream) override { return calls_until_error-- ? 0 : CUDA_ERROR_UNKNOWN; }
+	int wait(cufile::Event) override { return calls_until_error-- ? 0 : CUDA_ERROR_UNKNOWN; }
+	int wait_stream(cufile::Stream) override { return calls_until_error-- ? 0 : CUDA_ERROR_UNKNOWN; }
 	int copy_in(const cufile::Copy *copies, size_t n, cufile::Stream) override
 	{
+		if (!calls_until_error--)
+			return CUDA_ERROR_UNKNOWN;
 		for (size_t i = 0; i < n; i++)
 			std::memcpy(copies[i].device, copies[i].host, copies[i].size);
 		return 0;
@@ -280,6 +403,7 @@ public:
 	bool present = false;
 	int look_up_error = 0;
 	std::atomic<int> pinned{0};
+	std::atomic<int> calls_until_error{-1}; // negative: none fails
 	std::string device;
 	const std::string *also = nullptr; // memory of its device, too
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <utility>
 
 namespace cufile
 {
@@ -36,12 +37,20 @@ int64_t Belt::take_lane()
 	}
 	if (rc)
 		return rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
+	if (by_ring_)
+		ring_ = lanes_.ring(*lane_);
+	// A small one has no room for more than two of the longest pieces.
+	slabs_ = ring_ && lane_->large() ? most_slabs : lane_slabs;
 	// In two at least, so that one is filled while the other is copied. As large as can be where many fill it: what was
 	// read a while ago has left the cores' caches, from which a GPU reads at half the speed.
-	const uint64_t part = bytes / (use_ == Use::alone ? 4 : 2);
+	const uint64_t part = bytes / (use_ == Use::alone || ring_ ? 4 : 2);
 	slab_bytes_ =
 		std::clamp((part + 4095) / 4096 * 4096, small_slab / 2, lane_->large() ? large_slab : small_slab / 2);
 	pack();
+	// Two calls of the kernel, and a little less for each piece.
+	constexpr size_t worth = 16;
+	if (ring_ && job_.nr_pieces() >= worth)
+		ring_->hold(job_.request(0).file->fd());
 	return 0;
 }
 
@@ -49,7 +58,7 @@ int64_t Belt::take_lane()
 // the page cache is aligned in both.
 void Belt::pack()
 {
-	slab_bytes_ = std::min(slab_bytes_ + slab_slack, lane_->bytes() / lane_slabs / 4096 * 4096);
+	slab_bytes_ = std::min(slab_bytes_ + slab_slack, lane_->bytes() / slabs_ / 4096 * 4096);
 	std::vector<size_t> ends;
 	uint64_t used = 0;
 	for (size_t i = 0; i < job_.nr_pieces(); i++) {
@@ -74,31 +83,114 @@ void Belt::pack()
 
 char *Belt::place(const Job::Piece &piece) const
 {
-	return lane_->memory() + piece.unit % lane_slabs * slab_bytes_ + piece.at;
+	return lane_->memory() + piece.unit % slabs_ * slab_bytes_ + piece.at;
 }
 
 void Belt::take_part()
 {
+	if (by_ring_ && taken_.exchange(true))
+		return;
 	inside_++;
 	const int64_t error = begin();
+	// Whatever becomes of it: what it had under way only this thread can end.
+	const bool had_ring = ring_;
 	while (Job::Piece *piece = job_.take()) {
 		if (error)
 			job_.finish(*piece, error);
+		else if (had_ring)
+			start(*piece);
 		else
 			move(*piece);
 	}
+	if (had_ring)
+		drain();
 	if (inside_.fetch_sub(1) == 1 && use_ == Use::batch)
 		close();
 }
 
 void Belt::move(Job::Piece &piece)
 {
+	if (piece.unit >= slabs_)
+		clear(units_[piece.unit - slabs_], static_cast<unsigned>(piece.unit % slabs_));
+	arrive(piece, broken_ ? copy_failed : job_.request(piece).file->read(place(piece), piece.size, piece.offset));
+}
+
+void Belt::arrive(Job::Piece &piece, int64_t result)
+{
 	Unit &unit = units_[piece.unit];
-	if (piece.unit >= lane_slabs)
-		clear(units_[piece.unit - lane_slabs], static_cast<unsigned>(piece.unit % lane_slabs));
-	piece.result = broken_ ? copy_failed : job_.request(piece).file->read(place(piece), piece.size, piece.offset);
+	piece.result = result;
 	if (unit.left.fetch_sub(1) == 1)
 		copy(unit);
+}
+
+void Belt::start(Job::Piece &piece)
+{
+	if (piece.unit >= slabs_) {
+		Unit &before = units_[piece.unit - slabs_];
+		// All of it was taken by this thread, and only this thread can end it.
+		while (before.state == reading)
+			land(true);
+		if (before.state == copying) {
+			// What has come is on its way to the GPU, and what is queued to the disk, before this thread sleeps.
+			land(false);
+			clear(before, static_cast<unsigned>(piece.unit % slabs_));
+		}
+	}
+	if (broken_) {
+		arrive(piece, copy_failed);
+		return;
+	}
+	if (queue(piece))
+		return;
+	while (aside_)
+		land(true);
+	aside_ = &piece;
+}
+
+// False: it is not for the ring.
+bool Belt::queue(Job::Piece &piece)
+{
+	const File &file = *job_.request(piece).file;
+	char *const to = place(piece);
+	const uint64_t block = ring_ ? file.block() : 0;
+	if (!block || piece.size < block || piece.offset % block || reinterpret_cast<uintptr_t>(to) % block)
+		return false;
+	while (!ring_->read(file.fd(), to, piece.size - piece.size % block, piece.offset,
+			    reinterpret_cast<uintptr_t>(&piece))) {
+		if (!under_way_) {
+			ring_ = nullptr;
+			lane_->ring.reset();
+			return false;
+		}
+		land(true);
+	}
+	under_way_++;
+	return true;
+}
+
+// Hands over what is queued, and takes what has come. wait: there is nothing else to do.
+void Belt::land(bool wait)
+{
+	Ring::Landed landed[64];
+	const size_t n = under_way_ ? ring_->reap(landed, std::size(landed), wait && !aside_) : 0;
+	under_way_ -= n;
+	for (size_t i = 0; i < n; i++) {
+		Job::Piece &piece = *reinterpret_cast<Job::Piece *>(landed[i].tag);
+		arrive(piece,
+		       job_.request(piece).file->go_on(place(piece), piece.size, piece.offset, landed[i].result));
+	}
+	if (n || !wait || !aside_)
+		return;
+	Job::Piece &piece = *std::exchange(aside_, nullptr);
+	arrive(piece, job_.request(piece).file->read(place(piece), piece.size, piece.offset));
+}
+
+void Belt::drain()
+{
+	while (under_way_ || aside_)
+		land(true);
+	if (ring_)
+		ring_->hold(-1);
 }
 
 void Belt::clear(Unit &unit, unsigned slab)
@@ -124,8 +216,8 @@ void Belt::copy(Unit &unit)
 	if (!rc) {
 		rc = send(unit);
 		// Without an event the end of the stream is waited for, once.
-		if (!rc && units_.size() > lane_slabs)
-			rc = seams_.cuda.record(lane_->event((&unit - units_.data()) % lane_slabs), lane_->stream());
+		if (!rc && units_.size() > slabs_)
+			rc = seams_.cuda.record(lane_->event((&unit - units_.data()) % slabs_), lane_->stream());
 		if (entered)
 			seams_.cuda.leave();
 	}

@@ -60,7 +60,8 @@ uint64_t largest_bar(const std::string &text)
 } // namespace
 
 Library::Engine::Engine(Config c, const Seams &seams)
-	: config(std::move(c)), lanes(seams.cuda, lane_bytes(config)),
+	: config(std::move(c)), lanes(seams.cuda, seams.system, lane_bytes(config),
+				      static_cast<unsigned>(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))),
 	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
 {
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 #include <string>
 
 #include <fcntl.h>
@@ -112,6 +113,29 @@ int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
 {
 	return move(static_cast<char *>(to), size, offset,
 		    [&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); });
+}
+
+uint64_t SystemFile::block() const
+{
+	const bool others = direct_ >= 0 && !only_self_.load(std::memory_order_relaxed);
+	return others ? std::lcm(uint64_t{limits_.memory}, uint64_t{limits_.offset}) : 0;
+}
+
+int64_t SystemFile::go_on(void *to, uint64_t size, uint64_t offset, int64_t came)
+{
+	if (came < 0) {
+		const int64_t n = read(to, size, offset);
+		// A file system that knows pread() and not all that io_uring does with it.
+		if (n > 0 && (came == -EINVAL || came == -EOPNOTSUPP || came == -EFAULT))
+			only_self_.store(true, std::memory_order_relaxed);
+		return n;
+	}
+	const auto done = static_cast<uint64_t>(came);
+	// As in move(): the end of the file.
+	if (done == size || !done || done % limits_.offset)
+		return came;
+	const int64_t n = read(static_cast<char *>(to) + done, size - done, offset + done);
+	return came + std::max<int64_t>(n, 0);
 }
 
 int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)

@@ -24,6 +24,14 @@ public:
 	virtual int fd() const { return -1; }
 	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
 	virtual bool parallel_writes() const { return false; }
+	// What begins at a multiple of it, in the file and in memory, may be read from fd() by somebody else, in multiples of
+	// it. 0: nothing may.
+	virtual uint64_t block() const { return 0; }
+	// The rest of a read() that somebody else has begun so, to whom so many bytes came, or -errno.
+	virtual int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t /*came*/)
+	{
+		return read(to, size, offset);
+	}
 };
 
 // A regular file or a block device. It has a descriptor of its own, so that the program may close its. Which way is
@@ -46,6 +54,8 @@ public:
 	bool writable() const override;
 	int fd() const override { return direct_ >= 0 ? direct_ : cached_.load(); }
 	bool parallel_writes() const override { return direct_ >= 0; }
+	uint64_t block() const override;
+	int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t came) override;
 
 private:
 	// The one through the page cache, or -errno.
@@ -58,8 +68,9 @@ private:
 	const int flags_;
 	int direct_ = -1; // immutable once open() is through, as limits_
 	DirectLimits limits_;
-	std::mutex lock_;             // protects the making of cached_
-	std::atomic<int> cached_{-1}; // -1 until wanted
+	std::mutex lock_;                    // protects the making of cached_
+	std::atomic<int> cached_{-1};        // -1 until wanted
+	std::atomic<bool> only_self_{false}; // read() can what others cannot
 };
 
 // A file system of the program's own.

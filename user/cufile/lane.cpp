@@ -39,6 +39,7 @@ int Lane::make(Cuda &cuda, Context context, bool large, std::unique_ptr<Lane> &o
 
 Lane::~Lane()
 {
+	ring.reset();
 	// After a failure copies may be under way, from and to the slabs.
 	if (stream_)
 		cuda_.wait_stream(stream_);
@@ -54,10 +55,11 @@ Lane::~Lane()
 }
 
 // A quarter is for small lanes: what is short is not to wait for what is long.
-Lanes::Lanes(Cuda &cuda, uint64_t bytes)
-	: cuda_(cuda), most_{static_cast<unsigned>(std::clamp<uint64_t>(bytes / 4 / small_lane, 1, most_small_lanes)),
-			     static_cast<unsigned>(
-				     std::min<uint64_t>((bytes - bytes / 4) / large_lane, most_large_lanes))}
+Lanes::Lanes(Cuda &cuda, System &system, uint64_t bytes, unsigned depth)
+	: cuda_(cuda), system_(system),
+	  most_{static_cast<unsigned>(std::clamp<uint64_t>(bytes / 4 / small_lane, 1, most_small_lanes)),
+		static_cast<unsigned>(std::min<uint64_t>((bytes - bytes / 4) / large_lane, most_large_lanes))},
+	  depth_(depth)
 {
 }
 
@@ -71,8 +73,9 @@ Lanes::~Lanes()
 void Lanes::destroy(std::unique_ptr<Lane> lane)
 {
 	bool entered;
-	// A context that is gone has taken all of it along.
+	// A context that is gone has taken all of it along, but for what is not CUDA's.
 	if (cuda_.enter(lane->context(), entered)) {
+		lane->ring.reset();
 		(void)lane.release();
 		return;
 	}
@@ -147,6 +150,28 @@ void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 	// Whoever wants a lane of another context or size may take this one down; who waits for a small one is not to be
 	// left waiting because the one who was told could not use a large one.
 	given_.notify_all();
+}
+
+int Lanes::rings()
+{
+	int known = rings_;
+	if (known <= 0)
+		return known;
+	std::unique_ptr<Ring> trial;
+	const int found = system_.make_ring(depth_, nullptr, 0, trial);
+	return rings_.compare_exchange_strong(known, found) ? found : known;
+}
+
+Ring *Lanes::ring(Lane &lane)
+{
+	if (rings_ < 0)
+		return nullptr;
+	if (!lane.ring) {
+		const int rc = system_.make_ring(depth_, lane.memory(), lane.bytes(), lane.ring);
+		if (rc < 0)
+			rings_ = rc;
+	}
+	return lane.ring.get();
 }
 
 unsigned Lanes::made()

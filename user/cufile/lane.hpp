@@ -6,6 +6,7 @@
 // anybody who wants one, so nothing hangs.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <memory>
@@ -17,6 +18,7 @@ namespace cufile
 {
 
 inline constexpr unsigned lane_slabs = 2; // one is filled while the other is copied
+inline constexpr unsigned most_slabs = 4; // of a large lane, if reads are under way in all the others
 // In front of a slab, so that what begins within a block of the file lies as it does there.
 inline constexpr uint64_t slab_slack = 4096;
 inline constexpr uint64_t small_slab = 1 << 20, large_slab = 8 << 20;
@@ -40,13 +42,15 @@ public:
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
 	char *memory() const { return memory_; }
+	// Reads into its memory; nullptr until Lanes::ring().
+	std::unique_ptr<Ring> ring;
 
 private:
 	Cuda &cuda_;
 	const Context context_;
 	const bool large_;
 	Stream stream_ = nullptr;
-	Event events_[lane_slabs]{};
+	Event events_[most_slabs]{};
 	char *memory_ = nullptr;
 	bool pinned_ = false; // else it is plain memory, which works, slower
 };
@@ -54,8 +58,8 @@ private:
 class Lanes
 {
 public:
-	// Not more pinned memory than so many bytes, but for one small lane.
-	Lanes(Cuda &cuda, uint64_t bytes);
+	// Not more pinned memory than so many bytes, but for one small lane. depth: of each ring.
+	Lanes(Cuda &cuda, System &system, uint64_t bytes, unsigned depth);
 	~Lanes();
 	Lanes(const Lanes &) = delete;
 	Lanes &operator=(const Lanes &) = delete;
@@ -66,6 +70,10 @@ public:
 	// broken: a call failed in its context; it is not used again.
 	void give(std::unique_ptr<Lane> lane, bool broken);
 	unsigned made();
+	// 0, or why there are no rings: -errno. Who asks first finds out.
+	int rings();
+	// The lane's, made when it is first wanted; nullptr: there are no rings any more.
+	Ring *ring(Lane &lane);
 
 private:
 	// One that is idle, or room for a new one; old is then to be taken down first. With lock_.
@@ -74,8 +82,11 @@ private:
 	void destroy(std::unique_ptr<Lane> lane);
 
 	Cuda &cuda_;
+	System &system_;
 	const unsigned most_[2]; // small, large
-	std::mutex lock_;        // protects all below
+	const unsigned depth_;
+	std::atomic<int> rings_{1}; // 1: nobody has asked
+	std::mutex lock_;           // protects all below
 	std::condition_variable given_;
 	std::list<std::unique_ptr<Lane>> idle_[2]; // last used first
 	unsigned made_[2]{};

@@ -125,6 +125,7 @@ private:
 		Lanes lanes;
 		Workers workers;
 		std::atomic<unsigned> movers{0}; // threads of the program that bounce something
+		std::atomic<bool> told_no_rings{false};
 	};
 	struct Mover {
 		explicit Mover(Engine &e) : engine(e) { engine.movers++; }
@@ -162,7 +163,8 @@ private:
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
 	int64_t run(Engine &engine, const Request &request);
 	static unsigned helped(Engine &engine, const Request &request);
-	int64_t run_apart(Engine &engine, const Request &request, unsigned threads);
+	bool for_ring(Engine &engine, const Request &request, uint64_t piece_bytes);
+	int64_t run_apart(Engine &engine, const Request &request, unsigned threads, bool by_ring);
 	// With use_ held.
 	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			  off_t file_off, off_t buf_off, bool write);

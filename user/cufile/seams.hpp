@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,26 @@ struct DirectLimits {
 	uint32_t offset = 0; // so are offset and length
 };
 
+// Reads of files, many at a time, all into one piece of memory. Of one thread at a time.
+class Ring
+{
+public:
+	struct Landed {
+		uint64_t tag;
+		int64_t result; // bytes, or -errno
+	};
+
+	// Waits for what is under way: afterwards nothing is written to the memory any more.
+	virtual ~Ring() = default;
+	// To be handed over; each that is taken lands once. False: there is no room before another has landed. If none is
+	// under way there will never be.
+	virtual bool read(int fd, void *to, uint64_t size, uint64_t offset, uint64_t tag) = 0;
+	// Hands over, and says what has landed. wait: at least one, if any is under way.
+	virtual size_t reap(Landed *out, size_t most, bool wait) = 0;
+	// Many reads are to come from this file, which it may open for itself, until it is told of another; -1: of none.
+	virtual void hold(int fd) = 0;
+};
+
 // All return -errno.
 class System
 {
@@ -39,6 +60,8 @@ public:
 	virtual int direct_limits(int fd, DirectLimits &limits) = 0;
 	virtual int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) = 0;
 	virtual int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) = 0;
+	// For so many reads at a time, into this memory.
+	virtual int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out) = 0;
 	virtual int read_file(const std::string &path, std::string &out) = 0;
 	// What was there is gone; what could not be written whole may be there in part.
 	virtual int write_file(const std::string &path, std::string_view text) = 0;

@@ -26,6 +26,7 @@ public:
 
 	std::vector<void *> cookies; // of the requests
 	Context context = nullptr;   // of the memory that all are read into by a belt; else they go as they are
+	bool by_ring = false;
 
 private:
 	void done(size_t index) override
@@ -97,19 +98,21 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	if (!batch || !ios || flags)
 		return refuse(CU_FILE_INVALID_VALUE);
 	Engine &engine = *use;
-	// What is read into the memory of one context goes on one belt.
+	// What is read into the memory of one context goes on one belt, or on two: a ring's has one thread.
 	std::vector<std::shared_ptr<BatchJob>> jobs;
-	const auto job_for = [&](const Request &request) -> BatchJob & {
+	const auto job_for = [&](const Request &request, uint64_t piece_bytes) -> BatchJob & {
 		const Context context = request.way == Way::bounce && !request.write ? request.memory.context : nullptr;
+		const bool by_ring = context && for_ring(engine, request, piece_bytes);
 		for (const auto &job : jobs)
-			if (job->context == context)
+			if (job->context == context && job->by_ring == by_ring)
 				return *job;
 		jobs.push_back(std::make_shared<BatchJob>(*this, batch));
 		jobs.back()->context = context;
+		jobs.back()->by_ring = by_ring;
 		jobs.back()->started_ns = start;
 		if (context)
-			jobs.back()->ride(
-				std::make_unique<Belt>(*jobs.back(), seams_, engine.lanes, context, Belt::Use::batch));
+			jobs.back()->ride(std::make_unique<Belt>(*jobs.back(), seams_, engine.lanes, context,
+								 Belt::Use::batch, by_ring));
 		return *jobs.back();
 	};
 	std::vector<CUfileIOEvents_t> at_once; // what needs no thread to end
@@ -138,7 +141,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		direct += request.way == Way::direct;
 		constexpr uint64_t read_piece = 256 * 1024;
 		const uint64_t piece = request.way != Way::bounce ? UINT64_MAX : write ? small_slab : read_piece;
-		BatchJob &job = job_for(request);
+		BatchJob &job = job_for(request, piece);
 		job.add(std::move(request), piece);
 		job.cookies.push_back(io.cookie);
 	}
@@ -154,7 +157,8 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	for (const CUfileIOEvents_t &event : at_once)
 		batch->finish(event);
 	for (const auto &job : jobs) {
-		const auto threads = static_cast<unsigned>(std::min<uint64_t>(most, job->nr_pieces()));
+		const auto threads =
+			job->by_ring ? 1 : static_cast<unsigned>(std::min<uint64_t>(most, job->nr_pieces()));
 		// Without any thread it is done here and now.
 		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); },
 					threads))

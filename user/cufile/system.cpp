@@ -60,6 +60,11 @@ public:
 		return n < 0 ? -errno : n;
 	}
 
+	int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out) override
+	{
+		return kernel_ring(depth, memory, bytes, out);
+	}
+
 	int read_file(const std::string &path, std::string &out) override
 	{
 		out.clear();

@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: MIT
+// Reads past the page cache by a ring: one that does what the test says, and the kernel's.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_seams.hpp"
+#include "library.hpp"
+#include "real.hpp"
+
+namespace
+{
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t mib = 1 << 20;
+
+std::string pattern(size_t n)
+{
+	std::string bytes(n, '\0');
+	uint32_t x = 1;
+	for (char &c : bytes) {
+		x = x * 1664525 + 1013904223;
+		c = static_cast<char>(x >> 24);
+	}
+	return bytes;
+}
+
+// Made once: without optimization that takes a while.
+const std::string &long_pattern()
+{
+	static const std::string bytes = pattern(20 * mib + 700);
+	return bytes;
+}
+
+class CufileRing : public ::testing::Test
+{
+protected:
+	CufileRing()
+	{
+		cuda.present = true;
+		cuda.device.assign(size, 'd');
+		fd = system.program_fd(bytes, O_RDWR | O_DIRECT);
+		cached_fd = system.program_fd(bytes, O_RDWR);
+	}
+	~CufileRing() override
+	{
+		close();
+		EXPECT_EQ(system.rings.wrong, 0u) << "outside of the lane, or left under way";
+		EXPECT_EQ(system.rings.live, 0u) << "a ring is left";
+		EXPECT_EQ(system.rings.held, -1) << "it still has a file";
+		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
+		EXPECT_EQ(system.fds.size(), 2u) << "a descriptor leaked";
+	}
+	void close()
+	{
+		while (library.use_count())
+			library.close();
+	}
+	CUfileHandle_t add(int of)
+	{
+		CUfileDescr_t descr = {};
+		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+		descr.handle.fd = of;
+		CUfileHandle_t fh = nullptr;
+		EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
+		return fh;
+	}
+	CUfileHandle_t add() { return add(fd); }
+	int64_t read(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to = 0)
+	{
+		std::memset(cuda.device.data(), 'd', size);
+		return library.move(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to), false);
+	}
+	// What is there, and nothing around it.
+	bool right(int64_t n, uint64_t from, uint64_t to = 0) const
+	{
+		static const std::string untouched(size, 'd');
+		const auto end = to + static_cast<uint64_t>(std::max<int64_t>(n, 0));
+		const char *const all = cuda.device.data();
+		return !std::memcmp(all, untouched.data(), to) &&
+		       (n <= 0 || !std::memcmp(all + to, bytes.data() + from, end - to)) &&
+		       !std::memcmp(all + end, untouched.data(), size - end);
+	}
+	void expect(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to = 0)
+	{
+		const uint64_t there = from < bytes.size() ? std::min(n, bytes.size() - from) : 0;
+		const int64_t moved = read(fh, n, from, to);
+		ASSERT_EQ(moved, static_cast<int64_t>(there)) << n << ' ' << from;
+		ASSERT_TRUE(right(moved, from, to)) << n << ' ' << from << ' ' << to;
+		ASSERT_EQ(system.rings.under_way, 0u);
+	}
+
+	static constexpr uint64_t size = 24 * mib;
+	const std::string &bytes = long_pattern();
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+	int fd, cached_fd;
+};
+
+TEST_F(CufileRing, OneThreadHasManyUnderWay)
+{
+	const CUfileHandle_t fh = add();
+	expect(fh, 16 * mib, 0);
+	EXPECT_EQ(system.rings.reads, 32u) << "of 512 KiB";
+	EXPECT_EQ(system.rings.most_under_way, 32u) << "a large lane has room for all";
+	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()}) << "nobody helped";
+	EXPECT_EQ(system.calls.size(), 32u) << "and nothing was read twice";
+	expect(fh, 16 * mib, 4096, 4096);
+	EXPECT_EQ(system.rings.made, 2u) << "one to see whether it can be made, one for the lane";
+}
+
+TEST_F(CufileRing, WhatIsNotForIt)
+{
+	const CUfileHandle_t cached = add(cached_fd), fh = add();
+	expect(cached, 16 * mib, 0);
+	expect(fh, mib - 4096, 0);
+	EXPECT_EQ(library.move(fh, cuda.device.data(), 4 * mib, 0, 0, true), static_cast<int64_t>(4 * mib));
+	EXPECT_EQ(system.rings.made, 0u) << "page cache, small reads, writes";
+	system.bytes(fd) = bytes;
+	expect(fh, mib, 0);
+	EXPECT_EQ(system.rings.reads, 4u);
+}
+
+TEST_F(CufileRing, WhoWantsNoParallelIoHasNone)
+{
+	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_PARALLEL_IO, false).err, 0);
+	expect(add(), 16 * mib, 0);
+	EXPECT_EQ(system.rings.made, 0u);
+}
+
+// Of every depth, in every place: with more units than a lane has slabs, and what is not aligned in between.
+TEST_F(CufileRing, EveryByteIsRight)
+{
+	for (const unsigned depth : {1u, 2u, 3u, 64u}) {
+		close();
+		EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, depth).err, 0);
+		const CUfileHandle_t fh = add();
+		for (const uint64_t n : {mib, mib + 1, 2 * mib + 511, 5 * mib, 17 * mib, 21 * mib})
+			for (const uint64_t from : {uint64_t{0}, uint64_t{1}, uint64_t{512}, 4095 + 3 * mib})
+				for (const uint64_t to : {0, 3})
+					ASSERT_NO_FATAL_FAILURE(expect(fh, n, from, to)) << depth;
+		EXPECT_LE(system.rings.most_under_way, depth);
+	}
+}
+
+TEST_F(CufileRing, ALittlePoolIsEnough)
+{
+	const size_t sizes[] = {4}, counts[] = {1};
+	EXPECT_EQ(library.set_slabs(cufile::posix_pool, sizes, counts, 1).err, 0);
+	const CUfileHandle_t fh = add();
+	for (const uint64_t from : {0, 1, 4095})
+		expect(fh, 20 * mib, from);
+	EXPECT_GT(system.rings.reads, 100u);
+}
+
+TEST_F(CufileRing, AFileThatIsHeldIsLetGo)
+{
+	const CUfileHandle_t fh = add();
+	std::atomic<int> seen{-1};
+	std::thread reader([&] {
+		system.rings.closed = true;
+		std::thread opener([&] {
+			while (!system.rings.under_way)
+				std::this_thread::yield();
+			seen = system.rings.held.load();
+			system.rings.closed = false;
+		});
+		expect(fh, 16 * mib, 0);
+		opener.join();
+	});
+	reader.join();
+	EXPECT_GE(seen, 0);
+	EXPECT_EQ(system.rings.held, -1);
+}
+
+// Results are those of the file's own read.
+
+TEST_F(CufileRing, ShortReadsGoOn)
+{
+	const CUfileHandle_t fh = add();
+	for (const uint64_t most : {512u, 3 * 512u, 100 * 512u}) {
+		system.rings.most = most;
+		expect(fh, 5 * mib, 4096);
+	}
+}
+
+TEST_F(CufileRing, TheEndOfTheFile)
+{
+	const CUfileHandle_t fh = add();
+	for (const uint64_t before : {1ul, 188ul, 700ul, 512ul + 188, 4096ul, mib - 1, mib, 5 * mib + 13})
+		expect(fh, 8 * mib, bytes.size() - before);
+	expect(fh, 8 * mib, bytes.size());
+	expect(fh, 8 * mib, bytes.size() + 100 * mib);
+	// A part of a block that came short is the end: as with pread() nothing is asked for once more.
+	system.bytes(fd).resize(4 * mib + 100);
+	system.calls.clear();
+	EXPECT_EQ(read(fh, 4 * mib + mib, 0), static_cast<int64_t>(4 * mib + 100));
+	EXPECT_TRUE(right(4 * mib + 100, 0));
+	EXPECT_TRUE(
+		std::all_of(system.calls.begin(), system.calls.end(), [](const auto &call) { return call.direct; }));
+}
+
+TEST_F(CufileRing, WhatItCannotDoTheFileDoes)
+{
+	for (const int64_t result : {-EINTR, -EAGAIN, -EIO, -ECANCELED, -ENOMEM}) {
+		const CUfileHandle_t fh = add();
+		for (size_t i = 0; i < 40; i += 3)
+			system.rings.results[system.rings.reads + i] = result;
+		expect(fh, 18 * mib, 512);
+		library.remove_file(fh);
+	}
+	EXPECT_EQ(system.rings.made, 2u);
+}
+
+TEST_F(CufileRing, ErrorsAreTheFiles)
+{
+	const CUfileHandle_t fh = add();
+	// Of the first piece, then of one in the middle: what is before it counts.
+	system.rings.results = {{0, -EAGAIN}};
+	system.errors.assign(1000, -EIO);
+	EXPECT_EQ(read(fh, 16 * mib, 0), -EIO);
+	system.errors.clear();
+	system.rings.results = {{system.rings.reads + 3, -EIO}};
+	system.rings.most = 0;
+	EXPECT_EQ(read(fh, 16 * mib, 0), 0) << "nothing is there";
+	system.rings.most = UINT64_MAX;
+	expect(fh, 16 * mib, 0);
+}
+
+TEST_F(CufileRing, AFileSystemThatKnowsNoRingIsLeftToThreads)
+{
+	for (const int64_t result : {-EINVAL, -EOPNOTSUPP, -EFAULT}) {
+		const CUfileHandle_t fh = add();
+		for (size_t i = 0; i < 32; i++)
+			system.rings.results[system.rings.reads + i] = result;
+		expect(fh, 16 * mib, 0);
+		const size_t reads = system.rings.reads;
+		expect(fh, 16 * mib, 0);
+		EXPECT_EQ(system.rings.reads, reads);
+		library.remove_file(fh);
+	}
+}
+
+TEST_F(CufileRing, ARingThatBreaks)
+{
+	for (const size_t after : {0u, 1u, 7u, 31u, 32u, 35u, 39u}) {
+		const CUfileHandle_t fh = add();
+		system.rings.break_at = system.rings.reads + after;
+		for (const uint64_t from : {0, 1})
+			expect(fh, 20 * mib, from);
+		system.rings.break_at = SIZE_MAX;
+		const size_t reads = system.rings.reads;
+		expect(fh, 16 * mib, 0);
+		EXPECT_EQ(system.rings.reads, reads + 32) << "the next has a new one";
+		library.remove_file(fh);
+	}
+}
+
+TEST_F(CufileRing, WhereThereIsNoneThreadsRead)
+{
+	system.variables["CUFILE_LOGGING_LEVEL"] = "WARN";
+	system.rings.errors = {-EPERM};
+	const CUfileHandle_t fh = add();
+	for (int i = 0; i < 3; i++)
+		expect(fh, 16 * mib, 0);
+	EXPECT_EQ(system.rings.made, 0u);
+	const size_t at = system.to_stderr.find("io_uring");
+	EXPECT_NE(at, std::string::npos) << system.to_stderr;
+	EXPECT_EQ(system.to_stderr.find("io_uring", at + 1), std::string::npos) << "said once: " << system.to_stderr;
+	close();
+	expect(add(), 16 * mib, 0);
+	EXPECT_EQ(system.rings.made, 2u) << "a driver that is opened again looks again";
+}
+
+TEST_F(CufileRing, ALaneThatGetsNone)
+{
+	system.rings.errors = {0, -ENOMEM};
+	const CUfileHandle_t fh = add();
+	expect(fh, 16 * mib, 1);
+	expect(fh, 16 * mib, 1);
+	EXPECT_EQ(system.rings.made, 1u) << "and nobody asks again";
+}
+
+TEST_F(CufileRing, CopiesThatFail)
+{
+	const CUfileHandle_t fh = add();
+	for (const uint64_t n : {2 * mib, 16 * mib, 20 * mib})
+		for (int calls = 0; calls < 14; calls++) {
+			cuda.calls_until_error = calls;
+			const int64_t moved = read(fh, n, 1);
+			const bool failed = cuda.calls_until_error < 0;
+			cuda.calls_until_error = -1;
+			EXPECT_EQ(system.rings.under_way, 0u);
+			if (!failed) {
+				EXPECT_EQ(moved, static_cast<int64_t>(n));
+			} else {
+				EXPECT_TRUE(moved == -EIO || (moved > 0 && moved < static_cast<int64_t>(n))) << moved;
+			}
+			const auto good = static_cast<uint64_t>(std::max<int64_t>(moved, 0));
+			EXPECT_EQ(cuda.device.compare(0, good, bytes, 1, good), 0);
+			expect(fh, n, 0);
+		}
+}
+
+TEST_F(CufileRing, ManyThreadsHaveTheirOwn)
+{
+	const CUfileHandle_t fh = add();
+	std::vector<std::thread> threads;
+	std::atomic<int> good{0};
+	for (uint64_t t = 0; t < 8; t++)
+		threads.emplace_back([&, t] {
+			for (uint64_t i = 0; i < 6; i++) {
+				const uint64_t n = 3 * mib - t * 512, from = i * mib + t * 100;
+				const bool whole =
+					library.move(fh, cuda.device.data() + t * 3 * mib, n, static_cast<off_t>(from),
+						     0, false) == static_cast<int64_t>(n);
+				good += whole && !cuda.device.compare(t * 3 * mib, n, bytes, from, n);
+			}
+		});
+	for (auto &thread : threads)
+		thread.join();
+	EXPECT_EQ(good, 48);
+	EXPECT_EQ(system.rings.under_way, 0u);
+	EXPECT_LE(system.rings.live, 8u);
+}
+
+class CufileRingBatch : public CufileRing
+{
+protected:
+	~CufileRingBatch() override { library.destroy(id); }
+	CUfileBatchHandle_t set_up(unsigned nr)
+	{
+		EXPECT_EQ(library.set_up_batch(&id, nr).err, 0);
+		return id;
+	}
+	void ask(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to, int opcode = CUFILE_READ)
+	{
+		CUfileIOParams_t one = {};
+		one.mode = CUFILE_BATCH;
+		one.u.batch = {cuda.device.data(), static_cast<off_t>(from), static_cast<off_t>(to), n};
+		one.fh = fh;
+		one.opcode = static_cast<CUfileOpcode_t>(opcode);
+		one.cookie = reinterpret_cast<void *>(ios.size());
+		ios.push_back(one);
+	}
+	void submit() { EXPECT_EQ(library.submit(id, static_cast<unsigned>(ios.size()), ios.data(), 0).err, 0); }
+	// How each ended, by its number.
+	std::vector<CUfileIOEvents_t> fetch()
+	{
+		std::vector<CUfileIOEvents_t> all(ios.size());
+		for (size_t done = 0; done < all.size();) {
+			CUfileIOEvents_t events[32];
+			unsigned n = 32;
+			EXPECT_EQ(library.status(id, 1, &n, events, nullptr).err, 0);
+			for (unsigned i = 0; i < n; i++)
+				all[reinterpret_cast<uintptr_t>(events[i].cookie)] = events[i];
+			done += n;
+		}
+		return all;
+	}
+	bool is_right(size_t i) const
+	{
+		const auto &io = ios[i].u.batch;
+		return !cuda.device.compare(static_cast<size_t>(io.devPtr_offset), io.size, bytes,
+					    static_cast<size_t>(io.file_offset), io.size);
+	}
+
+	CUfileBatchHandle_t id = nullptr;
+	std::vector<CUfileIOParams_t> ios;
+};
+
+TEST_F(CufileRingBatch, FilesOfBothKinds)
+{
+	set_up(128);
+	const CUfileHandle_t fh = add(), cached = add(cached_fd);
+	for (int round = 0; round < 3; round++) {
+		ios.clear();
+		// Blocks, parts of blocks, and long ones; from the one file and from the other.
+		uint64_t to = 0;
+		for (uint64_t i = 0; i < 100; i++) {
+			const uint64_t n = i % 10 == 9 ? 700000 + i : i % 2 ? 65536 : 5000 + i;
+			ask(i % 3 == 2 ? cached : fh, n, i % 2 ? i * 512 * 300 : i * 130001, to);
+			to += n + i % 5;
+		}
+		submit();
+		const auto all = fetch();
+		for (size_t i = 0; i < all.size(); i++) {
+			EXPECT_EQ(all[i].status, CUFILE_COMPLETE);
+			EXPECT_EQ(all[i].ret, ios[i].u.batch.size);
+			EXPECT_TRUE(is_right(i)) << round << ' ' << i;
+		}
+	}
+	EXPECT_GT(system.rings.reads, 100u);
+}
+
+TEST_F(CufileRingBatch, OneThreadIsEnough)
+{
+	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 1).err, 0);
+	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 5).err, 0);
+	const CUfileHandle_t fh = add();
+	set_up(128);
+	for (uint64_t i = 0; i < 64; i++)
+		ask(fh, 300000, i * 307200 / 512 * 512, i * 300000);
+	submit();
+	const auto all = fetch();
+	for (size_t i = 0; i < all.size(); i++)
+		EXPECT_TRUE(all[i].ret == 300000u && is_right(i)) << i;
+}
+
+TEST_F(CufileRingBatch, WhatHasNotBegunIsCancelled)
+{
+	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 4).err, 0);
+	const CUfileHandle_t fh = add();
+	for (const unsigned nr : {64u, 5u, 2u}) {
+		library.destroy(id);
+		set_up(64);
+		ios.clear();
+		system.rings.closed = true;
+		for (uint64_t i = 0; i < nr; i++)
+			ask(fh, 200 * 1024, i * 256 * 1024, i * 200 * 1024);
+		submit();
+		while (system.rings.under_way < std::min(nr, 4u))
+			std::this_thread::yield();
+		std::memset(cuda.device.data(), 'd', size);
+		EXPECT_EQ(library.cancel(id).err, 0);
+		system.rings.closed = false;
+		const auto all = fetch();
+		unsigned complete = 0;
+		for (size_t i = 0; i < all.size(); i++) {
+			if (all[i].status == CUFILE_COMPLETE) {
+				complete++;
+				EXPECT_TRUE(is_right(i)) << i;
+			} else {
+				EXPECT_EQ(all[i].status, CUFILE_CANCELED);
+				EXPECT_EQ(cuda.device[i * 200 * 1024], 'd') << i;
+			}
+		}
+		EXPECT_GE(complete, std::min(nr, 4u));
+		EXPECT_LE(complete, 5u) << "four, and one that waits for room";
+	}
+}
+
+TEST_F(CufileRingBatch, ClosingWaitsForWhatIsUnderWay)
+{
+	const CUfileHandle_t fh = add();
+	set_up(64);
+	system.rings.closed = true;
+	for (uint64_t i = 0; i < 64; i++)
+		ask(fh, 128 * 1024, i * 128 * 1024, i * 128 * 1024);
+	submit();
+	while (!system.rings.under_way)
+		std::this_thread::yield();
+	std::thread opener([&] {
+		usleep(30000);
+		EXPECT_GT(system.rings.live, 0u);
+		system.rings.closed = false;
+	});
+	close();
+	EXPECT_EQ(system.rings.live, 0u);
+	EXPECT_EQ(system.rings.under_way, 0u);
+	opener.join();
+}
+
+TEST_F(CufileRingBatch, CopiesThatFail)
+{
+	const CUfileHandle_t fh = add();
+	set_up(64);
+	for (int calls = 0; calls < 12; calls++) {
+		ios.clear();
+		std::memset(cuda.device.data(), 'd', size);
+		for (uint64_t i = 0; i < 64; i++)
+			ask(fh, 256 * 1024, i * 256 * 1024, i * 300 * 1024);
+		cuda.calls_until_error = calls;
+		submit();
+		const auto all = fetch();
+		cuda.calls_until_error = -1;
+		for (size_t i = 0; i < all.size(); i++) {
+			if (all[i].status == CUFILE_COMPLETE)
+				EXPECT_TRUE(is_right(i)) << i;
+			else
+				EXPECT_EQ(static_cast<int64_t>(all[i].ret), -EIO);
+		}
+	}
+}
+
+// The kernel's
+
+class CufileKernelRing : public ::testing::Test
+{
+protected:
+	void SetUp() override
+	{
+		const std::string path = fs::temp_directory_path() / ("cufile-ring-" + std::to_string(getpid()));
+		std::ofstream(path, std::ios::binary) << bytes;
+		fd = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+		fs::remove(path);
+		if (fd < 0)
+			GTEST_SKIP() << "no O_DIRECT here";
+		const int rc = make();
+		if (rc == -EPERM || rc == -ENOSYS)
+			GTEST_SKIP() << "no io_uring here";
+		ASSERT_EQ(rc, 0);
+	}
+	~CufileKernelRing() override
+	{
+		ring.reset();
+		munmap(memory, room);
+		if (fd >= 0)
+			close(fd);
+	}
+	int make()
+	{
+		ring.reset();
+		return cufile::real_system().make_ring(depth, memory, room, ring);
+	}
+	// Of 4 KiB each, from the file's beginning.
+	unsigned begin(unsigned nr)
+	{
+		unsigned n = 0;
+		while (n < nr && ring->read(fd, memory + n * 4096, 4096, n * 4096, n))
+			n++;
+		return n;
+	}
+	// How each came back; INT64_MIN: not at all.
+	std::vector<int64_t> end(unsigned nr)
+	{
+		std::vector<int64_t> all(nr, INT64_MIN);
+		cufile::Ring::Landed landed[3];
+		for (unsigned done = 0; done < nr;) {
+			const size_t n = ring->reap(landed, std::size(landed), true);
+			for (size_t i = 0; i < n; i++) {
+				EXPECT_EQ(all[landed[i].tag], INT64_MIN) << "twice";
+				all[landed[i].tag] = landed[i].result;
+			}
+			done += static_cast<unsigned>(n);
+			if (!n)
+				break;
+		}
+		return all;
+	}
+	static std::vector<int> descriptors()
+	{
+		std::vector<int> found;
+		for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
+			std::error_code error;
+			if (fs::read_symlink(entry, error).string().find("io_uring") != std::string::npos)
+				found.push_back(std::stoi(entry.path().filename()));
+		}
+		return found;
+	}
+
+	static constexpr unsigned depth = 8;
+	static constexpr size_t room = 65536;
+	const std::string bytes = pattern(50000);
+	char *memory =
+		static_cast<char *>(mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+	std::unique_ptr<cufile::Ring> ring;
+	int fd = -1;
+};
+
+TEST_F(CufileKernelRing, Reads)
+{
+	for (const bool held : {false, true, false}) {
+		ring->hold(held ? fd : -1);
+		std::memset(memory, 0, room);
+		EXPECT_EQ(begin(20), depth) << "then it is full";
+		EXPECT_EQ(end(depth), std::vector<int64_t>(depth, 4096));
+		EXPECT_EQ(bytes.compare(0, depth * 4096, memory, depth * 4096), 0);
+	}
+	cufile::Ring::Landed landed[4];
+	EXPECT_EQ(ring->reap(landed, 4, false), 0u);
+	EXPECT_EQ(ring->reap(landed, 4, true), 0u) << "nothing is under way";
+}
+
+TEST_F(CufileKernelRing, EndsAndErrors)
+{
+	EXPECT_TRUE(ring->read(fd, memory, 4096, 49152, 0));
+	EXPECT_TRUE(ring->read(fd, memory, 4096, 1 << 20, 1));
+	EXPECT_TRUE(ring->read(fd, memory, 4096, 1, 2));
+	EXPECT_TRUE(ring->read(9999, memory, 4096, 0, 3));
+	const auto all = end(4);
+	EXPECT_EQ(all[0], 848);
+	EXPECT_EQ(all[1], 0);
+	EXPECT_EQ(all[2], -EINVAL);
+	EXPECT_EQ(all[3], -EBADF);
+}
+
+TEST_F(CufileKernelRing, MemoryThatCannotBePinnedYet)
+{
+	ring.reset();
+	mprotect(memory, room, PROT_NONE);
+	ASSERT_EQ(make(), 0);
+	EXPECT_EQ(begin(2), 2u);
+	EXPECT_EQ(end(2), std::vector<int64_t>(2, -EFAULT));
+	mprotect(memory, room, PROT_READ | PROT_WRITE);
+	EXPECT_EQ(begin(2), 2u);
+	EXPECT_EQ(end(2), std::vector<int64_t>(2, 4096));
+	EXPECT_EQ(bytes.compare(0, 8192, memory, 8192), 0);
+}
+
+TEST_F(CufileKernelRing, WhatIsUnderWayIsWaitedFor)
+{
+	for (int round = 0; round < 200; round++) {
+		cufile::Ring::Landed landed[depth];
+		begin(depth);
+		const size_t n = ring->reap(landed, depth, false);
+		ASSERT_LE(n, depth);
+		if (round % 10)
+			continue;
+		ring.reset();
+		std::memset(memory, 0x55, room);
+		for (size_t i = 0; i < room; i++)
+			ASSERT_EQ(memory[i], 0x55) << "it was still written to";
+		ASSERT_EQ(make(), 0);
+	}
+}
+
+// By a program that closes what is not its own.
+TEST_F(CufileKernelRing, WithoutItsDescriptorAllComesBack)
+{
+	for (const unsigned before : {0u, 5u}) {
+		ASSERT_EQ(make(), 0);
+		std::set<uint64_t> tags;
+		const auto reap = [&](bool wait) {
+			cufile::Ring::Landed landed[depth];
+			const size_t n = ring->reap(landed, depth, wait);
+			for (size_t i = 0; i < n; i++) {
+				EXPECT_TRUE(tags.insert(landed[i].tag).second) << "twice";
+				EXPECT_EQ(landed[i].result, landed[i].tag < depth ? 4096 : -ECANCELED);
+			}
+			return n;
+		};
+		EXPECT_EQ(begin(before), before);
+		reap(false);
+		ASSERT_EQ(descriptors().size(), 1u);
+		close(descriptors()[0]);
+		unsigned more = 0;
+		while (ring->read(fd, memory + 32768, 4096, 0, depth + more))
+			more++;
+		EXPECT_GE(more, depth - before);
+		while (tags.size() < before + more)
+			ASSERT_GT(reap(true), 0u);
+		EXPECT_EQ(reap(true), 0u);
+		EXPECT_FALSE(ring->read(fd, memory, 4096, 0, 0)) << "it takes nothing any more";
+	}
+}
+
+TEST_F(CufileKernelRing, ItsDescriptor)
+{
+	const pid_t child = fork();
+	if (!child) {
+		// Here the standard streams are free to be taken.
+		for (const int one : {0, 1, 2})
+			close(one);
+		bool good = make() == 0 && descriptors().size() == 1 && descriptors()[0] > 2 &&
+			    fcntl(descriptors()[0], F_GETFD) == FD_CLOEXEC;
+		good = good && begin(3) == 3 && end(3) == std::vector<int64_t>(3, 4096);
+		ring.reset();
+		_exit(!good || !descriptors().empty());
+	}
+	int status;
+	waitpid(child, &status, 0);
+	EXPECT_EQ(status, 0);
+}
+
+} // namespace
