@@ -1069,13 +1069,13 @@ protected:
 		return code(lib().cuFileBatchIOSubmit, id, static_cast<unsigned>(ios.size()), ios.data(), 0);
 	}
 	// All there are, by cookie; what comes twice is a failure.
-	std::map<uintptr_t, CUfileIOEvents_t> fetch(CUfileBatchHandle_t id, unsigned nr)
+	std::map<uintptr_t, CUfileIOEvents_t> fetch(CUfileBatchHandle_t id, unsigned nr, unsigned at_once = 1)
 	{
 		std::map<uintptr_t, CUfileIOEvents_t> all;
 		while (all.size() < nr) {
-			CUfileIOEvents_t events[16];
-			unsigned n = 16;
-			if (code(lib().cuFileBatchIOGetStatus, id, 1, &n, events, nullptr)) {
+			CUfileIOEvents_t events[128];
+			unsigned n = std::max(16U, at_once);
+			if (code(lib().cuFileBatchIOGetStatus, id, at_once, &n, events, nullptr)) {
 				ADD_FAILURE() << "GetStatus, with " << all.size() << " of " << nr;
 				break;
 			}
@@ -1195,7 +1195,7 @@ TEST_F(Batches, PastThePageCacheAndThroughIt)
 		GTEST_SKIP() << "no O_DIRECT here";
 	const CUfileHandle_t direct = handle("g", bytes_, O_RDWR | O_DIRECT), cached = fh_;
 	const auto id = set_up(128);
-	for (int round = 0; round < 5; round++) {
+	for (int round = 0; round < 20; round++) {
 		memory_.fill(0x77);
 		std::vector<CUfileIOParams_t> ios;
 		size_t to = 0;
@@ -1207,7 +1207,7 @@ TEST_F(Batches, PastThePageCacheAndThroughIt)
 		}
 		ASSERT_LE(to, bytes_.size());
 		ASSERT_EQ(submit(id, ios), 0);
-		const auto all = fetch(id, 100);
+		const auto all = fetch(id, 100, round % 4 ? 100 : 1); // who waits for all of it helps
 		ASSERT_EQ(all.size(), 100u);
 		for (unsigned i = 0; i < 100; i++) {
 			const auto &one = ios[i].u.batch;
