@@ -8,6 +8,7 @@
 //   cufile_gpu naive read|write FILE SIZE THREADS SECONDS [direct]   pread and cuMemcpy, pinned
 //   cufile_gpu copy SIZE SECONDS             pinned memory to the device, nothing else
 // One line of JSON comes out.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -82,6 +83,19 @@ void measure(const char *what, size_t size, unsigned threads, double limit, size
 		    gb / time, (cpu_seconds() - cpu) / gb);
 }
 
+// Where what came differs from what should have.
+void tell_wrong(const std::string &io, ssize_t n, const std::string &got, const std::string &want)
+{
+	const auto [at, wanted] = std::mismatch(got.begin(), got.end(), want.begin());
+	const auto first = at - got.begin();
+	long differing = 0;
+	for (size_t i = 0; i < got.size(); i++)
+		differing += got[i] != want[i];
+	std::fprintf(stderr, "%s came to %zd; %ld bytes differ, the first at %td (%02x for %02x)\n", io.c_str(), n,
+		     differing, first, at == got.end() ? 0U : static_cast<unsigned char>(*at),
+		     at == got.end() ? 0U : static_cast<unsigned char>(*wanted));
+}
+
 void verify(Cuda &cuda, Library &library, const char *path, size_t mib, int ios, unsigned seed)
 {
 	const size_t file_size = mib << 20, memory_size = file_size + (file_size >> 2);
@@ -106,27 +120,35 @@ void verify(Cuda &cuda, Library &library, const char *path, size_t mib, int ios,
 				const size_t at = random() % file_size / align * align;
 				const size_t to = random() % (memory_size - size) / align * align;
 				const size_t there = std::min(size, file_size - at);
+				const std::string io = std::string(i % 3 ? "read" : "write") +
+						       (file == files[1] ? ", O_DIRECT, " : ", ") +
+						       (registered ? "registered, " : "") + std::to_string(size) +
+						       " at " + std::to_string(at) + " to " + std::to_string(to);
+				std::string want, after;
+				ssize_t n;
 				if (i % 3) {
 					cuda.put(memory, before);
-					const ssize_t n = library.read(file, memory, size, static_cast<off_t>(at),
-								       static_cast<off_t>(to));
-					const std::string after = cuda.bytes(memory, memory_size);
-					wrong += n != static_cast<ssize_t>(there) ||
-						 after.compare(to, there, bytes, at, there) ||
-						 after.find_first_not_of('z') < to ||
-						 after.find_last_not_of('z') + 1 > to + there;
+					n = library.read(file, memory, size, static_cast<off_t>(at),
+							 static_cast<off_t>(to));
+					after = cuda.bytes(memory, memory_size);
+					want = before;
+					want.replace(to, there, bytes, at, there);
 				} else {
 					std::string what(there, '\0');
 					for (char &c : what)
 						c = static_cast<char>(random());
 					cuda.put(memory + to, what);
-					const ssize_t n = library.write(file, memory, there, static_cast<off_t>(at),
-									static_cast<off_t>(to));
+					n = library.write(file, memory, there, static_cast<off_t>(at),
+							  static_cast<off_t>(to));
 					bytes.replace(at, there, what);
-					std::string after(file_size, '\0');
+					after.resize(file_size);
 					must(pread(fd, after.data(), file_size, 0) == static_cast<ssize_t>(file_size),
 					     path);
-					wrong += n != static_cast<ssize_t>(there) || after != bytes;
+					want = bytes;
+				}
+				if (n != static_cast<ssize_t>(there) || after != want) {
+					tell_wrong(io, n, after, want);
+					wrong++;
 				}
 				done++;
 			}

@@ -127,7 +127,8 @@ struct Driver : Cuda {
 	}
 	void write(char *to, const std::string &bytes)
 	{
-		must(!copy(reinterpret_cast<Address>(to), reinterpret_cast<Address>(bytes.data()), bytes.size()),
+		must(!copy(reinterpret_cast<Address>(to), reinterpret_cast<Address>(bytes.data()), bytes.size()) &&
+			     !settle(),
 		     "cuMemcpy");
 	}
 };

@@ -43,6 +43,7 @@ struct Cuda {
 	int (*in)(unsigned long long, const void *, size_t);
 	int (*out)(void *, unsigned long long, size_t);
 	int (*pinned)(void **, size_t, unsigned);
+	int (*settle)();
 	void *context = nullptr;
 
 	Cuda()
@@ -57,6 +58,7 @@ struct Cuda {
 		get(driver, in, "cuMemcpyHtoD_v2");
 		get(driver, out, "cuMemcpyDtoH_v2");
 		get(driver, pinned, "cuMemHostAlloc");
+		get(driver, settle, "cuCtxSynchronize");
 		int number = 0;
 		must(!init(0) && !device(&number, 0) && !retain(&context, number), "no GPU");
 		enter();
@@ -68,9 +70,12 @@ struct Cuda {
 		must(!alloc(&at, size), "cuMemAlloc");
 		return reinterpret_cast<char *>(at);
 	}
+	// The driver comes back when pageable memory has been read, which is before the GPU has all of it; a libcufile copies on
+	// streams that do not wait for that.
 	void put(char *to, const std::string &bytes)
 	{
-		must(!in(reinterpret_cast<unsigned long long>(to), bytes.data(), bytes.size()), "cuMemcpyHtoD");
+		must(!in(reinterpret_cast<unsigned long long>(to), bytes.data(), bytes.size()) && !settle(),
+		     "cuMemcpyHtoD");
 	}
 	std::string bytes(const char *from, size_t n)
 	{
