@@ -63,8 +63,9 @@ echo N >$localio
 
 # The way to the server is RDMA, but the files' own may be another.
 exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0,pnfs "*:$store"
+modprobe -d "$LAB_KERNEL" -q nfs_layout_flexfiles
 client vers=4.2,rdma,port=20049
-if [ -d /sys/module/nfs_layout_flexfiles ]; then
+if grep -q CONFIG_NFSD_FLEXFILELAYOUT=y "$LAB_KERNEL/config"; then
 	refused "a server that gives layouts away" $share/file $NFS_LAYOUT NFS_LAYOUT
 else
 	skip "a server that gives layouts away" "this kernel's server has none"

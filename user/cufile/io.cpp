@@ -24,6 +24,12 @@ uint64_t piece_for(const Request &request)
 	return std::clamp<uint64_t>(request.size / 8 / 4096 * 4096, least, most);
 }
 
+// What fits into a slab gains nothing from being cut where other threads of the program keep the disk busy.
+bool worth_a_ring(const Request &request, unsigned threads)
+{
+	return request.size >= 2 * share && (threads > 1 || request.size > small_slab);
+}
+
 } // namespace
 
 int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
@@ -73,8 +79,10 @@ int64_t Library::run(Engine &engine, const Request &request)
 		n = move_straight(request, seams_, reason);
 	} else {
 		const Mover mover(engine);
-		const bool by_ring = request.size >= 2 * share && for_ring(engine, request, piece_for(request));
-		const unsigned threads = by_ring ? 1 : helped(engine, request);
+		unsigned threads = helped(engine, request);
+		const bool by_ring = worth_a_ring(request, threads) && for_ring(engine, request, piece_for(request));
+		if (by_ring)
+			threads = 1;
 		n = threads == 1 && !by_ring && request.size <= small_slab ?
 			    move_small(request, seams_, engine.lanes) :
 			    run_apart(engine, request, threads, by_ring);
