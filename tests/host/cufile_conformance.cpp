@@ -1302,14 +1302,17 @@ TEST_F(Batches, Status)
 // A file system whose reads wait until they are let through.
 struct Gate {
 	std::atomic<int> inside{0}, open{0};
+	std::atomic<int> some{0}; // so many are let through although it is not open
 };
 
 ssize_t gate_read(const void *handle, char *to, size_t size, off_t, const cufileRDMAInfo_t *)
 {
 	auto *gate = static_cast<Gate *>(const_cast<void *>(handle));
 	gate->inside++;
-	while (!gate->open)
+	while (!gate->open && gate->some.fetch_sub(1) <= 0) {
+		gate->some++;
 		usleep(1000);
+	}
 	std::memset(to, 'g', size);
 	return static_cast<ssize_t>(size);
 }
@@ -1370,6 +1373,38 @@ TEST_F(Gated, WhoWaitsForAllHelps)
 	opener.join();
 	EXPECT_EQ(n, 64u);
 	EXPECT_EQ(memory_.bytes(0, 640), std::string(640, 'g'));
+}
+
+TEST_F(Gated, OthersMayFetchWhileOneHelps)
+{
+	const auto id = set_up(8);
+	std::vector<CUfileIOParams_t> ios;
+	// Host memory: a request ends when it has been read.
+	std::vector<char> memory(80);
+	for (unsigned i = 0; i < 8; i++) {
+		ios.push_back(io(10, i, 0, i));
+		ios.back().u.batch.devPtr_base = memory.data() + i * 10;
+	}
+	ASSERT_EQ(submit(id, ios), 0);
+	while (gate_.inside < 4)
+		usleep(1000);
+	std::atomic<unsigned> seen{0};
+	std::thread helper([&] {
+		CUfileIOEvents_t events[8];
+		unsigned n = 8;
+		EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 8, &n, events, nullptr), 0);
+		seen += n;
+	});
+	while (gate_.inside < 5)
+		usleep(1000);
+	gate_.some = 2;
+	CUfileIOEvents_t event;
+	unsigned n = 1;
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 1, &n, &event, nullptr), 0);
+	seen += n;
+	gate_.open = 1;
+	helper.join();
+	EXPECT_EQ(seen, 8u);
 }
 
 TEST_F(Gated, WhatHasNotBegunIsCancelled)

@@ -62,10 +62,11 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 	return cut;
 }
 
-CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, std::vector<CUfileIOEvents_t> &out)
+CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, bool were_to_come,
+			   std::vector<CUfileIOEvents_t> &out)
 {
 	std::unique_lock guard(lock_);
-	if (min > max || min > under_way_ + events_.size())
+	if (min > max || (!were_to_come && min > under_way_ + events_.size()))
 		return CU_FILE_INVALID_VALUE;
 	// Others may fetch meanwhile: then there are fewer to wait for.
 	const auto enough = [&] { return events_.size() >= min || !under_way_; };

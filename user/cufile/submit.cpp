@@ -168,27 +168,28 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	return success();
 }
 
-// Who waits for all, however long it takes, is a thread more, and one that need not be woken.
-void Library::help(Batch &batch, unsigned min)
+// Who waits for all, however long it takes, is a thread more, and one that need not be woken. False: it is not that.
+bool Library::help(Batch &batch, unsigned min)
 {
 	const Use use(*this);
 	if (!use)
-		return;
-	for (const auto &job : batch.needed(min))
+		return false;
+	const auto jobs = batch.needed(min);
+	for (const auto &job : jobs)
 		take_part(*job, seams_, use->lanes);
+	return !jobs.empty();
 }
 
 CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
 			      const struct timespec *timeout)
 {
-	// Without a hold on the engine: it may take for ever, and must not keep the driver from being closed.
+	// Waiting is without a hold on the engine: it may take for ever, and must not keep the driver from being closed.
 	const auto batch = find_batch(id);
 	if (!batch || !nr || (*nr && !events) || (timeout && (timeout->tv_nsec < 0 || timeout->tv_nsec > 999'999'999)))
 		return error(CU_FILE_INVALID_VALUE);
-	if (min && min <= *nr && !timeout)
-		help(*batch, min);
+	const bool helped = min && min <= *nr && !timeout && help(*batch, min);
 	std::vector<CUfileIOEvents_t> found;
-	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, found);
+	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, helped, found);
 	if (rc)
 		return error(rc);
 	std::copy(found.begin(), found.end(), events);
