@@ -20,6 +20,7 @@ kernel_has() {
 begins() {
 	rm -f /tmp/begun
 	pdio "${@:2:6}" "${8:-true}; : >/tmp/begun" >"$1" 2>&1 &
+	# shellcheck disable=SC2034 # those who source this
 	begun=$!
 	for _ in {1..600}; do [ ! -e /tmp/begun ] || break; sleep 0.1; done
 	sleep 1
