@@ -34,14 +34,6 @@ end_owner() {
 }
 destroy() { kill -USR2 "$owner"; read -r said <&"$owner_fd"; echo "$said"; }
 missing() { echo $(($(cat "$device/p2pmem/size") - $(cat "$device/p2pmem/available"))); }
-# soon SECONDS COMMAND...
-soon() {
-	local end=$((SECONDS + $1))
-	until "${@:2}"; do
-		[ $SECONDS -le $end ] || return 1
-		sleep 0.05
-	done
-}
 logged() { dmesg | grep -c "peerdma $gpu: .*$1"; }
 is_logged() { [ "$(logged "$1")" -ge 1 ]; }
 in_fdinfo() { sed -n 's/^peerdma-held-pages:\t//p' "/proc/$owner/fdinfo/"*; }

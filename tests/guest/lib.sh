@@ -41,6 +41,15 @@ same() {
 	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1"; diag "want: $2"; diag "got:  $3"; fi
 }
 
+# soon SECONDS COMMAND...: until it succeeds
+soon() {
+	local end=$((SECONDS + $1))
+	until "${@:2}"; do
+		[ $SECONDS -le $end ] || return 1
+		sleep 0.05
+	done
+}
+
 # relay COMMAND...: a program's own TAP, as part of ours
 relay() {
 	local line

@@ -79,14 +79,6 @@ while_held() {
 # --- The lock of a file, which another process holds for as long as it likes: inode.cpp.
 held=/sys/kernel/debug/peerdma/held
 after=/sys/module/peerdma/parameters/held_seconds
-# soon SECONDS COMMAND...
-soon() {
-	local end=$((SECONDS + $1))
-	until "${@:2}"; do
-		[ $SECONDS -le $end ] || return 1
-		sleep 0.05
-	done
-}
 is_logged() { dmesg | grep -q "peerdma $gpu: $1"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 start_writing() {

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "peerdma_cufile.h"
+#include "ring_descriptors.hpp"
 #include "softgpu.hpp"
 
 namespace
@@ -689,18 +690,6 @@ TEST_F(Shapes, PastThePageCache)
 	EXPECT_TRUE(content("f") == expected);
 }
 
-// The descriptors of this process that are rings.
-std::vector<int> rings()
-{
-	std::vector<int> found;
-	for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
-		std::error_code error;
-		if (fs::read_symlink(entry, error).string().find("io_uring") != std::string::npos)
-			found.push_back(std::stoi(entry.path().filename()));
-	}
-	return found;
-}
-
 TEST_F(Cufile, PastThePageCacheOneThreadIsEnough)
 {
 	if (!has_direct())
@@ -709,7 +698,7 @@ TEST_F(Cufile, PastThePageCacheOneThreadIsEnough)
 	const CUfileHandle_t fh = handle("f", bytes, O_RDONLY | O_DIRECT);
 	Device memory(40000001);
 	EXPECT_EQ(read(fh, memory.get(), 1 << 20, 0), 1 << 20);
-	const std::vector<int> descriptors = rings();
+	const std::vector<int> descriptors = ring_descriptors();
 	if (descriptors.empty())
 		GTEST_SKIP() << "no io_uring here";
 	EXPECT_EQ(descriptors.size(), 1u);
@@ -723,9 +712,9 @@ TEST_F(Cufile, PastThePageCacheOneThreadIsEnough)
 		EXPECT_TRUE(memory.untouched(there, bytes.size())) << from;
 	}
 	EXPECT_EQ(count_threads("peerdma-io"), 0);
-	EXPECT_LE(rings().size(), 2u) << "one a lane";
+	EXPECT_LE(ring_descriptors().size(), 2u) << "one a lane";
 	lib().cuFileDriverClose_v2();
-	EXPECT_TRUE(rings().empty());
+	EXPECT_TRUE(ring_descriptors().empty());
 }
 
 TEST_F(Cufile, PastThePageCacheFromManyThreads)

@@ -14,6 +14,7 @@
 #include "fake_seams.hpp"
 #include "library.hpp"
 #include "real.hpp"
+#include "ring_descriptors.hpp"
 
 namespace
 {
@@ -548,16 +549,6 @@ protected:
 		}
 		return all;
 	}
-	static std::vector<int> descriptors()
-	{
-		std::vector<int> found;
-		for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
-			std::error_code error;
-			if (fs::read_symlink(entry, error).string().find("io_uring") != std::string::npos)
-				found.push_back(std::stoi(entry.path().filename()));
-		}
-		return found;
-	}
 
 	static constexpr unsigned depth = 8;
 	static constexpr size_t room = 65536;
@@ -642,8 +633,8 @@ TEST_F(CufileKernelRing, WithoutItsDescriptorAllComesBack)
 		};
 		EXPECT_EQ(begin(before), before);
 		reap(false);
-		ASSERT_EQ(descriptors().size(), 1u);
-		close(descriptors()[0]);
+		ASSERT_EQ(ring_descriptors().size(), 1u);
+		close(ring_descriptors()[0]);
 		unsigned more = 0;
 		while (ring->read(fd, memory + 32768, 4096, 0, depth + more))
 			more++;
@@ -662,11 +653,11 @@ TEST_F(CufileKernelRing, ItsDescriptor)
 		// Here the standard streams are free to be taken.
 		for (const int one : {0, 1, 2})
 			close(one);
-		bool good = make() == 0 && descriptors().size() == 1 && descriptors()[0] > 2 &&
-			    fcntl(descriptors()[0], F_GETFD) == FD_CLOEXEC;
+		bool good = make() == 0 && ring_descriptors().size() == 1 && ring_descriptors()[0] > 2 &&
+			    fcntl(ring_descriptors()[0], F_GETFD) == FD_CLOEXEC;
 		good = good && begin(3) == 3 && end(3) == std::vector<int64_t>(3, 4096);
 		ring.reset();
-		_exit(!good || !descriptors().empty());
+		_exit(!good || !ring_descriptors().empty());
 	}
 	int status;
 	waitpid(child, &status, 0);

@@ -62,12 +62,19 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 	return cut;
 }
 
-CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, bool were_to_come,
+CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			   std::vector<CUfileIOEvents_t> &out)
 {
 	std::unique_lock guard(lock_);
-	if (min > max || (!were_to_come && min > under_way_ + events_.size()))
+	if (min > max || min > under_way_ + events_.size())
 		return CU_FILE_INVALID_VALUE;
+	if (timeout_ns < 0 && under_way_ && min == under_way_ + events_.size()) {
+		const auto live = jobs();
+		guard.unlock();
+		for (const auto &job : live)
+			help(*job);
+		guard.lock();
+	}
 	// Others may fetch meanwhile: then there are fewer to wait for.
 	const auto enough = [&] { return events_.size() >= min || !under_way_; };
 	const auto until =
@@ -85,12 +92,6 @@ CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, bool 
 		events_.pop_front();
 	}
 	return CU_FILE_SUCCESS;
-}
-
-std::vector<std::shared_ptr<Job>> Batch::needed(unsigned min)
-{
-	std::lock_guard guard(lock_);
-	return under_way_ && min == under_way_ + events_.size() ? jobs() : std::vector<std::shared_ptr<Job>>();
 }
 
 void Batch::drain()

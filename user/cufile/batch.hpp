@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -27,11 +28,10 @@ public:
 	// Takes back what has not begun. told(cookies of one job, from the index) makes the events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
 	// Up to max events, after at least min of them or the deadline (of a clock that is not set; negative: none).
-	// CU_FILE_INVALID_VALUE: there are fewer than min to come; were_to_come: not when it was asked for, so others have them.
-	CUfileOpError fetch(unsigned min, unsigned max, int64_t timeout_ns, bool were_to_come,
+	// CU_FILE_INVALID_VALUE: there are fewer than min to come. Who must wait for all, however long it takes, may as well
+	// help with each job first.
+	CUfileOpError fetch(unsigned min, unsigned max, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			    std::vector<CUfileIOEvents_t> &out);
-	// What who waits for so many events may as well help with: nothing, unless all must end for that.
-	std::vector<std::shared_ptr<Job>> needed(unsigned min);
 	// Until nothing is under way.
 	void drain();
 

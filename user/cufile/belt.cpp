@@ -112,6 +112,11 @@ void Belt::move(Job::Piece &piece)
 {
 	if (piece.unit >= slabs_)
 		clear(units_[piece.unit - slabs_], static_cast<unsigned>(piece.unit % slabs_));
+	read(piece);
+}
+
+void Belt::read(Job::Piece &piece)
+{
 	arrive(piece, broken_ ? copy_failed : job_.request(piece).file->read(place(piece), piece.size, piece.offset));
 }
 
@@ -179,10 +184,8 @@ void Belt::land(bool wait)
 		arrive(piece,
 		       job_.request(piece).file->go_on(place(piece), piece.size, piece.offset, landed[i].result));
 	}
-	if (n || !wait || !aside_)
-		return;
-	Job::Piece &piece = *std::exchange(aside_, nullptr);
-	arrive(piece, job_.request(piece).file->read(place(piece), piece.size, piece.offset));
+	if (!n && wait && aside_)
+		read(*std::exchange(aside_, nullptr));
 }
 
 void Belt::drain()

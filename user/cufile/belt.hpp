@@ -53,6 +53,7 @@ private:
 	int64_t take_lane();
 	void pack();
 	void move(Job::Piece &piece);
+	void read(Job::Piece &piece);
 	// A piece has been read, well or not.
 	void arrive(Job::Piece &piece, int64_t result);
 	// Of who has the ring.

@@ -150,7 +150,6 @@ private:
 	CUfileError_t set_while_closed(const std::function<void(Settings &)> &apply);
 	uintptr_t new_id(); // with table_lock_
 	void cut_batch(Batch &batch);
-	bool help(Batch &batch, unsigned min);
 	void end_batch(Batch &batch);
 	std::shared_ptr<Handle> find(CUfileHandle_t fh);
 	std::shared_ptr<Batch> find_batch(CUfileBatchHandle_t id);

@@ -168,18 +168,6 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	return success();
 }
 
-// Who waits for all, however long it takes, is a thread more, and one that need not be woken. False: it is not that.
-bool Library::help(Batch &batch, unsigned min)
-{
-	const Use use(*this);
-	if (!use)
-		return false;
-	const auto jobs = batch.needed(min);
-	for (const auto &job : jobs)
-		take_part(*job, seams_, use->lanes);
-	return !jobs.empty();
-}
-
 CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
 			      const struct timespec *timeout)
 {
@@ -187,9 +175,14 @@ CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr
 	const auto batch = find_batch(id);
 	if (!batch || !nr || (*nr && !events) || (timeout && (timeout->tv_nsec < 0 || timeout->tv_nsec > 999'999'999)))
 		return error(CU_FILE_INVALID_VALUE);
-	const bool helped = min && min <= *nr && !timeout && help(*batch, min);
+	// A thread more, and one that need not be woken.
+	const auto help = [this](Job &job) {
+		const Use use(*this);
+		if (use)
+			take_part(job, seams_, use->lanes);
+	};
 	std::vector<CUfileIOEvents_t> found;
-	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, helped, found);
+	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, help, found);
 	if (rc)
 		return error(rc);
 	std::copy(found.begin(), found.end(), events);
