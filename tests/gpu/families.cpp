@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -157,6 +158,7 @@ public:
 	void all()
 	{
 		constexpr size_t size = 20 * mib;
+		beside_a_capture(); // first: the library has no pinned memory yet
 		memory("cuMemAlloc", cuda_.memory(size), size);
 		Address at = 0;
 		memory("cuMemAllocManaged", cuda_.managed(&at, size, 1) ? nullptr : reinterpret_cast<char *>(at), size);
@@ -426,6 +428,32 @@ private:
 		tell(right, "inside a graph that is launched three times");
 		cuda_.drop(exec);
 		cuda_.drop_graph(graph);
+	}
+
+	// Of another stream, in the mode that forbids all threads what waits or gets memory.
+	void beside_a_capture()
+	{
+		char *const at = cuda_.memory(file_size);
+		void *graph = nullptr;
+		must(!cuda_.capture(stream_, 0), "cuStreamBeginCapture");
+		bool right = true;
+		for (const File &file : files_) {
+			right &= lib_.read(file.handle, at, 4096, 0, 0) == 4096;
+			right &= lib_.write(file.handle, at, 4096, 0, 0) == 4096;
+			std::thread([&] {
+				void *context = nullptr;
+				int number = 0;
+				must(!cuda_.device(&number, 0) && !cuda_.retain(&context, number) &&
+					     !cuda_.current(context),
+				     "no context");
+				right &= lib_.read(file.handle, at, file_size, 0, 0) == static_cast<ssize_t>(file_size);
+			}).join();
+		}
+		const bool kept = !cuda_.captured(stream_, &graph);
+		tell(right && kept && cuda_.see(at, file_size) == bytes_, "beside the capture of a stream");
+		if (kept)
+			cuda_.drop_graph(graph);
+		restore();
 	}
 
 	void forked()

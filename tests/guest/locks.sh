@@ -30,13 +30,17 @@ waits() {
 	return 1
 }
 
-# idles PID: it runs for less than a quarter of a second
+# idles PID: it runs for less than a quarter of a second. Who spins never does; one that is charged for what a busy
+# machine took from the guest does, in one of three.
 idles() {
 	local was is
-	read -r -a was <"/proc/$1/stat"
-	sleep 1
-	read -r -a is <"/proc/$1/stat"
-	[ $((is[14] - was[14])) -lt $(($(getconf CLK_TCK) / 4)) ]
+	for _ in 1 2 3; do
+		read -r -a was <"/proc/$1/stat"
+		sleep 1
+		read -r -a is <"/proc/$1/stat"
+		[ $((is[14] - was[14])) -ge $(($(getconf CLK_TCK) / 4)) ] || return 0
+	done
+	return 1
 }
 
 # while_held WHAT PARAMETER: the lock that devlock.ko takes if it is told this
@@ -70,7 +74,8 @@ while_held() {
 	wait $explainer
 	said="$? $(grep -c 'No such device\|unpublished' /tmp/explained)"
 	[[ $2 = queue=* ]] || same "$1: so does who wants it explained" "1 1" "$said"
-	if [ $took -le 3 ] && kill -0 $holder; then ok "$1: while the lock is still held"; else not_ok "$1: it took $took s"; fi
+	# For 60 s, of which some have gone.
+	if [ $took -le 15 ] && kill -0 $holder; then ok "$1: while the lock is still held"; else not_ok "$1: it took $took s"; fi
 	kill $holder
 	wait $holder 2>/dev/null
 	check "$1: the lock is free again" rmmod devlock

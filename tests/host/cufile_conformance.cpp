@@ -1678,6 +1678,30 @@ TEST_F(Streams, InsideAGraph)
 	fake_end_graph(stream_);
 }
 
+// Of a stream of the program's: what is moved meanwhile, by whatever thread, neither fails nor makes it void.
+TEST_F(Streams, BesideACapture)
+{
+	const auto begin = reinterpret_cast<int (*)(void *, int)>(dlsym(lib().cuda, "cuStreamBeginCapture_v2"));
+	const auto end = reinterpret_cast<int (*)(void *, void **)>(dlsym(lib().cuda, "cuStreamEndCapture"));
+	const auto drop = reinterpret_cast<int (*)(void *)>(dlsym(lib().cuda, "cuGraphDestroy"));
+	constexpr ssize_t length = 900000;
+	ASSERT_EQ(begin(stream_, 0), 0);
+	// The first has pinned memory made for it, the longer ones have threads of ours.
+	EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), 4096, 0, 0), 4096);
+	EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), length, 0, 0), length);
+	EXPECT_EQ(lib().cuFileWrite(fh_, memory_.get(), length, 0, 0), length);
+	std::thread([&] {
+		fake_set_current(0);
+		EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), length, 0, 0), length);
+	}).join();
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
+	void *graph = nullptr;
+	ASSERT_EQ(end(stream_, &graph), 0) << "it is void";
+	drop(graph);
+	EXPECT_TRUE(memory_.bytes(0, length) == bytes_.substr(0, length));
+	EXPECT_TRUE(content("f").substr(0, length) == bytes_.substr(0, length));
+}
+
 TEST_F(Streams, ManyStreamsAtOnce)
 {
 	constexpr int n = 12;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "fake_seams.hpp"
 #include "file.hpp"
 
-using cufile::File;
 using cufile::SystemFile;
 
 namespace
@@ -35,7 +36,7 @@ protected:
 
 	alignas(4096) char memory[65536] = {};
 	FakeSystem system;
-	std::shared_ptr<File> file;
+	std::shared_ptr<SystemFile> file;
 	int fd = -1;
 	size_t programs = 0;
 };
@@ -181,6 +182,86 @@ TEST_F(CufileFile, AFileThatKnowsNoDirectIo)
 	open(O_RDWR | O_DIRECT);
 	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
 	EXPECT_FALSE(system.calls.back().direct);
+	EXPECT_EQ(file->apart(0, 4096).fd, -1);
+}
+
+// Which the page cache could not keep: what of it is not in there is read past it, if that is long.
+class CufileLargeFile : public CufileFile
+{
+protected:
+	CufileLargeFile()
+	{
+		system.texts["/proc/meminfo"] = "MemTotal:        1048576 kB\nMemFree:               1 kB\n";
+		system.claimed = 600 * mib;
+	}
+	~CufileLargeFile() override { std::free(room); }
+	// Whether a read went past it; all of it did, or nothing.
+	bool past(uint64_t n, uint64_t offset)
+	{
+		system.calls.clear();
+		EXPECT_EQ(file->read(room, n, offset), static_cast<int64_t>(n));
+		EXPECT_EQ(system.calls.size(), 1u);
+		EXPECT_EQ(system.bytes(fd).compare(offset, n, room, n), 0);
+		return system.calls[0].direct;
+	}
+
+	static constexpr uint64_t mib = 1 << 20;
+	char *const room = static_cast<char *>(std::aligned_alloc(4096, 2 * mib));
+};
+
+TEST_F(CufileLargeFile, WhatIsNotInThePageCacheGoesPastIt)
+{
+	open(O_RDWR, 4 * mib);
+	EXPECT_TRUE(file->large());
+	EXPECT_TRUE(past(2 * mib, 0));
+	EXPECT_EQ(system.cache_asked, 1);
+	EXPECT_TRUE(past(256 * 1024, mib));
+	EXPECT_FALSE(past(256 * 1024 - 512, 0)) << "nobody would read ahead";
+	EXPECT_EQ(system.cache_asked, 2) << "so it is not asked for";
+	system.cached_to = 4096;
+	EXPECT_FALSE(past(mib, 0));
+	EXPECT_TRUE(past(mib, 4096));
+	EXPECT_EQ(file->apart(0, mib).fd, -1);
+	EXPECT_TRUE(system.fds.at(file->apart(4096, mib).fd).flags & O_DIRECT);
+	system.cached_error = -ENOSYS;
+	EXPECT_FALSE(past(mib, 4096)) << "the kernel cannot say";
+	// To others, and in writing, it is the file that the program gave.
+	EXPECT_FALSE(system.fds.at(file->fd()).flags & O_DIRECT);
+	EXPECT_FALSE(file->parallel_writes());
+	system.cached_error = 0;
+	EXPECT_EQ(file->write(room, mib, mib), static_cast<int64_t>(mib));
+	EXPECT_FALSE(system.calls.back().direct);
+}
+
+TEST_F(CufileLargeFile, WhichFilesAreLarge)
+{
+	const auto is_large = [&](int flags) {
+		EXPECT_EQ(open(flags), CU_FILE_SUCCESS);
+		return file->large();
+	};
+	EXPECT_TRUE(is_large(O_RDONLY));
+	EXPECT_FALSE(is_large(O_WRONLY));
+	EXPECT_FALSE(is_large(O_RDONLY | O_DIRECT)) << "all of it goes past the page cache";
+	system.claimed = 500 * mib;
+	EXPECT_FALSE(is_large(O_RDONLY));
+	system.texts["/proc/self/cgroup"] = "1:cpu:/x\n0::/a/b\n";
+	system.texts["/sys/fs/cgroup/a/b/memory.max"] = "max\n";
+	EXPECT_FALSE(is_large(O_RDONLY));
+	system.texts["/sys/fs/cgroup/a/memory.max"] = "900000000\n";
+	EXPECT_TRUE(is_large(O_RDONLY)) << "for the cgroup above its own";
+	system.claimed = 400 * mib;
+	EXPECT_FALSE(is_large(O_RDONLY));
+	system.texts["/proc/self/cgroup"] = "0::/\n";
+	system.texts["/sys/fs/cgroup/memory.max"] = "800000000\n";
+	EXPECT_TRUE(is_large(O_RDONLY)) << "for its container";
+	system.claimed = 250 * mib;
+	EXPECT_FALSE(is_large(O_RDONLY));
+	system.claimed = 600 * mib;
+	system.no_direct = true;
+	EXPECT_FALSE(is_large(O_RDONLY)) << "this file system has no O_DIRECT";
+	system.no_direct = false;
+	system.texts.clear();
+	EXPECT_FALSE(is_large(O_RDONLY)) << "nobody says how much memory there is";
 }
 
 } // namespace

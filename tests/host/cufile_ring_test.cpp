@@ -108,6 +108,42 @@ protected:
 	int fd, cached_fd;
 };
 
+// Of a file system whose blocks are larger than pages: memory need not lie as they do.
+TEST_F(CufileRing, LargeBlocks)
+{
+	system.limits = {512, 65536};
+	const CUfileHandle_t fh = add();
+	expect(fh, 16 * mib, 0);
+	expect(fh, 3 * mib + 4096, 3 * 65536, 4096);
+	EXPECT_GT(system.rings.reads, 32u);
+	const auto cached =
+		std::count_if(system.calls.begin(), system.calls.end(), [](const auto &call) { return !call.direct; });
+	EXPECT_EQ(cached, 1) << "the last 4096 bytes";
+	expect(fh, 16 * mib, 512);
+}
+
+// A file that the page cache could not keep, opened as any.
+TEST_F(CufileRing, ALargeFile)
+{
+	system.texts["/proc/meminfo"] = "MemTotal: 1048576 kB\n";
+	system.claimed = 600 * mib;
+	const CUfileHandle_t fh = add(cached_fd);
+	expect(fh, 16 * mib, 0);
+	EXPECT_EQ(system.rings.reads, 32u);
+	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()});
+	// Of what is there in part each piece goes its own way, by several threads.
+	system.calls.clear();
+	system.cached_to = 4 * mib;
+	expect(fh, 16 * mib, 0);
+	for (const auto &call : system.calls)
+		EXPECT_EQ(call.direct, call.offset >= 4 * mib) << call.offset;
+	EXPECT_EQ(system.rings.reads, 32u);
+	// Or by the ring's, where it begins with what is not there.
+	system.cached_to = 0;
+	expect(fh, 16 * mib, 4096, 4096);
+	EXPECT_GT(system.rings.reads, 60u);
+}
+
 TEST_F(CufileRing, OneThreadHasManyUnderWay)
 {
 	const CUfileHandle_t fh = add();

@@ -101,13 +101,19 @@ public:
 		st = {};
 		st.st_mode = fds[fd].file->mode;
 		st.st_ino = fds[fd].file->ino;
-		st.st_size = static_cast<off_t>(fds[fd].file->bytes.size());
+		st.st_size = static_cast<off_t>(claimed ? claimed : fds[fd].file->bytes.size());
 		return 0;
 	}
 	int direct_limits(int, cufile::DirectLimits &out) override
 	{
 		out = limits;
 		return 0;
+	}
+	int64_t pages_cached(int, uint64_t offset, uint64_t size) override
+	{
+		cache_asked++;
+		return cached_to > offset ? static_cast<int64_t>((std::min(size, cached_to - offset) + 4095) / 4096) :
+					    cached_error;
 	}
 	int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) override
 	{
@@ -180,6 +186,24 @@ public:
 		const auto found = variables.find(name);
 		return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
 	}
+	int cpus(cufile::Cpus &out) override
+	{
+		out = allowed;
+		return 0;
+	}
+	int stay_on(const cufile::Cpus &cpus) override
+	{
+		std::lock_guard guard(lock);
+		stays[std::this_thread::get_id()] = cpus;
+		return 0;
+	}
+	int prefer_node(int one) override
+	{
+		if (prefer_error)
+			return prefer_error;
+		preferred = one;
+		return 0;
+	}
 	uint64_t now_ns() override { return now += 1000; }
 	int pid() override { return 42; }
 
@@ -193,6 +217,14 @@ public:
 	uint64_t most = UINT64_MAX;  // bytes that one moves
 	cufile::DirectLimits limits = {512, 512};
 	bool node = false, no_proc = false, no_direct = false, no_dup = false, no_log = false, no_write = false;
+	uint64_t claimed = 0;     // bytes that each file says it has
+	uint64_t cached_to = 0;   // what is before it is in the page cache
+	int64_t cached_error = 0; // of asking, behind that
+	std::atomic<int> cache_asked{0};
+	cufile::Cpus allowed = 0xffff;
+	std::map<std::thread::id, cufile::Cpus> stays;
+	int prefer_error = 0;
+	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
 	std::string to_stderr, to_log;
 	std::vector<std::string> log_paths;
@@ -347,6 +379,8 @@ public:
 	{
 		*out = std::aligned_alloc(4096, size);
 		pinned++;
+		if (system)
+			pinned_on.push_back(system->preferred);
 		return 0;
 	}
 	void free_pinned(void *memory) override
@@ -393,6 +427,11 @@ public:
 		count = 1;
 		return 0;
 	}
+	int device_now(int &out) override
+	{
+		out = 0;
+		return 0;
+	}
 	int uuid(int, char (&)[CUFILE_GPU_UUID_LEN]) override { return 0; }
 	int pci_address(int, std::string &out) override
 	{
@@ -403,6 +442,8 @@ public:
 	bool present = false;
 	int look_up_error = 0;
 	std::atomic<int> pinned{0};
+	const FakeSystem *system = nullptr; // whose node memory comes from
+	std::vector<int> pinned_on;
 	std::atomic<int> calls_until_error{-1}; // negative: none fails
 	std::string device;
 	const std::string *also = nullptr; // memory of its device, too

@@ -76,6 +76,7 @@ struct CUstream_st {
 	std::deque<Work> work;
 	bool busy = false, stop = false;
 	CUgraph capture = nullptr, last = nullptr; // last: of fake_launch_graph()
+	bool forbids = false;                      // the capture, to all threads, what waits
 	std::thread thread;
 
 	CUstream_st(int d, bool blocks) : device(d), blocking(blocks), thread([this] { run(); }) {}
@@ -520,7 +521,7 @@ CUresult cuEventQuery(CUevent event)
 }
 
 // --- Graphs
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode)
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
 	if (const CUresult rc = begin("cuStreamBeginCapture_v2"))
 		return rc;
@@ -528,14 +529,29 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode)
 	if (on.capture || &on == &streams().standard)
 		return CUDA_ERROR_INVALID_VALUE;
 	on.capture = new CUgraph_st;
+	on.forbids = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+	std::lock_guard guard(world().lock);
+	world().captures += on.forbids;
 	return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *out)
 {
 	if (const CUresult rc = begin(__func__))
 		return rc;
-	*out = std::exchange(stream_of(stream).capture, nullptr);
+	CUstream_st &on = stream_of(stream);
+	*out = std::exchange(on.capture, nullptr);
+	std::lock_guard guard(world().lock);
+	world().captures -= std::exchange(on.forbids, false);
+	if (*out && std::exchange(world().capture_void, false)) {
+		std::exchange(*out, nullptr)->drop();
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	}
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	*mode = static_cast<CUstreamCaptureMode>(std::exchange(capture_mode, static_cast<int>(*mode)));
+	return CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 {

@@ -60,6 +60,8 @@ struct World {
 	std::map<std::string, std::pair<int, int>> failures;
 	uint64_t next_id = 0;
 	int wrongs = 0, live = 0;
+	int captures = 0;          // under way that forbid all threads what waits
+	bool capture_void = false; // somebody did so
 	bool initialized;
 };
 
@@ -68,6 +70,7 @@ World &world();
 // The calling thread's.
 CUcontext current();
 extern thread_local bool in_host_function;
+extern thread_local int capture_mode; // CUstreamCaptureMode
 
 // What the call is to return instead, or 0: each of the driver's begins with it.
 CUresult begin(const char *name);

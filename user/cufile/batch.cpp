@@ -7,22 +7,17 @@
 namespace cufile
 {
 
-CUfileOpError Batch::reserve(unsigned nr)
+CUfileOpError Batch::begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs)
 {
 	std::lock_guard guard(lock_);
 	if (!nr || nr > capacity_)
 		return CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR;
 	if (nr > capacity_ - std::min<size_t>(capacity_, under_way_ + events_.size()))
 		return CU_FILE_BATCH_FULL;
+	std::erase_if(jobs_, [](const auto &old) { return old.expired(); });
+	jobs_.insert(jobs_.end(), jobs.begin(), jobs.end());
 	under_way_ += nr;
 	return CU_FILE_SUCCESS;
-}
-
-void Batch::begin(std::shared_ptr<Job> job)
-{
-	std::lock_guard guard(lock_);
-	std::erase_if(jobs_, [](const auto &old) { return old.expired(); });
-	jobs_.push_back(job);
 }
 
 void Batch::finish(const CUfileIOEvents_t &event)
@@ -54,6 +49,7 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 		live = jobs();
 	}
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cut;
+	cut.reserve(live.size());
 	for (auto &job : live) {
 		const size_t from = job->cancel();
 		if (from < job->nr_requests())
@@ -62,11 +58,11 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 	return cut;
 }
 
-CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, const std::function<void(Job &)> &help,
-			   std::vector<CUfileIOEvents_t> &out)
+CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
+			   CUfileIOEvents_t *out)
 {
 	std::unique_lock guard(lock_);
-	if (min > max || min > under_way_ + events_.size())
+	if (min > nr || min > under_way_ + events_.size())
 		return CU_FILE_INVALID_VALUE;
 	if (timeout_ns < 0 && under_way_ && min == under_way_ + events_.size()) {
 		const auto live = jobs();
@@ -87,10 +83,9 @@ CUfileOpError Batch::fetch(unsigned min, unsigned max, int64_t timeout_ns, const
 		else
 			status = ended_.wait_until(guard, until);
 	}
-	while (!events_.empty() && out.size() < max) {
-		out.push_back(events_.front());
-		events_.pop_front();
-	}
+	nr = static_cast<unsigned>(std::min<size_t>(nr, events_.size()));
+	std::copy_n(events_.begin(), nr, out);
+	events_.erase(events_.begin(), events_.begin() + nr);
 	return CU_FILE_SUCCESS;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,25 +12,24 @@
 namespace cufile
 {
 
-// The requests of a batch and how they ended. Each is told exactly once.
+// The requests of a batch and how they ended. Each is told exactly once, however little memory there is: what has begun
+// needs none to end.
 class Batch
 {
 public:
-	explicit Batch(unsigned capacity) : capacity_(capacity) {}
+	explicit Batch(unsigned capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
-	// Room for so many more, or an error.
-	CUfileOpError reserve(unsigned nr);
-	// A job of this batch's that holds so many of the reserved.
-	void begin(std::shared_ptr<Job> job);
-	// Of reserved ones.
+	// So many more, which these jobs hold, or an error.
+	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
+	// Of those.
 	void finish(const CUfileIOEvents_t &event);
 	// Takes back what has not begun. told(cookies of one job, from the index) makes the events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
-	// Up to max events, after at least min of them or the deadline (of a clock that is not set; negative: none).
+	// Up to nr events, and how many, after at least min of them or the deadline (of a clock that is not set; negative: none).
 	// CU_FILE_INVALID_VALUE: there are fewer than min to come. Who must wait for all, however long it takes, may as well
 	// help with each job first.
-	CUfileOpError fetch(unsigned min, unsigned max, int64_t timeout_ns, const std::function<void(Job &)> &help,
-			    std::vector<CUfileIOEvents_t> &out);
+	CUfileOpError fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
+			    CUfileIOEvents_t *out);
 	// Until nothing is under way.
 	void drain();
 
@@ -42,8 +40,8 @@ private:
 	std::mutex lock_; // protects all below
 	std::condition_variable ended_;
 	size_t wanted_ = SIZE_MAX; // by who waits for the fewest events
-	unsigned under_way_ = 0;   // reserved and not ended
-	std::deque<CUfileIOEvents_t> events_;
+	unsigned under_way_ = 0;   // begun and not ended
+	std::vector<CUfileIOEvents_t> events_;
 	std::vector<std::weak_ptr<Job>> jobs_;
 };
 

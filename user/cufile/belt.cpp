@@ -49,8 +49,9 @@ int64_t Belt::take_lane()
 	pack();
 	// Two calls of the kernel, and a little less for each piece.
 	constexpr size_t worth = 16;
+	const Job::Piece &first = job_.piece(0);
 	if (ring_ && job_.nr_pieces() >= worth)
-		ring_->hold(job_.request(0).file->fd());
+		ring_->hold(job_.request(first).file->apart(first.offset, first.size).fd);
 	return 0;
 }
 
@@ -155,12 +156,14 @@ void Belt::start(Job::Piece &piece)
 // False: it is not for the ring.
 bool Belt::queue(Job::Piece &piece)
 {
-	const File &file = *job_.request(piece).file;
-	char *const to = place(piece);
-	const uint64_t block = ring_ ? file.block() : 0;
-	if (!block || piece.size < block || piece.offset % block || reinterpret_cast<uintptr_t>(to) % block)
+	if (!ring_)
 		return false;
-	while (!ring_->read(file.fd(), to, piece.size - piece.size % block, piece.offset,
+	const File::Apart apart = job_.request(piece).file->apart(piece.offset, piece.size);
+	char *const to = place(piece);
+	if (apart.fd < 0 || piece.size < apart.offset || piece.offset % apart.offset ||
+	    reinterpret_cast<uintptr_t>(to) % apart.memory)
+		return false;
+	while (!ring_->read(apart.fd, to, piece.size - piece.size % apart.offset, piece.offset,
 			    reinterpret_cast<uintptr_t>(&piece))) {
 		if (!under_way_) {
 			ring_ = nullptr;

@@ -24,7 +24,7 @@ constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_is_man
 constexpr unsigned memory_type_device = 2;
 constexpr unsigned host_alloc_portable = 1, stream_non_blocking = 1, event_disable_timing = 2;
 constexpr unsigned user_object_no_sync = 1, graph_takes_reference = 1;
-constexpr int capture_active = 1;
+constexpr int capture_active = 1, capture_mode_relaxed = 2;
 constexpr int max_devices = 64;
 
 // CUmemcpyAttributes: the order in which the source is read, hints where both are, flags.
@@ -62,11 +62,35 @@ struct Table {
 	int (*object_create)(void **, void *, void (*)(void *), unsigned, unsigned);
 	int (*graph_retain)(void *, void *, unsigned, unsigned);
 	int (*uuid)(void *, int);
+	int (*device_now)(int *);
+	int (*exchange_mode)(int *);
 	int (*pci_address)(char *, int, int);
 	int (*copy_many)(Address *, Address *, size_t *, size_t, CopyAttributes *, size_t *, size_t, Stream);
 };
 
 Address number(const void *address) { return reinterpret_cast<Address>(address); }
+
+// While a stream is captured, calls that wait, or that get or free memory, are refused and make the capture void, from
+// whatever thread they come if the program began it in the mode that is the default. Ours concern streams and memory of
+// our own, which nobody captures.
+class BesideCaptures
+{
+public:
+	explicit BesideCaptures(const Table &table) : table_(table) { exchange(); }
+	~BesideCaptures() { exchange(); }
+	BesideCaptures(const BesideCaptures &) = delete;
+	BesideCaptures &operator=(const BesideCaptures &) = delete;
+
+private:
+	void exchange()
+	{
+		if (table_.exchange_mode)
+			table_.exchange_mode(&mode_);
+	}
+
+	const Table &table_;
+	int mode_ = capture_mode_relaxed;
+};
 
 class RealCuda final : public Cuda
 {
@@ -132,9 +156,14 @@ public:
 	}
 	int alloc_pinned(uint64_t size, void **out) override
 	{
+		const BesideCaptures beside(table_);
 		return table_.host_alloc(out, size, host_alloc_portable);
 	}
-	void free_pinned(void *memory) override { table_.host_free(memory); }
+	void free_pinned(void *memory) override
+	{
+		const BesideCaptures beside(table_);
+		table_.host_free(memory);
+	}
 	// Of the highest priority: the work is short, and what the program waits for. Not blocking: it waits for
 	// nobody's default stream.
 	int create_stream(Stream *out) override
@@ -147,8 +176,16 @@ public:
 	int create_event(Event *out) override { return table_.event_create(out, event_disable_timing); }
 	void destroy_event(Event event) override { table_.event_destroy(event); }
 	int record(Event event, Stream stream) override { return table_.event_record(event, stream); }
-	int wait(Event event) override { return table_.event_wait(event); }
-	int wait_stream(Stream stream) override { return table_.stream_wait(stream); }
+	int wait(Event event) override
+	{
+		const BesideCaptures beside(table_);
+		return table_.event_wait(event);
+	}
+	int wait_stream(Stream stream) override
+	{
+		const BesideCaptures beside(table_);
+		return table_.stream_wait(stream);
+	}
 	// In one call if there are several: each costs the driver as long as 100 KiB cost the bus.
 	int copy_in(const Copy *copies, size_t n, Stream stream) override
 	{
@@ -213,6 +250,7 @@ public:
 		const int rc = table_.init(0);
 		return rc ? rc : table_.device_count(&count);
 	}
+	int device_now(int &device) override { return table_.device_now ? table_.device_now(&device) : not_found; }
 	int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) override
 	{
 		int handle = 0;
@@ -266,6 +304,8 @@ private:
 		get(table_.object_create, "cuUserObjectCreate", false);
 		get(table_.graph_retain, "cuGraphRetainUserObject", false);
 		get(table_.uuid, "cuDeviceGetUuid", false);
+		get(table_.device_now, "cuCtxGetDevice", false);
+		get(table_.exchange_mode, "cuThreadExchangeStreamCaptureMode", false);
 		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
 		get(table_.copy_many, "cuMemcpyBatchAsync_v2", false);
 		return all;
@@ -278,6 +318,7 @@ private:
 			return invalid_value;
 		std::lock_guard guard(lock_);
 		if (!primary_[ordinal]) {
+			const BesideCaptures beside(table_);
 			int device = 0;
 			int rc = table_.device_get(&device, ordinal);
 			if (!rc)

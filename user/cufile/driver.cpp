@@ -228,13 +228,9 @@ CUfileError_t Library::set_max_direct(size_t kb)
 // 0: it is not known.
 uint64_t Library::bar_bytes(int gpu)
 {
-	std::string address, text;
-	if (!has_cuda() || seams_.cuda.pci_address(gpu, address))
-		return 0;
-	// As the driver writes it, its letters may be large.
-	std::transform(address.begin(), address.end(), address.begin(),
-		       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
-	if (seams_.system.read_file("/sys/bus/pci/devices/" + address + "/resource", text) < 0)
+	std::string text;
+	const std::string folder = pci_folder(seams_.cuda, gpu);
+	if (folder.empty() || seams_.system.read_file(folder + "/resource", text) < 0)
 		return 0;
 	return largest_bar(text);
 }

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <numeric>
+#include <charconv>
+#include <cstdio>
 #include <string>
+#include <string_view>
 
 #include <fcntl.h>
 
@@ -16,15 +18,62 @@ namespace
 // What one system call moves at most (MAX_RW_COUNT), rounded down to any block.
 constexpr uint64_t max_call = 0x7ff00000;
 
-std::string self(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
-
-// To open the same file again. What leads to a descriptor is a link, and a file without a name has none to be made
+// Opens the same file once more. What leads to a descriptor is a link, and a file without a name has none to be made
 // under.
-int again(int flags) { return (flags & (O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME)) | O_CLOEXEC | O_NOCTTY; }
+int again(System &system, int fd, int flags, int more = 0)
+{
+	char path[32];
+	std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	flags &= O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME;
+	return system.open(path, flags | more | O_CLOEXEC | O_NOCTTY);
+}
+
+// A number of bytes, or the most that there are: "max", or no such file.
+uint64_t bytes_in(System &system, const std::string &path)
+{
+	std::string text;
+	uint64_t bytes = UINT64_MAX;
+	system.read_file(path, text);
+	std::from_chars(text.data(), text.data() + text.size(), bytes);
+	return bytes;
+}
+
+// What the page cache has room for: the machine's memory, or as much of it as the cgroups let this process have.
+uint64_t cache_room(System &system)
+{
+	uint64_t room = UINT64_MAX;
+	std::string text;
+	system.read_file("/proc/meminfo", text);
+	constexpr std::string_view total = "MemTotal:";
+	const size_t at = text.find_first_of("0123456789", std::min(text.find(total), text.size()));
+	if (at != std::string::npos) {
+		std::from_chars(text.data() + at, text.data() + text.size(), room);
+		room *= 1024;
+	}
+	// "0::/path", and each cgroup above it. In a container only its own is seen, as the root.
+	system.read_file("/proc/self/cgroup", text);
+	const size_t colons = text.find("0::/");
+	if (colons == std::string::npos)
+		return room;
+	std::string path = text.substr(colons + 3, text.find('\n', colons) - colons - 3);
+	for (;;) {
+		if (path == "/")
+			path.clear();
+		room = std::min(room, bytes_in(system, "/sys/fs/cgroup" + path + "/memory.max"));
+		if (path.empty())
+			return room;
+		path.resize(path.rfind('/'));
+	}
+}
+
+// Past the page cache there is nobody who reads ahead.
+constexpr uint64_t long_read = 256 * 1024;
+// Below it nobody need ask how much memory there is.
+constexpr uint64_t least_large = 256 * 1024 * 1024;
 
 } // namespace
 
-CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared_ptr<File> &out)
+CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared_ptr<SystemFile> &out)
 {
 	const int flags = system.open_flags(fd);
 	struct stat st = {};
@@ -42,9 +91,12 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 		file->direct_ = own;
 	} else {
 		file->cached_ = own;
-		if (odirect)
-			file->direct_ = std::max(-1, system.open(self(own).c_str(), again(flags) | O_DIRECT));
+		const bool large = file->readable() && static_cast<uint64_t>(st.st_size) > least_large &&
+				   static_cast<uint64_t>(st.st_size) > cache_room(system) / 2;
+		if (odirect || large)
+			file->direct_ = std::max(-1, again(system, own, flags, O_DIRECT));
 	}
+	file->past_ = file->direct_ >= 0 && (odirect || flags & O_DIRECT);
 	if (file->direct_ >= 0)
 		system.direct_limits(file->direct_, file->limits_);
 	out = std::move(file);
@@ -69,7 +121,7 @@ int SystemFile::cached()
 		return known;
 	std::lock_guard guard(lock_);
 	if (cached_ < 0) {
-		const int fd = system_.open(self(direct_).c_str(), again(flags_));
+		const int fd = again(system_, direct_, flags_);
 		if (fd < 0)
 			return fd;
 		cached_.store(fd, std::memory_order_release);
@@ -77,9 +129,18 @@ int SystemFile::cached()
 	return cached_;
 }
 
+bool SystemFile::is_past(uint64_t offset, uint64_t size) const
+{
+	if (past_ || direct_ < 0)
+		return past_;
+	// As it begins so it is.
+	constexpr uint64_t most = 1024 * 1024;
+	return size >= long_read && system_.pages_cached(cached_, offset, std::min(size, most)) == 0;
+}
+
 uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset) const
 {
-	if (direct_ < 0 || !limits_.memory || !limits_.offset)
+	if (!limits_.memory || !limits_.offset)
 		return 0;
 	if (reinterpret_cast<uintptr_t>(memory) % limits_.memory || offset % limits_.offset)
 		return 0;
@@ -87,11 +148,11 @@ uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset)
 }
 
 template <class Memory, class Call>
-int64_t SystemFile::move(Memory *memory, uint64_t size, uint64_t offset, Call &&call)
+int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call)
 {
 	uint64_t done = 0;
 	while (done < size) {
-		const uint64_t straight = aligned(memory + done, size - done, offset + done);
+		const uint64_t straight = past ? aligned(memory + done, size - done, offset + done) : 0;
 		const int fd = straight ? direct_ : cached();
 		if (fd < 0)
 			return done ? static_cast<int64_t>(done) : fd;
@@ -111,14 +172,15 @@ int64_t SystemFile::move(Memory *memory, uint64_t size, uint64_t offset, Call &&
 
 int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
 {
-	return move(static_cast<char *>(to), size, offset,
+	return move(is_past(offset, size), static_cast<char *>(to), size, offset,
 		    [&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); });
 }
 
-uint64_t SystemFile::block() const
+File::Apart SystemFile::apart(uint64_t offset, uint64_t size) const
 {
-	const bool others = direct_ >= 0 && !only_self_.load(std::memory_order_relaxed);
-	return others ? std::lcm(uint64_t{limits_.memory}, uint64_t{limits_.offset}) : 0;
+	if (only_self_.load(std::memory_order_relaxed) || !limits_.memory || !limits_.offset || !is_past(offset, size))
+		return {};
+	return {direct_, limits_.memory, limits_.offset};
 }
 
 int64_t SystemFile::go_on(void *to, uint64_t size, uint64_t offset, int64_t came)
@@ -141,7 +203,7 @@ int64_t SystemFile::go_on(void *to, uint64_t size, uint64_t offset, int64_t came
 int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 {
 	return move(
-		static_cast<const char *>(from), size, offset,
+		past_, static_cast<const char *>(from), size, offset,
 		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); });
 }
 

@@ -24,9 +24,13 @@ public:
 	virtual int fd() const { return -1; }
 	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
 	virtual bool parallel_writes() const { return false; }
-	// What begins at a multiple of it, in the file and in memory, may be read from fd() by somebody else, in multiples of
-	// it. 0: nothing may.
-	virtual uint64_t block() const { return 0; }
+	// Past the page cache somebody else may read it too: where memory, offset and size are multiples of these. fd -1:
+	// this range nobody else may, or nobody should.
+	struct Apart {
+		int fd = -1;
+		uint64_t memory = 1, offset = 1;
+	};
+	virtual Apart apart(uint64_t /*offset*/, uint64_t /*size*/) const { return {}; }
 	// The rest of a read() that somebody else has begun so, to whom so many bytes came, or -errno.
 	virtual int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t /*came*/)
 	{
@@ -36,12 +40,13 @@ public:
 
 // A regular file or a block device. It has a descriptor of its own, so that the program may close its. Which way is
 // the program's choice: through the page cache, or past it if the descriptor was opened with O_DIRECT. What is not
-// aligned then goes through the page cache all the same.
+// aligned then goes through the page cache all the same. And of a file that the page cache could not keep anyway, long
+// reads of what is not in there go past it.
 class SystemFile final : public File
 {
 public:
 	// odirect: past the page cache even if the program did not ask for it, where the file can.
-	static CUfileOpError open(System &system, int fd, bool odirect, std::shared_ptr<File> &out);
+	static CUfileOpError open(System &system, int fd, bool odirect, std::shared_ptr<SystemFile> &out);
 
 	SystemFile(System &system, int flags) : system_(system), flags_(flags) {}
 	~SystemFile() override;
@@ -52,21 +57,28 @@ public:
 	int64_t write(const void *from, uint64_t size, uint64_t offset) override;
 	bool readable() const override;
 	bool writable() const override;
-	int fd() const override { return direct_ >= 0 ? direct_ : cached_.load(); }
-	bool parallel_writes() const override { return direct_ >= 0; }
-	uint64_t block() const override;
+	int fd() const override { return past_ ? direct_ : cached_.load(); }
+	bool parallel_writes() const override { return past_; }
+	Apart apart(uint64_t offset, uint64_t size) const override;
+	// The page cache could not keep it.
+	bool large() const { return !past_ && direct_ >= 0; }
 	int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t came) override;
 
 private:
 	// The one through the page cache, or -errno.
 	int cached();
-	// How much of it can go past the page cache.
+	// Whether a read is to go past the page cache.
+	bool is_past(uint64_t offset, uint64_t size) const;
+	// How much of it can.
 	uint64_t aligned(const void *memory, uint64_t size, uint64_t offset) const;
-	template <class Memory, class Call> int64_t move(Memory *memory, uint64_t size, uint64_t offset, Call &&call);
+	template <class Memory, class Call>
+	int64_t move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call);
 
 	System &system_;
 	const int flags_;
-	int direct_ = -1; // immutable once open() is through, as limits_
+	// Immutable once open() is through.
+	int direct_ = -1;
+	bool past_ = false; // direct_ is what all of it is for
 	DirectLimits limits_;
 	std::mutex lock_;                    // protects the making of cached_
 	std::atomic<int> cached_{-1};        // -1 until wanted

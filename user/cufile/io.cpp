@@ -15,13 +15,13 @@ namespace
 // What a thread should have to do to be worth being woken.
 constexpr uint64_t share = 512 * 1024;
 
-// What a thread reads at once: small enough that all have something to do, and multiples of a page.
+// What a thread reads at once: small enough that all have something to do, and multiples of any file system's block.
 uint64_t piece_for(const Request &request)
 {
 	constexpr uint64_t least = 256 * 1024, most = 512 * 1024;
 	if (request.write)
 		return small_slab;
-	return std::clamp<uint64_t>(request.size / 8 / 4096 * 4096, least, most);
+	return std::clamp<uint64_t>(request.size / 8 / 65536 * 65536, least, most);
 }
 
 // What fits into a slab gains nothing from being cut where other threads of the program keep the disk busy.
@@ -79,6 +79,7 @@ int64_t Library::run(Engine &engine, const Request &request)
 		n = move_straight(request, seams_, reason);
 	} else {
 		const Mover mover(engine);
+		engine.settle(request);
 		unsigned threads = helped(engine, request);
 		const bool by_ring = worth_a_ring(request, threads) && for_ring(engine, request, piece_for(request));
 		if (by_ring)
@@ -111,11 +112,13 @@ unsigned Library::helped(Engine &engine, const Request &request)
 // faster, because they copy.
 bool Library::for_ring(Engine &engine, const Request &request, uint64_t piece_bytes)
 {
-	const uint64_t block = request.file->block();
-	if (request.write || !block || !engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO))
+	if (request.write || !engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO))
+		return false;
+	const File::Apart apart = request.file->apart(request.offset, request.size);
+	if (apart.fd < 0)
 		return false;
 	// What is cut is so at whole blocks.
-	if (request.size <= piece_bytes && (request.offset % block || request.size < block))
+	if (request.size <= piece_bytes && (request.offset % apart.offset || request.size < apart.offset))
 		return false;
 	const int rc = engine.lanes.rings();
 	if (rc < 0 && !engine.told_no_rings.exchange(true))
@@ -131,7 +134,12 @@ int64_t Library::run_apart(Engine &engine, const Request &request, unsigned thre
 	if (!request.write)
 		job->ride(std::make_unique<Belt>(*job, seams_, engine.lanes, request.memory.context,
 						 threads == 1 ? Belt::Use::alone : Belt::Use::helped, by_ring));
-	engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); }, threads - 1);
+	engine.workers.add(
+		[job, &engine, seams = seams_] {
+			engine.settle(job->request(0));
+			take_part(*job, seams, engine.lanes);
+		},
+		threads - 1);
 	take_part(*job, seams_, engine.lanes);
 	if (job->belt())
 		job->belt()->wait();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <new>
 
 namespace cufile
@@ -56,11 +57,13 @@ Lane::~Lane()
 
 // A quarter is for small lanes: what is short is not to wait for what is long.
 Lanes::Lanes(Cuda &cuda, System &system, uint64_t bytes, unsigned depth)
-	: cuda_(cuda), system_(system),
+	: cuda_(cuda), system_(system), near_(system, cuda),
 	  most_{static_cast<unsigned>(std::clamp<uint64_t>(bytes / 4 / small_lane, 1, most_small_lanes)),
 		static_cast<unsigned>(std::min<uint64_t>((bytes - bytes / 4) / large_lane, most_large_lanes))},
 	  depth_(depth)
 {
+	for (const bool large : {false, true})
+		idle_[large].reserve(most_[large]);
 }
 
 Lanes::~Lanes()
@@ -88,10 +91,10 @@ bool Lanes::reserve(Context context, bool large, std::unique_ptr<Lane> &found, s
 {
 	auto &idle = idle_[large];
 	const auto at =
-		std::find_if(idle.begin(), idle.end(), [&](const auto &lane) { return lane->context() == context; });
-	if (at != idle.end()) {
+		std::find_if(idle.rbegin(), idle.rend(), [&](const auto &lane) { return lane->context() == context; });
+	if (at != idle.rend()) {
 		found = std::move(*at);
-		idle.erase(at);
+		idle.erase(std::next(at).base());
 		return true;
 	}
 	if (made_[large] < most_[large]) {
@@ -100,8 +103,8 @@ bool Lanes::reserve(Context context, bool large, std::unique_ptr<Lane> &found, s
 	}
 	if (idle.empty())
 		return false;
-	old = std::move(idle.back());
-	idle.pop_back();
+	old = std::move(idle.front());
+	idle.erase(idle.begin());
 	return true;
 }
 
@@ -124,6 +127,7 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 		return 0;
 	if (old)
 		destroy(std::move(old));
+	const Near::Memory here(near_);
 	const int rc = Lane::make(cuda_, context, large, out);
 	if (rc) {
 		{
@@ -145,7 +149,7 @@ void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 		if (broken)
 			made_[large]--;
 		else
-			idle_[large].push_front(std::move(lane));
+			idle_[large].push_back(std::move(lane));
 	}
 	// Whoever wants a lane of another context or size may take this one down; who waits for a small one is not to be
 	// left waiting because the one who was told could not use a large one.

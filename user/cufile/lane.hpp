@@ -8,11 +8,11 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <list>
 #include <memory>
 #include <mutex>
+#include <vector>
 
-#include "seams.hpp"
+#include "near.hpp"
 
 namespace cufile
 {
@@ -70,6 +70,8 @@ public:
 	// broken: a call failed in its context; it is not used again.
 	void give(std::unique_ptr<Lane> lane, bool broken);
 	unsigned made();
+	// The calling thread, which is one of ours, runs next to the device from now on, as its lanes' memory lies.
+	void settle(int device) { near_.settle(device); }
 	// 0, or why there are no rings: -errno. Who asks first finds out.
 	int rings();
 	// The lane's, made when it is first wanted; nullptr: there are no rings any more.
@@ -83,12 +85,13 @@ private:
 
 	Cuda &cuda_;
 	System &system_;
+	Near near_;
 	const unsigned most_[2]; // small, large
 	const unsigned depth_;
 	std::atomic<int> rings_{1}; // 1: nobody has asked
 	std::mutex lock_;           // protects all below
 	std::condition_variable given_;
-	std::list<std::unique_ptr<Lane>> idle_[2]; // last used first
+	std::vector<std::unique_ptr<Lane>> idle_[2]; // last used last; with room for all
 	unsigned made_[2]{};
 };
 

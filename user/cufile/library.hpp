@@ -121,6 +121,12 @@ public:
 private:
 	struct Engine {
 		Engine(Config c, const Seams &seams);
+		// Next to its memory, if the thread is ours.
+		void settle(const Request &request)
+		{
+			if (request.way == Way::bounce && Workers::here())
+				lanes.settle(request.memory.device);
+		}
 		Config config;
 		Lanes lanes;
 		Workers workers;
@@ -167,7 +173,7 @@ private:
 	// With use_ held.
 	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			  off_t file_off, off_t buf_off, bool write);
-	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason);
+	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
 	static void run_in_stream(void *io);
 
 	const Seams seams_;

@@ -57,13 +57,18 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 		handle = std::make_shared<Handle>(std::make_shared<UserFile>(descr->handle.handle, *descr->fs_ops), -1,
 						  dev_t{}, ino_t{});
 	} else if (descr->type == CU_FILE_HANDLE_TYPE_OPAQUE_FD) {
-		std::shared_ptr<File> file;
+		std::shared_ptr<SystemFile> file;
 		const CUfileOpError rc = SystemFile::open(seams_.system, descr->handle.fd,
 							  use->config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE), file);
 		if (rc)
 			return refuse(rc);
 		if (seams_.system.fstat(descr->handle.fd, st) < 0)
 			return refuse(CU_FILE_INVALID_VALUE);
+		if (file->large())
+			log_.say(Log::Level::info,
+				 "too long for the page cache to keep: long reads of what is not in there go past it "
+				 "(file descriptor " +
+					 std::to_string(descr->handle.fd) + ")");
 		handle = std::make_shared<Handle>(std::move(file), descr->handle.fd, st.st_dev, st.st_ino);
 	} else {
 		return refuse(CU_FILE_IO_NOT_SUPPORTED);

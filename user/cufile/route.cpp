@@ -4,7 +4,7 @@
 // the direct one is kept, counted and said.
 #include <algorithm>
 #include <cerrno>
-#include <string>
+#include <cstdio>
 
 #include "library.hpp"
 #include "probes.hpp"
@@ -158,20 +158,18 @@ std::shared_ptr<PeerFile> Library::peer_file(Handle &handle, const Place &place)
 	return known;
 }
 
-void Library::tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason)
+// Also at the end of an I/O, which is told whether there is memory for this or not.
+void Library::tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept
 {
 	if (handle.told.load(std::memory_order_relaxed) & (1u << why))
 		return;
 	if (handle.told.fetch_or(1u << why) & (1u << why))
 		return;
-	std::string text = "not direct: ";
-	text += peerdma_cufile_why_text(why);
-	if (reason) {
-		text += ": ";
-		text += seams_.peer.reason_text(reason);
-	}
+	char text[512], file[40] = "";
 	if (handle.fd >= 0)
-		text += " (file descriptor " + std::to_string(handle.fd) + ")";
+		std::snprintf(file, sizeof(file), " (file descriptor %d)", handle.fd);
+	std::snprintf(text, sizeof(text), "not direct: %s%s%s%s", peerdma_cufile_why_text(why), reason ? ": " : "",
+		      reason ? seams_.peer.reason_text(reason) : "", file);
 	log_.say(Log::Level::warn, text);
 }
 

@@ -5,6 +5,7 @@
 // driver and libpeerdma.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,6 +47,8 @@ public:
 	virtual void hold(int fd) = 0;
 };
 
+using Cpus = std::bitset<4096>;
+
 // All return -errno.
 class System
 {
@@ -58,6 +61,8 @@ public:
 	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat &st) = 0;
 	virtual int direct_limits(int fd, DirectLimits &limits) = 0;
+	// Of this range, in the page cache.
+	virtual int64_t pages_cached(int fd, uint64_t offset, uint64_t size) = 0;
 	virtual int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) = 0;
 	virtual int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) = 0;
 	// For so many reads at a time, into this memory.
@@ -73,6 +78,12 @@ public:
 	virtual int append(int fd, std::string_view text) = 0;
 	virtual int rename(const std::string &from, const std::string &to) = 0;
 	virtual std::optional<std::string> variable(const char *name) = 0;
+	// Where the calling thread may run.
+	virtual int cpus(Cpus &out) = 0;
+	virtual int stay_on(const Cpus &cpus) = 0;
+	// New memory of the calling thread's comes from this node if it can; -1: as before. -EBUSY: the program has said where
+	// from.
+	virtual int prefer_node(int node) = 0;
 	virtual uint64_t now_ns() = 0; // of a clock that is not set
 	virtual int pid() = 0;
 
@@ -129,6 +140,8 @@ public:
 	virtual int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
 				   bool &captured) = 0;
 	virtual int device_count(int &count) = 0;
+	// Of the calling thread's context.
+	virtual int device_now(int &device) = 0;
 	virtual int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) = 0;
 	// "0000:01:00.0"
 	virtual int pci_address(int device, std::string &out) = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "belt.hpp"
 #include "library.hpp"
@@ -145,24 +146,28 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		job.add(std::move(request), piece);
 		job.cookies.push_back(io.cookie);
 	}
-	const CUfileOpError rc = batch->reserve(nr);
+	std::vector<Workers::Task> tasks;
+	for (const auto &job : jobs)
+		tasks.emplace_back([job, &engine, seams = seams_] {
+			engine.settle(job->request(0));
+			take_part(*job, seams, engine.lanes);
+		});
+	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()});
 	if (rc)
 		return refuse(rc);
-	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
-	for (const auto &job : jobs) {
+	// Nothing from here on needs memory that might not be there.
+	for (const auto &job : jobs)
 		for (size_t i = 0; i < job->nr_requests(); i++)
 			probe_begin(job->request(i));
-		batch->begin(job);
-	}
 	for (const CUfileIOEvents_t &event : at_once)
 		batch->finish(event);
-	for (const auto &job : jobs) {
+	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
+	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =
-			job->by_ring ? 1 : static_cast<unsigned>(std::min<uint64_t>(most, job->nr_pieces()));
+			jobs[i]->by_ring ? 1 : static_cast<unsigned>(std::min<uint64_t>(most, jobs[i]->nr_pieces()));
 		// Without any thread it is done here and now.
-		if (!engine.workers.add([job, &engine, seams = seams_] { take_part(*job, seams, engine.lanes); },
-					threads))
-			take_part(*job, seams_, engine.lanes);
+		if (!engine.workers.add(tasks[i], threads))
+			tasks[i]();
 	}
 	stats_.batch_submitted(nr, direct, bytes[0], bytes[1], stats_.on() ? seams_.system.now_ns() - start : 0, true);
 	return success();
@@ -181,13 +186,7 @@ CUfileError_t Library::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr
 		if (use)
 			take_part(job, seams_, use->lanes);
 	};
-	std::vector<CUfileIOEvents_t> found;
-	const CUfileOpError rc = batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, help, found);
-	if (rc)
-		return error(rc);
-	std::copy(found.begin(), found.end(), events);
-	*nr = static_cast<unsigned>(found.size());
-	return success();
+	return error(batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, help, events));
 }
 
 // Takes back what has not begun.
@@ -202,7 +201,11 @@ void Library::cut_batch(Batch &batch)
 
 void Library::end_batch(Batch &batch)
 {
-	cut_batch(batch);
+	try {
+		cut_batch(batch);
+	} catch (const std::bad_alloc &) {
+		// Then all of it comes to its end.
+	}
 	batch.drain();
 }
 

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/stat.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,6 +48,15 @@ public:
 		if (word(0) & dioalign)
 			limits = {word(0x98), word(0x9c)};
 		return 0;
+	}
+
+	int64_t pages_cached(int fd, uint64_t offset, uint64_t size) override
+	{
+		// cachestat(2) of Linux 6.5, which older headers lack.
+		constexpr long number = 451;
+		const uint64_t range[2] = {offset, size};
+		uint64_t answer[5] = {};
+		return ::syscall(number, fd, range, answer, 0) < 0 ? -errno : static_cast<int64_t>(answer[0]);
 	}
 
 	int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) override
@@ -139,6 +149,38 @@ public:
 		const char *value = ::secure_getenv(name);
 		return value ? std::optional<std::string>(value) : std::nullopt;
 	}
+	int cpus(Cpus &out) override
+	{
+		Mask mask = {};
+		const int rc = check(::sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t *>(mask)));
+		for (size_t cpu = 0; cpu < out.size(); cpu++)
+			out[cpu] = mask[cpu / bits] >> cpu % bits & 1;
+		return rc;
+	}
+	int stay_on(const Cpus &cpus) override
+	{
+		Mask mask = {};
+		for (size_t cpu = 0; cpu < cpus.size(); cpu++)
+			mask[cpu / bits] |= static_cast<unsigned long>(cpus[cpu]) << cpu % bits;
+		return check(::sched_setaffinity(0, sizeof(mask), reinterpret_cast<const cpu_set_t *>(mask)));
+	}
+	int prefer_node(int node) override
+	{
+		// As in linux/mempolicy.h; glibc has no functions for it.
+		constexpr int by_default = 0, preferred = 1;
+		if (node < 0)
+			return check(static_cast<int>(::syscall(SYS_set_mempolicy, by_default, nullptr, 0)));
+		int now = 0;
+		Mask mask = {};
+		if (::syscall(SYS_get_mempolicy, &now, nullptr, 0, nullptr, 0) < 0)
+			return -errno;
+		if (now != by_default)
+			return -EBUSY;
+		if (static_cast<size_t>(node) >= sizeof(mask) * 8)
+			return -EINVAL;
+		mask[static_cast<size_t>(node) / bits] = 1UL << static_cast<size_t>(node) % bits;
+		return check(static_cast<int>(::syscall(SYS_set_mempolicy, preferred, mask, sizeof(mask) * 8)));
+	}
 	uint64_t now_ns() override
 	{
 		struct timespec now;
@@ -148,6 +190,10 @@ public:
 	int pid() override { return ::getpid(); }
 
 private:
+	// As the kernel has sets of CPUs and of nodes.
+	static constexpr size_t bits = sizeof(unsigned long) * 8;
+	using Mask = unsigned long[Cpus().size() / bits];
+
 	// Away from 0, 1 and 2, as dup().
 	int high(int fd)
 	{

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <new>
 
 #include <pthread.h>
 
@@ -13,22 +14,30 @@ namespace
 
 constexpr std::chrono::milliseconds patience(200);
 
+thread_local bool is_worker = false;
+
 } // namespace
 
-bool Workers::add(const Task &task, unsigned times)
+bool Workers::add(const Task &task, unsigned times) noexcept
 {
 	if (!times)
 		return true;
+	unsigned taken = 0;
 	{
 		std::lock_guard guard(lock_);
 		if (stopping_)
 			return false;
-		for (unsigned i = 0; i < times; i++) {
-			if (idle_ <= tasks_.size() && threads_ < most_)
-				spawn();
-			if (!threads_)
+		try {
+			for (; taken < times; taken++) {
+				if (idle_ <= tasks_.size() && threads_ < most_)
+					spawn();
+				if (!threads_)
+					return false;
+				tasks_.push_back(task);
+			}
+		} catch (const std::bad_alloc &) {
+			if (!taken)
 				return false;
-			tasks_.push_back(task);
 		}
 	}
 	// Who adds has work of its own: it wakes one, and that one the next.
@@ -54,8 +63,11 @@ bool Workers::spawn()
 	return made;
 }
 
+bool Workers::here() { return is_worker; }
+
 void *Workers::main(void *self)
 {
+	is_worker = true;
 	pthread_setname_np(pthread_self(), "peerdma-io");
 	static_cast<Workers *>(self)->work();
 	return nullptr;
@@ -66,7 +78,7 @@ void Workers::work()
 	std::unique_lock guard(lock_);
 	for (;;) {
 		if (!tasks_.empty()) {
-			const Task task = std::move(tasks_.front());
+			const Task task = std::move(tasks_.front()); // without memory of its own
 			tasks_.pop_front();
 			const bool more = !tasks_.empty() && idle_;
 			guard.unlock();

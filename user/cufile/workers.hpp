@@ -20,9 +20,11 @@ public:
 	Workers(const Workers &) = delete;
 	Workers &operator=(const Workers &) = delete;
 
-	// To be done so many times, by as many threads as are to be had. False: there are none, and none can be made; the
-	// task was not taken.
-	bool add(const Task &task, unsigned times = 1);
+	// To be done up to so many times, by as many threads as are to be had. False: there are none, and none can be made, or
+	// there is no memory; the task was not taken.
+	bool add(const Task &task, unsigned times = 1) noexcept;
+	// Whether the calling thread is of such.
+	static bool here();
 	// Does what was added, and ends all threads. Nothing may be added any more.
 	void stop();
 	unsigned running();

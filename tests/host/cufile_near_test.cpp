@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// Where threads and memory are, on machines with several nodes.
+#include <gtest/gtest.h>
+
+#include "fake_seams.hpp"
+#include "library.hpp"
+
+namespace
+{
+
+class CufileNear : public ::testing::Test
+{
+protected:
+	CufileNear()
+	{
+		cuda.present = true;
+		cuda.system = &system;
+		cuda.device.assign(bytes.size(), 'd');
+		fd = system.program_fd(bytes, O_RDWR);
+		system.texts[folder + "local_cpulist"] = "4-7,12,90-91\n";
+		system.texts[folder + "numa_node"] = "1\n";
+	}
+	// All ways that have threads of ours, or memory.
+	void move()
+	{
+		CUfileDescr_t descr = {};
+		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+		descr.handle.fd = fd;
+		CUfileHandle_t fh = nullptr;
+		ASSERT_EQ(library.add_file(&fh, &descr).err, 0);
+		const auto n = static_cast<int64_t>(bytes.size());
+		EXPECT_EQ(library.move(fh, cuda.device.data(), bytes.size(), 0, 0, false), n);
+		EXPECT_TRUE(cuda.device == bytes);
+		EXPECT_EQ(library.move(fh, cuda.device.data(), 4096, 0, 0, false), 4096);
+		CUfileBatchHandle_t batch = nullptr;
+		ASSERT_EQ(library.set_up_batch(&batch, 1).err, 0);
+		CUfileIOParams_t io = {};
+		io.mode = CUFILE_BATCH;
+		io.opcode = CUFILE_READ;
+		io.fh = fh;
+		io.u.batch.devPtr_base = cuda.device.data();
+		io.u.batch.size = bytes.size();
+		ASSERT_EQ(library.submit(batch, 1, &io, 0).err, 0);
+		CUfileIOEvents_t event;
+		unsigned nr = 1;
+		const struct timespec soon = {30, 0};
+		ASSERT_EQ(library.status(batch, 1, &nr, &event, &soon).err, 0);
+		EXPECT_EQ(event.ret, bytes.size());
+		library.destroy(batch);
+		library.close();
+	}
+
+	const std::string folder = "/sys/bus/pci/devices/0000:0a:00.0/";
+	const std::string bytes = std::string(16 << 20, 'f');
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+	int fd;
+};
+
+TEST_F(CufileNear, NextToTheDevice)
+{
+	move();
+	EXPECT_GT(system.stays.size(), 0u);
+	for (const auto &[thread, cpus] : system.stays) {
+		EXPECT_EQ(cpus, cufile::Cpus(0x10f0)) << "those that it may use";
+		EXPECT_NE(thread, std::this_thread::get_id()) << "the program's threads are where it wants them";
+	}
+	EXPECT_GT(cuda.pinned_on.size(), 0u);
+	for (const int node : cuda.pinned_on)
+		EXPECT_EQ(node, 1);
+	EXPECT_EQ(system.preferred, -1) << "the program's own memory is not";
+}
+
+TEST_F(CufileNear, NothingIsKnown)
+{
+	system.texts.clear();
+	move();
+	EXPECT_TRUE(system.stays.empty());
+	EXPECT_EQ(cuda.pinned_on, std::vector<int>(cuda.pinned_on.size(), -1));
+}
+
+TEST_F(CufileNear, NoNodes)
+{
+	system.texts[folder + "local_cpulist"] = "0-15\n";
+	system.texts[folder + "numa_node"] = "-1\n";
+	move();
+	EXPECT_TRUE(system.stays.empty());
+	EXPECT_EQ(cuda.pinned_on, std::vector<int>(cuda.pinned_on.size(), -1));
+}
+
+TEST_F(CufileNear, TheProgramHasSaidWhereItWantsToBe)
+{
+	system.allowed = 0xf;
+	system.prefer_error = -EBUSY;
+	move();
+	EXPECT_TRUE(system.stays.empty());
+	EXPECT_EQ(cuda.pinned_on, std::vector<int>(cuda.pinned_on.size(), -1));
+}
+
+} // namespace

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#include "near.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <new>
+#include <optional>
+
+namespace cufile
+{
+namespace
+{
+
+// "0-3,8": as sysfs writes it.
+Cpus cpus_of(const std::string &text)
+{
+	Cpus cpus;
+	const char *at = text.data(), *const end = at + text.size();
+	while (at < end) {
+		size_t first = 0;
+		auto [stop, error] = std::from_chars(at, end, first);
+		if (error != std::errc())
+			break;
+		size_t last = first;
+		if (stop < end && *stop == '-')
+			stop = std::from_chars(stop + 1, end, last).ptr;
+		for (size_t cpu = first; cpu <= last && cpu < cpus.size(); cpu++)
+			cpus.set(cpu);
+		at = stop + 1;
+	}
+	return cpus;
+}
+
+// Of a thread of ours: where it might run when it was made, and next to what it runs now.
+struct Stay {
+	std::optional<Cpus> allowed, now;
+	int device = -1;
+};
+thread_local Stay stay;
+
+} // namespace
+
+std::string pci_folder(Cuda &cuda, int device)
+{
+	std::string address;
+	if (!cuda.load() || cuda.pci_address(device, address))
+		return "";
+	// As the driver writes it, its letters may be large.
+	std::transform(address.begin(), address.end(), address.begin(),
+		       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
+	return "/sys/bus/pci/devices/" + address;
+}
+
+const Near::Surroundings &Near::around(int device)
+{
+	const std::lock_guard guard(lock_);
+	const auto found = known_.find(device);
+	if (found != known_.end())
+		return found->second;
+	Surroundings fresh;
+	const std::string folder = pci_folder(cuda_, device);
+	std::string cpus, node;
+	system_.read_file(folder + "/local_cpulist", cpus);
+	system_.read_file(folder + "/numa_node", node);
+	fresh.cpus = cpus_of(cpus);
+	std::from_chars(node.data(), node.data() + node.size(), fresh.node);
+	return known_.emplace(device, fresh).first->second;
+}
+
+void Near::settle(int device)
+{
+	if (device < 0 || device == stay.device)
+		return;
+	stay.device = device;
+	try {
+		if (!stay.allowed) {
+			Cpus now;
+			if (system_.cpus(now) < 0)
+				return;
+			stay.allowed = stay.now = now;
+		}
+		Cpus next = *stay.allowed & around(device).cpus;
+		if (next.none())
+			next = *stay.allowed;
+		if (next != stay.now && system_.stay_on(next) >= 0)
+			stay.now = next;
+	} catch (const std::bad_alloc &) {
+		// It runs where it does.
+	}
+}
+
+Near::Memory::Memory(Near &near) : system_(near.system_)
+{
+	int device = -1;
+	if (near.cuda_.device_now(device))
+		return;
+	try {
+		const int node = near.around(device).node;
+		preferred_ = node >= 0 && system_.prefer_node(node) >= 0;
+	} catch (const std::bad_alloc &) {
+		// It lies where it comes to lie.
+	}
+}
+
+Near::Memory::~Memory()
+{
+	if (preferred_)
+		system_.prefer_node(-1);
+}
+
+} // namespace cufile
