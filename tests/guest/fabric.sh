@@ -8,7 +8,7 @@
 # needs: rdma
 # timeout: 300
 #
-# Not on a debug kernel: rings of many writes take soft-RoCE there longer than any timeout that a test can wait for (30 s
+# Not on a debug kernel, for which there is ways.sh: rings of many writes take soft-RoCE there longer than any timeout that a test can wait for (30 s
 # was tried: nvme-rdma gives up and connects again, over and over), and lockdep reports the target's own locks
 # (nvmet_config_sem and the handler_mutex of its listener, when a port goes).
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -17,7 +17,7 @@
 publish
 kernel_has veth nvmet nvmet-rdma nvmet-tcp nvme-rdma nvme-tcp nvme-loop xfs
 mib=1048576
-EIO=5 FABRIC_TCP=42 FABRIC_LOOP=43 RDMA_ROUTE=46
+FABRIC_TCP=42 FABRIC_LOOP=43 RDMA_ROUTE=46
 
 # says FILE: reason, by whom it is refused, mapping
 says() {
@@ -161,53 +161,19 @@ refused "the parameter is taken back" "$disk" $RDMA_SOFTWARE RDMA_SOFTWARE "$fou
 echo 1 >$software
 same "and given again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
-# --- The way breaks under a request: it ends, with an errno, and nothing comes afterwards
-# breaks DESCRIPTION COMMAND...
-breaks() {
-	local breaker got
-	throttle $((mib / 4)) disk1
-	host fill gpu0 0 $((8 * mib)) pattern:9 >/dev/null
-	blockdev --flushbufs "$drive"
-	begins /tmp/broken read "$disk" 0 $((8 * mib)) 0 $((8 * mib))
-	check "$1: a request is under way" kill -0 $begun
-	"${@:2}" >/tmp/breaker 2>&1 &
-	breaker=$!
-	wait $begun
-	read -r got _ </tmp/broken
-	same "$1: EIO" $EIO "$got"
-	host fill gpu0 0 $((8 * mib)) pattern:7 >/dev/null
-	throttle 0 disk1
-	wait $breaker
-	[ ! -s /tmp/breaker ] || diag "$(cat /tmp/breaker)"
-	sleep 0.5
-	check "$1: nothing came afterwards" host compare gpu0 0 $((8 * mib)) pattern:7
-}
-
-# gone, live: the controller, in time
-gone() {
-	for _ in {1..150}; do [ -e "/sys/class/nvme/$four" ] || return 0; sleep 0.1; done
-	return 1
-}
-live() {
-	local state
-	for _ in {1..300}; do
-		read -r state <"/sys/class/nvme/$four/state" && [ "$state" != live ] || return 0
-		sleep 0.1
-	done
-	return 1
-}
+# --- The way breaks under a request
 comes_back() {
-	check "$1 comes back: the controller connects again" live
+	check "$1 comes back: the controller connects again" soon 30 live "$four"
 	same "$1 comes back: so do the bytes" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 }
 
-breaks "the target goes" rm "$nvmet/ports/1/subsystems/far"
+breaks "the target goes" "$disk" disk1 rm "$nvmet/ports/1/subsystems/far"
 same "the target goes: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
 ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
 comes_back "the target"
 
 unaddress() { ip addr del 10.9.0.2/24 dev veth1 && ip addr del 10.9.0.1/24 dev veth0; }
-breaks "the addresses go" unaddress
+breaks "the addresses go" "$disk" disk1 unaddress
 refused "no address" "$disk" $RDMA_ROUTE RDMA_ROUTE "$four_path"
 ip addr add 10.9.0.1/24 dev veth0
 # Nobody answers, and each question takes seconds. Those of processes that were killed are not asked.
@@ -226,8 +192,8 @@ diag "after $((SECONDS - asked)) s"
 ip addr add 10.9.0.2/24 dev veth1
 comes_back "the address"
 
-breaks "the RDMA device goes" rdma link del rxe1
-check "and the controller with it" gone
+breaks "the RDMA device goes" "$disk" disk1 rdma link del rxe1
+check "and the controller with it" soon 15 no_controller "$four"
 
 # --- All of it goes
 no_targets

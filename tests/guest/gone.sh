@@ -18,7 +18,6 @@ kernel_has nvme-rdma
 plug
 insert peerdma_rdma
 echo 1 >$software
-EIO=5
 mib=1048576
 len=$((8 * mib))
 # Requests that nobody answers are given up after so many seconds.

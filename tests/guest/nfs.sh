@@ -16,7 +16,7 @@ publish
 kernel_has veth rpcrdma nfsd nfsv3 nfsv4
 localio=/sys/module/nfs/parameters/localio_enabled
 mib=1048576
-EIO=5 BUF_ALIGN=5 END=20 NFS_TRANSPORT=22 NFS_LOCAL=23 NFS_LAYOUT=24
+BUF_ALIGN=5 END=20 NFS_TRANSPORT=22 NFS_LOCAL=23 NFS_LAYOUT=24
 
 # says FILE: why, and how
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { map = $2 } END { print reason, map }'; }
@@ -25,11 +25,6 @@ refused() {
 	same "explain: $1" "$4 none" "$(says "$2")"
 	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
-}
-
-fresh() { # FILE LEN SEED: on the server, and the client knows nothing of it
-	pattern fill "$store/$1" 0 "$2" "pattern:$3"
-	sync "$store/$1"
 }
 
 wire
@@ -114,20 +109,6 @@ outlives() {
 server_restarts() { rpc.nfsd 0; serve; }
 device_goes() { rdma link del rxe1 && rdma link add rxe1 type rxe netdev veth1; }
 
-# given_up: one call waits for a slow drive, until the share is given up. The first request to a slow drive is not slow.
-given_up() {
-	fresh slow 65536 1
-	dd if=$store/slow iflag=nocache count=0 status=none
-	throttle 1024 disk1
-	dd if=$store/file of=/dev/null bs=4k skip=256 count=1 iflag=direct status=none
-	begins /tmp/given_up read $share/slow 0 65536 0 65536
-	kill -0 $begun && ! umount -f $share # busy
-	sleep 1
-	throttle 0 disk1
-	wait $begun
-}
-given_up_well() { cat /tmp/given_up && grep -q "^0 \|^$EIO " /tmp/given_up; }
-
 for version in 4.2 3; do
 	options=vers=$version,rdma,port=20049,actimeo=60
 	[ $version = 4.2 ] || options+=,nolock,mountproto=tcp
@@ -167,7 +148,7 @@ for version in 4.2 3; do
 	[ $version = 3 ] || outlives read "the RDMA device goes and comes" device_goes
 	outlives write "the server restarts" server_restarts
 	fresh file $length 1
-	given_up
+	given_up disk1
 	# 6.12 makes a call of 4.2 again.
 	check "$version: a read of a share that is given up" given_up_well
 	umount $share

@@ -7,7 +7,7 @@ far_ip=10.9.0.2
 # shellcheck disable=SC2034 # those who source this
 software=/sys/module/peerdma_rdma/parameters/allow_software
 # shellcheck disable=SC2034
-EXDEV=18 RDMA_MODULE=45 RDMA_SOFTWARE=47
+EIO=5 EXDEV=18 RDMA_MODULE=45 RDMA_SOFTWARE=47
 
 # kernel_has MODULE...: they are loaded, or the test ends here
 kernel_has() {
@@ -24,6 +24,27 @@ begins() {
 	begun=$!
 	for _ in {1..600}; do [ ! -e /tmp/begun ] || break; sleep 0.1; done
 	sleep 1
+}
+
+# breaks DESCRIPTION DISK IMAGE COMMAND...: a slow read is under way when this happens to its way, or to the machine that
+# has the image. It ends with EIO, and nothing comes afterwards.
+breaks() {
+	local breaker got len=$((8 << 20))
+	throttle $((256 << 10)) "$3"
+	host fill gpu0 0 $len pattern:9 >/dev/null
+	begins /tmp/broken read "$2" 0 $len 0 $len
+	check "$1: a request is under way" kill -0 $begun
+	"${@:4}" >/tmp/breaker 2>&1 &
+	breaker=$!
+	wait $begun
+	read -r got _ </tmp/broken
+	same "$1: EIO" $EIO "$got"
+	host fill gpu0 0 $len pattern:7 >/dev/null
+	throttle 0 "$3"
+	wait $breaker
+	[ ! -s /tmp/breaker ] || diag "$(cat /tmp/breaker)"
+	sleep 0.5
+	check "$1: nothing came afterwards" host compare gpu0 0 $len pattern:7
 }
 
 # insert NAME...: a module of ours, beside peerdma.ko
@@ -114,6 +135,12 @@ connect() {
 
 disconnect() { echo 1 >"/sys/class/nvme/$1/delete_controller"; }
 
+live() {
+	local state
+	read -r state <"/sys/class/nvme/$1/state" && [ "$state" = live ]
+}
+no_controller() { [ ! -e "/sys/class/nvme/$1" ]; }
+
 # disk_of NAME: of a subsystem, when it is there
 disk_of() {
 	local dir nqn name
@@ -168,3 +195,23 @@ client() {
 	[[ $1 != vers=4* ]] || from=/
 	mount -t nfs -o "$1" $far_ip:$from $share || bail "no share with $1"
 }
+
+fresh() { # FILE LEN SEED: on the server, and the client knows nothing of it
+	pattern fill "$store/$1" 0 "$2" "pattern:$3"
+	sync "$store/$1"
+}
+
+# given_up IMAGE: one call waits for a slow drive, until the share is given up; then well or not. The first request to a
+# slow drive is not slow.
+given_up() {
+	fresh slow 65536 1
+	dd if=$store/slow iflag=nocache count=0 status=none
+	throttle 1024 "$1"
+	dd if=$store/file of=/dev/null bs=4k skip=256 count=1 iflag=direct status=none
+	begins /tmp/given_up read $share/slow 0 65536 0 65536
+	kill -0 $begun 2>/dev/null && ! umount -f $share # busy
+	sleep 1
+	throttle 0 "$1"
+	wait $begun
+}
+given_up_well() { cat /tmp/given_up && grep -q "^0 \|^$EIO " /tmp/given_up; }

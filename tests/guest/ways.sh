@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The way to another machine's storage breaks under a request, on the debug kernel too: NVMe over RDMA whose target, link
+# or RDMA device goes, and a share of NFS that is given up, or whose RDMA device goes and comes. What is under way ends,
+# with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE, target and initiator in this
+# guest. Verbs: verbs.sh.
+# group: rdma
+# topologies: switch
+# boot: ways
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 200
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has veth nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv4
+insert peerdma_rdma peerdma_nfs
+echo 1 >$software
+mountpoint -q /mnt/disk && umount /mnt/disk
+drive=$(nvme_disk)
+# Requests that nobody answers are given up after so many seconds.
+timeout=/sys/module/nvme_core/parameters/io_timeout
+read -r io_timeout <$timeout
+echo 5 >$timeout
+wire
+
+# --- NFS over RDMA
+mkdir -p $store
+mount "$drive" $store || bail "no store"
+server || bail "no server"
+echo N >/sys/module/nfs/parameters/localio_enabled
+mib=1048576
+fresh file $mib 1
+client vers=4.2,rdma,port=20049
+throttle $((mib / 4)) disk0
+echo 3 >/proc/sys/vm/drop_caches
+begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9"
+check "NFS, the RDMA device goes: a request is under way" kill -0 $begun
+check "NFS, the RDMA device goes: and comes" bash -c "rdma link del rxe1 && rdma link add rxe1 type rxe netdev veth1"
+throttle 0 disk0
+wait $begun
+same "NFS, the RDMA device goes: the request is whole" "$(straight $mib)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
+check "NFS, the RDMA device goes: and its bytes" host compare gpu0 0 $mib pattern:1
+given_up disk0
+check "NFS, the share is given up" given_up_well
+umount $share
+rm -f $store/file $store/slow
+no_server
+
+# --- NVMe over RDMA
+target far "$drive"
+port 1 far rdma ipv4 $far_ip
+# comes DESCRIPTION OPTIONS
+comes() {
+	controller=$(connect "$2,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far") && disk=$(disk_of far) || bail "no connection"
+	same "$1: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+}
+target_goes() { rm "$nvmet/ports/1/subsystems/far"; }
+target_comes() { ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"; }
+# fails DESCRIPTION: the next one, too
+fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"; }
+
+comes "connected" $soon
+breaks "the target goes" "$disk" disk0 target_goes
+fails "the target goes"
+target_comes
+check "the target comes: so does the controller" soon 60 live "$controller"
+same "the target comes: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+
+breaks "the RDMA device goes" "$disk" disk0 rdma link del rxe1
+check "the RDMA device goes: and the controller with it" soon 15 no_controller "$controller"
+target_goes
+rdma link add rxe1 type rxe netdev veth1
+target_comes
+
+# One that does not connect again: with its link down soft-RoCE never answers the question, and who asked is never told
+# (Documentation/upstream/rxe-link-down).
+comes "connected for once" reconnect_delay=1,ctrl_loss_tmo=0,keep_alive_tmo=2
+breaks "the link goes" "$disk" disk0 ip link set veth1 down
+check "the link goes: and the controller with it" soon 30 no_controller "$controller"
+ip link set veth1 up
+no_targets
+
+# --- All of it goes
+check "peerdma_nfs.ko goes" rmmod peerdma_nfs
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+rdma link del rxe0
+rdma link del rxe1
+ip link del veth0
+echo "$io_timeout" >$timeout
+plan $tap_n
