@@ -8,9 +8,9 @@
 # needs: rdma
 # timeout: 300
 #
-# Not on a debug kernel, for which there is ways.sh: rings of many writes take soft-RoCE there longer than any timeout that a test can wait for (30 s
-# was tried: nvme-rdma gives up and connects again, over and over), and lockdep reports the target's own locks
-# (nvmet_config_sem and the handler_mutex of its listener, when a port goes).
+# Not on a debug kernel, for which there is ways.sh: rings of many writes take soft-RoCE there longer than any timeout that
+# a test can wait for (30 s was tried: nvme-rdma gives up and connects again, over and over), and lockdep reports the
+# target's own locks (nvmet_config_sem and the handler_mutex of its listener, when a port goes).
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -194,6 +194,17 @@ comes_back "the address"
 
 breaks "the RDMA device goes" "$disk" disk1 rdma link del rxe1
 check "and the controller with it" soon 15 no_controller "$four"
+
+# The link, of a controller that does not connect again: with its link down soft-RoCE never answers the question, and who
+# asked is never told (Documentation/upstream/rxe-link-down).
+rm "$nvmet/ports/1/subsystems/far"
+rdma link add rxe1 type rxe netdev veth1
+ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
+four=$(connect "$once,transport=rdma,traddr=10.9.0.2,trsvcid=4421,nqn=far") || bail "no connection for once"
+disk=$(disk_of far) || bail "no disk"
+breaks "the link goes" "$disk" disk1 ip link set veth1 down
+check "the link goes: and the controller with it" soon 30 no_controller "$four"
+ip link set veth1 up
 
 # --- All of it goes
 no_targets

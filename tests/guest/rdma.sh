@@ -121,6 +121,9 @@ no_targets() {
 # One that has lost its target fails its requests soon.
 # shellcheck disable=SC2034
 soon=reconnect_delay=1,ctrl_loss_tmo=60,fast_io_fail_tmo=1,keep_alive_tmo=2
+# One that has lost it goes.
+# shellcheck disable=SC2034
+once=reconnect_delay=1,ctrl_loss_tmo=0,keep_alive_tmo=2
 
 # connect OPTIONS: a controller; prints its device's name
 connect() {

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The way to another machine's storage breaks under a request, on the debug kernel too: NVMe over RDMA whose target, link
+# The way to another machine's storage breaks under a request, on the debug kernel: NVMe over RDMA whose target, link
 # or RDMA device goes, and a share of NFS that is given up, or whose RDMA device goes and comes. What is under way ends,
 # with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE, target and initiator in this
-# guest. Verbs: verbs.sh.
+# guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
 # group: rdma
 # topologies: switch
 # boot: ways
+# variants: debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 200
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -60,7 +61,7 @@ target_comes() { ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"; 
 # fails DESCRIPTION: the next one, too
 fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"; }
 
-comes "connected" $soon
+comes "connected" "$soon"
 breaks "the target goes" "$disk" disk0 target_goes
 fails "the target goes"
 target_comes
@@ -73,9 +74,7 @@ target_goes
 rdma link add rxe1 type rxe netdev veth1
 target_comes
 
-# One that does not connect again: with its link down soft-RoCE never answers the question, and who asked is never told
-# (Documentation/upstream/rxe-link-down).
-comes "connected for once" reconnect_delay=1,ctrl_loss_tmo=0,keep_alive_tmo=2
+comes "connected for once" "$once"
 breaks "the link goes" "$disk" disk0 ip link set veth1 down
 check "the link goes: and the controller with it" soon 30 no_controller "$controller"
 ip link set veth1 up
