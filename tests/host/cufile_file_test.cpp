@@ -192,7 +192,7 @@ protected:
 	CufileLargeFile()
 	{
 		system.texts["/proc/meminfo"] = "MemTotal:        1048576 kB\nMemFree:               1 kB\n";
-		system.claimed = 600 * mib;
+		system.claimed = 1200 * mib;
 	}
 	~CufileLargeFile() override { std::free(room); }
 	// Whether a read went past it; all of it did, or nothing.
@@ -233,6 +233,19 @@ TEST_F(CufileLargeFile, WhatIsNotInThePageCacheGoesPastIt)
 	EXPECT_FALSE(system.calls.back().direct);
 }
 
+// The program did not ask for it.
+TEST_F(CufileLargeFile, WhatFailsPastThePageCacheGoesThroughIt)
+{
+	open(O_RDWR, 4 * mib);
+	system.calls.clear();
+	system.errors = {-EINVAL};
+	EXPECT_EQ(file->read(room, mib, 0), static_cast<int64_t>(mib));
+	ASSERT_EQ(system.calls.size(), 2u);
+	EXPECT_TRUE(system.calls[0].direct && !system.calls[1].direct);
+	EXPECT_FALSE(past(mib, 0)) << "and stays there";
+	EXPECT_EQ(file->apart(0, mib).fd, -1);
+}
+
 TEST_F(CufileLargeFile, WhichFilesAreLarge)
 {
 	const auto is_large = [&](int flags) {
@@ -242,24 +255,32 @@ TEST_F(CufileLargeFile, WhichFilesAreLarge)
 	EXPECT_TRUE(is_large(O_RDONLY));
 	EXPECT_FALSE(is_large(O_WRONLY));
 	EXPECT_FALSE(is_large(O_RDONLY | O_DIRECT)) << "all of it goes past the page cache";
-	system.claimed = 500 * mib;
+	system.claimed = 1000 * mib;
 	EXPECT_FALSE(is_large(O_RDONLY));
 	system.texts["/proc/self/cgroup"] = "1:cpu:/x\n0::/a/b\n";
 	system.texts["/sys/fs/cgroup/a/b/memory.max"] = "max\n";
 	EXPECT_FALSE(is_large(O_RDONLY));
 	system.texts["/sys/fs/cgroup/a/memory.max"] = "900000000\n";
 	EXPECT_TRUE(is_large(O_RDONLY)) << "for the cgroup above its own";
-	system.claimed = 400 * mib;
+	system.claimed = 800 * mib;
 	EXPECT_FALSE(is_large(O_RDONLY));
 	system.texts["/proc/self/cgroup"] = "0::/\n";
 	system.texts["/sys/fs/cgroup/memory.max"] = "800000000\n";
 	EXPECT_TRUE(is_large(O_RDONLY)) << "for its container";
 	system.claimed = 250 * mib;
 	EXPECT_FALSE(is_large(O_RDONLY));
-	system.claimed = 600 * mib;
+	system.claimed = 1200 * mib;
 	system.no_direct = true;
 	EXPECT_FALSE(is_large(O_RDONLY)) << "this file system has no O_DIRECT";
 	system.no_direct = false;
+	system.says_cached = 0;
+	EXPECT_FALSE(is_large(O_RDONLY)) << "what is cached is not said";
+	system.says_cached = -EPERM;
+	EXPECT_FALSE(is_large(O_RDONLY));
+	system.says_cached = 1;
+	system.limits = {0, 0};
+	EXPECT_FALSE(is_large(O_RDONLY)) << "nothing of it can go past the page cache";
+	system.limits = {512, 512};
 	system.texts.clear();
 	EXPECT_FALSE(is_large(O_RDONLY)) << "nobody says how much memory there is";
 }

@@ -126,7 +126,7 @@ TEST_F(CufileRing, LargeBlocks)
 TEST_F(CufileRing, ALargeFile)
 {
 	system.texts["/proc/meminfo"] = "MemTotal: 1048576 kB\n";
-	system.claimed = 600 * mib;
+	system.claimed = 1200 * mib;
 	const CUfileHandle_t fh = add(cached_fd);
 	expect(fh, 16 * mib, 0);
 	EXPECT_EQ(system.rings.reads, 32u);

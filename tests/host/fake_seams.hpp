@@ -111,6 +111,8 @@ public:
 	}
 	int64_t pages_cached(int, uint64_t offset, uint64_t size) override
 	{
+		if (size == 1)
+			return says_cached; // of what was just read
 		cache_asked++;
 		return cached_to > offset ? static_cast<int64_t>((std::min(size, cached_to - offset) + 4095) / 4096) :
 					    cached_error;
@@ -217,7 +219,8 @@ public:
 	uint64_t most = UINT64_MAX;  // bytes that one moves
 	cufile::DirectLimits limits = {512, 512};
 	bool node = false, no_proc = false, no_direct = false, no_dup = false, no_log = false, no_write = false;
-	uint64_t claimed = 0;     // bytes that each file says it has
+	uint64_t claimed = 0; // bytes that each file says it has
+	int64_t says_cached = 1;
 	uint64_t cached_to = 0;   // what is before it is in the page cache
 	int64_t cached_error = 0; // of asking, behind that
 	std::atomic<int> cache_asked{0};

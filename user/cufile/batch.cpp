@@ -65,10 +65,11 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 	if (min > nr || min > under_way_ + events_.size())
 		return CU_FILE_INVALID_VALUE;
 	if (timeout_ns < 0 && under_way_ && min == under_way_ + events_.size()) {
-		const auto live = jobs();
+		auto live = jobs();
 		guard.unlock();
 		for (const auto &job : live)
 			help(*job);
+		live.clear(); // the last of a job may close files
 		guard.lock();
 	}
 	// Others may fetch meanwhile: then there are fewer to wait for.

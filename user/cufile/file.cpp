@@ -92,13 +92,17 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	} else {
 		file->cached_ = own;
 		const bool large = file->readable() && static_cast<uint64_t>(st.st_size) > least_large &&
-				   static_cast<uint64_t>(st.st_size) > cache_room(system) / 2;
+				   static_cast<uint64_t>(st.st_size) > cache_room(system);
 		if (odirect || large)
 			file->direct_ = std::max(-1, again(system, own, flags, O_DIRECT));
 	}
 	file->past_ = file->direct_ >= 0 && (odirect || flags & O_DIRECT);
 	if (file->direct_ >= 0)
 		system.direct_limits(file->direct_, file->limits_);
+	if (file->large() && !file->says_what_is_cached()) {
+		system.close(file->direct_);
+		file->direct_ = -1;
+	}
 	out = std::move(file);
 	return CU_FILE_SUCCESS;
 }
@@ -129,9 +133,17 @@ int SystemFile::cached()
 	return cached_;
 }
 
+// Of a file system whose pages lie elsewhere (overlayfs), and to who may not write the file, the kernel says nothing.
+bool SystemFile::says_what_is_cached() const
+{
+	char byte;
+	return limits_.memory && limits_.offset && system_.pread(cached_, &byte, 1, 0) == 1 &&
+	       system_.pages_cached(cached_, 0, 1) > 0;
+}
+
 bool SystemFile::is_past(uint64_t offset, uint64_t size) const
 {
-	if (past_ || direct_ < 0)
+	if (past_ || direct_ < 0 || not_past_.load(std::memory_order_relaxed))
 		return past_;
 	// As it begins so it is.
 	constexpr uint64_t most = 1024 * 1024;
@@ -160,6 +172,12 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 		const int64_t n = call(fd, memory + done, part, offset + done);
 		if (n == -EINTR)
 			continue;
+		// The program did not ask for this way: what it cannot do the other can.
+		if (n < 0 && straight && !past_) {
+			not_past_.store(true, std::memory_order_relaxed);
+			past = false;
+			continue;
+		}
 		if (n < 0)
 			return done ? static_cast<int64_t>(done) : n;
 		done += static_cast<uint64_t>(n);

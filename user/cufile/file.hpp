@@ -67,6 +67,7 @@ public:
 private:
 	// The one through the page cache, or -errno.
 	int cached();
+	bool says_what_is_cached() const;
 	// Whether a read is to go past the page cache.
 	bool is_past(uint64_t offset, uint64_t size) const;
 	// How much of it can.
@@ -83,6 +84,7 @@ private:
 	std::mutex lock_;                    // protects the making of cached_
 	std::atomic<int> cached_{-1};        // -1 until wanted
 	std::atomic<bool> only_self_{false}; // read() can what others cannot
+	std::atomic<bool> not_past_{false};  // large(), and it failed
 };
 
 // A file system of the program's own.

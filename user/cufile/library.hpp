@@ -121,11 +121,13 @@ public:
 private:
 	struct Engine {
 		Engine(Config c, const Seams &seams);
-		// Next to its memory, if the thread is ours.
+		// Next to its memory, if the thread is ours. Where files of the program's own are read its code runs, which may
+		// make threads.
 		void settle(const Request &request)
 		{
-			if (request.way == Way::bounce && Workers::here())
-				lanes.settle(request.memory.device);
+			const bool near = request.way == Way::bounce && request.file->fd() >= 0;
+			if (Workers::here())
+				lanes.settle(near ? request.memory.device : -1);
 		}
 		Config config;
 		Lanes lanes;

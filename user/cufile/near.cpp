@@ -60,8 +60,10 @@ const Near::Surroundings &Near::around(int device)
 	Surroundings fresh;
 	const std::string folder = pci_folder(cuda_, device);
 	std::string cpus, node;
-	system_.read_file(folder + "/local_cpulist", cpus);
-	system_.read_file(folder + "/numa_node", node);
+	if (!folder.empty()) {
+		system_.read_file(folder + "/local_cpulist", cpus);
+		system_.read_file(folder + "/numa_node", node);
+	}
 	fresh.cpus = cpus_of(cpus);
 	std::from_chars(node.data(), node.data() + node.size(), fresh.node);
 	return known_.emplace(device, fresh).first->second;
@@ -69,7 +71,7 @@ const Near::Surroundings &Near::around(int device)
 
 void Near::settle(int device)
 {
-	if (device < 0 || device == stay.device)
+	if (device == stay.device)
 		return;
 	stay.device = device;
 	try {
@@ -79,7 +81,9 @@ void Near::settle(int device)
 				return;
 			stay.allowed = stay.now = now;
 		}
-		Cpus next = *stay.allowed & around(device).cpus;
+		Cpus next;
+		if (device >= 0)
+			next = *stay.allowed & around(device).cpus;
 		if (next.none())
 			next = *stay.allowed;
 		if (next != stay.now && system_.stay_on(next) >= 0)
@@ -88,6 +92,8 @@ void Near::settle(int device)
 		// It runs where it does.
 	}
 }
+
+const Cpus *Near::before() { return stay.allowed ? &*stay.allowed : nullptr; }
 
 Near::Memory::Memory(Near &near) : system_(near.system_)
 {

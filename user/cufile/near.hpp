@@ -7,10 +7,38 @@
 #include <map>
 #include <mutex>
 
+#include <sched.h>
+
 #include "seams.hpp"
 
 namespace cufile
 {
+
+// As the kernel has sets of CPUs.
+class CpuMask
+{
+public:
+	CpuMask() = default;
+	explicit CpuMask(const Cpus &cpus)
+	{
+		for (size_t cpu = 0; cpu < cpus.size(); cpu++)
+			words_[cpu / bits] |= static_cast<unsigned long>(cpus[cpu]) << cpu % bits;
+	}
+	Cpus cpus() const
+	{
+		Cpus all;
+		for (size_t cpu = 0; cpu < all.size(); cpu++)
+			all[cpu] = words_[cpu / bits] >> cpu % bits & 1;
+		return all;
+	}
+	cpu_set_t *get() { return reinterpret_cast<cpu_set_t *>(words_); }
+	const cpu_set_t *get() const { return reinterpret_cast<const cpu_set_t *>(words_); }
+	static constexpr size_t bytes = Cpus().size() / 8;
+
+private:
+	static constexpr size_t bits = sizeof(unsigned long) * 8;
+	unsigned long words_[Cpus().size() / bits]{};
+};
 
 // The folder of a device in sysfs, or "".
 std::string pci_folder(Cuda &cuda, int device);
@@ -22,8 +50,10 @@ public:
 	Near(const Near &) = delete;
 	Near &operator=(const Near &) = delete;
 
-	// The calling thread, which is one of ours, runs next to the device from now on.
+	// The calling thread, which is one of ours, runs next to the device from now on; -1: where it did before.
 	void settle(int device);
+	// Where the calling thread did before, if it has settled: a thread that it makes is not to inherit less.
+	static const Cpus *before();
 
 	// While it lives, new memory of the calling thread's lies next to the device of its context.
 	class Memory

@@ -79,12 +79,15 @@ void Library::run_in_stream(void *arg)
 {
 	auto *const io = static_cast<StreamIo *>(arg);
 	bool taken = false;
+	CUfileOpError error = CU_FILE_DRIVER_NOT_INITIALIZED;
 	io->ended = 0;
 	if (!io->library.dead()) {
 		try {
 			const Use use(io->library);
 			// The worker may be through, and the program may have freed the result, before add() returns.
 			taken = use && use->workers.add([io] { io->run(); });
+			if (use)
+				error = CU_FILE_NOMEM_ERROR;
 		} catch (...) {
 			taken = false;
 		}
@@ -92,7 +95,7 @@ void Library::run_in_stream(void *arg)
 	if (taken)
 		io->ended.wait(0, std::memory_order_acquire);
 	else
-		*io->result = failed(CU_FILE_DRIVER_NOT_INITIALIZED);
+		*io->result = failed(error);
 	if (!io->captured)
 		delete io;
 }

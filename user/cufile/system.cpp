@@ -7,10 +7,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/stat.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "near.hpp"
 #include "real.hpp"
 
 namespace cufile
@@ -151,18 +151,15 @@ public:
 	}
 	int cpus(Cpus &out) override
 	{
-		Mask mask = {};
-		const int rc = check(::sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t *>(mask)));
-		for (size_t cpu = 0; cpu < out.size(); cpu++)
-			out[cpu] = mask[cpu / bits] >> cpu % bits & 1;
+		CpuMask mask;
+		const int rc = check(::sched_getaffinity(0, CpuMask::bytes, mask.get()));
+		out = mask.cpus();
 		return rc;
 	}
 	int stay_on(const Cpus &cpus) override
 	{
-		Mask mask = {};
-		for (size_t cpu = 0; cpu < cpus.size(); cpu++)
-			mask[cpu / bits] |= static_cast<unsigned long>(cpus[cpu]) << cpu % bits;
-		return check(::sched_setaffinity(0, sizeof(mask), reinterpret_cast<const cpu_set_t *>(mask)));
+		const CpuMask mask(cpus);
+		return check(::sched_setaffinity(0, CpuMask::bytes, mask.get()));
 	}
 	int prefer_node(int node) override
 	{
@@ -171,15 +168,16 @@ public:
 		if (node < 0)
 			return check(static_cast<int>(::syscall(SYS_set_mempolicy, by_default, nullptr, 0)));
 		int now = 0;
-		Mask mask = {};
 		if (::syscall(SYS_get_mempolicy, &now, nullptr, 0, nullptr, 0) < 0)
 			return -errno;
 		if (now != by_default)
 			return -EBUSY;
-		if (static_cast<size_t>(node) >= sizeof(mask) * 8)
+		constexpr size_t bits = sizeof(unsigned long) * 8;
+		unsigned long nodes[1024 / bits] = {};
+		if (static_cast<size_t>(node) >= sizeof(nodes) * 8)
 			return -EINVAL;
-		mask[static_cast<size_t>(node) / bits] = 1UL << static_cast<size_t>(node) % bits;
-		return check(static_cast<int>(::syscall(SYS_set_mempolicy, preferred, mask, sizeof(mask) * 8)));
+		nodes[static_cast<size_t>(node) / bits] = 1UL << static_cast<size_t>(node) % bits;
+		return check(static_cast<int>(::syscall(SYS_set_mempolicy, preferred, nodes, sizeof(nodes) * 8)));
 	}
 	uint64_t now_ns() override
 	{
@@ -190,10 +188,6 @@ public:
 	int pid() override { return ::getpid(); }
 
 private:
-	// As the kernel has sets of CPUs and of nodes.
-	static constexpr size_t bits = sizeof(unsigned long) * 8;
-	using Mask = unsigned long[Cpus().size() / bits];
-
 	// Away from 0, 1 and 2, as dup().
 	int high(int fd)
 	{

@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+#include "near.hpp"
+
 namespace cufile
 {
 namespace
@@ -54,6 +56,10 @@ bool Workers::spawn()
 	if (pthread_attr_init(&attributes))
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (const Cpus *cpus = Near::before()) {
+		const CpuMask mask(*cpus);
+		pthread_attr_setaffinity_np(&attributes, mask.bytes, mask.get());
+	}
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	pthread_t thread;
 	const bool made = !pthread_create(&thread, &attributes, main, this);
