@@ -48,12 +48,10 @@ host fill disk1 0 $((16 * mib)) pattern:3 >/dev/null
 blockdev --flushbufs "$drive"
 target far "$drive"
 target near "$(nvme_disk nvme2)"
-target home "$(nvme_disk)"
 port 1 far rdma ipv4 10.9.0.2
 port 2 far rdma ipv6 fd09::2
 port 3 far tcp ipv4 127.0.0.1
 port 4 near loop
-port 5 home rdma ipv4 10.9.0.2
 
 # --- What is refused, and why
 four=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4421,nqn=far) || bail "no connection"
@@ -104,7 +102,7 @@ check "and behind" host compare gpu0 70004 $((mib - 70004)) pattern:9 70004
 
 # Two of them ask for the disk itself whose queue is named; a path is none that can be opened.
 ring() {
-	BY_SOFTWARE=1 uring /mnt/far/ring /mnt/far/scratch "/sys/class/block/$four_path/queue" >/tmp/ring
+	FAR_DISK=$disk uring /mnt/far/ring /mnt/far/scratch "/sys/class/block/$four_path/queue" >/tmp/ring
 	grep -q "^1\.\." /tmp/ring && ! grep "^not ok" /tmp/ring | grep -v " itself$\| had to wait "
 }
 mkdir -p /mnt/far
@@ -118,7 +116,7 @@ for fs in ext4 xfs; do
 	same "$fs: explained" "NONE - software" "$(says /mnt/far/file)"
 	pattern fill /mnt/far/ring 0 $mib pattern:1
 	sync
-	[ $fs = xfs ] || check "$fs: the cases of a ring (uring.cpp)" ring
+	check "$fs: the cases of a ring (uring.cpp)" ring
 	umount /mnt/far
 done
 
@@ -140,19 +138,6 @@ refused "a path by tcp has come" "$disk" $FABRIC_TCP FABRIC_TCP "$tcp_path"
 disconnect "$tcp"
 same "it has gone" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 disconnect "$six"
-
-# --- The block path's own tests, on the drive that they have elsewhere, by way of the network
-mountpoint -q /mnt/disk && umount /mnt/disk
-home=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4425,nqn=home) || bail "no connection to the drive"
-FAR_DISK=$(disk_of home) || bail "no disk of the drive"
-# group NAME: all of it is ok
-group() {
-	FAR_DISK=$FAR_DISK "$LAB_ROOT/tests/guest/$1.sh" >/tmp/group
-	grep -q "^1\.\." /tmp/group && ! grep -A 5 "^not ok\|^Bail" /tmp/group
-}
-for name in read write edges; do check "$name.sh" group $name; done
-mountpoint -q /mnt/disk && umount /mnt/disk
-disconnect "$home"
 
 # --- What a route was found by changes while it is remembered
 same "one path again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"

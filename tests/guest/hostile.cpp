@@ -249,7 +249,7 @@ void racing_reads(uint32_t other_buf)
 		Flipper flip(&req.len, __u64(page), __u64(2 * page));
 		race("the length changes under a read: one or the other",
 		     [&] { return read()                                 ?:
-					  req.out_direct == req.out_done ? int(req.out_done) :
+					  raw::straight(req) == req.out_done ? int(req.out_done) :
 									   -1; },
 		     {int(page), int(2 * page)});
 	}
@@ -475,6 +475,6 @@ int main(int argc, char **argv)
 	ring_entries();
 	report(raw::provider(dev).out_available == available, "nothing was lost: the pool is as full as before");
 	auto req = raw::io(file, buf, 0, 0, page);
-	report(!raw::call(dev, PEERDMA_READ, req) && req.out_direct == page, "a right request still works");
+	report(!raw::call(dev, PEERDMA_READ, req) && raw::straight(req) == page, "a right request still works");
 	return tap::end();
 }

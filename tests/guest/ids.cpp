@@ -32,7 +32,7 @@ int read_by_id(uint32_t file_id, uint32_t buf_id, uint64_t file_off, peerdma_io 
 	int err = raw::call(dev, PEERDMA_READ, req);
 	if (out)
 		*out = req;
-	return err ? err : req.out_direct == STEP ? 0 : -EIO;
+	return err ? err : raw::straight(req) == STEP ? 0 : -EIO;
 }
 
 /// Number i reads step i; every third number is let go first.

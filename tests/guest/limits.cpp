@@ -200,6 +200,8 @@ private:
 		case Order::read: {
 			auto req = raw::io(file_, order.id, order.file_off, order.buf_off, order.len);
 			int err = raw::call(dev_, PEERDMA_READ, req);
+			if (raw::by_software() && req.out_reason == PEERDMA_REASON_RDMA_SOFTWARE)
+				return {err, 0, 0, 0}; // the CPU's copy was none of the module's
 			return {err, req.out_reason, 0, req.out_host};
 		}
 		case Order::look: {

@@ -190,7 +190,7 @@ void errors()
 		s->len = 4095;
 	});
 	// In software there is nothing else than copies.
-	refused("whole blocks, if nothing must be bounced", std::getenv("BY_SOFTWARE") ? -EXDEV : 4096,
+	refused("whole blocks, if nothing must be bounced", raw::by_software() ? -EXDEV : 4096,
 		[](auto *s) { s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32; });
 }
 
@@ -349,7 +349,7 @@ void vector_errors()
 	refused("the last is too long", -EINVAL, [](auto *, Segs &segs) { segs[7].len = 0xffffffff; });
 	refused("the last is not in the buffer", -EINVAL, [](auto *, Segs &segs) { segs[7].buf_off = buf_len - 4095; });
 	refused("the last overflows", -EINVAL, [](auto *, Segs &segs) { segs[7].file_off = ~0ULL; });
-	const int bounced = std::getenv("BY_SOFTWARE") ? -EXDEV : -EINVAL;
+	const int bounced = raw::by_software() ? -EXDEV : -EINVAL;
 	refused("the last would be bounced, if it must not be", bounced, [](auto *s, Segs &segs) {
 		s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32;
 		segs[7].len = 4095;

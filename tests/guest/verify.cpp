@@ -48,7 +48,7 @@ int64_t result(ssize_t ret) { return ret < 0 ? -errno : ret; }
 
 /// One of a process's files, by every way that it is used.
 struct Opened {
-	int cached = -1, direct = -1, append = -1;
+	int cached = -1, direct = -1, append = -1, plain = -1; // plain: for system calls on the proxy
 	uint32_t id = 0;
 	uint64_t base = 0; // of this process's part
 
@@ -57,6 +57,7 @@ struct Opened {
 	{
 		cached = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		direct = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+		plain = raw::by_software() ? cached : direct;
 		append = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
 		auto add = raw::sized<peerdma_file_add>();
 		add.fd = cached;
@@ -146,9 +147,9 @@ private:
 		case Kind::append:
 			return ioctl(op, PEERDMA_WRITE, file.append);
 		case Kind::proxy_read:
-			return result(::pread(file.direct, map_ + op.buf, op.len, at));
+			return result(::pread(file.plain, map_ + op.buf, op.len, at));
 		case Kind::proxy_write:
-			return result(::pwrite(file.direct, map_ + op.buf, op.len, at));
+			return result(::pwrite(file.plain, map_ + op.buf, op.len, at));
 		case Kind::cached_write:
 			return result(::pwrite(file.cached, bytes_of(op).data(), op.len, at));
 		case Kind::store:

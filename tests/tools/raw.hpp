@@ -89,4 +89,10 @@ inline peerdma_io io(int fd, uint32_t buf_id, uint64_t file_off, uint64_t buf_of
 	return req;
 }
 
+/// FAR_DISK, if it is set, is a drive by way of soft-RoCE: the CPU copies, and no plain system call reaches a GPU's pages.
+inline bool by_software() { return std::getenv("FAR_DISK"); }
+
+/// The bytes that no copy of the module's was needed for.
+inline uint64_t straight(const peerdma_io &done) { return by_software() ? done.out_host : done.out_direct; }
+
 } // namespace raw
