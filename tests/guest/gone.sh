@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The storage node loses its power while a read and a write of NVMe over RDMA are under way: they end with EIO by the
-# controller's timeouts, nothing comes into the GPU's memory afterwards, and nothing is left. A share of NFS that is given
-# up is in nfs.sh.
+# The storage node loses its power while a read and a write of NVMe over RDMA and a read of NFS are under way: those of
+# NVMe end with EIO by the controller's timeouts, that of NFS when the share is given up. Nothing comes into the GPU's memory
+# afterwards, and nothing is left but the share, which waits for its server.
 # group: rdma
 # topologies: switch
-# kernels: 7.2
 # variants: plain
 # peer: store storage
-# needs: rdma rpc.nfsd rpc.mountd rpcbind exportfs nfsdcld
-# timeout: 120
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 200
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
 publish
-kernel_has nvme-rdma
+kernel_has nvme-rdma rpcrdma nfsv4
 plug
-insert peerdma_rdma
+insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 mib=1048576
 len=$((8 * mib))
@@ -35,6 +34,13 @@ controller=$(connect reconnect_delay=1,ctrl_loss_tmo=5,fast_io_fail_tmo=1,keep_a
 disk=$(disk_of far) || bail "no disk"
 same "all is well" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
+client vers=4.2,rdma,port=20049
+far "pattern fill $store/slow 0 65536 pattern:1; sync $store/slow; echo 3 >/proc/sys/vm/drop_caches"
+far "throttle 1024 disk1; dd if=$store/slow of=/dev/null bs=64k count=1 iflag=direct status=none"
+
+begins /tmp/given_up read $share/slow 0 65536 0 65536
+nfs=$begun
+check "NFS: a read is under way" kill -0 $nfs
 far "throttle $((mib / 4))"
 declare -A under_way
 for way in read write; do
@@ -55,7 +61,12 @@ host fill gpu0 0 $((4 * len)) pattern:7 >/dev/null
 for ((i = 0; i < 400; i++)); do [ -e "/sys/class/nvme/$controller" ] || break; sleep 0.1; done
 check "the controller goes" [ ! -e "/sys/class/nvme/$controller" ]
 check "nothing came afterwards" host compare gpu0 0 $((4 * len)) pattern:7
+
+begun=$nfs
+gives_up "NFS, the server is gone"
+sleep 2
+check "NFS, the server is gone: nothing came afterwards" host compare gpu0 0 65536 pattern:7
+check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
-rdma link del rxe0
 echo "$io_timeout" >$timeout
 plan $tap_n

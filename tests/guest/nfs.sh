@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # NFS over RDMA by soft-RoCE, server and client in this guest, with the lab's parameter, v4.2 and v3: the bytes as the host
-# sees them in the GPU's memory and the server in its file, ends of files, other writers, a server that restarts, an
-# RDMA device that goes. And what is refused: TCP, a server that is used past the network, layouts of pNFS, which the
-# server gives away on 7.2. Kerberos and several connections are not tried.
+# sees them in the GPU's memory and the server in its file, ends of files, other writers, the page cache, a server that
+# restarts, a lease that is lost, an RDMA device that goes, a share that is given up. And what is refused: TCP, a server that
+# is used past the network, layouts of pNFS, which the server gives away on 7.2. Kerberos is not tried; several connections:
+# nfs_ways.sh.
 # group: rdma
 # topologies: disks
 # variants: plain
@@ -29,11 +30,7 @@ refused() {
 
 wire
 drive=$(nvme_disk nvme1)
-wipefs -qa "$drive"
-mke2fs -q -F -t ext4 "$drive" 200M
-mkdir -p $store
-mount "$drive" $store
-server || bail "no server"
+stored "$drive"
 echo N >$localio
 fresh file $((8 * mib + 12345)) 1
 
@@ -106,6 +103,10 @@ outlives() {
 		check "$what: and behind it" pattern compare $store/file $len 12345 pattern:1 $len
 	fi
 }
+# The server forgets its clients, and what they have open.
+leases_go() { for ctl in /proc/fs/nfsd/clients/*/ctl; do echo expire >"$ctl"; done; }
+read_clients() { clients=(/proc/fs/nfsd/clients/*); }
+other_clients() { local before=${clients[*]}; read_clients; [ "$before" != "${clients[*]}" ]; }
 server_restarts() { rpc.nfsd 0; serve; }
 device_goes() { rdma link del rxe1 && rdma link add rxe1 type rxe netdev veth1; }
 
@@ -139,6 +140,13 @@ for version in 4.2 3; do
 	resize $((mib + 100)) || bail "not truncated"
 	read_case "$version: truncated by another, the end" $mib 8192 0 100 $END 1
 	fresh file $length 1
+	fresh file $length 1
+	cat $share/file >/dev/null
+	got=$(pdio read $share/file 0 65536 0 65536 "store=$store; $(declare -f resize); host fill gpu0 0 65536 pattern:9; resize 10000")
+	same "$version: truncated by another, while it is open" "0 $END 10000" "$(tail -n 1 <<<"$got" | cut -d' ' -f1-3)"
+	check "$version: what came" host compare gpu0 0 10000 pattern:1
+	check "$version: what is behind it" host compare gpu0 10000 55536 pattern:9 10000
+	fresh file $length 1
 	read_case "$version: made longer by another" $((2 * mib)) $mib 0 $mib $RDMA_SOFTWARE 1
 	resize $((2 * mib + 4096)) || bail "not truncated"
 	read_case "$version: whole pages that are gone" $((2 * mib)) $mib 0 4096 $END 1
@@ -147,12 +155,36 @@ for version in 4.2 3; do
 	outlives read "the server restarts" server_restarts
 	[ $version = 3 ] || outlives read "the RDMA device goes and comes" device_goes
 	outlives write "the server restarts" server_restarts
+	if [ $version = 4.2 ]; then
+		read_clients
+		outlives read "the lease is lost" leases_go
+		outlives write "the lease is lost" leases_go
+		check "$version: it was: the server knows another client" other_clients
+	fi
+
+	# What is in the client's page cache, and what goes past it.
 	fresh file $length 1
-	given_up disk1
-	# 6.12 makes a call of 4.2 again.
-	check "$version: a read of a share that is given up" given_up_well
+	pattern fill $share/file 8192 8192 pattern:5
+	same "$version: a read of what is not written back yet" "$(straight 65536) 0" "$(pdio read $share/file 0 65536 0)"
+	check "$version: what came" host compare gpu0 8192 8192 pattern:5
+	check "$version: and around" host compare gpu0 16384 49152 pattern:1 16384
+	cat $share/file >/dev/null
+	pdio write $share/file 4096 16384 0 16384 "host fill gpu0 %AT 16384 pattern:6" >/dev/null
+	check "$version: a write of what is cached, and a look by the cache" pattern compare $share/file 4096 16384 pattern:6
+	check "$version: and around" pattern compare $share/file 20480 16384 pattern:1 20480
+
+	fresh file $length 1
+	given_up "$version: given up" disk1
 	umount $share
 done
+
+# The server is found to be in this very machine while the file is open: with a new lease it is looked for again.
+client vers=4.2,rdma,port=20049
+same "a server past the network, while the file is open" "$EXDEV $NFS_LOCAL 0" \
+	"$(pdio read $share/file 0 4096 0 4096 "$(declare -f leases_go); echo Y >$localio; leases_go; ls $share >/dev/null; sleep 3" |
+		tail -n 1 | cut -d' ' -f1-3)"
+umount $share
+echo N >$localio
 
 # --- All of it goes
 no_server

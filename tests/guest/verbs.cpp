@@ -8,6 +8,7 @@
 //                                         WRITE, READ and SEND of many lengths, and what the device itself gets wrong; then
 //                                         buffers go away under work requests, last our GPU (its PCI address). IMAGE is
 //                                         how the host calls the other's memory: gpu0 if it is the same
+//   verbs break ...                       the same, only what goes away under work requests
 //   verbs busy HOST PORT RDMA-DEVICE      WRITEs without end
 //   verbs refused RDMA-DEVICE REASON yes|no  no way, and why; nothing is registered. Does this kernel do it on demand?
 #include <chrono>
@@ -706,12 +707,13 @@ int main(int argc, char **argv)
 		return serve(uint16_t(std::stoi(argv[2])), argv[3]);
 	if (mode == "refused" && argc == 5)
 		return refused(argv[2], argv[3], argv[4] == std::string("yes"));
-	if (argc != (mode == "ask" ? 7 : mode == "busy" ? 5 : 0))
-		return std::fprintf(stderr, "usage: verbs serve|ask|busy|refused\n"), 2;
+	if (argc != (mode == "ask" || mode == "break" ? 7 : mode == "busy" ? 5 : 0))
+		return std::fprintf(stderr, "usage: verbs serve|ask|break|busy|refused\n"), 2;
 	Ends ends(argv[4], argv[2], uint16_t(std::stoi(argv[3])), argc > 6 ? argv[6] : "");
 	if (mode == "busy")
 		return busy(ends);
-	bytes(ends);
+	if (mode == "ask")
+		bytes(ends);
 	queue_fails(ends);
 	buffers_go(ends);
 	gpu_goes(ends, argv[5]);

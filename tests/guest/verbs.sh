@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: MIT
 # GPU memory to GPU memory by RDMA verbs: WRITE, READ and SEND between two buffers, compared by the host; what soft-RoCE
 # itself gets wrong, and that the library keeps away from it; buffers and the GPU that go away under work requests. On
-# kernels that cannot do it rightly: refused, with the reason. verbs.cpp.
+# kernels that cannot do it rightly: refused, with the reason. On the debug kernel only what goes away. verbs.cpp.
 # group: rdma
 # topologies: edu
 # boot: verbs
-# variants: plain
 # needs: rdma ib_write_bw
 # timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -42,8 +41,24 @@ killed() {
 	same "$1: all memory is back" "$pool" "$at"
 }
 
+# asked MODE: by one end of the other
+asked() {
+	verbs serve 4791 rxe0 &
+	relay verbs "$1" 127.0.0.1 4791 rxe0 "$gpu" gpu0
+	wait $! || not_ok "the other end"
+}
+
+# device_goes: soft-RoCE goes only when nobody has it open any more
+device_goes() {
+	killed "the RDMA device goes" rdma link del rxe0
+	rdma link add rxe0 type rxe netdev roce0
+}
+
 if [ "$LAB_K" = 6.12 ]; then
 	relay verbs refused rxe0 VERBS_DEVICE no
+elif [ "$LAB_VARIANT" = debug ]; then
+	asked break
+	device_goes
 else
 	ip link set roce0 mtu 1500
 	relay verbs refused rxe0 VERBS_MTU yes
@@ -51,14 +66,9 @@ else
 	modprobe -d "$LAB_KERNEL" siw && rdma link add siw0 type siw netdev roce0 || bail "no siw"
 	relay verbs refused siw0 VERBS_DEVICE yes
 	rdma link del siw0
-	verbs serve 4791 rxe0 &
-	relay verbs ask 127.0.0.1 4791 rxe0 "$gpu" gpu0
-	wait $! || not_ok "the other end"
-
+	asked ask
 	killed "both ends are killed"
-	# Soft-RoCE goes only when nobody has it open any more.
-	killed "the RDMA device goes" rdma link del rxe0
-	rdma link add rxe0 type rxe netdev roce0
+	device_goes
 
 	# perftest takes no buffer of ours, but memory of the same provider.
 	perftest=(ib_write_bw -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Verbs between two guests, each with a GPU: as verbs.sh, and the worked example. The host
+# Verbs between two guests, each with a GPU: as verbs.sh, the worked example, and a link that goes. The host
 # compares both.
 # group: rdma
 # topologies: rp
@@ -34,6 +34,19 @@ read -r came _ _ _ _ at way <<<"$(far "cat /tmp/received")"
 same "node B has all bytes" "$bytes on demand" "$came $way"
 check "they are in the memory of its GPU" host compare peer:gpu0 "${at%,}" $bytes pattern:4
 rm /mnt/disk/sent
+
+# The link goes under WRITEs: they are sent again, and then no more.
+far "verbs serve 4793 rxe0 >/tmp/served 2>&1 &"
+verbs busy $far_ip 4793 rxe0 >/tmp/busy &
+busy=$!
+check "work requests are under way" soon 60 [ -s /tmp/busy ]
+far "ip link set eth0 down"
+check "the link goes: they end" soon 100 eval "! kill -0 $busy 2>/dev/null"
+same "the link goes: with an error" "transport retry counter exceeded" "$(tail -n 1 /tmp/busy)"
+host fill peer:gpu0 0 $((64 * 1048576)) pattern:9 >/dev/null
+far "ip link set eth0 up"
+sleep 2
+check "the link comes: nothing came afterwards" host compare peer:gpu0 0 $((64 * 1048576)) pattern:9
 
 check "the other node goes" dismiss
 rdma link del rxe0

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The way to another machine's storage breaks under a request, on the debug kernel: NVMe over RDMA whose target, link
-# or RDMA device goes, and a share of NFS whose RDMA device goes and comes. What is under way ends,
-# with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE, target and initiator in this
-# guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
+# or RDMA device goes, and a share of NFS whose RDMA device goes and comes, and that
+# is given up. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked.
+# Soft-RoCE, target and initiator in this guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
 # group: rdma
 # topologies: switch
 # boot: ways
@@ -42,8 +42,9 @@ throttle 0 disk0
 wait $begun
 same "NFS, the RDMA device goes: the request is whole" "$(straight $mib)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
 check "NFS, the RDMA device goes: and its bytes" host compare gpu0 0 $mib pattern:1
+given_up "NFS, given up" disk0
 umount $share
-rm -f $store/file
+rm -f $store/file $store/slow
 no_server
 
 # --- NVMe over RDMA

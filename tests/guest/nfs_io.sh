@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The block path's own programs on a file of NFS over RDMA: rings, buffers and files by number, bad input, structs that
+# change. Soft-RoCE, server and client in this guest.
+# group: rdma
+# topologies: disks
+# boot: fabric
+# variants: plain
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 300
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+kernel_has veth rpcrdma nfsd nfsv4
+wire
+drive=$(nvme_disk nvme1)
+stored "$drive"
+echo N >/sys/module/nfs/parameters/localio_enabled
+publish
+insert peerdma_rdma peerdma_nfs
+echo 1 >$software
+client vers=4.2,rdma,port=20049
+mib=1048576
+pattern fill /run/elsewhere 0 100000 pattern:2
+
+# group PROGRAM ARGUMENT...: all of it is ok
+group() {
+	publish # abi takes it back
+	fresh file $mib 1
+	host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
+	FAR_DISK=none "$@" >/tmp/group 2>&1
+	grep -q "^1\.\." /tmp/group && ! grep -A 5 "^not ok\|^Bail" /tmp/group
+}
+check "rings" group uring $share/file $share/scratch none
+diag "$(grep -c "^ok" /tmp/group) of it"
+check "many at once" group batch $share/file /run/elsewhere
+check "by number" group ids $share/file
+check "bad input" group abi $share/file $share
+check "structs that change" group hostile $share/file
+
+umount $share
+no_server
+check "peerdma_nfs.ko goes" rmmod peerdma_nfs
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+rdma link del rxe0
+rdma link del rxe1
+ip link del veth0
+wipefs -qa "$drive"
+plan $tap_n

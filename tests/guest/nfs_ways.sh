@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# NFS over RDMA by several transports: each of them is looked at for each request. And a link that goes under a read.
+# Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
+# group: rdma
+# topologies: switch
+# boot: shares
+# variants: plain
+# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has veth rpcrdma nfsd nfsv4
+wire
+ip addr add 10.9.0.3/24 dev veth1
+mountpoint -q /mnt/disk && umount /mnt/disk
+stored "$(nvme_disk)"
+echo N >/sys/module/nfs/parameters/localio_enabled
+insert peerdma_rdma peerdma_nfs
+echo 1 >$software
+NFS_SERVERS=26
+mib=1048576
+fresh file $mib 1
+
+# transports: of the client, to what it has mounted
+transports() { awk '/^\t*xprt:/ { n++ } END { print n + 0 }' /proc/self/mountstats; }
+
+client vers=4.2,rdma,port=20049,nconnect=2,max_connect=4
+same "nconnect=2: it has two transports" 2 "$(transports)"
+same "nconnect=2: a read" "$(straight $mib) 0" "$(pdio read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9" | tail -n 1)"
+check "nconnect=2: what came" host compare gpu0 0 $mib pattern:1
+
+# The same server, by another address, while the file is open. Whose it is, and how far away, is not known then.
+other() { mkdir -p /mnt/other && mount -t nfs -o vers=4.2,rdma,port=20049,max_connect=4 10.9.0.3:/ /mnt/other; }
+same "a second address, while the file is open" "$EXDEV $NFS_SERVERS 0" \
+	"$(pdio read $share/file 0 4096 0 4096 "$(declare -f other); other" | tail -n 1 | cut -d' ' -f1-3)"
+diag "$(transports) transports"
+same "and afterwards" "$EXDEV $NFS_SERVERS 0" "$(pdio write $share/file 0 4096 0 | cut -d' ' -f1-3)"
+check "nothing was written" pattern compare $store/file 0 4096 pattern:1
+umount /mnt/other
+umount $share
+
+client vers=4.2,rdma,port=20049
+fresh slow 65536 1
+same "a share once more" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
+begins /tmp/given_up read $share/slow 0 65536 0 65536 "ip link set veth1 down"
+gives_up "the link is down"
+ip link set veth1 up
+sleep 1
+check "the link is up: nothing came afterwards" host compare gpu0 0 65536 pattern:7
+check "peerdma_nfs.ko goes" rmmod peerdma_nfs
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+plan $tap_n
