@@ -10,166 +10,24 @@
 //   gone     the device is unpublished while threads read and write
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
 
-#include <linux/fiemap.h>
-#include <linux/fs.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "../tools/tap.hpp"
-#include "peerdma_cufile.h"
+#include "cufile.hpp"
 
 namespace
 {
 
-constexpr size_t KiB = 1 << 10, MiB = 1 << 20, file_size = 6 * MiB, memory_size = 8 * MiB;
-using tap::report;
-
-void must(bool good, const std::string &what)
-{
-	if (good)
-		return;
-	std::printf("Bail out! %s\n", what.c_str());
-	std::exit(1);
-}
+constexpr size_t file_size = 6 * MiB, memory_size = 8 * MiB;
 
 CUdeviceptr number(const void *memory) { return reinterpret_cast<CUdeviceptr>(memory); }
-
-// --- Which way it went
-struct Counts {
-	std::array<uint64_t, PEERDMA_CUFILE_NR_WHYS> ios{}, bytes{};
-	uint64_t direct = 0, near = 0, host = 0;
-
-	static Counts now()
-	{
-		Counts all;
-		struct peerdma_cufile_counts counts = {};
-		counts.size = sizeof(counts);
-		must(!peerdma_cufile_count(&counts), "peerdma_cufile_count");
-		std::copy(std::begin(counts.ios), std::end(counts.ios), all.ios.begin());
-		std::copy(std::begin(counts.bytes), std::end(counts.bytes), all.bytes.begin());
-		// Those of the kernel: of each open /dev/peerdma of this process.
-		for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-			std::error_code gone;
-			if (std::filesystem::read_symlink(entry, gone) != "/dev/peerdma")
-				continue;
-			std::ifstream info("/proc/self/fdinfo/" + entry.path().filename().string());
-			for (std::string key, value; info >> key && std::getline(info, value);)
-				for (const auto &[name, sum] : {std::pair{"peerdma-direct-bytes:", &all.direct},
-								{"peerdma-near-bytes:", &all.near},
-								{"peerdma-host-bytes:", &all.host}})
-					if (key == name)
-						*sum += std::stoull(value);
-		}
-		return all;
-	}
-
-	std::string text() const
-	{
-		std::string all = "direct " + std::to_string(direct) + " near " + std::to_string(near) + " host " +
-				  std::to_string(host);
-		for (unsigned i = 0; i < ios.size(); i++)
-			if (ios[i])
-				all += ", " + std::to_string(ios[i]) + " of " + std::to_string(bytes[i]) +
-				       " bytes: " + peerdma_cufile_why_text(i);
-		return all;
-	}
-
-	friend Counts operator-(Counts a, const Counts &b)
-	{
-		for (unsigned i = 0; i < a.ios.size(); i++) {
-			a.ios[i] -= b.ios[i];
-			a.bytes[i] -= b.bytes[i];
-		}
-		a.direct -= b.direct;
-		a.near -= b.near;
-		a.host -= b.host;
-		return a;
-	}
-};
-
-// What was counted since the last look.
-Counts since()
-{
-	static Counts before;
-	const Counts now = Counts::now(), more = now - before;
-	before = now;
-	return more;
-}
-
-// So many I/Os and bytes, all of them direct; edges may have been bounced inside the device.
-void went_direct(const std::string &what, uint64_t ios, uint64_t bytes)
-{
-	const Counts got = since();
-	bool good = got.ios[PEERDMA_CUFILE_WHY_NONE] == ios && got.bytes[PEERDMA_CUFILE_WHY_NONE] == bytes &&
-		    !got.host && got.direct + got.near == bytes && got.direct;
-	for (unsigned i = 1; i < got.ios.size(); i++)
-		good = good && !got.ios[i];
-	report(good, what + ": direct, nothing by way of the host", got.text());
-}
-
-// So many I/Os and bytes, for this reason, none of them direct.
-void went_otherwise(const std::string &what, enum peerdma_cufile_why why, uint64_t ios, uint64_t bytes)
-{
-	const Counts got = since();
-	report(got.ios[why] == ios && got.bytes[why] == bytes && !got.ios[PEERDMA_CUFILE_WHY_NONE] && !got.direct,
-	       what + ": counted, with the reason", got.text());
-}
-
-// --- Where it is
-uint64_t bar_offset(const void *memory)
-{
-	struct peerdma_buf *buffer = nullptr;
-	uint64_t offset = 0;
-	struct peerdma_buf_info info = {};
-	info.size = sizeof(info);
-	must(!peerdma_buf_at(memory, &buffer, &offset) && !peerdma_buf_query(buffer, &info), "no buffer there");
-	return info.bar_offset + offset;
-}
-
-bool memory_is(const void *memory, size_t size, const std::string &source, uint64_t source_off = 0)
-{
-	return tap::gpu_is(bar_offset(memory), size, source, source_off);
-}
-
-void fill(const void *memory, size_t size, const std::string &source, uint64_t source_off = 0)
-{
-	must(host::run("host fill gpu0 " + std::to_string(bar_offset(memory)) + " " + std::to_string(size) + " " +
-		       source + " " + std::to_string(source_off)),
-	     "host fill");
-}
-
-// The file's bytes where they lie on the drive, as the host sees it.
-bool drive_has(int fd, uint64_t offset, uint64_t size, const std::string &source, uint64_t source_off = 0)
-{
-	constexpr unsigned most = 64;
-	std::vector<char> room(sizeof(struct fiemap) + most * sizeof(struct fiemap_extent));
-	auto *const map = reinterpret_cast<struct fiemap *>(room.data());
-	map->fm_start = offset;
-	map->fm_length = size;
-	map->fm_flags = FIEMAP_FLAG_SYNC;
-	map->fm_extent_count = most;
-	must(!ioctl(fd, FS_IOC_FIEMAP, map), "FIEMAP");
-	uint64_t at = offset;
-	for (unsigned i = 0; i < map->fm_mapped_extents && at < offset + size; i++) {
-		const struct fiemap_extent &extent = map->fm_extents[i];
-		if (extent.fe_logical > at || extent.fe_flags & (FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_UNWRITTEN))
-			break;
-		const uint64_t skip = at - extent.fe_logical,
-			       part = std::min<uint64_t>(extent.fe_length - skip, offset + size - at);
-		if (!host::run("host compare disk0 " + std::to_string(extent.fe_physical + skip) + " " +
-			       std::to_string(part) + " " + source + " " + std::to_string(source_off + at - offset)))
-			return false;
-		at += part;
-	}
-	return at == offset + size;
-}
 
 // --- The program's own
 char *device_memory(size_t size)
@@ -177,24 +35,6 @@ char *device_memory(size_t size)
 	CUdeviceptr memory = 0;
 	must(!cuMemAlloc(&memory, size), "cuMemAlloc");
 	return reinterpret_cast<char *>(memory);
-}
-
-int open_file(const char *path, int flags)
-{
-	const int fd = ::open(path, flags | O_CLOEXEC);
-	must(fd >= 0, path);
-	return fd;
-}
-
-CUfileHandle_t add_file(int fd)
-{
-	CUfileDescr_t descr = {};
-	descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
-	descr.handle.fd = fd;
-	CUfileHandle_t fh = nullptr;
-	const int error = cuFileHandleRegister(&fh, &descr).err;
-	must(!error, "cuFileHandleRegister: " + std::to_string(error));
-	return fh;
 }
 
 struct Setting {
@@ -526,6 +366,25 @@ void kinds(const Setting &s)
 	       "a piece of device memory as a dma-buf");
 }
 
+// As sysfs has it: the largest.
+void bar_size()
+{
+	std::string address(32, '\0');
+	must(!cuDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), 0), "cuDeviceGetPCIBusId");
+	for (char &c : address)
+		c = static_cast<char>(std::tolower(c));
+	uintmax_t largest = 0;
+	for (int i = 0; i < 6; i++) {
+		std::error_code none;
+		const auto bytes = std::filesystem::file_size(
+			std::string("/sys/bus/pci/devices/") + address.c_str() + "/resource" + std::to_string(i), none);
+		largest = none ? largest : std::max(largest, bytes);
+	}
+	size_t kb = 0;
+	report(!cuFileGetBARSizeInKB(0, &kb).err && kb && kb == largest / KiB, "the size of the BAR",
+	       std::to_string(kb) + " KiB, " + std::to_string(largest));
+}
+
 // --- What cannot go direct
 struct peerdma_cufile_route explained(CUfileHandle_t fh, const void *memory)
 {
@@ -688,6 +547,7 @@ int main(int argc, char **argv)
 		batches(s);
 		streams(s);
 		kinds(s);
+		bar_size();
 		elsewhere(s, false);
 	} else if (what == "strict") {
 		elsewhere(s, true);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Programs that speak cuFile, with our libcufile.so.0 and a CUDA driver whose device memory is the published BAR
-# (tests/softgpu): direct I/O by every family of calls, and what cannot be direct: cufile.cpp.
+# (tests/softgpu): direct I/O by every family of calls, and what cannot be direct: cufile.cpp. And without one: nocuda.cpp.
 # group: cufile
 # topologies: switch
 # variants: plain
@@ -41,6 +41,21 @@ umount -R /sys && mount -t tmpfs none /sys && mkdir -p /run/udev && mount -t tmp
 exec cufile bare /mnt/disk/cufile /run/elsewhere
 END
 relay unshare --mount bash /tmp/bare
+
+# Without a CUDA driver; then, of the drive itself and of a part of it, with nothing of sysfs or udev either. What lies
+# there is put back.
+relay nocuda file /mnt/disk/cufile 6291456
+umount /mnt/disk
+drive=$(nvme_disk) at=$((128 << 20)) size=$((8 << 20))
+addpart "$drive" 1 $((at / 512)) $((size / 512)) || bail "no partition"
+dd if="$drive" of=/run/saved bs=1M skip=$((at >> 20)) count=$((size >> 20)) status=none || bail "nothing is saved"
+sed 's/^exec .*//' /tmp/bare >/tmp/bare-disk
+echo 'exec nocuda block "$@"' >>/tmp/bare-disk
+relay unshare --mount bash /tmp/bare-disk "$drive" "$at" 0
+relay unshare --mount bash /tmp/bare-disk "${drive}p1" 0 "$at"
+dd if=/run/saved of="$drive" bs=1M seek=$((at >> 20)) conv=notrunc,fsync status=none || bail "nothing is put back"
+delpart "$drive" 1
+mount_disk
 
 relay cufile gone /mnt/disk/cufile /run/elsewhere
 plan $tap_n

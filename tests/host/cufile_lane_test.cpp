@@ -90,4 +90,50 @@ TEST_F(CufileLane, ABrokenOneIsNotTakenAgain)
 	EXPECT_EQ(cuda.pinned, 0);
 }
 
+// How many of each there may be: by the bytes that may be pinned.
+struct Pool {
+	uint64_t bytes;
+	unsigned small, large;
+};
+class CufilePool : public CufileLane, public ::testing::WithParamInterface<Pool>
+{
+};
+constexpr uint64_t mib = 1 << 20, one_large = (cufile::large_lane * 4 + 2) / 3;
+INSTANTIATE_TEST_SUITE_P(Of, CufilePool,
+			 ::testing::Values(Pool{0, 1, 0}, Pool{1, 1, 0}, Pool{4 * cufile::small_lane, 1, 0},
+					   Pool{8 * cufile::small_lane - 1, 1, 0}, Pool{8 * cufile::small_lane, 2, 0},
+					   Pool{one_large - 2, 5, 0}, Pool{one_large, 5, 1}, Pool{2 * one_large, 10, 2},
+					   Pool{64 * mib, 15, 2}, Pool{128 * mib, 31, 5}, Pool{200 * mib, 32, 8},
+					   Pool{1 << 30, 32, 8}, Pool{uint64_t{1} << 40, 32, 8}),
+			 [](const auto &one) { return "Bytes" + std::to_string(one.param.bytes); });
+
+TEST_P(CufilePool, HasRoomForSoMany)
+{
+	Lanes lanes(cuda, system, GetParam().bytes, 8);
+	std::vector<std::unique_ptr<Lane>> taken;
+	unsigned large = 0;
+	const unsigned all = GetParam().small + GetParam().large;
+	for (unsigned i = 0; i < all; i++) {
+		taken.push_back(take(lanes, true));
+		large += taken.back()->large();
+	}
+	EXPECT_EQ(large, GetParam().large);
+	EXPECT_EQ(lanes.made(), all);
+	// Whoever comes now waits until one is given back.
+	std::atomic<bool> got{false};
+	std::thread late([&] {
+		auto lane = take(lanes, true);
+		got = true;
+		lanes.give(std::move(lane), false);
+	});
+	std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	EXPECT_FALSE(got) << "there is one more";
+	lanes.give(std::move(taken.back()), false);
+	taken.pop_back();
+	late.join();
+	EXPECT_LE(lanes.made(), all);
+	for (auto &lane : taken)
+		lanes.give(std::move(lane), false);
+}
+
 } // namespace

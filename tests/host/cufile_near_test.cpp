@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Where threads and memory are, on machines with several nodes.
-#include <gtest/gtest.h>
-
-#include "fake_seams.hpp"
-#include "library.hpp"
+#include "cufile_program.hpp"
 
 namespace
 {
@@ -23,23 +20,14 @@ protected:
 	// All ways that have threads of ours, or memory.
 	void move()
 	{
-		CUfileDescr_t descr = {};
-		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
-		descr.handle.fd = fd;
-		CUfileHandle_t fh = nullptr;
-		ASSERT_EQ(library.add_file(&fh, &descr).err, 0);
+		const CUfileHandle_t fh = add_file(library, fd);
 		const auto n = static_cast<int64_t>(bytes.size());
 		EXPECT_EQ(library.move(fh, cuda.device.data(), bytes.size(), 0, 0, false), n);
 		EXPECT_TRUE(cuda.device == bytes);
 		EXPECT_EQ(library.move(fh, cuda.device.data(), 4096, 0, 0, false), 4096);
 		CUfileBatchHandle_t batch = nullptr;
 		ASSERT_EQ(library.set_up_batch(&batch, 1).err, 0);
-		CUfileIOParams_t io = {};
-		io.mode = CUFILE_BATCH;
-		io.opcode = CUFILE_READ;
-		io.fh = fh;
-		io.u.batch.devPtr_base = cuda.device.data();
-		io.u.batch.size = bytes.size();
+		const CUfileIOParams_t io = batch_io(fh, cuda.device.data(), bytes.size(), 0);
 		ASSERT_EQ(library.submit(batch, 1, &io, 0).err, 0);
 		CUfileIOEvents_t event;
 		unsigned nr = 1;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Each allocation fails once: what was begun comes to its end, what was not is refused, and nothing is moved afterwards.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -11,8 +9,7 @@
 
 #include <unistd.h>
 
-#include "fake_seams.hpp"
-#include "library.hpp"
+#include "cufile_program.hpp"
 #include "real.hpp"
 
 namespace
@@ -76,11 +73,7 @@ protected:
 			if (fd < 0)
 				GTEST_SKIP() << "no O_DIRECT here";
 			cufile::Library library{{cufile::real_system(), cuda, peer}};
-			CUfileDescr_t descr = {};
-			descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
-			descr.handle.fd = fd;
-			CUfileHandle_t fh = nullptr;
-			ASSERT_EQ(library.add_file(&fh, &descr).err, 0);
+			const CUfileHandle_t fh = add_file(library, fd);
 			body(library, fh, nth);
 			all = unused;
 			// Nobody is still at it.
@@ -145,16 +138,10 @@ TEST_P(CufileNoMemory, Batches)
 	sweep([&](cufile::Library &library, CUfileHandle_t fh, long nth) {
 		CUfileBatchHandle_t batch = nullptr;
 		ASSERT_EQ(library.set_up_batch(&batch, parts).err, 0);
-		CUfileIOParams_t ios[parts] = {};
-		for (unsigned i = 0; i < parts; i++) {
-			ios[i].mode = CUFILE_BATCH;
-			ios[i].opcode = i == 3 ? CUFILE_WRITE : CUFILE_READ;
-			ios[i].fh = fh;
-			ios[i].cookie = &ios[i];
-			ios[i].u.batch.devPtr_base = cuda.device.data();
-			ios[i].u.batch.devPtr_offset = ios[i].u.batch.file_offset = static_cast<off_t>(i * part);
-			ios[i].u.batch.size = part;
-		}
+		CUfileIOParams_t ios[parts];
+		for (unsigned i = 0; i < parts; i++)
+			ios[i] = batch_io(fh, cuda.device.data(), part, static_cast<off_t>(i * part),
+					  static_cast<off_t>(i * part), &ios[i], i == 3 ? CUFILE_WRITE : CUFILE_READ);
 		cuda.device.replace(3 * part, part, bytes, 3 * part, part);
 		fuse = nth;
 		bool begun = false;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Reads past the page cache by a ring: one that does what the test says, and the kernel's.
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -11,8 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fake_seams.hpp"
-#include "library.hpp"
+#include "cufile_program.hpp"
 #include "real.hpp"
 #include "ring_descriptors.hpp"
 
@@ -60,20 +57,8 @@ protected:
 		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
 		EXPECT_EQ(system.fds.size(), 2u) << "a descriptor leaked";
 	}
-	void close()
-	{
-		while (library.use_count())
-			library.close();
-	}
-	CUfileHandle_t add(int of)
-	{
-		CUfileDescr_t descr = {};
-		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
-		descr.handle.fd = of;
-		CUfileHandle_t fh = nullptr;
-		EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
-		return fh;
-	}
+	void close() { close_all(library); }
+	CUfileHandle_t add(int of) { return add_file(library, of); }
 	CUfileHandle_t add() { return add(fd); }
 	int64_t read(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to = 0)
 	{
@@ -130,6 +115,7 @@ TEST_F(CufileRing, ALargeFile)
 	const CUfileHandle_t fh = add(cached_fd);
 	expect(fh, 16 * mib, 0);
 	EXPECT_EQ(system.rings.reads, 32u);
+	EXPECT_EQ(system.cache_asked, 32) << "of each piece the kernel is asked once, of the first one too";
 	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()});
 	// Of what is there in part each piece goes its own way, by several threads.
 	system.calls.clear();
@@ -382,13 +368,8 @@ protected:
 	}
 	void ask(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to, int opcode = CUFILE_READ)
 	{
-		CUfileIOParams_t one = {};
-		one.mode = CUFILE_BATCH;
-		one.u.batch = {cuda.device.data(), static_cast<off_t>(from), static_cast<off_t>(to), n};
-		one.fh = fh;
-		one.opcode = static_cast<CUfileOpcode_t>(opcode);
-		one.cookie = reinterpret_cast<void *>(ios.size());
-		ios.push_back(one);
+		ios.push_back(batch_io(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to),
+				       reinterpret_cast<void *>(ios.size()), opcode));
 	}
 	void submit() { EXPECT_EQ(library.submit(id, static_cast<unsigned>(ios.size()), ios.data(), 0).err, 0); }
 	// How each ended, by its number.

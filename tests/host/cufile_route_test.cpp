@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which way an I/O goes, with buffers of libpeerdma's that are a string.
-#include <gtest/gtest.h>
-
-#include "fake_seams.hpp"
-#include "library.hpp"
+#include "cufile_program.hpp"
 
 namespace
 {
@@ -21,21 +18,12 @@ protected:
 	}
 	~CufileRoute() override
 	{
-		while (library.use_count())
-			library.close();
+		close_all(library);
 		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
 		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
 		EXPECT_EQ(system.fds.size(), programs) << "a descriptor leaked";
 	}
-	CUfileHandle_t add()
-	{
-		CUfileDescr_t descr = {};
-		descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
-		descr.handle.fd = fd;
-		CUfileHandle_t fh = nullptr;
-		EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
-		return fh;
-	}
+	CUfileHandle_t add() { return add_file(library, fd); }
 	int64_t read(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0)
 	{
 		return library.move(fh, base, size, from, to, false);
@@ -206,8 +194,7 @@ TEST_F(CufileRoute, WhatTheModuleTookThroughTheHostIsNotDirect)
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
 	EXPECT_NE(system.to_stderr.find("far away"), std::string::npos) << system.to_stderr;
 	system.to_stderr.clear();
-	while (library.use_count())
-		library.close();
+	close_all(library);
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
 	EXPECT_EQ(read(add(), peer.buffer.data(), 4096, 0, 2), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
 	EXPECT_EQ(peer.reads.size(), 1u);
@@ -259,12 +246,9 @@ TEST_F(CufileRoute, BatchesGoDirectlyToo)
 	const CUfileHandle_t fh = add();
 	CUfileBatchHandle_t batch = nullptr;
 	ASSERT_EQ(library.set_up_batch(&batch, 4).err, 0);
-	CUfileIOParams_t ios[4] = {};
-	for (unsigned i = 0; i < 4; i++) {
-		ios[i].mode = CUFILE_BATCH;
-		ios[i].fh = fh;
-		ios[i].u.batch = {peer.buffer.data(), i * 1000, i * 10000, 900};
-	}
+	CUfileIOParams_t ios[4];
+	for (unsigned i = 0; i < 4; i++)
+		ios[i] = batch_io(fh, peer.buffer.data(), 900, i * 1000, i * 10000);
 	ASSERT_EQ(library.submit(batch, 4, ios, 0).err, 0);
 	CUfileIOEvents_t events[4];
 	unsigned n = 4;

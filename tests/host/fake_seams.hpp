@@ -369,7 +369,7 @@ public:
 			return at >= all.data() && at < all.data() + all.size();
 		};
 		if (in(device) || (also && in(*also)))
-			memory = {cufile::Memory::Kind::device, this, 0};
+			memory = {kind, this, 0};
 		return look_up_error;
 	}
 	int enter(cufile::Context, bool &entered) override
@@ -419,10 +419,13 @@ public:
 		std::memcpy(to, from, size);
 		return 0;
 	}
-	int call_in_stream(cufile::Stream, void (*call)(void *), void (*)(void *), void *arg, bool &captured) override
+	int call_in_stream(cufile::Stream, void (*call)(void *), void (*gone)(void *), void *arg,
+			   bool &captured) override
 	{
-		captured = false;
-		call(arg);
+		captured = capturing;
+		if (launch_error)
+			return launch_error;
+		in_stream.push_back({call, gone, arg});
 		return 0;
 	}
 	int device_count(int &count) override
@@ -442,7 +445,18 @@ public:
 		return 0;
 	}
 
+	// What a stream has to do. It comes to that when the test says so.
+	struct InStream {
+		void (*call)(void *);
+		void (*gone)(void *);
+		void *arg;
+	};
+	std::vector<InStream> in_stream;
+	bool capturing = false;
+	int launch_error = 0;
+
 	bool present = false;
+	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of device
 	int look_up_error = 0;
 	std::atomic<int> pinned{0};
 	const FakeSystem *system = nullptr; // whose node memory comes from

@@ -116,7 +116,7 @@ CUresult alloc(CUdeviceptr *out, size_t size, Kind kind)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	Piece piece = {size, nullptr, current()->device, kind};
+	Piece piece = {size, nullptr, current()->device, kind, current()};
 	char *seen = nullptr;
 	const CUresult rc = make(piece, seen);
 	if (rc)
@@ -138,6 +138,33 @@ CUresult free_memory(CUdeviceptr address)
 }
 
 } // namespace
+
+CUcontext owner_of(CUdeviceptr address)
+{
+	std::lock_guard guard(world().lock);
+	const Piece *const piece = find(address);
+	if (!piece || piece->kind != Kind::device)
+		return nullptr;
+	return piece->context ? piece->context : primary_of(piece->device);
+}
+
+void free_memory_of(CUcontext context)
+{
+	std::vector<std::pair<char *, Piece>> gone;
+	{
+		std::lock_guard guard(world().lock);
+		for (const auto &[seen, piece] : world().memory)
+			if (piece.context == context && piece.kind != Kind::unowned)
+				gone.emplace_back(seen, piece);
+		for (const auto &[seen, piece] : gone)
+			world().memory.erase(seen);
+	}
+	for (const auto &[seen, piece] : gone)
+		if (piece.kind == Kind::host)
+			std::free(seen);
+		else
+			unmake(piece, seen);
+}
 
 Spans spans_at(CUdeviceptr address, size_t size, bool host_too)
 {
@@ -235,7 +262,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned)
 	// Nobody may count on zeros.
 	std::memset(*out, 0x5a, size);
 	keep(static_cast<char *>(*out),
-	     {size, static_cast<char *>(*out), current() ? current()->device : 0, Kind::host});
+	     {size, static_cast<char *>(*out), current() ? current()->device : 0, Kind::host, current()});
 	live(1);
 	return CUDA_SUCCESS;
 }
@@ -298,10 +325,9 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
 	for (unsigned i = 0; i < n; i++) {
 		switch (attributes[i]) {
 		case CU_POINTER_ATTRIBUTE_CONTEXT:
-			*static_cast<CUcontext *>(answers[i]) =
-				piece && piece->kind != Kind::unowned ?
-					&world().devices[static_cast<size_t>(piece->device)]->primary :
-					nullptr;
+			*static_cast<CUcontext *>(answers[i]) = !piece || piece->kind == Kind::unowned ? nullptr :
+								piece->context ? piece->context :
+										 primary_of(piece->device);
 			break;
 		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 			*static_cast<unsigned *>(answers[i]) = !piece                    ? 0 :

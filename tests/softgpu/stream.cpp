@@ -69,8 +69,8 @@ struct CUuserObject_st {
 };
 
 struct CUstream_st {
-	const int device;
-	const bool blocking; // it and the default stream wait for each other
+	const CUcontext context; // nullptr: any
+	const bool blocking;     // it and the default stream wait for each other
 	std::mutex lock;
 	std::condition_variable wake, idle;
 	std::deque<Work> work;
@@ -79,7 +79,7 @@ struct CUstream_st {
 	bool forbids = false;                      // the capture, to all threads, what waits
 	std::thread thread;
 
-	CUstream_st(int d, bool blocks) : device(d), blocking(blocks), thread([this] { run(); }) {}
+	CUstream_st(CUcontext in, bool blocks) : context(in), blocking(blocks), thread([this] { run(); }) {}
 	~CUstream_st()
 	{
 		{
@@ -146,7 +146,7 @@ namespace
 struct Streams {
 	std::mutex lock;
 	std::vector<CUstream> all;
-	CUstream_st standard{0, true};
+	CUstream_st standard{nullptr, true};
 
 	std::vector<CUstream> blocking()
 	{
@@ -164,9 +164,9 @@ Streams &streams()
 	return *the_streams;
 }
 
-CUstream make_stream(int device, bool blocking)
+CUstream make_stream(CUcontext context, bool blocking)
 {
-	auto *const stream = new CUstream_st(device, blocking);
+	auto *const stream = new CUstream_st(context, blocking);
 	std::lock_guard guard(streams().lock);
 	streams().all.push_back(stream);
 	return stream;
@@ -184,16 +184,17 @@ void unmake_stream(CUstream stream)
 CUstream_st &stream_of(CUstream stream)
 {
 	if (stream == CU_STREAM_PER_THREAD) {
-		thread_local const CUstream own = make_stream(current() ? current()->device : 0, true);
+		thread_local const CUstream own = make_stream(current() ? current() : primary_of(0), true);
 		return *own;
 	}
 	return stream && stream != CU_STREAM_LEGACY ? *stream : streams().standard;
 }
 
-void check_context(CUstream stream)
+// What is asked of a stream is so in its context, and of memory of that context.
+void check_context(CUstream stream, CUcontext owner = nullptr)
 {
 	if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
-	    (!current() || current()->device != stream->device))
+	    (current() != stream->context || (owner && owner != stream->context)))
 		wrong();
 }
 
@@ -293,7 +294,9 @@ CUresult copy_later(const char *name, CUdeviceptr to, Side to_side, CUdeviceptr 
 {
 	if (const CUresult rc = begin(name))
 		return rc;
-	check_context(stream);
+	check_context(stream, to_side == Side::device   ? owner_of(to) :
+			      from_side == Side::device ? owner_of(from) :
+							  nullptr);
 	const Spans into = spans_of(to, size, to_side), out_of = spans_of(from, size, from_side);
 	if (into.empty() || out_of.empty())
 		return CUDA_ERROR_INVALID_VALUE;
@@ -305,9 +308,22 @@ CUdeviceptr number(const void *pointer) { return reinterpret_cast<CUdeviceptr>(p
 
 } // namespace
 
+void softgpu::unmake_streams_of(CUcontext context)
+{
+	std::vector<CUstream> gone;
+	{
+		std::lock_guard guard(streams().lock);
+		for (CUstream stream : streams().all)
+			if (stream->context == context)
+				gone.push_back(stream);
+	}
+	for (CUstream stream : gone)
+		unmake_stream(stream);
+}
+
 extern "C" {
 
-void *fake_stream(int device) { return make_stream(device, true); }
+void *fake_stream(int device) { return make_stream(primary_of(device), true); }
 void fake_stream_destroy(void *stream) { unmake_stream(static_cast<CUstream>(stream)); }
 void fake_sync(void *stream) { stream_of(static_cast<CUstream>(stream)).sync(); }
 void fake_capture(void *stream) { static_cast<CUstream>(stream)->capture = new CUgraph_st; }
@@ -406,7 +422,7 @@ CUresult cuStreamCreate(CUstream *out, unsigned flags)
 		return rc;
 	if (!current())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*out = make_stream(current()->device, !(flags & CU_STREAM_NON_BLOCKING));
+	*out = make_stream(current(), !(flags & CU_STREAM_NON_BLOCKING));
 	live(1);
 	return CUDA_SUCCESS;
 }

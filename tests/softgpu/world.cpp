@@ -29,9 +29,15 @@ constexpr std::string_view forbidden[] = {
 constexpr int host_devices = 2;
 constexpr size_t host_device_bytes = size_t{1} << 30;
 
-CUcontext primary_of(int device) { return &world().devices[static_cast<size_t>(device)]->primary; }
+bool is_usable(CUcontext context)
+{
+	std::lock_guard guard(world().lock);
+	return !context->destroyed;
+}
 
 } // namespace
+
+CUcontext primary_of(int device) { return &world().devices[static_cast<size_t>(device)]->primary; }
 
 thread_local bool in_host_function;
 thread_local int capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -99,6 +105,8 @@ void live(int change)
 {
 	std::lock_guard guard(world().lock);
 	world().live += change;
+	if (current())
+		current()->live += change;
 }
 
 CUresult check_device(int device)
@@ -301,8 +309,14 @@ CUresult cuCtxDestroy(CUcontext context)
 	const CUresult rc = begin(__func__);
 	if (rc)
 		return rc;
+	if (!is_usable(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
 	std::erase(stack, context);
-	delete context;
+	unmake_streams_of(context);
+	free_memory_of(context);
+	std::lock_guard guard(world().lock);
+	world().live -= context->live;
+	context->destroyed = true;
 	return CUDA_SUCCESS;
 }
 CUresult cuCtxGetCurrent(CUcontext *context)
@@ -315,9 +329,12 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 CUresult cuCtxPushCurrent(CUcontext context)
 {
 	const CUresult rc = begin(__func__);
-	if (!rc)
-		stack.push_back(context);
-	return rc;
+	if (rc)
+		return rc;
+	if (!is_usable(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack.push_back(context);
+	return CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent(CUcontext *context)
 {
@@ -333,6 +350,8 @@ CUresult cuCtxPopCurrent(CUcontext *context)
 }
 CUresult cuCtxSetCurrent(CUcontext context)
 {
+	if (context && !is_usable(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!stack.empty())
 		stack.pop_back();
 	if (context)

@@ -16,8 +16,11 @@
 #include "peerdma.h"
 #include "softgpu.hpp"
 
+// Those that are destroyed stay, as what no call takes any more.
 struct CUctx_st {
 	int device;
+	int live = 0; // of World::live what goes with it
+	bool destroyed = false;
 };
 
 namespace softgpu
@@ -31,6 +34,7 @@ struct Piece {
 	char *bytes; // where the driver gets at it
 	int device;
 	Kind kind;
+	CUcontext context = nullptr;          // nullptr: that of its device
 	struct peerdma_buf *buffer = nullptr; // nullptr: memory of the host's
 	bool mapped = false;                  // by cuMemMap(), of what cuMemCreate() made
 	uint64_t id = 0;
@@ -69,6 +73,10 @@ World &world();
 
 // The calling thread's.
 CUcontext current();
+CUcontext primary_of(int device);
+// Ends what is in a context: memory.cpp, stream.cpp.
+void free_memory_of(CUcontext context);
+void unmake_streams_of(CUcontext context);
 extern thread_local bool in_host_function;
 extern thread_local int capture_mode; // CUstreamCaptureMode
 
@@ -78,6 +86,8 @@ void wrong();
 void live(int change);
 // The error of a call that names a device which is not there, or 0.
 CUresult check_device(int device);
+// Whose memory a device's memory is; nullptr: nobody's, or none of a device.
+CUcontext owner_of(CUdeviceptr address);
 
 // Where the driver gets at a range's bytes: in one place, but for what is mapped in pieces. Of a range that it does not
 // know, that is where the program does, if the host's memory will do. Empty: there is no such range.

@@ -49,9 +49,8 @@ int64_t Belt::take_lane()
 	pack();
 	// Two calls of the kernel, and a little less for each piece.
 	constexpr size_t worth = 16;
-	const Job::Piece &first = job_.piece(0);
 	if (ring_ && job_.nr_pieces() >= worth)
-		ring_->hold(job_.request(first).file->apart(first.offset, first.size).fd);
+		ring_->hold(apart(job_.piece(0)).fd);
 	return 0;
 }
 
@@ -85,6 +84,12 @@ void Belt::pack()
 char *Belt::place(const Job::Piece &piece) const
 {
 	return lane_->memory() + piece.unit % slabs_ * slab_bytes_ + piece.at;
+}
+
+File::Apart Belt::apart(const Job::Piece &piece) const
+{
+	const Request &request = job_.request(piece);
+	return piece.offset == request.offset ? request.apart : request.file->apart(piece.offset, piece.size);
 }
 
 void Belt::take_part()
@@ -158,12 +163,12 @@ bool Belt::queue(Job::Piece &piece)
 {
 	if (!ring_)
 		return false;
-	const File::Apart apart = job_.request(piece).file->apart(piece.offset, piece.size);
+	const File::Apart by = apart(piece);
 	char *const to = place(piece);
-	if (apart.fd < 0 || piece.size < apart.offset || piece.offset % apart.offset ||
-	    reinterpret_cast<uintptr_t>(to) % apart.memory)
+	if (by.fd < 0 || piece.size < by.offset || piece.offset % by.offset ||
+	    reinterpret_cast<uintptr_t>(to) % by.memory)
 		return false;
-	while (!ring_->read(apart.fd, to, piece.size - piece.size % apart.offset, piece.offset,
+	while (!ring_->read(by.fd, to, piece.size - piece.size % by.offset, piece.offset,
 			    reinterpret_cast<uintptr_t>(&piece))) {
 		if (!under_way_) {
 			ring_ = nullptr;

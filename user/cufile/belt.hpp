@@ -62,6 +62,8 @@ private:
 	void land(bool wait);
 	void drain();
 	char *place(const Job::Piece &piece) const;
+	// Where the ring may read it. The file may have to ask the kernel.
+	File::Apart apart(const Job::Piece &piece) const;
 	// Until the slab of a unit may be used again.
 	void clear(Unit &unit, unsigned slab);
 	void copy(Unit &unit);

@@ -59,9 +59,10 @@ uint64_t largest_bar(const std::string &text)
 
 } // namespace
 
-Library::Engine::Engine(Config c, const Seams &seams)
-	: config(std::move(c)), lanes(seams.cuda, seams.system, lane_bytes(config),
-				      static_cast<unsigned>(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))),
+Library::Engine::Engine(Config c, const Seams &s)
+	: seams(s), config(std::move(c)),
+	  lanes(seams.cuda, seams.system, lane_bytes(config),
+		static_cast<unsigned>(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))),
 	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
 {
 }
@@ -124,6 +125,7 @@ CUfileError_t Library::close()
 		count_--;
 		return success();
 	}
+	closing_ = true;
 	decltype(batches_) batches;
 	{
 		const std::lock_guard tables(table_lock_);
@@ -152,6 +154,7 @@ CUfileError_t Library::close()
 	log_.close();
 	count_ = 0;
 	busy_ = false;
+	closing_ = false;
 	return success();
 }
 

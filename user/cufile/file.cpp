@@ -228,13 +228,18 @@ int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 namespace
 {
 
-// Such a function may return -errno, or -1 and errno.
+// Such a function may return -errno, or -1 and errno. One that throws is not to take a lane, or the program, with it.
 template <class Call> int64_t ask(uint64_t size, Call &&call)
 {
 	uint64_t done = 0;
 	while (done < size) {
 		errno = 0;
-		const ssize_t n = call(done);
+		ssize_t n;
+		try {
+			n = call(done);
+		} catch (...) {
+			n = -CU_FILE_INTERNAL_ERROR;
+		}
 		if (n < 0) {
 			const int64_t error = n != -1 ? n : errno ? -errno : -EIO;
 			return done ? static_cast<int64_t>(done) : error;

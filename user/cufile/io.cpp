@@ -68,7 +68,7 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 	return choose_way(engine, *handle, buffer, base, request);
 }
 
-int64_t Library::run(Engine &engine, const Request &request)
+int64_t Library::run(Engine &engine, Request &request)
 {
 	const bool timed = stats_.on();
 	const uint64_t start = timed ? seams_.system.now_ns() : 0;
@@ -110,15 +110,16 @@ unsigned Library::helped(Engine &engine, const Request &request)
 
 // Whether its pieces go past the page cache, where one thread can have many of them under way. Through it threads are
 // faster, because they copy.
-bool Library::for_ring(Engine &engine, const Request &request, uint64_t piece_bytes)
+bool Library::for_ring(Engine &engine, Request &request, uint64_t piece_bytes)
 {
 	if (request.write || !engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO))
 		return false;
-	const File::Apart apart = request.file->apart(request.offset, request.size);
-	if (apart.fd < 0)
+	request.apart = request.file->apart(request.offset, request.size);
+	if (request.apart.fd < 0)
 		return false;
 	// What is cut is so at whole blocks.
-	if (request.size <= piece_bytes && (request.offset % apart.offset || request.size < apart.offset))
+	if (request.size <= piece_bytes &&
+	    (request.offset % request.apart.offset || request.size < request.apart.offset))
 		return false;
 	const int rc = engine.lanes.rings();
 	if (rc < 0 && !engine.told_no_rings.exchange(true))
@@ -134,12 +135,7 @@ int64_t Library::run_apart(Engine &engine, const Request &request, unsigned thre
 	if (!request.write)
 		job->ride(std::make_unique<Belt>(*job, seams_, engine.lanes, request.memory.context,
 						 threads == 1 ? Belt::Use::alone : Belt::Use::helped, by_ring));
-	engine.workers.add(
-		[job, &engine, seams = seams_] {
-			engine.settle(job->request(0));
-			take_part(*job, seams, engine.lanes);
-		},
-		threads - 1);
+	engine.workers.add(engine.part_of(job), threads - 1);
 	take_part(*job, seams_, engine.lanes);
 	if (job->belt())
 		job->belt()->wait();
@@ -178,10 +174,11 @@ int64_t Library::move_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, siz
 	const auto handle = use ? find(fh) : nullptr;
 	if (!handle)
 		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
-	if (flags || (n && !vector) || file_off < 0)
+	std::vector<Request> requests;
+	if (flags || (n && !vector) || n > requests.max_size() || file_off < 0)
 		return failed(CU_FILE_INVALID_VALUE);
 	// All is looked at before anything is moved.
-	std::vector<Request> requests(n);
+	requests.resize(n);
 	off_t at = file_off;
 	for (size_t i = 0; i < n; i++) {
 		const int64_t rc = vector[i].len ? prepare(*use, handle, vector[i].base, vector[i].len, at, 0, write,
@@ -192,7 +189,7 @@ int64_t Library::move_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, siz
 		at += static_cast<off_t>(vector[i].len);
 	}
 	int64_t total = 0;
-	for (const Request &request : requests) {
+	for (Request &request : requests) {
 		if (!request.size)
 			continue;
 		const int64_t moved = run(*use, request);

@@ -61,6 +61,7 @@ struct Request {
 	enum peerdma_cufile_why why = PEERDMA_CUFILE_WHY_NONE;
 	uint32_t reason = 0;                 // enum peerdma_reason, if why is REFUSED
 	Memory memory;                       // if it bounces
+	File::Apart apart;                   // what its file said of its beginning, if that is for a ring
 	std::shared_ptr<PeerFile> peer_file; // if it is direct
 	Place place;                         // likewise
 };

@@ -45,7 +45,7 @@ struct Handle {
 struct Buffer {
 	uint64_t size;
 	Memory memory;
-	bool peer; // it is in a buffer of libpeerdma's
+	int peer; // what Peer::look_up() said: 0, it is in a buffer of libpeerdma's
 };
 
 class Library
@@ -129,6 +129,15 @@ private:
 			if (Workers::here())
 				lanes.settle(near ? request.memory.device : -1);
 		}
+		// A thread's part in a job.
+		Workers::Task part_of(std::shared_ptr<Job> job)
+		{
+			return [this, job = std::move(job)] {
+				settle(job->request(0));
+				take_part(*job, seams, lanes);
+			};
+		}
+		const Seams seams;
 		Config config;
 		Lanes lanes;
 		Workers workers;
@@ -168,9 +177,9 @@ private:
 	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request);
 	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
-	int64_t run(Engine &engine, const Request &request);
+	int64_t run(Engine &engine, Request &request);
 	static unsigned helped(Engine &engine, const Request &request);
-	bool for_ring(Engine &engine, const Request &request, uint64_t piece_bytes);
+	bool for_ring(Engine &engine, Request &request, uint64_t piece_bytes);
 	int64_t run_apart(Engine &engine, const Request &request, unsigned threads, bool by_ring);
 	// With use_ held.
 	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
@@ -182,8 +191,9 @@ private:
 	Log log_;
 	Stats stats_;
 	std::atomic<bool> busy_{false}, dead_{false};
-	std::atomic<long> count_{0}; // written under open_lock_
-	std::mutex open_lock_;       // opening, closing, settings_
+	std::atomic<bool> closing_{false}; // written under open_lock_, which close() has until all has ended
+	std::atomic<long> count_{0};       // written under open_lock_
+	std::mutex open_lock_;             // opening, closing, settings_
 	Settings settings_;
 	std::array<unsigned, CU_FILE_MAX_TARGET_TYPES> ways_{}; // CU_FILE_P2P_FLAG_*; with open_lock_
 	std::shared_mutex use_;                                 // held shared by all that moves; protects engine_

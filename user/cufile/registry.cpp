@@ -18,6 +18,9 @@ constexpr long first_user = 1;
 
 CUfileOpError Library::open_for_use()
 {
+	// Nobody has asked for the driver to be opened, so nobody need wait until it can be.
+	if (closing_)
+		return CU_FILE_DRIVER_CLOSING;
 	const std::lock_guard guard(open_lock_);
 	if (engine_)
 		return CU_FILE_SUCCESS;
@@ -131,14 +134,14 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	const Use use(*this);
 	if (!use)
 		return refuse(CU_FILE_DRIVER_CLOSING);
-	Buffer buffer = {size, {}, false};
+	Buffer buffer = {size, {}, 0};
 	if (has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, buffer.memory);
 		if (rc)
 			return refuse(CU_FILE_CUDA_DRIVER_ERROR, rc);
 	}
 	Place place;
-	buffer.peer = !seams_.peer.look_up(base, place);
+	buffer.peer = seams_.peer.look_up(base, place);
 	{
 		const std::lock_guard tables(table_lock_);
 		if (!buffers_.emplace(number(base), buffer).second)

@@ -72,12 +72,12 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 {
 	Candidate io = {engine.config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE),
 			handle.file->fd(),
-			-ENOENT,
+			buffer ? buffer->peer : 0,
 			0,
 			request.size,
 			Memory::Kind::host,
 			false};
-	if (!buffer || buffer->peer)
+	if (!io.peer)
 		io.peer = seams_.peer.look_up(request.address, request.place);
 	io.room = request.place.size;
 	if (buffer) {

@@ -101,7 +101,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	Engine &engine = *use;
 	// What is read into the memory of one context goes on one belt, or on two: a ring's has one thread.
 	std::vector<std::shared_ptr<BatchJob>> jobs;
-	const auto job_for = [&](const Request &request, uint64_t piece_bytes) -> BatchJob & {
+	const auto job_for = [&](Request &request, uint64_t piece_bytes) -> BatchJob & {
 		const Context context = request.way == Way::bounce && !request.write ? request.memory.context : nullptr;
 		const bool by_ring = context && for_ring(engine, request, piece_bytes);
 		for (const auto &job : jobs)
@@ -148,10 +148,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	}
 	std::vector<Workers::Task> tasks;
 	for (const auto &job : jobs)
-		tasks.emplace_back([job, &engine, seams = seams_] {
-			engine.settle(job->request(0));
-			take_part(*job, seams, engine.lanes);
-		});
+		tasks.push_back(engine.part_of(job));
 	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()});
 	if (rc)
 		return refuse(rc);

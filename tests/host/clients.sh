@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# libcufile.so.0 in programs that were built against nothing and find it by dlopen or LD_PRELOAD: client.cpp, each case with
+# a CUDA driver (the stand-in) and where there is none.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${PEERDMA_BUILD:-$root/build}
+cufile=$build/lib/libcufile.so.0
+tmp=$(mktemp -d -p "$build")
+trap 'rm -rf "$tmp"' EXIT
+n=0 failed=0
+unset CUFILE_ENV_PATH_JSON
+
+# check NAME COMMAND...
+check() {
+	n=$((n + 1))
+	if "${@:2}" >"$tmp/out" 2>&1; then echo "ok $n - $1"; else
+		echo "not ok $n - $1"
+		sed 's/^/# /' "$tmp/out"
+		failed=1
+	fi
+}
+
+# client CASE [VARIABLE=VALUE...]
+client() { timeout 60 env "${@:2}" "$tmp/client" "$1" "$cufile" "$tmp/file" "$root/tests/host/cufile.symbols"; }
+
+check "a program that is built against nothing" g++ -std=c++20 -O1 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" \
+	-DPEERDMA_CUFILE_NO_CUDA_H "$root/tests/host/client.cpp" -o "$tmp/client" -ldl -pthread
+check "and needs neither CUDA nor cuFile" bash -c "! readelf -d '$tmp/client' | grep -E 'NEEDED.*(cuda|cufile|peerdma)'"
+for name in $("$tmp/client"); do
+	preload=
+	[ "$name" != preloaded ] || preload=LD_PRELOAD=$cufile
+	check "$name, with a CUDA driver" client "$name" LD_LIBRARY_PATH="$build/tests/softgpu" $preload
+	if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+		n=$((n + 1))
+		echo "ok $n - $name, without one # SKIP this machine has one"
+	else
+		check "$name, without one" client "$name" LD_LIBRARY_PATH= $preload
+	fi
+done
+
+# What is not there is said, in one line, at the level that is asked for; and only where it was asked for.
+client odd_configurations CUFILE_LOGGING_LEVEL=NOTICE >"$tmp/said" 2>&1
+check "a configuration that is missing is named" grep -q 'NOTICE .*/nowhere/cufile.json' "$tmp/said"
+check "in one line" test "$(grep -c /nowhere "$tmp/said")" = 1
+
+# Programs that know nothing of cuFile: it is as if it were not there.
+strange() { LD_PRELOAD=$cufile bash -c 'echo said; echo complained >&2; (exit 3); status=$?; ls / >/dev/null; exit $status' 2>&1; }
+check "a stranger says what it says, and nothing else" test "$(strange)" = "$(printf 'said\ncomplained')"
+strange >/dev/null
+check "and ends as it ends" test $? = 3
+echo "1..$n"
+exit $failed

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+//
+// libcufile.so.0 as programs meet it: loaded by dlopen, with a CUDA driver (a stand-in: tests/softgpu) whose
+// memory no system call can touch. What each test of it begins with.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "peerdma_cufile.h"
+#include "softgpu.hpp"
+
+namespace conformance
+{
+
+namespace fs = std::filesystem;
+
+inline fs::path here() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+inline void *must_load(const fs::path &path, int flags)
+{
+	void *library = dlopen(path.c_str(), flags);
+	if (!library) {
+		std::fprintf(stderr, "%s\n", dlerror());
+		std::abort();
+	}
+	return library;
+}
+
+struct Library {
+	// First the driver: as it has the name that libcufile asks for, it is the one that it gets.
+	void *cuda = must_load(here() / "../softgpu/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *self = must_load(here() / "../../lib/libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
+
+#define CALL(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(dlsym(self, #name))
+	CALL(cuFileDriverOpen);
+	CALL(cuFileDriverClose_v2);
+	CALL(cuFileUseCount);
+	CALL(cuFileDriverGetProperties);
+	CALL(cuFileDriverSetPollMode);
+	CALL(cuFileDriverSetMaxDirectIOSize);
+	CALL(cuFileDriverSetMaxCacheSize);
+	CALL(cuFileDriverSetMaxPinnedMemSize);
+	CALL(cuFileGetVersion);
+	CALL(cuFileGetBARSizeInKB);
+	CALL(cuFileDriverSetP2PFlags);
+	CALL(cuFileDriverGetP2PFlags);
+	CALL(cuFileExportPCIeTopology);
+	CALL(cuFileHandleRegister);
+	CALL(cuFileHandleDeregister);
+	CALL(cuFileBufRegister);
+	CALL(cuFileBufDeregister);
+	CALL(cuFileRead);
+	CALL(cuFileWrite);
+	CALL(cuFileReadv);
+	CALL(cuFileWritev);
+	CALL(cuFileBatchIOSetUp);
+	CALL(cuFileBatchIOSubmit);
+	CALL(cuFileBatchIOGetStatus);
+	CALL(cuFileBatchIOCancel);
+	CALL(cuFileBatchIODestroy);
+	CALL(cuFileReadAsync);
+	CALL(cuFileWriteAsync);
+	CALL(cuFileStreamRegister);
+	CALL(cuFileStreamDeregister);
+	CALL(cuFileGetParameterSizeT);
+	CALL(cuFileGetParameterBool);
+	CALL(cuFileGetParameterString);
+	CALL(cuFileGetParameterMinMaxValue);
+	CALL(cuFileGetParameterPosixPoolSlabArray);
+	CALL(cuFileGetParameterGpuBounceBufferSlabArray);
+	CALL(cuFileSetParameterSizeT);
+	CALL(cuFileSetParameterBool);
+	CALL(cuFileSetParameterString);
+	CALL(cuFileSetParameterPosixPoolSlabArray);
+	CALL(cuFileSetParameterGpuBounceBufferSlabArray);
+	CALL(cuFileSetStatsLevel);
+	CALL(cuFileGetStatsLevel);
+	CALL(cuFileStatsStart);
+	CALL(cuFileStatsStop);
+	CALL(cuFileStatsReset);
+	CALL(cuFileGetStatsL1);
+	CALL(cuFileGetStatsL2);
+	CALL(cuFileGetStatsL3);
+	CALL(peerdma_cufile_explain);
+	CALL(peerdma_cufile_count);
+#undef CALL
+};
+
+inline Library &lib()
+{
+	static Library the_library;
+	return the_library;
+}
+
+template <class... Args> int code(CUfileError_t (*call)(Args...), std::type_identity_t<Args>... args)
+{
+	return call(args...).err;
+}
+
+// -errno for what returned -1.
+inline ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
+
+inline std::string pattern(size_t n, unsigned seed = 1)
+{
+	std::string bytes(n, '\0');
+	uint32_t x = seed * 2654435761u + 1;
+	for (char &c : bytes) {
+		x = x * 1664525 + 1013904223;
+		c = static_cast<char>(x >> 24);
+	}
+	return bytes;
+}
+
+inline int count_threads(const std::string &name)
+{
+	int n = 0;
+	for (const auto &task : fs::directory_iterator("/proc/self/task")) {
+		std::ifstream comm(task.path() / "comm");
+		std::string text;
+		std::getline(comm, text);
+		n += text == name;
+	}
+	return n;
+}
+
+// Device memory that is full of something else.
+class Device
+{
+public:
+	explicit Device(size_t size, int device = 0, int kind = 0)
+		: size_(size), memory_(fake_alloc(size, device, kind))
+	{
+		fill(0x77);
+	}
+	~Device() { fake_free(memory_); }
+	Device(const Device &) = delete;
+	Device &operator=(const Device &) = delete;
+	char *get() const { return static_cast<char *>(memory_); }
+	void fill(int with) { std::memset(fake_peek(memory_), with, size_); }
+	void put(const std::string &bytes) { std::memcpy(fake_peek(memory_), bytes.data(), bytes.size()); }
+	std::string bytes(size_t at, size_t n) const { return std::string(fake_peek(memory_) + at, n); }
+	bool untouched(size_t from, size_t to) const
+	{
+		for (size_t i = from; i < to; i++)
+			if (fake_peek(memory_)[i] != 0x77)
+				return false;
+		return true;
+	}
+
+private:
+	const size_t size_;
+	void *const memory_;
+};
+
+class Cufile : public ::testing::Test
+{
+protected:
+	Cufile() : dir_(fs::temp_directory_path() / ("cufile-" + std::to_string(getpid())))
+	{
+		fs::create_directories(dir_);
+		json("{}");
+		setenv("CUFILE_ENV_PATH_JSON", (dir_ / "cufile.json").c_str(), 1);
+		fake_set_current(0);
+	}
+	~Cufile() override
+	{
+		while (lib().cuFileUseCount() > 0)
+			lib().cuFileDriverClose_v2();
+		EXPECT_EQ(fake_live(), 0) << "a stream, an event or pinned memory is left";
+		EXPECT_EQ(fake_wrongs(), 0) << "a call that a real driver forbids";
+		// They are told of before the kernel has taken them down.
+		for (int i = 0; i < 100 && count_threads("peerdma-io"); i++)
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
+		EXPECT_EQ(count_threads("peerdma-io"), 0) << "a thread is left";
+		for (const int fd : fds_)
+			close(fd);
+		lib().cuFileSetStatsLevel(0);
+		fs::remove_all(dir_);
+	}
+
+	fs::path path(const std::string &name) const { return dir_ / name; }
+	bool has_direct() const
+	{
+		std::ofstream(path("probe")) << "x";
+		const int probe = open(path("probe").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+		return probe >= 0 && !close(probe);
+	}
+	void json(const std::string &text) { std::ofstream(dir_ / "cufile.json") << text; }
+
+	int open_file(const std::string &name, const std::string &bytes, int flags = O_RDWR)
+	{
+		std::ofstream(path(name), std::ios::binary) << bytes;
+		const int fd = open(path(name).c_str(), flags | O_CLOEXEC);
+		EXPECT_GE(fd, 0) << std::strerror(errno);
+		fds_.push_back(fd);
+		return fd;
+	}
+	std::string content(const std::string &name)
+	{
+		std::ifstream in(path(name), std::ios::binary);
+		return std::string(std::istreambuf_iterator<char>(in), {});
+	}
+	static CUfileDescr_t descr(int fd, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
+	{
+		CUfileDescr_t d = {};
+		d.type = static_cast<CUfileFileHandleType>(type);
+		d.handle.fd = fd;
+		return d;
+	}
+	static int add(int fd, CUfileHandle_t &fh, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
+	{
+		CUfileDescr_t d = descr(fd, type);
+		return lib().cuFileHandleRegister(&fh, &d).err;
+	}
+	CUfileHandle_t handle(const std::string &name, const std::string &bytes, int flags = O_RDWR)
+	{
+		CUfileHandle_t fh = nullptr;
+		EXPECT_EQ(add(open_file(name, bytes, flags), fh), 0);
+		return fh;
+	}
+	static ssize_t read(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0)
+	{
+		return told(lib().cuFileRead(fh, base, size, from, to));
+	}
+	static ssize_t write(CUfileHandle_t fh, void *base, size_t size, off_t to, off_t from = 0)
+	{
+		return told(lib().cuFileWrite(fh, base, size, to, from));
+	}
+
+	const fs::path dir_;
+	std::vector<int> fds_;
+};
+
+// A batch is of reads and writes of this memory and this file.
+class Batches : public Cufile
+{
+protected:
+	Batches() : bytes_(pattern(4 << 20)), memory_(4 << 20) { fh_ = handle("f", bytes_); }
+	~Batches() override
+	{
+		for (const auto id : ids_)
+			lib().cuFileBatchIODestroy(id);
+	}
+
+	CUfileBatchHandle_t set_up(unsigned nr)
+	{
+		CUfileBatchHandle_t id = nullptr;
+		EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &id, nr), 0);
+		ids_.push_back(id);
+		return id;
+	}
+	CUfileIOParams_t io(size_t size, off_t file, off_t at, uintptr_t cookie, int opcode = CUFILE_READ)
+	{
+		CUfileIOParams_t one = {};
+		one.mode = CUFILE_BATCH;
+		one.u.batch.devPtr_base = memory_.get();
+		one.u.batch.file_offset = file;
+		one.u.batch.devPtr_offset = at;
+		one.u.batch.size = size;
+		one.fh = fh_;
+		one.opcode = static_cast<CUfileOpcode_t>(opcode);
+		one.cookie = reinterpret_cast<void *>(cookie);
+		return one;
+	}
+	static int submit(CUfileBatchHandle_t id, std::vector<CUfileIOParams_t> &ios)
+	{
+		return code(lib().cuFileBatchIOSubmit, id, static_cast<unsigned>(ios.size()), ios.data(), 0);
+	}
+	// All there are, by cookie; what comes twice is a failure.
+	std::map<uintptr_t, CUfileIOEvents_t> fetch(CUfileBatchHandle_t id, unsigned nr, unsigned at_once = 1)
+	{
+		std::map<uintptr_t, CUfileIOEvents_t> all;
+		while (all.size() < nr) {
+			CUfileIOEvents_t events[128];
+			unsigned n = std::max(16U, at_once);
+			if (code(lib().cuFileBatchIOGetStatus, id, at_once, &n, events, nullptr)) {
+				ADD_FAILURE() << "GetStatus, with " << all.size() << " of " << nr;
+				break;
+			}
+			for (unsigned i = 0; i < n; i++)
+				EXPECT_TRUE(
+					all.emplace(reinterpret_cast<uintptr_t>(events[i].cookie), events[i]).second);
+		}
+		return all;
+	}
+
+	const std::string bytes_;
+	Device memory_;
+	CUfileHandle_t fh_;
+	std::vector<CUfileBatchHandle_t> ids_;
+};
+
+// A file system whose reads wait until they are let through.
+struct Gate {
+	std::atomic<int> inside{0}, open{0};
+	std::atomic<int> some{0}; // so many are let through although it is not open
+};
+
+inline ssize_t gate_read(const void *handle, char *to, size_t size, off_t, const cufileRDMAInfo_t *)
+{
+	auto *gate = static_cast<Gate *>(const_cast<void *>(handle));
+	gate->inside++;
+	while (!gate->open && gate->some.fetch_sub(1) <= 0) {
+		gate->some++;
+		usleep(1000);
+	}
+	std::memset(to, 'g', size);
+	return static_cast<ssize_t>(size);
+}
+
+class Gated : public Batches
+{
+protected:
+	Gated()
+	{
+		ops_.read = gate_read;
+		CUfileDescr_t d = {};
+		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+		d.handle.handle = &gate_;
+		d.fs_ops = &ops_;
+		EXPECT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
+	}
+	~Gated() override { gate_.open = 1; }
+	Gate gate_;
+	CUfileFSOps_t ops_ = {};
+};
+
+class Streams : public Cufile
+{
+protected:
+	Streams() : bytes_(pattern(1 << 20)), memory_(1 << 20), stream_(fake_stream(0)) { fh_ = handle("f", bytes_); }
+	~Streams() override
+	{
+		fake_sync(stream_);
+		lib().cuFileDriverClose_v2();
+		fake_stream_destroy(stream_);
+	}
+	int read_async(void *stream)
+	{
+		return lib()
+			.cuFileReadAsync(fh_, memory_.get(), &size_, &file_, &at_, &result_,
+					 static_cast<CUstream>(stream))
+			.err;
+	}
+
+	const std::string bytes_;
+	Device memory_;
+	void *const stream_;
+	CUfileHandle_t fh_;
+	size_t size_ = 1000;
+	off_t file_ = 10, at_ = 100;
+	ssize_t result_ = 4711;
+};
+
+inline int in_child(const std::function<int()> &what)
+{
+	const pid_t child = fork();
+	if (!child)
+		_exit(what());
+	int status = 0;
+	waitpid(child, &status, 0);
+	return status;
+}
+
+} // namespace conformance

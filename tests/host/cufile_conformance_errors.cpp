@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+//
+// Errors that take more than a wrong argument: Documentation/cufile.md, "Errors", names the test of each.
+#include <stdexcept>
+
+#include <sys/resource.h>
+
+#include "cufile_conformance.hpp"
+
+using namespace conformance;
+
+namespace
+{
+
+// Whoever opens the driver waits until it is closed; whoever did not ask for it to be opened is told.
+TEST_F(Gated, WhatWouldOpenADriverThatIsBeingClosed)
+{
+	const int fd = open_file("g", "x");
+	const auto id = set_up(1);
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1)};
+	ASSERT_EQ(submit(id, ios), 0);
+	while (!gate_.inside)
+		usleep(1000);
+	std::thread closer([] { EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0); });
+	int error = 0;
+	for (uintptr_t base = 4096; !error && base < 4096 + 10000; base++) {
+		error = code(lib().cuFileBufRegister, reinterpret_cast<void *>(base), 1, 0);
+		usleep(1000);
+	}
+	EXPECT_EQ(error, 5006);
+	CUfileHandle_t fh;
+	CUfileBatchHandle_t batch;
+	EXPECT_EQ(add(fd, fh), 5006);
+	EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &batch, 4), 5006);
+	EXPECT_EQ(code(lib().cuFileStreamRegister, nullptr, 0), 5006);
+	std::atomic<int> opened{-1};
+	std::thread opener([&] { opened = code(lib().cuFileDriverOpen); });
+	usleep(20000);
+	EXPECT_EQ(opened, -1) << "before it was closed";
+	gate_.open = 1;
+	closer.join();
+	opener.join();
+	EXPECT_EQ(opened, 0);
+	EXPECT_EQ(lib().cuFileUseCount(), 1);
+	EXPECT_EQ(add(fd, fh), 0);
+}
+
+ssize_t throwing_read(const void *, char *, size_t, off_t, const cufileRDMAInfo_t *)
+{
+	throw std::runtime_error("a bug of the program's");
+}
+
+// Neither our threads nor lanes are lost to it.
+TEST_F(Batches, AFileSystemThatThrows)
+{
+	CUfileFSOps_t ops = {};
+	ops.read = throwing_read;
+	CUfileDescr_t d = {};
+	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+	d.fs_ops = &ops;
+	const CUfileHandle_t good = fh_;
+	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
+	std::string host(100, 'x');
+	EXPECT_EQ(read(fh_, host.data(), 100, 0), -5030);
+	const auto id = set_up(4);
+	for (int i = 0; i < 40; i++) {
+		EXPECT_EQ(read(fh_, memory_.get(), 100, 0), -5030);
+		EXPECT_EQ(read(fh_, memory_.get(), 4 << 20, 0), -5030) << "with helpers";
+		std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1), io(1 << 20, 0, 0, 2)};
+		ASSERT_EQ(submit(id, ios), 0);
+		for (const auto &[cookie, event] : fetch(id, 2)) {
+			EXPECT_EQ(event.status, CUFILE_FAILED);
+			EXPECT_EQ(static_cast<ssize_t>(event.ret), -5030);
+		}
+	}
+	EXPECT_TRUE(memory_.untouched(0, 4 << 20));
+	EXPECT_EQ(read(good, memory_.get(), 4 << 20, 0), 4 << 20);
+	EXPECT_TRUE(memory_.bytes(0, 4 << 20) == bytes_);
+}
+
+// A child, because what it does to itself lasts.
+TEST_F(Cufile, WithoutMemory)
+{
+	EXPECT_EQ(in_child([&] {
+			  std::string text(64 << 20, 'x');
+			  struct rlimit limit = {32 << 20, 32 << 20}; // less than it has: nothing more
+			  setrlimit(RLIMIT_AS, &limit);
+			  int bad = code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, text.c_str()) != 5043;
+			  limit.rlim_cur = 0;
+			  char value[8];
+			  bad |= code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, value, 8) != 5022;
+			  return bad;
+		  }),
+		  0);
+}
+
+TEST_F(Cufile, WithoutADescriptor)
+{
+	const int fd = open_file("f", "hello");
+	EXPECT_EQ(in_child([&] {
+			  struct rlimit limit = {};
+			  getrlimit(RLIMIT_NOFILE, &limit);
+			  const rlim_t before = limit.rlim_cur;
+			  limit.rlim_cur = 3;
+			  setrlimit(RLIMIT_NOFILE, &limit);
+			  CUfileHandle_t fh;
+			  int bad = add(fd, fh) != 5031;
+			  limit.rlim_cur = before;
+			  setrlimit(RLIMIT_NOFILE, &limit);
+			  bad |= add(fd, fh) != 0;
+			  char host[8];
+			  bad |= read(fh, host, 5, 0) != 5;
+			  lib().cuFileDriverClose_v2();
+			  return bad;
+		  }),
+		  0);
+}
+
+// Not of the kind that says "host memory": that the driver cannot say what it is.
+TEST_F(Cufile, ADriverThatCannotSayWhatMemoryIs)
+{
+	const CUfileHandle_t fh = handle("f", "hello");
+	Device memory(4096);
+	fake_fail("cuPointerGetAttributes", 0, 700);
+	const CUfileError_t error = lib().cuFileBufRegister(memory.get(), 4096, 0);
+	EXPECT_EQ(error.err, 5011);
+	EXPECT_EQ(error.cu_err, 700);
+	fake_fail("cuPointerGetAttributes", 0, 700);
+	EXPECT_EQ(read(fh, memory.get(), 5, 0), -5011);
+	EXPECT_EQ(read(fh, memory.get(), 5, 0), 5);
+}
+
+TEST_F(Cufile, MoreVectorsThanThereCanBe)
+{
+	const CUfileHandle_t fh = handle("f", "hello");
+	char byte;
+	const CUfileIOVec_t one = {&byte, 1};
+	EXPECT_EQ(told(lib().cuFileReadv(fh, &one, SIZE_MAX, 0, 0)), -5022);
+	EXPECT_EQ(told(lib().cuFileReadv(fh, &one, SIZE_MAX / sizeof(one), 0, 0)), -5022);
+	EXPECT_EQ(told(lib().cuFileReadv(fh, &one, 1, 0, 0)), 1);
+}
+
+// The largest numbers that there are: no sum of them is taken for a small one.
+TEST_F(Cufile, PlacesThatWrapAround)
+{
+	const CUfileHandle_t fh = handle("f", pattern(10000));
+	Device memory(8192);
+	ASSERT_EQ(code(lib().cuFileBufRegister, memory.get(), 8192, 0), 0);
+	constexpr off_t most = INT64_MAX;
+	const struct {
+		size_t size;
+		off_t from, to;
+	} all[] = {{SIZE_MAX, 0, 0},  {SIZE_MAX, 1, 1}, {size_t{1} << 63, 0, 0},    {1, most, 0},
+		   {1, 0, most},      {2, most - 1, 0}, {4096, most - 4096 + 1, 0}, {4096, 0, most - 4096 + 1},
+		   {4096, most, most}};
+	for (const auto &io : all) {
+		EXPECT_EQ(read(fh, memory.get(), io.size, io.from, io.to), -5022) << io.size << ' ' << io.from;
+		EXPECT_EQ(write(fh, memory.get(), io.size, io.from, io.to), -5022) << io.size << ' ' << io.from;
+	}
+	EXPECT_EQ(read(fh, memory.get(), 4096, 0, most - 4096), -5017);
+	EXPECT_TRUE(memory.untouched(0, 8192));
+	EXPECT_EQ(fs::file_size(path("f")), 10000u);
+}
+
+} // namespace

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// What a program does before it can move anything, with a library whose world is in memory (fake_seams.hpp).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "fake_seams.hpp"
+#include "library.hpp"
+
+inline CUfileDescr_t descr_of(int fd, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
+{
+	CUfileDescr_t descr = {};
+	descr.type = static_cast<CUfileFileHandleType>(type);
+	descr.handle.fd = fd;
+	return descr;
+}
+
+inline CUfileHandle_t add_file(cufile::Library &library, int fd)
+{
+	const CUfileDescr_t descr = descr_of(fd);
+	CUfileHandle_t fh = nullptr;
+	EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
+	return fh;
+}
+
+inline CUfileIOParams_t batch_io(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0,
+				 void *cookie = nullptr, int opcode = CUFILE_READ)
+{
+	CUfileIOParams_t io = {};
+	io.mode = CUFILE_BATCH;
+	io.opcode = static_cast<CUfileOpcode_t>(opcode);
+	io.fh = fh;
+	io.cookie = cookie;
+	io.u.batch = {base, from, to, size};
+	return io;
+}
+
+inline void close_all(cufile::Library &library)
+{
+	while (library.use_count())
+		library.close();
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+// What programs register: files, memory, batches.
+#include <climits>
+
+#include "cufile_program.hpp"
+
+namespace
+{
+
+class CufileRegistry : public ::testing::Test
+{
+protected:
+	~CufileRegistry() override { close_all(library); }
+
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+};
+
+// --- Files
+struct Candidate {
+	const char *name;
+	int type;
+	uint32_t mode; // S_IF...
+	int flags;
+	int error;
+};
+
+class CufileRegistryFile : public CufileRegistry, public ::testing::WithParamInterface<Candidate>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Of, CufileRegistryFile,
+			 ::testing::Values(Candidate{"a_file", 1, S_IFREG, O_RDWR, 0},
+					   Candidate{"to_read", 1, S_IFREG, O_RDONLY, 0},
+					   Candidate{"to_write", 1, S_IFREG, O_WRONLY, 0},
+					   Candidate{"past_the_page_cache", 1, S_IFREG, O_RDWR | O_DIRECT, 0},
+					   Candidate{"synchronous", 1, S_IFREG, O_RDWR | O_SYNC, 0},
+					   Candidate{"a_disk", 1, S_IFBLK, O_RDWR, 0},
+					   Candidate{"a_disk_past_the_page_cache", 1, S_IFBLK, O_RDWR | O_DIRECT, 0},
+					   Candidate{"a_folder", 1, S_IFDIR, O_RDONLY, 5018},
+					   Candidate{"a_character_device", 1, S_IFCHR, O_RDWR, 5018},
+					   Candidate{"a_pipe", 1, S_IFIFO, O_RDWR, 5018},
+					   Candidate{"a_socket", 1, S_IFSOCK, O_RDWR, 5018},
+					   Candidate{"appending", 1, S_IFREG, O_WRONLY | O_APPEND, 5019},
+					   Candidate{"appending_to_a_disk", 1, S_IFBLK, O_RDWR | O_APPEND, 5019},
+					   Candidate{"a_path_alone", 1, S_IFREG, O_PATH, 5019},
+					   Candidate{"of_windows", 2, S_IFREG, O_RDWR, 5008},
+					   Candidate{"of_user_space_without_functions", 3, S_IFREG, O_RDWR, 5008},
+					   Candidate{"of_no_type", 0, S_IFREG, O_RDWR, 5008}),
+			 [](const auto &one) { return std::string(one.param.name); });
+
+TEST_P(CufileRegistryFile, IsRegisteredOrNot)
+{
+	const Candidate &one = GetParam();
+	const int fd = system.program_fd("hello", one.flags, one.mode);
+	const CUfileDescr_t descr = descr_of(fd, one.type);
+	const auto nothing = reinterpret_cast<CUfileHandle_t>(4711);
+	CUfileHandle_t fh = nothing;
+	EXPECT_EQ(library.add_file(&fh, &descr).err, one.error);
+	EXPECT_EQ(fh != nothing, !one.error) << "only what is registered has a handle";
+	EXPECT_EQ(library.add_file(&fh, &descr).err, one.error ? one.error : CU_FILE_HANDLE_ALREADY_REGISTERED);
+	close_all(library);
+	EXPECT_EQ(system.fds.size(), 1u) << "a descriptor is left";
+}
+
+TEST_F(CufileRegistry, ANumberIsNeverGivenTwice)
+{
+	const int fd = system.program_fd("hello", O_RDWR);
+	std::set<CUfileHandle_t> seen;
+	for (int i = 0; i < 50; i++) {
+		const CUfileHandle_t fh = add_file(library, fd);
+		EXPECT_TRUE(seen.insert(fh).second);
+		EXPECT_GT(reinterpret_cast<uintptr_t>(fh), 5050u) << "nobody takes it for an error";
+		if (i % 10 == 9)
+			close_all(library);
+		else
+			library.remove_file(fh);
+		CUfileBatchHandle_t batch;
+		ASSERT_EQ(library.set_up_batch(&batch, 1).err, 0);
+		EXPECT_TRUE(seen.insert(batch).second) << "of batches neither";
+		library.destroy(batch);
+	}
+}
+
+TEST_F(CufileRegistry, ADescriptorOfAnotherFileNow)
+{
+	const int fd = system.program_fd("first", O_RDWR);
+	const CUfileHandle_t first = add_file(library, fd);
+	system.fds[fd].file = std::make_shared<FakeSystem::File>(FakeSystem::File{"other", S_IFREG, 4711});
+	const CUfileHandle_t second = add_file(library, fd);
+	char text[8] = {};
+	EXPECT_EQ(library.move(first, text, 8, 0, 0, false), 5);
+	EXPECT_STREQ(text, "first");
+	EXPECT_EQ(library.move(second, text, 8, 0, 0, false), 5);
+	EXPECT_STREQ(text, "other");
+	// The number is the second one's: the first one's end is not its end.
+	library.remove_file(first);
+	const CUfileDescr_t descr = descr_of(fd);
+	CUfileHandle_t third;
+	EXPECT_EQ(library.add_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	library.remove_file(second);
+	EXPECT_EQ(library.add_file(&third, &descr).err, 0);
+}
+
+TEST_F(CufileRegistry, ADescriptorThatCannotBeHad)
+{
+	const CUfileDescr_t descr = descr_of(system.program_fd("hello", O_RDWR));
+	CUfileHandle_t fh;
+	system.no_dup = true;
+	EXPECT_EQ(library.add_file(&fh, &descr).err, CU_FILE_GETNEWFD_FAILED);
+	system.no_dup = false;
+	EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
+	EXPECT_EQ(library.add_file(nullptr, &descr).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.add_file(&fh, nullptr).err, CU_FILE_INVALID_VALUE);
+	const CUfileDescr_t none = descr_of(4711);
+	EXPECT_EQ(library.add_file(&fh, &none).err, CU_FILE_INVALID_VALUE);
+}
+
+// --- Memory
+struct Range {
+	const char *name;
+	uint64_t registered, size;
+	off_t to;
+	int64_t result; // of a read of a longer file
+};
+
+class CufileRegistryMemory : public CufileRegistry, public ::testing::WithParamInterface<Range>
+{
+};
+INSTANTIATE_TEST_SUITE_P(
+	Of, CufileRegistryMemory,
+	::testing::Values(Range{"all", 1000, 1000, 0, 1000}, Range{"a_part", 1000, 10, 500, 10},
+			  Range{"the_last_byte", 1000, 1, 999, 1}, Range{"nothing_at_the_end", 1000, 0, 1000, 0},
+			  Range{"one_more", 1000, 1001, 0, -5017}, Range{"one_behind", 1000, 1, 1000, -5017},
+			  Range{"across_the_end", 1000, 2, 999, -5017}, Range{"nothing_behind", 1000, 0, 1001, -5017},
+			  Range{"far_behind", 1000, 1, INT64_MAX - 1, -5017},
+			  Range{"a_sum_that_is_none", 1000, 2, INT64_MAX, -5022},
+			  Range{"before_it", 1000, 1, -1, -5022},
+			  Range{"the_first_negative", 1000, 1, INT64_MIN, -5022}, Range{"of_one_byte", 1, 1, 0, 1},
+			  Range{"more_than_one_byte", 1, 2, 0, -5017}),
+	[](const auto &one) { return std::string(one.param.name); });
+
+TEST_P(CufileRegistryMemory, HasAnEnd)
+{
+	const Range &one = GetParam();
+	std::string memory(5000, 'm');
+	const CUfileHandle_t fh = add_file(library, system.program_fd(std::string(4000, 'f'), O_RDWR));
+	ASSERT_EQ(library.add_buffer(memory.data(), one.registered, 0).err, 0);
+	EXPECT_EQ(library.move(fh, memory.data(), one.size, 0, one.to, false), one.result);
+	const size_t n = one.result > 0 ? static_cast<size_t>(one.result) : 0;
+	EXPECT_EQ(static_cast<size_t>(std::count(memory.begin(), memory.end(), 'f')), n);
+	EXPECT_EQ(library.move(fh, memory.data(), one.size, 0, one.to, true), one.result) << "a write likewise";
+}
+
+TEST_F(CufileRegistry, ABaseIsRegisteredOnce)
+{
+	char memory[100] = {};
+	EXPECT_EQ(library.add_buffer(memory, 100, 0).err, 0);
+	EXPECT_EQ(library.add_buffer(memory, 100, 0).err, CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(library.add_buffer(memory, 50, 0).err, CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(library.add_buffer(memory + 1, 99, 0).err, 0) << "another base, in the same memory";
+	EXPECT_EQ(library.remove_buffer(memory + 2).err, CU_FILE_MEMORY_NOT_REGISTERED);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(library.remove_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
+	EXPECT_EQ(library.remove_buffer(memory + 1).err, 0);
+	EXPECT_EQ(library.remove_buffer(nullptr).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.add_buffer(nullptr, 1, 0).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.add_buffer(memory, 0, 0).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.add_buffer(memory, SIZE_MAX, 0).err, CU_FILE_INVALID_VALUE);
+	for (const int flags : {0, CU_FILE_RDMA_REGISTER, CU_FILE_RDMA_RELAXED_ORDERING, 3, INT_MIN}) {
+		EXPECT_EQ(library.add_buffer(memory, 100, flags).err, 0) << flags;
+		EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	}
+}
+
+// What it was when it was registered it is: nobody asks again.
+TEST_F(CufileRegistry, RegisteredMemoryIsNotLookedUpAgain)
+{
+	cuda.present = true;
+	cuda.device.assign(100, 'd');
+	const CUfileHandle_t fh = add_file(library, system.program_fd("hello", O_RDWR));
+	ASSERT_EQ(library.add_buffer(cuda.device.data(), 100, 0).err, 0);
+	cuda.look_up_error = 700;
+	EXPECT_EQ(library.move(fh, cuda.device.data(), 5, 0, 0, false), 5);
+	EXPECT_EQ(library.move(fh, cuda.device.data() + 1, 4, 0, 0, false), -5011) << "of an address inside it must";
+	EXPECT_EQ(library.add_buffer(cuda.device.data() + 1, 4, 0).err, CU_FILE_CUDA_DRIVER_ERROR);
+	EXPECT_EQ(library.add_buffer(cuda.device.data() + 1, 4, 0).cu_err, 700);
+}
+
+TEST_F(CufileRegistry, ClosingForgetsAll)
+{
+	char memory[100] = {};
+	const int fd = system.program_fd("hello", O_RDWR);
+	const CUfileHandle_t fh = add_file(library, fd);
+	CUfileBatchHandle_t batch;
+	ASSERT_EQ(library.add_buffer(memory, 100, 0).err, 0);
+	ASSERT_EQ(library.set_up_batch(&batch, 4).err, 0);
+	ASSERT_EQ(library.open().err, 0);
+	ASSERT_EQ(library.close().err, 0);
+	EXPECT_EQ(library.move(fh, memory, 5, 0, 0, false), 5) << "it is open for somebody else";
+	ASSERT_EQ(library.close().err, 0);
+	EXPECT_EQ(library.move(fh, memory, 5, 0, 0, false), -5027);
+	ASSERT_EQ(library.open().err, 0);
+	EXPECT_EQ(library.move(fh, memory, 5, 0, 0, false), -5027);
+	EXPECT_EQ(library.remove_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
+	unsigned n = 0;
+	EXPECT_EQ(library.status(batch, 0, &n, nullptr, nullptr).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.cancel(batch).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.move(add_file(library, fd), memory, 5, 0, 0, false), 5);
+}
+
+} // namespace

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// I/O in the order of a stream, which comes to it when the test says so.
+#include "cufile_program.hpp"
+
+namespace
+{
+
+class CufileStream : public ::testing::Test
+{
+protected:
+	CufileStream()
+	{
+		cuda.present = true;
+		cuda.device.assign(4096, 'd');
+		fd = system.program_fd(bytes, O_RDWR);
+		fh = add_file(library, fd);
+	}
+	~CufileStream() override { close_all(library); }
+	int ask(bool write = false)
+	{
+		return library
+			.move_in_stream(fh, cuda.device.data(), &size, &from, &to, &result,
+					reinterpret_cast<CUstream>(this), write)
+			.err;
+	}
+	void come_to_it()
+	{
+		for (const auto &one : cuda.in_stream)
+			one.call(one.arg);
+		cuda.in_stream.clear();
+	}
+
+	const std::string bytes = [] {
+		std::string all(10000, '\0');
+		for (size_t i = 0; i < all.size(); i++)
+			all[i] = static_cast<char>(i * 7 + i / 251);
+		return all;
+	}();
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+	int fd;
+	CUfileHandle_t fh;
+	size_t size = 100;
+	off_t from = 1000, to = 10;
+	ssize_t result = 4711;
+};
+
+TEST_F(CufileStream, WithoutADriver)
+{
+	cuda.present = false;
+	EXPECT_EQ(ask(), CU_FILE_ASYNC_NOT_SUPPORTED);
+	EXPECT_EQ(ask(true), CU_FILE_ASYNC_NOT_SUPPORTED);
+	EXPECT_EQ(result, 4711);
+	EXPECT_TRUE(system.calls.empty());
+}
+
+// Which parameters are read when it is asked for, by the flags of its stream; the others when the stream gets there.
+class CufileStreamFlags : public CufileStream, public ::testing::WithParamInterface<unsigned>
+{
+};
+INSTANTIATE_TEST_SUITE_P(All, CufileStreamFlags, ::testing::Range(0u, 16u));
+
+TEST_P(CufileStreamFlags, AreReadInTime)
+{
+	const unsigned flags = GetParam();
+	ASSERT_EQ(library.add_stream(reinterpret_cast<CUstream>(this), flags).err, 0);
+	ASSERT_EQ(ask(), 0);
+	// The flags are those of now, too.
+	ASSERT_EQ(library.add_stream(reinterpret_cast<CUstream>(this), flags ^ 15).err, 0);
+	size = 300;
+	from = 5000;
+	to = 700;
+	EXPECT_EQ(result, 4711) << "not before its time";
+	EXPECT_TRUE(system.calls.empty());
+	come_to_it();
+	const size_t n = flags & CU_FILE_STREAM_FIXED_FILE_SIZE ? 100 : 300;
+	const size_t at = flags & CU_FILE_STREAM_FIXED_FILE_OFFSET ? 1000 : 5000;
+	const size_t there = flags & CU_FILE_STREAM_FIXED_BUF_OFFSET ? 10 : 700;
+	EXPECT_EQ(result, static_cast<ssize_t>(n));
+	EXPECT_EQ(cuda.device, std::string(there, 'd') + bytes.substr(at, n) + std::string(4096 - there - n, 'd'));
+	EXPECT_EQ(size, 300u) << "what the program has is its own";
+}
+
+class CufileStreamUnknownFlags : public CufileStream, public ::testing::WithParamInterface<unsigned>
+{
+};
+INSTANTIATE_TEST_SUITE_P(All, CufileStreamUnknownFlags, ::testing::Values(16u, 17u, 32u, 1u << 31, ~0u));
+
+TEST_P(CufileStreamUnknownFlags, AreRefused)
+{
+	EXPECT_EQ(library.add_stream(nullptr, GetParam()).err, CU_FILE_INVALID_VALUE);
+}
+
+// What is wrong is said in the result, as cuFile has it.
+struct Wrong {
+	const char *name;
+	size_t size;
+	off_t from, to;
+	bool write;
+	int64_t system; // what its calls return; 0: what was asked for
+	ssize_t result;
+};
+
+class CufileStreamResult : public CufileStream, public ::testing::WithParamInterface<Wrong>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Of, CufileStreamResult,
+			 ::testing::Values(Wrong{"nothing", 0, 0, 0, false, 0, 0},
+					   Wrong{"all", 4096, 0, 0, false, 0, 4096},
+					   Wrong{"the_end_of_the_file", 4000, 9000, 0, false, 0, 1000},
+					   Wrong{"behind_the_end", 100, 20000, 0, false, 0, 0},
+					   Wrong{"a_write", 100, 0, 0, true, 0, 100},
+					   Wrong{"beyond_the_buffer", 4097, 0, 0, false, 0, -5016},
+					   Wrong{"beyond_it_by_an_offset", 100, 0, 4000, false, 0, -5016},
+					   Wrong{"a_write_from_beyond", 4097, 0, 0, true, 0, -5016},
+					   Wrong{"a_negative_place", 100, -1, 0, false, 0, -1},
+					   Wrong{"a_negative_offset", 100, 0, -1, false, 0, -1},
+					   Wrong{"a_size_that_is_none", size_t{1} << 63, 0, 0, false, 0, -1},
+					   Wrong{"an_error_of_the_disk", 100, 0, 0, false, -EIO, -1},
+					   Wrong{"no_room", 100, 0, 0, true, -ENOSPC, -1}),
+			 [](const auto &one) { return std::string(one.param.name); });
+
+TEST_P(CufileStreamResult, IsSaid)
+{
+	const Wrong &wrong = GetParam();
+	ASSERT_EQ(library.add_buffer(cuda.device.data(), cuda.device.size(), 0).err, 0);
+	size = wrong.size;
+	from = wrong.from;
+	to = wrong.to;
+	if (wrong.system)
+		system.errors.push_back(wrong.system);
+	EXPECT_EQ(ask(wrong.write), 0) << "of the call itself nothing is wrong";
+	come_to_it();
+	EXPECT_EQ(result, wrong.result);
+}
+
+TEST_F(CufileStream, ArgumentsThatAreMissing)
+{
+	const CUstream stream = nullptr;
+	void *const base = cuda.device.data();
+	const auto error = [&](void *b, size_t *s, off_t *f, off_t *t, ssize_t *r) {
+		return library.move_in_stream(fh, b, s, f, t, r, stream, false).err;
+	};
+	EXPECT_EQ(error(nullptr, &size, &from, &to, &result), CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(error(base, nullptr, &from, &to, &result), CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(error(base, &size, nullptr, &to, &result), CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(error(base, &size, &from, nullptr, &result), CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(error(base, &size, &from, &to, nullptr), CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(error(base, &size, &from, &to, &result), CU_FILE_SUCCESS);
+	come_to_it();
+	EXPECT_EQ(result, 100);
+}
+
+TEST_F(CufileStream, ADriverThatTakesNone)
+{
+	cuda.launch_error = 400;
+	const CUfileError_t error =
+		library.move_in_stream(fh, cuda.device.data(), &size, &from, &to, &result, nullptr, false);
+	EXPECT_EQ(error.err, CU_FILE_CUDA_DRIVER_ERROR);
+	EXPECT_EQ(error.cu_err, 400);
+	EXPECT_EQ(result, 4711);
+}
+
+// A captured one runs each time, with what is there then, until it is said that it never will again.
+TEST_F(CufileStream, ManyTimes)
+{
+	cuda.capturing = true;
+	ASSERT_EQ(ask(), 0);
+	library.remove_file(fh); // it has one of its own
+	for (int i = 0; i < 4; i++) {
+		from = i * 10;
+		cuda.in_stream[0].call(cuda.in_stream[0].arg);
+		EXPECT_EQ(result, 100);
+		EXPECT_EQ(cuda.device.substr(10, 100), bytes.substr(static_cast<size_t>(from), 100));
+	}
+	EXPECT_EQ(system.fds.size(), 2u);
+	cuda.in_stream[0].gone(cuda.in_stream[0].arg);
+	EXPECT_EQ(system.fds.size(), 1u) << "the file was its last";
+}
+
+TEST_F(CufileStream, ADriverThatWasClosedMeanwhile)
+{
+	ASSERT_EQ(ask(), 0);
+	close_all(library);
+	come_to_it();
+	EXPECT_EQ(result, -5001);
+	EXPECT_TRUE(system.calls.empty());
+}
+
+TEST_F(CufileStream, InItsOrder)
+{
+	size_t sizes[8];
+	ssize_t results[8];
+	for (unsigned i = 0; i < 8; i++) {
+		sizes[i] = i + 1;
+		ASSERT_EQ(library.move_in_stream(fh, cuda.device.data(), &sizes[i], &from, &to, &results[i], nullptr,
+						 false)
+				  .err,
+			  0);
+	}
+	come_to_it();
+	ASSERT_EQ(system.calls.size(), 8u);
+	for (unsigned i = 0; i < 8; i++) {
+		EXPECT_EQ(results[i], static_cast<ssize_t>(i + 1));
+		EXPECT_EQ(system.calls[i].size, i + 1u);
+	}
+}
+
+} // namespace
