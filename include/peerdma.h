@@ -366,8 +366,26 @@ PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_i
 				   struct peerdma_buf **out, uint32_t *reason);
 
 /**
+ * peerdma_buf_from_gpu - register memory that a GPU's own driver has allocated, as a buffer
+ * @p: from peerdma_open()      @pci_vendor: PCI vendor id of whose driver: 0x10de for NVIDIA's
+ * @addr: GPU virtual address in this process, as of cudaMalloc(), a multiple of 64 KiB
+ * @len: bytes, a multiple of 64 KiB      @flags: 0      @out: the buffer; written on success only
+ * @reason: enum peerdma_reason, written on failure too; may be NULL
+ *
+ * The memory stays its allocator's: peerdma_buf_destroy() only ends the registration. If it is freed before
+ * that, the driver waits for reads and writes under way, or keeps the memory until then. Of the buffer
+ * peerdma_buf_query() says no place in the BAR.
+ * Return: 0 or -errno.
+ *   -EOPNOTSUPP see @reason: Documentation/vendor.md has what is needed   -EINVAL see @reason
+ *   -EBUSY part of it is registered already   -ENODEV it was freed meanwhile   -ENOMEM
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_REGISTER); user/lib/buffer.cpp, kernel/vendor.c. Never tried on a GPU.
+ */
+PEERDMA_API int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t addr, uint64_t len,
+				     uint32_t flags, struct peerdma_buf **out, uint32_t *reason);
+
+/**
  * peerdma_buf_destroy - give a buffer's memory back; NULL is allowed
- * @buf: from peerdma_buf_create(); reads and writes under way are waited for, and its proxy address is
+ * @buf: from peerdma_buf_create() or peerdma_buf_from_gpu(); reads and writes under way are waited for, and its proxy address is
  * unmapped
  * Since 0.1. Source: ioctl(PEERDMA_DESTROY); user/lib/buffer.cpp.
  */

@@ -343,6 +343,17 @@ public:
 		return Buffer(buf);
 	}
 
+	/** Memory that a GPU's own driver has allocated: peerdma_buf_from_gpu(). */
+	Result<Buffer> buffer_from_gpu(std::uint32_t pci_vendor, std::uint64_t addr, std::uint64_t len) const
+	{
+		peerdma_buf *buf = nullptr;
+		std::uint32_t reason = PEERDMA_REASON_NONE;
+		int rc = peerdma_buf_from_gpu(handle_.get(), pci_vendor, addr, len, 0, &buf, &reason);
+		if (rc < 0)
+			return Error(-rc, reason);
+		return Buffer(buf);
+	}
+
 	/** open_flags of open(2). */
 	Result<File> open_file(const std::string &path, int open_flags) const
 	{

@@ -50,6 +50,13 @@ void peerdma_bar_unregister(void)
 	pci_unregister_driver(&bar_driver);
 }
 
+/* Is the function bound to this driver, and so not to its vendor's? Under the device's lock. */
+bool peerdma_bar_drives(struct pci_dev *pdev)
+{
+	device_lock_assert(&pdev->dev);
+	return pdev->dev.driver == &bar_driver.driver;
+}
+
 /* Claim the range and have its pages made. What is made stays until the device is unbound. */
 static int make_pages(struct peerdma_provider *provider)
 {
@@ -80,8 +87,7 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 	u64 bar_len, len;
 	int err;
 
-	device_lock_assert(&pdev->dev);
-	if (pdev->dev.driver != &bar_driver.driver) {
+	if (!peerdma_bar_drives(pdev)) {
 		req->out_reason = PEERDMA_REASON_NOT_BOUND;
 		return -EINVAL;
 	}

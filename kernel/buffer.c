@@ -93,21 +93,13 @@ void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 	}
 }
 
-static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
-					    struct peerdma_provider *provider,
-					    struct peerdma_buf_alloc *req)
+static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx, struct peerdma_mem *mem)
 {
-	const u32 zero = req->flags & PEERDMA_BUF_NO_ZERO ? 0 : PEERDMA_MEM_ZERO;
 	struct peerdma_buffer *buffer = kzalloc(sizeof(*buffer), GFP_KERNEL_ACCOUNT);
-	struct peerdma_mem *mem;
+	struct peerdma_provider *provider = mem->provider;
 
 	if (!buffer)
-		return ERR_PTR(-ENOMEM);
-	mem = peerdma_mem_alloc(provider, req->len, zero, &req->out_reason);
-	if (IS_ERR(mem)) {
-		kfree(buffer);
-		return ERR_CAST(mem);
-	}
+		return NULL;
 	refcount_set(&buffer->refs, 1);
 	peerdma_gate_init(&buffer->gate);
 	init_completion(&buffer->revoked);
@@ -124,6 +116,32 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx,
 	return buffer;
 }
 
+/**
+ * peerdma_buffer_add - a buffer of some memory, with an id that nobody can look up yet
+ * @ctx: whose buffer it will be
+ * @mem: the buffer's from now on; let go if this fails
+ *
+ * The caller is inside the provider's gate, until it is on the list and has its id: unbind finds it
+ * complete, or the caller finds the gate closed.
+ *
+ * Return: the buffer, or ERR_PTR(-ENOMEM): the kernel has none, or no id is left.
+ */
+struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdma_mem *mem)
+{
+	const u32 max_id = (1 << PEERDMA_BUF_ID_BITS) - 1;
+	struct peerdma_buffer *buffer = buffer_create(ctx, mem);
+
+	if (!buffer) {
+		peerdma_mem_release(mem, NULL);
+		return ERR_PTR(-ENOMEM);
+	}
+	if (!peerdma_ids_alloc(&ctx->buffers, &buffer->entry, max_id))
+		return buffer;
+	peerdma_buffer_revoke(buffer);
+	peerdma_buffer_put(buffer);
+	return ERR_PTR(-ENOMEM);
+}
+
 static u64 mem_bar_offset(struct peerdma_mem *mem)
 {
 	struct peerdma_provider *provider = mem->provider;
@@ -134,27 +152,17 @@ static u64 mem_bar_offset(struct peerdma_mem *mem)
 static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 		     struct peerdma_buf_alloc *req)
 {
-	const u32 max_id = (1 << PEERDMA_BUF_ID_BITS) - 1;
+	const u32 zero = req->flags & PEERDMA_BUF_NO_ZERO ? 0 : PEERDMA_MEM_ZERO;
 	struct peerdma_buffer *buffer;
-	int err;
+	struct peerdma_mem *mem;
 
-	/*
-	 * Inside until it is on the list and has its id: unbind finds it complete, or we find the
-	 * gate closed.
-	 */
 	if (!peerdma_gate_enter(&provider->gate))
 		return -ENODEV;
-	buffer = buffer_create(ctx, provider, req);
+	mem = peerdma_mem_alloc(provider, req->len, zero, &req->out_reason);
+	buffer = IS_ERR(mem) ? ERR_CAST(mem) : peerdma_buffer_add(ctx, mem);
 	if (IS_ERR(buffer)) {
 		peerdma_gate_exit(&provider->gate);
 		return PTR_ERR(buffer);
-	}
-	err = peerdma_ids_alloc(&ctx->buffers, &buffer->entry, max_id);
-	if (err) {
-		peerdma_gate_exit(&provider->gate);
-		peerdma_buffer_revoke(buffer);
-		peerdma_buffer_put(buffer);
-		return -ENOMEM; /* the kernel has none, or no id is left */
 	}
 	req->out_buf_id = buffer->entry.id;
 	req->out_bar_offset = mem_bar_offset(buffer->mem);
@@ -184,14 +192,16 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	provider = peerdma_provider_get(req->provider_id);
 	if (!provider)
 		return -ENOENT;
-	err = buf_alloc(ctx, provider, req);
+	if (provider->foreign)
+		req->out_reason = PEERDMA_REASON_VENDOR_MEMORY;
+	err = peerdma_reason_errno(req->out_reason) ?: buf_alloc(ctx, provider, req);
 	if (err == -ENODEV)
 		req->out_reason = PEERDMA_REASON_REVOKED;
 	peerdma_provider_put(provider);
 	return err;
 }
 
-static int buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown)
+int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown)
 {
 	struct peerdma_buffer *buffer = to_buffer(peerdma_ids_take(&ctx->buffers, id, shown));
 
@@ -209,7 +219,7 @@ void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, i
 	if (!id)
 		return;
 	if (err)
-		buffer_destroy(ctx, id, false);
+		peerdma_buffer_destroy(ctx, id, false);
 	else
 		peerdma_ids_show(&ctx->buffers, id);
 }
@@ -218,5 +228,5 @@ int peerdma_destroy_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
 	if (arg->destroy.__reserved)
 		return -EINVAL;
-	return buffer_destroy(ctx, arg->destroy.id, true);
+	return peerdma_buffer_destroy(ctx, arg->destroy.id, true);
 }

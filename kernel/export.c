@@ -186,24 +186,44 @@ static u64 longest_piece(struct device *dev)
 	return max_t(u64, rounddown_pow_of_two(min_not_zero(most, boundary)), PAGE_SIZE);
 }
 
-static struct sg_table *cut(struct page *page, u64 len, u64 longest)
+/* How much from @off on, of @len, is one piece. */
+static u64 piece_len(const struct peerdma_mem *mem, u64 off, u64 len, u64 longest)
+{
+	u64 at = page_to_phys(peerdma_mem_page(mem, off >> PAGE_SHIFT));
+
+	if (mem->frames)
+		len = min(len, PEERDMA_FRAME_LEN - off % PEERDMA_FRAME_LEN);
+	return min(len, longest - (at & (longest - 1)));
+}
+
+static unsigned int count_pieces(const struct peerdma_mem *mem, u64 off, u64 len, u64 longest)
+{
+	const u64 end = off + len;
+	unsigned int n;
+
+	for (n = 0; off < end; n++)
+		off += piece_len(mem, off, end - off, longest);
+	return n;
+}
+
+static struct sg_table *cut(const struct peerdma_mem *mem, u64 off, u64 len, u64 longest)
 {
 	struct sg_table *sgt = kzalloc(sizeof(*sgt), GFP_KERNEL_ACCOUNT);
-	u64 at = page_to_phys(page), end = at + len;
-	unsigned int i, n = ((end - 1) >> ilog2(longest)) - (at >> ilog2(longest)) + 1;
+	const u64 end = off + len;
 	struct scatterlist *sg;
-	u64 next;
+	unsigned int i;
+	u64 piece;
 
 	if (!sgt)
 		return NULL;
-	if (sg_alloc_table(sgt, n, GFP_KERNEL_ACCOUNT)) {
+	if (sg_alloc_table(sgt, count_pieces(mem, off, len, longest), GFP_KERNEL_ACCOUNT)) {
 		kfree(sgt);
 		return NULL;
 	}
 	for_each_sgtable_sg(sgt, sg, i) {
-		next = min(end, (at & ~(longest - 1)) + longest);
-		sg_set_page(sg, pfn_to_page(PHYS_PFN(at)), next - at, 0);
-		at = next;
+		piece = piece_len(mem, off, end - off, longest);
+		sg_set_page(sg, peerdma_mem_page(mem, off >> PAGE_SHIFT), piece, 0);
+		off += piece;
 	}
 	return sgt;
 }
@@ -215,22 +235,22 @@ static void discard(struct sg_table *sgt)
 }
 
 /* What is mapped goes back to the pool only when it is no more, whatever happens to the buffer. */
-static void hold(struct page *page, u64 len)
+static void hold(struct sg_table *sgt)
 {
-	unsigned long i;
+	struct sg_page_iter at;
 
-	for (i = 0; i < len >> PAGE_SHIFT; i++) {
-		get_page(page + i);
+	for_each_sgtable_page(sgt, &at, 0) {
+		get_page(sg_page_iter_page(&at));
 		cond_resched();
 	}
 }
 
-static void let_go(struct page *page, u64 len)
+static void let_go(struct sg_table *sgt)
 {
-	unsigned long i;
+	struct sg_page_iter at;
 
-	for (i = 0; i < len >> PAGE_SHIFT; i++) {
-		put_page(page + i);
+	for_each_sgtable_page(sgt, &at, 0) {
+		put_page(sg_page_iter_page(&at));
 		cond_resched();
 	}
 }
@@ -239,17 +259,17 @@ static void let_go(struct page *page, u64 len)
 static struct sg_table *map(struct peerdma_export *export, struct device *importer,
 			    enum dma_data_direction dir)
 {
-	struct page *page = export->buffer->mem->page + (export->off >> PAGE_SHIFT);
-	struct sg_table *sgt = cut(page, export->len, longest_piece(importer));
+	struct sg_table *sgt =
+		cut(export->buffer->mem, export->off, export->len, longest_piece(importer));
 	int err;
 
 	if (!sgt)
 		return ERR_PTR(-ENOMEM);
-	hold(page, export->len);
+	hold(sgt);
 	err = dma_map_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
 	if (!err)
 		return sgt;
-	let_go(page, export->len);
+	let_go(sgt);
 	discard(sgt);
 	if (err == -ENOMEM)
 		return ERR_PTR(err);
@@ -288,11 +308,10 @@ static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt
 			 enum dma_data_direction dir)
 {
 	struct peerdma_export *export = attach->dmabuf->priv;
-	struct page *page = sg_page(sgt->sgl);
 
 	dma_unmap_sgtable(attach->dev, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
+	let_go(sgt);
 	discard(sgt);
-	let_go(page, export->len);
 	count(export, attach, -1);
 	if (export->buffer->exports.mapped)
 		return;

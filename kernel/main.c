@@ -27,9 +27,12 @@ static int __init peerdma_init(void)
 	err = peerdma_proxy_init();
 	if (err)
 		goto err_stats;
-	err = peerdma_bar_register();
+	err = peerdma_vendors_init();
 	if (err)
 		goto err_proxy;
+	err = peerdma_bar_register();
+	if (err)
+		goto err_vendors;
 	err = misc_register(&peerdma_misc);
 	if (err)
 		goto err_bar;
@@ -37,6 +40,8 @@ static int __init peerdma_init(void)
 
 err_bar:
 	peerdma_bar_unregister();
+err_vendors:
+	peerdma_vendors_exit();
 err_proxy:
 	peerdma_proxy_exit();
 err_stats:
@@ -57,6 +62,7 @@ static void __exit peerdma_exit(void)
 	misc_deregister(&peerdma_misc);
 	peerdma_stats_unregister();
 	peerdma_bar_unregister();
+	peerdma_vendors_exit();
 	rcu_barrier();
 	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);

@@ -17,6 +17,11 @@
  * count must never fall to 0: ours is a second reference, and after it has been dropped the pages
  * go back by one pci_free_p2pmem() once each has count 1.
  *
+ * Memory of a vendor's driver is of a page map that is not ours, and not out of its pool: a count
+ * that falls to what an idle page has, by a put, would give the page to whom it does not belong. So
+ * it is taken by a compare-and-exchange from idle to one more, which proves that nobody else had
+ * it, and let go by the same in the other direction, which proves that nobody else has.
+ *
  * Either way the count of a page that we have let go, and that others hold, is one more than their
  * references, and it does not go away before that one has been taken from it: held.c.
  */
@@ -37,6 +42,7 @@ void peerdma_mem_free(struct peerdma_mem *mem)
 	struct peerdma_provider *provider = mem->provider;
 
 	peerdma_uncharge(provider, &mem->charge);
+	kvfree(mem->frames);
 	kfree(mem);
 	peerdma_provider_put(provider);
 }
@@ -45,6 +51,35 @@ void peerdma_mem_free(struct peerdma_mem *mem)
 static int others(struct page *page)
 {
 	return page_count(page) - 1;
+}
+
+static bool foreign_take(struct page *page)
+{
+	return atomic_cmpxchg(&page->_refcount, PEERDMA_IDLE_PAGE_COUNT,
+			      PEERDMA_IDLE_PAGE_COUNT + 1) == PEERDMA_IDLE_PAGE_COUNT;
+}
+
+/* Of the first @n of its pages, which nobody else can have got hold of. */
+static void foreign_untake(struct peerdma_mem *mem, unsigned long n)
+{
+	while (n--) {
+		page_ref_dec(peerdma_mem_page(mem, n));
+		cond_resched();
+	}
+}
+
+static bool foreign_hold(struct peerdma_mem *mem)
+{
+	unsigned long i, n = mem->len >> PAGE_SHIFT;
+
+	for (i = 0; i < n; i++) {
+		if (!foreign_take(peerdma_mem_page(mem, i))) {
+			foreign_untake(mem, i);
+			return false;
+		}
+		cond_resched();
+	}
+	return true;
 }
 
 #if PEERDMA_IDLE_PAGE_COUNT == 0
@@ -71,6 +106,12 @@ static void page_settle(struct peerdma_mem *mem, struct page *page)
 {
 	atomic64_sub(PAGE_SIZE, &mem->provider->used);
 	put_page(page);
+}
+
+/* False: somebody has got hold of it just now. */
+static bool foreign_settle(struct page *page)
+{
+	return page_ref_freeze(page, 1);
 }
 
 static void mem_settled(struct peerdma_mem *mem)
@@ -121,9 +162,14 @@ static void mem_let_go(struct peerdma_mem *mem)
 	unsigned long i, n = mem->len >> PAGE_SHIFT;
 
 	for (i = 0; i < n; i++) {
-		put_page(mem->page + i);
+		put_page(peerdma_mem_page(mem, i));
 		cond_resched();
 	}
+}
+
+static bool foreign_settle(struct page *page)
+{
+	return true; /* it is idle: our reference went with mem_let_go() */
 }
 
 /* All of them go back to the pool together. */
@@ -140,12 +186,19 @@ static void mem_settled(struct peerdma_mem *mem)
 #endif
 
 /* With the last page the provider may go, and its successor has the same name among cgroups. */
-static void settle(struct peerdma_mem *mem, unsigned long page)
+static bool settle(struct peerdma_mem *mem, unsigned long index)
 {
+	struct page *page = peerdma_mem_page(mem, index);
+
+	if (others(page))
+		return false;
+	cond_resched();
+	if (mem->pin)
+		return foreign_settle(page);
 	if (mem->end - mem->first == 1)
 		peerdma_uncharge(mem->provider, &mem->charge);
-	page_settle(mem, mem->page + page);
-	cond_resched();
+	page_settle(mem, page);
+	return true;
 }
 
 /**
@@ -159,17 +212,16 @@ static void settle(struct peerdma_mem *mem, unsigned long page)
  */
 bool peerdma_mem_settle(struct peerdma_mem *mem)
 {
-	while (mem->first < mem->end && !others(mem->page + mem->first)) {
-		settle(mem, mem->first);
+	while (mem->first < mem->end && settle(mem, mem->first))
 		mem->first++;
-	}
-	while (mem->first < mem->end && !others(mem->page + mem->end - 1)) {
-		settle(mem, mem->end - 1);
+	while (mem->first < mem->end && settle(mem, mem->end - 1))
 		mem->end--;
-	}
 	if (mem->first < mem->end)
 		return false;
-	mem_settled(mem);
+	if (mem->pin)
+		peerdma_pin_settled(mem->pin);
+	else
+		mem_settled(mem);
 	return true;
 }
 
@@ -187,7 +239,7 @@ void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned 
 	*pages = 0;
 	*most = 0;
 	for (i = mem->first; i < mem->end; i++) {
-		theirs = others(mem->page + i);
+		theirs = others(peerdma_mem_page(mem, i));
 		*pages += theirs > 0;
 		*most = max_t(int, *most, theirs);
 		cond_resched();
@@ -311,7 +363,7 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
  */
 struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len)
 {
-	struct peerdma_mem *near = mem_create(mem->provider, len);
+	struct peerdma_mem *near = mem->pin ? NULL : mem_create(mem->provider, len);
 	int err;
 
 	if (!near)
@@ -323,6 +375,61 @@ struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len)
 		return near;
 	peerdma_mem_free(near);
 	return ERR_PTR(err);
+}
+
+/* Where each frame is, for iterators; nothing if all of it is contiguous. */
+static int mem_fill_frames(struct peerdma_mem *mem, const struct peerdma_pin *pin)
+{
+	unsigned long i, n;
+
+	for (n = 1; n < pin->nr && pin->frames[n] == pin->frames[n - 1] + PEERDMA_FRAME_LEN; n++)
+		;
+	if (n == pin->nr)
+		return 0;
+	mem->frames = kvcalloc(pin->nr, sizeof(*mem->frames), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!mem->frames)
+		return -ENOMEM;
+	for (i = 0; i < pin->nr; i++)
+		bvec_set_page(&mem->frames[i], pfn_to_page(PHYS_PFN(pin->frames[i])),
+			      PEERDMA_FRAME_LEN, 0);
+	return 0;
+}
+
+/**
+ * peerdma_mem_adopt - take memory that a vendor's driver keeps
+ * @provider: of its pages
+ * @pin: what keeps it; after a success it is ended when the last page of the memory is let go
+ * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EBUSY somebody else uses it.
+ */
+struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin)
+{
+	struct peerdma_mem *mem = mem_create(provider, (u64)pin->nr << PEERDMA_FRAME_SHIFT);
+	int err;
+
+	if (!mem)
+		return ERR_PTR(-ENOMEM);
+	mem->page = pfn_to_page(PHYS_PFN(pin->frames[0]));
+	mem->kaddr = page_address(mem->page);
+	err = mem_fill_frames(mem, pin);
+	if (!err && !foreign_hold(mem))
+		err = -EBUSY;
+	if (err) {
+		peerdma_mem_free(mem);
+		return ERR_PTR(err);
+	}
+	mem->pin = pin;
+	return mem;
+}
+
+/* The frames that hold it, as they are. */
+static noinline void mem_iter_frames(struct peerdma_mem *mem, struct iov_iter *iter, int direction,
+				     u64 off, size_t len)
+{
+	const size_t skip = off % PEERDMA_FRAME_LEN;
+
+	iov_iter_bvec(iter, direction, mem->frames + (off >> PEERDMA_FRAME_SHIFT),
+		      DIV_ROUND_UP(skip + len, PEERDMA_FRAME_LEN), skip + len);
+	iov_iter_advance(iter, skip);
 }
 
 /**
@@ -338,6 +445,10 @@ struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len)
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
 		      int direction, u64 off, size_t len)
 {
+	if (unlikely(mem->frames)) {
+		mem_iter_frames(mem, iter, direction, off, len);
+		return;
+	}
 	bvec_set_page(bvec, mem->page + (off >> PAGE_SHIFT), len, offset_in_page(off));
 	iov_iter_bvec(iter, direction, bvec, 1, len);
 }
@@ -366,11 +477,30 @@ void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *fr
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst - 1, sizeof(u32)));
 }
 
+static void mem_write_at(void __iomem *dst, const void *from, u64 len)
+{
+	memcpy_toio(dst, from, len);
+	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst + len - 1, sizeof(u32)));
+}
+
+static void mem_write_frames(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
+{
+	void __iomem *frame;
+	u64 skip, step;
+
+	for (; len; to_off += step, from += step, len -= step) {
+		frame = page_address(to->frames[to_off >> PEERDMA_FRAME_SHIFT].bv_page);
+		skip = to_off % PEERDMA_FRAME_LEN;
+		step = min_t(u64, len, PEERDMA_FRAME_LEN - skip);
+		mem_write_at(frame + skip, from, step);
+	}
+}
+
 /* The same from host memory. */
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
 {
-	void __iomem *dst = (void __iomem *)to->kaddr + to_off;
-
-	memcpy_toio(dst, from, len);
-	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst + len - 1, sizeof(u32)));
+	if (to->frames)
+		mem_write_frames(to, to_off, from, len);
+	else
+		mem_write_at((void __iomem *)to->kaddr + to_off, from, len);
 }

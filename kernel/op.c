@@ -36,6 +36,8 @@ static const struct peerdma_op ops[] = {
 	OP(PEERDMA_FILE_REMOVE, file_remove, peerdma_destroy, __reserved),
 	OP(PEERDMA_BUF_EXPORT, buf_export, peerdma_buf_export, __reserved,
 	   .finish = peerdma_buf_export_finish),
+	OP(PEERDMA_BUF_REGISTER, buf_register, peerdma_buf_register, out_mmap_offset,
+	   .finish = peerdma_buf_register_finish),
 };
 
 /**

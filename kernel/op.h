@@ -29,6 +29,7 @@ union peerdma_arg {
 		struct peerdma_buf_export req;
 		struct dma_buf *made; /* what finish() is to show, or NULL */
 	} buf_export;
+	struct peerdma_buf_register buf_register;
 };
 
 /**
@@ -67,5 +68,7 @@ void peerdma_file_add_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, in
 int peerdma_file_remove_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
+int peerdma_buf_register_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+void peerdma_buf_register_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
 
 #endif /* PEERDMA_OP_H */

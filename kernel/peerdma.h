@@ -38,6 +38,7 @@
 #include "request.h"
 #include "share.h"
 #include "stats.h"
+#include "vendor.h"
 
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
@@ -57,6 +58,7 @@
  * @stats: of requests that belong to no pair
  * @region: what cgroups know it by, or NULL
  * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
+ * @foreign: its pages are a vendor's driver's: buffers are registered and not allocated: vendor.c
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -75,6 +77,7 @@ struct peerdma_provider {
 	struct peerdma_stats stats;
 	struct dmem_cgroup_region *region; /* immutable */
 	refcount_t region_refs;
+	bool foreign; /* immutable */
 };
 
 /**
@@ -90,11 +93,14 @@ struct peerdma_charge {
 };
 
 /**
- * struct peerdma_mem - referenced pages of a provider, contiguous
+ * struct peerdma_mem - referenced pages of a provider
  * @provider: referenced
- * @kaddr: kernel mapping, uncached
+ * @kaddr: kernel mapping of @page, uncached
  * @len: bytes
  * @page: the first of them
+ * @frames: of a vendor's memory that is not contiguous, where it is, PEERDMA_FRAME_LEN each; NULL:
+ *	all of it lies behind @page
+ * @pin: of a vendor's memory, what keeps it, and whose end comes with the last page; or NULL
  * @charge: given back when the pages are in the pool again
  * @first: when it was let go, the first page that is not settled
  * @end: and the one behind the last
@@ -105,6 +111,8 @@ struct peerdma_mem {
 	void *kaddr;
 	u64 len;
 	struct page *page; /* immutable */
+	struct bio_vec *frames; /* immutable */
+	struct peerdma_pin *pin; /* immutable */
 	struct peerdma_charge charge;
 	unsigned long first;
 	unsigned long end;
@@ -332,6 +340,7 @@ static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provid
 /* bar.c */
 int peerdma_bar_register(void);
 void peerdma_bar_unregister(void);
+bool peerdma_bar_drives(struct pci_dev *pdev);
 
 /* charge.c */
 int peerdma_region_create(struct peerdma_provider *provider);
@@ -350,6 +359,7 @@ void peerdma_show_users(struct seq_file *seq);
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
 				      u32 *reason);
 struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len);
+struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin);
 void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
 bool peerdma_mem_settle(struct peerdma_mem *mem);
 void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
@@ -360,7 +370,19 @@ void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *fr
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
 
+/* The page that holds byte @index << PAGE_SHIFT. */
+static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsigned long index)
+{
+	const unsigned int shift = PEERDMA_FRAME_SHIFT - PAGE_SHIFT;
+
+	if (likely(!mem->frames))
+		return mem->page + index;
+	return mem->frames[index >> shift].bv_page + (index & (BIT(shift) - 1));
+}
+
 /* buffer.c */
+struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdma_mem *mem);
+int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown);
 struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
 void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);

@@ -93,20 +93,20 @@ void peerdma_proxy_unmap(struct peerdma_buffer *buffer)
 			    min(buffer->mem->len, PROXY_LEN), 1);
 }
 
-/* The page at vmf->address, and those behind it for as long as that meets no difficulty. */
-static vm_fault_t insert_pages(struct vm_fault *vmf, struct page *page)
+/* The page at vmf->address, number @index, and those behind it, as long as all is easy. */
+static vm_fault_t insert_pages(struct vm_fault *vmf, struct peerdma_mem *mem, unsigned long index)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	unsigned long addr = vmf->address & PAGE_MASK;
 	unsigned long end = min(vma->vm_end, addr + FAULT_PAGES * PAGE_SIZE);
-	int err = vm_insert_page(vma, addr, page);
+	int err = vm_insert_page(vma, addr, peerdma_mem_page(mem, index));
 
 	if (err == -EBUSY) /* another thread was faster */
 		return VM_FAULT_NOPAGE;
 	if (err)
 		return err == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
 	while (!err && (addr += PAGE_SIZE) < end)
-		err = vm_insert_page(vma, addr, ++page);
+		err = vm_insert_page(vma, addr, peerdma_mem_page(mem, ++index));
 	return VM_FAULT_NOPAGE;
 }
 
@@ -118,7 +118,7 @@ static vm_fault_t proxy_fault(struct vm_fault *vmf)
 
 	if (!peerdma_gate_enter(&buffer->gate))
 		return VM_FAULT_SIGBUS;
-	ret = insert_pages(vmf, buffer->mem->page + vmf->pgoff % PROXY_PAGES);
+	ret = insert_pages(vmf, buffer->mem, vmf->pgoff % PROXY_PAGES);
 	peerdma_gate_exit(&buffer->gate);
 	return ret;
 }

@@ -25,13 +25,17 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_NOT_BOUND:
 	case PEERDMA_REASON_RANGE_ALIGN:
 	case PEERDMA_REASON_APPEND:
+	case PEERDMA_REASON_VENDOR_ALIGN:
 		return -EINVAL;
 	case PEERDMA_REASON_FD_MODE:
 		return -EBADF;
 	case PEERDMA_REASON_FILE_TYPE:
 		return -ESPIPE;
 	case PEERDMA_REASON_REVOKED:
+	case PEERDMA_REASON_VENDOR_FREED:
 		return -ENODEV;
+	case PEERDMA_REASON_VENDOR_BUSY:
+		return -EBUSY;
 	case PEERDMA_REASON_USER_LIMIT:
 	case PEERDMA_REASON_CGROUP_LIMIT:
 	case PEERDMA_REASON_MEMLOCK:
@@ -41,10 +45,29 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_VERBS_DEVICE:
 	case PEERDMA_REASON_VERBS_KERNEL:
 	case PEERDMA_REASON_VERBS_MTU:
+	case PEERDMA_REASON_VENDOR_MODULE:
+	case PEERDMA_REASON_VENDOR_DRIVER:
+	case PEERDMA_REASON_VENDOR_REFUSED:
+	case PEERDMA_REASON_VENDOR_TABLE:
+	case PEERDMA_REASON_VENDOR_NOT_BAR:
+	case PEERDMA_REASON_VENDOR_UNPUBLISHED:
+	case PEERDMA_REASON_VENDOR_WC:
+	case PEERDMA_REASON_VENDOR_OURS:
+	case PEERDMA_REASON_VENDOR_MEMORY:
 		return -EOPNOTSUPP;
 	default:
 		return -EXDEV;
 	}
+}
+
+/* May this range of a GPU's virtual addresses be asked of its driver? */
+__u32 peerdma_check_register(__u64 addr, __u64 len, __u64 frame_len)
+{
+	if (!len)
+		return PEERDMA_REASON_LEN_ZERO;
+	if (addr > MAX_OFFSET || len > MAX_OFFSET - addr)
+		return PEERDMA_REASON_OVERFLOW;
+	return (addr | len) % frame_len ? PEERDMA_REASON_VENDOR_ALIGN : PEERDMA_REASON_NONE;
 }
 
 /* Is [off, off + len) inside [0, size)? */

@@ -30,7 +30,7 @@ struct peerdma_provider;
 struct peerdma_stack;
 struct seq_file;
 
-#define PEERDMA_REASONS 64 /* all of enum peerdma_reason and room */
+#define PEERDMA_REASONS 64 /* what a request can end with, and room */
 
 /**
  * struct peerdma_counts - one CPU's part

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# module.sh KDIR: build peerdma.ko and, beside it, peerdma_rdma.ko and peerdma_nfs.ko for one kernel, in the build folder.
+# module.sh KDIR: build peerdma.ko and, beside it, peerdma_rdma.ko, peerdma_nfs.ko and peerdma_nvidia.ko for one kernel,
+# in the build folder.
 # KDIR is a kernel's build folder, or a folder of the lab's cache. Prints peerdma.ko's path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

@@ -74,7 +74,7 @@ install() {
 built() {
 	inside "$1" 'for headers in /lib/modules/*/build; do
 			kernel=$(basename "$(dirname "$headers")")
-			for name in peerdma peerdma_rdma peerdma_nfs; do
+			for name in peerdma peerdma_rdma peerdma_nfs peerdma_nvidia; do
 				ls /lib/modules/"$kernel"/updates/dkms/$name.ko* >/dev/null
 			done
 			echo "$kernel"

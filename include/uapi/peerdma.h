@@ -23,7 +23,7 @@
  * ========== ====================================================================================
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
  * EBADF      the target file descriptor is not open, or not open for what was asked
- * EBUSY      another driver uses this part of the BAR
+ * EBUSY      another driver uses this part of the BAR; registering: out_reason is VENDOR_BUSY
  * EDQUOT     it would be more than the caller may have: out_reason is USER_LIMIT, CGROUP_LIMIT or
  *            MEMLOCK; with any other, or none, it is the filesystem's
  * EEXIST     the device has published already
@@ -41,7 +41,8 @@
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
  * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built
- *            for; exporting: out_reason is DMABUF
+ *            for; exporting: out_reason is DMABUF; registering, and allocating of a provider whose
+ *            memory is only registered: out_reason is one of VENDOR_*
  * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
  *            namespace
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
@@ -119,6 +120,19 @@ enum peerdma_reason {
 	PEERDMA_REASON_VERBS_DEVICE = 60, /* it imports no dma-buf and takes no memory on demand */
 	PEERDMA_REASON_VERBS_KERNEL = 61, /* on demand only, which this kernel does wrongly */
 	PEERDMA_REASON_VERBS_MTU = 62, /* on demand only, and a packet is less than a page */
+	/* memory of a vendor's driver: EOPNOTSUPP, if nothing else is said */
+	PEERDMA_REASON_VENDOR_MODULE = 64, /* the module that speaks with it is not loaded */
+	PEERDMA_REASON_VENDOR_DRIVER = 65, /* it is not loaded, or does not offer what is needed */
+	PEERDMA_REASON_VENDOR_REFUSED = 66, /* it does not give out this range */
+	PEERDMA_REASON_VENDOR_TABLE = 67, /* it gave out a table that is not understood */
+	PEERDMA_REASON_VENDOR_NOT_BAR = 68, /* the memory is not in one BAR of one PCI function */
+	PEERDMA_REASON_VENDOR_UNPUBLISHED = 69, /* nobody has published that BAR */
+	PEERDMA_REASON_VENDOR_WC = 70, /* the kernel has that BAR mapped write-combined */
+	PEERDMA_REASON_VENDOR_OURS = 71, /* that function is bound to the peerdma driver */
+	PEERDMA_REASON_VENDOR_BUSY = 72, /* EBUSY: pages of it are in use by somebody else */
+	PEERDMA_REASON_VENDOR_FREED = 73, /* ENODEV: it was freed while it was being registered */
+	PEERDMA_REASON_VENDOR_ALIGN = 74, /* EINVAL: the range is not whole units of 64 KiB */
+	PEERDMA_REASON_VENDOR_MEMORY = 75, /* of this provider buffers are only registered */
 };
 
 /**
@@ -470,6 +484,38 @@ struct peerdma_buf_export {
 };
 
 /**
+ * struct peerdma_buf_register - ioctl(PEERDMA_BUF_REGISTER): memory that a vendor's driver has
+ * allocated, as a buffer
+ * @size: sizeof(struct peerdma_buf_register)
+ * @flags: must be 0
+ * @pci_vendor: PCI vendor id of whose driver: 0x10de
+ * @out_buf_id: handle, valid on this open file until PEERDMA_DESTROY or close
+ * @addr: GPU virtual address in the calling process, a multiple of 64 KiB
+ * @len: bytes, a multiple of 64 KiB, not 0
+ * @out_provider_id: the provider it is of: the GPU, for as long as memory of it is registered
+ * @out_reason: enum peerdma_reason
+ * @out_mmap_offset: as of PEERDMA_BUF_ALLOC
+ *
+ * The buffer is as one of PEERDMA_BUF_ALLOC, but for what is in it: nothing is zeroed, and nobody
+ * pays for it. If the driver takes the memory back, because it was freed or the GPU goes away, it
+ * waits for the requests under way, and the buffer has lost its memory from then on: -ENODEV.
+ * Memory of which any 64 KiB are part of a registered buffer already is -EBUSY.
+ *
+ * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOMEM; -EINTR.
+ */
+struct peerdma_buf_register {
+	__u32 size;
+	__u32 flags;
+	__u32 pci_vendor;
+	__u32 out_buf_id;
+	__aligned_u64 addr;
+	__aligned_u64 len;
+	__u32 out_provider_id;
+	__u32 out_reason;
+	__aligned_u64 out_mmap_offset;
+};
+
+/**
  * struct peerdma_uring_io - cmd[] of an SQE with opcode IORING_OP_URING_CMD on /dev/peerdma and
  * cmd_op PEERDMA_URING_READ or PEERDMA_URING_WRITE
  * @file_off: bytes
@@ -542,6 +588,7 @@ struct peerdma_uring_vec {
 #define PEERDMA_FILE_ADD _IO(PEERDMA_IOC_TYPE, 8)
 #define PEERDMA_FILE_REMOVE _IO(PEERDMA_IOC_TYPE, 9) /* struct peerdma_destroy */
 #define PEERDMA_BUF_EXPORT _IO(PEERDMA_IOC_TYPE, 10)
+#define PEERDMA_BUF_REGISTER _IO(PEERDMA_IOC_TYPE, 11)
 
 #define PEERDMA_URING_READ _IO(PEERDMA_IOC_TYPE, 64)
 #define PEERDMA_URING_WRITE _IO(PEERDMA_IOC_TYPE, 65)

@@ -11,6 +11,7 @@
 #include <linux/bvec.h>
 #include <linux/fs.h>
 #include <linux/ioprio.h>
+#include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
@@ -25,6 +26,11 @@
 #define PEERDMA_IDLE_PAGE_COUNT 0
 #else
 #define PEERDMA_IDLE_PAGE_COUNT 1
+#endif
+
+/* A page map that was found before could be given along up to v6.17. Drop with 6.12. */
+#ifndef PEERDMA_HAVE_PAGEMAP_SHORT
+#define get_dev_pagemap(pfn) get_dev_pagemap(pfn, NULL)
 #endif
 
 /* Since v6.6, and in later releases of v6.1. Drop with 6.1. */

@@ -21,9 +21,11 @@ HANDLER(write)
 HANDLER(file_add)
 HANDLER(file_remove)
 HANDLER(buf_export)
+HANDLER(buf_register)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_buf_register_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace fuzz
@@ -144,6 +146,18 @@ const std::vector<Field> buf_export_fields = {
 	M(peerdma_buf_export, out_reason, out), M(peerdma_buf_export, __reserved, zero),
 };
 
+const std::vector<Field> buf_register_fields = {
+	M(peerdma_buf_register, size, size),
+	M(peerdma_buf_register, flags, flags),
+	M(peerdma_buf_register, pci_vendor, index),
+	M(peerdma_buf_register, out_buf_id, out),
+	M(peerdma_buf_register, addr, off),
+	M(peerdma_buf_register, len, len),
+	M(peerdma_buf_register, out_provider_id, out),
+	M(peerdma_buf_register, out_reason, out),
+	M(peerdma_buf_register, out_mmap_offset, out),
+};
+
 struct Ioctl {
 	uint32_t cmd;
 	const char *name;
@@ -168,6 +182,7 @@ const Ioctl ioctls[] = {
 	 offsetof(peerdma_file_add, out_file_id)},
 	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, 12, Slot::number, false, 0},
 	{PEERDMA_BUF_EXPORT, "buf_export", buf_export_fields, 4, 4, Slot::number, false, 0},
+	{PEERDMA_BUF_REGISTER, "buf_register", buf_register_fields, 1, 1, Slot::number, false, 0},
 };
 
 struct Uring {

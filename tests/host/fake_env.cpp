@@ -380,6 +380,22 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 					   std::string(alloc.len, '\0')};
 		return 0;
 	}
+	case PEERDMA_BUF_REGISTER: {
+		auto &req = *static_cast<peerdma_buf_register *>(arg);
+		if (req.pci_vendor != 0x10de) {
+			req.out_reason = PEERDMA_REASON_VENDOR_MODULE;
+			return -EOPNOTSUPP;
+		}
+		if ((req.addr | req.len) % 65536) {
+			req.out_reason = PEERDMA_REASON_VENDOR_ALIGN;
+			return -EINVAL;
+		}
+		req.out_provider_id = providers.begin()->first;
+		req.out_buf_id = next_buffer_;
+		req.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
+		buffers[next_buffer_++] = {req.out_provider_id, 0, req.len, std::string(req.len, '\0')};
+		return 0;
+	}
 	case PEERDMA_DESTROY:
 		return buffers.erase(static_cast<peerdma_destroy *>(arg)->id) ? 0 : -ENOENT;
 	case PEERDMA_BUF_EXPORT: {

@@ -24,9 +24,11 @@ HANDLER(write)
 HANDLER(file_add)
 HANDLER(file_remove)
 HANDLER(buf_export)
+HANDLER(buf_register)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_buf_register_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace
@@ -65,6 +67,18 @@ TEST(Export, WholePagesInsideTheBuffer)
 	EXPECT_EQ(peerdma_check_export(4096, 8192, 8192, 4096), PEERDMA_REASON_BUF_RANGE);
 	EXPECT_EQ(peerdma_check_export(top - 4095, 4096, 8192, 4096), PEERDMA_REASON_OVERFLOW);
 	EXPECT_EQ(peerdma_check_export(4096, top - 4095, 8192, 4096), PEERDMA_REASON_OVERFLOW);
+}
+
+TEST(Register, WholeFrames)
+{
+	constexpr __u64 at = 0x7f0000000000, frame = 65536;
+	EXPECT_EQ(peerdma_check_register(at, frame, frame), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_register(0, top / 2 / frame * frame, frame), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_register(at, 0, frame), PEERDMA_REASON_LEN_ZERO);
+	EXPECT_EQ(peerdma_check_register(at + 4096, frame, frame), PEERDMA_REASON_VENDOR_ALIGN);
+	EXPECT_EQ(peerdma_check_register(at, frame + 4096, frame), PEERDMA_REASON_VENDOR_ALIGN);
+	EXPECT_EQ(peerdma_check_register(top - frame + 1, frame, frame), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_register(frame, top - frame + 1, frame), PEERDMA_REASON_OVERFLOW);
 }
 
 TEST(Publish, WholeStepsInsideTheBar)
@@ -175,8 +189,14 @@ TEST(Reasons, HaveTheErrnoOfTheDocumentation)
 	for (__u32 reason : {PEERDMA_REASON_USER_LIMIT, PEERDMA_REASON_CGROUP_LIMIT, PEERDMA_REASON_MEMLOCK})
 		EXPECT_EQ(peerdma_reason_errno(reason), -EDQUOT) << reason;
 	for (__u32 reason : {PEERDMA_REASON_DMABUF, PEERDMA_REASON_IMPORTER, PEERDMA_REASON_VERBS_DEVICE,
-			     PEERDMA_REASON_VERBS_KERNEL, PEERDMA_REASON_VERBS_MTU})
+			     PEERDMA_REASON_VERBS_KERNEL, PEERDMA_REASON_VERBS_MTU, PEERDMA_REASON_VENDOR_MODULE,
+			     PEERDMA_REASON_VENDOR_DRIVER, PEERDMA_REASON_VENDOR_REFUSED, PEERDMA_REASON_VENDOR_TABLE,
+			     PEERDMA_REASON_VENDOR_NOT_BAR, PEERDMA_REASON_VENDOR_UNPUBLISHED, PEERDMA_REASON_VENDOR_WC,
+			     PEERDMA_REASON_VENDOR_OURS, PEERDMA_REASON_VENDOR_MEMORY})
 		EXPECT_EQ(peerdma_reason_errno(reason), -EOPNOTSUPP) << reason;
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_VENDOR_ALIGN), -EINVAL);
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_VENDOR_BUSY), -EBUSY);
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_VENDOR_FREED), -ENODEV);
 }
 
 TEST(Ops, OnlyWholeNumbersAreKnown)
@@ -198,7 +218,7 @@ TEST(Ops, OnlyWholeNumbersAreKnown)
 			<< "a struct whose size is not a multiple of 8 differs between 32 and 64 bits";
 		EXPECT_NE(op->execute, nullptr);
 	}
-	EXPECT_EQ(known, 11);
+	EXPECT_EQ(known, 12);
 }
 
 TEST(Ops, SizesAreCheckedBeforeAnythingIsRead)

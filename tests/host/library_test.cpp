@@ -268,6 +268,34 @@ TEST_F(Library, ABufferKnowsItsPlace)
 	EXPECT_EQ(env.buffers.size(), 1u);
 }
 
+TEST_F(Library, MemoryOfAGpusDriverIsABuffer)
+{
+	constexpr uint64_t addr = 0x7f0000000000, frame = 65536;
+	uint32_t reason = 99;
+	ASSERT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr, 2 * frame, 0, &buf, &reason), 0);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	auto info = peerdma::detail::sized<peerdma_buf_info>();
+	ASSERT_EQ(peerdma_buf_query(buf, &info), 0);
+	EXPECT_EQ(info.len, 2 * frame);
+	EXPECT_EQ(info.provider_id, 1u);
+	void *at = nullptr;
+	EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
+	struct peerdma_buf *none = nullptr;
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr + 4096, frame, 0, &none, &reason), -EINVAL);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_ALIGN));
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x1002, addr, frame, 0, &none, &reason), -EOPNOTSUPP);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_MODULE));
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr, frame, 1, &none, nullptr), -EOPNOTSUPP);
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr, frame, 0, nullptr, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_from_gpu(nullptr, 0x10de, addr, frame, 0, &none, nullptr), -EINVAL);
+	// A module that is older than the library.
+	env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_BUF_REGISTER ? -ENOTTY : 1; };
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, addr, frame, 0, &none, &reason), -EOPNOTSUPP);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_MODULE));
+	env.on_ioctl = nullptr;
+	EXPECT_EQ(none, nullptr);
+}
+
 TEST_F(Library, ABufferThatCannotBeSaysWhy)
 {
 	struct peerdma_buf *none = nullptr;
@@ -747,8 +775,9 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
-	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
-				32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45, 46, 47, 48, 56, 57, 58, 60, 61, 62};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19, 20, 21, 22, 23,
+				24, 25, 26, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45, 46, 47, 48,
+				56, 57, 58, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;
@@ -764,7 +793,7 @@ TEST(Words, EveryReasonHasThem)
 	for (uint32_t reason = 0; reason < 1000; reason++)
 		known += std::string(peerdma_reason_name(reason)) != "UNKNOWN";
 	EXPECT_EQ(known, std::size(all)) << "the list above and the library's differ";
-	for (uint32_t reason : {11u, 63u, 64u, 1u << 31, UINT32_MAX})
+	for (uint32_t reason : {11u, 63u, 76u, 127u, 128u, 1u << 31, UINT32_MAX})
 		EXPECT_STREQ(peerdma_reason_name(reason), "UNKNOWN");
 }
 

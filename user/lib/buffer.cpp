@@ -85,6 +85,41 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 	});
 }
 
+int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t addr, uint64_t len, uint32_t flags,
+			 struct peerdma_buf **out, uint32_t *reason)
+{
+	return boundary([&] {
+		if (reason)
+			*reason = PEERDMA_REASON_NONE;
+		if (!p || !out)
+			return -EINVAL;
+		if (flags)
+			return -EOPNOTSUPP;
+		auto buf = std::make_unique<struct peerdma_buf>();
+		struct peerdma_buf_register request = {};
+		request.pci_vendor = pci_vendor;
+		request.addr = addr;
+		request.len = len;
+		int rc = p->device->ioctl(PEERDMA_BUF_REGISTER, request);
+		// An older module cannot: as if there was none for the vendor.
+		if (rc == -ENOTTY) {
+			request.out_reason = PEERDMA_REASON_VENDOR_MODULE;
+			rc = -EOPNOTSUPP;
+		}
+		if (reason)
+			*reason = request.out_reason;
+		if (rc < 0)
+			return rc;
+		buf->device = p->device;
+		buf->id = request.out_buf_id;
+		buf->provider_id = request.out_provider_id;
+		buf->len = len;
+		buf->mmap_offset = request.out_mmap_offset;
+		*out = buf.release();
+		return 0;
+	});
+}
+
 void peerdma_buf_destroy(struct peerdma_buf *buf)
 {
 	boundary([&] {

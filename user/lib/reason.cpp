@@ -173,15 +173,58 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Raise the MTU of its network (ip link set mtu 9000), so that ibv_devinfo says active_mtu "
 			"4096, "
 			"or use an RDMA device that imports dma-bufs."};
+	case PEERDMA_REASON_VENDOR_MODULE:
+		return {"VENDOR_MODULE", "no module is loaded that speaks with this vendor's driver",
+			"For NVIDIA: modprobe peerdma_nvidia."};
+	case PEERDMA_REASON_VENDOR_DRIVER:
+		return {"VENDOR_DRIVER",
+			"the vendor's driver is not loaded, or does not let other modules use what is "
+			"needed",
+			"For NVIDIA: load the open kernel modules, 550.40 or later; those that are not open keep "
+			"these functions to themselves."};
+	case PEERDMA_REASON_VENDOR_REFUSED:
+		return {"VENDOR_REFUSED", "the vendor's driver does not give out this range",
+			"Register memory of cudaMalloc() that this very process has, whole; see the kernel's log. "
+			"NVIDIA's driver refuses all of it on most GeForce cards."};
+	case PEERDMA_REASON_VENDOR_TABLE:
+		return {"VENDOR_TABLE", "the vendor's driver gave out a table of a form that is not known here",
+			"Its interface has changed: update PeerDMA."};
+	case PEERDMA_REASON_VENDOR_NOT_BAR:
+		return {"VENDOR_NOT_BAR", "the memory is not in one BAR of one PCI function",
+			"Memory of a GPU that shares its memory with the CPU (Grace Hopper) needs no peer-to-peer "
+			"DMA: use it as host memory."};
+	case PEERDMA_REASON_VENDOR_UNPUBLISHED:
+		return {"VENDOR_UNPUBLISHED", "nobody has published the GPU's BAR as peer-to-peer memory",
+			"For NVIDIA: load nvidia-uvm of a driver for CUDA 12.8 or later, with the option of nvidia "
+			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"."};
+	case PEERDMA_REASON_VENDOR_WC:
+		return {"VENDOR_WC", "the kernel has the GPU's BAR mapped write-combined",
+			"For NVIDIA: the option of nvidia "
+			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"."};
+	case PEERDMA_REASON_VENDOR_OURS:
+		return {"VENDOR_OURS", "the GPU is bound to the peerdma driver, not to its vendor's",
+			"Unpublish it and bind it to its vendor's driver."};
+	case PEERDMA_REASON_VENDOR_BUSY:
+		return {"VENDOR_BUSY", "part of the memory is registered already, or used by another peer-to-peer path",
+			"Register each 64 KiB once, and do not use them through NVIDIA's own libcufile meanwhile."};
+	case PEERDMA_REASON_VENDOR_FREED:
+		return {"VENDOR_FREED", "the memory was freed, or its GPU went away, while it was being registered",
+			"Keep it until it is registered."};
+	case PEERDMA_REASON_VENDOR_ALIGN:
+		return {"VENDOR_ALIGN", "the address or the length is not a multiple of 64 KiB",
+			"Allocate and register in units of 64 KiB."};
+	case PEERDMA_REASON_VENDOR_MEMORY:
+		return {"VENDOR_MEMORY", "a vendor's driver allocates the memory of this provider",
+			"Allocate it there, as by cudaMalloc(), and register it."};
 	}
 	return unknown;
 }
 
 // The number comes from the kernel, which may be newer: a value outside the enum is no undefined
-// behaviour here, because the enum's range covers the bits of its largest member and beyond 63 is cut off.
+// behaviour here, because the enum's range covers the bits of its largest member and beyond 127 is cut off.
 constexpr Reason describe_number(uint32_t reason)
 {
-	return reason < 64 ? describe(static_cast<enum peerdma_reason>(reason)) : unknown;
+	return reason < 128 ? describe(static_cast<enum peerdma_reason>(reason)) : unknown;
 }
 
 } // namespace

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * peerdma_nvidia.ko: memory of CUDA, kept where it is by NVIDIA's driver, as buffers.
+ *
+ * That driver offers it to others by a few exported functions (nvidia.h), which are looked up when
+ * they are needed, so that it may come and go, and nothing of it is needed to build this.
+ *
+ * There are two forms. Persistent: the memory stays until it is given back, even if its process
+ * frees it or ends. Not every GPU has that (none in parts, by MIG or as a vGPU). Else the driver
+ * calls when the memory is freed, and the memory is gone, with the table that says where it was,
+ * when that call returns. It does so at any time after it was told how to, which is before we hear
+ * that it was, with locks held that giving back takes too. So:
+ *
+ * What it calls with is a number, a ticket, which means nothing any more once the memory was given
+ * back: nothing is freed under a late call.
+ *
+ * A call that comes while the driver is still being asked is remembered, and returns: who asks may
+ * be waited for by it, and looks at nothing that it was told. One that comes later waits until what
+ * was told has been copied, and then until the memory is not used any more: vendor.c.
+ *
+ * Giving back is done by work that nobody in such a call waits for, and not at all after one has
+ * begun. If it begins at the same moment the driver itself sees to it that only one of them counts.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/overflow.h>
+#include <linux/slab.h>
+#include <linux/srcu.h>
+#include <linux/xarray.h>
+#include <uapi/peerdma.h>
+
+#include "nvidia.h"
+#include "vendor.h"
+
+#define PCI_VENDOR 0x10de
+
+static bool persistent = true;
+module_param(persistent, bool, 0644);
+MODULE_PARM_DESC(persistent, "keep memory that its process frees, where the GPU can do that");
+
+/**
+ * struct kept - memory that the driver keeps for us
+ * @pin: what vendor.c knows it by
+ * @lock: protects @asking, @freed, and what is at @table while it is copied
+ * @asking: the driver has not answered yet
+ * @freed: it has called
+ * @ticket: what it calls with; 0: it never calls
+ * @addr: of the memory
+ * @table: the driver's
+ * @put: gives it back; NULL: there is nothing to give back, or not in this form
+ * @put_persistent: the same, of the persistent form
+ */
+struct kept {
+	struct peerdma_pin pin;
+	struct mutex lock; /* protects asking, freed, and reading the table */
+	bool asking;
+	bool freed;
+	u32 ticket; /* immutable, once the driver has it */
+	u64 addr; /* immutable */
+	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned; so are these */
+	typeof(nvidia_p2p_put_pages) *put;
+	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
+};
+
+static DEFINE_XARRAY_ALLOC1(tickets); /* by number; each has a reference */
+static u32 next_ticket;
+DEFINE_STATIC_SRCU(calls); /* of the driver: who unloads waits for them */
+
+static void nvidia_unpin(struct peerdma_pin *pin);
+static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason);
+static void kept_free(struct peerdma_pin *pin);
+
+static struct peerdma_vendor_ops ops = {
+	.owner = THIS_MODULE,
+	.pci_vendor = PCI_VENDOR,
+	.pin = nvidia_pin,
+	.unpin = nvidia_unpin,
+	.free = kept_free,
+};
+
+static struct kept *to_kept(struct peerdma_pin *pin)
+{
+	return container_of(pin, struct kept, pin);
+}
+
+static void kept_free(struct peerdma_pin *pin)
+{
+	kvfree(pin->frames);
+	kfree(to_kept(pin));
+}
+
+/* What a number of the driver's stands for, with a reference; or NULL. */
+static struct kept *ticket_find(u32 ticket)
+{
+	struct kept *kept;
+
+	xa_lock(&tickets);
+	kept = xa_load(&tickets, ticket);
+	if (kept)
+		refcount_inc(&kept->pin.refs);
+	xa_unlock(&tickets);
+	return kept;
+}
+
+static int ticket_draw(struct kept *kept)
+{
+	int err;
+
+	/* Cyclic: a late call for one that is gone does not soon mean another. */
+	refcount_inc(&kept->pin.refs);
+	err = xa_alloc_cyclic(&tickets, &kept->ticket, kept, xa_limit_31b, &next_ticket,
+			      GFP_KERNEL_ACCOUNT);
+	if (err < 0)
+		peerdma_pin_put(&kept->pin);
+	return min(err, 0);
+}
+
+static void ticket_void(struct kept *kept)
+{
+	if (kept->ticket && xa_erase(&tickets, kept->ticket))
+		peerdma_pin_put(&kept->pin);
+}
+
+/* False: it came while the driver is still being asked, and who asks will see it. */
+static bool heard(struct kept *kept)
+{
+	bool asking;
+
+	mutex_lock(&kept->lock);
+	asking = kept->asking;
+	kept->freed = true;
+	mutex_unlock(&kept->lock);
+	return !asking;
+}
+
+/* The driver's call that the memory is freed. Sleeps until nobody uses it. */
+static void freed(void *data)
+{
+	int idx = srcu_read_lock(&calls);
+	struct kept *kept = ticket_find((unsigned long)data);
+
+	if (kept) {
+		if (heard(kept))
+			peerdma_pin_take_back(&kept->pin);
+		peerdma_pin_put(&kept->pin);
+	}
+	srcu_read_unlock(&calls, idx);
+}
+
+static bool table_is_known(const struct nvidia_p2p_page_table *table)
+{
+	const u32 version = READ_ONCE(table->version);
+
+	return TABLE_MAJOR(version) == 2 ||
+	       (TABLE_MAJOR(version) == 1 && TABLE_MINOR(version) >= 1);
+}
+
+/* What the table says, copied. */
+static u32 read_table(struct kept *kept)
+{
+	const struct nvidia_p2p_page_table *table = kept->table;
+	unsigned long i;
+
+	if (!table || !table_is_known(table) || table->page_size != TABLE_SIZE_64K ||
+	    table->entries != kept->pin.nr || !table->pages)
+		return PEERDMA_REASON_VENDOR_TABLE;
+	if (TABLE_MAJOR(table->version) >= 2 && table->flags)
+		return PEERDMA_REASON_VENDOR_NOT_BAR;
+	for (i = 0; i < kept->pin.nr; i++)
+		kept->pin.frames[i] = table->pages[i]->physical_address;
+	return PEERDMA_REASON_NONE;
+}
+
+/*
+ * The function that gives back is looked up first, and held as long as there is something to give
+ * back: it keeps the driver from being unloaded. -ENXIO: it has no such function now.
+ */
+static int ask_persistent(struct kept *kept, u64 len)
+{
+	typeof(nvidia_p2p_get_pages_persistent) *get;
+	int err = -ENXIO;
+
+	kept->put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
+	if (!kept->put_persistent)
+		return err;
+	get = symbol_get(nvidia_p2p_get_pages_persistent);
+	if (get) {
+		err = get(kept->addr, len, &kept->table, 0);
+		symbol_put(nvidia_p2p_get_pages_persistent);
+	}
+	if (err) {
+		symbol_put(nvidia_p2p_put_pages_persistent);
+		kept->put_persistent = NULL;
+	}
+	return err;
+}
+
+static int ask_with_ticket(struct kept *kept, u64 len)
+{
+	typeof(nvidia_p2p_get_pages) *get;
+	int err = -ENXIO;
+
+	kept->put = symbol_get(nvidia_p2p_put_pages);
+	if (!kept->put)
+		return err;
+	get = symbol_get(nvidia_p2p_get_pages);
+	if (get) {
+		err = ticket_draw(kept) ?:
+					  get(0, 0, kept->addr, len, &kept->table, freed,
+					      (void *)(unsigned long)kept->ticket);
+		symbol_put(nvidia_p2p_get_pages);
+	}
+	if (err) {
+		symbol_put(nvidia_p2p_put_pages);
+		kept->put = NULL;
+	}
+	return err;
+}
+
+static int ask(struct kept *kept, u64 len)
+{
+	int err = READ_ONCE(persistent) ? ask_persistent(kept, len) : -ENXIO;
+
+	return err == -ENXIO || err == -ENOTSUPP ? ask_with_ticket(kept, len) : err;
+}
+
+/* What the driver has answered. It has to be told that we are done, unless it was freed already. */
+static u32 learn(struct kept *kept)
+{
+	u32 reason = PEERDMA_REASON_VENDOR_FREED;
+
+	mutex_lock(&kept->lock);
+	kept->asking = false;
+	if (!kept->freed)
+		reason = read_table(kept);
+	mutex_unlock(&kept->lock);
+	return reason;
+}
+
+static void nvidia_unpin(struct peerdma_pin *pin)
+{
+	struct kept *kept = to_kept(pin);
+	bool is_freed;
+	int err = 0;
+
+	mutex_lock(&kept->lock);
+	is_freed = kept->freed;
+	mutex_unlock(&kept->lock);
+	if (kept->put_persistent) {
+		err = kept->put_persistent(kept->addr, kept->table, 0);
+		symbol_put(nvidia_p2p_put_pages_persistent);
+	} else if (kept->put) {
+		if (!is_freed)
+			err = kept->put(0, 0, kept->addr, kept->table);
+		symbol_put(nvidia_p2p_put_pages);
+	}
+	if (err)
+		pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
+	ticket_void(kept);
+}
+
+static struct kept *kept_create(u64 addr, u64 len)
+{
+	struct kept *kept = kzalloc(sizeof(*kept), GFP_KERNEL_ACCOUNT);
+
+	if (!kept)
+		return NULL;
+	peerdma_pin_init(&kept->pin, &ops);
+	mutex_init(&kept->lock);
+	kept->asking = true;
+	kept->addr = addr;
+	kept->pin.nr = len >> PEERDMA_FRAME_SHIFT;
+	kept->pin.frames = kvmalloc_array(kept->pin.nr, sizeof(*kept->pin.frames),
+					  GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (kept->pin.frames)
+		return kept;
+	kfree(kept);
+	return NULL;
+}
+
+static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason)
+{
+	struct kept *kept = kept_create(addr, len);
+	int err;
+
+	if (!kept)
+		return ERR_PTR(-ENOMEM);
+	err = ask(kept, len);
+	if (!err) {
+		*reason = learn(kept);
+		return &kept->pin;
+	}
+	ticket_void(kept);
+	peerdma_pin_put(&kept->pin);
+	if (err == -ENOMEM)
+		return ERR_PTR(err);
+	*reason = err == -ENXIO ? PEERDMA_REASON_VENDOR_DRIVER : PEERDMA_REASON_VENDOR_REFUSED;
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
+static int __init peerdma_nvidia_init(void)
+{
+	return peerdma_vendor_register(&ops);
+}
+
+static void __exit peerdma_nvidia_exit(void)
+{
+	peerdma_vendor_unregister(&ops);
+	synchronize_srcu(&calls);
+}
+
+module_init(peerdma_nvidia_init);
+module_exit(peerdma_nvidia_exit);
+
+MODULE_DESCRIPTION("Memory of NVIDIA's driver, for peerdma");
+MODULE_AUTHOR("The PeerDMA authors");
+MODULE_LICENSE("GPL");

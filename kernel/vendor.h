@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Between peerdma.ko and a module that speaks with a vendor's driver: peerdma_nvidia.ko. The driver
+ * has allocated the memory and says where in the GPU's BAR it is; the core never mentions a vendor,
+ * and loads and works without any.
+ */
+#ifndef PEERDMA_VENDOR_H
+#define PEERDMA_VENDOR_H
+
+#include <linux/completion.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/sizes.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+struct dev_pagemap;
+struct foreign;
+struct module;
+struct peerdma_buffer;
+struct peerdma_pin;
+
+#define PEERDMA_FRAME_SHIFT 16
+#define PEERDMA_FRAME_LEN SZ_64K /* in such units the memory is contiguous */
+
+/**
+ * struct peerdma_vendor_ops - what a vendor's driver is asked
+ * @owner: the module that asks it
+ * @pci_vendor: whose driver
+ * @link: in the list of them
+ * @pin: keep [@addr, @addr + @len) of the calling process's GPU memory where it is. Returns what
+ *	keeps it, made with peerdma_pin_init(), or ERR_PTR if nothing is kept; @reason: enum
+ *	peerdma_reason, also with a pin that is of no use and has to be undone. May sleep
+ * @unpin: the end of that. May wait for the driver's locks: nothing of ours is held, and nobody who
+ *	is inside the driver waits for this
+ * @free: the last reference of a pin is gone
+ */
+struct peerdma_vendor_ops {
+	struct module *owner;
+	u32 pci_vendor;
+	struct list_head link;
+	struct peerdma_pin *(*pin)(u64 addr, u64 len, u32 *reason);
+	void (*unpin)(struct peerdma_pin *pin);
+	void (*free)(struct peerdma_pin *pin);
+};
+
+/**
+ * struct peerdma_pin - memory of a vendor's driver, while it is kept
+ * @ops: who keeps it; its module is referenced until the end
+ * @refs: who holds this struct
+ * @lock: protects @taken and @buffer
+ * @taken: its driver has taken it back, or is about to
+ * @buffer: whose memory it is, referenced; NULL: of none yet, or no more
+ * @quiet: completed when nobody uses the memory any more, nor will
+ * @end: ends it after that
+ * @foreign: the provider that it is of, or NULL
+ * @pgmap: of the pages; referenced, or NULL
+ * @nr: number of @frames
+ * @frames: physical addresses of PEERDMA_FRAME_LEN each
+ */
+struct peerdma_pin {
+	const struct peerdma_vendor_ops *ops; /* immutable */
+	refcount_t refs;
+	struct mutex lock; /* protects taken and buffer */
+	bool taken;
+	struct peerdma_buffer *buffer;
+	struct completion quiet;
+	struct work_struct end;
+	struct foreign *foreign; /* immutable, once it is a buffer's */
+	struct dev_pagemap *pgmap; /* the same */
+	unsigned long nr; /* immutable */
+	u64 *frames; /* immutable, once pin() has returned */
+};
+
+int peerdma_vendor_register(struct peerdma_vendor_ops *ops);
+void peerdma_vendor_unregister(struct peerdma_vendor_ops *ops);
+void peerdma_pin_init(struct peerdma_pin *pin, const struct peerdma_vendor_ops *ops);
+void peerdma_pin_put(struct peerdma_pin *pin);
+void peerdma_pin_take_back(struct peerdma_pin *pin);
+void peerdma_pin_settled(struct peerdma_pin *pin);
+
+int peerdma_vendors_init(void);
+void peerdma_vendors_exit(void);
+
+#endif /* PEERDMA_VENDOR_H */

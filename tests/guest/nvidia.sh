@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Memory of a vendor's driver as buffers: peerdma_nvidia.ko, with a stand-in for NVIDIA's driver (tests/kmod/nvstand.c):
+# nvidia.cpp. Both forms and both versions of the table, all that is refused, and memory that goes away at any moment.
+# group: lifetime
+# topologies: switch
+# timeout: 120
+# coverage: gcov debug
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+gpu=$(gpu_bdf)
+modules=$(dirname "$LAB_MODULE")
+rounds=40
+keeper_PID=
+[ "$LAB_VARIANT" = plain ] || rounds=5
+
+bind_to() { echo "$1" >"/sys/bus/pci/devices/$gpu/driver_override" && echo "$gpu" >/sys/bus/pci/drivers_probe; }
+# stand [PARAMETERS]: the driver, bound to the GPU
+stand() { insmod "$modules/kmod/nvstand.ko" "$@" && bind_to nvstand; }
+no_stand() { rmmod nvstand; }
+# behave PARAMETER=VALUE...: and all others as usual
+behave() {
+	local at=/sys/module/nvstand/parameters set
+	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 "$@"; do
+		echo "${set#*=}" >$at/"${set%%=*}"
+	done
+}
+form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
+# part WHAT COMMAND...: a run of nvidia.cpp, whose tests it names
+part() {
+	local what=$1 line
+	while IFS= read -r line; do
+		case $line in
+		'ok '*) ok "$what: ${line#* - }" ;;
+		'not ok '*) not_ok "$what: ${line#* - }" ;;
+		*) diag "$line" ;;
+		esac
+	done < <(nvidia "${@:2}" 2>&1 || echo "not ok 0 - nvidia ${*:2} ended with $?")
+}
+refusal() { part "$1" refused "$2" "$3"; }
+given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
+
+load_module
+mount_disk
+pattern fill /mnt/disk/nvidia 0 1048576 pattern:1
+pattern fill /mnt/disk/scratch 0 1048576 pattern:2
+sync
+
+refusal "no module for the vendor" 64 95
+insmod "$modules/peerdma_nvidia.ko" || bail "peerdma_nvidia.ko"
+refusal "no driver" 65 95
+
+stand || bail "nvstand.ko"
+behave version=131072 layout=1
+part "persistent, version 2, scattered" moves scattered
+behave version=131072 refuse_persistent=-524
+part "not persistent on this GPU, version 2" moves linear
+if [ "$LAB_VARIANT" = plain ]; then
+	behave
+	part "persistent, version 1" moves linear
+	form 0
+	behave layout=1
+	part "by ticket, version 1, scattered" moves scattered
+	form 1
+fi
+behave
+
+part "two of them" once
+if [ "$LAB_VARIANT" = plain ]; then
+	behave refuse_persistent=-22
+	refusal "the driver refuses" 66 95
+	behave version=196608
+	refusal "a table of version 3" 67 95
+	behave version=65536
+	refusal "a table of version 1.0" 67 95
+	behave size_code=2
+	refusal "pages of another size" 67 95
+	behave fewer=1
+	refusal "a table that is too short" 67 95
+	behave version=131072 flags=1
+	refusal "memory that is no BAR's" 68 95
+	behave layout=2
+	refusal "a frame outside of the BAR" 68 95
+	behave layout=3
+	refusal "the same frame twice" 72 16
+	behave layout=4
+	refusal "a frame that is not published" 69 95
+fi
+form 0
+for broken in version=196608 layout=2 layout=3; do
+	behave $broken
+	nvidia refused 0 0 >/dev/null
+	check "by ticket, $broken: nothing is kept" soon 2 given 0
+done
+behave early=1
+refusal "freed before it was known" 73 19
+behave early=2
+part "freed at once" early
+behave
+part "freed" freed
+part "called twice" again
+part "all at once" races $rounds
+
+# Who frees it waits for others as well.
+coproc keeper { exec nvidia keep; } # sets keeper_PID
+read -r said <&"${keeper[0]}"
+same "a process keeps some" registered "$said"
+insmod "$modules/kmod/pin.ko" "device=$gpu" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"
+echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free &
+freeing=$!
+sleep 1
+check "who frees it waits for who holds a page of it" kill -0 $freeing
+rmmod pin
+check "and not for longer" soon 5 eval '! kill -0 $freeing 2>/dev/null'
+read -r said <&"${keeper[0]}"
+same "its owner hears of it" "gone 19" "$said"
+kill -9 $keeper_PID
+wait $keeper_PID 2>/dev/null
+
+# Ends of those who have it, and of those whose it is.
+for persistent in 1 0; do
+	form $persistent
+	coproc keeper { exec nvidia keep; } # sets keeper_PID
+	read -r said <&"${keeper[0]}"
+	check "form $persistent: our module stays meanwhile" eval '! rmmod peerdma_nvidia 2>/dev/null'
+	check "form $persistent: the driver stays meanwhile" eval '! rmmod nvstand 2>/dev/null'
+	kill -9 $keeper_PID
+	wait $keeper_PID 2>/dev/null
+	check "form $persistent: a process that is killed keeps nothing" soon 5 given 0
+	coproc keeper { exec nvidia keep; } # sets keeper_PID
+	read -r said <&"${keeper[0]}"
+	check "form $persistent: the GPU is unbound" timeout 20 bash -c "echo $gpu >/sys/bus/pci/drivers/nvstand/unbind"
+	read -r said <&"${keeper[0]}"
+	same "form $persistent: who had some has lost it" "gone 19" "$said"
+	check "form $persistent: the driver had all of it back first" given 0
+	same "form $persistent: nothing wrong" 0 "$(</sys/kernel/debug/nvstand/wrong)"
+	kill -9 $keeper_PID
+	wait $keeper_PID 2>/dev/null
+	bind_to nvstand
+done
+form 1
+no_stand
+
+stand stays=1
+bind_to peerdma
+echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind
+refusal "a GPU that nobody drives" 73 19
+echo "$gpu" >/sys/bus/pci/drivers_probe
+refusal "a GPU that is bound to us" 71 95
+echo "$gpu" >/sys/bus/pci/drivers/peerdma/unbind
+no_stand
+
+stand publish=0
+refusal "a BAR that nobody has published" 69 95
+no_stand
+stand publish=0 write_combined=1
+refusal "one that is mapped write-combined" 70 95
+no_stand
+stand write_combined=1
+refusal "and one that was published so" 70 95
+no_stand
+check "our module goes" rmmod peerdma_nvidia
+
+plan $tap_n

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Stands in for NVIDIA's driver, over the lab's emulated memory BAR: it exports the functions that
+ * peerdma_nvidia.ko asks, as that driver documents them and as its published source is seen to
+ * behave, and does the worst that this allows.
+ *
+ * A process's address ADDR_BASE + n is byte n of BAR 2, or of another place of it: layout. What it
+ * gives out is on a list, under one lock, rm_lock. Who frees memory (debugfs: free, a number that
+ * is an address) has that lock while it calls whoever has the memory, then makes every byte of it
+ * POISON, as its next owner would write to it, and spoils and frees the table. Giving back takes
+ * the lock, and is not an error if the memory was freed before, in the form that calls.
+ *
+ * Whatever must not happen is counted in debugfs: wrong.
+ */
+#include <linux/completion.h>
+#include <linux/debugfs.h>
+#include <linux/io.h>
+#include <linux/kthread.h>
+#include <linux/list.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "nvstand.h"
+
+#define ADDR_BASE 0x7f0000000000ULL
+#define BAR 2
+#define PUBLISHED SZ_16M /* of it; making all pages of a large one takes long */
+#define FRAME 65536ULL
+#define POISON 0xdd
+
+/* How the table says that it is made. */
+static uint version = 0x00010002;
+module_param(version, uint, 0644);
+static uint flags;
+module_param(flags, uint, 0644);
+static uint size_code = 1; /* 64 KiB */
+module_param(size_code, uint, 0644);
+static bool fewer; /* one entry too few */
+module_param(fewer, bool, 0644);
+
+/* Where the memory is. */
+enum layout {
+	LINEAR,
+	SCATTERED,
+	NO_BAR, /* its last frame is host memory */
+	TWICE, /* its last frame is its first as well */
+	BEYOND, /* its last frame is in the BAR, but was not published */
+};
+
+static uint layout;
+module_param(layout, uint, 0644);
+
+/* An errno for each form, with which it gives out nothing. */
+static int refuse;
+module_param(refuse, int, 0644);
+static int refuse_persistent;
+module_param(refuse_persistent, int, 0644);
+
+/* The memory is freed: 1: before get_pages() returns, which waits for it; 2: as it returns. */
+static uint early;
+module_param(early, uint, 0644);
+
+static bool stays; /* gives out memory of a GPU that it is not bound to any more */
+module_param(stays, bool, 0644);
+
+static bool publish = true; /* as nvidia-uvm may have */
+module_param(publish, bool, 0444);
+static bool write_combined;
+module_param(write_combined, bool, 0444);
+
+struct given {
+	struct list_head link;
+	u64 addr, len;
+	void (*call)(void *data);
+	void *data;
+	struct nvidia_p2p_page_table table;
+	struct nvidia_p2p_page pages[];
+};
+
+static DEFINE_MUTEX(rm_lock); /* protects all of these */
+static LIST_HEAD(list);
+static struct pci_dev *gpu;
+static void __iomem *memory;
+static struct task_struct *caller;
+static void (*last_call)(void *data);
+static void *last_data;
+
+static atomic_t given = ATOMIC_INIT(0); /* now */
+static atomic_t calls = ATOMIC_INIT(0); /* that have returned */
+static atomic_t late = ATOMIC_INIT(0); /* gave back what was freed */
+static atomic_t wrong = ATOMIC_INIT(0);
+static struct dentry *folder;
+
+static void must_not(const char *what)
+{
+	pr_info("nvstand: wrong: %s\n", what);
+	atomic_inc(&wrong);
+}
+
+/* @n: how many frames it is behind the first one, if it is the last */
+static u64 frame_of(u64 index, u64 n)
+{
+	return layout == SCATTERED ? index ^ 5 : layout == TWICE ? index - n : index;
+}
+
+static u64 place(u64 addr, u64 n, bool is_last)
+{
+	u64 frame = frame_of((addr - ADDR_BASE) / FRAME + n, is_last ? n : 0);
+
+	if (layout == NO_BAR && is_last)
+		return FRAME;
+	if (layout == BEYOND && is_last)
+		frame = PUBLISHED / FRAME;
+	return pci_resource_start(gpu, BAR) + frame * FRAME;
+}
+
+static struct given *give(u64 addr, u64 len)
+{
+	u64 i, n = len / FRAME;
+	struct given *made = kzalloc(struct_size(made, pages, n), GFP_KERNEL);
+
+	if (!made)
+		return NULL;
+	made->addr = addr;
+	made->len = len;
+	made->table.version = version;
+	made->table.flags = flags;
+	made->table.page_size = size_code;
+	made->table.entries = n - fewer;
+	made->table.pages = kcalloc(n, sizeof(*made->table.pages), GFP_KERNEL);
+	if (!made->table.pages) {
+		kfree(made);
+		return NULL;
+	}
+	for (i = 0; i < n; i++) {
+		made->pages[i].physical_address = place(addr, i, i == n - 1);
+		made->table.pages[i] = &made->pages[i];
+	}
+	list_add_tail(&made->link, &list);
+	atomic_inc(&given);
+	return made;
+}
+
+/* The table is spoilt before it is freed: who still reads it reads nonsense. */
+static void ungive(struct given *gone)
+{
+	memset(gone->table.pages, 0x6b, gone->len / FRAME * sizeof(*gone->table.pages));
+	kfree(gone->table.pages);
+	memset(gone, 0x6b, struct_size(gone, pages, gone->len / FRAME));
+	kfree(gone);
+	atomic_dec(&given);
+}
+
+/* Another owner's bytes, in all that one had. */
+static void spoil(const struct given *gone)
+{
+	const u64 start = pci_resource_start(gpu, BAR);
+	u64 i, at;
+
+	for (i = 0; i < gone->len / FRAME; i++) {
+		at = gone->pages[i].physical_address;
+		if (at >= start && at - start < PUBLISHED)
+			memset_io(memory + (at - start), POISON, FRAME);
+	}
+	(void)ioread32(memory); /* what was posted is there */
+}
+
+/* cudaFree(), or the process has ended. */
+static int free_at(u64 addr)
+{
+	struct given *one, *next;
+	int n = 0;
+
+	mutex_lock(&rm_lock);
+	list_for_each_entry_safe(one, next, &list, link) {
+		if (addr < one->addr || addr - one->addr >= one->len || !one->call)
+			continue;
+		list_del(&one->link);
+		last_call = one->call;
+		last_data = one->data;
+		caller = current;
+		one->call(one->data);
+		caller = NULL;
+		atomic_inc(&calls);
+		spoil(one);
+		ungive(one);
+		n++;
+	}
+	mutex_unlock(&rm_lock);
+	return n;
+}
+
+struct freeing {
+	u64 addr;
+	struct completion done;
+	bool waited_for;
+};
+
+static int free_thread(void *data)
+{
+	struct freeing *freeing = data;
+
+	free_at(freeing->addr);
+	if (freeing->waited_for)
+		complete(&freeing->done);
+	else
+		kfree(freeing);
+	return 0;
+}
+
+static void free_early(u64 addr)
+{
+	struct freeing *freeing = kzalloc(sizeof(*freeing), GFP_KERNEL);
+	struct task_struct *task;
+
+	if (!freeing)
+		return;
+	freeing->addr = addr;
+	freeing->waited_for = early == 1;
+	init_completion(&freeing->done);
+	task = kthread_run(free_thread, freeing, "nvstand_free");
+	if (IS_ERR(task)) {
+		kfree(freeing);
+	} else if (early == 1) {
+		wait_for_completion(&freeing->done);
+		kfree(freeing);
+	}
+}
+
+static int get(u64 addr, u64 len, struct nvidia_p2p_page_table **table, int error,
+	       void (*call)(void *data), void *data)
+{
+	struct given *made = NULL;
+
+	if ((addr | len) % FRAME || !len)
+		must_not("addresses that are not aligned");
+	if (error)
+		return error;
+	mutex_lock(&rm_lock);
+	if (gpu && addr >= ADDR_BASE && len <= PUBLISHED && addr - ADDR_BASE <= PUBLISHED - len) {
+		made = give(addr, len);
+		if (made) {
+			made->call = call;
+			made->data = data;
+			*table = &made->table;
+		}
+	}
+	mutex_unlock(&rm_lock);
+	if (!made)
+		return -EINVAL;
+	if (call && early)
+		free_early(addr);
+	return 0;
+}
+
+static int put(u64 addr, struct nvidia_p2p_page_table *table, bool calls_back)
+{
+	struct given *one, *found = NULL;
+
+	if (READ_ONCE(caller) == current) {
+		must_not("given back inside the call");
+		return -EDEADLK;
+	}
+	mutex_lock(&rm_lock);
+	list_for_each_entry(one, &list, link) {
+		if (&one->table == table && one->addr == addr && !one->call != calls_back)
+			found = one;
+	}
+	if (found) {
+		list_del(&found->link);
+		ungive(found);
+	} else if (calls_back) {
+		atomic_inc(&late);
+	} else {
+		must_not("given back what was not given");
+	}
+	mutex_unlock(&rm_lock);
+	return found || calls_back ? 0 : -EINVAL;
+}
+
+int nvidia_p2p_get_pages(u64 token, u32 space, u64 addr, u64 len,
+			 struct nvidia_p2p_page_table **table, void (*call)(void *data), void *data)
+{
+	if (!call || !data || token || space)
+		must_not("asked in a form that does not exist");
+	return get(addr, len, table, refuse, call, data);
+}
+EXPORT_SYMBOL_GPL(nvidia_p2p_get_pages);
+
+int nvidia_p2p_put_pages(u64 token, u32 space, u64 addr, struct nvidia_p2p_page_table *table)
+{
+	return put(addr, table, true);
+}
+EXPORT_SYMBOL_GPL(nvidia_p2p_put_pages);
+
+int nvidia_p2p_get_pages_persistent(u64 addr, u64 len, struct nvidia_p2p_page_table **table,
+				    u32 get_flags)
+{
+	return get(addr, len, table, refuse_persistent, NULL, NULL);
+}
+EXPORT_SYMBOL_GPL(nvidia_p2p_get_pages_persistent);
+
+int nvidia_p2p_put_pages_persistent(u64 addr, struct nvidia_p2p_page_table *table, u32 put_flags)
+{
+	return put(addr, table, false);
+}
+EXPORT_SYMBOL_GPL(nvidia_p2p_put_pages_persistent);
+
+static int set_free(void *data, u64 addr)
+{
+	return free_at(addr) ? 0 : -ENOENT;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(free_fops, NULL, set_free, "%llu\n");
+
+/* The last call once more, with what it was called with, whatever became of that. */
+static int set_again(void *data, u64 unused)
+{
+	if (!last_call)
+		return -ENOENT;
+	last_call(last_data);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(again_fops, NULL, set_again, "%llu\n");
+
+static int stand_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	const resource_size_t start = pci_resource_start(pdev, BAR);
+	int err = pcim_enable_device(pdev);
+
+	if (err)
+		return err;
+	memory = write_combined ? devm_ioremap_wc(&pdev->dev, start, PUBLISHED) :
+				  devm_ioremap(&pdev->dev, start, PUBLISHED);
+	if (!memory)
+		return -ENOMEM;
+	err = publish ? pci_p2pdma_add_resource(pdev, BAR, PUBLISHED, 0) : 0;
+	if (!err)
+		gpu = pdev;
+	return err;
+}
+
+static void stand_remove(struct pci_dev *pdev)
+{
+	mutex_lock(&rm_lock);
+	gpu = stays ? pdev : NULL;
+	if (!list_empty(&list))
+		must_not("unbound with memory given out");
+	mutex_unlock(&rm_lock);
+}
+
+/* By driver_override only. */
+static const struct pci_device_id stand_ids[] = { {} };
+
+static struct pci_driver stand_driver = {
+	.name = "nvstand",
+	.id_table = stand_ids,
+	.probe = stand_probe,
+	.remove = stand_remove,
+};
+
+static int __init stand_init(void)
+{
+	folder = debugfs_create_dir("nvstand", NULL);
+	debugfs_create_file("free", 0200, folder, NULL, &free_fops);
+	debugfs_create_file("again", 0200, folder, NULL, &again_fops);
+	debugfs_create_atomic_t("given", 0444, folder, &given);
+	debugfs_create_atomic_t("calls", 0444, folder, &calls);
+	debugfs_create_atomic_t("late", 0444, folder, &late);
+	debugfs_create_atomic_t("wrong", 0444, folder, &wrong);
+	return pci_register_driver(&stand_driver);
+}
+
+static void __exit stand_exit(void)
+{
+	pci_unregister_driver(&stand_driver);
+	debugfs_remove(folder);
+}
+
+module_init(stand_init);
+module_exit(stand_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Stands in for NVIDIA's driver");
