@@ -93,11 +93,11 @@ same "reads and writes through the library, direct" "same 1048576 1048576" "${in
 check "every byte of it" pattern compare /mnt/disk/scratch 0 1048576 pattern:1
 same "neither publishes nor unpublishes, nor has others' bytes" \
 	"open 0 publish 1 unpublish 19 alloc 0 unzeroed 1" "${inside[2]}"
-same "check: what it can know" "True ok ok ok warn warn" "$(python3 -c '
+same "check: what it can know" "True good good good warn unknown unknown good" "$(python3 -c '
 import json
 j = json.load(open("/tmp/said.check"))
 by = {i["id"]: i["state"] for i in j["items"]}
-print(j["ready"], *[by[k] for k in ("module", "node", "providers", "iommu", "disks")])')"
+print(j["ready"], *[by[k] for k in ("module", "node", "providers", "container", "iommu", "disks", "uring")])')"
 check "explain" grep -q '^route *direct' /tmp/said.explain
 
 chgrp 0 /dev/peerdma

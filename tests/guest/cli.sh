@@ -29,12 +29,12 @@ fails() {
 
 state() { peerdma check --json | member 'next(i["state"] for i in j["items"] if i["id"] == "'"$1"'")'; }
 
-same "check without the module" fail "$(state module)"
+same "check without the module" bad "$(state module)"
 peerdma check >/dev/null
 same "and its exit status" 1 $?
 fails 1 "publish without the module" "module" peerdma publish "$gpu"
 load_module
-same "check with the module" ok "$(state module)"
+same "check with the module" good "$(state module)"
 fails 1 "a drive in use is not taken from its driver" "nvme" peerdma publish "$nvme"
 check "and it still answers" dd if="$(nvme_disk)" of=/dev/null bs=4096 count=1 iflag=direct status=none
 fails 1 "a device that is not there" "0000:7f:1f.7" peerdma publish 0000:7f:1f.7
@@ -61,6 +61,19 @@ fails 1 "cp of a directory" "/mnt/disk" peerdma cp /mnt/disk gpu:
 cp /mnt/disk/cli /tmp/cli
 fails 1 "cp from tmpfs says why not" "tmpfs|filesystem" peerdma cp /tmp/cli gpu:
 fails 1 "cp to a provider that is not there" "" peerdma cp /mnt/disk/cli gpu:77
+
+same "verify" "equal: 3000001 bytes, 2999808 direct, 193 near, 0 host" "$(peerdma verify /mnt/disk/cli)"
+fails 1 "verify of a file of tmpfs" "tmpfs|filesystem" peerdma verify /tmp/cli
+# The drive changes behind the back of the page cache, which then has other bytes.
+cat /mnt/disk/cli >/dev/null
+read -r _ place _ <<<"$(extents /mnt/disk/cli)"
+dd if="$(nvme_disk)" of=/run/block bs=512 skip=$((place / 512)) count=1 iflag=direct status=none
+dd if=/dev/zero of="$(nvme_disk)" bs=512 seek=$((place / 512)) count=1 oflag=direct conv=notrunc status=none
+said=$(peerdma verify /mnt/disk/cli)
+same "verify finds what differs" 1 $?
+check "and says where" grep -q "^different in the 3000001 bytes from 0 on: [0-9]* bytes differ, the first at 0: 0x00, not " <<<"$said"
+dd if=/run/block of="$(nvme_disk)" bs=512 seek=$((place / 512)) count=1 oflag=direct conv=notrunc status=none
+check "and when it is as it was" peerdma verify /mnt/disk/cli
 fails 2 "an unknown subcommand" "" peerdma frobnicate
 check "unpublish" peerdma unpublish "$gpu"
 check "unpublish again is no error" peerdma unpublish "$gpu"

@@ -50,6 +50,10 @@ gives_up "the link is down"
 ip link set veth1 up
 sleep 1
 check "the link is up: nothing came afterwards" host compare gpu0 0 65536 pattern:7
+# It tells its server that nothing is open any more, and waits for the answer.
+umount -i -l $share &
+sleep 1
+kill -9 $!
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 plan $tap_n

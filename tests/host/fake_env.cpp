@@ -294,10 +294,12 @@ int FakeEnv::io(peerdma_io &io, bool write)
 	}
 	const uint64_t first = (io.file_off + block - 1) / block * block, last = (io.file_off + n) / block * block;
 	io.out_done = n;
-	io.out_direct = last > first ? last - first : 0;
-	(write ? io.out_host : io.out_near) = n - io.out_direct;
+	// Where no drive can address the whole blocks, all of it passes through host memory.
+	const bool misplaced = last > first && (io.buf_off + first - io.file_off) % mem_align;
+	io.out_direct = last > first && !misplaced ? last - first : 0;
+	(write || misplaced ? io.out_host : io.out_near) = n - io.out_direct;
 	if (io.out_direct != n)
-		io.out_reason = PEERDMA_REASON_FILE_ALIGN;
+		io.out_reason = misplaced ? PEERDMA_REASON_BUF_ALIGN : PEERDMA_REASON_FILE_ALIGN;
 	if (!write && n < io.len && io.file_off + n == content.bytes.size())
 		io.out_reason = PEERDMA_REASON_END_OF_FILE;
 	return 0;
@@ -423,7 +425,7 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		query.out_reason = content.refused_reason;
 		query.out_map = content.refused_errno ? uint32_t{PEERDMA_MAP_NONE} : content.map;
 		query.out_distance = content.refused_errno ? -1 : 4;
-		query.out_dio_mem_align = 4;
+		query.out_dio_mem_align = mem_align;
 		query.out_dio_offset_align = block;
 		query.out_leaf_bdf = 0x0300 + 0x100 * query.leaf;
 		query.out_leaf_major = 259;

@@ -74,7 +74,7 @@ public:
 	unsigned queues = 0;             // open
 	int mmap_error = 0;
 	bool can_map = true; // false: a module from before out_mmap_offset
-	uint32_t block = 512;
+	uint32_t block = 512, mem_align = 4;
 	int node_error = 0;
 	uint32_t abi = PEERDMA_ABI_VERSION;
 	int publish_error = 0;

@@ -22,7 +22,8 @@ class SystemEnv final : public Env
 public:
 	constexpr SystemEnv() = default;
 
-	int open(const char *path, int flags) override { return check(::open(path, flags)); }
+	// 0600: of what O_TMPFILE makes, and nothing else.
+	int open(const char *path, int flags) override { return check(::open(path, flags, 0600)); }
 	int close(int fd) override { return check(::close(fd)); }
 	// 3: a program that closed its standard streams must not find ours in their place.
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include "cli.hpp"
+#include "completion.hpp"
+#include "verify.hpp"
 
 namespace cli
 {
@@ -85,11 +87,18 @@ int run(int argc, char **argv)
 		return sub;
 	};
 
-	add("check", "Say whether this host is ready, and how to mend what is missing", [] { return check(); });
+	CheckOptions looked;
+	CLI::App *sub = add("check", "Say whether this host is ready, and how to mend what is missing",
+			    [&] { return check(looked); });
+	sub->add_option("TARGET", looked.targets, "A file, disk or mount point, and a PCI address: check this pair")
+		->expected(0, 2);
+	sub->add_option("--root", looked.root, "Look at a record of another machine: a folder with its proc, sys, dev");
+	sub->add_flag("--verbose", looked.verbose, "Say of what is good, too, why it matters");
+
 	add("providers", "List the devices whose memory is published", [] { return providers(); });
 
 	PublishOptions options;
-	CLI::App *sub = add("publish", "Publish a range of a PCI device's memory", [&] { return publish(options); });
+	sub = add("publish", "Publish a range of a PCI device's memory", [&] { return publish(options); });
 	sub->add_option("DEVICE", options.device, "PCI address, such as 0000:01:00.0")->required();
 	sub->add_option("--bar", options.bar, "BAR number; without it the largest 64-bit prefetchable memory BAR")
 		->check(CLI::Range(0, 5));
@@ -111,6 +120,19 @@ int run(int argc, char **argv)
 	sub->add_option("FILE", file, "A regular file or a block device")->required();
 	sub->add_option("TARGET", target, "gpu:[ID|PCI address][+OFFSET]")->required();
 
+	std::string dir;
+	sub = add("selftest", "Move bytes of a file that it makes, compare each of them, and report",
+		  [&] { return selftest(dir, provider); });
+	sub->add_option("DIRECTORY", dir, "Where to make the file; its filesystem is what is tested")->required();
+	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
+
+	std::string most = "0";
+	sub = add("verify", "Read a file into a provider's memory, and compare it with what read(2) says",
+		  [&] { return verify(file, provider, most); });
+	sub->add_option("FILE", file, "A regular file or a block device")->required();
+	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
+	sub->add_option("--size", most, "No more than so many bytes from its start; 0 is all");
+
 	double every = 0;
 	unsigned rounds = 0;
 	sub = add("stat", "Say what was done, by process and by disk", [] { return stat(); });
@@ -131,12 +153,18 @@ int run(int argc, char **argv)
 	sub->add_option("--svg", picture.svg, "Draw it into this file; needs dot of graphviz");
 	sub->add_flag("--dot", picture.dot, "Print it as source for dot");
 
+	// Its output is a script, not a report.
+	CLI::App *completion =
+		app.add_subcommand("completion", "Print the script by which bash completes this command");
+
 	try {
 		app.parse(take_command(argc, argv, observed.command), argv);
 	} catch (const CLI::ParseError &e) {
 		// Help and the version are parse "errors" of status 0.
 		return app.exit(e) == 0 ? exit_ok : exit_usage;
 	}
+	if (*completion)
+		return print(bash_completion(app), exit_ok);
 	observed.json = json;
 	int status = speak(command, json);
 	for (unsigned i = 1; every > 0 && status == exit_ok && i != rounds; i++) {

@@ -1,367 +1,223 @@
 // SPDX-License-Identifier: MIT
 //
-// Is this host ready? Each item is looked at on its own, so that one run names everything that is missing.
+// Is this host ready? Each item is looked at on its own, so that one run names everything that is missing. All that is
+// read comes from below one root, so that a machine's files can be recorded and looked at elsewhere.
 
 #include "check.hpp"
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <iterator>
-#include <set>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/utsname.h>
+#include <sys/syscall.h>
 #include <unistd.h>
-#include <zlib.h>
+
+#include "sysfs.hpp"
 
 namespace cli
 {
 namespace
 {
 
-const char *state_name(State state)
+// A machine of which there are files only, below a folder.
+class Record final : public peerdma_impl::Env
 {
-	switch (state) {
-	case State::ok:
-		return "ok";
-	case State::warn:
-		return "warn";
-	case State::fail:
-		return "fail";
+public:
+	explicit Record(const std::string &root) : root_(root) {}
+
+	int open(const char *, int) override { return -EOPNOTSUPP; }
+	int close(int) override { return -EOPNOTSUPP; }
+	int dup(int) override { return -EOPNOTSUPP; }
+	int ioctl(int, unsigned long, void *) override { return -EOPNOTSUPP; }
+	int mmap(int, uint64_t, uint64_t, void **) override { return -EOPNOTSUPP; }
+	int munmap(void *, uint64_t) override { return -EOPNOTSUPP; }
+	int open_queue(int, unsigned, bool, std::unique_ptr<peerdma_impl::Queue> &) override { return -EOPNOTSUPP; }
+	int64_t pread(int, void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
+	int64_t pwrite(int, const void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
+	int open_flags(int) override { return -EOPNOTSUPP; }
+	int fstat(int, struct stat *) override { return -EOPNOTSUPP; }
+	int write_file(const std::string &, std::string_view) override { return -EOPNOTSUPP; }
+	int access(const std::string &path, int mode) override { return real_.access(root_ + path, mode); }
+	int read_file(const std::string &path, std::string &out) override { return real_.read_file(root_ + path, out); }
+	int read_link(const std::string &path, std::string &out) override { return real_.read_link(root_ + path, out); }
+	int list_dir(const std::string &path, std::vector<std::string> &out) override
+	{
+		return real_.list_dir(root_ + path, out);
 	}
-	return "";
+
+private:
+	const std::string root_;
+	peerdma_impl::Env &real_ = peerdma_impl::kernel_env();
+};
+
+// Without parameters it can only fail: the errno says whether it would be let in.
+int try_uring()
+{
+	const int error = ::syscall(SYS_io_uring_setup, 1, nullptr) < 0 ? errno : 0;
+	return error == EPERM || error == ENOSYS || error == EACCES ? -error : 0;
 }
 
-std::string gunzip(const std::string &packed)
+Module ask_module(const Host &host)
 {
-	z_stream stream = {};
-	std::string out;
-	// 16: a gzip header, not a zlib one.
-	if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK)
-		return out;
-	// zlib's interface is from before const.
-	stream.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(packed.data()));
-	stream.avail_in = static_cast<uInt>(packed.size());
-	int rc;
-	do {
-		Bytef chunk[16384];
-		stream.next_out = chunk;
-		stream.avail_out = sizeof(chunk);
-		rc = inflate(&stream, Z_NO_FLUSH);
-		out.append(reinterpret_cast<char *>(chunk), sizeof(chunk) - stream.avail_out);
-	} while (rc == Z_OK);
-	inflateEnd(&stream);
-	return rc == Z_STREAM_END ? out : std::string();
-}
-
-// The kernel's configuration and where it was found; empty if nowhere.
-std::string kernel_config(const Host &host, std::string &where)
-{
-	std::string text;
-	where = "/proc/config.gz";
-	if (host.env.read_file(where, text) == 0 && !(text = gunzip(text)).empty())
-		return text;
-	for (const std::string &path : {"/boot/config-" + host.release, "/lib/modules/" + host.release + "/config",
-					"/lib/modules/" + host.release + "/build/.config"})
-		if (host.env.read_file(path, text) == 0 && !text.empty()) {
-			where = path;
-			return text;
-		}
-	where.clear();
-	return "";
-}
-
-bool has_line(const std::string &text, const std::string &line)
-{
-	return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
-}
-
-std::string first_line(std::string text)
-{
-	text.resize(std::min(text.size(), text.find('\n')));
-	return text;
-}
-
-Item check_providers(struct peerdma_device *p)
-{
-	Item item{"providers", State::fail, "none is published",
-		  "files are read into the memory of a device that has published it",
-		  "peerdma publish <PCI address of the device, as lspci -D prints it>"};
-	int count = p ? peerdma_provider_list(p, nullptr, 0) : 0;
-	if (!p)
-		item.found = "not known without /dev/peerdma";
-	else if (count < 0)
-		item.found = fmt::format("cannot be listed ({})", errno_name(-count));
-	else if (count > 0)
-		item = {item.id, State::ok, fmt::format("{} published", count), item.why, ""};
-	return item;
-}
-
-// What only sysfs tells, where there is none.
-Item not_known(const Item &item, const std::string &change)
-{
-	return {item.id, State::warn, "not known without /sys", item.why, change};
-}
-
-Item check_disks(const Host &host, struct peerdma_device *p)
-{
-	Item item{"disks", State::ok, "",
-		  "only a disk whose driver can hand peer memory to its DMA engine reads directly", ""};
-	if (!host.sysfs)
-		return not_known(item, "peerdma explain FILE says it of the disk below a file");
-	const std::vector<std::string> disks = nvme_disks(host);
-	if (disks.empty())
-		return {item.id, State::fail, "no NVMe disk, by PCI or over RDMA", item.why,
-			"attach an NVMe drive; SATA, USB and virtio disks and NVMe over TCP cannot do it"};
-	std::string names;
-	for (const std::string &disk : disks)
-		names += (names.empty() ? "" : ", ") + disk;
-
+	Module module;
+	struct peerdma_device *raw = nullptr;
+	module.open_error = host.recorded ? -EOPNOTSUPP : peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
+	module.device = Device(raw);
 	uint32_t ids[64];
-	const int count = p ? peerdma_provider_list(p, ids, std::size(ids)) : 0;
-	if (count < 1) {
-		item.state = State::warn;
-		item.found = fmt::format("{}; whether they reach a provider is known when one is published", names);
-		item.change = "publish a provider and run this again";
-		return item;
+	const int count = raw ? peerdma_provider_list(raw, ids, std::size(ids)) : 0;
+	for (int i = 0; i < std::min(count, static_cast<int>(std::size(ids))); i++) {
+		struct peerdma_provider_info info = {};
+		info.size = sizeof(info);
+		if (peerdma_provider_get(raw, ids[i], &info) == 0)
+			module.providers.push_back(info);
 	}
-	unsigned direct = 0, software = 0, unknown = 0;
-	std::string refused;
-	uint32_t reason = 0;
-	for (const std::string &disk : disks) {
-		struct peerdma_file *raw = nullptr;
-		struct peerdma_explanation why = {};
-		why.size = sizeof(why);
-		int rc = peerdma_file_open(p, ("/dev/" + disk).c_str(), O_RDONLY, &raw);
-		File file(raw);
-		// The first provider that it reaches will do.
-		uint32_t id = 0;
-		for (int i = 0; rc == 0 && i < std::min(count, static_cast<int>(std::size(ids))); i++) {
-			id = ids[i];
-			rc = peerdma_explain(file.get(), id, &why);
-			if (rc == 0 && !why.error)
-				break;
-		}
-		if (rc < 0) {
-			unknown++;
-			item.found += fmt::format("{}{}: cannot ask ({})", item.found.empty() ? "" : "; ", disk,
-						  errno_name(-rc));
-		} else if (why.error) {
-			reason = why.reason;
-			item.found += fmt::format("{}{}: no ({})", item.found.empty() ? "" : "; ", disk,
-						  peerdma_reason_text(why.reason));
-		} else if (why.map == PEERDMA_MAP_SOFTWARE) {
-			software++;
-			reason = PEERDMA_REASON_RDMA_SOFTWARE;
-			item.found +=
-				fmt::format("{}{}: by software, whatever goes to provider {} is copied by the CPU",
-					    item.found.empty() ? "" : "; ", disk, id);
-		} else {
-			direct++;
-			item.found += fmt::format("{}{}: direct to provider {}, distance {}, {}",
-						  item.found.empty() ? "" : "; ", disk, id, why.distance,
-						  peerdma_map_name(why.map));
-		}
-	}
-	if (direct)
-		return item;
-	item.state = unknown || software ? State::warn : State::fail;
-	item.change = unknown ? "run peerdma check as root" : peerdma_reason_advice(reason);
-	return item;
+	return module;
 }
 
-// A path of a multipath disk, nvme1c2n3, is a disk that nobody can open. It stands for nvme1n3.
-std::string openable(const std::string &disk)
+Subject take_subject(const Host &host, const Module &module, const std::vector<std::string> &targets)
 {
-	const size_t controller = disk.find('c'), name = disk.find('n', 1);
-	return controller == disk.npos || name == disk.npos ? disk : disk.substr(0, controller) + disk.substr(name);
+	std::string path, device;
+	for (const std::string &target : targets) {
+		const auto address = target.find('/') == target.npos ? PciAddress::parse(target) : std::nullopt;
+		std::string &to = address ? device : path;
+		if (!to.empty())
+			throw Usage{fmt::format(
+				"'{}' and '{}' are two of a kind: name one file, disk or mount point, and one PCI "
+				"address",
+				to, target)};
+		to = address ? address->str() : target;
+	}
+	Subject subject;
+	if (path.empty())
+		subject.disks = nvme_disks(host);
+	else
+		subject = subject_of(host, path);
+	subject.named_device = !device.empty();
+	if (!device.empty())
+		subject.devices = {device};
+	else if (!module.providers.empty())
+		for (const auto &provider : module.providers)
+			subject.devices.push_back(pci_text(provider.pci_domain, provider.pci_bdf));
+	else
+		subject.devices = candidates(host);
+	return subject;
+}
+
+std::vector<PciPair> pairs_of(const Host &host, const Subject &subject)
+{
+	std::vector<PciPair> pairs;
+	for (const std::string &disk : subject.disks)
+		for (const std::string &leaf : below(host, disk).leaves)
+			if (const std::string from = function_of(host, leaf); !from.empty())
+				for (const std::string &to : subject.devices)
+					pairs.push_back({disk, from, to});
+	return pairs;
+}
+
+std::vector<Finding> findings_of(const Host &host, const Module &module, const Subject &subject)
+{
+	const auto pairs = pairs_of(host, subject);
+	const auto verdicts = verdicts_of(module, subject);
+	std::vector<std::string> functions;
+	for (const PciPair &pair : pairs)
+		for (const std::string &function : {pair.from, pair.to})
+			if (std::find(functions.begin(), functions.end(), function) == functions.end())
+				functions.push_back(function);
+
+	std::vector<Finding> findings = {check_kernel(host),
+					 check_config(host),
+					 check_signing(host),
+					 check_module(host, module.open_error),
+					 check_node(host, module.open_error),
+					 check_container(host),
+					 check_providers(host, module)};
+	if (subject.devices.empty())
+		findings.push_back(Finding{.id = "bar", .why = "there has to be memory to publish"}.set(
+			host.sysfs ? State::bad : State::unknown,
+			host.sysfs ? "no device of class display, memory or accelerator has a 64-bit prefetchable BAR" :
+				     "not known without /sys",
+			"name the device: peerdma check ADDRESS", "it changes nothing"));
+	for (const std::string &device : subject.devices) {
+		findings.push_back(check_bar(host, device));
+		findings.push_back(check_driver(host, device));
+	}
+	if (!subject.path.empty())
+		findings.push_back(check_filesystem(host, subject));
+	for (const auto &check : {check_disks, check_stack, check_multipath, check_rdma})
+		findings.push_back(check(host, subject));
+	findings.push_back(check_iommu(host, functions));
+	findings.push_back(check_acs(host, pairs));
+	findings.push_back(check_bridge(host, pairs, verdicts));
+	for (const Verdict &verdict : verdicts)
+		findings.push_back(check_route(verdict));
+	for (const auto &check : {check_memlock, check_nofile, check_quota, check_uring})
+		findings.push_back(check(host));
+	return findings;
 }
 
 } // namespace
 
-Item check_kernel(const Host &host)
+Finding &Finding::set(State to, std::string what, std::string how, std::string back)
 {
-	Item item{"kernel", State::ok, host.release, "PeerDMA is tested on 6.12 and 7.2", ""};
-	unsigned major = 0, minor = 0;
-	const bool read = std::sscanf(host.release.c_str(), "%u.%u", &major, &minor) == 2;
-	if (!read || !((major == 6 && minor == 12) || (major == 7 && minor == 2))) {
-		item.state = State::warn;
-		item.found += ", on which PeerDMA was not tried";
-		item.change = "boot 6.12 or 7.2, with CONFIG_PCI_P2PDMA=y";
-	}
-	return item;
+	state = to;
+	found = std::move(what);
+	change = std::move(how);
+	undo = std::move(back);
+	return *this;
 }
 
-Item check_config(const Host &host)
-{
-	Item item{"config", State::ok, "", "without these options the kernel cannot treat a device's memory as pages",
-		  ""};
-	std::string where;
-	const std::string text = kernel_config(host, where);
-	if (!where.empty()) {
-		std::string missing;
-		for (const char *option : {"CONFIG_PCI_P2PDMA=y", "CONFIG_ZONE_DEVICE=y"})
-			if (!has_line(text, option))
-				missing += std::string(missing.empty() ? "" : " and ") + option;
-		if (missing.empty()) {
-			item.found = fmt::format("CONFIG_PCI_P2PDMA=y and CONFIG_ZONE_DEVICE=y in {}", where);
-		} else {
-			item.state = State::fail;
-			item.found = fmt::format("{} missing in {}", missing, where);
-			item.change = fmt::format(
-				"boot a kernel that was built with {}; Debian's 6.1 and 6.12 were not", missing);
-		}
-		return item;
-	}
-	// No copy of the configuration: a function that only that option brings is as good a proof.
-	std::string symbols;
-	const int rc = host.env.read_file("/proc/kallsyms", symbols);
-	if (rc == 0 && symbols.find(" pci_p2pdma_add_resource") != std::string::npos) {
-		item.found = "CONFIG_PCI_P2PDMA, by its functions in /proc/kallsyms";
-	} else if (rc == 0 && !symbols.empty()) {
-		item.state = State::fail;
-		item.found = "no P2PDMA functions in /proc/kallsyms";
-		item.change = "boot a kernel with CONFIG_PCI_P2PDMA=y";
-	} else {
-		item.state = State::warn;
-		item.found =
-			fmt::format("the kernel's configuration is neither in /proc/config.gz nor in /boot/config-{}",
-				    host.release);
-		item.change = fmt::format("see for yourself that CONFIG_PCI_P2PDMA=y, or install /boot/config-{}",
-					  host.release);
-	}
-	return item;
-}
-
-Item check_module(const Host &host, int open_error)
-{
-	Item item{"module", State::ok, "peerdma is loaded", "it publishes the memory and issues the reads", ""};
-	if (!open_error)
-		return item; // who else would answer
-	if (!host.sysfs)
-		return not_known(item, "look outside of the container: lsmod");
-	if (host.env.access("/sys/module/peerdma", F_OK) < 0) {
-		item.state = State::fail;
-		item.found = "peerdma is not loaded";
-		item.change = "insmod peerdma.ko; make module builds it and prints where it is";
-		// modules.dep: has anybody installed it for this kernel?
-		std::string dep;
-		if (host.env.read_file("/lib/modules/" + host.release + "/modules.dep", dep) == 0 &&
-		    dep.find("/peerdma.ko") != std::string::npos)
-			item.change = "modprobe peerdma";
-	}
-	return item;
-}
-
-Item check_node(const Host &host, int open_error)
-{
-	Item item{"node", State::ok, "/dev/peerdma opens", "programs reach the module through it", ""};
-	if (!open_error)
-		return item;
-	item.state = State::fail;
-	item.found = fmt::format("/dev/peerdma does not open ({})", errno_name(-open_error));
-	if (open_error == -EACCES || open_error == -EPERM)
-		item.change =
-			"run as root, or as a member of the node's group: usermod -aG peerdma $USER, and log in again";
-	else if (open_error == -EPROTONOSUPPORT)
-		item.change = "install the module and the library from one release";
-	else if (!host.sysfs)
-		item.change = "pass the node into the container: --device /dev/peerdma";
-	else if (open_error == -ENOENT && host.env.access("/sys/module/peerdma", F_OK) == 0)
-		item.change = "mount devtmpfs on /dev, or make the node from /sys/class/misc/peerdma/dev with mknod";
-	else
-		item.change = "load the module";
-	return item;
-}
-
-Item check_iommu(const Host &host)
-{
-	Item item{"iommu", State::ok, "", "a translating IOMMU sends traffic between devices up to the host bridge",
-		  ""};
-	if (!host.sysfs)
-		return not_known(item, "look outside of the container; reads may be direct all the same");
-	std::vector<std::string> units, groups;
-	const int have_units = host.env.list_dir("/sys/class/iommu", units);
-	if (have_units < 0 || units.empty()) {
-		item.found = "off: devices use physical addresses";
-		return item;
-	}
-	host.env.list_dir("/sys/kernel/iommu_groups", groups);
-	unsigned translated = 0, identity = 0;
-	for (const std::string &group : groups) {
-		std::string type;
-		if (host.env.read_file("/sys/kernel/iommu_groups/" + group + "/type", type) < 0)
-			continue;
-		type = first_line(type);
-		if (type == "identity")
-			identity++;
-		else
-			translated++;
-	}
-	if (!translated) {
-		item.found = fmt::format("{} on, {} groups, none translated", units.front(), groups.size());
-		return item;
-	}
-	item.state = State::warn;
-	item.found = fmt::format("{} on, {} of {} groups translated", units.front(), translated, translated + identity);
-	item.change = "reads may still be direct (see peerdma explain FILE); if not, boot with iommu=pt";
-	return item;
-}
-
-std::vector<std::string> nvme_disks(const Host &host)
-{
-	std::vector<std::string> disks;
-	std::set<std::string> found;
-	host.env.list_dir("/sys/block", disks);
-	for (const std::string &disk : disks) {
-		std::string transport;
-		if (!disk.starts_with("nvme") ||
-		    host.env.read_file("/sys/block/" + disk + "/device/transport", transport) < 0)
-			continue;
-		transport = first_line(transport);
-		if (transport == "pcie" || transport == "rdma")
-			found.insert(openable(disk));
-	}
-	return {found.begin(), found.end()};
-}
-
-Report report_of(const std::vector<Item> &items)
+Report report_of(const std::vector<Finding> &findings, bool verbose)
 {
 	Report report;
 	bool ready = true;
 	report.json = {{"ok", true}, {"ready", true}, {"items", Json::array()}};
-	for (const Item &item : items) {
-		ready = ready && item.state != State::fail;
-		report.text += fmt::format("{:<4}  {:<10}{}\n", state_name(item.state), item.id, item.found);
-		if (item.state != State::ok)
-			report.text += fmt::format("      {:<10}why: {}\n      {:<10}do:  {}\n", "", item.why, "",
-						   item.change);
-		report.json["items"].push_back({{"id", item.id},
-						{"state", state_name(item.state)},
-						{"found", item.found},
-						{"why", item.why},
-						{"change", item.change}});
+	for (const Finding &finding : findings) {
+		const bool good = finding.state == State::good;
+		ready = ready && finding.state != State::bad;
+		// What a route is of its text says already.
+		const std::string about =
+			finding.about.empty() || finding.found.starts_with(finding.about) ? "" : finding.about + ": ";
+		auto row = [&](const char *key, const std::string &value) {
+			report.text += fmt::format("           {:<8}{}\n", key, value);
+		};
+		report.text +=
+			fmt::format("{:<9}{:<11}{}{}\n", state_name(finding.state), finding.id, about, finding.found);
+		if (!good || verbose)
+			row("why", finding.why);
+		if (!good) {
+			row("change", finding.change);
+			row("undo", finding.undo);
+		}
+		report.json["items"].push_back({{"id", finding.id},
+						{"about", finding.about.empty() ? Json() : Json(finding.about)},
+						{"state", state_name(finding.state)},
+						{"found", finding.found},
+						{"why", finding.why},
+						{"change", finding.change},
+						{"undo", finding.undo}});
 	}
 	report.json["ready"] = ready;
-	report.text += ready ? "this host is ready\n" : "this host is not ready\n";
+	report.text += ready ? "ready\n" : "not ready\n";
 	report.status = ready ? exit_ok : exit_failed;
 	return report;
 }
 
-Report check()
+Report check(const CheckOptions &options)
 {
-	struct utsname name = {};
-	uname(&name);
-	auto &env = peerdma_impl::system_env();
-	const Host host{env, name.release, env.access("/sys/module", F_OK) == 0};
-	struct peerdma_device *raw = nullptr;
-	const int open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
-	const Device device(raw);
-	return report_of({check_kernel(host), check_config(host), check_module(host, open_error),
-			  check_node(host, open_error), check_providers(device.get()), check_iommu(host),
-			  check_disks(host, device.get())});
+	Record record(options.root);
+	const bool recorded = !options.root.empty();
+	auto &env = recorded ? static_cast<peerdma_impl::Env &>(record) : peerdma_impl::system_env();
+	if (recorded && env.access("/proc", F_OK) < 0)
+		throw Failure{fmt::format("{} is no record of a machine", options.root),
+			      ENOENT,
+			      0,
+			      "It has folders proc, sys and dev.",
+			      {}};
+	Host host{env, line_of(env, "/proc/sys/kernel/osrelease"), env.access("/sys/module", F_OK) == 0, recorded};
+	if (!recorded)
+		host.uring = try_uring();
+	const Module module = ask_module(host);
+	return report_of(findings_of(host, module, take_subject(host, module, options.targets)), options.verbose);
 }
 
 } // namespace cli

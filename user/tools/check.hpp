@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,34 +11,112 @@
 namespace cli
 {
 
-enum class State { ok, warn, fail };
-
 // One thing a host needs. The change is exact: something a person can type or write.
-struct Item {
-	std::string id; // stable, for programs
-	State state = State::ok;
-	std::string found;  // what is the case
-	std::string why;    // why it matters
-	std::string change; // how to mend it; empty when ok
+struct Finding {
+	std::string id = {};    // stable, for programs
+	std::string about = {}; // the disk or PCI function that it is of; empty: the host
+	State state = State::good;
+	std::string found = {};  // what is the case
+	std::string why = {};    // why it matters
+	std::string change = {}; // how to mend it; empty when good
+	std::string undo = {};   // how to take the change back; empty when good
+
+	Finding &set(State to, std::string what, std::string how, std::string back);
 };
 
 // What the look at the machine goes through; tests put a made-up machine there.
 struct Host {
 	peerdma_impl::Env &env;
-	std::string release; // of the running kernel, as uname -r
-	bool sysfs = true;   // a container may have none
+	std::string release;           // of the running kernel, as uname -r
+	bool sysfs = true;             // a container may have none
+	bool recorded = false;         // files of another machine: nothing but they can be asked
+	std::optional<int> uring = {}; // -errno of setting up an io_uring, 0 if it would work
 };
 
-Item check_kernel(const Host &host);
-Item check_config(const Host &host);
-// open_error: 0 or the -errno of peerdma_open()
-Item check_module(const Host &host, int open_error);
-Item check_node(const Host &host, int open_error);
-Item check_iommu(const Host &host);
+// What is looked at: what was named, or all that the host has.
+struct Subject {
+	std::string path = {};                     // the file, disk or mount point that was named, empty if none
+	std::string filesystem = {}, options = {}; // of it; "block" for a disk
+	std::vector<std::string> disks = {};       // by name: nvme0n1, md0
+	std::vector<std::string> devices = {};     // PCI addresses of functions that have published memory, or may
+	bool named_device = false, directory = false;
+};
 
+// The module, if it can be asked.
+struct Module {
+	int open_error = 0; // -errno of peerdma_open()
+	Device device;
+	std::vector<struct peerdma_provider_info> providers;
+};
+
+// What the module says of a disk, or the file that was named, and the best provider for it.
+struct Verdict {
+	std::string disk = {}; // empty: there is no module to ask
+	int error = 0;         // -errno: it could not be asked
+	struct peerdma_provider_info provider = {};
+	struct peerdma_explanation why = {};
+};
+
+// A disk's PCI function and another one.
+struct PciPair {
+	std::string disk, from, to;
+};
+
+// How two PCI functions are connected, as far as their bridges tell.
+struct Way {
+	bool known = false;
+	std::string common;                   // the nearest bridge above both; empty: only the host bridge is
+	std::vector<std::string> redirecting; // functions on it whose ACS sends what should turn at the bridge upwards
+	std::vector<std::string> hidden;      // whose ACS cannot be read
+	bool inside() const { return known && !common.empty() && redirecting.empty(); }
+};
+
+// --- The kernel
+Finding check_kernel(const Host &host);
+Finding check_config(const Host &host);
+Finding check_module(const Host &host, int open_error);
+Finding check_signing(const Host &host);
+
+// --- PCI
+Way way_between(const Host &host, const std::string &from, const std::string &to);
+std::vector<std::string> candidates(const Host &host); // functions whose memory may be worth publishing
+Finding check_iommu(const Host &host, const std::vector<std::string> &functions);
+Finding check_acs(const Host &host, const std::vector<PciPair> &pairs);
+Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts);
+Finding check_bar(const Host &host, const std::string &pci);
+Finding check_driver(const Host &host, const std::string &pci);
+
+// --- Storage
 // NVMe disks by name, of PCI and over RDMA: what can reach peer memory today.
 std::vector<std::string> nvme_disks(const Host &host);
+// The disks that a disk is made of in the end, down to the paths of NVMe multipath; in between those that are neither.
+struct Below {
+	std::vector<std::string> leaves, between;
+};
+Below below(const Host &host, const std::string &disk);
+std::string function_of(const Host &host, const std::string &leaf);  // its PCI address; empty if it has none
+std::string transport_of(const Host &host, const std::string &leaf); // "pcie", "rdma" ...; empty if it is not NVMe
+Finding check_disks(const Host &host, const Subject &subject);
+Finding check_multipath(const Host &host, const Subject &subject);
+Finding check_stack(const Host &host, const Subject &subject);
+Finding check_filesystem(const Host &host, const Subject &subject);
+Finding check_rdma(const Host &host, const Subject &subject);
+// What a path is on: the filesystem, and the disk below it.
+Subject subject_of(const Host &host, const std::string &path);
 
-Report report_of(const std::vector<Item> &items);
+// --- Who asks
+Finding check_node(const Host &host, int open_error);
+Finding check_container(const Host &host);
+Finding check_uring(const Host &host);
+Finding check_memlock(const Host &host);
+Finding check_nofile(const Host &host);
+Finding check_quota(const Host &host);
+
+// --- What the module says
+std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject);
+Finding check_providers(const Host &host, const Module &module);
+Finding check_route(const Verdict &verdict);
+
+Report report_of(const std::vector<Finding> &findings, bool verbose);
 
 } // namespace cli

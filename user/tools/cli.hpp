@@ -23,6 +23,10 @@ using peerdma_impl::PciAddress;
 // Exit statuses, the same for every subcommand.
 inline constexpr int exit_ok = 0, exit_failed = 1, exit_usage = 2;
 
+// What a look at something came to.
+enum class State { good, warn, bad, unknown };
+const char *state_name(State state);
+
 // Why a subcommand gave up. what: one clause that names the file or device.
 struct Failure {
 	std::string what;
@@ -46,6 +50,13 @@ struct Report {
 	int status = exit_ok;
 };
 
+struct CheckOptions {
+	std::vector<std::string> targets =
+		{};            // a file, disk or mount point, and a PCI address, in any order; or nothing
+	std::string root = {}; // of a record of another machine's files; empty: this machine
+	bool verbose = false;
+};
+
 struct PublishOptions {
 	std::string device;
 	int bar = PEERDMA_BAR_AUTO;
@@ -67,12 +78,13 @@ struct TopoOptions {
 // The whole command; main() is one call of it. Return: the exit status.
 int run(int argc, char **argv);
 
-Report check();
+Report check(const CheckOptions &options);
 Report providers();
 Report publish(const PublishOptions &options);
 Report unpublish(const std::string &device);
 Report explain(const std::string &file, const std::string &provider);
 Report copy(const std::string &source, const std::string &target);
+Report selftest(const std::string &dir, const std::string &provider);
 Report stat();
 Report witness(const WitnessOptions &options);
 Report topo(const TopoOptions &options);

@@ -13,6 +13,21 @@
 namespace cli
 {
 
+const char *state_name(State state)
+{
+	switch (state) {
+	case State::good:
+		return "good";
+	case State::warn:
+		return "warn";
+	case State::bad:
+		return "bad";
+	case State::unknown:
+		return "unknown";
+	}
+	return "";
+}
+
 std::string Failure::line() const
 {
 	std::string text = what;

@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "sysfs.hpp"
 #include "topo.hpp"
 
 extern char **environ;
@@ -24,32 +25,6 @@ namespace cli
 {
 namespace
 {
-
-const std::string pci_devices = "/sys/bus/pci/devices/";
-
-std::string line_of(peerdma_impl::Env &env, const std::string &path)
-{
-	std::string text;
-	if (env.read_file(path, text) < 0)
-		return "";
-	return text.substr(0, text.find('\n'));
-}
-
-std::string base(const std::string &path) { return path.substr(path.rfind('/') + 1); }
-
-// The PCI addresses in a path of sysfs, from the root on.
-std::vector<std::string> addresses_in(const std::string &path)
-{
-	std::vector<std::string> found;
-	for (size_t from = 0; from < path.size();) {
-		const size_t end = std::min(path.find('/', from), path.size());
-		const std::string part = path.substr(from, end - from);
-		if (const auto address = PciAddress::parse(part); address && address->str() == part)
-			found.push_back(part);
-		from = end + 1;
-	}
-	return found;
-}
 
 std::string root_in(const std::string &path)
 {

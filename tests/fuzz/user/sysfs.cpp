@@ -26,6 +26,18 @@ const char *const places[] = {
 	"/proc/config.gz",
 	"/boot/config-6.12",
 	"/proc/cmdline",
+	"/proc/self/mountinfo",
+	"/proc/self/limits",
+	"/proc/self/status",
+	"/proc/self/cgroup",
+	"/proc/self/uid_map",
+	"/sys/kernel/security/lockdown",
+	"/lib/modules/6.12/modules.dep",
+	"/sys/bus/pci/devices/0000:01:00.0/config",
+	"/sys/bus/pci/devices/0000:02:00.0",
+	"/sys/bus/pci/devices/0000:02:00.0/config",
+	"/sys/bus/pci/devices/0000:01:00.0/resource2_resize",
+	"/sys/class/block/nvme0n1/slaves/nvme0n1",
 };
 
 template <typename F> void quietly(F &&body)
@@ -54,11 +66,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	const cli::Host host{env, "6.12"};
 	cli::check_config(host);
-	cli::check_iommu(host);
+	cli::check_iommu(host, {});
+	cli::check_signing(host);
+	cli::candidates(host);
+	cli::way_between(host, "0000:01:00.0", "0000:02:00.0");
+	cli::check_bar(host, "0000:01:00.0");
+	cli::below(host, "nvme0n1");
+	const cli::Host record{env, "6.12", true, true};
+	for (const char *path : {"/dev/md0", "/mnt/a b"})
+		cli::check_filesystem(record, cli::subject_of(record, path));
+	for (const auto &check :
+	     {cli::check_container, cli::check_uring, cli::check_memlock, cli::check_nofile, cli::check_quota})
+		check(host);
 	cli::check_module(host, 0);
 	cli::check_module(host, EACCES);
 	cli::nvme_disks(host);
-	quietly([] { cli::check(); });
+	quietly([] { cli::check({}); });
 	quietly([] { cli::topo({}); });
 	quietly([] { cli::topo({.svg = "", .dot = true}); });
 	quietly([] { cli::publish({.device = "0000:01:00.0"}); });

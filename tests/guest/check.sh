@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# peerdma check on real topologies: what it says of the pair before there is a module, and that the kernel's verdict is its
+# own afterwards.
+# group: cli
+# topologies: switch rp rp-intel rp-vtd mf-vtd
+# variants: plain
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+gpu=$(gpu_bdf)
+disk=$(nvme_disk)
+[ ! -d /sys/module/peerdma ] || { [ ! -e "/sys/bus/pci/devices/$gpu/p2pmem" ] || peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+mount_disk
+
+as=()
+declare -A found
+# ask [TARGET...]: its exit status and states, by item, in said; what was found. No forks but the command.
+ask() {
+	local state id rest
+	"${as[@]}" peerdma check "$@" >/tmp/said
+	said="$? "
+	found=()
+	while read -r state id rest; do
+		case $state in good | warn | bad | unknown) said+="$id=$state " found[$id]+=$rest ;; esac
+	done </tmp/said
+}
+has() { [[ " $said" == *" $1 "* ]] || { echo "$said: ${found[${1%%=*}]}"; return 1; }; }
+says() { [[ ${found[$1]} == *"$2"* ]] || { echo "${found[$1]}"; return 1; }; }
+
+# What the kernel will say: mapping, the host bridge, the IOMMU, ACS
+case $LAB_TOPOLOGY in
+switch) map="bus address" bridge=good iommu=good acs=good early=good ;;
+rp) map="host bridge" bridge=good iommu=good acs=good early=good ;;
+rp-intel) map="" bridge=bad iommu=good acs=good early=unknown ;;
+rp-vtd) map=iova bridge=good iommu=warn acs=good early=good ;;
+mf-vtd) map=iova bridge=good iommu=warn acs=warn early=good ;;
+esac
+
+ask /mnt/disk "$gpu"
+check "without the module" has module=bad
+same "it is not ready" 1 "${said%% *}"
+for item in config=good bar=good driver=good disks=good filesystem=good stack=good multipath=good signing=good container=good \
+	route=unknown bridge=$early iommu=$iommu acs=$acs; do
+	check "without the module: $item" has "$item"
+done
+check "it found the drive below the filesystem" says disks "${disk#/dev/} (pcie) below /mnt/disk"
+
+publish
+for target in "" "/mnt/disk" "$disk" "/mnt/disk $gpu"; do
+	# shellcheck disable=SC2086
+	ask $target
+	check "check $target: module, node, providers" has "module=good node=good container=good providers=good"
+	check "check $target: bridge" has bridge=$bridge
+	check "check $target: ACS, IOMMU" has "iommu=$iommu acs=$acs"
+	if [ -n "$map" ]; then
+		check "check $target: the route" has route=good
+		check "check $target: its mapping" says route "$map"
+		same "check $target: ready" 0 "${said%% *}"
+	else
+		check "check $target: the route" has route=bad
+		check "check $target: its reason" says route DISTANCE
+		same "check $target: not ready" 1 "${said%% *}"
+	fi
+done
+if [ "$LAB_TOPOLOGY" = mf-vtd ]; then check "which bridge redirects" says acs "redirects at 0000:00:"; fi
+cp /etc/passwd /tmp/elsewhere
+ask /tmp/elsewhere
+check "a file of tmpfs" has filesystem=bad
+check "and its route" has route=bad
+peerdma check "$gpu" "$(nvme_bdf)" >/dev/null 2>&1
+same "two PCI addresses are a usage error" 2 $?
+# Who is not root sees no ACS, and says so.
+as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+case $LAB_TOPOLOGY in rp | rp-intel | rp-vtd) seen=good ;; *) seen=unknown ;; esac
+ask "$gpu"
+check "as nobody: ACS" has acs=$seen
+check "as nobody: the node" has node=bad
+as=()
+ask "$gpu"
+# For programs the same.
+same "json" "${said#* }" "$(peerdma check --json "$gpu" | sed -n 's/^      "\(id\|state\)": "\(.*\)",$/\2/p' | paste -sd '= ' -) "
+plan $tap_n

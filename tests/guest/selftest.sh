@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# peerdma selftest on real devices of the lab: it works where there is a route, says why where there is none, and leaves
+# nothing behind, whatever ends it.
+# group: cli
+# topologies: switch rp-vtd rp-intel
+# variants: plain
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+mkdir -p /mnt/disk/self
+
+# self DIRECTORY: runs it; its exit status in status, its steps' states and bytes by name, all else by its first word
+declare -A step row
+self() {
+	local key rest
+	peerdma selftest "$@" >/tmp/said 2>/tmp/err
+	status=$? good=0 step=() row=()
+	while read -r key rest; do
+		case $key in
+		good | bad | unknown)
+			step[${rest%%  *}]=${rest##*  }
+			[ $key != good ] || good=$((good + 1))
+			;;
+		*) row[$key]=$rest ;;
+		esac
+	done </tmp/said
+}
+# bytes of the provider's that somebody has
+free() {
+	local key value len=0
+	while read -r key value; do
+		case $key in '"len":') len=${value%,} ;; '"available":') echo $((len - ${value%,})) ;; esac
+	done < <(peerdma providers --json)
+}
+left() {
+	same "$1: no file is left" 0 "$(find /mnt/disk/self -mindepth 1 | wc -l)"
+	same "$1: no memory of the provider is" 0 "$(free)"
+}
+
+self /mnt/disk/self
+if [ "$LAB_TOPOLOGY" = rp-intel ]; then
+	same "without a route: the exit status" 1 $status
+	check "the reason" grep -q '^route    none (EXDEV, DISTANCE: ' /tmp/said
+	check "what to do" [ -n "${row[advice]:-}" ]
+	same "no step was begun" 0 ${#step[@]}
+	left "refused"
+	peerdma selftest /mnt/disk/self --json >/tmp/said
+	same "json: the exit status" 1 $?
+	check "json: the reason" grep -q '"reason": "DISTANCE"' /tmp/said
+	plan $tap_n
+	exit
+fi
+
+same "it works" 0 $status
+diag "$(cat /tmp/said /tmp/err)"
+same "each step is good" "15 15" "${#step[@]} $good"
+# A partial block of a read passes near, of a write through the host.
+for what in read write; do
+	same "$what: whole blocks go direct" "524288 direct, 0 near, 0 host" "${step[$what, whole blocks]}"
+	same "$what: those of a ring too" "524288 direct, 0 near, 0 host" "${step[$what by ring, whole blocks]}"
+done
+same "a partial block that is read" "0 direct, 100 near, 0 host" "${step[read, inside a block]}"
+same "a partial block that is written" "0 direct, 0 near, 100 host" "${step[write, inside a block]}"
+same "a place that no drive can address" "0 direct, 0 near, 16384 host" "${step[read, odd place in the buffer]}"
+same "it ends with a result" "works: 15 of 15 steps are good" "${row[result]}"
+read -r start _ <<<"$(gpu_bar)"
+check "no name of a file, no place on the bus or in memory" bash -c "! grep -qE 'self|/mnt|0000:|$(printf %x "$start")' /tmp/said"
+left "text"
+peerdma selftest /mnt/disk/self --json >/tmp/said
+same "json: the exit status" 0 $?
+same "json: it works, and each step is good" "1 15" "$(grep -c '"works": true' /tmp/said) $(grep -c '"state": "good"' /tmp/said)"
+
+# Where no file can be made.
+for bad in /mnt/disk/none /etc/passwd /proc; do
+	self $bad
+	same "$bad: the exit status, a line, and no report" "1 1 0" "$status $(wc -l </tmp/err) $(wc -l </tmp/said)"
+done
+self
+same "without a directory" 2 $status
+mount -o remount,ro /mnt/disk
+self /mnt/disk/self
+same "a filesystem that cannot be written" "1 1" "$status $(grep -c EROFS /tmp/err)"
+mount -o remount,rw /mnt/disk
+mkdir -p /tmp/self
+self /tmp/self
+same "tmpfs is refused, with its reason" "1 1" "$status $(grep -c '^route    none (EXDEV, FILESYSTEM: ' /tmp/said)"
+
+# Interrupted while the drive takes its time.
+for signal in INT TERM KILL; do
+	throttle 200000
+	timeout -s $signal 1 peerdma selftest /mnt/disk/self >/tmp/said
+	status=$?
+	throttle 0
+	[ $signal != KILL ] && want=124 || want=137
+	same "SIG$signal: it was interrupted" "$want 0" "$status $(wc -c </tmp/said)"
+	left "SIG$signal"
+done
+umount /mnt/disk
+check "the filesystem is clean" e2fsck -fn "$(nvme_disk)"
+plan $tap_n

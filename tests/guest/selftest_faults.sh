@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# peerdma selftest on a drive that fails: it says what failed and how, goes on, and ends.
+# group: cli
+# topologies: switch
+# kernels: 7.2
+# variants: debug
+# timeout: 120
+# needs: CONFIG_FAIL_MAKE_REQUEST
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+disk=$(nvme_disk)
+faults=/sys/kernel/debug/fail_make_request
+fail() {
+	echo "$1" >"/sys/block/${disk#/dev/}/make-it-fail"
+	echo 0 >$faults/verbose
+	echo "$2" >$faults/space
+	echo "$3" >$faults/times
+	echo "$4" >$faults/probability
+}
+
+# What it writes first is in the page cache, which is synced when the first read goes past it.
+for spared in 4 12 40; do
+	fail 1 $((spared * 65536)) 1 100
+	peerdma selftest /mnt/disk >/tmp/said 2>/tmp/err
+	status=$?
+	fail 0 0 0 0
+	same "after $spared requests: it says so, and went on to the end" "1 15 1" \
+		"$status $(grep -cE '^(good|bad)  ' /tmp/said) $(grep -c '^result   does not work: ' /tmp/said)"
+	# A request whose second command fails has a short count.
+	check "after $spared requests: a step says what it met" \
+		grep -qE '^bad  .*  (EIO: |a request ended with [0-9]+ bytes of [0-9]+$)' /tmp/said
+	check "after $spared requests: others are good" [ "$(grep -c '^good  ' /tmp/said)" -ge 8 ]
+	diag "$(grep '^bad' /tmp/said; cat /tmp/err)"
+done
+peerdma selftest /mnt/disk >/tmp/said
+same "and then it works" 0 $?
+plan $tap_n

@@ -1,0 +1,532 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""peerdma check on records of machines that are made here: a good one, and what spoils it, one thing after the other.
+
+What only the module or the machine itself can say (whether the node opens, providers, routes) is in check_test.cpp and in
+the guest's check.sh.
+"""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tap
+
+BUILD = Path(os.environ.get("PEERDMA_BUILD") or Path(__file__).resolve().parents[2] / "build")
+TOOL = BUILD / "bin/peerdma"
+K = "7.2.13"
+PORT, UP, DOWN, DOWN2 = "0000:00:01.0", "0000:01:00.0", "0000:02:00.0", "0000:02:01.0"
+DRIVE, GPU = "0000:03:00.0", "0000:04:00.0"
+GIB = 1 << 30
+# Flags as include/linux/ioport.h has them: memory, and 64-bit and prefetchable besides.
+MEM, WIDE = 0x40200, 0x14220C
+SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+SIGNATURE = "~Module signature appended~\n"
+
+Files = dict[str, Any]  # path to text, bytes, or a link's target
+
+
+class Link(str):
+    pass
+
+
+def config_space(acs: int | None = None) -> bytes:
+    """4096 bytes; with an ACS capability whose control register is this, behind another one."""
+    space = bytearray(4096)
+    # Number, version, and where the next one is.
+    struct.pack_into("<I", space, 0x100, 0x0001 | 2 << 16 | (0x140 << 20 if acs is not None else 0))
+    if acs is not None:
+        struct.pack_into("<IHH", space, 0x140, 0x000D | 1 << 16, 0x005F, acs)
+    return bytes(space)
+
+
+def resource(size: int, flags: int = WIDE, bar: int = 2) -> str:
+    lines = [f"{0:#018x} {0:#018x} {0:#018x}"] * 7
+    lines[0] = f"{0xFEBD1000:#018x} {0xFEBD1FFF:#018x} {MEM:#018x}"
+    if size:
+        lines[bar] = f"{0x3800000000:#018x} {0x3800000000 + size - 1:#018x} {flags:#018x}"
+    return "\n".join(lines) + "\n"
+
+
+class Tree:
+    """Of one machine: what its files say."""
+
+    def __init__(self) -> None:
+        self.files: Files = {}
+        self.where: dict[str, str] = {}
+
+    def function(self, pci: str, above: str, code: str, **more: Any) -> None:
+        self.where[pci] = f"{self.where.get(above, 'sys/devices/pci0000:00')}/{pci}"
+        self.files[f"sys/bus/pci/devices/{pci}"] = Link("../../../../" + self.where[pci])
+        for name, text in ({"class": code, "config": config_space(), "resource": resource(0)} | more).items():
+            self.set(pci, name, text)
+
+    def set(self, pci: str, name: str, text: Any) -> None:
+        self.files[f"{self.where[pci]}/{name}"] = text
+
+    def disk(self, name: str, home: str, number: int, **more: str) -> None:
+        """Below a folder of /sys/devices, with files of its own."""
+        self.files[f"sys/class/block/{name}"] = Link(f"../../../{home}/{name}")
+        if "partition" not in more:
+            self.files[f"sys/block/{name}"] = Link(f"../../{home}/{name}")
+        self.files[f"sys/dev/block/259:{number}"] = Link(f"../../../{home}/{name}")
+        for key, text in ({"size": "2048\n"} | more).items():
+            self.files[f"{home}/{name}/{key}"] = text
+
+    def drive(self, number: int, home: str, transport: str = "pcie", disk: str = "", minor: int = 0) -> None:
+        home = f"{home}/nvme/nvme{number}"
+        self.files[f"{home}/transport"] = transport + "\n"
+        self.disk(disk or f"nvme{number}n1", home, minor, device=Link(".."))
+
+
+def good() -> Tree:
+    tree = Tree()
+    for pci, above in ((PORT, ""), (UP, PORT), (DOWN, UP), (DOWN2, UP)):
+        tree.function(pci, above, "0x060400\n", config=config_space(0 if pci in (DOWN, DOWN2) else None))
+    tree.function(DRIVE, DOWN, "0x010802\n", resource=resource(16384, MEM))
+    tree.function(GPU, DOWN2, "0x030200\n", resource=resource(16 * GIB))
+    tree.set(GPU, "resource2_resize", f"{0x7F00:016x}\n")
+    tree.set(DRIVE, "driver", Link("../../../../../../../bus/pci/drivers/nvme"))
+    tree.drive(0, tree.where[DRIVE])
+    home = tree.where[DRIVE] + "/nvme/nvme0/nvme0n1"
+    tree.disk("nvme0n1p1", home, 1, partition="1\n")
+    tree.files |= {
+        "proc/sys/kernel/osrelease": K + "\n",
+        "proc/sys/kernel/io_uring_disabled": "0\n",
+        "proc/cmdline": "quiet\n",
+        "proc/cpuinfo": "vendor_id\t: GenuineIntel\ncpu family\t: 6\n",
+        "proc/self/status": "Name:\tpeerdma\nUid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t0\n",
+        "proc/self/limits": limits("8388608", "1024"),
+        "proc/self/uid_map": "         0          0 4294967295\n",
+        "proc/self/cgroup": "0::/user.slice/mine\n",
+        "proc/self/mountinfo": mounts("36 1 259:1 / /mnt/my\\040disk rw shared:1 - ext4 /dev/nvme0n1p1 rw"),
+        f"boot/config-{K}": "CONFIG_ZONE_DEVICE=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_IO_URING=y\n",
+        f"lib/modules/{K}/modules.dep": "kernel/a.ko:\nupdates/dkms/peerdma.ko:\nupdates/dkms/z.ko: kernel/a.ko\n",
+        f"lib/modules/{K}/updates/dkms/peerdma.ko": "ELF",
+        "sys/module/peerdma/parameters/user_max": "0\n",
+        "sys/module/module/parameters/sig_enforce": "N\n",
+        "sys/module/nvme_core/parameters/multipath": "Y\n",
+        "sys/kernel/security/lockdown": "[none] integrity confidentiality\n",
+        "dev/peerdma": "",
+        "dev/nvme0n1": "",
+    }
+    return tree
+
+
+def limits(memlock: str, nofile: str) -> str:
+    head = "Limit                     Soft Limit           Hard Limit           Units     \n"
+    return head + f"Max open files            {nofile:21}1048576              files     \n" \
+                  f"Max locked memory         {memlock:21}8388608              bytes     \n"
+
+
+def mounts(*lines: str) -> str:
+    return "\n".join(("22 1 0:21 / / rw - rootfs rootfs rw",) + lines) + "\n"
+
+
+def record(tree: Tree, folder: Path) -> None:
+    for name, what in tree.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(what, Link):
+            path.symlink_to(what)
+        else:
+            path.write_bytes(what if isinstance(what, bytes) else what.encode())
+
+
+class Seen:
+    """What peerdma check says of a machine."""
+
+    states: dict[str, set[str]] = {}  # of all machines
+
+    def __init__(self, tree: Tree, *targets: str) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="check-tree-"))
+        try:
+            record(tree, folder)
+            words = [TOOL, "check", "--root", folder, *targets]
+            done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=False)
+            self.text = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        finally:
+            shutil.rmtree(folder)
+        assert done.returncode in (0, 1) and not done.stderr, done
+        self.status, self.json = done.returncode, json.loads(done.stdout)
+        assert self.json["ok"] is True and self.json["ready"] is (self.status == 0)
+        self.items = self.json["items"]
+        for item in self.items:
+            assert list(item) == ["id", "about", "state", "found", "why", "change", "undo"], item
+            assert item["found"] and item["why"], item
+            assert (item["state"] == "good") == (not item["change"]) == (not item["undo"]), item
+            Seen.states.setdefault(item["id"], set()).add(item["state"])
+        assert (self.status == 1) == any(item["state"] == "bad" for item in self.items)
+
+    def item(self, name: str) -> dict[str, Any]:
+        found = [item for item in self.items if item["id"] == name]
+        assert len(found) == 1, (name, found)
+        return found[0]
+
+    def is_(self, name: str, state: str, found: str = "", change: str = "", undo: str = "") -> None:
+        item = self.item(name)
+        assert item["state"] == state and found in item["found"] and change in item["change"] and undo in item["undo"], item
+
+
+def look(*targets: str, drop: tuple[str, ...] = (), **files: Any) -> Seen:
+    """The good machine with other files; in their names / is written as __."""
+    tree = good()
+    tree.files |= {name.replace("__", "/"): what for name, what in files.items()}
+    return without(tree, drop, *targets)
+
+
+def without(tree: Tree, drop: tuple[str, ...], *targets: str) -> Seen:
+    tree.files = {name: what for name, what in tree.files.items() if not name.startswith(drop)} if drop else tree.files
+    return Seen(tree, *targets)
+
+
+def with_files(files: Files, *targets: str, drop: tuple[str, ...] = ()) -> Seen:
+    tree = good()
+    tree.files |= files
+    return without(tree, drop, *targets)
+
+
+# --- The machines
+
+def a_good_host() -> None:
+    seen = look()
+    assert seen.status == 0, seen.text
+    for item in seen.items:
+        # A record does not say what the module would.
+        want = "unknown" if item["id"] in ("node", "providers", "route") else "good"
+        assert item["state"] == want, item
+    seen.is_("disks", "good", "nvme0n1")
+    seen.is_("bar", "good", "BAR 2, 16 GiB, 64-bit, prefetchable, resized to all")
+    seen.is_("driver", "good", "none is bound")
+    seen.is_("acs", "good", "does not redirect")
+    seen.is_("bridge", "good", "a switch is above both")
+    seen.is_("iommu", "good", "off")
+    assert len([item for item in seen.items if item["about"] == GPU]) == 2
+    # One line for what is good, aligned.
+    assert "\ngood     disks      nvme0n1\n" in seen.text and seen.text.endswith("\nready\n"), seen.text
+
+
+def a_pair_that_is_named() -> None:
+    for target in ("/mnt/my disk/file", "/mnt/my disk", "/dev/nvme0n1"):
+        seen = look(target, "04:00.0")
+        seen.is_("filesystem", "good", "block" if target.startswith("/dev") else "ext4")
+        seen.is_("disks", "good", f"nvme0n1 (pcie) below {target}")
+        seen.is_("bridge", "good", "a switch is above both")
+    seen = look("/elsewhere/file")
+    seen.is_("filesystem", "bad", "rootfs")
+    seen = look("0000:05:00.0")
+    seen.is_("driver", "bad", "no such function")
+
+
+def how_it_is_asked() -> None:
+    def status(*words: str) -> int:
+        return subprocess.run([TOOL, "check", *words], capture_output=True, check=False).returncode
+    assert status("04:00.0", "05:00.0") == 2
+    assert status("/a", "/b") == 2
+    assert status("/a", "04:00.0", "/b") == 2
+    assert status("--what") == 2
+    assert status("--root", "/nonexistent") == 1
+    assert status("/nonexistent/file") == 1
+
+
+def kernels() -> None:
+    for release, state in (("6.12.95+deb13", "good"), ("6.18.1", "warn"), ("6.1.0-30", "warn"), ("5.15.1", "bad"), ("strange", "unknown")):
+        look(proc__sys__kernel__osrelease=release + "\n").is_("kernel", state, release)
+
+
+def p2pdma_off() -> None:
+    config = f"boot/config-{K}"
+    seen = with_files({config: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"})
+    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "boot a kernel")
+    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and "           change  boot a kernel" in seen.text
+    with_files({config: "CONFIG_PCI_P2PDMA=y\nCONFIG_ZONE_DEVICE=y\n"}).is_("config", "warn", "no rings")
+    look(drop=("boot/",)).is_("config", "unknown")
+
+
+def the_module() -> None:
+    gone = ("sys/module/peerdma", "dev/peerdma")
+    look(drop=gone).is_("module", "bad", "not loaded", "modprobe peerdma")
+    look(drop=gone + ("lib/",)).is_("module", "bad", "not loaded", "insmod")
+    seen = look(drop=gone)
+    seen.is_("node", "bad", "ENOENT", "load the module")
+    seen.is_("bridge", "good")
+
+
+def secure_boot() -> None:
+    absent = ("sys/module/peerdma/",)
+    on: Files = {SECURE_BOOT: b"\x06\0\0\0\x01", "sys/kernel/security/lockdown": "none [integrity] confidentiality\n"}
+    module = f"lib/modules/{K}/updates/dkms/peerdma.ko"
+    with_files(on).is_("signing", "good", "Secure Boot on, lockdown integrity, sig_enforce off: it let the module in")
+    with_files(on, drop=absent).is_("signing", "bad", "has no signature", "mokutil --import", "mokutil --delete")
+    with_files(on | {module: "ELF" + SIGNATURE}, drop=absent).is_("signing", "warn", "signed; whether", "modprobe peerdma")
+    with_files(on, drop=absent + ("lib/",)).is_("signing", "bad", "not installed")
+    with_files(on | {f"lib/modules/{K}/modules.dep": "updates/dkms/peerdma.ko.xz:\n"}, drop=absent).is_("signing", "unknown", "peerdma.ko.xz")
+    with_files({SECURE_BOOT: b"\x06\0\0\0\x01"}, drop=absent + ("sys/kernel/security",)).is_("signing", "unknown", change="mount -t securityfs")
+    with_files({"sys/module/module/parameters/sig_enforce": "Y\n"}, drop=absent).is_("signing", "bad", "sig_enforce on")
+    with_files({SECURE_BOOT: b"\x06\0\0\0\0"}, drop=absent).is_("signing", "good", "Secure Boot off")
+
+
+def iommu(kind: str) -> Tree:
+    tree = good()
+    tree.files["sys/class/iommu/dmar0/x"] = ""
+    for number, pci in enumerate((DRIVE, GPU)):
+        tree.files[f"sys/kernel/iommu_groups/{number}/type"] = kind + "\n"
+        up = "../" * (tree.where[pci].count("/"))
+        tree.set(pci, "iommu_group", Link(f"{up}kernel/iommu_groups/{number}"))
+    # Of a function that is not asked about.
+    tree.files["sys/kernel/iommu_groups/7/type"] = "DMA\n"
+    return tree
+
+
+def iommu_translated() -> None:
+    Seen(iommu("DMA-FQ")).is_("iommu", "warn", "translated: dmar0 on, 2 of 2 functions", "iommu=pt", "take iommu=pt out")
+    Seen(iommu("identity")).is_("iommu", "good", "passthrough: dmar0 on, none of 2 functions")
+    tree = iommu("identity")
+    without(tree, ("sys/kernel/iommu_groups",)).is_("iommu", "unknown")
+
+
+def acs_on() -> None:
+    for bit in (0x4, 0x8, 0x20):
+        tree = good()
+        tree.set(DOWN, "config", config_space(bit))
+        seen = Seen(tree)
+        seen.is_("acs", "warn", f"redirects at {DOWN}", f"pci=disable_acs_redir={DOWN} ", "take it out")
+        seen.is_("bridge", "unknown", "through the module only")
+    tree.set(DOWN2, "config", config_space(bit))
+    seen = Seen(tree)
+    assert f"disable_acs_redir={DOWN2};{DOWN}" in seen.item("acs")["change"].replace(f"{DOWN};{DOWN2}", f"{DOWN2};{DOWN}")
+    # What ACS does besides is no harm: source validation, upstream forwarding.
+    tree = good()
+    tree.set(DOWN, "config", config_space(0x1 | 0x10))
+    Seen(tree).is_("acs", "good")
+    # Above the switch it does not matter.
+    tree.set(PORT, "config", config_space(0x4))
+    Seen(tree).is_("acs", "good")
+    # 64 bytes are what others than root see.
+    tree.set(DOWN, "config", bytes(64))
+    seen = Seen(tree)
+    seen.is_("acs", "unknown", DOWN, "as root")
+    seen.is_("bridge", "unknown")
+    # A chain of capabilities that bites its tail.
+    loop = bytearray(config_space(0x4))
+    struct.pack_into("<I", loop, 0x100, 0x0001 | 2 << 16 | 0x100 << 20)
+    tree.set(DOWN, "config", bytes(loop))
+    Seen(tree).is_("acs", "good")
+
+
+def two_root_ports() -> None:
+    tree = good()
+    tree.function("0000:00:02.0", "", "0x060400\n", config=config_space(0x4))
+    tree.function("0000:05:00.0", "0000:00:02.0", "0x120000\n", resource=resource(GIB))
+    seen = Seen(tree, "0000:05:00.0")
+    seen.is_("acs", "good", "no switch in common")
+    seen.is_("bridge", "unknown")
+    tree.files["proc/cpuinfo"] = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\n"
+    Seen(tree, "0000:05:00.0").is_("bridge", "good", "Zen")
+    tree.files["proc/cpuinfo"] = "vendor_id\t: AuthenticAMD\ncpu family\t: 21\n"
+    Seen(tree, "0000:05:00.0").is_("bridge", "unknown")
+
+
+def small_bar() -> None:
+    def gpu(text: str, resize: str = "") -> Seen:
+        tree = good()
+        tree.set(GPU, "resource", text)
+        tree.files.pop(tree.where[GPU] + "/resource2_resize")
+        if resize:
+            tree.set(GPU, "resource2_resize", resize)
+        return Seen(tree, GPU)
+    mib = 1 << 20
+    gpu(resource(256 * mib), f"{0x7F00:016x}\n").is_("bar", "warn", "256 MiB, 64-bit, prefetchable, of 16 GiB",
+        f"echo 14 >/sys/bus/pci/devices/{GPU}/resource2_resize", "echo 8 >")
+    gpu(resource(256 * mib)).is_("bar", "warn", "a window", "Resizable BAR")
+    gpu(resource(512 * mib)).is_("bar", "good", "not resizable")
+    gpu(resource(mib)).is_("bar", "bad", "too small")
+    gpu(resource(GIB, MEM)).is_("bar", "bad", "no BAR is 64-bit and prefetchable", "Above 4G Decoding")
+    gpu("").is_("bar", "bad", "no memory BAR")
+    tree = good()
+    tree.set(GPU, "resource", resource(0))
+    Seen(tree).is_("bar", "bad", "no device of class", "peerdma check ADDRESS")
+
+
+def bound(driver: str, files: Files) -> Seen:
+    tree = good()
+    tree.files |= files
+    tree.set(GPU, "driver", Link("../" * tree.where[GPU].count("/") + "bus/pci/drivers/" + driver))
+    return Seen(tree)
+
+
+def nvidia() -> None:
+    version, params = "proc/driver/nvidia/version", "proc/driver/nvidia/params"
+    proprietary = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
+    free = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n"
+    keys = 'RegistryDwords: "RMForceStaticBar1=1;RmForceDisableIomapWC=1"\n'
+    bound("nvidia", {version: proprietary}).is_("driver", "bad", "proprietary", "nvidia-open", "cuda-drivers")
+    bound("nvidia", {version: free, params: 'RegistryDwords: ""\n'}).is_(
+        "driver", "warn", "not fixed", 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1"',
+        "rm /etc/modprobe.d/nvidia-peerdma.conf")
+    bound("nvidia", {version: free, params: keys}).is_("driver", "warn", "fixed and uncombined")
+    bound("nvidia", {}).is_("driver", "unknown", "cannot be read")
+    p2pmem = f"{good().where[GPU]}/p2pmem/size"
+    bound("nvidia", {version: free, p2pmem: "17179869184\n"}).is_("driver", "warn", "17179869184 of its BAR are published already")
+
+
+def other_drivers() -> None:
+    bound("amdgpu", {"sys/module/amdgpu/parameters/pcie_p2p": "N\n"}).is_("driver", "bad", "pcie_p2p=N", "options amdgpu pcie_p2p=1")
+    bound("amdgpu", {"sys/module/amdgpu/parameters/pcie_p2p": "Y\n"}).is_("driver", "warn", "amdgpu, pcie_p2p=Y", f"publish {GPU} --force", "drivers_probe")
+    bound("xe", {"sys/module/xe/parameters/vram_bar_size": "0\n"}).is_("driver", "warn", "xe, vram_bar_size=0")
+    bound("peerdma", {}).is_("driver", "good", "peerdma")
+
+
+def multipath(transport: str) -> Tree:
+    """A drive with two paths, one by PCI."""
+    tree = good()
+    tree.files = {name: what for name, what in tree.files.items() if "nvme0n1" not in name}
+    tree.disk("nvme1n1", "sys/devices/virtual/nvme-subsystem/nvme-subsys1", 5)
+    tree.drive(1, tree.where[DRIVE], disk="nvme1c1n1", minor=6)
+    tree.drive(2, "sys/devices/virtual/nvme-fabrics/ctl", transport, "nvme1c2n1", 7)
+    return tree
+
+
+def nvme_multipath() -> None:
+    seen = Seen(multipath("tcp"))
+    seen.is_("multipath", "bad", "nvme1c2n1 (tcp) cannot", "multipath=N", "nvme connect")
+    seen.is_("disks", "good", "nvme1n1")
+    seen = Seen(multipath("pcie"))
+    seen.is_("multipath", "good", "nvme1c1n1 (pcie), nvme1c2n1 (pcie): each is asked")
+    tree = multipath("pcie")
+    tree.files["dev/nvme1n1"] = ""
+    Seen(tree, "/dev/nvme1n1").is_("disks", "good", "nvme1c1n1 (pcie), nvme1c2n1 (pcie) below")
+    look(sys__module__nvme_core__parameters__multipath="N\n").is_("multipath", "good", "off")
+
+
+def rdma() -> None:
+    tree = multipath("rdma")
+    software = {"sys/class/infiniband/rxe0/parent": "eth0\n"}
+    module = {"sys/module/peerdma_rdma/parameters/allow_software": "N\n"}
+    Seen(tree).is_("rdma", "bad", "nvme1c2n1 is over RDMA", "modprobe peerdma_rdma", "rmmod")
+    tree.files |= software | module
+    Seen(tree).is_("rdma", "warn", "rxe0 (software)")
+    tree.files["sys/class/infiniband/mlx5_0/device"] = Link("../../../devices/pci0000:00/0000:00:09.0")
+    Seen(tree).is_("rdma", "good", "mlx5_0 (0000:00:09.0)")
+    with_files(software).is_("rdma", "good", "no disk here needs one")
+
+
+def stacked(name: str, files: Files, path: str = "/mnt/x/f") -> Seen:
+    tree = good()
+    home = "sys/devices/virtual/block"
+    tree.disk(name, home, 9)
+    tree.files |= {f"{home}/{name}/{key}": text for key, text in files.items()}
+    tree.files[f"{home}/{name}/slaves/nvme0n1p1"] = Link("x")
+    tree.files["proc/self/mountinfo"] = mounts("37 1 259:9 / /mnt/x rw - xfs /dev/whatever rw")
+    return Seen(tree, *([path] if path else []))
+
+
+def stacks() -> None:
+    seen = stacked("md0", {"md/level": "raid0\n"})
+    seen.is_("stack", "good", "md0 is md raid0")
+    seen.is_("disks", "good", "nvme0n1 (pcie)")
+    seen.is_("acs", "good", "does not redirect")
+    stacked("md0", {"md/level": "raid5\n"}).is_("stack", "bad", "raid5", "raid0, raid1", "move it back")
+    stacked("md0", {"md/level": "raid5\n"}, "").is_("stack", "warn", "raid5")
+    stacked("dm-0", {"dm/uuid": "LVM-x\n", "dm/name": "v-l\n"}).is_("stack", "unknown", "dm-0 (v-l) is dm of LVM", "dmsetup table")
+    stacked("dm-0", {"dm/uuid": "CRYPT-LUKS2-x\n", "dm/name": "c\n"}).is_("stack", "bad", "CRYPT")
+    stacked("bcache0", {}).is_("stack", "bad", "bcache0")
+    tree = good()
+    tree.disk("sda", "sys/devices/pci0000:00/0000:00:1f.2/ata1", 8)
+    tree.files["dev/sda"] = ""
+    Seen(tree, "/dev/sda").is_("disks", "bad", "sda cannot", "NVMe")
+    look(drop=("sys/block", "sys/class/block")).is_("disks", "bad", "no NVMe disk")
+
+
+def filesystems() -> None:
+    def on(line: str) -> Seen:
+        return with_files({"proc/self/mountinfo": mounts("37 1 259:1 / /mnt/x rw - " + line)}, "/mnt/x/f")
+    on("xfs /dev/nvme0n1p1 rw").is_("filesystem", "good", "xfs")
+    on("ext4 /dev/nvme0n1p1 rw,data=journal").is_("filesystem", "bad", "data=journal", "/etc/fstab")
+    on("ext4 /dev/nvme0n1p1 rw,dax=always").is_("filesystem", "bad", "dax=always")
+    on("btrfs /dev/nvme0n1p1 rw").is_("filesystem", "bad", "btrfs", "ext4 or xfs")
+    on("overlay overlay rw,lowerdir=/a").is_("filesystem", "bad", "overlay", "--volume")
+    on("nfs4 server:/x rw,proto=tcp").is_("filesystem", "bad", "something else", "-o rdma")
+    on("nfs4 server:/x rw,proto=rdma").is_("filesystem", "bad", "not loaded", "modprobe peerdma_nfs")
+    with_files({"proc/self/mountinfo": mounts("37 1 0:40 / /mnt/x rw - nfs server:/x rw,proto=rdma"),
+                "sys/module/peerdma_nfs/x": ""}, "/mnt/x").is_("filesystem", "good", "nfs over RDMA")
+    look("/x", drop=("proc/self/mountinfo",)).is_("filesystem", "unknown")
+    # The deepest mount is the one, and the last of two at one place.
+    lines = mounts("37 1 259:1 / /mnt rw - btrfs /dev/nvme0n1p1 rw", "38 1 259:1 / /mnt/x rw - btrfs /dev/nvme0n1p1 rw",
+                   "39 1 259:1 / /mnt/x rw - ext4 /dev/nvme0n1p1 rw", "40 1 259:1 / /mnt/xy rw - btrfs /dev/nvme0n1p1 rw")
+    with_files({"proc/self/mountinfo": lines}, "/mnt/x/f").is_("filesystem", "good", "ext4")
+
+
+def a_container() -> None:
+    docker: Files = {".dockerenv": ""}
+    with_files(docker).is_("container", "good", "docker")
+    seen = with_files(docker | {"proc/self/uid_map": "0 100000 65536\n"}, drop=("dev/peerdma",))
+    seen.is_("container", "warn", "in a container of docker, in a user namespace", "on the host")
+    seen.is_("node", "bad", "ENOENT", "--device /dev/peerdma", "without")
+    seen = look(drop=("sys/",))
+    seen.is_("container", "warn", "without /sys", "--volume /sys:/sys:ro")
+    for name in ("module", "signing", "bar", "disks", "stack", "multipath", "rdma", "iommu", "acs", "quota"):
+        seen.is_(name, "unknown", "not known without /sys")
+    seen = look("0000:04:00.0", drop=("sys/",))
+    seen.is_("driver", "unknown", "not known without /sys")
+    look(drop=("proc/self/uid_map",)).is_("container", "unknown")
+
+
+def io_uring() -> None:
+    status = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t2\n"
+    look(proc__self__status=status).is_("uring", "unknown", "seccomp", "--security-opt")
+    off = {"proc/sys/kernel/io_uring_disabled": "2\n"}
+    with_files(off).is_("uring", "warn", "io_uring_disabled=2", "sysctl -w kernel.io_uring_disabled=0", "disabled=2")
+    with_files({"proc/sys/kernel/io_uring_disabled": "1\n"}).is_("uring", "warn", "io_uring_disabled=1")
+    look(drop=("proc/sys/kernel/io_uring",)).is_("uring", "unknown")
+
+
+def resource_limits() -> None:
+    def limited(memlock: str, nofile: str = "1024", **files: Any) -> Seen:
+        return look(proc__self__limits=limits(memlock, nofile), **files)
+    limited("unlimited", "unlimited").is_("memlock", "good", "unlimited")
+    limited("65536").is_("memlock", "good", "64 KiB")
+    limited("65535").is_("memlock", "warn", change="* - memlock", undo="rm /etc/security/limits.d")
+    limited("4095").is_("memlock", "bad")
+    # CAP_IPC_LOCK.
+    limited("0", proc__self__status="CapEff:\t0000000000004000\n").is_("memlock", "good", "right to exceed")
+    limited("65536", "1023").is_("nofile", "warn", "1023", "* - nofile")
+    seen = look(drop=("proc/self/limits",))
+    seen.is_("memlock", "unknown")
+    seen.is_("nofile", "unknown")
+    look(sys__module__peerdma__parameters__user_max="4096\n").is_("quota", "warn", "4096 bytes for each user", "echo 0 >", "echo 4096 >")
+    # Of a group above, for one of our regions.
+    seen = with_files({"sys/fs/cgroup/user.slice/dmem.max": f"drm/x 5\npeerdma/{GPU} 1048576\n",
+                       "sys/fs/cgroup/user.slice/mine/dmem.max": f"peerdma/{GPU} max\n"})
+    seen.is_("quota", "warn", f"peerdma/{GPU} 1048576 in /sys/fs/cgroup/user.slice/dmem.max")
+    with_files({"sys/fs/cgroup/user.slice/dmem.max": "drm/x 5\n"}).is_("quota", "good")
+
+
+def every_state_was_seen() -> None:
+    live = {"node": {"unknown", "bad"}, "providers": {"unknown"}, "route": {"unknown"}}
+    want = live | {
+        "kernel": {"good", "warn", "bad", "unknown"}, "config": {"good", "warn", "bad", "unknown"},
+        "signing": {"good", "warn", "bad", "unknown"}, "module": {"good", "bad", "unknown"},
+        "container": {"good", "warn", "unknown"}, "bar": {"good", "warn", "bad", "unknown"},
+        "driver": {"good", "warn", "bad", "unknown"}, "filesystem": {"good", "bad", "unknown"},
+        "disks": {"good", "bad", "unknown"}, "stack": {"good", "warn", "bad", "unknown"},
+        "multipath": {"good", "bad", "unknown"}, "rdma": {"good", "warn", "bad", "unknown"},
+        "iommu": {"good", "warn", "unknown"}, "acs": {"good", "warn", "unknown"}, "bridge": {"good", "unknown"},
+        "memlock": {"good", "warn", "bad", "unknown"}, "nofile": {"good", "warn", "unknown"},
+        "quota": {"good", "warn", "unknown"}, "uring": {"good", "warn", "unknown"},
+    }
+    assert Seen.states == want, {name: (Seen.states.get(name), want.get(name)) for name in set(want) | set(Seen.states)
+                                 if Seen.states.get(name) != want.get(name)}
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, secure_boot,
+                      iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, nvme_multipath, rdma, stacks,
+                      filesystems, a_container, io_uring, resource_limits, every_state_was_seen]))

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The peerdma command's own tree of subcommands and options is what bash completes, and what its manual page describes.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+tool=${PEERDMA_BUILD:-$root/build}/bin/peerdma
+page=$root/Documentation/man/peerdma.1
+n=0
+
+# same NAME WANT GOT
+same() {
+	n=$((n + 1))
+	if [ -n "$2" ] && [ "$2" = "$3" ]; then
+		echo "ok $n - $1"
+	else
+		printf 'not ok %d - %s\n# want: %s\n# got:  %s\n' "$n" "$1" "$2" "$3"
+	fi
+}
+
+# complete_word WORD...: what the last of these words becomes, sorted
+complete_word() {
+	COMP_WORDS=(peerdma "$@") COMP_CWORD=$#
+	_peerdma
+	printf '%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' '
+}
+
+# The words that help shows: subcommands, options.
+subcommands() { "$tool" --help | sed -n '/^Subcommands:/,$s/^  \([a-z]*\) .*/\1/p' | sort | tr '\n' ' '; }
+options() { "$tool" "$@" --help | grep -oE '^ +(-[a-z],)?--[a-z-]+' | grep -oE '\--[a-z-]+' | sort | tr '\n' ' '; }
+
+# described SUBCOMMAND: its options in the synopsis of the page, and those of every subcommand
+described() {
+	awk -v sub_name="$1" '
+		$1 == ".Sh" { synopsis = $2 == "SYNOPSIS" }
+		synopsis && $1 == ".Nm" { ours = 0 }
+		synopsis && $1 == ".Cm" && $2 == sub_name { ours = 1 }
+		synopsis && ours { for (i = 1; i < NF; i++) if ($i == "Fl" || $i == ".Fl") if ($(i + 1) ~ /^-[a-z]/) print "-" $(i + 1) }
+	' "$page" | { cat; echo --help; } | sort -u | tr '\n' ' '
+}
+
+script=$("$tool" completion) || exit 1
+eval "$script"
+# What bash is told is a function that exists.
+same "bash is told of it" "complete -o default -F _peerdma peerdma" "$(complete -p peerdma)"
+all=$(subcommands)
+same "there are subcommands" check "$(grep -ow check <<<"$all")"
+same "the first word" "$(printf '%s\n' $all --help --version | sort | tr '\n' ' ')" "$(complete_word '')"
+same "the beginning of one" "selftest " "$(complete_word self)"
+same "what is none of ours is left to bash" " " "$(complete_word explain /et)"
+same "a file where an option might be" " " "$(complete_word cp '')"
+for name in $all; do
+	same "$name: its options" "$(options "$name")" "$(complete_word "$name" -)"
+	same "$name: the page has them in its synopsis" "$(options "$name")" "$(described "$name")"
+	same "$name: the page describes it" 1 "$(grep -c "^\.It Cm $name\$" "$page")"
+done
+same "the page describes the common options" "--help --json --version " "$(sed -n 's/^\.It Fl -\([a-z]*\)$/--\1/p' "$page" | sort | tr '\n' ' ')"
+echo "1..$n"

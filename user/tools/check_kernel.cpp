@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+//
+// The kernel: which one, how it was built, and whether it takes the module.
+
+#include "check.hpp"
+
+#include <cerrno>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "sysfs.hpp"
+
+namespace cli
+{
+namespace
+{
+
+std::string gunzip(const std::string &packed)
+{
+	z_stream stream = {};
+	std::string out;
+	// 16: a gzip header, not a zlib one.
+	if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK)
+		return out;
+	// zlib's interface is from before const.
+	stream.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(packed.data()));
+	stream.avail_in = static_cast<uInt>(packed.size());
+	int rc;
+	do {
+		Bytef chunk[16384];
+		stream.next_out = chunk;
+		stream.avail_out = sizeof(chunk);
+		rc = inflate(&stream, Z_NO_FLUSH);
+		out.append(reinterpret_cast<char *>(chunk), sizeof(chunk) - stream.avail_out);
+	} while (rc == Z_OK);
+	inflateEnd(&stream);
+	return rc == Z_STREAM_END ? out : std::string();
+}
+
+// The kernel's configuration and where it was found; empty if nowhere.
+std::string kernel_config(const Host &host, std::string &where)
+{
+	std::string text;
+	where = "/proc/config.gz";
+	if (host.env.read_file(where, text) == 0 && !(text = gunzip(text)).empty())
+		return text;
+	for (const std::string &path : {"/boot/config-" + host.release, "/lib/modules/" + host.release + "/config",
+					"/lib/modules/" + host.release + "/build/.config"})
+		if (host.env.read_file(path, text) == 0 && !text.empty()) {
+			where = path;
+			return text;
+		}
+	where.clear();
+	return "";
+}
+
+bool has_line(const std::string &text, const std::string &line)
+{
+	return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
+}
+
+// Whether an option is set; and as well if it is built as a module.
+bool has_option(const std::string &text, const std::string &option)
+{
+	return has_line(text, option + "=y") || has_line(text, option + "=m");
+}
+
+// Where depmod knows the module to be, below /lib/modules/RELEASE; empty if it was not installed for this kernel.
+std::string installed_module(const Host &host)
+{
+	const std::string dir = "/lib/modules/" + host.release + "/";
+	std::string text;
+	host.env.read_file(dir + "modules.dep", text);
+	const size_t at = text.find("/peerdma.ko");
+	if (at == text.npos)
+		return "";
+	const size_t begin = text.rfind('\n', at) + 1; // npos + 1 is 0
+	return dir + text.substr(begin, text.find(':', at) - begin);
+}
+
+enum class Signed { yes, no, unknown };
+
+// What scripts/sign-file of the kernel ends a signed module with.
+Signed signature_of(const Host &host, const std::string &module)
+{
+	std::string bytes;
+	if (!module.ends_with(".ko") || host.env.read_file(module, bytes) < 0)
+		return Signed::unknown; // packed, or not ours to read
+	return bytes.ends_with("~Module signature appended~\n") ? Signed::yes : Signed::no;
+}
+
+// The level in brackets: "none [integrity] confidentiality". Empty if it cannot be read.
+std::string lockdown_of(const Host &host)
+{
+	const std::string levels = line_of(host.env, "/sys/kernel/security/lockdown");
+	const size_t begin = levels.find('['), end = levels.find(']');
+	return begin == levels.npos || end == levels.npos || end < begin ? "" :
+									   levels.substr(begin + 1, end - begin - 1);
+}
+
+// "on", "off", or "unknown" without EFI.
+std::string secure_boot_of(const Host &host)
+{
+	std::string variable;
+	// Four bytes of attributes, one of value; the GUID is that of EFI's global variables.
+	if (host.env.read_file("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", variable) <
+		    0 ||
+	    variable.size() != 5)
+		return "unknown";
+	return variable[4] ? "on" : "off";
+}
+
+} // namespace
+
+Finding check_kernel(const Host &host)
+{
+	Finding finding{.id = "kernel", .found = host.release, .why = "PeerDMA is tested on 6.12 and 7.2"};
+	unsigned major = 0, minor = 0;
+	const std::string change = "boot 6.12 or 7.2, with CONFIG_PCI_P2PDMA=y",
+			  undo = "boot this kernel again: both stay installed";
+	if (std::sscanf(host.release.c_str(), "%u.%u", &major, &minor) != 2)
+		return finding.set(State::unknown, fmt::format("'{}' is no version", host.release), "uname -r",
+				   "it changes nothing");
+	if (major < 6 || (major == 6 && minor < 1))
+		return finding.set(State::bad, host.release + ", older than any that the module was built for", change,
+				   undo);
+	if ((major == 6 && minor == 12) || (major == 7 && minor == 2))
+		return finding;
+	return finding.set(State::warn, host.release + ", on which PeerDMA was not tried", change, undo);
+}
+
+Finding check_config(const Host &host)
+{
+	Finding finding{.id = "config",
+			.why = "without these options the kernel cannot treat a device's memory as pages"};
+	const std::string undo = "boot the old kernel again: both stay installed";
+	std::string where, symbols;
+	const std::string text = kernel_config(host, where);
+	if (!where.empty()) {
+		std::string missing;
+		for (const char *option : {"CONFIG_PCI_P2PDMA=y", "CONFIG_ZONE_DEVICE=y"})
+			if (!has_line(text, option))
+				missing += std::string(missing.empty() ? "" : " and ") + option;
+		if (!missing.empty())
+			return finding.set(
+				State::bad, fmt::format("{} missing in {}", missing, where),
+				fmt::format("boot a kernel that was built with {}; Debian's 6.1 and 6.12 were "
+					    "not, its 7.2 is",
+					    missing),
+				undo);
+		if (!has_option(text, "CONFIG_IO_URING"))
+			return finding.set(State::warn, fmt::format("CONFIG_IO_URING missing in {}: no rings", where),
+					   "boot a kernel that was built with CONFIG_IO_URING=y", undo);
+		finding.found = fmt::format("CONFIG_PCI_P2PDMA=y and CONFIG_ZONE_DEVICE=y in {}", where);
+		return finding;
+	}
+	// No copy of the configuration: a function that only that option brings is as good a proof.
+	const int rc = host.env.read_file("/proc/kallsyms", symbols);
+	if (rc < 0 || symbols.empty())
+		return finding.set(State::unknown,
+				   fmt::format("the configuration is neither in /proc/config.gz nor in /boot/config-{}",
+					       host.release),
+				   fmt::format("see for yourself that CONFIG_PCI_P2PDMA=y, or put the file at "
+					       "/boot/config-{}",
+					       host.release),
+				   fmt::format("rm /boot/config-{}", host.release));
+	if (symbols.find(" pci_p2pdma_add_resource") == symbols.npos)
+		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms",
+				   "boot a kernel with CONFIG_PCI_P2PDMA=y", undo);
+	finding.found = "CONFIG_PCI_P2PDMA, by its functions in /proc/kallsyms";
+	return finding;
+}
+
+Finding check_module(const Host &host, int open_error)
+{
+	Finding finding{
+		.id = "module", .found = "peerdma is loaded", .why = "it publishes the memory and issues the reads"};
+	if (!open_error || host.env.access("/sys/module/peerdma", F_OK) == 0)
+		return finding;
+	if (!host.sysfs)
+		return finding.set(State::unknown, "not known without /sys", "look outside of the container: lsmod",
+				   "it changes nothing");
+	// Has anybody installed it for this kernel?
+	const bool installed = !installed_module(host).empty();
+	return finding.set(State::bad, "peerdma is not loaded",
+			   installed ? "modprobe peerdma" :
+				       "insmod peerdma.ko; make module builds it and prints where it is",
+			   "rmmod peerdma");
+}
+
+Finding check_signing(const Host &host)
+{
+	Finding finding{
+		.id = "signing",
+		.why = "a kernel that takes only modules signed by a key it knows refuses one that was built here"};
+	const std::string boot = secure_boot_of(host), lockdown = lockdown_of(host);
+	const bool sig_enforce = line_of(host.env, "/sys/module/module/parameters/sig_enforce") == "Y";
+	const std::string facts = fmt::format("Secure Boot {}, lockdown {}, sig_enforce {}", boot,
+					      lockdown.empty() ? "unknown" : lockdown, sig_enforce ? "on" : "off");
+	finding.found = facts;
+	if (!host.sysfs)
+		return finding.set(State::unknown, "not known without /sys",
+				   "look outside of the container: mokutil --sb-state", "it changes nothing");
+	if (host.env.access("/sys/module/peerdma", F_OK) == 0) {
+		finding.found += ": it let the module in";
+		return finding;
+	}
+	if (!sig_enforce && lockdown.empty() && boot == "on")
+		return finding.set(State::unknown, facts,
+				   "mount -t securityfs securityfs /sys/kernel/security, and ask again",
+				   "umount /sys/kernel/security");
+	if (!sig_enforce && (lockdown.empty() || lockdown == "none"))
+		return finding;
+	const std::string enroll = "mokutil --import /var/lib/dkms/mok.pub, reboot, and choose Enroll MOK",
+			  undo = "mokutil --delete /var/lib/dkms/mok.pub, and reboot", module = installed_module(host);
+	if (module.empty())
+		return finding.set(State::bad, facts + ": only signed modules load, and peerdma is not installed",
+				   "apt install ./peerdma-dkms_*.deb, which signs it; " + enroll,
+				   "apt purge peerdma-dkms; " + undo);
+	switch (signature_of(host, module)) {
+	case Signed::no:
+		return finding.set(
+			State::bad, fmt::format("{}: only signed modules load, and {} has no signature", facts, module),
+			fmt::format("dkms install --force peerdma/{}, which signs it; {}", peerdma_version(), enroll),
+			undo);
+	case Signed::yes:
+		return finding.set(
+			State::warn,
+			facts + ": the module is signed; whether the kernel knows the key shows when it is loaded",
+			"modprobe peerdma; if it says \"Key was rejected by service\": " + enroll, undo);
+	case Signed::unknown:
+		break;
+	}
+	return finding.set(State::unknown, fmt::format("{}: whether {} is signed cannot be read", facts, module),
+			   "modinfo -F signer peerdma; if that is empty: " + enroll, undo);
+}
+
+} // namespace cli

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+//
+// What the module says: the kernel's own word on each disk and provider.
+
+#include "check.hpp"
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+namespace cli
+{
+namespace
+{
+
+// Of two answers the one that is worth more: direct, by software, refused, none.
+int worth(const Verdict &verdict)
+{
+	if (verdict.error < 0)
+		return 0;
+	return verdict.why.error ? 1 : verdict.why.map == PEERDMA_MAP_SOFTWARE ? 2 : 3;
+}
+
+Verdict ask_best(const Module &module, const Subject &subject, const std::string &disk, const std::string &path)
+{
+	Verdict best{.disk = disk, .error = -ENOENT};
+	struct peerdma_file *opened = nullptr;
+	const int rc = peerdma_file_open(module.device.get(), path.c_str(), O_RDONLY, &opened);
+	const File file(opened);
+	if (rc < 0) {
+		best.error = rc;
+		return best;
+	}
+	for (const auto &provider : module.providers) {
+		if (subject.named_device && pci_text(provider.pci_domain, provider.pci_bdf) != subject.devices.front())
+			continue;
+		Verdict one{.disk = disk, .error = 0, .provider = provider};
+		one.why.size = sizeof(one.why);
+		one.error = peerdma_explain(file.get(), provider.id, &one.why);
+		if (worth(one) > worth(best) || best.error == -ENOENT)
+			best = one;
+	}
+	return best;
+}
+
+} // namespace
+
+std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject)
+{
+	std::vector<Verdict> verdicts;
+	if (!module.device)
+		return {{.error = -ENODEV}};
+	// A directory has no way of its own; a file in it goes as its disk does.
+	if (!subject.path.empty() && subject.directory && subject.disks.empty())
+		verdicts.push_back({.disk = subject.path, .error = -EISDIR});
+	else if (!subject.path.empty() && !subject.directory)
+		verdicts.push_back(ask_best(module, subject, subject.path, subject.path));
+	else
+		for (const std::string &disk : subject.disks)
+			verdicts.push_back(ask_best(module, subject, disk, "/dev/" + disk));
+	return verdicts;
+}
+
+Finding check_providers(const Host &host, const Module &module)
+{
+	Finding finding{.id = "providers", .why = "files are read into the memory of a device that has published it"};
+	const std::string change = "peerdma publish ADDRESS, the device's as lspci -D prints it",
+			  undo = "peerdma unpublish ADDRESS";
+	if (host.recorded)
+		return finding.set(State::unknown, "a record does not say", "peerdma providers, on the machine",
+				   "it changes nothing");
+	if (!module.device)
+		return finding.set(State::unknown, "not known without /dev/peerdma", "load the module, and ask again",
+				   "rmmod peerdma");
+	if (module.providers.empty())
+		return finding.set(State::bad, "none is published", change, undo);
+	for (const auto &provider : module.providers)
+		finding.found += fmt::format("{}{}, {}", finding.found.empty() ? "" : "; ",
+					     pci_text(provider.pci_domain, provider.pci_bdf), size_text(provider.len));
+	return finding;
+}
+
+Finding check_route(const Verdict &verdict)
+{
+	Finding finding{.id = "route", .about = verdict.disk, .why = "this is the kernel's own word on the pair"};
+	const auto &why = verdict.why;
+	if (verdict.disk.empty())
+		return finding.set(State::unknown, "only the module can ask the kernel",
+				   "modprobe peerdma, peerdma publish ADDRESS, and ask again",
+				   "peerdma unpublish ADDRESS, rmmod peerdma");
+	if (verdict.error == -ENOENT && !verdict.provider.id)
+		return finding.set(State::unknown, verdict.disk + ": no such provider to ask about",
+				   "peerdma publish ADDRESS, and ask again", "peerdma unpublish ADDRESS");
+	if (verdict.error < 0)
+		return finding.set(State::unknown,
+				   fmt::format("{}: cannot ask ({})", verdict.disk, errno_name(-verdict.error)),
+				   verdict.error == -EISDIR ? "name a file in it" : "run peerdma check as root",
+				   "it changes nothing");
+	const std::string advice = peerdma_reason_advice(why.reason);
+	if (why.error)
+		return finding.set(State::bad,
+				   fmt::format("{}: no ({}: {})", verdict.disk, peerdma_reason_name(why.reason),
+					       peerdma_reason_text(why.reason)),
+				   advice.empty() ? "peerdma explain says more" : advice, "as before");
+	if (why.map == PEERDMA_MAP_SOFTWARE)
+		return finding.set(State::warn,
+				   fmt::format("{}: by software, whatever goes to provider {} is copied by the CPU",
+					       verdict.disk, verdict.provider.id),
+				   advice.empty() ? "a network card with RDMA" : advice, "as before");
+	finding.found = fmt::format("{}: direct to provider {}, distance {}, {}", verdict.disk, verdict.provider.id,
+				    why.distance, peerdma_map_name(why.map));
+	return finding;
+}
+
+} // namespace cli

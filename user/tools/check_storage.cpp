@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT
+//
+// What a file lies on: the filesystem, the disks that disks are made of, the paths to them.
+
+#include "check.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "sysfs.hpp"
+
+namespace cli
+{
+namespace
+{
+
+constexpr int deepest = 8; // levels of stacked disks, as the module looks
+
+// A path of a multipath disk, nvme1c2n3, is a disk that nobody can open. It stands for nvme1n3.
+std::string openable(const std::string &disk)
+{
+	const size_t controller = disk.find('c'), name = disk.find('n', 1);
+	return !disk.starts_with("nvme") || controller == disk.npos || name == disk.npos ?
+		       disk :
+		       disk.substr(0, controller) + disk.substr(name);
+}
+
+std::vector<std::string> paths_of(const Host &host, const std::string &disk)
+{
+	std::vector<std::string> all, paths;
+	host.env.list_dir("/sys/block", all);
+	for (const std::string &path : all)
+		if (path != disk && openable(path) == disk)
+			paths.push_back(path);
+	return paths;
+}
+
+void descend(const Host &host, const std::string &disk, int depth, Below &below)
+{
+	std::vector<std::string> next;
+	std::string target;
+	auto add = [](std::vector<std::string> &to, const std::string &one) {
+		if (std::find(to.begin(), to.end(), one) == to.end())
+			to.push_back(one);
+	};
+	host.env.list_dir(block_devices + disk + "/slaves", next);
+	if (!next.empty()) {
+		add(below.between, disk);
+	} else if (host.env.access(block_devices + disk + "/partition", F_OK) == 0 &&
+		   host.env.read_link(block_devices + disk, target) == 0) {
+		next = {base(target.substr(0, target.rfind('/')))};
+	} else {
+		next = paths_of(host, disk);
+	}
+	if (next.empty() || depth == deepest)
+		add(below.leaves, disk);
+	else
+		for (const std::string &one : next)
+			descend(host, one, depth + 1, below);
+}
+
+// What a disk between says of itself.
+struct Layer {
+	State state;
+	std::string what;
+};
+
+Layer layer_of(const Host &host, const std::string &disk)
+{
+	const std::string dir = block_devices + disk;
+	if (disk.starts_with("md")) {
+		const std::string level = line_of(host.env, dir + "/md/level");
+		for (const char *good : {"raid0", "raid1", "raid10", "linear"})
+			if (level == good)
+				return {State::good, fmt::format("{} is md {}", disk, level)};
+		return {level.empty() ? State::unknown : State::bad,
+			fmt::format("{} is md {}", disk, level.empty() ? "of unknown level" : level)};
+	}
+	if (disk.starts_with("dm-")) {
+		const std::string uuid = line_of(host.env, dir + "/dm/uuid"),
+				  name = line_of(host.env, dir + "/dm/name");
+		const std::string kind = uuid.substr(0, uuid.find('-'));
+		const bool bad = kind == "CRYPT" || kind == "mpath";
+		return {bad ? State::bad : State::unknown,
+			fmt::format("{} ({}) is dm{}", disk, name, kind.empty() ? "" : " of " + kind)};
+	}
+	return {State::bad, disk + " is a disk made of others"};
+}
+
+// A mount point in /proc/self/mountinfo has blanks and the like in octal.
+std::string unescaped(const std::string &text)
+{
+	std::string out;
+	for (size_t i = 0; i < text.size(); i++)
+		if (text[i] == '\\' && i + 3 < text.size()) {
+			out += static_cast<char>((text[i + 1] - '0') << 6 | (text[i + 2] - '0') << 3 |
+						 (text[i + 3] - '0'));
+			i += 3;
+		} else {
+			out += text[i];
+		}
+	return out;
+}
+
+bool lies_in(const std::string &path, const std::string &dir)
+{
+	return dir == "/" || path == dir || path.starts_with(dir + "/");
+}
+
+bool has_word(const std::string &list, const std::string &word)
+{
+	return ("," + list + ",").find("," + word + ",") != std::string::npos;
+}
+
+// What only sysfs tells, where there is none.
+Finding not_known(Finding finding)
+{
+	return finding.set(State::unknown, "not known without /sys",
+			   "peerdma explain FILE says it of the disk below a file", "it changes nothing");
+}
+
+// All that may be below what is looked at.
+std::vector<std::string> leaves_of(const Host &host, const Subject &subject)
+{
+	std::vector<std::string> leaves;
+	for (const std::string &disk : subject.disks)
+		for (const std::string &leaf : below(host, disk).leaves)
+			leaves.push_back(leaf);
+	return leaves;
+}
+
+} // namespace
+
+Below below(const Host &host, const std::string &disk)
+{
+	Below found;
+	descend(host, disk, 0, found);
+	return found;
+}
+
+std::string function_of(const Host &host, const std::string &leaf)
+{
+	std::string target;
+	host.env.read_link(block_devices + leaf, target);
+	const auto path = addresses_in(target);
+	return path.empty() ? "" : path.back();
+}
+
+std::string transport_of(const Host &host, const std::string &leaf)
+{
+	return leaf.starts_with("nvme") ? line_of(host.env, block_devices + leaf + "/device/transport") : "";
+}
+
+std::vector<std::string> nvme_disks(const Host &host)
+{
+	std::vector<std::string> disks;
+	std::set<std::string> found;
+	host.env.list_dir("/sys/block", disks);
+	for (const std::string &disk : disks) {
+		const std::string transport = transport_of(host, disk);
+		if (transport == "pcie" || transport == "rdma")
+			found.insert(openable(disk));
+	}
+	return {found.begin(), found.end()};
+}
+
+Subject subject_of(const Host &host, const std::string &path)
+{
+	Subject subject{.path = path};
+	std::string target = path;
+	if (!host.recorded) {
+		std::error_code error;
+		target = std::filesystem::canonical(path, error);
+		if (error)
+			throw Failure{fmt::format("cannot look at {}", path), error.value(), 0, "", {}};
+		subject.directory = std::filesystem::is_directory(target, error);
+	} else if (std::string link; host.env.read_link(path, link) == 0) {
+		target = "/dev/" + base(link); // of /dev/mapper or /dev/disk
+	}
+	if (target.starts_with("/dev/") && host.env.access(block_devices + base(target), F_OK) == 0) {
+		subject.filesystem = "block";
+		subject.disks = {base(target)};
+		return subject;
+	}
+	std::string text, best;
+	host.env.read_file("/proc/self/mountinfo", text);
+	std::istringstream lines(text);
+	for (std::string line; std::getline(lines, line);) {
+		std::istringstream words(line), rest(line.substr(std::min(line.find(" - "), line.size())));
+		std::string number, parent, device, root, where, options, dash, filesystem, source, more;
+		words >> number >> parent >> device >> root >> where >> options;
+		rest >> dash >> filesystem >> source >> more;
+		where = unescaped(where);
+		// The last of several at one place is the one that is seen.
+		if (!lies_in(target, where) || where.size() < best.size())
+			continue;
+		best = where;
+		subject.filesystem = filesystem;
+		subject.options = options + "," + more;
+		// btrfs has a number that is no disk's.
+		std::string disk = link_name(host.env, "/sys/dev/block/" + device);
+		if (disk.empty() && source.starts_with("/dev/"))
+			disk = base(source);
+		subject.disks.clear();
+		if (!disk.empty())
+			subject.disks = {disk};
+	}
+	return subject;
+}
+
+Finding check_disks(const Host &host, const Subject &subject)
+{
+	Finding finding{.id = "disks",
+			.why = "only a disk whose driver can hand peer memory to its DMA engine reads directly"};
+	const std::string change = "use an NVMe drive; SATA, USB and virtio disks and NVMe over TCP cannot do it";
+	if (!host.sysfs)
+		return not_known(finding);
+	if (subject.path.empty()) {
+		if (subject.disks.empty())
+			return finding.set(State::bad, "no NVMe disk, by PCI or over RDMA", change,
+					   "it changes nothing");
+		finding.found = fmt::format("{}", fmt::join(subject.disks, ", "));
+		return finding;
+	}
+	if (subject.disks.empty()) {
+		finding.found = "none: " + subject.filesystem;
+		return finding;
+	}
+	std::vector<std::string> good, bad;
+	for (const std::string &leaf : leaves_of(host, subject)) {
+		const std::string transport = transport_of(host, leaf);
+		(transport == "pcie" || transport == "rdma" ? good : bad)
+			.push_back(transport.empty() ? leaf : fmt::format("{} ({})", leaf, transport));
+	}
+	if (!bad.empty())
+		return finding.set(State::bad, fmt::format("{} cannot", fmt::join(bad, ", ")), change,
+				   "it changes nothing");
+	finding.found = fmt::format("{} below {}", fmt::join(good, ", "), subject.path);
+	return finding;
+}
+
+Finding check_multipath(const Host &host, const Subject &subject)
+{
+	Finding finding{
+		.id = "multipath",
+		.why = "the kernel may send a request by any path of a drive, so all of them have to reach the memory"};
+	if (!host.sysfs)
+		return not_known(finding);
+	if (line_of(host.env, "/sys/module/nvme_core/parameters/multipath") == "N") {
+		finding.found = "NVMe multipath is off";
+		return finding;
+	}
+	std::vector<std::string> list, bad;
+	for (const std::string &leaf : leaves_of(host, subject)) {
+		if (openable(leaf) == leaf)
+			continue;
+		const std::string transport = transport_of(host, leaf);
+		list.push_back(fmt::format("{} ({})", leaf, transport.empty() ? "unknown" : transport));
+		if (transport != "pcie" && transport != "rdma")
+			bad.push_back(list.back());
+	}
+	if (!bad.empty())
+		return finding.set(
+			State::bad, fmt::format("{} cannot carry peer memory", fmt::join(bad, ", ")),
+			"nvme disconnect -d CONTROLLER of that path (nvme list-subsys names it); or, for all drives, "
+			"in /etc/modprobe.d/nvme-peerdma.conf: options nvme_core multipath=N, then reboot",
+			"nvme connect it again; rm /etc/modprobe.d/nvme-peerdma.conf, and reboot");
+	finding.found = list.empty() ? "no disk of the multipath layer" :
+				       fmt::format("{}: each is asked", fmt::join(list, ", "));
+	return finding;
+}
+
+Finding check_stack(const Host &host, const Subject &subject)
+{
+	Finding finding{.id = "stack",
+			.why = "a layer that looks at the bytes with the CPU cannot be given a device's memory"};
+	if (!host.sysfs)
+		return not_known(finding);
+	std::vector<std::string> between;
+	if (subject.path.empty()) {
+		std::vector<std::string> all;
+		host.env.list_dir("/sys/block", all);
+		for (const std::string &disk : all)
+			if (disk.starts_with("md") || disk.starts_with("dm-"))
+				between.push_back(disk);
+	}
+	for (const std::string &disk : subject.disks)
+		for (const std::string &one : below(host, disk).between)
+			if (std::find(between.begin(), between.end(), one) == between.end())
+				between.push_back(one);
+	State state = State::good;
+	std::vector<std::string> list;
+	for (const std::string &disk : between) {
+		const Layer layer = layer_of(host, disk);
+		list.push_back(layer.what);
+		if (layer.state == State::bad || state == State::good)
+			state = layer.state;
+	}
+	const std::string found = list.empty() ? "no md, no dm" : fmt::format("{}", fmt::join(list, "; "));
+	// A machine may have such disks, and others besides.
+	if (state == State::bad)
+		return finding.set(
+			subject.path.empty() ? State::warn : State::bad, found,
+			"put the file on the drive itself, on md raid0, raid1, raid10 or linear, or on LVM volumes "
+			"that are linear or striped",
+			"move it back");
+	if (state == State::unknown)
+		return finding.set(state, found + ": its targets are not in /sys",
+				   "dmsetup table, as root: linear, striped, unstriped, switch and zero go direct",
+				   "it changes nothing");
+	finding.found = found;
+	return finding;
+}
+
+Finding check_filesystem(const Host &host, const Subject &subject)
+{
+	Finding finding{.id = "filesystem",
+			.found = subject.filesystem,
+			.why = "only of some filesystems it is known that direct I/O stays direct"};
+	const std::string &fs = subject.filesystem, &options = subject.options;
+	const std::string move = "put the file on ext4 or xfs, or name the disk itself";
+	if (fs.empty())
+		return finding.set(State::unknown, "no filesystem is known at " + subject.path,
+				   "findmnt -T " + subject.path, "it changes nothing");
+	if (fs == "nfs" || fs == "nfs4") {
+		if (!has_word(options, "proto=rdma"))
+			return finding.set(State::bad, fs + " by something else than RDMA",
+					   "mount it with -o rdma,port=20049, from a server that offers it",
+					   "mount it without");
+		if (host.env.access("/sys/module/peerdma_nfs", F_OK) < 0)
+			return finding.set(State::bad, fs + " over RDMA, and peerdma_nfs is not loaded",
+					   "modprobe peerdma_nfs", "rmmod peerdma_nfs");
+		finding.found += " over RDMA";
+		return finding;
+	}
+	if (fs == "overlay")
+		return finding.set(State::bad, "overlay, the filesystem of a container's own image",
+				   "give the container a folder of the host's ext4 or xfs: --volume /srv/data:/data",
+				   "start it without");
+	if (fs != "ext4" && fs != "xfs" && fs != "block")
+		return finding.set(State::bad, fs, move, "move it back");
+	for (const char *option : {"data=journal", "dax", "dax=always"})
+		if (has_word(options, option))
+			return finding.set(
+				State::bad, fmt::format("{} with {}", fs, option),
+				fmt::format("take {} out of the options of its mount in /etc/fstab, umount and mount",
+					    option),
+				"put it back");
+	return finding;
+}
+
+Finding check_rdma(const Host &host, const Subject &subject)
+{
+	Finding finding{.id = "rdma",
+			.why = "storage of another machine goes direct by RDMA only, and never by software RDMA"};
+	if (!host.sysfs)
+		return not_known(finding);
+	std::vector<std::string> devices, hardware, list, far;
+	host.env.list_dir("/sys/class/infiniband", devices);
+	for (const std::string &device : devices) {
+		// Soft-RoCE and soft-iWARP are below no device.
+		const std::string pci = link_name(host.env, "/sys/class/infiniband/" + device + "/device");
+		list.push_back(fmt::format("{} ({})", device, pci.empty() ? "software" : pci));
+		if (!pci.empty())
+			hardware.push_back(device);
+	}
+	for (const std::string &leaf : leaves_of(host, subject))
+		if (transport_of(host, leaf) == "rdma")
+			far.push_back(leaf);
+	const std::string found = list.empty() ? "no RDMA device" : fmt::format("{}", fmt::join(list, ", "));
+	if (far.empty()) {
+		finding.found = found + "; no disk here needs one";
+		return finding;
+	}
+	if (host.env.access("/sys/module/peerdma_rdma", F_OK) < 0)
+		return finding.set(
+			State::bad,
+			fmt::format("{}; {} is over RDMA, and peerdma_rdma is not loaded", found, fmt::join(far, ", ")),
+			"modprobe peerdma_rdma", "rmmod peerdma_rdma");
+	if (hardware.empty())
+		return finding.set(State::warn, found + ": the CPU copies",
+				   "a network card with RDMA; for tests with soft-RoCE: echo 1 "
+				   ">/sys/module/peerdma_rdma/parameters/allow_software",
+				   "echo 0 >/sys/module/peerdma_rdma/parameters/allow_software");
+	finding.found = found;
+	return finding;
+}
+
+} // namespace cli

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+//
+// Are the bytes that arrive in a device's memory those of the file? One way is the drive's own DMA, the other read(2)
+// and the page cache; whatever both say is compared, a buffer at a time.
+
+#include "verify.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "env.hpp"
+#include "selftest.hpp"
+
+namespace cli
+{
+namespace
+{
+
+constexpr uint64_t step = 4 << 20; // bytes of the provider's memory that it takes
+
+class Fd
+{
+public:
+	Fd(peerdma_impl::Env &env, const std::string &path)
+		: env_(env), fd_(env.open(path.c_str(), O_RDONLY | O_CLOEXEC))
+	{
+	}
+	~Fd()
+	{
+		if (fd_ >= 0)
+			env_.close(fd_);
+	}
+	Fd(const Fd &) = delete;
+	Fd &operator=(const Fd &) = delete;
+	int get() const { return fd_; }
+
+	// Fewer bytes at the end of the file; -errno.
+	int64_t read(std::string &bytes, uint64_t offset) const
+	{
+		uint64_t at = 0;
+		while (at < bytes.size()) {
+			const int64_t n = env_.pread(fd_, &bytes[at], bytes.size() - at, offset + at);
+			if (n == -EINTR)
+				continue;
+			if (n < 0)
+				return n;
+			if (!n)
+				break;
+			at += static_cast<uint64_t>(n);
+		}
+		return static_cast<int64_t>(at);
+	}
+
+private:
+	peerdma_impl::Env &env_;
+	const int fd_;
+};
+
+} // namespace
+
+Report verify(const std::string &path, const std::string &name, const std::string &limit)
+{
+	auto &env = peerdma_impl::system_env();
+	const uint64_t most = bytes_or_usage("--size", limit);
+	const Device device = open_device();
+	const auto provider = find_provider(device, name);
+	const File file = open_file(device, path, O_RDONLY);
+	const auto why = ask(file, path, provider);
+	const std::string pci = pci_text(provider.pci_domain, provider.pci_bdf);
+	if (why.error)
+		throw Failure{fmt::format("{} cannot be read directly into {}", path, pci),
+			      static_cast<int>(why.error),
+			      why.reason,
+			      "",
+			      {}};
+	uint64_t size = 0;
+	int rc = peerdma_file_size(file.get(), &size);
+	if (rc < 0)
+		throw Failure{fmt::format("cannot find out the size of {}", path), -rc, 0, "", {}};
+	if (most)
+		size = std::min(size, most);
+	if (!size)
+		throw Failure{fmt::format("{} is empty", path), ENODATA, 0, "There is nothing to compare.", {}};
+	const Fd plain(env, path);
+	if (plain.get() < 0)
+		throw Failure{fmt::format("cannot open {}", path), -plain.get(), 0, "", {}};
+	struct peerdma_buf *raw = nullptr;
+	uint32_t reason = 0;
+	rc = peerdma_buf_create(device.get(), provider.id, step, 0, &raw, &reason);
+	if (rc < 0)
+		throw Failure{fmt::format("cannot allocate {} in provider {} at {}", size_text(step), provider.id, pci),
+			      -rc,
+			      reason,
+			      "",
+			      {}};
+	const Buffer buffer(raw);
+	void *addr = nullptr;
+	rc = peerdma_buf_map(raw, &addr);
+	if (rc < 0)
+		throw Failure{"cannot map the buffer", -rc, 0, "", {}};
+
+	uint64_t direct = 0, near = 0, host = 0, done = 0;
+	std::string differs;
+	while (done < size && differs.empty()) {
+		const uint64_t len = std::min(step, size - done);
+		struct peerdma_io_result result = {};
+		result.size = sizeof(result);
+		const int64_t n = peerdma_read_result(file.get(), raw, 0, len, done, &result);
+		std::string want(len, '\0');
+		const int64_t plainly = plain.read(want, done);
+		if (n < 0 || result.error || plainly < 0)
+			throw Failure{fmt::format("reading {} failed after {} of {} bytes", path, done, size),
+				      static_cast<int>(n < 0        ? -n :
+						       result.error ? result.error :
+								      -plainly),
+				      n < 0 || result.error ? result.reason : 0,
+				      "",
+				      {}};
+		want.resize(static_cast<size_t>(plainly));
+		direct += result.direct;
+		near += result.near;
+		host += result.host;
+		differs = difference(want, std::string(static_cast<const char *>(addr), static_cast<size_t>(n)));
+		if (!differs.empty())
+			differs = fmt::format("in the {} bytes from {} on: {}", len, done, differs);
+		done += static_cast<uint64_t>(n);
+		if (static_cast<uint64_t>(n) < len)
+			break; // it became shorter, for both
+	}
+	Report report;
+	report.json = {{"ok", true},
+		       {"equal", differs.empty()},
+		       {"differs", differs},
+		       {"bytes", done},
+		       {"bytes_direct", direct},
+		       {"bytes_near", near},
+		       {"bytes_host", host},
+		       {"provider", provider_json(provider)},
+		       {"map", peerdma_map_name(why.map)}};
+	report.text = fmt::format("{}: {} bytes, {} direct, {} near, {} host\n",
+				  differs.empty() ? "equal" : "different " + differs, done, direct, near, host);
+	report.status = differs.empty() ? exit_ok : exit_failed;
+	return report;
+}
+
+} // namespace cli
