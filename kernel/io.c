@@ -549,6 +549,9 @@ static int io_check_file(struct io *io)
 		if (err)
 			return err;
 	}
+	/* The block layer of older kernels wants whole blocks in each bio_vec. */
+	if (unlikely(io->buffer->mem->frames))
+		io->target.mem_align = max(io->target.mem_align, io->target.offset_align);
 	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
 		return io_refuse(io, PEERDMA_REASON_FD_MODE);
 	return io->write ? io_refuse(io, peerdma_target_writable(io->file)) : 0;

@@ -40,6 +40,13 @@ static bool persistent = true;
 module_param(persistent, bool, 0644);
 MODULE_PARM_DESC(persistent, "keep memory that its process frees, where the GPU can do that");
 
+static bool callback;
+module_param(callback, bool, 0644);
+MODULE_PARM_DESC(callback, "take other memory too: who frees it waits for requests under way");
+
+/* No GPU has as much; a table for it is of 64 MiB. */
+#define MOST BIT_ULL(39)
+
 /**
  * struct kept - memory that the driver keeps for us
  * @pin: what vendor.c knows it by
@@ -112,8 +119,10 @@ static int ticket_draw(struct kept *kept)
 	refcount_inc(&kept->pin.refs);
 	err = xa_alloc_cyclic(&tickets, &kept->ticket, kept, xa_limit_31b, &next_ticket,
 			      GFP_KERNEL_ACCOUNT);
-	if (err < 0)
+	if (err < 0) {
+		kept->ticket = 0; /* written before there was no memory */
 		peerdma_pin_put(&kept->pin);
+	}
 	return min(err, 0);
 }
 
@@ -223,7 +232,9 @@ static int ask(struct kept *kept, u64 len)
 {
 	int err = READ_ONCE(persistent) ? ask_persistent(kept, len) : -ENXIO;
 
-	return err == -ENXIO || err == -ENOTSUPP ? ask_with_ticket(kept, len) : err;
+	if (READ_ONCE(callback) && (err == -ENXIO || err == -ENOTSUPP))
+		err = ask_with_ticket(kept, len);
+	return err;
 }
 
 /* What the driver has answered. It has to be told that we are done, unless it was freed already. */
@@ -256,8 +267,10 @@ static void nvidia_unpin(struct peerdma_pin *pin)
 			err = kept->put(0, 0, kept->addr, kept->table);
 		symbol_put(nvidia_p2p_put_pages);
 	}
-	if (err)
+	if (err) {
+		__module_get(THIS_MODULE); /* it may call yet, at any time: never unload */
 		pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
+	}
 	ticket_void(kept);
 }
 
@@ -282,9 +295,14 @@ static struct kept *kept_create(u64 addr, u64 len)
 
 static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason)
 {
-	struct kept *kept = kept_create(addr, len);
+	struct kept *kept;
 	int err;
 
+	if (len > MOST) {
+		*reason = PEERDMA_REASON_VENDOR_REFUSED;
+		return ERR_PTR(-EOPNOTSUPP);
+	}
+	kept = kept_create(addr, len);
 	if (!kept)
 		return ERR_PTR(-ENOMEM);
 	err = ask(kept, len);

@@ -319,10 +319,15 @@ static bool pin_attach(struct peerdma_pin *pin, struct peerdma_buffer *buffer)
 /* One that is no buffer's: its driver has been told when this returns. */
 static void pin_undo(struct peerdma_pin *pin)
 {
+	struct module *owner = pin->ops->owner;
+
+	/* Beyond the end, which lets go of it: what frees is in there. */
+	__module_get(owner);
 	refcount_inc(&pin->refs);
 	peerdma_pin_settled(pin);
 	flush_work(&pin->end);
 	peerdma_pin_put(pin);
+	module_put(owner);
 }
 
 /* --- What has to be proven. */

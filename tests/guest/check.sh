@@ -3,7 +3,7 @@
 # peerdma check on real topologies: what it says of the pair before there is a module, and that the kernel's verdict is its
 # own afterwards.
 # group: cli
-# topologies: switch rp rp-intel rp-vtd mf-vtd
+# topologies: switch rp-intel rp-vtd
 # variants: plain
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -5,6 +5,7 @@
 # afterwards, and nothing is left.
 # group: rdma
 # topologies: switch
+# kernels: 7.2
 # variants: plain
 # peer: store storage
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld

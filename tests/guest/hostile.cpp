@@ -248,9 +248,9 @@ void racing_reads(uint32_t other_buf)
 	{
 		Flipper flip(&req.len, __u64(page), __u64(2 * page));
 		race("the length changes under a read: one or the other",
-		     [&] { return read()                                 ?:
+		     [&] { return read()                                     ?:
 					  raw::straight(req) == req.out_done ? int(req.out_done) :
-									   -1; },
+									       -1; },
 		     {int(page), int(2 * page)});
 	}
 	{

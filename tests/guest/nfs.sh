@@ -65,11 +65,14 @@ fi
 umount $share
 exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store"
 
-# resize LEN: on the server. It may have told the client that nobody else writes, and takes that back then.
+# resize LEN: by another client. The server may have told this one that nobody else writes, and takes that back then.
+other=/mnt/other
 resize() {
-	for _ in {1..100}; do ! truncate -s "$1" $store/file 2>/dev/null || return 0; sleep 0.1; done
+	for _ in {1..100}; do ! truncate -s "$1" $other/file 2>/dev/null || return 0; sleep 0.1; done
 	return 1
 }
+# another OPTIONS: a client of the other version
+another() { mkdir -p $other && mount -t nfs -o "$1" $far_ip:"$2" $other || bail "no other client"; }
 
 # read_case DESCRIPTION OFF LEN BUF_OFF WANT REASON SEED
 read_case() {
@@ -112,7 +115,12 @@ device_goes() { rdma link del rxe1 && rdma link add rxe1 type rxe netdev veth1; 
 
 for version in 4.2 3; do
 	options=vers=$version,rdma,port=20049,actimeo=60
-	[ $version = 4.2 ] || options+=,nolock,mountproto=tcp
+	if [ $version = 4.2 ]; then
+		another vers=3,tcp,nolock,mountproto=tcp $store
+	else
+		options+=,nolock,mountproto=tcp
+		another vers=4.2,tcp /
+	fi
 	client $options
 	fresh file $((8 * mib + 12345)) 1
 	cat $share/file >/dev/null
@@ -142,7 +150,7 @@ for version in 4.2 3; do
 	fresh file $length 1
 	fresh file $length 1
 	cat $share/file >/dev/null
-	got=$(pdio read $share/file 0 65536 0 65536 "store=$store; $(declare -f resize); host fill gpu0 0 65536 pattern:9; resize 10000")
+	got=$(pdio read $share/file 0 65536 0 65536 "other=$other; $(declare -f resize); host fill gpu0 0 65536 pattern:9; resize 10000")
 	same "$version: truncated by another, while it is open" "0 $END 10000" "$(tail -n 1 <<<"$got" | cut -d' ' -f1-3)"
 	check "$version: what came" host compare gpu0 0 10000 pattern:1
 	check "$version: what is behind it" host compare gpu0 10000 55536 pattern:9 10000
@@ -175,7 +183,7 @@ for version in 4.2 3; do
 
 	fresh file $length 1
 	given_up "$version: given up" disk1
-	umount $share
+	umount $share $other
 done
 
 # The server is found to be in this very machine while the file is open: with a new lease it is looked for again.

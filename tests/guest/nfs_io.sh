@@ -4,6 +4,7 @@
 # change. Soft-RoCE, server and client in this guest.
 # group: rdma
 # topologies: disks
+# kernels: 7.2
 # boot: fabric
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld

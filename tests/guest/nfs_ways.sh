@@ -4,6 +4,7 @@
 # Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
 # group: rdma
 # topologies: switch
+# kernels: 7.2
 # boot: shares
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld

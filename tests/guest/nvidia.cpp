@@ -248,11 +248,11 @@ int once()
 	const uint64_t bad[][2] = {
 		{addr + 4096, len}, {addr, len + 4096}, {addr, 0}, {uint64_t(-65536), len}, {addr, 1ULL << 62}};
 	const uint32_t why[] = {PEERDMA_REASON_VENDOR_ALIGN, PEERDMA_REASON_VENDOR_ALIGN, PEERDMA_REASON_LEN_ZERO,
-				PEERDMA_REASON_OVERFLOW, PEERDMA_REASON_NONE};
+				PEERDMA_REASON_OVERFLOW, PEERDMA_REASON_VENDOR_REFUSED};
 	bool all = true;
 	for (size_t i = 0; i < std::size(why); i++)
 		all = all && enroll(dev, bad[i][0], bad[i][1]).out_reason == why[i] &&
-		      errno == (why[i] ? EINVAL : ENOMEM);
+		      errno == (why[i] == PEERDMA_REASON_VENDOR_REFUSED ? EOPNOTSUPP : EINVAL);
 	report(all, "numbers that are none");
 	raw::destroy(dev, req.out_buf_id);
 	raw::destroy(other, second.out_buf_id);

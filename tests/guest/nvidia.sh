@@ -25,6 +25,7 @@ behave() {
 		echo "${set#*=}" >$at/"${set%%=*}"
 	done
 }
+# form 1|0: persistent, or by a call
 form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
 # part WHAT COMMAND...: a run of nvidia.cpp, whose tests it names
 part() {
@@ -54,6 +55,8 @@ stand || bail "nvstand.ko"
 behave version=131072 layout=1
 part "persistent, version 2, scattered" moves scattered
 behave version=131072 refuse_persistent=-524
+refusal "not persistent, and no call allowed" 66 95
+echo 1 >/sys/module/peerdma_nvidia/parameters/callback
 part "not persistent on this GPU, version 2" moves linear
 if [ "$LAB_VARIANT" = plain ]; then
 	behave

@@ -41,6 +41,26 @@ killed() {
 	same "$1: all memory is back" "$pool" "$at"
 }
 
+# link_goes: under WRITEs, which are sent again, and then no more
+link_goes() {
+	verbs serve 4794 rxe0 &
+	verbs busy 127.0.0.1 4794 rxe0 >/tmp/busy &
+	local busy=$!
+	check "the link goes: work requests are under way" soon 60 [ -s /tmp/busy ]
+	ip link set roce0 down
+	wait $busy
+	same "the link goes: they end" "transport retry counter exceeded" "$(tail -n 1 /tmp/busy)"
+	wait
+	ip link set roce0 up
+	ip addr add 10.9.1.1/24 dev roce0 2>/dev/null # gone with the link, if at all
+	for _ in {1..50}; do
+		read -r at <"/sys/bus/pci/devices/$gpu/p2pmem/available"
+		[ "$at" != "$pool" ] || break
+		sleep 0.1
+	done
+	same "the link goes: all memory is back" "$pool" "$at"
+}
+
 # asked MODE: by one end of the other
 asked() {
 	verbs serve 4791 rxe0 &
@@ -58,6 +78,7 @@ if [ "$LAB_K" = 6.12 ]; then
 	relay verbs refused rxe0 VERBS_DEVICE no
 elif [ "$LAB_VARIANT" = debug ]; then
 	asked break
+	link_goes
 	device_goes
 else
 	ip link set roce0 mtu 1500

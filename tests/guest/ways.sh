@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The way to another machine's storage breaks under a request, on the debug kernel: NVMe over RDMA whose target, link
 # or RDMA device goes, and a share of NFS whose RDMA device goes and comes, and that
-# is given up. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked.
+# is given up; and the GPU goes under both. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked.
 # Soft-RoCE, target and initiator in this guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
 # group: rdma
 # topologies: switch
@@ -31,6 +31,21 @@ mount "$drive" $store || bail "no store"
 server || bail "no server"
 echo N >/sys/module/nfs/parameters/localio_enabled
 mib=1048576
+# taken DESCRIPTION FILE LEN: the GPU is unbound under a slow read, which ends; the next has no buffer
+taken() {
+	begins /tmp/slow read "$2" 0 "$3" 0 "$3" "host fill gpu0 0 $3 pattern:9"
+	check "$1, the GPU is unbound: a request is under way" kill -0 $begun
+	peerdma unpublish "$(gpu_bdf)" >/dev/null &
+	sleep 1
+	check "$1, the GPU is unbound: who unbinds waits for it" kill -0 $!
+	throttle 0 disk0
+	wait $begun
+	same "$1, the GPU is unbound: the request is whole" "$(straight "$3")" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
+	check "$1, the GPU is unbound: and its bytes" host compare gpu0 0 "$3" pattern:1
+	wait
+	check "$1, the GPU is unbound: it is gone" [ ! -e "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ]
+	publish
+}
 fresh file $mib 1
 client vers=4.2,rdma,port=20049
 throttle $((mib / 4)) disk0
@@ -43,6 +58,17 @@ wait $begun
 same "NFS, the RDMA device goes: the request is whole" "$(straight $mib)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
 check "NFS, the RDMA device goes: and its bytes" host compare gpu0 0 $mib pattern:1
 given_up "NFS, given up" disk0
+fresh slow 65536 1
+same "NFS: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
+begins /tmp/given_up read $share/slow 0 65536 0 65536 "rpc.nfsd 0"
+gives_up "NFS, the server goes"
+serve
+wait $begun
+check "NFS, the server comes: nothing came afterwards" host compare gpu0 0 65536 pattern:7
+throttle $((mib / 4)) disk0
+fresh file $mib 1
+echo 3 >/proc/sys/vm/drop_caches
+taken "NFS" $share/file $mib
 umount $share
 rm -f $store/file $store/slow
 no_server
@@ -61,6 +87,10 @@ target_comes() { ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"; 
 fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"; }
 
 comes "connected" "$soon"
+throttle $((mib / 4)) disk0
+pattern fill "$disk" 0 $mib pattern:1
+blockdev --flushbufs "$disk"
+taken "NVMe" "$disk" $mib
 breaks "the target goes" "$disk" disk0 target_goes
 fails "the target goes"
 target_comes

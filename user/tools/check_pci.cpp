@@ -121,17 +121,17 @@ Finding nvidia_driver(const Host &host, const std::string &pci, Finding finding)
 		return finding.set(
 			State::warn,
 			found + fmt::format("; {} of its BAR are published already, as nvidia-uvm does from CUDA "
-					    "12.8 on; PeerDMA does not use them yet",
+					    "12.8 on; peerdma_nvidia.ko can use them, never tried",
 					    line_of(host.env, pci_devices + pci + "/p2pmem/size")),
 			"nothing to change today", "it changes nothing");
 	if (!fixed || !uncombined)
 		return finding.set(
 			State::warn,
-			found + ", whose BAR 1 is not fixed and uncombined; PeerDMA does not use its memory yet",
+			found + ", whose BAR 1 is not fixed and uncombined; peerdma_nvidia.ko cannot use its memory so",
 			"in /etc/modprobe.d/nvidia-peerdma.conf: options nvidia "
 			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"; then reboot",
 			"rm /etc/modprobe.d/nvidia-peerdma.conf, and reboot");
-	return finding.set(State::warn, found + ", BAR 1 fixed and uncombined; PeerDMA does not use its memory yet",
+	return finding.set(State::warn, found + ", BAR 1 fixed and uncombined; not published by nvidia-uvm",
 			   "nothing to change today", "it changes nothing");
 }
 
