@@ -3,7 +3,7 @@
 """The engine of `make check`: host tests, must-fail runs of the lab, and guest tests on every kernel.
 
 From the environment: K=7.2|6.12, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest test's group).
-Without them everything runs: both kernels plain on all topologies, the newer one's debug build on two.
+Without them everything runs but what is long: both kernels plain on all topologies, the newer one's debug build on two.
 One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
 """
 from __future__ import annotations
@@ -125,6 +125,10 @@ class Choice:
                     and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
                     and k in test.words("kernels", k) and variant in test.words("variants", variant))
+
+    def has_room(self, test: lab.Test, k: str, variant: str) -> bool:
+        """What is long is run where something was asked for."""
+        return not self.everything or (k if variant == "plain" else variant) not in test.words("long")
 
 
 def guest_tests() -> list[lab.Test]:
@@ -342,7 +346,12 @@ class Check:
             for test in tests:
                 alone = test.name if "peer" in test.notes else ""
                 for topology in test.words("topologies"):
-                    if choice.wants(test, k, variant, topology):
+                    if not choice.wants(test, k, variant, topology):
+                        continue
+                    if not choice.has_room(test, k, variant):
+                        self.report.add(k if variant == "plain" else f"{k}-{variant}", test.name, "", "skipped",
+                                        f"long: GROUP={test.words('group')[0]} make check")
+                    else:
                         wanted.setdefault((topology, test.notes.get("boot", alone)), []).append(test)
             must_fail = [test for test in metas
                          if variant in test.words("variants", choice.variant)

@@ -6,6 +6,7 @@
 # topologies: switch rp-intel rp-vtd
 # variants: plain
 # timeout: 120
+# long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

@@ -8,6 +8,7 @@
 # variants: plain
 # needs: rdma CONFIG_MEMCG
 # timeout: 400
+# long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -28,10 +29,8 @@ group() {
 	"$LAB_ROOT/tests/guest/$1.sh" >/tmp/group 2>&1
 	grep -q "^1\.\." /tmp/group && ! grep -A 5 "^not ok\|^Bail" /tmp/group
 }
-# The last two make filesystems of their own. On 6.12 some, for their length.
-names='read write edges'
-[ "$LAB_K" = 6.12 ] || names+=' batch ids badinput hostile limits meanwhile verify'
-for name in $names; do
+# The last two make filesystems of their own.
+for name in read write edges batch ids badinput hostile limits meanwhile verify; do
 	check "$name.sh" group $name
 	diag "$(grep -c "^ok" /tmp/group) of it"
 	! mountpoint -q /mnt/disk || umount /mnt/disk

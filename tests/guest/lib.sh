@@ -8,6 +8,7 @@
 #   # variants: plain debug         optional, both if absent
 #   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands, else it is skipped
 #   # timeout: 60                   optional, seconds
+#   # long: 6.12 debug              optional: there only if K, DEBUG, T or GROUP is given
 #
 # lab.py's environment: LAB_K LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u

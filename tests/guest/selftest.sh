@@ -6,6 +6,7 @@
 # topologies: switch rp-intel
 # variants: plain
 # timeout: 120
+# long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

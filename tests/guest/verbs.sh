@@ -8,6 +8,7 @@
 # boot: verbs
 # needs: rdma ib_write_bw
 # timeout: 240
+# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish
