@@ -489,7 +489,8 @@ static void mem_write_frames(struct peerdma_mem *to, u64 to_off, const void *fro
 	u64 skip, step;
 
 	for (; len; to_off += step, from += step, len -= step) {
-		frame = page_address(to->frames[to_off >> PEERDMA_FRAME_SHIFT].bv_page);
+		frame = (void __iomem *)page_address(
+			to->frames[to_off >> PEERDMA_FRAME_SHIFT].bv_page);
 		skip = to_off % PEERDMA_FRAME_LEN;
 		step = min_t(u64, len, PEERDMA_FRAME_LEN - skip);
 		mem_write_at(frame + skip, from, step);

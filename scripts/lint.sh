@@ -103,8 +103,10 @@ man_pages() {
 	[ ${#pages[@]} -gt 0 ] && mandoc -T lint -W warning "${pages[@]}"
 }
 
-# shellcheck disable=SC2046 # flags
-tidy() { clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser/lib -Iuser/tools -Iuser/cufile; }
+tidy() {
+	printf '%s\0' "$@" | xargs -0 -n 3 -P "$(nproc)" sh -c \
+		'clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser/lib -Iuser/tools -Iuser/cufile' tidy
+}
 mapfile -t tidy_files < <(git ls-files -co --exclude-standard 'user/*.cpp')
 
 lint "kernel: clang-format" kernel_format
@@ -114,7 +116,7 @@ lint "kernel: W=1 on 7.2, 6.12 and the 6.1 headers" modules_everywhere
 lint "kernel: sparse on 6.12" run_sparse
 lint "user: clang-format" clang-format --dry-run --Werror "${cpp_files[@]}"
 lint "user: clang-tidy" tidy "${tidy_files[@]}"
-lint "user: cppcheck" cppcheck --quiet --std=c++20 --language=c++ --error-exitcode=1 --inline-suppr \
+lint "user: cppcheck" cppcheck -j "$(nproc)" --quiet --std=c++20 --language=c++ --error-exitcode=1 --inline-suppr \
 	--enable=warning,performance,portability -Iinclude user tests/tools tests/guest tests/perf tests/power tests/fuzz
 lint "shell: shellcheck" shellcheck -S warning -x -P SCRIPTDIR "${shell_files[@]}"
 lint "python: pyflakes" pyflakes3 "${python_files[@]}"

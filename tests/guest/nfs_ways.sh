@@ -9,6 +9,7 @@
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 120
+# long: 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

@@ -10,6 +10,7 @@
 # variants: debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 200
+# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -86,11 +87,15 @@ target_comes() { ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"; 
 # fails DESCRIPTION: the next one, too
 fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"; }
 
-comes "connected" "$soon"
-throttle $((mib / 4)) disk0
+echo 60 >$timeout # what is only slow is not given up
+comes "connected with patience" "$soon"
 pattern fill "$disk" 0 $mib pattern:1
 blockdev --flushbufs "$disk"
+throttle $((mib / 4)) disk0
 taken "NVMe" "$disk" $mib
+disconnect "$controller"
+echo 5 >$timeout
+comes "connected" "$soon"
 breaks "the target goes" "$disk" disk0 target_goes
 fails "the target goes"
 target_comes
