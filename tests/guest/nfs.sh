@@ -164,6 +164,7 @@ for version in 4.2 3; do
 	[ $version = 3 ] || outlives read "the RDMA device goes and comes" device_goes
 	outlives write "the server restarts" server_restarts
 	if [ $version = 4.2 ]; then
+		fresh file $length 1
 		read_clients
 		outlives read "the lease is lost" leases_go
 		outlives write "the lease is lost" leases_go
@@ -188,9 +189,14 @@ done
 
 # The server is found to be in this very machine while the file is open: with a new lease it is looked for again.
 client vers=4.2,rdma,port=20049
-same "a server past the network, while the file is open" "$EXDEV $NFS_LOCAL 0" \
-	"$(pdio read $share/file 0 4096 0 4096 "$(declare -f leases_go); echo Y >$localio; leases_go; ls $share >/dev/null; sleep 3" |
-		tail -n 1 | cut -d' ' -f1-3)"
+what="a server past the network, while the file is open"
+if [ "$LAB_K" = 6.12 ]; then
+	skip "$what" "this kernel's client looks for it only once"
+else
+	same "$what" "$EXDEV $NFS_LOCAL 0" \
+		"$(pdio read $share/file 0 4096 0 4096 "$(declare -f leases_go); echo Y >$localio; leases_go; ls $share >/dev/null; sleep 3" |
+			tail -n 1 | cut -d' ' -f1-3)"
+fi
 umount $share
 echo N >$localio
 
