@@ -212,16 +212,20 @@ int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown)
 	return 0;
 }
 
-void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
+/* Its maker was told its id, or could not be; 0: there is none. */
+void peerdma_buffer_finish(struct peerdma_ctx *ctx, u32 id, int err)
 {
-	u32 id = arg->buf_alloc.out_buf_id;
-
 	if (!id)
 		return;
 	if (err)
 		peerdma_buffer_destroy(ctx, id, false);
 	else
 		peerdma_ids_show(&ctx->buffers, id);
+}
+
+void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
+{
+	peerdma_buffer_finish(ctx, arg->buf_alloc.out_buf_id, err);
 }
 
 int peerdma_destroy_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)

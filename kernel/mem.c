@@ -485,15 +485,14 @@ static void mem_write_at(void __iomem *dst, const void *from, u64 len)
 
 static void mem_write_frames(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
 {
-	void __iomem *frame;
+	const struct bio_vec *frame;
 	u64 skip, step;
 
 	for (; len; to_off += step, from += step, len -= step) {
-		frame = (void __iomem *)page_address(
-			to->frames[to_off >> PEERDMA_FRAME_SHIFT].bv_page);
+		frame = &to->frames[to_off >> PEERDMA_FRAME_SHIFT];
 		skip = to_off % PEERDMA_FRAME_LEN;
 		step = min_t(u64, len, PEERDMA_FRAME_LEN - skip);
-		mem_write_at(frame + skip, from, step);
+		mem_write_at((void __iomem *)page_address(frame->bv_page) + skip, from, step);
 	}
 }
 

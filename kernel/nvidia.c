@@ -67,8 +67,8 @@ struct kept {
 	u32 ticket; /* immutable, once the driver has it */
 	u64 addr; /* immutable */
 	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned; so are these */
-	typeof(&nvidia_p2p_put_pages) put;
-	typeof(&nvidia_p2p_put_pages_persistent) put_persistent;
+	typeof(nvidia_p2p_put_pages) *put;
+	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
 };
 
 static DEFINE_XARRAY_ALLOC1(tickets); /* by number; each has a reference */
@@ -188,7 +188,7 @@ static u32 read_table(struct kept *kept)
  */
 static int ask_persistent(struct kept *kept, u64 len)
 {
-	typeof(&nvidia_p2p_get_pages_persistent) get;
+	typeof(nvidia_p2p_get_pages_persistent) *get;
 	int err = -ENXIO;
 
 	kept->put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
@@ -208,7 +208,7 @@ static int ask_persistent(struct kept *kept, u64 len)
 
 static int ask_with_ticket(struct kept *kept, u64 len)
 {
-	typeof(&nvidia_p2p_get_pages) get;
+	typeof(nvidia_p2p_get_pages) *get;
 	int err = -ENXIO;
 
 	kept->put = symbol_get(nvidia_p2p_put_pages);

@@ -383,6 +383,7 @@ static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsig
 /* buffer.c */
 struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdma_mem *mem);
 int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown);
+void peerdma_buffer_finish(struct peerdma_ctx *ctx, u32 id, int err);
 struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
 void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);

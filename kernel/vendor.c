@@ -545,12 +545,5 @@ int peerdma_buf_register_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg
 
 void peerdma_buf_register_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
-	u32 id = arg->buf_register.out_buf_id;
-
-	if (!id)
-		return;
-	if (err)
-		peerdma_buffer_destroy(ctx, id, false);
-	else
-		peerdma_ids_show(&ctx->buffers, id);
+	peerdma_buffer_finish(ctx, arg->buf_register.out_buf_id, err);
 }

@@ -3,7 +3,7 @@
 # peerdma check on real topologies: what it says of the pair before there is a module, and that the kernel's verdict is its
 # own afterwards.
 # group: cli
-# topologies: switch rp-intel rp-vtd
+# topologies: switch rp rp-intel rp-vtd mf-vtd
 # variants: plain
 # timeout: 120
 # long: 6.12
@@ -11,7 +11,7 @@
 
 gpu=$(gpu_bdf)
 disk=$(nvme_disk)
-[ ! -d /sys/module/peerdma ] || { [ ! -e "/sys/bus/pci/devices/$gpu/p2pmem" ] || peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+afresh
 mount_disk
 
 as=()

@@ -9,7 +9,7 @@
 
 gpu=$(gpu_bdf)
 nvme=$(nvme_bdf)
-[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+afresh
 
 # member PYTHON-EXPRESSION: of the JSON on standard input, called j
 member() { python3 -c "import json, sys; j = json.load(sys.stdin); print($1)"; }

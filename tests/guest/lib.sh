@@ -139,6 +139,17 @@ load_module() {
 	[ -d /sys/module/peerdma ] || insmod "$LAB_MODULE" || bail "peerdma.ko does not load"
 }
 
+# afresh: as after boot, whatever an earlier test of this boot has left: nothing published, no module of ours
+afresh() {
+	local gpu module
+	gpu=$(gpu_bdf)
+	[ -d /sys/module/peerdma ] || return 0
+	[ ! -d "/sys/bus/pci/devices/$gpu/p2pmem" ] || peerdma unpublish "$gpu" >/dev/null || bail "peerdma unpublish failed"
+	for module in peerdma_nvidia peerdma_nfs peerdma_rdma peerdma; do
+		[ ! -d /sys/module/$module ] || rmmod $module || bail "$module stays"
+	done
+}
+
 # publish [ARGS]: the GPU's BAR, as a person would; once per boot unless it was taken back
 publish() {
 	load_module

@@ -31,8 +31,7 @@ end_owner() {
 unbind() { echo "$gpu" >"$device/driver/unbind"; }
 unbinds() { timeout 20 bash -c "echo $gpu > $device/driver/unbind"; }
 
-# An earlier test of this boot may have left it loaded and published.
-[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+afresh
 
 for round in 1 2 3; do
 	check "load $round" insmod "$LAB_MODULE"

@@ -10,7 +10,7 @@
 
 gpu=$(gpu_bdf)
 mount_disk
-[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+afresh
 load_module
 pattern fill /mnt/disk/locks 0 65536 pattern:1
 sync

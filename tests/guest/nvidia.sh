@@ -41,6 +41,7 @@ part() {
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
 
+afresh
 load_module
 mount_disk
 pattern fill /mnt/disk/nvidia 0 1048576 pattern:1

@@ -13,7 +13,7 @@ export DM_DISABLE_UDEV=1
 gpu=$(gpu_bdf)
 if mountpoint -q /mnt/disk; then umount /mnt/disk; fi
 # It publishes a part, and unloads the module again and again.
-[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+afresh
 events=few
 if [ "$LAB_VARIANT" = debug ]; then
 	events="unbind:block remove:busy kill:block exec:sync pass:completing fork:busy teardown:queued"

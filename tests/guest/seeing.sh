@@ -13,7 +13,7 @@ out=/tmp/seeing
 dir=/mnt/disk
 gpu=$(gpu_bdf)
 a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
-[ ! -d /sys/module/peerdma ] || { peerdma unpublish "$gpu" >/dev/null; rmmod peerdma; }
+afresh
 modprobe -d "$LAB_KERNEL" -a raid1 dm-mod 2>/dev/null
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
 mkdir -p $out

@@ -3,7 +3,7 @@
 # peerdma selftest on real devices of the lab: it works where there is a route, says why where there is none, and leaves
 # nothing behind, whatever ends it.
 # group: cli
-# topologies: switch rp-intel
+# topologies: switch rp-vtd rp-intel
 # variants: plain
 # timeout: 120
 # long: 6.12

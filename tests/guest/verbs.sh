@@ -16,10 +16,21 @@ gpu=$(gpu_bdf)
 read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
 roce
 
+# all_back DESCRIPTION: soon the pool is as full as before
+all_back() {
+	local at
+	for _ in {1..50}; do
+		read -r at <"/sys/bus/pci/devices/$gpu/p2pmem/available"
+		[ "$at" != "$pool" ] || break
+		sleep 0.1
+	done
+	same "$1: all memory is back" "$pool" "$at"
+}
+
 # killed DESCRIPTION [COMMAND...]: both ends, under work requests; nothing is left of them. The command, if there is one,
 # is begun before and ends then.
 killed() {
-	local serving busy command='' at
+	local serving busy command=''
 	verbs serve 4793 rxe0 &
 	serving=$!
 	verbs busy 127.0.0.1 4793 rxe0 >/tmp/busy &
@@ -34,12 +45,7 @@ killed() {
 	kill -9 $busy $serving 2>/dev/null # if the command has not ended them
 	wait $busy $serving 2>/dev/null
 	[ -z "$command" ] || { wait "$command"; same "$1: it ends" 0 $?; }
-	for _ in {1..50}; do
-		read -r at <"/sys/bus/pci/devices/$gpu/p2pmem/available"
-		[ "$at" != "$pool" ] || break
-		sleep 0.1
-	done
-	same "$1: all memory is back" "$pool" "$at"
+	all_back "$1"
 }
 
 # link_goes: under WRITEs, which are sent again, and then no more
@@ -56,12 +62,7 @@ link_goes() {
 	wait
 	ip link set roce0 up
 	ip addr add 10.9.1.1/24 dev roce0 2>/dev/null # gone with the link, if at all
-	for _ in {1..50}; do
-		read -r at <"/sys/bus/pci/devices/$gpu/p2pmem/available"
-		[ "$at" != "$pool" ] || break
-		sleep 0.1
-	done
-	same "the link goes: all memory is back" "$pool" "$at"
+	all_back "the link goes"
 }
 
 # asked MODE: by one end of the other

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The way to another machine's storage breaks under a request, on the debug kernel: NVMe over RDMA whose target, link
-# or RDMA device goes, and a share of NFS whose RDMA device goes and comes, and that
-# is given up; and the GPU goes under both. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked.
-# Soft-RoCE, target and initiator in this guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
+# or RDMA device goes, and a share of NFS whose RDMA device goes and comes, and that is given up; and the GPU goes under
+# both. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE,
+# target and initiator in this guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
 # group: rdma
 # topologies: switch
 # boot: ways

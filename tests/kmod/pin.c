@@ -25,6 +25,14 @@ module_param(references, uint, 0444);
 
 static struct page *first;
 
+static void unpin(unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		put_page(first + i % pages);
+}
+
 static int __init pin_init(void)
 {
 	struct device *dev = bus_find_device_by_name(&pci_bus_type, NULL, device);
@@ -38,17 +46,18 @@ static int __init pin_init(void)
 	if (!pfn_valid(pfn))
 		return -ENXIO;
 	first = pfn_to_page(pfn);
-	for (i = 0; i < pages * references; i++)
-		get_page(first + i % pages);
+	for (i = 0; i < pages * references; i++) {
+		if (!get_page_unless_zero(first + i % pages)) {
+			unpin(i);
+			return -ENOENT; /* nobody has it: it cannot be kept from anybody */
+		}
+	}
 	return 0;
 }
 
 static void __exit pin_exit(void)
 {
-	unsigned int i;
-
-	for (i = 0; i < pages * references; i++)
-		put_page(first + i % pages);
+	unpin(pages * references);
 }
 
 module_init(pin_init);
