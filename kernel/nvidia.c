@@ -67,8 +67,8 @@ struct kept {
 	u32 ticket; /* immutable, once the driver has it */
 	u64 addr; /* immutable */
 	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned; so are these */
-	typeof(nvidia_p2p_put_pages) *put;
-	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
+	int (*put)(u64 token, u32 space, u64 addr, struct nvidia_p2p_page_table *table);
+	int (*put_persistent)(u64 addr, struct nvidia_p2p_page_table *table, u32 flags);
 };
 
 static DEFINE_XARRAY_ALLOC1(tickets); /* by number; each has a reference */
