@@ -120,15 +120,20 @@ class Choice:
         return [(NEWEST, "plain"), (OLDEST, "plain"), (NEWEST, "debug")]
 
     def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
+        """On one kernel or another, that is: see why_not."""
         by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
         return bool(by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
-                    and k in test.words("kernels", k) and variant in test.words("variants", variant))
+                    and variant in test.words("variants", variant))
 
-    def has_room(self, test: lab.Test, k: str, variant: str) -> bool:
-        """What is long is run where something was asked for."""
-        return not self.everything or (k if variant == "plain" else variant) not in test.words("long")
+    def why_not(self, test: lab.Test, k: str, variant: str) -> str:
+        """Why a test is skipped, or nothing. What is long is run where something was asked for."""
+        if k not in test.words("kernels", k):
+            return f"not for {k}: {test.notes['because']}"
+        if self.everything and (k if variant == "plain" else variant) in test.words("long"):
+            return f"long: GROUP={test.words('group')[0]} make check"
+        return ""
 
 
 def guest_tests() -> list[lab.Test]:
@@ -137,6 +142,8 @@ def guest_tests() -> list[lab.Test]:
     for test in tests:
         if not test.words("group") or not test.words("topologies"):
             raise lab.LabError(f"{test.path} does not say its group and topologies")
+        if test.words("kernels") and "because" not in test.notes:
+            raise lab.LabError(f"{test.path} does not say why it is not for every kernel")
         for name in test.words("topologies"):
             lab.Topology.load(name)
     return tests
@@ -348,9 +355,8 @@ class Check:
                 for topology in test.words("topologies"):
                     if not choice.wants(test, k, variant, topology):
                         continue
-                    if not choice.has_room(test, k, variant):
-                        self.report.add(k if variant == "plain" else f"{k}-{variant}", test.name, "", "skipped",
-                                        f"long: GROUP={test.words('group')[0]} make check")
+                    if why_not := choice.why_not(test, k, variant):
+                        self.report.add(k if variant == "plain" else f"{k}-{variant}", test.name, "", "skipped", why_not)
                     else:
                         wanted.setdefault((topology, test.notes.get("boot", alone)), []).append(test)
             must_fail = [test for test in metas

@@ -293,16 +293,22 @@ public:
 		post(wr);
 	}
 
-	/// Step 11: poll the completion queue for the oldest work request that is not done.
-	void wait()
+	/// Step 11: poll the completion queue. Is the oldest work request done, of those that were not?
+	bool poll()
 	{
 		struct ibv_wc wc = {}; // a work completion
-		int n;
-		while (!(n = ibv_poll_cq(cq_, 1, &wc)))
-			std::this_thread::yield();
-		need(n > 0, "ibv_poll_cq");
-		if (wc.status != IBV_WC_SUCCESS)
+		const int n = ibv_poll_cq(cq_, 1, &wc);
+		need(n >= 0, "ibv_poll_cq");
+		if (n && wc.status != IBV_WC_SUCCESS)
 			fail("a work request", ibv_wc_status_str(wc.status));
+		return n > 0;
+	}
+
+	/// It is, when this is back.
+	void wait()
+	{
+		while (!poll())
+			std::this_thread::yield();
 	}
 
 private:
@@ -408,27 +414,34 @@ void send(const char *path, const char *host, const char *tcp_port)
 	// The pipeline: a piece is read into a slot of the buffer and sent from there. While it is on its way the next is read,
 	// and only if all slots are on their way the oldest is waited for.
 	const Bar bar(bytes);
-	std::uint64_t direct = 0, posted = 0, sent = 0; // bytes, pieces, pieces
-	auto arrived = [&] {
-		rdma.wait();
-		bar.show(std::min(++sent * piece, bytes));
-	};
+	std::uint64_t direct = 0;                           // bytes
+	std::uint64_t posted = 0, sent = 0, overlapped = 0; // pieces
+	auto arrived = [&] { bar.show(std::min(++sent * piece, bytes)); };
 	for (std::uint64_t at = 0; at < bytes; at += piece, posted++) {
 		const std::uint64_t slot = posted % depth * piece, len = std::min(piece, bytes - at);
-		if (posted - sent == depth)
+		if (posted - sent == depth) {
+			rdma.wait();
 			arrived();
+		}
 		const auto got = need(file.read(memory.buffer(), slot, len, at), path);
 		if (got.done != len)
 			fail(path, "it has become shorter");
 		direct += got.direct;
+		while (sent < posted && rdma.poll())
+			arrived();
+		overlapped += sent < posted; // one was on its way from before this read to after it
 		rdma.post_write(memory, slot, len, theirs, at);
 	}
-	while (sent < posted)
+	while (sent < posted) {
+		rdma.wait();
 		arrived();
+	}
 	rdma.post_end();
 	rdma.wait();
 	std::printf("%llu bytes, %llu of them read by the drive itself, %s\n", static_cast<unsigned long long>(bytes),
 		    static_cast<unsigned long long>(direct), peerdma_mr_way_name(memory.info().way));
+	std::printf("%llu of %llu pieces were read while an earlier one was on its way\n",
+		    static_cast<unsigned long long>(overlapped), static_cast<unsigned long long>(posted));
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 # group: limits
 # topologies: switch
 # kernels: 7.2
+# because: rights to the device node, which are the same on each kernel
 # variants: plain
 # needs: udevadm
 # timeout: 90

@@ -4,6 +4,7 @@
 # group: cli
 # topologies: switch
 # kernels: 7.2
+# because: what the command prints, which is the same on each kernel
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 

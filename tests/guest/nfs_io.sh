@@ -4,12 +4,11 @@
 # change. Soft-RoCE, server and client in this guest.
 # group: rdma
 # topologies: disks
-# kernels: 7.2
 # boot: fabric
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 300
-# long: 7.2
+# long: 6.12 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

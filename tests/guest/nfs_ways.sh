@@ -4,12 +4,11 @@
 # Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
 # group: rdma
 # topologies: switch
-# kernels: 7.2
 # boot: shares
-# variants: plain
+# variants: plain debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 120
-# long: 7.2
+# long: 6.12 7.2 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

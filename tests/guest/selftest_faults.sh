@@ -4,6 +4,7 @@
 # group: cli
 # topologies: switch
 # kernels: 7.2
+# because: what the command prints, which is the same on each kernel
 # variants: debug
 # timeout: 120
 # needs: CONFIG_FAIL_MAKE_REQUEST

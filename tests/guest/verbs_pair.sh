@@ -5,6 +5,7 @@
 # group: rdma
 # topologies: rp
 # kernels: 7.2
+# because: memory regions over proxies, which are refused before 6.16
 # variants: plain
 # peer: gpu edu
 # needs: rdma
