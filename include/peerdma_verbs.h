@@ -61,9 +61,8 @@ struct peerdma_mr_info {
  * @access: of ibv_reg_mr(), without IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED and IBV_ACCESS_HUGETLB
  * @info: filled in, after a failure too; set info->size      @mr: for peerdma_mr_dereg(); written on success only
  *
- * The device is asked, in this order, and what it can do first is taken: to import a dma-buf on demand, if it takes
- * memory on demand; to import one at all; to take the buffer's mapping on demand, on kernels from 6.16 on. After a
- * failure nothing is registered.
+ * The device is asked, in this order, and what it can do first is taken: to import a dma-buf; to take the buffer's mapping
+ * on demand, on kernels from 6.16 on. After a failure nothing is registered.
  *
  * A region neither keeps its buffer nor holds it up. When the buffer is destroyed, or its provider goes away, the device
  * loses the memory: work requests on it end with an error, also those under way (IBV_WC_REM_ACCESS_ERR,

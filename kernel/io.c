@@ -471,6 +471,19 @@ static noinline int io_ask_size(struct io *io)
 	return vfs_getattr(&io->file->f_path, &stat, STATX_SIZE, AT_STATX_FORCE_SYNC);
 }
 
+/*
+ * A share may come short without an error: somebody else has cut the file short since its end was
+ * known, or the server failed half way, and only the next request hears of that.
+ */
+static noinline void io_note_end(struct io *io)
+{
+	struct peerdma_io *req = io->req;
+
+	if (req->out_done < req->len && !io_ask_size(io) &&
+	    req->file_off + req->out_done >= i_size_read(io->file->f_mapping->host))
+		req->out_reason = PEERDMA_REASON_END_OF_FILE;
+}
+
 static int io_read(struct io *io)
 {
 	struct peerdma_io *req = io->req;
@@ -483,9 +496,10 @@ static int io_read(struct io *io)
 	len = peerdma_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
 	err = io_run_plan(io, len);
 	/* Short because the file is, not because the storage stopped half way. */
-	if ((req->out_done == len || unlikely(!io->target.bdev && !err)) &&
-	    req->out_done < req->len)
+	if (req->out_done == len && len < req->len)
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
+	else if (unlikely(!io->target.bdev && !err))
+		io_note_end(io);
 	return err;
 }
 
@@ -519,20 +533,13 @@ static bool io_is_one_step(const struct io *io)
 	return req->file_off + req->len <= i_size_read(io->file->f_mapping->host);
 }
 
-/* Cut short by somebody else since the end of the file was known. */
-static noinline void io_note_end(struct io *io, ssize_t ret)
-{
-	if (!io->write && ret >= 0 && ret < io->req->len)
-		io->req->out_reason = PEERDMA_REASON_END_OF_FILE;
-}
-
 static int io_move(struct io *io)
 {
 	if (io_is_one_step(io)) {
 		ssize_t ret = io_step(io, io->req->len, true);
 
-		if (unlikely(!io->target.bdev))
-			io_note_end(io, ret);
+		if (unlikely(!io->target.bdev) && !io->write && ret >= 0)
+			io_note_end(io);
 		return min_t(ssize_t, ret, 0);
 	}
 	return io->write ? io_write(io) : io_read(io);

@@ -14,7 +14,7 @@
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
 publish
-kernel_has nvme-rdma rpcrdma nfsv4
+kernel_has nvme-rdma rpcrdma nfsv3 nfsv4
 plug
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software

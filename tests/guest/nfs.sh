@@ -8,7 +8,7 @@
 # group: rdma
 # topologies: disks
 # variants: plain
-# needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# needs: CONFIG_BLK_DEV_DM dmsetup filefrag rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 400
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -29,8 +29,13 @@ refused() {
 }
 
 wire
+# A drive that can be made to fail in one place.
+modprobe -d "$LAB_KERNEL" -a dm-mod 2>/dev/null
+export DM_DISABLE_UDEV=1
 drive=$(nvme_disk nvme1)
-stored "$drive"
+sectors=$(blockdev --getsz "$drive")
+dmsetup create far --table "0 $sectors linear $drive 0" || bail "no dm"
+stored /dev/mapper/far
 echo N >$localio
 fresh file $((8 * mib + 12345)) 1
 
@@ -98,6 +103,10 @@ outlives() {
 	check "$what: it happens" "${@:3}"
 	throttle 0 disk1
 	wait $begun
+	if [ "$3" = device_goes ]; then
+		survives "$what" /tmp/slow $share/file $len
+		return
+	fi
 	same "$what: it is whole" "$(straight $len)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
 	if [ "$1" = read ]; then
 		check "$what: and its bytes" host compare gpu0 0 $len pattern:1
@@ -187,6 +196,25 @@ for version in 4.2 3; do
 	umount $share $other
 done
 
+# The server's drive fails in the middle of a file: NFS leaves off there, and only the next request hears why.
+fresh bad $mib 1
+at=$(filefrag -b512 -v $store/bad | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 + 1536 }')
+dmsetup suspend far
+dmsetup load far --table "0 $at linear $drive 0
+$at 8 error
+$((at + 8)) $((sectors - at - 8)) linear $drive $((at + 8))"
+dmsetup resume far
+echo 3 >/proc/sys/vm/drop_caches
+client vers=4.2,rdma,port=20049
+read -r err reason got _ <<<"$(pdio read $share/bad 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9" | tail -n 1)"
+diag "$got bytes before the bad place"
+same "the server's drive fails in the middle: short, and nobody says that the file ends" "0 $RDMA_SOFTWARE" "$err $reason"
+same "the server's drive fails in the middle: so far and not farther" 1 $((got > 0 && got <= 768 * 1024))
+check "the server's drive fails in the middle: what came" host compare gpu0 0 "$got" pattern:1
+same "the server's drive fails in the middle: the next request" $EIO "$(pdio read $share/bad $((768 * 1024)) 4096 0 | cut -d' ' -f1)"
+umount $share
+rm $store/bad
+
 # The server is found to be in this very machine while the file is open: with a new lease it is looked for again.
 client vers=4.2,rdma,port=20049
 what="a server past the network, while the file is open"
@@ -207,5 +235,6 @@ check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 rdma link del rxe0
 rdma link del rxe1
 ip link del veth0
+dmsetup remove --retry far
 wipefs -qa "$drive"
 plan $tap_n

@@ -225,6 +225,20 @@ gives_up() {
 	host fill gpu0 0 65536 pattern:7 >/dev/null
 }
 
+# survives DESCRIPTION OUT FILE LEN: the read of so many bytes whose output is in OUT. Where NFS has left off half way, nobody
+# says that the file ends there, and the next request has the rest.
+survives() {
+	local err reason got rest
+	read -r err reason got _ <<<"$(tail -n 1 "$2")"
+	same "$1: no error" "0 $RDMA_SOFTWARE" "$err $reason"
+	check "$1: what came" host compare gpu0 0 "$got" pattern:1
+	rest=$(($4 - got))
+	[ $rest != 0 ] || return 0
+	diag "NFS has left off after $got bytes of $4"
+	same "$1: the rest" "$(straight $rest) 0" "$(pdio read "$3" "$got" $rest 0 | tail -n 1)"
+	check "$1: its bytes" host compare gpu0 0 $rest pattern:1 "$got"
+}
+
 # given_up DESCRIPTION IMAGE: a share whose server is slow. Its first request to a slow drive is not slow.
 given_up() {
 	fresh slow 65536 1

@@ -117,7 +117,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or 7.2."};
 	case PEERDMA_REASON_IMPORTER:
 		return {"IMPORTER", "a device's driver imports dma-bufs in a way that cannot be told to let go",
-			"Look in the kernel's log for which. With mlx5 use IBV_ACCESS_ON_DEMAND, or have root set "
+			"Look in the kernel's log for which. Use a device whose driver imports dynamically, as mlx5's "
+			"does, or have root set "
 			"/sys/module/peerdma/parameters/pinned_importers."};
 	case PEERDMA_REASON_FABRIC_TCP:
 		return {"FABRIC_TCP", "NVMe over TCP, whose driver hands the pages to a socket",

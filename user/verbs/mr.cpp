@@ -75,7 +75,7 @@ int ask(struct ibv_context *device, Abilities &out)
 	return 0;
 }
 
-int import(const Request &r, bool on_demand, struct peerdma_mr_info &info, struct ibv_mr *&mr)
+int import(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 {
 	const uint64_t page = page_size(), first = r.off / page * page, end = (r.off + r.len + page - 1) / page * page;
 	int fd = -1;
@@ -84,8 +84,7 @@ int import(const Request &r, bool on_demand, struct peerdma_mr_info &info, struc
 	if (rc < 0)
 		return rc;
 	// The device's address has to lie in its page as the byte does: the offset in the buffer does.
-	mr = ibv_reg_dmabuf_mr(r.pd, r.off - first, r.len, r.off, fd,
-			       r.access | (on_demand ? IBV_ACCESS_ON_DEMAND : 0));
+	mr = ibv_reg_dmabuf_mr(r.pd, r.off - first, r.len, r.off, fd, r.access);
 	rc = mr ? 0 : -errno;
 	close(fd); // the region holds what it needs
 	if (rc < 0)
@@ -147,10 +146,7 @@ int reg(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 	int rc = ask(r.pd->context, device);
 	if (rc < 0)
 		return rc;
-	// On demand first: a driver that imports so can be told to let go, and the module lets it in.
-	rc = device.on_demand ? import(r, true, info, mr) : -EOPNOTSUPP;
-	if (rc == -EOPNOTSUPP)
-		rc = import(r, false, info, mr);
+	rc = import(r, info, mr);
 	return rc == -EOPNOTSUPP ? map_on_demand(r, device, info, mr) : rc;
 }
 
