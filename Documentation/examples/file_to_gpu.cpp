@@ -101,6 +101,12 @@ public:
 		return value;
 	}
 
+	bool ended() const
+	{
+		char byte;
+		return ::recv(fd_, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0;
+	}
+
 private:
 	explicit Tcp(int fd) : fd_(fd) {}
 
@@ -392,7 +398,12 @@ void receive(const char *tcp_port)
 	const auto bytes = tcp.receive<std::uint64_t>();
 	const Memory memory(rdma.pd(), bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	rdma.connect(tcp, memory);
-	rdma.wait();
+	// Node A closes its end when all is here; or before, and nothing else says so.
+	for (bool ended = false; !rdma.poll(); ended = tcp.ended()) {
+		if (ended)
+			fail("the other node", "it has gone");
+		std::this_thread::yield();
+	}
 	// Here is where the GPU would be told to work on it.
 	std::printf("%llu bytes at BAR offset %llu, %s\n", static_cast<unsigned long long>(bytes),
 		    static_cast<unsigned long long>(memory.buffer().info().bar_offset),

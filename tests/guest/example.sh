@@ -48,6 +48,13 @@ receive 4793
 check "a file that is not there: node A says so" bash -c "file_to_gpu send /mnt/disk/none 127.0.0.1 4793 2>&1 | grep 'none: No such file'"
 wait $receiver
 same "and node B does not wait for it" 1 $?
+receive 4794
+throttle $((256 * 1024))
+timeout -s KILL 3 file_to_gpu send /mnt/disk/sent 127.0.0.1 4794 2>/dev/null
+check "node A is killed half way: node B ends" soon 20 eval "! kill -0 $receiver 2>/dev/null"
+wait $receiver
+same "node A is killed half way: and says so" 1 $?
+throttle 0
 no_roce
 rm /mnt/disk/sent
 plan $tap_n

@@ -68,7 +68,7 @@ begun=$nfs
 gives_up "NFS, the server is gone"
 sleep 2
 check "NFS, the server is gone: nothing came afterwards" host compare gpu0 0 65536 pattern:7
-umount -i $share
+check "NFS, the server is gone: the share goes" soon 10 umount -i -f $share
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 echo "$io_timeout" >$timeout

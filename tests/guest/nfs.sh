@@ -178,6 +178,8 @@ for version in 4.2 3; do
 		outlives read "the lease is lost" leases_go
 		outlives write "the lease is lost" leases_go
 		check "$version: it was: the server knows another client" other_clients
+		# What this one does to get back what it had open and what the server itself does to the file get in each other's way.
+		check "$version: and what was open is open again" soon 60 eval "timeout 5 head -c 1 $share/file >/dev/null"
 	fi
 
 	# What is in the client's page cache, and what goes past it.

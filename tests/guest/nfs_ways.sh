@@ -51,7 +51,9 @@ gives_up "the link is down"
 ip link set veth1 up
 sleep 1
 check "the link is up: nothing came afterwards" host compare gpu0 0 65536 pattern:7
-# It tells its server that nothing is open any more, and waits for the answer.
+# Each tells its server that nothing is open any more, and waits for the answer.
+kill -9 $begun 2>/dev/null
+wait $begun
 umount -i -l $share &
 sleep 1
 kill -9 $!

@@ -111,6 +111,8 @@ comes "connected for once" "$once"
 breaks "the link goes" "$disk" disk0 ip link set veth1 down
 check "the link goes: and the controller with it" soon 30 no_controller "$controller"
 ip link set veth1 up
+sleep 1
+check "the link is up: nothing came afterwards" host compare gpu0 0 $((8 * mib)) pattern:7
 no_targets
 
 # --- All of it goes
