@@ -457,6 +457,8 @@ def filesystems() -> None:
     on("nfs4 server:/x rw,proto=rdma").is_("filesystem", "bad", "not loaded", "modprobe peerdma_nfs")
     with_files({"proc/self/mountinfo": mounts("37 1 0:40 / /mnt/x rw - nfs server:/x rw,proto=rdma"),
                 "sys/module/peerdma_nfs/x": ""}, "/mnt/x").is_("filesystem", "good", "nfs over RDMA")
+    on("nfs4 server:/x rw,proto=rdma").is_("rdma", "bad", "/mnt/x/f is over RDMA", "modprobe peerdma_rdma")
+    on("nfs4 server:/x rw,proto=tcp").is_("rdma", "good", "no disk here needs one")
     look("/x", drop=("proc/self/mountinfo",)).is_("filesystem", "unknown")
     # The deepest mount is the one, and the last of two at one place.
     lines = mounts("37 1 259:1 / /mnt rw - btrfs /dev/nvme0n1p1 rw", "38 1 259:1 / /mnt/x rw - btrfs /dev/nvme0n1p1 rw",

@@ -82,7 +82,7 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use the filesystem that is exported, or turn localio off: nfs.localio_enabled=0."};
 	case PEERDMA_REASON_NFS_LAYOUT:
 		return {"NFS_LAYOUT", "NFS with a layout of pNFS, whose bytes go by ways of its own",
-			"Mount it without pNFS: -o vers=4.0 or vers=3, or a server that gives no layouts."};
+			"Mount it without pNFS: -o vers=3, or a server that gives no layouts."};
 	case PEERDMA_REASON_NFS_SECURITY:
 		return {"NFS_SECURITY", "NFS with Kerberos integrity or privacy, which the CPU computes",
 			"Mount it with -o sec=sys or sec=krb5."};
@@ -101,7 +101,7 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use md raid0, raid1, raid10 or linear."};
 	case PEERDMA_REASON_QUEUE:
 		return {"QUEUE", "the disk's driver does not announce that it can reach peer memory",
-			"Use an NVMe drive that is attached by PCI."};
+			"Use an NVMe drive that is attached by PCI; for NVMe over RDMA kernel 7.1 or later."};
 	case PEERDMA_REASON_DISTANCE:
 		return {"DISTANCE", "the kernel knows no PCI route between the disk and the provider",
 			"Put both below one PCIe switch, or use a host whose bridges the kernel allows (recent AMD and "
@@ -131,13 +131,13 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"FABRIC_FC", "NVMe over Fibre Channel, whose driver knows no peer memory",
 			"Use a drive in this machine, or NVMe over RDMA."};
 	case PEERDMA_REASON_RDMA_MODULE:
-		return {"RDMA_MODULE", "NVMe over RDMA, and the module that knows RDMA is not loaded",
-			"Load peerdma_rdma.ko, which is beside peerdma.ko."};
+		return {"RDMA_MODULE", "storage of another machine, and the module that knows its network is not loaded",
+			"Load peerdma_rdma.ko, which is beside peerdma.ko, and for NFS peerdma_nfs.ko as well."};
 	case PEERDMA_REASON_RDMA_ROUTE:
 		return {"RDMA_ROUTE", "no RDMA device leads to the controller's address at the moment",
-			"See whether the link is up and has its address (rdma link, ip route get), and the "
-			"controller's "
-			"state (nvme list-subsys)."};
+			"See whether the link is up and has its address (rdma link, ip route get), for NVMe the "
+			"controller's state (nvme list-subsys), and for NFS that it is mounted in the first network "
+			"namespace."};
 	case PEERDMA_REASON_RDMA_SOFTWARE:
 		return {"RDMA_SOFTWARE", "the RDMA device is software: the CPU copies every byte",
 			"Use a network card with RDMA of its own. For tests only, peerdma_rdma.allow_software=1 lets "

@@ -318,6 +318,8 @@ Finding check_stack(const Host &host, const Subject &subject)
 	return finding;
 }
 
+static bool is_nfs(const std::string &filesystem) { return filesystem == "nfs" || filesystem == "nfs4"; }
+
 Finding check_filesystem(const Host &host, const Subject &subject)
 {
 	Finding finding{.id = "filesystem",
@@ -328,7 +330,7 @@ Finding check_filesystem(const Host &host, const Subject &subject)
 	if (fs.empty())
 		return finding.set(State::unknown, "no filesystem is known at " + subject.path,
 				   "findmnt -T " + subject.path, "it changes nothing");
-	if (fs == "nfs" || fs == "nfs4") {
+	if (is_nfs(fs)) {
 		if (!has_word(options, "proto=rdma"))
 			return finding.set(State::bad, fs + " by something else than RDMA",
 					   "mount it with -o rdma,port=20049, from a server that offers it",
@@ -373,6 +375,8 @@ Finding check_rdma(const Host &host, const Subject &subject)
 	for (const std::string &leaf : leaves_of(host, subject))
 		if (transport_of(host, leaf) == "rdma")
 			far.push_back(leaf);
+	if (is_nfs(subject.filesystem) && has_word(subject.options, "proto=rdma"))
+		far.push_back(subject.path);
 	const std::string found = list.empty() ? "no RDMA device" : fmt::format("{}", fmt::join(list, ", "));
 	if (far.empty()) {
 		finding.found = found + "; no disk here needs one";

@@ -234,9 +234,12 @@ Json provider_json(const struct peerdma_provider_info &info)
 // A host bridge is at 0000:00:00.0 where there is one, and never a disk.
 static bool has_function(const struct peerdma_explanation &why) { return why.leaf_domain || why.leaf_bdf; }
 
+// A share of NFS has one, whose disk has no number.
+static bool has_leaf(const struct peerdma_explanation &why) { return why.leaf_major || why.nr_leaves; }
+
 Json leaf_json(const struct peerdma_explanation &why)
 {
-	if (!why.leaf_major)
+	if (!has_leaf(why))
 		return nullptr;
 	return {{"name", why.leaf_name},
 		{"pci", has_function(why) ? Json(pci_text(why.leaf_domain, why.leaf_bdf)) : Json()},
@@ -250,7 +253,7 @@ Json leaf_json(const struct peerdma_explanation &why)
 
 std::string leaf_text(const struct peerdma_explanation &why)
 {
-	if (!why.leaf_major)
+	if (!has_leaf(why))
 		return "none";
 	return has_function(why) ? fmt::format("{}  {}", pci_text(why.leaf_domain, why.leaf_bdf), why.leaf_name) :
 				   fmt::format("{}  not a PCI function's own", why.leaf_name);
