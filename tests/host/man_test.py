@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The manual pages have what there is: each function, request, parameter, tracepoint and file. The command's own page is
+looked at by completion.sh."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import tap  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+MAN = ROOT / "Documentation/man"
+PAGES = {path.name: path.read_text() for path in sorted(MAN.glob("*.[1-8]"))}
+HEADERS = {name: re.sub(r"/\*.*?\*/", "", (ROOT / "include" / name).read_text(), flags=re.S)
+           for name in ("peerdma.h", "peerdma_verbs.h", "cufile.h", "peerdma_cufile.h")}
+UAPI = (ROOT / "include/uapi/peerdma.h").read_text()
+REQUESTS = re.findall(r"#define (PEERDMA_\w+) _IO\(", UAPI)
+
+
+def section(page: str, name: str) -> str:
+    found = re.search(rf"^\.Sh {name}\n(.*?)(?=^\.Sh |\Z)", PAGES[page], re.M | re.S)
+    assert found, f"{page} has no {name}"
+    return found[1]
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r"^\.Nm (\S+)", section(page, "NAME"), re.M)
+
+
+def functions() -> dict[str, list[str]]:
+    """What the maps export, with the parameters that the headers declare."""
+    declared = {}
+    for text in HEADERS.values():
+        for name, parameters in re.findall(r"^(?!#|\t|static)[\w \*]*?[ \*]((?:peerdma_|cuFile)\w+)\(([^;{]*?)\);", text, re.M):
+            declared[name] = [" ".join(part.split()) for part in parameters.split(",")]
+    exported = set()
+    for path in (ROOT / "user").glob("*/*.map"):
+        for line in path.read_text().partition("local:")[0].splitlines():
+            if found := re.match(r"\t(\w+)(\*?);", line):
+                exported |= {name for name in declared if name == found[1] or found[2] and name.startswith(found[1])} or {found[1]}
+    return {name: declared.get(name, []) for name in sorted(exported)}
+
+
+def each_function_is_named_declared_and_described() -> None:
+    found = functions()
+    assert len(found) > 90, len(found)
+    for name, parameters in found.items():
+        pages = [page for page in PAGES if name in names(page)]
+        assert len(pages) == 1, f"{name} is in {pages}"
+        synopsis = re.search(rf"^\.Fo {name}\n((?:\.Fa .*\n)+)\.Fc$", section(pages[0], "SYNOPSIS"), re.M)
+        assert synopsis, f"{pages[0]}: no synopsis of {name}"
+        shown = [word.strip('"') for word in re.findall(r"^\.Fa (.*)$", synopsis[1], re.M)]
+        assert parameters == shown, f"{pages[0]}: {name}: {parameters} is {shown}"
+        assert re.search(rf"^\.Fn {name}\b", section(pages[0], "DESCRIPTION"), re.M), f"{pages[0]}: {name} is not described"
+
+
+def no_page_has_what_is_not_there() -> None:
+    known = set(functions()) | set(REQUESTS)
+    for page in PAGES:
+        if page.endswith((".2", ".3")):
+            assert set(names(page)) - {"peerdma_ioctl"} <= known, set(names(page)) - known
+
+
+def each_request_is_there_with_its_struct() -> None:
+    structs: dict[str, str] = {}
+    for struct, text in re.findall(r"^ \* (struct \w+) - (.*?)\n \* @", UAPI, re.M | re.S):
+        for name in re.findall(r"\b(PEERDMA_\w+)\b", text):
+            structs[name] = struct
+    structs["PEERDMA_FILE_REMOVE"] = "struct peerdma_destroy"  # as its number says
+    assert set(REQUESTS) <= set(names("peerdma_ioctl.2"))
+    shown = {}
+    for line in re.findall(r"^\.It Dv (.*)$", section("peerdma_ioctl.2", "DESCRIPTION"), re.M):
+        requests, _, struct = line.partition(" , Vt ")
+        shown |= {name: struct for name in requests.split(" , ")}
+    assert shown == {name: structs[name] for name in REQUESTS}, shown.items() ^ structs.items()
+
+
+def each_errno_of_the_header_is_in_the_page() -> None:
+    table = UAPI.partition("* ========== ====")[2].partition("* ========== ====")[0]
+    wanted = re.findall(r"^ \* (E[A-Z0-9]+) ", table, re.M)
+    shown = re.findall(r"^\.It Bq Er (\w+)$", section("peerdma_ioctl.2", "ERRORS"), re.M)
+    assert len(wanted) > 15 and set(wanted) - {"ENOSPC"} == set(shown), set(wanted) ^ set(shown)  # that is pwrite(2)'s
+
+
+def each_parameter_is_there_and_what_is_built_in() -> None:
+    built, shown = {}, {}
+    for path in (ROOT / "kernel").glob("*.c"):
+        text = path.read_text()
+        for name in re.findall(r"^module_param(?:_cb)?\((\w+),", text, re.M):
+            module = f"peerdma_{path.stem}" if path.stem in ("rdma", "nfs", "nvidia") else "peerdma"
+            value = re.search(rf"^static (\S.*?) {name}(?: = (\w+))?;", text, re.M)
+            assert value, name
+            built[module, name] = {"true": "Y", "false": "N", None: "N" if value[1] == "bool" else "0"}.get(value[2], value[2])
+    for name, module, text in re.findall(r"^\.It Cm (\w+) No of Nm (\w+)\n(.*?)(?=^\.It|^\.El)", section("peerdma.4", "MODULE PARAMETERS"),
+                                         re.M | re.S):
+        found = re.search(r"\b(\w+), which is built in|\b(\w+) is built in", text)
+        shown[module, name] = (found[1] or found[2]) if found else ""
+    assert len(built) == 6 and shown == built, shown.items() ^ built.items()
+
+
+def each_module_is_there() -> None:
+    modules = set(re.findall(r"^obj-.*[:+]= (peerdma\w*)\.o$", (ROOT / "kernel/Kbuild").read_text(), re.M))
+    assert set(names("peerdma.4")) == modules, modules
+
+
+def each_file_and_tracepoint_is_there() -> None:
+    files = section("peerdma.4", "FILES")
+    events = re.findall(r"TRACE_EVENT\(\s*(\w+)", (ROOT / "kernel/trace.h").read_text())
+    assert events and set(events) == set(re.findall(r"\bpeerdma_\w+", files)), events
+    debugfs = re.findall(r'debugfs_create_file\("(\w+)"', "".join(path.read_text() for path in (ROOT / "kernel").glob("*.c")))
+    assert debugfs and set(debugfs) == set(re.findall(r"debug/peerdma/(\w+)", files)), debugfs
+    assert ".It Pa /dev/peerdma\n" in files
+
+
+def pages_speak_of_pages_that_are_there() -> None:
+    ours = set(PAGES) | {path.name for path in (ROOT / "scripts/debian").glob("*.1")}
+    for page, text in PAGES.items():
+        for name, number in re.findall(r"^\.Xr (\S+) (\d)", text, re.M):
+            assert not name.startswith(("peerdma", "cufile")) or f"{name}.{number}" in ours, f"{page}: {name}({number})"
+
+
+def what_is_installed_is_found_by_each_name() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(["make", "-s", "-C", ROOT / "user", "install-man", f"DESTDIR={folder}", "PREFIX=/usr"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, done.stdout
+        lists = " ".join(path.read_text() for path in (ROOT / "scripts/debian").glob("*.install"))
+        for page, text in PAGES.items():
+            number = page.rpartition(".")[2]
+            there = f"usr/share/man/man{number}"
+            assert (Path(folder) / there / page).read_text() == text, page
+            assert re.search(rf"\b{there}(?:/{re.escape(page)})?(?:\s|$)", lists), f"no package has {there}/{page}"
+            for name in names(page):
+                assert (Path(folder) / there / f"{name}.{number}").is_file(), f"man {number} {name}"
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([
+        each_function_is_named_declared_and_described, no_page_has_what_is_not_there, each_request_is_there_with_its_struct,
+        each_errno_of_the_header_is_in_the_page, each_parameter_is_there_and_what_is_built_in, each_module_is_there,
+        each_file_and_tracepoint_is_there, pages_speak_of_pages_that_are_there, what_is_installed_is_found_by_each_name]))
