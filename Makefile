@@ -17,7 +17,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-rdma bench check soak soak-revoke fuzz fuzz-user mutants coverage lint module lib tools verbs install deb deb-check cache cache-clean clean
+.PHONY: help demo demo-rdma bench check soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install deb deb-check cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -52,6 +52,9 @@ coverage: ## which lines and branches of kernel/ the guest tests run (K=, T=, GR
 
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh
+
+docs: ## the documentation as HTML, in build/docs, its links checked
+	$(Q)scripts/docs.sh
 
 module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache)
 	$(Q)scripts/module.sh "$(KDIR)"

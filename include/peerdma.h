@@ -610,8 +610,8 @@ PEERDMA_API int peerdma_writev(struct peerdma_file *file, struct peerdma_buf *bu
 
 /** enum peerdma_op_kind - what a request of a ring does */
 enum peerdma_op_kind {
-	PEERDMA_OP_READ = 0,
-	PEERDMA_OP_WRITE = 1,
+	PEERDMA_OP_READ = 0,  /* from the file into the buffer */
+	PEERDMA_OP_WRITE = 1, /* from the buffer into the file */
 };
 
 /**

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# setup.sh demo|demo-rdma|bench|check|lint|deb: the packages that a verb needs. On Debian 12 what is missing is installed;
+# setup.sh demo|demo-rdma|bench|check|lint|docs|deb: the packages that a verb needs. On Debian 12 what is missing is installed;
 # elsewhere it is listed and nothing is done.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -13,6 +13,7 @@ guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
 check_packages='bindfs btrfs-progs clang dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server patch perftest rpcbind udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
+docs_packages='graphviz mandoc pandoc python3'
 deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian'
 
 packages_of() {
@@ -22,8 +23,9 @@ packages_of() {
 	bench) echo "$kernel_packages $user_packages $program_packages $guest_packages $network_packages" ;;
 	check) echo "$kernel_packages $user_packages $program_packages $guest_packages $check_packages" ;;
 	lint) echo "$kernel_packages $user_packages $program_packages $check_packages $lint_packages" ;;
+	docs) echo "$docs_packages" ;;
 	deb) echo "$user_packages $program_packages $deb_packages" ;;
-	*) die "usage: setup.sh demo|demo-rdma|bench|check|lint|deb" ;;
+	*) die "usage: setup.sh demo|demo-rdma|bench|check|lint|docs|deb" ;;
 	esac
 }
 
@@ -42,9 +44,11 @@ missing_elsewhere() {
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
 	[ "$1" != lint ] || tools="$tools abidiff clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
+	[ "$1" != docs ] || tools='dot mandoc pandoc python3'
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
+	[ "$1" != docs ] || return 0
 	# The guest's test programs take nothing from the host.
 	echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
 	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp zlib.h $headers; do

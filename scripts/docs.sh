@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# make docs: what it needs, then docs.py.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+"$PEERDMA_ROOT/scripts/setup.sh" docs
+exec "$PEERDMA_ROOT/scripts/docs.py" "$PEERDMA_BUILD/docs"

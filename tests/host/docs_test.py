@@ -1,0 +1,327 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The pages of the documentation say nothing that is not there, and each command in them is run, or it says why not."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "scripts"), str(Path(__file__).resolve().parents[1]),
+                str(Path(__file__).resolve().parent)]
+import docs  # noqa: E402
+import run  # noqa: E402
+import tap  # noqa: E402
+
+ROOT = docs.ROOT
+PAGES = docs.pages()
+BLOCKS = [block for page in PAGES for block in page.blocks()]
+SILENT = ("text", "c", "diff")  # nothing that anybody runs
+COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
+HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
+
+
+def words(page: docs.Page) -> list[str]:
+    """What a page has in backquotes."""
+    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.prose)
+
+
+def each(kind: str) -> list[docs.Block]:
+    found = [block for block in BLOCKS if block.tag == kind or block.tag.startswith((kind + " ", kind + ","))]
+    assert found, f"no block is \"{kind}\""
+    return found
+
+
+# --- Blocks ------------------------------------------------------------------------------------------
+
+def each_block_says_what_becomes_of_it() -> None:
+    tags = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
+            "json": r"checked: \w+", "yaml": r"not run: .{10,}"}
+    assert len(BLOCKS) > 20
+    for block in BLOCKS:
+        if block.language in SILENT:
+            assert not block.tag, f"{block.place}: {block.language} is for nothing that is run"
+        else:
+            assert re.fullmatch(tags.get(block.language, "$^"), block.tag), f"{block.place}: {block.language} {block.tag!r}"
+
+
+def no_command_is_hidden_in_what_nobody_runs() -> None:
+    for block in BLOCKS:
+        if block.language == "text":
+            found = [line for line in block.text.splitlines() if COMMAND.match(line)]
+            assert not found, f"{block.place}: {found}"
+
+
+def what_another_file_runs_is_there() -> None:
+    for block in each("run: by"):
+        text = (ROOT / block.tag.removeprefix("run: by ")).read_text()
+        for line in block.text.splitlines():
+            assert re.search(rf"^\s*{re.escape(line)}\b", text, re.M), f"{block.place}: {line}"
+
+
+def the_reason_why_something_is_not_run_names_what_exists() -> None:
+    for block in each("not run:"):
+        for name in re.findall(r"\b(?:tests|scripts|qemu)/[\w./]+\w", block.tag):
+            assert (ROOT / name).exists(), f"{block.place}: {name}"
+
+
+def a_folder_like_the_tree(folder: Path) -> None:
+    for entry in ROOT.iterdir():
+        if entry.name not in (".git", "build"):
+            (folder / entry.name).symlink_to(entry)
+    (folder / "build").symlink_to(run.lab.BUILD)
+
+
+def what_is_for_the_host_is_run() -> None:
+    for page in {block.page for block in each("run: host")}:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            a_folder_like_the_tree(folder)
+            for block in BLOCKS:
+                if block.page != page:
+                    continue
+                if block.tag.startswith("file: "):
+                    (folder / block.tag.removeprefix("file: ")).write_text(block.text)
+                elif block.tag == "run: host":
+                    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], cwd=folder, text=True, timeout=200,
+                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                    assert done.returncode == 0, f"{block.place}: status {done.returncode}\n{done.stdout}"
+
+
+def what_is_for_a_guest_is_given_to_the_test_that_runs_it() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        docs.guest_scripts(Path(name))
+        scripts = sorted(Path(name).iterdir())
+        assert len(scripts) == len(each("run: guest")) > 4
+        for script, block in zip(scripts, each("run: guest")):
+            assert script.read_text() == f"# {block.tag}\n{block.text}"
+
+
+def the_cdi_file_is_one() -> None:
+    """By SPEC.md of cncf-tags/container-device-interface: names, types, and the version that has additionalGids."""
+    def edits(found: dict) -> None:
+        assert set(found) <= {"env", "deviceNodes", "mounts", "hooks", "additionalGids", "intelRdt"} and found, found
+        for node in found.get("deviceNodes", []):
+            assert set(node) <= {"path", "hostPath", "type", "major", "minor", "fileMode", "permissions", "uid", "gid"}, node
+            assert node["path"].startswith("/") and set(node.get("permissions", "")) <= set("rwm")
+        assert all(type(gid) is int and 0 < gid < 1 << 32 for gid in found.get("additionalGids", []))
+
+    for block in each("checked: CDI"):
+        spec = json.loads(block.text)
+        assert set(spec) <= {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}, spec
+        assert tuple(map(int, spec["cdiVersion"].split("."))) >= (0, 7, 0), "additionalGids came with 0.7.0"
+        vendor, _, kind = spec["kind"].partition("/")
+        assert re.fullmatch(r"[A-Za-z](?:[\w.-]*[A-Za-z0-9])?", vendor) and re.fullmatch(r"[A-Za-z](?:[\w.-]*[A-Za-z0-9])?", kind)
+        assert spec["devices"], "one at least"
+        for device in spec["devices"]:
+            assert set(device) <= {"name", "annotations", "containerEdits"} and re.fullmatch(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?", device["name"])
+            edits(device["containerEdits"])
+        edits(spec["containerEdits"])
+        rule = (ROOT / "scripts/60-peerdma.rules").read_text()
+        nodes = [node["path"] for device in spec["devices"] for node in device["containerEdits"].get("deviceNodes", [])]
+        assert [f"/dev/{name}" for name in re.findall(r'KERNEL=="(\w+)"', rule)] == nodes, nodes
+
+
+# --- What pages name --------------------------------------------------------------------------------
+
+def slug(heading: str) -> str:
+    """As GitHub makes an anchor of it."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+    return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+
+
+def each_link_leads_somewhere() -> None:
+    headings = {page.path: page.headings() for page in PAGES}
+    for page in PAGES:
+        for _, link in page.links():
+            target, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            there = Path(os.path.normpath(page.path.parent / target)) if target else page.path
+            assert (ROOT / there).exists(), f"{page.path}: {link}"
+            assert not anchor or anchor in map(slug, headings.get(there, [])), f"{page.path}: {link}"
+
+
+def each_section_that_is_spoken_of_is_there() -> None:
+    """[limits.md](limits.md), "Waiting"; and "Limits", below."""
+    headings = {page.path: page.headings() for page in PAGES}
+    seen, missing = 0, []
+    for page in PAGES:
+        for target, quoted in re.findall(r"\]\(([^)\s#]+\.md)\)(?:\s+\([^)]*\))?,\s+((?:\"[^\"]+\"(?:\s+and\s+)?)+)", page.prose):
+            there = Path(os.path.normpath(page.path.parent / target))
+            for section in re.findall(r'"([^"]+)"', quoted):
+                seen += 1
+                section = " ".join(section.split())
+                # A bold beginning of a paragraph is as good as a heading.
+                text = " ".join((ROOT / there).read_text().split())
+                if section not in headings[there] and f"**{section}" not in text:
+                    missing.append(f"{page.path}: {there} has no \"{section}\"")
+    assert seen > 30 and not missing, missing
+
+
+def each_file_that_is_named_is_there() -> None:
+    tops = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build", ".git"}
+    for page in PAGES:
+        for word in words(page):
+            if re.fullmatch(r"[\w.-]+/[\w./*{},-]*", word) and word.split("/")[0] in tops and not word.startswith("include/linux"):
+                names = [word]
+                if found := re.fullmatch(r"(.*)\{(.*)\}(.*)", word):
+                    names = [found[1] + part + found[3] for part in found[2].split(",")]
+                for name in names:
+                    name = re.sub(r"\b(?:SCRIPT|NAME|KERNEL|TEST|K)\b", "*", name)  # for one of many
+                    assert list(ROOT.glob(name.rstrip("/"))), f"{page.path}: {name}"
+
+
+def each_target_of_make_is_there_with_its_variables() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.M)[1].split())  # type: ignore[index]
+    variables = set(re.findall(r"\b([A-Z]+)=", makefile)) | {"KEEP_SOURCE", "REPEAT"}
+    topologies, groups = {path.stem for path in (ROOT / "qemu/topo").glob("*.args")}, {"host", "meta"}
+    for test in run.guest_tests():
+        groups |= set(test.words("group"))
+    lines = [(page.path, word) for page in PAGES for word in words(page)]
+    lines += [(block.place, line) for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
+    seen = 0
+    for place, line in lines:
+        if not (found := re.match(r"(?:sudo )?make ((?:[A-Za-z_=/.\"* -]|[0-9:,])+)", line)) or " -C " in line or "KDIR=" in line:
+            continue
+        for word in found[1].split():
+            name, equals, value = word.partition("=")
+            if not equals:
+                if re.fullmatch(r"[a-z][a-z-]*", word) and not word.startswith("-"):
+                    seen += 1
+                    assert word in targets, f"{place}: make {word}"
+                continue
+            assert name in variables, f"{place}: {name}="
+            assert name != "T" or value in topologies | {"..."}, f"{place}: T={value}"
+            assert name != "GROUP" or value in groups | {"..."}, f"{place}: GROUP={value}"
+            assert name != "K" or value in ("7.2", "6.12", ""), f"{place}: K={value}"
+    assert seen > 30, seen
+
+
+def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
+    page = (ROOT / "Documentation/man/peerdma.1").read_text()
+    known = set(re.findall(r"^\.It Cm (\w+)$", page, re.M))
+    options = {"--" + name for name in re.findall(r"Fl -(\w+)", page)}
+    assert {"check", "cp"} <= known and "--json" in options
+    uses = [(page.path, word) for page in PAGES for word in words(page)]
+    uses += [(block.place, line) for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
+    seen = 0
+    for place, text in uses:
+        for name, rest in re.findall(r"(?:^|[ /])peerdma ([a-z]+)\b([^#\n|;]*)", text):
+            if name in ("is", "and") or re.match(r"(?:sudo )?(?:modprobe|rmmod|usermod)|modinfo", text):
+                continue
+            seen += 1
+            assert name in known, f"{place}: peerdma {name}"
+            for option in re.findall(r" (--[a-z-]+)", rest.split(" -- ")[0]):
+                assert option in options, f"{place}: peerdma {name} {option}"
+    assert seen > 20, seen
+
+
+def each_name_of_ours_is_in_the_source() -> None:
+    """PEERDMA_*, peerdma_*(), the parameters peerdma*.NAME."""
+    source = "\n".join(path.read_text() for top in ("include", "kernel", "user", "scripts", "qemu", "tests/tools", "tests/host")
+                       for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".hpp", ".c", ".cpp", ".sh", ".map", ".py"))
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for word in re.findall(r"\bPEERDMA_[A-Z_]+[A-Z]\b", page.text):
+            assert re.search(rf"\b{word}", source + makefile), f"{page.path}: {word}"
+        for word in re.findall(r"`(peerdma_\w+)\(\)?", page.text):
+            assert re.search(rf"\b{word}\b", source), f"{page.path}: {word}()"
+        for module, name in re.findall(r"`(peerdma(?:_\w+)?)\.(\w+)(?:=\w+)?`", page.text):
+            if name not in ("ko", "h", "hpp", "conf"):
+                assert re.search(rf"module_param\w*\({name},", source), f"{page.path}: {module}.{name}"
+
+
+def the_reasons_of_the_table_are_those_of_the_header() -> None:
+    wanted = {int(number): name for name, number in re.findall(r"PEERDMA_REASON_(\w+) = (\d+)", HEADER)}
+    table = {int(number): name for number, name in
+             re.findall(r"^\| (\d+) \| `(\w+)` \|", (ROOT / "Documentation/routes.md").read_text(), re.M)}
+    assert len(wanted) > 50 and table == wanted, set(table.items()) ^ set(wanted.items())
+    # Elsewhere they are named without their prefix; so is each errno, and each errno begins with E.
+    names = set(wanted.values())
+    page = next(page for page in PAGES if page.path.name == "limits.md")
+    refused = page.text.partition("## Refused today")[2].partition("\n## ")[0]
+    for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", refused):
+        assert word in names or word in ("ENODEV",), word
+
+
+def the_ioctls_of_the_table_are_those_of_the_header() -> None:
+    wanted = {name: int(number) for name, number in re.findall(r"#define (PEERDMA_\w+) _IO\(PEERDMA_IOC_TYPE, (\d+)\)", HEADER)}
+    text = (ROOT / "Documentation/uapi.md").read_text()
+    table = {name: int(number) for name, number in re.findall(r"^\| `(PEERDMA_\w+)` \| (\d+) \|", text, re.M)}
+    assert table == {name: number for name, number in wanted.items() if "URING" not in name}, table
+    assert all(f"`{name}`" in text for name in wanted), wanted
+
+
+def the_tests_that_are_said_to_prove_something_are_there() -> None:
+    tests = {test.name for test in run.guest_tests()}
+    security, fabrics, testing = ((ROOT / name).read_text() for name in ("SECURITY.md", "Documentation/fabrics.md", "Documentation/testing.md"))
+    rows = security.partition("## Who may do what")[2].partition("\n\n**A descriptor")[0]
+    named = {name for line in rows.splitlines() if line.startswith("|") for name in re.findall(r"`(\w+)`", line.rsplit("|", 2)[1])}
+    proofs = fabrics.partition("| path |")[2].partition("\n\n")[0]
+    named |= {name for name in re.findall(r"`([a-z_]+)`", proofs)} - {"edu"}  # QEMU's device
+    assert len(named) > 10 and named <= tests, named - tests
+    listed = testing.partition("The tests there are:")[2].partition("Kernel modules for tests")[0]
+    rows = [line.split("|") for line in listed.splitlines() if line.startswith("| `")]
+    table = {name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[1]))}
+    assert tests - {"counts"} <= table, tests - table
+    groups = {test.name: test.words("group") for test in run.guest_tests()}
+    for row in rows:
+        for name in re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[1])):
+            assert name not in groups or re.findall(r"`(\w+)`", row[2]) == groups[name], row
+
+
+def the_picture_is_what_its_source_says() -> None:
+    def said(svg: str) -> list[str]:
+        return sorted(re.findall(r"<(?:text|title)\b[^>]*>([^<]*)<", svg))
+    drawn = subprocess.run(["dot", "-Tsvg", ROOT / docs.PICTURE], check=True, capture_output=True, text=True).stdout
+    assert said(drawn) == said((ROOT / docs.PICTURE).with_suffix(".svg").read_text()), "dot -Tsvg how.dot >how.svg"
+
+
+# --- make docs itself ---------------------------------------------------------------------------------
+
+def comments_fit_what_they_describe() -> None:
+    found = [comment for path in docs.files(ROOT, *docs.HEADERS) for comment in docs.comments(ROOT, path)]
+    faults = [fault for comment in found for fault in docs.faults_of(comment)]
+    assert len(found) > 150 and not faults, "\n".join(faults)
+
+
+def a_comment_that_does_not_fit_is_a_fault() -> None:
+    good = "/**\n * f - does it\n * @a: one      @b: two\n */\nint f(int a, struct x *b);\n"
+    spoiled = {"f is not what follows": good.replace("int f(", "int g("), "has no @c": good.replace("@b", "@c"),
+               "does not describe @b": good.replace("      @b: two", ""), "is not \"name": good.replace("f - does it", "does it")}
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "include").mkdir()
+        path = Path("include/x.h")
+        for want, text in {"": good, **spoiled}.items():
+            (Path(name) / path).write_text(text)
+            faults = [fault for comment in docs.comments(Path(name), path) for fault in docs.faults_of(comment)]
+            assert any(want in fault for fault in faults) if want else not faults, (want, faults)
+
+
+def a_link_that_leads_nowhere_is_a_fault() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name)
+        (out / "a.html").write_text('<h1 id="top">A</h1><a href="b.html#there">b</a><a href="https://example.org/">c</a>')
+        (out / "b.html").write_text('<h1 id="there">B</h1><a href="a.html">a</a><a href="#there">b</a>')
+        assert docs.broken_links(out) == ([], {"https://example.org/"})
+        (out / "b.html").write_text('<h1 id="elsewhere">B</h1><a href="c.html">a</a>')
+        faults, _ = docs.broken_links(out)
+        assert len(faults) == 2 and "a.html: b.html#there" in faults[0] and "b.html: c.html" in faults[1], faults
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([
+        each_block_says_what_becomes_of_it, no_command_is_hidden_in_what_nobody_runs, what_another_file_runs_is_there,
+        the_reason_why_something_is_not_run_names_what_exists, what_is_for_the_host_is_run,
+        what_is_for_a_guest_is_given_to_the_test_that_runs_it, the_cdi_file_is_one, each_link_leads_somewhere,
+        each_section_that_is_spoken_of_is_there, each_file_that_is_named_is_there, each_target_of_make_is_there_with_its_variables,
+        each_subcommand_and_option_is_described_by_the_manual_page, each_name_of_ours_is_in_the_source,
+        the_reasons_of_the_table_are_those_of_the_header, the_ioctls_of_the_table_are_those_of_the_header,
+        the_tests_that_are_said_to_prove_something_are_there, the_picture_is_what_its_source_says, comments_fit_what_they_describe,
+        a_comment_that_does_not_fit_is_a_fault, a_link_that_leads_nowhere_is_a_fault]))
