@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "fake_env.hpp"
 #include "pci.hpp"
@@ -111,6 +112,17 @@ TEST(Open, TheRealOneLeavesErrnoAlone)
 	EXPECT_EQ(errno, 4242);
 	EXPECT_LE(rc, 0);
 	peerdma_close(p);
+}
+
+// In the place of a standard stream the program, or what it starts, would find it.
+TEST(KernelEnv, StandardStreamsThatAreClosedAreLeftAlone)
+{
+	const auto end = [] {
+		close(0);
+		const int fd = peerdma_impl::kernel_env().open("/dev/null", O_RDWR | O_CLOEXEC);
+		_exit(fd > 2 && fcntl(fd, F_GETFD) == FD_CLOEXEC && fcntl(0, F_GETFD) == -1 ? 0 : 1);
+	};
+	EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(Library, NullHandlesAreRefusedAndMayBeClosed)

@@ -22,8 +22,16 @@ class SystemEnv final : public Env
 public:
 	constexpr SystemEnv() = default;
 
-	// 0600: of what O_TMPFILE makes, and nothing else.
-	int open(const char *path, int flags) override { return check(::open(path, flags, 0600)); }
+	// 0600: of what O_TMPFILE makes, and nothing else. 3: as dup().
+	int open(const char *path, int flags) override
+	{
+		const int fd = check(::open(path, flags, 0600));
+		if (fd < 0 || fd >= 3)
+			return fd;
+		const int other = dup(fd);
+		::close(fd);
+		return other;
+	}
 	int close(int fd) override { return check(::close(fd)); }
 	// 3: a program that closed its standard streams must not find ours in their place.
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
