@@ -208,6 +208,21 @@ TEST(CufileConfig, WhoInsistsOnDirect)
 	EXPECT_FALSE(Settings().merge(system, notices).require_direct);
 }
 
+TEST(CufileConfig, WhatTheStatisticsAreToLookLike)
+{
+	FakeSystem system;
+	std::vector<std::string> notices;
+	EXPECT_FALSE(Settings().merge(system, notices).longer_stats);
+	system.variables["PEERDMA_CUFILE_STATS"] = "13.4";
+	EXPECT_TRUE(Settings().merge(system, notices).longer_stats);
+	system.variables["PEERDMA_CUFILE_STATS"] = "13.0";
+	EXPECT_FALSE(Settings().merge(system, notices).longer_stats);
+	EXPECT_TRUE(notices.empty());
+	system.variables["PEERDMA_CUFILE_STATS"] = "14";
+	EXPECT_FALSE(Settings().merge(system, notices).longer_stats) << "the shorter ones fit into any";
+	EXPECT_EQ(notices.size(), 1u);
+}
+
 // The log
 
 TEST(CufileLog, ALineIsAsItIsKnown)

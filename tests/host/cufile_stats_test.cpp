@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What is counted, at each level, with a clock that goes on by 1 us whenever somebody looks.
+#include <algorithm>
+#include <cstring>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -252,6 +255,66 @@ TEST_F(CufileStats, OfBatches)
 	EXPECT_EQ(basic.batch_posix_processed_ops.ok, 7u);
 	EXPECT_EQ(basic.batch_posix_processed_ops.err, 1u);
 	EXPECT_EQ(basic.batch_completion_lat_avg_us, 36u / 11u);
+}
+
+// The structs of a program that was built for CUDA 13.0, and for 13.4: nothing behind them is written, and each thing
+// is where that program has it.
+struct BuiltFor {
+	bool longer;
+	int level;
+	size_t size, reads, histogram, gpus; // the struct, and where it has these; 0: nowhere
+};
+class CufileStatsBuiltFor : public CufileStats, public ::testing::WithParamInterface<BuiltFor>
+{
+};
+INSTANTIATE_TEST_SUITE_P(All, CufileStatsBuiltFor,
+			 ::testing::Values(BuiltFor{false, 1, 512, 0, 0, 0}, BuiltFor{false, 2, 1024, 0, 512, 0},
+					   BuiltFor{false, 3, 5000, 0, 512, 1024}, BuiltFor{true, 1, 624, 512, 0, 0},
+					   BuiltFor{true, 2, 1136, 512, 624, 0},
+					   BuiltFor{true, 3, 5112, 512, 624, 1136}),
+			 [](const auto &one) {
+				 return (one.param.longer ? "Cuda13_4Level" : "Cuda13_0Level") +
+					std::to_string(one.param.level);
+			 });
+
+TEST_P(CufileStatsBuiltFor, IsWrittenAsThat)
+{
+	const BuiltFor &program = GetParam();
+	io(4096);
+	io(4096);
+	stats.vector(false, true);
+	stats.vector(false, true);
+	stats.vector(false, false);
+	stats.vector(true, true);
+	stats.set_longer(program.longer);
+	std::vector<unsigned char> memory(8192, 0x5a);
+	stats.write(program.level, memory.data());
+	EXPECT_EQ(std::count(memory.begin() + static_cast<ptrdiff_t>(program.size), memory.end(), 0x5a),
+		  static_cast<ptrdiff_t>(memory.size() - program.size));
+	const auto word = [&](size_t at) {
+		uint64_t value;
+		std::memcpy(&value, &memory[at], sizeof(value));
+		return value;
+	};
+	EXPECT_EQ(word(0), 2u) << "read_ops";
+	EXPECT_EQ(word(96), 8192u) << "read_bytes";
+	if (program.reads) {
+		EXPECT_EQ(word(program.reads), 2u) << "readv_ops";
+		EXPECT_EQ(word(program.reads + 8), 1u);
+		EXPECT_EQ(word(program.reads + 16), 1u) << "writev_ops";
+		for (size_t i = 4; i < 14; i++)
+			EXPECT_EQ(word(program.reads + 8 * i), 0u) << i;
+	}
+	if (program.histogram) {
+		EXPECT_EQ(word(program.histogram + 8 * 3), 2u) << "reads of 4 KiB";
+	}
+	if (program.gpus) {
+		EXPECT_EQ(static_cast<uint32_t>(word(program.gpus)), 1u) << "GPUs";
+		EXPECT_EQ(word(program.gpus + 8 + CUFILE_GPU_UUID_LEN), 8192u) << "what the first has read";
+	}
+	stats.reset();
+	stats.write(program.level, memory.data());
+	EXPECT_EQ(word(program.reads), 0u);
 }
 
 } // namespace

@@ -50,6 +50,11 @@ void read_variables(System &system, Config &config, std::vector<std::string> &no
 		// Whoever asks for it in words that are not understood does not want it silently off.
 		config.require_direct = value.value_or(!text->empty());
 	}
+	if (const auto text = system.variable("PEERDMA_CUFILE_STATS")) {
+		config.longer_stats = *text == "13.4";
+		if (!config.longer_stats && *text != "13.0")
+			bad("PEERDMA_CUFILE_STATS");
+	}
 }
 
 } // namespace

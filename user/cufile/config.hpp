@@ -45,6 +45,7 @@ struct Config {
 	Slabs slabs[nr_pools];
 	uint64_t log_max_mb = 32;
 	bool require_direct = false; // PEERDMA_REQUIRE_DIRECT
+	bool longer_stats = false;   // PEERDMA_CUFILE_STATS is 13.4
 };
 
 // Reads cufile.json: JSON in which // comments are allowed. What is unknown or makes no sense is left out and said in

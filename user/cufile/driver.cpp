@@ -96,6 +96,7 @@ CUfileOpError Library::open_if_closed()
 		busy_ = false;
 		return CU_FILE_DRIVER_NOT_INITIALIZED;
 	}
+	stats_.set_longer(config.longer_stats);
 	const auto level = static_cast<int>(config.size(CUFILE_PARAM_PROFILE_STATS));
 	if (level) {
 		stats_.set_level(level);

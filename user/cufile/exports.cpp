@@ -3,7 +3,6 @@
 // The cuFile calls of the library that programs load: no exception leaves them, and errno changes only where it is the
 // answer.
 #include <cerrno>
-#include <cstring>
 
 #include <pthread.h>
 
@@ -90,10 +89,7 @@ template <class Stats> CUfileError_t stats_of(int level, Stats *out)
 	return call([&] {
 		if (!out || library().stats().level() < level)
 			return cufile::error(CU_FILE_INVALID_VALUE);
-		CUfileStatsLevel3_t all;
-		library().stats().get(all);
-		// The lower levels are the beginnings of the highest.
-		std::memcpy(out, &all, sizeof(*out));
+		library().stats().write(level, out);
 		return cufile::success();
 	});
 }

@@ -170,6 +170,14 @@ int64_t Library::move(CUfileHandle_t fh, const void *base, size_t size, off_t fi
 int64_t Library::move_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
 			     bool write)
 {
+	const int64_t rc = move_places(fh, vector, n, file_off, flags, write);
+	stats_.vector(write, rc >= 0);
+	return rc;
+}
+
+int64_t Library::move_places(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
+			     bool write)
+{
 	const Use use(*this);
 	const auto handle = use ? find(fh) : nullptr;
 	if (!handle)

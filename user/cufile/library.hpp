@@ -184,6 +184,8 @@ private:
 	// With use_ held.
 	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			  off_t file_off, off_t buf_off, bool write);
+	int64_t move_places(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
+			    bool write);
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
 	static void run_in_stream(void *io);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace cufile
 {
@@ -17,6 +18,13 @@ uint64_t per_second(uint64_t what, uint64_t ns)
 }
 
 uint64_t ratio(uint64_t sum, uint64_t count) { return count ? sum / count : 0; }
+
+// What the first level has at its end since CUDA 13.4.
+struct Longer {
+	CUfileOpCounter_t readv_ops, writev_ops;
+	uint64_t not_counted[10];
+};
+static_assert(sizeof(CUfileStatsLevel1_t) + sizeof(Longer) == 624);
 
 } // namespace
 
@@ -52,6 +60,7 @@ void Stats::reset()
 {
 	std::lock_guard guard(lock_);
 	all_ = {};
+	std::fill(std::begin(vectors_), std::end(vectors_), CUfileOpCounter_t{});
 	counted_ns_ = 0;
 	started_ns_ = system_.now_ns();
 }
@@ -114,6 +123,14 @@ void Stats::count(CUfileOpCounter_t CUfileStatsLevel1_t::*counter, bool ok, uint
 	std::lock_guard guard(lock_);
 	CUfileOpCounter_t &ops = all_.detailed.basic.*counter;
 	(ok ? ops.ok : ops.err) += by;
+}
+
+void Stats::vector(bool write, bool ok)
+{
+	if (!on())
+		return;
+	std::lock_guard guard(lock_);
+	(ok ? vectors_[write].ok : vectors_[write].err)++;
 }
 
 void Stats::batch_submitted(uint64_t entries, uint64_t direct, uint64_t read_bytes, uint64_t write_bytes, uint64_t ns,
@@ -195,6 +212,30 @@ void Stats::get(CUfileStatsLevel3_t &out)
 		per.read_utilization = ratio(per.read_duration_us * 100, ns / 1000);
 		per.write_utilization = ratio(per.write_duration_us * 100, ns / 1000);
 	}
+}
+
+void Stats::write(int level, void *out)
+{
+	constexpr size_t first = sizeof(CUfileStatsLevel1_t);
+	constexpr size_t ends[] = {first, sizeof(CUfileStatsLevel2_t), sizeof(CUfileStatsLevel3_t)};
+	CUfileStatsLevel3_t all;
+	get(all);
+	// The lower levels are the beginnings of the highest.
+	const char *const from = reinterpret_cast<const char *>(&all);
+	char *to = static_cast<char *>(out);
+	std::memcpy(to, from, first);
+	to += first;
+	if (longer_) {
+		Longer more = {};
+		{
+			std::lock_guard guard(lock_);
+			more.readv_ops = vectors_[0];
+			more.writev_ops = vectors_[1];
+		}
+		std::memcpy(to, &more, sizeof(more));
+		to += sizeof(more);
+	}
+	std::memcpy(to, from + first, ends[level - 1] - first);
 }
 
 } // namespace cufile

@@ -39,18 +39,25 @@ public:
 			     bool ok);
 	void batch_completed(bool ok, bool direct, uint64_t ns);
 	void buffer(int device, bool add, bool ok, uint64_t bytes, Cuda *cuda);
+	// A call with several places.
+	void vector(bool write, bool ok);
 
 	// Rates are over the time in which was counted.
 	void get(CUfileStatsLevel3_t &out);
+	// Into a program's struct of this level: as CUDA 13.0 has it, or as 13.4 does, whose first level is longer. The call
+	// does not say which.
+	void write(int level, void *out);
+	void set_longer(bool longer) { longer_ = longer; }
 
 private:
 	CUfilePerGpuStats_t *gpu(int device, Cuda *cuda);
 
 	System &system_;
 	std::atomic<int> level_{0};
-	std::atomic<bool> on_{false};
+	std::atomic<bool> on_{false}, longer_{false};
 	std::mutex lock_; // protects all below
 	CUfileStatsLevel3_t all_{};
+	CUfileOpCounter_t vectors_[2]{}; // reads, writes
 	int devices_[16]{}; // of per_gpu_stats
 	uint64_t started_ns_ = 0, counted_ns_ = 0;
 };
