@@ -1335,6 +1335,25 @@ TEST_F(Streams, BesideACapture)
 		fake_set_current(0);
 		EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), length, 0, 0), length);
 	}).join();
+	// To places apart: several copies in one call.
+	CUfileBatchHandle_t batch = nullptr;
+	CUfileIOParams_t ios[8] = {};
+	CUfileIOEvents_t events[8];
+	unsigned nr = 8;
+	for (unsigned i = 0; i < nr; i++) {
+		ios[i].mode = CUFILE_BATCH;
+		ios[i].fh = fh_;
+		ios[i].u.batch = {memory_.get(), i * 8192, i * 8192, 4096};
+	}
+	memory_.fill(0x77);
+	EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &batch, nr), 0);
+	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, batch, nr, ios, 0u), 0);
+	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, batch, nr, &nr, events, nullptr), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		EXPECT_EQ(events[i].status, CUFILE_COMPLETE);
+		EXPECT_EQ(memory_.bytes(i * 8192, 4096), bytes_.substr(i * 8192, 4096)) << i;
+	}
+	EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), length, 0, 0), length);
 	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
 	void *graph = nullptr;
 	ASSERT_EQ(end(stream_, &graph), 0) << "it is void";

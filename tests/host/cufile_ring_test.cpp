@@ -120,7 +120,9 @@ TEST_F(CufileRing, ALargeFile)
 	// Of what is there in part each piece goes its own way, by several threads.
 	system.calls.clear();
 	system.cached_to = 4 * mib;
+	system.cache_asked = 0;
 	expect(fh, 16 * mib, 0);
+	EXPECT_EQ(system.cache_asked, 32) << "nor twice of one that is in the page cache";
 	for (const auto &call : system.calls)
 		EXPECT_EQ(call.direct, call.offset >= 4 * mib) << call.offset;
 	EXPECT_EQ(system.rings.reads, 32u);

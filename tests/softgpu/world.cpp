@@ -19,10 +19,10 @@ namespace
 
 thread_local std::vector<CUcontext> stack;
 
-// While a stream is captured, as a real driver has it (580, on an H200).
+// While a stream is captured, as a real driver has it (580, on an H200); but for the last, of which it is not known.
 constexpr std::string_view forbidden[] = {
 	"cuMemAlloc_v2",      "cuMemFree_v2",        "cuMemHostAlloc", "cuMemFreeHost",
-	"cuEventSynchronize", "cuStreamSynchronize", "cuEventQuery",
+	"cuEventSynchronize", "cuStreamSynchronize", "cuEventQuery",   "cuMemcpyBatchAsync_v2",
 };
 
 // Which devices there are without the module.

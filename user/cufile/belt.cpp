@@ -123,7 +123,12 @@ void Belt::move(Job::Piece &piece)
 
 void Belt::read(Job::Piece &piece)
 {
-	arrive(piece, broken_ ? copy_failed : job_.request(piece).file->read(place(piece), piece.size, piece.offset));
+	const Request &request = job_.request(piece);
+	// The kernel was asked about its beginning.
+	const bool cached = request.apart.cached && piece.offset == request.offset;
+	arrive(piece, broken_ ? copy_failed :
+		      cached  ? request.file->read_cached(place(piece), piece.size, piece.offset) :
+				request.file->read(place(piece), piece.size, piece.offset));
 }
 
 void Belt::arrive(Job::Piece &piece, int64_t result)

@@ -202,6 +202,8 @@ public:
 					sizes[i] = copies[i].size;
 				}
 				CopyAttributes attributes = {order_of_stream, {}, 0};
+				// Whether it is among what a capture forbids nobody says.
+				const BesideCaptures beside(table_);
 				rc = table_.copy_many(to, from, sizes, part, &attributes, &which, 1, stream);
 			} else {
 				for (size_t i = 0; i < part && !rc; i++)

@@ -188,16 +188,26 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 	return static_cast<int64_t>(done);
 }
 
+int64_t SystemFile::read_by(bool past, void *to, uint64_t size, uint64_t offset)
+{
+	return move(past, static_cast<char *>(to), size, offset, [&](int fd, char *at, uint64_t part, uint64_t from) {
+		return system_.pread(fd, at, part, from);
+	});
+}
+
 int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
 {
-	return move(is_past(offset, size), static_cast<char *>(to), size, offset,
-		    [&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); });
+	return read_by(is_past(offset, size), to, size, offset);
 }
+
+int64_t SystemFile::read_cached(void *to, uint64_t size, uint64_t offset) { return read_by(false, to, size, offset); }
 
 File::Apart SystemFile::apart(uint64_t offset, uint64_t size) const
 {
-	if (only_self_.load(std::memory_order_relaxed) || !limits_.memory || !limits_.offset || !is_past(offset, size))
+	if (only_self_.load(std::memory_order_relaxed) || !limits_.memory || !limits_.offset)
 		return {};
+	if (!is_past(offset, size))
+		return {.cached = true};
 	return {direct_, limits_.memory, limits_.offset};
 }
 

@@ -29,8 +29,11 @@ public:
 	struct Apart {
 		int fd = -1;
 		uint64_t memory = 1, offset = 1;
+		bool cached = false; // it is for read_cached()
 	};
 	virtual Apart apart(uint64_t /*offset*/, uint64_t /*size*/) const { return {}; }
+	// What apart() has found to be in the page cache, or for it.
+	virtual int64_t read_cached(void *to, uint64_t size, uint64_t offset) { return read(to, size, offset); }
 	// The rest of a read() that somebody else has begun so, to whom so many bytes came, or -errno.
 	virtual int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t /*came*/)
 	{
@@ -60,6 +63,7 @@ public:
 	int fd() const override { return past_ ? direct_ : cached_.load(); }
 	bool parallel_writes() const override { return past_; }
 	Apart apart(uint64_t offset, uint64_t size) const override;
+	int64_t read_cached(void *to, uint64_t size, uint64_t offset) override;
 	// The page cache could not keep it.
 	bool large() const { return !past_ && direct_ >= 0; }
 	int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t came) override;
@@ -72,6 +76,7 @@ private:
 	bool is_past(uint64_t offset, uint64_t size) const;
 	// How much of it can.
 	uint64_t aligned(const void *memory, uint64_t size, uint64_t offset) const;
+	int64_t read_by(bool past, void *to, uint64_t size, uint64_t offset);
 	template <class Memory, class Call>
 	int64_t move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call);
 
