@@ -143,6 +143,19 @@ inline int count_threads(const std::string &name)
 	return n;
 }
 
+// All threads of the process by number, those of the kernel's for io_uring as well (iou-wrk-N, of thread N), with their names.
+inline std::map<int, std::string> all_threads()
+{
+	std::map<int, std::string> all;
+	for (const auto &task : fs::directory_iterator("/proc/self/task")) {
+		std::ifstream comm(task.path() / "comm");
+		std::string name;
+		if (std::getline(comm, name)) // else it has ended meanwhile
+			all[std::stoi(task.path().filename())] = name.starts_with("iou-wrk") ? "iou-wrk" : name;
+	}
+	return all;
+}
+
 // Device memory that is full of something else.
 class Device
 {

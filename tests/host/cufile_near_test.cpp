@@ -78,6 +78,35 @@ TEST_F(CufileNear, NoNodes)
 	EXPECT_EQ(cuda.pinned_on, std::vector<int>(cuda.pinned_on.size(), -1));
 }
 
+// One of ours that is next to a device has others made, for an I/O of a stream: they begin where the program may run.
+TEST_F(CufileNear, WhatAHelperMakesIsWhereTheProgramMayRun)
+{
+	system.real_cpus = true;
+	cufile::Cpus all;
+	ASSERT_EQ(system.cpus(all), 0);
+	if (all.count() < 2)
+		GTEST_SKIP() << "one CPU";
+	size_t one = 0;
+	while (!all[one])
+		one++;
+	system.began_on.clear();
+	system.texts[folder + "local_cpulist"] = std::to_string(one) + "\n";
+	const CUfileHandle_t fh = add_file(library, fd);
+	size_t size = bytes.size();
+	off_t zero = 0;
+	ssize_t result = 0;
+	ASSERT_EQ(library.move_in_stream(fh, cuda.device.data(), &size, &zero, &zero, &result, nullptr, false).err, 0);
+	for (const auto &io : cuda.in_stream)
+		io.call(io.arg);
+	EXPECT_EQ(result, static_cast<ssize_t>(size));
+	library.close();
+	EXPECT_GT(system.stays.size(), 1u) << "one helper alone shows nothing";
+	for (const auto &[thread, cpus] : system.began_on)
+		EXPECT_EQ(cpus, all);
+	for (const auto &[thread, cpus] : system.stays)
+		EXPECT_EQ(cpus, cufile::Cpus().set(one));
+}
+
 TEST_F(CufileNear, TheProgramHasSaidWhereItWantsToBe)
 {
 	system.allowed = 0xf;

@@ -7,6 +7,14 @@
 #include "fake_seams.hpp"
 #include "library.hpp"
 
+inline std::string some_bytes(size_t n)
+{
+	std::string bytes(n, '\0');
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = static_cast<char>(i * 7 + i / 251);
+	return bytes;
+}
+
 inline CUfileDescr_t descr_of(int fd, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
 {
 	CUfileDescr_t descr = {};

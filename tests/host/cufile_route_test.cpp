@@ -41,12 +41,7 @@ protected:
 		return counts.ios[why];
 	}
 
-	const std::string bytes = [] {
-		std::string all(30000, '\0');
-		for (size_t i = 0; i < all.size(); i++)
-			all[i] = static_cast<char>(i * 7 + i / 251);
-		return all;
-	}();
+	const std::string bytes = some_bytes(30000);
 	FakeSystem system;
 	FakeCuda cuda;
 	FakePeer peer;

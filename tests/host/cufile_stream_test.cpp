@@ -30,12 +30,7 @@ protected:
 		cuda.in_stream.clear();
 	}
 
-	const std::string bytes = [] {
-		std::string all(10000, '\0');
-		for (size_t i = 0; i < all.size(); i++)
-			all[i] = static_cast<char>(i * 7 + i / 251);
-		return all;
-	}();
+	const std::string bytes = some_bytes(10000);
 	FakeSystem system;
 	FakeCuda cuda;
 	FakePeer peer;

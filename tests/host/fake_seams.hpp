@@ -15,7 +15,9 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sched.h>
 
+#include "near.hpp"
 #include "seams.hpp"
 
 class FakeSystem final : public cufile::System
@@ -190,14 +192,20 @@ public:
 	}
 	int cpus(cufile::Cpus &out) override
 	{
-		out = allowed;
+		std::lock_guard guard(lock);
+		cufile::CpuMask mask;
+		if (real_cpus && sched_getaffinity(0, mask.bytes, mask.get()))
+			return -errno;
+		out = real_cpus ? mask.cpus() : allowed;
+		began_on[std::this_thread::get_id()] = out;
 		return 0;
 	}
 	int stay_on(const cufile::Cpus &cpus) override
 	{
 		std::lock_guard guard(lock);
 		stays[std::this_thread::get_id()] = cpus;
-		return 0;
+		const cufile::CpuMask mask(cpus);
+		return real_cpus && sched_setaffinity(0, mask.bytes, mask.get()) ? -errno : 0;
 	}
 	int prefer_node(int one) override
 	{
@@ -225,7 +233,8 @@ public:
 	int64_t cached_error = 0; // of asking, behind that
 	std::atomic<int> cache_asked{0};
 	cufile::Cpus allowed = 0xffff;
-	std::map<std::thread::id, cufile::Cpus> stays;
+	bool real_cpus = false; // threads are where they ask to be
+	std::map<std::thread::id, cufile::Cpus> began_on, stays;
 	int prefer_error = 0;
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
