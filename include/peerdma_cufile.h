@@ -38,7 +38,8 @@ enum peerdma_cufile_why {
  * @route: enum peerdma_route: DIRECT, HOST (bounced through pinned host memory) or POSIX (the system's own
  *   read and write, into host memory or through a buffer's proxy address)
  * @why: enum peerdma_cufile_why
- * @reason: enum peerdma_reason if @why is PEERDMA_CUFILE_WHY_REFUSED, else 0
+ * @reason: enum peerdma_reason if @why is PEERDMA_CUFILE_WHY_REFUSED, or if it is PEERDMA_CUFILE_WHY_NOT_A_BUFFER and
+ *   the kernel did not take what cuFileBufRegister() was given; else 0
  */
 struct peerdma_cufile_route {
 	uint32_t size;

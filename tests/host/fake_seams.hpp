@@ -381,6 +381,19 @@ public:
 			memory = {kind, this, 0};
 		return look_up_error;
 	}
+	int allocation(const void *address, cufile::Allocation &out) override
+	{
+		const char *at = static_cast<const char *>(address);
+		out = {};
+		if (at >= device.data() && at < device.data() + device.size())
+			out = {reinterpret_cast<uintptr_t>(device.data()), device.size(), id};
+		return look_up_error;
+	}
+	int sync_copies(const void *) override
+	{
+		synced++;
+		return sync_error;
+	}
 	int enter(cufile::Context, bool &entered) override
 	{
 		entered = true;
@@ -467,6 +480,8 @@ public:
 	bool present = false;
 	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of device
 	int look_up_error = 0;
+	uint64_t id = 1; // of the allocation that device is; 0: of none
+	int synced = 0, sync_error = 0;
 	std::atomic<int> pinned{0};
 	const FakeSystem *system = nullptr; // whose node memory comes from
 	std::vector<int> pinned_on;
@@ -492,6 +507,24 @@ public:
 		place.device = device;
 		return 0;
 	}
+	// The buffer is known by its address.
+	int enroll(const void *address, uint64_t size, cufile::Place &place, uint32_t &reason) override
+	{
+		auto *const at = static_cast<char *>(const_cast<void *>(address));
+		enrollments++;
+		reason = enroll_reason;
+		if (enroll_error)
+			return enroll_error;
+		for (const auto &[other, bytes] : enrolled)
+			if (at < other + bytes && other < at + size) {
+				reason = PEERDMA_REASON_VENDOR_BUSY;
+				return -EBUSY;
+			}
+		enrolled[at] = size;
+		place = {reinterpret_cast<struct peerdma_buf *>(at), 0, size, 9, device};
+		return 0;
+	}
+	void release(struct peerdma_buf *buf) override { released += enrolled.erase(reinterpret_cast<char *>(buf)); }
 	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
 	{
 		if (open_error)
@@ -521,15 +554,17 @@ public:
 		result.route = refused ? PEERDMA_ROUTE_POSIX : bounced ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_DIRECT;
 		result.reason = refused ? refused : bounced;
 		const uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
-		buffer.replace(place.offset, n, file, offset, n);
+		file.copy(bytes_at(place), n, offset);
 		return static_cast<int64_t>(n);
 	}
 	int64_t write(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
 		      struct peerdma_io_result &result) override
 	{
+		if (error)
+			return error;
 		result.route = PEERDMA_ROUTE_DIRECT;
 		file.resize(std::max<size_t>(file.size(), offset + size));
-		file.replace(offset, size, buffer, place.offset, size);
+		file.replace(offset, size, bytes_at(place), size);
 		return static_cast<int64_t>(size);
 	}
 	const char *reason_text(uint32_t) override { return "the drive is far away"; }
@@ -548,4 +583,15 @@ public:
 	std::vector<int> opened;
 	std::vector<uint32_t> explained;
 	std::vector<Io> reads;
+	std::map<char *, uint64_t> enrolled;
+	int enroll_error = -ENOENT, enrollments = 0;
+	uint32_t enroll_reason = 0; // with the error
+	size_t released = 0;
+
+private:
+	char *bytes_at(const cufile::Place &place)
+	{
+		const bool own = place.buffer == reinterpret_cast<struct peerdma_buf *>(this);
+		return (own ? buffer.data() : reinterpret_cast<char *>(place.buffer)) + place.offset;
+	}
 };

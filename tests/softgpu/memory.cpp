@@ -54,10 +54,34 @@ CUresult make_of_device(Piece &piece, char *&seen)
 	return CUDA_SUCCESS;
 }
 
+// As a driver does: what is small shares frames with its neighbours.
+CUresult make_of_stand(Piece &piece, char *&seen)
+{
+	constexpr size_t frame = 65536, small = 512;
+	World &w = world();
+	const size_t align = piece.size < frame ? small : frame;
+	std::lock_guard guard(w.lock);
+	size_t at = 0;
+	for (const auto &[start, size] : w.taken) {
+		if (at + piece.size <= start)
+			break;
+		at = (start + size + align - 1) / align * align;
+	}
+	if (at + piece.size > stand_bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	w.taken[at] = piece.size;
+	seen = stand_base + at;
+	piece.bytes = w.devices[static_cast<size_t>(piece.device)]->bar + at;
+	piece.stands = true;
+	return CUDA_SUCCESS;
+}
+
 // Managed memory may lie anywhere: here it lies with the host, where the CPU uses it as it likes.
 CUresult make(Piece &piece, char *&seen)
 {
 	World &w = world();
+	if (piece.kind == Kind::device && w.devices[static_cast<size_t>(piece.device)]->bar)
+		return make_of_stand(piece, seen);
 	if (piece.kind == Kind::managed || !w.devices[static_cast<size_t>(piece.device)]->provider)
 		return make_of_host(piece, seen);
 	return make_of_device(piece, seen);
@@ -67,6 +91,11 @@ void unmake(const Piece &piece, char *seen)
 {
 	if (piece.buffer) {
 		peerdma_buf_destroy(piece.buffer);
+		return;
+	}
+	if (piece.stands) {
+		std::lock_guard guard(world().lock);
+		world().taken.erase(static_cast<size_t>(seen - stand_base));
 		return;
 	}
 	munmap(seen, pages(piece.size));

@@ -37,6 +37,7 @@ struct Piece {
 	CUcontext context = nullptr;          // nullptr: that of its device
 	struct peerdma_buf *buffer = nullptr; // nullptr: memory of the host's
 	bool mapped = false;                  // by cuMemMap(), of what cuMemCreate() made
+	bool stands = false;                  // of the stand-in for a vendor's driver
 	uint64_t id = 0;
 };
 
@@ -51,16 +52,19 @@ struct Device {
 	std::string address;
 	size_t bytes;
 	CUctx_st primary;
+	char *bar = nullptr; // memory that tests/kmod/nvstand.c gives out is here
 };
 
 struct World {
 	World();
+	void add_stand(const std::string &address);
 
 	std::mutex lock;                              // protects what changes below
 	struct peerdma_device *peer = nullptr;        // immutable
 	std::vector<std::unique_ptr<Device>> devices; // immutable
 	std::map<char *, Piece> memory;               // by the address that programs know
 	std::map<uint64_t, Made> made;
+	std::map<size_t, size_t> taken; // of the bar, by where it begins
 	std::map<std::string, std::pair<int, int>> failures;
 	uint64_t next_id = 0;
 	int wrongs = 0, live = 0;
@@ -70,6 +74,10 @@ struct World {
 };
 
 World &world();
+
+// Where nvstand.c has its first byte, for each process, and how much it gives out.
+constexpr size_t stand_bytes = size_t{16} << 20;
+inline char *const stand_base = reinterpret_cast<char *>(0x7f0000000000);
 
 // The calling thread's.
 CUcontext current();

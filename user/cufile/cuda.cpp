@@ -3,12 +3,10 @@
 // The CUDA driver, found at run time: libcufile is built without CUDA and works, for host memory, where there
 // is none. The functions are found by the names that the driver exports, of which some carry a version.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <mutex>
 
-#include <dlfcn.h>
-
+#include "loader.hpp"
 #include "real.hpp"
 
 namespace cufile
@@ -20,7 +18,8 @@ using Address = unsigned long long; // CUdeviceptr
 
 // Numbers of the driver's ABI.
 constexpr int success = 0, not_initialized = 3, deinitialized = 4, no_device = 100, invalid_value = 1, not_found = 500;
-constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_is_managed = 8, attribute_ordinal = 9;
+constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_sync_memops = 6, attribute_buffer_id = 7,
+	      attribute_is_managed = 8, attribute_ordinal = 9, attribute_range_start = 11, attribute_range_size = 12;
 constexpr unsigned memory_type_device = 2;
 constexpr unsigned host_alloc_portable = 1, stream_non_blocking = 1, event_disable_timing = 2;
 constexpr unsigned user_object_no_sync = 1, graph_takes_reference = 1;
@@ -65,6 +64,7 @@ struct Table {
 	int (*device_now)(int *);
 	int (*exchange_mode)(int *);
 	int (*pci_address)(char *, int, int);
+	int (*set_attribute)(const void *, int, Address);
 	int (*copy_many)(Address *, Address *, size_t *, size_t, CopyAttributes *, size_t *, size_t, Stream);
 };
 
@@ -99,13 +99,7 @@ public:
 
 	bool load() override
 	{
-		const int known = state_.load(std::memory_order_acquire);
-		if (known)
-			return known > 0;
-		std::lock_guard guard(lock_);
-		if (!state_.load(std::memory_order_relaxed))
-			state_.store(find() ? 1 : -1, std::memory_order_release);
-		return state_.load(std::memory_order_relaxed) > 0;
+		return driver_.load([this](auto get) { find(get); });
 	}
 
 	int look_up(const void *address, Memory &memory) override
@@ -137,6 +131,27 @@ public:
 			return success;
 		memory = {managed & 0xff ? Memory::Kind::managed : Memory::Kind::device, context, ordinal};
 		return success;
+	}
+
+	int allocation(const void *address, Allocation &out) override
+	{
+		out = {};
+		unsigned long long id = 0;
+		Address start = 0;
+		size_t size = 0;
+		int which[] = {attribute_buffer_id, attribute_range_start, attribute_range_size};
+		void *answers[] = {&id, &start, &size};
+		const int rc = table_.attributes(3, which, answers, number(address));
+		if (rc == success)
+			out = {start, size, id};
+		return rc;
+	}
+	int sync_copies(const void *address) override
+	{
+		const BesideCaptures beside(table_);
+		const unsigned on = 1;
+		return table_.set_attribute ? table_.set_attribute(&on, attribute_sync_memops, number(address)) :
+					      not_found;
 	}
 
 	int enter(Context context, bool &entered) override
@@ -271,16 +286,8 @@ public:
 	}
 
 private:
-	bool find()
+	template <class Get> void find(Get &get)
 	{
-		void *driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-		if (!driver)
-			return false;
-		bool all = true;
-		const auto get = [&](auto &function, const char *name, bool needed = true) {
-			function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
-			all = all && (function || !needed);
-		};
 		get(table_.init, "cuInit");
 		get(table_.attributes, "cuPointerGetAttributes");
 		get(table_.current, "cuCtxGetCurrent");
@@ -309,8 +316,8 @@ private:
 		get(table_.device_now, "cuCtxGetDevice", false);
 		get(table_.exchange_mode, "cuThreadExchangeStreamCaptureMode", false);
 		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
+		get(table_.set_attribute, "cuPointerSetAttribute", false);
 		get(table_.copy_many, "cuMemcpyBatchAsync_v2", false);
-		return all;
 	}
 
 	// Retained once for each device, and kept: it is the one that the runtime API uses.
@@ -334,9 +341,9 @@ private:
 		return success;
 	}
 
-	std::mutex lock_;                // protects primary_ and the first load()
-	std::atomic<int> state_{0};      // 0 not looked for, 1 found, -1 there is none
-	Table table_{};                  // immutable once state_ is 1
+	Loader driver_{"libcuda.so.1"};
+	Table table_{};                  // immutable once driver_ is loaded
+	std::mutex lock_;                // protects primary_
 	Context primary_[max_devices]{}; // nullptr until wanted
 };
 

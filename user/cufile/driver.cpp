@@ -145,10 +145,11 @@ CUfileError_t Library::close()
 	engine.reset();
 	{
 		decltype(handles_) handles;
+		decltype(buffers_) buffers;
 		const std::lock_guard tables(table_lock_);
 		handles.swap(handles_);
+		buffers.swap(buffers_);
 		by_fd_.clear();
-		buffers_.clear();
 		streams_.clear();
 	}
 	stats_.stop();

@@ -45,8 +45,10 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 		return -EIO;
 	if (!write && !handle->file->readable())
 		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
+	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
 	Buffer known;
 	const Buffer *buffer = nullptr;
+	std::shared_ptr<Enrolled> enrolled;
 	{
 		const std::shared_lock tables(table_lock_);
 		const auto found = buffers_.find(reinterpret_cast<uintptr_t>(base));
@@ -54,18 +56,18 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 			known = found->second;
 			buffer = &known;
 		}
+		enrolled = buffer ? known.enrolled : enrolled_at(request.address, size);
 	}
 	if (buffer && static_cast<uint64_t>(buf_off) + size > buffer->size)
 		return failed(CU_FILE_INVALID_MAPPING_RANGE);
 	request.handle = handle;
 	request.file = handle->file;
 	request.write = write;
-	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
 	request.size = size;
 	request.offset = static_cast<uint64_t>(file_off);
 	if (!size)
 		return 1;
-	return choose_way(engine, *handle, buffer, base, request);
+	return choose_way(engine, *handle, buffer, std::move(enrolled), base, request);
 }
 
 int64_t Library::run(Engine &engine, Request &request)
@@ -76,7 +78,7 @@ int64_t Library::run(Engine &engine, Request &request)
 	int64_t n;
 	probe_begin(request);
 	if (request.way != Way::bounce) {
-		n = move_straight(request, seams_, reason);
+		n = move_straight(request, seams_, engine.lanes, reason);
 	} else {
 		const Mover mover(engine);
 		engine.settle(request);

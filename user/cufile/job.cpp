@@ -117,15 +117,48 @@ uint32_t PeerFile::misplaced(const Request &request) const
 	return (request.place.offset + skip) % memory_align_ ? PEERDMA_REASON_BUF_ALIGN : PEERDMA_REASON_NONE;
 }
 
-int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reason)
+namespace
+{
+
+// One slab after the other, and nobody helps.
+int64_t move_by_slabs(const Request &request, const Seams &seams, Lanes &lanes)
+{
+	uint64_t done = 0;
+	while (done < request.size) {
+		Request part = request;
+		part.address += done;
+		part.offset += done;
+		part.size = std::min(request.size - done, small_slab);
+		const int64_t n = move_small(part, seams, lanes);
+		if (n < 0)
+			return done ? static_cast<int64_t>(done) : n;
+		done += static_cast<uint64_t>(n);
+		if (static_cast<uint64_t>(n) < part.size)
+			break;
+	}
+	return static_cast<int64_t>(done);
+}
+
+} // namespace
+
+int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, uint32_t &reason)
 {
 	reason = 0;
 	if (request.way == Way::direct) {
 		struct peerdma_io_result result = {};
 		struct peerdma_file *const file = request.peer_file->get();
-		const int64_t n = request.write ?
-					  seams.peer.write(file, request.place, request.size, request.offset, result) :
-					  seams.peer.read(file, request.place, request.size, request.offset, result);
+		// Until it ends, and no longer: who deregisters memory afterwards may register it anew.
+		const std::shared_ptr<Enrolled> held = request.enrolled.lock();
+		int64_t n = -ENODEV;
+		if (held || !request.place.enrolled)
+			n = request.write ?
+				    seams.peer.write(file, request.place, request.size, request.offset, result) :
+				    seams.peer.read(file, request.place, request.size, request.offset, result);
+		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same.
+		if (n == -ENODEV && request.place.enrolled) {
+			reason = result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
+			return request.strict ? failed(CU_FILE_IO_NOT_SUPPORTED) : move_by_slabs(request, seams, lanes);
+		}
 		if (result.route == PEERDMA_ROUTE_POSIX)
 			reason = result.reason;
 		// A part of a block for which the device had no room; the end of the file is then what is told.
@@ -262,7 +295,7 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes)
 		part.place.offset += piece->offset - request.offset;
 		part.size = piece->size;
 		part.offset = piece->offset;
-		job.finish(*piece, move_straight(part, seams, piece->reason));
+		job.finish(*piece, move_straight(part, seams, lanes, piece->reason));
 	}
 }
 

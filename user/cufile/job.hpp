@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "enrolled.hpp"
 #include "file.hpp"
 #include "lane.hpp"
 #include "peerdma_cufile.h"
@@ -59,11 +60,13 @@ struct Request {
 	uint64_t size = 0, offset = 0;
 	Way way = Way::host;
 	enum peerdma_cufile_why why = PEERDMA_CUFILE_WHY_NONE;
-	uint32_t reason = 0;                 // enum peerdma_reason, if why is REFUSED
+	uint32_t reason = 0;                 // enum peerdma_reason, if why is REFUSED or NOT_A_BUFFER
 	Memory memory;                       // if it bounces
 	File::Apart apart;                   // what its file said of its beginning, if that is for a ring
 	std::shared_ptr<PeerFile> peer_file; // if it is direct
 	Place place;                         // likewise
+	std::weak_ptr<Enrolled> enrolled;    // whose place that is, if it is one's
+	bool strict = false;                 // directly, or not at all
 };
 
 class Belt;
@@ -140,6 +143,6 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes);
 int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes);
 
 // Moves a request that does not bounce. If it was to go directly and all of it went by way of the host, reason says why.
-int64_t move_straight(const Request &request, const Seams &seams, uint32_t &reason);
+int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, uint32_t &reason);
 
 } // namespace cufile

@@ -46,6 +46,8 @@ struct Buffer {
 	uint64_t size;
 	Memory memory;
 	int peer; // what Peer::look_up() said: 0, it is in a buffer of libpeerdma's
+	std::shared_ptr<Enrolled> enrolled;
+	uint32_t reason; // enum peerdma_reason: why the kernel did not register it
 };
 
 class Library
@@ -169,12 +171,16 @@ private:
 	void cut_batch(Batch &batch);
 	void end_batch(Batch &batch);
 	std::shared_ptr<Handle> find(CUfileHandle_t fh);
+	// What all of a range is in, whatever base it was registered by. With table_lock_.
+	std::shared_ptr<Enrolled> enrolled_at(const void *address, uint64_t size) const;
+	void enroll(const void *base, uint64_t size, Buffer &buffer);
 	std::shared_ptr<Batch> find_batch(CUfileBatchHandle_t id);
 	bool has_cuda() { return seams_.cuda.load(); }
 	// Fills in a request, or says what is wrong with it. 1: there is nothing to move.
 	int64_t prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			off_t file_off, off_t buf_off, bool write, Request &request);
-	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request);
+	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, std::shared_ptr<Enrolled> enrolled,
+			   const void *base, Request &request);
 	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
 	int64_t run(Engine &engine, Request &request);
@@ -204,7 +210,7 @@ private:
 	uintptr_t next_id_ = 0;
 	std::unordered_map<uintptr_t, std::shared_ptr<Handle>> handles_;
 	std::unordered_map<int, uintptr_t> by_fd_;
-	std::unordered_map<uintptr_t, Buffer> buffers_; // by base
+	std::map<uintptr_t, Buffer> buffers_; // by base
 	std::unordered_map<uintptr_t, std::shared_ptr<Batch>> batches_;
 	std::unordered_map<void *, unsigned> streams_; // their flags
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};

@@ -2,13 +2,10 @@
 //
 // libpeerdma, found at run time: libcufile is useful without it, and finds the one that the program, or
 // the provider of its device memory, has loaded already.
-#include <atomic>
 #include <cerrno>
 #include <mutex>
-#include <type_traits>
 
-#include <dlfcn.h>
-
+#include "loader.hpp"
 #include "real.hpp"
 
 namespace cufile
@@ -25,7 +22,14 @@ struct Table {
 	decltype(&peerdma_read_result) read_result;
 	decltype(&peerdma_write_result) write_result;
 	decltype(&peerdma_reason_text) reason_text;
+	// What an old one may lack.
+	decltype(&peerdma_open) open;
+	decltype(&peerdma_close) close;
+	decltype(&peerdma_buf_from_gpu) buf_from_gpu;
+	decltype(&peerdma_buf_destroy) buf_destroy;
 };
+
+constexpr uint32_t nvidia = 0x10de; // whose memory the CUDA driver's is
 
 class RealPeer final : public Peer
 {
@@ -40,13 +44,31 @@ public:
 		const int rc = table_.buf_at(address, &place.buffer, &place.offset);
 		if (rc < 0)
 			return rc;
-		struct peerdma_buf_info info = {};
-		info.size = sizeof(info);
-		const int query = table_.buf_query(place.buffer, &info);
-		place.size = info.len - place.offset;
-		place.provider = info.provider_id;
-		place.device = info.device_fd;
-		return query;
+		return describe(place);
+	}
+	int enroll(const void *address, uint64_t size, Place &place, uint32_t &reason) override
+	{
+		reason = PEERDMA_REASON_NONE;
+		if (!load() || !table_.buf_from_gpu || !table_.buf_destroy || !table_.open || !table_.close)
+			return -ENOSYS;
+		struct peerdma_device *device = nullptr;
+		int rc = hold_device(device);
+		if (rc < 0)
+			return rc;
+		struct peerdma_buf *made = nullptr;
+		rc = table_.buf_from_gpu(device, nvidia, reinterpret_cast<uintptr_t>(address), size, 0, &made, &reason);
+		if (rc < 0) {
+			let_go_of_device();
+			return rc;
+		}
+		place = {};
+		place.buffer = made;
+		return describe(place);
+	}
+	void release(struct peerdma_buf *buffer) override
+	{
+		table_.buf_destroy(buffer);
+		let_go_of_device();
 	}
 	int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) override
 	{
@@ -73,27 +95,45 @@ public:
 	const char *reason_text(uint32_t reason) override { return load() ? table_.reason_text(reason) : ""; }
 
 private:
-	bool load()
+	// All of it but the buffer and the offset.
+	int describe(Place &place)
 	{
-		const int known = state_.load(std::memory_order_acquire);
-		if (known)
-			return known > 0;
-		std::lock_guard guard(lock_);
-		if (!state_.load(std::memory_order_relaxed))
-			state_.store(find() ? 1 : -1, std::memory_order_release);
-		return state_.load(std::memory_order_relaxed) > 0;
+		struct peerdma_buf_info info = {};
+		info.size = sizeof(info);
+		const int rc = table_.buf_query(place.buffer, &info);
+		place.size = info.len - place.offset;
+		place.provider = info.provider_id;
+		place.device = info.device_fd;
+		return rc;
 	}
 
-	bool find()
+	// One for all that is registered, so that a file is opened once for all of it; closed with the last.
+	int hold_device(struct peerdma_device *&out)
 	{
-		void *library = ::dlopen("libpeerdma.so.0", RTLD_NOW | RTLD_LOCAL);
-		if (!library)
-			return false;
-		bool all = true;
-		const auto get = [&](auto &function, const char *name) {
-			function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(library, name));
-			all = all && function;
-		};
+		std::lock_guard guard(device_lock_);
+		if (!held_) {
+			const int rc = table_.open(&device_, 0);
+			if (rc < 0)
+				return rc;
+		}
+		held_++;
+		out = device_;
+		return 0;
+	}
+	void let_go_of_device()
+	{
+		std::lock_guard guard(device_lock_);
+		if (!--held_)
+			table_.close(device_);
+	}
+
+	bool load()
+	{
+		return library_.load([this](auto get) { find(get); });
+	}
+
+	template <class Get> void find(Get &get)
+	{
 		get(table_.buf_at, "peerdma_buf_at");
 		get(table_.buf_query, "peerdma_buf_query");
 		get(table_.file_for_buf, "peerdma_file_for_buf");
@@ -102,12 +142,17 @@ private:
 		get(table_.read_result, "peerdma_read_result");
 		get(table_.write_result, "peerdma_write_result");
 		get(table_.reason_text, "peerdma_reason_text");
-		return all;
+		get(table_.open, "peerdma_open", false);
+		get(table_.close, "peerdma_close", false);
+		get(table_.buf_from_gpu, "peerdma_buf_from_gpu", false);
+		get(table_.buf_destroy, "peerdma_buf_destroy", false);
 	}
 
-	std::mutex lock_;           // protects the first load()
-	std::atomic<int> state_{0}; // 0 not looked for, 1 found, -1 there is none
-	Table table_{};             // immutable once state_ is 1
+	Loader library_{"libpeerdma.so.0"};
+	Table table_{};          // immutable once library_ is loaded
+	std::mutex device_lock_; // protects device_ and held_
+	struct peerdma_device *device_ = nullptr;
+	unsigned held_ = 0;
 };
 
 constinit RealPeer the_peer;

@@ -2,6 +2,9 @@
 //
 // What programs register: files, memory, streams. An id is never given twice, so one that is used too late names
 // nothing.
+#include <iterator>
+#include <system_error>
+
 #include "library.hpp"
 
 namespace cufile
@@ -120,6 +123,32 @@ void Library::remove_file(CUfileHandle_t fh)
 	stats_.count(&CUfileStatsLevel1_t::hdl_deregister_ops, gone != nullptr);
 }
 
+std::shared_ptr<Enrolled> Library::enrolled_at(const void *address, uint64_t size) const
+{
+	// By the nearest base before it: who has registered memory inside of other memory has the same of it, or nothing.
+	const auto next = buffers_.upper_bound(number(address));
+	if (next == buffers_.begin())
+		return nullptr;
+	const auto &near = std::prev(next)->second.enrolled;
+	return near && near->has(address, size) ? near : nullptr;
+}
+
+// So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces.
+void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
+{
+	{
+		const std::shared_lock tables(table_lock_);
+		buffer.enrolled = enrolled_at(base, size);
+	}
+	if (buffer.enrolled && buffer.enrolled->is_there(seams_.cuda))
+		return;
+	buffer.enrolled.reset();
+	const int rc = Enrolled::make(seams_.cuda, seams_.peer, base, size, buffer.enrolled, buffer.reason);
+	if (rc < 0 && !buffer.reason)
+		log_.say(Log::Level::info,
+			 "registered memory stays CUDA's alone: " + std::generic_category().message(-rc));
+}
+
 CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 {
 	const auto refuse = [&](CUfileOpError rc, int cuda = 0) {
@@ -134,7 +163,7 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	const Use use(*this);
 	if (!use)
 		return refuse(CU_FILE_DRIVER_CLOSING);
-	Buffer buffer = {size, {}, 0};
+	Buffer buffer = {size, {}, 0, nullptr, PEERDMA_REASON_NONE};
 	if (has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, buffer.memory);
 		if (rc)
@@ -142,6 +171,9 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	}
 	Place place;
 	buffer.peer = seams_.peer.look_up(base, place);
+	if (buffer.peer && buffer.memory.kind == Memory::Kind::device &&
+	    !use->config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE))
+		enroll(base, size, buffer);
 	{
 		const std::lock_guard tables(table_lock_);
 		if (!buffers_.emplace(number(base), buffer).second)

@@ -68,16 +68,25 @@ uint32_t route_of(const Request &request)
 
 } // namespace
 
-int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer, const void *base, Request &request)
+int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer, std::shared_ptr<Enrolled> enrolled,
+			    const void *base, Request &request)
 {
+	// What was freed is registered no more, whatever is at its address now.
+	if (enrolled && !enrolled->is_there(seams_.cuda)) {
+		enrolled.reset();
+		buffer = nullptr;
+	}
+	request.enrolled = enrolled;
 	Candidate io = {engine.config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE),
 			handle.file->fd(),
-			buffer ? buffer->peer : 0,
+			buffer && !enrolled ? buffer->peer : 0,
 			0,
 			request.size,
 			Memory::Kind::host,
 			false};
-	if (!io.peer)
+	if (enrolled)
+		request.place = enrolled->place(request.address);
+	else if (!io.peer)
 		io.peer = seams_.peer.look_up(request.address, request.place);
 	io.room = request.place.size;
 	if (buffer) {
@@ -101,6 +110,8 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 
 	const Verdict direct = score_direct(io);
 	request.why = direct.why;
+	if (request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer)
+		request.reason = buffer->reason;
 	int best = 0;
 	for (const auto &way : ways) {
 		const int score = way.score(io).score;
@@ -111,6 +122,7 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 	}
 	const bool only_direct =
 		engine.config.require_direct || !engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
+	request.strict = only_direct;
 	if (request.way == Way::direct) {
 		// What came of it is what counts.
 		request.why = PEERDMA_CUFILE_WHY_NONE;

@@ -104,6 +104,12 @@ struct Memory {
 	int device = -1;
 };
 
+// What was allocated at once.
+struct Allocation {
+	uint64_t start = 0, size = 0;
+	uint64_t id = 0; // never given twice; 0: the driver knows of none
+};
+
 // From host memory to a device.
 struct Copy {
 	char *device;
@@ -119,6 +125,10 @@ public:
 	virtual bool load() = 0;
 	// An address that the driver does not know is host memory.
 	virtual int look_up(const void *address, Memory &memory) = 0;
+	// Which one an address is in.
+	virtual int allocation(const void *address, Allocation &out) = 0;
+	// Copies to and from that one are over when the calls return that are to wait for them.
+	virtual int sync_copies(const void *address) = 0;
 	// Makes the context the calling thread's; entered says whether leave() has to undo it.
 	virtual int enter(Context context, bool &entered) = 0;
 	virtual void leave() = 0;
@@ -156,7 +166,8 @@ struct Place {
 	uint64_t offset = 0;
 	uint64_t size = 0; // bytes from there to the buffer's end
 	uint32_t provider = 0;
-	int device = -1; // the descriptor of /dev/peerdma that it was made by
+	int device = -1;       // the descriptor of /dev/peerdma that it was made by
+	bool enrolled = false; // it is there as long as an Enrolled is
 };
 
 class Peer
@@ -164,6 +175,10 @@ class Peer
 public:
 	// 0 or -errno: -ENOSYS there is no libpeerdma, -ENOENT the address is in no buffer of this process.
 	virtual int look_up(const void *address, Place &place) = 0;
+	// Registers memory of the CUDA driver's with the kernel: whole frames of 64 KiB. 0 or -errno; reason: enum
+	// peerdma_reason, written on failure too.
+	virtual int enroll(const void *address, uint64_t size, Place &place, uint32_t &reason) = 0;
+	virtual void release(struct peerdma_buf *buffer) = 0;
 	virtual int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) = 0;
 	virtual void close_file(struct peerdma_file *file) = 0;
 	virtual int explain(struct peerdma_file *file, uint32_t provider, struct peerdma_explanation &out) = 0;

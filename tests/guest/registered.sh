@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# libcufile.so.0 and memory of a GPU that its own driver has: cuFileBufRegister() registers it with the kernel, by
+# peerdma_nvidia.ko and a stand-in for NVIDIA's driver (tests/kmod/nvstand.c), and it goes direct: registered.cpp.
+# group: cufile
+# topologies: switch
+# variants: plain
+# timeout: 90
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+gpu=$(gpu_bdf)
+modules=$(dirname "$LAB_MODULE")
+file=/mnt/disk/registered
+# program WHAT [ARGS]: its addresses are those of all processes, so nothing else may be there
+program() { SOFTGPU_STAND=$gpu setarch -R registered "$1" $file "${@:2}"; }
+strict() { PEERDMA_REQUIRE_DIRECT=1 program "$@"; }
+
+afresh
+load_module
+mount_disk
+pattern fill $file 0 2097152 pattern:1
+sync
+insmod "$modules/kmod/nvstand.ko" && echo nvstand >"/sys/bus/pci/devices/$gpu/driver_override" &&
+	echo "$gpu" >/sys/bus/pci/drivers_probe || bail "nvstand.ko"
+
+relay program refused 64
+relay strict refused 64
+insmod "$modules/peerdma_nvidia.ko" || bail "peerdma_nvidia.ko"
+relay program moves
+pattern fill $file 0 2097152 pattern:1
+sync
+echo 1 >/sys/module/peerdma_nvidia/parameters/callback
+echo 0 >/sys/module/peerdma_nvidia/parameters/persistent
+relay program lost
+echo 1 >/sys/module/peerdma_nvidia/parameters/persistent
+same "nothing happened that must not" 0 "$(</sys/kernel/debug/nvstand/wrong)"
+check "the driver's stand-in goes, as nothing of it is registered" soon 5 rmmod nvstand
+check "and ours" rmmod peerdma_nvidia
+plan $tap_n
