@@ -196,7 +196,8 @@ struct peerdma_buf_info {
  * @leaf_map: enum peerdma_map of this leaf; @map is of the one that refuses, else of the farthest
  * @leaf_distance: its PCI distance, -1 where there is none
  * @reserved2: 0
- * @refused_name: the disk, the leaf or one above it, that refuses; empty if none does
+ * @refused_name: the disk, the leaf or one above it, that refuses; with PEERDMA_REASON_RULE the rule that denies it,
+ *   "/etc/peerdma/rules:LINE"; empty if none does
  */
 struct peerdma_explanation {
 	uint32_t size;
@@ -270,6 +271,7 @@ PEERDMA_API const char *peerdma_version(void);
  * Return: 0 or -errno.
  *   -ENOENT the module is not loaded   -EACCES no permission on the device node
  *   -EPROTONOSUPPORT the module speaks another version of the ABI   -EOPNOTSUPP an unknown flag
+ *   -EBADMSG /etc/peerdma/rules cannot be read or has a fault: peerdma-rules(5)
  * Since 0.1. Source: open(2); user/lib/device.cpp.
  */
 PEERDMA_API int peerdma_open(struct peerdma_device **out, uint32_t flags);
@@ -318,7 +320,8 @@ PEERDMA_API int peerdma_provider_get(struct peerdma_device *p, uint32_t provider
 /**
  * peerdma_provider_find - find a provider by what a person would type
  * @p: from peerdma_open()      @info: filled in; set info->size
- * @name: an id ("2"), a PCI address ("0000:01:00.0", "01:00.0"), or NULL or "" for the only one there is
+ * @name: an id ("2"), a PCI address ("0000:01:00.0", "01:00.0"), or NULL or "" for the only one there is, or of
+ *   several that a rule does not deny the one that the first rule prefers
  * Return: 0 or -errno.
  *   -ENOENT no such provider   -ENOTUNIQ no name was given and there are several   -EINVAL not a name
  * Since 0.1. Source: user/lib/provider.cpp.
@@ -335,7 +338,7 @@ PEERDMA_API int peerdma_provider_find(struct peerdma_device *p, const char *name
  * Return: 0 or -errno.
  *   -ENODEV no such function   -EBUSY args->out_driver is using the device
  *   -EINVAL see args->out_reason   -EEXIST published already, as args->out_provider_id
- *   -EACCES, -EPERM publishing is for root
+ *   -EACCES, -EPERM publishing is for root; -EACCES with PEERDMA_REASON_RULE: the rule in args->out_where denies it
  * Since 0.1. Source: driver_override of sysfs, ioctl(PEERDMA_PUBLISH); user/lib/publish.cpp.
  */
 PEERDMA_API int peerdma_provider_publish(struct peerdma_device *p, struct peerdma_publish_args *args);
@@ -360,6 +363,7 @@ PEERDMA_API int peerdma_provider_unpublish(uint32_t pci_domain, uint32_t pci_bdf
  * Return: 0 or -errno.
  *   -ENOENT no such provider   -ENODEV it is going away   -EINVAL see @reason   -ENOMEM it has no room left
  *   -EDQUOT more than the caller may have: see @reason   -EPERM PEERDMA_BUF_NO_ZERO is for root
+ *   -EACCES a rule denies it: peerdma-rules(5); then @reason is PEERDMA_REASON_RULE
  * Since 0.1. Source: ioctl(PEERDMA_BUF_ALLOC); user/lib/buffer.cpp.
  */
 PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t len, uint32_t flags,
@@ -378,6 +382,7 @@ PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_i
  * Return: 0 or -errno.
  *   -EOPNOTSUPP see @reason: Documentation/vendor.md has what is needed   -EINVAL see @reason
  *   -EBUSY part of it is registered already   -ENODEV it was freed meanwhile   -ENOMEM
+ *   -EACCES a rule denies it: PEERDMA_REASON_RULE
  * Since 0.1. Source: ioctl(PEERDMA_BUF_REGISTER); user/lib/buffer.cpp, kernel/vendor.c. Never tried on a GPU.
  */
 PEERDMA_API int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t addr, uint64_t len,
@@ -537,6 +542,7 @@ PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
  *   error, or the file is truncated meanwhile, all of [buf_off, buf_off + len) may have changed.
  *   -ENODEV the buffer was revoked   -EINVAL a number is wrong (ask peerdma_read_result() which)
  *   -EDQUOT bytes have to pass through host memory, and RLIMIT_MEMLOCK leaves no room for it
+ *   -EACCES a rule denies it (ask peerdma_explain()), and there is no falling back: peerdma-rules(5)
  *   -EXDEV no direct route (ask peerdma_explain()), and PEERDMA_OPEN_REQUIRE_DIRECT was given or the file is
  *   open with O_DIRECT and cannot be opened once more, through /proc
  * Since 0.1. Source: pread(2), cuFileRead(); ioctl(PEERDMA_READ); user/lib/io.cpp.
@@ -691,7 +697,7 @@ PEERDMA_API void peerdma_ring_destroy(struct peerdma_ring *ring);
  * Return: how many were added, from the first on, or -errno if the first was not.
  *   -EAGAIN the ring is at its capacity: peerdma_ring_wait()   -EINVAL a number or handle is wrong
  *   -ENOENT file or buffer belong to another peerdma_open()   -EISDIR, -ESPIPE not a file with offsets
- *   -ENOMEM no memory
+ *   -ENOMEM no memory   -EACCES a rule denies it, as peerdma_read()
  * Since 0.1. Source: user/lib/ring.cpp.
  */
 PEERDMA_API int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerdma_op *ops, uint32_t n);

@@ -133,6 +133,8 @@ enum peerdma_reason {
 	PEERDMA_REASON_VENDOR_FREED = 73, /* ENODEV: it was freed while it was being registered */
 	PEERDMA_REASON_VENDOR_ALIGN = 74, /* EINVAL: the range is not whole units of 64 KiB */
 	PEERDMA_REASON_VENDOR_MEMORY = 75, /* of this provider buffers are only registered */
+	/* a rule of /etc/peerdma/rules, by the library: EACCES */
+	PEERDMA_REASON_RULE = 96, /* it denies the process this provider, or the file its memory */
 };
 
 /**

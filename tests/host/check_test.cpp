@@ -136,6 +136,7 @@ TEST_F(Check, Node)
 	env.files["/sys/module/peerdma"] = "";
 	EXPECT_TRUE(has(cli::check_node(host, -ENOENT).change, "devtmpfs"));
 	EXPECT_TRUE(has(cli::check_node(host, -EPROTONOSUPPORT).change, "one release"));
+	EXPECT_TRUE(has(cli::check_node(host, -EBADMSG).change, "peerdma rules check"));
 	env.files["/.dockerenv"] = "";
 	EXPECT_TRUE(has(cli::check_node(host, -ENOENT).change, "--device /dev/peerdma"));
 }

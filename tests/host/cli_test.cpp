@@ -93,6 +93,13 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		{"witness", "--"},
 		{"witness", "1", "--", "true"},
 		{"topo", "--dot", "--svg", "x"},
+		{"rules"},
+		{"rules", "mend"},
+		{"rules", "check", "a", "b"},
+		{"rules", "check", "--file", "/f"},
+		{"rules", "explain"},
+		{"rules", "explain", "--provider", "gpu"},
+		{"rules", "explain", "--provider", "01:00.0", "--disk", "nvme0n1"},
 	};
 	for (const auto &words : cases) {
 		const Outcome outcome = run(words);
@@ -333,6 +340,93 @@ TEST_F(Cli, SeveralProvidersNeedAName)
 	EXPECT_TRUE(has(outcome.err, "several providers"));
 	EXPECT_EQ(run({"cp", "/f", "gpu:2"}).status, 0);
 	EXPECT_EQ(run({"cp", "/f", "gpu:3"}).status, 1);
+}
+
+TEST_F(Cli, RulesAreChecked)
+{
+	EXPECT_TRUE(has(run({"rules", "check"}).out, "everything is allowed"));
+	env.files["/etc/peerdma/rules"] = "# mine\ndeny provider=01:00.0\nallow\n";
+	EXPECT_EQ(run({"rules", "check"}).out, "/etc/peerdma/rules: 2 rules, without a fault\n");
+	EXPECT_EQ(run({"rules", "check", "--json"}).json()["count"], 2);
+	EXPECT_EQ(run({"rules", "check", "/none"}).status, 1);
+	env.files["/other"] = "deny\nallow gpu=1\n";
+	const Outcome outcome = run({"rules", "check", "/other", "--json"});
+	EXPECT_EQ(outcome.status, 1);
+	EXPECT_TRUE(one_line(outcome.err));
+	EXPECT_TRUE(has(outcome.err, "/other:2:7: ")) << outcome.err;
+	EXPECT_FALSE(outcome.json()["ok"].get<bool>());
+
+	env.files["/etc/peerdma/rules"] = "denies\n";
+	publish_one();
+	env.contents["/f"].bytes = "x";
+	for (const auto &words :
+	     std::vector<std::vector<std::string>>{{"providers"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
+		const Outcome faulty = run(words);
+		EXPECT_EQ(faulty.status, 1);
+		EXPECT_TRUE(has(faulty.err, "EBADMSG")) << faulty.err;
+		EXPECT_TRUE(has(faulty.err, "peerdma rules check")) << faulty.err;
+	}
+}
+
+TEST_F(Cli, RulesAreExplained)
+{
+	env.files["/sys/bus/pci/devices/0000:01:00.0/vendor"] = "0x10de\n";
+	env.files["/sys/bus/pci/devices/0000:01:00.0/device"] = "0x2336\n";
+	env.files["/sys/bus/pci/devices/0000:02:00.0/vendor"] = "0x1002\n";
+	env.files["/sys/bus/pci/devices/0000:02:00.0/device"] = "0x74a1\n";
+	env.files["/proc/self/cgroup"] = "0::/here\n";
+	env.files["/etc/peerdma/rules"] = "deny file=/no/such/secret\n"
+					  "prefer provider=10de:2336 cgroup=/there\n"
+					  "deny provider=10de:2336\n";
+	auto decided = [](std::vector<std::string> words) {
+		words.insert(words.begin(), {"rules", "explain", "--json"});
+		const Outcome outcome = run(words);
+		EXPECT_EQ(outcome.status, 0) << outcome.err;
+		const auto json = outcome.json();
+		return json["verdict"].get<std::string>() + " " + json["line"].dump();
+	};
+	EXPECT_EQ(decided({"--provider", "01:00.0"}), "deny 3");
+	EXPECT_EQ(decided({"--provider", "01:00.0", "--cgroup", "/there/below"}), "prefer 2");
+	EXPECT_EQ(decided({"--provider", "02:00.0", "--file", "/no/such/file"}), "allow null");
+	EXPECT_EQ(decided({"--provider", "02:00.0", "--file", "/no/such/../such/secret/a"}), "deny 1");
+	EXPECT_EQ(decided({"--provider", "03:00.0"}), "deny 3") << "what kind of device it is is not known";
+	EXPECT_EQ(run({"rules", "explain", "--provider", "01:00.0"}).out,
+		  "deny: /etc/peerdma/rules:3: deny provider=10de:2336\n");
+	env.files["/other"] = "allow disk=nvme0n1\nallow disk=04:00.0\ndeny\n";
+	const std::vector<std::string> other = {"/other", "--provider", "01:00.0", "--file", "/no/f"};
+	auto with = [&](const std::vector<std::string> &more) {
+		std::vector<std::string> words = other;
+		words.insert(words.end(), more.begin(), more.end());
+		return words;
+	};
+	EXPECT_EQ(decided(with({"--disk", "/dev/nvme0n1"})), "allow 1");
+	EXPECT_EQ(decided(with({"--disk", "nvme0n1", "--disk", "nvme1n1"})), "deny 3");
+	EXPECT_EQ(decided(with({"--disk", "0000:04:00.0"})), "allow 2");
+	std::vector<std::string> undecided = other;
+	undecided.insert(undecided.begin(), {"rules", "explain"});
+	EXPECT_EQ(run(undecided).status, 2) << "its disks are not known";
+}
+
+TEST_F(Cli, WhatARuleDenies)
+{
+	publish_one();
+	env.contents["/f"].bytes = std::string(5000, 'x');
+	env.files["/etc/peerdma/rules"] = "deny file=/f\ndeny provider=05:00.0\n";
+	const Outcome refused = run({"cp", "/f", "gpu:", "--json"});
+	EXPECT_EQ(refused.status, 1);
+	EXPECT_TRUE(has(refused.err, "(EACCES, RULE)")) << refused.err;
+	EXPECT_EQ(refused.json()["error"]["reason"], "RULE");
+	const auto why = run({"explain", "/f", "--json"}).json();
+	EXPECT_FALSE(why["direct"].get<bool>());
+	EXPECT_EQ(why["refused_by"], "/etc/peerdma/rules:1");
+	env.contents["/g"] = env.contents["/f"];
+	EXPECT_EQ(run({"cp", "/g", "gpu:"}).status, 0);
+	env.add_function("0000:05:00.0", 1 << 20);
+	const Outcome unpublished = run({"publish", "05:00.0"});
+	EXPECT_EQ(unpublished.status, 1);
+	EXPECT_TRUE(has(unpublished.err, "/etc/peerdma/rules:2")) << unpublished.err;
+	EXPECT_TRUE(has(unpublished.err, "(EACCES, RULE)")) << unpublished.err;
+	EXPECT_EQ(env.driver_of("0000:05:00.0"), "");
 }
 
 TEST_F(Cli, FileNamesThatAreNotUtf8)

@@ -157,6 +157,19 @@ TEST_F(CufileRoute, WhatTheModuleRefusesOfDeviceMemoryBounces)
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
 }
 
+// libpeerdma moves none of it, by no way; what CUDA copies is not for its rules to say.
+TEST_F(CufileRoute, WhatARuleDeniesBounces)
+{
+	cuda.also = &peer.buffer;
+	peer.refused = PEERDMA_REASON_RULE;
+	const CUfileHandle_t fh = add();
+	EXPECT_EQ(read(fh, peer.buffer.data(), 6000, 100), 6000);
+	EXPECT_EQ(peer.buffer.substr(0, 6000), bytes.substr(100, 6000));
+	EXPECT_TRUE(peer.reads.empty());
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
+	EXPECT_EQ(explain(fh, peer.buffer.data(), 64).reason, static_cast<uint32_t>(PEERDMA_REASON_RULE));
+}
+
 // The device cannot address it, or there is no whole block in it: the module would take it through the host.
 TEST_F(CufileRoute, WhatNoDeviceCanAddressBounces)
 {

@@ -499,6 +499,11 @@ int FakeEnv::write_file(const std::string &path, std::string_view value)
 
 int FakeEnv::read_link(const std::string &path, std::string &out)
 {
+	const std::string self = "/proc/self/fd/";
+	if (path.starts_with(self) && can_see_fds) {
+		out = fds.at(std::stoi(path.substr(self.size())));
+		return 0;
+	}
 	auto it = links.find(path);
 	if (it == links.end())
 		return -ENOENT;

@@ -57,6 +57,7 @@ public:
 	std::vector<int> posix_fds;               // of each pread and pwrite
 	int posix_error = 0;                      // of the next one
 	int reopen_error = 0;                     // of opening /proc/self/fd
+	bool can_see_fds = true;                  // /proc/self/fd has links
 	uint64_t posix_limit = 10000;             // bytes that one moves at most
 	std::map<uint32_t, std::string> file_ids; // registered files
 	std::map<std::string, int> write_errors;  // path to negative errno

@@ -538,7 +538,9 @@ public:
 	int explain(struct peerdma_file *, uint32_t provider, struct peerdma_explanation &out) override
 	{
 		explained.push_back(provider);
-		out.route = refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT_EDGES;
+		const bool denied = refused == PEERDMA_REASON_RULE;
+		out.route = denied ? PEERDMA_ROUTE_NONE : refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT_EDGES;
+		out.error = denied ? EACCES : 0;
 		out.reason = refused;
 		out.dio_mem_align = 4;
 		out.dio_offset_align = 512;

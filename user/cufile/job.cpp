@@ -100,7 +100,8 @@ PeerFile::PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider) : p
 	// What cannot be said now, the I/O will say.
 	if (peer_.explain(file_, provider, explanation) < 0)
 		return;
-	if (explanation.route == PEERDMA_ROUTE_POSIX || explanation.error == EXDEV)
+	if (explanation.route == PEERDMA_ROUTE_POSIX || explanation.error == EXDEV ||
+	    explanation.reason == PEERDMA_REASON_RULE)
 		refused_ = explanation.reason;
 	memory_align_ = explanation.dio_mem_align;
 	block_ = explanation.dio_offset_align;

@@ -4,6 +4,7 @@
 
 #include "boundary.hpp"
 #include "device.hpp"
+#include "policy.hpp"
 
 namespace peerdma_impl
 {
@@ -65,11 +66,17 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 			return -EOPNOTSUPP;
 		// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
 		auto buf = std::make_unique<struct peerdma_buf>();
+		int rc = permit(*p->device, provider_id);
+		if (rc < 0) {
+			if (reason && rc == -EACCES)
+				*reason = PEERDMA_REASON_RULE;
+			return rc;
+		}
 		struct peerdma_buf_alloc request = {};
 		request.flags = flags;
 		request.provider_id = provider_id;
 		request.len = len;
-		int rc = p->device->ioctl(PEERDMA_BUF_ALLOC, request);
+		rc = p->device->ioctl(PEERDMA_BUF_ALLOC, request);
 		if (reason)
 			*reason = request.out_reason;
 		if (rc < 0)
@@ -110,6 +117,16 @@ int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t
 			*reason = request.out_reason;
 		if (rc < 0)
 			return rc;
+		// Whose memory it is is known only now.
+		rc = permit(*p->device, request.out_provider_id);
+		if (rc < 0) {
+			struct peerdma_destroy back = {};
+			back.id = request.out_buf_id;
+			p->device->ioctl(PEERDMA_DESTROY, back);
+			if (reason && rc == -EACCES)
+				*reason = PEERDMA_REASON_RULE;
+			return rc;
+		}
 		buf->device = p->device;
 		buf->id = request.out_buf_id;
 		buf->provider_id = request.out_provider_id;

@@ -8,14 +8,26 @@
 namespace peerdma_impl
 {
 
+int Policy::load(Env &env, Policy &out)
+{
+	std::string fault;
+	const int rc = load_rules(env, rules_path, out.rules, fault);
+	if (rc == 0 && !out.rules.empty())
+		out.cgroup = own_cgroup(env);
+	return rc;
+}
+
 int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 {
 	int fd = env.open(device_node, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return fd;
 	std::shared_ptr<Device> device;
+	int policed = 0;
 	try {
-		device = std::make_shared<Device>(env, fd, direct_only);
+		Policy policy;
+		policed = Policy::load(env, policy);
+		device = std::make_shared<Device>(env, fd, direct_only, std::move(policy));
 	} catch (...) {
 		env.close(fd);
 		throw;
@@ -26,6 +38,8 @@ int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 		return rc;
 	if (info.out_abi != PEERDMA_ABI_VERSION)
 		return -EPROTONOSUPPORT;
+	if (policed < 0)
+		return policed;
 	out = std::move(device);
 	return 0;
 }

@@ -2,16 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 
 #include "env.hpp"
 #include "peerdma.h"
+#include "rules.hpp"
 
 namespace peerdma_impl
 {
 
 inline constexpr const char *device_node = "/dev/peerdma";
+
+// The rules, and what of this process they are about.
+struct Policy {
+	Rules rules;
+	std::string cgroup;
+
+	// 0, or -EBADMSG: the rules cannot be read, or have a fault.
+	static int load(Env &env, Policy &out);
+};
 
 // One open /dev/peerdma. Handles share it, so that it closes with the last of them and the order in
 // which a program closes its handles does not matter. Nothing in it changes after open: no lock.
@@ -19,7 +30,10 @@ class Device
 {
 public:
 	static int open(Env &env, bool direct_only, std::shared_ptr<Device> &out);
-	Device(Env &env, int fd, bool direct_only) : env_(env), fd_(fd), direct_only_(direct_only) {}
+	Device(Env &env, int fd, bool direct_only, Policy policy)
+		: env_(env), fd_(fd), direct_only_(direct_only), policy_(std::move(policy))
+	{
+	}
 	~Device() { env_.close(fd_); }
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
@@ -27,6 +41,7 @@ public:
 	Env &env() const { return env_; }
 	int fd() const { return fd_; }
 	bool direct_only() const { return direct_only_; }
+	const Policy &policy() const { return policy_; }
 
 	// Every struct of the ABI starts with its size, which is set here and nowhere else.
 	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
@@ -39,6 +54,7 @@ private:
 	Env &env_;
 	const int fd_;
 	const bool direct_only_; // no falling back
+	const Policy policy_;
 };
 
 } // namespace peerdma_impl
@@ -61,9 +77,11 @@ struct peerdma_buf {
 struct peerdma_file {
 	std::shared_ptr<peerdma_impl::Device> device;
 	int fd;
-	uint32_t id = 0;      // of PEERDMA_FILE_ADD, 0 until a ring wants it
-	int cached = -1;      // the file again, without O_DIRECT, if fd has it and a fallback wants it
-	std::mutex lock = {}; // protects id and cached
+	uint32_t id = 0; // of PEERDMA_FILE_ADD, 0 until a ring wants it
+	int cached = -1; // the file again, without O_DIRECT, if fd has it and a fallback wants it
+	// By provider what decided, nullptr if nothing did; for permit().
+	std::map<uint32_t, const peerdma_impl::Rule *> rules = {};
+	std::mutex lock = {}; // protects id, cached and rules
 };
 
 namespace peerdma_impl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "boundary.hpp"
 #include "device.hpp"
+#include "policy.hpp"
 
 using namespace peerdma_impl;
 
@@ -44,6 +45,17 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 		full.leaf_map = query.out_leaf_map;
 		full.leaf_distance = query.out_leaf_distance;
 		copy_text(full.refused_name, query.out_refused_name, sizeof(query.out_refused_name));
+		const Rule *rule = nullptr;
+		rc = permit(*file, provider_id, &rule);
+		if (rc == -EACCES) {
+			full.route = PEERDMA_ROUTE_NONE;
+			full.reason = PEERDMA_REASON_RULE;
+			full.error = EACCES;
+			const std::string place = rule->place();
+			copy_text(full.refused_name, place.data(), place.size());
+		} else if (rc < 0) {
+			return rc;
+		}
 		copy_out(explanation, full);
 		return 0;
 	});

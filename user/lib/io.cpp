@@ -5,6 +5,7 @@
 
 #include "boundary.hpp"
 #include "device.hpp"
+#include "policy.hpp"
 
 namespace peerdma_impl
 {
@@ -102,6 +103,9 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 	// A buffer's id means nothing on another open file: there it could name somebody else's.
 	if (file.device != buf.device)
 		return fail(-ENOENT, PEERDMA_REASON_NONE);
+	// Falling back would put the bytes there all the same.
+	if (const int rc = permit(file, buf.provider_id); rc < 0)
+		return fail(rc, rc == -EACCES ? PEERDMA_REASON_RULE : PEERDMA_REASON_NONE);
 
 	do {
 		struct peerdma_io io = {};

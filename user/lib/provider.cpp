@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <charconv>
+#include <climits>
 #include <string_view>
+#include <vector>
 
 #include "boundary.hpp"
 #include "device.hpp"
 #include "pci.hpp"
+#include "policy.hpp"
 
 namespace peerdma_impl
 {
@@ -63,6 +66,27 @@ int get(const Device &device, uint32_t id, struct peerdma_provider_info &info)
 	return info.id == id ? 0 : -ENOENT;
 }
 
+// Of several those that a rule denies this process are no choice, and the one that the first rule prefers is.
+int choose(const Device &device, const std::vector<struct peerdma_provider_info> &all,
+	   struct peerdma_provider_info &out)
+{
+	unsigned count = 0, best = UINT_MAX;
+	for (const auto &info : all) {
+		const Rule *rule = all.size() > 1 ? decide(device, info) : nullptr;
+		if (rule && rule->verb == Verb::deny)
+			continue;
+		const unsigned rank = rule && rule->verb == Verb::prefer ? rule->line : UINT_MAX;
+		if (rank < best)
+			count = 0;
+		if (rank > best)
+			continue;
+		best = rank;
+		if (!count++)
+			out = info;
+	}
+	return all.empty() ? -ENOENT : count == 1 ? 0 : -ENOTUNIQ;
+}
+
 int find(const Device &device, std::string_view name, struct peerdma_provider_info &out)
 {
 	uint32_t id = 0;
@@ -73,17 +97,13 @@ int find(const Device &device, std::string_view name, struct peerdma_provider_in
 	auto address = PciAddress::parse(name);
 	if (!name.empty() && !address)
 		return -EINVAL;
-	unsigned found = 0;
+	std::vector<struct peerdma_provider_info> found;
 	int rc = walk(device, [&](const struct peerdma_provider_info &info) {
-		if (address && PciAddress{info.pci_domain, info.pci_bdf} != *address)
-			return true;
-		if (!found++)
-			out = info;
+		if (!address || PciAddress{info.pci_domain, info.pci_bdf} == *address)
+			found.push_back(info);
 		return true;
 	});
-	if (rc < 0)
-		return rc;
-	return found == 0 ? -ENOENT : found > 1 ? -ENOTUNIQ : 0;
+	return rc < 0 ? rc : choose(device, found, out);
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 #include "boundary.hpp"
 #include "device.hpp"
 #include "pci.hpp"
+#include "policy.hpp"
 
 namespace peerdma_impl
 {
@@ -139,6 +140,8 @@ public:
 	{
 		int rc = prepare();
 		if (rc == 0)
+			rc = ask_rules();
+		if (rc == 0)
 			rc = take();
 		if (rc == 0)
 			rc = publish();
@@ -189,6 +192,15 @@ private:
 		if (align && ((chosen.start + args_.bar_offset) % align || len % align))
 			return fail(-EINVAL, address_.str(), PEERDMA_REASON_RANGE_ALIGN);
 		return 0;
+	}
+
+	int ask_rules()
+	{
+		const Policy &policy = device_.policy();
+		if (policy.rules.empty())
+			return 0;
+		const Rule *rule = policy.rules.decide({function_name(device_.env(), address_), policy.cgroup, {}, {}});
+		return rule && rule->verb == Verb::deny ? fail(-EACCES, rule->place(), PEERDMA_REASON_RULE) : 0;
 	}
 
 	int take()

@@ -217,6 +217,10 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_VENDOR_MEMORY:
 		return {"VENDOR_MEMORY", "a vendor's driver allocates the memory of this provider",
 			"Allocate it there, as by cudaMalloc(), and register it."};
+	case PEERDMA_REASON_RULE:
+		return {"RULE", "a rule of /etc/peerdma/rules denies it",
+			"See which with peerdma explain. peerdma-rules(5) says how rules are written; "
+			"they are root's to change."};
 	}
 	return unknown;
 }

@@ -11,6 +11,7 @@
 
 #include "boundary.hpp"
 #include "device.hpp"
+#include "policy.hpp"
 #include "queue.hpp"
 
 namespace peerdma_impl
@@ -232,6 +233,8 @@ int queue_one(struct peerdma_ring &ring, const struct peerdma_op &op)
 {
 	Request request = {op.kind, 0, 0, op.buf_off, op.len, op.file_off, op.tag};
 	int rc = check(ring, op);
+	if (!rc)
+		rc = permit(*op.file, op.buf->provider_id);
 	if (!rc)
 		rc = file_id(*op.file, request.file_id);
 	if (rc)

@@ -147,6 +147,18 @@ int run(int argc, char **argv)
 		  [&] { return witness(observed); });
 	sub->add_option("PID", observed.pid, "A process to watch until it ends; or -- COMMAND to run one");
 
+	RulesOptions asked;
+	sub = add("rules", "Check a file of rules, or say which of its rules decides", [&] { return rules(asked); });
+	sub->add_option("ACTION", asked.action, "check, or explain")
+		->required()
+		->check(CLI::IsMember({"check", "explain"}));
+	sub->add_option("RULES", asked.rules, "A file of rules; without it /etc/peerdma/rules");
+	sub->add_option("--provider", asked.provider, "To explain: the device, by its PCI address");
+	sub->add_option("--file", asked.file, "To explain: the file; without it publishing, and taking memory");
+	sub->add_option("--disk", asked.disks, "To explain: a disk that the file is on, by name or PCI address")
+		->allow_extra_args(false);
+	sub->add_option("--cgroup", asked.cgroup, "To explain: the process's; without it this one's");
+
 	TopoOptions picture;
 	sub = add("topo", "Show the PCI tree, its disks and providers, and what reaches what",
 		  [&] { return topo(picture); });

@@ -122,6 +122,9 @@ Finding check_node(const Host &host, int open_error)
 	if (open_error == -EPROTONOSUPPORT)
 		return finding.set(State::bad, found, "install the module and the library from one release",
 				   "install the old ones");
+	if (open_error == -EBADMSG)
+		return finding.set(State::bad, found + ": /etc/peerdma/rules has a fault",
+				   "peerdma rules check, and mend what it names", "put the old line back");
 	if (!host.sysfs || (loaded && !container_of(host).empty()))
 		return finding.set(State::bad, found, "pass the node into the container: --device /dev/peerdma",
 				   "start the container without");

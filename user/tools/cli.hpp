@@ -70,6 +70,15 @@ struct WitnessOptions {
 	bool json = false;                // standard output is for the report alone
 };
 
+struct RulesOptions {
+	std::string action;        // "check" or "explain"
+	std::string rules = {};    // a file; empty: the one that the library reads
+	std::string provider = {}; // what is explained: whose memory
+	std::string file = {};     // none: taking memory, or publishing it
+	std::string cgroup = {};   // empty: this process's
+	std::vector<std::string> disks = {};
+};
+
 struct TopoOptions {
 	std::string svg; // a file to draw into
 	bool dot = false;
@@ -88,6 +97,7 @@ Report selftest(const std::string &dir, const std::string &provider);
 Report stat();
 Report witness(const WitnessOptions &options);
 Report topo(const TopoOptions &options);
+Report rules(const RulesOptions &options);
 
 // Handles that close themselves.
 struct CloseDevice {

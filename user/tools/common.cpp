@@ -167,6 +167,8 @@ Device open_device()
 			 "peerdma USER.";
 	else if (rc == -EPROTONOSUPPORT)
 		advice = "The module and this library are of different versions: install both from one release.";
+	else if (rc == -EBADMSG)
+		advice = "The file of rules has a fault: peerdma rules check says where.";
 	throw Failure{"cannot open /dev/peerdma", -rc, 0, advice, {}};
 }
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+//
+// The rules as such: are they well written, and which of them decides. What happens to a file of this very process,
+// peerdma explain says.
+
+#include "rules.hpp"
+
+#include <cerrno>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli.hpp"
+
+namespace cli
+{
+namespace
+{
+
+using peerdma_impl::Rules;
+
+constexpr const char *verb_names[] = {"allow", "deny", "prefer"};
+
+Rules read(const std::string &path)
+{
+	Rules rules;
+	std::string fault;
+	if (peerdma_impl::load_rules(peerdma_impl::system_env(), path, rules, fault) < 0)
+		throw Failure{
+			fault, 0, 0, "Until it is mended nothing of PeerDMA works for those who read these rules.", {}};
+	return rules;
+}
+
+// Links are followed as far as there is something; the kernel's own path of an open file has none.
+std::string without_links(const std::string &path)
+{
+	std::error_code ignored;
+	const auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path), ignored);
+	return whole.empty() ? path : whole.string();
+}
+
+peerdma_impl::DiskName disk_name(const std::string &text)
+{
+	if (const auto address = PciAddress::parse(text))
+		return {"", *address};
+	return {text.starts_with("/dev/") ? text.substr(5) : text, {}};
+}
+
+Report check(const std::string &path)
+{
+	const bool there = peerdma_impl::system_env().access(path, F_OK) == 0;
+	if (!there && path != peerdma_impl::rules_path)
+		throw Failure{fmt::format("cannot read {}", path), ENOENT, 0, "", {}};
+	const Rules rules = read(path);
+	Report report;
+	report.json = {{"ok", true}, {"rules", there ? Json(path) : Json()}, {"count", rules.all().size()}};
+	report.text = there ? fmt::format("{}: {} rule{}, without a fault\n", path, rules.all().size(),
+					  rules.all().size() == 1 ? "" : "s") :
+			      fmt::format("there is no {}: everything is allowed\n", path);
+	return report;
+}
+
+Report explain(const RulesOptions &options, const std::string &path)
+{
+	auto &env = peerdma_impl::system_env();
+	const Rules rules = read(path);
+	if (options.provider.empty())
+		throw Usage{"rules explain: --provider is missing, the PCI address of the device that it is about"};
+	if (options.file.empty() && !options.disks.empty())
+		throw Usage{"rules explain: --disk is of a file: give --file as well"};
+	if (!options.file.empty() && options.disks.empty() && rules.has_disks())
+		throw Usage{"rules explain: these rules have conditions on disks: give --disk, as peerdma explain "
+			    "lists them"};
+	peerdma_impl::Question question = {peerdma_impl::function_name(env, device_or_usage(options.provider)),
+					   options.cgroup.empty() ? peerdma_impl::own_cgroup(env) : options.cgroup,
+					   {},
+					   {}};
+	if (!options.file.empty()) {
+		question.file = without_links(options.file);
+		question.disks.emplace();
+		for (const std::string &disk : options.disks)
+			question.disks->push_back(disk_name(disk));
+	}
+	const peerdma_impl::Rule *rule = rules.decide(question);
+	const char *verb = rule ? verb_names[static_cast<int>(rule->verb)] : "allow";
+	Report report;
+	report.json = {{"ok", true},
+		       {"verdict", verb},
+		       {"line", rule ? Json(rule->line) : Json()},
+		       {"rule", rule ? Json(rule->text) : Json()},
+		       {"rules", path},
+		       {"provider", question.provider.address.str()},
+		       {"file", question.file ? Json(*question.file) : Json()},
+		       {"cgroup", question.cgroup.empty() ? Json() : Json(question.cgroup)}};
+	report.text = rule ? fmt::format("{}: {}:{}: {}\n", verb, path, rule->line, rule->text) :
+			     fmt::format("allow: no rule of {} fits\n", path);
+	return report;
+}
+
+} // namespace
+
+Report rules(const RulesOptions &options)
+{
+	const std::string path = options.rules.empty() ? peerdma_impl::rules_path : options.rules;
+	if (options.action == "explain")
+		return explain(options, path);
+	if (!options.provider.empty() || !options.file.empty() || !options.cgroup.empty() || !options.disks.empty())
+		throw Usage{"rules check: --provider, --file, --disk and --cgroup are for rules explain"};
+	return check(path);
+}
+
+} // namespace cli
