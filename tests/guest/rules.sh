@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# /etc/peerdma/rules: what it denies ends before the module is asked, what it prefers is taken.
+# /etc/peerdma/rules: what it denies ends before the module is asked, what it prefers is taken; and what peerdma topo says of
+# two providers, of a drive that is near and one that is far.
 # group: cli
 # topologies: paths
 # kernels: 7.2
@@ -94,6 +95,26 @@ same "publishing another" "$gpu1" "$(taken peerdma publish "$gpu1")"
 rules "deny provider=$gpu0" "  deny gpu=$gpu1"
 same "a fault opens nothing" "EBADMSG null" "$(taken peerdma cp $dir/in/file "gpu:$gpu1")"
 check "and is named" grep -q "^peerdma: /etc/peerdma/rules:2:8: there is no condition 'gpu'" <(peerdma rules check 2>&1)
+
+# --- topo
+rules "deny provider=$gpu1 file=$dir/out" "allow provider=$gpu0"
+mkfifo /run/holder
+seeing wait </run/holder >/run/held &
+held=$!
+exec {holder}>/run/holder
+soon 20 grep -q ready /run/held || bail "nobody holds a buffer"
+peerdma topo >/run/topo
+size=$(($(cut -d' ' -f2 <<<"$(gpu_bar)") >> 20))
+check "topo: who publishes, and how much is free" grep -qE "^provider [0-9]+: $gpu0 \(1af4:1110, driver peerdma\) publishes $size MiB of BAR 2 at offset 0x0, $((size - 1)) MiB free$" /run/topo
+same "topo: the rules that are about each" "  /etc/peerdma/rules:2: allow provider=$gpu0
+  /etc/peerdma/rules:1: deny provider=$gpu1 file=$dir/out" "$(grep '^  /etc' /run/topo)"
+check "topo: who has a buffer" grep -qE "^process $held seeing: 1 MiB in 1 buffer$" /run/topo
+check "topo: how far to the near drive" grep -qE "^$disk \($near\) to provider [0-9]+ \($gpu1\): direct, distance 4, bus address$" /run/topo
+check "topo: the far one is refused by the kernel" grep -qE "\($far\) to provider [0-9]+ \($gpu0\): refused, DISTANCE: " /run/topo
+rules "deny disk=$disk"
+check "topo: by a rule, and as far all the same" grep -qF "($gpu1): refused, distance 4, RULE: /etc/peerdma/rules:1" <(peerdma topo)
+exec {holder}>&-
+wait $held
 
 umount /etc $dir
 peerdma unpublish "$gpu1" >/dev/null

@@ -463,6 +463,56 @@ TEST_F(Seeing, TopologyOfAFunctionWhoseBridgeIsNotListed)
 	EXPECT_TRUE(has(cli::topo({.svg = "", .dot = true}).text, "\"pci0000:00\" -> \"0000:01:00.0\""));
 }
 
+TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
+{
+	const std::string devices = "/sys/bus/pci/devices/", root = "../../../devices/pci0000:00/";
+	env.add_function("0000:01:00.0", 1 << 20, "peerdma");
+	env.links[devices + "0000:01:00.0"] = root + "0000:01:00.0";
+	env.add_function("0000:03:00.0", 1 << 20, "nvme");
+	env.links[devices + "0000:03:00.0"] = root + "0000:03:00.0";
+	env.files["/sys/block/nvme0n1/size"] = "8\n";
+	env.links["/sys/block/nvme0n1"] = "../devices/pci0000:00/0000:03:00.0/nvme/nvme0/nvme0n1";
+	env.contents["/dev/nvme0n1"] = {.bytes = "x", .mode = S_IFBLK};
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	env.add_provider(0, 0x0200, 2, 4096, 2 << 20);
+	env.providers[1].used = 1 << 19;
+	open_in(10, "3", "one\x1b[2J");
+	open_in(11, "3", "idle", "peerdma-file:\t8\npeerdma-buffers:\t0\npeerdma-buffer-bytes:\t0\n");
+	env.files["/etc/peerdma/rules"] = "allow provider=07:00.0\ndeny provider=02:00.0 disk=nvme0n1 # not yet\n"
+					  "allow file=/srv\nallow provider=1af4:1110\n";
+	const auto report = cli::topo({});
+	for (const char *line :
+	     {"provider 1: 0000:01:00.0 (1af4:1110, driver peerdma) publishes 1 MiB of BAR 2 at offset 0x0, 512 KiB "
+	      "free\n"
+	      "  /etc/peerdma/rules:3: allow file=/srv\n  /etc/peerdma/rules:4: allow provider=1af4:1110\n",
+	      "provider 2: 0000:02:00.0 (1af4:1110) publishes 2 MiB of BAR 2 at offset 0x1000, 2 MiB free\n"
+	      "  /etc/peerdma/rules:2: deny provider=02:00.0 disk=nvme0n1\n",
+	      "process 10 one?[2J: 8 KiB in 2 buffers\n",
+	      "nvme0n1 (0000:03:00.0) to provider 1 (0000:01:00.0): direct, distance 4, bus address\n",
+	      "nvme0n1 (0000:03:00.0) to provider 2 (0000:02:00.0): refused, distance 4, RULE: /etc/peerdma/rules:2\n"})
+		EXPECT_TRUE(has(report.text, line)) << line << report.text;
+	EXPECT_FALSE(has(report.text, "idle"));
+	const auto &json = report.json;
+	EXPECT_EQ(json["providers"][0]["driver"], "peerdma");
+	EXPECT_EQ(json["providers"][0]["available"], 1 << 19);
+	EXPECT_TRUE(json["providers"][1]["driver"].is_null());
+	EXPECT_EQ(json["providers"][1]["rules"][0],
+		  cli::Json::parse(R"({"line": 2, "rule": "deny provider=02:00.0 disk=nvme0n1"})"));
+	ASSERT_EQ(json["consumers"].size(), 1u);
+	EXPECT_EQ(json["consumers"][0]["pids"], std::vector<int>{10});
+	EXPECT_EQ(json["consumers"][0]["buffer_bytes"], 8192);
+	EXPECT_EQ(json["pairs"][1]["refused_by"], "/etc/peerdma/rules:2");
+	EXPECT_TRUE(json["pairs"][0]["refused_by"].is_null());
+	EXPECT_TRUE(json["rules_fault"].is_null());
+
+	// The tree is still worth something; that nothing works, and why, is said.
+	env.files["/etc/peerdma/rules"] = "denies\n";
+	const auto faulty = cli::topo({});
+	EXPECT_TRUE(has(faulty.text, "no process gets anything: /etc/peerdma/rules:1:1: "));
+	EXPECT_TRUE(has(faulty.text, "0000:03:00.0"));
+	EXPECT_TRUE(faulty.json["providers"].empty());
+}
+
 TEST_F(Seeing, TopologyOfManyProviders)
 {
 	for (uint32_t bus = 1; bus <= 100; bus++)

@@ -49,19 +49,13 @@ std::string counter_name(std::string_view key)
 	return std::string(key);
 }
 
-uint64_t at(const Counters &counters, std::string_view key)
-{
-	const auto found = counters.find(key);
-	return found == counters.end() ? 0 : found->second;
-}
-
 Json json_of(const Counters &counters)
 {
 	Json out = Json::object(), refused = Json::object();
 	for (const char *key : {"reads", "writes", "direct-bytes", "near-bytes", "host-bytes", "errors", "refused"}) {
 		std::string name = key;
 		std::replace(name.begin(), name.end(), '-', '_');
-		out[name] = at(counters, key);
+		out[name] = counted(counters, key);
 	}
 	for (const auto &[key, value] : counters)
 		if (const auto reason = key.starts_with("refused-") ? number(key.substr(8)) : std::nullopt)
@@ -70,21 +64,13 @@ Json json_of(const Counters &counters)
 	return out;
 }
 
-// A process may call itself anything.
-std::string printable(std::string text)
-{
-	for (char &c : text)
-		if (!std::isprint(static_cast<unsigned char>(c)))
-			c = '?';
-	return text;
-}
-
 std::string row(const std::string &name, const Counters &counters)
 {
-	std::string text = fmt::format("{:<28}{:>9}{:>9}{:>12}{:>12}{:>12}{:>8}{:>8}\n", name, at(counters, "reads"),
-				       at(counters, "writes"), size_text(at(counters, "direct-bytes")),
-				       size_text(at(counters, "near-bytes")), size_text(at(counters, "host-bytes")),
-				       at(counters, "refused"), at(counters, "errors"));
+	std::string text =
+		fmt::format("{:<28}{:>9}{:>9}{:>12}{:>12}{:>12}{:>8}{:>8}\n", name, counted(counters, "reads"),
+			    counted(counters, "writes"), size_text(counted(counters, "direct-bytes")),
+			    size_text(counted(counters, "near-bytes")), size_text(counted(counters, "host-bytes")),
+			    counted(counters, "refused"), counted(counters, "errors"));
 	for (const auto &[key, value] : counters)
 		if (const auto reason = key.starts_with("refused-") ? number(key.substr(8)) : std::nullopt)
 			text += fmt::format("  {} refused: {}\n", value,
@@ -93,6 +79,20 @@ std::string row(const std::string &name, const Counters &counters)
 }
 
 } // namespace
+
+std::string printable(std::string text)
+{
+	for (char &c : text)
+		if (!std::isprint(static_cast<unsigned char>(c)))
+			c = '?';
+	return text;
+}
+
+uint64_t counted(const Counters &counters, std::string_view key)
+{
+	const auto found = counters.find(key);
+	return found == counters.end() ? 0 : found->second;
+}
 
 Counters parse_fdinfo(std::string_view text)
 {
@@ -152,7 +152,7 @@ OpenFiles open_files(peerdma_impl::Env &env)
 			    env.read_file(process + "/fdinfo/" + fd, text) < 0)
 				continue;
 			Counters counters = parse_fdinfo(text);
-			const uint64_t id = at(counters, "file");
+			const uint64_t id = counted(counters, "file");
 			if (!id)
 				continue;
 			auto file = std::find_if(all.files.begin(), all.files.end(),
@@ -192,8 +192,8 @@ Report stat()
 		Json entry = {{"file", file.id},
 			      {"pids", file.pids},
 			      {"comm", file.comm},
-			      {"buffers", at(file.counters, "buffers")},
-			      {"buffer_bytes", at(file.counters, "buffer-bytes")}};
+			      {"buffers", counted(file.counters, "buffers")},
+			      {"buffer_bytes", counted(file.counters, "buffer-bytes")}};
 		entry.update(json_of(file.counters));
 		report.json["files"].push_back(entry);
 		report.text += row(fmt::format("{} {}", file.pids.front(), printable(file.comm)), file.counters);
@@ -221,7 +221,7 @@ Report stat()
 				report.json["providers"].push_back(names);
 				report.text += row("provider " + word("pci"), line.counters);
 			} else if (line.kind == "user") {
-				const uint64_t bytes = at(line.counters, "buffer-bytes");
+				const uint64_t bytes = counted(line.counters, "buffer-bytes");
 				report.json["users"].push_back(
 					{{"uid", number(word("uid")).value_or(0)}, {"buffer_bytes", bytes}});
 				report.text +=

@@ -98,6 +98,8 @@ std::string pair_text(const Pair &pair)
 	text += verdict_name(pair);
 	if (pair.why.distance >= 0)
 		text += fmt::format(", distance {}", pair.why.distance);
+	if (pair.why.reason == PEERDMA_REASON_RULE)
+		return text + fmt::format(", RULE: {}", pair.why.refused_name);
 	if (pair.why.error)
 		return text + fmt::format(", {}: {}", peerdma_reason_name(pair.why.reason),
 					  peerdma_reason_text(pair.why.reason));
@@ -122,6 +124,8 @@ Topology look()
 	auto &env = peerdma_impl::system_env();
 	Topology topo;
 	topo.functions = pci_functions(env);
+	topo.files = open_files(env);
+	peerdma_impl::load_rules(env, peerdma_impl::rules_path, topo.rules, topo.fault);
 	struct peerdma_device *raw = nullptr;
 	// Without the module, or without the right to use it, the tree is still worth something.
 	if (peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT) < 0)
@@ -181,6 +185,62 @@ std::string tree_text(const Topology &topo)
 	return text;
 }
 
+const Function *function_of(const Topology &topo, const std::string &pci)
+{
+	const auto found = std::find_if(topo.functions.begin(), topo.functions.end(),
+					[&](const Function &function) { return function.pci == pci; });
+	return found == topo.functions.end() ? nullptr : &*found;
+}
+
+// The driver that has a provider's device; empty if it is not known.
+std::string publisher(const Topology &topo, const struct peerdma_provider_info &provider)
+{
+	const Function *function = function_of(topo, pci_text(provider.pci_domain, provider.pci_bdf));
+	return function ? function->driver : "";
+}
+
+// Those that can be about this provider, whatever else they want.
+std::vector<peerdma_impl::Rule> rules_about(const Topology &topo, const struct peerdma_provider_info &provider)
+{
+	std::vector<peerdma_impl::Rule> found;
+	const peerdma_impl::FunctionName name = {{provider.pci_domain, provider.pci_bdf},
+						 provider.pci_vendor << 16 | provider.pci_device};
+	for (const auto &rule : topo.rules.all())
+		if (rule.is_about(name))
+			found.push_back(rule);
+	return found;
+}
+
+bool consumes(const OpenFile &file) { return counted(file.counters, "buffers"); }
+
+// Who publishes, by which rules, how much of it is free, and who has the rest. Of a process's buffers the kernel does not
+// say which providers' they are.
+std::string shares_text(const Topology &topo)
+{
+	std::string text;
+	for (const auto &provider : topo.providers) {
+		const std::string driver = publisher(topo, provider);
+		text += fmt::format(
+			"provider {}: {} ({:04x}:{:04x}{}) publishes {} of BAR {} at offset {:#x}, {} free\n",
+			provider.id, pci_text(provider.pci_domain, provider.pci_bdf), provider.pci_vendor,
+			provider.pci_device, driver.empty() ? "" : ", driver " + driver, size_text(provider.len),
+			provider.bar, provider.bar_offset, size_text(provider.available));
+		for (const auto &rule : rules_about(topo, provider))
+			text += fmt::format("  {}: {}\n", rule.place(), rule.text);
+	}
+	for (const OpenFile &file : topo.files.files)
+		if (consumes(file))
+			text += fmt::format("process {} {}: {} in {} buffer{}\n", fmt::join(file.pids, ", "),
+					    printable(file.comm), size_text(counted(file.counters, "buffer-bytes")),
+					    counted(file.counters, "buffers"),
+					    counted(file.counters, "buffers") == 1 ? "" : "s");
+	if (topo.files.unseen)
+		text += fmt::format("{} processes of others were not looked at\n", topo.files.unseen);
+	if (!topo.fault.empty())
+		text += fmt::format("no process gets anything: {}\n", topo.fault);
+	return text;
+}
+
 Json topo_json(const Topology &topo)
 {
 	Json json = {
@@ -195,8 +255,25 @@ Json topo_json(const Topology &topo)
 					     {"numa_node", function.numa_node},
 					     {"disks", function.disks},
 					     {"providers", providers_of(topo, function)}});
-	for (const auto &provider : topo.providers)
-		json["providers"].push_back(provider_json(provider));
+	for (const auto &provider : topo.providers) {
+		const std::string driver = publisher(topo, provider);
+		Json entry = provider_json(provider);
+		entry["driver"] = driver.empty() ? Json() : Json(driver);
+		entry["rules"] = Json::array();
+		for (const auto &rule : rules_about(topo, provider))
+			entry["rules"].push_back({{"line", rule.line}, {"rule", rule.text}});
+		json["providers"].push_back(entry);
+	}
+	json["consumers"] = Json::array();
+	for (const OpenFile &file : topo.files.files)
+		if (consumes(file))
+			json["consumers"].push_back({{"file", file.id},
+						     {"pids", file.pids},
+						     {"comm", file.comm},
+						     {"buffers", counted(file.counters, "buffers")},
+						     {"buffer_bytes", counted(file.counters, "buffer-bytes")}});
+	json["unseen_processes"] = topo.files.unseen;
+	json["rules_fault"] = topo.fault.empty() ? Json() : Json(topo.fault);
 	for (const Pair &pair : topo.pairs) {
 		const bool known = !pair.error;
 		json["pairs"].push_back(
@@ -208,6 +285,7 @@ Json topo_json(const Topology &topo)
 			 {"distance", known && pair.why.distance >= 0 ? Json(pair.why.distance) : Json()},
 			 {"map", known ? Json(peerdma_map_name(pair.why.map)) : Json()},
 			 {"reason", known ? Json(peerdma_reason_name(pair.why.reason)) : Json()},
+			 {"refused_by", known && pair.why.refused_name[0] ? Json(pair.why.refused_name) : Json()},
 			 {"errno", pair.error ? Json(errno_name(pair.error)) : Json()}});
 	}
 	return json;
@@ -375,6 +453,7 @@ Report topo(const TopoOptions &options)
 	report.text = tree_text(topo);
 	if (topo.providers.empty())
 		report.text += "no provider is published, or /dev/peerdma is not there for you\n";
+	report.text += shares_text(topo);
 	for (const Pair &pair : topo.pairs)
 		report.text += pair_text(pair) + "\n";
 	return report;

@@ -6,6 +6,8 @@
 
 #include "cli.hpp"
 #include "env.hpp"
+#include "rules.hpp"
+#include "stat.hpp"
 
 namespace cli
 {
@@ -33,6 +35,9 @@ struct Topology {
 	std::vector<Function> functions; // each behind its parent
 	std::vector<struct peerdma_provider_info> providers;
 	std::vector<Pair> pairs;
+	OpenFiles files;           // of /dev/peerdma
+	peerdma_impl::Rules rules; // /etc/peerdma/rules
+	std::string fault;         // of it
 };
 
 std::vector<Function> pci_functions(peerdma_impl::Env &env);
