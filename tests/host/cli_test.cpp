@@ -77,7 +77,13 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		{"unpublish", "1"},
 		{"explain"},
 		{"cp", "/f"},
-		{"cp", "/f", "/g"},
+		{"cp", "gpu:", "/g"},
+		{"cp", "/f", "gpu:", "--provider", "1"},
+		{"bench"},
+		{"bench", "/f", "--io-size", "x"},
+		{"bench", "/f", "--jobs", "/j"},
+		{"bench", "/f", "--frob"},
+		{"help", "frobnicate"},
 		{"cp", "/f", "gpu:x"},
 		{"cp", "/f", "gpu:+x"},
 		{"cp", "/f", "gpu:1+"},
@@ -113,12 +119,14 @@ TEST_F(Cli, HelpAndVersionEndWith0)
 {
 	EXPECT_EQ(run({"--version"}).out, "peerdma 0.1.0\n");
 	const Outcome help = run({"--help"});
+	EXPECT_EQ(run({"help"}).out, help.out);
 	EXPECT_EQ(help.status, 0);
 	for (const char *name :
-	     {"check", "providers", "publish", "unpublish", "explain", "cp", "stat", "witness", "topo"}) {
+	     {"check", "providers", "publish", "unpublish", "explain", "cp", "bench", "stat", "witness", "topo"}) {
 		EXPECT_TRUE(has(help.out, name));
 		EXPECT_EQ(run({name, "--help"}).status, 0);
 		EXPECT_TRUE(has(run({name, "--help"}).out, "--json"));
+		EXPECT_EQ(run({"help", name}).out, run({name, "--help"}).out);
 	}
 }
 
@@ -260,6 +268,34 @@ TEST_F(Cli, Copy)
 	EXPECT_EQ(json["distance"], 4);
 	EXPECT_EQ(json["map"], "bus address");
 	EXPECT_GE(json["seconds"].get<double>(), 0);
+	EXPECT_FALSE(json["verified"].get<bool>());
+}
+
+TEST_F(Cli, CopyThatLooksAgain)
+{
+	publish_one();
+	env.contents["/f"].bytes = std::string(5000, 'x');
+	const Outcome good = run({"cp", "--verify", "/f", "gpu:+4K", "--json"});
+	ASSERT_EQ(good.status, 0) << good.err;
+	EXPECT_TRUE(good.json()["verified"].get<bool>());
+	// What the drive brings is not what the page cache has.
+	env.on_ioctl = [&](unsigned long request, void *arg) {
+		if (request != PEERDMA_READ)
+			return 1;
+		const auto hook = std::exchange(env.on_ioctl, nullptr);
+		for (const auto &[fd, name] : env.fds)
+			if (name == "/dev/peerdma") {
+				EXPECT_EQ(env.ioctl(fd, request, arg), 0);
+				break;
+			}
+		env.on_ioctl = hook;
+		env.buffers.begin()->second.bytes[4321] ^= 1;
+		return 0;
+	};
+	EXPECT_EQ(run({"cp", "/f", "gpu:"}).status, 0) << "nobody asked";
+	const Outcome bad = run({"cp", "--verify", "/f", "gpu:"});
+	EXPECT_EQ(bad.status, 1);
+	EXPECT_TRUE(has(bad.err, "1 bytes differ, the first at 4321")) << bad.err;
 }
 
 TEST_F(Cli, CopyOfABlockDevice)

@@ -92,6 +92,7 @@ public:
 	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<peerdma_impl::Queue> &out) override;
 	int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) override;
 	int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) override;
+	int fsync(int fd) override;
 	int open_flags(int fd) override;
 	int fstat(int fd, struct stat *st) override;
 	int access(const std::string &path, int mode) override;

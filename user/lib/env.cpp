@@ -59,6 +59,7 @@ public:
 		ssize_t n = ::pwrite(fd, from, len, static_cast<off_t>(offset));
 		return n < 0 ? -errno : n;
 	}
+	int fsync(int fd) override { return check(::fsync(fd)); }
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }

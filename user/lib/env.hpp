@@ -29,6 +29,7 @@ public:
 	virtual int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) = 0;
 	virtual int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) = 0;
 	virtual int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) = 0;
+	virtual int fsync(int fd) = 0;
 	// The flags that it is open with, of fcntl(F_GETFL).
 	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat *st) = 0;

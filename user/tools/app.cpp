@@ -110,15 +110,45 @@ int run(int argc, char **argv)
 	sub = add("unpublish", "Take a device's memory back", [&] { return unpublish(device); });
 	sub->add_option("DEVICE", device, "PCI address")->required();
 
-	std::string file, provider, target;
+	std::string file, provider;
 	sub = add("explain", "Say how a file's bytes would reach a provider, and why not directly",
 		  [&] { return explain(file, provider); });
 	sub->add_option("FILE", file, "A regular file or a block device")->required();
 	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
 
-	sub = add("cp", "Read a file into a provider's memory", [&] { return copy(file, target); });
-	sub->add_option("FILE", file, "A regular file or a block device")->required();
-	sub->add_option("TARGET", target, "gpu:[ID|PCI address][+OFFSET]")->required();
+	CopyOptions copied;
+	sub = add("cp", "Copy a file into a provider's memory, or by way of it into another file",
+		  [&] { return copy(copied); });
+	sub->add_option("FILE", copied.source, "A regular file or a block device")->required();
+	sub->add_option("TARGET", copied.target, "gpu:[ID|PCI address][+OFFSET], a file or a directory")->required();
+	sub->add_option("--provider", copied.provider,
+			"Into a file: provider's id or PCI address, if there are several");
+	sub->add_flag("--require-direct", copied.require_direct,
+		      "Into a file: refuse where a side has no direct route");
+	sub->add_flag("--verify", copied.verify, "Compare every byte with what read(2) says");
+
+	BenchOptions measured;
+	sub = add("bench", "Measure the ways between a file and a provider's memory, beside each other",
+		  [&] { return bench(measured); });
+	sub->add_option("TARGET", measured.target, "A file, a block device, or a directory to make a file in");
+	auto setting = [&](const char *name, const char *key, const char *text) {
+		sub->add_option_function<std::string>(
+			name, [&measured, key](const std::string &value) { measured.settings[key] = value; }, text);
+	};
+	setting("--provider", "provider", "Provider's id or PCI address, if there are several");
+	setting("--route", "route", "direct,bounce,host,naive: which of them; without it all");
+	setting("--rw", "rw", "read, write, randread or randwrite; without it read");
+	setting("--io-size", "io_size", "Bytes of a request, such as 4K,64K,1M or 1M:4M:1M; without it 1M");
+	setting("--threads", "threads", "How many, such as 1,4; without it 1");
+	setting("--depth", "depth", "Requests of a thread at once, such as 1,32; without it 1");
+	setting("--runtime", "runtime", "Seconds of each row; without it 3");
+	setting("--bytes", "bytes", "No more than so many bytes for each row");
+	setting("--file-size", "file_size", "Bytes of the file that is made in a directory; without it 64M");
+	sub->add_flag_callback(
+		"--overwrite", [&measured] { measured.settings["overwrite"] = "1"; },
+		"Let a write overwrite a file, or a device, that was there before");
+	sub->add_option("--jobs", measured.jobs, "A file of jobs, with keys of gdsio's; then no other option");
+	sub->add_option("--svg", measured.svg, "Draw it into this file");
 
 	std::string dir;
 	sub = add("selftest", "Move bytes of a file that it makes, compare each of them, and report",
@@ -165,6 +195,9 @@ int run(int argc, char **argv)
 	sub->add_option("--svg", picture.svg, "Draw it into this file; needs dot of graphviz");
 	sub->add_flag("--dot", picture.dot, "Print it as source for dot");
 
+	std::string subject;
+	CLI::App *help = app.add_subcommand("help", "Say what there is, of the command or of a subcommand");
+	help->add_option("COMMAND", subject, "A subcommand");
 	// Its output is a script, not a report.
 	CLI::App *completion =
 		app.add_subcommand("completion", "Print the script by which bash completes this command");
@@ -174,6 +207,20 @@ int run(int argc, char **argv)
 	} catch (const CLI::ParseError &e) {
 		// Help and the version are parse "errors" of status 0.
 		return app.exit(e) == 0 ? exit_ok : exit_usage;
+	}
+	if (*help) {
+		const auto about = app.get_subcommands([&](const CLI::App *one) { return one->get_name() == subject; });
+		if (!subject.empty() && about.empty()) {
+			fmt::print(stderr, "peerdma: there is no subcommand {}; peerdma --help says what there is\n",
+				   subject);
+			return exit_usage;
+		}
+		// Afresh: what has parsed a subcommand says that one's help.
+		std::string flag = "--help";
+		std::vector<char *> words = {argv[0], flag.data()};
+		if (!subject.empty())
+			words.insert(words.begin() + 1, subject.data());
+		return run(static_cast<int>(words.size()), words.data());
 	}
 	if (*completion)
 		return print(bash_completion(app), exit_ok);

@@ -34,6 +34,7 @@ public:
 	int open_queue(int, unsigned, bool, std::unique_ptr<peerdma_impl::Queue> &) override { return -EOPNOTSUPP; }
 	int64_t pread(int, void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
 	int64_t pwrite(int, const void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
+	int fsync(int) override { return -EOPNOTSUPP; }
 	int open_flags(int) override { return -EOPNOTSUPP; }
 	int fstat(int, struct stat *) override { return -EOPNOTSUPP; }
 	int write_file(const std::string &, std::string_view) override { return -EOPNOTSUPP; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,17 @@ struct PublishOptions {
 	bool force = false;
 };
 
+struct CopyOptions {
+	std::string source, target, provider; // the provider of a target that is a file
+	bool verify = false, require_direct = false;
+};
+
+// What a benchmark is asked for, by the names of its options; or files that say so.
+struct BenchOptions {
+	std::string target, jobs, svg;
+	std::map<std::string, std::string> settings; // names as in a file of jobs
+};
+
 struct WitnessOptions {
 	std::optional<int> pid;
 	std::vector<std::string> command; // if there is no pid
@@ -92,7 +104,8 @@ Report providers();
 Report publish(const PublishOptions &options);
 Report unpublish(const std::string &device);
 Report explain(const std::string &file, const std::string &provider);
-Report copy(const std::string &source, const std::string &target);
+Report copy(const CopyOptions &options);
+Report bench(const BenchOptions &options);
 Report selftest(const std::string &dir, const std::string &provider);
 Report stat();
 Report witness(const WitnessOptions &options);
@@ -109,9 +122,13 @@ struct CloseFile {
 struct DestroyBuffer {
 	void operator()(struct peerdma_buf *p) const { peerdma_buf_destroy(p); }
 };
+struct DestroyRing {
+	void operator()(struct peerdma_ring *p) const { peerdma_ring_destroy(p); }
+};
 using Device = std::unique_ptr<struct peerdma_device, CloseDevice>;
 using File = std::unique_ptr<struct peerdma_file, CloseFile>;
 using Buffer = std::unique_ptr<struct peerdma_buf, DestroyBuffer>;
+using Ring = std::unique_ptr<struct peerdma_ring, DestroyRing>;
 
 // A provider's place in the words of a person: "gpu:[ID|BDF][+OFFSET]".
 struct GpuTarget {
@@ -125,14 +142,19 @@ std::optional<uint64_t> parse_bytes(std::string_view text);
 uint64_t bytes_or_usage(const std::string &option, std::string_view text);
 PciAddress device_or_usage(const std::string &text);
 
-std::string size_text(uint64_t bytes); // "35.3 MiB"
-std::string errno_name(int error);     // "EXDEV"
+inline uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::string size_text(uint64_t bytes);                 // "35.3 MiB"
+std::string rate_text(uint64_t bytes, double seconds); // "35.3 MiB/s"; empty if it took no time
+std::string errno_name(int error);                     // "EXDEV"
 std::string pci_text(uint32_t domain, uint32_t bdf);
 
 // They throw Failure with a message that says how to mend it.
-Device open_device();
+Device open_device(uint32_t flags = PEERDMA_OPEN_REQUIRE_DIRECT);
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
 File open_file(const Device &device, const std::string &path, int flags);
+uint64_t size_of(const File &file, const std::string &path);
+Buffer create_buffer(const Device &device, const struct peerdma_provider_info &provider, uint64_t len);
+void *map_buffer(const Buffer &buffer);
 struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,
 			       uint32_t leaf = 0);
 

@@ -84,6 +84,11 @@ std::string size_text(uint64_t bytes)
 	return text + " " + units[unit];
 }
 
+std::string rate_text(uint64_t bytes, double seconds)
+{
+	return seconds > 0 ? size_text(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)) + "/s" : "";
+}
+
 std::optional<uint64_t> parse_bytes(std::string_view text)
 {
 	int base = 10;
@@ -153,10 +158,10 @@ std::optional<GpuTarget> parse_gpu(std::string_view text)
 	return target;
 }
 
-Device open_device()
+Device open_device(uint32_t flags)
 {
 	struct peerdma_device *p = nullptr;
-	int rc = peerdma_open(&p, PEERDMA_OPEN_REQUIRE_DIRECT);
+	int rc = peerdma_open(&p, flags);
 	if (rc == 0)
 		return Device(p);
 	std::string advice = "Run peerdma check, which says what is missing.";
@@ -201,6 +206,39 @@ File open_file(const Device &device, const std::string &path, int flags)
 	if (rc < 0)
 		throw Failure{fmt::format("cannot open {}", path), -rc, 0, "", {}};
 	return File(file);
+}
+
+uint64_t size_of(const File &file, const std::string &path)
+{
+	uint64_t size = 0;
+	int rc = peerdma_file_size(file.get(), &size);
+	if (rc < 0)
+		throw Failure{fmt::format("cannot find out the size of {}", path), -rc, 0, "", {}};
+	return size;
+}
+
+Buffer create_buffer(const Device &device, const struct peerdma_provider_info &provider, uint64_t len)
+{
+	struct peerdma_buf *raw = nullptr;
+	uint32_t reason = 0;
+	int rc = peerdma_buf_create(device.get(), provider.id, len, 0, &raw, &reason);
+	if (rc < 0)
+		throw Failure{fmt::format("cannot allocate {} in provider {} at {}", size_text(len), provider.id,
+					  pci_text(provider.pci_domain, provider.pci_bdf)),
+			      -rc,
+			      reason,
+			      "",
+			      {}};
+	return Buffer(raw);
+}
+
+void *map_buffer(const Buffer &buffer)
+{
+	void *addr = nullptr;
+	int rc = peerdma_buf_map(buffer.get(), &addr);
+	if (rc < 0)
+		throw Failure{"cannot map the buffer", -rc, 0, "", {}};
+	return addr;
 }
 
 struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,

@@ -10,8 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -21,7 +19,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "stat.hpp"
+#include "counts.hpp"
+#include "fd.hpp"
+#include "nameless.hpp"
 #include "sysfs.hpp"
 
 namespace cli
@@ -35,13 +35,6 @@ constexpr auto patience = std::chrono::seconds(60); // for all steps; one that h
 constexpr uint32_t ring_depth = 8;
 enum Seed : uint64_t { in_file = 1, in_buffer = 2, written = 100 };
 
-struct DestroyRing {
-	void operator()(struct peerdma_ring *ring) const { peerdma_ring_destroy(ring); }
-};
-using Ring = std::unique_ptr<struct peerdma_ring, DestroyRing>;
-
-uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
 // splitmix64 of the word's place.
 uint64_t word_of(uint64_t seed, uint64_t index)
 {
@@ -50,62 +43,6 @@ uint64_t word_of(uint64_t seed, uint64_t index)
 	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
 	return z ^ z >> 31;
 }
-
-// Signals that would end this between making a file and taking its name away wait until then.
-class Uninterrupted
-{
-public:
-	Uninterrupted()
-	{
-		sigset_t all;
-		sigfillset(&all);
-		::sigprocmask(SIG_BLOCK, &all, &old_);
-	}
-	~Uninterrupted() { ::sigprocmask(SIG_SETMASK, &old_, nullptr); }
-
-private:
-	sigset_t old_;
-};
-
-// Return: a descriptor of a file that has no name, or -errno.
-int open_nameless(peerdma_impl::Env &env, const std::string &dir)
-{
-	const int fd = env.open(dir.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC);
-	if (fd != -EOPNOTSUPP && fd != -EISDIR)
-		return fd;
-	// A filesystem that has no such files, as NFS.
-	std::string name = dir + "/peerdma-selftest-XXXXXX";
-	const Uninterrupted guard;
-	const int named = ::mkostemp(name.data(), O_CLOEXEC);
-	if (named < 0)
-		return -errno;
-	::unlink(name.c_str());
-	return named;
-}
-
-class Fd
-{
-public:
-	Fd(peerdma_impl::Env &env, int fd) : env_(env), fd_(fd) {}
-	~Fd()
-	{
-		if (fd_ >= 0)
-			env_.close(fd_);
-	}
-	Fd(const Fd &) = delete;
-	Fd &operator=(const Fd &) = delete;
-	int get() const { return fd_; }
-
-private:
-	peerdma_impl::Env &env_;
-	const int fd_;
-};
-
-struct Counts {
-	uint64_t direct = 0, near = 0, host = 0;
-	uint64_t all() const { return direct + near + host; }
-	Counts operator-(const Counts &o) const { return {direct - o.direct, near - o.near, host - o.host}; }
-};
 
 // How one step went.
 struct Outcome {
@@ -153,13 +90,7 @@ private:
 	int fill()
 	{
 		model_ = pattern(in_file, 0, selftest_file);
-		for (uint64_t at = 0; at < model_.size();) {
-			const int64_t n = env_.pwrite(fd_.get(), &model_[at], model_.size() - at, at);
-			if (n < 0 && n != -EINTR)
-				return static_cast<int>(n);
-			at += static_cast<uint64_t>(std::max<int64_t>(n, 0));
-		}
-		return 0;
+		return static_cast<int>(std::min<int64_t>(fd_.write(model_, 0), 0));
 	}
 
 	void make_buffer()
@@ -175,25 +106,7 @@ private:
 				"",
 				{}};
 		buffer_.reset(raw);
-		void *addr = nullptr;
-		rc = peerdma_buf_map(raw, &addr);
-		if (rc < 0)
-			throw Failure{"cannot map the buffer", -rc, 0, "", {}};
-		memory_ = {static_cast<char *>(addr), selftest_buffer};
-	}
-
-	// What the kernel counted for this open file; nothing where /proc does not say.
-	std::optional<Counts> counted() const
-	{
-		std::string text;
-		if (env_.read_file(fmt::format("/proc/self/fdinfo/{}", peerdma_fd(device_.get())), text) < 0)
-			return {};
-		const Counters all = parse_fdinfo(text);
-		auto at = [&](std::string_view key) {
-			const auto found = all.find(key);
-			return found == all.end() ? 0 : found->second;
-		};
-		return Counts{at("direct-bytes"), at("near-bytes"), at("host-bytes")};
+		memory_ = {static_cast<char *>(map_buffer(buffer_)), selftest_buffer};
 	}
 
 	// What is on the drive, as far as the kernel can be made to ask it.
@@ -201,14 +114,7 @@ private:
 	{
 		::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
 		std::string bytes(selftest_file + 1, '\0');
-		uint64_t at = 0;
-		while (at < bytes.size()) {
-			const int64_t n = env_.pread(fd_.get(), &bytes[at], bytes.size() - at, at);
-			if (n <= 0 && n != -EINTR)
-				break;
-			at += static_cast<uint64_t>(std::max<int64_t>(n, 0));
-		}
-		bytes.resize(at);
+		bytes.resize(static_cast<size_t>(std::max<int64_t>(fd_.read(bytes, 0), 0)));
 		return bytes;
 	}
 
@@ -236,7 +142,7 @@ private:
 			else
 				after.replace(piece.buf_off, one.done, model_, piece.file_off, one.done);
 		}
-		const auto first = counted();
+		const auto first = counted(env_, device_);
 		auto wrong = [&](State state, std::string what) {
 			outcome.state = state;
 			outcome.found = std::move(what);
@@ -249,7 +155,7 @@ private:
 			model_.resize(selftest_file);
 			return wrong(failed.state, failed.found);
 		}
-		const auto last = counted();
+		const auto last = counted(env_, device_);
 		if (first && last)
 			outcome.counts = *last - *first;
 		else if (said)

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "env.hpp"
+#include "fd.hpp"
 #include "selftest.hpp"
 
 namespace cli
@@ -21,44 +22,6 @@ namespace
 {
 
 constexpr uint64_t step = 4 << 20; // bytes of the provider's memory that it takes
-
-class Fd
-{
-public:
-	Fd(peerdma_impl::Env &env, const std::string &path)
-		: env_(env), fd_(env.open(path.c_str(), O_RDONLY | O_CLOEXEC))
-	{
-	}
-	~Fd()
-	{
-		if (fd_ >= 0)
-			env_.close(fd_);
-	}
-	Fd(const Fd &) = delete;
-	Fd &operator=(const Fd &) = delete;
-	int get() const { return fd_; }
-
-	// Fewer bytes at the end of the file; -errno.
-	int64_t read(std::string &bytes, uint64_t offset) const
-	{
-		uint64_t at = 0;
-		while (at < bytes.size()) {
-			const int64_t n = env_.pread(fd_, &bytes[at], bytes.size() - at, offset + at);
-			if (n == -EINTR)
-				continue;
-			if (n < 0)
-				return n;
-			if (!n)
-				break;
-			at += static_cast<uint64_t>(n);
-		}
-		return static_cast<int64_t>(at);
-	}
-
-private:
-	peerdma_impl::Env &env_;
-	const int fd_;
-};
 
 } // namespace
 
@@ -77,31 +40,16 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 			      why.reason,
 			      "",
 			      {}};
-	uint64_t size = 0;
-	int rc = peerdma_file_size(file.get(), &size);
-	if (rc < 0)
-		throw Failure{fmt::format("cannot find out the size of {}", path), -rc, 0, "", {}};
+	uint64_t size = size_of(file, path);
 	if (most)
 		size = std::min(size, most);
 	if (!size)
 		throw Failure{fmt::format("{} is empty", path), ENODATA, 0, "There is nothing to compare.", {}};
-	const Fd plain(env, path);
+	const Fd plain(env, env.open(path.c_str(), O_RDONLY | O_CLOEXEC));
 	if (plain.get() < 0)
 		throw Failure{fmt::format("cannot open {}", path), -plain.get(), 0, "", {}};
-	struct peerdma_buf *raw = nullptr;
-	uint32_t reason = 0;
-	rc = peerdma_buf_create(device.get(), provider.id, step, 0, &raw, &reason);
-	if (rc < 0)
-		throw Failure{fmt::format("cannot allocate {} in provider {} at {}", size_text(step), provider.id, pci),
-			      -rc,
-			      reason,
-			      "",
-			      {}};
-	const Buffer buffer(raw);
-	void *addr = nullptr;
-	rc = peerdma_buf_map(raw, &addr);
-	if (rc < 0)
-		throw Failure{"cannot map the buffer", -rc, 0, "", {}};
+	const Buffer buffer = create_buffer(device, provider, step);
+	const void *const addr = map_buffer(buffer);
 
 	uint64_t direct = 0, near = 0, host = 0, done = 0;
 	std::string differs;
@@ -109,7 +57,7 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 		const uint64_t len = std::min(step, size - done);
 		struct peerdma_io_result result = {};
 		result.size = sizeof(result);
-		const int64_t n = peerdma_read_result(file.get(), raw, 0, len, done, &result);
+		const int64_t n = peerdma_read_result(file.get(), buffer.get(), 0, len, done, &result);
 		std::string want(len, '\0');
 		const int64_t plainly = plain.read(want, done);
 		if (n < 0 || result.error || plainly < 0)

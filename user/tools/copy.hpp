@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "cli.hpp"
+#include "counts.hpp"
+#include "env.hpp"
+#include "fd.hpp"
+
+namespace cli
+{
+
+// Bytes of a file.
+struct Range {
+	uint64_t begin, end;
+};
+
+// Where a file has data; what is between is zeros that nobody has to move.
+std::vector<Range> data_of(int fd, uint64_t size);
+
+// What was bounced in one direction, and why.
+struct Bounced {
+	uint64_t near = 0, host = 0;
+	uint32_t reason = 0; // enum peerdma_reason, of the last
+};
+
+// Moves bytes of one file to the same place in another by way of a buffer, a piece after the other: whole blocks by a
+// ring that has all pieces of the buffer under way at once, the rest, and all of it where a side has no direct route,
+// by calls, which say which way the bytes went. Both files, and the buffer, are of the same device.
+class Pump
+{
+public:
+	struct Side {
+		const File &file;
+		std::string name;
+		uint64_t block; // bytes, of which whole ones go direct; 0: none do
+	};
+	Pump(peerdma_impl::Env &env, const Device &device, const Side &from, const Side &to, Buffer buffer,
+	     uint64_t piece, uint32_t pieces, std::function<void(uint64_t)> progress);
+
+	// Throws Failure. Bytes arrive in no order.
+	void move(Range range);
+
+	uint64_t done() const { return done_; }          // bytes that arrived
+	const Counts &counts() const { return counts_; } // each byte twice: read, and written
+	const Bounced &read() const { return read_; }
+	const Bounced &written() const { return written_; }
+	bool by_ring() const { return ring_ != nullptr; }
+
+private:
+	void ring(Range range);
+	void call(bool write, uint64_t buf_off, uint64_t offset, uint64_t len);
+	void arrived(uint64_t len);
+
+	peerdma_impl::Env &env_;
+	const Device &device_;
+	const Side from_, to_;
+	const Buffer buffer_;
+	const uint64_t piece_;
+	const uint32_t pieces_;
+	const std::function<void(uint64_t)> progress_;
+	Ring ring_; // destroyed before the buffer that its requests move
+	uint64_t done_ = 0;
+	Counts counts_;
+	Bounced read_, written_;
+};
+
+// What will be a file: beside it, without a name until it is whole. Until publish() what had the name before is as it
+// was, and nothing is left however this ends; on filesystems without nameless files (NFS), however but by SIGKILL.
+class Draft
+{
+public:
+	// Throws Failure. path: of the file to be.
+	Draft(peerdma_impl::Env &env, const std::string &path);
+	~Draft();
+	Draft(const Draft &) = delete;
+	Draft &operator=(const Draft &) = delete;
+	int fd() const { return fd_.get(); }
+	const Fd &plain() const { return fd_; }
+	// Puts it onto the storage, and in the place of what had its name. Throws Failure.
+	void publish(mode_t mode);
+
+private:
+	void name_it();
+
+	peerdma_impl::Env &env_;
+	const std::string path_, dir_;
+	std::string name_; // its own for now; empty: it has none
+	Fd fd_;
+};
+
+// Throws Failure where the first len bytes of two files differ, as read(2) says after the page cache has let go of them.
+void compare_files(const Fd &one, const std::string &one_name, const Fd &other, const std::string &other_name,
+		   uint64_t len);
+
+Report copy_to_file(const CopyOptions &options);
+
+} // namespace cli

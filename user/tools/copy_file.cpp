@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+//
+// From a file into another, by way of a provider's memory: what a device reads is what the next writes, and the host's
+// memory sees none of it where both have a direct route.
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "copy.hpp"
+#include "progress.hpp"
+#include "selftest.hpp"
+
+namespace cli
+{
+namespace
+{
+
+constexpr uint64_t piece = 1 << 20; // bytes
+constexpr uint32_t pieces = 8;      // at once
+
+// Where the bytes will be: in a directory under the source's name, behind a link where it leads.
+std::string target_of(const CopyOptions &options)
+{
+	std::error_code error;
+	std::filesystem::path target = options.target;
+	if (std::filesystem::is_directory(target, error))
+		target /= std::filesystem::path(options.source).filename();
+	const auto real = std::filesystem::canonical(target, error);
+	return error ? target.string() : real.string();
+}
+
+// What is there may be replaced, if it is a file and another one. Return: the mode that the target will have.
+mode_t mode_for(const std::string &source, const struct stat &from, const std::string &target)
+{
+	struct stat to = {};
+	if (::stat(target.c_str(), &to) == 0) {
+		if (from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+			throw Failure{fmt::format("{} and {} are the same file", source, target),
+				      EINVAL,
+				      0,
+				      "There is nothing to copy.",
+				      {}};
+		if (!S_ISREG(to.st_mode))
+			throw Failure{
+				fmt::format("{} is no regular file", target), EINVAL, 0, "cp replaces files only.", {}};
+		return to.st_mode & 07777;
+	}
+	if (errno != ENOENT)
+		throw Failure{fmt::format("cannot look at {}", target), errno, 0, "", {}};
+	const mode_t mask = ::umask(0);
+	::umask(mask);
+	return from.st_mode & 0777 & ~mask;
+}
+
+// A smaller buffer where there is no room for a large one.
+Buffer some_buffer(const Device &device, const struct peerdma_provider_info &provider, uint32_t &count)
+{
+	for (;; count /= 2) {
+		try {
+			return create_buffer(device, provider, count * piece);
+		} catch (const Failure &failure) {
+			if ((failure.error != ENOMEM && failure.error != EDQUOT) || count == 1)
+				throw;
+		}
+	}
+}
+
+std::string bounced_text(const Bounced &bounced, const struct peerdma_explanation &why)
+{
+	std::string text = why.reason ? fmt::format("through host memory: {}, {}", peerdma_reason_name(why.reason),
+						    peerdma_reason_text(why.reason)) :
+					"direct";
+	if (!why.reason && (bounced.near || bounced.host))
+		text += fmt::format(", but for {} bytes {}: {}, {}", bounced.near + bounced.host,
+				    bounced.host ? "through host memory" : "near the provider",
+				    peerdma_reason_name(bounced.reason), peerdma_reason_text(bounced.reason));
+	return text;
+}
+
+Json bounced_json(const Bounced &bounced, const struct peerdma_explanation &why)
+{
+	return {{"filesystem", why.fs_name},
+		{"direct", why.reason == 0},
+		{"bounced_near", bounced.near},
+		{"bounced_host", bounced.host},
+		{"reason", peerdma_reason_name(why.reason ? why.reason : bounced.reason)},
+		{"leaf", leaf_json(why)},
+		{"distance", why.distance},
+		{"map", peerdma_map_name(why.map)}};
+}
+
+} // namespace
+
+void compare_files(const Fd &one, const std::string &one_name, const Fd &other, const std::string &other_name,
+		   uint64_t len)
+{
+	// What is dirty stays in the cache: the target was synced before.
+	for (const Fd *fd : {&one, &other})
+		::posix_fadvise(fd->get(), 0, 0, POSIX_FADV_DONTNEED);
+	std::string want(piece, '\0'), got(piece, '\0');
+	for (uint64_t at = 0; at < len; at += piece) {
+		want.resize(std::min(piece, len - at));
+		got.resize(want.size());
+		const int64_t first = one.read(want, at), second = other.read(got, at);
+		if (first < 0 || second < 0)
+			throw Failure{fmt::format("cannot read {} again", first < 0 ? one_name : other_name),
+				      static_cast<int>(-std::min(first, second)),
+				      0,
+				      "",
+				      {}};
+		want.resize(static_cast<size_t>(first));
+		got.resize(static_cast<size_t>(second));
+		if (const std::string differs = difference(want, got); !differs.empty())
+			throw Failure{fmt::format("{} is not what {} is, in the {} bytes from {} on: {}", other_name,
+						  one_name, want.size(), at, differs),
+				      EIO,
+				      0,
+				      "Copy it again when nobody writes to it.",
+				      {}};
+	}
+}
+
+Report copy_to_file(const CopyOptions &options)
+{
+	auto &env = peerdma_impl::system_env();
+	const Device device = open_device(options.require_direct ? PEERDMA_OPEN_REQUIRE_DIRECT : 0);
+	const auto provider = find_provider(device, options.provider);
+	const File from = open_file(device, options.source, O_RDONLY);
+	const uint64_t size = size_of(from, options.source);
+	// For what the library does not do: where the holes are, and a second look.
+	const Fd plain(env, env.open(options.source.c_str(), O_RDONLY | O_CLOEXEC));
+	struct stat source = {};
+	if (const int rc = plain.get() < 0 ? plain.get() : env.fstat(plain.get(), &source); rc < 0)
+		throw Failure{fmt::format("cannot open {}", options.source), -rc, 0, "", {}};
+
+	const std::string target = target_of(options);
+	const mode_t mode = mode_for(options.source, source, target);
+	Draft draft(env, target);
+	if (::ftruncate(draft.fd(), static_cast<off_t>(size)) < 0)
+		throw Failure{fmt::format("cannot give {} its size", target), errno, 0, "", {}};
+	struct peerdma_file *raw = nullptr;
+	if (const int rc = peerdma_file_from_fd(device.get(), draft.fd(), &raw); rc < 0)
+		throw Failure{fmt::format("cannot open {}", target), -rc, 0, "", {}};
+	const File to(raw);
+
+	const auto reads = ask(from, options.source, provider), writes = ask(to, target, provider);
+	const Json facts = {{"provider", provider_json(provider)},
+			    {"read", bounced_json({}, reads)},
+			    {"write", bounced_json({}, writes)}};
+	const bool neither = reads.reason && writes.reason;
+	if (neither || (options.require_direct && (reads.reason || writes.reason)))
+		throw Failure{fmt::format("{} {} {} {}", options.source, neither ? "and" : "or", target,
+					  neither ? "have no direct route, neither of them" : "has no direct route"),
+			      EXDEV, reads.reason ? reads.reason : writes.reason,
+			      neither ? "Ask peerdma explain about each; cp(1) copies what has none." : "", facts};
+	auto block = [](const struct peerdma_explanation &why) {
+		return why.reason ? 0 : std::max<uint64_t>(why.dio_offset_align, 1);
+	};
+	uint32_t count = pieces;
+	Buffer buffer = some_buffer(device, provider, count);
+	Progress progress;
+	const auto start = std::chrono::steady_clock::now();
+	auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+	Pump pump(env, device, {from, options.source, block(reads)}, {to, target, block(writes)}, std::move(buffer),
+		  piece, count, [&](uint64_t done) {
+			  if (progress.due())
+				  progress.say(fmt::format("{} of {}, {}", size_text(done), size_text(size),
+							   rate_text(done, seconds())));
+		  });
+	for (const Range &range : data_of(plain.get(), size))
+		pump.move(range);
+	if (const int rc = env.fsync(draft.fd()); rc < 0)
+		throw Failure{fmt::format("cannot put {} onto its storage", target), -rc, 0, "", {}};
+	const double took = seconds();
+	if (options.verify) {
+		progress.say("comparing");
+		compare_files(plain, options.source, draft.plain(), target, size);
+	}
+	draft.publish(mode);
+
+	const Counts &counts = pump.counts();
+	Report report;
+	report.json = {{"ok", true},
+		       {"file", options.source},
+		       {"target", target},
+		       {"bytes", size},
+		       {"bytes_holes", size - pump.done()},
+		       {"bytes_direct", counts.direct},
+		       {"bytes_near", counts.near},
+		       {"bytes_host", counts.host},
+		       {"read", bounced_json(pump.read(), reads)},
+		       {"write", bounced_json(pump.written(), writes)},
+		       {"provider", provider_json(provider)},
+		       {"ring", pump.by_ring()},
+		       {"pieces", count},
+		       {"piece_len", piece},
+		       {"verified", options.verify},
+		       {"seconds", took}};
+	auto row = [&](std::string_view key, const std::string &value) {
+		report.text += fmt::format("{:<11}{}\n", key, value);
+	};
+	row("file", fmt::format("{} ({})", options.source, reads.fs_name));
+	row("target", fmt::format("{} ({})", target, writes.fs_name));
+	row("bytes", fmt::format("{} ({}){}", size, size_text(size),
+				 pump.done() < size ? fmt::format(", {} of them holes", size - pump.done()) : ""));
+	row("read", bounced_text(pump.read(), reads));
+	row("written", bounced_text(pump.written(), writes));
+	row("both ways", fmt::format("{} direct, {} near, {} host", counts.direct, counts.near, counts.host));
+	row("provider", fmt::format("{}  provider {}", pci_text(provider.pci_domain, provider.pci_bdf), provider.id));
+	row("by", pump.by_ring() ? fmt::format("a ring, {} pieces of {} at once", count, size_text(piece)) :
+				   "one call after the other");
+	if (options.verify)
+		row("verified", "each byte, by read(2)");
+	row("seconds", fmt::format("{:.6f}{}", took, took > 0 ? " (" + rate_text(size, took) + ")" : ""));
+	return report;
+}
+
+} // namespace cli

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "env.hpp"
+
+namespace cli
+{
+
+// A descriptor that closes itself, or the -errno that there is in its place.
+class Fd
+{
+public:
+	Fd(peerdma_impl::Env &env, int fd) : env_(&env), fd_(fd) {}
+	Fd(Fd &&other) noexcept : env_(other.env_), fd_(std::exchange(other.fd_, -EBADF)) {}
+	~Fd()
+	{
+		if (fd_ >= 0)
+			env_->close(fd_);
+	}
+	Fd &operator=(Fd &&) = delete;
+	int get() const { return fd_; }
+
+	// Fewer bytes at the end of the file; -errno.
+	int64_t read(std::span<char> to, uint64_t offset) const
+	{
+		return all(to.size(),
+			   [&](uint64_t at) { return env_->pread(fd_, to.data() + at, to.size() - at, offset + at); });
+	}
+	// All of them, or -errno.
+	int64_t write(std::string_view from, uint64_t offset) const
+	{
+		return all(from.size(), [&](uint64_t at) {
+			return env_->pwrite(fd_, from.data() + at, from.size() - at, offset + at);
+		});
+	}
+
+private:
+	template <class Some> static int64_t all(uint64_t len, Some &&some)
+	{
+		uint64_t at = 0;
+		while (at < len) {
+			const int64_t n = some(at);
+			if (n == -EINTR)
+				continue;
+			if (n < 0)
+				return n;
+			if (!n)
+				break;
+			at += static_cast<uint64_t>(n);
+		}
+		return static_cast<int64_t>(at);
+	}
+
+	peerdma_impl::Env *env_;
+	int fd_;
+};
+
+} // namespace cli

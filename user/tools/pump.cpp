@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "copy.hpp"
+
+namespace cli
+{
+
+std::vector<Range> data_of(int fd, uint64_t size)
+{
+	std::vector<Range> ranges;
+	for (uint64_t at = 0; at < size;) {
+		const off_t begin = ::lseek(fd, static_cast<off_t>(at), SEEK_DATA);
+		if (begin < 0 && errno == ENXIO)
+			break; // a hole to the end
+		const off_t end = begin < 0 ? -1 : ::lseek(fd, begin, SEEK_HOLE);
+		if (end <= begin)
+			return {{0, size}}; // a filesystem, or a device, that knows nothing of holes
+		at = std::min(static_cast<uint64_t>(end), size);
+		ranges.push_back({static_cast<uint64_t>(begin), at});
+	}
+	return ranges;
+}
+
+Pump::Pump(peerdma_impl::Env &env, const Device &device, const Side &from, const Side &to, Buffer buffer,
+	   uint64_t piece, uint32_t pieces, std::function<void(uint64_t)> progress)
+	: env_(env), device_(device), from_(from), to_(to), buffer_(std::move(buffer)), piece_(piece), pieces_(pieces),
+	  progress_(std::move(progress))
+{
+	struct peerdma_ring *raw = nullptr;
+	// Rings are no must: a container may forbid them.
+	if (from.block && to.block &&
+	    peerdma_ring_create(device.get(), pieces, pieces, PEERDMA_RING_ONE_THREAD, &raw) == 0)
+		ring_.reset(raw);
+}
+
+void Pump::arrived(uint64_t len)
+{
+	done_ += len;
+	if (progress_)
+		progress_(done_);
+}
+
+void Pump::call(bool write, uint64_t buf_off, uint64_t offset, uint64_t len)
+{
+	const Side &side = write ? to_ : from_;
+	struct peerdma_io_result result = {};
+	result.size = sizeof(result);
+	const int64_t n = (write ? peerdma_write_result : peerdma_read_result)(side.file.get(), buffer_.get(), buf_off,
+									       len, offset, &result);
+	if (n < 0 || result.error)
+		throw Failure{fmt::format("{} {} failed {} bytes from its start", write ? "writing" : "reading",
+					  side.name, offset),
+			      n < 0 ? static_cast<int>(-n) : static_cast<int>(result.error),
+			      result.reason,
+			      "",
+			      {}};
+	if (static_cast<uint64_t>(n) != len)
+		throw Failure{fmt::format("{} changed while it was copied", side.name),
+			      EIO,
+			      0,
+			      "Copy it again when nobody writes to it.",
+			      {}};
+	counts_ = counts_ + Counts{result.direct, result.near, result.host};
+	Bounced &bounced = write ? written_ : read_;
+	bounced.near += result.near;
+	bounced.host += result.host;
+	if (result.near || result.host)
+		bounced.reason = result.reason;
+}
+
+// Each piece of the buffer has one request at a time: what is read into it is written from it, and then it is free for
+// the next. What a request of the ring did not move whole is asked for again by a call, which says why.
+void Pump::ring(Range range)
+{
+	struct Piece {
+		uint64_t offset, len;
+		bool writing;
+	};
+	std::vector<Piece> pieces(pieces_);
+	uint64_t next = range.begin;
+	uint32_t busy = 0;
+	auto send = [&](uint64_t index) {
+		const Piece &piece = pieces[index];
+		struct peerdma_op op = {};
+		op.kind = piece.writing ? PEERDMA_OP_WRITE : PEERDMA_OP_READ;
+		op.file = (piece.writing ? to_ : from_).file.get();
+		op.buf = buffer_.get();
+		op.buf_off = index * piece_;
+		op.len = piece.len;
+		op.file_off = piece.offset;
+		op.tag = index;
+		const int rc = peerdma_ring_queue(ring_.get(), &op, 1);
+		if (rc < 0)
+			throw Failure{fmt::format("cannot queue a request for {}", (piece.writing ? to_ : from_).name),
+				      -rc,
+				      0,
+				      "",
+				      {}};
+	};
+	auto take_next = [&](uint64_t index) {
+		if (next == range.end)
+			return;
+		pieces[index] = {next, std::min(piece_, range.end - next), false};
+		next += pieces[index].len;
+		send(index);
+		busy++;
+	};
+	const auto before = counted(env_, device_);
+	const uint64_t by_calls = counts_.all();
+	uint64_t moved = 0; // by the ring, each byte twice
+	for (uint64_t index = 0; index < pieces_; index++)
+		take_next(index);
+	while (busy) {
+		std::array<struct peerdma_done, 16> done;
+		const int n = peerdma_ring_wait(ring_.get(), done.data(), static_cast<uint32_t>(done.size()), 1, -1);
+		if (n < 0)
+			throw Failure{fmt::format("cannot wait for {}", to_.name), -n, 0, "", {}};
+		for (int i = 0; i < n; i++) {
+			const auto &one = done[static_cast<size_t>(i)];
+			Piece &piece = pieces[one.tag];
+			if (one.result != static_cast<int64_t>(piece.len))
+				call(piece.writing, one.tag * piece_, piece.offset, piece.len);
+			else
+				moved += piece.len;
+			if (!piece.writing) {
+				piece.writing = true;
+				send(one.tag);
+				continue;
+			}
+			busy--;
+			arrived(piece.len);
+			take_next(one.tag);
+		}
+	}
+	// Where the kernel does not say, or counted calls too: whole blocks of a ring went direct, or not at all.
+	const auto after = counted(env_, device_);
+	const bool said = before && after && counts_.all() == by_calls;
+	counts_ = counts_ + (said ? *after - *before : Counts{moved, 0, 0});
+}
+
+void Pump::move(Range range)
+{
+	const uint64_t block = std::max({from_.block, to_.block, uint64_t{1}});
+	if (ring_) {
+		// Data begins where a block does, but for what another size of blocks makes of it.
+		range.begin = range.begin / block * block;
+		const Range whole = {range.begin, std::max(range.begin, range.end / block * block)};
+		if (whole.end > whole.begin)
+			ring(whole);
+		range.begin = whole.end;
+	}
+	while (range.begin < range.end) {
+		const uint64_t len = std::min(piece_, range.end - range.begin);
+		call(false, 0, range.begin, len);
+		call(true, 0, range.begin, len);
+		arrived(len);
+		range.begin += len;
+	}
+}
+
+} // namespace cli
