@@ -389,9 +389,29 @@ PEERDMA_API int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vend
 				     uint32_t flags, struct peerdma_buf **out, uint32_t *reason);
 
 /**
+ * peerdma_buf_from_dmabuf - a range of a dma-buf that another driver has exported, as a buffer
+ * @p: from peerdma_open()      @fd: the dma-buf; may be closed afterwards
+ * @off: bytes from its start, a multiple of the page size      @len: bytes, a multiple of 64 KiB
+ * @pci_domain, @pci_bdf: the PCI function that the exporter is asked with: a drive, as in leaf_domain and leaf_bdf
+ *	of peerdma_explain(); bus << 8 | device << 3 | function
+ * @flags: 0      @out: the buffer; written on success only
+ * @reason: enum peerdma_reason, written on failure too; may be NULL
+ *
+ * The memory stays its allocator's. If the exporter takes it back, or that function loses its driver, reads and
+ * writes under way end, and later ones are -ENODEV. Of the buffer peerdma_buf_query() says no place in the BAR.
+ * Return: 0 or -errno.
+ *   -EOPNOTSUPP see @reason: Documentation/import.md has what is needed   -EINVAL see @reason   -EBADF
+ *   -EBUSY part of it is a buffer already   -ENODEV it was taken back meanwhile   -ENOMEM
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_IMPORT); user/lib/buffer.cpp, kernel/import.c. Never tried with a GPU's.
+ */
+PEERDMA_API int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint64_t len,
+					uint32_t pci_domain, uint32_t pci_bdf, uint32_t flags, struct peerdma_buf **out,
+					uint32_t *reason);
+
+/**
  * peerdma_buf_destroy - give a buffer's memory back; NULL is allowed
- * @buf: from peerdma_buf_create() or peerdma_buf_from_gpu(); reads and writes under way are waited for, and its proxy address is
- * unmapped
+ * @buf: from peerdma_buf_create(), peerdma_buf_from_gpu() or peerdma_buf_from_dmabuf(); reads and writes under way
+ * are waited for, and its proxy address is unmapped
  * Since 0.1. Source: ioctl(PEERDMA_DESTROY); user/lib/buffer.cpp.
  */
 PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);

@@ -354,6 +354,18 @@ public:
 		return Buffer(buf);
 	}
 
+	/** A range of a dma-buf that another driver has exported: peerdma_buf_from_dmabuf(). */
+	Result<Buffer> buffer_from_dmabuf(int fd, std::uint64_t off, std::uint64_t len, std::uint32_t pci_domain,
+					  std::uint32_t pci_bdf) const
+	{
+		peerdma_buf *buf = nullptr;
+		std::uint32_t reason = PEERDMA_REASON_NONE;
+		int rc = peerdma_buf_from_dmabuf(handle_.get(), fd, off, len, pci_domain, pci_bdf, 0, &buf, &reason);
+		if (rc < 0)
+			return Error(-rc, reason);
+		return Buffer(buf);
+	}
+
 	/** open_flags of open(2). */
 	Result<File> open_file(const std::string &path, int open_flags) const
 	{

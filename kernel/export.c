@@ -99,6 +99,15 @@ void peerdma_exports_fini(struct peerdma_buffer *buffer)
 	dma_resv_fini(&buffer->exports.resv);
 }
 
+/*
+ * Of a dma-buf itself, which there is to be given to importers. It is revoked with that one's lock
+ * held, inside of which no other dma-buf's may be taken: import.c.
+ */
+static bool is_imported(const struct peerdma_buffer *buffer)
+{
+	return buffer->mem->pin && buffer->mem->pin->imported;
+}
+
 /* --- Importers. */
 
 /* The errno for @reason, which is counted and logged: an importer's driver hears the errno only. */
@@ -426,6 +435,8 @@ void peerdma_exports_revoke(struct peerdma_buffer *buffer)
 	struct peerdma_export *export;
 	struct fences fences;
 
+	if (is_imported(buffer))
+		return;
 	dma_resv_lock(&exports->resv, NULL);
 	list_for_each_entry(export, &exports->list, link)
 		dma_buf_invalidate_mappings(export->dmabuf);
@@ -512,6 +523,8 @@ static int buf_export(struct peerdma_ctx *ctx, struct peerdma_buffer *buffer,
 	int fd;
 
 	req->out_reason = peerdma_check_export(req->off, req->len, buffer->mem->len, PAGE_SIZE);
+	if (!req->out_reason && is_imported(buffer))
+		req->out_reason = PEERDMA_REASON_IMPORT_EXPORT;
 	if (req->out_reason)
 		return peerdma_reason_errno(req->out_reason);
 	dmabuf = export_create(buffer, ctx->file, req->off, req->len);

@@ -30,9 +30,12 @@ static int __init peerdma_init(void)
 	err = peerdma_vendors_init();
 	if (err)
 		goto err_proxy;
-	err = peerdma_bar_register();
+	err = peerdma_imports_init();
 	if (err)
 		goto err_vendors;
+	err = peerdma_bar_register();
+	if (err)
+		goto err_imports;
 	err = misc_register(&peerdma_misc);
 	if (err)
 		goto err_bar;
@@ -40,6 +43,8 @@ static int __init peerdma_init(void)
 
 err_bar:
 	peerdma_bar_unregister();
+err_imports:
+	peerdma_imports_exit();
 err_vendors:
 	peerdma_vendors_exit();
 err_proxy:
@@ -62,6 +67,7 @@ static void __exit peerdma_exit(void)
 	misc_deregister(&peerdma_misc);
 	peerdma_stats_unregister();
 	peerdma_bar_unregister();
+	peerdma_imports_exit();
 	peerdma_vendors_exit();
 	rcu_barrier();
 	peerdma_proxy_exit();

@@ -38,6 +38,8 @@ static const struct peerdma_op ops[] = {
 	   .finish = peerdma_buf_export_finish),
 	OP(PEERDMA_BUF_REGISTER, buf_register, peerdma_buf_register, out_mmap_offset,
 	   .finish = peerdma_buf_register_finish),
+	OP(PEERDMA_BUF_IMPORT, buf_import, peerdma_buf_import, out_mmap_offset,
+	   .finish = peerdma_buf_import_finish),
 };
 
 /**

@@ -30,6 +30,7 @@ union peerdma_arg {
 		struct dma_buf *made; /* what finish() is to show, or NULL */
 	} buf_export;
 	struct peerdma_buf_register buf_register;
+	struct peerdma_buf_import buf_import;
 };
 
 /**
@@ -70,5 +71,7 @@ int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
 int peerdma_buf_register_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 void peerdma_buf_register_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
+int peerdma_buf_import_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg);
+void peerdma_buf_import_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
 
 #endif /* PEERDMA_OP_H */

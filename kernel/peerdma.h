@@ -58,7 +58,7 @@
  * @stats: of requests that belong to no pair
  * @region: what cgroups know it by, or NULL
  * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
- * @foreign: its pages are a vendor's driver's: buffers are registered and not allocated: vendor.c
+ * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c
  */
 struct peerdma_provider {
 	refcount_t refs;
@@ -100,7 +100,7 @@ struct peerdma_charge {
  * @page: the first of them
  * @frames: of a vendor's memory that is not contiguous, where it is, PEERDMA_FRAME_LEN each; NULL:
  *	all of it lies behind @page
- * @pin: of a vendor's memory, what keeps it, and whose end comes with the last page; or NULL
+ * @pin: of another driver's memory, what keeps it, and whose end comes with the last page; or NULL
  * @charge: given back when the pages are in the pool again
  * @first: when it was let go, the first page that is not settled
  * @end: and the one behind the last
@@ -470,6 +470,7 @@ u32 peerdma_share_look(struct inode *inode, char *address);
 struct peerdma_stack *peerdma_share_walk(struct inode *inode);
 
 /* route.c */
+int peerdma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr);
 struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct file *file,
 					  struct block_device *bdev, struct page *page);
 const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *stack);
@@ -483,6 +484,10 @@ struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
 void peerdma_route_put(struct peerdma_route *route);
 void peerdma_routes_init(struct peerdma_provider *provider);
 void peerdma_routes_drop(struct peerdma_provider *provider);
+
+/* import.c */
+int peerdma_imports_init(void);
+void peerdma_imports_exit(void);
 
 /* file.c */
 struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id);

@@ -26,6 +26,7 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_RANGE_ALIGN:
 	case PEERDMA_REASON_APPEND:
 	case PEERDMA_REASON_VENDOR_ALIGN:
+	case PEERDMA_REASON_IMPORT_NOT_DMABUF:
 		return -EINVAL;
 	case PEERDMA_REASON_FD_MODE:
 		return -EBADF;
@@ -54,6 +55,16 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_VENDOR_WC:
 	case PEERDMA_REASON_VENDOR_OURS:
 	case PEERDMA_REASON_VENDOR_MEMORY:
+	case PEERDMA_REASON_IMPORT_UNABLE:
+	case PEERDMA_REASON_IMPORT_REVOCABLE:
+	case PEERDMA_REASON_IMPORT_DEVICE:
+	case PEERDMA_REASON_IMPORT_IOMMU:
+	case PEERDMA_REASON_IMPORT_REFUSED:
+	case PEERDMA_REASON_IMPORT_TABLE:
+	case PEERDMA_REASON_IMPORT_PIECES:
+	case PEERDMA_REASON_IMPORT_HOST:
+	case PEERDMA_REASON_IMPORT_ADDRESS:
+	case PEERDMA_REASON_IMPORT_EXPORT:
 		return -EOPNOTSUPP;
 	default:
 		return -EXDEV;
@@ -68,6 +79,17 @@ __u32 peerdma_check_register(__u64 addr, __u64 len, __u64 frame_len)
 	if (addr > MAX_OFFSET || len > MAX_OFFSET - addr)
 		return PEERDMA_REASON_OVERFLOW;
 	return (addr | len) % frame_len ? PEERDMA_REASON_VENDOR_ALIGN : PEERDMA_REASON_NONE;
+}
+
+/* Whole frames of a dma-buf, which may begin at any page. */
+__u32 peerdma_check_import(__u64 off, __u64 len, __u64 size, __u64 page_size, __u64 frame_len)
+{
+	__u32 reason = peerdma_check_range(off, len, size);
+
+	if (reason)
+		return reason;
+	return off % page_size || len % frame_len ? PEERDMA_REASON_VENDOR_ALIGN :
+						    PEERDMA_REASON_NONE;
 }
 
 /* Is [off, off + len) inside [0, size)? */

@@ -29,6 +29,7 @@ __u32 peerdma_check_publish(__u64 bar_start, __u64 bar_len, __u64 bar_offset, __
 			    __u64 align);
 __u32 peerdma_check_alloc(__u64 len, __u64 page_size);
 __u32 peerdma_check_register(__u64 addr, __u64 len, __u64 frame_len);
+__u32 peerdma_check_import(__u64 off, __u64 len, __u64 size, __u64 page_size, __u64 frame_len);
 __u32 peerdma_check_export(__u64 off, __u64 len, __u64 buf_len, __u64 page_size);
 __u32 peerdma_check_io(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len);
 __u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,

@@ -23,8 +23,15 @@
 
 #define IDLE (5 * HZ) /* a route that was not used so long is dropped */
 
-/* Map one page as the driver would and look what comes out: no other export says how. */
-static int trial_map(struct device *dev, struct page *page, u32 *map)
+/**
+ * peerdma_trial_map - map one page as the driver would, and look: no other export says how
+ * @dev: its driver and its IOMMU domain stay
+ * @page: of peer-to-peer memory
+ * @map: enum peerdma_map
+ * @addr: what the device would use
+ * Return: 0, or what the kernel says of the pair.
+ */
+int peerdma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr)
 {
 	struct scatterlist sg;
 	struct sg_table table = { .sgl = &sg, .nents = 1, .orig_nents = 1 };
@@ -41,6 +48,7 @@ static int trial_map(struct device *dev, struct page *page, u32 *map)
 		*map = PEERDMA_MAP_HOST_BRIDGE;
 	else
 		*map = PEERDMA_MAP_IOVA;
+	*addr = sg_dma_address(&sg);
 	dma_unmap_sgtable(dev, &table, DMA_FROM_DEVICE, DMA_ATTR_SKIP_CPU_SYNC);
 	return 0;
 }
@@ -49,6 +57,7 @@ static int trial_map(struct device *dev, struct page *page, u32 *map)
 static int trial_map_bound(struct peerdma_provider *provider, struct device *dev, struct page *page,
 			   u32 *map)
 {
+	u64 addr;
 	int err;
 
 	while (!device_trylock(dev)) {
@@ -56,7 +65,7 @@ static int trial_map_bound(struct peerdma_provider *provider, struct device *dev
 		if (err)
 			return err;
 	}
-	err = dev->driver ? trial_map(dev, page, map) : -ENXIO;
+	err = dev->driver ? peerdma_trial_map(dev, page, map, &addr) : -ENXIO;
 	device_unlock(dev);
 	return err;
 }

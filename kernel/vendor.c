@@ -409,13 +409,18 @@ static u32 judge_pages(struct peerdma_pin *pin)
 
 static u32 judge(struct peerdma_pin *pin, struct pci_dev *pdev, int bar)
 {
+	u32 reason;
+
 	if (!pdev->dev.driver)
 		return PEERDMA_REASON_VENDOR_FREED;
 	if (peerdma_bar_drives(pdev))
 		return PEERDMA_REASON_VENDOR_OURS;
 	if (!all_inside(pin, pci_resource_start(pdev, bar), pci_resource_end(pdev, bar) + 1ULL))
 		return PEERDMA_REASON_VENDOR_NOT_BAR;
-	return judge_pages(pin);
+	reason = judge_pages(pin);
+	if (!reason && pin->ops->prove)
+		reason = pin->ops->prove(pin, pdev);
+	return reason;
 }
 
 /* --- Registering. */
@@ -503,8 +508,15 @@ static int register_at(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 	return err;
 }
 
-static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
-			struct peerdma_buf_register *req)
+/**
+ * peerdma_pin_register - make a buffer of memory that is kept
+ * @ctx: whose
+ * @pin: its end comes with the buffer's, or now
+ * @req: its out_reason says whether the pin is of any use; all out_* are written
+ * Return: 0 or the errno of the reason; -ENOMEM, -EINTR.
+ */
+int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
+			 struct peerdma_buf_register *req)
 {
 	struct pci_dev *pdev;
 	int bar, err;
@@ -540,7 +552,7 @@ int peerdma_buf_register_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg
 		module_put(ops->owner);
 		return peerdma_reason_errno(req->out_reason) ?: PTR_ERR(pin);
 	}
-	return register_pin(ctx, pin, req);
+	return peerdma_pin_register(ctx, pin, req);
 }
 
 void peerdma_buf_register_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)

@@ -2,7 +2,7 @@
 /*
  * Between peerdma.ko and a module that speaks with a vendor's driver: peerdma_nvidia.ko. The driver
  * has allocated the memory and says where in the GPU's BAR it is; the core never mentions a vendor,
- * and loads and works without any.
+ * and loads and works without any. Memory of dma-bufs becomes buffers in the same way: import.c.
  */
 #ifndef PEERDMA_VENDOR_H
 #define PEERDMA_VENDOR_H
@@ -17,7 +17,10 @@
 struct dev_pagemap;
 struct foreign;
 struct module;
+struct pci_dev;
+struct peerdma_buf_register;
 struct peerdma_buffer;
+struct peerdma_ctx;
 struct peerdma_pin;
 
 #define PEERDMA_FRAME_SHIFT 16
@@ -31,6 +34,8 @@ struct peerdma_pin;
  * @pin: keep [@addr, @addr + @len) of the calling process's GPU memory where it is. Returns what
  *	keeps it, made with peerdma_pin_init(), or ERR_PTR if nothing is kept; @reason: enum
  *	peerdma_reason, also with a pin that is of no use and has to be undone. May sleep
+ * @prove: what else has to be true of memory that begins with @pin's first frame, of this function,
+ *	whose device lock is held; returns enum peerdma_reason. NULL: nothing
  * @unpin: the end of that. May wait for the driver's locks: nothing of ours is held, and nobody who
  *	is inside the driver waits for this
  * @free: the last reference of a pin is gone
@@ -40,6 +45,7 @@ struct peerdma_vendor_ops {
 	u32 pci_vendor;
 	struct list_head link;
 	struct peerdma_pin *(*pin)(u64 addr, u64 len, u32 *reason);
+	u32 (*prove)(struct peerdma_pin *pin, struct pci_dev *pdev);
 	void (*unpin)(struct peerdma_pin *pin);
 	void (*free)(struct peerdma_pin *pin);
 };
@@ -50,6 +56,7 @@ struct peerdma_vendor_ops {
  * @refs: who holds this struct
  * @lock: protects @taken and @buffer
  * @taken: its driver has taken it back, or is about to
+ * @imported: of a dma-buf: whoever takes it back holds that one's lock
  * @buffer: whose memory it is, referenced; NULL: of none yet, or no more
  * @quiet: completed when nobody uses the memory any more, nor will
  * @end: ends it after that
@@ -63,6 +70,7 @@ struct peerdma_pin {
 	refcount_t refs;
 	struct mutex lock; /* protects taken and buffer */
 	bool taken;
+	bool imported; /* immutable */
 	struct peerdma_buffer *buffer;
 	struct completion quiet;
 	struct work_struct end;
@@ -78,6 +86,8 @@ void peerdma_pin_init(struct peerdma_pin *pin, const struct peerdma_vendor_ops *
 void peerdma_pin_put(struct peerdma_pin *pin);
 void peerdma_pin_take_back(struct peerdma_pin *pin);
 void peerdma_pin_settled(struct peerdma_pin *pin);
+int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
+			 struct peerdma_buf_register *req);
 
 int peerdma_vendors_init(void);
 void peerdma_vendors_exit(void);

@@ -23,7 +23,8 @@
  * ========== ====================================================================================
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
  * EBADF      the target file descriptor is not open, or not open for what was asked
- * EBUSY      another driver uses this part of the BAR; registering: out_reason is VENDOR_BUSY
+ * EBUSY      another driver uses this part of the BAR; registering, importing: out_reason is
+ *            VENDOR_BUSY
  * EDQUOT     it would be more than the caller may have: out_reason is USER_LIMIT, CGROUP_LIMIT or
  *            MEMLOCK; with any other, or none, it is the filesystem's
  * EEXIST     the device has published already
@@ -41,8 +42,9 @@
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
  * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built
- *            for; exporting: out_reason is DMABUF; registering, and allocating of a provider whose
- *            memory is only registered: out_reason is one of VENDOR_*
+ *            for; exporting: out_reason is DMABUF or IMPORT_EXPORT; registering, importing, and
+ *            allocating of a provider whose memory is only registered: out_reason is one of
+ *            VENDOR_* or IMPORT_*
  * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
  *            namespace
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
@@ -133,6 +135,18 @@ enum peerdma_reason {
 	PEERDMA_REASON_VENDOR_FREED = 73, /* ENODEV: it was freed while it was being registered */
 	PEERDMA_REASON_VENDOR_ALIGN = 74, /* EINVAL: the range is not whole units of 64 KiB */
 	PEERDMA_REASON_VENDOR_MEMORY = 75, /* of this provider buffers are only registered */
+	/* dma-bufs of others, for which VENDOR_* is said as well: EOPNOTSUPP, if nothing else is */
+	PEERDMA_REASON_IMPORT_UNABLE = 76, /* this kernel has no dma-bufs */
+	PEERDMA_REASON_IMPORT_NOT_DMABUF = 77, /* EINVAL: the descriptor is something else */
+	PEERDMA_REASON_IMPORT_REVOCABLE = 78, /* its exporter wants to be able to take it back */
+	PEERDMA_REASON_IMPORT_DEVICE = 79, /* the device has no driver, or is none to import for */
+	PEERDMA_REASON_IMPORT_IOMMU = 80, /* an IOMMU translates what the device uses */
+	PEERDMA_REASON_IMPORT_REFUSED = 81, /* the exporter does not attach, pin or map it */
+	PEERDMA_REASON_IMPORT_TABLE = 82, /* the exporter's table is too short */
+	PEERDMA_REASON_IMPORT_PIECES = 83, /* 64 KiB of it are not contiguous */
+	PEERDMA_REASON_IMPORT_HOST = 84, /* it is in host memory */
+	PEERDMA_REASON_IMPORT_ADDRESS = 85, /* the kernel has other addresses for that memory */
+	PEERDMA_REASON_IMPORT_EXPORT = 86, /* exporting: it is a dma-buf already */
 	/* a rule of /etc/peerdma/rules, by the library: EACCES */
 	PEERDMA_REASON_RULE = 96, /* it denies the process this provider, or the file its memory */
 };
@@ -518,6 +532,43 @@ struct peerdma_buf_register {
 };
 
 /**
+ * struct peerdma_buf_import - ioctl(PEERDMA_BUF_IMPORT): a range of somebody else's dma-buf, as a
+ * buffer
+ * @size: sizeof(struct peerdma_buf_import)
+ * @flags: must be 0
+ * @fd: the dma-buf; may be closed afterwards
+ * @pci_domain: PCI domain of the function that the exporter is asked with: a storage device
+ * @pci_bdf: its bus << 8 | device << 3 | function
+ * @out_buf_id: handle, valid on this open file until PEERDMA_DESTROY or close
+ * @off: bytes from the dma-buf's start, whole pages
+ * @len: bytes, a multiple of 64 KiB, not 0
+ * @out_provider_id: the provider it is of, for as long as memory of it is a buffer
+ * @out_reason: enum peerdma_reason
+ * @out_mmap_offset: as of PEERDMA_BUF_ALLOC
+ *
+ * The dma-buf is attached with that function, pinned and mapped until the buffer goes. The buffer
+ * is as one of PEERDMA_BUF_REGISTER: which devices may read and write it is decided for each file.
+ * If the exporter takes the memory back, or that function loses its driver, the requests under way
+ * end and the buffer has lost its memory: -ENODEV. What was imported cannot be exported: hand the
+ * dma-buf on.
+ *
+ * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOMEM; -EINTR.
+ */
+struct peerdma_buf_import {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 pci_domain;
+	__u32 pci_bdf;
+	__u32 out_buf_id;
+	__aligned_u64 off;
+	__aligned_u64 len;
+	__u32 out_provider_id;
+	__u32 out_reason;
+	__aligned_u64 out_mmap_offset;
+};
+
+/**
  * struct peerdma_uring_io - cmd[] of an SQE with opcode IORING_OP_URING_CMD on /dev/peerdma and
  * cmd_op PEERDMA_URING_READ or PEERDMA_URING_WRITE
  * @file_off: bytes
@@ -591,6 +642,7 @@ struct peerdma_uring_vec {
 #define PEERDMA_FILE_REMOVE _IO(PEERDMA_IOC_TYPE, 9) /* struct peerdma_destroy */
 #define PEERDMA_BUF_EXPORT _IO(PEERDMA_IOC_TYPE, 10)
 #define PEERDMA_BUF_REGISTER _IO(PEERDMA_IOC_TYPE, 11)
+#define PEERDMA_BUF_IMPORT _IO(PEERDMA_IOC_TYPE, 12)
 
 #define PEERDMA_URING_READ _IO(PEERDMA_IOC_TYPE, 64)
 #define PEERDMA_URING_WRITE _IO(PEERDMA_IOC_TYPE, 65)

@@ -16,14 +16,17 @@
 
 #ifndef PEERDMA_HAVE_DMABUF_INVALIDATE
 #define dma_buf_invalidate_mappings(dmabuf) dma_buf_move_notify(dmabuf)
+#define invalidate_mappings move_notify /* of struct dma_buf_attach_ops */
 #endif
 
 #ifdef PEERDMA_HAVE_DMABUF_REVOCABLE
 #define PEERDMA_DMABUF_REVOCABLE true
 #define PEERDMA_DMABUF_PIN true
+#define PEERDMA_DMABUF_DEAF true /* who imports may have no function to be told by */
 #else
 #define PEERDMA_DMABUF_REVOCABLE IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY)
 #define PEERDMA_DMABUF_PIN false
+#define PEERDMA_DMABUF_DEAF false
 
 static inline bool dma_buf_attach_revocable(struct dma_buf_attachment *attach)
 {

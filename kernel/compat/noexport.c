@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Instead of export.c, for a kernel without dma-bufs: no driver of its wants any.
+ * Instead of export.c and import.c, for a kernel without dma-bufs: no driver of its wants any, and
+ * none has any.
  */
 #include "../peerdma.h"
 
@@ -40,5 +41,29 @@ int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 }
 
 void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
+{
+}
+
+int peerdma_imports_init(void)
+{
+	return 0;
+}
+
+void peerdma_imports_exit(void)
+{
+}
+
+int peerdma_buf_import_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
+{
+	struct peerdma_buf_import *req = &arg->buf_import;
+
+	req->out_buf_id = 0;
+	req->out_provider_id = 0;
+	req->out_mmap_offset = 0;
+	req->out_reason = PEERDMA_REASON_IMPORT_UNABLE;
+	return peerdma_reason_errno(req->out_reason);
+}
+
+void peerdma_buf_import_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
 }

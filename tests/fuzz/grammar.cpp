@@ -22,10 +22,12 @@ HANDLER(file_add)
 HANDLER(file_remove)
 HANDLER(buf_export)
 HANDLER(buf_register)
+HANDLER(buf_import)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_buf_register_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_buf_import_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace fuzz
@@ -158,6 +160,20 @@ const std::vector<Field> buf_register_fields = {
 	M(peerdma_buf_register, out_mmap_offset, out),
 };
 
+const std::vector<Field> buf_import_fields = {
+	M(peerdma_buf_import, size, size),
+	M(peerdma_buf_import, flags, flags),
+	M(peerdma_buf_import, fd, fd),
+	M(peerdma_buf_import, pci_domain, domain),
+	M(peerdma_buf_import, pci_bdf, bdf),
+	M(peerdma_buf_import, out_buf_id, out),
+	M(peerdma_buf_import, off, off),
+	M(peerdma_buf_import, len, len),
+	M(peerdma_buf_import, out_provider_id, out),
+	M(peerdma_buf_import, out_reason, out),
+	M(peerdma_buf_import, out_mmap_offset, out),
+};
+
 struct Ioctl {
 	uint32_t cmd;
 	const char *name;
@@ -183,6 +199,7 @@ const Ioctl ioctls[] = {
 	{PEERDMA_FILE_REMOVE, "file_remove", file_remove_fields, 4, 12, Slot::number, false, 0},
 	{PEERDMA_BUF_EXPORT, "buf_export", buf_export_fields, 4, 4, Slot::number, false, 0},
 	{PEERDMA_BUF_REGISTER, "buf_register", buf_register_fields, 1, 1, Slot::number, false, 0},
+	{PEERDMA_BUF_IMPORT, "buf_import", buf_import_fields, 1, 1, Slot::number, false, 0},
 };
 
 struct Uring {

@@ -52,15 +52,17 @@ soon() {
 }
 
 # relay COMMAND...: a program's own TAP, as part of ours
-relay() {
-	local line
+relay() { relay_as '' "$@"; }
+# relay_as WHAT COMMAND...: the same, and WHAT it is of
+relay_as() {
+	local line prefix=${1:+$1: }
 	while IFS= read -r line; do
 		case $line in
-		'ok '*) ok "${line#* - }" ;;
-		'not ok '*) not_ok "${line#* - }" ;;
+		'ok '*) ok "$prefix${line#* - }" ;;
+		'not ok '*) not_ok "$prefix${line#* - }" ;;
 		*) diag "$line" ;;
 		esac
-	done < <("$@" 2>&1 || echo "not ok 0 - $1 $2 ended with $?")
+	done < <("${@:2}" 2>&1 || echo "not ok 0 - ${*:2} ended with $?")
 }
 
 # --- The host, which sees the GPU's memory and the drive from outside:

@@ -28,23 +28,14 @@ behave() {
 # form 1|0: persistent, or by a call
 form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
 # part WHAT COMMAND...: a run of nvidia.cpp, whose tests it names
-part() {
-	local what=$1 line
-	while IFS= read -r line; do
-		case $line in
-		'ok '*) ok "$what: ${line#* - }" ;;
-		'not ok '*) not_ok "$what: ${line#* - }" ;;
-		*) diag "$line" ;;
-		esac
-	done < <(nvidia "${@:2}" 2>&1 || echo "not ok 0 - nvidia ${*:2} ended with $?")
-}
+part() { relay_as "$1" nvidia "${@:2}"; }
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
 
 afresh
 load_module
 mount_disk
-pattern fill /mnt/disk/nvidia 0 1048576 pattern:1
+pattern fill /mnt/disk/foreign 0 1048576 pattern:1
 pattern fill /mnt/disk/scratch 0 1048576 pattern:2
 sync
 

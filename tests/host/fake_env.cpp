@@ -400,6 +400,20 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		buffers[next_buffer_++] = {req.out_provider_id, 0, req.len, std::string(req.len, '\0')};
 		return 0;
 	}
+	case PEERDMA_BUF_IMPORT: {
+		auto &req = *static_cast<peerdma_buf_import *>(arg);
+		if (req.fd < 0)
+			return -EBADF;
+		if (req.off % 4096 || req.len % 65536) {
+			req.out_reason = PEERDMA_REASON_VENDOR_ALIGN;
+			return -EINVAL;
+		}
+		req.out_provider_id = providers.begin()->first;
+		req.out_buf_id = next_buffer_;
+		req.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
+		buffers[next_buffer_++] = {req.out_provider_id, 0, req.len, std::string(req.len, '\0')};
+		return 0;
+	}
 	case PEERDMA_DESTROY:
 		return buffers.erase(static_cast<peerdma_destroy *>(arg)->id) ? 0 : -ENOENT;
 	case PEERDMA_BUF_EXPORT: {

@@ -25,10 +25,12 @@ HANDLER(file_add)
 HANDLER(file_remove)
 HANDLER(buf_export)
 HANDLER(buf_register)
+HANDLER(buf_import)
 void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 void peerdma_buf_register_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
+void peerdma_buf_import_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
 }
 
 namespace
@@ -79,6 +81,19 @@ TEST(Register, WholeFrames)
 	EXPECT_EQ(peerdma_check_register(at, frame + 4096, frame), PEERDMA_REASON_VENDOR_ALIGN);
 	EXPECT_EQ(peerdma_check_register(top - frame + 1, frame, frame), PEERDMA_REASON_OVERFLOW);
 	EXPECT_EQ(peerdma_check_register(frame, top - frame + 1, frame), PEERDMA_REASON_OVERFLOW);
+}
+
+TEST(Import, WholeFramesFromAnyPage)
+{
+	constexpr __u64 page = 4096, frame = 65536, size = 4 * frame;
+	EXPECT_EQ(peerdma_check_import(0, size, size, page, frame), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_import(page, frame, size, page, frame), PEERDMA_REASON_NONE);
+	EXPECT_EQ(peerdma_check_import(0, 0, size, page, frame), PEERDMA_REASON_LEN_ZERO);
+	EXPECT_EQ(peerdma_check_import(page / 2, frame, size, page, frame), PEERDMA_REASON_VENDOR_ALIGN);
+	EXPECT_EQ(peerdma_check_import(0, frame + page, size, page, frame), PEERDMA_REASON_VENDOR_ALIGN);
+	EXPECT_EQ(peerdma_check_import(page, size, size, page, frame), PEERDMA_REASON_BUF_RANGE);
+	EXPECT_EQ(peerdma_check_import(size, frame, size, page, frame), PEERDMA_REASON_BUF_RANGE);
+	EXPECT_EQ(peerdma_check_import(frame, top - frame + 1, size, page, frame), PEERDMA_REASON_OVERFLOW);
 }
 
 TEST(Publish, WholeStepsInsideTheBar)
@@ -188,13 +203,18 @@ TEST(Reasons, HaveTheErrnoOfTheDocumentation)
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_REVOKED), -ENODEV);
 	for (__u32 reason : {PEERDMA_REASON_USER_LIMIT, PEERDMA_REASON_CGROUP_LIMIT, PEERDMA_REASON_MEMLOCK})
 		EXPECT_EQ(peerdma_reason_errno(reason), -EDQUOT) << reason;
-	for (__u32 reason : {PEERDMA_REASON_DMABUF, PEERDMA_REASON_IMPORTER, PEERDMA_REASON_VERBS_DEVICE,
-			     PEERDMA_REASON_VERBS_KERNEL, PEERDMA_REASON_VERBS_MTU, PEERDMA_REASON_VENDOR_MODULE,
-			     PEERDMA_REASON_VENDOR_DRIVER, PEERDMA_REASON_VENDOR_REFUSED, PEERDMA_REASON_VENDOR_TABLE,
-			     PEERDMA_REASON_VENDOR_NOT_BAR, PEERDMA_REASON_VENDOR_UNPUBLISHED, PEERDMA_REASON_VENDOR_WC,
-			     PEERDMA_REASON_VENDOR_OURS, PEERDMA_REASON_VENDOR_MEMORY})
+	for (__u32 reason :
+	     {PEERDMA_REASON_DMABUF,           PEERDMA_REASON_IMPORTER,           PEERDMA_REASON_VERBS_DEVICE,
+	      PEERDMA_REASON_VERBS_KERNEL,     PEERDMA_REASON_VERBS_MTU,          PEERDMA_REASON_VENDOR_MODULE,
+	      PEERDMA_REASON_VENDOR_DRIVER,    PEERDMA_REASON_VENDOR_REFUSED,     PEERDMA_REASON_VENDOR_TABLE,
+	      PEERDMA_REASON_VENDOR_NOT_BAR,   PEERDMA_REASON_VENDOR_UNPUBLISHED, PEERDMA_REASON_VENDOR_WC,
+	      PEERDMA_REASON_VENDOR_OURS,      PEERDMA_REASON_VENDOR_MEMORY,      PEERDMA_REASON_IMPORT_UNABLE,
+	      PEERDMA_REASON_IMPORT_REVOCABLE, PEERDMA_REASON_IMPORT_DEVICE,      PEERDMA_REASON_IMPORT_IOMMU,
+	      PEERDMA_REASON_IMPORT_REFUSED,   PEERDMA_REASON_IMPORT_TABLE,       PEERDMA_REASON_IMPORT_PIECES,
+	      PEERDMA_REASON_IMPORT_HOST,      PEERDMA_REASON_IMPORT_ADDRESS,     PEERDMA_REASON_IMPORT_EXPORT})
 		EXPECT_EQ(peerdma_reason_errno(reason), -EOPNOTSUPP) << reason;
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_VENDOR_ALIGN), -EINVAL);
+	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_IMPORT_NOT_DMABUF), -EINVAL);
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_VENDOR_BUSY), -EBUSY);
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_VENDOR_FREED), -ENODEV);
 }
@@ -218,7 +238,7 @@ TEST(Ops, OnlyWholeNumbersAreKnown)
 			<< "a struct whose size is not a multiple of 8 differs between 32 and 64 bits";
 		EXPECT_NE(op->execute, nullptr);
 	}
-	EXPECT_EQ(known, 12);
+	EXPECT_EQ(known, 13);
 }
 
 TEST(Ops, SizesAreCheckedBeforeAnythingIsRead)

@@ -308,6 +308,35 @@ TEST_F(Library, MemoryOfAGpusDriverIsABuffer)
 	EXPECT_EQ(none, nullptr);
 }
 
+TEST_F(Library, ARangeOfADmabufIsABuffer)
+{
+	constexpr uint64_t page = 4096, frame = 65536;
+	constexpr uint32_t drive = 0x300;
+	constexpr int fd = 77;
+	uint32_t reason = 99;
+	ASSERT_EQ(peerdma_buf_from_dmabuf(device, fd, page, 2 * frame, 0, drive, 0, &buf, &reason), 0);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	auto info = peerdma::detail::sized<peerdma_buf_info>();
+	ASSERT_EQ(peerdma_buf_query(buf, &info), 0);
+	EXPECT_EQ(info.len, 2 * frame);
+	EXPECT_EQ(info.provider_id, 1u);
+	void *at = nullptr;
+	EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
+	struct peerdma_buf *none = nullptr;
+	EXPECT_EQ(peerdma_buf_from_dmabuf(device, -1, 0, frame, 0, drive, 0, &none, &reason), -EBADF);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	EXPECT_EQ(peerdma_buf_from_dmabuf(device, fd, 0, frame + page, 0, drive, 0, &none, &reason), -EINVAL);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_ALIGN));
+	EXPECT_EQ(peerdma_buf_from_dmabuf(device, fd, 0, frame, 0, drive, 1, &none, nullptr), -EOPNOTSUPP);
+	EXPECT_EQ(peerdma_buf_from_dmabuf(device, fd, 0, frame, 0, drive, 0, nullptr, nullptr), -EINVAL);
+	EXPECT_EQ(peerdma_buf_from_dmabuf(nullptr, fd, 0, frame, 0, drive, 0, &none, nullptr), -EINVAL);
+	env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_BUF_IMPORT ? -ENOTTY : 1; };
+	EXPECT_EQ(peerdma_buf_from_dmabuf(device, fd, 0, frame, 0, drive, 0, &none, &reason), -EOPNOTSUPP);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_IMPORT_UNABLE));
+	env.on_ioctl = nullptr;
+	EXPECT_EQ(none, nullptr);
+}
+
 TEST_F(Library, ABufferThatCannotBeSaysWhy)
 {
 	struct peerdma_buf *none = nullptr;
@@ -787,9 +816,10 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
-	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19, 20, 21, 22, 23,
-				24, 25, 26, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45, 46, 47, 48,
-				56, 57, 58, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 96};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 16, 17, 18, 19, 20, 21,
+				22, 23, 24, 25, 26, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44,
+				45, 46, 47, 48, 56, 57, 58, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70,
+				71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 96};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;
@@ -805,7 +835,7 @@ TEST(Words, EveryReasonHasThem)
 	for (uint32_t reason = 0; reason < 1000; reason++)
 		known += std::string(peerdma_reason_name(reason)) != "UNKNOWN";
 	EXPECT_EQ(known, std::size(all)) << "the list above and the library's differ";
-	for (uint32_t reason : {11u, 63u, 76u, 127u, 128u, 1u << 31, UINT32_MAX})
+	for (uint32_t reason : {11u, 63u, 87u, 127u, 128u, 1u << 31, UINT32_MAX})
 		EXPECT_STREQ(peerdma_reason_name(reason), "UNKNOWN");
 }
 

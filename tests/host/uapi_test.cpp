@@ -95,6 +95,16 @@ AT(peerdma_buf_export, out_fd, 12);
 AT(peerdma_buf_export, off, 16);
 AT(peerdma_buf_export, len, 24);
 AT(peerdma_buf_export, out_reason, 32);
+SIZE(peerdma_buf_import, 56);
+AT(peerdma_buf_import, fd, 8);
+AT(peerdma_buf_import, pci_domain, 12);
+AT(peerdma_buf_import, pci_bdf, 16);
+AT(peerdma_buf_import, out_buf_id, 20);
+AT(peerdma_buf_import, off, 24);
+AT(peerdma_buf_import, len, 32);
+AT(peerdma_buf_import, out_provider_id, 40);
+AT(peerdma_buf_import, out_reason, 44);
+AT(peerdma_buf_import, out_mmap_offset, 48);
 
 // The library's own structs are ABI too.
 SIZE(peerdma_device_info, 32);
@@ -117,9 +127,10 @@ AT(peerdma_io_result, error, 44);
 TEST(Uapi, NumbersOfTheIoctls)
 {
 	EXPECT_EQ(PEERDMA_ABI_VERSION, 1);
-	const unsigned long numbers[] = {PEERDMA_INFO,     PEERDMA_PROVIDER_QUERY, PEERDMA_PUBLISH,   PEERDMA_BUF_ALLOC,
-					 PEERDMA_DESTROY,  PEERDMA_FILE_QUERY,     PEERDMA_READ,      PEERDMA_WRITE,
-					 PEERDMA_FILE_ADD, PEERDMA_FILE_REMOVE,    PEERDMA_BUF_EXPORT};
+	const unsigned long numbers[] = {
+		PEERDMA_INFO,       PEERDMA_PROVIDER_QUERY, PEERDMA_PUBLISH,   PEERDMA_BUF_ALLOC, PEERDMA_DESTROY,
+		PEERDMA_FILE_QUERY, PEERDMA_READ,           PEERDMA_WRITE,     PEERDMA_FILE_ADD,  PEERDMA_FILE_REMOVE,
+		PEERDMA_BUF_EXPORT, PEERDMA_BUF_REGISTER,   PEERDMA_BUF_IMPORT};
 	for (unsigned long i = 0; i < std::size(numbers); i++)
 		EXPECT_EQ(numbers[i], static_cast<unsigned long>(PEERDMA_IOC_TYPE) << 8 | i);
 }

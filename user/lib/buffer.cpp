@@ -137,6 +137,42 @@ int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t
 	});
 }
 
+int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint64_t len, uint32_t pci_domain,
+			    uint32_t pci_bdf, uint32_t flags, struct peerdma_buf **out, uint32_t *reason)
+{
+	return boundary([&] {
+		if (reason)
+			*reason = PEERDMA_REASON_NONE;
+		if (!p || !out)
+			return -EINVAL;
+		if (flags)
+			return -EOPNOTSUPP;
+		auto buf = std::make_unique<struct peerdma_buf>();
+		struct peerdma_buf_import request = {};
+		request.fd = fd;
+		request.pci_domain = pci_domain;
+		request.pci_bdf = pci_bdf;
+		request.off = off;
+		request.len = len;
+		int rc = p->device->ioctl(PEERDMA_BUF_IMPORT, request);
+		if (rc == -ENOTTY) {
+			request.out_reason = PEERDMA_REASON_IMPORT_UNABLE;
+			rc = -EOPNOTSUPP;
+		}
+		if (reason)
+			*reason = request.out_reason;
+		if (rc < 0)
+			return rc;
+		buf->device = p->device;
+		buf->id = request.out_buf_id;
+		buf->provider_id = request.out_provider_id;
+		buf->len = len;
+		buf->mmap_offset = request.out_mmap_offset;
+		*out = buf.release();
+		return 0;
+	});
+}
+
 void peerdma_buf_destroy(struct peerdma_buf *buf)
 {
 	boundary([&] {

@@ -204,7 +204,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"."};
 	case PEERDMA_REASON_VENDOR_OURS:
 		return {"VENDOR_OURS", "the GPU is bound to the peerdma driver, not to its vendor's",
-			"Unpublish it and bind it to its vendor's driver."};
+			"Unpublish it and bind it to its vendor's driver. A dma-buf of a PeerDMA buffer is no second "
+			"buffer: pass the descriptor of /dev/peerdma that it was made on."};
 	case PEERDMA_REASON_VENDOR_BUSY:
 		return {"VENDOR_BUSY", "part of the memory is registered already, or used by another peer-to-peer path",
 			"Register each 64 KiB once, and do not use them through NVIDIA's own libcufile meanwhile."};
@@ -212,11 +213,56 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"VENDOR_FREED", "the memory was freed, or its GPU went away, while it was being registered",
 			"Keep it until it is registered."};
 	case PEERDMA_REASON_VENDOR_ALIGN:
-		return {"VENDOR_ALIGN", "the address or the length is not a multiple of 64 KiB",
+		return {"VENDOR_ALIGN",
+			"the address or the length is not a multiple of 64 KiB, or the offset in a dma-buf none of a "
+			"page",
 			"Allocate and register in units of 64 KiB."};
 	case PEERDMA_REASON_VENDOR_MEMORY:
 		return {"VENDOR_MEMORY", "a vendor's driver allocates the memory of this provider",
 			"Allocate it there, as by cudaMalloc(), and register it."};
+	case PEERDMA_REASON_IMPORT_UNABLE:
+		return {"IMPORT_UNABLE", "this kernel has no dma-bufs, or this module imports none",
+			"Use a kernel with CONFIG_DMA_SHARED_BUFFER, and a module as new as the library."};
+	case PEERDMA_REASON_IMPORT_NOT_DMABUF:
+		return {"IMPORT_NOT_DMABUF", "the descriptor is not a dma-buf's",
+			"Pass the one that the other driver's library has exported."};
+	case PEERDMA_REASON_IMPORT_REVOCABLE:
+		return {"IMPORT_REVOCABLE",
+			"the dma-buf's exporter lets in only those from whom it can take the memory back",
+			"If it may wait for reads and writes under way then, root can allow it: the parameter "
+			"revocable_imports=1 of peerdma."};
+	case PEERDMA_REASON_IMPORT_DEVICE:
+		return {"IMPORT_DEVICE",
+			"no dma-buf can be attached with this device: it has no driver, or it is "
+			"the memory's own",
+			"Name the PCI function of the drive that will read and write the memory."};
+	case PEERDMA_REASON_IMPORT_IOMMU:
+		return {"IMPORT_IOMMU",
+			"an IOMMU translates the addresses of the device, so that they do not tell where the memory is",
+			"Boot with iommu=pt, if the machine's owner agrees to devices without it, or name a device "
+			"that it does not translate for."};
+	case PEERDMA_REASON_IMPORT_REFUSED:
+		return {"IMPORT_REFUSED", "the dma-buf's exporter does not attach, pin or map it for this device",
+			"The kernel's log has which, and its errno. Some devices do not reach each other."};
+	case PEERDMA_REASON_IMPORT_TABLE:
+		return {"IMPORT_TABLE",
+			"the dma-buf's exporter says of less memory where it is than the dma-buf is long",
+			"Report it to whoever maintains that driver."};
+	case PEERDMA_REASON_IMPORT_PIECES:
+		return {"IMPORT_PIECES", "64 KiB of the dma-buf are not contiguous",
+			"Allocate it in larger pages, or begin at another offset."};
+	case PEERDMA_REASON_IMPORT_HOST:
+		return {"IMPORT_HOST", "the dma-buf is in host memory, or its exporter has moved it there",
+			"Its driver moves memory to the host for a device that does not reach the other: see "
+			"peerdma explain. Host memory itself needs no peer-to-peer DMA."};
+	case PEERDMA_REASON_IMPORT_ADDRESS:
+		return {"IMPORT_ADDRESS",
+			"the kernel gives the device another address for this memory than the "
+			"dma-buf's exporter, or none",
+			"See peerdma explain for a file of that drive: the two may not reach each other."};
+	case PEERDMA_REASON_IMPORT_EXPORT:
+		return {"IMPORT_EXPORT", "what is to be exported was imported as a dma-buf",
+			"Hand on the dma-buf that it was made of."};
 	case PEERDMA_REASON_RULE:
 		return {"RULE", "a rule of /etc/peerdma/rules denies it",
 			"See which with peerdma explain. peerdma-rules(5) says how rules are written; "

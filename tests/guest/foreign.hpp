@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// Buffers of memory that another driver has allocated: where the host finds it, and all that a buffer is for. The memory
+// is frames 16 to 31 of the GPU's BAR, contiguous or scattered. /mnt/disk/foreign holds 1 MiB of pattern 1,
+// /mnt/disk/scratch is to be written.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <liburing.h>
+#include <sys/mman.h>
+#include <utility>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+
+namespace foreign
+{
+
+using tap::report;
+
+constexpr uint64_t frame = 65536, first = 16, frames = 16, len = frames * frame;
+constexpr const char *poison = "byte:221";
+constexpr const char *pattern_file = "/mnt/disk/foreign", *scratch_file = "/mnt/disk/scratch";
+inline bool scattered;
+
+struct Fd {
+	int fd;
+	explicit Fd(int opened) : fd(opened) {}
+	Fd(const Fd &) = delete;
+	Fd &operator=(const Fd &) = delete;
+	~Fd() { ::close(fd); }
+	operator int() const { return fd; }
+};
+
+inline int open_file(const char *name, int flags = O_RDWR)
+{
+	const int fd = ::open(name, flags | O_CLOEXEC);
+	if (fd < 0)
+		raw::die(name);
+	return fd;
+}
+
+/// Where byte off of the buffer is in the BAR, and how many behind it are there as well.
+inline std::pair<uint64_t, uint64_t> place(uint64_t off)
+{
+	if (!scattered)
+		return {first * frame + off, len - off};
+	return {((first + off / frame) ^ 5) * frame + off % frame, frame - off % frame};
+}
+
+/// For each contiguous part of the buffer: host VERB gpu0 ...
+inline bool host_each(const std::string &verb, uint64_t off, uint64_t size, const std::string &source, uint64_t from)
+{
+	while (size) {
+		const auto [at, more] = place(off);
+		const uint64_t step = std::min(size, more);
+		if (!host::run("host " + verb + " gpu0 " + std::to_string(at) + " " + std::to_string(step) + " " +
+			       source + " " + std::to_string(from)))
+			return false;
+		off += step, from += step, size -= step;
+	}
+	return true;
+}
+
+inline bool holds(uint64_t off, uint64_t size, const std::string &source, uint64_t from = 0)
+{
+	return host_each("compare", off, size, source, from);
+}
+
+inline void fill(const std::string &source) { host_each("fill", 0, len, source, 0); }
+
+inline void read_case(int dev, uint32_t buf, int file, const std::string &what, uint64_t file_off, uint64_t off,
+		      uint64_t size, bool direct)
+{
+	fill("byte:7");
+	auto io = raw::io(file, buf, file_off, off, size);
+	const int err = raw::call(dev, PEERDMA_READ, io);
+	report(!err && io.out_done == size && (direct ? io.out_direct == size : io.out_direct < size) && !io.out_near,
+	       what + ": it comes",
+	       std::to_string(err) + " reason " + std::to_string(io.out_reason) + " direct " +
+		       std::to_string(io.out_direct) + " host " + std::to_string(io.out_host));
+	report(holds(off, size, "pattern:1", file_off) && holds(0, off, "byte:7") &&
+		       holds(off + size, len - off - size, "byte:7"),
+	       what + ": where it should, and nothing else changes");
+}
+
+inline void ring_case(int dev, uint32_t buf, int file)
+{
+	io_uring ring;
+	if (io_uring_queue_init(4, &ring, 0))
+		raw::die("io_uring");
+	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	io_uring_cqe *cqe;
+	std::memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = dev;
+	sqe->cmd_op = PEERDMA_URING_READ;
+	sqe->addr = buf;
+	sqe->len = len - 2 * frame;
+	sqe->file_index = uint32_t(file);
+	const peerdma_uring_io io = {frame, 512};
+	std::memcpy(reinterpret_cast<char *>(sqe) + offsetof(io_uring_sqe, addr3), &io, sizeof(io));
+	fill("byte:7");
+	io_uring_submit(&ring);
+	const bool came = !io_uring_wait_cqe(&ring, &cqe) && cqe->res == int(len - 2 * frame);
+	report(came && holds(512, len - 2 * frame, "pattern:1", frame) && holds(0, 512, "byte:7"),
+	       "a command of a ring", "result " + std::to_string(cqe->res));
+	io_uring_queue_exit(&ring);
+}
+
+inline void proxy_case(int dev, uint64_t mmap_offset)
+{
+	auto *proxy = static_cast<volatile uint64_t *>(
+		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(mmap_offset)));
+	if (proxy == MAP_FAILED)
+		raw::die("mmap");
+	const Fd plain(open_file(pattern_file, O_RDONLY | O_DIRECT));
+	fill("pattern:3");
+	// A page that straddles nothing, in the frame before the last.
+	const uint64_t at = len - 2 * frame + 4096;
+	for (uint64_t i = 0; i < 4096 / 8; i++)
+		proxy[at / 8 + i] = 0x5a5a5a5a5a5a5a5a;
+	(void)proxy[(at + 4088) / 8];
+	report(holds(at, 4096, "byte:90") && holds(0, at, "pattern:3"), "the CPU stores through a proxy");
+	char *part = const_cast<char *>(reinterpret_cast<volatile char *>(proxy)) + frame / 2;
+	const ssize_t got = ::pread(plain, part, 4 * frame, 0);
+	report(got == ssize_t(4 * frame) && holds(frame / 2, 4 * frame, "pattern:1"), "pread(2) of a proxy",
+	       std::to_string(got) + " " + std::strerror(errno));
+	::munmap(const_cast<uint64_t *>(proxy), len);
+}
+
+/// By each way that bytes come and go.
+inline void use(int dev, uint32_t buf, uint64_t mmap_offset)
+{
+	const Fd file(open_file(pattern_file)), scratch(open_file(scratch_file));
+	read_case(dev, buf, file, "all of it", 0, 0, len, true);
+	read_case(dev, buf, file, "across frames, in the middle of pages", 2048, frame - 512, 5 * frame, true);
+	read_case(dev, buf, file, "with partial blocks", 1000, frame + 1000, 200001, false);
+	read_case(dev, buf, file, "where no device can write", 4096, 2 * frame - 1001, 3 * frame, false);
+	fill("pattern:5");
+	auto io = raw::io(scratch, buf, 0, 0, len);
+	const int err = raw::call(dev, PEERDMA_WRITE, io);
+	report(!err && io.out_direct == len && host::run("pattern compare /mnt/disk/scratch 0 1048576 pattern:5"),
+	       "what is written is what it held", std::to_string(err));
+	ring_case(dev, buf, file);
+	proxy_case(dev, mmap_offset);
+}
+
+/// A drive that takes two seconds for the next 512 KiB.
+inline void slow(int dev, uint32_t buf, int file)
+{
+	host::run("throttle 262144");
+	auto io = raw::io(file, buf, 0, 0, len / 2);
+	raw::call(dev, PEERDMA_READ, io);
+}
+
+} // namespace foreign

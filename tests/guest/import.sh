@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# dma-bufs of others as buffers: import.cpp, with an exporter of ours (tests/kmod/expstand.c), well and badly made ones; the
+# kernel's own exporter of host memory; PeerDMA's own. Attached with a drive that an IOMMU translates for, or that does not
+# reach the memory, all of them are refused.
+# group: lifetime
+# topologies: switch rp rp-vtd rp-intel
+# timeout: 180
+# coverage: gcov debug
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+GPU=$(gpu_bdf)
+export GPU
+drive=$(nvme_bdf)
+modules=$(dirname "$LAB_MODULE")
+EOPNOTSUPP=95
+REVOCABLE=78 IOMMU=80 HOST=84 ADDRESS=85 OURS=71 UNPUBLISHED=69
+rounds=40
+keeper_PID=
+[ "$LAB_VARIANT" = plain ] || rounds=6
+
+bind_to() { echo "$1" >"/sys/bus/pci/devices/$GPU/driver_override" && echo "$GPU" >/sys/bus/pci/drivers_probe; }
+stand() { insmod "$modules/kmod/expstand.ko" "$@" && bind_to expstand; }
+no_stand() { check "the exporter goes" soon 5 rmmod expstand; }
+# allow 1|0: exporters that might take it back
+allow() { echo "$1" >/sys/module/peerdma/parameters/revocable_imports; }
+part() { relay_as "$1" import "$drive" "${@:2}"; }
+is() { [ "$(</sys/kernel/debug/expstand/"$1")" = "$2" ]; }
+# keep KIND FILE: a process that has some, and reads
+keep() {
+	coproc keeper { exec import "$drive" keep "$@"; } # sets keeper_PID
+	read -r said <&"${keeper[0]}"
+	same "a process keeps some" imported "$said"
+}
+lost() {
+	read -r said <&"${keeper[0]}"
+	same "$1" gone "$said"
+}
+end_keeper() {
+	kill -9 $keeper_PID
+	wait $keeper_PID 2>/dev/null
+}
+
+afresh
+load_module
+stand || bail "expstand.ko"
+
+case $LAB_TOPOLOGY in
+rp-vtd)
+	part "behind an IOMMU" refused $IOMMU $EOPNOTSUPP
+	part "behind an IOMMU" host $IOMMU $EOPNOTSUPP
+	no_stand
+	plan $tap_n
+	exit
+	;;
+rp-intel)
+	part "out of reach" refused $ADDRESS $EOPNOTSUPP
+	part "out of reach" host $HOST $EOPNOTSUPP
+	no_stand
+	plan $tap_n
+	exit
+	;;
+esac
+
+mount_disk
+pattern fill /mnt/disk/foreign 0 1048576 pattern:1
+pattern fill /mnt/disk/scratch 0 1048576 pattern:2
+sync
+
+part "scattered" moves static scattered
+if [ "$LAB_VARIANT" = plain ]; then
+	part "contiguous" moves static linear
+	part "pinned, from a page on" moves dynamic page
+fi
+if [ "$LAB_TOPOLOGY" != switch ]; then
+	no_stand
+	plan $tap_n
+	exit
+fi
+if [ "$LAB_K" = 6.12 ]; then
+	skip "exporters that take back" "nobody on 6.12 says whether it can be told"
+else
+	part "not allowed" revocable $REVOCABLE $EOPNOTSUPP
+fi
+allow 1
+part "pinned, and might be taken back" moves dynamic linear
+part "numbers" numbers
+part "on its way" late
+part "troubles" troubles
+part "two of them" once
+part "not ours" host $HOST $EOPNOTSUPP
+part "taken back" moved
+part "all at once" races $rounds
+
+keep dynamic /mnt/disk/foreign
+check "the exporter stays meanwhile" eval '! rmmod expstand 2>/dev/null'
+end_keeper
+check "a process that is killed keeps nothing" soon 5 is attached 0
+for kind in static dynamic; do
+	keep $kind /mnt/disk/foreign
+	check "$kind: the GPU is unbound" timeout 20 bash -c "echo $GPU >/sys/bus/pci/drivers/expstand/unbind"
+	lost "$kind: who had some has lost it"
+	check "$kind: the exporter had all of it back first" is mapped 0
+	end_keeper
+	bind_to expstand
+done
+
+# The drive goes, and is asked for other bytes than those of a filesystem meanwhile.
+umount /mnt/disk
+keep static "$(nvme_disk)"
+driver=/sys/bus/pci/drivers/nvme
+check "the drive is unbound" timeout 20 bash -c "echo $drive >$driver/unbind"
+lost "who had some has lost it with the drive"
+check "and the exporter has it back" soon 5 is mapped 0
+same "nothing wrong" 0 "$(</sys/kernel/debug/expstand/wrong)"
+part "no driver" refused 79 $EOPNOTSUPP
+end_keeper # while it has the drive open the drive gets another name
+echo "$drive" >$driver/bind
+check "the drive comes back" soon 20 nvme_disk
+same "nothing wrong" 0 "$(</sys/kernel/debug/expstand/wrong)"
+no_stand
+
+stand publish=0
+part "a BAR that nobody has published" refused $UNPUBLISHED $EOPNOTSUPP
+no_stand
+publish --bar 2 --size 16M
+if [ "$LAB_K" = 6.12 ]; then # it lets nobody pin there
+	part "our own exporter" ours 81 $EOPNOTSUPP
+else
+	part "our own exporter" ours $OURS $EOPNOTSUPP
+	allow 0
+	part "our own exporter, not allowed" ours $REVOCABLE $EOPNOTSUPP
+fi
+peerdma unpublish "$GPU" >/dev/null
+if [ "$LAB_K" = 6.12 ]; then
+	skip "vfio-pci" "it exports no dma-bufs before 6.19"
+else
+	allow 1
+	modprobe -d "$LAB_KERNEL" vfio enable_unsafe_noiommu_mode=1
+	modprobe -d "$LAB_KERNEL" -a iommufd vfio-pci
+	bind_to vfio-pci
+	group=$(readlink "/sys/bus/pci/devices/$GPU/iommu_group")
+	part "vfio-pci" vfio $UNPUBLISHED $EOPNOTSUPP "$GPU" "/dev/vfio/noiommu-${group##*/}"
+	allow 0
+	echo "$GPU" >/sys/bus/pci/drivers/vfio-pci/unbind
+	modprobe -d "$LAB_KERNEL" -r vfio-pci
+fi
+check "our module goes" soon 5 rmmod peerdma
+
+plan $tap_n

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Exports dma-bufs of the lab's emulated GPU, to whose BAR 2 it is bound, as drivers of GPUs do:
+ * addresses on the bus and no pages. And as none should: expstand.h.
+ *
+ * debugfs: attached, pinned and mapped say how often that is so now. Whatever an importer must not
+ * do is counted in wrong.
+ */
+#include <linux/debugfs.h>
+#include <linux/dma-buf.h>
+#include <linux/dma-fence.h>
+#include <linux/dma-resv.h>
+#include <linux/fs.h>
+#include <linux/io.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/scatterlist.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+
+#include "expstand.h"
+
+/* As MODULE_IMPORT_NS(), whose argument was no string up to v6.12. */
+MODULE_INFO(import_ns, "DMA_BUF");
+
+#ifdef HAVE_INVALIDATE_MAPPINGS
+#define tell(dmabuf) dma_buf_invalidate_mappings(dmabuf)
+#define TOLD(ops) ((ops)->invalidate_mappings)
+#else
+#define tell(dmabuf) dma_buf_move_notify(dmabuf)
+#define TOLD(ops) ((ops)->move_notify)
+#endif
+
+#define BAR 2
+#define PUBLISHED SZ_16M /* of it; making all pages of a large one takes long */
+#define FRAME 65536ULL
+#define POISON 0xdd
+#define SOON 300 /* ms */
+#define LATE 3000
+#define NOWHERE BIT_ULL(44)
+
+static bool publish = true;
+module_param(publish, bool, 0444);
+
+struct exported {
+	struct exp_make is;
+	struct page *host; /* a frame that is given instead of the GPU's */
+	struct delayed_work arrival;
+	struct dma_fence *fence;
+};
+
+/* A fence, and what signals it. */
+struct arrival {
+	struct dma_fence fence;
+	spinlock_t lock; /* the fence's */
+};
+
+static struct pci_dev *gpu; /* protected by gpu_lock, as long as it is bound */
+static void __iomem *memory;
+static DEFINE_MUTEX(gpu_lock); /* protects gpu and memory */
+
+static atomic_t attached = ATOMIC_INIT(0);
+static atomic_t pinned = ATOMIC_INIT(0);
+static atomic_t mapped = ATOMIC_INIT(0);
+static atomic_t wrong = ATOMIC_INIT(0);
+static struct dentry *folder;
+
+static void must_not(const char *what)
+{
+	pr_info("expstand: wrong: %s\n", what);
+	atomic_inc(&wrong);
+}
+
+static bool can_be_told(const struct dma_buf_attachment *attach)
+{
+	return attach->importer_ops && TOLD(attach->importer_ops);
+}
+
+static void tell_one(struct dma_buf_attachment *attach)
+{
+	void (*told)(struct dma_buf_attachment *) = TOLD(attach->importer_ops);
+
+	told(attach);
+}
+
+static void need_lock(struct dma_buf *dmabuf)
+{
+	if (!dma_resv_is_locked(dmabuf->resv))
+		must_not("called without the lock");
+}
+
+/* --- Where it is. */
+
+/* Of byte @at, which begins a page: where it is in the BAR. */
+static u64 place(const struct exp_make *is, u64 at)
+{
+	const u64 off = is->off + at;
+	const bool in_last = is->len - at <= FRAME;
+
+	switch (is->layout) {
+	case EXP_SCATTERED:
+		return off ^ 5 * FRAME;
+	case EXP_PIECES:
+		return off ^ PAGE_SIZE;
+	case EXP_LAST_BEYOND:
+		return in_last ? PUBLISHED + off % FRAME : off;
+	case EXP_LAST_TWICE:
+		return in_last ? off - (is->len - FRAME) : off;
+	default:
+		return off;
+	}
+}
+
+static u64 address(const struct exported *exported, u64 at)
+{
+	const struct exp_make *is = &exported->is;
+	const bool in_last = is->len - at <= FRAME;
+
+	if (is->layout == EXP_HOST || (is->layout == EXP_LAST_HOST && in_last))
+		return page_to_phys(exported->host) + at % FRAME;
+	if (is->layout == EXP_LAST_NOWHERE && in_last)
+		return NOWHERE + at % FRAME;
+	return pci_bus_address(gpu, BAR) + place(is, at);
+}
+
+/* A piece for each page, or one for all if that is how it is. */
+static struct sg_table *make_table(const struct exported *exported)
+{
+	const struct exp_make *is = &exported->is;
+	const u64 step = is->layout == EXP_LINEAR ? is->len : PAGE_SIZE;
+	unsigned int i, n = is->len / step - (is->layout == EXP_SHORT);
+	struct sg_table *sgt = kzalloc(sizeof(*sgt), GFP_KERNEL);
+	struct scatterlist *sg;
+
+	if (!sgt || sg_alloc_table(sgt, n, GFP_KERNEL)) {
+		kfree(sgt);
+		return ERR_PTR(-ENOMEM);
+	}
+	for_each_sgtable_sg(sgt, sg, i) {
+		sg_set_page(sg, NULL, step, 0);
+		sg_dma_address(sg) = address(exported, i * step);
+		sg_dma_len(sg) = step;
+	}
+	sgt->nents = is->layout == EXP_EMPTY ? 0 : n;
+	return sgt;
+}
+
+/* --- The dma-buf's operations. */
+
+static int exp_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	const struct exported *exported = dmabuf->priv;
+
+	if (!attach->importer_ops || !attach->peer2peer)
+		must_not("imported without peers");
+	if (exported->is.trouble == EXP_NO_ATTACH)
+		return -EPERM;
+	if (exported->is.trouble == EXP_REVOKES && !can_be_told(attach))
+		return -EOPNOTSUPP;
+	if (exported->is.trouble == EXP_MOVES_IN_ATTACH) {
+		dma_resv_lock(dmabuf->resv, NULL);
+		if (can_be_told(attach))
+			tell_one(attach);
+		dma_resv_unlock(dmabuf->resv);
+	}
+	atomic_inc(&attached);
+	return 0;
+}
+
+static void exp_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	atomic_dec(&attached);
+}
+
+static int exp_pin(struct dma_buf_attachment *attach)
+{
+	const struct exported *exported = attach->dmabuf->priv;
+
+	need_lock(attach->dmabuf);
+	if (exported->is.trouble == EXP_NO_PIN)
+		return -EOPNOTSUPP;
+	if (exported->is.trouble == EXP_MOVES_IN_PIN)
+		tell(attach->dmabuf);
+	atomic_inc(&pinned);
+	return 0;
+}
+
+static void exp_unpin(struct dma_buf_attachment *attach)
+{
+	need_lock(attach->dmabuf);
+	atomic_dec(&pinned);
+}
+
+static struct sg_table *exp_map(struct dma_buf_attachment *attach, enum dma_data_direction dir)
+{
+	const struct exported *exported = attach->dmabuf->priv;
+	struct sg_table *sgt = ERR_PTR(-ENODEV);
+
+	need_lock(attach->dmabuf);
+	if (exported->is.trouble == EXP_NO_MAP)
+		return ERR_PTR(-EIO);
+	if (exported->is.dynamic && !atomic_read(&pinned))
+		must_not("mapped and not pinned");
+	if (exported->is.trouble == EXP_MOVES_IN_MAP)
+		tell(attach->dmabuf);
+	mutex_lock(&gpu_lock);
+	if (gpu)
+		sgt = make_table(exported);
+	mutex_unlock(&gpu_lock);
+	if (!IS_ERR(sgt))
+		atomic_inc(&mapped);
+	return sgt;
+}
+
+static void exp_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt,
+		      enum dma_data_direction dir)
+{
+	need_lock(attach->dmabuf);
+	sg_free_table(sgt);
+	kfree(sgt);
+	atomic_dec(&mapped);
+}
+
+static void exp_release(struct dma_buf *dmabuf)
+{
+	struct exported *exported = dmabuf->priv;
+
+	if (exported->fence) {
+		flush_delayed_work(&exported->arrival);
+		dma_fence_put(exported->fence);
+	}
+	__free_pages(exported->host, get_order(FRAME));
+	kfree(exported);
+}
+
+static const struct dma_buf_ops static_ops = {
+	.attach = exp_attach,
+	.detach = exp_detach,
+	.map_dma_buf = exp_map,
+	.unmap_dma_buf = exp_unmap,
+	.release = exp_release,
+};
+
+static const struct dma_buf_ops dynamic_ops = {
+	.attach = exp_attach,
+	.detach = exp_detach,
+	.pin = exp_pin,
+	.unpin = exp_unpin,
+	.map_dma_buf = exp_map,
+	.unmap_dma_buf = exp_unmap,
+	.release = exp_release,
+};
+
+/* --- On its way. */
+
+static const char *fence_name(struct dma_fence *fence)
+{
+	return "expstand";
+}
+
+static const struct dma_fence_ops fence_ops = {
+	.get_driver_name = fence_name,
+	.get_timeline_name = fence_name,
+};
+
+static void arrive(struct work_struct *work)
+{
+	struct exported *exported = container_of(to_delayed_work(work), struct exported, arrival);
+
+	dma_fence_signal(exported->fence);
+}
+
+static int send(struct dma_buf *dmabuf, unsigned int ms)
+{
+	struct arrival *arrival = kzalloc(sizeof(*arrival), GFP_KERNEL);
+	struct exported *exported = dmabuf->priv;
+	int err;
+
+	static_assert(!offsetof(struct arrival, fence)); /* it is freed as one */
+	if (!arrival)
+		return -ENOMEM;
+	spin_lock_init(&arrival->lock);
+	dma_fence_init(&arrival->fence, &fence_ops, &arrival->lock, dma_fence_context_alloc(1), 1);
+	exported->fence = &arrival->fence;
+	INIT_DELAYED_WORK(&exported->arrival, arrive);
+	dma_resv_lock(dmabuf->resv, NULL);
+	err = dma_resv_reserve_fences(dmabuf->resv, 1);
+	if (!err)
+		dma_resv_add_fence(dmabuf->resv, &arrival->fence, DMA_RESV_USAGE_KERNEL);
+	dma_resv_unlock(dmabuf->resv);
+	schedule_delayed_work(&exported->arrival, msecs_to_jiffies(ms));
+	return err;
+}
+
+/* --- The device. */
+
+static struct dma_buf *make(const struct exp_make *is)
+{
+	struct exported *exported = kzalloc(sizeof(*exported), GFP_KERNEL);
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct dma_buf *dmabuf;
+	int err = 0;
+
+	if (!exported)
+		return ERR_PTR(-ENOMEM);
+	exported->is = *is;
+	exported->host = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(FRAME));
+	info.ops = is->dynamic ? &dynamic_ops : &static_ops;
+	info.size = is->len;
+	info.flags = is->trouble == EXP_READ_ONLY ? O_RDONLY : O_RDWR;
+	info.priv = exported;
+	dmabuf = exported->host ? dma_buf_export(&info) : ERR_PTR(-ENOMEM);
+	if (IS_ERR(dmabuf)) {
+		if (exported->host)
+			__free_pages(exported->host, get_order(FRAME));
+		kfree(exported);
+		return dmabuf;
+	}
+	if (is->trouble == EXP_SOON)
+		err = send(dmabuf, SOON);
+	else if (is->trouble == EXP_LATE)
+		err = send(dmabuf, LATE);
+	if (!err)
+		return dmabuf;
+	dma_buf_put(dmabuf);
+	return ERR_PTR(err);
+}
+
+static int call_make(struct exp_make __user *user)
+{
+	struct dma_buf *dmabuf;
+	struct exp_make is;
+
+	if (copy_from_user(&is, user, sizeof(is)))
+		return -EFAULT;
+	if (!is.len || (is.off | is.len) % PAGE_SIZE || is.off > PUBLISHED ||
+	    is.len > PUBLISHED - is.off)
+		return -EINVAL;
+	dmabuf = make(&is);
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	is.out_fd = dma_buf_fd(dmabuf, O_CLOEXEC);
+	if (is.out_fd < 0) {
+		dma_buf_put(dmabuf);
+		return is.out_fd;
+	}
+	return copy_to_user(user, &is, sizeof(is)) ? -EFAULT : 0;
+}
+
+static void spoil(const struct exported *exported)
+{
+	u64 at;
+
+	mutex_lock(&gpu_lock);
+	for (at = 0; gpu && at < exported->is.len; at += PAGE_SIZE)
+		memset_io(memory + place(&exported->is, at), POISON, PAGE_SIZE);
+	if (gpu)
+		(void)ioread32(memory); /* what was posted is there */
+	mutex_unlock(&gpu_lock);
+}
+
+/* The rule for exporters. */
+static bool may_move(struct dma_buf *dmabuf)
+{
+	struct dma_buf_attachment *attach;
+
+	list_for_each_entry(attach, &dmabuf->attachments, node) {
+		if (!can_be_told(attach))
+			return false;
+	}
+	return true;
+}
+
+static int call_move(int fd)
+{
+	struct dma_buf *dmabuf = dma_buf_get(fd);
+	bool good;
+
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	if (dmabuf->ops != &static_ops && dmabuf->ops != &dynamic_ops) {
+		dma_buf_put(dmabuf);
+		return -EINVAL;
+	}
+	dma_resv_lock(dmabuf->resv, NULL);
+	good = may_move(dmabuf);
+	if (good) {
+		tell(dmabuf);
+		spoil(dmabuf->priv);
+	}
+	dma_resv_unlock(dmabuf->resv);
+	dma_buf_put(dmabuf);
+	return good ? 0 : -EBUSY;
+}
+
+static long exp_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	switch (cmd) {
+	case EXP_MAKE:
+		return call_make((void __user *)arg);
+	case EXP_MOVE:
+		return call_move(arg);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static const struct file_operations exp_fops = {
+	.owner = THIS_MODULE,
+	.unlocked_ioctl = exp_ioctl,
+};
+
+static struct miscdevice misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "expstand",
+	.fops = &exp_fops,
+};
+
+static int exp_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	int err = pcim_enable_device(pdev);
+
+	if (err)
+		return err;
+	memory = devm_ioremap(&pdev->dev, pci_resource_start(pdev, BAR), PUBLISHED);
+	if (!memory)
+		return -ENOMEM;
+	err = publish ? pci_p2pdma_add_resource(pdev, BAR, PUBLISHED, 0) : 0;
+	if (err)
+		return err;
+	mutex_lock(&gpu_lock);
+	gpu = pdev;
+	mutex_unlock(&gpu_lock);
+	return 0;
+}
+
+static void exp_remove(struct pci_dev *pdev)
+{
+	mutex_lock(&gpu_lock);
+	gpu = NULL;
+	mutex_unlock(&gpu_lock);
+	if (atomic_read(&mapped) || atomic_read(&pinned))
+		must_not("unbound with memory mapped");
+}
+
+/* By driver_override only. */
+static const struct pci_device_id exp_ids[] = { {} };
+
+static struct pci_driver exp_driver = {
+	.name = "expstand",
+	.id_table = exp_ids,
+	.probe = exp_probe,
+	.remove = exp_remove,
+};
+
+static int __init exp_init(void)
+{
+	int err = misc_register(&misc);
+
+	if (err)
+		return err;
+	err = pci_register_driver(&exp_driver);
+	if (err) {
+		misc_deregister(&misc);
+		return err;
+	}
+	folder = debugfs_create_dir("expstand", NULL);
+	debugfs_create_atomic_t("attached", 0444, folder, &attached);
+	debugfs_create_atomic_t("pinned", 0444, folder, &pinned);
+	debugfs_create_atomic_t("mapped", 0444, folder, &mapped);
+	debugfs_create_atomic_t("wrong", 0444, folder, &wrong);
+	return 0;
+}
+
+/* Fences are freed after a grace period, by code that is the kernel's; their names are ours. */
+static void __exit exp_exit(void)
+{
+	debugfs_remove(folder);
+	pci_unregister_driver(&exp_driver);
+	misc_deregister(&misc);
+	rcu_barrier();
+}
+
+module_init(exp_init);
+module_exit(exp_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Exports dma-bufs of a GPU's memory, well and badly");
