@@ -6,6 +6,7 @@
 # group: lifetime
 # topologies: switch rp rp-vtd rp-intel
 # timeout: 180
+# long: 6.12 debug
 # coverage: gcov debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 

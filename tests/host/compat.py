@@ -47,6 +47,7 @@ FEATURES = (
     ("the documentation's own commands", "docs"),
     ("counters, tracepoints, the witness", "seeing"),
     ("dma-bufs of buffers, imported by another device", "dmabuf"),
+    ("dma-bufs of other drivers as buffers", "import"),
     ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io ways remote gone"),
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
     ("verbs, GPU memory to GPU memory, with soft-RoCE", "verbs verbs_pair example"),

@@ -131,7 +131,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"FABRIC_FC", "NVMe over Fibre Channel, whose driver knows no peer memory",
 			"Use a drive in this machine, or NVMe over RDMA."};
 	case PEERDMA_REASON_RDMA_MODULE:
-		return {"RDMA_MODULE", "storage of another machine, and the module that knows its network is not loaded",
+		return {"RDMA_MODULE",
+			"storage of another machine, and the module that knows its network is not loaded",
 			"Load peerdma_rdma.ko, which is beside peerdma.ko, and for NFS peerdma_nfs.ko as well."};
 	case PEERDMA_REASON_RDMA_ROUTE:
 		return {"RDMA_ROUTE", "no RDMA device leads to the controller's address at the moment",
