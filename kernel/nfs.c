@@ -76,6 +76,16 @@ static u32 look_at_server(const struct nfs_server *server)
 	return PEERDMA_REASON_NONE;
 }
 
+/* A link-local address says nothing without its interface, which %pIS writes only in brackets. */
+static void write_address(struct sockaddr *server, char *address)
+{
+	int len = scnprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", server);
+
+	if (rpc_get_scope_id(server))
+		scnprintf(address + len, PEERDMA_SHARE_ADDRESS - len, "%%%u",
+			  rpc_get_scope_id(server));
+}
+
 static u32 look(struct inode *inode, char *address)
 {
 	const struct nfs_server *server = NFS_SERVER(inode);
@@ -90,7 +100,7 @@ static u32 look(struct inode *inode, char *address)
 		return seen.reason;
 	if (err || !seen.server.ss_family)
 		return PEERDMA_REASON_RDMA_ROUTE;
-	snprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", &seen.server);
+	write_address((struct sockaddr *)&seen.server, address);
 	return PEERDMA_REASON_NONE;
 }
 

@@ -9,7 +9,7 @@
 #include <linux/fs.h>
 #include <linux/types.h>
 
-#define PEERDMA_SHARE_ADDRESS 64 /* "traddr=" and an IPv6 address, with room */
+#define PEERDMA_SHARE_ADDRESS 64 /* "traddr=", an IPv6 address and its interface */
 
 /**
  * struct peerdma_share_ops - answers of a module that knows NFS

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# NFS over RDMA by several transports: each of them is looked at for each request. And a link that goes under a read.
+# NFS over RDMA by IPv6, at a link-local address too, which is another machine's on another interface. By several
+# transports: each of them is looked at for each request. And a link that goes under a read.
 # Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
 # group: rdma
 # topologies: switch
@@ -13,7 +14,10 @@
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
 publish
-kernel_has veth rpcrdma nfsd nfsv4
+kernel_has veth dummy rpcrdma nfsd nfsv4
+# Before the cable, so that whoever looks at all interfaces comes by this one first.
+ip link add other0 type dummy
+ip link set other0 up
 wire
 ip addr add 10.9.0.3/24 dev veth1
 mountpoint -q /mnt/disk && umount /mnt/disk
@@ -27,6 +31,18 @@ fresh file $mib 1
 
 # transports: of the client, to what it has mounted
 transports() { awk '/^\t*xprt:/ { n++ } END { print n + 0 }' /proc/self/mountstats; }
+
+# by DESCRIPTION ADDRESS: of the server
+by() {
+	mkdir -p $share
+	mount -t nfs -o vers=4.2,proto=rdma6,port=20049 "[$2]:/" $share || bail "no share: $1"
+	same "$1: a read" "$(straight $mib) 0" "$(pdio read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9" | tail -n 1)"
+	check "$1: what came" host compare gpu0 0 $mib pattern:1
+	umount $share
+}
+by "IPv6" fd09::2
+for netdev in other0 veth1; do ip -6 addr add fe80::9/64 dev $netdev nodad; done
+by "link-local" fe80::9%veth1
 
 client vers=4.2,rdma,port=20049,nconnect=2,max_connect=4
 same "nconnect=2: it has two transports" 2 "$(transports)"
