@@ -185,10 +185,11 @@ struct peerdma_buf_info {
  * @dio_offset_align: bytes; a block: what is less than one is bounced
  * @leaf_domain: PCI domain of the device that would move the bytes
  * @leaf_bdf: its bus << 8 | device << 3 | function
- * @leaf_major: major number of its disk, 0 if there is none (then the other leaf members mean nothing)
+ * @leaf_major: major number of its disk, 0 of a share, which has none
  * @leaf_minor: minor number of its disk
  * @reserved: 0
- * @leaf_name: the disk's name, NUL terminated
+ * @leaf_name: the disk's name, of a share its filesystem's, NUL terminated; empty if there is no leaf (then the other
+ *   leaf members mean nothing)
  * @fs_name: the filesystem's name, "block" for a block device, NUL terminated
  * @leaf: set by the caller, 0 for the first: which leaf to describe; read only if @size covers it
  * @nr_leaves: how many disks of PCI functions are below; all must be reachable

@@ -55,9 +55,13 @@ static const struct peerdma_fabric_ops *answers; /* NULL: no module; protected b
 static struct workqueue_struct *workers; /* while there is one; protected by lock */
 atomic_long_t peerdma_fabric_count;
 
-/* Whatever may make a controller use another device. From any context. */
+/*
+ * Whatever may make a controller use another device. From any context. Whoever sees the new count
+ * sees what has changed before: pairs with queueing the question, after the count was read.
+ */
 void peerdma_fabric_changed(void)
 {
+	smp_mb__before_atomic();
 	atomic_long_inc(&peerdma_fabric_count);
 }
 EXPORT_SYMBOL_GPL(peerdma_fabric_changed);

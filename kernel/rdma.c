@@ -18,6 +18,7 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/string.h>
+#include <linux/xarray.h>
 #include <net/fib_notifier.h>
 #include <net/net_namespace.h>
 #include <rdma/ib_verbs.h>
@@ -63,8 +64,21 @@ struct search {
 	struct peerdma_fabric_end *end;
 };
 
+/*
+ * Those that are there. The manager hears later than we do that one goes, and until then may name
+ * it: that is no answer, and the next one to ask is told another.
+ */
+static DEFINE_XARRAY(devices); /* by address */
+
+static bool is_there(struct ib_device *device)
+{
+	return xa_load(&devices, (unsigned long)device);
+}
+
 static u32 describe(struct ib_device *device, struct peerdma_fabric_end *end)
 {
+	if (!is_there(device))
+		return PEERDMA_REASON_RDMA_ROUTE;
 	if (ib_uses_virt_dma(device)) {
 		end->software = READ_ONCE(allow_software) &&
 				device->ops.driver_id == RDMA_DRIVER_RXE;
@@ -144,12 +158,15 @@ static const struct peerdma_fabric_ops ops = {
 /* What may make a connection go another way the next time: devices, addresses and routes. */
 static int device_added(struct ib_device *device)
 {
+	int err = xa_err(xa_store(&devices, (unsigned long)device, device, GFP_KERNEL));
+
 	peerdma_fabric_changed();
-	return 0;
+	return err;
 }
 
 static void device_removed(struct ib_device *device, void *data)
 {
+	xa_erase(&devices, (unsigned long)device);
 	peerdma_fabric_changed();
 }
 

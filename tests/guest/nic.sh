@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What is said of a server behind a real network card, by a stand-in for one (tests/kmod/nicstand.c): the connections of
+# NFS and NVMe are soft-RoCE's, then the server's address moves to the card's interface, which breaks them, and it is asked
+# again by which device it is reached. Only that is asked: no byte goes by the stand-in. And siw, which the parameter does
+# not let through. Soft-RoCE does not go after connections that broke so, so it is left, and the boot with it.
+# group: rdma
+# topologies: edu edu-vtd rp
+# boot: nic
+# variants: plain debug
+# needs: rdma losetup rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
+# timeout: 240
+# long: debug
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+
+publish
+kernel_has veth dummy loop nvmet nvmet-rdma nvme-rdma rpcrdma nfsd nfsv3
+DISTANCE=34 RDMA_ROUTE=46
+case $LAB_TOPOLOGY in
+edu) function=$(pci_of 0x1234:0x11e8) map='bus address' ;;
+edu-vtd) function=$(pci_of 0x1234:0x11e8) map=iova ;;
+rp) function=$(nvme_bdf) map='host bridge' ;; # the drive's, which is not needed
+esac
+card=/sys/kernel/debug/nicstand
+pci=/sys/bus/pci
+
+# says FILE: reason, the leaf's PCI function or else its name, mapping
+says() {
+	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "leaf" { leaf = $2 }
+		$1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, leaf, map }'
+}
+reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
+known() { [[ $(says $share/file) != RDMA_ROUTE* ]]; }
+
+# stand_in FUNCTION: the card is this one
+stand_in() {
+	[ ! -e "$pci/devices/$1/driver" ] || echo "$1" >"$pci/devices/$1/driver/unbind"
+	echo nicstand >"$pci/devices/$1/driver_override"
+	echo "$1" >$pci/drivers_probe
+}
+# stand_down FUNCTION: it is what it was
+stand_down() {
+	echo "$1" >$pci/drivers/nicstand/unbind
+	echo >"$pci/devices/$1/driver_override"
+	echo "$1" >$pci/drivers_probe
+}
+
+# behind NETDEV: there the server's address is from now on. Its RDMA device hears of it a moment later.
+at=veth1/24
+behind() {
+	ip link set "$1" up
+	ip addr add $far_ip/32 dev "$1"
+	[ "$at" = "$1/32" ] || ip addr del "$far_ip/${at#*/}" dev "${at%/*}"
+	at=$1/32
+	soon 10 known
+}
+
+# It hears of a device that goes before the connection manager does, and after whoever has come later.
+insmod "$(dirname "$LAB_MODULE")/kmod/nicstand.ko" || bail "nicstand.ko"
+insert peerdma_rdma peerdma_nfs
+echo 1 >$software
+wire
+truncate -s 256M /tmp/files && losetup /dev/loop0 /tmp/files || bail "no drive for files"
+truncate -s 16M /tmp/drive && losetup /dev/loop1 /tmp/drive || bail "no drive"
+stored /dev/loop0
+echo N >/sys/module/nfs/parameters/localio_enabled
+fresh file 65536 1
+target far /dev/loop1
+port 1 far rdma ipv4 $far_ip
+controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
+disk=$(disk_of far) || bail "no disk"
+# To open a file that it knows asks nobody, so it opens when nobody answers.
+client vers=3,rdma,port=20049,nolock,nocto,actimeo=3600,soft,timeo=50,retrans=1
+same "soft-RoCE: a share" "NONE nfs software" "$(says $share/file)"
+same "soft-RoCE: a read" "0 $RDMA_SOFTWARE 4096" "$(reads $share/file)"
+
+# --- A card
+stand_in "$function"
+behind nic0
+same "a card: a share" "NONE $function $map" "$(says $share/file)"
+same "a card: a drive whose queue takes no pages of peers" "QUEUE $function none" "$(says "$disk")"
+before=$(cat $card/references)
+for _ in {1..10}; do says $share/file && says "$disk"; done >/dev/null
+same "the function's references are given back" "$before" "$(cat $card/references)"
+
+# Its RDMA device alone goes, and the connection manager has not yet heard of it.
+echo Y >$card/hold
+echo 0 >$card/up &
+check "a card that goes: it is going" soon 10 grep -q Y $card/held
+same "a card that goes: a share" "RDMA_ROUTE nfs none" "$(says $share/file)"
+same "a card that goes: a read" "$EXDEV $RDMA_ROUTE 0" "$(reads $share/file)"
+echo N >$card/hold
+wait $!
+same "a card that has gone: a read" "$EXDEV $RDMA_ROUTE 0" "$(reads $share/file)"
+echo 1 >$card/up
+soon 10 known
+same "it is back: a share" "NONE $function $map" "$(says $share/file)"
+
+echo "$function" >$pci/drivers/nicstand/unbind
+same "its function is unbound: a share" "RDMA_ROUTE nfs none" "$(says $share/file)"
+stand_in "$function"
+soon 10 known
+same "and bound: a share" "NONE $function $map" "$(says $share/file)"
+echo 1 >"$pci/devices/$function/remove"
+same "its function is taken out: a share" "RDMA_ROUTE nfs none" "$(says $share/file)"
+echo 1 >$pci/rescan
+check "its function is back" soon 10 [ -e "$pci/devices/$function" ]
+stand_in "$function"
+soon 10 known
+same "and is the card again: a share" "NONE $function $map" "$(says $share/file)"
+stand_down "$function"
+
+# --- Cards without a way to the GPU
+if [ "$LAB_TOPOLOGY" = edu ]; then
+	elsewhere=$(pci_of 0x1234:0x11e8 1)
+	stand_in "$elsewhere"
+	soon 10 known
+	same "a card elsewhere: a share" "DISTANCE $elsewhere none" "$(says $share/file)"
+	same "a card elsewhere: a read" "$EXDEV $DISTANCE 0" "$(reads $share/file)"
+	stand_down "$elsewhere"
+fi
+check "the module goes" rmmod nicstand
+insmod "$(dirname "$LAB_MODULE")/kmod/nicstand.ko" platform=1 || bail "nicstand.ko"
+behind nic0
+same "a card that is no PCI function: a share" "DISTANCE nfs none" "$(says $share/file)"
+
+# --- The other device in software
+if [ "$LAB_K" = 6.12 ]; then
+	skip "siw" "it is built for 7.2 only"
+else
+	modprobe -d "$LAB_KERNEL" siw && ip link add far0 type dummy && rdma link add siw1 type siw netdev far0 || bail "no siw"
+	behind far0
+	same "the parameter is set" Y "$(cat $software)"
+	for file in $share/file "$disk"; do
+		same "siw: ${file#/*/}" RDMA_SOFTWARE "$(says "$file" | cut -d' ' -f1)"
+		same "siw: a read of ${file#/*/}" "$EXDEV $RDMA_SOFTWARE 0" "$(reads "$file")"
+	done
+fi
+
+behind veth1
+same "soft-RoCE again: a share" "NONE nfs software" "$(says $share/file)"
+same "soft-RoCE again: a read" "0 $RDMA_SOFTWARE 4096" "$(reads $share/file)"
+umount $share
+disconnect "$controller"
+no_targets
+no_server
+check "peerdma_nfs.ko goes" rmmod peerdma_nfs
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+check "and the stand-in" rmmod nicstand
+plan $tap_n
