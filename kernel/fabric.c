@@ -55,12 +55,13 @@ static const struct peerdma_fabric_ops *answers; /* NULL: no module; protected b
 static struct workqueue_struct *workers; /* while there is one; protected by lock */
 atomic_long_t peerdma_fabric_count;
 
-/*
- * Whatever may make a controller use another device. From any context. Whoever sees the new count
- * sees what has changed before: pairs with queueing the question, after the count was read.
- */
+/* Whatever may make a controller use another device. From any context. */
 void peerdma_fabric_changed(void)
 {
+	/*
+	 * Whoever sees the new count sees what has changed: pairs with queueing the question, which
+	 * comes after the count was read.
+	 */
 	smp_mb__before_atomic();
 	atomic_long_inc(&peerdma_fabric_count);
 }

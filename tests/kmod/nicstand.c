@@ -142,11 +142,13 @@ static struct ib_mr *get_dma_mr(struct ib_pd *pd, int access)
 	return ERR_PTR(-EOPNOTSUPP);
 }
 
-static struct ib_mr *reg_user_mr(struct ib_pd *pd, u64 start, u64 len, u64 virt, int access,
 #ifdef HAVE_DMAH
-				 struct ib_dmah *dmah,
-#endif
+static struct ib_mr *reg_user_mr(struct ib_pd *pd, u64 start, u64 len, u64 virt, int access,
+				 struct ib_dmah *dmah, struct ib_udata *udata)
+#else
+static struct ib_mr *reg_user_mr(struct ib_pd *pd, u64 start, u64 len, u64 virt, int access,
 				 struct ib_udata *udata)
+#endif
 {
 	return ERR_PTR(-EOPNOTSUPP);
 }
@@ -296,9 +298,9 @@ static void client_remove(struct ib_device *ib, void *data)
 
 	if (ib->ops.owner != THIS_MODULE)
 		return;
-	for (ms = 0; READ_ONCE(hold) && ms < HOLD_MS; ms += 10) {
+	for (ms = 0; READ_ONCE(hold) && ms < HOLD_MS; ms += 20) {
 		WRITE_ONCE(held, true);
-		msleep(10);
+		msleep(20);
 	}
 	WRITE_ONCE(held, false);
 }
