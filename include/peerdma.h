@@ -188,8 +188,8 @@ struct peerdma_buf_info {
  * @leaf_major: major number of its disk, 0 of a share, which has none
  * @leaf_minor: minor number of its disk
  * @reserved: 0
- * @leaf_name: the disk's name, of a share its filesystem's, NUL terminated; empty if there is no leaf (then the other
- *   leaf members mean nothing)
+ * @leaf_name: the disk's name, of a share its filesystem's, NUL terminated; where there is no leaf (@nr_leaves is 0), the
+ *   file's block device's, and the other leaf members mean nothing
  * @fs_name: the filesystem's name, "block" for a block device, NUL terminated
  * @leaf: set by the caller, 0 for the first: which leaf to describe; read only if @size covers it
  * @nr_leaves: how many disks of PCI functions are below; all must be reachable

@@ -50,6 +50,7 @@ FEATURES = (
     ("dma-bufs of other drivers as buffers", "import"),
     ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io ways remote gone"),
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
+    ("which network card leads to a server, with a stand-in", "nic"),
     ("verbs, GPU memory to GPU memory, with soft-RoCE", "verbs verbs_pair example"),
     ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile fio"),
 )
