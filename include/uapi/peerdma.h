@@ -109,7 +109,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_FABRIC_TCP = 42, /* NVMe over TCP, which hands pages to a socket */
 	PEERDMA_REASON_FABRIC_LOOP = 43, /* NVMe by nvme-loop, in this very machine */
 	PEERDMA_REASON_FABRIC_FC = 44, /* NVMe over Fibre Channel */
-	PEERDMA_REASON_RDMA_MODULE = 45, /* over RDMA, and peerdma_rdma or peerdma_nfs is not loaded */
+	PEERDMA_REASON_RDMA_MODULE = 45, /* over RDMA, and no module knows it */
 	PEERDMA_REASON_RDMA_ROUTE = 46, /* no RDMA device leads to the other end now */
 	PEERDMA_REASON_RDMA_SOFTWARE = 47, /* the RDMA device is software: the CPU copies */
 	/* lifetime: ENODEV */

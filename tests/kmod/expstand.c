@@ -82,9 +82,7 @@ static bool can_be_told(const struct dma_buf_attachment *attach)
 
 static void tell_one(struct dma_buf_attachment *attach)
 {
-	void (*told)(struct dma_buf_attachment *attach) = TOLD(attach->importer_ops);
-
-	told(attach);
+	TOLD(attach->importer_ops)(attach);
 }
 
 static void need_lock(struct dma_buf *dmabuf)
