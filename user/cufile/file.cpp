@@ -190,9 +190,8 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 
 int64_t SystemFile::read_by(bool past, void *to, uint64_t size, uint64_t offset)
 {
-	return move(past, static_cast<char *>(to), size, offset, [&](int fd, char *at, uint64_t part, uint64_t from) {
-		return system_.pread(fd, at, part, from);
-	});
+	return move(past, static_cast<char *>(to), size, offset,
+		    [&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); });
 }
 
 int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)

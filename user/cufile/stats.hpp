@@ -58,7 +58,7 @@ private:
 	std::mutex lock_; // protects all below
 	CUfileStatsLevel3_t all_{};
 	CUfileOpCounter_t vectors_[2]{}; // reads, writes
-	int devices_[16]{}; // of per_gpu_stats
+	int devices_[16]{};              // of per_gpu_stats
 	uint64_t started_ns_ = 0, counted_ns_ = 0;
 };
 
