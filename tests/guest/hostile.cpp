@@ -228,7 +228,7 @@ void race(const char *what, const std::function<int()> &once, const std::set<int
 {
 	std::set<int> seen;
 	std::string bad;
-	const auto at_most = std::chrono::seconds(raw::by_software() ? 60 : 5);
+	const auto at_most = std::chrono::seconds(raw::by_software() ? 60 : 20);
 	const auto start = std::chrono::steady_clock::now();
 	const auto gone = [&] { return std::chrono::steady_clock::now() - start; };
 	while (gone() < while_racing || (seen.size() < 2 && gone() < at_most)) {

@@ -145,6 +145,7 @@ load_module() {
 afresh() {
 	local gpu module
 	gpu=$(gpu_bdf)
+	echo >"/sys/bus/pci/devices/$gpu/driver_override" # else it is bound again when the module comes
 	[ -d /sys/module/peerdma ] || return 0
 	[ ! -d "/sys/bus/pci/devices/$gpu/p2pmem" ] || peerdma unpublish "$gpu" >/dev/null || bail "peerdma unpublish failed"
 	for module in peerdma_nvidia peerdma_nfs peerdma_rdma peerdma; do

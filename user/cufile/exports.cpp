@@ -153,7 +153,7 @@ CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2
 	return call([&] {
 		unsigned ways;
 		const CUfileError_t rc = library().get_ways(target, mask ? &ways : nullptr);
-		if (rc.err == CU_FILE_SUCCESS)
+		if (mask && rc.err == CU_FILE_SUCCESS)
 			*mask = static_cast<CUfileP2PFlags_t>(ways);
 		return rc;
 	});

@@ -76,10 +76,18 @@ protected:
 	const Place place_;
 };
 
+// Of a row that is not the host's.
+const struct peerdma_provider_info &provider_of(const Place &place)
+{
+	if (!place.provider)
+		throw Failure{"no provider", ENODEV, 0, "", {}};
+	return *place.provider;
+}
+
 // In a provider's memory, a piece for each slot.
 Buffer slots_in_gpu(const Place &place)
 {
-	return create_buffer(place.device, *place.provider, round_up(place.row.size * place.row.depth, 4096));
+	return create_buffer(place.device, provider_of(place), round_up(place.row.size * place.row.depth, 4096));
 }
 
 class DirectCall final : public Engine
@@ -398,7 +406,7 @@ double seconds_of(const struct timeval &time)
 // A direct row moves whole blocks, to places that the drive can address: else it is no direct row.
 void check_direct(const Place &place, const BenchJob &job)
 {
-	const auto why = ask(place.gpu_file, place.file.name, *place.provider);
+	const auto why = ask(place.gpu_file, place.file.name, provider_of(place));
 	const uint64_t block = std::max<uint64_t>(why.dio_offset_align, 1);
 	if (why.error || why.route != PEERDMA_ROUTE_DIRECT)
 		throw Failure{fmt::format("direct: {} has no direct route", place.file.name),
