@@ -6,6 +6,7 @@
 # topologies: switch
 # variants: plain
 # timeout: 90
+# long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)
