@@ -19,12 +19,12 @@ declare -A found
 # ask [TARGET...]: its exit status and states, by item, in said; what was found. No forks but the command.
 ask() {
 	local state id rest
-	"${as[@]}" peerdma check "$@" >/tmp/said
+	"${as[@]}" peerdma check "$@" >/tmp/answer
 	said="$? "
 	found=()
 	while read -r state id rest; do
 		case $state in good | warn | bad | unknown) said+="$id=$state " found[$id]+=$rest ;; esac
-	done </tmp/said
+	done </tmp/answer
 }
 has() { [[ " $said" == *" $1 "* ]] || { echo "$said: ${found[${1%%=*}]}"; return 1; }; }
 says() { [[ ${found[$1]} == *"$2"* ]] || { echo "${found[$1]}"; return 1; }; }

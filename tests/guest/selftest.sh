@@ -17,7 +17,7 @@ mkdir -p /mnt/disk/self
 declare -A step row
 self() {
 	local key rest
-	peerdma selftest "$@" >/tmp/said 2>/tmp/err
+	peerdma selftest "$@" >/tmp/answer 2>/tmp/err
 	status=$? good=0 step=() row=()
 	while read -r key rest; do
 		case $key in
@@ -27,7 +27,7 @@ self() {
 			;;
 		*) row[$key]=$rest ;;
 		esac
-	done </tmp/said
+	done </tmp/answer
 }
 # bytes of the provider's that somebody has
 free() {
@@ -44,19 +44,19 @@ left() {
 self /mnt/disk/self
 if [ "$LAB_TOPOLOGY" = rp-intel ]; then
 	same "without a route: the exit status" 1 $status
-	check "the reason" grep -q '^route    none (EXDEV, DISTANCE: ' /tmp/said
+	check "the reason" grep -q '^route    none (EXDEV, DISTANCE: ' /tmp/answer
 	check "what to do" [ -n "${row[advice]:-}" ]
 	same "no step was begun" 0 ${#step[@]}
 	left "refused"
-	peerdma selftest /mnt/disk/self --json >/tmp/said
+	peerdma selftest /mnt/disk/self --json >/tmp/answer
 	same "json: the exit status" 1 $?
-	check "json: the reason" grep -q '"reason": "DISTANCE"' /tmp/said
+	check "json: the reason" grep -q '"reason": "DISTANCE"' /tmp/answer
 	plan $tap_n
 	exit
 fi
 
 same "it works" 0 $status
-diag "$(cat /tmp/said /tmp/err)"
+diag "$(cat /tmp/answer /tmp/err)"
 same "each step is good" "15 15" "${#step[@]} $good"
 # A partial block of a read passes near, of a write through the host.
 for what in read write; do
@@ -68,16 +68,16 @@ same "a partial block that is written" "0 direct, 0 near, 100 host" "${step[writ
 same "a place that no drive can address" "0 direct, 0 near, 16384 host" "${step[read, odd place in the buffer]}"
 same "it ends with a result" "works: 15 of 15 steps are good" "${row[result]}"
 read -r start _ <<<"$(gpu_bar)"
-check "no name of a file, no place on the bus or in memory" bash -c "! grep -qE 'self|/mnt|0000:|$(printf %x "$start")' /tmp/said"
+check "no name of a file, no place on the bus or in memory" bash -c "! grep -qE 'self|/mnt|0000:|$(printf %x "$start")' /tmp/answer"
 left "text"
-peerdma selftest /mnt/disk/self --json >/tmp/said
+peerdma selftest /mnt/disk/self --json >/tmp/answer
 same "json: the exit status" 0 $?
-same "json: it works, and each step is good" "1 15" "$(grep -c '"works": true' /tmp/said) $(grep -c '"state": "good"' /tmp/said)"
+same "json: it works, and each step is good" "1 15" "$(grep -c '"works": true' /tmp/answer) $(grep -c '"state": "good"' /tmp/answer)"
 
 # Where no file can be made.
 for bad in /mnt/disk/none /etc/passwd /proc; do
 	self $bad
-	same "$bad: the exit status, a line, and no report" "1 1 0" "$status $(wc -l </tmp/err) $(wc -l </tmp/said)"
+	same "$bad: the exit status, a line, and no report" "1 1 0" "$status $(wc -l </tmp/err) $(wc -l </tmp/answer)"
 done
 self
 same "without a directory" 2 $status
@@ -87,16 +87,16 @@ same "a filesystem that cannot be written" "1 1" "$status $(grep -c EROFS /tmp/e
 mount -o remount,rw /mnt/disk
 mkdir -p /tmp/self
 self /tmp/self
-same "tmpfs is refused, with its reason" "1 1" "$status $(grep -c '^route    none (EXDEV, FILESYSTEM: ' /tmp/said)"
+same "tmpfs is refused, with its reason" "1 1" "$status $(grep -c '^route    none (EXDEV, FILESYSTEM: ' /tmp/answer)"
 
 # Interrupted while the drive takes its time.
 for signal in INT TERM KILL; do
 	throttle 200000
-	timeout -s $signal 1 peerdma selftest /mnt/disk/self >/tmp/said
+	timeout -s $signal 1 peerdma selftest /mnt/disk/self >/tmp/answer
 	status=$?
 	throttle 0
 	[ $signal != KILL ] && want=124 || want=137
-	same "SIG$signal: it was interrupted" "$want 0" "$status $(wc -c </tmp/said)"
+	same "SIG$signal: it was interrupted" "$want 0" "$status $(wc -c </tmp/answer)"
 	left "SIG$signal"
 done
 umount /mnt/disk

@@ -25,17 +25,17 @@ fail() {
 # What it writes first is in the page cache, which is synced when the first read goes past it.
 for spared in 4 12 40; do
 	fail 1 $((spared * 65536)) 1 100
-	peerdma selftest /mnt/disk >/tmp/said 2>/tmp/err
+	peerdma selftest /mnt/disk >/tmp/answer 2>/tmp/err
 	status=$?
 	fail 0 0 0 0
 	same "after $spared requests: it says so, and went on to the end" "1 15 1" \
-		"$status $(grep -cE '^(good|bad)  ' /tmp/said) $(grep -c '^result   does not work: ' /tmp/said)"
+		"$status $(grep -cE '^(good|bad)  ' /tmp/answer) $(grep -c '^result   does not work: ' /tmp/answer)"
 	# A request whose second command fails has a short count.
 	check "after $spared requests: a step says what it met" \
-		grep -qE '^bad  .*  (EIO: |a request ended with [0-9]+ bytes of [0-9]+$)' /tmp/said
-	check "after $spared requests: others are good" [ "$(grep -c '^good  ' /tmp/said)" -ge 8 ]
-	diag "$(grep '^bad' /tmp/said; cat /tmp/err)"
+		grep -qE '^bad  .*  (EIO: |a request ended with [0-9]+ bytes of [0-9]+$)' /tmp/answer
+	check "after $spared requests: others are good" [ "$(grep -c '^good  ' /tmp/answer)" -ge 8 ]
+	diag "$(grep '^bad' /tmp/answer; cat /tmp/err)"
 done
-peerdma selftest /mnt/disk >/tmp/said
+peerdma selftest /mnt/disk >/tmp/answer
 same "and then it works" 0 $?
 plan $tap_n
