@@ -277,6 +277,11 @@ TEST_F(Ruled, RegisteredMemoryOfADeniedProviderIsGivenBack)
 	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, 0, 65536, 0, &buf, &reason), -EACCES);
 	EXPECT_EQ(reason, by_rule);
 	EXPECT_TRUE(env.buffers.empty());
+	reason = 0;
+	EXPECT_EQ(peerdma_buf_from_dmabuf(device, 77, 0, 65536, 0, 0x300, 0, &buf, &reason), -EACCES);
+	EXPECT_EQ(reason, by_rule);
+	EXPECT_EQ(buf, nullptr);
+	EXPECT_TRUE(env.buffers.empty());
 }
 
 TEST_F(Ruled, FilesThatAreDenied)

@@ -29,10 +29,10 @@ MODULE_INFO(import_ns, "DMA_BUF");
 
 #ifdef HAVE_INVALIDATE_MAPPINGS
 #define tell(dmabuf) dma_buf_invalidate_mappings(dmabuf)
-#define TOLD(ops) ((ops)->invalidate_mappings)
+#define told invalidate_mappings
 #else
 #define tell(dmabuf) dma_buf_move_notify(dmabuf)
-#define TOLD(ops) ((ops)->move_notify)
+#define told move_notify
 #endif
 
 #define BAR 2
@@ -77,12 +77,12 @@ static void must_not(const char *what)
 
 static bool can_be_told(const struct dma_buf_attachment *attach)
 {
-	return attach->importer_ops && TOLD(attach->importer_ops);
+	return attach->importer_ops && attach->importer_ops->told;
 }
 
 static void tell_one(struct dma_buf_attachment *attach)
 {
-	TOLD(attach->importer_ops)(attach);
+	attach->importer_ops->told(attach);
 }
 
 static void need_lock(struct dma_buf *dmabuf)

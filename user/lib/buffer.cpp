@@ -24,6 +24,88 @@ Mapped &mapped()
 	return *all;
 }
 
+// What each way to a buffer begins with.
+int ready(struct peerdma_device *p, struct peerdma_buf **out, uint32_t flags, uint32_t known, uint32_t *reason)
+{
+	if (reason)
+		*reason = PEERDMA_REASON_NONE;
+	if (!p || !out)
+		return -EINVAL;
+	return flags & ~known ? -EOPNOTSUPP : 0;
+}
+
+template <typename Request> int ask(const Device &device, unsigned long ioctl, Request &request, uint32_t *reason)
+{
+	int rc = device.ioctl(ioctl, request);
+	if (reason)
+		*reason = request.out_reason;
+	return rc;
+}
+
+int denied(int rc, uint32_t *reason)
+{
+	if (reason && rc == -EACCES)
+		*reason = PEERDMA_REASON_RULE;
+	return rc;
+}
+
+template <typename Request>
+struct peerdma_buf *hand_out(std::unique_ptr<struct peerdma_buf> buf, const struct peerdma_device &p,
+			     const Request &request, uint32_t provider_id)
+{
+	buf->device = p.device;
+	buf->id = request.out_buf_id;
+	buf->provider_id = provider_id;
+	buf->len = request.len;
+	buf->mmap_offset = request.out_mmap_offset;
+	return buf.release();
+}
+
+// A buffer that goes back, unless it is kept.
+class Claim
+{
+public:
+	Claim(const Device &device, uint32_t id) : device_(&device), id_(id) {}
+	Claim(const Claim &) = delete;
+	Claim &operator=(const Claim &) = delete;
+	~Claim()
+	{
+		struct peerdma_destroy request = {};
+		request.id = id_;
+		if (device_)
+			device_->ioctl(PEERDMA_DESTROY, request);
+	}
+	void keep() { device_ = nullptr; }
+
+private:
+	const Device *device_;
+	uint32_t id_;
+};
+
+// Memory that somebody else allocated: whose it is is known only afterwards. An older module cannot: @unable then.
+template <typename Request>
+int take(struct peerdma_device &p, unsigned long ioctl, Request &request, uint32_t unable, struct peerdma_buf **out,
+	 uint32_t *reason)
+{
+	// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
+	auto buf = std::make_unique<struct peerdma_buf>();
+	int rc = ask(*p.device, ioctl, request, reason);
+	if (rc == -ENOTTY) {
+		if (reason)
+			*reason = unable;
+		return -EOPNOTSUPP;
+	}
+	if (rc < 0)
+		return rc;
+	Claim claim(*p.device, request.out_buf_id);
+	rc = permit(*p.device, request.out_provider_id);
+	if (rc < 0)
+		return denied(rc, reason);
+	claim.keep();
+	*out = hand_out(std::move(buf), p, request, request.out_provider_id);
+	return 0;
+}
+
 } // namespace
 
 int map_buffer(struct peerdma_buf &buf, void *&addr)
@@ -58,36 +140,23 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 		       struct peerdma_buf **out, uint32_t *reason)
 {
 	return boundary([&] {
-		if (reason)
-			*reason = PEERDMA_REASON_NONE;
-		if (!p || !out)
-			return -EINVAL;
-		if (flags & ~PEERDMA_BUF_FLAGS)
-			return -EOPNOTSUPP;
-		// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
-		auto buf = std::make_unique<struct peerdma_buf>();
-		int rc = permit(*p->device, provider_id);
-		if (rc < 0) {
-			if (reason && rc == -EACCES)
-				*reason = PEERDMA_REASON_RULE;
+		int rc = ready(p, out, flags, PEERDMA_BUF_FLAGS, reason);
+		if (rc < 0)
 			return rc;
-		}
+		rc = permit(*p->device, provider_id);
+		if (rc < 0)
+			return denied(rc, reason);
 		struct peerdma_buf_alloc request = {};
 		request.flags = flags;
 		request.provider_id = provider_id;
 		request.len = len;
-		rc = p->device->ioctl(PEERDMA_BUF_ALLOC, request);
-		if (reason)
-			*reason = request.out_reason;
+		// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
+		auto buf = std::make_unique<struct peerdma_buf>();
+		rc = ask(*p->device, PEERDMA_BUF_ALLOC, request, reason);
 		if (rc < 0)
 			return rc;
-		buf->device = p->device;
-		buf->id = request.out_buf_id;
-		buf->provider_id = provider_id;
-		buf->len = len;
-		buf->bar_offset = request.out_bar_offset;
-		buf->mmap_offset = request.out_mmap_offset;
-		*out = buf.release();
+		*out = hand_out(std::move(buf), *p, request, provider_id);
+		(*out)->bar_offset = request.out_bar_offset;
 		return 0;
 	});
 }
@@ -96,44 +165,14 @@ int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t
 			 struct peerdma_buf **out, uint32_t *reason)
 {
 	return boundary([&] {
-		if (reason)
-			*reason = PEERDMA_REASON_NONE;
-		if (!p || !out)
-			return -EINVAL;
-		if (flags)
-			return -EOPNOTSUPP;
-		auto buf = std::make_unique<struct peerdma_buf>();
+		int rc = ready(p, out, flags, 0, reason);
+		if (rc < 0)
+			return rc;
 		struct peerdma_buf_register request = {};
 		request.pci_vendor = pci_vendor;
 		request.addr = addr;
 		request.len = len;
-		int rc = p->device->ioctl(PEERDMA_BUF_REGISTER, request);
-		// An older module cannot: as if there was none for the vendor.
-		if (rc == -ENOTTY) {
-			request.out_reason = PEERDMA_REASON_VENDOR_MODULE;
-			rc = -EOPNOTSUPP;
-		}
-		if (reason)
-			*reason = request.out_reason;
-		if (rc < 0)
-			return rc;
-		// Whose memory it is is known only now.
-		rc = permit(*p->device, request.out_provider_id);
-		if (rc < 0) {
-			struct peerdma_destroy back = {};
-			back.id = request.out_buf_id;
-			p->device->ioctl(PEERDMA_DESTROY, back);
-			if (reason && rc == -EACCES)
-				*reason = PEERDMA_REASON_RULE;
-			return rc;
-		}
-		buf->device = p->device;
-		buf->id = request.out_buf_id;
-		buf->provider_id = request.out_provider_id;
-		buf->len = len;
-		buf->mmap_offset = request.out_mmap_offset;
-		*out = buf.release();
-		return 0;
+		return take(*p, PEERDMA_BUF_REGISTER, request, PEERDMA_REASON_VENDOR_MODULE, out, reason);
 	});
 }
 
@@ -141,35 +180,16 @@ int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint
 			    uint32_t pci_bdf, uint32_t flags, struct peerdma_buf **out, uint32_t *reason)
 {
 	return boundary([&] {
-		if (reason)
-			*reason = PEERDMA_REASON_NONE;
-		if (!p || !out)
-			return -EINVAL;
-		if (flags)
-			return -EOPNOTSUPP;
-		auto buf = std::make_unique<struct peerdma_buf>();
+		int rc = ready(p, out, flags, 0, reason);
+		if (rc < 0)
+			return rc;
 		struct peerdma_buf_import request = {};
 		request.fd = fd;
 		request.pci_domain = pci_domain;
 		request.pci_bdf = pci_bdf;
 		request.off = off;
 		request.len = len;
-		int rc = p->device->ioctl(PEERDMA_BUF_IMPORT, request);
-		if (rc == -ENOTTY) {
-			request.out_reason = PEERDMA_REASON_IMPORT_UNABLE;
-			rc = -EOPNOTSUPP;
-		}
-		if (reason)
-			*reason = request.out_reason;
-		if (rc < 0)
-			return rc;
-		buf->device = p->device;
-		buf->id = request.out_buf_id;
-		buf->provider_id = request.out_provider_id;
-		buf->len = len;
-		buf->mmap_offset = request.out_mmap_offset;
-		*out = buf.release();
-		return 0;
+		return take(*p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, reason);
 	});
 }
 
