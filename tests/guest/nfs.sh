@@ -103,7 +103,7 @@ outlives() {
 	check "$what: it is under way" kill -0 $begun
 	check "$what: it happens" "${@:3}"
 	throttle 0 disk1
-	[ "$3" != leases_go ] || recovers eval '! kill -0 $begun 2>/dev/null'
+	[ "$3" != leases_go ] || recovers eval "! kill -0 $begun 2>/dev/null"
 	wait $begun
 	if [ "$3" = device_goes ]; then
 		survives "$what" /tmp/slow $share/file $len
@@ -122,8 +122,7 @@ leases_go() { for ctl in /proc/fs/nfsd/clients/*/ctl; do echo expire >"$ctl"; do
 # recovers COMMAND...: it succeeds. A client that asks while the server is about to forget it may never say that it has reclaimed
 # what it had (Documentation/upstream/nfs-lease-expired), and does once it is forgotten again.
 recovers() {
-	local i
-	for i in {1..4}; do
+	for _ in {1..4}; do
 		! soon 20 "$@" || return 0
 		diag "the client has not recovered by itself"
 		leases_go

@@ -29,7 +29,7 @@ for round in $(seq 20); do
 	sleep 1
 	fsfreeze -u "$folder"
 	good=0
-	for second in $(seq 6); do
+	for _ in $(seq 6); do
 		! timeout 5 head -c 1 "$share/file" >/dev/null || { good=1; break; }
 	done
 	if [ $good = 0 ]; then
