@@ -214,7 +214,10 @@ explained() {
 		reason) reason=${rest%%:*} ;;
 		refused) refused=${rest#by } ;;
 		leaf)
-			[[ $rest != *"not a PCI"* ]] || continue
+			if [[ $rest = *"not a PCI"* ]]; then
+				[[ $rest != *", software" ]] || list+=("${rest%% *}:software")
+				continue
+			fi
 			read -r _ name verdict _ <<<"$rest"
 			case $verdict in
 			'') list+=("$name:$reason") ;;

@@ -5,53 +5,17 @@
 # topologies: disks
 # timeout: 150
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/stacked.sh"
 
 publish
 modprobe -d "$LAB_KERNEL" -a raid0 raid1 raid10 raid456 md-linear dm-mod dm-crypt dm-zero dm-snapshot dm-mirror \
 	dm-unstripe 2>/dev/null
 modprobe -d "$LAB_KERNEL" null_blk gb=1 memory_backed=1
-export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
-mib=1048576
-EXDEV=18 STACKED=32 INTEGRITY=36 DM_TARGET=37 MD_LEVEL=38
+STACKED=32 INTEGRITY=36 DM_TARGET=37 MD_LEVEL=38
 a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2) pi=$(nvme_disk nvme3)
 for disk in "$a" "$b" "$c" "$pi"; do
 	wipefs -qa "$disk"
 done
-
-# moves_on DESCRIPTION DEVICE LEAF...: the leaves are named, and a write and a read go direct and are right.
-# The range crosses the chunks of all stripes, twice.
-off=$mib len=$((mib + 65536))
-moves_on() {
-	same "$1: explained" "NONE - $(leaves "${@:3}")" "$(explained "$2")"
-	moves "$1" "$2" $off $len
-}
-
-# opens DESCRIPTION DEVICE LEAF...: only that the way is open
-opens() {
-	same "$1: explained" "NONE - $(leaves "${@:3}")" "$(explained "$2")"
-	same "$1: a read goes direct" "0 0 4096 4096 0 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-6)"
-}
-
-# refused DESCRIPTION DEVICE NUMBER REASON BY [LEAF...]
-refused() {
-	same "explain: $1" "$4 $5 $(leaves "${@:6}")" "$(explained "$2")"
-	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
-	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
-}
-
-# array LEVEL DEVICE...: /dev/md0, small enough that any disk can join. Its bytes begin where those of its legs do.
-array() {
-	local size=()
-	[[ $1 == raid0 || $1 == linear ]] || size=(--size=128M)
-	mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --assume-clean --level="$1" "${size[@]}" \
-		--raid-devices=$(($# - 1)) "${@:2}" 2>&1 | grep -v -e "appears to" -e "largest drive" || true
-	[ -b /dev/md0 ] || bail "no md array of level $1"
-}
-
-disband() {
-	mdadm --stop --quiet /dev/md0
-	mdadm --zero-superblock --quiet "$@" || true
-}
 
 # --- md
 array raid0 "$a" "$b" "$c"

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# md and dm over drives that are reached by NVMe over RDMA, and over such a drive beside one of this machine: each leaf is
+# asked, the bytes are right on each, and a leg whose way breaks is an error. Soft-RoCE, target and initiator in this guest.
+# group: rdma
+# topologies: disks
+# boot: fabric
+# variants: plain
+# needs: rdma
+# timeout: 200
+# long: 6.12 7.2
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/stacked.sh"
+
+publish
+kernel_has veth nvmet nvmet-rdma nvme-rdma
+modprobe -d "$LAB_KERNEL" -a raid0 raid1 raid10 raid456 md-linear dm-mod dm-crypt 2>/dev/null
+DM_TARGET=37 MD_LEVEL=38
+insert peerdma_rdma
+echo 1 >$software
+timeouts=/sys/module/nvme_core/parameters
+read -r io_timeout <$timeouts/io_timeout
+echo 5 >$timeouts/io_timeout
+wire
+here=$(nvme_disk nvme2)
+for name in nvme0 nvme1 nvme2; do wipefs -qa "$(nvme_disk $name)"; done
+# away NUMBER: the drive with it, by way of the network. Of both, the controller and the leaf are kept.
+away() {
+	target "far$1" "$(nvme_disk "nvme$1")"
+	port $(($1 + 1)) "far$1" rdma ipv4 $far_ip
+	controller[$1]=$(connect "$soon,transport=rdma,traddr=$far_ip,trsvcid=$((4421 + $1)),nqn=far$1") || bail "no connection"
+	disk[$1]=$(disk_of "far$1") || bail "no disk"
+	path=${disk[$1]%n1}c${controller[$1]#nvme}n1
+	leaf[$1]=${path##*/}:software
+}
+declare -a controller disk leaf
+away 0
+away 1
+a=${disk[0]} b=${disk[1]}
+
+# --- md
+for level in raid0 linear raid1 raid10; do
+	[ $level != linear ] || modprobe -d "$LAB_KERNEL" -qn md-linear || continue
+	array $level "$a" "$b"
+	moves_on "$level" /dev/md0 "${leaf[@]}"
+	same "$level: a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read /dev/md0 0 4096 0 | cut -d' ' -f1-3)"
+	disband "$a" "$b"
+done
+array raid1 "$a" "$b"
+pdio write /dev/md0 $off $len 0 $((2 * mib)) "host fill gpu0 %AT $((2 * mib)) pattern:7" >/dev/null
+check "raid1: the first leg has it" host compare disk0 $off $len pattern:7
+check "raid1: the second leg has it" host compare disk1 $off $len pattern:7
+disband "$a" "$b"
+array 5 "$a" "$b" "$here"
+refused "raid5" /dev/md0 $MD_LEVEL MD_LEVEL md0
+disband "$a" "$b" "$here"
+
+# --- device-mapper
+half=$((192 * 2048))
+table lin "0 $half linear $b 2048
+$half $half linear $a 4096"
+moves_on "dm linear" /dev/mapper/lin "${leaf[@]}"
+dmsetup reload lin --table "0 $half crypt aes-ecb-null 00112233445566778899aabbccddeeff 0 $b 2048" && dmsetup resume lin
+refused "then crypt over one of them" /dev/mapper/lin $DM_TARGET DM_TARGET "$(dm lin)"
+dmsetup remove lin
+table stripe "0 $half striped 2 128 $a 2048 $b 2048"
+moves_on "dm striped" /dev/mapper/stripe "${leaf[@]}"
+dmsetup remove stripe
+
+# --- beside a drive of this machine, whose bytes no CPU touches. They are counted as the whole is: as through the host.
+array raid0 "$a" "$here"
+moves_on "raid0 with a drive of this machine" /dev/md0 "${leaf[0]}" "$here"
+disband "$a" "$here"
+
+# --- A filesystem above it
+array raid0 "$a" "$b"
+mke2fs -q -F -t ext4 /dev/md0
+mkdir -p /mnt/stack
+mount /dev/md0 /mnt/stack
+pattern fill /mnt/stack/file 0 $((4 * mib)) pattern:1
+sync
+moves_on "a file of ext4 on raid0" /mnt/stack/file "${leaf[@]}"
+umount /mnt/stack
+check "the filesystem is clean" e2fsck -fn /dev/md0
+
+# --- A leg goes
+breaks "the target of a leg goes" /dev/md0 disk1 rm $nvmet/ports/2/subsystems/far1
+same "and the next one" "$EIO 0" "$(pdio read /dev/md0 0 $((2 * mib)) 0 | cut -d' ' -f1,2)"
+disband "$a"
+
+for name in "${controller[@]}"; do disconnect "$name"; done
+ln -s $nvmet/subsystems/far1 $nvmet/ports/2/subsystems/far1
+no_targets
+check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+rdma link del rxe0
+rdma link del rxe1
+ip link del veth0
+echo "$io_timeout" >$timeouts/io_timeout
+for name in nvme0 nvme1 nvme2; do wipefs -qa "$(nvme_disk $name)"; done
+plan $tap_n
