@@ -35,7 +35,8 @@ enum peerdma_cufile_why {
 /**
  * struct peerdma_cufile_route - which way an I/O would go
  * @size: sizeof(struct peerdma_cufile_route), set by the caller
- * @route: enum peerdma_route: DIRECT, HOST (bounced through pinned host memory) or POSIX (the system's own
+ * @route: enum peerdma_route: DIRECT, NEAR (by way of memory of a GPU that the file's device reaches, where
+ *   rdma_dynamic_routing is set), HOST (bounced through pinned host memory) or POSIX (the system's own
  *   read and write, into host memory or through a buffer's proxy address)
  * @why: enum peerdma_cufile_why
  * @reason: enum peerdma_reason if @why is PEERDMA_CUFILE_WHY_REFUSED, or if it is PEERDMA_CUFILE_WHY_NOT_A_BUFFER and
@@ -64,12 +65,16 @@ PEERDMA_API int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size
  * @reserved: 0
  * @ios: I/Os by enum peerdma_cufile_why; the first are those that went directly
  * @bytes: their bytes
+ * @near_ios: of those that did not go directly, how many went by way of a GPU that the file's device reaches
+ * @near_bytes: their bytes
  */
 struct peerdma_cufile_counts {
 	uint32_t size;
 	uint32_t reserved;
 	uint64_t ios[PEERDMA_CUFILE_NR_WHYS];
 	uint64_t bytes[PEERDMA_CUFILE_NR_WHYS];
+	uint64_t near_ios;
+	uint64_t near_bytes;
 };
 
 /**

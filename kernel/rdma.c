@@ -17,10 +17,12 @@
 #include <linux/inet.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/xarray.h>
 #include <net/fib_notifier.h>
 #include <net/net_namespace.h>
+#include <net/nexthop.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 #include <uapi/peerdma.h>
@@ -68,7 +70,19 @@ struct search {
  * Those that are there. The manager hears later than we do that one goes, and until then may name
  * it: that is no answer, and the next one to ask is told another.
  */
-static DEFINE_XARRAY(devices); /* by address */
+static DEFINE_XARRAY(devices); /* their ib_event_handler, by address */
+
+/*
+ * Of these, those in software that may hand peer pages to anybody. What is asked is where a new
+ * connection would go; one of NFS that is there stays with its device, whatever routes say since,
+ * and maps our pages without an error if that is in software. So nothing goes while there are any.
+ */
+static atomic_t strangers;
+
+static bool is_stranger(struct ib_device *device)
+{
+	return ib_uses_virt_dma(device) && device->ops.driver_id != RDMA_DRIVER_RXE;
+}
 
 static bool is_there(struct ib_device *device)
 {
@@ -79,9 +93,10 @@ static u32 describe(struct ib_device *device, struct peerdma_fabric_end *end)
 {
 	if (!is_there(device))
 		return PEERDMA_REASON_RDMA_ROUTE;
+	if (atomic_read(&strangers))
+		return PEERDMA_REASON_RDMA_SOFTWARE;
 	if (ib_uses_virt_dma(device)) {
-		end->software = READ_ONCE(allow_software) &&
-				device->ops.driver_id == RDMA_DRIVER_RXE;
+		end->software = READ_ONCE(allow_software);
 		return end->software ? PEERDMA_REASON_NONE : PEERDMA_REASON_RDMA_SOFTWARE;
 	}
 	if (!dev_is_pci(device->dma_device))
@@ -155,18 +170,44 @@ static const struct peerdma_fabric_ops ops = {
 	.resolve = resolve,
 };
 
-/* What may make a connection go another way the next time: devices, addresses and routes. */
+/*
+ * What may make a connection go another way the next time: devices, addresses, which a bond that
+ * fails over gives to another of its cards, routes, and next hops that routes share.
+ */
+static void device_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	if (event->event == IB_EVENT_GID_CHANGE)
+		peerdma_fabric_changed();
+}
+
 static int device_added(struct ib_device *device)
 {
-	int err = xa_err(xa_store(&devices, (unsigned long)device, device, GFP_KERNEL));
+	struct ib_event_handler *handler = kzalloc(sizeof(*handler), GFP_KERNEL);
+	int err;
 
+	if (!handler)
+		return -ENOMEM;
+	INIT_IB_EVENT_HANDLER(handler, device, device_event);
+	err = xa_err(xa_store(&devices, (unsigned long)device, handler, GFP_KERNEL));
+	if (err) {
+		kfree(handler);
+		return err;
+	}
+	ib_register_event_handler(handler);
+	if (is_stranger(device))
+		atomic_inc(&strangers);
 	peerdma_fabric_changed();
-	return err;
+	return 0;
 }
 
 static void device_removed(struct ib_device *device, void *data)
 {
-	xa_erase(&devices, (unsigned long)device);
+	struct ib_event_handler *handler = xa_erase(&devices, (unsigned long)device);
+
+	ib_unregister_event_handler(handler);
+	kfree(handler);
+	if (is_stranger(device))
+		atomic_dec(&strangers);
 	peerdma_fabric_changed();
 }
 
@@ -186,6 +227,10 @@ static struct notifier_block routes = {
 	.notifier_call = route_changed,
 };
 
+static struct notifier_block next_hops = {
+	.notifier_call = route_changed,
+};
+
 static int __init peerdma_rdma_init(void)
 {
 	int err = ib_register_client(&client);
@@ -195,11 +240,16 @@ static int __init peerdma_rdma_init(void)
 	err = register_fib_notifier(&init_net, &routes, NULL, NULL);
 	if (err)
 		goto err_client;
-	err = peerdma_fabric_register(&ops);
+	err = register_nexthop_notifier(&init_net, &next_hops, NULL);
 	if (err)
 		goto err_routes;
+	err = peerdma_fabric_register(&ops);
+	if (err)
+		goto err_next_hops;
 	return 0;
 
+err_next_hops:
+	unregister_nexthop_notifier(&init_net, &next_hops);
 err_routes:
 	unregister_fib_notifier(&init_net, &routes);
 err_client:
@@ -210,6 +260,7 @@ err_client:
 static void __exit peerdma_rdma_exit(void)
 {
 	peerdma_fabric_unregister();
+	unregister_nexthop_notifier(&init_net, &next_hops);
 	unregister_fib_notifier(&init_net, &routes);
 	ib_unregister_client(&client);
 }

@@ -254,7 +254,7 @@ class Site:
                 target = target[:-3] + ".html"
             elif (self.out / f"{there}.html").is_file():
                 target += ".html"
-            elif (self.root / there).is_file():
+            elif there.parts[0] != ".." and (self.root / there).is_file():
                 (self.out / there).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.root / there, self.out / there)
             return f'{found[1]}="{html.escape(target + ("#" + anchor if anchor else ""))}"'
@@ -349,6 +349,10 @@ def broken_links(out: Path) -> tuple[list[str], set[str]]:
 
 
 def build(out: Path, root: Path = ROOT) -> int:
+    made = (out / "index.html").is_file() and (out / "elsewhere.txt").is_file()
+    if out.exists() and any(out.iterdir()) and not made:
+        print(f"error: {out} has something else in it, and would be emptied", file=sys.stderr)
+        return 1
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     site = Site(root, out)

@@ -63,10 +63,11 @@ same "its holes stay holes" "$(stat -c %b $dir/in/holes)" "$(stat -c %b $dir/out
 check "which nobody moved" test "$(got /bytes_holes)" -gt 40000000
 
 # --- What is in its place
-chmod 600 $dir/out/n
+chown 1000 $dir/out/n
+chmod 6600 $dir/out/n
 ln $dir/out/n $dir/out/linked
 cp_json $dir/in/a $dir/out/n
-same "one that is replaced keeps its mode" "0 600" "$? $(stat -c %a $dir/out/n)"
+same "one that is replaced keeps its mode, but for what speaks of its owner" "0 600" "$? $(stat -c %a $dir/out/n)"
 check "with the new bytes" cmp $dir/in/a $dir/out/n
 check "another name of the old one keeps the old bytes" cmp $dir/in/n $dir/out/linked
 ln -s n $dir/out/link

@@ -32,7 +32,8 @@ inline void must(bool good, const std::string &what)
 // --- Which way it went
 struct Counts {
 	std::array<uint64_t, PEERDMA_CUFILE_NR_WHYS> ios{}, bytes{};
-	uint64_t direct = 0, near = 0, host = 0;
+	uint64_t near_ios = 0, near_bytes = 0;   // by way of another GPU
+	uint64_t direct = 0, near = 0, host = 0; // the kernel's
 
 	static Counts now()
 	{
@@ -42,6 +43,8 @@ struct Counts {
 		must(!peerdma_cufile_count(&counts), "peerdma_cufile_count");
 		std::copy(std::begin(counts.ios), std::end(counts.ios), all.ios.begin());
 		std::copy(std::begin(counts.bytes), std::end(counts.bytes), all.bytes.begin());
+		all.near_ios = counts.near_ios;
+		all.near_bytes = counts.near_bytes;
 		// Those of the kernel: of each open /dev/peerdma of this process.
 		for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
 			std::error_code gone;
@@ -66,6 +69,9 @@ struct Counts {
 			if (ios[i])
 				all += ", " + std::to_string(ios[i]) + " of " + std::to_string(bytes[i]) +
 				       " bytes: " + peerdma_cufile_why_text(i);
+		if (near_ios)
+			all += "; by way of another GPU " + std::to_string(near_ios) + " of " +
+			       std::to_string(near_bytes);
 		return all;
 	}
 
@@ -75,6 +81,8 @@ struct Counts {
 			a.ios[i] -= b.ios[i];
 			a.bytes[i] -= b.bytes[i];
 		}
+		a.near_ios -= b.near_ios;
+		a.near_bytes -= b.near_bytes;
 		a.direct -= b.direct;
 		a.near -= b.near;
 		a.host -= b.host;

@@ -7,6 +7,7 @@
 # variants: plain
 # needs: rdma
 # timeout: 300
+# long: 6.12
 #
 # Not on a debug kernel, for which there is ways.sh: rings of many writes take soft-RoCE there longer than any timeout that
 # a test can wait for (30 s was tried: nvme-rdma gives up and connects again, over and over), and lockdep reports the

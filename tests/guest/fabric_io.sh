@@ -8,7 +8,7 @@
 # variants: plain
 # needs: rdma CONFIG_MEMCG
 # timeout: 400
-# long: 6.12
+# long: 6.12 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

@@ -9,7 +9,7 @@
 # peer: store storage
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 200
-# long: 6.12
+# long: 6.12 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

@@ -10,6 +10,7 @@
 # variants: plain
 # needs: CONFIG_BLK_DEV_DM dmsetup filefrag rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 400
+# long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

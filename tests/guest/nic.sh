@@ -84,6 +84,25 @@ before=$(cat $card/references)
 for _ in {1..10}; do says $share/file && says "$disk"; done >/dev/null
 same "the function's references are given back" "$before" "$(cat $card/references)"
 
+# A route that is as it was and leads elsewhere, because the next hop that it shares does. Nobody has the address, and
+# nobody need answer for it.
+ip addr add 10.9.5.1/32 dev nic0
+ip addr add 10.9.5.2/32 dev veth1
+for dev in nic0 veth1; do ip neigh replace $far_ip lladdr 02:00:00:00:09:02 dev $dev nud permanent; done
+ip nexthop add id 7 dev veth1
+ip addr del $far_ip/32 dev nic0
+ip route add $far_ip/32 nhid 7
+same "a next hop: soft-RoCE" "NONE nfs software" "$(says $share/file)"
+ip nexthop replace id 7 dev nic0
+same "another next hop of the same route: the card" "NONE $function $map" "$(says $share/file)"
+ip addr add $far_ip/32 dev nic0
+ip route del $far_ip/32 nhid 7
+ip nexthop del id 7
+for dev in nic0 veth1; do ip neigh del $far_ip dev $dev; done
+ip addr del 10.9.5.1/32 dev nic0
+ip addr del 10.9.5.2/32 dev veth1
+soon 10 known
+
 # Its RDMA device alone goes, and the connection manager has not yet heard of it.
 echo Y >$card/hold
 echo 0 >$card/up &
@@ -130,12 +149,16 @@ if [ "$LAB_K" = 6.12 ]; then
 	skip "siw" "it is built for 7.2 only"
 else
 	modprobe -d "$LAB_KERNEL" siw && ip link add far0 type dummy && rdma link add siw1 type siw netdev far0 || bail "no siw"
+	# A connection that is there may be siw's, whatever routes say by now.
+	same "siw is there: a way by another device" "RDMA_SOFTWARE" "$(says $share/file | cut -d' ' -f1)"
+	same "siw is there: a read" "$EXDEV $RDMA_SOFTWARE 0" "$(reads $share/file)"
 	behind far0
 	same "the parameter is set" Y "$(cat $software)"
 	for file in $share/file "$disk"; do
 		same "siw: ${file#/*/}" RDMA_SOFTWARE "$(says "$file" | cut -d' ' -f1)"
 		same "siw: a read of ${file#/*/}" "$EXDEV $RDMA_SOFTWARE 0" "$(reads "$file")"
 	done
+	rdma link del siw1
 fi
 
 behind veth1

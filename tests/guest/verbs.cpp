@@ -42,6 +42,8 @@ using std::chrono::milliseconds, std::chrono::seconds;
 constexpr uint64_t page = 4096, mib = 1 << 20;
 // The region is a part of the buffer: what is around it is nobody's.
 constexpr uint64_t margin = 8 * page, region_len = 65 * mib + 100, buf_len = region_len / page * page + 3 * margin;
+// How often what nobody answers is sent again: soft-RoCE takes 7 for ever, because the machine may be busy.
+uint8_t retries = 7;
 constexpr int access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 [[noreturn]] void die(const std::string &what) { raw::die(what); }
@@ -129,10 +131,11 @@ public:
 		inet_pton(AF_INET6, gid.c_str(), rtr.ah_attr.grh.dgid.raw);
 		modify(rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-		// A second until it is sent again, for ever as such goes: the machine may be busy.
+		// A second until it is sent again.
 		rts.qp_state = IBV_QPS_RTS;
 		rts.timeout = 18;
-		rts.retry_cnt = rts.rnr_retry = 7;
+		rts.retry_cnt = retries;
+		rts.rnr_retry = 7;
 		rts.max_rd_atomic = 16;
 		modify(rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				    IBV_QP_MAX_QP_RD_ATOMIC);
@@ -709,6 +712,8 @@ int main(int argc, char **argv)
 		return refused(argv[2], argv[3], argv[4] == std::string("yes"));
 	if (argc != (mode == "ask" || mode == "break" ? 7 : mode == "busy" ? 5 : 0))
 		return std::fprintf(stderr, "usage: verbs serve|ask|break|busy|refused\n"), 2;
+	if (mode == "busy")
+		retries = 6; // it is to end
 	Ends ends(argv[4], argv[2], uint16_t(std::stoi(argv[3])), argc > 6 ? argv[6] : "");
 	if (mode == "busy")
 		return busy(ends);

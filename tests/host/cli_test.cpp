@@ -435,9 +435,14 @@ TEST_F(Cli, RulesAreExplained)
 		words.insert(words.end(), more.begin(), more.end());
 		return words;
 	};
-	EXPECT_EQ(decided(with({"--disk", "/dev/nvme0n1"})), "allow 1");
-	EXPECT_EQ(decided(with({"--disk", "nvme0n1", "--disk", "nvme1n1"})), "deny 3");
-	EXPECT_EQ(decided(with({"--disk", "0000:04:00.0"})), "allow 2");
+	EXPECT_EQ(decided(with({"--disk", "/dev/nvme0n1=03:00.0"})), "allow 1");
+	EXPECT_EQ(decided(with({"--disk", "nvme0n1=03:00.0", "--disk", "nvme1n1=05:00.0"})), "deny 3");
+	EXPECT_EQ(decided(with({"--disk", "nvme1n1=0000:04:00.0"})), "allow 2");
+	for (const char *half : {"nvme0n1", "0000:04:00.0", "nvme0n1=x"}) {
+		auto words = with({"--disk", half});
+		words.insert(words.begin(), {"rules", "explain"});
+		EXPECT_EQ(run(words).status, 2) << half << ": the rules ask for both";
+	}
 	std::vector<std::string> undecided = other;
 	undecided.insert(undecided.begin(), {"rules", "explain"});
 	EXPECT_EQ(run(undecided).status, 2) << "its disks are not known";

@@ -52,7 +52,7 @@ FEATURES = (
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
     ("which network card leads to a server, with a stand-in", "nic"),
     ("verbs, GPU memory to GPU memory, with soft-RoCE", "verbs verbs_pair example"),
-    ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile fio"),
+    ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio"),
 )
 
 

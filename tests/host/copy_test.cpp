@@ -145,6 +145,18 @@ TEST_F(Pumped, OtherBlocksOnEitherSide)
 	EXPECT_EQ(env.contents["/to"].bytes.substr(512), env.contents["/from"].bytes.substr(512));
 }
 
+TEST_F(Pumped, RangesThatShareABlockOfTheOtherSide)
+{
+	to_block = 4096;
+	EXPECT_EQ(copy({{0, 1024}, {2048, 3072}, {3584, 3 * 4096 + 512}, {4 * 4096 + 512, 5 * 4096}}), "");
+	EXPECT_EQ(env.contents["/to"].bytes.substr(0, 3 * 4096 + 512),
+		  env.contents["/from"].bytes.substr(0, 3 * 4096 + 512));
+	EXPECT_EQ(env.contents["/to"].bytes.substr(4 * 4096, 4096), env.contents["/from"].bytes.substr(4 * 4096, 4096));
+	EXPECT_EQ(done, 3 * 4096 + 512 + 4096u) << "no byte twice";
+	EXPECT_EQ(counts.all(), 2 * done);
+	EXPECT_EQ(progress, done);
+}
+
 TEST_F(Pumped, WithoutARouteOnOneSideAndWithoutRings)
 {
 	env.contents["/to"].refused_errno = EXDEV;

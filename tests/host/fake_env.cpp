@@ -444,7 +444,7 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		query.out_dio_mem_align = mem_align;
 		query.out_dio_offset_align = block;
 		query.out_leaf_bdf = 0x0300 + 0x100 * query.leaf;
-		query.out_leaf_major = 259;
+		query.out_leaf_major = content.leaves && !content.share ? 259 : 0;
 		query.out_nr_leaves = content.leaves;
 		query.out_leaf_reason = content.refused_reason;
 		query.out_leaf_map = query.out_map;

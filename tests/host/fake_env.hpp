@@ -25,6 +25,7 @@ public:
 		uint32_t refused_errno = 0, refused_reason = 0; // out_errno and out_reason of PEERDMA_FILE_QUERY
 		uint32_t map = PEERDMA_MAP_BUS_ADDR;            // out_map, where it is not refused
 		uint32_t leaves = 1;                            // out_nr_leaves
+		bool share = false;                             // a leaf without a number
 	};
 	struct Provider {
 		uint32_t domain, bdf, bar;

@@ -379,6 +379,10 @@ public:
 		};
 		if (in(device) || (also && in(*also)))
 			memory = {kind, this, 0};
+		std::lock_guard guard(lock);
+		for (const auto &[bytes, number] : allocated)
+			if (in(*bytes))
+				memory = {kind, this, number};
 		return look_up_error;
 	}
 	int allocation(const void *address, cufile::Allocation &out) override
@@ -387,6 +391,10 @@ public:
 		out = {};
 		if (at >= device.data() && at < device.data() + device.size())
 			out = {reinterpret_cast<uintptr_t>(device.data()), device.size(), id};
+		std::lock_guard guard(lock);
+		for (const auto &[bytes, number] : allocated)
+			if (at >= bytes->data() && at < bytes->data() + bytes->size())
+				out = {reinterpret_cast<uintptr_t>(bytes->data()), bytes->size(), 100};
 		return look_up_error;
 	}
 	int sync_copies(const void *) override
@@ -394,9 +402,45 @@ public:
 		synced++;
 		return sync_error;
 	}
-	int enter(cufile::Context, bool &entered) override
+	// Whose context it is matters to alloc_device() alone.
+	int enter(cufile::Context context, bool &entered) override
 	{
+		const auto number = static_cast<int *>(context) - devices;
+		inside = number >= 0 && number < nr_devices ? static_cast<int>(number) : 0;
 		entered = true;
+		return 0;
+	}
+	int primary(int number, cufile::Context &out) override
+	{
+		out = &devices[number];
+		return primary_error;
+	}
+	bool can_reach(int one, int other) override { return one == other || !apart; }
+	int alloc_device(uint64_t size, void **out) override
+	{
+		if (alloc_error)
+			return alloc_error;
+		std::lock_guard guard(lock);
+		// As CUDA does with what is large: no frame is shared.
+		constexpr uintptr_t frame = 65536;
+		allocated.emplace_back(std::make_unique<std::string>(size + 2 * frame, 'r'), inside);
+		const auto start = reinterpret_cast<uintptr_t>(allocated.back().first->data());
+		*out = reinterpret_cast<void *>((start + frame - 1) / frame * frame);
+		return 0;
+	}
+	void free_device(void *memory) override
+	{
+		std::lock_guard guard(lock);
+		const char *const at = static_cast<char *>(memory);
+		std::erase_if(allocated, [&](const auto &one) {
+			return at >= one.first->data() && at < one.first->data() + one.first->size();
+		});
+	}
+	int copy_across(void *to, const void *from, uint64_t size, cufile::Stream) override
+	{
+		if (!calls_until_error--)
+			return CUDA_ERROR_UNKNOWN;
+		std::memcpy(to, from, size);
 		return 0;
 	}
 	void leave() override {}
@@ -452,7 +496,7 @@ public:
 	}
 	int device_count(int &count) override
 	{
-		count = 1;
+		count = nr_devices;
 		return 0;
 	}
 	int device_now(int &out) override
@@ -488,6 +532,13 @@ public:
 	std::atomic<int> calls_until_error{-1}; // negative: none fails
 	std::string device;
 	const std::string *also = nullptr; // memory of its device, too
+	int devices[4]{};                  // their addresses are their contexts
+	int nr_devices = 1;
+	int primary_error = 0, alloc_error = 0;
+	bool apart = false;                        // no device reaches another one
+	static inline thread_local int inside = 0; // the device whose context it is
+	std::mutex lock;                           // protects allocated
+	std::vector<std::pair<std::unique_ptr<std::string>, int>> allocated;
 };
 
 class FakePeer final : public cufile::Peer
@@ -521,7 +572,8 @@ public:
 				return -EBUSY;
 			}
 		enrolled[at] = size;
-		place = {reinterpret_cast<struct peerdma_buf *>(at), 0, size, 9, device};
+		place = {reinterpret_cast<struct peerdma_buf *>(at), 0, size, next_provider, device};
+		next_provider += one_each;
 		return 0;
 	}
 	void release(struct peerdma_buf *buf) override { released += enrolled.erase(reinterpret_cast<char *>(buf)); }
@@ -538,12 +590,15 @@ public:
 	int explain(struct peerdma_file *, uint32_t provider, struct peerdma_explanation &out) override
 	{
 		explained.push_back(provider);
-		const bool denied = refused == PEERDMA_REASON_RULE;
-		out.route = denied ? PEERDMA_ROUTE_NONE : refused ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT_EDGES;
+		const uint32_t why = why_not(provider);
+		const bool denied = why == PEERDMA_REASON_RULE;
+		out.route = denied ? PEERDMA_ROUTE_NONE : why ? PEERDMA_ROUTE_POSIX : PEERDMA_ROUTE_DIRECT_EDGES;
 		out.error = denied ? EACCES : 0;
-		out.reason = refused;
+		out.reason = why;
 		out.dio_mem_align = 4;
 		out.dio_offset_align = 512;
+		const auto far = distances.find(provider);
+		out.distance = far == distances.end() ? 0 : far->second;
 		return 0;
 	}
 	int64_t read(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
@@ -551,10 +606,11 @@ public:
 	{
 		std::lock_guard guard(lock);
 		reads.push_back({place.offset, size, offset});
-		if (error)
-			return error;
-		result.route = refused ? PEERDMA_ROUTE_POSIX : bounced ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_DIRECT;
-		result.reason = refused ? refused : bounced;
+		if (error || lost.count(place.provider))
+			return error ? error : -ENODEV;
+		const uint32_t why = why_not(place.provider);
+		result.route = why ? PEERDMA_ROUTE_POSIX : bounced ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_DIRECT;
+		result.reason = why ? why : bounced;
 		const uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
 		file.copy(bytes_at(place), n, offset);
 		return static_cast<int64_t>(n);
@@ -569,6 +625,11 @@ public:
 		file.replace(offset, size, bytes_at(place), size);
 		return static_cast<int64_t>(size);
 	}
+	int preferred(uint32_t &provider) override
+	{
+		provider = prefers;
+		return prefers ? 0 : -ENOTUNIQ;
+	}
 	const char *reason_text(uint32_t) override { return "the drive is far away"; }
 
 	struct Io {
@@ -577,7 +638,12 @@ public:
 	};
 	std::mutex lock;
 	bool present = true;
-	uint32_t refused = 0, bounced = 0; // enum peerdma_reason
+	uint32_t refused = 0, bounced = 0;       // enum peerdma_reason
+	std::map<uint32_t, uint32_t> refused_by; // by provider, instead
+	std::map<uint32_t, int> distances;
+	uint32_t next_provider = 9, prefers = 0;
+	std::set<uint32_t> lost; // providers that are not there any more
+	bool one_each = false;   // each that is enrolled is of another provider
 	int64_t error = 0;
 	int open_error = 0, open_files = 0;
 	int device = 3; // that the buffer was made by
@@ -591,6 +657,11 @@ public:
 	size_t released = 0;
 
 private:
+	uint32_t why_not(uint32_t provider) const
+	{
+		const auto own = refused_by.find(provider);
+		return own == refused_by.end() ? refused : own->second;
+	}
 	char *bytes_at(const cufile::Place &place)
 	{
 		const bool own = place.buffer == reinterpret_cast<struct peerdma_buf *>(this);

@@ -156,7 +156,21 @@ TEST(Rules, OneDiskIsEnoughToBeDeniedAndAllAreNeededToBeAllowed)
 	EXPECT_EQ(decides("allow disk=nvme0n1", about()), 1u);
 	Question none = about();
 	none.disks->clear();
-	EXPECT_EQ(decides("deny disk=nvme0n1\nallow disk=nvme0n1", none), 0u);
+	EXPECT_EQ(decides("deny disk=nvme0n1", none), 0u);
+	EXPECT_EQ(decides("deny disk=nvme0n1\nallow disk=nvme0n1", none), 2u) << "it is on no other";
+}
+
+TEST(Rules, DisksThatAreNotAllKnown)
+{
+	Question some = about();
+	some.more_disks = true;
+	EXPECT_EQ(decides("deny disk=nvme1n1", some), 1u) << "it may be on it";
+	EXPECT_EQ(decides("deny disk=nvme0n1", some), 1u);
+	EXPECT_EQ(decides("allow disk=nvme0n1", some), 0u) << "it may be on another";
+	EXPECT_EQ(decides("allow disk=nvme1n1", some), 0u);
+	some.disks->clear();
+	EXPECT_EQ(decides("deny disk=04:00.0", some), 1u);
+	EXPECT_EQ(decides("allow disk=nvme0n1", some), 0u);
 }
 
 TEST(Rules, WhatCouldNotBeFoundOutSpeaksAgainstTheProcess)
@@ -320,6 +334,38 @@ TEST_F(Ruled, FilesThatAreDenied)
 	peerdma_file_close(file);
 	ASSERT_EQ(peerdma_file_open(device, "/tmp/f", O_RDWR, &file), 0);
 	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096);
+}
+
+TEST_F(Ruled, FilesWhoseDisksTheKernelDoesNotName)
+{
+	ASSERT_EQ(open_by("deny disk=nvme7n1"), 0);
+	ASSERT_EQ(create(), 0);
+	ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096) << "it is on another";
+	peerdma_file_close(file);
+	auto &content = env.contents.at("/srv/f");
+	content.refused_errno = EXDEV;
+	for (const uint32_t why :
+	     {PEERDMA_REASON_FILESYSTEM, PEERDMA_REASON_DM_TARGET, PEERDMA_REASON_MD_LEVEL, PEERDMA_REASON_STACKED}) {
+		content.refused_reason = why;
+		content.leaves = why == PEERDMA_REASON_FILESYSTEM ? 0 : 1;
+		ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
+		EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), -EACCES) << "reason " << why;
+		peerdma_file_close(file);
+	}
+	content.refused_reason = PEERDMA_REASON_DISTANCE;
+	ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096) << "they are all known, and it falls back";
+	peerdma_file_close(file);
+	content.refused_errno = 0;
+	content.refused_reason = 0;
+	content.share = true;
+	ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096);
+	ASSERT_EQ(open_by("deny disk=03:00.0"), 0);
+	ASSERT_EQ(create(), 0);
+	ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), -EACCES) << "a share's network card";
 }
 
 TEST_F(Ruled, OnlyFilesThatAreAllowed)

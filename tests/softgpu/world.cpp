@@ -252,6 +252,17 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 	return begin(__func__);
 }
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
+// The CPU copies, wherever it is.
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other)
+{
+	CUresult rc = check_device(device);
+	if (!rc)
+		rc = check_device(other);
+	if (rc)
+		return rc;
+	*can = device != other;
+	return begin(__func__);
+}
 CUresult cuDeviceGetPCIBusId(char *text, int len, CUdevice device)
 {
 	const std::string &address = world().devices[static_cast<size_t>(device)]->address;

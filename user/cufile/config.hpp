@@ -44,6 +44,7 @@ struct Config {
 	std::string strings[nr_strings]; // empty: not set
 	Slabs slabs[nr_pools];
 	uint64_t log_max_mb = 32;
+	bool near_gpu = false;       // bytes for a GPU may go by way of another's memory
 	bool require_direct = false; // PEERDMA_REQUIRE_DIRECT
 	bool longer_stats = false;   // PEERDMA_CUFILE_STATS is 13.4
 };

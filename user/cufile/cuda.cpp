@@ -52,6 +52,9 @@ struct Table {
 	int (*event_wait)(Event);
 	int (*copy_in)(Address, const void *, size_t, Stream);
 	int (*copy_out)(void *, Address, size_t, Stream);
+	int (*copy_any)(Address, Address, size_t, Stream);
+	int (*alloc)(Address *, size_t);
+	int (*free)(Address);
 	int (*device_count)(int *);
 	int (*device_get)(int *, int);
 	int (*primary)(Context *, int);
@@ -62,6 +65,7 @@ struct Table {
 	int (*graph_retain)(void *, void *, unsigned, unsigned);
 	int (*uuid)(void *, int);
 	int (*device_now)(int *);
+	int (*can_access)(int *, int, int);
 	int (*exchange_mode)(int *);
 	int (*pci_address)(char *, int, int);
 	int (*set_attribute)(const void *, int, Address);
@@ -179,6 +183,19 @@ public:
 		const BesideCaptures beside(table_);
 		table_.host_free(memory);
 	}
+	int alloc_device(uint64_t size, void **out) override
+	{
+		const BesideCaptures beside(table_);
+		Address address = 0;
+		const int rc = table_.alloc(&address, size);
+		*out = reinterpret_cast<void *>(address);
+		return rc;
+	}
+	void free_device(void *memory) override
+	{
+		const BesideCaptures beside(table_);
+		table_.free(number(memory));
+	}
 	// Of the highest priority: the work is short, and what the program waits for. Not blocking: it waits for
 	// nobody's default stream.
 	int create_stream(Stream *out) override
@@ -234,6 +251,11 @@ public:
 	{
 		return table_.copy_out(host, number(device), size, stream);
 	}
+	// Which devices they are of is found by the addresses.
+	int copy_across(void *to, const void *from, uint64_t size, Stream stream) override
+	{
+		return table_.copy_any(number(to), number(from), size, stream);
+	}
 
 	int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
 			   bool &captured) override
@@ -267,7 +289,16 @@ public:
 		const int rc = table_.init(0);
 		return rc ? rc : table_.device_count(&count);
 	}
+	int primary(int device, Context &out) override { return primary_context(device, out); }
 	int device_now(int &device) override { return table_.device_now ? table_.device_now(&device) : not_found; }
+	bool can_reach(int device, int other) override
+	{
+		int handles[2] = {}, can = device == other;
+		if (can || !table_.can_access || table_.device_get(&handles[0], device) ||
+		    table_.device_get(&handles[1], other))
+			return can;
+		return !table_.can_access(&can, handles[0], handles[1]) && can;
+	}
 	int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) override
 	{
 		int handle = 0;
@@ -305,6 +336,9 @@ private:
 		get(table_.event_wait, "cuEventSynchronize");
 		get(table_.copy_in, "cuMemcpyHtoDAsync_v2");
 		get(table_.copy_out, "cuMemcpyDtoHAsync_v2");
+		get(table_.copy_any, "cuMemcpyAsync");
+		get(table_.alloc, "cuMemAlloc_v2");
+		get(table_.free, "cuMemFree_v2");
 		get(table_.device_count, "cuDeviceGetCount");
 		get(table_.device_get, "cuDeviceGet");
 		get(table_.primary, "cuDevicePrimaryCtxRetain");
@@ -314,6 +348,7 @@ private:
 		get(table_.graph_retain, "cuGraphRetainUserObject", false);
 		get(table_.uuid, "cuDeviceGetUuid", false);
 		get(table_.device_now, "cuCtxGetDevice", false);
+		get(table_.can_access, "cuDeviceCanAccessPeer", false);
 		get(table_.exchange_mode, "cuThreadExchangeStreamCaptureMode", false);
 		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
 		get(table_.set_attribute, "cuPointerSetAttribute", false);
@@ -323,7 +358,7 @@ private:
 	// Retained once for each device, and kept: it is the one that the runtime API uses.
 	int primary_context(int ordinal, Context &context)
 	{
-		if (ordinal >= max_devices)
+		if (ordinal < 0 || ordinal >= max_devices)
 			return invalid_value;
 		std::lock_guard guard(lock_);
 		if (!primary_[ordinal]) {

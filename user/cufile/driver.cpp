@@ -63,6 +63,7 @@ Library::Engine::Engine(Config c, const Seams &s)
 	: seams(s), config(std::move(c)),
 	  lanes(seams.cuda, seams.system, lane_bytes(config),
 		static_cast<unsigned>(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))),
+	  relays(seams),
 	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
 {
 }

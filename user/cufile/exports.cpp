@@ -2,7 +2,10 @@
 //
 // The cuFile calls of the library that programs load: no exception leaves them, and errno changes only where it is the
 // answer.
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 
 #include <pthread.h>
 
@@ -346,10 +349,14 @@ int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size_t len, off_
 
 int peerdma_cufile_count(struct peerdma_cufile_counts *counts)
 {
-	if (!counts || counts->size < sizeof(*counts))
+	// What it was before there were relays.
+	constexpr size_t least = offsetof(struct peerdma_cufile_counts, near_ios);
+	if (!counts || counts->size < least)
 		return -EINVAL;
-	counts->reserved = 0;
-	quietly([&] { library().counts(*counts); });
+	struct peerdma_cufile_counts full = {};
+	full.size = counts->size;
+	quietly([&] { library().counts(full); });
+	std::memcpy(counts, &full, std::min<size_t>(full.size, sizeof(full)));
 	return 0;
 }
 

@@ -105,6 +105,7 @@ PeerFile::PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider) : p
 		refused_ = explanation.reason;
 	memory_align_ = explanation.dio_mem_align;
 	block_ = explanation.dio_offset_align;
+	distance_ = explanation.distance;
 }
 
 uint32_t PeerFile::misplaced(const Request &request) const
@@ -142,31 +143,44 @@ int64_t move_by_slabs(const Request &request, const Seams &seams, Lanes &lanes)
 
 } // namespace
 
+int64_t move_directly(Peer &peer, const Request &request, const Place &place, uint64_t size, uint64_t offset,
+		      struct peerdma_io_result &result)
+{
+	struct peerdma_file *const file = request.peer_file->get();
+	result = {};
+	return request.write ? peer.write(file, place, size, offset, result) :
+			       peer.read(file, place, size, offset, result);
+}
+
+uint32_t why_by_host(const struct peerdma_io_result &result)
+{
+	if (result.route == PEERDMA_ROUTE_POSIX)
+		return result.reason;
+	// A part of a block for which the device had no room; the end of the file is then what is told.
+	if (result.route == PEERDMA_ROUTE_HOST)
+		return result.reason == PEERDMA_REASON_END_OF_FILE ? static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN) :
+								     result.reason;
+	return PEERDMA_REASON_NONE;
+}
+
 int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, uint32_t &reason)
 {
 	reason = 0;
-	if (request.way == Way::direct) {
+	if (request.way == Way::direct || request.way == Way::relay) {
+		int64_t n = -ENODEV;
 		struct peerdma_io_result result = {};
-		struct peerdma_file *const file = request.peer_file->get();
 		// Until it ends, and no longer: who deregisters memory afterwards may register it anew.
 		const std::shared_ptr<Enrolled> held = request.enrolled.lock();
-		int64_t n = -ENODEV;
-		if (held || !request.place.enrolled)
-			n = request.write ?
-				    seams.peer.write(file, request.place, request.size, request.offset, result) :
-				    seams.peer.read(file, request.place, request.size, request.offset, result);
+		if (request.way == Way::relay)
+			n = request.relay->move(request, result);
+		else if (held || !request.place.enrolled)
+			n = move_directly(seams.peer, request, request.place, request.size, request.offset, result);
 		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same.
-		if (n == -ENODEV && request.place.enrolled) {
+		if (n == -ENODEV && (request.place.enrolled || request.way == Way::relay)) {
 			reason = result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
 			return request.strict ? failed(CU_FILE_IO_NOT_SUPPORTED) : move_by_slabs(request, seams, lanes);
 		}
-		if (result.route == PEERDMA_ROUTE_POSIX)
-			reason = result.reason;
-		// A part of a block for which the device had no room; the end of the file is then what is told.
-		else if (result.route == PEERDMA_ROUTE_HOST)
-			reason = result.reason == PEERDMA_REASON_END_OF_FILE ?
-					 static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN) :
-					 result.reason;
+		reason = why_by_host(result);
 		return n;
 	}
 	const int64_t n = request.write ? request.file->write(request.address, request.size, request.offset) :

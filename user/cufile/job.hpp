@@ -15,6 +15,7 @@
 #include "file.hpp"
 #include "lane.hpp"
 #include "peerdma_cufile.h"
+#include "relay.hpp"
 
 namespace cufile
 {
@@ -22,7 +23,7 @@ namespace cufile
 // Errors inside the library are negative: an errno, or a CUfileOpError.
 constexpr int64_t failed(CUfileOpError error) { return -static_cast<int64_t>(error); }
 
-enum class Way { direct, host, bounce };
+enum class Way { direct, relay, host, bounce };
 
 struct Handle;
 struct Request;
@@ -38,6 +39,8 @@ public:
 	struct peerdma_file *get() const { return file_; }
 	// Why it does not go directly, whatever is asked of it: enum peerdma_reason.
 	uint32_t refused() const { return refused_; }
+	// From the buffers to the farthest device of the file.
+	int distance() const { return distance_; }
 	// Why not one of these bytes would go directly, although others of the file do: enum peerdma_reason.
 	uint32_t misplaced(const Request &request) const;
 
@@ -46,6 +49,7 @@ private:
 	struct peerdma_file *const file_;
 	uint32_t refused_ = PEERDMA_REASON_NONE;
 	uint64_t memory_align_ = 0, block_ = 0; // 0: not known
+	int distance_ = 0;
 };
 
 // The GPU was given an address that it does not have, or has failed.
@@ -63,8 +67,9 @@ struct Request {
 	uint32_t reason = 0;                 // enum peerdma_reason, if why is REFUSED or NOT_A_BUFFER
 	Memory memory;                       // if it bounces
 	File::Apart apart;                   // what its file said of its beginning, if that is for a ring
-	std::shared_ptr<PeerFile> peer_file; // if it is direct
-	Place place;                         // likewise
+	std::shared_ptr<PeerFile> peer_file; // if it is direct, or by a relay
+	std::shared_ptr<Relay> relay;        // if it is by one
+	Place place;                         // if it is direct
 	std::weak_ptr<Enrolled> enrolled;    // whose place that is, if it is one's
 	bool strict = false;                 // directly, or not at all
 };
@@ -141,6 +146,12 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes);
 
 // Moves one request that fits into one slab.
 int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes);
+
+// Moves bytes between the file of a request and a place in a buffer of libpeerdma's.
+int64_t move_directly(Peer &peer, const Request &request, const Place &place, uint64_t size, uint64_t offset,
+		      struct peerdma_io_result &result);
+// Why all that was moved went by way of the host although it was not to: enum peerdma_reason, 0 if it did not.
+uint32_t why_by_host(const struct peerdma_io_result &result);
 
 // Moves a request that does not bounce. If it was to go directly and all of it went by way of the host, reason says why.
 int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, uint32_t &reason);

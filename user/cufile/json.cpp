@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "config.hpp"
@@ -11,7 +13,7 @@ namespace
 
 using nlohmann::json;
 
-enum class Kind { size, flag, text, slab_size, slab_count, log_max, none };
+enum class Kind { size, flag, text, slab_size, slab_count, log_max, routing, routing_order, none };
 
 struct Key {
 	const char *path; // from the root, parts separated by '/'
@@ -61,6 +63,8 @@ constexpr Key keys[] = {
 	{"properties/compat_odirect_unaligned_read_split", Kind::none},
 	{"properties/compat_odirect_unaligned_read_split_min_size_kb", Kind::none},
 	{"properties/allow_rdma_token_reset", Kind::none},
+	{"properties/rdma_dynamic_routing", Kind::routing},
+	{"properties/rdma_dynamic_routing_order", Kind::routing_order},
 	{"properties/rdma_", Kind::none}, // and all that begins like it
 	{"sparse", Kind::none},
 	{"fs", Kind::none},
@@ -105,6 +109,7 @@ public:
 				notices_.push_back(std::string("of ") + names[i] +
 						   " as many sizes as counts are needed");
 		}
+		config_.near_gpu = routing_ && by_gpu_;
 	}
 
 private:
@@ -156,10 +161,28 @@ private:
 			config_.log_max_mb = *number;
 			return true;
 		}
+		case Kind::routing:
+			if (!value.is_boolean())
+				return false;
+			routing_ = value.get<bool>();
+			return true;
+		case Kind::routing_order:
+			return order(value);
 		case Kind::none:
 			return true;
 		}
 		return false;
+	}
+
+	// By way of a GPU, if that comes before the host's memory.
+	bool order(const json &value)
+	{
+		if (!value.is_array() || !std::ranges::all_of(value, [](const json &way) { return way.is_string(); }))
+			return false;
+		const auto is_gpu = [](const json &way) { return way == "GPU_MEM" || way == "GPU_MEM_NVLINKS"; };
+		by_gpu_ = std::find_if(value.begin(), value.end(), is_gpu) <
+			  std::find(value.begin(), value.end(), json("SYS_MEM"));
+		return true;
 	}
 
 	// As the parser has it: what is written without a sign, a point or an exponent.
@@ -185,6 +208,7 @@ private:
 	Config &config_;
 	std::vector<std::string> &notices_;
 	std::optional<std::vector<size_t>> sizes_[nr_pools], counts_[nr_pools];
+	bool routing_ = false, by_gpu_ = true;
 };
 
 } // namespace

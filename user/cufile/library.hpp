@@ -34,10 +34,12 @@ struct Handle {
 	const int fd; // the program's, -1 if it is a file of its own making
 	const dev_t dev;
 	const ino_t ino;
-	std::mutex lock; // protects peers
+	std::mutex lock; // protects peers and relays
 	// By provider, and by the open device: a file of one does not serve the buffers of another. It keeps the device
 	// open, so nobody else's gets that number.
 	std::map<std::pair<uint32_t, int>, std::shared_ptr<PeerFile>> peers;
+	// By device, what its bytes go by where they cannot go directly; nullptr: there is none. With lock.
+	std::map<int, std::shared_ptr<Relay>> relays;
 	std::atomic<uint32_t> told{0}; // bits of peerdma_cufile_why that the log has
 };
 
@@ -142,6 +144,7 @@ private:
 		const Seams seams;
 		Config config;
 		Lanes lanes;
+		Relays relays;
 		Workers workers;
 		std::atomic<unsigned> movers{0}; // threads of the program that bounce something
 		std::atomic<bool> told_no_rings{false};
@@ -181,6 +184,8 @@ private:
 			off_t file_off, off_t buf_off, bool write, Request &request);
 	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, std::shared_ptr<Enrolled> enrolled,
 			   const void *base, Request &request);
+	bool find_relay(Engine &engine, Handle &handle, Request &request);
+	std::shared_ptr<Relay> choose_relay(Engine &engine, Handle &handle, int device);
 	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
 	int64_t run(Engine &engine, Request &request);
@@ -214,6 +219,7 @@ private:
 	std::unordered_map<uintptr_t, std::shared_ptr<Batch>> batches_;
 	std::unordered_map<void *, unsigned> streams_; // their flags
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
+	std::atomic<uint64_t> near_ios_{0}, near_bytes_{0}; // by a relay
 };
 
 inline CUfileError_t error(CUfileOpError code, CUresult cuda = CUDA_SUCCESS) { return {code, cuda}; }

@@ -51,6 +51,17 @@ std::string pci_folder(Cuda &cuda, int device)
 	return "/sys/bus/pci/devices/" + address;
 }
 
+int numa_node(System &system, Cuda &cuda, int device)
+{
+	const std::string folder = pci_folder(cuda, device);
+	std::string text;
+	int node = -1;
+	if (!folder.empty())
+		system.read_file(folder + "/numa_node", text);
+	std::from_chars(text.data(), text.data() + text.size(), node);
+	return node;
+}
+
 const Near::Surroundings &Near::around(int device)
 {
 	const std::lock_guard guard(lock_);
@@ -59,13 +70,11 @@ const Near::Surroundings &Near::around(int device)
 		return found->second;
 	Surroundings fresh;
 	const std::string folder = pci_folder(cuda_, device);
-	std::string cpus, node;
-	if (!folder.empty()) {
+	std::string cpus;
+	if (!folder.empty())
 		system_.read_file(folder + "/local_cpulist", cpus);
-		system_.read_file(folder + "/numa_node", node);
-	}
 	fresh.cpus = cpus_of(cpus);
-	std::from_chars(node.data(), node.data() + node.size(), fresh.node);
+	fresh.node = numa_node(system_, cuda_, device);
 	return known_.emplace(device, fresh).first->second;
 }
 

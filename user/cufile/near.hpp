@@ -43,6 +43,9 @@ private:
 // The folder of a device in sysfs, or "".
 std::string pci_folder(Cuda &cuda, int device);
 
+// Of a device, as sysfs has it; -1: none, or it does not say.
+int numa_node(System &system, Cuda &cuda, int device);
+
 class Near
 {
 public:

@@ -27,6 +27,7 @@ struct Table {
 	decltype(&peerdma_close) close;
 	decltype(&peerdma_buf_from_gpu) buf_from_gpu;
 	decltype(&peerdma_buf_destroy) buf_destroy;
+	decltype(&peerdma_provider_find) provider_find;
 };
 
 constexpr uint32_t nvidia = 0x10de; // whose memory the CUDA driver's is
@@ -93,6 +94,21 @@ public:
 		return table_.write_result(file, place.buffer, place.offset, size, offset, &result);
 	}
 	const char *reason_text(uint32_t reason) override { return load() ? table_.reason_text(reason) : ""; }
+	int preferred(uint32_t &provider) override
+	{
+		if (!load() || !table_.provider_find || !table_.open || !table_.close)
+			return -ENOSYS;
+		struct peerdma_device *device = nullptr;
+		int rc = hold_device(device);
+		if (rc < 0)
+			return rc;
+		struct peerdma_provider_info info = {};
+		info.size = sizeof(info);
+		rc = table_.provider_find(device, nullptr, &info);
+		let_go_of_device();
+		provider = info.id;
+		return rc;
+	}
 
 private:
 	// All of it but the buffer and the offset.
@@ -146,6 +162,7 @@ private:
 		get(table_.close, "peerdma_close", false);
 		get(table_.buf_from_gpu, "peerdma_buf_from_gpu", false);
 		get(table_.buf_destroy, "peerdma_buf_destroy", false);
+		get(table_.provider_find, "peerdma_provider_find", false);
 	}
 
 	Loader library_{"libpeerdma.so.0"};

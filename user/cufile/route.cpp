@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <tuple>
 
 #include "library.hpp"
 #include "probes.hpp"
@@ -23,6 +24,7 @@ struct Candidate {
 	uint64_t size;
 	Memory::Kind kind;
 	bool refused; // by the module, which looked at the file
+	bool relayed; // there is a relay
 };
 
 struct Verdict {
@@ -49,6 +51,9 @@ Verdict score_direct(const Candidate &io)
 	return {100, PEERDMA_CUFILE_WHY_NONE};
 }
 
+// No host memory, but a copy.
+Verdict score_relay(const Candidate &io) { return {io.relayed ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+
 // The CPU can store there: the system's own read and write do.
 Verdict score_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
@@ -57,11 +62,13 @@ Verdict score_bounce(const Candidate &io) { return {io.kind == Memory::Kind::hos
 constexpr struct {
 	Way way;
 	Verdict (*score)(const Candidate &);
-} ways[] = {{Way::direct, score_direct}, {Way::host, score_host}, {Way::bounce, score_bounce}};
+} ways[] = {
+	{Way::direct, score_direct}, {Way::relay, score_relay}, {Way::host, score_host}, {Way::bounce, score_bounce}};
 
 uint32_t route_of(const Request &request)
 {
 	return request.way == Way::direct ? PEERDMA_ROUTE_DIRECT :
+	       request.way == Way::relay  ? PEERDMA_ROUTE_NEAR :
 	       request.way == Way::bounce ? PEERDMA_ROUTE_HOST :
 					    PEERDMA_ROUTE_POSIX;
 }
@@ -83,6 +90,7 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 			0,
 			request.size,
 			Memory::Kind::host,
+			false,
 			false};
 	if (enrolled)
 		request.place = enrolled->place(request.address);
@@ -112,6 +120,11 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 	request.why = direct.why;
 	if (request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer)
 		request.reason = buffer->reason;
+	const bool may_copy =
+		request.why == PEERDMA_CUFILE_WHY_REFUSED || request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER;
+	if (may_copy && engine.config.near_gpu && !engine.config.require_direct && !io.forced && io.fd >= 0 &&
+	    io.kind == Memory::Kind::device && request.memory.device >= 0)
+		io.relayed = find_relay(engine, handle, request);
 	int best = 0;
 	for (const auto &way : ways) {
 		const int score = way.score(io).score;
@@ -137,7 +150,69 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 			       0 :
 			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
 	tell(handle, request.why, request.reason);
-	return only_direct ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
+	return only_direct && request.way != Way::relay ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
+}
+
+// By rules, by distance to the file's device, by NUMA node, and the GPU's own first. What is found once stays, as long as
+// the file is registered.
+bool Library::find_relay(Engine &engine, Handle &handle, Request &request)
+{
+	const int device = request.memory.device;
+	{
+		const std::lock_guard guard(handle.lock);
+		const auto known = handle.relays.find(device);
+		if (known != handle.relays.end())
+			request.relay = known->second;
+		if (known != handle.relays.end() && !request.relay)
+			return false;
+	}
+	if (!request.relay)
+		request.relay = choose_relay(engine, handle, device);
+	{
+		const std::lock_guard guard(handle.lock);
+		handle.relays[device] = request.relay;
+	}
+	Place place;
+	if (!request.relay || request.relay->place(place) < 0)
+		return false;
+	request.peer_file = peer_file(handle, place);
+	return request.peer_file != nullptr;
+}
+
+std::shared_ptr<Relay> Library::choose_relay(Engine &engine, Handle &handle, int device)
+{
+	int count = 0;
+	if (seams_.cuda.device_count(count))
+		return nullptr;
+	uint32_t preferred = 0;
+	if (seams_.peer.preferred(preferred) < 0)
+		preferred = 0; // which is no provider's
+	const int node = numa_node(seams_.system, seams_.cuda, device);
+	std::shared_ptr<Relay> best;
+	int by = -1;
+	std::tuple<bool, int, bool, bool> best_rank;
+	for (int other = 0; other < count; other++) {
+		if (!seams_.cuda.can_reach(other, device))
+			continue;
+		const auto relay = engine.relays.on(other);
+		Place place;
+		if (relay->place(place) < 0)
+			continue;
+		const auto file = peer_file(handle, place);
+		if (!file || file->refused())
+			continue;
+		const std::tuple rank{place.provider != preferred, file->distance(),
+				      numa_node(seams_.system, seams_.cuda, other) != node, other != device};
+		if (best && rank >= best_rank)
+			continue;
+		best = relay;
+		best_rank = rank;
+		by = other;
+	}
+	if (best)
+		log_.say(Log::Level::info,
+			 "bytes for GPU " + std::to_string(device) + " go by way of GPU " + std::to_string(by));
+	return best;
 }
 
 // Else out has the other way, and the reason. The module is asked anew.
@@ -191,6 +266,10 @@ void Library::count(const Request &request, int64_t result, uint32_t reason, uin
 	probe_end(request, result, why, reason ? reason : request.reason);
 	if (reason)
 		tell(*request.handle, why, reason);
+	const bool near = request.way == Way::relay && !reason;
+	near_ios_.fetch_add(near, std::memory_order_relaxed);
+	if (near && result > 0)
+		near_bytes_.fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
 	ios_[why].fetch_add(1, std::memory_order_relaxed);
 	if (result > 0)
 		bytes_[why].fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
@@ -208,6 +287,8 @@ void Library::counts(struct peerdma_cufile_counts &out) const
 		out.ios[i] = ios_[i].load(std::memory_order_relaxed);
 		out.bytes[i] = bytes_[i].load(std::memory_order_relaxed);
 	}
+	out.near_ios = near_ios_.load(std::memory_order_relaxed);
+	out.near_bytes = near_bytes_.load(std::memory_order_relaxed);
 }
 
 int Library::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,

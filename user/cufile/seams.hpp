@@ -135,6 +135,9 @@ public:
 	// Of the calling thread's context.
 	virtual int alloc_pinned(uint64_t size, void **out) = 0;
 	virtual void free_pinned(void *memory) = 0;
+	// Of the calling thread's context, too.
+	virtual int alloc_device(uint64_t size, void **out) = 0;
+	virtual void free_device(void *memory) = 0;
 	virtual int create_stream(Stream *out) = 0;
 	virtual void destroy_stream(Stream stream) = 0;
 	virtual int create_event(Event *out) = 0;
@@ -144,14 +147,20 @@ public:
 	virtual int wait_stream(Stream stream) = 0;
 	virtual int copy_in(const Copy *copies, size_t n, Stream stream) = 0;
 	virtual int copy_out(void *host, const void *device, uint64_t size, Stream stream) = 0;
+	// From device memory to device memory, of whichever devices.
+	virtual int copy_across(void *to, const void *from, uint64_t size, Stream stream) = 0;
 	// Runs call(arg) when the stream gets there, once, on a thread that may not call the driver. If the stream is being
 	// captured, it runs each time that the graph does; gone(arg) is called when it never will again. Without a
 	// capture, gone is not called.
 	virtual int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
 				   bool &captured) = 0;
 	virtual int device_count(int &count) = 0;
+	// The context that the runtime API has on a device: made if it is not there, and kept.
+	virtual int primary(int device, Context &out) = 0;
 	// Of the calling thread's context.
 	virtual int device_now(int &device) = 0;
+	// Whether their own copies go from one to the other without the host.
+	virtual bool can_reach(int device, int other) = 0;
 	virtual int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) = 0;
 	// "0000:01:00.0"
 	virtual int pci_address(int device, std::string &out) = 0;
@@ -187,6 +196,8 @@ public:
 	virtual int64_t write(struct peerdma_file *file, const Place &place, uint64_t size, uint64_t offset,
 			      struct peerdma_io_result &result) = 0;
 	virtual const char *reason_text(uint32_t reason) = 0;
+	// The provider that the rules prefer, or that is the only one. 0 or -errno.
+	virtual int preferred(uint32_t &provider) = 0;
 
 protected:
 	~Peer() = default;

@@ -16,7 +16,8 @@ Question question_of(const Device &device, const struct peerdma_provider_info &p
 	return {{{provider.pci_domain, provider.pci_bdf}, provider.pci_vendor << 16 | provider.pci_device},
 		device.policy().cgroup,
 		std::nullopt,
-		std::nullopt};
+		std::nullopt,
+		false};
 }
 
 // 1: it is there; 0: it is not.
@@ -28,7 +29,15 @@ int get(const Device &device, uint32_t provider_id, struct peerdma_provider_info
 	return rc == 0 && provider.id == provider_id;
 }
 
-int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<DiskName> &out)
+// The kernel did not look at what is below.
+bool ends_the_look(uint32_t reason)
+{
+	return reason == PEERDMA_REASON_STACKED || reason == PEERDMA_REASON_DM_TARGET ||
+	       reason == PEERDMA_REASON_MD_LEVEL;
+}
+
+// more: what the file is on is not known, or not all of it.
+int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<DiskName> &out, bool &more)
 {
 	struct peerdma_file_query query = {};
 	do {
@@ -40,11 +49,13 @@ int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<
 		const int rc = file.device->ioctl(PEERDMA_FILE_QUERY, query);
 		if (rc < 0)
 			return rc;
-		if (!query.out_leaf_major)
+		// A share has a name and a network card, and no number.
+		if (!query.out_leaf_major && !query.out_nr_leaves)
 			break;
 		const size_t len = strnlen(query.out_leaf_name, sizeof(query.out_leaf_name));
 		out.push_back({{query.out_leaf_name, len}, {query.out_leaf_domain, query.out_leaf_bdf}});
 	} while (out.size() < query.out_nr_leaves);
+	more = !query.out_nr_leaves || ends_the_look(query.out_reason);
 	return 0;
 }
 
@@ -58,7 +69,7 @@ int decide(struct peerdma_file &file, const struct peerdma_provider_info &provid
 	question.file = path.starts_with('/') ? path : "";
 	question.disks.emplace();
 	if (device.policy().rules.has_disks())
-		if (const int rc = disks_of(file, provider.id, *question.disks); rc < 0)
+		if (const int rc = disks_of(file, provider.id, *question.disks, question.more_disks); rc < 0)
 			return rc;
 	out = device.policy().rules.decide(question);
 	return 0;

@@ -208,8 +208,11 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Unpublish it and bind it to its vendor's driver. A dma-buf of a PeerDMA buffer is no second "
 			"buffer: pass the descriptor of /dev/peerdma that it was made on."};
 	case PEERDMA_REASON_VENDOR_BUSY:
-		return {"VENDOR_BUSY", "part of the memory is registered already, or used by another peer-to-peer path",
-			"Register each 64 KiB once, and do not use them through NVIDIA's own libcufile meanwhile."};
+		return {"VENDOR_BUSY",
+			"part of the memory is registered already, or used by another peer-to-peer path, or its owner "
+			"is busy",
+			"Register each 64 KiB once, and do not use them through NVIDIA's own libcufile meanwhile. Of a "
+			"dma-buf the drive or the exporter did not answer for a second: try again."};
 	case PEERDMA_REASON_VENDOR_FREED:
 		return {"VENDOR_FREED", "the memory was freed, or its GPU went away, while it was being registered",
 			"Keep it until it is registered."};

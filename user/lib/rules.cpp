@@ -229,8 +229,9 @@ Answer of_file(const Rule &rule, const std::optional<std::string> &file)
 }
 
 // One of a file's disks is enough to be denied, and all are needed to be allowed.
-Answer of_disks(const Rule &rule, const std::optional<std::vector<DiskName>> &disks)
+Answer of_disks(const Rule &rule, const Question &question)
 {
+	const auto &disks = question.disks;
 	if (!rule.disk_address && rule.disk_name.empty())
 		return Answer::yes;
 	if (!disks)
@@ -238,9 +239,11 @@ Answer of_disks(const Rule &rule, const std::optional<std::vector<DiskName>> &di
 	const auto is_it = [&](const DiskName &disk) {
 		return rule.disk_address ? disk.address == *rule.disk_address : disk.name == rule.disk_name;
 	};
-	if (rule.verb == Verb::deny)
-		return answer(std::any_of(disks->begin(), disks->end(), is_it));
-	return answer(!disks->empty() && std::all_of(disks->begin(), disks->end(), is_it));
+	const bool deny = rule.verb == Verb::deny;
+	const bool fits = deny ? std::any_of(disks->begin(), disks->end(), is_it) :
+				 std::all_of(disks->begin(), disks->end(), is_it);
+	// What is not known could change it.
+	return question.more_disks && fits != deny ? Answer::unknown : answer(fits);
 }
 
 // What is unknown speaks against the process. What comes later is asked again then: until that it may still be allowed.
@@ -256,7 +259,7 @@ bool Rule::is_about(const FunctionName &provider) const { return of_provider(*th
 bool Rule::fits(const Question &question) const
 {
 	return counts(verb, of_provider(*this, question.provider)) && counts(verb, of_path(cgroup, question.cgroup)) &&
-	       counts(verb, of_file(*this, question.file)) && counts(verb, of_disks(*this, question.disks));
+	       counts(verb, of_file(*this, question.file)) && counts(verb, of_disks(*this, question));
 }
 
 std::optional<Fault> Rules::parse(std::string_view text)

@@ -38,6 +38,7 @@ struct Question {
 	// nullopt: no file is in question yet, as where memory is published or taken.
 	std::optional<std::string> file; // its path, without links; "": could not be found out
 	std::optional<std::vector<DiskName>> disks;
+	bool more_disks = false; // or there may be others
 };
 
 enum class Verb { allow, deny, prefer };

@@ -185,7 +185,8 @@ int run(int argc, char **argv)
 	sub->add_option("RULES", asked.rules, "A file of rules; without it /etc/peerdma/rules");
 	sub->add_option("--provider", asked.provider, "To explain: the device, by its PCI address");
 	sub->add_option("--file", asked.file, "To explain: the file; without it publishing, and taking memory");
-	sub->add_option("--disk", asked.disks, "To explain: a disk that the file is on, by name or PCI address")
+	sub->add_option("--disk", asked.disks,
+			"To explain: a disk that the file is on: its name, PCI address, or NAME=ADDRESS")
 		->allow_extra_args(false);
 	sub->add_option("--cgroup", asked.cgroup, "To explain: the process's; without it this one's");
 

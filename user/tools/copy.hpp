@@ -44,7 +44,7 @@ public:
 	Pump(peerdma_impl::Env &env, const Device &device, const Side &from, const Side &to, Buffer buffer,
 	     uint64_t piece, uint32_t pieces, std::function<void(uint64_t)> progress);
 
-	// Throws Failure. Bytes arrive in no order.
+	// Throws Failure. Bytes arrive in no order. Each range lies behind those before.
 	void move(Range range);
 
 	uint64_t done() const { return done_; }          // bytes that arrived
@@ -55,6 +55,7 @@ public:
 
 private:
 	void ring(Range range);
+	void by_calls(Range range);
 	void call(bool write, uint64_t buf_off, uint64_t offset, uint64_t len);
 	void arrived(uint64_t len);
 
@@ -65,8 +66,8 @@ private:
 	const uint64_t piece_;
 	const uint32_t pieces_;
 	const std::function<void(uint64_t)> progress_;
-	Ring ring_; // destroyed before the buffer that its requests move
-	uint64_t done_ = 0;
+	Ring ring_;                        // destroyed before the buffer that its requests move
+	uint64_t done_ = 0, moved_to_ = 0; // all bytes; the end of the last range
 	Counts counts_;
 	Bounced read_, written_;
 };

@@ -51,7 +51,7 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 		if (!S_ISREG(to.st_mode))
 			throw Failure{
 				fmt::format("{} is no regular file", target), EINVAL, 0, "cp replaces files only.", {}};
-		return to.st_mode & 07777;
+		return to.st_mode & 0777; // the owner is another one: with it setuid would say something else
 	}
 	if (errno != ENOENT)
 		throw Failure{fmt::format("cannot look at {}", target), errno, 0, "", {}};

@@ -146,15 +146,24 @@ void Pump::ring(Range range)
 
 void Pump::move(Range range)
 {
-	const uint64_t block = std::max({from_.block, to_.block, uint64_t{1}});
+	const uint64_t block = std::max({from_.block, to_.block, uint64_t{1}}), end = range.end;
 	if (ring_) {
-		// Data begins where a block does, but for what another size of blocks makes of it.
-		range.begin = range.begin / block * block;
-		const Range whole = {range.begin, std::max(range.begin, range.end / block * block)};
+		// Data begins where a block does, but for what another size of blocks makes of it: what is in front of it in
+		// its block goes as well, unless it has gone.
+		range.begin = std::max(range.begin / block * block, moved_to_);
+		const uint64_t first = (range.begin + block - 1) / block * block;
+		by_calls({range.begin, std::min(first, end)});
+		const Range whole = {first, std::max(first, end / block * block)};
 		if (whole.end > whole.begin)
 			ring(whole);
 		range.begin = whole.end;
 	}
+	by_calls(range);
+	moved_to_ = end;
+}
+
+void Pump::by_calls(Range range)
+{
 	while (range.begin < range.end) {
 		const uint64_t len = std::min(piece_, range.end - range.begin);
 		call(false, 0, range.begin, len);

@@ -40,11 +40,23 @@ std::string without_links(const std::string &path)
 	return whole.empty() ? path : whole.string();
 }
 
-peerdma_impl::DiskName disk_name(const std::string &text)
+// NAME, ADDRESS or NAME=ADDRESS: all that the rules ask for.
+peerdma_impl::DiskName disk_name(const Rules &rules, const std::string &text)
 {
-	if (const auto address = PciAddress::parse(text))
-		return {"", *address};
-	return {text.starts_with("/dev/") ? text.substr(5) : text, {}};
+	const size_t equals = text.find('=');
+	const auto address = PciAddress::parse(equals == std::string::npos ? text : text.substr(equals + 1));
+	std::string name = equals != std::string::npos || !address ? text.substr(0, equals) : "";
+	if (name.starts_with("/dev/"))
+		name = name.substr(5);
+	if (equals != std::string::npos && !address)
+		throw Usage{fmt::format("rules explain: {}: behind = there is no PCI address", text)};
+	for (const auto &rule : rules.all()) {
+		const bool lacks = (rule.disk_address && !address) || (!rule.disk_name.empty() && name.empty());
+		if (lacks)
+			throw Usage{fmt::format("rules explain: line {} asks for a disk's {}: give --disk NAME=ADDRESS",
+						rule.line, address ? "name" : "PCI address")};
+	}
+	return {name, address.value_or(PciAddress{})};
 }
 
 Report check(const std::string &path)
@@ -75,12 +87,13 @@ Report explain(const RulesOptions &options, const std::string &path)
 	peerdma_impl::Question question = {peerdma_impl::function_name(env, device_or_usage(options.provider)),
 					   options.cgroup.empty() ? peerdma_impl::own_cgroup(env) : options.cgroup,
 					   {},
-					   {}};
+					   {},
+					   false};
 	if (!options.file.empty()) {
 		question.file = without_links(options.file);
 		question.disks.emplace();
 		for (const std::string &disk : options.disks)
-			question.disks->push_back(disk_name(disk));
+			question.disks->push_back(disk_name(rules, disk));
 	}
 	const peerdma_impl::Rule *rule = rules.decide(question);
 	const char *verb = rule ? verb_names[static_cast<int>(rule->verb)] : "allow";

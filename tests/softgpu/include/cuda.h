@@ -176,6 +176,7 @@ CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetName(char *name, int len, CUdevice device);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetPCIBusId(char *text, int len, CUdevice device);
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device);
