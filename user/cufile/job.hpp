@@ -23,7 +23,7 @@ namespace cufile
 // Errors inside the library are negative: an errno, or a CUfileOpError.
 constexpr int64_t failed(CUfileOpError error) { return -static_cast<int64_t>(error); }
 
-enum class Way { direct, relay, host, bounce };
+enum class Way { direct, host, bounce, relay }; // their numbers are the probes'
 
 struct Handle;
 struct Request;
