@@ -75,14 +75,7 @@ disband "$a" "$here"
 
 # --- A filesystem above it
 array raid0 "$a" "$b"
-mke2fs -q -F -t ext4 /dev/md0
-mkdir -p /mnt/stack
-mount /dev/md0 /mnt/stack
-pattern fill /mnt/stack/file 0 $((4 * mib)) pattern:1
-sync
-moves_on "a file of ext4 on raid0" /mnt/stack/file "${leaf[@]}"
-umount /mnt/stack
-check "the filesystem is clean" e2fsck -fn /dev/md0
+files_on "raid0" "${leaf[@]}"
 
 # --- A leg goes
 breaks "the target of a leg goes" /dev/md0 disk1 rm $nvmet/ports/2/subsystems/far1

@@ -99,14 +99,7 @@ for i in 9 8 7 6 5 4 3 2 1; do dmsetup remove deep$i; done
 
 # --- what a filesystem does above it
 array raid0 "$a" "$b"
-mke2fs -q -F -t ext4 /dev/md0
-mkdir -p /mnt/stack
-mount /dev/md0 /mnt/stack
-pattern fill /mnt/stack/file 0 $((4 * mib)) pattern:1
-sync
-moves_on "a file of ext4 on raid0" /mnt/stack/file "$a" "$b"
-umount /mnt/stack
-check "the filesystem is clean" e2fsck -fn /dev/md0
+files_on "raid0" "$a" "$b"
 disband "$a" "$b"
 check "the drives are free" wipefs -qa "$a" "$b" "$c"
 plan $tap_n

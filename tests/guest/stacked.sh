@@ -39,3 +39,15 @@ disband() {
 	mdadm --stop --quiet /dev/md0
 	mdadm --zero-superblock --quiet "$@" || true
 }
+
+# files_on LEVEL LEAF...: a file of ext4 on /dev/md0
+files_on() {
+	mke2fs -q -F -t ext4 /dev/md0
+	mkdir -p /mnt/stack
+	mount /dev/md0 /mnt/stack
+	pattern fill /mnt/stack/file 0 $((4 * mib)) pattern:1
+	sync
+	moves_on "a file of ext4 on $1" /mnt/stack/file "${@:2}"
+	umount /mnt/stack
+	check "the filesystem is clean" e2fsck -fn /dev/md0
+}
