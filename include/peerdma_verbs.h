@@ -65,8 +65,8 @@ struct peerdma_mr_info {
  * on demand, on kernels from 6.16 on. After a failure nothing is registered.
  *
  * A region does not keep its buffer from being destroyed. It keeps the device open that the buffer was made by: one that
- * nobody destroys stays, and is charged, until the region is gone as well. When the buffer is destroyed, or its provider goes away, the device
- * loses the memory: work requests on it end with an error, also those under way (IBV_WC_REM_ACCESS_ERR,
+ * nobody destroys stays, and is charged, until the region is gone as well. When the buffer is destroyed, or its provider
+ * goes away, the device loses the memory: work requests on it end with an error, also those under way (IBV_WC_REM_ACCESS_ERR,
  * IBV_WC_LOC_PROT_ERR or another: soft-RoCE says IBV_WC_WR_FLUSH_ERR of those it could not send), and nothing that is
  * allocated later comes under the region's keys. A region on demand ends with the process that made it, and a child after
  * fork(2) has no part in it.
