@@ -159,18 +159,15 @@ bool Library::find_relay(Engine &engine, Handle &handle, Request &request)
 {
 	const int device = request.memory.device;
 	{
-		const std::lock_guard guard(handle.lock);
-		const auto known = handle.relays.find(device);
-		if (known != handle.relays.end())
-			request.relay = known->second;
-		if (known != handle.relays.end() && !request.relay)
-			return false;
-	}
-	if (!request.relay)
-		request.relay = choose_relay(engine, handle, device);
-	{
-		const std::lock_guard guard(handle.lock);
-		handle.relays[device] = request.relay;
+		std::unique_lock guard(handle.lock);
+		auto known = handle.relays.find(device);
+		if (known == handle.relays.end()) {
+			guard.unlock();
+			auto chosen = choose_relay(engine, handle, device);
+			guard.lock();
+			known = handle.relays.emplace(device, std::move(chosen)).first;
+		}
+		request.relay = known->second;
 	}
 	Place place;
 	if (!request.relay || request.relay->place(place) < 0)
@@ -266,10 +263,10 @@ void Library::count(const Request &request, int64_t result, uint32_t reason, uin
 	probe_end(request, result, why, reason ? reason : request.reason);
 	if (reason)
 		tell(*request.handle, why, reason);
-	const bool near = request.way == Way::relay && !reason;
-	near_ios_.fetch_add(near, std::memory_order_relaxed);
-	if (near && result > 0)
-		near_bytes_.fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
+	if (request.way == Way::relay && !reason) {
+		near_ios_.fetch_add(1, std::memory_order_relaxed);
+		near_bytes_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(result, 0)), std::memory_order_relaxed);
+	}
 	ios_[why].fetch_add(1, std::memory_order_relaxed);
 	if (result > 0)
 		bytes_[why].fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
