@@ -17,7 +17,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-rdma bench check soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install deb deb-check cache cache-clean clean
+.PHONY: help demo demo-rdma bench check soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install uninstall deb deb-check cache cache-clean clean
 
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
@@ -64,6 +64,9 @@ lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerd
 
 install: lib tools ## libraries (libcufile.so.0 too), command, headers and man pages (PREFIX=, DESTDIR=)
 	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
+
+uninstall: ## what install has put there (PREFIX=, DESTDIR=)
+	$(Q)$(MAKE) --no-print-directory -C user uninstall BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
 
 deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
 	$(Q)scripts/deb.sh

@@ -14,6 +14,10 @@
  * is not waited for any more is thrown away by the worker. Taking the answering module out waits
  * for the workers, which give up on their own.
  *
+ * One question about an address is enough for all who want to know at a time. A "yes" is kept by
+ * those who asked, as a route. A "no" is kept here, for a moment: else each request to a server
+ * that does not answer would take seconds to be refused.
+ *
  * Nothing says that a controller has found another way since: its connection may be lost, and made
  * anew by another device, without the disk changing. What could make it do so is counted as a
  * change: devices and routes that come and go. Then the way is looked at again, which is what will
@@ -25,26 +29,35 @@
 #include <linux/completion.h>
 #include <linux/device.h>
 #include <linux/export.h>
+#include <linux/jiffies.h>
+#include <linux/list.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
 
 #include "peerdma.h"
 
 #define WORKERS 8 /* more that ask wait for their turn, and nobody else does */
+#define NO_LASTS HZ
 
 /**
  * struct peerdma_lookup - one question where a controller's bytes go
  * @work: asks
- * @refs: of who wants to know, and of the work
+ * @link: in asked, if others may have its answer; protected by lock
+ * @refs: of who wants to know, of the work, and of the list
+ * @changes: that had been when it was asked
  * @done: there is an answer
+ * @until: if it is a "no": when it is forgotten, in jiffies
  * @reason: enum peerdma_reason
  * @end: valid if there is no reason against it
  * @address: as the controller says it
  */
 struct peerdma_lookup {
 	struct work_struct work;
+	struct list_head link;
 	refcount_t refs;
+	unsigned long changes;
 	struct completion done;
+	unsigned long until;
 	u32 reason;
 	struct peerdma_fabric_end end;
 	char address[];
@@ -53,19 +66,38 @@ struct peerdma_lookup {
 static DEFINE_MUTEX(lock);
 static const struct peerdma_fabric_ops *answers; /* NULL: no module; protected by lock */
 static struct workqueue_struct *workers; /* while there is one; protected by lock */
+static LIST_HEAD(asked); /* one for each address; protected by lock */
 atomic_long_t peerdma_fabric_count;
 
 /* Whatever may make a controller use another device. From any context. */
 void peerdma_fabric_changed(void)
 {
 	/*
-	 * Whoever sees the new count sees what has changed: pairs with queueing the question, which
-	 * comes after the count was read.
+	 * Whoever sees the new count sees what has changed, and if that can be seen only later, the
+	 * caller counts again: pairs with queueing the question, after the count was read.
 	 */
 	smp_mb__before_atomic();
 	atomic_long_inc(&peerdma_fabric_count);
 }
 EXPORT_SYMBOL_GPL(peerdma_fabric_changed);
+
+static void lookup_put(struct peerdma_lookup *lookup)
+{
+	if (!refcount_dec_and_test(&lookup->refs))
+		return;
+	pci_dev_put(lookup->end.pdev);
+	kfree(lookup);
+}
+
+/* Nobody else is given its answer any more. */
+static void unshare(struct peerdma_lookup *lookup)
+{
+	lockdep_assert_held(&lock);
+	if (list_empty(&lookup->link))
+		return;
+	list_del_init(&lookup->link);
+	lookup_put(lookup);
+}
 
 /**
  * peerdma_fabric_register - from now on there are answers
@@ -97,10 +129,13 @@ EXPORT_SYMBOL_GPL(peerdma_fabric_register);
 void peerdma_fabric_unregister(void)
 {
 	struct workqueue_struct *old = NULL;
+	struct peerdma_lookup *lookup, *next;
 
 	mutex_lock(&lock);
 	WRITE_ONCE(answers, NULL);
 	swap(workers, old);
+	list_for_each_entry_safe(lookup, next, &asked, link)
+		unshare(lookup);
 	mutex_unlock(&lock);
 	peerdma_fabric_changed();
 	destroy_workqueue(old);
@@ -143,12 +178,17 @@ static u32 transport_reason(const char *transport)
 	return PEERDMA_REASON_STACKED;
 }
 
-static void lookup_put(struct peerdma_lookup *lookup)
+/* By somebody who was not killed meanwhile. If not, nobody comes to it any more. */
+static bool is_wanted(struct peerdma_lookup *lookup)
 {
-	if (!refcount_dec_and_test(&lookup->refs))
-		return;
-	pci_dev_put(lookup->end.pdev);
-	kfree(lookup);
+	bool wanted;
+
+	mutex_lock(&lock);
+	wanted = refcount_read(&lookup->refs) > 1 + !list_empty(&lookup->link);
+	if (!wanted)
+		unshare(lookup);
+	mutex_unlock(&lock);
+	return wanted;
 }
 
 static void lookup_work(struct work_struct *work)
@@ -157,11 +197,16 @@ static void lookup_work(struct work_struct *work)
 	/* Whoever unregisters waits for this work. */
 	const struct peerdma_fabric_ops *ops = READ_ONCE(answers);
 
-	/* It takes seconds where nobody answers: not if who wanted to know was killed meanwhile. */
-	if (refcount_read(&lookup->refs) > 1)
+	/* It takes seconds where nobody answers. */
+	if (is_wanted(lookup))
 		lookup->reason = ops ? ops->resolve(lookup->address, &lookup->end) :
 				       PEERDMA_REASON_RDMA_MODULE;
-	complete(&lookup->done);
+	mutex_lock(&lock);
+	lookup->until = jiffies + NO_LASTS;
+	if (!lookup->reason)
+		unshare(lookup);
+	complete_all(&lookup->done);
+	mutex_unlock(&lock);
 	lookup_put(lookup);
 }
 
@@ -179,6 +224,7 @@ struct peerdma_lookup *peerdma_fabric_ask(const char *address)
 	if (!lookup)
 		return NULL;
 	INIT_WORK(&lookup->work, lookup_work);
+	INIT_LIST_HEAD(&lookup->link);
 	refcount_set(&lookup->refs, 1);
 	init_completion(&lookup->done);
 	memcpy(lookup->address, address, size);
@@ -229,19 +275,53 @@ int peerdma_fabric_look(struct gendisk *gendisk, struct peerdma_disk *disk)
 	return err;
 }
 
-/* False: nobody there who could answer. */
-static bool lookup_begin(struct peerdma_lookup *lookup)
+static bool is_over(struct peerdma_lookup *lookup)
 {
-	bool begun;
+	return lookup->changes != peerdma_fabric_changes() ||
+	       (completion_done(&lookup->done) && time_after_eq(jiffies, lookup->until));
+}
+
+/* What is asked about this address already, or was a moment ago; or NULL. */
+static struct peerdma_lookup *find_asked(const char *address)
+{
+	struct peerdma_lookup *lookup, *next;
+
+	lockdep_assert_held(&lock);
+	list_for_each_entry_safe(lookup, next, &asked, link) {
+		if (is_over(lookup))
+			unshare(lookup);
+		else if (!strcmp(lookup->address, address))
+			return lookup;
+	}
+	return NULL;
+}
+
+static void lookup_begin(struct peerdma_lookup *lookup)
+{
+	lockdep_assert_held(&lock);
+	refcount_add(2, &lookup->refs);
+	lookup->changes = peerdma_fabric_changes();
+	list_add(&lookup->link, &asked);
+	queue_work(workers, &lookup->work);
+}
+
+/* In its place the same question of somebody else, if there is one. NULL: nobody could answer. */
+static struct peerdma_lookup *lookup_share(struct peerdma_lookup *lookup)
+{
+	struct peerdma_lookup *other = NULL;
 
 	mutex_lock(&lock);
-	begun = workers;
-	if (begun) {
-		refcount_inc(&lookup->refs);
-		queue_work(workers, &lookup->work);
+	if (workers) {
+		other = find_asked(lookup->address);
+		if (!other) {
+			lookup_begin(lookup);
+			other = lookup;
+		}
+		refcount_inc(&other->refs);
 	}
 	mutex_unlock(&lock);
-	return begun;
+	lookup_put(lookup);
+	return other;
 }
 
 /**
@@ -256,8 +336,9 @@ u32 peerdma_fabric_resolve(struct peerdma_provider *provider, struct peerdma_loo
 {
 	u32 reason = PEERDMA_REASON_NONE;
 
-	if (!lookup_begin(lookup))
-		reason = PEERDMA_REASON_RDMA_MODULE;
+	lookup = lookup_share(lookup);
+	if (!lookup)
+		return PEERDMA_REASON_RDMA_MODULE;
 	while (!reason && !try_wait_for_completion(&lookup->done)) {
 		if (peerdma_provider_pause(provider))
 			reason = PEERDMA_REASON_REVOKED;
@@ -265,7 +346,7 @@ u32 peerdma_fabric_resolve(struct peerdma_provider *provider, struct peerdma_loo
 	if (!reason) {
 		reason = lookup->reason;
 		*end = lookup->end;
-		lookup->end.pdev = NULL;
+		pci_dev_get(end->pdev);
 	}
 	lookup_put(lookup);
 	return reason;

@@ -22,11 +22,11 @@ struct peerdma_fabric_end {
 
 /**
  * struct peerdma_fabric_ops - answers of a module that knows RDMA
- * @resolve: @address: as the controller's attribute of that name, writable; @end: zeroed, to be
- *	filled; returns enum peerdma_reason. May sleep, but must give up on its own.
+ * @resolve: @address: as the controller's attribute of that name; @end: zeroed, to be filled;
+ *	returns enum peerdma_reason. May sleep, but must give up on its own.
  */
 struct peerdma_fabric_ops {
-	u32 (*resolve)(char *address, struct peerdma_fabric_end *end);
+	u32 (*resolve)(const char *address, struct peerdma_fabric_end *end);
 };
 
 int peerdma_fabric_register(const struct peerdma_fabric_ops *ops);

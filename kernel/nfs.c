@@ -9,12 +9,16 @@
  *
  * All that can change while the file is open, so it is looked at before each request. New
  * transports of a client are of the kind that it has: what is true of all of them stays so while a
- * request is under way. Only localio can begin meanwhile: Documentation/limits.md.
+ * request is under way. Localio can begin meanwhile, and a server's second address be added:
+ * Documentation/limits.md.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
+#include <linux/netdevice.h>
 #include <linux/nfs_fs.h>
+#include <linux/rcupdate.h>
+#include <linux/string.h>
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/auth.h>
 #include <linux/sunrpc/clnt.h>
@@ -80,10 +84,18 @@ static u32 look_at_server(const struct nfs_server *server)
 static void write_address(struct sockaddr *server, char *address)
 {
 	int len = scnprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", server);
+	const char *name = "/"; /* nobody's */
+	struct net_device *dev;
 
-	if (rpc_get_scope_id(server))
-		scnprintf(address + len, PEERDMA_SHARE_ADDRESS - len, "%%%u",
-			  rpc_get_scope_id(server));
+	if (!rpc_get_scope_id(server))
+		return;
+	/* By name: names are looked for first, and one may look like a number. */
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(&init_net, rpc_get_scope_id(server));
+	if (dev && !strchr(dev->name, ','))
+		name = dev->name;
+	scnprintf(address + len, PEERDMA_SHARE_ADDRESS - len, "%%%s", name);
+	rcu_read_unlock();
 }
 
 static u32 look(struct inode *inode, char *address)

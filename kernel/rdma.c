@@ -13,12 +13,18 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/completion.h>
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/inet.h>
+#include <linux/list.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 #include <net/fib_notifier.h>
 #include <net/net_namespace.h>
@@ -30,6 +36,8 @@
 #include "fabric.h"
 
 #define RESOLVE_MS 2000 /* others are waiting for the answer */
+#define DUMPS 20 /* of all routes, until none changes meanwhile */
+#define DUMP_PAUSE_MS 50
 
 static bool allow_software;
 static const char what_it_means[] =
@@ -38,10 +46,11 @@ static const char what_it_means[] =
 
 static int set_allow_software(const char *value, const struct kernel_param *param)
 {
+	bool was_set = allow_software;
 	int err = param_set_bool(value, param);
 
-	if (!err && allow_software)
-		pr_warn_once("%s\n", what_it_means);
+	if (!err && allow_software && !was_set)
+		pr_warn("%s\n", what_it_means);
 	peerdma_fabric_changed();
 	return err;
 }
@@ -66,18 +75,30 @@ struct search {
 	struct peerdma_fabric_end *end;
 };
 
+/* A device that is there, or a stranger that goes. */
+struct known {
+	struct ib_event_handler handler;
+	struct list_head going; /* protected by lock */
+};
+
 /*
  * Those that are there. The manager hears later than we do that one goes, and until then may name
- * it: that is no answer, and the next one to ask is told another.
+ * it: that is a "no", which holds for a second, and the next one to ask then is told another.
  */
-static DEFINE_XARRAY(devices); /* their ib_event_handler, by address */
+static DEFINE_XARRAY(devices); /* struct known, by address */
 
 /*
  * Of these, those in software that may hand peer pages to anybody. What is asked is where a new
  * connection would go; one of NFS that is there stays with its device, whatever routes say since,
  * and maps our pages without an error if that is in software. So nothing goes while there are any.
+ *
+ * Who came before us hears later than we do that one goes, and has its connections until then. So
+ * it counts until nobody has it any more. One for which there is no memory counts for good: nobody
+ * will say that it goes.
  */
 static atomic_t strangers;
+static LIST_HEAD(going); /* struct known, whose devices are referenced; protected by lock */
+static DEFINE_MUTEX(lock);
 
 static bool is_stranger(struct ib_device *device)
 {
@@ -89,11 +110,43 @@ static bool is_there(struct ib_device *device)
 	return xa_load(&devices, (unsigned long)device);
 }
 
+/* From everybody: what a client has of a device, until its removal is over, is a reference. */
+static bool is_gone(struct ib_device *device)
+{
+	if (!ib_device_try_get(device))
+		return true;
+	ib_device_put(device);
+	return false;
+}
+
+/* Those that are gone, or all, count no more. */
+static void forget_strangers(bool all)
+{
+	struct known *known, *next;
+
+	mutex_lock(&lock);
+	list_for_each_entry_safe(known, next, &going, going) {
+		if (!all && !is_gone(known->handler.device))
+			continue;
+		list_del(&known->going);
+		put_device(&known->handler.device->dev);
+		kfree(known);
+		atomic_dec(&strangers);
+	}
+	mutex_unlock(&lock);
+}
+
+static bool any_strangers(void)
+{
+	forget_strangers(false);
+	return atomic_read(&strangers);
+}
+
 static u32 describe(struct ib_device *device, struct peerdma_fabric_end *end)
 {
 	if (!is_there(device))
 		return PEERDMA_REASON_RDMA_ROUTE;
-	if (atomic_read(&strangers))
+	if (is_stranger(device) || any_strangers())
 		return PEERDMA_REASON_RDMA_SOFTWARE;
 	if (ib_uses_virt_dma(device)) {
 		end->software = READ_ONCE(allow_software);
@@ -159,11 +212,14 @@ static bool read_way(char *address, struct way *way)
 	return known;
 }
 
-static u32 resolve(char *address, struct peerdma_fabric_end *end)
+static u32 resolve(const char *address, struct peerdma_fabric_end *end)
 {
+	char *fields = kstrdup(address, GFP_KERNEL);
 	struct way way = {};
+	bool known = fields && read_way(fields, &way);
 
-	return read_way(address, &way) ? search_device(&way, end) : PEERDMA_REASON_RDMA_ROUTE;
+	kfree(fields);
+	return known ? search_device(&way, end) : PEERDMA_REASON_RDMA_ROUTE;
 }
 
 static const struct peerdma_fabric_ops ops = {
@@ -182,32 +238,41 @@ static void device_event(struct ib_event_handler *handler, struct ib_event *even
 
 static int device_added(struct ib_device *device)
 {
-	struct ib_event_handler *handler = kzalloc(sizeof(*handler), GFP_KERNEL);
+	struct known *known;
 	int err;
 
-	if (!handler)
+	if (is_stranger(device)) {
+		atomic_inc(&strangers);
+		peerdma_fabric_changed();
+	}
+	known = kzalloc(sizeof(*known), GFP_KERNEL);
+	if (!known)
 		return -ENOMEM;
-	INIT_IB_EVENT_HANDLER(handler, device, device_event);
-	err = xa_err(xa_store(&devices, (unsigned long)device, handler, GFP_KERNEL));
+	INIT_IB_EVENT_HANDLER(&known->handler, device, device_event);
+	err = xa_err(xa_store(&devices, (unsigned long)device, known, GFP_KERNEL));
 	if (err) {
-		kfree(handler);
+		kfree(known);
 		return err;
 	}
-	ib_register_event_handler(handler);
-	if (is_stranger(device))
-		atomic_inc(&strangers);
+	ib_register_event_handler(&known->handler);
 	peerdma_fabric_changed();
 	return 0;
 }
 
 static void device_removed(struct ib_device *device, void *data)
 {
-	struct ib_event_handler *handler = xa_erase(&devices, (unsigned long)device);
+	struct known *known = xa_erase(&devices, (unsigned long)device);
 
-	ib_unregister_event_handler(handler);
-	kfree(handler);
-	if (is_stranger(device))
-		atomic_dec(&strangers);
+	ib_unregister_event_handler(&known->handler);
+	if (is_stranger(device)) {
+		forget_strangers(false);
+		get_device(&device->dev);
+		mutex_lock(&lock);
+		list_add(&known->going, &going);
+		mutex_unlock(&lock);
+	} else {
+		kfree(known);
+	}
 	peerdma_fabric_changed();
 }
 
@@ -217,9 +282,32 @@ static struct ib_client client = {
 	.remove = device_removed,
 };
 
+static void unregister_client(void)
+{
+	ib_unregister_client(&client);
+	forget_strangers(true);
+}
+
+/*
+ * Of some changes everybody is told before they can be seen: a next hop that is another, a route of
+ * IPv6 that comes, one of IPv4 that goes. Who asks in between is given the old answer. So it is
+ * counted once more when whoever made the change is out of what changes are made under: the tables'
+ * spin locks, which RCU waits for, and RTNL.
+ */
+static void count_again(struct work_struct *work)
+{
+	synchronize_rcu();
+	rtnl_lock();
+	rtnl_unlock();
+	peerdma_fabric_changed();
+}
+
+static DECLARE_WORK(afterwards, count_again);
+
 static int route_changed(struct notifier_block *block, unsigned long event, void *info)
 {
 	peerdma_fabric_changed();
+	queue_work(system_long_wq, &afterwards);
 	return NOTIFY_DONE;
 }
 
@@ -231,13 +319,34 @@ static struct notifier_block next_hops = {
 	.notifier_call = route_changed,
 };
 
+/* All routes come first, which is not needed, and is refused when one has changed meanwhile. */
+static int hear_of_routes(void)
+{
+	int err, tries = 0;
+
+	do {
+		err = register_fib_notifier(&init_net, &routes, NULL, NULL);
+	} while (err == -EBUSY && ++tries < DUMPS && !msleep_interruptible(DUMP_PAUSE_MS));
+	if (err)
+		cancel_work_sync(&afterwards);
+	return err;
+}
+
+static void hear_no_more_of_routes(void)
+{
+	unregister_fib_notifier(&init_net, &routes);
+	cancel_work_sync(&afterwards);
+}
+
 static int __init peerdma_rdma_init(void)
 {
 	int err = ib_register_client(&client);
 
-	if (err)
+	if (err) {
+		forget_strangers(true); /* it has removed what it had added */
 		return err;
-	err = register_fib_notifier(&init_net, &routes, NULL, NULL);
+	}
+	err = hear_of_routes();
 	if (err)
 		goto err_client;
 	err = register_nexthop_notifier(&init_net, &next_hops, NULL);
@@ -251,9 +360,9 @@ static int __init peerdma_rdma_init(void)
 err_next_hops:
 	unregister_nexthop_notifier(&init_net, &next_hops);
 err_routes:
-	unregister_fib_notifier(&init_net, &routes);
+	hear_no_more_of_routes();
 err_client:
-	ib_unregister_client(&client);
+	unregister_client();
 	return err;
 }
 
@@ -261,8 +370,8 @@ static void __exit peerdma_rdma_exit(void)
 {
 	peerdma_fabric_unregister();
 	unregister_nexthop_notifier(&init_net, &next_hops);
-	unregister_fib_notifier(&init_net, &routes);
-	ib_unregister_client(&client);
+	hear_no_more_of_routes();
+	unregister_client();
 }
 
 module_init(peerdma_rdma_init);

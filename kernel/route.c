@@ -22,6 +22,7 @@
 #include "peerdma.h"
 
 #define IDLE (5 * HZ) /* a route that was not used so long is dropped */
+#define UNSTEADY (2 * HZ) /* a network's way that keeps changing so long is none */
 
 /**
  * peerdma_trial_map - map one page as the driver would, and look: no other export says how
@@ -318,6 +319,18 @@ static struct peerdma_route *no_route(struct peerdma_verdict *verdict, int err)
 	return ERR_PTR(err);
 }
 
+/* What speaks against a way if it never stays the same. */
+static u32 unsteady_reason(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->kind == PEERDMA_DISK_FABRIC || disk->kind == PEERDMA_DISK_SHARE)
+			return PEERDMA_REASON_RDMA_ROUTE;
+	}
+	return PEERDMA_REASON_NONE;
+}
+
 /* The whole look, and a route if the way is open. ERR_PTR of -EAGAIN: it changed meanwhile. */
 static struct peerdma_route *look(struct peerdma_provider *provider, struct file *file,
 				  struct block_device *bdev, struct page *page,
@@ -338,24 +351,35 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct file
 	}
 	if (peerdma_stack_is_current(route->stack))
 		return route;
+	verdict->reason = unsteady_reason(route->stack);
 	peerdma_route_put(route);
 	return ERR_PTR(-EAGAIN);
 }
 
-/* Look until it stays the same meanwhile. */
+/*
+ * Look until it stays the same meanwhile. Routes of the machine may change all the time: each is a
+ * change, and whoever destroys the buffer waits for this.
+ */
 static struct peerdma_route *look_well(struct peerdma_provider *provider, struct file *file,
 				       struct block_device *bdev, struct page *page,
 				       struct peerdma_verdict *verdict)
 {
+	unsigned long begun = 0;
+	unsigned int changes = 0;
 	struct peerdma_route *route;
 	int err;
 
 	while ((route = look(provider, file, bdev, page, verdict)) == ERR_PTR(-EAGAIN)) {
+		/* One look may take longer, while a queue becomes empty. */
+		if (!changes++)
+			begun = jiffies;
 		err = peerdma_provider_pause(provider);
 		if (err) {
 			verdict->reason = PEERDMA_REASON_REVOKED;
 			return ERR_PTR(err);
 		}
+		if (verdict->reason && changes > 2 && time_after(jiffies, begun + UNSTEADY))
+			return ERR_PTR(peerdma_reason_errno(verdict->reason));
 	}
 	return route;
 }

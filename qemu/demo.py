@@ -193,6 +193,10 @@ def shown(path: Path) -> str:
     return str(path.relative_to(lab.ROOT)) if path.is_relative_to(lab.ROOT) else str(path)
 
 
+def tell(text: str) -> None:
+    print(f"==> {text}", flush=True)
+
+
 def demo(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology) -> None:
     start = time.monotonic()
     guest = lab.Guest(kernel, topology, [lab.Test.load(lab.ROOT / "qemu/demo-guest.sh")], OUT,
@@ -201,7 +205,7 @@ def demo(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology) -> N
     print(f"==> preparing: {size} bytes of {path} onto an ext4 NVMe drive, {GPU_MIB} MiB of GPU memory", flush=True)
     prepare(path, size, guest)
     print(f"==> booting kernel {version[1]} (package {version[0]}) on {topology.name}: {topology.says}", flush=True)
-    outcome = asyncio.run(lab.boot(guest))
+    outcome = asyncio.run(lab.again_if_still(lambda: lab.boot(guest), tell))
     told = Told.of(outcome)
     if error := told.cp.get("error"):
         raise Failed(f"refused: {error['message']}")

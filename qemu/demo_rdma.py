@@ -131,8 +131,6 @@ def show(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology) -> N
     version = (kernel.home / "version").read_text().split()
     print(f"==> preparing: {size} bytes of {path} onto two NVMe drives of a storage node, xfs and ext4; "
           f"{demo.GPU_MIB} MiB of GPU memory", flush=True)
-    lab.build_tool(lab.BUILD / "lab/pdio", lab.ROOT / "tests/tools/pdio.cpp",
-                   ["g++", "-std=c++20", "-O2", "-static", f"-I{lab.ROOT / 'include'}"])
     with demo.filled_gpu(near):
         for disk in near.topology.disks:
             lab.make_disk(near.path(disk), 64)
@@ -146,7 +144,7 @@ def show(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology) -> N
     print(f"==> booting two guests with kernel {version[1]} (package {version[0]}), joined by a cable: the storage node, "
           "and a GPU node", flush=True)
     witness = Witness(path, size, near, far)
-    outcome = asyncio.run(pair.Pair(lab.Boot(near), lab.Boot(far)).run())
+    outcome = asyncio.run(lab.again_if_still(lambda: pair.Pair(lab.Boot(near), lab.Boot(far)).run(), demo.tell))
     if not witness.places:
         for note in outcome.notes:
             print(f"  {note}", file=sys.stderr)

@@ -209,6 +209,7 @@ class Outcome:
     seconds: float = 0.0
     known_splats: set[str] = field(default_factory=set)
     spoke: bool = False  # the guest's script said something
+    peer_stood_still: bool = False
 
     @property
     def ok(self) -> bool:
@@ -216,9 +217,11 @@ class Outcome:
 
     @property
     def stood_still(self) -> bool:
-        """Before it said a word, and without a complaint of the kernel's: nothing of ours was there yet."""
-        kinds = {reason.kind for reason in self.reasons}
-        return not self.spoke and "timeout" in kinds and "splat" not in kinds
+        """It, or its peer: before it said a word, and with no complaint of the kernel's but that a CPU does not answer.
+        Nothing of ours was there yet."""
+        splats = [reason.detail for reason in self.reasons if reason.kind == "splat"]
+        return self.peer_stood_still or (not self.spoke and any(reason.kind == "timeout" for reason in self.reasons)
+                                         and all(detail.startswith("rcu:") for detail in splats))
 
     def serial_tail(self, n: int = 25) -> list[str]:
         return serial_lines(self.guest.out / "serial.log")[-n:]
@@ -846,6 +849,15 @@ def ready_kernel(k: str, variant: str) -> Kernel:
 async def boot(guest: Guest) -> Outcome:
     peer = guest.peer()
     return await (pair.Pair(Boot(guest), Boot(peer)).run() if peer else Boot(guest).run())
+
+
+async def again_if_still(boot: Callable[[], Awaitable[Outcome]], tell: Callable[[str], object]) -> Outcome:
+    """QEMU's emulation on a busy machine now and then loses a CPU while a kernel boots."""
+    outcome = await boot()
+    if not outcome.stood_still:
+        return outcome
+    tell("stood still before it said a word: booting once more")
+    return await boot()
 
 
 def main() -> int:

@@ -103,6 +103,7 @@ class Pair:
             for life in lives:
                 life.cancel()
             await asyncio.gather(*lives, return_exceptions=True)
+        outcome.peer_stood_still = other_outcome.stood_still
         outcome.reasons[:] = self.ends[0].reasons()
         outcome.reasons += [dataclasses.replace(reason, detail=f"peer: {reason.detail}") for reason in self.ends[1].reasons()]
         outcome.lines += other_outcome.lines

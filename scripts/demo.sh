@@ -16,4 +16,7 @@ esac
 kernel=$("$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-7.2}" "$variant")
 "$PEERDMA_ROOT/scripts/module.sh" "$kernel" >/dev/null
 "$PEERDMA_ROOT/scripts/user.sh" tools
+# What the demo's guest writes with, by the rule that the tests build it by.
+[ -z "${1:-}" ] || make -s -C "$PEERDMA_ROOT/tests" BUILD="$PEERDMA_BUILD" "$PEERDMA_BUILD/bin/pdio" ||
+	die "the demo's test program does not build"
 exec "$engine" --kernel "$kernel" ${FILE:+--file "$FILE"} ${T:+--topology "$T"}

@@ -43,7 +43,7 @@ missing_elsewhere() {
 	case $1 in demo-rdma | bench) tools="$tools exportfs ip mkfs.xfs mount.nfs nfsdcld rdma rpc.mountd rpc.nfsd rpcbind" ;; esac
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
-	[ "$1" != lint ] || tools="$tools abidiff clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
+	[ "$1" != lint ] || tools="$tools abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	[ "$1" != docs ] || tools='dot mandoc pandoc python3'
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"

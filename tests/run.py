@@ -247,12 +247,7 @@ class Check:
     async def boot(self, guest: lab.Guest, where: str) -> lab.Outcome:
         async with self.slots:
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
-            outcome = await lab.boot(guest)
-            # QEMU's emulation on a busy machine now and then loses a CPU while the kernel boots.
-            if not outcome.stood_still:
-                return outcome
-            self.report.step(f"{where}: stood still before it said a word: booting once more")
-            return await lab.boot(guest)
+            return await lab.again_if_still(lambda: lab.boot(guest), lambda text: self.report.step(f"{where}: {text}"))
 
     def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str, boot: str = "") -> lab.Guest:
         slow, counting = kernel.slow, boot == "counting"

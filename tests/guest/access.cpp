@@ -102,7 +102,8 @@ void look(const char *path)
 				      query.out_refused_name),
 		    "PEERDMA_FILE_QUERY tells no address");
 	auto io = raw::io(file, buf.out_buf_id, 0, 0, 8192);
-	tap::report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == 8192, "a user of the group reads directly");
+	tap::report(!raw::call(dev, PEERDMA_READ, io) && raw::straight(io) == 8192,
+		    "a user of the group reads directly");
 	said("PEERDMA_READ", {io.out_done, io.out_direct, io.out_near, io.out_host});
 	tap::report(!text_has_address(slurp("/proc/self/fdinfo/" + std::to_string(dev))), "fdinfo tells none");
 	const size_t files = paths_tell_none();
@@ -195,7 +196,7 @@ int by_id(int dev, unsigned long cmd, uint32_t file_id, uint32_t buf, uint64_t o
 	auto io = raw::io(int(file_id), buf, off, off, 4096);
 	io.flags = PEERDMA_IO_FILE_ID;
 	const int err = raw::call(dev, cmd, io);
-	return err ? err : io.out_direct == 4096 ? 0 : -EIO;
+	return err ? err : raw::straight(io) == 4096 ? 0 : -EIO;
 }
 
 /// Numbers are small and the same everywhere: another process tries those of this one on a file of its own.

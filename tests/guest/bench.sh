@@ -22,14 +22,17 @@ results=/tmp/bench
 # bench NAME ARG...: its report in $results/NAME.json
 bench() { peerdma bench --json "${@:2}" >"$results/$1.json" 2>"$results/$1.err"; }
 got() { seeing get "$results/$1.json" "${@:2}"; }
-# adds_up NAME ROW: bytes are requests, and percentiles rise
+# adds_up NAME ROW: bytes are requests, percentiles rise, and CPU time is there, and for so many bytes
 adds_up() {
-	local bytes ios size p50 p90 p99 p999 max
-	read -r bytes ios size p50 p90 p99 p999 max \
+	local bytes ios size p50 p90 p99 p999 max user system gb
+	read -r bytes ios size p50 p90 p99 p999 max user system gb \
 		< <(got "$1" "/rows/$2/bytes" "/rows/$2/ios" "/rows/$2/size" "/rows/$2/latency_us/p50" "/rows/$2/latency_us/p90" \
-			"/rows/$2/latency_us/p99" "/rows/$2/latency_us/p99.9" "/rows/$2/latency_us/max")
+			"/rows/$2/latency_us/p99" "/rows/$2/latency_us/p99.9" "/rows/$2/latency_us/max" \
+			"/rows/$2/cpu_user_seconds" "/rows/$2/cpu_system_seconds" "/rows/$2/cpu_seconds_per_gb")
 	[ "$bytes" = $((ios * size)) ] && [ "$bytes" -gt 0 ] &&
-		awk "BEGIN { exit !(0 < $p50 && $p50 <= $p90 && $p90 <= $p99 && $p99 <= $p999 && $p999 <= $max) }"
+		awk "BEGIN { spent = ($user + $system) * 1e9 / $bytes
+			exit !(0 < $p50 && $p50 <= $p90 && $p90 <= $p99 && $p99 <= $p999 && $p999 <= $max &&
+				spent > 0 && spent * 0.999 <= $gb && $gb <= spent * 1.001) }"
 }
 # totals: bytes that went direct, near and by way of the host, since the module was loaded
 totals() {

@@ -41,7 +41,7 @@ esac
 ask /mnt/disk "$gpu"
 check "without the module" has module=bad
 same "it is not ready" 1 "${said%% *}"
-for item in config=good bar=good driver=good disks=good filesystem=good stack=good multipath=good signing=good container=good \
+for item in config=good bar=good memtype=good driver=good disks=good filesystem=good stack=good multipath=good signing=good container=good \
 	route=unknown bridge=$early iommu=$iommu acs=$acs; do
 	check "without the module: $item" has "$item"
 done
@@ -53,6 +53,7 @@ for target in "" "/mnt/disk" "$disk" "/mnt/disk $gpu"; do
 	ask $target
 	check "check $target: module, node, providers" has "module=good node=good container=good providers=good"
 	check "check $target: bridge" has bridge=$bridge
+	check "check $target: what is published is uncached" says memtype uncached
 	check "check $target: ACS, IOMMU" has "iommu=$iommu acs=$acs"
 	if [ -n "$map" ]; then
 		check "check $target: the route" has route=good
@@ -77,6 +78,7 @@ case $LAB_TOPOLOGY in rp | rp-intel | rp-vtd) seen=good ;; *) seen=unknown ;; es
 ask "$gpu"
 check "as nobody: ACS" has acs=$seen
 check "as nobody: the node" has node=bad
+check "as nobody: what is mapped how" has memtype=unknown
 as=()
 ask "$gpu"
 # For programs the same.

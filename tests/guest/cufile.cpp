@@ -400,7 +400,9 @@ void elsewhere(const Setting &s, bool strict)
 	const int fd = open_file(s.elsewhere, O_RDWR);
 	const CUfileHandle_t fh = add_file(fd);
 	auto route = explained(s.direct, s.memory);
-	report(route.route == PEERDMA_ROUTE_DIRECT && route.why == PEERDMA_CUFILE_WHY_NONE,
+	const bool software = raw::by_software();
+	report(route.route == (software ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_DIRECT) &&
+		       route.why == (software ? PEERDMA_CUFILE_WHY_REFUSED : PEERDMA_CUFILE_WHY_NONE),
 	       "this file would go direct");
 	route = explained(fh, s.memory);
 	// Where it must go direct it goes nowhere.

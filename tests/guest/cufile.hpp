@@ -15,6 +15,7 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
+#include "../tools/raw.hpp"
 #include "../tools/tap.hpp"
 #include "peerdma_cufile.h"
 
@@ -99,15 +100,22 @@ inline Counts since()
 	return more;
 }
 
-// So many I/Os and bytes, all of them direct; edges may have been bounced inside the device.
+// So many I/Os and bytes, all of them direct; edges may have been bounced inside the device. By way of soft-RoCE the kernel
+// module moves them too, and counts them as through the host.
 inline void went_direct(const std::string &what, uint64_t ios, uint64_t bytes)
 {
 	const Counts got = since();
-	bool good = got.ios[PEERDMA_CUFILE_WHY_NONE] == ios && got.bytes[PEERDMA_CUFILE_WHY_NONE] == bytes &&
-		    !got.host && got.direct + got.near == bytes && got.direct;
-	for (unsigned i = 1; i < got.ios.size(); i++)
-		good = good && !got.ios[i];
-	report(good, what + ": direct, nothing by way of the host", got.text());
+	const bool software = raw::by_software();
+	const size_t why = software ? PEERDMA_CUFILE_WHY_REFUSED : PEERDMA_CUFILE_WHY_NONE;
+	bool good = got.ios[why] == ios && got.bytes[why] == bytes;
+	for (size_t i = 0; i < got.ios.size(); i++)
+		good = good && (i == why || !got.ios[i]);
+	if (software)
+		good = good && got.host == bytes && !got.direct && !got.near;
+	else
+		good = good && !got.host && got.direct + got.near == bytes && got.direct;
+	report(good, what + (software ? ": by the module, and counted" : ": direct, nothing by way of the host"),
+	       got.text());
 }
 
 // So many I/Os and bytes, for this reason, none of them direct.

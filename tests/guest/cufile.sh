@@ -15,10 +15,12 @@ pattern fill /run/elsewhere 0 262144 pattern:2
 sync
 
 relay env CUFILE_LOGGING_LEVEL=WARN CUFILE_LOGFILE_PATH=/tmp/cufile.log cufile direct /mnt/disk/cufile /run/elsewhere
-for why in "not known to be safe" "memory alignment" "in no buffer"; do
-	same "the log says once: $why" 1 "$(grep -c "WARN.*not direct: .*$why" /tmp/cufile.log)"
-done
-relay env PEERDMA_REQUIRE_DIRECT=1 cufile strict /mnt/disk/cufile /run/elsewhere
+if [ -z "${FAR_DISK:-}" ]; then # by way of soft-RoCE nothing is direct
+	for why in "not known to be safe" "memory alignment" "in no buffer"; do
+		same "the log says once: $why" 1 "$(grep -c "WARN.*not direct: .*$why" /tmp/cufile.log)"
+	done
+	relay env PEERDMA_REQUIRE_DIRECT=1 cufile strict /mnt/disk/cufile /run/elsewhere
+fi
 
 # A program as on a machine with a GPU: random reads and writes, each compared by itself; then at full speed.
 fixture() { LD_LIBRARY_PATH=$LAB_BUILD/tests/softgpu cufile_gpu "$LAB_BUILD/lib/libcufile.so.0" "$@" 2>&1; }
@@ -27,6 +29,7 @@ same "96 random reads and writes, at any place" '{"what": "verify", "ios": 96, "
 	"$(fixture verify /mnt/disk/verify 1 96 "${LAB_SEED:-1}")"
 before=$(host_bytes)
 for what in "read 4096 4" "write 65536 4" "read 524288 2" "batch 16384 1"; do
+	[ -z "${FAR_DISK:-}" ] || break
 	read -r how size threads <<<"$what"
 	# One line of figures, which are an emulator's.
 	said=$(PEERDMA_REQUIRE_DIRECT=1 fixture "$how" /mnt/disk/verify "$size" "$threads" 0.2 direct)

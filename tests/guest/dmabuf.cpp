@@ -202,12 +202,12 @@ private:
 	int fd_;
 };
 
-/// An importer that has mapped all of a buffer; the dma-buf itself is closed.
+/// An importer that has mapped all of a buffer, and pinned it if told; the dma-buf itself is closed.
 struct Import : Importer {
-	explicit Import(const Buffer &buffer, edu_way way = EDU_NOW)
+	explicit Import(const Buffer &buffer, edu_way way = EDU_NOW, bool pinned = false)
 	{
 		const int fd = export_of(buffer);
-		if (fd < 0 || attach(fd, way) || map())
+		if (fd < 0 || attach(fd, way) || (pinned && pin()) || map())
 			raw::die("import");
 		::close(fd);
 	}
@@ -367,10 +367,10 @@ void is_over(Importer &importer, const std::string &what)
 }
 
 /// Something is under way when the buffer is destroyed: it is not any more when that has returned.
-void destroyed(edu_way way, const std::string &what)
+void destroyed(edu_way way, const std::string &what, bool pinned = false)
 {
 	Buffer buffer;
-	Import importer(buffer, way);
+	Import importer(buffer, way, pinned);
 	const int fd = export_of(buffer);
 	buffer.fill("byte:7");
 	importer.move(0, 512, false);
@@ -550,11 +550,11 @@ void device_del()
 	within(seconds(30), [] { return !fs::exists(device()); });
 }
 
-void provider_goes(const std::string &what, edu_way way, const std::function<void()> &go)
+void provider_goes(const std::string &what, edu_way way, const std::function<void()> &go, bool pinned = false)
 {
 	provider_up();
 	Buffer buffer;
-	Import importer(buffer, way);
+	Import importer(buffer, way, pinned);
 	buffer.fill("byte:7");
 	importer.move(0, 512, false);
 	importer.start(page, 512, true);
@@ -695,6 +695,8 @@ int main(int argc, char **argv)
 	seen();
 	destroyed(EDU_NOW, "an importer that lets go at once");
 	destroyed(EDU_LATER, "one that lets go later");
+	if (pins)
+		destroyed(EDU_NOW, "one that has pinned it", true);
 	if (!iommu) // it would refuse what the engine goes on to do
 		destroyed(EDU_FENCED, "one that unmaps while its device goes on");
 	fences_come();
@@ -706,6 +708,8 @@ int main(int argc, char **argv)
 	killed();
 	races();
 	provider_goes("unbind", EDU_NOW, unbind);
+	if (pins)
+		provider_goes("unbind, pinned", EDU_NOW, unbind, true);
 	provider_goes("unpublish", EDU_LATER, [] { host::run("peerdma unpublish " + gpu); });
 	provider_goes("remove", EDU_NOW, [] { put(device() + "/remove", "1"); });
 	unbind_waits();

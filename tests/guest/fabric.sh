@@ -67,7 +67,10 @@ insert peerdma_rdma
 refused "soft-RoCE without the parameter" "$disk" $RDMA_SOFTWARE RDMA_SOFTWARE "$four_path"
 same "the parameter is root's" "644 0" "$(stat -c '%a %u' $software)"
 echo 1 >$software
-check "the log says what it means" grep -q "peerdma_rdma: allow_software is set: .* The CPU copies each byte" <(dmesg)
+warned() { dmesg | grep -c "peerdma_rdma: allow_software is set: .* The CPU copies each byte"; }
+same "the log says what it means" 1 "$(warned)"
+echo 1 >$software
+same "once, as long as it is set" 1 "$(warned)"
 same "explain: soft-RoCE with the parameter" "NONE - software" "$(says "$disk")"
 same "a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
 peerdma check >/tmp/check
@@ -138,6 +141,16 @@ refused "a path by tcp has come" "$disk" $FABRIC_TCP FABRIC_TCP "$tcp_path"
 disconnect "$tcp"
 same "it has gone" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 disconnect "$six"
+# One that says from where: from this machine's address, and from one that is this machine's no more.
+ip addr add 10.9.0.3/24 dev veth1
+sleep 1
+from=$(connect $soon,transport=rdma,traddr=10.9.0.2,host_traddr=10.9.0.3,trsvcid=4421,nqn=far) || bail "no connection from an address"
+from_path=$(path "$from" "$disk")
+check "a path from an address of ours has come" soon 10 [ -e "/sys/class/block/$from_path" ]
+same "a path from an address of ours" "NONE - software" "$(says "$disk")"
+ip addr del 10.9.0.3/24 dev veth1
+refused "a path from an address that is not ours" "$disk" $RDMA_ROUTE RDMA_ROUTE "$from_path"
+disconnect "$from"
 
 # --- What a route was found by changes while it is remembered
 same "one path again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
@@ -145,6 +158,7 @@ echo 0 >$software
 refused "the parameter is taken back" "$disk" $RDMA_SOFTWARE RDMA_SOFTWARE "$four_path"
 echo 1 >$software
 same "and given again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+same "the log says it again" 2 "$(warned)"
 
 # --- The way breaks under a request
 comes_back() {
@@ -174,8 +188,51 @@ asked=$SECONDS
 same "nobody answers: a read" "$EXDEV $RDMA_ROUTE 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
 check "nobody answers: a read does not wait for the answers of others, who were killed" [ $((SECONDS - asked)) -le 7 ]
 diag "after $((SECONDS - asked)) s"
+# One question is enough for all who ask at once, and for those who ask a moment later: the second line of eight at a time
+# would take 2 s more, and so on.
+asked=$SECONDS
+for _ in {1..64}; do pdio read "$disk" 0 4096 0 2>&1 & done >/tmp/refused
+wait
+same "nobody answers: 64 reads are refused" 64 "$(grep -c "^$EXDEV $RDMA_ROUTE 0 " /tmp/refused)"
+check "nobody answers: by few questions" [ $((SECONDS - asked)) -le 12 ]
+diag "after $((SECONDS - asked)) s"
 ip addr add 10.9.0.2/24 dev veth1
 comes_back "the address"
+
+# Whatever may change a way is counted, and here it is all the time, as routes may: to set the parameter anew is quicker. A
+# read is not kept for as long.
+: >/tmp/churn
+while [ -e /tmp/churn ]; do echo 1 >$software; done &
+sleep 0.5
+asked=$SECONDS
+got=$(timeout -s KILL 20 pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)
+check "ways change all the time: a read ends" [ $((SECONDS - asked)) -le 8 ]
+check "ways change all the time: refused, or whole" \
+	[ "$got" = "$EXDEV $RDMA_ROUTE 0" -o "$got" = "0 $RDMA_SOFTWARE 4096" ]
+diag "$got after $((SECONDS - asked)) s"
+rm /tmp/churn
+wait
+same "and no more: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+
+# --- A controller is reset under a request, which is made again
+six=$(connect $patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no patient connection"
+disconnect "$four"
+goes_on read "a controller is reset" "$disk" disk1 reset "$six"
+four=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4421,nqn=far) || bail "no connection"
+
+# --- One of two paths breaks under a request, of which the other has a part, and gets all
+for way in read write; do
+	check "a path of two: both are there, before a $way" soon 30 live "$four"
+	check "a path of two: both are one disk's" soon 10 [ -e "/sys/class/block/$(path "$four" "$disk")" ]
+	goes_on $way "a path of two goes" "$disk" disk1 rm "$nvmet/ports/1/subsystems/far"
+	check "a path of two goes: the other does not" live "$six"
+	ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
+done
+check "a path of two comes back" soon 30 live "$four"
+disconnect "$six"
+RING=1 breaks "a ring, the target goes" "$disk" disk1 rm "$nvmet/ports/1/subsystems/far"
+ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
+comes_back "a ring, the target"
 
 breaks "the RDMA device goes" "$disk" disk1 rdma link del rxe1
 check "and the controller with it" soon 15 no_controller "$four"

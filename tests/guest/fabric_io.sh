@@ -6,41 +6,20 @@
 # topologies: disks
 # boot: fabric
 # variants: plain
-# needs: rdma CONFIG_MEMCG
-# timeout: 400
+# needs: rdma udevadm CONFIG_MEMCG
+# timeout: 600
 # long: 6.12 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
 publish
-kernel_has veth nvmet nvmet-rdma nvme-rdma xfs
-insert peerdma_rdma
-echo 1 >$software
-wire
-mountpoint -q /mnt/disk && umount /mnt/disk
-target home "$(nvme_disk)"
-port 1 home rdma ipv4 $far_ip
-home=$(connect $soon,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=home) || bail "no connection to the drive"
-FAR_DISK=$(disk_of home) || bail "no disk of the drive"
-export FAR_DISK
-
-# group NAME: all of it is ok
-group() {
-	"$LAB_ROOT/tests/guest/$1.sh" >/tmp/group 2>&1
-	grep -q "^1\.\." /tmp/group && ! grep -A 5 "^not ok\|^Bail" /tmp/group
-}
-# The last two make filesystems of their own.
-for name in read write edges batch ids badinput hostile limits meanwhile verify; do
-	check "$name.sh" group $name
-	diag "$(grep -c "^ok" /tmp/group) of it"
-	! mountpoint -q /mnt/disk || umount /mnt/disk
+kernel_has xfs
+# A controller with a queue to poll.
+far_drive nr_poll_queues=1
+# cli and locks take the module out and in again; the last two make filesystems of their own.
+for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access cli locks meanwhile verify; do
+	carried $name
+	publish
 done
-
-unset FAR_DISK
-disconnect "$home"
-no_targets
-check "peerdma_rdma.ko goes" rmmod peerdma_rdma
-rdma link del rxe0
-rdma link del rxe1
-ip link del veth0
+no_far_drive
 plan $tap_n

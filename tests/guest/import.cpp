@@ -186,6 +186,9 @@ int troubles()
 		{"no mapping, though pinned", 1, 0, EXP_NO_MAP, PEERDMA_REASON_IMPORT_REFUSED, EOPNOTSUPP},
 		{"only to be read", 0, 0, EXP_READ_ONLY, PEERDMA_REASON_FD_MODE, EBADF},
 		{"it never pins", 1, 0, EXP_NO_PIN, PEERDMA_REASON_IMPORT_REFUSED, EOPNOTSUPP},
+		{"host memory, pinned", 1, EXP_HOST, 0, PEERDMA_REASON_IMPORT_HOST, EOPNOTSUPP},
+		{"it moves to host memory when it is pinned", 1, 0, EXP_LEAVES_IN_PIN, PEERDMA_REASON_IMPORT_HOST,
+		 EOPNOTSUPP},
 		{"it moves while it is mapped", 1, 0, EXP_MOVES_IN_MAP, PEERDMA_REASON_VENDOR_FREED, ENODEV},
 	};
 	for (const Case &one : cases)

@@ -128,7 +128,7 @@ nvme_disk() {
 	return 1
 }
 
-nvme_bdf() { basename "$(realpath "/sys/class/block/$(basename "$(nvme_disk "${1:-nvme0}")")/device/device")"; }
+nvme_bdf() { basename "$(realpath "/sys/class/block/$(basename "$(FAR_DISK='' nvme_disk "${1:-nvme0}")")/device/device")"; }
 
 # mount_disk [SERIAL] [DIR]: the drive's ext4, on /mnt/disk if DIR is not given
 mount_disk() {
@@ -139,6 +139,13 @@ mount_disk() {
 
 load_module() {
 	[ -d /sys/module/peerdma ] || insmod "$LAB_MODULE" || bail "peerdma.ko does not load"
+	[ -z "${FAR_DISK:-}" ] || knows_rdma
+}
+
+# knows_rdma: peerdma_rdma.ko is there, and lets software carry peer memory
+knows_rdma() {
+	[ -d /sys/module/peerdma_rdma ] || insmod "$(dirname "$LAB_MODULE")/peerdma_rdma.ko" || bail "peerdma_rdma.ko does not load"
+	echo 1 >/sys/module/peerdma_rdma/parameters/allow_software
 }
 
 # afresh: as after boot, whatever an earlier test of this boot has left: nothing published, no module of ours

@@ -9,7 +9,7 @@
 # boot: nic
 # variants: plain debug
 # needs: rdma losetup rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 240
+# timeout: 400
 # long: 7.2 6.12 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -32,6 +32,8 @@ says() {
 }
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
 known() { [[ $(says $share/file) != RDMA_ROUTE* ]]; }
+# The client tries to connect again in its own time, up to 30 s apart, and a soft share gives up who asks before.
+answers() { dd if=$share/file of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null; }
 
 # stand_in FUNCTION: the card is this one
 stand_in() {
@@ -70,6 +72,8 @@ target far /dev/loop1
 port 1 far rdma ipv4 $far_ip
 controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
 disk=$(disk_of far) || bail "no disk"
+path=${disk#/dev/} # nvme1n1's is nvme1c1n1
+path=${path%n1}c${controller#nvme}n1
 # To open a file that it knows asks nobody, so it opens when nobody answers.
 client vers=3,rdma,port=20049,nolock,nocto,actimeo=3600,soft,timeo=50,retrans=1
 same "soft-RoCE: a share" "NONE nfs software" "$(says $share/file)"
@@ -80,6 +84,9 @@ stand_in "$function"
 behind nic0
 same "a card: a share" "NONE $function $map" "$(says $share/file)"
 same "a card: a drive whose queue takes no pages of peers" "QUEUE $function none" "$(says "$disk")"
+# Where the driver of each path knows peers, the card is asked as for a share.
+insmod "$(dirname "$LAB_MODULE")/kmod/peers.ko" disk="$disk" && rmmod peers || bail "peers.ko"
+same "a card: a drive whose queue takes them" "NONE $function $map" "$(says "$disk")"
 before=$(cat $card/references)
 for _ in {1..10}; do says $share/file && says "$disk"; done >/dev/null
 same "the function's references are given back" "$before" "$(cat $card/references)"
@@ -93,7 +100,35 @@ ip nexthop add id 7 dev veth1
 ip addr del $far_ip/32 dev nic0
 ip route add $far_ip/32 nhid 7
 same "a next hop: soft-RoCE" "NONE nfs software" "$(says $share/file)"
-ip nexthop replace id 7 dev nic0
+# Beside it, software of which nobody knows what it does with pages. Whoever came before ours hears later that it goes, and
+# may have a connection by it until then: NFS keeps the one that it has, wherever routes lead since.
+echo 0 >$card/up
+echo Y >$card/software
+echo 1 >$card/up
+same "software is there: a way by soft-RoCE" RDMA_SOFTWARE "$(says $share/file | cut -d' ' -f1)"
+echo Y >$card/hold
+echo 0 >$card/up &
+check "software goes: it is going" soon 10 grep -q Y $card/held
+same "software goes: a way by soft-RoCE" RDMA_SOFTWARE "$(says $share/file | cut -d' ' -f1)"
+same "software goes: a read" "$EXDEV $RDMA_SOFTWARE 0" "$(reads $share/file)"
+echo N >$card/hold
+wait $!
+sleep 1 # a "no" lasts so long
+same "software has gone: a way by soft-RoCE" "NONE nfs software" "$(says $share/file)"
+echo N >$card/software
+# Whoever listens is told of another next hop before it can be seen, and whoever asks meanwhile is given the old one.
+echo Y >$card/hold
+ip nexthop replace id 7 dev nic0 &
+check "another next hop: all have been told" soon 10 grep -q Y $card/held
+read -r got reason _ <<<"$(reads $share/file)"
+check "another next hop: a read goes by the old one, still" [ "$got" = 0 -o "$got" = $EIO ]
+diag "errno $got, reason $reason"
+echo N >$card/hold
+wait $!
+refused() { [ "$(reads $share/file)" = "$EXDEV $RDMA_ROUTE 0" ]; }
+check "another next hop, without a card: a read is refused" soon 5 refused
+echo 1 >$card/up
+soon 10 known
 same "another next hop of the same route: the card" "NONE $function $map" "$(says $share/file)"
 ip addr add $far_ip/32 dev nic0
 ip route del $far_ip/32 nhid 7
@@ -118,6 +153,7 @@ same "it is back: a share" "NONE $function $map" "$(says $share/file)"
 
 echo "$function" >$pci/drivers/nicstand/unbind
 same "its function is unbound: a share" "RDMA_ROUTE nfs none" "$(says $share/file)"
+same "its function is unbound: a drive" "RDMA_ROUTE $path none" "$(says "$disk")"
 stand_in "$function"
 soon 10 known
 same "and bound: a share" "NONE $function $map" "$(says $share/file)"
@@ -136,13 +172,17 @@ if [ "$LAB_TOPOLOGY" = edu ]; then
 	stand_in "$elsewhere"
 	soon 10 known
 	same "a card elsewhere: a share" "DISTANCE $elsewhere none" "$(says $share/file)"
-	same "a card elsewhere: a read" "$EXDEV $DISTANCE 0" "$(reads $share/file)"
+	same "a card elsewhere: a drive" "DISTANCE $elsewhere none" "$(says "$disk")"
+	for file in $share/file "$disk"; do
+		same "a card elsewhere: a read of ${file#/*/}" "$EXDEV $DISTANCE 0" "$(reads "$file")"
+	done
 	stand_down "$elsewhere"
 fi
 check "the module goes" rmmod nicstand
 insmod "$(dirname "$LAB_MODULE")/kmod/nicstand.ko" platform=1 || bail "nicstand.ko"
 behind nic0
 same "a card that is no PCI function: a share" "DISTANCE nfs none" "$(says $share/file)"
+same "a card that is no PCI function: a drive" "DISTANCE $path none" "$(says "$disk")"
 
 # --- The other device in software
 if [ "$LAB_K" = 6.12 ]; then
@@ -163,7 +203,11 @@ fi
 
 behind veth1
 same "soft-RoCE again: a share" "NONE nfs software" "$(says $share/file)"
-same "soft-RoCE again: a read" "0 $RDMA_SOFTWARE 4096" "$(reads $share/file)"
+if soon 90 answers || connects rxe1; then
+	same "soft-RoCE again: a read" "0 $RDMA_SOFTWARE 4096" "$(reads $share/file)"
+else
+	skip "soft-RoCE again: a read" "it does not connect any more: Documentation/upstream/rxe-link-down"
+fi
 umount $share
 disconnect "$controller"
 no_targets

@@ -26,26 +26,77 @@ begins() {
 	sleep 1
 }
 
-# breaks DESCRIPTION DISK IMAGE COMMAND...: a slow read is under way when this happens to its way, or to the machine that
-# has the image. It ends with EIO, and nothing comes afterwards.
-breaks() {
-	local breaker got len=$((8 << 20))
-	throttle $((256 << 10)) "$3"
-	host fill gpu0 0 $len pattern:9 >/dev/null
-	begins /tmp/broken read "$2" 0 $len 0 $len
-	check "$1: a request is under way" kill -0 $begun
-	"${@:4}" >/tmp/breaker 2>&1 &
+# connects RXE: soft-RoCE does, still. A datagram of its connection manager for which there is no route, once, is
+# its last: Documentation/upstream/rxe-link-down.
+connects() { ! rdma res show qp link "$1" | grep -q "type GSI state ERR"; }
+
+# under read|write DESCRIPTION DISK IMAGE COMMAND...: a slow request is under way when this happens to its way, or to the
+# machine that has the image. It ends with EIO, or BREAKS_WITH.
+under() {
+	local breaker got errno=${BREAKS_WITH:-EIO} len=$((8 << 20))
+	throttle $((256 << 10)) "$4"
+	begins /tmp/broken "$1" "$3" 0 $len 0 $len "host fill gpu0 %AT $len byte:9 >/dev/null"
+	check "$2: a request is under way" kill -0 $begun
+	"${@:5}" >/tmp/breaker 2>&1 &
 	breaker=$!
 	wait $begun
 	read -r got _ </tmp/broken
-	same "$1: EIO" $EIO "$got"
+	same "$2: $errno" "${!errno}" "$got"
 	host fill gpu0 0 $len pattern:7 >/dev/null
-	throttle 0 "$3"
+	throttle 0 "$4"
 	wait $breaker
 	[ ! -s /tmp/breaker ] || diag "$(cat /tmp/breaker)"
 	sleep 0.5
-	check "$1: nothing came afterwards" host compare gpu0 0 $len pattern:7
 }
+
+# breaks DESCRIPTION DISK IMAGE COMMAND...: the same to a read, of which nothing comes afterwards
+breaks() {
+	under read "$@"
+	check "$1: nothing came afterwards" host compare gpu0 0 $((8 << 20)) pattern:7
+}
+
+# write_breaks DESCRIPTION DISK IMAGE DRIVE COMMAND...: and to a write, of which the drive has old blocks and new ones, and
+# nothing of what is in the memory afterwards
+write_breaks() {
+	local got
+	dd if=/dev/zero of="$4" bs=1M count=8 oflag=direct status=none
+	under write "${@:1:3}" "${@:5}"
+	got=$(dd if="$4" bs=1M count=8 iflag=direct status=none | tr -d '\000\011' | wc -c)
+	same "$1: nothing was fetched afterwards" 0 "$got"
+}
+
+# goes_on read|write DESCRIPTION DISK IMAGE COMMAND...: a slow request is under way when this happens, and is made again until
+# it is whole
+goes_on() {
+	local way=$1 what=$2 disk=$3 image=$4 len=$((2 << 20)) before seed=1
+	if [ "$way" = read ]; then
+		before="host fill gpu0 %AT $len pattern:9"
+		pattern fill "$disk" 0 $len pattern:1
+	else
+		before="host fill gpu0 %AT $len pattern:5" seed=5
+		pattern fill "$disk" 0 $len pattern:6
+	fi
+	blockdev --flushbufs "$disk"
+	throttle $((256 << 10)) "$image"
+	begins /tmp/going "$way" "$disk" 0 $len 0 $len "$before"
+	check "$what: a $way is under way" kill -0 $begun
+	"${@:5}" &
+	sleep 1
+	throttle 0 "$image"
+	wait $begun $!
+	same "$what: the $way is whole" "$(straight $len)" "$(tail -n 1 /tmp/going | cut -d' ' -f1-6)"
+	[ "$way" = read ] && image=gpu0
+	check "$what: and its bytes" host compare "$image" 0 $len pattern:$seed
+	host fill gpu0 0 $len pattern:7 >/dev/null
+	sleep 0.5
+	if [ "$way" = read ]; then
+		check "$what: nothing came afterwards" host compare gpu0 0 $len pattern:7
+	else
+		check "$what: nothing was fetched afterwards" host compare "$image" 0 $len pattern:5
+	fi
+}
+# reset CONTROLLER
+reset() { echo 1 >"/sys/class/nvme/$1/reset_controller"; }
 
 # insert NAME...: a module of ours, beside peerdma.ko
 insert() {
@@ -121,6 +172,9 @@ no_targets() {
 # One that has lost its target fails its requests soon.
 # shellcheck disable=SC2034
 soon=reconnect_delay=1,ctrl_loss_tmo=60,fast_io_fail_tmo=1,keep_alive_tmo=2
+# One that has lost it waits for it.
+# shellcheck disable=SC2034
+patient=reconnect_delay=1,ctrl_loss_tmo=60
 # One that has lost it goes.
 # shellcheck disable=SC2034
 once=reconnect_delay=1,ctrl_loss_tmo=0,keep_alive_tmo=2
@@ -157,6 +211,39 @@ disk_of() {
 	done
 	return 1
 }
+
+# far_drive [OPTIONS]: from here on the drive nvme0 is FAR_DISK, by way of NVMe over RDMA. no_far_drive: it is here again.
+far_drive() {
+	kernel_has veth nvmet nvmet-rdma nvme-rdma
+	knows_rdma
+	wire
+	! mountpoint -q /mnt/disk || umount /mnt/disk
+	target home "$(nvme_disk)"
+	port 1 home rdma ipv4 $far_ip
+	home=$(connect "$patient${1:+,$1},transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=home") || bail "no connection to the drive"
+	FAR_DISK=$(disk_of home) || bail "no disk of the drive"
+	export FAR_DISK
+}
+no_far_drive() {
+	diag "$(dmesg | grep -c "nvme.*starting error recovery") times the connection broke"
+	unset FAR_DISK
+	disconnect "$home"
+	no_targets
+	check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+	rdma link del rxe0
+	rdma link del rxe1
+	ip link del veth0
+}
+
+# carried NAME: a test of the block path, whole, on that drive
+carried() {
+	"$LAB_ROOT/tests/guest/$1.sh" >/tmp/group 2>&1
+	check "$1.sh" all_is_ok
+	diag "$(grep -c "^ok" /tmp/group) of it"
+	! mountpoint -q /mnt/disk || umount /mnt/disk
+}
+# all_is_ok: of the TAP in /tmp/group
+all_is_ok() { grep -q "^1\.\." /tmp/group && ! grep -A 5 "^not ok\|^Bail" /tmp/group; }
 
 # --- NFS
 store=/mnt/store
@@ -210,11 +297,11 @@ fresh() { # FILE LEN SEED: on the server, and the client knows nothing of it
 	sync "$store/$1"
 }
 
-# gives_up DESCRIPTION: the share, under the read of 64 KiB that is $begun. What 6.12 began for v4.2 is begun again, until it
+# gives_up DESCRIPTION: the share, under the request of 64 KiB that is $begun. What 6.12 began for v4.2 is begun again, until it
 # is given up once more. That the process closes its file is not waited for: the server may be gone.
 gives_up() {
 	local got
-	check "$1: the read waits" kill -0 $begun
+	check "$1: the request waits" kill -0 $begun
 	for _ in {1..240}; do
 		umount -i -f $share 2>/dev/null # busy
 		sleep 0.5

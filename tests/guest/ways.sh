@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The way to another machine's storage breaks under a request, on the debug kernel: NVMe over RDMA whose target, link
-# or RDMA device goes, and a share of NFS whose RDMA device goes and comes, and that is given up; and the GPU goes under
-# both. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE,
+# or RDMA device goes, or whose controller is reset, and a share of NFS whose RDMA device goes and comes, and that is given
+# up; and the GPU goes under both. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE,
 # target and initiator in this guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
 # group: rdma
 # topologies: switch
@@ -65,6 +65,12 @@ gives_up "NFS, the server goes"
 serve
 wait $begun
 check "NFS, the server comes: nothing came afterwards" host compare gpu0 0 65536 pattern:7
+begins /tmp/given_up write $share/slow 0 65536 0 65536 "rpc.nfsd 0; host fill gpu0 %AT 65536 byte:9"
+gives_up "NFS, the server goes under a write"
+serve
+wait $begun
+sleep 1
+check "NFS, the server comes: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
 throttle $((mib / 4)) disk0
 fresh file $mib 1
 echo 3 >/proc/sys/vm/drop_caches
@@ -93,6 +99,9 @@ blockdev --flushbufs "$disk"
 throttle $((mib / 4)) disk0
 taken "NVMe" "$disk" $mib
 disconnect "$controller"
+comes "connected with more patience" "$patient"
+goes_on read "NVMe, a controller is reset" "$disk" disk0 reset "$controller"
+disconnect "$controller"
 echo 5 >$timeout
 comes "connected" "$soon"
 breaks "the target goes" "$disk" disk0 target_goes
@@ -100,6 +109,12 @@ fails "the target goes"
 target_comes
 check "the target comes: so does the controller" soon 60 live "$controller"
 same "the target comes: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+write_breaks "the target goes under a write" "$disk" disk0 "$drive" target_goes
+target_comes
+check "the target comes: the controller, too" soon 60 live "$controller"
+RING=1 breaks "the target goes under a ring" "$disk" disk0 target_goes
+target_comes
+check "the target comes: the controller, once more" soon 60 live "$controller"
 
 breaks "the RDMA device goes" "$disk" disk0 rdma link del rxe1
 check "the RDMA device goes: and the controller with it" soon 15 no_controller "$controller"

@@ -3,6 +3,7 @@
 // peerdma bench on a machine in memory: what it asks for, what it adds up, and what it will not do.
 
 #include <cerrno>
+#include <ctime>
 
 #include <gtest/gtest.h>
 
@@ -159,6 +160,35 @@ TEST_F(Bench, TheWaysBesideEachOther)
 	}
 	EXPECT_EQ(report.json["jobs"][0]["reason"], "NONE");
 	EXPECT_FALSE(report.json["emulated"].get<bool>());
+}
+
+TEST_F(Bench, WhatTheCpuHasSpentIsForEachGigabyte)
+{
+	cli::BenchRow row;
+	EXPECT_EQ(row.cpu_per_gb(), 0) << "nothing was moved";
+	row.ios = 500;
+	row.size = 1000000;
+	row.user = 0.25;
+	row.system = 0.5;
+	EXPECT_DOUBLE_EQ(row.cpu_per_gb(), 1.5);
+
+	// Each request keeps its thread busy for 5 ms of CPU time.
+	env.on_ioctl = [](unsigned long request, void *) {
+		struct timespec begun = {}, now = {};
+		auto busy = [&] { return (now.tv_sec - begun.tv_sec) * 1000000000 + now.tv_nsec - begun.tv_nsec; };
+		if (request == PEERDMA_READ)
+			for (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun), now = begun; busy() < 5000000;)
+				::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+		return 1;
+	};
+	options.settings["route"] = "direct,host";
+	const cli::Report report = cli::bench(options);
+	ASSERT_EQ(report.json["rows"].size(), 2u) << report.text;
+	for (const auto &one : report.json["rows"]) {
+		const double spent = one["cpu_user_seconds"].get<double>() + one["cpu_system_seconds"].get<double>();
+		EXPECT_DOUBLE_EQ(one["cpu_seconds_per_gb"].get<double>(), spent * 1e9 / (8 * 65536));
+		EXPECT_GE(spent, one["route"] == "direct" ? 8 * 0.005 * 0.9 : 0) << "less a tick of the kernel's clock";
+	}
 }
 
 TEST_F(Bench, ARingForADepth)

@@ -237,6 +237,28 @@ TEST_F(Check, AWholeHost)
 		EXPECT_EQ(entry["state"] == "good", entry["change"] == "") << entry;
 }
 
+TEST_F(Check, AGpuOfItsVendorsDriver)
+{
+	const std::string gpu = "/sys/bus/pci/devices/0000:01:00.0";
+	env.files["/sys/module"] = env.files["/sys/module/peerdma"] = "";
+	env.add_function("0000:01:00.0", 4 << 20, "nvidia");
+	env.files[gpu + "/class"] = "0x030200\n";
+	env.files["/proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.1\n";
+	auto report = cli::check({});
+	EXPECT_EQ(item(report, "providers")["state"], "bad");
+	EXPECT_TRUE(has(item(report, "providers")["change"], "modprobe peerdma_nvidia"));
+	EXPECT_FALSE(has(report.text, "peerdma publish")) << report.text;
+
+	// With all that it takes it is a provider as soon as a program has registered some.
+	env.files[gpu + "/p2pmem/size"] = "4194304\n";
+	env.files["/sys/module/peerdma_nvidia"] = "";
+	report = cli::check({});
+	EXPECT_EQ(item(report, "driver")["state"], "good");
+	EXPECT_EQ(item(report, "providers")["state"], "good");
+	EXPECT_EQ(item(report, "providers")["found"],
+		  "none now: 0000:01:00.0 is one while a program has registered memory of it");
+}
+
 TEST_F(Check, APairOfSeveral)
 {
 	env.files["/sys/module"] = "";

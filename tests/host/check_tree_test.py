@@ -28,6 +28,7 @@ GIB = 1 << 30
 # Flags as include/linux/ioport.h has them: memory, and 64-bit and prefetchable besides.
 MEM, WIDE = 0x40200, 0x14220C
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+MEMTYPES = "sys/kernel/debug/x86/pat_memtype_list"
 SIGNATURE = "~Module signature appended~\n"
 
 Files = dict[str, Any]  # path to text, bytes, or a link's target
@@ -53,6 +54,10 @@ def resource(size: int, flags: int = WIDE, bar: int = 2) -> str:
     if size:
         lines[bar] = f"{0x3800000000:#018x} {0x3800000000 + size - 1:#018x} {flags:#018x}"
     return "\n".join(lines) + "\n"
+
+
+def memtypes(*ranges: tuple[int, int, str]) -> str:
+    return "PAT memtype list:\n" + "".join(f"PAT: [mem {start:#018x}-{end:#018x}] {kind}\n" for start, end, kind in ranges)
 
 
 class Tree:
@@ -113,6 +118,7 @@ def good() -> Tree:
         "sys/module/peerdma/parameters/user_max": "0\n",
         "sys/module/module/parameters/sig_enforce": "N\n",
         "sys/module/nvme_core/parameters/multipath": "Y\n",
+        MEMTYPES: memtypes((0xFEBD1000, 0xFEBD2000, "uncached-minus")),
         "sys/kernel/security/lockdown": "[none] integrity confidentiality\n",
         "dev/peerdma": "",
         "dev/nvme0n1": "",
@@ -205,10 +211,11 @@ def a_good_host() -> None:
     seen.is_("disks", "good", "nvme0n1")
     seen.is_("bar", "good", "BAR 2, 16 GiB, 64-bit, prefetchable, resized to all")
     seen.is_("driver", "good", "none is bound")
+    seen.is_("memtype", "good", "BAR 2: not mapped")
     seen.is_("acs", "good", "does not redirect")
     seen.is_("bridge", "good", "a switch is above both")
     seen.is_("iommu", "good", "off")
-    assert len([item for item in seen.items if item["about"] == GPU]) == 2
+    assert len([item for item in seen.items if item["about"] == GPU]) == 3
     # One line for what is good, aligned.
     assert "\ngood     disks      nvme0n1\n" in seen.text and seen.text.endswith("\nready\n"), seen.text
 
@@ -367,21 +374,71 @@ def nvidia() -> None:
     proprietary = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
     free = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n"
     keys = 'RegistryDwords: "RMForceStaticBar1=1;RmForceDisableIomapWC=1"\n'
+    option = 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1"'
+    p2pmem = {f"{good().where[GPU]}/p2pmem/size": "17179869184\n"}
+    uvm: Files = {"sys/module/nvidia_uvm/x": ""}
+
+    def ours(persistent: str, callback: str) -> Files:
+        where = "sys/module/peerdma_nvidia/parameters/"
+        return {where + "persistent": persistent + "\n", where + "callback": callback + "\n"}
+
+    def of(files: Files, state: str, found: str = "", change: str = "", undo: str = "") -> dict[str, Any]:
+        seen = bound("nvidia", {version: free, params: 'RegistryDwords: ""\n'} | files)
+        seen.is_("driver", state, found, change, undo)
+        # It is its driver's: nothing here may tell anybody to take it away from that.
+        assert f"publish {GPU}" not in seen.text and "publish ADDRESS" not in seen.text and "--force" not in seen.text, seen.text
+        return seen.item("driver")
+
     bound("nvidia", {version: proprietary}).is_("driver", "bad", "proprietary", "nvidia-open", "cuda-drivers")
-    bound("nvidia", {version: free, params: 'RegistryDwords: ""\n'}).is_(
-        "driver", "warn", "not fixed", 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1"',
-        "rm /etc/modprobe.d/nvidia-peerdma.conf")
-    bound("nvidia", {version: free, params: keys}).is_("driver", "warn", "fixed and uncombined")
     bound("nvidia", {}).is_("driver", "unknown", "cannot be read")
-    p2pmem = f"{good().where[GPU]}/p2pmem/size"
-    bound("nvidia", {version: free, p2pmem: "17179869184\n"}).is_("driver", "warn", "17179869184 of its BAR are published already")
+    # All that is missing is named at once, each with its undoing.
+    item = of({}, "warn", "BAR 1 is not fixed and uncombined, nvidia-uvm is not loaded, peerdma_nvidia is not loaded", option,
+              "rm /etc/modprobe.d/nvidia-peerdma.conf")
+    assert "modprobe nvidia-uvm" in item["change"] and "modprobe peerdma_nvidia" in item["change"], item
+    assert "rmmod nvidia_uvm" in item["undo"] and "rmmod peerdma_nvidia" in item["undo"], item
+    item = of({params: keys} | ours("Y", "N"), "warn", "nvidia-uvm is not loaded", "modprobe nvidia-uvm, of CUDA 12.8", "rmmod nvidia_uvm")
+    assert "options nvidia" not in item["change"] and "peerdma_nvidia is not loaded" not in item["found"], item
+    of({params: keys} | uvm | ours("Y", "N"), "warn", "has not published BAR 1", "CUDA 12.8 (570)", "the old driver")
+    of(p2pmem, "warn", "17179869184 of its BAR are published; peerdma_nvidia is not loaded", "modprobe peerdma_nvidia", "rmmod peerdma_nvidia")
+    of(p2pmem | ours("N", "N"), "warn", "may register nothing", "echo Y >/sys/module/peerdma_nvidia/parameters/persistent", "echo N")
+    of(p2pmem | ours("N", "Y"), "good", "persistent=N, callback=Y: its memory can be registered, which was never tried")
+    of(p2pmem | ours("Y", "N"), "good", "persistent=Y, callback=N: its memory")
+    # Beside a device that nobody has, publishing is good advice again.
+    tree = good()
+    tree.set(GPU, "driver", Link("../" * tree.where[GPU].count("/") + "bus/pci/drivers/nvidia"))
+    tree.function("0000:05:00.0", DOWN2, "0x120000\n", resource=resource(GIB))
+    assert "peerdma publish ADDRESS" in Seen(tree).item("route")["change"]
 
 
 def other_drivers() -> None:
-    bound("amdgpu", {"sys/module/amdgpu/parameters/pcie_p2p": "N\n"}).is_("driver", "bad", "pcie_p2p=N", "options amdgpu pcie_p2p=1")
-    bound("amdgpu", {"sys/module/amdgpu/parameters/pcie_p2p": "Y\n"}).is_("driver", "warn", "amdgpu, pcie_p2p=Y", f"publish {GPU} --force", "drivers_probe")
-    bound("xe", {"sys/module/xe/parameters/vram_bar_size": "0\n"}).is_("driver", "warn", "xe, vram_bar_size=0")
+    pcie_p2p = "sys/module/amdgpu/parameters/pcie_p2p"
+    p2pmem = {f"{good().where[GPU]}/p2pmem/size": "17179869184\n"}
+    bound("amdgpu", {pcie_p2p: "N\n"}).is_("driver", "bad", "pcie_p2p=N", "options amdgpu pcie_p2p=1")
+    seen = bound("amdgpu", {pcie_p2p: "Y\n"})
+    seen.is_("driver", "warn", "amdgpu, pcie_p2p=Y does not publish its BAR", "apt install amdgpu-dkms", "apt purge amdgpu-dkms")
+    seen.is_("route", "unknown", change="peerdma_buf_from_dmabuf()", undo="end the program")
+    assert "--force" not in seen.text and "peerdma publish" not in seen.text, seen.text
+    bound("amdgpu", p2pmem | {"sys/module/peerdma/parameters/revocable_imports": "N\n"}).is_(
+        "driver", "good", "17179869184 of its BAR are published: a dma-buf of its memory can be imported, which was never tried on "
+        "a GPU, revocable_imports=N")
+    bound("xe", {"sys/module/xe/parameters/vram_bar_size": "0\n"}).is_("driver", "warn", "xe, vram_bar_size=0 does not publish", "another device")
+    bound("i915", p2pmem).is_("driver", "good", "can be imported")
+    bound("vfio-pci", {}).is_("driver", "warn", "vfio-pci has it, and does not share it", f"publish {GPU} --force", "drivers_probe")
     bound("peerdma", {}).is_("driver", "good", "peerdma")
+
+
+def memory_types() -> None:
+    start, end = 0x3800000000, 0x3800000000 + 16 * GIB
+    some = memtypes((0, 4096, "write-back"), (start - 8192, start, "write-combining"), (start, start + 4096, "uncached-minus"),
+                    (end - 4096, end, "uncached"), (end, end + 4096, "write-back"))
+    look(**{MEMTYPES.replace("/", "__"): some}).is_("memtype", "good", "BAR 2: uncached-minus, uncached")
+    combined = {MEMTYPES: memtypes((start - 4096, start + 4096, "write-combining"))}
+    bound("nvidia", combined).is_("memtype", "warn", "write-combining: VENDOR_WC", "RmForceDisableIomapWC=1", "rm /etc/modprobe.d")
+    bound("amdgpu", combined).is_("memtype", "warn", "write-combining, by amdgpu: VENDOR_WC", "use another device", "changes nothing")
+    bound("vfio-pci", combined).is_("memtype", "warn", "BAR 2: write-combining, by vfio-pci",
+                                    f"echo {GPU} >/sys/bus/pci/drivers/vfio-pci/unbind", "drivers_probe")
+    with_files({MEMTYPES: memtypes((end - 4096, end, "write-back"))}).is_("memtype", "warn", "write-back, by no driver", "sysfb_init", "update-grub")
+    look(drop=(MEMTYPES,)).is_("memtype", "unknown", "pat_memtype_list cannot be read (ENOENT)", "mount -t debugfs", "umount")
 
 
 def multipath(transport: str) -> Tree:
@@ -478,6 +535,7 @@ def a_container() -> None:
         seen.is_(name, "unknown", "not known without /sys")
     seen = look("0000:04:00.0", drop=("sys/",))
     seen.is_("driver", "unknown", "not known without /sys")
+    seen.is_("memtype", "unknown", "not known without /sys")
     look(drop=("proc/self/uid_map",)).is_("container", "unknown")
 
 
@@ -517,7 +575,7 @@ def every_state_was_seen() -> None:
         "kernel": {"good", "warn", "bad", "unknown"}, "config": {"good", "warn", "bad", "unknown"},
         "signing": {"good", "warn", "bad", "unknown"}, "module": {"good", "bad", "unknown"},
         "container": {"good", "warn", "unknown"}, "bar": {"good", "warn", "bad", "unknown"},
-        "driver": {"good", "warn", "bad", "unknown"}, "filesystem": {"good", "bad", "unknown"},
+        "driver": {"good", "warn", "bad", "unknown"}, "memtype": {"good", "warn", "unknown"}, "filesystem": {"good", "bad", "unknown"},
         "disks": {"good", "bad", "unknown"}, "stack": {"good", "warn", "bad", "unknown"},
         "multipath": {"good", "bad", "unknown"}, "rdma": {"good", "warn", "bad", "unknown"},
         "iommu": {"good", "warn", "unknown"}, "acs": {"good", "warn", "unknown"}, "bridge": {"good", "unknown"},
@@ -530,5 +588,5 @@ def every_state_was_seen() -> None:
 
 if __name__ == "__main__":
     sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, secure_boot,
-                      iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, nvme_multipath, rdma, stacks,
+                      iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, memory_types, nvme_multipath, rdma, stacks,
                       filesystems, a_container, io_uring, resource_limits, every_state_was_seen]))

@@ -156,7 +156,8 @@ TEST_F(Cli, WithoutPermissionItSaysSo)
 
 TEST_F(Cli, Providers)
 {
-	EXPECT_TRUE(has(run({"providers"}).out, "no provider is published"));
+	EXPECT_TRUE(has(run({"providers"}).out,
+			"no provider is published. Publish a device's memory with peerdma publish"));
 	EXPECT_EQ(run({"providers", "--json"}).json()["providers"].size(), 0u);
 	publish_one();
 	const Outcome text = run({"providers"});
@@ -376,6 +377,23 @@ TEST_F(Cli, SeveralProvidersNeedAName)
 	EXPECT_TRUE(has(outcome.err, "several providers"));
 	EXPECT_EQ(run({"cp", "/f", "gpu:2"}).status, 0);
 	EXPECT_EQ(run({"cp", "/f", "gpu:3"}).status, 1);
+}
+
+TEST_F(Cli, AGpuIsNotTakenFromItsVendorsDriver)
+{
+	const std::string gpu = "/sys/bus/pci/devices/0000:01:00.0";
+	env.add_function("0000:01:00.0", 4 << 20, "nvidia");
+	env.files[gpu + "/class"] = "0x030200\n";
+	env.contents["/f"].bytes = "x";
+	for (const auto &words :
+	     std::vector<std::vector<std::string>>{{"providers"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
+		const Outcome outcome = run(words);
+		const std::string said = outcome.out + outcome.err;
+		EXPECT_TRUE(has(said, "no provider is published"));
+		EXPECT_TRUE(has(said, "0000:01:00.0 is nvidia's, which would lose it by peerdma publish")) << said;
+		EXPECT_TRUE(has(said, "peerdma_buf_from_gpu()")) << said;
+		EXPECT_FALSE(has(said, "Publish a device's memory")) << said;
+	}
 }
 
 TEST_F(Cli, RulesAreChecked)

@@ -2,6 +2,7 @@
 //
 // libcufile.so.0 as programs meet it. What is expected is what was seen of the original, Documentation/cufile.md.
 #include <climits>
+#include <future>
 #include <set>
 
 #include "cufile_conformance.hpp"
@@ -1392,6 +1393,9 @@ TEST_F(Streams, ADriverThatIsClosedBeforeItsTime)
 	hold.go = true;
 	fake_sync(stream_);
 	EXPECT_EQ(result_, -5001);
+	// What it had for the stream goes when it is closed the next time.
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
 }
 
 TEST_F(Streams, InsideAGraph)
@@ -1450,6 +1454,70 @@ TEST_F(Streams, BesideACapture)
 	drop(graph);
 	EXPECT_TRUE(memory_.bytes(0, length) == bytes_.substr(0, length));
 	EXPECT_TRUE(content("f").substr(0, length) == bytes_.substr(0, length));
+}
+
+// Who frees memory has the driver's lock until the stream is through with what waits for us.
+TEST_F(Streams, MemoryIsFreedMeanwhile)
+{
+	const auto free_memory = reinterpret_cast<int (*)(void *)>(dlsym(lib().cuda, "cuMemFree_v2"));
+	const auto alloc = reinterpret_cast<int (*)(void **, size_t)>(dlsym(lib().cuda, "cuMemAlloc_v2"));
+	size_ = 900000;
+	for (const bool write : {false, true}) {
+		void *other = nullptr;
+		fake_set_current(0);
+		ASSERT_EQ(alloc(&other, 4096), 0);
+		Hold hold(stream_);
+		result_ = 4711;
+		auto *const on = static_cast<CUstream>(stream_);
+		ASSERT_EQ((write ? lib().cuFileWriteAsync : lib().cuFileReadAsync)(fh_, memory_.get(), &size_, &file_,
+										   &at_, &result_, on)
+				  .err,
+			  0);
+		auto freed = std::async(std::launch::async, [&] {
+			fake_set_current(0);
+			return free_memory(other);
+		});
+		EXPECT_EQ(freed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+		hold.go = true;
+		// There is no way on from here: its threads cannot be ended.
+		if (freed.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
+			std::fprintf(stderr, "[  FAILED  ] Streams.MemoryIsFreedMeanwhile: it hangs\n");
+			_exit(1);
+		}
+		EXPECT_EQ(freed.get(), 0);
+		fake_sync(stream_);
+		EXPECT_EQ(result_, 900000);
+	}
+	EXPECT_TRUE(memory_.bytes(100, 900000) == bytes_.substr(10, 900000));
+}
+
+// Who reads without a pause does not keep others from what concerns the driver as a whole.
+TEST_F(Cufile, SettingsAndClosingBesideReadersWithoutAPause)
+{
+	const CUfileHandle_t fh = handle("f", pattern(100000));
+	std::atomic<bool> over{false};
+	std::vector<std::thread> readers;
+	std::vector<std::unique_ptr<Device>> memory;
+	for (int i = 0; i < 4; i++) {
+		memory.push_back(std::make_unique<Device>(100000));
+		readers.emplace_back([&, at = memory.back()->get()] {
+			while (!over)
+				lib().cuFileRead(fh, at, 100000, 0, 0);
+		});
+	}
+	auto settings = std::async(std::launch::async, [&] {
+		int errors = 0;
+		for (int i = 0; i < 50; i++)
+			errors += code(lib().cuFileDriverSetPollMode, i % 2 != 0, size_t{4}) != 0;
+		errors += code(lib().cuFileDriverClose_v2) != 0;
+		return errors;
+	});
+	const bool ended = settings.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+	over = true;
+	for (auto &reader : readers)
+		reader.join();
+	EXPECT_TRUE(ended) << "for 20 seconds";
+	EXPECT_EQ(settings.get(), 0);
 }
 
 TEST_F(Streams, ManyStreamsAtOnce)

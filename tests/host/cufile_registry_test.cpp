@@ -174,18 +174,28 @@ TEST_F(CufileRegistry, ABaseIsRegisteredOnce)
 	}
 }
 
-// What it was when it was registered it is: nobody asks again.
-TEST_F(CufileRegistry, RegisteredMemoryIsNotLookedUpAgain)
+// It may have been freed since, and what is there now be another context's, or the host's.
+TEST_F(CufileRegistry, RegisteredMemoryIsLookedUpAgain)
 {
 	cuda.present = true;
 	cuda.device.assign(100, 'd');
 	const CUfileHandle_t fh = add_file(library, system.program_fd("hello", O_RDWR));
 	ASSERT_EQ(library.add_buffer(cuda.device.data(), 100, 0).err, 0);
-	cuda.look_up_error = 700;
 	EXPECT_EQ(library.move(fh, cuda.device.data(), 5, 0, 0, false), 5);
-	EXPECT_EQ(library.move(fh, cuda.device.data() + 1, 4, 0, 0, false), -5011) << "of an address inside it must";
+	cuda.device[0] = 'd';
+	cuda.kind = cufile::Memory::Kind::host;
+	EXPECT_EQ(library.move(fh, cuda.device.data(), 5, 0, 0, false), -EIO) << "it is no device's any more";
+	EXPECT_EQ(cuda.device[0], 'd');
+	cuda.kind = cufile::Memory::Kind::managed;
+	EXPECT_EQ(library.move(fh, cuda.device.data(), 5, 0, 0, false), -EIO);
+	cuda.kind = cufile::Memory::Kind::device;
+	EXPECT_EQ(library.move(fh, cuda.device.data(), 5, 0, 0, false), 5);
+	cuda.look_up_error = 700;
+	EXPECT_EQ(library.move(fh, cuda.device.data(), 5, 0, 0, false), -5011);
+	EXPECT_EQ(library.move(fh, cuda.device.data() + 1, 4, 0, 0, false), -5011);
 	EXPECT_EQ(library.add_buffer(cuda.device.data() + 1, 4, 0).err, CU_FILE_CUDA_DRIVER_ERROR);
 	EXPECT_EQ(library.add_buffer(cuda.device.data() + 1, 4, 0).cu_err, 700);
+	cuda.look_up_error = 0;
 }
 
 TEST_F(CufileRegistry, ClosingForgetsAll)

@@ -25,9 +25,13 @@ protected:
 	}
 	void come_to_it()
 	{
+		run();
+		cuda.in_stream.clear();
+	}
+	void run()
+	{
 		for (const auto &one : cuda.in_stream)
 			one.call(one.arg);
-		cuda.in_stream.clear();
 	}
 
 	const std::string bytes = some_bytes(10000);
@@ -166,7 +170,7 @@ TEST_F(CufileStream, ManyTimes)
 	library.remove_file(fh); // it has one of its own
 	for (int i = 0; i < 4; i++) {
 		from = i * 10;
-		cuda.in_stream[0].call(cuda.in_stream[0].arg);
+		run();
 		EXPECT_EQ(result, 100);
 		EXPECT_EQ(cuda.device.substr(10, 100), bytes.substr(static_cast<size_t>(from), 100));
 	}
@@ -201,6 +205,181 @@ TEST_F(CufileStream, InItsOrder)
 		EXPECT_EQ(results[i], static_cast<ssize_t>(i + 1));
 		EXPECT_EQ(system.calls[i].size, i + 1u);
 	}
+}
+
+// Longer than what lies in host memory at a time: in turns, each with one copy of the stream's.
+class CufileStreamTurns : public CufileStream
+{
+protected:
+	CufileStreamTurns()
+	{
+		cuda.device.assign(8 * MiB, 'd');
+		fd = system.program_fd(much, O_RDWR);
+		library.remove_file(fh);
+		fh = add_file(library, fd);
+	}
+	static constexpr size_t MiB = 1 << 20;
+	const std::string much = some_bytes(6 * MiB + 777);
+};
+
+TEST_F(CufileStreamTurns, AReadAndAWrite)
+{
+	size = 5 * MiB + 123;
+	for (to = 0; to < 20; to += 7) {
+		from = 1000 + to;
+		cuda.device.assign(8 * MiB, 'd');
+		ASSERT_EQ(ask(), 0);
+		EXPECT_EQ(cuda.in_stream.size(), 5u) << "two turns";
+		come_to_it();
+		ASSERT_EQ(result, static_cast<ssize_t>(size));
+		const auto at = static_cast<size_t>(to);
+		EXPECT_TRUE(cuda.device == std::string(at, 'd') + much.substr(static_cast<size_t>(from), size) +
+						   std::string(8 * MiB - at - size, 'd'));
+	}
+	cuda.device = some_bytes(9 * MiB).substr(MiB, 8 * MiB);
+	from = 77;
+	ASSERT_EQ(ask(true), 0);
+	come_to_it();
+	ASSERT_EQ(result, static_cast<ssize_t>(size));
+	size = 5 * MiB + 123;
+	const auto there = static_cast<size_t>(to);
+	const std::string written = cuda.device.substr(there, size);
+	cuda.device.assign(8 * MiB, 'd');
+	ASSERT_EQ(ask(), 0);
+	come_to_it();
+	EXPECT_TRUE(cuda.device.substr(there, size) == written);
+	EXPECT_EQ(cuda.pinned, 1) << "one dock, however many I/Os there were";
+}
+
+TEST_F(CufileStreamTurns, TheEndOfTheFileAndAnError)
+{
+	size = 5 * MiB;
+	from = 3 * MiB;
+	ASSERT_EQ(ask(), 0);
+	come_to_it();
+	EXPECT_EQ(result, static_cast<ssize_t>(much.size() - 3 * MiB));
+	EXPECT_EQ(cuda.device.find_last_not_of('d'), much.size() - 3 * MiB + 9);
+	from = 0;
+	system.errors = {0, -EIO};
+	ASSERT_EQ(ask(), 0);
+	come_to_it();
+	EXPECT_EQ(result, static_cast<ssize_t>(4 * MiB)) << "what came before it";
+}
+
+// The driver refuses to copy it; a kernel would just do so.
+TEST_F(CufileStreamTurns, BeyondTheAllocation)
+{
+	size = 5 * MiB;
+	to = 4 * MiB;
+	ASSERT_EQ(ask(), 0);
+	cuda.calls_until_error = 0;
+	come_to_it();
+	EXPECT_EQ(result, -1);
+	EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos);
+}
+
+TEST_F(CufileStreamTurns, MoreThanWasSaid)
+{
+	ASSERT_EQ(ask(), 0);
+	size = 5 * MiB;
+	come_to_it();
+	EXPECT_EQ(result, -1);
+	EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos);
+	EXPECT_TRUE(system.calls.empty());
+}
+
+// The same one by two graphs at a time: neither can have its bytes, and none come to a wrong place.
+TEST_F(CufileStreamTurns, TwoAtATime)
+{
+	cuda.capturing = true;
+	size = 5 * MiB;
+	ASSERT_EQ(ask(), 0);
+	const auto all = cuda.in_stream;
+	const auto step = [&](size_t i) { all[i].call(all[i].arg); };
+	step(0);
+	step(1);
+	step(0); // the other one begins
+	for (size_t i = 2; i < all.size(); i++)
+		step(i);
+	EXPECT_EQ(result, -1);
+	result = 4711;
+	for (size_t i = 1; i < all.size(); i++)
+		step(i);
+	EXPECT_EQ(result, -1);
+	EXPECT_TRUE(cuda.device.substr(10, 4 * MiB) == much.substr(1000, 4 * MiB)) << "that was there before";
+	EXPECT_EQ(cuda.device.find_first_not_of('d', 10 + 4 * MiB), std::string::npos);
+	// One after the other they do.
+	run();
+	EXPECT_EQ(result, static_cast<ssize_t>(size));
+	EXPECT_TRUE(cuda.device.substr(10, size) == much.substr(1000, size));
+	all[0].gone(all[0].arg);
+}
+
+TEST_F(CufileStreamTurns, ADriverThatStopsHalfway)
+{
+	size = 5 * MiB;
+	cuda.carries_until_error = 1;
+	EXPECT_EQ(ask(), CU_FILE_CUDA_DRIVER_ERROR);
+	come_to_it();
+	EXPECT_EQ(result, 4711);
+	EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos) << "what failed has moved something";
+}
+
+// Then the library copies, which is said once.
+TEST_F(CufileStreamTurns, ADriverThatCannot)
+{
+	cuda.carry_error = 500; // CUDA_ERROR_NOT_FOUND
+	size = 5 * MiB;
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(ask(), 0);
+		EXPECT_EQ(cuda.in_stream.size(), 1u);
+		come_to_it();
+		EXPECT_EQ(result, static_cast<ssize_t>(size));
+		EXPECT_TRUE(cuda.device.substr(10, size) == much.substr(1000, size));
+	}
+}
+
+// A dock for each stream with I/O under way, and no more of them than it takes.
+TEST_F(CufileStreamTurns, Docks)
+{
+	const auto in = [&](uintptr_t stream) {
+		return library
+			.move_in_stream(fh, cuda.device.data(), &size, &from, &to, &result,
+					reinterpret_cast<CUstream>(stream), false)
+			.err;
+	};
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(in(100), 0);
+	EXPECT_EQ(cuda.pinned, 1);
+	ASSERT_EQ(in(200), 0);
+	EXPECT_EQ(cuda.pinned, 2);
+	come_to_it();
+	for (uintptr_t stream = 300; stream < 302; stream++)
+		ASSERT_EQ(in(stream), 0);
+	EXPECT_EQ(cuda.pinned, 2) << "those of before";
+	come_to_it();
+	cuda.no_pinned = true;
+	for (uintptr_t stream = 400; stream < 402; stream++)
+		ASSERT_EQ(in(stream), 0);
+	EXPECT_EQ(in(500), CU_FILE_NOMEM_ERROR);
+	come_to_it();
+	// Another context's, which may go any time, are for nobody else.
+	cuda.here = &cuda.devices[1];
+	cuda.no_pinned = true;
+	EXPECT_EQ(in(600), CU_FILE_NOMEM_ERROR);
+	cuda.here = nullptr;
+	// Their context was destroyed, and with it the memory.
+	for (const auto &[memory, id] : cuda.pinned_ids)
+		std::free(memory);
+	cuda.pinned_ids.clear();
+	cuda.pinned = 0;
+	cuda.no_pinned = false;
+	ASSERT_EQ(in(100), 0);
+	EXPECT_EQ(cuda.pinned, 1);
+	come_to_it();
+	EXPECT_EQ(result, 100);
+	close_all(library);
+	EXPECT_EQ(cuda.pinned, 0);
 }
 
 } // namespace

@@ -21,6 +21,8 @@ ROOT = docs.ROOT
 PAGES = docs.pages()
 BLOCKS = [block for page in PAGES for block in page.blocks()]
 SILENT = ("text", "c", "diff")  # nothing that anybody runs
+TAGS = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
+        "json": r"checked: \w+", "yaml": r"not run: .{10,}"}
 COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
 HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
 
@@ -38,15 +40,37 @@ def each(kind: str) -> list[docs.Block]:
 
 # --- Blocks ------------------------------------------------------------------------------------------
 
+def fault_of(block: docs.Block) -> str:
+    """What is wrong with what it says; a language that is not known, or none, is no way past this."""
+    if block.language in SILENT:
+        good = not block.tag
+    else:
+        good = block.language in TAGS and bool(re.fullmatch(TAGS[block.language], block.tag))
+    return "" if good else f"{block.place}: {block.language!r} {block.tag!r}"
+
+
+def loose_fences(page: docs.Page) -> list[str]:
+    """Fences that docs.Page does not see: those inside a line, of tildes, or that nobody closes."""
+    lines = [line for line in page.text.splitlines() if re.match(r"\s*(?:```|~~~)", line)]
+    return [f"{page.path}: {line}" for line in lines if not line.startswith("```")] + (
+        [f"{page.path}: a block without an end"] if len(lines) % 2 else [])
+
+
 def each_block_says_what_becomes_of_it() -> None:
-    tags = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
-            "json": r"checked: \w+", "yaml": r"not run: .{10,}"}
     assert len(BLOCKS) > 20
-    for block in BLOCKS:
-        if block.language in SILENT:
-            assert not block.tag, f"{block.place}: {block.language} is for nothing that is run"
-        else:
-            assert re.fullmatch(tags.get(block.language, "$^"), block.tag), f"{block.place}: {block.language} {block.tag!r}"
+    faults = [fault for block in BLOCKS if (fault := fault_of(block))] + [fence for page in PAGES for fence in loose_fences(page)]
+    assert not faults, "\n".join(faults)
+
+
+def a_block_that_says_nothing_is_a_fault() -> None:
+    def faults(text: str) -> int:
+        page = docs.Page(Path("x.md"), text)
+        return len(loose_fences(page)) + sum(bool(fault_of(block)) for block in page.blocks())
+    body = "peerdma check\n```\n"
+    assert not faults("<!-- run: host -->\n```sh\n" + body) and not faults("```text\n" + body)
+    for fence in ("```\n", "```bash\n", "```sh\n", "<!-- run: host -->\n```\n", "<!-- run: host -->\n```text\n", "  ```sh\n"):
+        assert faults(fence + body), fence
+    assert faults("~~~\nmake\n~~~\n") and faults("```text\n") == 1
 
 
 def no_command_is_hidden_in_what_nobody_runs() -> None:
@@ -124,6 +148,60 @@ def the_cdi_file_is_one() -> None:
         rule = (ROOT / "scripts/60-peerdma.rules").read_text()
         nodes = [node["path"] for device in spec["devices"] for node in device["containerEdits"].get("deviceNodes", [])]
         assert [f"/dev/{name}" for name in re.findall(r'KERNEL=="(\w+)"', rule)] == nodes, nodes
+
+
+# --- Examples of manual pages -------------------------------------------------------------------------
+
+def examples() -> list[tuple[str, str, str]]:
+    """(page, what becomes of it, what it holds): .\\" TAG stands before each of them."""
+    found = []
+    for path in docs.files(ROOT, *docs.MANUAL):
+        text = (ROOT / path).read_text().partition(".Sh EXAMPLES\n")[2]
+        text = text[:text.find("\n.Sh ") + 1]
+        for tag, literal, line in re.findall(r'(?:^\.\\" (.*)\n)?(?:^\.Bd -literal.*\n((?:(?!\.Ed).*\n)*)\.Ed|^\.Dl (.*))$', text, re.M):
+            found.append((path.name, tag, literal or line + "\n"))
+    return found
+
+
+def each_example_of_a_manual_page_says_what_becomes_of_it() -> None:
+    known = r"run: host|compiled|file: \S+|not run: .{10,}"
+    assert len(examples()) >= 7
+    for page, tag, text in examples():
+        assert re.fullmatch(known, tag), f"{page}: {tag!r}: {text}"
+        for name in re.findall(r"\b(?:tests|scripts|qemu)/[\w./]+\w", tag):
+            assert (ROOT / name).exists(), f"{page}: {name}"
+    # What is not run here is run in a guest, with names that are there.
+    for page, tag, text in examples():
+        if tag.startswith("not run: ") and "peerdma " in text:
+            assert re.search(r"tests/guest/\w+\.sh", tag), f"{page}: {tag}: nothing runs anything like it"
+
+
+def examples_of_manual_pages_are_run() -> None:
+    """In a folder of their own, with the page's own files; rules are asked of the page's, as no test writes into /etc."""
+    done = 0
+    for page in dict.fromkeys(page for page, _, _ in examples()):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "peerdma").write_text(f'#!/bin/sh\nexec {run.lab.BUILD}/bin/peerdma "$@" "$PWD/rules"\n')
+            (folder / "peerdma").chmod(0o755)
+            for _, tag, text in [example for example in examples() if example[0] == page]:
+                if tag.startswith("file: "):
+                    (folder / tag.removeprefix("file: ")).write_text(text)
+                    command = ["./peerdma", "rules", "check"]
+                elif tag == "compiled":
+                    (folder / "a.c").write_text(f"#include <fcntl.h>\n#include <peerdma.h>\nint main(void) {{\n{text}return n < 0;\n}}\n")
+                    command = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-maybe-uninitialized",
+                               "-fsyntax-only", f"-I{ROOT}/include", "a.c"]
+                elif tag == "run: host":
+                    command = ["bash", "-euo", "pipefail", "-c", re.sub(r"^[$#] ", "", text, flags=re.M)]
+                else:
+                    continue
+                done += 1
+                ended = subprocess.run(command, cwd=folder, env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}, text=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                assert ended.returncode == 0, f"{page}: status {ended.returncode}\n{text}{ended.stdout}"
+                assert "rules explain" not in text or re.match(r"(allow|deny|prefer): \S*/rules:\d+: ", ended.stdout), ended.stdout
+    assert done == 3, done
 
 
 # --- What pages name --------------------------------------------------------------------------------
@@ -206,10 +284,11 @@ def each_target_of_make_is_there_with_its_variables() -> None:
 def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
     page = (ROOT / "Documentation/man/peerdma.1").read_text()
     known = set(re.findall(r"^\.It Cm (\w+)$", page, re.M))
-    options = {"--" + name for name in re.findall(r"Fl -(\w+)", page)}
+    options = {"--" + name for name in re.findall(r"Fl -([\w-]+)", page)}
     assert {"check", "cp"} <= known and "--json" in options
     uses = [(page.path, word) for page in PAGES for word in words(page)]
     uses += [(block.place, line) for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
+    uses += [(name, line) for name, tag, text in examples() if tag != "compiled" for line in text.splitlines()]
     seen = 0
     for place, text in uses:
         for name, rest in re.findall(r"(?:^|[ /])peerdma ([a-z]+)\b([^#\n|;]*)", text):
@@ -276,6 +355,35 @@ def the_tests_that_are_said_to_prove_something_are_there() -> None:
             assert name not in groups or re.findall(r"`(\w+)`", row[2]) == groups[name], row
 
 
+def unsourced(text: str) -> list[str]:
+    """Rows of tables without a link in their source, and what is said to be looked at by what is no item of peerdma check."""
+    items = set(re.findall(r'\.id = "(\w+)"', "".join(path.read_text() for path in (ROOT / "user/tools").glob("check*.cpp"))))
+    faults, before = [], ""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if not cells or set(cells) == {"---"}:
+            continue
+        if "needed" in cells:
+            faults += [] if cells == ["needed", "source", "by"] else [line]
+            before = ""
+            continue
+        # "The same" is what the row before has.
+        before = before if cells[1] in ("the same", "as above") else cells[1]
+        if not re.search(r"\]\(\S+\)", before) or not set(re.findall(r"\w+", cells[2])) <= items:
+            faults.append(line)
+    return faults
+
+
+def what_hardware_needs_has_a_source() -> None:
+    text = (ROOT / "Documentation/hardware.md").read_text()
+    assert text.count("| needed | source | by |") == len(re.findall(r"^\|---", text, re.M)) >= 5
+    assert not unsourced(text), "\n".join(unsourced(text))
+    head = "| needed | source | by |\n|---|---|---|\n"
+    link = head + "| a | [b](c) | `bar` |\n"
+    assert not unsourced(link + "| d | the same | |\n") and unsourced(head + "| d | the same | |\n")
+    assert unsourced(link + "| d | somebody said so | |\n") and unsourced(link + "| d | [b](c) | `nothing` |\n")
+
+
 def the_picture_is_what_its_source_says() -> None:
     def said(svg: str) -> list[str]:
         return sorted(re.findall(r"<(?:text|title)\b[^>]*>([^<]*)<", svg))
@@ -317,11 +425,13 @@ def a_link_that_leads_nowhere_is_a_fault() -> None:
 
 if __name__ == "__main__":
     sys.exit(tap.run([
-        each_block_says_what_becomes_of_it, no_command_is_hidden_in_what_nobody_runs, what_another_file_runs_is_there,
-        the_reason_why_something_is_not_run_names_what_exists, what_is_for_the_host_is_run,
-        what_is_for_a_guest_is_given_to_the_test_that_runs_it, the_cdi_file_is_one, each_link_leads_somewhere,
+        each_block_says_what_becomes_of_it, a_block_that_says_nothing_is_a_fault, no_command_is_hidden_in_what_nobody_runs,
+        what_another_file_runs_is_there, the_reason_why_something_is_not_run_names_what_exists, what_is_for_the_host_is_run,
+        what_is_for_a_guest_is_given_to_the_test_that_runs_it, the_cdi_file_is_one,
+        each_example_of_a_manual_page_says_what_becomes_of_it, examples_of_manual_pages_are_run, each_link_leads_somewhere,
         each_section_that_is_spoken_of_is_there, each_file_that_is_named_is_there, each_target_of_make_is_there_with_its_variables,
         each_subcommand_and_option_is_described_by_the_manual_page, each_name_of_ours_is_in_the_source,
         the_reasons_of_the_table_are_those_of_the_header, the_ioctls_of_the_table_are_those_of_the_header,
-        the_tests_that_are_said_to_prove_something_are_there, the_picture_is_what_its_source_says, comments_fit_what_they_describe,
+        the_tests_that_are_said_to_prove_something_are_there, what_hardware_needs_has_a_source,
+        the_picture_is_what_its_source_says, comments_fit_what_they_describe,
         a_comment_that_does_not_fit_is_a_fault, a_link_that_leads_nowhere_is_a_fault]))

@@ -369,6 +369,7 @@ inline int FakeSystem::make_ring(unsigned depth, void *memory, uint64_t bytes, s
 class FakeCuda final : public cufile::Cuda
 {
 public:
+	FakeCuda() { pinned_ids.reserve(512); } // where tests have no memory it has some
 	bool load() override { return present; }
 	int look_up(const void *address, cufile::Memory &memory) override
 	{
@@ -395,6 +396,9 @@ public:
 		for (const auto &[bytes, number] : allocated)
 			if (at >= bytes->data() && at < bytes->data() + bytes->size())
 				out = {reinterpret_cast<uintptr_t>(bytes->data()), bytes->size(), 100};
+		for (const auto &[memory, number] : pinned_ids)
+			if (memory == at)
+				out = {reinterpret_cast<uintptr_t>(at), 1, number};
 		return look_up_error;
 	}
 	int sync_copies(const void *) override
@@ -446,7 +450,11 @@ public:
 	void leave() override {}
 	int alloc_pinned(uint64_t size, void **out) override
 	{
+		if (no_pinned)
+			return CUDA_ERROR_OUT_OF_MEMORY;
 		*out = std::aligned_alloc(4096, size);
+		const std::lock_guard guard(lock);
+		pinned_ids.emplace_back(static_cast<char *>(*out), ++last_id);
 		pinned++;
 		if (system)
 			pinned_on.push_back(system->preferred);
@@ -454,6 +462,10 @@ public:
 	}
 	void free_pinned(void *memory) override
 	{
+		{
+			const std::lock_guard guard(lock);
+			std::erase_if(pinned_ids, [&](const auto &one) { return one.first == memory; });
+		}
 		std::free(memory);
 		pinned--;
 	}
@@ -483,6 +495,23 @@ public:
 	int copy_out(void *to, const void *from, uint64_t size, cufile::Stream) override
 	{
 		std::memcpy(to, from, size);
+		return 0;
+	}
+	int look_at_stream(cufile::Stream stream, cufile::Lead &out) override
+	{
+		out = {here ? here : this, reinterpret_cast<uintptr_t>(stream) + 1, capturing};
+		return carry_error;
+	}
+	int carry(const cufile::Order *order, cufile::Stream) override
+	{
+		if (!carries_until_error--)
+			return CUDA_ERROR_UNKNOWN;
+		in_stream.push_back({[](void *arg) {
+					     const auto *const now = static_cast<const cufile::Order *>(arg);
+					     if (now->size)
+						     std::memcpy(now->to, now->from, now->size);
+				     },
+				     nullptr, const_cast<cufile::Order *>(order)});
 		return 0;
 	}
 	int call_in_stream(cufile::Stream, void (*call)(void *), void (*gone)(void *), void *arg,
@@ -520,6 +549,8 @@ public:
 	std::vector<InStream> in_stream;
 	bool capturing = false;
 	int launch_error = 0;
+	cufile::Context here = nullptr;                // of the streams, if not that of the memory
+	int carry_error = 0, carries_until_error = -1; // the driver has no such thing; negative: none fails
 
 	bool present = false;
 	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of device
@@ -527,6 +558,9 @@ public:
 	uint64_t id = 1; // of the allocation that device is; 0: of none
 	int synced = 0, sync_error = 0;
 	std::atomic<int> pinned{0};
+	std::vector<std::pair<char *, uint64_t>> pinned_ids; // of what is there; with lock
+	uint64_t last_id = 1000;
+	bool no_pinned = false;
 	const FakeSystem *system = nullptr; // whose node memory comes from
 	std::vector<int> pinned_on;
 	std::atomic<int> calls_until_error{-1}; // negative: none fails

@@ -87,5 +87,24 @@ if command -v systemd-sysusers >/dev/null; then
 	try "the group that is installed" group
 fi
 try "the udev rule that is installed" grep -q GROUP=.peerdma. "$tmp/root/usr/lib/udev/rules.d/60-peerdma.rules"
+try "the parameters for modprobe that are installed" grep -q "^#options peerdma user_max=" "$tmp/root/usr/lib/modprobe.d/peerdma.conf"
 try "the installed command finds its library" "$tmp/root/usr/bin/peerdma" --version
+
+# And gone again, but for what others have there, of the same name too.
+into() { make -s -C "$root/user" "$1" BUILD="$build" DESTDIR="$2" PREFIX=/usr MODPROBEDIR=/etc/modprobe.d; }
+left() {
+	into install "$tmp/ours" && [ -e "$tmp/ours/usr/share/man/man3/peerdma_read.3" ] && into uninstall "$tmp/ours" || return 1
+	find "$tmp/ours" -mindepth 1
+	[ -z "$(find "$tmp/ours" -mindepth 1)" ] || return 1
+	mkdir -p "$tmp/others/usr/lib" && echo other | tee "$tmp/others/usr/lib/libother.so" >"$tmp/others/usr/lib/libcufile.so.0"
+	into uninstall "$tmp/others" && [ -s "$tmp/others/usr/lib/libother.so" ] && [ -s "$tmp/others/usr/lib/libcufile.so.0" ]
+}
+# In this very system: folders that are ours alone go, others stay.
+own() {
+	into install "$tmp/own" && make -s -C "$root/user" uninstall BUILD="$build" PREFIX="$tmp/own/usr" MODPROBEDIR="$tmp/own/etc/modprobe.d" || return 1
+	find "$tmp/own" ! -type d -o -name peerdma
+	[ -z "$(find "$tmp/own" ! -type d -o -name peerdma)" ] && [ -d "$tmp/own/usr/lib/pkgconfig" ]
+}
+try "without DESTDIR it leaves the folders that others use" own
+try "make uninstall leaves nothing of ours, and what others have" left
 echo "1..$n"

@@ -33,19 +33,20 @@ TEST(Jobs, AFileOfGdsios)
 						   "name = both\n"
 						   "xfer_type=0\n"
 						   "rw=randread\n"
-						   "bs=64K\n"
+						   "bs=0x10000\n"
 						   "size=1G\n"
 						   "runtime=1.5\n"
 						   "do_verify=0\n"
+						   "fill_random=0\n"
 						   "skip_bufregister=0\n"
 						   "enable_nvlinks=0\n"
-						   "random_seed=7\n"
+						   "random_seed=0x7\n"
 						   "start_offset=4K\n"
 						   "\n"
 						   "[job1]\n"
 						   "numa_node=0\n"
-						   "gpu_dev_id=1\n"
-						   "num_threads=4\n"
+						   "gpu_dev_id=0X1\n"
+						   "num_threads=0x4\n"
 						   "directory=/mnt/a\n"
 						   "[job2]\n"
 						   "xfer_type=2,4,1,6\n"
@@ -105,7 +106,11 @@ TEST(Jobs, WhatIsWrongNamesItsLine)
 		{"runtime=-1\n", "line 5: runtime: "},
 		{"runtime=nan\n", "line 5: runtime: "},
 		{"runtime=0\n", "line 5: runtime: "},
-		{"do_verify=1\n", "line 5: do_verify: only 0"},
+		{"do_verify=1\n", "line 5: do_verify: only 0: this measures; peerdma selftest, verify and cp"},
+		{"fill_random=1\n", "line 5: fill_random: only 0: what is written is"},
+		{"num_threads=0x\n", "line 5: num_threads: '0x' is not a whole number"},
+		{"num_threads=0x1g\n", "line 5: num_threads: '0x1g' is not a whole number"},
+		{"num_threads=0x0\n", "line 5: num_threads: '0x0' is not a whole number"},
 		{"do_verify=maybe\n", "line 5: do_verify: 'maybe' is not 0 or 1"},
 		{"gpu_dev_id=x\n", "line 5: gpu_dev_id: "},
 		{"just words\n", "line 5: 'just words' is neither"},

@@ -49,9 +49,11 @@ def good_run() -> None:
 
 
 def who_stood_still_is_booted_again() -> None:
-    timeout, splat = lab.Reason("timeout", ""), lab.Reason("splat", "")
+    timeout, splat = lab.Reason("timeout", ""), lab.Reason("splat", "BUG: KASAN: use-after-free")
+    stall = lab.Reason("splat", "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:")
     for said, reasons, again in (([], [timeout], True), (GOOD[:1], [timeout], False), (GOOD[:3], [timeout], False),
-                                 ([], [timeout, splat], False), ([], [], False), (GOOD, [], False)):
+                                 ([], [timeout, splat], False), ([], [timeout, stall], True), ([], [timeout, stall, splat], False),
+                                 (GOOD[:1], [timeout, stall], False), ([], [], False), (GOOD, [], False)):
         outcome = judge(said)
         outcome.reasons += reasons
         assert outcome.stood_still == again, (said, reasons)

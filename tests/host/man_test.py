@@ -87,8 +87,9 @@ def each_errno_of_the_header_is_in_the_page() -> None:
     assert len(wanted) > 15 and set(wanted) - {"ENOSPC"} == set(shown), set(wanted) ^ set(shown)  # that is pwrite(2)'s
 
 
-def each_parameter_is_there_and_what_is_built_in() -> None:
-    built, shown = {}, {}
+def parameters() -> dict[tuple[str, str], str]:
+    """Of the modules, and what is built in."""
+    built = {}
     for path in (ROOT / "kernel").glob("*.c"):
         text = path.read_text()
         for name in re.findall(r"^module_param(?:_cb)?\((\w+),", text, re.M):
@@ -96,11 +97,22 @@ def each_parameter_is_there_and_what_is_built_in() -> None:
             value = re.search(rf"^static (\S.*?) {name}(?: = (\w+))?;", text, re.M)
             assert value, name
             built[module, name] = {"true": "Y", "false": "N", None: "N" if value[1] == "bool" else "0"}.get(value[2], value[2])
+    return built
+
+
+def each_parameter_is_there_and_what_is_built_in() -> None:
+    built, shown = parameters(), {}
     for name, module, text in re.findall(r"^\.It Cm (\w+) No of Nm (\w+)\n(.*?)(?=^\.It|^\.El)", section("peerdma.4", "MODULE PARAMETERS"),
                                          re.M | re.S):
         found = re.search(r"\b(\w+), which is built in|\b(\w+) is built in", text)
         shown[module, name] = (found[1] or found[2]) if found else ""
     assert len(built) == 7 and shown == built, shown.items() ^ built.items()
+
+
+def the_file_for_modprobe_has_each_parameter() -> None:
+    lines = re.findall(r"^#options (\w+) (\w+)=(\w+)$", (ROOT / "scripts/peerdma.modprobe").read_text(), re.M)
+    shown = {(module, name): value for module, name, value in lines}
+    assert shown == parameters(), shown.items() ^ parameters().items()
 
 
 def each_module_is_there() -> None:
@@ -142,5 +154,5 @@ def what_is_installed_is_found_by_each_name() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([
         each_function_is_named_declared_and_described, no_page_has_what_is_not_there, each_request_is_there_with_its_struct,
-        each_errno_of_the_header_is_in_the_page, each_parameter_is_there_and_what_is_built_in, each_module_is_there,
-        each_file_and_tracepoint_is_there, pages_speak_of_pages_that_are_there, what_is_installed_is_found_by_each_name]))
+        each_errno_of_the_header_is_in_the_page, each_parameter_is_there_and_what_is_built_in,
+        the_file_for_modprobe_has_each_parameter, each_module_is_there, each_file_and_tracepoint_is_there, pages_speak_of_pages_that_are_there, what_is_installed_is_found_by_each_name]))

@@ -71,6 +71,15 @@ def a_failure_is_of_both() -> None:
         ["peer: ended because the other guest failed", "died: peer: it did"]
 
 
+def a_peer_that_stood_still() -> None:
+    async def run(kind: str) -> lab.Outcome:
+        far = Life("storage", [], ok=False)
+        far.judge.fail(kind, "the guest did not boot")
+        return await pair.Pair(Life("switch", [], lasting=True), far).run()
+    assert asyncio.run(run("timeout")).stood_still
+    assert not asyncio.run(run("qemu")).stood_still
+
+
 def power_that_was_cut_is_none() -> None:
     _, _, outcome = both(["cut"], [], lasting=True)
     assert outcome.ok, outcome.reasons
@@ -92,5 +101,5 @@ def header() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(tap.run([words, nobody_says_it, it_has_ended, a_failure_is_of_both, power_that_was_cut_is_none,
-                      each_sees_the_other, header]))
+    sys.exit(tap.run([words, nobody_says_it, it_has_ended, a_failure_is_of_both, a_peer_that_stood_still,
+                      power_that_was_cut_is_none, each_sees_the_other, header]))

@@ -72,6 +72,22 @@ protected:
 
 } // namespace
 
+TEST_F(Selftest, NoStepBeginsAfterAMinute)
+{
+	// Each step begins half a minute after the one before; the first look at the clock is before all of them.
+	const auto start = std::chrono::steady_clock::now();
+	int looks = 0;
+	report = cli::selftest("/my/secret", "", [&] { return start + std::chrono::seconds(30) * looks++; });
+	const auto steps = report.json["steps"];
+	ASSERT_GT(steps.size(), 10u);
+	for (size_t i = 0; i < steps.size(); i++) {
+		EXPECT_EQ(steps[i]["state"], i < 1 ? "good" : "bad") << i;
+		EXPECT_EQ(steps[i]["found"], i < 1 ? "" : "no time was left for it") << i;
+	}
+	EXPECT_EQ(report.status, 1) << "what was not looked at does not work";
+	EXPECT_FALSE(report.json["works"].get<bool>());
+}
+
 TEST_F(Selftest, AGoodMachine)
 {
 	EXPECT_EQ(wrong(), std::vector<std::string>{}) << report.text;

@@ -47,7 +47,7 @@ static bool publish = true;
 module_param(publish, bool, 0444);
 
 struct exported {
-	struct exp_make is;
+	struct exp_make is; /* its layout: protected by the dma-buf's lock */
 	struct page *host; /* a frame that is given instead of the GPU's */
 	struct delayed_work arrival;
 	struct dma_fence *fence;
@@ -176,13 +176,15 @@ static void exp_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach
 
 static int exp_pin(struct dma_buf_attachment *attach)
 {
-	const struct exported *exported = attach->dmabuf->priv;
+	struct exported *exported = attach->dmabuf->priv;
 
 	need_lock(attach->dmabuf);
 	if (exported->is.trouble == EXP_NO_PIN)
 		return -EOPNOTSUPP;
-	if (exported->is.trouble == EXP_MOVES_IN_PIN)
+	if (exported->is.trouble == EXP_MOVES_IN_PIN || exported->is.trouble == EXP_LEAVES_IN_PIN)
 		tell(attach->dmabuf);
+	if (exported->is.trouble == EXP_LEAVES_IN_PIN)
+		exported->is.layout = EXP_HOST;
 	atomic_inc(&pinned);
 	return 0;
 }

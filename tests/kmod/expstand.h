@@ -28,6 +28,7 @@ enum exp_trouble {
 	EXP_NO_MAP,
 	EXP_MOVES_IN_ATTACH, /* before the importer knows that it is attached */
 	EXP_MOVES_IN_PIN, /* as those do whose memory has to come from elsewhere */
+	EXP_LEAVES_IN_PIN, /* to host memory, as drivers of GPUs do for who cannot be told */
 	EXP_MOVES_IN_MAP,
 	EXP_SOON, /* it is on its way: a fence, for 300 ms */
 	EXP_LATE, /* and for longer than anybody should wait */

@@ -7,8 +7,9 @@
  *
  * In debugfs: up, the RDMA device alone goes and comes while its function stays bound, as with
  * drivers that are in two modules; hold, whoever takes the RDMA device away waits between the
- * clients that came after this module and those before, and held says so; references, of the
- * function.
+ * clients that came after this module and those before, and whoever changes a next hop when all
+ * have been told and nobody can see it yet, and held says so; software, what comes then has no DMA
+ * at all, as siw; references, of the function.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
@@ -18,6 +19,8 @@
 #include <linux/netdevice.h>
 #include <linux/pci.h>
 #include <linux/platform_device.h>
+#include <net/net_namespace.h>
+#include <net/nexthop.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_verbs.h>
 
@@ -37,7 +40,7 @@ static struct device *home; /* what would do its DMA; NULL: nothing is bound; pr
 static struct net_device *netdev;
 static struct platform_device *no_function;
 static struct dentry *folder;
-static bool hold, held;
+static bool hold, held, software;
 
 /* --- The RDMA device */
 static int query_device(struct ib_device *ib, struct ib_device_attr *attr, struct ib_udata *udata)
@@ -202,7 +205,7 @@ static int nic_begin(void)
 	ib_set_device_ops(&nic->ib, &nic_ops);
 	err = ib_device_set_netdev(&nic->ib, netdev, 1);
 	if (!err)
-		err = ib_register_device(&nic->ib, "nicstand", home);
+		err = ib_register_device(&nic->ib, "nicstand", software ? NULL : home);
 	if (err) {
 		ib_dealloc_device(&nic->ib);
 		nic = NULL;
@@ -292,12 +295,10 @@ static int client_add(struct ib_device *ib)
 	return 0;
 }
 
-static void client_remove(struct ib_device *ib, void *data)
+static void wait_while_held(void)
 {
 	unsigned int ms;
 
-	if (ib->ops.owner != THIS_MODULE)
-		return;
 	for (ms = 0; READ_ONCE(hold) && ms < HOLD_MS; ms += 20) {
 		WRITE_ONCE(held, true);
 		msleep(20);
@@ -305,10 +306,29 @@ static void client_remove(struct ib_device *ib, void *data)
 	WRITE_ONCE(held, false);
 }
 
+static void client_remove(struct ib_device *ib, void *data)
+{
+	if (ib->ops.owner == THIS_MODULE)
+		wait_while_held();
+}
+
 static struct ib_client client = {
 	.name = "nicstand",
 	.add = client_add,
 	.remove = client_remove,
+};
+
+/* --- So may be whoever changes a next hop. */
+static int next_hop_event(struct notifier_block *block, unsigned long event, void *info)
+{
+	if (event == NEXTHOP_EVENT_REPLACE)
+		wait_while_held();
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block next_hops = {
+	.notifier_call = next_hop_event,
+	.priority = -1, /* the last to be told */
 };
 
 static int set_up(void *data, u64 up)
@@ -366,16 +386,22 @@ static int __init stand_init(void)
 	err = ib_register_client(&client);
 	if (err)
 		goto err_registered;
-	err = platform ? begin_without_function() : pci_register_driver(&stand_driver);
+	err = register_nexthop_notifier(&init_net, &next_hops, NULL);
 	if (err)
 		goto err_client;
+	err = platform ? begin_without_function() : pci_register_driver(&stand_driver);
+	if (err)
+		goto err_next_hops;
 	folder = debugfs_create_dir("nicstand", NULL);
 	debugfs_create_file("up", 0200, folder, NULL, &up_fops);
 	debugfs_create_file("references", 0400, folder, NULL, &references_fops);
 	debugfs_create_bool("hold", 0600, folder, &hold);
 	debugfs_create_bool("held", 0400, folder, &held);
+	debugfs_create_bool("software", 0600, folder, &software);
 	return 0;
 
+err_next_hops:
+	unregister_nexthop_notifier(&init_net, &next_hops);
 err_client:
 	ib_unregister_client(&client);
 err_registered:
@@ -392,6 +418,7 @@ static void __exit stand_exit(void)
 		end_without_function();
 	else
 		pci_unregister_driver(&stand_driver);
+	unregister_nexthop_notifier(&init_net, &next_hops);
 	ib_unregister_client(&client);
 	unregister_netdev(netdev);
 	free_netdev(netdev);

@@ -118,6 +118,22 @@ const Piece *find(CUdeviceptr address, size_t size = 0, char **base = nullptr)
 	return &piece;
 }
 
+// What is one to the driver: pieces that are mapped one behind the other are (580, on an H200). With the world's lock.
+std::pair<char *, size_t> range_of(char *start)
+{
+	const auto &memory = world().memory;
+	auto first = memory.find(start), last = std::next(first);
+	const auto follows = [&](auto one, auto next) {
+		return one->second.mapped && next->second.mapped && one->first + one->second.size == next->first;
+	};
+	while (first != memory.begin() && follows(std::prev(first), first))
+		--first;
+	while (last != memory.end() && follows(std::prev(last), last))
+		++last;
+	return {first->first,
+		static_cast<size_t>(std::prev(last)->first + std::prev(last)->second.size - first->first)};
+}
+
 void keep(char *seen, Piece piece)
 {
 	World &w = world();
@@ -254,6 +270,7 @@ CUresult cuMemGetInfo(size_t *available, size_t *total)
 CUresult cuMemAlloc(CUdeviceptr *out, size_t size)
 {
 	const CUresult rc = begin(__func__);
+	const std::shared_lock guard(driver_lock());
 	return rc ? rc : alloc(out, size, Kind::device);
 }
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned)
@@ -272,6 +289,7 @@ CUresult cuMemFree(CUdeviceptr memory)
 	const CUresult rc = begin(__func__);
 	if (rc)
 		return rc;
+	const std::lock_guard guard(driver_lock());
 	cuCtxSynchronize();
 	return free_memory(memory);
 }
@@ -285,6 +303,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned)
 {
 	if (const CUresult rc = begin(__func__))
 		return rc;
+	const std::shared_lock guard(driver_lock());
 	*out = std::aligned_alloc(page, pages(size));
 	if (!*out)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -300,6 +319,8 @@ CUresult cuMemFreeHost(void *memory)
 {
 	if (const CUresult rc = begin(__func__))
 		return rc;
+	const std::lock_guard guard(driver_lock());
+	cuCtxSynchronize();
 	Piece piece;
 	if (!take(memory, piece))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -381,10 +402,10 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
 			*static_cast<int *>(answers[i]) = piece ? piece->device : -2;
 			break;
 		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-			*static_cast<CUdeviceptr *>(answers[i]) = piece ? number(start) : 0;
+			*static_cast<CUdeviceptr *>(answers[i]) = piece ? number(range_of(start).first) : 0;
 			break;
 		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-			*static_cast<size_t *>(answers[i]) = piece ? piece->size : 0;
+			*static_cast<size_t *>(answers[i]) = piece ? range_of(start).second : 0;
 			break;
 		case CU_POINTER_ATTRIBUTE_MAPPED:
 			*static_cast<unsigned *>(answers[i]) = piece != nullptr;

@@ -71,6 +71,7 @@ struct CUuserObject_st {
 struct CUstream_st {
 	const CUcontext context; // nullptr: any
 	const bool blocking;     // it and the default stream wait for each other
+	const uint64_t id = next_id++;
 	std::mutex lock;
 	std::condition_variable wake, idle;
 	std::deque<Work> work;
@@ -78,6 +79,7 @@ struct CUstream_st {
 	CUgraph capture = nullptr, last = nullptr; // last: of fake_launch_graph()
 	bool forbids = false;                      // the capture, to all threads, what waits
 	std::thread thread;
+	static inline std::atomic<uint64_t> next_id{1};
 
 	CUstream_st(CUcontext in, bool blocks) : context(in), blocking(blocks), thread([this] { run(); }) {}
 	~CUstream_st()
@@ -284,6 +286,7 @@ CUresult copy_now(const char *name, CUdeviceptr to, Side to_side, CUdeviceptr fr
 	const Spans into = spans_of(to, size, to_side), out_of = spans_of(from, size, from_side);
 	if (into.empty() || out_of.empty())
 		return CUDA_ERROR_INVALID_VALUE;
+	const std::shared_lock guard(driver_lock());
 	wait_for_default();
 	copy(into, out_of);
 	return CUDA_SUCCESS;
@@ -300,6 +303,7 @@ CUresult copy_later(const char *name, CUdeviceptr to, Side to_side, CUdeviceptr 
 	const Spans into = spans_of(to, size, to_side), out_of = spans_of(from, size, from_side);
 	if (into.empty() || out_of.empty())
 		return CUDA_ERROR_INVALID_VALUE;
+	const std::shared_lock guard(driver_lock());
 	add(stream, [into, out_of] { copy(into, out_of); });
 	return CUDA_SUCCESS;
 }
@@ -422,6 +426,7 @@ CUresult cuStreamCreate(CUstream *out, unsigned flags)
 		return rc;
 	if (!current())
 		return CUDA_ERROR_INVALID_CONTEXT;
+	const std::shared_lock guard(driver_lock());
 	*out = make_stream(current(), !(flags & CU_STREAM_NON_BLOCKING));
 	live(1);
 	return CUDA_SUCCESS;
@@ -476,10 +481,21 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
 	add(stream, [state = event->state] { state->wait(); });
 	return CUDA_SUCCESS;
 }
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+	*context = stream_of(stream).context ? stream_of(stream).context : current();
+	return begin(__func__);
+}
+CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+	*id = stream_of(stream).id;
+	return begin(__func__);
+}
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg)
 {
 	if (const CUresult rc = begin(__func__))
 		return rc;
+	const std::shared_lock guard(driver_lock());
 	add(stream, in_stream(call, arg));
 	return CUDA_SUCCESS;
 }
@@ -491,6 +507,56 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback call, void *arg, 
 		in_host_function = true;
 		call(stream, CUDA_SUCCESS, arg);
 		in_host_function = false;
+	});
+	return CUDA_SUCCESS;
+}
+
+// --- The kernel that libcufile has
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *, void **, unsigned, void *, void **, unsigned)
+{
+	if (const CUresult rc = begin(__func__))
+		return rc;
+	*library = static_cast<CUlibrary>(const_cast<void *>(code));
+	return std::strstr(static_cast<const char *>(code), ".entry") ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+	if (const CUresult rc = begin(__func__))
+		return rc;
+	*kernel = reinterpret_cast<CUkernel>(library);
+	const bool known = !std::strcmp(name, "peerdma_carry") && std::strstr(reinterpret_cast<char *>(library), name);
+	return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+	const std::shared_lock guard(driver_lock());
+	*function = reinterpret_cast<CUfunction>(kernel);
+	return begin(__func__);
+}
+// Does what that one does. It cannot reach what neither a device nor the driver knows, nor another context's memory.
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+			CUstream stream, void **parameters, void **)
+{
+	if (const CUresult rc = begin(__func__))
+		return rc;
+	check_context(stream);
+	struct Order {
+		CUdeviceptr to, from;
+		uint64_t size;
+	};
+	const volatile Order *const order = *static_cast<const volatile Order **>(parameters[0]);
+	const std::shared_lock guard(driver_lock());
+	add(stream, [order, in = current()] {
+		if (!order->size)
+			return;
+		const Spans to = spans_at(order->to, order->size, false),
+			    from = spans_at(order->from, order->size, false);
+		const bool others = (owner_of(order->to) && owner_of(order->to) != in) ||
+				    (owner_of(order->from) && owner_of(order->from) != in);
+		if (to.empty() || from.empty() || others)
+			wrong();
+		else
+			copy(to, from);
 	});
 	return CUDA_SUCCESS;
 }
@@ -517,6 +583,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
 	if (const CUresult rc = begin(__func__))
 		return rc;
 	check_context(stream);
+	const std::shared_lock guard(driver_lock());
 	event->state->set(false);
 	add(stream, [state = event->state] { state->set(true); });
 	return CUDA_SUCCESS;

@@ -95,6 +95,12 @@ World &world()
 	return *the_world;
 }
 
+std::shared_mutex &driver_lock()
+{
+	static std::shared_mutex *const the_lock = new std::shared_mutex;
+	return *the_lock;
+}
+
 CUcontext current() { return stack.empty() ? nullptr : stack.back(); }
 
 CUresult begin(const char *name)
@@ -364,8 +370,11 @@ CUresult cuCtxPushCurrent(CUcontext context)
 	const CUresult rc = begin(__func__);
 	if (rc)
 		return rc;
-	if (!is_usable(context))
+	// A real driver follows the pointer.
+	if (!is_usable(context)) {
+		wrong();
 		return CUDA_ERROR_INVALID_CONTEXT;
+	}
 	stack.push_back(context);
 	return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,10 @@ struct World {
 };
 
 World &world();
+
+// Who frees memory has it while he waits for all streams; who copies, launches, makes streams or memory wants it, as in a real
+// driver (580, on an H200). So whoever a stream waits for must do none of that.
+std::shared_mutex &driver_lock();
 
 // Where nvstand.c has its first byte, for each process, and how much it gives out.
 constexpr size_t stand_bytes = size_t{16} << 20;

@@ -3,10 +3,41 @@
 // pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of
 // provider 0, straight on the ABI. BEFORE is run between allocating and transferring, %AT in it replaced by the buffer's
 // place in the BAR: a question to the host, or a shell command that may use lib.sh. With NO_BOUNCE in the environment the
-// request has that flag. Prints: errno reason done direct near host bar_offset
+// request has that flag; with RING it is a command of io_uring, of which nothing is known but errno or done.
+// Prints: errno reason done direct near host bar_offset
+#include <algorithm>
 #include <cstring>
+#include <liburing.h>
 
 #include "host.hpp"
+
+namespace
+{
+
+/// 0 or -errno.
+int by_ring(int dev, bool write, peerdma_io &req)
+{
+	io_uring ring;
+	io_uring_cqe *cqe = nullptr;
+	if (io_uring_queue_init(1, &ring, 0))
+		raw::die("ring");
+	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	io_uring_prep_nop(sqe); // zeros all of it
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = dev;
+	sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
+	sqe->addr = uint64_t(req.flags) << 32 | req.buf_id;
+	sqe->len = uint32_t(req.len);
+	sqe->file_index = uint32_t(req.fd);
+	const peerdma_uring_io io = {req.file_off, req.buf_off};
+	std::memcpy(sqe->cmd, &io, sizeof(io));
+	if (io_uring_submit_and_wait(&ring, 1) != 1 || io_uring_wait_cqe(&ring, &cqe))
+		raw::die("ring");
+	req.out_done = uint64_t(std::max(cqe->res, 0));
+	return std::min(cqe->res, 0);
+}
+
+} // namespace
 
 int main(int argc, char **argv)
 {
@@ -40,7 +71,8 @@ int main(int argc, char **argv)
 	auto req = raw::io(fd, buf.out_buf_id, file_off, buf_off, len);
 	if (std::getenv("NO_BOUNCE"))
 		req.flags |= PEERDMA_IO_NO_BOUNCE;
-	int err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
+	int err = std::getenv("RING") ? by_ring(dev, write, req) :
+					raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
 	std::printf("%d %u %llu %llu %llu %llu %llu\n", -err, req.out_reason, req.out_done, req.out_direct,
 		    req.out_near, req.out_host, buf.out_bar_offset);
 	return err ? 1 : 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "carry.hpp"
 #include "loader.hpp"
 #include "real.hpp"
 
@@ -17,7 +18,8 @@ namespace
 using Address = unsigned long long; // CUdeviceptr
 
 // Numbers of the driver's ABI.
-constexpr int success = 0, not_initialized = 3, deinitialized = 4, no_device = 100, invalid_value = 1, not_found = 500;
+constexpr int success = 0, not_initialized = 3, deinitialized = 4, no_device = 100, invalid_value = 1,
+	      out_of_memory = 2, not_found = 500;
 constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_sync_memops = 6, attribute_buffer_id = 7,
 	      attribute_is_managed = 8, attribute_ordinal = 9, attribute_range_start = 11, attribute_range_size = 12;
 constexpr unsigned memory_type_device = 2;
@@ -25,6 +27,7 @@ constexpr unsigned host_alloc_portable = 1, stream_non_blocking = 1, event_disab
 constexpr unsigned user_object_no_sync = 1, graph_takes_reference = 1;
 constexpr int capture_active = 1, capture_mode_relaxed = 2;
 constexpr int max_devices = 64;
+constexpr uintptr_t last_named_stream = 2; // the default ones: nullptr, of all threads, of each thread
 
 // CUmemcpyAttributes: the order in which the source is read, hints where both are, flags.
 struct CopyAttributes {
@@ -69,6 +72,13 @@ struct Table {
 	int (*exchange_mode)(int *);
 	int (*pci_address)(char *, int, int);
 	int (*set_attribute)(const void *, int, Address);
+	int (*stream_context)(Stream, Context *);
+	int (*stream_id)(Stream, unsigned long long *);
+	int (*load_library)(void **, const void *, void *, void **, unsigned, void *, void **, unsigned);
+	int (*library_kernel)(void **, void *, const char *);
+	int (*kernel_function)(void **, void *);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
+		      void **);
 	int (*copy_many)(Address *, Address *, size_t *, size_t, CopyAttributes *, size_t *, size_t, Stream);
 };
 
@@ -257,26 +267,64 @@ public:
 		return table_.copy_any(number(to), number(from), size, stream);
 	}
 
+	int look_at_stream(Stream stream, Lead &out) override
+	{
+		out = {};
+		// Among what a capture forbids in the mode that is the default is the loading of the kernel.
+		const BesideCaptures beside(table_);
+		if (!table_.stream_id || !table_.stream_context || !table_.load_library || !table_.library_kernel ||
+		    !table_.kernel_function || !table_.launch)
+			return not_found;
+		const int loaded = load_carry();
+		if (loaded)
+			return loaded;
+		const auto name = reinterpret_cast<uintptr_t>(stream);
+		int rc = name > last_named_stream ? table_.stream_context(stream, &out.context) :
+						    table_.current(&out.context);
+		unsigned long long id = 0;
+		bool entered;
+		if (rc || !out.context)
+			return rc ? rc : invalid_value;
+		rc = enter(out.context, entered);
+		if (rc)
+			return rc;
+		void *graph = nullptr;
+		out.captured = capture_of(stream, graph);
+		// Translated for this GPU now, if ever: afterwards the stream has half of it.
+		void *function = nullptr;
+		rc = table_.kernel_function(&function, carry_);
+		// What is captured is of no stream yet.
+		if (!rc && !out.captured)
+			rc = table_.stream_id(stream, &id);
+		if (entered)
+			leave();
+		out.id = id;
+		return rc;
+	}
+	int carry(const Order *order, Stream stream) override
+	{
+		const BesideCaptures beside(table_);
+		void *function = nullptr, *arguments[] = {&order};
+		const int rc = table_.kernel_function(&function, carry_);
+		return rc ? rc :
+			    table_.launch(function, carry_blocks, 1, 1, carry_threads, 1, 1, 0, stream, arguments,
+					  nullptr);
+	}
+
 	int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
 			   bool &captured) override
 	{
 		captured = false;
 		if (!table_.launch_host)
 			return not_found;
-		int status = 0;
 		void *graph = nullptr;
-		if (table_.capture && table_.object_create && table_.graph_retain) {
-			unsigned long long id = 0;
-			const void **needs = nullptr;
-			size_t count = 0;
-			// An error is of a stream that another one's capture forbids: the launch says so again.
-			if (table_.capture(stream, &status, &id, &graph, &needs, &count))
-				status = 0;
-		}
+		const bool capturing = capture_of(stream, graph);
 		const int rc = table_.launch_host(stream, call, arg);
-		if (rc || status != capture_active)
+		if (rc || !capturing)
 			return rc;
 		captured = true;
+		if (!gone)
+			return success;
 		void *object = nullptr;
 		// If it cannot be tied to the graph, it stays for ever: too long is no harm.
 		if (table_.object_create(&object, arg, gone, 1, user_object_no_sync) == success)
@@ -352,7 +400,43 @@ private:
 		get(table_.exchange_mode, "cuThreadExchangeStreamCaptureMode", false);
 		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
 		get(table_.set_attribute, "cuPointerSetAttribute", false);
+		get(table_.stream_context, "cuStreamGetCtx", false);
+		get(table_.stream_id, "cuStreamGetId", false);
+		get(table_.load_library, "cuLibraryLoadData", false);
+		get(table_.library_kernel, "cuLibraryGetKernel", false);
+		get(table_.kernel_function, "cuKernelGetFunction", false);
+		get(table_.launch, "cuLaunchKernel", false);
 		get(table_.copy_many, "cuMemcpyBatchAsync_v2", false);
+	}
+
+	bool capture_of(Stream stream, void *&graph)
+	{
+		if (!table_.capture || !table_.object_create || !table_.graph_retain)
+			return false;
+		int status = 0;
+		unsigned long long id = 0;
+		const void **needs = nullptr;
+		size_t count = 0;
+		// An error is of a stream that another one's capture forbids: the launch says so again.
+		return !table_.capture(stream, &status, &id, &graph, &needs, &count) && status == capture_active;
+	}
+
+	// Once, for all contexts.
+	int load_carry()
+	{
+		const std::lock_guard guard(lock_);
+		if (carry_ || no_carry_)
+			return no_carry_;
+		void *library = nullptr;
+		int rc = table_.load_library(&library, carry_ptx, nullptr, nullptr, 0, nullptr, nullptr, 0);
+		if (!rc)
+			rc = table_.library_kernel(&carry_, library, carry_name);
+		if (rc)
+			carry_ = nullptr;
+		// Memory there may be later.
+		if (rc && rc != out_of_memory)
+			no_carry_ = rc;
+		return rc;
 	}
 
 	// Retained once for each device, and kept: it is the one that the runtime API uses.
@@ -378,8 +462,10 @@ private:
 
 	Loader driver_{"libcuda.so.1"};
 	Table table_{};                  // immutable once driver_ is loaded
-	std::mutex lock_;                // protects primary_
+	std::mutex lock_;                // protects what follows
 	Context primary_[max_devices]{}; // nullptr until wanted
+	void *carry_ = nullptr;          // the kernel; immutable once it is there
+	int no_carry_ = 0;               // why there will never be one: a CUresult
 };
 
 constinit RealCuda the_cuda;

@@ -64,7 +64,9 @@ Library::Engine::Engine(Config c, const Seams &s)
 	  lanes(seams.cuda, seams.system, lane_bytes(config),
 		static_cast<unsigned>(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))),
 	  relays(seams),
-	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
+	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)))),
+	  stream_workers(
+		  static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
 {
 }
 
@@ -72,6 +74,7 @@ Library::~Library()
 {
 	while (count_ > 0)
 		close();
+	docks_.trim(); // of what a stream came to after that
 }
 
 CUfileOpError Library::open_if_closed()
@@ -143,9 +146,9 @@ CUfileError_t Library::close()
 	}
 	// What waits for a worker now finds the driver closed.
 	engine->workers.stop();
-	engine.reset();
+	engine->stream_workers.stop();
+	decltype(handles_) handles;
 	{
-		decltype(handles_) handles;
 		decltype(buffers_) buffers;
 		const std::lock_guard tables(table_lock_);
 		handles.swap(handles_);
@@ -153,6 +156,13 @@ CUfileError_t Library::close()
 		by_fd_.clear();
 		streams_.clear();
 	}
+	// What a stream has not come to has a handle yet, and whoever lets go of that may not call CUDA.
+	for (const auto &[id, handle] : handles) {
+		const std::lock_guard relays(handle->lock);
+		handle->relays.clear();
+	}
+	engine.reset();
+	docks_.trim();
 	stats_.stop();
 	log_.close();
 	count_ = 0;
@@ -198,7 +208,7 @@ CUfileError_t Library::change(const std::function<void(Config &)> &apply, const 
 		keep();
 		return success();
 	}
-	const std::lock_guard all(use_);
+	// Who moves does not look at what is changed here, and would have to be waited for.
 	apply(engine_->config);
 	return success();
 }

@@ -178,7 +178,9 @@ int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, 
 		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same.
 		if (n == -ENODEV && (request.place.enrolled || request.way == Way::relay)) {
 			reason = result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
-			return request.strict ? failed(CU_FILE_IO_NOT_SUPPORTED) : move_by_slabs(request, seams, lanes);
+			if (request.strict)
+				return failed(CU_FILE_IO_NOT_SUPPORTED);
+			return request.in_stream ? n : move_by_slabs(request, seams, lanes);
 		}
 		reason = why_by_host(result);
 		return n;

@@ -72,6 +72,7 @@ struct Request {
 	Place place;                         // if it is direct
 	std::weak_ptr<Enrolled> enrolled;    // whose place that is, if it is one's
 	bool strict = false;                 // directly, or not at all
+	bool in_stream = false;              // a stream waits for it: nothing may be copied
 };
 
 class Belt;

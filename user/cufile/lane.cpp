@@ -8,6 +8,12 @@
 
 namespace cufile
 {
+namespace
+{
+
+constexpr size_t most_dead = 16;
+
+} // namespace
 
 int Lane::make(Cuda &cuda, Context context, bool large, std::unique_ptr<Lane> &out)
 {
@@ -34,8 +40,25 @@ int Lane::make(Cuda &cuda, Context context, bool large, std::unique_ptr<Lane> &o
 	if (!memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	lane->memory_ = static_cast<char *>(memory);
+	Allocation made;
+	if (lane->pinned_ && !cuda.allocation(memory, made))
+		lane->id_ = made.id;
 	out = std::move(lane);
 	return 0;
+}
+
+bool Lane::is_there() const
+{
+	Allocation now;
+	return !id_ || (!cuda_.allocation(memory_, now) && now.id == id_);
+}
+
+void Lane::forget(std::unique_ptr<Lane> lane)
+{
+	lane->ring.reset();
+	if (!lane->pinned_)
+		std::free(lane->memory_);
+	static_cast<void>(lane.release());
 }
 
 Lane::~Lane()
@@ -64,22 +87,49 @@ Lanes::Lanes(Cuda &cuda, System &system, uint64_t bytes, unsigned depth)
 {
 	for (const bool large : {false, true})
 		idle_[large].reserve(most_[large]);
+	dead_.reserve(most_dead);
 }
 
 Lanes::~Lanes()
 {
 	for (auto &idle : idle_)
 		for (auto &lane : idle)
-			destroy(std::move(lane));
+			destroy_now(std::move(lane));
+	bury();
 }
 
 void Lanes::destroy(std::unique_ptr<Lane> lane)
 {
+	if (stream_waits) {
+		const std::lock_guard guard(lock_);
+		if (dead_.size() < dead_.capacity()) {
+			dead_.push_back(std::move(lane));
+			return;
+		}
+	}
+	destroy_now(std::move(lane));
+}
+
+void Lanes::bury()
+{
+	for (;;) {
+		std::unique_ptr<Lane> lane;
+		{
+			const std::lock_guard guard(lock_);
+			if (dead_.empty())
+				return;
+			lane = std::move(dead_.back());
+			dead_.pop_back();
+		}
+		destroy_now(std::move(lane));
+	}
+}
+
+void Lanes::destroy_now(std::unique_ptr<Lane> lane)
+{
 	bool entered;
-	// A context that is gone has taken all of it along, but for what is not CUDA's.
-	if (cuda_.enter(lane->context(), entered)) {
-		lane->ring.reset();
-		(void)lane.release();
+	if (!lane->is_there() || cuda_.enter(lane->context(), entered)) {
+		Lane::forget(std::move(lane));
 		return;
 	}
 	lane.reset();
@@ -90,12 +140,17 @@ void Lanes::destroy(std::unique_ptr<Lane> lane)
 bool Lanes::reserve(Context context, bool large, std::unique_ptr<Lane> &found, std::unique_ptr<Lane> &old)
 {
 	auto &idle = idle_[large];
-	const auto at =
-		std::find_if(idle.rbegin(), idle.rend(), [&](const auto &lane) { return lane->context() == context; });
-	if (at != idle.rend()) {
-		found = std::move(*at);
-		idle.erase(std::next(at).base());
-		return true;
+	for (size_t i = idle.size(); i--;) {
+		if (idle[i]->context() != context)
+			continue;
+		std::unique_ptr<Lane> lane = std::move(idle[i]);
+		idle.erase(idle.begin() + static_cast<ptrdiff_t>(i));
+		if (lane->is_there()) {
+			found = std::move(lane);
+			return true;
+		}
+		Lane::forget(std::move(lane));
+		made_[large]--;
 	}
 	if (made_[large] < most_[large]) {
 		made_[large]++;
@@ -113,6 +168,13 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 	std::unique_ptr<Lane> old;
 	{
 		std::unique_lock guard(lock_);
+		if (!dead_.empty() && !stream_waits) {
+			old = std::move(dead_.back());
+			dead_.pop_back();
+			guard.unlock();
+			destroy_now(std::move(old));
+			guard.lock();
+		}
 		for (;;) {
 			if (large && reserve(context, true, out, old))
 				break;

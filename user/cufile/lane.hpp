@@ -42,6 +42,10 @@ public:
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
 	char *memory() const { return memory_; }
+	// Not if its context was destroyed: all of it is gone then, and another context may be where that was.
+	bool is_there() const;
+	// What its context has taken along is forgotten.
+	static void forget(std::unique_ptr<Lane> lane);
 	// Reads into its memory; nullptr until Lanes::ring().
 	std::unique_ptr<Ring> ring;
 
@@ -53,6 +57,7 @@ private:
 	Event events_[most_slabs]{};
 	char *memory_ = nullptr;
 	bool pinned_ = false; // else it is plain memory, which works, slower
+	uint64_t id_ = 0;     // of the pinned memory; 0: not known
 };
 
 class Lanes
@@ -67,6 +72,8 @@ public:
 	// A small one if no large one is to be had. Waits while all lanes are taken. The calling thread is in the context. A
 	// CUresult.
 	int take(Context context, bool large, std::unique_ptr<Lane> &out);
+	// What the calling thread does, a stream waits for.
+	static inline thread_local bool stream_waits = false;
 	// broken: a call failed in its context; it is not used again.
 	void give(std::unique_ptr<Lane> lane, bool broken);
 	unsigned made();
@@ -80,8 +87,11 @@ public:
 private:
 	// One that is idle, or room for a new one; old is then to be taken down first. With lock_.
 	bool reserve(Context context, bool large, std::unique_ptr<Lane> &found, std::unique_ptr<Lane> &old);
-	// Destroys a lane, in its context.
+	// Destroys a lane, in its context. Freeing waits for all streams: if one of them waits for the calling thread, it is left to
+	// others.
 	void destroy(std::unique_ptr<Lane> lane);
+	void destroy_now(std::unique_ptr<Lane> lane);
+	void bury();
 
 	Cuda &cuda_;
 	System &system_;
@@ -92,6 +102,7 @@ private:
 	std::mutex lock_;           // protects all below
 	std::condition_variable given_;
 	std::vector<std::unique_ptr<Lane>> idle_[2]; // last used last; with room for all
+	std::vector<std::unique_ptr<Lane>> dead_;    // that are left to others; with room for some
 	unsigned made_[2]{};
 };
 

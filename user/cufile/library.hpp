@@ -15,6 +15,7 @@
 
 #include "batch.hpp"
 #include "config.hpp"
+#include "dock.hpp"
 #include "job.hpp"
 #include "log.hpp"
 #include "stats.hpp"
@@ -55,7 +56,7 @@ struct Buffer {
 class Library
 {
 public:
-	explicit Library(const Seams &seams) : seams_(seams), log_(seams.system), stats_(seams.system) {}
+	explicit Library(const Seams &seams) : seams_(seams), log_(seams.system), stats_(seams.system), docks_(seams) {}
 	~Library();
 	Library(const Library &) = delete;
 	Library &operator=(const Library &) = delete;
@@ -146,6 +147,7 @@ private:
 		Lanes lanes;
 		Relays relays;
 		Workers workers;
+		Workers stream_workers;          // for what streams wait for, behind nothing that copies
 		std::atomic<unsigned> movers{0}; // threads of the program that bounce something
 		std::atomic<bool> told_no_rings{false};
 	};
@@ -198,12 +200,18 @@ private:
 	int64_t move_places(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
 			    bool write);
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
+	CUfileError_t put_into_stream(std::unique_ptr<StreamIo> io, CUstream stream);
+	static void begin_in_stream(void *io);
+	static void go_on_in_stream(void *io);
+	static void end_in_stream(void *io);
 	static void run_in_stream(void *io);
 
 	const Seams seams_;
 	Log log_;
 	Stats stats_;
+	Docks docks_;
 	std::atomic<bool> busy_{false}, dead_{false};
+	std::atomic<bool> told_no_carrying_{false};
 	std::atomic<bool> closing_{false}; // written under open_lock_, which close() has until all has ended
 	std::atomic<long> count_{0};       // written under open_lock_
 	std::mutex open_lock_;             // opening, closing, settings_
@@ -228,14 +236,21 @@ inline CUfileError_t success() { return error(CU_FILE_SUCCESS); }
 class Library::Use
 {
 public:
-	explicit Use(Library &library) : guard_(library.use_), engine_(library.engine_.get()) {}
+	// Nobody new while the driver is being closed: who closes it would wait for ever for a moment without anybody.
+	explicit Use(Library &library) : guard_(library.use_, std::defer_lock)
+	{
+		if (library.closing_)
+			return;
+		guard_.lock();
+		engine_ = library.engine_.get();
+	}
 	Engine *operator->() const { return engine_; }
 	Engine &operator*() const { return *engine_; }
 	explicit operator bool() const { return engine_; }
 
 private:
 	std::shared_lock<std::shared_mutex> guard_;
-	Engine *engine_;
+	Engine *engine_ = nullptr;
 };
 
 } // namespace cufile

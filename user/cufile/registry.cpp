@@ -120,6 +120,11 @@ void Library::remove_file(CUfileHandle_t fh)
 			handles_.erase(found);
 		}
 	}
+	// A stream may have it yet, and who lets go of it there must not call CUDA.
+	if (gone) {
+		const std::lock_guard guard(gone->lock);
+		gone->relays.clear();
+	}
 	stats_.count(&CUfileStatsLevel1_t::hdl_deregister_ops, gone != nullptr);
 }
 

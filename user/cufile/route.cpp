@@ -97,12 +97,17 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 	else if (!io.peer)
 		io.peer = seams_.peer.look_up(request.address, request.place);
 	io.room = request.place.size;
-	if (buffer) {
+	if (buffer)
 		request.memory = buffer->memory;
-	} else if (has_cuda()) {
+	// Of registered memory anew: it may have been freed, and its context destroyed, which nothing may be asked of then.
+	if ((!buffer || buffer->memory.kind != Memory::Kind::host) && has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, request.memory);
 		if (rc)
 			return failed(CU_FILE_CUDA_DRIVER_ERROR);
+		// Managed memory of no context is the host's for who is in none, and can be read into as such.
+		if (buffer && request.memory.kind != buffer->memory.kind &&
+		    (buffer->memory.kind == Memory::Kind::device || request.memory.kind == Memory::Kind::device))
+			return copy_failed;
 	}
 	io.kind = request.memory.kind;
 	// Nothing else stands in the way: what does the module say?
@@ -122,8 +127,8 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 		request.reason = buffer->reason;
 	const bool may_copy =
 		request.why == PEERDMA_CUFILE_WHY_REFUSED || request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER;
-	if (may_copy && engine.config.near_gpu && !engine.config.require_direct && !io.forced && io.fd >= 0 &&
-	    io.kind == Memory::Kind::device && request.memory.device >= 0)
+	if (may_copy && !request.in_stream && engine.config.near_gpu && !engine.config.require_direct && !io.forced &&
+	    io.fd >= 0 && io.kind == Memory::Kind::device && request.memory.device >= 0)
 		io.relayed = find_relay(engine, handle, request);
 	int best = 0;
 	for (const auto &way : ways) {

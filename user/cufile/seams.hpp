@@ -117,6 +117,20 @@ struct Copy {
 	uint64_t size;
 };
 
+// What a stream is to copy when it gets there; in pinned memory.
+struct Order {
+	char *to;
+	const char *from;
+	uint64_t size;
+};
+
+// A stream, and where it is.
+struct Lead {
+	Context context = nullptr;
+	uint64_t id = 0; // never given twice, whatever name the stream has
+	bool captured = false;
+};
+
 // Return a CUresult.
 class Cuda
 {
@@ -149,9 +163,13 @@ public:
 	virtual int copy_out(void *host, const void *device, uint64_t size, Stream stream) = 0;
 	// From device memory to device memory, of whichever devices.
 	virtual int copy_across(void *to, const void *from, uint64_t size, Stream stream) = 0;
+	// For carry(). An error: the driver has no such thing.
+	virtual int look_at_stream(Stream stream, Lead &out) = 0;
+	// The stream does what the order then says. In its context. Addresses of its device, of pinned and of managed memory.
+	virtual int carry(const Order *order, Stream stream) = 0;
 	// Runs call(arg) when the stream gets there, once, on a thread that may not call the driver. If the stream is being
-	// captured, it runs each time that the graph does; gone(arg) is called when it never will again. Without a
-	// capture, gone is not called.
+	// captured, it runs each time that the graph does; gone(arg), if there is one, is called when it never will
+	// again. Without a capture, gone is not called.
 	virtual int call_in_stream(Stream stream, void (*call)(void *), void (*gone)(void *), void *arg,
 				   bool &captured) = 0;
 	virtual int device_count(int &count) = 0;

@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: MIT
 //
-// I/O in the order of a CUDA stream. The stream calls us when it gets there, on a thread that must not call CUDA, so a
-// worker does the I/O while that thread waits; the stream goes on when it returns. What the pointers point to is read
-// then, not before, but for what the program promised to be fixed.
+// I/O in the order of a CUDA stream. What the pointers point to is read when the stream gets there, not before, but for
+// what the program promised to be fixed. The stream waits for us then, and who frees memory meanwhile has the driver's lock
+// until the stream has ended: so nothing that we do may want that lock, which every copy does. The stream
+// calls us, a worker reads into a dock, and the stream itself copies from there; and so on, a dock's bytes at a time.
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <condition_variable>
 
 #include "library.hpp"
+#include "probes.hpp"
 
 namespace cufile
 {
 
-struct Library::StreamIo {
-	Library &library;
-	const std::shared_ptr<Handle> handle;
-	void *const base;
-	size_t *size_p;
-	off_t *file_off_p, *buf_off_p;
-	ssize_t *const result;
-	const bool write;
-	// In place of what the pointers point to.
-	size_t fixed_size = 0;
-	off_t fixed_file_off = 0, fixed_buf_off = 0;
-	bool captured = false; // it may run again
-	std::atomic<int> ended{0};
-
-	void run();
-	void fix(unsigned flags);
-};
-
 namespace
 {
+
+// The most turns of one I/O that are put into a stream: 16 GiB.
+constexpr uint64_t most_turns = 4096;
 
 // As cuFile has it: a range beyond the buffer is another error than in cuFileRead(), a negative offset and what the
 // system says are just -1.
@@ -42,7 +32,95 @@ ssize_t told(int64_t result)
 	return result < -CUFILEOP_BASE_ERR && result != failed(CU_FILE_INVALID_VALUE) ? result : -1;
 }
 
+// The calling thread is in a context, as long as there is one of these.
+class Inside
+{
+public:
+	explicit Inside(Cuda &cuda) : cuda_(cuda) {}
+	~Inside()
+	{
+		if (entered_)
+			cuda_.leave();
+	}
+	Inside(const Inside &) = delete;
+	Inside &operator=(const Inside &) = delete;
+	int enter(Context context) { return cuda_.enter(context, entered_); }
+
+private:
+	Cuda &cuda_;
+	bool entered_ = false;
+};
+
 } // namespace
+
+// Its turns come one after the other: the stream calls us, then it copies what the order says. After the last one it calls
+// us once more.
+struct Library::StreamIo {
+	Library &library;
+	const std::shared_ptr<Handle> handle;
+	void *const base;
+	size_t *size_p;
+	off_t *file_off_p, *buf_off_p;
+	ssize_t *const result;
+	const bool write;
+	// In place of what the pointers point to.
+	size_t fixed_size = 0;
+	off_t fixed_file_off = 0, fixed_buf_off = 0;
+	bool captured = false; // it may run again
+	// Without a dock the driver cannot carry, and there is no turn: then all is done when the stream first calls.
+	Dock *dock = nullptr;
+	Context context = nullptr; // the stream's
+	uint64_t turns = 0;        // how often the stream looks at the order
+	std::atomic<int> holds{1}; // of the stream's calls, and of who puts them there; not of a graph's
+	std::atomic<bool> given_up{false};
+	std::atomic<int> runs{0};       // under way
+	std::atomic<bool> mixed{false}; // two at a time: graphs that share it
+
+	// Of one run.
+	Request request = {};
+	int64_t outcome = 0; // bytes, or an error
+	bool over = true, begun = false;
+	uint32_t reason = 0; // why it did not go directly although it was to: enum peerdma_reason
+	uint64_t started_ns = 0;
+
+	~StreamIo()
+	{
+		if (dock)
+			Docks::give(*dock);
+	}
+
+	void fix(unsigned flags);
+	// The last one has it deleted; a graph does so itself.
+	void let_go()
+	{
+		if (!captured && !--holds)
+			delete this;
+	}
+	void begin();
+	void go_on();
+	void end();
+
+private:
+	// On a worker, while the stream waits.
+	void on_worker(void (StreamIo::*step)(Engine &));
+	void start(Engine &engine);
+	void next(Engine &engine);
+	void fill();
+	void drain();
+	bool can_be_carried() const;
+	bool is_all_there() const;
+	void say(int64_t n)
+	{
+		outcome = n;
+		over = true;
+	}
+	// What has been moved counts, whatever comes then.
+	void stop(int64_t error) { say(outcome > 0 ? outcome : error); }
+	// On a worker: what hangs on it may have to ask CUDA when it goes.
+	void close();
+	uint64_t moved() const { return static_cast<uint64_t>(outcome); }
+	uint64_t part() const { return std::min(request.size - moved(), dock_bytes); }
+};
 
 void Library::StreamIo::fix(unsigned flags)
 {
@@ -60,44 +138,179 @@ void Library::StreamIo::fix(unsigned flags)
 	}
 }
 
-void Library::StreamIo::run()
+void Library::StreamIo::on_worker(void (StreamIo::*step)(Engine &))
 {
-	int64_t rc = failed(CU_FILE_DRIVER_NOT_INITIALIZED);
-	try {
-		const Use use(library);
-		if (use)
-			rc = library.move_held(*use, handle, base, *size_p, *file_off_p, *buf_off_p, write);
-	} catch (...) {
-		rc = failed(CU_FILE_NOMEM_ERROR);
-	}
-	*result = told(rc);
-	ended.store(1, std::memory_order_release);
-	ended.notify_one();
-}
-
-void Library::run_in_stream(void *arg)
-{
-	auto *const io = static_cast<StreamIo *>(arg);
+	struct Turn {
+		StreamIo &io;
+		void (StreamIo::*const step)(Engine &);
+		std::mutex lock = {};
+		std::condition_variable over = {};
+		bool ended = false;
+		void take()
+		{
+			Lanes::stream_waits = true;
+			try {
+				const Use use(io.library);
+				if (use)
+					(io.*step)(*use);
+				else
+					io.stop(failed(CU_FILE_DRIVER_NOT_INITIALIZED));
+			} catch (...) {
+				io.stop(failed(CU_FILE_NOMEM_ERROR));
+			}
+			if (io.over)
+				io.close();
+			Lanes::stream_waits = false;
+			// With the lock: afterwards all of this may be gone.
+			const std::lock_guard guard(lock);
+			ended = true;
+			over.notify_one();
+		}
+	} turn{*this, step};
 	bool taken = false;
 	CUfileOpError error = CU_FILE_DRIVER_NOT_INITIALIZED;
-	io->ended = 0;
-	if (!io->library.dead()) {
+	if (!library.dead()) {
 		try {
-			const Use use(io->library);
-			// The worker may be through, and the program may have freed the result, before add() returns.
-			taken = use && use->workers.add([io] { io->run(); });
+			const Use use(library);
+			taken = use && use->stream_workers.add([&turn] { turn.take(); });
 			if (use)
 				error = CU_FILE_NOMEM_ERROR;
 		} catch (...) {
 			taken = false;
 		}
 	}
-	if (taken)
-		io->ended.wait(0, std::memory_order_acquire);
+	if (!taken)
+		return stop(failed(error));
+	std::unique_lock guard(turn.lock);
+	turn.over.wait(guard, [&] { return turn.ended; });
+}
+
+void Library::StreamIo::close()
+{
+	if (begun)
+		library.count(request, outcome, reason, started_ns ? library.system().now_ns() - started_ns : 0);
+	begun = false;
+	request = {};
+}
+
+void Library::StreamIo::begin()
+{
+	if (runs++)
+		mixed = true;
+	if (dock)
+		dock->order().size = 0;
+	if (mixed || given_up)
+		return;
+	outcome = 0;
+	over = begun = false;
+	reason = 0;
+	started_ns = library.stats().on() ? library.system().now_ns() : 0;
+	on_worker(&StreamIo::start);
+}
+
+// It is in the stream's context, whose kernels reach no other's, or managed.
+bool Library::StreamIo::can_be_carried() const
+{
+	return dock && (request.memory.context == context || request.memory.kind == Memory::Kind::managed);
+}
+
+// All of it is there: a copy that leaves an allocation would be refused, a kernel does as it is told.
+bool Library::StreamIo::is_all_there() const
+{
+	Allocation all;
+	if (library.seams_.cuda.allocation(request.address, all))
+		return false;
+	const uint64_t before = reinterpret_cast<uintptr_t>(request.address) - all.start;
+	return before <= all.size && request.size <= all.size - before;
+}
+
+void Library::StreamIo::start(Engine &engine)
+{
+	request = {};
+	request.in_stream = dock;
+	int64_t rc = library.prepare(engine, handle, base, *size_p, *file_off_p, *buf_off_p, write, request);
+	if (rc < 0)
+		library.stats().count(write ? &CUfileStatsLevel1_t::write_ops : &CUfileStatsLevel1_t::read_ops, false);
+	if (rc)
+		return say(std::min<int64_t>(rc, 0));
+	const bool carried = request.way != Way::host && can_be_carried();
+	if (!carried) {
+		// What wants no copy, and what the stream cannot copy.
+		request.in_stream = false;
+		return say(library.run(engine, request));
+	}
+	// More than was said when it was put into the stream.
+	if (request.way == Way::bounce && request.size > turns * dock_bytes)
+		return say(failed(CU_FILE_INVALID_VALUE));
+	if (!is_all_there())
+		return say(copy_failed);
+	probe_begin(request);
+	begun = true;
+	if (request.way == Way::direct) {
+		rc = move_straight(request, engine.seams, engine.lanes, reason);
+		if (rc != -ENODEV || !reason)
+			return say(rc);
+		// The kernel has had to give it back; the stream has it all the same.
+		request.way = Way::bounce;
+		if (request.size > turns * dock_bytes)
+			return say(failed(CU_FILE_INVALID_VALUE));
+	}
+	engine.settle(request);
+	if (write)
+		dock->order() = {dock->at(request.address), request.address, part()};
 	else
-		*io->result = failed(error);
-	if (!io->captured)
-		delete io;
+		fill();
+}
+
+void Library::StreamIo::fill()
+{
+	const uint64_t size = part();
+	char *const to = request.address + moved(), *const from = dock->at(to);
+	const int64_t n = request.file->read(from, size, request.offset + moved());
+	if (n < 0)
+		return stop(n);
+	dock->order() = {to, from, static_cast<uint64_t>(n)};
+	outcome += n;
+	over = moved() == request.size || static_cast<uint64_t>(n) < size;
+}
+
+void Library::StreamIo::drain()
+{
+	const uint64_t size = dock->order().size;
+	const int64_t n = request.file->write(dock->order().to, size, request.offset + moved());
+	dock->order().size = 0;
+	if (n < 0)
+		return stop(n);
+	outcome += n;
+	over = moved() == request.size || static_cast<uint64_t>(n) < size;
+	const char *const from = request.address + moved();
+	if (!over)
+		dock->order() = {dock->at(from), from, part()};
+}
+
+void Library::StreamIo::next(Engine &)
+{
+	if (write)
+		drain();
+	else
+		fill();
+}
+
+void Library::StreamIo::go_on()
+{
+	if (!write || over || mixed || given_up)
+		dock->order().size = 0;
+	if (!over && !mixed && !given_up)
+		on_worker(&StreamIo::next);
+}
+
+void Library::StreamIo::end()
+{
+	if (!over && write && !mixed)
+		on_worker(&StreamIo::next);
+	*result = told(mixed ? -EBUSY : outcome);
+	if (!--runs)
+		mixed = false;
 }
 
 CUfileError_t Library::move_in_stream(CUfileHandle_t fh, void *base, size_t *size, off_t *file_off, off_t *buf_off,
@@ -121,16 +334,92 @@ CUfileError_t Library::move_in_stream(CUfileHandle_t fh, void *base, size_t *siz
 	std::unique_ptr<StreamIo> io(
 		new StreamIo{*this, std::move(handle), base, size, file_off, buf_off, result, write});
 	io->fix(flags);
-	bool captured = false;
-	const int rc = seams_.cuda.call_in_stream(
-		stream, run_in_stream, [](void *arg) { delete static_cast<StreamIo *>(arg); }, io.get(), captured);
-	if (rc)
-		return error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc));
-	// Unless it is captured it is the stream's now, and may be gone.
-	StreamIo *const given = io.release();
-	if (captured)
-		given->captured = true;
-	return success();
+	return put_into_stream(std::move(io), stream);
+}
+
+CUfileError_t Library::put_into_stream(std::unique_ptr<StreamIo> owned, CUstream stream)
+{
+	// Of memory that belongs to no context the driver is asked for the device's, which is not to be done while a stream waits.
+	Memory memory;
+	static_cast<void>(seams_.cuda.look_up(owned->base, memory));
+	Lead lead;
+	int unable = seams_.cuda.look_at_stream(stream, lead);
+	Inside inside(seams_.cuda);
+	if (!unable)
+		unable = inside.enter(lead.context);
+	if (!unable) {
+		owned->dock = docks_.take(lead.context, lead.captured ? 0 : lead.id);
+		owned->context = lead.context;
+		owned->turns = std::clamp<uint64_t>(*owned->size_p / dock_bytes + (*owned->size_p % dock_bytes != 0), 1,
+						    most_turns);
+		if (!owned->dock)
+			return error(CU_FILE_NOMEM_ERROR);
+	} else if (!told_no_carrying_.exchange(true)) {
+		log_.say(Log::Level::warn, "this CUDA driver cannot copy for us in a stream (CUresult " +
+						   std::to_string(unable) +
+						   "): who frees memory while there is I/O in one may hang");
+	}
+	StreamIo *const io = owned.release();
+	Dock *const dock = io->dock;
+	std::unique_lock<std::mutex> filing;
+	if (dock)
+		filing = std::unique_lock(dock->filing);
+	const auto call = [&](void (*function)(void *), void (*gone)(void *)) {
+		bool captured = false;
+		io->holds++;
+		const int rc = seams_.cuda.call_in_stream(stream, function, gone, io, captured);
+		if (rc)
+			io->holds--;
+		else if (captured)
+			io->captured = true;
+		return rc;
+	};
+	int rc = call(dock ? begin_in_stream : run_in_stream, [](void *arg) { delete static_cast<StreamIo *>(arg); });
+	bool unheld = false; // the stream looks at the order once more, and nobody holds it then
+	for (uint64_t turn = 0; dock && turn < io->turns && !rc; turn++) {
+		rc = seams_.cuda.carry(&dock->order(), stream);
+		unheld = !rc;
+		if (!rc)
+			rc = call(turn + 1 == io->turns ? end_in_stream : go_on_in_stream, nullptr);
+		// What is in the stream already begins nothing more then.
+		if (rc)
+			io->given_up = true;
+	}
+	filing = {};
+	if (!rc || !unheld)
+		io->let_go();
+	return rc ? error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc)) : success();
+}
+
+// Functions of the stream.
+void Library::begin_in_stream(void *arg)
+{
+	auto *const io = static_cast<StreamIo *>(arg);
+	io->begin();
+	io->let_go();
+}
+
+void Library::go_on_in_stream(void *arg)
+{
+	auto *const io = static_cast<StreamIo *>(arg);
+	io->go_on();
+	io->let_go();
+}
+
+void Library::end_in_stream(void *arg)
+{
+	auto *const io = static_cast<StreamIo *>(arg);
+	io->end();
+	io->let_go();
+}
+
+// All at once.
+void Library::run_in_stream(void *arg)
+{
+	auto *const io = static_cast<StreamIo *>(arg);
+	io->begin();
+	io->end();
+	io->let_go();
 }
 
 } // namespace cufile

@@ -119,6 +119,7 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 {
 	const auto pairs = pairs_of(host, subject);
 	const auto verdicts = verdicts_of(module, subject);
+	const Advice how = provide(host, subject.devices);
 	std::vector<std::string> functions;
 	for (const PciPair &pair : pairs)
 		for (const std::string &function : {pair.from, pair.to})
@@ -131,7 +132,7 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 					 check_module(host, module.open_error),
 					 check_node(host, module.open_error),
 					 check_container(host),
-					 check_providers(host, module)};
+					 check_providers(host, module, subject)};
 	if (subject.devices.empty())
 		findings.push_back(Finding{.id = "bar", .why = "there has to be memory to publish"}.set(
 			host.sysfs ? State::bad : State::unknown,
@@ -140,6 +141,7 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 			"name the device: peerdma check ADDRESS", "it changes nothing"));
 	for (const std::string &device : subject.devices) {
 		findings.push_back(check_bar(host, device));
+		findings.push_back(check_memtype(host, device));
 		findings.push_back(check_driver(host, device));
 	}
 	if (!subject.path.empty())
@@ -148,9 +150,9 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 		findings.push_back(check(host, subject));
 	findings.push_back(check_iommu(host, functions));
 	findings.push_back(check_acs(host, pairs));
-	findings.push_back(check_bridge(host, pairs, verdicts));
+	findings.push_back(check_bridge(host, pairs, verdicts, how));
 	for (const Verdict &verdict : verdicts)
-		findings.push_back(check_route(verdict));
+		findings.push_back(check_route(verdict, how));
 	for (const auto &check : {check_memlock, check_nofile, check_quota, check_uring})
 		findings.push_back(check(host));
 	return findings;

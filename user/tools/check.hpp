@@ -57,6 +57,16 @@ struct Verdict {
 	struct peerdma_explanation why = {};
 };
 
+// Something to do, and how it is undone.
+struct Advice {
+	std::string change, undo;
+};
+
+// A GPU that its vendor's driver is using.
+struct VendorGpu {
+	std::string pci, driver;
+};
+
 // A disk's PCI function and another one.
 struct PciPair {
 	std::string disk, from, to;
@@ -82,9 +92,20 @@ Way way_between(const Host &host, const std::string &from, const std::string &to
 std::vector<std::string> candidates(const Host &host); // functions whose memory may be worth publishing
 Finding check_iommu(const Host &host, const std::vector<std::string> &functions);
 Finding check_acs(const Host &host, const std::vector<PciPair> &pairs);
-Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts);
+Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts,
+		     const Advice &step);
 Finding check_bar(const Host &host, const std::string &pci);
+Finding check_memtype(const Host &host, const std::string &pci);
 Finding check_driver(const Host &host, const std::string &pci);
+
+// --- GPUs that their vendor's driver is using
+extern const std::string nvidia_option;                              // the line that its driver wants
+std::string vendor_driver(const Host &host, const std::string &pci); // its name; empty if it is no such driver
+Finding check_vendor(const Host &host, const std::string &pci, const std::string &driver);
+// One of them, if all devices are such: nobody should be told to publish those.
+std::optional<VendorGpu> only_vendors(const Host &host, const std::vector<std::string> &devices);
+// What makes a provider of one of the devices.
+Advice provide(const Host &host, const std::vector<std::string> &devices);
 
 // --- Storage
 // NVMe disks by name, of PCI and over RDMA: what can reach peer memory today.
@@ -114,8 +135,8 @@ Finding check_quota(const Host &host);
 
 // --- What the module says
 std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject);
-Finding check_providers(const Host &host, const Module &module);
-Finding check_route(const Verdict &verdict);
+Finding check_providers(const Host &host, const Module &module, const Subject &subject);
+Finding check_route(const Verdict &verdict, const Advice &step);
 
 Report report_of(const std::vector<Finding> &findings, bool verbose);
 

@@ -5,8 +5,10 @@
 #include "check.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
-#include <map>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +24,7 @@ namespace
 
 constexpr uint64_t publish_step = 2 << 20;   // x86: the steps that the kernel lays out its page structures in
 constexpr uint64_t small_window = 256 << 20; // what GPUs have whose firmware did not resize the BAR
+const char memtype_list[] = "/sys/kernel/debug/x86/pat_memtype_list";
 
 enum class Redirect { no, yes, unknown };
 
@@ -99,46 +102,22 @@ const Bar *widest(const std::vector<Bar> &bars)
 	return best;
 }
 
-// What the three vendors' drivers say of themselves.
-Finding nvidia_driver(const Host &host, const std::string &pci, Finding finding)
+// What the kernel has mapped of a range by now, by type: "uncached-minus", "write-combining"... False if it cannot be read.
+bool types_of(const Host &host, uint64_t start, uint64_t end, std::vector<std::string> &types, int &error)
 {
-	const std::string version = line_of(host.env, "/proc/driver/nvidia/version");
-	if (version.empty())
-		return finding.set(State::unknown, "nvidia, whose /proc/driver/nvidia/version cannot be read",
-				   "modinfo -F license nvidia says \"Dual MIT/GPL\" of the open module",
-				   "it changes nothing");
-	if (version.find("Open Kernel Module") == version.npos)
-		return finding.set(
-			State::bad, "nvidia, the proprietary module, whose memory no free module can ask for",
-			"apt install nvidia-open (NVIDIA's packages) or nvidia-open-kernel-dkms (Debian's), and "
-			"reboot",
-			"apt install cuda-drivers or nvidia-kernel-dkms, and reboot");
-	std::string params, found = "nvidia, the open module";
-	host.env.read_file("/proc/driver/nvidia/params", params);
-	const bool fixed = params.find("RMForceStaticBar1=1") != params.npos,
-		   uncombined = params.find("RmForceDisableIomapWC=1") != params.npos;
-	if (host.env.access(pci_devices + pci + "/p2pmem", F_OK) == 0)
-		return finding.set(
-			State::warn,
-			found + fmt::format("; {} of its BAR are published already, as nvidia-uvm does from CUDA "
-					    "12.8 on; peerdma_nvidia.ko can use them, never tried",
-					    line_of(host.env, pci_devices + pci + "/p2pmem/size")),
-			"nothing to change today", "it changes nothing");
-	if (!fixed || !uncombined)
-		return finding.set(
-			State::warn,
-			found + ", whose BAR 1 is not fixed and uncombined; peerdma_nvidia.ko cannot use its memory so",
-			"in /etc/modprobe.d/nvidia-peerdma.conf: options nvidia "
-			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"; then reboot",
-			"rm /etc/modprobe.d/nvidia-peerdma.conf, and reboot");
-	return finding.set(State::warn, found + ", BAR 1 fixed and uncombined; not published by nvidia-uvm",
-			   "nothing to change today", "it changes nothing");
-}
-
-std::string parameter(const Host &host, const std::string &driver, const std::string &name)
-{
-	const std::string value = line_of(host.env, "/sys/module/" + driver + "/parameters/" + name);
-	return value.empty() ? "" : fmt::format(", {}={}", name, value);
+	std::string text, line;
+	if ((error = host.env.read_file(memtype_list, text)) < 0)
+		return false;
+	std::istringstream lines(text);
+	while (std::getline(lines, line)) {
+		unsigned long long from, to;
+		char type[32];
+		// The second address is that of the byte behind.
+		if (std::sscanf(line.c_str(), "PAT: [mem 0x%llx-0x%llx] %31s", &from, &to, type) == 3 && from < end &&
+		    to > start && std::find(types.begin(), types.end(), type) == types.end())
+			types.push_back(type);
+	}
+	return true;
 }
 
 } // namespace
@@ -275,7 +254,8 @@ Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
 	return finding;
 }
 
-Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts)
+Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts,
+		     const Advice &how)
 {
 	Finding finding{
 		.id = "bridge",
@@ -319,8 +299,7 @@ Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const 
 	return finding.set(State::unknown,
 			   pairs.empty() ? "no pair of a disk and a device to ask about" :
 					   "the kernel's list can be asked through the module only",
-			   "modprobe peerdma, peerdma publish DEVICE, and ask again",
-			   "peerdma unpublish DEVICE, rmmod peerdma");
+			   "modprobe peerdma, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
 }
 
 Finding check_bar(const Host &host, const std::string &pci)
@@ -360,6 +339,55 @@ Finding check_bar(const Host &host, const std::string &pci)
 	return finding;
 }
 
+Finding check_memtype(const Host &host, const std::string &pci)
+{
+	Finding finding{.id = "memtype",
+			.about = pci,
+			.why = "what is published is mapped uncached, and the kernel has one type for all mappings of "
+			       "a page"};
+	if (!host.sysfs)
+		return finding.set(State::unknown, "not known without /sys", "look outside of the container",
+				   "it changes nothing");
+	const auto bars = bars_of(host.env, pci);
+	const Bar *bar = widest(bars);
+	std::vector<std::string> types;
+	int error = 0;
+	if (!bar)
+		return finding.set(State::unknown, "there is no 64-bit prefetchable BAR to look at", "see bar",
+				   "see bar");
+	if (!types_of(host, bar->start, bar->start + bar->len, types, error))
+		return finding.set(
+			State::unknown, fmt::format("{} cannot be read ({})", memtype_list, errno_name(-error)),
+			error == -EACCES || error == -EPERM ?
+				"run this as root" :
+				"mount -t debugfs debugfs /sys/kernel/debug, and ask again as root; only "
+				"kernels for x86 have it",
+			error == -EACCES || error == -EPERM ? "it changes nothing" : "umount /sys/kernel/debug");
+	const std::string what = fmt::format("BAR {}: {}", bar->number, types.empty() ? "not mapped" : joined(types));
+	if (std::all_of(types.begin(), types.end(), [](const auto &type) { return type.starts_with("uncached"); })) {
+		finding.found = what;
+		return finding;
+	}
+	const std::string driver = link_name(host.env, pci_devices + pci + "/driver");
+	if (driver == "nvidia")
+		return finding.set(State::warn, what + ": VENDOR_WC", nvidia_option + "; then reboot",
+				   "rm /etc/modprobe.d/nvidia-peerdma.conf, and reboot");
+	// Who gives its memory away as dma-bufs has to stay.
+	if (!vendor_driver(host, pci).empty())
+		return finding.set(State::warn, what + ", by " + driver + ": VENDOR_WC for its dma-bufs",
+				   "use another device", "it changes nothing");
+	if (!driver.empty())
+		return finding.set(
+			State::warn, what + ", by " + driver,
+			fmt::format("echo {} >/sys/bus/pci/drivers/{}/unbind; programs of {} lose the device", pci,
+				    driver, driver),
+			fmt::format("echo {} >/sys/bus/pci/drivers_probe", pci));
+	return finding.set(State::warn, what + ", by no driver of the device: a console's framebuffer does that",
+			   "add initcall_blacklist=sysfb_init to GRUB_CMDLINE_LINUX in /etc/default/grub, update-grub, "
+			   "reboot",
+			   "take it out again, update-grub, reboot");
+}
+
 Finding check_driver(const Host &host, const std::string &pci)
 {
 	Finding finding{
@@ -375,19 +403,10 @@ Finding check_driver(const Host &host, const std::string &pci)
 		finding.found = driver.empty() ? "none is bound" : "peerdma";
 		return finding;
 	}
-	if (driver == "nvidia")
-		return nvidia_driver(host, pci, finding);
-	std::string found = driver;
-	if (driver == "amdgpu")
-		found += parameter(host, driver, "pcie_p2p");
-	else if (driver == "xe")
-		found += parameter(host, driver, "vram_bar_size");
-	if (found == "amdgpu, pcie_p2p=N")
-		return finding.set(State::bad, found + ": the driver keeps its memory from other devices",
-				   "in /etc/modprobe.d/amdgpu-peerdma.conf: options amdgpu pcie_p2p=1; then reboot",
-				   "rm /etc/modprobe.d/amdgpu-peerdma.conf, and reboot");
+	if (!vendor_driver(host, pci).empty())
+		return check_vendor(host, pci, driver);
 	return finding.set(
-		State::warn, found + " has it; PeerDMA does not share a device with another driver yet",
+		State::warn, driver + " has it, and does not share it",
 		fmt::format("peerdma publish {} --force takes it; programs of {} lose the device", pci, driver),
 		fmt::format("peerdma unpublish {0}; echo {0} >/sys/bus/pci/drivers_probe", pci));
 }

@@ -44,6 +44,23 @@ Verdict ask_best(const Module &module, const Subject &subject, const std::string
 	return best;
 }
 
+// None is published: what would be one.
+Finding without_provider(const Host &host, const Subject &subject, Finding finding)
+{
+	const Advice how = provide(host, subject.devices);
+	const auto gpu = only_vendors(host, subject.devices);
+	if (!gpu)
+		return finding.set(State::bad, "none is published", how.change, how.undo);
+	const Finding driver = check_driver(host, gpu->pci);
+	if (driver.state != State::good)
+		return finding.set(
+			State::bad,
+			fmt::format("none is published, and memory of {} cannot be registered yet", gpu->pci),
+			driver.change, driver.undo);
+	finding.found = fmt::format("none now: {} is one while a program has registered memory of it", gpu->pci);
+	return finding;
+}
+
 } // namespace
 
 std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject)
@@ -62,11 +79,9 @@ std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject)
 	return verdicts;
 }
 
-Finding check_providers(const Host &host, const Module &module)
+Finding check_providers(const Host &host, const Module &module, const Subject &subject)
 {
 	Finding finding{.id = "providers", .why = "files are read into the memory of a device that has published it"};
-	const std::string change = "peerdma publish ADDRESS, the device's as lspci -D prints it",
-			  undo = "peerdma unpublish ADDRESS";
 	if (host.recorded)
 		return finding.set(State::unknown, "a record does not say", "peerdma providers, on the machine",
 				   "it changes nothing");
@@ -74,24 +89,23 @@ Finding check_providers(const Host &host, const Module &module)
 		return finding.set(State::unknown, "not known without /dev/peerdma", "load the module, and ask again",
 				   "rmmod peerdma");
 	if (module.providers.empty())
-		return finding.set(State::bad, "none is published", change, undo);
+		return without_provider(host, subject, finding);
 	for (const auto &provider : module.providers)
 		finding.found += fmt::format("{}{}, {}", finding.found.empty() ? "" : "; ",
 					     pci_text(provider.pci_domain, provider.pci_bdf), size_text(provider.len));
 	return finding;
 }
 
-Finding check_route(const Verdict &verdict)
+Finding check_route(const Verdict &verdict, const Advice &how)
 {
 	Finding finding{.id = "route", .about = verdict.disk, .why = "this is the kernel's own word on the pair"};
 	const auto &why = verdict.why;
 	if (verdict.disk.empty())
 		return finding.set(State::unknown, "only the module can ask the kernel",
-				   "modprobe peerdma, peerdma publish ADDRESS, and ask again",
-				   "peerdma unpublish ADDRESS, rmmod peerdma");
+				   "modprobe peerdma, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
 	if (verdict.error == -ENOENT && !verdict.provider.id)
 		return finding.set(State::unknown, verdict.disk + ": no such provider to ask about",
-				   "peerdma publish ADDRESS, and ask again", "peerdma unpublish ADDRESS");
+				   how.change + ", and ask again", how.undo);
 	if (verdict.error < 0)
 		return finding.set(State::unknown,
 				   fmt::format("{}: cannot ask ({})", verdict.disk, errno_name(-verdict.error)),

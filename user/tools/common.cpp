@@ -187,14 +187,15 @@ struct peerdma_provider_info find_provider(const Device &device, const std::stri
 	if (rc == -EINVAL)
 		throw Usage{fmt::format("'{}' is neither a provider's id nor a PCI address", name)};
 	std::string what = name.empty() ? "no provider is published" : fmt::format("no provider is called '{}'", name);
-	std::string advice = "Publish a device's memory with peerdma publish, and see it with peerdma providers.";
+	std::string advice;
 	if (rc == -ENOTUNIQ) {
 		what = name.empty() ? "several providers are published" :
 				      fmt::format("several providers are at {}", name);
 		advice = "Name one by its id, as peerdma providers lists them.";
-	} else if (rc != -ENOENT) {
+	} else if (rc == -ENOENT) {
+		advice = advice_without_provider();
+	} else {
 		what = "cannot ask /dev/peerdma for its providers";
-		advice.clear();
 	}
 	throw Failure{what, -rc, 0, advice, {}};
 }

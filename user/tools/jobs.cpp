@@ -46,7 +46,9 @@ std::vector<std::string_view> split(std::string_view text, char by)
 uint64_t number(std::string_view value, uint64_t least, uint64_t most)
 {
 	uint64_t n = 0;
-	const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+	const bool hex = value.starts_with("0x") || value.starts_with("0X");
+	const auto [end, error] =
+		std::from_chars(value.data() + (hex ? 2 : 0), value.data() + value.size(), n, hex ? 16 : 10);
 	if (error != std::errc() || end != value.data() + value.size() || n < least || n > most)
 		refuse(value, fmt::format("a whole number from {} to {}", least, most));
 	return n;
@@ -135,11 +137,13 @@ bool flag(std::string_view value)
 
 using Setter = std::function<void(BenchJob &, std::string_view)>;
 
-// What gdsio can do beside measuring, and this cannot.
-void only_off(BenchJob &, std::string_view value)
+// What gdsio can do beside measuring, and this cannot. instead: who does, or why nobody.
+Setter only_off(std::string instead)
 {
-	if (flag(value))
-		throw Usage{"only 0: there is no such thing here"};
+	return [instead = std::move(instead)](BenchJob &, std::string_view value) {
+		if (flag(value))
+			throw Usage{"only 0: " + instead};
+	};
 }
 
 const std::map<std::string_view, Setter> &keys()
@@ -206,11 +210,14 @@ const std::map<std::string_view, Setter> &keys()
 				 number(value, 0, 1023);
 				 job.notes.push_back("numa_node is not heeded: threads run where the kernel puts them");
 			 }},
-			{"do_verify", only_off},
-			{"skip_bufregister", only_off},
-			{"enable_nvlinks", only_off},
-			{"refill_buffer", only_off},
-			{"unaligned_random", only_off},
+			{"do_verify",
+			 only_off("this measures; peerdma selftest, verify and cp --verify compare each byte")},
+			{"fill_random", only_off("what is written is what the memory holds, zeros at first")},
+			{"refill_buffer", only_off("what is written is what the memory holds, zeros at first")},
+			{"skip_bufregister", only_off("each row has its buffers before its time begins")},
+			{"enable_nvlinks", only_off("there is no copy between GPUs in any row")},
+			{"unaligned_random",
+			 only_off("direct rows move whole blocks; peerdma selftest goes to odd places")},
 		};
 	}();
 	return all;

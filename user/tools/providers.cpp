@@ -41,7 +41,7 @@ Report providers()
 				    info.numa_node < 0 ? "-" : std::to_string(info.numa_node));
 	}
 	if (report.text.empty())
-		report.text = "no provider is published; publish one with: peerdma publish <PCI address>\n";
+		report.text = "no provider is published. " + advice_without_provider() + "\n";
 	return report;
 }
 

@@ -72,17 +72,16 @@ public:
 
 	const File &file() const { return file_; }
 
-	std::vector<Outcome> run(const struct peerdma_explanation &why)
+	std::vector<Outcome> run(const struct peerdma_explanation &why, const Now &now)
 	{
 		alignment_ = {std::max<uint64_t>(why.dio_offset_align, 1), std::max<uint64_t>(why.dio_mem_align, 1)};
 		software_ = why.map == PEERDMA_MAP_SOFTWARE;
 		make_buffer();
 		std::vector<Outcome> outcomes;
-		const auto end = Clock::now() + patience;
+		const auto end = now() + patience;
 		for (const Step &step : selftest_steps(alignment_.block))
-			outcomes.push_back(Clock::now() < end ?
-						   take(step) :
-						   Outcome{step.name, State::unknown, {}, "no time was left for it"});
+			outcomes.push_back(now() < end ? take(step) :
+							 Outcome{step.name, State::bad, {}, "no time was left for it"});
 		return outcomes;
 	}
 
@@ -375,7 +374,9 @@ std::vector<Step> selftest_steps(uint64_t block)
 	return steps;
 }
 
-Report selftest(const std::string &dir, const std::string &name)
+Report selftest(const std::string &dir, const std::string &name) { return selftest(dir, name, Clock::now); }
+
+Report selftest(const std::string &dir, const std::string &name, const Now &now)
 {
 	auto &env = peerdma_impl::system_env();
 	const Device device = open_device();
@@ -431,7 +432,7 @@ Report selftest(const std::string &dir, const std::string &name)
 	row("blocks", fmt::format("{} bytes of the file, places in the buffer in steps of {}", why.dio_offset_align,
 				  why.dio_mem_align));
 	size_t good = 0, bad = 0;
-	const auto outcomes = test.run(why);
+	const auto outcomes = test.run(why, now);
 	for (const Outcome &outcome : outcomes) {
 		good += outcome.state == State::good;
 		bad += outcome.state == State::bad;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +45,9 @@ inline constexpr uint64_t selftest_file = (2 << 20) + 1234, selftest_buffer = 1 
 
 // Whole blocks, odd places, the end of the file; by a call and by a ring; to the buffer and to the file.
 std::vector<Step> selftest_steps(uint64_t block);
+
+// The subcommand, by a clock of the caller's.
+using Now = std::function<std::chrono::steady_clock::time_point()>;
+Report selftest(const std::string &dir, const std::string &name, const Now &now);
 
 } // namespace cli

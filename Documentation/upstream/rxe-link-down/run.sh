@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # run.sh: as root, in a machine that may be lost: afterwards its soft-RoCE devices may not go. Kernel with rdma_rxe, nvmet-rdma,
 # nvme-rdma and veth; iproute2. An NVMe over RDMA controller, initiator and target in this machine, whose link goes for a few
-# seconds, shall be connected again half a minute later; exits with 1 if it is not, and shows what it waits for.
+# seconds, shall be connected again half a minute later; exits with 1 if it is not, and shows what it waits for, and the
+# state of the queue pairs that connect.
 set -u
 modprobe -q crc32_generic # of soft-RoCE before 6.18, where it is a module
 modprobe -a veth rdma_rxe nvmet nvmet-rdma nvme-rdma
@@ -43,6 +44,7 @@ done
 echo "its link has been up for $second s: $(state)"
 [ "$(state)" != live ] || exit 0
 for task in /proc/[0-9]*; do
-	! grep -q nvme_rdma "$task/stack" 2>/dev/null || { cat "$task/comm" "$task/stack"; }
+	! grep -qs nvme_rdma "$task/stack" || cat "$task/comm" "$task/stack"
 done
+rdma res show qp | grep "type GSI"
 exit 1

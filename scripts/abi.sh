@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# abi.sh [write]: do the libraries still have the ABI that user/abi has of them? What public headers do not show is no part of it.
+# If it is meant to change: abi.sh write, and the difference in user/abi goes into the same commit.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+cd "$PEERDMA_ROOT"
+scripts/user.sh lib verbs
+logs=$PEERDMA_BUILD/abi
+mkdir -p "$logs"
+
+# dump NAME FILE: what public headers show, without what differs from one machine to another.
+dump() {
+	abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-corpus-path --no-comp-dir-path --no-show-locs \
+		--no-elf-needed --no-write-default-sizes --type-id-style hash "$PEERDMA_BUILD/lib/$1.so" | sed "s|$PEERDMA_ROOT/||" >"$2"
+}
+
+bad=0
+for name in libpeerdma libpeerdma-verbs libcufile; do
+	if [ "${1:-}" = write ]; then
+		dump "$name" "user/abi/$name.abi"
+		continue
+	fi
+	dump "$name" "$logs/$name.abi"
+	# What is new counts as well: it has to be kept from now on.
+	abidiff "user/abi/$name.abi" "$logs/$name.abi" || { say "$name: not what user/abi has; if that is meant: scripts/abi.sh write"; bad=1; }
+done
+exit $bad
