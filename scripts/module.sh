@@ -30,6 +30,8 @@ build_module() {
 # With counters of what ran it is another module: make coverage.
 out=$PEERDMA_BUILD/kernel/$name${PEERDMA_GCOV:+-gcov}
 mkdir -p "$out/src/include"
+exec 8>"$out/lock"
+flock 8 # who else builds it is waited for
 rsync -a "$PEERDMA_ROOT/include/uapi" "$out/src/include/"
 build_module "$PEERDMA_ROOT/kernel" "$out/src/kernel"
 for ko in "$out"/src/kernel/*.ko; do

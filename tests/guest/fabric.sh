@@ -117,6 +117,9 @@ for fs in ext4 xfs; do
 	moves $fs /mnt/far/file $mib $((2 * mib + 65536))
 	moves "$fs, one block" /mnt/far/file 4096 4096
 	same "$fs: explained" "NONE - software" "$(says /mnt/far/file)"
+	peerdma bench --json /mnt/far/file --io-size 64K --bytes 256K --route direct,naive >/tmp/bench
+	same "$fs: no row of a bench is direct, and it says why" "1 EXDEV RDMA_SOFTWARE 0 262144" \
+		"$? $(seeing get /tmp/bench /rows/0/error/errno /rows/0/error/reason /rows/0/bytes /rows/1/bytes)"
 	pattern fill /mnt/far/ring 0 $mib pattern:1
 	sync
 	check "$fs: the cases of a ring (uring.cpp)" ring

@@ -5,11 +5,11 @@
 # afterwards, and nothing is left.
 # group: rdma
 # topologies: switch
-# variants: plain
+# variants: plain debug
 # peer: store storage
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 200
-# long: 6.12 7.2
+# long: 6.12 7.2 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

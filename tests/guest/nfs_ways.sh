@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # NFS over RDMA by IPv6, at a link-local address too, which is another machine's on another interface. By several
-# transports: each of them is looked at for each request. And a link that goes under a read.
+# transports: each of them is looked at for each request. From another network namespace. And a link that goes under a read.
 # Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
 # group: rdma
 # topologies: switch
@@ -25,7 +25,7 @@ stored "$(nvme_disk)"
 echo N >/sys/module/nfs/parameters/localio_enabled
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
-NFS_SERVERS=26
+NFS_SERVERS=26 RDMA_ROUTE=46
 mib=1048576
 fresh file $mib 1
 
@@ -61,6 +61,27 @@ same "and afterwards" "$EXDEV $NFS_SERVERS 0" "$(pdio write $share/file 0 4096 0
 check "nothing was written" pattern compare $store/file 0 4096 pattern:1
 umount /mnt/other
 umount $share
+
+# A share that was mounted in another network namespace, by addresses that are elsewhere in this one.
+namespace() {
+	mkdir -p /run/netns
+	mountpoint -q /run/netns || mount -t tmpfs none /run/netns
+	touch /run/netns/other
+	unshare --net=/run/netns/other true &&
+		ip link add veth2 type veth peer name veth3 && ip link set veth2 netns /run/netns/other &&
+		ip addr add 10.9.8.2/24 dev veth3 && ip link set veth3 up && rdma link add rxe3 type rxe netdev veth3 &&
+		inside ip addr add 10.9.8.1/24 dev veth2 && inside ip link set veth2 up && inside rdma link add rxe2 type rxe netdev veth2
+}
+inside() { nsenter --net=/run/netns/other "$@"; }
+if [ "$LAB_K" = 6.12 ]; then
+	skip "a share of another namespace" "soft-RoCE of 6.12 knows the first network namespace only"
+else
+	namespace || bail "no network namespace"
+	inside mount -t nfs -o vers=4.2,rdma,port=20049 10.9.8.2:/ $share || bail "no share in a network namespace"
+	same "a share of another namespace" "$EXDEV $RDMA_ROUTE 0" "$(pdio read $share/file 0 4096 0 | cut -d' ' -f1-3)"
+	umount $share
+	umount /run/netns/other
+fi
 
 client vers=4.2,rdma,port=20049
 fresh slow 65536 1

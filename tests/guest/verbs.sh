@@ -16,6 +16,23 @@ gpu=$(gpu_bdf)
 read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
 roce
 
+# one_killed: the end that waits, under WRITEs of the other
+one_killed() {
+	local serving busy
+	verbs serve 4795 rxe0 &
+	serving=$!
+	verbs busy 127.0.0.1 4795 rxe0 >/tmp/busy &
+	busy=$!
+	check "one end is killed: work requests are under way" soon 60 [ -s /tmp/busy ]
+	kill -9 $serving
+	wait $serving 2>/dev/null
+	wait $busy
+	# The region goes before the queue pair, or both are gone when the next WRITE comes.
+	check "one end is killed: the other's end with an error" grep -qx "remote access error\|transport retry counter exceeded" \
+		<(tail -n 1 /tmp/busy)
+	all_back "one end is killed"
+}
+
 # all_back DESCRIPTION: soon the pool is as full as before
 all_back() {
 	local at
@@ -82,6 +99,7 @@ if [ "$LAB_K" = 6.12 ]; then
 	relay verbs refused rxe0 VERBS_DEVICE no
 elif [ "$LAB_VARIANT" = debug ]; then
 	asked break
+	one_killed
 	link_goes
 	device_goes
 else
@@ -92,15 +110,18 @@ else
 	relay verbs refused siw0 VERBS_DEVICE yes
 	rdma link del siw0
 	asked ask
+	one_killed
 	killed "both ends are killed"
 	device_goes
 
 	# perftest takes no buffer of ours, but memory of the same provider.
-	perftest=(ib_write_bw -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")
-	"${perftest[@]}" >/tmp/perftest 2>&1 &
-	for _ in {1..300}; do ! grep -qi ":$(printf %x 18515) " /proc/net/tcp /proc/net/tcp6 || break; sleep 0.1; done
-	check "perftest: ib_write_bw" "${perftest[@]}" 127.0.0.1
-	wait $! || { not_ok "perftest: its other end"; diag "$(cat /tmp/perftest)"; }
+	for program in ib_write_bw ib_read_bw ib_send_bw; do
+		perftest=($program -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")
+		"${perftest[@]}" >/tmp/perftest 2>&1 &
+		for _ in {1..300}; do ! grep -qi ":$(printf %x 18515) " /proc/net/tcp /proc/net/tcp6 || break; sleep 0.1; done
+		check "perftest: $program" "${perftest[@]}" 127.0.0.1
+		wait $! || { not_ok "perftest: $program: its other end"; diag "$(cat /tmp/perftest)"; }
+	done
 fi
 no_roce
 plan $tap_n

@@ -116,17 +116,35 @@ RING=1 breaks "the target goes under a ring" "$disk" disk0 target_goes
 target_comes
 check "the target comes: the controller, once more" soon 60 live "$controller"
 
-breaks "the RDMA device goes" "$disk" disk0 rdma link del rxe1
-check "the RDMA device goes: and the controller with it" soon 15 no_controller "$controller"
-target_goes
-rdma link add rxe1 type rxe netdev veth1
-target_comes
-
-comes "connected for once" "$once"
-breaks "the link goes" "$disk" disk0 ip link set veth1 down
-check "the link goes: and the controller with it" soon 30 no_controller "$controller"
-ip link set veth1 up
-sleep 1
+# The RDMA device and the link, each under a read, a write and a ring's write; and the controller goes with them.
+device_goes() { rdma link del rxe1; }
+device_comes() {
+	target_goes
+	rdma link add rxe1 type rxe netdev veth1
+	target_comes
+}
+link_goes() { ip link set veth1 down; }
+link_comes() {
+	ip link set veth1 up
+	sleep 1
+}
+# loses DESCRIPTION goes comes: a controller that does not connect again
+loses() {
+	local way
+	for way in read write ring; do
+		comes "$1, before a $way: connected for once" "$once"
+		case $way in
+		read) breaks "$1 under a read" "$disk" disk0 "$2" ;;
+		write) write_breaks "$1 under a write" "$disk" disk0 "$drive" "$2" ;;
+		ring) RING=1 write_breaks "$1 under a ring's write" "$disk" disk0 "$drive" "$2" ;;
+		esac
+		check "$1 under a $way: and the controller with it" soon 30 no_controller "$controller"
+		"$3"
+	done
+}
+disconnect "$controller"
+loses "the RDMA device goes" device_goes device_comes
+loses "the link goes" link_goes link_comes
 check "the link is up: nothing came afterwards" host compare gpu0 0 $((8 * mib)) pattern:7
 no_targets
 

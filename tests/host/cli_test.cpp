@@ -232,6 +232,11 @@ TEST_F(Cli, Explain)
 	ASSERT_EQ(leaves.size(), 2u);
 	EXPECT_EQ(leaves[1]["name"], "nvme1n1");
 	EXPECT_EQ(leaves[1]["reason"], "NONE");
+	env.contents["/f"].map = PEERDMA_MAP_SOFTWARE;
+	const auto software = run({"explain", "--json", "/f"}).json();
+	EXPECT_FALSE(software["direct"].get<bool>()) << "the CPU copies each byte";
+	EXPECT_EQ(software["errno"], nullptr);
+	EXPECT_EQ(software["map"], "software");
 	env.contents["/f"].refused_errno = EXDEV;
 	env.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
 	const auto json = run({"explain", "--json", "--provider", "0000:01:00.0", "/f"}).json();

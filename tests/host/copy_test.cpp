@@ -47,7 +47,7 @@ protected:
 		const auto provider = cli::find_provider(device, "");
 		const cli::File from = cli::open_file(device, "/from", O_RDONLY),
 				to = cli::open_file(device, "/to", O_RDWR);
-		cli::Pump pump(env, device, {from, "/from", from_block}, {to, "/to", to_block},
+		cli::Pump pump(env, device, {from, "/from", from_block, from_software}, {to, "/to", to_block},
 			       cli::create_buffer(device, provider, 4 * piece), piece, 4,
 			       [&](uint64_t bytes) { progress = bytes; });
 		std::string failed;
@@ -69,7 +69,7 @@ protected:
 	uint64_t from_block = 512, to_block = 512, progress = 0, done = 0;
 	cli::Counts counts;
 	cli::Bounced read, written;
-	bool ring = false;
+	bool ring = false, from_software = false;
 };
 
 // A folder of this test's own.
@@ -119,6 +119,16 @@ TEST_F(Pumped, EachByteArrivesByARing)
 	EXPECT_EQ(written.host, 265u);
 	EXPECT_EQ(written.reason, PEERDMA_REASON_FILE_ALIGN);
 	EXPECT_EQ(env.commands.size(), 22u) << "by the ring, a read and a write of each piece";
+}
+
+TEST_F(Pumped, WhatSoftwareCopiesIsTheHosts)
+{
+	from_software = true;
+	EXPECT_EQ(copy(), "");
+	EXPECT_EQ(counts.direct, 10 * piece + 512) << "the writes";
+	EXPECT_EQ(counts.host, 10 * piece + 512 + 265);
+	EXPECT_EQ(read.host, 10 * piece + 512);
+	EXPECT_EQ(written.host, 265u);
 }
 
 TEST_F(Pumped, SeveralAreUnderWayAtOnce)

@@ -411,7 +411,7 @@ void check_direct(const Place &place, const BenchJob &job)
 	if (why.error || why.route != PEERDMA_ROUTE_DIRECT)
 		throw Failure{fmt::format("direct: {} has no direct route", place.file.name),
 			      why.error ? static_cast<int>(why.error) : EXDEV,
-			      why.reason,
+			      why_not_direct(why),
 			      "",
 			      {}};
 	if (place.row.size % block || job.start % block)

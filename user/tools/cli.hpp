@@ -159,6 +159,8 @@ Buffer create_buffer(const Device &device, const struct peerdma_provider_info &p
 void *map_buffer(const Buffer &buffer);
 struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,
 			       uint32_t leaf = 0);
+// Why bytes do not go direct, a peerdma_reason; 0 if they do. What refuses nothing may be software that copies.
+uint32_t why_not_direct(const struct peerdma_explanation &why);
 
 Json provider_json(const struct peerdma_provider_info &info);
 Json leaf_json(const struct peerdma_explanation &why);

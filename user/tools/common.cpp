@@ -259,6 +259,11 @@ struct peerdma_explanation ask(const File &file, const std::string &path, const 
 	return why;
 }
 
+uint32_t why_not_direct(const struct peerdma_explanation &why)
+{
+	return why.reason ? why.reason : why.map == PEERDMA_MAP_SOFTWARE ? uint32_t{PEERDMA_REASON_RDMA_SOFTWARE} : 0;
+}
+
 Json provider_json(const struct peerdma_provider_info &info)
 {
 	return {{"id", info.id},

@@ -39,7 +39,8 @@ public:
 	struct Side {
 		const File &file;
 		std::string name;
-		uint64_t block; // bytes, of which whole ones go direct; 0: none do
+		uint64_t block;        // bytes, of which whole ones go by a ring; 0: none do
+		bool software = false; // what goes by a ring, the CPU copies
 	};
 	Pump(peerdma_impl::Env &env, const Device &device, const Side &from, const Side &to, Buffer buffer,
 	     uint64_t piece, uint32_t pieces, std::function<void(uint64_t)> progress);
@@ -56,6 +57,7 @@ public:
 private:
 	void ring(Range range);
 	void by_calls(Range range);
+	void completed(bool write, uint64_t len, Counts &moved);
 	void call(bool write, uint64_t buf_off, uint64_t offset, uint64_t len);
 	void arrived(uint64_t len);
 

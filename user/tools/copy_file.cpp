@@ -75,10 +75,11 @@ Buffer some_buffer(const Device &device, const struct peerdma_provider_info &pro
 
 std::string bounced_text(const Bounced &bounced, const struct peerdma_explanation &why)
 {
-	std::string text = why.reason ? fmt::format("through host memory: {}, {}", peerdma_reason_name(why.reason),
-						    peerdma_reason_text(why.reason)) :
+	const uint32_t not_direct = why_not_direct(why);
+	std::string text = not_direct ? fmt::format("through host memory: {}, {}", peerdma_reason_name(not_direct),
+						    peerdma_reason_text(not_direct)) :
 					"direct";
-	if (!why.reason && (bounced.near || bounced.host))
+	if (!not_direct && (bounced.near || bounced.host))
 		text += fmt::format(", but for {} bytes {}: {}, {}", bounced.near + bounced.host,
 				    bounced.host ? "through host memory" : "near the provider",
 				    peerdma_reason_name(bounced.reason), peerdma_reason_text(bounced.reason));
@@ -87,11 +88,12 @@ std::string bounced_text(const Bounced &bounced, const struct peerdma_explanatio
 
 Json bounced_json(const Bounced &bounced, const struct peerdma_explanation &why)
 {
+	const uint32_t not_direct = why_not_direct(why);
 	return {{"filesystem", why.fs_name},
-		{"direct", why.reason == 0},
+		{"direct", not_direct == 0},
 		{"bounced_near", bounced.near},
 		{"bounced_host", bounced.host},
-		{"reason", peerdma_reason_name(why.reason ? why.reason : bounced.reason)},
+		{"reason", peerdma_reason_name(not_direct ? not_direct : bounced.reason)},
 		{"leaf", leaf_json(why)},
 		{"distance", why.distance},
 		{"map", peerdma_map_name(why.map)}};
@@ -156,21 +158,24 @@ Report copy_to_file(const CopyOptions &options)
 			    {"read", bounced_json({}, reads)},
 			    {"write", bounced_json({}, writes)}};
 	const bool neither = reads.reason && writes.reason;
-	if (neither || (options.require_direct && (reads.reason || writes.reason)))
+	const uint32_t not_direct = why_not_direct(reads) ? why_not_direct(reads) : why_not_direct(writes);
+	if (neither || (options.require_direct && not_direct))
 		throw Failure{fmt::format("{} {} {} {}", options.source, neither ? "and" : "or", target,
 					  neither ? "have no direct route, neither of them" : "has no direct route"),
-			      EXDEV, reads.reason ? reads.reason : writes.reason,
+			      EXDEV, not_direct,
 			      neither ? "Ask peerdma explain about each; cp(1) copies what has none." : "", facts};
 	auto block = [](const struct peerdma_explanation &why) {
 		return why.reason ? 0 : std::max<uint64_t>(why.dio_offset_align, 1);
 	};
+	auto is_software = [](const struct peerdma_explanation &why) { return why.map == PEERDMA_MAP_SOFTWARE; };
 	uint32_t count = pieces;
 	Buffer buffer = some_buffer(device, provider, count);
 	Progress progress;
 	const auto start = std::chrono::steady_clock::now();
 	auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-	Pump pump(env, device, {from, options.source, block(reads)}, {to, target, block(writes)}, std::move(buffer),
-		  piece, count, [&](uint64_t done) {
+	Pump pump(env, device, {from, options.source, block(reads), is_software(reads)},
+		  {to, target, block(writes), is_software(writes)}, std::move(buffer), piece, count,
+		  [&](uint64_t done) {
 			  if (progress.due())
 				  progress.say(fmt::format("{} of {}, {}", size_text(done), size_text(size),
 							   rate_text(done, seconds())));

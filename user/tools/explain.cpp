@@ -64,7 +64,7 @@ Report explain(const std::string &path, const std::string &name)
 		       {"filesystem", why.fs_name},
 		       {"provider", provider_json(provider)},
 		       {"route", peerdma_route_name(why.route)},
-		       {"direct", why.error == 0},
+		       {"direct", why_not_direct(why) == 0},
 		       {"errno", why.error ? Json(errno_name(static_cast<int>(why.error))) : Json()},
 		       {"reason", peerdma_reason_name(why.reason)},
 		       {"text", peerdma_reason_text(why.reason)},

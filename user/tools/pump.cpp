@@ -113,7 +113,7 @@ void Pump::ring(Range range)
 	};
 	const auto before = counted(env_, device_);
 	const uint64_t by_calls = counts_.all();
-	uint64_t moved = 0; // by the ring, each byte twice
+	Counts moved; // by the ring, each byte twice
 	for (uint64_t index = 0; index < pieces_; index++)
 		take_next(index);
 	while (busy) {
@@ -127,7 +127,7 @@ void Pump::ring(Range range)
 			if (one.result != static_cast<int64_t>(piece.len))
 				call(piece.writing, one.tag * piece_, piece.offset, piece.len);
 			else
-				moved += piece.len;
+				completed(piece.writing, piece.len, moved);
 			if (!piece.writing) {
 				piece.writing = true;
 				send(one.tag);
@@ -141,7 +141,19 @@ void Pump::ring(Range range)
 	// Where the kernel does not say, or counted calls too: whole blocks of a ring went direct, or not at all.
 	const auto after = counted(env_, device_);
 	const bool said = before && after && counts_.all() == by_calls;
-	counts_ = counts_ + (said ? *after - *before : Counts{moved, 0, 0});
+	counts_ = counts_ + (said ? *after - *before : moved);
+}
+
+void Pump::completed(bool write, uint64_t len, Counts &moved)
+{
+	if (!(write ? to_ : from_).software) {
+		moved.direct += len;
+		return;
+	}
+	Bounced &bounced = write ? written_ : read_;
+	moved.host += len;
+	bounced.host += len;
+	bounced.reason = PEERDMA_REASON_RDMA_SOFTWARE;
 }
 
 void Pump::move(Range range)

@@ -85,7 +85,7 @@ std::string verdict_name(const Pair &pair)
 {
 	if (pair.error)
 		return "unknown";
-	return pair.why.error ? "refused" : "direct";
+	return pair.why.error ? "refused" : why_not_direct(pair.why) ? "by software" : "direct";
 }
 
 std::string pair_text(const Pair &pair)
@@ -426,9 +426,10 @@ std::string topo_dot(const Topology &topo)
 		text += fmt::format("\t{} -> {} [label=\"{}: {}\", style={}, color={}, constraint=false];\n",
 				    dot_string(pair.disk_pci), dot_string(pair.provider_pci), pair.disk, label,
 				    pair.error ? "dotted" : "bold",
-				    pair.error     ? "gray" :
-				    pair.why.error ? "red" :
-						     "darkgreen");
+				    pair.error               ? "gray" :
+				    pair.why.error           ? "red" :
+				    why_not_direct(pair.why) ? "orange" :
+							       "darkgreen");
 	}
 	return text + "}\n";
 }
