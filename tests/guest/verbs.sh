@@ -116,7 +116,7 @@ else
 
 	# perftest takes no buffer of ours, but memory of the same provider.
 	for program in ib_write_bw ib_read_bw ib_send_bw; do
-		perftest=($program -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")
+		perftest=("$program" -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")
 		"${perftest[@]}" >/tmp/perftest 2>&1 &
 		for _ in {1..300}; do ! grep -qi ":$(printf %x 18515) " /proc/net/tcp /proc/net/tcp6 || break; sleep 0.1; done
 		check "perftest: $program" "${perftest[@]}" 127.0.0.1
