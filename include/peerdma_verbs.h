@@ -71,9 +71,9 @@ struct peerdma_mr_info {
  * allocated later comes under the region's keys. A region on demand ends with the process that made it, and a child after
  * fork(2) has no part in it.
  * Return: 0 or -errno.
- *   -EOPNOTSUPP there is no way: see info->reason   -EINVAL a number is wrong: see info->reason
+ *   -EOPNOTSUPP there is no way: see info->reason   -EINVAL a number is wrong: see info->reason; NONE if it is @access
  *   -EXDEV the kernel knows no PCI route between the two devices; its log says more
- *   -ENODEV the provider has gone away   -ENOMEM   other errnos of ibv_reg_dmabuf_mr() and ibv_reg_mr()
+ *   -ENODEV the provider has gone away: REVOKED   -ENOMEM   other errnos of ibv_reg_dmabuf_mr() and ibv_reg_mr()
  * Since 0.1. Source: ibv_reg_dmabuf_mr(3), ibv_reg_mr(3); user/verbs/mr.cpp.
  */
 PEERDMA_API int peerdma_mr_reg(struct ibv_pd *pd, struct peerdma_buf *buf, uint64_t off, uint64_t len, int access,

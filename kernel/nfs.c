@@ -5,7 +5,8 @@
  * of RDMA maps them for its device, as any driver maps its requests, so they may be peer pages. A
  * socket (TCP, UDP) gives them to any network card; a server in this very machine reads and writes
  * them as it likes (localio); a layout of pNFS goes by transports of its own; Kerberos with
- * integrity or privacy goes over them with the CPU.
+ * integrity or privacy goes over them with the CPU; and of what is less than a page the CPU makes
+ * a part of the message.
  *
  * All that can change while the file is open, so it is looked at before each request. New
  * transports of a client are of the kind that it has: what is true of all of them stays so while a
@@ -67,6 +68,23 @@ static int each_transport(struct rpc_clnt *client, struct rpc_xprt *xprt, void *
 	return seen->reason ? -EXDEV : 0;
 }
 
+static bool cpu_touches(const struct rpc_clnt *client)
+{
+	return test_bit(RPCAUTH_AUTH_DATATOUCH, &client->cl_auth->au_flags);
+}
+
+/* What a mount says of security is one thing; a server may have writes protected as the client's own. */
+static bool is_protected(const struct nfs_server *server)
+{
+#if IS_ENABLED(CONFIG_NFS_V4)
+	const struct nfs_client *client = server->nfs_client;
+
+	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags) && cpu_touches(client->cl_rpcclient))
+		return true;
+#endif
+	return cpu_touches(server->client);
+}
+
 static u32 look_at_server(const struct nfs_server *server)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
@@ -75,8 +93,11 @@ static u32 look_at_server(const struct nfs_server *server)
 #endif
 	if (nfs_server_is_local(server->nfs_client))
 		return PEERDMA_REASON_NFS_LOCAL;
-	if (test_bit(RPCAUTH_AUTH_DATATOUCH, &server->client->cl_auth->au_flags))
+	if (is_protected(server))
 		return PEERDMA_REASON_NFS_SECURITY;
+	/* Less than a page goes inside of messages, by the CPU, or mapped as if it were memory. */
+	if (!PAGE_ALIGNED(server->rsize | server->wsize))
+		return PEERDMA_REASON_NFS_SIZE;
 	return PEERDMA_REASON_NONE;
 }
 

@@ -261,7 +261,7 @@ public:
 		attr.qp_state = IBV_QPS_RTS;
 		attr.sq_psn = ours.psn;
 		attr.timeout = 18;  // about a second, then a packet is sent again,
-		attr.retry_cnt = 7; // so often,
+		attr.retry_cnt = 6; // so often: 7 is for ever to soft-RoCE,
 		attr.rnr_retry = 7; // and for ever if the other side only has no receive request
 		modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				     IBV_QP_MAX_QP_RD_ATOMIC);

@@ -362,6 +362,7 @@ void is_over(Importer &importer, const std::string &what)
 	const auto state = importer.state();
 	report(state.out_told == 1 && !state.out_mapped, what + ": the importer was told and has let go",
 	       "told " + std::to_string(state.out_told) + ", mapped " + std::to_string(state.out_mapped));
+	report(!state.out_busy, what + ": and its device has ended");
 	same(what + ": it can order no more DMA", -EINVAL, importer.start(0, 512, true));
 	same(what + ": nor map anew", -ENODEV, importer.map());
 }
@@ -376,7 +377,6 @@ void destroyed(edu_way way, const std::string &what, bool pinned = false)
 	importer.move(0, 512, false);
 	importer.start(page, 512, true);
 	same(what + ": destroying", 0, buffer.destroy());
-	report(!importer.state().out_busy, what + ": that waits for the device");
 	report(pool_is_full(), what + ": and for the importer");
 	is_over(importer, what);
 	// Whoever has the memory now does not see it change.

@@ -54,6 +54,15 @@ timeout -s KILL 3 file_to_gpu send /mnt/disk/sent 127.0.0.1 4794 2>/dev/null
 check "node A is killed half way: node B ends" soon 20 eval "! kill -0 $receiver 2>/dev/null"
 wait $receiver
 same "node A is killed half way: and says so" 1 $?
+receive 4795
+file_to_gpu send /mnt/disk/sent 127.0.0.1 4795 >/dev/null 2>&1 &
+sender=$!
+sleep 3
+check "node B is killed half way: node A was at it" kill -0 $sender
+kill -9 $receiver
+check "node B is killed half way: node A ends" soon 60 eval "! kill -0 $sender 2>/dev/null"
+wait $sender
+same "node B is killed half way: and says so" 1 $?
 throttle 0
 no_roce
 rm /mnt/disk/sent

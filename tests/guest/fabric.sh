@@ -217,6 +217,14 @@ rm /tmp/churn
 wait
 same "and no more: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
+# --- The GPU goes under a request
+for way in read write; do
+	pattern fill "$disk" 0 $((2 * mib)) pattern:1
+	blockdev --flushbufs "$disk"
+	throttle $((mib / 8)) disk1
+	taken $way "its memory" "$disk" disk1 $((2 * mib))
+done
+
 # --- A controller is reset under a request, which is made again
 six=$(connect $patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no patient connection"
 disconnect "$four"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # NFS over RDMA by IPv6, at a link-local address too, which is another machine's on another interface. By several
-# transports: each of them is looked at for each request. From another network namespace. And a link that goes under a read.
+# transports: each of them is looked at for each request. By calls of less than a page. A writer who is killed. From another network namespace. And a link that goes under a read.
 # Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
 # group: rdma
 # topologies: switch
@@ -25,7 +25,7 @@ stored "$(nvme_disk)"
 echo N >/sys/module/nfs/parameters/localio_enabled
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
-NFS_SERVERS=26 RDMA_ROUTE=46
+NFS_SERVERS=26 NFS_SIZE=27 RDMA_ROUTE=46
 mib=1048576
 fresh file $mib 1
 
@@ -61,6 +61,31 @@ same "and afterwards" "$EXDEV $NFS_SERVERS 0" "$(pdio write $share/file 0 4096 0
 check "nothing was written" pattern compare $store/file 0 4096 pattern:1
 umount /mnt/other
 umount $share
+
+# Calls of less than a page, as somebody has mounted it, or as the server wants it.
+for size in rsize wsize; do
+	client vers=4.2,rdma,port=20049,$size=2048
+	same "$size=2048: a read" "$EXDEV $NFS_SIZE 0" "$(pdio read $share/file 0 $mib 0 | cut -d' ' -f1-3)"
+	same "$size=2048: a write" "$EXDEV $NFS_SIZE 0" "$(pdio write $share/file 0 $mib 0 | cut -d' ' -f1-3)"
+	check "$size=2048: nothing was written" pattern compare $store/file 0 $mib pattern:1
+	umount $share
+done
+
+# Who writes is killed while the server does not answer: NFS lets go of him, and the server fetches the bytes afterwards.
+client vers=4.2,rdma,port=20049
+fresh slow 65536 1
+same "a write" "$(straight 65536)" "$(pdio write $share/slow 0 65536 0 65536 "host fill gpu0 %AT 65536 pattern:4" | tail -n 1 | cut -d' ' -f1-6)"
+pool=/sys/bus/pci/devices/$(gpu_bdf)/p2pmem
+begins /tmp/killed write $share/slow 0 65536 0 65536 "rpc.nfsd 0; host fill gpu0 %AT 65536 pattern:5"
+kill -9 $begun
+sleep 2
+check "a writer is killed: he waits for the server" grep -q "^State:.D" /proc/$begun/status
+check "a writer is killed: the memory is not given to others" [ "$(cat "$pool/available")" -lt "$(cat "$pool/size")" ]
+serve
+wait $begun
+check "a writer is killed, the server is back: it is" soon 60 cmp -s "$pool/available" "$pool/size"
+umount $share
+check "a writer is killed, the server is back: it has the bytes" pattern compare $store/slow 0 65536 pattern:5
 
 # A share that was mounted in another network namespace, by addresses that are elsewhere in this one.
 namespace() {

@@ -95,6 +95,26 @@ goes_on() {
 		check "$what: nothing was fetched afterwards" host compare "$image" 0 $len pattern:5
 	fi
 }
+
+# taken read|write DESCRIPTION FILE IMAGE LEN: the GPU is unbound under a request, which the throttled image makes slow; it is
+# whole before the GPU goes, and the GPU is published again. What is read is pattern:1.
+taken() {
+	local what="$2, the GPU is unbound under a $1" len=$5 seed=1 image=gpu0
+	[ "$1" = read ] || seed=5 image=$4
+	begins /tmp/slow "$1" "$3" 0 "$len" 0 "$len" "host fill gpu0 %AT $len pattern:5"
+	check "$what: a request is under way" kill -0 $begun
+	peerdma unpublish "$(gpu_bdf)" >/dev/null &
+	sleep 1
+	check "$what: who unbinds waits for it" kill -0 $!
+	throttle 0 "$4"
+	wait $begun
+	same "$what: the request is whole" "$(straight "$len")" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
+	check "$what: and its bytes" host compare $image 0 "$len" pattern:$seed
+	wait
+	check "$what: it is gone" [ ! -e "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ]
+	publish
+}
+
 # reset CONTROLLER
 reset() { echo 1 >"/sys/class/nvme/$1/reset_controller"; }
 

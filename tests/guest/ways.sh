@@ -32,21 +32,6 @@ mount "$drive" $store || bail "no store"
 server || bail "no server"
 echo N >/sys/module/nfs/parameters/localio_enabled
 mib=1048576
-# taken DESCRIPTION FILE LEN: the GPU is unbound under a slow read, which ends; the next has no buffer
-taken() {
-	begins /tmp/slow read "$2" 0 "$3" 0 "$3" "host fill gpu0 0 $3 pattern:9"
-	check "$1, the GPU is unbound: a request is under way" kill -0 $begun
-	peerdma unpublish "$(gpu_bdf)" >/dev/null &
-	sleep 1
-	check "$1, the GPU is unbound: who unbinds waits for it" kill -0 $!
-	throttle 0 disk0
-	wait $begun
-	same "$1, the GPU is unbound: the request is whole" "$(straight "$3")" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
-	check "$1, the GPU is unbound: and its bytes" host compare gpu0 0 "$3" pattern:1
-	wait
-	check "$1, the GPU is unbound: it is gone" [ ! -e "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ]
-	publish
-}
 fresh file $mib 1
 client vers=4.2,rdma,port=20049
 throttle $((mib / 8)) disk0
@@ -74,7 +59,7 @@ check "NFS, the server comes: nothing was fetched afterwards" pattern compare $s
 throttle $((mib / 8)) disk0
 fresh file $mib 1
 echo 3 >/proc/sys/vm/drop_caches
-taken "NFS" $share/file $mib
+taken read "NFS" $share/file disk0 $mib
 umount $share
 rm -f $store/file $store/slow
 no_server
@@ -95,10 +80,12 @@ fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut
 echo 60 >$timeout # what is only slow is not given up
 comes "connected with patience" "$soon"
 # Of two requests to the drive the first is let through.
-pattern fill "$disk" 0 $((2 * mib)) pattern:1
-blockdev --flushbufs "$disk"
-throttle $((mib / 8)) disk0
-taken "NVMe" "$disk" $((2 * mib))
+for way in read write; do
+	pattern fill "$disk" 0 $((2 * mib)) pattern:1
+	blockdev --flushbufs "$disk"
+	throttle $((mib / 8)) disk0
+	taken $way "NVMe" "$disk" disk0 $((2 * mib))
+done
 disconnect "$controller"
 comes "connected with more patience" "$patient"
 goes_on read "NVMe, a controller is reset" "$disk" disk0 reset "$controller"

@@ -51,7 +51,8 @@ FEATURES = (
     ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io fabric_large fabric_fuzz fabric_single fabric_stack ways remote gone"),
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
     ("which network card leads to a server, with a stand-in", "nic"),
-    ("verbs, GPU memory to GPU memory, with soft-RoCE", "verbs verbs_pair example"),
+    ("verbs, GPU memory to GPU memory, with soft-RoCE (on 6.12: only that it is refused, with the reason)",
+     "verbs verbs_pair example"),
     ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio"),
 )
 

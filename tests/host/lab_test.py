@@ -3,6 +3,7 @@
 """The lab's judgement, without a guest: what a run may say and still be believed."""
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 from typing import Callable
@@ -41,6 +42,14 @@ def with_test(*lines: str) -> list[str]:
 
 def kinds(lines: list[str]) -> set[str]:
     return {reason.kind for reason in judge(lines).reasons}
+
+
+def the_clock_of_this_machine_is_known() -> None:
+    """The same to a thousandth when it is measured once more."""
+    first = lab.tsc_khz()
+    lab.tsc_khz.cache_clear()
+    assert platform.machine() != "x86_64" or first
+    assert abs(lab.tsc_khz() - first) <= first / 1000, (first, lab.tsc_khz())
 
 
 def good_run() -> None:
@@ -172,7 +181,7 @@ def topologies() -> None:
 
 
 TESTS: list[Callable[[], None]] = [
-    good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
+    the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, variants, archive, topologies]
 

@@ -32,6 +32,7 @@ struct World {
 	bool takes_on_demand = false;                  // IBV_ODP_SUPPORT
 	int dmabuf = 0;                                // errno of ibv_reg_dmabuf_mr()
 	int exports = 0, maps = 0, reg = 0, dereg = 0; // -errno of libpeerdma, errno of verbs
+	uint32_t not_exported = PEERDMA_REASON_NONE;
 	enum ibv_mtu mtu[2] = {IBV_MTU_1024, IBV_MTU_4096};
 	int query = 0, query_port = 0;
 	std::vector<std::string> asked;
@@ -89,9 +90,10 @@ int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *in
 	return 0;
 }
 
-int peerdma_buf_export_dmabuf(struct peerdma_buf *, uint64_t off, uint64_t len, int *fd, uint32_t *)
+int peerdma_buf_export_dmabuf(struct peerdma_buf *, uint64_t off, uint64_t len, int *fd, uint32_t *reason)
 {
 	world.asked.push_back("export " + std::to_string(off) + " " + std::to_string(len));
+	*reason = world.not_exported;
 	if (world.exports)
 		return world.exports;
 	*fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -281,6 +283,27 @@ TEST_F(Verbs, AModuleThatCannotExportLeavesTheMapping)
 	ASSERT_EQ(reg(0, page), 0);
 	way(PEERDMA_MR_ON_DEMAND, page, IBV_MTU_4096);
 	EXPECT_EQ(peerdma_mr_dereg(mr), 0);
+}
+
+TEST_F(Verbs, WhyTheModuleDoesNotExportIsSaid)
+{
+	soft_roce();
+	world.exports = -EOPNOTSUPP;
+	world.not_exported = PEERDMA_REASON_DMABUF;
+	ASSERT_EQ(reg(0, page), 0);
+	EXPECT_EQ(info.reason, uint32_t{PEERDMA_REASON_NONE}) << "there is another way";
+	EXPECT_EQ(peerdma_mr_dereg(mr), 0);
+	world.maps = -EOPNOTSUPP;
+	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
+	refused(PEERDMA_REASON_DMABUF);
+	world.takes_on_demand = false;
+	world.not_exported = PEERDMA_REASON_IMPORT_EXPORT;
+	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
+	refused(PEERDMA_REASON_IMPORT_EXPORT);
+	world.exports = -ENODEV;
+	world.not_exported = PEERDMA_REASON_REVOKED;
+	EXPECT_EQ(reg(0, page), -ENODEV);
+	refused(PEERDMA_REASON_REVOKED);
 }
 
 TEST_F(Verbs, AnErrorIsNoReasonToTryAnotherWay)

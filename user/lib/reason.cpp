@@ -89,6 +89,10 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_NFS_SERVERS:
 		return {"NFS_SERVERS", "NFS by transports to several addresses of the server",
 			"Mount it without trunking: -o notrunkdiscovery,max_connect=1."};
+	case PEERDMA_REASON_NFS_SIZE:
+		return {"NFS_SIZE", "NFS that moves less than a page at a time, in messages that the CPU writes",
+			"Mount it with an rsize and a wsize of whole pages, or none: see nfsstat -m, and the server's "
+			"own limit."};
 	case PEERDMA_REASON_STACKED:
 		return {"STACKED", "the block device is neither a PCI function's own disk nor made of such by md or dm",
 			"Use a drive's own partition, or md or LVM over such, not loop or a network device."};
@@ -182,8 +186,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"VENDOR_DRIVER",
 			"the vendor's driver is not loaded, or does not let other modules use what is "
 			"needed",
-			"For NVIDIA: load the open kernel modules, 550.40 or later; those that are not open keep "
-			"these functions to themselves."};
+			"For NVIDIA: load the open kernel modules, in practice 570 or later (nvidia-uvm); those that "
+			"are not open keep these functions to themselves."};
 	case PEERDMA_REASON_VENDOR_REFUSED:
 		return {"VENDOR_REFUSED", "the vendor's driver does not give out this range",
 			"Register memory of cudaMalloc() that this very process has, whole; see the kernel's log. "

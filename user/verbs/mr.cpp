@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
@@ -79,8 +80,7 @@ int import(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 {
 	const uint64_t page = page_size(), first = r.off / page * page, end = (r.off + r.len + page - 1) / page * page;
 	int fd = -1;
-	uint32_t reason = PEERDMA_REASON_NONE;
-	int rc = peerdma_buf_export_dmabuf(r.buf, first, end - first, &fd, &reason);
+	int rc = peerdma_buf_export_dmabuf(r.buf, first, end - first, &fd, &info.reason);
 	if (rc < 0)
 		return rc;
 	// The device's address has to lie in its page as the byte does: the offset in the buffer does.
@@ -147,7 +147,14 @@ int reg(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 	if (rc < 0)
 		return rc;
 	rc = import(r, info, mr);
-	return rc == -EOPNOTSUPP ? map_on_demand(r, device, info, mr) : rc;
+	if (rc != -EOPNOTSUPP)
+		return rc;
+	// Of two ways that are closed the module's own reason says more than what the device lacks.
+	const uint32_t not_exported = std::exchange(info.reason, PEERDMA_REASON_NONE);
+	rc = map_on_demand(r, device, info, mr);
+	if (rc == -EOPNOTSUPP && not_exported)
+		info.reason = not_exported;
+	return rc;
 }
 
 } // namespace
