@@ -56,6 +56,13 @@ serve
 wait $begun
 sleep 1
 check "NFS, the server comes: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
+# One that comes back meanwhile: the request is made again.
+fresh file $mib 1
+begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9; rpc.nfsd 0"
+check "NFS, the server restarts: a request is under way" kill -0 $begun
+serve
+wait $begun
+survives "NFS, the server restarts" /tmp/slow $share/file $mib
 throttle $((mib / 8)) disk0
 fresh file $mib 1
 echo 3 >/proc/sys/vm/drop_caches
@@ -89,6 +96,21 @@ done
 disconnect "$controller"
 comes "connected with more patience" "$patient"
 goes_on read "NVMe, a controller is reset" "$disk" disk0 reset "$controller"
+# A second path, which has to do all of it when the first one's target goes.
+port 2 far rdma ipv6 fd09::2
+six=$(connect "$patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far") || bail "no second path"
+two_paths() { set -- /sys/class/block/nvme*c*n1; [ $# = 2 ]; }
+for file in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin >"$file"; done
+for way in read write; do
+	check "NVMe, one of two paths: the controller is there, before a $way" soon 60 live "$controller"
+	check "NVMe, one of two paths: both are one disk's" soon 10 two_paths
+	goes_on $way "NVMe, one of two paths goes" "$disk" disk0 target_goes
+	target_comes
+done
+check "NVMe, one of two paths comes back" soon 60 live "$controller"
+disconnect "$six"
+rm "$nvmet/ports/2/subsystems/far"
+rmdir "$nvmet/ports/2"
 disconnect "$controller"
 echo 5 >$timeout
 comes "connected" "$soon"

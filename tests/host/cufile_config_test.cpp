@@ -194,6 +194,36 @@ TEST(CufileConfig, EachVariable)
 	}
 }
 
+// Whoever says how much is in the log is told that it is something else.
+TEST(CufileConfig, ALoggingLevelThatIsNone)
+{
+	const auto level = [](const char *file, const char *variable, const char *parameter, size_t said) {
+		FakeSystem system;
+		std::vector<std::string> notices;
+		Settings settings;
+		if (file)
+			system.texts["/etc/cufile.json"] = std::string(R"({"logging": {"level": ")") + file + "\"}}";
+		if (variable)
+			system.variables["CUFILE_LOGGING_LEVEL"] = variable;
+		if (parameter)
+			settings.strings[CUFILE_PARAM_LOGGING_LEVEL] = parameter;
+		const Config config = settings.merge(system, notices);
+		EXPECT_EQ(notices.size(), said);
+		for (const std::string &notice : notices)
+			EXPECT_TRUE(notice.find("level") != notice.npos || notice.find("LEVEL") != notice.npos)
+				<< notice;
+		return config.strings[CUFILE_PARAM_LOGGING_LEVEL];
+	};
+	for (const char *bad : {"LOUD", "warn", "WARN ", "3"}) {
+		EXPECT_EQ(level(bad, nullptr, nullptr, 1), "ERROR");
+		EXPECT_EQ(level("INFO", bad, nullptr, 1), "INFO") << "the one that can be";
+		EXPECT_EQ(level("INFO", "DEBUG", bad, 1), "DEBUG");
+		EXPECT_EQ(level(bad, bad, bad, 3), "ERROR");
+	}
+	EXPECT_EQ(level("INFO", "DEBUG", "WARN", 0), "WARN");
+	EXPECT_EQ(level("", "", "", 0), "ERROR") << "nothing is said";
+}
+
 TEST(CufileConfig, WhoInsistsOnDirect)
 {
 	for (const auto &[text, value] : std::map<std::string, bool>{
@@ -283,6 +313,40 @@ TEST(CufileLog, Where)
 		EXPECT_NE(system.to_stderr.find(" z\n"), std::string::npos) << "not lost";
 	}
 	EXPECT_TRUE(system.fds.empty()) << "a descriptor leaked";
+}
+
+// What has the number of standard error may be the program's data.
+TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
+{
+	const struct {
+		uint32_t mode;
+		int flags;
+		bool written;
+	} all[] = {{S_IFREG, O_WRONLY, true},
+		   {S_IFREG, O_WRONLY | O_APPEND, true},
+		   {S_IFREG, O_RDWR | O_APPEND, true},
+		   {S_IFREG, O_RDWR, false},
+		   {S_IFREG, O_RDWR | O_DIRECT, false},
+		   {S_IFBLK, O_RDWR, false},
+		   {S_IFCHR, O_RDWR, true},
+		   {S_IFIFO, O_RDWR, true},
+		   {S_IFSOCK, O_RDWR, true}};
+	for (const auto &one : all) {
+		FakeSystem system;
+		Log log(system);
+		system.fds[2] = {std::make_shared<FakeSystem::File>(FakeSystem::File{"data", one.mode}), one.flags};
+		log.open(Log::Level::error, "", "", 1 << 20);
+		log.say(Log::Level::error, "x");
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << one.mode << ' ' << one.flags;
+		system.to_stderr.clear();
+		system.no_log = true;
+		log.open(Log::Level::error, "/other", "", 1 << 20);
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in place of a log that cannot be opened";
+		system.no_log = false;
+		log.open(Log::Level::error, "/file", "", 1 << 20);
+		log.say(Log::Level::error, "x");
+		EXPECT_FALSE(system.to_log.empty()) << "a log of its own is written all the same";
+	}
 }
 
 TEST(CufileLog, AFileThatIsFullIsPutAside)

@@ -258,7 +258,7 @@ TEST_F(Cufile, NothingIsWrittenToTheWorkingDirectory)
 	fs::current_path(path("cwd"));
 	setenv("CUFILE_LOGGING_LEVEL", "TRACE", 1);
 	{
-		testing::internal::CaptureStderr();
+		capture_stderr();
 		const CUfileHandle_t fh = handle("f", "hello");
 		Device memory(4096);
 		EXPECT_EQ(read(fh, memory.get(), 5, 0), 5);
@@ -1628,7 +1628,7 @@ TEST_F(Cufile, StringParameters)
 TEST_F(Cufile, AConfigurationThatIsMissingOrOdd)
 {
 	const auto said = [&] {
-		testing::internal::CaptureStderr();
+		capture_stderr();
 		EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
 		lib().cuFileDriverClose_v2();
 		return testing::internal::GetCapturedStderr();
@@ -1907,7 +1907,7 @@ TEST_F(Cufile, TheReasonIsThere)
 TEST_F(Cufile, WhoInsistsOnDirectGetsAnError)
 {
 	setenv("PEERDMA_REQUIRE_DIRECT", "1", 1);
-	testing::internal::CaptureStderr();
+	capture_stderr();
 	const CUfileHandle_t fh = handle("f", pattern(5000));
 	unsetenv("PEERDMA_REQUIRE_DIRECT");
 	Device memory(8192);

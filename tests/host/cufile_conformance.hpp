@@ -117,6 +117,13 @@ template <class... Args> int code(CUfileError_t (*call)(Args...), std::type_iden
 	return call(args...).err;
 }
 
+// As CaptureStderr(), but to a file that the library does not take for one of the program's data.
+inline void capture_stderr()
+{
+	testing::internal::CaptureStderr();
+	fcntl(2, F_SETFL, O_APPEND);
+}
+
 // -errno for what returned -1.
 inline ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Errors that take more than a wrong argument: Documentation/cufile.md, "Errors", names the test of each.
+#include <climits>
 #include <stdexcept>
 
 #include <sys/resource.h>
@@ -138,6 +139,48 @@ TEST_F(Cufile, MoreVectorsThanThereCanBe)
 	EXPECT_EQ(told(lib().cuFileReadv(fh, &one, SIZE_MAX, 0, 0)), -5022);
 	EXPECT_EQ(told(lib().cuFileReadv(fh, &one, SIZE_MAX / sizeof(one), 0, 0)), -5022);
 	EXPECT_EQ(told(lib().cuFileReadv(fh, &one, 1, 0, 0)), 1);
+}
+
+TEST_F(Cufile, AsManyVectorsAsReadvTakes)
+{
+	const CUfileHandle_t fh = handle("f", pattern(IOV_MAX));
+	std::string host(IOV_MAX, '\0');
+	std::vector<CUfileIOVec_t> all;
+	for (char &byte : host)
+		all.push_back({&byte, 1});
+	EXPECT_EQ(told(lib().cuFileReadv(fh, all.data(), all.size(), 0, 0)), IOV_MAX);
+	EXPECT_EQ(host, pattern(IOV_MAX));
+	all.push_back(all.back());
+	EXPECT_EQ(told(lib().cuFileReadv(fh, all.data(), all.size(), 0, 0)), -5022);
+	EXPECT_EQ(told(lib().cuFileWritev(fh, all.data(), all.size(), 0, 0)), -5022);
+}
+
+// What is behind the program's array is not looked at: here there is nothing.
+TEST_F(Cufile, ABatchThatIsSaidToBeLongerThanItMayBe)
+{
+	EXPECT_EQ(in_child([&] {
+			  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+			  void *const pages =
+				  mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			  if (pages == MAP_FAILED || mprotect(static_cast<char *>(pages) + page, page, PROT_NONE))
+				  return 2;
+			  auto *const ios = reinterpret_cast<CUfileIOParams_t *>(static_cast<char *>(pages) + page) - 2;
+			  char host[64];
+			  for (int i = 0; i < 2; i++) {
+				  ios[i] = {};
+				  ios[i].mode = CUFILE_BATCH;
+				  ios[i].fh = i ? ios[0].fh : handle("f", "hello");
+				  ios[i].u.batch = {host, 0, 32 * i, 5};
+			  }
+			  CUfileBatchHandle_t id;
+			  int bad = code(lib().cuFileBatchIOSetUp, &id, 2) != 0;
+			  bad |= code(lib().cuFileBatchIOSubmit, id, 3, ios, 0) != 5040;
+			  bad |= code(lib().cuFileBatchIOSubmit, id, UINT_MAX, ios, 0) != 5040;
+			  bad |= code(lib().cuFileBatchIOSubmit, id, 2, ios, 0) != 0;
+			  lib().cuFileDriverClose_v2();
+			  return bad;
+		  }),
+		  0);
 }
 
 // The largest numbers that there are: no sum of them is taken for a small one.

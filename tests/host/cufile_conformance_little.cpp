@@ -177,4 +177,140 @@ TEST_P(Scarcity, NoMoreThanOneLaneOfAPoolOfOneSlab)
 	}
 }
 
+// A file system of the program's own, whose bytes are in another file: it reads and writes that by cuFile.
+struct Above {
+	CUfileHandle_t below = nullptr;
+	bool by_batch = false;
+	std::atomic<int> inside{0}, wanted{0}; // nobody goes on before so many have come
+};
+
+ssize_t batch_read(CUfileHandle_t fh, char *to, size_t size, off_t from)
+{
+	CUfileBatchHandle_t id;
+	if (code(lib().cuFileBatchIOSetUp, &id, 1))
+		return -EINVAL;
+	CUfileIOParams_t io = {};
+	io.mode = CUFILE_BATCH;
+	io.fh = fh;
+	io.u.batch = {to, from, 0, size};
+	CUfileIOEvents_t event = {};
+	// Who gives a deadline does not help.
+	struct timespec long_enough = {100, 0};
+	unsigned n = 1;
+	const bool good = !code(lib().cuFileBatchIOSubmit, id, 1, &io, 0) &&
+			  !code(lib().cuFileBatchIOGetStatus, id, 1, &n, &event, &long_enough) && n == 1;
+	lib().cuFileBatchIODestroy(id);
+	return good ? static_cast<ssize_t>(event.ret) : -EIO;
+}
+
+Above &enter(const void *handle)
+{
+	auto &above = *static_cast<Above *>(const_cast<void *>(handle));
+	above.inside++;
+	while (above.inside < above.wanted)
+		usleep(1000);
+	return above;
+}
+
+ssize_t above_read(const void *handle, char *to, size_t size, off_t from, const cufileRDMAInfo_t *)
+{
+	const Above &above = enter(handle);
+	Device own(size);
+	const ssize_t n = above.by_batch ? batch_read(above.below, own.get(), size, from) :
+					   told(lib().cuFileRead(above.below, own.get(), size, from, 0));
+	if (n > 0)
+		own.bytes(0, static_cast<size_t>(n)).copy(to, static_cast<size_t>(n));
+	return n;
+}
+
+ssize_t above_write(const void *handle, const char *from, size_t size, off_t to, const cufileRDMAInfo_t *)
+{
+	const Above &above = enter(handle);
+	Device own(size);
+	own.put(std::string(from, size));
+	return told(lib().cuFileWrite(above.below, own.get(), size, to, 0));
+}
+
+class Nested : public Cufile
+{
+protected:
+	static CUfileHandle_t on(Above &above, CUfileHandle_t below)
+	{
+		above.below = below;
+		CUfileFSOps_t ops = {};
+		ops.read = above_read;
+		ops.write = above_write;
+		CUfileDescr_t d = {};
+		d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+		d.handle.handle = &above;
+		d.fs_ops = &ops;
+		CUfileHandle_t fh = nullptr;
+		return code(lib().cuFileHandleRegister, &fh, &d) ? nullptr : fh;
+	}
+	// All that was wrong, as bits. Three of them, one above the other.
+	int moves(bool by_batch)
+	{
+		const CUfileHandle_t file = handle("below", bytes_);
+		Above first, second, third;
+		first.by_batch = second.by_batch = third.by_batch = by_batch;
+		const CUfileHandle_t fh = on(third, on(second, on(first, file)));
+		Device memory(size_);
+		const auto size = static_cast<ssize_t>(size_);
+		int bad = read(fh, memory.get(), 100, 7) != 100 || memory.bytes(0, 100) != bytes_.substr(7, 100);
+		bad |= (read(fh, memory.get(), size_, 0) != size || memory.bytes(0, size_) != bytes_) << 1;
+		memory.fill(0x77);
+		bad |= (batch_read(fh, memory.get(), size_, 0) != size || memory.bytes(0, size_) != bytes_) << 2;
+		const std::string other = pattern(size_, 2);
+		memory.put(other);
+		bad |= (write(fh, memory.get(), 100, 5, 5) != 100) << 3;
+		bad |= (content("below").substr(5, 100) != other.substr(5, 100)) << 3;
+		bad |= (write(fh, memory.get(), size_, 0) != size || content("below") != other) << 4;
+		// Those beyond the pool are gone: a stream, four events and an allocation are one.
+		bad |= (fake_live() != 6) << 5;
+		lib().cuFileDriverClose_v2();
+		return bad;
+	}
+
+	const size_t size_ = 3 << 20;
+	const std::string bytes_ = pattern(size_);
+};
+
+TEST_F(Nested, OneSlabIsEnough)
+{
+	for (const bool by_batch : {false, true})
+		EXPECT_EQ(in_child([&] {
+				  alarm(100);
+				  const size_t sizes[] = {4}, counts[] = {1};
+				  return code(lib().cuFileSetParameterPosixPoolSlabArray, sizes, counts, 1) ||
+					 moves(by_batch);
+			  }),
+			  0)
+			<< by_batch;
+}
+
+// As many as there are lanes of what is short are inside before the first goes on.
+TEST_F(Nested, FromMoreThreadsThanThereAreLanes)
+{
+	EXPECT_EQ(in_child([&] {
+			  alarm(100);
+			  Above above;
+			  above.wanted = 32;
+			  const CUfileHandle_t fh = on(above, handle("below", bytes_));
+			  std::atomic<int> good{0};
+			  std::vector<std::thread> threads;
+			  for (int i = 0; i < 40; i++)
+				  threads.emplace_back([&, i] {
+					  Device memory(5000);
+					  const off_t from = i * 1000;
+					  good += read(fh, memory.get(), 5000, from) == 5000 &&
+						  memory.bytes(0, 5000) == bytes_.substr(i * 1000, 5000);
+				  });
+			  for (auto &thread : threads)
+				  thread.join();
+			  lib().cuFileDriverClose_v2();
+			  return good != 40;
+		  }),
+		  0);
+}
+
 } // namespace

@@ -82,6 +82,43 @@ TEST_F(CufileLane, OneIsWaitedForByAll)
 	EXPECT_LE(cuda.pinned, 1);
 }
 
+// A file system of the program's own calls us, while its caller waits for it with a lane.
+TEST_F(CufileLane, WhoHasOneIsGivenAnother)
+{
+	Lanes lanes(cuda, system, 0, 8);
+	auto first = take(lanes, false);
+	{
+		const Lanes::Holding holding;
+		std::vector<std::unique_ptr<Lane>> nested;
+		for (const bool large : {false, true, true}) {
+			nested.push_back(take(lanes, large));
+			EXPECT_FALSE(nested.back()->large()) << "as little as can be";
+		}
+		EXPECT_EQ(cuda.pinned, 4);
+		for (auto &lane : nested)
+			lanes.give(std::move(lane), lane == nested[1]);
+		EXPECT_EQ(cuda.pinned, 1) << "none is kept";
+		EXPECT_EQ(lanes.made(), 1u);
+		lanes.give(std::move(first), false);
+		first = take(lanes, false);
+		EXPECT_FALSE(first->beyond) << "what there is comes first";
+		cuda.no_pinned = true;
+		auto plain = take(lanes, false);
+		lanes.give(std::move(plain), false);
+	}
+	std::atomic<bool> got{false};
+	std::thread other([&] {
+		auto lane = take(lanes, false);
+		got = true;
+		lanes.give(std::move(lane), false);
+	});
+	std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	EXPECT_FALSE(got) << "who has none waits";
+	lanes.give(std::move(first), false);
+	other.join();
+	EXPECT_EQ(lanes.made(), 1u);
+}
+
 TEST_F(CufileLane, ABrokenOneIsNotTakenAgain)
 {
 	Lanes lanes(cuda, system, 1 << 30, 8);

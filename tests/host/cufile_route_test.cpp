@@ -222,6 +222,89 @@ TEST_F(CufileRoute, WhoInsistsIsRefusedBeforeAnythingIsMoved)
 	EXPECT_TRUE(system.calls.empty());
 }
 
+TEST_F(CufileRoute, WhoInsistsWritesWholeBlocks)
+{
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	const CUfileHandle_t fh = add();
+	const auto write = [&](size_t size, off_t to) {
+		return library.move(fh, peer.buffer.data(), size, to, 0, true);
+	};
+	const auto refused = cufile::failed(CU_FILE_IO_NOT_SUPPORTED);
+	EXPECT_EQ(write(4097, 0), refused) << "its edge would go through the page cache";
+	EXPECT_EQ(write(4096, 1), refused);
+	EXPECT_EQ(write(4095, 1), refused);
+	EXPECT_EQ(peer.file, bytes) << "before anything is moved";
+	EXPECT_EQ(write(4096, 512), 4096);
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4097, 1, 1), 4097) << "edges of a read do not leave the device";
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 2u);
+	fd = system.program_fd(bytes, O_WRONLY);
+	programs++;
+	const auto route = explain(add(), peer.buffer.data(), 4097);
+	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
+	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN));
+}
+
+// The module does not keep what it has said before.
+TEST_F(CufileRoute, WhoInsistsIsToldWhatWentByWayOfTheHost)
+{
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	const CUfileHandle_t fh = add();
+	const auto refused = cufile::failed(CU_FILE_IO_NOT_SUPPORTED);
+	peer.falls_back = PEERDMA_REASON_QUEUE;
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 0), refused);
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4096, 0, 0, true), refused);
+	peer.falls_back = 0;
+	peer.edges = 100;
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 0), refused) << "a part of it";
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 3u);
+	peer.edges = 0;
+	EXPECT_EQ(read(fh, peer.buffer.data(), 4096, 0), 4096);
+	peer.error = -ENOSPC;
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4096, 0, 0, true), -ENOSPC) << "other errors are what they are";
+}
+
+TEST_F(CufileRoute, EdgesByWayOfTheHostAreNoDirectBytes)
+{
+	const CUfileHandle_t fh = add();
+	peer.edges = 1;
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4097, 0, 0, true), 4097);
+	CUfileBatchHandle_t batch = nullptr;
+	ASSERT_EQ(library.set_up_batch(&batch, 1).err, 0);
+	CUfileIOParams_t io = batch_io(fh, peer.buffer.data(), 513, 0, 0, nullptr, CUFILE_WRITE);
+	ASSERT_EQ(library.submit(batch, 1, &io, 0).err, 0);
+	CUfileIOEvents_t event;
+	unsigned n = 1;
+	ASSERT_EQ(library.status(batch, 1, &n, &event, nullptr).err, 0);
+	library.destroy(batch);
+	peerdma_cufile_counts counts = {};
+	library.counts(counts);
+	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_NONE], 2u) << "all else of them was direct";
+	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_REFUSED], 0u);
+	EXPECT_EQ(counts.bytes[PEERDMA_CUFILE_WHY_NONE], 4096u + 512);
+	EXPECT_EQ(counts.bytes[PEERDMA_CUFILE_WHY_REFUSED], 2u);
+}
+
+// The program loads CUDA and libpeerdma when it wants them, which may be after it has asked us for something.
+TEST_F(CufileRoute, WhatWasLoadedSinceIsFound)
+{
+	const auto gone = [&] {
+		cuda.present = peer.present = false;
+		cuda.loaded_since = peer.loaded_since = true;
+	};
+	const auto found = [&] { return cuda.present && peer.present; };
+	gone();
+	EXPECT_EQ(library.open().err, 0);
+	EXPECT_TRUE(found());
+	gone();
+	const CUfileHandle_t fh = add();
+	EXPECT_TRUE(found());
+	gone();
+	EXPECT_EQ(library.add_buffer(cuda.device.data(), 4096, 0).err, 0);
+	EXPECT_TRUE(found());
+	EXPECT_EQ(explain(fh, cuda.device.data(), 64).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NOT_A_BUFFER));
+}
+
 TEST_F(CufileRoute, WithoutCompatModeItIsTheSame)
 {
 	system.node = true; // else it does not open

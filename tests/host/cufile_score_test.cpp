@@ -170,15 +170,17 @@ TEST_P(CufileScore, WhoInsistsGetsItOrAnError)
 	if (one.at + one.size > 65536)
 		return;
 	std::string before(memory() + one.at, one.size);
+	// A write of a part of a block goes through the page cache.
+	const bool written = one.strictly && (one.route != direct || one.size % 512 == 0);
 	for (const bool write : {false, true})
 		EXPECT_EQ(library.move(fh, memory() + one.at, one.size, 0, 0, write),
-			  one.strictly ? static_cast<int64_t>(one.size) : -5008)
+			  (write ? written : one.strictly) ? static_cast<int64_t>(one.size) : -5008)
 			<< write;
 	EXPECT_EQ(std::string(memory() + one.at, one.size) == before, !one.strictly);
 	EXPECT_TRUE(one.strictly || system.calls.empty());
 	peerdma_cufile_counts counts = {};
 	library.counts(counts);
-	EXPECT_EQ(counts.ios[one.why], one.strictly ? 2u : 0u) << "what was not done is not counted";
+	EXPECT_EQ(counts.ios[one.why], unsigned{one.strictly} + written) << "what was not done is not counted";
 }
 
 } // namespace

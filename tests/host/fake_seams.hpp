@@ -371,6 +371,7 @@ class FakeCuda final : public cufile::Cuda
 public:
 	FakeCuda() { pinned_ids.reserve(512); } // where tests have no memory it has some
 	bool load() override { return present; }
+	void look_again() override { present = present || loaded_since; }
 	int look_up(const void *address, cufile::Memory &memory) override
 	{
 		memory = {};
@@ -552,7 +553,7 @@ public:
 	cufile::Context here = nullptr;                // of the streams, if not that of the memory
 	int carry_error = 0, carries_until_error = -1; // the driver has no such thing; negative: none fails
 
-	bool present = false;
+	bool present = false, loaded_since = false;
 	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of device
 	int look_up_error = 0;
 	uint64_t id = 1; // of the allocation that device is; 0: of none
@@ -578,6 +579,7 @@ public:
 class FakePeer final : public cufile::Peer
 {
 public:
+	void look_again() override { present = present || loaded_since; }
 	int look_up(const void *address, cufile::Place &place) override
 	{
 		if (!present)
@@ -642,11 +644,9 @@ public:
 		reads.push_back({place.offset, size, offset});
 		if (error || lost.count(place.provider))
 			return error ? error : -ENODEV;
-		const uint32_t why = why_not(place.provider);
-		result.route = why ? PEERDMA_ROUTE_POSIX : bounced ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_DIRECT;
-		result.reason = why ? why : bounced;
 		const uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
 		file.copy(bytes_at(place), n, offset);
+		tell(place, n, result);
 		return static_cast<int64_t>(n);
 	}
 	int64_t write(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
@@ -654,7 +654,7 @@ public:
 	{
 		if (error)
 			return error;
-		result.route = PEERDMA_ROUTE_DIRECT;
+		tell(place, size, result);
 		file.resize(std::max<size_t>(file.size(), offset + size));
 		file.replace(offset, size, bytes_at(place), size);
 		return static_cast<int64_t>(size);
@@ -671,8 +671,10 @@ public:
 		bool operator==(const Io &) const = default;
 	};
 	std::mutex lock;
-	bool present = true;
+	bool present = true, loaded_since = false;
 	uint32_t refused = 0, bounced = 0;       // enum peerdma_reason
+	uint32_t falls_back = 0;                 // as refused, but it is not said before
+	uint64_t edges = 0;                      // bytes of what goes directly that go by way of the host
 	std::map<uint32_t, uint32_t> refused_by; // by provider, instead
 	std::map<uint32_t, int> distances;
 	uint32_t next_provider = 9, prefers = 0;
@@ -695,6 +697,16 @@ private:
 	{
 		const auto own = refused_by.find(provider);
 		return own == refused_by.end() ? refused : own->second;
+	}
+	void tell(const cufile::Place &place, uint64_t n, struct peerdma_io_result &result) const
+	{
+		const uint32_t refusal = why_not(place.provider), why = refusal ? refusal : falls_back;
+		result.route = why     ? PEERDMA_ROUTE_POSIX :
+			       bounced ? PEERDMA_ROUTE_HOST :
+			       edges   ? PEERDMA_ROUTE_DIRECT_EDGES :
+					 PEERDMA_ROUTE_DIRECT;
+		result.reason = why ? why : bounced;
+		result.host = why || bounced ? n : std::min(edges, n);
 	}
 	char *bytes_at(const cufile::Place &place)
 	{

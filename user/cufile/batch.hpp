@@ -19,6 +19,7 @@ class Batch
 public:
 	explicit Batch(unsigned capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
+	unsigned capacity() const { return capacity_; }
 	// So many more, which these jobs hold, or an error.
 	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
 	// Of those.

@@ -98,6 +98,7 @@ void Belt::take_part()
 		return;
 	inside_++;
 	const int64_t error = begin();
+	const Lanes::Holding holding; // others wait for what this thread reads, and the lane for them
 	// Whatever becomes of it: what it had under way only this thread can end.
 	const bool had_ring = ring_;
 	while (Job::Piece *piece = job_.take()) {

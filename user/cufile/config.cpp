@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "log.hpp"
+
 namespace cufile
 {
 namespace
@@ -32,8 +34,12 @@ void read_variables(System &system, Config &config, std::vector<std::string> &no
 				bad(variable.name);
 		}
 	}
-	if (const auto text = system.variable("CUFILE_LOGGING_LEVEL"))
-		config.strings[CUFILE_PARAM_LOGGING_LEVEL] = *text;
+	if (const auto text = system.variable("CUFILE_LOGGING_LEVEL")) {
+		if (text->empty() || Log::level_named(*text))
+			config.strings[CUFILE_PARAM_LOGGING_LEVEL] = *text;
+		else
+			bad("CUFILE_LOGGING_LEVEL");
+	}
 	if (const auto text = system.variable("CUFILE_LOGFILE_PATH"))
 		config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH] = *text;
 	if (const auto text = system.variable("CUFILE_LOGFILE_MAX_SIZE_MB")) {
@@ -138,9 +144,15 @@ Config Settings::merge(System &system, std::vector<std::string> &notices) const
 			notices.push_back(path + ": " + notice);
 	}
 	read_variables(system, config, notices);
+	std::string &level = config.strings[CUFILE_PARAM_LOGGING_LEVEL];
+	const std::string unless_set = level;
 	over(config);
-	if (config.strings[CUFILE_PARAM_LOGGING_LEVEL].empty())
-		config.strings[CUFILE_PARAM_LOGGING_LEVEL] = "ERROR";
+	if (!level.empty() && !Log::level_named(level)) {
+		notices.push_back("the parameter LOGGING_LEVEL has a value that is none");
+		level = unless_set;
+	}
+	if (level.empty())
+		level = "ERROR";
 	return config;
 }
 

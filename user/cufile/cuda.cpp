@@ -115,6 +115,10 @@ public:
 	{
 		return driver_.load([this](auto get) { find(get); });
 	}
+	void look_again() override
+	{
+		driver_.look_again([this](auto get) { find(get); });
+	}
 
 	int look_up(const void *address, Memory &memory) override
 	{

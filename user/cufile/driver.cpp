@@ -114,6 +114,7 @@ CUfileOpError Library::open_if_closed()
 
 CUfileError_t Library::open()
 {
+	look_again();
 	const std::lock_guard guard(open_lock_);
 	const CUfileOpError rc = open_if_closed();
 	if (rc == CU_FILE_SUCCESS)

@@ -3,9 +3,11 @@
 // The cuFile calls of the library that programs load: no exception leaves them, and errno changes only where it is the
 // answer.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 
 #include <pthread.h>
 
@@ -19,18 +21,24 @@ using cufile::Library;
 namespace
 {
 
+std::atomic<Library *> the_library{nullptr};
+
 // Made by the first call and never destroyed: nothing of ours runs when the process ends, and threads of the program's
-// may still be calling.
+// may still be calling. Not a static of the function: the child of a fork in the middle of making that would wait for ever
+// for it to be made.
 Library &library()
 {
-	static Library *const the_library = [] {
-		auto *made = new Library({cufile::real_system(), cufile::real_cuda(), cufile::real_peer()});
-		return made;
-	}();
-	// Once the pointer is set, for the handler comes back here.
-	static const int registered = pthread_atfork(nullptr, nullptr, [] { library().forked(); });
-	(void)registered;
-	return *the_library;
+	if (Library *const known = the_library.load(std::memory_order_acquire))
+		return *known;
+	auto made = std::make_unique<Library>(
+		cufile::Seams{cufile::real_system(), cufile::real_cuda(), cufile::real_peer()});
+	// Before anybody can be inside. Of several threads that come first each has it done: twice is as good as once.
+	pthread_atfork(nullptr, nullptr, [] {
+		if (Library *const known = the_library.load())
+			known->forked();
+	});
+	Library *first = nullptr;
+	return the_library.compare_exchange_strong(first, made.get()) ? *made.release() : *first;
 }
 
 class KeepErrno
@@ -49,6 +57,7 @@ template <class Body> CUfileError_t call(Body &&body) noexcept
 {
 	const KeepErrno keep;
 	try {
+		const Library::Visit visit(library());
 		if (library().dead())
 			return cufile::error(CU_FILE_DRIVER_NOT_INITIALIZED);
 		return body();
@@ -66,6 +75,7 @@ template <class Body> ssize_t counted(Body &&body) noexcept
 	{
 		const KeepErrno keep;
 		try {
+			const Library::Visit visit(library());
 			rc = library().dead() ? cufile::failed(CU_FILE_DRIVER_NOT_INITIALIZED) : body();
 		} catch (const std::bad_alloc &) {
 			rc = -ENOMEM;

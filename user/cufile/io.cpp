@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <system_error>
 
 #include "belt.hpp"
@@ -74,11 +75,11 @@ int64_t Library::run(Engine &engine, Request &request)
 {
 	const bool timed = stats_.on();
 	const uint64_t start = timed ? seams_.system.now_ns() : 0;
-	uint32_t reason = 0;
+	ByHost by_host;
 	int64_t n;
 	probe_begin(request);
 	if (request.way != Way::bounce) {
-		n = move_straight(request, seams_, engine.lanes, reason);
+		n = move_straight(request, seams_, engine.lanes, by_host);
 	} else {
 		const Mover mover(engine);
 		engine.settle(request);
@@ -90,7 +91,7 @@ int64_t Library::run(Engine &engine, Request &request)
 			    move_small(request, seams_, engine.lanes) :
 			    run_apart(engine, request, threads, by_ring);
 	}
-	count(request, n, reason, timed ? seams_.system.now_ns() - start : 0);
+	count(request, n, by_host, timed ? seams_.system.now_ns() - start : 0);
 	return n;
 }
 
@@ -98,6 +99,9 @@ int64_t Library::run(Engine &engine, Request &request)
 // ours: they would only take its cores and wait for the driver's locks.
 unsigned Library::helped(Engine &engine, const Request &request)
 {
+	// The one who comes first to a job takes its lane, which only who has one already need not wait for.
+	if (Lanes::Holding::here())
+		return 1;
 	// Writers of the page cache wait for each other; the copy and the write overlap all the same.
 	if (!engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) ||
 	    (request.write && !request.file->parallel_writes()))
@@ -184,11 +188,11 @@ int64_t Library::move_places(CUfileHandle_t fh, const CUfileIOVec_t *vector, siz
 	const auto handle = use ? find(fh) : nullptr;
 	if (!handle)
 		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
-	std::vector<Request> requests;
-	if (flags || (n && !vector) || n > requests.max_size() || file_off < 0)
+	// As many as readv(2) takes.
+	if (flags || (n && !vector) || n > IOV_MAX || file_off < 0)
 		return failed(CU_FILE_INVALID_VALUE);
 	// All is looked at before anything is moved.
-	requests.resize(n);
+	std::vector<Request> requests(n);
 	off_t at = file_off;
 	for (size_t i = 0; i < n; i++) {
 		const int64_t rc = vector[i].len ? prepare(*use, handle, vector[i].base, vector[i].len, at, 0, write,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "belt.hpp"
 
@@ -119,6 +120,14 @@ uint32_t PeerFile::misplaced(const Request &request) const
 	return (request.place.offset + skip) % memory_align_ ? PEERDMA_REASON_BUF_ALIGN : PEERDMA_REASON_NONE;
 }
 
+// Of a write; a read's are bounced inside the device.
+uint32_t PeerFile::misplaced_in_part(const Request &request) const
+{
+	if (request.write && block_ && (request.offset % block_ || request.size % block_))
+		return PEERDMA_REASON_FILE_ALIGN;
+	return misplaced(request);
+}
+
 namespace
 {
 
@@ -163,9 +172,9 @@ uint32_t why_by_host(const struct peerdma_io_result &result)
 	return PEERDMA_REASON_NONE;
 }
 
-int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, uint32_t &reason)
+int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, ByHost &by_host)
 {
-	reason = 0;
+	by_host = {};
 	if (request.way == Way::direct || request.way == Way::relay) {
 		int64_t n = -ENODEV;
 		struct peerdma_io_result result = {};
@@ -177,13 +186,18 @@ int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, 
 			n = move_directly(seams.peer, request, request.place, request.size, request.offset, result);
 		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same.
 		if (n == -ENODEV && (request.place.enrolled || request.way == Way::relay)) {
-			reason = result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
+			by_host.reason = result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
 			if (request.strict)
 				return failed(CU_FILE_IO_NOT_SUPPORTED);
 			return request.in_stream ? n : move_by_slabs(request, seams, lanes);
 		}
-		reason = why_by_host(result);
-		return n;
+		by_host = {why_by_host(result), result.host};
+		if (!request.strict || n < 0 || (!by_host.reason && !by_host.bytes))
+			return n;
+		// What the module says before need not be what it does: it is too late, but not for saying so.
+		if (!by_host.reason)
+			by_host.reason = PEERDMA_REASON_FILE_ALIGN;
+		return failed(CU_FILE_IO_NOT_SUPPORTED);
 	}
 	const int64_t n = request.write ? request.file->write(request.address, request.size, request.offset) :
 					  request.file->read(request.address, request.size, request.offset);
@@ -239,7 +253,9 @@ private:
 		if (rc)
 			return rc;
 		rc = lanes_.take(context, job_.nr_pieces() > 1, lane_);
-		if (rc && entered_)
+		if (!rc)
+			holding_.emplace();
+		else if (entered_)
 			seams_.cuda.leave();
 		return rc;
 	}
@@ -277,6 +293,7 @@ private:
 			job_.finish(piece, copy_failed);
 		}
 		lanes_.give(std::move(lane_), broken_);
+		holding_.reset();
 		if (entered_)
 			seams_.cuda.leave();
 		broken_ = entered_ = false;
@@ -287,6 +304,7 @@ private:
 	const Seams seams_;
 	Lanes &lanes_;
 	std::unique_ptr<Lane> lane_;
+	std::optional<Lanes::Holding> holding_; // as long as it has that
 	bool entered_ = false, broken_ = false;
 	Job::Piece *under_way_[lane_slabs]{};
 	unsigned oldest_ = 0, count_ = 0;
@@ -312,7 +330,7 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes)
 		part.place.offset += piece->offset - request.offset;
 		part.size = piece->size;
 		part.offset = piece->offset;
-		job.finish(*piece, move_straight(part, seams, lanes, piece->reason));
+		job.finish(*piece, move_straight(part, seams, lanes, piece->by_host));
 	}
 }
 
@@ -329,6 +347,7 @@ int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 	if (rc) {
 		n = rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
 	} else {
+		const Lanes::Holding holding;
 		char *const slab = lane->memory();
 		if (request.write) {
 			broken = cuda.copy_out(slab, request.address, request.size, lane->stream()) ||

@@ -43,6 +43,8 @@ public:
 	int distance() const { return distance_; }
 	// Why not one of these bytes would go directly, although others of the file do: enum peerdma_reason.
 	uint32_t misplaced(const Request &request) const;
+	// Why not all of them would.
+	uint32_t misplaced_in_part(const Request &request) const;
 
 private:
 	Peer &peer_;
@@ -75,6 +77,12 @@ struct Request {
 	bool in_stream = false;              // a stream waits for it: nothing may be copied
 };
 
+// What did not go directly although it was to.
+struct ByHost {
+	uint32_t reason = 0; // enum peerdma_reason, if that was all of it
+	uint64_t bytes = 0;  // that went by way of the host
+};
+
 class Belt;
 
 class Job
@@ -90,7 +98,7 @@ public:
 		char *address;
 		uint64_t size, offset;
 		int64_t result = 0;
-		uint32_t reason = 0; // enum peerdma_reason, if it did not go directly although it was to
+		ByHost by_host;
 		// Where a belt has it.
 		size_t unit = 0;
 		uint64_t at = 0; // in the slab
@@ -118,8 +126,8 @@ public:
 	size_t cancel();
 	// What a request came to: the bytes up to the first that is missing, or its error.
 	int64_t result(size_t index) const;
-	// Why it did not go directly although it was to, or 0.
-	uint32_t reason(size_t index) const { return pieces_[parts_[index].first].reason; }
+	// What of it did not go directly although it was to.
+	const ByHost &by_host(size_t index) const { return pieces_[parts_[index].first].by_host; }
 	// Until all pieces are finished.
 	void wait();
 
@@ -154,7 +162,7 @@ int64_t move_directly(Peer &peer, const Request &request, const Place &place, ui
 // Why all that was moved went by way of the host although it was not to: enum peerdma_reason, 0 if it did not.
 uint32_t why_by_host(const struct peerdma_io_result &result);
 
-// Moves a request that does not bounce. If it was to go directly and all of it went by way of the host, reason says why.
-int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, uint32_t &reason);
+// Moves a request that does not bounce. What of it was to go directly, and went by way of the host, is in by_host.
+int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, ByHost &by_host);
 
 } // namespace cufile

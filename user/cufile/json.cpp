@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config.hpp"
+#include "log.hpp"
 
 namespace cufile
 {
@@ -13,7 +14,7 @@ namespace
 
 using nlohmann::json;
 
-enum class Kind { size, flag, text, slab_size, slab_count, log_max, routing, routing_order, none };
+enum class Kind { size, flag, text, level, slab_size, slab_count, log_max, routing, routing_order, none };
 
 struct Key {
 	const char *path; // from the root, parts separated by '/'
@@ -24,7 +25,7 @@ struct Key {
 // Kind::none: known, and without a meaning for how this library moves bytes.
 constexpr Key keys[] = {
 	{"logging/dir", Kind::text, CUFILE_PARAM_LOG_DIR},
-	{"logging/level", Kind::text, CUFILE_PARAM_LOGGING_LEVEL},
+	{"logging/level", Kind::level, CUFILE_PARAM_LOGGING_LEVEL},
 	{"logging/max_file_size_mb", Kind::log_max},
 	{"profile/nvtx", Kind::flag, CUFILE_PARAM_PROFILE_NVTX},
 	{"profile/cufile_stats", Kind::size, CUFILE_PARAM_PROFILE_STATS},
@@ -150,6 +151,11 @@ private:
 				return false;
 			config_.strings[key.param] = value.get<std::string>();
 			return true;
+		case Kind::level:
+			if (!value.is_string() || !is_level(value.get<std::string>()))
+				return false;
+			config_.strings[key.param] = value.get<std::string>();
+			return true;
 		case Kind::slab_size:
 			return (sizes_[key.param] = numbers(value)).has_value();
 		case Kind::slab_count:
@@ -184,6 +190,9 @@ private:
 			  std::find(value.begin(), value.end(), json("SYS_MEM"));
 		return true;
 	}
+
+	// Or nothing, which is as if it were not there.
+	static bool is_level(const std::string &name) { return name.empty() || Log::level_named(name); }
 
 	// As the parser has it: what is written without a sign, a point or an exponent.
 	static std::optional<uint64_t> unsigned_of(const json &value)

@@ -165,6 +165,7 @@ bool Lanes::reserve(Context context, bool large, std::unique_ptr<Lane> &found, s
 
 int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 {
+	bool beyond = false;
 	std::unique_ptr<Lane> old;
 	{
 		std::unique_lock guard(lock_);
@@ -182,6 +183,11 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 				large = false;
 				break;
 			}
+			if (Holding::here()) {
+				beyond = true;
+				large = false;
+				break;
+			}
 			given_.wait(guard);
 		}
 	}
@@ -191,7 +197,9 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 		destroy(std::move(old));
 	const Near::Memory here(near_);
 	const int rc = Lane::make(cuda_, context, large, out);
-	if (rc) {
+	if (!rc)
+		out->beyond = beyond;
+	if (rc && !beyond) {
 		{
 			std::lock_guard guard(lock_);
 			made_[large]--;
@@ -204,6 +212,8 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 {
 	const bool large = lane->large();
+	if (lane->beyond)
+		return destroy(std::move(lane)); // nobody has been waiting for this one
 	if (broken)
 		destroy(std::move(lane));
 	{

@@ -3,7 +3,8 @@
 // A lane is what bytes take from a file to the memory of one CUDA context, or back: a stream, and pinned memory that
 // whoever has the lane cuts into slabs. A GPU moves few large copies much faster than many small ones, so there are
 // two sizes: large lanes for what is long, of which there are few, and small ones. Nobody who has a lane waits for
-// anybody who wants one, so nothing hangs.
+// anybody who wants one, so nothing hangs: where a file system of the program's own calls us while we have a lane for
+// it, it gets a small one that is beyond all limits, if there is no other, and that is taken down when it is given back.
 #pragma once
 
 #include <atomic>
@@ -48,6 +49,7 @@ public:
 	static void forget(std::unique_ptr<Lane> lane);
 	// Reads into its memory; nullptr until Lanes::ring().
 	std::unique_ptr<Ring> ring;
+	bool beyond = false; // the limits: it is not kept
 
 private:
 	Cuda &cuda_;
@@ -69,8 +71,21 @@ public:
 	Lanes(const Lanes &) = delete;
 	Lanes &operator=(const Lanes &) = delete;
 
-	// A small one if no large one is to be had. Waits while all lanes are taken. The calling thread is in the context. A
-	// CUresult.
+	// The calling thread has a lane, or moves what is on one.
+	class Holding
+	{
+	public:
+		Holding() { count_++; }
+		~Holding() { count_--; }
+		Holding(const Holding &) = delete;
+		Holding &operator=(const Holding &) = delete;
+		static bool here() { return count_; }
+
+	private:
+		static inline thread_local unsigned count_ = 0;
+	};
+	// A small one if no large one is to be had. Waits while all lanes are taken, but for who is Holding. The calling
+	// thread is in the context. A CUresult.
 	int take(Context context, bool large, std::unique_ptr<Lane> &out);
 	// What the calling thread does, a stream waits for.
 	static inline thread_local bool stream_waits = false;

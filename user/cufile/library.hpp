@@ -65,8 +65,15 @@ public:
 	CUfileError_t open();
 	CUfileError_t close();
 	long use_count() const { return count_.load(); }
-	// In the child of fork(): nothing works any more if the driver was open.
-	void forked() { dead_ = busy_.load(); }
+	// A thread in one of our calls. Once it has begun, the thread may have any of our locks.
+	class Visit;
+	// In the child of fork(): nothing works any more if the driver was open, or if another thread was in a call: it is not
+	// there to give back what it has locked. And so it stays in children of that child.
+	void forked()
+	{
+		if (busy_ || inside_)
+			dead_ = true;
+	}
 	bool dead() const { return dead_.load(std::memory_order_relaxed); }
 	CUfileError_t properties(CUfileDrvProps_t *props);
 	CUfileError_t set_poll_mode(bool poll, size_t threshold_kb);
@@ -117,7 +124,7 @@ public:
 	int explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
 		    struct peerdma_cufile_route &out);
 	void counts(struct peerdma_cufile_counts &out) const;
-	void count(const Request &request, int64_t result, uint32_t reason, uint64_t ns);
+	void count(const Request &request, int64_t result, const ByHost &by_host, uint64_t ns);
 
 	Stats &stats() { return stats_; }
 	Log &log() { return log_; }
@@ -181,6 +188,12 @@ private:
 	void enroll(const void *base, uint64_t size, Buffer &buffer);
 	std::shared_ptr<Batch> find_batch(CUfileBatchHandle_t id);
 	bool has_cuda() { return seams_.cuda.load(); }
+	// Once a program has loaded CUDA or libpeerdma it makes one of the calls that are the first of many.
+	void look_again()
+	{
+		seams_.cuda.look_again();
+		seams_.peer.look_again();
+	}
 	// Fills in a request, or says what is wrong with it. 1: there is nothing to move.
 	int64_t prepare(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			off_t file_off, off_t buf_off, bool write, Request &request);
@@ -211,6 +224,7 @@ private:
 	Stats stats_;
 	Docks docks_;
 	std::atomic<bool> busy_{false}, dead_{false};
+	alignas(64) std::atomic<unsigned> inside_{0}; // threads
 	std::atomic<bool> told_no_carrying_{false};
 	std::atomic<bool> closing_{false}; // written under open_lock_, which close() has until all has ended
 	std::atomic<long> count_{0};       // written under open_lock_
@@ -232,6 +246,18 @@ private:
 
 inline CUfileError_t error(CUfileOpError code, CUresult cuda = CUDA_SUCCESS) { return {code, cuda}; }
 inline CUfileError_t success() { return error(CU_FILE_SUCCESS); }
+
+class Library::Visit
+{
+public:
+	explicit Visit(Library &library) : library_(library) { library_.inside_++; }
+	~Visit() { library_.inside_--; }
+	Visit(const Visit &) = delete;
+	Visit &operator=(const Visit &) = delete;
+
+private:
+	Library &library_;
+};
 
 class Library::Use
 {

@@ -10,7 +10,7 @@
 namespace cufile
 {
 
-// A library that is looked for once, when it is first wanted, and kept.
+// A library that is looked for once, when it is first wanted, and kept. The program may load it later.
 class Loader
 {
 public:
@@ -30,10 +30,20 @@ public:
 		return state_.load(std::memory_order_relaxed) > 0;
 	}
 
-private:
-	template <class Find> bool look_for(Find &&find)
+	// Not found, it may have been loaded by somebody else since. Nothing is loaded for it.
+	template <class Find> void look_again(Find &&find)
 	{
-		void *library = ::dlopen(name_, RTLD_NOW | RTLD_LOCAL);
+		if (state_.load(std::memory_order_acquire) >= 0)
+			return;
+		std::lock_guard guard(lock_);
+		if (state_.load(std::memory_order_relaxed) < 0 && look_for(find, RTLD_NOLOAD))
+			state_.store(1, std::memory_order_release);
+	}
+
+private:
+	template <class Find> bool look_for(Find &&find, int how = 0)
+	{
+		void *library = ::dlopen(name_, RTLD_NOW | RTLD_LOCAL | how);
 		if (!library)
 			return false;
 		bool all = true;
@@ -41,11 +51,13 @@ private:
 			function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(library, name));
 			all = all && (function || !needed);
 		});
+		if (!all)
+			::dlclose(library);
 		return all;
 	}
 
 	const char *const name_;
-	std::mutex lock_;           // protects the first load()
+	std::mutex lock_;           // protects the looking
 	std::atomic<int> state_{0}; // 0 not looked for, 1 found, -1 there is none
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -46,12 +47,12 @@ std::string line_of(Log::Level level, std::string_view message, const char *file
 
 } // namespace
 
-Log::Level Log::level_of(std::string_view name)
+std::optional<Log::Level> Log::level_named(std::string_view name)
 {
 	for (int i = 0; i < 6; i++)
 		if (name == names[i])
 			return static_cast<Level>(i);
-	return Level::error;
+	return std::nullopt;
 }
 
 void Log::open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes)
@@ -85,6 +86,15 @@ void Log::open_file()
 		bytes_ = static_cast<uint64_t>(st.st_size);
 }
 
+// What a shell sends standard error to it opens for writing alone. And what is appended is written over nothing.
+bool Log::is_data(int fd)
+{
+	const int flags = system_.open_flags(fd);
+	struct stat st = {};
+	return flags >= 0 && (flags & O_ACCMODE) == O_RDWR && !(flags & O_APPEND) && system_.fstat(fd, st) == 0 &&
+	       (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+}
+
 void Log::close()
 {
 	std::lock_guard guard(lock_);
@@ -99,6 +109,9 @@ void Log::say(Level level, std::string_view message, const char *file, int numbe
 	try {
 		const std::string line = line_of(level, message, file, number, system_.pid());
 		std::lock_guard guard(lock_);
+		// Each time: the program may do so at any time.
+		if (fd_ == 2 && is_data(fd_))
+			return;
 		if (fd_ != 2 && bytes_ && bytes_ + line.size() > max_bytes_) {
 			system_.rename(path_, path_ + ".1");
 			open_file();

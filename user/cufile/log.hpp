@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,7 +12,8 @@ namespace cufile
 {
 
 // Lines in the form that programs which read cuFile's log know. They go to standard error unless a file or a folder was
-// asked for: never to the working directory by themselves.
+// asked for: never to the working directory by themselves, nor into what a program that has closed its standard error has
+// opened in its place.
 class Log
 {
 public:
@@ -23,7 +25,8 @@ public:
 	Log &operator=(const Log &) = delete;
 
 	// What a name stands for; error for one that is none.
-	static Level level_of(std::string_view name);
+	static Level level_of(std::string_view name) { return level_named(name).value_or(Level::error); }
+	static std::optional<Level> level_named(std::string_view name);
 	// path: a file; else dir: a folder for cufile.log; else standard error. A file that reaches max_bytes becomes
 	// path.1, and a new one is begun.
 	void open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes);
@@ -34,6 +37,7 @@ public:
 
 private:
 	void open_file();
+	bool is_data(int fd);
 
 	System &system_;
 	Level level_ = Level::error; // immutable while the driver is open

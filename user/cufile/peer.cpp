@@ -37,6 +37,10 @@ class RealPeer final : public Peer
 public:
 	constexpr RealPeer() = default;
 
+	void look_again() override
+	{
+		library_.look_again([this](auto get) { find(get); });
+	}
 	int look_up(const void *address, Place &place) override
 	{
 		if (!load())

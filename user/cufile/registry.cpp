@@ -51,6 +51,7 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 	const CUfileOpError opened = open_for_use();
 	if (opened)
 		return refuse(opened);
+	look_again();
 	const Use use(*this);
 	if (!use)
 		return refuse(CU_FILE_DRIVER_CLOSING);
@@ -165,6 +166,7 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	const CUfileOpError opened = open_for_use();
 	if (opened)
 		return refuse(opened);
+	look_again();
 	const Use use(*this);
 	if (!use)
 		return refuse(CU_FILE_DRIVER_CLOSING);

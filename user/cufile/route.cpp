@@ -226,7 +226,8 @@ bool Library::may_go_directly(const Request &request, struct peerdma_cufile_rout
 	out.reason = explanation.reason;
 	if (rc < 0 || (explanation.route != PEERDMA_ROUTE_DIRECT && explanation.route != PEERDMA_ROUTE_DIRECT_EDGES))
 		return false;
-	const uint32_t misplaced = request.peer_file->misplaced(request);
+	const uint32_t misplaced =
+		request.strict ? request.peer_file->misplaced_in_part(request) : request.peer_file->misplaced(request);
 	if (!misplaced)
 		return true;
 	out.route = PEERDMA_ROUTE_HOST;
@@ -262,8 +263,9 @@ void Library::tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason)
 	log_.say(Log::Level::warn, text);
 }
 
-void Library::count(const Request &request, int64_t result, uint32_t reason, uint64_t ns)
+void Library::count(const Request &request, int64_t result, const ByHost &by_host, uint64_t ns)
 {
+	const uint32_t reason = by_host.reason;
 	const auto why = reason ? PEERDMA_CUFILE_WHY_REFUSED : request.why;
 	probe_end(request, result, why, reason ? reason : request.reason);
 	if (reason)
@@ -273,8 +275,13 @@ void Library::count(const Request &request, int64_t result, uint32_t reason, uin
 		near_bytes_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(result, 0)), std::memory_order_relaxed);
 	}
 	ios_[why].fetch_add(1, std::memory_order_relaxed);
-	if (result > 0)
-		bytes_[why].fetch_add(static_cast<uint64_t>(result), std::memory_order_relaxed);
+	if (result > 0) {
+		const auto moved = static_cast<uint64_t>(result);
+		// Edges that the module took through the host are no direct bytes of a direct I/O.
+		const uint64_t edges = why ? 0 : std::min(by_host.bytes, moved);
+		bytes_[why].fetch_add(moved - edges, std::memory_order_relaxed);
+		bytes_[PEERDMA_CUFILE_WHY_REFUSED].fetch_add(edges, std::memory_order_relaxed);
+	}
 	if (!stats_.on())
 		return;
 	const bool aligned = !((request.offset | request.size | reinterpret_cast<uintptr_t>(request.address)) % 4096);

@@ -137,6 +137,8 @@ class Cuda
 public:
 	// Finds the driver. False: there is none, and nothing else may be called.
 	virtual bool load() = 0;
+	// Where there was none, there is one if the program has loaded it since.
+	virtual void look_again() {}
 	// An address that the driver does not know is host memory.
 	virtual int look_up(const void *address, Memory &memory) = 0;
 	// Which one an address is in.
@@ -200,6 +202,8 @@ struct Place {
 class Peer
 {
 public:
+	// Where there was no libpeerdma, as Cuda::look_again().
+	virtual void look_again() {}
 	// 0 or -errno: -ENOSYS there is no libpeerdma, -ENOENT the address is in no buffer of this process.
 	virtual int look_up(const void *address, Place &place) = 0;
 	// Registers memory of the CUDA driver's with the kernel: whole frames of 64 KiB. 0 or -errno; reason: enum

@@ -80,7 +80,7 @@ struct Library::StreamIo {
 	Request request = {};
 	int64_t outcome = 0; // bytes, or an error
 	bool over = true, begun = false;
-	uint32_t reason = 0; // why it did not go directly although it was to: enum peerdma_reason
+	ByHost by_host = {};
 	uint64_t started_ns = 0;
 
 	~StreamIo()
@@ -188,7 +188,7 @@ void Library::StreamIo::on_worker(void (StreamIo::*step)(Engine &))
 void Library::StreamIo::close()
 {
 	if (begun)
-		library.count(request, outcome, reason, started_ns ? library.system().now_ns() - started_ns : 0);
+		library.count(request, outcome, by_host, started_ns ? library.system().now_ns() - started_ns : 0);
 	begun = false;
 	request = {};
 }
@@ -203,7 +203,7 @@ void Library::StreamIo::begin()
 		return;
 	outcome = 0;
 	over = begun = false;
-	reason = 0;
+	by_host = {};
 	started_ns = library.stats().on() ? library.system().now_ns() : 0;
 	on_worker(&StreamIo::start);
 }
@@ -247,8 +247,8 @@ void Library::StreamIo::start(Engine &engine)
 	probe_begin(request);
 	begun = true;
 	if (request.way == Way::direct) {
-		rc = move_straight(request, engine.seams, engine.lanes, reason);
-		if (rc != -ENODEV || !reason)
+		rc = move_straight(request, engine.seams, engine.lanes, by_host);
+		if (rc != -ENODEV || !by_host.reason)
 			return say(rc);
 		// The kernel has had to give it back; the stream has it all the same.
 		request.way = Way::bounce;
@@ -395,6 +395,7 @@ CUfileError_t Library::put_into_stream(std::unique_ptr<StreamIo> owned, CUstream
 void Library::begin_in_stream(void *arg)
 {
 	auto *const io = static_cast<StreamIo *>(arg);
+	const Visit visit(io->library); // the driver may be closed
 	io->begin();
 	io->let_go();
 }
@@ -402,6 +403,7 @@ void Library::begin_in_stream(void *arg)
 void Library::go_on_in_stream(void *arg)
 {
 	auto *const io = static_cast<StreamIo *>(arg);
+	const Visit visit(io->library); // the driver may be closed
 	io->go_on();
 	io->let_go();
 }
@@ -409,6 +411,7 @@ void Library::go_on_in_stream(void *arg)
 void Library::end_in_stream(void *arg)
 {
 	auto *const io = static_cast<StreamIo *>(arg);
+	const Visit visit(io->library); // the driver may be closed
 	io->end();
 	io->let_go();
 }
@@ -417,6 +420,7 @@ void Library::end_in_stream(void *arg)
 void Library::run_in_stream(void *arg)
 {
 	auto *const io = static_cast<StreamIo *>(arg);
+	const Visit visit(io->library); // the driver may be closed
 	io->begin();
 	io->end();
 	io->let_go();

@@ -34,7 +34,7 @@ private:
 	{
 		const int64_t n = result(index);
 		const uint64_t ns = library_.stats().on() ? library_.system().now_ns() - started_ns : 0;
-		library_.count(request(index), n, reason(index), ns);
+		library_.count(request(index), n, by_host(index), ns);
 		library_.stats().batch_completed(n >= 0, request(index).way == Way::direct, ns);
 		// Who holds the last of it may be its own thread.
 		const std::shared_ptr<Batch> batch = batch_;
@@ -98,6 +98,9 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	const auto batch = use ? find_batch(id) : nullptr;
 	if (!batch || !ios || flags)
 		return refuse(CU_FILE_INVALID_VALUE);
+	// Whoever says that there are more has no need to have so many.
+	if (nr > batch->capacity())
+		return refuse(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	Engine &engine = *use;
 	// What is read into the memory of one context goes on one belt, or on two: a ring's has one thread.
 	std::vector<std::shared_ptr<BatchJob>> jobs;
@@ -162,8 +165,8 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =
 			jobs[i]->by_ring ? 1 : static_cast<unsigned>(std::min<uint64_t>(most, jobs[i]->nr_pieces()));
-		// Without any thread it is done here and now.
-		if (!engine.workers.add(tasks[i], threads))
+		// Without any thread it is done here and now; and by who has a lane, because our threads may all wait for that.
+		if (Lanes::Holding::here() || !engine.workers.add(tasks[i], threads))
 			tasks[i]();
 	}
 	stats_.batch_submitted(nr, direct, bytes[0], bytes[1], stats_.on() ? seams_.system.now_ns() - start : 0, true);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -7,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/stat.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +21,43 @@ namespace
 {
 
 int check(int rc) { return rc < 0 ? -errno : rc; }
+
+// A write to a pipe that nobody reads any more is an error, and no signal that ends the program. One that was pending
+// before stays so; then this thread does not take them anyway.
+class WithoutPipeSignal
+{
+public:
+	WithoutPipeSignal()
+	{
+		sigset_t pending;
+		sigemptyset(&pipe_);
+		sigaddset(&pipe_, SIGPIPE);
+		sigemptyset(&pending);
+		sigpending(&pending);
+		ours_ = !sigismember(&pending, SIGPIPE);
+		if (ours_)
+			pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+	}
+	~WithoutPipeSignal()
+	{
+		if (ours_)
+			pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+	}
+	WithoutPipeSignal(const WithoutPipeSignal &) = delete;
+	WithoutPipeSignal &operator=(const WithoutPipeSignal &) = delete;
+
+	// The write has made one.
+	void take()
+	{
+		constexpr struct timespec now = {};
+		while (ours_ && ::sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR)
+			continue;
+	}
+
+private:
+	sigset_t pipe_{}, before_{};
+	bool ours_;
+};
 
 class RealSystem final : public System
 {
@@ -137,7 +176,11 @@ public:
 	}
 	int append(int fd, std::string_view text) override
 	{
-		return check(static_cast<int>(::write(fd, text.data(), text.size())));
+		WithoutPipeSignal quiet;
+		const int rc = check(static_cast<int>(::write(fd, text.data(), text.size())));
+		if (rc == -EPIPE)
+			quiet.take();
+		return rc;
 	}
 	int rename(const std::string &from, const std::string &to) override
 	{

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Libraries that are found when they are there, which may be later than they are first wanted.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "loader.hpp"
+
+namespace
+{
+
+constexpr const char *name = "libpeerdma.so.0";
+
+// With all that is needed, or with what it does not have.
+struct Wanted {
+	const char *(*version)() = nullptr;
+	void (*other)() = nullptr;
+	bool with_other = false;
+
+	auto find()
+	{
+		return [this](auto get) {
+			get(version, "peerdma_version");
+			get(other, "what_no_library_has", with_other);
+		};
+	}
+};
+
+TEST(CufileLoader, WhatIsLoadedLater)
+{
+	cufile::Loader loader(name), unused(name), another(name);
+	Wanted wanted, more;
+	if (loader.load(wanted.find()))
+		GTEST_SKIP() << "it is installed here";
+	more.with_other = true;
+	EXPECT_FALSE(another.load(more.find()));
+	loader.look_again(wanted.find());
+	EXPECT_FALSE(loader.load(wanted.find())) << "nobody has loaded it";
+	const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../../lib" / name;
+	void *const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+	ASSERT_NE(library, nullptr) << dlerror();
+	EXPECT_FALSE(loader.load(wanted.find())) << "not before it is looked for";
+	loader.look_again(wanted.find());
+	ASSERT_TRUE(loader.load(wanted.find()));
+	EXPECT_NE(wanted.version(), nullptr);
+	another.look_again(more.find());
+	EXPECT_FALSE(another.load(more.find())) << "it is not all there";
+	Wanted first;
+	unused.look_again(first.find());
+	EXPECT_EQ(first.version, nullptr) << "nobody has wanted it yet";
+	EXPECT_TRUE(unused.load(first.find()));
+	dlclose(library);
+	EXPECT_NE(wanted.version(), nullptr) << "it is kept";
+}
+
+} // namespace
