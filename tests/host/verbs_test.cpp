@@ -293,6 +293,7 @@ TEST_F(Verbs, WhyTheModuleDoesNotExportIsSaid)
 	ASSERT_EQ(reg(0, page), 0);
 	EXPECT_EQ(info.reason, uint32_t{PEERDMA_REASON_NONE}) << "there is another way";
 	EXPECT_EQ(peerdma_mr_dereg(mr), 0);
+	mr = nullptr;
 	world.maps = -EOPNOTSUPP;
 	EXPECT_EQ(reg(0, page), -EOPNOTSUPP);
 	refused(PEERDMA_REASON_DMABUF);
