@@ -73,13 +73,14 @@ static bool cpu_touches(const struct rpc_clnt *client)
 	return test_bit(RPCAUTH_AUTH_DATATOUCH, &client->cl_auth->au_flags);
 }
 
-/* What a mount says of security is one thing; a server may have writes protected as the client's own. */
+/* Whatever the mount says, a server may have its writes protected as the client's own calls are. */
 static bool is_protected(const struct nfs_server *server)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
 	const struct nfs_client *client = server->nfs_client;
 
-	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags) && cpu_touches(client->cl_rpcclient))
+	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags) &&
+	    cpu_touches(client->cl_rpcclient))
 		return true;
 #endif
 	return cpu_touches(server->client);

@@ -94,7 +94,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_NFS_LAYOUT = 24, /* NFS with a layout of pNFS: it goes by ways of its own */
 	PEERDMA_REASON_NFS_SECURITY = 25, /* NFS with krb5i or krb5p, which the CPU computes */
 	PEERDMA_REASON_NFS_SERVERS = 26, /* NFS by transports to several addresses */
-	PEERDMA_REASON_NFS_SIZE = 27, /* NFS that moves less than pages: in messages that the CPU writes */
+	PEERDMA_REASON_NFS_SIZE = 27, /* NFS with calls of less than a page, which the CPU makes */
 	/* the pair of device and provider: EXDEV */
 	PEERDMA_REASON_STACKED = 32, /* below is no PCI function's own disk, or too many of them */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
