@@ -11,6 +11,7 @@ publish
 mount_disk
 pattern fill /mnt/disk/batch 0 1048576 pattern:1
 sync
+rm -f /run/elsewhere # a longer one of other tests
 pattern fill /run/elsewhere 0 100000 pattern:2
 host fill gpu0 0 4194304 pattern:9 >/dev/null
 batch /mnt/disk/batch /run/elsewhere

@@ -22,6 +22,7 @@ insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 client vers=4.2,rdma,port=20049
 mib=1048576
+rm -f /run/elsewhere # a longer one of other tests
 pattern fill /run/elsewhere 0 100000 pattern:2
 
 # group PROGRAM ARGUMENT...: all of it is ok
