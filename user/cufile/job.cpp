@@ -31,7 +31,7 @@ void Job::add(Request request, uint64_t piece_bytes)
 		const uint64_t part = request.size <= piece_bytes ?
 					      request.size :
 					      std::min(request.size - done, piece_bytes - at % piece_bytes);
-		pieces_.push_back({parts_.size(), request.address + done, part, at, 0, 0, 0, 0});
+		pieces_.push_back({parts_.size(), request.address + done, part, at, 0, {}, 0, 0});
 		done += part;
 	}
 	parts_.push_back({std::move(request), first, pieces_.size(), pieces_.size() - first});
