@@ -410,8 +410,69 @@ PEERDMA_API int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64
 					uint32_t *reason);
 
 /**
+ * enum peerdma_memory - whose device memory an address is
+ */
+enum peerdma_memory {
+	PEERDMA_MEMORY_UNKNOWN = 0,    /* nobody's that was asked */
+	PEERDMA_MEMORY_CUDA = 1,       /* libcuda.so.1 */
+	PEERDMA_MEMORY_HSA = 2,        /* libhsa-runtime64.so.1, which HIP has its memory from */
+	PEERDMA_MEMORY_LEVEL_ZERO = 3, /* libze_loader.so.1 */
+};
+
+/**
+ * struct peerdma_pointer_args - what peerdma_buf_from_pointer() is to make a buffer of, and what it did
+ * @size: sizeof(struct peerdma_pointer_args), set by the caller
+ * @flags: 0
+ * @addr: device address in this process, as of cudaMalloc(), cuMemMap(), hipMalloc() or zeMemAllocDevice(); any
+ * @len: bytes, any but 0
+ * @pci_domain: PCI domain of the function that the memory's driver is asked with: a drive, as in leaf_domain
+ *   and leaf_bdf of peerdma_explain()
+ * @pci_bdf: its bus << 8 | device << 3 | function
+ * @ze_context: the ze_context_handle_t that Level Zero's memory was allocated in; NULL: the driver's default context,
+ *   where it has one. Others do not need it
+ * @out_buf_off: bytes from the buffer's start to @addr: a buffer is of whole 64 KiB, all of them in the allocation
+ * @out_memory: enum peerdma_memory: whose library has said what is there
+ * @out_result: what that library's call returned, if it gave no dma-buf: CUresult, hsa_status_t or ze_result_t; else 0
+ * @out_reason: enum peerdma_reason
+ * @reserved: 0
+ *
+ * Members called out_* are written by the library, after a failure too.
+ */
+struct peerdma_pointer_args {
+	uint32_t size;
+	uint32_t flags;
+	uint64_t addr;
+	uint64_t len;
+	uint32_t pci_domain;
+	uint32_t pci_bdf;
+	void *ze_context;
+	uint64_t out_buf_off;
+	uint32_t out_memory;
+	int32_t out_result;
+	uint32_t out_reason;
+	uint32_t reserved;
+};
+
+/**
+ * peerdma_buf_from_pointer - device memory, by its address, as a buffer
+ * @p: from peerdma_open()      @args: which; out_* members are filled in
+ * @out: the buffer; written on success only
+ *
+ * Asks the vendors' libraries that the process has loaded whose memory it is, gets a dma-buf of it, and goes on as
+ * peerdma_buf_from_dmabuf(), with which it shares what is needed and what becomes of the buffer. No such library is
+ * loaded by this call, and none is needed to build or to run. Called where the vendor's own calls may be called.
+ * Return: 0 or -errno.
+ *   -EOPNOTSUPP see args->out_reason: Documentation/import.md, "By address"   -EINVAL see args->out_reason
+ *   -EBUSY part of it is a buffer already   -ENODEV it was taken back meanwhile   -ENOMEM
+ * Since 0.1. Source: user/lib/pointer.cpp, peerdma_buf_from_dmabuf(). The dma-buf was tried with CUDA's driver on a
+ * GPU, the rest with stand-ins only.
+ */
+PEERDMA_API int peerdma_buf_from_pointer(struct peerdma_device *p, struct peerdma_pointer_args *args,
+					 struct peerdma_buf **out);
+
+/**
  * peerdma_buf_destroy - give a buffer's memory back; NULL is allowed
- * @buf: from peerdma_buf_create(), peerdma_buf_from_gpu() or peerdma_buf_from_dmabuf(); reads and writes under way
+ * @buf: from peerdma_buf_create(), or one of peerdma_buf_from_*(); reads and writes under way
  * are waited for, and its proxy address is unmapped
  * Since 0.1. Source: ioctl(PEERDMA_DESTROY); user/lib/buffer.cpp.
  */

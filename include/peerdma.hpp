@@ -366,6 +366,20 @@ public:
 		return Buffer(buf);
 	}
 
+	/**
+	 * Device memory by its address: peerdma_buf_from_pointer(). args.size is set here; args.out_* say more, after a
+	 * failure too.
+	 */
+	Result<Buffer> buffer_from_pointer(peerdma_pointer_args &args) const
+	{
+		peerdma_buf *buf = nullptr;
+		args.size = sizeof(args);
+		int rc = peerdma_buf_from_pointer(handle_.get(), &args, &buf);
+		if (rc < 0)
+			return Error(-rc, args.out_reason);
+		return Buffer(buf);
+	}
+
 	/** open_flags of open(2). */
 	Result<File> open_file(const std::string &path, int open_flags) const
 	{

@@ -29,8 +29,10 @@ enum peerdma_cufile_why {
 	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* the file is a program's own, CU_FILE_HANDLE_TYPE_USERSPACE_FS */
 	PEERDMA_CUFILE_WHY_FORCED = 6,       /* force_compat_mode is set */
 	PEERDMA_CUFILE_WHY_REFUSED = 7, /* the module refuses the file, or could move none of it directly: @reason */
+	PEERDMA_CUFILE_WHY_DENIED = 8,  /* the denylist in cufile.json has what the file is on */
+	PEERDMA_CUFILE_WHY_PINNED_LIMIT = 9, /* max_device_pinned_mem_size_kb has no room for this memory */
 };
-#define PEERDMA_CUFILE_NR_WHYS 8
+#define PEERDMA_CUFILE_NR_WHYS 16 /* with room for those to come */
 
 /**
  * struct peerdma_cufile_route - which way an I/O would go
@@ -84,6 +86,18 @@ struct peerdma_cufile_counts {
  * Since 0.1. Source: user/cufile/route.cpp.
  */
 PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
+
+/**
+ * peerdma_cufile_stats - what cuFileGetStatsL1(), L2() and L3() say, into a struct whose size is known
+ * @level: 1, 2 or 3      @stats: CUfileStatsLevel1_t and so on      @size: its sizeof()
+ *
+ * CUDA 13.4 made the structs longer, and those functions cannot know which ones they are given.
+ * Return: 0 or -errno.
+ *   -EINVAL no struct of this level has that size, in CUDA 13.0 to 13.4, or the level is above the one that is set
+ *   -ENOTCONN in the child of a process whose driver was open
+ * Since 0.1. Source: user/cufile/stats.cpp.
+ */
+PEERDMA_API int peerdma_cufile_stats(int level, void *stats, size_t size);
 
 /**
  * peerdma_cufile_why_text - a reason in words, one clause without a full stop

@@ -118,7 +118,7 @@ lint "user: cppcheck" cppcheck -j "$(nproc)" --quiet --std=c++20 --language=c++ 
 	--enable=warning,performance,portability -Iinclude user tests/tools tests/guest tests/perf tests/power tests/fuzz
 lint "shell: shellcheck" shellcheck -S warning -x -P SCRIPTDIR "${shell_files[@]}"
 lint "python: pyflakes" pyflakes3 "${python_files[@]}"
-lint "all: codespell" codespell -L fo,inout,iput,nd,inflight "${all_files[@]}"
+lint "all: codespell" codespell -L fo,hsa,inout,iput,nd,inflight "${all_files[@]}"
 lint "all: SPDX" spdx
 lint "man: mandoc" man_pages
 lint "lib: ABI" scripts/abi.sh

@@ -3,16 +3,19 @@
 // What libcufile and the import of dma-bufs ask of the CUDA driver about memory, on a real GPU: does it answer, and does it
 // mean what we take it to mean?
 //   queries
+// The way from an address to a dma-buf is libpeerdma's own: user/lib/pointer.cpp.
 // With the stand-in for the driver, dma-bufs are refused unless its memory is a module's.
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "gpu.hpp"
+#include "pointer.hpp"
 
 namespace
 {
@@ -158,6 +161,59 @@ int as_dma_buf(Driver &cuda, const std::string &kind, Address at, size_t size, u
 	return rc;
 }
 
+void *loaded(const char *library, const char *function)
+{
+	void *const there = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+	return there ? dlsym(there, function) : nullptr;
+}
+
+// By libpeerdma's code. A range that has a dma-buf: whole frames around what was asked for.
+void as_pointer(const std::string &kind, Address at, size_t size, uint32_t reason)
+{
+	peerdma_impl::Handle handle;
+	const peerdma_impl::Pointer pointer = {{at, size}, nullptr, 4096};
+	const uint32_t why = dmabuf_of(loaded, pointer, handle);
+	const off_t bytes = why ? 0 : lseek(handle.fd, 0, SEEK_END);
+	std::printf("# %s, %zu bytes: reason %u, result %d, from 0x%llx on %llu, size %lld\n", kind.c_str(), size, why,
+		    handle.result, static_cast<unsigned long long>(handle.range.start),
+		    static_cast<unsigned long long>(handle.range.len), static_cast<long long>(bytes));
+	if (reason) {
+		check(kind + ": libpeerdma says why there is no dma-buf", why == reason);
+		return;
+	}
+	check(kind + ": libpeerdma has a dma-buf of the frames around it",
+	      !why && handle.memory == PEERDMA_MEMORY_CUDA && handle.range.start <= at &&
+		      handle.range.end() >= at + size && handle.range.len % frame == 0 && handle.ours &&
+		      static_cast<uint64_t>(bytes) == handle.off + handle.range.len);
+	if (!why)
+		close(handle.fd);
+}
+
+void pointers(Driver &cuda, Address plain, Address mapped, size_t mapped_size, Address managed, bool able)
+{
+	const uint32_t good = able ? PEERDMA_REASON_NONE : PEERDMA_REASON_IMPORT_HANDLE;
+	as_pointer("cuMemAlloc, all of it", plain, 8 * MiB, good);
+	as_pointer("cuMemAlloc, 1000 bytes within", plain + 3 * frame + 70, 1000, good);
+	as_pointer("cuMemMap, two pieces", mapped, mapped_size, good);
+	as_pointer("cuMemMap, across both pieces", mapped + mapped_size / 2 - 5, 10, good);
+	as_pointer("managed memory", managed, 2 * MiB, PEERDMA_REASON_IMPORT_HANDLE);
+	as_pointer("beyond its end", plain + 8 * MiB - frame, 2 * frame, PEERDMA_REASON_VENDOR_ALIGN);
+	std::string host(2 * frame, 'h');
+	as_pointer("memory of the host's", reinterpret_cast<Address>(host.data()), 100, PEERDMA_REASON_IMPORT_UNKNOWN);
+	const auto odd = reinterpret_cast<Address>(cuda.memory(100000));
+	as_pointer("cuMemAlloc of 100000, its first frame", odd, 65000, good);
+	as_pointer("cuMemAlloc of 100000, its end", odd + 99000, 1000, good);
+	const auto little = reinterpret_cast<Address>(cuda.memory(512)),
+		   next = reinterpret_cast<Address>(cuda.memory(512));
+	as_pointer("cuMemAlloc of 512", little, 512, good);
+	as_pointer("cuMemAlloc of 512, behind it", next, 512, good);
+	// Of a thread that has no context, as a library's own may be.
+	std::thread([&] {
+		as_pointer("cuMemAlloc, without a context", plain, 8 * MiB, good);
+		as_pointer("cuMemMap, without a context", mapped, mapped_size, good);
+	}).join();
+}
+
 } // namespace
 
 int main()
@@ -206,6 +262,7 @@ int main()
 	int fd = -1;
 	std::printf("# with the flag of a mapping over PCIe: CUresult %d\n",
 		    cuda.handle(&fd, again, 8 * MiB, dma_buf_handle, pcie_mapping));
+	pointers(cuda, again, two, both, managed, able);
 	std::printf("1..%u\n", number);
 	return failures != 0;
 }

@@ -170,7 +170,7 @@ TEST(CufileConfig, EachVariable)
 			EXPECT_EQ(Settings().merge(system, notices).flag(param), value) << name;
 			system.variables[name] = "perhaps";
 			EXPECT_EQ(Settings().merge(system, notices).flag(param), Config().flag(param)) << name;
-			EXPECT_EQ(notices.size(), 1u) << name;
+			EXPECT_EQ(notices.back(), std::string(name) + " has a value that is none");
 			Settings settings;
 			settings.bools[param] = !value;
 			system.variables[name] = value ? "1" : "0";
@@ -251,6 +251,67 @@ TEST(CufileConfig, WhatTheStatisticsAreToLookLike)
 	system.variables["PEERDMA_CUFILE_STATS"] = "14";
 	EXPECT_FALSE(Settings().merge(system, notices).longer_stats) << "the shorter ones fit into any";
 	EXPECT_EQ(notices.size(), 1u);
+}
+
+// What this library has no use for, and is asked for all the same.
+TEST(CufileConfig, WhatHasNoEffectIsSaid)
+{
+	const auto said = [](const std::string &text) {
+		FakeSystem system;
+		system.texts["/etc/cufile.json"] = text;
+		std::vector<std::string> notices;
+		Settings().merge(system, notices);
+		EXPECT_LE(notices.size(), 1u) << "all in one";
+		return notices.empty() ? "" : notices.front();
+	};
+	// As the original's file has them: that is what is built in.
+	EXPECT_EQ(said(R"({ "profile": { "nvtx": false }, "execution": { "min_io_threshold_size_kb": 8192 },
+		"properties": { "max_direct_io_size_kb": 16384, "max_device_cache_size_kb": 131072,
+			"per_buffer_cache_size_kb": 1024, "use_poll_mode": false, "poll_mode_max_size_kb": 4,
+			"io_priority": "default", "vanilla_posix_io_mode": false, "gds_fallback_io": false,
+			"compat_odirect_unaligned_read_split": false },
+		"miscellaneous": { "enable_static_routing": false, "stream_memops_bypass": true } })"),
+		  "");
+	EXPECT_EQ(said(R"({ "profile": { "nvtx": true }, "execution": { "min_io_threshold_size_kb": 1 },
+		"properties": { "max_direct_io_size_kb": 64, "max_device_cache_size_kb": 1, "per_buffer_cache_size_kb": 1,
+			"max_batch_io_timeout_msecs": 1, "use_poll_mode": true, "poll_mode_max_size_kb": 5,
+			"gpu_bounce_buffer_slab_config": { "slab_size_kb": [5], "slab_count": [7] } },
+		"miscellaneous": { "api_check_aggressive": true, "skip_topology_detection": true } })"),
+		  "without effect here: min_io_threshold_size_kb, max_direct_io_size_kb, max_device_cache_size_kb, "
+		  "per_buffer_cache_size_kb, max_batch_io_timeout_msecs, use_poll_mode, nvtx, api_check_aggressive, "
+		  "skip_topology_detection, gpu_bounce_buffer_slab_config");
+	for (const char *key : {"vanilla_posix_io_mode", "gds_fallback_io", "compat_odirect_unaligned_read_split"})
+		EXPECT_EQ(said(std::string("{\"properties\":{\"") + key + "\":true}}"),
+			  std::string("without effect here: properties/") + key);
+	EXPECT_EQ(said(R"({"properties":{"io_priority":"high"}})"), "without effect here: properties/io_priority");
+	EXPECT_EQ(said(R"({"miscellaneous":{"enable_static_routing":true}})"),
+		  "without effect here: miscellaneous/enable_static_routing");
+	// By the program, too.
+	FakeSystem system;
+	std::vector<std::string> notices;
+	Settings settings;
+	settings.bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = true;
+	settings.merge(system, notices);
+	EXPECT_EQ(notices, (std::vector<std::string>{"without effect here: use_poll_mode"}));
+}
+
+TEST(CufileJson, Denylists)
+{
+	const Read it(R"({ "denylist": { "drivers": ["a"], "devices": ["/dev/b", "c"], "mounts": ["/d"],
+		"filesystems": ["e"] }, "blacklist": { "mounts": ["/f"] } })");
+	EXPECT_TRUE(it.notices.empty());
+	const cufile::Denylist &list = it.config.denylist;
+	using Names = std::vector<std::string>;
+	EXPECT_EQ(list.drivers, Names{"a"});
+	EXPECT_EQ(list.devices, (Names{"/dev/b", "c"}));
+	EXPECT_EQ(list.mounts, (Names{"/f", "/d"}));
+	EXPECT_EQ(list.filesystems, Names{"e"});
+	for (const char *text : {R"({"denylist":{"mounts":"/d"}})", R"({"denylist":{"mounts":["/d", 5]}})",
+				 R"({"blacklist":{"drivers":{}}})", R"({"denylist":{"countries":[]}})"}) {
+		const Read other(text);
+		EXPECT_EQ(other.notices.size(), 1u) << text;
+		EXPECT_TRUE(other.config.denylist.empty()) << text;
+	}
 }
 
 // The log

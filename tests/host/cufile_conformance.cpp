@@ -5,6 +5,8 @@
 #include <future>
 #include <set>
 
+#include <sys/file.h>
+
 #include "cufile_conformance.hpp"
 #include "ring_descriptors.hpp"
 
@@ -180,6 +182,29 @@ TEST_F(Cufile, ADescriptorThatIsAnotherFilesNow)
 	EXPECT_EQ(read(fh, bytes, 8, 0), 5) << "the first keeps its file";
 	EXPECT_EQ(std::string(bytes, 5), "first");
 	EXPECT_EQ(read(other, bytes, 8, 0), 6);
+}
+
+// The library's description of the file is its own.
+TEST_F(Cufile, FlagsThatAProgramSetsLater)
+{
+	const int fd = open_file("f", std::string(8192, 'a'));
+	CUfileHandle_t fh;
+	ASSERT_EQ(add(fd, fh), 0);
+	ASSERT_EQ(fcntl(fd, F_SETFL, O_APPEND), 0);
+	std::string text = "not at the end";
+	EXPECT_EQ(write(fh, text.data(), text.size(), 100), static_cast<ssize_t>(text.size()));
+	EXPECT_EQ(content("f"), std::string(100, 'a') + text + std::string(8192 - 100 - text.size(), 'a'));
+	if (!fcntl(fd, F_SETFL, O_DIRECT)) {
+		char bytes[20] = {};
+		EXPECT_EQ(read(fh, bytes, 14, 100), 14);
+		EXPECT_EQ(bytes, text);
+	}
+	// And a lock of the program's ends when it closes the file.
+	ASSERT_EQ(flock(fd, LOCK_EX), 0);
+	close(fd);
+	const int other = open(path("f").c_str(), O_RDWR | O_CLOEXEC);
+	EXPECT_EQ(flock(other, LOCK_EX | LOCK_NB), 0) << "the library has kept it";
+	close(other);
 }
 
 TEST_F(Cufile, FilesThatCannotBeRegistered)
@@ -1852,6 +1877,37 @@ TEST_F(Cufile, StatsAreWhatWasDone)
 	EXPECT_EQ(one.read_ops.ok, 0u);
 }
 
+// Who says what size it has gets what it was built for, whatever the environment says.
+TEST_F(Cufile, StatsBySize)
+{
+	const CUfileHandle_t fh = handle("f", pattern(10000));
+	Device memory(8192);
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 2), 0);
+	EXPECT_EQ(code(lib().cuFileStatsReset), 0);
+	EXPECT_EQ(code(lib().cuFileStatsStart), 0);
+	EXPECT_EQ(read(fh, memory.get(), 5000, 0), 5000);
+	EXPECT_EQ(code(lib().cuFileStatsStop), 0);
+	CUfileStatsLevel2_t known;
+	EXPECT_EQ(code(lib().cuFileGetStatsL2, &known), 0);
+	for (const size_t more : {0, 112}) {
+		unsigned char stats[2048];
+		std::memset(stats, 0x55, sizeof(stats));
+		const size_t size = sizeof(known) + more;
+		EXPECT_EQ(lib().peerdma_cufile_stats(2, stats, size), 0);
+		EXPECT_EQ(std::memcmp(stats, &known.basic, sizeof(known.basic)), 0);
+		EXPECT_EQ(std::memcmp(stats + sizeof(known.basic) + more, known.read_size_kb_hist,
+				      sizeof(known) - sizeof(known.basic)),
+			  0);
+		EXPECT_EQ(stats[size], 0x55) << "beyond the struct";
+		EXPECT_EQ(lib().peerdma_cufile_stats(2, stats, size - 1), -EINVAL);
+		EXPECT_EQ(lib().peerdma_cufile_stats(1, stats, size), -EINVAL);
+		EXPECT_EQ(lib().peerdma_cufile_stats(3, stats, 5000 + more), -EINVAL) << "not counted at level 2";
+		for (const int level : {-1, 0, 4})
+			EXPECT_EQ(lib().peerdma_cufile_stats(level, stats, 512), -EINVAL);
+		EXPECT_EQ(lib().peerdma_cufile_stats(2, nullptr, size), -EINVAL);
+	}
+}
+
 TEST_F(Batches, StatsOfBatches)
 {
 	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 1), 0);
@@ -1888,6 +1944,8 @@ TEST_F(Cufile, TheReasonIsThere)
 	ASSERT_EQ(lib().peerdma_cufile_count(&after), 0);
 	peerdma_cufile_route route = {};
 	EXPECT_EQ(lib().peerdma_cufile_explain(fh, memory.get(), 10, 0, 0, &route), -EINVAL) << "no size";
+	before.size--;
+	EXPECT_EQ(lib().peerdma_cufile_count(&before), -EINVAL) << "a shorter one has them elsewhere";
 	route.size = sizeof(route);
 	ASSERT_EQ(lib().peerdma_cufile_explain(fh, memory.get(), 10, 0, 0, &route), 0);
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));

@@ -103,6 +103,7 @@ struct Library {
 	CALL(cuFileGetStatsL3);
 	CALL(peerdma_cufile_explain);
 	CALL(peerdma_cufile_count);
+	CALL(peerdma_cufile_stats);
 #undef CALL
 };
 

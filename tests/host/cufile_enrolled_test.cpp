@@ -224,10 +224,76 @@ TEST_F(CufileEnrolled, WhatIsNotForIt)
 
 TEST_F(CufileEnrolled, CopiesThatCannotBeMadeSynchronous)
 {
-	cuda.sync_error = 801;
+	cuda.sync_error = 1;
 	EXPECT_EQ(enroll(memory, frame), 0);
 	EXPECT_EQ(peer.released, 1u) << "the kernel has it no more";
 	comes(false, memory, frame);
+}
+
+// --- As a dma-buf
+
+TEST_F(CufileEnrolled, WhatTheVendorsModuleDoesNotTakeIsImported)
+{
+	peer.enroll_error = -EOPNOTSUPP;
+	peer.enroll_reason = PEERDMA_REASON_VENDOR_MODULE;
+	peer.import_error = 0;
+	EXPECT_EQ(enroll(memory + 512, 4 * frame), 0);
+	EXPECT_EQ(peer.imports, (std::vector<std::string>{"0000:0A:00.0"}));
+	comes(true, memory + 512, 4 * frame);
+	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{512, 4 * frame, 0}})) << "from the buffer's start";
+	EXPECT_EQ(explain(memory + 512, 100).reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	EXPECT_EQ(library.remove_buffer(memory + 512).err, 0);
+	EXPECT_EQ(peer.released, 1u);
+}
+
+TEST_F(CufileEnrolled, WhatWouldBeRefusedAgainIsNotTried)
+{
+	peer.import_error = 0;
+	for (const int error : {-EBUSY, -EDQUOT, -ENOMEM, -ENODEV, -EACCES, -EINVAL, -ENOSYS}) {
+		peer.enroll_error = error;
+		EXPECT_EQ(enroll(memory, frame), 0);
+		EXPECT_TRUE(peer.imports.empty()) << error;
+		EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	}
+}
+
+TEST_F(CufileEnrolled, TheReasonIsThatOfTheWayThatGotFurther)
+{
+	peer.enroll_error = -EOPNOTSUPP;
+	peer.enroll_reason = PEERDMA_REASON_VENDOR_MODULE;
+	for (const auto &[second, said] : {std::pair{PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_REASON_VENDOR_MODULE},
+					   {PEERDMA_REASON_IMPORT_HANDLE, PEERDMA_REASON_VENDOR_MODULE},
+					   {PEERDMA_REASON_NONE, PEERDMA_REASON_VENDOR_MODULE},
+					   {PEERDMA_REASON_VENDOR_UNPUBLISHED, PEERDMA_REASON_VENDOR_UNPUBLISHED},
+					   {PEERDMA_REASON_IMPORT_DEVICE, PEERDMA_REASON_IMPORT_DEVICE}}) {
+		peer.import_reason = second;
+		EXPECT_EQ(enroll(memory, frame), 0);
+		EXPECT_EQ(explain(memory, 100).reason, static_cast<uint32_t>(said)) << second;
+		EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	}
+	comes(false, memory, frame);
+}
+
+// An H200 says 801 of what cuMemMap() has mapped: the program waits for its own copies.
+TEST_F(CufileEnrolled, MemoryThatIsMappedInPieces)
+{
+	peer.enroll_error = -EOPNOTSUPP;
+	peer.import_error = 0;
+	cuda.sync_error = 801;
+	constexpr size_t piece = 2 << 20;
+	const auto at = reinterpret_cast<uintptr_t>(memory);
+	char *const second = memory + ((at + piece) / piece * piece - at);
+	cuda.second_piece = second;
+	cuda.second_id = 7;
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	comes(true, memory, 60 * frame);
+	// It is exchanged for another.
+	cuda.second_id = 8;
+	comes(false, memory, 60 * frame);
+	comes(true, memory, 4096);
+	comes(false, second, 4096);
+	comes(true, second - 4096, 4096);
+	comes(false, second - 4096, 4097);
 }
 
 // Freed without a word, and its address given out once more: the kernel has what was there before.

@@ -50,7 +50,7 @@ TEST_F(CufileFile, WhatCanBeOpened)
 	EXPECT_EQ(open(O_WRONLY | O_APPEND), CU_FILE_INVALID_FILE_OPEN_FLAG);
 	EXPECT_EQ(open(O_PATH), CU_FILE_INVALID_FILE_OPEN_FLAG);
 	EXPECT_EQ(SystemFile::open(system, 99, false, file), CU_FILE_INVALID_VALUE);
-	system.no_dup = true;
+	system.no_fds = true;
 	EXPECT_EQ(open(O_RDWR), CU_FILE_GETNEWFD_FAILED);
 }
 
@@ -64,6 +64,41 @@ TEST_F(CufileFile, Modes)
 	EXPECT_TRUE(file->readable() && file->writable() && !file->parallel_writes());
 	open(O_RDWR | O_DIRECT);
 	EXPECT_TRUE(file->parallel_writes());
+}
+
+// They are of the program's description of the file, not of ours.
+TEST_F(CufileFile, FlagsThatTheProgramSetsLater)
+{
+	for (const int direct : {0, O_DIRECT}) {
+		open(O_RDWR | direct);
+		const std::string before = system.bytes(fd);
+		system.set_flags(fd, O_RDWR | O_APPEND | direct);
+		std::memset(memory, 0x77, 4096);
+		EXPECT_EQ(file->write(memory, 4096, 512), 4096);
+		EXPECT_TRUE(system.bytes(fd) == before.substr(0, 512) + std::string(4096, 0x77) + before.substr(4608))
+			<< "at its place, whatever is appended by others";
+		system.set_flags(fd, O_RDWR | (O_DIRECT - direct));
+		EXPECT_EQ(file->read(memory + 1, 100, 3), 100);
+		EXPECT_EQ(file->write(memory + 1, 100, 3), 100);
+		system.calls.clear();
+		EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+		EXPECT_EQ(system.calls.back().direct, direct != 0) << "as it was when it was registered";
+	}
+}
+
+TEST_F(CufileFile, WhatCannotBeOpenedAgainIsWatched)
+{
+	open(O_RDWR);
+	system.set_flags(fd, O_RDWR | O_APPEND);
+	EXPECT_FALSE(file->appends()) << "what the program does is its own";
+	system.no_proc = true;
+	open(O_RDWR);
+	EXPECT_FALSE(file->appends());
+	system.set_flags(fd, O_RDWR | O_APPEND);
+	EXPECT_TRUE(file->appends());
+	open(O_RDWR | O_DIRECT);
+	system.set_flags(fd, O_RDWR | O_DIRECT | O_APPEND);
+	EXPECT_TRUE(file->appends());
 }
 
 TEST_F(CufileFile, ThePageCacheIsTheProgramsChoice)

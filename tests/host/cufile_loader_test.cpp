@@ -53,4 +53,51 @@ TEST(CufileLoader, WhatIsLoadedLater)
 	EXPECT_NE(wanted.version(), nullptr) << "it is kept";
 }
 
+// A dynamic linker that finds nothing, until it does.
+struct Poor {
+	static void *open(const char *, int flags)
+	{
+		asked++;
+		return there || (loadable && !(flags & RTLD_NOLOAD)) ? dlopen(nullptr, RTLD_NOW) : nullptr;
+	}
+	static uint64_t loads() { return loaded; }
+	static inline int asked = 0;
+	static inline uint64_t loaded = 5;
+	static inline bool there = false, loadable = false;
+};
+
+TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
+{
+	cufile::LoaderVia<Poor> loader("libnone.so.1");
+	const auto find = [](auto) {};
+	loader.look_again(find);
+	EXPECT_EQ(Poor::asked, 0) << "nobody has wanted it";
+	EXPECT_FALSE(loader.load(find));
+	for (int i = 0; i < 100; i++)
+		loader.look_again(find);
+	EXPECT_EQ(Poor::asked, 1);
+	Poor::loaded = 6; // something else
+	Poor::loadable = true;
+	for (int i = 0; i < 100; i++)
+		loader.look_again(find);
+	EXPECT_EQ(Poor::asked, 2);
+	EXPECT_FALSE(loader.load(find));
+	Poor::there = true;
+	Poor::loaded = 7;
+	loader.look_again(find);
+	EXPECT_TRUE(loader.load(find));
+	EXPECT_EQ(Poor::asked, 3);
+}
+
+TEST(CufileLoader, WhatIsLoadedIsCounted)
+{
+	const uint64_t before = cufile::Linker::loads();
+	EXPECT_GT(before, 0u);
+	EXPECT_EQ(cufile::Linker::loads(), before);
+	void *const library = dlopen("libresolv.so.2", RTLD_NOW | RTLD_LOCAL);
+	ASSERT_NE(library, nullptr) << dlerror();
+	EXPECT_GT(cufile::Linker::loads(), before);
+	dlclose(library);
+}
+
 } // namespace

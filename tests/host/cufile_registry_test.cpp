@@ -107,14 +107,30 @@ TEST_F(CufileRegistry, ADescriptorThatCannotBeHad)
 {
 	const CUfileDescr_t descr = descr_of(system.program_fd("hello", O_RDWR));
 	CUfileHandle_t fh;
-	system.no_dup = true;
+	system.no_fds = true;
 	EXPECT_EQ(library.add_file(&fh, &descr).err, CU_FILE_GETNEWFD_FAILED);
-	system.no_dup = false;
+	system.no_fds = false;
 	EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
 	EXPECT_EQ(library.add_file(nullptr, &descr).err, CU_FILE_INVALID_VALUE);
 	EXPECT_EQ(library.add_file(&fh, nullptr).err, CU_FILE_INVALID_VALUE);
 	const CUfileDescr_t none = descr_of(4711);
 	EXPECT_EQ(library.add_file(&fh, &none).err, CU_FILE_INVALID_VALUE);
+}
+
+// Without /proc there is only the program's own description, and with it what the program sets there.
+TEST_F(CufileRegistry, WhatWouldBeAppendedIsNotWritten)
+{
+	system.no_proc = true;
+	const int fd = system.program_fd("hello", O_RDWR);
+	const CUfileHandle_t fh = add_file(library, fd);
+	char text[] = "HELLO";
+	EXPECT_EQ(library.move(fh, text, 2, 0, 0, true), 2);
+	system.set_flags(fd, O_RDWR | O_APPEND);
+	EXPECT_EQ(library.move(fh, text, 5, 0, 0, true), cufile::failed(CU_FILE_INVALID_FILE_OPEN_FLAG));
+	EXPECT_EQ(system.bytes(fd), "HEllo");
+	EXPECT_EQ(library.move(fh, text, 5, 0, 0, false), 5) << "reading is the same";
+	system.set_flags(fd, O_RDWR);
+	EXPECT_EQ(library.move(fh, text, 5, 0, 0, true), 5);
 }
 
 // --- Memory

@@ -317,4 +317,27 @@ TEST_P(CufileStatsBuiltFor, IsWrittenAsThat)
 	EXPECT_EQ(word(program.reads), 0u);
 }
 
+// The caller says what it has.
+TEST_P(CufileStatsBuiltFor, IsAskedForBySize)
+{
+	const BuiltFor &program = GetParam();
+	io(4096);
+	stats.vector(false, true);
+	stats.set_longer(program.longer);
+	std::vector<unsigned char> known(8192, 0x5a), asked(8192, 0x5a);
+	stats.write(program.level, known.data());
+	stats.set_longer(!program.longer);
+	EXPECT_EQ(stats.write(program.level, asked.data(), program.size), 0);
+	// Rates change from one call to the next: each takes time.
+	EXPECT_EQ(std::memcmp(known.data(), asked.data(), 96 + 16), 0);
+	for (size_t i = program.reads; program.reads && i < program.reads + 112; i++)
+		ASSERT_EQ(asked[i], known[i]) << i;
+	EXPECT_EQ(std::count(asked.begin() + static_cast<ptrdiff_t>(program.size), asked.end(), 0x5a),
+		  static_cast<ptrdiff_t>(asked.size() - program.size));
+	std::fill(asked.begin(), asked.end(), 0x5a);
+	for (const size_t size : {size_t{0}, program.size - 1, program.size + 1, program.size + 224, SIZE_MAX})
+		EXPECT_EQ(stats.write(program.level, asked.data(), size), -EINVAL) << size;
+	EXPECT_EQ(std::count(asked.begin(), asked.end(), 0x5a), static_cast<ptrdiff_t>(asked.size()));
+}
+
 } // namespace

@@ -4,6 +4,7 @@
 
 #include "fake_seams.hpp"
 #include "library.hpp"
+#include "topology.hpp"
 
 namespace
 {
@@ -76,6 +77,36 @@ TEST(CufileTopology, WhatCannotBeRead)
 	EXPECT_EQ(all["pairs"][1]["meet"], nullptr);
 	tree.system.no_write = true;
 	EXPECT_EQ(tree.library.export_topology("/t").err, CU_FILE_INVALID_VALUE);
+}
+
+TEST(CufileTopology, TheNearestDrive)
+{
+	Tree tree;
+	uint32_t domain = 9, bdf = 9;
+	const auto near = [&](const char *gpu) { return cufile::nearest_drive(tree.system, gpu, domain, bdf); };
+	const auto bind = [&](const std::string &address) {
+		tree.system.links["/sys/bus/pci/devices/" + address + "/driver"] = "../../../bus/pci/drivers/some";
+	};
+	EXPECT_FALSE(near("0000:04:00.0")) << "none has a driver";
+	bind("0001:01:00.0");
+	EXPECT_FALSE(near("0000:04:00.0")) << "another domain";
+	bind("0000:06:00.0");
+	ASSERT_TRUE(near("0000:04:00.0")) << "a network card, for a share's file";
+	EXPECT_EQ(bdf, 0x600u);
+	bind("0000:05:00.0");
+	ASSERT_TRUE(near("0000:04:00.0"));
+	EXPECT_EQ(domain, 0u);
+	EXPECT_EQ(bdf, 0x500u);
+	tree.add("0000:03:00.0", "pci0000:00/0000:00:03.0", "0x010802");
+	bind("0000:03:00.0");
+	bind("0000:04:00.0");
+	ASSERT_TRUE(near("0000:04:00.0"));
+	EXPECT_EQ(bdf, 0x500u) << "the nearer one, though it is not the first";
+	tree.add("0000:0a:1f.7", "pci0000:00/0000:00:03.0", "0x030200");
+	ASSERT_TRUE(near("0000:0A:1F.7")) << "as CUDA writes it";
+	EXPECT_EQ(bdf, 0x300u);
+	EXPECT_FALSE(near("0000:77:00.0")) << "no such GPU";
+	EXPECT_FALSE(near(""));
 }
 
 } // namespace

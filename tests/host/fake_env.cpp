@@ -536,3 +536,15 @@ int FakeEnv::list_dir(const std::string &path, std::vector<std::string> &out)
 	out.assign(names.begin(), names.end());
 	return names.empty() ? -ENOENT : 0;
 }
+
+int64_t FakeEnv::size_of(int fd)
+{
+	const auto size = sizes.find(fd);
+	return size == sizes.end() ? -ESPIPE : size->second;
+}
+
+void *FakeEnv::function(const char *library, const char *name)
+{
+	const auto found = functions.find(std::string(library) + " " + name);
+	return found == functions.end() ? nullptr : found->second;
+}

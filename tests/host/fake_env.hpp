@@ -79,6 +79,9 @@ public:
 	uint32_t block = 512, mem_align = 4;
 	int node_error = 0;
 	uint32_t abi = PEERDMA_ABI_VERSION;
+	std::map<int, int64_t> sizes; // of dma-bufs of others
+	// Of libraries that the process has loaded: "LIBRARY FUNCTION".
+	std::map<std::string, void *> functions;
 	int publish_error = 0;
 	uint32_t publish_reason = 0;
 	// Before anything else; a result > 0 lets the fake go on.
@@ -101,6 +104,8 @@ public:
 	int write_file(const std::string &path, std::string_view value) override;
 	int read_link(const std::string &path, std::string &out) override;
 	int list_dir(const std::string &path, std::vector<std::string> &out) override;
+	int64_t size_of(int fd) override;
+	void *function(const char *library, const char *name) override;
 
 	// Does what the oldest command under way asks for.
 	peerdma_impl::Completion complete();

@@ -31,6 +31,7 @@ public:
 	struct Open {
 		std::shared_ptr<File> file;
 		int flags;
+		int description = 0; // shared with what dup() made of it
 	};
 	struct Call {
 		bool write, direct;
@@ -54,8 +55,16 @@ public:
 	int program_fd(const std::string &bytes, int flags, uint32_t mode = S_IFREG | 0644)
 	{
 		auto file = std::make_shared<File>(File{bytes, mode, static_cast<ino_t>(next_)});
-		fds[next_] = {file, flags};
+		fds[next_] = {file, flags, next_};
 		return next_++;
+	}
+	// As fcntl(F_SETFL): of the description, whoever has a descriptor of it.
+	void set_flags(int fd, int flags)
+	{
+		std::lock_guard guard(lock);
+		for (auto &[number, one] : fds)
+			if (one.description == fds.at(fd).description)
+				one.flags = flags;
 	}
 	std::string &bytes(int fd) { return fds.at(fd).file->bytes; }
 
@@ -67,14 +76,16 @@ public:
 		if (name == "/dev/peerdma") {
 			if (!node)
 				return -ENOENT;
-			fds[next_] = {std::make_shared<File>(), flags};
+			fds[next_] = {std::make_shared<File>(), flags, next_};
 			return next_++;
 		}
+		if (no_fds)
+			return -EMFILE;
 		if (!name.starts_with(self) || no_proc)
 			return -ENOENT;
 		if ((flags & O_DIRECT) && no_direct)
 			return -EINVAL;
-		fds[next_] = {fds.at(std::stoi(name.substr(self.size()))).file, flags};
+		fds[next_] = {fds.at(std::stoi(name.substr(self.size()))).file, flags, next_};
 		return next_++;
 	}
 	int close(int fd) override
@@ -85,7 +96,7 @@ public:
 	int dup(int fd) override
 	{
 		std::lock_guard guard(lock);
-		if (no_dup)
+		if (no_fds)
 			return -EMFILE;
 		fds[next_] = fds.at(fd);
 		return next_++;
@@ -138,6 +149,8 @@ public:
 			return rc;
 		std::string &all = fds.at(fd).file->bytes;
 		size = std::min(size, most);
+		if (fds.at(fd).flags & O_APPEND)
+			offset = all.size();
 		all.resize(std::max<size_t>(all.size(), offset + size));
 		all.replace(offset, size, static_cast<const char *>(from), size);
 		return static_cast<int64_t>(size);
@@ -172,7 +185,7 @@ public:
 		if (no_log)
 			return -EACCES;
 		log_paths.push_back(path);
-		fds[next_] = {std::make_shared<File>(), O_WRONLY};
+		fds[next_] = {std::make_shared<File>(), O_WRONLY, next_};
 		return next_++;
 	}
 	int append(int fd, std::string_view text) override
@@ -226,7 +239,7 @@ public:
 	std::vector<int64_t> errors; // of the next preads and pwrites; 0: none
 	uint64_t most = UINT64_MAX;  // bytes that one moves
 	cufile::DirectLimits limits = {512, 512};
-	bool node = false, no_proc = false, no_direct = false, no_dup = false, no_log = false, no_write = false;
+	bool node = false, no_proc = false, no_direct = false, no_fds = false, no_log = false, no_write = false;
 	uint64_t claimed = 0; // bytes that each file says it has
 	int64_t says_cached = 1;
 	uint64_t cached_to = 0;   // what is before it is in the page cache
@@ -392,7 +405,8 @@ public:
 		const char *at = static_cast<const char *>(address);
 		out = {};
 		if (at >= device.data() && at < device.data() + device.size())
-			out = {reinterpret_cast<uintptr_t>(device.data()), device.size(), id};
+			out = {reinterpret_cast<uintptr_t>(device.data()), device.size(),
+			       second_id && at >= second_piece ? second_id : id};
 		std::lock_guard guard(lock);
 		for (const auto &[bytes, number] : allocated)
 			if (at >= bytes->data() && at < bytes->data() + bytes->size())
@@ -556,7 +570,9 @@ public:
 	bool present = false, loaded_since = false;
 	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of device
 	int look_up_error = 0;
-	uint64_t id = 1; // of the allocation that device is; 0: of none
+	uint64_t id = 1;                    // of the allocation that device is; 0: of none
+	const char *second_piece = nullptr; // where in device another one begins, with an id of its own
+	uint64_t second_id = 0;             // 0: there is but one
 	int synced = 0, sync_error = 0;
 	std::atomic<int> pinned{0};
 	std::vector<std::pair<char *, uint64_t>> pinned_ids; // of what is there; with lock
@@ -610,6 +626,22 @@ public:
 		enrolled[at] = size;
 		place = {reinterpret_cast<struct peerdma_buf *>(at), 0, size, next_provider, device};
 		next_provider += one_each;
+		return 0;
+	}
+	// One buffer of whole frames, known by its address too.
+	int import(const void *address, uint64_t size, const std::string &gpu, cufile::Place &place,
+		   uint32_t &reason) override
+	{
+		imports.push_back(gpu);
+		reason = import_reason;
+		if (import_error)
+			return import_error;
+		constexpr uint64_t frame = 65536;
+		const auto at = reinterpret_cast<uintptr_t>(address);
+		const uintptr_t first = at / frame * frame, end = (at + size + frame - 1) / frame * frame;
+		auto *const buf = reinterpret_cast<char *>(first);
+		enrolled[buf] = end - first;
+		place = {reinterpret_cast<struct peerdma_buf *>(buf), at - first, end - at, next_provider, device};
 		return 0;
 	}
 	void release(struct peerdma_buf *buf) override { released += enrolled.erase(reinterpret_cast<char *>(buf)); }
@@ -689,7 +721,10 @@ public:
 	std::vector<Io> reads;
 	std::map<char *, uint64_t> enrolled;
 	int enroll_error = -ENOENT, enrollments = 0;
-	uint32_t enroll_reason = 0; // with the error
+	uint32_t enroll_reason = 0;       // with the error
+	std::vector<std::string> imports; // by which GPU each was tried
+	int import_error = -EOPNOTSUPP;
+	uint32_t import_reason = PEERDMA_REASON_IMPORT_HANDLE;
 	size_t released = 0;
 
 private:

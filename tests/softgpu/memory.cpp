@@ -54,25 +54,15 @@ CUresult make_of_device(Piece &piece, char *&seen)
 	return CUDA_SUCCESS;
 }
 
-// As a driver does: what is small shares frames with its neighbours.
+Stand *stand_of(const Piece &piece) { return world().devices[static_cast<size_t>(piece.device)]->stand.get(); }
+
 CUresult make_of_stand(Piece &piece, char *&seen)
 {
-	constexpr size_t frame = 65536, small = 512;
-	World &w = world();
-	const size_t align = piece.size < frame ? small : frame;
-	std::lock_guard guard(w.lock);
-	size_t at = 0;
-	for (const auto &[start, size] : w.taken) {
-		if (at + piece.size <= start)
-			break;
-		at = (start + size + align - 1) / align * align;
-	}
-	if (at + piece.size > stand_bytes)
+	seen = stand_of(piece)->take(piece.size);
+	if (!seen)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	w.taken[at] = piece.size;
-	seen = stand_base + at;
-	piece.bytes = w.devices[static_cast<size_t>(piece.device)]->bar + at;
-	piece.stands = true;
+	piece.bytes = stand_of(piece)->bytes(seen);
+	piece.stands = seen;
 	return CUDA_SUCCESS;
 }
 
@@ -80,7 +70,7 @@ CUresult make_of_stand(Piece &piece, char *&seen)
 CUresult make(Piece &piece, char *&seen)
 {
 	World &w = world();
-	if (piece.kind == Kind::device && w.devices[static_cast<size_t>(piece.device)]->bar)
+	if (piece.kind != Kind::managed && stand_of(piece))
 		return make_of_stand(piece, seen);
 	if (piece.kind == Kind::managed || !w.devices[static_cast<size_t>(piece.device)]->provider)
 		return make_of_host(piece, seen);
@@ -94,8 +84,7 @@ void unmake(const Piece &piece, char *seen)
 		return;
 	}
 	if (piece.stands) {
-		std::lock_guard guard(world().lock);
-		world().taken.erase(static_cast<size_t>(seen - stand_base));
+		stand_of(piece)->give(piece.stands);
 		return;
 	}
 	munmap(seen, pages(piece.size));
@@ -116,6 +105,19 @@ const Piece *find(CUdeviceptr address, size_t size = 0, char **base = nullptr)
 	if (base)
 		*base = start;
 	return &piece;
+}
+
+// Or one that begins in the frame of that address. With the world's lock.
+const Piece *find_near(CUdeviceptr address, char *&start)
+{
+	constexpr CUdeviceptr frame = 65536;
+	if (const Piece *const piece = find(address, 0, &start))
+		return piece;
+	const auto next = world().memory.lower_bound(pointer(address));
+	if (next == world().memory.end() || number(next->first) / frame != address / frame)
+		return nullptr;
+	start = next->first;
+	return &next->second;
 }
 
 // What is one to the driver: pieces that are mapped one behind the other are (580, on an H200). With the world's lock.
@@ -426,30 +428,50 @@ CUresult cuPointerGetAttribute(void *answer, CUpointer_attribute attribute, CUde
 		rc = CUDA_ERROR_INVALID_VALUE;
 	return rc ? rc : cuPointerGetAttributes(1, &attribute, &answer, memory);
 }
-// Every copy is over when its call or its stream is: there is nothing to make synchronous.
-CUresult cuPointerSetAttribute(const void *, CUpointer_attribute attribute, CUdeviceptr)
+// Every copy is over when its call or its stream is: there is nothing to make synchronous. Of what is mapped in pieces a real
+// driver does not take it (580, on an H200).
+CUresult cuPointerSetAttribute(const void *, CUpointer_attribute attribute, CUdeviceptr memory)
 {
-	const CUresult rc = begin(__func__);
-	return rc ? rc : attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (const CUresult rc = begin(__func__))
+		return rc;
+	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return CUDA_ERROR_INVALID_VALUE;
+	std::lock_guard guard(world().lock);
+	const Piece *const piece = find(memory);
+	return piece && piece->mapped ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
+// Of all the frames that an allocation has some of. The flag is for drivers that know several ways to the memory.
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr memory, size_t size, CUmemRangeHandleType type,
 				       unsigned long long flags)
 {
 	if (const CUresult rc = begin(__func__))
 		return rc;
-	if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !size || memory % page || size % page)
+	if (!current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (flags)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || !size || memory % page || size % page)
 		return CUDA_ERROR_INVALID_VALUE;
 	std::lock_guard guard(world().lock);
 	char *start = nullptr;
-	const Piece *piece = find(memory, 0, &start);
-	const size_t offset = static_cast<size_t>(pointer(memory) - start);
-	if (!piece || offset + size > pages(piece->size))
+	const Piece *const piece = find_near(memory, start);
+	if (!piece)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!piece->buffer)
-		return CUDA_ERROR_NOT_SUPPORTED;
+	const auto offset = pointer(memory) - start;
 	int fd = -1;
-	if (peerdma_buf_export_dmabuf(piece->buffer, offset, size, &fd, nullptr))
+	// Two pieces may be one behind the other in the address space, and not in the BAR.
+	char *last_start = nullptr;
+	const Piece *const last = find(memory + size - 1, 0, &last_start);
+	if (piece->stands && last && last->bytes - last_start != piece->bytes - start)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (piece->stands)
+		fd = stand_of(*piece)->dma_buf(piece->bytes + offset, size);
+	else if (offset < 0 || static_cast<size_t>(offset) + size > pages(piece->size))
+		return CUDA_ERROR_INVALID_VALUE;
+	else if (piece->buffer)
+		peerdma_buf_export_dmabuf(piece->buffer, static_cast<size_t>(offset), size, &fd, nullptr);
+	if (fd < 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	*static_cast<int *>(handle) = fd;
 	return CUDA_SUCCESS;
@@ -473,7 +495,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
 	char *seen = nullptr;
 	if (const CUresult rc = make(piece, seen))
 		return rc;
-	if (!piece.buffer)
+	if (!piece.buffer && !piece.stands)
 		munmap(seen, size); // its own address is not wanted
 	piece.mapped = true;
 	World &w = world();
@@ -499,8 +521,8 @@ void drop(uint64_t id)
 		gone = found->second.piece;
 		w.made.erase(found);
 	}
-	if (gone.buffer)
-		peerdma_buf_destroy(gone.buffer);
+	if (gone.buffer || gone.stands)
+		unmake(gone, nullptr);
 	else
 		munmap(gone.bytes, gone.size);
 }

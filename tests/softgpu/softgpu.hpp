@@ -4,8 +4,8 @@
 // It is a test fixture: a libcuda.so.1 that has no GPU. Where the module has published memory, each provider is a
 // device, and device memory is buffers of libpeerdma's there (the CPU sees them, which a real GPU's it does not). Where
 // there is no module, it is two devices of host memory, which neither the CPU nor system calls can touch. With
-// SOFTGPU_STAND=ADDRESS the first device is that PCI function, and its memory what tests/kmod/nvstand.c gives out, as a
-// vendor's driver does: libpeerdma can only register it.
+// SOFTGPU_STAND=ADDRESS the first device is that PCI function, and its memory its own driver's: tests/kmod/nvstand.c, which
+// libpeerdma can register it by, or tests/kmod/expstand.c, by which there are dma-bufs of it.
 #pragma once
 
 #include <cstddef>

@@ -46,20 +46,12 @@ CUcontext primary_of(int device) { return &world().devices[static_cast<size_t>(d
 thread_local bool in_host_function;
 thread_local int capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-// The device whose memory nvstand.c gives out, by its PCI address. Programs know the addresses of that driver, and
-// nobody can touch them.
+// The device whose memory its own driver gives out, by its PCI address. The other half of that is for other vendors' stand-ins.
 void World::add_stand(const std::string &address)
 {
-	const std::string path = "/sys/bus/pci/devices/" + address + "/resource2";
-	const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-	void *const bar = mmap(nullptr, stand_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	void *const seen = mmap(stand_base, stand_bytes, PROT_NONE,
-				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-	if (bar == MAP_FAILED || seen != stand_base)
-		std::abort();
-	close(fd);
 	const int number = static_cast<int>(devices.size());
-	devices.emplace_back(new Device{0, address, stand_bytes, {number}, static_cast<char *>(bar)});
+	devices.emplace_back(new Device{
+		0, address, stand_bytes / 2, {number}, std::make_unique<Stand>(address, 0, stand_bytes / 2)});
 }
 
 World::World()

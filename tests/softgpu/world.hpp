@@ -16,6 +16,7 @@
 #include "cuda.h"
 #include "peerdma.h"
 #include "softgpu.hpp"
+#include "stand.hpp"
 
 // Those that are destroyed stay, as what no call takes any more.
 struct CUctx_st {
@@ -38,7 +39,7 @@ struct Piece {
 	CUcontext context = nullptr;          // nullptr: that of its device
 	struct peerdma_buf *buffer = nullptr; // nullptr: memory of the host's
 	bool mapped = false;                  // by cuMemMap(), of what cuMemCreate() made
-	bool stands = false;                  // of the stand-in for a vendor's driver
+	char *stands = nullptr;               // the address that its Stand gave
 	uint64_t id = 0;
 };
 
@@ -53,7 +54,7 @@ struct Device {
 	std::string address;
 	size_t bytes;
 	CUctx_st primary;
-	char *bar = nullptr; // memory that tests/kmod/nvstand.c gives out is here
+	std::unique_ptr<Stand> stand = {}; // its memory is its own driver's
 };
 
 struct World {
@@ -65,7 +66,6 @@ struct World {
 	std::vector<std::unique_ptr<Device>> devices; // immutable
 	std::map<char *, Piece> memory;               // by the address that programs know
 	std::map<uint64_t, Made> made;
-	std::map<size_t, size_t> taken; // of the bar, by where it begins
 	std::map<std::string, std::pair<int, int>> failures;
 	uint64_t next_id = 0;
 	int wrongs = 0, live = 0;
@@ -79,10 +79,6 @@ World &world();
 // Who frees memory has it while he waits for all streams; who copies, launches, makes streams or memory wants it, as in a real
 // driver (580, on an H200). So whoever a stream waits for must do none of that.
 std::shared_mutex &driver_lock();
-
-// Where nvstand.c has its first byte, for each process, and how much it gives out.
-constexpr size_t stand_bytes = size_t{16} << 20;
-inline char *const stand_base = reinterpret_cast<char *>(0x7f0000000000);
 
 // The calling thread's.
 CUcontext current();

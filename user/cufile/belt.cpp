@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "belt.hpp"
 
+#include "inside.hpp"
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -28,13 +29,11 @@ int64_t Belt::take_lane()
 	uint64_t bytes = 0;
 	for (size_t i = 0; i < job_.nr_pieces(); i++)
 		bytes += job_.piece(i).size;
-	bool entered;
-	int rc = seams_.cuda.enter(context_, entered);
-	if (!rc) {
+	Inside inside(seams_.cuda);
+	int rc = inside.enter(context_);
+	if (!rc)
 		rc = lanes_.take(context_, bytes > small_slab, lane_);
-		if (entered)
-			seams_.cuda.leave();
-	}
+	inside.leave();
 	if (rc)
 		return rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
 	if (by_ring_)
@@ -215,29 +214,26 @@ void Belt::clear(Unit &unit, unsigned slab)
 	unit.state.wait(reading);
 	if (unit.state == ended)
 		return;
-	bool entered;
-	int rc = seams_.cuda.enter(context_, entered);
-	if (!rc) {
+	Inside inside(seams_.cuda);
+	int rc = inside.enter(context_);
+	if (!rc)
 		rc = seams_.cuda.wait(lane_->event(slab));
-		if (entered)
-			seams_.cuda.leave();
-	}
+	inside.leave();
 	finish(unit, rc ? copy_failed : 0);
 }
 
 // By whoever read the last of it.
 void Belt::copy(Unit &unit)
 {
-	bool entered;
-	int rc = broken_ ? CUDA_ERROR_UNKNOWN : seams_.cuda.enter(context_, entered);
+	Inside inside(seams_.cuda);
+	int rc = broken_ ? CUDA_ERROR_UNKNOWN : inside.enter(context_);
 	if (!rc) {
 		rc = send(unit);
 		// Without an event the end of the stream is waited for, once.
 		if (!rc && units_.size() > slabs_)
 			rc = seams_.cuda.record(lane_->event((&unit - units_.data()) % slabs_), lane_->stream());
-		if (entered)
-			seams_.cuda.leave();
 	}
+	inside.leave();
 	if (rc) {
 		unit.error = copy_failed;
 		broken_ = true;
@@ -310,13 +306,11 @@ void Belt::close()
 	for (Unit &unit : units_)
 		if (unit.state == reading)
 			copy(unit);
-	bool entered;
-	int rc = seams_.cuda.enter(context_, entered);
-	if (!rc) {
+	Inside inside(seams_.cuda);
+	int rc = inside.enter(context_);
+	if (!rc)
 		rc = seams_.cuda.wait_stream(lane_->stream());
-		if (entered)
-			seams_.cuda.leave();
-	}
+	inside.leave();
 	for (Unit &unit : units_)
 		finish(unit, rc ? copy_failed : 0);
 	lanes_.give(std::move(lane_), broken_);

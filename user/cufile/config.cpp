@@ -63,6 +63,44 @@ void read_variables(System &system, Config &config, std::vector<std::string> &no
 	}
 }
 
+// What the original has a use for and this library has not: who asks for something else than what is built in is told.
+constexpr struct {
+	const char *name;
+	CUFileSizeTConfigParameter_t param;
+} idle_sizes[] = {
+	{"min_io_threshold_size_kb", CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB},
+	{"max_direct_io_size_kb", CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB},
+	{"max_device_cache_size_kb", CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB},
+	{"per_buffer_cache_size_kb", CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB},
+	{"max_batch_io_timeout_msecs", CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS},
+};
+
+constexpr Variable idle_bools[] = {
+	{"use_poll_mode", CUFILE_PARAM_PROPERTIES_USE_POLL_MODE},
+	{"nvtx", CUFILE_PARAM_PROFILE_NVTX},
+	{"api_check_aggressive", CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE},
+	{"skip_topology_detection", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION},
+};
+
+void notice_idle(const Config &config, std::vector<std::string> &notices)
+{
+	const Config built_in;
+	std::string names;
+	const auto add = [&](const char *name) { names += (names.empty() ? "" : ", ") + std::string(name); };
+	for (const auto &one : idle_sizes)
+		if (config.size(one.param) != built_in.size(one.param))
+			add(one.name);
+	for (const Variable &one : idle_bools)
+		if (config.flag(one.param) != built_in.flag(one.param))
+			add(one.name);
+	if (config.slabs[gpu_pool] != built_in.slabs[gpu_pool])
+		add("gpu_bounce_buffer_slab_config");
+	for (const std::string &key : config.idle)
+		add(key.c_str());
+	if (!names.empty())
+		notices.push_back("without effect here: " + names);
+}
+
 } // namespace
 
 Range size_range(unsigned param)
@@ -153,6 +191,7 @@ Config Settings::merge(System &system, std::vector<std::string> &notices) const
 	}
 	if (level.empty())
 		level = "ERROR";
+	notice_idle(config, notices);
 	return config;
 }
 

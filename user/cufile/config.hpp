@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "denylist.hpp"
 #include "seams.hpp"
 
 namespace cufile
@@ -43,10 +44,12 @@ struct Config {
 	bool bools[nr_bools];
 	std::string strings[nr_strings]; // empty: not set
 	Slabs slabs[nr_pools];
+	Denylist denylist;
 	uint64_t log_max_mb = 32;
-	bool near_gpu = false;       // bytes for a GPU may go by way of another's memory
-	bool require_direct = false; // PEERDMA_REQUIRE_DIRECT
-	bool longer_stats = false;   // PEERDMA_CUFILE_STATS is 13.4
+	bool near_gpu = false;         // bytes for a GPU may go by way of another's memory
+	bool require_direct = false;   // PEERDMA_REQUIRE_DIRECT
+	bool longer_stats = false;     // PEERDMA_CUFILE_STATS is 13.4
+	std::vector<std::string> idle; // keys of cufile.json that were to change something, and do not
 };
 
 // Reads cufile.json: JSON in which // comments are allowed. What is unknown or makes no sense is left out and said in

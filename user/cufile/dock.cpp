@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "dock.hpp"
 
+#include "inside.hpp"
 #include <new>
 
 namespace cufile
@@ -80,12 +81,9 @@ void Docks::trim()
 	std::erase_if(docks_, [this](const auto &dock) {
 		if (dock->ios_.load(std::memory_order_acquire))
 			return false;
-		bool entered;
-		if (is_there(*dock) && !seams_.cuda.enter(dock->context_, entered)) {
+		Inside inside(seams_.cuda);
+		if (is_there(*dock) && !inside.enter(dock->context_))
 			seams_.cuda.free_pinned(dock->memory_);
-			if (entered)
-				seams_.cuda.leave();
-		}
 		return true;
 	});
 }

@@ -101,6 +101,7 @@ CUfileOpError Library::open_if_closed()
 		return CU_FILE_DRIVER_NOT_INITIALIZED;
 	}
 	stats_.set_longer(config.longer_stats);
+	pinned_.set_most(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB) << 10);
 	const auto level = static_cast<int>(config.size(CUFILE_PARAM_PROFILE_STATS));
 	if (level) {
 		stats_.set_level(level);
@@ -264,6 +265,7 @@ CUfileError_t Library::set_max_pinned(size_t kb)
 {
 	if (kb > size_range(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB).max)
 		return error(CU_FILE_INVALID_VALUE);
+	pinned_.set_most(static_cast<uint64_t>(kb) << 10);
 	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kb);
 }
 

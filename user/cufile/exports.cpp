@@ -359,15 +359,24 @@ int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size_t len, off_
 
 int peerdma_cufile_count(struct peerdma_cufile_counts *counts)
 {
-	// What it was before there were relays.
-	constexpr size_t least = offsetof(struct peerdma_cufile_counts, near_ios);
-	if (!counts || counts->size < least)
+	if (!counts || counts->size < sizeof(*counts))
 		return -EINVAL;
 	struct peerdma_cufile_counts full = {};
 	full.size = counts->size;
 	quietly([&] { library().counts(full); });
 	std::memcpy(counts, &full, std::min<size_t>(full.size, sizeof(full)));
 	return 0;
+}
+
+int peerdma_cufile_stats(int level, void *stats, size_t size)
+{
+	if (!stats || level < 1 || level > 3)
+		return -EINVAL;
+	int rc = -ENOTCONN;
+	quietly([&] {
+		rc = level > library().stats().level() ? -EINVAL : library().stats().write(level, stats, size);
+	});
+	return rc;
 }
 
 } // extern "C"

@@ -84,7 +84,9 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	if (flags & (O_APPEND | O_PATH))
 		return CU_FILE_INVALID_FILE_OPEN_FLAG;
 	auto file = std::make_shared<SystemFile>(system, flags);
-	const int own = system.dup(fd);
+	int own = again(system, fd, flags, flags & O_DIRECT);
+	if (own < 0) // no /proc, or no right to
+		own = file->shared_ = system.dup(fd);
 	if (own < 0)
 		return CU_FILE_GETNEWFD_FAILED;
 	if (flags & O_DIRECT) {
@@ -117,6 +119,13 @@ SystemFile::~SystemFile()
 
 bool SystemFile::readable() const { return (flags_ & O_ACCMODE) != O_WRONLY; }
 bool SystemFile::writable() const { return (flags_ & O_ACCMODE) != O_RDONLY; }
+bool SystemFile::appends() const
+{
+	if (shared_ < 0)
+		return false;
+	const int now = system_.open_flags(shared_);
+	return now < 0 || now & O_APPEND;
+}
 
 int SystemFile::cached()
 {

@@ -20,6 +20,8 @@ public:
 	virtual int64_t write(const void *from, uint64_t size, uint64_t offset) = 0;
 	virtual bool readable() const = 0;
 	virtual bool writable() const = 0;
+	// What is written now would go to the end of the file, wherever it is to go.
+	virtual bool appends() const { return false; }
 	// Of the operating system; -1 if it is none of its files.
 	virtual int fd() const { return -1; }
 	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
@@ -41,10 +43,11 @@ public:
 	}
 };
 
-// A regular file or a block device. It has a descriptor of its own, so that the program may close its. Which way is
-// the program's choice: through the page cache, or past it if the descriptor was opened with O_DIRECT. What is not
-// aligned then goes through the page cache all the same. And of a file that the page cache could not keep anyway, long
-// reads of what is not in there go past it.
+// A regular file or a block device. It is opened once more, so that the program may close its descriptor, set flags of it
+// (O_APPEND, O_DIRECT) and have its locks end with it. What cannot be opened again has the program's open file
+// description, whose flags are then as the program sets them. Which way is the program's choice: through the page cache,
+// or past it if the descriptor was opened with O_DIRECT. What is not aligned then goes through the page cache all the
+// same. And of a file that the page cache could not keep anyway, long reads of what is not in there go past it.
 class SystemFile final : public File
 {
 public:
@@ -60,6 +63,7 @@ public:
 	int64_t write(const void *from, uint64_t size, uint64_t offset) override;
 	bool readable() const override;
 	bool writable() const override;
+	bool appends() const override;
 	int fd() const override { return past_ ? direct_ : cached_.load(); }
 	bool parallel_writes() const override { return past_; }
 	Apart apart(uint64_t offset, uint64_t size) const override;
@@ -83,6 +87,7 @@ private:
 	System &system_;
 	const int flags_;
 	// Immutable once open() is through.
+	int shared_ = -1; // the one of these two that has the program's description
 	int direct_ = -1;
 	bool past_ = false; // direct_ is what all of it is for
 	DirectLimits limits_;

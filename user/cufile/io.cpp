@@ -46,6 +46,8 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 		return -EIO;
 	if (!write && !handle->file->readable())
 		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
+	if (write && handle->file->appends())
+		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
 	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
 	Buffer known;
 	const Buffer *buffer = nullptr;

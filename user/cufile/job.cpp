@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "belt.hpp"
+#include "inside.hpp"
 
 namespace cufile
 {
@@ -212,7 +213,10 @@ namespace
 class Conveyor
 {
 public:
-	Conveyor(Job &job, const Seams &seams, Lanes &lanes) : job_(job), seams_(seams), lanes_(lanes) {}
+	Conveyor(Job &job, const Seams &seams, Lanes &lanes)
+		: job_(job), seams_(seams), lanes_(lanes), inside_(seams.cuda)
+	{
+	}
 	~Conveyor() { leave(); }
 	Conveyor(const Conveyor &) = delete;
 	Conveyor &operator=(const Conveyor &) = delete;
@@ -249,14 +253,14 @@ private:
 		if (lane_ && lane_->context() == context && !broken_)
 			return 0;
 		leave();
-		int rc = seams_.cuda.enter(context, entered_);
+		int rc = inside_.enter(context);
 		if (rc)
 			return rc;
 		rc = lanes_.take(context, job_.nr_pieces() > 1, lane_);
 		if (!rc)
 			holding_.emplace();
-		else if (entered_)
-			seams_.cuda.leave();
+		else
+			inside_.leave();
 		return rc;
 	}
 
@@ -294,9 +298,8 @@ private:
 		}
 		lanes_.give(std::move(lane_), broken_);
 		holding_.reset();
-		if (entered_)
-			seams_.cuda.leave();
-		broken_ = entered_ = false;
+		inside_.leave();
+		broken_ = false;
 		oldest_ = 0;
 	}
 
@@ -305,7 +308,8 @@ private:
 	Lanes &lanes_;
 	std::unique_ptr<Lane> lane_;
 	std::optional<Lanes::Holding> holding_; // as long as it has that
-	bool entered_ = false, broken_ = false;
+	Inside inside_;
+	bool broken_ = false;
 	Job::Piece *under_way_[lane_slabs]{};
 	unsigned oldest_ = 0, count_ = 0;
 };
@@ -337,8 +341,8 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes)
 int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 {
 	Cuda &cuda = seams.cuda;
-	bool entered;
-	if (cuda.enter(request.memory.context, entered))
+	Inside inside(cuda);
+	if (inside.enter(request.memory.context))
 		return copy_failed;
 	std::unique_ptr<Lane> lane;
 	int64_t n = copy_failed;
@@ -364,8 +368,6 @@ int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 		}
 		lanes.give(std::move(lane), broken);
 	}
-	if (entered)
-		cuda.leave();
 	return n;
 }
 

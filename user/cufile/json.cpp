@@ -14,15 +14,17 @@ namespace
 
 using nlohmann::json;
 
-enum class Kind { size, flag, text, level, slab_size, slab_count, log_max, routing, routing_order, none };
+enum class Kind { size, flag, text, level, slab_size, slab_count, log_max, routing, routing_order, names, idle, none };
 
 struct Key {
 	const char *path; // from the root, parts separated by '/'
 	Kind kind;
 	unsigned param = 0;
+	std::vector<std::string> Denylist::*list = nullptr;
+	const char *built_in = nullptr;
 };
 
-// Kind::none: known, and without a meaning for how this library moves bytes.
+// Kind::none: known, and without a meaning for how this library moves bytes. Kind::idle: there is one, but no effect.
 constexpr Key keys[] = {
 	{"logging/dir", Kind::text, CUFILE_PARAM_LOG_DIR},
 	{"logging/level", Kind::level, CUFILE_PARAM_LOGGING_LEVEL},
@@ -56,12 +58,12 @@ constexpr Key keys[] = {
 	{"properties/gpu_bounce_buffer_slab_config/slab_size_kb", Kind::slab_size, gpu_pool},
 	{"properties/gpu_bounce_buffer_slab_config/slab_count", Kind::slab_count, gpu_pool},
 	{"properties/gds_rdma_write_support", Kind::none},
-	{"properties/vanilla_posix_io_mode", Kind::none},
-	{"properties/gds_fallback_io", Kind::none},
-	{"properties/io_priority", Kind::none},
+	{"properties/vanilla_posix_io_mode", Kind::idle, 0, nullptr, "false"},
+	{"properties/gds_fallback_io", Kind::idle, 0, nullptr, "false"},
+	{"properties/io_priority", Kind::idle, 0, nullptr, "\"default\""},
 	{"properties/io_retry_count", Kind::none},
 	{"properties/max_backup_devices", Kind::none},
-	{"properties/compat_odirect_unaligned_read_split", Kind::none},
+	{"properties/compat_odirect_unaligned_read_split", Kind::idle, 0, nullptr, "false"},
 	{"properties/compat_odirect_unaligned_read_split_min_size_kb", Kind::none},
 	{"properties/allow_rdma_token_reset", Kind::none},
 	{"properties/rdma_dynamic_routing", Kind::routing},
@@ -70,12 +72,18 @@ constexpr Key keys[] = {
 	{"sparse", Kind::none},
 	{"fs", Kind::none},
 	{"block", Kind::none},
-	{"denylist", Kind::none},
-	{"blacklist", Kind::none},
+	{"denylist/drivers", Kind::names, 0, &Denylist::drivers},
+	{"denylist/devices", Kind::names, 0, &Denylist::devices},
+	{"denylist/mounts", Kind::names, 0, &Denylist::mounts},
+	{"denylist/filesystems", Kind::names, 0, &Denylist::filesystems},
+	{"blacklist/drivers", Kind::names, 0, &Denylist::drivers},
+	{"blacklist/devices", Kind::names, 0, &Denylist::devices},
+	{"blacklist/mounts", Kind::names, 0, &Denylist::mounts},
+	{"blacklist/filesystems", Kind::names, 0, &Denylist::filesystems},
 	{"miscellaneous/api_check_aggressive", Kind::flag, CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE},
 	{"miscellaneous/skip_topology_detection", Kind::flag, CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION},
 	{"miscellaneous/stream_memops_bypass", Kind::flag, CUFILE_PARAM_STREAM_MEMOPS_BYPASS},
-	{"miscellaneous/enable_static_routing", Kind::none},
+	{"miscellaneous/enable_static_routing", Kind::idle, 0, nullptr, "false"},
 	{"miscellaneous/static_routing_filepath", Kind::none},
 	{"miscellaneous/rdma_token_reset_timeout_secs", Kind::none},
 };
@@ -174,10 +182,26 @@ private:
 			return true;
 		case Kind::routing_order:
 			return order(value);
+		case Kind::names:
+			return list(config_.denylist.*key.list, value);
+		case Kind::idle:
+			if (value.dump() != key.built_in)
+				config_.idle.emplace_back(key.path);
+			return true;
 		case Kind::none:
 			return true;
 		}
 		return false;
+	}
+
+	// One of both names adds to the other.
+	static bool list(std::vector<std::string> &to, const json &value)
+	{
+		if (!value.is_array() || !std::ranges::all_of(value, [](const json &name) { return name.is_string(); }))
+			return false;
+		for (const json &name : value)
+			to.push_back(name.get<std::string>());
+		return true;
 	}
 
 	// By way of a GPU, if that comes before the host's memory.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "lane.hpp"
 
+#include "inside.hpp"
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -127,14 +128,10 @@ void Lanes::bury()
 
 void Lanes::destroy_now(std::unique_ptr<Lane> lane)
 {
-	bool entered;
-	if (!lane->is_there() || cuda_.enter(lane->context(), entered)) {
+	Inside inside(cuda_);
+	if (!lane->is_there() || inside.enter(lane->context()))
 		Lane::forget(std::move(lane));
-		return;
-	}
 	lane.reset();
-	if (entered)
-		cuda_.leave();
 }
 
 bool Lanes::reserve(Context context, bool large, std::unique_ptr<Lane> &found, std::unique_ptr<Lane> &old)

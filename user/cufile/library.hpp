@@ -42,6 +42,7 @@ struct Handle {
 	// By device, what its bytes go by where they cannot go directly; nullptr: there is none. With lock.
 	std::map<int, std::shared_ptr<Relay>> relays;
 	std::atomic<uint32_t> told{0}; // bits of peerdma_cufile_why that the log has
+	bool denied = false;           // by the denylist; immutable once it is registered
 };
 
 // Registered memory.
@@ -51,6 +52,7 @@ struct Buffer {
 	int peer; // what Peer::look_up() said: 0, it is in a buffer of libpeerdma's
 	std::shared_ptr<Enrolled> enrolled;
 	uint32_t reason; // enum peerdma_reason: why the kernel did not register it
+	bool beyond;     // max_device_pinned_mem_size_kb
 };
 
 class Library
@@ -214,15 +216,14 @@ private:
 			    bool write);
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
 	CUfileError_t put_into_stream(std::unique_ptr<StreamIo> io, CUstream stream);
-	static void begin_in_stream(void *io);
-	static void go_on_in_stream(void *io);
-	static void end_in_stream(void *io);
-	static void run_in_stream(void *io);
+	// A function of the stream's.
+	template <void (StreamIo::*...steps)()> static void in_stream(void *io);
 
 	const Seams seams_;
 	Log log_;
 	Stats stats_;
 	Docks docks_;
+	Pinned pinned_;
 	std::atomic<bool> busy_{false}, dead_{false};
 	alignas(64) std::atomic<unsigned> inside_{0}; // threads
 	std::atomic<bool> told_no_carrying_{false};

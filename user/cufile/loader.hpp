@@ -2,21 +2,40 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <type_traits>
 
 #include <dlfcn.h>
+#include <link.h>
 
 namespace cufile
 {
 
+// The dynamic linker.
+struct Linker {
+	static void *open(const char *name, int flags) { return ::dlopen(name, flags); }
+	// How many libraries the process has ever loaded.
+	static uint64_t loads()
+	{
+		uint64_t adds = 0;
+		::dl_iterate_phdr(
+			[](struct dl_phdr_info *info, size_t, void *out) {
+				*static_cast<uint64_t *>(out) = info->dlpi_adds;
+				return 1; // each says the same
+			},
+			&adds);
+		return adds;
+	}
+};
+
 // A library that is looked for once, when it is first wanted, and kept. The program may load it later.
-class Loader
+template <class Via> class LoaderVia
 {
 public:
-	constexpr explicit Loader(const char *name) : name_(name) {}
-	Loader(const Loader &) = delete;
-	Loader &operator=(const Loader &) = delete;
+	constexpr explicit LoaderVia(const char *name) : name_(name) {}
+	LoaderVia(const LoaderVia &) = delete;
+	LoaderVia &operator=(const LoaderVia &) = delete;
 
 	// Whether it is there, with all that is needed. find(get) asks get(function, "its name", needed) for each function.
 	template <class Find> bool load(Find &&find)
@@ -30,10 +49,12 @@ public:
 		return state_.load(std::memory_order_relaxed) > 0;
 	}
 
-	// Not found, it may have been loaded by somebody else since. Nothing is loaded for it.
+	// Not found, it may have been loaded by somebody else since. Nothing is loaded for it; and nothing looked for, which
+	// takes a walk through all folders of the search path, unless something was loaded.
 	template <class Find> void look_again(Find &&find)
 	{
-		if (state_.load(std::memory_order_acquire) >= 0)
+		if (state_.load(std::memory_order_acquire) >= 0 ||
+		    Via::loads() == loads_.load(std::memory_order_relaxed))
 			return;
 		std::lock_guard guard(lock_);
 		if (state_.load(std::memory_order_relaxed) < 0 && look_for(find, RTLD_NOLOAD))
@@ -43,7 +64,9 @@ public:
 private:
 	template <class Find> bool look_for(Find &&find, int how = 0)
 	{
-		void *library = ::dlopen(name_, RTLD_NOW | RTLD_LOCAL | how);
+		// Before: what is loaded meanwhile is worth another look.
+		loads_.store(Via::loads(), std::memory_order_relaxed);
+		void *library = Via::open(name_, RTLD_NOW | RTLD_LOCAL | how);
 		if (!library)
 			return false;
 		bool all = true;
@@ -57,8 +80,11 @@ private:
 	}
 
 	const char *const name_;
-	std::mutex lock_;           // protects the looking
-	std::atomic<int> state_{0}; // 0 not looked for, 1 found, -1 there is none
+	std::mutex lock_;                // protects the looking
+	std::atomic<int> state_{0};      // 0 not looked for, 1 found, -1 there is none
+	std::atomic<uint64_t> loads_{0}; // when it was last looked for
 };
+
+using Loader = LoaderVia<Linker>;
 
 } // namespace cufile

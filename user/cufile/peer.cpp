@@ -7,6 +7,7 @@
 
 #include "loader.hpp"
 #include "real.hpp"
+#include "topology.hpp"
 
 namespace cufile
 {
@@ -26,6 +27,7 @@ struct Table {
 	decltype(&peerdma_open) open;
 	decltype(&peerdma_close) close;
 	decltype(&peerdma_buf_from_gpu) buf_from_gpu;
+	decltype(&peerdma_buf_from_pointer) buf_from_pointer;
 	decltype(&peerdma_buf_destroy) buf_destroy;
 	decltype(&peerdma_provider_find) provider_find;
 };
@@ -68,6 +70,35 @@ public:
 		}
 		place = {};
 		place.buffer = made;
+		return describe(place);
+	}
+	int import(const void *address, uint64_t size, const std::string &gpu, Place &place, uint32_t &reason) override
+	{
+		reason = PEERDMA_REASON_NONE;
+		if (!load() || !table_.buf_from_pointer || !table_.buf_destroy || !table_.open || !table_.close)
+			return -EOPNOTSUPP;
+		struct peerdma_pointer_args args = {};
+		args.size = sizeof(args);
+		args.addr = reinterpret_cast<uintptr_t>(address);
+		args.len = size;
+		if (!nearest_drive(real_system(), gpu, args.pci_domain, args.pci_bdf)) {
+			reason = PEERDMA_REASON_IMPORT_DEVICE;
+			return -EOPNOTSUPP;
+		}
+		struct peerdma_device *device = nullptr;
+		int rc = hold_device(device);
+		if (rc < 0)
+			return rc;
+		struct peerdma_buf *made = nullptr;
+		rc = table_.buf_from_pointer(device, &args, &made);
+		reason = args.out_reason;
+		if (rc < 0) {
+			let_go_of_device();
+			return rc;
+		}
+		place = {};
+		place.buffer = made;
+		place.offset = args.out_buf_off;
 		return describe(place);
 	}
 	void release(struct peerdma_buf *buffer) override
@@ -165,6 +196,7 @@ private:
 		get(table_.open, "peerdma_open", false);
 		get(table_.close, "peerdma_close", false);
 		get(table_.buf_from_gpu, "peerdma_buf_from_gpu", false);
+		get(table_.buf_from_pointer, "peerdma_buf_from_pointer", false);
 		get(table_.buf_destroy, "peerdma_buf_destroy", false);
 		get(table_.provider_find, "peerdma_provider_find", false);
 	}

@@ -76,7 +76,13 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 				 "too long for the page cache to keep: long reads of what is not in there go past it "
 				 "(file descriptor " +
 					 std::to_string(descr->handle.fd) + ")");
+		const std::string met = use->config.denylist.meets(seams_.system, file->fd());
+		if (!met.empty())
+			log_.say(Log::Level::info, "not directly, because the denylist's " + met +
+							   " (file descriptor " + std::to_string(descr->handle.fd) +
+							   ")");
 		handle = std::make_shared<Handle>(std::move(file), descr->handle.fd, st.st_dev, st.st_ino);
+		handle->denied = !met.empty();
 	} else {
 		return refuse(CU_FILE_IO_NOT_SUPPORTED);
 	}
@@ -149,7 +155,9 @@ void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 	if (buffer.enrolled && buffer.enrolled->is_there(seams_.cuda))
 		return;
 	buffer.enrolled.reset();
-	const int rc = Enrolled::make(seams_.cuda, seams_.peer, base, size, buffer.enrolled, buffer.reason);
+	const int rc = Enrolled::make(seams_.cuda, seams_.peer, base, size, buffer.enrolled, buffer.reason, &pinned_,
+				      buffer.memory.device);
+	buffer.beyond = rc > 0;
 	if (rc < 0 && !buffer.reason)
 		log_.say(Log::Level::info,
 			 "registered memory stays CUDA's alone: " + std::generic_category().message(-rc));
@@ -170,7 +178,7 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	const Use use(*this);
 	if (!use)
 		return refuse(CU_FILE_DRIVER_CLOSING);
-	Buffer buffer = {size, {}, 0, nullptr, PEERDMA_REASON_NONE};
+	Buffer buffer = {size, {}, 0, nullptr, PEERDMA_REASON_NONE, false};
 	if (has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, buffer.memory);
 		if (rc)

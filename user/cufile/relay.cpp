@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "inside.hpp"
 #include "job.hpp"
 
 namespace cufile
@@ -11,9 +12,9 @@ namespace cufile
 
 Relay::~Relay()
 {
-	bool entered;
+	Inside inside(seams_.cuda);
 	// A context that is gone has taken all of it along.
-	if (!context_ || seams_.cuda.enter(context_, entered))
+	if (!context_ || inside.enter(context_))
 		return;
 	for (const Slab &slab : slabs_) {
 		if (slab.stream) {
@@ -24,23 +25,17 @@ Relay::~Relay()
 	enrolled_.reset();
 	if (memory_)
 		seams_.cuda.free_device(memory_);
-	if (entered)
-		seams_.cuda.leave();
 }
 
 int Relay::make()
 {
 	Context context = nullptr;
-	bool entered;
-	if (seams_.cuda.primary(device_, context) || seams_.cuda.enter(context, entered))
+	Inside inside(seams_.cuda);
+	if (seams_.cuda.primary(device_, context) || inside.enter(context))
 		return -ENODEV;
 	context_ = context;
-	int rc = fill();
-	if (!rc)
-		rc = find_place();
-	if (entered)
-		seams_.cuda.leave();
-	return rc;
+	const int rc = fill();
+	return rc ? rc : find_place();
 }
 
 // What it needs of CUDA, in its context.
@@ -217,17 +212,11 @@ private:
 
 int64_t Relay::move(const Request &request, struct peerdma_io_result &result)
 {
-	bool entered;
-	if (seams_.cuda.enter(context_, entered))
+	Inside inside(seams_.cuda);
+	if (inside.enter(context_))
 		return copy_failed;
-	int64_t n;
-	{
-		const Hold hold(*this);
-		n = Trip(*this, request, hold).move(result);
-	}
-	if (entered)
-		seams_.cuda.leave();
-	return n;
+	const Hold hold(*this);
+	return Trip(*this, request, hold).move(result);
 }
 
 std::shared_ptr<Relay> Relays::on(int device)

@@ -18,6 +18,7 @@ namespace
 // What is known of an I/O before it is decided.
 struct Candidate {
 	bool forced;   // force_compat_mode
+	bool denied;   // the file, by the denylist
 	int fd;        // of the file, -1 if it is none of the system's
 	int peer;      // what Peer::look_up() said
 	uint64_t room; // bytes to the end of libpeerdma's buffer
@@ -42,6 +43,8 @@ Verdict score_direct(const Candidate &io)
 		return {0, PEERDMA_CUFILE_WHY_FORCED};
 	if (io.fd < 0)
 		return {0, PEERDMA_CUFILE_WHY_USER_FILE};
+	if (io.denied)
+		return {0, PEERDMA_CUFILE_WHY_DENIED};
 	if (io.size > io.room)
 		return {0, PEERDMA_CUFILE_WHY_BUFFER_END};
 	// Then libpeerdma has the CPU copy, through the device's uncached memory: CUDA's copies are better, plain direct
@@ -79,12 +82,13 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 			    const void *base, Request &request)
 {
 	// What was freed is registered no more, whatever is at its address now.
-	if (enrolled && !enrolled->is_there(seams_.cuda)) {
+	if (enrolled && !enrolled->is_there(seams_.cuda, request.address, request.size)) {
 		enrolled.reset();
 		buffer = nullptr;
 	}
 	request.enrolled = enrolled;
 	Candidate io = {engine.config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE),
+			handle.denied,
 			handle.file->fd(),
 			buffer && !enrolled ? buffer->peer : 0,
 			0,
@@ -123,12 +127,16 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 
 	const Verdict direct = score_direct(io);
 	request.why = direct.why;
-	if (request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer)
+	if (request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer) {
 		request.reason = buffer->reason;
-	const bool may_copy =
-		request.why == PEERDMA_CUFILE_WHY_REFUSED || request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER;
+		if (buffer->beyond)
+			request.why = PEERDMA_CUFILE_WHY_PINNED_LIMIT;
+	}
+	const bool may_copy = request.why == PEERDMA_CUFILE_WHY_REFUSED ||
+			      request.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER ||
+			      request.why == PEERDMA_CUFILE_WHY_PINNED_LIMIT;
 	if (may_copy && !request.in_stream && engine.config.near_gpu && !engine.config.require_direct && !io.forced &&
-	    io.fd >= 0 && io.kind == Memory::Kind::device && request.memory.device >= 0)
+	    !io.denied && io.fd >= 0 && io.kind == Memory::Kind::device && request.memory.device >= 0)
 		io.relayed = find_relay(engine, handle, request);
 	int best = 0;
 	for (const auto &way : ways) {
@@ -346,6 +354,10 @@ const char *peerdma_cufile_why_text(uint32_t why)
 		return "force_compat_mode is set";
 	case PEERDMA_CUFILE_WHY_REFUSED:
 		return "the kernel module refuses the file, or this place of it";
+	case PEERDMA_CUFILE_WHY_DENIED:
+		return "the denylist in cufile.json has what the file is on";
+	case PEERDMA_CUFILE_WHY_PINNED_LIMIT:
+		return "max_device_pinned_mem_size_kb has no room for this memory";
 	}
 	return "unknown";
 }

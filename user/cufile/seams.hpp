@@ -209,6 +209,10 @@ public:
 	// Registers memory of the CUDA driver's with the kernel: whole frames of 64 KiB. 0 or -errno; reason: enum
 	// peerdma_reason, written on failure too.
 	virtual int enroll(const void *address, uint64_t size, Place &place, uint32_t &reason) = 0;
+	// The same as a dma-buf, which the driver gives of it: frames around the range. gpu: the PCI address, "0000:01:00.0",
+	// next to which a drive is looked for. The place is that of the address.
+	virtual int import(const void *address, uint64_t size, const std::string &gpu, Place &place,
+			   uint32_t &reason) = 0;
 	virtual void release(struct peerdma_buf *buffer) = 0;
 	virtual int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) = 0;
 	virtual void close_file(struct peerdma_file *file) = 0;

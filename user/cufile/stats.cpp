@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 
 namespace cufile
@@ -25,6 +26,8 @@ struct Longer {
 	uint64_t not_counted[10];
 };
 static_assert(sizeof(CUfileStatsLevel1_t) + sizeof(Longer) == 624);
+
+constexpr size_t ends[] = {sizeof(CUfileStatsLevel1_t), sizeof(CUfileStatsLevel2_t), sizeof(CUfileStatsLevel3_t)};
 
 } // namespace
 
@@ -214,10 +217,18 @@ void Stats::get(CUfileStatsLevel3_t &out)
 	}
 }
 
-void Stats::write(int level, void *out)
+int Stats::write(int level, void *out, size_t size)
+{
+	const size_t shorter = ends[level - 1];
+	if (size != shorter && size != shorter + sizeof(Longer))
+		return -EINVAL;
+	write_as(size != shorter, level, out);
+	return 0;
+}
+
+void Stats::write_as(bool longer, int level, void *out)
 {
 	constexpr size_t first = sizeof(CUfileStatsLevel1_t);
-	constexpr size_t ends[] = {first, sizeof(CUfileStatsLevel2_t), sizeof(CUfileStatsLevel3_t)};
 	CUfileStatsLevel3_t all;
 	get(all);
 	// The lower levels are the beginnings of the highest.
@@ -225,7 +236,7 @@ void Stats::write(int level, void *out)
 	char *to = static_cast<char *>(out);
 	std::memcpy(to, from, first);
 	to += first;
-	if (longer_) {
+	if (longer) {
 		Longer more = {};
 		{
 			std::lock_guard guard(lock_);

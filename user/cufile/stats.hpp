@@ -46,10 +46,13 @@ public:
 	void get(CUfileStatsLevel3_t &out);
 	// Into a program's struct of this level: as CUDA 13.0 has it, or as 13.4 does, whose first level is longer. The call
 	// does not say which.
-	void write(int level, void *out);
+	void write(int level, void *out) { write_as(longer_, level, out); }
+	// The one that has this size. -EINVAL: there is none.
+	int write(int level, void *out, size_t size);
 	void set_longer(bool longer) { longer_ = longer; }
 
 private:
+	void write_as(bool longer, int level, void *out);
 	CUfilePerGpuStats_t *gpu(int device, Cuda *cuda);
 
 	System &system_;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <condition_variable>
 
+#include "inside.hpp"
 #include "library.hpp"
 #include "probes.hpp"
 
@@ -31,25 +32,6 @@ ssize_t told(int64_t result)
 		return failed(CU_FILE_INVALID_MAPPING_SIZE);
 	return result < -CUFILEOP_BASE_ERR && result != failed(CU_FILE_INVALID_VALUE) ? result : -1;
 }
-
-// The calling thread is in a context, as long as there is one of these.
-class Inside
-{
-public:
-	explicit Inside(Cuda &cuda) : cuda_(cuda) {}
-	~Inside()
-	{
-		if (entered_)
-			cuda_.leave();
-	}
-	Inside(const Inside &) = delete;
-	Inside &operator=(const Inside &) = delete;
-	int enter(Context context) { return cuda_.enter(context, entered_); }
-
-private:
-	Cuda &cuda_;
-	bool entered_ = false;
-};
 
 } // namespace
 
@@ -337,6 +319,14 @@ CUfileError_t Library::move_in_stream(CUfileHandle_t fh, void *base, size_t *siz
 	return put_into_stream(std::move(io), stream);
 }
 
+template <void (Library::StreamIo::*...steps)()> void Library::in_stream(void *arg)
+{
+	auto *const io = static_cast<StreamIo *>(arg);
+	const Visit visit(io->library); // the driver may be closed
+	(..., (io->*steps)());
+	io->let_go();
+}
+
 CUfileError_t Library::put_into_stream(std::unique_ptr<StreamIo> owned, CUstream stream)
 {
 	// Of memory that belongs to no context the driver is asked for the device's, which is not to be done while a stream waits.
@@ -374,13 +364,15 @@ CUfileError_t Library::put_into_stream(std::unique_ptr<StreamIo> owned, CUstream
 			io->captured = true;
 		return rc;
 	};
-	int rc = call(dock ? begin_in_stream : run_in_stream, [](void *arg) { delete static_cast<StreamIo *>(arg); });
+	constexpr auto begin = in_stream<&StreamIo::begin>, go_on = in_stream<&StreamIo::go_on>;
+	constexpr auto end = in_stream<&StreamIo::end>, all_at_once = in_stream<&StreamIo::begin, &StreamIo::end>;
+	int rc = call(dock ? begin : all_at_once, [](void *arg) { delete static_cast<StreamIo *>(arg); });
 	bool unheld = false; // the stream looks at the order once more, and nobody holds it then
 	for (uint64_t turn = 0; dock && turn < io->turns && !rc; turn++) {
 		rc = seams_.cuda.carry(&dock->order(), stream);
 		unheld = !rc;
 		if (!rc)
-			rc = call(turn + 1 == io->turns ? end_in_stream : go_on_in_stream, nullptr);
+			rc = call(turn + 1 == io->turns ? end : go_on, nullptr);
 		// What is in the stream already begins nothing more then.
 		if (rc)
 			io->given_up = true;
@@ -389,41 +381,6 @@ CUfileError_t Library::put_into_stream(std::unique_ptr<StreamIo> owned, CUstream
 	if (!rc || !unheld)
 		io->let_go();
 	return rc ? error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc)) : success();
-}
-
-// Functions of the stream.
-void Library::begin_in_stream(void *arg)
-{
-	auto *const io = static_cast<StreamIo *>(arg);
-	const Visit visit(io->library); // the driver may be closed
-	io->begin();
-	io->let_go();
-}
-
-void Library::go_on_in_stream(void *arg)
-{
-	auto *const io = static_cast<StreamIo *>(arg);
-	const Visit visit(io->library); // the driver may be closed
-	io->go_on();
-	io->let_go();
-}
-
-void Library::end_in_stream(void *arg)
-{
-	auto *const io = static_cast<StreamIo *>(arg);
-	const Visit visit(io->library); // the driver may be closed
-	io->end();
-	io->let_go();
-}
-
-// All at once.
-void Library::run_in_stream(void *arg)
-{
-	auto *const io = static_cast<StreamIo *>(arg);
-	const Visit visit(io->library); // the driver may be closed
-	io->begin();
-	io->end();
-	io->let_go();
 }
 
 } // namespace cufile

@@ -3,10 +3,15 @@
 // The machine's PCI tree, as far as it matters to who moves bytes between storage or network and device memory.
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
 #include "library.hpp"
+#include "topology.hpp"
 
 namespace cufile
 {
@@ -90,17 +95,72 @@ bool look_at(System &system, const std::string &address, Function &out)
 }
 
 // Where the ways from both to the root meet, and over how many links one reaches the other; {} if they do not meet.
-ordered_json between(const Function &a, const Function &b)
+struct Path {
+	std::string meet; // "": nowhere
+	std::ptrdiff_t links = 0;
+};
+
+Path between(const Function &a, const Function &b)
 {
 	const auto [end, other] = std::mismatch(a.above.begin(), a.above.end(), b.above.begin(), b.above.end());
-	const auto common = end - a.above.begin();
-	if (!common)
+	if (end == a.above.begin())
+		return {};
+	return {*(end - 1), a.above.end() - end + 1 + (b.above.end() - other + 1)};
+}
+
+ordered_json written(const Path &path)
+{
+	if (path.meet.empty())
 		return {{"meet", nullptr}, {"links", nullptr}};
-	const auto links = a.above.end() - end + 1 + (b.above.end() - other + 1);
-	return {{"meet", *(end - 1)}, {"links", links}};
+	return {{"meet", path.meet}, {"links", path.links}};
+}
+
+// As the kernel writes it: the CUDA driver's letters are large.
+std::string lower(std::string text)
+{
+	for (char &c : text)
+		c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+	return text;
+}
+
+std::string domain_of(const std::string &address) { return address.substr(0, address.find(':')); }
+
+bool may_be_a_files(System &system, const Function &function)
+{
+	std::string driver;
+	return !has_memory(function) && system.read_link(devices + function.address + "/driver", driver) >= 0;
 }
 
 } // namespace
+
+bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uint32_t &bdf)
+{
+	Function from;
+	if (!look_at(system, lower(gpu), from))
+		return false;
+	std::vector<std::string> addresses;
+	system.list(devices, addresses);
+	std::sort(addresses.begin(), addresses.end());
+	std::string best;
+	std::tuple<bool, std::ptrdiff_t> best_rank;
+	for (const std::string &address : addresses) {
+		Function function;
+		if (domain_of(address) != domain_of(from.address) || !look_at(system, address, function) ||
+		    !may_be_a_files(system, function))
+			continue;
+		const Path path = between(from, function);
+		const std::tuple rank{function.kind != "nvme", path.meet.empty() ? PTRDIFF_MAX : path.links};
+		if (best.empty() || rank < best_rank) {
+			best = address;
+			best_rank = rank;
+		}
+	}
+	unsigned bus, slot, number;
+	if (std::sscanf(best.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &number) != 4)
+		return false;
+	bdf = bus << 8 | slot << 3 | number;
+	return true;
+}
 
 CUfileError_t Library::export_topology(const char *path)
 {
@@ -127,7 +187,7 @@ CUfileError_t Library::export_topology(const char *path)
 			if (!has_memory(memory) || has_memory(other))
 				continue;
 			ordered_json pair = {{"memory", memory.address}, {"device", other.address}};
-			pair.update(between(memory, other));
+			pair.update(written(between(memory, other)));
 			root["pairs"].push_back(pair);
 		}
 	}

@@ -2,8 +2,11 @@
 #include <map>
 #include <shared_mutex>
 
+#include <unistd.h>
+
 #include "boundary.hpp"
 #include "device.hpp"
+#include "pointer.hpp"
 #include "policy.hpp"
 
 namespace peerdma_impl
@@ -106,6 +109,60 @@ int take(struct peerdma_device &p, unsigned long ioctl, Request &request, uint32
 	return 0;
 }
 
+// A dma-buf of device memory, while it is looked at.
+class Borrowed
+{
+public:
+	explicit Borrowed(Env &env) : env_(env) {}
+	Borrowed(const Borrowed &) = delete;
+	Borrowed &operator=(const Borrowed &) = delete;
+	~Borrowed()
+	{
+		if (handle.fd >= 0 && handle.ours)
+			env_.close(handle.fd);
+	}
+
+	// Returns enum peerdma_reason.
+	uint32_t get(const Pointer &pointer)
+	{
+		const Find find = [this](const char *library, const char *name) {
+			return env_.function(library, name);
+		};
+		const uint32_t reason = dmabuf_of(find, pointer, handle);
+		// Else it is of more than the allocation, and where in it that is nobody has said.
+		if (!reason && handle.at_most && env_.size_of(handle.fd) > static_cast<int64_t>(handle.at_most))
+			return PEERDMA_REASON_IMPORT_HANDLE;
+		return reason;
+	}
+
+	Handle handle;
+
+private:
+	Env &env_;
+};
+
+int from_pointer(struct peerdma_device &p, struct peerdma_pointer_args &args, struct peerdma_buf **out)
+{
+	if (!args.len)
+		return -EINVAL;
+	Borrowed dmabuf(p.device->env());
+	const Pointer pointer = {{args.addr, args.len}, args.ze_context, static_cast<uint64_t>(sysconf(_SC_PAGESIZE))};
+	args.out_reason = dmabuf.get(pointer);
+	const Handle &handle = dmabuf.handle;
+	args.out_memory = handle.memory;
+	args.out_result = handle.result;
+	if (args.out_reason)
+		return args.out_reason == PEERDMA_REASON_VENDOR_ALIGN ? -EINVAL : -EOPNOTSUPP;
+	args.out_buf_off = args.addr - handle.range.start;
+	struct peerdma_buf_import request = {};
+	request.fd = handle.fd;
+	request.pci_domain = args.pci_domain;
+	request.pci_bdf = args.pci_bdf;
+	request.off = handle.off;
+	request.len = handle.range.len;
+	return take(p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, &args.out_reason);
+}
+
 } // namespace
 
 int map_buffer(struct peerdma_buf &buf, void *&addr)
@@ -190,6 +247,26 @@ int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint
 		request.off = off;
 		request.len = len;
 		return take(*p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, reason);
+	});
+}
+
+int peerdma_buf_from_pointer(struct peerdma_device *p, struct peerdma_pointer_args *args, struct peerdma_buf **out)
+{
+	return boundary([&] {
+		struct peerdma_pointer_args full;
+		int rc = copy_in(full, args, sizeof(full));
+		if (rc)
+			return rc;
+		if (!p || !out)
+			return -EINVAL;
+		if (full.flags)
+			return -EOPNOTSUPP;
+		full.out_buf_off = 0;
+		full.out_memory = full.out_reason = full.reserved = 0;
+		full.out_result = 0;
+		rc = from_pointer(*p, full, out);
+		copy_out(args, full);
+		return rc;
 	});
 }
 

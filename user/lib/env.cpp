@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -101,6 +102,22 @@ public:
 			return -errno;
 		out.assign(target, static_cast<size_t>(n));
 		return 0;
+	}
+
+	int64_t size_of(int fd) override
+	{
+		const off_t end = ::lseek(fd, 0, SEEK_END);
+		return end < 0 ? -errno : end;
+	}
+
+	// The library stays: whoever has loaded it has memory of it.
+	void *function(const char *library, const char *name) override
+	{
+		void *const loaded = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+		void *const found = loaded ? ::dlsym(loaded, name) : nullptr;
+		if (loaded)
+			::dlclose(loaded);
+		return found;
 	}
 
 	int list_dir(const std::string &path, std::vector<std::string> &out) override

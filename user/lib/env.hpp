@@ -39,6 +39,10 @@ public:
 	// One write(2): a sysfs attribute takes its value whole or not at all.
 	virtual int write_file(const std::string &path, std::string_view value) = 0;
 	virtual int read_link(const std::string &path, std::string &out) = 0;
+	// Bytes, of a descriptor that can be asked for its end.
+	virtual int64_t size_of(int fd) = 0;
+	// Of a library that the process has loaded; nullptr: there is none.
+	virtual void *function(const char *library, const char *name) = 0;
 	virtual int list_dir(const std::string &path, std::vector<std::string> &out) = 0;
 
 protected:

@@ -271,6 +271,15 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_IMPORT_EXPORT:
 		return {"IMPORT_EXPORT", "what is to be exported was imported as a dma-buf",
 			"Hand on the dma-buf that it was made of."};
+	case PEERDMA_REASON_IMPORT_UNKNOWN:
+		return {"IMPORT_UNKNOWN",
+			"no vendor's library that the process has loaded knows this address as device memory",
+			"It has to be memory of CUDA, HIP or Level Zero, of the latter with its context. Host memory "
+			"needs no peer-to-peer DMA."};
+	case PEERDMA_REASON_IMPORT_HANDLE:
+		return {"IMPORT_HANDLE", "the vendor's library gives no dma-buf of this memory",
+			"It has to be memory of one device, not managed or shared; of Level Zero, allocated for "
+			"export as a dma-buf; and a driver that makes dma-bufs."};
 	case PEERDMA_REASON_RULE:
 		return {"RULE", "a rule of /etc/peerdma/rules denies it",
 			"See which with peerdma explain. peerdma-rules(5) says how rules are written; "

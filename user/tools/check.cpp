@@ -37,6 +37,8 @@ public:
 	int fsync(int) override { return -EOPNOTSUPP; }
 	int open_flags(int) override { return -EOPNOTSUPP; }
 	int fstat(int, struct stat *) override { return -EOPNOTSUPP; }
+	int64_t size_of(int) override { return -EOPNOTSUPP; }
+	void *function(const char *, const char *) override { return nullptr; }
 	int write_file(const std::string &, std::string_view) override { return -EOPNOTSUPP; }
 	int access(const std::string &path, int mode) override { return real_.access(root_ + path, mode); }
 	int read_file(const std::string &path, std::string &out) override { return real_.read_file(root_ + path, out); }

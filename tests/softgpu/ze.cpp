@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+//
+// A test fixture, no GPU: a libze_loader.so.1 with one driver, whose memory is a quarter of the BAR of SOFTGPU_STAND. The
+// calls and numbers are those of Level Zero's specification; descriptors of dma-bufs are kept, as Intel's driver does.
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include <unistd.h>
+
+#include "stand.hpp"
+
+namespace
+{
+
+constexpr int success = 0, uninitialized = 0x78000001, unsupported = 0x78000003, invalid_argument = 0x78000004,
+	      out_of_memory = 0x70000003;
+constexpr uint32_t export_desc = 0x18, export_fd = 0x1a, dma_buf = 2, device_memory = 2;
+bool initialized;
+char the_driver, the_device, own_context;
+
+struct Base {
+	uint32_t kind;
+	Base *next;
+};
+// ze_external_memory_export_desc_t, and with its last member ze_external_memory_export_fd_t
+struct Export : Base {
+	uint32_t flags;
+	int fd;
+};
+// ze_memory_allocation_properties_t
+struct Properties : Base {
+	uint32_t type;
+	uint64_t id, page_size;
+};
+
+struct Memory {
+	void *context;
+	bool for_export;
+	int fd = -1;
+};
+
+std::mutex lock; // protects all
+std::map<char *, Memory> all;
+
+softgpu::Stand &stand()
+{
+	static auto *const the_stand = new softgpu::Stand(std::getenv("SOFTGPU_STAND"), softgpu::stand_bytes / 4 * 3,
+							  softgpu::stand_bytes / 4);
+	return *the_stand;
+}
+
+Export *find(Base *first, uint32_t kind)
+{
+	for (; first; first = first->next)
+		if (first->kind == kind)
+			return static_cast<Export *>(first);
+	return nullptr;
+}
+
+// With the lock. nullptr: not this context's.
+Memory *at(void *context, const void *address, char *&start, size_t &size)
+{
+	if (!stand().find(address, start, size))
+		return nullptr;
+	Memory &memory = all.at(start);
+	return memory.context == context ? &memory : nullptr;
+}
+
+} // namespace
+
+extern "C" {
+
+int zeInit(uint32_t)
+{
+	initialized = true;
+	return success;
+}
+int zeDriverGet(uint32_t *count, void **drivers)
+{
+	if (!initialized)
+		return uninitialized;
+	if (*count && drivers)
+		*drivers = &the_driver;
+	*count = 1;
+	return success;
+}
+void *zeDriverGetDefaultContext(void *driver) { return driver == &the_driver ? &own_context : nullptr; }
+int zeDeviceGet(void *, uint32_t *count, void **devices)
+{
+	if (*count && devices)
+		*devices = &the_device;
+	*count = 1;
+	return success;
+}
+int zeContextCreate(void *, const Base *, void **out)
+{
+	*out = new char;
+	return success;
+}
+int zeContextDestroy(void *context)
+{
+	delete static_cast<char *>(context);
+	return success;
+}
+
+int zeMemAllocDevice(void *context, Base *desc, size_t size, size_t, void *, void **out)
+{
+	const Export *const wanted = find(desc, export_desc);
+	std::lock_guard guard(lock);
+	char *const start = stand().take(size);
+	if (!start)
+		return out_of_memory;
+	all[start] = {context, wanted && wanted->flags & dma_buf};
+	*out = start;
+	return success;
+}
+int zeMemFree(void *, void *memory)
+{
+	std::lock_guard guard(lock);
+	const auto found = all.find(static_cast<char *>(memory));
+	if (found == all.end())
+		return invalid_argument;
+	if (found->second.fd >= 0)
+		close(found->second.fd);
+	all.erase(found);
+	stand().give(static_cast<char *>(memory));
+	return success;
+}
+
+int zeMemGetAddressRange(void *context, const void *address, void **base, size_t *bytes)
+{
+	std::lock_guard guard(lock);
+	char *start = nullptr;
+	size_t size = 0;
+	if (!at(context, address, start, size))
+		return invalid_argument;
+	if (base)
+		*base = start;
+	if (bytes)
+		*bytes = size;
+	return success;
+}
+int zeMemGetAllocProperties(void *context, const void *address, Properties *out, void **device)
+{
+	std::lock_guard guard(lock);
+	char *start = nullptr;
+	size_t size = 0;
+	Memory *const memory = at(context, address, start, size);
+	out->type = memory ? device_memory : 0;
+	if (device)
+		*device = memory ? &the_device : nullptr;
+	Export *const wanted = find(out->next, export_fd);
+	if (!wanted)
+		return success;
+	if (!memory || !memory->for_export || wanted->flags != dma_buf)
+		return unsupported;
+	if (memory->fd < 0)
+		memory->fd = stand().dma_buf(stand().bytes(start), size);
+	wanted->fd = memory->fd;
+	return memory->fd < 0 ? unsupported : success;
+}
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#include "denylist.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include <sys/sysmacros.h>
+
+namespace cufile
+{
+namespace
+{
+
+struct Mount {
+	std::string point, filesystem, source;
+};
+
+// Where the bytes of a file lie: its block device, and all that this one is made of.
+struct Ground {
+	std::vector<std::string> parts;   // of the devices' paths in sysfs: partition, disk, controller, PCI function
+	std::vector<std::string> drivers; // of these
+};
+
+// The next field of a line; what is left stays.
+std::string_view field(std::string_view &line)
+{
+	const size_t end = std::min(line.find(' '), line.size());
+	const std::string_view found = line.substr(0, end);
+	line.remove_prefix(std::min(end + 1, line.size()));
+	return found;
+}
+
+// The kernel writes a space as "\040", and so on.
+std::string plain(std::string_view text)
+{
+	std::string out;
+	for (size_t i = 0; i < text.size(); i++) {
+		unsigned octal = 0;
+		const char *const digits = text.data() + i + 1;
+		if (text[i] == '\\' && text.size() - i > 3 &&
+		    std::from_chars(digits, digits + 3, octal, 8).ptr == digits + 3) {
+			out += static_cast<char>(octal);
+			i += 3;
+		} else {
+			out += text[i];
+		}
+	}
+	return out;
+}
+
+Mount mount_of(System &system, int fd)
+{
+	std::string text;
+	constexpr std::string_view key = "mnt_id:\t";
+	system.read_file("/proc/self/fdinfo/" + std::to_string(fd), text);
+	const size_t at = text.find(key);
+	if (at == std::string::npos)
+		return {};
+	const std::string id = text.substr(at + key.size(), text.find('\n', at) - at - key.size());
+	system.read_file("/proc/self/mountinfo", text);
+	for (std::string_view rest = text; !rest.empty();) {
+		// 36 35 98:0 /root /point options optional... - filesystem source options
+		std::string_view line = rest.substr(0, rest.find('\n'));
+		rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+		if (field(line) != id)
+			continue;
+		for (int skip = 0; skip < 3; skip++)
+			field(line);
+		Mount mount;
+		mount.point = plain(field(line));
+		while (!line.empty() && field(line) != "-")
+			continue;
+		mount.filesystem = plain(field(line));
+		mount.source = plain(field(line));
+		return mount;
+	}
+	return {};
+}
+
+std::string_view last_part(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// What the kernel calls it: /dev/disk/by-id/... and /dev/mapper/... are links.
+std::string device_name(System &system, const std::string &entry)
+{
+	std::string target;
+	if (entry.starts_with('/') && system.read_link(entry, target) >= 0)
+		return std::string(last_part(target));
+	return std::string(last_part(entry));
+}
+
+void walk(System &system, std::string path, int depth, Ground &ground)
+{
+	constexpr int deepest = 8; // of disks made of disks
+	constexpr std::string_view root = "/sys/devices";
+	const size_t at = path.find("devices/");
+	if (at == std::string::npos || depth > deepest)
+		return;
+	path = "/sys/" + path.substr(at);
+	std::string target, text;
+	// A partition has no parts of its own: its disk has.
+	for (int level = 0; path.size() > root.size(); level++) {
+		std::vector<std::string> names;
+		if (level < 2)
+			system.list(path + "/slaves/", names);
+		for (const std::string &name : names)
+			if (system.read_link("/sys/class/block/" + name, target) >= 0)
+				walk(system, target, depth + 1, ground);
+		ground.parts.emplace_back(last_part(path));
+		if (ground.parts.back().starts_with("nvme"))
+			ground.drivers.emplace_back("nvme"); // several ways to one disk have no driver above them
+		if (system.read_link(path + "/driver", target) >= 0)
+			ground.drivers.emplace_back(last_part(target));
+		if (system.read_file(path + "/transport", text) >= 0)
+			ground.drivers.push_back("nvme_" + text.substr(0, text.find('\n')));
+		path.resize(path.rfind('/'));
+	}
+}
+
+Ground ground_of(System &system, int fd, const Mount &mount)
+{
+	Ground ground;
+	struct stat st = {};
+	std::string link;
+	if (system.fstat(fd, st) < 0)
+		return ground;
+	const dev_t device = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	const std::string numbers = std::to_string(major(device)) + ':' + std::to_string(minor(device));
+	// A file system of several disks has a number that is none of theirs.
+	if (system.read_link("/sys/dev/block/" + numbers, link) >= 0 ||
+	    (mount.source.starts_with("/dev/") &&
+	     system.read_link("/sys/class/block/" + device_name(system, mount.source), link) >= 0))
+		walk(system, link, 0, ground);
+	return ground;
+}
+
+// Modules are written both ways.
+std::string module_name(std::string name)
+{
+	std::replace(name.begin(), name.end(), '-', '_');
+	return name;
+}
+
+std::string folder(std::string path)
+{
+	while (path.size() > 1 && path.ends_with('/'))
+		path.pop_back();
+	return path;
+}
+
+} // namespace
+
+std::string Denylist::meets(System &system, int fd) const
+{
+	if (empty())
+		return "";
+	const Mount mount = mount_of(system, fd);
+	// Without /proc nobody says what it is on.
+	if (mount.point.empty() && !(mounts.empty() && filesystems.empty()))
+		return "mounts are not known";
+	for (const std::string &entry : filesystems)
+		if (entry == mount.filesystem || (entry == "nfs" && mount.filesystem == "nfs4"))
+			return "filesystems has " + entry;
+	for (const std::string &entry : mounts)
+		if (folder(entry) == mount.point)
+			return "mounts has " + entry;
+	if (drivers.empty() && devices.empty())
+		return "";
+	const Ground ground = ground_of(system, fd, mount);
+	for (const std::string &entry : devices)
+		if (std::ranges::count(ground.parts, device_name(system, entry)))
+			return "devices has " + entry;
+	const auto is = [&](const std::string &entry) {
+		return [name = module_name(entry)](const std::string &driver) { return module_name(driver) == name; };
+	};
+	for (const std::string &entry : drivers)
+		if (is(entry)(mount.filesystem) || std::ranges::any_of(ground.drivers, is(entry)))
+			return "drivers has " + entry;
+	return "";
+}
+
+} // namespace cufile

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "seams.hpp"
+
+namespace cufile
+{
+
+// Of the devices with a driver that a file may be on, the one with the fewest links between it and this PCI function, as
+// libpeerdma names it: an NVMe drive if there is any, else another. False: there is none in its PCI domain.
+bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uint32_t &bdf);
+
+} // namespace cufile
