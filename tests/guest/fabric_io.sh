@@ -16,8 +16,9 @@ publish
 kernel_has xfs
 # A controller with a queue to poll.
 far_drive nr_poll_queues=1
-# cli and locks take the module out and in again; the last two make filesystems of their own.
-for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks meanwhile verify; do
+# Those from cli on take the module out and in again; the last two make filesystems of their own.
+for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle \
+	meanwhile verify; do
 	carried $name
 	publish
 done
