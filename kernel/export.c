@@ -264,25 +264,47 @@ static void let_go(struct sg_table *sgt)
 	}
 }
 
+/* A piece of it would be a copy in host memory, which nobody brings back. */
+static bool is_bounced(struct device *importer, struct sg_table *sgt)
+{
+	struct scatterlist *sg;
+	int i;
+
+	/* Pieces are put together by an IOMMU only, and that does not bounce whole pages. */
+	if (peerdma_is_translated(importer))
+		return false;
+	for_each_sgtable_dma_sg(sgt, sg, i) {
+		if (peerdma_is_bounced(importer, sg))
+			return true;
+		cond_resched();
+	}
+	return false;
+}
+
 /* Inside the buffer's gate. */
 static struct sg_table *map(struct peerdma_export *export, struct device *importer,
 			    enum dma_data_direction dir)
 {
 	struct sg_table *sgt =
 		cut(export->buffer->mem, export->off, export->len, longest_piece(importer));
+	const char *why = "it cannot be mapped";
 	int err;
 
 	if (!sgt)
 		return ERR_PTR(-ENOMEM);
 	hold(sgt);
 	err = dma_map_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
-	if (!err)
-		return sgt;
+	if (!err) {
+		if (!is_bounced(importer, sgt))
+			return sgt;
+		dma_unmap_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
+		why = "it would have a copy in host memory";
+	}
 	let_go(sgt);
 	discard(sgt);
 	if (err == -ENOMEM)
 		return ERR_PTR(err);
-	return ERR_PTR(refuse(export, importer, PEERDMA_REASON_MAPPING, "it cannot be mapped"));
+	return ERR_PTR(refuse(export, importer, PEERDMA_REASON_MAPPING, why));
 }
 
 /* One mapping more, or less: 1 or -1. */

@@ -35,7 +35,6 @@
  */
 #include <linux/device/bus.h>
 #include <linux/dma-mapping.h>
-#include <linux/iommu.h>
 #include <linux/ioport.h>
 #include <linux/module.h>
 #include <linux/sched/signal.h>
@@ -330,20 +329,12 @@ static u32 place(struct import *import)
 
 /* --- The device. */
 
-/* What a device without a domain uses is what is on the bus. */
-static bool is_translated(struct device *dev)
-{
-	const struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
-
-	return domain && domain->type != IOMMU_DOMAIN_IDENTITY;
-}
-
 /* Under its lock: its driver and its IOMMU domain stay. */
 static u32 judge_client(struct pci_dev *client)
 {
 	if (!client->dev.driver)
 		return PEERDMA_REASON_IMPORT_DEVICE;
-	return is_translated(&client->dev) ? PEERDMA_REASON_IMPORT_IOMMU : PEERDMA_REASON_NONE;
+	return peerdma_is_translated(&client->dev) ? PEERDMA_REASON_IMPORT_IOMMU : PEERDMA_REASON_NONE;
 }
 
 /* Who has it may wait for somebody who waits for us: so it is only tried. */

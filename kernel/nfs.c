@@ -74,11 +74,9 @@ static bool cpu_touches(const struct rpc_clnt *client)
 }
 
 /* Whatever the mount says, a server may have its writes protected as the client's own calls are. */
-static bool is_protected(const struct nfs_server *server)
+static bool is_protected(const struct nfs_server *server, const struct nfs_client *client)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
-	const struct nfs_client *client = server->nfs_client;
-
 	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags) &&
 	    cpu_touches(client->cl_rpcclient))
 		return true;
@@ -86,20 +84,32 @@ static bool is_protected(const struct nfs_server *server)
 	return cpu_touches(server->client);
 }
 
-static u32 look_at_server(const struct nfs_server *server)
+/* Inside RCU. */
+static u32 judge_server(const struct nfs_server *server, const struct nfs_client *client)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
 	if (READ_ONCE(server->pnfs_curr_ld))
 		return PEERDMA_REASON_NFS_LAYOUT;
 #endif
-	if (nfs_server_is_local(server->nfs_client))
+	if (nfs_server_is_local(client))
 		return PEERDMA_REASON_NFS_LOCAL;
-	if (is_protected(server))
+	if (is_protected(server, client))
 		return PEERDMA_REASON_NFS_SECURITY;
 	/* Less than a page goes inside of messages, by the CPU, or mapped as if it were memory. */
 	if (!PAGE_ALIGNED(server->rsize | server->wsize))
 		return PEERDMA_REASON_NFS_SIZE;
 	return PEERDMA_REASON_NONE;
+}
+
+/* A server may be given another client at any time, when what it has moves (migration). */
+static u32 look_at_server(const struct nfs_server *server)
+{
+	u32 reason;
+
+	rcu_read_lock();
+	reason = judge_server(server, READ_ONCE(server->nfs_client));
+	rcu_read_unlock();
+	return reason;
 }
 
 /* A link-local address says nothing without its interface, which %pIS writes only in brackets. */

@@ -470,6 +470,8 @@ u32 peerdma_share_look(struct inode *inode, char *address);
 struct peerdma_stack *peerdma_share_walk(struct inode *inode);
 
 /* route.c */
+bool peerdma_is_translated(struct device *dev);
+bool peerdma_is_bounced(struct device *dev, struct scatterlist *sg);
 int peerdma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr);
 struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct file *file,
 					  struct block_device *bdev, struct page *page);

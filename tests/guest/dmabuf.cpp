@@ -332,6 +332,20 @@ void cannot_map()
 	report(pool_is_full(), "neither has kept a page");
 }
 
+/// The importer would work on a copy in host memory, and nobody would bring it back.
+void bounced()
+{
+	Buffer buffer;
+	Importer importer;
+	const int fd = export_of(buffer);
+	same("attached", 0, importer.attach(fd));
+	same("a mapping that is a copy in host memory", -EXDEV, importer.map());
+	report(logged("may not have buffer .*: .* host memory"), "the log says so");
+	::close(fd);
+	same("destroying", 0, buffer.destroy());
+	report(pool_is_full(), "no page is kept");
+}
+
 // --- Seeing
 
 void seen()
@@ -687,6 +701,10 @@ int main(int argc, char **argv)
 	iommu = std::string(std::getenv("LAB_TOPOLOGY")) == "edu-vtd";
 	hotplugs = std::string(std::getenv("LAB_VARIANT")) != "debug";
 
+	if (std::string(std::getenv("LAB_TOPOLOGY")) == "bounce") {
+		bounced();
+		return tap::end();
+	}
 	bytes();
 	parts();
 	several();

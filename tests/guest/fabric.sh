@@ -94,6 +94,8 @@ for at in "0 4096" "8704 512" "$mib 8192" "$((2 * mib)) 1049088" "$((4 * mib)) $
 	check "what is on the drive" host compare disk1 "$off" "$len" pattern:5
 done
 check "and between" host compare disk1 4096 4608 pattern:3 4096
+same "a ring's write" "0 65536" "$(RING=1 pdio write "$disk" 65536 65536 0 65536 "host fill gpu0 %AT 65536 pattern:2" | tail -n 1 | cut -d' ' -f1,3)"
+check "what is on the drive by the ring" host compare disk1 65536 65536 pattern:2
 same "its path is kept from merging" 3 "$(cat "/sys/class/block/$four_path/queue/nomerges")"
 
 # Any offset: a partial block goes through another page, and that by the CPU as well.
@@ -218,12 +220,7 @@ wait
 same "and no more: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
 # --- The GPU goes under a request
-for way in read write; do
-	pattern fill "$disk" 0 $((2 * mib)) pattern:1
-	blockdev --flushbufs "$disk"
-	throttle $((mib / 8)) disk1
-	taken $way "its memory" "$disk" disk1 $((2 * mib))
-done
+taken_twice "its memory" "$disk" disk1 $((2 * mib))
 
 # --- A controller is reset under a request, which is made again
 six=$(connect $patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no patient connection"

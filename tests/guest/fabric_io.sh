@@ -16,8 +16,15 @@ publish
 kernel_has xfs
 # A controller with a queue to poll.
 far_drive nr_poll_queues=1
-# cli and locks take the module out and in again; the last two make filesystems of their own.
-for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks meanwhile verify; do
+# Those from cli on take the module out and in again.
+for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
+	carried $name
+	publish
+done
+# Filesystems of their own, on three drives.
+goes_far nvme1
+goes_far nvme2
+for name in meanwhile verify; do
 	carried $name
 	publish
 done

@@ -14,9 +14,9 @@
 . "$LAB_ROOT/tests/guest/stacked.sh"
 
 publish
-kernel_has veth nvmet nvmet-rdma nvme-rdma
+kernel_has veth nvmet nvmet-rdma nvme-rdma nvme-loop
 modprobe -d "$LAB_KERNEL" -a raid0 raid1 raid10 raid456 md-linear dm-mod dm-crypt 2>/dev/null
-DM_TARGET=37 MD_LEVEL=38
+DM_TARGET=37 MD_LEVEL=38 FABRIC_LOOP=43
 insert peerdma_rdma
 echo 1 >$software
 timeouts=/sys/module/nvme_core/parameters
@@ -55,6 +55,18 @@ disband "$a" "$b"
 array 5 "$a" "$b" "$here"
 refused "raid5" /dev/md0 $MD_LEVEL MD_LEVEL md0
 disband "$a" "$b" "$here"
+
+# One of two legs has no way: the whole has none, and it is named.
+port 3 far1 loop
+other=$(connect transport=loop,nqn=far1) || bail "no loop"
+disband_other() { disconnect "$other"; rm $nvmet/ports/3/subsystems/far1; rmdir $nvmet/ports/3; }
+both_paths() { peerdma explain "$b" | grep -q FABRIC_LOOP; }
+check "raid1: a path of a leg by nvme-loop" soon 10 both_paths
+array raid1 "$a" "$b"
+other_path=${b#/dev/}
+refused "raid1 with such a leg" /dev/md0 $FABRIC_LOOP FABRIC_LOOP "${other_path%n1}c${other#nvme}n1"
+disband "$a" "$b"
+disband_other
 
 # --- device-mapper
 half=$((192 * 2048))

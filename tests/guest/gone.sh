@@ -8,7 +8,7 @@
 # variants: plain debug
 # peer: store storage
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
-# timeout: 200
+# timeout: 400
 # long: 6.12 7.2 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -30,10 +30,43 @@ for setting in base_reachable_time_ms=1000 delay_first_probe_time=1 retrans_time
 done
 
 check "the storage node is there" host hear ready 60
-controller=$(connect reconnect_delay=1,ctrl_loss_tmo=5,fast_io_fail_tmo=1,keep_alive_tmo=2,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) ||
-	bail "no connection"
-disk=$(disk_of far) || bail "no disk"
+arrives() {
+	controller=$(connect reconnect_delay=1,ctrl_loss_tmo=5,fast_io_fail_tmo=1,keep_alive_tmo=2,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) ||
+		bail "no connection"
+	disk=$(disk_of far) || bail "no disk"
+}
+arrives
 same "all is well" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
+
+# This end alone loses its RDMA device, or its link.
+device_goes() { rdma link del rxe0; }
+device_comes() { rdma link add rxe0 type rxe netdev eth0; }
+link_goes() { ip link set eth0 down; }
+link_comes() {
+	device_goes
+	plug
+}
+for part in device link; do
+	for way in read write; do
+		what="this end's $part goes under a $way"
+		far "dd if=/dev/zero of=\$(nvme_disk nvme0) bs=1M count=8 oflag=direct status=none"
+		far "throttle $((mib / 4))"
+		begins /tmp/lost $way "$disk" 0 $len 0 $len "host fill gpu0 %AT $len byte:9 >/dev/null"
+		check "$what: it is under way" kill -0 $begun
+		${part}_goes
+		wait $begun
+		read -r got _ </tmp/lost
+		same "$what: EIO" $EIO "$got"
+		host fill gpu0 0 $len pattern:7 >/dev/null
+		far "throttle 0"
+		check "$what: the controller goes" soon 60 no_controller "$controller"
+		${part}_comes
+		check "$what: nothing came afterwards" host compare gpu0 0 $len pattern:7
+		arrives
+		same "$what: and comes back" "$(straight 4096)" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-6)"
+		[ $way = read ] || same "$what: nothing was fetched afterwards" 0 "$(dd if="$disk" bs=1M count=8 iflag=direct status=none | tr -d '\000\011' | wc -c)"
+	done
+done
 
 # Of v3, which need not tell its server that a file is closed.
 client vers=3,rdma,port=20049,nolock,mountproto=tcp
@@ -43,6 +76,9 @@ far "throttle 1024 disk1; dd if=$store/slow of=/dev/null bs=64k count=1 iflag=di
 begins /tmp/given_up read $share/slow 0 65536 0 65536
 nfs=$begun
 check "NFS: a read is under way" kill -0 $nfs
+begins /tmp/given_too write $share/slow 0 65536 0 65536
+nfs_write=$begun
+check "NFS: a write is under way" kill -0 $nfs_write
 far "throttle $((mib / 4))"
 declare -A under_way
 for way in read write; do
@@ -66,6 +102,9 @@ check "nothing came afterwards" host compare gpu0 0 $((4 * len)) pattern:7
 
 begun=$nfs
 gives_up "NFS, the server is gone"
+wait $nfs_write
+read -r got _ </tmp/given_too
+same "NFS, the server is gone under a write: EIO" $EIO "$got"
 sleep 2
 check "NFS, the server is gone: nothing came afterwards" host compare gpu0 0 65536 pattern:7
 check "NFS, the server is gone: the share goes" soon 10 umount -i -f $share

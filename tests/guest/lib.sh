@@ -117,7 +117,8 @@ gpu_bdf() { pci_of 0x1af4:0x1110; }
 # nvme_disk SERIAL: the block device of the drive nvme0 (the default) or nvme1 of the topology
 nvme_disk() {
 	local d serial hidden
-	[ -z "${FAR_DISK:-}" ] || [ "${1:-nvme0}" != nvme0 ] || { echo "$FAR_DISK"; return; } # fabric_io.sh: the drive, by way of a network
+	local far=FAR_${1:-nvme0} # fabric_io.sh: the drive, by way of a network
+	[ -z "${FAR_DISK:-}" ] || [ -z "${!far:-}" ] || { echo "${!far}"; return; }
 	for d in /sys/class/block/nvme*n1; do
 		[ -e "$d" ] || continue
 		read -r hidden <"$d/hidden"

@@ -40,7 +40,7 @@ for round in 1 2 3; do
 	check "unload $round" rmmod peerdma
 done
 
-insmod "$LAB_MODULE"
+load_module
 check "a part that is no multiple of 2 MiB is refused" bash -c "! peerdma publish $gpu --bar 2 --offset 4096 --size 2097152 2>/dev/null"
 check "publish a part of the BAR" peerdma publish "$gpu" --bar 2 --offset 2097152 --size 33554432
 same "its size" 33554432 "$(size)"
@@ -115,6 +115,7 @@ if [ "$LAB_TOPOLOGY" = switch ]; then
 	same "and unbind with it" 0 $?
 fi
 check "unpublish" timeout 20 peerdma unpublish "$gpu"
+[ -z "${FAR_DISK:-}" ] || rmmod peerdma_rdma
 same "no reference is left on the module" 0 "$(refs)"
 check "unload" rmmod peerdma
 plan $tap_n

@@ -12,7 +12,7 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
-kernel_has veth rpcrdma nfsd nfsv4
+kernel_has veth rpcrdma nfsd nfsv3 nfsv4
 wire
 drive=$(nvme_disk nvme1)
 stored "$drive"
@@ -20,7 +20,6 @@ echo N >/sys/module/nfs/parameters/localio_enabled
 publish
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
-client vers=4.2,rdma,port=20049
 mib=1048576
 rm -f /run/elsewhere # a longer one of other tests
 pattern fill /run/elsewhere 0 100000 pattern:2
@@ -33,14 +32,18 @@ group() {
 	FAR_DISK=none "$@" >/tmp/group 2>&1
 	all_is_ok
 }
-check "rings" group uring $share/file $share/scratch none
-diag "$(grep -c "^ok" /tmp/group) of it"
-check "many at once" group batch $share/file /run/elsewhere
-check "by number" group ids $share/file
-check "bad input" group abi $share/file $share
-check "structs that change" group hostile $share/file
+for options in vers=4.2 vers=3,nolock,mountproto=tcp; do
+	client $options,rdma,port=20049
+	version=${options%%,*}
+	check "$version: rings" group uring $share/file $share/scratch none
+	diag "$(grep -c "^ok" /tmp/group) of it"
+	check "$version: many at once" group batch $share/file /run/elsewhere
+	check "$version: by number" group ids $share/file
+	check "$version: bad input" group abi $share/file $share
+	check "$version: structs that change" group hostile $share/file
+	umount $share
+done
 
-umount $share
 no_server
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma

@@ -32,6 +32,7 @@ says() {
 }
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
 known() { [[ $(says $share/file) != RDMA_ROUTE* ]]; }
+two_paths() { [ "$(grep -c . <(ls -d /sys/class/block/nvme*c*n1))" = 2 ]; }
 # The client tries to connect again in its own time, up to 30 s apart, and a soft share gives up who asks before.
 answers() { dd if=$share/file of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null; }
 
@@ -169,6 +170,14 @@ stand_down "$function"
 # --- Cards without a way to the GPU
 if [ "$LAB_TOPOLOGY" = edu ]; then
 	elsewhere=$(pci_of 0x1234:0x11e8 1)
+	# One path of the drive by such a card, and one that is good.
+	second=
+	if connects rxe1; then
+		ip addr add 10.9.0.3/24 dev veth1
+		port 2 far rdma ipv4 10.9.0.3
+		second=$(connect transport=rdma,traddr=10.9.0.3,trsvcid=4422,nqn=far) || bail "no second path"
+		check "a second path: the disk has it" soon 10 two_paths
+	fi
 	stand_in "$elsewhere"
 	soon 10 known
 	same "a card elsewhere: a share" "DISTANCE $elsewhere none" "$(says $share/file)"
@@ -176,6 +185,16 @@ if [ "$LAB_TOPOLOGY" = edu ]; then
 	for file in $share/file "$disk"; do
 		same "a card elsewhere: a read of ${file#/*/}" "$EXDEV $DISTANCE 0" "$(reads "$file")"
 	done
+	if [ -n "$second" ]; then
+		same "a card elsewhere: both paths are asked" "software $elsewhere" \
+			"$(peerdma explain "$disk" | awk '$1 == "leaf"' | grep -o "software\|$elsewhere" | sort -r | xargs)"
+		disconnect "$second"
+		rm $nvmet/ports/2/subsystems/far
+		rmdir $nvmet/ports/2
+		ip addr del 10.9.0.3/24 dev veth1
+	else
+		skip "a card elsewhere: both paths are asked" "it does not connect any more: Documentation/upstream/rxe-link-down"
+	fi
 	stand_down "$elsewhere"
 fi
 check "the module goes" rmmod nicstand

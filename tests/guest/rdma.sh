@@ -115,6 +115,18 @@ taken() {
 	publish
 }
 
+# taken_twice DESCRIPTION FILE IMAGE LEN: a read and a write, each of which the image is slow for. Of two requests to the drive
+# the first is let through, so nothing of the file's is in a cache.
+taken_twice() {
+	local way
+	for way in read write; do
+		pattern fill "$2" 0 "$4" pattern:1
+		blockdev --flushbufs "$2"
+		throttle $((1 << 17)) "$3"
+		taken $way "$@"
+	done
+}
+
 # reset CONTROLLER
 reset() { echo 1 >"/sys/class/nvme/$1/reset_controller"; }
 
@@ -238,16 +250,25 @@ far_drive() {
 	knows_rdma
 	wire
 	! mountpoint -q /mnt/disk || umount /mnt/disk
-	target home "$(nvme_disk)"
-	port 1 home rdma ipv4 $far_ip
-	home=$(connect "$patient${1:+,$1},transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=home") || bail "no connection to the drive"
-	FAR_DISK=$(disk_of home) || bail "no disk of the drive"
-	export FAR_DISK
+	homes=()
+	goes_far nvme0 "$@"
+	export FAR_DISK=$FAR_nvme0
+}
+# goes_far NVME [OPTIONS]: one more drive, from here on
+goes_far() {
+	local number=$((${#homes[@]} + 1)) disk
+	target "home-$1" "$(nvme_disk "$1")"
+	port $number "home-$1" rdma ipv4 $far_ip
+	homes+=("$(connect "$patient${2:+,$2},transport=rdma,traddr=$far_ip,trsvcid=$((4420 + number)),nqn=home-$1")") ||
+		bail "no connection to $1"
+	disk=$(disk_of "home-$1") || bail "no disk of $1"
+	export "FAR_$1=$disk"
 }
 no_far_drive() {
 	diag "$(dmesg | grep -c "nvme.*starting error recovery") times the connection broke"
-	unset FAR_DISK
-	disconnect "$home"
+	local controller
+	unset FAR_DISK "${!FAR_nvme@}"
+	for controller in "${homes[@]}"; do disconnect "$controller"; done
 	no_targets
 	check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 	rdma link del rxe0
@@ -346,13 +367,15 @@ survives() {
 	check "$1: its bytes" host compare gpu0 0 $rest pattern:1 "$got"
 }
 
-# given_up DESCRIPTION IMAGE: a share whose server is slow. Its first request to a slow drive is not slow.
+# given_up DESCRIPTION IMAGE [COMMAND...]: a share whose server is slow, and then, perhaps, worse than that. Its first request to
+# a slow drive is not slow.
 given_up() {
 	fresh slow 65536 1
 	dd if=$store/slow iflag=nocache count=0 status=none
 	throttle 1024 "$2"
 	dd if=$store/file of=/dev/null bs=64k count=1 iflag=direct status=none
 	begins /tmp/given_up read $share/slow 0 65536 0 65536
+	"${@:3}"
 	gives_up "$1"
 	throttle 0 "$2"
 	wait $begun

@@ -61,8 +61,13 @@ std::string get(const std::string &file)
 
 // --- The drive, and the filesystem on a device-mapper device over it
 
+/// The drive by way of a network, or nullptr: fabric_lifetime.sh.
+const char *far_disk() { return std::getenv("FAR_DISK"); }
+
 std::string disk()
 {
+	if (far_disk())
+		return fs::path(far_disk()).filename();
 	for (const auto &entry : fs::directory_iterator("/sys/class/block"))
 		if (get(entry.path() / "device/serial") == "nvme0" && get(entry.path() / "hidden") == "0")
 			return entry.path().filename();
@@ -193,14 +198,27 @@ std::string whereabouts(pid_t pid)
 
 std::string device() { return "/sys/bus/pci/devices/" + gpu; }
 
-bool module_gone() { return !::syscall(SYS_delete_module, "peerdma", O_NONBLOCK); }
+/// With a drive by way of a network, the module that knows RDMA uses this one.
+std::string unused() { return far_disk() ? "1" : "0"; }
+
+bool unloaded(const char *name) { return !::syscall(SYS_delete_module, name, O_NONBLOCK); }
+
+bool module_gone() { return (!far_disk() || unloaded("peerdma_rdma")) && unloaded("peerdma"); }
+
+bool loaded(const fs::path &file, const char *parameters)
+{
+	const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+	const bool good = !::syscall(SYS_finit_module, fd, parameters, 0) || errno == EEXIST;
+	::close(fd);
+	return good;
+}
 
 bool module_here()
 {
-	const int fd = ::open(std::getenv("LAB_MODULE"), O_RDONLY | O_CLOEXEC);
-	const bool good = !::syscall(SYS_finit_module, fd, "", 0) || errno == EEXIST;
-	::close(fd);
-	return good && within(patience(), [] { return fs::exists("/dev/peerdma"); });
+	const fs::path file = std::getenv("LAB_MODULE");
+	return loaded(file, "") &&
+	       (!far_disk() || loaded(file.parent_path() / "peerdma_rdma.ko", "allow_software=1")) &&
+	       within(patience(), [] { return fs::exists("/dev/peerdma"); });
 }
 
 bool found()
@@ -374,8 +392,10 @@ struct Round {
 	bool held() const { return state.hold != Hold::none; }
 };
 
-constexpr auto all_is_well = "read 0/0 write 0/0 command 0 mmap 0 alloc 0 other 0/0";
-constexpr auto buffer_is_gone = "read -2/0 write -2/0 command -2 mmap -22 alloc 0 other 0/0";
+/// Where the CPU copies, on a drive by way of a network, that is said of what went well too.
+const std::string well = far_disk() ? "0/" + std::to_string(PEERDMA_REASON_RDMA_SOFTWARE) : "0/0";
+const std::string all_is_well = "read " + well + " write " + well + " command 0 mmap 0 alloc 0 other " + well;
+const std::string buffer_is_gone = "read -2/0 write -2/0 command -2 mmap -22 alloc 0 other " + well;
 constexpr auto drive_is_gone = "read -18/32 write -18/32 command -18 mmap 0 alloc 0 other -18/32";
 constexpr auto memory_is_gone = "read -19/48 write -19/48 command -19 mmap -19 alloc -2 other -19/48";
 
@@ -578,7 +598,7 @@ void cleared_up(Round &round)
 {
 	round.process.kill();
 	round.want(round.process.is_gone(patience()), "the owner does not end");
-	round.want(within(patience(), [] { return get("/sys/module/peerdma/refcnt") == "0"; }),
+	round.want(within(patience(), [] { return get("/sys/module/peerdma/refcnt") == unused(); }),
 		   "the module is still used");
 	if (round.event.takes == Takes::drive) {
 		round.want(filesystem_down() && put("/sys/bus/pci/rescan", "1") && filesystem_up(),
@@ -666,7 +686,8 @@ void pass_on(Round &round)
 	const int dev = round.process.receive_descriptor(), file = ::open(path, O_RDONLY | O_CLOEXEC);
 	auto req = raw::io(file, round.id, 0, 0, piece);
 	const int err = raw::call(dev, PEERDMA_READ, req);
-	round.want(!err && req.out_direct == piece, "a read by who got the descriptor: " + std::to_string(err));
+	round.want(!err && req.out_done == piece && (far_disk() || req.out_direct == piece),
+		   "a read by who got the descriptor: " + std::to_string(err));
 	bytes_are_right(round);
 	::close(file);
 	::close(dev);
@@ -676,7 +697,7 @@ void teardown(Round &round) { round.same("closing the ring", "torn down", round.
 
 void unload(Round &round)
 {
-	const bool gone = module_gone();
+	const bool gone = unloaded("peerdma");
 	round.want(!gone && errno == EWOULDBLOCK, "unloading a module that is used");
 }
 

@@ -43,7 +43,22 @@ throttle 0 disk0
 wait $begun
 survives "NFS, the RDMA device goes" /tmp/slow $share/file $mib
 given_up "NFS, given up" disk0
+device_goes() { rdma link del rxe1; }
+given_up "NFS, the RDMA device goes under a read" disk0 device_goes
+rdma link add rxe1 type rxe netdev veth1
 fresh slow 65536 1
+same "NFS, the RDMA device is back: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
+for kind in "write" "ring's write"; do
+	what="NFS, the RDMA device goes under a $kind"
+	[ "$kind" = write ] || export RING=1
+	begins /tmp/given_up write $share/slow 0 65536 0 65536 "rdma link del rxe1; host fill gpu0 %AT 65536 byte:9"
+	gives_up "$what"
+	rdma link add rxe1 type rxe netdev veth1
+	wait $begun
+	sleep 1
+	check "$what: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
+done
+unset RING
 same "NFS: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
 begins /tmp/given_up read $share/slow 0 65536 0 65536 "rpc.nfsd 0"
 gives_up "NFS, the server goes"
@@ -68,6 +83,18 @@ fresh file $mib 1
 echo 3 >/proc/sys/vm/drop_caches
 taken read "NFS" $share/file disk0 $mib
 umount $share
+client vers=4.2,rdma,port=20049
+begins /tmp/slow write $share/file 0 $mib 0 $mib "rpc.nfsd 0; host fill gpu0 %AT $mib pattern:5"
+peerdma unpublish "$(gpu_bdf)" >/dev/null &
+sleep 1
+check "NFS, the GPU is unbound under a write: who unbinds waits for it" kill -0 $!
+serve
+wait $begun
+same "NFS, the GPU is unbound under a write: the request is whole" "$(straight $mib)" "$(tail -n 1 /tmp/slow | cut -d' ' -f1-6)"
+check "NFS, the GPU is unbound under a write: and its bytes" pattern compare $store/file 0 $mib pattern:5
+wait
+publish
+umount $share
 rm -f $store/file $store/slow
 no_server
 
@@ -86,13 +113,7 @@ fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut
 
 echo 60 >$timeout # what is only slow is not given up
 comes "connected with patience" "$soon"
-# Of two requests to the drive the first is let through.
-for way in read write; do
-	pattern fill "$disk" 0 $((2 * mib)) pattern:1
-	blockdev --flushbufs "$disk"
-	throttle $((mib / 8)) disk0
-	taken $way "NVMe" "$disk" disk0 $((2 * mib))
-done
+taken_twice "NVMe" "$disk" disk0 $((2 * mib))
 disconnect "$controller"
 comes "connected with more patience" "$patient"
 goes_on read "NVMe, a controller is reset" "$disk" disk0 reset "$controller"
@@ -127,7 +148,6 @@ target_comes
 check "the target comes: the controller, once more" soon 60 live "$controller"
 
 # The RDMA device and the link, each under a read, a write and a ring's write; and the controller goes with them.
-device_goes() { rdma link del rxe1; }
 device_comes() {
 	target_goes
 	rdma link add rxe1 type rxe netdev veth1
