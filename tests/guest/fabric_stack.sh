@@ -64,7 +64,7 @@ both_paths() { peerdma explain "$b" | grep -q FABRIC_LOOP; }
 check "raid1: a path of a leg by nvme-loop" soon 10 both_paths
 array raid1 "$a" "$b"
 other_path=${b#/dev/}
-refused "raid1 with such a leg" /dev/md0 $FABRIC_LOOP FABRIC_LOOP "${other_path%n1}c${other#nvme}n1"
+refused "raid1 with such a leg" /dev/md0 $FABRIC_LOOP FABRIC_LOOP "${other_path%n1}c${other#nvme}n1" "${leaf[@]}"
 disband "$a" "$b"
 disband_other
 

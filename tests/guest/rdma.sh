@@ -280,6 +280,7 @@ no_far_drive() {
 carried() {
 	"$LAB_ROOT/tests/guest/$1.sh" >/tmp/group 2>&1
 	check "$1.sh" all_is_ok
+	grep -q "^1\.\." /tmp/group || diag "$(tail -n 3 /tmp/group)"
 	diag "$(grep -c "^ok" /tmp/group) of it"
 	! mountpoint -q /mnt/disk || umount /mnt/disk
 }

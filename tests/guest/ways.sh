@@ -44,21 +44,27 @@ wait $begun
 survives "NFS, the RDMA device goes" /tmp/slow $share/file $mib
 given_up "NFS, given up" disk0
 device_goes() { rdma link del rxe1; }
+# The server's file has what was there, or what was to be written.
+all_or_nothing() { pattern compare $store/slow 0 65536 pattern:1 || [ "$(tr -d '\011' <$store/slow | wc -c)" = 0 ]; }
 given_up "NFS, the RDMA device goes under a read" disk0 device_goes
 rdma link add rxe1 type rxe netdev veth1
 fresh slow 65536 1
 same "NFS, the RDMA device is back: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
 for kind in "write" "ring's write"; do
 	what="NFS, the RDMA device goes under a $kind"
+	fresh slow 65536 1
 	[ "$kind" = write ] || export RING=1
-	begins /tmp/given_up write $share/slow 0 65536 0 65536 "rdma link del rxe1; host fill gpu0 %AT 65536 byte:9"
+	begins /tmp/given_up write $share/slow 0 65536 0 65536 "fsfreeze -f $store; host fill gpu0 %AT 65536 byte:9"
+	device_goes &
 	gives_up "$what"
+	fsfreeze -u $store
+	wait
 	rdma link add rxe1 type rxe netdev veth1
-	wait $begun
 	sleep 1
-	check "$what: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
+	check "$what: nothing was fetched afterwards" all_or_nothing
 done
 unset RING
+fresh slow 65536 1
 same "NFS: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
 begins /tmp/given_up read $share/slow 0 65536 0 65536 "rpc.nfsd 0"
 gives_up "NFS, the server goes"
