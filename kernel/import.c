@@ -334,7 +334,8 @@ static u32 judge_client(struct pci_dev *client)
 {
 	if (!client->dev.driver)
 		return PEERDMA_REASON_IMPORT_DEVICE;
-	return peerdma_is_translated(&client->dev) ? PEERDMA_REASON_IMPORT_IOMMU : PEERDMA_REASON_NONE;
+	return peerdma_is_translated(&client->dev) ? PEERDMA_REASON_IMPORT_IOMMU :
+						     PEERDMA_REASON_NONE;
 }
 
 /* Who has it may wait for somebody who waits for us: so it is only tried. */

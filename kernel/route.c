@@ -41,8 +41,8 @@ bool peerdma_is_translated(struct device *dev)
  * @dev: its driver and its IOMMU domain stay
  * @sg: mapped for it
  *
- * The kernel does so where all DMA passes through host memory, as in guests with encrypted memory, and
- * where the device does not reach the address.
+ * The kernel does so where all DMA passes through host memory, as in guests with encrypted memory,
+ * and where the device does not reach the address.
  */
 bool peerdma_is_bounced(struct device *dev, struct scatterlist *sg)
 {

@@ -149,7 +149,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_IMPORT_ADDRESS = 85, /* the kernel has other addresses for that memory */
 	PEERDMA_REASON_IMPORT_EXPORT = 86, /* exporting: it is a dma-buf already */
 	/* device memory by its address, by the library: EOPNOTSUPP */
-	PEERDMA_REASON_IMPORT_UNKNOWN = 87, /* no vendor's library in the process knows the address */
+	PEERDMA_REASON_IMPORT_UNKNOWN = 87, /* no vendor's library here knows the address */
 	PEERDMA_REASON_IMPORT_HANDLE = 88, /* the vendor's library gives no dma-buf of it */
 	/* a rule of /etc/peerdma/rules, by the library: EACCES */
 	PEERDMA_REASON_RULE = 96, /* it denies the process this provider, or the file its memory */
