@@ -28,6 +28,7 @@
 /**
  * peerdma_is_translated - what the device uses is not what is on the bus
  * @dev: its driver, and so its IOMMU domain, stay
+ * Return: whether an IOMMU translates for it.
  */
 bool peerdma_is_translated(struct device *dev)
 {
@@ -43,6 +44,7 @@ bool peerdma_is_translated(struct device *dev)
  *
  * The kernel does so where all DMA passes through host memory, as in guests with encrypted memory,
  * and where the device does not reach the address.
+ * Return: whether it is.
  */
 bool peerdma_is_bounced(struct device *dev, struct scatterlist *sg)
 {

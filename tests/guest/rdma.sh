@@ -252,6 +252,7 @@ far_drive() {
 	! mountpoint -q /mnt/disk || umount /mnt/disk
 	homes=()
 	goes_far nvme0 "$@"
+	# shellcheck disable=SC2154 # goes_far exports it
 	export FAR_DISK=$FAR_nvme0
 }
 # goes_far NVME [OPTIONS]: one more drive, from here on
