@@ -586,7 +586,7 @@ std::vector<Call> moves(ways::Witness &witness, bool write)
 		req.write = write;
 		return moving(witness, way, req, how, fresh);
 	};
-	return {
+	std::vector<Call> calls = {
 		call(Way::fd, whole, ", no route yet", true),
 		call(Way::fd, whole),
 		call(Way::fd, odd, ", odd places"),
@@ -599,8 +599,10 @@ std::vector<Call> moves(ways::Witness &witness, bool write)
 		call(Way::worker, odd, ", odd places"),
 		call(Way::pieces, whole),
 		call(Way::pieces_worker, whole),
-		call(Way::proxy, whole),
 	};
+	if (!raw::by_software()) // no plain system call reaches the pages there
+		calls.push_back(call(Way::proxy, whole));
+	return calls;
 }
 
 // --- The table: providers
