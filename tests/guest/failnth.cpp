@@ -884,8 +884,8 @@ int main(int argc, char **argv)
 	none_for("__xa_insert", reading_first(dev, target));
 	unbind();
 	::close(dev);
-	if (std::getenv(
-		    "FAR_DISK")) // the module that knows RDMA keeps this one, and loading it is the same for any drive
+	// The module that knows RDMA keeps this one, and loading it is the same for any drive.
+	if (raw::by_software())
 		return tap::end();
 	for (const char *function : {"__alloc_workqueue", "kern_mount", "__pci_register_driver", "misc_register"})
 		loading(function);

@@ -686,8 +686,7 @@ void pass_on(Round &round)
 	const int dev = round.process.receive_descriptor(), file = ::open(path, O_RDONLY | O_CLOEXEC);
 	auto req = raw::io(file, round.id, 0, 0, piece);
 	const int err = raw::call(dev, PEERDMA_READ, req);
-	round.want(!err && req.out_done == piece && (far_disk() || req.out_direct == piece),
-		   "a read by who got the descriptor: " + std::to_string(err));
+	round.want(!err && raw::straight(req) == piece, "a read by who got the descriptor: " + std::to_string(err));
 	bytes_are_right(round);
 	::close(file);
 	::close(dev);
