@@ -340,7 +340,8 @@ void bounced()
 	const int fd = export_of(buffer);
 	same("attached", 0, importer.attach(fd));
 	same("a mapping that is a copy in host memory", -EXDEV, importer.map());
-	report(logged("may not have buffer .*: it (would have a copy in host memory|cannot be mapped)"), "the log says so");
+	report(logged("may not have buffer .*: it (would have a copy in host memory|cannot be mapped)"),
+	       "the log says so");
 	::close(fd);
 	same("destroying", 0, buffer.destroy());
 	report(pool_is_full(), "no page is kept");
