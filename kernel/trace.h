@@ -30,9 +30,14 @@ static inline u32 peerdma_seen_provider(const struct peerdma_seen *seen)
 	return seen->buffer ? seen->buffer->provider->id : 0;
 }
 
+/* Without a disk that of the filesystem, as stat(2) shows it. */
 static inline dev_t peerdma_seen_dev(const struct peerdma_seen *seen)
 {
-	return seen->bdev ? seen->bdev->bd_dev : 0;
+	const struct inode *inode = file_inode(seen->file);
+
+	if (seen->bdev)
+		return seen->bdev->bd_dev;
+	return S_ISBLK(inode->i_mode) ? inode->i_rdev : inode->i_sb->s_dev;
 }
 #endif
 

@@ -16,6 +16,7 @@ rm -rf $dir
 mkdir -p $dir/in $dir/out /tmp/copy
 umask 022
 said=/tmp/copy/said
+pool=/sys/bus/pci/devices/$(gpu_bdf)/p2pmem
 
 # cp_json ARG...: its report in $said.json; got NAME...: of it
 cp_json() { peerdma cp --json "$@" >$said.json 2>$said.err; }
@@ -125,6 +126,8 @@ for signal in TERM KILL; do
 	[ $signal = KILL ] && want=137 || want=143
 	same "SIG$signal: it was killed, and what was there is there" "$want old" "$status $(cat $dir/out/old)"
 	left "SIG$signal"
+	# The kernel ends a ring's requests when nobody waits for it any more.
+	check "SIG$signal: its memory is back" soon 30 cmp -s $pool/available $pool/size
 done
 
 # --- Into the GPU's memory

@@ -182,7 +182,7 @@ for version in 4.2 3; do
 
 	fresh file $length 1
 	outlives read "the server restarts" server_restarts
-	[ $version = 3 ] || outlives read "the RDMA device goes and comes" device_goes
+	outlives read "the RDMA device goes and comes" device_goes
 	outlives write "the server restarts" server_restarts
 	if [ $version = 4.2 ]; then
 		fresh file $length 1

@@ -105,8 +105,11 @@ void ring(const std::vector<std::string> &act)
 		const bool done = cqe->res == static_cast<int>(len);
 		if (!done && act.size() < 6)
 			std::printf("a ring's result is %d\n", cqe->res);
-		say(false, done ? 0 : cqe->res, act.size() > 5 ? static_cast<uint32_t>(number(act[5])) : 0,
-		    done ? whole : 0, done ? len - whole : 0, 0);
+		const uint32_t reason = act.size() > 5 ? static_cast<uint32_t>(number(act[5])) : 0;
+		if (raw::by_software())
+			say(false, done ? 0 : cqe->res, reason, 0, 0, done ? len : 0);
+		else
+			say(false, done ? 0 : cqe->res, reason, done ? whole : 0, done ? len - whole : 0, 0);
 		io_uring_cqe_seen(&ring, cqe);
 	}
 	io_uring_queue_exit(&ring);

@@ -6,10 +6,8 @@
 # needs: dot CONFIG_MD_RAID1 CONFIG_BLK_DEV_DM
 # timeout: 90
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/counted.sh"
 
-tracing=/sys/kernel/tracing
-stats=/sys/kernel/debug/peerdma/stats
-out=/tmp/seeing
 dir=/mnt/disk
 gpu=$(gpu_bdf)
 a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
@@ -55,39 +53,6 @@ await() {
 }
 mkfifo $out/nobody
 
-# numbers KEY=N...: reads, writes, direct, near and host bytes, errors, refusals, and those by reason; no forks
-numbers() {
-	local -A n=()
-	local word i line
-	for word; do
-		[[ $word != *[!a-z0-9=-]* ]] || continue
-		n[${word%%=*}]=${word##*=}
-	done
-	line="${n[reads]} ${n[writes]} ${n[direct]} ${n[near]} ${n[host]} ${n[errors]} ${n[refused]}"
-	for ((i = 1; i < 64; i++)); do
-		[ -z "${n[refused-$i]:-}" ] || line+=" $i:${n[refused-$i]}"
-	done
-	echo "$line"
-}
-# counters FILE said|fdinfo: of a process
-counters() {
-	local kind key n words=()
-	while read -r kind key n; do
-		[ "$kind" != "$2" ] || words+=("${key%-bytes}=$n")
-	done <"$out/$1"
-	numbers "${words[@]}"
-}
-# entry REGEX: of debugfs
-entry() {
-	local line words
-	while read -r line; do
-		[[ $line =~ ^$1 ]] || continue
-		read -ra words <<<"${line%% comm=*}"
-		numbers "${words[@]}"
-	done <$out/debugfs
-}
-got() { seeing get "$out/$1" "${@:2}"; }
-
 # --- Counters
 echo -n x >/tmp/elsewhere
 ring=ring:$file:0:4096:8
@@ -112,29 +77,13 @@ same "debugfs: the disk's, without what was on no disk" "$disk" "$(entry "disk p
 same "debugfs is for root" 400 "$(stat -c %a $stats)"
 
 # --- Tracepoints
-trace=$tracing/instances/seeing
-mkdir $trace
-echo 1 >$trace/events/peerdma/enable
-seeing read:$file:2998272:4096:512 read:/tmp/elsewhere:0:4096:0 ring:$file:0:4096:1 >$out/traced &
-wait $!
-pid=$!
-echo 0 >$trace/tracing_on
-cat $trace/trace >$out/trace
-rmdir $trace
-declare -A events=() nr=()
-while read -r line; do
-	[[ $line =~ peerdma_([a-z]+):\ (.*) ]] || continue
-	events[${BASH_REMATCH[1]}]+="${BASH_REMATCH[2]}"$'\n'
-	nr[${BASH_REMATCH[1]}]=$((${nr[${BASH_REMATCH[1]}]:-0} + 1))
-done <$out/trace
-first() { echo "${events[$1]%%$'\n'*}"; }
-last() { tail -n 1 <<<"${events[$1]%$'\n'}"; }
+traced read:$file:2998272:4096:512 read:/tmp/elsewhere:0:4096:0 ring:$file:0:4096:1
 key="pid=$pid dev=$dev ino=$inode"
-read -r elsewhere <<<"$(stat -c %i /tmp/elsewhere)"
+read -r elsewhere <<<"$(stat -c "%Hd:%Ld ino=%i" /tmp/elsewhere)"
 same "submit" "read $key file_off=2998272 len=4096 buffer=1 provider=1 async=0 number=0" "$(first submit)"
 same "complete" "read $key file_off=2998272 len=4096 buffer=1 provider=1 done=1729 direct=1536 near=193 host=0 reason=20 error=0 async=0 number=0" "$(first complete)"
 same "bounce" "near $key bytes=193 provider=1 reason=20" "$(first bounce)"
-same "refuse" "read pid=$pid dev=0:0 ino=$elsewhere provider=1 reason=18 error=-18" "$(first refuse)"
+same "refuse" "read pid=$pid dev=$elsewhere provider=1 reason=18 error=-18" "$(first refuse)"
 same "complete of a ring's" "read $key file_off=0 len=4096 buffer=1 provider=1 done=4096 direct=4096 near=0 host=0 reason=0 error=0 async=1 number=1" "$(last complete)"
 same "as many ends as begins and refusals, and one bounce" "3 2 1 1" "${nr[complete]} ${nr[submit]} ${nr[refuse]} ${nr[bounce]}"
 same "revoke" "destroy provider=1 len=1048576" "$(first revoke)"
@@ -158,15 +107,9 @@ same "stat without root: only one's own" "0 absent null" "$(got stat-nobody.json
 dmsetup create seeing --table "0 131072 linear $b 2048"
 IFS=: read -r major minor </sys/class/block/dm-0/dev
 mknod -m 600 $out/dm b "$major" "$minor"
-witness() { peerdma witness --json "$@" 2>/dev/null; }
 witness -- seeing read:$dir/w1:0:65536:0 read:$dir/w2:100:5000:0 read:$dir/w3:0:4096:1 read:$dir/w4:0:4096:1048576 \
 	ring:$dir/w5:0:4096:8 ring:$dir/w5:100:1000:1 write:$dir/w6:0:65536:0 read:$out/dm:0:65536:0 >$out/witness.json
 same "witness: its status, the command's, and its word" "0 0 true" "$? $(got witness.json /command_status /proved)"
-# seen N: claim N of the report: direction verdict, bytes of each kind, the first leaf and its bytes
-seen() {
-	local keys=(direction verdict requests direct near host unmoved leaves/0/name leaves/0/bytes)
-	got "${2:-witness}.json" "${keys[@]/#//files/$1/}"
-}
 disk=${a##*/}
 same "witness: through device-mapper, by the drive below" "read direct 1 65536 0 0 0 ${b##*/} 65536" "$(seen 0)"
 same "witness: direct" "read direct 1 65536 0 0 0 $disk 65536" "$(seen 1)"
@@ -236,13 +179,14 @@ same "no address anywhere" "" "$(grep -rnE '0x[0-9a-f]{9,}|ffff[0-9a-f]{8}' $out
 check "nor one of five-level page tables, or in the BAR" tells_no_address "$(find $out -type f)"
 check "and there was something to look at" test "$(cat $out/{trace,stat,debugfs,witness-hole,topo,one} | wc -l)" -gt 50
 check "unpublish" peerdma unpublish "$gpu"
+trace=$tracing/instances/seeing
 mkdir $trace
 echo 1 >$trace/events/peerdma/enable
 echo >&"${ends[one]}"
 echo >&"${ends[one]}"
 wait "${pids[one]}"
 echo 0 >$trace/tracing_on
-same "what lost its memory is traced as that" "refuse: read pid=${pids[one]} dev=0:0 ino=$inode provider=0 reason=48 error=-19" "$(sed -n 's/.*peerdma_\(refuse: .*\)/\1/p' $trace/trace)"
+same "what lost its memory is traced as that" "refuse: read pid=${pids[one]} dev=$dev ino=$inode provider=0 reason=48 error=-19" "$(sed -n 's/.*peerdma_\(refuse: .*\)/\1/p' $trace/trace)"
 rmdir $trace
 same "what lost its memory is counted as that" "1 4" "$(sed -n 's/^fdinfo refused-48 //p' $out/one | tail -n 1) $(sed -n 's/^fdinfo refused //p' $out/one | head -n 1)"
 eval "exec ${ends[one]}>&- ${ends[two]}>&-"

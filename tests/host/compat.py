@@ -49,7 +49,7 @@ FEATURES = (
     ("counters, tracepoints, the witness", "seeing"),
     ("dma-bufs of buffers, imported by another device", "dmabuf"),
     ("dma-bufs of other drivers as buffers", "import vendors"),
-    ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io fabric_large fabric_fuzz fabric_lifetime fabric_single fabric_stack ways remote gone"),
+    ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io fabric_large fabric_fuzz fabric_lifetime fabric_seeing fabric_single fabric_stack ways remote gone"),
     ("NFS over RDMA, with soft-RoCE", "nfs nfs_io nfs_ways ways remote gone"),
     ("which network card leads to a server, with a stand-in", "nic"),
     ("verbs, GPU memory to GPU memory, with soft-RoCE (on 6.12: only that it is refused, with the reason)",

@@ -73,7 +73,7 @@ protected:
 	}
 
 	FakeEnv env;
-	const std::string file = "dev=259:0 ino=12 file_off=0 len=4096 buffer=1 provider=1";
+	std::string file = "dev=259:0 ino=12 file_off=0 len=4096 buffer=1 provider=1";
 	const std::string all_direct = "done=4096 direct=4096 near=0 host=0 reason=0 error=0";
 	cli::Witness witness{{5}};
 };
@@ -209,6 +209,20 @@ TEST_F(Seeing, WitnessMissesBytesThatNobodyMoved)
 	EXPECT_EQ(report.status, 1);
 	EXPECT_EQ(report.json["files"][0]["verdict"], "unproved");
 	EXPECT_TRUE(has(report.text, "UNMOVED"));
+}
+
+TEST_F(Seeing, WitnessDoesNotCallAShareAHole)
+{
+	file.replace(file.find("259:0"), 5, "0:33");
+	submit(5);
+	complete(5, all_direct);
+	EXPECT_FALSE(witness.proved());
+	const auto report = witness.report([](const std::string &) { return "/mnt/share"; });
+	EXPECT_EQ(report.json["files"][0]["verdict"], "unproved");
+	EXPECT_EQ(report.json["files"][0]["name"], "/mnt/share");
+	EXPECT_TRUE(has(report.text, "read of inode 12 on /mnt/share"));
+	EXPECT_TRUE(has(report.text, "they are NFS's, and this command cannot see what moved them"));
+	EXPECT_FALSE(has(report.text, "a hole of the file"));
 }
 
 TEST_F(Seeing, WitnessDoesNotMakeUpForOneRequestWithAnother)

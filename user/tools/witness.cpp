@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 #include <vector>
 
 #include <fcntl.h>
@@ -34,7 +35,12 @@ constexpr const char *blind_spots[] = {
 	"which leaf of a mirror missed what another moved twice",
 	"children that the process had before it was attached to",
 	"whether the CPU copied bytes that a device moved as well",
+	"what moved bytes of NFS: no disk of this machine does",
 };
+
+// Why nobody is known to have moved what was claimed to come straight: no ...
+constexpr const char *unmoved_by_any = "device moved them: a hole of the file, or a copy from a cache";
+constexpr const char *unseen = "disk of this machine did: they are NFS's, and this command cannot see what moved them";
 
 // PeerDMA's priority hint is 512 and the provider's number modulo 512; the block layer keeps it in these bits.
 constexpr uint64_t our_hint = 512;
@@ -50,6 +56,9 @@ std::string_view word(std::string_view text, std::string_view key)
 	}
 	return {};
 }
+
+// A file's device, where that is no disk: of what the module carries, NFS.
+bool is_share(const std::string &dev) { return dev.starts_with("0:"); }
 
 uint64_t number(std::string_view text)
 {
@@ -296,11 +305,11 @@ Report Witness::report(const std::function<std::string(const std::string &)> &na
 		for (const auto &[leaf, bytes] : file.leaves)
 			report.text += fmt::format("  moved      {} bytes by {}\n", bytes, name_of(leaf));
 		if (missing)
-			report.text += fmt::format("  UNMOVED    {} bytes were claimed to come straight and no device "
-						   "moved them: a hole of the file, or a copy from a cache\n",
-						   missing);
+			report.text += fmt::format("  UNMOVED    {} bytes were claimed to come straight and no {}\n",
+						   missing, is_share(dev) ? unseen : unmoved_by_any);
 		report.json["files"].push_back({{"direction", how},
 						{"dev", dev},
+						{"name", name_of(dev)},
 						{"inode", number(ino)},
 						{"provider", file.provider},
 						{"verdict", verdict(key, file)},
@@ -515,6 +524,24 @@ void listen(Witness &witness, int pipe, int process)
 	drain();
 }
 
+// A disk by its name, a share by where it is mounted; both by their number, if nobody here knows them.
+std::string name_of(peerdma_impl::Env &env, const std::string &dev)
+{
+	std::string target, mounts;
+	if (env.read_link("/sys/dev/block/" + dev, target) >= 0)
+		return target.substr(target.rfind('/') + 1);
+	env.read_file("/proc/self/mountinfo", mounts);
+	std::istringstream lines(mounts);
+	for (std::string line; std::getline(lines, line);) {
+		std::istringstream words(line);
+		std::string number, parent, device, root, where;
+		words >> number >> parent >> device >> root >> where;
+		if (device == dev)
+			return where;
+	}
+	return dev;
+}
+
 } // namespace
 
 Report witness(const WitnessOptions &options)
@@ -551,10 +578,7 @@ Report witness(const WitnessOptions &options)
 			throw Failure{"cannot start the command", errno, 0, "", {}};
 		listen(seen, pipe.get(), process.get());
 	}
-	Report report = seen.report([&](const std::string &dev) {
-		std::string target;
-		return env.read_link("/sys/dev/block/" + dev, target) < 0 ? dev : target.substr(target.rfind('/') + 1);
-	});
+	Report report = seen.report([&](const std::string &dev) { return name_of(env, dev); });
 	report.json["pid"] = pid;
 	report.json["interrupted"] = interrupted != 0;
 	if (!options.pid && ::waitpid(pid, &status, interrupted ? WNOHANG : 0) == pid) {
