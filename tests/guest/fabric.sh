@@ -222,6 +222,17 @@ same "and no more: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 # --- The GPU goes under a request
 taken_twice "its memory" "$disk" disk1 $((2 * mib))
 
+# --- Its queue pair errs under a request
+queue_errs() { qp_errs nvme_rdma_send_done timeout 30 pdio read "$disk" 0 4096 0; }
+for kind in read write; do
+	what="a queue pair errs under a $kind"
+	if [ $kind = read ]; then breaks "$what" "$disk" disk1 queue_errs; else write_breaks "$what" "$disk" disk1 "$drive" queue_errs; fi
+	comes_back "$what: the controller"
+done
+host fill disk1 0 $((8 * mib)) pattern:3 >/dev/null
+same "two queue pairs have erred" 2 "$(cat /sys/module/qperr/parameters/errors)"
+check "the module that made them err goes" rmmod qperr
+
 # --- A controller is reset under a request, which is made again
 six=$(connect $patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no patient connection"
 disconnect "$four"

@@ -127,6 +127,17 @@ taken_twice() {
 	done
 }
 
+# qp_errs FUNCTION COMMAND...: the next queue pair whose work tells that function errs. What is to give it work, and may fail:
+# the command. See tests/kmod/qperr.c.
+qp_errs() {
+	[ -d /sys/module/qperr ] || insmod "$(dirname "$LAB_MODULE")/kmod/qperr.ko" || bail "qperr.ko does not load"
+	local before
+	before=$(cat /sys/module/qperr/parameters/errors)
+	echo "$1" >/sys/module/qperr/parameters/who
+	"${@:2}" >/dev/null 2>&1
+	[ "$(cat /sys/module/qperr/parameters/errors)" -gt "$before" ] || echo "$1: no queue pair has erred" >&2
+}
+
 # reset CONTROLLER
 reset() { echo 1 >"/sys/class/nvme/$1/reset_controller"; }
 
@@ -369,17 +380,18 @@ survives() {
 	check "$1: its bytes" host compare gpu0 0 $rest pattern:1 "$got"
 }
 
-# given_up DESCRIPTION IMAGE [COMMAND...]: a share whose server is slow, and then, perhaps, worse than that. Its first request to
-# a slow drive is not slow.
+# given_up DESCRIPTION IMAGE [GOES COMES]: a share whose server is slow, and then, perhaps, gone, until the share is given up.
+# Who read closes its file when the server is back. Its first request to a slow drive is not slow.
 given_up() {
 	fresh slow 65536 1
 	dd if=$store/slow iflag=nocache count=0 status=none
 	throttle 1024 "$2"
 	dd if=$store/file of=/dev/null bs=64k count=1 iflag=direct status=none
 	begins /tmp/given_up read $share/slow 0 65536 0 65536
-	"${@:3}"
+	"${3:-true}"
 	gives_up "$1"
 	throttle 0 "$2"
+	"${4:-true}"
 	wait $begun
 	sleep 1
 	check "$1: nothing came afterwards" host compare gpu0 0 65536 pattern:7

@@ -20,10 +20,10 @@ insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 mountpoint -q /mnt/disk && umount /mnt/disk
 drive=$(nvme_disk)
-# Requests that nobody answers are given up after so many seconds.
+# Requests that nobody answers are given up after so many seconds. What is only slow is not.
 timeout=/sys/module/nvme_core/parameters/io_timeout
 read -r io_timeout <$timeout
-echo 5 >$timeout
+echo 60 >$timeout
 wire
 
 # --- NFS over RDMA
@@ -42,12 +42,21 @@ check "NFS, the RDMA device goes: and comes" bash -c "rdma link del rxe1 && rdma
 throttle 0 disk0
 wait $begun
 survives "NFS, the RDMA device goes" /tmp/slow $share/file $mib
+fresh file $mib 1
+throttle $((mib / 8)) disk0
+echo 3 >/proc/sys/vm/drop_caches
+begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9"
+check "NFS, a queue pair errs: a request is under way" kill -0 $begun
+same "NFS, a queue pair errs: it does" "" "$(qp_errs rpcrdma_wc_send timeout 60 stat -f $share 2>&1)"
+throttle 0 disk0
+wait $begun
+survives "NFS, a queue pair errs" /tmp/slow $share/file $mib
 given_up "NFS, given up" disk0
 device_goes() { rdma link del rxe1; }
+device_is_back() { rdma link add rxe1 type rxe netdev veth1; }
 # The server's file has what was there, or what was to be written.
 all_or_nothing() { pattern compare $store/slow 0 65536 pattern:1 || [ "$(tr -d '\011' <$store/slow | wc -c)" = 0 ]; }
-given_up "NFS, the RDMA device goes under a read" disk0 device_goes
-rdma link add rxe1 type rxe netdev veth1
+given_up "NFS, the RDMA device goes under a read" disk0 device_goes device_is_back
 fresh slow 65536 1
 same "NFS, the RDMA device is back: a read" "$(straight 65536) 0" "$(pdio read $share/slow 0 65536 0)"
 for kind in "write" "ring's write"; do
@@ -58,8 +67,9 @@ for kind in "write" "ring's write"; do
 	device_goes &
 	gives_up "$what"
 	fsfreeze -u $store
+	wait $!
+	device_is_back
 	wait
-	rdma link add rxe1 type rxe netdev veth1
 	sleep 1
 	check "$what: nothing was fetched afterwards" all_or_nothing
 done
@@ -117,12 +127,13 @@ target_comes() { ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"; 
 # fails DESCRIPTION: the next one, too
 fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"; }
 
-echo 60 >$timeout # what is only slow is not given up
 comes "connected with patience" "$soon"
 taken_twice "NVMe" "$disk" disk0 $((2 * mib))
 disconnect "$controller"
 comes "connected with more patience" "$patient"
 goes_on read "NVMe, a controller is reset" "$disk" disk0 reset "$controller"
+queue_errs() { qp_errs nvme_rdma_send_done timeout 60 pdio read "$disk" 0 4096 0; }
+for way in read write; do goes_on $way "NVMe, a queue pair errs" "$disk" disk0 queue_errs; done
 # A second path, which has to do all of it when the first one's target goes.
 port 2 far rdma ipv6 fd09::2
 six=$(connect "$patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far") || bail "no second path"
@@ -152,6 +163,14 @@ check "the target comes: the controller, too" soon 60 live "$controller"
 RING=1 breaks "the target goes under a ring" "$disk" disk0 target_goes
 target_comes
 check "the target comes: the controller, once more" soon 60 live "$controller"
+
+# Its queue pair errs, and it connects again.
+breaks "a queue pair errs under a read" "$disk" disk0 queue_errs
+check "a queue pair has erred: the controller, after a read" soon 60 live "$controller"
+write_breaks "a queue pair errs under a write" "$disk" disk0 "$drive" queue_errs
+check "a queue pair has erred: the controller, after a write" soon 60 live "$controller"
+RING=1 write_breaks "a queue pair errs under a ring's write" "$disk" disk0 "$drive" queue_errs
+check "a queue pair has erred: the controller, after a ring's write" soon 60 live "$controller"
 
 # The RDMA device and the link, each under a read, a write and a ring's write; and the controller goes with them.
 device_comes() {
@@ -194,6 +213,8 @@ no_targets
 # --- All of it goes
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
+same "as many queue pairs have erred as were told to" 6 "$(cat /sys/module/qperr/parameters/errors)"
+check "the module that made them err goes" rmmod qperr
 rdma link del rxe0
 rdma link del rxe1
 ip link del veth0
