@@ -9,6 +9,7 @@ What the pages are made of (blocks, headings, links) is also what tests/host/doc
     docs.py FOLDER            the HTML of all
     docs.py --block NAME      the block that a page calls by that name, "file: NAME"
     docs.py --guest FOLDER    each block that is "run: guest", as a script
+    docs.py --chroot FOLDER   each that is "run: chroot"
 """
 from __future__ import annotations
 
@@ -379,17 +380,40 @@ def named_block(name: str) -> str:
     return found[0]
 
 
-def guest_scripts(out: Path) -> None:
-    """NUMBER-PAGE-LINE.sh, whose first line is the tag; a page's in their order."""
-    for number, block in enumerate(block for page in pages() for block in page.blocks() if block.tag.startswith("run: guest")):
-        (out / f"{number:02}-{block.page.stem}-{block.line}.sh").write_text(f"# {block.tag}\n{block.text}")
+def examples(root: Path = ROOT) -> list[tuple[Path, int, str, str]]:
+    """(page, line, what becomes of it, what it holds) of the EXAMPLES of manual pages: .\\" TAG stands before each of them."""
+    found = []
+    for path in files(root, *MANUAL):
+        whole = (root / path).read_text()
+        before, _, text = whole.partition(".Sh EXAMPLES\n")
+        text = text[:text.find("\n.Sh ") + 1]
+        for match in re.finditer(r'(?:^\.\\" (.*)\n)?(?:^\.Bd -literal.*\n((?:(?!\.Ed).*\n)*)\.Ed|^\.Dl (.*))$', text, re.M):
+            tag, literal, line = (part or "" for part in match.groups())
+            number = before.count("\n") + 1 + text.count("\n", 0, match.start()) + 1
+            found.append((path, number, tag, literal or line + "\n"))
+    return found
+
+
+def unprompted(text: str) -> str:
+    """Without the prompts that an example of a manual page has."""
+    return re.sub(r"^[$#] ", "", text, flags=re.M)
+
+
+def scripts_of(where: str, out: Path) -> int:
+    """What is "run: WHERE": NUMBER-PAGE-LINE.sh, whose first line is the tag; a page's in their order. Return: how many."""
+    found = [(block.page.stem, block.line, block.tag, block.text) for page in pages() for block in page.blocks()]
+    found += [(path.name, line, tag, unprompted(text)) for path, line, tag, text in examples()]
+    found = [entry for entry in found if re.match(rf"run: {where}\b", entry[2])]
+    for number, (page, line, tag, text) in enumerate(found):
+        (out / f"{number:02}-{page}-{line}.sh").write_text(f"# {tag}\n{text}")
+    return len(found)
 
 
 def main() -> int:
     if sys.argv[1] == "--block":
         sys.stdout.write(named_block(sys.argv[2]))
-    elif sys.argv[1] == "--guest":
-        guest_scripts(Path(sys.argv[2]))
+    elif sys.argv[1] in ("--guest", "--chroot"):
+        scripts_of(sys.argv[1][2:], Path(sys.argv[2]))
     else:
         return build(Path(sys.argv[1]).resolve())
     return 0

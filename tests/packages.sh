@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # make deb-check: the packages of build/deb in clean Debian systems (debootstrap, as root): DKMS against the headers of
-# 6.1, 6.12 and 7.2, an outside example by pkg-config and by CMake, and what is left when they are gone. Prints TAP.
+# 6.1, 6.12 and 7.2, outside programs by pkg-config and by CMake, what is left when they are gone, and the commands of the
+# documentation that are for a clean system, those that build and install without packages among them. Prints TAP.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/common.sh"
 
@@ -26,7 +27,7 @@ check() {
 	fi
 }
 
-# inside SUITE COMMAND: as root of it, with namespaces of its own, so that nothing of it stays behind
+# inside NAME COMMAND: as root of it, with namespaces of its own, so that nothing of it stays behind
 inside() {
 	unshare --mount --pid --ipc --uts --fork --propagation private \
 		sh -c 'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/tmp" && mount --bind "$2" "$1/mnt" &&
@@ -34,9 +35,9 @@ inside() {
 			DEBIAN_FRONTEND=noninteractive bash -ec "$3"' inside "$trees/$1" "$debs" "$2"
 }
 
-# system SUITE EXTRA-SUITES PACKAGES: a clean one, with packages of the extra suites too. What debootstrap made is cached.
+# system NAME SUITE EXTRA-SUITES PACKAGES: a clean one, with packages of the extra suites too. What debootstrap made is cached.
 system() {
-	local suite=$1 extra=$2 packages=$3 mirror
+	local name=$1 suite=$2 extra=$3 packages=$4 mirror
 	mirror=$(machine_mirrors | awk '$1 ~ /\/debian\/?$/ { print $1; exit }')
 	mkdir -p "$home" "$trees"
 	if [ ! -f "$home/$suite.tar" ]; then
@@ -47,15 +48,16 @@ system() {
 		tar -C "$home/$suite.new" -cf "$home/$suite.tar.new" . && mv "$home/$suite.tar.new" "$home/$suite.tar"
 		rm -rf "$home/$suite.new"
 	fi
-	rm -rf "${trees:?}/$suite" && mkdir -p "$trees/$suite"
-	tar -C "$trees/$suite" -xf "$home/$suite.tar"
-	cp /etc/resolv.conf "$trees/$suite/etc/"
+	rm -rf "${trees:?}/$name" && mkdir -p "$trees/$name"
+	tar -C "$trees/$name" -xf "$home/$suite.tar"
+	cp /etc/resolv.conf "$trees/$name/etc/"
+	echo 'APT::Get::Assume-Yes "true";' >"$trees/$name/etc/apt/apt.conf.d/99yes" # nobody is there to be asked
 	{
 		echo "deb [signed-by=$key] $mirror $suite main"
 		for more in $extra; do echo "deb [signed-by=$key] $mirror $more main"; done
-	} >"$trees/$suite/etc/apt/sources.list"
-	step "$suite: $packages"
-	inside "$suite" "apt-get -qq update && apt-get -qq -y --no-install-recommends install $packages >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
+	} >"$trees/$name/etc/apt/sources.list"
+	step "$name: $packages"
+	inside "$name" "apt-get -qq update && apt-get -qq -y --no-install-recommends install $packages >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
 }
 
 # What packages may leave: logs, caches, the lists of dpkg and apt, what depmod writes,
@@ -66,12 +68,12 @@ files() {
 		grep -vE '^/(usr/)?lib/modules/[^/]*/(modules\.|updates(/dkms)?$)|^/var/lib/dkms/(mok|dkms_)|^/etc/(group|gshadow|passwd|shadow)-?$|^/etc/ld.so.cache'
 }
 
-# install SUITE WORD...: packages of /mnt; what DKMS could not build is shown
+# install NAME WORD...: packages of /mnt; what DKMS could not build is shown
 install() {
 	inside "$1" "apt-get -y --no-install-recommends install ${*:2} || { tail -n 40 /var/lib/dkms/peerdma/*/build/make.log; exit 1; }"
 }
 
-# built SUITE: one module of DKMS for each kernel whose headers are there
+# built NAME: one module of DKMS for each kernel whose headers are there
 built() {
 	inside "$1" 'for headers in /lib/modules/*/build; do
 			kernel=$(basename "$(dirname "$headers")")
@@ -85,8 +87,31 @@ built() {
 # at_least MINOR KERNEL...: one of them is 7.MINOR or later
 at_least() { printf '%s\n' "${@:2}" | awk -F'[.+~-]' -v minor="$1" '$1 > 7 || ($1 == 7 && $2 + 0 >= minor) { found = 1 } END { exit !found }'; }
 
+# typed NAME BLOCK FOLDER: what a page says to type, in a folder of it, with sudo and a user whose name is USER
+typed() {
+	local out status=0 want=0
+	cp "$trees/blocks/$2.sh" "$trees/$1/$3/block.sh"
+	[[ ! $(head -n 1 "$trees/$1/$3/block.sh") =~ status\ ([0-9]+) ]] || want=${BASH_REMATCH[1]}
+	out=$(inside "$1" "id USER >/dev/null 2>&1 || useradd --badname USER; cd '/$3' && PATH=/root/typed:\$PATH bash -euo pipefail block.sh" 2>&1) || status=$?
+	rm "$trees/$1/$3/block.sh"
+	printf '%s\nstatus %s, not %s\n' "$out" $status "$want"
+	[ $status = "$want" ]
+}
+
+# says STATUS TEXT COMMAND...: a program that ends so, and says this among others
+says() {
+	local out status=0
+	out=$("${@:3}" 2>&1) || status=$?
+	printf '%s\nstatus %s, not %s\n' "$out" $status "$1"
+	[ $status = "$1" ] && grep -qF "$2" <<<"$out"
+}
+
+mkdir -p "$trees/blocks"
+"$PEERDMA_ROOT/scripts/docs.py" --chroot "$trees/blocks"
+outside=$trees/bookworm/root/outside
+
 # --- 6.1 and 6.12, libraries and tools
-system bookworm bookworm-backports "dkms g++ cmake make pkg-config libfmt9 libibverbs-dev liburing2 linux-headers-amd64"
+system bookworm bookworm "bookworm-backports" "dkms g++ cmake make pkg-config libfmt9 libibverbs-dev liburing2 linux-headers-amd64"
 new=$(inside bookworm "apt-cache search --names-only '^linux-headers-6[.]12[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
 [ -n "$new" ] || die "bookworm-backports offers no headers of 6.12"
 inside bookworm "apt-get -qq -y --no-install-recommends install -t bookworm-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
@@ -98,11 +123,32 @@ for want in 6.1. 6.12.; do check "among them $want: $kernels" grep -q "\(^\| \)$
 check "its modules are signed" inside bookworm 'for ko in /lib/modules/*/updates/dkms/*.ko; do tail -c 28 "$ko" | grep -q "Module signature appended"; done'
 check "the group is there" inside bookworm 'getent group peerdma'
 check "the command runs" inside bookworm 'peerdma --version'
-check "an outside program by pkg-config" inside bookworm 'cd /tmp && printf "%s\n" "#include <peerdma.h>" "#include <cstdio>" \
-	"int main() { std::puts(peerdma_version()); }" >a.cpp && g++ -std=c++20 a.cpp $(pkg-config --cflags --libs libpeerdma) -o a && ./a'
-check "the same by CMake" inside bookworm 'mkdir /tmp/b && cd /tmp/b && printf "%s\n" "cmake_minimum_required(VERSION 3.13)" "project(b CXX)" \
-	"find_package(peerdma 0.1 REQUIRED)" "add_executable(b b.cpp)" "target_link_libraries(b peerdma::peerdma)" >CMakeLists.txt &&
-	printf "%s\n" "#include <peerdma.h>" "#include <cstdio>" "int main() { std::puts(peerdma_version()); }" >b.cpp && cmake . && make && ./b'
+mkdir -p "$outside"
+"$PEERDMA_ROOT/scripts/docs.py" --block example.cpp >"$outside/example.cpp"
+cp "$PEERDMA_ROOT/Documentation/examples/file_to_gpu.cpp" "$outside/"
+cat >"$outside/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.13)
+project(outside CXX)
+set(CMAKE_CXX_STANDARD 20)
+find_package(peerdma 0.1 REQUIRED COMPONENTS verbs)
+add_executable(example example.cpp)
+target_link_libraries(example peerdma::peerdma)
+add_executable(file_to_gpu file_to_gpu.cpp)
+target_link_libraries(file_to_gpu peerdma::verbs ibverbs)
+EOF
+check "outside programs by pkg-config" inside bookworm 'mkdir /root/outside/pc && cd /root/outside &&
+	g++ -std=c++20 example.cpp -o pc/example $(pkg-config --cflags --libs libpeerdma) &&
+	g++ -std=c++20 file_to_gpu.cpp -o pc/file_to_gpu $(pkg-config --cflags --libs libpeerdma libpeerdma-verbs) -libverbs'
+check "the same by CMake" inside bookworm 'cd /root/outside && cmake -S . -B cm && make -C cm'
+for by in pc cm; do
+	check "$by: it opens the device, or says what is missing and what to do" says 1 "/dev/peerdma: No such file or directory" \
+		inside bookworm "/root/outside/$by/example /etc/hostname"
+	check "$by: that of verbs says what is missing" says 1 "file_to_gpu: " \
+		inside bookworm "/root/outside/$by/file_to_gpu send /etc/hostname 127.0.0.1 1"
+done
+check "a part that there is none of, by CMake, is refused" inside bookworm 'mkdir /tmp/d && cd /tmp/d && printf "%s\n" "cmake_minimum_required(VERSION 3.13)" \
+	"project(d CXX)" "find_package(peerdma 0.1 REQUIRED COMPONENTS warp)" >CMakeLists.txt && ! cmake . 2>err && grep -q "no peerdma::warp" err'
+rm -rf "$outside"
 check "a later version than there is, by CMake, is refused" inside bookworm 'mkdir /tmp/c && cd /tmp/c && printf "%s\n" "cmake_minimum_required(VERSION 3.13)" \
 	"project(c CXX)" "find_package(peerdma 9 REQUIRED)" >CMakeLists.txt && ! cmake .'
 check "peerdma-cufile runs a program with our library" inside bookworm 'peerdma-cufile grep -q /usr/lib/peerdma/libcufile.so.0 /proc/self/maps'
@@ -111,8 +157,51 @@ check "they go" inside bookworm "apt-get -y purge 'peerdma-*' 'libpeerdma*' libc
 files bookworm >"$trees/after"
 check "and leave nothing" diff "$trees/before" "$trees/after"
 
+# --- What the pages say to type: the packages, and then all of it by hand. What this kernel is must not matter: modprobe has to
+# find the module for the newest one that is installed, and loads nothing.
+shims() {
+	mkdir -p "$trees/$1/root/typed"
+	cat >"$trees/$1/root/typed/modprobe" <<'EOF'
+#!/bin/sh
+exec /sbin/modprobe --dry-run --verbose --set-version "$(ls /lib/modules | sort -V | tail -n 1)" "$@"
+EOF
+	chmod +x "$trees/$1/root/typed/modprobe"
+	printf '#!/bin/sh\nPATH=%s:/usr/sbin:/usr/bin:/sbin:/bin exec "$@"\n' /root/typed >"$trees/$1/root/typed/sudo"
+	chmod +x "$trees/$1/root/typed/sudo"
+}
+for block in "$trees"/blocks/*.sh; do
+	name=$(basename "$block" .sh)
+	case $name in
+	*-packages-*)
+		# make deb was typed before this began.
+		system typed bookworm "" "make"
+		shims typed
+		mkdir -p "$trees/typed/root/tree/build/deb"
+		cp "$debs"/*.deb "$trees/typed/root/tree/build/deb/"
+		printf 'deb:\n\tls build/deb\n' >"$trees/typed/root/tree/Makefile"
+		check "typed: ${name#*-}" typed typed "$name" root/tree
+		check "typed: the kernel's own check of the module" says 0 peerdma.ko inside typed '/root/typed/modprobe peerdma'
+		check "typed: USER is a member" says 0 peerdma inside typed 'id -nG USER'
+		;;
+	*-quickstart-*)
+		if [ ! -d "$trees/source" ]; then
+			system source bookworm "" "ca-certificates"
+			shims source
+			mkdir "$trees/source/root/tree"
+			tar -C "$PEERDMA_ROOT" --exclude=./build --exclude=./.git -c . | tar -C "$trees/source/root/tree" -x
+			"$PEERDMA_ROOT/scripts/docs.py" --block example.cpp >"$trees/source/root/tree/example.cpp"
+		fi
+		check "typed: ${name#*-}" typed source "$name" root/tree
+		;;
+	*) check "typed: ${name#*-}, of a page that is not known here" false ;;
+	esac
+done
+check "what was typed: the command runs" says 0 peerdma inside source '/usr/local/bin/peerdma --version'
+check "what was typed: the example opens the device, or says what is missing" says 1 "/dev/peerdma: No such file or directory" \
+	inside source '/root/tree/example /etc/hostname'
+
 # --- 7.2
-system trixie trixie-backports "dkms"
+system trixie trixie trixie-backports "dkms"
 new=$(inside trixie "apt-cache search --names-only '^linux-headers-7[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
 [ -n "$new" ] || die "trixie-backports offers no headers of 7.x"
 inside trixie "apt-get -qq -y --no-install-recommends install -t trixie-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"

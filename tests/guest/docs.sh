@@ -48,5 +48,5 @@ publish
 same "the example reads" "1048576 bytes, 1048576 of them direct, at BAR offset 0" "$("$LAB_BUILD/bin/example" /mnt/disk/file.bin)"
 rmdir /sys/fs/cgroup/jobs
 echo -dmem >/sys/fs/cgroup/cgroup.subtree_control
-rm -rf $tree /mnt/disk/file.bin
+rm -rf $tree /mnt/disk/file.bin /mnt/disk/copy.bin
 plan $tap_n

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Memory of CUDA's, HIP's and Level Zero's in one process, whose libraries it loads one after the other: each is found by its
-# address, comes as a dma-buf and goes direct, by libpeerdma and by libcufile: vendors.cpp. The libraries are stand-ins
-# (tests/softgpu), and so is the driver that makes the dma-bufs (tests/kmod/expstand.c): one GPU for all of them.
+# address, comes as a dma-buf and goes direct, by libpeerdma and by libcufile: vendors.cpp; and by peerdma selftest, which loads
+# them itself. The libraries are stand-ins (tests/softgpu), and so is the driver that makes the dma-bufs
+# (tests/kmod/expstand.c): one GPU for all of them.
 # group: cufile
 # topologies: switch
 # variants: plain
-# timeout: 90
+# timeout: 120
 # long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 
@@ -34,9 +35,31 @@ relay program moves
 pattern fill $file 0 2097152 pattern:1
 sync
 relay program cufile
+
+# self MEMORY: peerdma selftest of it; its exit status in status
+self() {
+	SOFTGPU_STAND=$gpu LD_LIBRARY_PATH=$LAB_BUILD/tests/softgpu setarch -R peerdma selftest --memory "$1" /mnt/disk >/run/self 2>&1
+	status=$?
+}
+for memory in cuda hip ze; do
+	self $memory
+	same "selftest of $memory: it works, each step, and says whose memory it was" "0 15 1 1" \
+		"$status $(grep -c '^good ' /run/self) $(grep -c '^result   works: 15 of 15' /run/self) $(grep -c "^memory   $memory$" /run/self)"
+	[ $status = 0 ] || diag "$(cat /run/self)"
+	check "selftest of $memory: whole blocks went direct" grep -qE '^good +read, whole blocks +524288 direct, 0 near, 0 host$' /run/self
+	check "selftest of $memory: all is given back" soon 5 grep -qx 0 /sys/kernel/debug/expstand/attached
+done
 no_stand
 stand publish=0
 relay program unpublished
+for memory in cuda hip ze; do
+	self $memory
+	same "selftest of $memory that nobody published: the reason, and no step" "1 1 0" \
+		"$status $(grep -c VENDOR_UNPUBLISHED /run/self) $(grep -c '^good ' /run/self)"
+	diag "$(cat /run/self)"
+done
+peerdma selftest --memory cuda /mnt/disk >/run/self 2>&1
+same "selftest without the vendor's library says so" "1 1" "$? $(grep -c 'cannot load libcuda.so.1' /run/self)"
 no_stand
 check "our module goes" soon 5 rmmod peerdma
 plan $tap_n

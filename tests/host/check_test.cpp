@@ -126,6 +126,29 @@ TEST_F(Check, WithoutSysfs)
 	EXPECT_EQ(item(report, "module")["state"], "good");
 	EXPECT_EQ(item(report, "disks")["state"], "unknown");
 	EXPECT_TRUE(report.json["ready"].get<bool>()) << "what is not known does not stand in the way";
+	for (const auto &entry : report.json["items"])
+		if (entry["found"] == "not known without /sys") {
+			const std::string change = entry["change"];
+			EXPECT_TRUE(has(change, "--volume /sys:/sys:ro") || has(change, "peerdma explain")) << entry;
+		}
+}
+
+TEST_F(Check, ALimitOfACgroupIsLiftedByWhatIsPrinted)
+{
+	env.files["/proc/self/cgroup"] = "0::/jobs/one\n";
+	env.files["/sys/fs/cgroup/jobs/one/dmem.max"] = "peerdma/0000:01:00.0 max\n";
+	env.files["/sys/fs/cgroup/jobs/dmem.max"] = "drm/0000:05:00.0/vram0 9\npeerdma/0000:01:00.0 4096\n";
+	const cli::Finding item = cli::check_quota(host);
+	EXPECT_EQ(item.change, "echo peerdma/0000:01:00.0 max >/sys/fs/cgroup/jobs/dmem.max");
+	EXPECT_EQ(item.undo, "echo peerdma/0000:01:00.0 4096 >/sys/fs/cgroup/jobs/dmem.max");
+}
+
+TEST_F(Check, AKernelThatLacksSomethingIsReplacedByWhatIsPrinted)
+{
+	env.files["/boot/config-6.12.95"] = "CONFIG_ZONE_DEVICE=y\n";
+	EXPECT_TRUE(has(cli::check_config(host).change, "apt install -t trixie-backports linux-image-amd64"));
+	env.files.erase("/boot/config-6.12.95");
+	EXPECT_TRUE(has(cli::check_config(host).change, "modprobe configs"));
 }
 
 TEST_F(Check, Node)

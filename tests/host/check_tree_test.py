@@ -251,8 +251,8 @@ def kernels() -> None:
 def p2pdma_off() -> None:
     config = f"boot/config-{K}"
     seen = with_files({config: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"})
-    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "boot a kernel")
-    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and "           change  boot a kernel" in seen.text
+    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "linux-image-amd64")
+    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and "           change  boot Debian's 7.2: apt install" in seen.text
     with_files({config: "CONFIG_PCI_P2PDMA=y\nCONFIG_ZONE_DEVICE=y\n"}).is_("config", "warn", "no rings")
     look(drop=("boot/",)).is_("config", "unknown")
 
@@ -434,7 +434,7 @@ def memory_types() -> None:
     look(**{MEMTYPES.replace("/", "__"): some}).is_("memtype", "good", "BAR 2: uncached-minus, uncached")
     combined = {MEMTYPES: memtypes((start - 4096, start + 4096, "write-combining"))}
     bound("nvidia", combined).is_("memtype", "warn", "write-combining: VENDOR_WC", "RmForceDisableIomapWC=1", "rm /etc/modprobe.d")
-    bound("amdgpu", combined).is_("memtype", "warn", "write-combining, by amdgpu: VENDOR_WC", "use another device", "changes nothing")
+    bound("amdgpu", combined).is_("memtype", "warn", "write-combining, by amdgpu: VENDOR_WC", "with another device", "changes nothing")
     bound("vfio-pci", combined).is_("memtype", "warn", "BAR 2: write-combining, by vfio-pci",
                                     f"echo {GPU} >/sys/bus/pci/drivers/vfio-pci/unbind", "drivers_probe")
     with_files({MEMTYPES: memtypes((end - 4096, end, "write-back"))}).is_("memtype", "warn", "write-back, by no driver", "sysfb_init", "update-grub")

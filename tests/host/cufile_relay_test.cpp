@@ -212,6 +212,22 @@ TEST_F(CufileRelay, ByRulesThenDistanceThenItsOwnDevice)
 		EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
 		EXPECT_EQ(relay(), one.relay) << one.distances[0] << ' ' << one.distances[1] << ' ' << one.prefers;
 	}
+	// Of two that are as far, where its own is none: the one of its node.
+	cuda.nr_devices = 3;
+	cuda.apiece = true;
+	peer.prefers = 0;
+	peer.refused_by[first] = PEERDMA_REASON_DISTANCE;
+	peer.distances = {{first + 1, 4}, {first + 2, 4}};
+	for (int same : {1, 2}) {
+		close_all(library);
+		fh = nullptr;
+		peer.next_provider = first;
+		for (int device = 0; device < 3; device++)
+			system.texts[std::string("/sys/bus/pci/devices/0000:0") + static_cast<char>('a' + device) +
+				     ":00.0/numa_node"] = device == 0 || device == same ? "1\n" : "0\n";
+		EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+		EXPECT_EQ(relay(), same) << "on the node of the memory's device";
+	}
 }
 
 TEST_F(CufileRelay, WhereNoneIsPossible)

@@ -21,7 +21,7 @@ ROOT = docs.ROOT
 PAGES = docs.pages()
 BLOCKS = [block for page in PAGES for block in page.blocks()]
 SILENT = ("text", "c", "diff")  # nothing that anybody runs
-TAGS = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
+TAGS = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
         "json": r"checked: \w+", "yaml": r"not run: .{10,}"}
 COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
 HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
@@ -116,13 +116,14 @@ def what_is_for_the_host_is_run() -> None:
                     assert done.returncode == 0, f"{block.place}: status {done.returncode}\n{done.stdout}"
 
 
-def what_is_for_a_guest_is_given_to_the_test_that_runs_it() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        docs.guest_scripts(Path(name))
-        scripts = sorted(Path(name).iterdir())
-        assert len(scripts) == len(each("run: guest")) > 4
-        for script, block in zip(scripts, each("run: guest")):
-            assert script.read_text() == f"# {block.tag}\n{block.text}"
+def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
+    for where, by in {"guest": "tests/guest/docs.sh", "chroot": "tests/packages.sh"}.items():
+        assert f"docs.py\" --{where} " in (ROOT / by).read_text(), f"{by} runs nothing"
+        wanted = [f"# {block.tag}\n{block.text}" for block in each(f"run: {where}")]
+        wanted += [f"# {tag}\n{docs.unprompted(text)}" for _, _, tag, text in docs.examples() if re.match(rf"run: {where}\b", tag)]
+        with tempfile.TemporaryDirectory() as name:
+            assert docs.scripts_of(where, Path(name)) == len(wanted) >= 3
+            assert [script.read_text() for script in sorted(Path(name).iterdir())] == wanted
 
 
 def the_cdi_file_is_one() -> None:
@@ -153,18 +154,12 @@ def the_cdi_file_is_one() -> None:
 # --- Examples of manual pages -------------------------------------------------------------------------
 
 def examples() -> list[tuple[str, str, str]]:
-    """(page, what becomes of it, what it holds): .\\" TAG stands before each of them."""
-    found = []
-    for path in docs.files(ROOT, *docs.MANUAL):
-        text = (ROOT / path).read_text().partition(".Sh EXAMPLES\n")[2]
-        text = text[:text.find("\n.Sh ") + 1]
-        for tag, literal, line in re.findall(r'(?:^\.\\" (.*)\n)?(?:^\.Bd -literal.*\n((?:(?!\.Ed).*\n)*)\.Ed|^\.Dl (.*))$', text, re.M):
-            found.append((path.name, tag, literal or line + "\n"))
-    return found
+    """(page, what becomes of it, what it holds)"""
+    return [(path.name, tag, text) for path, _, tag, text in docs.examples()]
 
 
 def each_example_of_a_manual_page_says_what_becomes_of_it() -> None:
-    known = r"run: host|compiled|file: \S+|not run: .{10,}"
+    known = r"run: host|run: guest(, published)?|compiled|file: \S+|not run: .{10,}"
     assert len(examples()) >= 7
     for page, tag, text in examples():
         assert re.fullmatch(known, tag), f"{page}: {tag!r}: {text}"
@@ -193,7 +188,7 @@ def examples_of_manual_pages_are_run() -> None:
                     command = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-maybe-uninitialized",
                                "-fsyntax-only", f"-I{ROOT}/include", "a.c"]
                 elif tag == "run: host":
-                    command = ["bash", "-euo", "pipefail", "-c", re.sub(r"^[$#] ", "", text, flags=re.M)]
+                    command = ["bash", "-euo", "pipefail", "-c", docs.unprompted(text)]
                 else:
                     continue
                 done += 1
@@ -427,7 +422,7 @@ if __name__ == "__main__":
     sys.exit(tap.run([
         each_block_says_what_becomes_of_it, a_block_that_says_nothing_is_a_fault, no_command_is_hidden_in_what_nobody_runs,
         what_another_file_runs_is_there, the_reason_why_something_is_not_run_names_what_exists, what_is_for_the_host_is_run,
-        what_is_for_a_guest_is_given_to_the_test_that_runs_it, the_cdi_file_is_one,
+        what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it, the_cdi_file_is_one,
         each_example_of_a_manual_page_says_what_becomes_of_it, examples_of_manual_pages_are_run, each_link_leads_somewhere,
         each_section_that_is_spoken_of_is_there, each_file_that_is_named_is_there, each_target_of_make_is_there_with_its_variables,
         each_subcommand_and_option_is_described_by_the_manual_page, each_name_of_ours_is_in_the_source,

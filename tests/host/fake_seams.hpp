@@ -549,9 +549,9 @@ public:
 		return 0;
 	}
 	int uuid(int, char (&)[CUFILE_GPU_UUID_LEN]) override { return 0; }
-	int pci_address(int, std::string &out) override
+	int pci_address(int which, std::string &out) override
 	{
-		out = "0000:0A:00.0";
+		out = std::string("0000:0") + static_cast<char>('A' + (apiece ? which : 0)) + ":00.0";
 		return 0;
 	}
 
@@ -585,6 +585,7 @@ public:
 	const std::string *also = nullptr; // memory of its device, too
 	int devices[4]{};                  // their addresses are their contexts
 	int nr_devices = 1;
+	bool apiece = false; // each device has a PCI address of its own
 	int primary_error = 0, alloc_error = 0;
 	bool apart = false;                        // no device reaches another one
 	static inline thread_local int inside = 0; // the device whose context it is

@@ -527,6 +527,112 @@ TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
 	EXPECT_TRUE(faulty.json["providers"].empty());
 }
 
+TEST_F(Seeing, TopologyOfDisksThatAreNoFunctionsOwn)
+{
+	const std::string devices = "/sys/bus/pci/devices/", root = "../../../devices/pci0000:00/";
+	env.add_function("0000:01:00.0", 1 << 20, "peerdma");
+	env.links[devices + "0000:01:00.0"] = root + "0000:01:00.0";
+	env.add_function("0000:03:00.0", 1 << 20, "nvme");
+	env.links[devices + "0000:03:00.0"] = root + "0000:03:00.0";
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	auto disk = [&](const std::string &name, const std::string &link, const std::string &transport = "") {
+		env.files["/sys/block/" + name + "/size"] = "8\n";
+		env.links["/sys/block/" + name] = env.links["/sys/class/block/" + name] = "../devices/" + link + name;
+		if (!transport.empty())
+			env.files["/sys/class/block/" + name + "/device/transport"] = transport + "\n";
+		env.contents["/dev/" + name] = {.bytes = "x", .mode = S_IFBLK};
+	};
+	// Over a network with paths and without, by two paths, made of another, and what is none.
+	disk("nvme4n1", "virtual/nvme-subsystem/nvme-subsys4/");
+	disk("nvme4c4n1", "virtual/nvme-fabrics/ctl/nvme4/", "rdma");
+	disk("nvme5n1", "virtual/nvme-fabrics/ctl/nvme5/", "tcp");
+	disk("nvme0n1", "virtual/nvme-subsystem/nvme-subsys0/");
+	disk("nvme0c0n1", "pci0000:00/0000:03:00.0/nvme/nvme0/", "pcie");
+	disk("md0", "virtual/block/");
+	env.files["/sys/class/block/md0/slaves/nvme0n1/size"] = "8\n";
+	disk("nbd0", "virtual/block/");
+	for (const char *none : {"loop0", "ram0", "zram0"})
+		disk(none, "virtual/block/");
+	disk("dm-9", "virtual/block/");
+	env.files["/sys/block/dm-9/size"] = "0\n";
+	for (const char *path : {"nvme4c4n1", "nvme0c0n1"})
+		env.files["/sys/block/" + std::string(path) + "/hidden"] = "1\n";
+	env.contents["/dev/nvme4n1"].map = PEERDMA_MAP_SOFTWARE;
+	env.contents["/dev/nvme5n1"].refused_errno = EXDEV;
+	env.contents["/dev/nvme5n1"].refused_reason = PEERDMA_REASON_FABRIC_TCP;
+	env.contents["/dev/nbd0"].open_error = -EACCES;
+
+	const auto report = cli::topo({});
+	for (const char *line :
+	     {"\ndisk nvme4n1: nvme4c4n1 by rdma\n", "\ndisk nvme5n1: by tcp\n",
+	      "\ndisk nvme0n1: nvme0c0n1 0000:03:00.0\n", "\ndisk md0: nvme0c0n1 0000:03:00.0\n",
+	      "\ndisk nbd0: no PCI function\n",
+	      "\nnvme4n1 (nvme4c4n1 by rdma) to provider 1 (0000:01:00.0): by software, distance 4, software\n",
+	      "\nnvme5n1 (by tcp) to provider 1 (0000:01:00.0): refused, FABRIC_TCP: ",
+	      "\nnvme0n1 (nvme0c0n1 0000:03:00.0) to provider 1 (0000:01:00.0): direct, distance 4, bus address\n",
+	      "\nmd0 (nvme0c0n1 0000:03:00.0) to provider 1 (0000:01:00.0): direct, ",
+	      "\nnbd0 (no PCI function) to provider 1 (0000:01:00.0): unknown, /dev/nbd0 could not be asked "
+	      "(EACCES)\n"})
+		EXPECT_TRUE(has(report.text, line)) << line << report.text;
+	EXPECT_EQ(report.json["pairs"].size(), 5u) << "an empty disk, memory and files are none";
+	for (const auto &pair : report.json["pairs"]) {
+		EXPECT_TRUE(pair["disk_pci"].is_null());
+		EXPECT_EQ(pair["verdict"], pair["disk"] == "nvme4n1" ? "by software" :
+					   pair["disk"] == "nvme5n1" ? "refused" :
+					   pair["disk"] == "nbd0"    ? "unknown" :
+								       "direct");
+	}
+	ASSERT_EQ(report.json["other_disks"].size(), 5u);
+	for (const auto &other : report.json["other_disks"])
+		EXPECT_TRUE(other["disk"] != "nvme4n1" ||
+			    other["leaves"] ==
+				    cli::Json::parse(R"([{"name": "nvme4c4n1", "pci": null, "transport": "rdma"}])"));
+	const auto dot = cli::topo({.svg = "", .dot = true}).text;
+	for (const char *line : {"\"disk nvme4n1\" [label=\"disk nvme4n1\\nnvme4c4n1 by rdma\"",
+				 "\"0000:03:00.0\" -> \"disk md0\" [dir=none",
+				 "\"disk nvme4n1\" -> \"0000:01:00.0\" [label=\"nvme4n1: by software", "color=orange"})
+		EXPECT_TRUE(has(dot, line)) << line << dot;
+	EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
+}
+
+TEST_F(Seeing, TopologyOfWhoConsumesWhatOfEachProvider)
+{
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	env.add_provider(0, 0x0200, 2, 0, 1 << 20);
+	open_in(10, "3", "one");
+	const std::string cgroups = "/sys/fs/cgroup", current = "/dmem.current";
+	env.files[cgroups + "/cgroup.procs"] = "1\n";
+	env.files[cgroups + "/jobs" + current] = "peerdma/0000:01:00.0 12288\ndrm/0000:05:00.0/vram0 7\n"
+						 "peerdma/0000:02:00.0 4096\n";
+	env.files[cgroups + "/jobs/a" + current] = "peerdma/0000:01:00.0 8192\npeerdma/0000:02:00.0 4096\n";
+	env.files[cgroups + "/jobs/b" + current] = "peerdma/0000:01:00.0 0\n";
+	env.files[cgroups + "/other" + current] = "";
+	env.files["/sys/kernel/debug/peerdma/stats"] =
+		"total reads=6 writes=1 direct=8192 near=0 host=5 errors=0 refused=1\n"
+		"user uid=1000 buffer-bytes=16384\n"
+		"provider id=2 pci=0000:02:00.0 reads=6 writes=1 direct=8192 near=0 host=5 errors=0 refused=1\n"
+		"disk provider=2 dev=259:3 name=nvme4n1 leaves=nvme4c4n1 reads=6 writes=1 direct=8192 near=1 host=5 "
+		"errors=0 refused=1\n"
+		"disk provider=1 dev=8:0 name=sda reads=0 writes=0 direct=0 near=0 host=0 errors=0 refused=0\n";
+	const auto two = cli::topo({});
+	EXPECT_TRUE(has(two.text, "1 MiB free\n  cgroup /jobs: 4 KiB\n  cgroup /jobs/a: 8 KiB\nprovider 2"))
+		<< two.text;
+	EXPECT_TRUE(has(two.text, "1 MiB free\n  cgroup /jobs/a: 4 KiB\n  disk nvme4n1: moved 8 KiB direct, 1 byte "
+				  "near, 5 bytes host; 1 refused\nprocess 10 one: 8 KiB in 2 buffers\n"
+				  "user 1000: 16 KiB in buffers\n"))
+		<< two.text;
+	EXPECT_EQ(two.json["providers"][1]["cgroups"], cli::Json::parse(R"([{"cgroup": "/jobs/a", "bytes": 4096}])"));
+	EXPECT_EQ(two.json["providers"][1]["disks"][0]["direct_bytes"], 8192);
+	EXPECT_EQ(two.json["providers"][0]["disks"].size(), 0u);
+	EXPECT_EQ(two.json["users"], cli::Json::parse(R"([{"uid": 1000, "buffer_bytes": 16384}])"));
+	EXPECT_TRUE(two.json["consumers"][0]["provider"].is_null()) << "which one's it is the kernel does not say";
+
+	env.providers.erase(2);
+	const auto one = cli::topo({});
+	EXPECT_TRUE(has(one.text, "  cgroup /jobs/a: 8 KiB\n  process 10 one: 8 KiB in 2 buffers\nuser")) << one.text;
+	EXPECT_EQ(one.json["consumers"][0]["provider"], 1);
+}
+
 TEST_F(Seeing, TopologyOfManyProviders)
 {
 	for (uint32_t bus = 1; bus <= 100; bus++)

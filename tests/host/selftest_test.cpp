@@ -3,6 +3,7 @@
 // peerdma selftest on a machine in memory: a good one, and one that does a single thing wrong.
 
 #include <cerrno>
+#include <cstring>
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ protected:
 		EXPECT_EQ(env.queues, 0u);
 	}
 
-	cli::Report run() { return cli::selftest("/my/secret", ""); }
+	cli::Report run() { return cli::selftest({.dir = "/my/secret", .provider = ""}); }
 
 	// The names of the steps that are not good.
 	std::vector<std::string> wrong()
@@ -77,7 +78,8 @@ TEST_F(Selftest, NoStepBeginsAfterAMinute)
 	// Each step begins half a minute after the one before; the first look at the clock is before all of them.
 	const auto start = std::chrono::steady_clock::now();
 	int looks = 0;
-	report = cli::selftest("/my/secret", "", [&] { return start + std::chrono::seconds(30) * looks++; });
+	report = cli::selftest({.dir = "/my/secret", .provider = ""},
+			       [&] { return start + std::chrono::seconds(30) * looks++; });
 	const auto steps = report.json["steps"];
 	ASSERT_GT(steps.size(), 10u);
 	for (size_t i = 0; i < steps.size(); i++) {
@@ -220,6 +222,183 @@ TEST_F(Selftest, WhatItCannotBeginWith)
 	EXPECT_THROW(run(), cli::Failure);
 	env.providers.begin()->second.len = 4096;
 	EXPECT_THROW(run(), cli::Failure) << "there is no room for the buffer";
+}
+
+// --- A vendor's memory: what its library is asked for, and that the bytes compared are those that it has.
+
+namespace
+{
+
+constexpr uint64_t vendor_base = 0x7f0000000000, in_frame = 4096; // the allocation begins within a frame
+FakeEnv *machine;
+int allocated, retained, vendor_error, waits, drive_asked;
+bool spoiled, in_context;
+
+std::string &vendor_bytes() { return machine->buffers.begin()->second.bytes; }
+
+int cu_init(unsigned) { return 0; }
+int cu_device(int *device, int ordinal)
+{
+	*device = ordinal;
+	return 0;
+}
+int cu_retain(void **context, int)
+{
+	retained++;
+	*context = &retained;
+	return 0;
+}
+int cu_release(int) { return retained--, 0; }
+int cu_current(void *context)
+{
+	in_context = context == &retained;
+	return 0;
+}
+int cu_alloc(unsigned long long *at, size_t size)
+{
+	EXPECT_TRUE(in_context);
+	EXPECT_EQ(size, cli::selftest_buffer);
+	if (vendor_error)
+		return vendor_error;
+	allocated++;
+	*at = vendor_base + in_frame;
+	return 0;
+}
+int cu_free(unsigned long long at)
+{
+	EXPECT_EQ(at, vendor_base + in_frame);
+	EXPECT_TRUE(machine->buffers.empty()) << "freed while it is a buffer";
+	return allocated--, 0;
+}
+int cu_put(unsigned long long at, const void *from, size_t size)
+{
+	vendor_bytes().replace(at - vendor_base, size, static_cast<const char *>(from), size);
+	return 0;
+}
+int cu_wait() { return waits++, 0; }
+int cu_get(void *to, unsigned long long at, size_t size)
+{
+	std::memcpy(to, &vendor_bytes()[at - vendor_base], size);
+	static_cast<char *>(to)[size - 1] ^= spoiled;
+	return 0;
+}
+int cu_attributes(unsigned n, int *which, void **answers, unsigned long long)
+{
+	for (unsigned i = 0; i < n; i++)
+		switch (which[i]) {
+		case 2:
+			*static_cast<unsigned *>(answers[i]) = 2;
+			break;
+		case 11:
+			*static_cast<unsigned long long *>(answers[i]) = vendor_base + in_frame;
+			break;
+		case 12:
+			*static_cast<size_t *>(answers[i]) = cli::selftest_buffer;
+			break;
+		default:
+			return 1;
+		}
+	return 0;
+}
+int cu_handle(void *fd, unsigned long long at, size_t, int, unsigned long long)
+{
+	EXPECT_EQ(at, vendor_base);
+	*static_cast<int *>(fd) = vendor_error ? -1 : 500;
+	return vendor_error;
+}
+
+class SelftestOfVendor : public Selftest
+{
+protected:
+	SelftestOfVendor()
+	{
+		machine = &env;
+		allocated = retained = vendor_error = waits = drive_asked = 0;
+		spoiled = in_context = false;
+		add("cuInit", cu_init);
+		add("cuDeviceGet", cu_device);
+		add("cuDevicePrimaryCtxRetain", cu_retain);
+		add("cuDevicePrimaryCtxRelease_v2", cu_release);
+		add("cuCtxSetCurrent", cu_current);
+		add("cuCtxSynchronize", cu_wait);
+		add("cuMemAlloc_v2", cu_alloc);
+		add("cuMemFree_v2", cu_free);
+		add("cuMemcpyHtoD_v2", cu_put);
+		add("cuMemcpyDtoH_v2", cu_get);
+		add("cuPointerGetAttributes", cu_attributes);
+		add("cuMemGetHandleForAddressRange", cu_handle);
+		env.on_ioctl = [](unsigned long request, void *arg) {
+			if (request == PEERDMA_BUF_IMPORT)
+				drive_asked = static_cast<int>(static_cast<peerdma_buf_import *>(arg)->pci_bdf);
+			return 1;
+		};
+	}
+	~SelftestOfVendor() override
+	{
+		EXPECT_EQ(allocated, 0);
+		EXPECT_EQ(retained, 0);
+	}
+	template <class Function> void add(const char *name, Function *function)
+	{
+		env.functions[std::string("libcuda.so.1 ") + name] = reinterpret_cast<void *>(function);
+	}
+	static cli::Report by(const std::string &memory)
+	{
+		return cli::selftest({.dir = "/my/secret", .provider = "", .memory = memory});
+	}
+	static std::string refusal(const std::string &memory)
+	{
+		try {
+			by(memory);
+		} catch (const cli::Failure &failure) {
+			return failure.line();
+		}
+		return "none";
+	}
+};
+
+} // namespace
+
+TEST_F(SelftestOfVendor, MovesAndComparesWhatTheVendorHas)
+{
+	report = by("cuda");
+	EXPECT_EQ(report.status, 0) << report.text;
+	EXPECT_EQ(report.json["memory"], "cuda");
+	EXPECT_TRUE(has(report.text, "memory   cuda\n")) << report.text;
+	EXPECT_TRUE(has(report.text, "result   works: 15 of 15 steps are good\n")) << report.text;
+	EXPECT_EQ(drive_asked, 0x300) << "the drive that the file lies on";
+	EXPECT_EQ(waits, 15) << "else the drive and the copy may overlap";
+	ASSERT_FALSE(env.ios.empty());
+	EXPECT_EQ(env.ios[0].buf_off, in_frame) << "the buffer begins a little earlier";
+	spoiled = true;
+	report = by("cuda");
+	EXPECT_EQ(report.status, 1);
+	EXPECT_TRUE(has(report.text, "wrong in the buffer: 1 bytes differ, the first at 1048575")) << report.text;
+}
+
+TEST_F(SelftestOfVendor, NamesTheReasonWhyItCannot)
+{
+	env.on_ioctl = [](unsigned long request, void *arg) {
+		if (request != PEERDMA_BUF_IMPORT)
+			return 1;
+		static_cast<peerdma_buf_import *>(arg)->out_reason = PEERDMA_REASON_VENDOR_UNPUBLISHED;
+		return -EOPNOTSUPP;
+	};
+	EXPECT_TRUE(has(refusal("cuda"), peerdma_reason_text(PEERDMA_REASON_VENDOR_UNPUBLISHED))) << refusal("cuda");
+	vendor_error = 2;
+	EXPECT_TRUE(has(refusal("cuda"), "cuMemAlloc_v2 of libcuda.so.1 has failed: 0x2")) << refusal("cuda");
+	vendor_error = 0;
+	env.functions.erase("libcuda.so.1 cuMemAlloc_v2");
+	EXPECT_TRUE(has(refusal("cuda"), "libcuda.so.1 has no cuMemAlloc_v2()")) << refusal("cuda");
+	env.functions.erase("libcuda.so.1 cuMemcpyDtoH_v2");
+	EXPECT_TRUE(has(refusal("cuda"), "libcuda.so.1 has no cuMemcpyDtoH_v2()")) << refusal("cuda");
+	// Where this machine has them, they load, and the fake has none of their functions.
+	const std::string hip = refusal("hip"), ze = refusal("ze");
+	EXPECT_TRUE(has(hip, "cannot load libamdhip64.so.7 (") || has(hip, "has no hipFree()")) << hip;
+	EXPECT_TRUE(has(ze, "cannot load libze_loader.so.1 (") || has(ze, "has no zeMemFree()")) << ze;
+	EXPECT_THROW(by("opencl"), cli::Usage);
+	EXPECT_THROW(cli::selftest({.dir = "/my/secret", .provider = "1", .memory = "cuda"}), cli::Usage);
+	EXPECT_TRUE(env.ios.empty());
 }
 
 TEST(SelftestPattern, SaysWhereABytesPlaceIs)

@@ -91,4 +91,15 @@ int hsa_amd_portable_export_dmabuf(const void *address, size_t size, int *fd, ui
 	return *fd < 0 ? out_of_resources : success;
 }
 int hsa_amd_portable_close_dmabuf(int fd) { return close(fd) ? invalid_argument : success; }
+
+// hip.cpp's: where the CPU gets at what is in one allocation; nullptr, it is not.
+char *fake_hsa_bytes(const void *address, size_t size)
+{
+	char *start = nullptr;
+	size_t bytes = 0;
+	if (!stand().find(address, start, bytes))
+		return nullptr;
+	const auto from = static_cast<size_t>(static_cast<const char *>(address) - start);
+	return size > bytes - from ? nullptr : stand().bytes(start) + from;
+}
 }

@@ -4,6 +4,7 @@
 // calls and numbers are those of Level Zero's specification; descriptors of dma-bufs are kept, as Intel's driver does.
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -16,7 +17,8 @@ namespace
 
 constexpr int success = 0, uninitialized = 0x78000001, unsupported = 0x78000003, invalid_argument = 0x78000004,
 	      out_of_memory = 0x70000003;
-constexpr uint32_t export_desc = 0x18, export_fd = 0x1a, dma_buf = 2, device_memory = 2;
+constexpr uint32_t export_desc = 0x18, export_fd = 0x1a, dma_buf = 2, device_memory = 2, queue_desc = 0xe,
+		   synchronous = 1;
 bool initialized;
 char the_driver, the_device, own_context;
 
@@ -35,6 +37,11 @@ struct Properties : Base {
 	uint64_t id, page_size;
 };
 
+// ze_command_queue_desc_t
+struct Queue : Base {
+	uint32_t ordinal, index, flags, mode, priority;
+};
+
 struct Memory {
 	void *context;
 	bool for_export;
@@ -49,6 +56,19 @@ softgpu::Stand &stand()
 	static auto *const the_stand = new softgpu::Stand(std::getenv("SOFTGPU_STAND"), softgpu::stand_bytes / 4 * 3,
 							  softgpu::stand_bytes / 4);
 	return *the_stand;
+}
+
+// With the lock: where the CPU gets at it, memory of the device's or of the host's.
+void *seen(void *address, size_t size)
+{
+	char *start = nullptr;
+	size_t bytes = 0;
+	if (!stand().find(address, start, bytes))
+		return address;
+	const auto from = static_cast<size_t>(static_cast<char *>(address) - start);
+	if (size > bytes - from)
+		std::abort();
+	return stand().bytes(start) + from;
 }
 
 Export *find(Base *first, uint32_t kind)
@@ -160,5 +180,25 @@ int zeMemGetAllocProperties(void *context, const void *address, Properties *out,
 		memory->fd = stand().dma_buf(stand().bytes(start), size);
 	wanted->fd = memory->fd;
 	return memory->fd < 0 ? unsupported : success;
+}
+
+// A list of which each command is done at once.
+int zeCommandListCreateImmediate(void *, void *device, const Queue *queue, void **out)
+{
+	if (device != &the_device || queue->kind != queue_desc || queue->mode != synchronous)
+		return invalid_argument;
+	*out = new char;
+	return success;
+}
+int zeCommandListDestroy(void *list)
+{
+	delete static_cast<char *>(list);
+	return success;
+}
+int zeCommandListAppendMemoryCopy(void *, void *to, const void *from, size_t size, void *, uint32_t, void **)
+{
+	std::lock_guard guard(lock);
+	std::memcpy(seen(to, size), seen(const_cast<void *>(from), size), size);
+	return success;
 }
 }

@@ -150,11 +150,17 @@ int run(int argc, char **argv)
 	sub->add_option("--jobs", measured.jobs, "A file of jobs, with keys of gdsio's; then no other option");
 	sub->add_option("--svg", measured.svg, "Draw it into this file");
 
-	std::string dir;
-	sub = add("selftest", "Move bytes of a file that it makes, compare each of them, and report",
-		  [&] { return selftest(dir, provider); });
-	sub->add_option("DIRECTORY", dir, "Where to make the file; its filesystem is what is tested")->required();
+	SelftestOptions tested;
+	sub = add("selftest", "Move bytes of a file that it makes, compare each of them, and report", [&] {
+		tested.provider = provider;
+		return selftest(tested);
+	});
+	sub->add_option("DIRECTORY", tested.dir, "Where to make the file; its filesystem is what is tested")
+		->required();
 	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
+	sub->add_option("--memory", tested.memory,
+			"The provider's, or a vendor's by its library: provider (the default), cuda, hip, ze")
+		->check(CLI::IsMember({"provider", "cuda", "hip", "ze"}));
 
 	std::string most = "0";
 	sub = add("verify", "Read a file into a provider's memory, and compare it with what read(2) says",

@@ -11,6 +11,12 @@
 namespace cli
 {
 
+// What only sysfs tells, where a container has none, and the way back.
+inline const std::string with_sysfs = "start the container with --volume /sys:/sys:ro, and ask again",
+			 without_sysfs = "start it without";
+// Where nothing that is changed here would help: another device has to be named.
+inline const std::string other_device = "peerdma check FILE ADDRESS, with another device of those that lspci -D lists";
+
 // One thing a host needs. The change is exact: something a person can type or write.
 struct Finding {
 	std::string id = {};    // stable, for programs

@@ -81,6 +81,11 @@ std::string installed_module(const Host &host)
 	return dir + text.substr(begin, text.find(':', at) - begin);
 }
 
+// Debian's 6.1 and 6.12 are built without what is needed, its 7.2 is with it; any other is to be built.
+const std::string get_kernel = "boot Debian's 7.2: apt install -t trixie-backports linux-image-amd64, and reboot; or "
+			       "build 6.12 or 7.2: scripts/config "
+			       "-e PCI_P2PDMA -e ZONE_DEVICE -e IO_URING, make olddefconfig bindeb-pkg, and boot it";
+
 enum class Signed { yes, no, unknown };
 
 // What scripts/sign-file of the kernel ends a signed module with.
@@ -119,8 +124,7 @@ Finding check_kernel(const Host &host)
 {
 	Finding finding{.id = "kernel", .found = host.release, .why = "PeerDMA is tested on 6.12 and 7.2"};
 	unsigned major = 0, minor = 0;
-	const std::string change = "boot 6.12 or 7.2, with CONFIG_PCI_P2PDMA=y",
-			  undo = "boot this kernel again: both stay installed";
+	const std::string change = get_kernel, undo = "boot this kernel again: both stay installed";
 	if (std::sscanf(host.release.c_str(), "%u.%u", &major, &minor) != 2)
 		return finding.set(State::unknown, fmt::format("'{}' is no version", host.release), "uname -r",
 				   "it changes nothing");
@@ -145,31 +149,27 @@ Finding check_config(const Host &host)
 			if (!has_line(text, option))
 				missing += std::string(missing.empty() ? "" : " and ") + option;
 		if (!missing.empty())
-			return finding.set(
-				State::bad, fmt::format("{} missing in {}", missing, where),
-				fmt::format("boot a kernel that was built with {}; Debian's 6.1 and 6.12 were "
-					    "not, its 7.2 is",
-					    missing),
-				undo);
+			return finding.set(State::bad, fmt::format("{} missing in {}", missing, where), get_kernel,
+					   undo);
 		if (!has_option(text, "CONFIG_IO_URING"))
 			return finding.set(State::warn, fmt::format("CONFIG_IO_URING missing in {}: no rings", where),
-					   "boot a kernel that was built with CONFIG_IO_URING=y", undo);
+					   get_kernel, undo);
 		finding.found = fmt::format("CONFIG_PCI_P2PDMA=y and CONFIG_ZONE_DEVICE=y in {}", where);
 		return finding;
 	}
 	// No copy of the configuration: a function that only that option brings is as good a proof.
 	const int rc = host.env.read_file("/proc/kallsyms", symbols);
 	if (rc < 0 || symbols.empty())
-		return finding.set(State::unknown,
-				   fmt::format("the configuration is neither in /proc/config.gz nor in /boot/config-{}",
-					       host.release),
-				   fmt::format("see for yourself that CONFIG_PCI_P2PDMA=y, or put the file at "
-					       "/boot/config-{}",
-					       host.release),
-				   fmt::format("rm /boot/config-{}", host.release));
+		return finding.set(
+			State::unknown,
+			fmt::format("the configuration is neither in /proc/config.gz nor in /boot/config-{}",
+				    host.release),
+			fmt::format("modprobe configs, and ask again; without that module: cp .config, of the "
+				    "kernel's own build, /boot/config-{}",
+				    host.release),
+			fmt::format("rm /boot/config-{}", host.release));
 	if (symbols.find(" pci_p2pdma_add_resource") == symbols.npos)
-		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms",
-				   "boot a kernel with CONFIG_PCI_P2PDMA=y", undo);
+		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms", get_kernel, undo);
 	finding.found = "CONFIG_PCI_P2PDMA, by its functions in /proc/kallsyms";
 	return finding;
 }
@@ -181,8 +181,7 @@ Finding check_module(const Host &host, int open_error)
 	if (!open_error || host.env.access("/sys/module/peerdma", F_OK) == 0)
 		return finding;
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys", "look outside of the container: lsmod",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	// Has anybody installed it for this kernel?
 	const bool installed = !installed_module(host).empty();
 	return finding.set(State::bad, "peerdma is not loaded",
@@ -202,8 +201,7 @@ Finding check_signing(const Host &host)
 					      lockdown.empty() ? "unknown" : lockdown, sig_enforce ? "on" : "off");
 	finding.found = facts;
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys",
-				   "look outside of the container: mokutil --sb-state", "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	if (host.env.access("/sys/module/peerdma", F_OK) == 0) {
 		finding.found += ": it let the module in";
 		return finding;

@@ -120,6 +120,9 @@ bool types_of(const Host &host, uint64_t start, uint64_t end, std::vector<std::s
 	return true;
 }
 
+const std::string firmware = "in the firmware's setup switch on \"Above 4G Decoding\" and \"Resizable BAR\"",
+		  back = "switch them off again";
+
 } // namespace
 
 Way way_between(const Host &host, const std::string &from, const std::string &to)
@@ -168,9 +171,7 @@ Finding check_iommu(const Host &host, const std::vector<std::string> &functions)
 	Finding finding{.id = "iommu",
 			.why = "a translating IOMMU sends traffic between devices up to the host bridge"};
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys",
-				   "look outside of the container; reads may be direct all the same",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	std::vector<std::string> units, groups;
 	if (host.env.list_dir("/sys/class/iommu", units) < 0 || units.empty()) {
 		finding.found = "off: devices use physical addresses";
@@ -216,8 +217,7 @@ Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
 		       "the IOMMU"};
 	const std::string root = "run this as root: only root sees these registers";
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys", "look outside of the container",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	if (pairs.empty()) {
 		finding.found = "there is no pair of a disk and a device to look at";
 		return finding;
@@ -310,12 +310,9 @@ Finding check_bar(const Host &host, const std::string &pci)
 		.why = "only memory in a 64-bit prefetchable BAR, in steps of 2 MiB, can be published, and no more "
 		       "than the BAR shows"};
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys", "look outside of the container: lspci -vv",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	const auto bars = bars_of(host.env, pci);
 	const Bar *bar = widest(bars);
-	const std::string firmware = "in the firmware's setup switch on \"Above 4G Decoding\" and \"Resizable BAR\"",
-			  back = "switch them off again";
 	if (!bar)
 		return finding.set(State::bad,
 				   bars.empty() ? "no memory BAR is assigned" : "no BAR is 64-bit and prefetchable",
@@ -346,15 +343,13 @@ Finding check_memtype(const Host &host, const std::string &pci)
 			.why = "what is published is mapped uncached, and the kernel has one type for all mappings of "
 			       "a page"};
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys", "look outside of the container",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	const auto bars = bars_of(host.env, pci);
 	const Bar *bar = widest(bars);
 	std::vector<std::string> types;
 	int error = 0;
 	if (!bar)
-		return finding.set(State::unknown, "there is no 64-bit prefetchable BAR to look at", "see bar",
-				   "see bar");
+		return finding.set(State::unknown, "there is no 64-bit prefetchable BAR to look at", firmware, back);
 	if (!types_of(host, bar->start, bar->start + bar->len, types, error))
 		return finding.set(
 			State::unknown, fmt::format("{} cannot be read ({})", memtype_list, errno_name(-error)),
@@ -374,8 +369,8 @@ Finding check_memtype(const Host &host, const std::string &pci)
 				   "rm /etc/modprobe.d/nvidia-peerdma.conf, and reboot");
 	// Who gives its memory away as dma-bufs has to stay.
 	if (!vendor_driver(host, pci).empty())
-		return finding.set(State::warn, what + ", by " + driver + ": VENDOR_WC for its dma-bufs",
-				   "use another device", "it changes nothing");
+		return finding.set(State::warn, what + ", by " + driver + ": VENDOR_WC for its dma-bufs", other_device,
+				   "it changes nothing");
 	if (!driver.empty())
 		return finding.set(
 			State::warn, what + ", by " + driver,
@@ -393,8 +388,7 @@ Finding check_driver(const Host &host, const std::string &pci)
 	Finding finding{
 		.id = "driver", .about = pci, .why = "PeerDMA publishes the memory of a device that it drives itself"};
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys", "look outside of the container: lspci -k",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	if (host.env.access(pci_devices + pci + "/class", F_OK) < 0)
 		return finding.set(State::bad, "there is no such function", "lspci -D lists them",
 				   "it changes nothing");

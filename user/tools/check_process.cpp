@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <linux/capability.h>
 #include <unistd.h>
 
@@ -79,13 +80,19 @@ std::string container_of(const Host &host)
 }
 
 // The limits of peerdma's regions in dmem.max of this process's cgroup and those above.
-std::string dmem_limits(const Host &host)
+// A cgroup's limit of a provider.
+struct DmemLimit {
+	std::string region, most, file;
+};
+
+std::vector<DmemLimit> dmem_limits(const Host &host)
 {
-	std::string text, found;
+	std::string text;
+	std::vector<DmemLimit> found;
 	host.env.read_file("/proc/self/cgroup", text);
 	const size_t at = ("\n" + text).find("\n0::");
 	if (at == text.npos)
-		return "";
+		return found;
 	for (std::string group = first_line(text.substr(at + 3)); !group.empty() && group != "/";
 	     group.resize(std::max<size_t>(group.rfind('/'), 0))) {
 		const std::string file = "/sys/fs/cgroup" + group + "/dmem.max";
@@ -93,7 +100,7 @@ std::string dmem_limits(const Host &host)
 		std::istringstream lines(text);
 		for (std::string region, most; lines >> region >> most;)
 			if (region.starts_with("peerdma/") && most != "max")
-				found += fmt::format("{}{} {} in {}", found.empty() ? "" : ", ", region, most, file);
+				found.push_back({region, most, file});
 		text.clear();
 	}
 	return found;
@@ -120,8 +127,11 @@ Finding check_node(const Host &host, int open_error)
 			"run as root, or as a member of the node's group: usermod -aG peerdma $USER, and log in again",
 			"gpasswd -d $USER peerdma");
 	if (open_error == -EPROTONOSUPPORT)
-		return finding.set(State::bad, found, "install the module and the library from one release",
-				   "install the old ones");
+		return finding.set(
+			State::bad, found,
+			"install both from one release: apt install ./peerdma-dkms_*.deb ./libpeerdma0_*.deb "
+			"./peerdma-tools_*.deb; rmmod peerdma; modprobe peerdma",
+			"the same with the packages of the other release");
 	if (open_error == -EBADMSG)
 		return finding.set(State::bad, found + ": /etc/peerdma/rules has a fault",
 				   "peerdma rules check, and mend what it names", "put the old line back");
@@ -153,12 +163,12 @@ Finding check_container(const Host &host)
 	const std::string container = container_of(host);
 	const std::string what = container.empty() ? "" : "in a container of " + container;
 	if (!host.sysfs)
-		return finding.set(State::warn, "without /sys", "start the container with --volume /sys:/sys:ro",
-				   "start it without");
+		return finding.set(State::warn, "without /sys", with_sysfs, without_sysfs);
 	if (mapped)
-		return finding.set(State::warn, what.empty() ? "in a user namespace" : what + ", in a user namespace",
-				   "peerdma publish on the host; here only reads and writes",
-				   "peerdma unpublish on the host");
+		return finding.set(
+			State::warn, what.empty() ? "in a user namespace" : what + ", in a user namespace",
+			"on the host, outside of the container: peerdma publish ADDRESS; here only reads and writes",
+			"on the host: peerdma unpublish ADDRESS");
 	finding.found = what.empty() ? "none" : what;
 	return finding;
 }
@@ -187,8 +197,10 @@ Finding check_uring(const Host &host)
 				   filtered ? "a seccomp filter may forbid io_uring" : "not known from these files",
 				   seccomp, "start it without");
 	if (*host.uring == -ENOSYS && !filtered)
-		return finding.set(State::warn, "this kernel has no io_uring", "boot a kernel with CONFIG_IO_URING=y",
-				   "boot this one again");
+		return finding.set(
+			State::warn, "this kernel has no io_uring",
+			"build a kernel: scripts/config -e IO_URING, make olddefconfig bindeb-pkg, and boot it",
+			"boot this one again");
 	return finding.set(State::warn,
 			   fmt::format("io_uring is refused ({}){}", errno_name(-*host.uring),
 				       filtered ? ", by a seccomp filter" : ""),
@@ -229,13 +241,19 @@ Finding check_quota(const Host &host)
 {
 	Finding finding{.id = "quota", .why = "how much of a device's memory one user or cgroup may have"};
 	if (!host.sysfs)
-		return finding.set(State::unknown, "not known without /sys", "look outside of the container",
-				   "it changes nothing");
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
 	const std::string file = "/sys/module/peerdma/parameters/user_max", user = line_of(host.env, file);
-	const std::string group = dmem_limits(host);
-	if (!group.empty())
-		return finding.set(State::warn, "limited by cgroup: " + group,
-				   "echo \"REGION max\" >dmem.max of that cgroup, as root", "write the old line back");
+	if (const auto limits = dmem_limits(host); !limits.empty()) {
+		std::vector<std::string> found, change, undo;
+		for (const DmemLimit &limit : limits) {
+			found.push_back(fmt::format("{} {} in {}", limit.region, limit.most, limit.file));
+			change.push_back(fmt::format("echo {} max >{}", limit.region, limit.file));
+			undo.push_back(fmt::format("echo {} {} >{}", limit.region, limit.most, limit.file));
+		}
+		return finding.set(State::warn, fmt::format("limited by cgroup: {}", fmt::join(found, ", ")),
+				   fmt::format("{}", fmt::join(change, "; ")),
+				   fmt::format("{}", fmt::join(undo, "; ")));
+	}
 	if (!user.empty() && user != "0")
 		return finding.set(State::warn, user + " bytes for each user", "echo 0 >" + file,
 				   fmt::format("echo {} >{}", user, file));

@@ -218,7 +218,9 @@ Finding check_disks(const Host &host, const Subject &subject)
 {
 	Finding finding{.id = "disks",
 			.why = "only a disk whose driver can hand peer memory to its DMA engine reads directly"};
-	const std::string change = "use an NVMe drive; SATA, USB and virtio disks and NVMe over TCP cannot do it";
+	const std::string change =
+		"name a file on an NVMe drive, by PCI or over RDMA: lsblk -o NAME,TRAN,MOUNTPOINTS has nvme "
+		"there; SATA, USB and virtio disks and NVMe over TCP cannot do it";
 	if (!host.sysfs)
 		return not_known(finding);
 	if (subject.path.empty()) {

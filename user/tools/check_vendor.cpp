@@ -120,9 +120,9 @@ Finding check_exporter(const Host &host, const std::string &pci, const std::stri
 				   "all of the GPU's memory, and reboot",
 				   "apt purge amdgpu-dkms, and reboot");
 	if (bytes.empty())
-		return finding.set(
-			State::warn, finding.found + " does not publish its BAR, so a dma-buf of its memory is refused",
-			"use another device: no driver for this one is known that does", "it changes nothing");
+		return finding.set(State::warn,
+				   finding.found + " does not publish its BAR, so a dma-buf of its memory is refused",
+				   other_device + ": no driver for this one is known that does", "it changes nothing");
 	finding.found +=
 		fmt::format("; {} of its BAR are published: a dma-buf of its memory can be imported, which was "
 			    "never tried on a GPU{}",

@@ -70,6 +70,11 @@ struct CopyOptions {
 	bool verify = false, require_direct = false;
 };
 
+struct SelftestOptions {
+	std::string dir, provider;
+	std::string memory = "provider"; // or a vendor's: "cuda", "hip", "ze"
+};
+
 // What a benchmark is asked for, by the names of its options; or files that say so.
 struct BenchOptions {
 	std::string target, jobs, svg;
@@ -106,7 +111,7 @@ Report unpublish(const std::string &device);
 Report explain(const std::string &file, const std::string &provider);
 Report copy(const CopyOptions &options);
 Report bench(const BenchOptions &options);
-Report selftest(const std::string &dir, const std::string &provider);
+Report selftest(const SelftestOptions &options);
 Report stat();
 Report witness(const WitnessOptions &options);
 Report topo(const TopoOptions &options);

@@ -19,7 +19,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "check.hpp"
 #include "counts.hpp"
+#include "device_memory.hpp"
 #include "fd.hpp"
 #include "nameless.hpp"
 #include "sysfs.hpp"
@@ -55,9 +57,8 @@ struct Outcome {
 class Selftest
 {
 public:
-	Selftest(const Device &device, const struct peerdma_provider_info &provider, const std::string &dir)
-		: env_(peerdma_impl::system_env()), device_(device), provider_(provider),
-		  fd_(env_, open_nameless(env_, dir))
+	Selftest(const Device &device, const std::string &dir)
+		: env_(peerdma_impl::system_env()), device_(device), fd_(env_, open_nameless(env_, dir))
 	{
 		struct peerdma_file *file = nullptr;
 		int rc = fd_.get();
@@ -72,11 +73,63 @@ public:
 
 	const File &file() const { return file_; }
 
+	void allocate(const struct peerdma_provider_info &provider)
+	{
+		struct peerdma_buf *raw = nullptr;
+		uint32_t reason = 0;
+		int rc = peerdma_buf_create(device_.get(), provider.id, selftest_buffer, 0, &raw, &reason);
+		if (rc < 0)
+			throw Failure{
+				fmt::format("cannot allocate {} in the provider's memory", size_text(selftest_buffer)),
+				-rc,
+				reason,
+				"",
+				{}};
+		buffer_.reset(raw);
+		proxy_ = {static_cast<char *>(map_buffer(buffer_)), selftest_buffer};
+	}
+
+	// Memory of a vendor's, that its driver is asked for with the drive's function. Returns whose memory it is.
+	struct peerdma_provider_info borrow(const std::string &vendor, const PciAddress &drive)
+	{
+		vendor_ = allocate_memory(env_, vendor, selftest_buffer);
+		struct peerdma_pointer_args args = {};
+		struct peerdma_buf *raw = nullptr;
+		args.size = sizeof(args);
+		args.addr = vendor_->address();
+		args.len = selftest_buffer;
+		args.pci_domain = drive.domain;
+		args.pci_bdf = drive.bdf;
+		args.ze_context = vendor_->ze_context();
+		int rc = peerdma_buf_from_pointer(device_.get(), &args, &raw);
+		if (rc < 0)
+			throw Failure{fmt::format("cannot make a buffer of memory of {}{}", vendor_->library(),
+						  args.out_result ?
+							  fmt::format(", whose call returned {:#x}",
+								      static_cast<uint32_t>(args.out_result)) :
+							  ""),
+				      -rc,
+				      args.out_reason,
+				      "",
+				      {}};
+		buffer_.reset(raw);
+		base_ = args.out_buf_off;
+		struct peerdma_buf_info info = {};
+		struct peerdma_provider_info provider = {};
+		info.size = sizeof(info);
+		provider.size = sizeof(provider);
+		rc = peerdma_buf_query(raw, &info);
+		if (!rc)
+			rc = peerdma_provider_get(device_.get(), info.provider_id, &provider);
+		if (rc)
+			throw Failure{"cannot ask /dev/peerdma whose memory it is", -rc, 0, "", {}};
+		return provider;
+	}
+
 	std::vector<Outcome> run(const struct peerdma_explanation &why, const Now &now)
 	{
 		alignment_ = {std::max<uint64_t>(why.dio_offset_align, 1), std::max<uint64_t>(why.dio_mem_align, 1)};
 		software_ = why.map == PEERDMA_MAP_SOFTWARE;
-		make_buffer();
 		std::vector<Outcome> outcomes;
 		const auto end = now() + patience;
 		for (const Step &step : selftest_steps(alignment_.block))
@@ -92,22 +145,6 @@ private:
 		return static_cast<int>(std::min<int64_t>(fd_.write(model_, 0), 0));
 	}
 
-	void make_buffer()
-	{
-		struct peerdma_buf *raw = nullptr;
-		uint32_t reason = 0;
-		int rc = peerdma_buf_create(device_.get(), provider_.id, selftest_buffer, 0, &raw, &reason);
-		if (rc < 0)
-			throw Failure{
-				fmt::format("cannot allocate {} in the provider's memory", size_text(selftest_buffer)),
-				-rc,
-				reason,
-				"",
-				{}};
-		buffer_.reset(raw);
-		memory_ = {static_cast<char *>(map_buffer(buffer_)), selftest_buffer};
-	}
-
 	// What is on the drive, as far as the kernel can be made to ask it.
 	std::string read_back() const
 	{
@@ -120,8 +157,26 @@ private:
 	// Bytes in the device's memory, which no cache holds: the last word comes back before anybody else looks.
 	void put(const std::string &bytes)
 	{
-		std::memcpy(memory_.data(), bytes.data(), bytes.size());
-		static_cast<void>(*static_cast<volatile const char *>(&memory_.back()));
+		if (vendor_)
+			return vendor_->put(bytes);
+		std::memcpy(proxy_.data(), bytes.data(), bytes.size());
+		static_cast<void>(*static_cast<volatile const char *>(&proxy_.back()));
+	}
+
+	std::string memory()
+	{
+		if (!vendor_)
+			return {proxy_.data(), proxy_.size()};
+		std::string bytes(selftest_buffer, '\0');
+		vendor_->get(bytes);
+		return bytes;
+	}
+
+	// Where a request's bytes are in the buffer, which may begin before the memory that is tested.
+	Piece in_buffer_of(Piece piece) const
+	{
+		piece.buf_off += base_;
+		return piece;
 	}
 
 	Outcome take(const Step &step)
@@ -133,7 +188,7 @@ private:
 		Expected want;
 		put(before);
 		for (const Piece &piece : step.pieces) {
-			const Expected one = expected(piece, model_.size(), alignment_);
+			const Expected one = expected(in_buffer_of(piece), model_.size(), alignment_);
 			want.done += one.done;
 			want.direct += software_ ? 0 : one.direct;
 			if (step.write)
@@ -171,8 +226,7 @@ private:
 		if ((said || (first && last)) && (counts.all() != want.done || counts.direct != want.direct))
 			return wrong(State::bad, fmt::format("{} bytes moved, {} of them direct; expected {} and {}",
 							     counts.all(), counts.direct, want.done, want.direct));
-		const std::string got(memory_.data(), memory_.size());
-		if (const std::string where = difference(after, got); !where.empty())
+		if (const std::string where = difference(after, memory()); !where.empty())
 			return wrong(State::bad, "wrong in the buffer: " + where);
 		if (const std::string where = step.write ? difference(model_, read_back()) : ""; !where.empty())
 			return wrong(State::bad, "wrong in the file: " + where);
@@ -181,7 +235,7 @@ private:
 
 	Outcome by_call(const Step &step, std::optional<Counts> &said) const
 	{
-		const Piece &piece = step.pieces.front();
+		const Piece piece = in_buffer_of(step.pieces.front());
 		struct peerdma_io_result result = {};
 		result.size = sizeof(result);
 		const auto call = step.write ? peerdma_write_result : peerdma_read_result;
@@ -221,7 +275,7 @@ private:
 			op.kind = step.write ? PEERDMA_OP_WRITE : PEERDMA_OP_READ;
 			op.file = file_.get();
 			op.buf = buffer_.get();
-			op.buf_off = piece.buf_off;
+			op.buf_off = in_buffer_of(piece).buf_off;
 			op.len = piece.len;
 			op.file_off = piece.file_off;
 			op.tag = ops.size();
@@ -258,12 +312,13 @@ private:
 
 	peerdma_impl::Env &env_;
 	const Device &device_;
-	const struct peerdma_provider_info provider_;
 	const Fd fd_;
 	File file_;
-	Buffer buffer_;
-	std::span<char> memory_;
-	std::string model_; // what the file holds
+	std::unique_ptr<DeviceMemory> vendor_; // none: the provider's
+	Buffer buffer_;                        // goes before the memory
+	uint64_t base_ = 0;                    // bytes from its start to the memory that is tested
+	std::span<char> proxy_;                // of the provider's
+	std::string model_;                    // what the file holds
 	Alignment alignment_ = {1, 1};
 	bool software_ = false;
 	uint64_t step_ = 0;
@@ -274,6 +329,31 @@ std::string ids_of(peerdma_impl::Env &env, const std::string &pci)
 	const std::string vendor = line_of(env, pci_devices + pci + "/vendor"),
 			  device = line_of(env, pci_devices + pci + "/device");
 	return vendor.size() > 2 && device.size() > 2 ? vendor.substr(2) + ":" + device.substr(2) : "unknown";
+}
+
+// The function of the drive that the file lies on, by the module if anything is published, else by sysfs.
+PciAddress drive_below(peerdma_impl::Env &env, const Device &device, const File &file, const std::string &dir)
+{
+	uint32_t id = 0;
+	if (peerdma_provider_list(device.get(), &id, 1) > 0) {
+		struct peerdma_provider_info provider = {};
+		provider.id = id;
+		const auto why = ask(file, "the file", provider);
+		if (why.leaf_domain || why.leaf_bdf)
+			return {why.leaf_domain, why.leaf_bdf};
+	} else {
+		const Host host{.env = env, .release = ""};
+		for (const std::string &disk : subject_of(host, dir).disks)
+			for (const std::string &leaf : below(host, disk).leaves)
+				if (const auto address = PciAddress::parse(function_of(host, leaf)))
+					return *address;
+	}
+	throw Failure{
+		"the drive below is no PCI function's own, so no GPU's driver can be asked for memory that it reaches",
+		0,
+		0,
+		"Name a directory on an NVMe drive of this machine.",
+		{}};
 }
 
 std::string trimmed(std::string text)
@@ -374,14 +454,20 @@ std::vector<Step> selftest_steps(uint64_t block)
 	return steps;
 }
 
-Report selftest(const std::string &dir, const std::string &name) { return selftest(dir, name, Clock::now); }
+Report selftest(const SelftestOptions &options) { return selftest(options, Clock::now); }
 
-Report selftest(const std::string &dir, const std::string &name, const Now &now)
+Report selftest(const SelftestOptions &options, const Now &now)
 {
 	auto &env = peerdma_impl::system_env();
+	const bool of_vendor = options.memory != "provider";
+	if (of_vendor && !options.provider.empty())
+		throw Usage{"--provider is for memory of the provider's: a vendor's library chooses the device, as its "
+			    "environment says"};
 	const Device device = open_device();
-	const auto provider = find_provider(device, name);
-	Selftest test(device, provider, dir);
+	auto provider = of_vendor ? peerdma_provider_info{} : find_provider(device, options.provider);
+	Selftest test(device, options.dir);
+	if (of_vendor)
+		provider = test.borrow(options.memory, drive_below(env, device, test.file(), options.dir));
 	const auto why = ask(test.file(), "the file", provider);
 	struct peerdma_device_info info = {};
 	info.size = sizeof(info);
@@ -402,6 +488,7 @@ Report selftest(const std::string &dir, const std::string &name, const Now &now)
 		row("drive", drive);
 	row("device", fmt::format("{:04x}:{:04x}, BAR {}, {} published", provider.pci_vendor, provider.pci_device,
 				  provider.bar, size_text(provider.len)));
+	row("memory", options.memory);
 	row("route", why.error ? fmt::format("none ({}, {}: {})", errno_name(static_cast<int>(why.error)),
 					     peerdma_reason_name(why.reason), peerdma_reason_text(why.reason)) :
 				 fmt::format("{}, distance {}, {}", route, why.distance, peerdma_map_name(why.map)));
@@ -415,6 +502,7 @@ Report selftest(const std::string &dir, const std::string &name, const Now &now)
 		       {"filesystem", why.fs_name},
 		       {"drives", drives},
 		       {"device", fmt::format("{:04x}:{:04x}", provider.pci_vendor, provider.pci_device)},
+		       {"memory", options.memory},
 		       {"route", route},
 		       {"reason", peerdma_reason_name(why.reason)},
 		       {"advice", peerdma_reason_advice(why.reason)},
@@ -432,6 +520,8 @@ Report selftest(const std::string &dir, const std::string &name, const Now &now)
 	row("blocks", fmt::format("{} bytes of the file, places in the buffer in steps of {}", why.dio_offset_align,
 				  why.dio_mem_align));
 	size_t good = 0, bad = 0;
+	if (!of_vendor)
+		test.allocate(provider);
 	const auto outcomes = test.run(why, now);
 	for (const Outcome &outcome : outcomes) {
 		good += outcome.state == State::good;

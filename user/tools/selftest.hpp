@@ -48,6 +48,6 @@ std::vector<Step> selftest_steps(uint64_t block);
 
 // The subcommand, by a clock of the caller's.
 using Now = std::function<std::chrono::steady_clock::time_point()>;
-Report selftest(const std::string &dir, const std::string &name, const Now &now);
+Report selftest(const SelftestOptions &options, const Now &now);
 
 } // namespace cli

@@ -17,8 +17,6 @@ namespace cli
 namespace
 {
 
-constexpr std::string_view stats_path = "/sys/kernel/debug/peerdma/stats";
-
 std::optional<uint64_t> number(std::string_view text)
 {
 	uint64_t value;

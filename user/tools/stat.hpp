@@ -13,6 +13,9 @@
 namespace cli
 {
 
+// All counters, for root.
+inline constexpr std::string_view stats_path = "/sys/kernel/debug/peerdma/stats";
+
 // Counters by the kernel's own names: "reads", "direct-bytes", "refused-4".
 using Counters = std::map<std::string, uint64_t, std::less<>>;
 uint64_t counted(const Counters &counters, std::string_view key); // 0 if it is not there

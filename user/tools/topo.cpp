@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "check.hpp"
 #include "sysfs.hpp"
 #include "topo.hpp"
 
@@ -90,8 +92,8 @@ std::string verdict_name(const Pair &pair)
 
 std::string pair_text(const Pair &pair)
 {
-	std::string text = fmt::format("{} ({}) to provider {} ({}): ", pair.disk, pair.disk_pci, pair.provider,
-				       pair.provider_pci);
+	std::string text =
+		fmt::format("{} ({}) to provider {} ({}): ", pair.disk, pair.place, pair.provider, pair.provider_pci);
 	if (pair.error)
 		return text +
 		       fmt::format("unknown, /dev/{} could not be asked ({})", pair.disk, errno_name(pair.error));
@@ -104,6 +106,25 @@ std::string pair_text(const Pair &pair)
 		return text + fmt::format(", {}: {}", peerdma_reason_name(pair.why.reason),
 					  peerdma_reason_text(pair.why.reason));
 	return text + fmt::format(", {}", peerdma_map_name(pair.why.map));
+}
+
+std::string leaf_name(const Leaf &leaf)
+{
+	std::string text = leaf.name;
+	if (!leaf.transport.empty() && leaf.transport != "pcie")
+		text += " by " + leaf.transport;
+	return leaf.pci.empty() ? text : text + " " + leaf.pci;
+}
+
+std::string place_of(const OtherDisk &disk)
+{
+	// What is its own leaf is named already.
+	if (disk.leaves.size() == 1 && disk.leaves[0].name == disk.name)
+		return disk.leaves[0].transport.empty() ? "no PCI function" : "by " + disk.leaves[0].transport;
+	std::vector<std::string> names;
+	for (const Leaf &leaf : disk.leaves)
+		names.push_back(leaf_name(leaf));
+	return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::vector<uint32_t> provider_ids(const Device &device)
@@ -119,12 +140,27 @@ std::vector<uint32_t> provider_ids(const Device &device)
 	}
 }
 
+void ask_of(const Device &device, const std::string &disk, const std::string &pci, const std::string &place,
+	    Topology &topo)
+{
+	struct peerdma_file *opened = nullptr;
+	const int rc = peerdma_file_open(device.get(), ("/dev/" + disk).c_str(), O_RDONLY, &opened);
+	const File file(opened);
+	for (const auto &provider : topo.providers) {
+		Pair pair{disk, pci, place, provider.id, pci_text(provider.pci_domain, provider.pci_bdf)};
+		pair.why.size = sizeof(pair.why);
+		pair.error = -(rc < 0 ? rc : peerdma_explain(file.get(), provider.id, &pair.why));
+		topo.pairs.push_back(pair);
+	}
+}
+
 Topology look()
 {
 	auto &env = peerdma_impl::system_env();
 	Topology topo;
 	topo.functions = pci_functions(env);
-	topo.files = open_files(env);
+	topo.others = other_disks(env);
+	topo.consumers = consumers_of(env);
 	peerdma_impl::load_rules(env, peerdma_impl::rules_path, topo.rules, topo.fault);
 	struct peerdma_device *raw = nullptr;
 	// Without the module, or without the right to use it, the tree is still worth something.
@@ -138,18 +174,10 @@ Topology look()
 			topo.providers.push_back(info);
 	}
 	for (const Function &function : topo.functions)
-		for (const std::string &disk : function.disks) {
-			struct peerdma_file *opened = nullptr;
-			const int rc = peerdma_file_open(device.get(), ("/dev/" + disk).c_str(), O_RDONLY, &opened);
-			const File file(opened);
-			for (const auto &provider : topo.providers) {
-				Pair pair{disk, function.pci, provider.id,
-					  pci_text(provider.pci_domain, provider.pci_bdf)};
-				pair.why.size = sizeof(pair.why);
-				pair.error = -(rc < 0 ? rc : peerdma_explain(file.get(), provider.id, &pair.why));
-				topo.pairs.push_back(pair);
-			}
-		}
+		for (const std::string &disk : function.disks)
+			ask_of(device, disk, function.pci, function.pci, topo);
+	for (const OtherDisk &disk : topo.others)
+		ask_of(device, disk.name, "", place_of(disk), topo);
 	return topo;
 }
 
@@ -182,6 +210,8 @@ std::string tree_text(const Topology &topo)
 		text += '\n';
 		path.push_back(function.pci);
 	}
+	for (const OtherDisk &disk : topo.others)
+		text += fmt::format("disk {}: {}\n", disk.name, place_of(disk));
 	return text;
 }
 
@@ -213,32 +243,88 @@ std::vector<peerdma_impl::Rule> rules_about(const Topology &topo, const struct p
 
 bool consumes(const OpenFile &file) { return counted(file.counters, "buffers"); }
 
-// Who publishes, by which rules, how much of it is free, and who has the rest. Of a process's buffers the kernel does not
-// say which providers' they are.
+// Of a process's buffers the kernel does not say which providers' they are: where there is one, they are its.
+bool is_known(const Topology &topo) { return topo.providers.size() == 1; }
+
+std::string process_text(const OpenFile &file)
+{
+	return fmt::format("process {} {}: {} in {} buffer{}\n", fmt::join(file.pids, ", "), printable(file.comm),
+			   size_text(counted(file.counters, "buffer-bytes")), counted(file.counters, "buffers"),
+			   counted(file.counters, "buffers") == 1 ? "" : "s");
+}
+
+std::string processes_text(const Topology &topo, const char *indent)
+{
+	std::string text;
+	for (const OpenFile &file : topo.consumers.files.files)
+		if (consumes(file))
+			text += indent + process_text(file);
+	return text;
+}
+
+// Who publishes, by which rules, how much of it is free, and who has the rest.
 std::string shares_text(const Topology &topo)
 {
 	std::string text;
 	for (const auto &provider : topo.providers) {
-		const std::string driver = publisher(topo, provider);
+		const std::string driver = publisher(topo, provider),
+				  pci = pci_text(provider.pci_domain, provider.pci_bdf);
 		text += fmt::format(
 			"provider {}: {} ({:04x}:{:04x}{}) publishes {} of BAR {} at offset {:#x}, {} free\n",
-			provider.id, pci_text(provider.pci_domain, provider.pci_bdf), provider.pci_vendor,
-			provider.pci_device, driver.empty() ? "" : ", driver " + driver, size_text(provider.len),
-			provider.bar, provider.bar_offset, size_text(provider.available));
+			provider.id, pci, provider.pci_vendor, provider.pci_device,
+			driver.empty() ? "" : ", driver " + driver, size_text(provider.len), provider.bar,
+			provider.bar_offset, size_text(provider.available));
 		for (const auto &rule : rules_about(topo, provider))
 			text += fmt::format("  {}: {}\n", rule.place(), rule.text);
+		for (const CgroupShare &share : topo.consumers.cgroups)
+			if (share.pci == pci)
+				text += fmt::format("  cgroup {}: {}\n", printable(share.cgroup),
+						    size_text(share.bytes));
+		for (const Traffic &traffic : topo.consumers.traffic)
+			if (traffic.provider == provider.id)
+				text += fmt::format("  disk {}: moved {} direct, {} near, {} host; {} refused\n",
+						    traffic.disk, size_text(traffic.direct), size_text(traffic.near),
+						    size_text(traffic.host), traffic.refused);
+		if (is_known(topo))
+			text += processes_text(topo, "  ");
 	}
-	for (const OpenFile &file : topo.files.files)
-		if (consumes(file))
-			text += fmt::format("process {} {}: {} in {} buffer{}\n", fmt::join(file.pids, ", "),
-					    printable(file.comm), size_text(counted(file.counters, "buffer-bytes")),
-					    counted(file.counters, "buffers"),
-					    counted(file.counters, "buffers") == 1 ? "" : "s");
-	if (topo.files.unseen)
-		text += fmt::format("{} processes of others were not looked at\n", topo.files.unseen);
+	if (!is_known(topo))
+		text += processes_text(topo, "");
+	for (const UserShare &user : topo.consumers.users)
+		text += fmt::format("user {}: {} in buffers\n", user.uid, size_text(user.bytes));
+	if (topo.consumers.files.unseen)
+		text += fmt::format("{} processes of others were not looked at\n", topo.consumers.files.unseen);
 	if (!topo.fault.empty())
 		text += fmt::format("no process gets anything: {}\n", topo.fault);
 	return text;
+}
+
+Json consumers_json(const Topology &topo)
+{
+	Json all = Json::array();
+	for (const OpenFile &file : topo.consumers.files.files)
+		if (consumes(file))
+			all.push_back({{"file", file.id},
+				       {"pids", file.pids},
+				       {"comm", file.comm},
+				       {"provider", is_known(topo) ? Json(topo.providers[0].id) : Json()},
+				       {"buffers", counted(file.counters, "buffers")},
+				       {"buffer_bytes", counted(file.counters, "buffer-bytes")}});
+	return all;
+}
+
+Json others_json(const Topology &topo)
+{
+	Json all = Json::array();
+	for (const OtherDisk &disk : topo.others) {
+		Json leaves = Json::array();
+		for (const Leaf &leaf : disk.leaves)
+			leaves.push_back({{"name", leaf.name},
+					  {"pci", leaf.pci.empty() ? Json() : Json(leaf.pci)},
+					  {"transport", leaf.transport.empty() ? Json() : Json(leaf.transport)}});
+		all.push_back({{"disk", disk.name}, {"leaves", leaves}});
+	}
+	return all;
 }
 
 Json topo_json(const Topology &topo)
@@ -262,23 +348,31 @@ Json topo_json(const Topology &topo)
 		entry["rules"] = Json::array();
 		for (const auto &rule : rules_about(topo, provider))
 			entry["rules"].push_back({{"line", rule.line}, {"rule", rule.text}});
+		entry["cgroups"] = entry["disks"] = Json::array();
+		for (const CgroupShare &share : topo.consumers.cgroups)
+			if (share.pci == entry["pci"])
+				entry["cgroups"].push_back({{"cgroup", share.cgroup}, {"bytes", share.bytes}});
+		for (const Traffic &traffic : topo.consumers.traffic)
+			if (traffic.provider == provider.id)
+				entry["disks"].push_back({{"disk", traffic.disk},
+							  {"direct_bytes", traffic.direct},
+							  {"near_bytes", traffic.near},
+							  {"host_bytes", traffic.host},
+							  {"refused", traffic.refused}});
 		json["providers"].push_back(entry);
 	}
-	json["consumers"] = Json::array();
-	for (const OpenFile &file : topo.files.files)
-		if (consumes(file))
-			json["consumers"].push_back({{"file", file.id},
-						     {"pids", file.pids},
-						     {"comm", file.comm},
-						     {"buffers", counted(file.counters, "buffers")},
-						     {"buffer_bytes", counted(file.counters, "buffer-bytes")}});
-	json["unseen_processes"] = topo.files.unseen;
+	json["other_disks"] = others_json(topo);
+	json["consumers"] = consumers_json(topo);
+	json["users"] = Json::array();
+	for (const UserShare &user : topo.consumers.users)
+		json["users"].push_back({{"uid", user.uid}, {"buffer_bytes", user.bytes}});
+	json["unseen_processes"] = topo.consumers.files.unseen;
 	json["rules_fault"] = topo.fault.empty() ? Json() : Json(topo.fault);
 	for (const Pair &pair : topo.pairs) {
 		const bool known = !pair.error;
 		json["pairs"].push_back(
 			{{"disk", pair.disk},
-			 {"disk_pci", pair.disk_pci},
+			 {"disk_pci", pair.disk_pci.empty() ? Json() : Json(pair.disk_pci)},
 			 {"provider", pair.provider},
 			 {"provider_pci", pair.provider_pci},
 			 {"verdict", verdict_name(pair)},
@@ -390,6 +484,28 @@ std::vector<Function> pci_functions(peerdma_impl::Env &env)
 	return ordered;
 }
 
+std::vector<OtherDisk> other_disks(peerdma_impl::Env &env)
+{
+	const Host host{.env = env, .release = ""};
+	std::vector<std::string> names;
+	std::vector<OtherDisk> others;
+	env.list_dir("/sys/block", names);
+	for (const std::string &name : names) {
+		const std::string size = line_of(env, "/sys/block/" + name + "/size");
+		std::string target;
+		env.read_link("/sys/block/" + name, target);
+		if (name.starts_with("loop") || name.starts_with("ram") || name.starts_with("zram") || size.empty() ||
+		    size == "0" || line_of(env, "/sys/block/" + name + "/hidden") == "1" ||
+		    !addresses_in(target).empty())
+			continue;
+		OtherDisk disk{name, {}};
+		for (const std::string &leaf : below(host, name).leaves)
+			disk.leaves.push_back({leaf, function_of(host, leaf), transport_of(host, leaf)});
+		others.push_back(disk);
+	}
+	return others;
+}
+
 std::string topo_dot(const Topology &topo)
 {
 	std::string text = "digraph topology {\n\trankdir=TB;\n\tnode [shape=box, fontname=\"sans-serif\"];\n"
@@ -416,6 +532,15 @@ std::string topo_dot(const Topology &topo)
 		}
 		text += fmt::format("\t{} -> {} [dir=none];\n", dot_string(above), dot_string(function.pci));
 	}
+	for (const OtherDisk &disk : topo.others) {
+		const std::string node = dot_string("disk " + disk.name);
+		text += fmt::format("\t{} [label=\"disk {}\\n{}\", style=filled, fillcolor=lightblue];\n", node,
+				    disk.name, place_of(disk));
+		for (const Leaf &leaf : disk.leaves)
+			if (!leaf.pci.empty())
+				text += fmt::format("\t{} -> {} [dir=none, style=dashed];\n", dot_string(leaf.pci),
+						    node);
+	}
 	for (const Pair &pair : topo.pairs) {
 		std::string label = verdict_name(pair);
 		if (!pair.error && pair.why.distance >= 0)
@@ -424,8 +549,8 @@ std::string topo_dot(const Topology &topo)
 			label += fmt::format("\\n{}", pair.why.error ? peerdma_reason_name(pair.why.reason) :
 								       peerdma_map_name(pair.why.map));
 		text += fmt::format("\t{} -> {} [label=\"{}: {}\", style={}, color={}, constraint=false];\n",
-				    dot_string(pair.disk_pci), dot_string(pair.provider_pci), pair.disk, label,
-				    pair.error ? "dotted" : "bold",
+				    dot_string(pair.disk_pci.empty() ? "disk " + pair.disk : pair.disk_pci),
+				    dot_string(pair.provider_pci), pair.disk, label, pair.error ? "dotted" : "bold",
 				    pair.error               ? "gray" :
 				    pair.why.error           ? "red" :
 				    why_not_direct(pair.why) ? "orange" :

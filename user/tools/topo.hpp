@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "cli.hpp"
+#include "consumers.hpp"
 #include "env.hpp"
 #include "rules.hpp"
-#include "stat.hpp"
 
 namespace cli
 {
@@ -22,9 +22,21 @@ struct Function {
 	std::vector<std::string> disks;
 };
 
+// A drive below a disk, and how it is reached.
+struct Leaf {
+	std::string name, pci, transport; // "pcie", "rdma"; empty if it has no function, or is not NVMe
+};
+
+// A disk that is no PCI function's own: by way of a network, by several paths, or made of others.
+struct OtherDisk {
+	std::string name;
+	std::vector<Leaf> leaves;
+};
+
 // What the kernel says of one disk and one provider.
 struct Pair {
-	std::string disk, disk_pci;
+	std::string disk, disk_pci; // the function is empty for an OtherDisk
+	std::string place;          // of the disk, for people: its function, or its leaves
 	uint32_t provider;
 	std::string provider_pci;
 	int error = 0; // positive errno if the kernel could not be asked
@@ -33,14 +45,17 @@ struct Pair {
 
 struct Topology {
 	std::vector<Function> functions; // each behind its parent
+	std::vector<OtherDisk> others;
 	std::vector<struct peerdma_provider_info> providers;
 	std::vector<Pair> pairs;
-	OpenFiles files;           // of /dev/peerdma
+	Consumers consumers;
 	peerdma_impl::Rules rules; // /etc/peerdma/rules
 	std::string fault;         // of it
 };
 
 std::vector<Function> pci_functions(peerdma_impl::Env &env);
+// Memory and files that pose as disks (ram, zram, loop) are none of them, nor what is empty.
+std::vector<OtherDisk> other_disks(peerdma_impl::Env &env);
 std::string topo_dot(const Topology &topo);
 
 } // namespace cli
