@@ -15,7 +15,8 @@
 
 static DEFINE_SPINLOCK(lock);
 static char who[KSYM_NAME_LEN]; /* empty: nobody; protected by lock */
-static struct ib_qp *qp; /* to be put into ERR; its owner keeps it as long as it waits for answers; protected by lock */
+/* To be put into ERR; its owner keeps it while it waits for answers. Protected by lock. */
+static struct ib_qp *qp;
 static unsigned int errors;
 module_param(errors, uint, 0444);
 
@@ -23,14 +24,16 @@ static void err(struct work_struct *work)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
 	struct ib_qp *chosen;
+	unsigned long flags;
 
-	scoped_guard(spinlock_irqsave, &lock) {
-		chosen = qp;
-		qp = NULL;
-	}
+	spin_lock_irqsave(&lock, flags);
+	chosen = qp;
+	qp = NULL;
+	spin_unlock_irqrestore(&lock, flags);
 	if (chosen && !ib_modify_qp(chosen, &attr, IB_QP_STATE))
 		errors++;
 }
+
 static DECLARE_WORK(work, err);
 
 static bool is_theirs(const struct ib_send_wr *wr)
@@ -54,16 +57,18 @@ static int posts(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct ib_qp *poster = (void *)regs_get_kernel_argument(regs, 0);
 	const struct ib_send_wr *wr = (void *)regs_get_kernel_argument(regs, 1);
+	unsigned long flags;
 
 	/* Of a process's, what is done is a number of its own. */
 	if (poster->uobject || poster->qp_type != IB_QPT_RC)
 		return 0;
-	guard(spinlock_irqsave)(&lock);
-	if (!is_theirs(wr))
-		return 0;
-	who[0] = '\0';
-	qp = poster;
-	schedule_work(&work);
+	spin_lock_irqsave(&lock, flags);
+	if (is_theirs(wr)) {
+		who[0] = '\0';
+		qp = poster;
+		schedule_work(&work);
+	}
+	spin_unlock_irqrestore(&lock, flags);
 	return 0;
 }
 
@@ -71,11 +76,14 @@ static struct kprobe probe = { .symbol_name = "rxe_post_send", .pre_handler = po
 
 static int set_who(const char *value, const struct kernel_param *param)
 {
-	guard(spinlock_irqsave)(&lock);
-	if (strscpy(who, value, sizeof(who)) < 0)
-		return -EINVAL;
-	strim(who);
-	return 0;
+	unsigned long flags;
+	ssize_t len;
+
+	spin_lock_irqsave(&lock, flags);
+	len = strscpy(who, value, sizeof(who));
+	strim(who); /* what echo puts behind it */
+	spin_unlock_irqrestore(&lock, flags);
+	return len < 0 ? len : 0;
 }
 
 static const struct kernel_param_ops who_ops = { .set = set_who };
