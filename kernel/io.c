@@ -394,8 +394,10 @@ static int io_read_host(struct io *io, u64 len)
 static int io_read_edge(struct io *io, u64 len)
 {
 	struct peerdma_mem *mem;
-	ssize_t ret;
+	ssize_t ret = io_interrupted(io);
 
+	if (ret)
+		return ret;
 	/* Nobody sees more of this page than the device has just written. */
 	mem = peerdma_mem_alloc_near(io->buffer->mem, PAGE_ALIGN(io->target.offset_align));
 	if (IS_ERR(mem))

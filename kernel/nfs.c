@@ -77,8 +77,7 @@ static bool cpu_touches(const struct rpc_clnt *client)
 static bool is_protected(const struct nfs_server *server, const struct nfs_client *client)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
-	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags) &&
-	    cpu_touches(client->cl_rpcclient))
+	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags))
 		return true;
 #endif
 	return cpu_touches(server->client);

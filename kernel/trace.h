@@ -30,7 +30,7 @@ static inline u32 peerdma_seen_provider(const struct peerdma_seen *seen)
 	return seen->buffer ? seen->buffer->provider->id : 0;
 }
 
-/* Without a disk that of the filesystem, as stat(2) shows it. */
+/* Without a disk that of the filesystem: of a share what stat(2) shows. */
 static inline dev_t peerdma_seen_dev(const struct peerdma_seen *seen)
 {
 	const struct inode *inode = file_inode(seen->file);
@@ -155,7 +155,6 @@ TRACE_EVENT(peerdma_bounce,
 		  __entry->ino, __entry->bytes, __entry->provider, __entry->reason)
 );
 
-/* dev is 0:0 where the file has no block device that could be asked. */
 TRACE_EVENT(peerdma_refuse,
 	TP_PROTO(const struct peerdma_seen *seen, int error),
 	TP_ARGS(seen, error),

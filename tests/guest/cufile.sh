@@ -4,8 +4,9 @@
 # (tests/softgpu): direct I/O by every family of calls, and what cannot be direct: cufile.cpp. And without one: nocuda.cpp.
 # group: cufile
 # topologies: switch
-# variants: plain
+# variants: plain debug
 # timeout: 120
+# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

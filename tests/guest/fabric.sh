@@ -40,7 +40,8 @@ path() { echo "${2%n1}c${1#nvme}n1" | sed 's,/dev/,,'; }
 # Requests that nobody answers are given up after so many seconds.
 timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
-echo 5 >$timeouts/io_timeout
+# Only what breaks a way ends a request that takes half a minute.
+echo 60 >$timeouts/io_timeout
 
 wire
 drive=$(nvme_disk nvme1)
@@ -106,10 +107,7 @@ check "what came" host compare gpu0 3 70001 pattern:3 3
 check "what is before it" host compare gpu0 0 3 pattern:9
 check "and behind" host compare gpu0 70004 $((mib - 70004)) pattern:9 70004
 
-ring() {
-	FAR_DISK=$disk uring /mnt/far/ring /mnt/far/scratch "/sys/class/block/$four_path/queue" >/tmp/ring
-	grep -q "^1\.\." /tmp/ring && ! grep "^not ok" /tmp/ring
-}
+ring() { FAR_DISK=$disk uring /mnt/far/ring /mnt/far/scratch "/sys/class/block/$four_path/queue"; }
 mkdir -p /mnt/far
 for fs in ext4 xfs; do
 	if [ $fs = ext4 ]; then mke2fs -q -F -t ext4 "$disk" 200M; else mkfs.xfs -q -f -d size=400m "$disk"; fi
@@ -124,7 +122,7 @@ for fs in ext4 xfs; do
 		"$? $(seeing get /tmp/bench /rows/0/error/errno /rows/0/error/reason /rows/0/bytes /rows/1/bytes)"
 	pattern fill /mnt/far/ring 0 $mib pattern:1
 	sync
-	check "$fs: the cases of a ring (uring.cpp)" ring
+	whole "$fs: the cases of a ring (uring.cpp)" ring
 	umount /mnt/far
 done
 

@@ -23,7 +23,8 @@ mib=1048576
 # Requests that nobody answers are given up after so many seconds.
 timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
-echo 5 >$timeouts/io_timeout
+# Only what breaks a way ends a request that takes half a minute.
+echo 60 >$timeouts/io_timeout
 same "the kernel knows no multipath" N "$(cat $timeouts/multipath)"
 
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }

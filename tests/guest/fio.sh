@@ -4,9 +4,10 @@
 # writes and reads by threads that share the device, and checks what it reads; the drive's DMA says where the bytes went.
 # group: cufile
 # topologies: switch
-# variants: plain
+# variants: plain debug
 # needs: fio-cufile
 # timeout: 180
+# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish

@@ -44,19 +44,26 @@ mdadm --zero-superblock --quiet "$one" "$two"
 table part "0 65536 linear $two 0"
 same "dm linear over a partition" "NONE - $(leaves "$drive")" "$(explained /dev/mapper/part)"
 same "a read of it" "0 0 4096 4096 0 0" "$(pdio read /dev/mapper/part 0 4096 0 | cut -d' ' -f1-6)"
-# The first of three steps waits in the suspended device, and goes on by a table that a request may not begin with.
-dmsetup suspend --noflush --nolockfs part
-pdio read /dev/mapper/part 1001 9000 489 >/tmp/steps 2>&1 &
-asker=$!
-state=
-until [ "$state" = D ] || ! kill -0 $asker; do # in the first step
-	sleep 0.1
-	while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null </proc/$asker/status
-done
-dmsetup reload part --table "0 65536 flakey $two 0 60 0" && dmsetup resume part
-wait $asker
-same "a table that is replaced between two steps of a request ends it there" "0 $DM_TARGET 23" "$(cut -d' ' -f1-3 /tmp/steps)"
 dmsetup remove part
+# replaced DESCRIPTION OFFSET LEN BUFFER_OFFSET DONE: the first step of a read waits in the suspended device, and is the last,
+# because the table that it goes on by is one that a request may not begin with
+replaced() {
+	local asker state='' key
+	table part "0 65536 linear $two 0"
+	dmsetup suspend --noflush --nolockfs part
+	pdio read /dev/mapper/part "${@:2:3}" >/tmp/steps 2>&1 &
+	asker=$!
+	until [ "$state" = D ] || ! kill -0 $asker; do # in the first step
+		sleep 0.1
+		while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null </proc/$asker/status
+	done
+	dmsetup reload part --table "0 65536 flakey $two 0 60 0" && dmsetup resume part
+	wait $asker
+	same "a table is replaced under a read, $1: it ends there" "0 $DM_TARGET $5" "$(cut -d' ' -f1-3 /tmp/steps)"
+	dmsetup remove part
+}
+replaced "after the head" 1001 9000 489 23
+replaced "before the tail" 0 8201 0 8192
 
 # --- a disk whose driver knows nothing of peers
 refused "virtio-blk" $virtio $QUEUE QUEUE vda vda:QUEUE

@@ -7,9 +7,10 @@
 # topologies: far
 # kernels: 7.2
 # because: the library's doing, which is the same on each kernel
-# variants: plain
+# variants: plain debug
 # needs: CONFIG_OVERLAY_FS
 # timeout: 120
+# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 near=$(pci_of 0x1af4:0x1110 1)

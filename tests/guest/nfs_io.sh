@@ -24,23 +24,21 @@ mib=1048576
 rm -f /run/elsewhere # a longer one of other tests
 pattern fill /run/elsewhere 0 100000 pattern:2
 
-# group PROGRAM ARGUMENT...: all of it is ok
+# group DESCRIPTION PROGRAM ARGUMENT...: on a fresh file
 group() {
 	publish # abi takes it back
 	fresh file $mib 1
 	host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
-	FAR_DISK=none "$@" >/tmp/group 2>&1
-	all_is_ok
+	FAR_DISK=none whole "$@"
 }
 for options in vers=4.2 vers=3,nolock,mountproto=tcp; do
 	client $options,rdma,port=20049
 	version=${options%%,*}
-	check "$version: rings" group uring $share/file $share/scratch none
-	diag "$(grep -c "^ok" /tmp/group) of it"
-	check "$version: many at once" group batch $share/file /run/elsewhere
-	check "$version: by number" group ids $share/file
-	check "$version: bad input" group abi $share/file $share
-	check "$version: structs that change" group hostile $share/file
+	group "$version: rings" uring $share/file $share/scratch none
+	group "$version: many at once" batch $share/file /run/elsewhere
+	group "$version: by number" ids $share/file
+	group "$version: bad input" abi $share/file $share
+	group "$version: structs that change" hostile $share/file
 	umount $share
 done
 

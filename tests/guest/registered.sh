@@ -4,9 +4,9 @@
 # peerdma_nvidia.ko and a stand-in for NVIDIA's driver (tests/kmod/nvstand.c), and it goes direct: registered.cpp.
 # group: cufile
 # topologies: switch
-# variants: plain
+# variants: plain debug
 # timeout: 90
-# long: 6.12
+# long: 6.12 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

@@ -6,9 +6,9 @@
 # (tests/kmod/expstand.c): one GPU for all of them.
 # group: cufile
 # topologies: switch
-# variants: plain
+# variants: plain debug
 # timeout: 120
-# long: 6.12
+# long: 6.12 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu=$(gpu_bdf)

@@ -95,6 +95,17 @@ device_goes() {
 	rdma link add rxe0 type rxe netdev roce0
 }
 
+# watched FILE: each number less than those before it, until killed
+watched() {
+	local least now
+	read -r least <"$1"
+	while echo "$least"; do
+		now=$least
+		until [ "$now" -lt "$least" ]; do read -r now <"$1"; done
+		least=$now
+	done
+}
+
 if [ "$LAB_K" = 6.12 ]; then
 	relay verbs refused rxe0 VERBS_DEVICE no
 	skip "WRITE, READ, SEND; what goes away under them; perftest" "memory regions on demand are right from 6.16 on"
@@ -117,12 +128,19 @@ else
 	device_goes
 
 	# perftest takes no buffer of ours, but memory of the same provider.
+	available=/sys/bus/pci/devices/$gpu/p2pmem/available
 	for program in ib_write_bw ib_read_bw ib_send_bw; do
+		read -r before <"$available"
 		perftest=("$program" -d rxe0 -F -c RC -m 4096 -s 65536 -n 50 --odp "--mmap=/sys/bus/pci/devices/$gpu/p2pmem/allocate")
 		"${perftest[@]}" >/tmp/perftest 2>&1 &
 		for _ in {1..300}; do ! grep -qi ":$(printf %x 18515) " /proc/net/tcp /proc/net/tcp6 || break; sleep 0.1; done
+		end=$!
+		watched "$available" >/tmp/least &
 		check "perftest: $program" "${perftest[@]}" 127.0.0.1
-		wait $! || { not_ok "perftest: $program: its other end"; diag "$(cat /tmp/perftest)"; }
+		wait $end || { not_ok "perftest: $program: its other end"; diag "$(cat /tmp/perftest)"; }
+		kill $!
+		wait $!
+		check "perftest: $program: both ends have had memory of the GPU" [ $((before - $(tail -n 1 /tmp/least))) -ge $((2 * 65536)) ]
 	done
 fi
 no_roce

@@ -47,12 +47,12 @@ throttle $((mib / 8)) disk0
 echo 3 >/proc/sys/vm/drop_caches
 begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9"
 check "NFS, a queue pair errs: a request is under way" kill -0 $begun
-same "NFS, a queue pair errs: it does" "" "$(qp_errs rpcrdma_wc_send timeout 60 stat -f $share 2>&1)"
+check "NFS, a queue pair errs: it does" qp_errs rpcrdma_wc_send timeout 60 stat -f $share
 throttle 0 disk0
 wait $begun
 survives "NFS, a queue pair errs" /tmp/slow $share/file $mib
 given_up "NFS, given up" disk0
-device_goes() { rdma link del rxe1; }
+device_goes() { rdma link del rxe1 && [ ! -e /sys/class/infiniband/rxe1 ]; }
 device_is_back() { rdma link add rxe1 type rxe netdev veth1; }
 # The server's file has what was there, or what was to be written.
 all_or_nothing() { pattern compare $store/slow 0 65536 pattern:1 || [ "$(tr -d '\011' <$store/slow | wc -c)" = 0 ]; }
@@ -68,6 +68,7 @@ for kind in "write" "ring's write"; do
 	gives_up "$what"
 	fsfreeze -u $store
 	wait $!
+	same "$what: it does happen" 0 $?
 	device_is_back
 	wait
 	sleep 1
@@ -150,7 +151,6 @@ disconnect "$six"
 rm "$nvmet/ports/2/subsystems/far"
 rmdir "$nvmet/ports/2"
 disconnect "$controller"
-echo 5 >$timeout
 comes "connected" "$soon"
 breaks "the target goes" "$disk" disk0 target_goes
 fails "the target goes"
@@ -178,7 +178,7 @@ device_comes() {
 	rdma link add rxe1 type rxe netdev veth1
 	target_comes
 }
-link_goes() { ip link set veth1 down; }
+link_goes() { ip link set veth1 down && [ "$(cat /sys/class/net/veth1/operstate)" = down ]; }
 # Soft-RoCE that has lost its link may connect no more: Documentation/upstream/rxe-link-down.
 link_comes() {
 	ip link set veth1 up

@@ -4,37 +4,41 @@
  * what it asked for: soft-RoCE's retries of NVMe never end. The parameter who names the function
  * that is told when a piece of work is done (nvme_rdma_send_done). The next reliable connection
  * that is given such a piece is put into the state ERR, once; errors counts them.
+ *
+ * Nothing here is locked: a probe may be hit wherever somebody posts, as an NMI is. Who comes by
+ * takes the name away, and is the only one until another is written.
  */
+#include <linux/irq_work.h>
 #include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
-#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
-static DEFINE_SPINLOCK(lock);
-static char who[KSYM_NAME_LEN]; /* empty: nobody; protected by lock */
-/* To be put into ERR; its owner keeps it while it waits for answers. Protected by lock. */
-static struct ib_qp *qp;
+static char who[KSYM_NAME_LEN]; /* read while armed, written while not */
+static atomic_t armed;
+static struct ib_qp *qp; /* to be put into ERR; its owner keeps it while it waits for answers */
 static unsigned int errors;
 module_param(errors, uint, 0444);
 
 static void err(struct work_struct *work)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
-	struct ib_qp *chosen;
-	unsigned long flags;
+	struct ib_qp *chosen = xchg(&qp, NULL);
 
-	spin_lock_irqsave(&lock, flags);
-	chosen = qp;
-	qp = NULL;
-	spin_unlock_irqrestore(&lock, flags);
 	if (chosen && !ib_modify_qp(chosen, &attr, IB_QP_STATE))
 		errors++;
 }
 
 static DECLARE_WORK(work, err);
+
+static void call(struct irq_work *unused)
+{
+	schedule_work(&work);
+}
+
+static DEFINE_IRQ_WORK(caller, call);
 
 static bool is_theirs(const struct ib_send_wr *wr)
 {
@@ -57,32 +61,29 @@ static int posts(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct ib_qp *poster = (void *)regs_get_kernel_argument(regs, 0);
 	const struct ib_send_wr *wr = (void *)regs_get_kernel_argument(regs, 1);
-	unsigned long flags;
 
 	/* Of a process's, what is done is a number of its own. */
 	if (poster->uobject || poster->qp_type != IB_QPT_RC)
 		return 0;
-	spin_lock_irqsave(&lock, flags);
-	if (is_theirs(wr)) {
-		who[0] = '\0';
-		qp = poster;
-		schedule_work(&work);
+	if (atomic_read_acquire(&armed) && is_theirs(wr) && atomic_cmpxchg(&armed, 1, 0)) {
+		xchg(&qp, poster);
+		irq_work_queue(&caller);
 	}
-	spin_unlock_irqrestore(&lock, flags);
 	return 0;
 }
 
 static struct kprobe probe = { .symbol_name = "rxe_post_send", .pre_handler = posts };
 
+/* One writer at a time, as of any parameter. A probe keeps its CPU: after this nobody reads it. */
 static int set_who(const char *value, const struct kernel_param *param)
 {
-	unsigned long flags;
 	ssize_t len;
 
-	spin_lock_irqsave(&lock, flags);
+	atomic_set(&armed, 0);
+	synchronize_rcu();
 	len = strscpy(who, value, sizeof(who));
 	strim(who); /* what echo puts behind it */
-	spin_unlock_irqrestore(&lock, flags);
+	atomic_set_release(&armed, 1);
 	return len < 0 ? len : 0;
 }
 
@@ -97,6 +98,7 @@ static int __init qperr_init(void)
 static void __exit qperr_exit(void)
 {
 	unregister_kprobe(&probe);
+	irq_work_sync(&caller);
 	flush_work(&work);
 }
 
