@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
 // A file of node A to the memory of a GPU of node B. On node A its drive reads the file into the memory of a GPU there,
-// piece after piece, and the RDMA device sends each piece on from that memory while the drive reads the next ones. No byte
-// passes through host memory, but for a last partial block.
+// piece after piece, and the RDMA device sends each piece on from that memory while the drive reads the next ones. With a
+// card that has DMA of its own (never tried) no byte passes through the CPU, but for a last partial block; with soft-RoCE the
+// CPU copies each byte that is sent.
 //
 //   node B:  file_to_gpu receive PORT
 //   node A:  file_to_gpu send FILE HOST PORT
 //
 //   g++ -std=c++20 file_to_gpu.cpp -o file_to_gpu $(pkg-config --cflags --libs libpeerdma libpeerdma-verbs) -libverbs
 //
-// The first RDMA device and the only provider are taken: RDMA_DEVICE=mlx5_0 and GPU=0000:04:00.0 name others. The steps have
-// the names of the verbs' own documentation, ibv_*(3): a protection domain and memory regions, a completion queue, a queue
-// pair and its states RESET, INIT, RTR and RTS, work requests, work completions.
+// The first RDMA device and the only provider are taken: RDMA_DEVICE=mlx5_0 and GPU=0000:04:00.0 name others. The steps are
+// numbered as they are done, and have the names of the verbs' own documentation, ibv_*(3): a protection domain, a completion
+// queue, a queue pair, a memory region, the queue pair's states RESET, INIT, RTR and RTS, work requests, work completions.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -149,7 +150,7 @@ public:
 		  gpu_(need(device_.find(setting("GPU")), "the GPU")),
 		  buffer_(need(device_.create_buffer(gpu_.id, (bytes + 4095) / 4096 * 4096), "a buffer"))
 	{
-		// Step 3, a memory region (MR): lets the device at the memory, and gives the keys to it. lkey is for our own work
+		// Step 5, a memory region (MR): lets the device at the memory, and gives the keys to it. lkey is for our own work
 		// requests, rkey for the other side's, as far as access says.
 		info_.size = sizeof(info_);
 		if (int rc = peerdma_mr_reg(pd, buffer_.get(), 0, bytes, access, &info_, &mr_))
@@ -193,9 +194,9 @@ public:
 		find_gid();
 		// Step 2, a protection domain (PD): what belongs together. A queue pair only takes memory regions of its own.
 		need((pd_ = ibv_alloc_pd(context_)), "ibv_alloc_pd");
-		// Step 4, a completion queue (CQ): where work that is done is announced.
+		// Step 3, a completion queue (CQ): where work that is done is announced.
 		need((cq_ = ibv_create_cq(context_, 2 * depth, nullptr, nullptr, 0)), "ibv_create_cq");
-		// Step 5, a queue pair (QP): where work is asked for. RC is the reliable connection, which has RDMA WRITE, and
+		// Step 4, a queue pair (QP): where work is asked for. RC is the reliable connection, which has RDMA WRITE, and
 		// keeps the order.
 		struct ibv_qp_init_attr attr = {};
 		attr.send_cq = attr.recv_cq = cq_;

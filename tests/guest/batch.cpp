@@ -12,19 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "../tools/tap.hpp"
 #include "peerdma.hpp"
 
 namespace
 {
 
 constexpr uint64_t MiB = 1 << 20, BLOCK = 4096;
-int count;
-
-void report(bool good, const std::string &what)
-{
-	std::printf("%sok %d - %s\n", good ? "" : "not ", ++count, what.c_str());
-	std::fflush(stdout);
-}
+using tap::report;
 
 template <typename T> T need(peerdma::Result<T> result, const char *what)
 {
@@ -140,6 +135,5 @@ int main(int argc, char **argv)
 	report(good && read(9, file) == -EAGAIN && ring.fetch(8).size() == 8 && read(9, file) == 1,
 	       "a full ring says so, and has room again"); // one is left queued when the ring goes
 	fall_back(device, provider.id, buffer, argv[2]);
-	std::printf("1..%d\n", count + 2);
-	return 0;
+	return tap::end();
 }

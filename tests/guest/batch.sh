@@ -14,9 +14,9 @@ sync
 rm -f /run/elsewhere # a longer one of other tests
 pattern fill /run/elsewhere 0 100000 pattern:2
 host fill gpu0 0 4194304 pattern:9 >/dev/null
-batch /mnt/disk/batch /run/elsewhere
-tap_n=8
+relay batch /mnt/disk/batch /run/elsewhere
 check "both MiB are the file's, as the host sees them" eval \
 	'host compare gpu0 0 1048576 pattern:1 && host compare gpu0 1048576 1048576 pattern:1'
 check "and what came by the page cache, there and back" eval \
 	'host compare gpu0 3145728 100000 pattern:2 && pattern compare /run/elsewhere 0 100000 pattern:2'
+plan $tap_n

@@ -170,15 +170,6 @@ stand_down "$function"
 # --- Cards without a way to the GPU
 if [ "$LAB_TOPOLOGY" = edu ]; then
 	elsewhere=$(pci_of 0x1234:0x11e8 1)
-	# One path of the drive by such a card, and one that is good: by a cable of its own, which nothing has broken.
-	ip link add veth2 type veth peer name veth3
-	ip addr add 10.9.1.2/24 dev veth3
-	ip link set veth2 up
-	ip link set veth3 up
-	rdma link add rxe3 type rxe netdev veth3
-	port 2 far rdma ipv4 10.9.1.2
-	second=$(connect transport=rdma,traddr=10.9.1.2,trsvcid=4422,nqn=far) || bail "no second connection"
-	check "a second path: the disk has it" soon 10 two_paths
 	stand_in "$elsewhere"
 	soon 10 known
 	same "a card elsewhere: a share" "DISTANCE $elsewhere none" "$(says $share/file)"
@@ -186,6 +177,17 @@ if [ "$LAB_TOPOLOGY" = edu ]; then
 	for file in $share/file "$disk"; do
 		same "a card elsewhere: a read of ${file#/*/}" "$EXDEV $DISTANCE 0" "$(reads "$file")"
 	done
+	# One path of the drive by such a card, and one that is good: by a cable of its own, which nothing has broken.
+	ip link add veth2 type veth peer name veth3
+	ip addr add 10.9.1.2/24 dev veth3
+	ip link set veth2 up
+	ip link set veth3 up
+	rdma link add rxe3 type rxe netdev veth3
+	port 2 far rdma ipv4 10.9.1.2
+	# By a number that the first has not, whose target has given it up meanwhile and may give it again.
+	echo 100 >$nvmet/subsystems/far/attr_cntlid_min
+	second=$(connect transport=rdma,traddr=10.9.1.2,trsvcid=4422,nqn=far) || bail "no second connection"
+	check "a second path: the disk has it" soon 10 two_paths
 	same "a card elsewhere: both paths are asked" "software $elsewhere" \
 		"$(peerdma explain "$disk" | awk '$1 == "leaf"' | grep -o "software\|$elsewhere" | sort -r | xargs)"
 	disconnect "$second"
