@@ -22,6 +22,8 @@ struct ibv_mr;
 
 /**
  * enum peerdma_mr_way - how an RDMA device reaches a buffer
+ *
+ * soft-RoCE asks for no parameter here: it gives PEERDMA_MR_ON_DEMAND, the CPU copies, and nobody logs or counts it.
  */
 enum peerdma_mr_way {
 	PEERDMA_MR_NONE = 0,      /* it does not */

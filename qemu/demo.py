@@ -92,14 +92,18 @@ def put_on_ext4(path: Path, image: Path, mib: int) -> None:
         raise Failed(f"preparing the drive: {wrote.stderr.strip()}")
 
 
+def gpu_fill(bar: Path) -> list[str]:
+    """The command that fills GPU memory with something else."""
+    return [str(lab.pattern_binary()), "fill", str(bar), "0", str(GPU_MIB * lab.MIB), f"pattern:{SEED}"]
+
+
 @contextlib.contextmanager
 def filled_gpu(guest: lab.Guest) -> Iterator[None]:
     """GPU memory full of something else, when what is prepared meanwhile is done."""
     guest.out.mkdir(parents=True, exist_ok=True)
     bar = guest.path("gpu0")
     lab.sparse(bar, GPU_MIB)
-    with subprocess.Popen([str(lab.pattern_binary()), "fill", str(bar), "0", str(GPU_MIB * lab.MIB),
-                           f"pattern:{SEED}"]) as fill:
+    with subprocess.Popen(gpu_fill(bar)) as fill:
         yield
     if fill.returncode:
         raise Failed("preparing the GPU's memory")

@@ -58,6 +58,7 @@ class Witness:
         self.bar = near.path("gpu0")
         self.far = far
         self.table = demo.Table()
+        self.fresh = ""            # the way for which the GPU's memory was filled
         self.seen: list[str] = []  # what was proven
         self.places: dict[str, list[tuple[int, int, int]]] = {}
         near.answers |= {"log": self.log, "way": self.way, "took": self.took, "gave": self.gave, "placed": self.placed}
@@ -68,13 +69,18 @@ class Witness:
 
     async def way(self, name: str) -> str:
         print(f"==> {WAYS[name][0]}: {WAYS[name][1]}", flush=True)
-        return "ok"
+        # What one way has brought must be no proof of the next.
+        said = await lab.said_by(*demo.gpu_fill(self.bar))
+        self.fresh = name if said == "ok" else ""
+        return said
 
     async def took(self, rest: str) -> str:
         name, _, text = rest.partition(" ")
         cp = json.loads(text)
         if "error" in cp:
             raise lab.LabError(cp["error"]["message"])
+        if self.fresh != name:
+            raise lab.LabError("the GPU's memory was not filled before")
         at, moved = cp["bar_offset"], (cp["bytes"], cp["bytes_host"])
         leaf = f", {cp['leaf']['name']}" if cp["leaf"] else ""
         self.table.row("read", f"{cp['bytes']} bytes of {cp['filesystem']}{leaf}; mapping: {cp['map']}; route: {cp['route']}")

@@ -108,7 +108,10 @@ TEST_F(Check, SymbolsStandInForTheConfig)
 TEST_F(Check, Module)
 {
 	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::bad);
-	env.files["/lib/modules/6.12.95/modules.dep"] = "updates/peerdma.ko:\n";
+	// Others of ours, which need it, are not it.
+	env.files["/lib/modules/6.12.95/modules.dep"] = "updates/peerdma_nfs.ko: updates/peerdma.ko\n";
+	EXPECT_TRUE(cli::check_module(host, -ENOENT).change.starts_with("insmod peerdma.ko;"));
+	env.files["/lib/modules/6.12.95/modules.dep"] += "updates/peerdma.ko:\n";
 	EXPECT_EQ(cli::check_module(host, -ENOENT).change, "modprobe peerdma");
 	env.files["/sys/module/peerdma"] = "";
 	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::good);
@@ -266,6 +269,8 @@ TEST_F(Check, AGpuOfItsVendorsDriver)
 	env.files["/sys/module"] = env.files["/sys/module/peerdma"] = "";
 	env.add_function("0000:01:00.0", 4 << 20, "nvidia");
 	env.files[gpu + "/class"] = "0x030200\n";
+	env.files["/proc/sys/kernel/osrelease"] = "6.12.95\n";
+	env.files["/lib/modules/6.12.95/modules.dep"] = "updates/peerdma_nvidia.ko: updates/peerdma.ko\n";
 	env.files["/proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.1\n";
 	auto report = cli::check({});
 	EXPECT_EQ(item(report, "providers")["state"], "bad");

@@ -29,6 +29,11 @@ GIB = 1 << 30
 MEM, WIDE = 0x40200, 0x14220C
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MEMTYPES = "sys/kernel/debug/x86/pat_memtype_list"
+DEP = f"lib/modules/{K}/modules.dep"
+# Of a kernel for which all modules were installed.
+ALL = {DEP: "updates/dkms/peerdma_nfs.ko: updates/dkms/peerdma_rdma.ko updates/dkms/peerdma.ko\n"
+            "updates/dkms/peerdma_nvidia.ko: updates/dkms/peerdma.ko\nupdates/dkms/peerdma_rdma.ko: updates/dkms/peerdma.ko\n"
+            "updates/dkms/peerdma.ko:\n"}
 SIGNATURE = "~Module signature appended~\n"
 
 Files = dict[str, Any]  # path to text, bytes, or a link's target
@@ -113,7 +118,7 @@ def good() -> Tree:
         "proc/self/cgroup": "0::/user.slice/mine\n",
         "proc/self/mountinfo": mounts("36 1 259:1 / /mnt/my\\040disk rw shared:1 - ext4 /dev/nvme0n1p1 rw"),
         f"boot/config-{K}": "CONFIG_ZONE_DEVICE=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_IO_URING=y\n",
-        f"lib/modules/{K}/modules.dep": "kernel/a.ko:\nupdates/dkms/peerdma.ko:\nupdates/dkms/z.ko: kernel/a.ko\n",
+        DEP: "kernel/a.ko:\nupdates/dkms/peerdma.ko:\nupdates/dkms/z.ko: kernel/a.ko\n",
         f"lib/modules/{K}/updates/dkms/peerdma.ko": "ELF",
         "sys/module/peerdma/parameters/user_max": "0\n",
         "sys/module/module/parameters/sig_enforce": "N\n",
@@ -199,6 +204,10 @@ def with_files(files: Files, *targets: str, drop: tuple[str, ...] = ()) -> Seen:
     return without(tree, drop, *targets)
 
 
+# No disk at all.
+NO_DISKS = ("sys/block", "sys/class/block")
+
+
 # --- The machines
 
 def a_good_host() -> None:
@@ -261,6 +270,8 @@ def the_module() -> None:
     gone = ("sys/module/peerdma", "dev/peerdma")
     look(drop=gone).is_("module", "bad", "not loaded", "modprobe peerdma")
     look(drop=gone + ("lib/",)).is_("module", "bad", "not loaded", "insmod")
+    # Another module of ours is not this one.
+    with_files({DEP: "updates/dkms/peerdma_rdma.ko: updates/dkms/peerdma.ko\n"}, drop=gone).is_("module", "bad", "not loaded", "insmod peerdma.ko")
     seen = look(drop=gone)
     seen.is_("node", "bad", "ENOENT", "load the module")
     seen.is_("bridge", "good")
@@ -273,8 +284,10 @@ def secure_boot() -> None:
     with_files(on).is_("signing", "good", "Secure Boot on, lockdown integrity, sig_enforce off: it let the module in")
     with_files(on, drop=absent).is_("signing", "bad", "has no signature", "mokutil --import", "mokutil --delete")
     with_files(on | {module: "ELF" + SIGNATURE}, drop=absent).is_("signing", "warn", "signed; whether", "modprobe peerdma")
+    # It is the one that is looked at, not one of ours that needs it.
+    with_files(on | ALL | {module: "ELF" + SIGNATURE}, drop=absent).is_("signing", "warn", "signed; whether", "modprobe peerdma")
     with_files(on, drop=absent + ("lib/",)).is_("signing", "bad", "not installed")
-    with_files(on | {f"lib/modules/{K}/modules.dep": "updates/dkms/peerdma.ko.xz:\n"}, drop=absent).is_("signing", "unknown", "peerdma.ko.xz")
+    with_files(on | {DEP: "updates/dkms/peerdma.ko.xz:\n"}, drop=absent).is_("signing", "unknown", "peerdma.ko.xz")
     with_files({SECURE_BOOT: b"\x06\0\0\0\x01"}, drop=absent + ("sys/kernel/security",)).is_("signing", "unknown", change="mount -t securityfs")
     with_files({"sys/module/module/parameters/sig_enforce": "Y\n"}, drop=absent).is_("signing", "bad", "sig_enforce on")
     with_files({SECURE_BOOT: b"\x06\0\0\0\0"}, drop=absent).is_("signing", "good", "Secure Boot off")
@@ -383,7 +396,7 @@ def nvidia() -> None:
         return {where + "persistent": persistent + "\n", where + "callback": callback + "\n"}
 
     def of(files: Files, state: str, found: str = "", change: str = "", undo: str = "") -> dict[str, Any]:
-        seen = bound("nvidia", {version: free, params: 'RegistryDwords: ""\n'} | files)
+        seen = bound("nvidia", {version: free, params: 'RegistryDwords: ""\n'} | ALL | files)
         seen.is_("driver", state, found, change, undo)
         # It is its driver's: nothing here may tell anybody to take it away from that.
         assert f"publish {GPU}" not in seen.text and "publish ADDRESS" not in seen.text and "--force" not in seen.text, seen.text
@@ -400,6 +413,7 @@ def nvidia() -> None:
     assert "options nvidia" not in item["change"] and "peerdma_nvidia is not loaded" not in item["found"], item
     of({params: keys} | uvm | ours("Y", "N"), "warn", "has not published BAR 1", "CUDA 12.8 (570)", "the old driver")
     of(p2pmem, "warn", "17179869184 of its BAR are published; peerdma_nvidia is not loaded", "modprobe peerdma_nvidia", "rmmod peerdma_nvidia")
+    of(p2pmem | {DEP: ""}, "warn", "peerdma_nvidia is not loaded", "insmod peerdma_nvidia.ko; make module builds it", "rmmod peerdma_nvidia")
     of(p2pmem | ours("N", "N"), "warn", "may register nothing", "echo Y >/sys/module/peerdma_nvidia/parameters/persistent", "echo N")
     of(p2pmem | ours("N", "Y"), "good", "persistent=N, callback=Y: its memory can be registered, which was never tried")
     of(p2pmem | ours("Y", "N"), "good", "persistent=Y, callback=N: its memory")
@@ -467,7 +481,9 @@ def rdma() -> None:
     tree = multipath("rdma")
     software = {"sys/class/infiniband/rxe0/parent": "eth0\n"}
     module = {"sys/module/peerdma_rdma/parameters/allow_software": "N\n"}
-    Seen(tree).is_("rdma", "bad", "nvme1c2n1 is over RDMA", "modprobe peerdma_rdma", "rmmod")
+    Seen(tree).is_("rdma", "bad", "nvme1c2n1 is over RDMA", "insmod peerdma_rdma.ko; make module builds it", "rmmod peerdma_rdma")
+    tree.files |= ALL
+    Seen(tree).is_("rdma", "bad", "nvme1c2n1 is over RDMA", "modprobe peerdma_rdma", "rmmod peerdma_rdma")
     tree.files |= software | module
     Seen(tree).is_("rdma", "warn", "rxe0 (software)")
     tree.files["sys/class/infiniband/mlx5_0/device"] = Link("../../../devices/pci0000:00/0000:00:09.0")
@@ -499,22 +515,41 @@ def stacks() -> None:
     tree.disk("sda", "sys/devices/pci0000:00/0000:00:1f.2/ata1", 8)
     tree.files["dev/sda"] = ""
     Seen(tree, "/dev/sda").is_("disks", "bad", "sda cannot", "NVMe")
-    look(drop=("sys/block", "sys/class/block")).is_("disks", "bad", "no NVMe disk")
+    look(drop=NO_DISKS).is_("disks", "bad", "no NVMe disk")
+
+
+def only_shares() -> None:
+    """A machine whose storage is all elsewhere."""
+    def mounted(*lines: str) -> Seen:
+        return with_files({"proc/self/mountinfo": mounts(*lines)}, drop=NO_DISKS)
+    tcp = "37 1 0:40 / /mnt/tcp rw - nfs4 server:/x rw,proto=tcp"
+    for line in (tcp, "37 1 0:40 / /mnt/x rw - fuse server:/x rw,proto=rdma"):
+        mounted(line).is_("disks", "bad", "no NVMe disk")
+    for proto in ("rdma", "rdma6"):
+        seen = mounted(tcp, f"38 1 0:41 / /mnt/my\\040share rw - nfs4 server:/x rw,proto={proto}")
+        seen.is_("disks", "warn", "no NVMe disk, by PCI or over RDMA; NFS over RDMA at /mnt/my share", "peerdma check '/mnt/my share'")
+        assert seen.status == 0, seen.text
 
 
 def filesystems() -> None:
-    def on(line: str) -> Seen:
-        return with_files({"proc/self/mountinfo": mounts("37 1 259:1 / /mnt/x rw - " + line)}, "/mnt/x/f")
+    def on(line: str, more: Files | None = None) -> Seen:
+        return with_files({"proc/self/mountinfo": mounts("37 1 259:1 / /mnt/x rw - " + line)} | (more or {}), "/mnt/x/f")
     on("xfs /dev/nvme0n1p1 rw").is_("filesystem", "good", "xfs")
     on("ext4 /dev/nvme0n1p1 rw,data=journal").is_("filesystem", "bad", "data=journal", "/etc/fstab")
     on("ext4 /dev/nvme0n1p1 rw,dax=always").is_("filesystem", "bad", "dax=always")
     on("btrfs /dev/nvme0n1p1 rw").is_("filesystem", "bad", "btrfs", "ext4 or xfs")
     on("overlay overlay rw,lowerdir=/a").is_("filesystem", "bad", "overlay", "--volume")
     on("nfs4 server:/x rw,proto=tcp").is_("filesystem", "bad", "something else", "-o rdma")
-    on("nfs4 server:/x rw,proto=rdma").is_("filesystem", "bad", "not loaded", "modprobe peerdma_nfs")
+    on("nfs4 server:/x rw,proto=udp6").is_("filesystem", "bad", "something else", "-o rdma")
+    for proto in ("rdma", "rdma6"):  # by IPv4 and by IPv6
+        share = f"nfs4 server:/x rw,proto={proto}"
+        on(share).is_("filesystem", "bad", "not loaded", "insmod peerdma_nfs.ko; make module builds it", "rmmod peerdma_nfs")
+        on(share, ALL).is_("filesystem", "bad", "not loaded", "modprobe peerdma_nfs", "rmmod peerdma_nfs")
+        on(share, {"sys/module/peerdma_nfs/x": ""}).is_("filesystem", "good", "nfs4 over RDMA")
+        on(share).is_("rdma", "bad", "/mnt/x/f is over RDMA", "insmod peerdma_rdma.ko")
+        on(share, ALL).is_("rdma", "bad", "/mnt/x/f is over RDMA", "modprobe peerdma_rdma")
     with_files({"proc/self/mountinfo": mounts("37 1 0:40 / /mnt/x rw - nfs server:/x rw,proto=rdma"),
                 "sys/module/peerdma_nfs/x": ""}, "/mnt/x").is_("filesystem", "good", "nfs over RDMA")
-    on("nfs4 server:/x rw,proto=rdma").is_("rdma", "bad", "/mnt/x/f is over RDMA", "modprobe peerdma_rdma")
     on("nfs4 server:/x rw,proto=tcp").is_("rdma", "good", "no disk here needs one")
     look("/x", drop=("proc/self/mountinfo",)).is_("filesystem", "unknown")
     # The deepest mount is the one, and the last of two at one place.
@@ -576,7 +611,7 @@ def every_state_was_seen() -> None:
         "signing": {"good", "warn", "bad", "unknown"}, "module": {"good", "bad", "unknown"},
         "container": {"good", "warn", "unknown"}, "bar": {"good", "warn", "bad", "unknown"},
         "driver": {"good", "warn", "bad", "unknown"}, "memtype": {"good", "warn", "unknown"}, "filesystem": {"good", "bad", "unknown"},
-        "disks": {"good", "bad", "unknown"}, "stack": {"good", "warn", "bad", "unknown"},
+        "disks": {"good", "warn", "bad", "unknown"}, "stack": {"good", "warn", "bad", "unknown"},
         "multipath": {"good", "bad", "unknown"}, "rdma": {"good", "warn", "bad", "unknown"},
         "iommu": {"good", "warn", "unknown"}, "acs": {"good", "warn", "unknown"}, "bridge": {"good", "unknown"},
         "memlock": {"good", "warn", "bad", "unknown"}, "nofile": {"good", "warn", "unknown"},
@@ -589,4 +624,4 @@ def every_state_was_seen() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, secure_boot,
                       iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, memory_types, nvme_multipath, rdma, stacks,
-                      filesystems, a_container, io_uring, resource_limits, every_state_was_seen]))
+                      only_shares, filesystems, a_container, io_uring, resource_limits, every_state_was_seen]))

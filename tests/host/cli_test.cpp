@@ -237,6 +237,7 @@ TEST_F(Cli, Explain)
 	EXPECT_FALSE(software["direct"].get<bool>()) << "the CPU copies each byte";
 	EXPECT_EQ(software["errno"], nullptr);
 	EXPECT_EQ(software["map"], "software");
+	EXPECT_EQ(software["reason"], "NONE") << "the module refuses nothing";
 	env.contents["/f"].refused_errno = EXDEV;
 	env.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
 	const auto json = run({"explain", "--json", "--provider", "0000:01:00.0", "/f"}).json();
@@ -246,6 +247,31 @@ TEST_F(Cli, Explain)
 	EXPECT_TRUE(has(run({"explain", "/f"}).out, "advice"));
 	EXPECT_EQ(run({"explain", "/f", "--provider", "2"}).status, 1);
 	EXPECT_EQ(run({"explain", "/none"}).status, 1);
+}
+
+TEST_F(Cli, ExplainSaysWhyItIsBounced)
+{
+	publish_one();
+	env.contents["/f"].bytes = "x";
+	EXPECT_FALSE(has(run({"explain", "/f"}).out, "\nbounced "));
+	EXPECT_EQ(run({"explain", "--json", "/f"}).json()["bounced"], nullptr);
+	env.contents["/f"].map = PEERDMA_MAP_SOFTWARE;
+	const Outcome text = run({"explain", "/f"});
+	EXPECT_EQ(text.status, 0);
+	EXPECT_TRUE(has(text.out, "\nroute      bounced through host memory\n"
+				  "reason     NONE: nothing stands in the way\n"
+				  "bounced    RDMA_SOFTWARE: the RDMA device is software: the CPU copies every byte\n"
+				  "advice     Use a network card with RDMA of its own."))
+		<< text.out;
+	const auto bounced = run({"explain", "--json", "/f"}).json()["bounced"];
+	EXPECT_EQ(bounced["reason"], "RDMA_SOFTWARE");
+	EXPECT_EQ(bounced["text"], peerdma_reason_text(PEERDMA_REASON_RDMA_SOFTWARE));
+	EXPECT_EQ(bounced["advice"], peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE));
+	// What is refused is not bounced.
+	env.contents["/f"].refused_errno = EXDEV;
+	env.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
+	EXPECT_FALSE(has(run({"explain", "/f"}).out, "\nbounced "));
+	EXPECT_EQ(run({"explain", "--json", "/f"}).json()["bounced"], nullptr);
 }
 
 TEST_F(Cli, Copy)

@@ -839,6 +839,19 @@ TEST(Words, EveryReasonHasThem)
 		EXPECT_STREQ(peerdma_reason_name(reason), "UNKNOWN");
 }
 
+// What is read over a network is reached by a card, and has an address that is no drive's.
+TEST(Words, OfStorageElsewhere)
+{
+	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_QUEUE),
+		     "the disk's driver does not announce that it can reach peer memory; or the network card's DMA "
+		     "takes no peer pages");
+	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_DISTANCE),
+		     "the kernel knows no PCI route between the disk, or the network card that leads to it, and the "
+		     "provider");
+	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_RDMA_ROUTE),
+		     "no RDMA device leads to the storage's address at the moment");
+}
+
 TEST(Words, MapsAndRoutes)
 {
 	EXPECT_STREQ(peerdma_map_name(PEERDMA_MAP_NONE), "none");

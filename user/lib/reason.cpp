@@ -104,10 +104,14 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"MD_LEVEL", "an md array whose parity the CPU computes",
 			"Use md raid0, raid1, raid10 or linear."};
 	case PEERDMA_REASON_QUEUE:
-		return {"QUEUE", "the disk's driver does not announce that it can reach peer memory",
+		return {"QUEUE",
+			"the disk's driver does not announce that it can reach peer memory; or the network card's DMA "
+			"takes no peer pages",
 			"Use an NVMe drive that is attached by PCI; for NVMe over RDMA kernel 7.1 or later."};
 	case PEERDMA_REASON_DISTANCE:
-		return {"DISTANCE", "the kernel knows no PCI route between the disk and the provider",
+		return {"DISTANCE",
+			"the kernel knows no PCI route between the disk, or the network card that leads to it, and the "
+			"provider",
 			"Put both below one PCIe switch, or use a host whose bridges the kernel allows (recent AMD and "
 			"some Intel)."};
 	case PEERDMA_REASON_MAPPING:
@@ -139,7 +143,7 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"storage of another machine, and the module that knows its network is not loaded",
 			"Load peerdma_rdma.ko, which is beside peerdma.ko, and for NFS peerdma_nfs.ko as well."};
 	case PEERDMA_REASON_RDMA_ROUTE:
-		return {"RDMA_ROUTE", "no RDMA device leads to the controller's address at the moment",
+		return {"RDMA_ROUTE", "no RDMA device leads to the storage's address at the moment",
 			"See whether the link is up and has its address (rdma link, ip route get), for NVMe the "
 			"controller's state (nvme list-subsys), and for NFS that it is mounted in the first network "
 			"namespace."};

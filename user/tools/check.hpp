@@ -92,6 +92,8 @@ Finding check_kernel(const Host &host);
 Finding check_config(const Host &host);
 Finding check_module(const Host &host, int open_error);
 Finding check_signing(const Host &host);
+// How one of our modules is loaded: by its name, if it was installed for this kernel.
+std::string how_to_load(const Host &host, const std::string &name);
 
 // --- PCI
 Way way_between(const Host &host, const std::string &from, const std::string &to);

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -69,16 +70,17 @@ bool has_option(const std::string &text, const std::string &option)
 }
 
 // Where depmod knows the module to be, below /lib/modules/RELEASE; empty if it was not installed for this kernel.
-std::string installed_module(const Host &host)
+std::string installed_module(const Host &host, const std::string &name)
 {
 	const std::string dir = "/lib/modules/" + host.release + "/";
 	std::string text;
 	host.env.read_file(dir + "modules.dep", text);
-	const size_t at = text.find("/peerdma.ko");
-	if (at == text.npos)
-		return "";
-	const size_t begin = text.rfind('\n', at) + 1; // npos + 1 is 0
-	return dir + text.substr(begin, text.find(':', at) - begin);
+	std::istringstream lines(text);
+	// Behind the colon is what it needs.
+	for (std::string line; std::getline(lines, line);)
+		if (const std::string path = line.substr(0, line.find(':')); base(path).starts_with(name + ".ko"))
+			return dir + path;
+	return "";
 }
 
 // Debian's 6.1 and 6.12 are built without what is needed, its 7.2 is with it; any other is to be built.
@@ -182,12 +184,14 @@ Finding check_module(const Host &host, int open_error)
 		return finding;
 	if (!host.sysfs)
 		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
-	// Has anybody installed it for this kernel?
-	const bool installed = !installed_module(host).empty();
-	return finding.set(State::bad, "peerdma is not loaded",
-			   installed ? "modprobe peerdma" :
-				       "insmod peerdma.ko; make module builds it and prints where it is",
-			   "rmmod peerdma");
+	return finding.set(State::bad, "peerdma is not loaded", how_to_load(host, "peerdma"), "rmmod peerdma");
+}
+
+std::string how_to_load(const Host &host, const std::string &name)
+{
+	return installed_module(host, name).empty() ?
+		       fmt::format("insmod {}.ko; make module builds it and prints where it is", name) :
+		       "modprobe " + name;
 }
 
 Finding check_signing(const Host &host)
@@ -213,7 +217,8 @@ Finding check_signing(const Host &host)
 	if (!sig_enforce && (lockdown.empty() || lockdown == "none"))
 		return finding;
 	const std::string enroll = "mokutil --import /var/lib/dkms/mok.pub, reboot, and choose Enroll MOK",
-			  undo = "mokutil --delete /var/lib/dkms/mok.pub, and reboot", module = installed_module(host);
+			  undo = "mokutil --delete /var/lib/dkms/mok.pub, and reboot",
+			  module = installed_module(host, "peerdma");
 	if (module.empty())
 		return finding.set(State::bad, facts + ": only signed modules load, and peerdma is not installed",
 				   "apt install ./peerdma-dkms_*.deb, which signs it; " + enroll,

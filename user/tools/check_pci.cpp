@@ -299,7 +299,7 @@ Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const 
 	return finding.set(State::unknown,
 			   pairs.empty() ? "no pair of a disk and a device to ask about" :
 					   "the kernel's list can be asked through the module only",
-			   "modprobe peerdma, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
+			   "load the module, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
 }
 
 Finding check_bar(const Host &host, const std::string &pci)

@@ -143,7 +143,7 @@ Finding check_node(const Host &host, int open_error)
 			State::bad, found,
 			"mount devtmpfs on /dev, or: mknod /dev/peerdma c $(tr : ' ' </sys/class/misc/peerdma/dev)",
 			"rm /dev/peerdma");
-	return finding.set(State::bad, found, "load the module: modprobe peerdma", "rmmod peerdma");
+	return finding.set(State::bad, found, "load the module: " + how_to_load(host, "peerdma"), "rmmod peerdma");
 }
 
 Finding check_container(const Host &host)

@@ -102,7 +102,7 @@ Finding check_route(const Verdict &verdict, const Advice &how)
 	const auto &why = verdict.why;
 	if (verdict.disk.empty())
 		return finding.set(State::unknown, "only the module can ask the kernel",
-				   "modprobe peerdma, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
+				   "load the module, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
 	if (verdict.error == -ENOENT && !verdict.provider.id)
 		return finding.set(State::unknown, verdict.disk + ": no such provider to ask about",
 				   how.change + ", and ask again", how.undo);

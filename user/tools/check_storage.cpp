@@ -118,6 +118,45 @@ bool has_word(const std::string &list, const std::string &word)
 	return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
+// A line of /proc/self/mountinfo.
+struct Mount {
+	std::string device, where, filesystem, source, options;
+};
+
+std::vector<Mount> mounts_of(const Host &host)
+{
+	std::vector<Mount> mounts;
+	std::string text;
+	host.env.read_file("/proc/self/mountinfo", text);
+	std::istringstream lines(text);
+	for (std::string line; std::getline(lines, line);) {
+		std::istringstream words(line), rest(line.substr(std::min(line.find(" - "), line.size())));
+		std::string number, parent, root, dash, more;
+		Mount mount;
+		words >> number >> parent >> mount.device >> root >> mount.where >> mount.options;
+		rest >> dash >> mount.filesystem >> mount.source >> more;
+		mount.where = unescaped(mount.where);
+		mount.options += "," + more;
+		mounts.push_back(mount);
+	}
+	return mounts;
+}
+
+bool is_nfs(const std::string &filesystem) { return filesystem == "nfs" || filesystem == "nfs4"; }
+
+// By IPv4, or by IPv6.
+bool by_rdma(const std::string &options) { return has_word(options, "proto=rdma") || has_word(options, "proto=rdma6"); }
+
+// Where the storage of others is mounted by RDMA.
+std::vector<std::string> shares_of(const Host &host)
+{
+	std::vector<std::string> shares;
+	for (const Mount &mount : mounts_of(host))
+		if (is_nfs(mount.filesystem) && by_rdma(mount.options))
+			shares.push_back(mount.where);
+	return shares;
+}
+
 // What only sysfs tells, where there is none.
 Finding not_known(Finding finding)
 {
@@ -188,25 +227,18 @@ Subject subject_of(const Host &host, const std::string &path)
 		subject.disks = {base(target)};
 		return subject;
 	}
-	std::string text, best;
-	host.env.read_file("/proc/self/mountinfo", text);
-	std::istringstream lines(text);
-	for (std::string line; std::getline(lines, line);) {
-		std::istringstream words(line), rest(line.substr(std::min(line.find(" - "), line.size())));
-		std::string number, parent, device, root, where, options, dash, filesystem, source, more;
-		words >> number >> parent >> device >> root >> where >> options;
-		rest >> dash >> filesystem >> source >> more;
-		where = unescaped(where);
+	std::string best;
+	for (const Mount &mount : mounts_of(host)) {
 		// The last of several at one place is the one that is seen.
-		if (!lies_in(target, where) || where.size() < best.size())
+		if (!lies_in(target, mount.where) || mount.where.size() < best.size())
 			continue;
-		best = where;
-		subject.filesystem = filesystem;
-		subject.options = options + "," + more;
+		best = mount.where;
+		subject.filesystem = mount.filesystem;
+		subject.options = mount.options;
 		// btrfs has a number that is no disk's.
-		std::string disk = link_name(host.env, "/sys/dev/block/" + device);
-		if (disk.empty() && source.starts_with("/dev/"))
-			disk = base(source);
+		std::string disk = link_name(host.env, "/sys/dev/block/" + mount.device);
+		if (disk.empty() && mount.source.starts_with("/dev/"))
+			disk = base(mount.source);
 		subject.disks.clear();
 		if (!disk.empty())
 			subject.disks = {disk};
@@ -224,9 +256,16 @@ Finding check_disks(const Host &host, const Subject &subject)
 	if (!host.sysfs)
 		return not_known(finding);
 	if (subject.path.empty()) {
-		if (subject.disks.empty())
-			return finding.set(State::bad, "no NVMe disk, by PCI or over RDMA", change,
+		const std::string none = "no NVMe disk, by PCI or over RDMA";
+		const auto shares = subject.disks.empty() ? shares_of(host) : std::vector<std::string>{};
+		// Whether a share will do is asked by its name.
+		if (!shares.empty())
+			return finding.set(State::warn,
+					   fmt::format("{}; NFS over RDMA at {}", none, fmt::join(shares, ", ")),
+					   fmt::format("peerdma check '{}' looks at the share", shares.front()),
 					   "it changes nothing");
+		if (subject.disks.empty())
+			return finding.set(State::bad, none, change, "it changes nothing");
 		finding.found = fmt::format("{}", fmt::join(subject.disks, ", "));
 		return finding;
 	}
@@ -320,8 +359,6 @@ Finding check_stack(const Host &host, const Subject &subject)
 	return finding;
 }
 
-static bool is_nfs(const std::string &filesystem) { return filesystem == "nfs" || filesystem == "nfs4"; }
-
 Finding check_filesystem(const Host &host, const Subject &subject)
 {
 	Finding finding{.id = "filesystem",
@@ -333,13 +370,13 @@ Finding check_filesystem(const Host &host, const Subject &subject)
 		return finding.set(State::unknown, "no filesystem is known at " + subject.path,
 				   "findmnt -T " + subject.path, "it changes nothing");
 	if (is_nfs(fs)) {
-		if (!has_word(options, "proto=rdma"))
+		if (!by_rdma(options))
 			return finding.set(State::bad, fs + " by something else than RDMA",
 					   "mount it with -o rdma,port=20049, from a server that offers it",
 					   "mount it without");
 		if (host.env.access("/sys/module/peerdma_nfs", F_OK) < 0)
 			return finding.set(State::bad, fs + " over RDMA, and peerdma_nfs is not loaded",
-					   "modprobe peerdma_nfs", "rmmod peerdma_nfs");
+					   how_to_load(host, "peerdma_nfs"), "rmmod peerdma_nfs");
 		finding.found += " over RDMA";
 		return finding;
 	}
@@ -377,7 +414,7 @@ Finding check_rdma(const Host &host, const Subject &subject)
 	for (const std::string &leaf : leaves_of(host, subject))
 		if (transport_of(host, leaf) == "rdma")
 			far.push_back(leaf);
-	if (is_nfs(subject.filesystem) && has_word(subject.options, "proto=rdma"))
+	if (is_nfs(subject.filesystem) && by_rdma(subject.options))
 		far.push_back(subject.path);
 	const std::string found = list.empty() ? "no RDMA device" : fmt::format("{}", fmt::join(list, ", "));
 	if (far.empty()) {
@@ -388,7 +425,7 @@ Finding check_rdma(const Host &host, const Subject &subject)
 		return finding.set(
 			State::bad,
 			fmt::format("{}; {} is over RDMA, and peerdma_rdma is not loaded", found, fmt::join(far, ", ")),
-			"modprobe peerdma_rdma", "rmmod peerdma_rdma");
+			how_to_load(host, "peerdma_rdma"), "rmmod peerdma_rdma");
 	if (hardware.empty())
 		return finding.set(State::warn, found + ": the CPU copies",
 				   "a network card with RDMA; for tests with soft-RoCE: echo 1 "

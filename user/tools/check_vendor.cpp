@@ -68,7 +68,8 @@ Missing missing_of_nvidia(const Host &host, const std::string &pci)
 				    "install the old driver, and reboot");
 	}
 	if (!loaded(host, "peerdma_nvidia"))
-		missing.add("peerdma_nvidia is not loaded", "modprobe peerdma_nvidia", "rmmod peerdma_nvidia");
+		missing.add("peerdma_nvidia is not loaded", how_to_load(host, "peerdma_nvidia"),
+			    "rmmod peerdma_nvidia");
 	else if (parameter(host, "peerdma_nvidia", "persistent") == ", persistent=N" &&
 		 parameter(host, "peerdma_nvidia", "callback") == ", callback=N")
 		missing.add("peerdma_nvidia may register nothing, with neither persistent nor callback",

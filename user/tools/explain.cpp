@@ -48,6 +48,18 @@ std::string leaf_verdict(const struct peerdma_explanation &leaf)
 	return fmt::format("  distance {}, {}", leaf.leaf_distance, peerdma_map_name(leaf.leaf_map));
 }
 
+// Why what is not refused is bounced all the same, a peerdma_reason; 0 if it is not.
+uint32_t why_bounced(const struct peerdma_explanation &why) { return why.reason ? 0 : why_not_direct(why); }
+
+Json bounced_json(uint32_t reason)
+{
+	if (!reason)
+		return nullptr;
+	return {{"reason", peerdma_reason_name(reason)},
+		{"text", peerdma_reason_text(reason)},
+		{"advice", peerdma_reason_advice(reason)}};
+}
+
 } // namespace
 
 Report explain(const std::string &path, const std::string &name)
@@ -57,6 +69,7 @@ Report explain(const std::string &path, const std::string &name)
 	File file = open_file(device, path, O_RDONLY);
 	const auto leaves = ask_leaves(file, path, provider);
 	const auto &why = leaves.front();
+	const uint32_t bounced = why_bounced(why);
 
 	Report report;
 	report.json = {{"ok", true},
@@ -69,6 +82,7 @@ Report explain(const std::string &path, const std::string &name)
 		       {"reason", peerdma_reason_name(why.reason)},
 		       {"text", peerdma_reason_text(why.reason)},
 		       {"advice", peerdma_reason_advice(why.reason)},
+		       {"bounced", bounced_json(bounced)},
 		       {"refused_by", why.refused_name[0] ? Json(why.refused_name) : Json()},
 		       {"leaf", leaf_json(why)},
 		       {"leaves", leaves_json(leaves)},
@@ -84,8 +98,10 @@ Report explain(const std::string &path, const std::string &name)
 	row("route", why.error ? fmt::format("none ({})", errno_name(static_cast<int>(why.error))) :
 				 peerdma_route_name(why.route));
 	row("reason", fmt::format("{}: {}", peerdma_reason_name(why.reason), peerdma_reason_text(why.reason)));
-	if (*peerdma_reason_advice(why.reason))
-		row("advice", peerdma_reason_advice(why.reason));
+	if (bounced)
+		row("bounced", fmt::format("{}: {}", peerdma_reason_name(bounced), peerdma_reason_text(bounced)));
+	if (const char *advice = peerdma_reason_advice(bounced ? bounced : why.reason); *advice)
+		row("advice", advice);
 	if (why.refused_name[0])
 		row("refused by", why.refused_name);
 	for (const auto &leaf : leaves)

@@ -1,0 +1,107 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""make demo-rdma's witness, without guests: the bytes of one way are no proof of the next."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Iterator
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+import demo  # noqa: E402
+import demo_rdma  # noqa: E402
+import lab  # noqa: E402
+import tap  # noqa: E402
+
+demo.GPU_MIB = 1
+SIZE = 12345
+KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
+
+
+def pattern(*words: object) -> None:
+    asyncio.run(lab.said_by(str(lab.pattern_binary()), *map(str, words)))
+
+
+class Shown:
+    """A GPU node whose memory is a file, which moves nothing by itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "file"
+        lab.sparse(self.file, 0)
+        pattern("fill", self.file, 0, SIZE, "pattern:1")
+        near = lab.Guest(KERNEL, lab.Topology.load("switch"), [], folder / "gpu")
+        far = lab.Guest(KERNEL, lab.Topology.load("storage"), [], folder / "storage")
+        with demo.filled_gpu(near):
+            pass
+        self.bar = near.path("gpu0")
+        self.witness = demo_rdma.Witness(self.file, SIZE, near, far)
+        self.said = io.StringIO()
+
+    def way(self, name: str) -> None:
+        with contextlib.redirect_stdout(self.said):
+            assert asyncio.run(self.witness.way(name)) == "ok"
+
+    def move(self) -> None:
+        pattern("fill", self.bar, 0, SIZE, self.file)
+
+    def took(self, name: str) -> None:
+        cp = {"bar_offset": 0, "bytes": SIZE, "bytes_host": SIZE, "leaf": None, "filesystem": "xfs", "map": "software",
+              "route": "bounced through host memory", "seconds": 1.0}
+        with contextlib.redirect_stdout(self.said):
+            assert asyncio.run(self.witness.took(f"{name} {json.dumps(cp)}")) == "ok"
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[Shown]:
+    with tempfile.TemporaryDirectory(prefix="demo-rdma-test-") as folder:
+        yield Shown(Path(folder))
+
+
+def what_was_moved_is_proven() -> None:
+    with shown() as s:
+        for name in demo_rdma.WAYS:
+            s.way(name)
+            s.move()
+            s.took(name)
+        assert s.witness.seen == ["nvme read", "nvme beside", "nfs read", "nfs beside"], s.said.getvalue()
+
+
+def the_first_ways_bytes_prove_nothing_of_the_second() -> None:
+    with shown() as s:
+        s.way("nvme")
+        s.move()
+        s.took("nvme")
+        s.way("nfs")
+        s.took("nfs")
+        assert "nfs read" not in s.witness.seen and s.witness.table.bad == ["compare"], s.said.getvalue()
+
+
+def what_came_beside_is_seen() -> None:
+    with shown() as s:
+        s.way("nvme")
+        s.move()
+        pattern("fill", s.bar, 512 << 10, 1, "byte:1")
+        s.took("nvme")
+        assert s.witness.seen == ["nvme read"], s.said.getvalue()
+
+
+def memory_that_was_not_filled_proves_nothing() -> None:
+    with shown() as s:
+        s.way("nvme")
+        s.move()
+        s.took("nvme")
+        try:
+            s.took("nfs")
+        except lab.LabError:
+            return
+        raise AssertionError(s.said.getvalue())
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([what_was_moved_is_proven, the_first_ways_bytes_prove_nothing_of_the_second, what_came_beside_is_seen,
+                      memory_that_was_not_filled_proves_nothing]))
