@@ -73,7 +73,7 @@ is_broken() { dmesg | sed "1,/$1\$/d" | grep -q "nvme.*\(starting error recovery
 # goes_on read|write DESCRIPTION DISK IMAGE COMMAND...: a slow request is under way when this happens, and is made again until
 # it is whole
 goes_on() {
-	local way=$1 what=$2 disk=$3 image=$4 len=$((2 << 20)) before seed=1 mark="rdma.sh: after test $tap_n"
+	local way=$1 what=$2 disk=$3 image=$4 len=$((2 << 20)) before seed=1 mark="rdma.sh: $EPOCHREALTIME"
 	if [ "$way" = read ]; then
 		before="host fill gpu0 %AT $len pattern:9"
 		pattern fill "$disk" 0 $len pattern:1

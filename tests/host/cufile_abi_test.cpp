@@ -2,6 +2,7 @@
 // The numbers that programs were compiled with. Those of structs and enums are checked by the compiler: tests/gpu/abi.hpp.
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include <gtest/gtest.h>
 
@@ -14,6 +15,54 @@
 #include "../gpu/abi.hpp"
 
 static_assert(sizeof(CUresult) == 4 && sizeof(CUstream) == 8);
+
+// And what is handed over: the calls that take the same, together.
+template <class... Args> using Call = CUfileError_t (*)(Args...);
+template <class Wanted, class... Calls> constexpr bool are(Calls...) { return (std::is_same_v<Wanted, Calls> && ...); }
+
+static_assert(are<Call<>>(cuFileDriverOpen, cuFileDriverClose, cuFileDriverClose_v2, cuFileStatsStart, cuFileStatsStop,
+			  cuFileStatsReset));
+static_assert(are<long (*)()>(cuFileUseCount));
+static_assert(are<Call<CUfileDrvProps_t *>>(cuFileDriverGetProperties));
+static_assert(are<Call<bool, size_t>>(cuFileDriverSetPollMode));
+static_assert(are<Call<size_t>>(cuFileDriverSetMaxDirectIOSize, cuFileDriverSetMaxCacheSize,
+				cuFileDriverSetMaxPinnedMemSize));
+static_assert(are<Call<int *>>(cuFileGetVersion, cuFileGetStatsLevel));
+static_assert(are<Call<int>>(cuFileSetStatsLevel));
+static_assert(are<Call<int, size_t *>>(cuFileGetBARSizeInKB));
+static_assert(are<Call<CUfileDriverStatusFlags_t, CUfileP2PFlags_t>>(cuFileDriverSetP2PFlags));
+static_assert(are<Call<CUfileDriverStatusFlags_t, CUfileP2PFlags_t *>>(cuFileDriverGetP2PFlags));
+static_assert(are<Call<const char *>>(cuFileExportPCIeTopology));
+static_assert(are<Call<CUfileHandle_t *, CUfileDescr_t *>>(cuFileHandleRegister));
+static_assert(are<void (*)(CUfileHandle_t)>(cuFileHandleDeregister));
+static_assert(are<Call<const void *, size_t, int>>(cuFileBufRegister));
+static_assert(are<Call<const void *>>(cuFileBufDeregister));
+static_assert(are<ssize_t (*)(CUfileHandle_t, void *, size_t, off_t, off_t)>(cuFileRead));
+static_assert(are<ssize_t (*)(CUfileHandle_t, const void *, size_t, off_t, off_t)>(cuFileWrite));
+static_assert(are<ssize_t (*)(CUfileHandle_t, const CUfileIOVec_t *, size_t, off_t, unsigned)>(cuFileReadv,
+											       cuFileWritev));
+static_assert(are<Call<CUfileBatchHandle_t *, unsigned>>(cuFileBatchIOSetUp));
+static_assert(are<Call<CUfileBatchHandle_t, unsigned, CUfileIOParams_t *, unsigned>>(cuFileBatchIOSubmit));
+static_assert(are<Call<CUfileBatchHandle_t, unsigned, unsigned *, CUfileIOEvents_t *, struct timespec *>>(
+	cuFileBatchIOGetStatus));
+static_assert(are<Call<CUfileBatchHandle_t>>(cuFileBatchIOCancel));
+static_assert(are<void (*)(CUfileBatchHandle_t)>(cuFileBatchIODestroy));
+static_assert(are<Call<CUfileHandle_t, void *, size_t *, off_t *, off_t *, ssize_t *, CUstream>>(cuFileReadAsync,
+												 cuFileWriteAsync));
+static_assert(are<Call<CUstream, unsigned>>(cuFileStreamRegister) && are<Call<CUstream>>(cuFileStreamDeregister));
+static_assert(are<Call<CUFileSizeTConfigParameter_t, size_t>>(cuFileSetParameterSizeT) &&
+	      are<Call<CUFileSizeTConfigParameter_t, size_t *>>(cuFileGetParameterSizeT) &&
+	      are<Call<CUFileSizeTConfigParameter_t, size_t *, size_t *>>(cuFileGetParameterMinMaxValue));
+static_assert(are<Call<CUFileBoolConfigParameter_t, bool>>(cuFileSetParameterBool) &&
+	      are<Call<CUFileBoolConfigParameter_t, bool *>>(cuFileGetParameterBool));
+static_assert(are<Call<CUFileStringConfigParameter_t, const char *>>(cuFileSetParameterString) &&
+	      are<Call<CUFileStringConfigParameter_t, char *, int>>(cuFileGetParameterString));
+static_assert(are<Call<const size_t *, const size_t *, int>>(cuFileSetParameterPosixPoolSlabArray,
+							     cuFileSetParameterGpuBounceBufferSlabArray));
+static_assert(are<Call<size_t *, size_t *, int>>(cuFileGetParameterPosixPoolSlabArray,
+						 cuFileGetParameterGpuBounceBufferSlabArray));
+static_assert(are<Call<CUfileStatsLevel1_t *>>(cuFileGetStatsL1) &&
+	      are<Call<CUfileStatsLevel2_t *>>(cuFileGetStatsL2) && are<Call<CUfileStatsLevel3_t *>>(cuFileGetStatsL3));
 
 TEST(CufileHeader, EveryErrorHasWordsOfItsOwn)
 {

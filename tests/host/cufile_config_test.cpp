@@ -76,6 +76,63 @@ TEST(CufileJson, EveryKeyThatHasAMeaning)
 	EXPECT_EQ(it.config.slabs[cufile::gpu_pool], (cufile::Slabs{{5, 6}, {7, 8}}));
 }
 
+// The file that the original comes with, and what later ones have more: it says what is built in, and nothing is odd.
+TEST(CufileJson, TheOriginalsFile)
+{
+	const Read it(R"({
+		// NOTE: a comment
+		"logging": { "dir": "", "level": "ERROR", "max_file_size_mb": 32 },
+		"profile": { "nvtx": false, "cufile_stats": 0, "io_batchsize": 128 },
+		"execution": { "max_io_queue_depth": 128, "max_io_threads": 4, "parallel_io": true,
+			"min_io_threshold_size_kb": 8192, "max_request_parallelism": 4 },
+		"properties": { "max_direct_io_size_kb": 16384, "max_device_cache_size_kb": 131072,
+			"per_buffer_cache_size_kb": 1024, "max_device_pinned_mem_size_kb": 33554432,
+			"gpu_bounce_buffer_slab_config": { "slab_size_kb": [1024, 8192, 16384, 65536],
+				"slab_count": [128, 8, 4, 2] },
+			"posix_pool_slab_size_kb": [4, 1024, 16384], "posix_pool_slab_count": [128, 64, 64],
+			"use_poll_mode": false, "poll_mode_max_size_kb": 4, "allow_compat_mode": true,
+			"use_compat_mode": true, "force_compat_mode": false, "use_pci_p2pdma": false,
+			"gds_rdma_write_support": true, "force_odirect_mode": false, "prefer_iouring": false,
+			"vanilla_posix_io_mode": false, "gds_fallback_io": false, "allow_system_memory": true,
+			"io_batchsize": 128, "io_priority": "default", "max_batch_io_size": 128,
+			"max_batch_io_timeout_msecs": 5, "compat_odirect_unaligned_read_split": false,
+			"compat_odirect_unaligned_read_split_min_size_kb": 128, "rdma_dev_addr_list": [],
+			"rdma_peer_type": "peer_mem", "rdma_transport_type": "DC_V1", "rdma_dc_key": "0xffeeddcc",
+			"rdma_access_mask": "0x1f", "rdma_load_balancing_policy": "RoundRobin", "rdma_topN_ranks": 1,
+			"rdma_dynamic_routing": false,
+			"rdma_dynamic_routing_order": [ "GPU_MEM_NVLINKS", "GPU_MEM", "SYS_MEM", "P2P" ],
+			"allow_rdma_token_reset": false, "rdma_multipath_mode": 0, "max_backup_devices": 1, "io_retry_count": 3 },
+		"sparse": { "min_p2pdma_threshold_kb": 8, "p2p_compat_enable": true },
+		"fs": { "generic": { "posix_unaligned_writes": false },
+			"lustre": { "posix_gds_min_kb": 0, "rdma_dev_addr_list": [], "mount_table": {}, "use_pci_p2pdma": false },
+			"beegfs": { "posix_gds_min_kb": 0, "rdma_dev_addr_list": [], "mount_table": {} },
+			"scatefs": { "posix_gds_min_kb": 0, "rdma_dev_addr_list": [], "mount_table": {} },
+			"nfs": { "rdma_dev_addr_list": [], "mount_table": {}, "use_pci_p2pdma": false },
+			"weka": { "rdma_write_support": false }, "virtiofs": { "use_pci_p2pdma": false },
+			"gpfs": { "gds_write_support": false, "gds_async_support": true } },
+		"block": { "nvme": { "use_pci_p2pdma": false }, "nvmeof": { "use_pci_p2pdma": false },
+			"raid": { "use_pci_p2pdma": false }, "raid1": { "use_pci_p2pdma": false },
+			"raid10": { "use_pci_p2pdma": false } },
+		"denylist": { "drivers": [], "devices": [], "mounts": [], "filesystems": [] },
+		"miscellaneous": { "api_check_aggressive": false, "skip_topology_detection": false,
+			"stream_memops_bypass": false, "enable_static_routing": false,
+			"static_routing_filepath": "/etc/topology.json", "rdma_token_reset_timeout_secs": 30 }
+	})");
+	EXPECT_TRUE(it.good);
+	EXPECT_EQ(it.notices, std::vector<std::string>());
+	EXPECT_EQ(it.config.idle, std::vector<std::string>());
+	const Config built_in;
+	for (unsigned i = 0; i < cufile::nr_sizes; i++)
+		EXPECT_EQ(it.config.sizes[i], built_in.sizes[i]) << i;
+	for (unsigned i = 0; i < cufile::nr_bools; i++)
+		EXPECT_EQ(it.config.bools[i], built_in.bools[i]) << i;
+	EXPECT_EQ(it.config.log_max_mb, built_in.log_max_mb);
+	for (const auto pool : {cufile::posix_pool, cufile::gpu_pool})
+		EXPECT_EQ(it.config.slabs[pool], built_in.slabs[pool]);
+	EXPECT_FALSE(it.config.near_gpu);
+	EXPECT_TRUE(it.config.denylist.empty());
+}
+
 TEST(CufileJson, OtherNames)
 {
 	EXPECT_FALSE(Read(R"({"properties":{"use_compat_mode":false}})")

@@ -216,6 +216,9 @@ private:
 			    bool write);
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
 	CUfileError_t put_into_stream(std::unique_ptr<StreamIo> io, CUstream stream);
+	// Which stream that is: the default one has two names, and by a third each thread calls its own.
+	using StreamKey = std::pair<void *, uint64_t>;
+	static StreamKey key_of(CUstream stream);
 	// A function of the stream's.
 	template <void (StreamIo::*...steps)()> static void in_stream(void *io);
 
@@ -240,7 +243,7 @@ private:
 	std::unordered_map<int, uintptr_t> by_fd_;
 	std::map<uintptr_t, Buffer> buffers_; // by base
 	std::unordered_map<uintptr_t, std::shared_ptr<Batch>> batches_;
-	std::unordered_map<void *, unsigned> streams_; // their flags
+	std::map<StreamKey, unsigned> streams_; // their flags
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
 	std::atomic<uint64_t> near_ios_{0}, near_bytes_{0}; // by a relay
 };

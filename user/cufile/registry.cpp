@@ -215,6 +215,17 @@ CUfileError_t Library::remove_buffer(const void *base)
 	return success();
 }
 
+Library::StreamKey Library::key_of(CUstream stream)
+{
+	constexpr uintptr_t legacy = 1, per_thread = 2; // CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+	if (number(stream) == per_thread) {
+		static std::atomic<uint64_t> threads{0};
+		thread_local const uint64_t own = ++threads; // the system's numbers are given again
+		return {stream, own};
+	}
+	return {number(stream) == legacy ? nullptr : stream, 0};
+}
+
 CUfileError_t Library::add_stream(CUstream stream, unsigned flags)
 {
 	if (flags & ~(CU_FILE_STREAM_FIXED_BUF_OFFSET | CU_FILE_STREAM_FIXED_FILE_OFFSET |
@@ -224,7 +235,7 @@ CUfileError_t Library::add_stream(CUstream stream, unsigned flags)
 	if (opened)
 		return error(opened);
 	const std::lock_guard tables(table_lock_);
-	streams_[stream] = flags;
+	streams_[key_of(stream)] = flags;
 	return success();
 }
 
@@ -232,7 +243,7 @@ CUfileError_t Library::remove_stream(CUstream stream)
 {
 	const std::lock_guard tables(table_lock_);
 	// A stream that was never registered is as good as one that is not any more.
-	streams_.erase(stream);
+	streams_.erase(key_of(stream));
 	return success();
 }
 

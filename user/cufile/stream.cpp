@@ -309,7 +309,7 @@ CUfileError_t Library::move_in_stream(CUfileHandle_t fh, void *base, size_t *siz
 	unsigned flags = 0;
 	{
 		const std::shared_lock tables(table_lock_);
-		const auto found = streams_.find(stream);
+		const auto found = streams_.find(key_of(stream));
 		if (found != streams_.end())
 			flags = found->second;
 	}
