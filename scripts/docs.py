@@ -5,14 +5,10 @@
 Pages and manual pages are turned by pandoc and mandoc, the picture by dot, the comments of the headers and of the module
 here. A warning of any of them, a comment that does not fit what it describes, and a link that leads nowhere are failures.
 What the pages are made of (blocks, headings, links) is also what tests/host/docs_test.py and tests/guest/docs.sh look at.
-
-    docs.py FOLDER            the HTML of all
-    docs.py --block NAME      the block that a page calls by that name, "file: NAME"
-    docs.py --guest FOLDER    each block that is "run: guest", as a script
-    docs.py --chroot FOLDER   each that is "run: chroot"
 """
 from __future__ import annotations
 
+import argparse
 import html
 import html.parser
 import os
@@ -410,12 +406,21 @@ def scripts_of(where: str, out: Path) -> int:
 
 
 def main() -> int:
-    if sys.argv[1] == "--block":
-        sys.stdout.write(named_block(sys.argv[2]))
-    elif sys.argv[1] in ("--guest", "--chroot"):
-        scripts_of(sys.argv[1][2:], Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the HTML of all, to this folder")
+    what.add_argument("--block", metavar="NAME", help='the block that a page calls by that name, "file: NAME"')
+    what.add_argument("--guest", type=Path, metavar="FOLDER", help='each block that is "run: guest", as a script')
+    what.add_argument("--chroot", type=Path, metavar="FOLDER", help='each that is "run: chroot"')
+    asked = parser.parse_args()
+    if asked.folder:
+        return build(asked.folder.resolve())
+    if asked.block:
+        sys.stdout.write(named_block(asked.block))
+    elif asked.guest:
+        scripts_of("guest", asked.guest)
     else:
-        return build(Path(sys.argv[1]).resolve())
+        scripts_of("chroot", asked.chroot)
     return 0
 
 

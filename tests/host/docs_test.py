@@ -418,6 +418,14 @@ def a_link_that_leads_nowhere_is_a_fault() -> None:
         assert len(faults) == 2 and "a.html: b.html#there" in faults[0] and "b.html: c.html" in faults[1], faults
 
 
+def an_option_is_not_taken_for_a_folder() -> None:
+    """docs.py --help once left the HTML of all in a folder of that name, where it was run."""
+    with tempfile.TemporaryDirectory() as name:
+        for option, status in {"--help": 0, "--bogus": 2}.items():
+            done = subprocess.run([ROOT / "scripts/docs.py", option], cwd=name, text=True, timeout=200, capture_output=True)
+            assert (done.returncode, "usage:" in done.stdout + done.stderr, list(Path(name).iterdir())) == (status, True, []), option
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([
         each_block_says_what_becomes_of_it, a_block_that_says_nothing_is_a_fault, no_command_is_hidden_in_what_nobody_runs,
@@ -429,4 +437,5 @@ if __name__ == "__main__":
         the_reasons_of_the_table_are_those_of_the_header, the_ioctls_of_the_table_are_those_of_the_header,
         the_tests_that_are_said_to_prove_something_are_there, what_hardware_needs_has_a_source,
         the_picture_is_what_its_source_says, comments_fit_what_they_describe,
-        a_comment_that_does_not_fit_is_a_fault, a_link_that_leads_nowhere_is_a_fault]))
+        a_comment_that_does_not_fit_is_a_fault, a_link_that_leads_nowhere_is_a_fault,
+        an_option_is_not_taken_for_a_folder]))
