@@ -106,7 +106,7 @@ TEST_P(CufileBelt, BringsAllInABatch)
 		batch_io(fh, cuda.device.data(), first, static_cast<off_t>(shape.from), static_cast<off_t>(shape.to)),
 		batch_io(fh, cuda.device.data(), shape.size - first, static_cast<off_t>(shape.from + first),
 			 static_cast<off_t>(shape.to + first))};
-	ASSERT_EQ(library.submit(batch, 2, ios, 0).err, 0);
+	ASSERT_EQ(library.submit(batch, 2, ios).err, 0);
 	CUfileIOEvents_t events[2];
 	unsigned nr = 2;
 	ASSERT_EQ(library.status(batch, 2, &nr, events, nullptr).err, 0);

@@ -104,10 +104,17 @@ TEST_F(Cufile, ADriverThatMayNotFallBackDoesNotOpenWithoutTheModule)
 TEST_F(Cufile, Properties)
 {
 	CUfileDrvProps_t props;
-	EXPECT_EQ(code(lib().cuFileDriverGetProperties, &props), 5001) << "the driver is closed";
+	EXPECT_EQ(code(lib().cuFileDriverGetProperties, nullptr), 5022);
+	CUfileDrvProps_t closed;
+	std::memset(&closed, 0x55, sizeof(closed));
+	std::memset(&props, 0x55, sizeof(props));
+	ASSERT_EQ(code(lib().cuFileDriverGetProperties, &closed), 0) << "of a driver that is closed, too";
+	EXPECT_EQ(lib().cuFileUseCount(), 0) << "and it stays so";
+	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 5001);
 	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
 	EXPECT_EQ(code(lib().cuFileDriverGetProperties, nullptr), 5022);
 	ASSERT_EQ(code(lib().cuFileDriverGetProperties, &props), 0);
+	EXPECT_EQ(std::memcmp(&props, &closed, sizeof(props)), 0);
 	EXPECT_EQ(props.nvfs.major_version, 0u);
 	EXPECT_EQ(props.nvfs.minor_version, 0u);
 	EXPECT_EQ(props.nvfs.dcontrolflags, 2u);
@@ -346,6 +353,16 @@ TEST_F(Cufile, Buffers)
 	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get() + 5), 5024);
 	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get()), 0);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 8192, CU_FILE_RDMA_REGISTER), 0);
+}
+
+TEST_F(Cufile, WhatLeavesItsAllocationIsNotRegistered)
+{
+	Device memory(65536);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 65537, 0), 5014);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 1, 65536, 0), 5014);
+	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get()), 5024);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 1, 65535, 0), 0);
+	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 65536, 0), 0);
 }
 
 TEST_F(Cufile, ARegisteredBufferHasAnEnd)
@@ -1014,7 +1031,7 @@ TEST_F(Batches, HowManyThereMayBe)
 	EXPECT_EQ(submit(id, three), 5040);
 	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, id, 0, two.data(), 0), 5040);
 	EXPECT_EQ(submit(id, two), 0);
-	EXPECT_EQ(submit(id, two), 5037) << "no room before the results are fetched";
+	EXPECT_EQ(submit(id, two), 5040) << "no room before the results are fetched";
 	EXPECT_EQ(fetch(id, 2).size(), 2u);
 	EXPECT_EQ(submit(id, two), 0);
 	EXPECT_EQ(fetch(id, 2).size(), 2u);
@@ -1033,13 +1050,20 @@ TEST_F(Batches, AllOrNothing)
 	ios[1] = io(10, -1, 0, 2);
 	EXPECT_EQ(submit(id, ios), 5040);
 	ios[1] = io(10, 0, 0, 2);
-	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, id, 2, ios.data(), 1), 5022) << "an unknown flag";
 	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, nullptr, 2, ios.data(), 0), 5022);
 	EXPECT_TRUE(memory_.untouched(0, 100)) << "the first one was not done either";
 	CUfileIOEvents_t event;
 	unsigned n = 1;
 	EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, &event, nullptr), 0);
 	EXPECT_EQ(n, 0u);
+}
+
+TEST_F(Batches, FlagsMeanNothing)
+{
+	const auto id = set_up(8);
+	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1)};
+	EXPECT_EQ(code(lib().cuFileBatchIOSubmit, id, 1, ios.data(), 1), 0);
+	EXPECT_EQ(fetch(id, 1).at(1).ret, 10u);
 }
 
 TEST_F(Batches, AnOpcodeThatIsNoneIsTakenAndSaidToBeInvalid)
@@ -1176,6 +1200,42 @@ TEST_F(Gated, WhatHasNotBegunIsCancelled)
 	EXPECT_GE(complete, 1u);
 	EXPECT_EQ(submit(id, ios), 0) << "and the batch is as new";
 	EXPECT_EQ(fetch(id, 64).size(), 64u);
+}
+
+// A batch that was cancelled and is used again, its cookies too, without a look at what became of the first ones.
+TEST_F(Gated, ACancelledBatchIsAsNew)
+{
+	for (const unsigned capacity : {8u, 16u}) {
+		gate_.open = 0;
+		const auto before = gate_.inside.load();
+		const auto id = set_up(capacity);
+		std::vector<CUfileIOParams_t> ios, anew;
+		for (unsigned i = 0; i < 8; i++) {
+			ios.push_back(io(10, i, i, i));
+			anew.push_back(io(10, i, 4096 + i * 16, i));
+		}
+		ASSERT_EQ(submit(id, ios), 0);
+		while (gate_.inside == before)
+			usleep(1000);
+		EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
+		memory_.fill(0x77);
+		ASSERT_EQ(submit(id, anew), 0) << capacity;
+		CUfileIOEvents_t early[8];
+		unsigned n = 8;
+		EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, early, nullptr), 0);
+		EXPECT_EQ(n, 0u) << "none of the new ones has ended";
+		gate_.open = 1;
+		const auto all = fetch(id, 8);
+		ASSERT_EQ(all.size(), 8u);
+		for (unsigned i = 0; i < 8; i++) {
+			EXPECT_EQ(all.at(i).status, CUFILE_COMPLETE);
+			EXPECT_EQ(memory_.bytes(4096 + i * 16, 10), std::string(10, 'g')) << i;
+		}
+		n = 8;
+		EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 0, &n, early, nullptr), 0);
+		EXPECT_EQ(n, 0u) << "and nothing of the old ones is told later";
+		lib().cuFileBatchIODestroy(id);
+	}
 }
 
 TEST_F(Gated, DestroyingWaitsForWhatHasBegun)
@@ -1589,8 +1649,22 @@ TEST_F(Cufile, ParametersThatAreNone)
 
 TEST_F(Cufile, StringParameters)
 {
-	char text[64] = {};
-	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 64), 5022) << "not set";
+	// What cuda-python asks first: nothing is set, and the driver is closed.
+	char text[64] = "text";
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 64), 0);
+	EXPECT_STREQ(text, "");
+	std::strcpy(text, "text");
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOGGING_LEVEL, text, 64), 0);
+	EXPECT_STREQ(text, "");
+	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_ENV_LOGFILE_PATH, text, 64), 5022)
+		<< "there is no such variable";
+	for (const char *value : {"", "/dev/null"}) {
+		setenv("CUFILE_LOGFILE_PATH", value, 1);
+		std::strcpy(text, "text");
+		EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_ENV_LOGFILE_PATH, text, 64), 0);
+		EXPECT_STREQ(text, value);
+	}
+	unsetenv("CUFILE_LOGFILE_PATH");
 	EXPECT_EQ(code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, dir_.c_str()), 0);
 	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 64), 0);
 	EXPECT_EQ(std::string(text), dir_.string());
@@ -1731,6 +1805,19 @@ TEST_F(Cufile, StatsLevels)
 	EXPECT_EQ(code(lib().cuFileGetStatsL1, nullptr), 5022);
 }
 
+// At level 0 there is nothing to start, and who would is told so.
+TEST_F(Cufile, StatsThatAreOff)
+{
+	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 0), 0);
+	EXPECT_EQ(code(lib().cuFileStatsStart), 5001) << "the driver is closed";
+	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
+	EXPECT_EQ(code(lib().cuFileStatsStart), 5030);
+	EXPECT_EQ(code(lib().cuFileStatsStop), 0);
+	EXPECT_EQ(code(lib().cuFileStatsReset), 0);
+	CUfileStatsLevel1_t one;
+	EXPECT_EQ(code(lib().cuFileGetStatsL1, &one), 5022);
+}
+
 // Each level is to be had from its own number on, and writes no more than its struct.
 TEST_F(Cufile, StatsOfEachLevel)
 {
@@ -1739,7 +1826,7 @@ TEST_F(Cufile, StatsOfEachLevel)
 	for (int level = 0; level < 4; level++) {
 		EXPECT_EQ(code(lib().cuFileSetStatsLevel, level), 0);
 		EXPECT_EQ(code(lib().cuFileStatsReset), 0);
-		EXPECT_EQ(code(lib().cuFileStatsStart), 0);
+		EXPECT_EQ(code(lib().cuFileStatsStart), level ? 0 : 5030);
 		EXPECT_EQ(read(fh, memory.get(), 5000, 0), 5000);
 		EXPECT_EQ(code(lib().cuFileStatsStop), 0);
 		const auto get = [&](auto call, auto &room, int from) {

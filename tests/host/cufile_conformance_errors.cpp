@@ -89,7 +89,7 @@ TEST_F(Cufile, WithoutMemory)
 			  int bad = code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, text.c_str()) != 5043;
 			  limit.rlim_cur = 0;
 			  char value[8];
-			  bad |= code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, value, 8) != 5022;
+			  bad |= code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, value, 8) != 0;
 			  return bad;
 		  }),
 		  0);

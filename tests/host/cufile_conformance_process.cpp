@@ -49,6 +49,33 @@ int answered()
 	return !good;
 }
 
+// A thread that is cancelled in a call ends it first, and what it had is given back.
+TEST_F(Cufile, AThreadThatIsCancelled)
+{
+	EXPECT_EQ(in_child([&] {
+			  alarm(20);
+			  const CUfileHandle_t fh = handle("f", pattern(1 << 20));
+			  Device memory(1 << 20);
+			  for (int i = 0; i < 50; i++) {
+				  std::atomic<bool> begun{false};
+				  std::thread reader([&] {
+					  begun = true;
+					  for (;;) {
+						  if (read(fh, memory.get(), 1 << 20, 0) != 1 << 20)
+							  _exit(2);
+						  pthread_testcancel();
+					  }
+				  });
+				  while (!begun)
+					  usleep(100);
+				  pthread_cancel(reader.native_handle());
+				  reader.join();
+			  }
+			  return read(fh, memory.get(), 1 << 20, 0) != 1 << 20;
+		  }),
+		  0);
+}
+
 TEST_F(Cufile, AfterForkInTheMiddleOfCallsOnAClosedDriver)
 {
 	Callers callers;

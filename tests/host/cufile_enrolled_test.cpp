@@ -123,9 +123,9 @@ TEST_P(CufileEnrolledRange, AreWholeFrames)
 TEST_F(CufileEnrolled, AtTheEndsOfTheAllocation)
 {
 	char *const first = cuda.device.data(), *const last = first + cuda.device.size() - 5;
-	EXPECT_EQ(enroll(last, 6), 0) << "registered all the same";
-	EXPECT_TRUE(peer.enrolled.empty()) << "beyond the allocation";
-	EXPECT_EQ(library.remove_buffer(last).err, 0);
+	EXPECT_EQ(enroll(last, 6), CU_FILE_CUDA_POINTER_RANGE_ERROR) << "beyond the allocation";
+	EXPECT_TRUE(peer.enrolled.empty());
+	EXPECT_EQ(library.remove_buffer(last).err, CU_FILE_MEMORY_NOT_REGISTERED);
 	EXPECT_EQ(enroll(last, 5), 0);
 	EXPECT_EQ(enroll(first, 5), 0);
 	EXPECT_EQ(peer.enrolled.size(), 2u);
@@ -337,7 +337,7 @@ TEST_F(CufileEnrolled, AndUnderABatch)
 			parts[i] = batch_io(file(), memory, 20 * frame, i * 20 * frame, i * 20 * frame);
 		std::fill(memory, memory + 60 * frame, 'x');
 		peer.error = lost ? -ENODEV : 0;
-		ASSERT_EQ(library.submit(batch, 3, parts, 0).err, 0);
+		ASSERT_EQ(library.submit(batch, 3, parts).err, 0);
 		CUfileIOEvents_t events[3];
 		unsigned n = 3;
 		ASSERT_EQ(library.status(batch, 3, &n, events, nullptr).err, 0);

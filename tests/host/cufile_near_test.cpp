@@ -28,7 +28,7 @@ protected:
 		CUfileBatchHandle_t batch = nullptr;
 		ASSERT_EQ(library.set_up_batch(&batch, 1).err, 0);
 		const CUfileIOParams_t io = batch_io(fh, cuda.device.data(), bytes.size(), 0);
-		ASSERT_EQ(library.submit(batch, 1, &io, 0).err, 0);
+		ASSERT_EQ(library.submit(batch, 1, &io).err, 0);
 		CUfileIOEvents_t event;
 		unsigned nr = 1;
 		const struct timespec soon = {30, 0};

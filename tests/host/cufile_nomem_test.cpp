@@ -146,7 +146,7 @@ TEST_P(CufileNoMemory, Batches)
 		fuse = nth;
 		bool begun = false;
 		try {
-			begun = !library.submit(batch, parts, ios, 0).err;
+			begun = !library.submit(batch, parts, ios).err;
 		} catch (const std::bad_alloc &) {
 			begun = false;
 		}

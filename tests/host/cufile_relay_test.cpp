@@ -163,7 +163,7 @@ TEST_F(CufileRelay, Batches)
 	for (int i = 0; i < 4; i++)
 		ios[i] = batch_io(file(), peer.buffer.data(), MiB, i * static_cast<off_t>(MiB),
 				  i * static_cast<off_t>(MiB));
-	ASSERT_EQ(library.submit(batch, 4, ios, 0).err, 0);
+	ASSERT_EQ(library.submit(batch, 4, ios).err, 0);
 	unsigned nr = 4;
 	ASSERT_EQ(library.status(batch, 4, &nr, events, nullptr).err, 0);
 	EXPECT_TRUE(came(4 * MiB));

@@ -373,7 +373,7 @@ protected:
 		ios.push_back(batch_io(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to),
 				       reinterpret_cast<void *>(ios.size()), opcode));
 	}
-	void submit() { EXPECT_EQ(library.submit(id, static_cast<unsigned>(ios.size()), ios.data(), 0).err, 0); }
+	void submit() { EXPECT_EQ(library.submit(id, static_cast<unsigned>(ios.size()), ios.data()).err, 0); }
 	// How each ended, by its number.
 	std::vector<CUfileIOEvents_t> fetch()
 	{

@@ -272,7 +272,7 @@ TEST_F(CufileRoute, EdgesByWayOfTheHostAreNoDirectBytes)
 	CUfileBatchHandle_t batch = nullptr;
 	ASSERT_EQ(library.set_up_batch(&batch, 1).err, 0);
 	CUfileIOParams_t io = batch_io(fh, peer.buffer.data(), 513, 0, 0, nullptr, CUFILE_WRITE);
-	ASSERT_EQ(library.submit(batch, 1, &io, 0).err, 0);
+	ASSERT_EQ(library.submit(batch, 1, &io).err, 0);
 	CUfileIOEvents_t event;
 	unsigned n = 1;
 	ASSERT_EQ(library.status(batch, 1, &n, &event, nullptr).err, 0);
@@ -340,7 +340,7 @@ TEST_F(CufileRoute, BatchesGoDirectlyToo)
 	CUfileIOParams_t ios[4];
 	for (unsigned i = 0; i < 4; i++)
 		ios[i] = batch_io(fh, peer.buffer.data(), 900, i * 1000, i * 10000);
-	ASSERT_EQ(library.submit(batch, 4, ios, 0).err, 0);
+	ASSERT_EQ(library.submit(batch, 4, ios).err, 0);
 	CUfileIOEvents_t events[4];
 	unsigned n = 4;
 	ASSERT_EQ(library.status(batch, 4, &n, events, nullptr).err, 0);

@@ -141,7 +141,7 @@ TEST_P(CufileScore, IsDoneAndCounted)
 	const CUfileHandle_t fh = add();
 	for (const bool registered : {false, true}) {
 		if (registered) {
-			ASSERT_EQ(library.add_buffer(memory(), 65540, 0).err, 0);
+			ASSERT_EQ(library.add_buffer(memory(), 65536, 0).err, 0);
 		}
 		if (one.at + one.size > 65536)
 			break; // it is not there

@@ -36,6 +36,13 @@ check() {
 # frame_dummy of the C runtime is the one entry that every library has.
 starts_nothing() { [ "$(readelf -SW "$1" | sed -n 's/.* \.init_array *INIT_ARRAY *[0-9a-f]* [0-9a-f]* \([0-9a-f]*\) .*/\1/p')" = 000008 ]; }
 
+# needs_no_newer LIBRARY VERSION: of libstdc++; a process may have loaded an old one
+needs_no_newer() {
+	local most
+	most=$(readelf -V "$1" | grep -o 'GLIBCXX_[0-9.]*' | sort -Vu | tail -n 1)
+	[ -n "$most" ] && [ "$(printf '%s\n' "$most" "$2" | sort -V | tail -n 1)" = "$2" ] || { echo "needs $most"; return 1; }
+}
+
 # declared HEADER: what it marks as exported
 declared() { tr '\n' ' ' <"$root/include/$1" | grep -o 'PEERDMA_API [^;(]*(' | grep -o 'peerdma_[a-z_]*($' | tr -d '('; }
 
@@ -88,6 +95,7 @@ printf '%s\n' 'libcufile io_begin 6' 'libcufile io_end 6' >"$tmp/wanted"
 same "its probes, with six arguments each" "$tmp/wanted" "$tmp/probes"
 check "no versions" bash -c "! readelf -SW '$cufile' | grep -q gnu.version_d"
 check "no static constructors" starts_nothing "$cufile"
+check "an old libstdc++ will do" needs_no_newer "$cufile" GLIBCXX_3.4.21
 needed='libstdc|libgcc_s|libc\.|libm\.|ld-linux'
 [ -e "$(${CXX:-g++} -print-file-name=liburing.a)" ] || needed="$needed|liburing\." # there is nothing to link statically
 check "CUDA, udev and libpeerdma are not needed to load it" bash -c "! readelf -d '$cufile' | grep NEEDED | grep -vE '$needed'"

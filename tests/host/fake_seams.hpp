@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sched.h>
 
 #include "near.hpp"
@@ -36,6 +37,7 @@ public:
 	struct Call {
 		bool write, direct;
 		uint64_t size, offset;
+		const void *memory;
 	};
 	// What becomes of rings, and what was made of them.
 	struct Rings {
@@ -260,7 +262,7 @@ private:
 	int64_t begin(bool write, int fd, const void *memory, uint64_t size, uint64_t offset)
 	{
 		const bool direct = fds.at(fd).flags & O_DIRECT;
-		calls.push_back({write, direct, size, offset});
+		calls.push_back({write, direct, size, offset, memory});
 		threads.insert(std::this_thread::get_id());
 		if (direct && (reinterpret_cast<uintptr_t>(memory) % limits.memory || offset % limits.offset ||
 			       size % limits.offset))
@@ -474,6 +476,15 @@ public:
 		if (system)
 			pinned_on.push_back(system->preferred);
 		return 0;
+	}
+	bool is_pinned(const void *address)
+	{
+		const std::lock_guard guard(lock);
+		const auto at = reinterpret_cast<uintptr_t>(address);
+		return std::any_of(pinned_ids.begin(), pinned_ids.end(), [&](const auto &one) {
+			const auto start = reinterpret_cast<uintptr_t>(one.first);
+			return at >= start && at - start < malloc_usable_size(one.first);
+		});
 	}
 	void free_pinned(void *memory) override
 	{

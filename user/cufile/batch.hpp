@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "condition.hpp"
 #include "job.hpp"
 
 namespace cufile
 {
 
 // The requests of a batch and how they ended. Each is told exactly once, however little memory there is: what has begun
-// needs none to end.
+// needs none to end. Who cancels and then submits anew is told of the new ones only, and has room for as many as ever: a program
+// that takes its cookies again could not tell the old ones from them.
 class Batch
 {
 public:
 	explicit Batch(unsigned capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
 	unsigned capacity() const { return capacity_; }
-	// So many more, which these jobs hold, or an error.
-	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
+	// So many more, which these jobs hold, or an error. turn: of these, for finish().
+	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs, unsigned &turn);
 	// Of those.
-	void finish(const CUfileIOEvents_t &event);
+	void finish(const CUfileIOEvents_t &event, unsigned turn);
 	// Takes back what has not begun. told(cookies of one job, from the index) makes the events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
 	// Up to nr events, and how many, after at least min of them or the deadline (of a clock that is not set; negative: none).
@@ -31,17 +32,20 @@ public:
 	// help with each job first.
 	CUfileOpError fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			    CUfileIOEvents_t *out);
-	// Until nothing is under way.
+	// Until nothing is under way, of no turn.
 	void drain();
 
 private:
-	std::vector<std::shared_ptr<Job>> jobs(); // with lock_
+	std::vector<std::shared_ptr<Job>> jobs(); // of this turn; with lock_
 
 	const unsigned capacity_;
 	std::mutex lock_; // protects all below
-	std::condition_variable ended_;
+	Condition ended_;
 	size_t wanted_ = SIZE_MAX; // by who waits for the fewest events
-	unsigned under_way_ = 0;   // begun and not ended
+	unsigned turn_ = 0;        // what was begun since the last that was cancelled
+	bool cancelled_ = false;   // and with the next one, another turn begins
+	unsigned under_way_ = 0;   // of this turn, begun and not ended
+	unsigned stale_ = 0;       // of those before
 	std::vector<CUfileIOEvents_t> events_;
 	std::vector<std::weak_ptr<Job>> jobs_;
 };

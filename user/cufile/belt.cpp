@@ -4,6 +4,7 @@
 #include "inside.hpp"
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -40,9 +41,11 @@ int64_t Belt::take_lane()
 		ring_ = lanes_.ring(*lane_);
 	// A small one has no room for more than two of the longest pieces.
 	slabs_ = ring_ && lane_->large() ? most_slabs : lane_slabs;
-	// In two at least, so that one is filled while the other is copied. As large as can be where many fill it: what was
-	// read a while ago has left the cores' caches, from which a GPU reads at half the speed.
-	const uint64_t part = bytes / (use_ == Use::alone || ring_ ? 4 : 2);
+	// In two at least, so that one is filled while the other is copied, if that is not what others do. As large as can be
+	// where many fill it: what was read a while ago has left the cores' caches, from which a GPU reads at half the speed.
+	const uint64_t part = bytes / (ring_ || use_ == Use::alone                 ? 4 :
+				       use_ == Use::crowded ? 1 :
+										     2);
 	slab_bytes_ =
 		std::clamp((part + 4095) / 4096 * 4096, small_slab / 2, lane_->large() ? large_slab : small_slab / 2);
 	pack();
@@ -100,13 +103,14 @@ void Belt::take_part()
 	const Lanes::Holding holding; // others wait for what this thread reads, and the lane for them
 	// Whatever becomes of it: what it had under way only this thread can end.
 	const bool had_ring = ring_;
+	const unsigned number = came_++;
 	while (Job::Piece *piece = job_.take()) {
 		if (error)
 			job_.finish(*piece, error);
 		else if (had_ring)
 			start(*piece);
 		else
-			move(*piece);
+			move(*piece, number);
 	}
 	if (had_ring)
 		drain();
@@ -114,21 +118,25 @@ void Belt::take_part()
 		close();
 }
 
-void Belt::move(Job::Piece &piece)
+void Belt::move(Job::Piece &piece, unsigned number)
 {
 	if (piece.unit >= slabs_)
 		clear(units_[piece.unit - slabs_], static_cast<unsigned>(piece.unit % slabs_));
-	read(piece);
+	read(piece, number);
 }
 
-void Belt::read(Job::Piece &piece)
+void Belt::read(Job::Piece &piece, unsigned number)
 {
 	const Request &request = job_.request(piece);
 	// The kernel was asked about its beginning.
 	const bool cached = request.apart.cached && piece.offset == request.offset;
+	File &file = *request.file;
+	Scratch *const scratch = number < std::size(lane_->scratches) ? &lane_->scratches[number] : nullptr;
+	char *const to = place(piece);
 	arrive(piece, broken_ ? copy_failed :
-		      cached  ? request.file->read_cached(place(piece), piece.size, piece.offset) :
-				request.file->read(place(piece), piece.size, piece.offset));
+		      cached  ? file.read_cached(to, piece.size, piece.offset) :
+		      scratch ? scratch->read(file, to, piece.size, piece.offset, share_) :
+				file.read(to, piece.size, piece.offset));
 }
 
 void Belt::arrive(Job::Piece &piece, int64_t result)
@@ -198,7 +206,7 @@ void Belt::land(bool wait)
 		       job_.request(piece).file->go_on(place(piece), piece.size, piece.offset, landed[i].result));
 	}
 	if (!n && wait && aside_)
-		read(*std::exchange(aside_, nullptr));
+		read(*std::exchange(aside_, nullptr), 0);
 }
 
 void Belt::drain()

@@ -20,13 +20,15 @@ namespace cufile
 class Belt
 {
 public:
-	// alone, helped: the thread that began it calls wait(). batch: whoever is the last to leave ends it.
-	enum class Use { alone, helped, batch };
+	// batch: whoever is the last to leave ends it. Else the thread that began it calls wait(), and has moved all of it alone
+	// (crowded: with so many others beside it that they keep the bus busy), or was helped.
+	enum class Use { alone, crowded, helped, batch };
 
 	// Of all pieces of a job; once it moves, nothing may be added to it any more. by_ring: the thread that comes first is
-	// alone in it, and has as much under way as there is room for, where it can.
-	Belt(Job &job, const Seams &seams, Lanes &lanes, Context context, Use use, bool by_ring)
-		: job_(job), seams_(seams), lanes_(lanes), context_(context), use_(use), by_ring_(by_ring)
+	// alone in it, and has as much under way as there is room for, where it can. share: of what others read.
+	Belt(Job &job, const Seams &seams, Lanes &lanes, Context context, Use use, bool by_ring, Scratch::Share share)
+		: job_(job), seams_(seams), lanes_(lanes), context_(context), use_(use), by_ring_(by_ring),
+		  share_(share)
 	{
 	}
 	Belt(const Belt &) = delete;
@@ -52,8 +54,9 @@ private:
 	int64_t begin();
 	int64_t take_lane();
 	void pack();
-	void move(Job::Piece &piece);
-	void read(Job::Piece &piece);
+	// number: which of the threads in it this is.
+	void move(Job::Piece &piece, unsigned number);
+	void read(Job::Piece &piece, unsigned number);
 	// A piece has been read, well or not.
 	void arrive(Job::Piece &piece, int64_t result);
 	// Of who has the ring.
@@ -77,6 +80,7 @@ private:
 	const Context context_;
 	const Use use_;
 	const bool by_ring_;
+	const Scratch::Share share_;
 	std::mutex lock_; // protects begun_; what begin() makes is immutable after
 	bool begun_ = false;
 	int64_t error_ = 0;
@@ -84,7 +88,7 @@ private:
 	unsigned slabs_ = lane_slabs;
 	uint64_t slab_bytes_ = 0; // the slack included
 	std::vector<Unit> units_;
-	std::atomic<unsigned> inside_{0};
+	std::atomic<unsigned> inside_{0}, came_{0};
 	std::atomic<bool> taken_{false}; // by_ring: there is somebody
 	std::atomic<bool> closed_{false}, broken_{false};
 	// Of the one thread that has it.

@@ -32,6 +32,12 @@ bool has_node(System &system)
 	return fd >= 0;
 }
 
+unsigned count_cores(System &system)
+{
+	Cpus all;
+	return system.cpus(all) < 0 ? 1 : static_cast<unsigned>(all.count());
+}
+
 // The largest BAR, from the lines "start end flags" of sysfs.
 uint64_t largest_bar(const std::string &text)
 {
@@ -66,7 +72,8 @@ Library::Engine::Engine(Config c, const Seams &s)
 	  relays(seams),
 	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)))),
 	  stream_workers(
-		  static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS))))
+		  static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)))),
+	  cores(count_cores(seams.system))
 {
 }
 
@@ -178,9 +185,9 @@ CUfileError_t Library::properties(CUfileDrvProps_t *props)
 	if (!props)
 		return error(CU_FILE_INVALID_VALUE);
 	const std::lock_guard guard(open_lock_);
-	if (!engine_)
-		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
-	const Config &config = engine_->config;
+	// Who asks before opening the driver whether that is worth the trouble is told what it would say then.
+	std::vector<std::string> notices; // are for who opens it
+	const Config config = engine_ ? engine_->config : settings_.merge(seams_.system, notices);
 	*props = {};
 	props->nvfs.poll_thresh_size = config.size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
 	props->nvfs.max_direct_io_size = config.size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);

@@ -214,9 +214,9 @@ CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned nr)
 {
 	return call([&] { return library().set_up_batch(batch, nr); });
 }
-CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfileIOParams_t *ios, unsigned int flags)
+CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned nr, CUfileIOParams_t *ios, unsigned int)
 {
-	return call([&] { return library().submit(batch, nr, ios, flags); });
+	return call([&] { return library().submit(batch, nr, ios); });
 }
 CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned min_nr, unsigned *nr, CUfileIOEvents_t *events,
 				     struct timespec *timeout)
@@ -325,8 +325,10 @@ CUfileError_t cuFileGetStatsLevel(int *level)
 CUfileError_t cuFileStatsStart(void)
 {
 	return call([] {
-		library().stats().start();
-		return cufile::success();
+		if (library().stats().start())
+			return cufile::success();
+		// At level 0, as the original has it.
+		return cufile::error(library().use_count() ? CU_FILE_INTERNAL_ERROR : CU_FILE_DRIVER_NOT_INITIALIZED);
 	});
 }
 CUfileError_t cuFileStatsStop(void)

@@ -26,6 +26,8 @@ public:
 	virtual int fd() const { return -1; }
 	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
 	virtual bool parallel_writes() const { return false; }
+	// A read is a copy by the calling thread's core, whatever is asked for.
+	virtual bool copied() const { return false; }
 	// Past the page cache somebody else may read it too: where memory, offset and size are multiples of these. fd -1:
 	// this range nobody else may, or nobody should.
 	struct Apart {
@@ -66,6 +68,7 @@ public:
 	bool appends() const override;
 	int fd() const override { return past_ ? direct_ : cached_.load(); }
 	bool parallel_writes() const override { return past_; }
+	bool copied() const override { return direct_ < 0; }
 	Apart apart(uint64_t offset, uint64_t size) const override;
 	int64_t read_cached(void *to, uint64_t size, uint64_t offset) override;
 	// The page cache could not keep it.

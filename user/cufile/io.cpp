@@ -13,6 +13,10 @@ namespace cufile
 namespace
 {
 
+// So many threads of the program that move something are enough to have the bus be what they wait for, and so many to have it
+// wait for them no more even if their cores have twice the work.
+constexpr unsigned crowd = 7, large_crowd = 12;
+
 // What a thread should have to do to be worth being woken.
 constexpr uint64_t share = 512 * 1024;
 
@@ -73,6 +77,26 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 	return choose_way(engine, *handle, buffer, std::move(enrolled), base, request);
 }
 
+Library::Plan Library::plan(Engine &engine, Request &request)
+{
+	Plan plan;
+	plan.threads = helped(engine, request);
+	plan.by_ring = worth_a_ring(request, plan.threads) && for_ring(engine, request, piece_for(request));
+	if (plan.by_ring)
+		plan.threads = 1;
+	if (request.write || !request.file->copied())
+		return plan;
+	// Measured on an H200, whose bus gives 47 GB/s, and 27 of what cores have just written.
+	const unsigned movers = engine.movers;
+	plan.crowded = movers >= crowd && request.size <= large_slab;
+	if (plan.crowded && request.size <= small_slab)
+		plan.share = plan.threads > 1 || movers >= large_crowd ? Scratch::Share::all : Scratch::Share::half;
+	// What is longer goes in slabs that the cores' caches do not hold.
+	else if (plan.threads > 1 && request.size > 2 * small_slab && request.size <= large_slab)
+		plan.share = Scratch::Share::half;
+	return plan;
+}
+
 int64_t Library::run(Engine &engine, Request &request)
 {
 	const bool timed = stats_.on();
@@ -85,13 +109,10 @@ int64_t Library::run(Engine &engine, Request &request)
 	} else {
 		const Mover mover(engine);
 		engine.settle(request);
-		unsigned threads = helped(engine, request);
-		const bool by_ring = worth_a_ring(request, threads) && for_ring(engine, request, piece_for(request));
-		if (by_ring)
-			threads = 1;
-		n = threads == 1 && !by_ring && request.size <= small_slab ?
-			    move_small(request, seams_, engine.lanes) :
-			    run_apart(engine, request, threads, by_ring);
+		const Plan how = plan(engine, request);
+		n = how.threads == 1 && !how.by_ring && request.size <= small_slab ?
+			    move_small(request, seams_, engine.lanes, how.share) :
+			    run_apart(engine, request, how);
 	}
 	count(request, n, by_host, timed ? seams_.system.now_ns() - start : 0);
 	return n;
@@ -109,10 +130,17 @@ unsigned Library::helped(Engine &engine, const Request &request)
 	    (request.write && !request.file->parallel_writes()))
 		return 1;
 	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
-	const uint64_t others = engine.movers - 1;
-	const uint64_t free = threads - std::min<uint64_t>(threads, others);
-	const uint64_t most =
+	const uint64_t movers = engine.movers, others = movers - 1;
+	uint64_t free = threads - std::min<uint64_t>(threads, others);
+	// Where they only copy in turn with others, they may if as many cores again are left.
+	if (movers >= crowd && request.size <= small_slab && !request.write && request.file->copied() &&
+	    movers + 2 * threads <= engine.cores)
+		free = threads;
+	uint64_t most =
 		1 + std::min<uint64_t>(free, engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM));
+	// Two keep a disk busy with what is copied meanwhile; more wait for the GPU, spinning.
+	if (request.write)
+		most = std::min<uint64_t>(most, 2);
 	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, most));
 }
 
@@ -136,14 +164,17 @@ bool Library::for_ring(Engine &engine, Request &request, uint64_t piece_bytes)
 	return rc >= 0;
 }
 
-int64_t Library::run_apart(Engine &engine, const Request &request, unsigned threads, bool by_ring)
+int64_t Library::run_apart(Engine &engine, const Request &request, const Plan &how)
 {
 	auto job = std::make_shared<Job>();
 	job->add(request, piece_for(request));
 	if (!request.write)
 		job->ride(std::make_unique<Belt>(*job, seams_, engine.lanes, request.memory.context,
-						 threads == 1 ? Belt::Use::alone : Belt::Use::helped, by_ring));
-	engine.workers.add(engine.part_of(job), threads - 1);
+						 how.threads > 1 ? Belt::Use::helped :
+						 how.crowded     ? Belt::Use::crowded :
+								   Belt::Use::alone,
+						 how.by_ring, how.share));
+	engine.workers.add(engine.part_of(job), how.threads - 1);
 	take_part(*job, seams_, engine.lanes);
 	if (job->belt())
 		job->belt()->wait();

@@ -141,7 +141,7 @@ int64_t move_by_slabs(const Request &request, const Seams &seams, Lanes &lanes)
 		part.address += done;
 		part.offset += done;
 		part.size = std::min(request.size - done, small_slab);
-		const int64_t n = move_small(part, seams, lanes);
+		const int64_t n = move_small(part, seams, lanes, Scratch::Share::none);
 		if (n < 0)
 			return done ? static_cast<int64_t>(done) : n;
 		done += static_cast<uint64_t>(n);
@@ -338,7 +338,7 @@ void take_part(Job &job, const Seams &seams, Lanes &lanes)
 	}
 }
 
-int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
+int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes, Scratch::Share share)
 {
 	Cuda &cuda = seams.cuda;
 	Inside inside(cuda);
@@ -359,7 +359,7 @@ int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes)
 			if (!broken)
 				n = request.file->write(slab, request.size, request.offset);
 		} else {
-			n = request.file->read(slab, request.size, request.offset);
+			n = lane->scratches[0].read(*request.file, slab, request.size, request.offset, share);
 			const Copy copy = {request.address, slab, static_cast<uint64_t>(n)};
 			if (n > 0)
 				broken = cuda.copy_in(&copy, 1, lane->stream()) || cuda.wait_stream(lane->stream());

@@ -118,6 +118,7 @@ public:
 	void ride(std::unique_ptr<Belt> belt);
 	Belt *belt() { return belt_.get(); }
 	uint64_t started_ns = 0; // for statistics
+	unsigned turn = 0;       // of its batch; immutable once that has it
 
 	// The next piece, or nullptr: all have been taken.
 	Piece *take();
@@ -153,8 +154,8 @@ private:
 // Moves pieces until there are none to be taken. More than one thread may do so with one job.
 void take_part(Job &job, const Seams &seams, Lanes &lanes);
 
-// Moves one request that fits into one slab.
-int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes);
+// Moves one request that fits into one slab. share: of a read.
+int64_t move_small(const Request &request, const Seams &seams, Lanes &lanes, Scratch::Share share);
 
 // Moves bytes between the file of a request and a place in a buffer of libpeerdma's.
 int64_t move_directly(Peer &peer, const Request &request, const Place &place, uint64_t size, uint64_t offset,

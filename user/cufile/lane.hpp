@@ -8,12 +8,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "condition.hpp"
 #include "near.hpp"
+#include "scratch.hpp"
 
 namespace cufile
 {
@@ -50,6 +51,8 @@ public:
 	// Reads into its memory; nullptr until Lanes::ring().
 	std::unique_ptr<Ring> ring;
 	bool beyond = false; // the limits: it is not kept
+	// Of the threads that read into its memory: each has one of its own, or none.
+	Scratch scratches[8];
 
 private:
 	Cuda &cuda_;
@@ -115,7 +118,7 @@ private:
 	const unsigned depth_;
 	std::atomic<int> rings_{1}; // 1: nobody has asked
 	std::mutex lock_;           // protects all below
-	std::condition_variable given_;
+	Condition given_;
 	std::vector<std::unique_ptr<Lane>> idle_[2]; // last used last; with room for all
 	std::vector<std::unique_ptr<Lane>> dead_;    // that are left to others; with room for some
 	unsigned made_[2]{};

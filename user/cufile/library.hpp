@@ -13,6 +13,8 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include <pthread.h>
+
 #include "batch.hpp"
 #include "config.hpp"
 #include "dock.hpp"
@@ -110,7 +112,7 @@ public:
 
 	// Batches.
 	CUfileError_t set_up_batch(CUfileBatchHandle_t *out, unsigned nr);
-	CUfileError_t submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios, unsigned flags);
+	CUfileError_t submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios);
 	CUfileError_t status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
 			     const struct timespec *timeout);
 	CUfileError_t cancel(CUfileBatchHandle_t id);
@@ -157,6 +159,7 @@ private:
 		Relays relays;
 		Workers workers;
 		Workers stream_workers;          // for what streams wait for, behind nothing that copies
+		const unsigned cores;            // that the program may use
 		std::atomic<unsigned> movers{0}; // threads of the program that bounce something
 		std::atomic<bool> told_no_rings{false};
 	};
@@ -206,9 +209,16 @@ private:
 	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
 	int64_t run(Engine &engine, Request &request);
+	// How a request that bounces is moved.
+	struct Plan {
+		unsigned threads = 1; // the calling one included
+		bool by_ring = false, crowded = false;
+		Scratch::Share share = Scratch::Share::none;
+	};
+	Plan plan(Engine &engine, Request &request);
 	static unsigned helped(Engine &engine, const Request &request);
 	bool for_ring(Engine &engine, Request &request, uint64_t piece_bytes);
-	int64_t run_apart(Engine &engine, const Request &request, unsigned threads, bool by_ring);
+	int64_t run_apart(Engine &engine, const Request &request, const Plan &how);
 	// With use_ held.
 	int64_t move_held(Engine &engine, const std::shared_ptr<Handle> &handle, const void *base, size_t size,
 			  off_t file_off, off_t buf_off, bool write);
@@ -254,13 +264,23 @@ inline CUfileError_t success() { return error(CU_FILE_SUCCESS); }
 class Library::Visit
 {
 public:
-	explicit Visit(Library &library) : library_(library) { library_.inside_++; }
-	~Visit() { library_.inside_--; }
+	// pthread_cancel() waits for its end: a thread that ended in the middle would leave locks and lanes behind.
+	explicit Visit(Library &library) : library_(library)
+	{
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+		library_.inside_++;
+	}
+	~Visit()
+	{
+		library_.inside_--;
+		pthread_setcancelstate(before_, nullptr);
+	}
 	Visit(const Visit &) = delete;
 	Visit &operator=(const Visit &) = delete;
 
 private:
 	Library &library_;
+	int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
 class Library::Use

@@ -42,8 +42,15 @@ CUfileError_t Library::get(CUFileStringConfigParameter_t param, char *text, int 
 {
 	if (static_cast<unsigned>(param) >= nr_strings || !text || len <= 0)
 		return error(CU_FILE_INVALID_VALUE);
-	const std::string value = config_now().strings[param];
-	if (value.empty() || value.size() >= static_cast<size_t>(len))
+	std::string value = config_now().strings[param];
+	// As the original has it: of the file of the log it says whether there is one, of the others the empty name.
+	if (param == CUFILE_PARAM_ENV_LOGFILE_PATH && value.empty()) {
+		const auto named = seams_.system.variable("CUFILE_LOGFILE_PATH");
+		if (!named)
+			return error(CU_FILE_INVALID_VALUE);
+		value = *named;
+	}
+	if (value.size() >= static_cast<size_t>(len))
 		return error(CU_FILE_INVALID_VALUE);
 	std::memcpy(text, value.c_str(), value.size() + 1);
 	return success();

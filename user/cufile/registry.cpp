@@ -184,6 +184,10 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 		if (rc)
 			return refuse(CU_FILE_CUDA_DRIVER_ERROR, rc);
 	}
+	Allocation all;
+	if (buffer.memory.kind == Memory::Kind::device && !seams_.cuda.allocation(base, all) && all.id &&
+	    reinterpret_cast<uintptr_t>(base) + size > all.start + all.size)
+		return refuse(CU_FILE_CUDA_POINTER_RANGE_ERROR);
 	Place place;
 	buffer.peer = seams_.peer.look_up(base, place);
 	if (buffer.peer && buffer.memory.kind == Memory::Kind::device &&

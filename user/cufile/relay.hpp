@@ -4,11 +4,11 @@
 // the file and the relay, and by the GPUs' own copy between the relay and their place. No host memory is in between.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "condition.hpp"
 #include "enrolled.hpp"
 
 namespace cufile
@@ -54,7 +54,7 @@ private:
 	const Seams seams_;
 	const int device_;
 	std::mutex lock_; // protects made_ and who has which slab; what make() makes is immutable after
-	std::condition_variable given_;
+	Condition given_;
 	int made_ = 1; // 1: nobody has asked; 0, or -errno
 	Context context_ = nullptr;
 	char *memory_ = nullptr;

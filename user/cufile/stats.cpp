@@ -41,13 +41,15 @@ bool Stats::set_level(int level)
 	return true;
 }
 
-void Stats::start()
+bool Stats::start()
 {
 	std::lock_guard guard(lock_);
-	if (on_ || !level_)
-		return;
-	started_ns_ = system_.now_ns();
+	if (!level_)
+		return false;
+	if (!on_)
+		started_ns_ = system_.now_ns();
 	on_ = true;
+	return true;
 }
 
 void Stats::stop()

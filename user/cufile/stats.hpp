@@ -28,7 +28,8 @@ public:
 	bool set_level(int level);
 	int level() const { return level_.load(std::memory_order_relaxed); }
 	bool on() const { return on_.load(std::memory_order_relaxed); }
-	void start();
+	// False: the level says that nothing is counted.
+	bool start();
 	void stop();
 	void reset();
 

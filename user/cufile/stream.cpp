@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 
+#include "condition.hpp"
 #include "inside.hpp"
 #include "library.hpp"
 #include "probes.hpp"
@@ -126,7 +126,7 @@ void Library::StreamIo::on_worker(void (StreamIo::*step)(Engine &))
 		StreamIo &io;
 		void (StreamIo::*const step)(Engine &);
 		std::mutex lock = {};
-		std::condition_variable over = {};
+		Condition over = {};
 		bool ended = false;
 		void take()
 		{

@@ -38,7 +38,7 @@ private:
 		library_.stats().batch_completed(n >= 0, request(index).way == Way::direct, ns);
 		// Who holds the last of it may be its own thread.
 		const std::shared_ptr<Batch> batch = batch_;
-		batch->finish(event_of(cookies[index], n));
+		batch->finish(event_of(cookies[index], n), turn);
 	}
 
 	Library &library_;
@@ -87,7 +87,8 @@ CUfileError_t Library::set_up_batch(CUfileBatchHandle_t *out, unsigned nr)
 	return success();
 }
 
-CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios, unsigned flags)
+// No flags are known; the original takes any.
+CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios)
 {
 	const auto refuse = [&](CUfileOpError rc) {
 		stats_.batch_submitted(0, 0, 0, 0, 0, false);
@@ -96,7 +97,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	const uint64_t start = stats_.on() ? seams_.system.now_ns() : 0;
 	const Use use(*this);
 	const auto batch = use ? find_batch(id) : nullptr;
-	if (!batch || !ios || flags)
+	if (!batch || !ios)
 		return refuse(CU_FILE_INVALID_VALUE);
 	// Whoever says that there are more has no need to have so many.
 	if (nr > batch->capacity())
@@ -116,7 +117,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		jobs.back()->started_ns = start;
 		if (context)
 			jobs.back()->ride(std::make_unique<Belt>(*jobs.back(), seams_, engine.lanes, context,
-								 Belt::Use::batch, by_ring));
+								 Belt::Use::batch, by_ring, Scratch::Share::all));
 		return *jobs.back();
 	};
 	std::vector<CUfileIOEvents_t> at_once; // what needs no thread to end
@@ -152,7 +153,8 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	std::vector<Workers::Task> tasks;
 	for (const auto &job : jobs)
 		tasks.push_back(engine.part_of(job));
-	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()});
+	unsigned turn = 0;
+	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()}, turn);
 	if (rc)
 		return refuse(rc);
 	// Nothing from here on needs memory that might not be there.
@@ -160,7 +162,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		for (size_t i = 0; i < job->nr_requests(); i++)
 			probe_begin(job->request(i));
 	for (const CUfileIOEvents_t &event : at_once)
-		batch->finish(event);
+		batch->finish(event, turn);
 	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
 	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =
@@ -195,7 +197,7 @@ void Library::cut_batch(Batch &batch)
 	for (const auto &[job, from] : batch.cancel()) {
 		const auto &cookies = static_cast<BatchJob &>(*job).cookies;
 		for (size_t i = from; i < cookies.size(); i++)
-			batch.finish({cookies[i], CUFILE_CANCELED, 0});
+			batch.finish({cookies[i], CUFILE_CANCELED, 0}, job->turn);
 	}
 }
 

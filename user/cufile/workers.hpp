@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
+
+#include "condition.hpp"
 
 namespace cufile
 {
@@ -36,7 +37,7 @@ private:
 
 	const unsigned most_;
 	std::mutex lock_; // protects all below
-	std::condition_variable wake_, ended_;
+	Condition wake_, ended_;
 	std::deque<Task> tasks_;
 	unsigned threads_ = 0, idle_ = 0;
 	bool stopping_ = false;
