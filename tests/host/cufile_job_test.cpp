@@ -159,28 +159,20 @@ CUfileIOEvents_t event(uintptr_t cookie) { return {reinterpret_cast<void *>(cook
 
 const auto nobody = [](Job &) {};
 
-CUfileOpError begin(Batch &batch, unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs)
-{
-	unsigned turn = UINT_MAX;
-	const CUfileOpError rc = batch.begin(nr, jobs, turn);
-	EXPECT_EQ(turn, rc ? UINT_MAX : 0u);
-	return rc;
-}
-
 TEST_P(CufileBatchRoom, IsKept)
 {
 	const Room &room = GetParam();
 	Batch batch(room.capacity);
 	if (room.begun) {
-		ASSERT_EQ(begin(batch, room.begun, {}), CU_FILE_SUCCESS);
+		ASSERT_EQ(batch.begin(room.begun, {}), CU_FILE_SUCCESS);
 	}
 	for (unsigned i = 0; i < room.ended; i++)
-		batch.finish(event(i), 0);
+		batch.finish(event(i));
 	CUfileIOEvents_t events[8];
 	unsigned n = room.fetched;
 	ASSERT_EQ(batch.fetch(room.fetched, n, 0, nobody, events), CU_FILE_SUCCESS);
 	ASSERT_EQ(n, room.fetched);
-	EXPECT_EQ(begin(batch, room.more, {}), room.error);
+	EXPECT_EQ(batch.begin(room.more, {}), room.error);
 }
 
 // --- How it is asked
@@ -209,10 +201,10 @@ TEST_P(CufileBatchFetch, TellsEachOnceAndInTheOrderOfTheirEnds)
 	const Question &question = GetParam();
 	Batch batch(8);
 	if (question.begun) {
-		ASSERT_EQ(begin(batch, question.begun, {}), CU_FILE_SUCCESS);
+		ASSERT_EQ(batch.begin(question.begun, {}), CU_FILE_SUCCESS);
 	}
 	for (unsigned i = 0; i < question.ended; i++)
-		batch.finish(event(i), 0);
+		batch.finish(event(i));
 	CUfileIOEvents_t events[8] = {};
 	unsigned n = question.room;
 	ASSERT_EQ(batch.fetch(question.least, n, 0, nobody, events), question.error);
@@ -223,7 +215,7 @@ TEST_P(CufileBatchFetch, TellsEachOnceAndInTheOrderOfTheirEnds)
 		EXPECT_EQ(events[i].ret, i);
 	// The others are told the next time, once they have ended.
 	for (unsigned i = question.ended; i < question.begun; i++)
-		batch.finish(event(i), 0);
+		batch.finish(event(i));
 	unsigned more = 8;
 	ASSERT_EQ(batch.fetch(question.begun - n, more, -1, nobody, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(more, question.begun - n);
@@ -234,7 +226,7 @@ TEST_P(CufileBatchFetch, TellsEachOnceAndInTheOrderOfTheirEnds)
 TEST(CufileBatch, WhoWaitsIsToldInTime)
 {
 	Batch batch(4);
-	ASSERT_EQ(begin(batch, 4, {}), CU_FILE_SUCCESS);
+	ASSERT_EQ(batch.begin(4, {}), CU_FILE_SUCCESS);
 	CUfileIOEvents_t events[4];
 	unsigned n = 4;
 	const auto before = std::chrono::steady_clock::now();
@@ -243,7 +235,7 @@ TEST(CufileBatch, WhoWaitsIsToldInTime)
 	EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(30));
 	std::thread other([&] {
 		for (uintptr_t i = 0; i < 4; i++)
-			batch.finish(event(i), 0);
+			batch.finish(event(i));
 	});
 	n = 4;
 	EXPECT_EQ(batch.fetch(2, n, -1, nobody, events), CU_FILE_SUCCESS);
@@ -260,7 +252,7 @@ TEST(CufileBatch, SeveralWait)
 {
 	for (int round = 0; round < 20; round++) {
 		Batch batch(12);
-		ASSERT_EQ(begin(batch, 12, {}), CU_FILE_SUCCESS);
+		ASSERT_EQ(batch.begin(12, {}), CU_FILE_SUCCESS);
 		std::atomic<unsigned> seen{0};
 		std::vector<std::thread> waiters;
 		for (const unsigned want : {1u, 2u, 3u})
@@ -271,7 +263,7 @@ TEST(CufileBatch, SeveralWait)
 				seen += n;
 			});
 		for (uintptr_t i = 0; i < 12; i++)
-			batch.finish(event(i), 0);
+			batch.finish(event(i));
 		for (auto &waiter : waiters)
 			waiter.join();
 		EXPECT_EQ(seen, 6u);
@@ -287,13 +279,13 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	Batch batch(4);
 	auto job = std::make_shared<Job>();
 	job->add(request(10, 0), 4096);
-	ASSERT_EQ(begin(batch, 2, {job}), CU_FILE_SUCCESS);
+	ASSERT_EQ(batch.begin(2, {job}), CU_FILE_SUCCESS);
 	int helped = 0;
 	const auto help = [&](Job &with) {
 		EXPECT_EQ(&with, job.get());
 		helped++;
-		batch.finish(event(1), 0);
-		batch.finish(event(2), 0);
+		batch.finish(event(1));
+		batch.finish(event(2));
 	};
 	CUfileIOEvents_t events[4];
 	unsigned n = 4;
@@ -307,59 +299,47 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	EXPECT_EQ(n, 2u);
 	// A job that is over is not looked at again.
 	job.reset();
-	ASSERT_EQ(begin(batch, 1, {}), CU_FILE_SUCCESS);
-	std::thread other([&] { batch.finish(event(3), 0); });
+	ASSERT_EQ(batch.begin(1, {}), CU_FILE_SUCCESS);
+	std::thread other([&] { batch.finish(event(3)); });
 	n = 4;
 	EXPECT_EQ(batch.fetch(1, n, -1, help, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(helped, 1);
 	other.join();
 }
 
-// What was cancelled is told until something else is submitted, and then no more, even if it ends only afterwards: the
-// program has taken its cookies again. It takes no room, and is waited for by who drains.
+// What was cancelled is told until something else is submitted, which waits for what has begun: the program has taken its
+// memory and its cookies again. Then only that is told, and all the room is for it.
 TEST(CufileBatch, AfterACancelOnlyTheNewOnesAreTold)
 {
 	Batch batch(4);
-	unsigned first = UINT_MAX, second = UINT_MAX;
-	ASSERT_EQ(batch.begin(4, {}, first), CU_FILE_SUCCESS);
-	batch.finish(event(1), first);
+	ASSERT_EQ(batch.begin(4, {}), CU_FILE_SUCCESS);
+	batch.finish(event(1));
 	batch.cancel();
-	batch.finish(event(2), first);
+	batch.finish(event(2));
 	CUfileIOEvents_t events[4];
 	unsigned n = 1;
 	EXPECT_EQ(batch.fetch(1, n, -1, nobody, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(n, 1u) << "until then";
-	// Who waits is not left waiting for what will not be told.
-	std::thread waiter([&] {
-		CUfileIOEvents_t none[4];
-		unsigned got = 4;
-		EXPECT_EQ(batch.fetch(3, got, -1, nobody, none), CU_FILE_SUCCESS);
-		EXPECT_EQ(got, 0u);
+	std::atomic<bool> begun{false};
+	std::thread submitter([&] {
+		EXPECT_EQ(batch.begin(4, {}), CU_FILE_SUCCESS) << "there is room for all";
+		begun = true;
 	});
 	std::this_thread::sleep_for(std::chrono::milliseconds(20));
-	ASSERT_EQ(batch.begin(4, {}, second), CU_FILE_SUCCESS) << "there is room for all";
-	waiter.join();
-	EXPECT_NE(first, second);
-	batch.finish(event(3), first);
+	EXPECT_FALSE(begun) << "two of before are under way";
+	batch.finish(event(3));
+	batch.finish(event(4));
+	submitter.join();
 	n = 4;
 	EXPECT_EQ(batch.fetch(0, n, 0, nobody, events), CU_FILE_SUCCESS);
-	EXPECT_EQ(n, 0u) << "one of before";
+	EXPECT_EQ(n, 0u) << "of before";
 	for (uintptr_t i = 11; i <= 14; i++)
-		batch.finish(event(i), second);
+		batch.finish(event(i));
 	n = 4;
 	EXPECT_EQ(batch.fetch(4, n, -1, nobody, events), CU_FILE_SUCCESS);
 	ASSERT_EQ(n, 4u);
 	for (unsigned i = 0; i < 4; i++)
 		EXPECT_EQ(events[i].ret, 11u + i);
-	std::atomic<bool> drained{false};
-	std::thread drainer([&] {
-		batch.drain();
-		drained = true;
-	});
-	std::this_thread::sleep_for(std::chrono::milliseconds(20));
-	EXPECT_FALSE(drained) << "one of before is under way";
-	batch.finish(event(4), first);
-	drainer.join();
 }
 
 } // namespace

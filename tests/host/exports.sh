@@ -67,6 +67,7 @@ library() {
 	check "${prefix}every export has the version" bash -c "! nm -D --defined-only '$so' | awk '\$2 != \"A\"' | grep -v '@@PEERDMA_0.1\$'"
 	check "${prefix}its soname" bash -c "readelf -d '$so' | grep -q 'SONAME.*\\[$name.0\\]'"
 	check "${prefix}no static constructors" starts_nothing "$so"
+	check "${prefix}an old libstdc++ will do" needs_no_newer "$so" GLIBCXX_3.4.26
 	check "${prefix}every function has a manual page" have_pages "$tmp/declared"
 }
 
@@ -95,7 +96,7 @@ printf '%s\n' 'libcufile io_begin 6' 'libcufile io_end 6' >"$tmp/wanted"
 same "its probes, with six arguments each" "$tmp/wanted" "$tmp/probes"
 check "no versions" bash -c "! readelf -SW '$cufile' | grep -q gnu.version_d"
 check "no static constructors" starts_nothing "$cufile"
-check "an old libstdc++ will do" needs_no_newer "$cufile" GLIBCXX_3.4.21
+check "an old libstdc++ will do" needs_no_newer "$cufile" GLIBCXX_3.4.26
 needed='libstdc|libgcc_s|libc\.|libm\.|ld-linux'
 [ -e "$(${CXX:-g++} -print-file-name=liburing.a)" ] || needed="$needed|liburing\." # there is nothing to link statically
 check "CUDA, udev and libpeerdma are not needed to load it" bash -c "! readelf -d '$cufile' | grep NEEDED | grep -vE '$needed'"

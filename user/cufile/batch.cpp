@@ -7,40 +7,30 @@
 namespace cufile
 {
 
-CUfileOpError Batch::begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs, unsigned &turn)
+CUfileOpError Batch::begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs)
 {
-	std::lock_guard guard(lock_);
-	const size_t taken = cancelled_ ? 0 : under_way_ + events_.size();
-	if (!nr || nr > capacity_ - std::min<size_t>(capacity_, taken))
+	std::unique_lock guard(lock_);
+	if (!nr || nr > capacity_)
 		return CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR;
-	std::erase_if(jobs_, [&](const auto &old) { return cancelled_ || old.expired(); });
+	if (cancelled_)
+		ended_.wait(guard, [&] { return !under_way_ || !cancelled_; });
+	const size_t taken = cancelled_ ? 0 : under_way_ + events_.size();
+	if (nr > capacity_ - std::min<size_t>(capacity_, taken))
+		return CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR;
+	std::erase_if(jobs_, [](const auto &old) { return old.expired(); });
 	jobs_.insert(jobs_.end(), jobs.begin(), jobs.end());
-	if (cancelled_) {
-		cancelled_ = false;
-		turn_++;
+	if (cancelled_)
 		events_.clear();
-		stale_ += under_way_;
-		under_way_ = 0;
-		// Who waited for events of the turn before gets none.
-		ended_.notify_all();
-	}
-	for (const auto &weak : jobs)
-		if (const auto job = weak.lock())
-			job->turn = turn_;
-	turn = turn_;
+	cancelled_ = false;
 	under_way_ += nr;
 	return CU_FILE_SUCCESS;
 }
 
-void Batch::finish(const CUfileIOEvents_t &event, unsigned turn)
+void Batch::finish(const CUfileIOEvents_t &event)
 {
 	std::lock_guard guard(lock_);
-	if (turn == turn_) {
-		events_.push_back(event);
-		under_way_--;
-	} else {
-		stale_--;
-	}
+	events_.push_back(event);
+	under_way_--;
 	if (events_.size() < wanted_ && under_way_)
 		return;
 	wanted_ = SIZE_MAX;
@@ -63,10 +53,14 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 	{
 		std::lock_guard guard(lock_);
 		live = jobs();
-		cancelled_ = true;
 	}
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cut;
 	cut.reserve(live.size());
+	// Nothing from here on needs memory that might not be there.
+	{
+		std::lock_guard guard(lock_);
+		cancelled_ = true;
+	}
 	for (auto &job : live) {
 		const size_t from = job->cancel();
 		if (from < job->nr_requests())
@@ -79,7 +73,6 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 			   CUfileIOEvents_t *out)
 {
 	std::unique_lock guard(lock_);
-	const unsigned turn = turn_;
 	if (min > nr || min > under_way_ + events_.size())
 		return CU_FILE_INVALID_VALUE;
 	if (timeout_ns < 0 && under_way_ && min == under_way_ + events_.size()) {
@@ -90,8 +83,8 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 		live.clear(); // the last of a job may close files
 		guard.lock();
 	}
-	// Others may fetch meanwhile, or cancel and submit anew: then there are fewer to wait for, or none.
-	const auto enough = [&] { return events_.size() >= min || !under_way_ || turn != turn_; };
+	// Others may fetch meanwhile: then there are fewer to wait for.
+	const auto enough = [&] { return events_.size() >= min || !under_way_; };
 	const auto until =
 		std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0));
 	auto status = std::cv_status::no_timeout;
@@ -102,7 +95,7 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 		else
 			status = ended_.wait_until(guard, until);
 	}
-	nr = static_cast<unsigned>(turn == turn_ ? std::min<size_t>(nr, events_.size()) : 0);
+	nr = static_cast<unsigned>(std::min<size_t>(nr, events_.size()));
 	std::copy_n(events_.begin(), nr, out);
 	events_.erase(events_.begin(), events_.begin() + nr);
 	return CU_FILE_SUCCESS;
@@ -111,7 +104,7 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 void Batch::drain()
 {
 	std::unique_lock guard(lock_);
-	ended_.wait(guard, [&] { return !under_way_ && !stale_; });
+	ended_.wait(guard, [&] { return !under_way_; });
 }
 
 } // namespace cufile

@@ -21,10 +21,11 @@ public:
 	explicit Batch(unsigned capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
 	unsigned capacity() const { return capacity_; }
-	// So many more, which these jobs hold, or an error. turn: of these, for finish().
-	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs, unsigned &turn);
+	// So many more, which these jobs hold, or an error. After a cancel what has begun ends first: the new ones may go to the same
+	// places.
+	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
 	// Of those.
-	void finish(const CUfileIOEvents_t &event, unsigned turn);
+	void finish(const CUfileIOEvents_t &event);
 	// Takes back what has not begun. told(cookies of one job, from the index) makes the events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
 	// Up to nr events, and how many, after at least min of them or the deadline (of a clock that is not set; negative: none).
@@ -32,20 +33,18 @@ public:
 	// help with each job first.
 	CUfileOpError fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			    CUfileIOEvents_t *out);
-	// Until nothing is under way, of no turn.
+	// Until nothing is under way.
 	void drain();
 
 private:
-	std::vector<std::shared_ptr<Job>> jobs(); // of this turn; with lock_
+	std::vector<std::shared_ptr<Job>> jobs(); // with lock_
 
 	const unsigned capacity_;
 	std::mutex lock_; // protects all below
 	Condition ended_;
 	size_t wanted_ = SIZE_MAX; // by who waits for the fewest events
-	unsigned turn_ = 0;        // what was begun since the last that was cancelled
-	bool cancelled_ = false;   // and with the next one, another turn begins
-	unsigned under_way_ = 0;   // of this turn, begun and not ended
-	unsigned stale_ = 0;       // of those before
+	unsigned under_way_ = 0;   // begun and not ended
+	bool cancelled_ = false;   // and nothing was begun since
 	std::vector<CUfileIOEvents_t> events_;
 	std::vector<std::weak_ptr<Job>> jobs_;
 };

@@ -43,9 +43,7 @@ int64_t Belt::take_lane()
 	slabs_ = ring_ && lane_->large() ? most_slabs : lane_slabs;
 	// In two at least, so that one is filled while the other is copied, if that is not what others do. As large as can be
 	// where many fill it: what was read a while ago has left the cores' caches, from which a GPU reads at half the speed.
-	const uint64_t part = bytes / (ring_ || use_ == Use::alone                 ? 4 :
-				       use_ == Use::crowded ? 1 :
-										     2);
+	const uint64_t part = bytes / (ring_ || use_ == Use::alone ? 4 : use_ == Use::crowded ? 1 : 2);
 	slab_bytes_ =
 		std::clamp((part + 4095) / 4096 * 4096, small_slab / 2, lane_->large() ? large_slab : small_slab / 2);
 	pack();

@@ -32,6 +32,12 @@ bool has_node(System &system)
 	return fd >= 0;
 }
 
+bool may_open(System &system, const Config &config)
+{
+	return config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE) || config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE) ||
+	       has_node(system);
+}
+
 unsigned count_cores(System &system)
 {
 	Cpus all;
@@ -100,8 +106,7 @@ CUfileOpError Library::open_if_closed()
 			all += (all.empty() ? "" : "; ") + notice;
 		log_.say(Log::Level::notice, all);
 	}
-	if (!config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE) && !config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE) &&
-	    !has_node(seams_.system)) {
+	if (!may_open(seams_.system, config)) {
 		log_.say(Log::Level::error, "allow_compat_mode is false, and there is no /dev/peerdma to go directly");
 		log_.close();
 		busy_ = false;
@@ -188,6 +193,8 @@ CUfileError_t Library::properties(CUfileDrvProps_t *props)
 	// Who asks before opening the driver whether that is worth the trouble is told what it would say then.
 	std::vector<std::string> notices; // are for who opens it
 	const Config config = engine_ ? engine_->config : settings_.merge(seams_.system, notices);
+	if (!engine_ && !may_open(seams_.system, config))
+		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
 	*props = {};
 	props->nvfs.poll_thresh_size = config.size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
 	props->nvfs.max_direct_io_size = config.size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);

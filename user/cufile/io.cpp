@@ -13,8 +13,8 @@ namespace cufile
 namespace
 {
 
-// So many threads of the program that move something are enough to have the bus be what they wait for, and so many to have it
-// wait for them no more even if their cores have twice the work.
+// So many threads of the program that move something, whatever it is, are taken for enough to have the bus be what they wait for; and
+// so many for enough even if their cores have twice the work.
 constexpr unsigned crowd = 7, large_crowd = 12;
 
 // What a thread should have to do to be worth being woken.
@@ -86,7 +86,7 @@ Library::Plan Library::plan(Engine &engine, Request &request)
 		plan.threads = 1;
 	if (request.write || !request.file->copied())
 		return plan;
-	// Measured on an H200, whose bus gives 47 GB/s, and 27 of what cores have just written.
+	// Measured on an H200, whose bus gives 48 GB/s in pieces of 1 MiB, and 27 of what cores have just written.
 	const unsigned movers = engine.movers;
 	plan.crowded = movers >= crowd && request.size <= large_slab;
 	if (plan.crowded && request.size <= small_slab)
@@ -132,15 +132,15 @@ unsigned Library::helped(Engine &engine, const Request &request)
 	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
 	const uint64_t movers = engine.movers, others = movers - 1;
 	uint64_t free = threads - std::min<uint64_t>(threads, others);
-	// Where they only copy in turn with others, they may if as many cores again are left.
-	if (movers >= crowd && request.size <= small_slab && !request.write && request.file->copied() &&
-	    movers + 2 * threads <= engine.cores)
+	// Where they only copy in turn with others, and are not too few for all, they may if as many cores again are left.
+	if (movers >= crowd && movers <= 2 * threads && request.size <= small_slab && !request.write &&
+	    request.file->copied() && movers + 2 * threads <= engine.cores)
 		free = threads;
 	uint64_t most =
 		1 + std::min<uint64_t>(free, engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM));
-	// Two keep a disk busy with what is copied meanwhile; more wait for the GPU, spinning.
+	// Two keep a disk busy with what is copied meanwhile; more wait for the GPU, spinning. Who has more helpers has more disks.
 	if (request.write)
-		most = std::min<uint64_t>(most, 2);
+		most = std::min<uint64_t>(most, std::max<uint64_t>(most / 2, 2));
 	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, most));
 }
 

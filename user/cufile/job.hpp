@@ -118,7 +118,6 @@ public:
 	void ride(std::unique_ptr<Belt> belt);
 	Belt *belt() { return belt_.get(); }
 	uint64_t started_ns = 0; // for statistics
-	unsigned turn = 0;       // of its batch; immutable once that has it
 
 	// The next piece, or nullptr: all have been taken.
 	Piece *take();

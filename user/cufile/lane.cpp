@@ -57,6 +57,8 @@ bool Lane::is_there() const
 void Lane::forget(std::unique_ptr<Lane> lane)
 {
 	lane->ring.reset();
+	for (Scratch &scratch : lane->scratches)
+		scratch = {};
 	if (!lane->pinned_)
 		std::free(lane->memory_);
 	static_cast<void>(lane.release());

@@ -184,9 +184,13 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 		if (rc)
 			return refuse(CU_FILE_CUDA_DRIVER_ERROR, rc);
 	}
-	Allocation all;
-	if (buffer.memory.kind == Memory::Kind::device && !seams_.cuda.allocation(base, all) && all.id &&
-	    reinterpret_cast<uintptr_t>(base) + size > all.start + all.size)
+	// What lies in several allocations is one range to who has mapped them side by side.
+	const auto there = [&](const void *address, Allocation &in) {
+		return !seams_.cuda.allocation(address, in) && in.id;
+	};
+	Allocation first, last;
+	if (buffer.memory.kind == Memory::Kind::device && there(base, first) &&
+	    number(base) + size > first.start + first.size && !there(static_cast<const char *>(base) + size - 1, last))
 		return refuse(CU_FILE_CUDA_POINTER_RANGE_ERROR);
 	Place place;
 	buffer.peer = seams_.peer.look_up(base, place);

@@ -10,6 +10,16 @@
 
 namespace cufile
 {
+namespace
+{
+
+#ifdef __SSE2__
+constexpr bool built_in = true;
+#else
+constexpr bool built_in = false;
+#endif
+
+} // namespace
 
 void store_past_caches(char *to, const char *from, uint64_t size)
 {
@@ -40,7 +50,7 @@ void store_past_caches(char *to, const char *from, uint64_t size)
 int64_t Scratch::read(File &file, char *to, uint64_t size, uint64_t offset, Share share)
 {
 	constexpr uint64_t least = 32 * 1024;
-	if (share == Share::none || size < least || !file.copied())
+	if (!built_in || share == Share::none || size < least || !file.copied())
 		return file.read(to, size, offset);
 	if (!memory_)
 		memory_.reset(static_cast<char *>(std::aligned_alloc(4096, bytes)));

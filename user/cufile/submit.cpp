@@ -38,7 +38,7 @@ private:
 		library_.stats().batch_completed(n >= 0, request(index).way == Way::direct, ns);
 		// Who holds the last of it may be its own thread.
 		const std::shared_ptr<Batch> batch = batch_;
-		batch->finish(event_of(cookies[index], n), turn);
+		batch->finish(event_of(cookies[index], n));
 	}
 
 	Library &library_;
@@ -153,8 +153,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	std::vector<Workers::Task> tasks;
 	for (const auto &job : jobs)
 		tasks.push_back(engine.part_of(job));
-	unsigned turn = 0;
-	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()}, turn);
+	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()});
 	if (rc)
 		return refuse(rc);
 	// Nothing from here on needs memory that might not be there.
@@ -162,7 +161,7 @@ CUfileError_t Library::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		for (size_t i = 0; i < job->nr_requests(); i++)
 			probe_begin(job->request(i));
 	for (const CUfileIOEvents_t &event : at_once)
-		batch->finish(event, turn);
+		batch->finish(event);
 	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
 	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =
@@ -197,7 +196,7 @@ void Library::cut_batch(Batch &batch)
 	for (const auto &[job, from] : batch.cancel()) {
 		const auto &cookies = static_cast<BatchJob &>(*job).cookies;
 		for (size_t i = from; i < cookies.size(); i++)
-			batch.finish({cookies[i], CUFILE_CANCELED, 0}, job->turn);
+			batch.finish({cookies[i], CUFILE_CANCELED, 0});
 	}
 }
 

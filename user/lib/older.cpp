@@ -8,6 +8,6 @@ namespace std
 {
 
 // GLIBCXX_3.4.29. Of more elements than there can be.
-[[noreturn]] void __throw_bad_array_new_length() { throw std::bad_alloc(); }
+[[noreturn]] void __throw_bad_array_new_length() { throw std::bad_array_new_length(); }
 
 } // namespace std
