@@ -149,13 +149,11 @@ int freed()
 	int err = -1;
 	std::thread reader([&] { err = raw::call(dev, PEERDMA_READ, io); });
 	std::this_thread::sleep_for(300ms);
-	const auto begin = std::chrono::steady_clock::now();
 	const bool good = poke("free", addr);
-	const auto took = std::chrono::steady_clock::now() - begin;
 	// The read may be back already; what it brought must not come after the memory was another's.
 	reader.join();
-	report(good && took > 500ms, "who frees it waits for the read");
-	report(!err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
+	slept("who frees it", number("waited"), number("ran"));
+	report(good && !err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
 	report(holds(0, len, poison), "nothing comes after the memory is another's");
 	host::run("throttle 0");
 	io = raw::io(file, req.out_buf_id, 0, 0, 4096);

@@ -127,6 +127,9 @@ sleep 1
 check "who frees it waits for who holds a page of it" kill -0 $freeing
 rmmod pin
 check "and not for longer" soon 5 eval '! kill -0 $freeing 2>/dev/null'
+waited=$(</sys/kernel/debug/nvstand/waited) ran=$(</sys/kernel/debug/nvstand/ran)
+check "and sleeps meanwhile" [ $((waited > 500 && ran < waited / 10)) = 1 ]
+diag "$waited ms, of a CPU $ran ms"
 read -r said <&"${keeper[0]}"
 same "its owner hears of it" "gone 19" "$said"
 end_keeper

@@ -13,7 +13,7 @@
  * memory among that of the process that is current, finds none, says that all is well, and keeps
  * it. Its clients go with its device: what is still given out then, in that form, is freed.
  *
- * Whatever must not happen is counted in debugfs: wrong.
+ * Whatever must not happen is counted in debugfs: wrong; what the last call has cost: watch.h.
  */
 #include <linux/completion.h>
 #include <linux/debugfs.h>
@@ -29,6 +29,7 @@
 #include <linux/slab.h>
 
 #include "nvstand.h"
+#include "watch.h"
 
 #define ADDR_BASE 0x7f0000000000ULL
 #define BAR 2
@@ -181,11 +182,15 @@ static void spoil(const struct given *gone)
 /* Whoever has it is called, and then it is another's. */
 static void take_back(struct given *one)
 {
+	struct watch watch;
+
 	list_del(&one->link);
 	last_call = one->call;
 	last_data = one->data;
 	caller = current;
+	watch = watch_begin();
 	one->call(one->data);
+	watch_end(&watch);
 	caller = NULL;
 	atomic_inc(&calls);
 	spoil(one);
@@ -398,6 +403,7 @@ static int __init stand_init(void)
 	debugfs_create_atomic_t("given", 0444, folder, &given);
 	debugfs_create_atomic_t("calls", 0444, folder, &calls);
 	debugfs_create_atomic_t("late", 0444, folder, &late);
+	watch_show(folder);
 	debugfs_create_atomic_t("strangers", 0444, folder, &strangers);
 	debugfs_create_atomic_t("wrong", 0444, folder, &wrong);
 	return pci_register_driver(&stand_driver);
