@@ -22,6 +22,8 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
 		return;
 	peerdma_exports_fini(buffer);
 	peerdma_provider_put(buffer->provider);
+	if (buffer->pin)
+		peerdma_pin_drop(buffer->pin);
 	kfree_rcu(buffer, rcu);
 }
 
@@ -82,15 +84,24 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 	return buffer;
 }
 
+/*
+ * Its id is gone. A driver that wants its memory back is asked when all who wait for the revoking
+ * have been let go: one of them may have that driver's locks.
+ */
+static void buffer_end(struct peerdma_buffer *buffer)
+{
+	peerdma_buffer_revoke(buffer);
+	peerdma_pin_give_back(buffer->pin);
+	peerdma_buffer_put(buffer);
+}
+
 /* Closing: nobody else can look an id up any more. */
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 {
 	struct peerdma_buffer *buffer;
 
-	while ((buffer = to_buffer(peerdma_ids_take_any(&ctx->buffers)))) {
-		peerdma_buffer_revoke(buffer);
-		peerdma_buffer_put(buffer);
-	}
+	while ((buffer = to_buffer(peerdma_ids_take_any(&ctx->buffers))))
+		buffer_end(buffer);
 }
 
 static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx, struct peerdma_mem *mem)
@@ -207,8 +218,7 @@ int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown)
 
 	if (!buffer)
 		return -ENOENT;
-	peerdma_buffer_revoke(buffer);
-	peerdma_buffer_put(buffer);
+	buffer_end(buffer);
 	return 0;
 }
 

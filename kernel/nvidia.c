@@ -6,7 +6,7 @@
  * they are needed, so that it may come and go, and nothing of it is needed to build this.
  *
  * There are two forms. Persistent: the memory stays until it is given back, even if its process
- * frees it or ends. Not every GPU has that (none in parts, by MIG or as a vGPU). Else the driver
+ * frees it or ends. Not every GPU has that: the driver says so when it is asked. Else the driver
  * calls when the memory is freed, and the memory is gone, with the table that says where it was,
  * when that call returns. It does so at any time after it was told how to, which is before we hear
  * that it was, with locks held that giving back takes too. So:
@@ -18,14 +18,28 @@
  * be waited for by it, and looks at nothing that it was told. One that comes later waits until what
  * was told has been copied, and then until the memory is not used any more: vendor.c.
  *
- * Giving back is done by work that nobody in such a call waits for, and not at all after one has
- * begun. If it begins at the same moment the driver itself sees to it that only one of them counts.
+ * Giving back, persistent: by work that nobody in such a call waits for. By ticket it is more. The
+ * driver looks for the memory among that of the process that is current. Of another one's it says
+ * that all is well, and keeps it. So only the process that asked gives back, when it destroys or
+ * closes the buffer, and never once the driver has begun to call. What another one destroys (a
+ * child, or who was passed the descriptor), what was lost with the GPU's driver, or what others
+ * hold at that moment is left with the driver until it calls: when the process frees that memory,
+ * or ends. Nobody of ours uses it any more, so such a call waits for those others at most.
+ *
+ * Until the driver has called, or giving back has returned, this module and the driver are
+ * referenced: it is code in here that is called.
+ *
+ * A call may begin while its memory is given back. The driver's lock orders the two: giving back
+ * comes first, and there is no call, or it waits for the call, and finds nothing. By then the table
+ * is freed, and no other one of ours must be at its place: nothing is asked for meanwhile (turn).
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/overflow.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/srcu.h>
 #include <linux/xarray.h>
@@ -50,31 +64,35 @@ MODULE_PARM_DESC(callback, "take other memory too: who frees it waits for reques
 /**
  * struct kept - memory that the driver keeps for us
  * @pin: what vendor.c knows it by
- * @lock: protects @asking, @freed, and what is at @table while it is copied
+ * @lock: protects @asking, @freed, @owed, and what is at @table while it is copied
  * @asking: the driver has not answered yet
  * @freed: it has called
+ * @owed: it will call or is calling, and nothing was given back: both modules are referenced
  * @ticket: what it calls with; 0: it never calls
+ * @tgid: the process that asked
  * @addr: of the memory
  * @table: the driver's
- * @put: gives it back; NULL: there is nothing to give back, or not in this form
- * @put_persistent: the same, of the persistent form
+ * @put_persistent: gives it back; NULL: there is nothing to give back, or not in this form
  */
 struct kept {
 	struct peerdma_pin pin;
-	struct mutex lock; /* protects asking, freed, and reading the table */
+	struct mutex lock; /* protects asking, freed, owed, and reading the table */
 	bool asking;
 	bool freed;
+	bool owed;
 	u32 ticket; /* immutable, once the driver has it */
+	pid_t tgid; /* immutable */
 	u64 addr; /* immutable */
-	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned; so are these */
-	int (*put)(u64 token, u32 space, u64 addr, struct nvidia_p2p_page_table *table);
+	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned; so is this: */
 	int (*put_persistent)(u64 addr, struct nvidia_p2p_page_table *table, u32 flags);
 };
 
 static DEFINE_XARRAY_ALLOC1(tickets); /* by number; each has a reference */
 static u32 next_ticket;
 DEFINE_STATIC_SRCU(calls); /* of the driver: who unloads waits for them */
+static DEFINE_MUTEX(turn); /* for asking and giving back by ticket; outside of the driver's locks */
 
+static void nvidia_give_back(struct peerdma_pin *pin);
 static void nvidia_unpin(struct peerdma_pin *pin);
 static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason);
 static void kept_free(struct peerdma_pin *pin);
@@ -83,6 +101,7 @@ static struct peerdma_vendor_ops ops = {
 	.owner = THIS_MODULE,
 	.pci_vendor = PCI_VENDOR,
 	.pin = nvidia_pin,
+	.give_back = nvidia_give_back,
 	.unpin = nvidia_unpin,
 	.free = kept_free,
 };
@@ -111,10 +130,13 @@ static struct kept *ticket_find(u32 ticket)
 	return kept;
 }
 
+/* -ENXIO: there is no such driver now. After a success the driver is to be asked. */
 static int ticket_draw(struct kept *kept)
 {
 	int err;
 
+	if (!symbol_get(nvidia_p2p_put_pages))
+		return -ENXIO;
 	/* Cyclic: a late call for one that is gone does not soon mean another. */
 	refcount_inc(&kept->pin.refs);
 	err = xa_alloc_cyclic(&tickets, &kept->ticket, kept, xa_limit_31b, &next_ticket,
@@ -122,14 +144,29 @@ static int ticket_draw(struct kept *kept)
 	if (err < 0) {
 		kept->ticket = 0; /* written before there was no memory */
 		peerdma_pin_put(&kept->pin);
+		symbol_put(nvidia_p2p_put_pages);
+		return err;
 	}
-	return min(err, 0);
+	__module_get(THIS_MODULE);
+	kept->owed = true;
+	return 0;
 }
 
+/* It calls no more, or is just doing it. Any number of times. */
 static void ticket_void(struct kept *kept)
 {
-	if (kept->ticket && xa_erase(&tickets, kept->ticket))
-		peerdma_pin_put(&kept->pin);
+	bool owed;
+
+	mutex_lock(&kept->lock);
+	owed = kept->owed;
+	kept->owed = false;
+	mutex_unlock(&kept->lock);
+	if (!owed)
+		return;
+	xa_erase(&tickets, kept->ticket);
+	peerdma_pin_put(&kept->pin);
+	symbol_put(nvidia_p2p_put_pages);
+	module_put(THIS_MODULE);
 }
 
 /* False: it came while the driver is still being asked, and who asks will see it. */
@@ -153,6 +190,7 @@ static void freed(void *data)
 	if (kept) {
 		if (heard(kept))
 			peerdma_pin_take_back(&kept->pin);
+		ticket_void(kept);
 		peerdma_pin_put(&kept->pin);
 	}
 	srcu_read_unlock(&calls, idx);
@@ -208,23 +246,19 @@ static int ask_persistent(struct kept *kept, u64 len)
 
 static int ask_with_ticket(struct kept *kept, u64 len)
 {
-	typeof(nvidia_p2p_get_pages) *get;
-	int err = -ENXIO;
+	typeof(nvidia_p2p_get_pages) *get = symbol_get(nvidia_p2p_get_pages);
+	int err = get ? ticket_draw(kept) : -ENXIO;
 
-	kept->put = symbol_get(nvidia_p2p_put_pages);
-	if (!kept->put)
-		return err;
-	get = symbol_get(nvidia_p2p_get_pages);
-	if (get) {
-		err = ticket_draw(kept) ?:
-					  get(0, 0, kept->addr, len, &kept->table, freed,
-					      (void *)(unsigned long)kept->ticket);
+	if (!err) {
+		mutex_lock(&turn);
+		err = get(0, 0, kept->addr, len, &kept->table, freed,
+			  (void *)(unsigned long)kept->ticket);
+		mutex_unlock(&turn);
+		if (err)
+			ticket_void(kept);
+	}
+	if (get)
 		symbol_put(nvidia_p2p_get_pages);
-	}
-	if (err) {
-		symbol_put(nvidia_p2p_put_pages);
-		kept->put = NULL;
-	}
 	return err;
 }
 
@@ -250,28 +284,52 @@ static u32 learn(struct kept *kept)
 	return reason;
 }
 
+static bool can_give_back(struct kept *kept)
+{
+	bool can;
+
+	mutex_lock(&kept->lock);
+	can = kept->owed && !kept->freed;
+	mutex_unlock(&kept->lock);
+	return can;
+}
+
+/* By ticket. An answer that is 0 says nothing, but to who asked: it is given back, or was freed. */
+static void nvidia_give_back(struct peerdma_pin *pin)
+{
+	struct kept *kept = to_kept(pin);
+	typeof(nvidia_p2p_put_pages) *put;
+	int err = -ENXIO;
+
+	if (kept->tgid != current->tgid)
+		return;
+	put = symbol_get(nvidia_p2p_put_pages); /* a call may let go of the other reference */
+	if (!put)
+		return;
+	mutex_lock(&turn);
+	if (can_give_back(kept)) {
+		err = put(0, 0, kept->addr, kept->table);
+		if (err)
+			pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
+	}
+	mutex_unlock(&turn);
+	symbol_put(nvidia_p2p_put_pages);
+	if (!err)
+		ticket_void(kept);
+}
+
+/* Persistent. The rest is nvidia_give_back()'s, or the driver's. */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {
 	struct kept *kept = to_kept(pin);
-	bool is_freed;
-	int err = 0;
+	int err;
 
-	mutex_lock(&kept->lock);
-	is_freed = kept->freed;
-	mutex_unlock(&kept->lock);
-	if (kept->put_persistent) {
-		err = kept->put_persistent(kept->addr, kept->table, 0);
-		symbol_put(nvidia_p2p_put_pages_persistent);
-	} else if (kept->put) {
-		if (!is_freed)
-			err = kept->put(0, 0, kept->addr, kept->table);
-		symbol_put(nvidia_p2p_put_pages);
-	}
-	if (err) {
-		__module_get(THIS_MODULE); /* it may call yet, at any time: never unload */
+	if (!kept->put_persistent)
+		return;
+	err = kept->put_persistent(kept->addr, kept->table, 0);
+	symbol_put(nvidia_p2p_put_pages_persistent);
+	if (err)
 		pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
-	}
-	ticket_void(kept);
 }
 
 static struct kept *kept_create(u64 addr, u64 len)
@@ -283,6 +341,7 @@ static struct kept *kept_create(u64 addr, u64 len)
 	peerdma_pin_init(&kept->pin, &ops);
 	mutex_init(&kept->lock);
 	kept->asking = true;
+	kept->tgid = current->tgid;
 	kept->addr = addr;
 	kept->pin.nr = len >> PEERDMA_FRAME_SHIFT;
 	kept->pin.frames = kvmalloc_array(kept->pin.nr, sizeof(*kept->pin.frames),
@@ -310,7 +369,6 @@ static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason)
 		*reason = learn(kept);
 		return &kept->pin;
 	}
-	ticket_void(kept);
 	peerdma_pin_put(&kept->pin);
 	if (err == -ENOMEM)
 		return ERR_PTR(err);
@@ -327,6 +385,7 @@ static void __exit peerdma_nvidia_exit(void)
 {
 	peerdma_vendor_unregister(&ops);
 	synchronize_srcu(&calls);
+	synchronize_rcu_tasks(); /* they let go of us in there, and then leave it */
 }
 
 module_init(peerdma_nvidia_init);

@@ -132,6 +132,7 @@ struct peerdma_mem {
  * @mem: valid inside the gate
  * @link: in the provider's list; protected by the provider's lock
  * @exports: pieces of it that drivers of other devices may map
+ * @pin: of a vendor's memory that its process gives back; held: peerdma_pin_drop(); else NULL
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_buffer {
@@ -146,6 +147,7 @@ struct peerdma_buffer {
 	struct peerdma_mem *mem;
 	struct list_head link;
 	struct peerdma_exports exports;
+	struct peerdma_pin *pin; /* immutable, once it can be found */
 	struct rcu_head rcu;
 };
 

@@ -17,6 +17,11 @@
  * make it wait for its locks; it has a queue to itself and nobody waits for it but who unloads, who
  * unbinds the GPU, and who could not be given a buffer.
  *
+ * Given back. Some drivers take memory back from the process that asked for it, and from nobody
+ * else. No work item can be that, so it is asked of who destroys or closes a buffer, at the very
+ * end, when nothing of ours waits for that one any more. What comes of that, and when somebody else
+ * has destroyed it, is the vendor's module's to know.
+ *
  * The provider of such memory is the part of a BAR that was published as one, as long as any pin is
  * of it. Nothing is allocated of it: it is there for routes, and to be asked about.
  *
@@ -270,11 +275,39 @@ void peerdma_pin_put(struct peerdma_pin *pin)
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_put);
 
+/* With its module, so that whatever is called by way of it stays as well. */
+static void pin_hold(struct peerdma_pin *pin)
+{
+	__module_get(pin->ops->owner);
+	refcount_inc(&pin->refs);
+}
+
+void peerdma_pin_drop(struct peerdma_pin *pin)
+{
+	struct module *owner = pin->ops->owner;
+
+	peerdma_pin_put(pin);
+	module_put(owner);
+}
+
 /* Nobody uses the memory any more, nor will. Waits for nobody; call once: the end frees it. */
 void peerdma_pin_settled(struct peerdma_pin *pin)
 {
 	complete_all(&pin->quiet);
 	queue_work(end_wq, &pin->end);
+}
+
+/**
+ * peerdma_pin_give_back - to a driver that looks at which process does
+ * @pin: held by the caller; NULL: of no such driver
+ *
+ * By the process that is to do it, with nothing of ours held. If others use the memory still it is
+ * not done: nobody waits for them.
+ */
+void peerdma_pin_give_back(struct peerdma_pin *pin)
+{
+	if (pin && pin->ops->give_back && completion_done(&pin->quiet))
+		pin->ops->give_back(pin);
 }
 
 /**
@@ -311,23 +344,20 @@ static bool pin_attach(struct peerdma_pin *pin, struct peerdma_buffer *buffer)
 	if (good) {
 		refcount_inc(&buffer->refs);
 		pin->buffer = buffer;
+		if (pin->ops->give_back) {
+			pin_hold(pin);
+			buffer->pin = pin;
+		}
 	}
 	mutex_unlock(&pin->lock);
 	return good;
 }
 
-/* One that is no buffer's: its driver has been told when this returns. */
+/* One that is no buffer's, held by the caller: it has ended when this returns. */
 static void pin_undo(struct peerdma_pin *pin)
 {
-	struct module *owner = pin->ops->owner;
-
-	/* Beyond the end, which lets go of it: what frees is in there. */
-	__module_get(owner);
-	refcount_inc(&pin->refs);
 	peerdma_pin_settled(pin);
 	flush_work(&pin->end);
-	peerdma_pin_put(pin);
-	module_put(owner);
 }
 
 /* --- What has to be proven. */
@@ -508,15 +538,9 @@ static int register_at(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 	return err;
 }
 
-/**
- * peerdma_pin_register - make a buffer of memory that is kept
- * @ctx: whose
- * @pin: its end comes with the buffer's, or now
- * @req: its out_reason says whether the pin is of any use; all out_* are written
- * Return: 0 or the errno of the reason; -ENOMEM, -EINTR.
- */
-int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
-			 struct peerdma_buf_register *req)
+/* The pin is held by the caller. */
+static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
+			struct peerdma_buf_register *req)
 {
 	struct pci_dev *pdev;
 	int bar, err;
@@ -528,6 +552,26 @@ int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 	}
 	err = register_at(ctx, pdev, bar, pin, req);
 	pci_dev_put(pdev);
+	return err;
+}
+
+/**
+ * peerdma_pin_register - make a buffer of memory that is kept
+ * @ctx: whose
+ * @pin: its end comes with the buffer's, or now
+ * @req: its out_reason says whether the pin is of any use; all out_* are written
+ * Return: 0 or the errno of the reason; -ENOMEM, -EINTR.
+ */
+int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
+			 struct peerdma_buf_register *req)
+{
+	int err;
+
+	pin_hold(pin); /* it may end before this does */
+	err = register_pin(ctx, pin, req);
+	if (err)
+		peerdma_pin_give_back(pin);
+	peerdma_pin_drop(pin);
 	return err;
 }
 

@@ -36,6 +36,10 @@ struct peerdma_pin;
  *	peerdma_reason, also with a pin that is of no use and has to be undone. May sleep
  * @prove: what else has to be true of memory that begins with @pin's first frame, of this function,
  *	whose device lock is held; returns enum peerdma_reason. NULL: nothing
+ * @give_back: for a driver that looks at which process gives back; else NULL. Of memory that nobody
+ *	uses any more, nor will: before @unpin, after it, while it runs, or never. By who destroys
+ *	or closes a buffer, or could not be given one, with nothing of ours held: it may wait for
+ *	the driver's locks
  * @unpin: the end of that. May wait for the driver's locks: nothing of ours is held, and nobody who
  *	is inside the driver waits for this
  * @free: the last reference of a pin is gone
@@ -46,6 +50,7 @@ struct peerdma_vendor_ops {
 	struct list_head link;
 	struct peerdma_pin *(*pin)(u64 addr, u64 len, u32 *reason);
 	u32 (*prove)(struct peerdma_pin *pin, struct pci_dev *pdev);
+	void (*give_back)(struct peerdma_pin *pin);
 	void (*unpin)(struct peerdma_pin *pin);
 	void (*free)(struct peerdma_pin *pin);
 };
@@ -86,6 +91,8 @@ void peerdma_pin_init(struct peerdma_pin *pin, const struct peerdma_vendor_ops *
 void peerdma_pin_put(struct peerdma_pin *pin);
 void peerdma_pin_take_back(struct peerdma_pin *pin);
 void peerdma_pin_settled(struct peerdma_pin *pin);
+void peerdma_pin_give_back(struct peerdma_pin *pin);
+void peerdma_pin_drop(struct peerdma_pin *pin);
 int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			 struct peerdma_buf_register *req);
 

@@ -146,6 +146,14 @@ inline void use(int dev, uint32_t buf, uint64_t mmap_offset)
 	proxy_case(dev, mmap_offset);
 }
 
+/// Of the driver that has just told us, by what its stand-in has measured (tests/kmod/watch.h).
+inline void slept(const std::string &who, int waited_ms, int ran_ms)
+{
+	const std::string said = std::to_string(waited_ms) + " ms, of a CPU " + std::to_string(ran_ms) + " ms";
+	report(waited_ms > 500, who + " waits for the read", said);
+	report(ran_ms >= 0 && ran_ms < waited_ms / 10, "and sleeps meanwhile", said);
+}
+
 /// A drive that takes two seconds for the next 512 KiB.
 inline void slow(int dev, uint32_t buf, int file)
 {

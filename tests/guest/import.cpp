@@ -333,12 +333,10 @@ int moved()
 	int err = -1;
 	std::thread reader([&] { err = raw::call(dev, PEERDMA_READ, io); });
 	std::this_thread::sleep_for(300ms);
-	const auto begin = Clock::now();
 	const bool good = take(fd);
-	const auto took = Clock::now() - begin;
 	reader.join();
-	report(good && took > 500ms, "who takes it waits for the read");
-	report(!err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
+	slept("who takes it", number("waited"), number("ran"));
+	report(good && !err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
 	report(holds(0, len, poison), "nothing comes after the memory is another's");
 	host::run("throttle 0");
 	io = raw::io(file, req.out_buf_id, 0, 0, page);

@@ -22,7 +22,7 @@ no_stand() { rmmod nvstand; }
 # behave PARAMETER=VALUE...: and all others as usual
 behave() {
 	local at=/sys/module/nvstand/parameters set
-	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 "$@"; do
+	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 "$@"; do
 		echo "${set#*=}" >$at/"${set%%=*}"
 	done
 }
@@ -32,6 +32,27 @@ form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
 part() { relay_as "$1" nvidia "${@:2}"; }
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
+free_it() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free; } # what nvidia.cpp has
+# others_have: pages of it
+others_have() { insmod "$modules/kmod/pin.ko" "device=$gpu" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"; }
+# keep COMMAND...: a run of nvidia.cpp that waits for us
+keep() {
+	coproc keeper { exec nvidia "$@"; } # sets keeper_PID
+	read -r said <&"${keeper[0]}"
+	same "a process has some" registered "$said"
+}
+end_keeper() {
+	kill -9 $keeper_PID
+	wait $keeper_PID 2>/dev/null
+}
+# let_go HOW: it lets go
+let_go() {
+	keep let_go "$1"
+	echo >&"${keeper[1]}"
+	read -r said <&"${keeper[0]}"
+}
+# ours: loads it again
+ours() { insmod "$modules/peerdma_nvidia.ko" persistent=0 callback=1 || bail "peerdma_nvidia.ko"; }
 
 afresh
 load_module
@@ -98,42 +119,86 @@ part "called twice" again
 part "all at once" races $rounds
 
 # Who frees it waits for others as well.
-coproc keeper { exec nvidia keep; } # sets keeper_PID
-read -r said <&"${keeper[0]}"
-same "a process keeps some" registered "$said"
-insmod "$modules/kmod/pin.ko" "device=$gpu" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"
-echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free &
+keep keep
+others_have
+free_it &
 freeing=$!
 sleep 1
 check "who frees it waits for who holds a page of it" kill -0 $freeing
 rmmod pin
 check "and not for longer" soon 5 eval '! kill -0 $freeing 2>/dev/null'
+waited=$(</sys/kernel/debug/nvstand/waited) ran=$(</sys/kernel/debug/nvstand/ran)
+check "and sleeps meanwhile" [ $((waited > 500 && ran < waited / 10)) = 1 ]
+diag "$waited ms, of a CPU $ran ms"
 read -r said <&"${keeper[0]}"
 same "its owner hears of it" "gone 19" "$said"
-kill -9 $keeper_PID
-wait $keeper_PID 2>/dev/null
+end_keeper
 
-# Ends of those who have it, and of those whose it is.
+# By ticket the driver takes memory back from the process that asked for it. Of all else that was let go it calls when the
+# process frees it, and what it calls is there.
+let_go thread
+same "its own process destroys it" "done" "$said"
+check "the driver has it back" given 0
+check "and calls nobody" rmmod peerdma_nvidia
+check "as there is nothing to free" eval '! free_it 2>/dev/null'
+end_keeper
+for how in destroy close; do
+	ours
+	let_go $how
+	same "$how by another process" "done" "$said"
+	check "$how: it is nobody's buffer any more" soon 5 eval '! peerdma providers | grep -q "$gpu"'
+	check "$how: the driver has it still" given 1
+	check "$how: so our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
+	check "$how: it is freed" free_it
+	check "$how: and is the driver's" given 0
+	check "$how: and our module goes" rmmod peerdma_nvidia
+	end_keeper
+done
+ours
+keep let_go thread
+others_have
+echo >&"${keeper[1]}"
+read -r said <&"${keeper[0]}"
+same "while others hold it" "done" "$said"
+rmmod pin
+check "while others hold it: nobody waits for them" soon 5 eval '! peerdma providers | grep -q "$gpu"'
+check "while others hold it: the driver has it still" given 1
+end_keeper
+check "while others hold it: our module stays" eval '! rmmod peerdma_nvidia 2>/dev/null'
+check "while others hold it: it is freed" free_it
+check "while others hold it: and our module goes" rmmod peerdma_nvidia
+ours
+
+# Ends of those who have it, and of those whose it is. The driver takes its time.
+behave lag=300
 for persistent in 1 0; do
 	form $persistent
-	coproc keeper { exec nvidia keep; } # sets keeper_PID
-	read -r said <&"${keeper[0]}"
+	keep keep
 	check "form $persistent: our module stays meanwhile" eval '! rmmod peerdma_nvidia 2>/dev/null'
 	check "form $persistent: the driver stays meanwhile" eval '! rmmod nvstand 2>/dev/null'
-	kill -9 $keeper_PID
-	wait $keeper_PID 2>/dev/null
+	end_keeper
 	check "form $persistent: a process that is killed keeps nothing" soon 5 given 0
-	coproc keeper { exec nvidia keep; } # sets keeper_PID
-	read -r said <&"${keeper[0]}"
+	keep keep
 	check "form $persistent: the GPU is unbound" timeout 20 bash -c "echo $gpu >/sys/bus/pci/drivers/nvstand/unbind"
 	read -r said <&"${keeper[0]}"
 	same "form $persistent: who had some has lost it" "gone 19" "$said"
-	check "form $persistent: the driver had all of it back first" given 0
+	check "form $persistent: the driver has all of it back" given 0
 	same "form $persistent: nothing wrong" 0 "$(</sys/kernel/debug/nvstand/wrong)"
-	kill -9 $keeper_PID
-	wait $keeper_PID 2>/dev/null
+	end_keeper
 	bind_to nvstand
 done
+same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/nvstand/strangers)"
+form 1
+no_stand
+
+stand stays=1
+form 0
+keep keep
+echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind
+read -r said <&"${keeper[0]}"
+same "who unbinds a GPU gives nothing back" "gone 19 1" "$said $(</sys/kernel/debug/nvstand/given)"
+end_keeper
+check "its process does, when it ends" soon 5 given 0
 form 1
 no_stand
 

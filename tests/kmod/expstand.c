@@ -3,8 +3,8 @@
  * Exports dma-bufs of the lab's emulated GPU, to whose BAR 2 it is bound, as drivers of GPUs do:
  * addresses on the bus and no pages. And as none should: expstand.h.
  *
- * debugfs: attached, pinned and mapped say how often that is so now. Whatever an importer must not
- * do is counted in wrong.
+ * debugfs: attached, pinned and mapped say how often that is so now, waited and ran what the last
+ * importer that was told has cost: watch.h. Whatever an importer must not do is counted in wrong.
  */
 #include <linux/debugfs.h>
 #include <linux/dma-buf.h>
@@ -23,6 +23,7 @@
 #include <linux/workqueue.h>
 
 #include "expstand.h"
+#include "watch.h"
 
 /* As MODULE_IMPORT_NS(), whose argument was no string up to v6.12. */
 MODULE_INFO(import_ns, "DMA_BUF");
@@ -378,6 +379,7 @@ static bool may_move(struct dma_buf *dmabuf)
 static int call_move(int fd)
 {
 	struct dma_buf *dmabuf = dma_buf_get(fd);
+	struct watch watch;
 	bool good;
 
 	if (IS_ERR(dmabuf))
@@ -389,7 +391,9 @@ static int call_move(int fd)
 	dma_resv_lock(dmabuf->resv, NULL);
 	good = may_move(dmabuf);
 	if (good) {
+		watch = watch_begin();
 		tell(dmabuf);
+		watch_end(&watch);
 		spoil(dmabuf->priv);
 	}
 	dma_resv_unlock(dmabuf->resv);
@@ -472,6 +476,7 @@ static int __init exp_init(void)
 	debugfs_create_atomic_t("attached", 0444, folder, &attached);
 	debugfs_create_atomic_t("pinned", 0444, folder, &pinned);
 	debugfs_create_atomic_t("mapped", 0444, folder, &mapped);
+	watch_show(folder);
 	debugfs_create_atomic_t("wrong", 0444, folder, &wrong);
 	return 0;
 }

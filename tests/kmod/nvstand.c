@@ -8,12 +8,16 @@
  * gives out is on a list, under one lock, rm_lock. Who frees memory (debugfs: free, a number that
  * is an address) has that lock while it calls whoever has the memory, then makes every byte of it
  * POISON, as its next owner would write to it, and spoils and frees the table. Giving back takes
- * the lock, and is not an error if the memory was freed before, in the form that calls.
+ * the lock, and is not an error if the memory was freed before, in the form that calls. Nor is it,
+ * in that form, if another process gives back than the one that asked: the driver looks for the
+ * memory among that of the process that is current, finds none, says that all is well, and keeps
+ * it. Its clients go with its device: what is still given out then, in that form, is freed.
  *
- * Whatever must not happen is counted in debugfs: wrong.
+ * Whatever must not happen is counted in debugfs: wrong; what the last call has cost: watch.h.
  */
 #include <linux/completion.h>
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
@@ -25,6 +29,7 @@
 #include <linux/slab.h>
 
 #include "nvstand.h"
+#include "watch.h"
 
 #define ADDR_BASE 0x7f0000000000ULL
 #define BAR 2
@@ -64,8 +69,11 @@ module_param(refuse_persistent, int, 0644);
 static uint early;
 module_param(early, uint, 0644);
 
-static bool stays; /* gives out memory of a GPU that it is not bound to any more */
+static bool stays; /* gives out memory of a GPU that it is not bound to any more, or leaves it */
 module_param(stays, bool, 0644);
+
+static uint lag; /* ms that giving back takes */
+module_param(lag, uint, 0644);
 
 static bool publish = true; /* as nvidia-uvm may have */
 module_param(publish, bool, 0444);
@@ -77,6 +85,7 @@ struct given {
 	u64 addr, len;
 	void (*call)(void *data);
 	void *data;
+	pid_t tgid; /* who asked */
 	struct nvidia_p2p_page_table table;
 	struct nvidia_p2p_page pages[];
 };
@@ -92,6 +101,7 @@ static void *last_data;
 static atomic_t given = ATOMIC_INIT(0); /* now */
 static atomic_t calls = ATOMIC_INIT(0); /* that have returned */
 static atomic_t late = ATOMIC_INIT(0); /* gave back what was freed */
+static atomic_t strangers = ATOMIC_INIT(0); /* gave back what they had not asked for, in vain */
 static atomic_t wrong = ATOMIC_INIT(0);
 static struct dentry *folder;
 
@@ -169,6 +179,24 @@ static void spoil(const struct given *gone)
 	(void)ioread32(memory); /* what was posted is there */
 }
 
+/* Whoever has it is called, and then it is another's. */
+static void take_back(struct given *one)
+{
+	struct watch watch;
+
+	list_del(&one->link);
+	last_call = one->call;
+	last_data = one->data;
+	caller = current;
+	watch = watch_begin();
+	one->call(one->data);
+	watch_end(&watch);
+	caller = NULL;
+	atomic_inc(&calls);
+	spoil(one);
+	ungive(one);
+}
+
 /* cudaFree(), or the process has ended. */
 static int free_at(u64 addr)
 {
@@ -179,15 +207,7 @@ static int free_at(u64 addr)
 	list_for_each_entry_safe(one, next, &list, link) {
 		if (addr < one->addr || addr - one->addr >= one->len || !one->call)
 			continue;
-		list_del(&one->link);
-		last_call = one->call;
-		last_data = one->data;
-		caller = current;
-		one->call(one->data);
-		caller = NULL;
-		atomic_inc(&calls);
-		spoil(one);
-		ungive(one);
+		take_back(one);
 		n++;
 	}
 	mutex_unlock(&rm_lock);
@@ -246,6 +266,7 @@ static int get(u64 addr, u64 len, struct nvidia_p2p_page_table **table, int erro
 		if (made) {
 			made->call = call;
 			made->data = data;
+			made->tgid = current->tgid;
 			*table = &made->table;
 		}
 	}
@@ -265,12 +286,18 @@ static int put(u64 addr, struct nvidia_p2p_page_table *table, bool calls_back)
 		must_not("given back inside the call");
 		return -EDEADLK;
 	}
+	if (lag)
+		msleep(lag);
 	mutex_lock(&rm_lock);
 	list_for_each_entry(one, &list, link) {
-		if (&one->table == table && one->addr == addr && !one->call != calls_back)
+		if (&one->table == table && !one->call != calls_back)
 			found = one;
 	}
-	if (found) {
+	if (found && found->addr != addr)
+		must_not("given back another one's");
+	if (found && calls_back && found->tgid != current->tgid) {
+		atomic_inc(&strangers);
+	} else if (found) {
 		list_del(&found->link);
 		ungive(found);
 	} else if (calls_back) {
@@ -345,10 +372,16 @@ static int stand_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 
 static void stand_remove(struct pci_dev *pdev)
 {
+	struct given *one, *next;
+
 	mutex_lock(&rm_lock);
+	list_for_each_entry_safe(one, next, &list, link) {
+		if (!one->call)
+			must_not("unbound with memory given out");
+		else if (!stays)
+			take_back(one);
+	}
 	gpu = stays ? pdev : NULL;
-	if (!list_empty(&list))
-		must_not("unbound with memory given out");
 	mutex_unlock(&rm_lock);
 }
 
@@ -370,6 +403,8 @@ static int __init stand_init(void)
 	debugfs_create_atomic_t("given", 0444, folder, &given);
 	debugfs_create_atomic_t("calls", 0444, folder, &calls);
 	debugfs_create_atomic_t("late", 0444, folder, &late);
+	watch_show(folder);
+	debugfs_create_atomic_t("strangers", 0444, folder, &strangers);
 	debugfs_create_atomic_t("wrong", 0444, folder, &wrong);
 	return pci_register_driver(&stand_driver);
 }
