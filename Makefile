@@ -56,7 +56,7 @@ lint: ## style and static analysis of everything
 docs: ## the documentation as HTML, in build/docs, its links checked
 	$(Q)scripts/docs.sh
 
-module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache)
+module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache; W=1: a warning is a failure)
 	$(Q)scripts/module.sh "$(KDIR)"
 
 lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which wants libibverbs-dev
