@@ -71,7 +71,7 @@ uninstall: ## what install has put there (PREFIX=, DESTDIR=)
 deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
 	$(Q)scripts/deb.sh
 
-deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, the lab's 7.2 and Debian's newest, outside programs, removal (as root)
+deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, 7.2 and the newest, outside programs, removal (as root)
 	$(Q)tests/packages.sh
 
 cache: ## what the lab's cache holds, with sizes

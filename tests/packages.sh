@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # make deb-check: the packages of build/deb in clean Debian systems (debootstrap, as root): DKMS against the headers of
-# Debian's 6.1, 6.12 and newest 7.x, and of the lab's 7.2 if it is in the cache; outside programs by pkg-config and by CMake;
+# Debian's 6.1, 6.12, 7.2 (as long as there is one) and newest 7.x, and of the lab's 7.2 if it is in the cache; outside programs by pkg-config and by CMake;
 # what is left when they are gone, also where the headers went first; and the commands of the documentation that are for a
 # clean system, those that build and install without packages among them. Prints TAP.
 set -euo pipefail
@@ -116,7 +116,7 @@ system bookworm bookworm "bookworm-backports" "dkms g++ cmake make pkg-config li
 new=$(inside bookworm "apt-cache search --names-only '^linux-headers-6[.]12[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
 [ -n "$new" ] || die "bookworm-backports offers no headers of 6.12"
 inside bookworm "apt-get -qq -y --no-install-recommends install -t bookworm-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
-# Debian's mirror has one 7.x, the newest. 7.2 is the one that the guests boot: built here on Debian 12, as its headers are.
+# That which the guests boot: for here, as it was built on Debian 12.
 lab='' lab_home=$("$PEERDMA_ROOT/qemu/kernel.sh" have 7.2 2>/dev/null) || lab_home=
 if [ -n "$lab_home" ]; then
 	read -r _ lab <"$lab_home/version"
@@ -215,15 +215,26 @@ check "what was typed: the command runs" says 0 peerdma inside source '/usr/loca
 check "what was typed: the example opens the device, or says what is missing" says 1 "/dev/peerdma: No such file or directory" \
 	inside source '/root/tree/example /etc/hostname'
 
-# --- The newest 7.x of Debian's, and headers that go before the modules do
+# --- Debian's 7.2, its newest 7.x, and headers that go before the modules do
+# headers VERSION-REGEX: the newest of those, for the usual machine
+headers() { inside trixie "apt-cache search --names-only '^linux-headers-7[.]$1.*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1; }
 system trixie trixie trixie-backports "dkms"
-new=$(inside trixie "apt-cache search --names-only '^linux-headers-7[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
+new=$(headers '[0-9]')
 [ -n "$new" ] || die "trixie-backports offers no headers of 7.x"
-inside trixie "apt-get -qq -y --no-install-recommends install -t trixie-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
+old=$(headers '2[.]') # may have left it
+inside trixie "apt-get -qq -y --no-install-recommends install -t trixie-backports $new $old >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
 check "the module's package installs on Debian 13" install trixie '/mnt/peerdma-dkms_*.deb'
-check "DKMS built for $new" built trixie
+check "DKMS built for ${old:+$old and }$new" built trixie
 mapfile -t kernels < <(built trixie 2>/dev/null || true)
+if [ -n "$old" ]; then
+	check "among them 7.2.: ${kernels[*]}" grep -q '\(^\| \)7[.]2[.]' <<<"${kernels[*]}"
+else
+	n=$((n + 1))
+	echo "ok $n - among them Debian's 7.2 # SKIP trixie-backports has no more of it"
+fi
 check "that is 7.2 or later: ${kernels[*]}" at_least 2 "${kernels[@]}"
+# What peerdma check and the pages say of them.
+check "all of them have what it needs" inside trixie 'for config in /lib/modules/*/build/.config; do grep -x CONFIG_PCI_P2PDMA=y "$config" && grep -x CONFIG_ZONE_DEVICE=y "$config"; done'
 check "its headers go" inside trixie "apt-get -y purge 'linux-headers-*' && ! ls /lib/modules/*/build/include && ls /lib/modules/*/updates/dkms/peerdma_nfs.ko*"
 check "then the module's package" inside trixie 'apt-get -y purge peerdma-dkms'
 check "and no module stays" inside trixie '! find / -xdev -path /proc -prune -o -name "peerdma*.ko*" -print -o -path "/var/lib/dkms/peerdma*" -print | grep .'
