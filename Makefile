@@ -56,7 +56,7 @@ lint: ## style and static analysis of everything
 docs: ## the documentation as HTML, in build/docs, its links checked
 	$(Q)scripts/docs.sh
 
-module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache)
+module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache; W=1: a warning is a failure)
 	$(Q)scripts/module.sh "$(KDIR)"
 
 lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which wants libibverbs-dev
@@ -71,7 +71,7 @@ uninstall: ## what install has put there (PREFIX=, DESTDIR=)
 deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
 	$(Q)scripts/deb.sh
 
-deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12 and 7.2, an outside program, removal (as root)
+deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, 7.2 and the newest, outside programs, removal (as root)
 	$(Q)tests/packages.sh
 
 cache: ## what the lab's cache holds, with sizes

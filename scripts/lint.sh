@@ -72,7 +72,7 @@ modules_everywhere() {
 	scripts/module.sh "$kernel" && scripts/module.sh "$old_kernel" || return 1
 	headers=$(find /usr/src -maxdepth 1 -name 'linux-headers-6.1.*-amd64' | sort -V | tail -n 1)
 	[ -n "$headers" ] || { echo "no 6.1 headers on this machine"; return 1; }
-	scripts/module.sh "$headers"
+	W=1 scripts/module.sh "$headers"
 }
 
 spdx() {

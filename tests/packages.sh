@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 #
 # make deb-check: the packages of build/deb in clean Debian systems (debootstrap, as root): DKMS against the headers of
-# 6.1, 6.12 and 7.2, outside programs by pkg-config and by CMake, what is left when they are gone, and the commands of the
-# documentation that are for a clean system, those that build and install without packages among them. Prints TAP.
+# Debian's 6.1, 6.12, 7.2 (as long as there is one) and newest 7.x, and of the lab's 7.2 if it is in the cache; outside programs by pkg-config and by CMake;
+# what is left when they are gone, also where the headers went first; and the commands of the documentation that are for a
+# clean system, those that build and install without packages among them. Prints TAP.
 set -euo pipefail
 . "$(dirname "$0")/../scripts/common.sh"
 
@@ -110,17 +111,31 @@ mkdir -p "$trees/blocks"
 "$PEERDMA_ROOT/scripts/docs.py" --chroot "$trees/blocks"
 outside=$trees/bookworm/root/outside
 
-# --- 6.1 and 6.12, libraries and tools
+# --- 6.1, 6.12 and the lab's 7.2, libraries and tools
 system bookworm bookworm "bookworm-backports" "dkms g++ cmake make pkg-config libfmt9 libibverbs-dev liburing2 linux-headers-amd64"
 new=$(inside bookworm "apt-cache search --names-only '^linux-headers-6[.]12[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
 [ -n "$new" ] || die "bookworm-backports offers no headers of 6.12"
 inside bookworm "apt-get -qq -y --no-install-recommends install -t bookworm-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
+# That which the guests boot: for here, as it was built on Debian 12.
+lab='' lab_home=$("$PEERDMA_ROOT/qemu/kernel.sh" have 7.2 2>/dev/null) || lab_home=
+if [ -n "$lab_home" ]; then
+	read -r _ lab <"$lab_home/version"
+	mkdir -p "$trees/bookworm/lib/modules/$lab"
+	cp -r "$lab_home/build" "$trees/bookworm/lib/modules/$lab/"
+fi
 files bookworm >"$trees/before"
 check "they install on Debian 12" install bookworm "\$(ls /mnt/*.deb | grep -v dbgsym)"
 check "DKMS built for its kernels" built bookworm
 kernels=$(built bookworm 2>/dev/null | tr '\n' ' ') || true
 for want in 6.1. 6.12.; do check "among them $want: $kernels" grep -q "\(^\| \)$want" <<<"$kernels"; done
-check "its modules are signed" inside bookworm 'for ko in /lib/modules/*/updates/dkms/*.ko; do tail -c 28 "$ko" | grep -q "Module signature appended"; done'
+if [ -n "$lab" ]; then
+	check "among them the lab's $lab: $kernels" grep -q "\(^\| \)$lab\( \|\$\)" <<<"$kernels"
+else
+	n=$((n + 1))
+	echo "ok $n - among them the lab's 7.2 # SKIP it is not in the cache: qemu/kernel.sh path 7.2"
+fi
+# The lab's kernel knows no signatures, and has nothing to sign with.
+check "its modules are signed" inside bookworm 'for ko in /lib/modules/*-amd64/updates/dkms/*.ko; do tail -c 28 "$ko" | grep -q "Module signature appended"; done'
 check "the group is there" inside bookworm 'getent group peerdma'
 check "the command runs" inside bookworm 'peerdma --version'
 mkdir -p "$outside"
@@ -200,15 +215,29 @@ check "what was typed: the command runs" says 0 peerdma inside source '/usr/loca
 check "what was typed: the example opens the device, or says what is missing" says 1 "/dev/peerdma: No such file or directory" \
 	inside source '/root/tree/example /etc/hostname'
 
-# --- 7.2
+# --- Debian's 7.2, its newest 7.x, and headers that go before the modules do
+# headers VERSION-REGEX: the newest of those, for the usual machine
+headers() { inside trixie "apt-cache search --names-only '^linux-headers-7[.]$1.*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1; }
 system trixie trixie trixie-backports "dkms"
-new=$(inside trixie "apt-cache search --names-only '^linux-headers-7[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
+new=$(headers '[0-9]')
 [ -n "$new" ] || die "trixie-backports offers no headers of 7.x"
-inside trixie "apt-get -qq -y --no-install-recommends install -t trixie-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
+old=$(headers '2[.]') # may have left it
+inside trixie "apt-get -qq -y --no-install-recommends install -t trixie-backports $new $old >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
 check "the module's package installs on Debian 13" install trixie '/mnt/peerdma-dkms_*.deb'
-check "DKMS built for $new" built trixie
+check "DKMS built for ${old:+$old and }$new" built trixie
 mapfile -t kernels < <(built trixie 2>/dev/null || true)
+if [ -n "$old" ]; then
+	check "among them 7.2.: ${kernels[*]}" grep -q '\(^\| \)7[.]2[.]' <<<"${kernels[*]}"
+else
+	n=$((n + 1))
+	echo "ok $n - among them Debian's 7.2 # SKIP trixie-backports has no more of it"
+fi
 check "that is 7.2 or later: ${kernels[*]}" at_least 2 "${kernels[@]}"
+# What peerdma check and the pages say of them.
+check "all of them have what it needs" inside trixie 'for config in /lib/modules/*/build/.config; do grep -x CONFIG_PCI_P2PDMA=y "$config" && grep -x CONFIG_ZONE_DEVICE=y "$config"; done'
+check "its headers go" inside trixie "apt-get -y purge 'linux-headers-*' && ! ls /lib/modules/*/build/include && ls /lib/modules/*/updates/dkms/peerdma_nfs.ko*"
+check "then the module's package" inside trixie 'apt-get -y purge peerdma-dkms'
+check "and no module stays" inside trixie '! find / -xdev -path /proc -prune -o -name "peerdma*.ko*" -print -o -path "/var/lib/dkms/peerdma*" -print | grep .'
 
 echo "1..$n"
 rm -rf "$trees"

@@ -30,6 +30,9 @@ MEM, WIDE = 0x40200, 0x14220C
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MEMTYPES = "sys/kernel/debug/x86/pat_memtype_list"
 DEP = f"lib/modules/{K}/modules.dep"
+CONFIG = f"boot/config-{K}"
+OPTIONS = "CONFIG_ZONE_DEVICE=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_IO_URING=y\nCONFIG_MODULE_SIG=y\nCONFIG_SECURITY_LOCKDOWN_LSM=y\n"
+HEADERS = f"/usr/src/linux-headers-{K}"
 # Of a kernel for which all modules were installed.
 ALL = {DEP: "updates/dkms/peerdma_nfs.ko: updates/dkms/peerdma_rdma.ko updates/dkms/peerdma.ko\n"
             "updates/dkms/peerdma_nvidia.ko: updates/dkms/peerdma.ko\nupdates/dkms/peerdma_rdma.ko: updates/dkms/peerdma.ko\n"
@@ -117,7 +120,9 @@ def good() -> Tree:
         "proc/self/uid_map": "         0          0 4294967295\n",
         "proc/self/cgroup": "0::/user.slice/mine\n",
         "proc/self/mountinfo": mounts("36 1 259:1 / /mnt/my\\040disk rw shared:1 - ext4 /dev/nvme0n1p1 rw"),
-        f"boot/config-{K}": "CONFIG_ZONE_DEVICE=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_IO_URING=y\n",
+        CONFIG: OPTIONS,
+        f"lib/modules/{K}/build": Link(HEADERS),
+        f"{HEADERS[1:]}/Makefile": "",
         DEP: "kernel/a.ko:\nupdates/dkms/peerdma.ko:\nupdates/dkms/z.ko: kernel/a.ko\n",
         f"lib/modules/{K}/updates/dkms/peerdma.ko": "ELF",
         "sys/module/peerdma/parameters/user_max": "0\n",
@@ -253,16 +258,22 @@ def how_it_is_asked() -> None:
 
 
 def kernels() -> None:
-    for release, state in (("6.12.95+deb13", "good"), ("6.18.1", "warn"), ("6.1.0-30", "warn"), ("5.15.1", "bad"), ("strange", "unknown")):
-        look(proc__sys__kernel__osrelease=release + "\n").is_("kernel", state, release)
+    for release, state in (("6.12.95+deb13", "good"), ("6.18.1", "warn"), ("6.1.0-30", "warn"), ("7.3.4+deb13-amd64", "warn"),
+                           ("7.20.1", "warn"), ("5.15.1", "bad"), ("strange", "unknown")):
+        seen = look(proc__sys__kernel__osrelease=release + "\n")
+        seen.is_("kernel", state, release)
+        # One that is only compiled for is not advised to who has it.
+        change = seen.item("kernel")["change"]
+        assert "trixie-backports linux-image-amd64" not in change and ("snapshot.debian.org" in change) == (state in ("warn", "bad")), change
+        assert ("compiles for" in seen.item("kernel")["found"]) == release.startswith(("6.1.", "7.3.")), seen.item("kernel")
+        assert ("peerdma selftest" in change) == (state == "warn"), change
 
 
 def p2pdma_off() -> None:
-    config = f"boot/config-{K}"
-    seen = with_files({config: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"})
-    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "linux-image-amd64")
-    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and "           change  boot Debian's 7.2: apt install" in seen.text
-    with_files({config: "CONFIG_PCI_P2PDMA=y\nCONFIG_ZONE_DEVICE=y\n"}).is_("config", "warn", "no rings")
+    seen = with_files({CONFIG: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"})
+    seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y missing", "linux-image-7[.]2[.]")
+    assert seen.status == 1 and seen.text.endswith("\nnot ready\n") and "           change  boot a 7.2 of Debian 13's: apt install" in seen.text
+    with_files({CONFIG: "CONFIG_PCI_P2PDMA=y\nCONFIG_ZONE_DEVICE=y\n"}).is_("config", "warn", "no rings")
     look(drop=("boot/",)).is_("config", "unknown")
 
 
@@ -275,6 +286,27 @@ def the_module() -> None:
     seen = look(drop=gone)
     seen.is_("node", "bad", "ENOENT", "load the module")
     seen.is_("bridge", "good")
+
+
+def headers() -> None:
+    gone = ("sys/module/peerdma", "dev/peerdma")
+    build, none = f"lib/modules/{K}/build", {DEP: "kernel/a.ko:\n"}
+    seen = with_files(none, drop=gone)
+    seen.is_("headers", "good", HEADERS)
+    # The link of a package that went, and none at all.
+    for drop in (gone + (HEADERS[1:],), gone + (build,)):
+        seen = with_files(none, drop=drop)
+        seen.is_("headers", "bad", f"/lib/modules/{K}/build", f"apt install linux-headers-{K}", f"apt purge linux-headers-{K}")
+        assert "KDIR=" in seen.item("headers")["change"]
+    # A folder of its own in the place of the link.
+    tree = good()
+    del tree.files[build]
+    tree.files |= none | {build + "/Makefile": ""}
+    without(tree, gone + (HEADERS[1:],)).is_("headers", "good", f"/lib/modules/{K}/build")
+    # Where there is a module already nobody has to build one.
+    look(drop=gone + (build,)).is_("headers", "good", "peerdma is installed")
+    with_files(none, drop=(build,)).is_("headers", "good", "peerdma is loaded")
+    with_files(none, drop=gone + (build, "sys/")).is_("headers", "unknown", "not known without /sys")
 
 
 def secure_boot() -> None:
@@ -291,6 +323,18 @@ def secure_boot() -> None:
     with_files({SECURE_BOOT: b"\x06\0\0\0\x01"}, drop=absent + ("sys/kernel/security",)).is_("signing", "unknown", change="mount -t securityfs")
     with_files({"sys/module/module/parameters/sig_enforce": "Y\n"}, drop=absent).is_("signing", "bad", "sig_enforce on")
     with_files({SECURE_BOOT: b"\x06\0\0\0\0"}, drop=absent).is_("signing", "good", "Secure Boot off")
+    look(drop=absent).is_("signing", "good", "Secure Boot unknown, lockdown none, sig_enforce off")
+    # What cannot be read is not off: EFI without its variables, and a container, from which even that there is EFI is hidden.
+    hidden = absent + ("sys/kernel/security",)
+    for more in ({}, {"sys/firmware/efi/efivars/x": ""}, {SECURE_BOOT: b"\x06\0\0\0\0"}):
+        with_files(more, drop=hidden).is_("signing", "unknown", "lockdown unknown", "mount -t securityfs", "umount")
+    blind = absent + ("sys/module/module",)
+    look(drop=blind).is_("signing", "unknown", "sig_enforce unknown", "on the host itself", "it changes nothing")
+    look(drop=blind + ("boot/",)).is_("signing", "unknown", "sig_enforce unknown")
+    # Unless there is nothing to be read: a kernel that was built without.
+    with_files({CONFIG: OPTIONS.replace("CONFIG_MODULE_SIG=y\n", "")}, drop=blind + hidden).is_("signing", "good", f"without CONFIG_MODULE_SIG in /{CONFIG}")
+    with_files({CONFIG: OPTIONS.replace("CONFIG_SECURITY_LOCKDOWN_LSM=y\n", "")}, drop=hidden).is_("signing", "good", "lockdown none")
+    with_files({CONFIG: OPTIONS.replace("CONFIG_SECURITY_LOCKDOWN_LSM=y\n", "")}, drop=blind + hidden).is_("signing", "unknown")
 
 
 def iommu(kind: str) -> Tree:
@@ -608,7 +652,7 @@ def every_state_was_seen() -> None:
     live = {"node": {"unknown", "bad"}, "providers": {"unknown"}, "route": {"unknown"}}
     want = live | {
         "kernel": {"good", "warn", "bad", "unknown"}, "config": {"good", "warn", "bad", "unknown"},
-        "signing": {"good", "warn", "bad", "unknown"}, "module": {"good", "bad", "unknown"},
+        "headers": {"good", "bad", "unknown"}, "signing": {"good", "warn", "bad", "unknown"}, "module": {"good", "bad", "unknown"},
         "container": {"good", "warn", "unknown"}, "bar": {"good", "warn", "bad", "unknown"},
         "driver": {"good", "warn", "bad", "unknown"}, "memtype": {"good", "warn", "unknown"}, "filesystem": {"good", "bad", "unknown"},
         "disks": {"good", "warn", "bad", "unknown"}, "stack": {"good", "warn", "bad", "unknown"},
@@ -622,6 +666,6 @@ def every_state_was_seen() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, secure_boot,
+    sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, headers, secure_boot,
                       iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, memory_types, nvme_multipath, rdma, stacks,
                       only_shares, filesystems, a_container, io_uring, resource_limits, every_state_was_seen]))

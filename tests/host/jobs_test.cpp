@@ -45,6 +45,8 @@ TEST(Jobs, AFileOfGdsios)
 						   "\n"
 						   "[job1]\n"
 						   "numa_node=0\n"
+						   "skip_bufregister=1\n"
+						   "enable_nvlinks=1\n"
 						   "gpu_dev_id=0X1\n"
 						   "num_threads=0x4\n"
 						   "directory=/mnt/a\n"
@@ -69,8 +71,12 @@ TEST(Jobs, AFileOfGdsios)
 	EXPECT_EQ(jobs[0].gpu_index, 1);
 	EXPECT_EQ(jobs[0].threads, std::vector<uint64_t>{4});
 	EXPECT_EQ(jobs[0].target, "/mnt/a");
-	ASSERT_EQ(jobs[0].notes.size(), 1u) << "what is not heeded is said";
-	EXPECT_TRUE(has(jobs[0].notes[0], "numa_node"));
+	ASSERT_EQ(jobs[0].notes.size(), 3u) << "what is not heeded is said";
+	for (size_t i = 0; i < 3; i++)
+		EXPECT_TRUE(
+			jobs[0].notes[i].starts_with(std::vector{"numa_node", "skip_bufregister", "enable_nvlinks"}[i] +
+						     std::string(" is not heeded: ")))
+			<< jobs[0].notes[i];
 	EXPECT_EQ(jobs[1].ways, (std::vector<Way>{Way::bounce, Way::naive, Way::host, Way::direct}));
 	EXPECT_TRUE(jobs[1].write);
 	EXPECT_FALSE(jobs[1].random);
@@ -112,6 +118,7 @@ TEST(Jobs, WhatIsWrongNamesItsLine)
 		{"num_threads=0x1g\n", "line 5: num_threads: '0x1g' is not a whole number"},
 		{"num_threads=0x0\n", "line 5: num_threads: '0x0' is not a whole number"},
 		{"do_verify=maybe\n", "line 5: do_verify: 'maybe' is not 0 or 1"},
+		{"enable_nvlinks=2\n", "line 5: enable_nvlinks: '2' is not 0 or 1"},
 		{"gpu_dev_id=x\n", "line 5: gpu_dev_id: "},
 		{"just words\n", "line 5: 'just words' is neither"},
 		{"[open\n", "line 5: '[open' is not a section"},

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <limits>
+#include <new>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -35,6 +38,10 @@ int print(const std::string &text, int status)
 
 int speak(const std::function<Report()> &command, bool json)
 {
+	auto failed = [json](const Failure &failure) {
+		fmt::print(stderr, "peerdma: {}\n", failure.line());
+		return json ? print(dump(failure.json()), exit_failed) : exit_failed;
+	};
 	try {
 		Report report = command();
 		return print(json ? dump(report.json) : report.text, report.status);
@@ -42,8 +49,11 @@ int speak(const std::function<Report()> &command, bool json)
 		fmt::print(stderr, "peerdma: {}\n", usage.what);
 		return exit_usage;
 	} catch (const Failure &failure) {
-		fmt::print(stderr, "peerdma: {}\n", failure.line());
-		return json ? print(dump(failure.json()), exit_failed) : exit_failed;
+		return failed(failure);
+	} catch (const std::bad_alloc &) {
+		return failed({"the command itself", ENOMEM, 0, "", {}});
+	} catch (const std::exception &error) {
+		return failed({error.what(), 0, 0, "", {}});
 	}
 }
 

@@ -16,9 +16,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <latch>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <random>
 #include <system_error>
 #include <thread>
@@ -172,7 +174,12 @@ public:
 		  host_(static_cast<char *>(std::aligned_alloc(4096, round_up(len_ * place.row.depth, 4096))))
 	{
 		if (!host_)
-			throw std::bad_alloc();
+			throw Failure{fmt::format("{}: no host memory for {} requests of {}", way_name(place.row.way),
+						  place.row.depth, size_text(len_)),
+				      ENOMEM,
+				      0,
+				      "Ask for less at once: --io-size, --depth, --threads.",
+				      {}};
 		std::memset(host_.get(), 0, len_ * place.row.depth);
 		if (place.row.way != Way::bounce)
 			return;
@@ -372,6 +379,16 @@ void fail(Run &run, Failure failure)
 		run.failure = std::move(failure);
 }
 
+// What no call of ours has said, of a row or a thread: it ends that row, and not those that are to come.
+Failure unforeseen(const BenchRow &row, const std::exception &error)
+{
+	const auto *system = dynamic_cast<const std::system_error *>(&error);
+	const int number = system                                       ? system->code().value() :
+			   dynamic_cast<const std::bad_alloc *>(&error) ? ENOMEM :
+									  EIO;
+	return {fmt::format("{}: {}", way_name(row.way), error.what()), number, 0, "", {}};
+}
+
 void work(Run &run, Engine &engine, Offsets offsets, uint64_t depth)
 {
 	Latencies latencies;
@@ -472,6 +489,8 @@ void run_row(peerdma_impl::Env &env, const BenchJob &job, const BenchFile &file,
 				work(run, *engines[i], Offsets(job, blocks, row, i), row.depth);
 			} catch (const Failure &failure) {
 				fail(run, failure);
+			} catch (const std::exception &error) {
+				fail(run, unforeseen(row, error));
 			}
 			run.ended.count_down();
 			engines[i].reset();
@@ -479,12 +498,14 @@ void run_row(peerdma_impl::Env &env, const BenchJob &job, const BenchFile &file,
 		try {
 			for (uint64_t i = 0; i < row.threads; i++)
 				threads.emplace_back(thread, i);
-		} catch (const std::system_error &error) {
+		} catch (const std::exception &error) {
+			// Those that there are wait for the others.
 			run.stop = true;
 			run.go.count_down();
 			threads.clear();
-			throw Failure{
-				fmt::format("cannot start {} threads", row.threads), error.code().value(), 0, "", {}};
+			Failure failure = unforeseen(row, error);
+			failure.what = fmt::format("cannot start {} threads", row.threads);
+			throw failure;
 		}
 		run.ready.wait();
 		struct rusage before = {}, after = {};
@@ -525,6 +546,8 @@ void run_row(peerdma_impl::Env &env, const BenchJob &job, const BenchFile &file,
 		}
 	} catch (const Failure &failure) {
 		row.failure = failure;
+	} catch (const std::exception &error) {
+		row.failure = unforeseen(row, error);
 	}
 }
 

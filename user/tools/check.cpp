@@ -130,6 +130,7 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 
 	std::vector<Finding> findings = {check_kernel(host),
 					 check_config(host),
+					 check_headers(host, module.open_error),
 					 check_signing(host),
 					 check_module(host, module.open_error),
 					 check_node(host, module.open_error),

@@ -90,6 +90,7 @@ struct Way {
 // --- The kernel
 Finding check_kernel(const Host &host);
 Finding check_config(const Host &host);
+Finding check_headers(const Host &host, int open_error);
 Finding check_module(const Host &host, int open_error);
 Finding check_signing(const Host &host);
 // How one of our modules is loaded: by its name, if it was installed for this kernel.

@@ -83,10 +83,13 @@ std::string installed_module(const Host &host, const std::string &name)
 	return "";
 }
 
-// Debian's 6.1 and 6.12 are built without what is needed, its 7.2 is with it; any other is to be built.
-const std::string get_kernel = "boot Debian's 7.2: apt install -t trixie-backports linux-image-amd64, and reboot; or "
-			       "build 6.12 or 7.2: scripts/config "
-			       "-e PCI_P2PDMA -e ZONE_DEVICE -e IO_URING, make olddefconfig bindeb-pkg, and boot it";
+// Debian's 6.1 and 6.12 are built without what is needed, its 7.2 is with it; any other is to be built. The suite's newest is no
+// longer 7.2, but it still has some.
+const std::string get_kernel =
+	"boot a 7.2 of Debian 13's: apt install the newest that apt-cache search '^linux-image-7[.]2[.].*deb13-amd64$' "
+	"lists with trixie-backports among apt's sources (snapshot.debian.org has what has left it), and reboot; or "
+	"build 6.12 or 7.2: scripts/config "
+	"-e PCI_P2PDMA -e ZONE_DEVICE -e IO_URING, make olddefconfig bindeb-pkg, and boot it";
 
 enum class Signed { yes, no, unknown };
 
@@ -124,18 +127,29 @@ std::string secure_boot_of(const Host &host)
 
 Finding check_kernel(const Host &host)
 {
-	Finding finding{.id = "kernel", .found = host.release, .why = "PeerDMA is tested on 6.12 and 7.2"};
+	Finding finding{
+		.id = "kernel",
+		.found = host.release,
+		.why = "make check runs on 6.12 and 7.2, of Debian's source, in an emulator; for 6.1 and 7.3 the "
+		       "module is only compiled"};
 	unsigned major = 0, minor = 0;
-	const std::string change = get_kernel, undo = "boot this kernel again: both stay installed";
+	const std::string undo = "boot this kernel again: both stay installed";
 	if (std::sscanf(host.release.c_str(), "%u.%u", &major, &minor) != 2)
 		return finding.set(State::unknown, fmt::format("'{}' is no version", host.release), "uname -r",
 				   "it changes nothing");
 	if (major < 6 || (major == 6 && minor < 1))
-		return finding.set(State::bad, host.release + ", older than any that the module was built for", change,
-				   undo);
+		return finding.set(State::bad, host.release + ", older than any that the module was built for",
+				   get_kernel, undo);
 	if ((major == 6 && minor == 12) || (major == 7 && minor == 2))
 		return finding;
-	return finding.set(State::warn, host.release + ", on which PeerDMA was not tried", change, undo);
+	const bool compiled = (major == 6 && minor == 1) || (major == 7 && minor == 3);
+	return finding.set(
+		State::warn,
+		host.release + (compiled ? ", which PeerDMA compiles for and was not run on" :
+					   ", on which PeerDMA was not tried"),
+		"peerdma selftest DIRECTORY says whether it works on this one; to have one that was tried, " +
+			get_kernel,
+		undo);
 }
 
 Finding check_config(const Host &host)
@@ -176,6 +190,34 @@ Finding check_config(const Host &host)
 	return finding;
 }
 
+Finding check_headers(const Host &host, int open_error)
+{
+	Finding finding{.id = "headers", .why = "make module and DKMS build the module with them"};
+	const std::string build = "/lib/modules/" + host.release + "/build";
+	std::string real = build;
+	// A record has the link as it was there.
+	if (std::string target; host.env.read_link(build, target) == 0 && target.starts_with('/'))
+		real = target;
+	if (host.env.access(real + "/Makefile", F_OK) == 0) {
+		finding.found = real;
+		return finding;
+	}
+	finding.found = "none at " + build;
+	const bool loaded = !open_error || host.env.access("/sys/module/peerdma", F_OK) == 0;
+	if (loaded || !installed_module(host, "peerdma").empty()) {
+		finding.found += fmt::format(", and none needed: peerdma is {}", loaded ? "loaded" : "installed");
+		return finding;
+	}
+	if (!host.sysfs)
+		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
+	return finding.set(
+		State::bad, finding.found,
+		fmt::format("Debian's kernels: apt install linux-headers-{}; one of your own: ln -s FOLDER {}, "
+			    "where FOLDER is what it was built in, or make module KDIR=FOLDER",
+			    host.release, build),
+		fmt::format("apt purge linux-headers-{}; rm {}", host.release, build));
+}
+
 Finding check_module(const Host &host, int open_error)
 {
 	Finding finding{
@@ -199,10 +241,17 @@ Finding check_signing(const Host &host)
 	Finding finding{
 		.id = "signing",
 		.why = "a kernel that takes only modules signed by a key it knows refuses one that was built here"};
-	const std::string boot = secure_boot_of(host), lockdown = lockdown_of(host);
-	const bool sig_enforce = line_of(host.env, "/sys/module/module/parameters/sig_enforce") == "Y";
+	std::string where, lockdown = lockdown_of(host);
+	const std::string boot = secure_boot_of(host), config = kernel_config(host, where),
+			  parameter = line_of(host.env, "/sys/module/module/parameters/sig_enforce");
+	// What cannot be read is not off, unless the kernel was built without it.
+	if (lockdown.empty() && !where.empty() && !has_line(config, "CONFIG_SECURITY_LOCKDOWN_LSM=y"))
+		lockdown = "none";
 	const std::string facts = fmt::format("Secure Boot {}, lockdown {}, sig_enforce {}", boot,
-					      lockdown.empty() ? "unknown" : lockdown, sig_enforce ? "on" : "off");
+					      lockdown.empty() ? "unknown" : lockdown,
+					      parameter.empty() ? "unknown" :
+					      parameter == "Y"  ? "on" :
+								  "off");
 	finding.found = facts;
 	if (!host.sysfs)
 		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
@@ -210,12 +259,24 @@ Finding check_signing(const Host &host)
 		finding.found += ": it let the module in";
 		return finding;
 	}
-	if (!sig_enforce && lockdown.empty() && boot == "on")
-		return finding.set(State::unknown, facts,
-				   "mount -t securityfs securityfs /sys/kernel/security, and ask again",
-				   "umount /sys/kernel/security");
-	if (!sig_enforce && (lockdown.empty() || lockdown == "none"))
+	if (!where.empty() && !has_line(config, "CONFIG_MODULE_SIG=y")) {
+		finding.found = "a kernel that asks for no signatures: it is without CONFIG_MODULE_SIG in " + where;
 		return finding;
+	}
+	if (parameter != "Y" && (lockdown.empty() || lockdown == "none")) {
+		if (parameter.empty())
+			return finding.set(
+				State::unknown, facts,
+				"peerdma check on the host itself, where /sys/module/module/parameters is not "
+				"hidden",
+				"it changes nothing");
+		if (lockdown.empty())
+			return finding.set(State::unknown, facts,
+					   "mount -t securityfs securityfs /sys/kernel/security, and ask again; in a "
+					   "container, peerdma check on the host itself",
+					   "umount /sys/kernel/security");
+		return finding;
+	}
 	const std::string enroll = "mokutil --import /var/lib/dkms/mok.pub, reboot, and choose Enroll MOK",
 			  undo = "mokutil --delete /var/lib/dkms/mok.pub, and reboot",
 			  module = installed_module(host, "peerdma");

@@ -146,6 +146,15 @@ Setter only_off(std::string instead)
 	};
 }
 
+// What changes how gdsio measures, and nothing here: a file that has it can be measured all the same.
+Setter not_heeded(const char *key, std::string because)
+{
+	return [key, because = std::move(because)](BenchJob &job, std::string_view value) {
+		if (flag(value))
+			job.notes.push_back(fmt::format("{} is not heeded: {}", key, because));
+	};
+}
+
 const std::map<std::string_view, Setter> &keys()
 {
 	static const std::map<std::string_view, Setter> all = [] {
@@ -214,8 +223,9 @@ const std::map<std::string_view, Setter> &keys()
 			 only_off("this measures; peerdma selftest, verify and cp --verify compare each byte")},
 			{"fill_random", only_off("what is written is what the memory holds, zeros at first")},
 			{"refill_buffer", only_off("what is written is what the memory holds, zeros at first")},
-			{"skip_bufregister", only_off("each row has its buffers before its time begins")},
-			{"enable_nvlinks", only_off("there is no copy between GPUs in any row")},
+			{"skip_bufregister",
+			 not_heeded("skip_bufregister", "each row has its buffers before its time begins")},
+			{"enable_nvlinks", not_heeded("enable_nvlinks", "there is no copy between GPUs in any row")},
 			{"unaligned_random",
 			 only_off("direct rows move whole blocks; peerdma selftest goes to odd places")},
 		};

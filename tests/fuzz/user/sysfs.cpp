@@ -68,6 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	cli::check_config(host);
 	cli::check_iommu(host, {});
 	cli::check_signing(host);
+	cli::check_headers(host, ENOENT);
 	cli::candidates(host);
 	cli::way_between(host, "0000:01:00.0", "0000:02:00.0");
 	cli::check_bar(host, "0000:01:00.0");

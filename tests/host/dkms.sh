@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# The file that tells DKMS which modules there are (scripts/debian/peerdma-dkms.dkms), read by a shell as DKMS does: it names
+# what kernel/Kbuild builds, and when a kernel's headers are gone still what was built for it, so that it is taken away.
+# DKMS itself runs in tests/packages.sh.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+n=0 failed=0
+sed 's/#MODULE_VERSION#/1.2/' "$root/scripts/debian/peerdma-dkms.dkms" >"$tmp/dkms.conf"
+
+# same WHAT WANT GOT
+same() {
+	n=$((n + 1))
+	if [ "$2" = "$3" ]; then echo "ok $n - $1"; else
+		printf 'not ok %s - %s\n# want: %s\n# got:  %s\n' $n "$1" "$2" "$3"
+		failed=1
+	fi
+}
+
+# named: the modules, sorted; each has all that DKMS asks of one. The names of what is set are DKMS's.
+named() {
+	(
+		# shellcheck disable=SC2034 # it is for what is read
+		kernelver=7.2.13 arch=x86_64 kernel_source_dir=$tmp/headers dkms_tree=$tmp/tree
+		# shellcheck source=/dev/null
+		. "$tmp/dkms.conf"
+		# shellcheck disable=SC2153
+		for i in "${!BUILT_MODULE_NAME[@]}"; do
+			[ "${BUILT_MODULE_LOCATION[i]}" = kernel ] && [ "${DEST_MODULE_LOCATION[i]}" = /updates/dkms ] || echo "incomplete $i"
+			echo "${BUILT_MODULE_NAME[i]}"
+		done
+		# DKMS counts from 0, without a gap.
+		[ "${!BUILT_MODULE_NAME[*]}" = "$(seq -s ' ' 0 $((${#BUILT_MODULE_NAME[@]} - 1)))" ] || echo "a gap: ${!BUILT_MODULE_NAME[*]}"
+	) 2>&1 | sort | paste -sd ' '
+}
+
+# built OPTION...: what Kbuild would build with these
+built() {
+	printf 'src := %s/kernel\nsrctree := %s/headers\ninclude %s/kernel/Kbuild\nall:\n\t@echo $(patsubst %%.o,%%,$(obj-m))\n' \
+		"$root" "$tmp" "$root" | make --no-print-directory -s -f - all "$@" 2>&1 | tr ' ' '\n' | sort | paste -sd ' '
+}
+
+rdma=CONFIG_INFINIBAND_ADDR_TRANS xprt=CONFIG_SUNRPC_XPRT_RDMA nfs=CONFIG_NFS_FS
+for options in "" "$rdma=y" "$rdma=y $xprt=m" "$rdma=y $nfs=m" "$rdma=y $xprt=m $nfs=m" "$rdma=y $xprt=y $nfs=y"; do
+	mkdir -p "$tmp/headers/include/config"
+	printf '%s\n' CONFIG_PCI_P2PDMA=y $options >"$tmp/headers/include/config/auto.conf"
+	# shellcheck disable=SC2086 # words
+	same "with headers, ${options:-no option}: what Kbuild builds" "$(built $options)" "$(named)"
+done
+
+# A folder of DKMS's for each kernel; what it has packed has another ending.
+rm -r "$tmp/headers"
+same "without headers and before anything was built" "peerdma peerdma_nvidia" "$(named)"
+for kernel in 7.2.13 6.12.95; do mkdir -p "$tmp/tree/peerdma/1.2/$kernel/x86_64/module"; done
+built=$tmp/tree/peerdma/1.2/7.2.13/x86_64/module
+touch "$built"/peerdma{,_nvidia}.ko "$tmp"/tree/peerdma/1.2/6.12.95/x86_64/module/peerdma{,_nvidia,_rdma,_nfs}.ko
+same "headers gone, none but the two were built for this kernel" "peerdma peerdma_nvidia" "$(named)"
+touch "$built/peerdma_nfs.ko.xz"
+same "headers gone, one more was built" "peerdma peerdma_nfs peerdma_nvidia" "$(named)"
+touch "$built/peerdma_rdma.ko"
+same "headers gone, all were built" "peerdma peerdma_nfs peerdma_nvidia peerdma_rdma" "$(named)"
+# What was built once must not be asked of headers with which it is built no more.
+mkdir -p "$tmp/headers/include/config" && touch "$tmp/headers/include/config/auto.conf"
+same "headers are back, of a kernel without RDMA" "peerdma peerdma_nvidia" "$(named)"
+echo "1..$n"
+exit $failed

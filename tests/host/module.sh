@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# make module, with kernels that are made up: of a kernel that we do not know a warning is shown and stands in nobody's way;
+# where we look for warnings (the lab's kernels, make lint) one is a failure.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+n=0 failed=0
+unset KSRC W V
+export PEERDMA_BUILD=$tmp/out
+
+# build STATUS WANTED UNWANTED FOLDER [VARIABLE=VALUE...]: it ends so; what it says has one and not the other
+build() {
+	local said status=0
+	n=$((n + 1))
+	said=$(env "${@:5}" "$root/scripts/module.sh" "$4" 2>&1) || status=$?
+	if [ $status = "$1" ] && [[ $said =~ $2 ]] && ! [[ $said =~ $3 ]]; then
+		echo "ok $n - $(basename "$4") ${*:5}: status $1, $2"
+	else
+		printf '%s\n' "not ok $n - $(basename "$4") ${*:5}: status $1, $2" "status $status, $said" | sed '2,$s/^/# /'
+		failed=1
+	fi
+}
+
+# kernel FOLDER LINE...: what its build says of our source
+kernel() {
+	mkdir -p "$1"
+	printf '%s\n' 'modules:' '	@echo "asked for W=$(W)"' >"$1/Makefile"
+	printf '\t@echo "%s"\n' "${@:2}" >>"$1/Makefile"
+	printf '\t@touch %s\n' '$(M)/peerdma.ko' >>"$1/Makefile"
+}
+
+kernel "$tmp/headers-clean" "  CC [M] main.o" "warning: the compiler differs from the one used to build the kernel"
+kernel "$tmp/headers-warns" "main.c:7:1: warning: odd"
+kernel "$tmp/lab-warns/build" "main.c:7:1: warning: odd"
+echo "1-1 7.2.1" >"$tmp/lab-warns/version"
+printf 'modules:\n\t@echo "asked for W=$(W)"; echo "main.c:7: error: wrong"; exit 1\n' >"$tmp/headers-warns/wrong"
+
+build 0 "/peerdma\.ko$" "warning" "$tmp/headers-clean"
+build 0 "/peerdma\.ko$" "warning" "$tmp/headers-clean" W=1
+build 0 "warning: odd.*/peerdma\.ko$" "error" "$tmp/headers-warns"
+build 1 "warning: odd.*builds with warnings" "peerdma\.ko$" "$tmp/headers-warns" W=1
+build 1 "warning: odd.*builds with warnings" "peerdma\.ko$" "$tmp/lab-warns"
+# The lab's way of building a kernel, and somebody's own tree.
+build 0 "warning: odd.*/peerdma\.ko$" "error" "$tmp/lab-warns" KSRC=/somewhere
+mv "$tmp/headers-warns/wrong" "$tmp/headers-warns/Makefile"
+build 1 "asked for W=.main.c:7: error: wrong.*does not build" "W=1" "$tmp/headers-warns"
+build 1 "no kernel at" "W=" "$tmp/none"
+echo "1..$n"
+exit $failed
