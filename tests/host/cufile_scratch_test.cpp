@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Of, CufileCrowd,
 					   Crowd{6, 1024 * kib, false, 16, 8}, // with a helper
 					   Crowd{7, 1024 * kib, false, 16, 8}, // likewise
 					   Crowd{8, 1024 * kib, false, 16, 4}, // there is none for so many
-			  Crowd{8, 1024 * kib, false, 64, 4}, // whatever cores there are
+					   Crowd{8, 1024 * kib, false, 64, 4}, // whatever cores there are
 					   Crowd{7, 1024 * kib, false, 15, 4}, Crowd{7, 1024 * kib, false, 0, 4},
 					   Crowd{11, 1024 * kib, false, 16, 8}, Crowd{7, 256 * kib, false, 16, 1},
 					   Crowd{7, 64 * kib, false, 16, 1}, Crowd{7, 31 * kib, false, 16, 0},
