@@ -370,7 +370,7 @@ def build(out: Path, root: Path = ROOT) -> int:
 
 
 def named_block(name: str) -> str:
-    found = [block.text for page in pages() for block in page.blocks() if block.tag == f"file: {name}"]
+    found = [block.text for page in pages() for block in page.blocks() if block.tag in (f"file: {name}", f"checked: {name}")]
     if len(found) != 1:
         raise SystemExit(f"error: {len(found)} blocks are called {name}")
     return found[0]
@@ -409,7 +409,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the HTML of all, to this folder")
-    what.add_argument("--block", metavar="NAME", help='the block that a page calls by that name, "file: NAME"')
+    what.add_argument("--block", metavar="NAME", help='the block that a page calls by that name, "file: NAME" or "checked: NAME"')
     what.add_argument("--guest", type=Path, metavar="FOLDER", help='each block that is "run: guest", as a script')
     what.add_argument("--chroot", type=Path, metavar="FOLDER", help='each that is "run: chroot"')
     asked = parser.parse_args()

@@ -78,6 +78,10 @@ ln -s n $dir/out/link
 cp_json $dir/in/holes $dir/out/link
 same "behind a link" "0 symbolic link" "$? $(stat -c %F $dir/out/link)"
 check "is what the link leads to" cmp $dir/in/holes $dir/out/n
+ln -s nowhere $dir/out/dangling
+refused "a link that leads nowhere" "dangling is a link that leads nowhere: .*Make what it leads to" $dir/in/n $dir/out/dangling
+same "it stays, and nothing is there" "nowhere 1" "$(readlink $dir/out/dangling) $(test ! -e $dir/out/nowhere && echo 1)"
+rm $dir/out/dangling
 cp_json $dir/in/a $dir/out
 same "into a directory" "0 $dir/out/a" "$? $(got /target)"
 refused "onto itself" "same file" $dir/in/a $dir/in/a

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The commands of the documentation that are for a guest: each block ends as its tag says (Documentation/contributing.md).
-# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, and make says what is built.
+# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, make says what is built, and
+# podman and docker are oci.py, which has crun do what they would.
 # group: cli
 # topologies: switch
 # kernels: 7.2
 # because: what a page says to type, which is the same on each kernel
 # variants: plain
-# needs: CONFIG_CGROUP_DMEM
-# timeout: 180
+# needs: CONFIG_CGROUP_DMEM CONFIG_OVERLAY_FS crun
+# timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 tree=/run/docs
@@ -18,7 +19,20 @@ ln -sfn "$LAB_BUILD" $tree/tree/build
 ln -sf "$LAB_BUILD/bin/example" $tree/tree/example
 printf '#!/bin/bash\nexec "$@"\n' >$tree/bin/sudo
 printf '#!/bin/bash\ncase $1 in tools) ;; module) echo "$LAB_MODULE" ;; *) exit 2 ;; esac\n' >$tree/bin/make
+# Who types that is a member of the group.
+printf '#!/bin/bash\nexec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"\n' >$tree/bin/podman
+printf '#!/bin/bash\nexec "$LAB_ROOT/tests/guest/oci.py" "$@"\n' >$tree/bin/docker
 chmod +x $tree/bin/*
+# With the group and the file that a page says to write.
+modprobe -d "$LAB_KERNEL" overlay
+mkdir -p $tree/etc/upper $tree/etc/work
+mount -t overlay -o lowerdir=/etc,upperdir=$tree/etc/upper,workdir=$tree/etc/work overlay /etc || bail "no /etc to write to"
+sed -i '/^peerdma:/d' /etc/group
+"$LAB_ROOT/scripts/group.sh" >/dev/null || bail "no group"
+gid=$(getent group peerdma | cut -d: -f3)
+mkdir -p /etc/cdi
+python3 "$LAB_ROOT/scripts/docs.py" --block CDI | sed "s/997/$gid/" >/etc/cdi/peerdma.json
+check "the page's CDI file has the group's number" grep -q "additionalGids.*\[$gid\]" /etc/cdi/peerdma.json
 python3 "$LAB_ROOT/scripts/docs.py" --guest $tree/blocks || bail "no blocks"
 
 mount_disk
@@ -32,7 +46,7 @@ for block in $tree/blocks/*.sh; do
 	# A page begins as a host that has just booted; its blocks follow each other.
 	[ "$this" = "$page" ] || afresh
 	page=$this
-	[[ $options != *published* ]] || publish
+	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # which udev's rule does elsewhere
 	status=0
 	out=$(cd $tree/tree && PATH=$tree/bin:$PATH bash -euo pipefail "$block" 2>&1) || status=$?
 	want=0
@@ -46,6 +60,21 @@ done
 afresh
 publish
 same "the example reads" "1048576 bytes, 1048576 of them direct, at BAR offset 0" "$("$LAB_BUILD/bin/example" /mnt/disk/file.bin)"
+
+# A container has what it was given and nothing else: by crun, as the page's own commands.
+chgrp peerdma /dev/peerdma
+oci() { "$LAB_ROOT/tests/guest/oci.py" run --rm "${@:2}" IMAGE bash -c "$1" 2>&1; }
+same "in one: no node, no group, no capability, and no /sys" "1000 0000000000000000 no no" \
+	"$(oci 'echo $(id -G) $(sed -n "s/^CapEff:.//p" /proc/self/status) $(ls -d /dev/peerdma /sys 2>/dev/null || echo no no)')"
+same "with the device by CDI: the node as the host's, and the group" "1000 $gid 0 $gid 660" \
+	"$(oci 'echo $(id -G) $(stat -c "%u %g %a" /dev/peerdma)' --device peerdma.local/memory=all)"
+same "which is the host's own" "$(stat -c %t:%T /dev/peerdma)" "$(oci 'stat -c %t:%T /dev/peerdma' --device peerdma.local/memory=all)"
+check "then a file is read, direct" grep -q '^route *direct' <<<"$(oci 'peerdma cp /mnt/disk/file.bin gpu:' --device peerdma.local/memory=all -v /mnt/disk:/mnt/disk)"
+check "without the group the node does not open" grep -q 'Permission denied' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' --device /dev/peerdma -v /mnt/disk:/mnt/disk)"
+check "without the node there is none" grep -q 'No such file or directory' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' -v /mnt/disk:/mnt/disk)"
+check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check')"
+chgrp 0 /dev/peerdma
+umount /etc
 rmdir /sys/fs/cgroup/jobs
 echo -dmem >/sys/fs/cgroup/cgroup.subtree_control
 rm -rf $tree /mnt/disk/file.bin /mnt/disk/copy.bin

@@ -75,7 +75,8 @@ private:
 };
 
 // What will be a file: beside it, without a name until it is whole. Until publish() what had the name before is as it
-// was, and nothing is left however this ends; on filesystems without nameless files (NFS), however but by SIGKILL.
+// was, and nothing is left however this ends, but for SIGKILL: on filesystems without nameless files (NFS) that leaves
+// .peerdma-XXXXXX, on others, between the two calls that put it in another's place, .peerdma-PID-N.
 class Draft
 {
 public:

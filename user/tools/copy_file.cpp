@@ -55,6 +55,13 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 	}
 	if (errno != ENOENT)
 		throw Failure{fmt::format("cannot look at {}", target), errno, 0, "", {}};
+	// Whoever made the link may mean another place than who names it: as cp(1), which does not write there either.
+	if (::lstat(target.c_str(), &to) == 0)
+		throw Failure{fmt::format("{} is a link that leads nowhere", target),
+			      ENOENT,
+			      0,
+			      "Make what it leads to, or remove it.",
+			      {}};
 	const mode_t mask = ::umask(0);
 	::umask(mask);
 	return from.st_mode & 0777 & ~mask;

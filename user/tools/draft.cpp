@@ -93,7 +93,8 @@ Draft::~Draft()
 	forget();
 }
 
-// A name that nobody has: what has none yet can get one, but not in the place of another.
+// A name that nobody has: what has none yet can get one, but not in the place of another. From here until it is renamed
+// SIGKILL leaves it behind.
 void Draft::name_it()
 {
 	const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());

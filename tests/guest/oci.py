@@ -1,0 +1,111 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""oci.py run --rm [--device NAME] [--group-add GROUP] [-v FROM:TO] IMAGE COMMAND...
+
+As much of podman and docker as containers.md types: what they would hand to an OCI runtime, handed to crun. What a device adds
+is what /etc/cdi says of its name, or the node alone; what an image has is the host's /usr and our build folder. The process is
+a user of no group and without a capability, and the image is read-only. The guest's kernel has neither seccomp nor what the
+devices cgroup needs, so there is neither.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+USER = 1000
+BUILD = os.environ["LAB_BUILD"]
+
+
+def bind(source: str, destination: str, *options: str) -> Json:
+    return {"destination": destination, "source": source, "type": "bind", "options": ["rbind", *options]}
+
+
+def image() -> Json:
+    """A container's description as far as nothing was asked for: of the OCI's runtime specification, 1.0."""
+    binaries = [bind(path, path, "ro") for path in ("/usr", BUILD)]
+    links = [bind(path, path, "ro") for path in ("/bin", "/sbin", "/lib", "/lib64") if os.path.exists(path)]
+    return {
+        "ociVersion": "1.0.0",
+        "process": {"terminal": False, "user": {"uid": USER, "gid": USER, "additionalGids": []}, "args": [], "cwd": "/",
+                    "env": [f"PATH={BUILD}/bin:/usr/bin"], "noNewPrivileges": True, "capabilities": {}},
+        "root": {"path": "rootfs", "readonly": True},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"},
+                   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+                   *binaries, *links],
+        "linux": {"namespaces": [{"type": "mount"}, {"type": "network"}, {"type": "pid"}], "devices": []},
+        "annotations": {},
+    }
+
+
+def add_node(spec: Json, node: Json) -> None:
+    """A runtime makes it anew: with the number, owner and mode of the host's, where nothing else is said."""
+    host = os.stat(node.get("hostPath") or node["path"])
+    spec["linux"]["devices"].append({
+        "path": node["path"], "type": "b" if stat.S_ISBLK(host.st_mode) else "c",
+        "major": node.get("major", os.major(host.st_rdev)), "minor": node.get("minor", os.minor(host.st_rdev)),
+        "fileMode": node.get("fileMode", stat.S_IMODE(host.st_mode)), "uid": node.get("uid", host.st_uid), "gid": node.get("gid", host.st_gid)})
+
+
+def apply(spec: Json, edits: Json) -> None:
+    """What CDI calls edits, as far as there are such in ours. Another one would be one that nobody tries."""
+    unknown = set(edits) - {"deviceNodes", "additionalGids"}
+    assert not unknown, f"CDI edits that are not known here: {unknown}"
+    for node in edits.get("deviceNodes", []):
+        add_node(spec, node)
+    spec["process"]["user"]["additionalGids"] += edits.get("additionalGids", [])
+
+
+def add_device(spec: Json, name: str) -> None:
+    if name.startswith("/"):
+        add_node(spec, {"path": name})
+        return
+    kind, _, device = name.partition("=")
+    for path in sorted(Path("/etc/cdi").glob("*.json")):
+        known = json.loads(path.read_text())
+        for one in known["devices"]:
+            if (known["kind"], one["name"]) == (kind, device):
+                apply(spec, one["containerEdits"])
+                apply(spec, known.get("containerEdits", {}))
+                return
+    sys.exit(f"oci.py: no file of /etc/cdi has {name}")
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("verb", choices=["run"])
+    asked.add_argument("--rm", action="store_true", required=True)
+    asked.add_argument("--device", action="append", default=[])
+    asked.add_argument("--group-add", action="append", default=[])
+    asked.add_argument("-v", action="append", default=[])
+    asked.add_argument("image", choices=["IMAGE"])
+    asked.add_argument("command", nargs=argparse.REMAINDER)
+    what = asked.parse_args()
+    spec = image()
+    spec["process"]["args"] = what.command
+    for name in what.device:
+        add_device(spec, name)
+    for group in what.group_add:
+        if group == "keep-groups": # podman's: whoever calls it keeps those that they are in
+            spec["annotations"]["run.oci.keep_original_groups"] = "1"
+        else:
+            spec["process"]["user"]["additionalGids"].append(int(group))
+    spec["mounts"] += [bind(*volume.split(":")) for volume in what.v]
+    with tempfile.TemporaryDirectory(dir="/tmp") as bundle:
+        (Path(bundle) / "rootfs").mkdir()
+        for mount in spec["mounts"]:
+            (Path(bundle) / "rootfs" / mount["destination"][1:]).mkdir(parents=True, exist_ok=True)
+        (Path(bundle) / "config.json").write_text(json.dumps(spec))
+        os.chmod(bundle, 0o755)
+        return subprocess.run(["crun", "--cgroup-manager=disabled", "run", "--bundle", bundle, f"oci-{os.getpid()}"], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
