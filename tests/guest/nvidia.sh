@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Memory of a vendor's driver as buffers: peerdma_nvidia.ko, with a stand-in for NVIDIA's driver (tests/kmod/nvstand.c):
 # nvidia.cpp. Both forms and both versions of the table, all that is refused, and memory that goes away at any moment.
+# LAB_BRIEF: without what takes longest, all ways that bytes go and all at once; for mutants.
 # group: lifetime
 # topologies: switch
 # timeout: 120
@@ -29,7 +30,10 @@ behave() {
 # form 1|0: persistent, or by a call
 form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
 # part WHAT COMMAND...: a run of nvidia.cpp, whose tests it names
-part() { relay_as "$1" nvidia "${@:2}"; }
+part() {
+	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
+	relay_as "$1" nvidia "${@:2}"
+}
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
 free_it() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free; } # what nvidia.cpp has
