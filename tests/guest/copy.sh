@@ -5,7 +5,7 @@
 # group: cli
 # topologies: switch
 # variants: plain
-# timeout: 180
+# timeout: 300
 # long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -9,7 +9,7 @@
 # because: what a page says to type, which is the same on each kernel
 # variants: plain
 # needs: CONFIG_CGROUP_DMEM CONFIG_OVERLAY_FS crun
-# timeout: 300
+# timeout: 500
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 tree=/run/docs
