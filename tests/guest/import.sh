@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # dma-bufs of others as buffers: import.cpp, with an exporter of ours (tests/kmod/expstand.c), well and badly made ones; the
 # kernel's own exporter of host memory; PeerDMA's own. Attached with a drive that an IOMMU translates for, or that does not
-# reach the memory, all of them are refused.
+# reach the memory, all of them are refused. LAB_BRIEF: as in nvidia.sh.
 # group: lifetime
 # topologies: switch rp rp-vtd rp-intel
 # timeout: 180
@@ -25,7 +25,10 @@ stand() { insmod "$modules/kmod/expstand.ko" "$@" && bind_to expstand; }
 no_stand() { check "the exporter goes" soon 5 rmmod expstand; }
 # allow 1|0: exporters that might take it back
 allow() { echo "$1" >/sys/module/peerdma/parameters/revocable_imports; }
-part() { relay_as "$1" import "$drive" "${@:2}"; }
+part() {
+	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
+	relay_as "$1" import "$drive" "${@:2}"
+}
 is() { [ "$(</sys/kernel/debug/expstand/"$1")" = "$2" ]; }
 # keep KIND FILE: a process that has some, and reads
 keep() {
@@ -89,6 +92,9 @@ part "numbers" numbers
 part "on its way" late
 part "troubles" troubles
 part "two of them" once
+insmod "$modules/kmod/astray.ko" || bail "astray.ko"
+part "mapped elsewhere" refused $ADDRESS $EOPNOTSUPP
+rmmod astray
 part "not ours" host $HOST $EOPNOTSUPP
 part "taken back" moved
 part "all at once" races $rounds
