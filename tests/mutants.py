@@ -5,7 +5,7 @@
 tests/mutants/NAME.patch breaks the module in one place. Its header, in lines "# key: value", says what a user would
 suffer (breaks), which guest test must notice (test), how that complains (must: a regex of a line that is not ok with
 what is said about it, or of the lab's own reasons, as "splat: ..."), and, if it is not the usual, variant: debug and
-environment: NAME=value. The module is built from a copy of the tree with the patch; a guest runs the one test on it.
+environment: NAME=value, or topology: one of the test's. The module is built from a copy of the tree with the patch; a guest runs the one test on it.
 
 From the environment: K=7.2|6.12, NAME=mutant, or a pattern of names: "limit-*".
 """
@@ -40,7 +40,7 @@ class Mutant:
     @classmethod
     def load(cls, path: Path) -> Mutant:
         notes = lab.Test.load(path).notes  # the same kind of header
-        wanted, known = {"breaks", "test", "must"}, {"variant", "environment"}
+        wanted, known = {"breaks", "test", "must"}, {"variant", "environment", "topology"}
         if wanted - set(notes) or set(notes) - wanted - known:
             raise lab.LabError(f"{path}: its header must have {wanted}, and may have {known}")
         return cls(path, notes)
@@ -52,6 +52,10 @@ class Mutant:
     @property
     def variant(self) -> str:
         return self.notes.get("variant", "plain")
+
+    @property
+    def topology(self) -> str:
+        return self.notes.get("topology") or self.test.words("topologies")[0]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -144,7 +148,7 @@ async def complaint(mutant: Mutant, kernel: lab.Kernel, module: Path) -> tuple[s
     """What was said that had to be, or ""; and all that was said."""
     test = mutant.test
     slow = kernel.variant != "plain"
-    topology = lab.Topology.load(test.words("topologies")[0])
+    topology = lab.Topology.load(mutant.topology)
     guest = lab.Guest(kernel, topology, [test], module.parent / "run", ram_mib=1536 if slow else 1024,
                       patience=180 if slow else 60, env=mutant.environment | {"LAB_MODULE": str(module)})
     ear = Ear(mutant.must, guest.out / "serial.log")

@@ -29,6 +29,7 @@ def each_changes_the_module_and_nothing_else() -> None:
 def each_names_a_test_that_runs_there() -> None:
     for mutant in mutants.mutants():
         assert mutant.must and mutant.variant in mutant.test.words("variants", mutant.variant), mutant.name
+        assert mutant.topology in mutant.test.words("topologies"), mutant.name
 
 
 def each_is_in_the_table_of_mutants() -> None:
