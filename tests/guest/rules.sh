@@ -4,11 +4,10 @@
 # two providers, of a drive that is near and one that is far.
 # group: cli
 # topologies: paths
-# kernels: 7.2
-# because: the library's and the command's doing, which is the same on each kernel
 # variants: plain
 # needs: CONFIG_OVERLAY_FS
 # timeout: 120
+# long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu0=$(pci_of 0x1af4:0x1110 0) gpu1=$(pci_of 0x1af4:0x1110 1)
