@@ -20,7 +20,6 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,14 +37,6 @@ int open_file(const char *path, bool direct)
 	const int fd = open(path, O_RDWR | (direct ? O_DIRECT : 0) | O_CLOEXEC);
 	must(fd >= 0, path);
 	return fd;
-}
-
-double cpu_seconds()
-{
-	struct rusage use;
-	getrusage(RUSAGE_SELF, &use);
-	return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-	       static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
 // Calls io(thread, offset) on each thread for so long, at places one after the other; prints what came of it.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 
 #include "cufile.h"
 
@@ -30,6 +31,15 @@ template <class Function> void get(void *library, Function &function, const char
 {
 	function = reinterpret_cast<Function>(dlsym(library, name));
 	must(function, std::string("no ") + name);
+}
+
+// Of this process, its threads together.
+inline double cpu_seconds()
+{
+	struct rusage use;
+	getrusage(RUSAGE_SELF, &use);
+	return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+	       static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
 // The first device, and its primary context as the calling thread's.

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <immintrin.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,14 +29,6 @@ using Address = unsigned long long;
 constexpr size_t mib = 1 << 20, cut = 128 * 1024;
 
 double since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
-
-double cpu_seconds()
-{
-	struct rusage use;
-	getrusage(RUSAGE_SELF, &use);
-	return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-	       static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
-}
 
 void store_past_caches(char *to, const char *from, size_t size)
 {
