@@ -6,7 +6,7 @@
 # topologies: disks
 # variants: plain
 # needs: rdma
-# timeout: 300
+# timeout: 400
 # long: 6.12
 #
 # Not on a debug kernel, for which there is ways.sh: rings of many writes take soft-RoCE there longer than any timeout that
@@ -42,6 +42,9 @@ timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
 # Only what breaks a way ends a request that takes half a minute.
 echo 60 >$timeouts/io_timeout
+# A controller that goes says so to its target, by a way that may be gone already: then it waits for this long.
+read -r admin_timeout <$timeouts/admin_timeout
+echo 10 >$timeouts/admin_timeout
 
 wire
 drive=$(nvme_disk nvme1)
@@ -275,4 +278,5 @@ ip link del veth0
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 wipefs -qa "$drive"
 echo "$io_timeout" >$timeouts/io_timeout
+echo "$admin_timeout" >$timeouts/admin_timeout
 plan $tap_n
