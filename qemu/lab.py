@@ -50,6 +50,8 @@ SPLAT = re.compile(
 SPLAT_END = re.compile(r"---\[ end (trace|Kernel)|</TASK>\s*$|={60}$")
 SPLAT_MAX_LINES = 120
 
+CLOSE = 0.75  # of a test's time limit: a busier machine may need all of it
+
 # What guest.sh looks at when the tests are done; one that is missing did not happen.
 CHECKS = ("nvme", "p2pmem", "modules", "kcsan", "kmemleak", "dma-api", "stuck-tasks")
 
@@ -209,6 +211,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)  # diagnostics of all tests, in order
     seconds: float = 0.0
     known_splats: set[str] = field(default_factory=set)
+    slow: list[str] = field(default_factory=list)   # tests that were close to their time limit
     spoke: bool = False  # the guest's script said something
     peer_stood_still: bool = False
 
@@ -246,6 +249,7 @@ class Judge:
         self.count = 0
         self.current: str | None = None
         self.limit = 0
+        self.begun = 0.0
         self.plan: int | None = None
         self.plan_note = ""
         self.seen = 0
@@ -272,7 +276,7 @@ class Judge:
             if self.verdict != self.count:
                 self.fail("no-verdict", f"{self.count} lines came, the guest sent {words[1]}")
         elif self.current is None and re.fullmatch(r"begin \S+ [0-9]{1,9}", text):
-            self.current, self.limit = words[1], int(words[2])
+            self.current, self.limit, self.begun = words[1], int(words[2]), time.monotonic()
             self.plan, self.plan_note, self.seen, self.latest = None, "", 0, []
         elif self.current is None and text.startswith("check ") and len(words) > 1:
             self.check(words[1], " ".join(words[2:]))
@@ -316,6 +320,9 @@ class Judge:
             self.fail("plan", f"{name} planned {self.plan} and showed {self.seen}")
         elif self.plan == 0:
             self.outcome.lines.append(Line(name, True, name, self.plan_note))
+        took = time.monotonic() - self.begun
+        if took > CLOSE * self.limit:
+            self.outcome.slow.append(f"{name} took {took:.0f} of its {self.limit} s")
         self.done.append(name)
         self.current = None
 

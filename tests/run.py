@@ -44,6 +44,7 @@ class Report:
 
     def __init__(self) -> None:
         self.results: list[Result] = []
+        self.slow: list[str] = []
         self.start = time.monotonic()
 
     def step(self, text: str) -> None:
@@ -64,6 +65,8 @@ class Report:
     def close(self) -> int:
         passed, failed, skipped = (self.count(s) for s in ("passed", "failed", "skipped"))
         self.step("done")
+        for text in self.slow:
+            print(f"slow {text}")
         for result in self.results:
             if result.status == "failed":
                 print(f"FAIL {result.where} {result.test}: {result.text or result.reason}")
@@ -271,6 +274,7 @@ class Check:
         guest = self.guest(kernel, topology, runnable, where.replace("/", "-"), boot)
         outcome = await self.boot(guest, where)
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
+        self.report.slow += [f"{where} {text}" for text in outcome.slow]
         for line in outcome.lines:
             status = "failed" if not line.ok else "passed" if line.skip is None else "skipped"
             self.report.add(where, line.test, line.text, status, line.skip or "", line.notes)
