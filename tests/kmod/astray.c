@@ -9,6 +9,8 @@
 #include <linux/scatterlist.h>
 #include <linux/sizes.h>
 
+static struct scatterlist *astray; /* what is mapped so */
+
 /* What is being mapped; NULL: nothing of another one's. */
 static int enter(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
@@ -24,8 +26,20 @@ static int leave(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct sg_table *table = *(struct sg_table **)instance->data;
 
-	if (table && !regs_return_value(regs))
+	if (table && !regs_return_value(regs)) {
 		sg_dma_address(table->sgl) += SZ_64K;
+		WRITE_ONCE(astray, table->sgl);
+	}
+	return 0;
+}
+
+/* The kernel that knows of an offset takes it off again. */
+static int undo(struct kprobe *unmap, struct pt_regs *regs)
+{
+	struct scatterlist *list = (struct scatterlist *)regs_get_kernel_argument(regs, 1);
+
+	if (cmpxchg(&astray, list, NULL) == list)
+		sg_dma_address(list) -= SZ_64K;
 	return 0;
 }
 
@@ -36,14 +50,27 @@ static struct kretprobe probe = {
 	.data_size = sizeof(struct sg_table *),
 };
 
+static struct kprobe unmap = {
+	.symbol_name = "dma_unmap_sg_attrs",
+	.pre_handler = undo,
+};
+
 static int __init astray_init(void)
 {
-	return register_kretprobe(&probe);
+	int rc = register_kprobe(&unmap);
+
+	if (rc)
+		return rc;
+	rc = register_kretprobe(&probe);
+	if (rc)
+		unregister_kprobe(&unmap);
+	return rc;
 }
 
 static void __exit astray_exit(void)
 {
 	unregister_kretprobe(&probe);
+	unregister_kprobe(&unmap);
 }
 
 module_init(astray_init);
