@@ -105,9 +105,25 @@ static void look(struct work_struct *work)
 		look_again(held);
 		return;
 	}
+	/* It may have been hurried meanwhile; nobody can any more. */
+	cancel_delayed_work(&held->look);
 	if (held->named)
 		name_no_more(mem);
 	peerdma_mem_free(mem);
+}
+
+/* Now at all of a provider's: what nobody holds any more is gone when this returns. */
+void peerdma_held_look(const struct peerdma_provider *provider)
+{
+	struct peerdma_mem *mem;
+
+	mutex_lock(&lock);
+	list_for_each_entry(mem, &list, held.link) {
+		if (mem->provider == provider)
+			mod_delayed_work(peerdma_wq, &mem->held.look, 0);
+	}
+	mutex_unlock(&lock);
+	flush_workqueue(peerdma_wq);
 }
 
 /**
@@ -134,8 +150,8 @@ void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 	peerdma_mem_census(mem, &held->pages, &held->most);
 	mutex_lock(&lock);
 	list_add_tail(&held->link, &list);
+	look_again(held); /* nobody else may have it looked at before, and gone */
 	mutex_unlock(&lock);
-	look_again(held);
 }
 
 /*

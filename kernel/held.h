@@ -52,6 +52,7 @@ struct peerdma_held {
 void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
 bool peerdma_held_due(unsigned long since);
 void peerdma_held_name(struct peerdma_provider *provider);
+void peerdma_held_look(const struct peerdma_provider *provider);
 u64 peerdma_held_pages(const struct peerdma_opener *opener);
 void peerdma_held_show(struct seq_file *seq);
 

@@ -19,8 +19,11 @@
  *
  * Memory of a vendor's driver is of a page map that is not ours, and not out of its pool: a count
  * that falls to what an idle page has, by a put, would give the page to whom it does not belong. So
- * it is taken by a compare-and-exchange from idle to one more, which proves that nobody else had
- * it, and let go by the same in the other direction, which proves that nobody else has.
+ * it is taken by a compare-and-exchange from idle to two, which proves that nobody else had it, and
+ * let go by the same in the other direction, which proves that nobody else has. Two everywhere, and
+ * until then: whoever finds one thinks that the page is to be had, which is said so up to v6.14,
+ * and which nvidia-uvm looks for on later kernels too. What it has had keeps its mark in
+ * zone_device_data, whatever the count.
  *
  * Either way the count of a page that we have let go, and that others hold, is one more than their
  * references, and it does not go away before that one has been taken from it: held.c.
@@ -47,23 +50,42 @@ void peerdma_mem_free(struct peerdma_mem *mem)
 	peerdma_provider_put(provider);
 }
 
+#define FOREIGN_COUNT 2 /* ours, of a page of a vendor's driver */
+
 /* References of a page that are not ours, once we have let go of what was above the last one. */
-static int others(struct page *page)
+static int others(const struct peerdma_mem *mem, struct page *page)
 {
-	return page_count(page) - 1;
+	return page_count(page) - (mem->pin ? FOREIGN_COUNT : 1);
 }
 
+static bool count_moves(struct page *page, int from, int to)
+{
+	return atomic_cmpxchg(&page->_refcount, from, to) == from;
+}
+
+/* False: somebody else has it, or has got hold of it just now. */
+static bool foreign_give(struct page *page)
+{
+	return count_moves(page, FOREIGN_COUNT, PEERDMA_IDLE_PAGE_COUNT);
+}
+
+/* Who marks it does so before or after: so it is looked for after as well. */
 static bool foreign_take(struct page *page)
 {
-	return atomic_cmpxchg(&page->_refcount, PEERDMA_IDLE_PAGE_COUNT,
-			      PEERDMA_IDLE_PAGE_COUNT + 1) == PEERDMA_IDLE_PAGE_COUNT;
+	if (READ_ONCE(page->zone_device_data) ||
+	    !count_moves(page, PEERDMA_IDLE_PAGE_COUNT, FOREIGN_COUNT))
+		return false;
+	if (!READ_ONCE(page->zone_device_data))
+		return true;
+	page_ref_sub(page, FOREIGN_COUNT - PEERDMA_IDLE_PAGE_COUNT);
+	return false;
 }
 
 /* Of the first @n of its pages, which nobody else can have got hold of. */
 static void foreign_untake(struct peerdma_mem *mem, unsigned long n)
 {
 	while (n--) {
-		page_ref_dec(peerdma_mem_page(mem, n));
+		page_ref_sub(peerdma_mem_page(mem, n), FOREIGN_COUNT - PEERDMA_IDLE_PAGE_COUNT);
 		cond_resched();
 	}
 }
@@ -106,12 +128,6 @@ static void page_settle(struct peerdma_mem *mem, struct page *page)
 {
 	atomic64_sub(PAGE_SIZE, &mem->provider->used);
 	put_page(page);
-}
-
-/* False: somebody has got hold of it just now. */
-static bool foreign_settle(struct page *page)
-{
-	return page_ref_freeze(page, 1);
 }
 
 static void mem_settled(struct peerdma_mem *mem)
@@ -159,17 +175,12 @@ static bool mem_hold(struct peerdma_mem *mem)
 
 static void mem_let_go(struct peerdma_mem *mem)
 {
-	unsigned long i, n = mem->len >> PAGE_SHIFT;
+	unsigned long i, n = mem->pin ? 0 : mem->len >> PAGE_SHIFT;
 
 	for (i = 0; i < n; i++) {
 		put_page(peerdma_mem_page(mem, i));
 		cond_resched();
 	}
-}
-
-static bool foreign_settle(struct page *page)
-{
-	return true; /* it is idle: our reference went with mem_let_go() */
 }
 
 /* All of them go back to the pool together. */
@@ -190,11 +201,11 @@ static bool settle(struct peerdma_mem *mem, unsigned long index)
 {
 	struct page *page = peerdma_mem_page(mem, index);
 
-	if (others(page))
+	if (others(mem, page))
 		return false;
 	cond_resched();
 	if (mem->pin)
-		return foreign_settle(page);
+		return foreign_give(page);
 	if (mem->end - mem->first == 1)
 		peerdma_uncharge(mem->provider, &mem->charge);
 	page_settle(mem, page);
@@ -239,7 +250,7 @@ void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned 
 	*pages = 0;
 	*most = 0;
 	for (i = mem->first; i < mem->end; i++) {
-		theirs = others(peerdma_mem_page(mem, i));
+		theirs = others(mem, peerdma_mem_page(mem, i));
 		*pages += theirs > 0;
 		*most = max_t(int, *most, theirs);
 		cond_resched();

@@ -35,6 +35,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/overflow.h>
@@ -60,6 +61,10 @@ MODULE_PARM_DESC(callback, "take other memory too: who frees it waits for reques
 
 /* No GPU has as much; a table for it is of 64 MiB. */
 #define MOST BIT_ULL(39)
+
+/* A minute, for a driver that has no memory to take memory back. */
+#define TRIES 600
+#define TRY_AGAIN 100 /* ms */
 
 /**
  * struct kept - memory that the driver keeps for us
@@ -318,15 +323,23 @@ static void nvidia_give_back(struct peerdma_pin *pin)
 		ticket_void(kept);
 }
 
-/* Persistent. The rest is nvidia_give_back()'s, or the driver's. */
+/*
+ * Persistent. The rest is nvidia_give_back()'s, or the driver's, which may have no memory to take
+ * some back, and has done nothing then.
+ */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {
 	struct kept *kept = to_kept(pin);
+	unsigned int tries;
 	int err;
 
 	if (!kept->put_persistent)
 		return;
 	err = kept->put_persistent(kept->addr, kept->table, 0);
+	for (tries = 0; err == -ENOMEM && tries < TRIES; tries++) {
+		msleep(TRY_AGAIN);
+		err = kept->put_persistent(kept->addr, kept->table, 0);
+	}
 	symbol_put(nvidia_p2p_put_pages_persistent);
 	if (err)
 		pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);

@@ -25,6 +25,11 @@
  * The provider of such memory is the part of a BAR that was published as one, as long as any pin is
  * of it. Nothing is allocated of it: it is there for routes, and to be asked about.
  *
+ * Its process ends. The driver may keep the memory for us nevertheless, and yet wait for its pages
+ * when the process closes the driver's own files. Ours may be closed after those, or be somebody
+ * else's by then: so the buffer is revoked as soon as the process has lost its address space, which
+ * comes before any file of it is closed. Kernels without MMU notifiers do not tell.
+ *
  * A GPU that is unbound loses its page map, for which the kernel waits for every reference. So the
  * unbinding is heard before the driver's remove() is called, and the buffers are revoked. All that
  * is made here is made under the function's device lock: it is either complete when unbinding is
@@ -48,15 +53,17 @@
  * @link: in the list of them, unless it is being removed
  * @provider: has a reference of this
  * @pgmap: its pages; each pin has a reference of it
- * @pins: how many are of it
+ * @pins: how many are of it, and who removes it
+ * @ending: how many of the pins are settled, and have not ended
  *
- * All protected by foreigns_lock, but what is immutable.
+ * All protected by foreigns_lock, but what is immutable or atomic.
  */
 struct foreign {
 	struct list_head link;
 	struct peerdma_provider *provider; /* immutable */
 	const struct dev_pagemap *pgmap; /* immutable */
 	unsigned int pins;
+	atomic_t ending;
 };
 
 static LIST_HEAD(vendors);
@@ -175,40 +182,40 @@ static void foreign_put(struct foreign *foreign)
 	kfree(foreign);
 }
 
-/* A provider of this function that nobody is removing yet, with a reference; or NULL. */
-static struct peerdma_provider *foreign_take(const struct pci_dev *pdev)
+/* A provider of this function that nobody is removing yet, as if for one pin more; or NULL. */
+static struct foreign *foreign_take(const struct pci_dev *pdev)
 {
-	struct peerdma_provider *provider = NULL;
-	struct foreign *foreign;
+	struct foreign *foreign, *found = NULL;
 
 	mutex_lock(&foreigns_lock);
 	list_for_each_entry(foreign, &foreigns, link) {
 		if (foreign->provider->pdev != pdev)
 			continue;
-		provider = foreign->provider;
-		refcount_inc(&provider->refs);
-		list_del_init(&foreign->link);
+		found = foreign;
+		found->pins++;
+		list_del_init(&found->link);
 		break;
 	}
 	mutex_unlock(&foreigns_lock);
-	return provider;
+	return found;
 }
 
-/* Before remove() of the GPU's driver, which may count on what we keep of its memory. */
+/*
+ * Before remove() of the GPU's driver, which may count on having back what we keep of its memory,
+ * but for what others hold. Ends of other GPUs' memory are not waited for.
+ */
 static int function_event(struct notifier_block *block, unsigned long event, void *data)
 {
-	struct peerdma_provider *provider;
-	bool any = false;
+	struct foreign *foreign;
 
 	if (event != BUS_NOTIFY_UNBIND_DRIVER)
 		return NOTIFY_DONE;
-	while ((provider = foreign_take(to_pci_dev(data)))) {
-		peerdma_provider_remove(provider);
-		peerdma_provider_put(provider);
-		any = true;
+	while ((foreign = foreign_take(to_pci_dev(data)))) {
+		peerdma_provider_remove(foreign->provider);
+		peerdma_held_look(foreign->provider);
+		wait_var_event(&foreign->ending, !atomic_read(&foreign->ending));
+		foreign_put(foreign);
 	}
-	if (any)
-		flush_workqueue(end_wq);
 	return NOTIFY_DONE;
 }
 
@@ -237,6 +244,93 @@ void peerdma_vendors_exit(void)
 
 /* --- Pins. */
 
+/* With its module, so that whatever is called by way of it stays as well. */
+static void pin_hold(struct peerdma_pin *pin)
+{
+	__module_get(pin->ops->owner);
+	refcount_inc(&pin->refs);
+}
+
+void peerdma_pin_drop(struct peerdma_pin *pin)
+{
+	struct module *owner = pin->ops->owner;
+
+	peerdma_pin_put(pin);
+	module_put(owner);
+}
+
+/* It is no buffer's when this returns, nor will be. */
+static void pin_revoke(struct peerdma_pin *pin)
+{
+	struct peerdma_buffer *buffer;
+
+	mutex_lock(&pin->lock);
+	pin->taken = true;
+	buffer = pin->buffer;
+	if (buffer)
+		refcount_inc(&buffer->refs);
+	mutex_unlock(&pin->lock);
+	if (buffer) {
+		peerdma_buffer_revoke(buffer);
+		peerdma_buffer_put(buffer);
+	}
+}
+
+#ifdef CONFIG_MMU_NOTIFIER
+
+static void pin_orphaned(struct work_struct *work)
+{
+	struct peerdma_pin *pin = container_of(work, struct peerdma_pin, orphan);
+
+	pin_revoke(pin);
+	peerdma_pin_drop(pin);
+}
+
+/* May not wait: whoever else hears of such ends would wait as well. */
+static void owner_ended(struct mmu_notifier *owner, struct mm_struct *mm)
+{
+	struct peerdma_pin *pin = container_of(owner, struct peerdma_pin, owner);
+
+	pin_hold(pin);
+	queue_work(end_wq, &pin->orphan);
+}
+
+static const struct mmu_notifier_ops owner_ops = {
+	.release = owner_ended,
+};
+
+static int owner_watch(struct peerdma_pin *pin)
+{
+	int err;
+
+	INIT_WORK(&pin->orphan, pin_orphaned);
+	pin->owner.ops = &owner_ops;
+	err = mmu_notifier_register(&pin->owner, current->mm);
+	if (err)
+		pin->owner.mm = NULL;
+	return err;
+}
+
+/* The process is told to have ended, if it has not: nothing of it is left to be taken back. */
+static void owner_forget(struct peerdma_pin *pin)
+{
+	if (pin->owner.mm)
+		mmu_notifier_unregister(&pin->owner, pin->owner.mm);
+}
+
+#else
+
+static int owner_watch(struct peerdma_pin *pin)
+{
+	return 0;
+}
+
+static void owner_forget(struct peerdma_pin *pin)
+{
+}
+
+#endif
+
 static void pin_end(struct work_struct *work)
 {
 	struct peerdma_pin *pin = container_of(work, struct peerdma_pin, end);
@@ -247,11 +341,15 @@ static void pin_end(struct work_struct *work)
 	buffer = pin->buffer;
 	pin->buffer = NULL;
 	mutex_unlock(&pin->lock);
+	owner_forget(pin);
 	pin->ops->unpin(pin);
 	if (buffer)
 		peerdma_buffer_put(buffer);
-	if (pin->foreign)
+	if (pin->foreign) {
+		if (atomic_dec_and_test(&pin->foreign->ending))
+			wake_up_var(&pin->foreign->ending);
 		foreign_put(pin->foreign);
+	}
 	if (pin->pgmap)
 		put_dev_pagemap(pin->pgmap);
 	peerdma_pin_put(pin);
@@ -275,24 +373,11 @@ void peerdma_pin_put(struct peerdma_pin *pin)
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_put);
 
-/* With its module, so that whatever is called by way of it stays as well. */
-static void pin_hold(struct peerdma_pin *pin)
-{
-	__module_get(pin->ops->owner);
-	refcount_inc(&pin->refs);
-}
-
-void peerdma_pin_drop(struct peerdma_pin *pin)
-{
-	struct module *owner = pin->ops->owner;
-
-	peerdma_pin_put(pin);
-	module_put(owner);
-}
-
 /* Nobody uses the memory any more, nor will. Waits for nobody; call once: the end frees it. */
 void peerdma_pin_settled(struct peerdma_pin *pin)
 {
+	if (pin->foreign)
+		atomic_inc(&pin->foreign->ending);
 	complete_all(&pin->quiet);
 	queue_work(end_wq, &pin->end);
 }
@@ -318,18 +403,7 @@ void peerdma_pin_give_back(struct peerdma_pin *pin)
  */
 void peerdma_pin_take_back(struct peerdma_pin *pin)
 {
-	struct peerdma_buffer *buffer;
-
-	mutex_lock(&pin->lock);
-	pin->taken = true;
-	buffer = pin->buffer;
-	if (buffer)
-		refcount_inc(&buffer->refs);
-	mutex_unlock(&pin->lock);
-	if (buffer) {
-		peerdma_buffer_revoke(buffer);
-		peerdma_buffer_put(buffer);
-	}
+	pin_revoke(pin);
 	wait_for_completion(&pin->quiet);
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_take_back);
@@ -568,7 +642,11 @@ int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 	int err;
 
 	pin_hold(pin); /* it may end before this does */
-	err = register_pin(ctx, pin, req);
+	err = pin->imported ? 0 : owner_watch(pin);
+	if (err)
+		pin_undo(pin);
+	else
+		err = register_pin(ctx, pin, req);
 	if (err)
 		peerdma_pin_give_back(pin);
 	peerdma_pin_drop(pin);

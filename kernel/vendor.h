@@ -8,6 +8,7 @@
 #define PEERDMA_VENDOR_H
 
 #include <linux/completion.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/sizes.h>
@@ -65,6 +66,8 @@ struct peerdma_vendor_ops {
  * @buffer: whose memory it is, referenced; NULL: of none yet, or no more
  * @quiet: completed when nobody uses the memory any more, nor will
  * @end: ends it after that
+ * @owner: hears of the end of the process that registered it; its mm is NULL: it does not
+ * @orphan: takes it back then
  * @foreign: the provider that it is of, or NULL
  * @pgmap: of the pages; referenced, or NULL
  * @nr: number of @frames
@@ -79,6 +82,10 @@ struct peerdma_pin {
 	struct peerdma_buffer *buffer;
 	struct completion quiet;
 	struct work_struct end;
+#ifdef CONFIG_MMU_NOTIFIER
+	struct mmu_notifier owner;
+	struct work_struct orphan;
+#endif
 	struct foreign *foreign; /* immutable, once it is a buffer's */
 	struct dev_pagemap *pgmap; /* the same */
 	unsigned long nr; /* immutable */

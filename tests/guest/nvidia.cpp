@@ -12,6 +12,9 @@
 //   early                      memory that is freed while it is being registered
 //   let_go HOW                 registers, says so, waits for a line, lets go of it, says so, and waits to be ended. HOW: thread,
 //                              another one destroys it; destroy, close: a child does
+//   soon                       registers as soon as it can be, and frees it: 5 s at most
+//   pass                       registers, has a child read into it, says so, waits for a line, and ends; the child says when
+//                              it is gone
 //   keep                       registers, says so, and waits to be ended from outside
 #include <atomic>
 #include <chrono>
@@ -284,19 +287,53 @@ int let_go(const std::string &how)
 	return 0;
 }
 
-int keep()
+int soon()
 {
-	const Fd dev(raw::open_device()), file(open_file(pattern_file));
-	const auto req = enroll(dev);
-	std::printf("%s\n", req.out_buf_id ? "registered" : "not registered");
-	std::fflush(stdout);
+	const Fd dev(raw::open_device());
+	uint32_t id = 0;
+	for (int i = 0; i < 500 && !id; i++, std::this_thread::sleep_for(1ms))
+		id = enroll(dev).out_buf_id;
+	std::atomic<bool> freed = false;
+	std::thread([&] { freed = poke("free", addr); }).detach();
+	for (int i = 0; i < 500 && !freed; i++)
+		std::this_thread::sleep_for(10ms);
+	report(id && freed && !number("given"), "registered again at once, and freed", state());
+	return 0;
+}
+
+void read_until_gone(int dev, uint32_t buf)
+{
+	const Fd file(open_file(pattern_file));
 	for (;;) {
-		auto io = raw::io(file, req.out_buf_id, 0, 0, len);
+		auto io = raw::io(file, buf, 0, 0, len);
 		if (raw::call(dev, PEERDMA_READ, io))
 			break;
 	}
 	std::printf("gone %d\n", errno);
 	std::fflush(stdout);
+}
+
+int pass()
+{
+	const Fd dev(raw::open_device());
+	const auto req = enroll(dev);
+	if (!::fork()) {
+		read_until_gone(dev, req.out_buf_id);
+		::_exit(0);
+	}
+	std::printf("%s\n", req.out_buf_id ? "registered" : "not registered");
+	std::fflush(stdout);
+	std::getchar();
+	return 0;
+}
+
+int keep()
+{
+	const Fd dev(raw::open_device());
+	const auto req = enroll(dev);
+	std::printf("%s\n", req.out_buf_id ? "registered" : "not registered");
+	std::fflush(stdout);
+	read_until_gone(dev, req.out_buf_id);
 	::pause();
 	return 0;
 }
@@ -325,6 +362,10 @@ int main(int argc, char **argv)
 		return early();
 	if (what == "let_go" && argc > 2)
 		return let_go(argv[2]);
+	if (what == "soon")
+		return soon();
+	if (what == "pass")
+		return pass();
 	if (what == "keep")
 		return keep();
 	return 2;

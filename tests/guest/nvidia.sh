@@ -23,7 +23,8 @@ no_stand() { rmmod nvstand; }
 # behave PARAMETER=VALUE...: and all others as usual
 behave() {
 	local at=/sys/module/nvstand/parameters set
-	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 "$@"; do
+	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 owned=0 \
+		no_memory=0 "$@"; do
 		echo "${set#*=}" >$at/"${set%%=*}"
 	done
 }
@@ -36,7 +37,9 @@ part() {
 }
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
-free_it() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free; } # what nvidia.cpp has
+# what nvidia.cpp has
+free_it() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free; }
+uvm_looks() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/adopt; }
 # others_have: pages of it
 others_have() { insmod "$modules/kmod/pin.ko" "device=$gpu" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"; }
 # keep COMMAND...: a run of nvidia.cpp that waits for us
@@ -87,6 +90,15 @@ fi
 behave
 
 part "two of them" once
+behave owned=1
+refusal "memory of which nvidia-uvm has given out pages" 72 16
+behave no_memory=2
+keep keep
+uvm_looks
+same "nvidia-uvm finds no page of it to give out" 0 "$(</sys/kernel/debug/nvstand/wrong)"
+end_keeper
+check "a driver that has no memory to take it back is asked again" soon 5 given 0
+behave
 if [ "$LAB_VARIANT" = plain ]; then
 	behave refuse_persistent=-22
 	refusal "the driver refuses" 66 95
@@ -172,6 +184,13 @@ check "while others hold it: our module stays" eval '! rmmod peerdma_nvidia 2>/d
 check "while others hold it: it is freed" free_it
 check "while others hold it: and our module goes" rmmod peerdma_nvidia
 ours
+keep let_go thread
+others_have
+echo >&"${keeper[1]}"
+read -r said <&"${keeper[0]}"
+rmmod pin
+part "just when others held it" soon
+end_keeper
 
 # Ends of those who have it, and of those whose it is. The driver takes its time.
 behave lag=300
@@ -190,6 +209,25 @@ for persistent in 1 0; do
 	same "form $persistent: nothing wrong" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 	end_keeper
 	bind_to nvstand
+	# Others let go just before, which nobody tells us.
+	keep keep
+	others_have
+	end_keeper
+	sleep 1
+	rmmod pin
+	echo "$gpu" >/sys/bus/pci/drivers/nvstand/unbind
+	check "form $persistent: it was given back before the GPU is unbound" given 0
+	same "form $persistent: nothing wrong then" 0 "$(</sys/kernel/debug/nvstand/wrong)"
+	bind_to nvstand
+	if grep -q " mmu_notifier_register$" /proc/kallsyms; then
+		keep pass
+		echo >&"${keeper[1]}"
+		read -rt 5 said <&"${keeper[0]}"
+		same "form $persistent: its process ends: who was passed it has lost it" "gone 19" "$said"
+		check "form $persistent: its process ends: the driver has it back" soon 5 given $((1 - persistent))
+		wait
+		[ $persistent = 1 ] || free_it
+	fi
 done
 same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/nvstand/strangers)"
 form 1

@@ -72,6 +72,12 @@ module_param(early, uint, 0644);
 static bool stays; /* gives out memory of a GPU that it is not bound to any more, or leaves it */
 module_param(stays, bool, 0644);
 
+static bool owned; /* nvidia-uvm has given out the first page of it, by its mark */
+module_param(owned, bool, 0644);
+
+static uint no_memory; /* so many times, to give back in the form that does not call */
+module_param(no_memory, uint, 0644);
+
 static uint lag; /* ms that giving back takes */
 module_param(lag, uint, 0644);
 
@@ -86,6 +92,7 @@ struct given {
 	void (*call)(void *data);
 	void *data;
 	pid_t tgid; /* who asked */
+	bool owned;
 	struct nvidia_p2p_page_table table;
 	struct nvidia_p2p_page pages[];
 };
@@ -109,6 +116,11 @@ static void must_not(const char *what)
 {
 	pr_info("nvstand: wrong: %s\n", what);
 	atomic_inc(&wrong);
+}
+
+static struct page *page_at(u64 addr)
+{
+	return pfn_to_page(PHYS_PFN(pci_resource_start(gpu, BAR) + addr - ADDR_BASE));
 }
 
 /* @n: how many frames it is behind the first one, if it is the last */
@@ -150,6 +162,9 @@ static struct given *give(u64 addr, u64 len)
 		made->pages[i].physical_address = place(addr, i, i == n - 1);
 		made->table.pages[i] = &made->pages[i];
 	}
+	made->owned = owned;
+	if (owned)
+		page_at(addr)->zone_device_data = made;
 	list_add_tail(&made->link, &list);
 	atomic_inc(&given);
 	return made;
@@ -158,6 +173,8 @@ static struct given *give(u64 addr, u64 len)
 /* The table is spoilt before it is freed: who still reads it reads nonsense. */
 static void ungive(struct given *gone)
 {
+	if (gone->owned)
+		page_at(gone->addr)->zone_device_data = NULL;
 	memset(gone->table.pages, 0x6b, gone->len / FRAME * sizeof(*gone->table.pages));
 	kfree(gone->table.pages);
 	memset(gone, 0x6b, struct_size(gone, pages, gone->len / FRAME));
@@ -288,6 +305,10 @@ static int put(u64 addr, struct nvidia_p2p_page_table *table, bool calls_back)
 	}
 	if (lag)
 		msleep(lag);
+	if (!calls_back && no_memory) {
+		no_memory--;
+		return -ENOMEM;
+	}
 	mutex_lock(&rm_lock);
 	list_for_each_entry(one, &list, link) {
 		if (&one->table == table && !one->call != calls_back)
@@ -353,6 +374,28 @@ static int set_again(void *data, u64 unused)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(again_fops, NULL, set_again, "%llu\n");
 
+/*
+ * nvidia-uvm looks for pages to give out, as it looks for them: by their count, and by its mark. Of
+ * memory that somebody has it must not find any.
+ */
+static int set_adopt(void *data, u64 addr)
+{
+	struct page *page;
+	u64 i;
+
+	if (addr < ADDR_BASE || addr - ADDR_BASE > PUBLISHED - FRAME)
+		return -EINVAL;
+	mutex_lock(&rm_lock);
+	for (i = 0; gpu && i < FRAME; i += PAGE_SIZE) {
+		page = page_at(addr + i);
+		if (!page->zone_device_data && page_ref_count(page) == 1)
+			must_not("nvidia-uvm may have a page that somebody else has");
+	}
+	mutex_unlock(&rm_lock);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(adopt_fops, NULL, set_adopt, "%llu\n");
+
 static int stand_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	const resource_size_t start = pci_resource_start(pdev, BAR);
@@ -400,6 +443,7 @@ static int __init stand_init(void)
 	folder = debugfs_create_dir("nvstand", NULL);
 	debugfs_create_file("free", 0200, folder, NULL, &free_fops);
 	debugfs_create_file("again", 0200, folder, NULL, &again_fops);
+	debugfs_create_file("adopt", 0200, folder, NULL, &adopt_fops);
 	debugfs_create_atomic_t("given", 0444, folder, &given);
 	debugfs_create_atomic_t("calls", 0444, folder, &calls);
 	debugfs_create_atomic_t("late", 0444, folder, &late);
