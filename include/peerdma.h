@@ -423,7 +423,8 @@ enum peerdma_memory {
  * struct peerdma_pointer_args - what peerdma_buf_from_pointer() is to make a buffer of, and what it did
  * @size: sizeof(struct peerdma_pointer_args), set by the caller
  * @flags: 0
- * @addr: device address in this process, as of cudaMalloc(), cuMemMap(), hipMalloc() or zeMemAllocDevice(); any
+ * @addr: device address in this process, as of cudaMalloc(), cuMemMap(), hipMalloc() or zeMemAllocDevice(); any. What these
+ *   libraries have allocated for the host is nobody's
  * @len: bytes, any but 0
  * @pci_domain: PCI domain of the function that the memory's driver is asked with: a drive, as in leaf_domain
  *   and leaf_bdf of peerdma_explain()

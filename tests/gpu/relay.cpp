@@ -65,6 +65,11 @@ public:
 		registered++;
 		return 0;
 	}
+	int import(const void *, uint64_t, const std::string &, cufile::Place &, uint32_t &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	int adopt(const void *, uint64_t, cufile::Place &, uint32_t &) override { return -ENOENT; }
 	void release(struct peerdma_buf *) override { registered--; }
 	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
 	{

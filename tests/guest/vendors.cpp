@@ -4,6 +4,7 @@
 // their turn; FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares, in the BAR and on the drive.
 //   moves         by libpeerdma, found by the address, with the drive, a PCI address, asked for
 //   cufile        by libcufile, which finds a drive itself: what cudaMalloc() and cuMemMap() give, and other vendors' buffers
+//   others        by libcufile, as that: other vendors' memory, which nobody else has made buffers of
 //   unpublished   none of it can be a buffer, and it is said why
 #include <cerrno>
 #include <cstdlib>
@@ -113,6 +114,7 @@ struct CudaDriver {
 	decltype(&cuMemMap) map;
 	decltype(&cuMemUnmap) unmap;
 	decltype(&cuMemSetAccess) set_access;
+	decltype(&cuStreamSynchronize) synchronize;
 	char *(*peek)(void *);
 	static constexpr size_t piece = 2 * MiB;
 	uint64_t origin;
@@ -132,6 +134,7 @@ struct CudaDriver {
 		library.get(map, "cuMemMap");
 		library.get(unmap, "cuMemUnmap");
 		library.get(set_access, "cuMemSetAccess");
+		library.get(synchronize, "cuStreamSynchronize");
 		library.get(peek, "fake_peek");
 		must(!library.get(init, "cuInit")(0) && !library.get(retain, "cuDevicePrimaryCtxRetain")(&context, 0) &&
 			     !library.get(set_current, "cuCtxSetCurrent")(context),
@@ -406,6 +409,119 @@ void by_cufile(int fd)
 	must(!cuFileDriverClose_v2().err, "cuFileDriverClose");
 }
 
+// --- By libcufile, registered by nobody else
+
+// A read into a part of it, a write of another, two in a batch, and what is around them.
+void goes_by_cufile(CUfileHandle_t fh, int fd, const std::string &what, char *base, uint64_t place, size_t size,
+		    off_t at)
+{
+	constexpr size_t edge = 4 * KiB;
+	const auto from = static_cast<uint64_t>(at);
+	paint(place, size, "byte:170");
+	since();
+	ssize_t n = cuFileRead(fh, base, size - 2 * edge, at, edge);
+	report(n == static_cast<ssize_t>(size - 2 * edge) && holds(place + edge, size - 2 * edge, "pattern:1", from) &&
+		       holds(place, edge, "byte:170") && holds(place + size - edge, edge, "byte:170"),
+	       what + ": a read, every byte, and nothing else changes",
+	       std::to_string(n) + " " + std::to_string(errno));
+	went_direct(what + ": a read", 1, size - 2 * edge);
+	paint(place, size, "byte:170");
+	n = cuFileRead(fh, base + 2 * edge, edge, at, 0);
+	report(n == static_cast<ssize_t>(edge) && holds(place + 2 * edge, edge, "pattern:1", from) &&
+		       holds(place, 2 * edge, "byte:170") && holds(place + 3 * edge, size - 3 * edge, "byte:170"),
+	       what + ": a pointer into it", std::to_string(n) + " " + std::to_string(errno));
+	went_direct(what + ": a pointer into it", 1, edge);
+
+	CUfileIOParams_t ios[2] = {};
+	for (size_t i = 0; i < 2; i++) {
+		ios[i].mode = CUFILE_BATCH;
+		ios[i].fh = fh;
+		ios[i].opcode = CUFILE_READ;
+		ios[i].u.batch = {base, at + static_cast<off_t>(i * frame), static_cast<off_t>(i * frame), frame};
+	}
+	CUfileBatchHandle_t batch = nullptr;
+	CUfileIOEvents_t events[2];
+	unsigned count = 2;
+	must(!cuFileBatchIOSetUp(&batch, 2).err && !cuFileBatchIOSubmit(batch, 2, ios, 0).err &&
+		     !cuFileBatchIOGetStatus(batch, 2, &count, events, nullptr).err,
+	     "a batch");
+	report(count == 2 && holds(place, 2 * frame, "pattern:1", from), what + ": a batch", std::to_string(count));
+	went_direct(what + ": a batch", 2, 2 * frame);
+	cuFileBatchIODestroy(batch);
+
+	paint(place, size, "pattern:3");
+	n = cuFileWrite(fh, base, frame, at, 0);
+	report(n == static_cast<ssize_t>(frame) && drive_has(fd, from, frame, "pattern:3") &&
+		       drive_has(fd, from + frame, frame, "pattern:1", from + frame),
+	       what + ": a write, every byte, and nothing else changes",
+	       std::to_string(n) + " " + std::to_string(errno));
+	went_direct(what + ": a write", 1, frame);
+}
+
+void is_refused(const std::string &what, const void *base, size_t size)
+{
+	const int before = is_attached();
+	const CUfileOpError rc = cuFileBufRegister(base, size, 0).err;
+	report(rc == CU_FILE_GPU_MEMORY_PINNING_FAILED && is_attached() == before &&
+		       cuFileBufDeregister(base).err == CU_FILE_MEMORY_NOT_REGISTERED,
+	       what + ": is not registered", std::to_string(rc));
+}
+
+void others(int fd)
+{
+	constexpr size_t size = 4 * frame;
+	const CUfileHandle_t fh = add_file(fd);
+	std::vector<char> host(size);
+	const auto is_the_hosts = [&](const std::string &when) {
+		must(!cuFileBufRegister(host.data(), size, 0).err, "cuFileBufRegister");
+		report(cuFileRead(fh, host.data(), size, MiB, 0) == static_cast<ssize_t>(size) && !is_attached(),
+		       "the host's memory is that, " + when, std::to_string(is_attached()));
+		must(!cuFileBufDeregister(host.data()).err, "cuFileBufDeregister");
+	};
+	is_the_hosts("without any vendor's library");
+	LevelZero ze;
+	Hip hip;
+	is_the_hosts("with them");
+	char *const of_ze = ze.memory(ze.own, size), *const of_hip = hip.memory(2 * size);
+	must(!cuFileBufRegister(of_ze, size, 0).err && !cuFileBufRegister(of_hip + 2 * frame, size, 0).err,
+	     "cuFileBufRegister");
+	report(is_attached() == 2, "both are dma-bufs", std::to_string(is_attached()));
+	goes_by_cufile(fh, fd, "Level Zero", of_ze, in_bar(of_ze), size, 0);
+	goes_by_cufile(fh, fd, "HIP", of_hip + 2 * frame, in_bar(of_hip) + 2 * frame, size, 8 * frame);
+	paint(in_bar(of_hip) + 6 * frame, frame, "byte:9");
+	report(cuFileRead(fh, of_hip + 5 * frame, 2 * frame, 0, 0) == -1 && errno == CU_FILE_INVALID_MAPPING_RANGE &&
+		       holds(in_bar(of_hip) + 6 * frame, frame, "byte:9"),
+	       "HIP, beyond what is registered", std::to_string(errno));
+	is_refused("HIP, in frames of the other's", of_hip + 5 * frame, 2 * frame);
+	is_refused("Level Zero, not allocated for that", ze.memory(ze.own, size, false), size);
+	is_refused("HIP, less than a frame", hip.memory(4 * KiB), 4 * KiB);
+
+	// With CUDA's beside them, and in the order of one of its streams.
+	CudaDriver cuda;
+	char *const plain = cuda.memory(size);
+	must(!cuFileBufRegister(plain, size, 0).err, "cuFileBufRegister");
+	report(is_attached() == 3, "CUDA's is one, too", std::to_string(is_attached()));
+	goes_by_cufile(fh, fd, "CUDA, with the others", plain, in_bar(plain), size, 16 * frame);
+	goes_by_cufile(fh, fd, "HIP, with CUDA", of_hip + 2 * frame, in_bar(of_hip) + 2 * frame, size, 20 * frame);
+	size_t bytes = frame;
+	off_t from = 24 * frame, to = frame;
+	ssize_t done = 0;
+	paint(in_bar(of_ze), size, "byte:170");
+	since();
+	must(!cuFileReadAsync(fh, of_ze, &bytes, &from, &to, &done, nullptr).err && !cuda.synchronize(nullptr),
+	     "cuFileReadAsync");
+	report(done == static_cast<ssize_t>(frame) && holds(in_bar(of_ze) + frame, frame, "pattern:1", 24 * frame) &&
+		       holds(in_bar(of_ze), frame, "byte:170") && holds(in_bar(of_ze) + 2 * frame, frame, "byte:170"),
+	       "Level Zero, in a stream of CUDA's", std::to_string(done));
+	went_direct("Level Zero, in a stream of CUDA's", 1, frame);
+	must(!cuFileBufDeregister(of_ze).err && !cuFileBufDeregister(plain).err &&
+		     !cuFileBufDeregister(of_hip + 2 * frame).err,
+	     "cuFileBufDeregister");
+	report(all_given_back(), "all is given back", std::to_string(is_attached()));
+	must(!cuFileBufRegister(of_hip, 2 * size, 0).err, "cuFileBufRegister");
+	must(!cuFileDriverClose_v2().err, "cuFileDriverClose");
+}
+
 // --- What cannot be
 
 void unpublished(int fd)
@@ -421,6 +537,8 @@ void unpublished(int fd)
 	refuse("HIP", Made(all.device, hip.memory(size), size), PEERDMA_MEMORY_HSA, PEERDMA_REASON_VENDOR_UNPUBLISHED);
 	refuse("Level Zero", Made(all.device, ze.memory(ze.own, size), size), PEERDMA_MEMORY_LEVEL_ZERO,
 	       PEERDMA_REASON_VENDOR_UNPUBLISHED);
+	is_refused("HIP", hip.memory(size), size);
+	is_refused("Level Zero", ze.memory(ze.own, size), size);
 	must(!cuFileBufRegister(plain, size, 0).err, "cuFileBufRegister");
 	report(why_not(fh, plain) == "VENDOR_UNPUBLISHED", "libcufile says so as well", why_not(fh, plain));
 	reads(fh, "it bounces", plain, in_bar(plain), size, MiB, PEERDMA_CUFILE_WHY_NOT_A_BUFFER);
@@ -433,7 +551,7 @@ int main(int argc, char **argv)
 {
 	unsigned bus, slot, function;
 	must(argc == 4 && std::sscanf(argv[1], "%x:%x:%x.%x", &drive_domain, &bus, &slot, &function) == 4,
-	     "usage: vendors DRIVE moves|cufile|unpublished FILE");
+	     "usage: vendors DRIVE moves|cufile|others|unpublished FILE");
 	drive_bdf = bus << 8 | slot << 3 | function;
 	const std::string what = argv[2];
 	const int fd = open_file(argv[3], O_RDWR | O_DIRECT);
@@ -441,6 +559,8 @@ int main(int argc, char **argv)
 		moves(fd);
 	else if (what == "cufile")
 		by_cufile(fd);
+	else if (what == "others")
+		others(fd);
 	else
 		unpublished(fd);
 	report(all_given_back(), "nothing is attached any more", std::to_string(is_attached()));

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Memory of CUDA's, HIP's and Level Zero's in one process, whose libraries it loads one after the other: each is found by its
-# address, comes as a dma-buf and goes direct, by libpeerdma and by libcufile: vendors.cpp; and by peerdma selftest, which loads
-# them itself. The libraries are stand-ins (tests/softgpu), and so is the driver that makes the dma-bufs
-# (tests/kmod/expstand.c): one GPU for all of them.
+# address, comes as a dma-buf and goes direct, by libpeerdma and by libcufile, which is given it by cuFileBufRegister() alone:
+# vendors.cpp; and by peerdma selftest, which loads them itself. The libraries are stand-ins (tests/softgpu), and so is the
+# driver that makes the dma-bufs (tests/kmod/expstand.c): one GPU for all of them.
 # group: cufile
 # topologies: switch
 # variants: plain debug
@@ -35,6 +35,9 @@ relay program moves
 pattern fill $file 0 2097152 pattern:1
 sync
 relay program cufile
+pattern fill $file 0 2097152 pattern:1
+sync
+PEERDMA_REQUIRE_DIRECT=1 relay program others
 
 # self MEMORY: peerdma selftest of it; its exit status in status
 self() {
@@ -50,6 +53,8 @@ for memory in cuda hip ze; do
 	check "selftest of $memory: all is given back" soon 5 grep -qx 0 /sys/kernel/debug/expstand/attached
 done
 no_stand
+pattern fill $file 0 2097152 pattern:1
+sync
 stand publish=0
 relay program unpublished
 for memory in cuda hip ze; do

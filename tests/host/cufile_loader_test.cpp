@@ -89,6 +89,28 @@ TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
 	EXPECT_EQ(Poor::asked, 3);
 }
 
+TEST(CufileLoader, WhatOnlyOthersLoad)
+{
+	Poor::asked = 0;
+	Poor::there = false;
+	Poor::loadable = true;
+	Poor::loaded = 8;
+	cufile::LoaderVia<Poor> loader("libnone.so.1", true);
+	const auto find = [](auto) {};
+	EXPECT_FALSE(loader.load(find));
+	EXPECT_EQ(Poor::asked, 0) << "it is not looked for";
+	for (int i = 0; i < 100; i++)
+		loader.look_again(find);
+	EXPECT_EQ(Poor::asked, 1);
+	EXPECT_FALSE(loader.load(find)) << "it could have been loaded";
+	Poor::there = true;
+	loader.look_again(find);
+	EXPECT_FALSE(loader.load(find)) << "nothing is new";
+	Poor::loaded = 9;
+	loader.look_again(find);
+	EXPECT_TRUE(loader.load(find));
+}
+
 TEST(CufileLoader, WhatIsLoadedIsCounted)
 {
 	const uint64_t before = cufile::Linker::loads();

@@ -106,7 +106,39 @@ TEST(CufileTopology, TheNearestDrive)
 	ASSERT_TRUE(near("0000:0A:1F.7")) << "as CUDA writes it";
 	EXPECT_EQ(bdf, 0x300u);
 	EXPECT_FALSE(near("0000:77:00.0")) << "no such GPU";
-	EXPECT_FALSE(near(""));
+}
+
+// Of memory whose GPU nobody names.
+TEST(CufileTopology, TheDriveNearestToAnyGpu)
+{
+	Tree tree;
+	uint32_t domain = 9, bdf = 9;
+	const auto near = [&] { return cufile::nearest_drive(tree.system, "", domain, bdf); };
+	const auto bind = [&](const std::string &address) {
+		tree.system.links["/sys/bus/pci/devices/" + address + "/driver"] = "../../../bus/pci/drivers/some";
+	};
+	EXPECT_FALSE(near()) << "none has a driver";
+	bind("0001:01:00.0");
+	EXPECT_FALSE(near()) << "no GPU is in its domain";
+	bind("0000:06:00.0");
+	ASSERT_TRUE(near());
+	EXPECT_EQ(bdf, 0x600u) << "a network card";
+	tree.add("0000:03:00.0", "pci0000:00/0000:00:03.0", "0x010802");
+	bind("0000:03:00.0");
+	ASSERT_TRUE(near());
+	EXPECT_EQ(bdf, 0x300u) << "a drive";
+	bind("0000:05:00.0");
+	tree.add("0000:02:00.0", "pci0000:00/0000:00:04.0", "0x030000");
+	ASSERT_TRUE(near());
+	EXPECT_EQ(bdf, 0x500u) << "below one switch with the second GPU, though neither is the first";
+	tree.add("0001:02:00.0", "pci0001:00/0001:00:02.0", "0x120000");
+	ASSERT_TRUE(near());
+	EXPECT_EQ(domain, 0u) << "the other domain has one no nearer";
+	tree.system.links.erase("/sys/bus/pci/devices/0000:05:00.0/driver");
+	tree.system.links.erase("/sys/bus/pci/devices/0000:03:00.0/driver");
+	ASSERT_TRUE(near());
+	EXPECT_EQ(domain, 1u);
+	EXPECT_EQ(bdf, 0x100u);
 }
 
 } // namespace

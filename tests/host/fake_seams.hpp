@@ -656,6 +656,33 @@ public:
 		place = {reinterpret_cast<struct peerdma_buf *>(buf), at - first, end - at, next_provider, device};
 		return 0;
 	}
+	int adopt(const void *address, uint64_t size, cufile::Place &place, uint32_t &reason) override
+	{
+		adoptions++;
+		const char *const at = static_cast<const char *>(address);
+		if (at < foreign.data() || at >= foreign.data() + foreign.size())
+			return -ENOENT;
+		reason = adopt_reason;
+		if (adopt_error)
+			return adopt_error;
+		// Whole frames, from where it begins.
+		constexpr uint64_t frame = 65536;
+		const auto from = static_cast<uint64_t>(at - foreign.data());
+		const uint64_t first = from / frame * frame, end = (from + size + frame - 1) / frame * frame;
+		if (end > foreign.size()) {
+			reason = PEERDMA_REASON_VENDOR_ALIGN;
+			return -EINVAL;
+		}
+		auto *const buf = foreign.data() + first;
+		for (const auto &[other, bytes] : enrolled)
+			if (buf < other + bytes && other < foreign.data() + end) {
+				reason = PEERDMA_REASON_VENDOR_BUSY;
+				return -EBUSY;
+			}
+		enrolled[buf] = end - first;
+		place = {reinterpret_cast<struct peerdma_buf *>(buf), from - first, end - from, next_provider, device};
+		return 0;
+	}
 	void release(struct peerdma_buf *buf) override { released += enrolled.erase(reinterpret_cast<char *>(buf)); }
 	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
 	{
@@ -728,6 +755,9 @@ public:
 	int open_error = 0, open_files = 0;
 	int device = 3; // that the buffer was made by
 	std::string buffer, file;
+	std::string foreign; // memory that is another vendor's
+	int adoptions = 0, adopt_error = 0;
+	uint32_t adopt_reason = 0; // with the error
 	std::vector<int> opened;
 	std::vector<uint32_t> explained;
 	std::vector<Io> reads;

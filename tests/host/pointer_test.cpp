@@ -113,7 +113,20 @@ struct HsaInfo {
 	uint32_t type;
 	void *at_device, *at_host;
 	size_t bytes;
+	void *user;
+	uint64_t owner;
 };
+
+constexpr uint64_t a_cpu = 4711, a_gpu = 4712;
+uint64_t hsa_owner;        // of its memory
+uint32_t hsa_knows = 4096; // bytes of what is told
+
+int hsa_ask(uint64_t agent, int what, void *out)
+{
+	EXPECT_EQ(what, 17);
+	*static_cast<uint32_t *>(out) = agent == a_gpu;
+	return agent == a_cpu || agent == a_gpu ? 0 : 0x1001;
+}
 
 int hsa_look(const void *at, HsaInfo *info, void *(*alloc)(size_t), uint32_t *count, void **agents)
 {
@@ -122,6 +135,8 @@ int hsa_look(const void *at, HsaInfo *info, void *(*alloc)(size_t), uint32_t *co
 	info->type = hsa.has(reinterpret_cast<uintptr_t>(at)) ? hsa.type : 0;
 	info->at_device = reinterpret_cast<void *>(hsa.start);
 	info->bytes = hsa.size;
+	info->owner = hsa_owner;
+	info->size = std::min(info->size, hsa_knows);
 	return hsa.look_error;
 }
 
@@ -191,6 +206,7 @@ protected:
 		cuda = hsa = ze = {};
 		cuda.type = ze.type = 2;
 		hsa.type = 1;
+		hsa_owner = 0, hsa_knows = 4096;
 		old_cuda = false;
 		retained = 0;
 		args.size = sizeof(args);
@@ -228,6 +244,7 @@ protected:
 	{
 		add("libhsa-runtime64.so.1 hsa_amd_pointer_info", hsa_look);
 		add("libhsa-runtime64.so.1 hsa_amd_portable_export_dmabuf", hsa_export);
+		add("libhsa-runtime64.so.1 hsa_agent_get_info", hsa_ask);
 	}
 	void load_ze()
 	{
@@ -455,6 +472,25 @@ TEST_F(Pointer, HsaRefuses)
 	refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
 }
 
+// hipHostMalloc() and the like: of the same calls, and in the CPU's memory.
+TEST_F(Pointer, HsaMemoryOfTheHost)
+{
+	load_hsa();
+	hsa.start = at, hsa.size = 2 * frame;
+	hsa_owner = a_cpu;
+	refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
+	EXPECT_TRUE(hsa.asked.empty()) << "no dma-buf was made";
+	for (const uint64_t owner : {a_gpu, uint64_t{0}, uint64_t{1}}) {
+		hsa_owner = owner;
+		EXPECT_EQ(from(at, frame), 0) << owner;
+	}
+	hsa_owner = a_cpu, hsa_knows = 40;
+	EXPECT_EQ(from(at, frame), 0) << "an old runtime does not say";
+	hsa_knows = 4096;
+	env.functions.erase("libhsa-runtime64.so.1 hsa_agent_get_info");
+	EXPECT_EQ(from(at, frame), 0);
+}
+
 // --- Level Zero
 
 TEST_F(Pointer, LevelZerosContext)
@@ -486,8 +522,10 @@ TEST_F(Pointer, LevelZeroRefuses)
 	refused(from(at, frame), PEERDMA_REASON_IMPORT_HANDLE, PEERDMA_MEMORY_LEVEL_ZERO);
 	ze.fd = 700, env.sizes[700] = 2 << 20;
 	refused(from(at, frame), PEERDMA_REASON_IMPORT_HANDLE, PEERDMA_MEMORY_LEVEL_ZERO);
-	ze.type = 1;
-	refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
+	for (const uint32_t type : {1, 3}) {
+		ze.type = type;
+		refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
+	}
 	ze.type = 2, ze.look_error = 1;
 	refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
 }

@@ -58,6 +58,24 @@ int Enrolled::make(Cuda &cuda, Peer &peer, const void *base, uint64_t size, std:
 	return 0;
 }
 
+// Nobody says which GPU's it is: all of it counts as one's. The buffer is of whole frames of the allocation.
+int Enrolled::adopt(Peer &peer, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out, uint32_t &reason,
+		    Pinned &pinned)
+{
+	auto made = std::make_shared<Enrolled>(peer, Allocation{});
+	const int rc = peer.adopt(base, size, made->place_, reason);
+	if (rc < 0)
+		return rc;
+	made->first_ = made->start_ = number(base) - made->place_.offset;
+	made->end_ = number(base) + made->place_.size;
+	made->bytes_ = made->end_ - made->start_;
+	if (!pinned.take(made->device_, made->bytes_))
+		return 1;
+	made->pinned_ = &pinned;
+	out = std::move(made);
+	return 0;
+}
+
 Enrolled::~Enrolled()
 {
 	if (place_.buffer)

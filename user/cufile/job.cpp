@@ -185,12 +185,14 @@ int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, 
 			n = request.relay->move(request, result);
 		else if (held || !request.place.enrolled)
 			n = move_directly(seams.peer, request, request.place, request.size, request.offset, result);
-		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same.
+		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same, if it is its.
 		if (n == -ENODEV && (request.place.enrolled || request.way == Way::relay)) {
 			by_host.reason = result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
 			if (request.strict)
 				return failed(CU_FILE_IO_NOT_SUPPORTED);
-			return request.in_stream ? n : move_by_slabs(request, seams, lanes);
+			return request.in_stream || request.memory.kind == Memory::Kind::foreign ?
+				       n :
+				       move_by_slabs(request, seams, lanes);
 		}
 		by_host = {why_by_host(result), result.host};
 		if (!request.strict || n < 0 || (!by_host.reason && !by_host.bytes))

@@ -188,9 +188,11 @@ private:
 	void cut_batch(Batch &batch);
 	void end_batch(Batch &batch);
 	std::shared_ptr<Handle> find(CUfileHandle_t fh);
-	// What all of a range is in, whatever base it was registered by. With table_lock_.
+	// What all of a range is in, whatever base it was registered by; of foreign memory its first byte: there is nothing else
+	// that it could be. With table_lock_.
 	std::shared_ptr<Enrolled> enrolled_at(const void *address, uint64_t size) const;
 	void enroll(const void *base, uint64_t size, Buffer &buffer);
+	CUfileOpError adopt(const void *base, uint64_t size, Buffer &buffer);
 	std::shared_ptr<Batch> find_batch(CUfileBatchHandle_t id);
 	bool has_cuda() { return seams_.cuda.load(); }
 	// Once a program has loaded CUDA or libpeerdma it makes one of the calls that are the first of many.

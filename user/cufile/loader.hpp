@@ -29,11 +29,15 @@ struct Linker {
 	}
 };
 
-// A library that is looked for once, when it is first wanted, and kept. The program may load it later.
+// A library that is looked for once, when it is first wanted, and kept. The program may load it later. With only_loaded it is
+// only found once somebody else has loaded it.
 template <class Via> class LoaderVia
 {
 public:
-	constexpr explicit LoaderVia(const char *name) : name_(name) {}
+	constexpr explicit LoaderVia(const char *name, bool only_loaded = false)
+		: name_(name), state_(only_loaded ? -1 : 0)
+	{
+	}
 	LoaderVia(const LoaderVia &) = delete;
 	LoaderVia &operator=(const LoaderVia &) = delete;
 
@@ -81,7 +85,7 @@ private:
 
 	const char *const name_;
 	std::mutex lock_;                // protects the looking
-	std::atomic<int> state_{0};      // 0 not looked for, 1 found, -1 there is none
+	std::atomic<int> state_;         // 0 not looked for, 1 found, -1 there is none
 	std::atomic<uint64_t> loads_{0}; // when it was last looked for
 };
 

@@ -75,12 +75,9 @@ public:
 	int import(const void *address, uint64_t size, const std::string &gpu, Place &place, uint32_t &reason) override
 	{
 		reason = PEERDMA_REASON_NONE;
-		if (!load() || !table_.buf_from_pointer || !table_.buf_destroy || !table_.open || !table_.close)
+		if (!can_import())
 			return -EOPNOTSUPP;
-		struct peerdma_pointer_args args = {};
-		args.size = sizeof(args);
-		args.addr = reinterpret_cast<uintptr_t>(address);
-		args.len = size;
+		struct peerdma_pointer_args args = args_of(address, size);
 		if (!nearest_drive(real_system(), gpu, args.pci_domain, args.pci_bdf)) {
 			reason = PEERDMA_REASON_IMPORT_DEVICE;
 			return -EOPNOTSUPP;
@@ -92,14 +89,26 @@ public:
 		struct peerdma_buf *made = nullptr;
 		rc = table_.buf_from_pointer(device, &args, &made);
 		reason = args.out_reason;
-		if (rc < 0) {
-			let_go_of_device();
-			return rc;
-		}
-		place = {};
-		place.buffer = made;
-		place.offset = args.out_buf_off;
-		return describe(place);
+		return rc < 0 ? drop(rc) : describe(made, args, place);
+	}
+	int adopt(const void *address, uint64_t size, Place &place, uint32_t &reason) override
+	{
+		reason = PEERDMA_REASON_NONE;
+		struct peerdma_device *device = nullptr;
+		if (!can_import() || !others_are_there() || hold_device(device) < 0)
+			return -ENOENT;
+		struct peerdma_pointer_args args = args_of(address, size);
+		struct peerdma_buf *made = nullptr;
+		// Most memory is nobody's. So whose it is comes first, with a drive that is nowhere.
+		args.pci_domain = UINT32_MAX;
+		int rc = table_.buf_from_pointer(device, &args, &made);
+		if (args.out_reason == PEERDMA_REASON_IMPORT_DEVICE &&
+		    nearest_drive(real_system(), "", args.pci_domain, args.pci_bdf))
+			rc = table_.buf_from_pointer(device, &args, &made);
+		if (args.out_reason == PEERDMA_REASON_IMPORT_UNKNOWN)
+			return drop(-ENOENT);
+		reason = args.out_reason;
+		return rc < 0 ? drop(rc) : describe(made, args, place);
 	}
 	void release(struct peerdma_buf *buffer) override
 	{
@@ -146,6 +155,39 @@ public:
 	}
 
 private:
+	bool can_import()
+	{
+		return load() && table_.buf_from_pointer && table_.buf_destroy && table_.open && table_.close;
+	}
+	// Whether the process has any library but CUDA's that libpeerdma asks: else no memory can be another vendor's.
+	bool others_are_there()
+	{
+		const auto none = [](auto) {};
+		hsa_.look_again(none);
+		level_zero_.look_again(none);
+		return hsa_.load(none) || level_zero_.load(none);
+	}
+	static struct peerdma_pointer_args args_of(const void *address, uint64_t size)
+	{
+		struct peerdma_pointer_args args = {};
+		args.size = sizeof(args);
+		args.addr = reinterpret_cast<uintptr_t>(address);
+		args.len = size;
+		return args;
+	}
+	int drop(int rc)
+	{
+		let_go_of_device();
+		return rc;
+	}
+	int describe(struct peerdma_buf *made, const struct peerdma_pointer_args &args, Place &place)
+	{
+		place = {};
+		place.buffer = made;
+		place.offset = args.out_buf_off;
+		return describe(place);
+	}
+
 	// All of it but the buffer and the offset.
 	int describe(Place &place)
 	{
@@ -202,6 +244,8 @@ private:
 	}
 
 	Loader library_{"libpeerdma.so.0"};
+	// As in user/lib/pointer.cpp.
+	Loader hsa_{"libhsa-runtime64.so.1", true}, level_zero_{"libze_loader.so.1", true};
 	Table table_{};          // immutable once library_ is loaded
 	std::mutex device_lock_; // protects device_ and held_
 	struct peerdma_device *device_ = nullptr;

@@ -142,7 +142,9 @@ std::shared_ptr<Enrolled> Library::enrolled_at(const void *address, uint64_t siz
 	if (next == buffers_.begin())
 		return nullptr;
 	const auto &near = std::prev(next)->second.enrolled;
-	return near && near->has(address, size) ? near : nullptr;
+	if (!near)
+		return nullptr;
+	return near->has(address, near->foreign() ? 1 : size) ? near : nullptr;
 }
 
 // So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces.
@@ -152,7 +154,7 @@ void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 		const std::shared_lock tables(table_lock_);
 		buffer.enrolled = enrolled_at(base, size);
 	}
-	if (buffer.enrolled && buffer.enrolled->is_there(seams_.cuda))
+	if (buffer.enrolled && !buffer.enrolled->foreign() && buffer.enrolled->is_there(seams_.cuda))
 		return;
 	buffer.enrolled.reset();
 	const int rc = Enrolled::make(seams_.cuda, seams_.peer, base, size, buffer.enrolled, buffer.reason, &pinned_,
@@ -161,6 +163,34 @@ void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 	if (rc < 0 && !buffer.reason)
 		log_.say(Log::Level::info,
 			 "registered memory stays CUDA's alone: " + std::generic_category().message(-rc));
+}
+
+// Memory of a GPU that CUDA has nothing to do with. If the module does not take it nobody moves bytes there.
+CUfileOpError Library::adopt(const void *base, uint64_t size, Buffer &buffer)
+{
+	std::shared_ptr<Enrolled> same;
+	{
+		const std::shared_lock tables(table_lock_);
+		same = enrolled_at(base, size);
+		if (buffers_.contains(number(base)))
+			return CU_FILE_MEMORY_ALREADY_REGISTERED;
+	}
+	int rc = 0;
+	if (same && same->foreign() && same->has(base, size))
+		buffer.enrolled = std::move(same);
+	else
+		rc = Enrolled::adopt(seams_.peer, base, size, buffer.enrolled, buffer.reason, pinned_);
+	if (rc == -ENOENT)
+		return CU_FILE_SUCCESS;
+	if (!rc) {
+		buffer.memory.kind = Memory::Kind::foreign;
+		return CU_FILE_SUCCESS;
+	}
+	log_.say(Log::Level::error, std::string("this GPU's memory cannot be registered: ") +
+					    (rc > 0        ? "max_device_pinned_mem_size_kb has no room for it" :
+					     buffer.reason ? seams_.peer.reason_text(buffer.reason) :
+							     std::generic_category().message(-rc)));
+	return rc == -ENOMEM ? CU_FILE_NOMEM_ERROR : CU_FILE_GPU_MEMORY_PINNING_FAILED;
 }
 
 CUfileError_t Library::add_buffer(const void *base, size_t size, int)
@@ -197,6 +227,12 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	if (buffer.peer && buffer.memory.kind == Memory::Kind::device &&
 	    !use->config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE))
 		enroll(base, size, buffer);
+	if (buffer.peer == -ENOENT && buffer.memory.kind == Memory::Kind::host &&
+	    !use->config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE)) {
+		const CUfileOpError rc = adopt(base, size, buffer);
+		if (rc)
+			return refuse(rc);
+	}
 	{
 		const std::lock_guard tables(table_lock_);
 		if (!buffers_.emplace(number(base), buffer).second)

@@ -33,6 +33,8 @@ struct Verdict {
 	enum peerdma_cufile_why why;
 };
 
+bool is_cudas(Memory::Kind kind) { return kind == Memory::Kind::device || kind == Memory::Kind::managed; }
+
 Verdict score_direct(const Candidate &io)
 {
 	if (io.peer)
@@ -50,7 +52,7 @@ Verdict score_direct(const Candidate &io)
 	// Then libpeerdma has the CPU copy, through the device's uncached memory: CUDA's copies are better, plain direct
 	// I/O to such an address, which nobody checks, is not.
 	if (io.refused)
-		return {io.kind == Memory::Kind::host ? 60 : 30, PEERDMA_CUFILE_WHY_REFUSED};
+		return {is_cudas(io.kind) ? 30 : 60, PEERDMA_CUFILE_WHY_REFUSED};
 	return {100, PEERDMA_CUFILE_WHY_NONE};
 }
 
@@ -60,7 +62,7 @@ Verdict score_relay(const Candidate &io) { return {io.relayed ? 45 : 0, PEERDMA_
 // The CPU can store there: the system's own read and write do.
 Verdict score_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
-Verdict score_bounce(const Candidate &io) { return {io.kind == Memory::Kind::host ? 0 : 40, PEERDMA_CUFILE_WHY_NONE}; }
+Verdict score_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
 constexpr struct {
 	Way way;
@@ -103,8 +105,11 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 	io.room = request.place.size;
 	if (buffer)
 		request.memory = buffer->memory;
+	const bool foreign = enrolled && enrolled->foreign();
+	if (foreign)
+		request.memory.kind = Memory::Kind::foreign;
 	// Of registered memory anew: it may have been freed, and its context destroyed, which nothing may be asked of then.
-	if ((!buffer || buffer->memory.kind != Memory::Kind::host) && has_cuda()) {
+	if (!foreign && (!buffer || buffer->memory.kind != Memory::Kind::host) && has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, request.memory);
 		if (rc)
 			return failed(CU_FILE_CUDA_DRIVER_ERROR);
@@ -120,7 +125,7 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 		if (!request.peer_file)
 			return -EIO;
 		request.reason = request.peer_file->refused();
-		if (!request.reason && io.kind != Memory::Kind::host)
+		if (!request.reason && is_cudas(io.kind))
 			request.reason = request.peer_file->misplaced(request);
 		io.refused = request.reason;
 	}
@@ -163,6 +168,9 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 			       0 :
 			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
 	tell(handle, request.why, request.reason);
+	if (!best)
+		return failed(request.why == PEERDMA_CUFILE_WHY_BUFFER_END ? CU_FILE_INVALID_MAPPING_RANGE :
+									     CU_FILE_IO_NOT_SUPPORTED);
 	return only_direct && request.way != Way::relay ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
 }
 

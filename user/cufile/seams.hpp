@@ -98,9 +98,10 @@ using Event = void *;   // CUevent
 
 // What the CUDA driver knows of an address.
 struct Memory {
-	enum class Kind { host, device, managed };
+	// foreign: a GPU's that the CUDA driver has nothing to do with; only the kernel module reaches it.
+	enum class Kind { host, device, managed, foreign };
 	Kind kind = Kind::host;
-	Context context = nullptr; // never nullptr but for host memory
+	Context context = nullptr; // never nullptr but for host and foreign memory
 	int device = -1;
 };
 
@@ -213,6 +214,8 @@ public:
 	// next to which a drive is looked for. The place is that of the address.
 	virtual int import(const void *address, uint64_t size, const std::string &gpu, Place &place,
 			   uint32_t &reason) = 0;
+	// The same for memory of other vendors', with whichever drive is nearest to a GPU. -ENOENT: nobody knows of any there.
+	virtual int adopt(const void *address, uint64_t size, Place &place, uint32_t &reason) = 0;
 	virtual void release(struct peerdma_buf *buffer) = 0;
 	virtual int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) = 0;
 	virtual void close_file(struct peerdma_file *file) = 0;

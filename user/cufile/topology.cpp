@@ -94,6 +94,19 @@ bool look_at(System &system, const std::string &address, Function &out)
 	return !out.kind.empty();
 }
 
+// By address.
+std::vector<Function> all_functions(System &system)
+{
+	std::vector<std::string> addresses;
+	system.list(devices, addresses);
+	std::sort(addresses.begin(), addresses.end());
+	std::vector<Function> all;
+	for (const std::string &address : addresses)
+		if (Function function; look_at(system, address, function))
+			all.push_back(std::move(function));
+	return all;
+}
+
 // Where the ways from both to the root meet, and over how many links one reaches the other; {} if they do not meet.
 struct Path {
 	std::string meet; // "": nowhere
@@ -135,24 +148,31 @@ bool may_be_a_files(System &system, const Function &function)
 
 bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uint32_t &bdf)
 {
-	Function from;
-	if (!look_at(system, lower(gpu), from))
+	Function one;
+	if (!gpu.empty() && !look_at(system, lower(gpu), one))
 		return false;
-	std::vector<std::string> addresses;
-	system.list(devices, addresses);
-	std::sort(addresses.begin(), addresses.end());
+	std::vector<Function> from, drives;
+	for (Function &function : all_functions(system)) {
+		if (gpu.empty() && has_memory(function))
+			from.push_back(std::move(function));
+		else if (may_be_a_files(system, function))
+			drives.push_back(std::move(function));
+	}
+	if (!gpu.empty())
+		from = {std::move(one)};
 	std::string best;
-	std::tuple<bool, std::ptrdiff_t> best_rank;
-	for (const std::string &address : addresses) {
-		Function function;
-		if (domain_of(address) != domain_of(from.address) || !look_at(system, address, function) ||
-		    !may_be_a_files(system, function))
-			continue;
-		const Path path = between(from, function);
-		const std::tuple rank{function.kind != "nvme", path.meet.empty() ? PTRDIFF_MAX : path.links};
-		if (best.empty() || rank < best_rank) {
-			best = address;
-			best_rank = rank;
+	std::tuple<bool, bool, std::ptrdiff_t> best_rank; // what meets below a host bridge goes by no root of the tree
+	for (const Function &memory : from) {
+		for (const Function &drive : drives) {
+			if (domain_of(drive.address) != domain_of(memory.address))
+				continue;
+			const Path path = between(memory, drive);
+			const std::tuple rank{drive.kind != "nvme", path.meet.empty() || path.meet.starts_with("pci"),
+					      path.meet.empty() ? PTRDIFF_MAX : path.links};
+			if (best.empty() || rank < best_rank) {
+				best = drive.address;
+				best_rank = rank;
+			}
 		}
 	}
 	unsigned bus, slot, number;
@@ -167,13 +187,7 @@ CUfileError_t Library::export_topology(const char *path)
 	if (!path || !*path)
 		return error(CU_FILE_INVALID_VALUE);
 	System &system = seams_.system;
-	std::vector<std::string> addresses;
-	system.list(devices, addresses);
-	std::sort(addresses.begin(), addresses.end());
-	std::vector<Function> functions;
-	for (const std::string &address : addresses)
-		if (Function function; look_at(system, address, function))
-			functions.push_back(function);
+	const std::vector<Function> functions = all_functions(system);
 	ordered_json root = {{"version", 1}, {"devices", ordered_json::array()}, {"pairs", ordered_json::array()}};
 	for (const Function &function : functions)
 		root["devices"].push_back({{"address", function.address},

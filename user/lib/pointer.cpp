@@ -123,6 +123,8 @@ int export_cuda(const Find &find, const Pointer &pointer, void *, Handle &out)
 constexpr const char *hsa = "libhsa-runtime64.so.1";
 constexpr int hsa_unknown = 0, hsa_locked = 2; // hsa_amd_pointer_type_t: nobody's; the host's, pinned
 constexpr int hsa_error = 0x1000;              // hsa_status_t
+constexpr int hsa_agent_device = 17;           // hsa_agent_info_t
+constexpr uint32_t hsa_cpu = 0;                // hsa_device_type_t
 
 // The beginning of hsa_amd_pointer_info_t, which says itself how much of it there is.
 struct HsaInfo {
@@ -130,15 +132,26 @@ struct HsaInfo {
 	int type;
 	void *at_device, *at_host;
 	size_t bytes;
+	void *user;
+	uint64_t owner; // hsa_agent_t
 };
+
+// The host's, which the runtime has allocated as it does the GPUs'.
+bool is_the_hosts(const Find &find, const HsaInfo &info)
+{
+	int (*ask)(uint64_t, int, void *);
+	uint32_t kind = ~hsa_cpu;
+	return info.size >= sizeof(info) && info.owner && get(find, hsa, "hsa_agent_get_info", ask) &&
+	       !ask(info.owner, hsa_agent_device, &kind) && kind == hsa_cpu;
+}
 
 bool find_hsa(const Find &find, const Pointer &pointer, Range &allocation, void *&)
 {
 	int (*look)(const void *, HsaInfo *, void *(*)(size_t), uint32_t *, void **);
-	HsaInfo info = {sizeof(info), hsa_unknown, nullptr, nullptr, 0};
+	HsaInfo info = {sizeof(info), hsa_unknown, nullptr, nullptr, 0, nullptr, 0};
 	if (!get(find, hsa, "hsa_amd_pointer_info", look) ||
 	    look(address(pointer.asked.start), &info, nullptr, nullptr, nullptr) || info.type == hsa_unknown ||
-	    info.type == hsa_locked)
+	    info.type == hsa_locked || is_the_hosts(find, info))
 		return false;
 	allocation = {number(info.at_device), info.bytes};
 	return true;
@@ -158,10 +171,10 @@ int export_hsa(const Find &find, const Pointer &, void *, Handle &out)
 // the driver itself keeps.
 
 constexpr const char *ze = "libze_loader.so.1";
-constexpr int ze_unsupported = 0x78000003;                     // ze_result_t
-constexpr uint32_t ze_properties = 0x17, ze_export_fd = 0x1a;  // ze_structure_type_t
-constexpr uint32_t ze_dma_buf = 2;                             // ze_external_memory_type_flags_t
-constexpr uint32_t ze_device_memory = 2, ze_shared_memory = 3; // ze_memory_type_t
+constexpr int ze_unsupported = 0x78000003;                    // ze_result_t
+constexpr uint32_t ze_properties = 0x17, ze_export_fd = 0x1a; // ze_structure_type_t
+constexpr uint32_t ze_dma_buf = 2;                            // ze_external_memory_type_flags_t
+constexpr uint32_t ze_device_memory = 2;                      // ze_memory_type_t; what is shared the CPU reaches
 constexpr uint32_t most_drivers = 8;
 
 struct ZeExportFd {
@@ -183,8 +196,7 @@ using ZeLook = int (*)(void *context, const void *, ZeProperties *, void **devic
 bool is_in(ZeLook look, void *context, const void *at)
 {
 	ZeProperties properties = {ze_properties, nullptr, 0, 0, 0};
-	return context && !look(context, at, &properties, nullptr) &&
-	       (properties.type == ze_device_memory || properties.type == ze_shared_memory);
+	return context && !look(context, at, &properties, nullptr) && properties.type == ze_device_memory;
 }
 
 // That context of the drivers' own which knows the address.

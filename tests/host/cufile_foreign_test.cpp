@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+// Memory of GPUs that CUDA has nothing to do with: what is registered goes directly, or by libpeerdma, and never as the
+// host's.
+#include "cufile_program.hpp"
+
+namespace
+{
+
+constexpr size_t frame = 65536;
+
+class CufileForeign : public ::testing::TestWithParam<bool>
+{
+protected:
+	CufileForeign()
+	{
+		cuda.present = GetParam();
+		cuda.device.assign(4096, 'd');
+		peer.file = bytes;
+		peer.foreign.assign(16 * frame, 'f');
+		memory = peer.foreign.data();
+		fd = system.program_fd(bytes, O_RDWR);
+	}
+	~CufileForeign() override
+	{
+		close_all(library);
+		EXPECT_TRUE(peer.enrolled.empty()) << "memory stays registered";
+		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
+		EXPECT_EQ(cuda.synced, 0) << "CUDA was told of it";
+		EXPECT_EQ(cuda.pinned, 0) << "something bounced";
+	}
+	int enroll(const void *base, size_t size) { return library.add_buffer(base, size, 0).err; }
+	CUfileHandle_t file()
+	{
+		if (!fh)
+			fh = add_file(library, fd);
+		return fh;
+	}
+	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
+	{
+		return library.move(file(), base, size, from, to, false);
+	}
+	void comes(char *base, size_t size, off_t from = 0, off_t to = 0)
+	{
+		std::fill(base + to, base + to + size, 'x');
+		peer.reads.clear();
+		EXPECT_EQ(read(base, size, from, to), static_cast<int64_t>(size));
+		EXPECT_EQ(bytes.compare(static_cast<size_t>(from), size, base + to, size), 0);
+		EXPECT_EQ(peer.reads.size(), 1u) << "by libpeerdma";
+		EXPECT_TRUE(system.calls.empty()) << "the system's own calls were used";
+	}
+	void refused(int64_t error, int64_t result)
+	{
+		EXPECT_EQ(result, cufile::failed(static_cast<CUfileOpError>(error)));
+		EXPECT_TRUE(system.calls.empty()) << "the system's own calls were used";
+		EXPECT_TRUE(peer.reads.empty());
+	}
+	peerdma_cufile_route explain(const void *base, size_t size)
+	{
+		peerdma_cufile_route route = {};
+		EXPECT_EQ(library.explain(file(), base, size, 0, 0, route), 0);
+		return route;
+	}
+	uint64_t ios(enum peerdma_cufile_why why)
+	{
+		peerdma_cufile_counts counts = {};
+		library.counts(counts);
+		return counts.ios[why];
+	}
+
+	const std::string bytes = some_bytes(16 * frame);
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+	int fd;
+	CUfileHandle_t fh = nullptr;
+	char *memory;
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, CufileForeign, ::testing::Bool(),
+			 [](const auto &one) { return std::string(one.param ? "IsThere" : "IsNot"); });
+
+TEST_P(CufileForeign, RegisteredMemoryGoesDirectly)
+{
+	ASSERT_EQ(enroll(memory + frame + 100, 4 * frame), 0);
+	EXPECT_EQ(peer.enrolled, (std::map<char *, uint64_t>{{memory + frame, 5 * frame}}));
+	comes(memory + frame + 100, 4 * frame);
+	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{100, 4 * frame, 0}}));
+	comes(memory + frame + 100, 5000, 300, 40);
+	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{140, 5000, 300}}));
+	comes(memory + 2 * frame, 5000, 700);
+	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{frame, 5000, 700}})) << "a pointer into it";
+	EXPECT_EQ(explain(memory + frame + 100, 100).route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
+	std::fill(memory + frame + 100, memory + frame + 4196, 'w');
+	EXPECT_EQ(library.move(file(), memory + frame + 100, 4096, 8192, 0, true), 4096);
+	EXPECT_EQ(peer.file.substr(8192, 4096), std::string(4096, 'w'));
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 4u);
+	EXPECT_EQ(library.remove_buffer(memory + frame + 100).err, 0);
+	EXPECT_EQ(peer.released, 1u);
+}
+
+TEST_P(CufileForeign, WhoInsistsOnDirect)
+{
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	comes(memory, 4 * frame);
+	peer.reads.clear();
+	peer.refused = PEERDMA_REASON_DISTANCE;
+	refused(CU_FILE_IO_NOT_SUPPORTED,
+		library.move(add_file(library, system.program_fd(bytes, O_RDWR)), memory, frame, 0, 0, false));
+}
+
+// libpeerdma's copy by the CPU, which has to do.
+TEST_P(CufileForeign, AFileThatTheModuleRefuses)
+{
+	peer.refused = PEERDMA_REASON_DISTANCE;
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	comes(memory, 4 * frame);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
+	EXPECT_EQ(explain(memory, frame).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
+}
+
+TEST_P(CufileForeign, APlaceThatNoDriveCanAddress)
+{
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	comes(memory, 4096, 0, 1);
+}
+
+TEST_P(CufileForeign, WhatOnlyTheHostCouldDo)
+{
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	CUfileFSOps_t ops = {};
+	ops.read = [](const void *, char *, size_t, off_t, const cufileRDMAInfo_t *) -> ssize_t { return 5; };
+	CUfileDescr_t descr = descr_of(0, CU_FILE_HANDLE_TYPE_USERSPACE_FS);
+	descr.fs_ops = &ops;
+	CUfileHandle_t own = nullptr;
+	ASSERT_EQ(library.add_file(&own, &descr).err, 0);
+	refused(CU_FILE_IO_NOT_SUPPORTED, library.move(own, memory, 5, 0, 0, false));
+	char text[8] = {};
+	EXPECT_EQ(library.move(own, text, 5, 0, 0, false), 5) << "the host's memory all the same";
+	refused(CU_FILE_INVALID_MAPPING_RANGE, read(memory + 3 * frame, frame + 1));
+	refused(CU_FILE_INVALID_MAPPING_RANGE, read(memory, 4 * frame + 1));
+	EXPECT_EQ(memory[0], 'f');
+}
+
+TEST_P(CufileForeign, Batches)
+{
+	ASSERT_EQ(enroll(memory, 6 * frame), 0);
+	CUfileBatchHandle_t batch = nullptr;
+	ASSERT_EQ(library.set_up_batch(&batch, 3).err, 0);
+	CUfileIOParams_t parts[3];
+	for (unsigned i = 0; i < 3; i++)
+		parts[i] = batch_io(file(), memory, 2 * frame, i * 2 * frame, i * 2 * frame);
+	ASSERT_EQ(library.submit(batch, 3, parts).err, 0);
+	CUfileIOEvents_t events[3];
+	unsigned n = 3;
+	ASSERT_EQ(library.status(batch, 3, &n, events, nullptr).err, 0);
+	EXPECT_EQ(bytes.compare(0, 6 * frame, memory, 6 * frame), 0);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
+	EXPECT_TRUE(system.calls.empty());
+	library.destroy(batch);
+}
+
+TEST_P(CufileForeign, InAStream)
+{
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	size_t size = 4096;
+	off_t from = 8192, to = frame;
+	ssize_t result = 0;
+	const int rc = library.move_in_stream(file(), memory, &size, &from, &to, &result, nullptr, false).err;
+	EXPECT_EQ(rc, GetParam() ? 0 : CU_FILE_ASYNC_NOT_SUPPORTED);
+	for (const auto &io : cuda.in_stream)
+		io.call(io.arg);
+	if (GetParam()) {
+		EXPECT_EQ(result, 4096);
+		EXPECT_EQ(bytes.compare(8192, 4096, memory + frame, 4096), 0);
+		EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{frame, 4096, 8192}}));
+	}
+}
+
+TEST_P(CufileForeign, WhatCannotBeReachedIsRefused)
+{
+	for (const auto &[error, reason, said] :
+	     {std::tuple{-EOPNOTSUPP, PEERDMA_REASON_VENDOR_UNPUBLISHED, CU_FILE_GPU_MEMORY_PINNING_FAILED},
+	      {-EOPNOTSUPP, PEERDMA_REASON_IMPORT_HANDLE, CU_FILE_GPU_MEMORY_PINNING_FAILED},
+	      {-EOPNOTSUPP, PEERDMA_REASON_IMPORT_DEVICE, CU_FILE_GPU_MEMORY_PINNING_FAILED},
+	      {-EINVAL, PEERDMA_REASON_VENDOR_ALIGN, CU_FILE_GPU_MEMORY_PINNING_FAILED},
+	      {-EACCES, PEERDMA_REASON_RULE, CU_FILE_GPU_MEMORY_PINNING_FAILED},
+	      {-EIO, PEERDMA_REASON_NONE, CU_FILE_GPU_MEMORY_PINNING_FAILED},
+	      {-ENOMEM, PEERDMA_REASON_NONE, CU_FILE_NOMEM_ERROR}}) {
+		peer.adopt_error = error;
+		peer.adopt_reason = reason;
+		system.to_stderr.clear();
+		EXPECT_EQ(enroll(memory, frame), said) << error;
+		EXPECT_EQ(std::count(system.to_stderr.begin(), system.to_stderr.end(), '\n'), 1) << system.to_stderr;
+		EXPECT_EQ(system.to_stderr.find("far away") != std::string::npos, reason != PEERDMA_REASON_NONE)
+			<< system.to_stderr;
+		EXPECT_EQ(library.remove_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
+	}
+	peer.adopt_error = 0;
+	EXPECT_EQ(enroll(memory, frame), 0);
+	EXPECT_EQ(enroll(memory + 2 * frame, 15 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED) << "beyond the allocation";
+}
+
+TEST_P(CufileForeign, TwiceAndInsideAndBeside)
+{
+	ASSERT_EQ(enroll(memory, frame + 100), 0);
+	EXPECT_EQ(enroll(memory, frame + 100), CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(enroll(memory, 8 * frame), CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(enroll(memory + 50, frame), 0) << "inside";
+	EXPECT_EQ(peer.enrolled.size(), 1u);
+	EXPECT_EQ(enroll(memory + frame + 200, frame), CU_FILE_GPU_MEMORY_PINNING_FAILED)
+		<< "in a frame of the other's";
+	EXPECT_EQ(enroll(memory + 2 * frame, frame), 0);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(peer.released, 0u) << "the second one has it";
+	comes(memory + 50, 4096);
+	EXPECT_EQ(library.remove_buffer(memory + 50).err, 0);
+	EXPECT_EQ(peer.released, 1u);
+}
+
+TEST_P(CufileForeign, NoMoreThanThereMayBe)
+{
+	ASSERT_EQ(library.set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, 3 * frame / 1024).err, 0);
+	EXPECT_EQ(enroll(memory, 2 * frame), 0);
+	EXPECT_EQ(enroll(memory + 2 * frame, 2 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED);
+	EXPECT_NE(system.to_stderr.find("max_device_pinned_mem_size_kb"), std::string::npos) << system.to_stderr;
+	EXPECT_EQ(peer.released, 1u) << "the kernel has it no more";
+	EXPECT_EQ(enroll(memory + 2 * frame, frame), 0);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(enroll(memory + 3 * frame, 2 * frame), 0);
+}
+
+TEST_P(CufileForeign, WhatIsNotForIt)
+{
+	std::string host(2 * frame, 'h');
+	EXPECT_EQ(enroll(host.data(), frame), 0);
+	EXPECT_EQ(read(host.data(), 5), 5);
+	EXPECT_EQ(system.calls.size(), 1u) << "the host's, as before";
+	EXPECT_EQ(peer.adoptions, 1);
+	EXPECT_EQ(read(host.data() + 1, 5), 5);
+	EXPECT_EQ(peer.adoptions, 1) << "no I/O asks";
+	peer.buffer.assign(2 * frame, 'b');
+	EXPECT_EQ(enroll(peer.buffer.data(), frame), 0) << "libpeerdma's own";
+	EXPECT_EQ(enroll(cuda.device.data(), 4096), 0) << "CUDA's, or the host's";
+	EXPECT_EQ(peer.adoptions, GetParam() ? 1 : 2);
+	EXPECT_TRUE(system.to_stderr.empty()) << system.to_stderr;
+}
+
+TEST_P(CufileForeign, WithoutLibpeerdmaNobodyAsks)
+{
+	peer.present = false;
+	EXPECT_EQ(enroll(memory, frame), 0) << "as before: nobody knows whose it is";
+	EXPECT_EQ(peer.adoptions, 0);
+}
+
+TEST_P(CufileForeign, ForcedIsAsBefore)
+{
+	EXPECT_EQ(library.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
+	EXPECT_EQ(enroll(memory, frame), 0);
+	EXPECT_EQ(peer.adoptions, 0);
+	EXPECT_EQ(read(memory, 5), 5);
+	EXPECT_EQ(system.calls.size(), 1u) << "the CPU's copy";
+}
+
+TEST_P(CufileForeign, TheKernelLosesIt)
+{
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	comes(memory, frame);
+	peer.error = -ENODEV;
+	EXPECT_EQ(read(memory, 4 * frame), -ENODEV) << "nobody else reaches it";
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
+	EXPECT_TRUE(system.calls.empty());
+	peer.error = -EIO;
+	EXPECT_EQ(read(memory, 4 * frame), -EIO);
+}
+
+TEST_P(CufileForeign, StatisticsKnowNoGpu)
+{
+	ASSERT_EQ(library.stats().set_level(3), true);
+	ASSERT_TRUE(library.stats().start());
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	comes(memory, frame);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	CUfileStatsLevel3_t stats;
+	library.stats().get(stats);
+	EXPECT_EQ(stats.num_gpus, 0u);
+	EXPECT_EQ(stats.detailed.basic.read_bytes, frame);
+	EXPECT_EQ(stats.detailed.basic.buf_register_ops.ok, 1u);
+}
+
+TEST_P(CufileForeign, ClosingLetsGoOfIt)
+{
+	ASSERT_EQ(enroll(memory, frame), 0);
+	ASSERT_EQ(enroll(memory + 2 * frame, frame), 0);
+	close_all(library);
+	EXPECT_EQ(peer.released, 2u);
+}
+
+// Freed without a word, and CUDA has its address now: it is registered anew, as CUDA's.
+TEST_P(CufileForeign, MemoryOfCudasAtItsAddress)
+{
+	if (!GetParam())
+		return;
+	peer.enroll_error = 0;
+	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	cuda.also = &peer.foreign;
+	EXPECT_EQ(enroll(memory + frame, frame), 0);
+	EXPECT_EQ(peer.enrolled.size(), 1u) << "it is not the other's place that it has";
+	EXPECT_EQ(explain(memory + frame, 100).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NOT_A_BUFFER));
+}
+
+} // namespace
