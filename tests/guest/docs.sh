@@ -11,18 +11,13 @@
 # needs: CONFIG_CGROUP_DMEM CONFIG_OVERLAY_FS crun
 # timeout: 500
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/typed.sh"
 
-tree=/run/docs
-mkdir -p $tree/bin $tree/blocks $tree/tree
-for entry in "$LAB_ROOT"/*; do ln -sfn "$entry" "$tree/tree/${entry##*/}"; done
-ln -sfn "$LAB_BUILD" $tree/tree/build
+like_the_tree guest
 ln -sf "$LAB_BUILD/bin/example" $tree/tree/example
-printf '#!/bin/bash\nexec "$@"\n' >$tree/bin/sudo
-printf '#!/bin/bash\ncase $1 in tools) ;; module) echo "$LAB_MODULE" ;; *) exit 2 ;; esac\n' >$tree/bin/make
 # Who types that is a member of the group.
-printf '#!/bin/bash\nexec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"\n' >$tree/bin/podman
-printf '#!/bin/bash\nexec "$LAB_ROOT/tests/guest/oci.py" "$@"\n' >$tree/bin/docker
-chmod +x $tree/bin/*
+stands_for podman 'exec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"'
+stands_for docker 'exec "$LAB_ROOT/tests/guest/oci.py" "$@"'
 # With the group and the file that a page says to write.
 modprobe -d "$LAB_KERNEL" overlay
 mkdir -p $tree/etc/upper $tree/etc/work
@@ -33,7 +28,6 @@ gid=$(getent group peerdma | cut -d: -f3)
 mkdir -p /etc/cdi
 python3 "$LAB_ROOT/scripts/docs.py" --block CDI | sed "s/997/$gid/" >/etc/cdi/peerdma.json
 check "the page's CDI file has the group's number" grep -q "additionalGids.*\[$gid\]" /etc/cdi/peerdma.json
-python3 "$LAB_ROOT/scripts/docs.py" --guest $tree/blocks || bail "no blocks"
 
 mount_disk
 pattern fill /mnt/disk/file.bin 0 5000003 pattern:1
@@ -47,13 +41,7 @@ for block in $tree/blocks/*.sh; do
 	[ "$this" = "$page" ] || afresh
 	page=$this
 	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # which udev's rule does elsewhere
-	status=0
-	out=$(cd $tree/tree && PATH=$tree/bin:$PATH bash -euo pipefail "$block" 2>&1) || status=$?
-	want=0
-	[[ ! $options =~ status\ ([0-9]+) ]] || want=${BASH_REMATCH[1]}
-	[[ $out != *"not ok"* ]] || status="$status, and a test in it failed"
-	same "${name#*-}" "$want" "$status"
-	[ "$want" = "$status" ] || diag "$out"
+	check "${name#*-}" typed "$block"
 done
 
 # They have done what they say, by the module's own word.

@@ -21,7 +21,7 @@ ROOT = docs.ROOT
 PAGES = docs.pages()
 BLOCKS = [block for page in PAGES for block in page.blocks()]
 SILENT = ("text", "c", "diff")  # nothing that anybody runs
-TAGS = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
+TAGS = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: pair(, storage|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
         "json": r"checked: \w+", "yaml": r"not run: .{10,}"}
 COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
 HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
@@ -117,8 +117,11 @@ def what_is_for_the_host_is_run() -> None:
 
 
 def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
-    for where, by in {"guest": "tests/guest/docs.sh", "chroot": "tests/packages.sh"}.items():
-        assert f"docs.py\" --{where} " in (ROOT / by).read_text(), f"{by} runs nothing"
+    typed = (ROOT / "tests/guest/typed.sh").read_text()
+    assert 'docs.py" "--$1" ' in typed
+    for where, by, how in (("guest", "tests/guest/docs.sh", "like_the_tree guest"), ("pair", "tests/guest/docs_pair.sh", "like_the_tree pair"),
+                           ("pair", "tests/peer/bare.sh", "like_the_tree pair"), ("chroot", "tests/packages.sh", 'docs.py" --chroot ')):
+        assert how in (ROOT / by).read_text(), f"{by} runs nothing"
         wanted = [f"# {block.tag}\n{block.text}" for block in each(f"run: {where}")]
         wanted += [f"# {tag}\n{docs.unprompted(text)}" for _, _, tag, text in docs.examples() if re.match(rf"run: {where}\b", tag)]
         with tempfile.TemporaryDirectory() as name:
