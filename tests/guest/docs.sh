@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The commands of the documentation that are for a guest: each block ends as its tag says (Documentation/contributing.md).
-# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, make says what is built, and
-# podman and docker are oci.py, which has crun do what they would.
+# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, make says what is built,
+# podman and docker are oci.py, which has crun do what they would, and nvidia-uvm is a stand-in for NVIDIA's driver.
 # group: cli
 # topologies: switch
 # kernels: 7.2
@@ -13,11 +13,19 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/typed.sh"
 
+gpu=$(gpu_bdf)
 like_the_tree guest
 ln -sf "$LAB_BUILD/bin/example" $tree/tree/example
 # Who types that is a member of the group.
 stands_for podman 'exec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"'
 stands_for docker 'exec "$LAB_ROOT/tests/guest/oci.py" "$@"'
+# NVIDIA's driver has a stand-in, which is the GPU's from here on. So has CUDA; a program finds cuFile where the page says.
+cp "$LAB_BUILD/bin/registered" $tree/
+stands_for modprobe '[ "$*" = nvidia-uvm ] || exec modprobe "$@"
+insmod "${LAB_MODULE%/*}/kmod/nvstand.ko" && echo nvstand >'"/sys/bus/pci/devices/$gpu/driver_override && echo $gpu"' >/sys/bus/pci/drivers_probe'
+printf '#!/bin/bash\nSOFTGPU_STAND=%s LD_LIBRARY_PATH=%s exec setarch -R %s whole "$@"\n' "$gpu" "$LAB_BUILD/tests/softgpu" \
+	$tree/registered >$tree/tree/program
+chmod +x $tree/tree/program
 # With the group and the file that a page says to write.
 modprobe -d "$LAB_KERNEL" overlay
 mkdir -p $tree/etc/upper $tree/etc/work
@@ -33,19 +41,23 @@ mount_disk
 pattern fill /mnt/disk/file.bin 0 5000003 pattern:1
 sync
 page=''
+as_booted() {
+	[ ! -d /sys/module/nvstand ] || soon 5 rmmod nvstand || bail "nvstand stays"
+	afresh
+}
 for block in $tree/blocks/*.sh; do
 	name=${block##*/}
 	IFS=- read -r _ this _ <<<"$name"
 	read -r _ _ _ options <"$block" # "# run: guest, published"
 	# A page begins as a host that has just booted; its blocks follow each other.
-	[ "$this" = "$page" ] || afresh
+	[ "$this" = "$page" ] || as_booted
 	page=$this
 	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # which udev's rule does elsewhere
 	check "${name#*-}" typed "$block"
 done
 
 # They have done what they say, by the module's own word.
-afresh
+as_booted
 publish
 same "the example reads" "1048576 bytes, 1048576 of them direct, at BAR offset 0" "$("$LAB_BUILD/bin/example" /mnt/disk/file.bin)"
 
