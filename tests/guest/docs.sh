@@ -73,6 +73,16 @@ check "then a file is read, direct" grep -q '^route *direct' <<<"$(oci 'peerdma 
 check "without the group the node does not open" grep -q 'Permission denied' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' --device /dev/peerdma -v /mnt/disk:/mnt/disk)"
 check "without the node there is none" grep -q 'No such file or directory' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' -v /mnt/disk:/mnt/disk)"
 check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check')"
+# A pod's, as the page describes it.
+pod() { python3 "$LAB_ROOT/scripts/docs.py" --block pod | sed "s/997/$gid/; $1" | "$LAB_ROOT/tests/guest/oci.py" pod 2>&1; }
+if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
+	out=$(pod '')
+	same "the page's pod: it explains, direct" "0 1" "$? $(grep -c '^route *direct' <<<"$out")"
+	diag "$out"
+	check "without its group the node does not open" grep -q 'Permission denied' <<<"$(pod "s/\[$gid\]/[]/")"
+else
+	skip "the page's pod" "python3-yaml is not here"
+fi
 chgrp 0 /dev/peerdma
 umount /etc
 rmdir /sys/fs/cgroup/jobs
