@@ -411,16 +411,16 @@ def main() -> int:
     what.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the HTML of all, to this folder")
     what.add_argument("--block", metavar="NAME", help='the block that a page calls by that name, "file: NAME" or "checked: NAME"')
     what.add_argument("--guest", type=Path, metavar="FOLDER", help='each block that is "run: guest", as a script')
+    what.add_argument("--pair", type=Path, metavar="FOLDER", help='each that is "run: pair"')
     what.add_argument("--chroot", type=Path, metavar="FOLDER", help='each that is "run: chroot"')
     asked = parser.parse_args()
     if asked.folder:
         return build(asked.folder.resolve())
     if asked.block:
         sys.stdout.write(named_block(asked.block))
-    elif asked.guest:
-        scripts_of("guest", asked.guest)
-    else:
-        scripts_of("chroot", asked.chroot)
+    for where in ("guest", "pair", "chroot"):
+        if out := getattr(asked, where):
+            scripts_of(where, out)
     return 0
 
 

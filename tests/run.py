@@ -25,7 +25,7 @@ import powercut  # noqa: E402
 
 NEWEST, OLDEST = "7.2", "6.12"
 DEBUG_TOPOLOGIES = ("switch", "edu")  # by default: a debug guest is slow
-LIBRARIES = ("lib.sh", "counted.sh", "rdma.sh", "stacked.sh")
+LIBRARIES = ("lib.sh", "counted.sh", "rdma.sh", "stacked.sh", "typed.sh")
 HOST_TIMEOUT = 300
 POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The commands of the documentation that are for a guest: each block ends as its tag says (Documentation/contributing.md).
-# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, make says what is built, and
-# podman and docker are oci.py, which has crun do what they would.
+# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, make says what is built,
+# podman and docker are oci.py, which has crun do what they would, and nvidia-uvm is a stand-in for NVIDIA's driver.
 # group: cli
 # topologies: switch
 # kernels: 7.2
@@ -11,18 +11,21 @@
 # needs: CONFIG_CGROUP_DMEM CONFIG_OVERLAY_FS crun
 # timeout: 500
 . "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/typed.sh"
 
-tree=/run/docs
-mkdir -p $tree/bin $tree/blocks $tree/tree
-for entry in "$LAB_ROOT"/*; do ln -sfn "$entry" "$tree/tree/${entry##*/}"; done
-ln -sfn "$LAB_BUILD" $tree/tree/build
+gpu=$(gpu_bdf)
+like_the_tree guest
 ln -sf "$LAB_BUILD/bin/example" $tree/tree/example
-printf '#!/bin/bash\nexec "$@"\n' >$tree/bin/sudo
-printf '#!/bin/bash\ncase $1 in tools) ;; module) echo "$LAB_MODULE" ;; *) exit 2 ;; esac\n' >$tree/bin/make
 # Who types that is a member of the group.
-printf '#!/bin/bash\nexec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"\n' >$tree/bin/podman
-printf '#!/bin/bash\nexec "$LAB_ROOT/tests/guest/oci.py" "$@"\n' >$tree/bin/docker
-chmod +x $tree/bin/*
+stands_for podman 'exec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"'
+stands_for docker 'exec "$LAB_ROOT/tests/guest/oci.py" "$@"'
+# NVIDIA's driver has a stand-in, which is the GPU's from here on. So has CUDA; a program finds cuFile where the page says.
+cp "$LAB_BUILD/bin/registered" $tree/
+stands_for modprobe '[ "$*" = nvidia-uvm ] || exec modprobe "$@"
+insmod "${LAB_MODULE%/*}/kmod/nvstand.ko" && echo nvstand >'"/sys/bus/pci/devices/$gpu/driver_override && echo $gpu"' >/sys/bus/pci/drivers_probe'
+printf '#!/bin/bash\nSOFTGPU_STAND=%s LD_LIBRARY_PATH=%s exec setarch -R %s whole "$@"\n' "$gpu" "$LAB_BUILD/tests/softgpu" \
+	$tree/registered >$tree/tree/program
+chmod +x $tree/tree/program
 # With the group and the file that a page says to write.
 modprobe -d "$LAB_KERNEL" overlay
 mkdir -p $tree/etc/upper $tree/etc/work
@@ -33,31 +36,28 @@ gid=$(getent group peerdma | cut -d: -f3)
 mkdir -p /etc/cdi
 python3 "$LAB_ROOT/scripts/docs.py" --block CDI | sed "s/997/$gid/" >/etc/cdi/peerdma.json
 check "the page's CDI file has the group's number" grep -q "additionalGids.*\[$gid\]" /etc/cdi/peerdma.json
-python3 "$LAB_ROOT/scripts/docs.py" --guest $tree/blocks || bail "no blocks"
 
 mount_disk
 pattern fill /mnt/disk/file.bin 0 5000003 pattern:1
 sync
 page=''
+as_booted() {
+	[ ! -d /sys/module/nvstand ] || soon 5 rmmod nvstand || bail "nvstand stays"
+	afresh
+}
 for block in $tree/blocks/*.sh; do
 	name=${block##*/}
 	IFS=- read -r _ this _ <<<"$name"
 	read -r _ _ _ options <"$block" # "# run: guest, published"
 	# A page begins as a host that has just booted; its blocks follow each other.
-	[ "$this" = "$page" ] || afresh
+	[ "$this" = "$page" ] || as_booted
 	page=$this
 	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # which udev's rule does elsewhere
-	status=0
-	out=$(cd $tree/tree && PATH=$tree/bin:$PATH bash -euo pipefail "$block" 2>&1) || status=$?
-	want=0
-	[[ ! $options =~ status\ ([0-9]+) ]] || want=${BASH_REMATCH[1]}
-	[[ $out != *"not ok"* ]] || status="$status, and a test in it failed"
-	same "${name#*-}" "$want" "$status"
-	[ "$want" = "$status" ] || diag "$out"
+	check "${name#*-}" typed "$block"
 done
 
 # They have done what they say, by the module's own word.
-afresh
+as_booted
 publish
 same "the example reads" "1048576 bytes, 1048576 of them direct, at BAR offset 0" "$("$LAB_BUILD/bin/example" /mnt/disk/file.bin)"
 
@@ -73,6 +73,16 @@ check "then a file is read, direct" grep -q '^route *direct' <<<"$(oci 'peerdma 
 check "without the group the node does not open" grep -q 'Permission denied' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' --device /dev/peerdma -v /mnt/disk:/mnt/disk)"
 check "without the node there is none" grep -q 'No such file or directory' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' -v /mnt/disk:/mnt/disk)"
 check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check')"
+# A pod's, as the page describes it.
+pod() { python3 "$LAB_ROOT/scripts/docs.py" --block pod | sed "s/997/$gid/; $1" | "$LAB_ROOT/tests/guest/oci.py" pod 2>&1; }
+if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
+	out=$(pod '')
+	same "the page's pod: it explains, direct" "0 1" "$? $(grep -c '^route *direct' <<<"$out")"
+	diag "$out"
+	check "without its group the node does not open" grep -q 'Permission denied' <<<"$(pod "s/\[$gid\]/[]/")"
+else
+	skip "the page's pod" "python3-yaml is not here"
+fi
 chgrp 0 /dev/peerdma
 umount /etc
 rmdir /sys/fs/cgroup/jobs

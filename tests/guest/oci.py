@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
 """oci.py run --rm [--device NAME] [--group-add GROUP] [-v FROM:TO] IMAGE COMMAND...
+oci.py pod <FILE
 
 As much of podman and docker as containers.md types: what they would hand to an OCI runtime, handed to crun. What a device adds
 is what /etc/cdi says of its name, or the node alone; what an image has is the host's /usr and our build folder. The process is
@@ -78,7 +79,30 @@ def add_device(spec: Json, name: str) -> None:
     sys.exit(f"oci.py: no file of /etc/cdi has {name}")
 
 
-def main() -> int:
+def of_pod(pod: Json) -> Json:
+    """Its only container. What is not known here is one that nobody tries."""
+    assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod") and set(pod) == {"apiVersion", "kind", "metadata", "spec"}, pod
+    wanted = pod["spec"]
+    [container] = wanted["containers"]
+    assert set(wanted) == {"securityContext", "containers", "volumes"} and set(wanted["securityContext"]) == {"supplementalGroups"}, wanted
+    assert set(container) == {"name", "image", "command", "resources", "volumeMounts"} and container["image"] == "IMAGE", container
+    spec = image()
+    spec["process"]["args"] = container["command"]
+    spec["process"]["user"]["additionalGids"] += wanted["securityContext"]["supplementalGroups"]
+    assert set(container["resources"]) == {"limits"}
+    for name, count in container["resources"]["limits"].items():
+        vendor, _, device = name.partition("/")
+        assert (vendor, count) == ("squat.ai", 1), name
+        add_device(spec, f"/dev/{device}")
+    paths = {volume["name"]: volume["hostPath"] for volume in wanted["volumes"]}
+    for mount in container["volumeMounts"]:
+        path = paths[mount["name"]]
+        assert path["type"] == "Directory" and Path(path["path"]).is_dir(), path
+        spec["mounts"].append(bind(path["path"], mount["mountPath"]))
+    return spec
+
+
+def asked_for() -> Json:
     asked = argparse.ArgumentParser()
     asked.add_argument("verb", choices=["run"])
     asked.add_argument("--rm", action="store_true", required=True)
@@ -98,6 +122,15 @@ def main() -> int:
         else:
             spec["process"]["user"]["additionalGids"].append(int(group))
     spec["mounts"] += [bind(*volume.split(":")) for volume in what.v]
+    return spec
+
+
+def main() -> int:
+    if sys.argv[1:] == ["pod"]:
+        import yaml
+        spec = of_pod(yaml.safe_load(sys.stdin))
+    else:
+        spec = asked_for()
     with tempfile.TemporaryDirectory(dir="/tmp") as bundle:
         (Path(bundle) / "rootfs").mkdir()
         for mount in spec["mounts"]:

@@ -15,6 +15,9 @@ kernel_has() {
 	modprobe -d "$LAB_KERNEL" -a rdma_rxe "$@" || bail "no $*"
 }
 
+# debian_finds_modules: modprobe does, and the kernel when it wants one, where a host has them
+debian_finds_modules() { mount --bind "$LAB_KERNEL/lib/modules" /lib/modules || bail "no /lib/modules on the host"; }
+
 # begins OUT PDIO_ARGUMENT...: a request in the background, whose process is $begun. When this is back it is under way, if
 # it takes long. All of pdio's arguments but the last (BEFORE) are needed.
 begins() {
@@ -337,26 +340,37 @@ serve() {
 	rpc.nfsd -N 4.0 -L 10 -G 10 4 && echo "rdma 20049" >/proc/fs/nfsd/portlist
 }
 
-# server: what is mounted on $store is there for whoever is on the cable
-server() {
+# nfs_state: what the programs of NFS keep, which is of this boot
+nfs_state() {
 	mkdir -p /var/lib/nfs
 	mount -t tmpfs none /var/lib/nfs
 	mkdir -p /var/lib/nfs/{nfsdcld,rpc_pipefs,sm,sm.bak}
 	touch /var/lib/nfs/{etab,rmtab}
+}
+
+# nfs_programs: those that the kernel's server asks
+nfs_programs() {
 	mountpoint -q /var/lib/nfs/rpc_pipefs || mount -t rpc_pipefs sunrpc /var/lib/nfs/rpc_pipefs
 	mountpoint -q /proc/fs/nfsd || mount -t nfsd none /proc/fs/nfsd
-	rpcbind -w && exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store" && rpc.mountd &&
-		nfsdcld -p /var/lib/nfs/rpc_pipefs || return
+	rpcbind -w && rpc.mountd && nfsdcld -p /var/lib/nfs/rpc_pipefs || return
 	# The kernel asks it whether there are clients to wait for. No answer means 10 s.
 	for _ in {1..100}; do [ ! -e /var/lib/nfs/nfsdcld/main.sqlite ] || break; sleep 0.1; done
-	serve
+}
+no_nfs_programs() {
+	local name pid
+	for name in rpc.mountd rpcbind nfsdcld; do ! pid=$(pidof $name) || kill "$pid"; done
+}
+
+# server: what is mounted on $store is there for whoever is on the cable
+server() {
+	nfs_state
+	nfs_programs && exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store" && serve
 }
 
 no_server() {
-	local name pid
 	rpc.nfsd 0
 	exportfs -ua
-	for name in rpc.mountd rpcbind nfsdcld; do ! pid=$(pidof $name) || kill "$pid"; done
+	no_nfs_programs
 	umount $store
 	umount /proc/fs/nfsd /var/lib/nfs/rpc_pipefs /var/lib/nfs 2>/dev/null
 }

@@ -4,6 +4,7 @@
 // stand-in for CUDA has its memory from there). FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares, in the
 // BAR and on the drive.
 //   moves     what cuFileBufRegister() was given goes direct, by each family of calls; what it was not bounces
+//   whole     as moves, the first MiB alone, of any such file (Documentation/vendor.md)
 //   refused   the kernel does not take it, for that reason: it bounces, or fails with PEERDMA_REQUIRE_DIRECT
 //   lost      the driver takes it back under I/O, which goes on by way of the host
 #include <atomic>
@@ -157,6 +158,15 @@ void moves(CUfileHandle_t fh, int fd)
 	report(all_given_back(), "who closes the driver has nothing registered");
 }
 
+void whole(CUfileHandle_t fh)
+{
+	char *const memory = allocate(MiB);
+	must(enroll(memory, MiB), "cuFileBufRegister");
+	reads(fh, "a file", memory, MiB, 0, 0);
+	dismiss(memory);
+	report(all_given_back(), "the driver has it back");
+}
+
 void refused(CUfileHandle_t fh, uint32_t reason)
 {
 	char *const memory = allocate(4 * frame);
@@ -217,14 +227,16 @@ void lost(CUfileHandle_t fh)
 int main(int argc, char **argv)
 {
 	const std::string what = argc > 2 ? argv[1] : "";
-	must(what == "moves" || (what == "refused" && argc == 4) || what == "lost",
-	     "usage: registered moves|refused|lost FILE [REASON]");
+	must(what == "moves" || what == "whole" || (what == "refused" && argc == 4) || what == "lost",
+	     "usage: registered moves|whole|refused|lost FILE [REASON]");
 	CUcontext context = nullptr;
 	must(!cuInit(0) && !cuDevicePrimaryCtxRetain(&context, 0) && !cuCtxSetCurrent(context), "no device");
 	const int fd = open_file(argv[2], O_RDWR | O_DIRECT);
 	const CUfileHandle_t fh = add_file(fd);
 	if (what == "moves")
 		moves(fh, fd);
+	else if (what == "whole")
+		whole(fh);
 	else if (what == "refused")
 		refused(fh, static_cast<uint32_t>(std::stoul(argv[3])));
 	else

@@ -45,7 +45,7 @@ FEATURES = (
     ("instructions per operation", "counts"),
     ("the command", "cli check copy bench selftest selftest_faults"),
     ("rules: who may move what", "rules"),
-    ("the documentation's own commands", "docs"),
+    ("the documentation's own commands", "docs docs_pair"),
     ("counters, tracepoints, the witness", "seeing"),
     ("dma-bufs of buffers, imported by another device", "dmabuf"),
     ("dma-bufs of other drivers as buffers", "import vendors"),

@@ -21,8 +21,8 @@ ROOT = docs.ROOT
 PAGES = docs.pages()
 BLOCKS = [block for page in PAGES for block in page.blocks()]
 SILENT = ("text", "c", "diff")  # nothing that anybody runs
-TAGS = {"sh": r"run: host|run: guest(, published|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
-        "json": r"checked: \w+", "yaml": r"not run: .{10,}"}
+TAGS = {"sh": r"run: host(, kernels)?|run: guest(, published|, status \d+)*|run: pair(, storage|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
+        "json": r"checked: \w+", "yaml": r"checked: \w+"}
 COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
 HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
 
@@ -84,7 +84,7 @@ def what_another_file_runs_is_there() -> None:
     for block in each("run: by"):
         text = (ROOT / block.tag.removeprefix("run: by ")).read_text()
         for line in block.text.splitlines():
-            assert re.search(rf"^\s*{re.escape(line)}\b", text, re.M), f"{block.place}: {line}"
+            assert re.search(rf"^\s*{re.escape(line)}(?!\w)", text, re.M), f"{block.place}: {line}"
 
 
 def the_reason_why_something_is_not_run_names_what_exists() -> None:
@@ -100,30 +100,63 @@ def a_folder_like_the_tree(folder: Path) -> None:
     (folder / "build").symlink_to(run.lab.BUILD)
 
 
+# Programs that are the reader's own: one that asks for libcufile.so.0 by its name, one that has it already.
+READERS_OWN = {
+    "Documentation/cufile.md": {"my_program.py": "libcufile.so.0", "my_program": None},
+}
+CUFILE_PROGRAM = """#!/usr/bin/python3
+import ctypes
+driver_open = ctypes.CDLL({name!r}).cuFileDriverOpen
+driver_open.restype = ctypes.c_uint64
+assert driver_open() == 0
+assert "{library}" in open("/proc/self/maps").read()
+"""
+
+
+def the_readers_own(page: Path, folder: Path) -> None:
+    for name, library in READERS_OWN.get(str(page), {}).items():
+        (folder / name).write_text(CUFILE_PROGRAM.format(name=library, library=run.lab.BUILD / "lib/libcufile.so.0"))
+        (folder / name).chmod(0o755)
+
+
+def cached(kernels: set[str]) -> bool:
+    return all(subprocess.run([ROOT / "qemu/kernel.sh", "have", k], capture_output=True).returncode == 0 for k in kernels)
+
+
 def what_is_for_the_host_is_run() -> None:
     for page in {block.page for block in each("run: host")}:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             a_folder_like_the_tree(folder)
+            the_readers_own(page, folder)
             for block in BLOCKS:
                 if block.page != page:
                     continue
                 if block.tag.startswith("file: "):
                     (folder / block.tag.removeprefix("file: ")).write_text(block.text)
-                elif block.tag == "run: host":
+                elif block.tag == "run: host" or (block.tag == "run: host, kernels" and cached({"7.2", "6.12"})):
                     done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], cwd=folder, text=True, timeout=200,
                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                     assert done.returncode == 0, f"{block.place}: status {done.returncode}\n{done.stdout}"
 
 
 def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
-    for where, by in {"guest": "tests/guest/docs.sh", "chroot": "tests/packages.sh"}.items():
-        assert f"docs.py\" --{where} " in (ROOT / by).read_text(), f"{by} runs nothing"
+    typed = (ROOT / "tests/guest/typed.sh").read_text()
+    assert 'docs.py" "--$1" ' in typed
+    for where, by, how in (("guest", "tests/guest/docs.sh", "like_the_tree guest"), ("pair", "tests/guest/docs_pair.sh", "like_the_tree pair"),
+                           ("pair", "tests/peer/bare.sh", "like_the_tree pair"), ("chroot", "tests/packages.sh", 'docs.py" --chroot ')):
+        assert how in (ROOT / by).read_text(), f"{by} runs nothing"
         wanted = [f"# {block.tag}\n{block.text}" for block in each(f"run: {where}")]
         wanted += [f"# {tag}\n{docs.unprompted(text)}" for _, _, tag, text in docs.examples() if re.match(rf"run: {where}\b", tag)]
         with tempfile.TemporaryDirectory() as name:
             assert docs.scripts_of(where, Path(name)) == len(wanted) >= 3
             assert [script.read_text() for script in sorted(Path(name).iterdir())] == wanted
+
+
+def the_pod_is_run() -> None:
+    """By tests/guest/oci.py, which knows no more of a pod than this one has."""
+    assert [block.language for block in each("checked: pod")] == ["yaml"]
+    assert "docs.py\" --block pod " in (ROOT / "tests/guest/docs.sh").read_text()
 
 
 def the_cdi_file_is_one() -> None:
@@ -430,7 +463,7 @@ if __name__ == "__main__":
     sys.exit(tap.run([
         each_block_says_what_becomes_of_it, a_block_that_says_nothing_is_a_fault, no_command_is_hidden_in_what_nobody_runs,
         what_another_file_runs_is_there, the_reason_why_something_is_not_run_names_what_exists, what_is_for_the_host_is_run,
-        what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it, the_cdi_file_is_one,
+        what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it, the_cdi_file_is_one, the_pod_is_run,
         each_example_of_a_manual_page_says_what_becomes_of_it, examples_of_manual_pages_are_run, each_link_leads_somewhere,
         each_section_that_is_spoken_of_is_there, each_file_that_is_named_is_there, each_target_of_make_is_there_with_its_variables,
         each_subcommand_and_option_is_described_by_the_manual_page, each_name_of_ours_is_in_the_source,

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A storage node on which nothing is set up: the drive nvme0, with a filesystem, and /srv on nvme1, each with a file; Debian's
+# programs for NFS, which systemctl starts. Obeys: types what the documentation says.
+# timeout: 600
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/typed.sh"
+plan 1
+
+debian_finds_modules
+kernel_has
+plug
+ip addr add 192.0.2.2/24 dev eth0
+ip addr add 2001:db8::2/64 dev eth0 nodad
+# A server's root has to be one that can be exported, which the lab's is not: NFS has one of its own.
+export_root=/mnt/root
+mkdir -p $export_root
+mount -t tmpfs none $export_root
+mkdir $export_root/srv
+printf '[exports]\nrootdir=%s\n' $export_root >/run/nfs.conf
+mount --bind /run/nfs.conf /etc/nfs.conf
+mount_disk nvme1 $export_root/srv
+mount_disk nvme0
+pattern fill /mnt/disk/file.bin 0 2162688 pattern:1
+pattern fill $export_root/srv/file.bin 0 2162688 pattern:2
+umount /mnt/disk
+nfs_state
+like_the_tree pair
+# What systemd would do for that unit of Debian's, and for those that it wants.
+stands_for systemctl '. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+steps() { # KEY: the commands of the unit; one with a "-" may fail
+	local command
+	while read -r command; do ${command#-} || [[ $command == -* ]] || exit 1; done < <(sed -n "s/^$1=//p" /lib/systemd/system/nfs-server.service)
+}
+case "$*" in
+"start nfs-server") nfs_programs && steps ExecStartPre && steps ExecStart ;;
+"stop nfs-server") steps ExecStop && steps ExecStopPost && no_nfs_programs ;;
+*) exit 2 ;;
+esac'
+host say ready >/dev/null
+check "the other guest is done" obey
+umount $export_root/srv $export_root /etc/nfs.conf
+rdma link del rxe0
