@@ -286,13 +286,17 @@ static void pin_orphaned(struct work_struct *work)
 	peerdma_pin_drop(pin);
 }
 
-/* May not wait: whoever else hears of such ends would wait as well. */
+/*
+ * May not wait: whoever else hears of such ends would wait as well. Called once more by who forgets
+ * the process just then. The pin has not ended.
+ */
 static void owner_ended(struct mmu_notifier *owner, struct mm_struct *mm)
 {
 	struct peerdma_pin *pin = container_of(owner, struct peerdma_pin, owner);
 
 	pin_hold(pin);
-	queue_work(end_wq, &pin->orphan);
+	if (!queue_work(end_wq, &pin->orphan))
+		peerdma_pin_drop(pin);
 }
 
 static const struct mmu_notifier_ops owner_ops = {
