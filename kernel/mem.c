@@ -25,8 +25,8 @@
  * and which nvidia-uvm looks for on later kernels too. What it has had keeps its mark in
  * zone_device_data, whatever the count.
  *
- * Either way the count of a page that we have let go, and that others hold, is one more than their
- * references, and it does not go away before that one has been taken from it: held.c.
+ * Either way the count of a page that we have let go, and that others hold, is ours and theirs, and
+ * it does not go away before ours has been taken from it: held.c.
  */
 #include <linux/delay.h>
 #include <linux/io.h>

@@ -62,8 +62,8 @@ MODULE_PARM_DESC(callback, "take other memory too: who frees it waits for reques
 /* No GPU has as much; a table for it is of 64 MiB. */
 #define MOST BIT_ULL(39)
 
-/* A minute, for a driver that has no memory to take memory back. */
-#define TRIES 600
+/* A second, for a driver that has no memory to take memory back. */
+#define TRIES 10
 #define TRY_AGAIN 100 /* ms */
 
 /**
@@ -324,8 +324,8 @@ static void nvidia_give_back(struct peerdma_pin *pin)
 }
 
 /*
- * Persistent. The rest is nvidia_give_back()'s, or the driver's, which may have no memory to take
- * some back, and has done nothing then.
+ * Persistent. The rest is nvidia_give_back()'s. The driver may have no memory for the call itself,
+ * and has done nothing then, in all of its source that was found to answer so.
  */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {

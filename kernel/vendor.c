@@ -28,7 +28,8 @@
  * Its process ends. The driver may keep the memory for us nevertheless, and yet wait for its pages
  * when the process closes the driver's own files. Ours may be closed after those, or be somebody
  * else's by then: so the buffer is revoked as soon as the process has lost its address space, which
- * comes before any file of it is closed. Kernels without MMU notifiers do not tell.
+ * comes before it closes files, unless another process shares that. Kernels without MMU notifiers
+ * do not tell.
  *
  * A GPU that is unbound loses its page map, for which the kernel waits for every reference. So the
  * unbinding is heard before the driver's remove() is called, and the buffers are revoked. All that
@@ -71,6 +72,7 @@ static DEFINE_MUTEX(vendors_lock); /* protects vendors */
 static LIST_HEAD(foreigns);
 static DEFINE_MUTEX(foreigns_lock); /* protects foreigns, and each one's link and pins */
 static struct workqueue_struct *end_wq;
+static struct workqueue_struct *orphan_wq; /* of work that waits for storage, and nobody for it */
 
 /**
  * peerdma_vendor_register - from now on memory of this vendor can be registered
@@ -230,16 +232,28 @@ int peerdma_vendors_init(void)
 	end_wq = alloc_workqueue("peerdma_vendor", WQ_UNBOUND, 0);
 	if (!end_wq)
 		return -ENOMEM;
+	orphan_wq = alloc_workqueue("peerdma_orphan", WQ_UNBOUND, 0);
+	if (!orphan_wq) {
+		err = -ENOMEM;
+		goto err_end;
+	}
 	err = bus_register_notifier(&pci_bus_type, &functions);
 	if (err)
-		destroy_workqueue(end_wq);
+		goto err_orphan;
+	return 0;
+
+err_orphan:
+	destroy_workqueue(orphan_wq);
+err_end:
+	destroy_workqueue(end_wq);
 	return err;
 }
 
 void peerdma_vendors_exit(void)
 {
 	bus_unregister_notifier(&pci_bus_type, &functions);
-	destroy_workqueue(end_wq);
+	destroy_workqueue(end_wq); /* its work may make some for the other */
+	destroy_workqueue(orphan_wq);
 }
 
 /* --- Pins. */
@@ -295,7 +309,7 @@ static void owner_ended(struct mmu_notifier *owner, struct mm_struct *mm)
 	struct peerdma_pin *pin = container_of(owner, struct peerdma_pin, owner);
 
 	pin_hold(pin);
-	if (!queue_work(end_wq, &pin->orphan))
+	if (!queue_work(orphan_wq, &pin->orphan))
 		peerdma_pin_drop(pin);
 }
 
@@ -303,16 +317,34 @@ static const struct mmu_notifier_ops owner_ops = {
 	.release = owner_ended,
 };
 
+struct watch {
+	struct work_struct work;
+	struct peerdma_pin *pin;
+	struct mm_struct *mm;
+	int err;
+};
+
+static void watch(struct work_struct *work)
+{
+	struct watch *watch = container_of(work, struct watch, work);
+
+	watch->err = mmu_notifier_register(&watch->pin->owner, watch->mm);
+	if (watch->err)
+		watch->pin->owner.mm = NULL;
+}
+
+/* By somebody who gets no signals: with any pending the kernel gives up. */
 static int owner_watch(struct peerdma_pin *pin)
 {
-	int err;
+	struct watch asked = { .pin = pin, .mm = current->mm };
 
 	INIT_WORK(&pin->orphan, pin_orphaned);
 	pin->owner.ops = &owner_ops;
-	err = mmu_notifier_register(&pin->owner, current->mm);
-	if (err)
-		pin->owner.mm = NULL;
-	return err;
+	INIT_WORK_ONSTACK(&asked.work, watch);
+	queue_work(end_wq, &asked.work);
+	flush_work(&asked.work);
+	destroy_work_on_stack(&asked.work);
+	return asked.err;
 }
 
 /* The process is told to have ended, if it has not: nothing of it is left to be taken back. */
@@ -609,10 +641,12 @@ static int register_at(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 		return err;
 	}
 	mem = adopt(pdev, bar, pin, req);
+	if (IS_ERR(mem))
+		peerdma_pin_settled(pin); /* before anybody unbinds it, who waits for the end */
 	err = IS_ERR(mem) ? PTR_ERR(mem) : add_buffer(ctx, mem, req);
 	device_unlock(&pdev->dev);
 	if (IS_ERR(mem))
-		pin_undo(pin);
+		flush_work(&pin->end);
 	return err;
 }
 
