@@ -20,8 +20,9 @@ mount -t tmpfs none $export_root
 mkdir $export_root/srv
 printf '[exports]\nrootdir=%s\n' $export_root >/run/nfs.conf
 mount --bind /run/nfs.conf /etc/nfs.conf
-mount_disk nvme1 $export_root/srv
-mount_disk nvme0
+# By the kernel's names, which the page has: which drive gets which is not the same in each boot.
+mkdir -p /mnt/disk
+mount /dev/nvme1n1 $export_root/srv && mount /dev/nvme0n1 /mnt/disk || bail "no filesystems"
 pattern fill /mnt/disk/file.bin 0 2162688 pattern:1
 pattern fill $export_root/srv/file.bin 0 2162688 pattern:2
 umount /mnt/disk
