@@ -15,12 +15,14 @@
 //   soon                       registers as soon as it can be, and frees it: 5 s at most
 //   pass                       registers, has a child read into it, says so, waits for a line, and ends; the child says when
 //                              it is gone
+//   unbind GPU                 pin.ko goes, and the GPU is unbound from nvstand, with nothing in between
 //   keep                       registers, says so, and waits to be ended from outside
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
 #include <vector>
@@ -327,6 +329,14 @@ int pass()
 	return 0;
 }
 
+int unbind(const char *gpu)
+{
+	const Fd fd(::open("/sys/bus/pci/drivers/nvstand/unbind", O_WRONLY | O_CLOEXEC));
+	const bool good = !::syscall(SYS_delete_module, "pin", O_NONBLOCK) &&
+			  ::write(fd, gpu, std::strlen(gpu)) == ssize_t(std::strlen(gpu));
+	return good ? 0 : 1;
+}
+
 int keep()
 {
 	const Fd dev(raw::open_device());
@@ -366,6 +376,8 @@ int main(int argc, char **argv)
 		return soon();
 	if (what == "pass")
 		return pass();
+	if (what == "unbind" && argc > 2)
+		return unbind(argv[2]);
 	if (what == "keep")
 		return keep();
 	return 2;
