@@ -330,16 +330,16 @@ static void nvidia_give_back(struct peerdma_pin *pin)
 static void nvidia_unpin(struct peerdma_pin *pin)
 {
 	struct kept *kept = to_kept(pin);
-	unsigned int tries;
+	unsigned int tries = 0;
 	int err;
 
 	if (!kept->put_persistent)
 		return;
-	err = kept->put_persistent(kept->addr, kept->table, 0);
-	for (tries = 0; err == -ENOMEM && tries < TRIES; tries++) {
-		msleep(TRY_AGAIN);
+	do {
+		if (tries)
+			msleep(TRY_AGAIN);
 		err = kept->put_persistent(kept->addr, kept->table, 0);
-	}
+	} while (err == -ENOMEM && tries++ < TRIES);
 	symbol_put(nvidia_p2p_put_pages_persistent);
 	if (err)
 		pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);

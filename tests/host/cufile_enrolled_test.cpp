@@ -1,39 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Memory of CUDA's that is registered with the kernel, when it is, and what becomes of it.
-#include "cufile_program.hpp"
+#include "cufile_registered.hpp"
 
 namespace
 {
 
-constexpr size_t frame = 65536;
-
-class CufileEnrolled : public ::testing::Test
+class CufileEnrolled : public ::testing::Test, protected Registered
 {
 protected:
-	CufileEnrolled()
+	CufileEnrolled() : Registered(60 * frame)
 	{
-		peer.file = bytes;
 		peer.enroll_error = 0;
 		cuda.present = true;
 		cuda.device.assign(80 * frame, 'd');
 		const auto at = reinterpret_cast<uintptr_t>(cuda.device.data());
 		memory = cuda.device.data() + (frame - at % frame) + frame; // there is a frame before it, too
-		fd = system.program_fd(bytes, O_RDWR);
 	}
-	~CufileEnrolled() override
-	{
-		close_all(library);
-		EXPECT_TRUE(peer.enrolled.empty()) << "memory stays registered";
-		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
-		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
-	}
-	int enroll(const char *base, size_t size) { return library.add_buffer(base, size, 0).err; }
-	CUfileHandle_t file()
-	{
-		if (!fh)
-			fh = add_file(library, fd);
-		return fh;
-	}
+	~CufileEnrolled() override { let_go(); }
 	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
 		std::fill(base + to, base + to + size, 'x');
@@ -49,27 +32,6 @@ protected:
 		EXPECT_EQ(explain(base, size).route,
 			  static_cast<uint32_t>(directly ? PEERDMA_ROUTE_DIRECT_EDGES : PEERDMA_ROUTE_HOST));
 	}
-	peerdma_cufile_route explain(const void *base, size_t size)
-	{
-		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(file(), base, size, 0, 0, route), 0);
-		return route;
-	}
-	uint64_t ios(enum peerdma_cufile_why why)
-	{
-		peerdma_cufile_counts counts = {};
-		library.counts(counts);
-		return counts.ios[why];
-	}
-
-	const std::string bytes = some_bytes(60 * frame);
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
-	int fd;
-	CUfileHandle_t fh = nullptr;
-	char *memory; // at the beginning of a frame
 };
 
 TEST_F(CufileEnrolled, RegisteredMemoryGoesDirectly)

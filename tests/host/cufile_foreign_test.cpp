@@ -1,39 +1,25 @@
 // SPDX-License-Identifier: MIT
 // Memory of GPUs that CUDA has nothing to do with: what is registered goes directly, or by libpeerdma, and never as the
 // host's.
-#include "cufile_program.hpp"
+#include "cufile_registered.hpp"
 
 namespace
 {
 
-constexpr size_t frame = 65536;
-
-class CufileForeign : public ::testing::TestWithParam<bool>
+class CufileForeign : public ::testing::TestWithParam<bool>, protected Registered
 {
 protected:
-	CufileForeign()
+	CufileForeign() : Registered(16 * frame)
 	{
 		cuda.present = GetParam();
 		cuda.device.assign(4096, 'd');
-		peer.file = bytes;
 		peer.foreign.assign(16 * frame, 'f');
 		memory = peer.foreign.data();
-		fd = system.program_fd(bytes, O_RDWR);
 	}
 	~CufileForeign() override
 	{
-		close_all(library);
-		EXPECT_TRUE(peer.enrolled.empty()) << "memory stays registered";
-		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
+		let_go();
 		EXPECT_EQ(cuda.synced, 0) << "CUDA was told of it";
-		EXPECT_EQ(cuda.pinned, 0) << "something bounced";
-	}
-	int enroll(const void *base, size_t size) { return library.add_buffer(base, size, 0).err; }
-	CUfileHandle_t file()
-	{
-		if (!fh)
-			fh = add_file(library, fd);
-		return fh;
 	}
 	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
@@ -54,27 +40,6 @@ protected:
 		EXPECT_TRUE(system.calls.empty()) << "the system's own calls were used";
 		EXPECT_TRUE(peer.reads.empty());
 	}
-	peerdma_cufile_route explain(const void *base, size_t size)
-	{
-		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(file(), base, size, 0, 0, route), 0);
-		return route;
-	}
-	uint64_t ios(enum peerdma_cufile_why why)
-	{
-		peerdma_cufile_counts counts = {};
-		library.counts(counts);
-		return counts.ios[why];
-	}
-
-	const std::string bytes = some_bytes(16 * frame);
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
-	int fd;
-	CUfileHandle_t fh = nullptr;
-	char *memory;
 };
 INSTANTIATE_TEST_SUITE_P(Cuda, CufileForeign, ::testing::Bool(),
 			 [](const auto &one) { return std::string(one.param ? "IsThere" : "IsNot"); });

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// A program with one file and registered memory, as the tests of what becomes of such memory have it.
+#pragma once
+
+#include "cufile_program.hpp"
+
+constexpr size_t frame = 65536;
+
+class Registered
+{
+protected:
+	explicit Registered(size_t file_size) : bytes(some_bytes(file_size)), fd(system.program_fd(bytes, O_RDWR))
+	{
+		peer.file = bytes;
+	}
+	int enroll(const void *base, size_t size) { return library.add_buffer(base, size, 0).err; }
+	CUfileHandle_t file()
+	{
+		if (!fh)
+			fh = add_file(library, fd);
+		return fh;
+	}
+	peerdma_cufile_route explain(const void *base, size_t size)
+	{
+		peerdma_cufile_route route = {};
+		EXPECT_EQ(library.explain(file(), base, size, 0, 0, route), 0);
+		return route;
+	}
+	uint64_t ios(enum peerdma_cufile_why why)
+	{
+		peerdma_cufile_counts counts = {};
+		library.counts(counts);
+		return counts.ios[why];
+	}
+	// Nothing is left of it when the program has closed all that it opened.
+	void let_go()
+	{
+		close_all(library);
+		EXPECT_TRUE(peer.enrolled.empty()) << "memory stays registered";
+		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
+		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked, or something bounced";
+	}
+
+	const std::string bytes;
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeer peer;
+	cufile::Library library{{system, cuda, peer}};
+	int fd;
+	CUfileHandle_t fh = nullptr;
+	char *memory = nullptr;
+};
