@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tables of Documentation/performance.md, made of the baselines beside this file.
+"""The tables of Documentation/performance.md, and the sentences that quote them, made of the baselines beside this file.
 
     tables.py            write them
     tables.py --check    fail if they are not what the baselines say
@@ -74,7 +74,76 @@ def limits() -> list[str]:
               for a, b in zip(*kernels, strict=True))]
 
 
+def percent(ratio: float) -> float:
+    return 100 * (ratio - 1)
+
+
+def span(values: list[float], digits: int = 1) -> str:
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def to_host(metric: str, size: int, other: str = "") -> list[float]:
+    """On each kernel, against the host's way."""
+    other = other or counts.reference_of(metric)
+    return [values[metric, size] / values[other, size] for values in of("baseline").values()]
+
+
+def growth() -> list[str]:
+    """How far apart the sizes that are one command are."""
+    metrics = [f"direct_{what}{where}" for where in ("", "_raw") for what in ("read", "write")]
+    spreads = []
+    for values in of("baseline").values():
+        for metric in metrics:
+            of_sizes = [value for (name, size), value in values.items() if name == metric and size <= counts.MIB]
+            if len(of_sizes) > 1:
+                spreads.append(percent(max(of_sizes) / min(of_sizes)))
+    return ["A direct request is one command from 4 KiB to 1 MiB, and nothing is done per page: the dearest of those sizes costs "
+            f"{span(spreads)} % more", "than the cheapest."]
+
+
+def cheaper() -> list[str]:
+    """The ways that cost less than a direct read of a file by one call, at one size or more, on one kernel or more."""
+    found: dict[str, list[str]] = {}
+    for k, values in of("baseline").items():
+        for (metric, size), value in values.items():
+            call = values.get(("direct_read", size))
+            is_read = "read" in metric and not metric.endswith("_raw") and not is_merge(metric) and metric != "direct_read"
+            if call and is_read and value < call:
+                found.setdefault(metric, []).append(f"{size_of(size)} on {k}")
+    said = [f"`{metric}` ({', '.join(places)})" for metric, places in found.items()]
+    return [f"A read of a file by one direct call costs more than {'; '.join(said)}, and less than each other way at each size."
+            if said else "A read of a file by one direct call costs less than each other way at each size.",
+            f"A direct write of 4 KiB costs {span([percent(r) for r in to_host('direct_write', 4096, 'host_odirect_write')], 0)} % more "
+            "than the host's. `direct_read_fd` names the file by its descriptor."]
+
+
+def slower() -> list[str]:
+    """The rows of "When direct is not faster" that quote counts."""
+    rings = [ratio for where in ("", "_raw")
+             for ratio in to_host(f"ring_direct_read_qd32{where}", 4096, f"uring_host_fixed_read_qd32{where}")]
+    far = [values["nfs_rdma_direct_read", 4096] / values["nfs_rdma_host_odirect_read", 4096] for values in of("far").values()]
+    writes = span([percent(ratio) for ratio in to_host("direct_write", 4096, "host_odirect_write")], 0)
+    return ["| case, counted | against the host's own way |", "|---|---|",
+            f"| a write of 4 KiB | {writes} % more instructions |",
+            f"| reads of 4 KiB, each a command of its own of a ring | {span(rings, 2)} times those of a read into a fixed host buffer "
+            '("Limits", below). As pieces of one command they are not more |',
+            f'| a read of 4 KiB by NFS over RDMA | {span(far, 2)} times those of the calling thread ("Over a network", below) |']
+
+
+def zeroing() -> list[str]:
+    """What allocating costs a byte."""
+    new, old = (values["buf_alloc", 256 * counts.MIB] / (256 * counts.MIB) for values in of("baseline").values())
+    return [f"Allocating is linear in the size, because it zeroes the memory: {new:.2f} instructions a byte on 7.2 and {old:.2f} on 6.12, so",
+            f"about {new * 1.073741824:.2f} and {old * 1.073741824:.2f} thousand million for 1 GiB (calculated from 256 MiB: the lab's usual device has 512 MiB). The",
+            "cost of a request does not depend on the size of its buffer."]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "growth": growth,
+    "cheaper": cheaper,
+    "slower": slower,
+    "zeroing": zeroing,
     "main": lambda: rows(of("baseline"), is_main),
     "rest": lambda: rows(of("baseline"), lambda metric: not is_main(metric) and not is_merge(metric)),
     "merge": lambda: rows(of("baseline"), is_merge),
@@ -84,12 +153,12 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def filled(page: str) -> str:
+def filled(page: str, tables: dict[str, Callable[[], list[str]]] = TABLES) -> str:
     """Behind a mark "<!-- table: NAME -->", up to an empty line, stands that table."""
-    for name, table in TABLES.items():
+    for name, table in tables.items():
         mark = f"<!-- table: {name} -->\n"
         if page.count(mark) != 1:
-            raise ValueError(f"{PAGE} has no place for the table {name}")
+            raise ValueError(f"there is no place for the table {name}, or more than one")
         page = re.sub(re.escape(mark) + r"(\S.*\n)*", lambda _, t=table, m=mark: m + "\n".join(t()) + "\n", page)
     return page
 
