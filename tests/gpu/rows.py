@@ -15,24 +15,27 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-Key = tuple[str, int, int]  # what, bytes, threads
-Rows = dict[Key, dict[str, tuple[float, float]]]
+Key = tuple[str, int, int]    # what, bytes, threads
+Sample = tuple[float, float]  # microseconds, CPU seconds per GB
+Samples = dict[Key, dict[str, list[Sample]]]
+Rows = dict[Key, dict[str, Sample]]
 TITLES = {False: "bounced through host memory", True: "bounced through host memory, O_DIRECT"}
 COLOURS = {"theirs": "#9aa5b1", "naive": "#d9b26f", "ours": "#2f6f4f"}
 
 
 def library(word: str) -> str:
+    """By the word or the path that a line begins with; nothing if it is neither library nor naive."""
     if word in COLOURS:
         return word
-    return "theirs" if "cuda" in word or "nvidia" in word else "ours"
+    return "" if "/" not in word else "theirs" if "cuda" in word or "nvidia" in word else "ours"
 
 
-def read(path: Path, direct: bool) -> Rows:
-    """Medians of microseconds and CPU seconds per GB, by row and library."""
-    found: dict[Key, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+def samples(path: Path, direct: bool) -> Samples:
+    """By row and library, in the order of the rounds."""
+    found: Samples = defaultdict(lambda: defaultdict(list))
     for line in path.read_text().splitlines():
         word, _, text = line.partition(" ")
-        if not text.startswith("{"):
+        if not text.startswith("{") or not library(word):
             continue
         row = json.loads(text)
         if row.get("direct", False) != direct:
@@ -44,23 +47,32 @@ def read(path: Path, direct: bool) -> Rows:
             value = (row["us"], row["cpu_s_per_gb"])
         found[key][library(word)].append(value)
     order = ["open", "batch", "read", "write"]
-    keys = sorted(found, key=lambda key: (order.index(key[0]), key[2], key[1]))
-    return {key: {name: tuple(statistics.median(column) for column in zip(*values))
-                  for name, values in found[key].items()} for key in keys}
+    return {key: dict(found[key]) for key in sorted(found, key=lambda key: (order.index(key[0]), key[2], key[1]))}
+
+
+def medians(found: Samples) -> Rows:
+    return {key: {name: tuple(statistics.median(column) for column in zip(*values)) for name, values in by.items()}
+            for key, by in found.items()}
 
 
 def size(n: int) -> str:
     return f"{n >> 20} MiB" if n >= 1 << 20 else f"{n >> 10} KiB"
 
 
-def table(rows: Rows) -> None:
-    print("| | size | threads | ours, µs | theirs, µs | naive, µs | time, ours / theirs | CPU, ours / theirs |")
-    print("|---|---|---|---|---|---|---|---|")
-    for (what, n, threads), by in rows.items():
+def share(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= .1 else f"{ratio:.3f}"
+
+
+def table(found: Samples) -> list[str]:
+    lines = ["| | size | threads | rounds | ours, µs | theirs, µs | naive, µs | time, ours / theirs | CPU, ours / theirs |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    for (what, n, threads), by in medians(found).items():
         times = [f"{by[name][0]:.1f}" if name in by else "" for name in ("ours", "theirs", "naive")]
         both = "ours" in by and "theirs" in by
-        ratios = [f"{by['ours'][i] / by['theirs'][i]:.2f}" if both else "" for i in (0, 1)]
-        print(f"| {what} | {size(n)} | {threads} | {' | '.join(times)} | {ratios[0]} | {ratios[1].replace('nan', '')} |")
+        ratios = [share(by['ours'][i] / by['theirs'][i]) if both else "" for i in (0, 1)]
+        rounds = max(map(len, found[what, n, threads].values()))
+        lines.append(f"| {what} | {size(n)} | {threads} | {rounds} | {' | '.join(times)} | {ratios[0]} | {'' if what == 'open' else ratios[1]} |")
+    return lines
 
 
 def picture(rows: Rows, title: str) -> str:
@@ -95,12 +107,12 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     for past_cache, name in TITLES.items():
-        medians = read(Path(sys.argv[1]), past_cache)
-        if not medians:
+        of_file = samples(Path(sys.argv[1]), past_cache)
+        if not of_file:
             continue
         print(f"\n{name}\n")
-        table(medians)
+        print("\n".join(table(of_file)))
         if len(sys.argv) == 3:
             svg = Path(sys.argv[2])
             svg = svg.with_stem(svg.stem + "-direct") if past_cache else svg
-            svg.write_text(picture(medians, name))
+            svg.write_text(picture(medians(of_file), name))
