@@ -97,6 +97,10 @@ class Topology:
     def disks(self) -> list[str]:
         return sorted(set(re.findall(r"drive=(\w+)", " ".join(self.args))))
 
+    @property
+    def nvme_disks(self) -> list[str]:
+        return sorted(set(re.findall(r"drive=(\w+)", " ".join(arg for arg in self.args if arg.startswith("nvme")))))
+
     @classmethod
     def load(cls, name: str) -> Topology:
         path = ROOT / "qemu/topo" / f"{name}.args"
@@ -619,7 +623,7 @@ class Boot:
         values = {
             "LAB_K": guest.kernel.k, "LAB_VARIANT": guest.kernel.variant, "LAB_TOPOLOGY": guest.topology.name,
             "LAB_KERNEL": guest.kernel.home, "LAB_MODULE": guest.kernel.module, "LAB_ROOT": ROOT,
-            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.disks),
+            "LAB_BUILD": BUILD, "LAB_OUT": guest.out, "LAB_DISKS": len(guest.topology.nvme_disks),
             "LAB_GCOV": os.environ.get("PEERDMA_GCOV", ""), **guest.env,
         }
         tests = " ".join(shlex.quote(f"{t.timeout(guest.kernel)}:{t.path}") for t in guest.tests)

@@ -3,8 +3,6 @@
 # Who may do what: members of the device node's group, others, other processes, containers. What they cannot learn.
 # group: limits
 # topologies: switch
-# kernels: 7.2
-# because: rights to the device node, which are the same on each kernel
 # variants: plain
 # needs: udevadm
 # timeout: 90

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The table of Documentation/compat.md, which kernel does what and which test has seen it, from the tests' own headers.
+"""The tables of Documentation/compat.md, which kernel does what and which test has seen it, and what README says of that, from
+the tests' own headers.
 
-    compat.py            TAP: is it what the headers say, and is each guest test in it
-    compat.py --write    write it
+    compat.py            TAP: are they what the headers say, and is each guest test in them
+    compat.py --write    write them
 """
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ import tap  # noqa: E402
 PAGE = run.lab.ROOT / "Documentation/compat.md"
 KERNELS = (("7.2", "plain"), ("7.2", "debug"), ("6.12", "plain"))
 BY_DEFAULT = run.Choice(None, "plain", None, None)
-TABLE = re.compile(r"(<!-- table: kernels -->\n).*?(\n\n|\Z)", re.S)
+README = run.lab.ROOT / "README.md"
+TESTING = run.lab.ROOT / "Documentation/testing.md"
+SENTENCE = re.compile(r"each `make check` runs \d+ guest tests on 7\.2, \d+ on 6\.12")
 
 # What is proven, and by which guest tests.
 FEATURES = (
@@ -31,6 +34,7 @@ FEATURES = (
     ("routes and reasons, on six topologies", "route"),
     ("no route where all DMA passes through host memory (swiotlb)", "bounce"),
     ("xfs; other filesystems refused", "filesystems"),
+    ("SATA, persistent memory, DAX and inline data: refused", "refused"),
     ("md, device-mapper, partitions, mirrors", "stack legs mirror"),
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
@@ -86,9 +90,84 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def the_table_is_what_the_headers_of_the_tests_say() -> None:
-    found = TABLE.search(PAGE.read_text())
-    assert found and found[0] == found[1] + table() + found[2], "tests/host/compat.py --write"
+def of_kernel(k: str, variant: str) -> dict[str, list[str]]:
+    """always, asked, never: which tests"""
+    found: dict[str, list[str]] = {"always": [], "asked": [], "never": []}
+    for name, test in guest_tests().items():
+        found[runs(test, k, variant)].append(name)
+    return found
+
+
+def topologies(k: str, variant: str) -> set[str]:
+    return {name for test in guest_tests().values() for name in test.words("topologies")
+            if BY_DEFAULT.wants(test, k, variant, name) and not BY_DEFAULT.why_not(test, k, variant)}
+
+
+def totals() -> str:
+    rows = ["| kernel | guest tests in each `make check` | topologies | more where it is asked for | not there |", "|---|---|---|---|---|"]
+    for k, variant in KERNELS:
+        found = of_kernel(k, variant)
+        never = f"{len(found['never'])}" + (f": {', '.join(f'`{name}`' for name in found['never'])}" if variant == "plain" else "")
+        rows.append(f"| {k if variant == 'plain' else f'{k}, {variant}'} | {len(found['always'])} | {len(topologies(k, variant))} "
+                    f"| {len(found['asked'])} | {never} |")
+    return "\n".join(rows)
+
+
+def debug() -> str:
+    """Which tests the debug kernel runs, which where they are asked for, and which not."""
+    found = of_kernel(run.NEWEST, "debug")
+    lists = {key: ", ".join(f"`{name}`" for name in sorted(found[key])) for key in found}
+    return (f"On the debug kernel each `make check` runs {lists['always']}.\n"
+            f"Where it is asked for (`DEBUG=1`, with the test's `T=` or `GROUP=`) it runs {lists['asked']}.\n"
+            f"Plain only are {lists['never']}.")
+
+
+TABLES = {PAGE: {"totals": totals, "kernels": table}, TESTING: {"debug": debug}}
+
+
+def filled(path: Path) -> str:
+    """Behind a mark "<!-- table: NAME -->", up to an empty line, stands what was made for it."""
+    text = path.read_text()
+    for name, made in TABLES[path].items():
+        mark = f"<!-- table: {name} -->\n"
+        assert text.count(mark) == 1, f"{path} has no place for the table {name}"
+        text = re.sub(re.escape(mark) + r"(\S.*\n)*", lambda _, m=mark, t=made: f"{m}{t()}\n", text)
+    return text
+
+
+def rows_of(text: str, first: str) -> list[list[str]]:
+    """The cells of the table whose first line begins so."""
+    lines = text[text.index(first):].splitlines()[2:]
+    return [line.split("|") for line in lines[:next(i for i, line in enumerate(lines) if not line.startswith("|"))]]
+
+
+def readme() -> str:
+    plain = [len(of_kernel(k, "plain")["always"]) for k in (run.NEWEST, run.OLDEST)]
+    text, nr = SENTENCE.subn(f"each `make check` runs {plain[0]} guest tests on 7.2, {plain[1]} on 6.12", README.read_text())
+    assert nr == 1, f"{README} does not say how many tests run"
+    return text
+
+
+def the_tables_are_what_the_headers_of_the_tests_say() -> None:
+    for path in TABLES:
+        assert filled(path) == path.read_text(), f"{path}: tests/host/compat.py --write"
+
+
+def testing_md_has_each_topology_and_no_other() -> None:
+    named = {cells[1].strip(" `") for cells in rows_of(TESTING.read_text(), "| name | drive and GPU |")}
+    there = {path.stem for path in (run.lab.ROOT / "qemu/topo").glob("*.args")}
+    assert named == there, named ^ there
+
+
+def the_readme_says_how_many_run() -> None:
+    assert readme() == README.read_text(), "tests/host/compat.py --write"
+
+
+def who_may_do_what_is_tested_on_each_kernel() -> None:
+    """No kernel is taken at its word for what keeps users apart."""
+    for name in ("access", "hostile", "badinput", "limits"):
+        for k in (run.NEWEST, run.OLDEST):
+            assert name in of_kernel(k, "plain")["always"], f"{name} does not run on {k}"
 
 
 def each_guest_test_is_in_it() -> None:
@@ -98,6 +177,9 @@ def each_guest_test_is_in_it() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(TABLE.sub(lambda found: found[1] + table() + found[2], PAGE.read_text()))
+        for changed in TABLES:
+            changed.write_text(filled(changed))
+        README.write_text(readme())
     else:
-        sys.exit(tap.run([the_table_is_what_the_headers_of_the_tests_say, each_guest_test_is_in_it]))
+        sys.exit(tap.run([the_tables_are_what_the_headers_of_the_tests_say, testing_md_has_each_topology_and_no_other, the_readme_says_how_many_run,
+                          who_may_do_what_is_tested_on_each_kernel, each_guest_test_is_in_it]))
