@@ -21,6 +21,7 @@ KERNELS = (("7.2", "plain"), ("7.2", "debug"), ("6.12", "plain"))
 BY_DEFAULT = run.Choice(None, "plain", None, None)
 README = run.lab.ROOT / "README.md"
 TESTING = run.lab.ROOT / "Documentation/testing.md"
+FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
 SENTENCE = re.compile(r"each `make check` runs \d+ guest tests on 7\.2, \d+ on 6\.12")
 
 # What is proven, and by which guest tests.
@@ -122,7 +123,19 @@ def debug() -> str:
             f"Plain only are {lists['never']}.")
 
 
-TABLES = {PAGE: {"totals": totals, "kernels": table}, TESTING: {"debug": debug}}
+def fabrics() -> str:
+    """Which tests of RDMA run only where they are asked for."""
+    asked = {key: {name for name in of_kernel(*key)["asked"] if "rdma" in guest_tests()[name].words("group")} for key in KERNELS}
+    new, debug_kernel, old = (asked[key] for key in KERNELS)
+
+    def names(found: set[str]) -> str:
+        return ", ".join(f"`{name}`" for name in sorted(found))
+    assert not new - old, "a test that only 7.2 leaves out"
+    return (f"What takes long runs where it is asked for. A whole `make check` leaves out {names(old - new)} on 6.12,\n"
+            f"{names(new)} on both kernels,\nand {names(debug_kernel)} on the debug kernel, and says so. `GROUP=rdma make check` runs them all.")
+
+
+TABLES = {PAGE: {"totals": totals, "kernels": table}, TESTING: {"debug": debug}, FABRICS: {"asked": fabrics}}
 
 
 def filled(path: Path) -> str:
