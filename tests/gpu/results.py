@@ -109,8 +109,8 @@ class Goal:
         return max(found.items(), key=lambda pair: pair[1].median) if len(found) == len(self.keys) else None
 
 
-def every(*whats: str) -> tuple[Key, ...]:
-    return tuple((what, size, threads) for what in whats
+def every(*kinds: str) -> tuple[Key, ...]:
+    return tuple((what, size, threads) for what in kinds
                  for size, threads in ((4096, 1), (65536, 1), (MIB, 1), (16 * MIB, 1), (128 * MIB, 1), (MIB, 8), (16 * MIB, 8)))
 
 
