@@ -35,7 +35,7 @@ FEATURES = (
     ("routes and reasons, on six topologies", "route"),
     ("no route where all DMA passes through host memory (swiotlb)", "bounce"),
     ("xfs; other filesystems refused", "filesystems"),
-    ("SATA, persistent memory, DAX and inline data: refused", "refused"),
+    ("SATA and inline data; persistent memory and DAX (on 6.12): refused", "refused"),
     ("md, device-mapper, partitions, mirrors", "stack legs mirror"),
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
