@@ -363,7 +363,7 @@ const char *peerdma_cufile_why_text(uint32_t why)
 	case PEERDMA_CUFILE_WHY_REFUSED:
 		return "the kernel module refuses the file, or this place of it";
 	case PEERDMA_CUFILE_WHY_DENIED:
-		return "the denylist in cufile.json has what the file is on";
+		return "the file's mount, filesystem, device or driver is denied by cufile.json";
 	case PEERDMA_CUFILE_WHY_PINNED_LIMIT:
 		return "max_device_pinned_mem_size_kb has no room for this memory";
 	}

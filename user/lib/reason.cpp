@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What the numbers of the ABI are called, and what a person can do about them. switch without default,
-// so that -Wswitch refuses to build a library that does not know a reason the header has.
+// What the numbers of the ABI are called, and what a person can do about them: the one place where that is worded.
+// Documentation/routes.md has these words (tests/host/reasons.py writes and compares them), peerdma check prints them.
+// switch without default, so that -Wswitch refuses to build a library that does not know a reason the header has.
 
 #include "peerdma.h"
 
@@ -31,11 +32,12 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"BUF_RANGE", "the range is not inside the buffer",
 			"Allocate a larger buffer, or read less into it."};
 	case PEERDMA_REASON_FILE_ALIGN:
-		return {"FILE_ALIGN", "it begins or ends inside a block of the file, and that part was bounced",
+		return {"FILE_ALIGN",
+			"the request begins or ends inside a block of the file, and that part was bounced",
 			"Use offsets and lengths that are multiples of dio_offset_align, which peerdma explain "
 			"prints."};
 	case PEERDMA_REASON_BUF_ALIGN:
-		return {"BUF_ALIGN", "its place in the buffer is not a multiple of the device's memory alignment",
+		return {"BUF_ALIGN", "the place in the buffer is not a multiple of the device's memory alignment",
 			"Use a multiple of dio_mem_align, which peerdma explain prints."};
 	case PEERDMA_REASON_PAGE_ALIGN:
 		return {"PAGE_ALIGN",
@@ -63,12 +65,11 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Name a regular file or a block device."};
 	case PEERDMA_REASON_FILESYSTEM:
 		return {"FILESYSTEM", "this filesystem's direct I/O is not known to be safe with peer memory",
-			"Put the file on ext4 on an NVMe drive, or use the block device itself."};
+			"Put the file on ext4 or xfs on an NVMe drive, or use the block device itself."};
 	case PEERDMA_REASON_NO_DIO:
 		return {"NO_DIO", "this file offers no direct I/O",
-			"Copy it to a file that is not encrypted, not protected by verity, not journalled with its "
-			"data "
-			"and, to be written, has extents."};
+			"Copy it to a file that is not encrypted, not under verity, without inline data and, to be "
+			"written, with extents, on a mount without data=journal and DAX."};
 	case PEERDMA_REASON_END_OF_FILE:
 		return {"END_OF_FILE", "the file ends before the range that was asked for", ""};
 	case PEERDMA_REASON_REALTIME:
@@ -76,12 +77,14 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Copy it to a file without the realtime flag (xfs_io -c 'chattr -r', on an empty file)."};
 	case PEERDMA_REASON_NFS_TRANSPORT:
 		return {"NFS_TRANSPORT", "NFS by something else than RDMA, which hands the pages to a socket",
-			"Mount it with -o rdma, from a server and by a network card that support it."};
+			"Mount it with -o rdma,port=20049, from a server and by a network card that support it."};
 	case PEERDMA_REASON_NFS_LOCAL:
-		return {"NFS_LOCAL", "NFS from a server in this very machine, whose files are used past the network",
-			"Use the filesystem that is exported, or turn localio off: nfs.localio_enabled=0."};
+		return {"NFS_LOCAL",
+			"NFS from a server in this very machine, whose files the client uses past the network",
+			"Use the filesystem that is exported, or switch localio off and mount it again: echo N "
+			">/sys/module/nfs/parameters/localio_enabled."};
 	case PEERDMA_REASON_NFS_LAYOUT:
-		return {"NFS_LAYOUT", "NFS with a layout of pNFS, whose bytes go by ways of its own",
+		return {"NFS_LAYOUT", "NFS with a layout of pNFS, whose driver moves the bytes",
 			"Mount it without pNFS: -o vers=3, or a server that gives no layouts."};
 	case PEERDMA_REASON_NFS_SECURITY:
 		return {"NFS_SECURITY", "NFS with Kerberos integrity or privacy, which the CPU computes",
@@ -98,8 +101,9 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use a drive's own partition, or md or LVM over such, not loop or a network device."};
 	case PEERDMA_REASON_DM_TARGET:
 		return {"DM_TARGET", "a device-mapper target that may look at the data, or waits",
-			"Use a volume that is only linear or striped, straight over drives or over md raid0: no crypt, "
-			"integrity, thin, cache, snapshot or mirror (dmsetup table shows what it is)."};
+			"Use a volume whose targets are linear, striped, unstriped, switch or zero (dmsetup table "
+			"shows them), over drives or over md raid0; put md raid1 and raid10 over such volumes, not "
+			"below them."};
 	case PEERDMA_REASON_MD_LEVEL:
 		return {"MD_LEVEL", "an md array whose parity the CPU computes",
 			"Use md raid0, raid1, raid10 or linear."};
@@ -112,22 +116,23 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"DISTANCE",
 			"the kernel knows no PCI route between the disk, or the network card that leads to it, and the "
 			"provider",
-			"Put both below one PCIe switch, or use a host whose bridges the kernel allows (recent AMD and "
-			"some Intel)."};
+			"Put both below one PCIe switch (lspci -t shows the tree), or use a host whose bridges the "
+			"kernel trusts: AMD from Zen on, some of Intel's. No kernel parameter adds a bridge."};
 	case PEERDMA_REASON_MAPPING:
 		return {"MAPPING", "a trial DMA mapping failed",
 			"Look in the kernel's log for the IOMMU's message; the kernel parameter iommu=pt may help."};
 	case PEERDMA_REASON_INTEGRITY:
 		return {"INTEGRITY", "the disk carries checksums that the CPU would have to compute",
-			"Format its namespace to an LBA format without metadata (nvme id-ns, nvme format --lbaf)."};
+			"Format its namespace, which erases it, to an LBA format without metadata (nvme id-ns, nvme "
+			"format --lbaf)."};
 	case PEERDMA_REASON_DMABUF:
-		return {"DMABUF", "on this kernel what was exported could not be taken back",
-			"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or 7.2."};
-	case PEERDMA_REASON_IMPORTER:
-		return {"IMPORTER", "a device's driver imports dma-bufs in a way that cannot be told to let go",
-			"Look in the kernel's log for which. Use a device whose driver imports dynamically, as mlx5's "
-			"does, or have root set "
+		return {"DMABUF", "this kernel could not take back the memory of an exported dma-buf",
+			"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or 7.2, or have root set "
 			"/sys/module/peerdma/parameters/pinned_importers."};
+	case PEERDMA_REASON_IMPORTER:
+		return {"IMPORTER", "a device's driver imports dma-bufs so that their memory cannot be taken back",
+			"See the kernel's log for which. Use a device whose driver imports dynamically, as mlx5's "
+			"does, or have root set /sys/module/peerdma/parameters/pinned_importers."};
 	case PEERDMA_REASON_FABRIC_TCP:
 		return {"FABRIC_TCP", "NVMe over TCP, whose driver hands the pages to a socket",
 			"Connect to the controller by RDMA (nvme connect -t rdma), with a network card that supports "
@@ -139,9 +144,9 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"FABRIC_FC", "NVMe over Fibre Channel, whose driver knows no peer memory",
 			"Use a drive in this machine, or NVMe over RDMA."};
 	case PEERDMA_REASON_RDMA_MODULE:
-		return {"RDMA_MODULE",
-			"storage of another machine, and the module that knows its network is not loaded",
-			"Load peerdma_rdma.ko, which is beside peerdma.ko, and for NFS peerdma_nfs.ko as well."};
+		return {"RDMA_MODULE", "storage of another machine, and the module for its network is not loaded",
+			"Load peerdma_rdma, and for NFS peerdma_nfs as well: by modprobe where a package has installed "
+			"them, by insmod beside peerdma.ko where make module has built them."};
 	case PEERDMA_REASON_RDMA_ROUTE:
 		return {"RDMA_ROUTE", "no RDMA device leads to the storage's address at the moment",
 			"See whether the link is up and has its address (rdma link, ip route get), for NVMe the "
@@ -185,7 +190,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"or use an RDMA device that imports dma-bufs."};
 	case PEERDMA_REASON_VENDOR_MODULE:
 		return {"VENDOR_MODULE", "no module is loaded that speaks with this vendor's driver",
-			"For NVIDIA: modprobe peerdma_nvidia."};
+			"For NVIDIA load peerdma_nvidia: by modprobe where a package has installed it, by insmod "
+			"beside peerdma.ko where make module has built it."};
 	case PEERDMA_REASON_VENDOR_DRIVER:
 		return {"VENDOR_DRIVER",
 			"the vendor's driver is not loaded, or does not let other modules use what is "
@@ -204,13 +210,17 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Memory of a GPU that shares its memory with the CPU (Grace Hopper) needs no peer-to-peer "
 			"DMA: use it as host memory."};
 	case PEERDMA_REASON_VENDOR_UNPUBLISHED:
-		return {"VENDOR_UNPUBLISHED", "nobody has published the GPU's BAR as peer-to-peer memory",
-			"For NVIDIA: load nvidia-uvm of a driver for CUDA 12.8 or later, with the option of nvidia "
-			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"."};
+		return {"VENDOR_UNPUBLISHED", "no driver has published the GPU's BAR as peer-to-peer memory",
+			"For NVIDIA: load nvidia-uvm of a driver for CUDA 12.8 or later, and give nvidia the option "
+			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in a file of "
+			"/etc/modprobe.d; rebuild the initramfs, from which it may load, and reboot. peerdma check "
+			"prints the commands."};
 	case PEERDMA_REASON_VENDOR_WC:
 		return {"VENDOR_WC", "the kernel has the GPU's BAR mapped write-combined",
-			"For NVIDIA: the option of nvidia "
-			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"."};
+			"For NVIDIA: give nvidia the option "
+			"NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in a file of "
+			"/etc/modprobe.d; rebuild the initramfs, from which it may load, and reboot. peerdma check "
+			"prints the commands."};
 	case PEERDMA_REASON_VENDOR_OURS:
 		return {"VENDOR_OURS", "the GPU is bound to the peerdma driver, not to its vendor's",
 			"Unpublish it and bind it to its vendor's driver. A dma-buf of a PeerDMA buffer is no second "
@@ -240,8 +250,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Pass the one that the other driver's library has exported."};
 	case PEERDMA_REASON_IMPORT_REVOCABLE:
 		return {"IMPORT_REVOCABLE",
-			"the dma-buf's exporter lets in only those from whom it can take the memory back",
-			"If it may wait for reads and writes under way then, root can allow it: the parameter "
+			"the dma-buf's exporter accepts only importers from which it can take the memory back",
+			"If it may wait for reads and writes under way, have root set the parameter "
 			"revocable_imports=1 of peerdma."};
 	case PEERDMA_REASON_IMPORT_DEVICE:
 		return {"IMPORT_DEVICE",
@@ -257,9 +267,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"IMPORT_REFUSED", "the dma-buf's exporter does not attach, pin or map it for this device",
 			"The kernel's log has which, and its errno. Some devices do not reach each other."};
 	case PEERDMA_REASON_IMPORT_TABLE:
-		return {"IMPORT_TABLE",
-			"the dma-buf's exporter says of less memory where it is than the dma-buf is long",
-			"Report it to whoever maintains that driver."};
+		return {"IMPORT_TABLE", "the dma-buf's exporter reports less memory than the dma-buf is long",
+			"Report it to the maintainers of that driver."};
 	case PEERDMA_REASON_IMPORT_PIECES:
 		return {"IMPORT_PIECES", "64 KiB of the dma-buf are not contiguous",
 			"Allocate it in larger pages, or begin at another offset."};
