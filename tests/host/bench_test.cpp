@@ -347,6 +347,8 @@ TEST_F(Bench, Refusals)
 	EXPECT_TRUE(has(refusal(), "neither a file"));
 	options = {.target = "", .jobs = "/jobs", .svg = "", .settings = {}};
 	EXPECT_TRUE(has(refusal(), "cannot read /jobs"));
+	env.files["/jobs"] = std::string(peerdma_impl::written_limit + 1, '#');
+	EXPECT_TRUE(has(refusal(), "cannot read /jobs: it is too large")) << refusal();
 	env.files["/jobs"] = "[a]\nfilename=/f\nbs=frob\n";
 	EXPECT_TRUE(has(refusal(), "/jobs, line 3: bs: "));
 	options.target = "/f";

@@ -113,6 +113,12 @@ TEST_F(Check, Module)
 	EXPECT_TRUE(cli::check_module(host, -ENOENT).change.starts_with("insmod peerdma.ko;"));
 	env.files["/lib/modules/6.12.95/modules.dep"] += "updates/peerdma.ko:\n";
 	EXPECT_EQ(cli::check_module(host, -ENOENT).change, "modprobe peerdma");
+	// DKMS has it, for other kernels until now.
+	env.files.erase("/lib/modules/6.12.95/modules.dep");
+	env.files["/var/lib/dkms/peerdma/0.1.0/source"] = "";
+	EXPECT_TRUE(
+		cli::check_module(host, -ENOENT).change.starts_with("dkms install --force peerdma/0.1.0 -k 6.12.95, "));
+	EXPECT_TRUE(cli::check_module(host, -ENOENT).change.ends_with("; modprobe peerdma"));
 	env.files["/sys/module/peerdma"] = "";
 	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::good);
 }
@@ -149,9 +155,92 @@ TEST_F(Check, ALimitOfACgroupIsLiftedByWhatIsPrinted)
 TEST_F(Check, AKernelThatLacksSomethingIsReplacedByWhatIsPrinted)
 {
 	env.files["/boot/config-6.12.95"] = "CONFIG_ZONE_DEVICE=y\n";
+	EXPECT_FALSE(has(cli::check_config(host).change, "linux-image"));
+	env.files["/etc/os-release"] = "ID=debian\nVERSION_ID=\"13\"\n";
 	EXPECT_TRUE(has(cli::check_config(host).change, "'^linux-image-7[.]2[.].*deb13-amd64$'"));
 	env.files.erase("/boot/config-6.12.95");
 	EXPECT_TRUE(has(cli::check_config(host).change, "modprobe configs"));
+}
+
+TEST_F(Check, OsReleaseAsTheShellReadsIt)
+{
+	auto of = [&](const std::string &text) {
+		env.files["/etc/os-release"] = text;
+		return cli::distribution_of(host);
+	};
+	EXPECT_EQ(of("ID=ubuntu\n").family, cli::Family::ubuntu);
+	EXPECT_EQ(of("# ID=arch\nXID=arch\nID='rhel'\nVERSION_ID=\"9.4\"\n").version, "9.4");
+	EXPECT_EQ(of("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n").family, cli::Family::redhat);
+	EXPECT_TRUE(of("ID=rocky\n").itself);
+	EXPECT_EQ(of("ID=amzn\nID_LIKE='fedora'\n").family, cli::Family::fedora);
+	EXPECT_FALSE(of("ID=amzn\nID_LIKE='fedora'\n").itself);
+	EXPECT_EQ(of("NAME=\"A \\\"B\\\" C\"\nID=x\n").name, "A \"B\" C");
+	EXPECT_EQ(of("ID=arch\nID=debian\n").family, cli::Family::debian);
+	EXPECT_EQ(of("").family, cli::Family::unknown);
+	EXPECT_EQ(of("ID=\n").name, "this distribution");
+	env.files.erase("/etc/os-release");
+	env.files["/usr/lib/os-release"] = "ID=sles\n";
+	EXPECT_EQ(cli::distribution_of(host).family, cli::Family::suse);
+}
+
+TEST_F(Check, WhatTheModuleWouldSayIsInTheLibrarysWords)
+{
+	auto says = [](const cli::Finding &finding, uint32_t reason, bool advice = true) {
+		EXPECT_TRUE(has(finding.found,
+				std::string(peerdma_reason_name(reason)) + ": " + peerdma_reason_text(reason)))
+			<< finding.found;
+		if (advice) {
+			EXPECT_TRUE(has(finding.change, peerdma_reason_advice(reason))) << finding.change;
+		}
+	};
+	auto filesystem = [&](const std::string &fs, const std::string &options) {
+		return cli::check_filesystem(host, {.path = "/x", .filesystem = fs, .options = options});
+	};
+	says(filesystem("btrfs", ""), PEERDMA_REASON_FILESYSTEM);
+	says(filesystem("overlay", ""), PEERDMA_REASON_FILESYSTEM, false);
+	says(filesystem("nfs4", "proto=tcp"), PEERDMA_REASON_NFS_TRANSPORT);
+	says(filesystem("nfs4", "proto=rdma"), PEERDMA_REASON_RDMA_MODULE, false);
+	says(filesystem("ext4", "data=journal"), PEERDMA_REASON_NO_DIO, false);
+	auto disk = [&](const std::string &name, const std::string &transport) {
+		env.files["/sys/class/block/" + name + "/size"] = "1\n";
+		if (!transport.empty())
+			env.files["/sys/class/block/" + name + "/device/transport"] = transport + "\n";
+		return cli::check_disks(host, {.path = "/x", .filesystem = "ext4", .disks = {name}});
+	};
+	says(disk("sda", ""), PEERDMA_REASON_QUEUE);
+	says(disk("nvme1n1", "tcp"), PEERDMA_REASON_FABRIC_TCP);
+	says(disk("nvme2n1", "loop"), PEERDMA_REASON_FABRIC_LOOP);
+	says(disk("nvme3n1", "fc"), PEERDMA_REASON_FABRIC_FC);
+	auto stack = [&](const std::string &name) {
+		env.files["/sys/class/block/" + name + "/slaves/sda"] = "";
+		return cli::check_stack(host, {.path = "/x", .filesystem = "ext4", .disks = {name}});
+	};
+	env.files["/sys/class/block/md0/md/level"] = "raid5\n";
+	env.files["/sys/class/block/dm-0/dm/uuid"] = "CRYPT-x\n";
+	says(stack("md0"), PEERDMA_REASON_MD_LEVEL);
+	says(stack("dm-0"), PEERDMA_REASON_DM_TARGET);
+	says(stack("bcache0"), PEERDMA_REASON_STACKED);
+	env.files["/proc/self/limits"] = "Max locked memory         4096  4096  bytes\n";
+	says(cli::check_memlock(host), PEERDMA_REASON_MEMLOCK, false);
+	cli::Verdict verdict{.disk = "x"};
+	verdict.why.error = EXDEV;
+	verdict.why.reason = PEERDMA_REASON_DISTANCE;
+	says(cli::check_bridge(host, {}, {verdict}, {}), PEERDMA_REASON_DISTANCE);
+	says(cli::check_route(verdict, {}), PEERDMA_REASON_DISTANCE);
+	verdict.why.error = 0;
+	verdict.why.map = PEERDMA_MAP_SOFTWARE;
+	says(cli::check_route(verdict, {}), PEERDMA_REASON_RDMA_SOFTWARE);
+}
+
+TEST_F(Check, WhatIsNotReadIsNamedOnAHostOfItsOwn)
+{
+	env.files["/sys/module"] = "";
+	env.files["/proc/cpuinfo"] = std::string(peerdma_impl::file_limit + 1, 'x');
+	const cli::Report report = cli::check({});
+	EXPECT_EQ(item(report, "files")["found"], "not read: /proc/cpuinfo: it is too large");
+	EXPECT_EQ(item(report, "files")["state"], "unknown");
+	env.files["/proc/cpuinfo"] = "";
+	EXPECT_TRUE(item(cli::check({}), "files").is_null());
 }
 
 TEST_F(Check, Node)

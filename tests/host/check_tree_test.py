@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource as limit
 import shutil
+import socket
+import stat
 import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
+import reasons
 import tap
 
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or Path(__file__).resolve().parents[2] / "build")
@@ -39,11 +45,35 @@ ALL = {DEP: "updates/dkms/peerdma_nfs.ko: updates/dkms/peerdma_rdma.ko updates/d
             "updates/dkms/peerdma.ko:\n"}
 SIGNATURE = "~Module signature appended~\n"
 
-Files = dict[str, Any]  # path to text, bytes, or a link's target
+DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nNAME="Debian GNU/Linux"\nVERSION_ID="13"\nID=debian\n'
+
+Files = dict[str, Any]  # path to text, bytes, a link's target, or what is in its place
 
 
 class Link(str):
     pass
+
+
+class Sparse(int):
+    """A file of that many bytes, all of them holes."""
+
+
+class Node(str):
+    """Something that is not a file: fifo, socket, device, folder."""
+
+    def make(self, path: Path) -> None:
+        if self == "fifo":
+            os.mkfifo(path)
+        elif self == "socket":
+            # By a short name: an address has 108 bytes.
+            there = os.open(path.parent, os.O_PATH)
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(f"/proc/self/fd/{there}/{path.name}")
+            os.close(there)
+        elif self == "device":
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+        else:
+            path.mkdir()
 
 
 def config_space(acs: int | None = None) -> bytes:
@@ -111,6 +141,7 @@ def good() -> Tree:
     home = tree.where[DRIVE] + "/nvme/nvme0/nvme0n1"
     tree.disk("nvme0n1p1", home, 1, partition="1\n")
     tree.files |= {
+        "etc/os-release": DEBIAN,
         "proc/sys/kernel/osrelease": K + "\n",
         "proc/sys/kernel/io_uring_disabled": "0\n",
         "proc/cmdline": "quiet\n",
@@ -152,8 +183,22 @@ def record(tree: Tree, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(what, Link):
             path.symlink_to(what)
+        elif isinstance(what, Sparse):
+            with path.open("wb") as file:
+                file.truncate(what)
+        elif isinstance(what, Node):
+            what.make(path)
         else:
             path.write_bytes(what if isinstance(what, bytes) else what.encode())
+
+
+# What the library says of each reason, by its name.
+WORDS = {reasons.reason_of("name")(number): reasons.reason_of("text")(number) for number in range(128)}
+
+
+def limited() -> None:
+    """Of the command: what a record holds may not fill the memory."""
+    limit.setrlimit(limit.RLIMIT_AS, (1 << 29, 1 << 29))
 
 
 class Seen:
@@ -166,8 +211,9 @@ class Seen:
         try:
             record(tree, folder)
             words = [TOOL, "check", "--root", folder, *targets]
-            done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=False)
-            self.text = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+            how: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "timeout": 60, "preexec_fn": limited}
+            done = subprocess.run([*words, "--json"], **how)
+            self.text = subprocess.run(words, **how).stdout
         finally:
             shutil.rmtree(folder)
         assert done.returncode in (0, 1) and not done.stderr, done
@@ -177,8 +223,12 @@ class Seen:
         for item in self.items:
             assert list(item) == ["id", "about", "state", "found", "why", "change", "undo"], item
             assert item["found"] and item["why"], item
+            # A reason that is named is in the library's words.
+            for name in re.findall(r"\b([A-Z][A-Z_]+): ", item["found"]):
+                assert name not in WORDS or f"{name}: {WORDS[name]}" in item["found"], item
             assert (item["state"] == "good") == (not item["change"]) == (not item["undo"]), item
             Seen.states.setdefault(item["id"], set()).add(item["state"])
+        self.commands = "\n".join(item["change"] + "\n" + item["undo"] for item in self.items)
         assert (self.status == 1) == any(item["state"] == "bad" for item in self.items)
 
     def item(self, name: str) -> dict[str, Any]:
@@ -361,7 +411,7 @@ def acs_on() -> None:
         tree = good()
         tree.set(DOWN, "config", config_space(bit))
         seen = Seen(tree)
-        seen.is_("acs", "warn", f"redirects at {DOWN}", f"pci=disable_acs_redir={DOWN} ", "take it out")
+        seen.is_("acs", "warn", f"redirects at {DOWN}", f"pci=disable_acs_redir={DOWN} ", f"take pci=disable_acs_redir={DOWN} out")
         seen.is_("bridge", "unknown", "through the module only")
     tree.set(DOWN2, "config", config_space(bit))
     seen = Seen(tree)
@@ -647,6 +697,236 @@ def resource_limits() -> None:
     seen.is_("quota", "warn", f"peerdma/{GPU} 1048576 in /sys/fs/cgroup/user.slice/dmem.max")
     with_files({"sys/fs/cgroup/user.slice/dmem.max": "drm/x 5\n"}).is_("quota", "good")
 
+# --- Distributions
+
+def release(ident: str, version: str = "", like: str = "", name: str = "") -> str:
+    return f'NAME="{name or ident.title()}"\nID={ident}\nID_LIKE="{like}"\n' + (f'VERSION_ID="{version}"\n' if version else "")
+
+
+# What belongs to which family of distributions, and may be advised to no other.
+COMMANDS = {"debian": ("apt ", "apt-cache", "update-grub", "update-initramfs -u", "bindeb-pkg", "linux-headers-" + K, ".deb"),
+            "redhat": ("dnf ", "grubby", "dracut -f", "binrpm-pkg", "kernel-devel-" + K),
+            "suse": ("zypper ", "grub2-mkconfig", "dracut -f", "binrpm-pkg", "kernel-default-devel"),
+            "arch": ("pacman ", "grub-mkconfig", "mkinitcpio -P", "pacman -S linux-headers"),
+            "": ()}
+# os-release, its family, whether it is itself and not one of those that are like it, and what is said of its kernels.
+DISTRIBUTIONS = (
+    (DEBIAN, "debian", "boot a 7.2 of Debian 13's"),
+    (release("debian", "12", name="Debian GNU/Linux"), "debian", "upgrade to Debian 13"),
+    (release("debian", name="Debian GNU/Linux"), "debian", "snapshot.debian.org"),
+    (release("raspbian", "13", "debian"), "debian", "no kernel of Raspbian"),
+    (release("ubuntu", "24.04", "debian"), "debian", "apt install linux-generic-hwe-24.04"),
+    (release("ubuntu", "25.10", "debian"), "debian", "no kernel of Ubuntu"),
+    (release("linuxmint", "22.1", "ubuntu debian"), "debian", "no kernel of Linuxmint"),
+    (release("pop", "22.04", '"ubuntu debian"'.strip('"')), "debian", "no kernel of Pop"),
+    (release("rhel", "9.4", "fedora", "Red Hat Enterprise Linux"), "redhat", "all kernels of Red Hat Enterprise Linux 9.4 are older than 6.1"),
+    (release("rhel", "10.1", "fedora", "Red Hat Enterprise Linux"), "redhat", "no kernel of Red Hat Enterprise Linux"),
+    (release("rocky", "9.5", "rhel centos fedora", "Rocky Linux"), "redhat", "all kernels of Rocky Linux 9.5 are older"),
+    (release("almalinux", "8.10", "rhel centos fedora", "AlmaLinux"), "redhat", "all kernels of AlmaLinux 8.10 are older"),
+    (release("centos", "9", "rhel fedora", "CentOS Stream"), "redhat", "all kernels of CentOS Stream 9 are older"),
+    (release("fedora", "43", name="Fedora Linux"), "redhat", "no kernel of Fedora Linux"),
+    (release("amzn", "2023", "fedora", "Amazon Linux"), "redhat", "no kernel of Amazon Linux"),
+    (release("sles", "15.6", "suse", "SLES"), "suse", "no kernel of SLES"),
+    (release("opensuse-tumbleweed", "20261101", "opensuse suse", "openSUSE Tumbleweed"), "suse", "no kernel of openSUSE"),
+    (release("arch", name="Arch Linux"), "arch", "no kernel of Arch Linux"),
+    (release("manjaro", "", "arch", "Manjaro Linux"), "arch", "no kernel of Manjaro"),
+    (release("nixos", "25.11", name="NixOS"), "", "no kernel of NixOS"),
+    ("", "", "build 6.12 or 7.2"),
+)
+
+
+def spoiled(files: Files) -> Seen:
+    """A machine on which nearly all is missing that a distribution has commands for."""
+    tree = iommu("DMA")
+    tree.set(DOWN, "config", config_space(0x4))
+    tree.set(GPU, "driver", Link("../" * tree.where[GPU].count("/") + "bus/pci/drivers/nvidia"))
+    tree.files |= {CONFIG: "CONFIG_ZONE_DEVICE=y\nCONFIG_MODULE_SIG=y\n", "proc/sys/kernel/io_uring_disabled": "0\n",
+                   "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n",
+                   "sys/kernel/security/lockdown": "none [integrity] confidentiality\n", DEP: "kernel/a.ko:\n"} | files
+    return without(tree, ("sys/module/peerdma/", "dev/peerdma", f"lib/modules/{K}/build", HEADERS[1:]))
+
+
+def each_distribution_gets_its_own_commands() -> None:
+    for text, family, kernel in DISTRIBUTIONS:
+        seen = spoiled({"etc/os-release": text})
+        seen.is_("config", "bad", "CONFIG_PCI_P2PDMA=y", kernel)
+        for other, words in COMMANDS.items():
+            for word in words:
+                if word in COMMANDS[family] or (not family and word in ("update-initramfs -u", "dracut -f", "mkinitcpio -P")):
+                    continue
+                assert word not in seen.commands, (text, word, seen.commands)
+        for word in ("update-initramfs -u", "dracut -f", "mkinitcpio -P"):
+            said = word in seen.item("driver")["change"], word in seen.item("driver")["undo"]
+            assert said == ((word in COMMANDS[family] or not family),) * 2, (text, word, seen.item("driver"))
+        # Only Debian's own kernels are Debian's to give.
+        own = text == DEBIAN or "ID=debian" in text
+        assert ("snapshot.debian.org" in seen.commands or "upgrade to Debian" in seen.commands) == own, (text, seen.commands)
+        seen.is_("iommu", "warn", "", "iommu=pt", "iommu=pt")
+        seen.is_("acs", "warn", "", f"pci=disable_acs_redir={DOWN}")
+        seen.is_("headers", "bad")
+        assert not seen.item("headers")["change"].startswith("Debian")
+
+
+def the_commands_of_each_family() -> None:
+    def of(text: str) -> Seen:
+        return spoiled({"etc/os-release": text})
+    seen = of(release("rhel", "10.1", "fedora"))
+    seen.is_("headers", "bad", "", f"dnf install kernel-devel-{K}", f"dnf remove kernel-devel-{K}")
+    seen.is_("iommu", "warn", "", "grubby --update-kernel=ALL --args='iommu=pt'", "--remove-args='iommu=pt'")
+    seen.is_("driver", "warn", "", "dracut -f --regenerate-all", "rm /etc/modprobe.d/nvidia-peerdma.conf; dracut -f")
+    seen.is_("signing", "bad", "", f"/lib/modules/{K}/build/scripts/sign-file", "mokutil --delete")
+    seen = of(release("ubuntu", "24.04", "debian"))
+    seen.is_("headers", "bad", "", f"apt install linux-headers-{K}")
+    seen.is_("iommu", "warn", "", "update-grub", "update-grub")
+    seen.is_("driver", "warn", "", "update-initramfs -u -k all", "update-initramfs -u -k all")
+    seen.is_("signing", "bad", "", "/var/lib/shim-signed/mok/MOK.der", "/var/lib/shim-signed/mok/MOK.der")
+    of(release("arch")).is_("headers", "bad", "", "pacman -S linux-headers")
+    of(release("sles", "16.0", "suse")).is_("iommu", "warn", "", "grub2-mkconfig -o /boot/grub2/grub.cfg")
+    of("").is_("iommu", "warn", "", "where the boot loader has it")
+    # The other place, what quotes it, and the key that DKMS is told to use.
+    seen = spoiled({"etc/os-release": Link("../usr/lib/os-release"), "usr/lib/os-release": "ID='ubuntu'\nVERSION_ID=24.04\n",
+                    "etc/dkms/framework.conf": 'mok_certificate="/etc/keys/mine.der"\n'})
+    seen.is_("signing", "bad", "", "mokutil --import /etc/keys/mine.der")
+    tree = good()
+    del tree.files["etc/os-release"]
+    tree.files |= {"usr/lib/os-release": "ID=fedora\n", CONFIG: ""}
+    without(tree, ()).is_("config", "unknown")
+    # The tool that is there makes the initramfs, and what is booted from an image is no one's packages.
+    seen = spoiled({"etc/os-release": release("arch"), "usr/bin/dracut": ""})
+    seen.is_("driver", "warn", "", "dracut -f")
+    assert "mkinitcpio" not in seen.commands
+    seen = spoiled({"etc/os-release": release("fedora", "43"), "run/ostree-booted": ""})
+    assert "dnf " not in seen.commands and "grubby" not in seen.commands, seen.commands
+
+
+def the_page_names_the_commands_that_are_printed() -> None:
+    page = (Path(__file__).resolve().parents[2] / "Documentation/packages.md").read_text().partition("## Other distributions")[2]
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if re.match(r"\| [A-Z]", line)]
+    assert len(rows) >= 6
+    seen = 0
+    for row in rows:
+        for ident in re.findall(r"`([a-z-]+)`", row[0]):
+            said = spoiled({"etc/os-release": release(ident, "13" if ident == "debian" else "")})
+            for command in re.findall(r"`([^`]+)`", row[2] + row[3] + row[4]):
+                assert command.replace("RELEASE", K) in said.commands, (ident, command, said.commands)
+                seen += 1
+    assert seen > 25, seen
+
+
+def options_of_modules_reach_the_initramfs() -> None:
+    """Whatever is advised to be put into modprobe.d."""
+    seen = [spoiled({}), bound("amdgpu", {"sys/module/amdgpu/parameters/pcie_p2p": "N\n"}), Seen(multipath("tcp")),
+            bound("nvidia", {MEMTYPES: memtypes((0x3800000000, 0x3800001000, "write-combining"))})]
+    options = [item for one in seen for item in one.items if "modprobe.d" in item["change"]]
+    assert {item["id"] for item in options} == {"driver", "multipath", "memtype"}, options
+    for item in options:
+        assert re.search(r"update-initramfs -u.*reboot", item["change"]) and re.search(r"rm .*update-initramfs -u.*reboot", item["undo"]), item
+    # What is built in reads no such file.
+    tree = multipath("tcp")
+    tree.files[f"lib/modules/{K}/modules.builtin"] = "kernel/drivers/nvme/host/nvme-core.ko\n"
+    item = Seen(tree).item("multipath")
+    assert "nvme_core.multipath=N" in item["change"] and "modprobe.d" not in item["change"] + item["undo"], item
+
+
+def who_builds_a_kernel() -> None:
+    """A version that the module was run on, of another source."""
+    for name, who in (("6.12.0-124.8.1.el10_1.x86_64", "Red Hat's"), ("7.2.4-200.fc45.x86_64", "Fedora's"),
+                      ("7.2.0-9-generic", "Ubuntu's"), ("6.12.0-160000.5-default", "SUSE's"), ("7.2.3-arch1-1", "Arch's")):
+        seen = with_files({"proc/sys/kernel/osrelease": name + "\n"})
+        seen.is_("kernel", "warn", f"{name}, a kernel of {who}, on which PeerDMA was not tried", "peerdma selftest")
+
+
+def how_a_module_gets_in() -> None:
+    """insmod is for who has built it; a package or DKMS has put it where modprobe finds it."""
+    gone = ("sys/module/peerdma", "dev/peerdma")
+    for files in ({}, {DEP: ""} | {"var/lib/dkms/peerdma/0.1.0/source/dkms.conf": ""}):
+        seen = with_files(files, drop=gone)
+        assert "insmod" not in seen.commands, seen.commands
+        seen.is_("module", "bad", "", "modprobe peerdma")
+        seen.is_("node", "bad", "", "modprobe peerdma")
+    seen.is_("module", "bad", "", f"dkms install --force peerdma/0.1.0 -k {K}")
+    tree = multipath("rdma")
+    tree.files["var/lib/dkms/peerdma/0.1.0/source/dkms.conf"] = ""
+    Seen(tree).is_("rdma", "bad", "", "where the kernel has RDMA; modprobe peerdma_rdma")
+    on: Files = {SECURE_BOOT: b"\x06\0\0\0\x01", "sys/kernel/security/lockdown": "none [integrity] confidentiality\n"}
+    with_files(on | {DEP: "", "var/lib/dkms/peerdma/0.1.0/source/dkms.conf": ""}, drop=gone).is_(
+        "signing", "bad", "not built for this kernel", "dkms install --force peerdma/0.1.0")
+
+
+# --- Records that are not what they should be
+
+def kinds() -> dict[str, Any]:
+    """What may be in the place of a file."""
+    made: dict[str, Any] = {"fifo": Node("fifo"), "socket": Node("socket"), "folder": Node("folder"), "huge": Sparse(3 << 30),
+                            "loop": Link("loop-a"), "itself": None}
+    if os.geteuid() == 0:
+        made["device"] = Node("device")
+    return made
+
+
+def odd(tree: Tree, names: list[str], kind: str, what: Any) -> Tree:
+    for name in names:
+        tree.files[name] = Link(name.rpartition("/")[2]) if kind == "itself" else what
+        if kind == "loop":
+            tree.files[name.rpartition("/")[0] + "/loop-a"] = Link("loop-b")
+            tree.files[name.rpartition("/")[0] + "/loop-b"] = Link("loop-a")
+    return tree
+
+
+def nothing_in_a_record_hangs_or_fills_the_memory() -> None:
+    plain = [name for name, what in good().files.items() if not isinstance(what, Link) and not name.startswith("dev/")]
+    for kind, what in kinds().items():
+        seen = Seen(odd(good(), plain, kind, what))
+        seen.is_("files", "unknown", "/proc/cpuinfo: ", "record them again")
+        assert seen.item("files")["found"].count(": it") > 20, seen.item("files")
+    # Folders, too.
+    for kind, what in kinds().items():
+        if kind == "folder":
+            continue
+        tree = good()
+        tree.files = {name: of for name, of in tree.files.items() if not name.startswith("sys/block/")}
+        Seen(odd(tree, ["sys/block"], kind, what)).is_("files", "unknown", "/sys/block: it")
+
+
+def what_is_not_read_is_named() -> None:
+    want = {"fifo": "not a regular file", "socket": "not a regular file", "device": "not a regular file", "folder": "a directory",
+            "huge": "too large", "loop": "are a loop", "itself": "are a loop"}
+    for kind, what in kinds().items():
+        Seen(odd(good(), [CONFIG], kind, what)).is_("files", "unknown", f"not read: /{CONFIG}: ")
+        assert want[kind] in Seen(odd(good(), [CONFIG], kind, what)).item("files")["found"], kind
+    assert not [item for item in look().items if item["id"] == "files"]
+
+
+def links_stay_in_the_record() -> None:
+    with tempfile.TemporaryDirectory() as outside:
+        config = Path(outside, "config")
+        config.write_text(OPTIONS)
+        for target in (str(config), "../" * 40 + str(config)[1:]):
+            seen = with_files({CONFIG: Link(target)})
+            seen.is_("config", "unknown")
+            assert outside not in seen.text
+    # Of the root: as the machine would have followed it.
+    with_files({CONFIG: Link("/srv/../../etc/config"), "etc/config": OPTIONS}).is_("config", "good")
+    with_files({"boot": Link("/mnt/boot"), "mnt/boot/config-" + K: OPTIONS}, drop=("boot/",)).is_("config", "good")
+
+
+def what_a_file_says_has_bounds() -> None:
+    packer = zlib.compressobj(1, wbits=31)
+    zeros = bytes(1 << 20)
+    bomb = b"".join(packer.compress(zeros) for _ in range(700)) + packer.flush()
+    with_files({"proc/config.gz": bomb}).is_("config", "good", "/boot/config-")
+    for group in ("0::relative\n", "0::" + "/x" * 100000 + "\n", "0::/../..\n", "0::\n"):
+        with_files({"proc/self/cgroup": group}).is_("quota", "good")
+    # Disks that are made of each other.
+    tree = good()
+    home, disks = "sys/devices/virtual/block", [f"dm-{n}" for n in range(30)]
+    for number, disk in enumerate(disks):
+        tree.disk(disk, home, 20 + number)
+        for other in disks:
+            tree.files[f"{home}/{disk}/slaves/{other}"] = Link(f"../../{other}")
+    tree.files["dev/dm-0"] = ""
+    Seen(tree, "/dev/dm-0").is_("stack", "unknown", "dm-0")
+
 
 def every_state_was_seen() -> None:
     live = {"node": {"unknown", "bad"}, "providers": {"unknown"}, "route": {"unknown"}}
@@ -659,7 +939,7 @@ def every_state_was_seen() -> None:
         "multipath": {"good", "bad", "unknown"}, "rdma": {"good", "warn", "bad", "unknown"},
         "iommu": {"good", "warn", "unknown"}, "acs": {"good", "warn", "unknown"}, "bridge": {"good", "unknown"},
         "memlock": {"good", "warn", "bad", "unknown"}, "nofile": {"good", "warn", "unknown"},
-        "quota": {"good", "warn", "unknown"}, "uring": {"good", "warn", "unknown"},
+        "quota": {"good", "warn", "unknown"}, "uring": {"good", "warn", "unknown"}, "files": {"unknown"},
     }
     assert Seen.states == want, {name: (Seen.states.get(name), want.get(name)) for name in set(want) | set(Seen.states)
                                  if Seen.states.get(name) != want.get(name)}
@@ -668,4 +948,7 @@ def every_state_was_seen() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, headers, secure_boot,
                       iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, memory_types, nvme_multipath, rdma, stacks,
-                      only_shares, filesystems, a_container, io_uring, resource_limits, every_state_was_seen]))
+                      only_shares, filesystems, a_container, io_uring, resource_limits, each_distribution_gets_its_own_commands,
+                      the_commands_of_each_family, the_page_names_the_commands_that_are_printed, options_of_modules_reach_the_initramfs, who_builds_a_kernel, how_a_module_gets_in,
+                      nothing_in_a_record_hangs_or_fills_the_memory, what_is_not_read_is_named, links_stay_in_the_record,
+                      what_a_file_says_has_bounds, every_state_was_seen]))

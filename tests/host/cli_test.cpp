@@ -142,6 +142,15 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		EXPECT_TRUE(has(outcome.err, "/dev/peerdma"));
 		EXPECT_TRUE(has(outcome.err, "insmod peerdma.ko"));
 	}
+	// A package has put it where modprobe finds it.
+	env.files["/proc/sys/kernel/osrelease"] = "7.2.13\n";
+	env.files["/lib/modules/7.2.13/modules.dep"] = "updates/dkms/peerdma.ko:\n";
+	for (const std::vector<std::string> &words : std::vector<std::vector<std::string>>{
+		     {"providers"}, {"publish", "01:00.0"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
+		const Outcome outcome = run(words);
+		EXPECT_TRUE(has(outcome.err, "Load the module first: modprobe peerdma.")) << outcome.err;
+		EXPECT_FALSE(has(outcome.err, "insmod"));
+	}
 }
 
 TEST_F(Cli, WithoutPermissionItSaysSo)

@@ -472,11 +472,14 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 
 int FakeEnv::access(const std::string &path, int) { return files.count(path) || links.count(path) ? 0 : -ENOENT; }
 
-int FakeEnv::read_file(const std::string &path, std::string &out)
+int FakeEnv::read_bounded(const std::string &path, uint64_t most, std::string &out)
 {
+	out.clear();
 	auto it = files.find(path);
 	if (it == files.end())
 		return -ENOENT;
+	if (it->second.size() > most)
+		return -EFBIG;
 	out = it->second;
 	return 0;
 }

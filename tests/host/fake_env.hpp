@@ -100,7 +100,7 @@ public:
 	int open_flags(int fd) override;
 	int fstat(int fd, struct stat *st) override;
 	int access(const std::string &path, int mode) override;
-	int read_file(const std::string &path, std::string &out) override;
+	int read_bounded(const std::string &path, uint64_t most, std::string &out) override;
 	int write_file(const std::string &path, std::string_view value) override;
 	int read_link(const std::string &path, std::string &out) override;
 	int list_dir(const std::string &path, std::vector<std::string> &out) override;

@@ -18,6 +18,14 @@ namespace
 
 int check(int rc) { return rc < 0 ? -errno : rc; }
 
+// Whether read_bounded() may read it; -errno if not.
+int readable(const struct stat &st, uint64_t most)
+{
+	if (!S_ISREG(st.st_mode))
+		return S_ISDIR(st.st_mode) ? -EISDIR : -ESPIPE;
+	return static_cast<uint64_t>(st.st_size) > most ? -EFBIG : 0;
+}
+
 class SystemEnv final : public Env
 {
 public:
@@ -65,22 +73,33 @@ public:
 	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
 
-	int read_file(const std::string &path, std::string &out) override
+	int read_bounded(const std::string &path, uint64_t most, std::string &out) override
 	{
 		out.clear();
-		int fd = check(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+		struct stat st = {};
+		// Before it is opened as well: opening alone starts some devices, a watchdog for example.
+		int rc = check(::stat(path.c_str(), &st));
+		rc = rc < 0 ? rc : readable(st, most);
+		if (rc < 0)
+			return rc;
+		// O_NONBLOCK: the file may have become a FIFO, and some files of procfs wait for data.
+		const int fd = check(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
 		if (fd < 0)
 			return fd;
+		rc = check(::fstat(fd, &st));
+		rc = rc < 0 ? rc : readable(st, most);
 		char chunk[4096];
-		int rc;
-		while ((rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
-			if (rc == -EINTR)
-				continue;
-			if (rc < 0)
-				break;
-			out.append(chunk, static_cast<size_t>(rc));
+		while (rc >= 0 && (rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
+			if (rc > 0)
+				out.append(chunk, static_cast<size_t>(rc));
+			if (out.size() > most)
+				rc = -EFBIG;
+			else if (rc == -EINTR)
+				rc = 0;
 		}
 		::close(fd);
+		if (rc < 0)
+			out.clear();
 		return rc;
 	}
 
@@ -143,5 +162,18 @@ constinit SystemEnv the_kernel_env;
 } // namespace
 
 Env &kernel_env() { return the_kernel_env; }
+
+const char *refusal(int rc)
+{
+	switch (rc) {
+	case -EISDIR:
+		return "it is a directory";
+	case -ESPIPE:
+		return "it is not a regular file";
+	case -EFBIG:
+		return "it is too large";
+	}
+	return nullptr;
+}
 
 } // namespace peerdma_impl

@@ -14,6 +14,10 @@
 namespace peerdma_impl
 {
 
+// Above the largest file of sysfs or procfs that is read without a limit of its own, /proc/cpuinfo of 1000 CPUs for example;
+// and of what a person writes.
+constexpr uint64_t file_limit = 8 << 20, written_limit = 1 << 20;
+
 // Everything the library asks of the operating system, so that its decisions are tested without a
 // device, without root and with faults a real machine would not offer on demand. All return -errno.
 class Env
@@ -34,8 +38,11 @@ public:
 	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat *st) = 0;
 	virtual int access(const std::string &path, int mode) = 0;
-	// A whole small file. Sysfs and procfs lie about sizes, so it is read to its end.
-	virtual int read_file(const std::string &path, std::string &out) = 0;
+	// A whole file, to its end: the sizes that sysfs and procfs report are not those of the contents.
+	//   -EISDIR a directory   -ESPIPE a FIFO, a socket or a device, which is not opened   -EFBIG above @most bytes
+	// @out is empty then. Never waits for a writer.
+	virtual int read_bounded(const std::string &path, uint64_t most, std::string &out) = 0;
+	int read_file(const std::string &path, std::string &out) { return read_bounded(path, file_limit, out); }
 	// One write(2): a sysfs attribute takes its value whole or not at all.
 	virtual int write_file(const std::string &path, std::string_view value) = 0;
 	virtual int read_link(const std::string &path, std::string &out) = 0;
@@ -53,6 +60,9 @@ protected:
 
 // The real one.
 Env &kernel_env();
+
+// Why read_bounded() does not read a file, in words; nullptr if the errno is the system's.
+const char *refusal(int rc);
 
 // The one in use, which is the real one but in host tests: they link another definition of this.
 Env &system_env();

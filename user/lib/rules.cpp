@@ -302,11 +302,11 @@ const Rule *Rules::decide(const Question &question) const
 int load_rules(Env &env, const std::string &path, Rules &out, std::string &fault)
 {
 	std::string text;
-	const int rc = env.read_file(path, text);
+	const int rc = env.read_bounded(path, written_limit, text);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc < 0) {
-		const char *name = strerrorname_np(-rc);
+		const char *name = refusal(rc) ? refusal(rc) : strerrorname_np(-rc);
 		fault = path + " cannot be read: " + (name ? name : std::to_string(-rc));
 		return -EBADMSG;
 	}

@@ -161,7 +161,10 @@ std::vector<BenchJob> jobs_of(peerdma_impl::Env &env, const BenchOptions &option
 		if (!options.target.empty() || !options.settings.empty())
 			throw Usage{"--jobs says all that there is to say: only --svg and --json go with it"};
 		std::string text;
-		if (const int rc = env.read_file(options.jobs, text); rc < 0)
+		const int rc = env.read_bounded(options.jobs, peerdma_impl::written_limit, text);
+		if (const char *why = peerdma_impl::refusal(rc))
+			throw Failure{fmt::format("cannot read {}: {}", options.jobs, why), 0, 0, "", {}};
+		if (rc < 0)
 			throw Failure{fmt::format("cannot read {}", options.jobs), -rc, 0, "", {}};
 		return parse_jobs(options.jobs, text);
 	}

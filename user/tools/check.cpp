@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,40 +19,6 @@ namespace cli
 {
 namespace
 {
-
-// A machine of which there are files only, below a folder.
-class Record final : public peerdma_impl::Env
-{
-public:
-	explicit Record(const std::string &root) : root_(root) {}
-
-	int open(const char *, int) override { return -EOPNOTSUPP; }
-	int close(int) override { return -EOPNOTSUPP; }
-	int dup(int) override { return -EOPNOTSUPP; }
-	int ioctl(int, unsigned long, void *) override { return -EOPNOTSUPP; }
-	int mmap(int, uint64_t, uint64_t, void **) override { return -EOPNOTSUPP; }
-	int munmap(void *, uint64_t) override { return -EOPNOTSUPP; }
-	int open_queue(int, unsigned, bool, std::unique_ptr<peerdma_impl::Queue> &) override { return -EOPNOTSUPP; }
-	int64_t pread(int, void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
-	int64_t pwrite(int, const void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
-	int fsync(int) override { return -EOPNOTSUPP; }
-	int open_flags(int) override { return -EOPNOTSUPP; }
-	int fstat(int, struct stat *) override { return -EOPNOTSUPP; }
-	int64_t size_of(int) override { return -EOPNOTSUPP; }
-	void *function(const char *, const char *) override { return nullptr; }
-	int write_file(const std::string &, std::string_view) override { return -EOPNOTSUPP; }
-	int access(const std::string &path, int mode) override { return real_.access(root_ + path, mode); }
-	int read_file(const std::string &path, std::string &out) override { return real_.read_file(root_ + path, out); }
-	int read_link(const std::string &path, std::string &out) override { return real_.read_link(root_ + path, out); }
-	int list_dir(const std::string &path, std::vector<std::string> &out) override
-	{
-		return real_.list_dir(root_ + path, out);
-	}
-
-private:
-	const std::string root_;
-	peerdma_impl::Env &real_ = peerdma_impl::kernel_env();
-};
 
 // Without parameters it can only fail: the errno says whether it would be let in.
 int try_uring()
@@ -208,11 +175,27 @@ Report report_of(const std::vector<Finding> &findings, bool verbose)
 	return report;
 }
 
+Finding check_files(const Host &host, const HostFiles &files)
+{
+	constexpr size_t most = 64;
+	std::vector<std::string> list;
+	for (const auto &[path, why] : files.unread())
+		if (list.size() < most)
+			list.push_back(fmt::format("{}: {}", path, why));
+	if (const size_t more = files.unread().size() - list.size())
+		list.push_back(fmt::format("{} more", more));
+	Finding finding{.id = "files", .why = "what is in them is not known, and was taken as missing"};
+	return finding.set(State::unknown, fmt::format("not read: {}", fmt::join(list, "; ")),
+			   host.recorded ?
+				   "record them again, with regular files, directories and symbolic links only" :
+				   "ls -lL shows what they are; move them away, and ask again",
+			   host.recorded ? "it changes nothing" : "move them back");
+}
+
 Report check(const CheckOptions &options)
 {
-	Record record(options.root);
 	const bool recorded = !options.root.empty();
-	auto &env = recorded ? static_cast<peerdma_impl::Env &>(record) : peerdma_impl::system_env();
+	HostFiles env(recorded ? peerdma_impl::kernel_env() : peerdma_impl::system_env(), options.root);
 	if (recorded && env.access("/proc", F_OK) < 0)
 		throw Failure{fmt::format("{} is no record of a machine", options.root),
 			      ENOENT,
@@ -223,7 +206,10 @@ Report check(const CheckOptions &options)
 	if (!recorded)
 		host.uring = try_uring();
 	const Module module = ask_module(host);
-	return report_of(findings_of(host, module, take_subject(host, module, options.targets)), options.verbose);
+	auto findings = findings_of(host, module, take_subject(host, module, options.targets));
+	if (!env.unread().empty())
+		findings.push_back(check_files(host, env));
+	return report_of(findings, options.verbose);
 }
 
 } // namespace cli

@@ -7,6 +7,7 @@
 
 #include "cli.hpp"
 #include "env.hpp"
+#include "host_files.hpp"
 
 namespace cli
 {
@@ -68,6 +69,9 @@ struct Advice {
 	std::string change, undo;
 };
 
+// "NAME: what it means": a reason that the module would give, in the library's words. Its advice is the library's as well.
+std::string in_words(uint32_t reason);
+
 // A GPU that its vendor's driver is using.
 struct VendorGpu {
 	std::string pci, driver;
@@ -87,13 +91,36 @@ struct Way {
 	bool inside() const { return known && !common.empty() && redirecting.empty(); }
 };
 
+// Distributions whose advice is the same.
+enum class Family { unknown, debian, ubuntu, redhat, fedora, suse, arch };
+
+// What the host's os-release says.
+struct Distribution {
+	Family family = Family::unknown;
+	bool itself = false; // the family's own, or a rebuild of it; not one that is like it
+	std::string id = {}, name = {}, version = {};
+};
+
+// --- The distribution
+Distribution distribution_of(const Host &host);
+std::string get_kernel(const Host &host); // one that the module was run on
+Advice get_headers(const Host &host);
+Advice kernel_parameter(const Host &host, const std::string &parameter);
+// An option of another's module, which may load before the root filesystem is there.
+Advice module_option(const Host &host, const std::string &module, const std::string &option);
+Advice open_nvidia(const Host &host);                    // NVIDIA's open kernel modules
+std::optional<Advice> amdgpu_packages(const Host &host); // AMD's own driver, where AMD has packages of it
+Advice install_packages(const Host &host);               // module, library and command of one release
+Advice sign_module(const Host &host);
+Advice enroll_key(const Host &host); // with which DKMS signs
+
 // --- The kernel
 Finding check_kernel(const Host &host);
 Finding check_config(const Host &host);
 Finding check_headers(const Host &host, int open_error);
 Finding check_module(const Host &host, int open_error);
 Finding check_signing(const Host &host);
-// How one of our modules is loaded: by its name, if it was installed for this kernel.
+// How one of our modules is loaded: by its name, if it was installed for this kernel or DKMS has its source.
 std::string how_to_load(const Host &host, const std::string &name);
 
 // --- PCI
@@ -108,7 +135,7 @@ Finding check_memtype(const Host &host, const std::string &pci);
 Finding check_driver(const Host &host, const std::string &pci);
 
 // --- GPUs that their vendor's driver is using
-extern const std::string nvidia_option;                              // the line that its driver wants
+Advice nvidia_option(const Host &host);                              // what its driver has to be told
 std::string vendor_driver(const Host &host, const std::string &pci); // its name; empty if it is no such driver
 Finding check_vendor(const Host &host, const std::string &pci, const std::string &driver);
 // One of them, if all devices are such: nobody should be told to publish those.
@@ -141,6 +168,9 @@ Finding check_uring(const Host &host);
 Finding check_memlock(const Host &host);
 Finding check_nofile(const Host &host);
 Finding check_quota(const Host &host);
+
+// What was there and could not be read.
+Finding check_files(const Host &host, const HostFiles &files);
 
 // --- What the module says
 std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject);

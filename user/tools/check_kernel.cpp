@@ -19,6 +19,9 @@ namespace cli
 namespace
 {
 
+// Debugging information makes modules large; a kernel has 200,000 symbols, of up to 512 bytes each.
+constexpr uint64_t module_limit = 256 << 20, symbols_limit = 64 << 20;
+
 std::string gunzip(const std::string &packed)
 {
 	z_stream stream = {};
@@ -36,7 +39,7 @@ std::string gunzip(const std::string &packed)
 		stream.avail_out = sizeof(chunk);
 		rc = inflate(&stream, Z_NO_FLUSH);
 		out.append(reinterpret_cast<char *>(chunk), sizeof(chunk) - stream.avail_out);
-	} while (rc == Z_OK);
+	} while (rc == Z_OK && out.size() < peerdma_impl::file_limit);
 	inflateEnd(&stream);
 	return rc == Z_STREAM_END ? out : std::string();
 }
@@ -83,13 +86,27 @@ std::string installed_module(const Host &host, const std::string &name)
 	return "";
 }
 
-// Debian's 6.1 and 6.12 are built without what is needed, its 7.2 is with it; any other is to be built. The suite's newest is no
-// longer 7.2, but it still has some.
-const std::string get_kernel =
-	"boot a 7.2 of Debian 13's: apt install the newest that apt-cache search '^linux-image-7[.]2[.].*deb13-amd64$' "
-	"lists with trixie-backports among apt's sources (snapshot.debian.org has what has left it), and reboot; or "
-	"build 6.12 or 7.2: scripts/config "
-	"-e PCI_P2PDMA -e ZONE_DEVICE -e IO_URING, make olddefconfig bindeb-pkg, and boot it";
+// Whose 6.12 or 7.2 it is, where its name tells that it is another's than the source that the module was run on.
+std::string builder_of(const std::string &release)
+{
+	for (const auto &[mark, name] :
+	     {std::pair(".el", "Red Hat's"), std::pair(".fc", "Fedora's"), std::pair("-generic", "Ubuntu's"),
+	      std::pair("-default", "SUSE's"), std::pair("-arch", "Arch's")})
+		if (release.find(mark) != release.npos)
+			return name;
+	return "";
+}
+
+// The version whose source DKMS has; empty if it has none.
+std::string dkms_version(const Host &host)
+{
+	std::vector<std::string> names;
+	host.env.list_dir("/var/lib/dkms/peerdma", names);
+	for (const std::string &name : names)
+		if (!name.empty() && name[0] >= '0' && name[0] <= '9')
+			return name;
+	return "";
+}
 
 enum class Signed { yes, no, unknown };
 
@@ -97,7 +114,7 @@ enum class Signed { yes, no, unknown };
 Signed signature_of(const Host &host, const std::string &module)
 {
 	std::string bytes;
-	if (!module.ends_with(".ko") || host.env.read_file(module, bytes) < 0)
+	if (!module.ends_with(".ko") || host.env.read_bounded(module, module_limit, bytes) < 0)
 		return Signed::unknown; // packed, or not ours to read
 	return bytes.ends_with("~Module signature appended~\n") ? Signed::yes : Signed::no;
 }
@@ -139,16 +156,18 @@ Finding check_kernel(const Host &host)
 				   "it changes nothing");
 	if (major < 6 || (major == 6 && minor < 1))
 		return finding.set(State::bad, host.release + ", older than any that the module was built for",
-				   get_kernel, undo);
-	if ((major == 6 && minor == 12) || (major == 7 && minor == 2))
+				   get_kernel(host), undo);
+	const std::string builder = builder_of(host.release);
+	if (builder.empty() && ((major == 6 && minor == 12) || (major == 7 && minor == 2)))
 		return finding;
 	const bool compiled = (major == 6 && minor == 1) || (major == 7 && minor == 3);
 	return finding.set(
 		State::warn,
-		host.release + (compiled ? ", which PeerDMA compiles for and was not run on" :
-					   ", on which PeerDMA was not tried"),
-		"peerdma selftest DIRECTORY says whether it works on this one; to have one that was tried, " +
-			get_kernel,
+		host.release + (builder.empty() ? "" : ", a kernel of " + builder) +
+			(compiled && builder.empty() ? ", which PeerDMA compiles for and was not run on" :
+						       ", on which PeerDMA was not tried"),
+		"peerdma selftest DIRECTORY says whether it works on this one; to have one that was tried: " +
+			get_kernel(host),
 		undo);
 }
 
@@ -165,16 +184,16 @@ Finding check_config(const Host &host)
 			if (!has_line(text, option))
 				missing += std::string(missing.empty() ? "" : " and ") + option;
 		if (!missing.empty())
-			return finding.set(State::bad, fmt::format("{} missing in {}", missing, where), get_kernel,
-					   undo);
+			return finding.set(State::bad, fmt::format("{} missing in {}", missing, where),
+					   get_kernel(host), undo);
 		if (!has_option(text, "CONFIG_IO_URING"))
 			return finding.set(State::warn, fmt::format("CONFIG_IO_URING missing in {}: no rings", where),
-					   get_kernel, undo);
+					   get_kernel(host), undo);
 		finding.found = fmt::format("CONFIG_PCI_P2PDMA=y and CONFIG_ZONE_DEVICE=y in {}", where);
 		return finding;
 	}
 	// No copy of the configuration: a function that only that option brings is as good a proof.
-	const int rc = host.env.read_file("/proc/kallsyms", symbols);
+	const int rc = host.env.read_bounded("/proc/kallsyms", symbols_limit, symbols);
 	if (rc < 0 || symbols.empty())
 		return finding.set(
 			State::unknown,
@@ -185,7 +204,7 @@ Finding check_config(const Host &host)
 				    host.release),
 			fmt::format("rm /boot/config-{}", host.release));
 	if (symbols.find(" pci_p2pdma_add_resource") == symbols.npos)
-		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms", get_kernel, undo);
+		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms", get_kernel(host), undo);
 	finding.found = "CONFIG_PCI_P2PDMA, by its functions in /proc/kallsyms";
 	return finding;
 }
@@ -194,12 +213,9 @@ Finding check_headers(const Host &host, int open_error)
 {
 	Finding finding{.id = "headers", .why = "make module and DKMS build the module with them"};
 	const std::string build = "/lib/modules/" + host.release + "/build";
-	std::string real = build;
-	// A record has the link as it was there.
-	if (std::string target; host.env.read_link(build, target) == 0 && target.starts_with('/'))
-		real = target;
-	if (host.env.access(real + "/Makefile", F_OK) == 0) {
-		finding.found = real;
+	if (host.env.access(build + "/Makefile", F_OK) == 0) {
+		std::string target;
+		finding.found = host.env.read_link(build, target) == 0 ? target : build;
 		return finding;
 	}
 	finding.found = "none at " + build;
@@ -210,12 +226,8 @@ Finding check_headers(const Host &host, int open_error)
 	}
 	if (!host.sysfs)
 		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
-	return finding.set(
-		State::bad, finding.found,
-		fmt::format("Debian's kernels: apt install linux-headers-{}; one of your own: ln -s FOLDER {}, "
-			    "where FOLDER is what it was built in, or make module KDIR=FOLDER",
-			    host.release, build),
-		fmt::format("apt purge linux-headers-{}; rm {}", host.release, build));
+	const Advice how = get_headers(host);
+	return finding.set(State::bad, finding.found, how.change, how.undo);
 }
 
 Finding check_module(const Host &host, int open_error)
@@ -231,9 +243,24 @@ Finding check_module(const Host &host, int open_error)
 
 std::string how_to_load(const Host &host, const std::string &name)
 {
-	return installed_module(host, name).empty() ?
-		       fmt::format("insmod {}.ko; make module builds it and prints where it is", name) :
-		       "modprobe " + name;
+	if (!installed_module(host, name).empty())
+		return "modprobe " + name;
+	if (const std::string version = dkms_version(host); !version.empty())
+		return fmt::format(
+			"dkms install --force peerdma/{} -k {}, which needs the kernel's headers{}; modprobe {}",
+			version, host.release,
+			name == "peerdma_rdma" || name == "peerdma_nfs" ?
+				" and builds this one where the kernel has RDMA" :
+				"",
+			name);
+	return fmt::format("insmod {}.ko; make module builds it and prints where it is", name);
+}
+
+std::string advice_to_load(const std::string &name)
+{
+	auto &env = peerdma_impl::system_env();
+	return fmt::format("Load the module first: {}.",
+			   how_to_load({env, line_of(env, "/proc/sys/kernel/osrelease")}, name));
 }
 
 Finding check_signing(const Host &host)
@@ -277,29 +304,32 @@ Finding check_signing(const Host &host)
 					   "umount /sys/kernel/security");
 		return finding;
 	}
-	const std::string enroll = "mokutil --import /var/lib/dkms/mok.pub, reboot, and choose Enroll MOK",
-			  undo = "mokutil --delete /var/lib/dkms/mok.pub, and reboot",
-			  module = installed_module(host, "peerdma");
-	if (module.empty())
+	const Advice sign = sign_module(host), enroll = enroll_key(host);
+	const std::string module = installed_module(host, "peerdma"), version = dkms_version(host);
+	if (module.empty() && version.empty())
 		return finding.set(State::bad, facts + ": only signed modules load, and peerdma is not installed",
-				   "apt install ./peerdma-dkms_*.deb, which signs it; " + enroll,
-				   "apt purge peerdma-dkms; " + undo);
+				   sign.change, sign.undo);
+	const std::string again = fmt::format("dkms install --force peerdma/{} -k {}, which signs it; {}", version,
+					      host.release, enroll.change);
+	if (module.empty())
+		return finding.set(State::bad,
+				   facts + ": only signed modules load, and peerdma is not built for this kernel",
+				   again, enroll.undo);
 	switch (signature_of(host, module)) {
 	case Signed::no:
-		return finding.set(
-			State::bad, fmt::format("{}: only signed modules load, and {} has no signature", facts, module),
-			fmt::format("dkms install --force peerdma/{}, which signs it; {}", peerdma_version(), enroll),
-			undo);
+		return finding.set(State::bad,
+				   fmt::format("{}: only signed modules load, and {} has no signature", facts, module),
+				   version.empty() ? sign.change : again, version.empty() ? sign.undo : enroll.undo);
 	case Signed::yes:
 		return finding.set(
 			State::warn,
 			facts + ": the module is signed; whether the kernel knows the key shows when it is loaded",
-			"modprobe peerdma; if it says \"Key was rejected by service\": " + enroll, undo);
+			"modprobe peerdma; if it says \"Key was rejected by service\": " + enroll.change, enroll.undo);
 	case Signed::unknown:
 		break;
 	}
 	return finding.set(State::unknown, fmt::format("{}: whether {} is signed cannot be read", facts, module),
-			   "modinfo -F signer peerdma; if that is empty: " + enroll, undo);
+			   "modinfo -F signer peerdma; if that is empty: " + sign.change, sign.undo);
 }
 
 } // namespace cli

@@ -24,6 +24,7 @@ namespace
 
 constexpr uint64_t publish_step = 2 << 20;   // x86: the steps that the kernel lays out its page structures in
 constexpr uint64_t small_window = 256 << 20; // what GPUs have whose firmware did not resize the BAR
+constexpr size_t most_types = 8;             // the kernel has six
 const char memtype_list[] = "/sys/kernel/debug/x86/pat_memtype_list";
 
 enum class Redirect { no, yes, unknown };
@@ -114,7 +115,8 @@ bool types_of(const Host &host, uint64_t start, uint64_t end, std::vector<std::s
 		char type[32];
 		// The second address is that of the byte behind.
 		if (std::sscanf(line.c_str(), "PAT: [mem 0x%llx-0x%llx] %31s", &from, &to, type) == 3 && from < end &&
-		    to > start && std::find(types.begin(), types.end(), type) == types.end())
+		    to > start && types.size() < most_types &&
+		    std::find(types.begin(), types.end(), type) == types.end())
 			types.push_back(type);
 	}
 	return true;
@@ -200,12 +202,11 @@ Finding check_iommu(const Host &host, const std::vector<std::string> &functions)
 			fmt::format("passthrough: {} on, none of {} {} translated", units.front(), identity, what);
 		return finding;
 	}
+	const Advice off = kernel_parameter(host, "iommu=pt");
 	return finding.set(State::warn,
 			   fmt::format("translated: {} on, {} of {} {} translated", units.front(), translated,
 				       translated + identity, what),
-			   "reads may still be direct (see route); if not, add iommu=pt to GRUB_CMDLINE_LINUX in "
-			   "/etc/default/grub, update-grub, reboot",
-			   "take iommu=pt out again, update-grub, reboot");
+			   "reads may still be direct (see route); if not, " + off.change, off.undo);
 }
 
 Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
@@ -239,13 +240,12 @@ Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
 	if (!known)
 		return finding.set(State::unknown, "what is above disk and device is not in /sys", "lspci -t",
 				   "it changes nothing");
-	if (!redirecting.empty())
-		return finding.set(
-			State::warn, fmt::format("redirects at {}", joined(redirecting)),
-			fmt::format("add pci=disable_acs_redir={} to GRUB_CMDLINE_LINUX in /etc/default/grub (in "
-				    "quotes), update-grub, reboot",
-				    fmt::join(redirecting, ";")),
-			"take it out again, update-grub, reboot");
+	if (!redirecting.empty()) {
+		const Advice off =
+			kernel_parameter(host, fmt::format("pci=disable_acs_redir={}", fmt::join(redirecting, ";")));
+		return finding.set(State::warn, fmt::format("redirects at {}", joined(redirecting)), off.change,
+				   off.undo);
+	}
 	if (!hidden.empty())
 		return finding.set(State::unknown, fmt::format("cannot be read of {}", joined(hidden)), root,
 				   "it changes nothing");
@@ -261,10 +261,6 @@ Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const 
 		.id = "bridge",
 		.why = "traffic that no switch turns around crosses the host bridge; the kernel lets it only if it "
 		       "knows the bridge to forward it"};
-	const std::string
-		change = "put both below one PCIe switch (lspci -t shows the tree), or use an AMD host from Zen on; "
-			 "no option of the kernel adds a bridge",
-		undo = "put the cards back";
 	// The kernel's own word, where there is one.
 	size_t distant = 0, crossed = 0, direct = 0;
 	for (const Verdict &verdict : verdicts) {
@@ -276,7 +272,9 @@ Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const 
 		direct += !verdict.why.error && map == PEERDMA_MAP_BUS_ADDR;
 	}
 	if (distant)
-		return finding.set(State::bad, "the kernel does not trust it", change, undo);
+		return finding.set(State::bad,
+				   "the kernel does not trust it (" + in_words(PEERDMA_REASON_DISTANCE) + ")",
+				   peerdma_reason_advice(PEERDMA_REASON_DISTANCE), "put the cards back");
 	if (crossed || direct) {
 		finding.found =
 			crossed ? "the kernel trusts it" : "not crossed: the kernel says that a switch turns around";
@@ -364,23 +362,26 @@ Finding check_memtype(const Host &host, const std::string &pci)
 		return finding;
 	}
 	const std::string driver = link_name(host.env, pci_devices + pci + "/driver");
-	if (driver == "nvidia")
-		return finding.set(State::warn, what + ": VENDOR_WC", nvidia_option + "; then reboot",
-				   "rm /etc/modprobe.d/nvidia-peerdma.conf, and reboot");
+	if (driver == "nvidia") {
+		const Advice option = nvidia_option(host);
+		return finding.set(State::warn, what + ": " + in_words(PEERDMA_REASON_VENDOR_WC), option.change,
+				   option.undo);
+	}
 	// Who gives its memory away as dma-bufs has to stay.
 	if (!vendor_driver(host, pci).empty())
-		return finding.set(State::warn, what + ", by " + driver + ": VENDOR_WC for its dma-bufs", other_device,
-				   "it changes nothing");
+		return finding.set(State::warn,
+				   what + ", by " + driver + ": " + in_words(PEERDMA_REASON_VENDOR_WC) +
+					   ", for its dma-bufs",
+				   other_device, "it changes nothing");
 	if (!driver.empty())
 		return finding.set(
 			State::warn, what + ", by " + driver,
 			fmt::format("echo {} >/sys/bus/pci/drivers/{}/unbind; programs of {} lose the device", pci,
 				    driver, driver),
 			fmt::format("echo {} >/sys/bus/pci/drivers_probe", pci));
+	const Advice off = kernel_parameter(host, "initcall_blacklist=sysfb_init");
 	return finding.set(State::warn, what + ", by no driver of the device: a console's framebuffer does that",
-			   "add initcall_blacklist=sysfb_init to GRUB_CMDLINE_LINUX in /etc/default/grub, update-grub, "
-			   "reboot",
-			   "take it out again, update-grub, reboot");
+			   off.change, off.undo);
 }
 
 Finding check_driver(const Host &host, const std::string &pci)

@@ -4,8 +4,8 @@
 
 #include "check.hpp"
 
-#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <sstream>
 
@@ -63,12 +63,14 @@ Finding limit_unknown(Finding finding)
 	return finding.set(State::unknown, "not known without /proc", "ulimit -a", "it changes nothing");
 }
 
-std::string limits_file(const std::string &line)
+std::string limits_file(const std::string &line, const std::string &service)
 {
-	return fmt::format("in /etc/security/limits.d/peerdma.conf: {}; then log in again", line);
+	return fmt::format(
+		"in /etc/security/limits.d/peerdma.conf: {}; then log in again. In the unit of a service: {}", line,
+		service);
 }
 
-const std::string rm_limits = "rm /etc/security/limits.d/peerdma.conf, and log in again";
+const std::string rm_limits = "rm /etc/security/limits.d/peerdma.conf, and log in again; take the line out of the unit";
 
 // What made this container; empty if nothing is seen of one.
 std::string container_of(const Host &host)
@@ -93,8 +95,10 @@ std::vector<DmemLimit> dmem_limits(const Host &host)
 	const size_t at = ("\n" + text).find("\n0::");
 	if (at == text.npos)
 		return found;
-	for (std::string group = first_line(text.substr(at + 3)); !group.empty() && group != "/";
-	     group.resize(std::max<size_t>(group.rfind('/'), 0))) {
+	std::string group = first_line(text.substr(at + 3));
+	if (!group.starts_with('/') || group.size() > PATH_MAX)
+		return found;
+	for (; group.size() > 1; group.resize(group.rfind('/'))) {
 		const std::string file = "/sys/fs/cgroup" + group + "/dmem.max";
 		host.env.read_file(file, text);
 		std::istringstream lines(text);
@@ -126,12 +130,10 @@ Finding check_node(const Host &host, int open_error)
 			State::bad, found,
 			"run as root, or as a member of the node's group: usermod -aG peerdma $USER, and log in again",
 			"gpasswd -d $USER peerdma");
-	if (open_error == -EPROTONOSUPPORT)
-		return finding.set(
-			State::bad, found,
-			"install both from one release: apt install ./peerdma-dkms_*.deb ./libpeerdma0_*.deb "
-			"./peerdma-tools_*.deb; rmmod peerdma; modprobe peerdma",
-			"the same with the packages of the other release");
+	if (open_error == -EPROTONOSUPPORT) {
+		const Advice both = install_packages(host);
+		return finding.set(State::bad, found, "install both from one release: " + both.change, both.undo);
+	}
 	if (open_error == -EBADMSG)
 		return finding.set(State::bad, found + ": /etc/peerdma/rules has a fault",
 				   "peerdma rules check, and mend what it names", "put the old line back");
@@ -180,11 +182,11 @@ Finding check_uring(const Host &host)
 	const std::string disabled = line_of(host.env, "/proc/sys/kernel/io_uring_disabled");
 	const bool filtered = status_of(host, "Seccomp") == "2",
 		   restricted = disabled == "1" && !capable(host, CAP_SYS_ADMIN);
-	const std::string seccomp =
-				  "start the container with --security-opt seccomp=PROFILE that allows io_uring_setup, "
-				  "io_uring_enter and io_uring_register",
-			  enable = "sysctl -w kernel.io_uring_disabled=0",
-			  disable = fmt::format("sysctl -w kernel.io_uring_disabled={}", disabled);
+	const std::string
+		seccomp = "allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp filter: of a "
+			  "container by --security-opt seccomp=PROFILE, of a service by SystemCallFilter=",
+		enable = "sysctl -w kernel.io_uring_disabled=0",
+		disable = fmt::format("sysctl -w kernel.io_uring_disabled={}", disabled);
 	if (disabled == "2" || (restricted && host.uring.value_or(-EPERM)))
 		return finding.set(State::warn, fmt::format("switched off: kernel.io_uring_disabled={}", disabled),
 				   enable, disable);
@@ -195,16 +197,13 @@ Finding check_uring(const Host &host)
 	if (!host.uring)
 		return finding.set(State::unknown,
 				   filtered ? "a seccomp filter may forbid io_uring" : "not known from these files",
-				   seccomp, "start it without");
+				   seccomp, "start it without them");
 	if (*host.uring == -ENOSYS && !filtered)
-		return finding.set(
-			State::warn, "this kernel has no io_uring",
-			"build a kernel: scripts/config -e IO_URING, make olddefconfig bindeb-pkg, and boot it",
-			"boot this one again");
+		return finding.set(State::warn, "this kernel has no io_uring", get_kernel(host), "boot this one again");
 	return finding.set(State::warn,
 			   fmt::format("io_uring is refused ({}){}", errno_name(-*host.uring),
 				       filtered ? ", by a seccomp filter" : ""),
-			   seccomp, "start it without");
+			   seccomp, "start it without them");
 }
 
 Finding check_memlock(const Host &host)
@@ -217,8 +216,9 @@ Finding check_memlock(const Host &host)
 		return limit_unknown(finding);
 	const std::string found = limit.most ? size_text(*limit.most) : "unlimited";
 	if (limit.most && *limit.most < host_step && !capable(host, CAP_IPC_LOCK))
-		return finding.set(*limit.most < host_least ? State::bad : State::warn, found,
-				   limits_file("* - memlock 8192"), rm_limits);
+		return finding.set(*limit.most < host_least ? State::bad : State::warn,
+				   fmt::format("{} ({})", found, in_words(PEERDMA_REASON_MEMLOCK)),
+				   limits_file("* - memlock 8192", "LimitMEMLOCK=8M"), rm_limits);
 	finding.found = found + (capable(host, CAP_IPC_LOCK) ? ", and the right to exceed it" : "");
 	return finding;
 }
@@ -232,7 +232,7 @@ Finding check_nofile(const Host &host)
 		return limit_unknown(finding);
 	const std::string found = limit.most ? fmt::format("{} descriptors", *limit.most) : "unlimited";
 	if (limit.most && *limit.most < few_files)
-		return finding.set(State::warn, found, limits_file("* - nofile 65536"), rm_limits);
+		return finding.set(State::warn, found, limits_file("* - nofile 65536", "LimitNOFILE=65536"), rm_limits);
 	finding.found = found;
 	return finding;
 }

@@ -63,6 +63,11 @@ Finding without_provider(const Host &host, const Subject &subject, Finding findi
 
 } // namespace
 
+std::string in_words(uint32_t reason)
+{
+	return fmt::format("{}: {}", peerdma_reason_name(reason), peerdma_reason_text(reason));
+}
+
 std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject)
 {
 	std::vector<Verdict> verdicts;
@@ -113,15 +118,13 @@ Finding check_route(const Verdict &verdict, const Advice &how)
 				   "it changes nothing");
 	const std::string advice = peerdma_reason_advice(why.reason);
 	if (why.error)
-		return finding.set(State::bad,
-				   fmt::format("{}: no ({}: {})", verdict.disk, peerdma_reason_name(why.reason),
-					       peerdma_reason_text(why.reason)),
+		return finding.set(State::bad, fmt::format("{}: no ({})", verdict.disk, in_words(why.reason)),
 				   advice.empty() ? "peerdma explain says more" : advice, "as before");
 	if (why.map == PEERDMA_MAP_SOFTWARE)
 		return finding.set(State::warn,
-				   fmt::format("{}: by software, whatever goes to provider {} is copied by the CPU",
-					       verdict.disk, verdict.provider.id),
-				   advice.empty() ? "a network card with RDMA" : advice, "as before");
+				   fmt::format("{}: by software to provider {} ({})", verdict.disk, verdict.provider.id,
+					       in_words(PEERDMA_REASON_RDMA_SOFTWARE)),
+				   peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE), "as before");
 	finding.found = fmt::format("{}: direct to provider {}, distance {}, {}", verdict.disk, verdict.provider.id,
 				    why.distance, peerdma_map_name(why.map));
 	return finding;

@@ -41,8 +41,11 @@ std::vector<std::string> paths_of(const Host &host, const std::string &disk)
 	return paths;
 }
 
-void descend(const Host &host, const std::string &disk, int depth, Below &below)
+void descend(const Host &host, const std::string &disk, int depth, std::set<std::string> &seen, Below &below)
 {
+	// Also in a circle, which only a record can have.
+	if (!seen.insert(disk).second)
+		return;
 	std::vector<std::string> next;
 	std::string target;
 	auto add = [](std::vector<std::string> &to, const std::string &one) {
@@ -62,13 +65,14 @@ void descend(const Host &host, const std::string &disk, int depth, Below &below)
 		add(below.leaves, disk);
 	else
 		for (const std::string &one : next)
-			descend(host, one, depth + 1, below);
+			descend(host, one, depth + 1, seen, below);
 }
 
 // What a disk between says of itself.
 struct Layer {
 	State state;
 	std::string what;
+	uint32_t reason; // that the module gives, or would
 };
 
 Layer layer_of(const Host &host, const std::string &disk)
@@ -78,9 +82,10 @@ Layer layer_of(const Host &host, const std::string &disk)
 		const std::string level = line_of(host.env, dir + "/md/level");
 		for (const char *good : {"raid0", "raid1", "raid10", "linear"})
 			if (level == good)
-				return {State::good, fmt::format("{} is md {}", disk, level)};
+				return {State::good, fmt::format("{} is md {}", disk, level), PEERDMA_REASON_NONE};
 		return {level.empty() ? State::unknown : State::bad,
-			fmt::format("{} is md {}", disk, level.empty() ? "of unknown level" : level)};
+			fmt::format("{} is md {}", disk, level.empty() ? "of unknown level" : level),
+			PEERDMA_REASON_MD_LEVEL};
 	}
 	if (disk.starts_with("dm-")) {
 		const std::string uuid = line_of(host.env, dir + "/dm/uuid"),
@@ -88,10 +93,32 @@ Layer layer_of(const Host &host, const std::string &disk)
 		const std::string kind = uuid.substr(0, uuid.find('-'));
 		const bool bad = kind == "CRYPT" || kind == "mpath";
 		return {bad ? State::bad : State::unknown,
-			fmt::format("{} ({}) is dm{}", disk, name, kind.empty() ? "" : " of " + kind)};
+			fmt::format("{} ({}) is dm{}", disk, name, kind.empty() ? "" : " of " + kind),
+			PEERDMA_REASON_DM_TARGET};
 	}
-	return {State::bad, disk + " is a disk made of others"};
+	return {State::bad, disk + " is a disk made of others", PEERDMA_REASON_STACKED};
 }
+
+// Why a disk with this transport cannot carry peer memory.
+uint32_t refusal_of(const std::string &transport)
+{
+	return transport == "tcp"  ? PEERDMA_REASON_FABRIC_TCP :
+	       transport == "loop" ? PEERDMA_REASON_FABRIC_LOOP :
+	       transport == "fc"   ? PEERDMA_REASON_FABRIC_FC :
+				     PEERDMA_REASON_QUEUE;
+}
+
+// What the library says of some reasons, each once.
+struct Words {
+	std::vector<std::string> texts = {}, advice = {};
+	void add(uint32_t reason)
+	{
+		if (std::find(texts.begin(), texts.end(), in_words(reason)) != texts.end())
+			return;
+		texts.push_back(in_words(reason));
+		advice.emplace_back(peerdma_reason_advice(reason));
+	}
+};
 
 // A mount point in /proc/self/mountinfo has blanks and the like in octal.
 std::string unescaped(const std::string &text)
@@ -179,7 +206,8 @@ std::vector<std::string> leaves_of(const Host &host, const Subject &subject)
 Below below(const Host &host, const std::string &disk)
 {
 	Below found;
-	descend(host, disk, 0, found);
+	std::set<std::string> seen;
+	descend(host, disk, 0, seen, found);
 	return found;
 }
 
@@ -250,9 +278,7 @@ Finding check_disks(const Host &host, const Subject &subject)
 {
 	Finding finding{.id = "disks",
 			.why = "only a disk whose driver can hand peer memory to its DMA engine reads directly"};
-	const std::string change =
-		"name a file on an NVMe drive, by PCI or over RDMA: lsblk -o NAME,TRAN,MOUNTPOINTS has nvme "
-		"there; SATA, USB and virtio disks and NVMe over TCP cannot do it";
+	const std::string look = " lsblk -o NAME,TRAN,MOUNTPOINTS lists the drives.";
 	if (!host.sysfs)
 		return not_known(finding);
 	if (subject.path.empty()) {
@@ -265,7 +291,8 @@ Finding check_disks(const Host &host, const Subject &subject)
 					   fmt::format("peerdma check '{}' looks at the share", shares.front()),
 					   "it changes nothing");
 		if (subject.disks.empty())
-			return finding.set(State::bad, none, change, "it changes nothing");
+			return finding.set(State::bad, none, peerdma_reason_advice(PEERDMA_REASON_QUEUE) + look,
+					   "it changes nothing");
 		finding.found = fmt::format("{}", fmt::join(subject.disks, ", "));
 		return finding;
 	}
@@ -274,14 +301,18 @@ Finding check_disks(const Host &host, const Subject &subject)
 		return finding;
 	}
 	std::vector<std::string> good, bad;
+	Words why;
 	for (const std::string &leaf : leaves_of(host, subject)) {
 		const std::string transport = transport_of(host, leaf);
-		(transport == "pcie" || transport == "rdma" ? good : bad)
-			.push_back(transport.empty() ? leaf : fmt::format("{} ({})", leaf, transport));
+		const bool fine = transport == "pcie" || transport == "rdma";
+		(fine ? good : bad).push_back(transport.empty() ? leaf : fmt::format("{} ({})", leaf, transport));
+		if (!fine)
+			why.add(refusal_of(transport));
 	}
 	if (!bad.empty())
-		return finding.set(State::bad, fmt::format("{} cannot", fmt::join(bad, ", ")), change,
-				   "it changes nothing");
+		return finding.set(State::bad,
+				   fmt::format("{} cannot ({})", fmt::join(bad, ", "), fmt::join(why.texts, "; ")),
+				   fmt::format("{}{}", fmt::join(why.advice, " "), look), "it changes nothing");
 	finding.found = fmt::format("{} below {}", fmt::join(good, ", "), subject.path);
 	return finding;
 }
@@ -298,20 +329,27 @@ Finding check_multipath(const Host &host, const Subject &subject)
 		return finding;
 	}
 	std::vector<std::string> list, bad;
+	Words why;
 	for (const std::string &leaf : leaves_of(host, subject)) {
 		if (openable(leaf) == leaf)
 			continue;
 		const std::string transport = transport_of(host, leaf);
 		list.push_back(fmt::format("{} ({})", leaf, transport.empty() ? "unknown" : transport));
-		if (transport != "pcie" && transport != "rdma")
-			bad.push_back(list.back());
+		if (transport == "pcie" || transport == "rdma")
+			continue;
+		bad.push_back(list.back());
+		why.add(refusal_of(transport));
 	}
-	if (!bad.empty())
+	if (!bad.empty()) {
+		const Advice off = module_option(host, "nvme_core", "multipath=N");
 		return finding.set(
-			State::bad, fmt::format("{} cannot carry peer memory", fmt::join(bad, ", ")),
-			"nvme disconnect -d CONTROLLER of that path (nvme list-subsys names it); or, for all drives, "
-			"in /etc/modprobe.d/nvme-peerdma.conf: options nvme_core multipath=N, then reboot",
-			"nvme connect it again; rm /etc/modprobe.d/nvme-peerdma.conf, and reboot");
+			State::bad,
+			fmt::format("{} cannot carry peer memory ({})", fmt::join(bad, ", "),
+				    fmt::join(why.texts, "; ")),
+			"nvme disconnect -d CONTROLLER of that path (nvme list-subsys names it); or, for all drives, " +
+				off.change,
+			"nvme connect it again; " + off.undo);
+	}
 	finding.found = list.empty() ? "no disk of the multipath layer" :
 				       fmt::format("{}: each is asked", fmt::join(list, ", "));
 	return finding;
@@ -337,24 +375,24 @@ Finding check_stack(const Host &host, const Subject &subject)
 				between.push_back(one);
 	State state = State::good;
 	std::vector<std::string> list;
+	Words bad, unknown;
 	for (const std::string &disk : between) {
 		const Layer layer = layer_of(host, disk);
 		list.push_back(layer.what);
 		if (layer.state == State::bad || state == State::good)
 			state = layer.state;
+		if (layer.state != State::good)
+			(layer.state == State::bad ? bad : unknown).add(layer.reason);
 	}
 	const std::string found = list.empty() ? "no md, no dm" : fmt::format("{}", fmt::join(list, "; "));
 	// A machine may have such disks, and others besides.
 	if (state == State::bad)
-		return finding.set(
-			subject.path.empty() ? State::warn : State::bad, found,
-			"put the file on the drive itself, on md raid0, raid1, raid10 or linear, or on LVM volumes "
-			"that are linear or striped",
-			"move it back");
+		return finding.set(subject.path.empty() ? State::warn : State::bad,
+				   fmt::format("{} ({})", found, fmt::join(bad.texts, "; ")),
+				   fmt::format("{}", fmt::join(bad.advice, " ")), "move it back");
 	if (state == State::unknown)
 		return finding.set(state, found + ": its targets are not in /sys",
-				   "dmsetup table, as root: linear, striped, unstriped, switch and zero go direct",
-				   "it changes nothing");
+				   fmt::format("{}", fmt::join(unknown.advice, " ")), "it changes nothing");
 	finding.found = found;
 	return finding;
 }
@@ -365,31 +403,35 @@ Finding check_filesystem(const Host &host, const Subject &subject)
 			.found = subject.filesystem,
 			.why = "only of some filesystems it is known that direct I/O stays direct"};
 	const std::string &fs = subject.filesystem, &options = subject.options;
-	const std::string move = "put the file on ext4 or xfs, or name the disk itself";
 	if (fs.empty())
 		return finding.set(State::unknown, "no filesystem is known at " + subject.path,
 				   "findmnt -T " + subject.path, "it changes nothing");
 	if (is_nfs(fs)) {
 		if (!by_rdma(options))
-			return finding.set(State::bad, fs + " by something else than RDMA",
-					   "mount it with -o rdma,port=20049, from a server that offers it",
-					   "mount it without");
+			return finding.set(State::bad,
+					   fmt::format("{} ({})", fs, in_words(PEERDMA_REASON_NFS_TRANSPORT)),
+					   peerdma_reason_advice(PEERDMA_REASON_NFS_TRANSPORT), "mount it without");
 		if (host.env.access("/sys/module/peerdma_nfs", F_OK) < 0)
-			return finding.set(State::bad, fs + " over RDMA, and peerdma_nfs is not loaded",
+			return finding.set(State::bad,
+					   fs + " over RDMA, and peerdma_nfs is not loaded (" +
+						   in_words(PEERDMA_REASON_RDMA_MODULE) + ")",
 					   how_to_load(host, "peerdma_nfs"), "rmmod peerdma_nfs");
 		finding.found += " over RDMA";
 		return finding;
 	}
 	if (fs == "overlay")
-		return finding.set(State::bad, "overlay, the filesystem of a container's own image",
+		return finding.set(State::bad,
+				   "overlay, the filesystem of a container's own image (" +
+					   in_words(PEERDMA_REASON_FILESYSTEM) + ")",
 				   "give the container a folder of the host's ext4 or xfs: --volume /srv/data:/data",
 				   "start it without");
 	if (fs != "ext4" && fs != "xfs" && fs != "block")
-		return finding.set(State::bad, fs, move, "move it back");
+		return finding.set(State::bad, fmt::format("{} ({})", fs, in_words(PEERDMA_REASON_FILESYSTEM)),
+				   peerdma_reason_advice(PEERDMA_REASON_FILESYSTEM), "move it back");
 	for (const char *option : {"data=journal", "dax", "dax=always"})
 		if (has_word(options, option))
 			return finding.set(
-				State::bad, fmt::format("{} with {}", fs, option),
+				State::bad, fmt::format("{} with {} ({})", fs, option, in_words(PEERDMA_REASON_NO_DIO)),
 				fmt::format("take {} out of the options of its mount in /etc/fstab, umount and mount",
 					    option),
 				"put it back");
@@ -422,14 +464,14 @@ Finding check_rdma(const Host &host, const Subject &subject)
 		return finding;
 	}
 	if (host.env.access("/sys/module/peerdma_rdma", F_OK) < 0)
-		return finding.set(
-			State::bad,
-			fmt::format("{}; {} is over RDMA, and peerdma_rdma is not loaded", found, fmt::join(far, ", ")),
-			how_to_load(host, "peerdma_rdma"), "rmmod peerdma_rdma");
+		return finding.set(State::bad,
+				   fmt::format("{}; {} is over RDMA, and peerdma_rdma is not loaded ({})", found,
+					       fmt::join(far, ", "), in_words(PEERDMA_REASON_RDMA_MODULE)),
+				   how_to_load(host, "peerdma_rdma"), "rmmod peerdma_rdma");
 	if (hardware.empty())
-		return finding.set(State::warn, found + ": the CPU copies",
-				   "a network card with RDMA; for tests with soft-RoCE: echo 1 "
-				   ">/sys/module/peerdma_rdma/parameters/allow_software",
+		return finding.set(State::warn, fmt::format("{} ({})", found, in_words(PEERDMA_REASON_RDMA_SOFTWARE)),
+				   std::string(peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE)) +
+					   " echo 1 >/sys/module/peerdma_rdma/parameters/allow_software",
 				   "echo 0 >/sys/module/peerdma_rdma/parameters/allow_software");
 	finding.found = found;
 	return finding;

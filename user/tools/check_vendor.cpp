@@ -56,9 +56,9 @@ Missing missing_of_nvidia(const Host &host, const std::string &pci)
 			   params.find("RmForceDisableIomapWC=1") != params.npos;
 	// What is published was fixed and uncombined, whoever said so.
 	if (published(host, pci).empty()) {
+		const Advice option = nvidia_option(host);
 		if (!fixed)
-			missing.add("BAR 1 is not fixed and uncombined", nvidia_option + "; then reboot",
-				    "rm /etc/modprobe.d/nvidia-peerdma.conf, and reboot");
+			missing.add("BAR 1 is not fixed and uncombined", option.change, option.undo);
 		if (!loaded(host, "nvidia_uvm"))
 			missing.add("nvidia-uvm is not loaded", "modprobe nvidia-uvm, of CUDA 12.8 (570) or later",
 				    "rmmod nvidia_uvm");
@@ -85,12 +85,12 @@ Finding check_nvidia(const Host &host, const std::string &pci, Finding finding)
 		return finding.set(State::unknown, "nvidia, whose /proc/driver/nvidia/version cannot be read",
 				   "modinfo -F license nvidia says \"Dual MIT/GPL\" of the open module",
 				   "it changes nothing");
-	if (version.find("Open Kernel Module") == version.npos)
-		return finding.set(
-			State::bad, "nvidia, the proprietary module, whose memory no free module can ask for",
-			"apt install nvidia-open (NVIDIA's packages) or nvidia-open-kernel-dkms (Debian's), and "
-			"reboot",
-			"apt install cuda-drivers or nvidia-kernel-dkms, and reboot");
+	if (version.find("Open Kernel Module") == version.npos) {
+		const Advice open = open_nvidia(host);
+		return finding.set(State::bad,
+				   "nvidia, the proprietary module (" + in_words(PEERDMA_REASON_VENDOR_DRIVER) + ")",
+				   open.change, open.undo);
+	}
 	finding.found = "nvidia, the open module";
 	if (const std::string bytes = published(host, pci); !bytes.empty())
 		finding.found += fmt::format("; {} of its BAR are published", bytes);
@@ -109,21 +109,25 @@ Finding check_nvidia(const Host &host, const std::string &pci, Finding finding)
 Finding check_exporter(const Host &host, const std::string &pci, const std::string &driver, Finding finding)
 {
 	finding.found = driver + parameter(host, driver, driver == "amdgpu" ? "pcie_p2p" : "vram_bar_size");
-	if (finding.found == "amdgpu, pcie_p2p=N")
+	if (finding.found == "amdgpu, pcie_p2p=N") {
+		const Advice option = module_option(host, "amdgpu", "pcie_p2p=1");
 		return finding.set(State::bad, finding.found + ": the driver keeps its memory from other devices",
-				   "in /etc/modprobe.d/amdgpu-peerdma.conf: options amdgpu pcie_p2p=1; then reboot",
-				   "rm /etc/modprobe.d/amdgpu-peerdma.conf, and reboot");
+				   option.change, option.undo);
+	}
 	const std::string bytes = published(host, pci);
-	if (bytes.empty() && driver == "amdgpu")
+	const auto packages = driver == "amdgpu" ? amdgpu_packages(host) : std::nullopt;
+	if (bytes.empty() && packages)
 		return finding.set(State::warn,
-				   finding.found + " does not publish its BAR, so a dma-buf of its memory is refused",
-				   "apt install amdgpu-dkms (AMD's packages), which publishes it where the BAR shows "
-				   "all of the GPU's memory, and reboot",
-				   "apt purge amdgpu-dkms, and reboot");
+				   finding.found + " does not publish its BAR (of its dma-bufs " +
+					   in_words(PEERDMA_REASON_VENDOR_UNPUBLISHED) + ")",
+				   packages->change, packages->undo);
 	if (bytes.empty())
 		return finding.set(State::warn,
-				   finding.found + " does not publish its BAR, so a dma-buf of its memory is refused",
-				   other_device + ": no driver for this one is known that does", "it changes nothing");
+				   finding.found + " does not publish its BAR (of its dma-bufs " +
+					   in_words(PEERDMA_REASON_VENDOR_UNPUBLISHED) + ")",
+				   other_device + ": no driver for this one is known that does, on " +
+					   distribution_of(host).name,
+				   "it changes nothing");
 	finding.found +=
 		fmt::format("; {} of its BAR are published: a dma-buf of its memory can be imported, which was "
 			    "never tried on a GPU{}",
@@ -133,8 +137,10 @@ Finding check_exporter(const Host &host, const std::string &pci, const std::stri
 
 } // namespace
 
-const std::string nvidia_option = "in /etc/modprobe.d/nvidia-peerdma.conf: options nvidia "
-				  "NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"";
+Advice nvidia_option(const Host &host)
+{
+	return module_option(host, "nvidia", "NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"");
+}
 
 std::string vendor_driver(const Host &host, const std::string &pci)
 {

@@ -157,6 +157,9 @@ std::string pci_text(uint32_t domain, uint32_t bdf);
 Device open_device(uint32_t flags = PEERDMA_OPEN_REQUIRE_DIRECT);
 // What to do where there is none, as a sentence.
 std::string advice_without_provider();
+
+// How a module of ours is loaded on this host, as a sentence.
+std::string advice_to_load(const std::string &name);
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
 File open_file(const Device &device, const std::string &path, int flags);
 uint64_t size_of(const File &file, const std::string &path);

@@ -166,7 +166,7 @@ Device open_device(uint32_t flags)
 		return Device(p);
 	std::string advice = "Run peerdma check, which says what is missing.";
 	if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
-		advice = "Load the module first: insmod peerdma.ko (make module builds it and prints where it is).";
+		advice = advice_to_load("peerdma");
 	else if (rc == -EACCES || rc == -EPERM)
 		advice = "Run it as root, or become a member of the group that has the device node: usermod -aG "
 			 "peerdma USER.";

@@ -44,7 +44,7 @@ std::string advice_for(int error, const struct peerdma_publish_args &args)
 	case ENODEV:
 		return "See what there is with lspci -D.";
 	case ENOENT:
-		return "Load the module first: insmod peerdma.ko (make module builds it and prints where it is).";
+		return advice_to_load("peerdma");
 	default:
 		return "The kernel's log (dmesg) may say more; the device is as it was before.";
 	}
