@@ -160,6 +160,8 @@ std::string advice_without_provider();
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
 File open_file(const Device &device, const std::string &path, int flags);
 uint64_t size_of(const File &file, const std::string &path);
+// Waits for results of a ring; at least one unless there are no more requests. Return: as peerdma_ring_wait().
+int wait_for(const Ring &ring, struct peerdma_done *done, uint32_t max);
 Buffer create_buffer(const Device &device, const struct peerdma_provider_info &provider, uint64_t len);
 void *map_buffer(const Buffer &buffer);
 struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,

@@ -233,6 +233,15 @@ Buffer create_buffer(const Device &device, const struct peerdma_provider_info &p
 	return Buffer(raw);
 }
 
+int wait_for(const Ring &ring, struct peerdma_done *done, uint32_t max)
+{
+	int rc;
+	do
+		rc = peerdma_ring_wait(ring.get(), done, max, 1, -1);
+	while (rc == -EINTR); // a stop, for example
+	return rc;
+}
+
 void *map_buffer(const Buffer &buffer)
 {
 	void *addr = nullptr;

@@ -118,7 +118,7 @@ Report copy_to_gpu(const CopyOptions &options)
 		const uint64_t want = std::min(step, len - done);
 		const int64_t n =
 			peerdma_read_result(file.get(), buffer.get(), target->offset + done, want, done, &result);
-		done += n < 0 ? 0 : static_cast<uint64_t>(n);
+		done += result.done;
 		if (n < 0 || result.error)
 			throw Failure{fmt::format("reading {} into {} failed after {} of {} bytes", path, provider_pci,
 						  done, size),
