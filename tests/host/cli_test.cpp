@@ -398,6 +398,62 @@ TEST_F(Cli, CopyOfAFileThatShrinks)
 	EXPECT_TRUE(has(outcome.err, "changed while it was read"));
 }
 
+TEST_F(Cli, WhatHasAnotherSizeThanItSaysIsNotVerified)
+{
+	publish_one();
+	// As files of proc, and of sysfs.
+	env.contents["/more"] = {.bytes = "123\n", .size = 0};
+	env.contents["/fewer"] = {.bytes = "123\n", .size = 4096};
+	for (const std::string name : {"/more", "/fewer"})
+		for (const std::vector<std::string> &words :
+		     std::vector<std::vector<std::string>>{{"cp", "--verify", name, "gpu:"},
+							   {"cp", "--verify", name, "/tmp/no-such-target"},
+							   {"cp", name, "/tmp/no-such-target"},
+							   {"verify", name},
+							   {"verify", name, "--size", "2"}}) {
+			const Outcome outcome = run(words);
+			EXPECT_EQ(outcome.status, 1) << words[0];
+			EXPECT_EQ(outcome.out, "");
+			EXPECT_TRUE(has(outcome.err, name + " has " + name.substr(1) + " bytes than its size of "))
+				<< outcome.err;
+		}
+}
+
+TEST_F(Cli, WhatGrowsOrShrinksMeanwhileIsNotVerified)
+{
+	publish_one(64 << 20);
+	for (const size_t len : {5120, 5000, 4000, 8192}) {
+		for (const std::vector<std::string> &words :
+		     std::vector<std::vector<std::string>>{{"cp", "/f", "gpu:"}, {"verify", "/f"}}) {
+			env.contents["/f"].bytes = std::string(5120, 'x');
+			env.on_ioctl = [&](unsigned long request, void *) {
+				if (request == PEERDMA_READ)
+					env.contents["/f"].bytes.resize(len, 'x');
+				return 1;
+			};
+			const Outcome outcome = run(words);
+			EXPECT_EQ(outcome.status, len == 5120 ? 0 : 1) << words[0] << " " << len << outcome.out;
+			EXPECT_EQ(has(outcome.err, "changed while it was read"), len != 5120) << outcome.err;
+		}
+	}
+	env.on_ioctl = nullptr;
+}
+
+TEST_F(Cli, WhatIsNoFileIsNotCopied)
+{
+	publish_one();
+	env.contents["/fifo"] = {.bytes = "", .mode = S_IFIFO};
+	env.contents["/zero"] = {.bytes = "", .mode = S_IFCHR};
+	env.contents["/folder"] = {.bytes = "", .mode = S_IFDIR};
+	for (const std::string name : {"/fifo", "/zero", "/folder"})
+		for (const std::string target : {"gpu:", "/tmp/no-such-target"}) {
+			const Outcome outcome = run({"cp", "--verify", name, target});
+			EXPECT_EQ(outcome.status, 1);
+			EXPECT_EQ(outcome.out, "");
+			EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, name)) << outcome.err;
+		}
+}
+
 TEST_F(Cli, SeveralProvidersNeedAName)
 {
 	publish_one();
