@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "number.hpp"
 #include "pci.hpp"
 #include "peerdma.h"
 
@@ -142,8 +143,6 @@ struct GpuTarget {
 };
 std::optional<GpuTarget> parse_gpu(std::string_view text);
 
-// "4096", "0x1000", "64K", "2MiB"; units are powers of 1024.
-std::optional<uint64_t> parse_bytes(std::string_view text);
 uint64_t bytes_or_usage(const std::string &option, std::string_view text);
 PciAddress device_or_usage(const std::string &text);
 

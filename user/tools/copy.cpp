@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "copy.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "selftest.hpp"
 
@@ -160,7 +161,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	auto row = [&](std::string_view key, const std::string &value) {
 		report.text += fmt::format("{:<11}{}\n", key, value);
 	};
-	row("file", fmt::format("{} ({})", path, why.fs_name));
+	row("file", fmt::format("{} ({})", escaped(path), why.fs_name));
 	row("route", route);
 	row("bytes", fmt::format("{} ({})", done, size_text(done)));
 	row("  direct", fmt::format("{}", counts.direct));

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "copy.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "selftest.hpp"
 
@@ -227,8 +228,8 @@ Report copy_to_file(const CopyOptions &options)
 	auto row = [&](std::string_view key, const std::string &value) {
 		report.text += fmt::format("{:<11}{}\n", key, value);
 	};
-	row("file", fmt::format("{} ({})", options.source, reads.fs_name));
-	row("target", fmt::format("{} ({})", target, writes.fs_name));
+	row("file", fmt::format("{} ({})", escaped(options.source), reads.fs_name));
+	row("target", fmt::format("{} ({})", escaped(target), writes.fs_name));
 	row("bytes", fmt::format("{} ({}){}", size, size_text(size),
 				 pump.done() < size ? fmt::format(", {} of them holes", size - pump.done()) : ""));
 	row("read", bounced_text(pump.read(), reads));
