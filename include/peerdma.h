@@ -30,6 +30,13 @@ extern "C" {
  * Nobody may be using a handle while it is being closed or destroyed, and a ring uses the files and buffers of
  * its requests until they are done. Otherwise handles may be closed in any order.
  *
+ * Handles belong to the process that made them. After fork(2) the child shares the open /dev/peerdma with its parent, and
+ * would destroy its parent's buffers: there every call with such a handle returns -ECHILD and does nothing. Closing and
+ * destroying are allowed there: they free the child's memory and close its descriptors, and the parent's objects stay.
+ * A child that ends by exit(3), with C++ destructors, therefore takes nothing from its parent. As long as it has not
+ * closed its copies or called execve(2), the parent's end does not give buffers back. A child opens its own handle by
+ * peerdma_open(). Proxy addresses of peerdma_buf_map() stay valid in the child.
+ *
  * Functions are not named like the kernel's structs (peerdma_buf_create(), struct peerdma_buf_alloc),
  * because in C++ one name for both makes -Wshadow refuse this header.
  */
@@ -230,12 +237,12 @@ struct peerdma_explanation {
  * struct peerdma_io_result - which way the bytes of one read or write went
  * @size: sizeof(struct peerdma_io_result), set by the caller
  * @route: enum peerdma_route, from the counts below
- * @done: bytes moved
+ * @done: bytes moved, before an error too
  * @direct: of these, bytes that the storage device moved to or from the buffer itself
  * @near: of these, bytes that were bounced through other memory of the same provider
  * @host: of these, bytes that went through host memory
  * @reason: enum peerdma_reason: of the error if there is one (NONE if it is none of the module's); else with
- *   PEERDMA_ROUTE_POSIX why it did not go direct; else END_OF_FILE if it is short; else why bytes were bounced
+ *   PEERDMA_ROUTE_POSIX why it, or the rest behind @direct and @near, did not go direct; else END_OF_FILE if it is short; else why bytes were bounced
  * @error: 0, or the positive errno that ended it (bytes may have moved before)
  */
 struct peerdma_io_result {
@@ -287,7 +294,8 @@ PEERDMA_API void peerdma_close(struct peerdma_device *p);
 /**
  * peerdma_fd - the descriptor of /dev/peerdma behind a handle, for poll(2) and ioctl(2)
  * @p: from peerdma_open()
- * Return: the descriptor, which stays the handle's: do not close it. -EINVAL if @p is NULL.
+ * Return: the descriptor, which stays the handle's: do not close it. -EINVAL if @p is NULL, -ECHILD in a child of the
+ *   process that opened it.
  * Since 0.1. Source: user/lib/device.cpp.
  */
 PEERDMA_API int peerdma_fd(const struct peerdma_device *p);
@@ -620,9 +628,10 @@ PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
  * @file: may be shared by threads      @buf: of the same peerdma_open()
  * @buf_off: bytes from the buffer's start      @file_off: bytes
  * @len: bytes, not 0; whole blocks of dio_offset_align (peerdma_explain()) move directly, the edges are bounced
- * Return: bytes read (short only at end of file or after an error, which the next call reports) or -errno.
- *   Bytes outside [buf_off, buf_off + return) are untouched, with two exceptions: if the storage reports an
- *   error, or the file is truncated meanwhile, all of [buf_off, buf_off + len) may have changed.
+ * Return: bytes read (short only at the end of the file) or -errno, also if bytes were read before the error:
+ *   peerdma_read_result() says how many.
+ *   Bytes outside [buf_off, buf_off + return) are untouched, with two exceptions: after an error, or if the file is
+ *   truncated meanwhile, all of [buf_off, buf_off + len) may have changed.
  *   -ENODEV the buffer was revoked   -EINVAL a number is wrong (ask peerdma_read_result() which)
  *   -EDQUOT bytes have to pass through host memory, and RLIMIT_MEMLOCK leaves no room for it
  *   -EACCES a rule denies it (ask peerdma_explain()), and there is no falling back: peerdma-rules(5)
@@ -637,7 +646,8 @@ PEERDMA_API int64_t peerdma_read(struct peerdma_file *file, struct peerdma_buf *
  * peerdma_write - write a buffer's bytes into a file
  * @file: open for writing; may be shared by threads      @buf: of the same peerdma_open()
  * @buf_off: bytes, as peerdma_read()      @len: bytes, as peerdma_read()      @file_off: bytes, as peerdma_read()
- * Return: bytes written or -errno, as peerdma_read(). Data reaches stable storage as with pwrite(2).
+ * Return: bytes written (short only where there is no room for the rest: after ENOSPC, EDQUOT or EFBIG, which the next
+ *   call returns, as write(2)) or -errno, as peerdma_read(). Data reaches stable storage as with pwrite(2).
  * Since 0.1. Source: pwrite(2), cuFileWrite(); ioctl(PEERDMA_WRITE); user/lib/io.cpp.
  */
 PEERDMA_API int64_t peerdma_write(struct peerdma_file *file, struct peerdma_buf *buf, uint64_t buf_off, uint64_t len,
@@ -728,8 +738,7 @@ struct peerdma_op {
 /**
  * struct peerdma_done - how one request of a ring ended
  * @tag: the request's
- * @result: bytes (fewer than asked for at the end of the file or after an error) or -errno;
- *   -ECANCELED: it was taken back before it began
+ * @result: as peerdma_read() or peerdma_write() returns; -ECANCELED: it was taken back before it began
  */
 struct peerdma_done {
 	uint64_t tag;
@@ -801,9 +810,10 @@ PEERDMA_API int peerdma_ring_submit(struct peerdma_ring *ring);
  * @timeout_ms: milliseconds, negative for no limit
  *
  * Each request's result is fetched exactly once. Returns at once with what there is if nothing is left to
- * wait for.
- * Return: how many results, fewer than @min after the timeout or if there are no more requests; or -errno:
- *   nothing is lost, call again.
+ * wait for. A signal handler ends the wait as the timeout does.
+ * Return: how many results, fewer than @min after the timeout, after a signal or if there are no more requests; or
+ *   -errno: nothing is lost, call again.
+ *   -EINTR a signal handler ran while there was no result to fetch, as io_uring_wait_cqe(3)
  * Since 0.1. Source: io_uring_enter(2); user/lib/ring.cpp.
  */
 PEERDMA_API int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint32_t max, uint32_t min,

@@ -19,7 +19,8 @@
 
 // libpeerdma for C++20: owners and results over the C API of peerdma.h, which has the reference. Rings and
 // peerdma_readv() are not here: get() gives the handles that they want. Header
-// only, so that nothing of C++ is part of the library's ABI. Nothing here throws but std::bad_alloc and
+// only, so that nothing of C++ is part of the library's ABI. After fork(2) destructors that run in the child leave the
+// parent's objects alone, and calls with the parent's handles are ECHILD: peerdma.h. Nothing here throws but std::bad_alloc and
 // std::bad_variant_access (a value asked of a Result that has none).
 namespace peerdma
 {

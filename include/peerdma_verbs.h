@@ -75,6 +75,7 @@ struct peerdma_mr_info {
  * Return: 0 or -errno.
  *   -EOPNOTSUPP there is no way: see info->reason   -EINVAL a number is wrong: see info->reason; NONE if it is @access
  *   -EXDEV the kernel knows no PCI route between the two devices; its log says more
+ *   -ECHILD the buffer is of the process that this one is a child of
  *   -ENODEV the provider has gone away: REVOKED   -ENOMEM   other errnos of ibv_reg_dmabuf_mr() and ibv_reg_mr()
  * Since 0.1. Source: ibv_reg_dmabuf_mr(3), ibv_reg_mr(3); user/verbs/mr.cpp.
  */
@@ -85,6 +86,7 @@ PEERDMA_API int peerdma_mr_reg(struct ibv_pd *pd, struct peerdma_buf *buf, uint6
  * peerdma_mr_dereg - end a memory region; NULL is allowed
  * @mr: from peerdma_mr_reg(): ibv_dereg_mr() alone would leave what belongs to it. The buffer may be gone
  * Return: 0 or -errno of ibv_dereg_mr(), after which the region is what it was.
+ *   -ECHILD it was made before fork(2), by the parent, whose region it stays
  * Since 0.1. Source: ibv_dereg_mr(3); user/verbs/mr.cpp.
  */
 PEERDMA_API int peerdma_mr_dereg(struct ibv_mr *mr);

@@ -11,6 +11,7 @@
 
 #include "cli.hpp"
 #include "fake_env.hpp"
+#include "output.hpp"
 
 namespace
 {
@@ -93,6 +94,47 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		{"stat", "0"},
 		{"stat", "1", "0"},
 		{"stat", "1", "-1"},
+		{"stat", "nan"},
+		{"stat", "inf"},
+		{"stat", "infinity"},
+		{"stat", "-nan"},
+		{"stat", "0x1"},
+		{"stat", "0x1p3"},
+		{"stat", " 1"},
+		{"stat", "1 "},
+		{"stat", "+1"},
+		{"stat", "1e2"},
+		{"stat", "1s"},
+		{"stat", "1,5"},
+		{"stat", "."},
+		{"stat", "1."},
+		{"stat", "1e999"},
+		{"stat", "1", "4294967296"},
+		{"stat", "1", "18446744073709551617"},
+		{"stat", "1", " 1"},
+		{"stat", "1", "+1"},
+		{"stat", "1", "1.0"},
+		{"publish", "0000:01:00.0", "--bar", "-1"},
+		{"publish", "0000:01:00.0", "--bar", "+1"},
+		{"publish", "0000:01:00.0", "--bar", " 1"},
+		{"publish", "0000:01:00.0", "--bar", "1 "},
+		{"publish", "0000:01:00.0", "--bar", "1'0"},
+		{"publish", "0000:01:00.0", "--bar", "4294967297"},
+		{"publish", "0000:01:00.0", "--size", "nan"},
+		{"publish", "0000:01:00.0", "--size", "16777216T"},
+		{"bench", "/f", "--runtime", "nan"},
+		{"bench", "/f", "--runtime", "inf"},
+		{"bench", "/f", "--runtime", "-1"},
+		{"bench", "/f", "--runtime", "0"},
+		{"bench", "/f", "--threads", "+1"},
+		{"bench", "/f", "--depth", " "},
+		{"bench", "/f", "--depth", "0x"},
+		{"verify", "/f", "--size", "1e3"},
+		{"witness", "0"},
+		{"witness", "2147483648"},
+		{"witness", " 1"},
+		{"cp", "/f", "gpu:0x1"},
+		{"cp", "/f", "gpu:4294967296"},
 		{"stat", "1", "2", "3"},
 		{"witness"},
 		{"witness", "x"},
@@ -112,6 +154,93 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		EXPECT_EQ(outcome.status, 2) << (words.empty() ? "nothing" : words.back());
 		EXPECT_EQ(outcome.out, "");
 		EXPECT_NE(outcome.err, "");
+	}
+}
+
+TEST_F(Cli, AnEmptyArgumentIsNotNone)
+{
+	publish_one();
+	env.contents["/f"].bytes = "x";
+	for (const std::vector<std::string> &words :
+	     std::vector<std::vector<std::string>>{{""},
+						   {"help", ""},
+						   {"check", ""},
+						   {"check", "--root", ""},
+						   {"check", "--root="},
+						   {"publish", ""},
+						   {"unpublish", ""},
+						   {"explain", ""},
+						   {"explain", "/f", "--provider", ""},
+						   {"explain", "/f", "--provider="},
+						   {"cp", "", "gpu:"},
+						   {"cp", "/f", ""},
+						   {"cp", "/f", "/g", "--provider", ""},
+						   {"bench", ""},
+						   {"bench", "--jobs", ""},
+						   {"bench", "/f", "--svg", ""},
+						   {"bench", "/f", "--svg="},
+						   {"selftest", ""},
+						   {"selftest", "/tmp", "--provider", ""},
+						   {"verify", ""},
+						   {"verify", "/f", "--size", ""},
+						   {"verify", "/f", "--provider", ""},
+						   {"stat", ""},
+						   {"stat", "1", ""},
+						   {"witness", ""},
+						   {"rules", ""},
+						   {"rules", "check", ""},
+						   {"rules", "explain", "--provider", "01:00.0", "--cgroup", ""},
+						   {"rules", "explain", "--provider", "01:00.0", "--file", ""},
+						   {"topo", "--svg", ""}}) {
+		const Outcome outcome = run(words);
+		EXPECT_EQ(outcome.status, 2) << words.front();
+		EXPECT_EQ(outcome.out, "");
+		EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, " is empty")) << outcome.err;
+	}
+}
+
+TEST_F(Cli, NamesDoNotReachTheTerminalAsTheyAre)
+{
+	publish_one();
+	const std::string name = "/\033[2J\r\nbell\a\x7f\xc2\x9b\xe2\x80\xae\xff\\ \xc3\xa9";
+	const std::string shown = R"(/\033[2J\r\nbell\a\177\302\233\342\200\256\377\\ )"
+				  "\xc3\xa9";
+	env.contents[name].bytes = "x";
+	for (const std::vector<std::string> &words :
+	     std::vector<std::vector<std::string>>{{"explain", name}, {"cp", name, "gpu:"}}) {
+		const Outcome outcome = run(words);
+		EXPECT_EQ(outcome.status, 0) << outcome.err;
+		EXPECT_TRUE(has(outcome.out, "file       " + shown)) << outcome.out;
+	}
+	// Errors, and words that are not understood.
+	const std::string none = "/none" + name.substr(1);
+	for (const std::vector<std::string> &words :
+	     std::vector<std::vector<std::string>>{{"explain", none},
+						   {"verify", none},
+						   {"cp", none, "gpu:"},
+						   {"cp", none, "/tmp/x"},
+						   {"cp", name, "gpu:" + name},
+						   {"bench", none},
+						   {"bench", "/f", "--rw", name},
+						   {"bench", "--jobs", none},
+						   {"publish", name},
+						   {"explain", name, "--provider", name},
+						   {"stat", name},
+						   {"stat", "1", name},
+						   {"witness", name},
+						   {"rules", name},
+						   {"rules", "check", none},
+						   {"help", name},
+						   {name},
+						   {"providers", name},
+						   {"providers", "--" + name}}) {
+		const Outcome outcome = run(words);
+		EXPECT_NE(outcome.status, 0);
+		EXPECT_EQ(outcome.out, "");
+		EXPECT_TRUE(one_line(outcome.err)) << outcome.err;
+		for (const char c : {'\033', '\r', '\a', '\x7f', '\xff', '\x9b'})
+			EXPECT_FALSE(has(outcome.err, std::string(1, c))) << words[0];
+		EXPECT_TRUE(has(outcome.err, R"(\033[2J\r\nbell\a\177)")) << outcome.err;
 	}
 }
 
@@ -407,6 +536,62 @@ TEST_F(Cli, CopyOfAFileThatShrinks)
 	EXPECT_TRUE(has(outcome.err, "changed while it was read"));
 }
 
+TEST_F(Cli, WhatHasAnotherSizeThanItSaysIsNotVerified)
+{
+	publish_one();
+	// As files of proc, and of sysfs.
+	env.contents["/more"] = {.bytes = "123\n", .size = 0};
+	env.contents["/fewer"] = {.bytes = "123\n", .size = 4096};
+	for (const std::string name : {"/more", "/fewer"})
+		for (const std::vector<std::string> &words :
+		     std::vector<std::vector<std::string>>{{"cp", "--verify", name, "gpu:"},
+							   {"cp", "--verify", name, "/tmp/no-such-target"},
+							   {"cp", name, "/tmp/no-such-target"},
+							   {"verify", name},
+							   {"verify", name, "--size", "2"}}) {
+			const Outcome outcome = run(words);
+			EXPECT_EQ(outcome.status, 1) << words[0];
+			EXPECT_EQ(outcome.out, "");
+			EXPECT_TRUE(has(outcome.err, name + " has " + name.substr(1) + " bytes than its size of "))
+				<< outcome.err;
+		}
+}
+
+TEST_F(Cli, WhatGrowsOrShrinksMeanwhileIsNotVerified)
+{
+	publish_one(64 << 20);
+	for (const size_t len : {5120, 5000, 4000, 8192}) {
+		for (const std::vector<std::string> &words :
+		     std::vector<std::vector<std::string>>{{"cp", "/f", "gpu:"}, {"verify", "/f"}}) {
+			env.contents["/f"].bytes = std::string(5120, 'x');
+			env.on_ioctl = [&](unsigned long request, void *) {
+				if (request == PEERDMA_READ)
+					env.contents["/f"].bytes.resize(len, 'x');
+				return 1;
+			};
+			const Outcome outcome = run(words);
+			EXPECT_EQ(outcome.status, len == 5120 ? 0 : 1) << words[0] << " " << len << outcome.out;
+			EXPECT_EQ(has(outcome.err, "changed while it was read"), len != 5120) << outcome.err;
+		}
+	}
+	env.on_ioctl = nullptr;
+}
+
+TEST_F(Cli, WhatIsNoFileIsNotCopied)
+{
+	publish_one();
+	env.contents["/fifo"] = {.bytes = "", .mode = S_IFIFO};
+	env.contents["/zero"] = {.bytes = "", .mode = S_IFCHR};
+	env.contents["/folder"] = {.bytes = "", .mode = S_IFDIR};
+	for (const std::string name : {"/fifo", "/zero", "/folder"})
+		for (const std::string target : {"gpu:", "/tmp/no-such-target"}) {
+			const Outcome outcome = run({"cp", "--verify", name, target});
+			EXPECT_EQ(outcome.status, 1);
+			EXPECT_EQ(outcome.out, "");
+			EXPECT_TRUE(one_line(outcome.err) && has(outcome.err, name)) << outcome.err;
+		}
+}
+
 TEST_F(Cli, SeveralProvidersNeedAName)
 {
 	publish_one();
@@ -531,10 +716,26 @@ TEST_F(Cli, WhatARuleDenies)
 TEST_F(Cli, FileNamesThatAreNotUtf8)
 {
 	publish_one();
-	const std::string name = "/\xff\xfe";
+	const std::string name = "/\xff\n\033";
 	env.contents[name].bytes = "x";
-	EXPECT_EQ(run({"cp", name, "gpu:", "--json"}).status, 0);
-	EXPECT_EQ(run({"explain", name, "--json"}).status, 0);
+	for (const std::vector<std::string> &words :
+	     std::vector<std::vector<std::string>>{{"cp", name, "gpu:", "--json"}, {"explain", name, "--json"}}) {
+		const Outcome outcome = run(words);
+		EXPECT_EQ(outcome.status, 0);
+		EXPECT_FALSE(has(outcome.out, "\033"));
+		if (words[0] == "cp")
+			continue;
+		EXPECT_EQ(outcome.json()["file"], "/\xef\xbf\xbd\n\033");
+		EXPECT_EQ(outcome.json()["file_bytes"], (std::vector<unsigned>{'/', 0xff, '\n', 033}));
+	}
+	// What JSON can hold it has as it is, and once.
+	env.contents["/\033\xc3\xa9"].bytes = "x";
+	const auto json = run({"explain", "/\033\xc3\xa9", "--json"}).json();
+	EXPECT_EQ(json["file"], "/\033\xc3\xa9");
+	EXPECT_FALSE(json.contains("file_bytes"));
+	const auto failed = run({"explain", "/none\xff", "--json"}).json();
+	EXPECT_EQ(failed["error"]["what"], "cannot open /none\xef\xbf\xbd");
+	EXPECT_EQ(failed["error"]["what_bytes"].size(), 18u);
 }
 
 TEST(Words, Bytes)
@@ -561,6 +762,46 @@ TEST(Words, Bytes)
 	EXPECT_EQ(cli::size_text(37000123), "35.3 MiB");
 	EXPECT_EQ(cli::size_text((1 << 20) - 1), "1 MiB");
 	EXPECT_EQ(cli::size_text(UINT64_MAX), "16 EiB");
+}
+
+TEST(Words, Integers)
+{
+	EXPECT_EQ(cli::parse_integer("0"), 0u);
+	EXPECT_EQ(cli::parse_integer("0x1F"), 31u);
+	EXPECT_EQ(cli::parse_integer("007"), 7u);
+	EXPECT_EQ(cli::parse_integer("18446744073709551615"), UINT64_MAX);
+	for (const char *text : {"", "-0", "+1", " 1", "1 ", "\t1", "1\n", "0x", "0x-1", "x1", "1K", "1.0", "nan",
+				 "18446744073709551616", "0x10000000000000000"})
+		EXPECT_FALSE(cli::parse_integer(text)) << text;
+	EXPECT_FALSE(cli::parse_integer(std::string_view("1\0", 2)));
+}
+
+TEST(Words, Reals)
+{
+	EXPECT_EQ(cli::parse_real("0"), 0.0);
+	EXPECT_EQ(cli::parse_real("3"), 3.0);
+	EXPECT_EQ(cli::parse_real("0.25"), 0.25);
+	for (const char *text :
+	     {"",   "nan", "NAN", "nan(1)", "inf",   "infinity", "-1",  "+1",   "-0",  " 1",   "1 ",
+	      ".5", "5.",  ".",   "1e3",    "1e999", "0x1p3",    "0x1", "1.5s", "1,5", "1..5", "1.2.3"})
+		EXPECT_FALSE(cli::parse_real(text)) << text;
+	EXPECT_FALSE(cli::parse_real(std::string(400, '9'))) << "no number is so large";
+}
+
+TEST(Words, Names)
+{
+	EXPECT_EQ(cli::escaped("plain name"), "plain name");
+	EXPECT_EQ(cli::escaped("\a\b\t\n\v\f\r"), R"(\a\b\t\n\v\f\r)");
+	EXPECT_EQ(cli::escaped("\0331"), R"(\0331)");
+	EXPECT_EQ(cli::escaped("back\\slash"), R"(back\\slash)");
+	EXPECT_EQ(cli::escaped("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+	// No UTF-8: cut off, too long, a surrogate, beyond the last.
+	EXPECT_EQ(cli::escaped("\xe2\x82"), R"(\342\202)");
+	EXPECT_EQ(cli::escaped("\xc0\xaf"), R"(\300\257)");
+	EXPECT_EQ(cli::escaped("\xe0\x80\xaf"), R"(\340\200\257)");
+	EXPECT_EQ(cli::escaped("\xed\xa0\x80"), R"(\355\240\200)");
+	EXPECT_EQ(cli::escaped("\xf4\x90\x80\x80"), R"(\364\220\200\200)");
+	EXPECT_EQ(cli::printable("a\n\tb\\\033\r"), "a\n\tb\\\\033\\r");
 }
 
 TEST(Words, Targets)

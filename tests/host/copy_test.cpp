@@ -279,6 +279,51 @@ TEST_F(Drafts, WhereEachFileHasAName)
 	EXPECT_EQ(names(), 1u);
 }
 
+TEST_F(Drafts, WhatCannotBeReadIsNotCompared)
+{
+	FakeEnv env;
+	env.contents["/a"].bytes = env.contents["/b"].bytes = std::string(3 << 20, 'x');
+	env.posix_limit = 1 << 20;
+	auto compared = [&](uint64_t len) {
+		const cli::Fd a(env, env.open("/a", O_RDONLY)), b(env, env.open("/b", O_RDONLY));
+		try {
+			cli::compare_files(a, "/a", b, "/b", len);
+		} catch (const cli::Failure &failure) {
+			return failure.line();
+		}
+		return std::string("equal");
+	};
+	EXPECT_EQ(compared(3 << 20), "equal");
+	EXPECT_TRUE(has(compared((3 << 20) + 1), "/a changed while it was compared: it ends at 3145728"))
+		<< "both end there";
+	env.contents["/b"].bytes.resize(5000);
+	EXPECT_TRUE(has(compared(3 << 20), "/b changed while it was compared: it ends at 5000"));
+	env.posix_error = -EIO;
+	EXPECT_TRUE(has(compared(3 << 20), "cannot read /a again"));
+}
+
+// Files of the kernel's own, on this very machine.
+TEST(Sources, OfProcAndSysfs)
+{
+	FakeEnv env;
+	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	const cli::Device device = cli::open_device(0);
+	for (const char *path : {"/proc/self/status", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"}) {
+		std::ifstream in(path);
+		std::string bytes{std::istreambuf_iterator<char>(in), {}};
+		struct stat st = {};
+		if (::stat(path, &st) < 0 || bytes.empty() || static_cast<size_t>(st.st_size) == bytes.size())
+			continue;
+		env.contents[path] = {.bytes = bytes, .size = static_cast<uint64_t>(st.st_size)};
+		EXPECT_THROW(cli::Source(env, device, path), cli::Failure) << path;
+	}
+	EXPECT_TRUE(env.contents.count("/proc/version"));
+	env.contents["/true"].bytes = "x";
+	EXPECT_EQ(cli::Source(env, device, "/true").size(), 1u);
+	env.contents["/empty"] = {};
+	EXPECT_EQ(cli::Source(env, device, "/empty").size(), 0u);
+}
+
 TEST(Holes, OfARealFile)
 {
 	char name[] = "/tmp/peerdma-holes-XXXXXX";

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <linux/fs.h>
+#include <poll.h>
 
 #include "pci.hpp"
 
@@ -167,7 +168,12 @@ public:
 	{
 		if (env_.wait_error)
 			return env_.wait_error;
-		if (env_.under_way.empty() || env_.hold) {
+		const bool none = env_.hold || env_.under_way.size() <= env_.held;
+		if (none && env_.sleeps) {
+			env_.sleeps--;
+			return ::poll(nullptr, 0, 1000) < 0 ? -errno : -EDEADLK;
+		}
+		if (none) {
 			EXPECT_GE(timeout_ns, 0) << "this wait would be for ever";
 			return timeout_ns < 0 ? -EDEADLK : 0;
 		}
@@ -197,7 +203,7 @@ int32_t FakeEnv::piece(const peerdma_impl::Command &command, uint64_t file_off, 
 	one.flags = PEERDMA_IO_FILE_ID;
 	one.fd = static_cast<int>(command.file_id);
 	one.buf_id = command.buf_id;
-	one.file_off = file_off;
+	one.file_off = file_off + astray;
 	one.buf_off = buf_off;
 	one.len = len;
 	int rc = io(one, command.op == PEERDMA_URING_WRITE || command.op == PEERDMA_URING_WRITEV);
@@ -225,7 +231,9 @@ peerdma_impl::Completion FakeEnv::complete()
 int64_t FakeEnv::pread(int fd, void *to, uint64_t len, uint64_t offset)
 {
 	posix_fds.push_back(fd);
-	if (posix_error)
+	if (posix_error && posix_good)
+		posix_good--;
+	else if (posix_error)
 		return std::exchange(posix_error, 0);
 	const std::string &bytes = contents.at(fds.at(fd)).bytes;
 	if (offset >= bytes.size())
@@ -238,7 +246,9 @@ int64_t FakeEnv::pread(int fd, void *to, uint64_t len, uint64_t offset)
 int64_t FakeEnv::pwrite(int fd, const void *from, uint64_t len, uint64_t offset)
 {
 	posix_fds.push_back(fd);
-	if (posix_error)
+	if (posix_error && posix_good)
+		posix_good--;
+	else if (posix_error)
 		return std::exchange(posix_error, 0);
 	len = std::min(len, posix_limit);
 	std::string &bytes = contents.at(fds.at(fd)).bytes;
@@ -258,7 +268,7 @@ int FakeEnv::fstat(int fd, struct stat *st)
 		return -EBADF;
 	const Content &content = contents.at(it->second);
 	st->st_mode = content.mode;
-	st->st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.bytes.size()) : 0;
+	st->st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.size.value_or(content.bytes.size())) : 0;
 	return 0;
 }
 
@@ -278,6 +288,8 @@ int FakeEnv::io(peerdma_io &io, bool write)
 		io.out_reason = reason;
 		return rc;
 	};
+	if (io_error && ios.size() > io_good)
+		return io_error;
 	if (content.refused_errno)
 		return refuse(-static_cast<int>(content.refused_errno), content.refused_reason);
 	if (!io.len)

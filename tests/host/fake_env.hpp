@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ public:
 		std::string bytes;
 		uint32_t mode = S_IFREG | 0644;
 		int open_error = 0;                             // negative errno
+		std::optional<uint64_t> size = {};              // that fstat(2) says, where it is not so
 		uint32_t refused_errno = 0, refused_reason = 0; // out_errno and out_reason of PEERDMA_FILE_QUERY
 		uint32_t map = PEERDMA_MAP_BUS_ADDR;            // out_map, where it is not refused
 		uint32_t leaves = 1;                            // out_nr_leaves
@@ -57,6 +59,7 @@ public:
 	std::map<int, int> flags;                 // that each was opened with
 	std::vector<int> posix_fds;               // of each pread and pwrite
 	int posix_error = 0;                      // of the next one
+	unsigned posix_good = 0;                  // that succeed before it
 	int reopen_error = 0;                     // of opening /proc/self/fd
 	bool can_see_fds = true;                  // /proc/self/fd has links
 	uint64_t posix_limit = 10000;             // bytes that one moves at most
@@ -65,12 +68,17 @@ public:
 	std::vector<std::pair<std::string, std::string>> writes;
 	std::vector<peerdma_io> ios;         // as they came
 	uint64_t io_limit = UINT64_MAX;      // bytes one READ or WRITE moves at most
+	int io_error = 0;                    // negative errno of each READ and WRITE
+	size_t io_good = 0;                  // that succeed before it, of all
 	std::map<void *, uint64_t> mappings; // address to length
 	uint64_t features = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
 	// The ring: what was handed over, in order, and how it behaves.
 	std::deque<peerdma_impl::Command> under_way;
 	std::vector<uint32_t> commands; // op of each that was handed over
+	uint64_t astray = 0;            // bytes in the file that commands miss their place by
 	bool hold = false;              // nothing is completed
+	unsigned held = 0;              // of the last under way none is completed
+	unsigned sleeps = 0;            // waits that sleep until a real signal, at most a second
 	int submit_error = 0, queue_error = 0, wait_error = 0;
 	unsigned submit_most = UINT_MAX; // commands that one submit() takes
 	unsigned queues = 0;             // open

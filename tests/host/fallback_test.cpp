@@ -158,6 +158,38 @@ TEST_F(Fallback, ErrorsOnTheWay)
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_REVOKED));
 }
 
+TEST_F(Fallback, AnErrorAfterSomeBytesIsNoShortRead)
+{
+	env.posix_error = -EIO;
+	env.posix_good = 1;
+	EXPECT_EQ(read(0, 25000, 0), -EIO);
+	EXPECT_EQ(result.error, static_cast<uint32_t>(EIO));
+	EXPECT_EQ(result.done, 10000u);
+	env.posix_error = -EFAULT;
+	env.posix_good = 1;
+	EXPECT_EQ(read(0, 25000, 0), -ENODEV);
+	for (const int error : {ENOSPC, EIO}) {
+		env.posix_error = -error;
+		env.posix_good = 1;
+		EXPECT_EQ(peerdma_write_result(file, buf, 0, 25000, 0, &result), error == ENOSPC ? 10000 : -error);
+		EXPECT_EQ(result.error, static_cast<uint32_t>(error));
+	}
+}
+
+TEST_F(Fallback, TheRestGoesAnotherWayWhereTheRouteIsLost)
+{
+	env.contents["/f"].refused_errno = 0;
+	env.io_limit = 8192;
+	env.io_error = -EXDEV;
+	env.io_good = 1;
+	EXPECT_EQ(read(0, 60000, 0), 30000);
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
+	EXPECT_EQ(result.direct, 8192u);
+	EXPECT_EQ(result.host, 30000u - 8192);
+	EXPECT_EQ(result.error, 0u);
+	EXPECT_EQ(bytes().substr(0, 30000), env.contents["/f"].bytes);
+}
+
 TEST_F(Fallback, ExplainSaysItBefore)
 {
 	auto why = peerdma::detail::sized<peerdma_explanation>();

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake_env.hpp"
@@ -563,6 +569,217 @@ TEST_F(Library, SizesOfWhatHasOne)
 	EXPECT_EQ(size, 1000u);
 }
 
+// --- Fork ---
+
+// What a child's calls ask of the kernel, in memory that parent and child share.
+class Forked
+{
+public:
+	explicit Forked(FakeEnv &env)
+		: asked_(static_cast<std::atomic<int> *>(
+			  ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)))
+	{
+		env.on_ioctl = [this](unsigned long, void *) {
+			if (::getpid() != parent_)
+				++*asked_;
+			return 1;
+		};
+	}
+	~Forked() { ::munmap(asked_, 4096); }
+	Forked(const Forked &) = delete;
+	Forked &operator=(const Forked &) = delete;
+
+	int asked() const { return *asked_; }
+
+	// Return: what a child's function returns, 0 if it is content; -1 if it was killed.
+	template <class Child> static int run(Child &&child)
+	{
+		const pid_t pid = ::fork();
+		if (!pid) {
+			::alarm(20); // a lock that the parent's thread holds
+			::_exit(child());
+		}
+		int status = -1;
+		EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+		return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	}
+
+private:
+	const pid_t parent_ = ::getpid();
+	std::atomic<int> *const asked_;
+};
+
+TEST_F(Library, AChildsCallsLeaveItsParentsObjectsAlone)
+{
+	open(pattern(8192), 8192);
+	struct peerdma_ring *ring = nullptr;
+	ASSERT_EQ(peerdma_ring_create(device, 4, 4, 0, &ring), 0);
+	const peerdma_op op = {PEERDMA_OP_READ, 0, file, buf, 0, 512, 0, 1};
+	ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	void *addr = nullptr;
+	ASSERT_EQ(peerdma_buf_map(buf, &addr), 0);
+	const Forked forked(env);
+	const int wrong = Forked::run([&] {
+		auto info = peerdma::detail::sized<peerdma_device_info>();
+		auto provider = peerdma::detail::sized<peerdma_provider_info>();
+		auto of_buf = peerdma::detail::sized<peerdma_buf_info>();
+		auto why = peerdma::detail::sized<peerdma_explanation>();
+		auto publish = peerdma::detail::sized<peerdma_publish_args>();
+		auto pointer = peerdma::detail::sized<peerdma_pointer_args>();
+		peerdma_seg seg = {0, 512, 0, 0};
+		peerdma_done done;
+		struct peerdma_buf *made = nullptr;
+		struct peerdma_file *opened = nullptr;
+		struct peerdma_ring *rings = nullptr;
+		uint64_t number = 0;
+		int fd = -1;
+		const int64_t all[] = {
+			peerdma_fd(device),
+			peerdma_query(device, &info),
+			peerdma_provider_list(device, nullptr, 0),
+			peerdma_provider_get(device, 1, &provider),
+			peerdma_provider_find(device, "", &provider),
+			peerdma_provider_publish(device, &publish),
+			peerdma_buf_create(device, 1, 4096, 0, &made, nullptr),
+			peerdma_buf_from_gpu(device, 0x10de, 0, 65536, 0, &made, nullptr),
+			peerdma_buf_from_dmabuf(device, 5, 0, 65536, 0, 0, 0, &made, nullptr),
+			peerdma_buf_from_pointer(device, &pointer, &made),
+			peerdma_buf_map(buf, &addr),
+			peerdma_buf_map_on_demand(buf, 0, 4096, &addr),
+			peerdma_buf_export_dmabuf(buf, 0, 4096, &fd, nullptr),
+			peerdma_buf_query(buf, &of_buf),
+			peerdma_file_open(device, "/f", O_RDONLY, &opened),
+			peerdma_file_from_fd(device, 0, &opened),
+			peerdma_file_for_buf(buf, 0, &opened),
+			peerdma_file_size(file, &number),
+			peerdma_explain(file, 1, &why),
+			peerdma_read(file, buf, 0, 512, 0),
+			peerdma_write(file, buf, 0, 512, 0),
+			peerdma_read_result(file, buf, 0, 512, 0, &result),
+			peerdma_write_result(file, buf, 0, 512, 0, &result),
+			peerdma_readv(file, buf, &seg, 1),
+			peerdma_writev(file, buf, &seg, 1),
+			peerdma_ring_create(device, 1, 1, 0, &rings),
+			peerdma_ring_queue(ring, &op, 1),
+			peerdma_ring_submit(ring),
+			peerdma_ring_wait(ring, &done, 1, 1, -1),
+			peerdma_ring_cancel(ring, 1),
+		};
+		size_t refused = 0;
+		for (const int64_t rc : all)
+			refused += rc == -ECHILD;
+		struct peerdma_buf *found = nullptr;
+		const bool unknown = peerdma_buf_at(addr, &found, &number) == -ENOENT;
+		return refused == std::size(all) ? unknown ? 0 : 100 : static_cast<int>(refused) + 1;
+	});
+	EXPECT_EQ(wrong, 0) << "the number of calls that were refused, and one";
+	EXPECT_EQ(forked.asked(), 0) << "a child asked the kernel on its parent's open file";
+	// And the parent goes on.
+	peerdma_done done;
+	ASSERT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), 1);
+	EXPECT_EQ(done.result, 512);
+	EXPECT_EQ(peerdma_read(file, buf, 0, 8192, 0), 8192);
+	struct peerdma_buf *found = nullptr;
+	uint64_t off = 0;
+	EXPECT_EQ(peerdma_buf_at(addr, &found, &off), 0);
+	peerdma_ring_destroy(ring);
+	env.on_ioctl = nullptr;
+}
+
+TEST_F(Library, AChildThatEndsDestroysNothingOfItsParents)
+{
+	env.contents["/f"].bytes = pattern(8192);
+	auto owner = peerdma::Device::open();
+	ASSERT_TRUE(owner);
+	std::optional<peerdma::Buffer> buffer(std::move(*owner->create_buffer(1, 8192)));
+	std::optional<peerdma::File> of(std::move(*owner->open_file("/f", O_RDWR)));
+	struct peerdma_ring *ring = nullptr;
+	ASSERT_EQ(peerdma_ring_create(owner->get(), 4, 8, PEERDMA_RING_VECTORS, &ring), 0);
+	ASSERT_TRUE(buffer->map());
+	// Two that are one command, which is under way.
+	for (uint64_t tag = 0; tag < 2; tag++) {
+		const peerdma_op op = {PEERDMA_OP_READ, 0, of->get(), buffer->get(), tag * 512, 512, tag * 512, tag};
+		ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
+	}
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	const Forked forked(env);
+	const int left = Forked::run([&] {
+		env.hold = true; // as its destructors would, in any order
+		peerdma_ring_destroy(ring);
+		buffer.reset();
+		of.reset();
+		{
+			const auto gone = std::move(*owner);
+		}
+		const bool closed = env.fds.size() == 1 && env.queues == 0 && env.mappings.empty();
+		return closed ? 0 : static_cast<int>(env.fds.size()) + 10;
+	});
+	EXPECT_EQ(left, 0) << "the child keeps descriptors, a queue or a mapping";
+	EXPECT_EQ(forked.asked(), 0) << "a destructor in the child asked the kernel to destroy";
+	peerdma_done done[2];
+	EXPECT_EQ(peerdma_ring_wait(ring, done, 2, 2, -1), 2);
+	EXPECT_EQ(env.buffers.begin()->second.bytes.substr(0, 1024), pattern(8192).substr(0, 1024));
+	peerdma_ring_destroy(ring);
+	env.on_ioctl = nullptr;
+}
+
+TEST_F(Library, AChildHasHandlesOfItsOwnAndItsChildDoesNot)
+{
+	const int wrong = Forked::run([&] {
+		struct peerdma_device *own = nullptr;
+		struct peerdma_buf *mine = nullptr;
+		void *addr = nullptr;
+		uint64_t off = 0;
+		if (peerdma_open(&own, 0) || peerdma_buf_create(own, 1, 4096, 0, &mine, nullptr) ||
+		    peerdma_buf_map(mine, &addr))
+			return 1;
+		struct peerdma_buf *found = nullptr;
+		if (peerdma_buf_at(addr, &found, &off) || found != mine)
+			return 2;
+		const int grandchild = Forked::run([&] {
+			return peerdma_fd(own) == -ECHILD && peerdma_fd(device) == -ECHILD &&
+					       peerdma_buf_at(addr, &found, &off) == -ENOENT ?
+				       0 :
+				       3;
+		});
+		if (grandchild)
+			return grandchild;
+		peerdma_buf_destroy(mine);
+		peerdma_close(own);
+		return env.buffers.empty() ? 0 : 4;
+	});
+	EXPECT_EQ(wrong, 0);
+	EXPECT_GE(peerdma_fd(device), 0);
+}
+
+TEST_F(Library, AChildDoesNotWaitForALockOfItsParents)
+{
+	open(pattern(8192), 8192);
+	struct peerdma_ring *ring = nullptr;
+	ASSERT_EQ(peerdma_ring_create(device, 1, 1, 0, &ring), 0);
+	const peerdma_op op = {PEERDMA_OP_READ, 0, file, buf, 0, 512, 0, 1};
+	ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	env.hold = true;
+	env.sleeps = 1;
+	std::thread waiter([&] {
+		peerdma_done done;
+		EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), -EDEADLK);
+	});
+	while (env.sleeps)
+		std::this_thread::yield();
+	EXPECT_EQ(Forked::run([&] {
+			  const int rc = peerdma_ring_submit(ring);
+			  peerdma_ring_destroy(ring);
+			  return rc == -ECHILD ? 0 : 1;
+		  }),
+		  0);
+	waiter.join();
+	env.hold = false;
+	peerdma_ring_destroy(ring);
+}
+
 // --- Reading and writing ---
 
 TEST_F(Library, AWholeReadIsOneCall)
@@ -607,11 +824,11 @@ TEST_F(Library, WhyBytesWereBouncedIsSaidAfterASuccessToo)
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
 }
 
-TEST_F(Library, AReadThatEndsAtABlockIsAskedForMoreOnce)
+TEST_F(Library, AReadThatEndsAtABlockIsNotAskedForMore)
 {
 	open(pattern(5120), 8192);
 	EXPECT_EQ(peerdma_read_result(file, buf, 0, 8192, 0, &result), 5120);
-	EXPECT_EQ(env.ios.size(), 2u);
+	EXPECT_EQ(env.ios.size(), 1u) << "the kernel has said that it is the end";
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_END_OF_FILE));
 	EXPECT_EQ(result.error, 0u);
 }
@@ -640,16 +857,61 @@ TEST_F(Library, AtTheEndOfTheFileNothingIsRead)
 	EXPECT_EQ(env.ios.size(), 1u);
 }
 
-TEST_F(Library, AnErrorInTheMiddleIsForTheNextCall)
+TEST_F(Library, AReadThatAnErrorEndsIsNoShortOne)
 {
 	open(pattern(16384), 16384);
+	// Where a block ends, and inside of one: a server may stop anywhere.
+	for (const uint64_t moved : {8192, 1000}) {
+		env.ios.clear();
+		env.io_limit = moved;
+		env.io_error = -EIO;
+		env.io_good = 1;
+		EXPECT_EQ(peerdma_read_result(file, buf, 0, 16384, 0, &result), -EIO);
+		EXPECT_EQ(result.error, static_cast<uint32_t>(EIO));
+		EXPECT_EQ(result.done, moved) << "what came before is said";
+		env.ios.clear();
+		EXPECT_EQ(peerdma_read(file, buf, 0, 16384, 0), -EIO);
+		env.ios.clear();
+		peerdma_seg seg = {0, 16384, 0, 0};
+		EXPECT_EQ(peerdma_readv(file, buf, &seg, 1), 0);
+		EXPECT_EQ(seg.result, -EIO);
+	}
+	env.io_error = 0;
+	env.io_limit = 1000;
+	EXPECT_EQ(peerdma_read(file, buf, 0, 16384, 0), 16384);
+	EXPECT_EQ(env.buffers.begin()->second.bytes, pattern(16384));
+}
+
+TEST_F(Library, AShortWriteMeansThatThereIsNoRoom)
+{
+	open("", 16384);
 	env.io_limit = 8192;
-	int calls = 0;
-	env.on_ioctl = [&](unsigned long request, void *) { return request == PEERDMA_READ && ++calls > 1 ? -EIO : 1; };
-	EXPECT_EQ(peerdma_read_result(file, buf, 0, 16384, 0, &result), 8192);
-	EXPECT_EQ(result.error, static_cast<uint32_t>(EIO));
-	EXPECT_EQ(peerdma_read_result(file, buf, 8192, 8192, 8192, &result), -EIO);
-	EXPECT_EQ(result.done, 0u);
+	env.io_good = 1;
+	for (const int error : {ENOSPC, EDQUOT, EFBIG, EIO, ENODEV}) {
+		env.ios.clear();
+		env.io_error = -error;
+		const bool no_room = error != EIO && error != ENODEV;
+		EXPECT_EQ(peerdma_write_result(file, buf, 0, 16384, 0, &result), no_room ? 8192 : -error);
+		EXPECT_EQ(result.error, static_cast<uint32_t>(error));
+		EXPECT_EQ(result.done, 8192u);
+		// Where nothing came before it, it is the error.
+		env.ios.resize(1);
+		EXPECT_EQ(peerdma_write(file, buf, 0, 16384, 8192), -error);
+	}
+}
+
+TEST_F(Library, AWriteEndsAtTheLimitOfTheProcess)
+{
+	open("", 16384);
+	rlimit old = {};
+	ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+	const rlimit limit = {1 << 20, old.rlim_max};
+	env.io_limit = 8192; // as the kernel cuts it
+	ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+	const int64_t n = peerdma_write(file, buf, 0, 16384, (1 << 20) - 8192);
+	ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+	EXPECT_EQ(n, 8192);
+	EXPECT_EQ(env.ios.size(), 1u) << "the next one would be SIGXFSZ";
 }
 
 TEST_F(Library, RefusalsKeepTheirErrnoAndReason)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <map>
 #include <new>
@@ -11,6 +12,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "fake_env.hpp"
@@ -152,6 +154,75 @@ TEST_F(Rings, ATimeoutEndsTheWaitAndLosesNothing)
 	EXPECT_TRUE(wait(0).empty());
 }
 
+// A signal every 20 ms, whose handler interrupts system calls.
+class Ticks
+{
+public:
+	Ticks()
+	{
+		struct sigaction action = {};
+		action.sa_handler = [](int) { seen = seen + 1; };
+		seen = 0;
+		::sigaction(SIGALRM, &action, &old_);
+		const itimerval often = {{0, 20000}, {0, 20000}};
+		::setitimer(ITIMER_REAL, &often, nullptr);
+	}
+	~Ticks()
+	{
+		const itimerval never = {};
+		::setitimer(ITIMER_REAL, &never, nullptr);
+		::sigaction(SIGALRM, &old_, nullptr);
+	}
+	static inline volatile sig_atomic_t seen;
+
+private:
+	struct sigaction old_ = {};
+};
+
+TEST_F(Rings, ASignalEndsTheWaitAndLosesNothing)
+{
+	create(4, 4);
+	ASSERT_EQ(queue(1), 1);
+	ASSERT_EQ(queue(2), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 2);
+	peerdma_done done[2];
+	for (const int timeout_ms : {-1, 60000}) {
+		env.hold = true;
+		env.sleeps = 5; // a wait that goes on after a signal comes to their end
+		const Ticks ticks;
+		EXPECT_EQ(peerdma_ring_wait(ring, done, 2, 1, timeout_ms), -EINTR);
+		EXPECT_GE(Ticks::seen, 1);
+	}
+	env.hold = false;
+	env.held = 1;
+	{
+		const Ticks ticks;
+		ASSERT_EQ(peerdma_ring_wait(ring, done, 2, 2, -1), 1) << "what has ended is not kept back";
+	}
+	EXPECT_EQ(done[0].tag, 1u);
+	env.held = env.sleeps = 0;
+	ASSERT_EQ(wait(1).size(), 1u);
+}
+
+// The kernel's own queue says so, too.
+TEST(Queues, ASignalEndsAWait)
+{
+	const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+	ASSERT_GE(null, 0);
+	std::unique_ptr<peerdma_impl::Queue> queue;
+	const int rc = peerdma_impl::kernel_queue(null, 4, false, queue);
+	if (rc == -ENOSYS || rc == -EPERM || rc == -EINVAL)
+		GTEST_SKIP() << "no such io_uring on this host";
+	ASSERT_EQ(rc, 0);
+	peerdma_impl::Completion done = {};
+	{
+		const Ticks ticks;
+		EXPECT_EQ(queue->wait(&done, 1, -1), -EINTR);
+		EXPECT_EQ(queue->wait(&done, 1, 60'000'000'000), -EINTR);
+	}
+	::close(null);
+}
+
 TEST_F(Rings, LookingWithoutWaitingFetchesAndSendsTheRest)
 {
 	create(2, 8);
@@ -215,7 +286,9 @@ TEST_F(Rings, NeighboursBecomeOneCommand)
 	while (ends.size() < 100)
 		for (const auto &one : wait(1))
 			EXPECT_TRUE(ends.emplace(one.tag, one.result).second);
-	EXPECT_EQ(env.commands, (std::vector<uint32_t>{PEERDMA_URING_READV, PEERDMA_URING_WRITE, PEERDMA_URING_READV}));
+	EXPECT_EQ(env.commands, (std::vector<uint32_t>{PEERDMA_URING_READV, PEERDMA_URING_WRITE, PEERDMA_URING_READV,
+						       PEERDMA_URING_READ}))
+		<< "the last asks whether there is more behind the short one";
 	for (const auto &[tag, result] : ends)
 		EXPECT_EQ(result, tag == 98 ? 100 : tag == 99 ? 0 : 512) << tag;
 	env.commands.clear();
@@ -268,6 +341,61 @@ TEST_F(Rings, ARefusedRequestSaysSoAlone)
 	ASSERT_EQ(done.size(), 2u);
 	EXPECT_EQ(done[0].result, -EXDEV);
 	EXPECT_EQ(done[1].result, -EXDEV);
+}
+
+TEST_F(Rings, WhatComesShortIsAskedForTheRest)
+{
+	for (const uint32_t flags : {0u, PEERDMA_RING_VECTORS}) {
+		create(2, 8, flags);
+		env.io_limit = 200;
+		for (uint64_t tag = 0; tag < 4; tag++)
+			ASSERT_EQ(queue(tag), 1);
+		for (const auto &one : wait(4))
+			EXPECT_EQ(one.result, 512) << one.tag;
+		EXPECT_EQ(bytes().substr(0, 2048), env.contents["/f"].bytes.substr(0, 2048));
+		// The end of the file: short, and said once.
+		peerdma_op op = read(5);
+		op.file_off = 128 * 512 - 300;
+		ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
+		EXPECT_EQ(wait(1).at(0).result, 300);
+		peerdma_ring_destroy(ring);
+		ring = nullptr;
+	}
+}
+
+TEST_F(Rings, AnErrorAfterSomeBytesIsNoShortRead)
+{
+	create(2, 8);
+	env.io_limit = 256;
+	for (const int error : {EIO, ENOSPC})
+		for (const bool write : {false, true}) {
+			env.ios.clear();
+			env.io_good = 1;
+			env.io_error = -error;
+			peerdma_op op = read(7);
+			op.kind = write ? PEERDMA_OP_WRITE : PEERDMA_OP_READ;
+			ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
+			EXPECT_EQ(wait(1).at(0).result, write && error == ENOSPC ? 256 : -error);
+		}
+}
+
+TEST_F(Rings, TheRestOfWhatHasBegunCannotBeTakenBack)
+{
+	create(1, 8);
+	ASSERT_EQ(queue(1), 1);
+	ASSERT_EQ(queue(2), 1);
+	ASSERT_EQ(peerdma_ring_submit(ring), 1);
+	env.io_limit = 256;
+	env.submit_error = -EAGAIN; // for the rest of it
+	peerdma_done done;
+	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), -EAGAIN);
+	EXPECT_EQ(peerdma_ring_cancel(ring, 1), -EALREADY);
+	EXPECT_EQ(peerdma_ring_cancel(ring, 2), 0);
+	env.submit_error = 0;
+	std::map<uint64_t, int64_t> ends;
+	for (const auto &one : wait(2))
+		ends.emplace(one.tag, one.result);
+	EXPECT_EQ(ends, (std::map<uint64_t, int64_t>{{1, 512}, {2, -ECANCELED}}));
 }
 
 TEST_F(Rings, DestroyingWaitsForWhatIsUnderWayAndDropsTheRest)

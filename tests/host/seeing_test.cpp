@@ -501,7 +501,7 @@ TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
 	      "  /etc/peerdma/rules:3: allow file=/srv\n  /etc/peerdma/rules:4: allow provider=1af4:1110\n",
 	      "provider 2: 0000:02:00.0 (1af4:1110) publishes 2 MiB of BAR 2 at offset 0x1000, 2 MiB free\n"
 	      "  /etc/peerdma/rules:2: deny provider=02:00.0 disk=nvme0n1\n",
-	      "process 10 one?[2J: 8 KiB in 2 buffers\n",
+	      "process 10 one\\033[2J: 8 KiB in 2 buffers\n",
 	      "nvme0n1 (0000:03:00.0) to provider 1 (0000:01:00.0): direct, distance 4, bus address\n",
 	      "nvme0n1 (0000:03:00.0) to provider 2 (0000:02:00.0): refused, distance 4, RULE: /etc/peerdma/rules:2\n"})
 		EXPECT_TRUE(has(report.text, line)) << line << report.text;

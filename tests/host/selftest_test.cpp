@@ -186,7 +186,7 @@ TEST_F(Selftest, ADriveThatFails)
 
 TEST_F(Selftest, ARingThatLosesOrder)
 {
-	env.io_limit = 4096;
+	env.astray = 4096;
 	const auto names = wrong();
 	EXPECT_TRUE(std::find(names.begin(), names.end(), "read by ring, whole blocks") != names.end()) << report.text;
 }

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "peerdma_verbs.h"
@@ -210,6 +211,25 @@ protected:
 };
 
 using Asked = std::vector<std::string>;
+
+TEST_F(Verbs, AChildLeavesItsParentsRegionsAlone)
+{
+	for (const bool on_demand : {false, true}) {
+		if (on_demand)
+			soft_roce();
+		ASSERT_EQ(reg(0, page), 0);
+		const pid_t child = fork();
+		if (!child) {
+			const bool refused = peerdma_mr_dereg(mr) == -ECHILD && world.regions == 1;
+			_exit(refused && (!mr->addr || is_mapped(mr->addr)) ? 0 : 1);
+		}
+		int status = -1;
+		ASSERT_EQ(waitpid(child, &status, 0), child);
+		EXPECT_TRUE(WIFEXITED(status) && !WEXITSTATUS(status)) << status;
+		EXPECT_EQ(peerdma_mr_dereg(mr), 0);
+		mr = nullptr;
+	}
+}
 
 TEST_F(Verbs, ADeviceThatImportsGetsADmabufOfWholePages)
 {

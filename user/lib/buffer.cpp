@@ -14,8 +14,7 @@ namespace peerdma_impl
 namespace
 {
 
-// The buffers that are mapped, by address. Made by the first and never destroyed: a library may be asked when
-// the process is on its way out.
+// The buffers that this process has mapped, by address.
 struct Mapped {
 	std::shared_mutex lock; // protects buffers
 	std::map<uintptr_t, struct peerdma_buf *> buffers;
@@ -23,8 +22,8 @@ struct Mapped {
 
 Mapped &mapped()
 {
-	static Mapped *const all = new Mapped;
-	return *all;
+	static constinit PerProcess<Mapped> all;
+	return all.get();
 }
 
 // What each way to a buffer begins with.
@@ -32,8 +31,9 @@ int ready(struct peerdma_device *p, struct peerdma_buf **out, uint32_t flags, ui
 {
 	if (reason)
 		*reason = PEERDMA_REASON_NONE;
-	if (!p || !out)
-		return -EINVAL;
+	const int rc = check_handle(p);
+	if (rc || !out)
+		return rc ? rc : -EINVAL;
 	return flags & ~known ? -EOPNOTSUPP : 0;
 }
 
@@ -257,8 +257,9 @@ int peerdma_buf_from_pointer(struct peerdma_device *p, struct peerdma_pointer_ar
 		int rc = copy_in(full, args, sizeof(full));
 		if (rc)
 			return rc;
-		if (!p || !out)
-			return -EINVAL;
+		rc = check_handle(p);
+		if (rc || !out)
+			return rc ? rc : -EINVAL;
 		if (full.flags)
 			return -EOPNOTSUPP;
 		full.out_buf_off = 0;
@@ -286,7 +287,8 @@ void peerdma_buf_destroy(struct peerdma_buf *buf)
 		// -ENOENT is all it can say, and then there is nothing left to destroy.
 		struct peerdma_destroy request = {};
 		request.id = buf->id;
-		buf->device->ioctl(PEERDMA_DESTROY, request);
+		if (!buf->device->is_inherited())
+			buf->device->ioctl(PEERDMA_DESTROY, request);
 		delete buf;
 		return 0;
 	});
@@ -295,8 +297,9 @@ void peerdma_buf_destroy(struct peerdma_buf *buf)
 int peerdma_buf_map(struct peerdma_buf *buf, void **addr)
 {
 	return boundary([&] {
-		if (!buf || !addr)
-			return -EINVAL;
+		const int rc = check_handle(buf);
+		if (rc || !addr)
+			return rc ? rc : -EINVAL;
 		return map_buffer(*buf, *addr);
 	});
 }
@@ -304,11 +307,12 @@ int peerdma_buf_map(struct peerdma_buf *buf, void **addr)
 int peerdma_buf_map_on_demand(struct peerdma_buf *buf, uint64_t off, uint64_t len, void **addr)
 {
 	return boundary([&] {
-		if (!buf || !addr || !len || off > buf->len || len > buf->len - off)
-			return -EINVAL;
+		int rc = check_handle(buf);
+		if (rc || !addr || !len || off > buf->len || len > buf->len - off)
+			return rc ? rc : -EINVAL;
 		const Device &device = *buf->device;
 		struct peerdma_info info = {};
-		int rc = device.ioctl(PEERDMA_INFO, info);
+		rc = device.ioctl(PEERDMA_INFO, info);
 		if (rc < 0)
 			return rc;
 		if (!buf->mmap_offset || !(info.out_features & PEERDMA_FEATURE_ON_DEMAND))
@@ -343,13 +347,14 @@ int peerdma_buf_export_dmabuf(struct peerdma_buf *buf, uint64_t off, uint64_t le
 	return boundary([&] {
 		if (reason)
 			*reason = PEERDMA_REASON_NONE;
-		if (!buf || !fd)
-			return -EINVAL;
+		int rc = check_handle(buf);
+		if (rc || !fd)
+			return rc ? rc : -EINVAL;
 		struct peerdma_buf_export request = {};
 		request.buf_id = buf->id;
 		request.off = off;
 		request.len = len;
-		int rc = buf->device->ioctl(PEERDMA_BUF_EXPORT, request);
+		rc = buf->device->ioctl(PEERDMA_BUF_EXPORT, request);
 		if (reason)
 			*reason = request.out_reason;
 		if (rc < 0)
@@ -362,9 +367,11 @@ int peerdma_buf_export_dmabuf(struct peerdma_buf *buf, uint64_t off, uint64_t le
 int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_buf_info *info)
 {
 	return boundary([&] {
-		int rc = check_size(info, offsetof(struct peerdma_buf_info, device_fd) + sizeof(info->device_fd));
-		if (!buf || rc)
-			return -EINVAL;
+		int rc = check_handle(buf);
+		if (!rc)
+			rc = check_size(info, offsetof(struct peerdma_buf_info, device_fd) + sizeof(info->device_fd));
+		if (rc)
+			return rc;
 		struct peerdma_buf_info full = {};
 		full.provider_id = buf->provider_id;
 		full.len = buf->len;

@@ -72,14 +72,19 @@ void peerdma_close(struct peerdma_device *p)
 	});
 }
 
-int peerdma_fd(const struct peerdma_device *p) { return p ? p->device->fd() : -EINVAL; }
+int peerdma_fd(const struct peerdma_device *p)
+{
+	const int rc = check_handle(p);
+	return rc < 0 ? rc : p->device->fd();
+}
 
 int peerdma_query(struct peerdma_device *p, struct peerdma_device_info *info)
 {
 	return boundary([&] {
-		if (!p)
-			return -EINVAL;
-		int rc = check_size(info, offsetof(struct peerdma_device_info, features) + sizeof(info->features));
+		int rc = check_handle(p);
+		if (rc)
+			return rc;
+		rc = check_size(info, offsetof(struct peerdma_device_info, features) + sizeof(info->features));
 		if (rc)
 			return rc;
 		struct peerdma_info query = {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "env.hpp"
 #include "peerdma.h"
+#include "process.hpp"
 #include "rules.hpp"
 
 namespace peerdma_impl
@@ -26,6 +28,9 @@ struct Policy {
 
 // One open /dev/peerdma. Handles share it, so that it closes with the last of them and the order in
 // which a program closes its handles does not matter. Nothing in it changes after open: no lock.
+//
+// It is of the process that opened it. A child after fork(2) shares the open file, and what it asks of that it does to
+// its parent: its calls are refused, and its handles go without a word to the kernel.
 class Device
 {
 public:
@@ -42,6 +47,7 @@ public:
 	int fd() const { return fd_; }
 	bool direct_only() const { return direct_only_; }
 	const Policy &policy() const { return policy_; }
+	bool is_inherited() const { return process_ != this_process(); }
 
 	// Every struct of the ABI starts with its size, which is set here and nowhere else.
 	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
@@ -55,7 +61,16 @@ private:
 	const int fd_;
 	const bool direct_only_; // no falling back
 	const Policy policy_;
+	const uint64_t process_ = this_process();
 };
+
+// What each call begins with: 0, -EINVAL without a handle, or -ECHILD with a parent's.
+template <class Handle> int check_handle(const Handle *handle)
+{
+	if (!handle)
+		return -EINVAL;
+	return handle->device->is_inherited() ? -ECHILD : 0;
+}
 
 } // namespace peerdma_impl
 

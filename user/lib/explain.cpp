@@ -8,10 +8,12 @@ using namespace peerdma_impl;
 int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peerdma_explanation *explanation)
 {
 	return boundary([&] {
-		int rc = check_size(explanation,
-				    offsetof(struct peerdma_explanation, fs_name) + sizeof(explanation->fs_name));
-		if (!file || rc)
-			return -EINVAL;
+		int rc = check_handle(file);
+		if (!rc)
+			rc = check_size(explanation,
+					offsetof(struct peerdma_explanation, fs_name) + sizeof(explanation->fs_name));
+		if (rc)
+			return rc;
 		struct peerdma_file_query query = {};
 		query.fd = file->fd;
 		query.provider_id = provider_id;

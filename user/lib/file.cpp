@@ -33,8 +33,10 @@ using namespace peerdma_impl;
 int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags, struct peerdma_file **out)
 {
 	return boundary([&] {
+		if (const int rc = check_handle(p); rc < 0)
+			return rc;
 		// O_TMPFILE contains O_DIRECTORY; both it and O_CREAT would need a mode.
-		if (!p || !path || !out || (open_flags & O_CREAT) || (open_flags & O_TMPFILE) == O_TMPFILE)
+		if (!path || !out || (open_flags & O_CREAT) || (open_flags & O_TMPFILE) == O_TMPFILE)
 			return -EINVAL;
 		// O_NONBLOCK: a FIFO nobody writes to must end in -ESPIPE, not in waiting for ever. On what
 		// can be read directly it has no meaning.
@@ -46,8 +48,9 @@ int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags
 int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct peerdma_file **out)
 {
 	return boundary([&] {
-		if (!p || !out)
-			return -EINVAL;
+		const int rc = check_handle(p);
+		if (rc || !out)
+			return rc ? rc : -EINVAL;
 		return dup_file(p->device, fd, out);
 	});
 }
@@ -55,8 +58,9 @@ int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct peerdma_file *
 int peerdma_file_for_buf(struct peerdma_buf *buf, int fd, struct peerdma_file **out)
 {
 	return boundary([&] {
-		if (!buf || !out)
-			return -EINVAL;
+		const int rc = check_handle(buf);
+		if (rc || !out)
+			return rc ? rc : -EINVAL;
 		return dup_file(buf->device, fd, out);
 	});
 }
@@ -66,7 +70,7 @@ void peerdma_file_close(struct peerdma_file *file)
 	boundary([&] {
 		if (!file)
 			return 0;
-		if (file->id) {
+		if (file->id && !file->device->is_inherited()) {
 			struct peerdma_destroy request = {};
 			request.id = file->id;
 			file->device->ioctl(PEERDMA_FILE_REMOVE, request);
@@ -82,10 +86,11 @@ void peerdma_file_close(struct peerdma_file *file)
 int peerdma_file_size(struct peerdma_file *file, uint64_t *bytes)
 {
 	return boundary([&] {
-		if (!file || !bytes)
-			return -EINVAL;
+		int rc = check_handle(file);
+		if (rc || !bytes)
+			return rc ? rc : -EINVAL;
 		struct stat st = {};
-		int rc = file->device->env().fstat(file->fd, &st);
+		rc = file->device->env().fstat(file->fd, &st);
 		if (rc < 0)
 			return rc;
 		uint64_t size = 0;

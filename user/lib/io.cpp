@@ -5,6 +5,7 @@
 
 #include "boundary.hpp"
 #include "device.hpp"
+#include "partial.hpp"
 #include "policy.hpp"
 
 namespace peerdma_impl
@@ -13,10 +14,6 @@ namespace
 {
 
 constexpr size_t result_min = offsetof(struct peerdma_io_result, error) + sizeof(peerdma_io_result::error);
-
-// No disk has smaller blocks. A short count that ends inside a block did so at the end of the file and
-// nowhere else: the kernel need not be asked whether there is more.
-constexpr uint64_t smallest_block = 512;
 
 uint32_t route_of(const struct peerdma_io_result &r)
 {
@@ -79,12 +76,14 @@ int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf
 			continue;
 		if (n == -EFAULT)
 			return fail(-ENODEV, PEERDMA_REASON_REVOKED);
-		if (n < 0)
-			return fail(n, PEERDMA_REASON_NONE);
+		if (n < 0 || (!n && write))
+			return fail(n ? n : -EIO, PEERDMA_REASON_NONE);
 		if (!n)
 			break;
 		result.done += static_cast<uint64_t>(n);
 		result.host += static_cast<uint64_t>(n);
+		if (!may_go_on(write, file_off + result.done))
+			break;
 	}
 	return 0;
 }
@@ -107,6 +106,7 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 	if (const int rc = permit(file, buf.provider_id); rc < 0)
 		return fail(rc, rc == -EACCES ? PEERDMA_REASON_RULE : PEERDMA_REASON_NONE);
 
+	const bool write = request == PEERDMA_WRITE;
 	do {
 		struct peerdma_io io = {};
 		io.fd = file.fd;
@@ -115,18 +115,16 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 		io.buf_off = buf_off + result.done;
 		io.len = len - result.done;
 		int rc = file.device->ioctl(request, io);
-		if (rc == -EXDEV && !result.done && !file.device->direct_only()) {
+		// A route can be lost between two steps: then it is the rest that goes another way.
+		if (rc == -EXDEV && !file.device->direct_only()) {
 			result.reason = io.out_reason;
-			int64_t err = fall_back(request == PEERDMA_WRITE, file, buf, buf_off, len, file_off, result);
+			const int64_t err = fall_back(write, file, buf, buf_off, len, file_off, result);
 			result.error = static_cast<uint32_t>(-err);
-			return result.done ? static_cast<int64_t>(result.done) : err;
+			return err ? after_error(write, result.done, err) : static_cast<int64_t>(result.done);
 		}
-		if (rc < 0) {
-			fail(rc, io.out_reason);
-			// What was moved is said now; whoever goes on from there meets the error again.
-			return result.done ? static_cast<int64_t>(result.done) : rc;
-		}
-		if (io.out_done > io.len)
+		if (rc < 0)
+			return after_error(write, result.done, fail(rc, io.out_reason));
+		if (io.out_done > io.len || (write && !io.out_done))
 			return fail(-EIO, PEERDMA_REASON_NONE);
 		result.done += io.out_done;
 		result.direct += io.out_direct;
@@ -137,11 +135,10 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 		if (!result.reason || result.reason == PEERDMA_REASON_END_OF_FILE ||
 		    io.out_reason == PEERDMA_REASON_END_OF_FILE)
 			result.reason = io.out_reason;
-		if (!io.out_done)
+		// An error after some bytes is the next request's to report. The end of the file is said.
+		if (!io.out_done || io.out_reason == PEERDMA_REASON_END_OF_FILE)
 			break;
-		if ((io.file_off + io.out_done) % smallest_block)
-			break;
-	} while (result.done < len);
+	} while (result.done < len && may_go_on(write, file_off + result.done));
 	return static_cast<int64_t>(result.done);
 }
 
@@ -149,8 +146,11 @@ int64_t run(unsigned long request, struct peerdma_file *file, struct peerdma_buf
 	    uint64_t file_off, struct peerdma_io_result *result)
 {
 	return boundary([&]() -> int64_t {
-		if (!file || !buf)
-			return -EINVAL;
+		int bad = check_handle(file);
+		if (!bad)
+			bad = check_handle(buf);
+		if (bad)
+			return bad;
 		if (result && check_size(result, result_min))
 			return -EINVAL;
 		struct peerdma_io_result full = {};
@@ -167,6 +167,8 @@ int run_many(unsigned long request, struct peerdma_file *file, struct peerdma_bu
 {
 	if (!file || !buf || !segs || !n || n > INT32_MAX)
 		return -EINVAL;
+	if (file->device->is_inherited() || buf->device->is_inherited())
+		return -ECHILD;
 	int whole = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		struct peerdma_seg &seg = segs[i];

@@ -114,10 +114,11 @@ using namespace peerdma_impl;
 int peerdma_provider_list(struct peerdma_device *p, uint32_t *ids, size_t max)
 {
 	return boundary([&] {
-		if (!p || (max && !ids))
-			return -EINVAL;
+		int rc = check_handle(p);
+		if (rc || (max && !ids))
+			return rc ? rc : -EINVAL;
 		int count = 0;
-		int rc = walk(*p->device, [&](const struct peerdma_provider_info &info) {
+		rc = walk(*p->device, [&](const struct peerdma_provider_info &info) {
 			if (static_cast<size_t>(count) < max)
 				ids[count] = info.id;
 			count++;
@@ -130,9 +131,11 @@ int peerdma_provider_list(struct peerdma_device *p, uint32_t *ids, size_t max)
 int peerdma_provider_get(struct peerdma_device *p, uint32_t provider_id, struct peerdma_provider_info *info)
 {
 	return boundary([&] {
-		int rc = check_size(info, info_min);
-		if (!p || rc)
-			return -EINVAL;
+		int rc = check_handle(p);
+		if (!rc)
+			rc = check_size(info, info_min);
+		if (rc)
+			return rc;
 		struct peerdma_provider_info full;
 		rc = get(*p->device, provider_id, full);
 		if (rc == 0)
@@ -144,9 +147,11 @@ int peerdma_provider_get(struct peerdma_device *p, uint32_t provider_id, struct 
 int peerdma_provider_find(struct peerdma_device *p, const char *name, struct peerdma_provider_info *info)
 {
 	return boundary([&] {
-		int rc = check_size(info, info_min);
-		if (!p || rc)
-			return -EINVAL;
+		int rc = check_handle(p);
+		if (!rc)
+			rc = check_size(info, info_min);
+		if (rc)
+			return rc;
 		struct peerdma_provider_info full;
 		rc = find(*p->device, name ? name : "", full);
 		if (rc == 0)

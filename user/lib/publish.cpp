@@ -285,9 +285,10 @@ int peerdma_provider_publish(struct peerdma_device *p, struct peerdma_publish_ar
 {
 	return boundary([&] {
 		struct peerdma_publish_args full;
-		if (!p)
-			return -EINVAL;
-		int rc = copy_in(full, args, args_min);
+		int rc = check_handle(p);
+		if (rc)
+			return rc;
+		rc = copy_in(full, args, args_min);
 		if (rc)
 			return rc;
 		full.out_reason = PEERDMA_REASON_NONE;

@@ -11,6 +11,7 @@
 
 #include "boundary.hpp"
 #include "device.hpp"
+#include "partial.hpp"
 #include "policy.hpp"
 #include "queue.hpp"
 
@@ -26,7 +27,10 @@ constexpr uint64_t max_len = 0x7ffff000; // bytes: a result has 31 bits
 
 struct Request {
 	uint32_t kind, buf_id, file_id;
-	uint64_t buf_off, len, file_off, tag;
+	uint64_t buf_off, len, file_off, tag; // of what is left to do
+	uint64_t done;                        // bytes that earlier commands moved
+
+	bool is_write() const { return kind == PEERDMA_OP_WRITE; }
 };
 
 // One command: a request, or several that follow each other on the same file and buffer.
@@ -108,7 +112,7 @@ struct peerdma_ring {
 		for (size_t i = 0; i < pending.size() && i < most && belongs(pending[0], pending[i]); i++)
 			group.requests.push_back(pending[i]);
 		const Request &r = group.requests.front();
-		const bool write = r.kind == PEERDMA_OP_WRITE;
+		const bool write = r.is_write();
 		Command command = {write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ,
 				   r.buf_id,
 				   r.file_id,
@@ -148,6 +152,38 @@ struct peerdma_ring {
 		return 0;
 	}
 
+	// A command says how many bytes it moved, and not whether the file or an error ended it: the next one for the
+	// rest does.
+	bool goes_on(const Request &request, int64_t result)
+	{
+		if (result <= 0 || static_cast<uint64_t>(result) >= request.len)
+			return false;
+		const auto moved = static_cast<uint64_t>(result);
+		if (!may_go_on(request.is_write(), request.file_off + moved))
+			return false;
+		Request rest = request;
+		rest.buf_off += moved;
+		rest.file_off += moved;
+		rest.len -= moved;
+		rest.done += moved;
+		pending.push_front(rest);
+		return true;
+	}
+
+	void finish(const Request &request, int64_t result)
+	{
+		if (!result && request.is_write())
+			result = -EIO;
+		try {
+			if (goes_on(request, result))
+				return;
+		} catch (const std::bad_alloc &) {
+			result = -ENOMEM;
+		}
+		finished.push({request.tag, result < 0 ? after_error(request.is_write(), request.done, result) :
+							 static_cast<int64_t>(request.done) + result});
+	}
+
 	void finish(const Completion &completion)
 	{
 		for (auto group = groups.begin(); group != groups.end(); ++group) {
@@ -159,7 +195,7 @@ struct peerdma_ring {
 				int64_t result = completion.res;
 				if (!group->segs.empty() && result >= 0)
 					result = whole ? static_cast<int64_t>(r.len) : group->segs[i].out_res;
-				finished.push({r.tag, result});
+				finish(r, result);
 			}
 			groups.erase(group);
 			return;
@@ -231,7 +267,7 @@ int file_id(struct peerdma_file &file, uint32_t &id)
 
 int queue_one(struct peerdma_ring &ring, const struct peerdma_op &op)
 {
-	Request request = {op.kind, 0, 0, op.buf_off, op.len, op.file_off, op.tag};
+	Request request = {op.kind, 0, 0, op.buf_off, op.len, op.file_off, op.tag, 0};
 	int rc = check(ring, op);
 	if (!rc)
 		rc = permit(*op.file, op.buf->provider_id);
@@ -264,12 +300,15 @@ int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capac
 			struct peerdma_ring **out)
 {
 	return boundary([&] {
-		if (!p || !out || !depth || depth > max_depth || capacity < depth || capacity > INT32_MAX)
+		int rc = check_handle(p);
+		if (rc)
+			return rc;
+		if (!out || !depth || depth > max_depth || capacity < depth || capacity > INT32_MAX)
 			return -EINVAL;
 		if (flags & ~(PEERDMA_RING_ONE_THREAD | PEERDMA_RING_VECTORS))
 			return -EOPNOTSUPP;
 		struct peerdma_info info = {};
-		int rc = p->device->ioctl(PEERDMA_INFO, info);
+		rc = p->device->ioctl(PEERDMA_INFO, info);
 		if (rc < 0)
 			return rc;
 		const uint64_t want = flags & PEERDMA_RING_VECTORS ? PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC :
@@ -290,6 +329,11 @@ void peerdma_ring_destroy(struct peerdma_ring *ring)
 	boundary([&] {
 		if (!ring)
 			return 0;
+		// A child has a copy of the lists, and shares the queue: what is under way is its parent's to wait for.
+		if (ring->device->is_inherited()) {
+			delete ring;
+			return 0;
+		}
 		// The kernel may still write into what is under way, and into the buffers that the caller frees next.
 		if (ring->drain() < 0) {
 			// Closing the queue takes back what has not begun. Of ours the kernel writes segments: they stay.
@@ -306,7 +350,9 @@ void peerdma_ring_destroy(struct peerdma_ring *ring)
 int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerdma_op *ops, uint32_t n)
 {
 	return boundary([&] {
-		if (!ring || (n && !ops) || n > INT32_MAX)
+		if (const int rc = check_handle(ring); rc < 0)
+			return rc;
+		if ((n && !ops) || n > INT32_MAX)
 			return -EINVAL;
 		std::lock_guard guard(ring->lock);
 		for (uint32_t i = 0; i < n; i++) {
@@ -321,10 +367,11 @@ int peerdma_ring_queue(struct peerdma_ring *ring, const struct peerdma_op *ops, 
 int peerdma_ring_submit(struct peerdma_ring *ring)
 {
 	return boundary([&] {
-		if (!ring)
-			return -EINVAL;
+		int rc = check_handle(ring);
+		if (rc < 0)
+			return rc;
 		std::lock_guard guard(ring->lock);
-		int rc = ring->submit();
+		rc = ring->submit();
 		return rc < 0 ? rc : static_cast<int>(ring->groups.size());
 	});
 }
@@ -333,7 +380,9 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 		      int32_t timeout_ms)
 {
 	return boundary([&] {
-		if (!ring || !done || !max || max > INT32_MAX || min > max)
+		if (const int rc = check_handle(ring); rc < 0)
+			return rc;
+		if (!done || !max || max > INT32_MAX || min > max)
 			return -EINVAL;
 		std::lock_guard guard(ring->lock);
 		const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
@@ -357,8 +406,10 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 			rc = ring->sleep(left);
 			if (rc < 0 && rc != -EINTR)
 				return rc;
-			if (!rc || (rc == -EINTR && timeout_ms >= 0 && Clock::now() >= end))
-				return fetched(0);
+			// A signal ends the wait, as the timeout does: the caller's handler has run, and what it changed is
+			// the caller's to look at.
+			if (rc <= 0)
+				return fetched(rc);
 		}
 	});
 }
@@ -366,11 +417,13 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag)
 {
 	return boundary([&] {
-		if (!ring)
-			return -EINVAL;
+		if (const int rc = check_handle(ring); rc < 0)
+			return rc;
 		std::lock_guard guard(ring->lock);
 		auto at = std::find_if(ring->pending.begin(), ring->pending.end(),
 				       [&](const Request &request) { return request.tag == tag; });
+		if (at != ring->pending.end() && at->done)
+			return -EALREADY;
 		if (at != ring->pending.end()) {
 			ring->finished.push({tag, -ECANCELED});
 			ring->pending.erase(at);

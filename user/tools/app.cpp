@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <climits>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <new>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -16,6 +16,7 @@
 
 #include "cli.hpp"
 #include "completion.hpp"
+#include "output.hpp"
 #include "verify.hpp"
 
 namespace cli
@@ -23,30 +24,17 @@ namespace cli
 namespace
 {
 
-// File names need not be UTF-8, JSON has to be.
-std::string dump(const Json &json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-// Output that did not arrive is a failure: a full disk must not look like success to a script.
-int print(const std::string &text, int status)
-{
-	if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-		std::fputs("peerdma: cannot write to standard output\n", stderr);
-		return exit_failed;
-	}
-	return status;
-}
-
 int speak(const std::function<Report()> &command, bool json)
 {
 	auto failed = [json](const Failure &failure) {
-		fmt::print(stderr, "peerdma: {}\n", failure.line());
+		complain(failure.line());
 		return json ? print(dump(failure.json()), exit_failed) : exit_failed;
 	};
 	try {
 		Report report = command();
-		return print(json ? dump(report.json) : report.text, report.status);
+		return print(json ? dump(report.json) : printable(report.text), report.status);
 	} catch (const Usage &usage) {
-		fmt::print(stderr, "peerdma: {}\n", usage.what);
+		complain(usage.what);
 		return exit_usage;
 	} catch (const Failure &failure) {
 		return failed(failure);
@@ -57,14 +45,47 @@ int speak(const std::function<Report()> &command, bool json)
 	}
 }
 
+std::string no_subcommand(const std::string &name)
+{
+	return fmt::format("there is no subcommand '{}'; peerdma --help says what there is", name);
+}
+
 // One line, like every other error of this command.
 std::string usage_line(const CLI::App *app, const CLI::Error &error)
 {
-	std::string what = error.what();
 	// CLI11 sees a word that is no subcommand as one that is missing.
 	if (const auto words = app->remaining(); app->get_parent() == nullptr && !words.empty())
-		what = fmt::format("there is no subcommand {}", words.front());
-	return fmt::format("peerdma: {}; peerdma --help says what there is\n", what);
+		return no_subcommand(words.front());
+	return fmt::format("{}; peerdma --help says what there is", error.what());
+}
+
+// An option or an argument that is a whole number.
+template <class Number, class Place>
+CLI::Option *add_number(CLI::App *sub, const char *name, Place &place, uint64_t least, uint64_t most, const char *text)
+{
+	return sub->add_option_function<std::string>(
+		name,
+		[name, &place, least, most](const std::string &value) {
+			const auto n = parse_integer(value);
+			if (!n || *n < least || *n > most)
+				throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number from {} to {}",
+									     value, least, most));
+			place = static_cast<Number>(*n);
+		},
+		text);
+}
+
+// No option and no argument has an empty value that means anything: the first that is there, from 1 on; else 0.
+int empty_argument(int argc, char **argv)
+{
+	bool options = true;
+	for (int i = 1; i < argc; i++) {
+		const std::string_view word = argv[i];
+		if (word.empty() || (options && word.starts_with("--") && word.find('=') == word.size() - 1))
+			return i;
+		options = options && word != "--";
+	}
+	return 0;
 }
 
 // What follows -- is another program's command line, of which nothing is ours. Return: how many words are.
@@ -110,8 +131,8 @@ int run(int argc, char **argv)
 	PublishOptions options;
 	sub = add("publish", "Publish a range of a PCI device's memory", [&] { return publish(options); });
 	sub->add_option("DEVICE", options.device, "PCI address, such as 0000:01:00.0")->required();
-	sub->add_option("--bar", options.bar, "BAR number; without it the largest 64-bit prefetchable memory BAR")
-		->check(CLI::Range(0, 5));
+	add_number<int>(sub, "--bar", options.bar, 0, 5,
+			"BAR number; without it the largest 64-bit prefetchable memory BAR");
 	sub->add_option("--offset", options.offset, "Bytes from the BAR's start; K, M, G are powers of 1024");
 	sub->add_option("--size", options.size, "Bytes; without it to the end of the BAR");
 	sub->add_flag("--force", options.force, "Take the device from the driver that is bound to it");
@@ -182,16 +203,24 @@ int run(int argc, char **argv)
 	double every = 0;
 	unsigned rounds = 0;
 	sub = add("stat", "Say what was done, by process and by disk", [] { return stat(); });
-	CLI::Option *interval = sub->add_option("INTERVAL", every, "Again and again, with so many seconds between")
-					->check(CLI::Range(0.01, 86400.0));
-	sub->add_option("COUNT", rounds, "Say it so often, then end")
-		->needs(interval)
-		->check(CLI::Range(1u, std::numeric_limits<unsigned>::max()));
+	CLI::Option *interval = sub->add_option_function<std::string>(
+		"INTERVAL",
+		[&every](const std::string &value) {
+			const auto seconds = parse_real(value);
+			if (!seconds || *seconds < 0.01 || *seconds > 86400)
+				throw CLI::ValidationError(
+					"INTERVAL",
+					fmt::format("'{}' is not a number of seconds from 0.01 to 86400", value));
+			every = *seconds;
+		},
+		"Again and again, with so many seconds between");
+	add_number<unsigned>(sub, "COUNT", rounds, 1, UINT_MAX, "Say it so often, then end")->needs(interval);
 
 	WitnessOptions observed;
 	sub = add("witness", "Prove by the kernel's own records which way a process's bytes go",
 		  [&] { return witness(observed); });
-	sub->add_option("PID", observed.pid, "A process to watch until it ends; or -- COMMAND to run one");
+	add_number<int>(sub, "PID", observed.pid, 1, INT_MAX,
+			"A process to watch until it ends; or -- COMMAND to run one");
 
 	RulesOptions asked;
 	sub = add("rules", "Check a file of rules, or say which of its rules decides", [&] { return rules(asked); });
@@ -219,17 +248,25 @@ int run(int argc, char **argv)
 	CLI::App *completion =
 		app.add_subcommand("completion", "Print the script by which bash completes this command");
 
+	argc = take_command(argc, argv, observed.command);
+	if (const int at = empty_argument(argc, argv)) {
+		complain(fmt::format("argument {} is empty: '{}'; leave it out, or give it a value", at, argv[at]));
+		return exit_usage;
+	}
 	try {
-		app.parse(take_command(argc, argv, observed.command), argv);
+		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
 		// Help and the version are parse "errors" of status 0.
-		return app.exit(e) == 0 ? exit_ok : exit_usage;
+		std::ostringstream out, wrong;
+		if (app.exit(e, out, wrong) == 0)
+			return print(out.str(), exit_ok);
+		complain(wrong.str());
+		return exit_usage;
 	}
 	if (*help) {
 		const auto about = app.get_subcommands([&](const CLI::App *one) { return one->get_name() == subject; });
 		if (!subject.empty() && about.empty()) {
-			fmt::print(stderr, "peerdma: there is no subcommand {}; peerdma --help says what there is\n",
-				   subject);
+			complain(no_subcommand(subject));
 			return exit_usage;
 		}
 		// Afresh: what has parsed a subcommand says that one's help.

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "nameless.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "selftest.hpp"
 #include "sysfs.hpp"
@@ -94,14 +94,14 @@ std::string table(const std::vector<BenchRow> &rows)
 				       "p50 us", "p90", "p99", "p99.9", "max", "CPU s/GB");
 	for (const BenchRow &row : rows) {
 		if (row.failure) {
-			text += fmt::format("{:<10} {:<7} {:<9} {:>8} {:>7} {:>5} failed: {}\n", row.job,
+			text += fmt::format("{:<10} {:<7} {:<9} {:>8} {:>7} {:>5} failed: {}\n", escaped(row.job),
 					    way_name(row.way), rw_name(row), size_text(row.size), row.threads,
-					    row.depth, row.failure->line());
+					    row.depth, escaped(row.failure->line()));
 			continue;
 		}
 		auto at = [&](size_t i) { return microseconds(row.latencies.percentile(percentiles[i].second)); };
-		text += fmt::format(line, row.job, way_name(row.way), rw_name(row), size_text(row.size), row.threads,
-				    row.depth, fmt::format("{:.1f}", row.mib_per_second()),
+		text += fmt::format(line, escaped(row.job), way_name(row.way), rw_name(row), size_text(row.size),
+				    row.threads, row.depth, fmt::format("{:.1f}", row.mib_per_second()),
 				    fmt::format("{:.0f}", row.per_second(row.ios)), at(0), at(1), at(2), at(3),
 				    microseconds(row.latencies.max()), fmt::format("{:.3f}", row.cpu_per_gb()));
 	}
@@ -256,13 +256,9 @@ Report bench(const BenchOptions &options)
 {
 	auto &env = peerdma_impl::system_env();
 	const std::vector<BenchJob> jobs = jobs_of(env, options);
-	std::ofstream svg;
-	if (!options.svg.empty()) {
-		// Now, not when all the work is done.
-		svg.open(options.svg);
-		if (!svg)
-			throw Failure{fmt::format("cannot write {}", options.svg), errno, 0, "", {}};
-	}
+	std::optional<Output> svg;
+	if (!options.svg.empty())
+		svg.emplace(options.svg); // now, not when all the work is done
 	Report report;
 	std::vector<std::string> notes;
 	auto note = [&](const std::string &text) {
@@ -285,7 +281,7 @@ Report bench(const BenchOptions &options)
 		Json about = {{"name", job.name},       {"file", file.name},
 			      {"made", file.made},      {"file_size", file.size},
 			      {"runtime", job.runtime}, {"provider", needs_gpu ? provider_json(provider) : Json()}};
-		report.text += fmt::format("{:<10}{}, {}\n", "file", file.name, size_text(file.size));
+		report.text += fmt::format("{:<10}{}, {}\n", "file", escaped(file.name), size_text(file.size));
 		if (needs_gpu) {
 			struct peerdma_file *raw = nullptr;
 			if (const int rc = peerdma_file_from_fd(device.get(), file.plain.get(), &raw); rc < 0)
@@ -331,8 +327,8 @@ Report bench(const BenchOptions &options)
 	report.text += table(rows);
 	for (const std::string &text : notes)
 		report.text += fmt::format("{:<10}{}\n", "note", text);
-	if (svg.is_open() && !(svg << plot(rows, emulator) << std::flush))
-		throw Failure{fmt::format("cannot write {}", options.svg), EIO, 0, "", {}};
+	if (svg)
+		svg->write(plot(rows, emulator));
 	return report;
 }
 

@@ -155,7 +155,7 @@ public:
 	uint64_t finish() override
 	{
 		struct peerdma_done done = {};
-		const int rc = peerdma_ring_wait(ring_.get(), &done, 1, 1, -1);
+		const int rc = wait_for(ring_, &done, 1);
 		whole(rc == 1 ? done.result : std::min(rc, -EIO));
 		return done.tag;
 	}

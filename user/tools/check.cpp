@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "output.hpp"
 #include "sysfs.hpp"
 
 namespace cli
@@ -151,10 +152,10 @@ Report report_of(const std::vector<Finding> &findings, bool verbose)
 		const std::string about =
 			finding.about.empty() || finding.found.starts_with(finding.about) ? "" : finding.about + ": ";
 		auto row = [&](const char *key, const std::string &value) {
-			report.text += fmt::format("           {:<8}{}\n", key, value);
+			report.text += fmt::format("           {:<8}{}\n", key, escaped(value));
 		};
-		report.text +=
-			fmt::format("{:<9}{:<11}{}{}\n", state_name(finding.state), finding.id, about, finding.found);
+		report.text += fmt::format("{:<9}{:<11}{}{}\n", state_name(finding.state), finding.id, escaped(about),
+					   escaped(finding.found));
 		if (!good || verbose)
 			row("why", finding.why);
 		if (!good) {

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "number.hpp"
 #include "pci.hpp"
 #include "peerdma.h"
 
@@ -142,8 +143,6 @@ struct GpuTarget {
 };
 std::optional<GpuTarget> parse_gpu(std::string_view text);
 
-// "4096", "0x1000", "64K", "2MiB"; units are powers of 1024.
-std::optional<uint64_t> parse_bytes(std::string_view text);
 uint64_t bytes_or_usage(const std::string &option, std::string_view text);
 PciAddress device_or_usage(const std::string &text);
 
@@ -163,6 +162,8 @@ std::string advice_to_load(const std::string &name);
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
 File open_file(const Device &device, const std::string &path, int flags);
 uint64_t size_of(const File &file, const std::string &path);
+// Waits for results of a ring; at least one unless there are no more requests. Return: as peerdma_ring_wait().
+int wait_for(const Ring &ring, struct peerdma_done *done, uint32_t max);
 Buffer create_buffer(const Device &device, const struct peerdma_provider_info &provider, uint64_t len);
 void *map_buffer(const Buffer &buffer);
 struct peerdma_explanation ask(const File &file, const std::string &path, const struct peerdma_provider_info &provider,

@@ -3,7 +3,6 @@
 // What several subcommands share: how things are named to people, and how failures become sentences.
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -89,41 +88,11 @@ std::string rate_text(uint64_t bytes, double seconds)
 	return seconds > 0 ? size_text(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)) + "/s" : "";
 }
 
-std::optional<uint64_t> parse_bytes(std::string_view text)
-{
-	int base = 10;
-	if (text.starts_with("0x") || text.starts_with("0X")) {
-		base = 16;
-		text.remove_prefix(2);
-	}
-	uint64_t value = 0;
-	auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-	if (error != std::errc())
-		return std::nullopt;
-	std::string unit(end, text.data() + text.size());
-	for (const char *tail : {"iB", "ib", "B", "b"})
-		if (unit.size() > std::strlen(tail) - (*tail == 'B' || *tail == 'b') && unit.ends_with(tail)) {
-			unit.resize(unit.size() - std::strlen(tail));
-			break;
-		}
-	unsigned shift = 0;
-	if (!unit.empty()) {
-		constexpr std::string_view letters = "KMGTkmgt";
-		size_t at = unit.size() == 1 ? letters.find(unit[0]) : std::string_view::npos;
-		if (at == std::string_view::npos)
-			return std::nullopt;
-		shift = 10 * static_cast<unsigned>(at % 4 + 1);
-	}
-	if (value > UINT64_MAX >> shift)
-		return std::nullopt;
-	return value << shift;
-}
-
 uint64_t bytes_or_usage(const std::string &option, std::string_view text)
 {
 	auto bytes = parse_bytes(text);
 	if (!bytes)
-		throw Usage{fmt::format("{}: '{}' is not a number of bytes (write 65536, 0x10000, 64K or 2M)", option,
+		throw Usage{fmt::format("{}: '{}' is not a number of bytes; expected 65536, 0x10000, 64K or 2M", option,
 					text)};
 	return *bytes;
 }
@@ -134,6 +103,13 @@ PciAddress device_or_usage(const std::string &text)
 	if (!address)
 		throw Usage{fmt::format("'{}' is not a PCI address (write it as lspci -D does: 0000:01:00.0)", text)};
 	return *address;
+}
+
+// An id is of 32 bits, and in decimal digits, as peerdma_provider_find() takes it.
+static bool is_provider(std::string_view text)
+{
+	const auto id = text.find('x') == text.npos ? parse_integer(text) : std::nullopt;
+	return (id && *id <= UINT32_MAX) || PciAddress::parse(text);
 }
 
 std::optional<GpuTarget> parse_gpu(std::string_view text)
@@ -149,10 +125,7 @@ std::optional<GpuTarget> parse_gpu(std::string_view text)
 		target.offset = *offset;
 		text = text.substr(0, plus);
 	}
-	uint32_t id;
-	auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-	const bool is_id = error == std::errc() && end == text.data() + text.size();
-	if (!text.empty() && !is_id && !PciAddress::parse(text))
+	if (!text.empty() && !is_provider(text))
 		return std::nullopt;
 	target.provider = text;
 	return target;
@@ -231,6 +204,15 @@ Buffer create_buffer(const Device &device, const struct peerdma_provider_info &p
 			      "",
 			      {}};
 	return Buffer(raw);
+}
+
+int wait_for(const Ring &ring, struct peerdma_done *done, uint32_t max)
+{
+	int rc;
+	do
+		rc = peerdma_ring_wait(ring.get(), done, max, 1, -1);
+	while (rc == -EINTR); // a stop, for example
+	return rc;
 }
 
 void *map_buffer(const Buffer &buffer)

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "copy.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "selftest.hpp"
 
@@ -18,12 +19,8 @@ namespace
 constexpr uint64_t step = 16 << 20; // bytes of a call: there is progress to see in between
 
 // What the CPU sees in the buffer is what read(2) says of the file.
-void compare(const std::string &path, const Buffer &buffer, uint64_t offset, uint64_t len)
+void compare(const Fd &plain, const std::string &path, const Buffer &buffer, uint64_t offset, uint64_t len)
 {
-	auto &env = peerdma_impl::system_env();
-	const Fd plain(env, env.open(path.c_str(), O_RDONLY | O_CLOEXEC));
-	if (plain.get() < 0)
-		throw Failure{fmt::format("cannot open {}", path), -plain.get(), 0, "", {}};
 	const char *const got = static_cast<const char *>(map_buffer(buffer)) + offset;
 	for (uint64_t at = 0; at < len; at += step) {
 		std::string want(std::min(step, len - at), '\0');
@@ -63,17 +60,17 @@ Report copy_to_gpu(const CopyOptions &options)
 	Device device = open_device();
 	const auto provider = find_provider(device, target->provider);
 	const std::string provider_pci = pci_text(provider.pci_domain, provider.pci_bdf);
-	File file = open_file(device, path, O_RDONLY);
-
 	// The explanation first: "a directory" is a better answer than its size is none.
-	const auto why = ask(file, path, provider);
+	const auto why = ask(open_file(device, path, O_RDONLY), path, provider);
 	const Json facts = {
 		{"file", path},           {"filesystem", why.fs_name}, {"provider", provider_json(provider)},
 		{"leaf", leaf_json(why)}, {"distance", why.distance},  {"map", peerdma_map_name(why.map)}};
 	if (why.error)
 		throw Failure{fmt::format("{} cannot be read directly into {}", path, provider_pci),
 			      static_cast<int>(why.error), why.reason, "", facts};
-	const uint64_t size = size_of(file, path);
+	const Source source(peerdma_impl::system_env(), device, path);
+	const File &file = source.file();
+	const uint64_t size = source.size();
 	if (!size)
 		throw Failure{fmt::format("{} is empty", path), ENODATA, 0, "There is nothing to copy.", facts};
 
@@ -118,7 +115,7 @@ Report copy_to_gpu(const CopyOptions &options)
 		const uint64_t want = std::min(step, len - done);
 		const int64_t n =
 			peerdma_read_result(file.get(), buffer.get(), target->offset + done, want, done, &result);
-		done += n < 0 ? 0 : static_cast<uint64_t>(n);
+		done += result.done;
 		if (n < 0 || result.error)
 			throw Failure{fmt::format("reading {} into {} failed after {} of {} bytes", path, provider_pci,
 						  done, size),
@@ -140,8 +137,9 @@ Report copy_to_gpu(const CopyOptions &options)
 
 	if (options.verify) {
 		progress.say("comparing");
-		compare(path, buffer, target->offset, size);
+		compare(source.plain(), path, buffer, target->offset, size);
 	}
+	source.check_unchanged();
 
 	const char *const route = route_text(counts);
 	const uint64_t bar_offset = where.bar_offset + target->offset;
@@ -163,7 +161,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	auto row = [&](std::string_view key, const std::string &value) {
 		report.text += fmt::format("{:<11}{}\n", key, value);
 	};
-	row("file", fmt::format("{} ({})", path, why.fs_name));
+	row("file", fmt::format("{} ({})", escaped(path), why.fs_name));
 	row("route", route);
 	row("bytes", fmt::format("{} ({})", done, size_text(done)));
 	row("  direct", fmt::format("{}", counts.direct));

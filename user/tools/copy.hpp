@@ -21,6 +21,29 @@ struct Range {
 	uint64_t begin, end;
 };
 
+// A file that is read by the library, and again by read(2): one open file, whatever becomes of its name.
+class Source
+{
+public:
+	// Throws Failure: it cannot be opened, has no size, or its bytes do not end where its size says. Those of proc and
+	// sysfs do not, as they are made when they are read.
+	Source(peerdma_impl::Env &env, const Device &device, const std::string &path);
+
+	const File &file() const { return file_; }
+	const Fd &plain() const { return fd_; }
+	uint64_t size() const { return size_; } // bytes, when it was opened
+	// Throws Failure where it has another size now.
+	void check_unchanged() const;
+
+private:
+	void check_end() const;
+
+	const std::string path_;
+	const Fd fd_;
+	const File file_;
+	const uint64_t size_;
+};
+
 // Where a file has data; what is between is zeros that nobody has to move.
 std::vector<Range> data_of(int fd, uint64_t size);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "copy.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "selftest.hpp"
 
@@ -106,6 +107,22 @@ Json bounced_json(const Bounced &bounced, const struct peerdma_explanation &why)
 		{"map", peerdma_map_name(why.map)}};
 }
 
+// All of the bytes: what is not read is not compared.
+void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint64_t at)
+{
+	const int64_t n = fd.read(bytes, at);
+	if (n == static_cast<int64_t>(bytes.size()))
+		return;
+	if (n < 0)
+		throw Failure{fmt::format("cannot read {} again", name), static_cast<int>(-n), 0, "", {}};
+	throw Failure{
+		fmt::format("{} changed while it was compared: it ends at {}", name, at + static_cast<uint64_t>(n)),
+		EIO,
+		0,
+		"Copy it again when nobody writes to it.",
+		{}};
+}
+
 } // namespace
 
 void compare_files(const Fd &one, const std::string &one_name, const Fd &other, const std::string &other_name,
@@ -118,15 +135,8 @@ void compare_files(const Fd &one, const std::string &one_name, const Fd &other, 
 	for (uint64_t at = 0; at < len; at += piece) {
 		want.resize(std::min(piece, len - at));
 		got.resize(want.size());
-		const int64_t first = one.read(want, at), second = other.read(got, at);
-		if (first < 0 || second < 0)
-			throw Failure{fmt::format("cannot read {} again", first < 0 ? one_name : other_name),
-				      static_cast<int>(-std::min(first, second)),
-				      0,
-				      "",
-				      {}};
-		want.resize(static_cast<size_t>(first));
-		got.resize(static_cast<size_t>(second));
+		read_again(one, one_name, want, at);
+		read_again(other, other_name, got, at);
 		if (const std::string differs = difference(want, got); !differs.empty())
 			throw Failure{fmt::format("{} is not what {} is, in the {} bytes from {} on: {}", other_name,
 						  one_name, want.size(), at, differs),
@@ -142,13 +152,11 @@ Report copy_to_file(const CopyOptions &options)
 	auto &env = peerdma_impl::system_env();
 	const Device device = open_device(options.require_direct ? PEERDMA_OPEN_REQUIRE_DIRECT : 0);
 	const auto provider = find_provider(device, options.provider);
-	const File from = open_file(device, options.source, O_RDONLY);
-	const uint64_t size = size_of(from, options.source);
-	// For what the library does not do: where the holes are, and a second look.
-	const Fd plain(env, env.open(options.source.c_str(), O_RDONLY | O_CLOEXEC));
+	const Source from(env, device, options.source);
+	const uint64_t size = from.size();
 	struct stat source = {};
-	if (const int rc = plain.get() < 0 ? plain.get() : env.fstat(plain.get(), &source); rc < 0)
-		throw Failure{fmt::format("cannot open {}", options.source), -rc, 0, "", {}};
+	if (const int rc = env.fstat(from.plain().get(), &source); rc < 0)
+		throw Failure{fmt::format("cannot look at {}", options.source), -rc, 0, "", {}};
 
 	const std::string target = target_of(options);
 	const mode_t mode = mode_for(options.source, source, target);
@@ -160,7 +168,7 @@ Report copy_to_file(const CopyOptions &options)
 		throw Failure{fmt::format("cannot open {}", target), -rc, 0, "", {}};
 	const File to(raw);
 
-	const auto reads = ask(from, options.source, provider), writes = ask(to, target, provider);
+	const auto reads = ask(from.file(), options.source, provider), writes = ask(to, target, provider);
 	const Json facts = {{"provider", provider_json(provider)},
 			    {"read", bounced_json({}, reads)},
 			    {"write", bounced_json({}, writes)}};
@@ -180,22 +188,23 @@ Report copy_to_file(const CopyOptions &options)
 	Progress progress;
 	const auto start = std::chrono::steady_clock::now();
 	auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-	Pump pump(env, device, {from, options.source, block(reads), is_software(reads)},
+	Pump pump(env, device, {from.file(), options.source, block(reads), is_software(reads)},
 		  {to, target, block(writes), is_software(writes)}, std::move(buffer), piece, count,
 		  [&](uint64_t done) {
 			  if (progress.due())
 				  progress.say(fmt::format("{} of {}, {}", size_text(done), size_text(size),
 							   rate_text(done, seconds())));
 		  });
-	for (const Range &range : data_of(plain.get(), size))
+	for (const Range &range : data_of(from.plain().get(), size))
 		pump.move(range);
 	if (const int rc = env.fsync(draft.fd()); rc < 0)
 		throw Failure{fmt::format("cannot put {} onto its storage", target), -rc, 0, "", {}};
 	const double took = seconds();
 	if (options.verify) {
 		progress.say("comparing");
-		compare_files(plain, options.source, draft.plain(), target, size);
+		compare_files(from.plain(), options.source, draft.plain(), target, size);
 	}
+	from.check_unchanged();
 	draft.publish(mode);
 
 	const Counts &counts = pump.counts();
@@ -219,8 +228,8 @@ Report copy_to_file(const CopyOptions &options)
 	auto row = [&](std::string_view key, const std::string &value) {
 		report.text += fmt::format("{:<11}{}\n", key, value);
 	};
-	row("file", fmt::format("{} ({})", options.source, reads.fs_name));
-	row("target", fmt::format("{} ({})", target, writes.fs_name));
+	row("file", fmt::format("{} ({})", escaped(options.source), reads.fs_name));
+	row("target", fmt::format("{} ({})", escaped(target), writes.fs_name));
 	row("bytes", fmt::format("{} ({}){}", size, size_text(size),
 				 pump.done() < size ? fmt::format(", {} of them holes", size - pump.done()) : ""));
 	row("read", bounced_text(pump.read(), reads));

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli.hpp"
+#include "output.hpp"
 
 namespace cli
 {
@@ -94,7 +95,7 @@ Report explain(const std::string &path, const std::string &name)
 	auto row = [&](std::string_view key, const std::string &value) {
 		report.text += fmt::format("{:<11}{}\n", key, value);
 	};
-	row("file", fmt::format("{} ({})", path, why.fs_name[0] ? why.fs_name : "unknown filesystem"));
+	row("file", fmt::format("{} ({})", escaped(path), why.fs_name[0] ? why.fs_name : "unknown filesystem"));
 	row("route", why.error ? fmt::format("none ({})", errno_name(static_cast<int>(why.error))) :
 				 peerdma_route_name(why.route));
 	row("reason", fmt::format("{}: {}", peerdma_reason_name(why.reason), peerdma_reason_text(why.reason)));

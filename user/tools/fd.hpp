@@ -36,7 +36,8 @@ public:
 	int64_t write(std::string_view from, uint64_t offset) const
 	{
 		return all(from.size(), [&](uint64_t at) {
-			return env_->pwrite(fd_, from.data() + at, from.size() - at, offset + at);
+			const int64_t n = env_->pwrite(fd_, from.data() + at, from.size() - at, offset + at);
+			return n ? n : -EIO;
 		});
 	}
 

@@ -6,8 +6,6 @@
 #include "jobs.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -45,13 +43,10 @@ std::vector<std::string_view> split(std::string_view text, char by)
 
 uint64_t number(std::string_view value, uint64_t least, uint64_t most)
 {
-	uint64_t n = 0;
-	const bool hex = value.starts_with("0x") || value.starts_with("0X");
-	const auto [end, error] =
-		std::from_chars(value.data() + (hex ? 2 : 0), value.data() + value.size(), n, hex ? 16 : 10);
-	if (error != std::errc() || end != value.data() + value.size() || n < least || n > most)
+	const auto n = parse_integer(value);
+	if (!n || *n < least || *n > most)
 		refuse(value, fmt::format("a whole number from {} to {}", least, most));
-	return n;
+	return *n;
 }
 
 uint64_t bytes(std::string_view value, uint64_t least, uint64_t most)
@@ -200,14 +195,11 @@ const std::map<std::string_view, Setter> &keys()
 			 [](BenchJob &job, std::string_view value) { job.start = bytes(value, 0, INT64_MAX); }},
 			{"runtime",
 			 [](BenchJob &job, std::string_view value) {
-				 double seconds = 0;
-				 const auto [end, error] =
-					 std::from_chars(value.data(), value.data() + value.size(), seconds);
-				 if (error != std::errc() || end != value.data() + value.size() ||
-				     !(seconds > 0 && seconds <= most_runtime))
+				 const auto seconds = parse_real(value);
+				 if (!seconds || *seconds <= 0 || *seconds > most_runtime)
 					 refuse(value,
 						fmt::format("a number of seconds, above 0 and up to {}", most_runtime));
-				 job.runtime = seconds;
+				 job.runtime = *seconds;
 			 }},
 			{"bytes",
 			 [](BenchJob &job, std::string_view value) { job.bytes = bytes(value, 512, INT64_MAX); }},

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-#include <cstdio>
 #include <exception>
 
 #include "cli.hpp"
+#include "output.hpp"
 
 int main(int argc, char **argv)
 {
+	cli::reserve_streams();
+	int status = cli::exit_failed;
 	try {
-		return cli::run(argc, argv);
+		status = cli::run(argc, argv);
 	} catch (const std::exception &e) {
-		std::fprintf(stderr, "peerdma: %s\n", e.what());
-		return cli::exit_failed;
+		cli::complain(e.what());
 	}
+	return cli::close_output(status);
 }

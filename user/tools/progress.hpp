@@ -7,6 +7,8 @@
 
 #include <unistd.h>
 
+#include "output.hpp"
+
 namespace cli
 {
 
@@ -31,7 +33,7 @@ public:
 			return;
 		next_ = Clock::now() + std::chrono::milliseconds(200);
 		said_ = true;
-		std::fprintf(stderr, "\r%s\033[K", text.c_str());
+		std::fprintf(stderr, "\r%s\033[K", escaped(text).c_str());
 		std::fflush(stderr);
 	}
 

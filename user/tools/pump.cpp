@@ -118,7 +118,7 @@ void Pump::ring(Range range)
 		take_next(index);
 	while (busy) {
 		std::array<struct peerdma_done, 16> done;
-		const int n = peerdma_ring_wait(ring_.get(), done.data(), static_cast<uint32_t>(done.size()), 1, -1);
+		const int n = wait_for(ring_, done.data(), static_cast<uint32_t>(done.size()));
 		if (n < 0)
 			throw Failure{fmt::format("cannot wait for {}", to_.name), -n, 0, "", {}};
 		for (int i = 0; i < n; i++) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli.hpp"
+#include "output.hpp"
 
 namespace cli
 {
@@ -67,9 +68,9 @@ Report check(const std::string &path)
 	const Rules rules = read(path);
 	Report report;
 	report.json = {{"ok", true}, {"rules", there ? Json(path) : Json()}, {"count", rules.all().size()}};
-	report.text = there ? fmt::format("{}: {} rule{}, without a fault\n", path, rules.all().size(),
+	report.text = there ? fmt::format("{}: {} rule{}, without a fault\n", escaped(path), rules.all().size(),
 					  rules.all().size() == 1 ? "" : "s") :
-			      fmt::format("there is no {}: everything is allowed\n", path);
+			      fmt::format("there is no {}: everything is allowed\n", escaped(path));
 	return report;
 }
 
@@ -106,8 +107,8 @@ Report explain(const RulesOptions &options, const std::string &path)
 		       {"provider", question.provider.address.str()},
 		       {"file", question.file ? Json(*question.file) : Json()},
 		       {"cgroup", question.cgroup.empty() ? Json() : Json(question.cgroup)}};
-	report.text = rule ? fmt::format("{}: {}:{}: {}\n", verb, path, rule->line, rule->text) :
-			     fmt::format("allow: no rule of {} fits\n", path);
+	report.text = rule ? fmt::format("{}: {}:{}: {}\n", verb, escaped(path), rule->line, rule->text) :
+			     fmt::format("allow: no rule of {} fits\n", escaped(path));
 	return report;
 }
 

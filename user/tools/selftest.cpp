@@ -286,7 +286,7 @@ private:
 		std::string wrong;
 		for (uint32_t left = rc < 0 ? 0 : count; left && rc >= 0;) {
 			std::array<struct peerdma_done, ring_depth> done;
-			rc = peerdma_ring_wait(raw, done.data(), ring_depth, 1, -1);
+			rc = wait_for(ring, done.data(), ring_depth);
 			for (int i = 0; i < rc; i++) {
 				const auto &one = done[static_cast<size_t>(i)];
 				const Piece &piece = step.pieces.at(one.tag);

@@ -4,12 +4,12 @@
 // /dev/peerdma for its owner, and all of them in debugfs for root.
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "output.hpp"
 #include "stat.hpp"
 
 namespace cli
@@ -77,14 +77,6 @@ std::string row(const std::string &name, const Counters &counters)
 }
 
 } // namespace
-
-std::string printable(std::string text)
-{
-	for (char &c : text)
-		if (!std::isprint(static_cast<unsigned char>(c)))
-			c = '?';
-	return text;
-}
 
 uint64_t counted(const Counters &counters, std::string_view key)
 {
@@ -194,7 +186,7 @@ Report stat()
 			      {"buffer_bytes", counted(file.counters, "buffer-bytes")}};
 		entry.update(json_of(file.counters));
 		report.json["files"].push_back(entry);
-		report.text += row(fmt::format("{} {}", file.pids.front(), printable(file.comm)), file.counters);
+		report.text += row(fmt::format("{} {}", file.pids.front(), escaped(file.comm)), file.counters);
 	}
 	if (all.files.empty())
 		report.text += "no process that you may look at has /dev/peerdma open\n";

@@ -20,9 +20,6 @@ inline constexpr std::string_view stats_path = "/sys/kernel/debug/peerdma/stats"
 using Counters = std::map<std::string, uint64_t, std::less<>>;
 uint64_t counted(const Counters &counters, std::string_view key); // 0 if it is not there
 
-// Of a process's name, which may be anything, what a terminal shows as it is.
-std::string printable(std::string text);
-
 // An open /dev/peerdma. Several processes and descriptors may share one.
 struct OpenFile {
 	uint64_t id = 0;

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #include <fmt/ranges.h>
 
 #include "check.hpp"
+#include "fd.hpp"
+#include "output.hpp"
 #include "sysfs.hpp"
 #include "topo.hpp"
 
@@ -248,7 +251,7 @@ bool is_known(const Topology &topo) { return topo.providers.size() == 1; }
 
 std::string process_text(const OpenFile &file)
 {
-	return fmt::format("process {} {}: {} in {} buffer{}\n", fmt::join(file.pids, ", "), printable(file.comm),
+	return fmt::format("process {} {}: {} in {} buffer{}\n", fmt::join(file.pids, ", "), escaped(file.comm),
 			   size_text(counted(file.counters, "buffer-bytes")), counted(file.counters, "buffers"),
 			   counted(file.counters, "buffers") == 1 ? "" : "s");
 }
@@ -278,8 +281,7 @@ std::string shares_text(const Topology &topo)
 			text += fmt::format("  {}: {}\n", rule.place(), rule.text);
 		for (const CgroupShare &share : topo.consumers.cgroups)
 			if (share.pci == pci)
-				text += fmt::format("  cgroup {}: {}\n", printable(share.cgroup),
-						    size_text(share.bytes));
+				text += fmt::format("  cgroup {}: {}\n", escaped(share.cgroup), size_text(share.bytes));
 		for (const Traffic &traffic : topo.consumers.traffic)
 			if (traffic.provider == provider.id)
 				text += fmt::format("  disk {}: moved {} direct, {} near, {} host; {} refused\n",
@@ -400,11 +402,12 @@ std::string dot_string(std::string_view text)
 class Child
 {
 public:
-	Child(const char *program, std::vector<const char *> argv, int input)
+	Child(const char *program, std::vector<const char *> argv, int input, int output)
 	{
 		posix_spawn_file_actions_t actions;
 		posix_spawn_file_actions_init(&actions);
-		posix_spawn_file_actions_adddup2(&actions, input, 0);
+		posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+		posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
 		argv.push_back(nullptr);
 		error_ = ::posix_spawnp(&pid_, program, &actions, nullptr, const_cast<char **>(argv.data()), environ);
 		posix_spawn_file_actions_destroy(&actions);
@@ -423,31 +426,35 @@ private:
 	int error_;
 };
 
-void draw(const std::string &source, const std::string &path)
+// Files that have no name: what a program reads and writes, whatever the order.
+Fd open_memory(const char *name)
 {
-	int pipe[2];
-	if (::pipe2(pipe, O_CLOEXEC) < 0)
-		throw Failure{"cannot make a pipe", errno, 0, "", {}};
-	const Child child("dot", {"dot", "-Tsvg", "-o", path.c_str()}, pipe[0]);
-	::close(pipe[0]);
-	// A program that ended early must not end this one.
-	const auto old = ::signal(SIGPIPE, SIG_IGN);
-	for (std::string_view rest = source; !child.error() && !rest.empty();) {
-		const ssize_t n = ::write(pipe[1], rest.data(), rest.size());
-		if (n <= 0)
-			break;
-		rest.remove_prefix(static_cast<size_t>(n));
-	}
-	::close(pipe[1]);
-	::signal(SIGPIPE, old);
+	const int fd = ::memfd_create(name, MFD_CLOEXEC);
+	if (fd < 0)
+		throw Failure{"cannot make a file in memory", errno, 0, "", {}};
+	return {peerdma_impl::kernel_env(), fd};
+}
+
+// dot does not say whether its own file was written.
+void draw(const std::string &source, Output &output)
+{
+	const Fd input = open_memory("dot"), drawn = open_memory("svg");
+	if (const int64_t rc = input.write(source, 0); rc < 0)
+		throw Failure{"cannot make a file in memory", static_cast<int>(-rc), 0, "", {}};
+	const Child child("dot", {"dot", "-Tsvg"}, input.get(), drawn.get());
 	if (child.error())
 		throw Failure{"cannot run dot, which draws the picture",
 			      child.error(),
 			      0,
 			      "Install the package graphviz, or take the source of the picture from --dot.",
 			      {}};
-	if (child.wait() != 0)
-		throw Failure{fmt::format("dot could not draw {}", path), 0, 0, "", {}};
+	const int status = child.wait();
+	std::string picture(static_cast<size_t>(std::max<int64_t>(peerdma_impl::kernel_env().size_of(drawn.get()), 0)),
+			    '\0');
+	const int64_t n = drawn.read(picture, 0);
+	if (status || picture.empty() || n != static_cast<int64_t>(picture.size()))
+		throw Failure{"dot could not draw the picture", 0, 0, "", {}};
+	output.write(picture);
 }
 
 } // namespace
@@ -563,6 +570,9 @@ Report topo(const TopoOptions &options)
 {
 	if (options.dot && !options.svg.empty())
 		throw Usage{"--dot and --svg exclude each other"};
+	std::optional<Output> svg;
+	if (!options.svg.empty())
+		svg.emplace(options.svg);
 	const Topology topo = look();
 	Report report;
 	report.json = topo_json(topo);
@@ -571,9 +581,9 @@ Report topo(const TopoOptions &options)
 		return report;
 	}
 	if (!options.svg.empty()) {
-		draw(topo_dot(topo), options.svg);
+		draw(topo_dot(topo), *svg);
 		report.json["svg"] = options.svg;
-		report.text = fmt::format("drawn in {}\n", options.svg);
+		report.text = fmt::format("drawn in {}\n", escaped(options.svg));
 		return report;
 	}
 	report.text = tree_text(topo);

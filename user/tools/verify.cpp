@@ -12,8 +12,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "copy.hpp"
 #include "env.hpp"
-#include "fd.hpp"
 #include "selftest.hpp"
 
 namespace cli
@@ -31,8 +31,7 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 	const uint64_t most = bytes_or_usage("--size", limit);
 	const Device device = open_device();
 	const auto provider = find_provider(device, name);
-	const File file = open_file(device, path, O_RDONLY);
-	const auto why = ask(file, path, provider);
+	const auto why = ask(open_file(device, path, O_RDONLY), path, provider);
 	const std::string pci = pci_text(provider.pci_domain, provider.pci_bdf);
 	if (why.error)
 		throw Failure{fmt::format("{} cannot be read directly into {}", path, pci),
@@ -40,14 +39,10 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 			      why.reason,
 			      "",
 			      {}};
-	uint64_t size = size_of(file, path);
-	if (most)
-		size = std::min(size, most);
+	const Source source(env, device, path);
+	const uint64_t size = most ? std::min(source.size(), most) : source.size();
 	if (!size)
 		throw Failure{fmt::format("{} is empty", path), ENODATA, 0, "There is nothing to compare.", {}};
-	const Fd plain(env, env.open(path.c_str(), O_RDONLY | O_CLOEXEC));
-	if (plain.get() < 0)
-		throw Failure{fmt::format("cannot open {}", path), -plain.get(), 0, "", {}};
 	const Buffer buffer = create_buffer(device, provider, step);
 	const void *const addr = map_buffer(buffer);
 
@@ -57,9 +52,9 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 		const uint64_t len = std::min(step, size - done);
 		struct peerdma_io_result result = {};
 		result.size = sizeof(result);
-		const int64_t n = peerdma_read_result(file.get(), buffer.get(), 0, len, done, &result);
+		const int64_t n = peerdma_read_result(source.file().get(), buffer.get(), 0, len, done, &result);
 		std::string want(len, '\0');
-		const int64_t plainly = plain.read(want, done);
+		const int64_t plainly = source.plain().read(want, done);
 		if (n < 0 || result.error || plainly < 0)
 			throw Failure{fmt::format("reading {} failed after {} of {} bytes", path, done, size),
 				      static_cast<int>(n < 0        ? -n :
@@ -77,8 +72,11 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 			differs = fmt::format("in the {} bytes from {} on: {}", len, done, differs);
 		done += static_cast<uint64_t>(n);
 		if (static_cast<uint64_t>(n) < len)
-			break; // it became shorter, for both
+			break;
 	}
+	// Equal is what was compared, and that is to be all that was asked for.
+	if (differs.empty())
+		source.check_unchanged();
 	Report report;
 	report.json = {{"ok", true},
 		       {"equal", differs.empty()},

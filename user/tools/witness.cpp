@@ -22,6 +22,7 @@
 
 #include <fmt/format.h>
 
+#include "output.hpp"
 #include "witness.hpp"
 
 namespace cli
@@ -476,7 +477,7 @@ std::set<int> threads_of(peerdma_impl::Env &env, int pid)
 		if (quiet)
 			::dup2(2, 1);
 		::execvp(argv[0], argv);
-		std::fprintf(stderr, "peerdma: cannot run %s: %s\n", argv[0], std::strerror(errno));
+		complain(fmt::format("cannot run {}: {}", argv[0], std::strerror(errno)));
 	}
 	::_exit(127);
 }
@@ -513,6 +514,8 @@ void listen(Witness &witness, int pipe, int process)
 				witness.hear(std::string_view(pending).substr(from, end - from));
 			pending.erase(0, from);
 		}
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			throw Failure{"cannot read the trace", errno, 0, "", {}};
 	};
 	bool over = false;
 	while (!over && !interrupted) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <infiniband/verbs.h>
@@ -14,6 +15,7 @@
 
 #include "boundary.hpp"
 #include "peerdma_verbs.h"
+#include "process.hpp"
 
 using namespace peerdma_impl;
 
@@ -25,16 +27,24 @@ struct Mapping {
 	uint64_t len;
 };
 
-// What belongs to regions on demand. Made by the first and never destroyed, as the buffers of libpeerdma.
-struct Mappings {
-	std::mutex lock; // protects of
-	std::map<const struct ibv_mr *, Mapping> of;
+// The regions that this process has made, and what belongs to those on demand.
+struct Regions {
+	std::mutex lock; // protects all
+	std::map<const struct ibv_mr *, std::optional<Mapping>> all;
 };
 
-Mappings &mappings()
+// inherited: the process is a child of one that had regions.
+Regions &regions(bool *inherited = nullptr)
 {
-	static Mappings *const all = new Mappings;
-	return *all;
+	static constinit PerProcess<Regions> mine;
+	return mine.get(inherited);
+}
+
+// Throws where there is no memory for it.
+void remember(const struct ibv_mr *mr, const std::optional<Mapping> &mapping)
+{
+	std::lock_guard guard(regions().lock);
+	regions().all.insert_or_assign(mr, mapping);
 }
 
 struct Request {
@@ -89,6 +99,12 @@ int import(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 	close(fd); // the region holds what it needs
 	if (rc < 0)
 		return rc;
+	try {
+		remember(mr, std::nullopt);
+	} catch (...) {
+		ibv_dereg_mr(mr);
+		throw;
+	}
 	info.way = PEERDMA_MR_DMABUF;
 	info.align = 1;
 	info.addr = r.off;
@@ -118,8 +134,7 @@ int map_on_demand(const Request &r, const Abilities &device, struct peerdma_mr_i
 		return rc;
 	}
 	try {
-		std::lock_guard guard(mappings().lock);
-		mappings().of[mr] = {addr, r.len};
+		remember(mr, Mapping{addr, r.len});
 	} catch (...) {
 		ibv_dereg_mr(mr);
 		munmap(addr, r.len);
@@ -136,7 +151,8 @@ int reg(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 {
 	struct peerdma_buf_info buffer = {};
 	buffer.size = sizeof(buffer);
-	peerdma_buf_query(r.buf, &buffer);
+	if (const int rc = peerdma_buf_query(r.buf, &buffer); rc < 0)
+		return rc;
 	info.reason = !r.len                                           ? PEERDMA_REASON_LEN_ZERO :
 		      r.off > buffer.len || r.len > buffer.len - r.off ? PEERDMA_REASON_BUF_RANGE :
 									 PEERDMA_REASON_NONE;
@@ -180,20 +196,25 @@ int peerdma_mr_dereg(struct ibv_mr *mr)
 	return boundary([&] {
 		if (!mr)
 			return 0;
+		bool inherited = false;
+		Regions &mine = regions(&inherited);
 		// Out of the list before the handle can be another's.
-		decltype(Mappings::of)::node_type its;
+		decltype(Regions::all)::node_type its;
 		{
-			std::lock_guard guard(mappings().lock);
-			its = mappings().of.extract(mr);
+			std::lock_guard guard(mine.lock);
+			its = mine.all.extract(mr);
 		}
+		// The device is shared with the parent: it would lose the region.
+		if (!its && inherited)
+			return -ECHILD;
 		if (int err = ibv_dereg_mr(mr)) {
-			std::lock_guard guard(mappings().lock);
-			mappings().of.insert(std::move(its));
+			std::lock_guard guard(mine.lock);
+			mine.all.insert(std::move(its));
 			return -err;
 		}
 		// Not before: what is mapped there next would be the device's.
-		if (its)
-			munmap(its.mapped().addr, its.mapped().len);
+		if (its && its.mapped())
+			munmap(its.mapped()->addr, its.mapped()->len);
 		return 0;
 	});
 }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+//
+// Which process this is, for handles: after fork(2) a child has copies of them, and shares the open /dev/peerdma that the
+// kernel's objects belong to.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace peerdma_impl
+{
+
+// A number that no process has whose memory this one's is a copy of. It is in a page that the kernel empties for a child,
+// so that no system call is needed, and no number that a namespace gives twice. Where the kernel cannot (before 4.14) it
+// is the process's id.
+inline uint64_t this_process()
+{
+	static std::atomic<uint64_t> *const page = [] {
+		void *const made = ::mmap(nullptr, sizeof(std::atomic<uint64_t>), PROT_READ | PROT_WRITE,
+					  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		const bool wiped = made != MAP_FAILED &&
+				   ::madvise(made, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), MADV_WIPEONFORK) == 0;
+		return wiped ? new (made) std::atomic<uint64_t>(0) : nullptr;
+	}();
+	static std::atomic<uint64_t> last = 0; // copied by fork(2): a child counts on
+	if (!page)
+		return static_cast<uint64_t>(::getpid());
+	uint64_t number = page->load(std::memory_order_relaxed);
+	if (!number) {
+		const uint64_t next = ++last;
+		if (page->compare_exchange_strong(number, next, std::memory_order_relaxed))
+			number = next;
+	}
+	return number;
+}
+
+// What belongs to one process: a child after fork(2) starts with its own. Never destroyed: a library may be asked when
+// the process is on its way out. The parent's may be locked by a thread that the child does not have.
+template <class State> class PerProcess
+{
+public:
+	// inherited: set if another process's was there before.
+	State &get(bool *inherited = nullptr)
+	{
+		Owned *owned = owned_.load(std::memory_order_acquire);
+		while (!owned || owned->process != this_process()) {
+			auto *const made = new Owned{this_process(), owned != nullptr, {}};
+			if (owned_.compare_exchange_strong(owned, made, std::memory_order_acq_rel))
+				owned = made;
+			else
+				delete made;
+		}
+		if (inherited)
+			*inherited = owned->inherited;
+		return owned->state;
+	}
+
+private:
+	struct Owned {
+		const uint64_t process;
+		const bool inherited;
+		State state;
+	};
+	std::atomic<Owned *> owned_ = nullptr;
+};
+
+} // namespace peerdma_impl
