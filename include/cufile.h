@@ -350,6 +350,13 @@ typedef struct CUfileDescr_t {
 
 typedef void *CUfileHandle_t;
 
+/**
+ * cuFileHandleRegister, cuFileHandleDeregister - make a file known, and forget it
+ *
+ * The library opens the file once more, with all descriptors that it needs: 5031 if there are too few. The program may close
+ * its own. As any close(2), deregistering ends the locks of fcntl(F_SETLK) that this process has on the file, through
+ * whatever descriptor it took them; so does the last cuFileDriverClose(). Take those of F_OFD_SETLK or flock(2).
+ */
 CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr);
 void cuFileHandleDeregister(CUfileHandle_t fh);
 
@@ -361,7 +368,10 @@ void cuFileHandleDeregister(CUfileHandle_t fh);
 CUfileError_t cuFileBufRegister(const void *bufPtr_base, size_t length, int flags);
 CUfileError_t cuFileBufDeregister(const void *bufPtr_base);
 
-/* Reading and writing: a count, or -1 and errno, which is the system's or a CUfileOpError */
+/*
+ * Reading and writing: a count, or -1 and errno, which is the system's or a CUfileOpError. A short count is the end of the file,
+ * of a write the end of the room for it (ENOSPC, EDQUOT, EFBIG). Any other error is one, whatever was moved before.
+ */
 
 ssize_t cuFileRead(CUfileHandle_t fh, void *bufPtr_base, size_t size, off_t file_offset, off_t bufPtr_offset);
 ssize_t cuFileWrite(CUfileHandle_t fh, const void *bufPtr_base, size_t size, off_t file_offset, off_t bufPtr_offset);

@@ -90,15 +90,15 @@ TEST_F(CufileFile, WhatCannotBeOpenedAgainIsWatched)
 {
 	open(O_RDWR);
 	system.set_flags(fd, O_RDWR | O_APPEND);
-	EXPECT_FALSE(file->appends()) << "what the program does is its own";
+	EXPECT_EQ(file->check_write(0, 4096), 0) << "what the program does is its own";
 	system.no_proc = true;
 	open(O_RDWR);
-	EXPECT_FALSE(file->appends());
+	EXPECT_EQ(file->check_write(0, 4096), 0);
 	system.set_flags(fd, O_RDWR | O_APPEND);
-	EXPECT_TRUE(file->appends());
+	EXPECT_EQ(file->check_write(0, 4096), -CU_FILE_INVALID_FILE_OPEN_FLAG);
 	open(O_RDWR | O_DIRECT);
 	system.set_flags(fd, O_RDWR | O_DIRECT | O_APPEND);
-	EXPECT_TRUE(file->appends());
+	EXPECT_EQ(file->check_write(0, 4096), -CU_FILE_INVALID_FILE_OPEN_FLAG);
 }
 
 TEST_F(CufileFile, ThePageCacheIsTheProgramsChoice)
@@ -173,20 +173,87 @@ TEST_F(CufileFile, WholeBlocksGoPastThePageCacheAndTheRestThroughIt)
 		<< "opened once more when it was wanted, and only once";
 }
 
-TEST_F(CufileFile, TheEndOfTheFileIsNotAskedForTwice)
+// A file system may bring less than was asked for anywhere, FUSE for instance.
+TEST_F(CufileFile, AShortCountIsNotTheEndOfTheFile)
 {
-	open(O_RDWR | O_DIRECT);
-	EXPECT_EQ(file->read(memory, 32768, 0), 10000);
-	EXPECT_EQ(system.calls.size(), 1u);
+	for (const int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
+		open(flags);
+		for (const uint64_t most : {1u, 511u, 512u, 700u, 4097u}) {
+			system.most = most;
+			std::memset(memory, 0x77, sizeof(memory));
+			EXPECT_EQ(file->read(memory, 32768, 0), 10000) << most;
+			EXPECT_EQ(pattern(10000).compare(0, 10000, memory, 10000), 0) << most;
+			EXPECT_EQ(file->go_on(memory, 8192, 0, 700), 8192) << "what a ring brought of it";
+		}
+		system.most = UINT64_MAX;
+	}
 }
 
-TEST_F(CufileFile, WithoutProcWhatIsNotAlignedFails)
+// An I/O that meets a shortage in its middle cannot be told from one at the end of the file.
+TEST_F(CufileFile, AllDescriptorsAreOpenedAtTheRegistration)
 {
-	system.no_proc = true;
+	for (const int left : {0, 1}) {
+		system.fds_left = left;
+		EXPECT_EQ(open(O_RDWR | O_DIRECT), CU_FILE_GETNEWFD_FAILED) << left;
+		EXPECT_EQ(system.fds.size(), programs) << "nothing is kept";
+		system.fds_left = left;
+		EXPECT_EQ(open(O_RDWR, 10000, true), CU_FILE_GETNEWFD_FAILED) << "force_odirect_mode, " << left;
+		EXPECT_EQ(system.fds.size(), programs);
+	}
+	system.fds_left = 2;
+	ASSERT_EQ(open(O_RDWR | O_DIRECT), CU_FILE_SUCCESS);
+	EXPECT_EQ(file->read(memory, 32768, 0), 10000) << "there is none left, and none needed";
+	EXPECT_EQ(file->read(memory + 1, 100, 7), 100);
+	EXPECT_EQ(file->write(memory + 1, 100, 7), 100);
+	file.reset();
+	system.fds_left = 1;
+	ASSERT_EQ(open(O_RDWR), CU_FILE_SUCCESS);
+	EXPECT_EQ(file->read(memory, 32768, 0), 10000);
+}
+
+// No /proc, or no right to open the file: there is no descriptor for what is not aligned.
+TEST_F(CufileFile, WhatIsNotAlignedWithoutASecondDescriptor)
+{
+	const std::string bytes = pattern(10000);
+	for (const bool no_proc : {true, false}) {
+		system.no_proc = no_proc;
+		system.no_twin = !no_proc;
+		for (const uint64_t limit : {512u, 4096u, 0u}) {
+			system.limits = {static_cast<uint32_t>(limit ? limit : 512), static_cast<uint32_t>(limit)};
+			open(O_RDWR | O_DIRECT);
+			system.limits.offset = limit ? system.limits.offset : 4096;
+			for (const uint64_t offset : {0u, 1u, 511u, 4096u, 9728u, 9999u, 10000u, 20000u}) {
+				for (const uint64_t size : {1u, 512u, 4097u, 30000u}) {
+					for (const uint64_t at : {0u, 1u, 512u}) {
+						std::memset(memory, 0x77, sizeof(memory));
+						const size_t there = offset >= bytes.size() ?
+									     0 :
+									     std::min(size, bytes.size() - offset);
+						ASSERT_EQ(file->read(memory + at, size, offset),
+							  static_cast<int64_t>(there))
+							<< offset << ' ' << size << ' ' << at;
+						ASSERT_EQ(bytes.compare(std::min(offset, bytes.size()), there,
+									memory + at, there),
+							  0)
+							<< offset << ' ' << size << ' ' << at;
+						ASSERT_EQ(memory[at + there], 0x77) << "beyond the end";
+					}
+				}
+			}
+			// Whole blocks of the file from memory at any address; parts of blocks are refused, all of them.
+			std::memset(memory, 0x66, sizeof(memory));
+			EXPECT_EQ(file->check_write(4096, 4096), 0);
+			EXPECT_EQ(file->write(memory + 1, 4096, 4096), 4096);
+			EXPECT_TRUE(system.bytes(fd) ==
+				    bytes.substr(0, 4096) + std::string(4096, 0x66) + bytes.substr(8192));
+			EXPECT_EQ(file->check_write(4096, 5000), -EINVAL);
+			EXPECT_EQ(file->check_write(1, 4096), -EINVAL);
+		}
+		system.limits = {512, 512};
+	}
+	system.no_proc = system.no_twin = false;
 	open(O_RDWR | O_DIRECT);
-	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
-	EXPECT_EQ(file->read(memory, 100, 0), -ENOENT);
-	EXPECT_EQ(file->read(memory, 612, 0), 512) << "as far as it goes";
+	EXPECT_EQ(file->check_write(1, 5000), 0) << "with it all is written";
 }
 
 TEST_F(CufileFile, ShortCallsAndInterruptionsGoOn)
@@ -199,16 +266,110 @@ TEST_F(CufileFile, ShortCallsAndInterruptionsGoOn)
 	EXPECT_EQ(file->write(memory, 5000, 9000), 5000);
 }
 
-TEST_F(CufileFile, ErrorsAreToldWhenNothingWasMoved)
+// As if it were the end of the file.
+TEST_F(CufileFile, AnErrorAfterSomeBytesIsNoShortCount)
+{
+	for (const int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
+		open(flags);
+		system.most = 1024;
+		for (const int error : {EIO, ENOMEM, EMFILE, ENOSPC, ENODATA, EAGAIN, EFAULT}) {
+			system.errors = {0, 0, -error};
+			EXPECT_EQ(file->read(memory, 5000, 0), -error);
+			system.errors = {-error};
+			EXPECT_EQ(file->read(memory, 5000, 2000), -error);
+			system.errors = {-error};
+			EXPECT_EQ(file->go_on(memory, 5120, 0, 1024), -error) << "what a ring has begun";
+			const bool full = error == ENOSPC;
+			system.errors = {0, -error};
+			EXPECT_EQ(file->write(memory, 5000, 0), full ? 1024 : -error);
+		}
+		// What there was room for, as in write(2).
+		for (const int full : {ENOSPC, EDQUOT, EFBIG}) {
+			system.errors = {0, 0, -full};
+			EXPECT_EQ(file->write(memory, 5000, 0), 2048);
+			system.errors = {-full};
+			EXPECT_EQ(file->write(memory, 5000, 0), -full);
+		}
+		system.most = UINT64_MAX;
+	}
+}
+
+// A program that closes all descriptors closes the library's. Another file has the number then.
+class CufileLost : public CufileFile
+{
+protected:
+	// The number of the file's descriptor is given to this one.
+	void lose(std::shared_ptr<FakeSystem::File> to, int flags = O_RDWR)
+	{
+		const int own = file->fd();
+		system.fds.at(own) = {std::move(to), flags, 9000};
+		system.positions[9000] = 0;
+	}
+	void expect_refused()
+	{
+		const std::string before = other->bytes, first = system.bytes(fd);
+		std::memset(memory, 0x77, sizeof(memory));
+		EXPECT_FALSE(file->is_there());
+		EXPECT_EQ(file->read(memory, 4096, 0), -EBADF);
+		EXPECT_EQ(file->read(memory, 8192, 4096), -EBADF);
+		EXPECT_EQ(memory[0], 0x77);
+		EXPECT_EQ(file->write(memory, 4096, 0), -EBADF);
+		EXPECT_EQ(file->apart(0, 8192).fd, -1);
+		EXPECT_TRUE(other->bytes == before && system.bytes(fd) == first);
+		const int number = file->fd();
+		const size_t open_ones = system.fds.size();
+		file.reset();
+		EXPECT_TRUE(system.fds.contains(number)) << "it is not the library's to close";
+		EXPECT_GE(system.fds.size() + 1, open_ones) << "but the other one is";
+		programs++;
+	}
+
+	std::shared_ptr<FakeSystem::File> other =
+		std::make_shared<FakeSystem::File>(FakeSystem::File{std::string(10000, 'o'), S_IFREG | 0644, 4711});
+};
+
+TEST_F(CufileLost, AnotherFileHasTheNumber)
+{
+	for (const bool no_proc : {false, true})
+		for (const bool no_seek : {false, true})
+			for (const int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
+				system.no_proc = no_proc;
+				system.no_seek = no_seek;
+				ASSERT_EQ(open(flags), CU_FILE_SUCCESS);
+				EXPECT_TRUE(file->is_there());
+				EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+				lose(other, flags);
+				expect_refused();
+			}
+}
+
+// With other flags bytes would go to other places.
+TEST_F(CufileLost, TheSameFileOpenedByTheProgramHasTheNumber)
 {
 	open(O_RDWR);
-	system.most = 1000;
-	system.errors = {0, 0, -EIO};
-	EXPECT_EQ(file->read(memory, 5000, 0), 2000);
-	system.errors = {-EIO};
-	EXPECT_EQ(file->read(memory, 5000, 2000), -EIO);
-	system.errors = {0, -ENOSPC};
-	EXPECT_EQ(file->write(memory, 5000, 0), 1000);
+	lose(system.fds.at(fd).file, O_RDWR | O_APPEND);
+	expect_refused();
+}
+
+TEST_F(CufileLost, AnotherFileOfTheLibrarysHasTheNumber)
+{
+	open(O_RDWR);
+	const int first = file->fd();
+	const auto kept = std::move(file);
+	open(O_RDWR);
+	std::swap(system.fds.at(first), system.fds.at(file->fd()));
+	EXPECT_EQ(kept->read(memory, 4096, 0), -EBADF);
+	EXPECT_EQ(file->read(memory, 4096, 0), -EBADF);
+	std::swap(system.fds.at(first), system.fds.at(file->fd()));
+	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
+}
+
+TEST_F(CufileLost, NobodyHasTheNumber)
+{
+	open(O_RDWR);
+	system.close(file->fd());
+	EXPECT_EQ(file->read(memory, 4096, 0), -EBADF);
+	EXPECT_EQ(file->write(memory, 4096, 0), -EBADF);
 }
 
 TEST_F(CufileFile, AFileThatKnowsNoDirectIo)
@@ -266,6 +427,17 @@ TEST_F(CufileLargeFile, WhatIsNotInThePageCacheGoesPastIt)
 	system.cached_error = 0;
 	EXPECT_EQ(file->write(room, mib, mib), static_cast<int64_t>(mib));
 	EXPECT_FALSE(system.calls.back().direct);
+}
+
+// What fails for now does so for one read.
+TEST_F(CufileLargeFile, AShortageIsNotRemembered)
+{
+	open(O_RDWR, 4 * mib);
+	for (const int error : {ENOMEM, EAGAIN, EIO}) {
+		system.errors = {-error};
+		EXPECT_EQ(file->read(room, mib, 0), static_cast<int64_t>(mib));
+		EXPECT_TRUE(past(mib, 0)) << error;
+	}
 }
 
 // The program did not ask for it.

@@ -67,6 +67,7 @@ struct Outcome {
 	const char *name;
 	std::vector<int64_t> pieces; // of 4 KiB each
 	int64_t result;
+	bool write = false;
 };
 class CufileJobResult : public ::testing::TestWithParam<Outcome>
 {
@@ -79,7 +80,13 @@ INSTANTIATE_TEST_SUITE_P(Of, CufileJobResult,
 					   Outcome{"what_follows_an_end", {4096, 10, 4096}, 4106},
 					   Outcome{"what_follows_nothing", {4096, 0, 4096}, 4096},
 					   Outcome{"an_error_at_once", {-EIO, 4096, 4096}, -EIO},
-					   Outcome{"an_error_behind_bytes", {4096, -EIO, 4096}, 4096},
+					   Outcome{"an_error_behind_bytes", {4096, -EIO, 4096}, -EIO},
+					   Outcome{"an_error_at_the_end", {4096, 4096, -ENOSPC}, -ENOSPC},
+					   Outcome{"an_error_of_a_write", {4096, -EIO, 4096}, -EIO, true},
+					   Outcome{"a_full_disk", {4096, 512, 4096}, 4608, true},
+					   Outcome{"a_full_disk_behind_bytes", {4096, -ENOSPC, 4096}, 4096, true},
+					   Outcome{"a_quota_behind_bytes", {4096, 4096, -EDQUOT}, 8192, true},
+					   Outcome{"a_full_disk_at_once", {-ENOSPC, -ENOSPC, 4096}, -ENOSPC, true},
 					   Outcome{"an_error_behind_an_end", {10, -EIO, -EIO}, 10},
 					   Outcome{"an_error_behind_nothing", {0, -EIO, 4096}, 0},
 					   Outcome{"the_first_of_two_errors", {-EIO, -ENOSPC, 4096}, -EIO},
@@ -90,7 +97,9 @@ TEST_P(CufileJobResult, UpToTheFirstThatIsMissing)
 {
 	const Outcome &outcome = GetParam();
 	Job job;
-	job.add(request(outcome.pieces.size() * 4096, 0), 4096);
+	cufile::Request whole = request(outcome.pieces.size() * 4096, 0);
+	whole.write = outcome.write;
+	job.add(std::move(whole), 4096);
 	std::vector<Job::Piece *> taken;
 	while (Job::Piece *piece = job.take())
 		taken.push_back(piece);

@@ -39,6 +39,45 @@ TEST_F(CufileLane, IsTakenAgain)
 	EXPECT_EQ(lanes.made(), 1u);
 }
 
+// Fewer and fewer attempts, and never none.
+TEST_F(CufileLane, RingsAreTriedAgain)
+{
+	Lanes lanes(cuda, system, 1 << 30, 8);
+	system.rings.errors.assign(1000, -EMFILE);
+	constexpr uint64_t step = 5'000'000, minute = 60'000'000'000;
+	for (uint64_t passed = 0; passed < minute; passed += step) {
+		EXPECT_EQ(lanes.rings(), -EMFILE);
+		system.now += step;
+	}
+	const size_t attempts = 1000 - system.rings.errors.size();
+	EXPECT_GE(attempts, 60u) << "each second";
+	EXPECT_LE(attempts, 70u);
+	system.rings.errors.clear();
+	system.now += 1'000'000'000;
+	EXPECT_EQ(lanes.rings(), 0);
+	EXPECT_EQ(lanes.rings(), 0);
+	EXPECT_EQ(system.rings.made, 1u) << "what is there is not asked for again";
+}
+
+// Memory that could not be pinned is not kept for ever.
+TEST_F(CufileLane, PinnedMemoryIsTriedAgain)
+{
+	Lanes lanes(cuda, system, 1 << 30, 8);
+	cuda.no_pinned = true;
+	auto lane = take(lanes, false);
+	EXPECT_FALSE(lane->pinned());
+	lanes.give(std::move(lane), false);
+	cuda.no_pinned = false;
+	lane = take(lanes, false);
+	EXPECT_FALSE(lane->pinned()) << "not so soon";
+	system.now += 10'000'000;
+	lanes.give(std::move(lane), false);
+	lane = take(lanes, false);
+	EXPECT_TRUE(lane->pinned());
+	lanes.give(std::move(lane), false);
+	EXPECT_EQ(lanes.made(), 1u);
+}
+
 TEST_F(CufileLane, SmallWhereThereIsNoLargeOne)
 {
 	// Room for one large lane and four small ones.

@@ -61,9 +61,10 @@ struct Poor {
 		return there || (loadable && !(flags & RTLD_NOLOAD)) ? dlopen(nullptr, RTLD_NOW) : nullptr;
 	}
 	static uint64_t loads() { return loaded; }
+	static bool is_short() { return too_few; }
 	static inline int asked = 0;
 	static inline uint64_t loaded = 5;
-	static inline bool there = false, loadable = false;
+	static inline bool there = false, loadable = false, too_few = false;
 };
 
 TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
@@ -84,6 +85,26 @@ TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
 	EXPECT_FALSE(loader.load(find));
 	Poor::there = true;
 	Poor::loaded = 7;
+	loader.look_again(find);
+	EXPECT_TRUE(loader.load(find));
+	EXPECT_EQ(Poor::asked, 3);
+}
+
+// Too few descriptors now are no library that there will never be.
+TEST(CufileLoader, AShortageIsNotRemembered)
+{
+	Poor::asked = 0;
+	Poor::there = Poor::loadable = false;
+	Poor::too_few = true;
+	cufile::LoaderVia<Poor> loader("libnone.so.1");
+	const auto find = [](auto) {};
+	EXPECT_FALSE(loader.load(find));
+	EXPECT_FALSE(loader.load(find));
+	EXPECT_EQ(Poor::asked, 1) << "not at each I/O";
+	loader.look_again(find);
+	EXPECT_EQ(Poor::asked, 2);
+	Poor::too_few = false;
+	Poor::loadable = true;
 	loader.look_again(find);
 	EXPECT_TRUE(loader.load(find));
 	EXPECT_EQ(Poor::asked, 3);

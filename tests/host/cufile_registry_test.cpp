@@ -103,6 +103,93 @@ TEST_F(CufileRegistry, ADescriptorOfAnotherFileNow)
 	EXPECT_EQ(library.add_file(&third, &descr).err, 0);
 }
 
+// The same file, closed and opened anew: the number is the same, the description is not.
+TEST_F(CufileRegistry, AFileThatIsOpenedAnewIsANewRegistration)
+{
+	const int fd = system.program_fd("first", O_RDWR);
+	const CUfileHandle_t first = add_file(library, fd);
+	const CUfileDescr_t descr = descr_of(fd);
+	CUfileHandle_t second = nullptr, third = nullptr;
+	EXPECT_EQ(library.add_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	for (int i = 1; i <= 3; i++) {
+		system.fds[fd].description = 9000 + i;
+		EXPECT_EQ(library.add_file(&second, &descr).err, 0);
+		EXPECT_EQ(library.add_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	}
+	char text[8] = {};
+	EXPECT_EQ(library.move(first, text, 8, 0, 0, false), 5);
+	library.remove_file(first);
+	EXPECT_EQ(library.add_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	library.remove_file(second);
+	EXPECT_EQ(library.add_file(&third, &descr).err, 0);
+}
+
+// Closing it again would end the locks of fcntl(F_SETLK) that the program has on it.
+TEST_F(CufileRegistry, WhatIsRefusedIsNotOpened)
+{
+	const int fd = system.program_fd("first", O_RDWR);
+	add_file(library, fd);
+	const CUfileDescr_t descr = descr_of(fd);
+	CUfileHandle_t fh;
+	system.opened.clear();
+	EXPECT_EQ(library.add_file(&fh, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	EXPECT_TRUE(system.opened.empty());
+	const CUfileDescr_t pipe = descr_of(system.program_fd("", O_RDWR, S_IFIFO));
+	EXPECT_EQ(library.add_file(&fh, &pipe).err, CU_FILE_INVALID_FILE_TYPE);
+	EXPECT_TRUE(system.opened.empty());
+	EXPECT_FALSE(system.mark(pipe.handle.fd)) << "the owner of a pipe gets signals";
+}
+
+// Each way that moves by the library's descriptor, and the one that has libpeerdma open the file by it.
+TEST_F(CufileRegistry, ALostDescriptorIsAnErrorByEachWay)
+{
+	constexpr size_t size = 3 << 20;
+	cuda.present = true;
+	cuda.device.assign(size, 'd');
+	peer.buffer.assign(size, 'b');
+	peer.file = some_bytes(size);
+	std::string host(size, 'h');
+	for (const int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
+		const int fd = system.program_fd(some_bytes(size), flags);
+		const CUfileHandle_t fh = add_file(library, fd);
+		const auto other = std::make_shared<FakeSystem::File>(
+			FakeSystem::File{std::string(size, 'o'), S_IFREG | 0644, 4711});
+		// All that the library has.
+		for (auto &[number, one] : system.fds)
+			if (number > fd)
+				one = {other, flags, 9000};
+		for (char *const memory : {cuda.device.data(), host.data(), peer.buffer.data()}) {
+			for (const size_t n : {size_t{4096}, size}) {
+				EXPECT_EQ(library.move(fh, memory, n, 0, 0, false), -EBADF);
+				EXPECT_EQ(library.move(fh, memory, n, 0, 0, true), -EBADF);
+			}
+		}
+		EXPECT_EQ(peer.opened.size(), 0u);
+		EXPECT_EQ(other->bytes.find_first_not_of('o'), std::string::npos) << "written into another file";
+		EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos) << "read from another file";
+		EXPECT_EQ(host.find_first_not_of('h'), std::string::npos);
+		const size_t at = system.to_stderr.find("closed by the program");
+		EXPECT_NE(at, std::string::npos) << "which is said";
+		EXPECT_EQ(system.to_stderr.find("closed by the program", at + 1), std::string::npos) << "once";
+		system.to_stderr.clear();
+		const size_t before = system.fds.size();
+		library.remove_file(fh);
+		EXPECT_EQ(system.fds.size(), before) << "they are not the library's to close";
+	}
+}
+
+// The cause, not EIO; and it is tried again.
+TEST_F(CufileRegistry, AFileThatLibpeerdmaCannotOpenNow)
+{
+	peer.buffer.assign(4096, 'b');
+	peer.file = "hello";
+	const CUfileHandle_t fh = add_file(library, system.program_fd("hello", O_RDWR));
+	peer.open_error = -EMFILE;
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 5, 0, 0, false), -EMFILE);
+	peer.open_error = 0;
+	EXPECT_EQ(library.move(fh, peer.buffer.data(), 5, 0, 0, false), 5);
+}
+
 TEST_F(CufileRegistry, ADescriptorThatCannotBeHad)
 {
 	const CUfileDescr_t descr = descr_of(system.program_fd("hello", O_RDWR));

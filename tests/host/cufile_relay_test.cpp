@@ -261,6 +261,29 @@ TEST_F(CufileRelay, WhereNoneIsPossible)
 	EXPECT_EQ(near(), MiB) << "and without all that it is";
 }
 
+// The file that met the shortage is not without a relay for ever.
+TEST_F(CufileRelay, AShortageIsNotRemembered)
+{
+	const auto bounces = [&](uint64_t before) {
+		EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+		EXPECT_TRUE(came(MiB));
+		EXPECT_EQ(near(), before);
+	};
+	cuda.alloc_error = CUDA_ERROR_OUT_OF_MEMORY;
+	bounces(0);
+	cuda.alloc_error = 0;
+	bounces(0); // not so soon
+	system.now += 10'000'000;
+	peer.enroll_error = -EMFILE;
+	bounces(0);
+	EXPECT_TRUE(cuda.allocated.empty()) << "what was made of it is kept";
+	peer.enroll_error = 0;
+	system.now += 20'000'000;
+	EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+	EXPECT_TRUE(came(MiB));
+	EXPECT_EQ(near(), MiB);
+}
+
 TEST_F(CufileRelay, NotByAGpuThatDoesNotReachTheOther)
 {
 	cuda.apart = true;

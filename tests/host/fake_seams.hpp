@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -81,13 +82,16 @@ public:
 			fds[next_] = {std::make_shared<File>(), flags, next_};
 			return next_++;
 		}
-		if (no_fds)
+		if (no_fds || fds_left-- <= 0)
 			return -EMFILE;
 		if (!name.starts_with(self) || no_proc)
 			return -ENOENT;
 		if ((flags & O_DIRECT) && no_direct)
 			return -EINVAL;
-		fds[next_] = {fds.at(std::stoi(name.substr(self.size()))).file, flags, next_};
+		const Open &one = fds.at(std::stoi(name.substr(self.size())));
+		if (no_twin && (flags & O_DIRECT) != (one.flags & O_DIRECT))
+			return -EACCES;
+		fds[next_] = {one.file, flags, next_};
 		return next_++;
 	}
 	int close(int fd) override
@@ -98,7 +102,7 @@ public:
 	int dup(int fd) override
 	{
 		std::lock_guard guard(lock);
-		if (no_fds)
+		if (no_fds || fds_left-- <= 0)
 			return -EMFILE;
 		fds[next_] = fds.at(fd);
 		return next_++;
@@ -118,6 +122,28 @@ public:
 		st.st_ino = fds[fd].file->ino;
 		st.st_size = static_cast<off_t>(claimed ? claimed : fds[fd].file->bytes.size());
 		return 0;
+	}
+	off_t seek(int fd, off_t to) override
+	{
+		std::lock_guard guard(lock);
+		if (!fds.contains(fd) || no_seek)
+			return -EINVAL;
+		return positions[fds[fd].description] = to;
+	}
+	off_t position(int fd) override
+	{
+		std::lock_guard guard(lock);
+		return fds.contains(fd) ? positions[fds[fd].description] : -EBADF;
+	}
+	bool mark(int fd) override
+	{
+		std::lock_guard guard(lock);
+		return fds.contains(fd) && !marks.insert(fds[fd].description).second;
+	}
+	int64_t copy(void *to, const void *from, uint64_t size) override
+	{
+		std::memcpy(to, from, size);
+		return static_cast<int64_t>(size);
 	}
 	int direct_limits(int, cufile::DirectLimits &out) override
 	{
@@ -234,14 +260,22 @@ public:
 
 	std::mutex lock;
 	std::map<int, Open> fds;
+	std::map<int, off_t> positions; // of descriptions
+	std::set<int> marks;            // likewise
+	int fds_left = INT_MAX;         // that can be opened yet
+	bool no_twin = false;           // no file can be opened again with other flags than it has
 	std::vector<std::pair<std::string, int>> opened;
 	std::vector<Call> calls;
 	std::set<std::thread::id> threads; // that read and wrote
 	Rings rings;
-	std::vector<int64_t> errors; // of the next preads and pwrites; 0: none
-	uint64_t most = UINT64_MAX;  // bytes that one moves
+	std::vector<int64_t> errors;   // of the next preads and pwrites; 0: none
+	uint64_t stop_at = UINT64_MAX; // a place in the file where all I/O ends with this errno
+	int stop_error = 0;
+	std::map<uint64_t, int64_t> error_at; // of preads and pwrites that begin there
+	uint64_t most = UINT64_MAX;           // bytes that one moves
 	cufile::DirectLimits limits = {512, 512};
-	bool node = false, no_proc = false, no_direct = false, no_fds = false, no_log = false, no_write = false;
+	bool node = false, no_proc = false, no_direct = false, no_fds = false, no_log = false, no_write = false,
+	     no_seek = false;
 	uint64_t claimed = 0; // bytes that each file says it has
 	int64_t says_cached = 1;
 	uint64_t cached_to = 0;   // what is before it is in the page cache
@@ -259,7 +293,7 @@ public:
 	std::atomic<uint64_t> now{0};
 
 private:
-	int64_t begin(bool write, int fd, const void *memory, uint64_t size, uint64_t offset)
+	int64_t begin(bool write, int fd, const void *memory, uint64_t &size, uint64_t offset)
 	{
 		const bool direct = fds.at(fd).flags & O_DIRECT;
 		calls.push_back({write, direct, size, offset, memory});
@@ -267,6 +301,11 @@ private:
 		if (direct && (reinterpret_cast<uintptr_t>(memory) % limits.memory || offset % limits.offset ||
 			       size % limits.offset))
 			return -EINVAL;
+		if (const auto bad = error_at.find(offset); bad != error_at.end())
+			return bad->second;
+		if (offset >= stop_at)
+			return -stop_error;
+		size = std::min(size, stop_at - offset);
 		if (errors.empty())
 			return 0;
 		const int64_t error = errors.front();
@@ -715,7 +754,9 @@ public:
 		reads.push_back({place.offset, size, offset});
 		if (error || lost.count(place.provider))
 			return error ? error : -ENODEV;
-		const uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
+		uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
+		if (!stop(n, offset, result))
+			return -stop_error;
 		file.copy(bytes_at(place), n, offset);
 		tell(place, n, result);
 		return static_cast<int64_t>(n);
@@ -725,6 +766,8 @@ public:
 	{
 		if (error)
 			return error;
+		if (!stop(size, offset, result))
+			return -stop_error;
 		tell(place, size, result);
 		file.resize(std::max<size_t>(file.size(), offset + size));
 		file.replace(offset, size, bytes_at(place), size);
@@ -752,6 +795,8 @@ public:
 	std::set<uint32_t> lost; // providers that are not there any more
 	bool one_each = false;   // each that is enrolled is of another provider
 	int64_t error = 0;
+	uint64_t stop_at = UINT64_MAX; // a place in the file where I/O ends with this errno
+	int stop_error = 0;
 	int open_error = 0, open_files = 0;
 	int device = 3; // that the buffer was made by
 	std::string buffer, file;
@@ -770,6 +815,15 @@ public:
 	size_t released = 0;
 
 private:
+	// As libpeerdma: what was moved is the result, with the error beside it. False: nothing was.
+	bool stop(uint64_t &size, uint64_t offset, struct peerdma_io_result &result) const
+	{
+		if (offset + size <= stop_at)
+			return true;
+		size = stop_at > offset ? stop_at - offset : 0;
+		result.error = static_cast<uint32_t>(stop_error);
+		return size;
+	}
 	uint32_t why_not(uint32_t provider) const
 	{
 		const auto own = refused_by.find(provider);

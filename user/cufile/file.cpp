@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "file.hpp"
 
+#include "backoff.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -25,7 +28,11 @@ int again(System &system, int fd, int flags, int more = 0)
 	char path[32];
 	std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	flags &= O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME;
-	return system.open(path, flags | more | O_CLOEXEC | O_NOCTTY);
+	int rc;
+	do
+		rc = system.open(path, flags | more | O_CLOEXEC | O_NOCTTY);
+	while (rc == -EINTR);
+	return rc;
 }
 
 // A number of bytes, or the most that there are: "max", or no such file.
@@ -73,6 +80,16 @@ constexpr uint64_t least_large = 256 * 1024 * 1024;
 
 } // namespace
 
+int SystemFile::reopen(int fd, int more, Descriptor &out)
+{
+	const int own = again(system_, fd, flags_, more);
+	if (own < 0)
+		return own;
+	out.fd = own;
+	out.identify(system_, true);
+	return 0;
+}
+
 CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared_ptr<SystemFile> &out)
 {
 	const int flags = system.open_flags(fd);
@@ -84,79 +101,78 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	if (flags & (O_APPEND | O_PATH))
 		return CU_FILE_INVALID_FILE_OPEN_FLAG;
 	auto file = std::make_shared<SystemFile>(system, flags);
-	int own = again(system, fd, flags, flags & O_DIRECT);
-	if (own < 0) // no /proc, or no right to
-		own = file->shared_ = system.dup(fd);
-	if (own < 0)
+	file->past_ = flags & O_DIRECT;
+	Descriptor &main = file->past_ ? file->direct_ : file->cached_;
+	int rc = file->reopen(fd, flags & O_DIRECT, main);
+	if (rc < 0 && !is_shortage(rc)) { // no /proc, or no right to
+		rc = main.fd = system.dup(fd);
+		file->shared_ = true;
+		if (rc >= 0)
+			main.identify(system, false);
+	}
+	if (rc < 0)
 		return CU_FILE_GETNEWFD_FAILED;
-	if (flags & O_DIRECT) {
-		file->direct_ = own;
-	} else {
-		file->cached_ = own;
-		const bool large = file->readable() && static_cast<uint64_t>(st.st_size) > least_large &&
-				   static_cast<uint64_t>(st.st_size) > cache_room(system);
-		if (odirect || large)
-			file->direct_ = std::max(-1, again(system, own, flags, O_DIRECT));
-	}
-	file->past_ = file->direct_ >= 0 && (odirect || flags & O_DIRECT);
-	if (file->direct_ >= 0)
-		system.direct_limits(file->direct_, file->limits_);
-	if (file->large() && !file->says_what_is_cached()) {
-		system.close(file->direct_);
-		file->direct_ = -1;
-	}
+	// Another thread may have closed the program's descriptor, and opened another file by its number.
+	if (main.device != st.st_dev || main.inode != st.st_ino)
+		return CU_FILE_INVALID_VALUE;
+	// All descriptors are opened now. An I/O that met a shortage of them in its middle could not say how far it came.
+	if (file->past_)
+		rc = file->reopen(main.fd, 0, file->cached_);
+	else if (!file->shared_ && (odirect || file->is_large(st)))
+		rc = file->reopen(main.fd, O_DIRECT, file->direct_);
+	if (is_shortage(rc))
+		return CU_FILE_GETNEWFD_FAILED;
+	file->past_ = file->direct_ && (odirect || flags & O_DIRECT);
+	if (file->direct_)
+		system.direct_limits(file->direct_.fd, file->limits_);
 	out = std::move(file);
 	return CU_FILE_SUCCESS;
 }
 
 SystemFile::~SystemFile()
 {
-	if (direct_ >= 0)
-		system_.close(direct_);
-	if (cached_ >= 0)
-		system_.close(cached_);
+	direct_.close(system_);
+	cached_.close(system_);
 }
 
 bool SystemFile::readable() const { return (flags_ & O_ACCMODE) != O_WRONLY; }
 bool SystemFile::writable() const { return (flags_ & O_ACCMODE) != O_RDONLY; }
-bool SystemFile::appends() const
-{
-	if (shared_ < 0)
-		return false;
-	const int now = system_.open_flags(shared_);
-	return now < 0 || now & O_APPEND;
-}
 
-int SystemFile::cached()
+int64_t SystemFile::check_write(uint64_t offset, uint64_t size) const
 {
-	const int known = cached_.load(std::memory_order_acquire);
-	if (known >= 0)
-		return known;
-	std::lock_guard guard(lock_);
-	if (cached_ < 0) {
-		const int fd = again(system_, direct_, flags_);
-		if (fd < 0)
-			return fd;
-		cached_.store(fd, std::memory_order_release);
+	if (shared_) {
+		const int now = system_.open_flags(main().fd);
+		if (now < 0 || now & O_APPEND)
+			return -CU_FILE_INVALID_FILE_OPEN_FLAG;
 	}
-	return cached_;
+	// Parts of blocks would have to be read and written again, over what others write there meanwhile.
+	return !cached_ && size && (offset | size) % block() ? -EINVAL : 0;
 }
 
-// Of a file system whose pages lie elsewhere (overlayfs), and to who may not write the file, the kernel says nothing.
+// Without a read past the page cache there is no need for direct I/O; and of a file system whose pages lie elsewhere
+// (overlayfs), and to who may not write the file, the kernel says nothing.
+bool SystemFile::is_large(const struct stat &st) const
+{
+	const auto size = static_cast<uint64_t>(st.st_size);
+	return readable() && size > least_large && size > cache_room(system_) && says_what_is_cached();
+}
+
 bool SystemFile::says_what_is_cached() const
 {
+	DirectLimits limits;
 	char byte;
-	return limits_.memory && limits_.offset && system_.pread(cached_, &byte, 1, 0) == 1 &&
-	       system_.pages_cached(cached_, 0, 1) > 0;
+	system_.direct_limits(cached_.fd, limits);
+	return limits.memory && limits.offset && system_.pread(cached_.fd, &byte, 1, 0) == 1 &&
+	       system_.pages_cached(cached_.fd, 0, 1) > 0;
 }
 
 bool SystemFile::is_past(uint64_t offset, uint64_t size) const
 {
-	if (past_ || direct_ < 0 || not_past_.load(std::memory_order_relaxed))
+	if (past_ || !direct_ || not_past_.load(std::memory_order_relaxed))
 		return past_;
 	// As it begins so it is.
 	constexpr uint64_t most = 1024 * 1024;
-	return size >= long_read && system_.pages_cached(cached_, offset, std::min(size, most)) == 0;
+	return size >= long_read && system_.pages_cached(cached_.fd, offset, std::min(size, most)) == 0;
 }
 
 uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset) const
@@ -168,39 +184,89 @@ uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset)
 	return size - size % limits_.offset;
 }
 
-template <class Memory, class Call>
-int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call)
+namespace
+{
+
+// Memory for blocks, as direct I/O wants it.
+class Blocks
+{
+public:
+	explicit Blocks(uint64_t bytes) : memory_(static_cast<char *>(std::aligned_alloc(65536, bytes))) {}
+	~Blocks() { std::free(memory_); }
+	Blocks(const Blocks &) = delete;
+	Blocks &operator=(const Blocks &) = delete;
+	char *get() const { return memory_; }
+
+private:
+	char *const memory_;
+};
+
+constexpr uint64_t blocks_bytes = 128 * 1024; // a multiple of any block
+
+} // namespace
+
+int64_t SystemFile::read_blocks(void *to, uint64_t size, uint64_t offset)
+{
+	const uint64_t skip = offset % block(), part = std::min(size, blocks_bytes - skip);
+	const uint64_t whole = (skip + part + block() - 1) / block() * block();
+	const Blocks blocks(blocks_bytes);
+	if (!blocks.get())
+		return -ENOMEM;
+	const int64_t n = system_.pread(direct_.fd, blocks.get(), whole, offset - skip);
+	if (n <= static_cast<int64_t>(skip))
+		return std::min<int64_t>(n, 0);
+	return system_.copy(to, blocks.get() + skip, std::min(static_cast<uint64_t>(n) - skip, part));
+}
+
+// Of memory that is not aligned, to whole blocks of the file.
+int64_t SystemFile::write_blocks(const void *from, uint64_t size, uint64_t offset)
+{
+	const uint64_t part = std::min(size, blocks_bytes);
+	if ((offset | part) % block())
+		return -EINVAL;
+	const Blocks blocks(blocks_bytes);
+	if (!blocks.get())
+		return -ENOMEM;
+	const int64_t n = system_.copy(blocks.get(), from, part);
+	return n < 0 ? n : system_.pwrite(direct_.fd, blocks.get(), part, offset);
+}
+
+template <bool write, class Memory, class Call, class Blocks>
+int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call, Blocks &&blocks)
 {
 	uint64_t done = 0;
 	while (done < size) {
 		const uint64_t straight = past ? aligned(memory + done, size - done, offset + done) : 0;
-		const int fd = straight ? direct_ : cached();
-		if (fd < 0)
-			return done ? static_cast<int64_t>(done) : fd;
+		const Descriptor &by = straight || !cached_ ? direct_ : cached_;
 		const uint64_t part = std::min(straight ? straight : size - done, max_call);
-		const int64_t n = call(fd, memory + done, part, offset + done);
+		const int64_t n = !by.is_there(system_) ? -EBADF :
+				  straight || cached_   ? call(by.fd, memory + done, part, offset + done) :
+							  blocks(memory + done, part, offset + done);
 		if (n == -EINTR)
 			continue;
 		// The program did not ask for this way: what it cannot do the other can.
 		if (n < 0 && straight && !past_) {
-			not_past_.store(true, std::memory_order_relaxed);
+			if (n == -EINVAL || n == -EOPNOTSUPP)
+				not_past_.store(true, std::memory_order_relaxed);
 			past = false;
 			continue;
 		}
 		if (n < 0)
-			return done ? static_cast<int64_t>(done) : n;
-		done += static_cast<uint64_t>(n);
-		// Past the page cache a file's last block comes back short: no need to ask once more.
-		if (!n || (straight && static_cast<uint64_t>(n) % limits_.offset))
+			return stopped(write, done, n);
+		// A short count need not be the end: only nothing is.
+		if (!n)
 			break;
+		done += static_cast<uint64_t>(n);
 	}
 	return static_cast<int64_t>(done);
 }
 
 int64_t SystemFile::read_by(bool past, void *to, uint64_t size, uint64_t offset)
 {
-	return move(past, static_cast<char *>(to), size, offset,
-		    [&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); });
+	return move<false>(
+		past, static_cast<char *>(to), size, offset,
+		[&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); },
+		[&](char *at, uint64_t part, uint64_t from) { return read_blocks(at, part, from); });
 }
 
 int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
@@ -216,7 +282,9 @@ File::Apart SystemFile::apart(uint64_t offset, uint64_t size) const
 		return {};
 	if (!is_past(offset, size))
 		return {.cached = true};
-	return {direct_, limits_.memory, limits_.offset};
+	if (!direct_.is_there(system_))
+		return {}; // which read() says
+	return {direct_.fd, limits_.memory, limits_.offset};
 }
 
 int64_t SystemFile::go_on(void *to, uint64_t size, uint64_t offset, int64_t came)
@@ -230,24 +298,25 @@ int64_t SystemFile::go_on(void *to, uint64_t size, uint64_t offset, int64_t came
 	}
 	const auto done = static_cast<uint64_t>(came);
 	// As in move(): the end of the file.
-	if (done == size || !done || done % limits_.offset)
+	if (done == size || !done)
 		return came;
 	const int64_t n = read(static_cast<char *>(to) + done, size - done, offset + done);
-	return came + std::max<int64_t>(n, 0);
+	return n < 0 ? n : came + n;
 }
 
 int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 {
-	return move(
+	return move<true>(
 		past_, static_cast<const char *>(from), size, offset,
-		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); });
+		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); },
+		[&](const char *at, uint64_t part, uint64_t to) { return write_blocks(at, part, to); });
 }
 
 namespace
 {
 
 // Such a function may return -errno, or -1 and errno. One that throws is not to take a lane, or the program, with it.
-template <class Call> int64_t ask(uint64_t size, Call &&call)
+template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 {
 	uint64_t done = 0;
 	while (done < size) {
@@ -258,10 +327,8 @@ template <class Call> int64_t ask(uint64_t size, Call &&call)
 		} catch (...) {
 			n = -CU_FILE_INTERNAL_ERROR;
 		}
-		if (n < 0) {
-			const int64_t error = n != -1 ? n : errno ? -errno : -EIO;
-			return done ? static_cast<int64_t>(done) : error;
-		}
+		if (n < 0)
+			return stopped(write, done, n != -1 ? n : errno ? -errno : -EIO);
 		if (!n)
 			break;
 		if (static_cast<uint64_t>(n) > size - done)
@@ -275,7 +342,7 @@ template <class Call> int64_t ask(uint64_t size, Call &&call)
 
 int64_t UserFile::read(void *to, uint64_t size, uint64_t offset)
 {
-	return ask(size, [&](uint64_t done) {
+	return ask(false, size, [&](uint64_t done) {
 		return ops_.read(handle_, static_cast<char *>(to) + done, size - done,
 				 static_cast<off_t>(offset + done), nullptr);
 	});
@@ -283,7 +350,7 @@ int64_t UserFile::read(void *to, uint64_t size, uint64_t offset)
 
 int64_t UserFile::write(const void *from, uint64_t size, uint64_t offset)
 {
-	return ask(size, [&](uint64_t done) {
+	return ask(true, size, [&](uint64_t done) {
 		return ops_.write(handle_, static_cast<const char *>(from) + done, size - done,
 				  static_cast<off_t>(offset + done), nullptr);
 	});

@@ -2,16 +2,24 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
-#include <mutex>
 
-#include "seams.hpp"
+#include "descriptor.hpp"
 
 namespace cufile
 {
 
-// What bytes come from and go to. Both calls move all that they can: a short count is the end of the file, or an
-// error that the next call meets again. They return -errno if nothing was moved.
+// The result of an I/O that met an error after `done` bytes. An error never becomes a short count: that would look like
+// the end of the file. As in write(2), a write returns what there was room for.
+constexpr int64_t stopped(bool write, uint64_t done, int64_t error)
+{
+	const bool full = error == -ENOSPC || error == -EDQUOT || error == -EFBIG;
+	return write && full && done ? static_cast<int64_t>(done) : error;
+}
+
+// What bytes come from and go to. Both calls move all that is asked for, or return -errno. A short count of a read is the
+// end of the file, of a write the end of the room for it.
 class File
 {
 public:
@@ -20,8 +28,11 @@ public:
 	virtual int64_t write(const void *from, uint64_t size, uint64_t offset) = 0;
 	virtual bool readable() const = 0;
 	virtual bool writable() const = 0;
-	// What is written now would go to the end of the file, wherever it is to go.
-	virtual bool appends() const { return false; }
+	// Why this range cannot be written, although the file is writable(): 0, -errno or a negative CUfileOpError. Asked before
+	// anything is moved.
+	virtual int64_t check_write(uint64_t /*offset*/, uint64_t /*size*/) const { return 0; }
+	// fd() is still this file's: the program may close any number, and open another file by it.
+	virtual bool is_there() const { return true; }
 	// Of the operating system; -1 if it is none of its files.
 	virtual int fd() const { return -1; }
 	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
@@ -49,7 +60,8 @@ public:
 // (O_APPEND, O_DIRECT) and have its locks end with it. What cannot be opened again has the program's open file
 // description, whose flags are then as the program sets them. Which way is the program's choice: through the page cache,
 // or past it if the descriptor was opened with O_DIRECT. What is not aligned then goes through the page cache all the
-// same. And of a file that the page cache could not keep anyway, long reads of what is not in there go past it.
+// same; where no descriptor for that can be had, reads take whole blocks into memory of their own, and writes are refused.
+// And of a file that the page cache could not keep anyway, long reads of what is not in there go past it.
 class SystemFile final : public File
 {
 public:
@@ -65,39 +77,46 @@ public:
 	int64_t write(const void *from, uint64_t size, uint64_t offset) override;
 	bool readable() const override;
 	bool writable() const override;
-	bool appends() const override;
-	int fd() const override { return past_ ? direct_ : cached_.load(); }
+	int64_t check_write(uint64_t offset, uint64_t size) const override;
+	bool is_there() const override { return main().is_there(system_); }
+	int fd() const override { return main().fd; }
 	bool parallel_writes() const override { return past_; }
-	bool copied() const override { return direct_ < 0; }
+	bool copied() const override { return !direct_; }
 	Apart apart(uint64_t offset, uint64_t size) const override;
 	int64_t read_cached(void *to, uint64_t size, uint64_t offset) override;
 	// The page cache could not keep it.
-	bool large() const { return !past_ && direct_ >= 0; }
+	bool large() const { return !past_ && direct_; }
+	dev_t device() const { return main().device; }
+	ino_t inode() const { return main().inode; }
 	int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t came) override;
 
 private:
-	// The one through the page cache, or -errno.
-	int cached();
+	const Descriptor &main() const { return past_ ? direct_ : cached_; }
+	// The same file once more, with these flags: 0 or -errno.
+	int reopen(int fd, int more, Descriptor &out);
+	bool is_large(const struct stat &st) const;
 	bool says_what_is_cached() const;
 	// Whether a read is to go past the page cache.
 	bool is_past(uint64_t offset, uint64_t size) const;
 	// How much of it can.
 	uint64_t aligned(const void *memory, uint64_t size, uint64_t offset) const;
+	uint64_t block() const { return limits_.offset ? limits_.offset : 4096; }
+	// As pread() and pwrite(), past the page cache, of what is not aligned. At most a few blocks.
+	int64_t read_blocks(void *to, uint64_t size, uint64_t offset);
+	int64_t write_blocks(const void *from, uint64_t size, uint64_t offset);
 	int64_t read_by(bool past, void *to, uint64_t size, uint64_t offset);
-	template <class Memory, class Call>
-	int64_t move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call);
+	template <bool write, class Memory, class Call, class Blocks>
+	int64_t move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call, Blocks &&blocks);
 
 	System &system_;
 	const int flags_;
 	// Immutable once open() is through.
-	int shared_ = -1; // the one of these two that has the program's description
-	int direct_ = -1;
-	bool past_ = false; // direct_ is what all of it is for
+	bool shared_ = false;        // main() has the program's description
+	Descriptor direct_, cached_; // past the page cache and through it; one of them may be missing
+	bool past_ = false;          // all goes past the page cache that can
 	DirectLimits limits_;
-	std::mutex lock_;                    // protects the making of cached_
-	std::atomic<int> cached_{-1};        // -1 until wanted
 	std::atomic<bool> only_self_{false}; // read() can what others cannot
-	std::atomic<bool> not_past_{false};  // large(), and it failed
+	std::atomic<bool> not_past_{false};  // large(), and this file cannot
 };
 
 // A file system of the program's own.

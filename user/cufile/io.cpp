@@ -50,8 +50,11 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 		return -EIO;
 	if (!write && !handle->file->readable())
 		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
-	if (write && handle->file->appends())
-		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
+	if (write) {
+		const int64_t rc = handle->file->check_write(static_cast<uint64_t>(file_off), size);
+		if (rc < 0)
+			return rc;
+	}
 	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
 	Buffer known;
 	const Buffer *buffer = nullptr;
@@ -158,9 +161,10 @@ bool Library::for_ring(Engine &engine, Request &request, uint64_t piece_bytes)
 	    (request.offset % request.apart.offset || request.size < request.apart.offset))
 		return false;
 	const int rc = engine.lanes.rings();
-	if (rc < 0 && !engine.told_no_rings.exchange(true))
-		log_.say(Log::Level::warn, "threads read past the page cache, because there is no io_uring: " +
-						   std::generic_category().message(-rc));
+	if (engine.told_no_rings != (rc < 0) && engine.told_no_rings.exchange(rc < 0) != (rc < 0))
+		log_.say(Log::Level::warn, rc < 0 ? "threads read past the page cache, because there is no io_uring: " +
+							    std::generic_category().message(-rc) :
+						    "io_uring reads past the page cache again");
 	return rc >= 0;
 }
 
@@ -241,7 +245,7 @@ int64_t Library::move_places(CUfileHandle_t fh, const CUfileIOVec_t *vector, siz
 			continue;
 		const int64_t moved = run(*use, request);
 		if (moved < 0)
-			return total ? total : moved;
+			return stopped(write, static_cast<uint64_t>(total), moved);
 		total += moved;
 		if (static_cast<uint64_t>(moved) < request.size)
 			break;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "backoff.hpp"
 #include "belt.hpp"
 #include "inside.hpp"
 
@@ -81,7 +82,7 @@ int64_t Job::result(size_t index) const
 	for (size_t i = part.first; i < part.end; i++) {
 		const Piece &piece = pieces_[i];
 		if (piece.result < 0)
-			return total ? total : piece.result;
+			return stopped(part.request.write, static_cast<uint64_t>(total), piece.result);
 		total += piece.result;
 		if (static_cast<uint64_t>(piece.result) < piece.size)
 			break;
@@ -96,11 +97,29 @@ void Job::wait()
 		left_.wait(left, std::memory_order_acquire);
 }
 
-PeerFile::PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider) : peer_(peer), file_(file)
+PeerFile::PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider, uint64_t now_ns)
+	: peer_(peer), file_(file, [&peer](struct peerdma_file *own) { peer.close_file(own); }), asked_ns_(now_ns)
+{
+	ask(provider);
+}
+
+PeerFile::PeerFile(const PeerFile &before, uint32_t provider, uint64_t now_ns)
+	: peer_(before.peer_), file_(before.file_), asked_ns_(now_ns)
+{
+	ask(provider);
+}
+
+bool PeerFile::is_stale(uint64_t now_ns) const
+{
+	return (refused_ == PEERDMA_REASON_MAPPING || refused_ == PEERDMA_REASON_RDMA_ROUTE) &&
+	       now_ns - asked_ns_ >= Backoff::most;
+}
+
+void PeerFile::ask(uint32_t provider)
 {
 	struct peerdma_explanation explanation = {};
 	// What cannot be said now, the I/O will say.
-	if (peer_.explain(file_, provider, explanation) < 0)
+	if (peer_.explain(file_.get(), provider, explanation) < 0)
 		return;
 	if (explanation.route == PEERDMA_ROUTE_POSIX || explanation.error == EXDEV ||
 	    explanation.reason == PEERDMA_REASON_RULE)
@@ -143,7 +162,7 @@ int64_t move_by_slabs(const Request &request, const Seams &seams, Lanes &lanes)
 		part.size = std::min(request.size - done, small_slab);
 		const int64_t n = move_small(part, seams, lanes, Scratch::Share::none);
 		if (n < 0)
-			return done ? static_cast<int64_t>(done) : n;
+			return stopped(request.write, done, n);
 		done += static_cast<uint64_t>(n);
 		if (static_cast<uint64_t>(n) < part.size)
 			break;
@@ -158,8 +177,11 @@ int64_t move_directly(Peer &peer, const Request &request, const Place &place, ui
 {
 	struct peerdma_file *const file = request.peer_file->get();
 	result = {};
-	return request.write ? peer.write(file, place, size, offset, result) :
-			       peer.read(file, place, size, offset, result);
+	const int64_t n = request.write ? peer.write(file, place, size, offset, result) :
+					  peer.read(file, place, size, offset, result);
+	if (n < 0 || !result.error)
+		return n;
+	return stopped(request.write, static_cast<uint64_t>(n), -static_cast<int64_t>(result.error));
 }
 
 uint32_t why_by_host(const struct peerdma_io_result &result)

@@ -32,13 +32,17 @@ struct Request;
 class PeerFile
 {
 public:
-	PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider);
-	~PeerFile() { peer_.close_file(file_); }
+	// Takes the file.
+	PeerFile(Peer &peer, struct peerdma_file *file, uint32_t provider, uint64_t now_ns);
+	// The same file, of which the module is asked again.
+	PeerFile(const PeerFile &before, uint32_t provider, uint64_t now_ns);
 	PeerFile(const PeerFile &) = delete;
 	PeerFile &operator=(const PeerFile &) = delete;
-	struct peerdma_file *get() const { return file_; }
+	struct peerdma_file *get() const { return file_.get(); }
 	// Why it does not go directly, whatever is asked of it: enum peerdma_reason.
 	uint32_t refused() const { return refused_; }
+	// Whether what it was refused for may have passed since.
+	bool is_stale(uint64_t now_ns) const;
 	// From the buffers to the farthest device of the file.
 	int distance() const { return distance_; }
 	// Why not one of these bytes would go directly, although others of the file do: enum peerdma_reason.
@@ -47,8 +51,12 @@ public:
 	uint32_t misplaced_in_part(const Request &request) const;
 
 private:
+	void ask(uint32_t provider);
+
 	Peer &peer_;
-	struct peerdma_file *const file_;
+	const std::shared_ptr<struct peerdma_file> file_;
+	const uint64_t asked_ns_;
+	// Immutable once ask() is through.
 	uint32_t refused_ = PEERDMA_REASON_NONE;
 	uint64_t memory_align_ = 0, block_ = 0; // 0: not known
 	int distance_ = 0;
@@ -124,7 +132,7 @@ public:
 	void finish(Piece &piece, int64_t result);
 	// Takes back the requests of which no piece was taken; the result is those, from it to the last.
 	size_t cancel();
-	// What a request came to: the bytes up to the first that is missing, or its error.
+	// What a request came to: the bytes up to the end of the file, or the error of its first piece that has one.
 	int64_t result(size_t index) const;
 	// What of it did not go directly although it was to.
 	const ByHost &by_host(size_t index) const { return pieces_[parts_[index].first].by_host; }

@@ -3,6 +3,7 @@
 
 #include "inside.hpp"
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <iterator>
 #include <new>
@@ -196,8 +197,13 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 		destroy(std::move(old));
 	const Near::Memory here(near_);
 	const int rc = Lane::make(cuda_, context, large, out);
-	if (!rc)
+	if (!rc) {
 		out->beyond = beyond;
+		if (!out->pinned())
+			pinned_backoff_.failed(system_.now_ns());
+		else
+			pinned_backoff_.worked();
+	}
 	if (rc && !beyond) {
 		{
 			std::lock_guard guard(lock_);
@@ -213,6 +219,8 @@ void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 	const bool large = lane->large();
 	if (lane->beyond)
 		return destroy(std::move(lane)); // nobody has been waiting for this one
+	// There may be pinned memory for the next one.
+	broken = broken || (!lane->pinned() && pinned_backoff_.is_due(system_.now_ns()));
 	if (broken)
 		destroy(std::move(lane));
 	{
@@ -227,25 +235,32 @@ void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 	given_.notify_all();
 }
 
+int Lanes::make_ring(void *memory, uint64_t bytes, std::unique_ptr<Ring> &out)
+{
+	const int rc = system_.make_ring(depth_, memory, bytes, out);
+	if (rc < 0)
+		ring_backoff_.failed(system_.now_ns());
+	else
+		ring_backoff_.worked();
+	rings_ = rc;
+	return rc;
+}
+
 int Lanes::rings()
 {
-	int known = rings_;
-	if (known <= 0)
+	const int known = rings_;
+	if (!known || known == -ENOSYS || known == -EPERM || (known < 0 && !ring_backoff_.is_due(system_.now_ns())))
 		return known;
 	std::unique_ptr<Ring> trial;
-	const int found = system_.make_ring(depth_, nullptr, 0, trial);
-	return rings_.compare_exchange_strong(known, found) ? found : known;
+	return make_ring(nullptr, 0, trial);
 }
 
 Ring *Lanes::ring(Lane &lane)
 {
 	if (rings_ < 0)
 		return nullptr;
-	if (!lane.ring) {
-		const int rc = system_.make_ring(depth_, lane.memory(), lane.bytes(), lane.ring);
-		if (rc < 0)
-			rings_ = rc;
-	}
+	if (!lane.ring)
+		make_ring(lane.memory(), lane.bytes(), lane.ring);
 	return lane.ring.get();
 }
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backoff.hpp"
 #include "condition.hpp"
 #include "near.hpp"
 #include "scratch.hpp"
@@ -44,6 +45,7 @@ public:
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
 	char *memory() const { return memory_; }
+	bool pinned() const { return pinned_; }
 	// Not if its context was destroyed: all of it is gone then, and another context may be where that was.
 	bool is_there() const;
 	// What its context has taken along is forgotten.
@@ -97,9 +99,9 @@ public:
 	unsigned made();
 	// The calling thread, which is one of ours, runs next to the device from now on, as its lanes' memory lies.
 	void settle(int device) { near_.settle(device); }
-	// 0, or why there are no rings: -errno. Who asks first finds out.
+	// 0, or why there are no rings now: -errno. A kernel that has none is not asked again.
 	int rings();
-	// The lane's, made when it is first wanted; nullptr: there are no rings any more.
+	// The lane's, made when it is first wanted; nullptr: there are no rings now.
 	Ring *ring(Lane &lane);
 
 private:
@@ -109,6 +111,7 @@ private:
 	// others.
 	void destroy(std::unique_ptr<Lane> lane);
 	void destroy_now(std::unique_ptr<Lane> lane);
+	int make_ring(void *memory, uint64_t bytes, std::unique_ptr<Ring> &out);
 	void bury();
 
 	Cuda &cuda_;
@@ -116,8 +119,9 @@ private:
 	Near near_;
 	const unsigned most_[2]; // small, large
 	const unsigned depth_;
-	std::atomic<int> rings_{1}; // 1: nobody has asked
-	std::mutex lock_;           // protects all below
+	std::atomic<int> rings_{1}; // 0, -errno, or 1: nobody has asked
+	Backoff ring_backoff_, pinned_backoff_;
+	std::mutex lock_; // protects all below
 	Condition given_;
 	std::vector<std::unique_ptr<Lane>> idle_[2]; // last used last; with room for all
 	std::vector<std::unique_ptr<Lane>> dead_;    // that are left to others; with room for some

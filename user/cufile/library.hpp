@@ -44,7 +44,8 @@ struct Handle {
 	// By device, what its bytes go by where they cannot go directly; nullptr: there is none. With lock.
 	std::map<int, std::shared_ptr<Relay>> relays;
 	std::atomic<uint32_t> told{0}; // bits of peerdma_cufile_why that the log has
-	bool denied = false;           // by the denylist; immutable once it is registered
+	std::atomic<bool> told_lost{false};
+	bool denied = false; // by the denylist; immutable once it is registered
 };
 
 // Registered memory.
@@ -184,7 +185,8 @@ private:
 	uint64_t bar_bytes(int gpu);
 	Config config_now();
 	CUfileError_t set_while_closed(const std::function<void(Settings &)> &apply);
-	uintptr_t new_id(); // with table_lock_
+	bool is_registered(int fd, dev_t device, ino_t inode) const; // with table_lock_
+	uintptr_t new_id();                                          // with table_lock_
 	void cut_batch(Batch &batch);
 	void end_batch(Batch &batch);
 	std::shared_ptr<Handle> find(CUfileHandle_t fh);
@@ -207,9 +209,11 @@ private:
 	int64_t choose_way(Engine &engine, Handle &handle, const Buffer *buffer, std::shared_ptr<Enrolled> enrolled,
 			   const void *base, Request &request);
 	bool find_relay(Engine &engine, Handle &handle, Request &request);
-	std::shared_ptr<Relay> choose_relay(Engine &engine, Handle &handle, int device);
+	// for_now: there is none, but for a shortage of descriptors or memory there might have been.
+	std::shared_ptr<Relay> choose_relay(Engine &engine, Handle &handle, int device, bool &for_now);
 	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
-	std::shared_ptr<PeerFile> peer_file(Handle &handle, const Place &place);
+	// 0 or -errno.
+	int peer_file(Handle &handle, const Place &place, std::shared_ptr<PeerFile> &out);
 	int64_t run(Engine &engine, Request &request);
 	// How a request that bounces is moved.
 	struct Plan {
@@ -227,6 +231,7 @@ private:
 	int64_t move_places(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off, unsigned flags,
 			    bool write);
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
+	void tell_lost(Handle &handle) noexcept;
 	CUfileError_t put_into_stream(std::unique_ptr<StreamIo> io, CUstream stream);
 	// Which stream that is: the default one has two names, and by a third each thread calls its own.
 	using StreamKey = std::pair<void *, uint64_t>;

@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
+#include <unistd.h>
 
 namespace cufile
 {
@@ -15,6 +17,14 @@ namespace cufile
 // The dynamic linker.
 struct Linker {
 	static void *open(const char *name, int flags) { return ::dlopen(name, flags); }
+	// There are too few descriptors to load anything now.
+	static bool is_short()
+	{
+		const int fd = ::open("/", O_PATH | O_CLOEXEC);
+		if (fd >= 0)
+			::close(fd);
+		return fd < 0;
+	}
 	// How many libraries the process has ever loaded.
 	static uint64_t loads()
 	{
@@ -54,14 +64,15 @@ public:
 	}
 
 	// Not found, it may have been loaded by somebody else since. Nothing is loaded for it; and nothing looked for, which
-	// takes a walk through all folders of the search path, unless something was loaded.
+	// takes a walk through all folders of the search path, unless something was loaded. If it was not found for want of
+	// descriptors, it is looked for as at first.
 	template <class Find> void look_again(Find &&find)
 	{
 		if (state_.load(std::memory_order_acquire) >= 0 ||
-		    Via::loads() == loads_.load(std::memory_order_relaxed))
+		    (!short_ && Via::loads() == loads_.load(std::memory_order_relaxed)))
 			return;
 		std::lock_guard guard(lock_);
-		if (state_.load(std::memory_order_relaxed) < 0 && look_for(find, RTLD_NOLOAD))
+		if (state_.load(std::memory_order_relaxed) < 0 && look_for(find, short_ ? 0 : RTLD_NOLOAD))
 			state_.store(1, std::memory_order_release);
 	}
 
@@ -71,6 +82,7 @@ private:
 		// Before: what is loaded meanwhile is worth another look.
 		loads_.store(Via::loads(), std::memory_order_relaxed);
 		void *library = Via::open(name_, RTLD_NOW | RTLD_LOCAL | how);
+		short_ = !library && !(how & RTLD_NOLOAD) && Via::is_short();
 		if (!library)
 			return false;
 		bool all = true;
@@ -87,6 +99,7 @@ private:
 	std::mutex lock_;                // protects the looking
 	std::atomic<int> state_;         // 0 not looked for, 1 found, -1 there is none
 	std::atomic<uint64_t> loads_{0}; // when it was last looked for
+	std::atomic<bool> short_{false}; // there were too few descriptors then
 };
 
 using Loader = LoaderVia<Linker>;

@@ -72,7 +72,7 @@ void Log::open(Level level, const std::string &path, const std::string &dir, uin
 void Log::open_file()
 {
 	if (fd_ != 2)
-		system_.close(fd_);
+		file_.close(system_);
 	fd_ = 2;
 	bytes_ = 0;
 	if (path_.empty())
@@ -80,7 +80,8 @@ void Log::open_file()
 	const int fd = system_.open_log(path_);
 	if (fd < 0)
 		return;
-	fd_ = fd;
+	fd_ = file_.fd = fd;
+	file_.identify(system_, false);
 	struct stat st = {};
 	if (system_.fstat(fd, st) == 0)
 		bytes_ = static_cast<uint64_t>(st.st_size);
@@ -112,6 +113,9 @@ void Log::say(Level level, std::string_view message, const char *file, int numbe
 		// Each time: the program may do so at any time.
 		if (fd_ == 2 && is_data(fd_))
 			return;
+		// The program may have closed the log, and have another file by its number.
+		if (fd_ != 2 && !file_.is_there(system_))
+			open_file();
 		if (fd_ != 2 && bytes_ && bytes_ + line.size() > max_bytes_) {
 			system_.rename(path_, path_ + ".1");
 			open_file();

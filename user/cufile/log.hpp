@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "seams.hpp"
+#include "descriptor.hpp"
 
 namespace cufile
 {
@@ -45,6 +45,7 @@ private:
 	std::string path_;
 	uint64_t max_bytes_ = 0, bytes_ = 0;
 	int fd_ = 2;
+	Descriptor file_; // of fd_, if that is not 2
 };
 
 } // namespace cufile

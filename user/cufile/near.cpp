@@ -62,7 +62,7 @@ int numa_node(System &system, Cuda &cuda, int device)
 	return node;
 }
 
-const Near::Surroundings &Near::around(int device)
+Near::Surroundings Near::around(int device)
 {
 	const std::lock_guard guard(lock_);
 	const auto found = known_.find(device);
@@ -75,7 +75,10 @@ const Near::Surroundings &Near::around(int device)
 		system_.read_file(folder + "/local_cpulist", cpus);
 	fresh.cpus = cpus_of(cpus);
 	fresh.node = numa_node(system_, cuda_, device);
-	return known_.emplace(device, fresh).first->second;
+	// What sysfs does not say now it may say later.
+	if (fresh.cpus.any() || fresh.node >= 0)
+		known_.emplace(device, fresh);
+	return fresh;
 }
 
 void Near::settle(int device)

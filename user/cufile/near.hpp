@@ -77,7 +77,7 @@ private:
 		Cpus cpus;
 		int node = -1;
 	};
-	const Surroundings &around(int device);
+	Surroundings around(int device);
 
 	System &system_;
 	Cuda &cuda_;

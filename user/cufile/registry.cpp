@@ -57,20 +57,29 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 		return refuse(CU_FILE_DRIVER_CLOSING);
 
 	std::shared_ptr<Handle> handle;
-	struct stat st = {};
+	bool marked = false;
 	if (descr->type == CU_FILE_HANDLE_TYPE_USERSPACE_FS) {
 		if (!descr->fs_ops || (!descr->fs_ops->read && !descr->fs_ops->write))
 			return refuse(CU_FILE_IO_NOT_SUPPORTED);
 		handle = std::make_shared<Handle>(std::make_shared<UserFile>(descr->handle.handle, *descr->fs_ops), -1,
 						  dev_t{}, ino_t{});
 	} else if (descr->type == CU_FILE_HANDLE_TYPE_OPAQUE_FD) {
+		struct stat st = {};
+		if (seams_.system.fstat(descr->handle.fd, st) < 0)
+			return refuse(CU_FILE_INVALID_VALUE);
+		// Not of pipes and sockets, whose owners get signals.
+		marked = (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)) && seams_.system.mark(descr->handle.fd);
+		{
+			// Before the file is opened: closing it again would end the program's locks.
+			const std::shared_lock tables(table_lock_);
+			if (marked && is_registered(descr->handle.fd, st.st_dev, st.st_ino))
+				return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
+		}
 		std::shared_ptr<SystemFile> file;
 		const CUfileOpError rc = SystemFile::open(seams_.system, descr->handle.fd,
 							  use->config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE), file);
 		if (rc)
 			return refuse(rc);
-		if (seams_.system.fstat(descr->handle.fd, st) < 0)
-			return refuse(CU_FILE_INVALID_VALUE);
 		if (file->large())
 			log_.say(Log::Level::info,
 				 "too long for the page cache to keep: long reads of what is not in there go past it "
@@ -81,22 +90,17 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 			log_.say(Log::Level::info, "not directly, because the denylist's " + met +
 							   " (file descriptor " + std::to_string(descr->handle.fd) +
 							   ")");
-		handle = std::make_shared<Handle>(std::move(file), descr->handle.fd, st.st_dev, st.st_ino);
+		const dev_t device = file->device();
+		const ino_t inode = file->inode();
+		handle = std::make_shared<Handle>(std::move(file), descr->handle.fd, device, inode);
 		handle->denied = !met.empty();
 	} else {
 		return refuse(CU_FILE_IO_NOT_SUPPORTED);
 	}
 
 	const std::lock_guard tables(table_lock_);
-	if (handle->fd >= 0) {
-		// A number whose file was closed meanwhile, and which is another file's now, is no second registration.
-		const auto same = by_fd_.find(handle->fd);
-		if (same != by_fd_.end()) {
-			const Handle &old = *handles_.at(same->second);
-			if (old.dev == handle->dev && old.ino == handle->ino)
-				return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
-		}
-	}
+	if (marked && is_registered(handle->fd, handle->dev, handle->ino)) // by another thread meanwhile
+		return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
 	const uintptr_t id = new_id();
 	handles_.emplace(id, handle);
 	if (handle->fd >= 0)
@@ -104,6 +108,17 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 	*fh = reinterpret_cast<CUfileHandle_t>(id);
 	stats_.count(&CUfileStatsLevel1_t::hdl_register_ops, true);
 	return success();
+}
+
+// By this descriptor. The caller knows that its description was registered before: a number that is another file's now, or
+// the same file's that was closed and opened anew, is no second registration.
+bool Library::is_registered(int fd, dev_t device, ino_t inode) const
+{
+	const auto same = by_fd_.find(fd);
+	if (same == by_fd_.end())
+		return false;
+	const Handle &handle = *handles_.at(same->second);
+	return handle.dev == device && handle.ino == inode;
 }
 
 // Not small numbers: programs take those for error codes.

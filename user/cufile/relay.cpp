@@ -10,29 +10,36 @@
 namespace cufile
 {
 
-Relay::~Relay()
+Relay::~Relay() { unmake(); }
+
+void Relay::unmake()
 {
 	Inside inside(seams_.cuda);
 	// A context that is gone has taken all of it along.
 	if (!context_ || inside.enter(context_))
 		return;
-	for (const Slab &slab : slabs_) {
+	for (Slab &slab : slabs_) {
 		if (slab.stream) {
 			seams_.cuda.wait_stream(slab.stream);
 			seams_.cuda.destroy_stream(slab.stream);
 		}
+		slab.stream = nullptr;
 	}
 	enrolled_.reset();
 	if (memory_)
 		seams_.cuda.free_device(memory_);
+	memory_ = nullptr;
 }
 
 int Relay::make()
 {
 	Context context = nullptr;
 	Inside inside(seams_.cuda);
-	if (seams_.cuda.primary(device_, context) || inside.enter(context))
-		return -ENODEV;
+	int failed = seams_.cuda.primary(device_, context);
+	if (!failed)
+		failed = inside.enter(context);
+	if (failed)
+		return failed == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -ENODEV;
 	context_ = context;
 	const int rc = fill();
 	return rc ? rc : find_place();
@@ -49,9 +56,10 @@ int Relay::fill()
 	for (Slab &slab : slabs_) {
 		slab.at = at;
 		at += relay_slack + relay_slab;
-		if (seams_.cuda.create_stream(&slab.stream)) {
+		const int failed = seams_.cuda.create_stream(&slab.stream);
+		if (failed) {
 			slab.stream = nullptr;
-			return -EIO;
+			return failed == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 		}
 	}
 	return 0;
@@ -71,8 +79,13 @@ int Relay::find_place()
 int Relay::place(Place &out)
 {
 	const std::lock_guard guard(lock_);
-	if (made_ > 0)
+	if (made_ > 0 || (is_shortage(made_) && backoff_.is_due(seams_.system.now_ns()))) {
 		made_ = make();
+		if (made_ < 0)
+			unmake();
+		if (is_shortage(made_))
+			backoff_.failed(seams_.system.now_ns());
+	}
 	out = place_;
 	return made_;
 }
@@ -158,7 +171,7 @@ private:
 				return copy_failed;
 			const int64_t n = go(part);
 			if (n < 0)
-				return part ? static_cast<int64_t>(start(part)) : n;
+				return n;
 			if (n && cuda().copy_across(far(part), near(part), static_cast<uint64_t>(n),
 						    hold_.slab(part).stream))
 				return copy_failed;
@@ -182,7 +195,7 @@ private:
 				return copy_failed;
 			const int64_t n = go(part);
 			if (n < 0)
-				return part ? static_cast<int64_t>(start(part)) : n;
+				return stopped(true, start(part), n);
 			if (static_cast<uint64_t>(n) < size(part))
 				return static_cast<int64_t>(start(part)) + n;
 		}

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backoff.hpp"
 #include "condition.hpp"
 #include "enrolled.hpp"
 
@@ -30,7 +31,8 @@ public:
 	Relay(const Relay &) = delete;
 	Relay &operator=(const Relay &) = delete;
 
-	// Where the kernel has it. It is made when somebody asks first: 0, or why there is none, -errno.
+	// Where the kernel has it. It is made when it is first wanted: 0, or why there is none, -errno. After a shortage of
+	// memory or descriptors it is tried again.
 	int place(Place &out);
 	// Moves all of a request. Waits while all slabs are taken. -ENODEV: the kernel has it no more, and nothing was moved.
 	// result: of what went between the file and here, that of the part that says most.
@@ -48,6 +50,7 @@ private:
 
 	// With lock_.
 	int make();
+	void unmake();
 	int fill();
 	int find_place();
 
@@ -56,6 +59,7 @@ private:
 	std::mutex lock_; // protects made_ and who has which slab; what make() makes is immutable after
 	Condition given_;
 	int made_ = 1; // 1: nobody has asked; 0, or -errno
+	Backoff backoff_;
 	Context context_ = nullptr;
 	char *memory_ = nullptr;
 	Place place_; // of its first byte

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "real.hpp"
@@ -34,6 +35,10 @@ public:
 		while (under_way_)
 			reap(landed, std::size(landed), true);
 		// What the ring still holds when it is closed it lets go of later, or never if a child of fork() has it.
+		// The number is somebody else's now, and closing it is not for us.
+		there_ = is_there();
+		if (!there_)
+			ring_.ring_fd = ring_.enter_ring_fd = -1;
 		if (fixed_memory_)
 			io_uring_unregister_buffers(&ring_);
 		if (fixed_file_)
@@ -53,7 +58,11 @@ public:
 		open_ = true;
 		depth_ = std::min(depth, ring_.sq.ring_entries);
 		rc = away_from_standard_streams();
-		if (rc < 0 || !memory)
+		if (rc < 0)
+			return rc;
+		if (::fstat(ring_.ring_fd, &identity_) < 0)
+			return -errno;
+		if (!memory)
 			return rc;
 		// More may be pinned than the program may, or than this kind of memory lets: then each read pins its own.
 		const struct iovec all = {memory, bytes};
@@ -98,7 +107,7 @@ public:
 
 	void hold(int fd) override
 	{
-		if (!fixed_file_ || fd == held_)
+		if (!fixed_file_ || fd == held_ || !is_there())
 			return;
 		held_ = io_uring_register_files_update(&ring_, 0, &fd, 1) == 1 ? fd : -1;
 	}
@@ -126,8 +135,19 @@ private:
 
 	unsigned queued() { return io_uring_sq_ready(&ring_); }
 
+	// The descriptor is still the ring's: each has an inode of its own. The program may have closed it, and opened a ring of
+	// its own by that number.
+	bool is_there() const
+	{
+		struct stat now;
+		return ::fstat(ring_.ring_fd, &now) == 0 && now.st_dev == identity_.st_dev &&
+		       now.st_ino == identity_.st_ino;
+	}
+
 	void hand_over(bool wait)
 	{
+		there_ = is_there();
+		broken_ = broken_ || !there_;
 		if (broken_)
 			return;
 		do {
@@ -145,7 +165,8 @@ private:
 	size_t take_ended(Landed *out, size_t most)
 	{
 		io_uring_cqe *cqe = nullptr;
-		io_uring_peek_cqe(&ring_, &cqe); // runs what is to be run for it
+		if (there_)
+			io_uring_peek_cqe(&ring_, &cqe); // runs what is to be run for it
 		unsigned head, n = 0;
 		io_uring_for_each_cqe(&ring_, head, cqe)
 		{
@@ -171,7 +192,7 @@ private:
 	void sleep()
 	{
 		io_uring_cqe *cqe = nullptr;
-		const int rc = io_uring_wait_cqe(&ring_, &cqe);
+		const int rc = there_ ? io_uring_wait_cqe(&ring_, &cqe) : -EBADF;
 		if (rc >= 0 || rc == -EINTR)
 			return;
 		// The program has closed the ring's descriptor, or worse. What is under way ends all the same.
@@ -180,6 +201,9 @@ private:
 	}
 
 	io_uring ring_{};
+	struct stat identity_ {
+	};
+	bool there_ = true; // when it was last looked at
 	bool open_ = false, fixed_memory_ = false, fixed_file_ = false, broken_ = false;
 	unsigned depth_ = 0, under_way_ = 0, refused_ = 0; // under way: with what is queued
 	int held_ = -1;

@@ -121,9 +121,9 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 	io.kind = request.memory.kind;
 	// Nothing else stands in the way: what does the module say?
 	if (score_direct(io).score) {
-		request.peer_file = peer_file(handle, request.place);
-		if (!request.peer_file)
-			return -EIO;
+		const int rc = peer_file(handle, request.place, request.peer_file);
+		if (rc < 0)
+			return rc;
 		request.reason = request.peer_file->refused();
 		if (!request.reason && is_cudas(io.kind))
 			request.reason = request.peer_file->misplaced(request);
@@ -184,7 +184,10 @@ bool Library::find_relay(Engine &engine, Handle &handle, Request &request)
 		auto known = handle.relays.find(device);
 		if (known == handle.relays.end()) {
 			guard.unlock();
-			auto chosen = choose_relay(engine, handle, device);
+			bool for_now = false;
+			auto chosen = choose_relay(engine, handle, device, for_now);
+			if (!chosen && for_now)
+				return false;
 			guard.lock();
 			known = handle.relays.emplace(device, std::move(chosen)).first;
 		}
@@ -193,11 +196,10 @@ bool Library::find_relay(Engine &engine, Handle &handle, Request &request)
 	Place place;
 	if (!request.relay || request.relay->place(place) < 0)
 		return false;
-	request.peer_file = peer_file(handle, place);
-	return request.peer_file != nullptr;
+	return peer_file(handle, place, request.peer_file) >= 0;
 }
 
-std::shared_ptr<Relay> Library::choose_relay(Engine &engine, Handle &handle, int device)
+std::shared_ptr<Relay> Library::choose_relay(Engine &engine, Handle &handle, int device, bool &for_now)
 {
 	int count = 0;
 	if (seams_.cuda.device_count(count))
@@ -214,10 +216,12 @@ std::shared_ptr<Relay> Library::choose_relay(Engine &engine, Handle &handle, int
 			continue;
 		const auto relay = engine.relays.on(other);
 		Place place;
-		if (relay->place(place) < 0)
-			continue;
-		const auto file = peer_file(handle, place);
-		if (!file || file->refused())
+		std::shared_ptr<PeerFile> file;
+		int rc = relay->place(place);
+		if (rc >= 0)
+			rc = peer_file(handle, place, file);
+		for_now = for_now || is_shortage(rc);
+		if (rc < 0 || file->refused())
 			continue;
 		const std::tuple rank{place.provider != preferred, file->distance(),
 				      numa_node(seams_.system, seams_.cuda, other) != node, other != device};
@@ -251,17 +255,27 @@ bool Library::may_go_directly(const Request &request, struct peerdma_cufile_rout
 	return false;
 }
 
-std::shared_ptr<PeerFile> Library::peer_file(Handle &handle, const Place &place)
+int Library::peer_file(Handle &handle, const Place &place, std::shared_ptr<PeerFile> &out)
 {
 	std::lock_guard guard(handle.lock);
 	auto &known = handle.peers[{place.provider, place.device}];
 	if (!known) {
+		if (!handle.file->is_there()) {
+			tell_lost(handle);
+			return -EBADF;
+		}
 		struct peerdma_file *file = nullptr;
-		if (seams_.peer.open_file(place.buffer, handle.file->fd(), &file) < 0)
-			return nullptr;
-		known = std::make_shared<PeerFile>(seams_.peer, file, place.provider);
+		const int rc = seams_.peer.open_file(place.buffer, handle.file->fd(), &file);
+		if (rc < 0)
+			return rc;
+		known = std::make_shared<PeerFile>(seams_.peer, file, place.provider, seams_.system.now_ns());
+	} else if (known->refused()) {
+		const uint64_t now = seams_.system.now_ns();
+		if (known->is_stale(now))
+			known = std::make_shared<PeerFile>(*known, place.provider, now);
 	}
-	return known;
+	out = known;
+	return 0;
 }
 
 // Also at the end of an I/O, which is told whether there is memory for this or not.
@@ -279,6 +293,20 @@ void Library::tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason)
 	log_.say(Log::Level::warn, text);
 }
 
+// The program has closed what it had not opened.
+void Library::tell_lost(Handle &handle) noexcept
+{
+	if (handle.told_lost.exchange(true))
+		return;
+	char text[256];
+	std::snprintf(text, sizeof(text),
+		      "the library's descriptor of a file was closed by the program, by close_range(2) for instance: "
+		      "register "
+		      "files after closing (file descriptor %d)",
+		      handle.fd);
+	log_.say(Log::Level::error, text);
+}
+
 void Library::count(const Request &request, int64_t result, const ByHost &by_host, uint64_t ns)
 {
 	const uint32_t reason = by_host.reason;
@@ -286,6 +314,8 @@ void Library::count(const Request &request, int64_t result, const ByHost &by_hos
 	probe_end(request, result, why, reason ? reason : request.reason);
 	if (reason)
 		tell(*request.handle, why, reason);
+	if (result == -EBADF && !request.file->is_there())
+		tell_lost(*request.handle);
 	if (request.way == Way::relay && !reason) {
 		near_ios_.fetch_add(1, std::memory_order_relaxed);
 		near_bytes_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(result, 0)), std::memory_order_relaxed);

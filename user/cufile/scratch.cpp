@@ -62,7 +62,7 @@ int64_t Scratch::read(File &file, char *to, uint64_t size, uint64_t offset, Shar
 		const uint64_t part = std::min(size - done, bytes);
 		const int64_t n = file.read(by_it ? memory_.get() : to + done, part, offset + done);
 		if (n < 0)
-			return done ? static_cast<int64_t>(done) : n;
+			return n;
 		if (by_it)
 			store_past_caches(to + done, memory_.get(), static_cast<uint64_t>(n));
 		done += static_cast<uint64_t>(n);

@@ -60,6 +60,13 @@ public:
 	// The flags that it is open with, of fcntl(F_GETFL).
 	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat &st) = 0;
+	// The position of an open file description, which no I/O at an offset changes.
+	virtual off_t seek(int fd, off_t to) = 0;
+	virtual off_t position(int fd) = 0;
+	// Marks an open file description, for as long as it is there. Returns true if it was marked before.
+	virtual bool mark(int fd) = 0;
+	// memcpy(), or -EFAULT where one of the addresses leads nowhere.
+	virtual int64_t copy(void *to, const void *from, uint64_t size) = 0;
 	virtual int direct_limits(int fd, DirectLimits &limits) = 0;
 	// Of this range, in the page cache.
 	virtual int64_t pages_cached(int fd, uint64_t offset, uint64_t size) = 0;

@@ -96,8 +96,7 @@ private:
 		outcome = n;
 		over = true;
 	}
-	// What has been moved counts, whatever comes then.
-	void stop(int64_t error) { say(outcome > 0 ? outcome : error); }
+	void stop(int64_t error) { say(stopped(write, moved(), error)); }
 	// On a worker: what hangs on it may have to ask CUDA when it goes.
 	void close();
 	uint64_t moved() const { return static_cast<uint64_t>(outcome); }

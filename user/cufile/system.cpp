@@ -10,6 +10,7 @@
 #include <linux/stat.h>
 #include <pthread.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "near.hpp"
@@ -69,6 +70,35 @@ public:
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
+	off_t seek(int fd, off_t to) override
+	{
+		const off_t at = ::lseek(fd, to, SEEK_SET);
+		return at < 0 ? -errno : at;
+	}
+	off_t position(int fd) override
+	{
+		const off_t at = ::lseek(fd, 0, SEEK_CUR);
+		return at < 0 ? -errno : at;
+	}
+	// The owner of a description gets its signals, of which files have none but those of leases: those go to the process
+	// by itself.
+	bool mark(int fd) override
+	{
+		struct f_owner_ex owner = {};
+		if (::fcntl(fd, F_GETOWN_EX, &owner) < 0)
+			return false;
+		if (owner.pid)
+			return owner.type == F_OWNER_PID && owner.pid == ::getpid();
+		owner = {F_OWNER_PID, ::getpid()};
+		::fcntl(fd, F_SETOWN_EX, &owner);
+		return false;
+	}
+	int64_t copy(void *to, const void *from, uint64_t size) override
+	{
+		const struct iovec here = {to, size}, there = {const_cast<void *>(from), size};
+		const ssize_t n = ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
+		return n < 0 ? -errno : static_cast<uint64_t>(n) < size ? -EFAULT : n;
+	}
 
 	int direct_limits(int fd, DirectLimits &limits) override
 	{
