@@ -93,6 +93,28 @@ TEST_F(CufileRoute, ErrorsOfLibpeerdmasComeThrough)
 	EXPECT_EQ(read(add(), peer.buffer.data(), 100, 0), -EMFILE) << "the cause";
 }
 
+// A trial mapping that failed may not fail the next time; what a file system is stays.
+TEST_F(CufileRoute, ARefusalThatMayPassIsAskedAboutAgain)
+{
+	constexpr uint64_t second = 1'000'000'000;
+	for (const uint32_t reason : {PEERDMA_REASON_MAPPING, PEERDMA_REASON_RDMA_ROUTE, PEERDMA_REASON_FILESYSTEM}) {
+		peer.refused = reason;
+		fd = system.program_fd("x", O_RDWR);
+		programs++;
+		const CUfileHandle_t fh = add();
+		read(fh, peer.buffer.data(), 100, 0);
+		const size_t asked = peer.explained.size();
+		peer.refused = 0;
+		read(fh, peer.buffer.data(), 100, 0);
+		EXPECT_EQ(peer.explained.size(), asked) << "not at each I/O";
+		system.now += second;
+		const size_t opened = peer.opened.size();
+		read(fh, peer.buffer.data(), 100, 0);
+		EXPECT_EQ(peer.explained.size(), asked + (reason != PEERDMA_REASON_FILESYSTEM)) << reason;
+		EXPECT_EQ(peer.opened.size(), opened) << "closing it would end the program's locks";
+	}
+}
+
 TEST_F(CufileRoute, WhyNot)
 {
 	const CUfileHandle_t fh = add();
