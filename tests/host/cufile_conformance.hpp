@@ -29,6 +29,11 @@
 #include "peerdma_cufile.h"
 #include "softgpu.hpp"
 
+// Where the libraries were built, as seen from the program.
+#ifndef CONFORMANCE_BUILD
+#define CONFORMANCE_BUILD "../.."
+#endif
+
 namespace conformance
 {
 
@@ -48,8 +53,8 @@ inline void *must_load(const fs::path &path, int flags)
 
 struct Library {
 	// First the driver: as it has the name that libcufile asks for, it is the one that it gets.
-	void *cuda = must_load(here() / "../softgpu/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-	void *self = must_load(here() / "../../lib/libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
+	void *cuda = must_load(here() / CONFORMANCE_BUILD "/tests/softgpu/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *self = must_load(here() / CONFORMANCE_BUILD "/lib/libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
 
 #define CALL(name) decltype(&::name) name = reinterpret_cast<decltype(&::name)>(dlsym(self, #name))
 	CALL(cuFileDriverOpen);

@@ -27,14 +27,23 @@ size_t pages(size_t size) { return (size + page - 1) / page * page; }
 // Memory of the host's, at two addresses: programs cannot touch theirs, unless it is managed.
 CUresult make_of_host(Piece &piece, char *&seen)
 {
+	const size_t size = pages(piece.size);
 	const int fd = memfd_create("fake-device-memory", MFD_CLOEXEC);
-	if (fd < 0 || ftruncate(fd, static_cast<off_t>(pages(piece.size))))
-		std::abort();
+	const bool there = fd >= 0 && !ftruncate(fd, static_cast<off_t>(size));
 	const int rights = piece.kind == Kind::managed ? PROT_READ | PROT_WRITE : PROT_NONE;
-	seen = static_cast<char *>(mmap(nullptr, pages(piece.size), rights, MAP_SHARED, fd, 0));
-	piece.bytes = static_cast<char *>(mmap(nullptr, pages(piece.size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-	close(fd);
-	return CUDA_SUCCESS;
+	void *const program = there ? mmap(nullptr, size, rights, MAP_SHARED, fd, 0) : MAP_FAILED;
+	void *const driver = there ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	if (fd >= 0)
+		close(fd);
+	if (program != MAP_FAILED && driver != MAP_FAILED) {
+		seen = static_cast<char *>(program);
+		piece.bytes = static_cast<char *>(driver);
+		return CUDA_SUCCESS;
+	}
+	for (void *const one : {program, driver})
+		if (one != MAP_FAILED)
+			munmap(one, size);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // A buffer of libpeerdma's, where the device's own driver would have memory of its own.
@@ -87,8 +96,11 @@ void unmake(const Piece &piece, char *seen)
 		stand_of(piece)->give(piece.stands);
 		return;
 	}
+	if (piece.kind == Kind::host && !piece.own)
+		return;
 	munmap(seen, pages(piece.size));
-	munmap(piece.bytes, pages(piece.size));
+	if (piece.bytes != seen)
+		munmap(piece.bytes, pages(piece.size));
 }
 
 // With the world's lock.
@@ -120,6 +132,8 @@ const Piece *find_near(CUdeviceptr address, char *&start)
 	return &next->second;
 }
 
+bool is_sync(const Piece &piece) { return std::atomic_ref(const_cast<bool &>(piece.sync)); }
+
 // What is one to the driver: pieces that are mapped one behind the other are (580, on an H200). With the world's lock.
 std::pair<char *, size_t> range_of(char *start)
 {
@@ -139,18 +153,18 @@ std::pair<char *, size_t> range_of(char *start)
 void keep(char *seen, Piece piece)
 {
 	World &w = world();
-	std::lock_guard guard(w.lock);
+	const std::lock_guard guard(w.lock);
 	piece.id = ++w.next_id;
 	w.memory[seen] = piece;
 }
 
 // The piece that begins there, which is the caller's from now on.
-bool take(const void *seen, Piece &piece)
+template <class Which> bool take(const void *seen, Piece &piece, Which &&is_one)
 {
 	World &w = world();
-	std::lock_guard guard(w.lock);
+	const std::lock_guard guard(w.lock);
 	const auto found = w.memory.find(static_cast<char *>(const_cast<void *>(seen)));
-	if (found == w.memory.end())
+	if (found == w.memory.end() || !is_one(found->second))
 		return false;
 	piece = found->second;
 	w.memory.erase(found);
@@ -159,14 +173,14 @@ bool take(const void *seen, Piece &piece)
 
 CUresult alloc(CUdeviceptr *out, size_t size, Kind kind)
 {
-	if (!current())
-		return CUDA_ERROR_INVALID_CONTEXT;
+	CUcontext context = nullptr;
+	if (const CUresult rc = need_context(context))
+		return rc;
 	if (!size)
 		return CUDA_ERROR_INVALID_VALUE;
-	Piece piece = {size, nullptr, current()->device, kind, current()};
+	Piece piece = {size, nullptr, context->device, kind, context};
 	char *seen = nullptr;
-	const CUresult rc = make(piece, seen);
-	if (rc)
+	if (const CUresult rc = make(piece, seen))
 		return rc;
 	keep(seen, piece);
 	*out = number(seen);
@@ -178,7 +192,7 @@ CUresult free_memory(CUdeviceptr address)
 	Piece piece;
 	if (!address)
 		return CUDA_SUCCESS;
-	if (!take(pointer(address), piece))
+	if (!take(pointer(address), piece, [](const Piece &one) { return one.kind != Kind::host && !one.mapped; }))
 		return CUDA_ERROR_INVALID_VALUE;
 	unmake(piece, pointer(address));
 	return CUDA_SUCCESS;
@@ -186,9 +200,16 @@ CUresult free_memory(CUdeviceptr address)
 
 } // namespace
 
+bool is_left_behind(CUdeviceptr address)
+{
+	const std::shared_lock guard(world().lock);
+	const Piece *const piece = find(address);
+	return piece && piece->kind != Kind::managed && piece->kind != Kind::host && !is_sync(*piece);
+}
+
 CUcontext owner_of(CUdeviceptr address)
 {
-	std::lock_guard guard(world().lock);
+	const std::shared_lock guard(world().lock);
 	const Piece *const piece = find(address);
 	if (!piece || piece->kind != Kind::device)
 		return nullptr;
@@ -199,7 +220,7 @@ void free_memory_of(CUcontext context)
 {
 	std::vector<std::pair<char *, Piece>> gone;
 	{
-		std::lock_guard guard(world().lock);
+		const std::lock_guard guard(world().lock);
 		for (const auto &[seen, piece] : world().memory)
 			if (piece.context == context && piece.kind != Kind::unowned)
 				gone.emplace_back(seen, piece);
@@ -207,16 +228,13 @@ void free_memory_of(CUcontext context)
 			world().memory.erase(seen);
 	}
 	for (const auto &[seen, piece] : gone)
-		if (piece.kind == Kind::host)
-			std::free(seen);
-		else
-			unmake(piece, seen);
+		unmake(piece, seen);
 }
 
 Spans spans_at(CUdeviceptr address, size_t size, bool host_too)
 {
 	Spans spans;
-	std::lock_guard guard(world().lock);
+	const std::shared_lock guard(world().lock);
 	do {
 		char *base = nullptr;
 		const Piece *const piece = find(address, 0, &base);
@@ -256,255 +274,289 @@ char *fake_peek(void *memory)
 
 CUresult cuMemGetInfo(size_t *available, size_t *total)
 {
-	const CUresult rc = begin(__func__);
-	if (rc)
-		return rc;
-	if (!current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	const Device &device = *world().devices[static_cast<size_t>(current()->device)];
-	*available = *total = device.bytes;
-	struct peerdma_provider_info info = {};
-	info.size = sizeof(info);
-	if (device.provider && !peerdma_provider_get(world().peer, device.provider, &info))
-		*available = info.available;
-	return CUDA_SUCCESS;
+	return call("cuMemGetInfo_v2", [&] {
+		CUcontext context = nullptr;
+		if (const CUresult rc = need_context(context))
+			return rc;
+		const Device &device = *world().devices[static_cast<size_t>(context->device)];
+		*available = *total = device.bytes;
+		struct peerdma_provider_info info = {};
+		info.size = sizeof(info);
+		if (device.provider && !peerdma_provider_get(world().peer, device.provider, &info))
+			*available = info.available;
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemAlloc(CUdeviceptr *out, size_t size)
 {
-	const CUresult rc = begin(__func__);
-	const std::shared_lock guard(driver_lock());
-	return rc ? rc : alloc(out, size, Kind::device);
+	return call("cuMemAlloc_v2", [&] {
+		const std::shared_lock guard(driver_lock());
+		return alloc(out, size, Kind::device);
+	});
 }
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned)
 {
-	const CUresult rc = begin(__func__);
-	return rc ? rc : alloc(out, size, Kind::managed);
+	return call(__func__, [&] { return alloc(out, size, Kind::managed); });
 }
 // At once, which is early enough for any stream.
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream)
 {
-	const CUresult rc = begin(__func__);
-	return rc ? rc : alloc(out, size, Kind::unowned);
+	return call(__func__, [&] { return alloc(out, size, Kind::unowned); });
 }
 CUresult cuMemFree(CUdeviceptr memory)
 {
-	const CUresult rc = begin(__func__);
-	if (rc)
-		return rc;
-	const std::lock_guard guard(driver_lock());
-	cuCtxSynchronize();
-	return free_memory(memory);
+	return call("cuMemFree_v2", [&] {
+		const std::lock_guard guard(driver_lock());
+		return wait_for_streams(nullptr) ? free_memory(memory) : CUDA_ERROR_DEINITIALIZED;
+	});
 }
 CUresult cuMemFreeAsync(CUdeviceptr memory, CUstream stream)
 {
-	const CUresult rc = cuStreamSynchronize(stream);
-	return rc ? rc : free_memory(memory);
+	return call(__func__, [&] {
+		const CUresult rc = cuStreamSynchronize(stream);
+		return rc ? rc : free_memory(memory);
+	});
 }
 
-CUresult cuMemHostAlloc(void **out, size_t size, unsigned)
+// It goes back to the system when it is freed: who uses it then is found out.
+CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	const std::shared_lock guard(driver_lock());
-	*out = std::aligned_alloc(page, pages(size));
-	if (!*out)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	// Nobody may count on zeros.
-	std::memset(*out, 0x5a, size);
-	keep(static_cast<char *>(*out),
-	     {size, static_cast<char *>(*out), current() ? current()->device : 0, Kind::host, current()});
-	live(1);
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		constexpr unsigned known =
+			CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+		if (!size || flags & ~known)
+			return CUDA_ERROR_INVALID_VALUE;
+		CUcontext context = nullptr;
+		if (const CUresult rc = need_context(context))
+			return rc;
+		const std::shared_lock guard(driver_lock());
+		void *const made =
+			mmap(nullptr, pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (made == MAP_FAILED)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		// Nobody may count on zeros.
+		std::memset(made, 0x5a, size);
+		Piece piece = {size, static_cast<char *>(made), context->device, Kind::host, context};
+		piece.own = true;
+		piece.flags = flags;
+		keep(static_cast<char *>(made), piece);
+		*out = made;
+		live(1);
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemAllocHost(void **out, size_t size) { return cuMemHostAlloc(out, size, 0); }
 CUresult cuMemFreeHost(void *memory)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	const std::lock_guard guard(driver_lock());
-	cuCtxSynchronize();
-	Piece piece;
-	if (!take(memory, piece))
-		return CUDA_ERROR_INVALID_VALUE;
-	std::free(memory);
-	live(-1);
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		const std::lock_guard guard(driver_lock());
+		if (!wait_for_streams(nullptr))
+			return CUDA_ERROR_DEINITIALIZED;
+		Piece piece;
+		if (!take(memory, piece, [](const Piece &one) { return one.kind == Kind::host && one.own; }))
+			return CUDA_ERROR_INVALID_VALUE;
+		unmake(piece, static_cast<char *>(memory));
+		live_in(piece.context, -1);
+		return CUDA_SUCCESS;
+	});
 }
-CUresult cuMemHostRegister(void *memory, size_t size, unsigned)
+CUresult cuMemHostRegister(void *memory, size_t size, unsigned flags)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	keep(static_cast<char *>(memory),
-	     {size, static_cast<char *>(memory), current() ? current()->device : 0, Kind::host});
-	return CUDA_SUCCESS;
+	return call("cuMemHostRegister_v2", [&] {
+		if (!memory || !size || flags & ~0xfu)
+			return CUDA_ERROR_INVALID_VALUE;
+		CUcontext context = nullptr;
+		if (const CUresult rc = need_context(context))
+			return rc;
+		{
+			const std::shared_lock guard(world().lock);
+			if (find(number(memory)) || find(number(memory) + size - 1))
+				return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+		}
+		Piece piece = {size, static_cast<char *>(memory), context->device, Kind::host};
+		piece.flags = flags;
+		keep(static_cast<char *>(memory), piece);
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemHostUnregister(void *memory)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	Piece piece;
-	return take(memory, piece) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return call(__func__, [&] {
+		Piece piece;
+		return take(memory, piece, [](const Piece &one) { return one.kind == Kind::host && !one.own; }) ?
+			       CUDA_SUCCESS :
+			       CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	});
 }
-CUresult cuMemHostGetDevicePointer(CUdeviceptr *out, void *memory, unsigned)
+CUresult cuMemHostGetDevicePointer(CUdeviceptr *out, void *memory, unsigned flags)
 {
-	*out = number(memory);
-	return begin(__func__);
+	return call("cuMemHostGetDevicePointer_v2", [&] {
+		const std::shared_lock guard(world().lock);
+		const Piece *const piece = find(number(memory));
+		if (flags || !piece || piece->kind != Kind::host)
+			return CUDA_ERROR_INVALID_VALUE;
+		*out = number(memory);
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuMemHostGetFlags(unsigned *flags, void *memory)
+{
+	return call(__func__, [&] {
+		const std::shared_lock guard(world().lock);
+		const Piece *const piece = find(number(memory));
+		if (!piece || piece->kind != Kind::host)
+			return CUDA_ERROR_INVALID_VALUE;
+		*flags = piece->flags;
+		return CUDA_SUCCESS;
+	});
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr memory)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	std::lock_guard guard(world().lock);
-	char *start = nullptr;
-	const Piece *piece = find(memory, 0, &start);
-	if (!piece)
-		return CUDA_ERROR_NOT_FOUND;
-	if (base)
-		*base = number(start);
-	if (size)
-		*size = piece->size;
-	return CUDA_SUCCESS;
+	return call("cuMemGetAddressRange_v2", [&] {
+		const std::shared_lock guard(world().lock);
+		char *start = nullptr;
+		const Piece *const piece = find(memory, 0, &start);
+		if (!piece)
+			return CUDA_ERROR_NOT_FOUND;
+		if (base)
+			*base = number(start);
+		if (size)
+			*size = piece->size;
+		return CUDA_SUCCESS;
+	});
 }
+
+namespace
+{
+
+// With the world's lock.
+CUresult attribute_of(const Piece *piece, char *start, CUdeviceptr memory, CUpointer_attribute attribute, void *answer)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*static_cast<CUcontext *>(answer) = !piece || piece->kind == Kind::unowned ? nullptr :
+						    piece->context                         ? piece->context :
+											     primary_of(piece->device);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*static_cast<unsigned *>(answer) = !piece                    ? 0 :
+						   piece->kind == Kind::host ? CU_MEMORYTYPE_HOST :
+									       CU_MEMORYTYPE_DEVICE;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*static_cast<CUdeviceptr *>(answer) = piece ? memory : 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*static_cast<void **>(answer) = piece && (piece->kind == Kind::host || piece->kind == Kind::managed) ?
+							pointer(memory) :
+							nullptr;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*static_cast<unsigned *>(answer) = piece && is_sync(*piece);
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*static_cast<unsigned long long *>(answer) = piece ? piece->id : 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*static_cast<unsigned *>(answer) = piece && piece->kind == Kind::managed;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*static_cast<int *>(answer) = piece ? piece->device : -2;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*static_cast<CUdeviceptr *>(answer) = piece ? number(range_of(start).first) : 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*static_cast<size_t *>(answer) = piece ? range_of(start).second : 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		*static_cast<unsigned *>(answer) = piece != nullptr;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+} // namespace
 
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **answers, CUdeviceptr memory)
 {
-	if (const CUresult rc = begin(__func__))
+	return call(__func__, [&] {
+		const std::shared_lock guard(world().lock);
+		char *start = nullptr;
+		const Piece *const piece = find(memory, 0, &start);
+		CUresult rc = CUDA_SUCCESS;
+		for (unsigned i = 0; i < n && !rc; i++)
+			rc = attribute_of(piece, start, memory, attributes[i], answers[i]);
 		return rc;
-	std::lock_guard guard(world().lock);
-	char *start = nullptr;
-	const Piece *piece = find(memory, 0, &start);
-	for (unsigned i = 0; i < n; i++) {
-		switch (attributes[i]) {
-		case CU_POINTER_ATTRIBUTE_CONTEXT:
-			*static_cast<CUcontext *>(answers[i]) = !piece || piece->kind == Kind::unowned ? nullptr :
-								piece->context ? piece->context :
-										 primary_of(piece->device);
-			break;
-		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-			*static_cast<unsigned *>(answers[i]) = !piece                    ? 0 :
-							       piece->kind == Kind::host ? CU_MEMORYTYPE_HOST :
-											   CU_MEMORYTYPE_DEVICE;
-			break;
-		case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-			*static_cast<CUdeviceptr *>(answers[i]) = piece ? memory : 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-			*static_cast<void **>(answers[i]) =
-				piece && (piece->kind == Kind::host || piece->kind == Kind::managed) ? pointer(memory) :
-												       nullptr;
-			break;
-		case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-			*static_cast<unsigned long long *>(answers[i]) = piece ? piece->id : 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-			*static_cast<unsigned *>(answers[i]) = piece && piece->kind == Kind::managed;
-			break;
-		case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-			*static_cast<int *>(answers[i]) = piece ? piece->device : -2;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-			*static_cast<CUdeviceptr *>(answers[i]) = piece ? number(range_of(start).first) : 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-			*static_cast<size_t *>(answers[i]) = piece ? range_of(start).second : 0;
-			break;
-		case CU_POINTER_ATTRIBUTE_MAPPED:
-			*static_cast<unsigned *>(answers[i]) = piece != nullptr;
-			break;
-		default:
-			return CUDA_ERROR_INVALID_VALUE;
-		}
-	}
-	return CUDA_SUCCESS;
+	});
 }
 CUresult cuPointerGetAttribute(void *answer, CUpointer_attribute attribute, CUdeviceptr memory)
 {
-	unsigned type = 0;
-	CUpointer_attribute which = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-	void *to = &type;
-	CUresult rc = cuPointerGetAttributes(1, &which, &to, memory);
-	if (!rc && !type)
-		rc = CUDA_ERROR_INVALID_VALUE;
-	return rc ? rc : cuPointerGetAttributes(1, &attribute, &answer, memory);
+	return call(__func__, [&] {
+		const std::shared_lock guard(world().lock);
+		char *start = nullptr;
+		const Piece *const piece = find(memory, 0, &start);
+		return piece ? attribute_of(piece, start, memory, attribute, answer) : CUDA_ERROR_INVALID_VALUE;
+	});
 }
-// Every copy is over when its call or its stream is: there is nothing to make synchronous. Of what is mapped in pieces a real
-// driver does not take it (580, on an H200).
-CUresult cuPointerSetAttribute(const void *, CUpointer_attribute attribute, CUdeviceptr memory)
+// Of what is mapped in pieces a real driver does not take it (580, on an H200).
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr memory)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-		return CUDA_ERROR_INVALID_VALUE;
-	std::lock_guard guard(world().lock);
-	const Piece *const piece = find(memory);
-	return piece && piece->mapped ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+	return call(__func__, [&] {
+		if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+			return CUDA_ERROR_INVALID_VALUE;
+		const std::shared_lock guard(world().lock);
+		char *start = nullptr;
+		const Piece *const piece = find(memory, 0, &start);
+		if (piece && piece->mapped)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (piece)
+			std::atomic_ref(world().memory.find(start)->second.sync) =
+				*static_cast<const unsigned *>(value);
+		return CUDA_SUCCESS;
+	});
 }
 
 // Of all the frames that an allocation has some of. The flag is for drivers that know several ways to the memory.
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr memory, size_t size, CUmemRangeHandleType type,
 				       unsigned long long flags)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	if (!current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (flags)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || !size || memory % page || size % page)
-		return CUDA_ERROR_INVALID_VALUE;
-	std::lock_guard guard(world().lock);
-	char *start = nullptr;
-	const Piece *const piece = find_near(memory, start);
-	if (!piece)
-		return CUDA_ERROR_INVALID_VALUE;
-	const auto offset = pointer(memory) - start;
-	int fd = -1;
-	// Two pieces may be one behind the other in the address space, and not in the BAR.
-	char *last_start = nullptr;
-	const Piece *const last = find(memory + size - 1, 0, &last_start);
-	if (piece->stands && last && last->bytes - last_start != piece->bytes - start)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (piece->stands)
-		fd = stand_of(*piece)->dma_buf(piece->bytes + offset, size);
-	else if (offset < 0 || static_cast<size_t>(offset) + size > pages(piece->size))
-		return CUDA_ERROR_INVALID_VALUE;
-	else if (piece->buffer)
-		peerdma_buf_export_dmabuf(piece->buffer, static_cast<size_t>(offset), size, &fd, nullptr);
-	if (fd < 0)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	*static_cast<int *>(handle) = fd;
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		CUcontext context = nullptr;
+		if (const CUresult rc = need_context(context))
+			return rc;
+		if (flags)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || !size || memory % page || size % page)
+			return CUDA_ERROR_INVALID_VALUE;
+		const std::shared_lock guard(world().lock);
+		char *start = nullptr;
+		const Piece *const piece = find_near(memory, start);
+		if (!piece)
+			return CUDA_ERROR_INVALID_VALUE;
+		const auto offset = pointer(memory) - start;
+		int fd = -1;
+		// Two pieces may be one behind the other in the address space, and not in the BAR.
+		char *last_start = nullptr;
+		const Piece *const last = find(memory + size - 1, 0, &last_start);
+		if (piece->stands && last && last->bytes - last_start != piece->bytes - start)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (piece->stands)
+			fd = stand_of(*piece)->dma_buf(piece->bytes + offset, size);
+		else if (offset < 0 || static_cast<size_t>(offset) + size > pages(piece->size))
+			return CUDA_ERROR_INVALID_VALUE;
+		else if (piece->buffer)
+			peerdma_buf_export_dmabuf(piece->buffer, static_cast<size_t>(offset), size, &fd, nullptr);
+		if (fd < 0)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		*static_cast<int *>(handle) = fd;
+		return CUDA_SUCCESS;
+	});
 }
 
 // --- Memory that is made, and mapped where it is wanted
-CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)
-{
-	*out = granularity;
-	return begin(__func__);
-}
-CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
-		     unsigned long long flags)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	if (!size || size % granularity || flags || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-	    check_device(prop->location.id))
-		return CUDA_ERROR_INVALID_VALUE;
-	Piece piece = {size, nullptr, prop->location.id, Kind::unowned};
-	char *seen = nullptr;
-	if (const CUresult rc = make(piece, seen))
-		return rc;
-	if (!piece.buffer && !piece.stands)
-		munmap(seen, size); // its own address is not wanted
-	piece.mapped = true;
-	World &w = world();
-	std::lock_guard guard(w.lock);
-	*out = ++w.next_id;
-	w.made[*out] = {piece, 1};
-	return CUDA_SUCCESS;
-}
-
 namespace
 {
 
@@ -514,7 +566,7 @@ void drop(uint64_t id)
 	Piece gone;
 	{
 		World &w = world();
-		std::lock_guard guard(w.lock);
+		const std::lock_guard guard(w.lock);
 		const auto found = w.made.find(id);
 		if (--found->second.references)
 			return;
@@ -529,75 +581,144 @@ void drop(uint64_t id)
 
 } // namespace
 
+CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)
+{
+	return call(__func__, [&] {
+		*out = granularity;
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
+		     unsigned long long flags)
+{
+	return call(__func__, [&] {
+		if (!size || size % granularity || flags || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+		    check_device(prop->location.id))
+			return CUDA_ERROR_INVALID_VALUE;
+		Piece piece = {size, nullptr, prop->location.id, Kind::unowned};
+		char *seen = nullptr;
+		if (const CUresult rc = make(piece, seen))
+			return rc;
+		if (!piece.buffer && !piece.stands)
+			munmap(seen, size); // its own address is not wanted
+		piece.mapped = true;
+		World &w = world();
+		const std::lock_guard guard(w.lock);
+		*out = ++w.next_id;
+		w.made[*out] = {piece, 1};
+		return CUDA_SUCCESS;
+	});
+}
 CUresult cuMemRelease(CUmemGenericAllocationHandle memory)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	{
-		std::lock_guard guard(world().lock);
-		if (!world().made.contains(memory))
+	return call(__func__, [&] {
+		{
+			const std::shared_lock guard(world().lock);
+			if (!world().made.contains(memory))
+				return CUDA_ERROR_INVALID_VALUE;
+		}
+		drop(memory);
+		return CUDA_SUCCESS;
+	});
+}
+// The handle of what is mapped there, with a reference of its own.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+	return call(__func__, [&] {
+		const std::lock_guard guard(world().lock);
+		const Piece *const piece = find(number(address));
+		if (!piece || !piece->mapped)
 			return CUDA_ERROR_INVALID_VALUE;
-	}
-	drop(memory);
-	return CUDA_SUCCESS;
+		world().made.at(piece->id).references++;
+		*out = piece->id;
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle memory)
+{
+	return call(__func__, [&] {
+		const std::shared_lock guard(world().lock);
+		const auto found = world().made.find(memory);
+		if (found == world().made.end())
+			return CUDA_ERROR_INVALID_VALUE;
+		*prop = {};
+		prop->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+		prop->location = {CU_MEM_LOCATION_TYPE_DEVICE, found->second.piece.device};
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr, unsigned long long)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	const size_t align = alignment ? alignment : granularity;
-	void *const all = mmap(nullptr, size + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (all == MAP_FAILED)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	const CUdeviceptr start = number(all), good = (start + align - 1) / align * align;
-	if (good > start)
-		munmap(all, good - start);
-	munmap(pointer(good + size), start + align - good);
-	*out = good;
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		const size_t align = alignment ? alignment : granularity;
+		void *const all =
+			mmap(nullptr, size + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (all == MAP_FAILED)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		const CUdeviceptr start = number(all), good = (start + align - 1) / align * align;
+		if (good > start)
+			munmap(all, good - start);
+		munmap(pointer(good + size), start + align - good);
+		*out = good;
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 {
-	munmap(pointer(address), size);
-	return begin(__func__);
+	return call(__func__, [&] {
+		munmap(pointer(address), size);
+		return CUDA_SUCCESS;
+	});
 }
 // The address stays one that nobody can touch: a program's are for the device.
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle memory,
 		  unsigned long long flags)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	World &w = world();
-	std::lock_guard guard(w.lock);
-	const auto found = w.made.find(memory);
-	if (found == w.made.end() || offset || flags || size != found->second.piece.size || address % granularity ||
-	    find(address))
-		return CUDA_ERROR_INVALID_VALUE;
-	Piece piece = found->second.piece;
-	piece.id = memory;
-	w.memory[pointer(address)] = piece;
-	found->second.references++;
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		World &w = world();
+		const std::lock_guard guard(w.lock);
+		const auto found = w.made.find(memory);
+		if (found == w.made.end() || offset || flags || size != found->second.piece.size ||
+		    address % granularity || find(address))
+			return CUDA_ERROR_INVALID_VALUE;
+		Piece piece = found->second.piece;
+		piece.id = memory;
+		w.memory[pointer(address)] = piece;
+		found->second.references++;
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	cuCtxSynchronize();
-	for (const CUdeviceptr end = address + size; address < end;) {
-		Piece piece;
-		if (!take(pointer(address), piece))
-			return CUDA_ERROR_INVALID_VALUE;
-		drop(piece.id);
-		address += piece.size;
-	}
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		if (!wait_for_streams(nullptr))
+			return CUDA_ERROR_DEINITIALIZED;
+		for (CUdeviceptr at = address; at < address + size;) {
+			Piece piece;
+			if (!take(pointer(at), piece, [](const Piece &one) { return one.mapped; }))
+				return CUDA_ERROR_INVALID_VALUE;
+			drop(piece.id);
+			at += piece.size;
+		}
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuMemSetAccess(CUdeviceptr address, size_t, const CUmemAccessDesc *, size_t)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	std::lock_guard guard(world().lock);
-	return find(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return call(__func__, [&] {
+		const std::shared_lock guard(world().lock);
+		return find(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	});
+}
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address)
+{
+	return call(__func__, [&] {
+		const std::shared_lock guard(world().lock);
+		const Piece *const piece = find(address);
+		if (!piece || location->type != CU_MEM_LOCATION_TYPE_DEVICE || check_device(location->id))
+			return CUDA_ERROR_INVALID_VALUE;
+		*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		return CUDA_SUCCESS;
+	});
 }
 }

@@ -43,10 +43,8 @@ CUdeviceptr number(const void *pointer) { return reinterpret_cast<CUdeviceptr>(p
 
 extern "C" {
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
-	return inside([&] { return cuDriverGetVersion(version); });
-}
+// Neither makes a context.
+cudaError_t cudaDriverGetVersion(int *version) { return told(cuDriverGetVersion(version)); }
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
 	*version = SOFTGPU_RUNTIME * 1000;
@@ -90,6 +88,10 @@ cudaError_t cudaSetDevice(int device)
 	return told(rc);
 }
 cudaError_t cudaDeviceSynchronize(void) { return inside(cuCtxSynchronize); }
+cudaError_t cudaDeviceReset(void)
+{
+	return inside([] { return cuDevicePrimaryCtxReset(chosen); });
+}
 cudaError_t cudaDeviceGetPCIBusId(char *text, int len, int device)
 {
 	return inside([&] { return cuDeviceGetPCIBusId(text, len, device); });

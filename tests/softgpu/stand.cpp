@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <iterator>
+#include <new>
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -40,7 +41,11 @@ char *Stand::take(size_t size)
 	}
 	if (at + size > from_ + size_)
 		return nullptr;
-	taken_[at] = size;
+	try {
+		taken_[at] = size;
+	} catch (const std::bad_alloc &) {
+		return nullptr;
+	}
 	return stand_base + at;
 }
 

@@ -1,700 +1,678 @@
 // SPDX-License-Identifier: MIT
 //
-// Streams, events, graphs, and what is done in their order: copies and host functions. A stream is a thread, so that
-// what forgets to wait is seen to. A graph is what one stream was told, in that order.
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
-#include <thread>
+// Streams, events and host functions.
+#include "stream.hpp"
+
+#include <chrono>
 
 #include <pthread.h>
 
-#include "world.hpp"
-
 using namespace softgpu;
+
+struct CUstream_st {
+	std::shared_ptr<Stream> is;
+};
 
 namespace
 {
 
-using Work = std::function<void()>;
+using Clock = std::chrono::steady_clock;
 
-struct EventState {
-	std::mutex lock;
-	std::condition_variable wake;
-	bool done = true;
+// How soon a thread that waits sees that the driver is shut down.
+constexpr std::chrono::milliseconds glance(20);
 
-	void set(bool now)
-	{
-		std::lock_guard guard(lock);
-		done = now;
-		wake.notify_all();
-	}
-	void wait()
-	{
-		std::unique_lock guard(lock);
-		wake.wait(guard, [&] { return done; });
-	}
+struct Event {
+	Event(CUcontext in, bool timed) : context(in), timing(timed) {}
+	const CUcontext context;
+	const bool timing;
+	std::mutex lock; // protects what follows
+	std::shared_ptr<Mark> last;
+	std::shared_ptr<Graph> captured; // recorded by a stream of this capture
+	std::shared_ptr<std::atomic<Clock::time_point>> when;
 };
 
 } // namespace
 
-// It may be destroyed while a stream has not got to it.
 struct CUevent_st {
-	std::shared_ptr<EventState> state = std::make_shared<EventState>();
-};
-
-// One reference is its handle's, one each executable's.
-struct CUgraph_st {
-	std::atomic<int> references{1};
-	std::vector<Work> nodes, owned;
-
-	void drop()
-	{
-		if (--references)
-			return;
-		for (const Work &gone : owned)
-			gone();
-		delete this;
-	}
-};
-
-struct CUgraphExec_st {
-	CUgraph graph;
-};
-
-struct CUuserObject_st {
-	Work destroy;
-};
-
-struct CUstream_st {
-	const CUcontext context; // nullptr: any
-	const bool blocking;     // it and the default stream wait for each other
-	const uint64_t id = next_id++;
-	std::mutex lock;
-	std::condition_variable wake, idle;
-	std::deque<Work> work;
-	bool busy = false, stop = false;
-	CUgraph capture = nullptr, last = nullptr; // last: of fake_launch_graph()
-	bool forbids = false;                      // the capture, to all threads, what waits
-	std::thread thread;
-	static inline std::atomic<uint64_t> next_id{1};
-
-	CUstream_st(CUcontext in, bool blocks) : context(in), blocking(blocks), thread([this] { run(); }) {}
-	~CUstream_st()
-	{
-		{
-			std::lock_guard guard(lock);
-			stop = true;
-		}
-		wake.notify_all();
-		thread.join();
-	}
-	void run()
-	{
-		pthread_setname_np(pthread_self(), "fake-stream"); // not that of who made it
-		std::unique_lock guard(lock);
-		for (;;) {
-			wake.wait(guard, [&] { return stop || !work.empty(); });
-			if (work.empty())
-				return;
-			auto next = std::move(work.front());
-			work.pop_front();
-			busy = true;
-			guard.unlock();
-			next();
-			guard.lock();
-			busy = false;
-			idle.notify_all();
-		}
-	}
-	void add(Work what)
-	{
-		std::lock_guard guard(lock);
-		if (capture) {
-			capture->nodes.push_back(std::move(what));
-			return;
-		}
-		work.push_back(std::move(what));
-		wake.notify_all();
-	}
-	bool quiet()
-	{
-		std::lock_guard guard(lock);
-		return work.empty() && !busy;
-	}
-	void sync()
-	{
-		std::unique_lock guard(lock);
-		idle.wait(guard, [&] { return work.empty() && !busy; });
-	}
-	// Done once all is that has been added so far.
-	std::shared_ptr<EventState> mark()
-	{
-		auto state = std::make_shared<EventState>();
-		state->done = false;
-		std::lock_guard guard(lock);
-		work.push_back([state] { state->set(true); });
-		wake.notify_all();
-		return state;
-	}
+	std::shared_ptr<Event> is;
 };
 
 namespace
 {
 
-// All streams that there are, for what waits for the device.
+// All streams that there are. Never destroyed: threads of it run until the process has ended.
 struct Streams {
-	std::mutex lock;
-	std::vector<CUstream> all;
-	CUstream_st standard{nullptr, true};
-
-	std::vector<CUstream> blocking()
-	{
-		std::vector<CUstream> some;
-		for (CUstream stream : all)
-			if (stream->blocking)
-				some.push_back(stream);
-		return some;
-	}
+	Handles<CUstream_st, Stream> handles;
+	Handles<CUevent_st, Event> events;
+	std::shared_mutex lock; // protects what follows
+	std::vector<std::shared_ptr<Stream>> all;
+	std::map<CUcontext, std::shared_ptr<Stream>> legacy;
+	std::map<std::pair<uint64_t, CUcontext>, std::shared_ptr<Stream>> per_thread;
 };
+
+Streams &streams();
+
+// A child of fork() has none of its parent's threads, and so has default streams of its own. That it can use CUDA at all is the
+// stand-in's alone.
+Streams *make_streams()
+{
+	const auto hold = [] { streams().lock.lock(); };
+	const auto release = [] { streams().lock.unlock(); };
+	const auto begin_anew = [] {
+		std::construct_at(&streams().lock); // the thread that holds it has another number here
+		streams().all.clear();
+		streams().legacy.clear();
+		streams().per_thread.clear();
+	};
+	pthread_atfork(hold, release, begin_anew);
+	return new Streams;
+}
 
 Streams &streams()
 {
-	static Streams *const the_streams = new Streams;
+	static Streams *const the_streams = make_streams();
 	return *the_streams;
 }
 
-CUstream make_stream(CUcontext context, bool blocking)
+uint64_t this_thread()
 {
-	auto *const stream = new CUstream_st(context, blocking);
-	std::lock_guard guard(streams().lock);
-	streams().all.push_back(stream);
+	static std::atomic<uint64_t> next{1};
+	thread_local uint64_t number = 0;
+	if (!number)
+		number = next++;
+	return number;
+}
+
+std::shared_ptr<Stream> make_stream(CUcontext context, bool blocking, int priority = 0)
+{
+	const auto stream = std::make_shared<Stream>(context, blocking, priority);
+	{
+		const std::lock_guard guard(streams().lock);
+		streams().all.push_back(stream);
+	}
+	const auto forget = [](const std::shared_ptr<Stream> &gone) {
+		const std::lock_guard guard(streams().lock);
+		std::erase(streams().all, gone);
+	};
+	try {
+		std::thread([stream, forget] {
+			pthread_setname_np(pthread_self(), "fake-stream"); // not that of who made it
+			stream->run();
+			forget(stream);
+		}).detach();
+	} catch (...) {
+		forget(stream);
+		throw;
+	}
 	return stream;
 }
 
-void unmake_stream(CUstream stream)
+// The one of a table, made when it is first asked for.
+template <class Table, class Key>
+std::shared_ptr<Stream> default_stream(Table &table, const Key &key, CUcontext context)
 {
 	{
-		std::lock_guard guard(streams().lock);
-		std::erase(streams().all, stream);
+		const std::shared_lock guard(streams().lock);
+		const auto found = table.find(key);
+		if (found != table.end())
+			return found->second;
 	}
-	delete stream;
+	const auto made = make_stream(context, true);
+	const std::lock_guard guard(streams().lock);
+	const auto [place, is_first] = table.emplace(key, made);
+	if (!is_first)
+		made->stop();
+	return place->second;
 }
 
-CUstream_st &stream_of(CUstream stream)
+// Empty: nothing was ever in it.
+std::shared_ptr<Stream> legacy_of(CUcontext context)
 {
-	if (stream == CU_STREAM_PER_THREAD) {
-		thread_local const CUstream own = make_stream(current() ? current() : primary_of(0), true);
-		return *own;
-	}
-	return stream && stream != CU_STREAM_LEGACY ? *stream : streams().standard;
+	const std::shared_lock guard(streams().lock);
+	const auto found = streams().legacy.find(context);
+	return found == streams().legacy.end() ? nullptr : found->second;
 }
 
-// What is asked of a stream is so in its context, and of memory of that context.
-void check_context(CUstream stream, CUcontext owner = nullptr)
+std::vector<std::shared_ptr<Stream>> all_of(CUcontext context)
 {
-	if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
-	    (current() != stream->context || (owner && owner != stream->context)))
-		wrong();
+	const std::shared_lock guard(streams().lock);
+	std::vector<std::shared_ptr<Stream>> some;
+	for (const auto &stream : streams().all)
+		if (!context || stream->context == context)
+			some.push_back(stream);
+	return some;
 }
 
-// Into a stream's order, which is also that of the default stream unless it is a stream of its own.
-void add(CUstream stream, Work what)
+// The thread of host functions. One for all streams: host functions that wait for each other hang, as on a real driver.
+class HostThread
 {
-	CUstream_st &on = stream_of(stream);
-	if (!on.capture && on.blocking) {
-		std::lock_guard guard(streams().lock);
-		if (&on == &streams().standard) {
-			for (CUstream other : streams().blocking())
-				if (!other->quiet())
-					on.add([before = other->mark()] { before->wait(); });
-		} else if (!streams().standard.quiet()) {
-			on.add([before = streams().standard.mark()] { before->wait(); });
-		}
-	}
-	on.add(std::move(what));
-}
-
-// What a call that does not name a stream waits for, before it does its work at once.
-void wait_for_default()
-{
-	std::vector<CUstream> some;
+public:
+	void add(Work call)
 	{
-		std::lock_guard guard(streams().lock);
-		some = streams().blocking();
+		const std::lock_guard guard(lock_);
+		if (!started_)
+			std::thread([this] { run(); }).detach();
+		started_ = true;
+		calls_.push_back(std::move(call));
+		wake_.notify_one();
 	}
-	streams().standard.sync();
-	for (CUstream stream : some)
-		stream->sync();
-}
 
-Work in_stream(CUhostFn call, void *arg)
-{
-	return [call, arg] {
+private:
+	void run()
+	{
+		pthread_setname_np(pthread_self(), "fake-callbacks");
 		in_host_function = true;
-		call(arg);
-		in_host_function = false;
-	};
-}
-
-// What the CPU has stored in a device's memory is there for other devices once it was read back.
-void read_back(const Span &span)
-{
-	if (span.size)
-		static_cast<void>(*const_cast<volatile char *>(span.bytes + span.size - 1));
-}
-
-// Both are of the same length, not necessarily in the same pieces.
-void copy(Spans to, Spans from)
-{
-	for (size_t t = 0, f = 0; t < to.size() && f < from.size();) {
-		const size_t part = std::min(to[t].size, from[f].size);
-		std::memmove(to[t].bytes, from[f].bytes, part);
-		read_back({to[t].bytes, part});
-		for (Span *const span : {&to[t], &from[f]}) {
-			span->bytes += part;
-			span->size -= part;
+		for (std::unique_lock guard(lock_);;) {
+			wake_.wait(guard, [&] { return !calls_.empty(); });
+			const Work call = std::move(calls_.front());
+			calls_.pop_front();
+			guard.unlock();
+			if (!world().down)
+				call();
+			guard.lock();
 		}
-		t += !to[t].size;
-		f += !from[f].size;
 	}
+
+	std::mutex lock_; // protects what follows
+	std::condition_variable wake_;
+	std::deque<Work> calls_;
+	bool started_ = false;
+};
+
+// A child of fork() has one of its own.
+std::atomic<HostThread *> &host_thread()
+{
+	static std::atomic<HostThread *> the_thread = [] {
+		pthread_atfork(nullptr, nullptr, [] { host_thread() = new HostThread; });
+		return new HostThread;
+	}();
+	return the_thread;
 }
 
-void fill(const Spans &to, unsigned char byte)
+template <class Body> CUresult with_event(CUevent handle, Body &&body)
 {
-	for (const Span &span : to) {
-		std::memset(span.bytes, byte, span.size);
-		read_back(span);
-	}
+	const std::shared_ptr<Event> event = streams().events.find(handle);
+	if (event)
+		return body(*event);
+	wrong();
+	return CUDA_ERROR_INVALID_HANDLE;
 }
 
-enum class Side { device, host, any };
-
-Spans spans_of(CUdeviceptr address, size_t size, Side side)
+CUresult create_stream(CUstream *out, unsigned flags, int priority)
 {
-	if (side == Side::host)
-		return {{reinterpret_cast<char *>(address), size}};
-	return spans_at(address, size, side == Side::any);
-}
-
-CUresult copy_now(const char *name, CUdeviceptr to, Side to_side, CUdeviceptr from, Side from_side, size_t size)
-{
-	if (const CUresult rc = begin(name))
-		return rc;
-	const Spans into = spans_of(to, size, to_side), out_of = spans_of(from, size, from_side);
-	if (into.empty() || out_of.empty())
+	CUcontext context = nullptr;
+	if (!out || flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (const CUresult rc = need_context(context))
+		return rc;
 	const std::shared_lock guard(driver_lock());
-	wait_for_default();
-	copy(into, out_of);
+	*out = streams().handles.add(make_stream(context, !(flags & CU_STREAM_NON_BLOCKING), priority));
+	live(1);
 	return CUDA_SUCCESS;
 }
-
-CUresult copy_later(const char *name, CUdeviceptr to, Side to_side, CUdeviceptr from, Side from_side, size_t size,
-		    CUstream stream)
-{
-	if (const CUresult rc = begin(name))
-		return rc;
-	check_context(stream, to_side == Side::device   ? owner_of(to) :
-			      from_side == Side::device ? owner_of(from) :
-							  nullptr);
-	const Spans into = spans_of(to, size, to_side), out_of = spans_of(from, size, from_side);
-	if (into.empty() || out_of.empty())
-		return CUDA_ERROR_INVALID_VALUE;
-	const std::shared_lock guard(driver_lock());
-	add(stream, [into, out_of] { copy(into, out_of); });
-	return CUDA_SUCCESS;
-}
-
-CUdeviceptr number(const void *pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 } // namespace
 
-void softgpu::unmake_streams_of(CUcontext context)
+// --- Marks, streams
+void Mark::pass()
 {
-	std::vector<CUstream> gone;
-	{
-		std::lock_guard guard(streams().lock);
-		for (CUstream stream : streams().all)
-			if (stream->context == context)
-				gone.push_back(stream);
-	}
-	for (CUstream stream : gone)
-		unmake_stream(stream);
+	const std::lock_guard guard(lock_);
+	passed_ = true;
+	wake_.notify_all();
 }
+bool Mark::passed()
+{
+	const std::lock_guard guard(lock_);
+	return passed_;
+}
+bool Mark::wait()
+{
+	std::unique_lock guard(lock_);
+	while (!passed_ && !world().down)
+		wake_.wait_for(guard, glance);
+	return passed_;
+}
+
+void Stream::push(Work what)
+{
+	work_.push_back(std::move(what));
+	wake_.notify_all();
+}
+void Stream::add(Work what)
+{
+	const std::lock_guard guard(lock_);
+	if (capture_)
+		capture_->add(std::move(what));
+	else
+		push(std::move(what));
+}
+std::shared_ptr<Mark> Stream::mark()
+{
+	const auto mark = std::make_shared<Mark>();
+	const std::lock_guard guard(lock_);
+	push([mark] { mark->pass(); });
+	return mark;
+}
+bool Stream::quiet()
+{
+	const std::lock_guard guard(lock_);
+	return work_.empty() && !busy_;
+}
+bool Stream::wait()
+{
+	std::unique_lock guard(lock_);
+	while ((!work_.empty() || busy_) && !world().down)
+		idle_.wait_for(guard, glance);
+	return work_.empty() && !busy_;
+}
+std::shared_ptr<Graph> Stream::captured()
+{
+	const std::lock_guard guard(lock_);
+	return capture_;
+}
+bool Stream::begin_capture(std::shared_ptr<Graph> into)
+{
+	const std::lock_guard guard(lock_);
+	if (capture_)
+		return false;
+	capture_ = std::move(into);
+	return true;
+}
+std::shared_ptr<Graph> Stream::end_capture()
+{
+	const std::lock_guard guard(lock_);
+	return std::exchange(capture_, nullptr);
+}
+void Stream::stop()
+{
+	const std::lock_guard guard(lock_);
+	stopped_ = true;
+	wake_.notify_all();
+}
+void Stream::run()
+{
+	for (std::unique_lock guard(lock_);;) {
+		wake_.wait(guard, [&] { return stopped_ || !work_.empty(); });
+		if (work_.empty() || world().down)
+			return;
+		Work next = std::move(work_.front());
+		work_.pop_front();
+		busy_ = true;
+		guard.unlock();
+		next();
+		next = nullptr; // what it owns goes before the stream is idle
+		guard.lock();
+		busy_ = false;
+		idle_.notify_all();
+	}
+}
+
+namespace softgpu
+{
+
+std::shared_ptr<Stream> stream_of(CUstream handle)
+{
+	if (handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD)
+		return streams().handles.find(handle);
+	CUcontext context = nullptr;
+	if (need_context(context))
+		return nullptr;
+	if (handle == CU_STREAM_PER_THREAD)
+		return default_stream(streams().per_thread, std::pair(this_thread(), context), context);
+	return default_stream(streams().legacy, context, context);
+}
+
+void check_context(CUstream handle, const Stream &stream, CUcontext owner)
+{
+	const bool is_default = !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+	if (!is_default && (current() != stream.context || (owner && owner != stream.context)))
+		wrong();
+}
+
+void add(Stream &stream, Work what)
+{
+	if (stream.blocking && !stream.captured()) {
+		std::vector<std::shared_ptr<Stream>> before = {legacy_of(stream.context)};
+		if (before[0].get() == &stream)
+			before = all_of(stream.context);
+		for (const auto &other : before)
+			if (other && other->blocking && other.get() != &stream && !other->quiet())
+				stream.add([mark = other->mark()] { mark->wait(); });
+	}
+	stream.add(std::move(what));
+}
+
+bool wait_for_streams(CUcontext context)
+{
+	bool all = true;
+	for (const auto &stream : all_of(context))
+		all &= stream->wait();
+	return all;
+}
+
+void call_host_later(Work call) { host_thread().load()->add(std::move(call)); }
+
+void call_host(Work call)
+{
+	const auto done = std::make_shared<Mark>();
+	call_host_later([call = std::move(call), done] {
+		call();
+		done->pass();
+	});
+	done->wait();
+}
+
+CUresult no_stream(CUstream handle)
+{
+	if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	wrong();
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult refuse_captured(Stream &stream)
+{
+	const std::shared_ptr<Graph> graph = stream.captured();
+	if (!graph)
+		return CUDA_SUCCESS;
+	graph->spoil(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+std::vector<std::shared_ptr<Stream>> streams_into(const std::shared_ptr<Graph> &graph)
+{
+	std::vector<std::shared_ptr<Stream>> some;
+	for (const auto &stream : all_of(nullptr))
+		if (stream->captured() == graph)
+			some.push_back(stream);
+	return some;
+}
+
+void unmake_streams_of(CUcontext context)
+{
+	wait_for_streams(context);
+	for (CUstream handle : streams().handles.which([&](const Stream &one) { return one.context == context; }))
+		streams().handles.remove(handle);
+	for (CUevent handle : streams().events.which([&](const Event &one) { return one.context == context; }))
+		streams().events.remove(handle);
+	for (const auto &stream : all_of(context))
+		stream->stop();
+	const std::lock_guard guard(streams().lock);
+	streams().legacy.erase(context);
+	std::erase_if(streams().per_thread, [&](const auto &one) { return one.first.second == context; });
+}
+
+} // namespace softgpu
 
 extern "C" {
 
-void *fake_stream(int device) { return make_stream(primary_of(device), true); }
-void fake_stream_destroy(void *stream) { unmake_stream(static_cast<CUstream>(stream)); }
-void fake_sync(void *stream) { stream_of(static_cast<CUstream>(stream)).sync(); }
-void fake_capture(void *stream) { static_cast<CUstream>(stream)->capture = new CUgraph_st; }
-void fake_launch_graph(void *stream)
+void *fake_stream(int device) { return streams().handles.add(make_stream(primary_of(device), true)); }
+void fake_stream_destroy(void *handle)
 {
-	const auto on = static_cast<CUstream>(stream);
-	if (on->capture)
-		on->last = std::exchange(on->capture, nullptr);
-	for (const Work &node : on->last->nodes)
-		on->add(node);
+	const auto stream = streams().handles.remove(static_cast<CUstream>(handle));
+	stream->wait();
+	stream->stop();
 }
-void fake_end_graph(void *stream)
+void fake_sync(void *handle)
 {
-	const auto on = static_cast<CUstream>(stream);
-	if (on->capture)
-		on->last = std::exchange(on->capture, nullptr);
-	on->sync();
-	std::exchange(on->last, nullptr)->drop();
-}
-
-// --- Copies
-CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size)
-{
-	return copy_now(__func__, to, Side::any, from, Side::any, size);
-}
-CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t size)
-{
-	return copy_now("cuMemcpyHtoD_v2", to, Side::device, number(from), Side::host, size);
-}
-CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t size)
-{
-	return copy_now("cuMemcpyDtoH_v2", number(to), Side::host, from, Side::device, size);
-}
-CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t size)
-{
-	return copy_now("cuMemcpyDtoD_v2", to, Side::device, from, Side::device, size);
-}
-CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
-{
-	return copy_later(__func__, to, Side::any, from, Side::any, size, stream);
-}
-CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t size, CUstream stream)
-{
-	return copy_later("cuMemcpyHtoDAsync_v2", to, Side::device, number(from), Side::host, size, stream);
-}
-// Of one set of attributes for all, and from host memory only.
-CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
-			    size_t *which, size_t nr_attributes, CUstream stream)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	// Never of a default stream.
-	if (!stream || !n || nr_attributes != 1 || *which ||
-	    attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < n; i++)
-		if (const CUresult rc = copy_later("cuMemcpyHtoDAsync_v2", to[i], Side::device, from[i], Side::host,
-						   sizes[i], stream))
-			return rc;
-	return CUDA_SUCCESS;
-}
-CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t size, CUstream stream)
-{
-	return copy_later("cuMemcpyDtoHAsync_v2", number(to), Side::host, from, Side::device, size, stream);
-}
-CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
-{
-	return copy_later("cuMemcpyDtoDAsync_v2", to, Side::device, from, Side::device, size, stream);
-}
-CUresult cuMemsetD8(CUdeviceptr to, unsigned char byte, size_t size)
-{
-	if (const CUresult rc = begin("cuMemsetD8_v2"))
-		return rc;
-	const Spans into = spans_at(to, size, false);
-	if (into.empty())
-		return CUDA_ERROR_INVALID_VALUE;
-	wait_for_default();
-	fill(into, byte);
-	return CUDA_SUCCESS;
-}
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t size, CUstream stream)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	const Spans into = spans_at(to, size, false);
-	if (into.empty())
-		return CUDA_ERROR_INVALID_VALUE;
-	add(stream, [into, byte] { fill(into, byte); });
-	return CUDA_SUCCESS;
+	if (handle || current())
+		stream_of(static_cast<CUstream>(handle))->wait();
 }
 
 // --- Streams
 CUresult cuStreamCreate(CUstream *out, unsigned flags)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	if (!current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	const std::shared_lock guard(driver_lock());
-	*out = make_stream(current(), !(flags & CU_STREAM_NON_BLOCKING));
-	live(1);
-	return CUDA_SUCCESS;
+	return call(__func__, [&] { return create_stream(out, flags, 0); });
 }
 // Only libcufile asks for one: it must wait for nobody's, and come first.
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	if (flags != CU_STREAM_NON_BLOCKING || priority != -5 || !current())
-		wrong();
-	return cuStreamCreate(out, flags);
+	return call(__func__, [&] {
+		if (flags != CU_STREAM_NON_BLOCKING || priority != -5 || !current())
+			wrong();
+		return create_stream(out, flags, priority);
+	});
 }
-CUresult cuStreamDestroy(CUstream stream)
+// What is in it is done all the same, and nobody waits for that here.
+CUresult cuStreamDestroy(CUstream handle)
 {
-	if (const CUresult rc = begin("cuStreamDestroy_v2"))
-		return rc;
-	unmake_stream(stream);
-	live(-1);
-	return CUDA_SUCCESS;
+	return call("cuStreamDestroy_v2", [&] {
+		const auto stream = streams().handles.remove(handle);
+		if (!stream) {
+			wrong();
+			return CUDA_ERROR_INVALID_HANDLE;
+		}
+		stream->stop();
+		live_in(stream->context, -1);
+		return CUDA_SUCCESS;
+	});
 }
-CUresult cuStreamSynchronize(CUstream stream)
+CUresult cuStreamSynchronize(CUstream handle)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	stream_of(stream).sync();
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		return with_stream(handle, [](Stream &stream) {
+			if (const CUresult rc = refuse_captured(stream))
+				return rc;
+			return stream.wait() ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
+		});
+	});
 }
-CUresult cuStreamQuery(CUstream stream)
+CUresult cuStreamQuery(CUstream handle)
 {
-	const CUresult rc = begin(__func__);
-	return rc ? rc : stream_of(stream).quiet() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	return call(__func__, [&] {
+		return with_stream(handle, [](Stream &stream) {
+			if (const CUresult rc = refuse_captured(stream))
+				return rc;
+			return stream.quiet() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+		});
+	});
 }
 CUresult cuCtxSynchronize(void)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	std::vector<CUstream> all;
-	{
-		std::lock_guard guard(streams().lock);
-		all = streams().all;
-	}
-	streams().standard.sync();
-	for (CUstream stream : all)
-		stream->sync();
-	return CUDA_SUCCESS;
-}
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	add(stream, [state = event->state] { state->wait(); });
-	return CUDA_SUCCESS;
-}
-CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
-{
-	*context = stream_of(stream).context ? stream_of(stream).context : current();
-	return begin(__func__);
-}
-CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
-{
-	*id = stream_of(stream).id;
-	return begin(__func__);
-}
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	const std::shared_lock guard(driver_lock());
-	add(stream, in_stream(call, arg));
-	return CUDA_SUCCESS;
-}
-CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback call, void *arg, unsigned)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	add(stream, [=] {
-		in_host_function = true;
-		call(stream, CUDA_SUCCESS, arg);
-		in_host_function = false;
+	return call(__func__, [] {
+		CUcontext context = nullptr;
+		if (const CUresult rc = need_context(context))
+			return rc;
+		return wait_for_streams(context) ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
 	});
-	return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
+{
+	return call(__func__, [&] {
+		return with_event(event, [&](Event &what) {
+			std::shared_ptr<Mark> mark;
+			std::shared_ptr<Graph> graph;
+			{
+				const std::lock_guard guard(what.lock);
+				mark = what.last;
+				graph = what.captured;
+			}
+			return with_stream(handle, [&](Stream &stream) {
+				if (flags)
+					return CUDA_ERROR_INVALID_VALUE;
+				if (graph) {
+					// The stream joins the capture, or comes back to it.
+					const bool same = stream.captured() == graph || stream.begin_capture(graph);
+					return same ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_MERGE;
+				}
+				if (const auto own = stream.captured()) {
+					own->spoil(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+					return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+				}
+				if (mark)
+					add(stream, [mark] { mark->wait(); });
+				return CUDA_SUCCESS;
+			});
+		});
+	});
+}
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
+{
+	return call(__func__, [&] {
+		return with_stream(handle, [&](Stream &stream) {
+			*context = stream.context;
+			return CUDA_SUCCESS;
+		});
+	});
+}
+CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
+{
+	return call(__func__, [&] {
+		return with_stream(handle, [&](Stream &stream) {
+			*id = stream.id;
+			return CUDA_SUCCESS;
+		});
+	});
+}
+CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
+{
+	return call(__func__, [&] {
+		return with_stream(handle, [&](Stream &stream) {
+			*device = stream.context->device;
+			return CUDA_SUCCESS;
+		});
+	});
+}
+CUresult cuStreamGetFlags(CUstream handle, unsigned *flags)
+{
+	return call(__func__, [&] {
+		return with_stream(handle, [&](Stream &stream) {
+			*flags = stream.blocking ? 0 : CU_STREAM_NON_BLOCKING;
+			return CUDA_SUCCESS;
+		});
+	});
+}
+CUresult cuStreamGetPriority(CUstream handle, int *priority)
+{
+	return call(__func__, [&] {
+		return with_stream(handle, [&](Stream &stream) {
+			*priority = stream.priority;
+			return CUDA_SUCCESS;
+		});
+	});
 }
 
-// --- The kernel that libcufile has
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *, void **, unsigned, void *, void **, unsigned)
+// --- Host functions
+CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *arg)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	*library = static_cast<CUlibrary>(const_cast<void *>(code));
-	return std::strstr(static_cast<const char *>(code), ".entry") ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	*kernel = reinterpret_cast<CUkernel>(library);
-	const bool known = !std::strcmp(name, "peerdma_carry") && std::strstr(reinterpret_cast<char *>(library), name);
-	return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
-{
-	const std::shared_lock guard(driver_lock());
-	*function = reinterpret_cast<CUfunction>(kernel);
-	return begin(__func__);
-}
-// Does what that one does. It cannot reach what neither a device nor the driver knows, nor another context's memory.
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-			CUstream stream, void **parameters, void **)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	check_context(stream);
-	struct Order {
-		CUdeviceptr to, from;
-		uint64_t size;
-	};
-	const volatile Order *const order = *static_cast<const volatile Order **>(parameters[0]);
-	const std::shared_lock guard(driver_lock());
-	add(stream, [order, in = current()] {
-		if (!order->size)
-			return;
-		const Spans to = spans_at(order->to, order->size, false),
-			    from = spans_at(order->from, order->size, false);
-		const bool others = (owner_of(order->to) && owner_of(order->to) != in) ||
-				    (owner_of(order->from) && owner_of(order->from) != in);
-		if (to.empty() || from.empty() || others)
-			wrong();
-		else
-			copy(to, from);
+	return call(__func__, [&] {
+		if (!function)
+			return CUDA_ERROR_INVALID_VALUE;
+		return with_stream(handle, [&](Stream &stream) {
+			const std::shared_lock guard(driver_lock());
+			add(stream, [=] { call_host([=] { function(arg); }); });
+			return CUDA_SUCCESS;
+		});
 	});
-	return CUDA_SUCCESS;
+}
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *arg, unsigned flags)
+{
+	return call(__func__, [&] {
+		if (!function || flags)
+			return CUDA_ERROR_INVALID_VALUE;
+		return with_stream(handle, [&](Stream &stream) {
+			if (const CUresult rc = refuse_captured(stream))
+				return rc;
+			add(stream, [=] { call_host([=] { function(handle, CUDA_SUCCESS, arg); }); });
+			return CUDA_SUCCESS;
+		});
+	});
 }
 
 // --- Events
-CUresult cuEventCreate(CUevent *out, unsigned)
+CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	*out = new CUevent_st;
-	live(1);
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		CUcontext context = nullptr;
+		if (const CUresult rc = need_context(context))
+			return rc;
+		*out = streams().events.add(std::make_shared<Event>(context, !(flags & CU_EVENT_DISABLE_TIMING)));
+		live(1);
+		return CUDA_SUCCESS;
+	});
 }
-CUresult cuEventDestroy(CUevent event)
+CUresult cuEventDestroy(CUevent handle)
 {
-	if (const CUresult rc = begin("cuEventDestroy_v2"))
-		return rc;
-	delete event;
-	live(-1);
-	return CUDA_SUCCESS;
+	return call("cuEventDestroy_v2", [&] {
+		const auto event = streams().events.remove(handle);
+		if (!event) {
+			wrong();
+			return CUDA_ERROR_INVALID_HANDLE;
+		}
+		live_in(event->context, -1);
+		return CUDA_SUCCESS;
+	});
 }
-CUresult cuEventRecord(CUevent event, CUstream stream)
+// Of who waits for it already, each waits for the moment that was the last one then.
+CUresult cuEventRecord(CUevent handle, CUstream in)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	check_context(stream);
-	const std::shared_lock guard(driver_lock());
-	event->state->set(false);
-	add(stream, [state = event->state] { state->set(true); });
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		return with_event(handle, [&](Event &event) {
+			return with_stream(in, [&](Stream &stream) {
+				check_context(in, stream);
+				if (event.context != stream.context)
+					return CUDA_ERROR_INVALID_HANDLE;
+				const std::shared_lock guard(driver_lock());
+				const std::lock_guard state(event.lock);
+				event.captured = stream.captured();
+				if (event.captured)
+					return CUDA_SUCCESS;
+				const auto mark = std::make_shared<Mark>();
+				const auto when = std::make_shared<std::atomic<Clock::time_point>>();
+				event.last = mark;
+				event.when = when;
+				add(stream, [mark, when] {
+					*when = Clock::now();
+					mark->pass();
+				});
+				return CUDA_SUCCESS;
+			});
+		});
+	});
 }
-CUresult cuEventSynchronize(CUevent event)
+CUresult cuEventSynchronize(CUevent handle)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	event->state->wait();
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		return with_event(handle, [](Event &event) {
+			std::shared_ptr<Mark> mark;
+			{
+				const std::lock_guard guard(event.lock);
+				if (event.captured)
+					return CUDA_ERROR_CAPTURED_EVENT;
+				mark = event.last;
+			}
+			return !mark || mark->wait() ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
+		});
+	});
 }
-CUresult cuEventQuery(CUevent event)
+CUresult cuEventQuery(CUevent handle)
 {
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	std::lock_guard guard(event->state->lock);
-	return event->state->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	return call(__func__, [&] {
+		return with_event(handle, [](Event &event) {
+			const std::lock_guard guard(event.lock);
+			if (event.captured)
+				return CUDA_ERROR_CAPTURED_EVENT;
+			return !event.last || event.last->passed() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+		});
+	});
 }
-
-// --- Graphs
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
+CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second)
 {
-	if (const CUresult rc = begin("cuStreamBeginCapture_v2"))
-		return rc;
-	CUstream_st &on = stream_of(stream);
-	if (on.capture || &on == &streams().standard)
-		return CUDA_ERROR_INVALID_VALUE;
-	on.capture = new CUgraph_st;
-	on.forbids = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-	std::lock_guard guard(world().lock);
-	world().captures += on.forbids;
-	return CUDA_SUCCESS;
-}
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *out)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	CUstream_st &on = stream_of(stream);
-	*out = std::exchange(on.capture, nullptr);
-	std::lock_guard guard(world().lock);
-	world().captures -= std::exchange(on.forbids, false);
-	if (*out && std::exchange(world().capture_void, false)) {
-		std::exchange(*out, nullptr)->drop();
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	}
-	return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-	*mode = static_cast<CUstreamCaptureMode>(std::exchange(capture_mode, static_cast<int>(*mode)));
-	return CUDA_SUCCESS;
-}
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-	*status = stream_of(stream).capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-	return begin(__func__);
-}
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,
-				const CUgraphNode **, size_t *)
-{
-	if (const CUresult rc = begin("cuStreamGetCaptureInfo_v2"))
-		return rc;
-	*id = 1;
-	*graph = stream_of(stream).capture;
-	*status = *graph ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
-}
-CUresult cuUserObjectCreate(CUuserObject *out, void *arg, CUhostFn destroy, unsigned, unsigned)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	*out = new CUuserObject_st{[arg, destroy] { destroy(arg); }};
-	return CUDA_SUCCESS;
-}
-CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned, unsigned)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	graph->owned.push_back(std::move(object->destroy));
-	delete object;
-	return CUDA_SUCCESS;
-}
-CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph graph, unsigned long long)
-{
-	if (const CUresult rc = begin("cuGraphInstantiateWithFlags"))
-		return rc;
-	graph->references++;
-	*out = new CUgraphExec_st{graph};
-	return CUDA_SUCCESS;
-}
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	for (const Work &node : exec->graph->nodes)
-		add(stream, node);
-	return CUDA_SUCCESS;
-}
-CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	exec->graph->drop();
-	delete exec;
-	return CUDA_SUCCESS;
-}
-CUresult cuGraphDestroy(CUgraph graph)
-{
-	if (const CUresult rc = begin(__func__))
-		return rc;
-	graph->drop();
-	return CUDA_SUCCESS;
+	return call(__func__, [&] {
+		Clock::time_point moments[2];
+		for (const int i : {0, 1}) {
+			const CUresult rc = with_event(i ? second : first, [&](Event &event) {
+				const std::lock_guard guard(event.lock);
+				if (!event.timing || !event.last)
+					return CUDA_ERROR_INVALID_HANDLE;
+				moments[i] = *event.when;
+				return event.last->passed() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+			});
+			if (rc)
+				return rc;
+		}
+		*milliseconds = std::chrono::duration<float, std::milli>(moments[1] - moments[0]).count();
+		return CUDA_SUCCESS;
+	});
 }
 }

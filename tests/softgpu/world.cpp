@@ -9,10 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <strings.h>
 
 using namespace softgpu;
 
@@ -21,7 +18,16 @@ namespace softgpu
 namespace
 {
 
-thread_local std::vector<CUcontext> stack;
+// The calling thread's contexts. Trivially destructible: destructors of statics call us when those of the main thread's locals
+// have run.
+struct ContextStack {
+	CUcontext at[64];
+	int depth;
+};
+thread_local constinit ContextStack stack = {};
+
+// What the driver is, whatever the header of the programs that call it.
+constexpr int driver_version = 13000;
 
 // While a stream is captured, as a real driver has it (580, on an H200); but for the last, of which it is not known.
 constexpr std::string_view forbidden[] = {
@@ -33,17 +39,38 @@ constexpr std::string_view forbidden[] = {
 constexpr int host_devices = 2;
 constexpr size_t host_device_bytes = size_t{1} << 30;
 
-bool is_usable(CUcontext context)
+bool is_primary(CUcontext context)
 {
-	std::lock_guard guard(world().lock);
-	return !context->destroyed;
+	return std::ranges::any_of(world().devices, [&](const auto &device) { return &device->primary == context; });
+}
+
+bool push(CUcontext context)
+{
+	const bool room = static_cast<size_t>(stack.depth) < std::size(stack.at);
+	if (room)
+		stack.at[stack.depth++] = context;
+	return room;
+}
+
+void pop()
+{
+	if (stack.depth)
+		stack.depth--;
+}
+
+// Everything in it goes.
+void empty(CUcontext context)
+{
+	unmake_streams_of(context);
+	free_memory_of(context);
+	world().live -= context->live.exchange(0);
 }
 
 } // namespace
 
 CUcontext primary_of(int device) { return &world().devices[static_cast<size_t>(device)]->primary; }
 
-thread_local bool in_host_function;
+thread_local bool in_host_function = false;
 thread_local int capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 // The device whose memory its own driver gives out, by its PCI address. The other half of that is for other vendors' stand-ins.
@@ -74,11 +101,16 @@ World::World()
 		}
 	}
 	initialized = devices.empty();
+	for (const auto &device : devices)
+		device->primary.id = ++next_id;
 	// As the first GPU of a machine without one calls itself: tests ask for an address that is no device's.
 	while (devices.size() < host_devices && initialized) {
 		const int number = static_cast<int>(devices.size());
 		devices.emplace_back(new Device{0, number ? "" : "FFFF:FF:1F.7", host_device_bytes, {number}});
+		devices.back()->primary.id = ++next_id;
 	}
+	// What exit() does after that, destructors of what was made before above all, finds the driver shut down.
+	std::atexit([] { world().down = true; });
 }
 
 World &world()
@@ -93,41 +125,50 @@ std::shared_mutex &driver_lock()
 	return *the_lock;
 }
 
-CUcontext current() { return stack.empty() ? nullptr : stack.back(); }
+CUcontext current() { return stack.depth ? stack.at[stack.depth - 1] : nullptr; }
+
+CUresult need_context(CUcontext &context)
+{
+	context = current();
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return context->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
 
 CUresult begin(const char *name)
 {
 	World &w = world();
-	std::lock_guard guard(w.lock);
 	if (in_host_function)
 		w.wrongs++;
+	if (w.down)
+		return CUDA_ERROR_DEINITIALIZED;
 	if (!w.initialized)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (w.captures && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && std::ranges::count(forbidden, name)) {
 		w.capture_void = true;
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
+	if (!w.has_failures)
+		return CUDA_SUCCESS;
+	std::lock_guard guard(w.lock);
 	const auto found = w.failures.find(name);
 	if (found == w.failures.end() || found->second.first-- > 0)
 		return CUDA_SUCCESS;
 	const int result = found->second.second;
 	w.failures.erase(found);
+	w.has_failures = !w.failures.empty();
 	return static_cast<CUresult>(result);
 }
 
-void wrong()
-{
-	std::lock_guard guard(world().lock);
-	world().wrongs++;
-}
+void wrong() { world().wrongs++; }
 
-void live(int change)
+void live_in(CUcontext context, int change)
 {
-	std::lock_guard guard(world().lock);
-	world().live += change;
-	if (current())
-		current()->live += change;
+	world().live.fetch_add(change, std::memory_order_relaxed);
+	if (context)
+		context->live.fetch_add(change, std::memory_order_relaxed);
 }
+void live(int change) { live_in(current(), change); }
 
 CUresult check_device(int device)
 {
@@ -137,49 +178,59 @@ CUresult check_device(int device)
 
 } // namespace softgpu
 
+namespace
+{
+
+// A call that is about a device.
+template <class Body> CUresult with_device(const char *name, CUdevice number, Body &&body) noexcept
+{
+	return call(name, [&] {
+		const CUresult rc = check_device(number);
+		return rc ? rc : body(*world().devices[static_cast<size_t>(number)]);
+	});
+}
+
+} // namespace
+
 extern "C" {
 
 void fake_fail(const char *name, int after, int result)
 {
 	std::lock_guard guard(world().lock);
 	world().failures[name] = {after, result};
+	world().has_failures = true;
 }
 
-int fake_wrongs(void)
-{
-	std::lock_guard guard(world().lock);
-	return world().wrongs;
-}
-
-int fake_live(void)
-{
-	std::lock_guard guard(world().lock);
-	return world().live;
-}
-
-void fake_initialized(int yes)
-{
-	std::lock_guard guard(world().lock);
-	world().initialized = yes;
-}
+int fake_wrongs(void) { return world().wrongs; }
+int fake_live(void) { return world().live; }
+void fake_initialized(int yes) { world().initialized = yes; }
 
 void fake_set_current(int device)
 {
-	stack.clear();
+	stack.depth = 0;
 	if (device >= 0)
-		stack.push_back(primary_of(device));
+		push(primary_of(device));
 }
 
-CUresult cuInit(unsigned)
+// --- What needs no cuInit()
+CUresult cuInit(unsigned flags)
 {
-	fake_initialized(1);
-	return CUDA_SUCCESS;
+	return guarded([&] {
+		if (world().down)
+			return CUDA_ERROR_DEINITIALIZED;
+		if (flags)
+			return CUDA_ERROR_INVALID_VALUE;
+		world().initialized = true;
+		return CUDA_SUCCESS;
+	});
 }
 
 CUresult cuDriverGetVersion(int *version)
 {
-	*version = CUDA_VERSION;
-	return begin(__func__);
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = driver_version;
+	return CUDA_SUCCESS;
 }
 
 CUresult cuGetErrorName(CUresult error, const char **name)
@@ -193,15 +244,24 @@ CUresult cuGetErrorName(CUresult error, const char **name)
 		NAME(CUDA_ERROR_INVALID_VALUE);
 		NAME(CUDA_ERROR_OUT_OF_MEMORY);
 		NAME(CUDA_ERROR_NOT_INITIALIZED);
+		NAME(CUDA_ERROR_DEINITIALIZED);
 		NAME(CUDA_ERROR_NO_DEVICE);
 		NAME(CUDA_ERROR_INVALID_DEVICE);
 		NAME(CUDA_ERROR_INVALID_CONTEXT);
 		NAME(CUDA_ERROR_INVALID_HANDLE);
+		NAME(CUDA_ERROR_ILLEGAL_STATE);
 		NAME(CUDA_ERROR_NOT_FOUND);
 		NAME(CUDA_ERROR_NOT_READY);
+		NAME(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+		NAME(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+		NAME(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 		NAME(CUDA_ERROR_NOT_SUPPORTED);
 		NAME(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 		NAME(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+		NAME(CUDA_ERROR_STREAM_CAPTURE_MERGE);
+		NAME(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+		NAME(CUDA_ERROR_CAPTURED_EVENT);
+		NAME(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
 		NAME(CUDA_ERROR_UNKNOWN);
 	}
 #undef NAME
@@ -210,202 +270,272 @@ CUresult cuGetErrorName(CUresult error, const char **name)
 }
 CUresult cuGetErrorString(CUresult error, const char **text) { return cuGetErrorName(error, text); }
 
-CUresult cuGetProcAddress(const char *symbol, void **function, int, uint64_t, int *found)
-{
-	// Of this very library, however it was loaded; of several versions the newest that is here.
-	Dl_info self;
-	dladdr(reinterpret_cast<void *>(cuInit), &self);
-	void *const library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-	*function = nullptr;
-	for (const char *version : {"_v2", "", "WithFlags"})
-		if (library && !*function)
-			*function = dlsym(library, (std::string(symbol) + version).c_str());
-	if (library)
-		dlclose(library);
-	if (found)
-		*found = *function ? 0 : 1; // CU_GET_PROC_ADDRESS_SUCCESS, _SYMBOL_NOT_FOUND
-	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
+// --- Devices
 CUresult cuDeviceGetCount(int *count)
 {
-	*count = static_cast<int>(world().devices.size());
-	return begin(__func__);
+	return call(__func__, [&] {
+		*count = static_cast<int>(world().devices.size());
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
-	*device = ordinal;
-	const CUresult rc = check_device(ordinal);
-	return rc ? rc : begin(__func__);
+	return with_device(__func__, ordinal, [&](const Device &) {
+		*device = ordinal;
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuDeviceGetName(char *name, int len, CUdevice device)
 {
-	std::snprintf(name, static_cast<size_t>(len), "PeerDMA test fixture, no GPU");
-	const CUresult rc = check_device(device);
-	return rc ? rc : begin(__func__);
+	return with_device(__func__, device, [&](const Device &) {
+		std::snprintf(name, static_cast<size_t>(len), "PeerDMA test fixture, no GPU");
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-	std::memset(uuid->bytes, 0xa0 + device, sizeof(uuid->bytes));
-	return begin(__func__);
+	return with_device(__func__, device, [&](const Device &) {
+		std::memset(uuid->bytes, 0xa0 + device, sizeof(uuid->bytes));
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
 // The CPU copies, wherever it is.
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other)
 {
-	CUresult rc = check_device(device);
-	if (!rc)
-		rc = check_device(other);
-	if (rc)
+	return with_device(__func__, device, [&](const Device &) {
+		const CUresult rc = check_device(other);
+		if (!rc)
+			*can = device != other;
 		return rc;
-	*can = device != other;
-	return begin(__func__);
+	});
 }
 CUresult cuDeviceGetPCIBusId(char *text, int len, CUdevice device)
 {
-	const std::string &address = world().devices[static_cast<size_t>(device)]->address;
-	if (address.empty())
-		return CUDA_ERROR_INVALID_HANDLE;
-	std::snprintf(text, static_cast<size_t>(len), "%s", address.c_str());
-	return begin(__func__);
+	return with_device(__func__, device, [&](const Device &one) {
+		if (one.address.empty())
+			return CUDA_ERROR_INVALID_HANDLE;
+		std::snprintf(text, static_cast<size_t>(len), "%s", one.address.c_str());
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text)
+{
+	return call(__func__, [&] {
+		const auto &all = world().devices;
+		const auto found = std::ranges::find_if(
+			all, [&](const auto &one) { return !strcasecmp(one->address.c_str(), text); });
+		if (!*text || found == all.end())
+			return CUDA_ERROR_INVALID_DEVICE;
+		*device = static_cast<int>(found - all.begin());
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
-	*bytes = world().devices[static_cast<size_t>(device)]->bytes;
-	return begin(__func__);
+	return with_device("cuDeviceTotalMem_v2", device, [&](const Device &one) {
+		*bytes = one.bytes;
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-	unsigned domain = 0, bus = 0, slot = 0, function = 0;
-	std::sscanf(world().devices[static_cast<size_t>(device)]->address.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot,
-		    &function);
-	switch (attribute) {
-	case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
-		*value = static_cast<int>(domain);
-		break;
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = static_cast<int>(bus);
-		break;
-	case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
-		*value = static_cast<int>(slot);
-		break;
-	case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-		*value = 32;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-		*value = 1024;
-		break;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-		*value = 9;
-		break;
-	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-		*value = 1;
-		break;
-	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-		*value = world().peer != nullptr;
-		break;
-	default:
-		*value = 0; // it cannot
-	}
-	return begin(__func__);
+	return with_device(__func__, device, [&](const Device &one) {
+		unsigned domain = 0, bus = 0, slot = 0, function = 0;
+		std::sscanf(one.address.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+		switch (attribute) {
+		case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+			*value = static_cast<int>(domain);
+			break;
+		case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+			*value = static_cast<int>(bus);
+			break;
+		case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+			*value = static_cast<int>(slot);
+			break;
+		case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+			*value = 32;
+			break;
+		case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+			*value = 1024;
+			break;
+		case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+			*value = 9;
+			break;
+		case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+		case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+		case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+		case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+			*value = 1;
+			break;
+		case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+			*value = world().peer != nullptr;
+			break;
+		default:
+			*value = 0; // it cannot
+		}
+		return CUDA_SUCCESS;
+	});
 }
 
+// --- Contexts
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	const CUresult rc = check_device(device);
-	if (rc)
-		return rc;
-	*context = primary_of(device);
-	return begin(__func__);
+	return with_device(__func__, device, [&](Device &one) {
+		*context = &one.primary;
+		return CUDA_SUCCESS;
+	});
 }
 // For ever there, as what it holds is worth nothing.
-CUresult cuDevicePrimaryCtxRelease(CUdevice) { return begin(__func__); }
-CUresult cuCtxCreate(CUcontext *context, unsigned, CUdevice device)
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	CUresult rc = check_device(device);
-	if (!rc)
-		rc = begin(__func__);
-	if (rc)
-		return rc;
-	*context = new CUctx_st{device};
-	stack.push_back(*context);
-	return CUDA_SUCCESS;
+	return with_device("cuDevicePrimaryCtxRelease_v2", device, [](const Device &) { return CUDA_SUCCESS; });
 }
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+{
+	return with_device(__func__, device, [&](const Device &one) {
+		*flags = one.primary.flags;
+		*active = 1;
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
+{
+	return with_device("cuDevicePrimaryCtxSetFlags_v2", device, [&](Device &one) {
+		one.primary.flags = flags;
+		return CUDA_SUCCESS;
+	});
+}
+// Whoever has it has it still, without what was in it.
+CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+	return with_device("cuDevicePrimaryCtxReset_v2", device, [](Device &one) {
+		empty(&one.primary);
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+{
+	return with_device("cuCtxCreate_v2", device, [&](const Device &) {
+		World &w = world();
+		const std::lock_guard guard(w.lock);
+		if (w.gone.empty()) {
+			w.gone.reserve(w.devices.size() + w.next_id + 1); // so that the end of one needs no memory
+			w.gone.push_back(new CUctx_st{device});
+		}
+		CUcontext made = w.gone.back();
+		if (!push(made))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		w.gone.pop_back();
+		made->device = device;
+		made->flags = flags;
+		made->id = ++w.next_id;
+		made->destroyed = false;
+		*context = made;
+		return CUDA_SUCCESS;
+	});
+}
+// It stays current to other threads, of no use.
 CUresult cuCtxDestroy(CUcontext context)
 {
-	const CUresult rc = begin(__func__);
-	if (rc)
-		return rc;
-	if (!is_usable(context))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	std::erase(stack, context);
-	unmake_streams_of(context);
-	free_memory_of(context);
-	std::lock_guard guard(world().lock);
-	world().live -= context->live;
-	context->destroyed = true;
-	return CUDA_SUCCESS;
+	return call("cuCtxDestroy_v2", [&] {
+		if (!context || is_primary(context) || context->destroyed)
+			return CUDA_ERROR_INVALID_CONTEXT;
+		if (current() == context)
+			pop();
+		empty(context);
+		const std::lock_guard guard(world().lock);
+		context->destroyed = true;
+		world().gone.push_back(context);
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
-	const CUresult rc = begin(__func__);
-	if (!rc)
+	return call(__func__, [&] {
 		*context = current();
-	return rc;
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuCtxPushCurrent(CUcontext context)
 {
-	const CUresult rc = begin(__func__);
-	if (rc)
-		return rc;
-	// A real driver follows the pointer.
-	if (!is_usable(context)) {
-		wrong();
-		return CUDA_ERROR_INVALID_CONTEXT;
-	}
-	stack.push_back(context);
-	return CUDA_SUCCESS;
+	return call("cuCtxPushCurrent_v2", [&] {
+		// A real driver follows the pointer.
+		if (!context || context->destroyed) {
+			wrong();
+			return CUDA_ERROR_INVALID_CONTEXT;
+		}
+		return push(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	});
 }
 CUresult cuCtxPopCurrent(CUcontext *context)
 {
-	const CUresult rc = begin(__func__);
-	if (rc)
-		return rc;
-	if (stack.empty())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (context)
-		*context = current();
-	stack.pop_back();
-	return CUDA_SUCCESS;
+	return call("cuCtxPopCurrent_v2", [&] {
+		if (!current())
+			return CUDA_ERROR_INVALID_CONTEXT;
+		if (context)
+			*context = current();
+		pop();
+		return CUDA_SUCCESS;
+	});
 }
 CUresult cuCtxSetCurrent(CUcontext context)
 {
-	if (context && !is_usable(context))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!stack.empty())
-		stack.pop_back();
-	if (context)
-		stack.push_back(context);
-	return begin(__func__);
+	return call(__func__, [&] {
+		if (context && context->destroyed)
+			return CUDA_ERROR_INVALID_CONTEXT;
+		pop();
+		return !context || push(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	});
 }
 CUresult cuCtxGetDevice(CUdevice *device)
 {
-	const CUresult rc = begin(__func__);
-	if (rc)
+	return call(__func__, [&] {
+		CUcontext context = nullptr;
+		const CUresult rc = need_context(context);
+		if (!rc)
+			*device = context->device;
 		return rc;
-	if (!current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	*device = current()->device;
-	return CUDA_SUCCESS;
+	});
+}
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+	return call(__func__, [&] {
+		const CUresult rc = context ? CUDA_SUCCESS : need_context(context);
+		if (rc)
+			return rc;
+		if (context->destroyed)
+			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		*id = context->id;
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version)
+{
+	return call(__func__, [&] {
+		if (context && context->destroyed)
+			return CUDA_ERROR_INVALID_CONTEXT;
+		*version = 3020;
+		return CUDA_SUCCESS;
+	});
+}
+CUresult cuCtxGetFlags(unsigned *flags)
+{
+	return call(__func__, [&] {
+		CUcontext context = nullptr;
+		const CUresult rc = need_context(context);
+		if (!rc)
+			*flags = context->flags;
+		return rc;
+	});
 }
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
-	*least = 0;
-	*greatest = -5;
-	return begin(__func__);
+	return call(__func__, [&] {
+		*least = 0;
+		*greatest = -5;
+		return CUDA_SUCCESS;
+	});
 }
 }

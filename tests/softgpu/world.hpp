@@ -3,13 +3,17 @@
 // What the parts of the stand-in driver share: devices, contexts, memory, and what tests count and break.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,11 +22,13 @@
 #include "softgpu.hpp"
 #include "stand.hpp"
 
-// Those that are destroyed stay, as what no call takes any more.
+// Never freed: one that was destroyed is the next one made, as a driver's addresses are used again.
 struct CUctx_st {
 	int device;
-	int live = 0; // of World::live what goes with it
-	bool destroyed = false;
+	unsigned flags = 0;
+	uint64_t id = 0;
+	std::atomic<int> live{0}; // of World::live what goes with it
+	std::atomic<bool> destroyed{false};
 };
 
 namespace softgpu
@@ -39,8 +45,11 @@ struct Piece {
 	CUcontext context = nullptr;          // nullptr: that of its device
 	struct peerdma_buf *buffer = nullptr; // nullptr: memory of the host's
 	bool mapped = false;                  // by cuMemMap(), of what cuMemCreate() made
+	bool sync = false;                    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 	char *stands = nullptr;               // the address that its Stand gave
 	uint64_t id = 0;
+	bool own = false;   // of the host's: the driver's, not registered
+	unsigned flags = 0; // of the host's: as it was asked for
 };
 
 // What cuMemCreate() made.
@@ -61,17 +70,24 @@ struct World {
 	World();
 	void add_stand(const std::string &address);
 
-	std::mutex lock;                              // protects what changes below
+	// Protects what changes below. Calls that change nothing share it, so that ThreadSanitizer sees no order between them that
+	// a real driver does not give.
+	std::shared_mutex lock;
 	struct peerdma_device *peer = nullptr;        // immutable
 	std::vector<std::unique_ptr<Device>> devices; // immutable
 	std::map<char *, Piece> memory;               // by the address that programs know
 	std::map<uint64_t, Made> made;
 	std::map<std::string, std::pair<int, int>> failures;
+	std::vector<CUcontext> gone; // contexts to be made again
 	uint64_t next_id = 0;
-	int wrongs = 0, live = 0;
-	int captures = 0;          // under way that forbid all threads what waits
-	bool capture_void = false; // somebody did so
-	bool initialized;
+
+	// Not protected.
+	std::atomic<int> wrongs{0}, live{0};
+	std::atomic<int> captures{0};          // under way that forbid all threads what waits
+	std::atomic<bool> capture_void{false}; // somebody did so
+	std::atomic<bool> has_failures{false};
+	std::atomic<bool> initialized{false};
+	std::atomic<bool> down{false}; // the process is ending: exit() has come to the driver
 };
 
 World &world();
@@ -83,6 +99,8 @@ std::shared_mutex &driver_lock();
 // The calling thread's.
 CUcontext current();
 CUcontext primary_of(int device);
+// Waits for all streams of a context; nullptr: of all. False: the driver was shut down before.
+bool wait_for_streams(CUcontext context);
 // Ends what is in a context: memory.cpp, stream.cpp.
 void free_memory_of(CUcontext context);
 void unmake_streams_of(CUcontext context);
@@ -91,10 +109,36 @@ extern thread_local int capture_mode; // CUstreamCaptureMode
 
 // What the call is to return instead, or 0: each of the driver's begins with it.
 CUresult begin(const char *name);
+// No exception leaves a C function.
+template <class Body> CUresult guarded(Body &&body) noexcept
+{
+	try {
+		return body();
+	} catch (const std::bad_alloc &) {
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	} catch (const std::system_error &) { // there is no other thread to be had
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	} catch (...) {
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+// A call of the driver's that asks it to be initialized: all but a few.
+template <class Body> CUresult call(const char *name, Body &&body) noexcept
+{
+	return guarded([&] {
+		const CUresult rc = begin(name);
+		return rc ? rc : body();
+	});
+}
+// The calling thread's context, for what cannot be done without one, or the error.
+CUresult need_context(CUcontext &context);
 void wrong();
 void live(int change);
+void live_in(CUcontext context, int change); // not in the current one
 // The error of a call that names a device which is not there, or 0.
 CUresult check_device(int device);
+// A device's memory, of which nobody asked that what is done to it without a stream be waited for.
+bool is_left_behind(CUdeviceptr address);
 // Whose memory a device's memory is; nullptr: nobody's, or none of a device.
 CUcontext owner_of(CUdeviceptr address);
 

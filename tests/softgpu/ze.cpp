@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include <unistd.h>
 
@@ -48,8 +49,9 @@ struct Memory {
 	int fd = -1;
 };
 
-std::mutex lock; // protects all
-std::map<char *, Memory> all;
+// Never destroyed: destructors of statics call us when the process ends.
+std::mutex &lock = *new std::mutex; // protects all
+std::map<char *, Memory> &all = *new std::map<char *, Memory>;
 
 softgpu::Stand &stand()
 {
@@ -116,8 +118,8 @@ int zeDeviceGet(void *, uint32_t *count, void **devices)
 }
 int zeContextCreate(void *, const Base *, void **out)
 {
-	*out = new char;
-	return success;
+	*out = new (std::nothrow) char;
+	return *out ? success : out_of_memory;
 }
 int zeContextDestroy(void *context)
 {
@@ -132,7 +134,12 @@ int zeMemAllocDevice(void *context, Base *desc, size_t size, size_t, void *, voi
 	char *const start = stand().take(size);
 	if (!start)
 		return out_of_memory;
-	all[start] = {context, wanted && wanted->flags & dma_buf};
+	try {
+		all[start] = {context, wanted && wanted->flags & dma_buf};
+	} catch (const std::bad_alloc &) {
+		stand().give(start);
+		return out_of_memory;
+	}
 	*out = start;
 	return success;
 }
@@ -187,8 +194,8 @@ int zeCommandListCreateImmediate(void *, void *device, const Queue *queue, void 
 {
 	if (device != &the_device || queue->kind != queue_desc || queue->mode != synchronous)
 		return invalid_argument;
-	*out = new char;
-	return success;
+	*out = new (std::nothrow) char;
+	return *out ? success : out_of_memory;
 }
 int zeCommandListDestroy(void *list)
 {

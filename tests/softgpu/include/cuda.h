@@ -20,15 +20,24 @@ typedef enum cudaError_enum {
 	CUDA_ERROR_INVALID_VALUE = 1,
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
 	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_DEINITIALIZED = 4,
 	CUDA_ERROR_NO_DEVICE = 100,
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_INVALID_HANDLE = 400,
+	CUDA_ERROR_ILLEGAL_STATE = 401,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
 	CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+	CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+	CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+	CUDA_ERROR_CAPTURED_EVENT = 907,
+	CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
 	CUDA_ERROR_UNKNOWN = 999
 } CUresult;
 
@@ -54,7 +63,16 @@ typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *arg);
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 #define CU_STREAM_NON_BLOCKING 1
+#define CU_EVENT_DISABLE_TIMING 2
 #define CU_MEMHOSTALLOC_PORTABLE 1
+#define CU_MEMHOSTALLOC_DEVICEMAP 2
+#define CU_MEMHOSTALLOC_WRITECOMBINED 4
+#define CU_USER_OBJECT_NO_DESTRUCTOR_SYNC 1
+#define CU_GRAPH_USER_OBJECT_MOVE 1
+#define CU_STREAM_WAIT_VALUE_GEQ 0
+#define CU_STREAM_WAIT_VALUE_EQ 1
+#define CU_STREAM_WAIT_VALUE_AND 2
+#define CU_STREAM_WAIT_VALUE_NOR 3
 #define CU_MEM_ATTACH_GLOBAL 1
 
 /* Of cuPointerGetAttribute(). */
@@ -131,9 +149,17 @@ typedef enum CUstreamCaptureStatus_enum {
 	CU_STREAM_CAPTURE_STATUS_ACTIVE = 1
 } CUstreamCaptureStatus;
 
-/* The names that have grown a version, as programs write them. */
+/* Of cuGetProcAddress(). */
+typedef enum {
+	CU_GET_PROC_ADDRESS_SUCCESS = 0,
+	CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
+	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
+} CUdriverProcAddressQueryResult;
+
 typedef enum {
 	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
+	CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
+	CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3
 } CUmemcpySrcAccessOrder;
 typedef struct {
 	CUmemcpySrcAccessOrder srcAccessOrder;
@@ -141,8 +167,11 @@ typedef struct {
 	unsigned flags;
 } CUmemcpyAttributes;
 
+/* The names that have grown a version, as programs write them that know CUDA_VERSION. What others write: versions.cpp. */
 #define cuDeviceTotalMem cuDeviceTotalMem_v2
 #define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
+#define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
+#define cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2
 #define cuCtxCreate cuCtxCreate_v2
 #define cuCtxDestroy cuCtxDestroy_v2
 #define cuCtxPushCurrent cuCtxPushCurrent_v2
@@ -163,6 +192,10 @@ typedef struct {
 #define cuMemcpyBatchAsync cuMemcpyBatchAsync_v2
 #define cuMemsetD8 cuMemsetD8_v2
 #define cuStreamDestroy cuStreamDestroy_v2
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2
+#define cuStreamWaitValue64 cuStreamWaitValue64_v2
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2
+#define cuStreamWriteValue64 cuStreamWriteValue64_v2
 #define cuEventDestroy cuEventDestroy_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2
@@ -182,11 +215,15 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetPCIBusId(char *text, int len, CUdevice device);
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text);
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags);
+CUresult cuDevicePrimaryCtxReset(CUdevice device);
 CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device);
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxPushCurrent(CUcontext context);
@@ -194,6 +231,9 @@ CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version);
+CUresult cuCtxGetFlags(unsigned *flags);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 
@@ -209,6 +249,7 @@ CUresult cuMemFreeHost(void *memory);
 CUresult cuMemHostRegister(void *memory, size_t size, unsigned flags);
 CUresult cuMemHostUnregister(void *memory);
 CUresult cuMemHostGetDevicePointer(CUdeviceptr *out, void *memory, unsigned flags);
+CUresult cuMemHostGetFlags(unsigned *flags, void *memory);
 CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr memory);
 CUresult cuPointerGetAttribute(void *answer, CUpointer_attribute attribute, CUdeviceptr memory);
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **answers, CUdeviceptr memory);
@@ -220,6 +261,8 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
 		     unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle memory);
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address);
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle memory);
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr address,
 			     unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
@@ -227,9 +270,13 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 		  unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr address, size_t size);
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t count);
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size);
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size);
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
+			   CUstream stream);
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t size);
 CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t size);
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t size);
@@ -248,7 +295,14 @@ CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamQuery(CUstream stream);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
 CUresult cuStreamGetId(CUstream stream, unsigned long long *id);
+CUresult cuStreamGetDevice(CUstream stream, CUdevice *device);
+CUresult cuStreamGetFlags(CUstream stream, unsigned *flags);
+CUresult cuStreamGetPriority(CUstream stream, int *priority);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags);
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags);
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags);
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, uint64_t value, unsigned flags);
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn call, void *arg);
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback call, void *arg, unsigned flags);
 CUresult cuEventCreate(CUevent *out, unsigned flags);
@@ -256,10 +310,12 @@ CUresult cuEventDestroy(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventSynchronize(CUevent event);
 CUresult cuEventQuery(CUevent event);
+CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second);
 
 /* One kernel is known, by its name: that of user/cufile/carry.hpp. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *jit, void **jit_values, unsigned nr_jit,
 			   void *options, void **option_values, unsigned nr_options);
+CUresult cuLibraryUnload(CUlibrary library);
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -277,6 +333,8 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
 CUresult cuGraphExecDestroy(CUgraphExec exec);
 CUresult cuGraphDestroy(CUgraph graph);
 CUresult cuUserObjectCreate(CUuserObject *out, void *arg, CUhostFn destroy, unsigned references, unsigned flags);
+CUresult cuUserObjectRetain(CUuserObject object, unsigned count);
+CUresult cuUserObjectRelease(CUuserObject object, unsigned count);
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);
 
 #ifdef __cplusplus
