@@ -168,6 +168,16 @@ check "a later version than there is, by CMake, is refused" inside bookworm 'mkd
 	"project(c CXX)" "find_package(peerdma 9 REQUIRED)" >CMakeLists.txt && ! cmake .'
 check "peerdma-cufile runs a program with our library" inside bookworm 'peerdma-cufile grep -q /usr/lib/peerdma/libcufile.so.0 /proc/self/maps'
 check "and nobody else gets it" inside bookworm '! ldconfig -p | grep libcufile && ! grep -q libcufile /proc/self/maps'
+check "there is a cufile.json" inside bookworm 'test "$(readlink -f /etc/cufile.json)" = /etc/peerdma/cufile.json && grep -qx "{}" /etc/cufile.json'
+check "another package's goes before it" inside bookworm 'mkdir -p /opt/gds && echo "{ }" >/opt/gds/cufile.json &&
+	update-alternatives --install /etc/cufile.json cufile.json /opt/gds/cufile.json 130 &&
+	test "$(readlink -f /etc/cufile.json)" = /opt/gds/cufile.json && update-alternatives --remove cufile.json /opt/gds/cufile.json &&
+	test "$(readlink -f /etc/cufile.json)" = /etc/peerdma/cufile.json && rm -r /opt/gds'
+check "the administrator's own stays" inside bookworm 'apt-get -y remove libcufile-peerdma && ! test -L /etc/cufile.json &&
+	echo "{\"logging\": {}}" >/etc/cufile.json && apt-get -y --no-install-recommends install /mnt/libcufile-peerdma_*.deb &&
+	grep -q logging /etc/cufile.json && apt-get -y remove libcufile-peerdma && grep -q logging /etc/cufile.json && rm /etc/cufile.json &&
+	ln -s /etc/hostname /etc/cufile.json && apt-get -y --no-install-recommends install /mnt/libcufile-peerdma_*.deb &&
+	test "$(readlink /etc/cufile.json)" = /etc/hostname && rm /etc/cufile.json'
 check "they go" inside bookworm "apt-get -y purge 'peerdma-*' 'libpeerdma*' libcufile-peerdma"
 files bookworm >"$trees/after"
 check "and leave nothing" diff "$trees/before" "$trees/after"

@@ -309,11 +309,13 @@ void unopened()
 void odd_configurations()
 {
 	const Calls calls = loaded();
-	for (const char *path : {"/nowhere/cufile.json", "/", "", "/dev/null"}) {
+	for (const char *path : {"/", "/dev/null"}) {
+		setenv("CUFILE_ENV_PATH_JSON", path, 1);
+		MUST(calls.cuFileDriverOpen().err == 5002 && calls.cuFileUseCount() == 0);
+	}
+	for (const char *path : {"/nowhere/cufile.json", ""}) {
 		setenv("CUFILE_ENV_PATH_JSON", path, 1);
 		MUST(!calls.cuFileDriverOpen().err);
-		size_t value = 0;
-		MUST(!calls.cuFileGetParameterSizeT(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, &value).err && value == 128);
 		use(calls);
 		MUST(!calls.cuFileDriverClose_v2().err);
 	}

@@ -19,9 +19,17 @@ namespace
 struct Read {
 	Config config;
 	std::vector<std::string> notices;
+	std::string fault;
 	bool good;
 
-	explicit Read(const std::string &text) { good = read_json(text, config, notices); }
+	explicit Read(const std::string &text)
+	{
+		cufile::Findings found;
+		read_json(text, "j", config, found);
+		notices = found.notices;
+		fault = found.fault;
+		good = fault.empty();
+	}
 };
 
 TEST(CufileJson, WhatIsBuiltIn)
@@ -145,24 +153,138 @@ TEST(CufileJson, OtherNames)
 TEST(CufileJson, ValuesThatCannotBe)
 {
 	for (const char *text :
-	     {R"({"execution":{"max_io_threads":"4"}})", R"({"execution":{"max_io_threads":-4}})",
+	     {R"({"execution":{"max_io_threads":"4 "}})", R"({"execution":{"max_io_threads":-4}})",
 	      R"({"execution":{"max_io_threads":4.5}})", R"({"execution":{"max_io_threads":257}})",
 	      R"({"execution":{"max_io_threads":18446744073709551616}})", R"({"execution":{"max_io_threads":null}})",
-	      R"({"execution":{"max_io_threads":[4]}})", R"({"execution":{"max_io_queue_depth":0}})",
-	      R"({"execution":{"parallel_io":1}})", R"({"execution":{"parallel_io":"false"}})",
-	      R"({"logging":{"level":3}})", R"({"logging":{"max_file_size_mb":0}})",
-	      R"({"profile":{"cufile_stats":4}})", R"({"properties":{"posix_pool_slab_size_kb":[]}})",
-	      R"({"properties":{"posix_pool_slab_size_kb":[1,"2",3]}})",
-	      R"({"properties":{"posix_pool_slab_size_kb":[1,2]}})", R"({"properties":{"posix_pool_slab_count":7}})",
+	      R"({"execution":{"max_io_threads":[4]}})", R"({"execution":{"max_io_threads":"0x4"}})",
+	      R"({"execution":{"max_io_queue_depth":0}})", R"({"execution":{"parallel_io":2}})",
+	      R"({"execution":{"parallel_io":"perhaps"}})", R"({"logging":{"level":3}})",
+	      R"({"logging":{"max_file_size_mb":0}})", R"({"profile":{"cufile_stats":4}})",
+	      R"({"properties":{"posix_pool_slab_size_kb":[]}})",
+	      R"({"properties":{"posix_pool_slab_size_kb":[1,"x",3]}})",
+	      R"({"properties":{"posix_pool_slab_size_kb":[1,2]}})",
 	      R"({"properties":{"gpu_bounce_buffer_slab_config":{"slab_count":[1]}}})"}) {
 		const Read it(text);
 		EXPECT_TRUE(it.good) << text;
-		EXPECT_EQ(it.notices.size(), 1u) << text;
+		ASSERT_EQ(it.notices.size(), 1u) << text;
+		EXPECT_TRUE(std::regex_match(it.notices[0], std::regex("j:1:[0-9]+: .*; expected .*")))
+			<< it.notices[0];
 		const Config built_in;
 		EXPECT_TRUE(std::equal(std::begin(it.config.sizes), std::end(it.config.sizes), built_in.sizes)) << text;
 		EXPECT_TRUE(std::equal(std::begin(it.config.bools), std::end(it.config.bools), built_in.bools)) << text;
 		EXPECT_EQ(it.config.slabs[cufile::posix_pool], built_in.slabs[cufile::posix_pool]) << text;
 	}
+}
+
+TEST(CufileJson, AsPeopleWriteIt)
+{
+	for (const char *four : {"4", "4.0", "\"4\"", "4e0"})
+		EXPECT_EQ(Read(std::string("{\"execution\":{\"max_request_parallelism\":2,\"max_io_threads\":") + four +
+			       "}}")
+				  .config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS),
+			  4u)
+			<< four;
+	for (const char *no : {"false", "0", "\"false\"", "\"FALSE\"", "\"0\"", "\"no\"", "\"Off\"", "0.0"})
+		EXPECT_FALSE(Read(std::string("{\"properties\":{\"allow_compat_mode\":") + no + "}}")
+				     .config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE))
+			<< no;
+	for (const char *level : {"info", "Info", "INFO"})
+		EXPECT_EQ(Read(std::string("{\"logging\":{\"level\":\"") + level + "\"}}")
+				  .config.strings[CUFILE_PARAM_LOGGING_LEVEL],
+			  "INFO");
+	// A number alone counts for each entry of the other list.
+	using cufile::Slabs;
+	const auto slabs = [](const std::string &text) {
+		const Read it("{\"properties\":{" + text + "}}");
+		EXPECT_TRUE(it.notices.empty()) << it.notices.front();
+		return it.config.slabs[cufile::posix_pool];
+	};
+	EXPECT_EQ(slabs(R"("posix_pool_slab_size_kb":4,"posix_pool_slab_count":8)"), (Slabs{{4}, {8}}));
+	EXPECT_EQ(slabs(R"("posix_pool_slab_size_kb":[4,8],"posix_pool_slab_count":8)"), (Slabs{{4, 8}, {8, 8}}));
+	EXPECT_EQ(slabs(R"("posix_pool_slab_size_kb":[4],"posix_pool_slab_count":"8")"), (Slabs{{4}, {8}}));
+	EXPECT_EQ(slabs(R"("posix_pool_slab_size_kb":4)"), (Slabs{{4, 4, 4}, {128, 64, 64}}));
+	EXPECT_EQ(slabs(R"("posix_pool_slab_count":7)"), (Slabs{{4, 1024, 16384}, {7, 7, 7}}));
+}
+
+// Line and column of a value, whatever stands before it.
+TEST(CufileJson, Places)
+{
+	const std::pair<const char *, const char *> all[] = {
+		{"{\"logging\":{\"level\":\"x\"}}", "j:1:21: logging/level: invalid value \"x\""},
+		{"\xef\xbb\xbf{\"logging\":{\"level\":\"x\"}}", "j:1:24: "},
+		{"{\"a\\\"\\\\\": [1, -2.5e3, \"}\", {\"b\": null}], \"logging\" : // {\n{ /* \"level\": \n */ "
+		 "\"level\"\t:\r\n 7}}",
+		 "j:4:2: logging/level: invalid value 7"},
+		{"// a comment\r// another\n{\"logging\": {\"level\": [\n]}}",
+		 "j:2:23: logging/level: invalid value []"},
+		{"{\"logging\": {\"dir\": true, \"level\": \"INFO\"}, \"x\": [[[{}]]]}",
+		 "j:1:21: logging/dir: invalid value true"},
+		{"{\"\": {\"\": 1}}", "j:1:7: /: unknown key"},
+		{"{\"\": {\"x\": 1}, \"a/b\": {\"/\": 2}}", "j:1:24: a/b//: unknown key"},
+	};
+	for (const auto &[text, words] : all) {
+		const Read it(text);
+		EXPECT_EQ(it.fault, "");
+		EXPECT_TRUE(std::ranges::any_of(it.notices,
+						[&](const std::string &notice) { return notice.starts_with(words); }))
+			<< words << ": " << (it.notices.empty() ? "nothing" : it.notices.back());
+	}
+	const std::string long_value(1000, 'x');
+	EXPECT_LT(Read("{\"logging\":{\"level\":\"" + long_value + "\"}}").notices[0].size(), 250u) << "is cut";
+	EXPECT_NE(Read("{\"logging\":{\"level\":\"\\u001b\xc3\xa9\"}}").notices[0].find(R"("\u001b\u00e9")"),
+		  std::string::npos)
+		<< "is nothing for a terminal";
+	std::string many = "{\"odd\":0";
+	for (int i = 0; i < 100; i++)
+		many += ",\"odd" + std::to_string(i) + "\":0";
+	EXPECT_EQ(Read(many + "}").notices.size(), 21u);
+	EXPECT_EQ(Read(many + "}").notices.back(), "j: and 81 more");
+}
+
+// The first of several, by its place and not by its name.
+TEST(CufileJson, FaultsLeaveAllAsItIs)
+{
+	const Read it(
+		"{\"logging\":{\"level\":\"INFO\"},\"properties\":{\"force_compat_mode\":7,\"allow_compat_mode\":8},"
+		"\"denylist\":{\"mounts\":[\"/a\"],\"drivers\":9}}");
+	EXPECT_EQ(it.fault, "j:1:63: properties/force_compat_mode: invalid value 7; expected true, false, 1 or 0");
+	EXPECT_TRUE(it.config.denylist.empty());
+	EXPECT_EQ(it.config.strings[CUFILE_PARAM_LOGGING_LEVEL], "");
+	EXPECT_TRUE(it.notices.empty());
+}
+
+TEST(CufileJson, KeysThatAreGivenTwice)
+{
+	EXPECT_EQ(Read("{\"execution\":{\"max_io_threads\":1,\"max_io_threads\":2}}").notices,
+		  std::vector<std::string>{"j:1:34: execution/max_io_threads: given twice; the last one counts"});
+	EXPECT_EQ(Read("{\"logging\":{},\"logging\":{}}").notices.size(), 1u);
+	EXPECT_EQ(Read("{\"fs\":{\"x\":[{\"a\":1},{\"a\":1}]},\"o\":[{\"a\":1},{\"a\":1}]}").notices,
+		  std::vector<std::string>{"j:1:31: o: unknown key"});
+	for (const char *text :
+	     {R"({"denylist":{"mounts":["/a"]},"denylist":{}})", R"({"denylist":{"mounts":["/a"],"mounts":[]}})",
+	      R"({"properties":{"allow_system_memory":false,"allow_system_memory":false}})"})
+		EXPECT_NE(Read(text).fault.find("given twice; expected once"), std::string::npos) << text;
+	EXPECT_TRUE(Read(R"({"denylist":{"mounts":["/a"]},"blacklist":{"mounts":["/a"]}})").good);
+	EXPECT_TRUE(Read(R"({"properties":{"allow_compat_mode":false,"use_compat_mode":false}})").good);
+	EXPECT_EQ(Read(R"({"properties":{"allow_compat_mode":false,"use_compat_mode":true}})").fault,
+		  "j:1:60: properties/use_compat_mode: contradicts properties/allow_compat_mode; expected the same "
+		  "value");
+}
+
+// What is near to the name of a restriction is one; what later releases may have is not.
+TEST(CufileJson, NamesThatAreNearlyRight)
+{
+	for (const char *text :
+	     {R"({"properties":{"allow_compat":false}})", R"({"properties":{"allowCompatMode":false}})",
+	      R"({"properties":{"allow-compat-mode":false}})", R"({"properties":{"force_odirect":true}})",
+	      R"({"allow_compat_mode":false})", R"({"blocklist":{}})", R"({"denylists":{}})", R"({"deny_list":[]})",
+	      R"({"other":{"mounts":[]}})", R"({"properties":{"rdma_dynamic_routing_ordr":[]}})",
+	      R"({"properties":{"max_device_pinned_mem_size":1}})"})
+		EXPECT_NE(Read(text).fault.find(": unknown key; expected "), std::string::npos) << text;
+	for (const char *text :
+	     {R"({"properties":{"posix_io_mode":true,"gds_fallback_iomode":1,"rdma_multipath_mode":0}})",
+	      R"({"miscellaneous":{"allow_something":false},"list":{}})"})
+		EXPECT_EQ(Read(text).fault, "") << text;
 }
 
 TEST(CufileJson, WhatIsNoObject)
@@ -176,6 +298,10 @@ TEST(CufileJson, WhatIsNoObject)
 		EXPECT_FALSE(it.good) << text.substr(0, 20);
 		EXPECT_TRUE(it.config.strings[CUFILE_PARAM_LOGGING_LEVEL].empty());
 	}
+	std::string many = "{\"" + std::string(100000, 'a') + "\":{\"b\":0";
+	for (int i = 0; i < 10000; i++)
+		many += ",\"" + std::to_string(i) + "\":0";
+	EXPECT_NE(Read(many + "}}").fault.find("too many keys, or too long ones"), std::string::npos);
 	EXPECT_FALSE(Read("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}").good) << "whole, and too deep";
 	EXPECT_TRUE(Read("{}").good);
 	EXPECT_TRUE(Read("/* so */ { // and so\n }").good);
@@ -183,32 +309,76 @@ TEST(CufileJson, WhatIsNoObject)
 
 TEST(CufileConfig, Bools)
 {
-	for (const char *yes : {"true", "1", "TRUE", "True"})
+	for (const char *yes : {"true", "1", "TRUE", "True", "yes", "on", "ON"})
 		EXPECT_EQ(read_bool(yes), true) << yes;
-	for (const char *no : {"false", "0", "FALSE", "False"})
+	for (const char *no : {"false", "0", "FALSE", "False", "no", "off", "Off"})
 		EXPECT_EQ(read_bool(no), false) << no;
-	for (const char *none : {"", "yes", "2", " true", "true "})
+	for (const char *none : {"", "y", "2", " true", "true ", "tru"})
 		EXPECT_EQ(read_bool(none), std::nullopt) << none;
 }
 
 TEST(CufileConfig, WhichFile)
 {
 	FakeSystem system;
-	std::vector<std::string> notices;
+	cufile::Findings notices;
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "ERROR");
-	EXPECT_TRUE(notices.empty()) << "a machine without the file is as good as any";
+	EXPECT_TRUE(notices.fault.empty() && notices.notices.empty()) << "a machine without the file is as good as any";
 	system.texts["/etc/cufile.json"] = R"({"logging":{"level":"INFO"}})";
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
 	system.texts["/mine"] = R"({"logging":{"level":"WARN"}})";
 	system.variables["CUFILE_ENV_PATH_JSON"] = "/mine";
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "WARN");
-	EXPECT_TRUE(notices.empty());
-	system.variables["CUFILE_ENV_PATH_JSON"] = "/none";
-	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "ERROR")
-		<< "not the one in /etc instead";
-	EXPECT_EQ(notices.size(), 1u);
+	EXPECT_TRUE(notices.fault.empty() && notices.notices.empty());
+	// One that is not there is named, and the machine's own counts: no restriction of that one is lost.
+	system.variables["CUFILE_ENV_PATH_JSON"] = "$PWD/none";
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
+	EXPECT_EQ(notices.fault, "");
+	EXPECT_EQ(notices.notices, std::vector<std::string>{"CUFILE_ENV_PATH_JSON: no such file: \"$PWD/none\"; using "
+							    "/etc/cufile.json"});
+	system.read_errors["/etc/cufile.json"] = -EACCES;
+	Settings().merge(system, notices);
+	EXPECT_EQ(notices.fault, "/etc/cufile.json: cannot be read: EACCES");
+	system.read_errors.clear();
+	notices = {};
+	system.links["/link"] = "/nowhere";
+	system.variables["CUFILE_ENV_PATH_JSON"] = "/link";
+	Settings().merge(system, notices);
+	EXPECT_EQ(notices.fault, "/link: cannot be read: ENOENT");
+	notices = {};
 	system.variables["CUFILE_ENV_PATH_JSON"] = "";
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
+}
+
+// Only a default path where nothing is says nothing.
+TEST(CufileConfig, AFileThatCannotBeRead)
+{
+	const auto fault = [](FakeSystem &system) {
+		cufile::Findings found;
+		Settings().merge(system, found);
+		return found.fault;
+	};
+	for (const auto &[rc, words] : std::map<int, std::string>{{-EACCES, "/etc/cufile.json: cannot be read: EACCES"},
+								  {-EIO, "/etc/cufile.json: cannot be read: EIO"},
+								  {-ELOOP, "/etc/cufile.json: cannot be read: ELOOP"},
+								  {-EMFILE, "/etc/cufile.json: cannot be read: EMFILE"},
+								  {-EFBIG, "/etc/cufile.json: cannot be read: EFBIG"},
+								  {-EINVAL, "/etc/cufile.json: not a regular file"}}) {
+		FakeSystem system;
+		system.texts["/etc/cufile.json"] = "{}";
+		system.read_errors["/etc/cufile.json"] = rc;
+		EXPECT_EQ(fault(system), words);
+		cufile::Findings found;
+		Settings().merge(system, found);
+		EXPECT_EQ(found.code, rc == -EMFILE ? CU_FILE_GETNEWFD_FAILED : CU_FILE_DRIVER_INVALID_PROPS);
+	}
+	FakeSystem system;
+	EXPECT_EQ(fault(system), "");
+	system.links["/etc/cufile.json"] = "/usr/local/gone/cufile.json";
+	EXPECT_EQ(fault(system), "/etc/cufile.json: cannot be read: ENOENT") << "a link that leads nowhere";
+	system.texts["/etc/cufile.json"] = "{}" + std::string(1 << 20, ' ');
+	EXPECT_EQ(fault(system), "/etc/cufile.json: longer than 1 MiB");
+	system.texts["/etc/cufile.json"] = "{,}";
+	EXPECT_TRUE(fault(system).starts_with("/etc/cufile.json:1:2: ")) << fault(system);
 }
 
 TEST(CufileConfig, EachVariable)
@@ -222,12 +392,19 @@ TEST(CufileConfig, EachVariable)
 	for (const auto &[name, param] : bools) {
 		for (const bool value : {false, true}) {
 			FakeSystem system;
-			std::vector<std::string> notices;
+			cufile::Findings notices;
 			system.variables[name] = value ? "true" : "false";
 			EXPECT_EQ(Settings().merge(system, notices).flag(param), value) << name;
+			system.variables[name] = "";
+			EXPECT_EQ(Settings().merge(system, notices).flag(param), Config().flag(param)) << name;
+			EXPECT_EQ(notices.fault, "") << "as one that is not set";
 			system.variables[name] = "perhaps";
 			EXPECT_EQ(Settings().merge(system, notices).flag(param), Config().flag(param)) << name;
-			EXPECT_EQ(notices.back(), std::string(name) + " has a value that is none");
+			const bool restricts = std::string(name).ends_with("_COMPAT_MODE");
+			ASSERT_TRUE(restricts || !notices.notices.empty()) << name;
+			EXPECT_EQ(restricts ? notices.fault : notices.notices.back(),
+				  std::string(name) + ": invalid value \"perhaps\"; expected true, false, 1 or 0");
+			notices = {};
 			Settings settings;
 			settings.bools[param] = !value;
 			system.variables[name] = value ? "1" : "0";
@@ -236,18 +413,19 @@ TEST(CufileConfig, EachVariable)
 		}
 	}
 	FakeSystem system;
-	std::vector<std::string> notices;
+	cufile::Findings notices;
 	system.variables = {
-		{"CUFILE_LOGGING_LEVEL", "DEBUG"}, {"CUFILE_LOGFILE_PATH", "/l"}, {"CUFILE_LOGFILE_MAX_SIZE_MB", "3"}};
+		{"CUFILE_LOGGING_LEVEL", "debug"}, {"CUFILE_LOGFILE_PATH", "/l"}, {"CUFILE_LOGFILE_MAX_SIZE_MB", "3"}};
 	const Config config = Settings().merge(system, notices);
 	EXPECT_EQ(config.strings[CUFILE_PARAM_LOGGING_LEVEL], "DEBUG");
 	EXPECT_EQ(config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH], "/l");
 	EXPECT_EQ(config.log_max_mb, 3u);
-	for (const char *bad : {"", "0", "-1", "3x", "99999999999999999999999"}) {
+	for (const char *bad : {"0", "-1", "3x", "99999999999999999999999"}) {
 		system.variables["CUFILE_LOGFILE_MAX_SIZE_MB"] = bad;
-		notices.clear();
+		notices = {};
 		EXPECT_EQ(Settings().merge(system, notices).log_max_mb, 32u) << bad;
-		EXPECT_EQ(notices.size(), 1u) << bad;
+		EXPECT_EQ(notices.notices, std::vector{std::string("CUFILE_LOGFILE_MAX_SIZE_MB: invalid value \"") +
+						       bad + "\"; expected a whole number from 1 to 17592186044415"});
 	}
 }
 
@@ -256,7 +434,7 @@ TEST(CufileConfig, ALoggingLevelThatIsNone)
 {
 	const auto level = [](const char *file, const char *variable, const char *parameter, size_t said) {
 		FakeSystem system;
-		std::vector<std::string> notices;
+		cufile::Findings found;
 		Settings settings;
 		if (file)
 			system.texts["/etc/cufile.json"] = std::string(R"({"logging": {"level": ")") + file + "\"}}";
@@ -264,50 +442,59 @@ TEST(CufileConfig, ALoggingLevelThatIsNone)
 			system.variables["CUFILE_LOGGING_LEVEL"] = variable;
 		if (parameter)
 			settings.strings[CUFILE_PARAM_LOGGING_LEVEL] = parameter;
-		const Config config = settings.merge(system, notices);
-		EXPECT_EQ(notices.size(), said);
-		for (const std::string &notice : notices)
-			EXPECT_TRUE(notice.find("level") != notice.npos || notice.find("LEVEL") != notice.npos)
+		const Config config = settings.merge(system, found);
+		EXPECT_EQ(found.notices.size(), said);
+		for (const std::string &notice : found.notices)
+			EXPECT_TRUE(std::regex_match(notice, std::regex(".*(level|LEVEL): invalid value \"(LOUD|WARN "
+									"|3|wa rn)\"; expected NOTICE, .*")))
 				<< notice;
 		return config.strings[CUFILE_PARAM_LOGGING_LEVEL];
 	};
-	for (const char *bad : {"LOUD", "warn", "WARN ", "3"}) {
+	for (const char *bad : {"LOUD", "wa rn", "WARN ", "3"}) {
 		EXPECT_EQ(level(bad, nullptr, nullptr, 1), "ERROR");
 		EXPECT_EQ(level("INFO", bad, nullptr, 1), "INFO") << "the one that can be";
 		EXPECT_EQ(level("INFO", "DEBUG", bad, 1), "DEBUG");
 		EXPECT_EQ(level(bad, bad, bad, 3), "ERROR");
 	}
 	EXPECT_EQ(level("INFO", "DEBUG", "WARN", 0), "WARN");
+	EXPECT_EQ(level("info", "Debug", "warn", 0), "WARN") << "in any case";
+	EXPECT_EQ(level("info", "Debug", nullptr, 0), "DEBUG");
+	EXPECT_EQ(level("info", nullptr, "", 0), "INFO") << "the empty one is none";
 	EXPECT_EQ(level("", "", "", 0), "ERROR") << "nothing is said";
 }
 
 TEST(CufileConfig, WhoInsistsOnDirect)
 {
 	for (const auto &[text, value] : std::map<std::string, bool>{
-		     {"1", true}, {"true", true}, {"0", false}, {"false", false}, {"", false}, {"yes please", true}}) {
+		     {"1", true}, {"true", true}, {"yes", true}, {"0", false}, {"false", false}, {"", false}}) {
 		FakeSystem system;
-		std::vector<std::string> notices;
+		cufile::Findings notices;
 		system.variables["PEERDMA_REQUIRE_DIRECT"] = text;
 		EXPECT_EQ(Settings().merge(system, notices).require_direct, value) << text;
+		EXPECT_EQ(notices.fault, "");
 	}
 	FakeSystem system;
-	std::vector<std::string> notices;
-	EXPECT_FALSE(Settings().merge(system, notices).require_direct);
+	cufile::Findings found;
+	EXPECT_FALSE(Settings().merge(system, found).require_direct);
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "yes please";
+	Settings().merge(system, found);
+	EXPECT_EQ(found.fault, "PEERDMA_REQUIRE_DIRECT: invalid value \"yes please\"; expected true, false, 1 or 0");
 }
 
 TEST(CufileConfig, WhatTheStatisticsAreToLookLike)
 {
 	FakeSystem system;
-	std::vector<std::string> notices;
+	cufile::Findings notices;
 	EXPECT_FALSE(Settings().merge(system, notices).longer_stats);
 	system.variables["PEERDMA_CUFILE_STATS"] = "13.4";
 	EXPECT_TRUE(Settings().merge(system, notices).longer_stats);
 	system.variables["PEERDMA_CUFILE_STATS"] = "13.0";
 	EXPECT_FALSE(Settings().merge(system, notices).longer_stats);
-	EXPECT_TRUE(notices.empty());
+	EXPECT_TRUE(notices.notices.empty());
 	system.variables["PEERDMA_CUFILE_STATS"] = "14";
 	EXPECT_FALSE(Settings().merge(system, notices).longer_stats) << "the shorter ones fit into any";
-	EXPECT_EQ(notices.size(), 1u);
+	EXPECT_EQ(notices.notices,
+		  std::vector<std::string>{"PEERDMA_CUFILE_STATS: invalid value \"14\"; expected 13.0 or 13.4"});
 }
 
 // What this library has no use for, and is asked for all the same.
@@ -316,10 +503,10 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 	const auto said = [](const std::string &text) {
 		FakeSystem system;
 		system.texts["/etc/cufile.json"] = text;
-		std::vector<std::string> notices;
-		Settings().merge(system, notices);
-		EXPECT_LE(notices.size(), 1u) << "all in one";
-		return notices.empty() ? "" : notices.front();
+		cufile::Findings found;
+		Settings().merge(system, found);
+		EXPECT_LE(found.notices.size(), 1u) << "all in one";
+		return found.notices.empty() ? "" : found.notices.front();
 	};
 	// As the original's file has them: that is what is built in.
 	EXPECT_EQ(said(R"({ "profile": { "nvtx": false }, "execution": { "min_io_threshold_size_kb": 8192 },
@@ -337,6 +524,10 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 		  "without effect here: min_io_threshold_size_kb, max_direct_io_size_kb, max_device_cache_size_kb, "
 		  "per_buffer_cache_size_kb, max_batch_io_timeout_msecs, use_poll_mode, nvtx, api_check_aggressive, "
 		  "skip_topology_detection, gpu_bounce_buffer_slab_config");
+	EXPECT_EQ(
+		said(R"({"properties":{"rdma_dev_addr_list":["10.0.0.1"]},"fs":{"nfs":{"rdma_dev_addr_list":["10.0.0.2"]}}})"),
+		"without effect here: fs/nfs/rdma_dev_addr_list, properties/rdma_dev_addr_list");
+	EXPECT_EQ(said(R"({"properties":{"gds_fallback_io":"False","vanilla_posix_io_mode":0}})"), "");
 	for (const char *key : {"vanilla_posix_io_mode", "gds_fallback_io", "compat_odirect_unaligned_read_split"})
 		EXPECT_EQ(said(std::string("{\"properties\":{\"") + key + "\":true}}"),
 			  std::string("without effect here: properties/") + key);
@@ -345,11 +536,11 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 		  "without effect here: miscellaneous/enable_static_routing");
 	// By the program, too.
 	FakeSystem system;
-	std::vector<std::string> notices;
+	cufile::Findings found;
 	Settings settings;
 	settings.bools[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = true;
-	settings.merge(system, notices);
-	EXPECT_EQ(notices, (std::vector<std::string>{"without effect here: use_poll_mode"}));
+	settings.merge(system, found);
+	EXPECT_EQ(found.notices, (std::vector<std::string>{"without effect here: use_poll_mode"}));
 }
 
 TEST(CufileJson, Denylists)
@@ -364,11 +555,15 @@ TEST(CufileJson, Denylists)
 	EXPECT_EQ(list.mounts, (Names{"/f", "/d"}));
 	EXPECT_EQ(list.filesystems, Names{"e"});
 	for (const char *text : {R"({"denylist":{"mounts":"/d"}})", R"({"denylist":{"mounts":["/d", 5]}})",
-				 R"({"blacklist":{"drivers":{}}})", R"({"denylist":{"countries":[]}})"}) {
+				 R"({"blacklist":{"drivers":{}}})", R"({"denylist":{"countries":[]}})",
+				 R"({"denylist":{"mounts":["d"]}})", R"({"denylist":{"mounts":[""]}})",
+				 R"({"denylist":{"mounts":["/d/../e"]}})", R"({"denylist":{"mounts":["//d"]}})",
+				 R"({"denylist":{"drivers":[""]}})", R"({"denylist":{"devices":["sda\u0000"]}})"}) {
 		const Read other(text);
-		EXPECT_EQ(other.notices.size(), 1u) << text;
+		EXPECT_TRUE(other.fault.starts_with("j:1:")) << text << other.fault;
 		EXPECT_TRUE(other.config.denylist.empty()) << text;
 	}
+	EXPECT_TRUE(Read(R"({"denylist":{"mounts":["/","/d/","/d e/.f/..g"]}})").good);
 }
 
 // The log
@@ -378,9 +573,9 @@ TEST(CufileLog, ALineIsAsItIsKnown)
 	FakeSystem system;
 	Log log(system);
 	log.open(Log::Level::trace, "", "", 1 << 20);
-	log.say(Log::Level::error, "one\ntwo");
+	log.say(Log::Level::error, "one\ntwo\x1b\x7f");
 	const std::regex known(
-		R"( \d\d-\d\d-\d{4} \d\d:\d\d:\d\d:\d\d\d \[pid=42 tid=\d+\] ERROR  [a-z_-]+:\d+ one two\n)");
+		R"( \d\d-\d\d-\d{4} \d\d:\d\d:\d\d:\d\d\d \[pid=42 tid=\d+\] ERROR  [a-z_-]+:\d+ one two  \n)");
 	EXPECT_TRUE(std::regex_match(system.to_stderr, known)) << system.to_stderr;
 	for (const auto &[level, name] : {std::pair{Log::Level::notice, " NOTICE "},
 					  {Log::Level::warn, " WARN   "},
@@ -407,7 +602,7 @@ TEST(CufileLog, OnlyWhatIsWanted)
 		}
 	}
 	EXPECT_EQ(Log::level_of("TRACE"), Log::Level::trace);
-	EXPECT_EQ(Log::level_of("NOTICE"), Log::Level::notice);
+	EXPECT_EQ(Log::level_of("notice"), Log::Level::notice);
 	EXPECT_EQ(Log::level_of("nonsense"), Log::Level::error);
 }
 
@@ -477,6 +672,69 @@ TEST(CufileLog, AFileThatIsFullIsPutAside)
 	EXPECT_GE(system.renamed.size(), 2u);
 	EXPECT_LE(system.renamed.size(), 4u);
 	EXPECT_EQ(system.renamed[0], std::pair(std::string("/file"), std::string("/file.1")));
+}
+
+// Of a device or a pipe, or by a link, it would be something else that is put aside.
+TEST(CufileLog, WhatIsNoFileOfItsOwnIsNotPutAside)
+{
+	for (const uint32_t mode : {S_IFREG, S_IFCHR, S_IFIFO}) {
+		FakeSystem system;
+		system.log_mode = mode;
+		if (mode == S_IFREG)
+			system.links["/file"] = "/dev/null";
+		Log log(system);
+		log.open(Log::Level::error, "/file", "", 100);
+		for (int i = 0; i < 25; i++)
+			log.say(Log::Level::error, "0123456789");
+		EXPECT_TRUE(system.renamed.empty()) << mode;
+		EXPECT_EQ(std::ranges::count(system.to_log, '\n'), 25);
+	}
+}
+
+TEST(CufileLog, AFileThatCannotBePutAsideGrowsOn)
+{
+	FakeSystem system;
+	Log log(system);
+	system.rename_error = -EACCES;
+	log.open(Log::Level::error, "/file", "", 100);
+	for (int i = 0; i < 25; i++)
+		log.say(Log::Level::error, "0123456789");
+	EXPECT_EQ(std::ranges::count(system.to_log, '\n'), 26);
+	EXPECT_NE(system.to_log.find("/file: cannot be renamed to /file.1: EACCES\n"), std::string::npos)
+		<< system.to_log;
+}
+
+TEST(CufileLog, NotOntoADisk)
+{
+	FakeSystem system;
+	system.log_mode = S_IFBLK;
+	{
+		Log log(system);
+		log.open(Log::Level::error, "/dev/sda", "", 1 << 20);
+		log.say(Log::Level::error, "x");
+	}
+	EXPECT_EQ(system.to_log, "");
+	EXPECT_NE(system.to_stderr.find("log file /dev/sda: cannot be opened: EINVAL; using standard error"),
+		  std::string::npos);
+	EXPECT_TRUE(system.fds.empty()) << "a descriptor leaked";
+}
+
+// A reader that is slow holds nobody up, and is told how much it has missed.
+TEST(CufileLog, LinesThatFindNoRoom)
+{
+	FakeSystem system;
+	Log log(system);
+	log.open(Log::Level::error, "", "", 1 << 20);
+	system.append_error = -EAGAIN;
+	for (int i = 0; i < 7; i++)
+		log.say(Log::Level::error, "lost");
+	system.append_error = 0;
+	log.say(Log::Level::error, "first");
+	log.say(Log::Level::error, "second");
+	EXPECT_TRUE(
+		std::regex_match(system.to_stderr, std::regex(" .* NOTICE .* 7 lines of this log were lost: no room\n"
+							      " .* first\n .* second\n")))
+		<< system.to_stderr;
 }
 
 } // namespace

@@ -117,7 +117,7 @@ TEST_F(Cufile, AfterForkTwice)
 class Loud : public Cufile
 {
 protected:
-	Loud() { json("{ nonsense"); }
+	Loud() { json("{ \"odd\": 1 }"); }
 	static bool opens()
 	{
 		const int opened = code(lib().cuFileDriverOpen);

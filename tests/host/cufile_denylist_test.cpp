@@ -57,6 +57,7 @@ TEST_F(CufileDenylist, Mounts)
 	for (const char *other : {"/my", "/my data/x", "/", "", "/else", "my data"})
 		EXPECT_FALSE(on_mount(other)) << other;
 	EXPECT_TRUE(on_filesystem("ext4"));
+	EXPECT_TRUE(on_filesystem("EXT4")) << "no two differ only in that";
 	EXPECT_FALSE(on_filesystem("ext"));
 	EXPECT_FALSE(on_filesystem("xfs"));
 	EXPECT_EQ((Denylist{{}, {}, {"/x", "/my data"}, {}}.meets(system, fd)), "mounts has /my data");
@@ -72,6 +73,19 @@ TEST_F(CufileDenylist, WithoutProcNobodySaysWhatItIsOn)
 	EXPECT_TRUE(on_mount("/x") && on_filesystem("x"));
 	EXPECT_TRUE(on_device("nvme0n1")) << "sysfs says so";
 	EXPECT_FALSE(on_device("x"));
+}
+
+// Nor where its bytes lie, without /sys.
+TEST_F(CufileDenylist, WithoutSysfsNobodySaysWhereItLies)
+{
+	system.links.clear();
+	EXPECT_TRUE(on_device("x") && by_driver("x"));
+	EXPECT_FALSE(on_mount("/x") || on_filesystem("x"));
+	EXPECT_EQ((Denylist{{}, {"x"}, {}, {}}.meets(system, fd)), "devices are not known");
+	lies_on("32", "0:50");
+	EXPECT_FALSE(on_device("x") || by_driver("x")) << "on no device";
+	system.texts.clear();
+	EXPECT_TRUE(on_device("x") && by_driver("x"));
 }
 
 TEST_F(CufileDenylist, Devices)
@@ -178,6 +192,7 @@ TEST_F(CufileDenied, WhoInsistsOnDirectGetsAnError)
 
 TEST_F(CufileDenied, OthersGoDirectly)
 {
+	system.links["/sys/class/block/sda"] = "../../devices/pci0000:00/0000:00:05.0/block/sda";
 	system.texts["/etc/cufile.json"] = R"({"denylist":{"filesystems":["xfs"],"devices":["sdb"]}})";
 	const CUfileHandle_t fh = add_file(library, fd);
 	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4096, 0, 0, false), 4096);

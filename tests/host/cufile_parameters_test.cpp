@@ -107,7 +107,11 @@ TEST_P(CufileSizeParameter, HasARange)
 		EXPECT_EQ(library.get(size.param, &value).err, 0);
 		EXPECT_EQ(value, good);
 		EXPECT_EQ(opened(size.param), good);
+		EXPECT_EQ(library.get(size.param, &value).err, 0);
+		EXPECT_EQ(value, size.built_in) << "until the driver is closed";
+		EXPECT_EQ(opened(size.param), size.built_in);
 	}
+	EXPECT_EQ(library.set(size.param, size.most - 1).err, 0);
 	for (const uint64_t bad : {size.least - 1, size.most + 1, UINT64_MAX, uint64_t{1} << 63, uint64_t{1} << 33}) {
 		if (bad + 1 == 0 && size.least == 0 && bad == size.least - 1)
 			continue; // the same as UINT64_MAX
@@ -146,17 +150,23 @@ TEST_P(CufileSizeParameter, OfTheFileUnlessTheProgramSaysAnother)
 	EXPECT_EQ(opened(size.param), size.least);
 }
 
+// A limit is not lost: the driver stays closed.
 TEST_P(CufileSizeParameter, OddValuesInTheFileAreNamedAndLeftOut)
 {
 	const Size &size = GetParam();
+	const bool restricts = size.param == CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB;
 	for (const std::string &odd :
-	     {std::to_string(size.most + 1), std::string("-1"), std::string("1.5"), std::string("\"4\""),
-	      std::string("true"), std::string("null"), std::string("[1]"), std::string("{}"), std::string("1e2"),
+	     {std::to_string(size.most + 1), std::string("-1"), std::string("1.5"), std::string("\"4k\""),
+	      std::string("true"), std::string("null"), std::string("[1]"), std::string("{}"), std::string("1e-2"),
 	      std::string("18446744073709551616")}) {
 		system.to_stderr.clear();
 		json(with(odd));
-		EXPECT_EQ(opened(size.param), size.built_in) << odd;
-		EXPECT_NE(system.to_stderr.find(size.key), std::string::npos) << odd << ": " << system.to_stderr;
+		if (restricts)
+			EXPECT_EQ(library.open().err, CU_FILE_DRIVER_INVALID_PROPS) << odd;
+		else
+			EXPECT_EQ(opened(size.param), size.built_in) << odd;
+		EXPECT_NE(system.to_stderr.find("/my.json:1:"), std::string::npos) << odd << ": " << system.to_stderr;
+		EXPECT_NE(system.to_stderr.find(size.key + std::string(": invalid value ")), std::string::npos) << odd;
 	}
 }
 
@@ -208,9 +218,11 @@ TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 		system.variables[flag.variable] = text(flag.built_in);
 		EXPECT_EQ(opened(flag.param), flag.built_in) << "the variable before the file";
 	}
+	const bool otherwise = opened(flag.param);
 	for (const bool said : {!flag.built_in, flag.built_in}) {
 		ASSERT_EQ(library.set(flag.param, said).err, 0);
 		EXPECT_EQ(opened(flag.param), said) << "the program before both";
+		EXPECT_EQ(opened(flag.param), otherwise) << "until the driver is closed";
 	}
 	const std::set<int> idle = {CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE,
 				    CUFILE_PARAM_PROFILE_NVTX, CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION};
@@ -220,23 +232,32 @@ TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 	EXPECT_EQ(library.set(flag.param, true).err, CU_FILE_DRIVER_ALREADY_OPEN);
 }
 
+// What restricts keeps the driver closed instead.
 TEST_P(CufileFlagParameter, OddValuesAreNamedAndLeftOut)
 {
 	const Flag &flag = GetParam();
-	for (const char *odd : {"1", "0", "\"true\"", "null", "[]", "2.5"}) {
-		json(flag.key + std::string(odd) + "}}");
+	const std::set<int> restricting = {CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, CUFILE_PARAM_FORCE_COMPAT_MODE,
+					   CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY,
+					   CUFILE_PARAM_FORCE_ODIRECT_MODE};
+	const auto expect_named = [&](const std::string &name, const std::string &odd) {
 		system.to_stderr.clear();
-		EXPECT_EQ(opened(flag.param), flag.built_in) << odd;
-		EXPECT_NE(system.to_stderr.find("has a value that it cannot have"), std::string::npos) << odd;
+		if (restricting.contains(flag.param))
+			EXPECT_EQ(library.open().err, CU_FILE_DRIVER_INVALID_PROPS) << odd;
+		else
+			EXPECT_EQ(opened(flag.param), flag.built_in) << odd;
+		EXPECT_NE(system.to_stderr.find(name), std::string::npos) << odd << ": " << system.to_stderr;
+		EXPECT_NE(system.to_stderr.find("; expected true, false, 1 or 0"), std::string::npos) << odd;
+	};
+	for (const char *odd : {"2", "-1", "\"perhaps\"", "\"\"", "null", "[]", "2.5"}) {
+		json(flag.key + std::string(odd) + "}}");
+		expect_named("/my.json:1:", odd);
 	}
 	if (!flag.variable)
 		return;
-	for (const char *odd : {"", "yes", "2", "truefalse", " true"}) {
+	json("{}");
+	for (const char *odd : {"y", "2", "truefalse", " true"}) {
 		system.variables[flag.variable] = odd;
-		json("{}");
-		system.to_stderr.clear();
-		EXPECT_EQ(opened(flag.param), flag.built_in) << odd;
-		EXPECT_NE(system.to_stderr.find(flag.variable), std::string::npos) << odd;
+		expect_named(flag.variable + std::string(": invalid value \"") + odd + '"', odd);
 	}
 }
 

@@ -182,7 +182,8 @@ TEST_F(CufileRelay, OnlyWhereItIsAskedFor)
 		     {R"("rdma_dynamic_routing": true, "rdma_dynamic_routing_order": ["GPU_MEM", "SYS_MEM"])", true},
 		     {R"("rdma_dynamic_routing": true, "rdma_dynamic_routing_order": ["SYS_MEM", "GPU_MEM"])", false},
 		     {R"("rdma_dynamic_routing": true, "rdma_dynamic_routing_order": ["P2P"])", false},
-		     {R"("rdma_dynamic_routing": true, "rdma_dynamic_routing_order": "GPU_MEM")", true}};
+		     {R"("rdma_dynamic_routing": true, "rdma_dynamic_routing_order": "GPU_MEM")", true},
+		     {R"("rdma_dynamic_routing": true, "rdma_dynamic_routing_order": "sys_mem")", false}};
 	for (const auto &one : cases) {
 		close_all(library);
 		fh = nullptr;

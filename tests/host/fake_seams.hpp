@@ -188,6 +188,8 @@ public:
 	{
 		const auto found = texts.find(path);
 		out = found == texts.end() ? "" : found->second;
+		if (read_errors.contains(path))
+			return read_errors[path];
 		return found == texts.end() ? -ENOENT : 0;
 	}
 	int write_file(const std::string &path, std::string_view text) override
@@ -213,18 +215,21 @@ public:
 		if (no_log)
 			return -EACCES;
 		log_paths.push_back(path);
-		fds[next_] = {std::make_shared<File>(), O_WRONLY, next_};
+		fds[next_] = {std::make_shared<File>(File{"", log_mode}), O_WRONLY, next_};
 		return next_++;
 	}
 	int append(int fd, std::string_view text) override
 	{
+		if (append_error)
+			return append_error;
 		(fd == 2 ? to_stderr : to_log) += text;
-		return static_cast<int>(text.size());
+		return 0;
 	}
 	int rename(const std::string &from, const std::string &to) override
 	{
-		renamed.emplace_back(from, to);
-		return 0;
+		if (!rename_error)
+			renamed.emplace_back(from, to);
+		return rename_error;
 	}
 	std::optional<std::string> variable(const char *name) override
 	{
@@ -287,6 +292,9 @@ public:
 	int prefer_error = 0;
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
+	std::map<std::string, int> read_errors;
+	uint32_t log_mode = S_IFREG | 0644;
+	int append_error = 0, rename_error = 0;
 	std::string to_stderr, to_log;
 	std::vector<std::string> log_paths;
 	std::vector<std::pair<std::string, std::string>> renamed;

@@ -1,66 +1,127 @@
 // SPDX-License-Identifier: MIT
 #include "config.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <initializer_list>
 
 #include "log.hpp"
+#include "text.hpp"
 
 namespace cufile
 {
 namespace
 {
 
+constexpr const char *default_path = "/etc/cufile.json";
+constexpr size_t max_json = 1 << 20; // bytes
+
 struct Variable {
 	const char *name;
 	CUFileBoolConfigParameter_t param;
+	bool restricts = false;
 };
 
 constexpr Variable bool_variables[] = {
-	{"CUFILE_FORCE_COMPAT_MODE", CUFILE_PARAM_FORCE_COMPAT_MODE},
-	{"CUFILE_ALLOW_COMPAT_MODE", CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE},
+	{"CUFILE_FORCE_COMPAT_MODE", CUFILE_PARAM_FORCE_COMPAT_MODE, true},
+	{"CUFILE_ALLOW_COMPAT_MODE", CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, true},
 	{"CUFILE_USE_PCIP2PDMA", CUFILE_PARAM_USE_PCIP2PDMA},
 	{"CUFILE_SKIP_TOPOLOGY_DETECTION", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION},
 	{"CUFILE_NVTX", CUFILE_PARAM_PROFILE_NVTX},
 };
 
-void read_variables(System &system, Config &config, std::vector<std::string> &notices)
+// An empty variable counts as one that is not set.
+std::optional<std::string> variable(System &system, const char *name)
 {
-	const auto bad = [&](const char *name) { notices.push_back(std::string(name) + " has a value that is none"); };
-	for (const Variable &variable : bool_variables) {
-		if (const auto text = system.variable(variable.name)) {
-			if (const auto value = read_bool(*text))
-				config.bools[variable.param] = *value;
-			else
-				bad(variable.name);
-		}
-	}
-	if (const auto text = system.variable("CUFILE_LOGGING_LEVEL")) {
-		if (text->empty() || Log::level_named(*text))
-			config.strings[CUFILE_PARAM_LOGGING_LEVEL] = *text;
+	auto text = system.variable(name);
+	return text && text->empty() ? std::nullopt : text;
+}
+
+void read_bool_variable(System &system, const char *name, bool restricts, bool &out, Findings &found)
+{
+	const auto text = variable(system, name);
+	if (!text)
+		return;
+	if (const auto value = read_bool(*text))
+		out = *value;
+	else if (std::string what = invalid(name, quoted(*text), expected_bool); restricts)
+		found.fail(std::move(what));
+	else
+		found.notices.push_back(std::move(what));
+}
+
+void read_variables(System &system, Config &config, Findings &found)
+{
+	const auto bad = [&](const char *name, const std::string &text, std::string_view expected) {
+		found.notices.push_back(invalid(name, quoted(text), expected));
+	};
+	for (const Variable &one : bool_variables)
+		read_bool_variable(system, one.name, one.restricts, config.bools[one.param], found);
+	read_bool_variable(system, "PEERDMA_REQUIRE_DIRECT", true, config.require_direct, found);
+	if (const auto text = variable(system, "CUFILE_LOGGING_LEVEL")) {
+		if (const auto level = Log::level_named(*text))
+			config.strings[CUFILE_PARAM_LOGGING_LEVEL] = Log::name_of(*level);
 		else
-			bad("CUFILE_LOGGING_LEVEL");
+			bad("CUFILE_LOGGING_LEVEL", *text, expected_level);
 	}
-	if (const auto text = system.variable("CUFILE_LOGFILE_PATH"))
+	if (const auto text = variable(system, "CUFILE_LOGFILE_PATH"))
 		config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH] = *text;
-	if (const auto text = system.variable("CUFILE_LOGFILE_MAX_SIZE_MB")) {
-		uint64_t value = 0;
-		const char *end = text->data() + text->size();
-		const auto [stop, error] = std::from_chars(text->data(), end, value);
-		if (error == std::errc() && stop == end && is_log_size(value))
-			config.log_max_mb = value;
+	if (const auto text = variable(system, "CUFILE_LOGFILE_MAX_SIZE_MB")) {
+		const auto value = read_number(*text);
+		if (value && is_log_size(*value))
+			config.log_max_mb = *value;
 		else
-			bad("CUFILE_LOGFILE_MAX_SIZE_MB");
+			bad("CUFILE_LOGFILE_MAX_SIZE_MB", *text, expected_number({1, max_log_mb}));
 	}
-	if (const auto text = system.variable("PEERDMA_REQUIRE_DIRECT")) {
-		const auto value = read_bool(*text);
-		// Whoever asks for it in words that are not understood does not want it silently off.
-		config.require_direct = value.value_or(!text->empty());
-	}
-	if (const auto text = system.variable("PEERDMA_CUFILE_STATS")) {
+	if (const auto text = variable(system, "PEERDMA_CUFILE_STATS")) {
 		config.longer_stats = *text == "13.4";
 		if (!config.longer_stats && *text != "13.0")
-			bad("PEERDMA_CUFILE_STATS");
+			bad("PEERDMA_CUFILE_STATS", *text, "13.0 or 13.4");
 	}
+}
+
+// That of a file that cannot be opened or read.
+CUfileOpError code_of(int rc)
+{
+	switch (-rc) {
+	case EMFILE:
+	case ENFILE:
+		return CU_FILE_GETNEWFD_FAILED;
+	case ENOMEM:
+		return CU_FILE_NOMEM_ERROR;
+	}
+	return CU_FILE_DRIVER_INVALID_PROPS;
+}
+
+// False: there is no such file, nor a link that leads nowhere, which only who wants a policy makes.
+bool read_policy(System &system, const std::string &path, Config &config, Findings &found)
+{
+	std::string text, target;
+	const int rc = system.read_file(path, text);
+	if (rc == -ENOENT && system.read_link(path, target) < 0)
+		return false;
+	if (rc == -EINVAL)
+		found.fail(path + ": not a regular file");
+	else if (rc < 0)
+		found.fail(path + ": cannot be read: " + Log::error_name(rc), code_of(rc));
+	else if (text.size() > max_json)
+		found.fail(path + ": longer than 1 MiB");
+	else
+		read_json(text, path, config, found);
+	return true;
+}
+
+// DeepSpeed names a file that is not there ("$PWD/local_cufile.json", as it stands): then the machine's policy holds.
+void find_policy(System &system, Config &config, Findings &found)
+{
+	const auto named = variable(system, "CUFILE_ENV_PATH_JSON");
+	if (named && read_policy(system, *named, config, found))
+		return;
+	if (named)
+		found.notices.push_back("CUFILE_ENV_PATH_JSON: no such file: " + quoted(*named) + "; using " +
+					default_path);
+	read_policy(system, default_path, config, found);
 }
 
 // What the original has a use for and this library has not: who asks for something else than what is built in is told.
@@ -138,11 +199,33 @@ Config::Config()
 
 std::optional<bool> read_bool(std::string_view text)
 {
-	if (text == "true" || text == "1" || text == "TRUE" || text == "True")
+	const auto is_one_of = [&](std::initializer_list<const char *> names) {
+		return std::ranges::any_of(names, [&](const char *name) { return same_letters(text, name); });
+	};
+	if (is_one_of({"true", "1", "yes", "on"}))
 		return true;
-	if (text == "false" || text == "0" || text == "FALSE" || text == "False")
+	if (is_one_of({"false", "0", "no", "off"}))
 		return false;
 	return std::nullopt;
+}
+
+std::optional<uint64_t> read_number(std::string_view text)
+{
+	uint64_t value = 0;
+	const char *const end = text.data() + text.size();
+	const auto [stop, error] = std::from_chars(text.data(), end, value);
+	return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+}
+
+std::string expected_number(Range range)
+{
+	return "a whole number from " + std::to_string(range.min) + " to " + std::to_string(range.max);
+}
+
+std::string invalid(std::string_view name, std::string_view value, std::string_view expected)
+{
+	std::string text(name);
+	return text.append(": invalid value ").append(value).append("; expected ").append(expected);
 }
 
 void Settings::over(Config &config) const
@@ -164,34 +247,22 @@ Config Settings::over_defaults() const
 	return config;
 }
 
-Config Settings::merge(System &system, std::vector<std::string> &notices) const
+Config Settings::merge(System &system, Findings &found) const
 {
 	Config config;
-	const auto named = system.variable("CUFILE_ENV_PATH_JSON");
-	const std::string path = named && !named->empty() ? *named : "/etc/cufile.json";
-	std::string text;
-	const int rc = system.read_file(path, text);
-	if (rc < 0) {
-		if (named)
-			notices.push_back("CUFILE_ENV_PATH_JSON names a file that cannot be read: " + path);
-	} else {
-		std::vector<std::string> found;
-		if (!read_json(text, config, found))
-			notices.push_back(path + " is no JSON object, and not used");
-		for (const std::string &notice : found)
-			notices.push_back(path + ": " + notice);
-	}
-	read_variables(system, config, notices);
+	find_policy(system, config, found);
+	read_variables(system, config, found);
 	std::string &level = config.strings[CUFILE_PARAM_LOGGING_LEVEL];
 	const std::string unless_set = level;
 	over(config);
-	if (!level.empty() && !Log::level_named(level)) {
-		notices.push_back("the parameter LOGGING_LEVEL has a value that is none");
-		level = unless_set;
+	if (const auto one = Log::level_named(level)) {
+		level = Log::name_of(*one);
+	} else {
+		if (!level.empty())
+			found.notices.push_back(invalid("LOGGING_LEVEL", quoted(level), expected_level));
+		level = unless_set.empty() ? "ERROR" : unless_set;
 	}
-	if (level.empty())
-		level = "ERROR";
-	notice_idle(config, notices);
+	notice_idle(config, found.notices);
 	return config;
 }
 

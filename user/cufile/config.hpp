@@ -42,7 +42,7 @@ struct Config {
 
 	uint64_t sizes[nr_sizes];
 	bool bools[nr_bools];
-	std::string strings[nr_strings]; // empty: not set
+	std::string strings[nr_strings]; // empty: not set. A logging level from outside has its name of Log
 	Slabs slabs[nr_pools];
 	Denylist denylist;
 	uint64_t log_max_mb = 32;
@@ -52,17 +52,43 @@ struct Config {
 	std::vector<std::string> idle; // keys of cufile.json that were to change something, and do not
 };
 
-// Reads cufile.json: JSON in which // comments are allowed. What is unknown or makes no sense is left out and said in
-// notices. False: it is no JSON object, and config is as it was.
-bool read_json(const std::string &text, Config &config, std::vector<std::string> &notices);
+// What is wrong with settings. A fault keeps the driver closed: it would lose a restriction. A notice does not.
+struct Findings {
+	std::string fault; // the first one; empty: none
+	CUfileOpError code = CU_FILE_SUCCESS;
+	std::vector<std::string> notices;
 
-// In MiB: something, and as much as bytes can be counted.
-constexpr bool is_log_size(uint64_t mb) { return mb && mb <= UINT64_MAX >> 20; }
+	void fail(std::string what, CUfileOpError error = CU_FILE_DRIVER_INVALID_PROPS)
+	{
+		if (!fault.empty())
+			return;
+		fault = std::move(what);
+		code = error;
+	}
+};
 
-// "true", "false", and 1 and 0.
+// Reads cufile.json: JSON with comments that begin with // or stand between /* and */. path is for the messages, which begin
+// with "path:line:column: ". With a fault config is unchanged.
+void read_json(const std::string &text, const std::string &path, Config &config, Findings &found);
+
+// In MiB: at least one, and as many as can be counted in bytes.
+inline constexpr uint64_t max_log_mb = UINT64_MAX >> 20;
+constexpr bool is_log_size(uint64_t mb) { return mb && mb <= max_log_mb; }
+
+// true, yes, on and 1; false, no, off and 0; in upper or lower case.
 std::optional<bool> read_bool(std::string_view text);
+std::optional<uint64_t> read_number(std::string_view text); // decimal digits
 
-// What a program has set, which outlives the driver.
+inline constexpr const char *expected_bool = "true, false, 1 or 0";
+inline constexpr const char *expected_level = "NOTICE, ERROR, WARN, INFO, DEBUG or TRACE";
+std::string expected_number(Range range);
+
+// "name: invalid value VALUE; expected EXPECTED". A value that is text is quoted first.
+std::string invalid(std::string_view name, std::string_view value, std::string_view expected);
+// With control characters and what is not ASCII escaped, and cut if it is long.
+std::string quoted(std::string_view text);
+
+// What a program has set since the driver was closed.
 class Settings
 {
 public:
@@ -73,8 +99,8 @@ public:
 
 	// Over what is built in alone: what Get calls say while the driver is closed.
 	Config over_defaults() const;
-	// Over variables and file: for the driver that is being opened.
-	Config merge(System &system, std::vector<std::string> &notices) const;
+	// Over variables and file: for the driver that is being opened. With a fault only where and what to log is good.
+	Config merge(System &system, Findings &found) const;
 
 private:
 	void over(Config &config) const;

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include <sys/sysmacros.h>
+
+#include "text.hpp"
 
 namespace cufile
 {
@@ -16,7 +19,7 @@ struct Mount {
 	std::string point, filesystem, source;
 };
 
-// Where the bytes of a file lie: its block device, and all that this one is made of.
+// Where the bytes of a file lie: its block device, and all that this one is made of. Nothing, if it is on none.
 struct Ground {
 	std::vector<std::string> parts;   // of the devices' paths in sysfs: partition, disk, controller, PCI function
 	std::vector<std::string> drivers; // of these
@@ -117,28 +120,31 @@ void walk(System &system, std::string path, int depth, Ground &ground)
 	}
 }
 
-Ground ground_of(System &system, int fd, const Mount &mount)
+// None: sysfs is not there to say so.
+std::optional<Ground> ground_of(System &system, int fd, const Mount &mount)
 {
 	Ground ground;
 	struct stat st = {};
 	std::string link;
 	if (system.fstat(fd, st) < 0)
-		return ground;
+		return std::nullopt;
 	const dev_t device = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
 	const std::string numbers = std::to_string(major(device)) + ':' + std::to_string(minor(device));
+	const bool has_source = mount.source.starts_with("/dev/");
 	// A file system of several disks has a number that is none of theirs.
 	if (system.read_link("/sys/dev/block/" + numbers, link) >= 0 ||
-	    (mount.source.starts_with("/dev/") &&
-	     system.read_link("/sys/class/block/" + device_name(system, mount.source), link) >= 0))
+	    (has_source && system.read_link("/sys/class/block/" + device_name(system, mount.source), link) >= 0))
 		walk(system, link, 0, ground);
+	else if (has_source || major(device) || mount.point.empty())
+		return std::nullopt;
 	return ground;
 }
 
-// Modules are written both ways.
-std::string module_name(std::string name)
+// Modules are written with both signs, and no two names differ only in the case of their letters.
+bool same_name(std::string_view a, std::string_view b)
 {
-	std::replace(name.begin(), name.end(), '-', '_');
-	return name;
+	const auto letter = [](char c) { return c == '-' ? '_' : lower(c); };
+	return std::ranges::equal(a, b, {}, letter, letter);
 }
 
 std::string folder(std::string path)
@@ -159,22 +165,23 @@ std::string Denylist::meets(System &system, int fd) const
 	if (mount.point.empty() && !(mounts.empty() && filesystems.empty()))
 		return "mounts are not known";
 	for (const std::string &entry : filesystems)
-		if (entry == mount.filesystem || (entry == "nfs" && mount.filesystem == "nfs4"))
+		if (same_name(entry, mount.filesystem) || (same_name(entry, "nfs") && mount.filesystem == "nfs4"))
 			return "filesystems has " + entry;
 	for (const std::string &entry : mounts)
 		if (folder(entry) == mount.point)
 			return "mounts has " + entry;
 	if (drivers.empty() && devices.empty())
 		return "";
-	const Ground ground = ground_of(system, fd, mount);
+	const std::optional<Ground> ground = ground_of(system, fd, mount);
+	if (!ground)
+		return "devices are not known";
 	for (const std::string &entry : devices)
-		if (std::ranges::count(ground.parts, device_name(system, entry)))
+		if (std::ranges::count(ground->parts, device_name(system, entry)))
 			return "devices has " + entry;
-	const auto is = [&](const std::string &entry) {
-		return [name = module_name(entry)](const std::string &driver) { return module_name(driver) == name; };
-	};
 	for (const std::string &entry : drivers)
-		if (is(entry)(mount.filesystem) || std::ranges::any_of(ground.drivers, is(entry)))
+		if (same_name(entry, mount.filesystem) ||
+		    std::ranges::any_of(ground->drivers,
+					[&](const std::string &driver) { return same_name(entry, driver); }))
 			return "drivers has " + entry;
 	return "";
 }

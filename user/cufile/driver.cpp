@@ -90,19 +90,38 @@ Library::~Library()
 	docks_.trim(); // of what a stream came to after that
 }
 
+// At this level at least.
+void Library::open_log(const Config &config, Log::Level least)
+{
+	log_.open(std::max(least, Log::level_of(config.strings[CUFILE_PARAM_LOGGING_LEVEL])),
+		  config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH], config.strings[CUFILE_PARAM_LOG_DIR],
+		  config.log_max_mb << 20);
+}
+
+// Says why the driver stays closed.
+void Library::refuse(const Config &config, const std::string &fault)
+{
+	open_log(config, Log::Level::error);
+	log_.say(Log::Level::error, fault);
+	log_.close();
+}
+
 CUfileOpError Library::open_if_closed()
 {
 	if (engine_)
 		return CU_FILE_SUCCESS;
 	busy_ = true;
-	std::vector<std::string> notices;
-	Config config = settings_.merge(seams_.system, notices);
-	log_.open(Log::level_of(config.strings[CUFILE_PARAM_LOGGING_LEVEL]),
-		  config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH], config.strings[CUFILE_PARAM_LOG_DIR],
-		  config.log_max_mb << 20);
-	if (!notices.empty()) {
+	Findings found;
+	Config config = settings_.merge(seams_.system, found);
+	if (!found.fault.empty()) {
+		refuse(config, found.fault);
+		busy_ = false;
+		return found.code;
+	}
+	open_log(config, Log::Level::notice);
+	if (!found.notices.empty()) {
 		std::string all;
-		for (const std::string &notice : notices)
+		for (const std::string &notice : found.notices)
 			all += (all.empty() ? "" : "; ") + notice;
 		log_.say(Log::Level::notice, all);
 	}
@@ -179,6 +198,7 @@ CUfileError_t Library::close()
 	docks_.trim();
 	stats_.stop();
 	log_.close();
+	settings_ = {};
 	count_ = 0;
 	busy_ = false;
 	closing_ = false;
@@ -191,8 +211,12 @@ CUfileError_t Library::properties(CUfileDrvProps_t *props)
 		return error(CU_FILE_INVALID_VALUE);
 	const std::lock_guard guard(open_lock_);
 	// Who asks before opening the driver whether that is worth the trouble is told what it would say then.
-	std::vector<std::string> notices; // are for who opens it
-	const Config config = engine_ ? engine_->config : settings_.merge(seams_.system, notices);
+	Findings found; // notices are for who opens it
+	const Config config = engine_ ? engine_->config : settings_.merge(seams_.system, found);
+	if (!found.fault.empty()) {
+		refuse(config, found.fault);
+		return error(found.code);
+	}
 	if (!engine_ && !may_open(seams_.system, config))
 		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
 	*props = {};

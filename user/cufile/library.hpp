@@ -178,6 +178,8 @@ private:
 
 	// With open_lock_.
 	CUfileOpError open_if_closed();
+	void open_log(const Config &config, Log::Level least);
+	void refuse(const Config &config, const std::string &fault);
 	// As the first call of a program that does not open the driver.
 	CUfileOpError open_for_use();
 	CUfileError_t change(const std::function<void(Config &)> &apply, const std::function<void()> &keep);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "log.hpp"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -8,6 +9,8 @@
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "text.hpp"
 
 namespace cufile
 {
@@ -39,9 +42,9 @@ std::string line_of(Log::Level level, std::string_view message, const char *file
 	line += "peerdma-";
 	line += module_of(file);
 	line += ':' + std::to_string(number) + ' ';
-	// One line each, whatever is in a path.
+	// One line each, and nothing for a terminal to obey, whatever is in a path.
 	for (const char c : message)
-		line += c == '\n' ? ' ' : c;
+		line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
 	return line + '\n';
 }
 
@@ -50,41 +53,81 @@ std::string line_of(Log::Level level, std::string_view message, const char *file
 std::optional<Log::Level> Log::level_named(std::string_view name)
 {
 	for (int i = 0; i < 6; i++)
-		if (name == names[i])
+		if (same_letters(name, names[i]))
 			return static_cast<Level>(i);
 	return std::nullopt;
 }
 
+const char *Log::name_of(Level level) { return names[static_cast<int>(level)]; }
+
+std::string Log::error_name(int rc)
+{
+	const char *const name = ::strerrorname_np(-rc);
+	return name ? name : "error " + std::to_string(-rc);
+}
+
 void Log::open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes)
 {
+	int rc;
 	{
 		std::lock_guard guard(lock_);
 		level_ = level;
 		max_bytes_ = max_bytes;
 		path_ = !path.empty() ? path : dir.empty() ? "" : dir + "/cufile.log";
-		open_file();
-		if (path_.empty() || fd_ != 2)
-			return;
+		rc = open_file();
 	}
-	say(Level::error, "the log cannot be opened, standard error is used: " + path_);
+	if (rc < 0)
+		say(Level::error,
+		    "log file " + path_ + ": cannot be opened: " + error_name(rc) + "; using standard error");
 }
 
-void Log::open_file()
+int Log::open_file()
 {
 	if (fd_ != 2)
 		file_.close(system_);
 	fd_ = 2;
 	bytes_ = 0;
+	may_rename_ = false;
 	if (path_.empty())
-		return;
+		return 0;
 	const int fd = system_.open_log(path_);
 	if (fd < 0)
-		return;
+		return fd;
+	struct stat st = {};
+	const int rc = system_.fstat(fd, st);
+	// Appending to a disk would write over its first blocks.
+	if (rc < 0 || S_ISBLK(st.st_mode)) {
+		system_.close(fd);
+		return rc < 0 ? rc : -EINVAL;
+	}
 	fd_ = file_.fd = fd;
 	file_.identify(system_, false);
-	struct stat st = {};
-	if (system_.fstat(fd, st) == 0)
+	std::string target;
+	if (S_ISREG(st.st_mode)) {
 		bytes_ = static_cast<uint64_t>(st.st_size);
+		may_rename_ = system_.read_link(path_, target) < 0;
+	}
+	return 0;
+}
+
+// Where the file cannot be renamed it grows on.
+void Log::rotate()
+{
+	const std::string aside = path_ + ".1";
+	const int rc = system_.rename(path_, aside);
+	if (rc == 0) {
+		open_file();
+		return;
+	}
+	may_rename_ = false;
+	write(line_of(Level::error, path_ + ": cannot be renamed to " + aside + ": " + error_name(rc), __FILE__,
+		      __LINE__, system_.pid()));
+}
+
+bool Log::write(std::string_view line)
+{
+	bytes_ += line.size();
+	return system_.append(fd_, line) >= 0;
 }
 
 // What a shell sends standard error to it opens for writing alone. And what is appended is written over nothing.
@@ -99,6 +142,8 @@ bool Log::is_data(int fd)
 void Log::close()
 {
 	std::lock_guard guard(lock_);
+	if (fd_ != 2)
+		lost_ = 0; // of that file; standard error stays
 	path_.clear();
 	open_file();
 }
@@ -116,12 +161,14 @@ void Log::say(Level level, std::string_view message, const char *file, int numbe
 		// The program may have closed the log, and have another file by its number.
 		if (fd_ != 2 && !file_.is_there(system_))
 			open_file();
-		if (fd_ != 2 && bytes_ && bytes_ + line.size() > max_bytes_) {
-			system_.rename(path_, path_ + ".1");
-			open_file();
-		}
-		bytes_ += line.size();
-		system_.append(fd_, line);
+		if (may_rename_ && bytes_ && bytes_ + line.size() > max_bytes_)
+			rotate();
+		if (lost_ &&
+		    write(line_of(Level::notice, std::to_string(lost_) + " lines of this log were lost: no room",
+				  __FILE__, __LINE__, system_.pid())))
+			lost_ = 0;
+		if (lost_ || !write(line))
+			lost_++;
 	} catch (...) {
 		// A log that cannot be written is no reason to fail what is logged.
 	}

@@ -13,7 +13,8 @@ namespace cufile
 
 // Lines in the form that programs which read cuFile's log know. They go to standard error unless a file or a folder was
 // asked for: never to the working directory by themselves, nor into what a program that has closed its standard error has
-// opened in its place.
+// opened in its place. No line waits for a reader: those that a pipe or a terminal has no room for are counted, and the count
+// is logged as soon as there is room.
 class Log
 {
 public:
@@ -26,9 +27,11 @@ public:
 
 	// What a name stands for; error for one that is none.
 	static Level level_of(std::string_view name) { return level_named(name).value_or(Level::error); }
-	static std::optional<Level> level_named(std::string_view name);
-	// path: a file; else dir: a folder for cufile.log; else standard error. A file that reaches max_bytes becomes
-	// path.1, and a new one is begun.
+	static std::optional<Level> level_named(std::string_view name); // in upper or lower case
+	static const char *name_of(Level level);
+	static std::string error_name(int rc); // "ENOENT" of -ENOENT
+	// path: a file; else dir: a folder for cufile.log; else standard error. A regular file that reaches max_bytes becomes
+	// path.1, and a new one is begun. Links, devices and pipes are never renamed.
 	void open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes);
 	void close();
 	bool wants(Level level) const { return level <= level_; }
@@ -36,7 +39,9 @@ public:
 		 int line = __builtin_LINE()) noexcept;
 
 private:
-	void open_file();
+	int open_file();
+	void rotate();
+	bool write(std::string_view line);
 	bool is_data(int fd);
 
 	System &system_;
@@ -44,6 +49,8 @@ private:
 	std::mutex lock_;            // protects all below
 	std::string path_;
 	uint64_t max_bytes_ = 0, bytes_ = 0;
+	bool may_rename_ = false;
+	uint64_t lost_ = 0; // lines
 	int fd_ = 2;
 	Descriptor file_; // of fd_, if that is not 2
 };

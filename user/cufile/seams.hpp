@@ -74,14 +74,16 @@ public:
 	virtual int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) = 0;
 	// For so many reads at a time, into this memory.
 	virtual int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out) = 0;
+	// A regular file of at most 16 MiB; -EINVAL: it is not a regular file. Never waits, as a FIFO would.
 	virtual int read_file(const std::string &path, std::string &out) = 0;
-	// What was there is gone; what could not be written whole may be there in part.
+	// Replaces a regular file, or makes one. After an error it may be there in part. -EINVAL: it is not a regular file.
 	virtual int write_file(const std::string &path, std::string_view text) = 0;
 	virtual int read_link(const std::string &path, std::string &out) = 0;
 	// The names in a folder, without . and ..
 	virtual int list(const std::string &path, std::vector<std::string> &names) = 0;
-	// Opened for appending, made if it is not there.
+	// Opened for appending, made if it is not there. -ENXIO: a FIFO that nobody reads.
 	virtual int open_log(const std::string &path) = 0;
+	// All of it, and never waits: -EAGAIN, a pipe or a terminal has no room.
 	virtual int append(int fd, std::string_view text) = 0;
 	virtual int rename(const std::string &from, const std::string &to) = 0;
 	virtual std::optional<std::string> variable(const char *name) = 0;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/stat.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -20,6 +23,8 @@ namespace cufile
 {
 namespace
 {
+
+constexpr size_t max_file = 16 << 20; // bytes that are read of one: a list of mounts may be long
 
 int check(int rc) { return rc < 0 ? -errno : rc; }
 
@@ -147,17 +152,22 @@ public:
 	int read_file(const std::string &path, std::string &out) override
 	{
 		out.clear();
-		const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
+		// Neither a FIFO nor a file of the kernel's that waits for something to tell is waited for.
+		const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 		if (fd < 0)
 			return fd;
+		struct stat st;
+		int rc = fstat(fd, st);
+		if (rc == 0 && !S_ISREG(st.st_mode))
+			rc = -EINVAL;
 		char chunk[4096];
-		int rc;
-		while ((rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
+		while (rc >= 0 && (rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
+			if (rc > 0)
+				out.append(chunk, static_cast<size_t>(rc));
+			if (out.size() > max_file)
+				rc = -EFBIG;
 			if (rc == -EINTR)
-				continue;
-			if (rc < 0)
-				break;
-			out.append(chunk, static_cast<size_t>(rc));
+				rc = 0;
 		}
 		::close(fd);
 		return rc;
@@ -165,15 +175,14 @@ public:
 
 	int write_file(const std::string &path, std::string_view text) override
 	{
-		const int fd =
-			high(check(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666)));
+		const int fd = high(check(
+			::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666)));
 		if (fd < 0)
 			return fd;
-		int rc = 0;
-		while (!text.empty() && (rc >= 0 || rc == -EINTR)) {
-			rc = append(fd, text);
-			text.remove_prefix(rc > 0 ? static_cast<size_t>(rc) : 0);
-		}
+		struct stat st;
+		int rc = fstat(fd, st);
+		if (rc == 0)
+			rc = S_ISREG(st.st_mode) ? append(fd, text) : -EINVAL;
 		const int closed = close(fd);
 		return rc < 0 ? rc : closed;
 	}
@@ -202,15 +211,27 @@ public:
 	}
 	int open_log(const std::string &path) override
 	{
-		return high(check(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666)));
+		return high(check(
+			::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666)));
 	}
 	int append(int fd, std::string_view text) override
 	{
 		WithoutPipeSignal quiet;
-		const int rc = check(static_cast<int>(::write(fd, text.data(), text.size())));
-		if (rc == -EPIPE)
-			quiet.take();
-		return rc;
+		while (!text.empty()) {
+			// Standard error may be a pipe or a terminal that nobody reads, and its flags are the program's. One that
+			// is ready has room for PIPE_BUF bytes.
+			struct pollfd ready = {fd, POLLOUT, 0};
+			if (::poll(&ready, 1, 0) == 0)
+				return -EAGAIN;
+			const int rc = check(
+				static_cast<int>(::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF))));
+			if (rc == -EPIPE)
+				quiet.take();
+			if (rc < 0 && rc != -EINTR)
+				return rc;
+			text.remove_prefix(rc > 0 ? static_cast<size_t>(rc) : 0);
+		}
+		return 0;
 	}
 	int rename(const std::string &from, const std::string &to) override
 	{

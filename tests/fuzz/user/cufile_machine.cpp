@@ -67,8 +67,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			system.links[place % 2 ? gpu : drive] = text;
 	}
 
-	std::vector<std::string> notices;
-	const cufile::Config config = cufile::Settings{}.merge(system, notices);
+	cufile::Findings found;
+	const cufile::Config config = cufile::Settings{}.merge(system, found);
 	must(config.log_max_mb << 20 >> 20 == config.log_max_mb && config.log_max_mb, "a log has room");
 	must(!config.strings[CUFILE_PARAM_LOGGING_LEVEL].empty(), "there is a logging level");
 	for (unsigned i = 0; i < cufile::nr_sizes; i++) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Any calls that set and get parameters, and open and close the driver, in any order and with any numbers: what is got is
 // what was set last by who may, and never beyond the room that there is for it.
+#include <algorithm>
 #include <cstring>
 
 #include "../../host/fake_seams.hpp"
@@ -112,6 +113,12 @@ private:
 	{
 		const bool open = is_open();
 		must(good(library_.close()) == open, "it closes if it is open");
+		if (!open)
+			return;
+		std::ranges::fill(sizes_, std::nullopt);
+		std::ranges::fill(bools_, std::nullopt);
+		std::ranges::fill(strings_, std::nullopt);
+		std::ranges::fill(slabs_, std::nullopt);
 	}
 
 	void size()
@@ -238,7 +245,7 @@ private:
 	FakeCuda cuda_;
 	FakePeer peer_;
 	cufile::Library library_{{system_, cuda_, peer_}};
-	// What the program has set while the driver was closed.
+	// What the program has set since the driver was closed.
 	std::optional<uint64_t> sizes_[cufile::nr_sizes];
 	std::optional<bool> bools_[cufile::nr_bools];
 	std::optional<std::string> strings_[cufile::nr_strings];
