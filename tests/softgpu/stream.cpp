@@ -81,6 +81,24 @@ struct CUstream_st {
 	std::thread thread;
 	static inline std::atomic<uint64_t> next_id{1};
 
+	// As in a real driver, a new stream is where the last one was.
+	static inline std::mutex places_lock;
+	static inline std::vector<void *> *const places = new std::vector<void *>; // of streams that were destroyed
+	static void *operator new(size_t size)
+	{
+		std::lock_guard guard(places_lock);
+		if (places->empty())
+			return ::operator new(size);
+		void *const place = places->back();
+		places->pop_back();
+		return place;
+	}
+	static void operator delete(void *place)
+	{
+		std::lock_guard guard(places_lock);
+		places->push_back(place);
+	}
+
 	CUstream_st(CUcontext in, bool blocks) : context(in), blocking(blocks), thread([this] { run(); }) {}
 	~CUstream_st()
 	{

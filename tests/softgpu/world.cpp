@@ -33,6 +33,18 @@ constexpr std::string_view forbidden[] = {
 constexpr int host_devices = 2;
 constexpr size_t host_device_bytes = size_t{1} << 30;
 
+// As in a real driver, it is where the last one was.
+CUcontext new_context(int device)
+{
+	std::lock_guard guard(world().lock);
+	if (world().destroyed.empty())
+		return new CUctx_st{device};
+	const CUcontext context = world().destroyed.back();
+	world().destroyed.pop_back();
+	*context = {device};
+	return context;
+}
+
 bool is_usable(CUcontext context)
 {
 	std::lock_guard guard(world().lock);
@@ -331,7 +343,7 @@ CUresult cuCtxCreate(CUcontext *context, unsigned, CUdevice device)
 		rc = begin(__func__);
 	if (rc)
 		return rc;
-	*context = new CUctx_st{device};
+	*context = new_context(device);
 	stack.push_back(*context);
 	return CUDA_SUCCESS;
 }
@@ -348,6 +360,7 @@ CUresult cuCtxDestroy(CUcontext context)
 	std::lock_guard guard(world().lock);
 	world().live -= context->live;
 	context->destroyed = true;
+	world().destroyed.push_back(context);
 	return CUDA_SUCCESS;
 }
 CUresult cuCtxGetCurrent(CUcontext *context)

@@ -18,7 +18,7 @@
 #include "softgpu.hpp"
 #include "stand.hpp"
 
-// Those that are destroyed stay, as what no call takes any more.
+// Those that are destroyed stay, as what no call takes any more until cuCtxCreate() gives their address again.
 struct CUctx_st {
 	int device;
 	int live = 0; // of World::live what goes with it
@@ -69,6 +69,7 @@ struct World {
 	std::map<std::string, std::pair<int, int>> failures;
 	uint64_t next_id = 0;
 	int wrongs = 0, live = 0;
+	std::vector<CUcontext> destroyed;
 	int captures = 0;          // under way that forbid all threads what waits
 	bool capture_void = false; // somebody did so
 	bool initialized;
