@@ -416,6 +416,10 @@ typedef struct CUfileIOEvents {
 
 typedef void *CUfileBatchHandle_t;
 
+/*
+ * cuFileBatchIOGetStatus(): a min_nr above what is left means all that is left; one above *nr is CU_FILE_INVALID_VALUE. After
+ * cuFileBatchIOCancel() there is nothing to wait for: with a min_nr no events, with 0 each entry that has ended.
+ */
 CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch_idp, unsigned nr);
 CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch_idp, unsigned nr, CUfileIOParams_t *iocbp,
 				  unsigned int flags);
