@@ -428,7 +428,11 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch_idp, unsigned min
 CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch_idp);
 void cuFileBatchIODestroy(CUfileBatchHandle_t batch_idp);
 
-/* In the order of a stream: what the pointers point to is read when the stream gets there */
+/*
+ * In the order of a stream: what the pointers point to is read when the stream gets there. The size at the call is the most that
+ * there may be: if it is larger then, the count is -CU_FILE_INVALID_VALUE; if it is 0 at the call, the count is 0 at once.
+ * cuFileStreamRegister() is of the stream and not of its address: a new stream at the address of a destroyed one is not registered.
+ */
 
 #define CU_FILE_STREAM_FIXED_BUF_OFFSET 1
 #define CU_FILE_STREAM_FIXED_FILE_OFFSET 2
