@@ -106,111 +106,114 @@ typedef enum CUfileOpError {
 /**
  * cufileop_status_error - an error in words
  * @status: of a CUfileError_t
- * Return: a string that lives for ever, "unknown cuFile error" for a number that is none of the enum.
+ *
+ * The words are those that cuFile's documentation describes each error by, because programs compare them. What each error
+ * means in this library is in the table "Errors" of Documentation/cufile.md: there is no nvidia-fs here.
+ * Return: a string that lives for ever, "unknown cufile error" for a number that is not in the enum.
  */
 static inline const char *cufileop_status_error(CUfileOpError status)
 {
 	switch ((int)status) {
 	case CU_FILE_SUCCESS:
-		return "success";
+		return "cufile success";
 	case CU_FILE_DRIVER_NOT_INITIALIZED:
-		return "the driver is not open";
+		return "nvidia-fs driver is not loaded";
 	case CU_FILE_DRIVER_INVALID_PROPS:
-		return "a property of the driver is out of its range";
+		return "invalid property";
 	case CU_FILE_DRIVER_UNSUPPORTED_LIMIT:
-		return "a limit the driver cannot keep to";
+		return "property range error";
 	case CU_FILE_DRIVER_VERSION_MISMATCH:
-		return "library and kernel module do not fit together";
+		return "nvidia-fs driver version mismatch";
 	case CU_FILE_DRIVER_VERSION_READ_ERROR:
-		return "the kernel module's version cannot be read";
+		return "nvidia-fs driver version read error";
 	case CU_FILE_DRIVER_CLOSING:
-		return "the driver is being closed";
+		return "driver shutdown in progress";
 	case CU_FILE_PLATFORM_NOT_SUPPORTED:
-		return "this machine is not supported";
+		return "GPUDirect Storage not supported on current platform";
 	case CU_FILE_IO_NOT_SUPPORTED:
-		return "this kind of file or transfer is not supported";
+		return "GPUDirect Storage not supported on current file";
 	case CU_FILE_DEVICE_NOT_SUPPORTED:
-		return "this device is not supported";
+		return "GPUDirect Storage not supported on current GPU";
 	case CU_FILE_NVFS_DRIVER_ERROR:
-		return "the kernel module reported an error";
+		return "nvidia-fs driver ioctl error";
 	case CU_FILE_CUDA_DRIVER_ERROR:
-		return "the CUDA driver reported an error";
+		return "CUDA Driver API error";
 	case CU_FILE_CUDA_POINTER_INVALID:
-		return "not a pointer to device memory";
+		return "invalid device pointer";
 	case CU_FILE_CUDA_MEMORY_TYPE_INVALID:
-		return "a kind of memory that cannot be used here";
+		return "invalid pointer memory type";
 	case CU_FILE_CUDA_POINTER_RANGE_ERROR:
-		return "the range is not inside one allocation";
+		return "pointer range exceeds allocated address range";
 	case CU_FILE_CUDA_CONTEXT_MISMATCH:
-		return "the memory belongs to another CUDA context";
+		return "cuda context mismatch";
 	case CU_FILE_INVALID_MAPPING_SIZE:
-		return "longer than the registered buffer";
+		return "access beyond maximum pinned size";
 	case CU_FILE_INVALID_MAPPING_RANGE:
-		return "outside the registered buffer";
+		return "access beyond mapped size";
 	case CU_FILE_INVALID_FILE_TYPE:
-		return "neither a regular file nor a block device";
+		return "unsupported file type";
 	case CU_FILE_INVALID_FILE_OPEN_FLAG:
-		return "the file is not open in a way that allows this";
+		return "unsupported file open flags";
 	case CU_FILE_DIO_NOT_SET:
-		return "the file is not open for direct I/O";
+		return "fd direct IO not set";
 	case CU_FILE_INVALID_VALUE:
-		return "an argument is not valid";
+		return "invalid arguments";
 	case CU_FILE_MEMORY_ALREADY_REGISTERED:
-		return "the memory is registered already";
+		return "device pointer already registered";
 	case CU_FILE_MEMORY_NOT_REGISTERED:
-		return "the memory is not registered";
+		return "device pointer lookup failure";
 	case CU_FILE_PERMISSION_DENIED:
-		return "permission denied";
+		return "driver or file access error";
 	case CU_FILE_DRIVER_ALREADY_OPEN:
-		return "the driver is open already";
+		return "driver is already open";
 	case CU_FILE_HANDLE_NOT_REGISTERED:
-		return "the file handle is not registered";
+		return "file descriptor is not registered";
 	case CU_FILE_HANDLE_ALREADY_REGISTERED:
-		return "the file is registered already";
+		return "file descriptor is already registered";
 	case CU_FILE_DEVICE_NOT_FOUND:
-		return "no such device";
+		return "GPU device not found";
 	case CU_FILE_INTERNAL_ERROR:
-		return "an error inside the library";
+		return "internal error";
 	case CU_FILE_GETNEWFD_FAILED:
-		return "no new file descriptor could be had";
+		return "failed to obtain new file descriptor";
 	case CU_FILE_NVFS_SETUP_ERROR:
-		return "the kernel module could not be set up";
+		return "NVFS driver initialization error";
 	case CU_FILE_IO_DISABLED:
-		return "I/O is switched off for this file";
+		return "GPUDirect Storage disabled by config on current file";
 	case CU_FILE_BATCH_SUBMIT_FAILED:
-		return "the batch could not be submitted";
+		return "failed to submit a batch operation";
 	case CU_FILE_GPU_MEMORY_PINNING_FAILED:
-		return "device memory could not be pinned";
+		return "failed to allocate pinned GPU memory";
 	case CU_FILE_BATCH_FULL:
-		return "the batch has no room left";
+		return "queue full for batch operation";
 	case CU_FILE_ASYNC_NOT_SUPPORTED:
-		return "stream-ordered I/O is not supported here";
+		return "cuFile stream operation is not supported";
 	case CU_FILE_INTERNAL_BATCH_SETUP_ERROR:
-		return "the batch could not be set up";
+		return "batch setup internal error";
 	case CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR:
-		return "a request of the batch was refused";
+		return "batch submit internal error";
 	case CU_FILE_INTERNAL_BATCH_GETSTATUS_ERROR:
-		return "the batch's status could not be had";
+		return "batch get status internal error";
 	case CU_FILE_INTERNAL_BATCH_CANCEL_ERROR:
-		return "the batch could not be cancelled";
+		return "batch cancel internal error";
 	case CU_FILE_NOMEM_ERROR:
 		return "out of memory";
 	case CU_FILE_IO_ERROR:
-		return "the I/O failed";
+		return "I/O error";
 	case CU_FILE_INTERNAL_BUF_REGISTER_ERROR:
-		return "the buffer could not be registered";
+		return "buffer registration error";
 	case CU_FILE_HASH_OPR_ERROR:
-		return "an error of an internal table";
+		return "hash operation error";
 	case CU_FILE_INVALID_CONTEXT_ERROR:
-		return "no valid CUDA context";
+		return "invalid context error";
 	case CU_FILE_NVFS_INTERNAL_DRIVER_ERROR:
-		return "an error inside the kernel module";
+		return "nvidia-fs internal driver error";
 	case CU_FILE_BATCH_NOCOMPAT_ERROR:
-		return "the batch needs a fallback that is switched off";
+		return "batch operation needs compatibility mode, which is off";
 	case CU_FILE_IO_MAX_ERROR:
-		return "the end of the list of errors";
+		return "end of the list of errors";
 	}
-	return "unknown cuFile error";
+	return "unknown cufile error";
 }
 
 /** struct CUfileError - what most calls return: 0 in both members is success */
@@ -423,6 +426,10 @@ typedef struct CUfileIOEvents {
 
 typedef void *CUfileBatchHandle_t;
 
+/*
+ * cuFileBatchIOGetStatus(): a min_nr above what is left means all that is left; one above *nr is CU_FILE_INVALID_VALUE. After
+ * cuFileBatchIOCancel() there is nothing to wait for: with a min_nr no events, with 0 each entry that has ended.
+ */
 CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch_idp, unsigned nr);
 CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch_idp, unsigned nr, CUfileIOParams_t *iocbp,
 				  unsigned int flags);
@@ -431,7 +438,11 @@ CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch_idp, unsigned min
 CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch_idp);
 void cuFileBatchIODestroy(CUfileBatchHandle_t batch_idp);
 
-/* In the order of a stream: what the pointers point to is read when the stream gets there */
+/*
+ * In the order of a stream: what the pointers point to is read when the stream gets there. The size at the call is the most that
+ * there may be: if it is larger then, the count is -CU_FILE_INVALID_VALUE; if it is 0 at the call, the count is 0 at once.
+ * cuFileStreamRegister() is of the stream and not of its address: a new stream at the address of a destroyed one is not registered.
+ */
 
 #define CU_FILE_STREAM_FIXED_BUF_OFFSET 1
 #define CU_FILE_STREAM_FIXED_FILE_OFFSET 2

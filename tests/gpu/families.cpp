@@ -152,6 +152,7 @@ public:
 		get(lib_.self, read_async_, "cuFileReadAsync");
 		get(lib_.self, write_async_, "cuFileWriteAsync");
 		get(lib_.self, stream_register_, "cuFileStreamRegister");
+		get(lib_.self, stream_deregister_, "cuFileStreamDeregister");
 		get(lib_.self, forget_buffer_, "cuFileBufDeregister");
 	}
 
@@ -401,6 +402,9 @@ private:
 			must(!cuda_.sync(stream), "cuStreamSynchronize");
 			tell(right && result_ == 50 && cuda_.see(at + 9, 50) == bytes_.substr(flags ? 10 : 7, 50),
 			     name + (flags ? ": a fixed offset" : ": parameters of their time"));
+			// Twice is refused, and the next memory is asked about with the same stream.
+			if (flags)
+				must(!stream_deregister_(static_cast<CUstream>(stream)).err, "cuFileStreamDeregister");
 		}
 	}
 
@@ -485,6 +489,7 @@ private:
 	decltype(&cuFileReadAsync) read_async_;
 	decltype(&cuFileWriteAsync) write_async_;
 	decltype(&cuFileStreamRegister) stream_register_;
+	decltype(&cuFileStreamDeregister) stream_deregister_;
 	decltype(&cuFileBufDeregister) forget_buffer_;
 	// Of an I/O of a stream.
 	size_t size_ = 0;

@@ -75,6 +75,7 @@ struct Calls {
 	CALL(cuFileReadAsync);
 	CALL(cuFileWriteAsync);
 	CALL(cuFileStreamRegister);
+	CALL(cuFileStreamDeregister);
 	CALL(peerdma_cufile_explain);
 #undef CALL
 };
@@ -294,8 +295,9 @@ void unopened()
 			CUfileBatchHandle_t batch;
 			return calls.cuFileBatchIOSetUp(&batch, 4);
 		},
-		[&] { return calls.cuFileStreamRegister(nullptr, 0); },
 	};
+	MUST(!calls.cuFileStreamRegister(nullptr, 0).err && !calls.cuFileStreamDeregister(nullptr).err);
+	MUST(calls.cuFileUseCount() == 0); // it is no first call
 	for (const auto &first : firsts) {
 		MUST(calls.cuFileUseCount() == 0);
 		MUST(!first().err);

@@ -70,13 +70,18 @@ TEST(CufileHeader, EveryErrorHasWordsOfItsOwn)
 	for (int error = 5001; error <= 5050; error++) {
 		const std::string text = CUFILE_ERRSTR(error);
 		if (error == 5021 || error == 5032) {
-			EXPECT_EQ(text, "unknown cuFile error") << error;
+			EXPECT_EQ(text, "unknown cufile error") << error;
 			continue;
 		}
-		EXPECT_NE(text, "unknown cuFile error") << error;
+		EXPECT_NE(text, "unknown cufile error") << error;
 		EXPECT_TRUE(words.insert(text).second) << error << " says the same as another: " << text;
 	}
-	EXPECT_STREQ(CUFILE_ERRSTR(0), "success");
+	EXPECT_STREQ(CUFILE_ERRSTR(0), "cufile success");
+	// Those that NVIDIA's sample cufile_sample_008 compares.
+	EXPECT_STREQ(CUFILE_ERRSTR(5007), "GPUDirect Storage not supported on current platform");
+	EXPECT_STREQ(CUFILE_ERRSTR(5011), "CUDA Driver API error");
+	EXPECT_STREQ(CUFILE_ERRSTR(5018), "unsupported file type");
+	EXPECT_STREQ(CUFILE_ERRSTR(5022), "invalid arguments");
 	EXPECT_STREQ(CUFILE_ERRSTR(-5022), CUFILE_ERRSTR(5022)) << "as it comes back from calls that return a count";
 }
 

@@ -234,4 +234,34 @@ TEST_F(Cufile, AContextThatIsDestroyed)
 	}
 }
 
+// The driver gives a context the address of one that was destroyed. What the library had in that one is gone.
+TEST_F(Cufile, AContextWhereTheLastOneWas)
+{
+	const std::string bytes = pattern(size);
+	const CUfileHandle_t fh = handle("f", bytes);
+	CUcontext last = nullptr;
+	for (int round = 0; round < 4; round++) {
+		Owned one(round % 2, true, size);
+		if (last) {
+			ASSERT_EQ(one.context, last) << "otherwise this shows nothing";
+		}
+		last = one.context;
+		// By a small lane, by large ones, and by a dock.
+		for (const size_t n : {size_t{4096}, size}) {
+			one.fill();
+			EXPECT_EQ(read(fh, one.memory, n, 0), static_cast<ssize_t>(n));
+			EXPECT_TRUE(one.bytes(0, n) == bytes.substr(0, n)) << round;
+		}
+		size_t n = 2000000;
+		off_t from = 9, to = 100;
+		ssize_t got = -2;
+		EXPECT_EQ(lib().cuFileReadAsync(fh, one.memory, &n, &from, &to, &got, one.stream).err, 0);
+		fake_sync(one.stream);
+		EXPECT_EQ(got, 2000000);
+		EXPECT_TRUE(one.bytes(100, n) == bytes.substr(9, n)) << round;
+		one.end();
+	}
+	lib().cuFileDriverClose_v2();
+}
+
 } // namespace

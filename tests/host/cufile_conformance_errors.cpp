@@ -33,7 +33,6 @@ TEST_F(Gated, WhatWouldOpenADriverThatIsBeingClosed)
 	CUfileBatchHandle_t batch;
 	EXPECT_EQ(add(fd, fh), 5006);
 	EXPECT_EQ(code(lib().cuFileBatchIOSetUp, &batch, 4), 5006);
-	EXPECT_EQ(code(lib().cuFileStreamRegister, nullptr, 0), 5006);
 	std::atomic<int> opened{-1};
 	std::thread opener([&] { opened = code(lib().cuFileDriverOpen); });
 	usleep(20000);

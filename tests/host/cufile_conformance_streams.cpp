@@ -61,9 +61,11 @@ TEST_P(NamedStreams, WhatIsWrong)
 	file_ = -1;
 	EXPECT_EQ(read_async(on_), 0);
 	fake_sync(on_);
-	EXPECT_EQ(result_, -1);
-	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 16), 5022);
-	EXPECT_EQ(code(lib().cuFileStreamDeregister, on_), 0) << "although it was never registered";
+	EXPECT_EQ(result_, -5022);
+	EXPECT_EQ(code(lib().cuFileStreamDeregister, on_), 5022) << "it was never registered";
+	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 16), 0);
+	EXPECT_EQ(code(lib().cuFileStreamRegister, on_, 0), 5022) << "it is registered already";
+	EXPECT_EQ(code(lib().cuFileStreamDeregister, on_), 0);
 }
 
 // Whether what it points to is read at once: an I/O that has its time later, and other numbers by then.
@@ -118,12 +120,84 @@ TEST_F(Registered, EachThreadHasAStreamOfItsOwn)
 	std::thread([&] {
 		fake_set_current(0);
 		EXPECT_FALSE(is_fixed(CU_STREAM_PER_THREAD)) << "another one's";
+		EXPECT_EQ(take_back(CU_STREAM_PER_THREAD), 5022) << "which it cannot take back either";
 		EXPECT_EQ(promise(CU_STREAM_PER_THREAD), 0);
 		EXPECT_TRUE(is_fixed(CU_STREAM_PER_THREAD));
 		EXPECT_EQ(take_back(CU_STREAM_PER_THREAD), 0);
 		EXPECT_FALSE(is_fixed(CU_STREAM_PER_THREAD));
 	}).join();
 	EXPECT_TRUE(is_fixed(CU_STREAM_PER_THREAD)) << "what another one takes back is its own";
+}
+
+// A stream that was destroyed without being deregistered. The next one is where it was; its flags are not.
+TEST_F(Registered, WhatIsPromisedGoesWithTheStream)
+{
+	for (const bool other_context : {false, true}) {
+		CUcontext own = nullptr, before = nullptr;
+		cuCtxGetCurrent(&before);
+		CUstream first = nullptr, second = nullptr;
+		ASSERT_EQ(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING), 0);
+		ASSERT_EQ(promise(first), 0);
+		EXPECT_TRUE(is_fixed(first));
+		cuStreamDestroy(first);
+		if (other_context) {
+			ASSERT_EQ(cuCtxCreate(&own, 0, 0), 0);
+		}
+		ASSERT_EQ(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING), 0);
+		ASSERT_EQ(second, first) << "otherwise this shows nothing";
+		if (!other_context) {
+			EXPECT_FALSE(is_fixed(second));
+		}
+		EXPECT_EQ(promise(second), 0) << "it is no second time";
+		EXPECT_EQ(promise(second), 5022);
+		if (!other_context) {
+			EXPECT_TRUE(is_fixed(second));
+		}
+		EXPECT_EQ(take_back(second), 0);
+		cuStreamDestroy(second);
+		EXPECT_EQ(take_back(second), 5022) << "and is not followed where there is no stream";
+		if (own)
+			cuCtxDestroy(own);
+		cuCtxSetCurrent(before);
+	}
+}
+
+// Registering does not open the driver, which may be opened later, and closing it ends what was registered.
+TEST_F(Registered, WhileTheDriverIsClosed)
+{
+	lib().cuFileDriverClose_v2();
+	ASSERT_EQ(lib().cuFileUseCount(), 0);
+	CUstream const on = static_cast<CUstream>(stream_);
+	for (CUstream one : {on, CUstream{nullptr}}) {
+		EXPECT_EQ(take_back(one), 5022);
+		ASSERT_EQ(promise(one), 0);
+		EXPECT_EQ(lib().cuFileUseCount(), 0);
+		EXPECT_EQ(promise(one), 5022);
+		EXPECT_EQ(take_back(one), 0);
+		EXPECT_EQ(take_back(one), 5022);
+		EXPECT_EQ(lib().cuFileUseCount(), 0);
+		ASSERT_EQ(promise(one), 0);
+	}
+	fh_ = handle("g", bytes_);
+	EXPECT_TRUE(is_fixed(on));
+	lib().cuFileDriverClose_v2();
+	fh_ = handle("h", bytes_);
+	EXPECT_FALSE(is_fixed(on));
+	EXPECT_EQ(promise(on), 0);
+}
+
+// The thread that has no context has no default stream yet, which nothing can be promised of.
+TEST_F(Registered, OfNoContext)
+{
+	fake_set_current(-1);
+	EXPECT_EQ(code(lib().cuFileStreamRegister, nullptr, 0), 0);
+	EXPECT_EQ(code(lib().cuFileStreamDeregister, nullptr), 0);
+	const CUfileError_t error = lib().cuFileStreamRegister(nullptr, 7);
+	EXPECT_EQ(error.err, 5011);
+	EXPECT_EQ(error.cu_err, 201) << "CUDA_ERROR_INVALID_CONTEXT";
+	EXPECT_EQ(promise(static_cast<CUstream>(stream_)), 0) << "a stream has a context of its own";
+	EXPECT_TRUE(is_fixed(static_cast<CUstream>(stream_)));
+	fake_set_current(0);
 }
 
 TEST_F(Cufile, EachThreadsStreamAtOnce)

@@ -166,6 +166,20 @@ TEST_F(CufileLane, ABrokenOneIsNotTakenAgain)
 	EXPECT_EQ(cuda.pinned, 0);
 }
 
+// Without pinned memory nothing tells a context from a later one at the same address: such a lane is not kept for that.
+TEST_F(CufileLane, OneWithoutAnIdIsNotTakenAgain)
+{
+	Lanes lanes(cuda, system, 1 << 30, 8);
+	cuda.no_pinned = true;
+	for (const bool large : {false, true}) {
+		lanes.give(take(lanes, large), false);
+		EXPECT_EQ(lanes.made(), 0u);
+	}
+	cuda.no_pinned = false;
+	lanes.give(take(lanes, true), false);
+	EXPECT_EQ(lanes.made(), 1u);
+}
+
 // How many of each there may be: by the bytes that may be pinned.
 struct Pool {
 	uint64_t bytes;

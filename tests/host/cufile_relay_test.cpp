@@ -110,6 +110,24 @@ TEST_F(CufileRelay, ReadsOfEachSizeAndPlace)
 		EXPECT_EQ(read.buf_off % 512, read.offset % 512) << "the drive cannot put it there";
 }
 
+// cudaDeviceReset() takes its memory. What is at that address then is another allocation: it is neither used nor freed.
+TEST_F(CufileRelay, OneWhoseMemoryIsGone)
+{
+	EXPECT_EQ(read(4096), 4096);
+	EXPECT_TRUE(came(4096));
+	const auto others = std::exchange(cuda.allocated, {});
+	ASSERT_FALSE(others.empty());
+	std::vector<std::string> before;
+	for (const auto &[memory, device] : others)
+		before.push_back(*memory);
+	EXPECT_EQ(read(4096, 8192), 4096);
+	EXPECT_TRUE(came(4096, 8192));
+	EXPECT_EQ(near(), 8192u) << "by a new one";
+	EXPECT_EQ(cuda.allocated.size(), others.size());
+	for (size_t i = 0; i < others.size(); i++)
+		EXPECT_TRUE(*others[i].first == before[i]) << "it was written to";
+}
+
 TEST_F(CufileRelay, TheEndOfTheFile)
 {
 	const size_t rest = bytes.size() - 5 * MiB;

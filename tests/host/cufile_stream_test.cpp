@@ -64,22 +64,25 @@ INSTANTIATE_TEST_SUITE_P(All, CufileStreamFlags, ::testing::Range(0u, 16u));
 TEST_P(CufileStreamFlags, AreReadInTime)
 {
 	const unsigned flags = GetParam();
-	ASSERT_EQ(library.add_stream(reinterpret_cast<CUstream>(this), flags).err, 0);
+	const auto stream = reinterpret_cast<CUstream>(this);
+	ASSERT_EQ(library.add_stream(stream, flags).err, 0);
+	size = 300;
 	ASSERT_EQ(ask(), 0);
 	// The flags are those of now, too.
-	ASSERT_EQ(library.add_stream(reinterpret_cast<CUstream>(this), flags ^ 15).err, 0);
-	size = 300;
+	ASSERT_EQ(library.remove_stream(stream).err, 0);
+	ASSERT_EQ(library.add_stream(stream, flags ^ 15).err, 0);
+	size = 100;
 	from = 5000;
 	to = 700;
 	EXPECT_EQ(result, 4711) << "not before its time";
 	EXPECT_TRUE(system.calls.empty());
 	come_to_it();
-	const size_t n = flags & CU_FILE_STREAM_FIXED_FILE_SIZE ? 100 : 300;
+	const size_t n = flags & CU_FILE_STREAM_FIXED_FILE_SIZE ? 300 : 100;
 	const size_t at = flags & CU_FILE_STREAM_FIXED_FILE_OFFSET ? 1000 : 5000;
 	const size_t there = flags & CU_FILE_STREAM_FIXED_BUF_OFFSET ? 10 : 700;
 	EXPECT_EQ(result, static_cast<ssize_t>(n));
 	EXPECT_EQ(cuda.device, std::string(there, 'd') + bytes.substr(at, n) + std::string(4096 - there - n, 'd'));
-	EXPECT_EQ(size, 300u) << "what the program has is its own";
+	EXPECT_EQ(size, 100u) << "what the program has is its own";
 }
 
 class CufileStreamUnknownFlags : public CufileStream, public ::testing::WithParamInterface<unsigned>
@@ -87,9 +90,68 @@ class CufileStreamUnknownFlags : public CufileStream, public ::testing::WithPara
 };
 INSTANTIATE_TEST_SUITE_P(All, CufileStreamUnknownFlags, ::testing::Values(16u, 17u, 32u, 1u << 31, ~0u));
 
-TEST_P(CufileStreamUnknownFlags, AreRefused)
+// The known ones among them are what they are.
+TEST_P(CufileStreamUnknownFlags, MeanNothing)
 {
-	EXPECT_EQ(library.add_stream(nullptr, GetParam()).err, CU_FILE_INVALID_VALUE);
+	ASSERT_EQ(library.add_stream(reinterpret_cast<CUstream>(this), GetParam()).err, CU_FILE_SUCCESS);
+	ASSERT_EQ(ask(), 0);
+	const bool fixed = GetParam() & CU_FILE_STREAM_FIXED_BUF_OFFSET;
+	to = 700;
+	come_to_it();
+	EXPECT_EQ(result, 100);
+	EXPECT_EQ(cuda.device.substr(fixed ? 10 : 700, 100), bytes.substr(1000, 100));
+}
+
+// What a stream was registered with is of that stream: not of the next one with its address, if it was not deregistered.
+TEST_F(CufileStream, ANameThatIsUsedAgain)
+{
+	const auto stream = reinterpret_cast<CUstream>(this);
+	const auto ask_then = [&](off_t then) {
+		to = 10;
+		EXPECT_EQ(ask(), 0);
+		to = then;
+		cuda.device.assign(4096, 'd');
+		come_to_it();
+		return cuda.device.find_first_not_of('d');
+	};
+	ASSERT_EQ(library.add_stream(stream, 15).err, 0);
+	EXPECT_EQ(ask_then(700), 10u);
+	EXPECT_EQ(library.add_stream(stream, 15).err, CU_FILE_INVALID_VALUE);
+	cuda.generation++;
+	EXPECT_EQ(ask_then(700), 700u) << "of another stream";
+	EXPECT_EQ(library.add_stream(stream, 15).err, 0) << "which is not registered";
+	EXPECT_EQ(ask_then(700), 10u);
+	EXPECT_EQ(library.remove_stream(stream).err, 0);
+	EXPECT_EQ(library.remove_stream(stream).err, CU_FILE_INVALID_VALUE);
+	const int asked = cuda.ids_asked;
+	EXPECT_EQ(ask_then(700), 700u);
+	EXPECT_EQ(cuda.ids_asked, asked) << "of what is not registered the driver need not be asked";
+}
+
+// A driver that cannot tell one stream from a later one with its address.
+TEST_F(CufileStream, StreamsWithoutIds)
+{
+	const auto stream = reinterpret_cast<CUstream>(this);
+	cuda.stream_id_error = 500; // CUDA_ERROR_NOT_FOUND
+	const CUfileError_t error = library.add_stream(stream, 1);
+	EXPECT_EQ(error.err, CU_FILE_CUDA_DRIVER_ERROR);
+	EXPECT_EQ(error.cu_err, 500);
+	EXPECT_EQ(library.remove_stream(stream).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.add_stream(stream, 0).err, 0) << "nothing is promised";
+	EXPECT_EQ(library.add_stream(stream, 0).err, CU_FILE_INVALID_VALUE);
+	ASSERT_EQ(ask(), 0);
+	come_to_it();
+	EXPECT_EQ(result, 100);
+	EXPECT_EQ(library.remove_stream(stream).err, 0);
+	// One that fails once is not one that promised nothing.
+	cuda.stream_id_error = 0;
+	ASSERT_EQ(library.add_stream(stream, 1).err, 0);
+	cuda.stream_id_error = 700;
+	EXPECT_EQ(ask(), CU_FILE_CUDA_DRIVER_ERROR);
+	cuda.stream_id_error = 0;
+	cuda.present = false;
+	EXPECT_EQ(library.add_stream(nullptr, 1).err, CU_FILE_ASYNC_NOT_SUPPORTED);
+	EXPECT_EQ(library.add_stream(nullptr, 0).err, 0);
 }
 
 // What is wrong is said in the result, as cuFile has it.
@@ -114,9 +176,9 @@ INSTANTIATE_TEST_SUITE_P(Of, CufileStreamResult,
 					   Wrong{"beyond_the_buffer", 4097, 0, 0, false, 0, -5016},
 					   Wrong{"beyond_it_by_an_offset", 100, 0, 4000, false, 0, -5016},
 					   Wrong{"a_write_from_beyond", 4097, 0, 0, true, 0, -5016},
-					   Wrong{"a_negative_place", 100, -1, 0, false, 0, -1},
-					   Wrong{"a_negative_offset", 100, 0, -1, false, 0, -1},
-					   Wrong{"a_size_that_is_none", size_t{1} << 63, 0, 0, false, 0, -1},
+					   Wrong{"a_negative_place", 100, -1, 0, false, 0, -5022},
+					   Wrong{"a_negative_offset", 100, 0, -1, false, 0, -5030},
+					   Wrong{"a_size_that_is_none", size_t{1} << 63, 0, 0, false, 0, -5022},
 					   Wrong{"an_error_of_the_disk", 100, 0, 0, false, -EIO, -1},
 					   Wrong{"no_room", 100, 0, 0, true, -ENOSPC, -1}),
 			 [](const auto &one) { return std::string(one.param.name); });
@@ -283,7 +345,7 @@ TEST_F(CufileStreamTurns, MoreThanWasSaid)
 	ASSERT_EQ(ask(), 0);
 	size = 5 * MiB;
 	come_to_it();
-	EXPECT_EQ(result, -1);
+	EXPECT_EQ(result, -5022);
 	EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos);
 	EXPECT_TRUE(system.calls.empty());
 }

@@ -456,6 +456,8 @@ public:
 		if (at >= device.data() && at < device.data() + device.size())
 			out = {reinterpret_cast<uintptr_t>(device.data()), device.size(),
 			       second_id && at >= second_piece ? second_id : id};
+		if (also && at >= also->data() && at < also->data() + also->size())
+			out = {reinterpret_cast<uintptr_t>(also->data()), also->size(), 99};
 		std::lock_guard guard(lock);
 		for (const auto &[bytes, number] : allocated)
 			if (at >= bytes->data() && at < bytes->data() + bytes->size())
@@ -613,6 +615,15 @@ public:
 		return 0;
 	}
 
+	int stream_id(cufile::Stream stream, uint64_t &out) override
+	{
+		ids_asked++;
+		out = stream_id_error ? 0 : reinterpret_cast<uintptr_t>(stream) + 1 + generation * 1000000;
+		return stream_id_error;
+	}
+	int stream_id_error = 0, ids_asked = 0;
+	uint64_t generation = 0; // of streams: those of the next one have the same names, and other ids
+
 	// What a stream has to do. It comes to that when the test says so.
 	struct InStream {
 		void (*call)(void *);
@@ -765,7 +776,8 @@ public:
 		uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
 		if (!stop(n, offset, result))
 			return -stop_error;
-		file.copy(bytes_at(place), n, offset);
+		if (n)
+			file.copy(bytes_at(place), n, offset);
 		tell(place, n, result);
 		return static_cast<int64_t>(n);
 	}

@@ -72,10 +72,14 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			   CUfileIOEvents_t *out)
 {
-	std::unique_lock guard(lock_);
-	if (min > nr || min > under_way_ + events_.size())
+	if (min > nr)
 		return CU_FILE_INVALID_VALUE;
-	if (timeout_ns < 0 && under_way_ && min == under_way_ + events_.size()) {
+	std::unique_lock guard(lock_);
+	if (cancelled_ && min) {
+		nr = 0;
+		return CU_FILE_SUCCESS;
+	}
+	if (timeout_ns < 0 && under_way_ && min >= under_way_ + events_.size()) {
 		auto live = jobs();
 		guard.unlock();
 		for (const auto &job : live)
@@ -83,7 +87,7 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 		live.clear(); // the last of a job may close files
 		guard.lock();
 	}
-	// Others may fetch meanwhile: then there are fewer to wait for.
+	// There are fewer to wait for than min, or other threads fetch some meanwhile.
 	const auto enough = [&] { return events_.size() >= min || !under_way_; };
 	const auto until =
 		std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0));

@@ -13,8 +13,12 @@ namespace cufile
 {
 
 // The requests of a batch and how they ended. Each is told exactly once, however little memory there is: what has begun
-// needs none to end. Who cancels and then submits anew is told of the new ones only, and has room for as many as ever: a program
-// that takes its cookies again could not tell the old ones from them.
+// needs none to end.
+//
+// A cancelled batch has nothing to wait for: a fetch with a minimum returns no events, one without a minimum (a poll) returns
+// what has ended. KvikIO's example and NVIDIA's batch_cancel fetch with a minimum and expect none; Mooncake polls until each
+// entry is told. The next submit drops what was not fetched, and has the whole capacity: a program that uses its cookies again
+// could not tell the old events from the new ones.
 class Batch
 {
 public:
@@ -29,8 +33,8 @@ public:
 	// Takes back what has not begun. told(cookies of one job, from the index) makes the events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
 	// Up to nr events, and how many, after at least min of them or the deadline (of a clock that is not set; negative: none).
-	// CU_FILE_INVALID_VALUE: there are fewer than min to come. Who must wait for all, however long it takes, may as well
-	// help with each job first.
+	// A min above what is left means all that is left: how many that is changes while the caller decides on a min.
+	// CU_FILE_INVALID_VALUE: min is above nr. A caller that waits for all without a deadline helps with each job first.
 	CUfileOpError fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			    CUfileIOEvents_t *out);
 	// Until nothing is under way.

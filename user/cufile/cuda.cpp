@@ -19,7 +19,7 @@ using Address = unsigned long long; // CUdeviceptr
 
 // Numbers of the driver's ABI.
 constexpr int success = 0, not_initialized = 3, deinitialized = 4, no_device = 100, invalid_value = 1,
-	      out_of_memory = 2, not_found = 500;
+	      out_of_memory = 2, invalid_context = 201, not_found = 500;
 constexpr int attribute_context = 1, attribute_memory_type = 2, attribute_sync_memops = 6, attribute_buffer_id = 7,
 	      attribute_is_managed = 8, attribute_ordinal = 9, attribute_range_start = 11, attribute_range_size = 12;
 constexpr unsigned memory_type_device = 2;
@@ -271,25 +271,35 @@ public:
 		return table_.copy_any(number(to), number(from), size, stream);
 	}
 
+	int stream_id(Stream stream, uint64_t &id) override
+	{
+		id = 0;
+		const BesideCaptures beside(table_);
+		Context context;
+		bool entered;
+		int rc = enter_stream(stream, context, entered);
+		if (rc)
+			return rc;
+		unsigned long long number = 0;
+		rc = table_.stream_id(stream, &number);
+		if (entered)
+			leave();
+		id = number;
+		return rc;
+	}
 	int look_at_stream(Stream stream, Lead &out) override
 	{
 		out = {};
 		// Among what a capture forbids in the mode that is the default is the loading of the kernel.
 		const BesideCaptures beside(table_);
-		if (!table_.stream_id || !table_.stream_context || !table_.load_library || !table_.library_kernel ||
-		    !table_.kernel_function || !table_.launch)
+		if (!table_.load_library || !table_.library_kernel || !table_.kernel_function || !table_.launch)
 			return not_found;
 		const int loaded = load_carry();
 		if (loaded)
 			return loaded;
-		const auto name = reinterpret_cast<uintptr_t>(stream);
-		int rc = name > last_named_stream ? table_.stream_context(stream, &out.context) :
-						    table_.current(&out.context);
 		unsigned long long id = 0;
 		bool entered;
-		if (rc || !out.context)
-			return rc ? rc : invalid_value;
-		rc = enter(out.context, entered);
+		int rc = enter_stream(stream, out.context, entered);
 		if (rc)
 			return rc;
 		void *graph = nullptr;
@@ -411,6 +421,21 @@ private:
 		get(table_.kernel_function, "cuKernelGetFunction", false);
 		get(table_.launch, "cuLaunchKernel", false);
 		get(table_.copy_many, "cuMemcpyBatchAsync_v2", false);
+	}
+
+	// The context that a stream is in; of a default one that is the calling thread's. In it the stream can be asked about.
+	int enter_stream(Stream stream, Context &context, bool &entered)
+	{
+		context = nullptr;
+		entered = false;
+		if (!table_.stream_id || !table_.stream_context)
+			return not_found;
+		const auto name = reinterpret_cast<uintptr_t>(stream);
+		const int rc =
+			name > last_named_stream ? table_.stream_context(stream, &context) : table_.current(&context);
+		if (rc || !context)
+			return rc ? rc : invalid_context;
+		return enter(context, entered);
 	}
 
 	bool capture_of(Stream stream, void *&graph)

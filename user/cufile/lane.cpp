@@ -217,6 +217,7 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 {
 	const bool large = lane->large();
+	broken = broken || !lane->id_known();
 	if (lane->beyond)
 		return destroy(std::move(lane)); // nobody has been waiting for this one
 	// There may be pinned memory for the next one.

@@ -48,6 +48,8 @@ public:
 	bool pinned() const { return pinned_; }
 	// Not if its context was destroyed: all of it is gone then, and another context may be where that was.
 	bool is_there() const;
+	// Without an id is_there() cannot tell its context from a later one at the same address.
+	bool id_known() const { return id_; }
 	// What its context has taken along is forgotten.
 	static void forget(std::unique_ptr<Lane> lane);
 	// Reads into its memory; nullptr until Lanes::ring().
@@ -94,7 +96,7 @@ public:
 	int take(Context context, bool large, std::unique_ptr<Lane> &out);
 	// What the calling thread does, a stream waits for.
 	static inline thread_local bool stream_waits = false;
-	// broken: a call failed in its context; it is not used again.
+	// broken: a call failed in its context; it is not used again. Nor is a lane without an id.
 	void give(std::unique_ptr<Lane> lane, bool broken);
 	unsigned made();
 	// The calling thread, which is one of ours, runs next to the device from now on, as its lanes' memory lies.

@@ -235,9 +235,18 @@ private:
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
 	void tell_lost(Handle &handle) noexcept;
 	CUfileError_t put_into_stream(std::unique_ptr<StreamIo> io, CUstream stream);
-	// Which stream that is: the default one has two names, and by a third each thread calls its own.
+	// A stream by its name. The default ones share theirs: each context has one, and each thread of it; so the id is part of
+	// their key.
 	using StreamKey = std::pair<void *, uint64_t>;
-	static StreamKey key_of(CUstream stream);
+	static StreamKey key_of(CUstream stream, uint64_t id);
+	// Registered under a name, which the program may give to another stream once it has destroyed this one.
+	struct RegisteredStream {
+		uint64_t id; // the driver's, never given twice; 0: not known, and then no flags
+		unsigned flags;
+	};
+	// A CUresult.
+	int id_of(CUstream stream, uint64_t &id);
+	int flags_of(CUstream stream, unsigned &flags);
 	// A function of the stream's.
 	template <void (StreamIo::*...steps)()> static void in_stream(void *io);
 
@@ -262,7 +271,7 @@ private:
 	std::unordered_map<int, uintptr_t> by_fd_;
 	std::map<uintptr_t, Buffer> buffers_; // by base
 	std::unordered_map<uintptr_t, std::shared_ptr<Batch>> batches_;
-	std::map<StreamKey, unsigned> streams_; // their flags
+	std::map<StreamKey, RegisteredStream> streams_;
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
 	std::atomic<uint64_t> near_ios_{0}, near_bytes_{0}; // by a relay
 };

@@ -274,36 +274,70 @@ CUfileError_t Library::remove_buffer(const void *base)
 	return success();
 }
 
-Library::StreamKey Library::key_of(CUstream stream)
+Library::StreamKey Library::key_of(CUstream stream, uint64_t id)
 {
 	constexpr uintptr_t legacy = 1, per_thread = 2; // CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
-	if (number(stream) == per_thread) {
-		static std::atomic<uint64_t> threads{0};
-		thread_local const uint64_t own = ++threads; // the system's numbers are given again
-		return {stream, own};
+	if (number(stream) > per_thread)
+		return {stream, 0};
+	return {number(stream) == legacy ? nullptr : stream, id};
+}
+
+int Library::id_of(CUstream stream, uint64_t &id)
+{
+	id = 0;
+	return has_cuda() ? seams_.cuda.stream_id(stream, id) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+int Library::flags_of(CUstream stream, unsigned &flags)
+{
+	flags = 0;
+	{
+		// Most streams are not registered: then the driver is not asked.
+		const std::shared_lock tables(table_lock_);
+		auto at = streams_.lower_bound(key_of(stream, 0));
+		while (at != streams_.end() && at->first.first == key_of(stream, 0).first && !at->second.flags)
+			++at;
+		if (at == streams_.end() || at->first.first != key_of(stream, 0).first)
+			return 0;
 	}
-	return {number(stream) == legacy ? nullptr : stream, 0};
+	uint64_t id;
+	const int rc = id_of(stream, id);
+	const std::shared_lock tables(table_lock_);
+	const auto found = streams_.find(key_of(stream, id));
+	if (!rc && found != streams_.end() && found->second.id == id)
+		flags = found->second.flags;
+	return rc;
 }
 
 CUfileError_t Library::add_stream(CUstream stream, unsigned flags)
 {
-	if (flags & ~(CU_FILE_STREAM_FIXED_BUF_OFFSET | CU_FILE_STREAM_FIXED_FILE_OFFSET |
-		      CU_FILE_STREAM_FIXED_FILE_SIZE | CU_FILE_STREAM_PAGE_ALIGNED_INPUTS))
-		return error(CU_FILE_INVALID_VALUE);
-	const CUfileOpError opened = open_for_use();
-	if (opened)
-		return error(opened);
+	// The original takes any flags.
+	flags &= CU_FILE_STREAM_FIXED_BUF_OFFSET | CU_FILE_STREAM_FIXED_FILE_OFFSET | CU_FILE_STREAM_FIXED_FILE_SIZE |
+		 CU_FILE_STREAM_PAGE_ALIGNED_INPUTS;
+	look_again();
+	uint64_t id;
+	const int rc = id_of(stream, id);
+	// Without its id a stream cannot be told from a later one of the same name, which must not inherit its flags.
+	if (rc && flags)
+		return has_cuda() ? error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc)) :
+				    error(CU_FILE_ASYNC_NOT_SUPPORTED);
 	const std::lock_guard tables(table_lock_);
-	streams_[key_of(stream)] = flags;
+	const auto [known, added] = streams_.emplace(key_of(stream, id), RegisteredStream{id, flags});
+	if (!added && known->second.id == id)
+		return error(CU_FILE_INVALID_VALUE);
+	known->second = {id, flags};
 	return success();
 }
 
 CUfileError_t Library::remove_stream(CUstream stream)
 {
+	// The driver is not asked about a handle: the program may have destroyed the stream.
+	const bool is_handle = key_of(stream, 1).second == 0;
+	uint64_t id = 0;
+	if (!is_handle)
+		static_cast<void>(id_of(stream, id));
 	const std::lock_guard tables(table_lock_);
-	// A stream that was never registered is as good as one that is not any more.
-	streams_.erase(key_of(stream));
-	return success();
+	return error(streams_.erase(key_of(stream, id)) ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
 }
 
 } // namespace cufile

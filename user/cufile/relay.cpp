@@ -15,8 +15,8 @@ Relay::~Relay() { unmake(); }
 void Relay::unmake()
 {
 	Inside inside(seams_.cuda);
-	// A context that is gone has taken all of it along.
-	if (!context_ || inside.enter(context_))
+	// A context that is gone or was reset has taken all of it along.
+	if (!context_ || (memory_ && !is_there()) || inside.enter(context_))
 		return;
 	for (Slab &slab : slabs_) {
 		if (slab.stream) {
@@ -52,6 +52,10 @@ int Relay::fill()
 	if (seams_.cuda.alloc_device(relay_bytes, &memory))
 		return -ENOMEM;
 	memory_ = static_cast<char *>(memory);
+	Allocation made;
+	if (seams_.cuda.allocation(memory_, made) || !made.id)
+		return -EIO;
+	id_ = made.id;
 	uint64_t at = 0;
 	for (Slab &slab : slabs_) {
 		slab.at = at;
@@ -74,6 +78,18 @@ int Relay::find_place()
 	if (!rc)
 		place_ = enrolled_->place(memory_);
 	return rc;
+}
+
+bool Relay::is_there() const
+{
+	Allocation now;
+	return !id_ || (!seams_.cuda.allocation(memory_, now) && now.id == id_);
+}
+
+bool Relay::is_gone()
+{
+	const std::lock_guard guard(lock_);
+	return !made_ && !is_there();
 }
 
 int Relay::place(Place &out)
@@ -226,6 +242,8 @@ private:
 int64_t Relay::move(const Request &request, struct peerdma_io_result &result)
 {
 	Inside inside(seams_.cuda);
+	if (is_gone())
+		return -ENODEV;
 	if (inside.enter(context_))
 		return copy_failed;
 	const Hold hold(*this);
@@ -238,7 +256,7 @@ std::shared_ptr<Relay> Relays::on(int device)
 	const auto at = static_cast<size_t>(device);
 	if (relays_.size() <= at)
 		relays_.resize(at + 1);
-	if (!relays_[at])
+	if (!relays_[at] || relays_[at]->is_gone())
 		relays_[at] = std::make_shared<Relay>(seams_, device);
 	return relays_[at];
 }

@@ -34,6 +34,8 @@ public:
 	// Where the kernel has it. It is made when it is first wanted: 0, or why there is none, -errno. After a shortage of
 	// memory or descriptors it is tried again.
 	int place(Place &out);
+	// Its memory went with the context, which the program has reset: the address may be another allocation's by now.
+	bool is_gone();
 	// Moves all of a request. Waits while all slabs are taken. -ENODEV: the kernel has it no more, and nothing was moved.
 	// result: of what went between the file and here, that of the part that says most.
 	int64_t move(const Request &request, struct peerdma_io_result &result);
@@ -53,6 +55,7 @@ private:
 	void unmake();
 	int fill();
 	int find_place();
+	bool is_there() const;
 
 	const Seams seams_;
 	const int device_;
@@ -62,12 +65,13 @@ private:
 	Backoff backoff_;
 	Context context_ = nullptr;
 	char *memory_ = nullptr;
-	Place place_; // of its first byte
+	uint64_t id_ = 0; // of the allocation
+	Place place_;     // of its first byte
 	std::shared_ptr<Enrolled> enrolled_;
 	Slab slabs_[relay_slabs];
 };
 
-// One for each device.
+// One for each device, until it is gone.
 class Relays
 {
 public:

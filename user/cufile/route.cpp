@@ -182,14 +182,14 @@ bool Library::find_relay(Engine &engine, Handle &handle, Request &request)
 	{
 		std::unique_lock guard(handle.lock);
 		auto known = handle.relays.find(device);
-		if (known == handle.relays.end()) {
+		if (known == handle.relays.end() || (known->second && known->second->is_gone())) {
 			guard.unlock();
 			bool for_now = false;
 			auto chosen = choose_relay(engine, handle, device, for_now);
 			if (!chosen && for_now)
 				return false;
 			guard.lock();
-			known = handle.relays.emplace(device, std::move(chosen)).first;
+			known = handle.relays.insert_or_assign(device, std::move(chosen)).first;
 		}
 		request.relay = known->second;
 	}

@@ -194,6 +194,9 @@ public:
 	virtual int uuid(int device, char (&out)[CUFILE_GPU_UUID_LEN]) = 0;
 	// "0000:01:00.0"
 	virtual int pci_address(int device, std::string &out) = 0;
+	// Which stream a name means now; never given twice. Of a default stream that of the calling thread's context. An error:
+	// the driver is older than CUDA 12, or the thread is in no context.
+	virtual int stream_id(Stream stream, uint64_t &id) = 0;
 
 protected:
 	~Cuda() = default;

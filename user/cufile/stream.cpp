@@ -19,18 +19,17 @@ namespace cufile
 namespace
 {
 
-// The most turns of one I/O that are put into a stream: 16 GiB.
-constexpr uint64_t most_turns = 4096;
+// The most bytes of one I/O: each turn is two entries of the stream.
+constexpr uint64_t most_bytes = uint64_t{16} << 30;
 
-// As cuFile has it: a range beyond the buffer is another error than in cuFileRead(), a negative offset and what the
-// system says are just -1.
+// As cuFile has it: a range beyond the buffer is another error than in cuFileRead(), and an error of the system is -1.
 ssize_t told(int64_t result)
 {
 	if (result >= 0)
 		return result;
 	if (result == failed(CU_FILE_INVALID_MAPPING_RANGE))
 		return failed(CU_FILE_INVALID_MAPPING_SIZE);
-	return result < -CUFILEOP_BASE_ERR && result != failed(CU_FILE_INVALID_VALUE) ? result : -1;
+	return result < -CUFILEOP_BASE_ERR ? result : -1;
 }
 
 } // namespace
@@ -45,6 +44,8 @@ struct Library::StreamIo {
 	off_t *file_off_p, *buf_off_p;
 	ssize_t *const result;
 	const bool write;
+	// The size when it was put into the stream, which is the program's limit: the number of turns follows from it.
+	const uint64_t most;
 	// In place of what the pointers point to.
 	size_t fixed_size = 0;
 	off_t fixed_file_off = 0, fixed_buf_off = 0;
@@ -91,6 +92,7 @@ private:
 	void drain();
 	bool can_be_carried() const;
 	bool is_all_there() const;
+	int64_t prepare(Engine &engine);
 	void say(int64_t n)
 	{
 		outcome = n;
@@ -205,11 +207,25 @@ bool Library::StreamIo::is_all_there() const
 	return before <= all.size && request.size <= all.size - before;
 }
 
-void Library::StreamIo::start(Engine &engine)
+// The parameters as they are now. The same for each way that the bytes may go.
+int64_t Library::StreamIo::prepare(Engine &engine)
 {
 	request = {};
 	request.in_stream = dock;
-	int64_t rc = library.prepare(engine, handle, base, *size_p, *file_off_p, *buf_off_p, write, request);
+	// Read once: what is checked is what is used.
+	const size_t size = *size_p;
+	const off_t buf_off = *buf_off_p;
+	if (size > most)
+		return failed(CU_FILE_INVALID_VALUE);
+	// As cuFile has it: another error than that of a negative offset in the file.
+	if (buf_off < 0)
+		return failed(CU_FILE_INTERNAL_ERROR);
+	return library.prepare(engine, handle, base, size, *file_off_p, buf_off, write, request);
+}
+
+void Library::StreamIo::start(Engine &engine)
+{
+	int64_t rc = prepare(engine);
 	if (rc < 0)
 		library.stats().count(write ? &CUfileStatsLevel1_t::write_ops : &CUfileStatsLevel1_t::read_ops, false);
 	if (rc)
@@ -220,21 +236,16 @@ void Library::StreamIo::start(Engine &engine)
 		request.in_stream = false;
 		return say(library.run(engine, request));
 	}
-	// More than was said when it was put into the stream.
-	if (request.way == Way::bounce && request.size > turns * dock_bytes)
-		return say(failed(CU_FILE_INVALID_VALUE));
-	if (!is_all_there())
-		return say(copy_failed);
 	probe_begin(request);
 	begun = true;
+	if (!is_all_there())
+		return say(copy_failed);
 	if (request.way == Way::direct) {
 		rc = move_straight(request, engine.seams, engine.lanes, by_host);
 		if (rc != -ENODEV || !by_host.reason)
 			return say(rc);
 		// The kernel has had to give it back; the stream has it all the same.
 		request.way = Way::bounce;
-		if (request.size > turns * dock_bytes)
-			return say(failed(CU_FILE_INVALID_VALUE));
 	}
 	engine.settle(request);
 	if (write)
@@ -305,15 +316,17 @@ CUfileError_t Library::move_in_stream(CUfileHandle_t fh, void *base, size_t *siz
 		return error(CU_FILE_HANDLE_NOT_REGISTERED);
 	if (!has_cuda())
 		return error(CU_FILE_ASYNC_NOT_SUPPORTED);
-	unsigned flags = 0;
-	{
-		const std::shared_lock tables(table_lock_);
-		const auto found = streams_.find(key_of(stream));
-		if (found != streams_.end())
-			flags = found->second;
+	const size_t most = *size;
+	if (!most) {
+		*result = 0;
+		return success();
 	}
-	std::unique_ptr<StreamIo> io(
-		new StreamIo{*this, std::move(handle), base, size, file_off, buf_off, result, write});
+	unsigned flags = 0;
+	const int unknown = flags_of(stream, flags);
+	if (unknown)
+		return error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(unknown));
+	std::unique_ptr<StreamIo> io(new StreamIo{*this, std::move(handle), base, size, file_off, buf_off, result,
+						  write, std::min<uint64_t>(most, most_bytes)});
 	io->fix(flags);
 	return put_into_stream(std::move(io), stream);
 }
@@ -339,8 +352,7 @@ CUfileError_t Library::put_into_stream(std::unique_ptr<StreamIo> owned, CUstream
 	if (!unable) {
 		owned->dock = docks_.take(lead.context, lead.captured ? 0 : lead.id);
 		owned->context = lead.context;
-		owned->turns = std::clamp<uint64_t>(*owned->size_p / dock_bytes + (*owned->size_p % dock_bytes != 0), 1,
-						    most_turns);
+		owned->turns = (owned->most + dock_bytes - 1) / dock_bytes;
 		if (!owned->dock)
 			return error(CU_FILE_NOMEM_ERROR);
 	} else if (!told_no_carrying_.exchange(true)) {
