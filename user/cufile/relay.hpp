@@ -63,6 +63,7 @@ private:
 	Context context_ = nullptr;
 	char *memory_ = nullptr;
 	Place place_; // of its first byte
+	Frames frames_{seams_.peer};
 	std::shared_ptr<Enrolled> enrolled_;
 	Slab slabs_[relay_slabs];
 };
