@@ -4,14 +4,18 @@
 // stand-in for CUDA has its memory from there). FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares, in the
 // BAR and on the drive.
 //   moves     what cuFileBufRegister() was given goes direct, by each family of calls; what it was not bounces
+//   tensors   hundreds of registrations in one allocation, by many threads: all direct
 //   whole     as moves, the first MiB alone, of any such file (Documentation/vendor.md)
 //   refused   the kernel does not take it, for that reason: it bounces, or fails with PEERDMA_REQUIRE_DIRECT
 //   lost      the driver takes it back under I/O, which goes on by way of the host
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -147,15 +151,102 @@ void moves(CUfileHandle_t fh, int fd)
 	reads(fh, "what begins within a frame", small, 36 * KiB, MiB, 0);
 	reads(fh, "and a part of it", small, 512, 512, 39936 - 512);
 	report(holds(before, 512, "byte:1") && holds(behind, 512, "byte:2"), "its neighbours have what they had");
-	report(enroll(behind, 512) && number("given") == 1, "one of them is not taken as well");
-	struct peerdma_cufile_route route = {};
-	route.size = sizeof(route);
-	must(!peerdma_cufile_explain(fh, behind, 512, 0, 0, &route), "peerdma_cufile_explain");
-	report(route.why == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && route.reason == PEERDMA_REASON_VENDOR_BUSY, "and why",
-	       std::to_string(route.why) + " " + std::to_string(route.reason));
-	reads(fh, "it bounces", behind, 512, 0, 0, false);
+	report(enroll(behind, 512) && number("given") == 1, "one of them is in what was taken for the other");
+	reads(fh, "and goes direct as well", behind, 512, 0, 0);
+	dismiss(small);
+	report(number("given") == 1, "it stays as long as the second needs it");
+	reads(fh, "which does", behind, 512, 512, 0);
+	report(holds(before, 512, "byte:1"), "their neighbor has what it had");
 	must(!cuFileDriverClose_v2().err, "cuFileDriverClose");
 	report(all_given_back(), "who closes the driver has nothing registered");
+}
+
+struct Tensor {
+	char *start;
+	size_t size;
+	off_t at; // in the file
+};
+
+// Each thread has every so many: neighbors are other threads'. In an order of its own.
+bool by_threads(const std::vector<Tensor> &all, const std::function<bool(const Tensor &)> &each)
+{
+	constexpr size_t threads = 6;
+	std::atomic<unsigned> bad{0};
+	std::vector<std::thread> workers;
+	for (size_t self = 0; self < threads; self++)
+		workers.emplace_back([&, self] {
+			std::vector<Tensor> own;
+			for (size_t i = self; i < all.size(); i += threads)
+				own.push_back(all[i]);
+			std::shuffle(own.begin(), own.end(), std::mt19937(static_cast<unsigned>(self)));
+			for (const Tensor &one : own)
+				bad += !each(one);
+		});
+	for (auto &worker : workers)
+		worker.join();
+	return !bad;
+}
+
+// As PyTorch has them: in one allocation, each at a multiple of 512 bytes, and registered for itself.
+void tensors(CUfileHandle_t fh, int fd)
+{
+	constexpr size_t tensor = MiB + 512;
+	char *const block = allocate(7 * MiB);
+	paint(block, 7 * MiB, "byte:170");
+	bool good = true;
+	for (size_t i = 0; i < 6; i++)
+		good = good && enroll(block + 512 + i * tensor, tensor);
+	report(good && number("given") == 6, "six tensors of 1 MiB and 512 bytes", std::to_string(number("given")));
+	since();
+	for (size_t i = 0; i < 6; i++)
+		good = good && cuFileRead(fh, block + 512 + i * tensor, tensor, static_cast<off_t>(i * 4 * KiB), 0) ==
+				       static_cast<ssize_t>(tensor);
+	for (size_t i = 0; i < 6; i++)
+		good = good && holds(block + 512 + i * tensor, tensor, "pattern:1", i * 4 * KiB);
+	report(good && holds(block, 512, "byte:170") && holds(block + 512 + 6 * tensor, 4 * KiB, "byte:170"),
+	       "each has every byte of its own, and nobody has more");
+	went_direct("six tensors", 6, 6 * tensor);
+	for (const size_t i : {0, 2, 4, 5, 3})
+		dismiss(block + 512 + i * tensor);
+	paint(block, 7 * MiB, "byte:170");
+	good = cuFileRead(fh, block + 512 + tensor, tensor, 512, 0) == static_cast<ssize_t>(tensor) &&
+	       holds(block + 512 + tensor, tensor, "pattern:1", 512) && holds(block, 512 + tensor, "byte:170");
+	report(good, "the one that stayed");
+	went_direct("the one that stayed", 1, tensor);
+	dismiss(block + 512 + tensor);
+	report(all_given_back(), "the driver has all of it back");
+
+	std::vector<Tensor> all;
+	std::mt19937 random(1);
+	for (size_t at = 0, size; at < file_size; at += size) {
+		size = std::min(file_size - at, 512 * (1 + random() % (all.size() % 8 ? 16 : 60)));
+		all.push_back({block + 512 + at, size, static_cast<off_t>(at)});
+	}
+	const std::string many = std::to_string(all.size()) + " tensors";
+	paint(block, 7 * MiB, "byte:170");
+	since();
+	const auto moved = [&](const Tensor &one, bool write) {
+		const auto n = write ? cuFileWrite(fh, one.start, one.size, one.at, 0) :
+				       cuFileRead(fh, one.start, one.size, one.at, 0);
+		return n == static_cast<ssize_t>(one.size);
+	};
+	const auto taken = [&](const Tensor &one) { return enroll(one.start, one.size) && moved(one, false); };
+	const auto left = [&](const Tensor &one) { return moved(one, false) && !cuFileBufDeregister(one.start).err; };
+	bool same = by_threads(all, taken);
+	same = holds(block + 512, file_size, "pattern:1") && holds(block, 512, "byte:170") && same;
+	report(same && holds(block + 512 + file_size, 4 * KiB, "byte:170"), many + " by six threads: every byte");
+	went_direct(many, all.size(), file_size);
+	same = by_threads(all, [&](const Tensor &one) { return left(one) && taken(one); });
+	report(same && holds(block + 512, file_size, "pattern:1"), many + ", deregistered and registered anew");
+	went_direct(many + ", anew", 2 * all.size(), 2 * file_size);
+	paint(block + 512, file_size, "pattern:3");
+	report(by_threads(all, [&](const Tensor &one) { return moved(one, true); }) &&
+		       drive_has(fd, 0, file_size, "pattern:3"),
+	       many + ", written: every byte");
+	went_direct(many + ", written", all.size(), file_size);
+	report(by_threads(all, left) && all_given_back(), "the driver has all of it back, again");
+	report(!number("wrong"), "nothing happened that must not");
+	must(!cuMemFree(reinterpret_cast<CUdeviceptr>(block)), "cuMemFree");
 }
 
 void whole(CUfileHandle_t fh)
@@ -227,14 +318,17 @@ void lost(CUfileHandle_t fh)
 int main(int argc, char **argv)
 {
 	const std::string what = argc > 2 ? argv[1] : "";
-	must(what == "moves" || what == "whole" || (what == "refused" && argc == 4) || what == "lost",
-	     "usage: registered moves|whole|refused|lost FILE [REASON]");
+	must(what == "moves" || what == "tensors" || what == "whole" || (what == "refused" && argc == 4) ||
+		     what == "lost",
+	     "usage: registered moves|tensors|whole|refused|lost FILE [REASON]");
 	CUcontext context = nullptr;
 	must(!cuInit(0) && !cuDevicePrimaryCtxRetain(&context, 0) && !cuCtxSetCurrent(context), "no device");
 	const int fd = open_file(argv[2], O_RDWR | O_DIRECT);
 	const CUfileHandle_t fh = add_file(fd);
 	if (what == "moves")
 		moves(fh, fd);
+	else if (what == "tensors")
+		tensors(fh, fd);
 	else if (what == "whole")
 		whole(fh);
 	else if (what == "refused")

@@ -5,7 +5,7 @@
 # group: cufile
 # topologies: switch
 # variants: plain debug
-# timeout: 90
+# timeout: 150
 # long: 6.12 debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
@@ -28,6 +28,11 @@ relay program refused 64
 relay strict refused 64
 insmod "$modules/peerdma_nvidia.ko" || bail "peerdma_nvidia.ko"
 relay program moves
+for how in program strict; do
+	pattern fill $file 0 2097152 pattern:1
+	sync
+	relay $how tensors
+done
 pattern fill $file 0 2097152 pattern:1
 sync
 echo 1 >/sys/module/peerdma_nvidia/parameters/callback

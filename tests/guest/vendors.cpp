@@ -387,6 +387,20 @@ void by_cufile(int fd)
 	report(all_given_back(), "all is given back", std::to_string(is_attached()));
 	must(!cuda.free(CudaDriver::number(between)) && !cuda.free(CudaDriver::number(taken)), "cuMemFree");
 
+	// Of a range that is reserved the second half is mapped after it was registered.
+	CUdeviceptr reserved = 0;
+	must(!cuda.unmap(CudaDriver::number(mapped), 2 * piece), "cuMemUnmap");
+	must(!cuda.reserve(&reserved, 2 * piece, 0, 0, 0), "cuMemAddressReserve");
+	char *const grows = reinterpret_cast<char *>(reserved);
+	cuda.map_one(reserved);
+	report(!cuFileBufRegister(grows, 2 * piece, 0).err, "what is mapped in part is registered");
+	reads(fh, "what was mapped then", grows + piece - MiB, cuda.place(grows + piece - MiB), MiB, 2 * frame);
+	cuda.map_one(reserved + piece);
+	reads(fh, "what was mapped since", grows + piece, cuda.place(grows + piece), MiB, 4 * frame);
+	report(is_attached() == 2, "both are dma-bufs", std::to_string(is_attached()));
+	must(!cuFileBufDeregister(grows).err && !cuda.unmap(reserved, 2 * piece), "cuMemUnmap");
+	report(all_given_back(), "all is given back", std::to_string(is_attached()));
+
 	// What is small, in one frame with others.
 	char *const before = cuda.memory(512), *const small = cuda.memory(40000);
 	paint(in_bar(before), 512, "byte:1");
@@ -467,6 +481,31 @@ void is_refused(const std::string &what, const void *base, size_t size)
 	       what + ": is not registered", std::to_string(rc));
 }
 
+// Tensors in one allocation, each registered for itself.
+void side_by_side(CUfileHandle_t fh, char *block)
+{
+	constexpr size_t tensor = 2 * frame + 512, from = 10 * frame; // where nothing has been written
+	const int before = is_attached();
+	bool good = true;
+	paint(in_bar(block), 16 * frame, "byte:170");
+	since();
+	for (const size_t i : {0, 1, 4, 3, 2, 5})
+		good = good && !cuFileBufRegister(block + 512 + i * tensor, tensor, 0).err;
+	for (size_t i = 0; i < 6; i++)
+		good = good && cuFileRead(fh, block + 512 + i * tensor, tensor, static_cast<off_t>(from + i * tensor),
+					  0) == static_cast<ssize_t>(tensor);
+	report(good && holds(in_bar(block) + 512, 6 * tensor, "pattern:1", from) &&
+		       holds(in_bar(block), 512, "byte:170") &&
+		       holds(in_bar(block) + 512 + 6 * tensor, frame, "byte:170"),
+	       "six tensors side by side: every byte");
+	went_direct("six tensors side by side", 6, 6 * tensor);
+	for (const size_t i : {2, 0, 1, 5, 4, 3})
+		good = good && !cuFileBufDeregister(block + 512 + i * tensor).err;
+	for (int i = 0; i < 200 && is_attached() > before; i++)
+		usleep(10000);
+	report(good && is_attached() == before, "all of them are given back", std::to_string(is_attached()));
+}
+
 void others(int fd)
 {
 	constexpr size_t size = 4 * frame;
@@ -492,7 +531,19 @@ void others(int fd)
 	report(cuFileRead(fh, of_hip + 5 * frame, 2 * frame, 0, 0) == -1 && errno == CU_FILE_INVALID_MAPPING_RANGE &&
 		       holds(in_bar(of_hip) + 6 * frame, frame, "byte:9"),
 	       "HIP, beyond what is registered", std::to_string(errno));
-	is_refused("HIP, in frames of the other's", of_hip + 5 * frame, 2 * frame);
+	must(!cuFileBufRegister(of_hip + 5 * frame + 512, 2 * frame, 0).err, "cuFileBufRegister");
+	report(is_attached() == 3, "HIP, in frames of the other's: what is missing", std::to_string(is_attached()));
+	paint(in_bar(of_hip) + 5 * frame, 3 * frame, "byte:170");
+	since();
+	report(cuFileRead(fh, of_hip + 5 * frame + 512, 2 * frame, 10 * frame, 0) == 2 * static_cast<ssize_t>(frame) &&
+		       holds(in_bar(of_hip) + 5 * frame + 512, 2 * frame, "pattern:1", 10 * frame) &&
+		       holds(in_bar(of_hip) + 5 * frame, 512, "byte:170") &&
+		       holds(in_bar(of_hip) + 7 * frame + 512, frame - 512, "byte:170"),
+	       "HIP, in frames of the other's");
+	went_direct("HIP, in frames of the other's", 1, 2 * frame);
+	must(!cuFileBufDeregister(of_hip + 5 * frame + 512).err, "cuFileBufDeregister");
+	for (char *const block : {hip.memory(16 * frame), ze.memory(ze.own, 16 * frame)})
+		side_by_side(fh, block);
 	is_refused("Level Zero, not allocated for that", ze.memory(ze.own, size, false), size);
 	is_refused("HIP, less than a frame", hip.memory(4 * KiB), 4 * KiB);
 

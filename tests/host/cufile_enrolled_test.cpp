@@ -16,7 +16,11 @@ protected:
 		const auto at = reinterpret_cast<uintptr_t>(cuda.device.data());
 		memory = cuda.device.data() + (frame - at % frame) + frame; // there is a frame before it, too
 	}
-	~CufileEnrolled() override { let_go(); }
+	~CufileEnrolled() override
+	{
+		let_go();
+		EXPECT_EQ(peer.outside, 0u) << "I/O of memory that the kernel did not have";
+	}
 	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
 		std::fill(base + to, base + to + size, 'x');
@@ -28,7 +32,7 @@ protected:
 		peer.reads.clear();
 		EXPECT_EQ(read(base, size, from, to), static_cast<int64_t>(size));
 		EXPECT_EQ(bytes.compare(static_cast<size_t>(from), size, base + to, size), 0);
-		EXPECT_EQ(peer.reads.size(), directly ? 1u : 0u);
+		EXPECT_EQ(!peer.reads.empty(), directly);
 		EXPECT_EQ(explain(base, size).route,
 			  static_cast<uint32_t>(directly ? PEERDMA_ROUTE_DIRECT_EDGES : PEERDMA_ROUTE_HOST));
 	}
@@ -120,16 +124,32 @@ TEST_F(CufileEnrolled, MemoryInsideOfOtherMemory)
 	EXPECT_EQ(peer.released, 1u);
 }
 
-// Each frame is registered once.
+// Each frame is registered once, for both.
 TEST_F(CufileEnrolled, MemoryBesideOtherMemory)
 {
 	EXPECT_EQ(enroll(memory, frame + 100), 0);
 	EXPECT_EQ(enroll(memory + frame + 200, 2 * frame), 0);
+	EXPECT_EQ(peer.enrolled, (std::map<char *, uint64_t>{{memory, 2 * frame}, {memory + 2 * frame, 2 * frame}}));
 	comes(true, memory, frame);
-	comes(false, memory + frame + 200, 2 * frame);
-	const auto route = explain(memory + frame + 200, 10);
-	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NOT_A_BUFFER));
-	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_BUSY));
+	comes(true, memory + frame + 200, 2 * frame);
+	EXPECT_EQ(peer.reads,
+		  (std::vector<FakePeer::Io>{{frame + 200, frame - 200, 0}, {0, frame + 200, frame - 200}}));
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(peer.released, 0u) << "the second one needs its last frame";
+	comes(true, memory + frame + 200, 2 * frame);
+	EXPECT_EQ(library.remove_buffer(memory + frame + 200).err, 0);
+	EXPECT_EQ(peer.released, 2u);
+}
+
+TEST_F(CufileEnrolled, AFrameThatAnotherProgramHasBounces)
+{
+	peer.enrolled[memory + frame] = frame;
+	EXPECT_EQ(enroll(memory, 3 * frame), 0);
+	comes(false, memory, 3 * frame);
+	EXPECT_EQ(explain(memory, 10).reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_BUSY));
+	EXPECT_EQ(enroll(memory + 3 * frame, frame), 0);
+	comes(true, memory + 3 * frame, frame);
+	peer.enrolled.erase(memory + frame);
 }
 
 TEST_F(CufileEnrolled, WhatTheKernelDoesNotTakeBouncesAndSaysWhy)
@@ -268,8 +288,424 @@ TEST_F(CufileEnrolled, OtherMemoryAtItsAddress)
 	comes(false, memory + 100, frame);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NOT_A_BUFFER), 2u);
 	EXPECT_EQ(enroll(memory + frame, frame), CU_FILE_SUCCESS) << "and what is registered inside of it is its own";
-	comes(false, memory + frame, frame);
+	comes(true, memory + frame, frame);
 	EXPECT_EQ(peer.enrollments, 2);
+	EXPECT_EQ(peer.released, 1u) << "what was there before is nobody's";
+	comes(false, memory, 4 * frame);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0) << "the program may say so yet";
+	comes(true, memory + frame, frame);
+}
+
+// And registered at the same address: longer, shorter, by a kernel that takes it or not.
+TEST_F(CufileEnrolled, OtherMemoryAtItsAddressIsRegistered)
+{
+	uint64_t id = 1;
+	for (const size_t frames : {4, 8, 2, 3}) {
+		for (const int error : {0, -EOPNOTSUPP}) {
+			cuda.id = id++;
+			peer.enroll_error = error;
+			EXPECT_EQ(read(memory, 9 * frame), static_cast<int64_t>(9 * frame))
+				<< "nobody has registered that";
+			EXPECT_EQ(enroll(memory, frames * frame), 0);
+			EXPECT_EQ(enroll(memory, frames * frame), CU_FILE_MEMORY_ALREADY_REGISTERED);
+			comes(!error, memory, frames * frame);
+			EXPECT_EQ(peer.enrolled.size(), error ? 0u : 1u);
+			EXPECT_EQ(read(memory, frames * frame + 1), cufile::failed(CU_FILE_INVALID_MAPPING_RANGE));
+		}
+	}
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(library.remove_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
+}
+
+// What was freed counts no more against max_device_pinned_mem_size_kb.
+TEST_F(CufileEnrolled, OtherMemoryAtItsAddressHasItsRoom)
+{
+	EXPECT_EQ(library.set_max_pinned(4 * frame / 1024).err, 0);
+	for (cuda.id = 1; cuda.id < 5; cuda.id++) {
+		EXPECT_EQ(enroll(memory, 4 * frame), 0);
+		comes(true, memory, 4 * frame);
+	}
+}
+
+// Reserved and registered as a whole, mapped in part; the rest comes later.
+class CufileMappedLater : public CufileEnrolled
+{
+protected:
+	CufileMappedLater()
+	{
+		peer.enroll_error = -EOPNOTSUPP;
+		peer.import_error = 0;
+		cuda.sync_error = 801;
+		cuda.mapped = true;
+		constexpr size_t piece = 2 << 20;
+		const auto at = reinterpret_cast<uintptr_t>(memory);
+		second = memory + ((at + piece) / piece * piece - at);
+		cuda.mapped_to = static_cast<size_t>(second - cuda.device.data());
+		cuda.second_piece = second;
+		cuda.second_id = 7;
+	}
+	char *second;
+};
+
+TEST_F(CufileMappedLater, GoesDirectlyOnceItIs)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	comes(true, second - frame, frame);
+	EXPECT_EQ(peer.enrolled.size(), 1u);
+	cuda.mapped_to = SIZE_MAX;
+	comes(true, memory, 60 * frame);
+	EXPECT_EQ(peer.enrolled.size(), 2u);
+	EXPECT_EQ(peer.reads.size(), 2u);
+	comes(true, second, frame);
+	comes(true, second - frame, 2 * frame);
+	EXPECT_EQ(peer.imports.size(), 2u);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(peer.released, 2u);
+}
+
+TEST_F(CufileMappedLater, ByAPointerIntoIt)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	cuda.mapped_to = SIZE_MAX;
+	comes(true, second + frame, frame);
+	comes(false, memory + 60 * frame - 100, 101);
+	comes(true, memory + frame, 58 * frame);
+	EXPECT_EQ(peer.imports.size(), 2u) << "all that was mapped since comes at once";
+}
+
+TEST_F(CufileMappedLater, OrBouncesIfTheKernelDoesNotTakeIt)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	cuda.mapped_to = SIZE_MAX;
+	peer.import_error = -EOPNOTSUPP;
+	peer.import_reason = PEERDMA_REASON_VENDOR_UNPUBLISHED;
+	for (int i = 0; i < 3; i++)
+		comes(false, memory, 60 * frame);
+	EXPECT_EQ(peer.imports.size(), 2u) << "each I/O asks";
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NOT_A_BUFFER), 3u);
+	const auto route = explain(memory, 60 * frame);
+	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_VENDOR_UNPUBLISHED));
+	comes(true, memory, frame);
+}
+
+TEST_F(CufileMappedLater, ByManyThreads)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	file();
+	cuda.mapped_to = SIZE_MAX;
+	std::vector<std::thread> all;
+	std::atomic<int> bad{0};
+	for (int i = 0; i < 8; i++)
+		all.emplace_back([&] { bad += library.move(fh, memory, 60 * frame, 0, 0, false) != 60 * frame; });
+	for (auto &thread : all)
+		thread.join();
+	EXPECT_EQ(bad, 0);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 8u);
+	EXPECT_EQ(peer.imports.size(), 2u);
+}
+
+TEST_F(CufileMappedLater, NothingOfItWasThere)
+{
+	cuda.mapped_to = 0;
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	cuda.mapped_to = SIZE_MAX;
+	comes(false, memory, 60 * frame);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	comes(true, memory, 60 * frame);
+}
+
+TEST_F(CufileMappedLater, WhatIsAllocatedAtOnceIsNot)
+{
+	cuda.mapped = false;
+	EXPECT_EQ(enroll(memory, 60 * frame), CU_FILE_CUDA_POINTER_RANGE_ERROR);
+}
+
+// What is small lies in one frame with others, each an allocation.
+class CufileSmall : public CufileEnrolled
+{
+protected:
+	CufileSmall()
+	{
+		for (size_t i = 0; i < 3; i++)
+			make(i, 11 + i);
+	}
+	char *at(size_t i) { return memory + i * 20000; }
+	void make(size_t i, uint64_t id) { cuda.side_by_side[at(i)] = {20000, id}; }
+	// Nobody has it.
+	void free(size_t i) { make(i, 0); }
+};
+
+TEST_F(CufileSmall, AllocationsOfOneFrameShareIt)
+{
+	for (size_t i = 0; i < 3; i++)
+		EXPECT_EQ(enroll(at(i), 20000), 0);
+	EXPECT_EQ(peer.enrolled, (std::map<char *, uint64_t>{{memory, frame}}));
+	for (size_t i = 0; i < 3; i++)
+		comes(true, at(i), 20000);
+	EXPECT_EQ(library.remove_buffer(at(0)).err, 0);
+	EXPECT_EQ(library.remove_buffer(at(2)).err, 0);
+	comes(true, at(1), 20000);
+	EXPECT_EQ(enroll(at(2), 20000), 0);
+	comes(true, at(2), 20000);
+	EXPECT_EQ(peer.enrollments, 1);
+}
+
+// The frame is the same as long as one of them is.
+TEST_F(CufileSmall, AsLongAsOneOfThemIsThere)
+{
+	EXPECT_EQ(enroll(at(0), 20000), 0);
+	EXPECT_EQ(enroll(at(1), 20000), 0);
+	make(0, 21);
+	EXPECT_EQ(enroll(at(2), 20000), 0);
+	EXPECT_EQ(enroll(at(0), 20000), 0);
+	for (size_t i = 0; i < 3; i++)
+		comes(true, at(i), 20000);
+	EXPECT_EQ(peer.enrollments, 1);
+}
+
+TEST_F(CufileSmall, WhereNoneIsTheFrameIsAnother)
+{
+	EXPECT_EQ(enroll(at(0), 20000), 0);
+	EXPECT_EQ(enroll(at(1), 20000), 0);
+	for (size_t i = 0; i < 3; i++)
+		make(i, 21 + i);
+	EXPECT_EQ(enroll(at(2), 20000), 0);
+	EXPECT_EQ(peer.enrollments, 2);
+	comes(true, at(2), 20000);
+	comes(false, at(1), 20000);
+	EXPECT_EQ(enroll(at(1), 20000), 0);
+	comes(true, at(1), 20000);
+	EXPECT_EQ(peer.enrollments, 2);
+}
+
+// --- Tensors side by side, in one allocation
+
+class CufileTensors : public CufileEnrolled
+{
+protected:
+	CufileTensors()
+	{
+		cuda.device.assign(32 * MiB, 'd');
+		const auto at = reinterpret_cast<uintptr_t>(cuda.device.data());
+		memory = cuda.device.data() + (frame - at % frame) + frame + 512;
+	}
+	static constexpr size_t MiB = 1 << 20, tensor = MiB + 512;
+	uint64_t taken()
+	{
+		uint64_t all = 0;
+		for (const auto &[start, size] : peer.enrolled)
+			all += size;
+		return all;
+	}
+};
+
+TEST_F(CufileTensors, AllGoDirectly)
+{
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	for (size_t i = 0; i < 6; i++)
+		EXPECT_EQ(enroll(memory + i * tensor, tensor), 0);
+	EXPECT_EQ(taken(), 97 * frame) << "no more than what they lie in";
+	for (size_t i = 0; i < 6; i++) {
+		std::fill(memory, memory + 7 * tensor, 'n');
+		comes(true, memory + i * tensor, tensor, static_cast<off_t>(i * 4096));
+		EXPECT_EQ(memory[(i + 1) * tensor], 'n') << "beyond it";
+		EXPECT_EQ(memory[i * tensor - 1], i ? 'n' : 'd') << "before it";
+	}
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 6u) << "one each, in however many parts";
+	peerdma_cufile_counts counts = {};
+	library.counts(counts);
+	EXPECT_EQ(counts.bytes[PEERDMA_CUFILE_WHY_NONE], 6 * tensor);
+	std::fill(memory, memory + 6 * tensor, 'w');
+	for (size_t i = 0; i < 6; i++)
+		EXPECT_EQ(library.move(file(), memory + i * tensor, tensor, static_cast<off_t>(i * tensor), 0, true),
+			  static_cast<int64_t>(tensor));
+	EXPECT_EQ(peer.file.compare(0, 6 * tensor, std::string(6 * tensor, 'w')), 0);
+	for (const size_t i : {3, 0, 5, 1, 4, 2})
+		EXPECT_EQ(library.remove_buffer(memory + i * tensor).err, 0);
+	EXPECT_TRUE(peer.enrolled.empty());
+}
+
+TEST_F(CufileTensors, WhatANeighborNeedsStaysAndNoMoreIfItIsLong)
+{
+	EXPECT_EQ(enroll(memory, 16 * MiB + 512), 0);
+	EXPECT_EQ(peer.enrolled.size(), 3u) << "its edges are runs of their own";
+	EXPECT_EQ(enroll(memory + 16 * MiB + 512, MiB), 0);
+	EXPECT_EQ(taken(), 273 * frame);
+	comes(true, memory + 12 * MiB, 60 * frame);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(taken(), 17 * frame);
+	comes(true, memory + 16 * MiB + 512, MiB);
+}
+
+TEST_F(CufileTensors, AreCountedOnce)
+{
+	EXPECT_EQ(library.set_max_pinned(34 * frame / 1024).err, 0);
+	EXPECT_EQ(enroll(memory, tensor), 0);
+	EXPECT_EQ(enroll(memory + tensor, tensor), 0) << "17 frames, and 16 more";
+	EXPECT_EQ(enroll(memory + 2 * tensor, tensor), 0);
+	comes(true, memory, tensor);
+	comes(true, memory + tensor, tensor);
+	comes(false, memory + 2 * tensor, tensor);
+	EXPECT_EQ(explain(memory + 2 * tensor, 100).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_PINNED_LIMIT));
+	EXPECT_EQ(enroll(memory + 2 * tensor - frame, frame), 0) << "that was taken with others";
+	comes(true, memory + 2 * tensor - frame, frame);
+}
+
+TEST_F(CufileTensors, OneThatHoldsOthers)
+{
+	for (const size_t i : {1, 3})
+		EXPECT_EQ(enroll(memory + i * tensor, tensor), 0);
+	EXPECT_EQ(enroll(memory, 5 * tensor), 0) << "their gaps";
+	EXPECT_EQ(peer.enrolled.size(), 5u);
+	comes(true, memory, 60 * frame);
+	for (const size_t i : {1, 3})
+		EXPECT_EQ(library.remove_buffer(memory + i * tensor).err, 0);
+	EXPECT_EQ(peer.released, 0u);
+	comes(true, memory, 60 * frame, 0, 20 * frame);
+	comes(true, memory + 2 * tensor, tensor);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_TRUE(peer.enrolled.empty());
+}
+
+// A pointer that is no base, into a long one, past a short one inside of it.
+TEST_F(CufileTensors, APointerPastANestedOne)
+{
+	EXPECT_EQ(enroll(memory + frame, frame), 0);
+	EXPECT_EQ(enroll(memory, 20 * frame), 0);
+	comes(true, memory + 5 * frame, frame);
+	comes(true, memory + frame + 4096, frame);
+}
+
+// Where frames end is within a block of the file: a read's is bounced in the device, a write's by way of the host.
+TEST_F(CufileTensors, BordersWithinABlock)
+{
+	EXPECT_EQ(enroll(memory, tensor), 0);
+	EXPECT_EQ(enroll(memory + tensor, tensor), 0);
+	comes(true, memory + tensor + 4, tensor - 4);
+	std::fill(memory, memory + 2 * tensor, 'w');
+	EXPECT_EQ(library.move(file(), memory + tensor + 4, MiB, 0, 0, true), static_cast<int64_t>(MiB));
+	ASSERT_EQ(peer.writes.size(), 2u);
+	EXPECT_EQ(peer.writes[0].size + peer.writes[1].size, MiB);
+	EXPECT_EQ(peer.file.compare(0, MiB, std::string(MiB, 'w')), 0);
+	close_all(library);
+	fh = nullptr;
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	EXPECT_EQ(enroll(memory, tensor), 0);
+	EXPECT_EQ(enroll(memory + tensor, tensor), 0);
+	EXPECT_EQ(library.move(file(), memory + tensor + 4, MiB, 0, 0, true), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
+	EXPECT_EQ(peer.writes.size(), 2u) << "before anything is moved";
+	EXPECT_EQ(library.move(file(), memory + tensor, MiB, 0, 0, true), static_cast<int64_t>(MiB));
+	EXPECT_EQ(library.move(file(), memory + tensor + 4, 512, 0, 0, true), 512) << "in one run";
+}
+
+// A count that is less than the size is the end of the file, and nothing else.
+TEST_F(CufileTensors, AnErrorInTheSecondRun)
+{
+	for (size_t i = 0; i < 2; i++)
+		EXPECT_EQ(enroll(memory + i * tensor, tensor), 0);
+	peer.later_error = -EIO;
+	peer.reads_until_error = 1;
+	EXPECT_EQ(read(memory + tensor, tensor), -EIO);
+	EXPECT_EQ(read(memory + tensor, tensor, 60 * frame - 100), 100) << "the end of the file in the first";
+	peer.later_error = -ENODEV;
+	peer.reads_until_error = 1;
+	comes(true, memory + tensor, tensor - 4096);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u) << "all of it once more, by way of the host";
+}
+
+TEST_F(CufileTensors, InABatch)
+{
+	CUfileIOParams_t ios[6];
+	CUfileIOEvents_t events[6];
+	unsigned n = 6;
+	for (unsigned i = 0; i < 6; i++) {
+		EXPECT_EQ(enroll(memory + i * tensor, tensor), 0);
+		ios[i] = batch_io(file(), memory + i * tensor, tensor, i * 4096);
+	}
+	CUfileBatchHandle_t batch = nullptr;
+	ASSERT_EQ(library.set_up_batch(&batch, 6).err, 0);
+	ASSERT_EQ(library.submit(batch, 6, ios).err, 0);
+	ASSERT_EQ(library.status(batch, 6, &n, events, nullptr).err, 0);
+	EXPECT_EQ(n, 6u);
+	for (unsigned i = 0; i < 6; i++) {
+		EXPECT_EQ(events[i].ret, tensor);
+		EXPECT_EQ(bytes.compare(i * 4096, tensor, memory + i * tensor, tensor), 0);
+	}
+	EXPECT_EQ(this->ios(PEERDMA_CUFILE_WHY_NONE), 6u);
+	library.destroy(batch);
+}
+
+TEST_F(CufileTensors, InAStream)
+{
+	for (size_t i = 0; i < 3; i++)
+		EXPECT_EQ(enroll(memory + i * tensor, tensor), 0);
+	size_t size = tensor;
+	off_t zero = 0;
+	ssize_t result = 0;
+	ASSERT_EQ(library.move_in_stream(file(), memory + tensor, &size, &zero, &zero, &result, nullptr, false).err, 0);
+	for (const auto &io : cuda.in_stream)
+		io.call(io.arg);
+	EXPECT_EQ(result, static_cast<ssize_t>(size));
+	EXPECT_EQ(bytes.compare(0, size, memory + tensor, size), 0);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 1u);
+}
+
+// Registered, read and deregistered by many threads, in any order.
+TEST_F(CufileTensors, HundredsByManyThreads)
+{
+	constexpr unsigned threads = 8, each = 50, rounds = 6;
+	struct Tensor {
+		char *start;
+		size_t size;
+	};
+	std::vector<Tensor> all;
+	uint64_t random = 1;
+	const auto next = [](uint64_t &state) {
+		return (state = state * 6364136223846793005 + 1442695040888963407) >> 33;
+	};
+	char *at = memory;
+	for (unsigned i = 0; i < threads * each; i++) {
+		const size_t size = 4 * (1 + next(random) % (i % 10 ? 3000 : 60000));
+		all.push_back({at, size});
+		at += size;
+	}
+	ASSERT_LT(at, cuda.device.data() + cuda.device.size());
+	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
+	file();
+	std::atomic<unsigned> bad{0};
+	const auto work = [&](unsigned self) {
+		uint64_t state = self + 1;
+		std::vector<unsigned> order;
+		for (unsigned i = 0; i < each; i++)
+			order.push_back(i * threads + self); // neighbors are other threads'
+		for (unsigned round = 0; round < rounds; round++) {
+			for (const bool in : {true, false}) {
+				for (unsigned i = each; i-- > 1;)
+					std::swap(order[i], order[next(state) % (i + 1)]);
+				for (const unsigned i : order) {
+					const auto [start, size] = all[i];
+					const auto from =
+						static_cast<off_t>(next(state) % (bytes.size() - size) / 4 * 4);
+					bad += in && library.add_buffer(start, size, 0).err;
+					bad += library.move(fh, start, size, from, 0, false) !=
+						       static_cast<int64_t>(size) ||
+					       bytes.compare(static_cast<size_t>(from), size, start, size);
+					bad += !in && library.remove_buffer(start).err;
+				}
+			}
+		}
+	};
+	std::vector<std::thread> workers;
+	for (unsigned i = 0; i < threads; i++)
+		workers.emplace_back(work, i);
+	for (auto &worker : workers)
+		worker.join();
+	EXPECT_EQ(bad, 0u);
+	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), threads * each * rounds * 2);
+	EXPECT_TRUE(peer.enrolled.empty());
+	for (size_t i = 1; i < all.size(); i++)
+		ASSERT_EQ(all[i].start, all[i - 1].start + all[i - 1].size);
 }
 
 TEST_F(CufileEnrolled, TheKernelLosesItUnderAnIo)

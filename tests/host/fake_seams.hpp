@@ -441,7 +441,7 @@ public:
 		const auto in = [&](const std::string &all) {
 			return at >= all.data() && at < all.data() + all.size();
 		};
-		if (in(device) || (also && in(*also)))
+		if ((in(device) && at < device.data() + std::min(device.size(), mapped_to)) || (also && in(*also)))
 			memory = {kind, this, 0};
 		std::lock_guard guard(lock);
 		for (const auto &[bytes, number] : allocated)
@@ -453,11 +453,15 @@ public:
 	{
 		const char *at = static_cast<const char *>(address);
 		out = {};
-		if (at >= device.data() && at < device.data() + device.size())
-			out = {reinterpret_cast<uintptr_t>(device.data()), device.size(),
+		const size_t there = std::min(device.size(), mapped_to);
+		if (at >= device.data() && at < device.data() + there)
+			out = {reinterpret_cast<uintptr_t>(device.data()), there,
 			       second_id && at >= second_piece ? second_id : id};
 		if (also && at >= also->data() && at < also->data() + also->size())
 			out = {reinterpret_cast<uintptr_t>(also->data()), also->size(), 99};
+		for (const auto &[start, one] : side_by_side)
+			if (at >= start && at < start + one.size)
+				out = {reinterpret_cast<uintptr_t>(start), one.size, one.id};
 		std::lock_guard guard(lock);
 		for (const auto &[bytes, number] : allocated)
 			if (at >= bytes->data() && at < bytes->data() + bytes->size())
@@ -466,6 +470,11 @@ public:
 			if (memory == at)
 				out = {reinterpret_cast<uintptr_t>(at), 1, number};
 		return look_up_error;
+	}
+	bool is_mapped(const void *address) override
+	{
+		const char *at = static_cast<const char *>(address);
+		return mapped && at >= device.data() && at < device.data() + std::min(device.size(), mapped_to);
 	}
 	int sync_copies(const void *) override
 	{
@@ -642,7 +651,15 @@ public:
 	uint64_t id = 1;                    // of the allocation that device is; 0: of none
 	const char *second_piece = nullptr; // where in device another one begins, with an id of its own
 	uint64_t second_id = 0;             // 0: there is but one
-	int synced = 0, sync_error = 0;
+	bool mapped = false;                // by cuMemMap()
+	size_t mapped_to = SIZE_MAX;        // of device, from its beginning: the rest is but reserved
+	struct Small {
+		size_t size;
+		uint64_t id;
+	};
+	std::map<char *, Small> side_by_side; // allocations in device, instead
+	std::atomic<int> synced{0};
+	int sync_error = 0;
 	std::atomic<int> pinned{0};
 	std::vector<std::pair<char *, uint64_t>> pinned_ids; // of what is there; with lock
 	uint64_t last_id = 1000;
@@ -684,6 +701,7 @@ public:
 	int enroll(const void *address, uint64_t size, cufile::Place &place, uint32_t &reason) override
 	{
 		auto *const at = static_cast<char *>(const_cast<void *>(address));
+		std::lock_guard guard(lock);
 		enrollments++;
 		reason = enroll_reason;
 		if (enroll_error)
@@ -702,6 +720,7 @@ public:
 	int import(const void *address, uint64_t size, const std::string &gpu, cufile::Place &place,
 		   uint32_t &reason) override
 	{
+		std::lock_guard guard(lock);
 		imports.push_back(gpu);
 		reason = import_reason;
 		if (import_error)
@@ -710,12 +729,18 @@ public:
 		const auto at = reinterpret_cast<uintptr_t>(address);
 		const uintptr_t first = at / frame * frame, end = (at + size + frame - 1) / frame * frame;
 		auto *const buf = reinterpret_cast<char *>(first);
+		for (const auto &[other, bytes] : enrolled)
+			if (buf < other + bytes && other < buf + (end - first)) {
+				reason = PEERDMA_REASON_VENDOR_BUSY;
+				return -EBUSY;
+			}
 		enrolled[buf] = end - first;
 		place = {reinterpret_cast<struct peerdma_buf *>(buf), at - first, end - at, next_provider, device};
 		return 0;
 	}
 	int adopt(const void *address, uint64_t size, cufile::Place &place, uint32_t &reason) override
 	{
+		std::lock_guard guard(lock);
 		adoptions++;
 		const char *const at = static_cast<const char *>(address);
 		if (at < foreign.data() || at >= foreign.data() + foreign.size())
@@ -741,9 +766,14 @@ public:
 		place = {reinterpret_cast<struct peerdma_buf *>(buf), from - first, end - from, next_provider, device};
 		return 0;
 	}
-	void release(struct peerdma_buf *buf) override { released += enrolled.erase(reinterpret_cast<char *>(buf)); }
+	void release(struct peerdma_buf *buf) override
+	{
+		std::lock_guard guard(lock);
+		released += enrolled.erase(reinterpret_cast<char *>(buf));
+	}
 	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
 	{
+		std::lock_guard guard(lock);
 		if (open_error)
 			return open_error;
 		opened.push_back(fd);
@@ -754,6 +784,7 @@ public:
 	void close_file(struct peerdma_file *) override { open_files--; }
 	int explain(struct peerdma_file *, uint32_t provider, struct peerdma_explanation &out) override
 	{
+		std::lock_guard guard(lock);
 		explained.push_back(provider);
 		const uint32_t why = why_not(provider);
 		const bool denied = why == PEERDMA_REASON_RULE;
@@ -773,6 +804,9 @@ public:
 		reads.push_back({place.offset, size, offset});
 		if (error || lost.count(place.provider))
 			return error ? error : -ENODEV;
+		if (later_error && !reads_until_error--)
+			return later_error;
+		outside += !is_inside(place, size);
 		uint64_t n = offset >= file.size() ? 0 : std::min<uint64_t>(size, file.size() - offset);
 		if (!stop(n, offset, result))
 			return -stop_error;
@@ -784,8 +818,11 @@ public:
 	int64_t write(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
 		      struct peerdma_io_result &result) override
 	{
+		std::lock_guard guard(lock);
 		if (error)
 			return error;
+		writes.push_back({place.offset, size, offset});
+		outside += !is_inside(place, size);
 		if (!stop(size, offset, result))
 			return -stop_error;
 		tell(place, size, result);
@@ -825,7 +862,10 @@ public:
 	uint32_t adopt_reason = 0; // with the error
 	std::vector<int> opened;
 	std::vector<uint32_t> explained;
-	std::vector<Io> reads;
+	std::vector<Io> reads, writes;
+	int64_t later_error = 0; // of one read, after so many
+	int reads_until_error = 0;
+	size_t outside = 0; // reads and writes of memory that was not registered
 	std::map<char *, uint64_t> enrolled;
 	int enroll_error = -ENOENT, enrollments = 0;
 	uint32_t enroll_reason = 0;       // with the error
@@ -858,6 +898,13 @@ private:
 					 PEERDMA_ROUTE_DIRECT;
 		result.reason = why ? why : bounced;
 		result.host = why || bounced ? n : std::min(edges, n);
+	}
+	bool is_inside(const cufile::Place &place, uint64_t size)
+	{
+		if (place.buffer == reinterpret_cast<struct peerdma_buf *>(this))
+			return place.offset + size <= buffer.size();
+		const auto found = enrolled.find(reinterpret_cast<char *>(place.buffer));
+		return found != enrolled.end() && place.offset + size <= found->second;
 	}
 	char *bytes_at(const cufile::Place &place)
 	{

@@ -320,6 +320,9 @@ INSTANTIATE_TEST_SUITE_P(
 			  Around{{at + 512, 100}, {at + 512, 2 * frame}, false, {}},
 			  Around{{at + page, 100}, {at + 512, 2 * frame}, true, {at + page, frame}},
 			  Around{{at + page, frame}, {at + page, frame}, true, {at + page, frame}},
+			  // Its frames begin where it does: buffers of neighbors in it do not overlap.
+			  Around{{at + page + frame, 100}, {at + page, 3 * frame}, true, {at + page + frame, frame}},
+			  Around{{at + page + 100, frame}, {at + page, 3 * frame}, true, {at + page, 2 * frame}},
 			  // What there is is less than a frame, or ends in the middle of a page.
 			  Around{{at, 512}, {at, frame - page}, false, {}},
 			  Around{{at, frame}, {at, frame + 100}, true, {at, frame}},

@@ -72,6 +72,8 @@ struct Table {
 	int (*exchange_mode)(int *);
 	int (*pci_address)(char *, int, int);
 	int (*set_attribute)(const void *, int, Address);
+	int (*retain_mapped)(unsigned long long *, void *);
+	int (*release_mapped)(unsigned long long);
 	int (*stream_context)(Stream, Context *);
 	int (*stream_id)(Stream, unsigned long long *);
 	int (*load_library)(void **, const void *, void *, void **, unsigned, void *, void **, unsigned);
@@ -163,6 +165,17 @@ public:
 		if (rc == success)
 			out = {start, size, id};
 		return rc;
+	}
+	// Nothing else has such a handle.
+	bool is_mapped(const void *address) override
+	{
+		const BesideCaptures beside(table_);
+		unsigned long long handle = 0;
+		if (!table_.retain_mapped || !table_.release_mapped ||
+		    table_.retain_mapped(&handle, const_cast<void *>(address)))
+			return false;
+		table_.release_mapped(handle);
+		return true;
 	}
 	int sync_copies(const void *address) override
 	{
@@ -414,6 +427,8 @@ private:
 		get(table_.exchange_mode, "cuThreadExchangeStreamCaptureMode", false);
 		get(table_.pci_address, "cuDeviceGetPCIBusId", false);
 		get(table_.set_attribute, "cuPointerSetAttribute", false);
+		get(table_.retain_mapped, "cuMemRetainAllocationHandle", false);
+		get(table_.release_mapped, "cuMemRelease", false);
 		get(table_.stream_context, "cuStreamGetCtx", false);
 		get(table_.stream_id, "cuStreamGetId", false);
 		get(table_.load_library, "cuLibraryLoadData", false);

@@ -3,153 +3,315 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 namespace cufile
 {
 namespace
 {
 
-constexpr uint64_t frame = 65536;
 // What is mapped in pieces is so in multiples of this (580, on an H200).
-constexpr uint64_t piece = uint64_t{2} << 20;
+constexpr uint64_t granularity = uint64_t{2} << 20;
 constexpr int not_supported = 801; // CUresult
+// A frame at the edge, which a neighbor may use longer, is a run of its own if the rest is this long. What is shorter
+// may stay registered for the neighbor's sake, which costs less than one I/O more for each.
+constexpr uint64_t long_run = uint64_t{8} << 20;
 
 uint64_t number(const void *address) { return reinterpret_cast<uintptr_t>(address); }
+const void *pointer(uint64_t address) { return reinterpret_cast<const void *>(address); }
+uint64_t frame_of(uint64_t address) { return address / frame_bytes * frame_bytes; }
+uint64_t frame_end(uint64_t address) { return frame_of(address + frame_bytes - 1); }
 
-} // namespace
-
-int Enrolled::make(Cuda &cuda, Peer &peer, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out,
-		   uint32_t &reason, Pinned *pinned, int device)
+bool is_same(Cuda &cuda, const Piece &piece)
 {
-	reason = PEERDMA_REASON_NONE;
-	Allocation all;
-	if (cuda.allocation(base, all) || !all.id)
-		return -EINVAL;
-	const uint64_t before = number(base) - all.start;
-	if (number(base) < all.start || before > all.size || size > all.size - before)
-		return -EINVAL;
-	// Before the registration, which would be left behind if there was no memory for it.
-	auto made = std::make_shared<Enrolled>(peer, all);
-	made->first_ = number(base) / frame * frame;
-	const uint64_t last = (number(base) + size - 1) / frame * frame;
-	made->start_ = std::max(made->first_, all.start);
-	made->end_ = std::min(last + frame, all.start + all.size);
-	made->bytes_ = last + frame - made->first_;
-	if (!made->find_pieces(cuda))
-		return -EINVAL;
-	if (pinned && !pinned->take(device, made->bytes_))
-		return 1;
-	made->pinned_ = pinned;
-	made->device_ = device;
-	int rc = peer.enroll(reinterpret_cast<const void *>(made->first_), made->bytes_, made->place_, reason);
-	if (rc == -EOPNOTSUPP)
-		rc = made->import(cuda, base, size, reason);
-	if (rc < 0)
-		return rc;
-	// From now on the driver's own copies do not overlap with the drive's. For what is mapped in pieces it does not do that:
-	// there the program waits for its copies itself. And what was freed meanwhile is not what the kernel has, or not what
-	// the program has.
-	const int synchronous = cuda.sync_copies(base);
-	if (synchronous && synchronous != not_supported)
-		return -EOPNOTSUPP;
-	if (!made->is_there(cuda))
-		return -ENODEV;
-	out = std::move(made);
-	return 0;
+	Allocation now;
+	return !cuda.allocation(pointer(piece.start), now) && now.id == piece.id;
 }
 
-// Nobody says which GPU's it is: all of it counts as one's. The buffer is of whole frames of the allocation.
-int Enrolled::adopt(Peer &peer, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out, uint32_t &reason,
-		    Pinned &pinned)
+// Memory of CUDA's, of one allocation.
+class OfCuda final : public Frames::Source
 {
-	auto made = std::make_shared<Enrolled>(peer, Allocation{});
-	const int rc = peer.adopt(base, size, made->place_, reason);
-	if (rc < 0)
-		return rc;
-	made->first_ = made->start_ = number(base) - made->place_.offset;
-	made->end_ = number(base) + made->place_.size;
-	made->bytes_ = made->end_ - made->start_;
-	if (!pinned.take(made->device_, made->bytes_))
-		return 1;
-	made->pinned_ = &pinned;
-	out = std::move(made);
-	return 0;
-}
+public:
+	OfCuda(Cuda &cuda, Peer &peer, const Allocation &all, uint64_t start, uint64_t end, const Pieces &pieces)
+		: cuda_(cuda), peer_(peer), all_(all), start_(start), end_(end), pieces_(pieces)
+	{
+	}
 
-Enrolled::~Enrolled()
-{
-	if (place_.buffer)
-		peer_.release(place_.buffer);
-	if (pinned_)
-		pinned_->give(device_, bytes_);
-}
-
-bool Enrolled::has(const void *address, uint64_t size) const
-{
-	const uint64_t at = number(address);
-	return at >= start_ && at <= end_ && size <= end_ - at;
-}
-
-// Where neither way is, the reason is that of the one that got further.
-int Enrolled::import(Cuda &cuda, const void *base, uint64_t size, uint32_t &reason)
-{
-	Memory memory;
-	std::string gpu;
-	if (cuda.look_up(base, memory) || cuda.pci_address(memory.device, gpu))
-		return -EOPNOTSUPP;
-	uint32_t why = PEERDMA_REASON_NONE;
-	const int rc = peer_.import(base, size, gpu, place_, why);
-	if (rc < 0) {
-		if (why && why != PEERDMA_REASON_IMPORT_UNKNOWN && why != PEERDMA_REASON_IMPORT_HANDLE)
-			reason = why;
+	// Of whole frames.
+	int take(uint64_t start, uint64_t end, FrameRun &run, uint32_t &reason) override
+	{
+		run.start = start;
+		run.end = edge(start, end);
+		const uint64_t size = run.end - run.start;
+		if (!run.count(size))
+			return 1;
+		int rc = peer_.enroll(pointer(run.start), size, run.first, reason);
+		if (rc == -EOPNOTSUPP)
+			rc = import(run, reason);
 		return rc;
 	}
-	reason = PEERDMA_REASON_NONE;
-	first_ = number(base) - place_.offset;
-	start_ = std::max(start_, first_);
-	end_ = std::min(end_, number(base) + place_.size);
-	return 0;
-}
 
-// False: some of it is not there.
-bool Enrolled::find_pieces(Cuda &cuda)
+	// The same allocation is; and a frame that several of them lie in is as long as one of those is there.
+	bool is_same(const RunPart &part, const std::vector<std::shared_ptr<const Pieces>> &known) override
+	{
+		return std::all_of(pieces_.begin(), pieces_.end(), [&](const Piece &own) {
+			const uint64_t from = std::max(frame_of(own.start), part.start);
+			const uint64_t to = std::min(frame_end(own.end), part.end);
+			return from >= to || proven(own, from, to, known);
+		});
+	}
+
+private:
+	// Where the first run of a range ends. Beyond the ends of an allocation nothing large is registered.
+	uint64_t edge(uint64_t start, uint64_t end) const
+	{
+		const bool head = start < start_ && start_ > all_.start;
+		const bool tail = end > end_ && end_ < all_.start + all_.size;
+		if (end - start < long_run)
+			return end;
+		return head ? start + frame_bytes : tail ? end - frame_bytes : end;
+	}
+
+	bool proven(const Piece &own, uint64_t from, uint64_t to,
+		    const std::vector<std::shared_ptr<const Pieces>> &known) const
+	{
+		for (const auto &pieces : known)
+			for (const Piece &one : *pieces)
+				if (one.id == own.id)
+					return true;
+		for (const auto &pieces : known)
+			for (const Piece &one : *pieces)
+				if (frame_of(one.start) <= from && frame_end(one.end) >= to &&
+				    cufile::is_same(cuda_, one))
+					return true;
+		return false;
+	}
+
+	// Where neither way is, the reason is that of the one that got further.
+	int import(FrameRun &run, uint32_t &reason)
+	{
+		const uint64_t start = std::max(run.start, all_.start), end = std::min(run.end, all_.start + all_.size);
+		Memory memory;
+		std::string gpu;
+		if (cuda_.look_up(pointer(start), memory) || cuda_.pci_address(memory.device, gpu))
+			return -EOPNOTSUPP;
+		uint32_t why = PEERDMA_REASON_NONE;
+		const int rc = peer_.import(pointer(start), end - start, gpu, run.first, why);
+		if (rc < 0) {
+			if (why && why != PEERDMA_REASON_IMPORT_UNKNOWN && why != PEERDMA_REASON_IMPORT_HANDLE)
+				reason = why;
+			return rc;
+		}
+		reason = PEERDMA_REASON_NONE;
+		run.start = start - run.first.offset;
+		run.end = start + run.first.size;
+		run.first.offset = 0;
+		return 0;
+	}
+
+	Cuda &cuda_;
+	Peer &peer_;
+	const Allocation &all_;
+	const uint64_t start_, end_; // that the program registers
+	const Pieces &pieces_;
+};
+
+// Nobody says which GPU's it is: all of it counts as one's. The frames are those of the allocation, wherever it begins.
+class OfOthers final : public Frames::Source
 {
-	uint64_t last = 0;
-	for (uint64_t at = start_; at < end_; at = (at / piece + 1) * piece) {
+public:
+	explicit OfOthers(Peer &peer) : peer_(peer) {}
+
+	int take(uint64_t start, uint64_t end, FrameRun &run, uint32_t &reason) override
+	{
+		const int rc = peer_.adopt(pointer(start), end - start, run.first, reason);
+		if (rc < 0)
+			return rc;
+		run.start = start - run.first.offset;
+		run.end = start + run.first.size;
+		run.first.offset = 0;
+		return run.count(run.end - run.start) ? 0 : 1;
+	}
+	// The dma-buf keeps it. Runs of CUDA's have pieces.
+	bool is_same(const RunPart &, const std::vector<std::shared_ptr<const Pieces>> &known) override
+	{
+		return std::all_of(known.begin(), known.end(), [](const auto &pieces) { return pieces->empty(); });
+	}
+
+private:
+	Peer &peer_;
+};
+
+// Those of a range of an allocation. False: some of it is not there.
+bool find_pieces(Cuda &cuda, uint64_t start, uint64_t end, Pieces &pieces)
+{
+	for (uint64_t at = start, next; at < end; at = next) {
+		next = std::min(end, (at / granularity + 1) * granularity);
 		Allocation now;
-		if (cuda.allocation(reinterpret_cast<const void *>(at), now) || !now.id)
+		if (cuda.allocation(pointer(at), now) || !now.id)
 			return false;
-		if (now.id != last)
-			pieces_[at] = last = now.id;
+		if (pieces.empty() || pieces.back().id != now.id)
+			pieces.push_back({at, next, now.id});
+		else
+			pieces.back().end = next;
 	}
 	return true;
 }
 
+} // namespace
+
+int Enrolled::make(Frames &frames, Cuda &cuda, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out,
+		   uint32_t &reason, int device)
+{
+	auto made = std::make_shared<Enrolled>(frames, device, false);
+	made->registered_ = {number(base), number(base) + size};
+	const int rc = made->add(cuda, number(base), size, reason);
+	if (!rc)
+		out = std::move(made);
+	return rc;
+}
+
+int Enrolled::adopt(Frames &frames, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out, uint32_t &reason)
+{
+	auto made = std::make_shared<Enrolled>(frames, -1, true);
+	OfOthers source(frames.peer());
+	auto pieces = std::make_shared<Pieces>();
+	std::vector<RunPart> parts;
+	const int rc = frames.cover(number(base), number(base) + size, frame_bytes, -1, source, pieces, parts, reason);
+	if (rc)
+		return rc;
+	made->keep(std::move(parts), std::move(pieces));
+	out = std::move(made);
+	return 0;
+}
+
+int Enrolled::add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &reason)
+{
+	reason = PEERDMA_REASON_NONE;
+	Allocation all;
+	if (cuda.allocation(pointer(start), all) || !all.id || start < all.start)
+		return -EINVAL;
+	const uint64_t before = start - all.start;
+	if (before >= all.size)
+		return -EINVAL;
+	if (size > all.size - before) {
+		if (!cuda.is_mapped(pointer(start)))
+			return -EINVAL;
+		size = all.size - before;
+	}
+	const uint64_t end = start + size, first = frame_of(start), last = frame_end(end);
+	auto pieces = std::make_shared<Pieces>();
+	if (!find_pieces(cuda, std::max(first, all.start), std::min(last, all.start + all.size), *pieces))
+		return -EINVAL;
+	OfCuda source(cuda, frames_.peer(), all, start, end, *pieces);
+	std::vector<RunPart> parts;
+	const int rc = frames_.cover(first, last, 0, device_, source, pieces, parts, reason);
+	if (rc)
+		return rc;
+	// From now on the driver's own copies do not overlap with the drive's. For what is mapped in pieces it does not do that:
+	// there the program waits for its copies itself. And what was freed meanwhile is not what the kernel has, or not what
+	// the program has.
+	const int synchronous = cuda.sync_copies(pointer(start));
+	if (synchronous && synchronous != not_supported)
+		return -EOPNOTSUPP;
+	if (!std::all_of(pieces->begin(), pieces->end(), [&](const Piece &one) { return is_same(cuda, one); }))
+		return -ENODEV;
+	for (RunPart &part : parts) {
+		part.start = std::max(part.start, all.start);
+		part.end = std::min(part.end, all.start + all.size);
+	}
+	keep(std::move(parts), std::move(pieces));
+	return 0;
+}
+
+// Nothing that was there goes: I/O may be on its way there.
+void Enrolled::keep(std::vector<RunPart> parts, std::shared_ptr<const Pieces> pieces)
+{
+	const auto next = std::make_shared<Extent>(*extent());
+	for (RunPart &part : parts) {
+		const auto at = std::lower_bound(next->parts.begin(), next->parts.end(), part,
+						 [](const auto &a, const auto &b) { return a.end <= b.start; });
+		if (at == next->parts.end() || at->start >= part.end)
+			next->parts.insert(at, std::move(part));
+	}
+	next->pieces.push_back(std::move(pieces));
+	std::shared_ptr<const Extent> other = next;
+	const std::lock_guard guard(lock_);
+	extent_.swap(other);
+}
+
+int Enrolled::extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &reason)
+{
+	const std::lock_guard guard(extending_);
+	int rc = 0;
+	for (uint64_t at = number(address), end = at + size; at < end && !rc;) {
+		const uint64_t there = room(pointer(at));
+		if (there) {
+			at += there;
+			continue;
+		}
+		Allocation all;
+		if (cuda.allocation(pointer(at), all) || !all.id || !cuda.is_mapped(pointer(at)))
+			return -EINVAL;
+		if (all.id == refused_id_) {
+			reason = refused_reason_;
+			return refused_;
+		}
+		const uint64_t from = std::max(all.start, registered_.first);
+		rc = add(cuda, from, registered_.second - from, reason);
+		if (rc) {
+			refused_id_ = all.id;
+			refused_ = rc;
+			refused_reason_ = reason;
+		} else if (!room(pointer(at))) {
+			return -EINVAL;
+		}
+	}
+	return rc;
+}
+
+uint64_t Enrolled::room(const void *address) const
+{
+	const auto now = extent();
+	uint64_t at = number(address);
+	for (const RunPart &part : now->parts)
+		if (at >= part.start && at < part.end)
+			at = part.end;
+	return at - number(address);
+}
+
 bool Enrolled::is_there(Cuda &cuda) const
 {
-	return is_there(cuda, reinterpret_cast<const void *>(start_), end_ - start_);
+	const auto now = extent();
+	for (const auto &pieces : now->pieces)
+		for (const Piece &one : *pieces)
+			if (!is_same(cuda, one))
+				return false;
+	return true;
 }
 
 bool Enrolled::is_there(Cuda &cuda, const void *address, uint64_t size) const
 {
-	auto next = pieces_.upper_bound(number(address));
-	if (next != pieces_.begin())
-		--next;
-	for (; next != pieces_.end() && (next->first < number(address) + size); ++next) {
-		Allocation now;
-		if (cuda.allocation(reinterpret_cast<const void *>(next->first), now) || now.id != next->second)
-			return false;
-	}
+	const uint64_t start = number(address), end = start + size;
+	const auto now = extent();
+	for (const auto &pieces : now->pieces)
+		for (const Piece &one : *pieces)
+			if (one.start < end && start < one.end && !is_same(cuda, one))
+				return false;
 	return true;
 }
 
 Place Enrolled::place(const void *address) const
 {
-	Place at = place_;
-	at.enrolled = true;
-	at.offset = number(address) - first_;
-	at.size = end_ - number(address);
-	return at;
+	const uint64_t at = number(address);
+	const auto now = extent();
+	for (const RunPart &part : now->parts)
+		if (at >= part.start && at < part.end) {
+			Place place = part.run->place(at);
+			place.size = part.end - at;
+			return place;
+		}
+	return {};
 }
 
 } // namespace cufile

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
-// Memory of the CUDA driver's that is registered with the kernel, which then moves a file's bytes straight to and from
-// it. The kernel takes whole frames: more than the program registered, as far as nobody asks for it. The memory stays the
+// Memory of the CUDA driver's that a program has registered, as far as the kernel has it too, which then moves a file's
+// bytes straight to and from it. It is a view of runs of frames that registrations share (frames.hpp). The memory stays the
 // program's, which may free it at any time; it may then be given out once more, at the same address and elsewhere in the
 // GPU. So each I/O asks whether it is still the same.
 //
 // The vendor's module of the kernel takes it by its address. Where it does not, or is not there, the memory may come as a
-// dma-buf: also what cuMemMap() has mapped, in pieces that can each be exchanged for another.
+// dma-buf: also what cuMemMap() has mapped, in pieces that can each be exchanged for another, and that may come later.
 //
 // So comes memory of other vendors' GPUs, of which CUDA is not asked. The dma-buf keeps it, whoever frees it.
 #pragma once
 
-#include <map>
 #include <memory>
+#include <mutex>
+#include <vector>
 
-#include "pinned.hpp"
+#include "frames.hpp"
 #include "seams.hpp"
 
 namespace cufile
@@ -23,39 +24,54 @@ namespace cufile
 class Enrolled
 {
 public:
-	// All of a range, of memory of this device. 0 or -errno; reason: enum peerdma_reason, if the kernel gave one.
-	// 1: there is no room for it in pinned, which the library's own memory does not count in.
-	static int make(Cuda &cuda, Peer &peer, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out,
-			uint32_t &reason, Pinned *pinned = nullptr, int device = -1);
+	// A range of memory of this device, or what of it is mapped, if that is some of it. 0 or -errno; reason: enum
+	// peerdma_reason, if the kernel gave one. 1: max_device_pinned_mem_size_kb has no room for it.
+	static int make(Frames &frames, Cuda &cuda, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out,
+			uint32_t &reason, int device = -1);
 	// Of memory of another vendor's, likewise; -ENOENT: it is none.
-	static int adopt(Peer &peer, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out, uint32_t &reason,
-			 Pinned &pinned);
-	Enrolled(Peer &peer, const Allocation &allocation) : peer_(peer), allocation_(allocation) {}
-	~Enrolled();
+	static int adopt(Frames &frames, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out,
+			 uint32_t &reason);
+	Enrolled(Frames &frames, int device, bool foreign) : frames_(frames), device_(device), foreign_(foreign) {}
 	Enrolled(const Enrolled &) = delete;
 	Enrolled &operator=(const Enrolled &) = delete;
 
-	bool has(const void *address, uint64_t size) const;
-	bool foreign() const { return !allocation_.id; }
+	// Takes what was mapped after make() where that range lies. As make(); what was refused is not asked for again.
+	int extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &reason);
+
+	bool has(const void *address, uint64_t size) const { return room(address) >= size && room(address); }
+	// Bytes from there that it has without a gap.
+	uint64_t room(const void *address) const;
+	bool foreign() const { return foreign_; }
 	// Whether it is still the memory that was registered: all of it, or a range.
 	bool is_there(Cuda &cuda) const;
 	bool is_there(Cuda &cuda, const void *address, uint64_t size) const;
+	// Its size is that to the end of the run; what is longer goes in parts.
 	Place place(const void *address) const;
 
 private:
-	int import(Cuda &cuda, const void *base, uint64_t size, uint32_t &reason);
-	bool find_pieces(Cuda &cuda);
+	struct Extent {
+		std::vector<RunPart> parts; // by address
+		std::vector<std::shared_ptr<const Pieces>> pieces;
+	};
 
-	Peer &peer_;
-	const Allocation allocation_;         // of CUDA's; none
-	std::map<uint64_t, uint64_t> pieces_; // the driver's number of each, by where it begins
-	// Immutable once make() is through.
-	uint64_t start_ = 0, end_ = 0; // of the frames, but not beyond the allocation
-	Place place_;                  // of the first frame
-	uint64_t first_ = 0;
-	Pinned *pinned_ = nullptr; // that counts it
-	uint64_t bytes_ = 0;
-	int device_ = -1;
+	int add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &reason);
+	void keep(std::vector<RunPart> parts, std::shared_ptr<const Pieces> pieces);
+	std::shared_ptr<const Extent> extent() const
+	{
+		const std::lock_guard guard(lock_);
+		return extent_;
+	}
+
+	Frames &frames_;
+	const int device_;
+	const bool foreign_;
+	std::pair<uint64_t, uint64_t> registered_; // immutable after make()
+	std::mutex extending_;    // one at a time; held across calls, which I/O waits for that wants the same memory
+	mutable std::mutex lock_; // protects extent_, of which each is immutable
+	std::shared_ptr<const Extent> extent_ = std::make_shared<Extent>();
+	uint64_t refused_id_ = 0; // with extending_: what the last extend() could not take, and why
+	int refused_ = 0;
+	uint32_t refused_reason_ = 0;
 };
 
 } // namespace cufile

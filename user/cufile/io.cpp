@@ -68,8 +68,21 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 		}
 		enrolled = buffer ? known.enrolled : enrolled_at(request.address, size);
 	}
-	if (buffer && static_cast<uint64_t>(buf_off) + size > buffer->size)
+	const bool leaves = buffer && static_cast<uint64_t>(buf_off) + size > buffer->size;
+	// What was freed is registered no more. That memory which the kernel has is still the same is asked of each I/O below.
+	if (buffer && (leaves || !enrolled) && is_replaced(base, *buffer)) {
+		buffer = nullptr;
+		enrolled.reset();
+	}
+	if (buffer && leaves)
 		return failed(CU_FILE_INVALID_MAPPING_RANGE);
+	// Some of it was mapped after it was registered.
+	if (enrolled && !enrolled->foreign() && size && !enrolled->has(request.address, size)) {
+		const int rc = enrolled->extend(seams_.cuda, request.address, size, known.reason);
+		known.beyond = rc > 0;
+		if (rc)
+			enrolled.reset();
+	}
 	request.handle = handle;
 	request.file = handle->file;
 	request.write = write;

@@ -143,7 +143,10 @@ uint32_t PeerFile::misplaced(const Request &request) const
 // Of a write; a read's are bounced inside the device.
 uint32_t PeerFile::misplaced_in_part(const Request &request) const
 {
-	if (request.write && block_ && (request.offset % block_ || request.size % block_))
+	// In the middle, too, where one run of frames ends and another begins.
+	const uint64_t run = request.place.size < request.size ? request.place.size : 0;
+	if (request.write && block_ &&
+	    (request.offset % block_ || request.size % block_ || (request.offset + run) % block_))
 		return PEERDMA_REASON_FILE_ALIGN;
 	return misplaced(request);
 }
@@ -184,6 +187,44 @@ int64_t move_directly(Peer &peer, const Request &request, const Place &place, ui
 	return stopped(request.write, static_cast<uint64_t>(n), -static_cast<int64_t>(result.error));
 }
 
+namespace
+{
+
+// In as many parts as the memory has runs. What fails in one fails in all.
+int64_t move_by_runs(Peer &peer, const Request &request, const Enrolled &memory, struct peerdma_io_result &result)
+{
+	struct peerdma_io_result sum = {};
+	uint32_t reason = 0;
+	bool all_by_host = true;
+	uint64_t done = 0, part;
+	do {
+		const Place place = memory.place(request.address + done);
+		part = std::min(request.size - done, place.size);
+		if (!part)
+			return -ENODEV;
+		const int64_t n = move_directly(peer, request, place, part, request.offset + done, result);
+		if (n < 0)
+			return stopped(request.write, done, n);
+		const uint32_t why = why_by_host(result);
+		all_by_host = all_by_host && (why || (done && !n));
+		reason = reason ? reason : why;
+		sum.direct += result.direct;
+		sum.host += result.host;
+		done += static_cast<uint64_t>(n);
+		if (static_cast<uint64_t>(n) < part)
+			break;
+	} while (done < request.size);
+	result.direct = sum.direct;
+	result.host = sum.host;
+	if (all_by_host)
+		result.reason = reason;
+	else
+		result.route = sum.host ? PEERDMA_ROUTE_DIRECT_EDGES : PEERDMA_ROUTE_DIRECT;
+	return static_cast<int64_t>(done);
+}
+
+} // namespace
+
 uint32_t why_by_host(const struct peerdma_io_result &result)
 {
 	if (result.route == PEERDMA_ROUTE_POSIX)
@@ -205,7 +246,9 @@ int64_t move_straight(const Request &request, const Seams &seams, Lanes &lanes, 
 		const std::shared_ptr<Enrolled> held = request.enrolled.lock();
 		if (request.way == Way::relay)
 			n = request.relay->move(request, result);
-		else if (held || !request.place.enrolled)
+		else if (held)
+			n = move_by_runs(seams.peer, request, *held, result);
+		else if (!request.place.enrolled)
 			n = move_directly(seams.peer, request, request.place, request.size, request.offset, result);
 		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same, if it is its.
 		if (n == -ENODEV && (request.place.enrolled || request.way == Way::relay)) {

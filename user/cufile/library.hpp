@@ -56,6 +56,7 @@ struct Buffer {
 	std::shared_ptr<Enrolled> enrolled;
 	uint32_t reason; // enum peerdma_reason: why the kernel did not register it
 	bool beyond;     // max_device_pinned_mem_size_kb
+	uint64_t id;     // the CUDA driver's number of the allocation that it begins in; 0: there was none
 };
 
 class Library
@@ -193,8 +194,15 @@ private:
 	void end_batch(Batch &batch);
 	std::shared_ptr<Handle> find(CUfileHandle_t fh);
 	// What all of a range is in, whatever base it was registered by; of foreign memory its first byte: there is nothing else
-	// that it could be. With table_lock_.
+	// that it could be; or in what it was registered with, but not mapped then. With table_lock_.
 	std::shared_ptr<Enrolled> enrolled_at(const void *address, uint64_t size) const;
+	// Calls see(entry) with each registration that may have something of a range, the last first, until it says true. With
+	// table_lock_.
+	template <class See> void each_near(uintptr_t address, uint64_t size, const See &see) const;
+	// Whether what was registered has been freed, and other memory of CUDA's is at its address.
+	bool is_replaced(const void *base, const Buffer &buffer);
+	// Ends what was registered in a range, as far as it has been replaced; of another base the program may yet deregister it.
+	void drop_replaced(const void *base, uint64_t size);
 	void enroll(const void *base, uint64_t size, Buffer &buffer);
 	CUfileOpError adopt(const void *base, uint64_t size, Buffer &buffer);
 	std::shared_ptr<Batch> find_batch(CUfileBatchHandle_t id);
@@ -255,6 +263,7 @@ private:
 	Stats stats_;
 	Docks docks_;
 	Pinned pinned_;
+	Frames frames_{seams_.peer, &pinned_};
 	std::atomic<bool> busy_{false}, dead_{false};
 	alignas(64) std::atomic<unsigned> inside_{0}; // threads
 	std::atomic<bool> told_no_carrying_{false};
@@ -270,6 +279,7 @@ private:
 	std::unordered_map<uintptr_t, std::shared_ptr<Handle>> handles_;
 	std::unordered_map<int, uintptr_t> by_fd_;
 	std::map<uintptr_t, Buffer> buffers_; // by base
+	uint64_t longest_ = 0;                // that was ever in there
 	std::unordered_map<uintptr_t, std::shared_ptr<Batch>> batches_;
 	std::map<StreamKey, RegisteredStream> streams_;
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};

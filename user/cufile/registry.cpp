@@ -2,6 +2,7 @@
 //
 // What programs register: files, memory, streams. An id is never given twice, so one that is used too late names
 // nothing.
+#include <algorithm>
 #include <iterator>
 #include <system_error>
 
@@ -152,28 +153,78 @@ void Library::remove_file(CUfileHandle_t fh)
 
 std::shared_ptr<Enrolled> Library::enrolled_at(const void *address, uint64_t size) const
 {
-	// By the nearest base before it: who has registered memory inside of other memory has the same of it, or nothing.
-	const auto next = buffers_.upper_bound(number(address));
-	if (next == buffers_.begin())
-		return nullptr;
-	const auto &near = std::prev(next)->second.enrolled;
-	if (!near)
-		return nullptr;
-	return near->has(address, near->foreign() ? 1 : size) ? near : nullptr;
+	std::shared_ptr<Enrolled> found, later;
+	each_near(number(address), 1, [&](const auto &entry) {
+		const auto &[base, buffer] = entry;
+		const auto &near = buffer.enrolled;
+		if (!near)
+			return false;
+		if (near->has(address, near->foreign() ? 1 : size))
+			found = near;
+		else if (!near->foreign() && number(address) >= base && number(address) - base <= buffer.size &&
+			 size <= buffer.size - (number(address) - base))
+			later = near;
+		return found != nullptr;
+	});
+	return found ? found : later;
+}
+
+template <class See> void Library::each_near(uintptr_t address, uint64_t size, const See &see) const
+{
+	// Frames reach beyond what was registered, on both sides.
+	auto next = buffers_.upper_bound(address + size + frame_bytes);
+	while (next != buffers_.begin()) {
+		--next;
+		if (address >= next->first && address - next->first >= longest_ + frame_bytes)
+			break;
+		if (see(*next))
+			break;
+	}
+}
+
+bool Library::is_replaced(const void *base, const Buffer &buffer)
+{
+	Allocation now;
+	if (!has_cuda() || seams_.cuda.allocation(base, now) || !now.id || now.id == buffer.id)
+		return false;
+	// The host's memory may have been made known to CUDA since.
+	Memory memory;
+	return buffer.id || (!seams_.cuda.look_up(base, memory) && memory.kind == Memory::Kind::device);
+}
+
+void Library::drop_replaced(const void *base, uint64_t size)
+{
+	std::vector<std::pair<uintptr_t, Buffer>> near;
+	{
+		const std::shared_lock tables(table_lock_);
+		each_near(number(base), size, [&](const auto &entry) {
+			near.push_back(entry);
+			return false;
+		});
+	}
+	for (const auto &[at, buffer] : near) {
+		const void *const start = reinterpret_cast<const void *>(at);
+		const bool same = start == base;
+		// One piece of several may have been exchanged.
+		if (!is_replaced(start, buffer) || (!same && seams_.cuda.is_mapped(start)))
+			continue;
+		const std::lock_guard tables(table_lock_);
+		const auto found = buffers_.find(at);
+		if (found == buffers_.end() || found->second.id != buffer.id)
+			continue;
+		// near has what it had.
+		if (same)
+			buffers_.erase(found);
+		else
+			found->second.enrolled.reset();
+	}
 }
 
 // So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces.
 void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 {
-	{
-		const std::shared_lock tables(table_lock_);
-		buffer.enrolled = enrolled_at(base, size);
-	}
-	if (buffer.enrolled && !buffer.enrolled->foreign() && buffer.enrolled->is_there(seams_.cuda))
-		return;
-	buffer.enrolled.reset();
-	const int rc = Enrolled::make(seams_.cuda, seams_.peer, base, size, buffer.enrolled, buffer.reason, &pinned_,
-				      buffer.memory.device);
+	const int rc =
+		Enrolled::make(frames_, seams_.cuda, base, size, buffer.enrolled, buffer.reason, buffer.memory.device);
 	buffer.beyond = rc > 0;
 	if (rc < 0 && !buffer.reason)
 		log_.say(Log::Level::info,
@@ -183,18 +234,12 @@ void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 // Memory of a GPU that CUDA has nothing to do with. If the module does not take it nobody moves bytes there.
 CUfileOpError Library::adopt(const void *base, uint64_t size, Buffer &buffer)
 {
-	std::shared_ptr<Enrolled> same;
 	{
 		const std::shared_lock tables(table_lock_);
-		same = enrolled_at(base, size);
 		if (buffers_.contains(number(base)))
 			return CU_FILE_MEMORY_ALREADY_REGISTERED;
 	}
-	int rc = 0;
-	if (same && same->foreign() && same->has(base, size))
-		buffer.enrolled = std::move(same);
-	else
-		rc = Enrolled::adopt(seams_.peer, base, size, buffer.enrolled, buffer.reason, pinned_);
+	const int rc = Enrolled::adopt(frames_, base, size, buffer.enrolled, buffer.reason);
 	if (rc == -ENOENT)
 		return CU_FILE_SUCCESS;
 	if (!rc) {
@@ -223,20 +268,24 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	const Use use(*this);
 	if (!use)
 		return refuse(CU_FILE_DRIVER_CLOSING);
-	Buffer buffer = {size, {}, 0, nullptr, PEERDMA_REASON_NONE, false};
+	Buffer buffer = {size, {}, 0, nullptr, PEERDMA_REASON_NONE, false, 0};
 	if (has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, buffer.memory);
 		if (rc)
 			return refuse(CU_FILE_CUDA_DRIVER_ERROR, rc);
 	}
-	// What lies in several allocations is one range to who has mapped them side by side.
+	// What lies in several allocations is one range to who has mapped them side by side, or will.
 	const auto there = [&](const void *address, Allocation &in) {
 		return !seams_.cuda.allocation(address, in) && in.id;
 	};
 	Allocation first, last;
 	if (buffer.memory.kind == Memory::Kind::device && there(base, first) &&
-	    number(base) + size > first.start + first.size && !there(static_cast<const char *>(base) + size - 1, last))
+	    number(base) + size > first.start + first.size &&
+	    !there(static_cast<const char *>(base) + size - 1, last) && !seams_.cuda.is_mapped(base))
 		return refuse(CU_FILE_CUDA_POINTER_RANGE_ERROR);
+	if (has_cuda() && (first.id || there(base, first)))
+		buffer.id = first.id;
+	drop_replaced(base, size);
 	Place place;
 	buffer.peer = seams_.peer.look_up(base, place);
 	if (buffer.peer && buffer.memory.kind == Memory::Kind::device &&
@@ -252,6 +301,7 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 		const std::lock_guard tables(table_lock_);
 		if (!buffers_.emplace(number(base), buffer).second)
 			return refuse(CU_FILE_MEMORY_ALREADY_REGISTERED);
+		longest_ = std::max(longest_, size);
 	}
 	stats_.buffer(buffer.memory.device, true, true, size, &seams_.cuda);
 	return success();

@@ -74,7 +74,7 @@ int Relay::find_place()
 	if (!seams_.peer.look_up(memory_, place_))
 		return 0;
 	uint32_t reason;
-	const int rc = Enrolled::make(seams_.cuda, seams_.peer, memory_, relay_bytes, enrolled_, reason);
+	const int rc = Enrolled::make(frames_, seams_.cuda, memory_, relay_bytes, enrolled_, reason);
 	if (!rc)
 		place_ = enrolled_->place(memory_);
 	return rc;

@@ -67,6 +67,7 @@ private:
 	char *memory_ = nullptr;
 	uint64_t id_ = 0; // of the allocation
 	Place place_;     // of its first byte
+	Frames frames_{seams_.peer};
 	std::shared_ptr<Enrolled> enrolled_;
 	Slab slabs_[relay_slabs];
 };

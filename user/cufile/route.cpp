@@ -102,20 +102,19 @@ int64_t Library::choose_way(Engine &engine, Handle &handle, const Buffer *buffer
 		request.place = enrolled->place(request.address);
 	else if (!io.peer)
 		io.peer = seams_.peer.look_up(request.address, request.place);
-	io.room = request.place.size;
+	io.room = enrolled ? enrolled->room(request.address) : request.place.size;
 	if (buffer)
 		request.memory = buffer->memory;
 	const bool foreign = enrolled && enrolled->foreign();
 	if (foreign)
 		request.memory.kind = Memory::Kind::foreign;
 	// Of registered memory anew: it may have been freed, and its context destroyed, which nothing may be asked of then.
-	if (!foreign && (!buffer || buffer->memory.kind != Memory::Kind::host) && has_cuda()) {
+	if (!foreign && has_cuda()) {
 		const int rc = seams_.cuda.look_up(base, request.memory);
 		if (rc)
 			return failed(CU_FILE_CUDA_DRIVER_ERROR);
 		// Managed memory of no context is the host's for who is in none, and can be read into as such.
-		if (buffer && request.memory.kind != buffer->memory.kind &&
-		    (buffer->memory.kind == Memory::Kind::device || request.memory.kind == Memory::Kind::device))
+		if (buffer && buffer->memory.kind == Memory::Kind::device && request.memory.kind != buffer->memory.kind)
 			return copy_failed;
 	}
 	io.kind = request.memory.kind;

@@ -153,6 +153,8 @@ public:
 	virtual int look_up(const void *address, Memory &memory) = 0;
 	// Which one an address is in.
 	virtual int allocation(const void *address, Allocation &out) = 0;
+	// Whether cuMemMap() has mapped it: of such a range some may be mapped later, or anew.
+	virtual bool is_mapped(const void *address) = 0;
 	// Copies to and from that one are over when the calls return that are to wait for them.
 	virtual int sync_copies(const void *address) = 0;
 	// Makes the context the calling thread's; entered says whether leave() has to undo it.

@@ -280,9 +280,10 @@ Range whole_frames(const Range &range)
 bool frames_around(const Range &asked, const Range &allocation, uint64_t page, Range &out)
 {
 	const uint64_t first = up(allocation.start, page), end = down(allocation.end(), page);
-	const uint64_t start = std::max(down(asked.start, frame), first);
-	if (start > asked.start || asked.end() < asked.start || asked.end() > end)
+	if (first > asked.start || asked.end() < asked.start || asked.end() > end)
 		return false;
+	// The allocation's own, wherever it begins: so buffers of neighbors in it do not overlap.
+	const uint64_t start = first + down(asked.start - first, frame);
 	const uint64_t len = up(asked.end() - start, frame);
 	if (len > end - first)
 		return false;

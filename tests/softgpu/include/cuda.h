@@ -156,6 +156,30 @@ typedef enum {
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
 
+/* Pools, memory of other processes, contexts of a part of a device: tests/softgpu/pools.cpp. */
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUmemPoolProps_st {
+	CUmemAllocationType allocType;
+	int handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+} CUmemPoolProps;
+typedef struct CUipcMemHandle_st {
+	char reserved[64];
+} CUipcMemHandle;
+#define CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS 1
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef enum CUdevResourceType_enum { CU_DEV_RESOURCE_TYPE_SM = 1 } CUdevResourceType;
+typedef struct CUdevResource_st {
+	CUdevResourceType type;
+	unsigned char rest[140];
+} CUdevResource;
+#define CU_GREEN_CTX_DEFAULT_STREAM 1
+
 typedef enum {
 	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
 	CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
@@ -178,6 +202,7 @@ typedef struct {
 #define cuCtxPopCurrent cuCtxPopCurrent_v2
 #define cuMemGetInfo cuMemGetInfo_v2
 #define cuMemAlloc cuMemAlloc_v2
+#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
 #define cuMemFree cuMemFree_v2
 #define cuMemAllocHost cuMemAllocHost_v2
 #define cuMemHostRegister cuMemHostRegister_v2
@@ -269,6 +294,18 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle memory,
 		  unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr address, size_t size);
+CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props);
+CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr memory);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
+CUresult cuIpcCloseMemHandle(CUdeviceptr memory);
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevResourceType type);
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *out, CUdevResource *resources, unsigned count);
+CUresult cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc desc, CUdevice device, unsigned flags);
+CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green);
+CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned flags, int priority);
+CUresult cuGreenCtxDestroy(CUgreenCtx green);
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t count);
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
 

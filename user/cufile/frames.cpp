@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+#include "frames.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace cufile
+{
+
+FrameRun::~FrameRun()
+{
+	if (first.buffer)
+		frames_.peer_.release(first.buffer);
+	if (counted_)
+		frames_.pinned_->give(device_, counted_);
+	// Last: whoever waits for these frames finds them free.
+	frames_.forget(*this);
+}
+
+bool FrameRun::count(uint64_t bytes)
+{
+	if (!frames_.pinned_)
+		return true;
+	if (!frames_.pinned_->take(device_, bytes))
+		return false;
+	counted_ += bytes;
+	return true;
+}
+
+Place FrameRun::place(uint64_t address) const
+{
+	Place at = first;
+	at.enrolled = true;
+	at.offset = first.offset + (address - start);
+	at.size = end - address;
+	return at;
+}
+
+// A range that one thread registers, or looks at to register it.
+class Frames::Claim
+{
+public:
+	// Waits for other claims, and for runs that are being released. found: the runs that are there.
+	Claim(Frames &frames, uint64_t start, uint64_t end, std::vector<Found> &found) : frames_(frames)
+	{
+		std::unique_lock guard(frames_.lock_);
+		while (frames_.is_claimed(start, end) || !frames_.collect(start, end, found)) {
+			const uint64_t seen = frames_.changes_;
+			guard.unlock();
+			found.clear(); // may release a run, which takes the lock
+			guard.lock();
+			frames_.changed_.wait(guard, [&] { return frames_.changes_ != seen; });
+		}
+		frames_.claims_.emplace_back(range_ = {start, end});
+	}
+	~Claim()
+	{
+		const std::lock_guard guard(frames_.lock_);
+		frames_.claims_.erase(std::find(frames_.claims_.begin(), frames_.claims_.end(), range_));
+		frames_.changes_++;
+		frames_.changed_.notify_all();
+	}
+	Claim(const Claim &) = delete;
+	Claim &operator=(const Claim &) = delete;
+
+private:
+	Frames &frames_;
+	std::pair<uint64_t, uint64_t> range_;
+};
+
+bool Frames::is_claimed(uint64_t start, uint64_t end) const
+{
+	return std::any_of(claims_.begin(), claims_.end(),
+			   [&](const auto &claim) { return claim.first < end && start < claim.second; });
+}
+
+// False: one of them is being released, or will be at once, as it has no user any more.
+bool Frames::collect(uint64_t start, uint64_t end, std::vector<Found> &found)
+{
+	auto next = entries_.upper_bound(start);
+	if (next != entries_.begin())
+		--next;
+	for (; next != entries_.end() && next->first < end; ++next) {
+		if (next->second.end <= start)
+			continue;
+		found.push_back(
+			{{std::max(start, next->first), std::min(end, next->second.end), next->second.run.lock()}, {}});
+		for (const auto &user : users_[next->second.which])
+			if (auto pieces = user.lock())
+				found.back().users.push_back(std::move(pieces));
+		if (!found.back().part.run || found.back().users.empty())
+			return false;
+	}
+	return true;
+}
+
+void Frames::cut(uint64_t start, uint64_t end)
+{
+	auto next = entries_.upper_bound(start);
+	if (next != entries_.begin())
+		--next;
+	while (next != entries_.end() && next->first < end) {
+		if (next->second.end <= start) {
+			++next;
+			continue;
+		}
+		if (next->second.end > end) {
+			entries_.emplace(end, next->second);
+			next->second.end = end;
+		}
+		if (next->first < start) {
+			next->second.end = start;
+			++next;
+		} else {
+			next = entries_.erase(next);
+		}
+	}
+}
+
+void Frames::add(const std::shared_ptr<FrameRun> &run)
+{
+	const std::lock_guard guard(lock_);
+	users_[run.get()];
+	cut(run->start, run->end);
+	entries_.emplace(run->start, Entry{run->end, run, run.get()});
+}
+
+void Frames::forget(const FrameRun &run)
+{
+	const std::lock_guard guard(lock_);
+	auto next = entries_.lower_bound(run.start);
+	while (next != entries_.end() && next->first < run.end)
+		next = next->second.which == &run ? entries_.erase(next) : std::next(next);
+	users_.erase(&run);
+	changes_++;
+	changed_.notify_all();
+}
+
+void Frames::use(const std::vector<RunPart> &parts, const std::shared_ptr<const Pieces> &pieces)
+{
+	const std::lock_guard guard(lock_);
+	for (const RunPart &part : parts) {
+		auto &all = users_[part.run.get()];
+		std::erase_if(all, [](const auto &one) { return one.expired(); });
+		all.push_back(pieces);
+	}
+}
+
+int Frames::cover(uint64_t start, uint64_t end, uint64_t slack, int device, Source &source,
+		  const std::shared_ptr<const Pieces> &pieces, std::vector<RunPart> &out, uint32_t &reason)
+{
+	std::vector<RunPart> all; // released after the claim if it fails
+	std::vector<Found> found;
+	const Claim claim(*this, start - std::min(start, slack), end + slack, found);
+	uint64_t at = start;
+	const auto take_until = [&](uint64_t until) {
+		while (at < until) {
+			auto run = std::make_shared<FrameRun>(*this, device);
+			const int rc = source.take(at, until, *run, reason);
+			if (rc)
+				return rc;
+			if (!all.empty() && (all.back().run->first.provider != run->first.provider ||
+					     all.back().run->first.device != run->first.device))
+				return -EXDEV;
+			add(run);
+			all.push_back({run->start, run->end, run});
+			at = run->end;
+		}
+		return 0;
+	};
+	for (const auto &[part, users] : found) {
+		const RunPart wanted = {std::max(start, part.start), std::min(end, part.end), part.run};
+		if (wanted.start >= wanted.end)
+			continue;
+		if (!source.is_same(wanted, users)) {
+			const std::lock_guard guard(lock_);
+			cut(wanted.start, wanted.end);
+			continue;
+		}
+		const int rc = take_until(wanted.start);
+		if (rc)
+			return rc;
+		if (!all.empty() && all.back().run->first.provider != wanted.run->first.provider)
+			return -EXDEV;
+		all.push_back(wanted);
+		at = std::max(at, wanted.end);
+	}
+	const int rc = take_until(end);
+	if (rc)
+		return rc;
+	use(all, pieces);
+	out = std::move(all);
+	return 0;
+}
+
+} // namespace cufile
