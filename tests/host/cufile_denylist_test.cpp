@@ -173,7 +173,9 @@ TEST_F(CufileDenied, ItBounces)
 	library.counts(counts);
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_DENIED], 1u);
 	EXPECT_NE(system.to_stderr.find("denylist's mounts has /data"), std::string::npos) << system.to_stderr;
-	EXPECT_NE(system.to_stderr.find("not direct: the denylist in cufile.json"), std::string::npos);
+	EXPECT_NE(system.to_stderr.find(
+			  "not direct: the file's mount, filesystem, device or driver is denied by cufile.json"),
+		  std::string::npos);
 	// The same memory, and a file that is elsewhere.
 	const CUfileHandle_t other = add_file(library, system.program_fd(some_bytes(65536), O_RDWR));
 	system.texts.clear();

@@ -197,13 +197,8 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 		destroy(std::move(old));
 	const Near::Memory here(near_);
 	const int rc = Lane::make(cuda_, context, large, out);
-	if (!rc) {
+	if (!rc)
 		out->beyond = beyond;
-		if (!out->pinned())
-			pinned_backoff_.failed(system_.now_ns());
-		else
-			pinned_backoff_.worked();
-	}
 	if (rc && !beyond) {
 		{
 			std::lock_guard guard(lock_);
@@ -217,11 +212,10 @@ int Lanes::take(Context context, bool large, std::unique_ptr<Lane> &out)
 void Lanes::give(std::unique_ptr<Lane> lane, bool broken)
 {
 	const bool large = lane->large();
+	// Memory that is not pinned has no id: the next lane may have pinned memory.
 	broken = broken || !lane->id_known();
 	if (lane->beyond)
 		return destroy(std::move(lane)); // nobody has been waiting for this one
-	// There may be pinned memory for the next one.
-	broken = broken || (!lane->pinned() && pinned_backoff_.is_due(system_.now_ns()));
 	if (broken)
 		destroy(std::move(lane));
 	{

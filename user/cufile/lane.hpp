@@ -45,7 +45,6 @@ public:
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
 	char *memory() const { return memory_; }
-	bool pinned() const { return pinned_; }
 	// Not if its context was destroyed: all of it is gone then, and another context may be where that was.
 	bool is_there() const;
 	// Without an id is_there() cannot tell its context from a later one at the same address.
@@ -122,7 +121,7 @@ private:
 	const unsigned most_[2]; // small, large
 	const unsigned depth_;
 	std::atomic<int> rings_{1}; // 0, -errno, or 1: nobody has asked
-	Backoff ring_backoff_, pinned_backoff_;
+	Backoff ring_backoff_;
 	std::mutex lock_; // protects all below
 	Condition given_;
 	std::vector<std::unique_ptr<Lane>> idle_[2]; // last used last; with room for all
