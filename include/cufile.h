@@ -353,10 +353,8 @@ typedef struct CUfileDescr_t {
 
 typedef void *CUfileHandle_t;
 
-/**
- * cuFileHandleRegister, cuFileHandleDeregister - make a file known, and forget it
- *
- * The library opens the file once more, with all descriptors that it needs: 5031 if there are too few. The program may close
+/*
+ * Files: the library opens a registered file once more, with all descriptors that it needs: 5031 if there are too few. The program may close
  * its own. As any close(2), deregistering ends the locks of fcntl(F_SETLK) that this process has on the file, through
  * whatever descriptor it took them; so does the last cuFileDriverClose(). Take those of F_OFD_SETLK or flock(2).
  */

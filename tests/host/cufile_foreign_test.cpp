@@ -294,6 +294,7 @@ TEST_P(CufileForeign, MemoryOfCudasAtItsAddress)
 	peer.enroll_error = 0;
 	ASSERT_EQ(enroll(memory, 4 * frame), 0);
 	cuda.also = &peer.foreign;
+	cuda.also_id = 0;
 	EXPECT_EQ(enroll(memory + frame, frame), 0);
 	EXPECT_EQ(peer.enrolled.size(), 1u) << "it is not the other's place that it has";
 	EXPECT_EQ(explain(memory + frame, 100).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NOT_A_BUFFER));

@@ -457,8 +457,8 @@ public:
 		if (at >= device.data() && at < device.data() + there)
 			out = {reinterpret_cast<uintptr_t>(device.data()), there,
 			       second_id && at >= second_piece ? second_id : id};
-		if (also && at >= also->data() && at < also->data() + also->size())
-			out = {reinterpret_cast<uintptr_t>(also->data()), also->size(), 99};
+		if (also_id && at >= also->data() && at < also->data() + also->size())
+			out = {reinterpret_cast<uintptr_t>(also->data()), also->size(), also_id};
 		for (const auto &[start, one] : side_by_side)
 			if (at >= start && at < start + one.size)
 				out = {reinterpret_cast<uintptr_t>(start), one.size, one.id};
@@ -669,6 +669,7 @@ public:
 	std::atomic<int> calls_until_error{-1}; // negative: none fails
 	std::string device;
 	const std::string *also = nullptr; // memory of its device, too
+	uint64_t also_id = 99;             // its allocation's; 0: the driver knows of none
 	int devices[4]{};                  // their addresses are their contexts
 	int nr_devices = 1;
 	bool apiece = false; // each device has a PCI address of its own

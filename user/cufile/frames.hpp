@@ -10,13 +10,13 @@
 // never does.
 #pragma once
 
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "condition.hpp"
 #include "pinned.hpp"
 #include "seams.hpp"
 
@@ -117,7 +117,7 @@ private:
 	Peer &peer_;
 	Pinned *const pinned_;
 	std::mutex lock_; // protects all below
-	std::condition_variable changed_;
+	Condition changed_;
 	uint64_t changes_ = 0;
 	std::vector<std::pair<uint64_t, uint64_t>> claims_;
 	std::map<uint64_t, Entry> entries_; // by start; they do not overlap
