@@ -233,7 +233,7 @@ void streams(const Setting &s)
 	const CUstream both[] = {stream, nullptr};
 	for (const CUstream on : both) {
 		const std::string where = on ? "" : ", on the default stream";
-		size_t size = 0, written = 128 * KiB;
+		size_t size = MiB, written = 128 * KiB;
 		off_t at = MiB, from = 0, to = 4 * MiB;
 		ssize_t put = -2, got = -2;
 		fill(s.memory, memory_size, "byte:170");

@@ -659,6 +659,12 @@ TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 		log.open(Log::Level::error, "/file", "", 1 << 20);
 		log.say(Log::Level::error, "x");
 		EXPECT_FALSE(system.to_log.empty()) << "a log of its own is written all the same";
+		// A program that closes all descriptors, and whose log cannot be opened any more.
+		system.to_stderr.clear();
+		std::erase_if(system.fds, [](const auto &entry) { return entry.first != 2; });
+		system.no_log = true;
+		log.say(Log::Level::error, "x");
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in place of a log that was closed";
 	}
 }
 

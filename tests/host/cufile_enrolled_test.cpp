@@ -388,6 +388,16 @@ TEST_F(CufileMappedLater, OrBouncesIfTheKernelDoesNotTakeIt)
 	comes(true, memory, frame);
 }
 
+TEST_F(CufileMappedLater, AShortageIsNotRemembered)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	cuda.mapped_to = SIZE_MAX;
+	peer.import_error = -EMFILE;
+	comes(false, memory, 60 * frame);
+	peer.import_error = 0;
+	comes(true, memory, 60 * frame);
+}
+
 TEST_F(CufileMappedLater, ByManyThreads)
 {
 	EXPECT_EQ(enroll(memory, 60 * frame), 0);

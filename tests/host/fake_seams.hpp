@@ -457,7 +457,7 @@ public:
 		if (at >= device.data() && at < device.data() + there)
 			out = {reinterpret_cast<uintptr_t>(device.data()), there,
 			       second_id && at >= second_piece ? second_id : id};
-		if (also_id && at >= also->data() && at < also->data() + also->size())
+		if (also && also_id && at >= also->data() && at < also->data() + also->size())
 			out = {reinterpret_cast<uintptr_t>(also->data()), also->size(), also_id};
 		for (const auto &[start, one] : side_by_side)
 			if (at >= start && at < start + one.size)

@@ -25,9 +25,9 @@ void Descriptor::identify(System &system, bool own)
 		device = st.st_dev;
 		inode = st.st_ino;
 	}
-	// A block device may be shorter.
+	// lseek() of a block device waits for its buffered reads.
 	const off_t wanted = next_position();
-	if (own && system.seek(fd, wanted) == wanted)
+	if (own && !S_ISBLK(st.st_mode) && system.seek(fd, wanted) == wanted)
 		position = wanted;
 }
 

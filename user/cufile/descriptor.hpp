@@ -10,7 +10,7 @@ namespace cufile
 // and the next file that anybody opens has the number. So each use asks first.
 //
 // All I/O is at offsets, so the position of a description of our own is free to identify it: no other description of this
-// process has the same. A description that is shared with the program is identified by device and inode.
+// process has the same. A block device, and a description that is shared with the program, are identified by device and inode.
 struct Descriptor {
 	int fd = -1;
 	off_t position = -1; // -1: by device and inode

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <string>
 
+#include "backoff.hpp"
+
 namespace cufile
 {
 namespace
@@ -67,7 +69,8 @@ private:
 	{
 		const bool head = start < start_ && start_ > all_.start;
 		const bool tail = end > end_ && end_ < all_.start + all_.size;
-		if (end - start < long_run)
+		// A border inside of a file's block would make that block bounce.
+		if (end - start < long_run || start_ % 4096)
 			return end;
 		return head ? start + frame_bytes : tail ? end - frame_bytes : end;
 	}
@@ -216,6 +219,11 @@ int Enrolled::add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &reason)
 		return -EOPNOTSUPP;
 	if (!std::all_of(pieces->begin(), pieces->end(), [&](const Piece &one) { return is_same(cuda, one); }))
 		return -ENODEV;
+	// One file of libpeerdma's serves one provider.
+	const auto known = extent();
+	if (!known->parts.empty() && !parts.empty() &&
+	    known->parts.front().run->first.provider != parts.front().run->first.provider)
+		return -EXDEV;
 	for (RunPart &part : parts) {
 		part.start = std::max(part.start, all.start);
 		part.end = std::min(part.end, all.start + all.size);
@@ -257,8 +265,17 @@ int Enrolled::extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &r
 			reason = refused_reason_;
 			return refused_;
 		}
-		const uint64_t from = std::max(all.start, registered_.first);
-		rc = add(cuda, from, registered_.second - from, reason);
+		// The gap around the address, and nothing that is known already: each I/O asks about all pieces that it meets.
+		uint64_t from = std::max(all.start, registered_.first), to = registered_.second;
+		for (const RunPart &part : extent()->parts) {
+			if (part.end <= at)
+				from = std::max(from, part.end);
+			else
+				to = std::min(to, part.start);
+		}
+		rc = add(cuda, from, to - from, reason);
+		if (rc > 0 || is_shortage(rc))
+			return rc;
 		if (rc) {
 			refused_id_ = all.id;
 			refused_ = rc;

@@ -76,9 +76,12 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 	}
 	if (buffer && leaves)
 		return failed(CU_FILE_INVALID_MAPPING_RANGE);
-	// Some of it was mapped after it was registered.
+	// Some of it was mapped after it was registered. While a stream waits, CUDA must not be called for that: cuMemFree() of
+	// another thread may hold the driver's lock until the stream goes on.
 	if (enrolled && !enrolled->foreign() && size && !enrolled->has(request.address, size)) {
-		const int rc = enrolled->extend(seams_.cuda, request.address, size, known.reason);
+		const int rc = request.in_stream || Lanes::stream_waits ?
+				       -EBUSY :
+				       enrolled->extend(seams_.cuda, request.address, size, known.reason);
 		known.beyond = rc > 0;
 		if (rc)
 			enrolled.reset();

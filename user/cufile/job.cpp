@@ -194,7 +194,6 @@ namespace
 int64_t move_by_runs(Peer &peer, const Request &request, const Enrolled &memory, struct peerdma_io_result &result)
 {
 	struct peerdma_io_result sum = {};
-	uint32_t reason = 0;
 	bool all_by_host = true;
 	uint64_t done = 0, part;
 	do {
@@ -203,23 +202,29 @@ int64_t move_by_runs(Peer &peer, const Request &request, const Enrolled &memory,
 		if (!part)
 			return -ENODEV;
 		const int64_t n = move_directly(peer, request, place, part, request.offset + done, result);
-		if (n < 0)
-			return stopped(request.write, done, n);
+		if (n < 0 && stopped(request.write, done, n) < 0)
+			return n;
+		const auto moved = static_cast<uint64_t>(std::max<int64_t>(n, 0));
 		const uint32_t why = why_by_host(result);
-		all_by_host = all_by_host && (why || (done && !n));
-		reason = reason ? reason : why;
+		all_by_host = all_by_host && (why || (done && !moved));
+		if (why && !sum.reason) {
+			sum.reason = why;
+			sum.route = result.route;
+		}
 		sum.direct += result.direct;
 		sum.host += result.host;
-		done += static_cast<uint64_t>(n);
-		if (static_cast<uint64_t>(n) < part)
+		done += moved;
+		if (moved < part)
 			break;
 	} while (done < request.size);
 	result.direct = sum.direct;
 	result.host = sum.host;
-	if (all_by_host)
-		result.reason = reason;
-	else
+	if (!all_by_host) {
 		result.route = sum.host ? PEERDMA_ROUTE_DIRECT_EDGES : PEERDMA_ROUTE_DIRECT;
+	} else if (sum.reason) {
+		result.reason = sum.reason;
+		result.route = sum.route;
+	}
 	return static_cast<int64_t>(done);
 }
 
@@ -227,8 +232,9 @@ int64_t move_by_runs(Peer &peer, const Request &request, const Enrolled &memory,
 
 uint32_t why_by_host(const struct peerdma_io_result &result)
 {
+	// What went directly before a route was lost counts as that; the rest is in result.host.
 	if (result.route == PEERDMA_ROUTE_POSIX)
-		return result.reason;
+		return result.direct || result.near ? static_cast<uint32_t>(PEERDMA_REASON_NONE) : result.reason;
 	// A part of a block for which the device had no room; the end of the file is then what is told.
 	if (result.route == PEERDMA_ROUTE_HOST)
 		return result.reason == PEERDMA_REASON_END_OF_FILE ? static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN) :

@@ -23,7 +23,7 @@ struct Linker {
 		const int fd = ::open("/", O_PATH | O_CLOEXEC);
 		if (fd >= 0)
 			::close(fd);
-		return fd < 0;
+		return fd < 0 && (errno == EMFILE || errno == ENFILE);
 	}
 	// How many libraries the process has ever loaded.
 	static uint64_t loads()

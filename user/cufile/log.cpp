@@ -155,14 +155,14 @@ void Log::say(Level level, std::string_view message, const char *file, int numbe
 	try {
 		const std::string line = line_of(level, message, file, number, system_.pid());
 		std::lock_guard guard(lock_);
-		// Each time: the program may do so at any time.
-		if (fd_ == 2 && is_data(fd_))
-			return;
 		// The program may have closed the log, and have another file by its number.
 		if (fd_ != 2 && !file_.is_there(system_))
 			open_file();
 		if (may_rename_ && bytes_ && bytes_ + line.size() > max_bytes_)
 			rotate();
+		// Each time, and after both, which may fall back on standard error: the program may have data there at any time.
+		if (fd_ == 2 && is_data(fd_))
+			return;
 		if (lost_ &&
 		    write(line_of(Level::notice, std::to_string(lost_) + " lines of this log were lost: no room",
 				  __FILE__, __LINE__, system_.pid())))

@@ -177,6 +177,8 @@ template <class See> void Library::each_near(uintptr_t address, uint64_t size, c
 		--next;
 		if (address >= next->first && address - next->first >= longest_ + frame_bytes)
 			break;
+		if (next->first + next->second.size + frame_bytes <= address)
+			continue;
 		if (see(*next))
 			break;
 	}

@@ -29,6 +29,7 @@ void Relay::unmake()
 	if (memory_)
 		seams_.cuda.free_device(memory_);
 	memory_ = nullptr;
+	id_ = 0;
 }
 
 int Relay::make()

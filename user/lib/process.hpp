@@ -19,16 +19,29 @@ namespace peerdma_impl
 // is the process's id.
 inline uint64_t this_process()
 {
-	static std::atomic<uint64_t> *const page = [] {
-		void *const made = ::mmap(nullptr, sizeof(std::atomic<uint64_t>), PROT_READ | PROT_WRITE,
-					  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		const bool wiped = made != MAP_FAILED &&
-				   ::madvise(made, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), MADV_WIPEONFORK) == 0;
-		return wiped ? new (made) std::atomic<uint64_t>(0) : nullptr;
-	}();
+	static std::atomic<std::atomic<uint64_t> *> the_page = nullptr;
+	static std::atomic<bool> by_pid = false;
 	static std::atomic<uint64_t> last = 0; // copied by fork(2): a child counts on
-	if (!page)
+	auto *page = the_page.load(std::memory_order_acquire);
+	if (!page && by_pid.load(std::memory_order_relaxed))
 		return static_cast<uint64_t>(::getpid());
+	if (!page) {
+		// Not a static's initializer: a child that is forked while another thread is in one waits for it for ever.
+		const auto size = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+		void *const made = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (made == MAP_FAILED)
+			return static_cast<uint64_t>(::getpid());
+		if (::madvise(made, size, MADV_WIPEONFORK)) {
+			::munmap(made, size);
+			by_pid = true;
+			return static_cast<uint64_t>(::getpid());
+		}
+		auto *const own = new (made) std::atomic<uint64_t>(0);
+		if (the_page.compare_exchange_strong(page, own, std::memory_order_acq_rel))
+			page = own;
+		else
+			::munmap(made, size);
+	}
 	uint64_t number = page->load(std::memory_order_relaxed);
 	if (!number) {
 		const uint64_t next = ++last;
