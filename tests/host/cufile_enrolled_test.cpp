@@ -262,6 +262,10 @@ TEST_F(CufileEnrolled, MemoryThatIsMappedInPieces)
 	peer.enroll_error = -EOPNOTSUPP;
 	peer.import_error = 0;
 	cuda.sync_error = 801;
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	comes(false, memory, 60 * frame); // of other memory nobody said that the program orders its copies
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	cuda.mapped = true;
 	constexpr size_t piece = 2 << 20;
 	const auto at = reinterpret_cast<uintptr_t>(memory);
 	char *const second = memory + ((at + piece) / piece * piece - at);
@@ -538,14 +542,18 @@ TEST_F(CufileTensors, AllGoDirectly)
 
 TEST_F(CufileTensors, WhatANeighborNeedsStaysAndNoMoreIfItIsLong)
 {
-	EXPECT_EQ(enroll(memory, 16 * MiB + 512), 0);
+	char *const whole = memory + 4096 - 512; // a block's border
+	EXPECT_EQ(enroll(whole, 16 * MiB + 512), 0);
 	EXPECT_EQ(peer.enrolled.size(), 3u) << "its edges are runs of their own";
-	EXPECT_EQ(enroll(memory + 16 * MiB + 512, MiB), 0);
+	EXPECT_EQ(enroll(whole + 16 * MiB + 512, MiB), 0);
 	EXPECT_EQ(taken(), 273 * frame);
-	comes(true, memory + 12 * MiB, 60 * frame);
-	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	comes(true, whole + 12 * MiB, 60 * frame);
+	EXPECT_EQ(library.remove_buffer(whole).err, 0);
 	EXPECT_EQ(taken(), 17 * frame);
-	comes(true, memory + 16 * MiB + 512, MiB);
+	comes(true, whole + 16 * MiB + 512, MiB);
+	EXPECT_EQ(library.remove_buffer(whole + 16 * MiB + 512).err, 0);
+	EXPECT_EQ(enroll(memory, 16 * MiB + 512), 0);
+	EXPECT_EQ(peer.enrolled.size(), 1u) << "a border would lie inside of a block";
 }
 
 TEST_F(CufileTensors, AreCountedOnce)

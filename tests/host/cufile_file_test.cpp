@@ -492,4 +492,23 @@ TEST_F(CufileLargeFile, WhichFilesAreLarge)
 	EXPECT_FALSE(is_large(O_RDONLY)) << "nobody says how much memory there is";
 }
 
+// What a program's own write() may answer after 100 bytes, and what comes of it.
+TEST(CufileUserFile, OddAnswersOfAWrite)
+{
+	static ssize_t second;
+	CUfileFSOps_t ops = {};
+	ops.write = [](const void *, const char *, size_t, loff_t offset, const cufileRDMAInfo_t *) -> ssize_t {
+		return offset ? second : 100;
+	};
+	cufile::UserFile file(nullptr, ops);
+	const struct {
+		ssize_t answer;
+		int64_t result;
+	} all[] = {{0, -EIO}, {-ENOSPC, 100}, {-EACCES, -EACCES}, {INT64_MIN, -EIO}, {-6000, -EIO}, {1000, -EIO}};
+	for (const auto &one : all) {
+		second = one.answer;
+		EXPECT_EQ(file.write("", 1000, 0), one.result) << one.answer;
+	}
+}
+
 } // namespace

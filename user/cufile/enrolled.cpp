@@ -215,7 +215,7 @@ int Enrolled::add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &reason)
 	// there the program waits for its copies itself. And what was freed meanwhile is not what the kernel has, or not what
 	// the program has.
 	const int synchronous = cuda.sync_copies(pointer(start));
-	if (synchronous && synchronous != not_supported)
+	if (synchronous && (synchronous != not_supported || !cuda.is_mapped(pointer(start))))
 		return -EOPNOTSUPP;
 	if (!std::all_of(pieces->begin(), pieces->end(), [&](const Piece &one) { return is_same(cuda, one); }))
 		return -ENODEV;

@@ -253,7 +253,9 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 		}
 		if (n < 0)
 			return stopped(write, done, n);
-		// A short count need not be the end: only nothing is.
+		// A short count need not be the end: only nothing is, of a read.
+		if (!n && write)
+			return -EIO;
 		if (!n)
 			break;
 		done += static_cast<uint64_t>(n);
@@ -316,6 +318,8 @@ namespace
 {
 
 // Such a function may return -errno, or -1 and errno. One that throws is not to take a lane, or the program, with it.
+constexpr ssize_t largest_error = 5999; // of errno and CUfileOpError
+
 template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 {
 	uint64_t done = 0;
@@ -327,8 +331,13 @@ template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 		} catch (...) {
 			n = -CU_FILE_INTERNAL_ERROR;
 		}
+		if (n == -1 && errno)
+			n = -errno;
+		// A write that moves nothing has not met an end.
+		if (n == -1 || n < -largest_error || (write && !n))
+			n = -EIO;
 		if (n < 0)
-			return stopped(write, done, n != -1 ? n : errno ? -errno : -EIO);
+			return stopped(write, done, n);
 		if (!n)
 			break;
 		if (static_cast<uint64_t>(n) > size - done)

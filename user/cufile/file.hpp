@@ -86,6 +86,8 @@ public:
 	int64_t read_cached(void *to, uint64_t size, uint64_t offset) override;
 	// The page cache could not keep it.
 	bool large() const { return !past_ && direct_; }
+	// All that can goes past the page cache.
+	bool past() const { return past_; }
 	dev_t device() const { return main().device; }
 	ino_t inode() const { return main().inode; }
 	int64_t go_on(void *to, uint64_t size, uint64_t offset, int64_t came) override;

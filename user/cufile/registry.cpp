@@ -81,6 +81,10 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 							  use->config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE), file);
 		if (rc)
 			return refuse(rc);
+		if (use->config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE) && !file->past())
+			log_.say(Log::Level::warn, "force_odirect_mode: file descriptor " +
+							   std::to_string(descr->handle.fd) +
+							   " cannot be opened with O_DIRECT; using the page cache");
 		if (file->large())
 			log_.say(Log::Level::info,
 				 "too long for the page cache to keep: long reads of what is not in there go past it "
