@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cstring>
 #include <regex>
 
 #include <gtest/gtest.h>
@@ -61,7 +62,7 @@ TEST(CufileJson, EveryKeyThatHasAMeaning)
 			"poll_mode_max_size_kb": 20, "use_poll_mode": true, "allow_compat_mode": false,
 			"force_compat_mode": true, "use_pci_p2pdma": true, "prefer_iouring": true, "force_odirect_mode": true,
 			"allow_system_memory": false, "posix_pool_slab_size_kb": [1, 2], "posix_pool_slab_count": [3, 4],
-			"rdma_dev_addr_list": ["10.0.0.1"], "rdma_whatever": 1,
+			"rdma_dev_addr_list": ["10.0.0.1"], "rdma_dc_key": "0xffeeddcc",
 			"gpu_bounce_buffer_slab_config": { "slab_size_kb": [5, 6], "slab_count": [7, 8] } },
 		"fs": { "generic": { "posix_unaligned_writes": false }, "lustre": { "x": [] } },
 		"sparse": {}, "block": { "nvme": { "use_pci_p2pdma": true } },
@@ -258,11 +259,13 @@ TEST(CufileJson, KeysThatAreGivenTwice)
 	EXPECT_EQ(Read("{\"execution\":{\"max_io_threads\":1,\"max_io_threads\":2}}").notices,
 		  std::vector<std::string>{"j:1:34: execution/max_io_threads: given twice; the last one counts"});
 	EXPECT_EQ(Read("{\"logging\":{},\"logging\":{}}").notices.size(), 1u);
-	EXPECT_EQ(Read("{\"fs\":{\"x\":[{\"a\":1},{\"a\":1}]},\"o\":[{\"a\":1},{\"a\":1}]}").notices,
-		  std::vector<std::string>{"j:1:31: o: unknown key"});
+	EXPECT_EQ(Read("{\"fs\":{\"x\":{\"y\":[{\"a\":1},{\"a\":1}]}},\"o\":[{\"a\":1},{\"a\":1}]}").notices,
+		  std::vector<std::string>{"j:1:37: o: unknown key"});
 	for (const char *text :
 	     {R"({"denylist":{"mounts":["/a"]},"denylist":{}})", R"({"denylist":{"mounts":["/a"],"mounts":[]}})",
-	      R"({"properties":{"allow_system_memory":false,"allow_system_memory":false}})"})
+	      R"({"properties":{"allow_system_memory":false,"allow_system_memory":false}})",
+	      R"({"fs":{"nfs":{"rdma_dev_addr_list":["10.0.0.1"],"rdma_dev_addr_list":[]}}})",
+	      R"({"fs":{"nfs":{"rdma_dev_addr_list":["10.0.0.1"]},"nfs":{}}})", R"({"fs":{},"fs":{}})"})
 		EXPECT_NE(Read(text).fault.find("given twice; expected once"), std::string::npos) << text;
 	EXPECT_TRUE(Read(R"({"denylist":{"mounts":["/a"]},"blacklist":{"mounts":["/a"]}})").good);
 	EXPECT_TRUE(Read(R"({"properties":{"allow_compat_mode":false,"use_compat_mode":false}})").good);
@@ -285,6 +288,143 @@ TEST(CufileJson, NamesThatAreNearlyRight)
 	     {R"({"properties":{"posix_io_mode":true,"gds_fallback_iomode":1,"rdma_multipath_mode":0}})",
 	      R"({"miscellaneous":{"allow_something":false},"list":{}})"})
 		EXPECT_EQ(Read(text).fault, "") << text;
+}
+
+// At any depth, in arrays, in sections that have no effect, and in values that are dropped.
+TEST(CufileJson, RestrictionsInOtherPlaces)
+{
+	const std::pair<const char *, const char *> all[] = {
+		{R"({"fs":{"allow_compat_mode":false}})", "j:1:8: fs/allow_compat_mode: "},
+		{R"({"fs":{"generic":{"allow_compat_mode":false}}})", "j:1:19: fs/generic/allow_compat_mode: "},
+		{R"({"fs":{"denylist":{"mounts":["/"]}}})", "j:1:8: fs/denylist: "},
+		{R"({"block":{"force_compat_mode":true}})", "j:1:11: block/force_compat_mode: "},
+		{R"({"sparse":{"denylist":{}}})", "j:1:12: sparse/denylist: "},
+		{R"({"properties":{"io_retry_count":{"allow_compat_mode":false}}})",
+		 "j:1:34: properties/io_retry_count/allow_compat_mode: "},
+		{R"({"logging":{"level":{"allow_compat_mode":false}}})", "j:1:22: "},
+		{R"({"x":[{"properties":{"allow_compat_mode":false}}]})", "j:1:22: x/0/properties/allow_compat_mode: "},
+		{R"({"x":[7,[],[{}, {"deny":[]}]]})", "j:1:18: x/2/1/deny: "},
+		{R"({"execution":[{"allow_compat_mode":false}]})", "j:1:16: execution/0/allow_compat_mode: "},
+		{R"({"logging":{"allow_compat_mode":false},"logging":{}})", "j:1:13: logging/allow_compat_mode: "},
+		{R"({"x":{"allow_compat_mode":false},"x":1})", "j:1:7: x/allow_compat_mode: "},
+		{R"({"properties.allow_compat_mode":false})", "j:1:2: properties.allow_compat_mode: "},
+		{R"({"properties/allow_compat_mode":false})", "j:1:2: properties/allow_compat_mode: "},
+		{R"({"denylist.mounts":["/"]})", "j:1:2: denylist.mounts: "},
+		{R"({"denylist/mounts":["/"]})", "j:1:2: denylist/mounts: "},
+		{R"({"fs":{"mount_table":{"/a":{"rdma_dev_addrs":[]}}}})", "j:1:29: "},
+		{R"({"fs":{"nfs":{"mount_table":{"allow_compat_mode":false}}}})", "j:1:30: "},
+	};
+	for (const auto &[text, words] : all) {
+		const std::string fault = Read(text).fault;
+		EXPECT_TRUE(fault.starts_with(words)) << text << ": " << fault;
+		EXPECT_NE(fault.find(": unknown key; expected "), std::string::npos) << text << ": " << fault;
+	}
+	EXPECT_EQ(Read(R"({"properties/io_batchsize":7})").notices,
+		  std::vector<std::string>{"j:1:2: properties/io_batchsize: unknown key"});
+	const Read paths(R"({"fs":{"lustre":{"mount_table":{"/mnt/denied":{"rdma_dev_addr_list":["10.0.0.1"]}}}}})");
+	EXPECT_EQ(paths.fault, "") << "the path of a mount is not a name";
+	EXPECT_EQ(paths.config.idle, std::vector<std::string>{"fs/lustre/mount_table//mnt/denied/rdma_dev_addr_list"});
+}
+
+TEST(CufileJson, NamesThatSayWhatTheyRestrict)
+{
+	const std::pair<const char *, const char *> all[] = {
+		{"allow_compatibility_mode", "properties/allow_compat_mode"},
+		{"allow_compatability_mode", "properties/allow_compat_mode"},
+		{"compat_mode", "properties/allow_compat_mode"},
+		{"compat_mode_allowed", "properties/allow_compat_mode"},
+		{"disable_compat_mode", "properties/allow_compat_mode"},
+		{"require_direct", "the variable PEERDMA_REQUIRE_DIRECT, or properties/allow_compat_mode false"},
+		{"use_odirect", "properties/force_odirect_mode"},
+		{"allow_sysmem", "properties/allow_system_memory"},
+		{"no_system_memory", "properties/allow_system_memory"},
+		{"max_pinned_mem_size_kb", "properties/max_device_pinned_mem_size_kb"},
+		{"deny", "denylist"},
+		{"denied", "denylist"},
+		{"blacklisted_mounts", "denylist"},
+		{"exclude", "denylist"},
+		{"rdma_dev_addr_whitelist", "properties/rdma_dev_addr_list"},
+		{"rdma_dev_addrs", "properties/rdma_dev_addr_list"},
+		{"rdma_dev_addr_lists", "properties/rdma_dev_addr_list"},
+		{"RDMA_dev_addr_list", "properties/rdma_dev_addr_list"},
+		{"rdma_dynamic_route", "properties/rdma_dynamic_routing"},
+		{"rdma_routing", "properties/rdma_dynamic_routing"},
+	};
+	for (const auto &[name, expected] : all) {
+		const std::string key = std::string("{\"") + name + "\":[]}";
+		EXPECT_EQ(Read(key).fault, std::string("j:1:2: ") + name + ": unknown key; expected " + expected);
+		for (const char *section : {"properties", "fs", "block", "profile"})
+			EXPECT_EQ(Read(std::string("{\"") + section + "\":" + key + "}").fault,
+				  "j:1:" + std::to_string(std::strlen(section) + 6) + ": " + section + '/' + name +
+					  ": unknown key; expected " + expected);
+	}
+	EXPECT_EQ(Read(R"({"properties":{"rdma_whatever":1}})").notices,
+		  std::vector<std::string>{"j:1:16: properties/rdma_whatever: unknown key"});
+}
+
+TEST(CufileJson, SectionsThatAreNoObjects)
+{
+	const std::pair<const char *, const char *> faults[] = {
+		{R"({"fs":"x"})", "j:1:7: fs: invalid value \"x\"; expected an object"},
+		{R"({"fs":null})", "j:1:7: fs: invalid value null; expected an object"},
+		{R"({"fs":3})", "j:1:7: fs: invalid value 3; expected an object"},
+		{R"({"fs":{"nfs":[]}})", "j:1:14: fs/nfs: invalid value []; expected an object"},
+		{R"({"fs":{"weka":[{"rdma_dev_addr_list":"x"}]}})",
+		 "j:1:15: fs/weka: invalid value [{\"rdma_dev_addr_list\":\"x\"}]; expected an object"},
+		{R"({"fs":{"nfs":{"mount_table":[]}}})",
+		 "j:1:29: fs/nfs/mount_table: invalid value []; expected an object"},
+		{R"({"fs":{"nfs":{"x":[{"rdma_dev_addr_list":"x"}]}}})",
+		 "j:1:42: fs/nfs/x/0/rdma_dev_addr_list: invalid value \"x\"; expected a list of addresses"},
+		{R"({"properties":3})", "j:1:15: properties: invalid value 3; expected an object"},
+	};
+	for (const auto &[text, words] : faults)
+		EXPECT_EQ(Read(text).fault, words);
+	const std::pair<const char *, const char *> notices[] = {
+		{R"({"profile":3})", "j:1:12: profile: invalid value 3; expected an object"},
+		{R"({"execution":[]})", "j:1:14: execution: invalid value []; expected an object"},
+		{R"({"block":null})", "j:1:10: block: invalid value null; expected an object"},
+		{R"({"properties":{"gpu_bounce_buffer_slab_config":1}})",
+		 "j:1:48: properties/gpu_bounce_buffer_slab_config: invalid value 1; expected an object"},
+	};
+	for (const auto &[text, words] : notices) {
+		const Read it(text);
+		EXPECT_EQ(it.fault, "");
+		EXPECT_EQ(it.notices, std::vector<std::string>{words});
+	}
+}
+
+// The parser takes a NUL for the end of the text.
+TEST(CufileJson, WhatFollowsTheObject)
+{
+	const std::string nul(1, '\0'), policy = R"({"properties":{"allow_compat_mode":false}})";
+	EXPECT_EQ(Read("{}\n" + nul + policy).fault, "j:2:1: NUL byte; expected text in UTF-8");
+	EXPECT_EQ(Read("{} // so" + nul + "\n" + policy).fault, "j:1:9: NUL byte; expected text in UTF-8");
+	EXPECT_EQ(Read("{}" + nul).fault, "j:1:3: NUL byte; expected text in UTF-8");
+	for (const std::string &rest : {policy, std::string("x"), std::string("/* so"), std::string(1, '\x1a')})
+		EXPECT_TRUE(Read("{}\n" + rest).fault.starts_with("j:2:")) << rest << ": " << Read("{}\n" + rest).fault;
+}
+
+// An entry that no file can meet.
+TEST(CufileJson, DenylistEntriesThatCannotBe)
+{
+	for (const char *key : {"filesystems", "drivers", "devices"})
+		for (const char *entry :
+		     {"ext4,xfs", "ext4 ", " ext4", "ext4\\n", "ext4 xfs", "nvme*", "nvme?n1", "nvme/"})
+			EXPECT_TRUE(std::regex_match(
+				Read(std::string(R"({"denylist":{")") + key + R"(":["ok",")" + entry + "\"]}}").fault,
+				std::regex(
+					"j:1:[0-9]+: denylist/[a-z]+: invalid value \".*\"; expected one name without "
+					"blanks, commas, ;, [*] or [?], and no / at its end")))
+				<< key << ' ' << entry;
+	for (const char *entry :
+	     {"/mnt/*", "/mnt/?", "/ ", "/a\\t", "//", "/a//", "/a,/b", "/a, /b", " /a", "/.", "/a/.."})
+		EXPECT_TRUE(std::regex_match(
+			Read(std::string(R"({"denylist":{"mounts":["/ok",")") + entry + "\"]}}").fault,
+			std::regex("j:1:[0-9]+: denylist/mounts: invalid value \".*\"; expected one absolute path .*")))
+			<< entry;
+	EXPECT_TRUE(Read(R"({"denylist":{"mounts":["/","/a b","/a,b/","/.a"],"devices":["/dev/sda","0000:01:00.0"],)"
+			 R"("filesystems":["fuse.sshfs"],"drivers":["nvme_rdma","dm-linear"]}})")
+			    .good);
 }
 
 TEST(CufileJson, WhatIsNoObject)

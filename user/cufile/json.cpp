@@ -34,6 +34,7 @@ enum class Kind {
 	rdma_list, // rdma_dev_addr_list, for which there is no RDMA of the library's own
 	rdma,      // where there may be such lists
 	idle,      // known, and has no effect here; what asks for another one than the built-in is told so
+	section,   // known, an object that has no effect here
 	none,      // known, and means nothing for how this library moves bytes
 };
 
@@ -101,10 +102,18 @@ constexpr Key tuning[] = {
 	{"properties/compat_odirect_unaligned_read_split", Kind::idle, 0, nullptr, "false"},
 	{"properties/compat_odirect_unaligned_read_split_min_size_kb", Kind::none},
 	{"properties/allow_rdma_token_reset", Kind::none},
-	{"properties/rdma_", Kind::none}, // and all that begins like it
-	{"sparse", Kind::none},
+	{"properties/rdma_peer_type", Kind::none},
+	{"properties/rdma_peer_affinity_policy", Kind::none},
+	{"properties/rdma_transport_type", Kind::none},
+	{"properties/rdma_dc_key", Kind::none},
+	{"properties/rdma_access_mask", Kind::none},
+	{"properties/rdma_load_balancing_policy", Kind::none},
+	{"properties/rdma_topN_ranks", Kind::none},
+	{"properties/rdma_multipath_mode", Kind::none},
+	{"sparse", Kind::section},
+	{"sparse/p2p_compat_enable", Kind::none},
 	{"fs", Kind::rdma},
-	{"block", Kind::none},
+	{"block", Kind::section},
 	{"miscellaneous/api_check_aggressive", Kind::flag, CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE},
 	{"miscellaneous/skip_topology_detection", Kind::flag, CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION},
 	{"miscellaneous/stream_memops_bypass", Kind::flag, CUFILE_PARAM_STREAM_MEMOPS_BYPASS},
@@ -114,6 +123,34 @@ constexpr Key tuning[] = {
 };
 
 constexpr const char *denylists[] = {"denylist", "blacklist"};
+constexpr const char *rdma_list = "rdma_dev_addr_list";
+constexpr const char *mount_table = "mount_table"; // its keys are absolute paths
+constexpr const char *an_object = "an object";
+
+// An unknown key that contains one of these is taken to restrict, in the spelling of plain().
+constexpr struct {
+	const char *letters, *expected;
+} restricting_words[] = {
+	{"requiredirect", "the variable PEERDMA_REQUIRE_DIRECT, or properties/allow_compat_mode false"},
+	{"directonly", "the variable PEERDMA_REQUIRE_DIRECT, or properties/allow_compat_mode false"},
+	{"compat", "properties/allow_compat_mode"},
+	{"odirect", "properties/force_odirect_mode"},
+	{"pinned", "properties/max_device_pinned_mem_size_kb"},
+	{"sysmem", "properties/allow_system_memory"},
+	{"systemmem", "properties/allow_system_memory"},
+	{"deny", "denylist"},
+	{"deni", "denylist"},
+	{"blacklist", "denylist"},
+	{"blocklist", "denylist"},
+	{"exclu", "denylist"},
+	{"forbid", "denylist"},
+	{"disallow", "denylist"},
+	{"rdmadev", "properties/rdma_dev_addr_list"},
+	{"rdmaaddr", "properties/rdma_dev_addr_list"},
+	{"rdmarout", "properties/rdma_dynamic_routing"},
+	{"dynamicrout", "properties/rdma_dynamic_routing"},
+};
+
 constexpr const char *routes[] = {"GPU_MEM_NVLINKS", "GPU_MEM", "SYS_MEM", "P2P"};
 constexpr const char *slab_pools[nr_pools] = {"posix_pool_slab", "gpu_bounce_buffer_slab"};
 
@@ -137,11 +174,7 @@ const Key *find_restricting(std::string_view path)
 
 const Key *find_tuning(std::string_view path)
 {
-	const auto is_it = [&](const Key &key) {
-		const std::string_view known = key.path;
-		return path == known || (known.ends_with('_') && path.starts_with(known));
-	};
-	const auto found = std::ranges::find_if(tuning, is_it);
+	const auto found = std::ranges::find(tuning, path, [](const Key &key) { return std::string_view(key.path); });
 	return found == std::end(tuning) ? nullptr : &*found;
 }
 
@@ -168,7 +201,7 @@ std::string plain(std::string_view name)
 {
 	std::string out;
 	for (const char c : name)
-		if (c != '_' && c != '-' && c != ' ' && c != '.')
+		if (c != '_' && c != '-' && c != ' ' && c != '.' && c != '/')
 			out += lower(c);
 	return out;
 }
@@ -191,9 +224,23 @@ std::string_view meant(std::string_view name)
 		if (is_near(known))
 			return known;
 	for (const Key &key : restricting)
-		if (is_near(last_part(key.path)))
+		if (is_near(last_part(key.path)) || written == plain(key.path))
 			return key.path;
+	for (const auto &word : restricting_words)
+		if (written.find(word.letters) != std::string::npos)
+			return word.expected;
 	return "";
+}
+
+bool is_below_denylist(std::string_view path)
+{
+	return std::ranges::any_of(denylists, [&](const char *list) { return is_below(path, list); });
+}
+
+bool is_known(std::string_view path)
+{
+	return find_restricting(path) || is_section(restricting, path) || is_below_denylist(path) ||
+	       find_tuning(path) || (is_below(path, "fs") && last_part(path) == rdma_list);
 }
 
 // Something to be said of a place in the text.
@@ -248,7 +295,8 @@ private:
 	size_t at_;
 };
 
-// Where the keys are, and those that an object has twice. The parser tells it of each token.
+// Indexes the keys: their places, keys that an object has twice, and unknown keys that seem to restrict, at any depth.
+// The parser calls add() for each token.
 class Index
 {
 public:
@@ -270,16 +318,33 @@ public:
 		if (last_)
 			last_->value = at;
 		last_ = nullptr;
+		if (event != json::parse_event_t::object_end && event != json::parse_event_t::array_end)
+			add_value(static_cast<size_t>(depth), event);
 	}
 
 	size_t next() { return tokens_.next(); }
 	const Place &place(const std::string &path) const { return places_.at(path); }
 	const std::vector<std::string> &twice() const { return twice_; }
+	const std::vector<Remark> &misnamed() const { return misnamed_; }
 
 private:
+	// The path of an array's element has its index.
+	void add_value(size_t depth, json::parse_event_t event)
+	{
+		if (depth && elements_[depth - 1]) {
+			parts_.resize(depth);
+			parts_.back() = std::to_string((*elements_[depth - 1])++);
+		}
+		elements_.resize(depth);
+		if (event == json::parse_event_t::array_start)
+			elements_.emplace_back(0);
+		else if (event == json::parse_event_t::object_start)
+			elements_.emplace_back();
+	}
+
 	void add_key(size_t depth, size_t at, std::string name)
 	{
-		parts_.resize(depth); // of the root, too; arrays have no name
+		parts_.resize(depth);
 		parts_.back() = std::move(name);
 		std::string path = parts_[0];
 		for (size_t i = 1; i < depth; i++)
@@ -291,14 +356,28 @@ private:
 		if (!is_new)
 			twice_.push_back(path);
 		last_ = &place->second;
+		check_name(path, at);
+	}
+
+	void check_name(const std::string &path, size_t at)
+	{
+		const std::string &name = parts_.back();
+		const bool is_path = name.starts_with('/') && parts_.size() > 1 && parts_[0] == "fs" &&
+				     parts_[parts_.size() - 2] == mount_table;
+		if (is_path || (is_known(path) && name.find('/') == std::string::npos))
+			return;
+		if (const auto near = meant(name); !near.empty())
+			misnamed_.push_back({at, path + ": unknown key; expected " + std::string(near)});
 	}
 
 	Tokens tokens_;
 	std::vector<std::string> parts_;
+	std::vector<std::optional<size_t>> elements_; // of each open array, how many it has; nullopt: an object
 	std::map<std::string, Place> places_;
 	size_t bytes_ = 0;      // of all paths
 	Place *last_ = nullptr; // of the key whose value is to come
 	std::vector<std::string> twice_;
+	std::vector<Remark> misnamed_;
 };
 
 // As decimal digits, or with a fraction of 0.
@@ -363,12 +442,22 @@ std::string shortened(std::string text)
 // As it is in the file, without what a terminal would obey.
 std::string written(const json &value) { return shortened(value.dump(-1, ' ', true, json::error_handler_t::replace)); }
 
-// A mount point as the kernel has it, but for slashes at its end: another one is that of no file.
+constexpr const char *blanks = " \t\r\n\v\f";
+
+// A mount point as the kernel writes it, or with a slash at its end. Any other path would deny nothing.
 bool is_mount_point(const std::string &path)
 {
-	const std::string parts = path.substr(0, path.find_last_not_of('/') + 1) + '/';
-	const auto has = [&](const char *odd) { return parts.find(odd) != std::string::npos; };
-	return path.starts_with('/') && !has("//") && !has("/./") && !has("/../");
+	const auto has = [](const std::string &text, const char *odd) { return text.find(odd) != std::string::npos; };
+	return path.starts_with('/') && !has(path, "//") && !has(path + '/', "/./") && !has(path + '/', "/../") &&
+	       !has(path, ",/") && !has(path, ", /") && path.find_first_of("*?") == std::string::npos &&
+	       path.find_last_of(blanks) != path.size() - 1;
+}
+
+// A name that a driver, a device or a file system can have. Any other would deny nothing.
+bool is_name(const std::string &name)
+{
+	return !name.empty() && name.find_first_of(std::string(blanks) + ",;*?") == std::string::npos &&
+	       !name.ends_with('/');
 }
 
 class Reader
@@ -378,9 +467,11 @@ public:
 
 	void read(const json &root)
 	{
+		faults = index_.misnamed();
 		for (const std::string &path : index_.twice()) {
 			const size_t at = index_.place(path).key;
-			if (find_restricting(path) || is_section(restricting, path))
+			if (find_restricting(path) || is_section(restricting, path) || path == "fs" ||
+			    is_below(path, "fs"))
 				remark(true, at, path + ": given twice; expected once");
 			else if (find_tuning(path) || is_section(tuning, path))
 				remark(false, at, path + ": given twice; the last one counts");
@@ -408,35 +499,21 @@ private:
 
 	void take(const std::string &path, const std::string &name, const json &value)
 	{
-		const Key *key = find_restricting(path);
-		if (key)
-			return set(*key, path, value, true);
-		if (is_section(restricting, path)) {
-			if (value.is_object())
-				object(value, path + '/');
-			else
-				bad(path, value, "an object, { ... }", true);
-			return;
-		}
-		if (is_below(path, "denylist") || is_below(path, "blacklist"))
+		if (is_below_denylist(path) && !find_restricting(path))
 			return remark(true, index_.place(path).key,
 				      path + ": unknown key; expected drivers, devices, mounts or filesystems");
-		if (const auto near = meant(name); !near.empty() && !find_tuning_exactly(path))
-			return remark(true, index_.place(path).key,
-				      path + ": unknown key; expected " + std::string(near));
-		key = find_tuning(path);
-		if (key)
-			set(*key, path, value, false);
-		else if (value.is_object())
+		const bool is_one_part = name.find('/') == std::string::npos;
+		if (const Key *const key = find_restricting(path); key && is_one_part)
+			return set(*key, path, value, true);
+		if (const Key *const key = find_tuning(path); key && is_one_part)
+			return set(*key, path, value, false);
+		const bool restricts = is_section(restricting, path);
+		if (value.is_object())
 			object(value, path + '/');
+		else if (restricts || is_section(tuning, path))
+			bad(path, value, an_object, restricts);
 		else
 			remark(false, index_.place(path).key, path + ": unknown key");
-	}
-
-	static bool find_tuning_exactly(const std::string &path)
-	{
-		const Key *const key = find_tuning(path);
-		return key && path == key->path;
 	}
 
 	void bad(const std::string &path, const json &value, std::string_view expected, bool restricts)
@@ -503,12 +580,7 @@ private:
 			return;
 		case Kind::mounts:
 		case Kind::names:
-			if (!deny(key, value))
-				bad(path, value,
-				    key.kind == Kind::names ? "a list of names" :
-							      "a list of absolute paths without //, . or ..",
-				    restricts);
-			return;
+			return deny(key, path, value);
 		case Kind::rdma_list: {
 			const auto list = strings(value);
 			if (!list)
@@ -518,7 +590,11 @@ private:
 			return;
 		}
 		case Kind::rdma:
-			return rdma(path, value);
+			return rdma(path, value, true);
+		case Kind::section:
+			if (!value.is_object())
+				bad(path, value, an_object, restricts);
+			return;
 		case Kind::idle:
 			if (value.dump() != key.built_in &&
 			    (flag(value) != false || key.built_in != std::string("false")))
@@ -540,18 +616,23 @@ private:
 		config_.bools[key.param] = value;
 	}
 
-	// One of both names adds to the other.
-	bool deny(const Key &key, const json &value)
+	// denylist and blacklist add to each other.
+	void deny(const Key &key, const std::string &path, const json &value)
 	{
+		const bool of_paths = key.kind == Kind::mounts;
 		const auto list = strings(value);
-		if (!list || std::ranges::any_of(*list, [&](const std::string &one) {
-			    return one.empty() || one.find('\0') != std::string::npos ||
-				   (key.kind == Kind::mounts && !is_mount_point(one));
-		    }))
-			return false;
+		if (!list)
+			return bad(path, value, of_paths ? "a list of absolute paths" : "a list of names", true);
+		for (const std::string &one : *list)
+			if (one.find('\0') != std::string::npos || !(of_paths ? is_mount_point(one) : is_name(one)))
+				return bad(
+					path, one,
+					of_paths ?
+						"one absolute path without //, ., .., * or ?, and no blank at its end" :
+						"one name without blanks, commas, ;, * or ?, and no / at its end",
+					true);
 		std::vector<std::string> &to = config_.denylist.*key.list;
 		to.insert(to.end(), list->begin(), list->end());
-		return true;
 	}
 
 	// By way of a GPU, if that comes before the host's memory. A name alone is a list of one.
@@ -569,16 +650,19 @@ private:
 		return true;
 	}
 
-	void rdma(const std::string &path, const json &value)
+	void rdma(const std::string &path, const json &value, bool is_section)
 	{
-		if (!value.is_object())
+		if (is_section && !value.is_object())
+			return bad(path, value, an_object, true);
+		if (!value.is_structured())
 			return;
 		for (const auto &[name, member] : value.items()) {
 			const std::string where = path + '/' + name;
-			if (name == "rdma_dev_addr_list")
+			if (name == rdma_list)
 				set({where.c_str(), Kind::rdma_list}, where, member, true);
 			else
-				rdma(where, member);
+				rdma(where, member,
+				     path == "fs" || name == mount_table || last_part(path) == mount_table);
 		}
 	}
 
@@ -629,6 +713,8 @@ std::string parser_words(const std::string &text)
 
 json parse(const std::string &text, Index &index)
 {
+	if (const size_t at = text.find('\0'); at != std::string::npos) // which the parser takes for the end
+		throw Remark{at, "NUL byte; expected text in UTF-8"};
 	try {
 		return json::parse(
 			text,
