@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
-#   T=switch|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|paths|far|bounce|edu|edu-vtd  topology (demo: not edu, edu-vtd; bounce, far, rp-intel: the read is refused)
+#   T=switch|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd  topology (demo: not edu, edu-vtd; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile  tests
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands

@@ -834,6 +834,9 @@ def who_builds_a_kernel() -> None:
                       ("7.2.0-9-generic", "Ubuntu's"), ("6.12.0-160000.5-default", "SUSE's"), ("7.2.3-arch1-1", "Arch's")):
         seen = with_files({"proc/sys/kernel/osrelease": name + "\n"})
         seen.is_("kernel", "warn", f"{name}, a kernel of {who}, on which PeerDMA was not tried", "peerdma selftest")
+    # Nor was it run on any of that distribution: what is named is another kernel, not one that was tried.
+    seen = with_files({"proc/sys/kernel/osrelease": "7.2.0-9-generic\n", "etc/os-release": release("ubuntu", "24.04", "debian")})
+    seen.is_("kernel", "warn", "", "on this one; for another kernel: PeerDMA was run on no kernel of Ubuntu")
 
 
 def how_a_module_gets_in() -> None:

@@ -127,6 +127,12 @@ TEST_F(Cli, UsageErrorsEndWith2)
 		{"bench", "/f", "--runtime", "-1"},
 		{"bench", "/f", "--runtime", "0"},
 		{"bench", "/f", "--threads", "+1"},
+		{"bench", "/f", "--threads", " 5"},
+		{"bench", "/f", "--threads", "5 "},
+		{"bench", "/f", "--threads", "1, 5"},
+		{"bench", "/f", "--io-size", "4K\t"},
+		{"bench", "/f", "--route", " host"},
+		{"bench", "/f", "--depth", "1 ,2"},
 		{"bench", "/f", "--depth", " "},
 		{"bench", "/f", "--depth", "0x"},
 		{"verify", "/f", "--size", "1e3"},
@@ -627,7 +633,12 @@ TEST_F(Cli, RulesAreChecked)
 	env.files["/etc/peerdma/rules"] = "# mine\ndeny provider=01:00.0\nallow\n";
 	EXPECT_EQ(run({"rules", "check"}).out, "/etc/peerdma/rules: 2 rules, without a fault\n");
 	EXPECT_EQ(run({"rules", "check", "--json"}).json()["count"], 2);
-	EXPECT_EQ(run({"rules", "check", "/none"}).status, 1);
+	for (const auto &words : std::vector<std::vector<std::string>>{
+		     {"rules", "check", "/none"}, {"rules", "explain", "--provider", "01:00.0", "/none"}}) {
+		const Outcome missing = run(words);
+		EXPECT_EQ(missing.status, 1) << words[1] << ": " << missing.out;
+		EXPECT_TRUE(has(missing.err, "cannot read /none") && has(missing.err, "(ENOENT)")) << missing.err;
+	}
 	env.files["/other"] = "deny\nallow gpu=1\n";
 	const Outcome outcome = run({"rules", "check", "/other", "--json"});
 	EXPECT_EQ(outcome.status, 1);
@@ -802,6 +813,15 @@ TEST(Words, Names)
 	EXPECT_EQ(cli::escaped("\xed\xa0\x80"), R"(\355\240\200)");
 	EXPECT_EQ(cli::escaped("\xf4\x90\x80\x80"), R"(\364\220\200\200)");
 	EXPECT_EQ(cli::printable("a\n\tb\\\033\r"), "a\n\tb\\\\033\\r");
+	// Not visible: format characters and those that terminals ignore.
+	for (const char *text :
+	     {"\u00ad",     "\u034f",     "\u061c",     "\u115f",     "\u180e",     "\u200b",     "\u200d",
+	      "\u2028",     "\u202e",     "\u2060",     "\u2066",     "\u206a",     "\u206f",     "\u3164",
+	      "\ufe0f",     "\ufeff",     "\uffa0",     "\ufff9",     "\U000110bd", "\U00013430", "\U0001bca0",
+	      "\U0001d173", "\U000e0000", "\U000e0001", "\U000e0041", "\U000e007f", "\U000e01ef"})
+		EXPECT_TRUE(cli::escaped(text).starts_with('\\')) << cli::escaped(text);
+	for (const char *text : {"\u00ac", "\u00ae", "\u061b", "\u200a", "\u2010", "\u2070", "\ufffd", "\U0001f600"})
+		EXPECT_EQ(cli::escaped(text), text);
 }
 
 TEST(Words, Targets)

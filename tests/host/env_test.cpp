@@ -99,3 +99,24 @@ TEST_F(ReadBounded, RulesThatAreAFifoAreAFault)
 	EXPECT_EQ(load_rules(kernel_env(), at("rules"), rules, fault), -EBADMSG);
 	EXPECT_EQ(fault, at("rules") + " cannot be read: it is too large");
 }
+
+TEST_F(ReadBounded, RulesBehindABrokenLinkAreAFault)
+{
+	peerdma_impl::Rules rules;
+	std::string fault;
+	const auto load = [&](const std::string &name) { return load_rules(kernel_env(), at(name), rules, fault); };
+	const auto broken = [&](const std::string &name, const std::string &link) {
+		return at(name) + " cannot be read: the target of the symbolic link " + at(link) + " does not exist";
+	};
+	EXPECT_EQ(load("rules"), 0) << "no file: no rules";
+	EXPECT_EQ(load("peerdma/rules"), 0) << "no directory: no rules";
+	ASSERT_EQ(symlink("gone", at("rules").c_str()), 0);
+	EXPECT_EQ(load("rules"), -EBADMSG);
+	EXPECT_EQ(fault, broken("rules", "rules"));
+	ASSERT_EQ(symlink("gone", at("peerdma").c_str()), 0);
+	EXPECT_EQ(load("peerdma/rules"), -EBADMSG);
+	EXPECT_EQ(fault, broken("peerdma/rules", "peerdma"));
+	ASSERT_EQ(mkdir(at("gone").c_str(), 0700), 0);
+	EXPECT_EQ(load("peerdma/rules"), 0) << "an empty directory behind a link: no rules";
+	EXPECT_EQ(load_rules(kernel_env(), "no-such-rules", rules, fault), 0) << "a relative path";
+}

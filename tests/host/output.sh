@@ -113,4 +113,19 @@ ask rules check "$name" --json
 ok "and is itself in JSON" eval 'grep -qF "\\u001b[2J\\rx" "$dir/out"'
 ask rules check "$name-"
 ok "an error is one line of letters" eval '[ "$status" = 1 ] && [ "$(wc -l <"$dir/err")" = 1 ] && ! grep -q "[[:cntrl:]]" "$dir/err"'
+
+# The cause is the one that the system gives.
+long=/$(printf 'x%.0s' {1..300})
+mkdir "$dir/closed"
+chmod 0 "$dir/closed"
+ln -s nowhere "$dir/broken"
+for row in "$dir/none ENOENT" "$dir/broken ENOENT" "$dir/file/rules ENOTDIR" "$long ENAMETOOLONG" "$dir/closed/rules EACCES"; do
+	cause=${row##* }
+	# Root may look into any directory.
+	[ "$cause" != EACCES ] || ! [ -x "$dir/closed" ] || continue
+	ask rules check "${row% *}"
+	ok "rules check: $cause" eval '[ "$status" = 1 ] && grep -q "($cause)" "$dir/err"'
+	ask rules explain --provider 01:00.0 "${row% *}"
+	ok "rules explain: $cause" eval '[ "$status" = 1 ] && grep -q "($cause)" "$dir/err" && ! [ -s "$dir/out" ]'
+done
 echo "1..$n"

@@ -90,6 +90,17 @@ TEST(Rules, FaultsNameTheirPlace)
 		{"deny file=\"/srv", 1, 11, "not closed"},
 		{"deny file=\"/srv\\", 1, 11, "not closed"},
 		{"deny file=\"/srv\"x", 1, 17, "a blank is missing"},
+		{"deny disk=nvme*", 1, 15, "'*' is not valid outside double quotes"},
+		{"deny disk=nvme?n1", 1, 15, "'?' is not valid"},
+		{"deny disk=nvme[01]n1", 1, 15, "'[' is not valid"},
+		{"deny disk=nvme0n1,nvme1n1", 1, 18, "',' is not valid"},
+		{"deny disk='nvme0n1'", 1, 11, "''' is not valid"},
+		{"deny file=/home/*/x", 1, 17, "'*' is not valid"},
+		{"deny file=/srv,/home", 1, 15, "',' is not valid"},
+		{"deny file=/x#c", 1, 13, "'#' is not valid"},
+		{"deny file=/srv/\"a\"", 1, 16, "'\"' is not valid"},
+		{"deny cgroup=/user-*.slice", 1, 19, "'*' is not valid"},
+		{"deny gpu=*", 1, 6, "no condition 'gpu'"},
 		{"allow\r\n", 1, 6, "control character"},
 		{"allow\ndeny file=/\x1b[2J", 2, 12, "control character"},
 		{"deny\n prefer file=/srv", 2, 2, "prefer can have no file"},
@@ -122,6 +133,9 @@ TEST(Rules, WhatIsWrittenIsWhatIsRead)
 	EXPECT_EQ(allow.cgroup, "/a.slice");
 	EXPECT_EQ(prefer.verb, Verb::prefer);
 	EXPECT_EQ(prefer.provider_kind, 0x10de2336u);
+	EXPECT_EQ(rules_of("deny file=\"/srv/*?[,'#\"").all()[0].file, "/srv/*?[,'#") << "quoted";
+	EXPECT_EQ(rules_of("deny disk=\"a*\"").all()[0].disk_name, "a*") << "quoted";
+	EXPECT_EQ(rules_of("deny cgroup=/a\\x2db.slice").all()[0].cgroup, "/a\\x2db.slice") << "systemd's names";
 	EXPECT_TRUE(rules_of("").empty());
 	EXPECT_TRUE(rules_of("\n# nothing\n \t\n").empty());
 }

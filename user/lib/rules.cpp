@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstring>
 
+#include <unistd.h>
+
 namespace peerdma_impl
 {
 namespace
@@ -135,18 +137,30 @@ private:
 		if (at_ == text_.size() || text_[at_] != '=')
 			return fail(start, "'" + key + "' is no condition: write provider=, disk=, file= or cgroup=");
 		const size_t place = ++at_;
+		const bool quoted = text_.substr(place).starts_with('"');
 		std::string text;
 		if (!value(text))
 			return false;
 		if (key == "provider")
 			return provider(start, place, text);
+		if (key != "disk" && key != "file" && key != "cgroup")
+			return fail(start,
+				    "there is no condition '" + key + "': provider, disk, file and cgroup are known");
+		if (!quoted && !literal(place, text))
+			return false;
 		if (key == "disk")
 			return disk(start, place, text);
-		if (key == "file")
-			return path(start, place, text, rule_.file, key);
-		if (key == "cgroup")
-			return path(start, place, text, rule_.cgroup, key);
-		return fail(start, "there is no condition '" + key + "': provider, disk, file and cgroup are known");
+		return path(start, place, text, key == "file" ? rule_.file : rule_.cgroup, key);
+	}
+
+	// Names are compared as they are: an unquoted pattern, list or comment in one would silently match nothing.
+	bool literal(size_t place, const std::string &text)
+	{
+		const size_t odd = text.find_first_of("*?[,#\"'");
+		return odd == text.npos ||
+		       fail(place + odd, "'" + text.substr(odd, 1) +
+						 "' is not valid outside double quotes: there are no patterns and no "
+						 "lists, and a comment begins after a blank");
 	}
 
 	bool twice(size_t start, const char *key)
@@ -299,15 +313,39 @@ const Rule *Rules::decide(const Question &question) const
 	return found == rules_.end() ? nullptr : &*found;
 }
 
+namespace
+{
+
+// The symbolic link because of which a path does not exist; empty if none is in the way.
+std::string broken_link(Env &env, std::string path)
+{
+	std::string target;
+	while (!path.empty()) {
+		const bool is_link = env.read_link(path, target) == 0;
+		if (env.access(path, F_OK) == 0)
+			return "";
+		if (is_link)
+			return path;
+		const size_t slash = path.rfind('/');
+		path.resize(slash == path.npos ? 0 : slash);
+	}
+	return "";
+}
+
+} // namespace
+
 int load_rules(Env &env, const std::string &path, Rules &out, std::string &fault)
 {
 	std::string text;
 	const int rc = env.read_bounded(path, written_limit, text);
-	if (rc == -ENOENT)
+	const std::string broken = rc == -ENOENT ? broken_link(env, path) : "";
+	if (rc == -ENOENT && broken.empty())
 		return 0;
 	if (rc < 0) {
 		const char *name = refusal(rc) ? refusal(rc) : strerrorname_np(-rc);
-		fault = path + " cannot be read: " + (name ? name : std::to_string(-rc));
+		const std::string why = name ? name : std::to_string(-rc);
+		fault = path + " cannot be read: " +
+			(broken.empty() ? why : "the target of the symbolic link " + broken + " does not exist");
 		return -EBADMSG;
 	}
 	const auto found = out.parse(text);

@@ -79,7 +79,8 @@ private:
 	std::vector<Rule> rules_;
 };
 
-// 0, also if there is no such file; or -EBADMSG, and in fault what is wrong with it.
+// 0, also if there is no such file; or -EBADMSG, and in fault what is wrong with it. A symbolic link whose target does not
+// exist is a fault.
 int load_rules(Env &env, const std::string &path, Rules &out, std::string &fault);
 
 // The calling process's, as Question has it.

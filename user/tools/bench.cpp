@@ -173,6 +173,9 @@ std::vector<BenchJob> jobs_of(peerdma_impl::Env &env, const BenchOptions &option
 	BenchJob job;
 	for (const auto &[key, value] : options.settings) {
 		try {
+			// Files of jobs may have blanks in a list.
+			if (value.find_first_of(" \t\r\n") != value.npos)
+				throw Usage{fmt::format("{}: '{}' has a blank", key, value)};
 			set_job(job, key, value);
 		} catch (const Usage &usage) {
 			throw Usage{"--" + option_of(usage.what)};

@@ -161,14 +161,13 @@ Finding check_kernel(const Host &host)
 	if (builder.empty() && ((major == 6 && minor == 12) || (major == 7 && minor == 2)))
 		return finding;
 	const bool compiled = (major == 6 && minor == 1) || (major == 7 && minor == 3);
-	return finding.set(
-		State::warn,
-		host.release + (builder.empty() ? "" : ", a kernel of " + builder) +
-			(compiled && builder.empty() ? ", which PeerDMA compiles for and was not run on" :
-						       ", on which PeerDMA was not tried"),
-		"peerdma selftest DIRECTORY says whether it works on this one; to have one that was tried: " +
-			get_kernel(host),
-		undo);
+	return finding.set(State::warn,
+			   host.release + (builder.empty() ? "" : ", a kernel of " + builder) +
+				   (compiled && builder.empty() ? ", which PeerDMA compiles for and was not run on" :
+								  ", on which PeerDMA was not tried"),
+			   "peerdma selftest DIRECTORY says whether it works on this one; for another kernel: " +
+				   get_kernel(host),
+			   undo);
 }
 
 Finding check_config(const Host &host)

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -47,11 +48,25 @@ Letter first_letter(std::string_view text)
 	return {len, code};
 }
 
-// Moves a cursor, ends a line, or turns the direction in which a terminal writes.
+struct Range {
+	uint32_t first, last;
+};
+
+// Of Unicode 15: general categories Cc, Cf, Zl and Zp, and what is Default_Ignorable_Code_Point. They move a cursor, end a
+// line, turn the direction in which a terminal writes, or are not visible.
+constexpr Range controls[] = {
+	{0x0, 0x1f},        {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},     {0x600, 0x605},
+	{0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},
+	{0x115f, 0x1160},   {0x17b4, 0x17b5},   {0x180b, 0x180f},   {0x200b, 0x200f},   {0x2028, 0x202e},
+	{0x2060, 0x206f},   {0x3164, 0x3164},   {0xfe00, 0xfe0f},   {0xfeff, 0xfeff},   {0xffa0, 0xffa0},
+	{0xfff0, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f}, {0x1bca0, 0x1bca3},
+	{0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+};
+
 bool is_control(uint32_t code)
 {
-	return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x200e || code == 0x200f || code == 0x2028 ||
-	       code == 0x2029 || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+	return std::any_of(std::begin(controls), std::end(controls),
+			   [code](const Range &range) { return range.first <= code && code <= range.last; });
 }
 
 std::string escape_of(char c)

@@ -5,7 +5,6 @@
 
 #include "rules.hpp"
 
-#include <cerrno>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -23,8 +22,12 @@ using peerdma_impl::Rules;
 
 constexpr const char *verb_names[] = {"allow", "deny", "prefer"};
 
+// Only the default file may be missing.
 Rules read(const std::string &path)
 {
+	const int there = peerdma_impl::system_env().access(path, F_OK);
+	if (there < 0 && path != peerdma_impl::rules_path)
+		throw Failure{fmt::format("cannot read {}", path), -there, 0, "", {}};
 	Rules rules;
 	std::string fault;
 	if (peerdma_impl::load_rules(peerdma_impl::system_env(), path, rules, fault) < 0)
@@ -62,10 +65,8 @@ peerdma_impl::DiskName disk_name(const Rules &rules, const std::string &text)
 
 Report check(const std::string &path)
 {
-	const bool there = peerdma_impl::system_env().access(path, F_OK) == 0;
-	if (!there && path != peerdma_impl::rules_path)
-		throw Failure{fmt::format("cannot read {}", path), ENOENT, 0, "", {}};
 	const Rules rules = read(path);
+	const bool there = peerdma_impl::system_env().access(path, F_OK) == 0;
 	Report report;
 	report.json = {{"ok", true}, {"rules", there ? Json(path) : Json()}, {"count", rules.all().size()}};
 	report.text = there ? fmt::format("{}: {} rule{}, without a fault\n", escaped(path), rules.all().size(),
