@@ -129,8 +129,12 @@ void Frames::forget(const FrameRun &run)
 {
 	const std::lock_guard guard(lock_);
 	auto next = entries_.lower_bound(run.start);
-	while (next != entries_.end() && next->first < run.end)
-		next = next->second.which == &run ? entries_.erase(next) : std::next(next);
+	while (next != entries_.end() && next->first < run.end) {
+		if (next->second.which == &run)
+			next = entries_.erase(next);
+		else
+			++next;
+	}
 	users_.erase(&run);
 	changes_++;
 	changed_.notify_all();
