@@ -5,7 +5,7 @@
 //   END    how it ends: return, exit, thread (another one calls exit()), callback (a host function does), leave
 //          (pthread_exit() in main()), quick (quick_exit()), now (_exit())
 //   CLOSE  who closes the driver: nobody, main (before the end), first, last (atexit() before and after CUDA was first used),
-//          static, late (destructors of statics made before and after that), local (of one of the main thread),
+//          static, late (destructors of static objects made before and after that), local (of one of the main thread),
 //          reset (main, when the device was reset and used again), plugin, unload (a destructor of a library that was dlopen()ed: at the end, by dlclose()), quick (at_quick_exit())
 //   BUSY   what is under way: idle, reads, batch, stream, all
 // It ends with status 42, and says "closed N", N what cuFileDriverClose() returned, each time that it was called, and "unloaded"

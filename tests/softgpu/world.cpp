@@ -18,7 +18,7 @@ namespace softgpu
 namespace
 {
 
-// The calling thread's contexts. Trivially destructible: destructors of statics call us when those of the main thread's locals
+// The calling thread's contexts. Trivially destructible: destructors of static objects call us when those of the main thread's locals
 // have run.
 struct ContextStack {
 	CUcontext at[64];

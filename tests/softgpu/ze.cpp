@@ -49,7 +49,7 @@ struct Memory {
 	int fd = -1;
 };
 
-// Never destroyed: destructors of statics call us when the process ends.
+// Never destroyed: destructors of static objects call us when the process ends.
 std::mutex &lock = *new std::mutex; // protects all
 std::map<char *, Memory> &all = *new std::map<char *, Memory>;
 
