@@ -303,6 +303,18 @@ TEST_F(CufileRelay, AShortageIsNotRemembered)
 	EXPECT_EQ(near(), MiB);
 }
 
+TEST_F(CufileRelay, ARefusalThatMayPassIsNotRemembered)
+{
+	peer.refused_by[first] = PEERDMA_REASON_MAPPING;
+	EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+	EXPECT_EQ(near(), 0u);
+	peer.refused_by.erase(first);
+	system.now += 2'000'000'000;
+	EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+	EXPECT_TRUE(came(MiB));
+	EXPECT_EQ(near(), MiB);
+}
+
 TEST_F(CufileRelay, NotByAGpuThatDoesNotReachTheOther)
 {
 	cuda.apart = true;

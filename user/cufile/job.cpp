@@ -109,11 +109,7 @@ PeerFile::PeerFile(const PeerFile &before, uint32_t provider, uint64_t now_ns)
 	ask(provider);
 }
 
-bool PeerFile::is_stale(uint64_t now_ns) const
-{
-	return (refused_ == PEERDMA_REASON_MAPPING || refused_ == PEERDMA_REASON_RDMA_ROUTE) &&
-	       now_ns - asked_ns_ >= Backoff::most;
-}
+bool PeerFile::is_stale(uint64_t now_ns) const { return may_pass() && now_ns - asked_ns_ >= Backoff::most; }
 
 void PeerFile::ask(uint32_t provider)
 {

@@ -43,6 +43,8 @@ public:
 	uint32_t refused() const { return refused_; }
 	// Whether what it was refused for may have passed since.
 	bool is_stale(uint64_t now_ns) const;
+	// The refusal is of now: it may be another one later.
+	bool may_pass() const { return refused_ == PEERDMA_REASON_MAPPING || refused_ == PEERDMA_REASON_RDMA_ROUTE; }
 	// From the buffers to the farthest device of the file.
 	int distance() const { return distance_; }
 	// Why not one of these bytes would go directly, although others of the file do: enum peerdma_reason.

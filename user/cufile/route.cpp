@@ -219,7 +219,7 @@ std::shared_ptr<Relay> Library::choose_relay(Engine &engine, Handle &handle, int
 		int rc = relay->place(place);
 		if (rc >= 0)
 			rc = peer_file(handle, place, file);
-		for_now = for_now || is_shortage(rc);
+		for_now = for_now || is_shortage(rc) || (rc >= 0 && file->may_pass());
 		if (rc < 0 || file->refused())
 			continue;
 		const std::tuple rank{place.provider != preferred, file->distance(),
