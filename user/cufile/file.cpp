@@ -317,9 +317,9 @@ int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 namespace
 {
 
-// Such a function may return -errno, or -1 and errno. One that throws is not to take a lane, or the program, with it.
 constexpr ssize_t largest_error = 5999; // of errno and CUfileOpError
 
+// Such a function may return -errno, or -1 and errno. One that throws is not to take a lane, or the program, with it.
 template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 {
 	uint64_t done = 0;
