@@ -16,6 +16,14 @@ static struct peerdma_buffer *to_buffer(struct peerdma_entry *entry)
 	return container_of(entry, struct peerdma_buffer, entry);
 }
 
+static void buffer_free(struct rcu_head *rcu)
+{
+	struct peerdma_buffer *buffer = container_of(rcu, struct peerdma_buffer, rcu);
+
+	peerdma_gate_free(&buffer->gate);
+	kfree(buffer);
+}
+
 void peerdma_buffer_put(struct peerdma_buffer *buffer)
 {
 	if (!refcount_dec_and_test(&buffer->refs))
@@ -24,7 +32,7 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
 	peerdma_provider_put(buffer->provider);
 	if (buffer->pin)
 		peerdma_pin_drop(buffer->pin);
-	kfree_rcu(buffer, rcu);
+	call_rcu(&buffer->rcu, buffer_free);
 }
 
 /* What its open file has: one more, or less. */
@@ -81,6 +89,8 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 	else if (!peerdma_gate_enter(&buffer->gate))
 		buffer = ERR_PTR(-ENODEV);
 	rcu_read_unlock();
+	if (!IS_ERR(buffer))
+		peerdma_ref_used(&buffer->gate.inside);
 	return buffer;
 }
 
@@ -98,8 +108,15 @@ static void buffer_end(struct peerdma_buffer *buffer)
 /* Closing: nobody else can look an id up any more. */
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 {
+	struct peerdma_entry *entry;
 	struct peerdma_buffer *buffer;
+	unsigned long id;
 
+	/* One grace period for all gates. */
+	xa_for_each(&ctx->buffers.all, id, entry) {
+		peerdma_gate_close(&to_buffer(entry)->gate);
+		cond_resched();
+	}
 	while ((buffer = to_buffer(peerdma_ids_take_any(&ctx->buffers))))
 		buffer_end(buffer);
 }
@@ -111,8 +128,11 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx, struct peer
 
 	if (!buffer)
 		return NULL;
+	if (peerdma_gate_init(&buffer->gate)) {
+		kfree(buffer);
+		return NULL;
+	}
 	refcount_set(&buffer->refs, 1);
-	peerdma_gate_init(&buffer->gate);
 	init_completion(&buffer->revoked);
 	peerdma_exports_init(buffer);
 	buffer->mapping = ctx->inode->i_mapping;

@@ -19,12 +19,48 @@ static struct peerdma_file *to_file(struct peerdma_entry *entry)
 	return container_of(entry, struct peerdma_file, entry);
 }
 
-void peerdma_file_put(struct peerdma_file *pfile)
+static struct peerdma_file *of_count(struct percpu_ref *count)
 {
-	if (!refcount_dec_and_test(&pfile->refs))
-		return;
+	return container_of(count, struct peerdma_file, ref.count);
+}
+
+static void file_free(struct rcu_head *rcu)
+{
+	struct peerdma_file *pfile = container_of(rcu, struct peerdma_file, rcu);
+
+	peerdma_ref_exit(&pfile->ref);
+	kfree(pfile);
+}
+
+/* The last put. */
+static void file_release(struct percpu_ref *count)
+{
+	struct peerdma_file *pfile = of_count(count);
+
 	fput(pfile->file);
-	kfree_rcu(pfile, rcu);
+	call_rcu(&pfile->rcu, file_free);
+}
+
+static void file_is_killed(struct percpu_ref *count)
+{
+	complete(&of_count(count)->killed);
+}
+
+/* The first half of its end: what is kept for the second is a reference. */
+static void file_kill(struct peerdma_file *pfile)
+{
+	percpu_ref_get(&pfile->ref.count);
+	percpu_ref_kill_and_confirm(&pfile->ref.count, file_is_killed);
+}
+
+/*
+ * The second half. If no request uses the file it is closed here, by the process that asked, so
+ * that it is closed when the call returns. So the caller waits until the CPUs' counts are one.
+ */
+static void file_end(struct peerdma_file *pfile)
+{
+	wait_for_completion(&pfile->killed);
+	peerdma_file_put(pfile);
 }
 
 /* The file with this id, with a reference, or NULL. */
@@ -34,9 +70,11 @@ struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id)
 
 	rcu_read_lock();
 	pfile = to_file(peerdma_ids_find(&ctx->files, id));
-	if (pfile && !refcount_inc_not_zero(&pfile->refs))
+	if (pfile && !peerdma_ref_tryget(&pfile->ref))
 		pfile = NULL;
 	rcu_read_unlock();
+	if (pfile)
+		peerdma_ref_used(&pfile->ref);
 	return pfile;
 }
 
@@ -47,17 +85,25 @@ static int file_remove(struct peerdma_ctx *ctx, u32 id, bool shown)
 	if (!pfile)
 		return -ENOENT;
 	atomic_dec(&ctx->opener.files);
-	peerdma_file_put(pfile);
+	file_kill(pfile);
+	file_end(pfile);
 	return 0;
 }
 
 /* Closing: nobody else can look an id up any more. */
 void peerdma_files_remove(struct peerdma_ctx *ctx)
 {
+	struct peerdma_entry *entry;
 	struct peerdma_file *pfile;
+	unsigned long id;
 
+	/* One grace period for all. */
+	xa_for_each(&ctx->files.all, id, entry) {
+		file_kill(to_file(entry));
+		cond_resched();
+	}
 	while ((pfile = to_file(peerdma_ids_take_any(&ctx->files)))) {
-		peerdma_file_put(pfile);
+		file_end(pfile);
 		cond_resched();
 	}
 }
@@ -69,13 +115,19 @@ static int file_create(struct peerdma_ctx *ctx, struct file *file, u32 *id)
 
 	if (!pfile)
 		return -ENOMEM;
-	refcount_set(&pfile->refs, 1);
+	if (peerdma_ref_init(&pfile->ref, file_release)) {
+		kfree(pfile);
+		return -ENOMEM;
+	}
+	init_completion(&pfile->killed);
 	pfile->file = get_file(file);
 	peerdma_target_learn(file, &pfile->memo);
 	err = peerdma_ids_alloc(&ctx->files, &pfile->entry, INT_MAX);
 	*id = pfile->entry.id;
-	if (err)
-		peerdma_file_put(pfile);
+	if (err) {
+		file_kill(pfile);
+		file_end(pfile);
+	}
 	return err;
 }
 

@@ -1,69 +1,80 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A gate counts who is inside something that can go away, and lets its owner wait until nobody is.
- * Entering costs one atomic. Once closed it never opens again. Waiting does not spin: inside.c.
- * Whoever has many steps to do inside looks between two of them whether it is closed; one step can
- * take as long as the storage, a frozen filesystem, or who else writes to the file makes it take.
+ * Once closed it never opens again. Waiting does not spin: inside.c. A thread that has many steps
+ * to do inside checks between two of them whether the gate is closed; one step can take as long as
+ * the storage, a frozen filesystem, or another writer of the file makes it take.
  */
 #ifndef PEERDMA_GATE_H
 #define PEERDMA_GATE_H
 
 #include <linux/completion.h>
-#include <linux/refcount.h>
 
+#include "ref.h"
+
+/**
+ * struct peerdma_gate - such a gate
+ * @inside: who is inside; one is the owner's, until the gate is closed
+ * @closed: set once, by the first that closes it
+ * @empty: completed when it is closed and nobody is inside
+ */
 struct peerdma_gate {
-	refcount_t inside; /* one is the owner's own, until the gate is closed */
-	bool closed; /* set once: newcomers leave, or a stream of them could hold the owner up */
+	struct peerdma_ref inside;
+	bool closed;
 	struct completion empty;
 };
 
-static inline void peerdma_gate_init(struct peerdma_gate *gate)
+static inline void peerdma_gate_emptied(struct percpu_ref *count)
 {
-	refcount_set(&gate->inside, 1);
-	gate->closed = false;
+	complete_all(&container_of(count, struct peerdma_gate, inside.count)->empty);
+}
+
+/* @gate is zeroed. 0 or -ENOMEM. */
+static inline int peerdma_gate_init(struct peerdma_gate *gate)
+{
 	init_completion(&gate->empty);
+	return peerdma_ref_init(&gate->inside, peerdma_gate_emptied);
 }
 
-static inline void peerdma_gate_exit(struct peerdma_gate *gate)
+/* As peerdma_ref_exit(). Nothing happens to a gate whose init failed. */
+static inline void peerdma_gate_free(struct peerdma_gate *gate)
 {
-	if (refcount_dec_and_test(&gate->inside))
-		complete_all(&gate->empty);
-}
-
-/* For who is inside and has more to do: true once the owner waits. */
-static inline bool peerdma_gate_closed(struct peerdma_gate *gate)
-{
-	return READ_ONCE(gate->closed);
+	peerdma_ref_exit(&gate->inside);
 }
 
 /* False once the gate is closed: the caller must stay out. */
 static inline bool peerdma_gate_enter(struct peerdma_gate *gate)
 {
-	if (!refcount_inc_not_zero(&gate->inside))
-		return false;
-	if (likely(!peerdma_gate_closed(gate)))
-		return true;
-	peerdma_gate_exit(gate);
-	return false;
+	return peerdma_ref_tryget(&gate->inside);
 }
 
-/* Newcomers stay out from now on; nobody waits. */
-static inline void peerdma_gate_shut(struct peerdma_gate *gate)
+static inline void peerdma_gate_exit(struct peerdma_gate *gate)
 {
-	WRITE_ONCE(gate->closed, true);
+	peerdma_ref_put(&gate->inside);
 }
 
-/* Call once. From now on @empty is completed when nobody is inside. */
+/* For a thread inside that has more to do. */
+static inline bool peerdma_gate_closed(const struct peerdma_gate *gate)
+{
+	return READ_ONCE(gate->closed);
+}
+
+/* Newcomers stay out from now on. Any number of callers; waits for nobody. */
 static inline void peerdma_gate_close(struct peerdma_gate *gate)
 {
-	peerdma_gate_shut(gate);
-	peerdma_gate_exit(gate);
+	if (!xchg(&gate->closed, true))
+		percpu_ref_kill(&gate->inside.count);
 }
 
-/* Of one that is closed: how many are inside, and perhaps a newcomer that is about to leave. */
+/*
+ * How many are inside a closed gate that is not empty. While the CPUs' counts are being added up,
+ * which takes a grace period, it is known only that somebody is.
+ */
 static inline unsigned int peerdma_gate_inside(const struct peerdma_gate *gate)
 {
-	return refcount_read(&gate->inside);
+	long n = atomic_long_read(&gate->inside.count.data->count);
+
+	return n > 0 ? n : 1;
 }
 
 #endif /* PEERDMA_GATE_H */

@@ -112,7 +112,7 @@ static void wait_and_name(struct closing *closing)
  * @provider: whose gate it is
  * @buffer: or that of a buffer of it; NULL: the provider's own
  *
- * Call once for each gate. Sleeps, without end if it must.
+ * Sleeps, without end if it must.
  */
 void peerdma_inside_wait(struct peerdma_provider *provider, struct peerdma_buffer *buffer)
 {

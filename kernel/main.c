@@ -69,6 +69,8 @@ static void __exit peerdma_exit(void)
 	peerdma_bar_unregister();
 	peerdma_imports_exit();
 	peerdma_vendors_exit();
+	/* The end of a count of each CPU's is one such callback, which may queue another. */
+	rcu_barrier();
 	rcu_barrier();
 	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);

@@ -36,6 +36,7 @@
 #include "ids.h"
 #include "op.h"
 #include "request.h"
+#include "ref.h"
 #include "share.h"
 #include "stats.h"
 #include "vendor.h"
@@ -61,23 +62,26 @@
  * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c
  */
 struct peerdma_provider {
-	refcount_t refs;
-	struct peerdma_gate gate;
+	/* What requests read, and none writes. */
 	u32 id; /* immutable */
+	bool foreign; /* immutable */
 	struct pci_dev *pdev; /* immutable */
-	int bar; /* immutable */
+	struct peerdma_gate gate;
+	struct peerdma_ids routes;
+	struct dmem_cgroup_region *region; /* immutable */
 	u64 bar_offset; /* immutable */
 	u64 len; /* immutable */
+	int bar; /* immutable */
+
+	/* What registering, and partial blocks, write. */
+	refcount_t refs ____cacheline_aligned_in_smp;
+	refcount_t region_refs;
 	atomic64_t used;
 	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
-	struct peerdma_ids routes;
 	struct delayed_work prune;
 	struct xarray pairs;
 	struct peerdma_stats stats;
-	struct dmem_cgroup_region *region; /* immutable */
-	refcount_t region_refs;
-	bool foreign; /* immutable */
 };
 
 /**
@@ -122,8 +126,8 @@ struct peerdma_mem {
 /**
  * struct peerdma_buffer - a mem as a process knows it
  * @entry: of the open file's buffers; its id is 0 if it got none
- * @refs: who holds this struct
  * @gate: requests that use @mem; closed by the first to revoke
+ * @refs: who holds this struct; not requests
  * @revoking: somebody has begun to revoke
  * @revoked: completed when the mem has been let go
  * @provider: referenced
@@ -136,15 +140,17 @@ struct peerdma_mem {
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_buffer {
+	/* What requests read, and none writes. */
 	struct peerdma_entry entry;
-	refcount_t refs;
+	struct peerdma_mem *mem;
+	struct peerdma_provider *provider; /* immutable */
+	struct peerdma_opener *opener; /* immutable */
 	struct peerdma_gate gate;
+
+	refcount_t refs ____cacheline_aligned_in_smp;
 	atomic_t revoking;
 	struct completion revoked;
-	struct peerdma_provider *provider; /* immutable */
 	struct address_space *mapping; /* immutable */
-	struct peerdma_opener *opener; /* immutable */
-	struct peerdma_mem *mem;
 	struct list_head link;
 	struct peerdma_exports exports;
 	struct peerdma_pin *pin; /* immutable, once it can be found */
@@ -178,16 +184,18 @@ struct peerdma_memo {
 /**
  * struct peerdma_file - a file as a process knows it by a number
  * @entry: of the open file's files
- * @refs: who holds this struct, and by it the file
+ * @ref: keeps @file open: one reference of the table's, one of each request
  * @file: a regular file or a block device
  * @memo: what it is
+ * @killed: completed when @ref is one atomic again, and no request can take a reference
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_file {
 	struct peerdma_entry entry;
-	refcount_t refs;
+	struct peerdma_ref ref;
 	struct file *file; /* immutable */
 	struct peerdma_memo memo; /* immutable once it can be found */
+	struct completion killed;
 	struct rcu_head rcu;
 };
 
@@ -302,8 +310,8 @@ struct peerdma_stack {
 /**
  * struct peerdma_route - a way from a disk to a provider that is open, while it is
  * @entry: of the provider's routes; its id is the diskseq of the top disk
- * @refs: one of each request that uses it, and one of the provider's table
- * @used: jiffies when it was last asked for
+ * @refs: one of each request that uses it, and one of the provider's table, which ends by a kill
+ * @used: jiffies when it was last asked for, to within ROUTE_STAMP
  * @free: what the last put starts
  * @stack: what was found; immutable
  * @verdict: of the leaf that is farthest away; immutable
@@ -312,13 +320,13 @@ struct peerdma_stack {
  */
 struct peerdma_route {
 	struct peerdma_entry entry;
-	refcount_t refs;
-	unsigned long used;
-	struct rcu_work free;
+	struct percpu_ref refs;
 	struct peerdma_stack *stack;
 	struct peerdma_verdict verdict;
 	struct peerdma_pair *pair;
 	bool software;
+	unsigned long used;
+	struct rcu_work free;
 };
 
 /* provider.c */
@@ -485,7 +493,13 @@ struct peerdma_route *peerdma_route_share(struct peerdma_provider *provider, str
 					  struct page *page, struct peerdma_verdict *verdict);
 struct peerdma_route *peerdma_route_find(struct peerdma_provider *provider,
 					 struct block_device *bdev);
-void peerdma_route_put(struct peerdma_route *route);
+
+/* From any context. */
+static inline void peerdma_route_put(struct peerdma_route *route)
+{
+	percpu_ref_put(&route->refs);
+}
+
 void peerdma_routes_init(struct peerdma_provider *provider);
 void peerdma_routes_drop(struct peerdma_provider *provider);
 
@@ -495,7 +509,12 @@ void peerdma_imports_exit(void);
 
 /* file.c */
 struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id);
-void peerdma_file_put(struct peerdma_file *pfile);
+
+static inline void peerdma_file_put(struct peerdma_file *pfile)
+{
+	peerdma_ref_put(&pfile->ref);
+}
+
 void peerdma_files_remove(struct peerdma_ctx *ctx);
 
 /* io.c */

@@ -26,8 +26,13 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 		kfree(provider);
 		return ERR_PTR(err);
 	}
+	err = peerdma_gate_init(&provider->gate);
+	if (err) {
+		peerdma_stats_free(&provider->stats);
+		kfree(provider);
+		return ERR_PTR(err);
+	}
 	refcount_set(&provider->refs, 1);
-	peerdma_gate_init(&provider->gate);
 	provider->pdev = pci_dev_get(pdev);
 	provider->bar = bar;
 	provider->bar_offset = bar_offset;
@@ -78,13 +83,13 @@ static struct peerdma_buffer *first_buffer(struct peerdma_provider *provider)
 }
 
 /* So that no request begins in one buffer while those in another are waited for. */
-static void shut_buffers(struct peerdma_provider *provider)
+static void close_buffers(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer;
 
 	mutex_lock(&provider->lock);
 	list_for_each_entry(buffer, &provider->buffers, link)
-		peerdma_gate_shut(&buffer->gate);
+		peerdma_gate_close(&buffer->gate);
 	mutex_unlock(&provider->lock);
 }
 
@@ -95,10 +100,10 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 
 	xa_erase(&providers, provider->id);
 	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
-	peerdma_gate_shut(&provider->gate);
-	shut_buffers(provider);
+	peerdma_gate_close(&provider->gate);
+	close_buffers(provider);
 	peerdma_inside_wait(provider, NULL);
-	shut_buffers(provider);
+	close_buffers(provider);
 	peerdma_inside_name(provider);
 	while ((buffer = first_buffer(provider))) {
 		peerdma_buffer_revoke(buffer);
@@ -149,6 +154,7 @@ void peerdma_provider_put(struct peerdma_provider *provider)
 	peerdma_ids_destroy(&provider->routes);
 	peerdma_pairs_free(provider);
 	peerdma_stats_free(&provider->stats);
+	peerdma_gate_free(&provider->gate);
 	pci_dev_put(provider->pdev);
 	kfree(provider);
 }

@@ -23,6 +23,7 @@
 #include "peerdma.h"
 
 #define IDLE (5 * HZ) /* a route that was not used so long is dropped */
+#define ROUTE_STAMP HZ /* how often its use is noted: all CPUs share that cache line */
 #define UNSTEADY (2 * HZ) /* a network's way that keeps changing so long is none */
 
 /**
@@ -244,10 +245,19 @@ static void route_end(struct work_struct *work)
 
 	unguard(route->stack, route->stack->nr);
 	peerdma_stack_free(route->stack);
+	percpu_ref_exit(&route->refs);
 	kfree(route);
 }
 
-/* After a success the stack is the route's. */
+/* The last put, in any context. A request that has found the route by RCU may still look at it. */
+static void route_release(struct percpu_ref *refs)
+{
+	struct peerdma_route *route = container_of(refs, struct peerdma_route, refs);
+
+	queue_rcu_work(peerdma_wq, &route->free);
+}
+
+/* With the table's reference. After a success the stack is the route's. */
 static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 					 struct peerdma_stack *stack)
 {
@@ -256,32 +266,26 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 
 	if (!route)
 		return ERR_PTR(-ENOMEM);
+	err = percpu_ref_init(&route->refs, route_release, 0, GFP_KERNEL);
+	if (err)
+		goto err_route;
 	route->pair = peerdma_pair_get(provider, stack->disks[0].devt, stack->disks[0].name);
 	err = route->pair ? guard_leaves(provider, stack) : -ENOMEM;
-	if (err) {
-		kfree(route);
-		return ERR_PTR(err);
-	}
+	if (err)
+		goto err_refs;
 	peerdma_pair_set_leaves(provider, route->pair, stack);
-	refcount_set(&route->refs, 1);
 	INIT_RCU_WORK(&route->free, route_end);
 	route->used = jiffies;
 	route->stack = stack;
 	route->verdict = peerdma_route_decisive(stack)->verdict;
 	route->software = route->verdict.map == PEERDMA_MAP_SOFTWARE;
 	return route;
-}
 
-/**
- * peerdma_route_put - let a route go
- * @route: from peerdma_route_get()
- *
- * From any context. Who has found it in the table under RCU may still be looking at it.
- */
-void peerdma_route_put(struct peerdma_route *route)
-{
-	if (refcount_dec_and_test(&route->refs))
-		queue_rcu_work(peerdma_wq, &route->free);
+err_refs:
+	percpu_ref_exit(&route->refs);
+err_route:
+	kfree(route);
+	return ERR_PTR(err);
 }
 
 /* NULL of NULL. */
@@ -295,16 +299,19 @@ static struct peerdma_route *to_route(struct peerdma_entry *entry)
 static void forget(struct peerdma_provider *provider, struct peerdma_route *route)
 {
 	if (peerdma_ids_remove(&provider->routes, &route->entry))
-		peerdma_route_put(route);
+		percpu_ref_kill(&route->refs);
 }
 
-/* Into the table; if another one is there already, or there is no memory, it is used only once. */
+/*
+ * Into the table, with a reference for the caller. If another route is there already, or there is
+ * no memory, this one is used only once.
+ */
 static void remember(struct peerdma_provider *provider, u64 id, struct peerdma_route *route)
 {
-	refcount_inc(&route->refs);
+	percpu_ref_get(&route->refs);
 	route->entry.id = id;
 	if (peerdma_ids_insert(&provider->routes, &route->entry))
-		peerdma_route_put(route);
+		percpu_ref_kill(&route->refs);
 	else
 		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
 }
@@ -316,13 +323,14 @@ static __always_inline struct peerdma_route *find(struct peerdma_provider *provi
 
 	rcu_read_lock();
 	route = to_route(peerdma_ids_find(&provider->routes, id));
-	if (route && !refcount_inc_not_zero(&route->refs))
+	if (route && !percpu_ref_tryget_live_rcu(&route->refs))
 		route = NULL;
 	rcu_read_unlock();
 	if (!route)
 		return NULL;
 	if (likely(peerdma_stack_is_current(route->stack))) {
-		WRITE_ONCE(route->used, jiffies);
+		if (unlikely(time_after(jiffies, READ_ONCE(route->used) + ROUTE_STAMP)))
+			WRITE_ONCE(route->used, jiffies);
 		return route;
 	}
 	forget(provider, route);
@@ -361,7 +369,10 @@ static u32 unsteady_reason(const struct peerdma_stack *stack)
 	return PEERDMA_REASON_NONE;
 }
 
-/* The whole look, and a route if the way is open. ERR_PTR of -EAGAIN: it changed meanwhile. */
+/*
+ * The whole look, and a route if the way is open, with the table's reference only. ERR_PTR of
+ * -EAGAIN: it changed meanwhile.
+ */
 static struct peerdma_route *look(struct peerdma_provider *provider, struct file *file,
 				  struct block_device *bdev, struct page *page,
 				  struct peerdma_verdict *verdict)
@@ -382,7 +393,7 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct file
 	if (peerdma_stack_is_current(route->stack))
 		return route;
 	verdict->reason = unsteady_reason(route->stack);
-	peerdma_route_put(route);
+	percpu_ref_kill(&route->refs);
 	return ERR_PTR(-EAGAIN);
 }
 
@@ -486,13 +497,12 @@ static void prune(struct work_struct *work)
 	struct peerdma_route *route;
 	unsigned long diskseq;
 
-	/* One that is in use keeps its place unless the stack has changed. */
+	/* A request keeps its route while it lasts, whether or not the next one finds it. */
 	rcu_read_lock();
 	xa_for_each(&provider->routes.all, diskseq, entry) {
 		route = to_route(entry);
 		if (!peerdma_stack_is_current(route->stack) ||
-		    (refcount_read(&route->refs) == 1 &&
-		     time_after_eq(jiffies, READ_ONCE(route->used) + IDLE)))
+		    time_after_eq(jiffies, READ_ONCE(route->used) + IDLE))
 			forget(provider, route);
 	}
 	rcu_read_unlock();
@@ -513,5 +523,5 @@ void peerdma_routes_drop(struct peerdma_provider *provider)
 
 	cancel_delayed_work_sync(&provider->prune);
 	while ((entry = peerdma_ids_take_any(&provider->routes)))
-		peerdma_route_put(to_route(entry));
+		percpu_ref_kill(&to_route(entry)->refs);
 }
