@@ -14,9 +14,13 @@
  * reads; where either has no room the bytes go through host memory.
  */
 #include <linux/capability.h>
+#include <linux/cgroup.h>
 #include <linux/cred.h>
+#include <linux/kthread.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -283,6 +287,35 @@ void peerdma_uncharge_host(u64 len)
 {
 	if (current->mm)
 		atomic64_sub(DIV_ROUND_UP(len, PAGE_SIZE), &current->mm->pinned_vm);
+}
+
+/**
+ * peerdma_payers_enter - from here on the cgroups of @task pay for what this worker does
+ * @payers: for peerdma_payers_exit()
+ * @task: kept by the caller
+ */
+void peerdma_payers_enter(struct peerdma_payers *payers, struct task_struct *task)
+{
+#ifdef CONFIG_BLK_CGROUP
+	payers->io = task_get_css(task, io_cgrp_id);
+	kthread_associate_blkcg(payers->io);
+#endif
+#ifdef CONFIG_MEMCG
+	payers->memory = task_get_css(task, memory_cgrp_id);
+	payers->before = set_active_memcg(mem_cgroup_from_css(payers->memory));
+#endif
+}
+
+void peerdma_payers_exit(struct peerdma_payers *payers)
+{
+#ifdef CONFIG_MEMCG
+	set_active_memcg(payers->before);
+	css_put(payers->memory);
+#endif
+#ifdef CONFIG_BLK_CGROUP
+	kthread_associate_blkcg(NULL);
+	css_put(payers->io);
+#endif
 }
 
 /* A line for each user who has any, for root. */

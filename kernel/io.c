@@ -45,7 +45,7 @@ struct io {
 	struct peerdma_target target;
 	struct peerdma_route *route; /* referenced while anything is under way */
 	struct peerdma_io *req;
-	pid_t pid; /* who asked; 0: the current process */
+	struct task_struct *submitter; /* whom a worker acts for; NULL: the current task */
 	bool write;
 	bool nowait; /* -EAGAIN instead of sleeping for a route */
 };
@@ -229,7 +229,7 @@ static int io_recheck_route(struct io *io)
  */
 static int io_interrupted(struct io *io)
 {
-	if (fatal_signal_pending(current))
+	if (fatal_signal_pending(current) || unlikely(io->submitter && peerdma_is_dying(io->submitter)))
 		return -EINTR;
 	if (peerdma_gate_closed(&io->buffer->gate) ||
 	    peerdma_gate_closed(&io->buffer->provider->gate))
@@ -622,7 +622,7 @@ static struct peerdma_seen io_seen(struct io *io)
 		.bdev = io->target.bdev,
 		.pair = IS_ERR_OR_NULL(io->route) ? NULL : io->route->pair,
 		.req = io->req,
-		.pid = io->pid,
+		.pid = io->submitter ? task_tgid_nr(io->submitter) : 0,
 		.write = io->write,
 	};
 }
@@ -658,8 +658,8 @@ static void io_count(struct io *io, int err)
 {
 	if (unlikely(err || peerdma_is_traced()))
 		return io_account_moved(io, err);
-	peerdma_count(&io->buffer->opener->stats, io->req, io->write);
-	peerdma_count(&io->route->pair->stats, io->req, io->write);
+	peerdma_count(&io->buffer->opener->stats, io->req, io->write, false);
+	peerdma_count(&io->route->pair->stats, io->req, io->write, false);
 }
 
 /*
@@ -691,11 +691,11 @@ static int io_run(struct io *io)
 }
 
 /*
- * For a request whose buffer's gate is held by the caller. pid: who asked, 0 the current process.
- * Fills out_*; returns 0 or -errno.
+ * For a request whose buffer's gate is held by the caller. submitter: whom a worker acts for, NULL
+ * the current task. Fills out_*; returns 0 or -errno.
  */
 int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		      struct peerdma_io *req, bool write, pid_t pid)
+		      struct peerdma_io *req, bool write, struct task_struct *submitter)
 {
 	struct io io;
 
@@ -704,7 +704,7 @@ int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peer
 	io.buffer = buffer;
 	io.route = NULL;
 	io.req = req;
-	io.pid = pid;
+	io.submitter = submitter;
 	io.write = write;
 	io.nowait = false;
 	return io_run(&io);
@@ -787,7 +787,7 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 			peerdma_account_revoked(ctx, &seen);
 		}
 	} else {
-		err = peerdma_io_inside(file, pfile, buffer, req, write, 0);
+		err = peerdma_io_inside(file, pfile, buffer, req, write, NULL);
 		peerdma_gate_exit(&buffer->gate);
 	}
 	peerdma_io_file_put(file, pfile);

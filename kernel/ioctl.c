@@ -135,13 +135,18 @@ static int peerdma_open(struct inode *inode, struct file *file)
 	err = peerdma_opener_add(ctx);
 	if (err)
 		goto err_ctx;
-	err = peerdma_proxy_open(ctx, file);
+	err = peerdma_uring_open(ctx);
 	if (err)
 		goto err_opener;
+	err = peerdma_proxy_open(ctx, file);
+	if (err)
+		goto err_uring;
 	ctx->file = file;
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
 
+err_uring:
+	peerdma_uring_release(ctx);
 err_opener:
 	peerdma_opener_del(ctx);
 err_ctx:
@@ -159,6 +164,7 @@ static int peerdma_release(struct inode *inode, struct file *file)
 	peerdma_ids_destroy(&ctx->buffers);
 	peerdma_ids_destroy(&ctx->files);
 	peerdma_proxy_release(ctx);
+	peerdma_uring_release(ctx);
 	kfree(ctx);
 	return 0;
 }

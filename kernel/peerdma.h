@@ -24,6 +24,7 @@
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/refcount.h>
+#include <linux/sched/signal.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -206,6 +207,7 @@ struct peerdma_file {
  * @inode: ours alone, for its mapping: proxy.c
  * @file: the open file, which holds this and not the other way round
  * @opener: who opened it, and what was done with it
+ * @stash: of uring.c
  */
 struct peerdma_ctx {
 	struct peerdma_ids buffers;
@@ -213,6 +215,7 @@ struct peerdma_ctx {
 	struct inode *inode; /* immutable */
 	struct file *file; /* immutable */
 	struct peerdma_opener opener;
+	struct peerdma_stash __percpu *stash;
 };
 
 /**
@@ -363,6 +366,16 @@ void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *
 int peerdma_charge_host(u64 len);
 void peerdma_uncharge_host(u64 len);
 void peerdma_show_users(struct seq_file *seq);
+
+/* The cgroups that a worker acts for, between the two calls. */
+struct peerdma_payers {
+	struct cgroup_subsys_state *io;
+	struct cgroup_subsys_state *memory;
+	struct mem_cgroup *before;
+};
+
+void peerdma_payers_enter(struct peerdma_payers *payers, struct task_struct *task);
+void peerdma_payers_exit(struct peerdma_payers *payers);
 
 /* mem.c */
 #define PEERDMA_MEM_ZERO BIT(0) /* who gets to see all of it must not see its last owner's bytes */
@@ -518,6 +531,13 @@ static inline void peerdma_file_put(struct peerdma_file *pfile)
 void peerdma_files_remove(struct peerdma_ctx *ctx);
 
 /* io.c */
+
+/* A request of a task that is being killed, or has ended, is not continued. */
+static inline bool peerdma_is_dying(struct task_struct *task)
+{
+	return fatal_signal_pending(task) || READ_ONCE(task->flags) & PF_EXITING;
+}
+
 u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio);
 struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile);
@@ -526,7 +546,7 @@ int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerd
 		     struct peerdma_io *req, bool write, bool nowait, struct peerdma_target *target,
 		     struct peerdma_route **route);
 int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		      struct peerdma_io *req, bool write, pid_t pid);
+		      struct peerdma_io *req, bool write, struct task_struct *submitter);
 int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write);
 
 /* uring.c */
@@ -535,11 +555,22 @@ struct io_uring_cmd;
 int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 			 unsigned int poll_flags);
+int peerdma_uring_open(struct peerdma_ctx *ctx);
+void peerdma_uring_release(struct peerdma_ctx *ctx);
 int peerdma_uring_init(void);
 void peerdma_uring_exit(void);
 #else
 #define peerdma_uring_cmd NULL
 #define peerdma_uring_iopoll NULL
+static inline int peerdma_uring_open(struct peerdma_ctx *ctx)
+{
+	return 0;
+}
+
+static inline void peerdma_uring_release(struct peerdma_ctx *ctx)
+{
+}
+
 static inline int peerdma_uring_init(void)
 {
 	return 0;

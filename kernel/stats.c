@@ -57,7 +57,8 @@ static void count_failure(struct peerdma_stats *stats, u32 reason)
 
 /*
  * A request that failed. Without a route the pair is looked for; where there is none, or no memory
- * for one, it counts for the provider alone. Only with a route may this be an interrupt.
+ * for one, it counts for the provider alone. One that was sent without waiting does not make one:
+ * that may sleep, and with a route this may be an interrupt.
  */
 static void count_failed(const struct peerdma_seen *seen)
 {
@@ -65,12 +66,14 @@ static void count_failed(const struct peerdma_seen *seen)
 	struct peerdma_stats *stats = &provider->stats;
 	struct peerdma_pair *pair = seen->pair;
 
-	if (!pair && seen->bdev)
+	if (!pair && seen->bdev && seen->async)
+		pair = xa_load(&provider->pairs, disk_devt(seen->bdev->bd_disk));
+	else if (!pair && seen->bdev)
 		pair = peerdma_pair_get(provider, disk_devt(seen->bdev->bd_disk),
 					seen->bdev->bd_disk->disk_name);
 	if (pair)
 		stats = &pair->stats;
-	peerdma_count(stats, seen->req, seen->write);
+	peerdma_count(stats, seen->req, seen->write, seen->part);
 	count_failure(stats, seen->req->out_reason);
 	count_failure(&seen->buffer->opener->stats, seen->req->out_reason);
 }
@@ -97,9 +100,10 @@ void peerdma_account(const struct peerdma_seen *seen, int err)
 {
 	/* It begins again where it may wait, and is counted then. */
 	if (likely(err != -EAGAIN || !seen->async)) {
-		peerdma_count(&seen->buffer->opener->stats, seen->req, seen->write);
+		peerdma_count(&seen->buffer->opener->stats, seen->req, seen->write,
+			      seen->part);
 		if (likely(!err))
-			peerdma_count(&seen->pair->stats, seen->req, seen->write);
+			peerdma_count(&seen->pair->stats, seen->req, seen->write, seen->part);
 		else
 			count_failed(seen);
 	}
@@ -110,7 +114,7 @@ void peerdma_account(const struct peerdma_seen *seen, int err)
 /* A request on a buffer that has lost its memory: nothing was looked at. */
 void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_seen *seen)
 {
-	peerdma_count(&ctx->opener.stats, seen->req, seen->write);
+	peerdma_count(&ctx->opener.stats, seen->req, seen->write, false);
 	count_failure(&ctx->opener.stats, seen->req->out_reason);
 	if (peerdma_is_traced())
 		trace_end(seen, -ENODEV);

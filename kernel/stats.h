@@ -111,6 +111,7 @@ struct peerdma_opener {
  * @number: of a request that was sent without waiting while somebody listened, else 0
  * @write: direction
  * @async: sent without waiting for its end
+ * @part: of a request that is counted already
  */
 struct peerdma_seen {
 	struct peerdma_buffer *buffer;
@@ -122,20 +123,26 @@ struct peerdma_seen {
 	u32 number;
 	bool write;
 	bool async;
+	bool part;
 };
 
-/* A request that moved this many bytes and all of them direct, for one of the two that count it. */
-static __always_inline void peerdma_count_direct(struct peerdma_stats *stats, u64 bytes, bool write)
+/*
+ * A request that moved this many bytes and all of them direct, for one of the two that count it.
+ * part: only its bytes.
+ */
+static __always_inline void peerdma_count_direct(struct peerdma_stats *stats, u64 bytes, bool write,
+						 bool part)
 {
-	this_cpu_inc(stats->counts->requests[write]);
+	if (likely(!part))
+		this_cpu_inc(stats->counts->requests[write]);
 	this_cpu_add(stats->counts->direct, bytes);
 }
 
 /* The end of any request: in the way of every one. */
 static __always_inline void peerdma_count(struct peerdma_stats *stats, const struct peerdma_io *req,
-					  bool write)
+					  bool write, bool part)
 {
-	peerdma_count_direct(stats, req->out_direct, write);
+	peerdma_count_direct(stats, req->out_direct, write, part);
 	if (unlikely(req->out_done != req->out_direct)) {
 		this_cpu_add(stats->counts->near, req->out_near);
 		this_cpu_add(stats->counts->host, req->out_host);

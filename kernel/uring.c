@@ -3,12 +3,14 @@
  * Reads and writes as io_uring commands on /dev/peerdma: one piece of a file, or up to
  * PEERDMA_URING_SEGS of them in one command, all between the same file and the same buffer.
  *
- * A piece that is whole blocks inside the file is sent without waiting, as a kiocb of its own with
- * IOCB_NOWAIT; what has to wait (a partial block, a lock, a mapping that must be read first, more
- * than one request's worth of bytes) answers -EAGAIN, and io_uring comes again from a worker
- * thread, where the command is run as the ioctl would run it. If that is found out only when other
- * pieces are under way, or by the device, a work item runs the one piece. It may wait for as long
- * as anybody wants, so it has a queue to itself: what gives memory back goes by another one.
+ * A piece that is whole blocks inside the file is sent without waiting, as kiocbs with IOCB_NOWAIT,
+ * none larger than what the drive takes at once. What has to wait (a partial block, a lock, a
+ * mapping that must be read first) answers -EAGAIN, and io_uring comes again from a worker thread,
+ * where the command is run as the ioctl would run it. If that is found out only when other kiocbs
+ * are under way, or by the device, a work item runs that one. It may wait for as long as anybody
+ * wants, so it has a queue to itself: what gives memory back goes by another one.
+ *
+ * The first try is made under the ring's lock: it does not sleep, and allocates without waiting.
  *
  * What has been sent to a device cannot be called back: there is no cancelling.
  *
@@ -34,6 +36,9 @@
 
 #define CMD_FLAGS GENMASK(23, 0) /* of an SQE's uring_cmd_flags; the others are the kernel's own */
 #define AGAIN_MAX 256 /* pieces that wait in a worker at the same time: each is a kernel thread */
+#define PIECES_MAX 1024 /* of one command; what needs more goes to io_uring's worker */
+#define STASH_MAX 64 /* flights that a CPU keeps for an open file */
+#define NOWAIT_ACCOUNT (GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT)
 
 static struct kmem_cache *flight_cache; /* of flights of one piece */
 static struct workqueue_struct *again_wq;
@@ -41,6 +46,7 @@ static struct workqueue_struct *again_wq;
 /**
  * struct piece - a part of a command that is one kiocb
  * @kiocb: what the file's methods know it by
+ * @segment: of the command, which one it is a part of; 0: the only one
  * @bvec: the part of the buffer
  * @flight: what it belongs to
  * @file_off: bytes
@@ -59,6 +65,7 @@ struct piece {
 	u64 file_off;
 	u64 buf_off;
 	u32 len;
+	u32 segment;
 	int res;
 	u32 number;
 	bool done;
@@ -79,7 +86,9 @@ struct piece {
  * @nr: number of @pieces
  * @flags: PEERDMA_IO_*
  * @write: direction
- * @pieces: as they were read, once, from the process
+ * @next: in a stash
+ * @pieces: segments as they were read, once, from the process; if one is more than the drive takes
+ *	at once, cut
  */
 struct flight {
 	struct io_uring_cmd *cmd;
@@ -94,7 +103,20 @@ struct flight {
 	unsigned int nr;
 	u32 flags;
 	bool write;
+	struct flight *next;
 	struct piece pieces[] __counted_by(nr);
+};
+
+/**
+ * struct peerdma_stash - flights of one piece that a CPU keeps, so that a command allocates nothing
+ * @first: linked by @next
+ * @nr: how many
+ *
+ * An open file has one for each CPU, used by tasks that are on it, with preemption off.
+ */
+struct peerdma_stash {
+	struct flight *first;
+	unsigned int nr;
 };
 
 static struct flight **cmd_flight(struct io_uring_cmd *cmd)
@@ -102,38 +124,105 @@ static struct flight **cmd_flight(struct io_uring_cmd *cmd)
 	return io_uring_cmd_to_pdu(cmd, struct flight *);
 }
 
-static void flight_free(struct flight *flight)
+static struct flight *stash_take(struct peerdma_ctx *ctx)
 {
-	if (flight->user)
+	struct peerdma_stash *stash = get_cpu_ptr(ctx->stash);
+	struct flight *flight = stash->first;
+
+	if (flight) {
+		stash->first = flight->next;
+		stash->nr--;
+	}
+	put_cpu_ptr(ctx->stash);
+	return flight;
+}
+
+/* False: there are enough. */
+static bool stash_keep(struct peerdma_ctx *ctx, struct flight *flight)
+{
+	struct peerdma_stash *stash = get_cpu_ptr(ctx->stash);
+	const bool room = stash->nr < STASH_MAX;
+
+	if (room) {
+		flight->next = stash->first;
+		stash->first = flight;
+		stash->nr++;
+	}
+	put_cpu_ptr(ctx->stash);
+	return room;
+}
+
+/* In a task. */
+static void flight_free(struct peerdma_ctx *ctx, struct flight *flight)
+{
+	if (flight->user || flight->nr > 1)
 		kvfree(flight);
-	else
+	else if (!stash_keep(ctx, flight))
 		kmem_cache_free(flight_cache, flight);
 }
 
-/* In the ring's task, or where the ring is torn down, by a worker that has no process's memory. */
-static int flight_report(struct flight *flight)
+/**
+ * struct result - of a segment, while its pieces are looked at in order
+ * @len: bytes that were asked for
+ * @res: bytes from its beginning on that were moved; -errno if there are none
+ * @cut: a piece before this one came short
+ */
+struct result {
+	u64 len;
+	int res;
+	bool cut;
+};
+
+/* Of the segment that begins with pieces[*i], which is then the next one's. */
+static struct result segment_result(const struct flight *flight, unsigned int *i)
 {
-	unsigned int i;
+	const u32 segment = flight->pieces[*i].segment;
+	struct result result = {};
+	const struct piece *piece;
+
+	for (; *i < flight->nr && flight->pieces[*i].segment == segment; (*i)++) {
+		piece = &flight->pieces[*i];
+		result.len += piece->len;
+		if (!result.cut && (piece->res > 0 || !result.res))
+			result.res += piece->res;
+		result.cut = result.cut || piece->res != piece->len;
+	}
+	return result;
+}
+
+/* In the ring's task, or where the ring is torn down, by a worker that has no process's memory. */
+static int flight_report(const struct flight *flight)
+{
+	struct peerdma_uring_seg __user *user = flight->user;
+	unsigned int i = 0;
 
 	if (!current->mm || current->flags & PF_KTHREAD)
 		return -EFAULT;
-	for (i = 0; i < flight->nr; i++) {
-		if (put_user(flight->pieces[i].res, &flight->user[i].out_res))
+	while (i < flight->nr) {
+		if (put_user(segment_result(flight, &i).res, &user->out_res))
 			return -EFAULT;
+		user++;
 	}
 	return 0;
 }
 
 /* What the command results in, when all its pieces are done. */
-static int flight_result(struct flight *flight)
+static int flight_result(const struct flight *flight)
 {
-	int i, whole = 0;
+	int segments = 0, whole = 0;
+	struct result result;
+	unsigned int i = 0;
 
-	if (!flight->user)
+	if (likely(flight->nr == 1 && !flight->user))
 		return flight->pieces[0].res;
-	for (i = 0; i < flight->nr; i++)
-		whole += flight->pieces[i].res == flight->pieces[i].len;
-	if (likely(whole == flight->nr))
+	while (i < flight->nr) {
+		result = segment_result(flight, &i);
+		if (!flight->user)
+			return result.res;
+		segments++;
+		whole += result.res == result.len;
+	}
+	if (likely(whole == segments))
 		return whole;
 	return flight_report(flight) ?: whole;
 }
@@ -148,7 +237,7 @@ static void flight_done(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	else if (res > 0)
 		fsnotify_access(flight->file);
 	peerdma_io_file_put(flight->file, flight->pfile);
-	flight_free(flight);
+	flight_free(cmd->file->private_data, flight);
 	peerdma_uring_done(cmd, res, issue_flags);
 }
 
@@ -166,6 +255,12 @@ static struct peerdma_io piece_io(const struct piece *piece)
 	};
 }
 
+/* Not the first piece of its segment, which counts as the request. */
+static bool is_part(const struct piece *piece)
+{
+	return piece > piece->flight->pieces && piece[-1].segment == piece->segment;
+}
+
 /* And as observers see it. */
 static struct peerdma_seen piece_seen(const struct piece *piece, const struct peerdma_io *io)
 {
@@ -181,6 +276,7 @@ static struct peerdma_seen piece_seen(const struct piece *piece, const struct pe
 		.number = piece->number,
 		.write = flight->write,
 		.async = true,
+		.part = is_part(piece),
 	};
 }
 
@@ -212,8 +308,8 @@ static void piece_account(const struct piece *piece, ssize_t res)
 	if (unlikely(res <= 0 || !(piece->kiocb.ki_flags & IOCB_DIRECT) ||
 		     flight->route->software || peerdma_is_traced()))
 		return piece_account_any(piece, res);
-	peerdma_count_direct(&flight->buffer->opener->stats, res, flight->write);
-	peerdma_count_direct(&flight->route->pair->stats, res, flight->write);
+	peerdma_count_direct(&flight->buffer->opener->stats, res, flight->write, is_part(piece));
+	peerdma_count_direct(&flight->route->pair->stats, res, flight->write, is_part(piece));
 }
 
 static void piece_done(struct piece *piece, ssize_t res)
@@ -228,24 +324,44 @@ static void piece_done(struct piece *piece, ssize_t res)
 	io_uring_cmd_do_in_task_lazy(flight->cmd, flight_task);
 }
 
-/* As the ioctl would do it; may sleep. */
-static int piece_walk(struct flight *flight, struct piece *piece)
+/* As the ioctl would do it; may sleep. @submitter: NULL: the current task. */
+static int piece_walk(struct flight *flight, struct piece *piece,
+		      struct task_struct *submitter)
 {
 	struct peerdma_io io = piece_io(piece);
 	int err = peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write,
-				    flight->pid);
+				    submitter);
 
 	return err ?: (int)io.out_done;
 }
 
-/* A worker has all rights; this is done with those of who opened /dev/peerdma. */
+/* Whose rights a command has: those of its personality, its polling thread or its task. */
+static const struct cred *submitter_creds(struct io_uring_cmd *cmd)
+{
+	const struct io_kiocb *req = cmd_to_io_kiocb(cmd);
+
+	if (req->flags & REQ_F_CREDS)
+		return get_cred(req->creds);
+	if (req->ctx->sq_creds)
+		return get_cred(req->ctx->sq_creds);
+	return get_task_cred(io_uring_cmd_get_task(cmd));
+}
+
+/* A worker acts for the submitter: its rights, and the cgroups that pay. io_uring keeps the task. */
 static void piece_again(struct work_struct *work)
 {
 	struct piece *piece = container_of(work, struct piece, again);
-	const struct cred *own = override_creds(piece->flight->cmd->file->f_cred);
-	int res = piece_walk(piece->flight, piece);
+	struct task_struct *submitter = io_uring_cmd_get_task(piece->flight->cmd);
+	const struct cred *creds = submitter_creds(piece->flight->cmd);
+	const struct cred *own = override_creds(creds);
+	struct peerdma_payers payers;
+	int res;
 
+	peerdma_payers_enter(&payers, submitter);
+	res = peerdma_is_dying(submitter) ? -EINTR : piece_walk(piece->flight, piece, submitter);
+	peerdma_payers_exit(&payers);
 	revert_creds(own);
+	put_cred(creds);
 	piece_done(piece, res);
 }
 
@@ -335,13 +451,11 @@ static int flight_check(struct flight *flight, bool nowait, struct peerdma_targe
 	return 0;
 }
 
-/* Can all of it be sent without waiting, each piece whole, by one kiocb? */
+/* Can all of it be sent without waiting? */
 static bool may_fly(const struct flight *flight, const struct peerdma_target *target)
 {
 	struct file *file = flight->file;
 	u64 end = i_size_read(file->f_mapping->host);
-	/* What has to be split answers -EAGAIN, sometimes half way. */
-	u64 most = (u64)queue_max_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
 	u64 limit = S_ISREG(file_inode(file)->i_mode) ? rlimit(RLIMIT_FSIZE) : RLIM_INFINITY;
 	const struct piece *piece;
 
@@ -352,8 +466,6 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 			return false;
 		/* Behind the end a write has to wait for the filesystem, and a read to be cut. */
 		if (peerdma_clip(piece->file_off, piece->len, end) < piece->len)
-			return false;
-		if (piece->len > most)
 			return false;
 		/* A filesystem cuts a write there, perhaps in the middle of a block. */
 		if (flight->write && piece->file_off + piece->len > limit)
@@ -366,6 +478,73 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 	/* Not frozen now: if it will be, the submitter waits for it as in write(2). */
 	file_end_write(file);
 	return true;
+}
+
+/*
+ * The bytes that a kiocb may have: the block layer splits what is more than the drive takes at
+ * once, and a bio that may not wait it does not split but fails, sometimes half way.
+ */
+static u32 most_at_once(const struct peerdma_target *target)
+{
+	u64 most = (u64)queue_max_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
+
+	return rounddown(min_t(u64, most, MAX_RW_COUNT), target->offset_align);
+}
+
+static u64 count_cut(const struct flight *flight, u32 most)
+{
+	const struct piece *piece;
+	u64 nr = 0;
+
+	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++)
+		nr += DIV_ROUND_UP(piece->len, most);
+	return nr;
+}
+
+/* The next piece, of what begins @skip bytes after where @whole does. */
+static void cut_piece(struct piece *piece, struct flight *flight, const struct piece *whole,
+		      u32 skip, u32 most)
+{
+	piece->flight = flight;
+	piece->segment = whole->segment;
+	piece->file_off = whole->file_off + skip;
+	piece->buf_off = whole->buf_off + skip;
+	piece->len = min(whole->len - skip, most);
+}
+
+/* One in its place whose pieces the drive takes at once each, or ERR_PTR(-EAGAIN). */
+static noinline struct flight *flight_cut(struct flight *flight, u32 most)
+{
+	const u64 nr = count_cut(flight, most);
+	const struct piece *whole;
+	struct piece *piece;
+	struct flight *cut;
+	u32 skip;
+
+	if (nr > PIECES_MAX)
+		return ERR_PTR(-EAGAIN);
+	cut = kmalloc(struct_size(cut, pieces, nr), NOWAIT_ACCOUNT);
+	if (!cut)
+		return ERR_PTR(-EAGAIN);
+	*cut = *flight;
+	cut->nr = nr;
+	piece = cut->pieces;
+	for (whole = flight->pieces; whole < flight->pieces + flight->nr; whole++) {
+		for (skip = 0; skip < whole->len; skip += piece++->len)
+			cut_piece(piece, cut, whole, skip, most);
+	}
+	return cut;
+}
+
+static bool is_to_be_cut(const struct flight *flight, u32 most)
+{
+	const struct piece *piece;
+
+	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
+		if (unlikely(piece->len > most))
+			return true;
+	}
+	return false;
 }
 
 static noinline void piece_trace_submit(struct piece *piece)
@@ -430,30 +609,50 @@ static int flight_send(struct flight *flight, bool polled)
 	return atomic_dec_and_test(&flight->left) ? 0 : -EIOCBQUEUED;
 }
 
-/* Inside the buffer's gate. */
-static int flight_fly(struct flight *flight, bool polled)
+static int flight_send_all(struct flight *flight, bool polled)
 {
-	struct peerdma_target target;
 	struct blk_plug plug;
 	int res;
 
-	res = flight_check(flight, true, &target);
+	if (flight->nr == 1)
+		return flight_send(flight, polled);
+	blk_start_plug(&plug);
+	plug.nr_ios = min(flight->nr, 32U); /* requests that are allocated at once */
+	res = flight_send(flight, polled);
+	blk_finish_plug(&plug);
+	return res;
+}
+
+/* Inside the buffer's gate, under the ring's lock. @flight: as parsed; as sent, if it was cut. */
+static int flight_fly(struct flight **flight, struct peerdma_ctx *ctx, bool polled)
+{
+	struct peerdma_target target;
+	struct flight *cut = *flight;
+	u32 most;
+	int res;
+
+	res = flight_check(*flight, true, &target);
 	if (res)
 		return res;
+	most = most_at_once(&target);
+	if (!may_fly(*flight, &target) || unlikely(!most))
+		cut = ERR_PTR(-EAGAIN);
+	else if (is_to_be_cut(*flight, most))
+		cut = flight_cut(*flight, most);
+	if (IS_ERR(cut)) {
+		peerdma_route_put((*flight)->route);
+		return PTR_ERR(cut);
+	}
+	if (cut != *flight) {
+		flight_free(ctx, *flight);
+		*cmd_flight(cut->cmd) = cut;
+		*flight = cut;
+	}
 	/* To be polled on a queue that cannot is refused below; its interrupt will do. */
 	polled = polled && peerdma_queue_polls(bdev_get_queue(target.bdev));
-	if (!may_fly(flight, &target)) {
-		res = -EAGAIN;
-	} else if (flight->nr == 1) {
-		res = flight_send(flight, polled);
-	} else {
-		blk_start_plug(&plug);
-		plug.nr_ios = min(flight->nr, 32U); /* requests that are allocated at once */
-		res = flight_send(flight, polled);
-		blk_finish_plug(&plug);
-	}
+	res = flight_send_all(cut, polled);
 	if (res != -EIOCBQUEUED)
-		peerdma_route_put(flight->route);
+		peerdma_route_put(cut->route);
 	return res;
 }
 
@@ -471,7 +670,7 @@ static int flight_walk(struct flight *flight)
 		peerdma_route_put(flight->route);
 	}
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++)
-		piece->res = piece_walk(flight, piece);
+		piece->res = piece_walk(flight, piece, NULL);
 	return 0;
 }
 
@@ -496,7 +695,18 @@ static int uring_parse(const struct io_uring_sqe *sqe, struct peerdma_io *io)
 	return 0;
 }
 
-static struct flight *flight_one(const struct io_uring_sqe *sqe, u32 len)
+static struct flight *flight_alloc(struct peerdma_ctx *ctx, bool nowait)
+{
+	struct flight *flight = stash_take(ctx);
+
+	if (likely(flight))
+		return flight;
+	flight = kmem_cache_alloc(flight_cache, nowait ? NOWAIT_ACCOUNT : GFP_KERNEL_ACCOUNT);
+	return flight ?: ERR_PTR(nowait ? -EAGAIN : -ENOMEM);
+}
+
+static struct flight *flight_one(struct peerdma_ctx *ctx, const struct io_uring_sqe *sqe, u32 len,
+				 bool nowait)
 {
 	const struct peerdma_uring_io *cmd = (const void *)sqe->cmd;
 	struct flight *flight;
@@ -504,12 +714,13 @@ static struct flight *flight_one(const struct io_uring_sqe *sqe, u32 len)
 	/* A result has 31 bits. */
 	if (len > MAX_RW_COUNT)
 		return ERR_PTR(-EINVAL);
-	flight = kmem_cache_alloc(flight_cache, GFP_KERNEL_ACCOUNT);
-	if (!flight)
-		return ERR_PTR(-ENOMEM);
+	flight = flight_alloc(ctx, nowait);
+	if (IS_ERR(flight))
+		return flight;
 	flight->nr = 1;
 	flight->user = NULL;
 	flight->pieces[0].flight = flight;
+	flight->pieces[0].segment = 0;
 	flight->pieces[0].file_off = READ_ONCE(cmd->file_off);
 	flight->pieces[0].buf_off = READ_ONCE(cmd->buf_off);
 	flight->pieces[0].len = len;
@@ -517,19 +728,21 @@ static struct flight *flight_one(const struct io_uring_sqe *sqe, u32 len)
 }
 
 /* The segments are read once, into the flight's own tail. */
-static struct flight *flight_many(const struct io_uring_sqe *sqe, u32 nr)
+static struct flight *flight_many(const struct io_uring_sqe *sqe, u32 nr, bool nowait)
 {
 	const struct peerdma_uring_vec *cmd = (const void *)sqe->cmd;
 	struct peerdma_uring_seg __user *user = u64_to_user_ptr(READ_ONCE(cmd->segs));
 	struct peerdma_uring_seg *segs;
 	struct flight *flight;
 	unsigned int i;
+	size_t size;
 
 	if (!nr || nr > PEERDMA_URING_SEGS || !user || READ_ONCE(cmd->__reserved))
 		return ERR_PTR(-EINVAL);
-	flight = kvmalloc(struct_size(flight, pieces, nr) + nr * sizeof(*segs), GFP_KERNEL_ACCOUNT);
+	size = struct_size(flight, pieces, nr) + nr * sizeof(*segs);
+	flight = nowait ? kmalloc(size, NOWAIT_ACCOUNT) : kvmalloc(size, GFP_KERNEL_ACCOUNT);
 	if (!flight)
-		return ERR_PTR(-ENOMEM);
+		return ERR_PTR(nowait ? -EAGAIN : -ENOMEM);
 	flight->nr = nr;
 	flight->user = user;
 	segs = (void *)&flight->pieces[nr];
@@ -539,6 +752,7 @@ static struct flight *flight_many(const struct io_uring_sqe *sqe, u32 nr)
 		if (segs[i].len > MAX_RW_COUNT)
 			goto err_invalid;
 		flight->pieces[i].flight = flight;
+		flight->pieces[i].segment = i;
 		flight->pieces[i].file_off = segs[i].file_off;
 		flight->pieces[i].buf_off = segs[i].buf_off;
 		flight->pieces[i].len = segs[i].len;
@@ -553,10 +767,11 @@ err_invalid:
 	return ERR_PTR(-EINVAL);
 }
 
-/* -EIOCBQUEUED: the flight now belongs to its completion. */
-static int flight_run(struct flight *flight, struct peerdma_ctx *ctx, struct peerdma_io *io,
+/* -EIOCBQUEUED: the flight now belongs to its completion. @at: another one may take its place. */
+static int flight_run(struct flight **at, struct peerdma_ctx *ctx, struct peerdma_io *io,
 		      unsigned int issue_flags)
 {
+	struct flight *flight = *at;
 	int res;
 
 	flight->file = peerdma_io_file(ctx, io, &flight->pfile);
@@ -575,11 +790,12 @@ static int flight_run(struct flight *flight, struct peerdma_ctx *ctx, struct pee
 		}
 	} else {
 		if (issue_flags & IO_URING_F_NONBLOCK)
-			res = flight_fly(flight, issue_flags & IO_URING_F_IOPOLL);
+			res = flight_fly(at, ctx, issue_flags & IO_URING_F_IOPOLL);
 		else
 			res = flight_walk(flight);
 		if (res == -EIOCBQUEUED)
 			return res;
+		flight = *at;
 		peerdma_gate_exit(&flight->buffer->gate);
 	}
 	peerdma_io_file_put(flight->file, flight->pfile);
@@ -589,6 +805,8 @@ static int flight_run(struct flight *flight, struct peerdma_ctx *ctx, struct pee
 
 static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool many, bool write)
 {
+	struct peerdma_ctx *ctx = cmd->file->private_data;
+	const bool nowait = issue_flags & IO_URING_F_NONBLOCK;
 	struct flight *flight;
 	struct peerdma_io io;
 	int res;
@@ -598,7 +816,10 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	res = uring_parse(cmd->sqe, &io);
 	if (res)
 		return res;
-	flight = many ? flight_many(cmd->sqe, io.len) : flight_one(cmd->sqe, io.len);
+	flight = many ? flight_many(cmd->sqe, io.len, nowait) :
+			flight_one(ctx, cmd->sqe, io.len, nowait);
+	if (flight == ERR_PTR(-EAGAIN))
+		peerdma_uring_keep_sqe(cmd);
 	if (IS_ERR(flight))
 		return PTR_ERR(flight);
 	flight->cmd = cmd;
@@ -606,9 +827,9 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	flight->pid = task_tgid_nr(current);
 	flight->write = write;
 	*cmd_flight(cmd) = flight;
-	res = flight_run(flight, cmd->file->private_data, &io, issue_flags);
+	res = flight_run(&flight, ctx, &io, issue_flags);
 	if (res != -EIOCBQUEUED)
-		flight_free(flight);
+		flight_free(ctx, flight);
 	if (res == -EAGAIN)
 		peerdma_uring_keep_sqe(cmd);
 	return res;
@@ -647,6 +868,28 @@ int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 		rcu_read_unlock();
 	}
 	return res;
+}
+
+/* An open file of /dev/peerdma comes into being: 0 or -ENOMEM. */
+int peerdma_uring_open(struct peerdma_ctx *ctx)
+{
+	ctx->stash = alloc_percpu_gfp(struct peerdma_stash, GFP_KERNEL_ACCOUNT);
+	return ctx->stash ? 0 : -ENOMEM;
+}
+
+/* Each command holds the file: nothing of it is under way. */
+void peerdma_uring_release(struct peerdma_ctx *ctx)
+{
+	struct flight *flight, *next;
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		for (flight = per_cpu_ptr(ctx->stash, cpu)->first; flight; flight = next) {
+			next = flight->next;
+			kmem_cache_free(flight_cache, flight);
+		}
+	}
+	free_percpu(ctx->stash);
 }
 
 int peerdma_uring_init(void)

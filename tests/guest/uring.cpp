@@ -581,6 +581,83 @@ void few_requests(const std::string &queue)
 	put(queue + "/nr_requests", before);
 }
 
+/// Requests of this open file that its fdinfo counts: reads, or writes.
+uint64_t counted(const std::string &which)
+{
+	std::ifstream in("/proc/self/fdinfo/" + std::to_string(dev));
+	for (std::string word; in >> word;)
+		if (uint64_t n = 0; word == "peerdma-" + which + ":" && in >> n)
+			return n;
+	return 0;
+}
+
+/// What trace events of completed requests have in common: how many there are, and how many were sent without waiting.
+std::pair<int, int> sent_during(const std::function<void()> &run)
+{
+	const std::string tracing = "/sys/kernel/tracing/", enable = tracing + "events/peerdma/peerdma_complete/enable";
+	put(tracing + "trace", "");
+	put(enable, "1");
+	run();
+	put(enable, "0");
+	std::ifstream in(tracing + "trace");
+	std::pair<int, int> n;
+	for (std::string line; std::getline(in, line);) {
+		n.first += line.find(" peerdma_complete: ") != std::string::npos;
+		n.second += line.find(" async=1 ") != std::string::npos;
+	}
+	return n;
+}
+
+/// A drive that takes 64 KiB at a time: the module cuts what is larger, and no worker waits for it.
+void larger_than_the_drive_takes(const std::string &queue)
+{
+	std::string before;
+	std::ifstream(queue + "/max_sectors_kb") >> before;
+	put(queue + "/max_sectors_kb", "64");
+	Ring ring;
+	fill();
+	int res = 0;
+	uint64_t reads = counted("reads");
+	auto sent = sent_during([&] { res = ring.one(ring.command(PEERDMA_URING_READ, 0, 65536, 1 << 20, 1)); });
+	report(res == 1 << 20 && gpu_is(65536, 1 << 20, "pattern:1", 0) && gpu_is(0, 65536, "pattern:99", 0) &&
+		       gpu_is(65536 + (1 << 20), 65536, "pattern:99", 65536 + (1 << 20)),
+	       "a read of 16 times what the drive takes", std::to_string(res));
+	report(sent == std::pair(16, 16) && counted("reads") == reads + 1, "is 16 pieces, none in a worker, and counts as one",
+	       std::to_string(sent.first) + ", " + std::to_string(sent.second) + ", " +
+		       std::to_string(counted("reads") - reads));
+
+	std::vector<peerdma_uring_seg> segs = {{0, 0, 200704, UNTOUCHED}, {524288, 262144, 4096, UNTOUCHED},
+					       {655360, 1 << 20, 393216, UNTOUCHED}};
+	fill();
+	reads = counted("reads");
+	sent = sent_during([&] { res = ring.one(ring.vector(PEERDMA_URING_READV, segs, 2)); });
+	report(res == 3 && untouched(segs) && pieces_are_right(segs) && sent == std::pair(11, 11) &&
+		       counted("reads") == reads + 3,
+	       "segments of which two are larger", std::to_string(sent.first) + ", " + std::to_string(sent.second));
+
+	// Of the drive itself: a filesystem that has to note the time of the write waits for it.
+	const std::string node = "/dev/" + fs::path(queue).parent_path().filename().string();
+	const int fd = ::open(node.c_str(), O_RDWR);
+	const uint32_t id = raw::add_file(dev, fd);
+	constexpr uint64_t at = 600 << 20; // nothing of the filesystem's own
+	const uint64_t writes = counted("writes");
+	sent = sent_during([&] {
+		io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, at, 1 << 20, 393216, 3);
+		sqe->file_index = id;
+		res = ring.one(sqe);
+	});
+	std::vector<char> wrote(393216), want(wrote.size());
+	report(res == 393216 && ::pread(fd, wrote.data(), wrote.size(), at) == ssize_t(wrote.size()) &&
+		       ::pread(file, want.data(), want.size(), 655360) == ssize_t(want.size()) && wrote == want &&
+		       sent == std::pair(6, 6) && counted("writes") == writes + 1,
+	       "a write", std::to_string(res) + ", " + std::to_string(sent.first));
+	auto remove = raw::sized<peerdma_destroy>();
+	remove.id = id;
+	raw::call(dev, PEERDMA_FILE_REMOVE, remove);
+	::close(fd);
+	put(queue + "/max_sectors_kb", before);
+}
+
 /// What is under way when its buffer, its file or its ring goes ends, and nothing is lost.
 void teardown()
 {
@@ -677,6 +754,8 @@ int main(int argc, char **argv)
 	polled(here ? std::optional(false) : std::nullopt);
 	if (here)
 		few_requests(argv[3]);
+	if (here && !std::getenv("FAR_DISK"))
+		larger_than_the_drive_takes(argv[3]);
 	teardown();
 	uint64_t now = 0;
 	for (int i = 0; i < 100 && (now = raw::provider(dev).out_available) != available; i++)
