@@ -552,6 +552,8 @@ static int io_check_file(struct io *io)
 {
 	if (io->pfile && peerdma_target_recall(io->file, &io->pfile->memo)) {
 		io->target = io->pfile->memo.target;
+	} else if (io->nowait && !peerdma_target_is_immediate(io->file)) {
+		return -EAGAIN;
 	} else {
 		int err = peerdma_target_resolve(io->file, &io->target, &io->req->out_reason);
 
@@ -563,7 +565,10 @@ static int io_check_file(struct io *io)
 		io->target.mem_align = max(io->target.mem_align, io->target.offset_align);
 	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
 		return io_refuse(io, PEERDMA_REASON_FD_MODE);
-	return io->write ? io_refuse(io, peerdma_target_writable(io->file)) : 0;
+	if (!io->write)
+		return 0;
+	return io_refuse(io, peerdma_target_writable(io->file,
+						     io->pfile ? &io->pfile->memo : NULL));
 }
 
 /* What its numbers say against it. */

@@ -176,10 +176,13 @@ struct peerdma_target {
  * struct peerdma_memo - what was found out about a file that stays open
  * @target: what it is
  * @a_ops: of its mapping, when it was; NULL if it has to be asked each time
+ * @extents_at: of a file of ext4, the inode's version at which it had extents; any request may
+ *	write it, when the version has moved
  */
 struct peerdma_memo {
 	struct peerdma_target target;
 	const struct address_space_operations *a_ops;
+	u64 extents_at;
 };
 
 /**
@@ -195,7 +198,7 @@ struct peerdma_file {
 	struct peerdma_entry entry;
 	struct peerdma_ref ref;
 	struct file *file; /* immutable */
-	struct peerdma_memo memo; /* immutable once it can be found */
+	struct peerdma_memo memo; /* immutable once it can be found, but for extents_at */
 	struct completion killed;
 	struct rcu_head rcu;
 };
@@ -442,7 +445,8 @@ int peerdma_target_type(struct file *file, u32 *reason);
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo);
 bool peerdma_target_recall(struct file *file, const struct peerdma_memo *memo);
-u32 peerdma_target_writable(struct file *file);
+bool peerdma_target_is_immediate(struct file *file);
+u32 peerdma_target_writable(struct file *file, struct peerdma_memo *memo);
 
 /* stack.c */
 struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top);

@@ -7,7 +7,10 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fileattr.h> /* on v6.1 not whole without fs.h */
+#include <linux/iversion.h>
 #include <linux/magic.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
 #include <linux/stat.h>
 
 #include "peerdma.h"
@@ -63,6 +66,28 @@ static int resolve_share(struct file *file, struct peerdma_target *target, u32 *
 	return 0;
 }
 
+/*
+ * Can a file of this xfs be on another device than s_bdev? Only where it was mounted with one for
+ * realtime files, which the filesystem shows among its options, and which a remount cannot change.
+ * A file can become a realtime one as long as it is empty, so this is what can be remembered.
+ */
+static bool may_be_realtime(struct super_block *sb)
+{
+	struct seq_file options = { .size = PAGE_SIZE };
+	bool may = true;
+
+	options.buf = kzalloc(options.size, GFP_KERNEL);
+	if (!options.buf)
+		return may;
+	mutex_init(&options.lock);
+	if (!sb->s_op->show_options(&options, sb->s_root) && !seq_has_overflowed(&options)) {
+		options.buf[options.count] = 0;
+		may = strstr(options.buf, ",rtdev=");
+	}
+	kfree(options.buf);
+	return may;
+}
+
 /* A realtime file of xfs has its bytes on another device than s_bdev. */
 static u32 check_realtime(struct file *file)
 {
@@ -116,16 +141,44 @@ static bool has_extents(struct file *file)
 	return !vfs_fileattr_get(file->f_path.dentry, &attr) && (attr.flags & FS_EXTENT_FL);
 }
 
+/*
+ * As long as nobody queries it, writes do not move it; a change of the file's attributes does. That
+ * happens under the inode's lock and moves the version first, so what is found under the lock is
+ * true of the version that is found there.
+ */
+static u64 version_of(const struct file *file)
+{
+	return inode_peek_iversion_raw(file_inode(file));
+}
+
+static void remember_extents(struct file *file, struct peerdma_memo *memo)
+{
+	if (!inode_trylock_shared(file_inode(file)))
+		return;
+	if (has_extents(file))
+		WRITE_ONCE(memo->extents_at, version_of(file));
+	inode_unlock_shared(file_inode(file));
+}
+
 /**
  * peerdma_target_writable - may this file be written as it was opened
  * @file: a regular file or a block device
+ * @memo: of a file that is kept open, or NULL
  * Return: enum peerdma_reason.
+ *
+ * ext4 is asked again when the version of the inode has moved, as it does when its attributes
+ * change.
  */
-u32 peerdma_target_writable(struct file *file)
+u32 peerdma_target_writable(struct file *file, struct peerdma_memo *memo)
 {
-	if (S_ISREG(file_inode(file)->i_mode) && is_ext4(file_inode(file)->i_sb) &&
-	    !has_extents(file))
+	if (!S_ISREG(file_inode(file)->i_mode) || !is_ext4(file_inode(file)->i_sb))
+		return PEERDMA_REASON_NONE;
+	if (likely(memo && READ_ONCE(memo->extents_at) == version_of(file)))
+		return PEERDMA_REASON_NONE;
+	if (!has_extents(file))
 		return PEERDMA_REASON_NO_DIO;
+	if (memo)
+		remember_extents(file, memo);
 	return PEERDMA_REASON_NONE;
 }
 
@@ -173,7 +226,7 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
  * @file: a regular file or a block device
  * @memo: filled
  *
- * Not of xfs: a file of it that is empty can still become a realtime one. Nor of NFS.
+ * Not of an xfs with a realtime device, nor of NFS.
  */
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 {
@@ -182,7 +235,9 @@ void peerdma_target_learn(struct file *file, struct peerdma_memo *memo)
 	u32 reason;
 
 	memo->a_ops = NULL;
-	if (S_ISREG(mapping->host->i_mode) && is_xfs(mapping->host->i_sb))
+	memo->extents_at = version_of(file) - 1; /* another one */
+	if (S_ISREG(mapping->host->i_mode) && is_xfs(mapping->host->i_sb) &&
+	    may_be_realtime(mapping->host->i_sb))
 		return;
 	if (!peerdma_target_resolve(file, &memo->target, &reason) && memo->target.bdev)
 		memo->a_ops = a_ops;
@@ -193,6 +248,16 @@ static bool has_the_same_blocks(const struct peerdma_target *target)
 {
 	return target->offset_align == bdev_logical_block_size(target->bdev) &&
 	       target->mem_align == bdev_dma_alignment(target->bdev) + 1;
+}
+
+/**
+ * peerdma_target_is_immediate - can peerdma_target_resolve() answer without sleeping
+ * @file: any open file
+ * Return: whether.
+ */
+bool peerdma_target_is_immediate(struct file *file)
+{
+	return S_ISBLK(file->f_mapping->host->i_mode);
 }
 
 /**

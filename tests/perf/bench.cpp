@@ -437,13 +437,21 @@ const std::vector<Metric> METRICS{
 	{"merge_off_buffered_read", merge_off_buffered_read, {SPAN}, {}},
 };
 
+/// FILE is one of xfs.
+const std::vector<Metric> OF_XFS{
+	{"direct_read_xfs", direct_read, {4 * KiB, MiB}, {}},
+	{"host_odirect_read_xfs", host_odirect_read, {4 * KiB, MiB}, {}},
+	{"direct_write_xfs", direct_write, {4 * KiB, MiB}, {}},
+	{"host_odirect_write_xfs", host_odirect_write, {4 * KiB}, {}},
+};
+
 void count_all(Bench &b, const std::string &what)
 {
-	const bool main = what == "main";
+	const bool main = what == "main", xfs = what == "xfs";
 	const uint64_t reading = count({[] {}}, 500);
-	for (const Metric &metric : METRICS)
+	for (const Metric &metric : xfs ? OF_XFS : METRICS)
 		for (uint64_t size : main ? metric.main : metric.sizes) {
-			if (!main && what != "all" && what != metric.name)
+			if (!main && !xfs && what != "all" && what != metric.name)
 				break;
 			unsigned times = size <= 64 * KiB ? 300 : size <= MiB ? 60 : 15;
 			try {
@@ -618,7 +626,7 @@ void exact_all(Bench &b)
 int main(int argc, char **argv)
 {
 	if (argc != 5) {
-		std::fprintf(stderr, "usage: bench main|all|exact|far|METRIC FILE DISK BDF\n");
+		std::fprintf(stderr, "usage: bench main|all|xfs|exact|far|METRIC FILE DISK BDF\n");
 		return 2;
 	}
 	cpu_set_t one;

@@ -13,4 +13,6 @@ for what in all exact; do
 	run_bench $what | sed -u 's/^/# /'
 	same "$what is counted" 0 "${PIPESTATUS[0]}"
 done
+bench_xfs | sed -u 's/^/# /'
+same "xfs is counted" 0 "${PIPESTATUS[0]}"
 plan $tap_n

@@ -13,8 +13,19 @@ bench_disk() {
 	mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 }
 
+# bench_xfs: counts of a file of xfs, on the drive that had the other filesystem
+bench_xfs() {
+	umount /mnt/disk
+	modprobe -d "$LAB_KERNEL" -a xfs
+	mkfs.xfs -q -f "$(nvme_disk)" || bail "no xfs"
+	mount "$(nvme_disk)" /mnt/disk || bail "no xfs is mounted"
+	pattern fill /mnt/disk/bench 0 67108864 pattern:1
+	sync
+	run_bench xfs
+}
+
 # A "rep movsb" counts as one instruction a byte: memcpy() shall be a loop.
 export GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000
 
-# run_bench main|all|exact
+# run_bench main|all|xfs|exact
 run_bench() { bench "$1" /mnt/disk/bench "$(nvme_disk)" "$(gpu_bdf)"; }
