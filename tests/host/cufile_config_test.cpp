@@ -471,6 +471,13 @@ TEST(CufileConfig, WhichFile)
 	EXPECT_TRUE(notices.fault.empty() && notices.notices.empty());
 	// One that is not there is named, and the machine's own counts: no restriction of that one is lost.
 	system.variables["CUFILE_ENV_PATH_JSON"] = "$PWD/none";
+	const std::string own = std::exchange(system.texts["/etc/cufile.json"], "");
+	system.texts.erase("/etc/cufile.json");
+	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "ERROR");
+	EXPECT_EQ(notices.notices, std::vector<std::string>{"CUFILE_ENV_PATH_JSON: no such file: \"$PWD/none\"; using "
+							    "built-in values, there is no /etc/cufile.json"});
+	notices = {};
+	system.texts["/etc/cufile.json"] = own;
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
 	EXPECT_EQ(notices.fault, "");
 	EXPECT_EQ(notices.notices, std::vector<std::string>{"CUFILE_ENV_PATH_JSON: no such file: \"$PWD/none\"; using "

@@ -358,6 +358,9 @@ TEST_F(Cufile, WhatLeavesItsAllocationIsNotRegistered)
 	Device memory(65536);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 65537, 0), 5014);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 1, 65536, 0), 5014);
+	// hipFile's tests register such lengths; the original says the same.
+	for (const size_t beyond : {size_t{1} << 40, size_t{1} << 63, SIZE_MAX - 4095, SIZE_MAX})
+		EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), beyond, 0), 5014) << beyond;
 	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get()), 5024);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 1, 65535, 0), 0);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 65536, 0), 0);

@@ -137,7 +137,7 @@ TEST_F(Batches, ACancelledBatchHasNothingToWaitFor)
 	lib().cuFileBatchIODestroy(id);
 }
 
-// Mooncake polls a batch that it has cancelled, until each entry is told; it keeps the batch's memory until then.
+// Mooncake's GdsTransport cancels a batch of which an entry has failed, and polls until each entry is told.
 TEST_F(Gated, ACancelledBatchIsToldToWhoPolls)
 {
 	constexpr unsigned count = 16;

@@ -15,10 +15,11 @@ namespace cufile
 // The requests of a batch and how they ended. Each is told exactly once, however little memory there is: what has begun
 // needs none to end.
 //
-// A cancelled batch has nothing to wait for: a fetch with a minimum returns no events, one without a minimum (a poll) returns
-// what has ended. KvikIO's example and NVIDIA's batch_cancel fetch with a minimum and expect none; Mooncake polls until each
-// entry is told. The next submit drops what was not fetched, and has the whole capacity: a program that uses its cookies again
-// could not tell the old events from the new ones.
+// A cancelled batch has nothing to wait for: a fetch with a minimum returns no events, one without a minimum (a poll)
+// returns what has ended. KvikIO's basic_io and NVIDIA's sample 021 fetch with a minimum; KvikIO expects no events. The
+// original returns none to a poll either, but Mooncake's GdsTransport::getTransferStatus() then never ends a transfer.
+// The next submit drops what was not fetched, and has the whole capacity: a program that uses its cookies again could not
+// tell the old events from the new ones.
 class Batch
 {
 public:

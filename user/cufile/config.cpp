@@ -118,10 +118,11 @@ void find_policy(System &system, Config &config, Findings &found)
 	const auto named = variable(system, "CUFILE_ENV_PATH_JSON");
 	if (named && read_policy(system, *named, config, found))
 		return;
+	const bool found_default = read_policy(system, default_path, config, found);
 	if (named)
-		found.notices.push_back("CUFILE_ENV_PATH_JSON: no such file: " + quoted(*named) + "; using " +
-					default_path);
-	read_policy(system, default_path, config, found);
+		found.notices.push_back(
+			"CUFILE_ENV_PATH_JSON: no such file: " + quoted(*named) + "; using " +
+			(found_default ? default_path : "built-in values, there is no /etc/cufile.json"));
 }
 
 // What the original has a use for and this library has not: who asks for something else than what is built in is told.

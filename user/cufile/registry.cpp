@@ -265,7 +265,7 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 		stats_.buffer(-1, true, false, size, nullptr);
 		return error(rc, static_cast<CUresult>(cuda));
 	};
-	if (!base || !size || size > INT64_MAX)
+	if (!base || !size)
 		return refuse(CU_FILE_INVALID_VALUE);
 	const CUfileOpError opened = open_for_use();
 	if (opened)
@@ -284,11 +284,14 @@ CUfileError_t Library::add_buffer(const void *base, size_t size, int)
 	const auto there = [&](const void *address, Allocation &in) {
 		return !seams_.cuda.allocation(address, in) && in.id;
 	};
+	const bool wraps = size > INT64_MAX;
 	Allocation first, last;
 	if (buffer.memory.kind == Memory::Kind::device && there(base, first) &&
-	    number(base) + size > first.start + first.size &&
-	    !there(static_cast<const char *>(base) + size - 1, last) && !seams_.cuda.is_mapped(base))
+	    size > first.start + first.size - number(base) &&
+	    (wraps || (!there(static_cast<const char *>(base) + size - 1, last) && !seams_.cuda.is_mapped(base))))
 		return refuse(CU_FILE_CUDA_POINTER_RANGE_ERROR);
+	if (wraps)
+		return refuse(CU_FILE_INVALID_VALUE);
 	if (has_cuda() && (first.id || there(base, first)))
 		buffer.id = first.id;
 	drop_replaced(base, size);
