@@ -8,7 +8,8 @@
  * Every page that others hold has a reference of ours as well, so it stays a page, whatever is done
  * to the provider: it is safe to look at its count, and what the count has above ours is theirs.
  * When only ours is left it goes, and the page with it (mem.c). As nobody tells us, a work item
- * looks; unbinding ends that much later than it could, a quarter of a second at most.
+ * looks: more and more seldom, and each time at a bounded number of pages. While the provider is
+ * being unbound it looks four times a second, so an unbind ends that much later than it could.
  */
 #include <linux/module.h>
 #include <linux/ratelimit.h>
@@ -17,7 +18,8 @@
 #include "peerdma.h"
 
 #define NAMES_AT_ONCE 10 /* what an unbind says again, at most */
-#define LOOKS_APART 8 /* 2 ms, then 4, 8 ... and 1 << LOOKS_APART in the end */
+#define LOOKS_APART 11 /* 2 ms, then 4, 8 ... and 1 << LOOKS_APART, which is 2 s, in the end */
+#define LOOKS_UNBIND 8 /* the same while an unbind waits: a quarter of a second */
 
 static unsigned int held_seconds = 5;
 module_param(held_seconds, uint, 0644);
@@ -32,9 +34,12 @@ static unsigned long seconds_of(const struct peerdma_held *held)
 	return (jiffies - held->since) / HZ;
 }
 
-static void look_again(struct peerdma_held *held)
+static void look_again(struct peerdma_mem *mem)
 {
-	held->looks = min(held->looks + 1, LOOKS_APART);
+	const bool unbinding = peerdma_gate_closed(&mem->provider->gate);
+	struct peerdma_held *held = &mem->held;
+
+	held->looks = min(held->looks + 1, unbinding ? LOOKS_UNBIND : LOOKS_APART);
 	queue_delayed_work(peerdma_wq, &held->look, msecs_to_jiffies(1 << held->looks));
 }
 
@@ -102,7 +107,7 @@ static void look(struct work_struct *work)
 	mutex_unlock(&lock);
 	name_importers(held, settled);
 	if (!settled) {
-		look_again(held);
+		look_again(mem);
 		return;
 	}
 	/* It may have been hurried meanwhile; nobody can any more. */
@@ -150,7 +155,7 @@ void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 	peerdma_mem_census(mem, &held->pages, &held->most);
 	mutex_lock(&lock);
 	list_add_tail(&held->link, &list);
-	look_again(held); /* nobody else may have it looked at before, and gone */
+	look_again(mem); /* nobody else may have it looked at before, and gone */
 	mutex_unlock(&lock);
 }
 
@@ -165,7 +170,10 @@ void peerdma_held_name(struct peerdma_provider *provider)
 
 	mutex_lock(&lock);
 	list_for_each_entry(mem, &list, held.link) {
-		if (mem->provider == provider && mem->held.named && ++n <= NAMES_AT_ONCE)
+		if (mem->provider != provider)
+			continue;
+		mod_delayed_work(peerdma_wq, &mem->held.look, 0);
+		if (mem->held.named && ++n <= NAMES_AT_ONCE)
 			name(mem);
 	}
 	mutex_unlock(&lock);

@@ -19,10 +19,12 @@
  */
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/fsnotify.h>
 #include <linux/gfp.h>
 #include <linux/ioprio.h>
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/xacct.h>
 #include <linux/uio.h>
 
 #include "peerdma.h"
@@ -118,7 +120,13 @@ static ssize_t io_read_direct(struct io *io, struct wait *wait, struct iov_iter 
 	wait->sleeper = current;
 	wait->kiocb.ki_complete = wait_complete;
 	ret = vfs_iocb_iter_read(io->file, &wait->kiocb, iter);
-	return ret == -EIOCBQUEUED ? wait_for(wait) : ret;
+	if (ret != -EIOCBQUEUED)
+		return ret;
+	ret = wait_for(wait);
+	/* Of what was queued the kernel leaves this to its caller. */
+	if (ret > 0)
+		fsnotify_access(io->file);
+	return ret;
 }
 
 static void wait_complete_write(struct kiocb *kiocb, long res)
@@ -138,7 +146,28 @@ static noinline ssize_t io_write_share(struct io *io, struct wait *wait, struct 
 	wait->sleeper = current;
 	wait->kiocb.ki_complete = wait_complete_write;
 	ret = peerdma_iocb_iter_write(io->file, &wait->kiocb, iter);
-	return ret == -EIOCBQUEUED ? wait_for(wait) : ret;
+	if (ret != -EIOCBQUEUED)
+		return ret;
+	ret = wait_for(wait);
+	if (ret > 0)
+		fsnotify_modify(io->file);
+	return ret;
+}
+
+/*
+ * A direct write first takes the range out of the page cache. If a page there is in use, by a pipe
+ * for one, the kernel writes by way of the page cache instead and does not say so. So it is taken
+ * out here before, and what cannot be is written that way openly.
+ */
+static noinline bool io_is_uncached(const struct io *io, loff_t pos, size_t len)
+{
+	struct address_space *mapping = io->file->f_mapping;
+	const loff_t last = pos + len - 1;
+
+	if (!filemap_range_has_page(mapping, pos, last))
+		return true;
+	return !filemap_write_and_wait_range(mapping, pos, last) &&
+	       !invalidate_inode_pages2_range(mapping, pos >> PAGE_SHIFT, last >> PAGE_SHIFT);
 }
 
 static ssize_t io_write_once(struct io *io, struct kiocb *kiocb, struct iov_iter *iter, bool direct)
@@ -177,6 +206,18 @@ static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, boo
 		ret = io_read_direct(io, &wait, iter);
 	*direct = kiocb->ki_flags & IOCB_DIRECT;
 	return ret;
+}
+
+/* As read(2) and write(2) do. */
+static void io_account_task(const struct peerdma_io *req, bool write)
+{
+	if (write) {
+		add_wchar(current, req->out_done);
+		inc_syscw(current);
+	} else {
+		add_rchar(current, req->out_done);
+		inc_syscr(current);
+	}
 }
 
 static int io_refuse(struct io *io, u32 reason)
@@ -253,6 +294,13 @@ static ssize_t io_step(struct io *io, u64 len, bool direct)
 	struct iov_iter iter;
 	ssize_t ret;
 
+	if (io->write && direct && unlikely(io->file->f_mapping->nrpages) &&
+	    !io_is_uncached(io, req->file_off + req->out_done, len)) {
+		req->out_reason = PEERDMA_REASON_NO_DIO;
+		if (req->flags & PEERDMA_IO_NO_BOUNCE)
+			return peerdma_reason_errno(PEERDMA_REASON_NO_DIO);
+		direct = false;
+	}
 	peerdma_mem_iter(io->buffer->mem, &iter, &bvec, io->write ? ITER_SOURCE : ITER_DEST,
 			 req->buf_off + req->out_done, len);
 	ret = io_submit(io, &iter, req->file_off + req->out_done, &direct);
@@ -796,6 +844,7 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 		peerdma_gate_exit(&buffer->gate);
 	}
 	peerdma_io_file_put(file, pfile);
+	io_account_task(req, write);
 	return err;
 }
 

@@ -38,6 +38,7 @@
 
 #include "peerdma.h"
 
+#define CENSUS_MAX 16384 /* pages that one look counts: 64 MiB */
 #define ZERO_STEP SZ_1M /* bytes zeroed between two looks around */
 
 void peerdma_mem_free(struct peerdma_mem *mem)
@@ -241,6 +242,8 @@ bool peerdma_mem_settle(struct peerdma_mem *mem)
  * @mem: as for peerdma_mem_settle()
  * @pages: how many pages
  * @most: how many references of the page that has most
+ *
+ * Of a large mem only the first pages that are not settled are looked at.
  */
 void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most)
 {
@@ -249,7 +252,7 @@ void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned 
 
 	*pages = 0;
 	*most = 0;
-	for (i = mem->first; i < mem->end; i++) {
+	for (i = mem->first; i < min(mem->end, mem->first + CENSUS_MAX); i++) {
 		theirs = others(mem, peerdma_mem_page(mem, i));
 		*pages += theirs > 0;
 		*most = max_t(int, *most, theirs);

@@ -18,6 +18,10 @@
 #ifndef PEERDMA_H
 #define PEERDMA_H
 
+#ifdef CONFIG_ARM64
+#error "device memory on arm64 takes neither memset() nor memcpy(), which the kernel uses for holes of files"
+#endif
+
 #include <linux/blkdev.h>
 #include <linux/kernfs.h>
 #include <linux/list.h>

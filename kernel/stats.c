@@ -50,7 +50,7 @@ u32 peerdma_request_number(void)
 static void count_failure(struct peerdma_stats *stats, u32 reason)
 {
 	if (reason)
-		atomic64_inc(&stats->refused[reason % PEERDMA_REASONS]);
+		atomic64_inc(&stats->refused[reason]);
 	else
 		atomic64_inc(&stats->errors);
 }

@@ -30,7 +30,8 @@ struct peerdma_provider;
 struct peerdma_stack;
 struct seq_file;
 
-#define PEERDMA_REASONS 64 /* what a request can end with, and room */
+#define PEERDMA_REASONS 128 /* every enum peerdma_reason, and room */
+static_assert(PEERDMA_REASON_RULE < PEERDMA_REASONS);
 
 /**
  * struct peerdma_counts - one CPU's part

@@ -227,15 +227,27 @@ static int flight_result(const struct flight *flight)
 	return flight_report(flight) ?: whole;
 }
 
+/* Of what was queued the kernel leaves this to its caller. */
+static void flight_notify(const struct flight *flight)
+{
+	const struct piece *piece = flight->pieces;
+
+	while (piece < flight->pieces + flight->nr && piece->res <= 0)
+		piece++;
+	if (unlikely(piece == flight->pieces + flight->nr))
+		return;
+	if (flight->write)
+		fsnotify_modify(flight->file);
+	else
+		fsnotify_access(flight->file);
+}
+
 static void flight_done(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct flight *flight = *cmd_flight(cmd);
 	int res = flight_result(flight);
 
-	if (res > 0 && flight->write)
-		fsnotify_modify(flight->file);
-	else if (res > 0)
-		fsnotify_access(flight->file);
+	flight_notify(flight);
 	peerdma_io_file_put(flight->file, flight->pfile);
 	flight_free(cmd->file->private_data, flight);
 	peerdma_uring_done(cmd, res, issue_flags);
@@ -676,16 +688,25 @@ static int flight_walk(struct flight *flight)
 
 /*
  * SQE: addr is the buffer's id, len the bytes or the number of segments, file_index the file's
- * descriptor or, with PEERDMA_IO_FILE_ID in the upper half of addr, its id; cmd[] is struct
- * peerdma_uring_io or struct peerdma_uring_vec. The ring's memory is the process's: each member is
- * read once.
+ * id, with PEERDMA_IO_FILE_ID in the upper half of addr; cmd[] is struct peerdma_uring_io or struct
+ * peerdma_uring_vec. A descriptor is refused: a ring whose restrictions name the files that it may
+ * use would reach any other one by it. The ring's memory is the process's: each member is read
+ * once.
  */
-static int uring_parse(const struct io_uring_sqe *sqe, struct peerdma_io *io)
+static int uring_parse(const struct io_uring_sqe *sqe, unsigned int issue_flags,
+		       struct peerdma_io *io)
 {
+	const size_t used = sizeof(struct peerdma_uring_io);
 	u64 addr = READ_ONCE(sqe->addr);
 
+	static_assert(sizeof(struct peerdma_uring_io) == sizeof(struct peerdma_uring_vec));
 	if (addr >> 32 & ~(u64)PEERDMA_IO_FLAGS)
 		return -EOPNOTSUPP;
+	if (!(addr >> 32 & PEERDMA_IO_FILE_ID) || READ_ONCE(sqe->buf_index))
+		return -EINVAL;
+	if (issue_flags & IO_URING_F_SQE128 &&
+	    memchr_inv(sqe->cmd + used, 0, 2 * sizeof(*sqe) - offsetof(typeof(*sqe), cmd) - used))
+		return -EINVAL;
 	*io = (struct peerdma_io){
 		.flags = addr >> 32,
 		.buf_id = addr,
@@ -796,6 +817,9 @@ static int flight_run(struct flight **at, struct peerdma_ctx *ctx, struct peerdm
 		if (res == -EIOCBQUEUED)
 			return res;
 		flight = *at;
+		/* The device may be faster than its submitter. */
+		if (!res && issue_flags & IO_URING_F_NONBLOCK)
+			flight_notify(flight);
 		peerdma_gate_exit(&flight->buffer->gate);
 	}
 	peerdma_io_file_put(flight->file, flight->pfile);
@@ -813,7 +837,7 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 
 	if (cmd->flags & CMD_FLAGS)
 		return -EOPNOTSUPP;
-	res = uring_parse(cmd->sqe, &io);
+	res = uring_parse(cmd->sqe, issue_flags, &io);
 	if (res)
 		return res;
 	flight = many ? flight_many(cmd->sqe, io.len, nowait) :

@@ -579,9 +579,10 @@ struct peerdma_buf_import {
  * @buf_off: bytes from the buffer's start
  *
  * The SQE's other members: fd is /dev/peerdma's (or its fixed index), addr the buffer's id with
- * PEERDMA_IO_* flags in its upper 32 bits, len the bytes, at most 0x7ffff000, file_index the target
- * file's descriptor, or its id with PEERDMA_IO_FILE_ID. All else must be 0, and uring_cmd_flags
- * that are not end with -EOPNOTSUPP.
+ * PEERDMA_IO_* flags in its upper 32 bits, of which PEERDMA_IO_FILE_ID must be set, len the bytes,
+ * at most 0x7ffff000, file_index the target file's id. A descriptor is refused with -EINVAL: a ring
+ * whose restrictions name the files that it may use would reach others by it. All else must be 0,
+ * the second half of a large SQE included, and uring_cmd_flags that are not end with -EOPNOTSUPP.
  *
  * The completion's res is what out_done of struct peerdma_io is, or -errno. Nothing tells which way
  * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by

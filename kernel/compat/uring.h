@@ -25,7 +25,7 @@ static inline void peerdma_uring_keep_sqe(struct io_uring_cmd *cmd)
 
 	if (!(req->flags & REQ_F_ASYNC_DATA) || cmd->sqe == copy)
 		return;
-	memcpy(copy, cmd->sqe, sizeof(*copy));
+	memcpy(copy, cmd->sqe, sizeof(*copy) << !!(req->ctx->flags & IORING_SETUP_SQE128));
 	cmd->sqe = copy;
 #endif
 }

@@ -15,8 +15,9 @@ int main(int argc, char **argv)
 	const unsigned n = unsigned(std::atoi(argv[2]));
 	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY | O_CLOEXEC);
 	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	const uint32_t file_id = raw::add_file(dev, file);
 	io_uring ring{};
-	if (file < 0 || !buf.out_buf_id || io_uring_queue_init(n, &ring, 0))
+	if (!file_id || !buf.out_buf_id || io_uring_queue_init(n, &ring, 0))
 		raw::die("crowd");
 	// From here on the route is known, and a command need not look for it.
 	auto first = raw::io(file, buf.out_buf_id, 0, 0, len);
@@ -32,9 +33,9 @@ int main(int argc, char **argv)
 		sqe->opcode = IORING_OP_URING_CMD;
 		sqe->fd = dev;
 		sqe->cmd_op = PEERDMA_URING_READ;
-		sqe->addr = buf.out_buf_id;
 		sqe->len = len;
-		sqe->file_index = unsigned(file);
+		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf.out_buf_id;
+		sqe->file_index = file_id;
 		const peerdma_uring_io io{uint64_t(i) * len, 0};
 		std::memcpy(sqe->cmd, &io, sizeof(io));
 	}

@@ -91,13 +91,12 @@ inline void ring_case(int dev, uint32_t buf, int file)
 		raw::die("io_uring");
 	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
 	io_uring_cqe *cqe;
-	std::memset(sqe, 0, sizeof(*sqe));
+	io_uring_prep_nop(sqe); // zeros all of it
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = dev;
 	sqe->cmd_op = PEERDMA_URING_READ;
-	sqe->addr = buf;
 	sqe->len = len - 2 * frame;
-	sqe->file_index = uint32_t(file);
+	raw::aim(sqe, dev, buf, file);
 	const peerdma_uring_io io = {frame, 512};
 	std::memcpy(reinterpret_cast<char *>(sqe) + offsetof(io_uring_sqe, addr3), &io, sizeof(io));
 	fill("byte:7");

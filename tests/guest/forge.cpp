@@ -116,9 +116,8 @@ void prepare(io_uring_sqe *sqe, int dev, int file, const Place &place, uint64_t 
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = dev;
 	sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
-	sqe->addr = place.buf;
 	sqe->len = block;
-	sqe->file_index = static_cast<uint32_t>(file);
+	raw::aim(sqe, dev, place.buf, file);
 	const peerdma_uring_io io = {off, place.buf_off};
 	std::memcpy(sqe->cmd, &io, sizeof(io));
 }

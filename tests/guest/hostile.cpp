@@ -359,9 +359,8 @@ public:
 		sqe->opcode = IORING_OP_URING_CMD;
 		sqe->fd = dev;
 		sqe->cmd_op = op;
-		sqe->addr = buf;
 		sqe->len = len;
-		sqe->file_index = uint32_t(file);
+		raw::aim(sqe, dev, buf, file);
 		std::memcpy(sqe->cmd, cmd, 16);
 		return sqe;
 	}

@@ -227,8 +227,7 @@ int64_t ring_write(io_uring *ring, int fd, uint64_t off, uint32_t len)
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = dev;
 	sqe->cmd_op = PEERDMA_URING_WRITE;
-	sqe->addr = buf;
-	sqe->file_index = uint32_t(fd);
+	raw::aim(sqe, dev, buf, fd);
 	sqe->len = len;
 	const peerdma_uring_io io = {off, 0};
 	std::memcpy(sqe->cmd, &io, sizeof(io));

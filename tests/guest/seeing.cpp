@@ -89,9 +89,8 @@ void ring(const std::vector<std::string> &act)
 		sqe->opcode = IORING_OP_URING_CMD;
 		sqe->fd = dev;
 		sqe->cmd_op = PEERDMA_URING_READ;
-		sqe->addr = buf;
 		sqe->len = static_cast<uint32_t>(len);
-		sqe->file_index = static_cast<uint32_t>(fd);
+		raw::aim(sqe, dev, buf, fd);
 		const peerdma_uring_io io = {off + i * len, i * len};
 		std::memcpy(sqe->cmd, &io, sizeof(io));
 	}

@@ -174,8 +174,8 @@ private:
 			sqe->opcode = IORING_OP_URING_CMD;
 			sqe->fd = dev_;
 			sqe->cmd_op = ops[i].kind == Kind::ring_read ? PEERDMA_URING_READ : PEERDMA_URING_WRITE;
-			sqe->addr = uint64_t(ops[i].by_id() ? PEERDMA_IO_FILE_ID : 0) << 32 | buf_;
-			sqe->file_index = ops[i].by_id() ? file.id : uint32_t(file.cached);
+			sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_;
+			sqe->file_index = file.id;
 			sqe->len = uint32_t(ops[i].len);
 			sqe->user_data = i;
 			const peerdma_uring_io io = {file.base + ops[i].off, ops[i].buf};

@@ -26,9 +26,9 @@ int by_ring(int dev, bool write, peerdma_io &req)
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = dev;
 	sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
-	sqe->addr = uint64_t(req.flags) << 32 | req.buf_id;
 	sqe->len = uint32_t(req.len);
-	sqe->file_index = uint32_t(req.fd);
+	raw::aim(sqe, dev, req.buf_id, req.fd);
+	sqe->addr |= uint64_t(req.flags) << 32;
 	const peerdma_uring_io io = {req.file_off, req.buf_off};
 	std::memcpy(sqe->cmd, &io, sizeof(io));
 	if (io_uring_submit_and_wait(&ring, 1) != 1 || io_uring_wait_cqe(&ring, &cqe))

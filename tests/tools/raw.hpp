@@ -78,6 +78,13 @@ inline uint32_t add_file(int dev, int fd)
 	return req.out_file_id;
 }
 
+/// What a command of a ring is for: this buffer, and this file, which gets an id for it.
+template <class Sqe> void aim(Sqe *sqe, int dev, uint32_t buf_id, int fd)
+{
+	sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_id;
+	sqe->file_index = add_file(dev, fd);
+}
+
 inline peerdma_io io(int fd, uint32_t buf_id, uint64_t file_off, uint64_t buf_off, uint64_t len)
 {
 	auto req = sized<peerdma_io>();

@@ -141,13 +141,8 @@ private:
 		io_uring_prep_nop(sqe); // zeros all of it
 		sqe->opcode = IORING_OP_URING_CMD;
 		sqe->fd = dev_;
-		sqe->addr = buf_;
-		if (way == Way::ring) {
-			sqe->file_index = uint32_t(fd_);
-		} else {
-			sqe->addr |= uint64_t(PEERDMA_IO_FILE_ID) << 32;
-			sqe->file_index = id_;
-		}
+		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_;
+		sqe->file_index = id_;
 		if (way == Way::worker || way == Way::pieces_worker)
 			sqe->flags = IOSQE_ASYNC;
 		if (in_pieces(way)) {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+//
+// busy DRIVE OFF FREE_OFF: writes to a drive that has a mounted filesystem. The page at OFF holds a block that the filesystem
+// keeps in use, so the kernel cannot take it out of the page cache and writes by way of it. What is counted must say so,
+// and where nothing may be bounced nothing is written. The block gets the bytes that it has. The page at FREE_OFF is
+// nobody's.
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+
+namespace
+{
+
+using tap::report;
+constexpr unsigned len = 4096;
+
+struct Answer {
+	int err;
+	peerdma_io io;
+};
+
+std::string told(const Answer &got)
+{
+	return std::to_string(got.err) + ", reason " + std::to_string(got.io.out_reason) + ", direct " +
+	       std::to_string(got.io.out_direct) + ", host " + std::to_string(got.io.out_host);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 4)
+		return 2;
+	const uint64_t used = std::strtoull(argv[2], nullptr, 0), unused = std::strtoull(argv[3], nullptr, 0);
+	const int dev = raw::open_device(), drive = ::open(argv[1], O_RDWR);
+	const auto alloc = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
+	auto *proxy = static_cast<char *>(
+		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(alloc.out_mmap_offset)));
+	char bytes[len], now[len];
+	if (drive < 0 || proxy == MAP_FAILED)
+		raw::die(argv[1]);
+	auto write = [&](uint64_t off, uint32_t flags) {
+		if (::pread(drive, bytes, len, off_t(off)) != len) // and so it is in the page cache
+			raw::die("pread");
+		std::memcpy(proxy, bytes, len);
+		Answer got{0, raw::io(drive, alloc.out_buf_id, off, 0, len)};
+		got.io.flags = flags;
+		got.err = raw::call(dev, PEERDMA_WRITE, got.io);
+		return got;
+	};
+
+	auto got = write(unused, PEERDMA_IO_NO_BOUNCE);
+	report(!got.err && got.io.out_direct == len, "a page that nobody uses: a direct write", told(got));
+	got = write(used, PEERDMA_IO_NO_BOUNCE);
+	report(got.err == -EXDEV && got.io.out_reason == PEERDMA_REASON_NO_DIO && !got.io.out_done,
+	       "one that is in use: refused", told(got));
+	got = write(used, 0);
+	report(!got.err && got.io.out_reason == PEERDMA_REASON_NO_DIO && !got.io.out_direct && got.io.out_host == len &&
+		       ::pread(drive, now, len, off_t(used)) == len && !std::memcmp(now, bytes, len),
+	       "if it may be bounced: written, and counted as that", told(got));
+	return tap::end();
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+//
+// observed FILE: what others see of a read and a write of FILE, by the ioctl and by a ring: inotify events, and what /proc
+// says that this process read and wrote.
+#include <cstring>
+#include <fstream>
+#include <liburing.h>
+#include <poll.h>
+#include <sys/inotify.h>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+
+namespace
+{
+
+using tap::report;
+constexpr unsigned len = 8192;
+
+/// All events that have come about the file, and no longer than that they come.
+uint32_t events(int watcher)
+{
+	uint32_t all = 0;
+	char buf[4096];
+	for (pollfd ready{watcher, POLLIN, 0}; ::poll(&ready, 1, 200) > 0;) {
+		const ssize_t n = ::read(watcher, buf, sizeof(buf));
+		for (ssize_t at = 0; at < n;) {
+			inotify_event event;
+			std::memcpy(&event, buf + at, sizeof(event));
+			all |= event.mask;
+			at += ssize_t(sizeof(event) + event.len);
+		}
+	}
+	return all;
+}
+
+/// rchar, wchar, syscr or syscw; -1: this kernel does not count.
+int64_t counted(const char *what)
+{
+	std::ifstream in("/proc/self/io");
+	for (std::string word; in >> word;)
+		if (int64_t n = 0; word == std::string(what) + ":" && in >> n)
+			return n;
+	return -1;
+}
+
+int by_ring(int dev, uint32_t buf, int file, uint32_t op)
+{
+	io_uring ring;
+	io_uring_cqe *cqe = nullptr;
+	if (io_uring_queue_init(4, &ring, 0))
+		raw::die("ring");
+	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+	io_uring_prep_nop(sqe); // zeros all of it
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = dev;
+	sqe->cmd_op = op;
+	sqe->len = len;
+	raw::aim(sqe, dev, buf, file);
+	if (io_uring_submit_and_wait(&ring, 1) != 1 || io_uring_wait_cqe(&ring, &cqe))
+		raw::die("ring");
+	const int res = cqe->res;
+	io_uring_queue_exit(&ring);
+	return res;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	const int dev = raw::open_device(), file = ::open(argv[1], O_RDWR);
+	const uint32_t buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len).out_buf_id;
+	const int watcher = ::inotify_init1(IN_CLOEXEC);
+	if (file < 0 || !buf || ::inotify_add_watch(watcher, argv[1], IN_ACCESS | IN_MODIFY) < 0)
+		raw::die(argv[1]);
+
+	auto io = raw::io(file, buf, 0, 0, len);
+	const int64_t rchar = counted("rchar"), syscr = counted("syscr");
+	int err = raw::call(dev, PEERDMA_READ, io);
+	const int64_t read = counted("rchar") - rchar, reads = counted("syscr") - syscr;
+	uint32_t seen = events(watcher);
+	report(!err && io.out_direct == len && seen == IN_ACCESS, "a read by the ioctl is an access", std::to_string(seen));
+	io = raw::io(file, buf, 0, 0, len);
+	const int64_t wchar = counted("wchar"), syscw = counted("syscw");
+	err = raw::call(dev, PEERDMA_WRITE, io);
+	const int64_t wrote = counted("wchar") - wchar, writes = counted("syscw") - syscw;
+	seen = events(watcher);
+	report(!err && io.out_direct == len && seen == IN_MODIFY, "a write by the ioctl is a modification");
+	if (rchar < 0) {
+		tap::skip("what the process read and wrote is counted", "this kernel counts no task's I/O");
+	} else {
+		// Looking at the counters is a read of its own.
+		report(read >= len && read < 2 * len && reads >= 2 && wrote == len && writes == 1,
+		       "what the process read and wrote is counted",
+		       std::to_string(read) + " " + std::to_string(reads) + " " + std::to_string(wrote) + " " +
+			       std::to_string(writes));
+	}
+	for (const bool write : {false, true}) {
+		const int res = by_ring(dev, buf, file, write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ);
+		const uint32_t mask = events(watcher);
+		report(res == len && mask == (write ? IN_MODIFY : IN_ACCESS),
+		       write ? "a write by a ring" : "a read by a ring",
+		       std::to_string(res) + ", " + std::to_string(mask));
+	}
+	return tap::end();
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What others see of a request, and what is counted of a write that the kernel bounces: observed.cpp and busy.cpp have the cases.
+# group: io
+# topologies: switch
+# timeout: 60
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+mount_disk
+pattern fill /mnt/disk/observed 0 65536 pattern:1
+sync
+relay observed /mnt/disk/observed
+relay busy "$(nvme_disk)" 4096 $((600 << 20)) # the descriptors of ext4's groups; nothing of its own
+plan $tap_n
