@@ -5,7 +5,7 @@
 # group: cufile
 # topologies: paths
 # variants: plain
-# timeout: 300
+# timeout: 500
 # long: 6.12
 . "$LAB_ROOT/tests/guest/lib.sh"
 
