@@ -14,6 +14,8 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -110,6 +112,12 @@ struct Library {
 	CALL(peerdma_cufile_count);
 	CALL(peerdma_cufile_stats);
 #undef CALL
+	explicit Library(bool tell = std::getenv("CONFORMANCE_ANSWERS"))
+	{
+		if (tell)
+			tell_answers();
+	}
+	void tell_answers();
 };
 
 inline Library &lib()
@@ -132,6 +140,11 @@ inline void capture_stderr()
 
 // -errno for what returned -1.
 inline ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
+
+} // namespace conformance
+#include "cufile_answers.hpp"
+namespace conformance
+{
 
 inline std::string pattern(size_t n, unsigned seed = 1)
 {
@@ -174,27 +187,48 @@ class Device
 {
 public:
 	explicit Device(size_t size, int device = 0, int kind = 0)
-		: size_(size), memory_(fake_alloc(size, device, kind))
+		: size_(size), host_(!kind && way("MEMORY") == "host"),
+		  memory_(host_ ? host_memory(size) : fake_alloc(size, device, kind))
 	{
 		fill(0x77);
+		if (!kind && way("MEMORY") == "registered")
+			registered_before().add(memory_, size);
 	}
-	~Device() { fake_free(memory_); }
+	~Device()
+	{
+		registered_before().drop(memory_);
+		if (host_)
+			munmap(memory_, pages(size_));
+		else
+			fake_free(memory_);
+	}
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
 	char *get() const { return static_cast<char *>(memory_); }
-	void fill(int with) { std::memset(fake_peek(memory_), with, size_); }
-	void put(const std::string &bytes) { std::memcpy(fake_peek(memory_), bytes.data(), bytes.size()); }
-	std::string bytes(size_t at, size_t n) const { return std::string(fake_peek(memory_) + at, n); }
+	void fill(int with) { std::memset(seen(), with, size_); }
+	void put(const std::string &bytes) { std::memcpy(seen(), bytes.data(), bytes.size()); }
+	std::string bytes(size_t at, size_t n) const { return std::string(seen() + at, n); }
 	bool untouched(size_t from, size_t to) const
 	{
 		for (size_t i = from; i < to; i++)
-			if (fake_peek(memory_)[i] != 0x77)
+			if (seen()[i] != 0x77)
 				return false;
 		return true;
 	}
 
 private:
+	// With a page behind it that cannot be accessed.
+	static size_t pages(size_t size) { return (size + 4095) / 4096 * 4096 + 4096; }
+	static void *host_memory(size_t size)
+	{
+		void *const memory = mmap(nullptr, pages(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		EXPECT_EQ(mprotect(memory, pages(size) - 4096, PROT_READ | PROT_WRITE), 0);
+		return memory;
+	}
+	char *seen() const { return host_ ? static_cast<char *>(memory_) : fake_peek(memory_); }
+
 	const size_t size_;
+	const bool host_;
 	void *const memory_;
 };
 
@@ -204,12 +238,24 @@ protected:
 	Cufile() : dir_(fs::temp_directory_path() / ("cufile-" + std::to_string(getpid())))
 	{
 		fs::create_directories(dir_);
-		json("{}");
+		json(way("JSON").empty() ? "{}" : way("JSON"));
 		setenv("CUFILE_ENV_PATH_JSON", (dir_ / "cufile.json").c_str(), 1);
+		fake_initialized(1);
 		fake_set_current(0);
+	}
+	void SetUp() override
+	{
+		if (!way("ANSWERS").empty())
+			counters_.begin();
+	}
+	void TearDown() override
+	{
+		if (!way("ANSWERS").empty())
+			counters_.tell();
 	}
 	~Cufile() override
 	{
+		fake_fail(nullptr, 0, 0); // a failure that this test did not meet must not hit the next one
 		while (lib().cuFileUseCount() > 0)
 			lib().cuFileDriverClose_v2();
 		EXPECT_EQ(fake_live(), 0) << "a stream, an event or pinned memory is left";
@@ -261,7 +307,18 @@ protected:
 	CUfileHandle_t handle(const std::string &name, const std::string &bytes, int flags = O_RDWR)
 	{
 		CUfileHandle_t fh = nullptr;
-		EXPECT_EQ(add(open_file(name, bytes, flags), fh), 0);
+		const bool own = way("FILES") == "own";
+		const int fd = open_file(name, bytes, own ? flags & ~O_DIRECT : flags);
+		if (own) {
+			static const CUfileFSOps_t ops = {nullptr, nullptr, nullptr, own_read, own_write};
+			CUfileDescr_t d = {};
+			d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
+			d.handle.handle = reinterpret_cast<void *>(static_cast<intptr_t>(fd));
+			d.fs_ops = &ops;
+			EXPECT_EQ(code(lib().cuFileHandleRegister, &fh, &d), 0);
+		} else {
+			EXPECT_EQ(add(fd, fh), 0);
+		}
 		return fh;
 	}
 	static ssize_t read(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0)
@@ -275,6 +332,7 @@ protected:
 
 	const fs::path dir_;
 	std::vector<int> fds_;
+	Counters counters_;
 };
 
 // A batch is of reads and writes of this memory and this file.

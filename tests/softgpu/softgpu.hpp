@@ -18,7 +18,7 @@ void *fake_alloc(size_t size, int device, int kind);
 void fake_free(void *memory);
 char *fake_peek(void *memory);
 
-// The next call of this name, after so many that go well, fails with this CUresult.
+// The next call of this name, after so many that go well, fails with this CUresult. Without a name: no call fails any more.
 void fake_fail(const char *name, int after, int result);
 // What was done that a real driver forbids or that would give wrong results: calls from a host function, streams of
 // another context.

@@ -197,8 +197,11 @@ extern "C" {
 void fake_fail(const char *name, int after, int result)
 {
 	std::lock_guard guard(world().lock);
-	world().failures[name] = {after, result};
-	world().has_failures = true;
+	if (name)
+		world().failures[name] = {after, result};
+	else
+		world().failures.clear();
+	world().has_failures = name;
 }
 
 int fake_wrongs(void) { return world().wrongs; }

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What libcufile.so.0 answers is the same directly as through host memory, by each call: the tests of cufile_conformance, with both
+# GPUs' memory published and files on the drive: tests/host/cufile_ways.py.
+# group: cufile
+# topologies: paths
+# variants: plain
+# timeout: 500
+# long: 6.12
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+second=$(pci_of 0x1af4:0x1110 1)
+publish
+[ -d "/sys/bus/pci/devices/$second/p2pmem" ] || peerdma publish "$second" >/dev/null || bail "the second GPU"
+mount_disk
+mkdir /mnt/disk/ways
+export TMPDIR=/mnt/disk/ways PEERDMA_BUILD=$LAB_BUILD
+relay "$LAB_ROOT/tests/host/cufile_ways.py" guest
+rm -r /mnt/disk/ways
+peerdma unpublish "$second" >/dev/null
+plan $tap_n

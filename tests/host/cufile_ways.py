@@ -1,0 +1,161 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The tests of cufile_conformance by each way and each call: libcufile.so.0 answers the same.
+
+Those that move bytes, or are refused an I/O, are run once more by each way. They must pass, and what they were answered (counts,
+errno, events, *bytes_done, counters: cufile_answers.hpp) is compared with what the first way answered. Differences that cannot be
+otherwise are in EXCEPT, each with its reason; an entry that is not met fails. With the argument "guest": the ways that there are
+with the module.
+"""
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAM = Path(os.environ.get("PEERDMA_BUILD", ROOT / "build")) / "tests/host/cufile_conformance"
+FEWEST = 80  # tests that each way compares
+
+FAILS = "it fails, or was not run"
+Answers = dict[str, Counter[str]]  # by test
+Way = dict[str, str]  # CONFORMANCE_...: cufile_answers.hpp
+CALLS: dict[str, Way] = {"by vectors": {"CALL": "vector"}, "by batches": {"CALL": "batch"}, "by streams": {"CALL": "stream"}}
+HOST: dict[str, Way] = {
+    "through host memory": {},
+    "past the page cache": {"JSON": '{"properties": {"force_odirect_mode": true}}'},
+    "without helpers and rings": {"JSON": '{"execution": {"parallel_io": false}}'},
+    "with one slab": {"JSON": '{"properties": {"posix_pool_slab_size_kb": [1024], "posix_pool_slab_count": [1]}}'},
+    "into registered memory": {"MEMORY": "registered"},
+    "into host memory": {"MEMORY": "host"},
+    "in files of the program's own": {"FILES": "own"}} | CALLS
+GUEST: dict[str, Way] = {
+    "forced through host memory": {"JSON": '{"properties": {"force_compat_mode": true}}'},
+    "directly": {},
+    "directly, into registered memory": {"MEMORY": "registered"}} | {f"directly, {name}": way for name, way in CALLS.items()}
+
+# Not compared: answers that depend on time or on how an I/O is cut, and tests of processes, descriptors, rings, settings.
+SKIPPED = ["*Fork*", "*Cancel*", "Threads.*", "Race.*", "Nested.*", "*Scarcity.*", "Driver.*", "Policy.*", "LogPath.*", "Loud.*",
+           "Descriptors.*", "Gated.ADeadlineGivesWhatHasComeByThen", "Gated.DestroyingWaitsForWhatHasBegun",
+           "Gated.ClosingWaitsForWhatHasBegun", "Cufile.ThreadsUnderLoadAndWhenIdle", "Cufile.AThreadThatIsCancelled",
+           "Cufile.AProcessThatEndsWithAllOpen", "Cufile.SettingsAndClosingBesideReadersWithoutAPause",
+           "Cufile.OpenedAndClosedManyTimesAtOnce", "Cufile.AFailureOfTheDriversIsAnError", "Cufile.PastThePageCacheOneThreadIsEnough"]
+
+# In a guest a child cannot use the stand-in. The others take long there, and are of contexts and threads more than of ways.
+SKIPPED_IN_GUEST = ["Cufile.StandardInputIsLeftAlone", "Memory.OfAnotherProcess", "Shapes.Every*", "Contexts.*",
+                    "Cufile.PastThePageCacheFromManyThreads", "Cufile.FromThreadsWithoutAContext", "Cufile.ManyContextsAtOnce",
+                    "Batches.AFileSystemThatThrows", "Batches.ManyAtOnceFromManyThreads"]
+
+# By ways and tests: which answers differ, and why. The test itself may fail there.
+NONE = "(?!)"
+COUNTED = "counted|statistics"
+NO_COPY = "CUDA copies nothing that could fail"
+NO_REASON = "there is no reason not to be direct"
+ELSEWHERE = "a vector has no offset in memory: this is another address"
+ASKED = "Read, asked which error -1 is, is counted as well"
+EXCEPT: dict[tuple[str, str], tuple[str, str]] = {
+    ("*registered memory", "Cufile.WhatIsWrongWithA*"): (r"\w+ 100 0 8100 |counted", "what leaves it is 5017, else EIO"),
+    ("into registered memory", "Cufile.StatsAreWhatWasDone"): (NONE, "it counts registrations"),
+    ("into host memory", "Cufile.WhatIsWrongWithA*"): (r"\w+ 100 0 8100 ", "where no memory is there is no copy to fail: 1"),
+    ("into host memory", "Batches.WhatLiesTogetherIsOneCopy"): (f"event|{COUNTED}", NO_COPY),
+    ("into host memory", "Cufile.TheThreadsContextStaysWhatItWas"): (f"Read 100 0 0 |{COUNTED}", NO_COPY),
+    ("into host memory", "Cufile.NothingIsWrittenToTheWorkingDirectory"): (NONE, NO_REASON),
+    ("into host memory", "Cufile.TheLogGoesWhereItIsAskedTo"): (NONE, NO_REASON),
+    ("into host memory", "Cufile.TheReasonIsThere"): (NONE, NO_REASON),
+    ("into host memory", "Cufile.WhoInsistsOnDirectGetsAnError"): (rf"\w+ 100 0 0 |{COUNTED}", NO_REASON),
+    ("into host memory", "Cufile.Stats*"): (NONE, "statistics have it under no GPU"),
+    ("in files of the program's own", "Batches.AllOrNothing"): ("BatchIOSubmit 2 ", "only the program knows what is writable"),
+    ("in files of the program's own", "Cufile.WhatIsWrongWithARead"): (r"\w+ 10 0 0 |counted", "it is its own error: EBADF"),
+    ("in files of the program's own", "Cufile.TheProgramMayCloseItsDescriptor"): (f"Read 5 0 0 |{COUNTED}", "which is in use"),
+    ("*by vectors", "Cufile.ARegisteredBufferHasAnEnd"): (f"Read 4096 0 4097 |{COUNTED}", ELSEWHERE),
+    ("*by vectors", "Cufile.AnyKindOfMemoryMayBeRegistered"): ("Read 300000 0 1 |counted", ELSEWHERE),
+    ("*by vectors", "Cufile.PlacesThatWrapAround"): (r"\w+ \d+ 0 \d{19} |counted", ELSEWHERE),
+    ("by vectors", "Cufile.StatsAreWhatWasDone"): (NONE, "what a vector refuses is counted as its own"),
+    ("*by batches", "Cufile.AHandleThatIsNotRegistered"): (NONE, "BatchIOSetUp opens the driver"),
+    ("*by batches", "Cufile.AnOpenThatNobodyAskedForIsOne"): (NONE, "BatchIOSetUp opens the driver"),
+    ("*by batches", "Cufile.ADriverThatCannotSayWhatMemoryIs"): (f"Read 5 0 0 |{COUNTED}", "it fails once, before Read is asked why"),
+    ("by streams", "Cufile.TheThreadsContextStaysWhatItWas"): (f"Read 100 0 0 |{COUNTED}", "one copy fails, before Read is asked why"),
+    ("*by streams", "Cufile.ADriverThatCannotSayWhatMemoryIs"): (f"Read 5 0 0 |{COUNTED}", "it fails at the call, and is asked again"),
+    ("*by streams", "Cufile.AFileSystemOfTheProgramsOwn"): ("counted", ASKED),
+    ("*by streams", "Cufile.WhatIsWrongWithA*"): ("counted", ASKED),
+    ("*by streams", "Cufile.WithoutPinnedMemoryItIsSlowerAndRight"): (f"Read 1000 0 0 |{COUNTED}", "a stream needs it: 5043"),
+    ("forced*", "Cufile.TheReasonIsThere"): (NONE, "the reason is that it is forced"),
+    ("directly*", "Cufile.TheReasonIsThere"): (NONE, NO_REASON),
+    ("directly*", "Cufile.NothingIsWrittenToTheWorkingDirectory"): (NONE, NO_REASON),
+    ("directly*", "Cufile.TheLogGoesWhereItIsAskedTo"): (NONE, NO_REASON),
+    ("directly*", "Cufile.WhoInsistsOnDirectGetsAnError"): (rf"\w+ 100 0 0 |{COUNTED}", "but to write a part of a block"),
+    ("directly*", "Cufile.Stats*"): (NONE, "they are counted as direct"),
+    ("directly*", "Batches.StatsOfBatches"): (NONE, "they are counted as direct"),
+    ("directly*", "Batches.WhatLiesTogetherIsOneCopy"): (f"event|{COUNTED}", NO_COPY),
+    ("directly*", "Cufile.TheThreadsContextStaysWhatItWas"): (f"Read 100 0 0 |{COUNTED}", NO_COPY),
+}
+
+
+def run(way: Way, tests: str) -> tuple[dict[str, bool], Answers, list[str]]:
+    """Which tests passed, what each was answered, and how the program ended if not by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        answers = Path(folder) / "answers"
+        done = subprocess.run([PROGRAM, f"--gtest_filter={tests}"], text=True, errors="replace", check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=os.environ | {"TMPDIR": folder, "CONFORMANCE_ANSWERS": str(answers)}
+                              | {f"CONFORMANCE_{key}": value for key, value in way.items()})
+        lines = answers.read_text().splitlines()
+    passed = {name: what != "FAILED" for what, name in
+              re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", done.stdout, re.M)}
+    told: Answers = {}
+    for line in lines:
+        test, _, answer = line.partition("\t")
+        told.setdefault(test, Counter())[answer] += 1
+    return passed, told, [] if done.returncode in (0, 1) else [f"it ended with {done.returncode}: {done.stdout[-500:]!r}"]
+
+
+def of_io(answers: Counter[str]) -> bool:
+    return any(not answer.startswith(("counted", "statistics")) for answer in answers)
+
+
+def compared(answers: Counter[str], way: Way) -> Counter[str]:
+    """Another call does not say which error Read has, so Read is asked as well, which is one error more."""
+    return Counter({answer: n for answer, n in answers.items()
+                    if "CALL" not in way or not answer.startswith("statistics of errors")})
+
+
+def unexpected(way: str, test: str, answer: str, met: set[tuple[str, str]]) -> bool:
+    """Of no exception. FAILS is of any of this test."""
+    keys = {key for key, (answers, _) in EXCEPT.items() if fnmatchcase(way, key[0]) and fnmatchcase(test, key[1])
+            and (answer == FAILS or re.match(answers, answer))}
+    met |= keys
+    return not keys
+
+
+def main() -> int:
+    in_guest = sys.argv[1:] == ["guest"]
+    ways, skipped = (GUEST, SKIPPED + SKIPPED_IN_GUEST) if in_guest else (HOST, SKIPPED)
+    print(f"1..{len(ways) + 1}", flush=True)
+    first: Answers = {}
+    met: set[tuple[str, str]] = set()
+    failed = 0
+    for number, (name, way) in enumerate(ways.items(), 1):
+        passed, told, notes = run(way, ":".join(first) if first else "-" + ":".join(skipped))
+        if not first:
+            first = {test: answers for test, answers in told.items() if of_io(answers)}
+        for test in sorted(first):
+            here, there = compared(told.get(test, Counter()), way), compared(first[test], way)
+            found = [] if passed.get(test) else [FAILS]
+            found += sorted((here - there) | (there - here))
+            notes += [f"{test}: {answer}: {here[answer]} here, {there[answer]} there"
+                      for answer in found if unexpected(name, test, answer, met)]
+        bad = bool(notes) or len(first) < FEWEST
+        failed += bad
+        print(f"{'not ' * bad}ok {number} - {name}: {len(first)} tests", *notes, sep="\n# ", flush=True)
+    stale = [key for key in EXCEPT if key not in met and any(fnmatchcase(name, key[0]) for name in ways)]
+    print(f"{'not ' * bool(stale)}ok {len(ways) + 1} - each exception is met", *stale, sep="\n# ")
+    return 1 if failed or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
