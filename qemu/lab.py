@@ -155,6 +155,7 @@ class Guest:
     disk_mib: int = 1024
     trace: bool = False      # QEMU's own record of the drives' DMA
     counting: bool = False   # a nanosecond of the guest's clocks is one instruction
+    lines: bool = False      # eight CPUs, and lines.txt has the cache lines that two of them wrote: lines.c
     patience: int = 60       # seconds to boot in, and between tests
     grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
     env: dict[str, str] = field(default_factory=dict)  # for the tests
@@ -529,6 +530,11 @@ def counting_machine() -> list[str]:
     return [*machine("tcg,thread=single", 1), "-icount", "shift=0,sleep=on", "-rtc", "clock=vm"]
 
 
+def lines_machine(out: Path) -> list[str]:
+    plugin = build_tool(BUILD / "lab/lines.so", ROOT / "qemu/lines.c", [*C_COMPILER, "-shared", "-fPIC", "-fvisibility=hidden"])
+    return [*machine("tcg,thread=multi,tb-size=256", 8), "-plugin", f"{escaped(plugin)},out={escaped(out / 'lines.txt')}"]
+
+
 def accelerator(bz_image: Path) -> str:
     """KVM if this machine's really boots a stock kernel (an answer is kept in the cache), else TCG."""
     if chosen := os.environ.get("ACCEL"):
@@ -642,7 +648,7 @@ class Boot:
     def command(self, fds: dict[str, int]) -> list[str]:
         guest, topology = self.guest, self.guest.topology
         accel = accelerator(guest.kernel.home / "bzImage")
-        args = counting_machine() if guest.counting else machine(accel)
+        args = (counting_machine() if guest.counting else lines_machine(guest.out) if guest.lines else machine(accel))
         # Without it only the first report of KASAN's is made, which may be a known one.
         words = ["kasan_multi_shot"] if guest.kernel.variant == "debug" else []
         # A guest that measures it in a moment when this machine is busy has a clock that runs many times too fast.
@@ -894,11 +900,12 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
     parser.add_argument("--gpu", type=int, default=512, help="the GPU's memory in MiB, a power of 2")
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
+    parser.add_argument("--lines", action="store_true", help="eight CPUs, watched for cache lines that two of them write")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
     found = ready_kernel(args.k, variant_of(args.d))
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
-                                     args.o.resolve(), args.gpu, trace=args.trace, counting=args.count,
+                                     args.o.resolve(), args.gpu, trace=args.trace, counting=args.count, lines=args.lines,
                                      patience=180 if args.d else 60, say=print)))
     for reason in outcome.reasons:
         print(f"FAILED {reason}")

@@ -256,7 +256,7 @@ class Check:
         slow, counting = kernel.slow, boot == "counting"
         return lab.Guest(kernel, lab.Topology.load(topology), tests, lab.BUILD / "check" / name,
                          gpu_mib={"large": 4096, "fuzz": 64}.get(boot, 512), ram_mib=1536 if slow else 1024,
-                         patience=180 if slow else 60, trace=not counting, counting=counting)
+                         patience=180 if slow else 60, trace=not counting, counting=counting, lines=boot == "lines")
 
     async def guest_boot(self, key: tuple[str, str], topology: str, boot: str, tests: list[lab.Test]) -> None:
         kernel = await self.kernels[key]

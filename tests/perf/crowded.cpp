@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+//
+// crowded FILE OFF THREADS ROUNDS: threads with a CPU each, which read and write whole blocks of one registered file, from OFF on, by way of one
+// registered buffer, by ioctls and by a ring of their own, all at once. Between the marks that qemu/lines.c waits for each
+// does the same ROUNDS times; before them, as often as it takes until nothing is new.
+#include <barrier>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <liburing.h>
+#include <sched.h>
+#include <thread>
+#include <vector>
+
+#include "../tools/raw.hpp"
+
+namespace
+{
+
+constexpr uint64_t share = 64 << 10; // of the buffer and of the file, each thread's own
+constexpr int warm_up = 400;         // more than the uses after which a count is spread
+
+class Worker
+{
+public:
+	Worker(int dev, uint32_t buf, uint32_t file, uint64_t off, unsigned self)
+		: dev_(dev), buf_(buf), file_(file), at_(self * share), file_off_(off + at_)
+	{
+		cpu_set_t one;
+		CPU_ZERO(&one);
+		CPU_SET(self, &one);
+		if (::sched_setaffinity(0, sizeof(one), &one) || io_uring_queue_init(8, &ring_, 0))
+			raw::die("a thread of its own CPU");
+	}
+	~Worker() { io_uring_queue_exit(&ring_); }
+	Worker(const Worker &) = delete;
+	Worker &operator=(const Worker &) = delete;
+
+	void round()
+	{
+		for (const unsigned long cmd : {PEERDMA_READ, PEERDMA_WRITE}) {
+			auto io = raw::io(int(file_), buf_, file_off_, at_, 4096);
+			io.flags = PEERDMA_IO_FILE_ID | PEERDMA_IO_NO_BOUNCE;
+			if (raw::call(dev_, cmd, io) || io.out_direct != 4096)
+				raw::die("a request");
+		}
+		for (const uint32_t op : {PEERDMA_URING_READ, PEERDMA_URING_WRITE})
+			command(op);
+	}
+
+private:
+	void command(uint32_t op)
+	{
+		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
+		io_uring_cqe *cqe = nullptr;
+		io_uring_prep_nop(sqe); // zeros all of it
+		sqe->opcode = IORING_OP_URING_CMD;
+		sqe->fd = dev_;
+		sqe->cmd_op = op;
+		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_;
+		sqe->file_index = file_;
+		sqe->len = 4096;
+		const peerdma_uring_io io = {file_off_, at_};
+		std::memcpy(sqe->cmd, &io, sizeof(io));
+		if (io_uring_submit_and_wait(&ring_, 1) != 1 || io_uring_wait_cqe(&ring_, &cqe) || cqe->res != 4096)
+			raw::die("a command");
+		io_uring_cqe_seen(&ring_, cqe);
+	}
+
+	int dev_;
+	uint32_t buf_, file_;
+	uint64_t at_, file_off_;
+	io_uring ring_{};
+};
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 5)
+		return 2;
+	const uint64_t off = std::strtoull(argv[2], nullptr, 0);
+	const auto threads = unsigned(std::atoi(argv[3]));
+	const int rounds = std::atoi(argv[4]);
+	const int dev = raw::open_device();
+	const uint32_t buf = raw::alloc(dev, raw::provider(dev).out_provider_id, threads * share).out_buf_id;
+	const uint32_t file = raw::add_file(dev, ::open(argv[1], O_RDWR));
+	if (!buf || !file)
+		raw::die(argv[1]);
+	std::barrier all(threads);
+	std::vector<std::thread> running;
+	for (unsigned i = 0; i < threads; i++)
+		running.emplace_back([&, i] {
+			Worker worker(dev, buf, file, off, i);
+			for (int k = 0; k < warm_up; k++)
+				worker.round();
+			all.arrive_and_wait();
+			if (!i)
+				asm volatile("nopl 0x50444d41(%%rax,%%rax)" ::: "memory");
+			all.arrive_and_wait();
+			for (int k = 0; k < rounds; k++)
+				worker.round();
+			all.arrive_and_wait();
+			if (!i)
+				asm volatile("nopl 0x50444d40(%%rax,%%rax)" ::: "memory");
+			all.arrive_and_wait();
+		});
+	for (auto &thread : running)
+		thread.join();
+	std::printf("%u threads, %d rounds\n", threads, rounds);
+	return 0;
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Eight CPUs read and write whole blocks of one registered file through one buffer: no cache line that two of them write is
+# written by an instruction of the module's. What the kernel's own code writes is not looked at.
+# group: perf
+# topologies: switch
+# variants: plain
+# boot: lines
+# timeout: 240
+. "$LAB_ROOT/tests/perf/lib.sh"
+
+publish
+mount_disk
+
+# module_range: the first and the last address of peerdma.ko's code
+module_range() {
+	local base size
+	read -r _ size _ _ _ base _ < <(grep '^peerdma ' /proc/modules)
+	echo "$((base)) $((base + size))"
+}
+
+# watched DESCRIPTION FILE OFF ROUNDS: what was stored, and what of it into a line that two CPUs wrote
+watched() {
+	local report=$LAB_OUT/lines.txt line pc ours=0
+	same "$1: all requests are good" 0 "$(crowded "$2" "$3" 8 "$4" >/run/crowded 2>&1; echo $?)"
+	diag "$(cat /run/crowded)"
+	read -r first last < <(module_range)
+	diag "code at $(printf '0x%x to 0x%x' "$first" "$last")"
+	[ -s "$report" ] || { not_ok "$1: QEMU has watched"; return; }
+	while read -r -a line; do
+		[ "${line[0]}" != end ] || { diag "$1: ${line[2]} stores into ${line[1]} lines"; continue; }
+		for pc in "${line[@]:2}"; do
+			((0x$pc < first || 0x$pc >= last)) && continue
+			ours=$((ours + 1))
+			diag "0x${line[0]} by CPUs 0x${line[1]}: $(printf 'peerdma+0x%x' $((0x$pc - first)))"
+		done
+	done <"$report"
+	same "$1: no line that two CPUs write is the module's" 0 $ours
+}
+
+watched "the drive itself" "$(nvme_disk)" $((600 << 20)) 50 # nothing of the filesystem's own
+plan $tap_n
