@@ -295,7 +295,7 @@ PEERDMA_API void peerdma_close(struct peerdma_device *p);
  * peerdma_fd - the descriptor of /dev/peerdma behind a handle, for poll(2) and ioctl(2)
  * @p: from peerdma_open()
  * Return: the descriptor, which stays the handle's: do not close it. -EINVAL if @p is NULL, -ECHILD in a child of the
- *   process that opened it.
+ *   process that opened it, -EBADF if the program has closed it all the same.
  * Since 0.1. Source: user/lib/device.cpp.
  */
 PEERDMA_API int peerdma_fd(const struct peerdma_device *p);
@@ -565,8 +565,15 @@ PEERDMA_API int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_
  *
  * Never waits for a FIFO's other end. What cannot be read directly opens all the same: ask
  * peerdma_explain().
+ *
+ * The file is registered with the module: direct reads and writes are of this file until peerdma_file_close(), also if the
+ * program closes the library's descriptor (closefrom(3)) and opens another file by its number. Without its descriptor all
+ * else with this file returns -EBADF: reads and writes that fall back, peerdma_file_size(), peerdma_explain(), and the first
+ * use with a provider that rules may be about.
  * Return: 0 or -errno of open(2).
- * Since 0.1. Source: open(2); user/lib/file.cpp.
+ *   -EMFILE no descriptor is left, or RLIMIT_NOFILE files are registered by this peerdma_open() already
+ *   -ENOMEM the kernel has no memory   -EOPNOTSUPP the module is too old
+ * Since 0.1. Source: open(2), ioctl(PEERDMA_FILE_ADD); user/lib/file.cpp.
  */
 PEERDMA_API int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags,
 				  struct peerdma_file **out);
@@ -576,8 +583,8 @@ PEERDMA_API int peerdma_file_open(struct peerdma_device *p, const char *path, in
  * @p: from peerdma_open()      @fd: duplicated: the caller's stays the caller's, to close whenever it likes
  * @out: the file; written on success only
  * Return: 0 or -errno.
- *   -EBADF @fd is not open
- * Since 0.1. Source: fcntl(F_DUPFD_CLOEXEC); user/lib/file.cpp.
+ *   -EBADF @fd is not open, or with O_PATH   -EMFILE, -ENOMEM, -EOPNOTSUPP as peerdma_file_open()
+ * Since 0.1. Source: fcntl(F_DUPFD_CLOEXEC), ioctl(PEERDMA_FILE_ADD); user/lib/file.cpp.
  */
 PEERDMA_API int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct peerdma_file **out);
 
@@ -585,9 +592,8 @@ PEERDMA_API int peerdma_file_from_fd(struct peerdma_device *p, int fd, struct pe
  * peerdma_file_for_buf - peerdma_file_from_fd() for those who have a buffer and not the device it is of
  * @buf: a buffer, whose peerdma_open() the file will be of      @fd: duplicated, as there
  * @out: the file; written on success only
- * Return: 0 or -errno.
- *   -EBADF @fd is not open
- * Since 0.1. Source: fcntl(F_DUPFD_CLOEXEC); user/lib/file.cpp.
+ * Return: as peerdma_file_from_fd().
+ * Since 0.1. Source: fcntl(F_DUPFD_CLOEXEC), ioctl(PEERDMA_FILE_ADD); user/lib/file.cpp.
  */
 PEERDMA_API int peerdma_file_for_buf(struct peerdma_buf *buf, int fd, struct peerdma_file **out);
 

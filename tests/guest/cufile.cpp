@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -466,6 +467,47 @@ void elsewhere(const Setting &s, bool strict)
 	went_direct("that", 1, MiB);
 }
 
+// --- A program that closes the libraries' descriptors, and has another file by their numbers
+std::set<int> descriptors_of(const std::string &path)
+{
+	std::set<int> found;
+	for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+		std::error_code gone;
+		if (std::filesystem::read_symlink(entry, gone) == path)
+			found.insert(std::stoi(entry.path().filename()));
+	}
+	return found;
+}
+
+void numbers(const Setting &s)
+{
+	const auto before = descriptors_of(s.path);
+	const int fd = open_file(s.path, O_RDWR | O_DIRECT), other = open_file(s.elsewhere, O_RDWR);
+	const CUfileHandle_t fh = add_file(fd);
+	must(cuFileRead(fh, s.memory, MiB, 0, 0) == MiB, "cuFileRead");
+	std::set<int> taken;
+	for (const int one : descriptors_of(s.path))
+		if (one != fd && !before.count(one) && ::dup2(other, one) == one)
+			taken.insert(one);
+	fill(s.memory, memory_size, "byte:170");
+	since();
+	ssize_t n = cuFileRead(fh, s.memory, 128 * KiB, 64 * KiB, 0);
+	report(taken.size() >= 2 && n == 128 * KiB && memory_is(s.memory, 128 * KiB, "pattern:1", 64 * KiB),
+	       "a read of a file whose descriptors are another file's", std::to_string(n));
+	n = cuFileWrite(fh, s.memory, 128 * KiB, 64 * KiB, 0);
+	report(n == 128 * KiB && drive_has(s.fd, 0, file_size, "pattern:1") &&
+		       host::run(std::string("pattern compare ") + s.elsewhere + " 0 262144 pattern:2"),
+	       "a write", std::to_string(n));
+	went_direct("both", 2, 256 * KiB);
+	cuFileHandleDeregister(fh);
+	const auto left = descriptors_of(s.elsewhere);
+	report(std::includes(left.begin(), left.end(), taken.begin(), taken.end()), "the other file's stay open");
+	for (const int one : taken)
+		::close(one);
+	::close(fd);
+	::close(other);
+}
+
 // --- The device goes away
 void gone(const Setting &s)
 {
@@ -551,6 +593,7 @@ int main(int argc, char **argv)
 		kinds(s);
 		bar_size();
 		elsewhere(s, false);
+		numbers(s);
 	} else if (what == "strict") {
 		elsewhere(s, true);
 	} else if (what == "gone") {

@@ -3,8 +3,11 @@
 // The peerdma command as a person or a program meets it: arguments in, text and exit status out.
 
 #include <cerrno>
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -58,6 +61,25 @@ protected:
 
 	FakeEnv env;
 };
+
+// As with --svg. What is made has the link's name, so nothing is made through it.
+TEST(OutputFile, ALinkThatLeadsNowhereIsNamed)
+{
+	const std::string folder = ::testing::TempDir() + "cli_output." + std::to_string(::getpid());
+	std::filesystem::create_directory(folder);
+	const std::string link = folder + "/link";
+	std::filesystem::create_symlink("nowhere", link);
+	std::string said;
+	try {
+		cli::Output output(link);
+	} catch (const cli::Failure &failure) {
+		said = failure.line();
+	}
+	EXPECT_TRUE(has(said, "cannot write " + link + ", a symbolic link to nowhere")) << said;
+	EXPECT_TRUE(has(said, "ENOENT")) << said;
+	EXPECT_FALSE(std::filesystem::exists(folder + "/nowhere"));
+	std::filesystem::remove_all(folder);
+}
 
 } // namespace
 

@@ -286,6 +286,21 @@ TEST_F(Descriptors, OfAFileThatIsOpenedAnew)
 	EXPECT_EQ(add(fd, third), 5028);
 }
 
+// What marks a description is its owner (F_SETOWN). It is not looked at what else the program wants with it.
+TEST_F(Descriptors, OfAFileWhoseOwnerTheProgramSets)
+{
+	int fd = open_file("f", pattern(10000));
+	ASSERT_EQ(fcntl(fd, F_SETOWN, getpid()), 0);
+	CUfileHandle_t fh = nullptr, again = nullptr;
+	ASSERT_EQ(add(fd, fh), 0);
+	close(fd);
+	ASSERT_EQ(open(path("f").c_str(), O_RDWR | O_CLOEXEC), fd);
+	ASSERT_EQ(fcntl(fd, F_SETOWN, getpid()), 0);
+	EXPECT_EQ(add(fd, again), 5028);
+	lib().cuFileHandleDeregister(fh);
+	EXPECT_EQ(add(fd, again), 0);
+}
+
 TEST_F(Descriptors, OfOneFileByManyThreads)
 {
 	open_file("f", pattern(10000));

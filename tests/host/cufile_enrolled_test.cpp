@@ -377,6 +377,40 @@ TEST_F(CufileMappedLater, ByAPointerIntoIt)
 	EXPECT_EQ(peer.imports.size(), 2u) << "all that was mapped since comes at once";
 }
 
+// Each I/O asks the driver of all pieces that it meets, so none is noted twice.
+TEST_F(CufileMappedLater, NothingIsRegisteredTwice)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	comes(true, memory, frame);
+	const auto asked = [&] {
+		const int before = cuda.allocations_asked;
+		comes(true, memory, frame);
+		return cuda.allocations_asked - before;
+	};
+	const int before = asked();
+	cuda.mapped_to = SIZE_MAX;
+	comes(true, memory, 60 * frame);
+	EXPECT_EQ(asked(), before);
+}
+
+// cuMemFree() of another thread may hold the driver's lock until the stream goes on.
+TEST_F(CufileMappedLater, NotWhileAStreamWaits)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	size_t size = 60 * frame;
+	off_t zero = 0;
+	ssize_t result = 0;
+	ASSERT_EQ(library.move_in_stream(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
+	cuda.mapped_to = SIZE_MAX;
+	const size_t before = peer.imports.size();
+	for (const auto &io : cuda.in_stream)
+		io.call(io.arg);
+	EXPECT_EQ(peer.imports.size(), before);
+	EXPECT_EQ(result, static_cast<ssize_t>(size)) << "it bounces";
+	EXPECT_EQ(bytes.compare(0, size, memory, size), 0);
+	comes(true, memory, 60 * frame);
+}
+
 TEST_F(CufileMappedLater, OrBouncesIfTheKernelDoesNotTakeIt)
 {
 	EXPECT_EQ(enroll(memory, 60 * frame), 0);
@@ -630,6 +664,42 @@ TEST_F(CufileTensors, AnErrorInTheSecondRun)
 	peer.reads_until_error = 1;
 	comes(true, memory + tensor, tensor - 4096);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u) << "all of it once more, by way of the host";
+}
+
+// As a write(2): the next one says why there was no room for more.
+TEST_F(CufileTensors, NoRoomForTheSecondRun)
+{
+	for (size_t i = 0; i < 2; i++)
+		EXPECT_EQ(enroll(memory + i * tensor, tensor), 0);
+	const auto write = [&] { return library.move(file(), memory + tensor, tensor, 0, 0, true); };
+	ASSERT_EQ(write(), static_cast<int64_t>(tensor));
+	ASSERT_EQ(peer.writes.size(), 2u);
+	const uint64_t first = peer.writes[0].size;
+	peer.stop_at = first;
+	for (const int error : {ENOSPC, EDQUOT, EFBIG}) {
+		peer.stop_error = error;
+		EXPECT_EQ(write(), static_cast<int64_t>(first));
+	}
+	peer.stop_error = EIO;
+	EXPECT_EQ(write(), -EIO);
+	peer.stop_error = ENOSPC;
+	peer.stop_at = 0;
+	EXPECT_EQ(write(), -ENOSPC);
+}
+
+// Registering asks the driver of the registrations around it, not of all.
+TEST_F(CufileTensors, RegisteringDoesNotAskOfWhatIsFar)
+{
+	const auto asked = [&](size_t at) {
+		const int before = cuda.allocations_asked;
+		EXPECT_EQ(enroll(memory + at, 4096), 0);
+		return cuda.allocations_asked - before;
+	};
+	EXPECT_EQ(enroll(memory, 20 * MiB), 0); // so long that all the others may reach as far
+	const int few = asked(19 * MiB);
+	for (size_t i = 0; i < 64; i++)
+		EXPECT_EQ(enroll(memory + i * 2 * frame, 4096), i ? 0 : CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(asked(19 * MiB + 8 * frame), few);
 }
 
 TEST_F(CufileTensors, InABatch)

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "loader.hpp"
 
@@ -51,6 +52,19 @@ TEST(CufileLoader, WhatIsLoadedLater)
 	EXPECT_TRUE(unused.load(first.find()));
 	dlclose(library);
 	EXPECT_NE(wanted.version(), nullptr) << "it is kept";
+}
+
+// A library that is not there is not looked for again and again; one that could not be opened now is.
+TEST(CufileLoader, TheLinkerSaysWhetherDescriptorsAreShort)
+{
+	EXPECT_FALSE(cufile::Linker::is_short());
+	struct rlimit old = {}, none = {};
+	ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+	none.rlim_max = old.rlim_max;
+	ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+	const bool is_short = cufile::Linker::is_short();
+	ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+	EXPECT_TRUE(is_short);
 }
 
 // A dynamic linker that finds nothing, until it does.

@@ -204,6 +204,51 @@ TEST_F(CufileRegistry, ADescriptorThatCannotBeHad)
 	EXPECT_EQ(library.add_file(&fh, &none).err, CU_FILE_INVALID_VALUE);
 }
 
+// The handle would go its other way for good, or worse, its direct one.
+TEST_F(CufileRegistry, ADenylistThatCannotBeEvaluatedNow)
+{
+	system.texts["/etc/cufile.json"] = R"({"denylist": {"drivers": ["x"], "mounts": ["/x"]}})";
+	peer.buffer.assign(4096, 'b');
+	peer.file = "hello";
+	const int fd = system.program_fd("hello", O_RDWR);
+	const CUfileDescr_t descr = descr_of(fd);
+	system.texts["/proc/self/fdinfo/" + std::to_string(fd + 1)] = "mnt_id:\t31\n";
+	CUfileHandle_t fh;
+	system.read_errors["/proc/self/mountinfo"] = -EMFILE;
+	EXPECT_EQ(library.add_file(&fh, &descr).err, CU_FILE_GETNEWFD_FAILED);
+	system.read_errors.clear();
+	EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
+}
+
+TEST_F(CufileRegistry, AFileThatCannotGoPastThePageCacheIsNamed)
+{
+	system.texts["/etc/cufile.json"] =
+		R"({"properties": {"force_odirect_mode": true}, "logging": {"level": "WARN"}})";
+	const int past = system.program_fd("hello", O_RDWR);
+	add_file(library, past);
+	EXPECT_EQ(system.to_stderr.find("force_odirect_mode"), std::string::npos) << system.to_stderr;
+	system.no_direct = true;
+	const int fd = system.program_fd("hello", O_RDWR);
+	add_file(library, fd);
+	EXPECT_NE(system.to_stderr.find("WARN"), std::string::npos) << system.to_stderr;
+	EXPECT_NE(system.to_stderr.find("force_odirect_mode: file descriptor " + std::to_string(fd) +
+					" cannot be opened with O_DIRECT"),
+		  std::string::npos)
+		<< system.to_stderr;
+}
+
+// Each of the two threads has found that the description is not registered yet.
+TEST_F(CufileRegistry, ADescriptorThatTwoThreadsRegister)
+{
+	const CUfileDescr_t descr = descr_of(system.program_fd("hello", O_RDWR));
+	CUfileHandle_t first = nullptr, second = nullptr;
+	ASSERT_EQ(library.open().err, 0);
+	system.on_open = [&] { EXPECT_EQ(library.add_file(&second, &descr).err, 0); };
+	EXPECT_EQ(library.add_file(&first, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	EXPECT_EQ(first, nullptr);
+	EXPECT_NE(second, nullptr);
+}
+
 // Without /proc there is only the program's own description, and with it what the program sets there.
 TEST_F(CufileRegistry, WhatWouldBeAppendedIsNotWritten)
 {

@@ -303,6 +303,19 @@ TEST_F(CufileRelay, AShortageIsNotRemembered)
 	EXPECT_EQ(near(), MiB);
 }
 
+// The second time the driver does not say what it has allocated: that is given back as well.
+TEST_F(CufileRelay, TheSecondThatCannotBeMade)
+{
+	peer.enroll_error = -EMFILE;
+	EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+	ASSERT_TRUE(cuda.allocated.empty());
+	system.now += 20'000'000;
+	cuda.no_ids_of_allocated = true;
+	EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
+	EXPECT_EQ(near(), 0u);
+	EXPECT_TRUE(cuda.allocated.empty());
+}
+
 TEST_F(CufileRelay, ARefusalThatMayPassIsNotRemembered)
 {
 	peer.refused_by[first] = PEERDMA_REASON_MAPPING;

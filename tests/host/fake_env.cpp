@@ -97,13 +97,26 @@ int FakeEnv::open(const char *path, int open_flags)
 	return next_fd_++;
 }
 
-int FakeEnv::close(int fd) { return fds.erase(fd) ? 0 : -EBADF; }
+int FakeEnv::close(int fd)
+{
+	positions_.erase(fd);
+	return fds.erase(fd) ? 0 : -EBADF;
+}
+
+void FakeEnv::reuse(int fd, const std::string &path)
+{
+	close(fd);
+	fds[fd] = path;
+	flags[fd] = O_RDWR;
+}
 
 int FakeEnv::dup(int fd)
 {
 	auto it = fds.find(fd);
 	if (it == fds.end())
 		return -EBADF;
+	position(fd);
+	positions_[next_fd_] = positions_[fd];
 	fds[next_fd_] = it->second;
 	return next_fd_++;
 }
@@ -261,15 +274,35 @@ int FakeEnv::fsync(int fd) { return fds.count(fd) ? 0 : -EBADF; }
 
 int FakeEnv::open_flags(int fd) { return flags[fd]; }
 
-int FakeEnv::fstat(int fd, struct stat *st)
+int FakeEnv::fstat(int fd, struct stat &st)
 {
 	auto it = fds.find(fd);
 	if (it == fds.end())
 		return -EBADF;
+	st.st_ino = std::hash<std::string>()(it->second);
+	st.st_mode = S_IFCHR;
+	if (it->second == node)
+		return 0;
 	const Content &content = contents.at(it->second);
-	st->st_mode = content.mode;
-	st->st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.size.value_or(content.bytes.size())) : 0;
+	st.st_mode = content.mode;
+	st.st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.size.value_or(content.bytes.size())) : 0;
 	return 0;
+}
+
+off_t FakeEnv::seek(int fd, off_t to)
+{
+	const off_t at = position(fd);
+	return at < 0 ? at : *positions_[fd] = to;
+}
+
+off_t FakeEnv::position(int fd)
+{
+	if (!fds.count(fd))
+		return -EBADF;
+	auto &at = positions_[fd];
+	if (!at)
+		at = std::make_shared<off_t>(0);
+	return *at;
 }
 
 int FakeEnv::io(peerdma_io &io, bool write)
@@ -469,6 +502,11 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 		auto &add = *static_cast<peerdma_file_add *>(arg);
 		if (!fds.count(add.fd))
 			return -EBADF;
+		const uint32_t mode = contents.at(fds[add.fd]).mode;
+		if (!S_ISREG(mode) && !S_ISBLK(mode)) {
+			add.out_reason = PEERDMA_REASON_FILE_TYPE;
+			return S_ISDIR(mode) ? -EISDIR : -ESPIPE;
+		}
 		add.out_file_id = next_file_++;
 		file_ids[add.out_file_id] = fds[add.fd];
 		return 0;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -106,7 +107,9 @@ public:
 	int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) override;
 	int fsync(int fd) override;
 	int open_flags(int fd) override;
-	int fstat(int fd, struct stat *st) override;
+	int fstat(int fd, struct stat &st) override;
+	off_t seek(int fd, off_t to) override;
+	off_t position(int fd) override;
 	int access(const std::string &path, int mode) override;
 	int read_bounded(const std::string &path, uint64_t most, std::string &out) override;
 	int write_file(const std::string &path, std::string_view value) override;
@@ -115,12 +118,19 @@ public:
 	int64_t size_of(int fd) override;
 	void *function(const char *library, const char *name) override;
 
+	// The next descriptor; returns what it would have been.
+	int next_fd(int fd) { return std::exchange(next_fd_, fd); }
+	// The program closes this number, and opens another file by it.
+	void reuse(int fd, const std::string &path);
+
 	// Does what the oldest command under way asks for.
 	peerdma_impl::Completion complete();
 
 private:
 	int io(peerdma_io &io, bool write);
 	int32_t piece(const peerdma_impl::Command &command, uint64_t file_off, uint64_t buf_off, uint32_t len);
+
+	std::map<int, std::shared_ptr<off_t>> positions_; // those of one description share it
 
 	int next_fd_ = 100;
 	uint32_t next_provider_ = 1, next_buffer_ = 1, next_file_ = 1;

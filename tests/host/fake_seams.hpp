@@ -7,12 +7,14 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -73,6 +75,8 @@ public:
 
 	int open(const char *path, int flags) override
 	{
+		if (const auto meanwhile = std::exchange(on_open, nullptr))
+			meanwhile();
 		std::lock_guard guard(lock);
 		opened.emplace_back(path, flags);
 		const std::string name = path, self = "/proc/self/fd/";
@@ -201,10 +205,14 @@ public:
 	{
 		const auto found = links.find(path);
 		out = found == links.end() ? "" : found->second;
+		if (read_errors.contains(path))
+			return read_errors[path];
 		return found == links.end() ? -ENOENT : 0;
 	}
 	int list(const std::string &path, std::vector<std::string> &names) override
 	{
+		if (read_errors.contains(path))
+			return read_errors[path];
 		for (const auto &[link, to] : links)
 			if (link.starts_with(path))
 				names.push_back(link.substr(path.size()));
@@ -292,7 +300,8 @@ public:
 	int prefer_error = 0;
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
-	std::map<std::string, int> read_errors;
+	std::map<std::string, int> read_errors; // of texts, links and folders
+	std::function<void()> on_open;          // what another thread does before the next open()
 	uint32_t log_mode = S_IFREG | 0644;
 	int append_error = 0, rename_error = 0;
 	std::string to_stderr, to_log;
@@ -453,6 +462,7 @@ public:
 	{
 		const char *at = static_cast<const char *>(address);
 		out = {};
+		allocations_asked++;
 		const size_t there = std::min(device.size(), mapped_to);
 		if (at >= device.data() && at < device.data() + there)
 			out = {reinterpret_cast<uintptr_t>(device.data()), there,
@@ -465,7 +475,8 @@ public:
 		std::lock_guard guard(lock);
 		for (const auto &[bytes, number] : allocated)
 			if (at >= bytes->data() && at < bytes->data() + bytes->size())
-				out = {reinterpret_cast<uintptr_t>(bytes->data()), bytes->size(), 100};
+				out = {reinterpret_cast<uintptr_t>(bytes->data()), bytes->size(),
+				       no_ids_of_allocated ? 0u : 100u};
 		for (const auto &[memory, number] : pinned_ids)
 			if (memory == at)
 				out = {reinterpret_cast<uintptr_t>(at), 1, number};
@@ -658,7 +669,8 @@ public:
 		uint64_t id;
 	};
 	std::map<char *, Small> side_by_side; // allocations in device, instead
-	std::atomic<int> synced{0};
+	std::atomic<int> synced{0}, allocations_asked{0};
+	bool no_ids_of_allocated = false;
 	int sync_error = 0;
 	std::atomic<int> pinned{0};
 	std::vector<std::pair<char *, uint64_t>> pinned_ids; // of what is there; with lock

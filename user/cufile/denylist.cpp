@@ -2,18 +2,50 @@
 #include "denylist.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <optional>
 #include <string_view>
 
 #include <sys/sysmacros.h>
 
+#include "backoff.hpp"
 #include "text.hpp"
 
 namespace cufile
 {
 namespace
 {
+
+// The files that say what another file is on.
+class Sources
+{
+public:
+	explicit Sources(System &system) : system_(system) {}
+
+	int fstat(int fd, struct stat &st) { return noted(system_.fstat(fd, st)); }
+	int read_file(const std::string &path, std::string &out) { return noted(system_.read_file(path, out)); }
+	int read_link(const std::string &path, std::string &out) { return noted(system_.read_link(path, out)); }
+	int list(const std::string &path, std::vector<std::string> &out) { return noted(system_.list(path, out)); }
+
+	// Of one that could not be looked at now; 0: there was none.
+	int shortage() const { return shortage_; }
+	// One is there and cannot be read.
+	bool unread() const { return unread_; }
+
+private:
+	int noted(int rc)
+	{
+		if (is_shortage(rc))
+			shortage_ = rc;
+		unread_ = unread_ || (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EINVAL);
+		return rc;
+	}
+
+	System &system_;
+	int shortage_ = 0;
+	bool unread_ = false;
+};
 
 struct Mount {
 	std::string point, filesystem, source;
@@ -52,7 +84,7 @@ std::string plain(std::string_view text)
 	return out;
 }
 
-Mount mount_of(System &system, int fd)
+Mount mount_of(Sources &system, int fd)
 {
 	std::string text;
 	constexpr std::string_view key = "mnt_id:\t";
@@ -84,7 +116,7 @@ Mount mount_of(System &system, int fd)
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 // What the kernel calls it: /dev/disk/by-id/... and /dev/mapper/... are links.
-std::string device_name(System &system, const std::string &entry)
+std::string device_name(Sources &system, const std::string &entry)
 {
 	std::string target;
 	if (entry.starts_with('/') && system.read_link(entry, target) >= 0)
@@ -92,7 +124,7 @@ std::string device_name(System &system, const std::string &entry)
 	return std::string(last_part(entry));
 }
 
-void walk(System &system, std::string path, int depth, Ground &ground)
+void walk(Sources &system, std::string path, int depth, Ground &ground)
 {
 	constexpr int deepest = 8; // of disks made of disks
 	constexpr std::string_view root = "/sys/devices";
@@ -121,7 +153,7 @@ void walk(System &system, std::string path, int depth, Ground &ground)
 }
 
 // None: sysfs is not there to say so.
-std::optional<Ground> ground_of(System &system, int fd, const Mount &mount)
+std::optional<Ground> ground_of(Sources &system, int fd, const Mount &mount)
 {
 	Ground ground;
 	struct stat st = {};
@@ -154,36 +186,45 @@ std::string folder(std::string path)
 	return path;
 }
 
-} // namespace
-
-std::string Denylist::meets(System &system, int fd) const
+// "" if the file meets none.
+std::string met(const Denylist &list, Sources &system, int fd)
 {
-	if (empty())
-		return "";
 	const Mount mount = mount_of(system, fd);
 	// Without /proc nobody says what it is on.
-	if (mount.point.empty() && !(mounts.empty() && filesystems.empty()))
+	if (mount.point.empty() && !(list.mounts.empty() && list.filesystems.empty()))
 		return "mounts are not known";
-	for (const std::string &entry : filesystems)
+	for (const std::string &entry : list.filesystems)
 		if (same_name(entry, mount.filesystem) || (same_name(entry, "nfs") && mount.filesystem == "nfs4"))
 			return "filesystems has " + entry;
-	for (const std::string &entry : mounts)
+	for (const std::string &entry : list.mounts)
 		if (folder(entry) == mount.point)
 			return "mounts has " + entry;
-	if (drivers.empty() && devices.empty())
+	if (list.drivers.empty() && list.devices.empty())
 		return "";
 	const std::optional<Ground> ground = ground_of(system, fd, mount);
 	if (!ground)
 		return "devices are not known";
-	for (const std::string &entry : devices)
+	for (const std::string &entry : list.devices)
 		if (std::ranges::count(ground->parts, device_name(system, entry)))
 			return "devices has " + entry;
-	for (const std::string &entry : drivers)
+	for (const std::string &entry : list.drivers)
 		if (same_name(entry, mount.filesystem) ||
 		    std::ranges::any_of(ground->drivers,
 					[&](const std::string &driver) { return same_name(entry, driver); }))
 			return "drivers has " + entry;
-	return "";
+	return system.unread() ? "devices are not known" : "";
+}
+
+} // namespace
+
+int Denylist::meets(System &system, int fd, std::string &out) const
+{
+	out.clear();
+	if (empty())
+		return 0;
+	Sources sources(system);
+	out = met(*this, sources, fd);
+	return sources.shortage();
 }
 
 } // namespace cufile

@@ -15,8 +15,9 @@ struct Denylist {
 	std::vector<std::string> drivers, devices, mounts, filesystems;
 
 	bool empty() const { return drivers.empty() && devices.empty() && mounts.empty() && filesystems.empty(); }
-	// The key and the entry that a file meets, as "mounts has /data"; "" if it meets none.
-	std::string meets(System &system, int fd) const;
+	// The key and the entry that a file meets, as "mounts has /data"; "" if it meets none. What cannot be found out is met.
+	// Return: 0, or -errno: a shortage of descriptors or memory, which may pass.
+	int meets(System &system, int fd, std::string &out) const;
 };
 
 } // namespace cufile

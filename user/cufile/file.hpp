@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "descriptor.hpp"
+#include "seams.hpp"
 
 namespace cufile
 {

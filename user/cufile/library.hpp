@@ -188,8 +188,10 @@ private:
 	uint64_t bar_bytes(int gpu);
 	Config config_now();
 	CUfileError_t set_while_closed(const std::function<void(Settings &)> &apply);
-	bool is_registered(int fd, dev_t device, ino_t inode) const; // with table_lock_
-	uintptr_t new_id();                                          // with table_lock_
+	// Both with table_lock_.
+	bool is_registered(int fd, dev_t device, ino_t inode, uintptr_t others) const;
+	uintptr_t last_id() const { return 0x70000000 + next_id_; }
+	uintptr_t new_id(); // with table_lock_
 	void cut_batch(Batch &batch);
 	void end_batch(Batch &batch);
 	std::shared_ptr<Handle> find(CUfileHandle_t fh);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "descriptor.hpp"
+#include "seams.hpp"
 
 namespace cufile
 {

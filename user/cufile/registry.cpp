@@ -58,7 +58,8 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 		return refuse(CU_FILE_DRIVER_CLOSING);
 
 	std::shared_ptr<Handle> handle;
-	bool marked = false;
+	uintptr_t others =
+		0; // those with a greater id are of the same description, if they are of the same descriptor and file
 	if (descr->type == CU_FILE_HANDLE_TYPE_USERSPACE_FS) {
 		if (!descr->fs_ops || (!descr->fs_ops->read && !descr->fs_ops->write))
 			return refuse(CU_FILE_IO_NOT_SUPPORTED);
@@ -68,12 +69,14 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 		struct stat st = {};
 		if (seams_.system.fstat(descr->handle.fd, st) < 0)
 			return refuse(CU_FILE_INVALID_VALUE);
-		// Not of pipes and sockets, whose owners get signals.
-		marked = (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)) && seams_.system.mark(descr->handle.fd);
 		{
 			// Before the file is opened: closing it again would end the program's locks.
-			const std::shared_lock tables(table_lock_);
-			if (marked && is_registered(descr->handle.fd, st.st_dev, st.st_ino))
+			const std::lock_guard tables(table_lock_);
+			// Not of pipes and sockets, whose owners get signals.
+			const bool marks = S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
+			if (!marks || !seams_.system.mark(descr->handle.fd))
+				others = last_id();
+			if (is_registered(descr->handle.fd, st.st_dev, st.st_ino, others))
 				return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
 		}
 		std::shared_ptr<SystemFile> file;
@@ -90,7 +93,9 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 				 "too long for the page cache to keep: long reads of what is not in there go past it "
 				 "(file descriptor " +
 					 std::to_string(descr->handle.fd) + ")");
-		const std::string met = use->config.denylist.meets(seams_.system, file->fd());
+		std::string met;
+		if (use->config.denylist.meets(seams_.system, file->fd(), met) < 0)
+			return refuse(CU_FILE_GETNEWFD_FAILED);
 		if (!met.empty())
 			log_.say(Log::Level::info, "not directly, because the denylist's " + met +
 							   " (file descriptor " + std::to_string(descr->handle.fd) +
@@ -104,7 +109,7 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 	}
 
 	const std::lock_guard tables(table_lock_);
-	if (marked && is_registered(handle->fd, handle->dev, handle->ino)) // by another thread meanwhile
+	if (is_registered(handle->fd, handle->dev, handle->ino, others)) // by another thread meanwhile
 		return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
 	const uintptr_t id = new_id();
 	handles_.emplace(id, handle);
@@ -115,12 +120,12 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 	return success();
 }
 
-// By this descriptor. The caller knows that its description was registered before: a number that is another file's now, or
-// the same file's that was closed and opened anew, is no second registration.
-bool Library::is_registered(int fd, dev_t device, ino_t inode) const
+// By this descriptor, with an id above others. A number that is another file's now, or the same file's that was closed and
+// opened anew, is no second registration: the caller knows from which id on the description is the same.
+bool Library::is_registered(int fd, dev_t device, ino_t inode, uintptr_t others) const
 {
 	const auto same = by_fd_.find(fd);
-	if (same == by_fd_.end())
+	if (same == by_fd_.end() || same->second <= others)
 		return false;
 	const Handle &handle = *handles_.at(same->second);
 	return handle.dev == device && handle.ino == inode;
@@ -130,7 +135,7 @@ bool Library::is_registered(int fd, dev_t device, ino_t inode) const
 uintptr_t Library::new_id()
 {
 	next_id_ += 16;
-	return 0x70000000 + next_id_;
+	return last_id();
 }
 
 void Library::remove_file(CUfileHandle_t fh)

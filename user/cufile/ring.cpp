@@ -8,11 +8,10 @@
 #include <memory>
 #include <new>
 
-#include <fcntl.h>
 #include <liburing.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "../lib/uring.hpp"
 #include "real.hpp"
 
 namespace cufile
@@ -35,10 +34,9 @@ public:
 		while (under_way_)
 			reap(landed, std::size(landed), true);
 		// What the ring still holds when it is closed it lets go of later, or never if a child of fork() has it.
-		// The number is somebody else's now, and closing it is not for us.
 		there_ = is_there();
 		if (!there_)
-			ring_.ring_fd = ring_.enter_ring_fd = -1;
+			peerdma_impl::forget_descriptor(ring_);
 		if (fixed_memory_)
 			io_uring_unregister_buffers(&ring_);
 		if (fixed_file_)
@@ -57,7 +55,7 @@ public:
 			return rc;
 		open_ = true;
 		depth_ = std::min(depth, ring_.sq.ring_entries);
-		rc = away_from_standard_streams();
+		rc = peerdma_impl::away_from_standard_streams(ring_);
 		if (rc < 0)
 			return rc;
 		if (::fstat(ring_.ring_fd, &identity_) < 0)
@@ -113,18 +111,6 @@ public:
 	}
 
 private:
-	int away_from_standard_streams()
-	{
-		if (ring_.ring_fd > STDERR_FILENO)
-			return 0;
-		const int other = ::fcntl(ring_.ring_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		if (other < 0)
-			return -errno;
-		::close(ring_.ring_fd);
-		ring_.ring_fd = ring_.enter_ring_fd = other;
-		return 0;
-	}
-
 	// Before Linux 6.4 a file that is taken out stays open for up to a second: umount(2) would find it. No feature says
 	// so but one of 6.10.
 	bool lets_go_at_once() const

@@ -76,14 +76,14 @@ public:
 	virtual int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out) = 0;
 	// A regular file of at most 16 MiB; -EINVAL: it is not a regular file. Never waits, as a FIFO would.
 	virtual int read_file(const std::string &path, std::string &out) = 0;
-	// Replaces a regular file, or makes one. After an error it may be there in part. -EINVAL: it is not a regular file.
+	// Replaces a regular file, or makes one: all of it or nothing. -EINVAL: it is not a regular file.
 	virtual int write_file(const std::string &path, std::string_view text) = 0;
 	virtual int read_link(const std::string &path, std::string &out) = 0;
 	// The names in a folder, without . and ..
 	virtual int list(const std::string &path, std::vector<std::string> &names) = 0;
 	// Opened for appending, made if it is not there. -ENXIO: a FIFO that nobody reads.
 	virtual int open_log(const std::string &path) = 0;
-	// All of it, and never waits: -EAGAIN, a pipe or a terminal has no room.
+	// All of it: -EAGAIN, a pipe or a terminal has no room. Does not wait, but for a terminal that cannot be opened again.
 	virtual int append(int fd, std::string_view text) = 0;
 	virtual int rename(const std::string &from, const std::string &to) = 0;
 	virtual std::optional<std::string> variable(const char *name) = 0;

@@ -175,16 +175,32 @@ public:
 
 	int write_file(const std::string &path, std::string_view text) override
 	{
-		const int fd = high(check(
-			::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666)));
+		struct stat st = {};
+		const bool there = ::stat(path.c_str(), &st) == 0;
+		if (there && !S_ISREG(st.st_mode))
+			return -EINVAL;
+		if (there && ::access(path.c_str(), W_OK) < 0)
+			return -errno;
+		// Beside the file, not beside a link to it.
+		char resolved[PATH_MAX];
+		const std::string target = ::realpath(path.c_str(), resolved) ? resolved : path;
+		std::string draft;
+		int fd = -EEXIST;
+		for (unsigned i = 0; fd == -EEXIST; i++) {
+			draft = target + ".peerdma-" + std::to_string(::getpid()) + '-' + std::to_string(i);
+			fd = high(check(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)));
+		}
 		if (fd < 0)
 			return fd;
-		struct stat st;
-		int rc = fstat(fd, st);
+		int rc = there ? check(::fchmod(fd, st.st_mode & 07777)) : 0;
 		if (rc == 0)
-			rc = S_ISREG(st.st_mode) ? append(fd, text) : -EINVAL;
+			rc = append(fd, text);
 		const int closed = close(fd);
-		return rc < 0 ? rc : closed;
+		if (rc == 0)
+			rc = closed < 0 ? closed : rename(draft, target);
+		if (rc < 0)
+			::unlink(draft.c_str());
+		return rc;
 	}
 	int read_link(const std::string &path, std::string &out) override
 	{
@@ -216,22 +232,11 @@ public:
 	}
 	int append(int fd, std::string_view text) override
 	{
-		WithoutPipeSignal quiet;
-		while (!text.empty()) {
-			// Standard error may be a pipe or a terminal that nobody reads, and its flags are the program's. One that
-			// is ready has room for PIPE_BUF bytes.
-			struct pollfd ready = {fd, POLLOUT, 0};
-			if (::poll(&ready, 1, 0) == 0)
-				return -EAGAIN;
-			const int rc = check(
-				static_cast<int>(::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF))));
-			if (rc == -EPIPE)
-				quiet.take();
-			if (rc < 0 && rc != -EINTR)
-				return rc;
-			text.remove_prefix(rc > 0 ? static_cast<size_t>(rc) : 0);
-		}
-		return 0;
+		const int own = without_waiting(fd);
+		const int rc = append_to(own < 0 ? fd : own, text);
+		if (own >= 0)
+			::close(own);
+		return rc;
 	}
 	int rename(const std::string &from, const std::string &to) override
 	{
@@ -282,6 +287,40 @@ public:
 	int pid() override { return ::getpid(); }
 
 private:
+	// Standard error may be a pipe or a terminal that nobody reads, and its flags are the program's: a write would wait. The
+	// same once more, by a description of our own that does not; -errno where that cannot be had, or is not needed.
+	int without_waiting(int fd)
+	{
+		struct stat st;
+		const int flags = open_flags(fd);
+		if (flags < 0 || flags & O_NONBLOCK || fstat(fd, st) < 0)
+			return -EBADF;
+		if (!S_ISFIFO(st.st_mode) && !(S_ISCHR(st.st_mode) && ::isatty(fd)))
+			return -EINVAL;
+		char path[32];
+		std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	}
+
+	int append_to(int fd, std::string_view text)
+	{
+		WithoutPipeSignal quiet;
+		while (!text.empty()) {
+			// For what could not be opened again. A pipe that is ready has room for PIPE_BUF bytes.
+			struct pollfd ready = {fd, POLLOUT, 0};
+			if (::poll(&ready, 1, 0) == 0)
+				return -EAGAIN;
+			const int rc = check(
+				static_cast<int>(::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF))));
+			if (rc == -EPIPE)
+				quiet.take();
+			if (rc < 0 && rc != -EINTR)
+				return rc;
+			text.remove_prefix(rc > 0 ? static_cast<size_t>(rc) : 0);
+		}
+		return 0;
+	}
+
 	// Away from 0, 1 and 2, as dup().
 	int high(int fd)
 	{

@@ -165,6 +165,21 @@ int from_pointer(struct peerdma_device &p, struct peerdma_pointer_args &args, st
 
 } // namespace
 
+int map_device(const Device &device, uint64_t offset, uint64_t len, void **addr)
+{
+	void *at = nullptr;
+	const int rc = device.env().mmap(device.fd(), offset, len, &at);
+	if (rc < 0)
+		return rc;
+	// Afterwards: what is ours now was ours before.
+	if (!device.is_there()) {
+		device.env().munmap(at, len);
+		return -EBADF;
+	}
+	*addr = at;
+	return 0;
+}
+
 int map_buffer(struct peerdma_buf &buf, void *&addr)
 {
 	if (!buf.mmap_offset)
@@ -173,7 +188,7 @@ int map_buffer(struct peerdma_buf &buf, void *&addr)
 	if (!buf.addr) {
 		const Device &device = *buf.device;
 		void *at = nullptr;
-		int rc = device.env().mmap(device.fd(), buf.mmap_offset, buf.len, &at);
+		int rc = map_device(device, buf.mmap_offset, buf.len, &at);
 		if (rc < 0)
 			return rc;
 		try {
@@ -319,7 +334,7 @@ int peerdma_buf_map_on_demand(struct peerdma_buf *buf, uint64_t off, uint64_t le
 			return -EOPNOTSUPP;
 		if (off % info.out_page_size)
 			return -EINVAL;
-		return device.env().mmap(device.fd(), buf->mmap_offset + off, len, addr);
+		return map_device(device, buf->mmap_offset + off, len, addr);
 	});
 }
 

@@ -17,6 +17,48 @@ int Policy::load(Env &env, Policy &out)
 	return rc;
 }
 
+namespace
+{
+
+// The devices of this process, by the number of their descriptors.
+struct Opened {
+	std::mutex lock; // protects devices
+	std::map<int, std::atomic<int> *> devices;
+};
+
+Opened &opened()
+{
+	static constinit PerProcess<Opened> all;
+	return all.get();
+}
+
+} // namespace
+
+Device::Device(Env &env, int fd, bool direct_only, Policy policy)
+	: env_(env), fd_(fd), direct_only_(direct_only), policy_(std::move(policy))
+{
+	identity_.fd = fd;
+	identity_.identify(env, false);
+	const std::lock_guard guard(opened().lock);
+	const auto [same, added] = opened().devices.emplace(fd, &fd_);
+	if (!added) {
+		*same->second = -1;
+		same->second = &fd_;
+	}
+}
+
+Device::~Device()
+{
+	const std::lock_guard guard(opened().lock);
+	const auto same = opened().devices.find(identity_.fd);
+	const bool listed = same != opened().devices.end();
+	// A child's copy of its parent's is not listed.
+	if (fd() >= 0 && (!listed || same->second == &fd_))
+		identity_.close(env_);
+	if (listed && same->second == &fd_)
+		opened().devices.erase(same);
+}
+
 int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 {
 	int fd = env.open(device_node, O_RDWR | O_CLOEXEC);
@@ -75,7 +117,9 @@ void peerdma_close(struct peerdma_device *p)
 int peerdma_fd(const struct peerdma_device *p)
 {
 	const int rc = check_handle(p);
-	return rc < 0 ? rc : p->device->fd();
+	if (rc < 0)
+		return rc;
+	return p->device->is_there() ? p->device->fd() : -EBADF;
 }
 
 int peerdma_query(struct peerdma_device *p, struct peerdma_device_info *info)

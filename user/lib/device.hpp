@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "descriptor.hpp"
 #include "env.hpp"
 #include "peerdma.h"
 #include "process.hpp"
@@ -27,7 +29,10 @@ struct Policy {
 };
 
 // One open /dev/peerdma. Handles share it, so that it closes with the last of them and the order in
-// which a program closes its handles does not matter. Nothing in it changes after open: no lock.
+// which a program closes its handles does not matter. Nothing in it changes after open but one: no lock.
+//
+// Ids of files and buffers begin with 1 on each open file. If the program closes our descriptor, and /dev/peerdma is opened
+// again by that number, these ids would name another handle's objects: the older Device then loses its descriptor.
 //
 // It is of the process that opened it. A child after fork(2) shares the open file, and what it asks of that it does to
 // its parent: its calls are refused, and its handles go without a word to the kernel.
@@ -35,16 +40,16 @@ class Device
 {
 public:
 	static int open(Env &env, bool direct_only, std::shared_ptr<Device> &out);
-	Device(Env &env, int fd, bool direct_only, Policy policy)
-		: env_(env), fd_(fd), direct_only_(direct_only), policy_(std::move(policy))
-	{
-	}
-	~Device() { env_.close(fd_); }
+	// Takes the descriptor.
+	Device(Env &env, int fd, bool direct_only, Policy policy);
+	~Device();
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
 
 	Env &env() const { return env_; }
-	int fd() const { return fd_; }
+	int fd() const { return fd_.load(std::memory_order_relaxed); } // -1: lost
+	// The descriptor is still of /dev/peerdma.
+	bool is_there() const { return identity_.is_there(env_) && fd() >= 0; }
 	bool direct_only() const { return direct_only_; }
 	const Policy &policy() const { return policy_; }
 	bool is_inherited() const { return process_ != this_process(); }
@@ -53,12 +58,13 @@ public:
 	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
 	{
 		arg.size = sizeof(arg);
-		return env_.ioctl(fd_, request, &arg);
+		return env_.ioctl(fd(), request, &arg);
 	}
 
 private:
 	Env &env_;
-	const int fd_;
+	Descriptor identity_;
+	std::atomic<int> fd_;
 	const bool direct_only_; // no falling back
 	const Policy policy_;
 	const uint64_t process_ = this_process();
@@ -89,18 +95,32 @@ struct peerdma_buf {
 	void *addr;           // NULL until somebody asks
 };
 
+// Direct I/O names the file by its id, which stays its own whatever the program does with descriptors. All else names it by
+// a descriptor, and looks first whether that is still the file's.
 struct peerdma_file {
+	explicit peerdma_file(std::shared_ptr<peerdma_impl::Device> on) : device(std::move(on)) {}
+	~peerdma_file();
+	peerdma_file(const peerdma_file &) = delete;
+	peerdma_file &operator=(const peerdma_file &) = delete;
+
 	std::shared_ptr<peerdma_impl::Device> device;
-	int fd;
-	uint32_t id = 0; // of PEERDMA_FILE_ADD, 0 until a ring wants it
-	int cached = -1; // the file again, without O_DIRECT, if fd has it and a fallback wants it
+	// Immutable once the file is open.
+	peerdma_impl::Descriptor own;
+	uint32_t id = 0;     // of PEERDMA_FILE_ADD; 0: a directory or a thing without offsets
+	int refused = 0;     // why it has none, -errno,
+	uint32_t reason = 0; // and enum peerdma_reason
+
+	std::mutex lock;                 // protects cached and rules
+	peerdma_impl::Descriptor cached; // the file again, without O_DIRECT, if own has it and a fallback wants it
 	// By provider what decided, nullptr if nothing did; for permit().
-	std::map<uint32_t, const peerdma_impl::Rule *> rules = {};
-	std::mutex lock = {}; // protects id, cached and rules
+	std::map<uint32_t, const peerdma_impl::Rule *> rules;
 };
 
 namespace peerdma_impl
 {
+
+// Maps bytes of a buffer at its device's offset; -EBADF: the program has closed the descriptor.
+int map_device(const Device &device, uint64_t offset, uint64_t len, void **addr);
 
 // The buffer's proxy address, mapped by the first who asks.
 int map_buffer(struct peerdma_buf &buf, void *&addr);

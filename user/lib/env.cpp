@@ -70,7 +70,17 @@ public:
 	}
 	int fsync(int fd) override { return check(::fsync(fd)); }
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
-	int fstat(int fd, struct stat *st) override { return check(::fstat(fd, st)); }
+	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
+	off_t seek(int fd, off_t to) override
+	{
+		const off_t at = ::lseek(fd, to, SEEK_SET);
+		return at < 0 ? -errno : at;
+	}
+	off_t position(int fd) override
+	{
+		const off_t at = ::lseek(fd, 0, SEEK_CUR);
+		return at < 0 ? -errno : at;
+	}
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
 
 	int read_bounded(const std::string &path, uint64_t most, std::string &out) override

@@ -36,7 +36,10 @@ public:
 	virtual int fsync(int fd) = 0;
 	// The flags that it is open with, of fcntl(F_GETFL).
 	virtual int open_flags(int fd) = 0;
-	virtual int fstat(int fd, struct stat *st) = 0;
+	virtual int fstat(int fd, struct stat &st) = 0;
+	// The position of an open file description, which no I/O at an offset changes.
+	virtual off_t seek(int fd, off_t to) = 0;
+	virtual off_t position(int fd) = 0;
 	virtual int access(const std::string &path, int mode) = 0;
 	// A whole file, to its end: the sizes that sysfs and procfs report are not those of the contents.
 	//   -EISDIR a directory   -ESPIPE a FIFO, a socket or a device, which is not opened   -EFBIG above @most bytes

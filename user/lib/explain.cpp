@@ -15,11 +15,13 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 		if (rc)
 			return rc;
 		struct peerdma_file_query query = {};
-		query.fd = file->fd;
+		query.fd = file->own.fd;
 		query.provider_id = provider_id;
 		if (explanation->size >= offsetof(struct peerdma_explanation, leaf) + sizeof(explanation->leaf))
 			query.leaf = explanation->leaf;
 		rc = file->device->ioctl(PEERDMA_FILE_QUERY, query);
+		if (rc >= 0 && !file->own.is_there(file->device->env()))
+			rc = -EBADF;
 		if (rc < 0)
 			return rc;
 		struct peerdma_explanation full = {};

@@ -8,27 +8,62 @@
 namespace
 {
 
-// Takes the descriptor: it is closed if the handle cannot be made.
-int make_file(const std::shared_ptr<peerdma_impl::Device> &device, int fd, struct peerdma_file **out)
+using namespace peerdma_impl;
+
+// The kernel's id for the file. A thing whose bytes it never moves has none, and opens all the same.
+int add_file(struct peerdma_file &file)
 {
-	try {
-		*out = new peerdma_file{device, fd};
-	} catch (...) {
-		device->env().close(fd);
-		throw;
+	struct peerdma_file_add add = {};
+	add.fd = file.own.fd;
+	const int rc = file.device->ioctl(PEERDMA_FILE_ADD, add);
+	if (rc == -EISDIR || rc == -ESPIPE) {
+		file.refused = rc;
+		file.reason = add.out_reason;
+		return 0;
 	}
+	if (rc < 0)
+		return rc == -ENOTTY ? -EOPNOTSUPP : rc;
+	file.id = add.out_file_id;
+	// Another thread may have closed the descriptor meanwhile.
+	return file.own.is_there(file.device->env()) ? 0 : -EBADF;
+}
+
+// open: returns a descriptor or -errno. own: of a description that nobody else has.
+template <class Open>
+int make_file(const std::shared_ptr<Device> &device, bool own, Open &&open, struct peerdma_file **out)
+{
+	// Before the descriptor: afterwards there would be one to close if memory ran out.
+	auto file = std::make_unique<struct peerdma_file>(device);
+	const int fd = open(device->env());
+	if (fd < 0)
+		return fd;
+	file->own.fd = fd;
+	file->own.identify(device->env(), own);
+	const int rc = add_file(*file);
+	if (rc < 0)
+		return rc;
+	*out = file.release();
 	return 0;
 }
 
-int dup_file(const std::shared_ptr<peerdma_impl::Device> &device, int fd, struct peerdma_file **out)
+int dup_file(const std::shared_ptr<Device> &device, int fd, struct peerdma_file **out)
 {
-	int own = device->env().dup(fd);
-	return own < 0 ? own : make_file(device, own, out);
+	return make_file(
+		device, false, [&](Env &env) { return env.dup(fd); }, out);
 }
 
 } // namespace
 
-using namespace peerdma_impl;
+peerdma_file::~peerdma_file()
+{
+	if (id && !device->is_inherited()) {
+		struct peerdma_destroy request = {};
+		request.id = id;
+		device->ioctl(PEERDMA_FILE_REMOVE, request);
+	}
+	cached.close(device->env());
+	own.close(device->env());
+}
 
 int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags, struct peerdma_file **out)
 {
@@ -40,8 +75,9 @@ int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags
 			return -EINVAL;
 		// O_NONBLOCK: a FIFO nobody writes to must end in -ESPIPE, not in waiting for ever. On what
 		// can be read directly it has no meaning.
-		int fd = p->device->env().open(path, open_flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-		return fd < 0 ? fd : make_file(p->device, fd, out);
+		const int flags = open_flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+		return make_file(
+			p->device, true, [&](Env &env) { return env.open(path, flags); }, out);
 	});
 }
 
@@ -68,16 +104,6 @@ int peerdma_file_for_buf(struct peerdma_buf *buf, int fd, struct peerdma_file **
 void peerdma_file_close(struct peerdma_file *file)
 {
 	boundary([&] {
-		if (!file)
-			return 0;
-		if (file->id && !file->device->is_inherited()) {
-			struct peerdma_destroy request = {};
-			request.id = file->id;
-			file->device->ioctl(PEERDMA_FILE_REMOVE, request);
-		}
-		if (file->cached >= 0)
-			file->device->env().close(file->cached);
-		file->device->env().close(file->fd);
 		delete file;
 		return 0;
 	});
@@ -90,14 +116,17 @@ int peerdma_file_size(struct peerdma_file *file, uint64_t *bytes)
 		if (rc || !bytes)
 			return rc ? rc : -EINVAL;
 		struct stat st = {};
-		rc = file->device->env().fstat(file->fd, &st);
+		Env &env = file->device->env();
+		rc = env.fstat(file->own.fd, st);
 		if (rc < 0)
 			return rc;
+		if (!file->own.is_there(env))
+			return -EBADF;
 		uint64_t size = 0;
 		if (S_ISREG(st.st_mode)) {
 			size = static_cast<uint64_t>(st.st_size);
 		} else if (S_ISBLK(st.st_mode)) {
-			rc = file->device->env().ioctl(file->fd, BLKGETSIZE64, &size);
+			rc = env.ioctl(file->own.fd, BLKGETSIZE64, &size);
 			if (rc < 0)
 				return rc;
 		} else {

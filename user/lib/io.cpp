@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
-
+#include <algorithm>
 #include <string>
+
+#include <fcntl.h>
 
 #include "boundary.hpp"
 #include "device.hpp"
@@ -27,22 +28,34 @@ uint32_t route_of(const struct peerdma_io_result &r)
 // The file for the page cache. Direct I/O on a proxy address would pass none of the module's checks, and the
 // descriptor may be shared with others: the file is opened again, with all else that it was opened with. What
 // leads to a descriptor is a link, and a temporary file has no name to be made under.
-int cached_fd(struct peerdma_file &file)
+int without_direct(struct peerdma_file &file, Descriptor &out)
 {
-	const int flags = file.device->env().open_flags(file.fd);
-	if (flags < 0 || !(flags & O_DIRECT))
-		return flags < 0 ? flags : file.fd;
-	std::lock_guard guard(file.lock);
-	if (file.cached < 0) {
-		const std::string self = "/proc/self/fd/" + std::to_string(file.fd);
-		const int same = flags & ~(O_DIRECT | O_NOFOLLOW | O_TMPFILE);
-		int fd = file.device->env().open(self.c_str(), same | O_CLOEXEC | O_NOCTTY);
-		// Without /proc, or without the right to open it once more, there is no other way to fall back on.
-		if (fd < 0)
-			return fd == -ENOMEM || fd == -EMFILE || fd == -ENFILE ? fd : -EXDEV;
-		file.cached = fd;
+	Env &env = file.device->env();
+	const int flags = env.open_flags(file.own.fd);
+	if (flags < 0 || !(flags & O_DIRECT)) {
+		out = file.own;
+		return std::min(flags, 0);
 	}
-	return file.cached;
+	std::lock_guard guard(file.lock);
+	if (!file.cached) {
+		const std::string self = "/proc/self/fd/" + std::to_string(file.own.fd);
+		const int same = flags & ~(O_DIRECT | O_NOFOLLOW | O_TMPFILE);
+		Descriptor again;
+		again.fd = env.open(self.c_str(), same | O_CLOEXEC | O_NOCTTY);
+		// Without /proc, or without the right to open it once more, there is no other way to fall back on.
+		if (again.fd == -ENOMEM || again.fd == -EMFILE || again.fd == -ENFILE)
+			return again.fd;
+		if (again.fd < 0)
+			return file.own.is_there(env) ? -EXDEV : -EBADF;
+		again.identify(env, true);
+		if (again.device != file.own.device || again.inode != file.own.inode) {
+			again.close(env);
+			return -EBADF;
+		}
+		file.cached = again;
+	}
+	out = file.cached;
+	return 0;
 }
 
 // Where there is no direct route, for result.reason: through the page cache, and between it and the device's
@@ -63,15 +76,17 @@ int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf
 	int rc = map_buffer(buf, addr);
 	if (rc < 0)
 		return fail(rc, rc == -ENODEV ? PEERDMA_REASON_REVOKED : PEERDMA_REASON_NONE);
-	const int fd = cached_fd(file);
-	if (fd < 0)
-		return fail(fd, fd == -EXDEV ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	Descriptor through;
+	rc = without_direct(file, through);
+	if (rc < 0)
+		return fail(rc, rc == -EXDEV ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_NONE));
 	Env &env = file.device->env();
 	result.route = PEERDMA_ROUTE_POSIX;
 	while (result.done < len) {
 		char *at = static_cast<char *>(addr) + buf_off + result.done;
-		int64_t n = write ? env.pwrite(fd, at, len - result.done, file_off + result.done) :
-				    env.pread(fd, at, len - result.done, file_off + result.done);
+		int64_t n = !through.is_there(env) ? -EBADF :
+			    write ? env.pwrite(through.fd, at, len - result.done, file_off + result.done) :
+				    env.pread(through.fd, at, len - result.done, file_off + result.done);
 		if (n == -EINTR)
 			continue;
 		if (n == -EFAULT)
@@ -106,10 +121,14 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 	if (const int rc = permit(file, buf.provider_id); rc < 0)
 		return fail(rc, rc == -EACCES ? PEERDMA_REASON_RULE : PEERDMA_REASON_NONE);
 
+	if (!file.id)
+		return fail(file.refused, file.reason);
+
 	const bool write = request == PEERDMA_WRITE;
 	do {
 		struct peerdma_io io = {};
-		io.fd = file.fd;
+		io.flags = PEERDMA_IO_FILE_ID;
+		io.fd = static_cast<int>(file.id);
 		io.buf_id = buf.id;
 		io.file_off = file_off + result.done;
 		io.buf_off = buf_off + result.done;

@@ -43,7 +43,7 @@ int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<
 	do {
 		const uint32_t leaf = static_cast<uint32_t>(out.size());
 		query = {};
-		query.fd = file.fd;
+		query.fd = file.own.fd;
 		query.provider_id = provider_id;
 		query.leaf = leaf;
 		const int rc = file.device->ioctl(PEERDMA_FILE_QUERY, query);
@@ -64,13 +64,16 @@ int decide(struct peerdma_file &file, const struct peerdma_provider_info &provid
 	const Device &device = *file.device;
 	Question question = question_of(device, provider);
 	std::string path;
-	device.env().read_link("/proc/self/fd/" + std::to_string(file.fd), path);
+	device.env().read_link("/proc/self/fd/" + std::to_string(file.own.fd), path);
 	// Else there is no /proc, or the file is outside of this process's root.
 	question.file = path.starts_with('/') ? path : "";
 	question.disks.emplace();
 	if (device.policy().rules.has_disks())
 		if (const int rc = disks_of(file, provider.id, *question.disks, question.more_disks); rc < 0)
 			return rc;
+	// Else this was about another file.
+	if (!file.own.is_there(device.env()))
+		return -EBADF;
 	out = device.policy().rules.decide(question);
 	return 0;
 }

@@ -6,7 +6,10 @@
 
 #include <liburing.h>
 
+#include "descriptor.hpp"
+#include "env.hpp"
 #include "uapi/peerdma.h"
+#include "uring.hpp"
 
 namespace peerdma_impl
 {
@@ -21,8 +24,11 @@ public:
 	KernelQueue &operator=(const KernelQueue &) = delete;
 	~KernelQueue() override
 	{
-		if (open_)
-			io_uring_queue_exit(&ring_);
+		if (!open_)
+			return;
+		if (!is_there())
+			forget_descriptor(ring_);
+		io_uring_queue_exit(&ring_);
 	}
 
 	int open(int dev, unsigned depth, bool one_thread)
@@ -36,6 +42,11 @@ public:
 			return rc;
 		open_ = true;
 		disabled_ = one_thread;
+		rc = away_from_standard_streams(ring_);
+		if (rc < 0)
+			return rc;
+		own_.fd = ring_.ring_fd;
+		own_.identify(kernel_env(), false);
 		// As a fixed file: no look-up for each command.
 		return io_uring_register_files(&ring_, &dev, 1);
 	}
@@ -58,6 +69,8 @@ public:
 
 	int submit() override
 	{
+		if (!is_there())
+			return -EBADF;
 		if (disabled_) {
 			// Not io_uring_enable_rings(): liburing 2.3 forgot to export it.
 			int rc = io_uring_register(static_cast<unsigned>(ring_.ring_fd), IORING_REGISTER_ENABLE_RINGS,
@@ -71,6 +84,8 @@ public:
 
 	int wait(Completion *out, unsigned max, int64_t timeout_ns) override
 	{
+		if (!io_uring_cq_ready(&ring_) && !is_there())
+			return -EBADF;
 		io_uring_cqe *cqe = nullptr;
 		__kernel_timespec timeout = {timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
 		int rc = timeout_ns < 0 ? io_uring_wait_cqe(&ring_, &cqe) :
@@ -89,7 +104,11 @@ public:
 	}
 
 private:
+	// The program may have closed the descriptor, and have a ring of its own by that number. Each has an inode of its own.
+	bool is_there() const { return own_.is_there(kernel_env()); }
+
 	io_uring ring_{};
+	Descriptor own_;
 	bool open_ = false, disabled_ = false;
 };
 

@@ -249,33 +249,16 @@ int check(const struct peerdma_ring &ring, const struct peerdma_op &op)
 	return op.file->device == ring.device && op.buf->device == ring.device ? 0 : -ENOENT;
 }
 
-// The kernel's number for a file; registered when a ring first wants it.
-int file_id(struct peerdma_file &file, uint32_t &id)
-{
-	std::lock_guard guard(file.lock);
-	if (!file.id) {
-		struct peerdma_file_add add = {};
-		add.fd = file.fd;
-		int rc = file.device->ioctl(PEERDMA_FILE_ADD, add);
-		if (rc < 0)
-			return rc;
-		file.id = add.out_file_id;
-	}
-	id = file.id;
-	return 0;
-}
-
 int queue_one(struct peerdma_ring &ring, const struct peerdma_op &op)
 {
-	Request request = {op.kind, 0, 0, op.buf_off, op.len, op.file_off, op.tag, 0};
 	int rc = check(ring, op);
 	if (!rc)
 		rc = permit(*op.file, op.buf->provider_id);
 	if (!rc)
-		rc = file_id(*op.file, request.file_id);
+		rc = op.file->refused;
 	if (rc)
 		return rc;
-	request.buf_id = op.buf->id;
+	const Request request = {op.kind, op.buf->id, op.file->id, op.buf_off, op.len, op.file_off, op.tag, 0};
 	if (ring.outstanding() + ring.finished.size() >= ring.capacity)
 		return -EAGAIN;
 	try {
@@ -317,6 +300,9 @@ int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capac
 			return -EOPNOTSUPP;
 		auto ring = std::make_unique<struct peerdma_ring>(p->device, flags, depth, capacity);
 		rc = p->device->env().open_queue(p->device->fd(), depth, flags & PEERDMA_RING_ONE_THREAD, ring->queue);
+		// Afterwards: what is ours now was ours when the queue took it.
+		if (rc >= 0 && !p->device->is_there())
+			rc = -EBADF;
 		if (rc < 0)
 			return rc;
 		*out = ring.release();

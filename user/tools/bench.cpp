@@ -204,7 +204,7 @@ BenchFile open_bench_file(peerdma_impl::Env &env, const BenchJob &job)
 	struct stat st = {};
 	{
 		const Fd look = opened(env.open(job.target.c_str(), O_RDONLY | common));
-		if (const int rc = env.fstat(look.get(), &st); rc < 0)
+		if (const int rc = env.fstat(look.get(), st); rc < 0)
 			throw Failure{fmt::format("cannot look at {}", job.target), -rc, 0, "", {}};
 	}
 	if (S_ISDIR(st.st_mode)) {

@@ -155,7 +155,7 @@ Report copy_to_file(const CopyOptions &options)
 	const Source from(env, device, options.source);
 	const uint64_t size = from.size();
 	struct stat source = {};
-	if (const int rc = env.fstat(from.plain().get(), &source); rc < 0)
+	if (const int rc = env.fstat(from.plain().get(), source); rc < 0)
 		throw Failure{fmt::format("cannot look at {}", options.source), -rc, 0, "", {}};
 
 	const std::string target = target_of(options);

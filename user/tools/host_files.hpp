@@ -38,7 +38,9 @@ public:
 	int64_t pwrite(int, const void *, uint64_t, uint64_t) override { return -EOPNOTSUPP; }
 	int fsync(int) override { return -EOPNOTSUPP; }
 	int open_flags(int) override { return -EOPNOTSUPP; }
-	int fstat(int, struct stat *) override { return -EOPNOTSUPP; }
+	int fstat(int, struct stat &) override { return -EOPNOTSUPP; }
+	off_t seek(int, off_t) override { return -EOPNOTSUPP; }
+	off_t position(int) override { return -EOPNOTSUPP; }
 	int64_t size_of(int) override { return -EOPNOTSUPP; }
 	void *function(const char *, const char *) override { return nullptr; }
 	int write_file(const std::string &, std::string_view) override { return -EOPNOTSUPP; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -193,8 +194,19 @@ Output::Output(const std::string &path) : path_(path)
 		fd_ = ::open(path.c_str(), how | O_CREAT | O_EXCL, 0666);
 		made_ = fd_ >= 0;
 	}
-	if (fd_ < 0)
-		throw Failure{fmt::format("cannot write {}", path), errno, 0, "", {}};
+	if (fd_ < 0) {
+		const int error = errno;
+		char target[PATH_MAX];
+		const ssize_t len = error == EEXIST ? ::readlink(path.c_str(), target, sizeof(target)) : -1;
+		if (len >= 0)
+			throw Failure{fmt::format("cannot write {}, a symbolic link to {}", path,
+						  std::string_view(target, static_cast<size_t>(len))),
+				      ENOENT,
+				      0,
+				      "",
+				      {}};
+		throw Failure{fmt::format("cannot write {}", path), error, 0, "", {}};
+	}
 	::fcntl(fd_, F_SETFL, 0);
 }
 

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+//
+// A program that closes the library's descriptors, as closefrom(3) does, and opens other files by their numbers.
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "fake_env.hpp"
+#include "peerdma.hpp"
+#include "ring_descriptors.hpp"
+
+namespace
+{
+
+class Numbers : public ::testing::Test
+{
+protected:
+	Numbers()
+	{
+		env.contents["/f"].bytes = std::string(8192, 'f');
+		env.contents["/other"].bytes = std::string(8192, 'o');
+		env.contents["/dir"].mode = S_IFDIR | 0755;
+		env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+		EXPECT_EQ(peerdma_open(&device, 0), 0);
+		EXPECT_EQ(peerdma_buf_create(device, 1, 1 << 16, 0, &buf, nullptr), 0);
+	}
+	~Numbers() override
+	{
+		peerdma_buf_destroy(buf);
+		peerdma_close(device);
+		EXPECT_TRUE(env.file_ids.empty()) << "a registered file leaked";
+		EXPECT_TRUE(env.mappings.empty()) << "a mapping leaked";
+	}
+
+	peerdma_file *open(int flags, bool shared = false)
+	{
+		peerdma_file *file = nullptr;
+		if (!shared) {
+			EXPECT_EQ(peerdma_file_open(device, "/f", flags, &file), 0);
+			return file;
+		}
+		// By a descriptor of the program's, which shares its description with the library's.
+		const int own = env.open("/f", flags);
+		EXPECT_EQ(peerdma_file_from_fd(device, own, &file), 0);
+		env.flags[env.fds.rbegin()->first] = flags;
+		env.close(own);
+		return file;
+	}
+	// The other file has the number of each that leads to this path.
+	void reuse(const std::string &path = "/f", const std::string &by = "/other")
+	{
+		const auto now = env.fds;
+		for (const auto &[fd, name] : now)
+			if (name == path)
+				env.reuse(fd, by);
+	}
+	size_t open_by(const std::string &path) const
+	{
+		size_t n = 0;
+		for (const auto &[fd, name] : env.fds)
+			n += name == path;
+		return n;
+	}
+	void refuse_direct()
+	{
+		env.contents["/f"].refused_errno = EXDEV;
+		env.contents["/f"].refused_reason = PEERDMA_REASON_FILESYSTEM;
+	}
+	const std::string &memory() { return env.buffers.begin()->second.bytes; }
+	const std::string &bytes_of(const std::string &path) { return env.contents[path].bytes; }
+
+	// Flags, and whether the description is shared.
+	const std::pair<int, bool> ways[4] = {
+		{O_RDWR, false}, {O_RDWR, true}, {O_RDWR | O_DIRECT, false}, {O_RDWR | O_DIRECT, true}};
+
+	FakeEnv env;
+	peerdma_device *device = nullptr;
+	peerdma_buf *buf = nullptr;
+	peerdma_io_result result = peerdma::detail::sized<peerdma_io_result>();
+};
+
+TEST_F(Numbers, DirectIOIsOfTheFileThatWasOpened)
+{
+	for (const auto &[flags, shared] : ways) {
+		peerdma_file *file = open(flags, shared);
+		reuse();
+		EXPECT_EQ(peerdma_read_result(file, buf, 0, 4096, 0, &result), 4096);
+		EXPECT_EQ(memory().substr(0, 4096), std::string(4096, 'f'));
+		EXPECT_EQ(peerdma_write(file, buf, 0, 4096, 4096), 4096);
+		EXPECT_EQ(bytes_of("/other"), std::string(8192, 'o'));
+		peerdma_file_close(file);
+		EXPECT_EQ(open_by("/other"), 1u) << "the number is another file's: it stays open";
+		reuse("/other", "gone");
+	}
+}
+
+TEST_F(Numbers, TheWayThroughThePageCacheNoticesIt)
+{
+	refuse_direct();
+	for (const auto &[flags, shared] : ways) {
+		peerdma_file *file = open(flags, shared);
+		EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096);
+		reuse();
+		env.posix_fds.clear();
+		EXPECT_EQ(peerdma_read_result(file, buf, 0, 4096, 0, &result), -EBADF);
+		EXPECT_EQ(result.error, static_cast<uint32_t>(EBADF));
+		EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+		EXPECT_EQ(peerdma_write(file, buf, 0, 4096, 0), -EBADF);
+		EXPECT_EQ(bytes_of("/other"), std::string(8192, 'o'));
+		EXPECT_TRUE(env.posix_fds.empty());
+		const size_t others = open_by("/other");
+		peerdma_file_close(file);
+		EXPECT_EQ(open_by("/other"), others);
+		reuse("/other", "gone");
+	}
+}
+
+// The first fallback opens the file once more, by the number.
+TEST_F(Numbers, AFileIsNotOpenedAgainByAnothersNumber)
+{
+	refuse_direct();
+	for (const bool shared : {false, true}) {
+		peerdma_file *file = open(O_RDWR | O_DIRECT, shared);
+		const auto now = env.fds;
+		for (const auto &[fd, name] : now)
+			if (name == "/f") {
+				env.reuse(fd, "/other");
+				env.flags[fd] = O_RDWR | O_DIRECT;
+			}
+		EXPECT_EQ(peerdma_write(file, buf, 0, 4096, 0), -EBADF);
+		EXPECT_EQ(bytes_of("/other"), std::string(8192, 'o'));
+		EXPECT_EQ(open_by("/other"), 1u) << "a descriptor leaked";
+		peerdma_file_close(file);
+		reuse("/other", "gone");
+	}
+}
+
+// As closed and opened anew: by another description, whose flags and mode may be others.
+TEST_F(Numbers, TheSameFileByAnotherDescriptionIsNotTheLibrarys)
+{
+	refuse_direct();
+	peerdma_file *file = open(O_RDWR);
+	reuse("/f", "/f");
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), -EBADF);
+	peerdma_file_close(file);
+	EXPECT_EQ(open_by("/f"), 1u);
+}
+
+TEST_F(Numbers, QuestionsAreNotAnsweredForAnotherFile)
+{
+	for (const auto &[flags, shared] : ways) {
+		peerdma_file *file = open(flags, shared);
+		reuse();
+		uint64_t size = 17;
+		auto why = peerdma::detail::sized<peerdma_explanation>();
+		EXPECT_EQ(peerdma_file_size(file, &size), -EBADF);
+		EXPECT_EQ(size, 17u);
+		EXPECT_EQ(peerdma_explain(file, 1, &why), -EBADF);
+		peerdma_file_close(file);
+	}
+}
+
+TEST_F(Numbers, ARuleIsNotDecidedForAnotherFile)
+{
+	env.files["/etc/peerdma/rules"] = "deny file=/f\n";
+	peerdma_device *strict = nullptr;
+	ASSERT_EQ(peerdma_open(&strict, 0), 0);
+	peerdma_buf *to = nullptr;
+	ASSERT_EQ(peerdma_buf_create(strict, 1, 4096, 0, &to, nullptr), 0);
+	peerdma_file *file = nullptr;
+	ASSERT_EQ(peerdma_file_open(strict, "/f", O_RDONLY, &file), 0);
+	const int fd = env.fds.rbegin()->first;
+	env.reuse(fd, "/other");
+	env.links["/proc/self/fd/" + std::to_string(fd)] = "/other";
+	EXPECT_EQ(peerdma_read(file, to, 0, 4096, 0), -EBADF);
+	EXPECT_EQ(env.buffers.rbegin()->second.bytes[0], '\0');
+	peerdma_file_close(file);
+	peerdma_buf_destroy(to);
+	peerdma_close(strict);
+}
+
+TEST_F(Numbers, WhatHasNoIdIsNotReadByNumber)
+{
+	peerdma_file *dir = nullptr;
+	ASSERT_EQ(peerdma_file_open(device, "/dir", O_RDONLY, &dir), 0);
+	reuse("/dir");
+	EXPECT_EQ(peerdma_read_result(dir, buf, 0, 4096, 0, &result), -EISDIR);
+	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_FILE_TYPE));
+	peerdma_ring *ring = nullptr;
+	ASSERT_EQ(peerdma_ring_create(device, 4, 4, 0, &ring), 0);
+	const peerdma_op op = {PEERDMA_OP_READ, 0, dir, buf, 0, 512, 0, 1};
+	EXPECT_EQ(peerdma_ring_queue(ring, &op, 1), -EISDIR);
+	peerdma_ring_destroy(ring);
+	peerdma_file_close(dir);
+}
+
+TEST_F(Numbers, AFileWithoutAnIdDoesNotOpen)
+{
+	const size_t before = env.fds.size();
+	for (const auto &[kernel, library] :
+	     {std::pair{-EMFILE, -EMFILE}, {-ENOMEM, -ENOMEM}, {-ENOTTY, -EOPNOTSUPP}}) {
+		env.on_ioctl = [rc = kernel](unsigned long request, void *) {
+			return request == PEERDMA_FILE_ADD ? rc : 1;
+		};
+		peerdma_file *file = nullptr;
+		EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), library);
+		EXPECT_EQ(file, nullptr);
+		EXPECT_EQ(env.fds.size(), before) << "a descriptor leaked";
+	}
+}
+
+// By another thread, between the opening and the kernel's look at the number.
+TEST_F(Numbers, AnIdOfAnotherFileIsGivenBack)
+{
+	env.on_ioctl = [this](unsigned long request, void *arg) {
+		if (request == PEERDMA_FILE_ADD)
+			env.reuse(static_cast<peerdma_file_add *>(arg)->fd, "/other");
+		return 1;
+	};
+	peerdma_file *file = nullptr;
+	EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), -EBADF);
+	EXPECT_TRUE(env.file_ids.empty());
+	EXPECT_EQ(open_by("/other"), 1u);
+}
+
+// Ids begin with 1 on each open /dev/peerdma.
+TEST_F(Numbers, AHandleIsNotOfADeviceThatIsOpenedByItsNumber)
+{
+	peerdma_file *file = open(O_RDWR);
+	const int fd = peerdma_fd(device);
+	env.close(fd);
+	// The kernel gives the lowest number that is free.
+	const int next = env.next_fd(fd);
+	peerdma_device *later = nullptr;
+	ASSERT_EQ(peerdma_open(&later, 0), 0);
+	env.next_fd(next);
+	ASSERT_EQ(peerdma_fd(later), fd);
+	EXPECT_EQ(peerdma_fd(device), -EBADF);
+	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), -EBADF);
+	EXPECT_EQ(memory()[0], '\0');
+	void *at = nullptr;
+	EXPECT_EQ(peerdma_buf_map(buf, &at), -EBADF);
+	peerdma_ring *ring = nullptr;
+	EXPECT_EQ(peerdma_ring_create(device, 4, 4, 0, &ring), -EBADF);
+	peerdma_file_close(file);
+	peerdma_buf_destroy(buf);
+	peerdma_close(device);
+	EXPECT_EQ(peerdma_fd(later), fd) << "its descriptor stays open";
+	EXPECT_FALSE(env.buffers.empty()) << "and so does what has the same id";
+	buf = nullptr;
+	device = later;
+	env.file_ids.clear();
+}
+
+TEST_F(Numbers, NorOfAnotherFileByThatNumber)
+{
+	const int fd = peerdma_fd(device);
+	env.reuse(fd, "/other");
+	EXPECT_EQ(peerdma_fd(device), -EBADF);
+	peerdma_buf_destroy(buf);
+	peerdma_close(device);
+	EXPECT_EQ(open_by("/other"), 1u) << "its number is another file's: it stays open";
+	buf = nullptr;
+	device = nullptr;
+	env.buffers.clear();
+}
+
+// Real rings, of the kernel's. Each has an inode of its own.
+TEST(Queues, AreKnownByMoreThanTheirNumber)
+{
+	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+	std::unique_ptr<peerdma_impl::Queue> queue, other;
+	const int rc = peerdma_impl::kernel_queue(nothing, 4, false, queue);
+	if (rc == -ENOSYS || rc == -EPERM)
+		GTEST_SKIP() << "no io_uring here";
+	ASSERT_EQ(rc, 0);
+	const auto descriptors = ring_descriptors();
+	ASSERT_EQ(descriptors.size(), 1u);
+	const int number = descriptors[0];
+	ASSERT_EQ(::close(number), 0);
+	ASSERT_EQ(peerdma_impl::kernel_queue(nothing, 4, false, other), 0);
+	ASSERT_EQ(ring_descriptors(), descriptors);
+	EXPECT_TRUE(queue->push({0, 0, 0, 0, 0, 0, 1}));
+	EXPECT_EQ(queue->submit(), -EBADF);
+	peerdma_impl::Completion done;
+	EXPECT_EQ(queue->wait(&done, 1, 0), -EBADF);
+	EXPECT_EQ(queue->wait(&done, 1, -1), -EBADF);
+	queue.reset();
+	EXPECT_EQ(ring_descriptors(), descriptors) << "the other's was closed";
+	other.reset();
+	EXPECT_TRUE(ring_descriptors().empty());
+	::close(nothing);
+}
+
+TEST(Queues, AreNoStandardStreams)
+{
+	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int kept = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100);
+	::close(STDIN_FILENO);
+	std::unique_ptr<peerdma_impl::Queue> queue;
+	const int rc = peerdma_impl::kernel_queue(nothing, 4, false, queue);
+	const bool taken = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
+	if (kept >= 0) {
+		::dup2(kept, STDIN_FILENO);
+		::close(kept);
+	}
+	::close(nothing);
+	if (rc == -ENOSYS || rc == -EPERM)
+		GTEST_SKIP() << "no io_uring here";
+	EXPECT_EQ(rc, 0);
+	EXPECT_FALSE(taken);
+}
+
+} // namespace
