@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// crowded FILE OFF THREADS ROUNDS: threads with a CPU each, which read and write whole blocks of one registered file, from OFF on, by way of one
+// crowded r|rw FILE OFF THREADS ROUNDS: threads with a CPU each, which read, or read and write, whole blocks of one registered file, from OFF on, by way of one
 // registered buffer, by ioctls and by a ring of their own, all at once. Between the marks that qemu/lines.c waits for each
 // does the same ROUNDS times; before them, as often as it takes until nothing is new.
 #include <barrier>
@@ -23,8 +23,8 @@ constexpr int warm_up = 400;         // more than the uses after which a count i
 class Worker
 {
 public:
-	Worker(int dev, uint32_t buf, uint32_t file, uint64_t off, unsigned self)
-		: dev_(dev), buf_(buf), file_(file), at_(self * share), file_off_(off + at_)
+	Worker(int dev, uint32_t buf, uint32_t file, uint64_t off, unsigned self, bool writes)
+		: writes_(writes), dev_(dev), buf_(buf), file_(file), at_(self * share), file_off_(off + at_)
 	{
 		cpu_set_t one;
 		CPU_ZERO(&one);
@@ -38,17 +38,23 @@ public:
 
 	void round()
 	{
-		for (const unsigned long cmd : {PEERDMA_READ, PEERDMA_WRITE}) {
-			auto io = raw::io(int(file_), buf_, file_off_, at_, 4096);
-			io.flags = PEERDMA_IO_FILE_ID | PEERDMA_IO_NO_BOUNCE;
-			if (raw::call(dev_, cmd, io) || io.out_direct != 4096)
-				raw::die("a request");
+		request(PEERDMA_READ);
+		command(PEERDMA_URING_READ);
+		if (writes_) {
+			request(PEERDMA_WRITE);
+			command(PEERDMA_URING_WRITE);
 		}
-		for (const uint32_t op : {PEERDMA_URING_READ, PEERDMA_URING_WRITE})
-			command(op);
 	}
 
 private:
+	void request(unsigned long cmd)
+	{
+		auto io = raw::io(int(file_), buf_, file_off_, at_, 4096);
+		io.flags = PEERDMA_IO_FILE_ID | PEERDMA_IO_NO_BOUNCE;
+		if (raw::call(dev_, cmd, io) || io.out_direct != 4096)
+			raw::die("a request");
+	}
+
 	void command(uint32_t op)
 	{
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
@@ -67,6 +73,7 @@ private:
 		io_uring_cqe_seen(&ring_, cqe);
 	}
 
+	bool writes_;
 	int dev_;
 	uint32_t buf_, file_;
 	uint64_t at_, file_off_;
@@ -77,21 +84,22 @@ private:
 
 int main(int argc, char **argv)
 {
-	if (argc != 5)
+	if (argc != 6)
 		return 2;
-	const uint64_t off = std::strtoull(argv[2], nullptr, 0);
-	const auto threads = unsigned(std::atoi(argv[3]));
-	const int rounds = std::atoi(argv[4]);
+	const bool writes = !std::strcmp(argv[1], "rw");
+	const uint64_t off = std::strtoull(argv[3], nullptr, 0);
+	const auto threads = unsigned(std::atoi(argv[4]));
+	const int rounds = std::atoi(argv[5]);
 	const int dev = raw::open_device();
 	const uint32_t buf = raw::alloc(dev, raw::provider(dev).out_provider_id, threads * share).out_buf_id;
-	const uint32_t file = raw::add_file(dev, ::open(argv[1], O_RDWR));
+	const uint32_t file = raw::add_file(dev, ::open(argv[2], O_RDWR));
 	if (!buf || !file)
-		raw::die(argv[1]);
+		raw::die(argv[2]);
 	std::barrier all(threads);
 	std::vector<std::thread> running;
 	for (unsigned i = 0; i < threads; i++)
 		running.emplace_back([&, i] {
-			Worker worker(dev, buf, file, off, i);
+			Worker worker(dev, buf, file, off, i, writes);
 			for (int k = 0; k < warm_up; k++)
 				worker.round();
 			all.arrive_and_wait();
