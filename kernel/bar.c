@@ -9,15 +9,21 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci-p2pdma.h>
+#include <linux/security.h>
 
 #include "peerdma.h"
 
 static int bar_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
+	int err;
+
 	if (pdev->hdr_type != PCI_HEADER_TYPE_NORMAL)
 		return -ENODEV;
 	/* Its memory must answer; it need not be able to master the bus. */
-	return pcim_enable_device(pdev);
+	err = pcim_enable_device(pdev);
+	if (!err)
+		pci_save_state(pdev); /* for bar_slot_reset() */
+	return err;
 }
 
 static void bar_remove(struct pci_dev *pdev)
@@ -30,6 +36,90 @@ static void bar_remove(struct pci_dev *pdev)
 	peerdma_provider_remove(provider);
 }
 
+/* --- What happens to the function while it is bound. The core holds its device lock. */
+
+#define PATIENCE 10 /* seconds that a reset, or the end of the system, waits for requests */
+
+/* The memory is about to be lost. False: a drive still moves bytes of it. */
+static bool bar_halt(struct pci_dev *pdev)
+{
+	struct peerdma_provider *provider = pci_get_drvdata(pdev);
+
+	if (!provider)
+		return true;
+	peerdma_provider_halt(provider);
+	return peerdma_provider_settle(provider, PATIENCE);
+}
+
+static void bar_restart(struct pci_dev *pdev)
+{
+	struct peerdma_provider *provider = pci_get_drvdata(pdev);
+
+	if (provider)
+		peerdma_provider_restart(provider);
+}
+
+/* By sysfs, or by another driver for all below a bridge. It cannot be refused. */
+static void bar_reset_prepare(struct pci_dev *pdev)
+{
+	if (!bar_halt(pdev))
+		pci_warn(pdev, "is reset while requests move bytes of its memory\n");
+}
+
+/*
+ * Error recovery of this function, or of all that is below a bridge. Here nobody may be waited for:
+ * the requests that are inside the buffers may be waiting for the recovery of their drive.
+ */
+static pci_ers_result_t bar_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct peerdma_provider *provider = pci_get_drvdata(pdev);
+
+	if (provider)
+		peerdma_provider_halt(provider);
+	if (state == pci_channel_io_perm_failure)
+		return PCI_ERS_RESULT_DISCONNECT;
+	return state == pci_channel_io_normal ? PCI_ERS_RESULT_CAN_RECOVER :
+						PCI_ERS_RESULT_NEED_RESET;
+}
+
+static pci_ers_result_t bar_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+static const struct pci_error_handlers bar_error_handlers = {
+	.error_detected = bar_error_detected,
+	.slot_reset = bar_slot_reset,
+	.resume = bar_restart,
+	.reset_prepare = bar_reset_prepare,
+	.reset_done = bar_restart,
+};
+
+static void bar_shutdown(struct pci_dev *pdev)
+{
+	if (!bar_halt(pdev))
+		pci_warn(pdev, "is shut down while requests move bytes of its memory\n");
+}
+
+/* Suspending is refused while a drive moves bytes: that can be tried again. */
+static int bar_suspend(struct device *dev)
+{
+	if (bar_halt(to_pci_dev(dev)))
+		return 0;
+	pci_warn(to_pci_dev(dev), "cannot be suspended: requests move bytes of its memory\n");
+	bar_restart(to_pci_dev(dev));
+	return -EBUSY;
+}
+
+static int bar_resume(struct device *dev)
+{
+	bar_restart(to_pci_dev(dev));
+	return 0;
+}
+
+static DEFINE_SIMPLE_DEV_PM_OPS(bar_pm, bar_suspend, bar_resume);
+
 /* An empty table: only driver_override brings a device here. */
 static const struct pci_device_id bar_ids[] = { {} };
 
@@ -38,6 +128,9 @@ static struct pci_driver bar_driver = {
 	.id_table = bar_ids,
 	.probe = bar_probe,
 	.remove = bar_remove,
+	.shutdown = bar_shutdown,
+	.err_handler = &bar_error_handlers,
+	.driver.pm = pm_sleep_ptr(&bar_pm),
 };
 
 int peerdma_bar_register(void)
@@ -55,6 +148,31 @@ bool peerdma_bar_drives(struct pci_dev *pdev)
 {
 	device_lock_assert(&pdev->dev);
 	return pdev->dev.driver == &bar_driver.driver;
+}
+
+/* Does the range have the table or the pending bits of the function's MSI-X in it? */
+static bool has_msix(struct pci_dev *pdev, int bar, u64 off, u64 len)
+{
+	const int cap = pci_find_capability(pdev, PCI_CAP_ID_MSIX);
+	u32 at[2];
+	u16 control;
+	int i;
+
+	if (!cap)
+		return false;
+	pci_read_config_word(pdev, cap + PCI_MSIX_FLAGS, &control);
+	pci_read_config_dword(pdev, cap + PCI_MSIX_TABLE, &at[0]);
+	pci_read_config_dword(pdev, cap + PCI_MSIX_PBA, &at[1]);
+	for (i = 0; i < 2; i++) {
+		u64 begin = at[i] & PCI_MSIX_TABLE_OFFSET;
+		u64 entries = (control & PCI_MSIX_FLAGS_QSIZE) + 1;
+		u64 end = begin + (i ? DIV_ROUND_UP(entries, 64) * 8 :
+				       entries * PCI_MSIX_ENTRY_SIZE);
+
+		if ((at[i] & PCI_MSIX_TABLE_BIR) == bar && begin < off + len && end > off)
+			return true;
+	}
+	return false;
 }
 
 /* Claim the range and have its pages made. What is made stays until the device is unbound. */
@@ -107,6 +225,10 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 	if (req->out_reason)
 		return peerdma_reason_errno(req->out_reason);
 	len = req->len ?: bar_len - req->bar_offset;
+	if (has_msix(pdev, req->bar, req->bar_offset, len)) {
+		pci_err(pdev, "not published: its MSI-X table or pending bits are in the range\n");
+		return -EBUSY;
+	}
 
 	provider = peerdma_provider_reserve(pdev, req->bar, req->bar_offset, len);
 	if (IS_ERR(provider))
@@ -132,15 +254,21 @@ int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	req->out_reason = PEERDMA_REASON_NONE;
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
+	/* As mapping a BAR through sysfs: from here on processes reach it. */
+	err = security_locked_down(LOCKDOWN_PCI_ACCESS);
+	if (err)
+		return err;
 	if (req->__reserved || req->pci_bdf > U16_MAX)
 		return -EINVAL;
 	pdev = pci_get_domain_bus_and_slot(req->pci_domain, PCI_BUS_NUM(req->pci_bdf),
 					   req->pci_bdf & 0xff);
 	if (!pdev)
 		return -ENODEV;
-	device_lock(&pdev->dev);
-	err = publish_locked(pdev, req);
-	device_unlock(&pdev->dev);
+	err = device_lock_interruptible(&pdev->dev);
+	if (!err) {
+		err = publish_locked(pdev, req);
+		device_unlock(&pdev->dev);
+	}
 	pci_dev_put(pdev);
 	return err;
 }

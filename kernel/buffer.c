@@ -143,6 +143,8 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx, struct peer
 	count(buffer, 1);
 	mutex_lock(&provider->lock);
 	list_add_tail(&buffer->link, &provider->buffers);
+	if (READ_ONCE(provider->halted)) /* since it was looked at: pairs with close_buffers() */
+		peerdma_gate_close(&buffer->gate);
 	mutex_unlock(&provider->lock);
 	return buffer;
 }
@@ -187,7 +189,7 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 	struct peerdma_buffer *buffer;
 	struct peerdma_mem *mem;
 
-	if (!peerdma_gate_enter(&provider->gate))
+	if (READ_ONCE(provider->halted) || !peerdma_gate_enter(&provider->gate))
 		return -ENODEV;
 	mem = peerdma_mem_alloc(provider, req->len, zero, &req->out_reason);
 	buffer = IS_ERR(mem) ? ERR_CAST(mem) : peerdma_buffer_add(ctx, mem);

@@ -5,6 +5,7 @@
 #include "peerdma.h"
 
 struct workqueue_struct *peerdma_wq; /* of work that waits for nobody but memory */
+struct workqueue_struct *peerdma_halt_wq; /* of work that waits for storage */
 
 static struct miscdevice peerdma_misc = {
 	.minor = MISC_DYNAMIC_MINOR,
@@ -20,9 +21,13 @@ static int __init peerdma_init(void)
 	peerdma_wq = alloc_workqueue("peerdma", WQ_UNBOUND, 0);
 	if (!peerdma_wq)
 		return -ENOMEM;
+	err = -ENOMEM;
+	peerdma_halt_wq = alloc_workqueue("peerdma_halt", WQ_UNBOUND, 0);
+	if (!peerdma_halt_wq)
+		goto err_wq;
 	err = peerdma_uring_init();
 	if (err)
-		goto err_wq;
+		goto err_halt;
 	peerdma_stats_register();
 	err = peerdma_proxy_init();
 	if (err)
@@ -52,6 +57,8 @@ err_proxy:
 err_stats:
 	peerdma_stats_unregister();
 	peerdma_uring_exit();
+err_halt:
+	destroy_workqueue(peerdma_halt_wq);
 err_wq:
 	destroy_workqueue(peerdma_wq);
 	return err;
@@ -67,6 +74,7 @@ static void __exit peerdma_exit(void)
 	misc_deregister(&peerdma_misc);
 	peerdma_stats_unregister();
 	peerdma_bar_unregister();
+	destroy_workqueue(peerdma_halt_wq);
 	peerdma_imports_exit();
 	peerdma_vendors_exit();
 	/* The end of a count of each CPU's is one such callback, which may queue another. */

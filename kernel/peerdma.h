@@ -65,11 +65,15 @@
  * @region: what cgroups know it by, or NULL
  * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
  * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c
+ * @halted: its memory is about to be lost, or just was: nothing is allocated, buffers are revoked;
+ *	written under the device's lock
+ * @halt: revokes them
  */
 struct peerdma_provider {
 	/* What requests read, and none writes. */
 	u32 id; /* immutable */
 	bool foreign; /* immutable */
+	bool halted;
 	struct pci_dev *pdev; /* immutable */
 	struct peerdma_gate gate;
 	struct peerdma_ids routes;
@@ -85,6 +89,7 @@ struct peerdma_provider {
 	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
 	struct delayed_work prune;
+	struct work_struct halt;
 	struct xarray pairs;
 	struct peerdma_stats stats;
 };
@@ -341,11 +346,15 @@ struct peerdma_route {
 
 /* provider.c */
 extern struct workqueue_struct *peerdma_wq;
+extern struct workqueue_struct *peerdma_halt_wq;
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
 						  u64 len);
 void peerdma_provider_unreserve(struct peerdma_provider *provider);
 void peerdma_provider_announce(struct peerdma_provider *provider);
 void peerdma_provider_remove(struct peerdma_provider *provider);
+void peerdma_provider_halt(struct peerdma_provider *provider);
+bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds);
+void peerdma_provider_restart(struct peerdma_provider *provider);
 struct peerdma_provider *peerdma_provider_next(u32 id);
 struct peerdma_provider *peerdma_provider_get(u32 id);
 void peerdma_provider_put(struct peerdma_provider *provider);

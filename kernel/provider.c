@@ -13,6 +13,8 @@
 static DEFINE_XARRAY_ALLOC1(providers);
 static u32 next_id;
 
+static void halt_buffers(struct work_struct *work);
+
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
 						  u64 len)
 {
@@ -41,6 +43,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	INIT_LIST_HEAD(&provider->buffers);
 	peerdma_routes_init(provider);
 	xa_init(&provider->pairs);
+	INIT_WORK(&provider->halt, halt_buffers);
 
 	err = peerdma_region_create(provider);
 	if (err) {
@@ -93,11 +96,80 @@ static void close_buffers(struct peerdma_provider *provider)
 	mutex_unlock(&provider->lock);
 }
 
-/* From the driver's remove: nobody finds it, nobody is inside, no buffer has memory of it. */
-void peerdma_provider_remove(struct peerdma_provider *provider)
+static void revoke_buffers(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer;
 
+	while ((buffer = first_buffer(provider))) {
+		peerdma_buffer_revoke(buffer);
+		peerdma_buffer_put(buffer);
+	}
+}
+
+/* May take as long as the storage. Nothing of a driver's is held. */
+static void halt_buffers(struct work_struct *work)
+{
+	struct peerdma_provider *provider = container_of(work, struct peerdma_provider, halt);
+
+	revoke_buffers(provider);
+	peerdma_provider_put(provider);
+}
+
+/**
+ * peerdma_provider_halt - the memory is about to be lost, or just was
+ * @provider: under its device's lock
+ *
+ * Waits for nobody: new requests and allocations fail, and the buffers are revoked by a work item.
+ * What others hold of the memory stays theirs: held.c.
+ */
+void peerdma_provider_halt(struct peerdma_provider *provider)
+{
+	device_lock_assert(&provider->pdev->dev);
+	WRITE_ONCE(provider->halted, true);
+	close_buffers(provider);
+	refcount_inc(&provider->refs);
+	if (!queue_work(peerdma_halt_wq, &provider->halt))
+		peerdma_provider_put(provider);
+}
+
+static bool has_buffers(struct peerdma_provider *provider)
+{
+	bool has;
+
+	mutex_lock(&provider->lock);
+	has = !list_empty(&provider->buffers);
+	mutex_unlock(&provider->lock);
+	return has;
+}
+
+/**
+ * peerdma_provider_settle - wait until all buffers are revoked, but not for long
+ * @provider: halted
+ * @seconds: at most
+ * Return: false: requests are still under way.
+ */
+bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds)
+{
+	const unsigned long end = jiffies + seconds * HZ;
+
+	while (has_buffers(provider)) {
+		if (time_after(jiffies, end))
+			return false;
+		schedule_timeout_uninterruptible(1);
+	}
+	return true;
+}
+
+/* There is memory again, with other bytes in it. Under the device's lock. */
+void peerdma_provider_restart(struct peerdma_provider *provider)
+{
+	device_lock_assert(&provider->pdev->dev);
+	WRITE_ONCE(provider->halted, false);
+}
+
+/* From the driver's remove: nobody finds it, nobody is inside, no buffer has memory of it. */
+void peerdma_provider_remove(struct peerdma_provider *provider)
+{
 	xa_erase(&providers, provider->id);
 	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
 	peerdma_gate_close(&provider->gate);
@@ -105,10 +177,7 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 	peerdma_inside_wait(provider, NULL);
 	close_buffers(provider);
 	peerdma_inside_name(provider);
-	while ((buffer = first_buffer(provider))) {
-		peerdma_buffer_revoke(buffer);
-		peerdma_buffer_put(buffer);
-	}
+	revoke_buffers(provider);
 	/* Whoever could make another one was inside a gate. */
 	peerdma_routes_drop(provider);
 	peerdma_held_name(provider);

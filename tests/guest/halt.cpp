@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+//
+// halt FILE COMMAND: what happens to a buffer when COMMAND, in a shell, does something to the GPU that its memory may not
+// survive: the buffer is gone for requests and mappings, and another one can be had and is right.
+#include <csetjmp>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "../tools/raw.hpp"
+#include "../tools/tap.hpp"
+
+namespace
+{
+
+using tap::report;
+constexpr unsigned len = 65536;
+sigjmp_buf back;
+
+/// Does the CPU still reach it?
+bool reaches(const volatile char *at)
+{
+	if (sigsetjmp(back, 1))
+		return false;
+	return *at || true;
+}
+
+const volatile char *map(int dev, const peerdma_buf_alloc &buf)
+{
+	void *at = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
+	if (at == MAP_FAILED)
+		raw::die("mmap");
+	return static_cast<const volatile char *>(at);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 2;
+	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY);
+	const uint32_t provider = raw::provider(dev).out_provider_id;
+	const auto before = raw::alloc(dev, provider, len);
+	if (file < 0 || !before.out_buf_id)
+		raw::die(argv[1]);
+	::signal(SIGBUS, [](int) { siglongjmp(back, 1); });
+	const auto *mapped = map(dev, before);
+	auto io = raw::io(file, before.out_buf_id, 0, 0, len);
+	report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == len && reaches(mapped), "a buffer before");
+
+	const int status = std::system(argv[2]);
+	report(!status, "what is done to the GPU is done", std::to_string(status));
+	io = raw::io(file, before.out_buf_id, 0, 0, len);
+	const int err = raw::call(dev, PEERDMA_READ, io);
+	report(err == -ENODEV && io.out_reason == PEERDMA_REASON_REVOKED && !io.out_done, "the buffer is gone for requests",
+	       std::to_string(err) + ", reason " + std::to_string(io.out_reason));
+	report(!reaches(mapped), "and for the CPU");
+	report(!raw::destroy(dev, before.out_buf_id), "what is left of it is destroyed");
+
+	const auto after = raw::alloc(dev, provider, len);
+	const auto *fresh = map(dev, after);
+	bool zeros = after.out_buf_id;
+	for (unsigned i = 0; zeros && i < len; i++)
+		zeros = !fresh[i];
+	report(zeros, "another one of the same provider holds zeros");
+	io = raw::io(file, after.out_buf_id, 0, 0, len);
+	static char want[len];
+	bool good = !raw::call(dev, PEERDMA_READ, io) && io.out_direct == len && ::pread(file, want, len, 0) == len;
+	for (unsigned i = 0; good && i < len; i++)
+		good = fresh[i] == want[i];
+	report(good, "and a read into it brings the file's bytes");
+	return tap::end();
+}
