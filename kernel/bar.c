@@ -130,7 +130,7 @@ int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 	req->out_provider_id = 0;
 	req->out_reason = PEERDMA_REASON_NONE;
-	if (!capable(CAP_SYS_ADMIN))
+	if (ctx->only || !capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	if (req->__reserved || req->pci_bdf > U16_MAX)
 		return -EINVAL;
