@@ -7,7 +7,7 @@
 # variants: plain debug
 # needs: udevadm
 # timeout: 180
-# long: 6.12 debug
+# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu0=$(gpu_bdf) gpu1=$(pci_of 0x1af4:0x1110 1)
@@ -52,6 +52,7 @@ node=/dev/peerdma$own
 
 # --- The node
 same "each has a node, as the kernel makes it" "660 0 0 660 0 0" "$(stat -c '%a %u %g' "$node" "/dev/peerdma$other" | tr '\n' ' ' | sed 's/ $//')"
+same "whose place the GPU names" "peerdma$own" "$(ls "/sys/bus/pci/devices/$gpu0/peerdma")"
 same "which belongs to the GPU" "$gpu0" "$(basename "$(realpath "/sys/class/peerdma/peerdma$own/device")")"
 mkdir /tmp/nodes.etc
 for part in group passwd nsswitch.conf ld.so.cache; do [ ! -e /etc/$part ] || cp /etc/$part /tmp/nodes.etc/; done
@@ -74,6 +75,14 @@ pattern fill $scratch 0 1048576 pattern:2
 relay_as root nodes own "$node" "$own" "$other" $file $scratch "${gpu1%%:*}" $bdf1
 relay nodes all "$own" "$other" $file
 relay user nodes modes "$node" "$own" $file $scratch
+
+# --- The library and the command, which find the node that the user may open
+same "the command sees what the node reaches" "$own" "$(user peerdma providers --json | python3 -c 'import json, sys
+print(*[p["id"] for p in json.load(sys.stdin)["providers"]])')"
+check "and moves by it" user peerdma cp $file gpu:
+same "PEERDMA_DEVICE names one" "$other" "$(PEERDMA_DEVICE=/dev/peerdma$other peerdma providers --json | python3 -c 'import json, sys
+print(*[p["id"] for p in json.load(sys.stdin)["providers"]])')"
+check "which has to be there" bash -c "! PEERDMA_DEVICE=/dev/peerdma999 peerdma providers >/dev/null 2>&1"
 
 # --- The provider goes while its node is open
 mknod /tmp/nodes.copy c $((0x$(stat -c %t "$node"))) $((0x$(stat -c %T "$node")))
