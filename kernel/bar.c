@@ -252,7 +252,7 @@ int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 	req->out_provider_id = 0;
 	req->out_reason = PEERDMA_REASON_NONE;
-	if (!capable(CAP_SYS_ADMIN))
+	if (ctx->only || !capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	/* As mapping a BAR through sysfs: from here on processes reach it. */
 	err = security_locked_down(LOCKDOWN_PCI_ACCESS);

@@ -222,7 +222,7 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	req->out_reason = peerdma_check_alloc(req->len, PAGE_SIZE);
 	if (req->out_reason)
 		return peerdma_reason_errno(req->out_reason);
-	provider = peerdma_provider_get(req->provider_id);
+	provider = peerdma_provider_get(ctx, req->provider_id);
 	if (!provider)
 		return -ENOENT;
 	if (provider->foreign)

@@ -107,7 +107,7 @@ int peerdma_file_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	file = fget(query->fd);
 	if (!file)
 		return -EBADF;
-	provider = peerdma_provider_get(query->provider_id);
+	provider = peerdma_provider_get(ctx, query->provider_id);
 	if (!provider) {
 		fput(file);
 		return -ENOENT;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/peerdma: from a process's struct to a call and back. Nothing of the struct is believed
+ * /dev/peerdma and the providers' nodes: from a process's struct to a call and back. Nothing of the struct is believed
  * before it has been copied once; what is copied back is never longer than what the process said it
  * has room for.
  */
@@ -26,7 +26,7 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	arg->info.out_features |= PEERDMA_ON_DEMAND;
 	arg->info.out_publish_align = memremap_compat_align();
 	arg->info.out_nproviders = 0;
-	while ((provider = peerdma_provider_next(id))) {
+	while ((provider = peerdma_provider_next(ctx, id))) {
 		id = provider->id + 1;
 		arg->info.out_nproviders++;
 		peerdma_provider_put(provider);
@@ -38,11 +38,13 @@ int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
  * A read or write whose struct has the size that it has today: member by member, because two copies
  * of any length cost more than all that is decided in between.
  */
-static long io_ioctl(struct peerdma_ctx *ctx, struct peerdma_io __user *user, bool write)
+static long io_ioctl(struct file *file, struct peerdma_io __user *user, bool write)
 {
 	struct peerdma_io io;
 	int err;
 
+	if (!(file->f_mode & (write ? FMODE_READ : FMODE_WRITE)))
+		return -EBADF;
 	if (!user_read_access_begin(user, sizeof(*user)))
 		return -EFAULT;
 	io.size = sizeof(io);
@@ -57,7 +59,7 @@ static long io_ioctl(struct peerdma_ctx *ctx, struct peerdma_io __user *user, bo
 	if (io.flags & ~PEERDMA_IO_FLAGS)
 		return -EOPNOTSUPP;
 
-	err = peerdma_io_execute(ctx, &io, write);
+	err = peerdma_io_execute(file->private_data, &io, write);
 	if (!user_write_access_begin(user, sizeof(*user)))
 		return err ?: -EFAULT;
 	unsafe_put_user(io.out_done, &user->out_done, err_write);
@@ -77,15 +79,17 @@ err_write:
 }
 
 /* All others: any struct of the table, of any size. */
-static noinline long op_ioctl(struct peerdma_ctx *ctx, unsigned int cmd, void __user *user,
-			      u32 user_size)
+static noinline long op_ioctl(struct file *file, unsigned int cmd, void __user *user, u32 user_size)
 {
+	struct peerdma_ctx *ctx = file->private_data;
 	const struct peerdma_op *op = peerdma_op_find(cmd);
 	union peerdma_arg arg;
 	int err;
 
 	if (!op)
 		return -ENOTTY;
+	if (op->mode & ~(__force u32)file->f_mode)
+		return -EBADF;
 	err = peerdma_op_check_size(op, user_size, PAGE_SIZE);
 	if (err)
 		return err;
@@ -108,7 +112,6 @@ static noinline long op_ioctl(struct peerdma_ctx *ctx, unsigned int cmd, void __
 static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uarg)
 {
 	void __user *user = (void __user *)uarg;
-	struct peerdma_ctx *ctx = file->private_data;
 	u32 user_size;
 
 	/* An unknown number may come with any argument. */
@@ -116,20 +119,25 @@ static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uar
 		return peerdma_op_find(cmd) ? -EFAULT : -ENOTTY;
 	if (likely(user_size == sizeof(struct peerdma_io))) {
 		if (cmd == PEERDMA_READ)
-			return io_ioctl(ctx, user, false);
+			return io_ioctl(file, user, false);
 		if (cmd == PEERDMA_WRITE)
-			return io_ioctl(ctx, user, true);
+			return io_ioctl(file, user, true);
 	}
-	return op_ioctl(ctx, cmd, user, user_size);
+	return op_ioctl(file, cmd, user, user_size);
 }
 
 static int peerdma_open(struct inode *inode, struct file *file)
 {
-	struct peerdma_ctx *ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
-	int err;
+	struct peerdma_provider *only = peerdma_node_provider(inode);
+	struct peerdma_ctx *ctx;
+	int err = -ENOMEM;
 
+	if (IS_ERR(only))
+		return PTR_ERR(only);
+	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
 	if (!ctx)
-		return -ENOMEM;
+		goto err_only;
+	ctx->only = only;
 	peerdma_ids_init(&ctx->buffers);
 	peerdma_ids_init(&ctx->files);
 	err = peerdma_opener_add(ctx);
@@ -151,6 +159,9 @@ err_opener:
 	peerdma_opener_del(ctx);
 err_ctx:
 	kfree(ctx);
+err_only:
+	if (only)
+		peerdma_provider_put(only);
 	return err;
 }
 
@@ -165,6 +176,8 @@ static int peerdma_release(struct inode *inode, struct file *file)
 	peerdma_ids_destroy(&ctx->files);
 	peerdma_proxy_release(ctx);
 	peerdma_uring_release(ctx);
+	if (ctx->only)
+		peerdma_provider_put(ctx->only);
 	kfree(ctx);
 	return 0;
 }

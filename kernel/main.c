@@ -38,9 +38,12 @@ static int __init peerdma_init(void)
 	err = peerdma_imports_init();
 	if (err)
 		goto err_vendors;
-	err = peerdma_bar_register();
+	err = peerdma_nodes_init();
 	if (err)
 		goto err_imports;
+	err = peerdma_bar_register();
+	if (err)
+		goto err_nodes;
 	err = misc_register(&peerdma_misc);
 	if (err)
 		goto err_bar;
@@ -48,6 +51,8 @@ static int __init peerdma_init(void)
 
 err_bar:
 	peerdma_bar_unregister();
+err_nodes:
+	peerdma_nodes_exit();
 err_imports:
 	peerdma_imports_exit();
 err_vendors:
@@ -77,6 +82,7 @@ static void __exit peerdma_exit(void)
 	destroy_workqueue(peerdma_halt_wq);
 	peerdma_imports_exit();
 	peerdma_vendors_exit();
+	peerdma_nodes_exit();
 	/* The end of a count of each CPU's is one such callback, which may queue another. */
 	rcu_barrier();
 	rcu_barrier();

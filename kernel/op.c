@@ -4,8 +4,12 @@
 #include "op.h"
 
 #ifdef __KERNEL__
+#include <linux/fs.h>
 #include <linux/nospec.h>
 #else
+#define FMODE_READ 1U
+#define FMODE_WRITE 2U
+#define __force
 #define array_index_nospec(index, size) (index)
 #endif
 
@@ -13,32 +17,40 @@
 #define offsetofend(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
 #endif
 
+/*
+ * To ask takes no mode. What makes a buffer, ends one or fills one writes; what hands its bytes out
+ * reads. A dma-buf is for both.
+ */
+#define ASKS 0
+#define READS ((__force __u32)FMODE_READ)
+#define WRITES ((__force __u32)FMODE_WRITE)
+
 /* last: the last member of the first published form of the struct. It never changes. */
-#define OP(cmd_, name_, member_, last_, ...)                        \
-	{                                                           \
-		.cmd = (cmd_), .size = sizeof(struct member_),      \
-		.min_size = offsetofend(struct member_, last_),     \
-		.execute = peerdma_##name_##_execute, ##__VA_ARGS__ \
+#define OP(cmd_, name_, member_, last_, mode_, ...)                              \
+	{                                                                        \
+		.cmd = (cmd_), .size = sizeof(struct member_),                   \
+		.min_size = offsetofend(struct member_, last_), .mode = (mode_), \
+		.execute = peerdma_##name_##_execute, ##__VA_ARGS__              \
 	}
 
 static const struct peerdma_op ops[] = {
-	OP(PEERDMA_INFO, info, peerdma_info, out_publish_align),
-	OP(PEERDMA_PROVIDER_QUERY, provider_query, peerdma_provider_query, out_pci_device),
-	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved),
-	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved, .flags = PEERDMA_BUF_FLAGS,
-	   .finish = peerdma_buf_alloc_finish),
-	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved),
-	OP(PEERDMA_FILE_QUERY, file_query, peerdma_file_query, out_fs_name),
-	OP(PEERDMA_READ, read, peerdma_io, __reserved, .flags = PEERDMA_IO_FLAGS),
-	OP(PEERDMA_WRITE, write, peerdma_io, __reserved, .flags = PEERDMA_IO_FLAGS),
-	OP(PEERDMA_FILE_ADD, file_add, peerdma_file_add, out_reason,
+	OP(PEERDMA_INFO, info, peerdma_info, out_publish_align, ASKS),
+	OP(PEERDMA_PROVIDER_QUERY, provider_query, peerdma_provider_query, out_pci_device, ASKS),
+	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved, WRITES),
+	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved, WRITES,
+	   .flags = PEERDMA_BUF_FLAGS, .finish = peerdma_buf_alloc_finish),
+	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved, WRITES),
+	OP(PEERDMA_FILE_QUERY, file_query, peerdma_file_query, out_fs_name, ASKS),
+	OP(PEERDMA_READ, read, peerdma_io, __reserved, WRITES, .flags = PEERDMA_IO_FLAGS),
+	OP(PEERDMA_WRITE, write, peerdma_io, __reserved, READS, .flags = PEERDMA_IO_FLAGS),
+	OP(PEERDMA_FILE_ADD, file_add, peerdma_file_add, out_reason, ASKS,
 	   .finish = peerdma_file_add_finish),
-	OP(PEERDMA_FILE_REMOVE, file_remove, peerdma_destroy, __reserved),
-	OP(PEERDMA_BUF_EXPORT, buf_export, peerdma_buf_export, __reserved,
+	OP(PEERDMA_FILE_REMOVE, file_remove, peerdma_destroy, __reserved, ASKS),
+	OP(PEERDMA_BUF_EXPORT, buf_export, peerdma_buf_export, __reserved, READS | WRITES,
 	   .finish = peerdma_buf_export_finish),
-	OP(PEERDMA_BUF_REGISTER, buf_register, peerdma_buf_register, out_mmap_offset,
+	OP(PEERDMA_BUF_REGISTER, buf_register, peerdma_buf_register, out_mmap_offset, WRITES,
 	   .finish = peerdma_buf_register_finish),
-	OP(PEERDMA_BUF_IMPORT, buf_import, peerdma_buf_import, out_mmap_offset,
+	OP(PEERDMA_BUF_IMPORT, buf_import, peerdma_buf_import, out_mmap_offset, WRITES,
 	   .finish = peerdma_buf_import_finish),
 };
 

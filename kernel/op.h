@@ -39,6 +39,7 @@ union peerdma_arg {
  * @size: bytes of its struct as this module knows it
  * @min_size: bytes of the shortest struct that was ever published
  * @flags: the flags it knows
+ * @mode: FMODE_READ and FMODE_WRITE: how the device node must be open
  * @execute: does it; fills out_* members, returns 0 or -errno
  * @finish: makes what execute reserved visible if the struct could be handed back (err is 0), or
  * undoes it
@@ -48,6 +49,7 @@ struct peerdma_op {
 	__u32 size;
 	__u32 min_size;
 	__u32 flags;
+	__u32 mode;
 	int (*execute)(struct peerdma_ctx *ctx, union peerdma_arg *arg);
 	void (*finish)(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err);
 };

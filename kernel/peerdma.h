@@ -68,6 +68,7 @@
  * @halted: its memory is about to be lost, or just was: nothing is allocated, buffers are revoked;
  *	written under the device's lock
  * @halt: revokes them
+ * @node: its device node, or NULL: node.c; used by the adder and the remover only
  */
 struct peerdma_provider {
 	/* What requests read, and none writes. */
@@ -92,6 +93,7 @@ struct peerdma_provider {
 	struct work_struct halt;
 	struct xarray pairs;
 	struct peerdma_stats stats;
+	struct device *node;
 };
 
 /**
@@ -213,7 +215,8 @@ struct peerdma_file {
 };
 
 /**
- * struct peerdma_ctx - one open file of /dev/peerdma
+ * struct peerdma_ctx - one open file of /dev/peerdma, or of a provider's node
+ * @only: the provider of the node that was opened, referenced; NULL: every provider
  * @buffers: struct peerdma_buffer; protected by its own lock
  * @files: struct peerdma_file; protected by its own lock
  * @inode: ours alone, for its mapping: proxy.c
@@ -222,6 +225,7 @@ struct peerdma_file {
  * @stash: of uring.c
  */
 struct peerdma_ctx {
+	struct peerdma_provider *only; /* immutable */
 	struct peerdma_ids buffers;
 	struct peerdma_ids files;
 	struct inode *inode; /* immutable */
@@ -355,8 +359,8 @@ void peerdma_provider_remove(struct peerdma_provider *provider);
 void peerdma_provider_halt(struct peerdma_provider *provider);
 bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds);
 void peerdma_provider_restart(struct peerdma_provider *provider);
-struct peerdma_provider *peerdma_provider_next(u32 id);
-struct peerdma_provider *peerdma_provider_get(u32 id);
+struct peerdma_provider *peerdma_provider_next(const struct peerdma_ctx *ctx, u32 id);
+struct peerdma_provider *peerdma_provider_get(const struct peerdma_ctx *ctx, u32 id);
 void peerdma_provider_put(struct peerdma_provider *provider);
 int peerdma_provider_pause(struct peerdma_provider *provider);
 
@@ -365,6 +369,20 @@ static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provid
 {
 	return pci_resource_start(provider->pdev, provider->bar) + provider->bar_offset;
 }
+
+/* Can this open file reach the provider? NULL: the module itself, which reaches all. */
+static inline bool peerdma_reaches(const struct peerdma_ctx *ctx,
+				   const struct peerdma_provider *provider)
+{
+	return !ctx || !ctx->only || ctx->only == provider;
+}
+
+/* node.c */
+int peerdma_nodes_init(void);
+void peerdma_nodes_exit(void);
+void peerdma_node_add(struct peerdma_provider *provider);
+void peerdma_node_remove(struct peerdma_provider *provider);
+struct peerdma_provider *peerdma_node_provider(const struct inode *inode);
 
 /* bar.c */
 int peerdma_bar_register(void);

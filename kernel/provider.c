@@ -9,7 +9,7 @@
 
 #include "peerdma.h"
 
-/* By id. Its own lock makes "find and take a reference" one step. */
+/* By id, which is also a minor number. Its own lock makes "find and take a reference" one step. */
 static DEFINE_XARRAY_ALLOC1(providers);
 static u32 next_id;
 
@@ -18,6 +18,7 @@ static void halt_buffers(struct work_struct *work);
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
 						  u64 len)
 {
+	const struct xa_limit limit = XA_LIMIT(1, MINORMASK);
 	struct peerdma_provider *provider = kzalloc(sizeof(*provider), GFP_KERNEL);
 	int err;
 
@@ -51,7 +52,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 		return ERR_PTR(err);
 	}
 	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
-	err = xa_alloc_cyclic(&providers, &provider->id, NULL, xa_limit_31b, &next_id, GFP_KERNEL);
+	err = xa_alloc_cyclic(&providers, &provider->id, NULL, limit, &next_id, GFP_KERNEL);
 	if (err < 0) {
 		peerdma_region_put(provider);
 		peerdma_provider_put(provider);
@@ -71,6 +72,7 @@ void peerdma_provider_announce(struct peerdma_provider *provider)
 {
 	/* The slot exists since xa_alloc_cyclic(): nothing is allocated, nothing fails. */
 	xa_store(&providers, provider->id, provider, GFP_KERNEL);
+	peerdma_node_add(provider);
 }
 
 static struct peerdma_buffer *first_buffer(struct peerdma_provider *provider)
@@ -170,6 +172,7 @@ void peerdma_provider_restart(struct peerdma_provider *provider)
 /* From the driver's remove: nobody finds it, nobody is inside, no buffer has memory of it. */
 void peerdma_provider_remove(struct peerdma_provider *provider)
 {
+	peerdma_node_remove(provider);
 	xa_erase(&providers, provider->id);
 	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
 	peerdma_gate_close(&provider->gate);
@@ -187,10 +190,11 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 
 /**
  * peerdma_provider_next - the provider with the smallest id that is not below @id
+ * @ctx: of those that this open file reaches; NULL: of all
  * @id: where to begin
  * Return: a provider with a reference, or NULL.
  */
-struct peerdma_provider *peerdma_provider_next(u32 id)
+struct peerdma_provider *peerdma_provider_next(const struct peerdma_ctx *ctx, u32 id)
 {
 	struct peerdma_provider *provider;
 	unsigned long index = id;
@@ -198,16 +202,18 @@ struct peerdma_provider *peerdma_provider_next(u32 id)
 	/* Erasing comes before the last put: what the lock lets us see has a reference to give. */
 	xa_lock(&providers);
 	provider = xa_find(&providers, &index, U32_MAX, XA_PRESENT);
+	while (provider && !peerdma_reaches(ctx, provider))
+		provider = xa_find_after(&providers, &index, U32_MAX, XA_PRESENT);
 	if (provider)
 		refcount_inc(&provider->refs);
 	xa_unlock(&providers);
 	return provider;
 }
 
-/* The provider with this id, with a reference, or NULL. */
-struct peerdma_provider *peerdma_provider_get(u32 id)
+/* The provider with this id, with a reference; NULL: there is none, or @ctx does not reach it. */
+struct peerdma_provider *peerdma_provider_get(const struct peerdma_ctx *ctx, u32 id)
 {
-	struct peerdma_provider *provider = peerdma_provider_next(id);
+	struct peerdma_provider *provider = peerdma_provider_next(ctx, id);
 
 	if (provider && provider->id != id) {
 		peerdma_provider_put(provider);
@@ -252,7 +258,7 @@ int peerdma_provider_pause(struct peerdma_provider *provider)
 int peerdma_provider_query_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
 	struct peerdma_provider_query *query = &arg->provider_query;
-	struct peerdma_provider *provider = peerdma_provider_next(query->provider_id);
+	struct peerdma_provider *provider = peerdma_provider_next(ctx, query->provider_id);
 
 	*query = (struct peerdma_provider_query){
 		.size = query->size,

@@ -364,7 +364,7 @@ static void show_providers(struct seq_file *seq)
 	struct peerdma_provider *provider;
 	u32 id = 0;
 
-	while ((provider = peerdma_provider_next(id))) {
+	while ((provider = peerdma_provider_next(NULL, id))) {
 		id = provider->id + 1;
 		show_provider(seq, provider);
 		peerdma_provider_put(provider);

@@ -835,6 +835,8 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	struct peerdma_io io;
 	int res;
 
+	if (!(cmd->file->f_mode & (write ? FMODE_READ : FMODE_WRITE)))
+		return -EBADF;
 	if (cmd->flags & CMD_FLAGS)
 		return -EOPNOTSUPP;
 	res = uring_parse(cmd->sqe, issue_flags, &io);

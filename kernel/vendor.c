@@ -145,8 +145,12 @@ static struct foreign *foreign_create(struct pci_dev *pdev, int bar,
 	return foreign;
 }
 
-/* The provider of these pages, for one pin more; or ERR_PTR. */
-static struct foreign *foreign_get(struct pci_dev *pdev, int bar, const struct dev_pagemap *pgmap)
+/*
+ * The provider of these pages, for one pin more; or ERR_PTR. A provider's node cannot begin another:
+ * -ENOENT.
+ */
+static struct foreign *foreign_get(const struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
+				   const struct dev_pagemap *pgmap)
 {
 	struct foreign *foreign;
 
@@ -155,11 +159,14 @@ static struct foreign *foreign_get(struct pci_dev *pdev, int bar, const struct d
 		if (foreign->pgmap == pgmap)
 			goto found;
 	}
-	foreign = foreign_create(pdev, bar, pgmap);
+	foreign = ctx->only ? ERR_PTR(-ENOENT) : foreign_create(pdev, bar, pgmap);
 	if (IS_ERR(foreign))
 		goto out;
 found:
-	foreign->pins++;
+	if (peerdma_reaches(ctx, foreign->provider))
+		foreign->pins++;
+	else
+		foreign = ERR_PTR(-ENOENT);
 out:
 	mutex_unlock(&foreigns_lock);
 	return foreign;
@@ -572,14 +579,14 @@ static int refuse(struct peerdma_buf_register *req, u32 reason)
 }
 
 /* Under the device's lock. After a success the pin belongs to the pages. */
-static struct peerdma_mem *adopt(struct pci_dev *pdev, int bar, struct peerdma_pin *pin,
-				 struct peerdma_buf_register *req)
+static struct peerdma_mem *adopt(const struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
+				 struct peerdma_pin *pin, struct peerdma_buf_register *req)
 {
 	int err = refuse(req, judge(pin, pdev, bar));
 	struct foreign *foreign;
 	struct peerdma_mem *mem;
 
-	foreign = err ? ERR_PTR(err) : foreign_get(pdev, bar, pin->pgmap);
+	foreign = err ? ERR_PTR(err) : foreign_get(ctx, pdev, bar, pin->pgmap);
 	if (IS_ERR(foreign))
 		return ERR_CAST(foreign);
 	pin->foreign = foreign;
@@ -640,7 +647,7 @@ static int register_at(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 		pin_undo(pin);
 		return err;
 	}
-	mem = adopt(pdev, bar, pin, req);
+	mem = adopt(ctx, pdev, bar, pin, req);
 	if (IS_ERR(mem))
 		peerdma_pin_settled(pin); /* before anybody unbinds it, who waits for the end */
 	err = IS_ERR(mem) ? PTR_ERR(mem) : add_buffer(ctx, mem, req);

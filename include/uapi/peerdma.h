@@ -6,7 +6,7 @@
 #include <linux/types.h>
 
 /**
- * DOC: The ABI of /dev/peerdma
+ * DOC: The ABI of /dev/peerdma, and of the node of each provider
  *
  * Every ioctl takes one struct whose first member is its own size. A struct may grow at its end: a
  * caller built for a shorter one is served with zeros for what it does not know, and a longer one
@@ -15,14 +15,27 @@
  * others are read. flags must be 0 or known.
  *
  * A provider is a range of a PCI function's memory that was published. A buffer is a range of it
- * that belongs to one open file of /dev/peerdma: its id means nothing on another. Closing the file
+ * that belongs to one open file of a device node: its id means nothing on another. Closing the file
  * destroys its buffers.
+ *
+ * /dev/peerdma reaches every provider. /dev/peerdmaN reaches the provider with id N only: others do
+ * not exist there (-ENOENT), and nothing is published there (-EPERM). The node goes with its
+ * provider. An open file of it stays, its buffers have lost their memory (-ENODEV), and it never
+ * reaches another provider. Memory of another driver is registered and imported on /dev/peerdma, or
+ * on the node of its provider while there is one.
+ *
+ * Requests need the mode that the device node was opened with, -EBADF else. For writing: making,
+ * filling and destroying a buffer (PEERDMA_BUF_ALLOC, PEERDMA_BUF_REGISTER, PEERDMA_BUF_IMPORT,
+ * PEERDMA_READ, PEERDMA_URING_READ, PEERDMA_URING_READV, PEERDMA_DESTROY) and PEERDMA_PUBLISH. For
+ * reading: writing a buffer's bytes to a file (PEERDMA_WRITE, PEERDMA_URING_WRITE,
+ * PEERDMA_URING_WRITEV). For both: PEERDMA_BUF_EXPORT. All others need neither. mmap() is as of any
+ * shared file: -EACCES without reading, and without writing if PROT_WRITE is asked for.
  *
  * What an errno means, in every ioctl:
  *
  * ========== ====================================================================================
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
- * EBADF      the target file descriptor is not open, or not open for what was asked
+ * EBADF      the target file descriptor, or the device node's, is not open for what was asked
  * EBUSY      another driver uses this part of the BAR; registering, importing: out_reason is
  *            VENDOR_BUSY
  * EDQUOT     it would be more than the caller may have: out_reason is USER_LIMIT, CGROUP_LIMIT or
@@ -46,7 +59,7 @@
  *            allocating of a provider whose memory is only registered: out_reason is one of
  *            VENDOR_* or IMPORT_*
  * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
- *            namespace
+ *            namespace; publishing needs /dev/peerdma
  * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
  * EXDEV      there is no direct route between this file and this provider; out_reason says why
  * ========== ====================================================================================
@@ -233,7 +246,7 @@ struct peerdma_provider_query {
  *
  * A device publishes one range, once. The way back is to unbind it from the peerdma driver.
  *
- * Errors: -EPERM without CAP_SYS_ADMIN; -ENODEV no such function; -EINVAL see out_reason; -EEXIST;
+ * Errors: -EPERM without CAP_SYS_ADMIN, or not on /dev/peerdma; -ENODEV no such function; -EINVAL see out_reason; -EEXIST;
  * -EBUSY another driver has claimed the range; -EOPNOTSUPP this kernel counts pages in another way;
  * -ENOMEM.
  */
@@ -521,7 +534,8 @@ struct peerdma_buf_export {
  * waits for the requests under way, and the buffer has lost its memory from then on: -ENODEV.
  * Memory of which any 64 KiB are part of a registered buffer already is -EBUSY.
  *
- * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOMEM; -EINTR.
+ * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOENT the node is another
+ * provider's; -ENOMEM; -EINTR.
  */
 struct peerdma_buf_register {
 	__u32 size;
@@ -556,7 +570,8 @@ struct peerdma_buf_register {
  * end and the buffer has lost its memory: -ENODEV. What was imported cannot be exported: hand the
  * dma-buf on.
  *
- * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOMEM; -EINTR.
+ * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOENT the node is another
+ * provider's; -ENOMEM; -EINTR.
  */
 struct peerdma_buf_import {
 	__u32 size;

@@ -77,6 +77,13 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #define ITER_SOURCE WRITE
 #endif
 
+/* A class only looks at its devices since v6.2. Drop with 6.1. */
+#ifdef PEERDMA_HAVE_DEVNODE_CONST
+#define devnode_const const
+#else
+#define devnode_const
+#endif
+
 /* A vma's flags were written to directly up to v6.2. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_VM_FLAGS_MOD
 static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, unsigned long clear)

@@ -246,6 +246,10 @@ TEST_F(Check, WhatIsNotReadIsNamedOnAHostOfItsOwn)
 TEST_F(Check, Node)
 {
 	EXPECT_EQ(cli::check_node(host, 0).state, State::good);
+	EXPECT_TRUE(has(cli::check_node(host, 0).found, "of one provider"));
+	env.files["/dev/peerdma"] = "";
+	EXPECT_EQ(cli::check_node(host, 0).found, "/dev/peerdma opens");
+	env.files.erase("/dev/peerdma");
 	EXPECT_TRUE(has(cli::check_node(host, -EACCES).change, "root"));
 	EXPECT_TRUE(has(cli::check_node(host, -ENOENT).change, "load the module"));
 	env.files["/sys/module/peerdma"] = "";

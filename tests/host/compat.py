@@ -40,7 +40,7 @@ FEATURES = (
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
     ("bad and hostile input", "badinput hostile"),
-    ("who may do what; limits by user and cgroup", "access limits"),
+    ("who may do what; limits by user and cgroup", "access nodes limits"),
     ("mmap of buffers", "proxy"),
     ("unbind, hotplug, kill, rmmod, power of a drive: nothing is lost", "lifecycle locks revoke held dead"),
     ("memory of NVIDIA's driver, with a stand-in for it", "nvidia registered"),
@@ -178,7 +178,7 @@ def the_readme_says_how_many_run() -> None:
 
 def who_may_do_what_is_tested_on_each_kernel() -> None:
     """No kernel is taken at its word for what keeps users apart."""
-    for name in ("access", "hostile", "badinput", "limits"):
+    for name in ("access", "nodes", "hostile", "badinput", "limits"):
         for k in (run.NEWEST, run.OLDEST):
             assert name in of_kernel(k, "plain")["always"], f"{name} does not run on {k}"
 

@@ -203,6 +203,28 @@ INSTANTIATE_TEST_SUITE_P(
 		     false}),
 	[](const auto &one) { return "Number" + std::to_string(one.param.param); });
 
+TEST_F(CufileParameters, AProvidersNodeIsEnoughToOpenWithoutAFallback)
+{
+	const auto opens = [&] {
+		EXPECT_EQ(library.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
+		const bool good = library.open().err == 0;
+		close_all(library);
+		return good;
+	};
+	EXPECT_FALSE(opens()) << "there is no node";
+	system.node = true;
+	EXPECT_TRUE(opens());
+	system.node_path = "/dev/peerdma3";
+	EXPECT_FALSE(opens()) << "it is not seen";
+	system.links["/dev/peerdma3"] = "";
+	EXPECT_TRUE(opens());
+	system.variables["PEERDMA_DEVICE"] = "/dev/peerdma4";
+	EXPECT_FALSE(opens()) << "another one is named";
+	system.variables["PEERDMA_DEVICE"] = "/dev/peerdma3";
+	system.links.clear();
+	EXPECT_TRUE(opens()) << "it is named";
+}
+
 TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 {
 	const Flag &flag = GetParam();

@@ -82,9 +82,15 @@ int FakeEnv::open(const char *path, int open_flags)
 		flags[next_fd_] = open_flags;
 		return next_fd_++;
 	}
-	if (path == node) {
+	if (const auto one = provider_nodes.find(path); one != provider_nodes.end()) {
+		if (one->second)
+			return one->second;
+		opened_node = path;
+		path = node.c_str();
+	} else if (path == node) {
 		if (node_error)
 			return node_error;
+		opened_node = node;
 	} else {
 		auto content = contents.find(path);
 		if (content == contents.end())

@@ -87,6 +87,8 @@ public:
 	bool can_map = true; // false: a module from before out_mmap_offset
 	uint32_t block = 512, mem_align = 4;
 	int node_error = 0;
+	std::map<std::string, int> provider_nodes; // the errno that each ends with; list_dir() takes them from files
+	std::string opened_node;
 	uint32_t abi = PEERDMA_ABI_VERSION;
 	std::map<int, int64_t> sizes; // of dma-bufs of others
 	// Of libraries that the process has loaded: "LIBRARY FUNCTION".

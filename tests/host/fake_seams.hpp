@@ -80,8 +80,8 @@ public:
 		std::lock_guard guard(lock);
 		opened.emplace_back(path, flags);
 		const std::string name = path, self = "/proc/self/fd/";
-		if (name == "/dev/peerdma") {
-			if (!node)
+		if (name.starts_with("/dev/")) {
+			if (!node || name != node_path)
 				return -ENOENT;
 			fds[next_] = {std::make_shared<File>(), flags, next_};
 			return next_++;
@@ -300,6 +300,7 @@ public:
 	int prefer_error = 0;
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
+	std::string node_path = "/dev/peerdma"; // if there is one
 	std::map<std::string, int> read_errors; // of texts, links and folders
 	std::function<void()> on_open;          // what another thread does before the next open()
 	uint32_t log_mode = S_IFREG | 0644;

@@ -82,6 +82,48 @@ TEST(Open, SaysWhatTheNodeSays)
 	}
 }
 
+TEST(Open, TakesTheFirstProvidersNodeThatItMayOpen)
+{
+	for (const int error : {-ENOENT, -EACCES, -EPERM, -ENXIO}) {
+		FakeEnv env;
+		env.provider_nodes = {{"/dev/peerdma2", -EACCES}, {"/dev/peerdma3", 0}, {"/dev/peerdma10", 0}};
+		for (const char *name : {"peerdma2", "peerdma3", "peerdma10", "peerdma3x", "peerdma", "null"})
+			env.files[std::string("/dev/") + name] = "";
+		struct peerdma_device *p = nullptr;
+		ASSERT_EQ(peerdma_open(&p, 0), 0);
+		EXPECT_EQ(env.opened_node, "/dev/peerdma") << "if that opens";
+		peerdma_close(p);
+		p = nullptr;
+		env.node_error = error;
+		env.opened_node.clear();
+		EXPECT_EQ(peerdma_open(&p, 0), error == -ENXIO ? error : 0);
+		EXPECT_EQ(env.opened_node, error == -ENXIO ? "" : "/dev/peerdma3");
+		peerdma_close(p);
+		env.provider_nodes["/dev/peerdma3"] = env.provider_nodes["/dev/peerdma10"] = -EPERM;
+		p = nullptr;
+		EXPECT_EQ(peerdma_open(&p, 0), error) << "if none does";
+		EXPECT_EQ(p, nullptr);
+		EXPECT_TRUE(env.fds.empty());
+	}
+}
+
+TEST(Open, TheEnvironmentNamesANode)
+{
+	FakeEnv env;
+	env.provider_nodes = {{"/dev/peerdma3", 0}, {"/dev/peerdma4", -EACCES}};
+	env.files["/dev/peerdma3"] = "";
+	struct peerdma_device *p = nullptr;
+	::setenv("PEERDMA_DEVICE", "/dev/peerdma3", 1);
+	EXPECT_EQ(peerdma_open(&p, 0), 0);
+	EXPECT_EQ(env.opened_node, "/dev/peerdma3");
+	peerdma_close(p);
+	p = nullptr;
+	::setenv("PEERDMA_DEVICE", "/dev/peerdma4", 1);
+	EXPECT_EQ(peerdma_open(&p, 0), -EACCES) << "and no other is looked for";
+	EXPECT_EQ(p, nullptr);
+	::unsetenv("PEERDMA_DEVICE");
+}
+
 TEST(Open, RefusesAnotherAbiAndClosesTheNode)
 {
 	FakeEnv env;

@@ -24,12 +24,27 @@ uint64_t lane_bytes(const Config &config)
 	return bytes;
 }
 
-bool has_node(System &system)
+bool opens(System &system, const std::string &node)
 {
-	const int fd = system.open(peer_node, O_RDWR | O_CLOEXEC);
+	const int fd = system.open(node.c_str(), O_RDWR | O_CLOEXEC);
 	if (fd >= 0)
 		system.close(fd);
 	return fd >= 0;
+}
+
+// As libpeerdma looks for one.
+bool has_node(System &system)
+{
+	if (const auto named = system.variable("PEERDMA_DEVICE"))
+		return opens(system, *named);
+	if (opens(system, peer_node))
+		return true;
+	std::vector<std::string> names;
+	system.list("/dev/", names);
+	return std::any_of(names.begin(), names.end(), [&](const std::string &name) {
+		return name.size() > 7 && name.starts_with("peerdma") &&
+		       name.find_first_not_of("0123456789", 7) == std::string::npos && opens(system, "/dev/" + name);
+	});
 }
 
 bool may_open(System &system, const Config &config)

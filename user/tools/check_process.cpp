@@ -122,6 +122,8 @@ Finding check_node(const Host &host, int open_error)
 				   "test -r /dev/peerdma -a -w /dev/peerdma, on the machine", "it changes nothing");
 	if (host.recorded)
 		open_error = -ENOENT;
+	if (!open_error && host.env.access("/dev/peerdma", R_OK | W_OK) < 0)
+		finding.found = "the node of one provider opens, /dev/peerdma does not: no other provider is seen";
 	if (!open_error)
 		return finding;
 	const std::string found = fmt::format("/dev/peerdma does not open ({})", errno_name(-open_error));

@@ -122,6 +122,18 @@ std::vector<StatsLine> parse_stats(std::string_view text)
 	return lines;
 }
 
+namespace
+{
+
+// Of all providers, or of one: /dev/peerdma3.
+bool is_node(std::string_view path)
+{
+	constexpr std::string_view all = "/dev/peerdma";
+	return path.starts_with(all) && path.find_first_not_of("0123456789", all.size()) == path.npos;
+}
+
+} // namespace
+
 OpenFiles open_files(peerdma_impl::Env &env)
 {
 	OpenFiles all;
@@ -138,7 +150,7 @@ OpenFiles open_files(peerdma_impl::Env &env)
 		}
 		for (const std::string &fd : fds) {
 			std::string target, text;
-			if (env.read_link(process + "/fd/" + fd, target) < 0 || target != "/dev/peerdma" ||
+			if (env.read_link(process + "/fd/" + fd, target) < 0 || !is_node(target) ||
 			    env.read_file(process + "/fdinfo/" + fd, text) < 0)
 				continue;
 			Counters counters = parse_fdinfo(text);
