@@ -22,16 +22,13 @@ else
 	skip "reset through sysfs" "the function has no way to be reset"
 fi
 
-# Every device's driver is told to suspend, and to resume 5 s later.
-if [ -w /sys/power/pm_test ]; then
-	echo devices >/sys/power/pm_test
-	relay_as "suspend to idle" halt $file "echo freeze >/sys/power/state"
-	if grep -qw disk /sys/power/state; then
-		relay_as "hibernation" halt $file "echo devices >/sys/power/pm_test && echo test_resume >/sys/power/disk && echo disk >/sys/power/state"
-	fi
-	echo none >/sys/power/pm_test
+# happens EVENT: the kernel tells the GPU's driver of it
+happens() { echo "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu event=$1 && rmmod pcievent"; }
+relay_as "an error of the bus" halt $file "$(happens error)"
+if grep -q '^CONFIG_PM_SLEEP=y' "$LAB_KERNEL/config" 2>/dev/null; then
+	relay_as "suspend" halt $file "$(happens suspend)"
 else
-	skip "suspend to idle" "this kernel cannot suspend"
+	skip "suspend" "this kernel cannot suspend"
 fi
 umount /mnt/disk
 plan $tap_n
