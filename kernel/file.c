@@ -41,25 +41,25 @@ static void file_release(struct percpu_ref *count)
 	call_rcu(&pfile->rcu, file_free);
 }
 
-static void file_is_killed(struct percpu_ref *count)
-{
-	complete(&of_count(count)->killed);
-}
-
-/* The first half of its end: what is kept for the second is a reference. */
-static void file_kill(struct peerdma_file *pfile)
+/*
+ * The first half of its end; what is kept for the second is a reference. True: the CPUs' counts are
+ * still to be put together, by an RCU callback that drops a reference as well.
+ */
+static bool file_kill(struct peerdma_file *pfile)
 {
 	percpu_ref_get(&pfile->ref.count);
-	percpu_ref_kill_and_confirm(&pfile->ref.count, file_is_killed);
+	percpu_ref_kill(&pfile->ref.count);
+	return READ_ONCE(pfile->ref.uses) >= PEERDMA_REF_SPREAD;
 }
 
 /*
  * The second half. If no request uses the file it is closed here, by the process that asked, so
- * that it is closed when the call returns. So the caller waits until the CPUs' counts are one.
+ * that it is closed when the call returns: not by the callback, which is waited for.
  */
-static void file_end(struct peerdma_file *pfile)
+static void file_end(struct peerdma_file *pfile, bool spread)
 {
-	wait_for_completion(&pfile->killed);
+	if (spread)
+		rcu_barrier();
 	peerdma_file_put(pfile);
 }
 
@@ -85,8 +85,7 @@ static int file_remove(struct peerdma_ctx *ctx, u32 id, bool shown)
 	if (!pfile)
 		return -ENOENT;
 	atomic_dec(&ctx->opener.files);
-	file_kill(pfile);
-	file_end(pfile);
+	file_end(pfile, file_kill(pfile));
 	return 0;
 }
 
@@ -95,15 +94,17 @@ void peerdma_files_remove(struct peerdma_ctx *ctx)
 {
 	struct peerdma_entry *entry;
 	struct peerdma_file *pfile;
+	bool spread = false;
 	unsigned long id;
 
-	/* One grace period for all. */
+	/* One callback is waited for, behind those of all others. */
 	xa_for_each(&ctx->files.all, id, entry) {
-		file_kill(to_file(entry));
+		spread |= file_kill(to_file(entry));
 		cond_resched();
 	}
 	while ((pfile = to_file(peerdma_ids_take_any(&ctx->files)))) {
-		file_end(pfile);
+		file_end(pfile, spread);
+		spread = false;
 		cond_resched();
 	}
 }
@@ -119,15 +120,12 @@ static int file_create(struct peerdma_ctx *ctx, struct file *file, u32 *id)
 		kfree(pfile);
 		return -ENOMEM;
 	}
-	init_completion(&pfile->killed);
 	pfile->file = get_file(file);
 	peerdma_target_learn(file, &pfile->memo);
 	err = peerdma_ids_alloc(&ctx->files, &pfile->entry, INT_MAX);
 	*id = pfile->entry.id;
-	if (err) {
-		file_kill(pfile);
-		file_end(pfile);
-	}
+	if (err)
+		file_end(pfile, file_kill(pfile));
 	return err;
 }
 

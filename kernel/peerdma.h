@@ -202,7 +202,6 @@ struct peerdma_memo {
  * @ref: keeps @file open: one reference of the table's, one of each request
  * @file: a regular file or a block device
  * @memo: what it is
- * @killed: completed when @ref is one atomic again, and no request can take a reference
  * @rcu: frees the struct after those who have just looked it up
  */
 struct peerdma_file {
@@ -210,7 +209,6 @@ struct peerdma_file {
 	struct peerdma_ref ref;
 	struct file *file; /* immutable */
 	struct peerdma_memo memo; /* immutable once it can be found, but for extents_at */
-	struct completion killed;
 	struct rcu_head rcu;
 };
 

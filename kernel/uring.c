@@ -86,6 +86,7 @@ struct piece {
  * @nr: number of @pieces
  * @flags: PEERDMA_IO_*
  * @write: direction
+ * @cut: some segments are more than one piece
  * @next: in a stash
  * @pieces: segments as they were read, once, from the process; if one is more than the drive takes
  *	at once, cut
@@ -103,6 +104,7 @@ struct flight {
 	unsigned int nr;
 	u32 flags;
 	bool write;
+	bool cut;
 	struct flight *next;
 	struct piece pieces[] __counted_by(nr);
 };
@@ -215,10 +217,14 @@ static int flight_result(const struct flight *flight)
 
 	if (likely(flight->nr == 1 && !flight->user))
 		return flight->pieces[0].res;
-	while (i < flight->nr) {
+	if (!flight->user)
+		return segment_result(flight, &i).res;
+	if (likely(!flight->cut)) {
+		for (segments = 0; segments < flight->nr; segments++)
+			whole += flight->pieces[segments].res == flight->pieces[segments].len;
+	}
+	while (unlikely(flight->cut) && i < flight->nr) {
 		result = segment_result(flight, &i);
-		if (!flight->user)
-			return result.res;
 		segments++;
 		whole += result.res == result.len;
 	}
@@ -270,7 +276,8 @@ static struct peerdma_io piece_io(const struct piece *piece)
 /* Not the first piece of its segment, which counts as the request. */
 static bool is_part(const struct piece *piece)
 {
-	return piece > piece->flight->pieces && piece[-1].segment == piece->segment;
+	return unlikely(piece->flight->cut) && piece > piece->flight->pieces &&
+	       piece[-1].segment == piece->segment;
 }
 
 /* And as observers see it. */
@@ -540,6 +547,7 @@ static noinline struct flight *flight_cut(struct flight *flight, u32 most)
 		return ERR_PTR(-EAGAIN);
 	*cut = *flight;
 	cut->nr = nr;
+	cut->cut = true;
 	piece = cut->pieces;
 	for (whole = flight->pieces; whole < flight->pieces + flight->nr; whole++) {
 		for (skip = 0; skip < whole->len; skip += piece++->len)
@@ -850,6 +858,7 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 		return PTR_ERR(flight);
 	flight->cmd = cmd;
 	flight->flags = io.flags;
+	flight->cut = false;
 	flight->pid = task_tgid_nr(current);
 	flight->write = write;
 	*cmd_flight(cmd) = flight;

@@ -15,7 +15,12 @@ bench_disk() {
 
 # bench_xfs: counts of a file of xfs, on the drive that had the other filesystem
 bench_xfs() {
-	umount /mnt/disk
+	local i
+	# The rings of a process that has ended are taken down by a worker, and keep its files until then.
+	for ((i = 0; i < 100; i++)); do
+		umount /mnt/disk 2>/dev/null && break
+		sleep 0.1
+	done
 	modprobe -d "$LAB_KERNEL" -a xfs
 	mkfs.xfs -q -f "$(nvme_disk)" || bail "no xfs"
 	mount "$(nvme_disk)" /mnt/disk || bail "no xfs is mounted"
