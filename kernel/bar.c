@@ -166,8 +166,8 @@ static bool has_msix(struct pci_dev *pdev, int bar, u64 off, u64 len)
 	for (i = 0; i < 2; i++) {
 		u64 begin = at[i] & PCI_MSIX_TABLE_OFFSET;
 		u64 entries = (control & PCI_MSIX_FLAGS_QSIZE) + 1;
-		u64 end = begin + (i ? DIV_ROUND_UP(entries, 64) * 8 :
-				       entries * PCI_MSIX_ENTRY_SIZE);
+		u64 end =
+			begin + (i ? DIV_ROUND_UP(entries, 64) * 8 : entries * PCI_MSIX_ENTRY_SIZE);
 
 		if ((at[i] & PCI_MSIX_TABLE_BIR) == bar && begin < off + len && end > off)
 			return true;

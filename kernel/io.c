@@ -270,7 +270,8 @@ static int io_recheck_route(struct io *io)
  */
 static int io_interrupted(struct io *io)
 {
-	if (fatal_signal_pending(current) || unlikely(io->submitter && peerdma_is_dying(io->submitter)))
+	if (fatal_signal_pending(current) ||
+	    unlikely(io->submitter && peerdma_is_dying(io->submitter)))
 		return -EINTR;
 	if (peerdma_gate_closed(&io->buffer->gate) ||
 	    peerdma_gate_closed(&io->buffer->provider->gate))
@@ -595,19 +596,24 @@ static int io_move(struct io *io)
 	return io->write ? io_write(io) : io_read(io);
 }
 
-/* What the file says against it. */
-static int io_check_file(struct io *io)
+static int io_find_target(struct io *io)
 {
 	if (io->pfile && peerdma_target_recall(io->file, &io->pfile->memo)) {
 		io->target = io->pfile->memo.target;
-	} else if (io->nowait && !peerdma_target_is_immediate(io->file)) {
-		return -EAGAIN;
-	} else {
-		int err = peerdma_target_resolve(io->file, &io->target, &io->req->out_reason);
-
-		if (err)
-			return err;
+		return 0;
 	}
+	if (io->nowait && !peerdma_target_is_immediate(io->file))
+		return -EAGAIN;
+	return peerdma_target_resolve(io->file, &io->target, &io->req->out_reason);
+}
+
+/* What the file says against it. */
+static int io_check_file(struct io *io)
+{
+	int err = io_find_target(io);
+
+	if (err)
+		return err;
 	/* The block layer of older kernels wants whole blocks in each bio_vec. */
 	if (unlikely(io->buffer->mem->frames))
 		io->target.mem_align = max(io->target.mem_align, io->target.offset_align);
@@ -615,8 +621,8 @@ static int io_check_file(struct io *io)
 		return io_refuse(io, PEERDMA_REASON_FD_MODE);
 	if (!io->write)
 		return 0;
-	return io_refuse(io, peerdma_target_writable(io->file,
-						     io->pfile ? &io->pfile->memo : NULL));
+	return io_refuse(io,
+			 peerdma_target_writable(io->file, io->pfile ? &io->pfile->memo : NULL));
 }
 
 /* What its numbers say against it. */

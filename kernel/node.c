@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A device node for each provider: /dev/peerdma3 is that of provider 3. An open file of it reaches
- * that provider only, so ownership, modes, containers and the device cgroup decide who may use which
- * GPU. /dev/peerdma reaches all of them.
+ * that provider only, so ownership, modes, containers and the device cgroup decide who may use
+ * which GPU. /dev/peerdma reaches all of them.
  *
  * The minor number is the provider's id, and opening looks it up: a copy of a node whose provider
  * has gone opens nothing. Ids are given in turn, so that number is another provider's only after

@@ -100,8 +100,7 @@ void peerdma_account(const struct peerdma_seen *seen, int err)
 {
 	/* It begins again where it may wait, and is counted then. */
 	if (likely(err != -EAGAIN || !seen->async)) {
-		peerdma_count(&seen->buffer->opener->stats, seen->req, seen->write,
-			      seen->part);
+		peerdma_count(&seen->buffer->opener->stats, seen->req, seen->write, seen->part);
 		if (likely(!err))
 			peerdma_count(&seen->pair->stats, seen->req, seen->write, seen->part);
 		else

@@ -344,8 +344,7 @@ static void piece_done(struct piece *piece, ssize_t res)
 }
 
 /* As the ioctl would do it; may sleep. @submitter: NULL: the current task. */
-static int piece_walk(struct flight *flight, struct piece *piece,
-		      struct task_struct *submitter)
+static int piece_walk(struct flight *flight, struct piece *piece, struct task_struct *submitter)
 {
 	struct peerdma_io io = piece_io(piece);
 	int err = peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write,
@@ -366,7 +365,7 @@ static const struct cred *submitter_creds(struct io_uring_cmd *cmd)
 	return get_task_cred(io_uring_cmd_get_task(cmd));
 }
 
-/* A worker acts for the submitter: its rights, and the cgroups that pay. io_uring keeps the task. */
+/* A worker acts for the submitter, by its rights and its cgroups. io_uring keeps the task. */
 static void piece_again(struct work_struct *work)
 {
 	struct piece *piece = container_of(work, struct piece, again);

@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 struct line {
 	uint64_t address; // 0: free
-	uint64_t cpus;	  // a bit each
+	uint64_t cpus;    // a bit each
 	uint64_t pcs[PCS];
 };
 
@@ -152,8 +152,8 @@ static bool transfers(const struct qemu_plugin_insn *insn)
 	const unsigned char *byte = qemu_plugin_insn_data(insn), *end = byte + qemu_plugin_insn_size(insn);
 
 	/* Prefixes. */
-	while (byte < end && ((*byte & 0xf0) == 0x40 || *byte == 0x66 || *byte == 0x2e || *byte == 0x3e || *byte == 0x65 ||
-			      *byte == 0xf0 || *byte == 0xf2 || *byte == 0xf3))
+	while (byte < end && ((*byte & 0xf0) == 0x40 || *byte == 0x66 || *byte == 0x2e || *byte == 0x3e ||
+			      *byte == 0x65 || *byte == 0xf0 || *byte == 0xf2 || *byte == 0xf3))
 		byte++;
 	if (byte == end)
 		return true;
@@ -161,8 +161,8 @@ static bool transfers(const struct qemu_plugin_insn *insn)
 		return byte + 1 < end && (byte[1] & 0xf0) == 0x80;
 	if (*byte == 0xff)
 		return byte + 1 < end && (byte[1] >> 3 & 7) >= 2 && (byte[1] >> 3 & 7) <= 5;
-	return (*byte & 0xf0) == 0x70 || *byte == 0xe8 || *byte == 0xe9 || *byte == 0xeb || *byte == 0xc2 || *byte == 0xc3 ||
-	       *byte == 0xcc;
+	return (*byte & 0xf0) == 0x70 || *byte == 0xe8 || *byte == 0xe9 || *byte == 0xeb || *byte == 0xc2 ||
+	       *byte == 0xc3 || *byte == 0xcc;
 }
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
@@ -182,7 +182,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	}
 }
 
-__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc, char **argv)
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc,
+							       char **argv)
 {
 	(void)info;
 	if (argc != 1 || strncmp(argv[0], "out=", 4))

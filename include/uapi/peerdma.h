@@ -246,9 +246,10 @@ struct peerdma_provider_query {
  *
  * A device publishes one range, once. The way back is to unbind it from the peerdma driver.
  *
- * Errors: -EPERM without CAP_SYS_ADMIN, or not on /dev/peerdma; -ENODEV no such function; -EINVAL see out_reason; -EEXIST;
- * -EBUSY another driver has claimed the range; -EOPNOTSUPP this kernel counts pages in another way;
- * -ENOMEM.
+ * Errors: -EPERM without CAP_SYS_ADMIN, not on /dev/peerdma, or in a kernel that is locked down;
+ * -ENODEV no such function; -EINVAL see out_reason; -EEXIST; -EBUSY another driver has claimed the
+ * range, or the function's MSI-X table or pending bits are in it; -EOPNOTSUPP this kernel counts
+ * pages in another way; -ENOMEM; -EINTR a signal came while the function was busy.
  */
 struct peerdma_publish {
 	__u32 size;

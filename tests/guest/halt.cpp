@@ -54,8 +54,8 @@ int main(int argc, char **argv)
 	report(!status, "what is done to the GPU is done", std::to_string(status));
 	io = raw::io(file, before.out_buf_id, 0, 0, len);
 	const int err = raw::call(dev, PEERDMA_READ, io);
-	report(err == -ENODEV && io.out_reason == PEERDMA_REASON_REVOKED && !io.out_done, "the buffer is gone for requests",
-	       std::to_string(err) + ", reason " + std::to_string(io.out_reason));
+	report(err == -ENODEV && io.out_reason == PEERDMA_REASON_REVOKED && !io.out_done,
+	       "the buffer is gone for requests", std::to_string(err) + ", reason " + std::to_string(io.out_reason));
 	report(!reaches(mapped), "and for the CPU");
 	report(!raw::destroy(dev, before.out_buf_id), "what is left of it is destroyed");
 

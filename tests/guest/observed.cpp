@@ -81,7 +81,8 @@ int main(int argc, char **argv)
 	int err = raw::call(dev, PEERDMA_READ, io);
 	const int64_t read = counted("rchar") - rchar, reads = counted("syscr") - syscr;
 	uint32_t seen = events(watcher);
-	report(!err && io.out_direct == len && seen == IN_ACCESS, "a read by the ioctl is an access", std::to_string(seen));
+	report(!err && io.out_direct == len && seen == IN_ACCESS, "a read by the ioctl is an access",
+	       std::to_string(seen));
 	io = raw::io(file, buf, 0, 0, len);
 	const int64_t wchar = counted("wchar"), syscw = counted("syscw");
 	err = raw::call(dev, PEERDMA_WRITE, io);

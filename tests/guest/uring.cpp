@@ -630,12 +630,13 @@ void larger_than_the_drive_takes(const std::string &queue)
 	report(res == 1 << 20 && gpu_is(65536, 1 << 20, "pattern:1", 0) && gpu_is(0, 65536, "pattern:99", 0) &&
 		       gpu_is(65536 + (1 << 20), 65536, "pattern:99", 65536 + (1 << 20)),
 	       "a read of 16 times what the drive takes", std::to_string(res));
-	report(sent == std::pair(16, 16) && counted("reads") == reads + 1, "is 16 pieces, none in a worker, and counts as one",
+	report(sent == std::pair(16, 16) && counted("reads") == reads + 1,
+	       "is 16 pieces, none in a worker, and counts as one",
 	       std::to_string(sent.first) + ", " + std::to_string(sent.second) + ", " +
 		       std::to_string(counted("reads") - reads));
 
-	std::vector<peerdma_uring_seg> segs = {{0, 0, 200704, UNTOUCHED}, {524288, 262144, 4096, UNTOUCHED},
-					       {655360, 1 << 20, 393216, UNTOUCHED}};
+	std::vector<peerdma_uring_seg> segs = {
+		{0, 0, 200704, UNTOUCHED}, {524288, 262144, 4096, UNTOUCHED}, {655360, 1 << 20, 393216, UNTOUCHED}};
 	fill();
 	reads = counted("reads");
 	sent = sent_during([&] { res = ring.one(ring.vector(PEERDMA_URING_READV, segs, 2)); });

@@ -23,7 +23,8 @@ static int error(struct pci_dev *pdev)
 	found = handlers->error_detected(pdev, pci_channel_io_frozen);
 	if (found != PCI_ERS_RESULT_NEED_RESET)
 		return -EPROTO;
-	pci_save_state(pdev); /* the bridge resets nothing here: what is restored is what is there */
+	/* The bridge resets nothing here: what is restored is what is there. */
+	pci_save_state(pdev);
 	reset = handlers->slot_reset(pdev);
 	if (reset != PCI_ERS_RESULT_RECOVERED)
 		return -EPROTO;

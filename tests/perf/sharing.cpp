@@ -125,7 +125,8 @@ int main(int argc, char **argv)
 		void (Count::*pair)(unsigned);
 	} ways[] = {{"one_atomic", &Count::one_atomic}, {"per_cpu", &Count::own_word}};
 	if (!json)
-		std::printf("%-12s %8s %14s %14s %14s %8s\n", "count", "threads", "median/s", "lowest/s", "highest/s", "linear");
+		std::printf("%-12s %8s %14s %14s %14s %8s\n", "count", "threads", "median/s", "lowest/s", "highest/s",
+			    "linear");
 	for (const auto &way : ways) {
 		double single = 0;
 		for (unsigned threads = 1; threads <= on.size(); threads *= 2) {
