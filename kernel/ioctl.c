@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/peerdma and the providers' nodes: from a process's struct to a call and back. Nothing of the struct is believed
- * before it has been copied once; what is copied back is never longer than what the process said it
- * has room for.
+ * /dev/peerdma and the providers' nodes: from a process's struct to a call and back. Nothing of the
+ * struct is believed before it has been copied once; what is copied back is never longer than what
+ * the process said it has room for.
  */
 #include <linux/fs.h>
 #include <linux/memremap.h>
@@ -128,21 +128,20 @@ static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uar
 
 static int peerdma_open(struct inode *inode, struct file *file)
 {
-	struct peerdma_provider *only = peerdma_node_provider(inode);
-	struct peerdma_ctx *ctx;
-	int err = -ENOMEM;
+	struct peerdma_ctx *ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
+	int err;
 
-	if (IS_ERR(only))
-		return PTR_ERR(only);
-	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
 	if (!ctx)
-		goto err_only;
-	ctx->only = only;
+		return -ENOMEM;
+	ctx->only = peerdma_node_provider(inode);
+	err = PTR_ERR_OR_ZERO(ctx->only);
+	if (err)
+		goto err_ctx;
 	peerdma_ids_init(&ctx->buffers);
 	peerdma_ids_init(&ctx->files);
 	err = peerdma_opener_add(ctx);
 	if (err)
-		goto err_ctx;
+		goto err_only;
 	err = peerdma_uring_open(ctx);
 	if (err)
 		goto err_opener;
@@ -157,11 +156,11 @@ err_uring:
 	peerdma_uring_release(ctx);
 err_opener:
 	peerdma_opener_del(ctx);
+err_only:
+	if (ctx->only)
+		peerdma_provider_put(ctx->only);
 err_ctx:
 	kfree(ctx);
-err_only:
-	if (only)
-		peerdma_provider_put(only);
 	return err;
 }
 

@@ -19,7 +19,7 @@
 #define PEERDMA_H
 
 #ifdef CONFIG_ARM64
-#error "device memory on arm64 takes neither memset() nor memcpy(), which the kernel uses for holes of files"
+#error "holes of files are filled by memset(), which device memory on arm64 does not take"
 #endif
 
 #include <linux/blkdev.h>

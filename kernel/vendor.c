@@ -146,8 +146,8 @@ static struct foreign *foreign_create(struct pci_dev *pdev, int bar,
 }
 
 /*
- * The provider of these pages, for one pin more; or ERR_PTR. A provider's node cannot begin another:
- * -ENOENT.
+ * The provider of these pages, for one pin more; or ERR_PTR. A provider's node cannot begin
+ * another: -ENOENT.
  */
 static struct foreign *foreign_get(const struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 				   const struct dev_pagemap *pgmap)

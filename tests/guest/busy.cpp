@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 	const auto alloc = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
 	auto *proxy = static_cast<char *>(
 		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(alloc.out_mmap_offset)));
-	char bytes[len], now[len];
+	char bytes[len] = {}, now[len] = {};
 	if (drive < 0 || proxy == MAP_FAILED)
 		raw::die(argv[1]);
 	auto write = [&](uint64_t off, uint32_t flags) {
