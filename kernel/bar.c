@@ -40,7 +40,7 @@ static void bar_remove(struct pci_dev *pdev)
 
 #define PATIENCE 10 /* seconds that a reset, or the end of the system, waits for requests */
 
-/* The memory is about to be lost. False: a drive still moves bytes of it. */
+/* The memory is about to be lost. False: a device may still move bytes of it. */
 static bool bar_halt(struct pci_dev *pdev)
 {
 	struct peerdma_provider *provider = pci_get_drvdata(pdev);
@@ -51,12 +51,25 @@ static bool bar_halt(struct pci_dev *pdev)
 	return peerdma_provider_settle(provider, PATIENCE);
 }
 
+/* Also told after a reset that failed. */
+static bool bar_answers(struct pci_dev *pdev)
+{
+	u16 command;
+
+	pci_read_config_word(pdev, PCI_COMMAND, &command);
+	return command != U16_MAX && command & PCI_COMMAND_MEMORY;
+}
+
 static void bar_restart(struct pci_dev *pdev)
 {
 	struct peerdma_provider *provider = pci_get_drvdata(pdev);
 
-	if (provider)
+	if (!provider)
+		return;
+	if (bar_answers(pdev))
 		peerdma_provider_restart(provider);
+	else
+		pci_err(pdev, "its memory does not answer: nothing is allocated of it\n");
 }
 
 /* By sysfs, or by another driver for all below a bridge. It cannot be refused. */
@@ -85,6 +98,7 @@ static pci_ers_result_t bar_error_detected(struct pci_dev *pdev, pci_channel_sta
 static pci_ers_result_t bar_slot_reset(struct pci_dev *pdev)
 {
 	pci_restore_state(pdev);
+	pci_save_state(pdev); /* up to v6.18 restoring uses it up */
 	return PCI_ERS_RESULT_RECOVERED;
 }
 

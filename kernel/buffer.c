@@ -143,7 +143,7 @@ static struct peerdma_buffer *buffer_create(struct peerdma_ctx *ctx, struct peer
 	count(buffer, 1);
 	mutex_lock(&provider->lock);
 	list_add_tail(&buffer->link, &provider->buffers);
-	if (READ_ONCE(provider->halted)) /* since it was looked at: pairs with close_buffers() */
+	if (mem->halts != provider->halts) /* the memory may have been lost since it was zeroed */
 		peerdma_gate_close(&buffer->gate);
 	mutex_unlock(&provider->lock);
 	return buffer;
@@ -189,19 +189,27 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 	struct peerdma_buffer *buffer;
 	struct peerdma_mem *mem;
 
-	if (READ_ONCE(provider->halted) || !peerdma_gate_enter(&provider->gate))
+	u64 bar_offset = 0;
+	int err;
+
+	if (!peerdma_gate_enter(&provider->gate))
 		return -ENODEV;
 	mem = peerdma_mem_alloc(provider, req->len, zero, &req->out_reason);
+	if (!IS_ERR(mem))
+		bar_offset = mem_bar_offset(mem); /* once it is a buffer's it may be taken away */
 	buffer = IS_ERR(mem) ? ERR_CAST(mem) : peerdma_buffer_add(ctx, mem);
-	if (IS_ERR(buffer)) {
-		peerdma_gate_exit(&provider->gate);
-		return PTR_ERR(buffer);
+	err = PTR_ERR_OR_ZERO(buffer);
+	if (!err && peerdma_gate_closed(&buffer->gate)) {
+		peerdma_buffer_destroy(ctx, buffer->entry.id, false);
+		err = -ENODEV;
 	}
-	req->out_buf_id = buffer->entry.id;
-	req->out_bar_offset = mem_bar_offset(buffer->mem);
-	req->out_mmap_offset = peerdma_proxy_offset(buffer);
+	if (!err) {
+		req->out_buf_id = buffer->entry.id;
+		req->out_bar_offset = bar_offset;
+		req->out_mmap_offset = peerdma_proxy_offset(buffer);
+	}
 	peerdma_gate_exit(&provider->gate);
-	return 0;
+	return err;
 }
 
 int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)

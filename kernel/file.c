@@ -49,7 +49,7 @@ static bool file_kill(struct peerdma_file *pfile)
 {
 	percpu_ref_get(&pfile->ref.count);
 	percpu_ref_kill(&pfile->ref.count);
-	return READ_ONCE(pfile->ref.uses) >= PEERDMA_REF_SPREAD;
+	return READ_ONCE(pfile->ref.spread);
 }
 
 /*

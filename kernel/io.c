@@ -647,6 +647,8 @@ static int io_check(struct io *io)
 	u32 reason;
 	int err;
 
+	if (unlikely(READ_ONCE(io->buffer->lost)))
+		return io_refuse(io, PEERDMA_REASON_REVOKED);
 	err = io_check_file(io);
 	if (err)
 		return err;
@@ -730,6 +732,18 @@ static int io_errno(int err)
 	return err == -ERESTARTSYS ? -EIO : err;
 }
 
+/* The memory went while a device moved bytes of it: nobody knows which. */
+static noinline int io_lose(struct io *io)
+{
+	struct peerdma_io *req = io->req;
+
+	req->out_done = 0;
+	req->out_direct = 0;
+	req->out_near = 0;
+	req->out_host = 0;
+	return io_refuse(io, PEERDMA_REASON_REVOKED);
+}
+
 /* Inside the buffer's gate: its memory stays. */
 static int io_run(struct io *io)
 {
@@ -744,6 +758,8 @@ static int io_run(struct io *io)
 	err = io_move(io);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	err = io->req->out_done ? 0 : io_errno(err);
+	if (unlikely(READ_ONCE(io->buffer->lost)))
+		err = io_lose(io);
 	io_count(io, err);
 	peerdma_route_put(io->route);
 	return err;

@@ -300,7 +300,7 @@ static int mem_zero(struct peerdma_mem *mem)
 			continue;
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		if (peerdma_gate_closed(&mem->provider->gate))
+		if (peerdma_gate_closed(&mem->provider->gate) || READ_ONCE(mem->provider->halted))
 			return -ENODEV;
 		cond_resched();
 	}
@@ -316,6 +316,7 @@ static struct peerdma_mem *mem_create(struct peerdma_provider *provider, u64 len
 	if (!mem)
 		return NULL;
 	mem->len = len;
+	mem->halts = READ_ONCE(provider->halts);
 	refcount_inc(&provider->refs);
 	mem->provider = provider;
 	return mem;
@@ -356,7 +357,9 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	mem = mem_create(provider, len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	err = peerdma_charge(provider, len, &mem->charge, reason) ?: mem_fill(mem);
+	smp_rmb(); /* who has counted the latest halt sees it: pairs with peerdma_provider_halt() */
+	err = READ_ONCE(provider->halted) ? -ENODEV : 0;
+	err = err ?: peerdma_charge(provider, len, &mem->charge, reason) ?: mem_fill(mem);
 	if (err) {
 		peerdma_mem_free(mem);
 		return ERR_PTR(err);

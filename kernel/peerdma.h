@@ -67,6 +67,7 @@
  * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c
  * @halted: its memory is about to be lost, or just was: nothing is allocated, buffers are revoked;
  *	written under the device's lock
+ * @halts: how often that was so; written under @lock, after @halted
  * @halt: revokes them
  * @node: its device node, or NULL: node.c; used by the adder and the remover only
  */
@@ -90,6 +91,7 @@ struct peerdma_provider {
 	struct mutex lock; /* protects buffers */
 	struct list_head buffers; /* protected by lock */
 	struct delayed_work prune;
+	unsigned int halts;
 	struct work_struct halt;
 	struct xarray pairs;
 	struct peerdma_stats stats;
@@ -118,6 +120,7 @@ struct peerdma_charge {
  *	all of it lies behind @page
  * @pin: of another driver's memory, what keeps it, and whose end comes with the last page; or NULL
  * @charge: given back when the pages are in the pool again
+ * @halts: of the provider, before the memory was taken
  * @first: when it was let go, the first page that is not settled
  * @end: and the one behind the last
  * @held: and who had it
@@ -130,6 +133,7 @@ struct peerdma_mem {
 	struct bio_vec *frames; /* immutable */
 	struct peerdma_pin *pin; /* immutable */
 	struct peerdma_charge charge;
+	unsigned int halts; /* immutable */
 	unsigned long first;
 	unsigned long end;
 	struct peerdma_held held;
@@ -139,6 +143,7 @@ struct peerdma_mem {
  * struct peerdma_buffer - a mem as a process knows it
  * @entry: of the open file's buffers; its id is 0 if it got none
  * @gate: requests that use @mem; closed by the first to revoke
+ * @lost: the memory was, or may have been, while requests were inside: they fail
  * @refs: who holds this struct; not requests
  * @revoking: somebody has begun to revoke
  * @revoked: completed when the mem has been let go
@@ -157,6 +162,7 @@ struct peerdma_buffer {
 	struct peerdma_mem *mem;
 	struct peerdma_provider *provider; /* immutable */
 	struct peerdma_opener *opener; /* immutable */
+	bool lost;
 	struct peerdma_gate gate;
 
 	refcount_t refs ____cacheline_aligned_in_smp;

@@ -75,16 +75,21 @@ void peerdma_provider_announce(struct peerdma_provider *provider)
 	peerdma_node_add(provider);
 }
 
-static struct peerdma_buffer *first_buffer(struct peerdma_provider *provider)
+/* One whose gate is closed, with a reference, or NULL. */
+static struct peerdma_buffer *first_closed(struct peerdma_provider *provider)
 {
-	struct peerdma_buffer *buffer;
+	struct peerdma_buffer *buffer, *found = NULL;
 
 	mutex_lock(&provider->lock);
-	buffer = list_first_entry_or_null(&provider->buffers, struct peerdma_buffer, link);
-	if (buffer)
+	list_for_each_entry(buffer, &provider->buffers, link) {
+		if (!peerdma_gate_closed(&buffer->gate))
+			continue;
 		refcount_inc(&buffer->refs);
+		found = buffer;
+		break;
+	}
 	mutex_unlock(&provider->lock);
-	return buffer;
+	return found;
 }
 
 /* So that no request begins in one buffer while those in another are waited for. */
@@ -98,11 +103,12 @@ static void close_buffers(struct peerdma_provider *provider)
 	mutex_unlock(&provider->lock);
 }
 
+/* All that close_buffers() has closed, and none that was made since. */
 static void revoke_buffers(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer;
 
-	while ((buffer = first_buffer(provider))) {
+	while ((buffer = first_closed(provider))) {
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}
@@ -121,40 +127,38 @@ static void halt_buffers(struct work_struct *work)
  * peerdma_provider_halt - the memory is about to be lost, or just was
  * @provider: under its device's lock
  *
- * Waits for nobody: new requests and allocations fail, and the buffers are revoked by a work item.
- * What others hold of the memory stays theirs: held.c.
+ * Waits for nobody: new requests and allocations fail, those that are under way end with an error,
+ * and the buffers are revoked by a work item. What others hold of the memory stays theirs: held.c.
  */
 void peerdma_provider_halt(struct peerdma_provider *provider)
 {
+	struct peerdma_buffer *buffer;
+
 	device_lock_assert(&provider->pdev->dev);
+	mutex_lock(&provider->lock);
 	WRITE_ONCE(provider->halted, true);
+	smp_wmb(); /* pairs with peerdma_mem_alloc() */
+	WRITE_ONCE(provider->halts, provider->halts + 1);
+	list_for_each_entry(buffer, &provider->buffers, link)
+		WRITE_ONCE(buffer->lost, true);
+	mutex_unlock(&provider->lock);
 	close_buffers(provider);
 	refcount_inc(&provider->refs);
 	if (!queue_work(peerdma_halt_wq, &provider->halt))
 		peerdma_provider_put(provider);
 }
 
-static bool has_buffers(struct peerdma_provider *provider)
-{
-	bool has;
-
-	mutex_lock(&provider->lock);
-	has = !list_empty(&provider->buffers);
-	mutex_unlock(&provider->lock);
-	return has;
-}
-
 /**
- * peerdma_provider_settle - wait until all buffers are revoked, but not for long
+ * peerdma_provider_settle - wait until nobody has any of the memory, but not for long
  * @provider: halted
  * @seconds: at most
- * Return: false: requests are still under way.
+ * Return: false: requests are still under way, or others hold pages.
  */
 bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds)
 {
 	const unsigned long end = jiffies + seconds * HZ;
 
-	while (has_buffers(provider)) {
+	while (atomic64_read(&provider->used)) {
 		if (time_after(jiffies, end))
 			return false;
 		schedule_timeout_uninterruptible(1);
@@ -247,7 +251,7 @@ void peerdma_provider_put(struct peerdma_provider *provider)
  */
 int peerdma_provider_pause(struct peerdma_provider *provider)
 {
-	if (peerdma_gate_closed(&provider->gate))
+	if (peerdma_gate_closed(&provider->gate) || READ_ONCE(provider->halted))
 		return -ENODEV;
 	if (fatal_signal_pending(current))
 		return -EINTR;

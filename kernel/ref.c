@@ -11,6 +11,8 @@ void peerdma_ref_spread(struct peerdma_ref *ref)
 	unsigned int uses = READ_ONCE(ref->uses) + 1;
 
 	WRITE_ONCE(ref->uses, uses);
-	if (uses == PEERDMA_REF_SPREAD)
-		percpu_ref_switch_to_percpu(&ref->count);
+	if (uses != PEERDMA_REF_SPREAD)
+		return;
+	WRITE_ONCE(ref->spread, true);
+	percpu_ref_switch_to_percpu(&ref->count);
 }

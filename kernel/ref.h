@@ -18,10 +18,12 @@
  * struct peerdma_ref - such a count
  * @count: one is the owner's, until peerdma_ref_kill()
  * @uses: roughly how often it was used, up to PEERDMA_REF_SPREAD; written by any CPU until then
+ * @spread: it may be spread over the CPUs; set before it is, and never cleared
  */
 struct peerdma_ref {
 	struct percpu_ref count;
 	unsigned int uses;
+	bool spread;
 };
 
 void peerdma_ref_spread(struct peerdma_ref *ref);

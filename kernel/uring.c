@@ -36,7 +36,7 @@
 
 #define CMD_FLAGS GENMASK(23, 0) /* of an SQE's uring_cmd_flags; the others are the kernel's own */
 #define AGAIN_MAX 256 /* pieces that wait in a worker at the same time: each is a kernel thread */
-#define PIECES_MAX 1024 /* of one command; what needs more goes to io_uring's worker */
+#define PIECES_MAX 256 /* of one command; what needs more goes to io_uring's worker */
 #define STASH_MAX 64 /* flights that a CPU keeps for an open file */
 #define NOWAIT_ACCOUNT (GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT)
 
@@ -389,9 +389,14 @@ static void piece_put_off(struct piece *piece)
 	queue_work(again_wq, &piece->again);
 }
 
-/* Some filesystems say that they cannot, where they cannot without waiting. */
-static ssize_t nowait_result(ssize_t res)
+/*
+ * Some filesystems say that they cannot, where they cannot without waiting. What was moved while
+ * the memory went is an error.
+ */
+static ssize_t nowait_result(const struct flight *flight, ssize_t res)
 {
+	if (unlikely(READ_ONCE(flight->buffer->lost)) && res > 0)
+		return -ENODEV;
 	return res == -EOPNOTSUPP ? -EAGAIN : res;
 }
 
@@ -403,7 +408,7 @@ static void piece_complete(struct kiocb *kiocb, long res)
 	WRITE_ONCE(piece->done, true);
 	if (piece->flight->write)
 		kiocb_end_write(kiocb);
-	res = nowait_result(res);
+	res = nowait_result(piece->flight, res);
 	piece_account(piece, res);
 	if (unlikely(res == -EAGAIN))
 		piece_put_off(piece);
@@ -610,7 +615,7 @@ static int flight_send(struct flight *flight, bool polled)
 	kiocb.ki_ioprio = peerdma_ioprio(flight->buffer->provider, kiocb.ki_ioprio);
 	atomic_set(&flight->left, flight->nr + 1);
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
-		res = nowait_result(piece_send(piece, &kiocb));
+		res = nowait_result(flight, piece_send(piece, &kiocb));
 		if (res == -EIOCBQUEUED)
 			continue;
 		WRITE_ONCE(piece->done, true);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// halt FILE COMMAND: what happens to a buffer when COMMAND, in a shell, does something to the GPU that its memory may not
+// halt FILE DRIVE COMMAND: what happens to a buffer when COMMAND, in a shell, does something to the GPU that its memory may not
 // survive: the buffer is gone for requests and mappings, and another one can be had and is right.
+#include <chrono>
 #include <csetjmp>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+#include <thread>
 
 #include "../tools/raw.hpp"
 #include "../tools/tap.hpp"
@@ -26,6 +28,12 @@ bool reaches(const volatile char *at)
 	return *at || true;
 }
 
+void throttle(int bps)
+{
+	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" + std::to_string(bps) +
+		  R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
+}
+
 const volatile char *map(int dev, const peerdma_buf_alloc &buf)
 {
 	void *at = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
@@ -38,9 +46,9 @@ const volatile char *map(int dev, const peerdma_buf_alloc &buf)
 
 int main(int argc, char **argv)
 {
-	if (argc != 3)
+	if (argc != 4)
 		return 2;
-	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY);
+	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY), drive = ::open(argv[2], O_RDONLY);
 	const uint32_t provider = raw::provider(dev).out_provider_id;
 	const auto before = raw::alloc(dev, provider, len);
 	if (file < 0 || !before.out_buf_id)
@@ -50,7 +58,18 @@ int main(int argc, char **argv)
 	auto io = raw::io(file, before.out_buf_id, 0, 0, len);
 	report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == len && reaches(mapped), "a buffer before");
 
-	const int status = std::system(argv[2]);
+	// A drive that answers after a second: what it moves meanwhile is moved while the memory goes.
+	throttle(16384);
+	auto slow = raw::io(drive, before.out_buf_id, 600 << 20, 0, len);
+	raw::call(dev, PEERDMA_READ, slow); // the first one is let through
+	int slow_err = 0;
+	std::thread reader([&] { slow_err = raw::call(dev, PEERDMA_READ, slow); });
+	std::this_thread::sleep_for(std::chrono::milliseconds(300));
+	const int status = std::system(argv[3]);
+	throttle(0);
+	reader.join();
+	report(slow_err == -ENODEV && slow.out_reason == PEERDMA_REASON_REVOKED && !slow.out_done,
+	       "a read that was under way has moved nothing", std::to_string(slow_err));
 	report(!status, "what is done to the GPU is done", std::to_string(status));
 	io = raw::io(file, before.out_buf_id, 0, 0, len);
 	const int err = raw::call(dev, PEERDMA_READ, io);

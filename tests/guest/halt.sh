@@ -17,16 +17,16 @@ device=/sys/bus/pci/devices/$gpu
 
 if [ -w "$device/reset" ]; then
 	diag "reset by $(cat "$device/reset_method")"
-	relay_as "reset through sysfs" halt $file "echo 1 >$device/reset"
+	relay_as "reset through sysfs" halt $file "$(nvme_disk)" "echo 1 >$device/reset"
 else
 	skip "reset through sysfs" "the function has no way to be reset"
 fi
 
 # happens EVENT: the kernel tells the GPU's driver of it
 happens() { echo "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu event=$1 && rmmod pcievent"; }
-relay_as "an error of the bus" halt $file "$(happens error)"
+relay_as "an error of the bus" halt $file "$(nvme_disk)" "$(happens error)"
 if grep -q '^CONFIG_PM_SLEEP=y' "$LAB_KERNEL/config" 2>/dev/null; then
-	relay_as "suspend" halt $file "$(happens suspend)"
+	relay_as "suspend" halt $file "$(nvme_disk)" "$(happens suspend)"
 else
 	skip "suspend" "this kernel cannot suspend"
 fi
