@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fake_env.hpp"
@@ -313,6 +314,31 @@ TEST(Queues, AreNoStandardStreams)
 		GTEST_SKIP() << "no io_uring here";
 	EXPECT_EQ(rc, 0);
 	EXPECT_FALSE(taken);
+}
+
+TEST(Queues, LeaveNoStandardStreamWhenRefused)
+{
+	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int kept = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100);
+	struct rlimit before;
+	ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+	::close(STDIN_FILENO);
+	const struct rlimit few = {STDERR_FILENO + 1, before.rlim_max};
+	::setrlimit(RLIMIT_NOFILE, &few);
+	std::unique_ptr<peerdma_impl::Queue> queue;
+	const int rc = peerdma_impl::kernel_queue(nothing, 4, false, queue);
+	const bool taken = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
+	::setrlimit(RLIMIT_NOFILE, &before);
+	::close(STDIN_FILENO);
+	if (kept >= 0) {
+		::dup2(kept, STDIN_FILENO);
+		::close(kept);
+	}
+	::close(nothing);
+	if (rc == -ENOSYS || rc == -EPERM)
+		GTEST_SKIP() << "no io_uring here";
+	EXPECT_LT(rc, 0);
+	EXPECT_FALSE(taken) << "a descriptor leaked";
 }
 
 } // namespace
