@@ -262,6 +262,17 @@ TEST_F(Numbers, NorOfAnotherFileByThatNumber)
 	const int fd = peerdma_fd(device);
 	env.reuse(fd, "/other");
 	EXPECT_EQ(peerdma_fd(device), -EBADF);
+	// Not EOPNOTSUPP, which says that the module is too old.
+	peerdma_file *file = nullptr;
+	EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), -EBADF);
+	peerdma_buf *from = nullptr;
+	uint32_t reason = 4711;
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, 0x10000, 65536, 0, &from, &reason), -EBADF);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	int exported = -1;
+	EXPECT_EQ(peerdma_buf_export_dmabuf(buf, 0, 4096, &exported, &reason), -EBADF);
+	peerdma_device_info info = peerdma::detail::sized<peerdma_device_info>();
+	EXPECT_EQ(peerdma_query(device, &info), -EBADF);
 	peerdma_buf_destroy(buf);
 	peerdma_close(device);
 	EXPECT_EQ(open_by("/other"), 1u) << "its number is another file's: it stays open";
