@@ -234,7 +234,8 @@ void Library::drop_replaced(const void *base, uint64_t size)
 	}
 }
 
-// So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces.
+// So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces; after a shortage
+// until an I/O can extend it.
 void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 {
 	const int rc =
