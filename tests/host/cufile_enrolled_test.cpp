@@ -171,6 +171,34 @@ TEST_F(CufileEnrolled, WhatTheKernelDoesNotTakeBouncesAndSaysWhy)
 	EXPECT_EQ(peer.enrollments, 1) << "and no I/O does";
 }
 
+TEST_F(CufileEnrolled, AShortageIsNotRemembered)
+{
+	for (const int error : {-EMFILE, -ENFILE, -ENOMEM}) {
+		peer.enroll_error = error;
+		EXPECT_EQ(enroll(memory, 4 * frame), 0);
+		comes(false, memory, 4 * frame);
+		const int before = peer.enrollments;
+		comes(false, memory, 4 * frame);
+		EXPECT_EQ(peer.enrollments, before) << "each I/O asks";
+		peer.enroll_error = 0;
+		system.now += cufile::Backoff::most;
+		comes(true, memory + 100, frame);
+		comes(true, memory, 4 * frame);
+		EXPECT_EQ(peer.enrolled, (std::map<char *, uint64_t>{{memory, 4 * frame}}));
+		EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	}
+}
+
+TEST_F(CufileEnrolled, OtherMemoryIsNotRegisteredAfterAShortage)
+{
+	peer.enroll_error = -EMFILE;
+	EXPECT_EQ(enroll(memory, 4 * frame), 0);
+	peer.enroll_error = 0;
+	cuda.id = 2;
+	comes(false, memory, 4 * frame);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+}
+
 TEST_F(CufileEnrolled, WhoInsistsOnDirect)
 {
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
@@ -433,6 +461,7 @@ TEST_F(CufileMappedLater, AShortageIsNotRemembered)
 	peer.import_error = -EMFILE;
 	comes(false, memory, 60 * frame);
 	peer.import_error = 0;
+	system.now += cufile::Backoff::most;
 	comes(true, memory, 60 * frame);
 }
 

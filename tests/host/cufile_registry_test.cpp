@@ -124,6 +124,23 @@ TEST_F(CufileRegistry, AFileThatIsOpenedAnewIsANewRegistration)
 	EXPECT_EQ(library.add_file(&third, &descr).err, 0);
 }
 
+// The new description is marked before the shortage, so the second attempt finds the mark.
+TEST_F(CufileRegistry, AFileThatIsOpenedAnewIsRegisteredAfterAShortage)
+{
+	const int fd = system.program_fd("first", O_RDWR);
+	const CUfileHandle_t first = add_file(library, fd);
+	const CUfileDescr_t descr = descr_of(fd);
+	CUfileHandle_t second = nullptr, third = nullptr;
+	system.fds[fd].description = 9001;
+	system.fds_left = 0;
+	EXPECT_EQ(library.add_file(&second, &descr).err, CU_FILE_GETNEWFD_FAILED);
+	system.fds_left = INT_MAX;
+	EXPECT_EQ(library.add_file(&second, &descr).err, 0);
+	EXPECT_EQ(library.add_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+	library.remove_file(first);
+	EXPECT_EQ(library.add_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
+}
+
 // Closing it again would end the locks of fcntl(F_SETLK) that the program has on it.
 TEST_F(CufileRegistry, WhatIsRefusedIsNotOpened)
 {

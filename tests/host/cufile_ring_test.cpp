@@ -7,6 +7,7 @@
 
 #include <liburing.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -743,6 +744,22 @@ TEST_F(CufileKernelRing, ItsDescriptor)
 		good = good && begin(3) == 3 && end(3) == std::vector<int64_t>(3, 4096);
 		ring.reset();
 		_exit(!good || !ring_descriptors().empty());
+	}
+	int status;
+	waitpid(child, &status, 0);
+	EXPECT_EQ(status, 0);
+}
+
+TEST_F(CufileKernelRing, LeavesNoStandardStream)
+{
+	const pid_t child = fork();
+	if (!child) {
+		for (const int one : {0, 1, 2})
+			close(one);
+		const struct rlimit few = {3, 3};
+		setrlimit(RLIMIT_NOFILE, &few);
+		const bool refused = make() < 0 && !ring;
+		_exit(!refused || fcntl(0, F_GETFD) >= 0);
 	}
 	int status;
 	waitpid(child, &status, 0);

@@ -102,4 +102,23 @@ TEST_F(CufileWriteFile, InThePlaceOfWhatThereIs)
 	EXPECT_EQ(entries(), 3u);
 }
 
+TEST_F(CufileWriteFile, KeepsNoMoreThanThePermissions)
+{
+	std::ofstream(path) << "before";
+	std::filesystem::permissions(path, std::filesystem::perms(06755));
+	EXPECT_EQ(cufile::real_system().write_file(path, "after"), 0);
+	EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0755));
+}
+
+TEST_F(CufileWriteFile, ALinkToNothingStays)
+{
+	std::filesystem::create_symlink("nothing", folder + "/dangling");
+	std::filesystem::create_symlink("loop", folder + "/loop");
+	EXPECT_EQ(cufile::real_system().write_file(folder + "/dangling", "x"), -ENOENT);
+	EXPECT_EQ(cufile::real_system().write_file(folder + "/loop", "x"), -ELOOP);
+	EXPECT_TRUE(std::filesystem::is_symlink(folder + "/dangling"));
+	EXPECT_TRUE(std::filesystem::is_symlink(folder + "/loop"));
+	EXPECT_EQ(entries(), 2u);
+}
+
 } // namespace

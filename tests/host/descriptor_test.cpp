@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "fake_env.hpp"
@@ -261,6 +262,17 @@ TEST_F(Numbers, NorOfAnotherFileByThatNumber)
 	const int fd = peerdma_fd(device);
 	env.reuse(fd, "/other");
 	EXPECT_EQ(peerdma_fd(device), -EBADF);
+	// Not EOPNOTSUPP, which says that the module is too old.
+	peerdma_file *file = nullptr;
+	EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), -EBADF);
+	peerdma_buf *from = nullptr;
+	uint32_t reason = 4711;
+	EXPECT_EQ(peerdma_buf_from_gpu(device, 0x10de, 0x10000, 65536, 0, &from, &reason), -EBADF);
+	EXPECT_EQ(reason, static_cast<uint32_t>(PEERDMA_REASON_NONE));
+	int exported = -1;
+	EXPECT_EQ(peerdma_buf_export_dmabuf(buf, 0, 4096, &exported, &reason), -EBADF);
+	peerdma_device_info info = peerdma::detail::sized<peerdma_device_info>();
+	EXPECT_EQ(peerdma_query(device, &info), -EBADF);
 	peerdma_buf_destroy(buf);
 	peerdma_close(device);
 	EXPECT_EQ(open_by("/other"), 1u) << "its number is another file's: it stays open";
@@ -313,6 +325,31 @@ TEST(Queues, AreNoStandardStreams)
 		GTEST_SKIP() << "no io_uring here";
 	EXPECT_EQ(rc, 0);
 	EXPECT_FALSE(taken);
+}
+
+TEST(Queues, LeaveNoStandardStreamWhenRefused)
+{
+	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+	const int kept = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100);
+	struct rlimit before;
+	ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+	::close(STDIN_FILENO);
+	const struct rlimit few = {STDERR_FILENO + 1, before.rlim_max};
+	::setrlimit(RLIMIT_NOFILE, &few);
+	std::unique_ptr<peerdma_impl::Queue> queue;
+	const int rc = peerdma_impl::kernel_queue(nothing, 4, false, queue);
+	const bool taken = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
+	::setrlimit(RLIMIT_NOFILE, &before);
+	::close(STDIN_FILENO);
+	if (kept >= 0) {
+		::dup2(kept, STDIN_FILENO);
+		::close(kept);
+	}
+	::close(nothing);
+	if (rc == -ENOSYS || rc == -EPERM)
+		GTEST_SKIP() << "no io_uring here";
+	EXPECT_LT(rc, 0);
+	EXPECT_FALSE(taken) << "a descriptor leaked";
 }
 
 } // namespace

@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <string>
 
-#include "backoff.hpp"
-
 namespace cufile
 {
 namespace
@@ -169,7 +167,10 @@ int Enrolled::make(Frames &frames, Cuda &cuda, const void *base, uint64_t size, 
 	auto made = std::make_shared<Enrolled>(frames, device, false);
 	made->registered_ = {number(base), number(base) + size};
 	const int rc = made->add(cuda, number(base), size, reason);
-	if (!rc)
+	Allocation all;
+	if (is_shortage(rc) && !cuda.allocation(base, all))
+		made->short_id_ = all.id;
+	if (!rc || made->short_id_)
 		out = std::move(made);
 	return rc;
 }
@@ -248,7 +249,7 @@ void Enrolled::keep(std::vector<RunPart> parts, std::shared_ptr<const Pieces> pi
 	extent_.swap(other);
 }
 
-int Enrolled::extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &reason)
+int Enrolled::extend(Cuda &cuda, uint64_t now_ns, const void *address, uint64_t size, uint32_t &reason)
 {
 	const std::lock_guard guard(extending_);
 	int rc = 0;
@@ -259,12 +260,15 @@ int Enrolled::extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &r
 			continue;
 		}
 		Allocation all;
-		if (cuda.allocation(pointer(at), all) || !all.id || !cuda.is_mapped(pointer(at)))
+		if (cuda.allocation(pointer(at), all) || !all.id ||
+		    (all.id != short_id_ && !cuda.is_mapped(pointer(at))))
 			return -EINVAL;
 		if (all.id == refused_id_) {
 			reason = refused_reason_;
 			return refused_;
 		}
+		if (!backoff_.is_due(now_ns))
+			return -EAGAIN;
 		// The gap around the address, and nothing that is known already: each I/O asks about all pieces that it meets.
 		uint64_t from = std::max(all.start, registered_.first), to = registered_.second;
 		for (const RunPart &part : extent()->parts) {
@@ -274,8 +278,11 @@ int Enrolled::extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &r
 				to = std::min(to, part.start);
 		}
 		rc = add(cuda, from, to - from, reason);
+		if (is_shortage(rc))
+			backoff_.failed(now_ns);
 		if (rc > 0 || is_shortage(rc))
 			return rc;
+		backoff_.worked();
 		if (rc) {
 			refused_id_ = all.id;
 			refused_ = rc;

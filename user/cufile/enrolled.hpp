@@ -15,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backoff.hpp"
 #include "frames.hpp"
 #include "seams.hpp"
 
@@ -25,7 +26,8 @@ class Enrolled
 {
 public:
 	// A range of memory of this device, or what of it is mapped, if that is some of it. 0 or -errno; reason: enum
-	// peerdma_reason, if the kernel gave one. 1: max_device_pinned_mem_size_kb has no room for it.
+	// peerdma_reason, if the kernel gave one. 1: max_device_pinned_mem_size_kb has no room for it. On a shortage of
+	// descriptors or memory @out is set too, and empty: extend() tries again.
 	static int make(Frames &frames, Cuda &cuda, const void *base, uint64_t size, std::shared_ptr<Enrolled> &out,
 			uint32_t &reason, int device = -1);
 	// Of memory of another vendor's, likewise; -ENOENT: it is none.
@@ -35,8 +37,9 @@ public:
 	Enrolled(const Enrolled &) = delete;
 	Enrolled &operator=(const Enrolled &) = delete;
 
-	// Takes what was mapped after make() where that range lies. As make(); what was refused is not asked for again.
-	int extend(Cuda &cuda, const void *address, uint64_t size, uint32_t &reason);
+	// Takes what was mapped after make() where that range lies, or what make() met a shortage for. As make(); what was refused
+	// is not asked for again, and after a shortage only later (-EAGAIN).
+	int extend(Cuda &cuda, uint64_t now_ns, const void *address, uint64_t size, uint32_t &reason);
 
 	bool has(const void *address, uint64_t size) const { return room(address) >= size && room(address); }
 	// Bytes from there that it has without a gap.
@@ -66,12 +69,14 @@ private:
 	const int device_;
 	const bool foreign_;
 	std::pair<uint64_t, uint64_t> registered_; // immutable after make()
+	uint64_t short_id_ = 0;                    // likewise: the allocation that make() met a shortage for
 	std::mutex extending_;    // one at a time; held across calls, which I/O waits for that wants the same memory
 	mutable std::mutex lock_; // protects extent_, of which each is immutable
 	std::shared_ptr<const Extent> extent_ = std::make_shared<Extent>();
 	uint64_t refused_id_ = 0; // with extending_: what the last extend() could not take, and why
 	int refused_ = 0;
 	uint32_t refused_reason_ = 0;
+	Backoff backoff_; // after a shortage
 };
 
 } // namespace cufile

@@ -70,18 +70,19 @@ int64_t Library::prepare(Engine &engine, const std::shared_ptr<Handle> &handle, 
 	}
 	const bool leaves = buffer && static_cast<uint64_t>(buf_off) + size > buffer->size;
 	// What was freed is registered no more. That memory which the kernel has is still the same is asked of each I/O below.
-	if (buffer && (leaves || !enrolled) && is_replaced(base, *buffer)) {
+	if (buffer && (leaves || !enrolled || !enrolled->room(base)) && is_replaced(base, *buffer)) {
 		buffer = nullptr;
 		enrolled.reset();
 	}
 	if (buffer && leaves)
 		return failed(CU_FILE_INVALID_MAPPING_RANGE);
-	// Some of it was mapped after it was registered. While a stream waits, CUDA must not be called for that: cuMemFree() of
+	// Some of it was mapped after it was registered, or registering it met a shortage. While a stream waits, CUDA must not be called for that: cuMemFree() of
 	// another thread may hold the driver's lock until the stream goes on.
 	if (enrolled && !enrolled->foreign() && size && !enrolled->has(request.address, size)) {
 		const int rc = request.in_stream || Lanes::stream_waits ?
 				       -EBUSY :
-				       enrolled->extend(seams_.cuda, request.address, size, known.reason);
+				       enrolled->extend(seams_.cuda, seams_.system.now_ns(), request.address, size,
+							known.reason);
 		known.beyond = rc > 0;
 		if (rc)
 			enrolled.reset();

@@ -74,8 +74,11 @@ CUfileError_t Library::add_file(CUfileHandle_t *fh, const CUfileDescr_t *descr)
 			const std::lock_guard tables(table_lock_);
 			// Not of pipes and sockets, whose owners get signals.
 			const bool marks = S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
-			if (!marks || !seams_.system.mark(descr->handle.fd))
+			if (!marks || !seams_.system.mark(descr->handle.fd)) {
 				others = last_id();
+				// Of a description that is closed. If this call fails, the next one finds the mark.
+				by_fd_.erase(descr->handle.fd);
+			}
 			if (is_registered(descr->handle.fd, st.st_dev, st.st_ino, others))
 				return refuse(CU_FILE_HANDLE_ALREADY_REGISTERED);
 		}
@@ -231,7 +234,8 @@ void Library::drop_replaced(const void *base, uint64_t size)
 	}
 }
 
-// So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces.
+// So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces; after a shortage
+// until an I/O can extend it.
 void Library::enroll(const void *base, uint64_t size, Buffer &buffer)
 {
 	const int rc =

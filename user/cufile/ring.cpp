@@ -53,11 +53,11 @@ public:
 			rc = io_uring_queue_init(depth, &ring_, IORING_SETUP_CLAMP);
 		if (rc < 0)
 			return rc;
-		open_ = true;
 		depth_ = std::min(depth, ring_.sq.ring_entries);
 		rc = peerdma_impl::away_from_standard_streams(ring_);
 		if (rc < 0)
 			return rc;
+		open_ = true;
 		if (::fstat(ring_.ring_fd, &identity_) < 0)
 			return -errno;
 		if (!memory)

@@ -175,8 +175,12 @@ public:
 
 	int write_file(const std::string &path, std::string_view text) override
 	{
-		struct stat st = {};
-		const bool there = ::stat(path.c_str(), &st) == 0;
+		struct stat st = {}, link;
+		int rc = check(::stat(path.c_str(), &st));
+		const bool there = rc == 0;
+		// A link that leads nowhere would be replaced by the rename.
+		if (!there && ::lstat(path.c_str(), &link) == 0)
+			return rc;
 		if (there && !S_ISREG(st.st_mode))
 			return -EINVAL;
 		if (there && ::access(path.c_str(), W_OK) < 0)
@@ -192,7 +196,7 @@ public:
 		}
 		if (fd < 0)
 			return fd;
-		int rc = there ? check(::fchmod(fd, st.st_mode & 07777)) : 0;
+		rc = there ? check(::fchmod(fd, st.st_mode & 0777)) : 0;
 		if (rc == 0)
 			rc = append(fd, text);
 		const int closed = close(fd);

@@ -58,7 +58,9 @@ public:
 	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
 	{
 		arg.size = sizeof(arg);
-		return env_.ioctl(fd(), request, &arg);
+		const int rc = env_.ioctl(fd(), request, &arg);
+		// ENOTTY says that the module is too old only if the number is still the device's.
+		return rc == -ENOTTY && !is_there() ? -EBADF : rc;
 	}
 
 private:

@@ -40,11 +40,11 @@ public:
 		int rc = io_uring_queue_init(depth, &ring_, flags | IORING_SETUP_CLAMP);
 		if (rc < 0)
 			return rc;
-		open_ = true;
 		disabled_ = one_thread;
 		rc = away_from_standard_streams(ring_);
 		if (rc < 0)
 			return rc;
+		open_ = true;
 		own_.fd = ring_.ring_fd;
 		own_.identify(kernel_env(), false);
 		// As a fixed file: no look-up for each command.

@@ -12,14 +12,17 @@
 namespace peerdma_impl
 {
 
-// A program that closed its standard streams must not find a ring in their place. 0 or -errno.
+// A program that closed its standard streams must not find a ring in their place. 0 or -errno: then the ring is closed.
 inline int away_from_standard_streams(io_uring &ring)
 {
 	if (ring.ring_fd > STDERR_FILENO)
 		return 0;
 	const int other = ::fcntl(ring.ring_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	if (other < 0)
-		return -errno;
+	if (other < 0) {
+		const int rc = -errno;
+		io_uring_queue_exit(&ring);
+		return rc;
+	}
 	::close(ring.ring_fd);
 	ring.ring_fd = ring.enter_ring_fd = other;
 	return 0;
