@@ -166,7 +166,8 @@ static void flight_free(struct peerdma_ctx *ctx, struct flight *flight)
 /**
  * struct result - of a segment, while its pieces are looked at in order
  * @len: bytes that were asked for
- * @res: bytes from its beginning on that were moved; -errno if there are none
+ * @res: bytes from its beginning on that were moved; -errno of the first piece that failed, as if
+ *	the segment were one: what is short without an error is the end of the file
  * @cut: a piece before this one came short
  */
 struct result {
@@ -185,7 +186,9 @@ static struct result segment_result(const struct flight *flight, unsigned int *i
 	for (; *i < flight->nr && flight->pieces[*i].segment == segment; (*i)++) {
 		piece = &flight->pieces[*i];
 		result.len += piece->len;
-		if (!result.cut && (piece->res > 0 || !result.res))
+		if (piece->res < 0 && result.res >= 0)
+			result.res = piece->res;
+		else if (!result.cut && result.res >= 0)
 			result.res += piece->res;
 		result.cut = result.cut || piece->res != piece->len;
 	}

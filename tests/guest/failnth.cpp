@@ -594,7 +594,6 @@ std::vector<Call> moves(ways::Witness &witness, bool write)
 		call(Way::id, whole),
 		call(Way::ring, whole),
 		call(Way::ring_id, whole),
-		call(Way::ring_id, whole, ", no route yet", true),
 		call(Way::worker, whole),
 		call(Way::worker, odd, ", odd places"),
 		call(Way::pieces, whole),
@@ -817,7 +816,7 @@ void ioctls(int dev, int target)
 	};
 	for (const auto &call : calls)
 		one_by_one(call);
-	from_some_point_on(allocating(dev), 64);
+	from_some_point_on(allocating(dev), 256);
 	none_for("__xa_alloc_cyclic", allocating(dev));
 	none_for("__xa_insert", allocating_as_user(dev));
 	from_some_point_on(adding(dev, target), 32);

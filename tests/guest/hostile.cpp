@@ -360,7 +360,9 @@ public:
 		sqe->fd = dev;
 		sqe->cmd_op = op;
 		sqe->len = len;
-		raw::aim(sqe, dev, buf, file);
+		static const uint32_t id = raw::add_file(dev, file);
+		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf;
+		sqe->file_index = id;
 		std::memcpy(sqe->cmd, cmd, 16);
 		return sqe;
 	}

@@ -42,7 +42,7 @@ FEATURES = (
     ("bad and hostile input", "badinput hostile"),
     ("who may do what; limits by user and cgroup", "access nodes limits"),
     ("mmap of buffers", "proxy"),
-    ("unbind, hotplug, kill, rmmod, power of a drive: nothing is lost", "lifecycle locks revoke held dead"),
+    ("unbind, hotplug, kill, rmmod, power of a drive, reset and errors of the GPU: nothing is lost", "lifecycle locks revoke held dead halt"),
     ("memory of NVIDIA's driver, with a stand-in for it", "nvidia registered"),
     ("each allocation and user copy that can fail", "failnth"),
     ("a storage that fails; power cuts in direct writes", "iofaults powercut"),
@@ -51,7 +51,7 @@ FEATURES = (
     ("the command", "cli check copy bench selftest selftest_faults"),
     ("rules: who may move what", "rules"),
     ("the documentation's own commands", "docs docs_pair"),
-    ("counters, tracepoints, the witness", "seeing"),
+    ("counters, tracepoints, the witness; inotify and task counters", "seeing observed"),
     ("dma-bufs of buffers, imported by another device", "dmabuf"),
     ("dma-bufs of other drivers as buffers", "import vendors"),
     ("NVMe over RDMA, with soft-RoCE", "fabric fabric_io fabric_large fabric_fuzz fabric_lifetime fabric_seeing fabric_single fabric_stack ways remote gone"),
@@ -59,7 +59,7 @@ FEATURES = (
     ("which network card leads to a server, with a stand-in", "nic"),
     ("verbs, GPU memory to GPU memory, with soft-RoCE (on 6.12: only that it is refused, with the reason)",
      "verbs verbs_pair example"),
-    ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio"),
+    ("libcufile.so.0 and fio on it, with a stand-in for CUDA", "cufile nearby fio cufile_ways"),
 )
 
 
