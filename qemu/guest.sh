@@ -6,7 +6,7 @@
 #
 #   begin NAME SECONDS      a test starts and may take so long
 #   (lines of the test)     TAP, and diagnostics
-#   end NAME STATUS         its exit status, or "hung"
+#   end NAME STATUS         its exit status, "hung", or "mounted" if /mnt/disk cannot be unmounted
 #   check NAME ok|skip|not ok [DETAIL]
 #   verdict N               N lines came before this one: nothing was lost, nothing follows but init's "exit"
 set -u
@@ -90,6 +90,8 @@ run_test() {
 		whereabouts "$pid"
 	fi
 	pkill -KILL -s "$pid"
+	# Each test finds the drive without a filesystem mounted, whatever ran before it.
+	! mountpoint -q /mnt/disk || bounded 20 umount /mnt/disk || status=mounted
 	mark "end $name $status after $((SECONDS - start)) s"
 	tell "end $name $status"
 }

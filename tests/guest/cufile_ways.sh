@@ -12,6 +12,7 @@
 second=$(pci_of 0x1af4:0x1110 1)
 publish
 [ -d "/sys/bus/pci/devices/$second/p2pmem" ] || peerdma publish "$second" >/dev/null || bail "the second GPU"
+mke2fs -q -F -t ext4 "$(nvme_disk)"
 mount_disk
 mkdir /mnt/disk/ways
 export TMPDIR=/mnt/disk/ways PEERDMA_BUILD=$LAB_BUILD

@@ -11,7 +11,6 @@ drive=$(nvme_bdf)
 device=/sys/bus/pci/devices/$drive
 controller=$(echo "$device"/nvme/nvme*)
 publish
-! mountpoint -q /mnt/disk || umount /mnt/disk
 disk=$(nvme_disk)
 same "a read of the drive" "0 0 4096" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
 

@@ -12,7 +12,6 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
-! mountpoint -q /mnt/disk || umount /mnt/disk
 modprobe -d "$LAB_KERNEL" -r nvme nvme_core
 modprobe -d "$LAB_KERNEL" nvme_core multipath=N && modprobe -d "$LAB_KERNEL" nvme || bail "no nvme_core without multipath"
 kernel_has veth nvmet nvmet-rdma nvme-rdma

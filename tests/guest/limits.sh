@@ -9,7 +9,6 @@
 publish
 # Half of the filesystem is kept for root, and the other half is taken.
 disk=$(nvme_disk)
-! mountpoint -q /mnt/disk || umount /mnt/disk
 tune2fs -r 131072 "$disk" >/dev/null || bail "no blocks for root"
 mount_disk
 pattern fill /mnt/disk/limits 0 1048576 pattern:1

@@ -20,7 +20,6 @@ ip link add other0 type dummy
 ip link set other0 up
 wire
 ip addr add 10.9.0.3/24 dev veth1
-mountpoint -q /mnt/disk && umount /mnt/disk
 stored "$(nvme_disk)"
 echo N >/sys/module/nfs/parameters/localio_enabled
 insert peerdma_rdma peerdma_nfs

@@ -40,7 +40,8 @@ end() {
 
 afresh
 load_module
-mount_disk nvme0
+mke2fs -q -F -t ext4 "$(nvme_disk)"
+mount_disk
 pattern fill $file 0 1048576 pattern:1
 pattern fill $scratch 0 1048576 pattern:2
 chown 1000 $file $scratch

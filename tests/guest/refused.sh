@@ -15,7 +15,6 @@ mib=1048576 EXDEV=18 NO_DIO=19 QUEUE=33
 at_once=lazy_itable_init=0,lazy_journal_init=0 # nothing is written later
 nvme=$(nvme_disk) sata=/dev/sda pmem=/dev/pmem0
 check "the SATA drive is there" soon 20 test -b $sata
-! mountpoint -q /mnt/disk || umount /mnt/disk
 wipefs -qa "$nvme" $sata
 mkdir -p /mnt/refused
 
