@@ -5,7 +5,7 @@
 #include "peerdma.h"
 
 struct workqueue_struct *peerdma_wq; /* of work that waits for nobody but memory */
-struct workqueue_struct *peerdma_halt_wq; /* of work that waits for storage */
+struct workqueue_struct *peerdma_revoke_wq; /* of work that waits for storage */
 
 static struct miscdevice peerdma_misc = {
 	.minor = MISC_DYNAMIC_MINOR,
@@ -22,12 +22,12 @@ static int __init peerdma_init(void)
 	if (!peerdma_wq)
 		return -ENOMEM;
 	err = -ENOMEM;
-	peerdma_halt_wq = alloc_workqueue("peerdma_halt", WQ_UNBOUND, 0);
-	if (!peerdma_halt_wq)
+	peerdma_revoke_wq = alloc_workqueue("peerdma_revoke", WQ_UNBOUND, 0);
+	if (!peerdma_revoke_wq)
 		goto err_wq;
 	err = peerdma_uring_init();
 	if (err)
-		goto err_halt;
+		goto err_revoke;
 	peerdma_stats_register();
 	err = peerdma_proxy_init();
 	if (err)
@@ -62,8 +62,8 @@ err_proxy:
 err_stats:
 	peerdma_stats_unregister();
 	peerdma_uring_exit();
-err_halt:
-	destroy_workqueue(peerdma_halt_wq);
+err_revoke:
+	destroy_workqueue(peerdma_revoke_wq);
 err_wq:
 	destroy_workqueue(peerdma_wq);
 	return err;
@@ -79,9 +79,9 @@ static void __exit peerdma_exit(void)
 	misc_deregister(&peerdma_misc);
 	peerdma_stats_unregister();
 	peerdma_bar_unregister();
-	destroy_workqueue(peerdma_halt_wq);
 	peerdma_imports_exit();
 	peerdma_vendors_exit();
+	destroy_workqueue(peerdma_revoke_wq);
 	peerdma_nodes_exit();
 	/* The end of a count of each CPU's is one such callback, which may queue another. */
 	rcu_barrier();

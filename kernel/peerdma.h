@@ -354,7 +354,7 @@ struct peerdma_route {
 
 /* provider.c */
 extern struct workqueue_struct *peerdma_wq;
-extern struct workqueue_struct *peerdma_halt_wq;
+extern struct workqueue_struct *peerdma_revoke_wq;
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
 						  u64 len);
 void peerdma_provider_unreserve(struct peerdma_provider *provider);

@@ -139,12 +139,13 @@ void peerdma_provider_halt(struct peerdma_provider *provider)
 	WRITE_ONCE(provider->halted, true);
 	smp_wmb(); /* pairs with peerdma_mem_alloc() */
 	WRITE_ONCE(provider->halts, provider->halts + 1);
-	list_for_each_entry(buffer, &provider->buffers, link)
+	list_for_each_entry(buffer, &provider->buffers, link) {
 		WRITE_ONCE(buffer->lost, true);
+		peerdma_gate_close(&buffer->gate);
+	}
 	mutex_unlock(&provider->lock);
-	close_buffers(provider);
 	refcount_inc(&provider->refs);
-	if (!queue_work(peerdma_halt_wq, &provider->halt))
+	if (!queue_work(peerdma_revoke_wq, &provider->halt))
 		peerdma_provider_put(provider);
 }
 

@@ -214,7 +214,7 @@ static int flight_report(const struct flight *flight)
 /* What the command results in, when all its pieces are done. */
 static int flight_result(const struct flight *flight)
 {
-	int segments = 0, whole = 0;
+	int segments, whole = 0;
 	struct result result;
 	unsigned int i = 0;
 
@@ -225,11 +225,11 @@ static int flight_result(const struct flight *flight)
 	if (likely(!flight->cut)) {
 		for (segments = 0; segments < flight->nr; segments++)
 			whole += flight->pieces[segments].res == flight->pieces[segments].len;
-	}
-	while (unlikely(flight->cut) && i < flight->nr) {
-		result = segment_result(flight, &i);
-		segments++;
-		whole += result.res == result.len;
+	} else {
+		for (segments = 0; i < flight->nr; segments++) {
+			result = segment_result(flight, &i);
+			whole += result.res == result.len;
+		}
 	}
 	if (likely(whole == segments))
 		return whole;

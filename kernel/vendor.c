@@ -72,7 +72,6 @@ static DEFINE_MUTEX(vendors_lock); /* protects vendors */
 static LIST_HEAD(foreigns);
 static DEFINE_MUTEX(foreigns_lock); /* protects foreigns, and each one's link and pins */
 static struct workqueue_struct *end_wq;
-static struct workqueue_struct *orphan_wq; /* of work that waits for storage, and nobody for it */
 
 /**
  * peerdma_vendor_register - from now on memory of this vendor can be registered
@@ -239,28 +238,16 @@ int peerdma_vendors_init(void)
 	end_wq = alloc_workqueue("peerdma_vendor", WQ_UNBOUND, 0);
 	if (!end_wq)
 		return -ENOMEM;
-	orphan_wq = alloc_workqueue("peerdma_orphan", WQ_UNBOUND, 0);
-	if (!orphan_wq) {
-		err = -ENOMEM;
-		goto err_end;
-	}
 	err = bus_register_notifier(&pci_bus_type, &functions);
 	if (err)
-		goto err_orphan;
-	return 0;
-
-err_orphan:
-	destroy_workqueue(orphan_wq);
-err_end:
-	destroy_workqueue(end_wq);
+		destroy_workqueue(end_wq);
 	return err;
 }
 
 void peerdma_vendors_exit(void)
 {
 	bus_unregister_notifier(&pci_bus_type, &functions);
-	destroy_workqueue(end_wq); /* its work may make some for the other */
-	destroy_workqueue(orphan_wq);
+	destroy_workqueue(end_wq); /* its work may make some for peerdma_revoke_wq */
 }
 
 /* --- Pins. */
@@ -316,7 +303,7 @@ static void owner_ended(struct mmu_notifier *owner, struct mm_struct *mm)
 	struct peerdma_pin *pin = container_of(owner, struct peerdma_pin, owner);
 
 	pin_hold(pin);
-	if (!queue_work(orphan_wq, &pin->orphan))
+	if (!queue_work(peerdma_revoke_wq, &pin->orphan))
 		peerdma_pin_drop(pin);
 }
 
