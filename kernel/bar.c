@@ -26,6 +26,7 @@ static int bar_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return err;
 }
 
+/* The driver core has waited for the requests before: consumer.c. */
 static void bar_remove(struct pci_dev *pdev)
 {
 	struct peerdma_provider *provider = pci_get_drvdata(pdev);
@@ -244,12 +245,12 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 		return -EBUSY;
 	}
 
-	provider = peerdma_provider_reserve(pdev, req->bar, req->bar_offset, len);
+	provider = peerdma_provider_reserve(pdev, req->bar, req->bar_offset, len, NULL);
 	if (IS_ERR(provider))
 		return PTR_ERR(provider);
 	err = make_pages(provider);
 	if (err) {
-		peerdma_provider_unreserve(provider);
+		peerdma_provider_remove(provider);
 		return err;
 	}
 	pci_set_drvdata(pdev, provider);

@@ -32,9 +32,12 @@ static int __init peerdma_init(void)
 	err = peerdma_proxy_init();
 	if (err)
 		goto err_stats;
-	err = peerdma_vendors_init();
+	err = peerdma_consumers_init();
 	if (err)
 		goto err_proxy;
+	err = peerdma_vendors_init();
+	if (err)
+		goto err_consumers;
 	err = peerdma_imports_init();
 	if (err)
 		goto err_vendors;
@@ -57,6 +60,8 @@ err_imports:
 	peerdma_imports_exit();
 err_vendors:
 	peerdma_vendors_exit();
+err_consumers:
+	peerdma_consumers_exit();
 err_proxy:
 	peerdma_proxy_exit();
 err_stats:
@@ -82,6 +87,7 @@ static void __exit peerdma_exit(void)
 	peerdma_imports_exit();
 	peerdma_vendors_exit();
 	destroy_workqueue(peerdma_revoke_wq);
+	peerdma_consumers_exit();
 	peerdma_nodes_exit();
 	/* The end of a count of each CPU's is one such callback, which may queue another. */
 	rcu_barrier();

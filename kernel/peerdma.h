@@ -64,18 +64,21 @@
  * @stats: of requests that belong to no pair
  * @region: what cgroups know it by, or NULL
  * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
- * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c
+ * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c; or
+ *	NULL
  * @halted: its memory is about to be lost, or just was: nothing is allocated, buffers are revoked;
  *	written under the device's lock
  * @halts: how often that was so; written under @lock, after @halted
  * @halt: revokes them
  * @node: its device node, or NULL: node.c; used by the adder and the remover only
+ * @consumer: whose unbinding ends it: consumer.c
+ * @ended: called then, or NULL
  */
 struct peerdma_provider {
 	/* What requests read, and none writes. */
 	u32 id; /* immutable */
-	bool foreign; /* immutable */
 	bool halted;
+	struct foreign *foreign; /* immutable once it is announced */
 	struct pci_dev *pdev; /* immutable */
 	struct peerdma_gate gate;
 	struct peerdma_ids routes;
@@ -96,6 +99,8 @@ struct peerdma_provider {
 	struct xarray pairs;
 	struct peerdma_stats stats;
 	struct device *node;
+	struct device *consumer; /* immutable once it is reserved */
+	void (*ended)(struct peerdma_provider *provider); /* immutable */
 };
 
 /**
@@ -356,9 +361,10 @@ struct peerdma_route {
 extern struct workqueue_struct *peerdma_wq;
 extern struct workqueue_struct *peerdma_revoke_wq;
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
-						  u64 len);
-void peerdma_provider_unreserve(struct peerdma_provider *provider);
+						  u64 len,
+						  void (*ended)(struct peerdma_provider *provider));
 void peerdma_provider_announce(struct peerdma_provider *provider);
+void peerdma_provider_end(struct peerdma_provider *provider);
 void peerdma_provider_remove(struct peerdma_provider *provider);
 void peerdma_provider_halt(struct peerdma_provider *provider);
 bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds);
@@ -380,6 +386,12 @@ static inline bool peerdma_reaches(const struct peerdma_ctx *ctx,
 {
 	return !ctx || !ctx->only || ctx->only == provider;
 }
+
+/* consumer.c */
+int peerdma_consumers_init(void);
+void peerdma_consumers_exit(void);
+int peerdma_consumer_add(struct peerdma_provider *provider);
+void peerdma_consumer_remove(struct peerdma_provider *provider);
 
 /* node.c */
 int peerdma_nodes_init(void);

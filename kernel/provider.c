@@ -15,8 +15,19 @@ static u32 next_id;
 
 static void halt_buffers(struct work_struct *work);
 
+/**
+ * peerdma_provider_reserve - a provider that nobody finds yet
+ * @pdev: its device lock is held, and a driver is bound
+ * @bar: of @pdev
+ * @bar_offset: bytes, where the range begins
+ * @len: of the range, in bytes
+ * @ended: called when nobody uses the memory any more, before the function's driver goes, with no
+ *	lock of the function's held; may wait; or NULL
+ * Return: a provider, to be announced or removed; or ERR_PTR.
+ */
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
-						  u64 len)
+						  u64 len,
+						  void (*ended)(struct peerdma_provider *provider))
 {
 	const struct xa_limit limit = XA_LIMIT(1, MINORMASK);
 	struct peerdma_provider *provider = kzalloc(sizeof(*provider), GFP_KERNEL);
@@ -40,6 +51,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	provider->bar = bar;
 	provider->bar_offset = bar_offset;
 	provider->len = len;
+	provider->ended = ended;
 	mutex_init(&provider->lock);
 	INIT_LIST_HEAD(&provider->buffers);
 	peerdma_routes_init(provider);
@@ -53,19 +65,19 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	}
 	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
 	err = xa_alloc_cyclic(&providers, &provider->id, NULL, limit, &next_id, GFP_KERNEL);
-	if (err < 0) {
-		peerdma_region_put(provider);
-		peerdma_provider_put(provider);
-		return ERR_PTR(err);
-	}
+	if (err < 0)
+		goto err_region;
+	err = peerdma_consumer_add(provider);
+	if (err)
+		goto err_id;
 	return provider;
-}
 
-void peerdma_provider_unreserve(struct peerdma_provider *provider)
-{
+err_id:
 	xa_erase(&providers, provider->id);
+err_region:
 	peerdma_region_put(provider);
 	peerdma_provider_put(provider);
+	return ERR_PTR(err);
 }
 
 void peerdma_provider_announce(struct peerdma_provider *provider)
@@ -174,8 +186,8 @@ void peerdma_provider_restart(struct peerdma_provider *provider)
 	WRITE_ONCE(provider->halted, false);
 }
 
-/* From the driver's remove: nobody finds it, nobody is inside, no buffer has memory of it. */
-void peerdma_provider_remove(struct peerdma_provider *provider)
+/* Once: nobody finds it, nobody is inside, no buffer has memory of it. */
+void peerdma_provider_end(struct peerdma_provider *provider)
 {
 	peerdma_node_remove(provider);
 	xa_erase(&providers, provider->id);
@@ -190,6 +202,14 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 	peerdma_routes_drop(provider);
 	peerdma_held_name(provider);
 	peerdma_region_put(provider);
+	if (provider->ended)
+		provider->ended(provider);
+}
+
+/* It has ended when this returns. Takes the reference of who reserved it. */
+void peerdma_provider_remove(struct peerdma_provider *provider)
+{
+	peerdma_consumer_remove(provider);
 	peerdma_provider_put(provider);
 }
 

@@ -31,12 +31,11 @@
  * comes before it closes files, unless another process shares that. Kernels without MMU notifiers
  * do not tell.
  *
- * A GPU that is unbound loses its page map, for which the kernel waits for every reference. So the
- * unbinding is heard before the driver's remove() is called, and the buffers are revoked. All that
- * is made here is made under the function's device lock: it is either complete when unbinding is
- * heard, or not begun.
+ * A GPU that is unbound loses its page map, for which the kernel waits for every reference, and its
+ * driver's remove() may count on having back what we keep of its memory, but for what others hold.
+ * So the provider ends before, which revokes the buffers: consumer.c. Providers are made under the
+ * function's device lock, and none while the function is being unbound.
  */
-#include <linux/device/bus.h>
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
@@ -51,10 +50,10 @@
 
 /**
  * struct foreign - a provider whose pages are not ours
- * @link: in the list of them, unless it is being removed
- * @provider: has a reference of this
+ * @link: in the list of them, while it has pins
+ * @provider: reserved by this
  * @pgmap: its pages; each pin has a reference of it
- * @pins: how many are of it, and who removes it
+ * @pins: how many are of it
  * @ending: how many of the pins are settled, and have not ended
  *
  * All protected by foreigns_lock, but what is immutable or atomic.
@@ -120,6 +119,15 @@ static const struct peerdma_vendor_ops *vendor_get(u32 pci_vendor)
 
 /* --- Providers. */
 
+/* Before remove() of the GPU's driver. Ends of other GPUs' memory are not waited for. */
+static void foreign_ended(struct peerdma_provider *provider)
+{
+	struct foreign *foreign = provider->foreign;
+
+	peerdma_held_look(provider);
+	wait_var_event(&foreign->ending, !atomic_read(&foreign->ending));
+}
+
 static struct foreign *foreign_create(struct pci_dev *pdev, int bar,
 				      const struct dev_pagemap *pgmap)
 {
@@ -129,14 +137,14 @@ static struct foreign *foreign_create(struct pci_dev *pdev, int bar,
 
 	if (!foreign)
 		return ERR_PTR(-ENOMEM);
-	provider = peerdma_provider_reserve(pdev, bar, off, range_len(&pgmap->range));
+	provider =
+		peerdma_provider_reserve(pdev, bar, off, range_len(&pgmap->range), foreign_ended);
 	if (IS_ERR(provider)) {
 		kfree(foreign);
 		return ERR_CAST(provider);
 	}
-	provider->foreign = true;
+	provider->foreign = foreign;
 	atomic64_set(&provider->used, provider->len);
-	refcount_inc(&provider->refs);
 	foreign->provider = provider;
 	foreign->pgmap = pgmap;
 	list_add_tail(&foreign->link, &foreigns);
@@ -155,7 +163,7 @@ static struct foreign *foreign_get(const struct peerdma_ctx *ctx, struct pci_dev
 
 	mutex_lock(&foreigns_lock);
 	list_for_each_entry(foreign, &foreigns, link) {
-		if (foreign->pgmap == pgmap)
+		if (foreign->pgmap == pgmap && !peerdma_gate_closed(&foreign->provider->gate))
 			goto found;
 	}
 	foreign = ctx->only ? ERR_PTR(-ENOENT) : foreign_create(pdev, bar, pgmap);
@@ -171,82 +179,30 @@ out:
 	return foreign;
 }
 
-/* With the last pin the provider goes, if it has not gone with the GPU. */
+/* With the last pin the provider goes, unless it has ended with the GPU. */
 static void foreign_put(struct foreign *foreign)
 {
-	bool last, listed;
+	bool last;
 
 	mutex_lock(&foreigns_lock);
 	last = !--foreign->pins;
-	listed = !list_empty(&foreign->link);
 	if (last)
-		list_del_init(&foreign->link);
+		list_del(&foreign->link);
 	mutex_unlock(&foreigns_lock);
 	if (!last)
 		return;
-	if (listed)
-		peerdma_provider_remove(foreign->provider);
-	peerdma_provider_put(foreign->provider);
+	peerdma_provider_remove(foreign->provider);
 	kfree(foreign);
 }
 
-/* A provider of this function that nobody is removing yet, as if for one pin more; or NULL. */
-static struct foreign *foreign_take(const struct pci_dev *pdev)
-{
-	struct foreign *foreign, *found = NULL;
-
-	mutex_lock(&foreigns_lock);
-	list_for_each_entry(foreign, &foreigns, link) {
-		if (foreign->provider->pdev != pdev)
-			continue;
-		found = foreign;
-		found->pins++;
-		list_del_init(&found->link);
-		break;
-	}
-	mutex_unlock(&foreigns_lock);
-	return found;
-}
-
-/*
- * Before remove() of the GPU's driver, which may count on having back what we keep of its memory,
- * but for what others hold. Ends of other GPUs' memory are not waited for.
- */
-static int function_event(struct notifier_block *block, unsigned long event, void *data)
-{
-	struct foreign *foreign;
-
-	if (event != BUS_NOTIFY_UNBIND_DRIVER)
-		return NOTIFY_DONE;
-	while ((foreign = foreign_take(to_pci_dev(data)))) {
-		peerdma_provider_remove(foreign->provider);
-		peerdma_held_look(foreign->provider);
-		wait_var_event(&foreign->ending, !atomic_read(&foreign->ending));
-		foreign_put(foreign);
-	}
-	return NOTIFY_DONE;
-}
-
-static struct notifier_block functions = {
-	.notifier_call = function_event,
-};
-
 int peerdma_vendors_init(void)
 {
-	int err;
-
 	end_wq = alloc_workqueue("peerdma_vendor", WQ_UNBOUND, 0);
-	if (!end_wq)
-		return -ENOMEM;
-	err = bus_register_notifier(&pci_bus_type, &functions);
-	if (err)
-		destroy_workqueue(end_wq);
-	return err;
+	return end_wq ? 0 : -ENOMEM;
 }
 
 void peerdma_vendors_exit(void)
 {
-	bus_unregister_notifier(&pci_bus_type, &functions);
 	destroy_workqueue(end_wq); /* its work may make some for peerdma_revoke_wq */
 }
 

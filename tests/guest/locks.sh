@@ -115,11 +115,16 @@ inside="1 requests are inside buffer $buffer (pid $writing, inode), taken away [
 start_unbinding
 check "a file's lock: unbind says whom it waits for" soon 5 is_logged "$inside; unbinding waits for them"
 check "a file's lock: and waits" kill -0 $unbind
+insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" device="$gpu" seconds=1 &
+locker=$!
+check "a file's lock: others get the function's device lock meanwhile" soon 10 gone $locker
 check "a file's lock: debugfs says it too" grep -Eqx \
 	"inside provider=[0-9]+ pci=$gpu buffer=$buffer file=[0-9]+ pid=$writing requests=1 seconds=[0-9]+ comm=inode" $held
 same "a file's lock: and fdinfo, to who asked" 1 "$(sed -n 's/^peerdma-inside-requests:\t//p' "/proc/$writing/fdinfo/"*)"
 end_writing
 unbound "a file's lock"
+wait $locker
+rmmod devlock
 same "a file's lock: what was begun is whole" "0 4096 1" "$said"
 
 publish
