@@ -131,7 +131,7 @@ struct peerdma_provider_info {
 /**
  * struct peerdma_publish_args - what peerdma_provider_publish() is to do, and what it did
  * @size: sizeof(struct peerdma_publish_args), set by the caller
- * @flags: 0 or PEERDMA_PUBLISH_FORCE
+ * @flags: PEERDMA_PUBLISH_FORCE; PEERDMA_PUBLISH_NONPREFETCHABLE of uapi/peerdma.h
  * @pci_domain: PCI domain of the function
  * @pci_bdf: bus << 8 | device << 3 | function
  * @bar: BAR number, or PEERDMA_BAR_AUTO

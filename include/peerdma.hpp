@@ -221,6 +221,7 @@ private:
  * struct PublishOptions - what Device::publish() is to publish
  * @bar: BAR number, or PEERDMA_BAR_AUTO      @offset: bytes from the BAR's start
  * @len: bytes, 0 means to the end of the BAR      @force: take the device from its driver
+ * @non_prefetchable: take a BAR that may be registers, too: PEERDMA_PUBLISH_NONPREFETCHABLE
  * Since 0.1. Source: struct peerdma_publish_args.
  */
 struct PublishOptions {
@@ -228,6 +229,7 @@ struct PublishOptions {
 	std::uint64_t offset = 0;
 	std::uint64_t len = 0;
 	bool force = false;
+	bool non_prefetchable = false;
 };
 
 /**
@@ -313,7 +315,8 @@ public:
 				      const PublishOptions &options = {}) const
 	{
 		auto args = detail::sized<peerdma_publish_args>();
-		args.flags = options.force ? PEERDMA_PUBLISH_FORCE : 0;
+		args.flags = (options.force ? PEERDMA_PUBLISH_FORCE : 0) |
+			     (options.non_prefetchable ? PEERDMA_PUBLISH_NONPREFETCHABLE : 0);
 		args.pci_domain = pci_domain;
 		args.pci_bdf = pci_bdf;
 		args.bar = options.bar;

@@ -195,6 +195,7 @@ static int make_pages(struct peerdma_provider *provider)
 {
 	phys_addr_t start = peerdma_provider_start(provider);
 	struct pci_dev *pdev = provider->pdev;
+	struct page *page;
 	int err;
 
 	if (!devm_request_mem_region(&pdev->dev, start, provider->len, "peerdma"))
@@ -205,19 +206,42 @@ static int make_pages(struct peerdma_provider *provider)
 		return err;
 	}
 	/* A header told how this kernel counts (compat.h); a backport may have made that wrong. */
-	if (page_count(pfn_to_page(PHYS_PFN(start))) != PEERDMA_IDLE_PAGE_COUNT) {
+	page = pfn_to_page(PHYS_PFN(start));
+	if (page_count(page) != PEERDMA_IDLE_PAGE_COUNT) {
 		pci_err(pdev, "idle P2PDMA pages do not have reference count %d on this kernel\n",
 			PEERDMA_IDLE_PAGE_COUNT);
 		return -EOPNOTSUPP;
 	}
+	/* Then an older mapping is, too. Proxy addresses would be of another kind: proxy.c. */
+	if (peerdma_is_write_combined(page_address(page))) {
+		pci_err(pdev, "not published: the range is mapped write-combined elsewhere\n");
+		return -EBUSY;
+	}
 	return 0;
+}
+
+/* May this range be published? */
+static u32 judge_range(struct pci_dev *pdev, const struct peerdma_publish *req)
+{
+	unsigned long flags;
+
+	if (req->bar >= PCI_STD_NUM_BARS)
+		return PEERDMA_REASON_BAR_RANGE;
+	flags = pci_resource_flags(pdev, req->bar);
+	if (!(flags & IORESOURCE_MEM))
+		return PEERDMA_REASON_BAR_RANGE;
+	if (!(flags & IORESOURCE_PREFETCH) && !(req->flags & PEERDMA_PUBLISH_NONPREFETCHABLE))
+		return PEERDMA_REASON_NOT_PREFETCHABLE;
+	return peerdma_check_publish(pci_resource_start(pdev, req->bar),
+				     pci_resource_len(pdev, req->bar), req->bar_offset, req->len,
+				     memremap_compat_align());
 }
 
 /* Under the device's lock, so that it stays bound and only one publishes. */
 static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 {
 	struct peerdma_provider *provider;
-	u64 bar_len, len;
+	u64 len;
 	int err;
 
 	if (!peerdma_bar_drives(pdev)) {
@@ -229,17 +253,10 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 		req->out_provider_id = provider->id;
 		return -EEXIST;
 	}
-	if (req->bar >= PCI_STD_NUM_BARS ||
-	    !(pci_resource_flags(pdev, req->bar) & IORESOURCE_MEM)) {
-		req->out_reason = PEERDMA_REASON_BAR_RANGE;
-		return -EINVAL;
-	}
-	bar_len = pci_resource_len(pdev, req->bar);
-	req->out_reason = peerdma_check_publish(pci_resource_start(pdev, req->bar), bar_len,
-						req->bar_offset, req->len, memremap_compat_align());
+	req->out_reason = judge_range(pdev, req);
 	if (req->out_reason)
 		return peerdma_reason_errno(req->out_reason);
-	len = req->len ?: bar_len - req->bar_offset;
+	len = req->len ?: pci_resource_len(pdev, req->bar) - req->bar_offset;
 	if (has_msix(pdev, req->bar, req->bar_offset, len)) {
 		pci_err(pdev, "not published: its MSI-X table or pending bits are in the range\n");
 		return -EBUSY;

@@ -235,6 +235,8 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 		return -ENOENT;
 	if (provider->foreign)
 		req->out_reason = PEERDMA_REASON_VENDOR_MEMORY;
+	else if (!provider->prefetchable && !(req->flags & PEERDMA_BUF_NO_ZERO))
+		req->out_reason = PEERDMA_REASON_NOT_PREFETCHABLE; /* it would be zeroed */
 	err = peerdma_reason_errno(req->out_reason) ?: buf_alloc(ctx, provider, req);
 	if (err == -ENODEV)
 		req->out_reason = PEERDMA_REASON_REVOKED;

@@ -372,6 +372,12 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	return mem;
 }
 
+/* Another driver has the rest of its memory; what may be registers is not written unasked. */
+static bool has_spare_pages(const struct peerdma_mem *mem)
+{
+	return !mem->pin && mem->provider->prefetchable;
+}
+
 /**
  * peerdma_mem_alloc_near - take a little more of the same provider, for which the same user pays
  * @mem: of a buffer; inside its gate
@@ -380,7 +386,7 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
  */
 struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len)
 {
-	struct peerdma_mem *near = mem->pin ? NULL : mem_create(mem->provider, len);
+	struct peerdma_mem *near = has_spare_pages(mem) ? mem_create(mem->provider, len) : NULL;
 	int err;
 
 	if (!near)

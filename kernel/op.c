@@ -36,7 +36,8 @@
 static const struct peerdma_op ops[] = {
 	OP(PEERDMA_INFO, info, peerdma_info, out_publish_align, ASKS),
 	OP(PEERDMA_PROVIDER_QUERY, provider_query, peerdma_provider_query, out_pci_device, ASKS),
-	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved, WRITES),
+	OP(PEERDMA_PUBLISH, publish, peerdma_publish, __reserved, WRITES,
+	   .flags = PEERDMA_PUBLISH_NONPREFETCHABLE),
 	OP(PEERDMA_BUF_ALLOC, buf_alloc, peerdma_buf_alloc, __reserved, WRITES,
 	   .flags = PEERDMA_BUF_FLAGS, .finish = peerdma_buf_alloc_finish),
 	OP(PEERDMA_DESTROY, destroy, peerdma_destroy, __reserved, WRITES),

@@ -66,6 +66,8 @@
  * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
  * @foreign: its pages are another driver's: buffers are registered and not allocated: vendor.c; or
  *	NULL
+ * @prefetchable: the BAR is; one that is not may be registers: only the bytes of a request are
+ *	touched
  * @halted: its memory is about to be lost, or just was: nothing is allocated, buffers are revoked;
  *	written under the device's lock
  * @halts: how often that was so; written under @lock, after @halted
@@ -77,6 +79,7 @@
 struct peerdma_provider {
 	/* What requests read, and none writes. */
 	u32 id; /* immutable */
+	bool prefetchable; /* immutable */
 	bool halted;
 	struct foreign *foreign; /* immutable once it is announced */
 	struct pci_dev *pdev; /* immutable */

@@ -51,6 +51,7 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	provider->bar = bar;
 	provider->bar_offset = bar_offset;
 	provider->len = len;
+	provider->prefetchable = pci_resource_flags(pdev, bar) & IORESOURCE_PREFETCH;
 	provider->ended = ended;
 	mutex_init(&provider->lock);
 	INIT_LIST_HEAD(&provider->buffers);

@@ -423,7 +423,7 @@ static void pin_undo(struct peerdma_pin *pin)
 /* --- What has to be proven. */
 
 /* What a kernel address is mapped as. Where that cannot be told it is what it was asked for. */
-static bool is_write_combined(const void *kaddr)
+bool peerdma_is_write_combined(const void *kaddr)
 {
 #ifdef CONFIG_X86
 	const pteval_t mask = _PAGE_PWT | _PAGE_PCD;
@@ -444,7 +444,7 @@ static u32 why_unpublished(u64 at)
 
 	if (!probe)
 		return reason;
-	if (is_write_combined((__force void *)probe))
+	if (peerdma_is_write_combined((__force void *)probe))
 		reason = PEERDMA_REASON_VENDOR_WC;
 	iounmap(probe);
 	return reason;
@@ -492,7 +492,7 @@ static u32 judge_pages(struct peerdma_pin *pin)
 	if (!pgmap || pgmap->type != MEMORY_DEVICE_PCI_P2PDMA || pgmap->nr_range != 1 ||
 	    !all_inside(pin, pgmap->range.start, pgmap->range.end + 1))
 		return why_unpublished(pin->frames[0]);
-	if (is_write_combined(page_address(pfn_to_page(PHYS_PFN(pin->frames[0])))))
+	if (peerdma_is_write_combined(page_address(pfn_to_page(PHYS_PFN(pin->frames[0])))))
 		return PEERDMA_REASON_VENDOR_WC;
 	return PEERDMA_REASON_NONE;
 }

@@ -103,6 +103,7 @@ void peerdma_pin_drop(struct peerdma_pin *pin);
 int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			 struct peerdma_buf_register *req);
 
+bool peerdma_is_write_combined(const void *kaddr);
 int peerdma_vendors_init(void);
 void peerdma_vendors_exit(void);
 

@@ -95,6 +95,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
 	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range is not in steps of out_publish_align */
 	PEERDMA_REASON_APPEND = 10, /* O_APPEND: only the filesystem knows where a write goes */
+	PEERDMA_REASON_NOT_PREFETCHABLE = 11, /* the BAR is not prefetchable: it may be registers */
 	/* the file: EBADF, EISDIR, ESPIPE, EXDEV */
 	PEERDMA_REASON_FD_MODE = 16, /* the descriptor is not open for this direction */
 	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
@@ -231,13 +232,23 @@ struct peerdma_provider_query {
 	__u32 out_pci_device;
 };
 
+/*
+ * Flags of struct peerdma_publish. (1U << 0) is the library's PEERDMA_PUBLISH_FORCE.
+ *
+ * PEERDMA_PUBLISH_NONPREFETCHABLE: take a BAR that is not prefetchable, too. It may be registers:
+ * what is read or written there may have effects. So the kernel touches nothing of it but the
+ * bytes of a request: no buffer of it is zeroed, and PEERDMA_BUF_ALLOC takes none without
+ * PEERDMA_BUF_NO_ZERO.
+ */
+#define PEERDMA_PUBLISH_NONPREFETCHABLE (1U << 1)
+
 /**
  * struct peerdma_publish - ioctl(PEERDMA_PUBLISH)
  * @size: sizeof(struct peerdma_publish)
- * @flags: must be 0
+ * @flags: 0 or PEERDMA_PUBLISH_NONPREFETCHABLE
  * @pci_domain: PCI domain of a function that is bound to the peerdma driver (by driver_override)
  * @pci_bdf: bus << 8 | device << 3 | function
- * @bar: number of a memory BAR
+ * @bar: number of a memory BAR that is prefetchable; of any with the flag
  * @out_provider_id: handle of the new provider; with -EEXIST of the one that is there
  * @bar_offset: bytes, a multiple of out_publish_align of PEERDMA_INFO
  * @len: bytes, a multiple of out_publish_align; 0 means to the end of the BAR
@@ -248,8 +259,10 @@ struct peerdma_provider_query {
  *
  * Errors: -EPERM without CAP_SYS_ADMIN, not on /dev/peerdma, or in a kernel that is locked down;
  * -ENODEV no such function; -EINVAL see out_reason; -EEXIST; -EBUSY another driver has claimed the
- * range, or the function's MSI-X table or pending bits are in it; -EOPNOTSUPP this kernel counts
- * pages in another way; -ENOMEM; -EINTR a signal came while the function was busy.
+ * range, the function's MSI-X table or pending bits are in it, or it is mapped write-combined;
+ * -EOPNOTSUPP this kernel counts pages in another way; -ENOMEM; -EINTR a signal came while the
+ * function was busy. After the log has named write-combining, or the pages' count, unbind the
+ * function before the next try: the pages stay until then.
  */
 struct peerdma_publish {
 	__u32 size;
@@ -285,7 +298,8 @@ struct peerdma_publish {
  * @__reserved: must be 0
  * @out_mmap_offset: offset for mmap() on this open file; 0 from a module that cannot map
  *
- * The memory is zeroed before it is handed out, unless PEERDMA_BUF_NO_ZERO says otherwise. Who
+ * The memory is zeroed before it is handed out, unless PEERDMA_BUF_NO_ZERO says otherwise. That of
+ * a BAR that is not prefetchable is never zeroed: without the flag it is refused. Who
  * calls pays for it until its pages are back in the pool: its user, and its cgroup where the kernel
  * has the dmem controller.
  *

@@ -39,7 +39,7 @@ FEATURES = (
     ("md, device-mapper, partitions, mirrors", "stack legs mirror"),
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
-    ("bad and hostile input", "badinput hostile"),
+    ("bad and hostile input; which BARs are published", "badinput hostile bars"),
     ("who may do what; limits by user and cgroup", "access nodes limits"),
     ("mmap of buffers", "proxy"),
     ("unbind, hotplug, kill, rmmod, power of a drive, reset and errors of the GPU: nothing is lost", "lifecycle locks revoke held dead halt"),

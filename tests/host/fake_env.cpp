@@ -401,6 +401,7 @@ int FakeEnv::ioctl(int fd, unsigned long request, void *arg)
 	}
 	case PEERDMA_PUBLISH: {
 		auto &publish = *static_cast<peerdma_publish *>(arg);
+		publish_flags = publish.flags;
 		if (publish_error) {
 			publish.out_reason = publish_reason;
 			return publish_error;

@@ -94,6 +94,7 @@ public:
 	// Of libraries that the process has loaded: "LIBRARY FUNCTION".
 	std::map<std::string, void *> functions;
 	int publish_error = 0;
+	uint32_t publish_flags = 0; // of the last one
 	uint32_t publish_reason = 0;
 	// Before anything else; a result > 0 lets the fake go on.
 	std::function<int(unsigned long, void *)> on_ioctl;

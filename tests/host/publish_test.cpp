@@ -124,6 +124,19 @@ TEST_F(Publish, WrongRangesAreRefusedBeforeTheDeviceIsTouched)
 	expect_untouched("vendor");
 }
 
+TEST_F(Publish, ABarThatIsNotPrefetchableIsPublishedOnDemand)
+{
+	env.add_function(pci, 1 << 20, "vendor");
+	env.files[device_dir + "resource"] = "0xe0000000 0xe3ffffff 0x40200\n";
+	args.bar = 0;
+	EXPECT_EQ(publish(PEERDMA_PUBLISH_FORCE), -EINVAL);
+	EXPECT_EQ(args.out_reason, static_cast<uint32_t>(PEERDMA_REASON_NOT_PREFETCHABLE));
+	EXPECT_TRUE(env.writes.empty());
+	expect_untouched("vendor");
+	ASSERT_EQ(publish(PEERDMA_PUBLISH_FORCE | PEERDMA_PUBLISH_NONPREFETCHABLE), 0);
+	EXPECT_EQ(env.publish_flags, PEERDMA_PUBLISH_NONPREFETCHABLE);
+}
+
 TEST_F(Publish, ADeviceThatIsNotThere)
 {
 	EXPECT_EQ(publish(), -ENODEV);
@@ -152,7 +165,7 @@ TEST_F(Publish, ForceTakesIt)
 TEST_F(Publish, UnknownFlagsAreRefused)
 {
 	env.add_function(pci, 1 << 20);
-	EXPECT_EQ(publish(2), -EOPNOTSUPP);
+	EXPECT_EQ(publish(4), -EOPNOTSUPP);
 	EXPECT_EQ(peerdma_provider_unpublish(0, 0x0100, 1), -EOPNOTSUPP);
 	EXPECT_TRUE(env.writes.empty());
 }

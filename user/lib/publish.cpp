@@ -179,6 +179,8 @@ private:
 		    !(bars[static_cast<size_t>(bar)].flags & resource_mem))
 			return fail(-EINVAL, address_.str(), PEERDMA_REASON_BAR_RANGE);
 		const Bar &chosen = bars[static_cast<size_t>(bar)];
+		if (!(chosen.flags & resource_prefetch) && !(args_.flags & PEERDMA_PUBLISH_NONPREFETCHABLE))
+			return fail(-EINVAL, address_.str(), PEERDMA_REASON_NOT_PREFETCHABLE);
 		if (args_.bar_offset >= chosen.len || args_.len > chosen.len - args_.bar_offset)
 			return fail(-EINVAL, address_.str(), PEERDMA_REASON_BAR_RANGE);
 
@@ -229,6 +231,7 @@ private:
 	int publish()
 	{
 		struct peerdma_publish request = {};
+		request.flags = args_.flags & PEERDMA_PUBLISH_NONPREFETCHABLE;
 		request.pci_domain = args_.pci_domain;
 		request.pci_bdf = args_.pci_bdf;
 		request.bar = static_cast<uint32_t>(args_.out_bar);
@@ -296,7 +299,7 @@ int peerdma_provider_publish(struct peerdma_device *p, struct peerdma_publish_ar
 		full.out_bar = full.bar;
 		std::memset(full.out_driver, 0, sizeof(full.out_driver));
 		std::memset(full.out_where, 0, sizeof(full.out_where));
-		if (full.flags & ~PEERDMA_PUBLISH_FORCE)
+		if (full.flags & ~(PEERDMA_PUBLISH_FORCE | PEERDMA_PUBLISH_NONPREFETCHABLE))
 			rc = -EOPNOTSUPP;
 		else
 			rc = Publish(*p->device, full).run();

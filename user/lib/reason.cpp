@@ -57,6 +57,12 @@ constexpr Reason describe(enum peerdma_reason reason)
 	case PEERDMA_REASON_APPEND:
 		return {"APPEND", "the file is open with O_APPEND, and only the filesystem knows where a write goes",
 			"Open it without O_APPEND and write to the offset that you mean."};
+	case PEERDMA_REASON_NOT_PREFETCHABLE:
+		return {"NOT_PREFETCHABLE",
+			"the BAR is not prefetchable: it may be registers, and nothing of it is zeroed",
+			"Publish the device's memory BAR instead. If this one is memory, publish it with "
+			"--non-prefetchable; "
+			"its buffers are for root, by PEERDMA_BUF_NO_ZERO."};
 	case PEERDMA_REASON_FD_MODE:
 		return {"FD_MODE", "the descriptor is not open for this direction",
 			"Open the file for reading to read from it and for writing to write to it."};

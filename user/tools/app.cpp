@@ -136,6 +136,8 @@ int run(int argc, char **argv)
 	sub->add_option("--offset", options.offset, "Bytes from the BAR's start; K, M, G are powers of 1024");
 	sub->add_option("--size", options.size, "Bytes; without it to the end of the BAR");
 	sub->add_flag("--force", options.force, "Take the device from the driver that is bound to it");
+	sub->add_flag("--non-prefetchable", options.non_prefetchable,
+		      "Take a BAR that is not prefetchable, too: it may be registers");
 
 	std::string device;
 	sub = add("unpublish", "Take a device's memory back", [&] { return unpublish(device); });

@@ -63,7 +63,7 @@ struct PublishOptions {
 	std::string device;
 	int bar = PEERDMA_BAR_AUTO;
 	std::string offset = "0", size = "0";
-	bool force = false;
+	bool force = false, non_prefetchable = false;
 };
 
 struct CopyOptions {

@@ -58,7 +58,8 @@ Report publish(const PublishOptions &options)
 	const std::string name = address.str();
 	struct peerdma_publish_args args = {};
 	args.size = sizeof(args);
-	args.flags = options.force ? PEERDMA_PUBLISH_FORCE : 0;
+	args.flags = (options.force ? PEERDMA_PUBLISH_FORCE : 0) |
+		     (options.non_prefetchable ? PEERDMA_PUBLISH_NONPREFETCHABLE : 0);
 	args.pci_domain = address.domain;
 	args.pci_bdf = address.bdf;
 	args.bar = options.bar;

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What a BAR must be to be published, and what happens to one that may be registers: bars.cpp. The memory of QEMU's qxl is
+# in a BAR that is not prefetchable.
+# group: input
+# topologies: cmb
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+device=$(pci_of 0x1b36:0x0100) || bail "no qxl"
+gpu=$(gpu_bdf)
+# ours BDF [DRIVER]: bound to the peerdma driver; not any more
+ours() { echo peerdma >"/sys/bus/pci/devices/$1/driver_override" && echo "$1" >/sys/bus/pci/drivers/peerdma/bind; }
+
+afresh
+load_module
+mount_disk
+pattern fill /mnt/disk/bars 0 65536 pattern:1
+sync
+check "the command publishes no registers" bash -c "! peerdma publish $device --bar 0 2>/tmp/said"
+check "and says why, and how" grep -q NOT_PREFETCHABLE /tmp/said
+same "the device was not touched" "(null)" "$(cat "/sys/bus/pci/devices/$device/driver_override")"
+check "on demand it does" peerdma publish "$device" --bar 0 --size 4M --non-prefetchable
+check "and takes it back" peerdma unpublish "$device"
+
+ours "$device"
+relay bars registers "$device" 0 /mnt/disk/bars
+echo >"/sys/bus/pci/devices/$device/driver_override"
+ours "$gpu"
+relay bars combined "$gpu" 2
+echo >"/sys/bus/pci/devices/$gpu/driver_override"
+plan $tap_n
