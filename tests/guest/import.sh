@@ -40,6 +40,16 @@ lost() {
 	read -r said <&"${keeper[0]}"
 	same "$1" gone "$said"
 }
+# region DESCRIPTION BYTES: the GPU's memory that cgroups can be charged for; nothing: they are not told of it
+region() {
+	local name bytes found=
+	[ "$LAB_K" != 6.12 ] || return 0 # no such controller
+	mkdir -p /mnt/cgroup
+	mount -t cgroup2 none /mnt/cgroup
+	while read -r name bytes; do [ "$name" != "peerdma/$GPU" ] || found=$bytes; done </mnt/cgroup/dmem.capacity
+	umount /mnt/cgroup
+	same "$1" "$2" "$found"
+}
 end_keeper() {
 	kill -9 $keeper_PID
 	wait $keeper_PID 2>/dev/null
@@ -100,6 +110,7 @@ part "taken back" moved
 part "all at once" races $rounds
 
 keep dynamic /mnt/disk/foreign
+region "no cgroup is charged for another driver's memory, nor offered it" ''
 check "the exporter stays meanwhile" eval '! rmmod expstand 2>/dev/null'
 end_keeper
 check "a process that is killed keeps nothing" soon 5 is attached 0
@@ -131,6 +142,7 @@ stand publish=0
 part "a BAR that nobody has published" refused $UNPUBLISHED $EOPNOTSUPP
 no_stand
 publish --bar 2 --size 16M
+region "what is published is offered, all of it" 16777216
 if [ "$LAB_K" = 6.12 ]; then # it lets nobody pin there
 	part "our own exporter" ours 81 $EOPNOTSUPP
 else
