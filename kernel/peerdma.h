@@ -268,13 +268,15 @@ enum peerdma_disk_kind {
 };
 
 /**
- * struct peerdma_guard - a queue that merges nothing: queue.c; lives as long as it has users
+ * struct peerdma_guard - a queue that merges nothing: queue.c; lives as long as it has users or is
+ *	being frozen
  * @link: in the list of them
- * @queue: each of @users has a reference
+ * @queue: each of @users has a reference, and so has @freeze
  * @users: routes that go through it
  * @before: its merge flags, to be put back
- * @draining: somebody is freezing it
- * @next_drain: jiffies before which nobody shall freeze it again
+ * @freeze: tries to freeze the queue, and thaws it
+ * @freezing: @freeze is queued or runs
+ * @next_freeze: jiffies before which it must not be frozen again
  * @set: how often the flags had to be set
  * @drained: what @set was when the queue was frozen last
  *
@@ -285,8 +287,9 @@ struct peerdma_guard {
 	struct request_queue *queue; /* immutable */
 	unsigned int users;
 	unsigned long before;
-	bool draining;
-	unsigned long next_drain;
+	struct work_struct freeze;
+	bool freezing;
+	unsigned long next_freeze;
 	unsigned int set;
 	unsigned int drained;
 };
@@ -514,6 +517,8 @@ static inline bool peerdma_is_leaf(const struct peerdma_disk *disk)
 struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 					  struct request_queue *queue, unsigned int *set);
 void peerdma_queue_unguard(struct peerdma_guard *guard);
+int peerdma_queues_init(void);
+void peerdma_queues_exit(void);
 
 /* False: whoever guards it has to do so again, or the drive has gone. */
 static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsigned int set)

@@ -12,7 +12,8 @@
  * flag was set, and before the first request of ours is sent, the queue is frozen and thawed once.
  * Freezing waits for the storage; like all that waits for another device it is only tried
  * (Documentation/locking.md, "Locks of other devices"), and the others have the queue to themselves
- * between two tries.
+ * between two tries. A worker of high priority freezes and thaws: if the caller did, a caller that
+ * gets no CPU would keep the queue frozen for all others.
  *
  * The flag is also a file of sysfs, nomerges, and whoever writes there clears it. No value that can
  * be written sets both it and NOXMERGES, which says less than it and costs nothing beside it. So
@@ -32,6 +33,7 @@
 
 static DEFINE_MUTEX(lock);
 static LIST_HEAD(guards);
+static struct workqueue_struct *freeze_wq;
 
 static struct peerdma_guard *find(struct request_queue *queue)
 {
@@ -70,7 +72,15 @@ static void restore_flags(struct peerdma_guard *kept)
 		;
 }
 
-/* True if everybody has left who was inside when this began. */
+/* The work of freezing may still run when the last route has gone, and the other way around. */
+static void free_if_unused(struct peerdma_guard *kept)
+{
+	lockdep_assert_held(&lock);
+	if (!kept->users && !kept->freezing)
+		kfree(kept);
+}
+
+/* True if every task has left that was inside the queue when this began. */
 static bool try_to_drain(struct request_queue *queue)
 {
 	bool empty;
@@ -85,50 +95,51 @@ static bool try_to_drain(struct request_queue *queue)
 	return empty;
 }
 
-/*
- * One at a time freezes a queue, and nobody for as long as the last one did. *set: how often the
- * flags had been set by now, which is what will have been drained.
- */
-static bool drain_begin(struct peerdma_guard *kept, unsigned int *set)
+/* What is set when this begins has been drained when the queue was empty. */
+static void freeze(struct work_struct *work)
 {
-	bool mine;
+	struct peerdma_guard *kept = container_of(work, struct peerdma_guard, freeze);
+	struct request_queue *queue = kept->queue;
+	unsigned long began = jiffies;
+	unsigned int set;
+	bool empty;
 
 	mutex_lock(&lock);
-	mine = !kept->draining && time_after_eq(jiffies, kept->next_drain);
-	if (mine)
-		kept->draining = true;
-	*set = kept->set;
+	set = kept->set;
 	mutex_unlock(&lock);
-	return mine;
+	empty = try_to_drain(queue);
+	mutex_lock(&lock);
+	kept->next_freeze = jiffies + (jiffies - began);
+	if (empty) {
+		/* A caller that reads it sends something: pairs with drain(). */
+		smp_store_release(&kept->drained, set);
+	}
+	kept->freezing = false;
+	free_if_unused(kept);
+	mutex_unlock(&lock);
+	blk_put_queue(queue);
 }
 
-static void drain_end(struct peerdma_guard *kept, unsigned long began, unsigned int drained)
+/* Freezes a queue once at a time, and not for as long after a try as the try took. */
+static void start_freeze(struct peerdma_guard *kept)
 {
 	mutex_lock(&lock);
-	kept->draining = false;
-	kept->next_drain = jiffies + (jiffies - began);
-	/* Whoever reads it sends something: pairs with drain(). */
-	smp_store_release(&kept->drained, drained);
+	if (!kept->freezing && time_after_eq(jiffies, kept->next_freeze) &&
+	    blk_get_queue(kept->queue)) {
+		kept->freezing = true;
+		queue_work(freeze_wq, &kept->freeze);
+	}
 	mutex_unlock(&lock);
 }
 
 /* Returns when the queue was empty once since its flags were set for the set-th time. */
 static int drain(struct peerdma_provider *provider, struct peerdma_guard *kept, unsigned int set)
 {
-	unsigned long began;
-	unsigned int now;
-	bool empty;
 	int err;
 
-	/* One that is dying takes nobody in any more. Pairs with drain_end(). */
+	/* A queue that is dying lets nothing in any more. Pairs with freeze(). */
 	while (smp_load_acquire(&kept->drained) < set && !blk_queue_dying(kept->queue)) {
-		if (drain_begin(kept, &now)) {
-			began = jiffies;
-			empty = try_to_drain(kept->queue);
-			drain_end(kept, began, empty ? now : kept->drained);
-			if (empty)
-				break;
-		}
+		start_freeze(kept);
 		err = peerdma_provider_pause(provider);
 		if (err)
 			return err;
@@ -157,7 +168,8 @@ struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 		kept = fresh;
 		fresh = NULL;
 		kept->queue = queue;
-		kept->next_drain = jiffies;
+		kept->next_freeze = jiffies;
+		INIT_WORK(&kept->freeze, freeze);
 		list_add(&kept->link, &guards);
 	}
 	kept->users++;
@@ -182,7 +194,19 @@ void peerdma_queue_unguard(struct peerdma_guard *kept)
 	if (--kept->users == 0) {
 		restore_flags(kept);
 		list_del(&kept->link);
-		kfree(kept);
+		free_if_unused(kept);
 	}
 	mutex_unlock(&lock);
+}
+
+int peerdma_queues_init(void)
+{
+	freeze_wq = alloc_workqueue("peerdma_freeze", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	return freeze_wq ? 0 : -ENOMEM;
+}
+
+/* When all routes have gone. Waits for a try that is under way. */
+void peerdma_queues_exit(void)
+{
+	destroy_workqueue(freeze_wq);
 }

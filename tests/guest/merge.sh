@@ -130,6 +130,49 @@ same "the request learns that the provider is gone" "19 48 0" "$(cut -d' ' -f1-3
 rmmod inside
 same "nothing is held" 0 "$(nomerges)"
 
+# --- a caller that gets no CPU does not keep the queue frozen: a worker freezes it
+# freezers: the names of tasks that wait for a frozen queue to become empty
+freezers() {
+	local task at
+	for task in /proc/[0-9]*; do
+		# A task may end meanwhile.
+		{ read -r at <"$task/wchan"; } 2>/dev/null
+		[ "$at" != blk_mq_freeze_queue_wait_timeout ] || cat "$task/comm"
+	done
+}
+# freezes: one is there, as is said in $names
+freezes() { names=$(freezers) && [ -n "$names" ]; }
+# It takes all of CPU 1 as soon as it is told to go on, for 20 s. The kernel else keeps a part for ordinary tasks.
+fair=/sys/kernel/debug/sched/fair_server/cpu1/runtime
+[ ! -e $fair ] || { read -r fair_was <$fair && echo 0 >$fair; }
+read -r rt_was </proc/sys/kernel/sched_rt_runtime_us
+echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+taskset -c 1 chrt -f 50 bash -c 'kill -STOP $$; end=$((SECONDS + 20)); while [ $SECONDS -lt $end ]; do :; done' &
+hog=$!
+publish
+insmod "$kmod/inside.ko" disk="$disk" || bail "inside.ko"
+taskset -c 1 pdio read "$disk" 0 4096 0 >/tmp/asked 2>&1 &
+asker=$!
+soon 10 freezes || bail "nobody freezes the queue"
+kill -CONT $hog
+case $names in
+kworker/*) ok "a starved caller: by a worker" ;;
+*) not_ok "a starved caller: by $names" ;;
+esac
+rmmod inside
+began=$SECONDS
+taskset -c 0 dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct status=none
+took=$((SECONDS - began))
+check "a starved caller: the other CPU is kept busy meanwhile" kill -0 $hog
+if [ $took -le 8 ]; then ok "a starved caller: others read"; else not_ok "a starved caller: others read after $took s"; fi
+kill $hog
+wait $hog 2>/dev/null
+wait $asker
+echo "$rt_was" >/proc/sys/kernel/sched_rt_runtime_us
+[ ! -e $fair ] || echo "$fair_was" >$fair
+same "a starved caller: and so does it, once it runs" "0 0 4096 4096 0 0" "$(cut -d' ' -f1-6 /tmp/asked)"
+ended
+
 # --- under load: somebody writes nomerges all the time, then the drive is removed
 publish
 load() { while forge "$name" none up $all; do :; done >/tmp/load 2>&1; }
