@@ -302,7 +302,7 @@ struct peerdma_guard {
  * @pdev: of a leaf, the function that moves its bytes; referenced, only until it has been judged
  * @lookup: of a leaf over a fabric, by whom that is to be found out; only until it has been
  * @address: of a share, where its server is; ours to free
- * @guard: of a leaf of a route, its queue's
+ * @guard: of a leaf of a route, its queue's; NULL if the kernel keeps our bios apart there
  * @guard_set: which time of setting the queue's flags the route has drained
  * @kind: what it is made of
  * @devt: its number
@@ -517,6 +517,8 @@ static inline bool peerdma_is_leaf(const struct peerdma_disk *disk)
 struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 					  struct request_queue *queue, unsigned int *set);
 void peerdma_queue_unguard(struct peerdma_guard *guard);
+bool peerdma_kernel_keeps_apart(struct request_queue *queue, struct page *page);
+void peerdma_nomerge_show(struct seq_file *seq);
 int peerdma_queues_init(void);
 void peerdma_queues_exit(void);
 

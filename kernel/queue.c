@@ -22,9 +22,14 @@
  * stack is: peerdma_stack_is_current(). Then the route is taken anew, which begins here. That the
  * flags are there is not enough: somebody else may have just set them again, and still be draining.
  * So a route also remembers the how-manieth time of setting them it has drained.
+ *
+ * Where the kernel sets REQ_NOMERGE for bios with peer pages, none of this is needed. Up to v7.2 it
+ * does so for pages of user memory only, not for those of a bvec iterator, by which ours go:
+ * Documentation/upstream/bio-iov-bvec-nomerge. md clears the flag again (md-nomerge, beside it).
  */
 #include <linux/blk-mq.h>
 #include <linux/percpu-refcount.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include "peerdma.h"
@@ -34,6 +39,9 @@
 static DEFINE_MUTEX(lock);
 static LIST_HEAD(guards);
 static struct workqueue_struct *freeze_wq;
+
+/* What keeps bios with peer pages from being merged; found out once. */
+static enum { UNKNOWN, KERNEL, GUARD } keeper = UNKNOWN;
 
 static struct peerdma_guard *find(struct request_queue *queue)
 {
@@ -145,6 +153,70 @@ static int drain(struct peerdma_provider *provider, struct peerdma_guard *kept, 
 			return err;
 	}
 	return 0;
+}
+
+/*
+ * Returns 1 if a bio that takes its page from a bvec iterator gets REQ_NOMERGE, 0 if not, or
+ * -errno. bio_iov_bvec_set() is not exported, bio_iov_iter_get_pages() not on all kernels. So a
+ * passthrough request is made, and never sent.
+ */
+static int gets_nomerge(struct request_queue *queue, struct page *page)
+{
+	struct request *rq = blk_mq_alloc_request(queue, REQ_OP_DRV_OUT, BLK_MQ_REQ_NOWAIT);
+	struct bio_vec bvec;
+	struct iov_iter iter;
+	int ret;
+
+	if (IS_ERR(rq))
+		return PTR_ERR(rq);
+	bvec_set_page(&bvec, page, PAGE_SIZE, 0);
+	iov_iter_bvec(&iter, ITER_SOURCE, &bvec, 1, PAGE_SIZE);
+	ret = blk_rq_map_user_iov(queue, rq, NULL, &iter, GFP_KERNEL);
+	if (!ret) {
+		ret = !!(rq->bio->bi_opf & REQ_NOMERGE);
+		blk_rq_unmap_user(rq->bio);
+	}
+	blk_mq_free_request(rq);
+	return ret;
+}
+
+/* Asks again next time if there was no request to be had. */
+static void find_keeper(struct request_queue *queue, struct page *page)
+{
+	int peer, host;
+
+	if (!queue_is_mq(queue))
+		return;
+	peer = gets_nomerge(queue, page);
+	/* If every such bio gets it, that says nothing about those of files. */
+	host = gets_nomerge(queue, ZERO_PAGE(0));
+	if (peer >= 0 && host >= 0)
+		WRITE_ONCE(keeper, peer && !host ? KERNEL : GUARD);
+}
+
+/**
+ * peerdma_kernel_keeps_apart - does the kernel itself never merge a bio that has peer pages
+ * @queue: of a leaf
+ * @page: of a provider
+ * Return: true if such a bio, as a filesystem or a block device makes it, is not merged.
+ */
+bool peerdma_kernel_keeps_apart(struct request_queue *queue, struct page *page)
+{
+	if (READ_ONCE(keeper) == UNKNOWN)
+		find_keeper(queue, page);
+	return READ_ONCE(keeper) == KERNEL;
+}
+
+/* In debugfs. */
+void peerdma_nomerge_show(struct seq_file *seq)
+{
+	static const char *const names[] = {
+		[UNKNOWN] = "unknown",
+		[KERNEL] = "kernel",
+		[GUARD] = "peerdma",
+	};
+
+	seq_printf(seq, "%s\n", names[READ_ONCE(keeper)]);
 }
 
 /**
