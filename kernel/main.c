@@ -25,9 +25,12 @@ static int __init peerdma_init(void)
 	peerdma_revoke_wq = alloc_workqueue("peerdma_revoke", WQ_UNBOUND, 0);
 	if (!peerdma_revoke_wq)
 		goto err_wq;
-	err = peerdma_uring_init();
+	err = peerdma_queues_init();
 	if (err)
 		goto err_revoke;
+	err = peerdma_uring_init();
+	if (err)
+		goto err_queues;
 	peerdma_stats_register();
 	err = peerdma_proxy_init();
 	if (err)
@@ -67,6 +70,8 @@ err_proxy:
 err_stats:
 	peerdma_stats_unregister();
 	peerdma_uring_exit();
+err_queues:
+	peerdma_queues_exit();
 err_revoke:
 	destroy_workqueue(peerdma_revoke_wq);
 err_wq:
@@ -94,6 +99,7 @@ static void __exit peerdma_exit(void)
 	rcu_barrier();
 	peerdma_proxy_exit();
 	destroy_workqueue(peerdma_wq);
+	peerdma_queues_exit();
 	peerdma_stack_exit();
 	peerdma_uring_exit();
 }

@@ -271,13 +271,15 @@ enum peerdma_disk_kind {
 };
 
 /**
- * struct peerdma_guard - a queue that merges nothing: queue.c; lives as long as it has users
+ * struct peerdma_guard - a queue that merges nothing: queue.c; lives as long as it has users or is
+ *	being frozen
  * @link: in the list of them
- * @queue: each of @users has a reference
+ * @queue: each of @users has a reference, and so has @freeze
  * @users: routes that go through it
  * @before: its merge flags, to be put back
- * @draining: somebody is freezing it
- * @next_drain: jiffies before which nobody shall freeze it again
+ * @freeze: tries to freeze the queue, and thaws it
+ * @freezing: @freeze is queued or runs
+ * @next_freeze: jiffies before which it must not be frozen again
  * @set: how often the flags had to be set
  * @drained: what @set was when the queue was frozen last
  *
@@ -288,8 +290,9 @@ struct peerdma_guard {
 	struct request_queue *queue; /* immutable */
 	unsigned int users;
 	unsigned long before;
-	bool draining;
-	unsigned long next_drain;
+	struct work_struct freeze;
+	bool freezing;
+	unsigned long next_freeze;
 	unsigned int set;
 	unsigned int drained;
 };
@@ -302,7 +305,7 @@ struct peerdma_guard {
  * @pdev: of a leaf, the function that moves its bytes; referenced, only until it has been judged
  * @lookup: of a leaf over a fabric, by whom that is to be found out; only until it has been
  * @address: of a share, where its server is; ours to free
- * @guard: of a leaf of a route, its queue's
+ * @guard: of a leaf of a route, its queue's; NULL if the kernel keeps our bios apart there
  * @guard_set: which time of setting the queue's flags the route has drained
  * @kind: what it is made of
  * @devt: its number
@@ -517,6 +520,10 @@ static inline bool peerdma_is_leaf(const struct peerdma_disk *disk)
 struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 					  struct request_queue *queue, unsigned int *set);
 void peerdma_queue_unguard(struct peerdma_guard *guard);
+bool peerdma_kernel_keeps_apart(struct request_queue *queue, struct page *page);
+void peerdma_nomerge_show(struct seq_file *seq);
+int peerdma_queues_init(void);
+void peerdma_queues_exit(void);
 
 /* False: whoever guards it has to do so again, or the drive has gone. */
 static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsigned int set)

@@ -12,7 +12,8 @@
  * flag was set, and before the first request of ours is sent, the queue is frozen and thawed once.
  * Freezing waits for the storage; like all that waits for another device it is only tried
  * (Documentation/locking.md, "Locks of other devices"), and the others have the queue to themselves
- * between two tries.
+ * between two tries. A worker of high priority freezes and thaws: if the caller did, a caller that
+ * gets no CPU would keep the queue frozen for all others.
  *
  * The flag is also a file of sysfs, nomerges, and whoever writes there clears it. No value that can
  * be written sets both it and NOXMERGES, which says less than it and costs nothing beside it. So
@@ -21,9 +22,14 @@
  * stack is: peerdma_stack_is_current(). Then the route is taken anew, which begins here. That the
  * flags are there is not enough: somebody else may have just set them again, and still be draining.
  * So a route also remembers the how-manieth time of setting them it has drained.
+ *
+ * Where the kernel sets REQ_NOMERGE for bios with peer pages, none of this is needed. Up to v7.2 it
+ * does so for pages of user memory only, not for those of a bvec iterator, by which ours go:
+ * Documentation/upstream/bio-iov-bvec-nomerge. md clears the flag again (md-nomerge, beside it).
  */
 #include <linux/blk-mq.h>
 #include <linux/percpu-refcount.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include "peerdma.h"
@@ -32,6 +38,10 @@
 
 static DEFINE_MUTEX(lock);
 static LIST_HEAD(guards);
+static struct workqueue_struct *freeze_wq;
+
+/* What keeps bios with peer pages from being merged; found out once. */
+static enum { UNKNOWN, KERNEL, GUARD } keeper = UNKNOWN;
 
 static struct peerdma_guard *find(struct request_queue *queue)
 {
@@ -70,7 +80,15 @@ static void restore_flags(struct peerdma_guard *kept)
 		;
 }
 
-/* True if everybody has left who was inside when this began. */
+/* The work of freezing may still run when the last route has gone, and the other way around. */
+static void free_if_unused(struct peerdma_guard *kept)
+{
+	lockdep_assert_held(&lock);
+	if (!kept->users && !kept->freezing)
+		kfree(kept);
+}
+
+/* True if every task has left that was inside the queue when this began. */
 static bool try_to_drain(struct request_queue *queue)
 {
 	bool empty;
@@ -85,55 +103,120 @@ static bool try_to_drain(struct request_queue *queue)
 	return empty;
 }
 
-/*
- * One at a time freezes a queue, and nobody for as long as the last one did. *set: how often the
- * flags had been set by now, which is what will have been drained.
- */
-static bool drain_begin(struct peerdma_guard *kept, unsigned int *set)
+/* What is set when this begins has been drained when the queue was empty. */
+static void freeze(struct work_struct *work)
 {
-	bool mine;
+	struct peerdma_guard *kept = container_of(work, struct peerdma_guard, freeze);
+	struct request_queue *queue = kept->queue;
+	unsigned long began = jiffies;
+	unsigned int set;
+	bool empty;
 
 	mutex_lock(&lock);
-	mine = !kept->draining && time_after_eq(jiffies, kept->next_drain);
-	if (mine)
-		kept->draining = true;
-	*set = kept->set;
+	set = kept->set;
 	mutex_unlock(&lock);
-	return mine;
+	empty = try_to_drain(queue);
+	mutex_lock(&lock);
+	kept->next_freeze = jiffies + (jiffies - began);
+	if (empty) {
+		/* A caller that reads it sends something: pairs with drain(). */
+		smp_store_release(&kept->drained, set);
+	}
+	kept->freezing = false;
+	free_if_unused(kept);
+	mutex_unlock(&lock);
+	blk_put_queue(queue);
 }
 
-static void drain_end(struct peerdma_guard *kept, unsigned long began, unsigned int drained)
+/* Freezes a queue once at a time, and not for as long after a try as the try took. */
+static void start_freeze(struct peerdma_guard *kept)
 {
 	mutex_lock(&lock);
-	kept->draining = false;
-	kept->next_drain = jiffies + (jiffies - began);
-	/* Whoever reads it sends something: pairs with drain(). */
-	smp_store_release(&kept->drained, drained);
+	if (!kept->freezing && time_after_eq(jiffies, kept->next_freeze) &&
+	    blk_get_queue(kept->queue)) {
+		kept->freezing = true;
+		queue_work(freeze_wq, &kept->freeze);
+	}
 	mutex_unlock(&lock);
 }
 
 /* Returns when the queue was empty once since its flags were set for the set-th time. */
 static int drain(struct peerdma_provider *provider, struct peerdma_guard *kept, unsigned int set)
 {
-	unsigned long began;
-	unsigned int now;
-	bool empty;
 	int err;
 
-	/* One that is dying takes nobody in any more. Pairs with drain_end(). */
+	/* A queue that is dying lets nothing in any more. Pairs with freeze(). */
 	while (smp_load_acquire(&kept->drained) < set && !blk_queue_dying(kept->queue)) {
-		if (drain_begin(kept, &now)) {
-			began = jiffies;
-			empty = try_to_drain(kept->queue);
-			drain_end(kept, began, empty ? now : kept->drained);
-			if (empty)
-				break;
-		}
+		start_freeze(kept);
 		err = peerdma_provider_pause(provider);
 		if (err)
 			return err;
 	}
 	return 0;
+}
+
+/*
+ * Returns 1 if a bio that takes its page from a bvec iterator gets REQ_NOMERGE, 0 if not, or
+ * -errno. bio_iov_bvec_set() is not exported, bio_iov_iter_get_pages() not on all kernels. So a
+ * passthrough request is made, and never sent.
+ */
+static int gets_nomerge(struct request_queue *queue, struct page *page)
+{
+	struct request *rq = blk_mq_alloc_request(queue, REQ_OP_DRV_OUT, BLK_MQ_REQ_NOWAIT);
+	struct bio_vec bvec;
+	struct iov_iter iter;
+	int ret;
+
+	if (IS_ERR(rq))
+		return PTR_ERR(rq);
+	bvec_set_page(&bvec, page, PAGE_SIZE, 0);
+	iov_iter_bvec(&iter, ITER_SOURCE, &bvec, 1, PAGE_SIZE);
+	ret = blk_rq_map_user_iov(queue, rq, NULL, &iter, GFP_KERNEL);
+	if (!ret) {
+		ret = !!(rq->bio->bi_opf & REQ_NOMERGE);
+		blk_rq_unmap_user(rq->bio);
+	}
+	blk_mq_free_request(rq);
+	return ret;
+}
+
+/* Asks again next time if there was no request to be had. */
+static void find_keeper(struct request_queue *queue, struct page *page)
+{
+	int peer, host;
+
+	if (!queue_is_mq(queue))
+		return;
+	peer = gets_nomerge(queue, page);
+	/* If every such bio gets it, that says nothing about those of files. */
+	host = gets_nomerge(queue, ZERO_PAGE(0));
+	if (peer >= 0 && host >= 0)
+		WRITE_ONCE(keeper, peer && !host ? KERNEL : GUARD);
+}
+
+/**
+ * peerdma_kernel_keeps_apart - does the kernel itself never merge a bio that has peer pages
+ * @queue: of a leaf
+ * @page: of a provider
+ * Return: true if such a bio, as a filesystem or a block device makes it, is not merged.
+ */
+bool peerdma_kernel_keeps_apart(struct request_queue *queue, struct page *page)
+{
+	if (READ_ONCE(keeper) == UNKNOWN)
+		find_keeper(queue, page);
+	return READ_ONCE(keeper) == KERNEL;
+}
+
+/* In debugfs. */
+void peerdma_nomerge_show(struct seq_file *seq)
+{
+	static const char *const names[] = {
+		[UNKNOWN] = "unknown",
+		[KERNEL] = "kernel",
+		[GUARD] = "peerdma",
+	};
+
+	seq_printf(seq, "%s\n", names[READ_ONCE(keeper)]);
 }
 
 /**
@@ -157,7 +240,8 @@ struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 		kept = fresh;
 		fresh = NULL;
 		kept->queue = queue;
-		kept->next_drain = jiffies;
+		kept->next_freeze = jiffies;
+		INIT_WORK(&kept->freeze, freeze);
 		list_add(&kept->link, &guards);
 	}
 	kept->users++;
@@ -182,7 +266,19 @@ void peerdma_queue_unguard(struct peerdma_guard *kept)
 	if (--kept->users == 0) {
 		restore_flags(kept);
 		list_del(&kept->link);
-		kfree(kept);
+		free_if_unused(kept);
 	}
 	mutex_unlock(&lock);
+}
+
+int peerdma_queues_init(void)
+{
+	freeze_wq = alloc_workqueue("peerdma_freeze", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	return freeze_wq ? 0 : -ENOMEM;
+}
+
+/* When all routes have gone. Waits for a try that is under way. */
+void peerdma_queues_exit(void)
+{
+	destroy_workqueue(freeze_wq);
 }

@@ -214,9 +214,23 @@ static void unguard(struct peerdma_stack *stack, unsigned int nr)
 	}
 }
 
-/* One leaf after another: two queues frozen at once could wait for each other. */
-static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack)
+/* md clears REQ_NOMERGE of each bio that it sends on. */
+static bool has_md(const struct peerdma_stack *stack)
 {
+	const struct peerdma_disk *disk;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->kind == PEERDMA_DISK_MD)
+			return true;
+	}
+	return false;
+}
+
+/* One leaf after another: two queues frozen at once could wait for each other. */
+static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack,
+			struct page *page)
+{
+	bool md = has_md(stack);
 	struct peerdma_guard *kept;
 	struct peerdma_disk *disk;
 	unsigned int i;
@@ -224,6 +238,8 @@ static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack 
 	for (i = 0; i < stack->nr; i++) {
 		disk = &stack->disks[i];
 		if (!peerdma_is_leaf(disk) || disk->kind == PEERDMA_DISK_SHARE)
+			continue;
+		if (!md && peerdma_kernel_keeps_apart(disk->queue, page))
 			continue;
 		kept = peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
 		if (IS_ERR(kept)) {
@@ -259,7 +275,7 @@ static void route_release(struct percpu_ref *refs)
 
 /* With the table's reference. After a success the stack is the route's. */
 static struct peerdma_route *route_begin(struct peerdma_provider *provider,
-					 struct peerdma_stack *stack)
+					 struct peerdma_stack *stack, struct page *page)
 {
 	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
 	int err;
@@ -270,7 +286,7 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 	if (err)
 		goto err_route;
 	route->pair = peerdma_pair_get(provider, stack->disks[0].devt, stack->disks[0].name);
-	err = route->pair ? guard_leaves(provider, stack) : -ENOMEM;
+	err = route->pair ? guard_leaves(provider, stack, page) : -ENOMEM;
 	if (err)
 		goto err_refs;
 	peerdma_pair_set_leaves(provider, route->pair, stack);
@@ -385,7 +401,7 @@ static struct peerdma_route *look(struct peerdma_provider *provider, struct file
 		return no_route(verdict, PTR_ERR(stack));
 	*verdict = peerdma_route_decisive(stack)->verdict;
 	err = peerdma_reason_errno(verdict->reason);
-	route = err ? ERR_PTR(err) : route_begin(provider, stack);
+	route = err ? ERR_PTR(err) : route_begin(provider, stack, page);
 	if (IS_ERR(route)) {
 		peerdma_stack_free(stack);
 		return err ? route : no_route(verdict, PTR_ERR(route));

@@ -412,6 +412,12 @@ u32 peerdma_leaf_reason(const struct peerdma_disk *leaf)
 	return peerdma_queue_reason(leaf->queue);
 }
 
+static bool is_apart(const struct peerdma_disk *leaf)
+{
+	return leaf->guard ? peerdma_queue_guarded(leaf->guard, leaf->guard_set) :
+			     !blk_queue_dying(leaf->queue);
+}
+
 /**
  * peerdma_stack_is_current - is the stack of a route still what was found, and guarded
  * @stack: all of whose disks were allowed
@@ -423,12 +429,11 @@ bool peerdma_stack_is_current(const struct peerdma_stack *stack)
 
 	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
 		if (disk->kind == PEERDMA_DISK_LEAF) {
-			if (peerdma_queue_reason(disk->queue) ||
-			    !peerdma_queue_guarded(disk->guard, disk->guard_set))
+			if (peerdma_queue_reason(disk->queue) || !is_apart(disk))
 				return false;
 		} else if (disk->kind == PEERDMA_DISK_FABRIC) {
 			if (revision(disk) != disk->rev || peerdma_leaf_reason(disk) ||
-			    !peerdma_queue_guarded(disk->guard, disk->guard_set))
+			    !is_apart(disk))
 				return false;
 		} else if (revision(disk) != disk->rev || level_reason(disk)) {
 			return false;

@@ -430,6 +430,13 @@ static int exports_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(exports);
 
+static int nomerge_show(struct seq_file *seq, void *unused)
+{
+	peerdma_nomerge_show(seq);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nomerge);
+
 void peerdma_stats_register(void)
 {
 	/* Without debugfs these are error pointers, which debugfs itself knows to ignore. */
@@ -437,6 +444,7 @@ void peerdma_stats_register(void)
 	debugfs_create_file("stats", 0400, debugfs_dir, NULL, &stats_fops);
 	debugfs_create_file("held", 0400, debugfs_dir, NULL, &held_fops);
 	debugfs_create_file("exports", 0400, debugfs_dir, NULL, &exports_fops);
+	debugfs_create_file("nomerge", 0400, debugfs_dir, NULL, &nomerge_fops);
 }
 
 /* Waits for who is reading. */

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Nothing is merged on a drive that a route goes to, whatever its neighbours forge, and everything as before is when
-# the route has ended. That the same requests do merge without the guard is shown by a module that takes it away.
+# the route has ended. That the same requests do merge without the guard is shown by a module that takes it away. Where
+# the kernel keeps bios with peer pages apart, as one is made to do by another module, there is no guard.
 # group: route
 # topologies: paths
+# needs: CONFIG_MD_RAID0 mdadm
 # timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
 
@@ -45,6 +47,43 @@ in_rt() {
 }
 all=hphphphphphphphp two=pqpqpqpqpqpqpqpq host=hhhhhhhhhhhhhhhh
 
+read_one() { pdio read "$disk" $((16 << 20)) 4096 0 >/dev/null; }
+keeper() { cat /sys/kernel/debug/peerdma/nomerge; }
+# kernel_keeps WHAT: nothing of ours is merged, and no drive is guarded but below md, which clears what the kernel has set
+kernel_keeps() {
+	local order write
+	for order in up down halves; do
+		for write in "" write; do
+			# shellcheck disable=SC2086 # none if empty
+			apart "$1, $order${write:+, writes}: forged priorities" forged $order $all $write
+			# shellcheck disable=SC2086
+			apart "$1, $order${write:+, writes}: two providers" none $order $two $write
+		done
+	done
+	in_rt apart "$1: two providers in a cgroup that overwrites priorities" none up $two
+	in_rt apart "$1: and host memory" none up $all
+	merged "$1: ordinary requests merge while a route is there" none up $host
+	same "$1: no drive is guarded" "kernel 0" "$(keeper) $(nomerges)"
+	modprobe -d "$LAB_KERNEL" -a md_mod raid0
+	mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --level=0 --raid-devices=1 "$disk"
+	same "$1: md: a direct read" "0 0 4096 4096 0 0" "$(pdio read /dev/md0 0 4096 0 | cut -d' ' -f1-6)"
+	same "$1: but below md it is" 3 "$(nomerges)"
+	ended
+	same "$1: while that route lasts" 0 "$(nomerges)"
+	mdadm --stop --quiet /dev/md0
+	mdadm --zero-superblock --quiet "$disk"
+}
+read_one
+if [ "$(keeper)" = kernel ]; then
+	kernel_keeps "this kernel"
+	plan $tap_n
+	exit
+fi
+same "this kernel merges bios with peer pages, so PeerDMA guards" peerdma "$(keeper)"
+ended
+publish
+peerdma publish "$gpu1" >/dev/null
+
 schedulers=(none mq-deadline)
 [ "$LAB_VARIANT" != debug ] || schedulers=(mq-deadline)
 for scheduler in "${schedulers[@]}"; do
@@ -80,7 +119,6 @@ done
 echo none >"$queue/scheduler"
 
 # --- what the file nomerges says
-read_one() { pdio read "$disk" $((16 << 20)) 4096 0 >/dev/null; }
 for value in 0 1 2; do
 	echo $value >"$queue/nomerges"
 	read_one
@@ -130,6 +168,49 @@ same "the request learns that the provider is gone" "19 48 0" "$(cut -d' ' -f1-3
 rmmod inside
 same "nothing is held" 0 "$(nomerges)"
 
+# --- a caller that gets no CPU does not keep the queue frozen: a worker freezes it
+# freezers: the names of tasks that wait for a frozen queue to become empty
+freezers() {
+	local task at
+	for task in /proc/[0-9]*; do
+		# A task may end meanwhile.
+		{ read -r at <"$task/wchan"; } 2>/dev/null
+		[ "$at" != blk_mq_freeze_queue_wait_timeout ] || cat "$task/comm"
+	done
+}
+# freezes: one is there, as is said in $names
+freezes() { names=$(freezers) && [ -n "$names" ]; }
+# It takes all of CPU 1 as soon as it is told to go on, for 20 s. The kernel else keeps a part for ordinary tasks.
+fair=/sys/kernel/debug/sched/fair_server/cpu1/runtime
+[ ! -e $fair ] || { read -r fair_was <$fair && echo 0 >$fair; }
+read -r rt_was </proc/sys/kernel/sched_rt_runtime_us
+echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+taskset -c 1 chrt -f 50 bash -c 'kill -STOP $$; end=$((SECONDS + 20)); while [ $SECONDS -lt $end ]; do :; done' &
+hog=$!
+publish
+insmod "$kmod/inside.ko" disk="$disk" || bail "inside.ko"
+taskset -c 1 pdio read "$disk" 0 4096 0 >/tmp/asked 2>&1 &
+asker=$!
+soon 10 freezes || bail "nobody freezes the queue"
+kill -CONT $hog
+case $names in
+kworker/*) ok "a starved caller: by a worker" ;;
+*) not_ok "a starved caller: by $names" ;;
+esac
+rmmod inside
+began=$SECONDS
+taskset -c 0 dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct status=none
+took=$((SECONDS - began))
+check "a starved caller: the other CPU is kept busy meanwhile" kill -0 $hog
+if [ $took -le 8 ]; then ok "a starved caller: others read"; else not_ok "a starved caller: others read after $took s"; fi
+kill $hog
+wait $hog 2>/dev/null
+wait $asker
+echo "$rt_was" >/proc/sys/kernel/sched_rt_runtime_us
+[ ! -e $fair ] || echo "$fair_was" >$fair
+same "a starved caller: and so does it, once it runs" "0 0 4096 4096 0 0" "$(cut -d' ' -f1-6 /tmp/asked)"
+ended
+
 # --- under load: somebody writes nomerges all the time, then the drive is removed
 publish
 load() { while forge "$name" none up $all; do :; done >/tmp/load 2>&1; }
@@ -151,4 +232,14 @@ name=$(basename "$disk") queue=/sys/block/$(basename "$disk")/queue
 same "it comes back as it was made" 0 "$(nomerges)"
 read_one
 same "and is guarded" 3 "$(nomerges)"
+
+# --- a kernel that keeps them apart
+ended
+afresh
+insmod "$kmod/nomerge.ko"
+publish
+peerdma publish "$gpu1" >/dev/null
+same "what a kernel does is not known before the first route" unknown "$(keeper)"
+kernel_keeps "a kernel with the patch"
+rmmod peerdma nomerge
 plan $tap_n
