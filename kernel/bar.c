@@ -265,7 +265,7 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 	provider = peerdma_provider_reserve(pdev, req->bar, req->bar_offset, len, NULL);
 	if (IS_ERR(provider))
 		return PTR_ERR(provider);
-	err = peerdma_region_create(provider) ?: make_pages(provider);
+	err = make_pages(provider);
 	if (err) {
 		peerdma_provider_remove(provider);
 		return err;

@@ -6,9 +6,10 @@
  * for the user, on every kernel. One number, the module's parameter user_max, limits what each may
  * have of all providers together.
  *
- * for the cgroup, where the kernel has the dmem controller: each published provider is a region of
- * it, and dmem.max of a cgroup limits what its processes may have of that one. Memory of another
- * driver is that driver's to charge, so it is no region here.
+ * for the cgroup, where the kernel has the dmem controller: each provider is a region of it, and
+ * dmem.max of a cgroup limits what its processes may have of that one. Memory of another driver is
+ * charged when it is registered or imported, as it cannot be freed meanwhile; whether that driver
+ * charges for it as well is not known here.
  *
  * Who allocates pays, and not who opened the file, which may be a service that hands it out. For
  * the page that a read's partial block passes through the buffer's user pays, and the cgroup of who
@@ -155,8 +156,8 @@ static void uncharge_user(u32 uid, u64 len)
 }
 
 /**
- * peerdma_region_create - let cgroups know of a provider, all of whose memory can be charged
- * @provider: that is being published; nobody finds it yet
+ * peerdma_region_create - let cgroups know of a provider
+ * @provider: that is being made
  * Return: 0, -ENOMEM.
  */
 int peerdma_region_create(struct peerdma_provider *provider)
@@ -168,12 +169,13 @@ int peerdma_region_create(struct peerdma_provider *provider)
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 	provider->region = region;
+	refcount_set(&provider->region_refs, 1);
 	return 0;
 }
 
 /*
  * A charge is given back to its region, so the region stays as long as there are any; not longer,
- * because the device may be published again, under the same name. There may be none.
+ * because the device may be published again, under the same name.
  */
 void peerdma_region_put(struct peerdma_provider *provider)
 {

@@ -422,9 +422,12 @@ static int mem_fill_frames(struct peerdma_mem *mem, const struct peerdma_pin *pi
  * peerdma_mem_adopt - take memory that a vendor's driver keeps
  * @provider: of its pages
  * @pin: what keeps it; after a success it is ended when the last page of the memory is let go
- * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EBUSY somebody else uses it.
+ * @reason: enum peerdma_reason, written with -EBUSY and -EDQUOT
+ * Return: memory with every page referenced, charged to the caller; or ERR_PTR: -ENOMEM, -EDQUOT,
+ * -EBUSY somebody else uses it.
  */
-struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin)
+struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin,
+				      u32 *reason)
 {
 	struct peerdma_mem *mem = mem_create(provider, (u64)pin->nr << PEERDMA_FRAME_SHIFT);
 	int err;
@@ -433,9 +436,11 @@ struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct 
 		return ERR_PTR(-ENOMEM);
 	mem->page = pfn_to_page(PHYS_PFN(pin->frames[0]));
 	mem->kaddr = page_address(mem->page);
-	err = mem_fill_frames(mem, pin);
-	if (!err && !foreign_hold(mem))
+	err = peerdma_charge(provider, mem->len, &mem->charge, reason) ?: mem_fill_frames(mem, pin);
+	if (!err && !foreign_hold(mem)) {
+		*reason = PEERDMA_REASON_VENDOR_BUSY;
 		err = -EBUSY;
+	}
 	if (err) {
 		peerdma_mem_free(mem);
 		return ERR_PTR(err);

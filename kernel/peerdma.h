@@ -438,7 +438,8 @@ void peerdma_payers_exit(struct peerdma_payers *payers);
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
 				      u32 *reason);
 struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len);
-struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin);
+struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin,
+				      u32 *reason);
 void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
 bool peerdma_mem_settle(struct peerdma_mem *mem);
 void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);

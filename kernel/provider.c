@@ -47,7 +47,6 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 		return ERR_PTR(err);
 	}
 	refcount_set(&provider->refs, 1);
-	refcount_set(&provider->region_refs, 1);
 	provider->pdev = pci_dev_get(pdev);
 	provider->bar = bar;
 	provider->bar_offset = bar_offset;
@@ -60,10 +59,15 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	xa_init(&provider->pairs);
 	INIT_WORK(&provider->halt, halt_buffers);
 
+	err = peerdma_region_create(provider);
+	if (err) {
+		peerdma_provider_put(provider);
+		return ERR_PTR(err);
+	}
 	/* Cyclic, so that an id a process still remembers does not soon mean another device. */
 	err = xa_alloc_cyclic(&providers, &provider->id, NULL, limit, &next_id, GFP_KERNEL);
 	if (err < 0)
-		goto err_provider;
+		goto err_region;
 	err = peerdma_consumer_add(provider);
 	if (err)
 		goto err_id;
@@ -71,7 +75,8 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 
 err_id:
 	xa_erase(&providers, provider->id);
-err_provider:
+err_region:
+	peerdma_region_put(provider);
 	peerdma_provider_put(provider);
 	return ERR_PTR(err);
 }

@@ -163,7 +163,7 @@ static struct foreign *foreign_get(const struct peerdma_ctx *ctx, struct pci_dev
 
 	mutex_lock(&foreigns_lock);
 	list_for_each_entry(foreign, &foreigns, link) {
-		if (foreign->pgmap == pgmap && !peerdma_gate_closed(&foreign->provider->gate))
+		if (foreign->pgmap == pgmap)
 			goto found;
 	}
 	foreign = ctx->only ? ERR_PTR(-ENOENT) : foreign_create(pdev, bar, pgmap);
@@ -522,20 +522,24 @@ static int refuse(struct peerdma_buf_register *req, u32 reason)
 }
 
 /* Under the device's lock. After a success the pin belongs to the pages. */
+/* *inside: the provider whose gate is the caller's to leave, also if this fails; NULL: none. */
 static struct peerdma_mem *adopt(const struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
-				 struct peerdma_pin *pin, struct peerdma_buf_register *req)
+				 struct peerdma_pin *pin, struct peerdma_buf_register *req,
+				 struct peerdma_provider **inside)
 {
 	int err = refuse(req, judge(pin, pdev, bar));
 	struct foreign *foreign;
 	struct peerdma_mem *mem;
 
+	*inside = NULL;
 	foreign = err ? ERR_PTR(err) : foreign_get(ctx, pdev, bar, pin->pgmap);
 	if (IS_ERR(foreign))
 		return ERR_CAST(foreign);
 	pin->foreign = foreign;
-	mem = peerdma_mem_adopt(foreign->provider, pin);
-	if (mem == ERR_PTR(-EBUSY))
-		req->out_reason = PEERDMA_REASON_VENDOR_BUSY;
+	if (!peerdma_gate_enter(&foreign->provider->gate))
+		return ERR_PTR(refuse(req, PEERDMA_REASON_REVOKED));
+	*inside = foreign->provider;
+	mem = peerdma_mem_adopt(foreign->provider, pin, &req->out_reason);
 	if (!IS_ERR(mem)) {
 		kvfree(pin->frames);
 		pin->frames = NULL;
@@ -583,6 +587,7 @@ static int lock_function(struct pci_dev *pdev, struct peerdma_buf_register *req)
 static int register_at(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 		       struct peerdma_pin *pin, struct peerdma_buf_register *req)
 {
+	struct peerdma_provider *inside;
 	struct peerdma_mem *mem;
 	int err = lock_function(pdev, req);
 
@@ -590,10 +595,12 @@ static int register_at(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 		pin_undo(pin);
 		return err;
 	}
-	mem = adopt(ctx, pdev, bar, pin, req);
+	mem = adopt(ctx, pdev, bar, pin, req, &inside);
 	if (IS_ERR(mem))
 		peerdma_pin_settled(pin); /* before anybody unbinds it, who waits for the end */
 	err = IS_ERR(mem) ? PTR_ERR(mem) : add_buffer(ctx, mem, req);
+	if (inside)
+		peerdma_gate_exit(&inside->gate);
 	device_unlock(&pdev->dev);
 	if (IS_ERR(mem))
 		flush_work(&pin->end);
