@@ -8,7 +8,6 @@
 // access ids: another process's buffer and files, by number, by ring and by mmap.
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <liburing.h>
@@ -17,7 +16,7 @@
 #include <sys/wait.h>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
 #include "peerdma.hpp"
 
@@ -162,14 +161,7 @@ int ring_command(int dev, uint32_t op, uint32_t buf, uint32_t file_id, uint32_t 
 	if (io_uring_queue_init(4, &ring, 0))
 		return -ENOSYS;
 	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-	io_uring_prep_nop(sqe);
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = op;
-	sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf;
-	sqe->len = len;
-	sqe->file_index = file_id;
-	std::memcpy(sqe->cmd, &io, sizeof(io));
+	raw::command(sqe, dev, op, buf, file_id, len, io);
 	io_uring_cqe *cqe = nullptr;
 	if (io_uring_submit_and_wait(&ring, 1) < 0 || io_uring_wait_cqe(&ring, &cqe))
 		return -EIO;

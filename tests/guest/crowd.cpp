@@ -2,10 +2,9 @@
 //
 // crowd DEVICE N: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the kernel has them all,
 // and at the end how many came whole.
-#include <cstring>
 #include <liburing.h>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 
 int main(int argc, char **argv)
 {
@@ -27,18 +26,9 @@ int main(int argc, char **argv)
 	std::fflush(stdout);
 	for (char go; ::read(0, &go, 1) == 1 && go != '\n';)
 		;
-	for (unsigned i = 0; i < n; i++) {
-		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-		io_uring_prep_nop(sqe); // zeros all of it
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev;
-		sqe->cmd_op = PEERDMA_URING_READ;
-		sqe->len = len;
-		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf.out_buf_id;
-		sqe->file_index = file_id;
-		const peerdma_uring_io io{uint64_t(i) * len, 0};
-		std::memcpy(sqe->cmd, &io, sizeof(io));
-	}
+	for (unsigned i = 0; i < n; i++)
+		raw::command(io_uring_get_sqe(&ring), dev, PEERDMA_URING_READ, buf.out_buf_id, file_id, len,
+			     {uint64_t(i) * len, 0});
 	if (io_uring_submit(&ring) != int(n))
 		raw::die("io_uring_submit");
 	std::printf("sent\n");

@@ -6,11 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <liburing.h>
 #include <sys/mman.h>
 #include <utility>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
 
 namespace foreign
@@ -86,25 +85,12 @@ inline void read_case(int dev, uint32_t buf, int file, const std::string &what, 
 
 inline void ring_case(int dev, uint32_t buf, int file)
 {
-	io_uring ring;
-	if (io_uring_queue_init(4, &ring, 0))
-		raw::die("io_uring");
-	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-	io_uring_cqe *cqe;
-	io_uring_prep_nop(sqe); // zeros all of it
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = PEERDMA_URING_READ;
-	sqe->len = len - 2 * frame;
-	raw::aim(sqe, dev, buf, file);
-	const peerdma_uring_io io = {frame, 512};
-	std::memcpy(reinterpret_cast<char *>(sqe) + offsetof(io_uring_sqe, addr3), &io, sizeof(io));
 	fill("byte:7");
-	io_uring_submit(&ring);
-	const bool came = !io_uring_wait_cqe(&ring, &cqe) && cqe->res == int(len - 2 * frame);
-	report(came && holds(512, len - 2 * frame, "pattern:1", frame) && holds(0, 512, "byte:7"),
-	       "a command of a ring", "result " + std::to_string(cqe->res));
-	io_uring_queue_exit(&ring);
+	const int res =
+		raw::run_command(dev, PEERDMA_URING_READ, buf, raw::add_file(dev, file), len - 2 * frame, {frame, 512});
+	report(res == int(len - 2 * frame) && holds(512, len - 2 * frame, "pattern:1", frame) &&
+		       holds(0, 512, "byte:7"),
+	       "a command of a ring", "result " + std::to_string(res));
 }
 
 inline void proxy_case(int dev, uint64_t mmap_offset)

@@ -6,14 +6,13 @@
 // PeerDMA's own for the first provider. ORDER is that of the submissions: up, down, or halves, which takes turns between the two halves of the
 // range, so that a request's neighbour is never the last one that was plugged.
 // Reads are compared with what single reads find, writes are read back. Prints: BAD MERGES, what the disk counted.
-#include <cstring>
 #include <fstream>
 #include <liburing.h>
 #include <numeric>
 #include <sys/mman.h>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 
 namespace
 {
@@ -112,14 +111,8 @@ void prepare(io_uring_sqe *sqe, int dev, int file, const Place &place, uint64_t 
 				 block, off);
 		return;
 	}
-	io_uring_prep_nop(sqe); // zeros all of it
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
-	sqe->len = block;
-	raw::aim(sqe, dev, place.buf, file);
-	const peerdma_uring_io io = {off, place.buf_off};
-	std::memcpy(sqe->cmd, &io, sizeof(io));
+	raw::command(sqe, dev, write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, place.buf, raw::add_file(dev, file),
+		     block, {off, place.buf_off});
 }
 
 } // namespace

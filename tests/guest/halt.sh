@@ -25,6 +25,17 @@ fi
 # happens EVENT: the kernel tells the GPU's driver of it
 happens() { echo "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu event=$1 && rmmod pcievent"; }
 relay_as "an error of the bus" halt $file "$(nvme_disk)" "$(happens error)"
+# An error of the switch above both, which the kernel recovers from by resetting the link: the drive comes back as well.
+if [ -e /sys/bus/pci_express/drivers/aer ]; then
+	export -f host
+	export host_id
+	recovers() { timeout 60 dmesg -w | grep -qm1 "AER: device recovery successful"; }
+	export -f recovers
+	inject='{"execute":"human-monitor-command","arguments":{"command-line":"pcie_aer_inject_error up0 MALF_TLP"}}'
+	relay_as "a fatal error of the switch" halt $file "$(nvme_disk)" "bash -c 'host qmp $(printf %q "$inject") && recovers'"
+else
+	skip "a fatal error of the switch" "this kernel does not recover from errors of the bus"
+fi
 if grep -q '^CONFIG_PM_SLEEP=y' "$LAB_KERNEL/config" 2>/dev/null; then
 	relay_as "suspend" halt $file "$(nvme_disk)" "$(happens suspend)"
 else

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
 
 namespace
@@ -352,18 +352,11 @@ public:
 	Ring(const Ring &) = delete;
 	Ring &operator=(const Ring &) = delete;
 
-	io_uring_sqe *command(uint32_t op, uint32_t len, const void *cmd)
+	io_uring_sqe *command(uint32_t op, uint32_t len, const peerdma_uring_io &words)
 	{
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
-		io_uring_prep_nop(sqe);
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev;
-		sqe->cmd_op = op;
-		sqe->len = len;
 		static const uint32_t id = raw::add_file(dev, file);
-		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf;
-		sqe->file_index = id;
-		std::memcpy(sqe->cmd, cmd, 16);
+		raw::command(sqe, dev, op, buf, id, len, words);
 		return sqe;
 	}
 	int run()
@@ -387,9 +380,7 @@ void ring_vectors()
 	Ring ring;
 	Edge edge;
 	const auto vec = [&](char *at) {
-		peerdma_uring_vec cmd{};
-		cmd.segs = reinterpret_cast<uintptr_t>(at);
-		ring.command(PEERDMA_URING_READV, nr, &cmd);
+		ring.command(PEERDMA_URING_READV, nr, {reinterpret_cast<uintptr_t>(at), 0});
 		return ring.run();
 	};
 	const auto fill = [&](char *at, unsigned n) {
@@ -428,8 +419,7 @@ void ring_vectors()
 void ring_entries()
 {
 	Ring ring;
-	const peerdma_uring_io cmd{};
-	io_uring_sqe *sqe = ring.command(PEERDMA_URING_READ, page, &cmd);
+	io_uring_sqe *sqe = ring.command(PEERDMA_URING_READ, page, {});
 	std::atomic<bool> stop{false};
 	// liburing goes round eight entries: this one is ours each eighth time, and what is in the others does not matter.
 	std::thread flip([&] {
@@ -445,7 +435,7 @@ void ring_entries()
 	ring.run();
 	race("an entry of the ring changes while it is looked at",
 	     [&] {
-		     ring.command(PEERDMA_URING_READ, page, &cmd);
+		     ring.command(PEERDMA_URING_READ, page, {});
 		     return ring.run();
 	     },
 	     {int(page), -ENOENT, -EINVAL});

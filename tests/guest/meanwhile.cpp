@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
 
 namespace
@@ -223,14 +223,7 @@ void no_space(const std::string &small)
 int64_t ring_write(io_uring *ring, int fd, uint64_t off, uint32_t len)
 {
 	io_uring_sqe *sqe = io_uring_get_sqe(ring);
-	io_uring_prep_nop(sqe); // zeros all of it
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = PEERDMA_URING_WRITE;
-	raw::aim(sqe, dev, buf, fd);
-	sqe->len = len;
-	const peerdma_uring_io io = {off, 0};
-	std::memcpy(sqe->cmd, &io, sizeof(io));
+	raw::command(sqe, dev, PEERDMA_URING_WRITE, buf, raw::add_file(dev, fd), len, {off, 0});
 	io_uring_cqe *cqe = nullptr;
 	if (io_uring_submit(ring) != 1 || io_uring_wait_cqe(ring, &cqe))
 		return -EIO;

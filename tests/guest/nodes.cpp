@@ -13,7 +13,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <iostream>
-#include <liburing.h>
 #include <poll.h>
 #include <string>
 #include <sys/mman.h>
@@ -22,7 +21,7 @@
 #include <vector>
 
 #include "../kmod/expstand.h"
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
 
 namespace
@@ -110,29 +109,12 @@ int move_long(int dev, unsigned long cmd, int file, uint32_t buf)
 /// The same by a ring: 0, or the errno of its completion.
 int ring(int dev, uint32_t op, int file, uint32_t buf)
 {
-	io_uring ring;
-	if (io_uring_queue_init(4, &ring, 0))
-		raw::die("io_uring");
-	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-	io_uring_prep_nop(sqe);
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = op;
-	sqe->len = len;
-	raw::aim(sqe, dev, buf, file);
-	peerdma_uring_seg seg = {0, 0, len, 0};
-	peerdma_uring_vec vec = {reinterpret_cast<uintptr_t>(&seg), 0};
+	const peerdma_uring_seg seg = {0, 0, len, 0};
 	const bool many = op == PEERDMA_URING_READV || op == PEERDMA_URING_WRITEV;
-	if (many) {
-		sqe->len = 1;
-		std::memcpy(sqe->cmd, &vec, sizeof(vec));
-	}
-	io_uring_cqe *cqe = nullptr;
-	if (io_uring_submit_and_wait(&ring, 1) < 0 || io_uring_wait_cqe(&ring, &cqe))
-		raw::die("submit");
-	const int res = cqe->res;
-	io_uring_queue_exit(&ring);
-	return res < 0 ? res : res == int(many ? 1 : len) ? 0 : -EIO;
+	const uint32_t wanted = many ? 1 : len;
+	const int res = raw::run_command(dev, op, buf, raw::add_file(dev, file), wanted,
+					 {many ? reinterpret_cast<uintptr_t>(&seg) : 0, 0});
+	return res < 0 ? res : res == int(wanted) ? 0 : -EIO;
 }
 
 int publish(int dev, uint32_t domain, uint32_t bdf)

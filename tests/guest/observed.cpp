@@ -4,11 +4,10 @@
 // says that this process read and wrote.
 #include <cstring>
 #include <fstream>
-#include <liburing.h>
 #include <poll.h>
 #include <sys/inotify.h>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
 
 namespace
@@ -42,26 +41,6 @@ int64_t counted(const char *what)
 		if (int64_t n = 0; word == std::string(what) + ":" && in >> n)
 			return n;
 	return -1;
-}
-
-int by_ring(int dev, uint32_t buf, int file, uint32_t op)
-{
-	io_uring ring;
-	io_uring_cqe *cqe = nullptr;
-	if (io_uring_queue_init(4, &ring, 0))
-		raw::die("ring");
-	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-	io_uring_prep_nop(sqe); // zeros all of it
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = op;
-	sqe->len = len;
-	raw::aim(sqe, dev, buf, file);
-	if (io_uring_submit_and_wait(&ring, 1) != 1 || io_uring_wait_cqe(&ring, &cqe))
-		raw::die("ring");
-	const int res = cqe->res;
-	io_uring_queue_exit(&ring);
-	return res;
 }
 
 } // namespace
@@ -99,7 +78,8 @@ int main(int argc, char **argv)
 			       std::to_string(writes));
 	}
 	for (const bool write : {false, true}) {
-		const int res = by_ring(dev, buf, file, write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ);
+		const int res = raw::run_command(dev, write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, buf,
+						 raw::add_file(dev, file), len, {});
 		const uint32_t mask = events(watcher);
 		report(res == len && mask == (write ? IN_MODIFY : IN_ACCESS),
 		       write ? "a write by a ring" : "a read by a ring",

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/sigbus.hpp"
 #include "owner.hpp"
 
@@ -140,16 +140,8 @@ public:
 	io_uring_sqe *command(bool write, uint64_t at)
 	{
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
-		io_uring_prep_nop(sqe); // zeros all of it
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev;
-		sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
-		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf.out_buf_id;
-		sqe->len = piece;
-		sqe->file_index = file_id;
-		const peerdma_uring_io io =
-			write ? peerdma_uring_io{written_to + at, written_from + at} : peerdma_uring_io{at, at};
-		std::memcpy(sqe->cmd, &io, sizeof(io));
+		raw::command(sqe, dev, write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, buf.out_buf_id, file_id, piece,
+			     write ? peerdma_uring_io{written_to + at, written_from + at} : peerdma_uring_io{at, at});
 		sqe->user_data = at << 1 | write;
 		pending_++;
 		return sqe;

@@ -23,7 +23,7 @@
 #include <sys/resource.h>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 
 namespace
 {
@@ -83,17 +83,9 @@ void ring(const std::vector<std::string> &act)
 	io_uring ring;
 	if (io_uring_queue_init(64, &ring, 0))
 		raw::die("ring");
-	for (uint64_t i = 0; i < n; i++) {
-		io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-		io_uring_prep_nop(sqe);
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev;
-		sqe->cmd_op = PEERDMA_URING_READ;
-		sqe->len = static_cast<uint32_t>(len);
-		raw::aim(sqe, dev, buf, fd);
-		const peerdma_uring_io io = {off + i * len, i * len};
-		std::memcpy(sqe->cmd, &io, sizeof(io));
-	}
+	for (uint64_t i = 0; i < n; i++)
+		raw::command(io_uring_get_sqe(&ring), dev, PEERDMA_URING_READ, buf, raw::add_file(dev, fd),
+			     static_cast<uint32_t>(len), {off + i * len, i * len});
 	if (io_uring_submit_and_wait(&ring, static_cast<unsigned>(n)) < 0)
 		raw::die("submit");
 	const uint64_t head = -off % block, whole = (len - head) / block * block;

@@ -22,8 +22,9 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 #include "../tools/tap.hpp"
+#include "../tools/trace.hpp"
 
 namespace
 {
@@ -59,16 +60,8 @@ public:
 	io_uring_sqe *command(uint32_t op, uint64_t file_off, uint64_t buf_off, uint32_t len, uint64_t tag)
 	{
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
-		io_uring_prep_nop(sqe); // zeros all of it
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev;
-		sqe->cmd_op = op;
-		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf;
-		sqe->len = len;
-		sqe->file_index = file_id;
+		raw::command(sqe, dev, op, buf, file_id, len, {file_off, buf_off});
 		sqe->user_data = tag;
-		const peerdma_uring_io io = {file_off, buf_off};
-		std::memcpy(sqe->cmd, &io, sizeof(io));
 		return sqe;
 	}
 
@@ -468,7 +461,7 @@ void links(const char *scratch)
 	const int append = ::open(scratch, O_WRONLY | O_APPEND);
 	const off_t end = ::lseek(append, 0, SEEK_END);
 	io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, 0, 0, 4096, 6);
-	raw::aim(sqe, dev, buf, append);
+	sqe->file_index = raw::add_file(dev, append);
 	odd = ring.one(sqe);
 	back = ring.one(to_scratch(ring.command(PEERDMA_URING_READ, uint64_t(end), 3 << 20, 4096, 7)));
 	report(odd == 4096 && back == 4096 && ::lseek(append, 0, SEEK_END) == end + 4096 &&
@@ -503,7 +496,7 @@ void limited(const char *scratch)
 	::setrlimit(RLIMIT_FSIZE, &now);
 	Ring ring;
 	io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, 98304, 0, 4096, 1);
-	raw::aim(sqe, dev, buf, fd);
+	sqe->file_index = raw::add_file(dev, fd);
 	int res = ring.one(sqe);
 	::setrlimit(RLIMIT_FSIZE, &before);
 	report(res == 100000 - 98304, "a write ends at RLIMIT_FSIZE", std::to_string(res));
@@ -522,29 +515,6 @@ void fixed_and_sqpoll()
 	sqe->fd = 0;
 	sqe->flags |= IOSQE_FIXED_FILE;
 	report(ring.one(sqe) == 8192 && gpu_is(4096, 8192, "pattern:1", 16384), "a fixed file and SQPOLL");
-}
-
-void put(const std::string &path, const std::string &what)
-{
-	std::ofstream out(path);
-	out << what << std::flush;
-	if (!out.good())
-		raw::die(path);
-}
-
-/// How many requests said late that they would have to wait, as who listens hears of it.
-int put_off_during(const std::function<void()> &run)
-{
-	const std::string tracing = "/sys/kernel/tracing/", enable = tracing + "events/peerdma/peerdma_complete/enable";
-	put(tracing + "trace", "");
-	put(enable, "1");
-	run();
-	put(enable, "0");
-	std::ifstream in(tracing + "trace");
-	int n = 0;
-	for (std::string line; std::getline(in, line);)
-		n += line.find(" error=-11 async=1 ") != std::string::npos;
-	return n;
 }
 
 /// 32 reads of the drive itself, which says what it cannot do now in the middle of being asked.
@@ -573,20 +543,20 @@ void few_requests(const std::string &queue)
 {
 	std::string before;
 	std::ifstream(queue + "/nr_requests") >> before;
-	put(queue + "/nr_requests", "4");
-	const int n = put_off_during([&] {
+	raw::put(queue + "/nr_requests", "4");
+	const int n = trace::put_off(trace::completed_during([&] {
 		const std::string how = ", of a drive that takes 4 at a time";
 		batch(0, ("32 reads and 8 ordinary ones" + how).c_str());
 		vectors(0, how);
 		const char *far = std::getenv("FAR_DISK"); // whose queue is a path's, which cannot be opened
 		report(reads_of_the_drive(far ? far : "/dev/" + fs::path(queue).parent_path().filename().string()),
 		       "32 reads" + how + ", itself");
-	});
+	}));
 	if (raw::by_software())
 		tap::skip("some of them had to wait", "a network in software takes them as slowly as they come");
 	else
 		report(n, "some of them had to wait (" + std::to_string(n) + ")");
-	put(queue + "/nr_requests", before);
+	raw::put(queue + "/nr_requests", before);
 }
 
 /// Requests of this open file that its fdinfo counts: reads, or writes.
@@ -599,21 +569,11 @@ uint64_t counted(const std::string &which)
 	return 0;
 }
 
-/// What trace events of completed requests have in common: how many there are, and how many were sent without waiting.
+/// How many requests completed, and how many of them were sent without waiting.
 std::pair<int, int> sent_during(const std::function<void()> &run)
 {
-	const std::string tracing = "/sys/kernel/tracing/", enable = tracing + "events/peerdma/peerdma_complete/enable";
-	put(tracing + "trace", "");
-	put(enable, "1");
-	run();
-	put(enable, "0");
-	std::ifstream in(tracing + "trace");
-	std::pair<int, int> n;
-	for (std::string line; std::getline(in, line);) {
-		n.first += line.find(" peerdma_complete: ") != std::string::npos;
-		n.second += line.find(" async=1 ") != std::string::npos;
-	}
-	return n;
+	const auto lines = trace::completed_during(run);
+	return {int(lines.size()), trace::sent(lines)};
 }
 
 /// A drive that takes 64 KiB at a time: the module cuts what is larger, and no worker waits for it.
@@ -621,7 +581,7 @@ void larger_than_the_drive_takes(const std::string &queue)
 {
 	std::string before;
 	std::ifstream(queue + "/max_sectors_kb") >> before;
-	put(queue + "/max_sectors_kb", "64");
+	raw::put(queue + "/max_sectors_kb", "64");
 	Ring ring;
 	fill();
 	int res = 0;
@@ -664,7 +624,7 @@ void larger_than_the_drive_takes(const std::string &queue)
 	remove.id = id;
 	raw::call(dev, PEERDMA_FILE_REMOVE, remove);
 	::close(fd);
-	put(queue + "/max_sectors_kb", before);
+	raw::put(queue + "/max_sectors_kb", before);
 }
 
 /// What is under way when its buffer, its file or its ring goes ends, and nothing is lost.
@@ -694,19 +654,16 @@ void teardown()
 	int status = -1;
 	if (pid_t child = ::fork(); !child) {
 		Ring ring;
-		int mine = raw::open_device();
-		auto other = raw::alloc(mine, raw::provider(mine).out_provider_id, 1 << 20);
-		for (unsigned i = 0; i < 32; i++) {
-			io_uring_sqe *sqe = ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i);
-			sqe->fd = mine;
-			raw::aim(sqe, mine, other.out_buf_id, file);
-		}
+		// The child's copies of the globals.
+		dev = raw::open_device();
+		buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 1 << 20).out_buf_id;
+		file_id = raw::add_file(dev, file);
+		for (unsigned i = 0; i < 32; i++)
+			ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i);
 		// One that has more to say than that all is whole, to nobody.
 		auto segs = every_second(32);
 		segs[31].file_off = (1 << 20) - 100;
-		io_uring_sqe *sqe = ring.vector(PEERDMA_URING_READV, segs, 32);
-		sqe->fd = mine;
-		raw::aim(sqe, mine, other.out_buf_id, file);
+		ring.vector(PEERDMA_URING_READV, segs, 32);
 		io_uring_submit(ring.get());
 		::_exit(0); // as a killed process would
 	} else {

@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include "../tools/command.hpp"
 #include "../tools/operations.hpp"
-#include "../tools/raw.hpp"
 #include "../tools/tap.hpp"
 
 namespace
@@ -170,16 +170,10 @@ private:
 		for (size_t i = 0; i < ops.size(); i++) {
 			const Opened &file = files_[ops[i].file];
 			io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
-			io_uring_prep_nop(sqe); // zeros all of it
-			sqe->opcode = IORING_OP_URING_CMD;
-			sqe->fd = dev_;
-			sqe->cmd_op = ops[i].kind == Kind::ring_read ? PEERDMA_URING_READ : PEERDMA_URING_WRITE;
-			sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_;
-			sqe->file_index = file.id;
-			sqe->len = uint32_t(ops[i].len);
+			raw::command(sqe, dev_,
+				     ops[i].kind == Kind::ring_read ? PEERDMA_URING_READ : PEERDMA_URING_WRITE, buf_,
+				     file.id, uint32_t(ops[i].len), {file.base + ops[i].off, ops[i].buf});
 			sqe->user_data = i;
-			const peerdma_uring_io io = {file.base + ops[i].off, ops[i].buf};
-			std::memcpy(sqe->cmd, &io, sizeof(io));
 		}
 		std::vector<int64_t> rets(ops.size(), -ECANCELED);
 		io_uring_submit(&ring_);

@@ -40,7 +40,7 @@ FEATURES = (
     ("NVMe multipath", "paths"),
     ("nothing is merged where a route goes", "merge"),
     ("bad and hostile input; which BARs are published", "badinput hostile bars"),
-    ("who may do what; limits by user and cgroup", "access nodes limits"),
+    ("who may do what; limits by user and cgroup", "access nodes limits throttled"),
     ("mmap of buffers", "proxy"),
     ("unbind, hotplug, kill, rmmod, power of a drive, reset and errors of the GPU: nothing is lost", "lifecycle locks revoke held dead halt"),
     ("memory of NVIDIA's driver, with a stand-in for it", "nvidia registered"),

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../tools/command.hpp"
 
 namespace
 {
@@ -59,15 +59,7 @@ private:
 	{
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
 		io_uring_cqe *cqe = nullptr;
-		io_uring_prep_nop(sqe); // zeros all of it
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev_;
-		sqe->cmd_op = op;
-		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_;
-		sqe->file_index = file_;
-		sqe->len = 4096;
-		const peerdma_uring_io io = {file_off_, at_};
-		std::memcpy(sqe->cmd, &io, sizeof(io));
+		raw::command(sqe, dev_, op, buf_, file_, 4096, {file_off_, at_});
 		if (io_uring_submit_and_wait(&ring_, 1) != 1 || io_uring_wait_cqe(&ring_, &cqe) || cqe->res != 4096)
 			raw::die("a command");
 		io_uring_cqe_seen(&ring_, cqe);

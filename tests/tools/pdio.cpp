@@ -7,8 +7,8 @@
 // Prints: errno reason done direct near host bar_offset
 #include <algorithm>
 #include <cstring>
-#include <liburing.h>
 
+#include "command.hpp"
 #include "host.hpp"
 
 namespace
@@ -17,24 +17,11 @@ namespace
 /// 0 or -errno.
 int by_ring(int dev, bool write, peerdma_io &req)
 {
-	io_uring ring;
-	io_uring_cqe *cqe = nullptr;
-	if (io_uring_queue_init(1, &ring, 0))
-		raw::die("ring");
-	io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-	io_uring_prep_nop(sqe); // zeros all of it
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = dev;
-	sqe->cmd_op = write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
-	sqe->len = uint32_t(req.len);
-	raw::aim(sqe, dev, req.buf_id, req.fd);
-	sqe->addr |= uint64_t(req.flags) << 32;
-	const peerdma_uring_io io = {req.file_off, req.buf_off};
-	std::memcpy(sqe->cmd, &io, sizeof(io));
-	if (io_uring_submit_and_wait(&ring, 1) != 1 || io_uring_wait_cqe(&ring, &cqe))
-		raw::die("ring");
-	req.out_done = uint64_t(std::max(cqe->res, 0));
-	return std::min(cqe->res, 0);
+	const int res =
+		raw::run_command(dev, write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, req.buf_id,
+				 raw::add_file(dev, req.fd), uint32_t(req.len), {req.file_off, req.buf_off}, req.flags);
+	req.out_done = uint64_t(std::max(res, 0));
+	return std::min(res, 0);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <string>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -20,6 +21,15 @@ namespace raw
 {
 	std::fprintf(stderr, "%s: %m\n", what.c_str());
 	std::exit(1);
+}
+
+/// Writes to a file of the kernel's.
+inline void put(const std::string &path, const std::string &what)
+{
+	std::ofstream out(path);
+	out << what << std::flush;
+	if (!out.good())
+		die(path);
 }
 
 inline int open_device()
@@ -76,13 +86,6 @@ inline uint32_t add_file(int dev, int fd)
 	req.fd = fd;
 	errno = -call(dev, PEERDMA_FILE_ADD, req);
 	return req.out_file_id;
-}
-
-/// What a command of a ring is for: this buffer, and this file, which gets an id for it.
-template <class Sqe> void aim(Sqe *sqe, int dev, uint32_t buf_id, int fd)
-{
-	sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_id;
-	sqe->file_index = add_file(dev, fd);
 }
 
 inline peerdma_io io(int fd, uint32_t buf_id, uint64_t file_off, uint64_t buf_off, uint64_t len)

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "raw.hpp"
+#include "command.hpp"
 
 namespace ways
 {
@@ -138,24 +138,14 @@ private:
 			segs_.push_back(
 				{req.file_off + at, req.buf_off + at, uint32_t(std::min(piece, req.len - at)), 0});
 		io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
-		io_uring_prep_nop(sqe); // zeros all of it
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = dev_;
-		sqe->addr = uint64_t(PEERDMA_IO_FILE_ID) << 32 | buf_;
-		sqe->file_index = id_;
+		if (in_pieces(way))
+			raw::command(sqe, dev_, req.write ? PEERDMA_URING_WRITEV : PEERDMA_URING_READV, buf_, id_,
+				     uint32_t(segs_.size()), {reinterpret_cast<uintptr_t>(segs_.data()), 0});
+		else
+			raw::command(sqe, dev_, req.write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ, buf_, id_,
+				     uint32_t(req.len), {req.file_off, req.buf_off});
 		if (way == Way::worker || way == Way::pieces_worker)
 			sqe->flags = IOSQE_ASYNC;
-		if (in_pieces(way)) {
-			sqe->cmd_op = req.write ? PEERDMA_URING_WRITEV : PEERDMA_URING_READV;
-			sqe->len = uint32_t(segs_.size());
-			const peerdma_uring_vec vec = {reinterpret_cast<uintptr_t>(segs_.data()), 0};
-			std::memcpy(sqe->cmd, &vec, sizeof(vec));
-		} else {
-			sqe->cmd_op = req.write ? PEERDMA_URING_WRITE : PEERDMA_URING_READ;
-			sqe->len = uint32_t(req.len);
-			const peerdma_uring_io io = {req.file_off, req.buf_off};
-			std::memcpy(sqe->cmd, &io, sizeof(io));
-		}
 	}
 
 	/// The command's result. The ring itself may fail too: then it is tried again, the command is still in it.

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+//
+// throttled DRIVE CGROUPS: a process moves bytes between DRIVE and a buffer by each way, in a cgroup whose io.max limits
+// DRIVE. The cgroup's io.stat counts all of them, and none are faster than the limit. CGROUPS is a cgroup2 whose children have
+// the controller io. DRIVE takes 64 KiB at a time.
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sstream>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "../tools/tap.hpp"
+#include "../tools/trace.hpp"
+#include "../tools/ways.hpp"
+
+namespace
+{
+
+using tap::report;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t block = 4096, at_once = 64 << 10, len = 1 << 20;
+constexpr uint64_t start = 600 << 20; // nothing of the filesystem's own
+constexpr uint64_t bytes_per_second = len / 2;
+constexpr auto shortest = std::chrono::milliseconds(1500); // of 2 s
+int drive;                                                 // through the page cache
+
+class Cgroup
+{
+public:
+	explicit Cgroup(const std::string &cgroups) : cgroups_(cgroups), own_(cgroups + "/throttled")
+	{
+		struct stat stat;
+		if (::fstat(drive, &stat) || ::mkdir(own_.c_str(), 0755))
+			raw::die(own_);
+		number_ = std::to_string(major(stat.st_rdev)) + ":" + std::to_string(minor(stat.st_rdev));
+		throttles_ = !::access((own_ + "/io.max").c_str(), F_OK);
+		const std::string rate = std::to_string(bytes_per_second);
+		if (throttles_)
+			raw::put(own_ + "/io.max", number_ + " rbps=" + rate + " wbps=" + rate);
+	}
+	~Cgroup() { ::rmdir(own_.c_str()); }
+	Cgroup(const Cgroup &) = delete;
+	Cgroup &operator=(const Cgroup &) = delete;
+
+	std::string queue() const { return "/sys/dev/block/" + number_ + "/queue"; }
+	bool throttles() const { return throttles_; }
+	void enter() const { raw::put(own_ + "/cgroup.procs", "0"); }
+	void leave() const { raw::put(cgroups_ + "/cgroup.procs", "0"); }
+
+	/// Bytes that it has read from the drive, or written to it.
+	uint64_t moved(bool write) const
+	{
+		const std::string key = write ? "wbytes=" : "rbytes=";
+		std::ifstream in(own_ + "/io.stat");
+		for (std::string line; std::getline(in, line);) {
+			std::istringstream words(line);
+			std::string word;
+			words >> word;
+			while (word == number_ && words >> line)
+				if (line.starts_with(key))
+					return std::stoull(line.substr(key.size()));
+		}
+		return 0;
+	}
+
+private:
+	const std::string cgroups_, own_;
+	std::string number_;
+	bool throttles_;
+};
+
+/// The drive holds these bytes, and the page cache those from cached on, not yet written.
+void prepare(const char *bytes, uint64_t cached)
+{
+	if (::pwrite(drive, bytes, len, start) != ssize_t(len) || ::fsync(drive) ||
+	    ::posix_fadvise(drive, start, len, POSIX_FADV_DONTNEED) ||
+	    ::pwrite(drive, bytes + cached, len - cached, off_t(start + cached)) != ssize_t(len - cached))
+		raw::die("the drive");
+}
+
+/// Pieces of a command that are put off: because the page cache has their bytes, or because the drive has no room for them.
+enum class PutOff { none, cached, crowded };
+
+struct Case {
+	ways::Way way;
+	bool write;
+	PutOff why = PutOff::none;
+	uint64_t odd = 0; // bytes that are left out at both ends
+
+	uint64_t piece() const { return way == ways::Way::pieces ? ways::Mover::piece : at_once; }
+	std::string name() const
+	{
+		static const char *const reasons[] = {"", ", pieces put off", ", of a drive that takes 4 at a time"};
+		return std::string(write ? "a write, " : "a read, ") + ways::name(way) + reasons[int(why)] +
+		       (odd ? ", with partial blocks" : "");
+	}
+};
+
+struct Done {
+	ways::Answer answer;
+	int put_off;
+	uint64_t counted; // in io.stat
+	Clock::duration took;
+};
+
+Done run(ways::Mover &mover, const Cgroup &cgroup, const Case &c)
+{
+	Done done{};
+	const uint64_t before = cgroup.moved(c.write);
+	done.put_off = trace::put_off(trace::completed_during([&] {
+		cgroup.enter();
+		const auto began = Clock::now();
+		done.answer = mover.move(c.way, {c.write, start + c.odd, c.odd, len - 2 * c.odd});
+		done.took = Clock::now() - began;
+		cgroup.leave();
+	}));
+	done.counted = cgroup.moved(c.write) - before;
+	return done;
+}
+
+bool put_off_as_meant(const Case &c, const Cgroup &cgroup, int put_off)
+{
+	switch (c.why) {
+	case PutOff::none:
+		return !put_off;
+	case PutOff::cached:
+		return put_off == int(len / c.piece()) - 1;
+	default: // a limit may keep the drive from being crowded
+		return put_off || cgroup.throttles();
+	}
+}
+
+void move(ways::Mover &mover, const Cgroup &cgroup, const Case &c)
+{
+	static unsigned when;
+	alignas(block) static char want[len], other[len];
+	ways::fill(want, ++when, 0, len);
+	ways::fill(other, ++when, 0, len);
+	prepare(c.write ? other : want, c.why == PutOff::cached ? c.piece() : len);
+	std::memcpy(mover.proxy(), c.write ? want : other, len);
+	const Done done = run(mover, cgroup, c);
+	if (!c.write)
+		std::memcpy(other, mover.proxy(), len);
+	else if (::pread(mover.fd(), other, len, start) != ssize_t(len))
+		raw::die("the drive");
+
+	const uint64_t asked = len - 2 * c.odd;
+	report(!done.answer.err && done.answer.bytes() == asked && !std::memcmp(other + c.odd, want + c.odd, asked) &&
+		       put_off_as_meant(c, cgroup, done.put_off),
+	       c.name() + ": every byte",
+	       "errno " + std::to_string(done.answer.err) + ", " + std::to_string(done.answer.bytes()) +
+		       " bytes, put off " + std::to_string(done.put_off));
+	// Whole blocks. The block layer counts what it then has no room for, and again when it comes back.
+	const uint64_t twice = c.why == PutOff::crowded ? uint64_t(done.put_off) * c.piece() : 0;
+	report(done.counted == len + twice, c.name() + ": in its cgroup's io.stat", std::to_string(done.counted));
+	const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(done.took).count();
+	if (cgroup.throttles())
+		report(done.took >= shortest, c.name() + ": not faster than its io.max", std::to_string(ms) + " ms");
+	else
+		tap::skip(c.name() + ": not faster than its io.max", "a kernel without CONFIG_BLK_DEV_THROTTLING");
+}
+
+void crowded(ways::Mover &mover, const Cgroup &cgroup, bool write)
+{
+	const std::string room = cgroup.queue() + "/nr_requests";
+	std::string before;
+	std::ifstream(room) >> before;
+	raw::put(room, "4");
+	move(mover, cgroup, {ways::Way::pieces, write, PutOff::crowded});
+	raw::put(room, before);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	using ways::Way;
+	if (argc != 3)
+		return 2;
+	drive = ::open(argv[1], O_RDWR | O_CLOEXEC);
+	if (drive < 0)
+		raw::die(argv[1]);
+	const int dev = raw::open_device();
+	const Cgroup cgroup(argv[2]);
+	ways::Mover mover(dev, raw::provider(dev).out_provider_id, argv[1], len);
+	for (const bool write : {false, true}) {
+		for (const Way way : {Way::fd, Way::id, Way::ring_id, Way::worker, Way::pieces, Way::pieces_worker})
+			move(mover, cgroup, {way, write});
+		for (const Way way : {Way::ring_id, Way::pieces})
+			move(mover, cgroup, {way, write, PutOff::cached});
+		crowded(mover, cgroup, write);
+	}
+	for (const Way way : {Way::fd, Way::ring_id})
+		move(mover, cgroup, {way, false, PutOff::none, 100});
+	return tap::end();
+}

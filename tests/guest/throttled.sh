@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What a cgroup's io.max allows is not exceeded, and its io.stat counts all bytes: throttled.cpp has the cases.
+# group: limits
+# topologies: switch
+# needs: CONFIG_BLK_CGROUP
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+
+publish
+drive=$(nvme_disk)
+queue=/sys/class/block/${drive##*/}/queue
+read -r most <"$queue/max_sectors_kb"
+echo 64 >"$queue/max_sectors_kb"
+cgroups=/mnt/cgroup
+mkdir -p $cgroups
+mount -t cgroup2 none $cgroups || bail "no cgroups"
+echo +io >$cgroups/cgroup.subtree_control
+relay throttled "$drive" $cgroups
+echo -io >$cgroups/cgroup.subtree_control
+umount $cgroups
+echo "$most" >"$queue/max_sectors_kb"
+plan $tap_n

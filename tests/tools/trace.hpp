@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+// The module's trace events.
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "raw.hpp"
+
+namespace trace
+{
+
+/// The events of requests that complete during run, one a line.
+inline std::vector<std::string> completed_during(const std::function<void()> &run)
+{
+	const std::string tracing = "/sys/kernel/tracing/", enable = tracing + "events/peerdma/peerdma_complete/enable";
+	raw::put(tracing + "trace", "");
+	raw::put(enable, "1");
+	run();
+	raw::put(enable, "0");
+	std::ifstream in(tracing + "trace");
+	std::vector<std::string> lines;
+	for (std::string line; std::getline(in, line);)
+		if (line.find(" peerdma_complete: ") != std::string::npos)
+			lines.push_back(line);
+	return lines;
+}
+
+inline int count(const std::vector<std::string> &lines, const char *what)
+{
+	return int(std::ranges::count_if(lines, [=](auto &line) { return line.find(what) != std::string::npos; }));
+}
+
+/// How many were sent without waiting.
+inline int sent(const std::vector<std::string> &lines) { return count(lines, " async=1 "); }
+
+/// How many of those then had to wait after all.
+inline int put_off(const std::vector<std::string> &lines) { return count(lines, " error=-11 async=1 "); }
+
+} // namespace trace
