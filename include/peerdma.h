@@ -276,8 +276,15 @@ PEERDMA_API const char *peerdma_version(void);
 /**
  * peerdma_open - open /dev/peerdma
  * @out: the handle; written on success only      @flags: 0 or PEERDMA_OPEN_REQUIRE_DIRECT
- * Return: 0 or -errno.
- *   -ENOENT the module is not loaded   -EACCES no permission on the device node
+ *
+ * The environment variable PEERDMA_DEVICE names the node, and no other is tried; an empty one counts as not set, and
+ * programs with more rights than the process that started them do not read it. Without it /dev/peerdma is opened, which
+ * reaches every provider. Where that ends with ENOENT, EACCES or EPERM, the provider's node (/dev/peerdmaN) with the
+ * lowest number that can be opened is: the handle then has that provider only. If there is none, the first error is
+ * returned.
+ * Return: 0 or -errno, also of open(2).
+ *   -ENOENT the module is not loaded, or there is no node of the name   -EACCES, -EPERM no permission on the node
+ *   -ENXIO the provider of the named node has gone   -ENOTTY PEERDMA_DEVICE names something else than such a node
  *   -EPROTONOSUPPORT the module speaks another version of the ABI   -EOPNOTSUPP an unknown flag
  *   -EBADMSG /etc/peerdma/rules cannot be read or has a fault: peerdma-rules(5)
  * Since 0.1. Source: open(2); user/lib/device.cpp.

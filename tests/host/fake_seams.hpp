@@ -81,6 +81,8 @@ public:
 		opened.emplace_back(path, flags);
 		const std::string name = path, self = "/proc/self/fd/";
 		if (name.starts_with("/dev/")) {
+			if (name == "/dev/peerdma" && node_error)
+				return node_error;
 			if (!node || name != node_path)
 				return -ENOENT;
 			fds[next_] = {std::make_shared<File>(), flags, next_};
@@ -301,6 +303,7 @@ public:
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
 	std::string node_path = "/dev/peerdma"; // if there is one
+	int node_error = 0;                     // of /dev/peerdma
 	std::map<std::string, int> read_errors; // of texts, links and folders
 	std::function<void()> on_open;          // what another thread does before the next open()
 	uint32_t log_mode = S_IFREG | 0644;
