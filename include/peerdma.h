@@ -274,10 +274,17 @@ PEERDMA_API const char *peerdma_version(void);
 #define PEERDMA_OPEN_REQUIRE_DIRECT 1u
 
 /**
- * peerdma_open - open /dev/peerdma
+ * peerdma_open - open /dev/peerdma, or a provider's node
  * @out: the handle; written on success only      @flags: 0 or PEERDMA_OPEN_REQUIRE_DIRECT
- * Return: 0 or -errno.
- *   -ENOENT the module is not loaded   -EACCES no permission on the device node
+ *
+ * The environment variable PEERDMA_DEVICE names the node, and no other is tried; an empty one counts as not set, and
+ * programs with more rights than the process that started them do not read it. Without it /dev/peerdma is opened, which
+ * reaches every provider. Where that ends with ENOENT, EACCES or EPERM, the provider's node (/dev/peerdmaN) with the
+ * lowest number that can be opened is: the handle then has that provider only. If there is none, the first error is
+ * returned.
+ * Return: 0 or -errno, also of open(2).
+ *   -ENOENT the module is not loaded, or there is no node of the name   -EACCES, -EPERM no permission on the node
+ *   -ENXIO the provider of the named node has gone   -ENOTTY PEERDMA_DEVICE names something else than such a node
  *   -EPROTONOSUPPORT the module speaks another version of the ABI   -EOPNOTSUPP an unknown flag
  *   -EBADMSG /etc/peerdma/rules cannot be read or has a fault: peerdma-rules(5)
  * Since 0.1. Source: open(2); user/lib/device.cpp.
@@ -294,6 +301,9 @@ PEERDMA_API void peerdma_close(struct peerdma_device *p);
 /**
  * peerdma_fd - the descriptor of /dev/peerdma behind a handle, for poll(2) and ioctl(2)
  * @p: from peerdma_open()
+ *
+ * The library knows the descriptor by the inode of its node: if the program opens the same node by that number, this is
+ * not noticed.
  * Return: the descriptor, which stays the handle's: do not close it. -EINVAL if @p is NULL, -ECHILD in a child of the
  *   process that opened it, -EBADF if the program has closed it all the same.
  * Since 0.1. Source: user/lib/device.cpp.
@@ -569,7 +579,9 @@ PEERDMA_API int peerdma_buf_query(const struct peerdma_buf *buf, struct peerdma_
  * The file is registered with the module: direct reads and writes are of this file until peerdma_file_close(), also if the
  * program closes the library's descriptor (closefrom(3)) and opens another file by its number. Without its descriptor all
  * else with this file returns -EBADF: reads and writes that fall back, peerdma_file_size(), peerdma_explain(), and the first
- * use with a provider that rules may be about.
+ * use with a provider that rules may be about. A regular file's descriptor is known by its position, which no other has.
+ * That of anything else, and of peerdma_file_from_fd(), is known by the file's inode: the same file that the program opens
+ * by that number, with other flags for instance, is not noticed.
  * Return: 0 or -errno of open(2).
  *   -EMFILE no descriptor is left, or RLIMIT_NOFILE files are registered by this peerdma_open() already
  *   -ENOMEM the kernel has no memory   -EOPNOTSUPP the module is too old
@@ -774,6 +786,7 @@ struct peerdma_done {
  * route ends with -EXDEV.
  * Return: 0 or -errno.
  *   -EOPNOTSUPP an unknown flag, or the kernel or the module is too old   -ENOSYS, -EPERM io_uring is switched off
+ *   -EBADF the program has closed the descriptor of /dev/peerdma   -EMFILE, -ENOMEM no descriptor or memory is left
  * Since 0.1. Source: io_uring_setup(2); user/lib/ring.cpp, kernel/uring.c.
  */
 PEERDMA_API int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capacity, uint32_t flags,

@@ -258,6 +258,16 @@ TEST_F(Check, Node)
 	EXPECT_TRUE(has(cli::check_node(host, -EBADMSG).change, "peerdma rules check"));
 	env.files["/.dockerenv"] = "";
 	EXPECT_TRUE(has(cli::check_node(host, -ENOENT).change, "--device /dev/peerdma"));
+	::setenv("PEERDMA_DEVICE", "/dev/peerdma4", 1);
+	EXPECT_EQ(cli::check_node(host, 0).found, "/dev/peerdma4, which PEERDMA_DEVICE names, opens");
+	for (const int error : {EACCES, EBADMSG, ENOENT, ENXIO, ENOTTY})
+		EXPECT_TRUE(cli::check_node(host, -error)
+				    .found.starts_with("/dev/peerdma4, which PEERDMA_DEVICE names, does not open"));
+	for (const int error : {ENOENT, ENXIO, ENOTTY})
+		EXPECT_TRUE(has(cli::check_node(host, -error).change, "unset PEERDMA_DEVICE"));
+	host.recorded = true;
+	EXPECT_FALSE(has(cli::check_node(host, 0).found, "/dev/peerdma4")) << "it is not the record's";
+	::unsetenv("PEERDMA_DEVICE");
 }
 
 TEST_F(Check, IoUringAsItWasTried)

@@ -299,6 +299,22 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		EXPECT_TRUE(has(outcome.err, "/dev/peerdma"));
 		EXPECT_TRUE(has(outcome.err, "insmod peerdma.ko"));
 	}
+	// The node that was tried is named.
+	::setenv("PEERDMA_DEVICE", "/dev/peerdma4", 1);
+	for (const std::vector<std::string> &words : std::vector<std::vector<std::string>>{
+		     {"providers"}, {"publish", "01:00.0"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
+		const Outcome outcome = run(words);
+		EXPECT_TRUE(has(outcome.err, "cannot open /dev/peerdma4: ")) << outcome.err;
+		EXPECT_TRUE(has(outcome.err, "unset that")) << outcome.err;
+		EXPECT_FALSE(has(outcome.err, "insmod")) << outcome.err;
+	}
+	for (const std::vector<std::string> &words :
+	     std::vector<std::vector<std::string>>{{"topo"}, {"check"}, {"check", "--json"}}) {
+		const Outcome outcome = run(words);
+		EXPECT_TRUE(has(outcome.out, "cannot open /dev/peerdma4 (ENOENT)")) << outcome.out;
+		EXPECT_FALSE(has(outcome.out, "/dev/peerdma ")) << outcome.out;
+	}
+	::unsetenv("PEERDMA_DEVICE");
 	// A package has put it where modprobe finds it.
 	env.files["/proc/sys/kernel/osrelease"] = "7.2.13\n";
 	env.files["/lib/modules/7.2.13/modules.dep"] = "updates/dkms/peerdma.ko:\n";

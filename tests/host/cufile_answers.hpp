@@ -235,7 +235,7 @@ class Counters
 public:
 	void begin()
 	{
-		ios_ = bytes_ = 0;
+		ios_ = bytes_ = direct_ = 0;
 		add(false);
 		const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
 		statistics_ = !name.starts_with("Stats");
@@ -249,6 +249,7 @@ public:
 	{
 		add(true);
 		answered(words("counted", ios_, bytes_));
+		answered(words("direct", direct_));
 		CUfileStatsLevel1_t s = {};
 		if (!statistics_ || lib().cuFileGetStatsL1(&s).err)
 			return;
@@ -266,8 +267,10 @@ private:
 			ios_ += now ? counts.ios[i] : -counts.ios[i];
 			bytes_ += now ? counts.bytes[i] : -counts.bytes[i];
 		}
+		const uint64_t direct = counts.bytes[PEERDMA_CUFILE_WHY_NONE];
+		direct_ += now ? direct : -direct;
 	}
-	uint64_t ios_ = 0, bytes_ = 0;
+	uint64_t ios_ = 0, bytes_ = 0, direct_ = 0;
 	bool statistics_ = false;
 };
 

@@ -301,6 +301,21 @@ TEST_F(Descriptors, OfAFileWhoseOwnerTheProgramSets)
 	EXPECT_EQ(add(fd, again), 0);
 }
 
+// The mark says that a description was registered, and not by which number.
+TEST_F(Descriptors, OfARegisteredFileDuplicatedToAnothersNumber)
+{
+	const int fd = open_file("f", pattern(10000));
+	const int other = open(path("f").c_str(), O_RDWR | O_CLOEXEC);
+	CUfileHandle_t fh = nullptr, second = nullptr, third = nullptr;
+	ASSERT_EQ(add(fd, fh), 0);
+	ASSERT_EQ(add(other, second), 0);
+	ASSERT_EQ(dup2(other, fd), fd);
+	EXPECT_EQ(add(fd, third), 5028) << "else the page may say so";
+	lib().cuFileHandleDeregister(fh);
+	EXPECT_EQ(add(fd, third), 0);
+	close(other);
+}
+
 TEST_F(Descriptors, OfOneFileByManyThreads)
 {
 	open_file("f", pattern(10000));

@@ -395,6 +395,17 @@ TEST_F(CufileMappedLater, GoesDirectlyOnceItIs)
 	EXPECT_EQ(peer.released, 2u);
 }
 
+// One file of libpeerdma's does not serve both: what came later bounces.
+TEST_F(CufileMappedLater, AfterTheProgramHasClosedTheDevice)
+{
+	EXPECT_EQ(enroll(memory, 60 * frame), 0);
+	comes(true, second - frame, frame);
+	peer.close_device();
+	cuda.mapped_to = SIZE_MAX;
+	comes(false, memory, 60 * frame);
+	EXPECT_EQ(read(second - frame, frame), -EBADF);
+}
+
 TEST_F(CufileMappedLater, ByAPointerIntoIt)
 {
 	EXPECT_EQ(enroll(memory, 60 * frame), 0);
@@ -880,6 +891,32 @@ TEST_F(CufileEnrolled, DeregisteredBeforeItsTime)
 	EXPECT_EQ(result, static_cast<ssize_t>(size));
 	EXPECT_EQ(bytes.compare(0, size, memory, size), 0);
 	EXPECT_TRUE(peer.reads.empty());
+}
+
+// As a daemon does. What was registered before is of the descriptor that is closed.
+TEST_F(CufileEnrolled, TheProgramClosesTheDevice)
+{
+	EXPECT_EQ(enroll(memory, 4 * frame), 0);
+	EXPECT_EQ(enroll(memory + 20 * frame, 4 * frame), 0);
+	comes(true, memory, 4 * frame);
+	peer.close_device();
+	peer.reads.clear();
+	for (char *const old : {memory, memory + 20 * frame})
+		for (int i = 0; i < 2; i++)
+			EXPECT_EQ(read(old, 5000), -EBADF);
+	const std::string said = "register memory after closing\n";
+	const size_t at = system.to_stderr.find(said);
+	EXPECT_NE(at, std::string::npos) << system.to_stderr;
+	EXPECT_EQ(system.to_stderr.find(said, at + 1), std::string::npos) << "twice";
+	// It shares frames with what is lost.
+	char *const later = memory + frame + 100;
+	EXPECT_EQ(enroll(later, 4 * frame), 0);
+	comes(true, later, 4 * frame);
+	EXPECT_EQ(read(memory, 5000), -EBADF);
+	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(enroll(memory, 4 * frame), 0);
+	comes(true, memory, 4 * frame);
+	comes(true, later, 4 * frame);
 }
 
 TEST_F(CufileEnrolled, OtherErrorsAreTheIos)

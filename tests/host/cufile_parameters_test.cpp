@@ -218,8 +218,21 @@ TEST_F(CufileParameters, AProvidersNodeIsEnoughToOpenWithoutAFallback)
 	EXPECT_FALSE(opens()) << "it is not seen";
 	system.links["/dev/peerdma3"] = "";
 	EXPECT_TRUE(opens());
+	for (const int error : {EACCES, EPERM, EMFILE, EIO}) {
+		system.node_error = -error;
+		EXPECT_EQ(opens(), error == EACCES || error == EPERM) << error << ": as peerdma_open()";
+	}
+	system.to_stderr.clear();
+	system.variables["PEERDMA_DEVICE"] = "";
+	EXPECT_FALSE(opens()) << "which counts as not set";
+	EXPECT_TRUE(system.to_stderr.ends_with("allow_compat_mode is false, and /dev/peerdma cannot be opened: "
+					       "Input/output error\n"))
+		<< system.to_stderr;
 	system.variables["PEERDMA_DEVICE"] = "/dev/peerdma4";
 	EXPECT_FALSE(opens()) << "another one is named";
+	EXPECT_TRUE(system.to_stderr.ends_with("and /dev/peerdma4, which PEERDMA_DEVICE names, cannot be opened: "
+					       "No such file or directory\n"))
+		<< system.to_stderr;
 	system.variables["PEERDMA_DEVICE"] = "/dev/peerdma3";
 	system.links.clear();
 	EXPECT_TRUE(opens()) << "it is named";

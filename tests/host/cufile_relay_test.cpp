@@ -128,6 +128,15 @@ TEST_F(CufileRelay, OneWhoseMemoryIsGone)
 		EXPECT_TRUE(*others[i].first == before[i]) << "it was written to";
 }
 
+TEST_F(CufileRelay, TheProgramClosesTheDevice)
+{
+	EXPECT_EQ(read(4096), 4096);
+	peer.close_device();
+	EXPECT_EQ(read(4096, 8192), 4096);
+	EXPECT_TRUE(came(4096, 8192));
+	EXPECT_EQ(near(), 8192u) << "by a new one";
+}
+
 TEST_F(CufileRelay, TheEndOfTheFile)
 {
 	const size_t rest = bytes.size() - 5 * MiB;

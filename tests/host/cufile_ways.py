@@ -4,8 +4,9 @@
 
 Those that move bytes, or are refused an I/O, are run once more by each way. They must pass, and what they were answered (counts,
 errno, events, *bytes_done, counters: cufile_answers.hpp) is compared with what the first way answered. Differences that cannot be
-otherwise are in EXCEPT, each with its reason; an entry that is not met fails. With the argument "guest": the ways that there are
-with the module.
+otherwise are in EXCEPT, each with its reason; an entry that is not met fails. Ways that are called
+"directly" must move bytes directly, by the library's counters, and no other may. With the argument "guest": the ways that there
+are with the module.
 """
 from __future__ import annotations
 
@@ -17,14 +18,17 @@ import tempfile
 from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(os.environ.get("PEERDMA_BUILD", ROOT / "build")) / "tests/host/cufile_conformance"
 FEWEST = 80  # tests that each way compares
+FEWEST_DIRECT = 40  # of them, that move bytes directly where the way is called so
 
 FAILS = "it fails, or was not run"
 Answers = dict[str, Counter[str]]  # by test
 Way = dict[str, str]  # CONFORMANCE_...: cufile_answers.hpp
+Met = set[tuple[str, str]]  # keys of EXCEPT
 CALLS: dict[str, Way] = {"by vectors": {"CALL": "vector"}, "by batches": {"CALL": "batch"}, "by streams": {"CALL": "stream"}}
 HOST: dict[str, Way] = {
     "through host memory": {},
@@ -96,8 +100,14 @@ EXCEPT: dict[tuple[str, str], tuple[str, str]] = {
 }
 
 
-def run(way: Way, tests: str) -> tuple[dict[str, bool], Answers, list[str]]:
-    """Which tests passed, what each was answered, and how the program ended if not by itself."""
+class Outcome(NamedTuple):
+    passed: dict[str, bool]
+    told: Answers
+    direct: set[str]  # tests that moved bytes directly
+    notes: list[str]  # how the program ended if not by itself
+
+
+def run(way: Way, tests: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         answers = Path(folder) / "answers"
         done = subprocess.run([PROGRAM, f"--gtest_filter={tests}"], text=True, errors="replace", check=False,
@@ -108,10 +118,15 @@ def run(way: Way, tests: str) -> tuple[dict[str, bool], Answers, list[str]]:
     passed = {name: what != "FAILED" for what, name in
               re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:,.*)? \(\d+ ms\)$", done.stdout, re.M)}
     told: Answers = {}
+    direct: set[str] = set()
     for line in lines:
         test, _, answer = line.partition("\t")
-        told.setdefault(test, Counter())[answer] += 1
-    return passed, told, [] if done.returncode in (0, 1) else [f"it ended with {done.returncode}: {done.stdout[-500:]!r}"]
+        if not answer.startswith("direct "):
+            told.setdefault(test, Counter())[answer] += 1
+        elif answer != "direct 0":
+            direct.add(test)
+    notes = [] if done.returncode in (0, 1) else [f"it ended with {done.returncode}: {done.stdout[-500:]!r}"]
+    return Outcome(passed, told, direct, notes)
 
 
 def of_io(answers: Counter[str]) -> bool:
@@ -124,7 +139,7 @@ def compared(answers: Counter[str], way: Way) -> Counter[str]:
                     if "CALL" not in way or not answer.startswith("statistics of errors")})
 
 
-def unexpected(way: str, test: str, answer: str, met: set[tuple[str, str]]) -> bool:
+def unexpected(way: str, test: str, answer: str, met: Met) -> bool:
     """Of no exception. FAILS is of any of this test."""
     keys = {key for key, (answers, _) in EXCEPT.items() if fnmatchcase(way, key[0]) and fnmatchcase(test, key[1])
             and (answer == FAILS or re.match(answers, answer))}
@@ -137,21 +152,24 @@ def main() -> int:
     ways, skipped = (GUEST, SKIPPED + SKIPPED_IN_GUEST) if in_guest else (HOST, SKIPPED)
     print(f"1..{len(ways) + 1}", flush=True)
     first: Answers = {}
-    met: set[tuple[str, str]] = set()
+    met: Met = set()
     failed = 0
     for number, (name, way) in enumerate(ways.items(), 1):
-        passed, told, notes = run(way, ":".join(first) if first else "-" + ":".join(skipped))
+        outcome = run(way, ":".join(first) if first else "-" + ":".join(skipped))
+        notes = outcome.notes
         if not first:
-            first = {test: answers for test, answers in told.items() if of_io(answers)}
+            first = {test: answers for test, answers in outcome.told.items() if of_io(answers)}
         for test in sorted(first):
-            here, there = compared(told.get(test, Counter()), way), compared(first[test], way)
-            found = [] if passed.get(test) else [FAILS]
+            here, there = compared(outcome.told.get(test, Counter()), way), compared(first[test], way)
+            found = [] if outcome.passed.get(test) else [FAILS]
             found += sorted((here - there) | (there - here))
             notes += [f"{test}: {answer}: {here[answer]} here, {there[answer]} there"
                       for answer in found if unexpected(name, test, answer, met)]
-        bad = bool(notes) or len(first) < FEWEST
+        direct = len(outcome.direct & set(first))
+        good = direct >= FEWEST_DIRECT if name.startswith("directly") else not direct
+        bad = bool(notes) or len(first) < FEWEST or not good
         failed += bad
-        print(f"{'not ' * bad}ok {number} - {name}: {len(first)} tests", *notes, sep="\n# ", flush=True)
+        print(f"{'not ' * bad}ok {number} - {name}: {len(first)} tests, {direct} directly", *notes, sep="\n# ", flush=True)
     stale = [key for key in EXCEPT if key not in met and any(fnmatchcase(name, key[0]) for name in ways)]
     print(f"{'not ' * bool(stale)}ok {len(ways) + 1} - each exception is met", *stale, sep="\n# ")
     return 1 if failed or stale else 0

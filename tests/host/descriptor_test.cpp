@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A program that closes the library's descriptors, as closefrom(3) does, and opens other files by their numbers.
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -281,6 +282,31 @@ TEST_F(Numbers, NorOfAnotherFileByThatNumber)
 	env.buffers.clear();
 }
 
+// Another thread closes it between two calls of the library's. The kernel maps, or registers, whatever has the number.
+TEST_F(Numbers, WhatIsMadeOfAnotherFileIsGivenBack)
+{
+	const int fd = peerdma_fd(device);
+	env.on_ioctl = [this, fd](unsigned long request, void *) {
+		if (request == PEERDMA_INFO)
+			env.reuse(fd, "/other");
+		return 1;
+	};
+	peerdma_ring *ring = nullptr;
+	EXPECT_EQ(peerdma_ring_create(device, 4, 4, 0, &ring), -EBADF);
+	EXPECT_EQ(ring, nullptr);
+	EXPECT_EQ(env.queues, 0u);
+	void *at = nullptr;
+	env.features |= PEERDMA_FEATURE_ON_DEMAND;
+	env.reuse(fd, "/dev/peerdma");
+	EXPECT_EQ(peerdma_buf_map_on_demand(buf, 0, 4096, &at), -EBADF);
+	EXPECT_EQ(peerdma_buf_map(buf, &at), -EBADF);
+	EXPECT_EQ(at, nullptr);
+	EXPECT_TRUE(env.mappings.empty());
+	env.on_ioctl = nullptr;
+	env.reuse(fd, "/dev/peerdma");
+	EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
+}
+
 // Real rings, of the kernel's. Each has an inode of its own.
 TEST(Queues, AreKnownByMoreThanTheirNumber)
 {
@@ -308,34 +334,21 @@ TEST(Queues, AreKnownByMoreThanTheirNumber)
 	::close(nothing);
 }
 
-TEST(Queues, AreNoStandardStreams)
-{
-	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-	const int kept = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100);
-	::close(STDIN_FILENO);
-	std::unique_ptr<peerdma_impl::Queue> queue;
-	const int rc = peerdma_impl::kernel_queue(nothing, 4, false, queue);
-	const bool taken = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
-	if (kept >= 0) {
-		::dup2(kept, STDIN_FILENO);
-		::close(kept);
-	}
-	::close(nothing);
-	if (rc == -ENOSYS || rc == -EPERM)
-		GTEST_SKIP() << "no io_uring here";
-	EXPECT_EQ(rc, 0);
-	EXPECT_FALSE(taken);
-}
+// How a program fares that has closed its standard input and makes a ring.
+struct Made {
+	int rc;
+	bool is_stdin; // a descriptor of the ring's is left there, while the ring is
+};
 
-TEST(Queues, LeaveNoStandardStreamWhenRefused)
+Made make_without_stdin(rlim_t descriptors)
 {
 	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
 	const int kept = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100);
-	struct rlimit before;
-	ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+	struct rlimit before = {};
+	::getrlimit(RLIMIT_NOFILE, &before);
+	const struct rlimit most = {std::min(descriptors, before.rlim_cur), before.rlim_max};
 	::close(STDIN_FILENO);
-	const struct rlimit few = {STDERR_FILENO + 1, before.rlim_max};
-	::setrlimit(RLIMIT_NOFILE, &few);
+	::setrlimit(RLIMIT_NOFILE, &most);
 	std::unique_ptr<peerdma_impl::Queue> queue;
 	const int rc = peerdma_impl::kernel_queue(nothing, 4, false, queue);
 	const bool taken = ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
@@ -346,10 +359,25 @@ TEST(Queues, LeaveNoStandardStreamWhenRefused)
 		::close(kept);
 	}
 	::close(nothing);
-	if (rc == -ENOSYS || rc == -EPERM)
+	return {rc, taken};
+}
+
+TEST(Queues, AreNoStandardStreams)
+{
+	const Made made = make_without_stdin(RLIM_INFINITY);
+	if (made.rc == -ENOSYS || made.rc == -EPERM)
 		GTEST_SKIP() << "no io_uring here";
-	EXPECT_LT(rc, 0);
-	EXPECT_FALSE(taken) << "a descriptor leaked";
+	EXPECT_EQ(made.rc, 0);
+	EXPECT_FALSE(made.is_stdin);
+}
+
+TEST(Queues, LeaveNoStandardStreamWhenRefused)
+{
+	const Made made = make_without_stdin(STDERR_FILENO + 1);
+	if (made.rc == -ENOSYS || made.rc == -EPERM)
+		GTEST_SKIP() << "no io_uring here";
+	EXPECT_LT(made.rc, 0);
+	EXPECT_FALSE(made.is_stdin) << "a descriptor leaked";
 }
 
 } // namespace

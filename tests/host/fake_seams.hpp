@@ -81,6 +81,8 @@ public:
 		opened.emplace_back(path, flags);
 		const std::string name = path, self = "/proc/self/fd/";
 		if (name.starts_with("/dev/")) {
+			if (name == "/dev/peerdma" && node_error)
+				return node_error;
 			if (!node || name != node_path)
 				return -ENOENT;
 			fds[next_] = {std::make_shared<File>(), flags, next_};
@@ -301,6 +303,7 @@ public:
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
 	std::string node_path = "/dev/peerdma"; // if there is one
+	int node_error = 0;                     // of /dev/peerdma
 	std::map<std::string, int> read_errors; // of texts, links and folders
 	std::function<void()> on_open;          // what another thread does before the next open()
 	uint32_t log_mode = S_IFREG | 0644;
@@ -726,6 +729,7 @@ public:
 				return -EBUSY;
 			}
 		enrolled[at] = size;
+		made_by[at] = device;
 		place = {reinterpret_cast<struct peerdma_buf *>(at), 0, size, next_provider, device};
 		next_provider += one_each;
 		return 0;
@@ -749,6 +753,7 @@ public:
 				return -EBUSY;
 			}
 		enrolled[buf] = end - first;
+		made_by[buf] = device;
 		place = {reinterpret_cast<struct peerdma_buf *>(buf), at - first, end - at, next_provider, device};
 		return 0;
 	}
@@ -777,6 +782,7 @@ public:
 				return -EBUSY;
 			}
 		enrolled[buf] = end - first;
+		made_by[buf] = device;
 		place = {reinterpret_cast<struct peerdma_buf *>(buf), from - first, end - from, next_provider, device};
 		return 0;
 	}
@@ -785,14 +791,24 @@ public:
 		std::lock_guard guard(lock);
 		released += enrolled.erase(reinterpret_cast<char *>(buf));
 	}
-	int open_file(struct peerdma_buf *, int fd, struct peerdma_file **out) override
+	// Another one is held from then on, and the kernel has nothing of this one any more.
+	void close_device()
+	{
+		closed.insert(device++);
+		enrolled.clear();
+	}
+	bool is_there(const cufile::Place &place) override { return !closed.contains(place.device); }
+	// Files are known by their device.
+	int open_file(struct peerdma_buf *buf, int fd, struct peerdma_file **out) override
 	{
 		std::lock_guard guard(lock);
-		if (open_error)
-			return open_error;
+		const auto made = made_by.find(reinterpret_cast<char *>(buf));
+		const int by = made == made_by.end() ? device : made->second;
+		if (open_error || closed.contains(by))
+			return open_error ? open_error : -EBADF;
 		opened.push_back(fd);
 		open_files++;
-		*out = reinterpret_cast<struct peerdma_file *>(this);
+		*out = reinterpret_cast<struct peerdma_file *>(static_cast<uintptr_t>(by));
 		return 0;
 	}
 	void close_file(struct peerdma_file *) override { open_files--; }
@@ -811,10 +827,14 @@ public:
 		out.distance = far == distances.end() ? 0 : far->second;
 		return 0;
 	}
-	int64_t read(struct peerdma_file *, const cufile::Place &place, uint64_t size, uint64_t offset,
+	int64_t read(struct peerdma_file *by, const cufile::Place &place, uint64_t size, uint64_t offset,
 		     struct peerdma_io_result &result) override
 	{
 		std::lock_guard guard(lock);
+		if (reinterpret_cast<uintptr_t>(by) != static_cast<uintptr_t>(place.device))
+			return -ENOENT;
+		if (closed.contains(place.device))
+			return -EBADF;
 		reads.push_back({place.offset, size, offset});
 		if (error || lost.count(place.provider))
 			return error ? error : -ENODEV;
@@ -869,7 +889,9 @@ public:
 	uint64_t stop_at = UINT64_MAX; // a place in the file where I/O ends with this errno
 	int stop_error = 0;
 	int open_error = 0, open_files = 0;
-	int device = 3; // that the buffer was made by
+	int device = 3;                // that buffers are made by
+	std::set<int> closed;          // by the program
+	std::map<char *, int> made_by; // of what is enrolled
 	std::string buffer, file;
 	std::string foreign; // memory that is another vendor's
 	int adoptions = 0, adopt_error = 0;

@@ -86,8 +86,12 @@ TEST(Open, TakesTheFirstProvidersNodeThatItMayOpen)
 {
 	for (const int error : {-ENOENT, -EACCES, -EPERM, -ENXIO}) {
 		FakeEnv env;
-		env.provider_nodes = {{"/dev/peerdma2", -EACCES}, {"/dev/peerdma3", 0}, {"/dev/peerdma10", 0}};
-		for (const char *name : {"peerdma2", "peerdma3", "peerdma10", "peerdma3x", "peerdma", "null"})
+		env.provider_nodes = {{"/dev/peerdma1", 0}, // which is not listed
+				      {"/dev/peerdma2", -EACCES},
+				      {"/dev/peerdma3", 0},
+				      {"/dev/peerdma10", 0}};
+		for (const char *name :
+		     {"peerdma2", "peerdma3", "peerdma10", "peerdma3x", "peerdma01", "peerdma", "null"})
 			env.files[std::string("/dev/") + name] = "";
 		struct peerdma_device *p = nullptr;
 		ASSERT_EQ(peerdma_open(&p, 0), 0);
@@ -121,6 +125,10 @@ TEST(Open, TheEnvironmentNamesANode)
 	::setenv("PEERDMA_DEVICE", "/dev/peerdma4", 1);
 	EXPECT_EQ(peerdma_open(&p, 0), -EACCES) << "and no other is looked for";
 	EXPECT_EQ(p, nullptr);
+	::setenv("PEERDMA_DEVICE", "", 1);
+	EXPECT_EQ(peerdma_open(&p, 0), 0);
+	EXPECT_EQ(env.opened_node, "/dev/peerdma") << "an empty one counts as not set";
+	peerdma_close(p);
 	::unsetenv("PEERDMA_DEVICE");
 }
 

@@ -27,12 +27,13 @@ const std::string fdinfo = "pos:\t0\nflags:\t02100002\nmnt_id:\t25\nino:\t128\np
 class Seeing : public ::testing::Test
 {
 protected:
-	void open_in(int pid, const std::string &fd, const std::string &comm, const std::string &info = fdinfo)
+	void open_in(int pid, const std::string &fd, const std::string &comm, const std::string &info = fdinfo,
+		     const std::string &node = "/dev/peerdma")
 	{
 		const std::string process = "/proc/" + std::to_string(pid);
 		env.files[process + "/fdinfo/" + fd] = info;
 		env.files[process + "/comm"] = comm + "\n";
-		env.links[process + "/fd/" + fd] = "/dev/peerdma";
+		env.links[process + "/fd/" + fd] = node;
 	}
 	// The lines of a trace as they are, but for the time.
 	static std::string traced(int tid, const std::string &event, const std::string &comm = "pdio")
@@ -95,14 +96,26 @@ TEST_F(Seeing, StatShowsEachOpenFileOnce)
 	open_in(10, "3", "one");
 	open_in(10, "4", "one");
 	open_in(11, "3", "child");
-	env.files["/proc/12/fdinfo/5"] = fdinfo;
-	env.links["/proc/12/fd/5"] = "/dev/null";
+	open_in(12, "5", "socket", fdinfo, "socket:[7]");
+	open_in(13, "5", "other", "pos:\t0\nflags:\t02\n", "/dev/null");
 	env.files["/proc/self/fdinfo/5"] = fdinfo;
 	const auto all = cli::open_files(env);
 	ASSERT_EQ(all.files.size(), 1u);
 	EXPECT_EQ(all.files[0].id, 7u);
 	EXPECT_EQ(all.files[0].pids, (std::vector<int>{10, 11}));
 	EXPECT_EQ(all.files[0].comm, "one");
+}
+
+// A provider's goes while it is open, and a container may have it by another name.
+TEST_F(Seeing, StatShowsANodeByWhateverName)
+{
+	unsigned id = 10;
+	for (const char *node : {"/dev/peerdma", "/dev/peerdma3", "/dev/peerdma3 (deleted)", "/dev/gpu"}) {
+		std::string info = fdinfo;
+		info.replace(info.find("file:\t7"), 7, "file:\t" + std::to_string(++id));
+		open_in(static_cast<int>(id), "3", "one", info, node);
+	}
+	EXPECT_EQ(cli::open_files(env).files.size(), 4u);
 }
 
 TEST_F(Seeing, StatOfTwoFilesAndOfDebugfs)

@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <system_error>
 
-#include <fcntl.h>
-
+#include "../lib/node.hpp"
 #include "library.hpp"
 
 namespace cufile
 {
 namespace
 {
-
-constexpr const char *peer_node = "/dev/peerdma";
 
 // What the configured pool of host memory has room for.
 uint64_t lane_bytes(const Config &config)
@@ -24,33 +22,28 @@ uint64_t lane_bytes(const Config &config)
 	return bytes;
 }
 
-bool opens(System &system, const std::string &node)
+std::string named_node(System &system) { return system.variable("PEERDMA_DEVICE").value_or(""); }
+
+// Whether there is a node to go directly by: 0 or -errno.
+int try_node(System &system)
 {
-	const int fd = system.open(node.c_str(), O_RDWR | O_CLOEXEC);
-	if (fd >= 0)
-		system.close(fd);
-	return fd >= 0;
+	const int fd =
+		peerdma_impl::open_node(system, named_node(system), [&](auto &names) { system.list("/dev/", names); });
+	return fd < 0 ? fd : system.close(fd);
 }
 
-// As libpeerdma looks for one.
-bool has_node(System &system)
+// Why the driver must not open; empty if it may.
+std::string refusal(System &system, const Config &config)
 {
-	if (const auto named = system.variable("PEERDMA_DEVICE"))
-		return opens(system, *named);
-	if (opens(system, peer_node))
-		return true;
-	std::vector<std::string> names;
-	system.list("/dev/", names);
-	return std::any_of(names.begin(), names.end(), [&](const std::string &name) {
-		return name.size() > 7 && name.starts_with("peerdma") &&
-		       name.find_first_not_of("0123456789", 7) == std::string::npos && opens(system, "/dev/" + name);
-	});
-}
-
-bool may_open(System &system, const Config &config)
-{
-	return config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE) || config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE) ||
-	       has_node(system);
+	if (config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE) || config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE))
+		return "";
+	const int rc = try_node(system);
+	if (rc >= 0)
+		return "";
+	const std::string named = named_node(system);
+	return "allow_compat_mode is false, and " + peerdma_impl::first_node(named) +
+	       (named.empty() ? "" : ", which PEERDMA_DEVICE names,") +
+	       " cannot be opened: " + std::generic_category().message(-rc);
 }
 
 unsigned count_cores(System &system)
@@ -140,8 +133,8 @@ CUfileOpError Library::open_if_closed()
 			all += (all.empty() ? "" : "; ") + notice;
 		log_.say(Log::Level::notice, all);
 	}
-	if (!may_open(seams_.system, config)) {
-		log_.say(Log::Level::error, "allow_compat_mode is false, and there is no /dev/peerdma to go directly");
+	if (const std::string why = refusal(seams_.system, config); !why.empty()) {
+		log_.say(Log::Level::error, why);
 		log_.close();
 		busy_ = false;
 		return CU_FILE_DRIVER_NOT_INITIALIZED;
@@ -232,12 +225,12 @@ CUfileError_t Library::properties(CUfileDrvProps_t *props)
 		refuse(config, found.fault);
 		return error(found.code);
 	}
-	if (!engine_ && !may_open(seams_.system, config))
+	if (!engine_ && !refusal(seams_.system, config).empty())
 		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
 	*props = {};
 	props->nvfs.poll_thresh_size = config.size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
 	props->nvfs.max_direct_io_size = config.size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
-	props->nvfs.dstatusflags = has_node(seams_.system) ? 1u << CU_FILE_NVME_SUPPORTED : 0;
+	props->nvfs.dstatusflags = try_node(seams_.system) >= 0 ? 1u << CU_FILE_NVME_SUPPORTED : 0;
 	props->nvfs.dcontrolflags = static_cast<unsigned>(config.flag(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE))
 					    << CU_FILE_USE_POLL_MODE |
 				    static_cast<unsigned>(config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE))

@@ -220,10 +220,8 @@ int Enrolled::add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &reason)
 		return -EOPNOTSUPP;
 	if (!std::all_of(pieces->begin(), pieces->end(), [&](const Piece &one) { return is_same(cuda, one); }))
 		return -ENODEV;
-	// One file of libpeerdma's serves one provider.
 	const auto known = extent();
-	if (!known->parts.empty() && !parts.empty() &&
-	    known->parts.front().run->first.provider != parts.front().run->first.provider)
+	if (!known->parts.empty() && !parts.empty() && !share_a_file(*known->parts.front().run, *parts.front().run))
 		return -EXDEV;
 	for (RunPart &part : parts) {
 		part.start = std::max(part.start, all.start);

@@ -17,6 +17,11 @@ FrameRun::~FrameRun()
 	frames_.forget(*this);
 }
 
+bool share_a_file(const FrameRun &one, const FrameRun &other)
+{
+	return one.first.provider == other.first.provider && one.first.device == other.first.device;
+}
+
 bool FrameRun::count(uint64_t bytes)
 {
 	if (!frames_.pinned_)
@@ -163,8 +168,7 @@ int Frames::cover(uint64_t start, uint64_t end, uint64_t slack, int device, Sour
 			const int rc = source.take(at, until, *run, reason);
 			if (rc)
 				return rc;
-			if (!all.empty() && (all.back().run->first.provider != run->first.provider ||
-					     all.back().run->first.device != run->first.device))
+			if (!all.empty() && !share_a_file(*all.back().run, *run))
 				return -EXDEV;
 			add(run);
 			all.push_back({run->start, run->end, run});
@@ -176,7 +180,7 @@ int Frames::cover(uint64_t start, uint64_t end, uint64_t slack, int device, Sour
 		const RunPart wanted = {std::max(start, part.start), std::min(end, part.end), part.run};
 		if (wanted.start >= wanted.end)
 			continue;
-		if (!source.is_same(wanted, users)) {
+		if (!peer_.is_there(wanted.run->first) || !source.is_same(wanted, users)) {
 			const std::lock_guard guard(lock_);
 			cut(wanted.start, wanted.end);
 			continue;
@@ -184,7 +188,7 @@ int Frames::cover(uint64_t start, uint64_t end, uint64_t slack, int device, Sour
 		const int rc = take_until(wanted.start);
 		if (rc)
 			return rc;
-		if (!all.empty() && all.back().run->first.provider != wanted.run->first.provider)
+		if (!all.empty() && !share_a_file(*all.back().run, *wanted.run))
 			return -EXDEV;
 		all.push_back(wanted);
 		at = std::max(at, wanted.end);

@@ -57,6 +57,9 @@ private:
 	uint64_t counted_ = 0;
 };
 
+// One file of libpeerdma's serves one provider, by one open /dev/peerdma.
+bool share_a_file(const FrameRun &one, const FrameRun &other);
+
 // A range of a run.
 struct RunPart {
 	uint64_t start, end;

@@ -244,6 +244,7 @@ private:
 			    bool write);
 	void tell(Handle &handle, enum peerdma_cufile_why why, uint32_t reason) noexcept;
 	void tell_lost(Handle &handle) noexcept;
+	void tell_lost(const Place &place) noexcept;
 	CUfileError_t put_into_stream(std::unique_ptr<StreamIo> io, CUstream stream);
 	// A stream by its name. The default ones share theirs: each context has one, and each thread of it; so the id is part of
 	// their key.
@@ -286,6 +287,7 @@ private:
 	std::map<StreamKey, RegisteredStream> streams_;
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
 	std::atomic<uint64_t> near_ios_{0}, near_bytes_{0}; // by a relay
+	std::atomic<bool> told_lost_device_{false};
 };
 
 inline CUfileError_t error(CUfileOpError code, CUresult cuda = CUDA_SUCCESS) { return {code, cuda}; }

@@ -3,8 +3,8 @@
 // libpeerdma, found at run time: libcufile is useful without it, and finds the one that the program, or
 // the provider of its device memory, has loaded already.
 #include <cerrno>
-#include <mutex>
 
+#include "held.hpp"
 #include "loader.hpp"
 #include "real.hpp"
 #include "topology.hpp"
@@ -26,6 +26,7 @@ struct Table {
 	// What an old one may lack.
 	decltype(&peerdma_open) open;
 	decltype(&peerdma_close) close;
+	decltype(&peerdma_fd) fd;
 	decltype(&peerdma_buf_from_gpu) buf_from_gpu;
 	decltype(&peerdma_buf_from_pointer) buf_from_pointer;
 	decltype(&peerdma_buf_destroy) buf_destroy;
@@ -59,7 +60,8 @@ public:
 		if (!load() || !table_.buf_from_gpu || !table_.buf_destroy || !table_.open || !table_.close)
 			return -ENOSYS;
 		struct peerdma_device *device = nullptr;
-		int rc = hold_device(device);
+		int number = -1;
+		int rc = hold_device(device, number);
 		if (rc < 0)
 			return rc;
 		struct peerdma_buf *made = nullptr;
@@ -68,9 +70,7 @@ public:
 			let_go_of_device();
 			return rc;
 		}
-		place = {};
-		place.buffer = made;
-		return describe(place);
+		return describe(made, 0, number, place);
 	}
 	int import(const void *address, uint64_t size, const std::string &gpu, Place &place, uint32_t &reason) override
 	{
@@ -83,19 +83,21 @@ public:
 			return -EOPNOTSUPP;
 		}
 		struct peerdma_device *device = nullptr;
-		int rc = hold_device(device);
+		int number = -1;
+		int rc = hold_device(device, number);
 		if (rc < 0)
 			return rc;
 		struct peerdma_buf *made = nullptr;
 		rc = table_.buf_from_pointer(device, &args, &made);
 		reason = args.out_reason;
-		return rc < 0 ? drop(rc) : describe(made, args, place);
+		return rc < 0 ? drop(rc) : describe(made, args.out_buf_off, number, place);
 	}
 	int adopt(const void *address, uint64_t size, Place &place, uint32_t &reason) override
 	{
 		reason = PEERDMA_REASON_NONE;
 		struct peerdma_device *device = nullptr;
-		if (!can_import() || !others_are_there() || hold_device(device) < 0)
+		int number = -1;
+		if (!can_import() || !others_are_there() || hold_device(device, number) < 0)
 			return -ENOENT;
 		struct peerdma_pointer_args args = args_of(address, size);
 		struct peerdma_buf *made = nullptr;
@@ -108,12 +110,16 @@ public:
 		if (args.out_reason == PEERDMA_REASON_IMPORT_UNKNOWN)
 			return drop(-ENOENT);
 		reason = args.out_reason;
-		return rc < 0 ? drop(rc) : describe(made, args, place);
+		return rc < 0 ? drop(rc) : describe(made, args.out_buf_off, number, place);
 	}
 	void release(struct peerdma_buf *buffer) override
 	{
 		table_.buf_destroy(buffer);
 		let_go_of_device();
+	}
+	bool is_there(const Place &place) override
+	{
+		return place.device >= -1 || held_.is_there(calls(), place.device);
 	}
 	int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) override
 	{
@@ -143,7 +149,8 @@ public:
 		if (!load() || !table_.provider_find || !table_.open || !table_.close)
 			return -ENOSYS;
 		struct peerdma_device *device = nullptr;
-		int rc = hold_device(device);
+		int number = -1;
+		int rc = hold_device(device, number);
 		if (rc < 0)
 			return rc;
 		struct peerdma_provider_info info = {};
@@ -180,12 +187,15 @@ private:
 		let_go_of_device();
 		return rc;
 	}
-	int describe(struct peerdma_buf *made, const struct peerdma_pointer_args &args, Place &place)
+	// Of a buffer of the device that is held.
+	int describe(struct peerdma_buf *made, uint64_t offset, int number, Place &place)
 	{
 		place = {};
 		place.buffer = made;
-		place.offset = args.out_buf_off;
-		return describe(place);
+		place.offset = offset;
+		const int rc = describe(place);
+		place.device = number;
+		return rc;
 	}
 
 	// All of it but the buffer and the offset.
@@ -200,25 +210,9 @@ private:
 		return rc;
 	}
 
-	// One for all that is registered, so that a file is opened once for all of it; closed with the last.
-	int hold_device(struct peerdma_device *&out)
-	{
-		std::lock_guard guard(device_lock_);
-		if (!held_) {
-			const int rc = table_.open(&device_, 0);
-			if (rc < 0)
-				return rc;
-		}
-		held_++;
-		out = device_;
-		return 0;
-	}
-	void let_go_of_device()
-	{
-		std::lock_guard guard(device_lock_);
-		if (!--held_)
-			table_.close(device_);
-	}
+	HeldDevice::Calls calls() const { return {table_.open, table_.close, table_.fd}; }
+	int hold_device(struct peerdma_device *&out, int &number) { return held_.hold(calls(), out, number); }
+	void let_go_of_device() { held_.drop(calls()); }
 
 	bool load()
 	{
@@ -237,6 +231,7 @@ private:
 		get(table_.reason_text, "peerdma_reason_text");
 		get(table_.open, "peerdma_open", false);
 		get(table_.close, "peerdma_close", false);
+		get(table_.fd, "peerdma_fd", false);
 		get(table_.buf_from_gpu, "peerdma_buf_from_gpu", false);
 		get(table_.buf_from_pointer, "peerdma_buf_from_pointer", false);
 		get(table_.buf_destroy, "peerdma_buf_destroy", false);
@@ -246,10 +241,8 @@ private:
 	Loader library_{"libpeerdma.so.0"};
 	// As in user/lib/pointer.cpp.
 	Loader hsa_{"libhsa-runtime64.so.1", true}, level_zero_{"libze_loader.so.1", true};
-	Table table_{};          // immutable once library_ is loaded
-	std::mutex device_lock_; // protects device_ and held_
-	struct peerdma_device *device_ = nullptr;
-	unsigned held_ = 0;
+	Table table_{}; // immutable once library_ is loaded
+	HeldDevice held_;
 };
 
 constinit RealPeer the_peer;

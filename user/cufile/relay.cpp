@@ -90,7 +90,7 @@ bool Relay::is_there() const
 bool Relay::is_gone()
 {
 	const std::lock_guard guard(lock_);
-	return !made_ && !is_there();
+	return !made_ && (!is_there() || !seams_.peer.is_there(place_));
 }
 
 int Relay::place(Place &out)

@@ -34,7 +34,8 @@ public:
 	// Where the kernel has it. It is made when it is first wanted: 0, or why there is none, -errno. After a shortage of
 	// memory or descriptors it is tried again.
 	int place(Place &out);
-	// Its memory went with the context, which the program has reset: the address may be another allocation's by now.
+	// Its memory went with the context, which the program has reset: the address may be another allocation's by now. Or the
+	// program has closed the descriptor by which the kernel has it.
 	bool is_gone();
 	// Moves all of a request. Waits while all slabs are taken. -ENODEV: the kernel has it no more, and nothing was moved.
 	// result: of what went between the file and here, that of the part that says most.

@@ -265,6 +265,8 @@ int Library::peer_file(Handle &handle, const Place &place, std::shared_ptr<PeerF
 		}
 		struct peerdma_file *file = nullptr;
 		const int rc = seams_.peer.open_file(place.buffer, handle.file->fd(), &file);
+		if (rc == -EBADF)
+			tell_lost(place);
 		if (rc < 0)
 			return rc;
 		known = std::make_shared<PeerFile>(seams_.peer, file, place.provider, seams_.system.now_ns());
@@ -306,6 +308,15 @@ void Library::tell_lost(Handle &handle) noexcept
 	log_.say(Log::Level::error, text);
 }
 
+void Library::tell_lost(const Place &place) noexcept
+{
+	if (seams_.peer.is_there(place) || told_lost_device_.exchange(true))
+		return;
+	log_.say(Log::Level::error,
+		 "the library's descriptor of /dev/peerdma was closed by the program, by close_range(2) "
+		 "for instance: register memory after closing");
+}
+
 void Library::count(const Request &request, int64_t result, const ByHost &by_host, uint64_t ns)
 {
 	const uint32_t reason = by_host.reason;
@@ -315,6 +326,8 @@ void Library::count(const Request &request, int64_t result, const ByHost &by_hos
 		tell(*request.handle, why, reason);
 	if (result == -EBADF && !request.file->is_there())
 		tell_lost(*request.handle);
+	else if (result == -EBADF)
+		tell_lost(request.place);
 	if (request.way == Way::relay && !reason) {
 		near_ios_.fetch_add(1, std::memory_order_relaxed);
 		near_bytes_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(result, 0)), std::memory_order_relaxed);

@@ -210,7 +210,9 @@ struct Place {
 	uint64_t offset = 0;
 	uint64_t size = 0; // bytes from there to the buffer's end
 	uint32_t provider = 0;
-	int device = -1;       // the descriptor of /dev/peerdma that it was made by
+	// Which open /dev/peerdma it was made by. The program's: its descriptor. The library's: a number below -1, which
+	// never comes again.
+	int device = -1;
 	bool enrolled = false; // it is there as long as an Enrolled is
 };
 
@@ -231,6 +233,8 @@ public:
 	// The same for memory of other vendors', with whichever drive is nearest to a GPU. -ENOENT: nobody knows of any there.
 	virtual int adopt(const void *address, uint64_t size, Place &place, uint32_t &reason) = 0;
 	virtual void release(struct peerdma_buf *buffer) = 0;
+	// False: it was made by the library's /dev/peerdma, whose descriptor the program has closed.
+	virtual bool is_there(const Place & /*place*/) { return true; }
 	virtual int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) = 0;
 	virtual void close_file(struct peerdma_file *file) = 0;
 	virtual int explain(struct peerdma_file *file, uint32_t provider, struct peerdma_explanation &out) = 0;

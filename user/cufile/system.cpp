@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "descriptor.hpp"
 #include "near.hpp"
 #include "real.hpp"
 
@@ -75,16 +76,8 @@ public:
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
-	off_t seek(int fd, off_t to) override
-	{
-		const off_t at = ::lseek(fd, to, SEEK_SET);
-		return at < 0 ? -errno : at;
-	}
-	off_t position(int fd) override
-	{
-		const off_t at = ::lseek(fd, 0, SEEK_CUR);
-		return at < 0 ? -errno : at;
-	}
+	off_t seek(int fd, off_t to) override { return peerdma_impl::seek_to(fd, to, SEEK_SET); }
+	off_t position(int fd) override { return peerdma_impl::seek_to(fd, 0, SEEK_CUR); }
 	// The owner of a description gets its signals, of which files have none but those of leases: those go to the process
 	// by itself.
 	bool mark(int fd) override

@@ -2,13 +2,22 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 namespace peerdma_impl
 {
+
+// lseek(2), or -errno.
+inline off_t seek_to(int fd, off_t to, int whence)
+{
+	const off_t at = ::lseek(fd, to, whence);
+	return at < 0 ? -errno : at;
+}
 
 // A descriptor of the library's. The number is not the file: a program that closes all descriptors closes ours as well,
 // and the next file that anybody opens has the number. So each use asks first.

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "device.hpp"
 
-#include <charconv>
-#include <cstdlib>
-#include <set>
 #include <string>
-#include <vector>
-
-#include <fcntl.h>
 
 #include "boundary.hpp"
+#include "node.hpp"
 
 namespace peerdma_impl
 {
@@ -65,49 +60,9 @@ Device::~Device()
 		opened().devices.erase(same);
 }
 
-namespace
-{
-
-// The number of a provider's node: -EINVAL where @path is something else.
-int64_t node_number(std::string_view path)
-{
-	const std::string_view all = device_node;
-	if (!path.starts_with(all))
-		return -EINVAL;
-	const std::string_view digits = path.substr(all.size());
-	uint32_t number = 0;
-	const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-	return fault == std::errc() && end == digits.data() + digits.size() ? number : -EINVAL;
-}
-
-// What PEERDMA_DEVICE names. Else the node of all providers, or where that cannot be opened, as in a container that was
-// given one GPU, the first provider's that can.
-int open_node(Env &env)
-{
-	constexpr int mode = O_RDWR | O_CLOEXEC;
-	// Not for programs that have more rights than the process that started them.
-	if (const char *named = ::secure_getenv("PEERDMA_DEVICE"))
-		return env.open(named, mode);
-	const int all = env.open(device_node, mode);
-	if (all != -ENOENT && all != -EACCES && all != -EPERM)
-		return all;
-	std::vector<std::string> names;
-	std::set<int64_t> numbers;
-	env.list_dir("/dev", names);
-	for (const std::string &name : names)
-		if (const int64_t number = node_number("/dev/" + name); number >= 0)
-			numbers.insert(number);
-	for (const int64_t number : numbers)
-		if (const int fd = env.open((device_node + std::to_string(number)).c_str(), mode); fd >= 0)
-			return fd;
-	return all;
-}
-
-} // namespace
-
 int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 {
-	int fd = open_node(env);
+	int fd = open_node(env, named_node(), [&](auto &names) { env.list_dir("/dev", names); });
 	if (fd < 0)
 		return fd;
 	std::shared_ptr<Device> device;

@@ -17,8 +17,6 @@
 namespace peerdma_impl
 {
 
-inline constexpr const char *device_node = "/dev/peerdma";
-
 // The rules, and what of this process they are about.
 struct Policy {
 	Rules rules;

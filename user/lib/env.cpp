@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "descriptor.hpp"
+
 namespace peerdma_impl
 {
 namespace
@@ -71,16 +73,8 @@ public:
 	int fsync(int fd) override { return check(::fsync(fd)); }
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
-	off_t seek(int fd, off_t to) override
-	{
-		const off_t at = ::lseek(fd, to, SEEK_SET);
-		return at < 0 ? -errno : at;
-	}
-	off_t position(int fd) override
-	{
-		const off_t at = ::lseek(fd, 0, SEEK_CUR);
-		return at < 0 ? -errno : at;
-	}
+	off_t seek(int fd, off_t to) override { return seek_to(fd, to, SEEK_SET); }
+	off_t position(int fd) override { return seek_to(fd, 0, SEEK_CUR); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
 
 	int read_bounded(const std::string &path, uint64_t most, std::string &out) override
@@ -133,11 +127,7 @@ public:
 		return 0;
 	}
 
-	int64_t size_of(int fd) override
-	{
-		const off_t end = ::lseek(fd, 0, SEEK_END);
-		return end < 0 ? -errno : end;
-	}
+	int64_t size_of(int fd) override { return seek_to(fd, 0, SEEK_END); }
 
 	// The library stays: whoever has loaded it has memory of it.
 	void *function(const char *library, const char *name) override

@@ -14,6 +14,7 @@
 #include <linux/capability.h>
 #include <unistd.h>
 
+#include "node.hpp"
 #include "sysfs.hpp"
 
 namespace cli
@@ -114,19 +115,22 @@ std::vector<DmemLimit> dmem_limits(const Host &host)
 
 Finding check_node(const Host &host, int open_error)
 {
-	Finding finding{.id = "node", .found = "/dev/peerdma opens", .why = "programs reach the module through it"};
-	const bool there = host.env.access("/dev/peerdma", F_OK) == 0,
-		   loaded = host.env.access("/sys/module/peerdma", F_OK) == 0;
+	Finding finding{.id = "node", .why = "programs reach the module through it"};
+	const std::string named = host.recorded ? "" : peerdma_impl::named_node();
+	const std::string node = peerdma_impl::first_node(named);
+	const bool there = host.env.access(node, F_OK) == 0, loaded = host.env.access("/sys/module/peerdma", F_OK) == 0;
 	if (host.recorded && there)
 		return finding.set(State::unknown, "/dev/peerdma is there; a record does not say whether it opens",
 				   "test -r /dev/peerdma -a -w /dev/peerdma, on the machine", "it changes nothing");
 	if (host.recorded)
 		open_error = -ENOENT;
-	if (!open_error && host.env.access("/dev/peerdma", R_OK | W_OK) < 0)
+	const std::string told = node + (named.empty() ? "" : ", which PEERDMA_DEVICE names,");
+	finding.found = told + " opens";
+	if (!open_error && named.empty() && host.env.access(node, R_OK | W_OK) < 0)
 		finding.found = "the node of one provider opens, /dev/peerdma does not: no other provider is seen";
 	if (!open_error)
 		return finding;
-	const std::string found = fmt::format("/dev/peerdma does not open ({})", errno_name(-open_error));
+	const std::string found = fmt::format("{} does not open ({})", told, errno_name(-open_error));
 	if (open_error == -EACCES || open_error == -EPERM)
 		return finding.set(
 			State::bad, found,
@@ -139,6 +143,9 @@ Finding check_node(const Host &host, int open_error)
 	if (open_error == -EBADMSG)
 		return finding.set(State::bad, found + ": /etc/peerdma/rules has a fault",
 				   "peerdma rules check, and mend what it names", "put the old line back");
+	if (!named.empty())
+		return finding.set(State::bad, found, "unset PEERDMA_DEVICE, or have it name a node that is there",
+				   "set PEERDMA_DEVICE again");
 	if (!host.sysfs || (loaded && !container_of(host).empty()))
 		return finding.set(State::bad, found, "pass the node into the container: --device /dev/peerdma",
 				   "start the container without");

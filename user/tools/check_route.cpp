@@ -9,6 +9,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "node.hpp"
+
 namespace cli
 {
 namespace
@@ -91,8 +93,11 @@ Finding check_providers(const Host &host, const Module &module, const Subject &s
 		return finding.set(State::unknown, "a record does not say", "peerdma providers, on the machine",
 				   "it changes nothing");
 	if (!module.device)
-		return finding.set(State::unknown, "not known without /dev/peerdma", "load the module, and ask again",
-				   "rmmod peerdma");
+		return finding.set(State::unknown,
+				   fmt::format("not known: cannot open {} ({})",
+					       peerdma_impl::first_node(peerdma_impl::named_node()),
+					       errno_name(-module.open_error)),
+				   "see node, and ask again", "see node");
 	if (module.providers.empty())
 		return without_provider(host, subject, finding);
 	for (const auto &provider : module.providers)

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli.hpp"
+#include "node.hpp"
 
 namespace cli
 {
@@ -137,17 +138,20 @@ Device open_device(uint32_t flags)
 	int rc = peerdma_open(&p, flags);
 	if (rc == 0)
 		return Device(p);
+	const std::string named = peerdma_impl::named_node();
 	std::string advice = "Run peerdma check, which says what is missing.";
-	if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
-		advice = advice_to_load("peerdma");
-	else if (rc == -EACCES || rc == -EPERM)
+	if (rc == -EACCES || rc == -EPERM)
 		advice = "Run it as root, or become a member of the group that has the device node: usermod -aG "
 			 "peerdma USER.";
 	else if (rc == -EPROTONOSUPPORT)
 		advice = "The module and this library are of different versions: install both from one release.";
 	else if (rc == -EBADMSG)
 		advice = "The file of rules has a fault: peerdma rules check says where.";
-	throw Failure{"cannot open /dev/peerdma", -rc, 0, advice, {}};
+	else if (!named.empty())
+		advice = "PEERDMA_DEVICE names it: unset that, or name a node that is there.";
+	else if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
+		advice = advice_to_load("peerdma");
+	throw Failure{"cannot open " + peerdma_impl::first_node(named), -rc, 0, advice, {}};
 }
 
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name)
@@ -168,7 +172,7 @@ struct peerdma_provider_info find_provider(const Device &device, const std::stri
 	} else if (rc == -ENOENT) {
 		advice = advice_without_provider();
 	} else {
-		what = "cannot ask /dev/peerdma for its providers";
+		what = "cannot ask the module for its providers";
 	}
 	throw Failure{what, -rc, 0, advice, {}};
 }

@@ -78,7 +78,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	info.size = sizeof(info);
 	int rc = peerdma_query(device.get(), &info);
 	if (rc < 0)
-		throw Failure{"cannot ask /dev/peerdma for its page size", -rc, 0, "", facts};
+		throw Failure{"cannot ask the module for its page size", -rc, 0, "", facts};
 	const uint64_t page = std::max<uint64_t>(info.page_size, 1),
 		       block = std::max<uint64_t>(why.dio_offset_align, 1);
 	const Failure too_large{fmt::format("{} ({}) does not fit into provider {} at {}, which has {} free", path,

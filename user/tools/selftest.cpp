@@ -122,7 +122,7 @@ public:
 		if (!rc)
 			rc = peerdma_provider_get(device_.get(), info.provider_id, &provider);
 		if (rc)
-			throw Failure{"cannot ask /dev/peerdma whose memory it is", -rc, 0, "", {}};
+			throw Failure{"cannot ask the module whose memory it is", -rc, 0, "", {}};
 		return provider;
 	}
 

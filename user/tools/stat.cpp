@@ -122,18 +122,6 @@ std::vector<StatsLine> parse_stats(std::string_view text)
 	return lines;
 }
 
-namespace
-{
-
-// Of all providers, or of one: /dev/peerdma3.
-bool is_node(std::string_view path)
-{
-	constexpr std::string_view all = "/dev/peerdma";
-	return path.starts_with(all) && path.find_first_not_of("0123456789", all.size()) == path.npos;
-}
-
-} // namespace
-
 OpenFiles open_files(peerdma_impl::Env &env)
 {
 	OpenFiles all;
@@ -150,7 +138,9 @@ OpenFiles open_files(peerdma_impl::Env &env)
 		}
 		for (const std::string &fd : fds) {
 			std::string target, text;
-			if (env.read_link(process + "/fd/" + fd, target) < 0 || !is_node(target) ||
+			// By any name: a container's node, or one that has gone, may have another path. Sockets, pipes and
+			// the like have none.
+			if (env.read_link(process + "/fd/" + fd, target) < 0 || !target.starts_with('/') ||
 			    env.read_file(process + "/fdinfo/" + fd, text) < 0)
 				continue;
 			Counters counters = parse_fdinfo(text);
@@ -201,7 +191,7 @@ Report stat()
 		report.text += row(fmt::format("{} {}", file.pids.front(), escaped(file.comm)), file.counters);
 	}
 	if (all.files.empty())
-		report.text += "no process that you may look at has /dev/peerdma open\n";
+		report.text += "no process that you may look at has a device node of PeerDMA open\n";
 	if (rc < 0) {
 		report.text += fmt::format("no counters by disk: {} ({}); they are for root, where debugfs is "
 					   "mounted and the module loaded\n",

@@ -20,6 +20,7 @@
 
 #include "check.hpp"
 #include "fd.hpp"
+#include "node.hpp"
 #include "output.hpp"
 #include "sysfs.hpp"
 #include "topo.hpp"
@@ -167,7 +168,8 @@ Topology look()
 	peerdma_impl::load_rules(env, peerdma_impl::rules_path, topo.rules, topo.fault);
 	struct peerdma_device *raw = nullptr;
 	// Without the module, or without the right to use it, the tree is still worth something.
-	if (peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT) < 0)
+	topo.open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
+	if (topo.open_error < 0)
 		return topo;
 	const Device device(raw);
 	for (uint32_t id : provider_ids(device)) {
@@ -587,8 +589,12 @@ Report topo(const TopoOptions &options)
 		return report;
 	}
 	report.text = tree_text(topo);
-	if (topo.providers.empty())
-		report.text += "no provider is published, or /dev/peerdma is not there for you\n";
+	if (topo.open_error < 0)
+		report.text += fmt::format("providers are not known: cannot open {} ({})\n",
+					   escaped(peerdma_impl::first_node(peerdma_impl::named_node())),
+					   errno_name(-topo.open_error));
+	else if (topo.providers.empty())
+		report.text += "no provider is published\n";
 	report.text += shares_text(topo);
 	for (const Pair &pair : topo.pairs)
 		report.text += pair_text(pair) + "\n";

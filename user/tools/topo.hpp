@@ -46,6 +46,7 @@ struct Pair {
 struct Topology {
 	std::vector<Function> functions; // each behind its parent
 	std::vector<OtherDisk> others;
+	int open_error = 0; // -errno of peerdma_open(); no provider is known then
 	std::vector<struct peerdma_provider_info> providers;
 	std::vector<Pair> pairs;
 	Consumers consumers;
