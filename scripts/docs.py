@@ -113,8 +113,7 @@ class Comment:
         code = re.sub(r"/\*.*?\*/|//[^\n]*", "", self.declaration, flags=re.S)
         if self.kind == "function":
             inner = code[code.index("(") + 1:code.rindex(")")]
-            return [found[1] for part in inner.split(",")
-                    if part.strip() not in ("", "void") and (found := re.search(r"(\w+)\s*(?:\[\w*\])?\s*$", part))]
+            return [name for part in inner.split(",") if part.strip() not in ("", "void") and (name := member_of(part))]
         if self.kind == "struct" and "{" in code:
             return [name for part in re.sub(r"\{[^{}]*\}", "", code[code.index("{") + 1:code.rindex("}")]).split(";")
                     if (name := member_of(part))]

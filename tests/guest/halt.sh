@@ -27,12 +27,13 @@ happens() { echo "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu even
 relay_as "an error of the bus" halt $file "$(nvme_disk)" "$(happens error)"
 # An error of the switch above both, which the kernel recovers from by resetting the link: the drive comes back as well.
 if [ -e /sys/bus/pci_express/drivers/aer ]; then
-	export -f host
-	export host_id
-	recovers() { timeout 60 dmesg -w | grep -qm1 "AER: device recovery successful"; }
-	export -f recovers
-	inject='{"execute":"human-monitor-command","arguments":{"command-line":"pcie_aer_inject_error up0 MALF_TLP"}}'
-	relay_as "a fatal error of the switch" halt $file "$(nvme_disk)" "bash -c 'host qmp $(printf %q "$inject") && recovers'"
+	{
+		declare -f host
+		echo host_id=0
+		echo 'host qmp '"'"'{"execute":"human-monitor-command","arguments":{"command-line":"pcie_aer_inject_error up0 MALF_TLP"}}'"'"
+		echo 'timeout 60 dmesg -w | grep -qm1 "AER: device recovery successful"'
+	} >/tmp/inject
+	relay_as "a fatal error of the switch" halt $file "$(nvme_disk)" "bash /tmp/inject"
 else
 	skip "a fatal error of the switch" "this kernel does not recover from errors of the bus"
 fi
