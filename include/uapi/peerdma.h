@@ -544,12 +544,12 @@ struct peerdma_buf_export {
  * @out_reason: enum peerdma_reason
  * @out_mmap_offset: as of PEERDMA_BUF_ALLOC
  *
- * The buffer is as one of PEERDMA_BUF_ALLOC, but for what is in it: nothing is zeroed, and nobody
- * pays for it. If the driver takes the memory back, because it was freed or the GPU goes away, it
+ * The buffer is as one of PEERDMA_BUF_ALLOC, but for what is in it: nothing is zeroed. Who calls
+ * pays for it, until nobody uses its pages any more. If the driver takes the memory back, because it was freed or the GPU goes away, it
  * waits for the requests under way, and the buffer has lost its memory from then on: -ENODEV.
  * Memory of which any 64 KiB are part of a registered buffer already is -EBUSY.
  *
- * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOENT the node is another
+ * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node is another
  * provider's; -ENOMEM; -EINTR.
  */
 struct peerdma_buf_register {
@@ -585,8 +585,8 @@ struct peerdma_buf_register {
  * end and the buffer has lost its memory: -ENODEV. What was imported cannot be exported: hand the
  * dma-buf on.
  *
- * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -ENODEV see out_reason; -ENOENT the node is another
- * provider's; -ENOMEM; -EINTR.
+ * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node is
+ * another provider's; -ENOMEM; -EINTR.
  */
 struct peerdma_buf_import {
 	__u32 size;

@@ -120,6 +120,17 @@ void refuse(const std::string &what, const Fd &fd, uint32_t reason, int error, u
 	refused(what, bring(dev, fd, off, size), reason, error);
 }
 
+/// Of a cgroup that may not have that much, while another process has some of the same GPU.
+int limited()
+{
+	const Fd dev(raw::open_device()), fd(make(0, EXP_LINEAR, EXP_NONE, (first + frames) * frame));
+	const auto req = bring(dev, fd);
+	report(!req.out_buf_id && req.out_reason == PEERDMA_REASON_CGROUP_LIMIT && errno == EDQUOT,
+	       "it is refused, and why", said(req));
+	report(number("mapped") == 1, "and not kept", state());
+	return 0;
+}
+
 int moves(bool dynamic, const std::string &layout)
 {
 	scattered = layout == "scattered";
@@ -451,6 +462,8 @@ int main(int argc, char **argv)
 		refuse("what is all right", Fd(make(0)), uint32_t(arg(3)), arg(4));
 		return 0;
 	}
+	if (is("limited", 0))
+		return limited();
 	if (is("revocable", 2))
 		return revocable(uint32_t(arg(3)), arg(4));
 	if (is("host", 2))

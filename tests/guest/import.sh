@@ -40,15 +40,35 @@ lost() {
 	read -r said <&"${keeper[0]}"
 	same "$1" gone "$said"
 }
-# region DESCRIPTION BYTES: the GPU's memory that cgroups can be charged for; nothing: they are not told of it
-region() {
-	local name bytes found=
-	[ "$LAB_K" != 6.12 ] || return 0 # no such controller
+# region FILE: what it has of the GPU's memory, a file of the controller dmem; nothing: no such region
+region() { sed -n "s|^peerdma/$GPU ||p" "/mnt/cgroup/$1"; }
+# with_dmem COMMAND...: on a kernel with that controller, with a cgroup "payer" beside this process's
+with_dmem() {
 	mkdir -p /mnt/cgroup
 	mount -t cgroup2 none /mnt/cgroup
-	while read -r name bytes; do [ "$name" != "peerdma/$GPU" ] || found=$bytes; done </mnt/cgroup/dmem.capacity
+	if grep -qw dmem /mnt/cgroup/cgroup.controllers; then
+		echo +dmem >/mnt/cgroup/cgroup.subtree_control
+		mkdir /mnt/cgroup/payer
+		"$@"
+		rmdir /mnt/cgroup/payer
+		echo -dmem >/mnt/cgroup/cgroup.subtree_control
+	fi
 	umount /mnt/cgroup
-	same "$1" "$2" "$found"
+}
+# who_pays: for memory that is imported, and when there is none left to be had
+who_pays() {
+	same "nothing of another driver's is offered before it is imported" '' "$(region dmem.capacity)"
+	echo $$ >/mnt/cgroup/payer/cgroup.procs
+	keep dynamic /mnt/disk/foreign
+	echo $$ >/mnt/cgroup/cgroup.procs
+	same "who imports pays" 1048576 "$(region payer/dmem.current)"
+	check "of what the GPU has" [ "$(region dmem.capacity)" -ge 1048576 ]
+	echo "peerdma/$GPU 2031616" >/mnt/cgroup/payer/dmem.max
+	echo $$ >/mnt/cgroup/payer/cgroup.procs
+	part "beyond its cgroup's limit" limited
+	echo $$ >/mnt/cgroup/cgroup.procs
+	end_keeper
+	check "and does not once the process has ended" soon 5 eval '[ -z "$(region dmem.capacity)" ]'
 }
 end_keeper() {
 	kill -9 $keeper_PID
@@ -109,8 +129,8 @@ part "not ours" host $HOST $EOPNOTSUPP
 part "taken back" moved
 part "all at once" races $rounds
 
+with_dmem who_pays
 keep dynamic /mnt/disk/foreign
-region "no cgroup is charged for another driver's memory, nor offered it" ''
 check "the exporter stays meanwhile" eval '! rmmod expstand 2>/dev/null'
 end_keeper
 check "a process that is killed keeps nothing" soon 5 is attached 0
@@ -142,7 +162,8 @@ stand publish=0
 part "a BAR that nobody has published" refused $UNPUBLISHED $EOPNOTSUPP
 no_stand
 publish --bar 2 --size 16M
-region "what is published is offered, all of it" 16777216
+offers() { same "what is published is offered, all of it" 16777216 "$(region dmem.capacity)"; }
+with_dmem offers
 if [ "$LAB_K" = 6.12 ]; then # it lets nobody pin there
 	part "our own exporter" ours 81 $EOPNOTSUPP
 else
