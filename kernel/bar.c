@@ -249,6 +249,8 @@ static int publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 		return -EINVAL;
 	}
 	provider = pci_get_drvdata(pdev);
+	if (provider && peerdma_gate_closed(&provider->gate))
+		return -ENODEV;
 	if (provider) {
 		req->out_provider_id = provider->id;
 		return -EEXIST;

@@ -3,42 +3,39 @@
  * A device for each provider, linked as a consumer to the function that the provider is of. The
  * driver core unbinds consumers before it unbinds their supplier, and lets go of the supplier's
  * device lock meanwhile. That is where requests are waited for: whoever needs the function's lock
- * so that they can end gets it (error recovery of a bus that the drive is on too), and no bus
- * notifier waits for storage.
+ * so that they can end gets it (error recovery of a bus that the drive is on too).
  *
- * The driver below has nothing to do when it is bound. It is unbound once, by the driver core or by
- * peerdma_consumer_remove(), whoever comes first; the other waits.
+ * Two may unbind a function at once. The second one finds no consumer that is bound, and goes on
+ * with the function's lock held: it waits in peerdma_consumer_wait() or peerdma_consumer_remove().
+ *
+ * It is a platform device because the driver core may still hold one, and use its bus, after this
+ * module has gone.
  */
-#include <linux/device.h>
-#include <linux/device/bus.h>
-#include <linux/slab.h>
+#include <linux/platform_device.h>
 
+#include "compat/compat.h"
 #include "peerdma.h"
 
-static struct device *consumers; /* the parent of all: a function may go before its consumer */
-
-static void consumer_unbind(struct device *dev)
+/* Only when it is made: once it has been unbound there is no provider to end. */
+static int consumer_probe(struct platform_device *consumer)
 {
-	peerdma_provider_end(dev_get_drvdata(dev));
+	return platform_get_drvdata(consumer) ? 0 : -ENODEV;
 }
 
-static struct bus_type consumer_bus = {
-	.name = "peerdma",
-	.remove = consumer_unbind,
-};
-
-static struct device_driver consumer_driver = {
-	.name = "peerdma_provider",
-	.bus = &consumer_bus,
-	.owner = THIS_MODULE,
-	.suppress_bind_attrs = true,
-	.probe_type = PROBE_FORCE_SYNCHRONOUS,
-};
-
-static void consumer_free(struct device *dev)
+static void consumer_unbind(struct platform_device *consumer)
 {
-	kfree(dev);
+	peerdma_provider_end(platform_get_drvdata(consumer));
 }
+
+static struct platform_driver consumer_driver = {
+	.probe = consumer_probe,
+	.platform_remove_void = consumer_unbind,
+	.driver = {
+		.name = "peerdma_provider",
+		.suppress_bind_attrs = true,
+		.probe_type = PROBE_FORCE_SYNCHRONOUS,
+	},
+};
 
 /**
  * peerdma_consumer_add - from now on unbinding the function ends the provider first
@@ -48,74 +45,60 @@ static void consumer_free(struct device *dev)
 int peerdma_consumer_add(struct peerdma_provider *provider)
 {
 	struct device *supplier = &provider->pdev->dev;
-	struct device *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+	struct platform_device *consumer;
 	int err;
 
 	device_lock_assert(supplier);
-	if (!dev)
+	consumer = platform_device_alloc(consumer_driver.driver.name, provider->id);
+	if (!consumer)
 		return -ENOMEM;
-	device_initialize(dev);
-	dev->parent = consumers;
-	dev->bus = &consumer_bus;
-	dev->release = consumer_free;
-	dev_set_drvdata(dev, provider);
-	err = dev_set_name(dev, "provider%u", provider->id);
+	platform_set_drvdata(consumer, provider);
+	/* As platform_device_add() does again: the link is named by them. */
+	consumer->dev.bus = &platform_bus_type;
+	err = dev_set_name(&consumer->dev, "%s.%u", consumer->name, provider->id);
 	if (err)
 		goto err_put;
-	if (!device_link_add(dev, supplier, DL_FLAG_AUTOREMOVE_CONSUMER)) {
-		err = -ENOMEM;
+	err = -ENOMEM;
+	if (!device_link_add(&consumer->dev, supplier, DL_FLAG_AUTOREMOVE_CONSUMER))
 		goto err_put;
-	}
-	err = device_add(dev);
+	err = platform_device_add(consumer);
 	if (err)
 		goto err_link;
-	/* The driver core binds no consumer of what it is unbinding. */
-	if (!dev->driver) {
-		device_unregister(dev);
-		return -ENODEV;
+	/* The driver core binds no consumer of what it is unbinding, and none that it lacks memory for. */
+	if (!consumer->dev.driver) {
+		platform_device_unregister(consumer);
+		return supplier->links.status == DL_DEV_UNBINDING ? -ENODEV : -ENOMEM;
 	}
-	provider->consumer = dev;
+	provider->consumer = consumer;
 	return 0;
 
 err_link:
-	device_link_remove(dev, supplier);
+	device_link_remove(&consumer->dev, supplier);
 err_put:
-	put_device(dev);
+	platform_device_put(consumer);
 	return err;
 }
 
 /* Ends the provider, if nobody has, or waits for who does. */
 void peerdma_consumer_remove(struct peerdma_provider *provider)
 {
-	device_unregister(provider->consumer);
+	platform_device_unregister(provider->consumer);
+}
+
+/* The provider is being ended, or has been: it has ended when this returns. */
+void peerdma_consumer_wait(struct platform_device *consumer)
+{
+	device_lock(&consumer->dev);
+	device_unlock(&consumer->dev);
 }
 
 int peerdma_consumers_init(void)
 {
-	int err;
-
-	consumers = root_device_register("peerdma");
-	if (IS_ERR(consumers))
-		return PTR_ERR(consumers);
-	err = bus_register(&consumer_bus);
-	if (err)
-		goto err_root;
-	err = driver_register(&consumer_driver);
-	if (err)
-		goto err_bus;
-	return 0;
-
-err_bus:
-	bus_unregister(&consumer_bus);
-err_root:
-	root_device_unregister(consumers);
-	return err;
+	return platform_driver_register(&consumer_driver);
 }
 
 /* There is no provider. */
 void peerdma_consumers_exit(void)
 {
-	driver_unregister(&consumer_driver);
-	bus_unregister(&consumer_bus);
-	root_device_unregister(consumers);
+	platform_driver_unregister(&consumer_driver);
 }

@@ -230,10 +230,13 @@ bool peerdma_mem_settle(struct peerdma_mem *mem)
 		mem->end--;
 	if (mem->first < mem->end)
 		return false;
-	if (mem->pin)
+	if (mem->pin) {
+		/* Before it is another's, who may be charged for it as well. */
+		peerdma_uncharge(mem->provider, &mem->charge);
 		peerdma_pin_settled(mem->pin);
-	else
+	} else {
 		mem_settled(mem);
+	}
 	return true;
 }
 

@@ -102,7 +102,7 @@ struct peerdma_provider {
 	struct xarray pairs;
 	struct peerdma_stats stats;
 	struct device *node;
-	struct device *consumer; /* immutable once it is reserved */
+	struct platform_device *consumer; /* immutable once it is reserved */
 	void (*ended)(struct peerdma_provider *provider); /* immutable */
 };
 
@@ -398,6 +398,7 @@ int peerdma_consumers_init(void);
 void peerdma_consumers_exit(void);
 int peerdma_consumer_add(struct peerdma_provider *provider);
 void peerdma_consumer_remove(struct peerdma_provider *provider);
+void peerdma_consumer_wait(struct platform_device *consumer);
 
 /* node.c */
 int peerdma_nodes_init(void);

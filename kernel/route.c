@@ -239,7 +239,8 @@ static int guard_leaves(struct peerdma_provider *provider, struct peerdma_stack 
 		disk = &stack->disks[i];
 		if (!peerdma_is_leaf(disk) || disk->kind == PEERDMA_DISK_SHARE)
 			continue;
-		if (!md && peerdma_kernel_keeps_apart(disk->queue, page))
+		/* Asking may read the page, which registers do not bear. */
+		if (!md && provider->prefetchable && peerdma_kernel_keeps_apart(disk->queue, page))
 			continue;
 		kept = peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
 		if (IS_ERR(kept)) {

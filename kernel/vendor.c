@@ -34,12 +34,15 @@
  * A GPU that is unbound loses its page map, for which the kernel waits for every reference, and its
  * driver's remove() may count on having back what we keep of its memory, but for what others hold.
  * So the provider ends before, which revokes the buffers: consumer.c. Providers are made under the
- * function's device lock, and none while the function is being unbound.
+ * function's device lock, and none while the function is being unbound. A second one who unbinds
+ * waits in a bus notifier for the first to have ended the providers.
  */
+#include <linux/device/bus.h>
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/platform_device.h>
 #include <linux/range.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -170,10 +173,12 @@ static struct foreign *foreign_get(const struct peerdma_ctx *ctx, struct pci_dev
 	if (IS_ERR(foreign))
 		goto out;
 found:
-	if (peerdma_reaches(ctx, foreign->provider))
-		foreign->pins++;
-	else
+	if (!peerdma_reaches(ctx, foreign->provider))
 		foreign = ERR_PTR(-ENOENT);
+	else if (peerdma_gate_closed(&foreign->provider->gate))
+		foreign = ERR_PTR(-ENODEV); /* who unbinds waits until it has no pins */
+	else
+		foreign->pins++;
 out:
 	mutex_unlock(&foreigns_lock);
 	return foreign;
@@ -195,14 +200,64 @@ static void foreign_put(struct foreign *foreign)
 	kfree(foreign);
 }
 
+/* The consumer, referenced, of this function's provider with the next id after *id; or NULL. */
+static struct platform_device *next_consumer(const struct pci_dev *pdev, u32 *id)
+{
+	struct peerdma_provider *provider, *found = NULL;
+	struct platform_device *consumer = NULL;
+	struct foreign *foreign;
+
+	mutex_lock(&foreigns_lock);
+	list_for_each_entry(foreign, &foreigns, link) {
+		provider = foreign->provider;
+		if (provider->pdev == pdev && provider->id > *id &&
+		    (!found || provider->id < found->id))
+			found = provider;
+	}
+	if (found) {
+		*id = found->id;
+		consumer = found->consumer;
+		get_device(&consumer->dev);
+	}
+	mutex_unlock(&foreigns_lock);
+	return consumer;
+}
+
+/* Before remove() of the GPU's driver. */
+static int function_event(struct notifier_block *block, unsigned long event, void *data)
+{
+	struct platform_device *consumer;
+	u32 id = 0;
+
+	if (event != BUS_NOTIFY_UNBIND_DRIVER)
+		return NOTIFY_DONE;
+	while ((consumer = next_consumer(to_pci_dev(data), &id))) {
+		peerdma_consumer_wait(consumer);
+		platform_device_put(consumer);
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block functions = {
+	.notifier_call = function_event,
+};
+
 int peerdma_vendors_init(void)
 {
+	int err;
+
 	end_wq = alloc_workqueue("peerdma_vendor", WQ_UNBOUND, 0);
-	return end_wq ? 0 : -ENOMEM;
+	if (!end_wq)
+		return -ENOMEM;
+	err = bus_register_notifier(&pci_bus_type, &functions);
+	if (err)
+		destroy_workqueue(end_wq);
+	return err;
 }
 
 void peerdma_vendors_exit(void)
 {
+	bus_unregister_notifier(&pci_bus_type, &functions);
 	destroy_workqueue(end_wq); /* its work may make some for peerdma_revoke_wq */
 }
 
@@ -533,6 +588,8 @@ static struct peerdma_mem *adopt(const struct peerdma_ctx *ctx, struct pci_dev *
 
 	*inside = NULL;
 	foreign = err ? ERR_PTR(err) : foreign_get(ctx, pdev, bar, pin->pgmap);
+	if (!err && foreign == ERR_PTR(-ENODEV))
+		return ERR_PTR(refuse(req, PEERDMA_REASON_REVOKED));
 	if (IS_ERR(foreign))
 		return ERR_CAST(foreign);
 	pin->foreign = foreign;

@@ -84,6 +84,13 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #define devnode_const
 #endif
 
+/* A platform driver's remove() returned a number up to v6.10. Drop with 6.1. */
+#ifdef PEERDMA_HAVE_PLATFORM_REMOVE_INT
+#define platform_remove_void remove_new
+#else
+#define platform_remove_void remove
+#endif
+
 /* A vma's flags were written to directly up to v6.2. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_VM_FLAGS_MOD
 static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, unsigned long clear)

@@ -186,6 +186,23 @@ int again()
 }
 
 /// In each round something else comes first.
+/// Registers without end, by several threads; mostly somebody else has the memory.
+[[noreturn]] void insist()
+{
+	std::vector<std::thread> threads;
+	for (int i = 0; i < 4; i++)
+		threads.emplace_back([] {
+			const Fd dev(raw::open_device());
+			for (;;) {
+				const auto req = enroll(dev);
+				if (req.out_buf_id)
+					raw::destroy(dev, req.out_buf_id);
+			}
+		});
+	for (;;)
+		::pause();
+}
+
 int races(int rounds)
 {
 	const Fd file(open_file(pattern_file));
@@ -368,6 +385,8 @@ int main(int argc, char **argv)
 		return again();
 	if (what == "races" && argc > 2)
 		return races(std::atoi(argv[2]));
+	if (what == "insist")
+		insist();
 	if (what == "early")
 		return early();
 	if (what == "let_go" && argc > 2)

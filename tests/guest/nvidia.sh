@@ -231,6 +231,17 @@ for _ in 1 2 3; do
 done
 same "others have let go: the driver had it back before" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/nvstand/strangers)"
+# Processes that go on asking for memory of a GPU do not keep it bound. What they have just been given is not counted as wrong:
+# whether it keeps its own calls apart is the driver's matter.
+keep keep
+nvidia insist &
+insisting=$!
+sleep 1
+check "while others ask for more: the GPU is unbound" timeout 20 bash -c "echo $gpu >/sys/bus/pci/drivers/nvstand/unbind"
+kill -9 $insisting
+wait $insisting 2>/dev/null
+end_keeper
+bind_to nvstand
 no_stand
 
 stand stays=1
