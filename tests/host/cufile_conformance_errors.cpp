@@ -116,6 +116,29 @@ TEST_F(Cufile, WithoutADescriptor)
 		  0);
 }
 
+// It may be a GPU's of another vendor, and nobody can say.
+TEST_F(Cufile, WhereTheModuleCannotBeAsked)
+{
+	EXPECT_EQ(in_child([&] {
+			  if (!dlopen("libhsa-runtime64.so.1", RTLD_NOW))
+				  return 2;
+			  std::vector<char> host(4096);
+			  const auto registers = [&](const char *node) {
+				  setenv("PEERDMA_DEVICE", node, 1);
+				  const int rc = lib().cuFileBufRegister(host.data(), host.size(), 0).err;
+				  if (!rc)
+					  lib().cuFileBufDeregister(host.data());
+				  return rc;
+			  };
+			  int bad = registers("/nowhere") != 0; // there is no module: it is the host's
+			  bad |= registers("/dev/null") != CU_FILE_GPU_MEMORY_PINNING_FAILED;
+			  bad |= registers("/nowhere") != 0;
+			  lib().cuFileDriverClose_v2();
+			  return bad;
+		  }),
+		  0);
+}
+
 // Not of the kind that says "host memory": that the driver cannot say what it is.
 TEST_F(Cufile, ADriverThatCannotSayWhatMemoryIs)
 {

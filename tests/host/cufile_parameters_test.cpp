@@ -225,17 +225,21 @@ TEST_F(CufileParameters, AProvidersNodeIsEnoughToOpenWithoutAFallback)
 	system.to_stderr.clear();
 	system.variables["PEERDMA_DEVICE"] = "";
 	EXPECT_FALSE(opens()) << "which counts as not set";
-	EXPECT_TRUE(system.to_stderr.ends_with("allow_compat_mode is false, and /dev/peerdma cannot be opened: "
+	EXPECT_TRUE(system.to_stderr.ends_with("allow_compat_mode is false, and /dev/peerdma cannot be used: "
 					       "Input/output error\n"))
 		<< system.to_stderr;
 	system.variables["PEERDMA_DEVICE"] = "/dev/peerdma4";
 	EXPECT_FALSE(opens()) << "another one is named";
-	EXPECT_TRUE(system.to_stderr.ends_with("and /dev/peerdma4, which PEERDMA_DEVICE names, cannot be opened: "
+	EXPECT_TRUE(system.to_stderr.ends_with("and /dev/peerdma4, which PEERDMA_DEVICE names, cannot be used: "
 					       "No such file or directory\n"))
 		<< system.to_stderr;
 	system.variables["PEERDMA_DEVICE"] = "/dev/peerdma3";
 	system.links.clear();
 	EXPECT_TRUE(opens()) << "it is named";
+	for (const int error : {ENOTTY, EPROTONOSUPPORT}) {
+		system.module_answers = -error;
+		EXPECT_FALSE(opens()) << error << ": it is no module's, or another's";
+	}
 }
 
 TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)

@@ -24,12 +24,16 @@ uint64_t lane_bytes(const Config &config)
 
 std::string named_node(System &system) { return system.variable("PEERDMA_DEVICE").value_or(""); }
 
-// Whether there is a node to go directly by: 0 or -errno.
+// Whether there is a module to go directly by: 0 or -errno.
 int try_node(System &system)
 {
 	const int fd =
 		peerdma_impl::open_node(system, named_node(system), [&](auto &names) { system.list("/dev/", names); });
-	return fd < 0 ? fd : system.close(fd);
+	if (fd < 0)
+		return fd;
+	const int rc = system.ask_module(fd);
+	system.close(fd);
+	return rc;
 }
 
 // Why the driver must not open; empty if it may.
@@ -43,7 +47,7 @@ std::string refusal(System &system, const Config &config)
 	const std::string named = named_node(system);
 	return "allow_compat_mode is false, and " + peerdma_impl::first_node(named) +
 	       (named.empty() ? "" : ", which PEERDMA_DEVICE names,") +
-	       " cannot be opened: " + std::generic_category().message(-rc);
+	       " cannot be used: " + std::generic_category().message(-rc);
 }
 
 unsigned count_cores(System &system)

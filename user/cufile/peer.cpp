@@ -97,13 +97,16 @@ public:
 		reason = PEERDMA_REASON_NONE;
 		struct peerdma_device *device = nullptr;
 		int number = -1;
-		if (!can_import() || !others_are_there() || hold_device(device, number) < 0)
+		if (!can_import() || !others_are_there())
 			return -ENOENT;
+		int rc = hold_device(device, number);
+		if (rc < 0)
+			return is_absence(rc) ? -ENOENT : rc;
 		struct peerdma_pointer_args args = args_of(address, size);
 		struct peerdma_buf *made = nullptr;
 		// Most memory is nobody's. So whose it is comes first, with a drive that is nowhere.
 		args.pci_domain = UINT32_MAX;
-		int rc = table_.buf_from_pointer(device, &args, &made);
+		rc = table_.buf_from_pointer(device, &args, &made);
 		if (args.out_reason == PEERDMA_REASON_IMPORT_DEVICE &&
 		    nearest_drive(real_system(), "", args.pci_domain, args.pci_bdf))
 			rc = table_.buf_from_pointer(device, &args, &made);
@@ -173,6 +176,11 @@ private:
 		hsa_.look_again(none);
 		level_zero_.look_again(none);
 		return hsa_.load(none) || level_zero_.load(none);
+	}
+	// No node, or none that this process may open: then all memory is registered as the host's.
+	static bool is_absence(int rc)
+	{
+		return rc == -ENOENT || rc == -ENXIO || rc == -ENODEV || rc == -EACCES || rc == -EPERM;
 	}
 	static struct peerdma_pointer_args args_of(const void *address, uint64_t size)
 	{

@@ -310,7 +310,7 @@ void Library::tell_lost(Handle &handle) noexcept
 
 void Library::tell_lost(const Place &place) noexcept
 {
-	if (seams_.peer.is_there(place) || told_lost_device_.exchange(true))
+	if (seams_.peer.is_there(place) || told_lost_device_.exchange(place.device) == place.device)
 		return;
 	log_.say(Log::Level::error,
 		 "the library's descriptor of /dev/peerdma was closed by the program, by close_range(2) "

@@ -68,6 +68,8 @@ public:
 	// memcpy(), or -EFAULT where one of the addresses leads nowhere.
 	virtual int64_t copy(void *to, const void *from, uint64_t size) = 0;
 	virtual int direct_limits(int fd, DirectLimits &limits) = 0;
+	// 0: a descriptor of the module's, of this library's ABI. -ENOTTY: of something else. -EPROTONOSUPPORT: of another ABI.
+	virtual int ask_module(int fd) = 0;
 	// Of this range, in the page cache.
 	virtual int64_t pages_cached(int fd, uint64_t offset, uint64_t size) = 0;
 	virtual int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) = 0;

@@ -12,6 +12,7 @@
 #include <linux/stat.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -74,6 +75,13 @@ public:
 	int open(const char *path, int flags) override { return high(check(::open(path, flags))); }
 	int close(int fd) override { return check(::close(fd)); }
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
+	int ask_module(int fd) override
+	{
+		struct peerdma_info info = {};
+		info.size = sizeof(info);
+		const int rc = check(::ioctl(fd, PEERDMA_INFO, &info));
+		return !rc && info.out_abi != PEERDMA_ABI_VERSION ? -EPROTONOSUPPORT : rc;
+	}
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
 	off_t seek(int fd, off_t to) override { return peerdma_impl::seek_to(fd, to, SEEK_SET); }
