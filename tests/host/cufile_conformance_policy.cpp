@@ -315,6 +315,9 @@ TEST_F(LogPath, AFifoThatIsFull)
 	variable("CUFILE_LOGFILE_PATH", path("fifo").string());
 	EXPECT_EQ(in_child_that_must_not_wait([&] {
 			  const int reader = open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+			  const int said = open(path("said").c_str(), O_WRONLY | O_CREAT, 0600);
+			  if (dup2(said, 2) != 2)
+				  return 4;
 			  for (int i = 0; i < 1000; i++)
 				  if (opens_and_closes())
 					  return 2;
@@ -324,6 +327,7 @@ TEST_F(LogPath, AFifoThatIsFull)
 			  return text.find("odd: unknown key") == std::string::npos ? 3 : 0;
 		  }),
 		  0);
+	EXPECT_NE(content("said").find("fifo: 1 lines of this log were lost: no room\n"), std::string::npos);
 }
 
 TEST_F(LogPath, AFullPipeForStandardError)
@@ -346,6 +350,41 @@ TEST_F(LogPath, AFullPipeForStandardError)
 			  return std::regex_search(text, lost) ? 0 : 5;
 		  }),
 		  0);
+}
+
+// The one line that says why the driver does not open is not lost with the file, nor is it written into the program's data.
+TEST_F(LogPath, AFileWithoutRoom)
+{
+	json("{\"properties\":[]}");
+	variable("CUFILE_LOGFILE_PATH", "/dev/full");
+	for (const int flags : {O_WRONLY, O_RDWR | O_APPEND, O_RDWR}) {
+		const std::string name = "said" + std::to_string(flags);
+		EXPECT_EQ(in_child_that_must_not_wait([&] {
+				  const int said = open(path(name).c_str(), flags | O_CREAT, 0600);
+				  return dup2(said, 2) != 2 ||
+					 code(lib().cuFileDriverOpen) != CU_FILE_DRIVER_INVALID_PROPS;
+			  }),
+			  0);
+		const std::regex both(" .* ERROR  .*cufile.json:1:15: .*\n"
+				      " .* NOTICE .* /dev/full: 1 lines of this log were lost: no room\n");
+		if (flags == O_RDWR)
+			EXPECT_EQ(content(name), "");
+		else
+			EXPECT_TRUE(std::regex_match(content(name), both)) << content(name);
+	}
+}
+
+// What is no error is counted alone.
+TEST_F(LogPath, LinesThatAFileHasNoRoomFor)
+{
+	variable("CUFILE_LOGFILE_PATH", "/dev/full");
+	EXPECT_EQ(in_child_that_must_not_wait([&] {
+			  const int said = open(path("said").c_str(), O_WRONLY | O_CREAT, 0600);
+			  return dup2(said, 2) != 2 || opens_and_closes();
+		  }),
+		  0);
+	const std::regex lost(" .* NOTICE .* /dev/full: [1-9][0-9]* lines of this log were lost: no room\n");
+	EXPECT_TRUE(std::regex_match(content("said"), lost)) << content("said");
 }
 
 // Neither a link nor what it leads to is put aside.

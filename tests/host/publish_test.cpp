@@ -3,6 +3,7 @@
 // Publishing takes a device from whoever has it: whatever goes wrong, the machine is as it was before.
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -142,6 +143,39 @@ TEST_F(Publish, ADeviceThatIsNotThere)
 	EXPECT_EQ(publish(), -ENODEV);
 	EXPECT_STREQ(args.out_where, pci.c_str());
 	EXPECT_EQ(unpublish(), -ENODEV);
+}
+
+// The one that was opened, which is neither the first that was tried nor what the environment names by now.
+TEST_F(Publish, ANodeThatFailsIsNamed)
+{
+	env.add_function(pci, 1 << 20);
+	const struct {
+		int error; // of opening /dev/peerdma
+		const char *at_open, *later, *node;
+	} cases[] = {
+		{0, "", "/dev/peerdma4", "/dev/peerdma"},
+		{-EACCES, "", "", "/dev/peerdma3"},
+		{-ENOENT, "", "/dev/peerdma4", "/dev/peerdma3"},
+		{0, "/dev/peerdma4", "", "/dev/peerdma4"},
+	};
+	env.provider_nodes = {{"/dev/peerdma3", 0}, {"/dev/peerdma4", 0}};
+	env.files["/dev/peerdma3"] = env.files["/dev/peerdma4"] = "";
+	for (const auto &c : cases) {
+		peerdma_close(device);
+		device = nullptr;
+		env.node_error = c.error;
+		::setenv("PEERDMA_DEVICE", c.at_open, 1);
+		const int opened = peerdma_open(&device, 0);
+		::setenv("PEERDMA_DEVICE", c.later, 1);
+		env.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_INFO ? -EIO : 1; };
+		const int published = publish();
+		env.on_ioctl = nullptr;
+		::unsetenv("PEERDMA_DEVICE");
+		ASSERT_EQ(opened, 0);
+		EXPECT_EQ(published, -EIO);
+		EXPECT_STREQ(args.out_where, c.node);
+		EXPECT_TRUE(env.writes.empty());
+	}
 }
 
 TEST_F(Publish, ADeviceInUseIsNotStolen)

@@ -531,6 +531,8 @@ TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
 	EXPECT_EQ(json["pairs"][1]["refused_by"], "/etc/peerdma/rules:2");
 	EXPECT_TRUE(json["pairs"][0]["refused_by"].is_null());
 	EXPECT_TRUE(json["rules_fault"].is_null());
+	EXPECT_TRUE(json["open_error"].is_null());
+	EXPECT_TRUE(json["open_node"].is_null());
 
 	// The tree is still worth something; that nothing works, and why, is said.
 	env.files["/etc/peerdma/rules"] = "denies\n";
@@ -538,6 +540,35 @@ TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
 	EXPECT_TRUE(has(faulty.text, "no process gets anything: /etc/peerdma/rules:1:1: "));
 	EXPECT_TRUE(has(faulty.text, "0000:03:00.0"));
 	EXPECT_TRUE(faulty.json["providers"].empty());
+	EXPECT_EQ(faulty.json["open_error"], "EBADMSG");
+}
+
+// An empty list of providers says that there is none only if the node opens.
+TEST_F(Seeing, TopologyWithoutANodeThatOpens)
+{
+	env.node_error = -ENOENT;
+	const auto missing = cli::topo({});
+	EXPECT_TRUE(has(missing.text, "providers are not known: cannot open /dev/peerdma (ENOENT)\n")) << missing.text;
+	EXPECT_EQ(missing.json["open_error"], "ENOENT");
+	EXPECT_EQ(missing.json["open_node"], "/dev/peerdma");
+	EXPECT_EQ(cli::topo({.svg = "", .dot = true}).json["open_error"], "ENOENT");
+
+	env.contents["/dev/null\n"].mode = S_IFCHR;
+	env.on_ioctl = [](unsigned long, void *) { return -ENOTTY; };
+	::setenv("PEERDMA_DEVICE", "/dev/null\n", 1);
+	const auto other = cli::topo({});
+	::unsetenv("PEERDMA_DEVICE");
+	EXPECT_TRUE(has(other.text, "providers are not known: cannot open /dev/null\\n (ENOTTY)\n")) << other.text;
+	EXPECT_EQ(other.json["open_error"], "ENOTTY");
+	EXPECT_EQ(other.json["open_node"], "/dev/null\n") << "names are as they are";
+
+	env.on_ioctl = nullptr;
+	env.node_error = 0;
+	const auto none = cli::topo({});
+	EXPECT_TRUE(has(none.text, "no provider is published\n")) << none.text;
+	EXPECT_TRUE(none.json["open_error"].is_null());
+	EXPECT_TRUE(none.json["open_node"].is_null());
+	EXPECT_TRUE(env.fds.empty()) << "a descriptor leaked";
 }
 
 TEST_F(Seeing, TopologyOfDisksThatAreNoFunctionsOwn)

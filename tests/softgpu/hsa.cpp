@@ -2,8 +2,8 @@
 //
 // A test fixture, no GPU: a libhsa-runtime64.so.1 whose memory is a quarter of the BAR of SOFTGPU_STAND. The calls and
 // numbers are those of ROCm's documentation.
+#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 #include <unistd.h>
@@ -16,14 +16,7 @@ namespace
 constexpr int success = 0, invalid_argument = 0x1001, invalid_allocation = 0x1003, out_of_resources = 0x1008,
 	      not_initialized = 0x100b;
 constexpr size_t page = 4096;
-bool initialized;
-
-softgpu::Stand &stand()
-{
-	static auto *const all =
-		new softgpu::Stand(std::getenv("SOFTGPU_STAND"), softgpu::stand_bytes / 2, softgpu::stand_bytes / 4);
-	return *all;
-}
+std::atomic<softgpu::Stand *> stand; // nullptr before hsa_init(), and where that fails
 
 // hsa_amd_pointer_info_t
 struct Info {
@@ -35,71 +28,94 @@ struct Info {
 	uint64_t owner;
 };
 
+// A call that needs hsa_init().
+template <class Body> int initialized(Body &&body) noexcept
+{
+	return softgpu::guarded(out_of_resources, [&] {
+		softgpu::Stand *const all = stand;
+		return all ? body(*all) : not_initialized;
+	});
+}
+
 } // namespace
 
 extern "C" {
 
 int hsa_init()
 {
-	initialized = true;
-	return success;
+	return softgpu::guarded(out_of_resources, [] {
+		static auto *const all =
+			softgpu::Stand::of_environment(softgpu::stand_bytes / 2, softgpu::stand_bytes / 4);
+		stand = all;
+		return all ? success : out_of_resources;
+	});
 }
 
 // Whole pages, as from amdgpu.
 int hsa_amd_memory_pool_allocate(uint64_t, size_t size, uint32_t, void **out)
 {
-	if (!initialized)
-		return not_initialized;
-	*out = stand().take((size + page - 1) / page * page);
-	return *out ? success : out_of_resources;
+	return initialized([&](softgpu::Stand &all) {
+		*out = all.take((size + page - 1) / page * page);
+		return *out ? success : out_of_resources;
+	});
 }
 int hsa_amd_memory_pool_free(void *memory)
 {
-	return stand().give(static_cast<char *>(memory)) ? success : invalid_allocation;
+	return initialized([&](softgpu::Stand &all) {
+		return all.give(static_cast<char *>(memory)) ? success : invalid_allocation;
+	});
 }
 
 // As much of it as the caller knows.
 int hsa_amd_pointer_info(const void *address, Info *info, void *(*)(size_t), uint32_t *, void **)
 {
-	if (!initialized)
-		return not_initialized;
-	if (!info || info->size < 8)
-		return invalid_argument;
-	Info all = {};
-	char *start = nullptr;
-	all.size = info->size < sizeof(all) ? info->size : static_cast<uint32_t>(sizeof(all));
-	if (stand().find(address, start, all.bytes)) {
-		all.type = 1;
-		all.at_device = start;
-	}
-	std::memcpy(info, &all, all.size);
-	return success;
+	return initialized([&](softgpu::Stand &all) {
+		if (!info || info->size < 8)
+			return invalid_argument;
+		Info found = {};
+		char *start = nullptr;
+		found.size = info->size < sizeof(found) ? info->size : static_cast<uint32_t>(sizeof(found));
+		if (all.find(address, start, found.bytes)) {
+			found.type = 1;
+			found.at_device = start;
+		}
+		std::memcpy(info, &found, found.size);
+		return success;
+	});
 }
 
 // Of all that was allocated at once, and where in it the address is.
 int hsa_amd_portable_export_dmabuf(const void *address, size_t size, int *fd, uint64_t *offset)
 {
-	char *start = nullptr;
-	size_t bytes = 0;
-	if (!fd || !offset)
-		return invalid_argument;
-	if (!stand().find(address, start, bytes) ||
-	    size > bytes - static_cast<size_t>(static_cast<const char *>(address) - start))
-		return invalid_allocation;
-	*fd = stand().dma_buf(stand().bytes(start), bytes);
-	*offset = static_cast<uint64_t>(static_cast<const char *>(address) - start);
-	return *fd < 0 ? out_of_resources : success;
+	return initialized([&](softgpu::Stand &all) {
+		char *start = nullptr;
+		size_t bytes = 0;
+		if (!fd || !offset)
+			return invalid_argument;
+		if (!all.find(address, start, bytes) ||
+		    size > bytes - static_cast<size_t>(static_cast<const char *>(address) - start))
+			return invalid_allocation;
+		*fd = all.dma_buf(all.bytes(start), bytes);
+		*offset = static_cast<uint64_t>(static_cast<const char *>(address) - start);
+		return *fd < 0 ? out_of_resources : success;
+	});
 }
 int hsa_amd_portable_close_dmabuf(int fd) { return close(fd) ? invalid_argument : success; }
 
 // hip.cpp's: where the CPU gets at what is in one allocation; nullptr, it is not.
 char *fake_hsa_bytes(const void *address, size_t size)
 {
-	char *start = nullptr;
-	size_t bytes = 0;
-	if (!stand().find(address, start, bytes))
-		return nullptr;
-	const auto from = static_cast<size_t>(static_cast<const char *>(address) - start);
-	return size > bytes - from ? nullptr : stand().bytes(start) + from;
+	char *at = nullptr;
+	initialized([&](softgpu::Stand &all) {
+		char *start = nullptr;
+		size_t bytes = 0;
+		if (!all.find(address, start, bytes))
+			return invalid_allocation;
+		const auto from = static_cast<size_t>(static_cast<const char *>(address) - start);
+		if (size <= bytes - from)
+			at = all.bytes(start) + from;
+		return success;
+	});
+	return at;
 }
 }

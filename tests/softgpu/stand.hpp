@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
@@ -22,6 +23,12 @@ class Stand
 public:
 	// Bytes [from, from + size) of BAR 2 of that PCI function.
 	Stand(const std::string &address, size_t from, size_t size);
+	// Of the function that SOFTGPU_STAND names, never to be destroyed; nullptr if the variable is not set.
+	static Stand *of_environment(size_t from, size_t size)
+	{
+		const char *const address = std::getenv("SOFTGPU_STAND");
+		return address ? new Stand(address, from, size) : nullptr;
+	}
 	Stand(const Stand &) = delete;
 	Stand &operator=(const Stand &) = delete;
 
@@ -43,5 +50,15 @@ private:
 	std::mutex lock_;                // protects what follows
 	std::map<size_t, size_t> taken_; // by where it begins in the BAR
 };
+
+// A C entry point: an exception becomes the vendor's error.
+template <class Result, class Body> Result guarded(Result failed, Body &&body) noexcept
+{
+	try {
+		return body();
+	} catch (...) {
+		return failed;
+	}
+}
 
 } // namespace softgpu

@@ -2,6 +2,7 @@
 //
 // A test fixture, no GPU: a libze_loader.so.1 with one driver, whose memory is a quarter of the BAR of SOFTGPU_STAND. The
 // calls and numbers are those of Level Zero's specification; descriptors of dma-bufs are kept, as Intel's driver does.
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,7 @@ constexpr int success = 0, uninitialized = 0x78000001, unsupported = 0x78000003,
 	      out_of_memory = 0x70000003;
 constexpr uint32_t export_desc = 0x18, export_fd = 0x1a, dma_buf = 2, device_memory = 2, queue_desc = 0xe,
 		   synchronous = 1;
-bool initialized;
+std::atomic<softgpu::Stand *> stand; // nullptr before zeInit(), and where that fails
 char the_driver, the_device, own_context;
 
 struct Base {
@@ -53,24 +54,34 @@ struct Memory {
 std::mutex &lock = *new std::mutex; // protects all
 std::map<char *, Memory> &all = *new std::map<char *, Memory>;
 
-softgpu::Stand &stand()
+// A call that needs zeInit().
+template <class Body> int initialized(Body &&body) noexcept
 {
-	static auto *const the_stand = new softgpu::Stand(std::getenv("SOFTGPU_STAND"), softgpu::stand_bytes / 4 * 3,
-							  softgpu::stand_bytes / 4);
-	return *the_stand;
+	return softgpu::guarded(out_of_memory, [&] {
+		softgpu::Stand *const made = stand;
+		return made ? body(*made) : uninitialized;
+	});
+}
+// Likewise, with the lock.
+template <class Body> int locked(Body &&body) noexcept
+{
+	return initialized([&](softgpu::Stand &made) {
+		const std::lock_guard guard(lock);
+		return body(made);
+	});
 }
 
 // With the lock: where the CPU gets at it, memory of the device's or of the host's.
-void *seen(void *address, size_t size)
+void *seen(softgpu::Stand &made, void *address, size_t size)
 {
 	char *start = nullptr;
 	size_t bytes = 0;
-	if (!stand().find(address, start, bytes))
+	if (!made.find(address, start, bytes))
 		return address;
 	const auto from = static_cast<size_t>(static_cast<char *>(address) - start);
 	if (size > bytes - from)
 		std::abort();
-	return stand().bytes(start) + from;
+	return made.bytes(start) + from;
 }
 
 Export *find(Base *first, uint32_t kind)
@@ -82,9 +93,9 @@ Export *find(Base *first, uint32_t kind)
 }
 
 // With the lock. nullptr: not this context's.
-Memory *at(void *context, const void *address, char *&start, size_t &size)
+Memory *at(softgpu::Stand &made, void *context, const void *address, char *&start, size_t &size)
 {
-	if (!stand().find(address, start, size))
+	if (!made.find(address, start, size))
 		return nullptr;
 	Memory &memory = all.at(start);
 	return memory.context == context ? &memory : nullptr;
@@ -96,30 +107,38 @@ extern "C" {
 
 int zeInit(uint32_t)
 {
-	initialized = true;
-	return success;
+	return softgpu::guarded(out_of_memory, [] {
+		static auto *const made =
+			softgpu::Stand::of_environment(softgpu::stand_bytes / 4 * 3, softgpu::stand_bytes / 4);
+		stand = made;
+		return made ? success : uninitialized;
+	});
 }
 int zeDriverGet(uint32_t *count, void **drivers)
 {
-	if (!initialized)
-		return uninitialized;
-	if (*count && drivers)
-		*drivers = &the_driver;
-	*count = 1;
-	return success;
+	return initialized([&](const softgpu::Stand &) {
+		if (*count && drivers)
+			*drivers = &the_driver;
+		*count = 1;
+		return success;
+	});
 }
 void *zeDriverGetDefaultContext(void *driver) { return driver == &the_driver ? &own_context : nullptr; }
 int zeDeviceGet(void *, uint32_t *count, void **devices)
 {
-	if (*count && devices)
-		*devices = &the_device;
-	*count = 1;
-	return success;
+	return initialized([&](const softgpu::Stand &) {
+		if (*count && devices)
+			*devices = &the_device;
+		*count = 1;
+		return success;
+	});
 }
 int zeContextCreate(void *, const Base *, void **out)
 {
-	*out = new (std::nothrow) char;
-	return *out ? success : out_of_memory;
+	return initialized([&](const softgpu::Stand &) {
+		*out = new char;
+		return success;
+	});
 }
 int zeContextDestroy(void *context)
 {
@@ -130,72 +149,78 @@ int zeContextDestroy(void *context)
 int zeMemAllocDevice(void *context, Base *desc, size_t size, size_t, void *, void **out)
 {
 	const Export *const wanted = find(desc, export_desc);
-	std::lock_guard guard(lock);
-	char *const start = stand().take(size);
-	if (!start)
-		return out_of_memory;
-	try {
-		all[start] = {context, wanted && wanted->flags & dma_buf};
-	} catch (const std::bad_alloc &) {
-		stand().give(start);
-		return out_of_memory;
-	}
-	*out = start;
-	return success;
+	return locked([&](softgpu::Stand &made) {
+		char *const start = made.take(size);
+		if (!start)
+			return out_of_memory;
+		try {
+			all[start] = {context, wanted && wanted->flags & dma_buf};
+		} catch (const std::bad_alloc &) {
+			made.give(start);
+			return out_of_memory;
+		}
+		*out = start;
+		return success;
+	});
 }
 int zeMemFree(void *, void *memory)
 {
-	std::lock_guard guard(lock);
-	const auto found = all.find(static_cast<char *>(memory));
-	if (found == all.end())
-		return invalid_argument;
-	if (found->second.fd >= 0)
-		close(found->second.fd);
-	all.erase(found);
-	stand().give(static_cast<char *>(memory));
-	return success;
+	return locked([&](softgpu::Stand &made) {
+		const auto found = all.find(static_cast<char *>(memory));
+		if (found == all.end())
+			return invalid_argument;
+		if (found->second.fd >= 0)
+			close(found->second.fd);
+		all.erase(found);
+		made.give(static_cast<char *>(memory));
+		return success;
+	});
 }
 
 int zeMemGetAddressRange(void *context, const void *address, void **base, size_t *bytes)
 {
-	std::lock_guard guard(lock);
-	char *start = nullptr;
-	size_t size = 0;
-	if (!at(context, address, start, size))
-		return invalid_argument;
-	if (base)
-		*base = start;
-	if (bytes)
-		*bytes = size;
-	return success;
+	return locked([&](softgpu::Stand &made) {
+		char *start = nullptr;
+		size_t size = 0;
+		if (!at(made, context, address, start, size))
+			return invalid_argument;
+		if (base)
+			*base = start;
+		if (bytes)
+			*bytes = size;
+		return success;
+	});
 }
 int zeMemGetAllocProperties(void *context, const void *address, Properties *out, void **device)
 {
-	std::lock_guard guard(lock);
-	char *start = nullptr;
-	size_t size = 0;
-	Memory *const memory = at(context, address, start, size);
-	out->type = memory ? device_memory : 0;
-	if (device)
-		*device = memory ? &the_device : nullptr;
-	Export *const wanted = find(out->next, export_fd);
-	if (!wanted)
-		return success;
-	if (!memory || !memory->for_export || wanted->flags != dma_buf)
-		return unsupported;
-	if (memory->fd < 0)
-		memory->fd = stand().dma_buf(stand().bytes(start), size);
-	wanted->fd = memory->fd;
-	return memory->fd < 0 ? unsupported : success;
+	return locked([&](softgpu::Stand &made) {
+		char *start = nullptr;
+		size_t size = 0;
+		Memory *const memory = at(made, context, address, start, size);
+		out->type = memory ? device_memory : 0;
+		if (device)
+			*device = memory ? &the_device : nullptr;
+		Export *const wanted = find(out->next, export_fd);
+		if (!wanted)
+			return success;
+		if (!memory || !memory->for_export || wanted->flags != dma_buf)
+			return unsupported;
+		if (memory->fd < 0)
+			memory->fd = made.dma_buf(made.bytes(start), size);
+		wanted->fd = memory->fd;
+		return memory->fd < 0 ? unsupported : success;
+	});
 }
 
 // A list of which each command is done at once.
 int zeCommandListCreateImmediate(void *, void *device, const Queue *queue, void **out)
 {
-	if (device != &the_device || queue->kind != queue_desc || queue->mode != synchronous)
-		return invalid_argument;
-	*out = new (std::nothrow) char;
-	return *out ? success : out_of_memory;
+	return initialized([&](const softgpu::Stand &) {
+		if (device != &the_device || queue->kind != queue_desc || queue->mode != synchronous)
+			return invalid_argument;
+		*out = new char;
+		return success;
+	});
 }
 int zeCommandListDestroy(void *list)
 {
@@ -204,8 +229,9 @@ int zeCommandListDestroy(void *list)
 }
 int zeCommandListAppendMemoryCopy(void *, void *to, const void *from, size_t size, void *, uint32_t, void **)
 {
-	std::lock_guard guard(lock);
-	std::memcpy(seen(to, size), seen(const_cast<void *>(from), size), size);
-	return success;
+	return locked([&](softgpu::Stand &made) {
+		std::memcpy(seen(made, to, size), seen(made, const_cast<void *>(from), size), size);
+		return success;
+	});
 }
 }

@@ -120,8 +120,8 @@ void Log::rotate()
 		return;
 	}
 	may_rename_ = false;
-	write(line_of(Level::error, path_ + ": cannot be renamed to " + aside + ": " + error_name(rc), __FILE__,
-		      __LINE__, system_.pid()));
+	put(Level::error, line_of(Level::error, path_ + ": cannot be renamed to " + aside + ": " + error_name(rc),
+				  __FILE__, __LINE__, system_.pid()));
 }
 
 bool Log::write(std::string_view line)
@@ -139,11 +139,41 @@ bool Log::is_data(int fd)
 	       (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
 }
 
+// Behind how many were lost before it, or not at all.
+void Log::put(Level level, std::string_view line)
+{
+	if (lost_ && write(line_of(Level::notice, std::to_string(lost_) + " lines of this log were lost: no room",
+				   __FILE__, __LINE__, system_.pid())))
+		lost_ = 0;
+	if (!lost_ && write(line))
+		return;
+	lost_++;
+	if (level == Level::error)
+		put_on_standard_error(line);
+}
+
+// In place of the file.
+void Log::put_on_standard_error(std::string_view line)
+{
+	if (fd_ != 2 && !is_data(2))
+		system_.append(2, line);
+}
+
 void Log::close()
 {
 	std::lock_guard guard(lock_);
-	if (fd_ != 2)
-		lost_ = 0; // of that file; standard error stays
+	// Of standard error, which stays, the next line says it.
+	if (fd_ != 2 && lost_) {
+		try {
+			put_on_standard_error(
+				line_of(Level::notice,
+					path_ + ": " + std::to_string(lost_) + " lines of this log were lost: no room",
+					__FILE__, __LINE__, system_.pid()));
+		} catch (...) {
+			// As say().
+		}
+		lost_ = 0;
+	}
 	path_.clear();
 	open_file();
 }
@@ -163,12 +193,7 @@ void Log::say(Level level, std::string_view message, const char *file, int numbe
 		// Each time, and after both, which may fall back on standard error: the program may have data there at any time.
 		if (fd_ == 2 && is_data(fd_))
 			return;
-		if (lost_ &&
-		    write(line_of(Level::notice, std::to_string(lost_) + " lines of this log were lost: no room",
-				  __FILE__, __LINE__, system_.pid())))
-			lost_ = 0;
-		if (lost_ || !write(line))
-			lost_++;
+		put(level, line);
 	} catch (...) {
 		// A log that cannot be written is no reason to fail what is logged.
 	}

@@ -35,8 +35,8 @@ Opened &opened()
 
 } // namespace
 
-Device::Device(Env &env, int fd, bool direct_only, Policy policy)
-	: env_(env), fd_(fd), direct_only_(direct_only), policy_(std::move(policy))
+Device::Device(Env &env, int fd, std::string node, bool direct_only, Policy policy)
+	: env_(env), fd_(fd), node_(std::move(node)), direct_only_(direct_only), policy_(std::move(policy))
 {
 	identity_.fd = fd;
 	identity_.identify(env, false);
@@ -62,7 +62,9 @@ Device::~Device()
 
 int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 {
-	int fd = open_node(env, named_node(), [&](auto &names) { env.list_dir("/dev", names); });
+	std::string node;
+	int fd = open_node(
+		env, named_node(), [&](auto &names) { env.list_dir("/dev", names); }, node);
 	if (fd < 0)
 		return fd;
 	std::shared_ptr<Device> device;
@@ -70,7 +72,7 @@ int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
 	try {
 		Policy policy;
 		policed = Policy::load(env, policy);
-		device = std::make_shared<Device>(env, fd, direct_only, std::move(policy));
+		device = std::make_shared<Device>(env, fd, std::move(node), direct_only, std::move(policy));
 	} catch (...) {
 		env.close(fd);
 		throw;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "descriptor.hpp"
 #include "env.hpp"
@@ -38,8 +39,8 @@ class Device
 {
 public:
 	static int open(Env &env, bool direct_only, std::shared_ptr<Device> &out);
-	// Takes the descriptor.
-	Device(Env &env, int fd, bool direct_only, Policy policy);
+	// Takes the descriptor, of that node.
+	Device(Env &env, int fd, std::string node, bool direct_only, Policy policy);
 	~Device();
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
@@ -48,6 +49,7 @@ public:
 	int fd() const { return fd_.load(std::memory_order_relaxed); } // -1: lost
 	// The descriptor is still of /dev/peerdma.
 	bool is_there() const { return identity_.is_there(env_) && fd() >= 0; }
+	const std::string &node() const { return node_; } // the path that was opened
 	bool direct_only() const { return direct_only_; }
 	const Policy &policy() const { return policy_; }
 	bool is_inherited() const { return process_ != this_process(); }
@@ -65,6 +67,7 @@ private:
 	Env &env_;
 	Descriptor identity_;
 	std::atomic<int> fd_;
+	const std::string node_;
 	const bool direct_only_; // no falling back
 	const Policy policy_;
 	const uint64_t process_ = this_process();

@@ -44,11 +44,13 @@ inline std::optional<uint32_t> provider_of_node(std::string_view name)
 
 // Opens the node that is named, and no other. Else that of all providers, or where there is none or it may not be opened, as
 // in a container that was given one GPU, the first provider's that opens. list(names): the names in /dev. Returns a
-// descriptor or -errno.
-template <class System, class List> int open_node(System &system, const std::string &named, List &&list)
+// descriptor, and in opened the path of its node, or -errno.
+template <class System, class List>
+int open_node(System &system, const std::string &named, List &&list, std::string &opened)
 {
 	constexpr int mode = O_RDWR | O_CLOEXEC;
-	const int first = system.open(first_node(named).c_str(), mode);
+	opened = first_node(named);
+	const int first = system.open(opened.c_str(), mode);
 	if (!named.empty() || (first != -ENOENT && first != -EACCES && first != -EPERM))
 		return first;
 	std::vector<std::string> names;
@@ -57,10 +59,19 @@ template <class System, class List> int open_node(System &system, const std::str
 	for (const std::string &name : names)
 		if (const auto id = provider_of_node(name))
 			ids.insert(*id);
-	for (const uint32_t id : ids)
-		if (const int fd = system.open((device_node + std::to_string(id)).c_str(), mode); fd >= 0)
+	for (const uint32_t id : ids) {
+		opened = device_node + std::to_string(id);
+		if (const int fd = system.open(opened.c_str(), mode); fd >= 0)
 			return fd;
+	}
 	return first;
+}
+
+// Where the path is not asked for.
+template <class System, class List> int open_node(System &system, const std::string &named, List &&list)
+{
+	std::string opened;
+	return open_node(system, named, list, opened);
 }
 
 } // namespace peerdma_impl

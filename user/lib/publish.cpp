@@ -11,7 +11,6 @@
 
 #include "boundary.hpp"
 #include "device.hpp"
-#include "node.hpp"
 #include "pci.hpp"
 #include "policy.hpp"
 
@@ -188,7 +187,7 @@ private:
 		struct peerdma_info info = {};
 		rc = device_.ioctl(PEERDMA_INFO, info);
 		if (rc < 0)
-			return fail(rc, first_node(named_node()));
+			return fail(rc, device_.node());
 		// Physical addresses: the kernel lays out its page structures by them, not by the BAR's start.
 		const uint64_t align = info.out_publish_align;
 		const uint64_t len = args_.len ? args_.len : chosen.len - args_.bar_offset;

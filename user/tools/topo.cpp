@@ -169,8 +169,10 @@ Topology look()
 	struct peerdma_device *raw = nullptr;
 	// Without the module, or without the right to use it, the tree is still worth something.
 	topo.open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
-	if (topo.open_error < 0)
+	if (topo.open_error < 0) {
+		topo.open_node = peerdma_impl::first_node(peerdma_impl::named_node());
 		return topo;
+	}
 	const Device device(raw);
 	for (uint32_t id : provider_ids(device)) {
 		struct peerdma_provider_info info = {};
@@ -371,6 +373,8 @@ Json topo_json(const Topology &topo)
 	for (const UserShare &user : topo.consumers.users)
 		json["users"].push_back({{"uid", user.uid}, {"buffer_bytes", user.bytes}});
 	json["unseen_processes"] = topo.consumers.files.unseen;
+	json["open_error"] = topo.open_error ? Json(errno_name(-topo.open_error)) : Json();
+	json["open_node"] = topo.open_error ? Json(topo.open_node) : Json();
 	json["rules_fault"] = topo.fault.empty() ? Json() : Json(topo.fault);
 	for (const Pair &pair : topo.pairs) {
 		const bool known = !pair.error;
@@ -590,8 +594,7 @@ Report topo(const TopoOptions &options)
 	}
 	report.text = tree_text(topo);
 	if (topo.open_error < 0)
-		report.text += fmt::format("providers are not known: cannot open {} ({})\n",
-					   escaped(peerdma_impl::first_node(peerdma_impl::named_node())),
+		report.text += fmt::format("providers are not known: cannot open {} ({})\n", escaped(topo.open_node),
 					   errno_name(-topo.open_error));
 	else if (topo.providers.empty())
 		report.text += "no provider is published\n";

@@ -46,7 +46,8 @@ struct Pair {
 struct Topology {
 	std::vector<Function> functions; // each behind its parent
 	std::vector<OtherDisk> others;
-	int open_error = 0; // -errno of peerdma_open(); no provider is known then
+	int open_error = 0;    // -errno of peerdma_open(); no provider is known then
+	std::string open_node; // the device node that did not open
 	std::vector<struct peerdma_provider_info> providers;
 	std::vector<Pair> pairs;
 	Consumers consumers;
