@@ -287,7 +287,7 @@ private:
 	std::map<StreamKey, RegisteredStream> streams_;
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
 	std::atomic<uint64_t> near_ios_{0}, near_bytes_{0}; // by a relay
-	std::atomic<int> told_lost_device_{0}; // its number, Place::device; 0: none
+	std::atomic<int> told_lost_device_{0};              // its number, Place::device; 0: none
 };
 
 inline CUfileError_t error(CUfileOpError code, CUresult cuda = CUDA_SUCCESS) { return {code, cuda}; }
