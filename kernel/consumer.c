@@ -64,7 +64,7 @@ int peerdma_consumer_add(struct peerdma_provider *provider)
 	err = platform_device_add(consumer);
 	if (err)
 		goto err_link;
-	/* The driver core binds no consumer of what it is unbinding, and none that it lacks memory for. */
+	/* Not bound: the function is being unbound, or there is no memory. */
 	if (!consumer->dev.driver) {
 		platform_device_unregister(consumer);
 		return supplier->links.status == DL_DEV_UNBINDING ? -ENODEV : -ENOMEM;

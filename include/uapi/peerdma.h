@@ -545,12 +545,13 @@ struct peerdma_buf_export {
  * @out_mmap_offset: as of PEERDMA_BUF_ALLOC
  *
  * The buffer is as one of PEERDMA_BUF_ALLOC, but for what is in it: nothing is zeroed. Who calls
- * pays for it, until nobody uses its pages any more. If the driver takes the memory back, because it was freed or the GPU goes away, it
- * waits for the requests under way, and the buffer has lost its memory from then on: -ENODEV.
- * Memory of which any 64 KiB are part of a registered buffer already is -EBUSY.
+ * pays for it, until nobody uses its pages any more. If the driver takes the memory back, because
+ * it was freed or the GPU goes away, it waits for the requests under way, and the buffer has lost
+ * its memory from then on: -ENODEV. Memory of which any 64 KiB are part of a registered buffer
+ * already is -EBUSY.
  *
- * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node is another
- * provider's; -ENOMEM; -EINTR.
+ * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node is
+ * another provider's; -ENOMEM; -EINTR.
  */
 struct peerdma_buf_register {
 	__u32 size;
@@ -585,8 +586,8 @@ struct peerdma_buf_register {
  * end and the buffer has lost its memory: -ENODEV. What was imported cannot be exported: hand the
  * dma-buf on.
  *
- * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node is
- * another provider's; -ENOMEM; -EINTR.
+ * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node
+ * is another provider's; -ENOMEM; -EINTR.
  */
 struct peerdma_buf_import {
 	__u32 size;
