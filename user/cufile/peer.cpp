@@ -66,11 +66,7 @@ public:
 			return rc;
 		struct peerdma_buf *made = nullptr;
 		rc = table_.buf_from_gpu(device, nvidia, reinterpret_cast<uintptr_t>(address), size, 0, &made, &reason);
-		if (rc < 0) {
-			let_go_of_device();
-			return rc;
-		}
-		return describe(made, 0, number, place);
+		return rc < 0 ? drop(rc) : describe(made, 0, number, place);
 	}
 	int import(const void *address, uint64_t size, const std::string &gpu, Place &place, uint32_t &reason) override
 	{
