@@ -766,26 +766,6 @@ static int io_run(struct io *io)
 }
 
 /*
- * For a request whose buffer's gate is held by the caller. submitter: whom a worker acts for, NULL
- * the current task. Fills out_*; returns 0 or -errno.
- */
-int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		      struct peerdma_io *req, bool write, struct task_struct *submitter)
-{
-	struct io io;
-
-	io.file = file;
-	io.pfile = pfile;
-	io.buffer = buffer;
-	io.route = NULL;
-	io.req = req;
-	io.submitter = submitter;
-	io.write = write;
-	io.nowait = false;
-	return io_run(&io);
-}
-
-/*
  * What io_run() looks at before it sends anything, for who sends it in another way. After a success
  * the route is the caller's to put, when the device is done. nowait: -EAGAIN where a route has to
  * be looked for, which sleeps.
@@ -835,9 +815,46 @@ void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile)
 		fput(file);
 }
 
+/**
+ * peerdma_io_run - a read or write of a file that is held, as the ioctl does it; may sleep
+ * @ctx: whose buffer it is
+ * @file: referenced
+ * @pfile: the registered file, or NULL
+ * @req: its out_* members are filled
+ * @write: direction
+ * @submitter: whom a worker acts for; NULL: the current task
+ * Return: 0 or -errno.
+ */
+int peerdma_io_run(struct peerdma_ctx *ctx, struct file *file, struct peerdma_file *pfile,
+		   struct peerdma_io *req, bool write, struct task_struct *submitter)
+{
+	struct io io = {
+		.file = file,
+		.pfile = pfile,
+		.req = req,
+		.submitter = submitter,
+		.write = write,
+	};
+	int err;
+
+	io.buffer = peerdma_buffer_enter(ctx, req->buf_id);
+	if (IS_ERR(io.buffer)) {
+		err = PTR_ERR(io.buffer);
+		if (err == -ENODEV) {
+			struct peerdma_seen seen = { .file = file, .req = req, .write = write };
+
+			req->out_reason = PEERDMA_REASON_REVOKED;
+			peerdma_account_revoked(ctx, &seen);
+		}
+		return err;
+	}
+	err = io_run(&io);
+	peerdma_gate_exit(&io.buffer->gate);
+	return err;
+}
+
 int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write)
 {
-	struct peerdma_buffer *buffer;
 	struct peerdma_file *pfile;
 	struct file *file;
 	int err;
@@ -852,19 +869,7 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 	file = peerdma_io_file(ctx, req, &pfile);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
-	buffer = peerdma_buffer_enter(ctx, req->buf_id);
-	if (IS_ERR(buffer)) {
-		err = PTR_ERR(buffer);
-		if (err == -ENODEV) {
-			struct peerdma_seen seen = { .file = file, .req = req, .write = write };
-
-			req->out_reason = PEERDMA_REASON_REVOKED;
-			peerdma_account_revoked(ctx, &seen);
-		}
-	} else {
-		err = peerdma_io_inside(file, pfile, buffer, req, write, NULL);
-		peerdma_gate_exit(&buffer->gate);
-	}
+	err = peerdma_io_run(ctx, file, pfile, req, write, NULL);
 	peerdma_io_file_put(file, pfile);
 	io_account_task(req, write);
 	return err;

@@ -608,8 +608,8 @@ void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);
 int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
 		     struct peerdma_io *req, bool write, bool nowait, struct peerdma_target *target,
 		     struct peerdma_route **route);
-int peerdma_io_inside(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
-		      struct peerdma_io *req, bool write, struct task_struct *submitter);
+int peerdma_io_run(struct peerdma_ctx *ctx, struct file *file, struct peerdma_file *pfile,
+		   struct peerdma_io *req, bool write, struct task_struct *submitter);
 int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool write);
 
 /* uring.c */

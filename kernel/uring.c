@@ -350,8 +350,8 @@ static void piece_done(struct piece *piece, ssize_t res)
 static int piece_walk(struct flight *flight, struct piece *piece, struct task_struct *submitter)
 {
 	struct peerdma_io io = piece_io(piece);
-	int err = peerdma_io_inside(flight->file, flight->pfile, flight->buffer, &io, flight->write,
-				    submitter);
+	int err = peerdma_io_run(flight->cmd->file->private_data, flight->file, flight->pfile, &io,
+				 flight->write, submitter);
 
 	return err ?: (int)io.out_done;
 }
