@@ -4,9 +4,6 @@
 
 #include "peerdma.h"
 
-struct workqueue_struct *peerdma_wq; /* of work that waits for nobody but memory */
-struct workqueue_struct *peerdma_revoke_wq; /* of work that waits for storage */
-
 static struct miscdevice peerdma_misc = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "peerdma",
@@ -18,16 +15,12 @@ static int __init peerdma_init(void)
 {
 	int err;
 
-	peerdma_wq = alloc_workqueue("peerdma", WQ_UNBOUND, 0);
-	if (!peerdma_wq)
-		return -ENOMEM;
-	err = -ENOMEM;
-	peerdma_revoke_wq = alloc_workqueue("peerdma_revoke", WQ_UNBOUND, 0);
-	if (!peerdma_revoke_wq)
-		goto err_wq;
+	err = peerdma_work_init();
+	if (err)
+		return err;
 	err = peerdma_queues_init();
 	if (err)
-		goto err_revoke;
+		goto err_work;
 	err = peerdma_uring_init();
 	if (err)
 		goto err_queues;
@@ -72,10 +65,9 @@ err_stats:
 	peerdma_uring_exit();
 err_queues:
 	peerdma_queues_exit();
-err_revoke:
-	destroy_workqueue(peerdma_revoke_wq);
-err_wq:
-	destroy_workqueue(peerdma_wq);
+err_work:
+	peerdma_work_exit_revoke();
+	peerdma_work_exit();
 	return err;
 }
 
@@ -91,14 +83,14 @@ static void __exit peerdma_exit(void)
 	peerdma_bar_unregister();
 	peerdma_imports_exit();
 	peerdma_vendors_exit();
-	destroy_workqueue(peerdma_revoke_wq);
+	peerdma_work_exit_revoke();
 	peerdma_consumers_exit();
 	peerdma_nodes_exit();
 	/* The end of a count of each CPU's is one such callback, which may queue another. */
 	rcu_barrier();
 	rcu_barrier();
 	peerdma_proxy_exit();
-	destroy_workqueue(peerdma_wq);
+	peerdma_work_exit();
 	peerdma_queues_exit();
 	peerdma_stack_exit();
 	peerdma_uring_exit();

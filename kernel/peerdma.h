@@ -34,6 +34,7 @@
 
 #include "compat/compat.h"
 #include "compat/dmem.h"
+#include "dma.h"
 #include "export.h"
 #include "fabric.h"
 #include "gate.h"
@@ -45,6 +46,7 @@
 #include "share.h"
 #include "stats.h"
 #include "vendor.h"
+#include "work.h"
 
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
@@ -364,8 +366,6 @@ struct peerdma_route {
 };
 
 /* provider.c */
-extern struct workqueue_struct *peerdma_wq;
-extern struct workqueue_struct *peerdma_revoke_wq;
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
 						  u64 len,
 						  void (*ended)(struct peerdma_provider *provider));
@@ -556,9 +556,6 @@ u32 peerdma_share_look(struct inode *inode, char *address);
 struct peerdma_stack *peerdma_share_walk(struct inode *inode);
 
 /* route.c */
-bool peerdma_is_translated(struct device *dev);
-bool peerdma_is_bounced(struct device *dev, struct scatterlist *sg);
-int peerdma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr);
 struct peerdma_stack *peerdma_route_judge(struct peerdma_provider *provider, struct file *file,
 					  struct block_device *bdev, struct page *page);
 const struct peerdma_disk *peerdma_route_decisive(const struct peerdma_stack *stack);
