@@ -16,6 +16,8 @@
 #include "compat/compat.h"
 #include "peerdma.h"
 
+static void (*consumer_unbound)(struct peerdma_provider *provider);
+
 /* Only when it is made: once it has been unbound there is no provider to end. */
 static int consumer_probe(struct platform_device *consumer)
 {
@@ -24,7 +26,7 @@ static int consumer_probe(struct platform_device *consumer)
 
 static void consumer_unbind(struct platform_device *consumer)
 {
-	peerdma_provider_end(platform_get_drvdata(consumer));
+	consumer_unbound(platform_get_drvdata(consumer));
 }
 
 static struct platform_driver consumer_driver = {
@@ -92,8 +94,10 @@ void peerdma_consumer_wait(struct platform_device *consumer)
 	device_unlock(&consumer->dev);
 }
 
-int peerdma_consumers_init(void)
+/* @unbound: ends the provider. 0 or -errno. */
+int peerdma_consumers_init(void (*unbound)(struct peerdma_provider *provider))
 {
+	consumer_unbound = unbound;
 	return platform_driver_register(&consumer_driver);
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a device would use as the address of peer-to-peer memory.
+ * What a device would use as the address of peer-to-peer memory, and how the kernel has it mapped.
  */
 #include <linux/dma-mapping.h>
 #include <linux/iommu.h>
+#include <linux/mm.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/scatterlist.h>
 #include <uapi/peerdma.h>
 
+#include "compat/compat.h"
 #include "dma.h"
 
 /**
@@ -67,4 +69,18 @@ int peerdma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr
 	*addr = sg_dma_address(&sg);
 	dma_unmap_sgtable(dev, &table, DMA_FROM_DEVICE, DMA_ATTR_SKIP_CPU_SYNC);
 	return err;
+}
+
+/* What a kernel address is mapped as. Where that cannot be told it is what it was asked for. */
+bool peerdma_is_write_combined(const void *kaddr)
+{
+#ifdef CONFIG_X86
+	const pteval_t mask = _PAGE_PWT | _PAGE_PCD;
+	unsigned int level;
+	pte_t *pte = lookup_address((unsigned long)kaddr, &level);
+
+	return pte && (pte_flags(*pte) & mask) == (cachemode2protval(_PAGE_CACHE_MODE_WC) & mask);
+#else
+	return false;
+#endif
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a device would use as the address of peer-to-peer memory: dma.c.
+ * What a device would use as the address of peer-to-peer memory, and how the kernel has it mapped: dma.c.
  */
 #ifndef PEERDMA_DMA_H
 #define PEERDMA_DMA_H
@@ -13,6 +13,7 @@ struct scatterlist;
 
 bool peerdma_is_translated(struct device *dev);
 bool peerdma_is_bounced(struct device *dev, struct scatterlist *sg);
+bool peerdma_is_write_combined(const void *kaddr);
 int peerdma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr);
 
 #endif /* PEERDMA_DMA_H */

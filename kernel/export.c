@@ -87,18 +87,6 @@ bool peerdma_exports_work(void)
 	return PEERDMA_DMABUF_REVOCABLE || READ_ONCE(pinned_importers);
 }
 
-void peerdma_exports_init(struct peerdma_buffer *buffer)
-{
-	dma_resv_init(&buffer->exports.resv);
-	INIT_LIST_HEAD(&buffer->exports.list);
-}
-
-/* The buffer's last reference is gone, and each export had one. */
-void peerdma_exports_fini(struct peerdma_buffer *buffer)
-{
-	dma_resv_fini(&buffer->exports.resv);
-}
-
 /*
  * Of a dma-buf itself, which there is to be given to importers. It is revoked with that one's lock
  * held, inside of which no other dma-buf's may be taken: import.c.
@@ -116,7 +104,9 @@ static int refuse(struct peerdma_export *export, struct device *importer, u32 re
 {
 	struct peerdma_buffer *buffer = export->buffer;
 
-	peerdma_account_importer(buffer, reason);
+	/* No request, but counted as one that was refused. */
+	peerdma_count_failure(&buffer->provider->stats, reason);
+	peerdma_count_failure(&buffer->opener->stats, reason);
 	pci_info_ratelimited(buffer->provider->pdev, "%s may not have buffer %llu of pid %d: %s\n",
 			     dev_name(importer), buffer->entry.id, buffer->opener->pid, why);
 	return peerdma_reason_errno(reason);

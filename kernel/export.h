@@ -25,8 +25,21 @@ struct peerdma_exports {
 };
 
 bool peerdma_exports_work(void);
-void peerdma_exports_init(struct peerdma_buffer *buffer);
-void peerdma_exports_fini(struct peerdma_buffer *buffer);
+static inline void peerdma_exports_init(struct peerdma_exports *exports)
+{
+	if (!IS_ENABLED(CONFIG_DMA_SHARED_BUFFER))
+		return;
+	dma_resv_init(&exports->resv);
+	INIT_LIST_HEAD(&exports->list);
+}
+
+/* The buffer's last reference is gone, and each export had one. */
+static inline void peerdma_exports_fini(struct peerdma_exports *exports)
+{
+	if (IS_ENABLED(CONFIG_DMA_SHARED_BUFFER))
+		dma_resv_fini(&exports->resv);
+}
+
 void peerdma_exports_revoke(struct peerdma_buffer *buffer);
 bool peerdma_exports_name(struct peerdma_buffer *buffer);
 void peerdma_exports_show(struct seq_file *seq);

@@ -131,12 +131,8 @@ void peerdma_held_look(const struct peerdma_provider *provider)
 	flush_workqueue(peerdma_wq);
 }
 
-/**
- * peerdma_held_add - remember a mem until nobody holds pages of it
- * @mem: let go by its owner; belongs to the list from now on
- * @buffer: what it was the memory of, not yet done with being revoked; NULL: of nothing
- */
-void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
+/* Remembers a mem until nobody holds pages of it: it belongs to the list from now on. */
+static void held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 {
 	struct peerdma_held *held = &mem->held;
 
@@ -157,6 +153,22 @@ void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 	list_add_tail(&held->link, &list);
 	look_again(mem); /* nobody else may have it looked at before, and gone */
 	mutex_unlock(&lock);
+}
+
+/**
+ * peerdma_mem_release - let a mem go
+ * @mem: nobody of ours uses it any more
+ * @buffer: what it was the memory of, not yet done with being revoked; NULL: of nothing
+ *
+ * Where somebody else still holds pages these stay away from the pool until that ends.
+ */
+void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
+{
+	peerdma_mem_unhold(mem);
+	if (peerdma_mem_settle(mem))
+		peerdma_mem_free(mem);
+	else
+		held_add(mem, buffer);
 }
 
 /*

@@ -49,7 +49,7 @@ struct peerdma_held {
 	struct peerdma_buffer *exporter;
 };
 
-void peerdma_held_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
+void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
 bool peerdma_held_due(unsigned long since);
 void peerdma_held_name(struct peerdma_provider *provider);
 void peerdma_held_look(const struct peerdma_provider *provider);

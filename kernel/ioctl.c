@@ -5,34 +5,10 @@
  * the process said it has room for.
  */
 #include <linux/fs.h>
-#include <linux/memremap.h>
 #include <linux/module.h>
 #include <linux/uaccess.h>
 
 #include "peerdma.h"
-
-int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
-{
-	struct peerdma_provider *provider;
-	u32 id = 0;
-
-	arg->info.out_abi = PEERDMA_ABI_VERSION;
-	arg->info.out_page_size = PAGE_SIZE;
-	arg->info.out_features = IS_ENABLED(CONFIG_IO_URING) && peerdma_fops.uring_cmd ?
-					 PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC :
-					 0;
-	if (peerdma_exports_work())
-		arg->info.out_features |= PEERDMA_FEATURE_DMABUF;
-	arg->info.out_features |= PEERDMA_ON_DEMAND;
-	arg->info.out_publish_align = memremap_compat_align();
-	arg->info.out_nproviders = 0;
-	while ((provider = peerdma_provider_next(ctx, id))) {
-		id = provider->id + 1;
-		arg->info.out_nproviders++;
-		peerdma_provider_put(provider);
-	}
-	return 0;
-}
 
 /*
  * A read or write whose struct has the size that it has today: member by member, because two copies
@@ -139,7 +115,7 @@ static int peerdma_open(struct inode *inode, struct file *file)
 		goto err_ctx;
 	peerdma_ids_init(&ctx->buffers);
 	peerdma_ids_init(&ctx->files);
-	err = peerdma_opener_add(ctx);
+	err = peerdma_opener_add(&ctx->opener);
 	if (err)
 		goto err_only;
 	err = peerdma_uring_open(ctx);
@@ -155,7 +131,7 @@ static int peerdma_open(struct inode *inode, struct file *file)
 err_uring:
 	peerdma_uring_release(ctx);
 err_opener:
-	peerdma_opener_del(ctx);
+	peerdma_opener_del(&ctx->opener);
 err_only:
 	if (ctx->only)
 		peerdma_provider_put(ctx->only);
@@ -168,7 +144,7 @@ static int peerdma_release(struct inode *inode, struct file *file)
 {
 	struct peerdma_ctx *ctx = file->private_data;
 
-	peerdma_opener_del(ctx);
+	peerdma_opener_del(&ctx->opener);
 	peerdma_files_remove(ctx);
 	peerdma_buffers_destroy(ctx);
 	peerdma_ids_destroy(&ctx->buffers);

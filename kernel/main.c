@@ -11,6 +11,13 @@ static struct miscdevice peerdma_misc = {
 	.fops = &peerdma_fops,
 };
 
+static const struct peerdma_provider_events provider_events = {
+	.reserved = peerdma_routes_init,
+	.announced = peerdma_node_add,
+	.withdrawn = peerdma_node_remove,
+	.ended = peerdma_routes_drop,
+};
+
 static int __init peerdma_init(void)
 {
 	int err;
@@ -24,20 +31,23 @@ static int __init peerdma_init(void)
 	err = peerdma_uring_init();
 	if (err)
 		goto err_queues;
-	peerdma_stats_register();
+	peerdma_debugfs_register();
 	err = peerdma_proxy_init();
 	if (err)
-		goto err_stats;
-	err = peerdma_consumers_init();
+		goto err_debugfs;
+	err = peerdma_lifecycle_init(&provider_events);
 	if (err)
 		goto err_proxy;
-	err = peerdma_vendors_init();
+	err = peerdma_pins_init();
 	if (err)
-		goto err_consumers;
+		goto err_lifecycle;
+	err = peerdma_foreigns_init();
+	if (err)
+		goto err_pins;
 	err = peerdma_imports_init();
 	if (err)
-		goto err_vendors;
-	err = peerdma_nodes_init();
+		goto err_foreigns;
+	err = peerdma_nodes_init(&peerdma_fops);
 	if (err)
 		goto err_imports;
 	err = peerdma_bar_register();
@@ -54,14 +64,16 @@ err_nodes:
 	peerdma_nodes_exit();
 err_imports:
 	peerdma_imports_exit();
-err_vendors:
-	peerdma_vendors_exit();
-err_consumers:
-	peerdma_consumers_exit();
+err_foreigns:
+	peerdma_foreigns_exit();
+err_pins:
+	peerdma_pins_exit();
+err_lifecycle:
+	peerdma_lifecycle_exit();
 err_proxy:
 	peerdma_proxy_exit();
-err_stats:
-	peerdma_stats_unregister();
+err_debugfs:
+	peerdma_debugfs_unregister();
 	peerdma_uring_exit();
 err_queues:
 	peerdma_queues_exit();
@@ -79,12 +91,13 @@ err_work:
 static void __exit peerdma_exit(void)
 {
 	misc_deregister(&peerdma_misc);
-	peerdma_stats_unregister();
+	peerdma_debugfs_unregister();
 	peerdma_bar_unregister();
 	peerdma_imports_exit();
-	peerdma_vendors_exit();
+	peerdma_foreigns_exit();
+	peerdma_pins_exit();
 	peerdma_work_exit_revoke();
-	peerdma_consumers_exit();
+	peerdma_lifecycle_exit();
 	peerdma_nodes_exit();
 	/* The end of a count of each CPU's is one such callback, which may queue another. */
 	rcu_barrier();

@@ -197,6 +197,13 @@ static void mem_settled(struct peerdma_mem *mem)
 
 #endif
 
+/* Nobody of ours uses it any more: from now on it can be settled. */
+void peerdma_mem_unhold(struct peerdma_mem *mem)
+{
+	mem_let_go(mem);
+	mem->end = mem->len >> PAGE_SHIFT;
+}
+
 /* With the last page the provider may go, and its successor has the same name among cgroups. */
 static bool settle(struct peerdma_mem *mem, unsigned long index)
 {
@@ -263,23 +270,6 @@ void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned 
 	}
 }
 
-/**
- * peerdma_mem_release - let a mem go
- * @mem: nobody of ours uses it any more
- * @buffer: what it was the memory of, not yet done with being revoked; NULL: of nothing
- *
- * Where somebody else still holds pages these stay away from the pool until that ends: held.c.
- */
-void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
-{
-	mem_let_go(mem);
-	mem->end = mem->len >> PAGE_SHIFT;
-	if (peerdma_mem_settle(mem))
-		peerdma_mem_free(mem);
-	else
-		peerdma_held_add(mem, buffer);
-}
-
 /*
  * What the CPU stores in a BAR is posted: it may still be on its way when another device, coming
  * from another port, reads or writes the same bytes. Reading the last word back pushes all of it
@@ -291,8 +281,11 @@ static void mem_flush(void __iomem *last_word)
 	(void)__raw_readl(last_word);
 }
 
-/* Memory of another owner must not be read by a new one. The mapping is uncached: this is slow. */
-static int mem_zero(struct peerdma_mem *mem)
+/*
+ * Memory of another owner must not be read by a new one. The mapping is uncached: this is slow.
+ * Inside the provider's gate. 0, -EINTR or -ENODEV.
+ */
+int peerdma_mem_zero(struct peerdma_mem *mem)
 {
 	void __iomem *start = (void __iomem *)mem->kaddr;
 	u64 off;
@@ -345,12 +338,11 @@ static int mem_fill(struct peerdma_mem *mem)
  * peerdma_mem_alloc - take a contiguous range out of a provider, for which the current process pays
  * @provider: inside its gate
  * @len: bytes, whole pages
- * @flags: PEERDMA_MEM_*
  * @reason: enum peerdma_reason, written with -EDQUOT
- * Return: memory with every page referenced, or ERR_PTR: -ENOMEM, -EINTR, -ENODEV, -EDQUOT.
+ * Return: memory with every page referenced, that holds anything; or ERR_PTR: -ENOMEM, -ENODEV,
+ * -EDQUOT.
  */
-struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
-				      u32 *reason)
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 *reason)
 {
 	struct peerdma_mem *mem;
 	int err;
@@ -363,16 +355,10 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	smp_rmb(); /* who has counted the latest halt sees it: pairs with peerdma_provider_halt() */
 	err = READ_ONCE(provider->halted) ? -ENODEV : 0;
 	err = err ?: peerdma_charge(provider, len, &mem->charge, reason) ?: mem_fill(mem);
-	if (err) {
-		peerdma_mem_free(mem);
-		return ERR_PTR(err);
-	}
-	err = flags & PEERDMA_MEM_ZERO ? mem_zero(mem) : 0;
-	if (err) {
-		peerdma_mem_release(mem, NULL);
-		return ERR_PTR(err);
-	}
-	return mem;
+	if (!err)
+		return mem;
+	peerdma_mem_free(mem);
+	return ERR_PTR(err);
 }
 
 /* Another driver has the rest of its memory; what may be registers is not written unasked. */

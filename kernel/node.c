@@ -33,13 +33,14 @@ static struct class node_class = {
 	.devnode = node_devnode,
 };
 
-int peerdma_nodes_init(void)
+/* @fops: of an open file of a node. 0 or -errno. */
+int peerdma_nodes_init(const struct file_operations *fops)
 {
 	int err = class_register(&node_class);
 
 	if (err)
 		return err;
-	node_major = __register_chrdev(0, 0, MINORMASK + 1, NODE_NAME, &peerdma_fops);
+	node_major = __register_chrdev(0, 0, MINORMASK + 1, NODE_NAME, fops);
 	if (node_major >= 0)
 		return 0;
 	class_unregister(&node_class);

@@ -34,6 +34,8 @@
 
 #include "compat/compat.h"
 #include "compat/dmem.h"
+#include "account.h"
+#include "counters.h"
 #include "dma.h"
 #include "export.h"
 #include "fabric.h"
@@ -41,10 +43,11 @@
 #include "held.h"
 #include "ids.h"
 #include "op.h"
+#include "opener.h"
+#include "pair.h"
 #include "request.h"
 #include "ref.h"
 #include "share.h"
-#include "stats.h"
 #include "vendor.h"
 #include "work.h"
 
@@ -366,19 +369,41 @@ struct peerdma_route {
 };
 
 /* provider.c */
-struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
-						  u64 len,
-						  void (*ended)(struct peerdma_provider *provider));
-void peerdma_provider_announce(struct peerdma_provider *provider);
-void peerdma_provider_end(struct peerdma_provider *provider);
-void peerdma_provider_remove(struct peerdma_provider *provider);
-void peerdma_provider_halt(struct peerdma_provider *provider);
-bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds);
-void peerdma_provider_restart(struct peerdma_provider *provider);
+struct peerdma_provider *peerdma_provider_create(struct pci_dev *pdev, int bar, u64 bar_offset,
+						 u64 len);
+int peerdma_provider_number(struct peerdma_provider *provider);
+void peerdma_provider_show(struct peerdma_provider *provider);
+void peerdma_provider_hide(struct peerdma_provider *provider);
 struct peerdma_provider *peerdma_provider_next(const struct peerdma_ctx *ctx, u32 id);
 struct peerdma_provider *peerdma_provider_get(const struct peerdma_ctx *ctx, u32 id);
 void peerdma_provider_put(struct peerdma_provider *provider);
 int peerdma_provider_pause(struct peerdma_provider *provider);
+
+/**
+ * struct peerdma_provider_events - whom the life of a provider concerns: lifecycle.c
+ * @reserved: it has no number yet
+ * @announced: it can be found
+ * @withdrawn: it is about to be hidden
+ * @ended: nobody is inside, and no buffer has memory of it
+ */
+struct peerdma_provider_events {
+	void (*reserved)(struct peerdma_provider *provider);
+	void (*announced)(struct peerdma_provider *provider);
+	void (*withdrawn)(struct peerdma_provider *provider);
+	void (*ended)(struct peerdma_provider *provider);
+};
+
+/* lifecycle.c */
+int peerdma_lifecycle_init(const struct peerdma_provider_events *events);
+void peerdma_lifecycle_exit(void);
+struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
+						  u64 len,
+						  void (*ended)(struct peerdma_provider *provider));
+void peerdma_provider_announce(struct peerdma_provider *provider);
+void peerdma_provider_remove(struct peerdma_provider *provider);
+void peerdma_provider_halt(struct peerdma_provider *provider);
+bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds);
+void peerdma_provider_restart(struct peerdma_provider *provider);
 
 /* Physical address of the published range. */
 static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provider)
@@ -394,14 +419,14 @@ static inline bool peerdma_reaches(const struct peerdma_ctx *ctx,
 }
 
 /* consumer.c */
-int peerdma_consumers_init(void);
+int peerdma_consumers_init(void (*unbound)(struct peerdma_provider *provider));
 void peerdma_consumers_exit(void);
 int peerdma_consumer_add(struct peerdma_provider *provider);
 void peerdma_consumer_remove(struct peerdma_provider *provider);
 void peerdma_consumer_wait(struct platform_device *consumer);
 
 /* node.c */
-int peerdma_nodes_init(void);
+int peerdma_nodes_init(const struct file_operations *fops);
 void peerdma_nodes_exit(void);
 void peerdma_node_add(struct peerdma_provider *provider);
 void peerdma_node_remove(struct peerdma_provider *provider);
@@ -435,13 +460,12 @@ void peerdma_payers_enter(struct peerdma_payers *payers, struct task_struct *tas
 void peerdma_payers_exit(struct peerdma_payers *payers);
 
 /* mem.c */
-#define PEERDMA_MEM_ZERO BIT(0) /* who gets to see all of it must not see its last owner's bytes */
-struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 flags,
-				      u32 *reason);
+struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 *reason);
+int peerdma_mem_zero(struct peerdma_mem *mem);
 struct peerdma_mem *peerdma_mem_alloc_near(struct peerdma_mem *mem, u64 len);
 struct peerdma_mem *peerdma_mem_adopt(struct peerdma_provider *provider, struct peerdma_pin *pin,
 				      u32 *reason);
-void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer);
+void peerdma_mem_unhold(struct peerdma_mem *mem);
 bool peerdma_mem_settle(struct peerdma_mem *mem);
 void peerdma_mem_census(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
 void peerdma_mem_free(struct peerdma_mem *mem);
@@ -462,13 +486,27 @@ static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsig
 }
 
 /* buffer.c */
+
+/* NULL of NULL. */
+static inline struct peerdma_buffer *peerdma_to_buffer(struct peerdma_entry *entry)
+{
+	static_assert(!offsetof(struct peerdma_buffer, entry));
+	return container_of(entry, struct peerdma_buffer, entry);
+}
+
+struct peerdma_buffer *peerdma_buffer_create(struct peerdma_ctx *ctx, struct peerdma_mem *mem);
+struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
+void peerdma_buffer_put(struct peerdma_buffer *buffer);
+void peerdma_buffer_count(struct peerdma_buffer *buffer, int n);
+
+/* buffer_revoke.c */
 struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdma_mem *mem);
 int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown);
 void peerdma_buffer_finish(struct peerdma_ctx *ctx, u32 id, int err);
-struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id);
-void peerdma_buffer_put(struct peerdma_buffer *buffer);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
+void peerdma_buffers_close(struct peerdma_provider *provider);
+void peerdma_buffers_revoke(struct peerdma_provider *provider);
 
 /* inside.c */
 void peerdma_inside_wait(struct peerdma_provider *provider, struct peerdma_buffer *buffer);
@@ -612,6 +650,8 @@ int peerdma_io_execute(struct peerdma_ctx *ctx, struct peerdma_io *req, bool wri
 /* uring.c */
 struct io_uring_cmd;
 #ifdef PEERDMA_HAVE_URING_CMD
+#define PEERDMA_URING_FEATURES \
+	(IS_ENABLED(CONFIG_IO_URING) ? PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC : 0)
 int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 			 unsigned int poll_flags);
@@ -620,6 +660,7 @@ void peerdma_uring_release(struct peerdma_ctx *ctx);
 int peerdma_uring_init(void);
 void peerdma_uring_exit(void);
 #else
+#define PEERDMA_URING_FEATURES 0
 #define peerdma_uring_cmd NULL
 #define peerdma_uring_iopoll NULL
 static inline int peerdma_uring_open(struct peerdma_ctx *ctx)
@@ -640,6 +681,11 @@ static inline void peerdma_uring_exit(void)
 {
 }
 #endif
+
+/* debugfs.c */
+void peerdma_show_fdinfo(struct seq_file *seq, struct file *file);
+void peerdma_debugfs_register(void);
+void peerdma_debugfs_unregister(void);
 
 /* ioctl.c */
 extern const struct file_operations peerdma_fops;

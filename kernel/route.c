@@ -212,6 +212,32 @@ static void route_release(struct percpu_ref *refs)
 	queue_rcu_work(peerdma_wq, &route->free);
 }
 
+static char *names_of_leaves(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk;
+	size_t len = 0, size = stack->nr * (DISK_NAME_LEN + 1);
+	char *names = kzalloc(size, GFP_KERNEL);
+
+	if (!names)
+		return NULL;
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (peerdma_is_leaf(disk))
+			len += scnprintf(names + len, size - len, "%s%s", len ? "," : "",
+					 disk->name);
+	}
+	return names;
+}
+
+/* Where the requests that are counted from now on end; without memory for it the old one stays. */
+static void name_leaves(struct peerdma_provider *provider, struct peerdma_pair *pair,
+			const struct peerdma_stack *stack)
+{
+	char *names = names_of_leaves(stack);
+
+	if (names)
+		peerdma_pair_rename(&provider->pairs, pair, stack->disks[0].name, names);
+}
+
 /* With the table's reference. After a success the stack is the route's. */
 static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 					 struct peerdma_stack *stack, struct page *page)
@@ -224,11 +250,12 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 	err = percpu_ref_init(&route->refs, route_release, 0, GFP_KERNEL);
 	if (err)
 		goto err_route;
-	route->pair = peerdma_pair_get(provider, stack->disks[0].devt, stack->disks[0].name);
+	route->pair = peerdma_pair_get(&provider->pairs, stack->disks[0].devt,
+				       stack->disks[0].name);
 	err = route->pair ? guard_leaves(provider, stack, page) : -ENOMEM;
 	if (err)
 		goto err_refs;
-	peerdma_pair_set_leaves(provider, route->pair, stack);
+	name_leaves(provider, route->pair, stack);
 	INIT_RCU_WORK(&route->free, route_end);
 	route->used = jiffies;
 	route->stack = stack;
@@ -467,7 +494,6 @@ static void prune(struct work_struct *work)
 
 void peerdma_routes_init(struct peerdma_provider *provider)
 {
-	peerdma_ids_init(&provider->routes);
 	INIT_DELAYED_WORK(&provider->prune, prune);
 }
 

@@ -92,6 +92,24 @@ struct peerdma_pin {
 	u64 *frames; /* immutable, once pin() has returned */
 };
 
+/**
+ * struct foreign - a provider whose pages are not ours
+ * @link: in the list of them, while it has pins
+ * @provider: reserved by this
+ * @pgmap: its pages; each pin has a reference of it
+ * @pins: how many are of it
+ * @ending: how many of the pins are settled, and have not ended
+ *
+ * All protected by foreigns_lock, but what is immutable or atomic.
+ */
+struct foreign {
+	struct list_head link;
+	struct peerdma_provider *provider; /* immutable */
+	const struct dev_pagemap *pgmap; /* immutable */
+	unsigned int pins;
+	atomic_t ending;
+};
+
 int peerdma_vendor_register(struct peerdma_vendor_ops *ops);
 void peerdma_vendor_unregister(struct peerdma_vendor_ops *ops);
 void peerdma_pin_init(struct peerdma_pin *pin, const struct peerdma_vendor_ops *ops);
@@ -103,8 +121,27 @@ void peerdma_pin_drop(struct peerdma_pin *pin);
 int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			 struct peerdma_buf_register *req);
 
-bool peerdma_is_write_combined(const void *kaddr);
-int peerdma_vendors_init(void);
-void peerdma_vendors_exit(void);
+/* pin.c */
+int peerdma_pins_init(void);
+void peerdma_pins_exit(void);
+void peerdma_pin_queue(struct work_struct *work);
+void peerdma_pin_hold(struct peerdma_pin *pin);
+void peerdma_pin_undo(struct peerdma_pin *pin);
+
+/* pin_revoke.c */
+void peerdma_pin_revoke(struct peerdma_pin *pin);
+int peerdma_pin_watch_owner(struct peerdma_pin *pin);
+void peerdma_pin_forget_owner(struct peerdma_pin *pin);
+
+/* foreign.c */
+int peerdma_foreigns_init(void);
+void peerdma_foreigns_exit(void);
+struct foreign *peerdma_foreign_get(const struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
+				    const struct dev_pagemap *pgmap);
+void peerdma_foreign_put(struct foreign *foreign);
+
+/* prove.c */
+struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar);
+u32 peerdma_pin_prove(struct peerdma_pin *pin, struct pci_dev *pdev, int bar);
 
 #endif /* PEERDMA_VENDOR_H */

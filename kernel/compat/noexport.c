@@ -10,14 +10,6 @@ bool peerdma_exports_work(void)
 	return false;
 }
 
-void peerdma_exports_init(struct peerdma_buffer *buffer)
-{
-}
-
-void peerdma_exports_fini(struct peerdma_buffer *buffer)
-{
-}
-
 void peerdma_exports_revoke(struct peerdma_buffer *buffer)
 {
 }
