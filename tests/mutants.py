@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make mutants`: is each test that a mutant names really able to fail?
 
-tests/mutants/NAME.patch breaks the module in one place. Its header, in lines "# key: value", says what a user would
+tests/mutants/NAME.mutant breaks the module in one place (the form: tests/mutation.py). Its header, in lines "# key: value", says what a user would
 suffer (breaks), which guest test must notice (test), how that complains (must: a regex of a line that is not ok with
 what is said about it, or of the lab's own reasons, as "splat: ..."), and, if it is not the usual, variant: debug and
-environment: NAME=value, or topology: one of the test's. The module is built from a copy of the tree with the patch; a guest runs the one test on it.
+environment: NAME=value, or topology: one of the test's. The module is built from a copy of the tree with that change; a guest runs the one test on it.
 
 From the environment: K=7.2|6.12, NAME=mutant, or a pattern of names: "limit-*".
 """
@@ -24,10 +24,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "qemu"), str(Path(__file__).resolve().parent)]
 import lab  # noqa: E402
+import mutation  # noqa: E402
 
-PATCHES = lab.ROOT / "tests/mutants"
+MUTANTS = lab.ROOT / "tests/mutants"
 HOME = lab.BUILD / "mutants"
 NEEDED = ("kernel", "scripts", "include/uapi")  # what a module is built from
 
@@ -74,16 +75,14 @@ class Mutant:
 
 
 def mutants(pattern: str = "*") -> list[Mutant]:
-    return [Mutant.load(path) for path in sorted(PATCHES.glob("*.patch")) if fnmatch.fnmatch(path.stem, pattern)]
+    return [Mutant.load(path) for path in sorted(MUTANTS.glob("*.mutant")) if fnmatch.fnmatch(path.stem, pattern)]
 
 
 def apply(mutant: Mutant, tree: Path, dry: bool = False) -> None:
-    """Not a line of what is around the change may differ: then somebody has to look at it."""
-    run = subprocess.run(["patch", "-p1", "--fuzz=0", "--batch", "--no-backup-if-mismatch", "-d", str(tree),
-                          "-i", str(mutant.path), *(["--dry-run"] if dry else [])],
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if run.returncode:
-        raise lab.LabError(f"{mutant.path} does not apply any more:\n{run.stdout}")
+    try:
+        mutation.apply(mutant.path.read_text(), tree, dry)
+    except mutation.MutationError as error:
+        raise lab.LabError(f"{mutant.path} does not apply any more: {error}") from error
 
 
 # --- Its module -----------------------------------------------------------------------------------

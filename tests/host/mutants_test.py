@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The patches of tests/mutants/ are of use: each still applies, names a test, and is in the documentation's table."""
+"""The changes of tests/mutants/ are of use: each still applies, names a test, and is in the documentation's table."""
 from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+import mutation  # noqa: E402
 import mutants  # noqa: E402
 import tap  # noqa: E402
 
@@ -20,10 +22,47 @@ def every_mutant_still_applies() -> None:
         mutants.apply(mutant, ROOT, dry=True)
 
 
-def each_changes_the_module_and_nothing_else() -> None:
-    for mutant in mutants.mutants():
-        files = re.findall(r"^\+\+\+ b/(.*)", mutant.path.read_text(), re.M)
-        assert files and all(re.fullmatch(r"kernel/\w+\.[ch]", name) for name in files), (mutant.name, files)
+SOURCE = """\
+#define LEN 4
+
+static int look(int held)
+{
+	if (held)
+		return LEN;
+	return 0;
+}
+
+static const struct op ops[] = {
+	{ .execute = look },
+};
+"""
+
+
+def changed(text: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        (tree / "kernel/part").mkdir(parents=True)
+        (tree / "kernel/part/held.c").write_text(SOURCE)
+        mutation.apply(text, tree)
+        return (tree / "kernel/part/held.c").read_text()
+
+
+def a_change_finds_its_place_by_name_and_not_by_white_space() -> None:
+    assert changed("in look\n if (held)\n-  return  LEN;\n+\t\treturn 5;\n") == SOURCE.replace("return LEN", "return 5")
+    assert changed("in LEN\n-#define LEN 4\n+#define LEN 8\n") == SOURCE.replace("LEN 4", "LEN 8")
+    assert changed("in ops\n-{ .execute = look },\n") == SOURCE.replace("\t{ .execute = look },\n", "")
+    assert changed("in look\n-return 0;\nin LEN\n-#define LEN 4\n+#define LEN 8\n") == \
+        SOURCE.replace("\treturn 0;\n", "").replace("LEN 4", "LEN 8")
+
+
+def a_change_without_exactly_one_place_is_refused() -> None:
+    for text in ("in look\n-return 1;\n", "in gone\n-return 0;\n", "in look\n+return 0;\n", "-return 0;\n", "",
+                 "in ops\n-return 0;\n", "in look\n }\n-}\n"):
+        try:
+            changed(text)
+        except mutation.MutationError:
+            continue
+        raise AssertionError(f"taken: {text!r}")
 
 
 def each_names_a_test_that_runs_there() -> None:
@@ -54,5 +93,6 @@ def a_complaint_is_a_line_that_is_not_ok_with_what_is_said_about_it() -> None:
 
 if __name__ == "__main__":
     sys.exit(tap.run([
-        every_mutant_still_applies, each_changes_the_module_and_nothing_else, each_names_a_test_that_runs_there,
+        every_mutant_still_applies, a_change_finds_its_place_by_name_and_not_by_white_space,
+        a_change_without_exactly_one_place_is_refused, each_names_a_test_that_runs_there,
         each_is_in_the_table_of_mutants, a_complaint_is_a_line_that_is_not_ok_with_what_is_said_about_it]))
