@@ -7,8 +7,10 @@
  * none larger than what the drive takes at once. What has to wait (a partial block, a lock, a
  * mapping that must be read first) answers -EAGAIN, and io_uring comes again from a worker thread,
  * where the command is run as the ioctl would run it. If that is found out only when other kiocbs
- * are under way, or by the device, a work item runs that one. It may wait for as long as anybody
- * wants, so it has a queue to itself: what gives memory back goes by another one.
+ * are under way, or by the device, the piece is put off. When no kiocb of the command is under way
+ * any more, one work item runs all pieces that were put off, in order, as the ioctl would. It may
+ * wait for as long as anybody wants, so it has a queue to itself: what gives memory back goes by
+ * another one.
  *
  * The first try is made under the ring's lock: it does not sleep, and allocates without waiting.
  *
@@ -16,7 +18,9 @@
  *
  * A command that flies holds the buffer's gate and the file. The gate is left as soon as the device
  * is done: the task that would be told of it may be the one that waits for the gate, in destroy or
- * unbind. io_uring holds /dev/peerdma itself open as long as a command is under way.
+ * unbind. A piece that was put off waits outside of the gate and enters it by the buffer's id: if
+ * the buffer is destroyed meanwhile, the piece ends as an ioctl that comes then. io_uring holds
+ * /dev/peerdma itself open as long as a command is under way.
  *
  * Polling (IORING_SETUP_IOPOLL): the ring's task asks the file's own ->iopoll for each piece. Both
  * that and the end of a flight, which is told in the task, happen under the ring's lock: a flight
@@ -26,6 +30,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fsnotify.h>
+#include <linux/ioprio.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
@@ -35,7 +40,7 @@
 #include "trace.h"
 
 #define CMD_FLAGS GENMASK(23, 0) /* of an SQE's uring_cmd_flags; the others are the kernel's own */
-#define AGAIN_MAX 256 /* pieces that wait in a worker at the same time: each is a kernel thread */
+#define AGAIN_MAX 256 /* commands that wait in a worker at a time: each is a kernel thread */
 #define PIECES_MAX 256 /* of one command; what needs more goes to io_uring's worker */
 #define STASH_MAX 64 /* flights that a CPU keeps for an open file */
 #define NOWAIT_ACCOUNT (GFP_NOWAIT | __GFP_NOWARN | __GFP_ACCOUNT)
@@ -52,11 +57,10 @@ static struct workqueue_struct *again_wq;
  * @file_off: bytes
  * @buf_off: bytes
  * @len: bytes
- * @res: bytes or -errno, once it is done
+ * @res: bytes or -errno, once it is done; -EAGAIN: it was put off
  * @number: for who listens, else 0
  * @done: no longer to be polled: the kiocb may name a bio that is gone; looked at under RCU, which
  *	keeps the bio
- * @again: runs it where it may wait
  */
 struct piece {
 	struct kiocb kiocb;
@@ -69,7 +73,6 @@ struct piece {
 	int res;
 	u32 number;
 	bool done;
-	struct work_struct again;
 };
 
 /**
@@ -77,16 +80,19 @@ struct piece {
  * @cmd: what io_uring knows it by
  * @file: referenced, by way of @pfile or itself
  * @pfile: the registered file, or NULL
- * @buffer: its gate is held until the last piece is done
- * @route: held until the last piece is done; NULL: there is none yet
+ * @buffer: its gate is held until the last piece that was sent is done; not to be used after that
+ * @route: held as long; NULL: there is none yet
  * @bdev: where the file's bytes are
  * @pid: the process that asked
  * @user: of a command of many pieces, where they came from and where their results go; else NULL
- * @left: pieces that are not done, and one of who sends them
+ * @left: pieces that are under way, and one of who sends them
+ * @again: runs the pieces that were put off where they may wait
  * @nr: number of @pieces
+ * @buf_id: of @buffer
  * @flags: PEERDMA_IO_*
  * @write: direction
  * @cut: some segments are more than one piece
+ * @put_off: some pieces were put off; written before @left is decremented
  * @next: in a stash
  * @pieces: segments as they were read, once, from the process; if one is more than the drive takes
  *	at once, cut
@@ -102,9 +108,12 @@ struct flight {
 	struct peerdma_uring_seg __user *user;
 	atomic_t left;
 	unsigned int nr;
+	u32 buf_id;
 	u32 flags;
 	bool write;
 	bool cut;
+	bool put_off;
+	struct work_struct again;
 	struct flight *next;
 	struct piece pieces[] __counted_by(nr);
 };
@@ -269,7 +278,7 @@ static struct peerdma_io piece_io(const struct piece *piece)
 {
 	return (struct peerdma_io){
 		.flags = piece->flight->flags,
-		.buf_id = piece->flight->buffer->entry.id,
+		.buf_id = piece->flight->buf_id,
 		.file_off = piece->file_off,
 		.buf_off = piece->buf_off,
 		.len = piece->len,
@@ -334,18 +343,6 @@ static void piece_account(const struct piece *piece, ssize_t res)
 	peerdma_count_direct(&flight->route->pair->stats, res, flight->write, is_part(piece));
 }
 
-static void piece_done(struct piece *piece, ssize_t res)
-{
-	struct flight *flight = piece->flight;
-
-	piece->res = res;
-	if (!atomic_dec_and_test(&flight->left))
-		return;
-	peerdma_route_put(flight->route);
-	peerdma_gate_exit(&flight->buffer->gate);
-	io_uring_cmd_do_in_task_lazy(flight->cmd, flight_task);
-}
-
 /* As the ioctl would do it; may sleep. @submitter: NULL: the current task. */
 static int piece_walk(struct flight *flight, struct piece *piece, struct task_struct *submitter)
 {
@@ -368,28 +365,83 @@ static const struct cred *submitter_creds(struct io_uring_cmd *cmd)
 	return get_task_cred(io_uring_cmd_get_task(cmd));
 }
 
-/* A worker acts for the submitter, by its rights and its cgroups. io_uring keeps the task. */
-static void piece_again(struct work_struct *work)
+/*
+ * The priority that the command's first kiocb had is the worker's while it acts for the command.
+ * Before the submitter's rights are taken, which need not suffice for that. Without memory for it
+ * the worker keeps its own.
+ */
+static void priority_enter(const struct flight *flight)
 {
-	struct piece *piece = container_of(work, struct piece, again);
-	struct task_struct *submitter = io_uring_cmd_get_task(piece->flight->cmd);
-	const struct cred *creds = submitter_creds(piece->flight->cmd);
-	const struct cred *own = override_creds(creds);
-	struct peerdma_payers payers;
-	int res;
+	const u16 ioprio = flight->pieces[0].kiocb.ki_ioprio;
 
-	peerdma_payers_enter(&payers, submitter);
-	res = peerdma_is_dying(submitter) ? -EINTR : piece_walk(piece->flight, piece, submitter);
-	peerdma_payers_exit(&payers);
-	revert_creds(own);
-	put_cred(creds);
-	piece_done(piece, res);
+	set_task_ioprio(current,
+			IOPRIO_PRIO_VALUE(IOPRIO_PRIO_CLASS(ioprio), IOPRIO_PRIO_LEVEL(ioprio)));
 }
 
-static void piece_put_off(struct piece *piece)
+static void priority_exit(void)
 {
-	INIT_WORK(&piece->again, piece_again);
-	queue_work(again_wq, &piece->again);
+	set_task_ioprio(current, IOPRIO_DEFAULT);
+}
+
+/* Outside of the gate: each piece enters it by itself, and waits for nobody's lock before. */
+static void flight_walk_put_off(struct flight *flight, struct task_struct *submitter)
+{
+	struct piece *piece;
+
+	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++) {
+		if (piece->res != -EAGAIN)
+			continue;
+		piece->res = -EINTR;
+		if (!peerdma_is_dying(submitter))
+			piece->res = piece_walk(flight, piece, submitter);
+	}
+}
+
+/*
+ * A worker acts for the submitter, by its rights, its cgroups and its priority. io_uring keeps the
+ * task.
+ */
+static void flight_again(struct work_struct *work)
+{
+	struct flight *flight = container_of(work, struct flight, again);
+	struct task_struct *submitter = io_uring_cmd_get_task(flight->cmd);
+	const struct cred *creds = submitter_creds(flight->cmd);
+	struct peerdma_payers payers;
+	const struct cred *own;
+
+	priority_enter(flight);
+	own = override_creds(creds);
+	peerdma_payers_enter(&payers, submitter);
+	flight_walk_put_off(flight, submitter);
+	peerdma_payers_exit(&payers);
+	revert_creds(own);
+	priority_exit();
+	put_cred(creds);
+	io_uring_cmd_do_in_task_lazy(flight->cmd, flight_task);
+}
+
+/* The last piece that was sent is done: the flight now belongs to a worker, or to its task. */
+static void flight_release(struct flight *flight)
+{
+	peerdma_route_put(flight->route);
+	peerdma_gate_exit(&flight->buffer->gate);
+	if (likely(!flight->put_off)) {
+		io_uring_cmd_do_in_task_lazy(flight->cmd, flight_task);
+		return;
+	}
+	INIT_WORK(&flight->again, flight_again);
+	queue_work(again_wq, &flight->again);
+}
+
+/* True: that was the last one. */
+static bool piece_done(struct piece *piece, ssize_t res)
+{
+	struct flight *flight = piece->flight;
+
+	piece->res = res;
+	if (unlikely(res == -EAGAIN))
+		WRITE_ONCE(flight->put_off, true);
+	return atomic_dec_and_test(&flight->left);
 }
 
 /*
@@ -413,10 +465,8 @@ static void piece_complete(struct kiocb *kiocb, long res)
 		kiocb_end_write(kiocb);
 	res = nowait_result(piece->flight, res);
 	piece_account(piece, res);
-	if (unlikely(res == -EAGAIN))
-		piece_put_off(piece);
-	else
-		piece_done(piece, res);
+	if (piece_done(piece, res))
+		flight_release(piece->flight);
 }
 
 static u32 piece_reason(const struct flight *flight, const struct piece *piece,
@@ -626,14 +676,14 @@ static int flight_send(struct flight *flight, bool polled)
 		/* Nothing is under way: io_uring's worker does it all. */
 		if (res == -EAGAIN && piece == flight->pieces)
 			return -EAGAIN;
-		if (res == -EAGAIN) {
-			piece_put_off(piece);
-			continue;
-		}
-		piece->res = res;
-		atomic_dec(&flight->left);
+		piece_done(piece, res);
 	}
-	return atomic_dec_and_test(&flight->left) ? 0 : -EIOCBQUEUED;
+	if (!atomic_dec_and_test(&flight->left))
+		return -EIOCBQUEUED;
+	if (likely(!flight->put_off))
+		return 0;
+	flight_release(flight);
+	return -EIOCBQUEUED;
 }
 
 static int flight_send_all(struct flight *flight, bool polled)
@@ -683,19 +733,64 @@ static int flight_fly(struct flight **flight, struct peerdma_ctx *ctx, bool poll
 	return res;
 }
 
-/* The same where it may sleep: a piece after the other. */
-static int flight_walk(struct flight *flight)
+/* Inside the buffer's gate after a success. */
+static int flight_enter(struct flight *flight, struct peerdma_ctx *ctx, struct peerdma_io *io)
+{
+	struct peerdma_seen seen = { .file = flight->file, .req = io, .write = flight->write };
+
+	flight->buffer = peerdma_buffer_enter(ctx, io->buf_id);
+	if (!IS_ERR(flight->buffer))
+		return 0;
+	if (PTR_ERR(flight->buffer) == -ENODEV) {
+		io->out_reason = PEERDMA_REASON_REVOKED;
+		peerdma_account_revoked(ctx, &seen);
+	}
+	return PTR_ERR(flight->buffer);
+}
+
+/* @at, -EIOCBQUEUED: as flight_run(). */
+static int flight_begin(struct flight **at, struct peerdma_ctx *ctx, struct peerdma_io *io,
+			bool polled)
+{
+	int res = flight_enter(*at, ctx, io);
+
+	if (res)
+		return res;
+	res = flight_fly(at, ctx, polled);
+	if (res == -EIOCBQUEUED)
+		return res;
+	/* The device may be faster than its submitter. */
+	if (!res)
+		flight_notify(*at);
+	peerdma_gate_exit(&(*at)->buffer->gate);
+	return res;
+}
+
+/* A command of segments is refused as a whole. */
+static int flight_check_segments(struct flight *flight, struct peerdma_ctx *ctx,
+				 struct peerdma_io *io)
 {
 	struct peerdma_target target;
+	int err = flight_enter(flight, ctx, io);
+
+	if (err)
+		return err;
+	err = flight_check(flight, false, &target);
+	if (!err)
+		peerdma_route_put(flight->route);
+	peerdma_gate_exit(&flight->buffer->gate);
+	return err;
+}
+
+/* The same where it may sleep: a piece after the other, each inside the gate for itself. */
+static int flight_walk(struct flight *flight, struct peerdma_ctx *ctx, struct peerdma_io *io)
+{
 	struct piece *piece;
 	int err;
 
-	if (flight->nr > 1) { /* what is refused is refused as a whole */
-		err = flight_check(flight, false, &target);
-		if (err)
-			return err;
-		peerdma_route_put(flight->route);
-	}
+	err = flight->user ? flight_check_segments(flight, ctx, io) : 0;
+	if (err)
+		return err;
 	for (piece = flight->pieces; piece < flight->pieces + flight->nr; piece++)
 		piece->res = piece_walk(flight, piece, NULL);
 	return 0;
@@ -813,30 +908,13 @@ static int flight_run(struct flight **at, struct peerdma_ctx *ctx, struct peerdm
 	flight->file = peerdma_io_file(ctx, io, &flight->pfile);
 	if (IS_ERR(flight->file))
 		return PTR_ERR(flight->file);
-	flight->buffer = peerdma_buffer_enter(ctx, io->buf_id);
-	if (IS_ERR(flight->buffer)) {
-		res = PTR_ERR(flight->buffer);
-		if (res == -ENODEV) {
-			struct peerdma_seen seen = { .file = flight->file,
-						     .req = io,
-						     .write = flight->write };
-
-			io->out_reason = PEERDMA_REASON_REVOKED;
-			peerdma_account_revoked(ctx, &seen);
-		}
-	} else {
-		if (issue_flags & IO_URING_F_NONBLOCK)
-			res = flight_fly(at, ctx, issue_flags & IO_URING_F_IOPOLL);
-		else
-			res = flight_walk(flight);
-		if (res == -EIOCBQUEUED)
-			return res;
-		flight = *at;
-		/* The device may be faster than its submitter. */
-		if (!res && issue_flags & IO_URING_F_NONBLOCK)
-			flight_notify(flight);
-		peerdma_gate_exit(&flight->buffer->gate);
-	}
+	if (issue_flags & IO_URING_F_NONBLOCK)
+		res = flight_begin(at, ctx, io, issue_flags & IO_URING_F_IOPOLL);
+	else
+		res = flight_walk(flight, ctx, io);
+	if (res == -EIOCBQUEUED)
+		return res;
+	flight = *at;
 	peerdma_io_file_put(flight->file, flight->pfile);
 	/* Outside of the gate: the process's memory may be slow. */
 	return res ?: flight_result(flight);
@@ -864,8 +942,10 @@ static int uring_io(struct io_uring_cmd *cmd, unsigned int issue_flags, bool man
 	if (IS_ERR(flight))
 		return PTR_ERR(flight);
 	flight->cmd = cmd;
+	flight->buf_id = io.buf_id;
 	flight->flags = io.flags;
 	flight->cut = false;
+	flight->put_off = false;
 	flight->pid = task_tgid_nr(current);
 	flight->write = write;
 	*cmd_flight(cmd) = flight;

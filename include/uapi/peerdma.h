@@ -341,7 +341,9 @@ struct peerdma_buf_alloc {
  * @__reserved: must be 0
  *
  * Waits for reads and writes on the buffer that are under way. An io_uring command that io_uring
- * has not begun yet, or has put off to its worker, finds the buffer gone: -ENOENT. Errors: -ENOENT.
+ * has not begun yet, or has put off to its worker, finds the buffer gone: -ENOENT. So does each
+ * piece of a command that the drive or the filesystem could not take at once and that no worker has
+ * begun yet. Errors: -ENOENT.
  */
 struct peerdma_destroy {
 	__u32 size;
@@ -617,7 +619,9 @@ struct peerdma_buf_import {
  *
  * The completion's res is what out_done of struct peerdma_io is, or -errno. Nothing tells which way
  * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by
- * ioctl(2) says why. What was started cannot be cancelled. A ring that polls (IORING_SETUP_IOPOLL)
+ * ioctl(2) says why. What was started cannot be cancelled. What the drive or the filesystem could
+ * not take at once is started later, and ends as a request by ioctl(2) that comes then: -ENOENT
+ * after PEERDMA_DESTROY, -ENODEV after the provider has gone away. A ring that polls (IORING_SETUP_IOPOLL)
  * polls the drive's queues for polling, if its driver has any, and else looks again and again
  * until the interrupt has come.
  */

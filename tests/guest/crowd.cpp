@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// crowd DEVICE N: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the kernel has them all,
-// and at the end how many came whole.
+// crowd DEVICE N [destroy]: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the kernel has
+// them all, and at the end how many came whole. destroy: after "sent" destroys the buffer, says "destroyed" when that has
+// returned, and at the end how many found no buffer.
 #include <liburing.h>
 
 #include "../tools/command.hpp"
@@ -9,7 +10,8 @@
 int main(int argc, char **argv)
 {
 	constexpr unsigned len = 4096;
-	if (argc != 3)
+	const bool destroys = argc == 4 && !std::strcmp(argv[3], "destroy");
+	if (argc != 3 && !destroys)
 		return 2;
 	const unsigned n = unsigned(std::atoi(argv[2]));
 	const int dev = raw::open_device(), file = ::open(argv[1], O_RDONLY | O_CLOEXEC);
@@ -33,14 +35,20 @@ int main(int argc, char **argv)
 		raw::die("io_uring_submit");
 	std::printf("sent\n");
 	std::fflush(stdout);
-	unsigned whole = 0;
+	if (destroys) {
+		if (raw::destroy(dev, buf.out_buf_id))
+			raw::die("destroy");
+		std::printf("destroyed\n");
+		std::fflush(stdout);
+	}
+	unsigned as_meant = 0;
 	for (unsigned i = 0; i < n; i++) {
 		io_uring_cqe *cqe = nullptr;
 		if (io_uring_wait_cqe(&ring, &cqe))
 			raw::die("io_uring_wait_cqe");
-		whole += cqe->res == int(len);
+		as_meant += cqe->res == (destroys ? -ENOENT : int(len));
 		io_uring_cqe_seen(&ring, cqe);
 	}
-	std::printf("%u\n", whole);
+	std::printf("%u\n", as_meant);
 	return 0;
 }

@@ -122,6 +122,10 @@ mkfifo /tmp/crowd.go
 exec {crowd_fd}< <(exec crowd /dev/mapper/crowd $crowded </tmp/crowd.go)
 exec {go_fd}>/tmp/crowd.go
 read -r _ <&"$crowd_fd"
+mkfifo /tmp/late.go
+exec {late_fd}< <(exec crowd /dev/mapper/crowd 1 destroy </tmp/late.go)
+exec {late_go_fd}>/tmp/late.go
+read -r _ <&"$late_fd"
 start_owner
 dmsetup suspend --noflush --nolockfs crowd
 echo >&"$go_fd"
@@ -130,15 +134,22 @@ same "$crowded commands are sent to a drive that does not answer" sent "$said"
 destroy >/dev/null
 rmmod pin
 only_crowd() { [ "$(missing)" = 4096 ]; }
+echo >&"$late_go_fd"
+read -r said <&"$late_fd"
+same "a later command is put off, and no worker is left for it" sent "$said"
+read -r -t 5 said <&"$late_fd"
+same "its buffer can be destroyed meanwhile" destroyed "$said"
 check "what another let go, and nobody holds any more, is in the pool all the same" soon 5 only_crowd
 dmsetup resume crowd
 read -r said <&"$crowd_fd"
 same "and the commands come whole" $crowded "$said"
-exec {go_fd}>&- {crowd_fd}<&-
+read -r said <&"$late_fd"
+same "and the later one found no buffer" 1 "$said"
+exec {go_fd}>&- {crowd_fd}<&- {late_go_fd}>&- {late_fd}<&-
 end_owner
 check "then all is in the pool" soon 5 full
 dmsetup remove --retry crowd
-rm /tmp/crowd.go
+rm /tmp/crowd.go /tmp/late.go
 
 echo 5 >$after
 plan $tap_n

@@ -2,13 +2,16 @@
 //
 // throttled DRIVE CGROUPS: a process moves bytes between DRIVE and a buffer by each way, in a cgroup whose io.max limits
 // DRIVE. The cgroup's io.stat counts all of them, and none are faster than the limit. CGROUPS is a cgroup2 whose children have
-// the controller io. DRIVE takes 64 KiB at a time.
+// the controller io. DRIVE takes 64 KiB at a time. And DRIVE is sent each request with the process's I/O priority.
 #include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <sstream>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include "../tools/tap.hpp"
@@ -173,6 +176,58 @@ void crowded(ways::Mover &mover, const Cgroup &cgroup, bool write)
 	raw::put(room, before);
 }
 
+// --- Priorities
+
+// <linux/ioprio.h> cannot be compiled as C++.
+constexpr int who_process = 1, best_effort = 2 << 13;
+
+/// "be,7" of a line of block_rq_issue that is a read with PeerDMA's hint, or "".
+std::string priority_of(const std::string &line)
+{
+	std::istringstream in(line.substr(line.find("block_rq_issue: ")));
+	std::string word, rwbs, priority;
+	in >> word >> word >> rwbs;
+	for (unsigned before_priority = 6; before_priority--;)
+		in >> priority;
+	const size_t hint = priority.find(',') + 1, level = priority.find(',', hint) + 1;
+	if (rwbs[0] != 'R' || !level || std::atoi(priority.c_str() + hint) < 512)
+		return "";
+	return priority.substr(0, hint) + priority.substr(level);
+}
+
+/// Requests of PeerDMA's that DRIVE is sent during run, by priority.
+std::map<std::string, int> sent_during(const std::function<void()> &run)
+{
+	std::map<std::string, int> sent;
+	for (const auto &line : trace::during("block", "block_rq_issue", run))
+		if (const std::string priority = priority_of(line); !priority.empty())
+			sent[priority]++;
+	return sent;
+}
+
+/// A command of pieces, of which the module's workers carry out all but the first. level: of best effort, -1: none is set.
+void priority(ways::Mover &mover, int level, const std::string &want)
+{
+	alignas(block) static char bytes[len];
+	const int pieces = int(len / ways::Mover::piece);
+	ways::fill(bytes, 1, 0, len);
+	prepare(bytes, ways::Mover::piece);
+	if (::syscall(SYS_ioprio_set, who_process, 0, level < 0 ? 0 : best_effort | level))
+		raw::die("ioprio_set");
+	ways::Answer answer;
+	int put_off = 0;
+	const auto sent = sent_during([&] {
+		put_off = trace::put_off(trace::completed_during([&] {
+			answer = mover.move(ways::Way::pieces, {false, start, 0, len});
+		}));
+	});
+	std::string said = "put off " + std::to_string(put_off);
+	for (const auto &[name, n] : sent)
+		said += ", " + std::to_string(n) + " of " + name;
+	report(answer.bytes() == len && put_off == pieces - 1 && sent == std::map<std::string, int>{{want, pieces}},
+	       "pieces put off: all are sent with the submitter's priority, " + want, said);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -195,5 +250,8 @@ int main(int argc, char **argv)
 	}
 	for (const Way way : {Way::fd, Way::ring_id})
 		move(mover, cgroup, {way, false, PutOff::none, 100});
+	priority(mover, 7, "be,7");
+	priority(mover, 1, "be,1");
+	priority(mover, -1, "be,4");
 	return tap::end();
 }

@@ -13,10 +13,12 @@
 namespace trace
 {
 
-/// The events of requests that complete during run, one a line.
-inline std::vector<std::string> completed_during(const std::function<void()> &run)
+/// The events of that name during run, one a line.
+inline std::vector<std::string> during(const std::string &system, const std::string &event,
+				       const std::function<void()> &run)
 {
-	const std::string tracing = "/sys/kernel/tracing/", enable = tracing + "events/peerdma/peerdma_complete/enable";
+	const std::string tracing = "/sys/kernel/tracing/";
+	const std::string enable = tracing + "events/" + system + "/" + event + "/enable";
 	raw::put(tracing + "trace", "");
 	raw::put(enable, "1");
 	run();
@@ -24,9 +26,15 @@ inline std::vector<std::string> completed_during(const std::function<void()> &ru
 	std::ifstream in(tracing + "trace");
 	std::vector<std::string> lines;
 	for (std::string line; std::getline(in, line);)
-		if (line.find(" peerdma_complete: ") != std::string::npos)
+		if (line.find(" " + event + ": ") != std::string::npos)
 			lines.push_back(line);
 	return lines;
+}
+
+/// The events of requests that complete during run.
+inline std::vector<std::string> completed_during(const std::function<void()> &run)
+{
+	return during("peerdma", "peerdma_complete", run);
 }
 
 inline int count(const std::vector<std::string> &lines, const char *what)
