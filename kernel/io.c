@@ -50,6 +50,7 @@ struct io {
 	struct task_struct *submitter; /* whom a worker acts for; NULL: the current task */
 	bool write;
 	bool nowait; /* -EAGAIN instead of sleeping for a route */
+	bool stored; /* the CPU may have stored some of what the last read brought */
 };
 
 u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio)
@@ -115,11 +116,15 @@ static __always_inline ssize_t wait_for(struct wait *wait)
  */
 static ssize_t io_read_direct(struct io *io, struct wait *wait, struct iov_iter *iter)
 {
+	const size_t len = iov_iter_count(iter);
+	struct peerdma_sent before;
 	ssize_t ret;
 
 	wait->sleeper = current;
 	wait->kiocb.ki_complete = wait_complete;
+	before = peerdma_sent();
 	ret = vfs_iocb_iter_read(io->file, &wait->kiocb, iter);
+	io->stored = !peerdma_sent_all(&before, io->file, len);
 	if (ret != -EIOCBQUEUED)
 		return ret;
 	ret = wait_for(wait);
@@ -287,6 +292,15 @@ static noinline void io_by_software(struct io *io, u64 len)
 	io->req->out_reason = PEERDMA_REASON_RDMA_SOFTWARE;
 }
 
+/*
+ * Some of a read's bytes may be stores of the CPU's: zeros, a copy from the page cache, what a
+ * network in software, or NFS for a short answer, copies.
+ */
+static bool io_is_stored(const struct io *io, bool direct)
+{
+	return unlikely(io->stored || !direct || !io->target.bdev || io->route->software);
+}
+
 /* Straight between file and buffer, by one kiocb. Returns the bytes that it moved. */
 static ssize_t io_step(struct io *io, u64 len, bool direct)
 {
@@ -307,6 +321,8 @@ static ssize_t io_step(struct io *io, u64 len, bool direct)
 	ret = io_submit(io, &iter, req->file_off + req->out_done, &direct);
 	if (ret <= 0)
 		return ret;
+	if (!io->write && io_is_stored(io, direct))
+		peerdma_mem_read_back(io->buffer->mem, req->buf_off + req->out_done);
 	req->out_done += ret;
 	if (!direct)
 		req->out_host += ret;

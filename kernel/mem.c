@@ -521,3 +521,18 @@ void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64
 	else
 		mem_write_at((void __iomem *)to->kaddr + to_off, from, len);
 }
+
+/**
+ * peerdma_mem_read_back - push out what the kernel has the CPU store in the memory during a read
+ * @mem: stays meanwhile
+ * @off: any byte of it: all stores to a device are before the load
+ */
+noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
+{
+	void *at = mem->kaddr + off;
+
+	if (unlikely(mem->frames))
+		at = page_address(mem->frames[off >> PEERDMA_FRAME_SHIFT].bv_page) +
+		     off % PEERDMA_FRAME_LEN;
+	mem_flush((void __iomem *)PTR_ALIGN_DOWN(at, sizeof(u32)));
+}

@@ -47,6 +47,7 @@
 #include "pair.h"
 #include "request.h"
 #include "ref.h"
+#include "sent.h"
 #include "share.h"
 #include "vendor.h"
 #include "work.h"
@@ -474,6 +475,7 @@ void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
+void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off);
 
 /* The page that holds byte @index << PAGE_SHIFT. */
 static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsigned long index)

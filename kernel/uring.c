@@ -463,6 +463,8 @@ static void piece_complete(struct kiocb *kiocb, long res)
 	WRITE_ONCE(piece->done, true);
 	if (piece->flight->write)
 		kiocb_end_write(kiocb);
+	else if (unlikely(piece->flight->route->software))
+		peerdma_mem_read_back(piece->flight->buffer->mem, piece->buf_off);
 	res = nowait_result(piece->flight, res);
 	piece_account(piece, res);
 	if (piece_done(piece, res))
@@ -634,6 +636,20 @@ static noinline void piece_trace_submit(struct piece *piece)
 	trace_peerdma_submit(&seen);
 }
 
+/* What the CPU stored is read back before the sender's own count of @left lets the flight end. */
+static ssize_t piece_read(struct piece *piece, struct iov_iter *iter)
+{
+	struct flight *flight = piece->flight;
+	const struct peerdma_sent before = peerdma_sent();
+	ssize_t res = vfs_iocb_iter_read(flight->file, &piece->kiocb, iter);
+	const bool all_sent = peerdma_sent_all(&before, flight->file, piece->len);
+
+	if ((res > 0 || res == -EIOCBQUEUED) &&
+	    unlikely(!all_sent || !(piece->kiocb.ki_flags & IOCB_DIRECT)))
+		peerdma_mem_read_back(flight->buffer->mem, piece->buf_off);
+	return res;
+}
+
 static ssize_t piece_send(struct piece *piece, const struct kiocb *kiocb)
 {
 	struct flight *flight = piece->flight;
@@ -649,7 +665,7 @@ static ssize_t piece_send(struct piece *piece, const struct kiocb *kiocb)
 			 flight->write ? ITER_SOURCE : ITER_DEST, piece->buf_off, piece->len);
 	if (flight->write)
 		return vfs_iocb_iter_write(flight->file, &piece->kiocb, &iter);
-	return vfs_iocb_iter_read(flight->file, &piece->kiocb, &iter);
+	return piece_read(piece, &iter);
 }
 
 /* 0: all is done. -EIOCBQUEUED: all of the flight now belongs to its completion. */
