@@ -16,12 +16,17 @@
  *
  * Where the place in the buffer is one that the device cannot address, all of it goes through host
  * memory.
+ *
+ * The parameter wait_outside: a request does not wait for the locks of a regular file inside the
+ * buffer's gate. A direct step is sent with IOCB_NOWAIT. What the filesystem does not take so, and
+ * all partial blocks, go by host memory: the gate is left before that is read or written.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fsnotify.h>
 #include <linux/gfp.h>
 #include <linux/ioprio.h>
+#include <linux/moduleparam.h>
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/xacct.h>
@@ -39,6 +44,10 @@
  */
 #define IO_HINT 512 /* plus the provider, modulo 512: two of them may map by different rules */
 
+static bool wait_outside;
+module_param(wait_outside, bool, 0644);
+MODULE_PARM_DESC(wait_outside, "wait for a file's locks with host memory only");
+
 /* One request in the making. */
 struct io {
 	struct file *file;
@@ -51,6 +60,9 @@ struct io {
 	bool write;
 	bool nowait; /* -EAGAIN instead of sleeping for a route */
 	bool stored; /* the CPU may have stored some of what the last read brought */
+	bool wait_outside; /* the parameter, when the request began */
+	bool outside; /* of the buffer's gate: its memory may be gone */
+	bool held; /* a reference to the buffer is the request's */
 };
 
 u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio)
@@ -201,6 +213,8 @@ static ssize_t io_submit(struct io *io, struct iov_iter *iter, u64 file_off, boo
 		kiocb->ki_flags |= IOCB_DIRECT;
 	else
 		kiocb->ki_flags &= ~IOCB_DIRECT;
+	if (unlikely(io->wait_outside && !io->outside))
+		kiocb->ki_flags |= IOCB_NOWAIT;
 	kiocb->ki_ioprio = peerdma_ioprio(io->buffer->provider, kiocb->ki_ioprio);
 	kiocb->ki_pos = file_off;
 	if (io->write && unlikely(!io->target.bdev) && *direct)
@@ -283,6 +297,35 @@ static int io_interrupted(struct io *io)
 		return io_refuse(io, PEERDMA_REASON_REVOKED);
 	cond_resched();
 	return io_recheck_route(io);
+}
+
+/*
+ * Leaves the buffer's gate to wait for the file, under the parameter. The reference keeps the
+ * buffer, and so the provider and its counters; the memory may go.
+ */
+static int io_leave(struct io *io)
+{
+	if (!io->wait_outside)
+		return 0;
+	if (unlikely(READ_ONCE(io->buffer->lost)))
+		return io_refuse(io, PEERDMA_REASON_REVOKED);
+	if (!io->held)
+		refcount_inc(&io->buffer->refs);
+	io->held = true;
+	io->outside = true;
+	peerdma_gate_exit(&io->buffer->gate);
+	return 0;
+}
+
+/* After io_leave(). An error: the request is outside for good. */
+static int io_enter(struct io *io)
+{
+	if (!io->outside)
+		return 0;
+	if (!peerdma_gate_enter(&io->buffer->gate))
+		return io_refuse(io, PEERDMA_REASON_REVOKED);
+	io->outside = false;
+	return 0;
 }
 
 /* By a network in software the CPU copies what the device would have moved. */
@@ -405,11 +448,18 @@ static ssize_t io_read_host_step(struct io *io, struct page *copy, u64 size, u64
 	struct bio_vec bvec;
 	ssize_t ret;
 	bool direct;
+	int err;
 
 	size = min_t(u64, size, roundup(skip + len, io->target.offset_align));
 	bvec_set_page(&bvec, copy, size, 0);
 	iov_iter_bvec(&iter, ITER_DEST, &bvec, 1, size);
+	err = io_leave(io);
+	if (err)
+		return err;
 	ret = io_read_blocks(io, &iter, pos, &direct);
+	err = io_enter(io);
+	if (err)
+		return err;
 	len = io_came(io, pos, ret, len);
 	/* Cut short meanwhile: what came may all lie before what was asked for. */
 	if (!len)
@@ -421,8 +471,42 @@ static ssize_t io_read_host_step(struct io *io, struct page *copy, u64 size, u64
 	return ret < size ? 0 : ret;
 }
 
-/* By way of host memory, whatever the alignments. Returns at a short read. */
-static int io_read_host(struct io *io, u64 len)
+/* The same of a write, under the parameter. The copy is taken inside the gate. */
+static ssize_t io_write_host_step(struct io *io, struct page *copy, u64 size, u64 len)
+{
+	struct peerdma_io *req = io->req;
+	u64 pos = req->file_off + req->out_done;
+	struct iov_iter iter;
+	struct bio_vec bvec;
+	ssize_t ret;
+	bool direct;
+	int err;
+
+	len = min(len, size - pos % io->target.offset_align);
+	peerdma_mem_read(io->buffer->mem, req->buf_off + req->out_done, page_address(copy), len);
+	err = io_leave(io);
+	if (err)
+		return err;
+	bvec_set_page(&bvec, copy, len, 0);
+	iov_iter_bvec(&iter, ITER_SOURCE, &bvec, 1, len);
+	direct = !(io->file->f_flags & O_APPEND) && peerdma_target_takes(&io->target, pos, 0, len);
+	ret = io_submit(io, &iter, pos, &direct);
+	/* A direct write may have gone through the page cache. */
+	if (ret > 0 && !(io->file->f_flags & O_APPEND) && io->file->f_mapping->nrpages)
+		ret = io_write_back(io, pos, ret);
+	if (ret > 0) {
+		req->out_done += ret;
+		req->out_host += ret;
+	}
+	err = io_enter(io);
+	if (err)
+		return err;
+	return ret < (ssize_t)len ? min_t(ssize_t, ret, 0) : ret;
+}
+
+/* By way of host memory, whatever the alignments. Returns at a short step. */
+static int io_by_host(struct io *io, u64 len,
+		      ssize_t (*move)(struct io *io, struct page *copy, u64 size, u64 len))
 {
 	u64 block = io->target.offset_align, end = io->req->out_done + len;
 	u64 size = max_t(u64, block, min_t(u64, HOST_STEP, roundup_pow_of_two(len + block)));
@@ -444,12 +528,79 @@ static int io_read_host(struct io *io, u64 len)
 		err = io_interrupted(io);
 		if (err)
 			break;
-		ret = io_read_host_step(io, copy, size, end - io->req->out_done);
+		ret = move(io, copy, size, end - io->req->out_done);
 	}
 	if (copy)
 		__free_pages(copy, get_order(size));
 	peerdma_uncharge_host(size);
 	return err ?: min_t(ssize_t, ret, 0);
+}
+
+static int io_read_host(struct io *io, u64 len)
+{
+	return io_by_host(io, len, io_read_host_step);
+}
+
+static int io_write_host(struct io *io, u64 len)
+{
+	return io_by_host(io, len, io_write_host_step);
+}
+
+/*
+ * Will the filesystem be asked for a direct step that does not wait? On a disk, and not while the
+ * filesystem is frozen.
+ */
+static bool io_may_try(const struct io *io)
+{
+	if (!io->target.bdev || !(io->file->f_mode & FMODE_NOWAIT))
+		return false;
+	if (!io->write)
+		return true;
+	if (!file_start_write_trylock(io->file))
+		return false;
+	file_end_write(io->file);
+	return true;
+}
+
+/* A step that does not wait, or the same bytes by host memory. The bytes that were moved. */
+static ssize_t io_step_or_host(struct io *io, u64 len)
+{
+	struct peerdma_io *req = io->req;
+	const u64 before = req->out_done;
+	ssize_t ret = -EAGAIN;
+	int err;
+
+	if (io_may_try(io))
+		ret = io_step(io, len, true);
+	if (ret != -EAGAIN && ret != -EOPNOTSUPP)
+		return ret;
+	if (req->flags & PEERDMA_IO_NO_BOUNCE)
+		return io_refuse(io, PEERDMA_REASON_FILE_WAIT);
+	err = io->write ? io_write_host(io, len) : io_read_host(io, len);
+	if (!err && req->out_done > before)
+		req->out_reason = PEERDMA_REASON_FILE_WAIT;
+	return err ?: req->out_done - before;
+}
+
+/* Whole blocks, under the parameter. Returns at a short step. */
+static int io_direct_or_host(struct io *io, u64 len)
+{
+	const u32 most = io->target.bdev ? peerdma_target_most(&io->target) : 0;
+	u64 end = io->req->out_done + len, step;
+	ssize_t ret;
+	int err;
+
+	while (io->req->out_done < end) {
+		err = io_interrupted(io);
+		if (err)
+			return err;
+		step = min_t(u64, end - io->req->out_done, most ?: HOST_STEP);
+		ret = io_step_or_host(io, step);
+		/* A kiocb that may not wait may come short before the end of the file. */
+		if (ret <= 0 || ret % io->target.offset_align)
+			return min_t(ssize_t, ret, 0);
+	}
+	return 0;
 }
 
 /*
@@ -463,6 +614,8 @@ static int io_read_edge(struct io *io, u64 len)
 
 	if (ret)
 		return ret;
+	if (io->wait_outside)
+		return io_read_host(io, len);
 	/* Nobody sees more of this page than the device has just written. */
 	mem = peerdma_mem_alloc_near(io->buffer->mem, PAGE_ALIGN(io->target.offset_align));
 	if (IS_ERR(mem))
@@ -483,12 +636,12 @@ static int io_piece(struct io *io, u64 begin, u64 len, int (*move)(struct io *io
 
 static int io_direct(struct io *io, u64 len)
 {
-	return io_straight(io, len, true);
+	return io->wait_outside ? io_direct_or_host(io, len) : io_straight(io, len, true);
 }
 
 static int io_cached(struct io *io, u64 len)
 {
-	return io_straight(io, len, false);
+	return io->wait_outside ? io_write_host(io, len) : io_straight(io, len, false);
 }
 
 /* Less than a block. */
@@ -602,7 +755,9 @@ static bool io_is_one_step(const struct io *io)
 
 static int io_move(struct io *io)
 {
-	if (io_is_one_step(io)) {
+	if (unlikely(READ_ONCE(wait_outside)))
+		io->wait_outside = S_ISREG(file_inode(io->file)->i_mode);
+	if (!io->wait_outside && io_is_one_step(io)) {
 		ssize_t ret = io_step(io, io->req->len, true);
 
 		if (unlikely(!io->target.bdev) && !io->write && ret >= 0)
@@ -760,7 +915,7 @@ static noinline int io_lose(struct io *io)
 	return io_refuse(io, PEERDMA_REASON_REVOKED);
 }
 
-/* Inside the buffer's gate: its memory stays. */
+/* Inside the buffer's gate: its memory stays, but while io->outside. */
 static int io_run(struct io *io)
 {
 	int err = io_check(io);
@@ -774,7 +929,8 @@ static int io_run(struct io *io)
 	err = io_move(io);
 	/* What was moved was moved: the error, if it lasts, is the next request's. */
 	err = io->req->out_done ? 0 : io_errno(err);
-	if (unlikely(READ_ONCE(io->buffer->lost)))
+	/* Before the gate was left for good nothing was lost. */
+	if (unlikely(READ_ONCE(io->buffer->lost)) && !io->outside)
 		err = io_lose(io);
 	io_count(io, err);
 	peerdma_route_put(io->route);
@@ -865,7 +1021,10 @@ int peerdma_io_run(struct peerdma_ctx *ctx, struct file *file, struct peerdma_fi
 		return err;
 	}
 	err = io_run(&io);
-	peerdma_gate_exit(&io.buffer->gate);
+	if (!io.outside)
+		peerdma_gate_exit(&io.buffer->gate);
+	if (unlikely(io.held))
+		peerdma_buffer_put(io.buffer);
 	return err;
 }
 

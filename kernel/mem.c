@@ -536,3 +536,21 @@ noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
 		     off % PEERDMA_FRAME_LEN;
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(at, sizeof(u32)));
 }
+
+/* And the other way. */
+void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len)
+{
+	u64 skip, step = len;
+	const void *src;
+
+	for (; len; from_off += step, to += step, len -= step) {
+		src = from->kaddr + from_off;
+		if (from->frames) {
+			skip = from_off % PEERDMA_FRAME_LEN;
+			step = min_t(u64, len, PEERDMA_FRAME_LEN - skip);
+			src = page_address(from->frames[from_off >> PEERDMA_FRAME_SHIFT].bv_page) +
+			      skip;
+		}
+		memcpy_fromio(to, (const void __iomem *)src, step);
+	}
+}

@@ -476,6 +476,7 @@ void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *fr
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
 void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off);
+void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len);
 
 /* The page that holds byte @index << PAGE_SHIFT. */
 static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsigned long index)
@@ -540,6 +541,7 @@ int peerdma_target_type(struct file *file, u32 *reason);
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason);
 void peerdma_target_learn(struct file *file, struct peerdma_memo *memo);
 bool peerdma_target_recall(struct file *file, const struct peerdma_memo *memo);
+u32 peerdma_target_most(const struct peerdma_target *target);
 bool peerdma_target_is_immediate(struct file *file);
 u32 peerdma_target_writable(struct file *file, struct peerdma_memo *memo);
 

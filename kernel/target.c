@@ -4,6 +4,7 @@
  * moved. A block device is itself; a regular file counts if its filesystem's direct I/O is known to
  * go to its one block device.
  */
+#include <linux/blkdev.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fileattr.h> /* on v6.1 not whole without fs.h */
@@ -248,6 +249,21 @@ static bool has_the_same_blocks(const struct peerdma_target *target)
 {
 	return target->offset_align == bdev_logical_block_size(target->bdev) &&
 	       target->mem_align == bdev_dma_alignment(target->bdev) + 1;
+}
+
+/**
+ * peerdma_target_most - the bytes that a kiocb may have which does not wait
+ * @target: on a block device
+ * Return: whole blocks; 0: the drive takes less than one at once.
+ *
+ * The block layer splits what is more than the drive takes at once, and a bio that may not wait it
+ * does not split but fails, sometimes half way.
+ */
+u32 peerdma_target_most(const struct peerdma_target *target)
+{
+	u64 most = (u64)queue_max_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
+
+	return rounddown(min_t(u64, most, MAX_RW_COUNT), target->offset_align);
 }
 
 /**

@@ -558,17 +558,6 @@ static bool may_fly(const struct flight *flight, const struct peerdma_target *ta
 	return true;
 }
 
-/*
- * The bytes that a kiocb may have: the block layer splits what is more than the drive takes at
- * once, and a bio that may not wait it does not split but fails, sometimes half way.
- */
-static u32 most_at_once(const struct peerdma_target *target)
-{
-	u64 most = (u64)queue_max_sectors(bdev_get_queue(target->bdev)) << SECTOR_SHIFT;
-
-	return rounddown(min_t(u64, most, MAX_RW_COUNT), target->offset_align);
-}
-
 static u64 count_cut(const struct flight *flight, u32 most)
 {
 	const struct piece *piece;
@@ -727,7 +716,7 @@ static int flight_fly(struct flight **flight, struct peerdma_ctx *ctx, bool poll
 	res = flight_check(*flight, true, &target);
 	if (res)
 		return res;
-	most = most_at_once(&target);
+	most = peerdma_target_most(&target);
 	if (!may_fly(*flight, &target) || unlikely(!most))
 		cut = ERR_PTR(-EAGAIN);
 	else if (is_to_be_cut(*flight, most))

@@ -37,7 +37,7 @@
  * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
  * EBADF      the target file descriptor, or the device node's, is not open for what was asked
  * EBUSY      another driver uses this part of the BAR; registering, importing: out_reason is
- *            VENDOR_BUSY
+ *            VENDOR_BUSY; reading, writing: FILE_WAIT
  * EDQUOT     it would be more than the caller may have: out_reason is USER_LIMIT, CGROUP_LIMIT or
  *            MEMLOCK; with any other, or none, it is the filesystem's
  * EEXIST     the device has published already
@@ -109,6 +109,8 @@ enum peerdma_reason {
 	PEERDMA_REASON_NFS_SECURITY = 25, /* NFS with krb5i or krb5p, which the CPU computes */
 	PEERDMA_REASON_NFS_SERVERS = 26, /* NFS by transports to several addresses */
 	PEERDMA_REASON_NFS_SIZE = 27, /* NFS with calls of less than a page, which the CPU makes */
+	/* EBUSY, and only under the module's parameter wait_outside */
+	PEERDMA_REASON_FILE_WAIT = 28, /* the filesystem does not take it without waiting */
 	/* the pair of device and provider: EXDEV */
 	PEERDMA_REASON_STACKED = 32, /* below is no PCI function's own disk, or too many of them */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */

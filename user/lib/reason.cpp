@@ -102,6 +102,12 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"NFS_SIZE", "NFS that moves less than a page at a time, in messages that the CPU writes",
 			"Mount it with an rsize and a wsize of whole pages, or none: see nfsstat -m, and the server's "
 			"own limit."};
+	case PEERDMA_REASON_FILE_WAIT:
+		return {"FILE_WAIT",
+			"the filesystem would wait, for a lock or to allocate: the bytes went through host memory",
+			"Write to a file whose blocks were written before, and from one process at a time; or have "
+			"root clear "
+			"/sys/module/peerdma/parameters/wait_outside, if all who may open /dev/peerdma are trusted."};
 	case PEERDMA_REASON_STACKED:
 		return {"STACKED", "the block device is neither a PCI function's own disk nor made of such by md or dm",
 			"Use a drive's own partition, or md or LVM over such, not loop or a network device."};
