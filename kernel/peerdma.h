@@ -46,6 +46,19 @@
 #include "stats.h"
 #include "vendor.h"
 
+#define PEERDMA_CONSUMER_PROVIDER "peerdma_provider"
+#define PEERDMA_CONSUMER_IMPORTER "peerdma_importer"
+
+/**
+ * struct peerdma_consumer - what ends before a function loses its driver: consumer.c
+ * @dev: linked to the function; immutable once it is added
+ * @end: called once; immutable
+ */
+struct peerdma_consumer {
+	struct platform_device *dev;
+	void (*end)(struct peerdma_consumer *consumer);
+};
+
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
  * @refs: who holds this struct; the range itself may be gone
@@ -102,7 +115,7 @@ struct peerdma_provider {
 	struct xarray pairs;
 	struct peerdma_stats stats;
 	struct device *node;
-	struct platform_device *consumer; /* immutable once it is reserved */
+	struct peerdma_consumer consumer; /* immutable once it is reserved */
 	void (*ended)(struct peerdma_provider *provider); /* immutable */
 };
 
@@ -370,7 +383,6 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 						  u64 len,
 						  void (*ended)(struct peerdma_provider *provider));
 void peerdma_provider_announce(struct peerdma_provider *provider);
-void peerdma_provider_end(struct peerdma_provider *provider);
 void peerdma_provider_remove(struct peerdma_provider *provider);
 void peerdma_provider_halt(struct peerdma_provider *provider);
 bool peerdma_provider_settle(struct peerdma_provider *provider, unsigned int seconds);
@@ -396,9 +408,10 @@ static inline bool peerdma_reaches(const struct peerdma_ctx *ctx,
 /* consumer.c */
 int peerdma_consumers_init(void);
 void peerdma_consumers_exit(void);
-int peerdma_consumer_add(struct peerdma_provider *provider);
-void peerdma_consumer_remove(struct peerdma_provider *provider);
-void peerdma_consumer_wait(struct platform_device *consumer);
+int peerdma_consumer_add(struct peerdma_consumer *consumer, struct device *supplier,
+			 const char *name, u32 id);
+void peerdma_consumer_remove(struct peerdma_consumer *consumer);
+void peerdma_consumer_wait(struct platform_device *dev);
 
 /* node.c */
 int peerdma_nodes_init(void);

@@ -14,6 +14,7 @@ static DEFINE_XARRAY_ALLOC1(providers);
 static u32 next_id;
 
 static void halt_buffers(struct work_struct *work);
+static void provider_end(struct peerdma_consumer *consumer);
 
 /**
  * peerdma_provider_reserve - a provider that nobody finds yet
@@ -68,7 +69,9 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	err = xa_alloc_cyclic(&providers, &provider->id, NULL, limit, &next_id, GFP_KERNEL);
 	if (err < 0)
 		goto err_region;
-	err = peerdma_consumer_add(provider);
+	provider->consumer.end = provider_end;
+	err = peerdma_consumer_add(&provider->consumer, &pdev->dev, PEERDMA_CONSUMER_PROVIDER,
+				   provider->id);
 	if (err)
 		goto err_id;
 	return provider;
@@ -188,8 +191,11 @@ void peerdma_provider_restart(struct peerdma_provider *provider)
 }
 
 /* Once: nobody finds it, nobody is inside, no buffer has memory of it. */
-void peerdma_provider_end(struct peerdma_provider *provider)
+static void provider_end(struct peerdma_consumer *consumer)
 {
+	struct peerdma_provider *provider =
+		container_of(consumer, struct peerdma_provider, consumer);
+
 	peerdma_node_remove(provider);
 	xa_erase(&providers, provider->id);
 	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
@@ -210,7 +216,7 @@ void peerdma_provider_end(struct peerdma_provider *provider)
 /* It has ended when this returns. Takes the reference of who reserved it. */
 void peerdma_provider_remove(struct peerdma_provider *provider)
 {
-	peerdma_consumer_remove(provider);
+	peerdma_consumer_remove(&provider->consumer);
 	peerdma_provider_put(provider);
 }
 
