@@ -115,7 +115,7 @@ static struct platform_device *next_consumer(const struct pci_dev *pdev, u32 *id
 	}
 	if (found) {
 		*id = found->id;
-		consumer = found->consumer;
+		consumer = found->consumer.dev;
 		get_device(&consumer->dev);
 	}
 	mutex_unlock(&foreigns_lock);

@@ -29,14 +29,14 @@
  * A call that comes while the exporter is still being asked is remembered, and returns: nothing of
  * the memory is used yet. An exporter may well move it on its way to where it is pinned.
  *
- * The device may lose its driver, which should leave no mapping behind. So its imports end before:
- * that is waited for, but not for long. A request may be waiting for the lock that who unbinds has,
- * and where no IOMMU translates, a mapping that goes late does no harm.
+ * The device may lose its driver, which should leave no mapping behind. So its imports end before,
+ * when nobody holds the device's lock: consumer.c. If two unbind it at once the second does not
+ * wait. Where no IOMMU translates, a mapping that goes late does no harm.
  */
-#include <linux/device/bus.h>
 #include <linux/dma-mapping.h>
 #include <linux/ioport.h>
 #include <linux/module.h>
+#include <linux/platform_device.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
@@ -51,9 +51,29 @@ MODULE_PARM_DESC(revocable_imports,
 		 "import what may be taken back: who does that waits for requests under way");
 
 /**
+ * struct client - a function that imports are attached with, until its driver goes
+ * @consumer: its end is theirs
+ * @pdev: referenced; immutable
+ * @link: in the list of them
+ * @imports: that have been proven, and have not ended
+ * @ending: its driver is going: there are no more
+ * @free: work, after the end
+ *
+ * Made under the device's lock; @link, @imports and @ending are protected by lock.
+ */
+struct client {
+	struct peerdma_consumer consumer;
+	struct pci_dev *pdev;
+	struct list_head link;
+	struct list_head imports;
+	bool ending;
+	struct work_struct free;
+};
+
+/**
  * struct import - a range of a dma-buf, while it is kept
  * @pin: what vendor.c knows it by
- * @link: in the list of them, once it has been proven; protected by its lock
+ * @link: in its client's list, once it has been proven; protected by lock
  * @dmabuf: referenced
  * @client: the device that it is attached with; referenced
  * @attach: NULL if the exporter did not want it
@@ -63,7 +83,6 @@ MODULE_PARM_DESC(revocable_imports,
  * @pinned: it has to be unpinned
  * @asking: the exporter has not said yet where it is
  * @told: it has called since it was pinned
- * @lose: takes it back, because @client is losing its driver
  * @gone: completed when it is not attached any more
  */
 struct import {
@@ -78,13 +97,12 @@ struct import {
 	bool pinned;
 	bool asking;
 	bool told;
-	struct work_struct lose;
 	struct completion gone;
 };
 
-static LIST_HEAD(list);
-static DEFINE_MUTEX(lock); /* protects list, and each one's link */
-static struct workqueue_struct *lose_wq;
+static LIST_HEAD(clients);
+static DEFINE_MUTEX(lock); /* protects clients, and the imports of each */
+static struct workqueue_struct *free_wq;
 
 static struct import *to_import(struct peerdma_pin *pin)
 {
@@ -363,7 +381,94 @@ static u32 check_client(struct pci_dev *client)
 	return reason;
 }
 
-/* Under the client's lock. From here on who unbinds it finds the import. */
+/* From here on who unbinds the client ends the import. False: there is no such client. */
+static bool join(struct import *import)
+{
+	struct client *client;
+	bool found = false;
+
+	mutex_lock(&lock);
+	list_for_each_entry(client, &clients, link) {
+		if (client->pdev != import->client || client->ending)
+			continue;
+		list_add_tail(&import->link, &client->imports);
+		found = true;
+		break;
+	}
+	mutex_unlock(&lock);
+	return found;
+}
+
+/* One that is not ended yet, referenced; or NULL. */
+static struct import *take_one(struct client *client)
+{
+	struct import *import;
+
+	mutex_lock(&lock);
+	client->ending = true;
+	import = list_first_entry_or_null(&client->imports, struct import, link);
+	if (import) {
+		refcount_inc(&import->pin.refs);
+		list_del_init(&import->link);
+	}
+	mutex_unlock(&lock);
+	return import;
+}
+
+/* Its driver is going, or this module. May take as long as the storage and the exporters. */
+static void client_end(struct peerdma_consumer *consumer)
+{
+	struct client *client = container_of(consumer, struct client, consumer);
+	struct import *import;
+
+	while ((import = take_one(client))) {
+		peerdma_pin_take_back(&import->pin);
+		wait_for_completion(&import->gone);
+		peerdma_pin_put(&import->pin);
+	}
+	mutex_lock(&lock);
+	list_del(&client->link);
+	queue_work(free_wq, &client->free); /* who unloads finds no client, and then drains it */
+	mutex_unlock(&lock);
+}
+
+/* A consumer cannot be removed by its own end. */
+static void client_free(struct work_struct *work)
+{
+	struct client *client = container_of(work, struct client, free);
+
+	peerdma_consumer_remove(&client->consumer);
+	pci_dev_put(client->pdev);
+	kfree(client);
+}
+
+/* Under its lock. */
+static int client_create(struct pci_dev *pdev)
+{
+	static atomic_t last_id;
+	struct client *client = kzalloc(sizeof(*client), GFP_KERNEL);
+	int err;
+
+	if (!client)
+		return -ENOMEM;
+	client->consumer.end = client_end;
+	client->pdev = pci_dev_get(pdev);
+	INIT_LIST_HEAD(&client->imports);
+	INIT_WORK(&client->free, client_free);
+	err = peerdma_consumer_add(&client->consumer, &pdev->dev, PEERDMA_CONSUMER_IMPORTER,
+				   (u32)atomic_inc_return(&last_id) & INT_MAX);
+	if (err) {
+		pci_dev_put(pdev);
+		kfree(client);
+		return err;
+	}
+	mutex_lock(&lock);
+	list_add_tail(&client->link, &clients);
+	mutex_unlock(&lock);
+	return 0;
+}
+
+/* Under the client's lock. */
 static u32 prove_page(struct import *import, struct page *page)
 {
 	u32 map, reason = judge_client(import->client);
@@ -373,10 +478,11 @@ static u32 prove_page(struct import *import, struct page *page)
 		return reason;
 	if (peerdma_trial_map(&import->client->dev, page, &map, &addr) || addr != import->addr)
 		return PEERDMA_REASON_IMPORT_ADDRESS;
-	mutex_lock(&lock);
-	list_add_tail(&import->link, &list);
-	mutex_unlock(&lock);
-	return PEERDMA_REASON_NONE;
+	if (join(import))
+		return PEERDMA_REASON_NONE;
+	if (client_create(import->client) == -ENOMEM)
+		return PEERDMA_REASON_VENDOR_BUSY;
+	return join(import) ? PEERDMA_REASON_NONE : PEERDMA_REASON_IMPORT_DEVICE;
 }
 
 /* Under the lock of the function whose memory it is. */
@@ -394,70 +500,38 @@ static u32 import_prove(struct peerdma_pin *pin, struct pci_dev *pdev)
 	return reason;
 }
 
-static void lose(struct work_struct *work)
-{
-	struct import *import = container_of(work, struct import, lose);
-
-	peerdma_pin_take_back(&import->pin);
-	peerdma_pin_put(&import->pin);
-}
-
-/* One that is attached with this device, referenced and off the list; or NULL. */
-static struct import *take_one(const struct pci_dev *client)
-{
-	struct import *import, *found = NULL;
-
-	mutex_lock(&lock);
-	list_for_each_entry(import, &list, link) {
-		if (import->client != client)
-			continue;
-		found = import;
-		refcount_inc(&found->pin.refs);
-		list_del_init(&found->link);
-		break;
-	}
-	mutex_unlock(&lock);
-	return found;
-}
-
-/* Before remove() of the client's driver, under its lock. */
-static int client_event(struct notifier_block *block, unsigned long event, void *data)
-{
-	long left = PATIENCE;
-	struct import *import;
-
-	if (event != BUS_NOTIFY_UNBIND_DRIVER)
-		return NOTIFY_DONE;
-	while ((import = take_one(to_pci_dev(data)))) {
-		refcount_inc(&import->pin.refs);
-		queue_work(lose_wq, &import->lose);
-		left = wait_for_completion_timeout(&import->gone, left);
-		peerdma_pin_put(&import->pin);
-	}
-	return NOTIFY_DONE;
-}
-
-static struct notifier_block clients = {
-	.notifier_call = client_event,
-};
-
 int peerdma_imports_init(void)
 {
-	int err;
-
-	lose_wq = alloc_workqueue("peerdma_import", WQ_UNBOUND, 0);
-	if (!lose_wq)
-		return -ENOMEM;
-	err = bus_register_notifier(&pci_bus_type, &clients);
-	if (err)
-		destroy_workqueue(lose_wq);
-	return err;
+	free_wq = alloc_workqueue("peerdma_import", WQ_UNBOUND, 0);
+	return free_wq ? 0 : -ENOMEM;
 }
 
+/* One that has not ended, referenced; or NULL. */
+static struct platform_device *any_consumer(void)
+{
+	struct platform_device *dev = NULL;
+	struct client *client;
+
+	mutex_lock(&lock);
+	client = list_first_entry_or_null(&clients, struct client, link);
+	if (client) {
+		dev = client->consumer.dev;
+		get_device(&dev->dev);
+	}
+	mutex_unlock(&lock);
+	return dev;
+}
+
+/* There are no imports. */
 void peerdma_imports_exit(void)
 {
-	bus_unregister_notifier(&pci_bus_type, &clients);
-	destroy_workqueue(lose_wq);
+	struct platform_device *dev;
+
+	while ((dev = any_consumer())) {
+		device_release_driver(&dev->dev);
+		platform_device_put(dev);
+	}
+	destroy_workqueue(free_wq);
 }
 
 /* --- Importing. */
@@ -487,7 +561,6 @@ static struct import *import_create(struct dma_buf *dmabuf, struct pci_dev *clie
 		return NULL;
 	}
 	INIT_LIST_HEAD(&import->link);
-	INIT_WORK(&import->lose, lose);
 	init_completion(&import->gone);
 	import->asking = true;
 	import->off = req->off;

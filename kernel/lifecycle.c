@@ -9,6 +9,8 @@
 
 static const struct peerdma_provider_events *provider_events;
 
+static void provider_end(struct peerdma_consumer *consumer);
+
 /* May take as long as the storage. Nothing of a driver's is held. */
 static void provider_halted(struct work_struct *work)
 {
@@ -43,7 +45,9 @@ struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar,
 	err = peerdma_provider_number(provider);
 	if (err)
 		goto err_provider;
-	err = peerdma_consumer_add(provider);
+	provider->consumer.end = provider_end;
+	err = peerdma_consumer_add(&provider->consumer, &pdev->dev, PEERDMA_CONSUMER_PROVIDER,
+				   provider->id);
 	if (!err)
 		return provider;
 	peerdma_provider_hide(provider);
@@ -111,8 +115,11 @@ void peerdma_provider_restart(struct peerdma_provider *provider)
 }
 
 /* Once: nobody finds it, nobody is inside, no buffer has memory of it. */
-static void provider_end(struct peerdma_provider *provider)
+static void provider_end(struct peerdma_consumer *consumer)
 {
+	struct peerdma_provider *provider =
+		container_of(consumer, struct peerdma_provider, consumer);
+
 	provider_events->withdrawn(provider);
 	peerdma_provider_hide(provider);
 	/* Whoever is inside may be slow, and may be making a buffer: so twice. */
@@ -133,7 +140,7 @@ static void provider_end(struct peerdma_provider *provider)
 /* It has ended when this returns. Takes the reference of who reserved it. */
 void peerdma_provider_remove(struct peerdma_provider *provider)
 {
-	peerdma_consumer_remove(provider);
+	peerdma_consumer_remove(&provider->consumer);
 	peerdma_provider_put(provider);
 }
 
@@ -145,7 +152,7 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 int peerdma_lifecycle_init(const struct peerdma_provider_events *events)
 {
 	provider_events = events;
-	return peerdma_consumers_init(provider_end);
+	return peerdma_consumers_init();
 }
 
 /* There is none any more. */

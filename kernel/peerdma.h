@@ -52,6 +52,19 @@
 #include "vendor.h"
 #include "work.h"
 
+#define PEERDMA_CONSUMER_PROVIDER "peerdma_provider"
+#define PEERDMA_CONSUMER_IMPORTER "peerdma_importer"
+
+/**
+ * struct peerdma_consumer - what ends before a function loses its driver: consumer.c
+ * @dev: linked to the function; immutable once it is added
+ * @end: called once; immutable
+ */
+struct peerdma_consumer {
+	struct platform_device *dev;
+	void (*end)(struct peerdma_consumer *consumer);
+};
+
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
  * @refs: who holds this struct; the range itself may be gone
@@ -108,7 +121,7 @@ struct peerdma_provider {
 	struct xarray pairs;
 	struct peerdma_stats stats;
 	struct device *node;
-	struct platform_device *consumer; /* immutable once it is reserved */
+	struct peerdma_consumer consumer; /* immutable once it is reserved */
 	void (*ended)(struct peerdma_provider *provider); /* immutable */
 };
 
@@ -420,11 +433,12 @@ static inline bool peerdma_reaches(const struct peerdma_ctx *ctx,
 }
 
 /* consumer.c */
-int peerdma_consumers_init(void (*unbound)(struct peerdma_provider *provider));
+int peerdma_consumers_init(void);
 void peerdma_consumers_exit(void);
-int peerdma_consumer_add(struct peerdma_provider *provider);
-void peerdma_consumer_remove(struct peerdma_provider *provider);
-void peerdma_consumer_wait(struct platform_device *consumer);
+int peerdma_consumer_add(struct peerdma_consumer *consumer, struct device *supplier,
+			 const char *name, u32 id);
+void peerdma_consumer_remove(struct peerdma_consumer *consumer);
+void peerdma_consumer_wait(struct platform_device *dev);
 
 /* node.c */
 int peerdma_nodes_init(const struct file_operations *fops);

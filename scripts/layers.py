@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""layers.py OBJECTS: the layers of kernel/ are kept, told from a build of the module: who defines a symbol, who needs it.
+
+A folder is a layer, and needs only symbols of its own and of those before it. Inside a layer no two files need each
+other, nor do more of them in a circle. What sends events (trace.o) may be needed by all: nobody is called by it.
+Prints a line for each file with what it needs, and fails with a line for each breach.
+"""
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+LAYERS = ("base", "memory", "routing", "io", "face")
+# (who needs, whom): why it is so. At most three.
+ALLOWED: dict[tuple[str, str], str] = {}
+
+
+def symbols(path: Path) -> tuple[set[str], set[str]]:
+    """What an object defines, and what it needs."""
+    defines, needs = set(), set()
+    for line in subprocess.run(["nm", str(path)], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
+        *_, kind, name = line.split()
+        if kind == "U":
+            needs.add(name)
+        elif kind.isupper():
+            defines.add(name)
+    return defines, needs
+
+
+def graph(folder: Path) -> dict[str, dict[str, set[str]]]:
+    """Of each file, as layer/name, whom it needs and for what."""
+    owner: dict[str, str] = {}
+    needs: dict[str, set[str]] = {}
+    for path in sorted(folder.glob("*/*.o")):
+        if path.parent.name not in LAYERS or path.name.endswith(".mod.o"):
+            continue
+        name = f"{path.parent.name}/{path.stem}"
+        defined, needs[name] = symbols(path)
+        owner.update(dict.fromkeys(defined, name))
+    out: dict[str, dict[str, set[str]]] = {name: defaultdict(set) for name in needs}
+    for name, wanted in needs.items():
+        for symbol in wanted & owner.keys():
+            if owner[symbol] != name:
+                out[name][owner[symbol]].add(symbol)
+    return out
+
+
+def upwards(edges: dict[str, dict[str, set[str]]]) -> list[str]:
+    def layer(name: str) -> int:
+        return LAYERS.index(name.split("/")[0])
+
+    return [f"{name} needs {other}, of a layer above: {', '.join(sorted(what))}" for name, others in edges.items()
+            for other, what in others.items() if layer(other) > layer(name) and (name, other) not in ALLOWED]
+
+
+def circles(edges: dict[str, dict[str, set[str]]]) -> list[str]:
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [other for other in edges[start] if (start, other) not in ALLOWED]
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += [other for other in edges[name] if (name, other) not in ALLOWED]
+        return seen
+
+    behind = {name: reached(name) for name in edges}
+    found = {tuple(sorted({name} | {other for other in behind[name] if name in behind[other]}))
+             for name in edges if name in behind[name]}
+    return [f"a circle: {' '.join(circle)}" for circle in sorted(found)]
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or not (edges := graph(Path(arguments[1]))):
+        print(f"usage: {arguments[0]} FOLDER: of a build of kernel/", file=sys.stderr)
+        return 2
+    for name, others in edges.items():
+        print(f"{name}: {' '.join(sorted(others)) or '-'}")
+    breaches = upwards(edges) + circles(edges)
+    if len(ALLOWED) > 3:
+        breaches.append("more than three exceptions")
+    for breach in breaches:
+        print(breach, file=sys.stderr)
+    print(f"{len(edges)} files, {len(breaches)} breaches, {len(ALLOWED)} exceptions")
+    return bool(breaches)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
