@@ -10,6 +10,7 @@ int peerdma_work_init(void)
 	peerdma_wq = alloc_workqueue("peerdma", WQ_UNBOUND, 0);
 	if (!peerdma_wq)
 		return -ENOMEM;
+	/* Like all of ours not WQ_FREEZABLE: a suspend waits for what it does. bar_suspend() */
 	peerdma_revoke_wq = alloc_workqueue("peerdma_revoke", WQ_UNBOUND, 0);
 	if (peerdma_revoke_wq)
 		return 0;

@@ -4,7 +4,8 @@
  *
  * /job, written by lab.py for each boot: line 1 the path that /ram/interpreter is put over, line 2 the script to run,
  * line 3 its argument, then paths of the host that must stay visible even where a tmpfs is put over their parent. Without
- * /job the guest powers off at once: that is how lab.py probes an accelerator. /ram is what ram.py has chosen.
+ * /job the guest powers off at once: that is how lab.py probes an accelerator. /ram is what ram.py has chosen. With /memory
+ * the initramfs is all of the root, and there is no host's: that would not come back from a sleep.
  *
  * The last line on the port "tap" is ours: "exit N", the script's exit status. Whatever fails here
  * ends without that line, and the host takes its absence for failure.
@@ -108,8 +109,11 @@ static void mount_all(void)
 	mkdir(ROOT, 0755);
 	mkdir("/all", 0755);
 	/* The host's files do not change under a boot, so the guest may cache all it has seen. */
-	must_mount("root", ROOT, "9p", MS_RDONLY | MS_NOATIME,
-		   "trans=virtio,version=9p2000.L,cache=loose,msize=512000");
+	if (access("/memory", F_OK))
+		must_mount("root", ROOT, "9p", MS_RDONLY | MS_NOATIME,
+			   "trans=virtio,version=9p2000.L,cache=loose,msize=512000");
+	else
+		must_mount("/", ROOT, NULL, MS_BIND, NULL);
 	must_mount(ROOT, "/all", NULL, MS_BIND, NULL);
 	must_mount("proc", ROOT "/proc", "proc", 0, NULL);
 	must_mount("sysfs", ROOT "/sys", "sysfs", 0, NULL);

@@ -166,6 +166,11 @@ class Guest:
     images: dict[str, Path] = field(default_factory=dict) # what the host may fill and compare, beside its own
     answers: dict[str, Callable[[str], Awaitable[str]]] = field(default_factory=dict)  # what else the host knows, by verb
 
+    @property
+    def in_memory(self) -> bool:
+        """Its root is in its memory: what is over 9p does not come back from a sleep."""
+        return any(test.notes.get("boot") == "memory" for test in self.tests)
+
     def path(self, name: str) -> Path:
         return self.out / {"gpu0": "gpu-bar.mem"}.get(name, f"{name}.img")
 
@@ -599,7 +604,7 @@ async def said_by(*command: str) -> str:
 
 
 class Boot:
-    """One QEMU, from its command line to its outcome."""
+    """One guest, from its command line to its outcome: one QEMU, or one more for each time that it hibernates."""
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
@@ -608,6 +613,7 @@ class Boot:
         self.shutdown = ""                 # the reason QEMU gave for its end
         self.deadline = 0.0
         self.mark = 0                      # where in the trace dma-mark was asked
+        self.again = False                 # the next orderly end is a hibernation's: QEMU is started once more
         self.replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.process: asyncio.subprocess.Process | None = None
         self.qmp_writer: asyncio.StreamWriter | None = None
@@ -639,11 +645,23 @@ class Boot:
         if any("\n" in str(path) for path in visible):
             raise LabError("a folder's name has a line break in it")
         in_memory, interpreter = ram.files(BUILD)
+        if guest.in_memory:
+            in_memory |= self.root(job, interpreter)
         (guest.out / "initrd").write_bytes(cpio({
             "init": (0o100755, init_binary().read_bytes()),
             "job": (0o100644, "".join(f"{path}\n" for path in (interpreter, *visible)).encode()),
-            **in_memory,
+            **ram.with_parents(in_memory),
         }))
+
+    def root(self, job: Path, interpreter: Path) -> ram.Files:
+        """What the guest reads of the host's files, if it cannot do so later."""
+        guest, modules = self.guest, self.guest.kernel.home / "lib/modules" / self.guest.kernel.release
+        programs = [BUILD / "bin" / name for test in guest.tests for name in test.words("programs")]
+        module = Path(guest.env.get("LAB_MODULE", guest.kernel.module))
+        paths = [ROOT / "qemu/guest.sh", job, *(test.path for test in guest.tests), *(ROOT / "tests/guest").glob("*.sh"),
+                 *modules.glob("modules.*"), *modules.glob("kernel/drivers/nvme/**/*.ko*"), module,
+                 *module.parent.glob("kmod/*.ko")]
+        return ram.root([pattern_binary(), *programs], paths, interpreter)
 
     def command(self, fds: dict[str, int]) -> list[str]:
         guest, topology = self.guest, self.guest.topology
@@ -659,9 +677,12 @@ class Boot:
         args += ["-m", str(guest.ram_mib), "-kernel", str(guest.kernel.home / "bzImage"),
                  "-initrd", str(guest.out / "initrd"),
                  "-append", " ".join(["console=ttyS0 loglevel=5 panic=-1", *words, topology.cmdline]).strip(),
-                 "-serial", f"file:{guest.out / 'serial.log'}",
-                 "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
-                 "-device", "virtio-9p-pci,fsdev=root,mount_tag=root", "-device", "virtio-serial-pci"]
+                 "-chardev", f"file,id=serial,append=on,path={escaped(guest.out / 'serial.log')}",
+                 "-serial", "chardev:serial"]
+        if not guest.in_memory:
+            args += ["-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+                     "-device", "virtio-9p-pci,fsdev=root,mount_tag=root"]
+        args += ["-device", "virtio-serial-pci"]
         for port in ("tap", "host"):
             args += ["-chardev", f"socket,id={port},fd={fds[port]}",
                      "-device", f"virtserialport,chardev={port},name={port}"]
@@ -735,6 +756,9 @@ class Boot:
             (self.guest.out / "gcov").mkdir(exist_ok=True)
             (self.guest.out / "gcov" / Path(name).name).write_bytes(gzip.decompress(base64.b64decode(counts)))
             return "ok"
+        if verb == "again":
+            self.again = True
+            return "ok"
         if verb == "kill-qemu":
             self.cut()
             return "ok"
@@ -789,17 +813,27 @@ class Boot:
                         elsewhere += int(found[2])
         return inside, elsewhere
 
-    # One life
+    # Its life, or its lives
 
     async def run(self) -> Outcome:
         start = time.monotonic()
         self.prepare()
+        await self.live()
+        while self.again and self.shutdown == "guest-shutdown":
+            self.again, self.shutdown = False, ""
+            await self.live()
+        self.judge_end()
+        self.outcome.seconds = time.monotonic() - start
+        return self.outcome
+
+    async def live(self) -> None:
+        """One QEMU, from its start to its end."""
         ours, theirs = {}, {}
         for name in ("tap", "host", "qmp"):
             ours[name], theirs[name] = socket.socketpair()
         if self.guest.cable:
             theirs["cable"] = self.guest.cable
-        with open(self.guest.out / "qemu.log", "wb") as log:
+        with open(self.guest.out / "qemu.log", "ab") as log:
             command = self.command({name: s.fileno() for name, s in theirs.items()})
             log.write((shlex.join(command) + "\n").encode())
             log.flush()
@@ -831,9 +865,6 @@ class Boot:
         for task in readers:
             if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
-        self.judge_end()
-        self.outcome.seconds = time.monotonic() - start
-        return self.outcome
 
     async def wait(self) -> None:
         assert self.process

@@ -24,7 +24,7 @@ import lab  # noqa: E402
 import powercut  # noqa: E402
 
 NEWEST, OLDEST = "7.2", "6.12"
-DEBUG_TOPOLOGIES = ("switch", "edu")  # by default: a debug guest is slow
+DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
 LIBRARIES = ("lib.sh", "counted.sh", "rdma.sh", "stacked.sh", "typed.sh")
 HOST_TIMEOUT = 300
 POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A GPU is reset, suspended, or errs, while it is a provider: no buffer outlives that, and nobody gets old bytes as good ones.
+# A GPU is reset or errs while it is a provider: no buffer outlives that, and nobody gets old bytes as good ones.
 # group: lifetime
 # topologies: switch
 # variants: plain debug
@@ -22,9 +22,7 @@ else
 	skip "reset through sysfs" "the function has no way to be reset"
 fi
 
-# happens EVENT: the kernel tells the GPU's driver of it
-happens() { echo "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu event=$1 && rmmod pcievent"; }
-relay_as "an error of the bus" halt $file "$(nvme_disk)" "$(happens error)"
+relay_as "an error of the bus" halt $file "$(nvme_disk)" "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu && rmmod pcievent"
 # An error of the switch above both, which the kernel recovers from by resetting the link: the drive comes back as well.
 if [ -e /sys/bus/pci_express/drivers/aer ]; then
 	{
@@ -36,11 +34,6 @@ if [ -e /sys/bus/pci_express/drivers/aer ]; then
 	relay_as "a fatal error of the switch" halt $file "$(nvme_disk)" "bash /tmp/inject"
 else
 	skip "a fatal error of the switch" "this kernel does not recover from errors of the bus"
-fi
-if grep -q '^CONFIG_PM_SLEEP=y' "$LAB_KERNEL/config" 2>/dev/null; then
-	relay_as "suspend" halt $file "$(nvme_disk)" "$(happens suspend)"
-else
-	skip "suspend" "this kernel cannot suspend"
 fi
 umount /mnt/disk
 plan $tap_n

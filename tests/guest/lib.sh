@@ -72,6 +72,7 @@ relay_as() {
 #   host replay ...      what must have come of a round of verify.cpp: tests/tools/replay.cpp
 #   host qmp JSON        one QMP command, its reply as JSON
 #   host dma-mark        from here on count what the drives' DMA engines move; no IOMMU, see lab.py
+#   host again           the next time the guest powers off it hibernates: QEMU is started once more
 #   host dma             "gpu0 N elsewhere N": bytes since the mark
 # With a peer (qemu/pair.py):
 #   host say WORD [TEXT]     for the other guest

@@ -43,6 +43,7 @@ FEATURES = (
     ("who may do what; limits by user and cgroup", "access nodes limits throttled"),
     ("mmap of buffers", "proxy"),
     ("unbind, hotplug, kill, rmmod, power of a drive, reset and errors of the GPU: nothing is lost", "lifecycle locks revoke held dead halt"),
+    ("suspend to idle, to RAM and to a disk: buffers are revoked, no other bytes are read as theirs", "suspend"),
     ("memory of NVIDIA's driver, with a stand-in for it", "nvidia registered"),
     ("each allocation and user copy that can fail", "failnth"),
     ("a storage that fails; power cuts in direct writes", "iofaults powercut"),

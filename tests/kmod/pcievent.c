@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Does to a PCI function's driver what the kernel does at an error and at a suspend, which the lab
- * cannot: its emulated bus reports no errors of others, and the root filesystem of its guests does
- * not come back from a suspend. What the driver answers is in the log.
+ * Does to a PCI function's driver what the kernel does at an error, which the lab cannot: its
+ * emulated bus reports no errors of others.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
 
 static char *bdf;
 module_param(bdf, charp, 0444);
-static char *event;
-module_param(event, charp, 0444);
 
 /* As a fatal error of a bridge above it. */
 static int error(struct pci_dev *pdev)
@@ -32,17 +29,6 @@ static int error(struct pci_dev *pdev)
 	return 0;
 }
 
-static int suspend(struct pci_dev *pdev)
-{
-	const struct dev_pm_ops *pm = pdev->driver->driver.pm;
-	int err;
-
-	if (!pm || !pm->suspend)
-		return -EOPNOTSUPP;
-	err = pm->suspend(&pdev->dev);
-	return err ?: pm->resume(&pdev->dev);
-}
-
 static int __init pcievent_init(void)
 {
 	unsigned int domain, bus, slot, func;
@@ -56,7 +42,7 @@ static int __init pcievent_init(void)
 		return -ENODEV;
 	device_lock(&pdev->dev);
 	if (pdev->driver)
-		err = strcmp(event, "error") ? suspend(pdev) : error(pdev);
+		err = error(pdev);
 	device_unlock(&pdev->dev);
 	pci_dev_put(pdev);
 	return err;
