@@ -402,7 +402,7 @@ PEERDMA_API int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_i
  *   -EOPNOTSUPP see @reason: Documentation/vendor.md has what is needed   -EINVAL see @reason
  *   -EBUSY part of it is registered already   -ENODEV it was freed meanwhile   -ENOMEM
  *   -EACCES a rule denies it: PEERDMA_REASON_RULE
- * Since 0.1. Source: ioctl(PEERDMA_BUF_REGISTER); user/lib/buffer.cpp, kernel/vendor.c. Never tried on a GPU.
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_REGISTER); user/lib/buffer.cpp, kernel/memory/register.c. Never tried on a GPU.
  */
 PEERDMA_API int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t addr, uint64_t len,
 				     uint32_t flags, struct peerdma_buf **out, uint32_t *reason);
@@ -421,7 +421,7 @@ PEERDMA_API int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vend
  * Return: 0 or -errno.
  *   -EOPNOTSUPP see @reason: Documentation/import.md has what is needed   -EINVAL see @reason   -EBADF
  *   -EBUSY part of it is a buffer already   -ENODEV it was taken back meanwhile   -ENOMEM
- * Since 0.1. Source: ioctl(PEERDMA_BUF_IMPORT); user/lib/buffer.cpp, kernel/import.c. Never tried with a GPU's.
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_IMPORT); user/lib/buffer.cpp, kernel/memory/import.c. Never tried with a GPU's.
  */
 PEERDMA_API int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint64_t len,
 					uint32_t pci_domain, uint32_t pci_bdf, uint32_t flags, struct peerdma_buf **out,
@@ -510,7 +510,7 @@ PEERDMA_API void peerdma_buf_destroy(struct peerdma_buf *buf);
  * route then, as peerdma_read() and peerdma_write() do: see Documentation/limits.md.
  * Return: 0 or -errno.
  *   -ENODEV the provider has gone away   -EOPNOTSUPP the module is too old   -ENOMEM no address space
- * Since 0.1. Source: mmap(2) of /dev/peerdma; user/lib/buffer.cpp, kernel/proxy.c.
+ * Since 0.1. Source: mmap(2) of /dev/peerdma; user/lib/buffer.cpp, kernel/memory/proxy.c.
  */
 PEERDMA_API int peerdma_buf_map(struct peerdma_buf *buf, void **addr);
 
@@ -554,7 +554,7 @@ PEERDMA_API int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint6
  * Return: 0 or -errno.
  *   -ENODEV the provider has gone away   -EINVAL, -EOPNOTSUPP see @reason; -EOPNOTSUPP without one: the module is too old
  *   -EMFILE no descriptor is left   -ENOMEM the kernel has no memory
- * Since 0.1. Source: ioctl(PEERDMA_BUF_EXPORT); user/lib/buffer.cpp, kernel/export.c.
+ * Since 0.1. Source: ioctl(PEERDMA_BUF_EXPORT); user/lib/buffer.cpp, kernel/memory/export.c.
  */
 PEERDMA_API int peerdma_buf_export_dmabuf(struct peerdma_buf *buf, uint64_t off, uint64_t len, int *fd,
 					  uint32_t *reason);
@@ -787,7 +787,7 @@ struct peerdma_done {
  * Return: 0 or -errno.
  *   -EOPNOTSUPP an unknown flag, or the kernel or the module is too old   -ENOSYS, -EPERM io_uring is switched off
  *   -EBADF the program has closed the descriptor of /dev/peerdma   -EMFILE, -ENOMEM no descriptor or memory is left
- * Since 0.1. Source: io_uring_setup(2); user/lib/ring.cpp, kernel/uring.c.
+ * Since 0.1. Source: io_uring_setup(2); user/lib/ring.cpp, kernel/io/uring.c.
  */
 PEERDMA_API int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capacity, uint32_t flags,
 				    struct peerdma_ring **out);

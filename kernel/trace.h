@@ -15,23 +15,26 @@
 #include <linux/kdev_t.h>
 #include <linux/tracepoint.h>
 
-#include "peerdma.h"
+#include "base/pair.h"
+#include "io/account.h"
+#include "memory/buffer.h"
+#include "memory/provider.h"
 
 #ifndef PEERDMA_TRACE_HELPERS_H
 #define PEERDMA_TRACE_HELPERS_H
-static inline pid_t peerdma_seen_pid(const struct peerdma_seen *seen)
+static inline pid_t peerdma_end_pid(const struct peerdma_io_end *seen)
 {
 	return seen->pid ?: task_tgid_nr(current);
 }
 
 /* 0: what a buffer once belonged to is not known any more. */
-static inline u32 peerdma_seen_provider(const struct peerdma_seen *seen)
+static inline u32 peerdma_end_provider(const struct peerdma_io_end *seen)
 {
 	return seen->buffer ? seen->buffer->provider->id : 0;
 }
 
 /* Without a disk that of the filesystem: of a share what stat(2) shows. */
-static inline dev_t peerdma_seen_dev(const struct peerdma_seen *seen)
+static inline dev_t peerdma_end_dev(const struct peerdma_io_end *seen)
 {
 	const struct inode *inode = file_inode(seen->file);
 
@@ -46,7 +49,7 @@ static inline dev_t peerdma_seen_dev(const struct peerdma_seen *seen)
 
 /* A request passed all checks and goes to its file now, in the context of this task. */
 TRACE_EVENT(peerdma_submit,
-	TP_PROTO(const struct peerdma_seen *seen),
+	TP_PROTO(const struct peerdma_io_end *seen),
 	TP_ARGS(seen),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)
@@ -61,13 +64,13 @@ TRACE_EVENT(peerdma_submit,
 		__field(bool, async)
 	),
 	TP_fast_assign(
-		__entry->pid = peerdma_seen_pid(seen);
-		__entry->dev = peerdma_seen_dev(seen);
+		__entry->pid = peerdma_end_pid(seen);
+		__entry->dev = peerdma_end_dev(seen);
 		__entry->ino = file_inode(seen->file)->i_ino;
 		__entry->file_off = seen->req->file_off;
 		__entry->len = seen->req->len;
 		__entry->buffer = seen->req->buf_id;
-		__entry->provider = peerdma_seen_provider(seen);
+		__entry->provider = peerdma_end_provider(seen);
 		__entry->write = seen->write;
 		__entry->number = seen->number;
 		__entry->async = seen->async;
@@ -81,7 +84,7 @@ TRACE_EVENT(peerdma_submit,
 
 /* The end of a request, of a refused one too. */
 TRACE_EVENT(peerdma_complete,
-	TP_PROTO(const struct peerdma_seen *seen, int error),
+	TP_PROTO(const struct peerdma_io_end *seen, int error),
 	TP_ARGS(seen, error),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)
@@ -102,8 +105,8 @@ TRACE_EVENT(peerdma_complete,
 		__field(bool, async)
 	),
 	TP_fast_assign(
-		__entry->pid = peerdma_seen_pid(seen);
-		__entry->dev = peerdma_seen_dev(seen);
+		__entry->pid = peerdma_end_pid(seen);
+		__entry->dev = peerdma_end_dev(seen);
 		__entry->ino = file_inode(seen->file)->i_ino;
 		__entry->file_off = seen->req->file_off;
 		__entry->len = seen->req->len;
@@ -112,7 +115,7 @@ TRACE_EVENT(peerdma_complete,
 		__entry->near = seen->req->out_near;
 		__entry->host = seen->req->out_host;
 		__entry->buffer = seen->req->buf_id;
-		__entry->provider = peerdma_seen_provider(seen);
+		__entry->provider = peerdma_end_provider(seen);
 		__entry->reason = seen->req->out_reason;
 		__entry->error = error;
 		__entry->write = seen->write;
@@ -129,7 +132,7 @@ TRACE_EVENT(peerdma_complete,
 
 /* Bytes of a request that did not go straight; once for each way, at the request's end. */
 TRACE_EVENT(peerdma_bounce,
-	TP_PROTO(const struct peerdma_seen *seen, u64 bytes, bool host),
+	TP_PROTO(const struct peerdma_io_end *seen, u64 bytes, bool host),
 	TP_ARGS(seen, bytes, host),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)
@@ -141,11 +144,11 @@ TRACE_EVENT(peerdma_bounce,
 		__field(bool, host)
 	),
 	TP_fast_assign(
-		__entry->pid = peerdma_seen_pid(seen);
-		__entry->dev = peerdma_seen_dev(seen);
+		__entry->pid = peerdma_end_pid(seen);
+		__entry->dev = peerdma_end_dev(seen);
 		__entry->ino = file_inode(seen->file)->i_ino;
 		__entry->bytes = bytes;
-		__entry->provider = peerdma_seen_provider(seen);
+		__entry->provider = peerdma_end_provider(seen);
 		__entry->reason = seen->req->out_reason;
 		__entry->host = host;
 	),
@@ -156,7 +159,7 @@ TRACE_EVENT(peerdma_bounce,
 );
 
 TRACE_EVENT(peerdma_refuse,
-	TP_PROTO(const struct peerdma_seen *seen, int error),
+	TP_PROTO(const struct peerdma_io_end *seen, int error),
 	TP_ARGS(seen, error),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)
@@ -168,10 +171,10 @@ TRACE_EVENT(peerdma_refuse,
 		__field(bool, write)
 	),
 	TP_fast_assign(
-		__entry->pid = peerdma_seen_pid(seen);
-		__entry->dev = peerdma_seen_dev(seen);
+		__entry->pid = peerdma_end_pid(seen);
+		__entry->dev = peerdma_end_dev(seen);
 		__entry->ino = file_inode(seen->file)->i_ino;
-		__entry->provider = peerdma_seen_provider(seen);
+		__entry->provider = peerdma_end_provider(seen);
 		__entry->reason = seen->req->out_reason;
 		__entry->error = error;
 		__entry->write = seen->write;
@@ -205,7 +208,7 @@ TRACE_EVENT(peerdma_revoke,
 #ifndef PEERDMA_TRACE_ENABLED_H
 #define PEERDMA_TRACE_ENABLED_H
 /* Does anybody listen to how requests end? Three no-ops if not. */
-static __always_inline bool peerdma_is_traced(void)
+static __always_inline bool peerdma_trace_is_on(void)
 {
 	return trace_peerdma_complete_enabled() || trace_peerdma_bounce_enabled() ||
 	       trace_peerdma_refuse_enabled();

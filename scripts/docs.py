@@ -24,7 +24,7 @@ from typing import Iterator
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "Documentation/how.dot"
 TEXT = ("*.md", "Documentation/**/*.md", "tests/*/*.md")
-HEADERS = ("include/*.h", "include/*.hpp", "include/uapi/*.h", "kernel/*.[ch]")
+HEADERS = ("include/*.h", "include/*.hpp", "include/uapi/*.h", "kernel/**/*.[ch]")
 CHAPTERS = ("Pages", "Manual pages", "Headers", "The module's source")
 MANUAL = ("Documentation/man/*.[1-8]", "scripts/debian/*.1")
 

@@ -57,7 +57,7 @@ checkpatch() {
 		"${run[@]}" --ignore "$(IFS=,; echo "${trace_ignore[*]}")" kernel/trace.h
 }
 
-no_version_tests() { ! grep -nE 'LINUX_VERSION_CODE|KERNEL_VERSION' kernel/*.[ch] kernel/compat/*; }
+no_version_tests() { ! grep -rnE 'LINUX_VERSION_CODE|KERNEL_VERSION' kernel; }
 
 # sparse 0.6.4 cannot read 7.2's headers: on 6.12. What it says of the kernel's own headers is not ours to mend.
 run_sparse() {
@@ -73,6 +73,13 @@ modules_everywhere() {
 	headers=$(find /usr/src -maxdepth 1 -name 'linux-headers-6.1.*-amd64' | sort -V | tail -n 1)
 	[ -n "$headers" ] || { echo "no 6.1 headers on this machine"; return 1; }
 	W=1 scripts/module.sh "$headers"
+}
+
+layers() {
+	local module
+	for module in "$kernel" "$old_kernel"; do
+		scripts/layers.py "$(dirname "$(scripts/module.sh "$module")")/src/kernel" || return 1
+	done
 }
 
 spdx() {
@@ -91,7 +98,9 @@ spdx() {
 # The kernel's own reader of such comments; 7.2's is not beside its build tree. Enumerators have theirs beside them, which
 # it does not know and make docs looks at.
 kernel_doc() {
-	! "$old_kernel/build/scripts/kernel-doc" -none -Wall kernel/*.[ch] include/uapi/*.h 2>&1 | grep -v "Enum value '.*' not described"
+	local -a kernel_docs
+	mapfile -t kernel_docs < <(git ls-files -co --exclude-standard 'kernel/*.[ch]' 'include/uapi/*.h')
+	! "$old_kernel/build/scripts/kernel-doc" -none -Wall "${kernel_docs[@]}" 2>&1 | grep -v "Enum value '.*' not described"
 }
 
 man_pages() {
@@ -110,6 +119,7 @@ lint "kernel: clang-format" kernel_format
 lint "kernel: checkpatch" checkpatch
 lint "kernel: no version tests outside compat" no_version_tests
 lint "kernel: W=1 on 7.2, 6.12 and the 6.1 headers" modules_everywhere
+lint "kernel: layers" layers
 lint "kernel: sparse on 6.12" run_sparse
 lint "kernel: kernel-doc" kernel_doc
 lint "user: clang-format" clang-format --dry-run --Werror "${cpp_files[@]}"

@@ -57,7 +57,7 @@ def stamp(path: Path) -> bytes:
 
 def read_gcov(folder: Path, notes: Path, sources: dict[str, Source]) -> bool:
     """Adds what one boot counted; nothing if it had another module. gcov wants an object's notes beside its counts."""
-    found = sorted(folder.glob("*.gcda"))
+    found = sorted(folder.rglob("*.gcda"))
     if not found or any(stamp(counts) != stamp(notes / f"{counts.stem}.gcno") for counts in found):
         return False
     for counts in found:

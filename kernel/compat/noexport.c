@@ -3,9 +3,17 @@
  * Instead of export.c and import.c, for a kernel without dma-bufs: no driver of its wants any, and
  * none has any.
  */
-#include "../peerdma.h"
+#include <uapi/peerdma.h>
 
-bool peerdma_exports_work(void)
+#include "compat/compat.h"
+#include "base/checks.h"
+#include "memory/buffer.h"
+#include "memory/ctx.h"
+#include "memory/export.h"
+#include "memory/import.h"
+#include "face/op.h"
+
+bool peerdma_exports_supported(void)
 {
 	return false;
 }
@@ -14,7 +22,7 @@ void peerdma_exports_revoke(struct peerdma_buffer *buffer)
 {
 }
 
-bool peerdma_exports_name(struct peerdma_buffer *buffer)
+bool peerdma_exports_log(struct peerdma_buffer *buffer)
 {
 	return true;
 }

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 extern "C" {
-#include "op.h"
+#include "face/op.h"
 
 // What the module's table points at; never called here.
 #define HANDLER(name)                                                                                                  \
@@ -375,7 +375,7 @@ std::string grammar_faults()
 					      [&](const Ioctl &r) { return r.cmd == _IO(PEERDMA_IOC_TYPE, nr); });
 		const std::string name = "ioctl " + std::to_string(nr);
 		if (!op != (row == std::end(ioctls))) {
-			faults += name + (op ? " is in kernel/op.c and has no grammar\n" : " is not in kernel/op.c\n");
+			faults += name + (op ? " is in kernel/face/op.c and has no grammar\n" : " is not in kernel/face/op.c\n");
 			continue;
 		}
 		if (!op)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What may be called and with what. The ioctls are the rows of the module's own table, kernel/op.c, compiled in: their
+// What may be called and with what. The ioctls are the rows of the module's own table, kernel/face/op.c, compiled in: their
 // numbers, sizes and flags are not written down a second time. What each member of a struct means is, in grammar.cpp;
 // a row or a member without a meaning stops the build (grammar_faults()).
 #pragma once

@@ -33,7 +33,7 @@ constexpr std::array<State, 8> states = {{
 	{"sync", Hold::drive, 2, 1, 0, true}, // system calls, each in a thread
 	{"queued", Hold::dm, 4, 0, 2, true},  // commands of a ring that wait for a worker, and for each other
 	// Commands of a ring that the drive has got, and nothing else: a write would wait in a worker, inside the buffer's
-	// gate, so that an unbind that does not wait for commands would wait all the same.
+	// usage reference, so that an unbind that does not wait for commands would wait all the same.
 	{"block", Hold::drive, 6, 0, 0, true},
 	{"completing", Hold::none, 8, 0, 0, true}, // the drive has done them, the ring's task has not looked
 	{"busy", Hold::none, 0, 0, 0, true},       // reads, writes, commands and CPU, as fast as they come

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// The module's logic that needs no kernel, compiled for the host under ASan and UBSan: kernel/request.c
-// (ranges, the cut of a read, reasons and their errno) and kernel/op.c (the table of ioctls).
+// The module's logic that needs no kernel, compiled for the host under ASan and UBSan: kernel/base/checks.c
+// (ranges, the cut of a read, reasons and their errno) and kernel/face/op.c (the table of ioctls).
 #include <cerrno>
 #include <gtest/gtest.h>
 #include <random>
 
 extern "C" {
-#include "op.h"
-#include "request.h"
+#include "base/checks.h"
+#include "face/op.h"
 
 // What the table points at; never called here.
 #define HANDLER(name)                                                                                                  \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What NVIDIA's driver offers, as the stand-in for it does: on purpose not the declarations of
- * kernel/nvidia.h, which are what is tested.
+ * kernel/addons/nvidia.h, which are what is tested.
  */
 #ifndef NVSTAND_H
 #define NVSTAND_H

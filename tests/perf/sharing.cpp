@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // sharing [--json]: what a request's reference on a buffer costs when many cores take it at once, on this machine. The same
-// primitives as in kernel/ref.h, in user space: one atomic that all threads add to and take from, as a count was once, and a
+// primitives as in kernel/base/ref.h, in user space: one atomic that all threads add to and take from, as a count was once, and a
 // count of each thread's own beside a word that all read. Each thread has a core to itself.
 //
 // For 1, 2, 4 ... threads, as many as this process may use cores: pairs of taking and giving back, per second, of all

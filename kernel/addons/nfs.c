@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * peerdma_nfs.ko: how would the bytes of a file of NFS go? Its client hands the pages of a direct
+ * request as they are to the transport, and may choose another transport for each part of it. That
+ * of RDMA maps them for its device, as any driver maps its requests, so they may be peer pages. A
+ * socket (TCP, UDP) gives them to any network card; a server in this very machine reads and writes
+ * them as it likes (localio); a layout of pNFS goes by transports of its own; Kerberos with
+ * integrity or privacy goes over them with the CPU; and of what is less than a page the CPU makes
+ * a part of the message.
+ *
+ * All that can change while the file is open, so it is looked at before each request. New
+ * transports of a client are of the kind that it has: what is true of all of them stays so while a
+ * request is under way. Localio can begin meanwhile, and a server's second address be added:
+ * Documentation/limits.md.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/nfs_fs.h>
+#include <linux/rcupdate.h>
+#include <linux/string.h>
+#include <linux/sunrpc/addr.h>
+#include <linux/sunrpc/auth.h>
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+#include <net/net_namespace.h>
+#include <uapi/peerdma.h>
+
+#include "routing/share.h"
+
+#if IS_ENABLED(CONFIG_NFS_LOCALIO)
+bool nfs_server_is_local(const struct nfs_client *client); /* exported; its header is not */
+#else
+static bool nfs_server_is_local(const struct nfs_client *client)
+{
+	return false;
+}
+#endif
+
+/* What was seen of a client's transports. */
+struct nfs_transports {
+	u32 reason;
+	struct sockaddr_storage server; /* ss_family 0: of none yet */
+};
+
+static u32 nfs_probe_transport(struct rpc_xprt *xprt, struct nfs_transports *seen)
+{
+	struct sockaddr *server = (struct sockaddr *)&seen->server;
+
+	if (xprt->xprt_class->ident != XPRT_TRANSPORT_RDMA)
+		return PEERDMA_REASON_NFS_TRANSPORT;
+	/* Where a route leads to in another one is not asked. */
+	if (!net_eq(xprt->xprt_net, &init_net))
+		return PEERDMA_REASON_RDMA_ROUTE;
+	if (!seen->server.ss_family)
+		seen->server = xprt->addr;
+	else if (!rpc_cmp_addr(server, (struct sockaddr *)&xprt->addr))
+		return PEERDMA_REASON_NFS_SERVERS;
+	return PEERDMA_REASON_NONE;
+}
+
+static int nfs_each_transport(struct rpc_clnt *client, struct rpc_xprt *xprt, void *data)
+{
+	struct nfs_transports *seen = data;
+
+	seen->reason = nfs_probe_transport(xprt, seen);
+	return seen->reason ? -EXDEV : 0;
+}
+
+static bool nfs_cpu_touches(const struct rpc_clnt *client)
+{
+	return test_bit(RPCAUTH_AUTH_DATATOUCH, &client->cl_auth->au_flags);
+}
+
+/* Whatever the mount says, a server may have its writes protected as the client's own calls are. */
+static bool nfs_is_protected(const struct nfs_server *server, const struct nfs_client *client)
+{
+#if IS_ENABLED(CONFIG_NFS_V4)
+	if (test_bit(NFS_SP4_MACH_CRED_WRITE, &client->cl_sp4_flags))
+		return true;
+#endif
+	return nfs_cpu_touches(server->client);
+}
+
+/* Inside RCU. */
+static u32 nfs_server_reason(const struct nfs_server *server, const struct nfs_client *client)
+{
+#if IS_ENABLED(CONFIG_NFS_V4)
+	if (READ_ONCE(server->pnfs_curr_ld))
+		return PEERDMA_REASON_NFS_LAYOUT;
+#endif
+	if (nfs_server_is_local(client))
+		return PEERDMA_REASON_NFS_LOCAL;
+	if (nfs_is_protected(server, client))
+		return PEERDMA_REASON_NFS_SECURITY;
+	/* Less than a page goes inside of messages, by the CPU, or mapped as if it were memory. */
+	if (!PAGE_ALIGNED(server->rsize | server->wsize))
+		return PEERDMA_REASON_NFS_SIZE;
+	return PEERDMA_REASON_NONE;
+}
+
+/* A server may be given another client at any time, when what it has moves (migration). */
+static u32 nfs_probe_server(const struct nfs_server *server)
+{
+	u32 reason;
+
+	rcu_read_lock();
+	reason = nfs_server_reason(server, READ_ONCE(server->nfs_client));
+	rcu_read_unlock();
+	return reason;
+}
+
+/* A link-local address says nothing without its interface, which %pIS writes only in brackets. */
+static void nfs_write_address(struct sockaddr *server, char *address)
+{
+	int len = scnprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", server);
+	const char *name = "/"; /* nobody's */
+	struct net_device *dev;
+
+	if (!rpc_get_scope_id(server))
+		return;
+	/* By name: names are looked for first, and one may look like a number. */
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(&init_net, rpc_get_scope_id(server));
+	if (dev && !strchr(dev->name, ','))
+		name = dev->name;
+	scnprintf(address + len, PEERDMA_SHARE_ADDRESS - len, "%%%s", name);
+	rcu_read_unlock();
+}
+
+static u32 nfs_probe(struct inode *inode, char *address)
+{
+	const struct nfs_server *server = NFS_SERVER(inode);
+	struct nfs_transports seen = {};
+	u32 reason = nfs_probe_server(server);
+	int err;
+
+	if (reason)
+		return reason;
+	err = rpc_clnt_iterate_for_each_xprt(server->client, nfs_each_transport, &seen);
+	if (seen.reason)
+		return seen.reason;
+	if (err || !seen.server.ss_family)
+		return PEERDMA_REASON_RDMA_ROUTE;
+	nfs_write_address((struct sockaddr *)&seen.server, address);
+	return PEERDMA_REASON_NONE;
+}
+
+static const struct peerdma_share_ops ops = {
+	.probe = nfs_probe,
+};
+
+static int __init peerdma_nfs_init(void)
+{
+	return peerdma_share_register(&ops);
+}
+
+static void __exit peerdma_nfs_exit(void)
+{
+	peerdma_share_unregister();
+}
+
+module_init(peerdma_nfs_init);
+module_exit(peerdma_nfs_exit);
+
+MODULE_DESCRIPTION("How the bytes of a file of NFS go, for peerdma");
+MODULE_AUTHOR("The PeerDMA authors");
+MODULE_LICENSE("GPL");

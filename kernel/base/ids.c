@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/xarray.h>
+
+#include "base/ids.h"
+
+void peerdma_ids_init(struct peerdma_ids *ids)
+{
+	xa_init_flags(&ids->all, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
+	memset(ids->near, 0, sizeof(ids->near));
+	ids->next = 1;
+}
+
+/* When it is empty. */
+void peerdma_ids_destroy(struct peerdma_ids *ids)
+{
+	xa_destroy(&ids->all);
+}
+
+/**
+ * peerdma_ids_alloc - give an object a number
+ * @ids: where it is to be found
+ * @entry: of the object; its id is 0 after an error
+ * @max: largest number
+ * Return: 0, -ENOMEM, -EBUSY no number is left.
+ */
+int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 max)
+{
+	u32 id = 0;
+	int err;
+
+	entry->shown = false;
+	/* The number is written before it can be looked up. */
+	err = xa_alloc_cyclic(&ids->all, &id, NULL, XA_LIMIT(1, max), &ids->next,
+			      GFP_KERNEL_ACCOUNT);
+	entry->id = err < 0 ? 0 : id;
+	if (err < 0)
+		return err;
+	/* The place is there already: this needs no memory. */
+	xa_store(&ids->all, id, entry, GFP_KERNEL_ACCOUNT);
+	return 0;
+}
+
+static void show(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	struct peerdma_entry **near = &ids->near[entry->id % PEERDMA_IDS_NEAR];
+
+	lockdep_assert_held(&ids->all.xa_lock);
+	smp_store_release(&entry->shown, true); /* pairs with peerdma_ids_find() */
+	if (!*near)
+		smp_store_release(near, entry); /* the same */
+}
+
+/* From now on it can be found. */
+void peerdma_ids_show(struct peerdma_ids *ids, u64 id)
+{
+	xa_lock(&ids->all);
+	show(ids, xa_load(&ids->all, id));
+	xa_unlock(&ids->all);
+}
+
+/**
+ * peerdma_ids_insert - show an object that has a number already
+ * @ids: where it is to be found
+ * @entry: of the object
+ * Return: 0, -ENOMEM, -EBUSY the number is another's.
+ */
+int peerdma_ids_insert(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	int err;
+
+	xa_lock(&ids->all);
+	err = __xa_insert(&ids->all, entry->id, entry, GFP_KERNEL);
+	if (!err)
+		show(ids, entry);
+	xa_unlock(&ids->all);
+	return err;
+}
+
+static void take(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	struct peerdma_entry **near = &ids->near[entry->id % PEERDMA_IDS_NEAR];
+
+	lockdep_assert_held(&ids->all.xa_lock);
+	if (*near == entry)
+		WRITE_ONCE(*near, NULL);
+	__xa_erase(&ids->all, entry->id);
+}
+
+/* No longer to be found; the caller's now. shown: as it must be. Or NULL. */
+struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool shown)
+{
+	struct peerdma_entry *entry;
+
+	xa_lock(&ids->all);
+	entry = xa_load(&ids->all, id);
+	if (entry && entry->shown == shown)
+		take(ids, entry);
+	else
+		entry = NULL;
+	xa_unlock(&ids->all);
+	return entry;
+}
+
+/* False: somebody else has taken it. */
+bool peerdma_ids_remove(struct peerdma_ids *ids, struct peerdma_entry *entry)
+{
+	bool found;
+
+	xa_lock(&ids->all);
+	found = xa_load(&ids->all, entry->id) == entry;
+	if (found)
+		take(ids, entry);
+	xa_unlock(&ids->all);
+	return found;
+}
+
+/* One after the other, whatever their numbers, until it returns NULL. */
+struct peerdma_entry *peerdma_ids_take_any(struct peerdma_ids *ids)
+{
+	struct peerdma_entry *entry;
+	unsigned long id = 0;
+
+	xa_lock(&ids->all);
+	entry = xa_find(&ids->all, &id, ULONG_MAX, XA_PRESENT);
+	if (entry)
+		take(ids, entry);
+	xa_unlock(&ids->all);
+	return entry;
+}

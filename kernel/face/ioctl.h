@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The open file's own calls.
+ */
+#ifndef PEERDMA_IOCTL_H
+#define PEERDMA_IOCTL_H
+
+#include <linux/fs.h>
+
+extern const struct file_operations peerdma_fops;
+
+#endif /* PEERDMA_IOCTL_H */

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * An open file of /dev/peerdma or of a provider's node.
+ */
+#ifndef PEERDMA_CTX_H
+#define PEERDMA_CTX_H
+
+#include "base/ids.h"
+#include "base/opener.h"
+
+struct file;
+struct inode;
+struct peerdma_provider;
+struct peerdma_uring_cache;
+
+/**
+ * struct peerdma_ctx - one open file of /dev/peerdma, or of a provider's node
+ * @only: the provider of the node that was opened, referenced; NULL: every provider
+ * @buffers: struct peerdma_buffer; protected by its own lock
+ * @files: struct peerdma_file; protected by its own lock
+ * @inode: ours alone, for its mapping: proxy.c
+ * @file: the open file, which holds this and not the other way round
+ * @opener: who opened it, and what was done with it
+ * @uring_cache: of uring.c
+ */
+struct peerdma_ctx {
+	struct peerdma_provider *only; /* immutable */
+	struct peerdma_ids buffers;
+	struct peerdma_ids files;
+	struct inode *inode; /* immutable */
+	struct file *file; /* immutable */
+	struct peerdma_opener opener;
+	struct peerdma_uring_cache __percpu *uring_cache;
+};
+
+#endif /* PEERDMA_CTX_H */

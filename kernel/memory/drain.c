@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Waiting until a usage reference that was killed is drained. As a rule that takes as long as a
+ * drive does. But a request that holds one may wait for another process: a write for the lock of a
+ * file that somebody is writing to, who may be waiting for a page of their own memory that a
+ * filesystem of theirs (FUSE) does not deliver. Nobody can call such a request back, and the memory
+ * has to stay as long as it may still be used. So who is waited for that long is named, as those
+ * are who hold pages: busy.c.
+ */
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/seq_file.h>
+
+#include "compat/compat.h"
+#include "base/opener.h"
+#include "base/usage.h"
+#include "memory/buffer.h"
+#include "memory/busy.h"
+#include "memory/drain.h"
+#include "memory/provider.h"
+
+#define LOOK (HZ / 4) /* between two looks whether it is time to say something */
+
+/**
+ * struct drain - somebody waits until nobody is inside; lives on their stack
+ * @link: in the list of them; protected by its lock
+ * @provider: whose usage reference it is
+ * @buffer: or that of a buffer of it, else NULL; it cannot go before the waiting is over
+ * @since: jiffies when it was closed
+ * @named: the log has it; protected by the list's lock
+ */
+struct drain {
+	struct list_head link;
+	struct peerdma_provider *provider;
+	struct peerdma_buffer *buffer;
+	unsigned long since;
+	bool named;
+};
+
+static LIST_HEAD(drains);
+static DEFINE_MUTEX(drains_mutex); /* protects list */
+
+static struct peerdma_usage *drain_usage(const struct drain *closing)
+{
+	return closing->buffer ? &closing->buffer->usage : &closing->provider->usage;
+}
+
+static unsigned long drain_seconds(const struct drain *closing)
+{
+	return (jiffies - closing->since) / HZ;
+}
+
+/* A process's name may hold anything: escaped. */
+static void drain_log(struct drain *closing)
+{
+	const bool unbinding = peerdma_usage_killed(&closing->provider->usage);
+	const char *why = unbinding ? "; unbinding waits for them" : "";
+	const unsigned int inside = peerdma_usage_count(drain_usage(closing));
+	struct pci_dev *pdev = closing->provider->pdev;
+	const struct peerdma_opener *opener;
+
+	lockdep_assert_held(&drains_mutex);
+	closing->named = true;
+	if (!closing->buffer) {
+		pci_warn(pdev, "%u calls are inside, taken away %lu s ago%s\n", inside,
+			 drain_seconds(closing), why);
+		return;
+	}
+	opener = closing->buffer->opener;
+	pci_warn(pdev,
+		 "%u requests are inside buffer %llu (pid %d, %*pE), taken away %lu s ago%s\n",
+		 inside, closing->buffer->entry.id, opener->pid, (int)strlen(opener->comm),
+		 opener->comm, drain_seconds(closing), why);
+}
+
+static void drain_log_end(const struct drain *closing)
+{
+	struct pci_dev *pdev = closing->provider->pdev;
+
+	if (closing->buffer)
+		pci_info(pdev, "the last request inside buffer %llu of pid %d ended after %lu s\n",
+			 closing->buffer->entry.id, closing->buffer->opener->pid,
+			 drain_seconds(closing));
+	else
+		pci_info(pdev, "the last call inside ended after %lu s\n", drain_seconds(closing));
+}
+
+static bool drain_log_if_due(struct drain *closing)
+{
+	mutex_lock(&drains_mutex);
+	if (peerdma_busy_is_due(closing->since))
+		drain_log(closing);
+	mutex_unlock(&drains_mutex);
+	return closing->named;
+}
+
+/* Once it is named there is nothing more to say: the kernel's own watch over hung tasks sees it. */
+static void drain_wait_and_log(struct drain *closing)
+{
+	struct completion *empty = &drain_usage(closing)->drained;
+
+	mutex_lock(&drains_mutex);
+	list_add_tail(&closing->link, &drains);
+	mutex_unlock(&drains_mutex);
+	while (!wait_for_completion_timeout(empty, LOOK)) {
+		if (!drain_log_if_due(closing))
+			continue;
+		wait_for_completion(empty);
+		break;
+	}
+	mutex_lock(&drains_mutex);
+	list_del(&closing->link);
+	mutex_unlock(&drains_mutex);
+	if (closing->named)
+		drain_log_end(closing);
+}
+
+/**
+ * peerdma_drain_wait - kill a usage reference, and wait until it is drained
+ * @provider: whose usage reference it is
+ * @buffer: or that of a buffer of it; NULL: the provider's own
+ *
+ * Sleeps, without end if it must.
+ */
+void peerdma_drain_wait(struct peerdma_provider *provider, struct peerdma_buffer *buffer)
+{
+	struct drain closing = { .provider = provider, .buffer = buffer, .since = jiffies };
+
+	peerdma_usage_kill(drain_usage(&closing));
+	if (!try_wait_for_completion(&drain_usage(&closing)->drained))
+		drain_wait_and_log(&closing);
+}
+
+/* The provider is being unbound, and will wait for all these: who was named before is again. */
+void peerdma_drains_log(struct peerdma_provider *provider)
+{
+	struct drain *closing;
+
+	mutex_lock(&drains_mutex);
+	list_for_each_entry(closing, &drains, link) {
+		if (closing->provider == provider && closing->named)
+			drain_log(closing);
+	}
+	mutex_unlock(&drains_mutex);
+}
+
+/* Of an open file: requests inside buffers of it that are being taken away. */
+u64 peerdma_drain_requests(const struct peerdma_opener *opener)
+{
+	struct drain *closing;
+	u64 all = 0;
+
+	mutex_lock(&drains_mutex);
+	list_for_each_entry(closing, &drains, link) {
+		if (closing->buffer && closing->buffer->opener == opener)
+			all += peerdma_usage_count(drain_usage(closing));
+	}
+	mutex_unlock(&drains_mutex);
+	return all;
+}
+
+static void drain_show(struct seq_file *seq, const struct drain *closing)
+{
+	const struct peerdma_buffer *buffer = closing->buffer;
+
+	seq_printf(seq, "inside provider=%u pci=%s", closing->provider->id,
+		   pci_name(closing->provider->pdev));
+	if (buffer)
+		seq_printf(seq, " buffer=%llu file=%llu pid=%d", buffer->entry.id,
+			   buffer->opener->id, buffer->opener->pid);
+	seq_printf(seq, " requests=%u seconds=%lu", peerdma_usage_count(drain_usage(closing)),
+		   drain_seconds(closing));
+	if (buffer) {
+		seq_puts(seq, " comm=");
+		seq_escape(seq, buffer->opener->comm, " \t\n\\");
+	}
+	seq_putc(seq, '\n');
+}
+
+/* All of them, one a line. */
+void peerdma_drains_show(struct seq_file *seq)
+{
+	struct drain *closing;
+
+	mutex_lock(&drains_mutex);
+	list_for_each_entry(closing, &drains, link) {
+		drain_show(seq, closing);
+		cond_resched();
+	}
+	mutex_unlock(&drains_mutex);
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Providers whose pages are another driver's. Such a provider is the part of a BAR that was
+ * published as one, as long as any pin is of it. Nothing is allocated of it: it is there for
+ * routes, and to be asked about.
+ *
+ * A GPU that is unbound loses its page map, for which the kernel waits for every reference, and its
+ * driver's remove() may count on having back what we keep of its memory, but for what others hold.
+ * So the provider ends before, which revokes the buffers: consumer.c. Providers are made under the
+ * function's device lock, and none while the function is being unbound. A second one who unbinds
+ * waits in a bus notifier for the first to have ended the providers.
+ */
+#include <linux/device/bus.h>
+#include <linux/list.h>
+#include <linux/memremap.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/platform_device.h>
+#include <linux/range.h>
+#include <linux/slab.h>
+
+#include "compat/compat.h"
+#include "base/usage.h"
+#include "memory/busy.h"
+#include "memory/consumer.h"
+#include "memory/ctx.h"
+#include "memory/pin.h"
+#include "memory/provider.h"
+
+static LIST_HEAD(externals);
+static DEFINE_MUTEX(externals_mutex); /* protects externals, and each one's link and pins */
+
+/* Before remove() of the GPU's driver. Ends of other GPUs' memory are not waited for. */
+static void external_ended(struct peerdma_provider *provider)
+{
+	struct peerdma_external *external = provider->external;
+
+	peerdma_busy_poll_now(provider);
+	wait_var_event(&external->ending, !atomic_read(&external->ending));
+}
+
+static struct peerdma_external *external_create(struct pci_dev *pdev, int bar,
+						const struct dev_pagemap *pgmap)
+{
+	const u64 off = pgmap->range.start - pci_resource_start(pdev, bar);
+	struct peerdma_external *external = kzalloc(sizeof(*external), GFP_KERNEL);
+	struct peerdma_provider *provider;
+
+	if (!external)
+		return ERR_PTR(-ENOMEM);
+	provider =
+		peerdma_provider_reserve(pdev, bar, off, range_len(&pgmap->range), external_ended);
+	if (IS_ERR(provider)) {
+		kfree(external);
+		return ERR_CAST(provider);
+	}
+	provider->external = external;
+	atomic64_set(&provider->used, provider->len);
+	external->provider = provider;
+	external->pgmap = pgmap;
+	list_add_tail(&external->link, &externals);
+	peerdma_provider_announce(provider);
+	return external;
+}
+
+/*
+ * The provider of these pages, for one pin more; or ERR_PTR. A provider's node cannot begin
+ * another: -ENOENT.
+ */
+struct peerdma_external *peerdma_external_get(const struct peerdma_ctx *ctx, struct pci_dev *pdev,
+					      int bar, const struct dev_pagemap *pgmap)
+{
+	struct peerdma_external *external;
+
+	mutex_lock(&externals_mutex);
+	list_for_each_entry(external, &externals, link) {
+		if (external->pgmap == pgmap)
+			goto found;
+	}
+	external = ctx->only ? ERR_PTR(-ENOENT) : external_create(pdev, bar, pgmap);
+	if (IS_ERR(external))
+		goto out;
+found:
+	if (!peerdma_provider_is_reachable(ctx, external->provider))
+		external = ERR_PTR(-ENOENT);
+	else if (peerdma_usage_killed(&external->provider->usage))
+		external = ERR_PTR(-ENODEV); /* who unbinds waits until it has no pins */
+	else
+		external->pins++;
+out:
+	mutex_unlock(&externals_mutex);
+	return external;
+}
+
+/* With the last pin the provider goes, unless it has ended with the GPU. */
+void peerdma_external_put(struct peerdma_external *external)
+{
+	bool last;
+
+	mutex_lock(&externals_mutex);
+	last = !--external->pins;
+	if (last)
+		list_del(&external->link);
+	mutex_unlock(&externals_mutex);
+	if (!last)
+		return;
+	peerdma_provider_remove(external->provider);
+	kfree(external);
+}
+
+/* The consumer, referenced, of this function's provider with the next id after *id; or NULL. */
+static struct platform_device *external_next_consumer(const struct pci_dev *pdev, u32 *id)
+{
+	struct peerdma_provider *provider, *found = NULL;
+	struct platform_device *consumer = NULL;
+	struct peerdma_external *external;
+
+	mutex_lock(&externals_mutex);
+	list_for_each_entry(external, &externals, link) {
+		provider = external->provider;
+		if (provider->pdev == pdev && provider->id > *id &&
+		    (!found || provider->id < found->id))
+			found = provider;
+	}
+	if (found) {
+		*id = found->id;
+		consumer = found->consumer.dev;
+		get_device(&consumer->dev);
+	}
+	mutex_unlock(&externals_mutex);
+	return consumer;
+}
+
+/* Before remove() of the GPU's driver. */
+static int external_function_event(struct notifier_block *block, unsigned long event, void *data)
+{
+	struct platform_device *consumer;
+	u32 id = 0;
+
+	if (event != BUS_NOTIFY_UNBIND_DRIVER)
+		return NOTIFY_DONE;
+	while ((consumer = external_next_consumer(to_pci_dev(data), &id))) {
+		peerdma_consumer_wait(consumer);
+		platform_device_put(consumer);
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block functions = {
+	.notifier_call = external_function_event,
+};
+
+int peerdma_externals_init(void)
+{
+	return bus_register_notifier(&pci_bus_type, &functions);
+}
+
+void peerdma_externals_exit(void)
+{
+	bus_unregister_notifier(&pci_bus_type, &functions);
+}

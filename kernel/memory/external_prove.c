@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What has to be true of memory that another driver keeps, of each frame: that it lies in a memory
+ * BAR of a PCI function that a driver is bound to, that somebody has published that BAR as
+ * peer-to-peer memory, that the kernel does not have it mapped write-combined, and that nobody else
+ * uses the pages.
+ */
+#include <linux/io.h>
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/pci.h>
+#include <linux/range.h>
+#include <uapi/peerdma.h>
+
+#include "compat/compat.h"
+#include "base/dma.h"
+#include "memory/bar.h"
+#include "memory/pin.h"
+
+/* A new mapping is what older ones of the same memory are. */
+static u32 prove_unpublished_reason(u64 at)
+{
+	void __iomem *probe = ioremap(at, PAGE_SIZE);
+	u32 reason = PEERDMA_REASON_VENDOR_UNPUBLISHED;
+
+	if (!probe)
+		return reason;
+	if (peerdma_dma_is_write_combined((__force void *)probe))
+		reason = PEERDMA_REASON_VENDOR_WC;
+	iounmap(probe);
+	return reason;
+}
+
+static bool range_holds_chunk(u64 start, u64 end, u64 at)
+{
+	return at >= start && at < end && end - at >= PEERDMA_CHUNK_LEN;
+}
+
+static bool range_holds_pin(const struct peerdma_pin *pin, u64 start, u64 end)
+{
+	unsigned long i;
+
+	for (i = 0; i < pin->nr; i++) {
+		if (!range_holds_chunk(start, end, pin->chunks[i]) || !PAGE_ALIGNED(pin->chunks[i]))
+			return false;
+		cond_resched();
+	}
+	return true;
+}
+
+/* The function and its BAR that the first frame is in; referenced, or NULL. */
+struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar)
+{
+	struct pci_dev *pdev = NULL;
+
+	for_each_pci_dev(pdev) {
+		for (*bar = 0; *bar < PCI_STD_NUM_BARS; (*bar)++) {
+			if (pci_resource_flags(pdev, *bar) & IORESOURCE_MEM &&
+			    range_holds_chunk(pci_resource_start(pdev, *bar),
+					      pci_resource_end(pdev, *bar) + 1ULL, pin->chunks[0]))
+				return pdev;
+		}
+	}
+	return NULL;
+}
+
+/* Its page map is the pin's from then on, whatever is found. */
+static u32 prove_pages(struct peerdma_pin *pin)
+{
+	struct dev_pagemap *pgmap = get_dev_pagemap(PHYS_PFN(pin->chunks[0]));
+
+	pin->pgmap = pgmap;
+	if (!pgmap || pgmap->type != MEMORY_DEVICE_PCI_P2PDMA || pgmap->nr_range != 1 ||
+	    !range_holds_pin(pin, pgmap->range.start, pgmap->range.end + 1))
+		return prove_unpublished_reason(pin->chunks[0]);
+	if (peerdma_dma_is_write_combined(page_address(pfn_to_page(PHYS_PFN(pin->chunks[0])))))
+		return PEERDMA_REASON_VENDOR_WC;
+	return PEERDMA_REASON_NONE;
+}
+
+/* What has to be true of it. Under the device lock of @pdev. enum peerdma_reason. */
+u32 peerdma_pin_prove(struct peerdma_pin *pin, struct pci_dev *pdev, int bar)
+{
+	u32 reason;
+
+	if (!pdev->dev.driver)
+		return PEERDMA_REASON_VENDOR_FREED;
+	if (peerdma_bar_is_bound(pdev))
+		return PEERDMA_REASON_VENDOR_OURS;
+	if (!range_holds_pin(pin, pci_resource_start(pdev, bar),
+			     pci_resource_end(pdev, bar) + 1ULL))
+		return PEERDMA_REASON_VENDOR_NOT_BAR;
+	reason = prove_pages(pin);
+	if (!reason && pin->ops->prove)
+		reason = pin->ops->prove(pin, pdev);
+	return reason;
+}

@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * May this disk reach this provider directly? Decided before anything is submitted, because nothing
+ * below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never learned
+ * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
+ * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
+ * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
+ * can really map a page of the provider. Of a disk that is reached over a network it is the network
+ * card's function: fabric.c.
+ *
+ * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
+ * has. A request holds it while it runs. Before each use it is compared with what is there now:
+ * stack.c. The devices behind the leaves and the paths to them stay the same as long as the disks
+ * do.
+ */
+#include <linux/blkdev.h>
+#include <linux/device.h>
+#include <linux/fs.h>
+#include <linux/jiffies.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <uapi/peerdma.h>
+
+#include "compat/compat.h"
+#include "base/checks.h"
+#include "base/dma.h"
+#include "base/ids.h"
+#include "base/pair.h"
+#include "base/work.h"
+#include "memory/provider.h"
+#include "routing/fabric.h"
+#include "routing/queue.h"
+#include "routing/route.h"
+#include "routing/share.h"
+#include "routing/stack.h"
+
+#define IDLE (5 * HZ) /* a route that was not used so long is dropped */
+#define ROUTE_STAMP HZ /* how often its use is noted: all CPUs share that cache line */
+#define UNSTEADY (2 * HZ) /* a network's way that keeps changing so long is none */
+
+/* Map a page for the device while its driver stays and its IOMMU domain is the same. */
+static int route_trial_map(struct peerdma_provider *provider, struct device *dev, struct page *page,
+			   u32 *map)
+{
+	u64 addr;
+	int err;
+
+	while (!device_trylock(dev)) {
+		err = peerdma_provider_pause(provider);
+		if (err)
+			return err;
+	}
+	err = dev->driver ? peerdma_dma_trial_map(dev, page, map, &addr) : -ENXIO;
+	device_unlock(dev);
+	return err;
+}
+
+static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_disk *leaf,
+			      struct page *page)
+{
+	struct device *client = &leaf->pdev->dev;
+	u32 reason = peerdma_disk_reason(leaf);
+
+	if (reason)
+		return reason;
+	leaf->result.distance = pci_p2pdma_distance(provider->pdev, client, false);
+	if (leaf->result.distance < 0)
+		return PEERDMA_REASON_DISTANCE;
+	switch (route_trial_map(provider, client, page, &leaf->result.map)) {
+	case 0:
+		return PEERDMA_REASON_NONE;
+	case -ENODEV:
+		return PEERDMA_REASON_REVOKED;
+	default:
+		return PEERDMA_REASON_MAPPING;
+	}
+}
+
+static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_disk *leaf,
+			     struct page *page)
+{
+	leaf->domain = pci_domain_nr(leaf->pdev->bus);
+	leaf->bdf = pci_dev_id(leaf->pdev);
+	leaf->result.reason = route_check_client(provider, leaf, page);
+	pci_dev_put(leaf->pdev);
+	leaf->pdev = NULL;
+}
+
+/* By its function, once that is known. In software there is none, and nothing to map. */
+static void route_check_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
+			       struct page *page)
+{
+	struct peerdma_fabric_end end = {};
+
+	if (!leaf->lookup)
+		return;
+	leaf->result.reason = peerdma_fabric_resolve(provider, leaf->lookup, &end);
+	leaf->lookup = NULL;
+	if (leaf->result.reason)
+		return;
+	if (!end.software) {
+		leaf->pdev = end.pdev;
+		route_check_leaf(provider, leaf, page);
+		return;
+	}
+	leaf->result.map = PEERDMA_MAP_SOFTWARE;
+	leaf->result.reason = peerdma_disk_reason(leaf);
+}
+
+/**
+ * peerdma_route_check - walk a stack and judge each disk of it
+ * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * @file: open
+ * @bdev: where its bytes are, or NULL: on another machine
+ * @page: any page of the provider
+ * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
+ */
+struct peerdma_stack *peerdma_route_check(struct peerdma_provider *provider, struct file *file,
+					  struct block_device *bdev, struct page *page)
+{
+	struct peerdma_stack *stack = bdev ? peerdma_stack_walk(provider, bdev->bd_disk) :
+					     peerdma_share_walk(file_inode(file));
+	unsigned int i;
+
+	if (IS_ERR(stack))
+		return stack;
+	for (i = 0; i < stack->nr; i++) {
+		if (stack->disks[i].kind == PEERDMA_DISK_LEAF)
+			route_check_leaf(provider, &stack->disks[i], page);
+		else if (peerdma_disk_is_leaf(&stack->disks[i]))
+			route_check_fabric(provider, &stack->disks[i], page);
+	}
+	return stack;
+}
+
+/* By the CPU is farther than any way of a device's own. */
+static bool result_is_farther(const struct peerdma_route_result *one,
+			      const struct peerdma_route_result *other)
+{
+	if (one->map == PEERDMA_MAP_SOFTWARE || other->map == PEERDMA_MAP_SOFTWARE)
+		return other->map != PEERDMA_MAP_SOFTWARE;
+	return one->distance > other->distance;
+}
+
+/**
+ * peerdma_route_worst - the disk that says what the whole stack is
+ * @stack: judged
+ * Return: the first that refuses, else the leaf that is farthest away.
+ */
+const struct peerdma_disk *peerdma_route_worst(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk, *found = stack->disks;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->result.reason)
+			return disk;
+		if (result_is_farther(&disk->result, &found->result))
+			found = disk;
+	}
+	return found;
+}
+
+static void route_unguard_leaves(struct peerdma_stack *stack, unsigned int nr)
+{
+	while (nr--) {
+		if (stack->disks[nr].guard)
+			peerdma_queue_unguard(stack->disks[nr].guard);
+	}
+}
+
+/* md clears REQ_NOMERGE of each bio that it sends on. */
+static bool stack_has_md(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->kind == PEERDMA_DISK_MD)
+			return true;
+	}
+	return false;
+}
+
+/* One leaf after another: two queues frozen at once could wait for each other. */
+static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack,
+			      struct page *page)
+{
+	bool md = stack_has_md(stack);
+	struct peerdma_guard *kept;
+	struct peerdma_disk *disk;
+	unsigned int i;
+
+	for (i = 0; i < stack->nr; i++) {
+		disk = &stack->disks[i];
+		if (!peerdma_disk_is_leaf(disk) || disk->kind == PEERDMA_DISK_SHARE)
+			continue;
+		/* Asking may read the page, which registers do not bear. */
+		if (!md && provider->prefetchable && peerdma_queue_is_nomerge(disk->queue, page))
+			continue;
+		kept = peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
+		if (IS_ERR(kept)) {
+			route_unguard_leaves(stack, i);
+			return PTR_ERR(kept);
+		}
+		disk->guard = kept;
+	}
+	return 0;
+}
+
+/*
+ * A route comes to life, after it has been judged and before it is used, and ends, when nobody uses
+ * it any more: in between its leaves' queues are referenced, and merge nothing. Both may sleep.
+ */
+static void route_end(struct work_struct *work)
+{
+	struct peerdma_route *route = container_of(to_rcu_work(work), struct peerdma_route, free);
+
+	route_unguard_leaves(route->stack, route->stack->nr);
+	peerdma_stack_free(route->stack);
+	percpu_ref_exit(&route->refs);
+	kfree(route);
+}
+
+/* The last put, in any context. A request that has found the route by RCU may still look at it. */
+static void route_release(struct percpu_ref *refs)
+{
+	struct peerdma_route *route = container_of(refs, struct peerdma_route, refs);
+
+	queue_rcu_work(peerdma_wq, &route->free);
+}
+
+static char *route_leaf_names(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk;
+	size_t len = 0, size = stack->nr * (DISK_NAME_LEN + 1);
+	char *names = kzalloc(size, GFP_KERNEL);
+
+	if (!names)
+		return NULL;
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (peerdma_disk_is_leaf(disk))
+			len += scnprintf(names + len, size - len, "%s%s", len ? "," : "",
+					 disk->name);
+	}
+	return names;
+}
+
+/* Where the requests that are counted from now on end; without memory for it the old one stays. */
+static void route_name_leaves(struct peerdma_provider *provider, struct peerdma_pair *pair,
+			      const struct peerdma_stack *stack)
+{
+	char *names = route_leaf_names(stack);
+
+	if (names)
+		peerdma_pair_rename(&provider->pairs, pair, stack->disks[0].name, names);
+}
+
+/* With the table's reference. After a success the stack is the route's. */
+static struct peerdma_route *route_begin(struct peerdma_provider *provider,
+					 struct peerdma_stack *stack, struct page *page)
+{
+	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
+	int err;
+
+	if (!route)
+		return ERR_PTR(-ENOMEM);
+	err = percpu_ref_init(&route->refs, route_release, 0, GFP_KERNEL);
+	if (err)
+		goto err_route;
+	route->pair =
+		peerdma_pair_get(&provider->pairs, stack->disks[0].devt, stack->disks[0].name);
+	err = route->pair ? route_guard_leaves(provider, stack, page) : -ENOMEM;
+	if (err)
+		goto err_refs;
+	route_name_leaves(provider, route->pair, stack);
+	INIT_RCU_WORK(&route->free, route_end);
+	route->used = jiffies;
+	route->stack = stack;
+	route->result = peerdma_route_worst(stack)->result;
+	route->software = route->result.map == PEERDMA_MAP_SOFTWARE;
+	return route;
+
+err_refs:
+	percpu_ref_exit(&route->refs);
+err_route:
+	kfree(route);
+	return ERR_PTR(err);
+}
+
+/* NULL of NULL. */
+static struct peerdma_route *route_of(struct peerdma_entry *entry)
+{
+	static_assert(!offsetof(struct peerdma_route, entry));
+	return container_of(entry, struct peerdma_route, entry);
+}
+
+/* Off the table, by whoever comes first. */
+static void route_forget(struct peerdma_provider *provider, struct peerdma_route *route)
+{
+	if (peerdma_ids_remove(&provider->routes, &route->entry))
+		percpu_ref_kill(&route->refs);
+}
+
+/*
+ * Into the table, with a reference for the caller. If another route is there already, or there is
+ * no memory, this one is used only once.
+ */
+static void route_insert(struct peerdma_provider *provider, u64 id, struct peerdma_route *route)
+{
+	percpu_ref_get(&route->refs);
+	route->entry.id = id;
+	if (peerdma_ids_insert(&provider->routes, &route->entry))
+		percpu_ref_kill(&route->refs);
+	else
+		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+}
+
+/* The route of this number, if it is known and still so, with a reference; or NULL. */
+static __always_inline struct peerdma_route *route_find(struct peerdma_provider *provider, u64 id)
+{
+	struct peerdma_route *route;
+
+	rcu_read_lock();
+	route = route_of(peerdma_ids_find(&provider->routes, id));
+	if (route && !percpu_ref_tryget_live_rcu(&route->refs))
+		route = NULL;
+	rcu_read_unlock();
+	if (!route)
+		return NULL;
+	if (likely(peerdma_stack_is_unchanged(route->stack))) {
+		if (unlikely(time_after(jiffies, READ_ONCE(route->used) + ROUTE_STAMP)))
+			WRITE_ONCE(route->used, jiffies);
+		return route;
+	}
+	route_forget(provider, route);
+	peerdma_route_put(route);
+	return NULL;
+}
+
+/**
+ * peerdma_route_lookup - the route from a block device to a provider, if it is known and still so
+ * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * @bdev: of an open file
+ * Return: a route with a reference, or NULL. Does not sleep.
+ */
+struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
+					   struct block_device *bdev)
+{
+	return route_find(provider, bdev->bd_disk->diskseq);
+}
+
+/* Why there is no route, if it is not that the way is closed. */
+static struct peerdma_route *route_error(struct peerdma_route_result *result, int err)
+{
+	result->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
+	return ERR_PTR(err);
+}
+
+/* What speaks against a way if it never stays the same. */
+static u32 route_unsteady_reason(const struct peerdma_stack *stack)
+{
+	const struct peerdma_disk *disk;
+
+	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
+		if (disk->kind == PEERDMA_DISK_FABRIC || disk->kind == PEERDMA_DISK_SHARE)
+			return PEERDMA_REASON_RDMA_ROUTE;
+	}
+	return PEERDMA_REASON_NONE;
+}
+
+/*
+ * The whole look, and a route if the way is open, with the table's reference only. ERR_PTR of
+ * -EAGAIN: it changed meanwhile.
+ */
+static struct peerdma_route *route_probe(struct peerdma_provider *provider, struct file *file,
+					 struct block_device *bdev, struct page *page,
+					 struct peerdma_route_result *result)
+{
+	struct peerdma_stack *stack = peerdma_route_check(provider, file, bdev, page);
+	struct peerdma_route *route;
+	int err;
+
+	if (IS_ERR(stack))
+		return route_error(result, PTR_ERR(stack));
+	*result = peerdma_route_worst(stack)->result;
+	err = peerdma_reason_errno(result->reason);
+	route = err ? ERR_PTR(err) : route_begin(provider, stack, page);
+	if (IS_ERR(route)) {
+		peerdma_stack_free(stack);
+		return err ? route : route_error(result, PTR_ERR(route));
+	}
+	if (peerdma_stack_is_unchanged(route->stack))
+		return route;
+	result->reason = route_unsteady_reason(route->stack);
+	percpu_ref_kill(&route->refs);
+	return ERR_PTR(-EAGAIN);
+}
+
+/*
+ * Look until it stays the same meanwhile. Routes of the machine may change all the time: each is a
+ * change, and whoever destroys the buffer waits for this.
+ */
+static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *provider,
+						      struct file *file, struct block_device *bdev,
+						      struct page *page,
+						      struct peerdma_route_result *result)
+{
+	unsigned long begun = 0;
+	unsigned int changes = 0;
+	struct peerdma_route *route;
+	int err;
+
+	while ((route = route_probe(provider, file, bdev, page, result)) == ERR_PTR(-EAGAIN)) {
+		/* One look may take longer, while a queue becomes empty. */
+		if (!changes++)
+			begun = jiffies;
+		err = peerdma_provider_pause(provider);
+		if (err) {
+			result->reason = PEERDMA_REASON_REVOKED;
+			return ERR_PTR(err);
+		}
+		if (result->reason && changes > 2 && time_after(jiffies, begun + UNSTEADY))
+			return ERR_PTR(peerdma_reason_errno(result->reason));
+	}
+	return route;
+}
+
+/**
+ * peerdma_route_get - the route from a block device to a provider
+ * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * @bdev: of an open file
+ * @page: any page of the provider
+ * @result: filled in, whatever is returned
+ * Return: a route with a reference, or ERR_PTR of the errno that goes with the verdict's reason or
+ * of -ENOMEM.
+ */
+struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
+					struct block_device *bdev, struct page *page,
+					struct peerdma_route_result *result)
+{
+	struct peerdma_route *route = peerdma_route_lookup(provider, bdev);
+
+	*result = (struct peerdma_route_result){ .distance = -1 };
+	if (likely(route)) {
+		*result = route->result;
+		return route;
+	}
+	route = route_probe_until_steady(provider, NULL, bdev, page, result);
+	if (!IS_ERR(route))
+		route_insert(provider, bdev->bd_disk->diskseq, route);
+	return route;
+}
+
+#define SHARE BIT_ULL(62) /* and its superblock's number: no diskseq gets there */
+
+/**
+ * peerdma_route_get_share - the route from a file of a share to a provider
+ * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * @file: of NFS
+ * @page: any page of the provider
+ * @result: filled in, whatever is returned
+ * Return: as of peerdma_route_get().
+ *
+ * How its bytes go is asked each time. What is remembered is by which device, of an address.
+ */
+struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider, struct file *file,
+					      struct page *page,
+					      struct peerdma_route_result *result)
+{
+	u64 id = SHARE | file_inode(file)->i_sb->s_dev;
+	char address[PEERDMA_SHARE_ADDRESS] = {};
+	struct peerdma_route *route;
+
+	*result = (struct peerdma_route_result){ .distance = -1 };
+	result->reason = peerdma_share_probe(file_inode(file), address);
+	if (result->reason)
+		return ERR_PTR(peerdma_reason_errno(result->reason));
+	route = route_find(provider, id);
+	if (route && !strcmp(route->stack->disks[0].address, address)) {
+		*result = route->result;
+		return route;
+	}
+	if (route) {
+		route_forget(provider, route);
+		peerdma_route_put(route);
+	}
+	route = route_probe_until_steady(provider, file, NULL, page, result);
+	if (!IS_ERR(route))
+		route_insert(provider, id, route);
+	return route;
+}
+
+static void routes_prune(struct work_struct *work)
+{
+	struct peerdma_provider *provider =
+		container_of(to_delayed_work(work), struct peerdma_provider, prune);
+	struct peerdma_entry *entry;
+	struct peerdma_route *route;
+	unsigned long diskseq;
+
+	/* A request keeps its route while it lasts, whether or not the next one finds it. */
+	rcu_read_lock();
+	xa_for_each(&provider->routes.all, diskseq, entry) {
+		route = route_of(entry);
+		if (!peerdma_stack_is_unchanged(route->stack) ||
+		    time_after_eq(jiffies, READ_ONCE(route->used) + IDLE))
+			route_forget(provider, route);
+	}
+	rcu_read_unlock();
+	if (!xa_empty(&provider->routes.all))
+		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+}
+
+void peerdma_routes_init(struct peerdma_provider *provider)
+{
+	INIT_DELAYED_WORK(&provider->prune, routes_prune);
+}
+
+/* All of them, when nobody can make another. */
+void peerdma_routes_release(struct peerdma_provider *provider)
+{
+	struct peerdma_entry *entry;
+
+	cancel_delayed_work_sync(&provider->prune);
+	while ((entry = peerdma_ids_take_any(&provider->routes)))
+		percpu_ref_kill(&route_of(entry)->refs);
+}

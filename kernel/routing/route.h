@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The way from a disk to a provider.
+ */
+#ifndef PEERDMA_ROUTE_H
+#define PEERDMA_ROUTE_H
+
+#include <linux/percpu-refcount.h>
+#include <linux/workqueue.h>
+
+#include "base/ids.h"
+#include "base/pair.h"
+#include "routing/stack.h"
+
+struct file;
+struct page;
+struct peerdma_provider;
+
+/**
+ * struct peerdma_route - a way from a disk to a provider that is open, while it is
+ * @entry: of the provider's routes; its id is the diskseq of the top disk
+ * @refs: one of each request that uses it, and one of the provider's table, which ends by a kill
+ * @used: jiffies when it was last asked for, to within ROUTE_STAMP
+ * @free: what the last put starts
+ * @stack: what was found; immutable
+ * @result: of the leaf that is farthest away; immutable
+ * @pair: counts the requests; immutable
+ * @software: bytes go through the CPU at a leaf, and count as that; immutable
+ */
+struct peerdma_route {
+	struct peerdma_entry entry;
+	struct percpu_ref refs;
+	struct peerdma_stack *stack;
+	struct peerdma_route_result result;
+	struct peerdma_pair *pair;
+	bool software;
+	unsigned long used;
+	struct rcu_work free;
+};
+
+struct peerdma_stack *peerdma_route_check(struct peerdma_provider *provider, struct file *file,
+					  struct block_device *bdev, struct page *page);
+const struct peerdma_disk *peerdma_route_worst(const struct peerdma_stack *stack);
+struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
+					struct block_device *bdev, struct page *page,
+					struct peerdma_route_result *result);
+struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider, struct file *file,
+					      struct page *page,
+					      struct peerdma_route_result *result);
+struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
+					   struct block_device *bdev);
+
+/* From any context. */
+static inline void peerdma_route_put(struct peerdma_route *route)
+{
+	percpu_ref_put(&route->refs);
+}
+
+void peerdma_routes_init(struct peerdma_provider *provider);
+void peerdma_routes_release(struct peerdma_provider *provider);
+
+#endif /* PEERDMA_ROUTE_H */

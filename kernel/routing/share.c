@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Files that another machine shares: NFS. There is no disk. What takes the place of one is the
+ * superblock, as a leaf by itself, whose bytes are moved by whatever device leads to the server.
+ * How they would go is asked before each request, of a module that knows NFS: nfs.c. Only by which
+ * device is remembered, as of any other leaf that is reached by RDMA: fabric.c.
+ */
+#include <linux/export.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/srcu.h>
+#include <uapi/peerdma.h>
+
+#include "compat/compat.h"
+#include "routing/fabric.h"
+#include "routing/share.h"
+#include "routing/stack.h"
+
+DEFINE_STATIC_SRCU(inside);
+static const struct peerdma_share_ops __rcu *answers;
+static DEFINE_MUTEX(share_mutex); /* of who registers */
+
+/**
+ * peerdma_share_register - from now on there are answers
+ * @ops: until peerdma_share_unregister()
+ * Return: 0 or -EBUSY.
+ */
+int peerdma_share_register(const struct peerdma_share_ops *ops)
+{
+	int err = -EBUSY;
+
+	mutex_lock(&share_mutex);
+	if (!rcu_access_pointer(answers)) {
+		rcu_assign_pointer(answers, ops);
+		err = 0;
+	}
+	mutex_unlock(&share_mutex);
+	return err;
+}
+EXPORT_SYMBOL_GPL(peerdma_share_register);
+
+/* Returns when nobody is inside the ops any more. */
+void peerdma_share_unregister(void)
+{
+	mutex_lock(&share_mutex);
+	RCU_INIT_POINTER(answers, NULL);
+	mutex_unlock(&share_mutex);
+	synchronize_srcu(&inside);
+}
+EXPORT_SYMBOL_GPL(peerdma_share_unregister);
+
+/**
+ * peerdma_share_probe - how would bytes of this file go now
+ * @inode: of NFS
+ * @address: of PEERDMA_SHARE_ADDRESS bytes; filled, if there is no reason against it
+ * Return: enum peerdma_reason.
+ */
+u32 peerdma_share_probe(struct inode *inode, char *address)
+{
+	const struct peerdma_share_ops *ops;
+	u32 reason = PEERDMA_REASON_RDMA_MODULE;
+	int idx = srcu_read_lock(&inside);
+
+	ops = srcu_dereference(answers, &inside);
+	if (ops)
+		reason = ops->probe(inode, address);
+	srcu_read_unlock(&inside, idx);
+	return reason;
+}
+
+/**
+ * peerdma_share_walk - the stack of a file of a share, which is one leaf
+ * @inode: of NFS, and open
+ * Return: the stack, to be judged; ERR_PTR of -ENOMEM.
+ */
+struct peerdma_stack *peerdma_share_walk(struct inode *inode)
+{
+	struct peerdma_stack *stack = kzalloc(struct_size(stack, disks, 1), GFP_KERNEL);
+	struct peerdma_disk *disk;
+	char *address;
+
+	if (!stack)
+		return ERR_PTR(-ENOMEM);
+	stack->nr = 1;
+	disk = stack->disks;
+	disk->kind = PEERDMA_DISK_SHARE;
+	disk->devt = inode->i_sb->s_dev;
+	disk->result.distance = -1;
+	disk->rev = peerdma_fabric_changes();
+	strscpy(disk->name, inode->i_sb->s_type->name, sizeof(disk->name));
+	address = kzalloc(PEERDMA_SHARE_ADDRESS, GFP_KERNEL);
+	disk->address = address;
+	if (!address)
+		goto err;
+	disk->result.reason = peerdma_share_probe(inode, address);
+	if (disk->result.reason)
+		return stack;
+	disk->lookup = peerdma_fabric_lookup(address);
+	if (disk->lookup)
+		return stack;
+err:
+	peerdma_stack_free(stack);
+	return ERR_PTR(-ENOMEM);
+}
