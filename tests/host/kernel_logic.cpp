@@ -173,12 +173,12 @@ TEST(Plan, AtTheEndsOfTheNumbers)
 
 TEST(Clip, WhatIsBeforeTheEnd)
 {
-	EXPECT_EQ(peerdma_clip(0, 10, 20), 10u);
-	EXPECT_EQ(peerdma_clip(15, 10, 20), 5u);
-	EXPECT_EQ(peerdma_clip(20, 10, 20), 0u);
-	EXPECT_EQ(peerdma_clip(21, 10, 20), 0u);
-	EXPECT_EQ(peerdma_clip(0, 10, 0), 0u);
-	EXPECT_EQ(peerdma_clip(max_off - 5, 5, ~0ull), 5u);
+	EXPECT_EQ(peerdma_io_clip(0, 10, 20), 10u);
+	EXPECT_EQ(peerdma_io_clip(15, 10, 20), 5u);
+	EXPECT_EQ(peerdma_io_clip(20, 10, 20), 0u);
+	EXPECT_EQ(peerdma_io_clip(21, 10, 20), 0u);
+	EXPECT_EQ(peerdma_io_clip(0, 10, 0), 0u);
+	EXPECT_EQ(peerdma_io_clip(max_off - 5, 5, ~0ull), 5u);
 }
 
 TEST(Reasons, HaveTheErrnoOfTheDocumentation)
