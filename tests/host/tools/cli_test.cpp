@@ -326,6 +326,21 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 	}
 }
 
+// A container may have one provider's node alone. It opens, and what fails behind that is of this node.
+TEST_F(Cli, AFailureBehindAProvidersNodeNamesThatNode)
+{
+	sys.node_error = -EACCES;
+	sys.provider_nodes = {{"/dev/peerdma3", 0}};
+	sys.files["/dev/peerdma3"] = "";
+	sys.abi = PEERDMA_ABI_VERSION + 1;
+	EXPECT_TRUE(has(run({"providers"}).err, "cannot open /dev/peerdma3: "));
+	const Outcome topo = run({"topo"}), check = run({"check"});
+	EXPECT_TRUE(has(topo.out, "cannot open /dev/peerdma3 (EPROTONOSUPPORT)")) << topo.out;
+	EXPECT_EQ(run({"topo", "--json"}).json()["open_node"], "/dev/peerdma3");
+	EXPECT_TRUE(has(check.out, "/dev/peerdma3 does not open (EPROTONOSUPPORT)")) << check.out;
+	EXPECT_FALSE(has(check.out, "/dev/peerdma does not open")) << check.out;
+}
+
 TEST_F(Cli, WithoutPermissionItSaysSo)
 {
 	sys.node_error = -EACCES;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/node.hpp"
+#include "tools/system/device_node.hpp"
 #include "tools/system/sysfs.hpp"
 
 namespace cli
@@ -124,7 +125,8 @@ Finding check_node(const Host &host, int open_error)
 				   "test -r /dev/peerdma -a -w /dev/peerdma, on the machine", "it changes nothing");
 	if (host.recorded)
 		open_error = -ENOENT;
-	const std::string told = node + (named.empty() ? "" : ", which PEERDMA_DEVICE names,");
+	const std::string tried = host.recorded ? node : device_node(peerdma_impl::system_calls());
+	const std::string told = tried + (named.empty() ? "" : ", which PEERDMA_DEVICE names,");
 	finding.found = told + " opens";
 	if (!open_error && named.empty() && host.sys.access(node, R_OK | W_OK) < 0)
 		finding.found = "the node of one provider opens, /dev/peerdma does not: no other provider is seen";

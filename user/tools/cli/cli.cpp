@@ -9,6 +9,7 @@
 
 #include "common/node.hpp"
 #include "tools/cli/cli.hpp"
+#include "tools/system/device_node.hpp"
 
 namespace cli
 {
@@ -151,7 +152,7 @@ Device open_device(uint32_t flags)
 		advice = "PEERDMA_DEVICE names it: unset that, or name a node that is there.";
 	else if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
 		advice = advice_to_load("peerdma");
-	throw Failure{"cannot open " + peerdma_impl::first_node(named), -rc, 0, advice, {}};
+	throw Failure{"cannot open " + device_node(peerdma_impl::system_calls()), -rc, 0, advice, {}};
 }
 
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name)

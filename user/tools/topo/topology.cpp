@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/node.hpp"
 #include "tools/check/check.hpp"
+#include "tools/system/device_node.hpp"
 #include "tools/system/sysfs.hpp"
 #include "tools/topo/topology.hpp"
 
@@ -205,7 +205,7 @@ Topology read_topology()
 	// Without the module, or without the right to use it, the tree is still worth something.
 	topo.open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
 	if (topo.open_error < 0) {
-		topo.open_node = peerdma_impl::first_node(peerdma_impl::named_node());
+		topo.open_node = device_node(sys);
 		return topo;
 	}
 	const Device device(raw);
