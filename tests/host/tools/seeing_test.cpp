@@ -236,6 +236,9 @@ TEST_F(Seeing, WitnessDoesNotCallAShareAHole)
 	EXPECT_TRUE(has(report.text, "read of inode 12 on /mnt/share"));
 	EXPECT_TRUE(has(report.text, "they are NFS's, and this command cannot see what moved them"));
 	EXPECT_FALSE(has(report.text, "a hole of the file"));
+	const auto odd = witness.report([](const std::string &) { return "/mnt/a\nproved"; });
+	EXPECT_TRUE(has(odd.text, "on /mnt/a\\nproved with")) << odd.text;
+	EXPECT_EQ(odd.json["files"][0]["name"], "/mnt/a\nproved") << "names are as they are";
 }
 
 TEST_F(Seeing, WitnessDoesNotMakeUpForOneRequestWithAnother)

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "common/mountinfo.hpp"
 #include "tools/system/sysfs.hpp"
 
 namespace cli
@@ -121,21 +121,6 @@ struct Words {
 	}
 };
 
-// A mount point in /proc/self/mountinfo has blanks and the like in octal.
-std::string unescaped(const std::string &text)
-{
-	std::string out;
-	for (size_t i = 0; i < text.size(); i++)
-		if (text[i] == '\\' && i + 3 < text.size()) {
-			out += static_cast<char>((text[i + 1] - '0') << 6 | (text[i + 2] - '0') << 3 |
-						 (text[i + 3] - '0'));
-			i += 3;
-		} else {
-			out += text[i];
-		}
-	return out;
-}
-
 bool lies_in(const std::string &path, const std::string &dir)
 {
 	return dir == "/" || path == dir || path.starts_with(dir + "/");
@@ -146,28 +131,11 @@ bool has_word(const std::string &list, const std::string &word)
 	return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
-// A line of /proc/self/mountinfo.
-struct Mount {
-	std::string device, where, filesystem, source, options;
-};
-
-std::vector<Mount> mounts_of(const Host &host)
+std::vector<peerdma_impl::Mount> mounts_of(const Host &host)
 {
-	std::vector<Mount> mounts;
 	std::string text;
 	host.sys.read_file("/proc/self/mountinfo", text);
-	std::istringstream lines(text);
-	for (std::string line; std::getline(lines, line);) {
-		std::istringstream words(line), rest(line.substr(std::min(line.find(" - "), line.size())));
-		std::string number, parent, root, dash, more;
-		Mount mount;
-		words >> number >> parent >> mount.device >> root >> mount.where >> mount.options;
-		rest >> dash >> mount.filesystem >> mount.source >> more;
-		mount.where = unescaped(mount.where);
-		mount.options += "," + more;
-		mounts.push_back(mount);
-	}
-	return mounts;
+	return peerdma_impl::parse_mountinfo(text);
 }
 
 bool is_nfs(const std::string &filesystem) { return filesystem == "nfs" || filesystem == "nfs4"; }
@@ -179,9 +147,9 @@ bool by_rdma(const std::string &options) { return has_word(options, "proto=rdma"
 std::vector<std::string> shares_of(const Host &host)
 {
 	std::vector<std::string> shares;
-	for (const Mount &mount : mounts_of(host))
+	for (const peerdma_impl::Mount &mount : mounts_of(host))
 		if (is_nfs(mount.filesystem) && by_rdma(mount.options))
-			shares.push_back(mount.where);
+			shares.push_back(mount.point);
 	return shares;
 }
 
@@ -257,11 +225,11 @@ Subject subject_of(const Host &host, const std::string &path)
 		return subject;
 	}
 	std::string best;
-	for (const Mount &mount : mounts_of(host)) {
+	for (const peerdma_impl::Mount &mount : mounts_of(host)) {
 		// The last of several at one place is the one that is seen.
-		if (!lies_in(target, mount.where) || mount.where.size() < best.size())
+		if (!lies_in(target, mount.point) || mount.point.size() < best.size())
 			continue;
-		best = mount.where;
+		best = mount.point;
 		subject.filesystem = mount.filesystem;
 		subject.options = mount.options;
 		// btrfs has a number that is no disk's.

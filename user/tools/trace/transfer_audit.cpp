@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/cli/output.hpp"
 #include "tools/trace/transfer_audit.hpp"
 
 namespace cli
@@ -276,19 +277,21 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 			list.push_back({{"dev", dev}, {"name", name_of(dev)}, {"bytes", bytes}});
 		return list;
 	};
+	// A mount point may hold any byte.
+	auto name_text = [&](const std::string &dev) { return escaped(name_of(dev)); };
 	for (const auto &[key, file] : files_) {
 		char how[8], dev[32], ino[32], provider[32];
 		if (std::sscanf(key.c_str(), "%7s %31s %31s %31s", how, dev, ino, provider) != 4)
 			continue;
 		const uint64_t missing = short_of.count(key) ? short_of.at(key) : 0;
-		report.text += fmt::format("{} of inode {} on {} with provider {}: {} requests", how, ino, name_of(dev),
-					   provider, file.requests);
+		report.text += fmt::format("{} of inode {} on {} with provider {}: {} requests", how, ino,
+					   name_text(dev), provider, file.requests);
 		if (file.refused || file.failed)
 			report.text += fmt::format(", {} refused, {} failed", file.refused, file.failed);
 		report.text += fmt::format("\n  verdict    {}\n  claimed    direct {}, near {}, host {} bytes\n",
 					   verdict(key, file), file.direct, file.near, file.host);
 		for (const auto &[device, bytes] : file.devices)
-			report.text += fmt::format("  moved      {} bytes by {}\n", bytes, name_of(device));
+			report.text += fmt::format("  moved      {} bytes by {}\n", bytes, name_text(device));
 		if (missing)
 			report.text += fmt::format("  UNMOVED    {} bytes were claimed to come straight and no {}\n",
 						   missing, is_share(dev) ? unseen : unmoved_by_any);
@@ -319,7 +322,7 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 		for (const auto &[dev, bytes] : all)
 			report.text += fmt::format("{} by {} for requests sent without waiting, or by the kernel's "
 						   "threads: {} bytes{}\n",
-						   how, name_of(dev), bytes,
+						   how, name_text(dev), bytes,
 						   pool.foreign ? ", perhaps for other processes" : "");
 	}
 	if (files_.empty())

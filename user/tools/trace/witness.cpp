@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <vector>
 
 #include <fcntl.h>
@@ -20,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include "common/mountinfo.hpp"
 #include "tools/cli/output.hpp"
 #include "tools/system/fd.hpp"
 #include "tools/trace/transfer_audit.hpp"
@@ -191,14 +191,9 @@ std::string name_of(peerdma_impl::Syscalls &sys, const std::string &dev)
 	if (sys.read_link("/sys/dev/block/" + dev, target) >= 0)
 		return target.substr(target.rfind('/') + 1);
 	sys.read_file("/proc/self/mountinfo", mounts);
-	std::istringstream lines(mounts);
-	for (std::string line; std::getline(lines, line);) {
-		std::istringstream words(line);
-		std::string number, parent, device, root, where;
-		words >> number >> parent >> device >> root >> where;
-		if (device == dev)
-			return where;
-	}
+	for (const peerdma_impl::Mount &mount : peerdma_impl::parse_mountinfo(mounts))
+		if (mount.device == dev)
+			return mount.point;
 	return dev;
 }
 
