@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "fake_syscalls.hpp"
+#include "tools/copy/verify.hpp"
 #include "tools/selftest/selftest.hpp"
-#include "tools/selftest/verify.hpp"
 
 namespace
 {

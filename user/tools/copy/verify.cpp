@@ -3,7 +3,7 @@
 // Are the bytes that arrive in a device's memory those of the file? One way is the drive's own DMA, the other read(2)
 // and the page cache; whatever both say is compared, a buffer at a time.
 
-#include "tools/selftest/verify.hpp"
+#include "tools/copy/verify.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -17,7 +17,7 @@
 #include "tools/cli/cli.hpp"
 #include "tools/cli/completion.hpp"
 #include "tools/cli/output.hpp"
-#include "tools/selftest/verify.hpp"
+#include "tools/copy/verify.hpp"
 
 namespace cli
 {
