@@ -15,7 +15,7 @@ extern "C" {
  * DOC: libpeerdma, the C API
  *
  * Words: a provider is a PCI function whose memory is published, a buffer a registered range of it, a
- * route how bytes get between a file and a buffer, a leaf the real device that moves them, and explain
+ * route how bytes get between a file and a buffer, a backing device (leaf) the real device that moves them, and explain
  * the reason why a route is what it is.
  *
  * Calls return 0 or a count on success and -errno on failure; errno itself is left alone. What an
@@ -195,16 +195,16 @@ struct peerdma_buf_info {
  * @leaf_major: major number of its disk, 0 of a share, which has none
  * @leaf_minor: minor number of its disk
  * @reserved: 0
- * @leaf_name: the disk's name, of a share its filesystem's, NUL terminated; where there is no leaf (@nr_leaves is 0), the
+ * @leaf_name: the disk's name, of a share its filesystem's, NUL terminated; where there is no backing device (@nr_leaves is 0), the
  *   file's block device's, and the other leaf members mean nothing
  * @fs_name: the filesystem's name, "block" for a block device, NUL terminated
- * @leaf: set by the caller, 0 for the first: which leaf to describe; read only if @size covers it
+ * @leaf: set by the caller, 0 for the first: which backing device to describe; read only if @size covers it
  * @nr_leaves: how many disks of PCI functions are below; all must be reachable
- * @leaf_reason: enum peerdma_reason of this leaf alone; @reason is of the whole
- * @leaf_map: enum peerdma_map of this leaf; @map is of the one that refuses, else of the farthest
+ * @leaf_reason: enum peerdma_reason of this backing device alone; @reason is of the whole
+ * @leaf_map: enum peerdma_map of this backing device; @map is of the one that refuses, else of the farthest
  * @leaf_distance: its PCI distance, -1 where there is none
  * @reserved2: 0
- * @refused_name: the disk, the leaf or one above it, that refuses; with PEERDMA_REASON_RULE the rule that denies it,
+ * @refused_name: the disk, the backing device or one above it, that refuses; with PEERDMA_REASON_RULE the rule that denies it,
  *   "/etc/peerdma/rules:LINE"; empty if none does
  */
 struct peerdma_explanation {

@@ -159,7 +159,7 @@ def show(path: Path, size: int, guest: lab.Guest, told: Told) -> Table:
     table.row("bytes", cp["bytes"])
     table.proof("via host", cp["bytes_host"] == 0, "0 bytes passed through host memory",
                 f"{cp['bytes_host']} bytes passed through host memory")
-    table.row("leaf", f"{leaf['pci']} {leaf['name']}")
+    table.row("backing", f"{leaf['pci']} {leaf['name']}")
     table.row("provider", f"{provider['pci']} BAR {provider['bar']} at offset {cp['bar_offset']:#x}")
     table.row("distance", cp["distance"])
     table.row("mapping", cp["map"])

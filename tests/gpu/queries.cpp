@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "gpu.hpp"
-#include "pointer.hpp"
+#include "lib/pointer.hpp"
 
 namespace
 {

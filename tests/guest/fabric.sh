@@ -135,7 +135,7 @@ six=$(connect $soon,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail 
 six_path=$(path "$six" "$disk")
 for _ in {1..50}; do [ ! -e "/sys/class/block/$six_path" ] || break; sleep 0.1; done
 for file in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin >"$file"; done
-same "two paths: both are named" 2 "$(peerdma explain "$disk" | grep -c "^leaf.*c[0-9]*n1.*NONE\|^leaf.*software")"
+same "two paths: both are named" 2 "$(peerdma explain "$disk" | grep -c "^backing.*c[0-9]*n1.*NONE\|^backing.*software")"
 ios() { awk '{ print $1 + $5 }' "/sys/class/block/$1/stat"; }
 before4=$(ios "$four_path") before6=$(ios "$six_path")
 moves "two paths" "$disk" $mib $((4 * mib))

@@ -16,7 +16,7 @@ mib=1048576 EXDEV=18 QUEUE=33 DM_TARGET=37
 
 # refused DESCRIPTION DEVICE NUMBER REASON BY [LEAF...]
 refused() {
-	same "explain: $1" "$4 $5 $(leaves "${@:6}")" "$(explained "$2")"
+	same "explain: $1" "$4 $5 $(backing "${@:6}")" "$(explained "$2")"
 	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 }
 # looks NAME TABLE: a target that is refused
@@ -36,13 +36,13 @@ mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --assume-clean --le
 pattern fill /dev/md0 0 $((2 * mib)) pattern:8
 sync /dev/md0
 blockdev --flushbufs /dev/md0
-same "raid0 over two partitions: the drive is the leaf, once" "NONE - $(leaves "$drive")" "$(explained /dev/md0)"
+same "raid0 over two partitions: the drive is the backing device, once" "NONE - $(backing "$drive")" "$(explained /dev/md0)"
 same "a read goes direct" "0 0 $((2 * mib)) $((2 * mib)) 0 0 0" "$(pdio read /dev/md0 0 $((2 * mib)) 0)"
 check "what was read" host compare gpu0 0 $((2 * mib)) pattern:8
 mdadm --stop --quiet /dev/md0
 mdadm --zero-superblock --quiet "$one" "$two"
 table part "0 65536 linear $two 0"
-same "dm linear over a partition" "NONE - $(leaves "$drive")" "$(explained /dev/mapper/part)"
+same "dm linear over a partition" "NONE - $(backing "$drive")" "$(explained /dev/mapper/part)"
 same "a read of it" "0 0 4096 4096 0 0" "$(pdio read /dev/mapper/part 0 4096 0 | cut -d' ' -f1-6)"
 dmsetup remove part
 # replaced DESCRIPTION OFFSET LEN BUFFER_OFFSET DONE: the first step of a read waits in the suspended device, and is the last,

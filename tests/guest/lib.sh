@@ -215,14 +215,14 @@ dm() { echo "dm-$((0x$(stat -L -c %T "/dev/mapper/$1")))"; }
 table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
 
 # --- Which way, and why not
-# explained FILE: the reason, who refuses, and each leaf with its own reason
+# explained FILE: the reason, who refuses, and each backing device with its own reason
 explained() {
 	local key rest name verdict reason='' refused=- list=('')
 	while read -r key rest; do
 		case $key in
 		reason) reason=${rest%%:*} ;;
 		refused) refused=${rest#by } ;;
-		leaf)
+		backing)
 			if [[ $rest = *"not a PCI"* ]]; then
 				[[ $rest != *", software" ]] || list+=("${rest%% *}:software")
 				continue
@@ -239,8 +239,8 @@ explained() {
 	echo "$reason $refused$(printf '%s\n' "${list[@]}" | sort | tr '\n' ' ')"
 }
 
-# leaves DISK[:REASON]...: how explained lists them
-leaves() {
+# backing DISK[:REASON]...: how explained lists them
+backing() {
 	local disk
 	for disk; do
 		disk=${disk##*/}

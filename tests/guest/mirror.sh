@@ -22,7 +22,7 @@ for level in raid1 raid10; do
 	host fill disk1 0 65536 byte:17 >/dev/null
 	blockdev --flushbufs /dev/md0 "$near" "$far"
 
-	same "$level: the far leg is named" "DISTANCE ${far##*/} $(leaves "$near" "${far##*/}:DISTANCE")" "$(explained /dev/md0)"
+	same "$level: the far leg is named" "DISTANCE ${far##*/} $(backing "$near" "${far##*/}:DISTANCE")" "$(explained /dev/md0)"
 	same "$level: a write is refused" "$EXDEV $DISTANCE 0" "$(pdio write /dev/md0 0 4096 0 | cut -d' ' -f1-3)"
 	same "$level: a read is refused" "$EXDEV $DISTANCE 0" "$(pdio read /dev/md0 0 4096 0 | cut -d' ' -f1-3)"
 	check "$level: nothing was sent to the near leg" host compare disk0 0 65536 byte:17

@@ -51,7 +51,7 @@ refused "soft-RoCE without the parameter" $share/file $RDMA_SOFTWARE RDMA_SOFTWA
 echo 1 >$software
 same "explain: with the parameter" "NONE software" "$(says $share/file)"
 check "explain: and that the CPU copies" grep -q '^bounced *RDMA_SOFTWARE: ' <(peerdma explain $share/file)
-same "explain: what moves the bytes" "nfs4  not a PCI function's own" "$(peerdma explain $share/file | sed -n 's/^leaf *//p')"
+same "explain: what moves the bytes" "nfs4  not a PCI function's own" "$(peerdma explain $share/file | sed -n 's/^backing *//p')"
 same "a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read $share/file 0 4096 0 | cut -d' ' -f1-3)"
 umount $share
 echo Y >$localio

@@ -25,10 +25,10 @@ esac
 card=/sys/kernel/debug/nicstand
 pci=/sys/bus/pci
 
-# says FILE: reason, the leaf's PCI function or else its name, mapping
+# says FILE: reason, the backing device's PCI function or else its name, mapping
 says() {
-	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "leaf" { leaf = $2 }
-		$1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, leaf, map }'
+	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "backing" { device = $2 }
+		$1 == "mapping" { sub("mapping *", ""); map = $0 } END { print reason, device, map }'
 }
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
 known() { [[ $(says $share/file) != RDMA_ROUTE* ]]; }
@@ -189,7 +189,7 @@ if [ "$LAB_TOPOLOGY" = edu ]; then
 	second=$(connect transport=rdma,traddr=10.9.1.2,trsvcid=4422,nqn=far) || bail "no second connection"
 	check "a second path: the disk has it" soon 10 two_paths
 	same "a card elsewhere: both paths are asked" "software $elsewhere" \
-		"$(peerdma explain "$disk" | awk '$1 == "leaf"' | grep -o "software\|$elsewhere" | sort -r | xargs)"
+		"$(peerdma explain "$disk" | awk '$1 == "backing"' | grep -o "software\|$elsewhere" | sort -r | xargs)"
 	disconnect "$second"
 	rm $nvmet/ports/2/subsystems/far
 	rmdir $nvmet/ports/2

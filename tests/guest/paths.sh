@@ -16,11 +16,11 @@ paths() {
 	local name=${1##*/}
 	(cd /sys/class/block && echo "${name%n*}"c*n"${name##*n}")
 }
-# named DRIVE [FAR]: its paths as leaves; FAR does not reach
+# named DRIVE [FAR]: its paths as backing devices; FAR does not reach
 named() {
 	local list
 	read -ra list <<<"$(paths "$1")"
-	leaves "${list[@]/%${2:-none}/${2:-}:DISTANCE}"
+	backing "${list[@]/%${2:-none}/${2:-}:DISTANCE}"
 }
 # pci DISK: of a path
 pci() { basename "$(realpath "/sys/class/block/$1/device/device")"; }

@@ -28,7 +28,7 @@ sent() {
 # refuses DESCRIPTION FILE LEN NUMBER REASON SEED DISK BY [LEAF...]: FILE, which holds pattern SEED and is on DISK
 refuses() {
 	local before
-	same "$1: explained" "$5 $8 $(leaves "${@:9}")" "$(explained "$2")"
+	same "$1: explained" "$5 $8 $(backing "${@:9}")" "$(explained "$2")"
 	same "$1: a read is refused" "$EXDEV $4 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 	same "$1: a write is refused" "$EXDEV $4 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
 	same "$1: and by io_uring" "$EXDEV" "$(RING=1 pdio read "$2" 0 4096 0 | cut -d' ' -f1)"

@@ -5,23 +5,23 @@
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
 mib=1048576 EXDEV=18
 
-# moves_on DESCRIPTION DEVICE LEAF...: the leaves are named, and a write and a read go direct and are right.
+# moves_on DESCRIPTION DEVICE LEAF...: the backing devices are named, and a write and a read go direct and are right.
 # The range crosses the chunks of all stripes, twice.
 off=$mib len=$((mib + 65536))
 moves_on() {
-	same "$1: explained" "NONE - $(leaves "${@:3}")" "$(explained "$2")"
+	same "$1: explained" "NONE - $(backing "${@:3}")" "$(explained "$2")"
 	moves "$1" "$2" $off $len
 }
 
 # opens DESCRIPTION DEVICE LEAF...: only that the way is open
 opens() {
-	same "$1: explained" "NONE - $(leaves "${@:3}")" "$(explained "$2")"
+	same "$1: explained" "NONE - $(backing "${@:3}")" "$(explained "$2")"
 	same "$1: a read goes direct" "$(straight 4096)" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-6)"
 }
 
 # refused DESCRIPTION DEVICE NUMBER REASON BY [LEAF...]
 refused() {
-	same "explain: $1" "$4 $5 $(leaves "${@:6}")" "$(explained "$2")"
+	same "explain: $1" "$4 $5 $(backing "${@:6}")" "$(explained "$2")"
 	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
 }

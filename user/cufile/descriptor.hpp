@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "../lib/descriptor.hpp"
+#include "../common/descriptor.hpp"
 
 namespace cufile
 {

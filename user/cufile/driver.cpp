@@ -4,7 +4,7 @@
 #include <charconv>
 #include <system_error>
 
-#include "../lib/node.hpp"
+#include "../common/node.hpp"
 #include "library.hpp"
 
 namespace cufile

@@ -11,7 +11,7 @@
 #include <liburing.h>
 #include <sys/stat.h>
 
-#include "../lib/uring.hpp"
+#include "../common/uring.hpp"
 #include "real.hpp"
 
 namespace cufile

@@ -4,10 +4,10 @@
 
 #include <unistd.h>
 
-#include "boundary.hpp"
-#include "device.hpp"
-#include "pointer.hpp"
-#include "policy.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
+#include "lib/pointer.hpp"
+#include "lib/policy.hpp"
 
 namespace peerdma_impl
 {
@@ -15,19 +15,19 @@ namespace
 {
 
 // The buffers that this process has mapped, by address.
-struct Mapped {
+struct MappedBuffers {
 	std::shared_mutex lock; // protects buffers
 	std::map<uintptr_t, struct peerdma_buf *> buffers;
 };
 
-Mapped &mapped()
+MappedBuffers &mapped_buffers()
 {
-	static constinit PerProcess<Mapped> all;
+	static constinit PerProcess<MappedBuffers> all;
 	return all.get();
 }
 
 // What each way to a buffer begins with.
-int ready(struct peerdma_device *p, struct peerdma_buf **out, uint32_t flags, uint32_t known, uint32_t *reason)
+int check_create(struct peerdma_device *p, struct peerdma_buf **out, uint32_t flags, uint32_t known, uint32_t *reason)
 {
 	if (reason)
 		*reason = PEERDMA_REASON_NONE;
@@ -45,7 +45,7 @@ template <typename Request> int ask(const Device &device, unsigned long ioctl, R
 	return rc;
 }
 
-int denied(int rc, uint32_t *reason)
+int reason_of_denial(int rc, uint32_t *reason)
 {
 	if (reason && rc == -EACCES)
 		*reason = PEERDMA_REASON_RULE;
@@ -53,8 +53,8 @@ int denied(int rc, uint32_t *reason)
 }
 
 template <typename Request>
-struct peerdma_buf *hand_out(std::unique_ptr<struct peerdma_buf> buf, const struct peerdma_device &p,
-			     const Request &request, uint32_t provider_id)
+struct peerdma_buf *make_handle(std::unique_ptr<struct peerdma_buf> buf, const struct peerdma_device &p,
+				const Request &request, uint32_t provider_id)
 {
 	buf->device = p.device;
 	buf->id = request.out_buf_id;
@@ -65,20 +65,20 @@ struct peerdma_buf *hand_out(std::unique_ptr<struct peerdma_buf> buf, const stru
 }
 
 // A buffer that goes back, unless it is kept.
-class Claim
+class BufferGuard
 {
 public:
-	Claim(const Device &device, uint32_t id) : device_(&device), id_(id) {}
-	Claim(const Claim &) = delete;
-	Claim &operator=(const Claim &) = delete;
-	~Claim()
+	BufferGuard(const Device &device, uint32_t id) : device_(&device), id_(id) {}
+	BufferGuard(const BufferGuard &) = delete;
+	BufferGuard &operator=(const BufferGuard &) = delete;
+	~BufferGuard()
 	{
 		struct peerdma_destroy request = {};
 		request.id = id_;
 		if (device_)
 			device_->ioctl(PEERDMA_DESTROY, request);
 	}
-	void keep() { device_ = nullptr; }
+	void release() { device_ = nullptr; }
 
 private:
 	const Device *device_;
@@ -87,8 +87,8 @@ private:
 
 // Memory that somebody else allocated: whose it is is known only afterwards. An older module cannot: @unable then.
 template <typename Request>
-int take(struct peerdma_device &p, unsigned long ioctl, Request &request, uint32_t unable, struct peerdma_buf **out,
-	 uint32_t *reason)
+int register_memory(struct peerdma_device &p, unsigned long ioctl, Request &request, uint32_t unable,
+		    struct peerdma_buf **out, uint32_t *reason)
 {
 	// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
 	auto buf = std::make_unique<struct peerdma_buf>();
@@ -100,37 +100,37 @@ int take(struct peerdma_device &p, unsigned long ioctl, Request &request, uint32
 	}
 	if (rc < 0)
 		return rc;
-	Claim claim(*p.device, request.out_buf_id);
+	BufferGuard guard(*p.device, request.out_buf_id);
 	rc = permit(*p.device, request.out_provider_id);
 	if (rc < 0)
-		return denied(rc, reason);
-	claim.keep();
-	*out = hand_out(std::move(buf), p, request, request.out_provider_id);
+		return reason_of_denial(rc, reason);
+	guard.release();
+	*out = make_handle(std::move(buf), p, request, request.out_provider_id);
 	return 0;
 }
 
 // A dma-buf of device memory, while it is looked at.
-class Borrowed
+class ExportedDmabuf
 {
 public:
-	explicit Borrowed(Env &env) : env_(env) {}
-	Borrowed(const Borrowed &) = delete;
-	Borrowed &operator=(const Borrowed &) = delete;
-	~Borrowed()
+	explicit ExportedDmabuf(Syscalls &sys) : sys_(sys) {}
+	ExportedDmabuf(const ExportedDmabuf &) = delete;
+	ExportedDmabuf &operator=(const ExportedDmabuf &) = delete;
+	~ExportedDmabuf()
 	{
 		if (handle.fd >= 0 && handle.ours)
-			env_.close(handle.fd);
+			sys_.close(handle.fd);
 	}
 
 	// Returns enum peerdma_reason.
 	uint32_t get(const Pointer &pointer)
 	{
 		const Find find = [this](const char *library, const char *name) {
-			return env_.function(library, name);
+			return sys_.function(library, name);
 		};
 		const uint32_t reason = dmabuf_of(find, pointer, handle);
 		// Else it is of more than the allocation, and where in it that is nobody has said.
-		if (!reason && handle.at_most && env_.size_of(handle.fd) > static_cast<int64_t>(handle.at_most))
+		if (!reason && handle.at_most && sys_.size_of(handle.fd) > static_cast<int64_t>(handle.at_most))
 			return PEERDMA_REASON_IMPORT_HANDLE;
 		return reason;
 	}
@@ -138,14 +138,14 @@ public:
 	Handle handle;
 
 private:
-	Env &env_;
+	Syscalls &sys_;
 };
 
 int from_pointer(struct peerdma_device &p, struct peerdma_pointer_args &args, struct peerdma_buf **out)
 {
 	if (!args.len)
 		return -EINVAL;
-	Borrowed dmabuf(p.device->env());
+	ExportedDmabuf dmabuf(p.device->sys());
 	const Pointer pointer = {{args.addr, args.len}, args.ze_context, static_cast<uint64_t>(sysconf(_SC_PAGESIZE))};
 	args.out_reason = dmabuf.get(pointer);
 	const Handle &handle = dmabuf.handle;
@@ -160,7 +160,7 @@ int from_pointer(struct peerdma_device &p, struct peerdma_pointer_args &args, st
 	request.pci_bdf = args.pci_bdf;
 	request.off = handle.off;
 	request.len = handle.range.len;
-	return take(p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, &args.out_reason);
+	return register_memory(p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, &args.out_reason);
 }
 
 } // namespace
@@ -168,12 +168,12 @@ int from_pointer(struct peerdma_device &p, struct peerdma_pointer_args &args, st
 int map_device(const Device &device, uint64_t offset, uint64_t len, void **addr)
 {
 	void *at = nullptr;
-	const int rc = device.env().mmap(device.fd(), offset, len, &at);
+	const int rc = device.sys().mmap(device.fd(), offset, len, &at);
 	if (rc < 0)
 		return rc;
 	// Afterwards: what is ours now was ours before.
 	if (!device.is_there()) {
-		device.env().munmap(at, len);
+		device.sys().munmap(at, len);
 		return -EBADF;
 	}
 	*addr = at;
@@ -192,10 +192,10 @@ int map_buffer(struct peerdma_buf &buf, void *&addr)
 		if (rc < 0)
 			return rc;
 		try {
-			std::lock_guard all(mapped().lock);
-			mapped().buffers.emplace(reinterpret_cast<uintptr_t>(at), &buf);
+			std::lock_guard all(mapped_buffers().lock);
+			mapped_buffers().buffers.emplace(reinterpret_cast<uintptr_t>(at), &buf);
 		} catch (...) {
-			device.env().munmap(at, buf.len);
+			device.sys().munmap(at, buf.len);
 			throw;
 		}
 		buf.addr = at;
@@ -212,12 +212,12 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 		       struct peerdma_buf **out, uint32_t *reason)
 {
 	return boundary([&] {
-		int rc = ready(p, out, flags, PEERDMA_BUF_FLAGS, reason);
+		int rc = check_create(p, out, flags, PEERDMA_BUF_FLAGS, reason);
 		if (rc < 0)
 			return rc;
 		rc = permit(*p->device, provider_id);
 		if (rc < 0)
-			return denied(rc, reason);
+			return reason_of_denial(rc, reason);
 		struct peerdma_buf_alloc request = {};
 		request.flags = flags;
 		request.provider_id = provider_id;
@@ -227,7 +227,7 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 		rc = ask(*p->device, PEERDMA_BUF_ALLOC, request, reason);
 		if (rc < 0)
 			return rc;
-		*out = hand_out(std::move(buf), *p, request, provider_id);
+		*out = make_handle(std::move(buf), *p, request, provider_id);
 		(*out)->bar_offset = request.out_bar_offset;
 		return 0;
 	});
@@ -237,14 +237,14 @@ int peerdma_buf_from_gpu(struct peerdma_device *p, uint32_t pci_vendor, uint64_t
 			 struct peerdma_buf **out, uint32_t *reason)
 {
 	return boundary([&] {
-		int rc = ready(p, out, flags, 0, reason);
+		int rc = check_create(p, out, flags, 0, reason);
 		if (rc < 0)
 			return rc;
 		struct peerdma_buf_register request = {};
 		request.pci_vendor = pci_vendor;
 		request.addr = addr;
 		request.len = len;
-		return take(*p, PEERDMA_BUF_REGISTER, request, PEERDMA_REASON_VENDOR_MODULE, out, reason);
+		return register_memory(*p, PEERDMA_BUF_REGISTER, request, PEERDMA_REASON_VENDOR_MODULE, out, reason);
 	});
 }
 
@@ -252,7 +252,7 @@ int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint
 			    uint32_t pci_bdf, uint32_t flags, struct peerdma_buf **out, uint32_t *reason)
 {
 	return boundary([&] {
-		int rc = ready(p, out, flags, 0, reason);
+		int rc = check_create(p, out, flags, 0, reason);
 		if (rc < 0)
 			return rc;
 		struct peerdma_buf_import request = {};
@@ -261,7 +261,7 @@ int peerdma_buf_from_dmabuf(struct peerdma_device *p, int fd, uint64_t off, uint
 		request.pci_bdf = pci_bdf;
 		request.off = off;
 		request.len = len;
-		return take(*p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, reason);
+		return register_memory(*p, PEERDMA_BUF_IMPORT, request, PEERDMA_REASON_IMPORT_UNABLE, out, reason);
 	});
 }
 
@@ -294,10 +294,10 @@ void peerdma_buf_destroy(struct peerdma_buf *buf)
 		if (buf->addr) {
 			// Before its addresses can be somebody else's.
 			{
-				std::lock_guard all(mapped().lock);
-				mapped().buffers.erase(reinterpret_cast<uintptr_t>(buf->addr));
+				std::lock_guard all(mapped_buffers().lock);
+				mapped_buffers().buffers.erase(reinterpret_cast<uintptr_t>(buf->addr));
 			}
-			buf->device->env().munmap(buf->addr, buf->len);
+			buf->device->sys().munmap(buf->addr, buf->len);
 		}
 		// -ENOENT is all it can say, and then there is nothing left to destroy.
 		struct peerdma_destroy request = {};
@@ -344,9 +344,9 @@ int peerdma_buf_at(const void *addr, struct peerdma_buf **buf, uint64_t *buf_off
 		if (!buf || !buf_off)
 			return -EINVAL;
 		const auto at = reinterpret_cast<uintptr_t>(addr);
-		std::shared_lock all(mapped().lock);
-		auto next = mapped().buffers.upper_bound(at);
-		if (next == mapped().buffers.begin())
+		std::shared_lock all(mapped_buffers().lock);
+		auto next = mapped_buffers().buffers.upper_bound(at);
+		if (next == mapped_buffers().buffers.begin())
 			return -ENOENT;
 		const auto &[start, found] = *std::prev(next);
 		if (at - start >= found->len)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
-#include "device.hpp"
+#include "lib/device.hpp"
 
 #include <string>
 
-#include "boundary.hpp"
-#include "node.hpp"
+#include "common/node.hpp"
+#include "lib/boundary.hpp"
 
 namespace peerdma_impl
 {
 
-int Policy::load(Env &env, Policy &out)
+int Policy::load(Syscalls &sys, Policy &out)
 {
 	std::string fault;
-	const int rc = load_rules(env, rules_path, out.rules, fault);
+	const int rc = load_rules(sys, rules_path, out.rules, fault);
 	if (rc == 0 && !out.rules.empty())
-		out.cgroup = own_cgroup(env);
+		out.cgroup = own_cgroup(sys);
 	return rc;
 }
 
@@ -22,26 +22,26 @@ namespace
 {
 
 // The devices of this process, by the number of their descriptors.
-struct Opened {
+struct OpenDevices {
 	std::mutex lock; // protects devices
 	std::map<int, std::atomic<int> *> devices;
 };
 
-Opened &opened()
+OpenDevices &open_devices()
 {
-	static constinit PerProcess<Opened> all;
+	static constinit PerProcess<OpenDevices> all;
 	return all.get();
 }
 
 } // namespace
 
-Device::Device(Env &env, int fd, std::string node, bool direct_only, Policy policy)
-	: env_(env), fd_(fd), node_(std::move(node)), direct_only_(direct_only), policy_(std::move(policy))
+Device::Device(Syscalls &sys, int fd, std::string node, bool direct_only, Policy policy)
+	: sys_(sys), fd_(fd), node_(std::move(node)), direct_only_(direct_only), policy_(std::move(policy))
 {
 	identity_.fd = fd;
-	identity_.identify(env, false);
-	const std::lock_guard guard(opened().lock);
-	const auto [same, added] = opened().devices.emplace(fd, &fd_);
+	identity_.identify(sys, false);
+	const std::lock_guard guard(open_devices().lock);
+	const auto [same, added] = open_devices().devices.emplace(fd, &fd_);
 	if (!added) {
 		*same->second = -1;
 		same->second = &fd_;
@@ -50,31 +50,31 @@ Device::Device(Env &env, int fd, std::string node, bool direct_only, Policy poli
 
 Device::~Device()
 {
-	const std::lock_guard guard(opened().lock);
-	const auto same = opened().devices.find(identity_.fd);
-	const bool listed = same != opened().devices.end();
+	const std::lock_guard guard(open_devices().lock);
+	const auto same = open_devices().devices.find(identity_.fd);
+	const bool listed = same != open_devices().devices.end();
 	// A child's copy of its parent's is not listed.
 	if (fd() >= 0 && (!listed || same->second == &fd_))
-		identity_.close(env_);
+		identity_.close(sys_);
 	if (listed && same->second == &fd_)
-		opened().devices.erase(same);
+		open_devices().devices.erase(same);
 }
 
-int Device::open(Env &env, bool direct_only, std::shared_ptr<Device> &out)
+int Device::open(Syscalls &sys, bool direct_only, std::shared_ptr<Device> &out)
 {
 	std::string node;
 	int fd = open_node(
-		env, named_node(), [&](auto &names) { env.list_dir("/dev", names); }, node);
+		sys, named_node(), [&](auto &names) { sys.list_dir("/dev", names); }, node);
 	if (fd < 0)
 		return fd;
 	std::shared_ptr<Device> device;
 	int policed = 0;
 	try {
 		Policy policy;
-		policed = Policy::load(env, policy);
-		device = std::make_shared<Device>(env, fd, std::move(node), direct_only, std::move(policy));
+		policed = Policy::load(sys, policy);
+		device = std::make_shared<Device>(sys, fd, std::move(node), direct_only, std::move(policy));
 	} catch (...) {
-		env.close(fd);
+		sys.close(fd);
 		throw;
 	}
 	struct peerdma_info info = {};
@@ -101,7 +101,7 @@ int peerdma_open(struct peerdma_device **out, uint32_t flags)
 		if (flags & ~PEERDMA_OPEN_REQUIRE_DIRECT)
 			return -EOPNOTSUPP;
 		auto handle = std::make_unique<struct peerdma_device>();
-		int rc = Device::open(system_env(), flags & PEERDMA_OPEN_REQUIRE_DIRECT, handle->device);
+		int rc = Device::open(system_calls(), flags & PEERDMA_OPEN_REQUIRE_DIRECT, handle->device);
 		if (rc < 0)
 			return rc;
 		*out = handle.release();

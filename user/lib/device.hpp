@@ -9,11 +9,11 @@
 #include <mutex>
 #include <string>
 
-#include "descriptor.hpp"
-#include "env.hpp"
+#include "common/descriptor.hpp"
+#include "common/process.hpp"
+#include "common/rules.hpp"
+#include "common/syscalls.hpp"
 #include "peerdma.h"
-#include "process.hpp"
-#include "rules.hpp"
 
 namespace peerdma_impl
 {
@@ -24,7 +24,7 @@ struct Policy {
 	std::string cgroup;
 
 	// 0, or -EBADMSG: the rules cannot be read, or have a fault.
-	static int load(Env &env, Policy &out);
+	static int load(Syscalls &sys, Policy &out);
 };
 
 // One open /dev/peerdma. Handles share it, so that it closes with the last of them and the order in
@@ -38,17 +38,17 @@ struct Policy {
 class Device
 {
 public:
-	static int open(Env &env, bool direct_only, std::shared_ptr<Device> &out);
+	static int open(Syscalls &sys, bool direct_only, std::shared_ptr<Device> &out);
 	// Takes the descriptor, of that node.
-	Device(Env &env, int fd, std::string node, bool direct_only, Policy policy);
+	Device(Syscalls &sys, int fd, std::string node, bool direct_only, Policy policy);
 	~Device();
 	Device(const Device &) = delete;
 	Device &operator=(const Device &) = delete;
 
-	Env &env() const { return env_; }
+	Syscalls &sys() const { return sys_; }
 	int fd() const { return fd_.load(std::memory_order_relaxed); } // -1: lost
 	// The descriptor is still of /dev/peerdma.
-	bool is_there() const { return identity_.is_there(env_) && fd() >= 0; }
+	bool is_there() const { return identity_.is_there(sys_) && fd() >= 0; }
 	const std::string &node() const { return node_; } // the path that was opened
 	bool direct_only() const { return direct_only_; }
 	const Policy &policy() const { return policy_; }
@@ -58,13 +58,13 @@ public:
 	template <class Arg> int ioctl(unsigned long request, Arg &arg) const
 	{
 		arg.size = sizeof(arg);
-		const int rc = env_.ioctl(fd(), request, &arg);
+		const int rc = sys_.ioctl(fd(), request, &arg);
 		// ENOTTY says that the module is too old only if the number is still the device's.
 		return rc == -ENOTTY && !is_there() ? -EBADF : rc;
 	}
 
 private:
-	Env &env_;
+	Syscalls &sys_;
 	Descriptor identity_;
 	std::atomic<int> fd_;
 	const std::string node_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "boundary.hpp"
-#include "device.hpp"
-#include "policy.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
+#include "lib/policy.hpp"
 
 using namespace peerdma_impl;
 
@@ -20,7 +20,7 @@ int peerdma_explain(struct peerdma_file *file, uint32_t provider_id, struct peer
 		if (explanation->size >= offsetof(struct peerdma_explanation, leaf) + sizeof(explanation->leaf))
 			query.leaf = explanation->leaf;
 		rc = file->device->ioctl(PEERDMA_FILE_QUERY, query);
-		if (rc >= 0 && !file->own.is_there(file->device->env()))
+		if (rc >= 0 && !file->own.is_there(file->device->sys()))
 			rc = -EBADF;
 		if (rc < 0)
 			return rc;

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 
-#include "boundary.hpp"
-#include "device.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
 
 namespace
 {
@@ -25,7 +25,7 @@ int add_file(struct peerdma_file &file)
 		return rc == -ENOTTY ? -EOPNOTSUPP : rc;
 	file.id = add.out_file_id;
 	// Another thread may have closed the descriptor meanwhile.
-	return file.own.is_there(file.device->env()) ? 0 : -EBADF;
+	return file.own.is_there(file.device->sys()) ? 0 : -EBADF;
 }
 
 // open: returns a descriptor or -errno. own: of a description that nobody else has.
@@ -34,11 +34,11 @@ int make_file(const std::shared_ptr<Device> &device, bool own, Open &&open, stru
 {
 	// Before the descriptor: afterwards there would be one to close if memory ran out.
 	auto file = std::make_unique<struct peerdma_file>(device);
-	const int fd = open(device->env());
+	const int fd = open(device->sys());
 	if (fd < 0)
 		return fd;
 	file->own.fd = fd;
-	file->own.identify(device->env(), own);
+	file->own.identify(device->sys(), own);
 	const int rc = add_file(*file);
 	if (rc < 0)
 		return rc;
@@ -49,7 +49,7 @@ int make_file(const std::shared_ptr<Device> &device, bool own, Open &&open, stru
 int dup_file(const std::shared_ptr<Device> &device, int fd, struct peerdma_file **out)
 {
 	return make_file(
-		device, false, [&](Env &env) { return env.dup(fd); }, out);
+		device, false, [&](Syscalls &sys) { return sys.dup(fd); }, out);
 }
 
 } // namespace
@@ -61,8 +61,8 @@ peerdma_file::~peerdma_file()
 		request.id = id;
 		device->ioctl(PEERDMA_FILE_REMOVE, request);
 	}
-	cached.close(device->env());
-	own.close(device->env());
+	cached.close(device->sys());
+	own.close(device->sys());
 }
 
 int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags, struct peerdma_file **out)
@@ -77,7 +77,7 @@ int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags
 		// can be read directly it has no meaning.
 		const int flags = open_flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 		return make_file(
-			p->device, true, [&](Env &env) { return env.open(path, flags); }, out);
+			p->device, true, [&](Syscalls &sys) { return sys.open(path, flags); }, out);
 	});
 }
 
@@ -116,17 +116,17 @@ int peerdma_file_size(struct peerdma_file *file, uint64_t *bytes)
 		if (rc || !bytes)
 			return rc ? rc : -EINVAL;
 		struct stat st = {};
-		Env &env = file->device->env();
-		rc = env.fstat(file->own.fd, st);
+		Syscalls &sys = file->device->sys();
+		rc = sys.fstat(file->own.fd, st);
 		if (rc < 0)
 			return rc;
-		if (!file->own.is_there(env))
+		if (!file->own.is_there(sys))
 			return -EBADF;
 		uint64_t size = 0;
 		if (S_ISREG(st.st_mode)) {
 			size = static_cast<uint64_t>(st.st_size);
 		} else if (S_ISBLK(st.st_mode)) {
-			rc = env.ioctl(file->own.fd, BLKGETSIZE64, &size);
+			rc = sys.ioctl(file->own.fd, BLKGETSIZE64, &size);
 			if (rc < 0)
 				return rc;
 		} else {

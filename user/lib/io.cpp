@@ -4,10 +4,10 @@
 
 #include <fcntl.h>
 
-#include "boundary.hpp"
-#include "device.hpp"
-#include "partial.hpp"
-#include "policy.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
+#include "lib/partial.hpp"
+#include "lib/policy.hpp"
 
 namespace peerdma_impl
 {
@@ -30,8 +30,8 @@ uint32_t route_of(const struct peerdma_io_result &r)
 // leads to a descriptor is a link, and a temporary file has no name to be made under.
 int without_direct(struct peerdma_file &file, Descriptor &out)
 {
-	Env &env = file.device->env();
-	const int flags = env.open_flags(file.own.fd);
+	Syscalls &sys = file.device->sys();
+	const int flags = sys.open_flags(file.own.fd);
 	if (flags < 0 || !(flags & O_DIRECT)) {
 		out = file.own;
 		return std::min(flags, 0);
@@ -41,15 +41,15 @@ int without_direct(struct peerdma_file &file, Descriptor &out)
 		const std::string self = "/proc/self/fd/" + std::to_string(file.own.fd);
 		const int same = flags & ~(O_DIRECT | O_NOFOLLOW | O_TMPFILE);
 		Descriptor again;
-		again.fd = env.open(self.c_str(), same | O_CLOEXEC | O_NOCTTY);
+		again.fd = sys.open(self.c_str(), same | O_CLOEXEC | O_NOCTTY);
 		// Without /proc, or without the right to open it once more, there is no other way to fall back on.
 		if (again.fd == -ENOMEM || again.fd == -EMFILE || again.fd == -ENFILE)
 			return again.fd;
 		if (again.fd < 0)
-			return file.own.is_there(env) ? -EXDEV : -EBADF;
-		again.identify(env, true);
+			return file.own.is_there(sys) ? -EXDEV : -EBADF;
+		again.identify(sys, true);
 		if (again.device != file.own.device || again.inode != file.own.inode) {
-			again.close(env);
+			again.close(sys);
 			return -EBADF;
 		}
 		file.cached = again;
@@ -80,13 +80,13 @@ int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf
 	rc = without_direct(file, through);
 	if (rc < 0)
 		return fail(rc, rc == -EXDEV ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_NONE));
-	Env &env = file.device->env();
+	Syscalls &sys = file.device->sys();
 	result.route = PEERDMA_ROUTE_POSIX;
 	while (result.done < len) {
 		char *at = static_cast<char *>(addr) + buf_off + result.done;
-		int64_t n = !through.is_there(env) ? -EBADF :
-			    write ? env.pwrite(through.fd, at, len - result.done, file_off + result.done) :
-				    env.pread(through.fd, at, len - result.done, file_off + result.done);
+		int64_t n = !through.is_there(sys) ? -EBADF :
+			    write ? sys.pwrite(through.fd, at, len - result.done, file_off + result.done) :
+				    sys.pread(through.fd, at, len - result.done, file_off + result.done);
 		if (n == -EINTR)
 			continue;
 		if (n == -EFAULT)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "pointer.hpp"
+#include "lib/pointer.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -53,10 +53,10 @@ bool find_cuda(const Find &find, const Pointer &pointer, Range &allocation, void
 
 // The driver hands out nothing to a thread without a context. While this lives the thread has that of the memory, or of
 // its device, as what is mapped in pieces has none. Where that fails, what the thread has has to do.
-class InContext
+class ScopedCudaContext
 {
 public:
-	InContext(const Find &find, CuAddress at)
+	ScopedCudaContext(const Find &find, CuAddress at)
 	{
 		CuAttributes attributes;
 		int (*push)(void *);
@@ -72,9 +72,9 @@ public:
 			context = primary(find, ordinal);
 		inside_ = context && !push(context);
 	}
-	InContext(const InContext &) = delete;
-	InContext &operator=(const InContext &) = delete;
-	~InContext()
+	ScopedCudaContext(const ScopedCudaContext &) = delete;
+	ScopedCudaContext &operator=(const ScopedCudaContext &) = delete;
+	~ScopedCudaContext()
 	{
 		void *old;
 		if (inside_)
@@ -110,7 +110,7 @@ int export_cuda(const Find &find, const Pointer &pointer, void *, Handle &out)
 	int (*handle)(void *, CuAddress, size_t, int, unsigned long long);
 	if (!get(find, cuda, "cuMemGetHandleForAddressRange", handle))
 		return cu_not_supported;
-	const InContext inside(find, pointer.asked.start);
+	const ScopedCudaContext inside(find, pointer.asked.start);
 	int rc = handle(&out.fd, out.range.start, out.range.len, cu_dma_buf_fd, cu_mapping_pcie);
 	if (rc)
 		rc = handle(&out.fd, out.range.start, out.range.len, cu_dma_buf_fd, 0);

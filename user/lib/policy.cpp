@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "policy.hpp"
+#include "lib/policy.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -11,7 +11,7 @@ namespace
 
 bool is_denial(const Rule *rule) { return rule && rule->verb == Verb::deny; }
 
-Question question_of(const Device &device, const struct peerdma_provider_info &provider)
+RuleQuery question_of(const Device &device, const struct peerdma_provider_info &provider)
 {
 	return {{{provider.pci_domain, provider.pci_bdf}, provider.pci_vendor << 16 | provider.pci_device},
 		device.policy().cgroup,
@@ -62,9 +62,9 @@ int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<
 int decide(struct peerdma_file &file, const struct peerdma_provider_info &provider, const Rule *&out)
 {
 	const Device &device = *file.device;
-	Question question = question_of(device, provider);
+	RuleQuery question = question_of(device, provider);
 	std::string path;
-	device.env().read_link("/proc/self/fd/" + std::to_string(file.own.fd), path);
+	device.sys().read_link("/proc/self/fd/" + std::to_string(file.own.fd), path);
 	// Else there is no /proc, or the file is outside of this process's root.
 	question.file = path.starts_with('/') ? path : "";
 	question.disks.emplace();
@@ -72,7 +72,7 @@ int decide(struct peerdma_file &file, const struct peerdma_provider_info &provid
 		if (const int rc = disks_of(file, provider.id, *question.disks, question.more_disks); rc < 0)
 			return rc;
 	// Else this was about another file.
-	if (!file.own.is_there(device.env()))
+	if (!file.own.is_there(device.sys()))
 		return -EBADF;
 	out = device.policy().rules.decide(question);
 	return 0;

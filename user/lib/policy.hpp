@@ -3,7 +3,7 @@
 // What the rules say to this process, of the handles that it has.
 #pragma once
 
-#include "device.hpp"
+#include "lib/device.hpp"
 
 namespace peerdma_impl
 {

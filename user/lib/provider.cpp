@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "boundary.hpp"
-#include "device.hpp"
-#include "pci.hpp"
-#include "policy.hpp"
+#include "common/pci.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
+#include "lib/policy.hpp"
 
 namespace peerdma_impl
 {

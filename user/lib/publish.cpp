@@ -9,10 +9,10 @@
 #include <string>
 #include <string_view>
 
-#include "boundary.hpp"
-#include "device.hpp"
-#include "pci.hpp"
-#include "policy.hpp"
+#include "common/pci.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
+#include "lib/policy.hpp"
 
 namespace peerdma_impl
 {
@@ -34,11 +34,11 @@ struct Bar {
 };
 
 // A PCI function as sysfs shows it.
-class Function
+class PciFunction
 {
 public:
-	Function(Env &env, PciAddress address)
-		: env_(env), address_(address), dir_("/sys/bus/pci/devices/" + address.str() + "/")
+	PciFunction(Syscalls &sys, PciAddress address)
+		: sys_(sys), address_(address), dir_("/sys/bus/pci/devices/" + address.str() + "/")
 	{
 	}
 
@@ -48,7 +48,7 @@ public:
 	int driver(std::string &name) const
 	{
 		std::string target;
-		int rc = env_.read_link(path("driver"), target);
+		int rc = sys_.read_link(path("driver"), target);
 		name.clear();
 		if (rc == -ENOENT)
 			return 0;
@@ -61,7 +61,7 @@ public:
 	// Empty if none is set, which sysfs shows as "(null)".
 	int override_get(std::string &name) const
 	{
-		int rc = env_.read_file(path("driver_override"), name);
+		int rc = sys_.read_file(path("driver_override"), name);
 		if (rc < 0)
 			return rc;
 		while (!name.empty() && name.back() == '\n')
@@ -74,7 +74,7 @@ public:
 	// An empty line clears it.
 	int override_set(std::string_view name) const
 	{
-		return env_.write_file(path("driver_override"), std::string(name) + "\n");
+		return sys_.write_file(path("driver_override"), std::string(name) + "\n");
 	}
 
 	int bind(std::string_view driver) const { return write_address(driver, "/bind"); }
@@ -88,7 +88,7 @@ public:
 	int bars(std::array<Bar, 6> &out) const
 	{
 		std::string text;
-		int rc = env_.read_file(path("resource"), text);
+		int rc = sys_.read_file(path("resource"), text);
 		if (rc < 0)
 			return rc;
 		// One line for each BAR: first byte, last byte, flags.
@@ -107,10 +107,10 @@ public:
 private:
 	int write_address(std::string_view driver, std::string_view file) const
 	{
-		return env_.write_file(driver_path(driver, file), address_.str());
+		return sys_.write_file(driver_path(driver, file), address_.str());
 	}
 
-	Env &env_;
+	Syscalls &sys_;
 	PciAddress address_;
 	std::string dir_;
 };
@@ -132,7 +132,7 @@ class Publish
 public:
 	Publish(const Device &device, struct peerdma_publish_args &args)
 		: device_(device), args_(args), address_{args.pci_domain, args.pci_bdf},
-		  function_(device.env(), address_)
+		  function_(device.sys(), address_)
 	{
 	}
 
@@ -201,7 +201,7 @@ private:
 		const Policy &policy = device_.policy();
 		if (policy.rules.empty())
 			return 0;
-		const Rule *rule = policy.rules.decide({function_name(device_.env(), address_), policy.cgroup, {}, {}});
+		const Rule *rule = policy.rules.decide({function_name(device_.sys(), address_), policy.cgroup, {}, {}});
 		return rule && rule->verb == Verb::deny ? fail(-EACCES, rule->place(), PEERDMA_REASON_RULE) : 0;
 	}
 
@@ -218,12 +218,12 @@ private:
 		if (!driver_.empty()) {
 			rc = function_.unbind(driver_);
 			if (rc < 0)
-				return fail(rc, Function::driver_path(driver_, "/unbind"));
+				return fail(rc, PciFunction::driver_path(driver_, "/unbind"));
 			unbound_ = true;
 		}
 		rc = function_.bind(driver_name);
 		if (rc < 0)
-			return fail(rc, Function::driver_path(driver_name, "/bind"));
+			return fail(rc, PciFunction::driver_path(driver_name, "/bind"));
 		bound_ = true;
 		return 0;
 	}
@@ -273,7 +273,7 @@ private:
 	const Device &device_;
 	struct peerdma_publish_args &args_;
 	const PciAddress address_;
-	const Function function_;
+	const PciFunction function_;
 	std::string driver_;   // bound before
 	std::string override_; // set before
 	bool overridden_ = false, unbound_ = false, bound_ = false;
@@ -313,7 +313,7 @@ int peerdma_provider_unpublish(uint32_t pci_domain, uint32_t pci_bdf, uint32_t f
 	return boundary([&] {
 		if (flags)
 			return -EOPNOTSUPP;
-		const Function function(system_env(), {pci_domain, pci_bdf});
+		const PciFunction function(system_calls(), {pci_domain, pci_bdf});
 		std::string driver, override;
 		// Also the check that there is such a function.
 		int rc = function.override_get(override);

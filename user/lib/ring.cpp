@@ -9,11 +9,11 @@
 #include <list>
 #include <vector>
 
-#include "boundary.hpp"
-#include "device.hpp"
-#include "partial.hpp"
-#include "policy.hpp"
-#include "queue.hpp"
+#include "common/queue.hpp"
+#include "lib/boundary.hpp"
+#include "lib/device.hpp"
+#include "lib/partial.hpp"
+#include "lib/policy.hpp"
 
 namespace peerdma_impl
 {
@@ -41,10 +41,10 @@ struct Group {
 
 // What ended and was not fetched. Its room is there from the beginning: a result that the kernel has given
 // away cannot be asked for again.
-class Finished
+class DoneQueue
 {
 public:
-	explicit Finished(size_t capacity)
+	explicit DoneQueue(size_t capacity)
 		: done_(std::make_unique_for_overwrite<peerdma_done[]>(capacity)), capacity_(capacity)
 	{
 	}
@@ -65,7 +65,7 @@ private:
 	size_t first_ = 0, size_ = 0;
 };
 
-bool belongs(const Request &a, const Request &b)
+bool can_merge(const Request &a, const Request &b)
 {
 	return a.kind == b.kind && a.buf_id == b.buf_id && a.file_id == b.file_id;
 }
@@ -90,7 +90,7 @@ struct peerdma_ring {
 	std::deque<Request> pending; // not handed over
 	std::list<Group> groups;     // handed to the queue, in that order; their places do not move
 	unsigned unsubmitted = 0;    // of the groups the last: still in our half of the ring
-	Finished finished;
+	DoneQueue finished;
 
 	size_t outstanding() const
 	{
@@ -100,7 +100,7 @@ struct peerdma_ring {
 		return n;
 	}
 
-	bool under_way() const { return groups.size() > unsubmitted; }
+	bool in_flight() const { return groups.size() > unsubmitted; }
 
 	// The next requests as one command, or nothing if the queue has no room. The group is whole before the queue
 	// hears of it: where memory runs out, nothing has changed.
@@ -109,7 +109,7 @@ struct peerdma_ring {
 		std::list<Group> made(1);
 		Group &group = made.front();
 		const size_t most = flags & PEERDMA_RING_VECTORS ? PEERDMA_URING_SEGS : 1;
-		for (size_t i = 0; i < pending.size() && i < most && belongs(pending[0], pending[i]); i++)
+		for (size_t i = 0; i < pending.size() && i < most && can_merge(pending[0], pending[i]); i++)
 			group.requests.push_back(pending[i]);
 		const Request &r = group.requests.front();
 		const bool write = r.is_write();
@@ -216,7 +216,7 @@ struct peerdma_ring {
 	int poll()
 	{
 		int rc = 1;
-		while (under_way() && rc > 0)
+		while (in_flight() && rc > 0)
 			rc = sleep(0);
 		if (rc < 0 && rc != -EINTR)
 			return rc;
@@ -299,7 +299,7 @@ int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capac
 		if ((info.out_features & want) != want)
 			return -EOPNOTSUPP;
 		auto ring = std::make_unique<struct peerdma_ring>(p->device, flags, depth, capacity);
-		rc = p->device->env().open_queue(p->device->fd(), depth, flags & PEERDMA_RING_ONE_THREAD, ring->queue);
+		rc = p->device->sys().open_queue(p->device->fd(), depth, flags & PEERDMA_RING_ONE_THREAD, ring->queue);
 		// Afterwards: what is ours now was ours when the queue took it.
 		if (rc >= 0 && !p->device->is_there())
 			rc = -EBADF;
@@ -380,11 +380,11 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 			int rc = ring->submit();
 			// What has ended is not seen before somebody looks.
 			if (ring->finished.size() >= min)
-				return fetched(ring->under_way() ? ring->poll() : rc);
+				return fetched(ring->in_flight() ? ring->poll() : rc);
 			if (ring->pending.empty() && ring->groups.empty())
 				return fetched(0);
 			// Nothing is in the kernel's hands, and it takes nothing: waiting would be for ever.
-			if (!ring->under_way())
+			if (!ring->in_flight())
 				return fetched(rc < 0 ? rc : -EAGAIN);
 			int64_t left = -1;
 			if (timeout_ms >= 0)

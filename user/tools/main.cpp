@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <exception>
 
-#include "cli.hpp"
-#include "output.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/cli/output.hpp"
 
 int main(int argc, char **argv)
 {

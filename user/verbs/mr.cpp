@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "boundary.hpp"
+#include "common/process.hpp"
+#include "lib/boundary.hpp"
 #include "peerdma_verbs.h"
-#include "process.hpp"
 
 using namespace peerdma_impl;
 

@@ -3,9 +3,9 @@
 // is left open. Not for "witness", which starts programs, nor for what sleeps or draws.
 #include <algorithm>
 
-#include "../../host/fake_env.hpp"
-#include "cli.hpp"
+#include "../../host/fake_syscalls.hpp"
 #include "input.hpp"
+#include "tools/cli/cli.hpp"
 
 using input::must;
 
@@ -24,11 +24,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (word.starts_with("witness") || word.starts_with("--svg") || word.find('\0') != std::string::npos ||
 		    (words.front() == "stat" && word.find_first_of("0123456789") != std::string::npos))
 			return 0;
-	FakeEnv env;
-	env.add_function("0000:01:00.0", 1 << 20, "peerdma");
-	env.add_function("0000:02:00.0", 1 << 16);
-	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
-	env.contents["/f"].bytes.assign(5000, 'x');
+	FakeSyscalls sys;
+	sys.add_function("0000:01:00.0", 1 << 20, "peerdma");
+	sys.add_function("0000:02:00.0", 1 << 16);
+	sys.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	sys.contents["/f"].bytes.assign(5000, 'x');
 	words.insert(words.begin(), "peerdma");
 	std::vector<char *> argv;
 	for (std::string &word : words)
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const int status = cli::run(static_cast<int>(words.size()), argv.data());
 	must(status == cli::exit_ok || status == cli::exit_failed || status == cli::exit_usage,
 	     "a status is 0, 1 or 2");
-	must(env.fds.empty(), "no descriptor is left open");
-	must(env.buffers.empty(), "no buffer is left");
+	must(sys.fds.empty(), "no descriptor is left open");
+	must(sys.buffers.empty(), "no buffer is left");
 	return 0;
 }

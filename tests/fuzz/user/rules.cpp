@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // A file of rules. What is taken is taken the same way again, and each rule decides what it says that it is about.
-#include "rules.hpp"
+#include "common/rules.hpp"
 #include "input.hpp"
 
 using input::must;
-using peerdma_impl::Question;
 using peerdma_impl::Rule;
+using peerdma_impl::RuleQuery;
 using peerdma_impl::Rules;
 
 namespace
@@ -34,11 +34,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		Rules again;
 		must(!again.parse(rule.text), "a rule that is printed is read again");
 		must(again.all().size() == 1 && same(again.all()[0], rule), "and says the same");
-		Question question = {{rule.provider_address.value_or(peerdma_impl::PciAddress{}), rule.provider_kind},
-				     rule.cgroup,
-				     rule.file,
-				     std::vector<peerdma_impl::DiskName>{
-					     {rule.disk_name, rule.disk_address.value_or(peerdma_impl::PciAddress{})}}};
+		RuleQuery question = {
+			{rule.provider_address.value_or(peerdma_impl::PciAddress{}), rule.provider_kind},
+			rule.cgroup,
+			rule.file,
+			std::vector<peerdma_impl::DiskName>{
+				{rule.disk_name, rule.disk_address.value_or(peerdma_impl::PciAddress{})}}};
 		must(rule.fits(question), "a rule fits what it says");
 		must(rules.decide(question), "and then something decides");
 	}

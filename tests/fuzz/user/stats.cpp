@@ -2,9 +2,9 @@
 // What peerdma stat reads: debugfs, and the fdinfo of every process.
 #include <algorithm>
 
-#include "../../host/fake_env.hpp"
+#include "../../host/fake_syscalls.hpp"
 #include "input.hpp"
-#include "stat.hpp"
+#include "tools/stat/stat.hpp"
 
 using input::must;
 
@@ -15,11 +15,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(text.find(name) != std::string::npos, "a counter's name is in the text");
 	for (const cli::StatsLine &line : cli::parse_stats(text))
 		must(line.counters.size() <= line.words.size(), "a counter is a word");
-	FakeEnv env;
-	env.files["/sys/kernel/debug/peerdma/stats"] = text;
-	env.files["/proc/7/comm"] = text;
-	env.links["/proc/7/fd/3"] = "/dev/peerdma";
-	env.files["/proc/7/fdinfo/3"] = text;
+	FakeSyscalls sys;
+	sys.files["/sys/kernel/debug/peerdma/stats"] = text;
+	sys.files["/proc/7/comm"] = text;
+	sys.links["/proc/7/fd/3"] = "/dev/peerdma";
+	sys.files["/proc/7/fdinfo/3"] = text;
 	try {
 		cli::stat().json.dump(2, ' ', false, cli::Json::error_handler_t::replace);
 	} catch (const cli::Failure &) {

@@ -5,10 +5,10 @@
 #include <cerrno>
 #include <iterator>
 
-#include "../../host/fake_env.hpp"
-#include "check.hpp"
+#include "../../host/fake_syscalls.hpp"
 #include "input.hpp"
-#include "topo.hpp"
+#include "tools/check/check.hpp"
+#include "tools/topo/topology.hpp"
 
 namespace
 {
@@ -54,26 +54,26 @@ template <typename F> void quietly(F &&body)
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	FakeEnv env;
-	env.add_function("0000:01:00.0", 1 << 20);
-	env.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	FakeSyscalls sys;
+	sys.add_function("0000:01:00.0", 1 << 20);
+	sys.add_provider(0, 0x0100, 2, 0, 1 << 20);
 	for (const std::string &line : input::lines(data, size)) {
 		if (line.size() < 2)
 			continue;
 		const std::string path = places[static_cast<unsigned char>(line[0]) % std::size(places)];
-		env.files[path] += line.substr(1) + "\n";
-		env.links[path] = line.substr(1);
+		sys.files[path] += line.substr(1) + "\n";
+		sys.links[path] = line.substr(1);
 	}
-	const cli::Host host{env, "6.12"};
+	const cli::Host host{sys, "6.12"};
 	cli::check_config(host);
 	cli::check_iommu(host, {});
 	cli::check_signing(host);
 	cli::check_headers(host, ENOENT);
 	cli::candidates(host);
-	cli::way_between(host, "0000:01:00.0", "0000:02:00.0");
+	cli::path_between(host, "0000:01:00.0", "0000:02:00.0");
 	cli::check_bar(host, "0000:01:00.0");
-	cli::below(host, "nvme0n1");
-	const cli::Host record{env, "6.12", true, true};
+	cli::block_stack(host, "nvme0n1");
+	const cli::Host record{sys, "6.12", true, true};
 	for (const char *path : {"/dev/md0", "/mnt/a b"})
 		cli::check_filesystem(record, cli::subject_of(record, path));
 	for (const auto &check :

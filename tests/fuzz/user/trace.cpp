@@ -3,17 +3,17 @@
 #include <algorithm>
 
 #include "input.hpp"
-#include "witness.hpp"
+#include "tools/trace/transfer_audit.hpp"
 
 using input::must;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	cli::Witness witness({1, 2, 3});
+	cli::TransferAudit witness({1, 2, 3});
 	for (const std::string &line : input::lines(data, size)) {
 		if (const auto parsed = cli::parse_trace(line))
 			must(parsed->event.size() + parsed->text.size() < line.size(), "parts of a line are in it");
-		witness.hear(line);
+		witness.feed(line);
 	}
 	const auto report = witness.report([](const std::string &dev) { return dev; });
 	must(report.status == cli::exit_ok || !witness.proved(), "what is proved is reported as such");

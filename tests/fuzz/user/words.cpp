@@ -2,8 +2,8 @@
 // The words of a command line: PCI addresses, sizes, gpu: targets. What is taken is taken the same way again.
 #include <algorithm>
 
-#include "cli.hpp"
 #include "input.hpp"
+#include "tools/cli/cli.hpp"
 
 using input::must;
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <climits>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/syscalls.hpp"
+#include "peerdma.h"
+
+// A machine in memory: sysfs, the peerdma driver and its device node. It does what the documented ABI
+// says and nothing else; a test breaks it at one place and looks at what the library does then.
+class FakeSyscalls final : public peerdma_impl::Syscalls
+{
+public:
+	struct Content {
+		std::string bytes;
+		uint32_t mode = S_IFREG | 0644;
+		int open_error = 0;                             // negative errno
+		std::optional<uint64_t> size = {};              // that fstat(2) says, where it is not so
+		uint32_t refused_errno = 0, refused_reason = 0; // out_errno and out_reason of PEERDMA_FILE_QUERY
+		uint32_t map = PEERDMA_MAP_BUS_ADDR;            // out_map, where it is not refused
+		uint32_t leaves = 1;                            // out_nr_leaves
+		bool share = false;                             // a leaf without a number
+	};
+	struct Provider {
+		uint32_t domain, bdf, bar;
+		uint64_t bar_offset, len;
+		uint64_t used = 0;
+	};
+	struct Buffer {
+		uint32_t provider;
+		uint64_t offset, len;
+		std::string bytes;
+	};
+
+	static FakeSyscalls *current; // what system_calls() gives to the library
+
+	FakeSyscalls();
+	~FakeSyscalls();
+
+	// Adds a PCI function with a register BAR 0 of 4 KiB and a 64-bit prefetchable BAR 2 of bar2 bytes.
+	void add_function(const std::string &pci, uint64_t bar2, const std::string &driver = "");
+	std::string driver_of(const std::string &pci) const;
+	std::string override_of(const std::string &pci) const;
+	uint32_t add_provider(uint32_t domain, uint32_t bdf, uint32_t bar, uint64_t bar_offset, uint64_t len);
+
+	std::map<std::string, std::string> files, links;
+	std::map<std::string, Content> contents; // what open() opens, but for the device node
+	std::map<uint32_t, Provider> providers;
+	std::map<uint32_t, Buffer> buffers;
+	std::map<int, std::string> fds;           // a dma-buf's is "dmabuf:BUFFER:OFFSET:LENGTH"
+	std::map<int, int> flags;                 // that each was opened with
+	std::vector<int> posix_fds;               // of each pread and pwrite
+	int posix_error = 0;                      // of the next one
+	unsigned posix_good = 0;                  // that succeed before it
+	int reopen_error = 0;                     // of opening /proc/self/fd
+	bool can_see_fds = true;                  // /proc/self/fd has links
+	uint64_t posix_limit = 10000;             // bytes that one moves at most
+	std::map<uint32_t, std::string> file_ids; // registered files
+	std::map<std::string, int> write_errors;  // path to negative errno
+	std::vector<std::pair<std::string, std::string>> writes;
+	std::vector<peerdma_io> ios;         // as they came
+	uint64_t io_limit = UINT64_MAX;      // bytes one READ or WRITE moves at most
+	int io_error = 0;                    // negative errno of each READ and WRITE
+	size_t io_good = 0;                  // that succeed before it, of all
+	std::map<void *, uint64_t> mappings; // address to length
+	uint64_t features = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
+	// The ring: what was handed over, in order, and how it behaves.
+	std::deque<peerdma_impl::Command> under_way;
+	std::vector<uint32_t> commands; // op of each that was handed over
+	uint64_t astray = 0;            // bytes in the file that commands miss their place by
+	bool hold = false;              // nothing is completed
+	unsigned held = 0;              // of the last under way none is completed
+	unsigned sleeps = 0;            // waits that sleep until a real signal, at most a second
+	int submit_error = 0, queue_error = 0, wait_error = 0;
+	unsigned submit_most = UINT_MAX; // commands that one submit() takes
+	unsigned queues = 0;             // open
+	int mmap_error = 0;
+	bool can_map = true; // false: a module from before out_mmap_offset
+	uint32_t block = 512, mem_align = 4;
+	int node_error = 0;
+	std::map<std::string, int> provider_nodes; // the errno that each ends with; list_dir() takes them from files
+	std::string opened_node;
+	uint32_t abi = PEERDMA_ABI_VERSION;
+	std::map<int, int64_t> sizes; // of dma-bufs of others
+	// Of libraries that the process has loaded: "LIBRARY FUNCTION".
+	std::map<std::string, void *> functions;
+	int publish_error = 0;
+	uint32_t publish_flags = 0; // of the last one
+	uint32_t publish_reason = 0;
+	// Before anything else; a result > 0 lets the fake go on.
+	std::function<int(unsigned long, void *)> on_ioctl;
+
+	int open(const char *path, int flags) override;
+	int close(int fd) override;
+	int dup(int fd) override;
+	int ioctl(int fd, unsigned long request, void *arg) override;
+	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override;
+	int munmap(void *addr, uint64_t len) override;
+	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<peerdma_impl::Queue> &out) override;
+	int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) override;
+	int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) override;
+	int fsync(int fd) override;
+	int open_flags(int fd) override;
+	int fstat(int fd, struct stat &st) override;
+	off_t seek(int fd, off_t to) override;
+	off_t position(int fd) override;
+	int access(const std::string &path, int mode) override;
+	int read_bounded(const std::string &path, uint64_t most, std::string &out) override;
+	int write_file(const std::string &path, std::string_view value) override;
+	int read_link(const std::string &path, std::string &out) override;
+	int list_dir(const std::string &path, std::vector<std::string> &out) override;
+	int64_t size_of(int fd) override;
+	void *function(const char *library, const char *name) override;
+
+	// The next descriptor; returns what it would have been.
+	int next_fd(int fd) { return std::exchange(next_fd_, fd); }
+	// The program closes this number, and opens another file by it.
+	void reuse(int fd, const std::string &path);
+
+	// Does what the oldest command under way asks for.
+	peerdma_impl::Completion complete();
+
+private:
+	int io(peerdma_io &io, bool write);
+	int32_t piece(const peerdma_impl::Command &command, uint64_t file_off, uint64_t buf_off, uint32_t len);
+
+	std::map<int, std::shared_ptr<off_t>> positions_; // those of one description share it
+
+	int next_fd_ = 100;
+	uint32_t next_provider_ = 1, next_buffer_ = 1, next_file_ = 1;
+};

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+//
+// Files of jobs for peerdma bench: what they mean, and what is wrong with them.
+
+#include <gtest/gtest.h>
+
+#include "tools/bench/job_file.hpp"
+
+using cli::BenchRoute;
+
+namespace
+{
+
+bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+std::string complaint(const std::string &text)
+{
+	try {
+		cli::parse_jobs("f.ini", text);
+	} catch (const cli::Usage &usage) {
+		return usage.what;
+	}
+	return "nothing";
+}
+
+} // namespace
+
+TEST(Jobs, AFileOfGdsios)
+{
+	const auto jobs = cli::parse_jobs("f.ini", "; a comment\r\n"
+						   "# another\n"
+						   "[global]\n"
+						   "name = both\n"
+						   "xfer_type=0\n"
+						   "rw=randread\n"
+						   "bs=0x10000\n"
+						   "size=1G\n"
+						   "runtime=1.5\n"
+						   "do_verify=0\n"
+						   "fill_random=0\n"
+						   "skip_bufregister=0\n"
+						   "enable_nvlinks=0\n"
+						   "random_seed=0x7\n"
+						   "start_offset=4K\n"
+						   "\n"
+						   "[job1]\n"
+						   "numa_node=0\n"
+						   "skip_bufregister=1\n"
+						   "enable_nvlinks=1\n"
+						   "gpu_dev_id=0X1\n"
+						   "num_threads=0x4\n"
+						   "directory=/mnt/a\n"
+						   "[job2]\n"
+						   "xfer_type=2,4,1,6\n"
+						   "rw=write\n"
+						   "bs=1M:4M:1M\n"
+						   "iodepth=1,32\n"
+						   "overwrite=1\n"
+						   "bytes=1M\n"
+						   "filename=/mnt/b/with space\n");
+	ASSERT_EQ(jobs.size(), 2u);
+	EXPECT_EQ(jobs[0].name, "job1") << "its section's, which comes after the global one";
+	EXPECT_EQ(jobs[0].routes, std::vector<BenchRoute>{BenchRoute::direct});
+	EXPECT_TRUE(jobs[0].random);
+	EXPECT_FALSE(jobs[0].write);
+	EXPECT_EQ(jobs[0].sizes, std::vector<uint64_t>{65536});
+	EXPECT_EQ(jobs[0].file_size, 1u << 30);
+	EXPECT_EQ(jobs[0].runtime, 1.5);
+	EXPECT_EQ(jobs[0].seed, 7u);
+	EXPECT_EQ(jobs[0].start, 4096u);
+	EXPECT_EQ(jobs[0].gpu_index, 1);
+	EXPECT_EQ(jobs[0].threads, std::vector<uint64_t>{4});
+	EXPECT_EQ(jobs[0].target, "/mnt/a");
+	ASSERT_EQ(jobs[0].notes.size(), 3u) << "what is not heeded is said";
+	for (size_t i = 0; i < 3; i++)
+		EXPECT_TRUE(
+			jobs[0].notes[i].starts_with(std::vector{"numa_node", "skip_bufregister", "enable_nvlinks"}[i] +
+						     std::string(" is not heeded: ")))
+			<< jobs[0].notes[i];
+	EXPECT_EQ(jobs[1].routes, (std::vector<BenchRoute>{BenchRoute::bounce, BenchRoute::naive, BenchRoute::host,
+							   BenchRoute::direct}));
+	EXPECT_TRUE(jobs[1].write);
+	EXPECT_FALSE(jobs[1].random);
+	EXPECT_TRUE(jobs[1].overwrite);
+	EXPECT_EQ(jobs[1].bytes, 1u << 20);
+	EXPECT_EQ(jobs[1].sizes, (std::vector<uint64_t>{1 << 20, 2 << 20, 3 << 20, 4 << 20}));
+	EXPECT_EQ(jobs[1].depths, (std::vector<uint64_t>{1, 32}));
+	EXPECT_EQ(jobs[1].threads, std::vector<uint64_t>{1});
+	EXPECT_EQ(jobs[1].target, "/mnt/b/with space");
+	EXPECT_TRUE(jobs[1].notes.empty());
+}
+
+TEST(Jobs, WhatIsWrongNamesItsLine)
+{
+	const std::string good = "[global]\nrw=read\n[j]\nfilename=/f\n";
+	ASSERT_EQ(complaint(good), "nothing");
+	const std::pair<const char *, const char *> cases[] = {
+		{"frob=1\n", "f.ini, line 5: there is no key 'frob'"},
+		{"xfer_type=3\n", "f.ini, line 5: xfer_type: '3' is not a kind of transfer"},
+		{"xfer_type=\n", "f.ini, line 5: xfer_type: it has no value"},
+		{"route=fast\n", "line 5: route: 'fast' is not direct, bounce, host or naive"},
+		{"rw=both\n", "line 5: rw: 'both' is not read, write, randread or randwrite"},
+		{"rw=randrw\n", "line 5: rw: "},
+		{"bs=1000\n", "line 5: bs: '1000' is not a multiple of 512"},
+		{"bs=0\n", "line 5: bs: '0' is not a number of bytes"},
+		{"bs=2G\n", "line 5: bs: "},
+		{"bs=1M:2M\n", "line 5: bs: '1M:2M' is not one size"},
+		{"bs=2M:1M:1M\n", "line 5: bs: '1M' is not"},
+		{"bs=512:1G:512\n", "line 5: bs: "},
+		{"bs=4K,,8K\n", "line 5: bs: "},
+		{"num_threads=0\n", "line 5: num_threads: '0' is not a whole number from 1 to 1024"},
+		{"iodepth=9999\n", "line 5: iodepth: "},
+		{"runtime=-1\n", "line 5: runtime: "},
+		{"runtime=nan\n", "line 5: runtime: "},
+		{"runtime=0\n", "line 5: runtime: "},
+		{"do_verify=1\n", "line 5: do_verify: only 0: this measures; peerdma selftest, verify and cp"},
+		{"fill_random=1\n", "line 5: fill_random: only 0: what is written is"},
+		{"num_threads=0x\n", "line 5: num_threads: '0x' is not a whole number"},
+		{"num_threads=0x1g\n", "line 5: num_threads: '0x1g' is not a whole number"},
+		{"num_threads=0x0\n", "line 5: num_threads: '0x0' is not a whole number"},
+		{"do_verify=maybe\n", "line 5: do_verify: 'maybe' is not 0 or 1"},
+		{"enable_nvlinks=2\n", "line 5: enable_nvlinks: '2' is not 0 or 1"},
+		{"gpu_dev_id=x\n", "line 5: gpu_dev_id: "},
+		{"just words\n", "line 5: 'just words' is neither"},
+		{"[open\n", "line 5: '[open' is not a section"},
+		{"[]\n", "line 5: '[]' is not a section"},
+		{"[global]\n", "line 5: [global] is before the jobs"},
+	};
+	for (const auto &[line, want] : cases)
+		EXPECT_TRUE(has(complaint(good + line), want)) << complaint(good + line);
+	EXPECT_EQ(complaint("rw=read\n"), "f.ini, line 1: a setting before the first [section]");
+	EXPECT_TRUE(has(complaint(""), "there is no job"));
+	EXPECT_TRUE(has(complaint("[global]\nfilename=/f\n"), "there is no job"));
+	EXPECT_TRUE(has(complaint("[j]\nrw=read\n"), "[j] has neither filename nor directory"));
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+//
+// How far bench and cp are: one line of a terminal, which is gone when they end, and not a byte where there is none.
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include "fake_syscalls.hpp"
+#include "tools/cli/cli.hpp"
+#include "tools/selftest/selftest.hpp"
+
+namespace
+{
+
+bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+// What work writes to stderr, which is a terminal meanwhile, or a pipe.
+std::string stderr_of(bool terminal, const std::function<void()> &work)
+{
+	int ends[2] = {-1, -1}; // one to read from, one to write to
+	EXPECT_EQ(terminal ? ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr) : ::pipe(ends), 0);
+	const int old = ::dup(STDERR_FILENO);
+	::dup2(ends[1], STDERR_FILENO);
+	::close(ends[1]);
+	work();
+	std::fflush(stderr);
+	std::string said;
+	char bytes[4096];
+	struct pollfd readable = {ends[0], POLLIN, 0};
+	while (::poll(&readable, 1, 0) == 1 && readable.revents & POLLIN) {
+		const ssize_t n = ::read(ends[0], bytes, sizeof(bytes));
+		said.append(bytes, n > 0 ? static_cast<size_t>(n) : 0);
+	}
+	::dup2(old, STDERR_FILENO);
+	::close(old);
+	::close(ends[0]);
+	return said;
+}
+
+class Terminal : public ::testing::Test
+{
+protected:
+	Terminal()
+	{
+		sys.add_provider(0, 0x0100, 2, 0, 64 << 20);
+		sys.contents["/f"].bytes = cli::pattern(7, 0, 1 << 20);
+		// A drive that takes its time: a line is written every fifth of a second at most.
+		sys.on_ioctl = [](unsigned long request, void *) {
+			if (request == PEERDMA_READ)
+				std::this_thread::sleep_for(std::chrono::milliseconds(60));
+			return 1;
+		};
+	}
+
+	FakeSyscalls sys;
+};
+
+// The line is the last thing on the terminal, and is wiped.
+const std::string wiped = "\r\033[K";
+
+} // namespace
+
+TEST_F(Terminal, BenchSaysWhichRowAndHowFar)
+{
+	cli::BenchOptions options;
+	options.target = "/f";
+	options.settings = {{"io_size", "64K"}, {"bytes", "512K"}, {"route", "direct"}};
+	cli::Report report;
+	const std::string said = stderr_of(true, [&] { report = cli::bench(options); });
+	EXPECT_EQ(report.status, 0) << report.text;
+	EXPECT_TRUE(said.starts_with("\ropening /f\033[K")) << said;
+	EXPECT_TRUE(has(said, "\r1 of 1: direct 64 KiB, 1 threads, depth 1: 0.")) << said;
+	EXPECT_TRUE(has(said, "/s\033[K")) << "so much a second: " << said;
+	EXPECT_TRUE(said.ends_with(wiped)) << said;
+	EXPECT_FALSE(has(said, "\n")) << "one line, over and over";
+	EXPECT_EQ(stderr_of(false, [&] { report = cli::bench(options); }), "");
+	EXPECT_EQ(report.status, 0);
+}
+
+TEST_F(Terminal, CopySaysHowMuchHasArrived)
+{
+	const cli::CopyOptions options = {.source = "/f", .target = "gpu:", .provider = "", .verify = true};
+	const std::string said = stderr_of(true, [&] { EXPECT_EQ(cli::copy(options).status, 0); });
+	EXPECT_TRUE(has(said, "\r1 MiB of 1 MiB, ")) << said;
+	EXPECT_TRUE(has(said, "\rcomparing\033[K")) << said;
+	EXPECT_TRUE(said.ends_with(wiped)) << said;
+	EXPECT_FALSE(has(said, "\n"));
+	EXPECT_EQ(stderr_of(false, [&] { EXPECT_EQ(cli::copy(options).status, 0); }), "");
+}

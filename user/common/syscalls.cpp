@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+#include "common/syscalls.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/descriptor.hpp"
+
+namespace peerdma_impl
+{
+namespace
+{
+
+int check(int rc) { return rc < 0 ? -errno : rc; }
+
+// Whether read_bounded() may read it; -errno if not.
+int readable(const struct stat &st, uint64_t most)
+{
+	if (!S_ISREG(st.st_mode))
+		return S_ISDIR(st.st_mode) ? -EISDIR : -ESPIPE;
+	return static_cast<uint64_t>(st.st_size) > most ? -EFBIG : 0;
+}
+
+class KernelSyscalls final : public Syscalls
+{
+public:
+	constexpr KernelSyscalls() = default;
+
+	// 0600: of what O_TMPFILE makes, and nothing else. 3: as dup().
+	int open(const char *path, int flags) override
+	{
+		const int fd = check(::open(path, flags, 0600));
+		if (fd < 0 || fd >= 3)
+			return fd;
+		const int other = dup(fd);
+		::close(fd);
+		return other;
+	}
+	int close(int fd) override { return check(::close(fd)); }
+	// 3: a program that closed its standard streams must not find ours in their place.
+	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
+	int ioctl(int fd, unsigned long request, void *arg) override { return check(::ioctl(fd, request, arg)); }
+	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override
+	{
+		void *addr = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+		if (addr == MAP_FAILED)
+			return -errno;
+		*out = addr;
+		return 0;
+	}
+	int munmap(void *addr, uint64_t len) override { return check(::munmap(addr, len)); }
+	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) override
+	{
+		return kernel_queue(dev, depth, one_thread, out);
+	}
+	int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) override
+	{
+		ssize_t n = ::pread(fd, to, len, static_cast<off_t>(offset));
+		return n < 0 ? -errno : n;
+	}
+	int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) override
+	{
+		ssize_t n = ::pwrite(fd, from, len, static_cast<off_t>(offset));
+		return n < 0 ? -errno : n;
+	}
+	int fsync(int fd) override { return check(::fsync(fd)); }
+	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
+	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
+	off_t seek(int fd, off_t to) override { return seek_to(fd, to, SEEK_SET); }
+	off_t position(int fd) override { return seek_to(fd, 0, SEEK_CUR); }
+	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }
+
+	int read_bounded(const std::string &path, uint64_t most, std::string &out) override
+	{
+		out.clear();
+		struct stat st = {};
+		// Before it is opened as well: opening alone starts some devices, a watchdog for example.
+		int rc = check(::stat(path.c_str(), &st));
+		rc = rc < 0 ? rc : readable(st, most);
+		if (rc < 0)
+			return rc;
+		// O_NONBLOCK: the file may have become a FIFO, and some files of procfs wait for data.
+		const int fd = check(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+		if (fd < 0)
+			return fd;
+		rc = check(::fstat(fd, &st));
+		rc = rc < 0 ? rc : readable(st, most);
+		char chunk[4096];
+		while (rc >= 0 && (rc = check(static_cast<int>(::read(fd, chunk, sizeof(chunk))))) != 0) {
+			if (rc > 0)
+				out.append(chunk, static_cast<size_t>(rc));
+			if (out.size() > most)
+				rc = -EFBIG;
+			else if (rc == -EINTR)
+				rc = 0;
+		}
+		::close(fd);
+		if (rc < 0)
+			out.clear();
+		return rc;
+	}
+
+	int write_file(const std::string &path, std::string_view value) override
+	{
+		int fd = check(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+		if (fd < 0)
+			return fd;
+		int rc = check(static_cast<int>(::write(fd, value.data(), value.size())));
+		::close(fd);
+		return rc < 0 ? rc : 0;
+	}
+
+	int read_link(const std::string &path, std::string &out) override
+	{
+		char target[4096];
+		ssize_t n = ::readlink(path.c_str(), target, sizeof(target));
+		if (n < 0)
+			return -errno;
+		out.assign(target, static_cast<size_t>(n));
+		return 0;
+	}
+
+	int64_t size_of(int fd) override { return seek_to(fd, 0, SEEK_END); }
+
+	// The library stays: whoever has loaded it has memory of it.
+	void *function(const char *library, const char *name) override
+	{
+		void *const loaded = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+		void *const found = loaded ? ::dlsym(loaded, name) : nullptr;
+		if (loaded)
+			::dlclose(loaded);
+		return found;
+	}
+
+	int list_dir(const std::string &path, std::vector<std::string> &out) override
+	{
+		out.clear();
+		DIR *dir = ::opendir(path.c_str());
+		if (!dir)
+			return -errno;
+		while (const dirent *entry = ::readdir(dir)) {
+			std::string_view name = entry->d_name;
+			if (name != "." && name != "..")
+				out.emplace_back(name);
+		}
+		::closedir(dir);
+		std::sort(out.begin(), out.end());
+		return 0;
+	}
+};
+
+// constinit: the library has no static constructors, so it may be used from those of others.
+constinit KernelSyscalls the_kernel_syscalls;
+
+} // namespace
+
+Syscalls &kernel_syscalls() { return the_kernel_syscalls; }
+
+const char *refusal(int rc)
+{
+	switch (rc) {
+	case -EISDIR:
+		return "it is a directory";
+	case -ESPIPE:
+		return "it is not a regular file";
+	case -EFBIG:
+		return "it is too large";
+	}
+	return nullptr;
+}
+
+} // namespace peerdma_impl

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/stat.h>
+
+#include "common/queue.hpp"
+
+namespace peerdma_impl
+{
+
+// Above the largest file of sysfs or procfs that is read without a limit of its own, /proc/cpuinfo of 1000 CPUs for example;
+// and of what a person writes.
+constexpr uint64_t file_limit = 8 << 20, written_limit = 1 << 20;
+
+// Everything the library asks of the operating system, so that its decisions are tested without a
+// device, without root and with faults a real machine would not offer on demand. All return -errno.
+class Syscalls
+{
+public:
+	virtual int open(const char *path, int flags) = 0;
+	virtual int close(int fd) = 0;
+	virtual int dup(int fd) = 0;
+	virtual int ioctl(int fd, unsigned long request, void *arg) = 0;
+	// Shared, for reading and writing; *out is written on success only.
+	virtual int mmap(int fd, uint64_t offset, uint64_t len, void **out) = 0;
+	virtual int munmap(void *addr, uint64_t len) = 0;
+	virtual int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) = 0;
+	virtual int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) = 0;
+	virtual int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) = 0;
+	virtual int fsync(int fd) = 0;
+	// The flags that it is open with, of fcntl(F_GETFL).
+	virtual int open_flags(int fd) = 0;
+	virtual int fstat(int fd, struct stat &st) = 0;
+	// The position of an open file description, which no I/O at an offset changes.
+	virtual off_t seek(int fd, off_t to) = 0;
+	virtual off_t position(int fd) = 0;
+	virtual int access(const std::string &path, int mode) = 0;
+	// A whole file, to its end: the sizes that sysfs and procfs report are not those of the contents.
+	//   -EISDIR a directory   -ESPIPE a FIFO, a socket or a device, which is not opened   -EFBIG above @most bytes
+	// @out is empty then. Never waits for a writer.
+	virtual int read_bounded(const std::string &path, uint64_t most, std::string &out) = 0;
+	int read_file(const std::string &path, std::string &out) { return read_bounded(path, file_limit, out); }
+	// One write(2): a sysfs attribute takes its value whole or not at all.
+	virtual int write_file(const std::string &path, std::string_view value) = 0;
+	virtual int read_link(const std::string &path, std::string &out) = 0;
+	// Bytes, of a descriptor that can be asked for its end.
+	virtual int64_t size_of(int fd) = 0;
+	// Of a library that the process has loaded; nullptr: there is none.
+	virtual void *function(const char *library, const char *name) = 0;
+	virtual int list_dir(const std::string &path, std::vector<std::string> &out) = 0;
+
+protected:
+	// Not virtual and never called through the base: a virtual one would make the real Syscalls register
+	// a destructor at exit, after which a late peerdma_close() would crash.
+	~Syscalls() = default;
+};
+
+// The real one.
+Syscalls &kernel_syscalls();
+
+// Why read_bounded() does not read a file, in words; nullptr if the errno is the system's.
+const char *refusal(int rc);
+
+// The one in use, which is the real one but in host tests: they link another definition of this.
+Syscalls &system_calls();
+
+} // namespace peerdma_impl

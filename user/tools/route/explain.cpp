@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tools/cli/cli.hpp"
+#include "tools/cli/output.hpp"
+
+namespace cli
+{
+
+namespace
+{
+
+using Explanations = std::vector<struct peerdma_explanation>;
+
+// One answer per backing device; where there is none, the one answer that says so.
+Explanations explain_devices(const File &file, const std::string &path, const struct peerdma_provider_info &provider)
+{
+	Explanations devices = {explain_route(file, path, provider)};
+	for (uint32_t device = 1; device < devices.front().nr_leaves; device++)
+		devices.push_back(explain_route(file, path, provider, device));
+	return devices;
+}
+
+Json devices_json(const Explanations &devices)
+{
+	Json list = Json::array();
+	for (const auto &device : devices) {
+		if (device.nr_leaves)
+			list.push_back(backing_json(device));
+	}
+	return list;
+}
+
+// One backing device that is what the whole is.
+bool says_all(const Explanations &devices)
+{
+	return devices.size() == 1 && (!devices[0].nr_leaves || devices[0].leaf_reason == devices[0].reason);
+}
+
+std::string device_verdict(const struct peerdma_explanation &device)
+{
+	if (device.leaf_reason)
+		return fmt::format("  {}: {}", peerdma_reason_name(device.leaf_reason),
+				   peerdma_reason_text(device.leaf_reason));
+	return fmt::format("  distance {}, {}", device.leaf_distance, peerdma_map_name(device.leaf_map));
+}
+
+// Why what is not refused is bounced all the same, a peerdma_reason; 0 if it is not.
+uint32_t why_bounced(const struct peerdma_explanation &why) { return why.reason ? 0 : why_not_direct(why); }
+
+Json bounced_json(uint32_t reason)
+{
+	if (!reason)
+		return nullptr;
+	return {{"reason", peerdma_reason_name(reason)},
+		{"text", peerdma_reason_text(reason)},
+		{"advice", peerdma_reason_advice(reason)}};
+}
+
+} // namespace
+
+Report explain(const std::string &path, const std::string &name)
+{
+	Device device = open_device();
+	const auto provider = find_provider(device, name);
+	File file = open_file(device, path, O_RDONLY);
+	const auto devices = explain_devices(file, path, provider);
+	const auto &why = devices.front();
+	const uint32_t bounced = why_bounced(why);
+
+	Report report;
+	report.json = {{"ok", true},
+		       {"file", path},
+		       {"filesystem", why.fs_name},
+		       {"provider", provider_json(provider)},
+		       {"route", peerdma_route_name(why.route)},
+		       {"direct", why_not_direct(why) == 0},
+		       {"errno", why.error ? Json(errno_name(static_cast<int>(why.error))) : Json()},
+		       {"reason", peerdma_reason_name(why.reason)},
+		       {"text", peerdma_reason_text(why.reason)},
+		       {"advice", peerdma_reason_advice(why.reason)},
+		       {"bounced", bounced_json(bounced)},
+		       {"refused_by", why.refused_name[0] ? Json(why.refused_name) : Json()},
+		       {"leaf", backing_json(why)},
+		       {"leaves", devices_json(devices)},
+		       {"distance", why.distance},
+		       {"map", peerdma_map_name(why.map)},
+		       {"dio_mem_align", why.dio_mem_align},
+		       {"dio_offset_align", why.dio_offset_align}};
+
+	auto row = [&](std::string_view key, const std::string &value) {
+		report.text += fmt::format("{:<11}{}\n", key, value);
+	};
+	row("file", fmt::format("{} ({})", escaped(path), why.fs_name[0] ? why.fs_name : "unknown filesystem"));
+	row("route", why.error ? fmt::format("none ({})", errno_name(static_cast<int>(why.error))) :
+				 peerdma_route_name(why.route));
+	row("reason", fmt::format("{}: {}", peerdma_reason_name(why.reason), peerdma_reason_text(why.reason)));
+	if (bounced)
+		row("bounced", fmt::format("{}: {}", peerdma_reason_name(bounced), peerdma_reason_text(bounced)));
+	if (const char *advice = peerdma_reason_advice(bounced ? bounced : why.reason); *advice)
+		row("advice", advice);
+	if (why.refused_name[0])
+		row("refused by", why.refused_name);
+	for (const auto &one : devices)
+		row("backing", backing_text(one) + (says_all(devices) ? "" : device_verdict(one)));
+	row("provider", fmt::format("{}  provider {}, BAR {}", pci_text(provider.pci_domain, provider.pci_bdf),
+				    provider.id, provider.bar));
+	row("distance", why.map == PEERDMA_MAP_SOFTWARE ? "none" :
+			why.distance < 0                ? "no route" :
+							  std::to_string(why.distance));
+	row("mapping", peerdma_map_name(why.map));
+	if (why.dio_offset_align)
+		row("alignment", fmt::format("file offset and length {}, buffer offset {} bytes", why.dio_offset_align,
+					     why.dio_mem_align));
+	return report;
+}
+
+} // namespace cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/syscalls.hpp"
+
+namespace cli
+{
+
+// Memory of a vendor's first device, as the vendor's own library gives it out. The library is loaded when it is asked for, and
+// stays; CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ZE_AFFINITY_MASK say which device is the first. All throw Failure.
+class DeviceMemory
+{
+public:
+	DeviceMemory() = default;
+	DeviceMemory(const DeviceMemory &) = delete;
+	DeviceMemory &operator=(const DeviceMemory &) = delete;
+	virtual ~DeviceMemory() = default;
+
+	uint64_t address() const { return address_; }
+	virtual void *ze_context() const { return nullptr; } // of Level Zero only
+	virtual const char *library() const = 0;
+
+	// Copies by the vendor's own call from its beginning on, which has ended when they return.
+	virtual void put(const std::string &bytes) = 0;
+	virtual void get(std::string &bytes) = 0; // as many as there are
+
+protected:
+	uint64_t address_ = 0;
+};
+
+// vendor: "cuda", "hip" or "ze".
+std::unique_ptr<DeviceMemory> allocate_memory(peerdma_impl::Syscalls &sys, const std::string &vendor, uint64_t len);
+
+} // namespace cli

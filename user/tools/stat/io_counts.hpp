@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "common/syscalls.hpp"
+#include "tools/cli/cli.hpp"
+
+namespace cli
+{
+
+// Bytes by the way that they went.
+struct Counts {
+	uint64_t direct = 0, near = 0, host = 0;
+	uint64_t all() const { return direct + near + host; }
+	Counts operator-(const Counts &o) const { return {direct - o.direct, near - o.near, host - o.host}; }
+	Counts operator+(const Counts &o) const { return {direct + o.direct, near + o.near, host + o.host}; }
+};
+
+// What the kernel counted for this open file; nothing where /proc does not say.
+std::optional<Counts> kernel_counts(peerdma_impl::Syscalls &sys, const Device &device);
+
+} // namespace cli

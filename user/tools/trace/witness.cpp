@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+//
+// peerdma witness: which way did the bytes of a process go? PeerDMA's own tracepoints say what it claims, the block
+// layer's what devices were asked to move.
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/mountinfo.hpp"
+#include "tools/cli/output.hpp"
+#include "tools/system/fd.hpp"
+#include "tools/trace/transfer_audit.hpp"
+
+namespace cli
+{
+namespace
+{
+
+// Commands with PeerDMA's priority hint, which is 512: the block layer keeps it in these bits.
+constexpr const char *hint_filter = "ioprio & 4096";
+
+volatile std::sig_atomic_t interrupted;
+void interrupt(int) { interrupted = 1; }
+
+// While it lives the usual signals end the listening, not the command: it has something to clear away.
+class StopSignals
+{
+public:
+	StopSignals()
+	{
+		struct sigaction action = {};
+		action.sa_handler = interrupt;
+		interrupted = 0;
+		for (size_t i = 0; i < numbers.size(); i++)
+			sigaction(numbers[i], &action, &old_[i]);
+	}
+	~StopSignals()
+	{
+		for (size_t i = 0; i < numbers.size(); i++)
+			sigaction(numbers[i], &old_[i], nullptr);
+	}
+	StopSignals(const StopSignals &) = delete;
+	StopSignals &operator=(const StopSignals &) = delete;
+
+private:
+	static constexpr std::array numbers = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+	std::array<struct sigaction, 4> old_;
+};
+
+// A buffer of its own in tracefs, so that nobody else's tracing is disturbed. Gone with this object.
+class TraceInstance
+{
+public:
+	TraceInstance(peerdma_impl::Syscalls &sys, const std::string &tracefs)
+		: sys_(sys), path_(fmt::format("{}/instances/peerdma-{}", tracefs, ::getpid()))
+	{
+		if (::mkdir(path_.c_str(), 0700) < 0)
+			throw Failure{fmt::format("cannot make {}", path_),
+				      errno,
+				      0,
+				      errno == EACCES || errno == EPERM ? "Tracing is for root: run it as root." : "",
+				      {}};
+	}
+	// tracefs refuses to remove what is still open: descriptors of it are closed before.
+	~TraceInstance() { ::rmdir(path_.c_str()); }
+	TraceInstance(const TraceInstance &) = delete;
+	TraceInstance &operator=(const TraceInstance &) = delete;
+
+	void set(const std::string &file, const std::string &value)
+	{
+		if (const int rc = sys_.write_file(path_ + "/" + file, value); rc < 0)
+			throw Failure{fmt::format("cannot write '{}' to {}/{}", value, path_, file),
+				      -rc,
+				      0,
+				      file.starts_with("events/peerdma") ? "Load the module first." : "",
+				      {}};
+	}
+	const std::string &path() const { return path_; }
+
+private:
+	peerdma_impl::Syscalls &sys_;
+	const std::string path_;
+};
+
+std::string find_tracefs(peerdma_impl::Syscalls &sys)
+{
+	int rc = 0;
+	for (const char *path : {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}) {
+		rc = sys.access(std::string(path) + "/instances", W_OK);
+		if (rc == 0)
+			return path;
+		if (rc == -EACCES || rc == -EPERM)
+			break;
+	}
+	throw Failure{"cannot trace",
+		      -rc,
+		      0,
+		      rc == -ENOENT ? "As root, mount it: mount -t tracefs none /sys/kernel/tracing." :
+				      "Tracing is for root: run it as root.",
+		      {}};
+}
+
+std::set<int> threads_of(peerdma_impl::Syscalls &sys, int pid)
+{
+	std::vector<std::string> threads;
+	const int rc = sys.list_dir(fmt::format("/proc/{}/task", pid), threads);
+	if (rc < 0 || threads.empty())
+		throw Failure{fmt::format("there is no process {}", pid), rc < 0 ? -rc : ESRCH, 0, "", {}};
+	std::set<int> ids = {pid};
+	for (const std::string &thread : threads)
+		ids.insert(static_cast<int>(std::atoi(thread.c_str())));
+	return ids;
+}
+
+// In the child: wait until it is watched, then become the command.
+[[noreturn]] void exec_when_released(char *const *argv, bool quiet, const int (&gate)[2])
+{
+	char go;
+	::close(gate[1]);
+	if (::read(gate[0], &go, 1) == 1) {
+		if (quiet)
+			::dup2(2, 1);
+		::execvp(argv[0], argv);
+		complain(fmt::format("cannot run {}: {}", argv[0], std::strerror(errno)));
+	}
+	::_exit(127);
+}
+
+// A child that waits until it is watched. With quiet its output goes to standard error: standard output
+// is for one JSON object.
+int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate)[2])
+{
+	std::vector<char *> argv;
+	for (const std::string &text : command)
+		argv.push_back(const_cast<char *>(text.c_str()));
+	argv.push_back(nullptr);
+	if (::pipe2(gate, O_CLOEXEC) < 0)
+		throw Failure{"cannot make a pipe", errno, 0, "", {}};
+	const int pid = ::fork();
+	if (pid < 0)
+		throw Failure{"cannot start a process", errno, 0, "", {}};
+	if (!pid)
+		exec_when_released(argv.data(), quiet, gate);
+	return pid;
+}
+
+// Until the process has ended, or somebody interrupts; then what is still in the buffer.
+void read_trace(TransferAudit &audit, int pipe, int process)
+{
+	std::string pending;
+	auto drain = [&] {
+		char chunk[65536];
+		ssize_t n;
+		while ((n = ::read(pipe, chunk, sizeof(chunk))) > 0) {
+			pending.append(chunk, static_cast<size_t>(n));
+			size_t from = 0;
+			for (size_t end; (end = pending.find('\n', from)) != std::string::npos; from = end + 1)
+				audit.feed(std::string_view(pending).substr(from, end - from));
+			pending.erase(0, from);
+		}
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			throw Failure{"cannot read the trace", errno, 0, "", {}};
+	};
+	bool over = false;
+	while (!over && !interrupted) {
+		struct pollfd wait[] = {{process, POLLIN, 0}, {pipe, POLLIN, 0}};
+		::poll(wait, 2, 100);
+		over = wait[0].revents != 0;
+		drain();
+	}
+	drain();
+}
+
+// A disk by its name, a share by where it is mounted; both by their number, if nobody here knows them.
+std::string name_of(peerdma_impl::Syscalls &sys, const std::string &dev)
+{
+	std::string target, mounts;
+	if (sys.read_link("/sys/dev/block/" + dev, target) >= 0)
+		return target.substr(target.rfind('/') + 1);
+	sys.read_file("/proc/self/mountinfo", mounts);
+	for (const peerdma_impl::Mount &mount : peerdma_impl::parse_mountinfo(mounts))
+		if (mount.device == dev)
+			return mount.point;
+	return dev;
+}
+
+} // namespace
+
+Report witness(const WitnessOptions &options)
+{
+	if (options.pid.has_value() != options.command.empty())
+		throw Usage{"name a process, or a command after --"};
+	auto &sys = peerdma_impl::system_calls();
+	const std::string tracefs = find_tracefs(sys);
+	if (options.pid)
+		threads_of(sys, *options.pid);
+
+	const StopSignals signals;
+	TraceInstance instance(sys, tracefs);
+	instance.set("buffer_size_kb", "4096");
+	int gate[2] = {-1, -1};
+	const int pid = options.pid ? *options.pid : fork_command(options.command, options.json, gate);
+	const Fd wait_end(sys, gate[0]), go_end(sys, gate[1]);
+	const Fd process(sys, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+	if (process.get() < 0)
+		throw Failure{fmt::format("cannot watch process {}", pid), errno, 0, "", {}};
+	instance.set("events/block/block_rq_issue/filter", hint_filter);
+	for (const char *event :
+	     {"sched/sched_process_fork", "block/block_rq_issue", "peerdma/peerdma_complete", "peerdma/peerdma_submit"})
+		instance.set(fmt::format("events/{}/enable", event), "1");
+
+	// Threads that began before forks were recorded are listed, those after are recorded, some are both.
+	TransferAudit audit(options.pid ? threads_of(sys, pid) : std::set<int>{pid});
+	int status = 0;
+	{
+		const Fd pipe(sys,
+			      ::open((instance.path() + "/trace_pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+		if (pipe.get() < 0)
+			throw Failure{fmt::format("cannot read {}/trace_pipe", instance.path()), errno, 0, "", {}};
+		if (go_end.get() >= 0 && ::write(go_end.get(), "g", 1) != 1)
+			throw Failure{"cannot start the command", errno, 0, "", {}};
+		read_trace(audit, pipe.get(), process.get());
+	}
+	Report report = audit.report([&](const std::string &dev) { return name_of(sys, dev); });
+	report.json["pid"] = pid;
+	report.json["interrupted"] = interrupted != 0;
+	if (!options.pid && ::waitpid(pid, &status, interrupted ? WNOHANG : 0) == pid) {
+		const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		report.json["command_status"] = code;
+		if (code)
+			report.text += fmt::format("the command ended with status {}\n", code);
+	}
+	return report;
+}
+
+} // namespace cli
