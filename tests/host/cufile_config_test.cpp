@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "config.hpp"
-#include "fake_seams.hpp"
-#include "log.hpp"
+#include "cufile/config/config.hpp"
+#include "cufile/diag/log.hpp"
+#include "fake_dependencies.hpp"
 
 using cufile::Config;
 using cufile::Log;
@@ -138,7 +138,7 @@ TEST(CufileJson, TheOriginalsFile)
 	EXPECT_EQ(it.config.log_max_mb, built_in.log_max_mb);
 	for (const auto pool : {cufile::posix_pool, cufile::gpu_pool})
 		EXPECT_EQ(it.config.slabs[pool], built_in.slabs[pool]);
-	EXPECT_FALSE(it.config.near_gpu);
+	EXPECT_FALSE(it.config.peer_gpu_bounce);
 	EXPECT_TRUE(it.config.denylist.empty());
 }
 
@@ -242,7 +242,7 @@ TEST(CufileJson, Places)
 	EXPECT_EQ(Read(many + "}").notices.back(), "j: and 81 more");
 }
 
-// The first of several, by its place and not by its name.
+// The first of several, by its location and not by its name.
 TEST(CufileJson, FaultsLeaveAllAsItIs)
 {
 	const Read it(
@@ -801,7 +801,7 @@ TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 		system.to_stderr.clear();
 		system.no_log = true;
 		log.open(Log::Level::error, "/other", "", 1 << 20);
-		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in place of a log that cannot be opened";
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in location of a log that cannot be opened";
 		system.no_log = false;
 		log.open(Log::Level::error, "/file", "", 1 << 20);
 		log.say(Log::Level::error, "x");
@@ -811,7 +811,7 @@ TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 		std::erase_if(system.fds, [](const auto &entry) { return entry.first != 2; });
 		system.no_log = true;
 		log.say(Log::Level::error, "x");
-		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in place of a log that was closed";
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in location of a log that was closed";
 	}
 }
 

@@ -38,7 +38,7 @@ protected:
 
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
+	FakePeerdma peerdma;
 	// What has no effect is said, of each driver that was opened with it, and nothing else is.
 	void expect_said(std::string key, bool idle)
 	{
@@ -52,7 +52,7 @@ protected:
 		EXPECT_EQ(said, idle) << key;
 	}
 
-	cufile::Library library{{system, cuda, peer}};
+	cufile::Library library{{system, cuda, peerdma}};
 };
 
 // --- Sizes

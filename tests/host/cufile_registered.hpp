@@ -11,13 +11,13 @@ class Registered
 protected:
 	explicit Registered(size_t file_size) : bytes(some_bytes(file_size)), fd(system.program_fd(bytes, O_RDWR))
 	{
-		peer.file = bytes;
+		peerdma.file = bytes;
 	}
-	int enroll(const void *base, size_t size) { return library.add_buffer(base, size, 0).err; }
+	int register_memory(const void *base, size_t size) { return library.register_buffer(base, size, 0).err; }
 	CUfileHandle_t file()
 	{
 		if (!fh)
-			fh = add_file(library, fd);
+			fh = register_file(library, fd);
 		return fh;
 	}
 	peerdma_cufile_route explain(const void *base, size_t size)
@@ -36,16 +36,16 @@ protected:
 	void let_go()
 	{
 		close_all(library);
-		EXPECT_TRUE(peer.enrolled.empty()) << "memory stays registered";
-		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
+		EXPECT_TRUE(peerdma.pinned.empty()) << "memory stays registered";
+		EXPECT_EQ(peerdma.open_files, 0) << "a file of libpeerdma's leaked";
 		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked, or something bounced";
 	}
 
 	const std::string bytes;
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 	CUfileHandle_t fh = nullptr;
 	char *memory = nullptr;

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "fake_seams.hpp"
-#include "library.hpp"
-#include "topology.hpp"
+#include "cufile/api/library.hpp"
+#include "cufile/platform/pci_topology.hpp"
+#include "fake_dependencies.hpp"
 
 namespace
 {
@@ -38,8 +38,8 @@ struct Tree {
 
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 };
 
 TEST(CufileTopology, WhoIsWhereAndHowFar)

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../../host/fake_seams.hpp"
-#include "config.hpp"
+#include "../../host/fake_dependencies.hpp"
+#include "cufile/api/library.hpp"
+#include "cufile/config/config.hpp"
 #include "input.hpp"
-#include "library.hpp"
 
 using input::must;
 
@@ -243,8 +243,8 @@ private:
 	Calls &calls_;
 	FakeSystem system_;
 	FakeCuda cuda_;
-	FakePeer peer_;
-	cufile::Library library_{{system_, cuda_, peer_}};
+	FakePeerdma peerdma_;
+	cufile::Library library_{{system_, cuda_, peerdma_}};
 	// What the program has set since the driver was closed.
 	std::optional<uint64_t> sizes_[cufile::nr_sizes];
 	std::optional<bool> bools_[cufile::nr_bools];
