@@ -83,7 +83,7 @@ struct peerdma_cufile_counts {
  * peerdma_cufile_count - how many I/Os and bytes went which way
  * @counts: filled in; set counts->size
  * Return: 0 or -errno.
- * Since 0.1. Source: user/cufile/path/router.cpp.
+ * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */
 PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
 
@@ -103,7 +103,7 @@ PEERDMA_API int peerdma_cufile_stats(int level, void *stats, size_t size);
  * peerdma_cufile_why_text - a reason in words, one clause without a full stop
  * @why: enum peerdma_cufile_why
  * Return: a string that lives for ever.
- * Since 0.1. Source: user/cufile/path/router.cpp.
+ * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */
 PEERDMA_API const char *peerdma_cufile_why_text(uint32_t why);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// NumaAffinity-GPU routing on two real GPUs, where no module can be loaded: libcufile's own code and the real CUDA driver. What the
+// Near-GPU routing on two real GPUs, where no module can be loaded: libcufile's own code and the real CUDA driver. What the
 // kernel would do is done here, by pread and a copy: a drive that reaches the one GPU and not the other. So what is seen is
-// that bytes arrive by way of the peer_gpu, whole and nowhere else, on GPUs that are what they are; not how fast a drive is.
-//   peer_gpu FILE        FILE is overwritten
+// that bytes arrive by way of the other GPU, whole and nowhere else, on GPUs that are what they are; not how fast a drive is.
+//   peer_gpu_bounce FILE        FILE is overwritten
 #include <atomic>
 #include <cstdint>
 #include <fstream>
@@ -146,8 +146,8 @@ public:
 	~Pair()
 	{
 		library_.deregister_file(fh_);
-		while (library_.use_count())
-			library_.close();
+		while (library_.driver.use_count())
+			library_.driver.close();
 		check("nothing stays registered", !drive_.registered);
 		close(fd_);
 	}
@@ -165,8 +165,8 @@ public:
 			const size_t size = i % 3 ? 1 + random() % (20 * MiB) : 1 + random() % 8192;
 			const size_t from = random() % file_size, to = random() % (memory_size - size);
 			cuda_.put(memory_, before);
-			const ssize_t n = library_.transfer(fh_, memory_, size, static_cast<off_t>(from),
-							    static_cast<off_t>(to), false);
+			const ssize_t n = library_.router.transfer(fh_, memory_, size, static_cast<off_t>(from),
+								   static_cast<off_t>(to), false);
 			const size_t expected = std::min(size, file_size - from);
 			std::string wanted = before;
 			wanted.replace(to, expected, file, from, expected);
@@ -186,8 +186,8 @@ public:
 			const size_t at = random() % (file_size - size), from = random() % (memory_size - size);
 			const std::string bytes = pattern(memory_size, random());
 			cuda_.put(memory_, bytes);
-			good = library_.transfer(fh_, memory_, size, static_cast<off_t>(at), static_cast<off_t>(from),
-						 true) == static_cast<ssize_t>(size);
+			good = library_.router.transfer(fh_, memory_, size, static_cast<off_t>(at),
+							static_cast<off_t>(from), true) == static_cast<ssize_t>(size);
 			file.replace(at, size, bytes, from, size);
 		}
 		std::ifstream in(path_, std::ios::binary);
@@ -205,7 +205,7 @@ public:
 		for (unsigned i = 0; i < n; i++)
 			all.emplace_back([&, i] {
 				const auto at = static_cast<off_t>(i * each);
-				right += library_.transfer(fh_, memory_, each, at, at, false) == each;
+				right += library_.router.transfer(fh_, memory_, each, at, at, false) == each;
 			});
 		for (auto &thread : all)
 			thread.join();
@@ -217,8 +217,8 @@ public:
 	{
 		peerdma_cufile_counts counts = {};
 		peerdma_cufile_route route = {};
-		library_.counts(counts);
-		const int rc = library_.explain(fh_, memory_, MiB, 0, 0, route);
+		library_.router.accounting().counts(counts);
+		const int rc = library_.router.explain(fh_, memory_, MiB, 0, 0, route);
 		uint64_t not_direct = 0;
 		for (int why = PEERDMA_CUFILE_WHY_NONE + 1; why < PEERDMA_CUFILE_NR_WHYS; why++)
 			not_direct += counts.bytes[why];

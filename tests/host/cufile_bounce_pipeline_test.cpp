@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads that take the pipeline, of each length about an edge, by each way that it can be filled: every byte comes, and nothing
-// locality_of it changes.
+// Reads through the pipeline, of each length about an edge, by each way that it can be filled: every byte arrives, and nothing
+// around it changes.
 #include "cufile_program.hpp"
 
 namespace
@@ -39,9 +39,9 @@ protected:
 	void configure(size_t threads, bool little)
 	{
 		const size_t one = 4, count = 1;
-		EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, threads).err, 0);
+		EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, threads).err, 0);
 		if (little) {
-			EXPECT_EQ(library.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
+			EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
 		}
 	}
 	// What is there of the file, and nothing else.
@@ -86,8 +86,8 @@ TEST_P(CufileBouncePipeline, BringsAll)
 	configure(threads, little);
 	const CUfileHandle_t fh = register_file(library, system.program_fd(content(), flags));
 	const size_t n = std::min(shape.size, room - shape.from);
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), shape.size, static_cast<off_t>(shape.from),
-				   static_cast<off_t>(shape.to), false),
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), shape.size, static_cast<off_t>(shape.from),
+					  static_cast<off_t>(shape.to), false),
 		  static_cast<int64_t>(n));
 	expect(shape.to, n, shape.from);
 	EXPECT_EQ(system.rings.wrong, 0u);
@@ -106,10 +106,10 @@ TEST_P(CufileBouncePipeline, BringsAllInABatch)
 		batch_io(fh, cuda.device.data(), first, static_cast<off_t>(shape.from), static_cast<off_t>(shape.to)),
 		batch_io(fh, cuda.device.data(), shape.size - first, static_cast<off_t>(shape.from + first),
 			 static_cast<off_t>(shape.to + first))};
-	ASSERT_EQ(library.submit(batch, 2, ios).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 2, ios).err, 0);
 	CUfileIOEvents_t events[2];
 	unsigned nr = 2;
-	ASSERT_EQ(library.status(batch, 2, &nr, events, nullptr).err, 0);
+	ASSERT_EQ(library.batches.status(batch, 2, &nr, events, nullptr).err, 0);
 	EXPECT_EQ(events[0].ret + events[1].ret, n);
 	expect(shape.to, n, shape.from);
 	EXPECT_EQ(system.rings.wrong, 0u);
@@ -128,10 +128,10 @@ TEST_P(CufileBouncePipelineError, IsTold)
 	const CUfileHandle_t fh = register_file(library, system.program_fd(content(), O_RDWR));
 	system.errors.assign(piece + 1, 0);
 	system.errors.back() = -EIO;
-	const int64_t n = library.transfer(fh, cuda.device.data(), size, 0, 0, false);
+	const int64_t n = library.router.transfer(fh, cuda.device.data(), size, 0, 0, false);
 	EXPECT_EQ(n, piece < 8 ? -EIO : static_cast<int64_t>(size));
 	system.errors.clear();
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), size, 0, 0, false), static_cast<int64_t>(size))
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), size, 0, 0, false), static_cast<int64_t>(size))
 		<< "and all goes on";
 	expect(0, size, 0);
 }

@@ -242,7 +242,7 @@ TEST(CufileJson, Places)
 	EXPECT_EQ(Read(many + "}").notices.back(), "j: and 81 more");
 }
 
-// The first of several, by its location and not by its name.
+// The first of several, by its place and not by its name.
 TEST(CufileJson, FaultsLeaveAllAsItIs)
 {
 	const Read it(
@@ -801,7 +801,7 @@ TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 		system.to_stderr.clear();
 		system.no_log = true;
 		log.open(Log::Level::error, "/other", "", 1 << 20);
-		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in location of a log that cannot be opened";
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in place of a log that cannot be opened";
 		system.no_log = false;
 		log.open(Log::Level::error, "/file", "", 1 << 20);
 		log.say(Log::Level::error, "x");
@@ -811,7 +811,7 @@ TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 		std::erase_if(system.fds, [](const auto &entry) { return entry.first != 2; });
 		system.no_log = true;
 		log.say(Log::Level::error, "x");
-		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in location of a log that was closed";
+		EXPECT_EQ(!system.to_stderr.empty(), one.written) << "in place of a log that was closed";
 	}
 }
 

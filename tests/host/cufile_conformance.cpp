@@ -312,7 +312,7 @@ TEST_F(Cufile, TheLogGoesWhereItIsAskedTo)
 	unsetenv("CUFILE_LOGGING_LEVEL");
 	unsetenv("CUFILE_LOGFILE_PATH");
 	const std::string log = content("my.log");
-	EXPECT_NE(log.find(" WARN   peerdma-router:"), std::string::npos) << log;
+	EXPECT_NE(log.find(" WARN   peerdma-accounting:"), std::string::npos) << log;
 	EXPECT_NE(log.find("not direct"), std::string::npos) << log;
 	EXPECT_EQ(log.find("not direct"), log.rfind("not direct")) << "said once: " << log;
 	EXPECT_NE(log.find("[pid=" + std::to_string(getpid()) + " tid="), std::string::npos) << log;
@@ -434,7 +434,7 @@ struct Shape {
 class Shapes : public Cufile
 {
 protected:
-	// Sizes about everything that has an edge: blocks, slabs, the parts of threads, bounce_buffers.
+	// Sizes about everything that has an edge: blocks, slabs, the parts of threads, bounce buffers.
 	static std::vector<Shape> all()
 	{
 		std::vector<Shape> shapes;
@@ -2017,7 +2017,7 @@ TEST_F(Cufile, WhoInsistsOnDirectGetsAnError)
 	char host[64];
 	EXPECT_EQ(read(fh, memory.get(), 100, 0), -5008);
 	EXPECT_EQ(write(fh, memory.get(), 100, 0), -5008);
-	EXPECT_EQ(read(fh, host, 64, 0), 64) << "host memory has nothing to go locality_of";
+	EXPECT_EQ(read(fh, host, 64, 0), 64) << "host memory has nothing to go around";
 	EXPECT_TRUE(memory.untouched(0, 8192));
 	peerdma_cufile_route route = {};
 	route.size = sizeof(route);

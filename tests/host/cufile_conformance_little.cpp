@@ -288,7 +288,7 @@ TEST_F(Nested, OneSlabIsEnough)
 			<< by_batch;
 }
 
-// As many as there are bounce_buffers of what is short are inside before the first goes on.
+// As many as there are small bounce buffers are inside before the first goes on.
 TEST_F(Nested, FromMoreThreadsThanThereAreLanes)
 {
 	EXPECT_EQ(in_child([&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Files that cufile.json wants not to be read directly, and which they are.
 #include "cufile/config/denylist.hpp"
+#include "cufile/platform/errors.hpp"
 #include "cufile_program.hpp"
 
 namespace
@@ -189,14 +190,14 @@ TEST_F(CufileDenied, ItBounces)
 		R"({"denylist":{"mounts":["/data"]},"logging":{"level":"INFO"},"properties":{"rdma_dynamic_routing":true}})";
 	const CUfileHandle_t fh = register_file(library, fd);
 	peerdma_cufile_route route = {};
-	EXPECT_EQ(library.explain(fh, peerdma.buffer.data(), 4096, 0, 0, route), 0);
+	EXPECT_EQ(library.router.explain(fh, peerdma.buffer.data(), 4096, 0, 0, route), 0);
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
 	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_DENIED));
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false), 4096);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false), 4096);
 	EXPECT_TRUE(peerdma.reads.empty());
 	EXPECT_EQ(peerdma.buffer.compare(0, 4096, some_bytes(65536), 0, 4096), 0);
 	peerdma_cufile_counts counts = {};
-	library.counts(counts);
+	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_DENIED], 1u);
 	EXPECT_NE(system.to_stderr.find("denylist's mounts has /data"), std::string::npos) << system.to_stderr;
 	EXPECT_NE(system.to_stderr.find(
@@ -205,7 +206,7 @@ TEST_F(CufileDenied, ItBounces)
 	// The same memory, and a file that is elsewhere.
 	const CUfileHandle_t other = register_file(library, system.program_fd(some_bytes(65536), O_RDWR));
 	system.texts.clear();
-	EXPECT_EQ(library.explain(other, peerdma.buffer.data(), 4096, 0, 0, route), 0);
+	EXPECT_EQ(library.router.explain(other, peerdma.buffer.data(), 4096, 0, 0, route), 0);
 	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_DENIED)) << "nobody says where";
 }
 
@@ -214,7 +215,7 @@ TEST_F(CufileDenied, WhoInsistsOnDirectGetsAnError)
 	system.texts["/etc/cufile.json"] = R"({"denylist":{"filesystems":["ext4"]}})";
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
 	const CUfileHandle_t fh = register_file(library, fd);
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false),
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false),
 		  cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
 	EXPECT_EQ(peerdma.buffer, std::string(65536, 'b'));
 }
@@ -224,7 +225,7 @@ TEST_F(CufileDenied, OthersGoDirectly)
 	system.links["/sys/class/block/sda"] = "../../devices/pci0000:00/0000:00:05.0/block/sda";
 	system.texts["/etc/cufile.json"] = R"({"denylist":{"filesystems":["xfs"],"devices":["sdb"]}})";
 	const CUfileHandle_t fh = register_file(library, fd);
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false), 4096);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false), 4096);
 	EXPECT_EQ(peerdma.reads.size(), 1u);
 }
 

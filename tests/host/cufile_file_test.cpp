@@ -76,7 +76,7 @@ TEST_F(CufileFile, FlagsThatTheProgramSetsLater)
 		std::memset(memory, 0x77, 4096);
 		EXPECT_EQ(file->write(memory, 4096, 512), 4096);
 		EXPECT_TRUE(system.bytes(fd) == before.substr(0, 512) + std::string(4096, 0x77) + before.substr(4608))
-			<< "at its location, whatever is appended by others";
+			<< "at its place, whatever is appended by others";
 		system.set_flags(fd, O_RDWR | (O_DIRECT - direct));
 		EXPECT_EQ(file->read(memory + 1, 100, 3), 100);
 		EXPECT_EQ(file->write(memory + 1, 100, 3), 100);

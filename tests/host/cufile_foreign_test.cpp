@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory of GPUs that CUDA has nothing to do with: what is registered goes directly, or by libpeerdma, and never as the
 // host's.
+#include "cufile/platform/errors.hpp"
 #include "cufile_registered.hpp"
 
 namespace
@@ -23,7 +24,7 @@ protected:
 	}
 	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
-		return library.transfer(file(), base, size, from, to, false);
+		return library.router.transfer(file(), base, size, from, to, false);
 	}
 	void comes(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
@@ -56,7 +57,7 @@ TEST_P(CufileForeign, RegisteredMemoryGoesDirectly)
 	EXPECT_EQ(peerdma.reads, (std::vector<FakePeerdma::Io>{{frame, 5000, 700}})) << "a pointer into it";
 	EXPECT_EQ(explain(memory + frame + 100, 100).route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
 	std::fill(memory + frame + 100, memory + frame + 4196, 'w');
-	EXPECT_EQ(library.transfer(file(), memory + frame + 100, 4096, 8192, 0, true), 4096);
+	EXPECT_EQ(library.router.transfer(file(), memory + frame + 100, 4096, 8192, 0, true), 4096);
 	EXPECT_EQ(peerdma.file.substr(8192, 4096), std::string(4096, 'w'));
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 4u);
 	EXPECT_EQ(library.deregister_buffer(memory + frame + 100).err, 0);
@@ -71,7 +72,8 @@ TEST_P(CufileForeign, WhoInsistsOnDirect)
 	peerdma.reads.clear();
 	peerdma.refused = PEERDMA_REASON_DISTANCE;
 	refused(CU_FILE_IO_NOT_SUPPORTED,
-		library.transfer(register_file(library, system.program_fd(bytes, O_RDWR)), memory, frame, 0, 0, false));
+		library.router.transfer(register_file(library, system.program_fd(bytes, O_RDWR)), memory, frame, 0, 0,
+					false));
 }
 
 // libpeerdma's copy by the CPU, which has to do.
@@ -99,9 +101,9 @@ TEST_P(CufileForeign, WhatOnlyTheHostCouldDo)
 	descr.fs_ops = &ops;
 	CUfileHandle_t own = nullptr;
 	ASSERT_EQ(library.register_file(&own, &descr).err, 0);
-	refused(CU_FILE_IO_NOT_SUPPORTED, library.transfer(own, memory, 5, 0, 0, false));
+	refused(CU_FILE_IO_NOT_SUPPORTED, library.router.transfer(own, memory, 5, 0, 0, false));
 	char text[8] = {};
-	EXPECT_EQ(library.transfer(own, text, 5, 0, 0, false), 5) << "the host's memory all the same";
+	EXPECT_EQ(library.router.transfer(own, text, 5, 0, 0, false), 5) << "the host's memory all the same";
 	refused(CU_FILE_INVALID_MAPPING_RANGE, read(memory + 3 * frame, frame + 1));
 	refused(CU_FILE_INVALID_MAPPING_RANGE, read(memory, 4 * frame + 1));
 	EXPECT_EQ(memory[0], 'f');
@@ -115,14 +117,14 @@ TEST_P(CufileForeign, Batches)
 	CUfileIOParams_t parts[3];
 	for (unsigned i = 0; i < 3; i++)
 		parts[i] = batch_io(file(), memory, 2 * frame, i * 2 * frame, i * 2 * frame);
-	ASSERT_EQ(library.submit(batch, 3, parts).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 3, parts).err, 0);
 	CUfileIOEvents_t events[3];
 	unsigned n = 3;
-	ASSERT_EQ(library.status(batch, 3, &n, events, nullptr).err, 0);
+	ASSERT_EQ(library.batches.status(batch, 3, &n, events, nullptr).err, 0);
 	EXPECT_EQ(bytes.compare(0, 6 * frame, memory, 6 * frame), 0);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
 	EXPECT_TRUE(system.calls.empty());
-	library.destroy(batch);
+	library.batches.destroy(batch);
 }
 
 TEST_P(CufileForeign, InAStream)
@@ -131,7 +133,7 @@ TEST_P(CufileForeign, InAStream)
 	size_t size = 4096;
 	off_t from = 8192, to = frame;
 	ssize_t result = 0;
-	const int rc = library.submit_to_stream(file(), memory, &size, &from, &to, &result, nullptr, false).err;
+	const int rc = library.streams.submit(file(), memory, &size, &from, &to, &result, nullptr, false).err;
 	EXPECT_EQ(rc, GetParam() ? 0 : CU_FILE_ASYNC_NOT_SUPPORTED);
 	for (const auto &io : cuda.in_stream)
 		io.call(io.arg);
@@ -190,7 +192,7 @@ TEST_P(CufileForeign, TwiceAndInsideAndBeside)
 
 TEST_P(CufileForeign, NoMoreThanThereMayBe)
 {
-	ASSERT_EQ(library.set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, 3 * frame / 1024).err, 0);
+	ASSERT_EQ(library.driver.set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, 3 * frame / 1024).err, 0);
 	EXPECT_EQ(register_memory(memory, 2 * frame), 0);
 	EXPECT_EQ(register_memory(memory + 2 * frame, 2 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED);
 	EXPECT_NE(system.to_stderr.find("max_device_pinned_mem_size_kb"), std::string::npos) << system.to_stderr;
@@ -225,7 +227,7 @@ TEST_P(CufileForeign, WithoutLibpeerdmaNobodyAsks)
 
 TEST_P(CufileForeign, ForcedIsAsBefore)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
 	EXPECT_EQ(register_memory(memory, frame), 0);
 	EXPECT_EQ(peerdma.foreign_imports, 0);
 	EXPECT_EQ(read(memory, 5), 5);
@@ -246,13 +248,13 @@ TEST_P(CufileForeign, TheKernelLosesIt)
 
 TEST_P(CufileForeign, StatisticsKnowNoGpu)
 {
-	ASSERT_EQ(library.stats().set_level(3), true);
-	ASSERT_TRUE(library.stats().start());
+	ASSERT_EQ(library.stats.set_level(3), true);
+	ASSERT_TRUE(library.stats.start());
 	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	comes(memory, frame);
 	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	CUfileStatsLevel3_t stats;
-	library.stats().get(stats);
+	library.stats.get(stats);
 	EXPECT_EQ(stats.num_gpus, 0u);
 	EXPECT_EQ(stats.detailed.basic.read_bytes, frame);
 	EXPECT_EQ(stats.detailed.basic.buf_register_ops.ok, 1u);

@@ -313,10 +313,10 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	auto job = std::make_shared<Job>();
 	job->add(request(10, 0), 4096);
 	ASSERT_EQ(batch.begin(2, {job}), CU_FILE_SUCCESS);
-	int nr_threads = 0;
+	int helped = 0;
 	const auto help = [&](Job &with) {
 		EXPECT_EQ(&with, job.get());
-		nr_threads++;
+		helped++;
 		batch.finish(event(1));
 		batch.finish(event(2));
 	};
@@ -325,10 +325,10 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	EXPECT_EQ(batch.fetch(1, n, 0, help, events), CU_FILE_SUCCESS) << "fewer";
 	n = 4;
 	EXPECT_EQ(batch.fetch(2, n, 1000, help, events), CU_FILE_SUCCESS) << "with a deadline";
-	EXPECT_EQ(nr_threads, 0);
+	EXPECT_EQ(helped, 0);
 	n = 4;
 	EXPECT_EQ(batch.fetch(2, n, -1, help, events), CU_FILE_SUCCESS);
-	EXPECT_EQ(nr_threads, 1);
+	EXPECT_EQ(helped, 1);
 	EXPECT_EQ(n, 2u);
 	// A job that is over is not looked at again.
 	job.reset();
@@ -336,7 +336,7 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	std::thread other([&] { batch.finish(event(3)); });
 	n = 4;
 	EXPECT_EQ(batch.fetch(1, n, -1, help, events), CU_FILE_SUCCESS);
-	EXPECT_EQ(nr_threads, 1);
+	EXPECT_EQ(helped, 1);
 	other.join();
 }
 

@@ -138,8 +138,8 @@ public:
 		if (io.registered) {
 			EXPECT_EQ(library.register_buffer(memory.data(), io.registered, 0).err, 0);
 		}
-		library.stats().set_level(1);
-		library.stats().start();
+		library.stats.set_level(1);
+		library.stats.start();
 	}
 	~World() { close_all(library); }
 	World(const World &) = delete;
@@ -153,7 +153,7 @@ public:
 		}
 		Seen seen;
 		seen.result = call == Call::sync ?
-				      library.transfer(fh(), base(), io_.size, io_.from, io_.to, io_.write) :
+				      library.router.transfer(fh(), base(), io_.size, io_.from, io_.to, io_.write) :
 			      call == Call::vector ? by_vector() :
 			      call == Call::batch  ? by_batch() :
 						     by_stream(io_.size);
@@ -165,8 +165,8 @@ public:
 		size_t size = io_.size;
 		off_t from = io_.from, to = io_.to;
 		ssize_t result = 4711;
-		const CUfileError_t error = library.submit_to_stream(fh(), base(), &size, &from, &to, &result,
-								     reinterpret_cast<CUstream>(this), io_.write);
+		const CUfileError_t error = library.streams.submit(fh(), base(), &size, &from, &to, &result,
+								   reinterpret_cast<CUstream>(this), io_.write);
 		if (error.err)
 			return refusal(error.err);
 		size = size_then;
@@ -179,16 +179,16 @@ public:
 	void tell(Seen &seen)
 	{
 		seen.memory = memory_of();
-		// Whichever of both was written: a part of a block is bounced, or a stream carries what would be peer_gpu.
+		// Whichever of both was written: a part of a block is bounced, or a stream copies what would go by a peer GPU.
 		seen.file = peerdma.file != bytes ? peerdma.file : system.bytes(fd_);
 		peerdma_cufile_counts counts = {};
-		library.counts(counts);
+		library.router.accounting().counts(counts);
 		for (unsigned i = 0; i < PEERDMA_CUFILE_NR_WHYS; i++) {
 			seen.ios += counts.ios[i];
 			seen.bytes += counts.bytes[i];
 		}
 		CUfileStatsLevel1_t stats = {};
-		library.stats().write(1, &stats);
+		library.stats.write(1, &stats);
 		seen.good = stats.read_ops.ok + stats.write_ops.ok;
 		seen.failed = stats.read_ops.err + stats.write_ops.err;
 		seen.read_bytes = stats.read_bytes;
@@ -209,7 +209,7 @@ private:
 	int64_t by_vector()
 	{
 		const CUfileIOVec_t one = {base(true), io_.size};
-		return library.transfer_vector(fh(), &one, 1, io_.from, 0, io_.write);
+		return library.router.transfer_vector(fh(), &one, 1, io_.from, 0, io_.write);
 	}
 	int64_t by_batch()
 	{
@@ -217,16 +217,16 @@ private:
 		EXPECT_EQ(library.create_batch(&id, 1).err, 0);
 		const CUfileIOParams_t io = batch_io(fh(), base(), io_.size, io_.from, io_.to, this,
 						     io_.write ? CUFILE_WRITE : CUFILE_READ);
-		const CUfileError_t error = library.submit(id, 1, &io);
+		const CUfileError_t error = library.batches.submit(id, 1, &io);
 		CUfileIOEvents_t event = {};
 		unsigned n = 1;
 		if (!error.err) {
-			EXPECT_EQ(library.status(id, 1, &n, &event, nullptr).err, 0);
+			EXPECT_EQ(library.batches.status(id, 1, &n, &event, nullptr).err, 0);
 			EXPECT_EQ(n, 1u);
 			EXPECT_EQ(event.cookie, this);
 			EXPECT_EQ(event.status, static_cast<int64_t>(event.ret) < 0 ? CUFILE_FAILED : CUFILE_COMPLETE);
 		}
-		library.destroy(id);
+		library.batches.destroy(id);
 		return error.err ? refusal(error.err) : static_cast<int64_t>(event.ret);
 	}
 

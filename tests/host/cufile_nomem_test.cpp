@@ -78,7 +78,7 @@ protected:
 			all = unused;
 			// Nobody is still at it.
 			std::fill(cuda.device.begin(), cuda.device.end(), 'd');
-			library.close();
+			library.driver.close();
 			close(fd);
 			ASSERT_EQ(cuda.device.find_first_not_of('d'), std::string::npos);
 			ASSERT_EQ(cuda.pinned, 0);
@@ -92,7 +92,7 @@ protected:
 		fuse = nth;
 		int64_t n;
 		try {
-			n = library.transfer(fh, cuda.device.data(), bytes.size(), 0, 0, write);
+			n = library.router.transfer(fh, cuda.device.data(), bytes.size(), 0, 0, write);
 		} catch (const std::bad_alloc &) {
 			n = -ENOMEM;
 		}
@@ -146,7 +146,7 @@ TEST_P(CufileNoMemory, Batches)
 		fuse = nth;
 		bool begun = false;
 		try {
-			begun = !library.submit(batch, parts, ios).err;
+			begun = !library.batches.submit(batch, parts, ios).err;
 		} catch (const std::bad_alloc &) {
 			begun = false;
 		}
@@ -158,7 +158,7 @@ TEST_P(CufileNoMemory, Batches)
 			unsigned nr = parts - events;
 			CUfileError_t rc = {CU_FILE_NOMEM_ERROR, CUDA_SUCCESS};
 			try {
-				rc = library.status(batch, nr, &nr, some, nth % 2 ? &deadline : nullptr);
+				rc = library.batches.status(batch, nr, &nr, some, nth % 2 ? &deadline : nullptr);
 			} catch (const std::bad_alloc &) {
 				continue;
 			}
@@ -178,7 +178,7 @@ TEST_P(CufileNoMemory, Batches)
 		}
 		disarm();
 		try {
-			library.destroy(batch);
+			library.batches.destroy(batch);
 		} catch (const std::bad_alloc &) {
 			ADD_FAILURE() << "it cannot be destroyed";
 		}

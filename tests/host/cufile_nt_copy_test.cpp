@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Bytes that are stored past the caches, and who reads so: all come, and nothing locality_of them changes.
+// Bytes that are stored past the caches, and who reads so: all come, and nothing around them changes.
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -187,14 +187,14 @@ TEST_P(CufileCrowd, BringsAllBytes)
 		std::vector<std::thread> others;
 		for (unsigned i = 0; i < crowd.others; i++)
 			others.emplace_back([&, i] {
-				EXPECT_EQ(library.transfer(waiting, cuda.device.data() + mine + i * theirs, theirs, 0,
-							   0, false),
+				EXPECT_EQ(library.router.transfer(waiting, cuda.device.data() + mine + i * theirs,
+								  theirs, 0, 0, false),
 					  static_cast<int64_t>(theirs));
 			});
 		while (gate.inside < crowd.others)
 			std::this_thread::yield();
 		system.calls.clear();
-		EXPECT_EQ(library.transfer(fh, cuda.device.data(), crowd.size, 0, 0, false),
+		EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), crowd.size, 0, 0, false),
 			  static_cast<int64_t>(crowd.size));
 		size_t elsewhere = 0;
 		for (const auto &call : system.calls)

@@ -22,20 +22,20 @@ protected:
 	{
 		const CUfileHandle_t fh = register_file(library, fd);
 		const auto n = static_cast<int64_t>(bytes.size());
-		EXPECT_EQ(library.transfer(fh, cuda.device.data(), bytes.size(), 0, 0, false), n);
+		EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), bytes.size(), 0, 0, false), n);
 		EXPECT_TRUE(cuda.device == bytes);
-		EXPECT_EQ(library.transfer(fh, cuda.device.data(), 4096, 0, 0, false), 4096);
+		EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 4096, 0, 0, false), 4096);
 		CUfileBatchHandle_t batch = nullptr;
 		ASSERT_EQ(library.create_batch(&batch, 1).err, 0);
 		const CUfileIOParams_t io = batch_io(fh, cuda.device.data(), bytes.size(), 0);
-		ASSERT_EQ(library.submit(batch, 1, &io).err, 0);
+		ASSERT_EQ(library.batches.submit(batch, 1, &io).err, 0);
 		CUfileIOEvents_t event;
 		unsigned nr = 1;
 		const struct timespec soon = {30, 0};
-		ASSERT_EQ(library.status(batch, 1, &nr, &event, &soon).err, 0);
+		ASSERT_EQ(library.batches.status(batch, 1, &nr, &event, &soon).err, 0);
 		EXPECT_EQ(event.ret, bytes.size());
-		library.destroy(batch);
-		library.close();
+		library.batches.destroy(batch);
+		library.driver.close();
 	}
 
 	const std::string folder = "/sys/bus/pci/devices/0000:0a:00.0/";
@@ -97,12 +97,11 @@ TEST_F(CufileNumaAffinity, WhatAHelperMakesIsWhereTheProgramMayRun)
 	size_t size = bytes.size();
 	off_t zero = 0;
 	ssize_t result = 0;
-	ASSERT_EQ(library.submit_to_stream(fh, cuda.device.data(), &size, &zero, &zero, &result, nullptr, false).err,
-		  0);
+	ASSERT_EQ(library.streams.submit(fh, cuda.device.data(), &size, &zero, &zero, &result, nullptr, false).err, 0);
 	for (const auto &io : cuda.in_stream)
 		io.call(io.arg);
 	EXPECT_EQ(result, static_cast<ssize_t>(size));
-	library.close();
+	library.driver.close();
 	EXPECT_GT(system.stays.size(), 1u) << "one helper alone shows nothing";
 	for (const auto &[thread, cpus] : system.began_on)
 		EXPECT_EQ(cpus, all);

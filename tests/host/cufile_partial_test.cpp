@@ -68,12 +68,12 @@ protected:
 		system.stop_at = at;
 		system.stop_error = error;
 	}
-	int64_t one(bool write) { return library.transfer(fh, memory(), GetParam().size, 0, 0, write); }
+	int64_t one(bool write) { return library.router.transfer(fh, memory(), GetParam().size, 0, 0, write); }
 	int64_t vector(bool write)
 	{
 		const size_t half = GetParam().size / 2;
 		const CUfileIOVec_t places[] = {{memory(), half}, {memory() + half, GetParam().size - half}};
-		return library.transfer_vector(fh, places, 2, 0, 0, write);
+		return library.router.transfer_vector(fh, places, 2, 0, 0, write);
 	}
 	int64_t batch(bool write)
 	{
@@ -81,11 +81,11 @@ protected:
 		EXPECT_EQ(library.create_batch(&id, 1).err, 0);
 		const CUfileIOParams_t io =
 			batch_io(fh, memory(), GetParam().size, 0, 0, nullptr, write ? CUFILE_WRITE : CUFILE_READ);
-		EXPECT_EQ(library.submit(id, 1, &io).err, 0);
+		EXPECT_EQ(library.batches.submit(id, 1, &io).err, 0);
 		unsigned n = 1;
 		CUfileIOEvents_t event = {};
-		EXPECT_EQ(library.status(id, 1, &n, &event, nullptr).err, 0);
-		library.destroy(id);
+		EXPECT_EQ(library.batches.status(id, 1, &n, &event, nullptr).err, 0);
+		library.batches.destroy(id);
 		const auto result = static_cast<int64_t>(event.ret);
 		EXPECT_EQ(event.status, result < 0 ? CUFILE_FAILED : CUFILE_COMPLETE);
 		return result;

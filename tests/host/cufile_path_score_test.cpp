@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which way, and why not a better one: of each kind of memory, file and location, under each kind of will.
+// Which path, and why not a better one: for each kind of memory, file and place, under each setting.
 #include "cufile_program.hpp"
 
 namespace
@@ -127,7 +127,7 @@ TEST_P(CufilePathScore, IsSaidBefore)
 {
 	const Case &one = GetParam();
 	peerdma_cufile_route route = {};
-	ASSERT_EQ(library.explain(add(), memory() + one.at, one.size, 0, 0, route), 0);
+	ASSERT_EQ(library.router.explain(add(), memory() + one.at, one.size, 0, 0, route), 0);
 	EXPECT_EQ(route.route, one.route);
 	EXPECT_EQ(route.why, one.why);
 	EXPECT_EQ(route.reason != 0, one.why == PEERDMA_CUFILE_WHY_REFUSED);
@@ -146,15 +146,15 @@ TEST_P(CufilePathScore, IsDoneAndCounted)
 		if (one.at + one.size > 65536)
 			break; // it is not there
 		peerdma_cufile_counts before = {}, after = {};
-		library.counts(before);
+		library.router.accounting().counts(before);
 		peerdma.reads.clear();
-		EXPECT_EQ(library.transfer(fh, memory(), one.size, 0, static_cast<off_t>(one.at), false),
+		EXPECT_EQ(library.router.transfer(fh, memory(), one.size, 0, static_cast<off_t>(one.at), false),
 			  static_cast<int64_t>(one.size));
 		EXPECT_EQ(std::string(memory() + one.at, one.size), std::string(one.size, 'f'));
 		// What is refused, of memory that the CPU reaches, libpeerdma does all the same.
 		const bool by_peer = one.route == direct || (one.refused && one.memory == In::buffer);
 		EXPECT_EQ(peerdma.reads.size(), by_peer ? 1u : 0u);
-		library.counts(after);
+		library.router.accounting().counts(after);
 		for (unsigned why = 0; why < PEERDMA_CUFILE_NR_WHYS; why++) {
 			EXPECT_EQ(after.ios[why] - before.ios[why], why == one.why) << why;
 			EXPECT_EQ(after.bytes[why] - before.bytes[why], why == one.why ? one.size : 0u) << why;
@@ -173,13 +173,13 @@ TEST_P(CufilePathScore, WhoInsistsGetsItOrAnError)
 	// A write of a part of a block goes through the page cache.
 	const bool written = one.strictly && (one.route != direct || one.size % 512 == 0);
 	for (const bool write : {false, true})
-		EXPECT_EQ(library.transfer(fh, memory() + one.at, one.size, 0, 0, write),
+		EXPECT_EQ(library.router.transfer(fh, memory() + one.at, one.size, 0, 0, write),
 			  (write ? written : one.strictly) ? static_cast<int64_t>(one.size) : -5008)
 			<< write;
 	EXPECT_EQ(std::string(memory() + one.at, one.size) == before, !one.strictly);
 	EXPECT_TRUE(one.strictly || system.calls.empty());
 	peerdma_cufile_counts counts = {};
-	library.counts(counts);
+	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.ios[one.why], unsigned{one.strictly} + written) << "what was not done is not counted";
 }
 

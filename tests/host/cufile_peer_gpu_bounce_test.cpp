@@ -2,6 +2,7 @@
 // Bytes for a GPU that the drive does not reach, by way of one that it does: when, which, and that they are right.
 #include <thread>
 
+#include "cufile/platform/errors.hpp"
 #include "cufile_program.hpp"
 
 namespace
@@ -28,8 +29,8 @@ protected:
 	~CufilePeerGpuBounce() override
 	{
 		close_all(library);
-		EXPECT_TRUE(peerdma.pinned.empty()) << "a peer_gpu stays registered";
-		EXPECT_TRUE(cuda.allocated.empty()) << "a peer_gpu's memory leaked";
+		EXPECT_TRUE(peerdma.pinned.empty()) << "bounce memory stays registered";
+		EXPECT_TRUE(cuda.allocated.empty()) << "bounce memory leaked";
 		EXPECT_EQ(peerdma.open_files, 0) << "a file of libpeerdma's leaked";
 	}
 	void route(const std::string &keys) { system.texts["/etc/cufile.json"] = "{\"properties\": {" + keys + "}}"; }
@@ -42,9 +43,9 @@ protected:
 	int64_t read(size_t size, off_t from = 0, off_t to = 0)
 	{
 		peerdma.buffer.assign(peerdma.buffer.size(), 'x');
-		return library.transfer(file(), peerdma.buffer.data(), size, from, to, false);
+		return library.router.transfer(file(), peerdma.buffer.data(), size, from, to, false);
 	}
-	// It came, and nothing locality_of it.
+	// It came, and nothing around it.
 	bool came(size_t size, size_t from = 0, size_t to = 0)
 	{
 		const std::string &all = peerdma.buffer;
@@ -54,16 +55,16 @@ protected:
 	uint32_t way()
 	{
 		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(file(), peerdma.buffer.data(), 4096, 0, 0, route), 0);
+		EXPECT_EQ(library.router.explain(file(), peerdma.buffer.data(), 4096, 0, 0, route), 0);
 		return route.route;
 	}
 	uint64_t near()
 	{
 		peerdma_cufile_counts counts = {};
-		library.counts(counts);
+		library.router.accounting().counts(counts);
 		return counts.near_bytes;
 	}
-	// Where its peer_gpu is, once there has been I/O.
+	// Where its bounce memory is, once there has been I/O.
 	int peer_gpu()
 	{
 		std::vector<int> used;
@@ -155,8 +156,8 @@ TEST_F(CufilePeerGpuBounce, WritesOfEachSizeAndPlace)
 		peerdma.buffer = some_bytes(8 * MiB);
 		std::string want = peerdma.file;
 		want.replace(io.at, io.size, peerdma.buffer, io.from, io.size);
-		EXPECT_EQ(library.transfer(file(), peerdma.buffer.data(), io.size, static_cast<off_t>(io.at),
-					   static_cast<off_t>(io.from), true),
+		EXPECT_EQ(library.router.transfer(file(), peerdma.buffer.data(), io.size, static_cast<off_t>(io.at),
+						  static_cast<off_t>(io.from), true),
 			  static_cast<int64_t>(io.size));
 		EXPECT_TRUE(peerdma.file == want) << io.size << " at " << io.at;
 	}
@@ -171,8 +172,9 @@ TEST_F(CufilePeerGpuBounce, MoreAtATimeThanThereIsRoomFor)
 	for (size_t i = 0; i < 24; i++)
 		threads.emplace_back([&, i] {
 			for (size_t j = 0; j < 8; j++)
-				good += library.transfer(fh, peerdma.buffer.data(), size, static_cast<off_t>(i * size),
-							 static_cast<off_t>(i * size), false) == size;
+				good += library.router.transfer(fh, peerdma.buffer.data(), size,
+								static_cast<off_t>(i * size),
+								static_cast<off_t>(i * size), false) == size;
 		});
 	for (auto &thread : threads)
 		thread.join();
@@ -190,12 +192,12 @@ TEST_F(CufilePeerGpuBounce, Batches)
 	for (int i = 0; i < 4; i++)
 		ios[i] = batch_io(file(), peerdma.buffer.data(), MiB, i * static_cast<off_t>(MiB),
 				  i * static_cast<off_t>(MiB));
-	ASSERT_EQ(library.submit(batch, 4, ios).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 4, ios).err, 0);
 	unsigned nr = 4;
-	ASSERT_EQ(library.status(batch, 4, &nr, events, nullptr).err, 0);
+	ASSERT_EQ(library.batches.status(batch, 4, &nr, events, nullptr).err, 0);
 	EXPECT_TRUE(came(4 * MiB));
 	EXPECT_EQ(near(), 4 * MiB);
-	library.destroy(batch);
+	library.batches.destroy(batch);
 }
 
 TEST_F(CufilePeerGpuBounce, OnlyWhereItIsAskedFor)
@@ -290,7 +292,7 @@ TEST_F(CufilePeerGpuBounce, WhereNoneIsPossible)
 	EXPECT_EQ(near(), MiB) << "and without all that it is";
 }
 
-// The file that met the shortage is not without a peer_gpu for ever.
+// The file that met the shortage is not without a peer GPU for ever.
 TEST_F(CufilePeerGpuBounce, AShortageIsNotRemembered)
 {
 	const auto bounces = [&](uint64_t before) {

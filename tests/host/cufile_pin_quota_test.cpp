@@ -18,8 +18,8 @@ protected:
 		cuda.device.assign(12 * frame, 'd');
 		const auto at = reinterpret_cast<uintptr_t>(cuda.device.data());
 		memory = cuda.device.data() + (frame - at % frame) + frame;
-		EXPECT_EQ(library.set_max_pinned(4 * frame / 1024).err, 0);
-		EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+		EXPECT_EQ(library.driver.set_max_pinned(4 * frame / 1024).err, 0);
+		EXPECT_EQ(library.driver.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
 		fh = register_file(library, system.program_fd(bytes, O_RDWR));
 	}
 	~CufilePinQuota() override
@@ -32,9 +32,9 @@ protected:
 	uint32_t why(char *base, size_t size)
 	{
 		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(fh, base, size, 0, 0, route), 0);
+		EXPECT_EQ(library.router.explain(fh, base, size, 0, 0, route), 0);
 		std::fill(base, base + size, 'x');
-		EXPECT_EQ(library.transfer(fh, base, size, 0, 0, false), static_cast<int64_t>(size));
+		EXPECT_EQ(library.router.transfer(fh, base, size, 0, 0, false), static_cast<int64_t>(size));
 		EXPECT_EQ(bytes.compare(0, size, base, size), 0);
 		return route.why;
 	}
@@ -57,7 +57,7 @@ TEST_F(CufilePinQuota, BeyondTheLimitItBounces)
 	EXPECT_EQ(why(memory + 3 * frame, 2 * frame), static_cast<uint32_t>(PEERDMA_CUFILE_WHY_PINNED_LIMIT));
 	EXPECT_NE(system.to_stderr.find("max_device_pinned_mem_size_kb has no room"), std::string::npos);
 	peerdma_cufile_counts counts = {};
-	library.counts(counts);
+	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_PINNED_LIMIT], 1u);
 	// What fits does.
 	EXPECT_EQ(register_memory(memory + 5 * frame, frame), 0);
@@ -88,11 +88,11 @@ TEST_F(CufilePinQuota, WhatIsDeregisteredMakesRoom)
 TEST_F(CufilePinQuota, TheLimitCanBeChanged)
 {
 	EXPECT_EQ(register_memory(memory, 4 * frame), 0);
-	EXPECT_EQ(library.set_max_pinned(0).err, 0);
+	EXPECT_EQ(library.driver.set_max_pinned(0).err, 0);
 	EXPECT_EQ(why(memory, 4 * frame), 0u) << "what is there stays";
 	EXPECT_EQ(register_memory(memory + 4 * frame, 1), 0);
 	EXPECT_NE(why(memory + 4 * frame, 1), 0u);
-	EXPECT_EQ(library.set_max_pinned(8 * frame / 1024).err, 0);
+	EXPECT_EQ(library.driver.set_max_pinned(8 * frame / 1024).err, 0);
 	EXPECT_EQ(register_memory(memory + 5 * frame, frame), 0);
 	EXPECT_EQ(why(memory + 5 * frame, frame), 0u);
 }
@@ -107,7 +107,7 @@ TEST(CufilePinnedMemory, IsOfEachGpu)
 	EXPECT_FALSE(pinned.charge(0, 41));
 	EXPECT_TRUE(pinned.charge(1, 100));
 	EXPECT_FALSE(pinned.charge(1, 1));
-	EXPECT_FALSE(pinned.charge(0, UINT64_MAX)) << "the sum does not wrap locality_of";
+	EXPECT_FALSE(pinned.charge(0, UINT64_MAX)) << "the sum does not wrap around";
 	EXPECT_TRUE(pinned.charge(0, 40));
 	pinned.refund(1, 50);
 	EXPECT_TRUE(pinned.charge(1, 50));

@@ -45,6 +45,6 @@ inline CUfileIOParams_t batch_io(CUfileHandle_t fh, void *base, size_t size, off
 
 inline void close_all(cufile::Library &library)
 {
-	while (library.use_count())
-		library.close();
+	while (library.driver.use_count())
+		library.driver.close();
 }

@@ -23,13 +23,13 @@ protected:
 	peerdma_cufile_route explain(const void *base, size_t size)
 	{
 		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(file(), base, size, 0, 0, route), 0);
+		EXPECT_EQ(library.router.explain(file(), base, size, 0, 0, route), 0);
 		return route;
 	}
 	uint64_t ios(enum peerdma_cufile_why why)
 	{
 		peerdma_cufile_counts counts = {};
-		library.counts(counts);
+		library.router.accounting().counts(counts);
 		return counts.ios[why];
 	}
 	// Nothing is left of it when the program has closed all that it opened.

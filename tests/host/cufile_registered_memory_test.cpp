@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Memory of CUDA's that is registered with the kernel, when it is, and what becomes of it.
+#include "cufile/platform/errors.hpp"
 #include "cufile_registered.hpp"
 
 namespace
@@ -24,7 +25,7 @@ protected:
 	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
 		std::fill(base + to, base + to + size, 'x');
-		return library.transfer(file(), base, size, from, to, false);
+		return library.router.transfer(file(), base, size, from, to, false);
 	}
 	// It came, and directly or not.
 	void comes(bool directly, char *base, size_t size, off_t from = 0, off_t to = 0)
@@ -48,7 +49,7 @@ TEST_F(CufileRegisteredMemory, RegisteredMemoryGoesDirectly)
 	comes(true, memory, 16 * frame);
 	EXPECT_EQ(read(memory, 1, 0, 16 * frame), cufile::failed(CU_FILE_INVALID_MAPPING_RANGE));
 	std::fill(memory, memory + 4096, 'w');
-	EXPECT_EQ(library.transfer(file(), memory, 4096, 8192, 0, true), 4096);
+	EXPECT_EQ(library.router.transfer(file(), memory, 4096, 8192, 0, true), 4096);
 	EXPECT_EQ(peerdma.file.substr(8192, 4096), std::string(4096, 'w'));
 	EXPECT_TRUE(system.calls.empty()) << "the system's own calls were not used";
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
@@ -85,7 +86,7 @@ TEST_P(CufileRegisteredMemoryRange, AreWholeFrames)
 	}
 }
 
-// FrameTable lie across the ends of the allocation, of which only its own bytes are for anybody.
+// Frames lie across the ends of the allocation, of which only its own bytes are for anybody.
 TEST_F(CufileRegisteredMemory, AtTheEndsOfTheAllocation)
 {
 	char *const first = cuda.device.data(), *const last = first + cuda.device.size() - 5;
@@ -154,7 +155,7 @@ TEST_F(CufileRegisteredMemory, AFrameThatAnotherProgramHasBounces)
 
 TEST_F(CufileRegisteredMemory, WhatTheKernelDoesNotTakeBouncesAndSaysWhy)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
 	peerdma.pin_error = -EOPNOTSUPP;
 	peerdma.pin_reason = PEERDMA_REASON_VENDOR_MODULE;
 	EXPECT_EQ(register_memory(memory, 4 * frame), 0);
@@ -226,7 +227,7 @@ TEST_F(CufileRegisteredMemory, WhatIsNotForIt)
 	EXPECT_EQ(register_memory(memory + frame, frame), 0) << "mapped in pieces: the driver has no number for it";
 	close_all(library);
 	cuda.id = 1;
-	EXPECT_EQ(library.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
 	EXPECT_EQ(register_memory(memory, frame), 0);
 	EXPECT_EQ(peerdma.pins, 0);
 	EXPECT_EQ(cuda.synced, 0);
@@ -353,7 +354,7 @@ TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddressIsRegistered)
 // What was freed counts no more against max_device_pinned_mem_size_kb.
 TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddressHasItsRoom)
 {
-	EXPECT_EQ(library.set_max_pinned(4 * frame / 1024).err, 0);
+	EXPECT_EQ(library.driver.set_max_pinned(4 * frame / 1024).err, 0);
 	for (cuda.id = 1; cuda.id < 5; cuda.id++) {
 		EXPECT_EQ(register_memory(memory, 4 * frame), 0);
 		comes(true, memory, 4 * frame);
@@ -440,7 +441,7 @@ TEST_F(CufileMappedLater, NotWhileAStreamWaits)
 	size_t size = 60 * frame;
 	off_t zero = 0;
 	ssize_t result = 0;
-	ASSERT_EQ(library.submit_to_stream(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
+	ASSERT_EQ(library.streams.submit(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
 	cuda.mapped_to = SIZE_MAX;
 	const size_t before = peerdma.imports.size();
 	for (const auto &io : cuda.in_stream)
@@ -485,7 +486,8 @@ TEST_F(CufileMappedLater, ByManyThreads)
 	std::vector<std::thread> all;
 	std::atomic<int> bad{0};
 	for (int i = 0; i < 8; i++)
-		all.emplace_back([&] { bad += library.transfer(fh, memory, 60 * frame, 0, 0, false) != 60 * frame; });
+		all.emplace_back(
+			[&] { bad += library.router.transfer(fh, memory, 60 * frame, 0, 0, false) != 60 * frame; });
 	for (auto &thread : all)
 		thread.join();
 	EXPECT_EQ(bad, 0);
@@ -603,13 +605,13 @@ TEST_F(CufileTensors, AllGoDirectly)
 	}
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 6u) << "one each, in however many parts";
 	peerdma_cufile_counts counts = {};
-	library.counts(counts);
+	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.bytes[PEERDMA_CUFILE_WHY_NONE], 6 * tensor);
 	std::fill(memory, memory + 6 * tensor, 'w');
 	for (size_t i = 0; i < 6; i++)
-		EXPECT_EQ(
-			library.transfer(file(), memory + i * tensor, tensor, static_cast<off_t>(i * tensor), 0, true),
-			static_cast<int64_t>(tensor));
+		EXPECT_EQ(library.router.transfer(file(), memory + i * tensor, tensor, static_cast<off_t>(i * tensor),
+						  0, true),
+			  static_cast<int64_t>(tensor));
 	EXPECT_EQ(peerdma.file.compare(0, 6 * tensor, std::string(6 * tensor, 'w')), 0);
 	for (const size_t i : {3, 0, 5, 1, 4, 2})
 		EXPECT_EQ(library.deregister_buffer(memory + i * tensor).err, 0);
@@ -634,7 +636,7 @@ TEST_F(CufileTensors, WhatANeighborNeedsStaysAndNoMoreIfItIsLong)
 
 TEST_F(CufileTensors, AreCountedOnce)
 {
-	EXPECT_EQ(library.set_max_pinned(34 * frame / 1024).err, 0);
+	EXPECT_EQ(library.driver.set_max_pinned(34 * frame / 1024).err, 0);
 	EXPECT_EQ(register_memory(memory, tensor), 0);
 	EXPECT_EQ(register_memory(memory + tensor, tensor), 0) << "17 frames, and 16 more";
 	EXPECT_EQ(register_memory(memory + 2 * tensor, tensor), 0);
@@ -678,7 +680,7 @@ TEST_F(CufileTensors, BordersWithinABlock)
 	EXPECT_EQ(register_memory(memory + tensor, tensor), 0);
 	comes(true, memory + tensor + 4, tensor - 4);
 	std::fill(memory, memory + 2 * tensor, 'w');
-	EXPECT_EQ(library.transfer(file(), memory + tensor + 4, MiB, 0, 0, true), static_cast<int64_t>(MiB));
+	EXPECT_EQ(library.router.transfer(file(), memory + tensor + 4, MiB, 0, 0, true), static_cast<int64_t>(MiB));
 	ASSERT_EQ(peerdma.writes.size(), 2u);
 	EXPECT_EQ(peerdma.writes[0].size + peerdma.writes[1].size, MiB);
 	EXPECT_EQ(peerdma.file.compare(0, MiB, std::string(MiB, 'w')), 0);
@@ -687,11 +689,11 @@ TEST_F(CufileTensors, BordersWithinABlock)
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
 	EXPECT_EQ(register_memory(memory, tensor), 0);
 	EXPECT_EQ(register_memory(memory + tensor, tensor), 0);
-	EXPECT_EQ(library.transfer(file(), memory + tensor + 4, MiB, 0, 0, true),
+	EXPECT_EQ(library.router.transfer(file(), memory + tensor + 4, MiB, 0, 0, true),
 		  cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
 	EXPECT_EQ(peerdma.writes.size(), 2u) << "before anything is moved";
-	EXPECT_EQ(library.transfer(file(), memory + tensor, MiB, 0, 0, true), static_cast<int64_t>(MiB));
-	EXPECT_EQ(library.transfer(file(), memory + tensor + 4, 512, 0, 0, true), 512) << "in one run";
+	EXPECT_EQ(library.router.transfer(file(), memory + tensor, MiB, 0, 0, true), static_cast<int64_t>(MiB));
+	EXPECT_EQ(library.router.transfer(file(), memory + tensor + 4, 512, 0, 0, true), 512) << "in one run";
 }
 
 // A count that is less than the size is the end of the file, and nothing else.
@@ -714,7 +716,7 @@ TEST_F(CufileTensors, NoRoomForTheSecondRun)
 {
 	for (size_t i = 0; i < 2; i++)
 		EXPECT_EQ(register_memory(memory + i * tensor, tensor), 0);
-	const auto write = [&] { return library.transfer(file(), memory + tensor, tensor, 0, 0, true); };
+	const auto write = [&] { return library.router.transfer(file(), memory + tensor, tensor, 0, 0, true); };
 	ASSERT_EQ(write(), static_cast<int64_t>(tensor));
 	ASSERT_EQ(peerdma.writes.size(), 2u);
 	const uint64_t first = peerdma.writes[0].size;
@@ -730,7 +732,7 @@ TEST_F(CufileTensors, NoRoomForTheSecondRun)
 	EXPECT_EQ(write(), -ENOSPC);
 }
 
-// Registering asks the driver of the registrations locality_of it, not of all.
+// Registering asks the driver of the registrations around it, not of all.
 TEST_F(CufileTensors, RegisteringDoesNotAskOfWhatIsFar)
 {
 	const auto asked = [&](size_t at) {
@@ -756,15 +758,15 @@ TEST_F(CufileTensors, InABatch)
 	}
 	CUfileBatchHandle_t batch = nullptr;
 	ASSERT_EQ(library.create_batch(&batch, 6).err, 0);
-	ASSERT_EQ(library.submit(batch, 6, ios).err, 0);
-	ASSERT_EQ(library.status(batch, 6, &n, events, nullptr).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 6, ios).err, 0);
+	ASSERT_EQ(library.batches.status(batch, 6, &n, events, nullptr).err, 0);
 	EXPECT_EQ(n, 6u);
 	for (unsigned i = 0; i < 6; i++) {
 		EXPECT_EQ(events[i].ret, tensor);
 		EXPECT_EQ(bytes.compare(i * 4096, tensor, memory + i * tensor, tensor), 0);
 	}
 	EXPECT_EQ(this->ios(PEERDMA_CUFILE_WHY_NONE), 6u);
-	library.destroy(batch);
+	library.batches.destroy(batch);
 }
 
 TEST_F(CufileTensors, InAStream)
@@ -774,8 +776,7 @@ TEST_F(CufileTensors, InAStream)
 	size_t size = tensor;
 	off_t zero = 0;
 	ssize_t result = 0;
-	ASSERT_EQ(library.submit_to_stream(file(), memory + tensor, &size, &zero, &zero, &result, nullptr, false).err,
-		  0);
+	ASSERT_EQ(library.streams.submit(file(), memory + tensor, &size, &zero, &zero, &result, nullptr, false).err, 0);
 	for (const auto &io : cuda.in_stream)
 		io.call(io.arg);
 	EXPECT_EQ(result, static_cast<ssize_t>(size));
@@ -820,7 +821,7 @@ TEST_F(CufileTensors, HundredsByManyThreads)
 					const auto from =
 						static_cast<off_t>(next(state) % (bytes.size() - size) / 4 * 4);
 					bad += in && library.register_buffer(start, size, 0).err;
-					bad += library.transfer(fh, start, size, from, 0, false) !=
+					bad += library.router.transfer(fh, start, size, from, 0, false) !=
 						       static_cast<int64_t>(size) ||
 					       bytes.compare(static_cast<size_t>(from), size, start, size);
 					bad += !in && library.deregister_buffer(start).err;
@@ -849,7 +850,8 @@ TEST_F(CufileRegisteredMemory, TheKernelLosesItUnderAnIo)
 	EXPECT_EQ(bytes.compare(100, 50 * frame, memory, 50 * frame), 0);
 	EXPECT_EQ(read(memory, 60 * frame, frame), static_cast<int64_t>(59 * frame)) << "the end of the file";
 	std::fill(memory, memory + 20 * frame, 'w');
-	EXPECT_EQ(library.transfer(file(), memory, 20 * frame, frame, 0, true), static_cast<int64_t>(20 * frame));
+	EXPECT_EQ(library.router.transfer(file(), memory, 20 * frame, frame, 0, true),
+		  static_cast<int64_t>(20 * frame));
 	EXPECT_EQ(system.bytes(fd).compare(frame, 20 * frame, std::string(20 * frame, 'w')), 0);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 3u);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 1u);
@@ -867,15 +869,15 @@ TEST_F(CufileRegisteredMemory, AndUnderABatch)
 			parts[i] = batch_io(file(), memory, 20 * frame, i * 20 * frame, i * 20 * frame);
 		std::fill(memory, memory + 60 * frame, 'x');
 		peerdma.error = lost ? -ENODEV : 0;
-		ASSERT_EQ(library.submit(batch, 3, parts).err, 0);
+		ASSERT_EQ(library.batches.submit(batch, 3, parts).err, 0);
 		CUfileIOEvents_t events[3];
 		unsigned n = 3;
-		ASSERT_EQ(library.status(batch, 3, &n, events, nullptr).err, 0);
+		ASSERT_EQ(library.batches.status(batch, 3, &n, events, nullptr).err, 0);
 		EXPECT_EQ(n, 3u);
 		EXPECT_EQ(bytes.compare(0, 60 * frame, memory, 60 * frame), 0);
 		EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
 		EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), lost ? 3u : 0u);
-		library.destroy(batch);
+		library.batches.destroy(batch);
 		EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	}
 }
@@ -887,7 +889,7 @@ TEST_F(CufileRegisteredMemory, DeregisteredBeforeItsTime)
 	size_t size = 4 * frame;
 	off_t zero = 0;
 	ssize_t result = 0;
-	ASSERT_EQ(library.submit_to_stream(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
+	ASSERT_EQ(library.streams.submit(file(), memory, &size, &zero, &zero, &result, nullptr, false).err, 0);
 	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	EXPECT_EQ(peerdma.released, 1u) << "at once";
 	for (const auto &io : cuda.in_stream)

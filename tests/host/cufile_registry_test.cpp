@@ -2,6 +2,7 @@
 // What programs register: files, memory, batches.
 #include <climits>
 
+#include "cufile/platform/errors.hpp"
 #include "cufile_program.hpp"
 
 namespace
@@ -79,7 +80,7 @@ TEST_F(CufileRegistry, ANumberIsNeverGivenTwice)
 		CUfileBatchHandle_t batch;
 		ASSERT_EQ(library.create_batch(&batch, 1).err, 0);
 		EXPECT_TRUE(seen.insert(batch).second) << "of batches neither";
-		library.destroy(batch);
+		library.batches.destroy(batch);
 	}
 }
 
@@ -90,9 +91,9 @@ TEST_F(CufileRegistry, ADescriptorOfAnotherFileNow)
 	system.fds[fd].file = std::make_shared<FakeSystem::File>(FakeSystem::File{"other", S_IFREG, 4711});
 	const CUfileHandle_t second = register_file(library, fd);
 	char text[8] = {};
-	EXPECT_EQ(library.transfer(first, text, 8, 0, 0, false), 5);
+	EXPECT_EQ(library.router.transfer(first, text, 8, 0, 0, false), 5);
 	EXPECT_STREQ(text, "first");
-	EXPECT_EQ(library.transfer(second, text, 8, 0, 0, false), 5);
+	EXPECT_EQ(library.router.transfer(second, text, 8, 0, 0, false), 5);
 	EXPECT_STREQ(text, "other");
 	// The number is the second one's: the first one's end is not its end.
 	library.deregister_file(first);
@@ -117,7 +118,7 @@ TEST_F(CufileRegistry, AFileThatIsOpenedAnewIsANewRegistration)
 		EXPECT_EQ(library.register_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
 	}
 	char text[8] = {};
-	EXPECT_EQ(library.transfer(first, text, 8, 0, 0, false), 5);
+	EXPECT_EQ(library.router.transfer(first, text, 8, 0, 0, false), 5);
 	library.deregister_file(first);
 	EXPECT_EQ(library.register_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
 	library.deregister_file(second);
@@ -177,8 +178,8 @@ TEST_F(CufileRegistry, ALostDescriptorIsAnErrorByEachWay)
 				one = {other, flags, 9000};
 		for (char *const memory : {cuda.device.data(), host.data(), peerdma.buffer.data()}) {
 			for (const size_t n : {size_t{4096}, size}) {
-				EXPECT_EQ(library.transfer(fh, memory, n, 0, 0, false), -EBADF);
-				EXPECT_EQ(library.transfer(fh, memory, n, 0, 0, true), -EBADF);
+				EXPECT_EQ(library.router.transfer(fh, memory, n, 0, 0, false), -EBADF);
+				EXPECT_EQ(library.router.transfer(fh, memory, n, 0, 0, true), -EBADF);
 			}
 		}
 		EXPECT_EQ(peerdma.opened.size(), 0u);
@@ -202,9 +203,9 @@ TEST_F(CufileRegistry, AFileThatLibpeerdmaCannotOpenNow)
 	peerdma.file = "hello";
 	const CUfileHandle_t fh = register_file(library, system.program_fd("hello", O_RDWR));
 	peerdma.open_error = -EMFILE;
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 5, 0, 0, false), -EMFILE);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 5, 0, 0, false), -EMFILE);
 	peerdma.open_error = 0;
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 5, 0, 0, false), 5);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 5, 0, 0, false), 5);
 }
 
 TEST_F(CufileRegistry, ADescriptorThatCannotBeHad)
@@ -259,7 +260,7 @@ TEST_F(CufileRegistry, ADescriptorThatTwoThreadsRegister)
 {
 	const CUfileDescr_t descr = descr_of(system.program_fd("hello", O_RDWR));
 	CUfileHandle_t first = nullptr, second = nullptr;
-	ASSERT_EQ(library.open().err, 0);
+	ASSERT_EQ(library.driver.open().err, 0);
 	system.on_open = [&] { EXPECT_EQ(library.register_file(&second, &descr).err, 0); };
 	EXPECT_EQ(library.register_file(&first, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
 	EXPECT_EQ(first, nullptr);
@@ -273,13 +274,13 @@ TEST_F(CufileRegistry, WhatWouldBeAppendedIsNotWritten)
 	const int fd = system.program_fd("hello", O_RDWR);
 	const CUfileHandle_t fh = register_file(library, fd);
 	char text[] = "HELLO";
-	EXPECT_EQ(library.transfer(fh, text, 2, 0, 0, true), 2);
+	EXPECT_EQ(library.router.transfer(fh, text, 2, 0, 0, true), 2);
 	system.set_flags(fd, O_RDWR | O_APPEND);
-	EXPECT_EQ(library.transfer(fh, text, 5, 0, 0, true), cufile::failed(CU_FILE_INVALID_FILE_OPEN_FLAG));
+	EXPECT_EQ(library.router.transfer(fh, text, 5, 0, 0, true), cufile::failed(CU_FILE_INVALID_FILE_OPEN_FLAG));
 	EXPECT_EQ(system.bytes(fd), "HEllo");
-	EXPECT_EQ(library.transfer(fh, text, 5, 0, 0, false), 5) << "reading is the same";
+	EXPECT_EQ(library.router.transfer(fh, text, 5, 0, 0, false), 5) << "reading is the same";
 	system.set_flags(fd, O_RDWR);
-	EXPECT_EQ(library.transfer(fh, text, 5, 0, 0, true), 5);
+	EXPECT_EQ(library.router.transfer(fh, text, 5, 0, 0, true), 5);
 }
 
 // --- Memory
@@ -312,10 +313,11 @@ TEST_P(CufileRegistryMemory, HasAnEnd)
 	std::string memory(5000, 'm');
 	const CUfileHandle_t fh = register_file(library, system.program_fd(std::string(4000, 'f'), O_RDWR));
 	ASSERT_EQ(library.register_buffer(memory.data(), one.registered, 0).err, 0);
-	EXPECT_EQ(library.transfer(fh, memory.data(), one.size, 0, one.to, false), one.result);
+	EXPECT_EQ(library.router.transfer(fh, memory.data(), one.size, 0, one.to, false), one.result);
 	const size_t n = one.result > 0 ? static_cast<size_t>(one.result) : 0;
 	EXPECT_EQ(static_cast<size_t>(std::count(memory.begin(), memory.end(), 'f')), n);
-	EXPECT_EQ(library.transfer(fh, memory.data(), one.size, 0, one.to, true), one.result) << "a write likewise";
+	EXPECT_EQ(library.router.transfer(fh, memory.data(), one.size, 0, one.to, true), one.result)
+		<< "a write likewise";
 }
 
 TEST_F(CufileRegistry, ABaseIsRegisteredOnce)
@@ -346,18 +348,19 @@ TEST_F(CufileRegistry, RegisteredMemoryIsLookedUpAgain)
 	cuda.device.assign(100, 'd');
 	const CUfileHandle_t fh = register_file(library, system.program_fd("hello", O_RDWR));
 	ASSERT_EQ(library.register_buffer(cuda.device.data(), 100, 0).err, 0);
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), 5, 0, 0, false), 5);
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 5, 0, 0, false), 5);
 	cuda.device[0] = 'd';
 	cuda.kind = cufile::Memory::Kind::host;
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), 5, 0, 0, false), -EIO) << "it is no device's any more";
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 5, 0, 0, false), -EIO)
+		<< "it is no device's any more";
 	EXPECT_EQ(cuda.device[0], 'd');
 	cuda.kind = cufile::Memory::Kind::managed;
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), 5, 0, 0, false), -EIO);
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 5, 0, 0, false), -EIO);
 	cuda.kind = cufile::Memory::Kind::device;
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), 5, 0, 0, false), 5);
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 5, 0, 0, false), 5);
 	cuda.look_up_error = 700;
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), 5, 0, 0, false), -5011);
-	EXPECT_EQ(library.transfer(fh, cuda.device.data() + 1, 4, 0, 0, false), -5011);
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 5, 0, 0, false), -5011);
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data() + 1, 4, 0, 0, false), -5011);
 	EXPECT_EQ(library.register_buffer(cuda.device.data() + 1, 4, 0).err, CU_FILE_CUDA_DRIVER_ERROR);
 	EXPECT_EQ(library.register_buffer(cuda.device.data() + 1, 4, 0).cu_err, 700);
 	cuda.look_up_error = 0;
@@ -371,18 +374,18 @@ TEST_F(CufileRegistry, ClosingForgetsAll)
 	CUfileBatchHandle_t batch;
 	ASSERT_EQ(library.register_buffer(memory, 100, 0).err, 0);
 	ASSERT_EQ(library.create_batch(&batch, 4).err, 0);
-	ASSERT_EQ(library.open().err, 0);
-	ASSERT_EQ(library.close().err, 0);
-	EXPECT_EQ(library.transfer(fh, memory, 5, 0, 0, false), 5) << "it is open for somebody else";
-	ASSERT_EQ(library.close().err, 0);
-	EXPECT_EQ(library.transfer(fh, memory, 5, 0, 0, false), -5027);
-	ASSERT_EQ(library.open().err, 0);
-	EXPECT_EQ(library.transfer(fh, memory, 5, 0, 0, false), -5027);
+	ASSERT_EQ(library.driver.open().err, 0);
+	ASSERT_EQ(library.driver.close().err, 0);
+	EXPECT_EQ(library.router.transfer(fh, memory, 5, 0, 0, false), 5) << "it is open for somebody else";
+	ASSERT_EQ(library.driver.close().err, 0);
+	EXPECT_EQ(library.router.transfer(fh, memory, 5, 0, 0, false), -5027);
+	ASSERT_EQ(library.driver.open().err, 0);
+	EXPECT_EQ(library.router.transfer(fh, memory, 5, 0, 0, false), -5027);
 	EXPECT_EQ(library.deregister_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
 	unsigned n = 0;
-	EXPECT_EQ(library.status(batch, 0, &n, nullptr, nullptr).err, CU_FILE_INVALID_VALUE);
-	EXPECT_EQ(library.cancel(batch).err, CU_FILE_INVALID_VALUE);
-	EXPECT_EQ(library.transfer(register_file(library, fd), memory, 5, 0, 0, false), 5);
+	EXPECT_EQ(library.batches.status(batch, 0, &n, nullptr, nullptr).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.batches.cancel(batch).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.router.transfer(register_file(library, fd), memory, 5, 0, 0, false), 5);
 }
 
 } // namespace

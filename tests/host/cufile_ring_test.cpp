@@ -65,10 +65,10 @@ protected:
 	int64_t read(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to = 0)
 	{
 		std::memset(cuda.device.data(), 'd', size);
-		return library.transfer(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to),
-					false);
+		return library.router.transfer(fh, cuda.device.data(), n, static_cast<off_t>(from),
+					       static_cast<off_t>(to), false);
 	}
-	// What is there, and nothing locality_of it.
+	// What is there, and nothing around it.
 	bool right(int64_t n, uint64_t from, uint64_t to = 0) const
 	{
 		static const std::string untouched(size, 'd');
@@ -141,7 +141,7 @@ TEST_F(CufileRing, OneThreadHasManyUnderWay)
 	expect(fh, 16 * mib, 0);
 	EXPECT_EQ(system.rings.reads, 32u) << "of 512 KiB";
 	EXPECT_EQ(system.rings.most_under_way, 32u) << "a large buffer has room for all";
-	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()}) << "nobody nr_threads";
+	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()}) << "nobody helped";
 	EXPECT_EQ(system.calls.size(), 32u) << "and nothing was read twice";
 	expect(fh, 16 * mib, 4096, 4096);
 	EXPECT_EQ(system.rings.made, 2u) << "one to see whether it can be made, one for the buffer";
@@ -152,7 +152,7 @@ TEST_F(CufileRing, WhatIsNotForIt)
 	const CUfileHandle_t cached = add(cached_fd), fh = add();
 	expect(cached, 16 * mib, 0);
 	expect(fh, mib - 4096, 0);
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), 4 * mib, 0, 0, true), static_cast<int64_t>(4 * mib));
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 4 * mib, 0, 0, true), static_cast<int64_t>(4 * mib));
 	EXPECT_EQ(system.rings.made, 0u) << "page cache, small reads, writes";
 	system.bytes(fd) = bytes;
 	expect(fh, mib, 0);
@@ -161,7 +161,7 @@ TEST_F(CufileRing, WhatIsNotForIt)
 
 TEST_F(CufileRing, WhoWantsNoParallelIoHasNone)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_PARALLEL_IO, false).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_PARALLEL_IO, false).err, 0);
 	expect(add(), 16 * mib, 0);
 	EXPECT_EQ(system.rings.made, 0u);
 }
@@ -171,7 +171,7 @@ TEST_F(CufileRing, EveryByteIsRight)
 {
 	for (const unsigned depth : {1u, 2u, 3u, 64u}) {
 		close();
-		EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, depth).err, 0);
+		EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, depth).err, 0);
 		const CUfileHandle_t fh = add();
 		for (const uint64_t n : {mib, mib + 1, 2 * mib + 511, 5 * mib, 17 * mib, 21 * mib})
 			for (const uint64_t from : {uint64_t{0}, uint64_t{1}, uint64_t{512}, 4095 + 3 * mib})
@@ -184,7 +184,7 @@ TEST_F(CufileRing, EveryByteIsRight)
 TEST_F(CufileRing, ALittlePoolIsEnough)
 {
 	const size_t sizes[] = {4}, counts[] = {1};
-	EXPECT_EQ(library.set_slabs(cufile::posix_pool, sizes, counts, 1).err, 0);
+	EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, sizes, counts, 1).err, 0);
 	const CUfileHandle_t fh = add();
 	for (const uint64_t from : {0, 1, 4095})
 		expect(fh, 20 * mib, from);
@@ -389,9 +389,9 @@ TEST_F(CufileRing, ManyThreadsHaveTheirOwn)
 		threads.emplace_back([&, t] {
 			for (uint64_t i = 0; i < 6; i++) {
 				const uint64_t n = 3 * mib - t * 512, from = i * mib + t * 100;
-				const bool whole =
-					library.transfer(fh, cuda.device.data() + t * 3 * mib, n,
-							 static_cast<off_t>(from), 0, false) == static_cast<int64_t>(n);
+				const bool whole = library.router.transfer(fh, cuda.device.data() + t * 3 * mib, n,
+									   static_cast<off_t>(from), 0,
+									   false) == static_cast<int64_t>(n);
 				good += whole && !cuda.device.compare(t * 3 * mib, n, bytes, from, n);
 			}
 		});
@@ -405,7 +405,7 @@ TEST_F(CufileRing, ManyThreadsHaveTheirOwn)
 class CufileRingBatch : public CufileRing
 {
 protected:
-	~CufileRingBatch() override { library.destroy(id); }
+	~CufileRingBatch() override { library.batches.destroy(id); }
 	CUfileBatchHandle_t set_up(unsigned nr)
 	{
 		EXPECT_EQ(library.create_batch(&id, nr).err, 0);
@@ -416,7 +416,7 @@ protected:
 		ios.push_back(batch_io(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to),
 				       reinterpret_cast<void *>(ios.size()), opcode));
 	}
-	void submit() { EXPECT_EQ(library.submit(id, static_cast<unsigned>(ios.size()), ios.data()).err, 0); }
+	void submit() { EXPECT_EQ(library.batches.submit(id, static_cast<unsigned>(ios.size()), ios.data()).err, 0); }
 	// How each ended, by its number. Of a batch that was cancelled nothing is waited for.
 	std::vector<CUfileIOEvents_t> fetch(unsigned least = 1)
 	{
@@ -424,7 +424,7 @@ protected:
 		for (size_t done = 0; done < all.size();) {
 			CUfileIOEvents_t events[32];
 			unsigned n = 32;
-			EXPECT_EQ(library.status(id, least, &n, events, nullptr).err, 0);
+			EXPECT_EQ(library.batches.status(id, least, &n, events, nullptr).err, 0);
 			for (unsigned i = 0; i < n; i++)
 				all[reinterpret_cast<uintptr_t>(events[i].cookie)] = events[i];
 			done += n;
@@ -468,8 +468,8 @@ TEST_F(CufileRingBatch, FilesOfBothKinds)
 
 TEST_F(CufileRingBatch, OneThreadIsEnough)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 1).err, 0);
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 5).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 1).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 5).err, 0);
 	const CUfileHandle_t fh = add();
 	set_up(128);
 	for (uint64_t i = 0; i < 64; i++)
@@ -482,10 +482,10 @@ TEST_F(CufileRingBatch, OneThreadIsEnough)
 
 TEST_F(CufileRingBatch, WhatHasNotBegunIsCancelled)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 4).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 4).err, 0);
 	const CUfileHandle_t fh = add();
 	for (const unsigned nr : {64u, 5u, 2u}) {
-		library.destroy(id);
+		library.batches.destroy(id);
 		set_up(64);
 		ios.clear();
 		system.rings.closed = true;
@@ -495,7 +495,7 @@ TEST_F(CufileRingBatch, WhatHasNotBegunIsCancelled)
 		while (system.rings.under_way < std::min(nr, 4u))
 			std::this_thread::yield();
 		std::memset(cuda.device.data(), 'd', size);
-		EXPECT_EQ(library.cancel(id).err, 0);
+		EXPECT_EQ(library.batches.cancel(id).err, 0);
 		system.rings.closed = false;
 		const auto all = fetch(0);
 		unsigned complete = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which way an I/O goes, with buffers of libpeerdma's that are a string.
+#include "cufile/platform/errors.hpp"
 #include "cufile_program.hpp"
 
 namespace
@@ -26,18 +27,18 @@ protected:
 	CUfileHandle_t add() { return register_file(library, fd); }
 	int64_t read(CUfileHandle_t fh, void *base, size_t size, off_t from, off_t to = 0)
 	{
-		return library.transfer(fh, base, size, from, to, false);
+		return library.router.transfer(fh, base, size, from, to, false);
 	}
 	peerdma_cufile_route explain(CUfileHandle_t fh, const void *base, size_t size)
 	{
 		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(fh, base, size, 0, 0, route), 0);
+		EXPECT_EQ(library.router.explain(fh, base, size, 0, 0, route), 0);
 		return route;
 	}
 	uint64_t ios(enum peerdma_cufile_why why)
 	{
 		peerdma_cufile_counts counts = {};
-		library.counts(counts);
+		library.router.accounting().counts(counts);
 		return counts.ios[why];
 	}
 
@@ -61,7 +62,7 @@ TEST_F(CufileRouter, ABufferOfLibpeerdmasIsReadDirectly)
 	EXPECT_EQ(explain(fh, peerdma.buffer.data(), 10).route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
 	EXPECT_EQ(explain(fh, peerdma.buffer.data(), 10).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NONE));
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 5000, 29000), 1000) << "the end of the file";
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data() + 140, 100, 20000, 0, true), 100);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data() + 140, 100, 20000, 0, true), 100);
 	EXPECT_EQ(peerdma.file.substr(20000, 100), bytes.substr(29140, 100));
 	EXPECT_EQ(peerdma.opened.size(), 1u) << "one file of libpeerdma's serves all";
 	peerdma.device = 4;
@@ -139,7 +140,7 @@ TEST_F(CufileRouter, WhyNot)
 
 TEST_F(CufileRouter, ForcedAway)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
 	const CUfileHandle_t fh = add();
 	EXPECT_EQ(explain(fh, peerdma.buffer.data(), 64).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_FORCED));
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 64, 0), 64);
@@ -166,7 +167,7 @@ TEST_F(CufileRouter, WhatTheModuleRefusesOfDeviceMemoryBounces)
 {
 	cuda.also = &peerdma.buffer;
 	peerdma.refused = PEERDMA_REASON_QUEUE;
-	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
 	const CUfileHandle_t fh = add();
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 6000, 100), 6000);
 	EXPECT_EQ(peerdma.buffer.substr(0, 6000), bytes.substr(100, 6000));
@@ -200,16 +201,16 @@ TEST_F(CufileRouter, WhatNoDeviceCanAddressBounces)
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 0, 2), 4096);
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 510, 4), 4096);
 	EXPECT_TRUE(peerdma.reads.empty());
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 511, 0, 0, true), 511);
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 512, 1, 0, true), 512);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 511, 0, 0, true), 511);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 512, 1, 0, true), 512);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 4u);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 510, 2), 4096);
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 100, 510, 7), 100) << "edges of a read do not leave the device";
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 513, 511, 3, true), 513);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 513, 511, 3, true), 513);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
 	peerdma_cufile_route route = {};
-	EXPECT_EQ(library.explain(fh, peerdma.buffer.data(), 4096, 0, 2, route), 0);
+	EXPECT_EQ(library.router.explain(fh, peerdma.buffer.data(), 4096, 0, 2, route), 0);
 	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_BUF_ALIGN));
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
 }
@@ -217,7 +218,7 @@ TEST_F(CufileRouter, WhatNoDeviceCanAddressBounces)
 TEST_F(CufileRouter, WhatTheModuleTookThroughTheHostIsNotDirect)
 {
 	peerdma.bounced = PEERDMA_REASON_BUF_ALIGN;
-	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
 	const CUfileHandle_t fh = add();
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 0, 2), 4096);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 0u);
@@ -249,7 +250,7 @@ TEST_F(CufileRouter, WhoInsistsWritesWholeBlocks)
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
 	const CUfileHandle_t fh = add();
 	const auto write = [&](size_t size, off_t to) {
-		return library.transfer(fh, peerdma.buffer.data(), size, to, 0, true);
+		return library.router.transfer(fh, peerdma.buffer.data(), size, to, 0, true);
 	};
 	const auto refused = cufile::failed(CU_FILE_IO_NOT_SUPPORTED);
 	EXPECT_EQ(write(4097, 0), refused) << "its edge would go through the page cache";
@@ -274,7 +275,7 @@ TEST_F(CufileRouter, WhoInsistsIsToldWhatWentByWayOfTheHost)
 	const auto refused = cufile::failed(CU_FILE_IO_NOT_SUPPORTED);
 	peerdma.falls_back = PEERDMA_REASON_QUEUE;
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 0), refused);
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, true), refused);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, true), refused);
 	peerdma.falls_back = 0;
 	peerdma.edges = 100;
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 0), refused) << "a part of it";
@@ -283,7 +284,7 @@ TEST_F(CufileRouter, WhoInsistsIsToldWhatWentByWayOfTheHost)
 	peerdma.edges = 0;
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 4096, 0), 4096);
 	peerdma.error = -ENOSPC;
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, true), -ENOSPC)
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, true), -ENOSPC)
 		<< "other errors are what they are";
 }
 
@@ -291,17 +292,17 @@ TEST_F(CufileRouter, EdgesByWayOfTheHostAreNoDirectBytes)
 {
 	const CUfileHandle_t fh = add();
 	peerdma.edges = 1;
-	EXPECT_EQ(library.transfer(fh, peerdma.buffer.data(), 4097, 0, 0, true), 4097);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4097, 0, 0, true), 4097);
 	CUfileBatchHandle_t batch = nullptr;
 	ASSERT_EQ(library.create_batch(&batch, 1).err, 0);
 	CUfileIOParams_t io = batch_io(fh, peerdma.buffer.data(), 513, 0, 0, nullptr, CUFILE_WRITE);
-	ASSERT_EQ(library.submit(batch, 1, &io).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 1, &io).err, 0);
 	CUfileIOEvents_t event;
 	unsigned n = 1;
-	ASSERT_EQ(library.status(batch, 1, &n, &event, nullptr).err, 0);
-	library.destroy(batch);
+	ASSERT_EQ(library.batches.status(batch, 1, &n, &event, nullptr).err, 0);
+	library.batches.destroy(batch);
 	peerdma_cufile_counts counts = {};
-	library.counts(counts);
+	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_NONE], 2u) << "all else of them was direct";
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_REFUSED], 0u);
 	EXPECT_EQ(counts.bytes[PEERDMA_CUFILE_WHY_NONE], 4096u + 512);
@@ -317,7 +318,7 @@ TEST_F(CufileRouter, WhatWasLoadedSinceIsFound)
 	};
 	const auto found = [&] { return cuda.present && peerdma.present; };
 	gone();
-	EXPECT_EQ(library.open().err, 0);
+	EXPECT_EQ(library.driver.open().err, 0);
 	EXPECT_TRUE(found());
 	gone();
 	const CUfileHandle_t fh = add();
@@ -331,19 +332,19 @@ TEST_F(CufileRouter, WhatWasLoadedSinceIsFound)
 TEST_F(CufileRouter, WithoutCompatModeItIsTheSame)
 {
 	system.node = true; // else it does not open
-	EXPECT_EQ(library.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
 	const CUfileHandle_t fh = add();
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 64, 0), 64);
 	EXPECT_EQ(read(fh, cuda.device.data(), 64, 0), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
 	CUfileDrvProps_t props;
-	EXPECT_EQ(library.properties(&props).err, 0);
+	EXPECT_EQ(library.driver.properties(&props).err, 0);
 	EXPECT_EQ(props.nvfs.dcontrolflags, 0u);
 	EXPECT_EQ(props.nvfs.dstatusflags, 1u << CU_FILE_NVME_SUPPORTED) << "the module is there";
 }
 
 TEST_F(CufileRouter, ItIsSaidOnceForEachFileAndReason)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_LOGGING_LEVEL, "WARN").err, 0);
 	const CUfileHandle_t fh = add();
 	char host[64];
 	for (int i = 0; i < 3; i++) {
@@ -363,34 +364,34 @@ TEST_F(CufileRouter, BatchesGoDirectlyToo)
 	CUfileIOParams_t ios[4];
 	for (unsigned i = 0; i < 4; i++)
 		ios[i] = batch_io(fh, peerdma.buffer.data(), 900, i * 1000, i * 10000);
-	ASSERT_EQ(library.submit(batch, 4, ios).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 4, ios).err, 0);
 	CUfileIOEvents_t events[4];
 	unsigned n = 4;
-	ASSERT_EQ(library.status(batch, 4, &n, events, nullptr).err, 0);
+	ASSERT_EQ(library.batches.status(batch, 4, &n, events, nullptr).err, 0);
 	EXPECT_EQ(n, 4u);
 	EXPECT_EQ(peerdma.reads.size(), 4u);
 	for (unsigned i = 0; i < 4; i++)
 		EXPECT_EQ(peerdma.buffer.substr(i * 10000, 900), bytes.substr(i * 1000, 900)) << i;
-	library.destroy(batch);
+	library.batches.destroy(batch);
 }
 
 TEST_F(CufileRouter, TheSizeOfTheBar)
 {
-	EXPECT_EQ(library.open().err, 0);
+	EXPECT_EQ(library.driver.open().err, 0);
 	size_t kb = 0;
-	EXPECT_EQ(library.bar_size(0, &kb).err, CU_FILE_DEVICE_NOT_FOUND) << "sysfs says nothing";
+	EXPECT_EQ(library.driver.bar_size(0, &kb).err, CU_FILE_DEVICE_NOT_FOUND) << "sysfs says nothing";
 	const std::string path = "/sys/bus/pci/devices/0000:0a:00.0/resource";
 	system.texts[path] = "0x00000000f0000000 0x00000000f0ffffff 0x0000000000040200\n"
 			     "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 			     "0x0000380000000000 0x00003807ffffffff 0x000000000014220c\n";
-	EXPECT_EQ(library.bar_size(0, &kb).err, 0);
+	EXPECT_EQ(library.driver.bar_size(0, &kb).err, 0);
 	EXPECT_EQ(kb, size_t{32} << 20);
-	EXPECT_EQ(library.set_max_cache((size_t{32} << 20) + 1).err, CU_FILE_INVALID_VALUE);
-	EXPECT_EQ(library.set_max_cache(size_t{32} << 20).err, 0);
+	EXPECT_EQ(library.driver.set_max_cache((size_t{32} << 20) + 1).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.driver.set_max_cache(size_t{32} << 20).err, 0);
 	for (const char *text :
 	     {"", "\n\n\n\n\n\n\n", "0x", "garbage here\n", "0x5 0x1 0x0\n", "0xfffffffffffffffff 0x1\n"}) {
 		system.texts[path] = text;
-		EXPECT_EQ(library.bar_size(0, &kb).err, CU_FILE_DEVICE_NOT_FOUND) << text;
+		EXPECT_EQ(library.driver.bar_size(0, &kb).err, CU_FILE_DEVICE_NOT_FOUND) << text;
 	}
 }
 

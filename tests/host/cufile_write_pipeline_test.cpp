@@ -25,9 +25,9 @@ protected:
 	CUfileHandle_t file(bool little, int flags, size_t threads = 4)
 	{
 		const size_t one = 4, count = 1;
-		EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, threads).err, 0);
+		EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, threads).err, 0);
 		if (little) {
-			EXPECT_EQ(library.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
+			EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
 		}
 		fd = system.program_fd(std::string(room, 'f'), O_RDWR | flags);
 		return register_file(library, fd);
@@ -60,8 +60,8 @@ TEST_P(CufileWritePipeline, TakesAll)
 {
 	const auto &[shape, flags, threads, little] = GetParam();
 	const CUfileHandle_t fh = file(little, flags, threads);
-	ASSERT_EQ(library.transfer(fh, cuda.device.data(), shape.size, static_cast<off_t>(shape.to),
-				   static_cast<off_t>(shape.from), true),
+	ASSERT_EQ(library.router.transfer(fh, cuda.device.data(), shape.size, static_cast<off_t>(shape.to),
+					  static_cast<off_t>(shape.from), true),
 		  static_cast<int64_t>(shape.size));
 	EXPECT_LE(system.threads.size(), flags ? 2u : 1u) << "more only wait";
 	std::string want(std::max(room, shape.to + shape.size), 'f');
@@ -84,12 +84,12 @@ TEST_P(CufileWritePipelineError, EndsWhatIsTold)
 	const size_t size = 8 * mib;
 	system.errors.assign(call + 1, 0);
 	system.errors.back() = -ENOSPC;
-	const int64_t n = library.transfer(fh, cuda.device.data(), size, 0, 0, true);
+	const int64_t n = library.router.transfer(fh, cuda.device.data(), size, 0, 0, true);
 	const size_t before = std::min(call * mib, size);
 	ASSERT_EQ(n, before ? static_cast<int64_t>(before) : -ENOSPC);
 	EXPECT_TRUE(!content().compare(0, before, bytes, 0, before));
 	system.errors.clear();
-	EXPECT_EQ(library.transfer(fh, cuda.device.data(), size, 0, 0, true), static_cast<int64_t>(size))
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), size, 0, 0, true), static_cast<int64_t>(size))
 		<< "and goes on";
 	EXPECT_TRUE(!content().compare(0, size, bytes, 0, size));
 	EXPECT_TRUE(!content().compare(size, mib, std::string(mib, 'f')));

@@ -339,7 +339,7 @@ private:
 	int next_ = 100;
 };
 
-// What was begun last may land first. What has not completions is not in memory, where something else is.
+// Reads complete in any order. Until one completes, its memory holds something else.
 class FakeRing final : public cufile::Ring
 {
 public:

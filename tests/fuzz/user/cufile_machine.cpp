@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What libcufile reads of the machine: variables of the environment, and sysfs of a GPU and a drive. Each line of the
-// input is a index's number in the list, and what is there.
+// input is a place's number in the list, and what is there.
 #include <algorithm>
 #include <iterator>
 
@@ -78,8 +78,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	cufile::Library library({system, cuda, peerdma});
 	size_t kb = 0;
-	library.bar_size(0, &kb);
-	must(library.export_topology("/topology").err == CU_FILE_SUCCESS, "a topology is written");
+	library.driver.bar_size(0, &kb);
+	must(library.driver.export_topology("/topology").err == CU_FILE_SUCCESS, "a topology is written");
 	is_consistent(nlohmann::json::parse(system.texts.at("/topology")));
 	return 0;
 }

@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: MIT
+#include "cufile/api/driver.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <system_error>
 
-#include "cufile/api/library.hpp"
+#include "cufile/platform/errors.hpp"
+#include "cufile/platform/numa_affinity.hpp"
+#include "cufile/platform/pci_topology.hpp"
 #include "lib/node.hpp"
 
 namespace cufile
 {
 namespace
 {
-
-// What the configured pool of host memory has room for.
-uint64_t lane_bytes(const Config &config)
-{
-	uint64_t bytes = 0;
-	const Slabs &slabs = config.slabs[posix_pool];
-	for (size_t i = 0; i < slabs.size_kb.size(); i++)
-		bytes += static_cast<uint64_t>(slabs.size_kb[i]) * slabs.count[i] * 1024;
-	return bytes;
-}
 
 std::string named_node(System &system) { return system.variable("PEERDMA_DEVICE").value_or(""); }
 
@@ -50,12 +44,6 @@ std::string refusal(System &system, const Config &config)
 	       " cannot be used: " + std::generic_category().message(-rc);
 }
 
-unsigned count_cores(System &system)
-{
-	Cpus all;
-	return system.cpus(all) < 0 ? 1 : static_cast<unsigned>(all.count());
-}
-
 // The largest BAR, from the lines "start end flags" of sysfs.
 uint64_t largest_bar(const std::string &text)
 {
@@ -83,27 +71,15 @@ uint64_t largest_bar(const std::string &text)
 
 } // namespace
 
-Library::Engine::Engine(Config c, const Dependencies &s)
-	: deps(s), config(std::move(c)),
-	  bounce_buffers(deps.cuda, deps.system, lane_bytes(config),
-			 static_cast<unsigned>(config.size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))),
-	  peer_gpus(deps),
-	  workers(static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)))),
-	  stream_workers(
-		  static_cast<unsigned>(std::max<uint64_t>(1, config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS)))),
-	  cores(count_cores(deps.system))
-{
-}
-
-Library::~Library()
+Driver::~Driver()
 {
 	while (count_ > 0)
 		close();
-	staging_buffers_.trim(); // of what a stream came to after that
+	streams_.trim(); // of what a stream came to after that
 }
 
 // At this level at least.
-void Library::open_log(const Config &config, Log::Level least)
+void Driver::open_log(const Config &config, Log::Level least)
 {
 	log_.open(std::max(least, Log::level_of(config.strings[CUFILE_PARAM_LOGGING_LEVEL])),
 		  config.strings[CUFILE_PARAM_ENV_LOGFILE_PATH], config.strings[CUFILE_PARAM_LOG_DIR],
@@ -111,23 +87,23 @@ void Library::open_log(const Config &config, Log::Level least)
 }
 
 // Says why the driver stays closed.
-void Library::refuse(const Config &config, const std::string &fault)
+void Driver::refuse(const Config &config, const std::string &fault)
 {
 	open_log(config, Log::Level::error);
 	log_.say(Log::Level::error, fault);
 	log_.close();
 }
 
-CUfileOpError Library::open_if_closed()
+CUfileOpError Driver::open_if_closed()
 {
-	if (engine_)
+	if (state_.engine())
 		return CU_FILE_SUCCESS;
-	busy_ = true;
+	state_.set_busy(true);
 	Findings found;
 	Config config = settings_.merge(deps_.system, found);
 	if (!found.fault.empty()) {
 		refuse(config, found.fault);
-		busy_ = false;
+		state_.set_busy(false);
 		return found.code;
 	}
 	open_log(config, Log::Level::notice);
@@ -140,23 +116,35 @@ CUfileOpError Library::open_if_closed()
 	if (const std::string why = refusal(deps_.system, config); !why.empty()) {
 		log_.say(Log::Level::error, why);
 		log_.close();
-		busy_ = false;
+		state_.set_busy(false);
 		return CU_FILE_DRIVER_NOT_INITIALIZED;
 	}
 	stats_.set_longer(config.longer_stats);
-	pin_quota_.set_limit(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB) << 10);
+	registry_.set_pin_limit(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB) << 10);
 	const auto level = static_cast<int>(config.size(CUFILE_PARAM_PROFILE_STATS));
 	if (level) {
 		stats_.set_level(level);
 		stats_.start();
 	}
-	auto engine = std::make_unique<Engine>(std::move(config), deps_);
-	const std::lock_guard all(use_);
-	engine_ = std::move(engine);
+	state_.set_engine(std::make_unique<Engine>(std::move(config), deps_));
 	return CU_FILE_SUCCESS;
 }
 
-CUfileError_t Library::open()
+CUfileOpError Driver::open_for_use()
+{
+	// The program did not ask for it to be opened, so this call does not wait until it can be.
+	if (state_.is_closing())
+		return CU_FILE_DRIVER_CLOSING;
+	const std::lock_guard guard(open_lock_);
+	if (state_.engine())
+		return CU_FILE_SUCCESS;
+	const CUfileOpError rc = open_if_closed();
+	if (rc == CU_FILE_SUCCESS)
+		count_ = 1;
+	return rc;
+}
+
+CUfileError_t Driver::open()
 {
 	retry_load();
 	const std::lock_guard guard(open_lock_);
@@ -166,7 +154,7 @@ CUfileError_t Library::open()
 	return error(rc);
 }
 
-CUfileError_t Library::close()
+CUfileError_t Driver::close()
 {
 	const std::lock_guard guard(open_lock_);
 	if (!count_)
@@ -175,61 +163,38 @@ CUfileError_t Library::close()
 		count_--;
 		return success();
 	}
-	closing_ = true;
-	decltype(batches_) batches;
-	{
-		const std::lock_guard tables(table_lock_);
-		batches.swap(batches_);
-	}
-	for (auto &[id, batch] : batches)
-		end_batch(*batch);
-	std::unique_ptr<Engine> engine;
-	{
-		// Waits for what is being moved.
-		const std::lock_guard all(use_);
-		engine = std::move(engine_);
-	}
-	// What waits for a worker now finds the driver closed.
+	state_.set_closing(true);
+	batches_.destroy_all();
+	std::unique_ptr<Engine> engine = state_.take_engine();
+	// A stream that waits for a worker now finds the driver closed.
 	engine->workers.stop();
 	engine->stream_workers.stop();
-	decltype(handles_) handles;
-	{
-		decltype(buffers_) buffers;
-		const std::lock_guard tables(table_lock_);
-		handles.swap(handles_);
-		buffers.swap(buffers_);
-		by_fd_.clear();
-		streams_.clear();
-	}
-	// What a stream has not come to has a handle yet, and whoever lets go of that may not call CUDA.
-	for (const auto &[id, handle] : handles) {
-		const std::lock_guard peer_gpus(handle->lock);
-		handle->peer_gpus.clear();
-	}
+	registry_.clear();
+	streams_.clear();
 	engine.reset();
-	staging_buffers_.trim();
+	streams_.trim();
 	stats_.stop();
 	log_.close();
 	settings_ = {};
 	count_ = 0;
-	busy_ = false;
-	closing_ = false;
+	state_.set_busy(false);
+	state_.set_closing(false);
 	return success();
 }
 
-CUfileError_t Library::properties(CUfileDrvProps_t *props)
+CUfileError_t Driver::properties(CUfileDrvProps_t *props)
 {
 	if (!props)
 		return error(CU_FILE_INVALID_VALUE);
 	const std::lock_guard guard(open_lock_);
 	// Who asks before opening the driver whether that is worth the trouble is told what it would say then.
 	Findings found; // notices are for who opens it
-	const Config config = engine_ ? engine_->config : settings_.merge(deps_.system, found);
+	const Config config = state_.engine() ? state_.engine()->config : settings_.merge(deps_.system, found);
 	if (!found.fault.empty()) {
 		refuse(config, found.fault);
 		return error(found.code);
 	}
-	if (!engine_ && !refusal(deps_.system, config).empty())
+	if (!state_.engine() && !refusal(deps_.system, config).empty())
 		return error(CU_FILE_DRIVER_NOT_INITIALIZED);
 	*props = {};
 	props->nvfs.poll_thresh_size = config.size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
@@ -253,24 +218,24 @@ CUfileError_t Library::properties(CUfileDrvProps_t *props)
 	return success();
 }
 
-CUfileError_t Library::change(const std::function<void(Config &)> &apply, const std::function<void()> &keep)
+CUfileError_t Driver::change(const std::function<void(Config &)> &apply, const std::function<void()> &keep)
 {
 	const std::lock_guard guard(open_lock_);
-	if (!engine_) {
+	if (!state_.engine()) {
 		keep();
 		return success();
 	}
 	// Who moves does not look at what is changed here, and would have to be waited for.
-	apply(engine_->config);
+	apply(state_.engine()->config);
 	return success();
 }
 
-CUfileError_t Library::change_size(CUFileSizeTConfigParameter_t param, size_t value)
+CUfileError_t Driver::change_size(CUFileSizeTConfigParameter_t param, size_t value)
 {
 	return change([&](Config &config) { config.sizes[param] = value; }, [&] { settings_.sizes[param] = value; });
 }
 
-CUfileError_t Library::set_poll_mode(bool poll, size_t threshold_kb)
+CUfileError_t Driver::set_poll_mode(bool poll, size_t threshold_kb)
 {
 	if (threshold_kb > size_range(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB).max)
 		return error(CU_FILE_INVALID_VALUE);
@@ -285,7 +250,7 @@ CUfileError_t Library::set_poll_mode(bool poll, size_t threshold_kb)
 		});
 }
 
-CUfileError_t Library::set_max_direct(size_t kb)
+CUfileError_t Driver::set_max_direct(size_t kb)
 {
 	const Range range = size_range(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
 	if (kb % 64 || kb < range.min || kb > range.max)
@@ -294,7 +259,7 @@ CUfileError_t Library::set_max_direct(size_t kb)
 }
 
 // 0: it is not known.
-uint64_t Library::bar_bytes(int gpu)
+uint64_t Driver::bar_bytes(int gpu)
 {
 	std::string text;
 	const std::string folder = pci_folder(deps_.cuda, gpu);
@@ -303,7 +268,7 @@ uint64_t Library::bar_bytes(int gpu)
 	return largest_bar(text);
 }
 
-CUfileError_t Library::set_max_cache(size_t kb)
+CUfileError_t Driver::set_max_cache(size_t kb)
 {
 	const uint64_t bar = bar_bytes(0);
 	if (kb > size_range(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB).max || (bar && kb > bar / 1024))
@@ -311,20 +276,20 @@ CUfileError_t Library::set_max_cache(size_t kb)
 	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, kb);
 }
 
-CUfileError_t Library::set_max_pinned(size_t kb)
+CUfileError_t Driver::set_max_pinned(size_t kb)
 {
 	if (kb > size_range(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB).max)
 		return error(CU_FILE_INVALID_VALUE);
-	pin_quota_.set_limit(static_cast<uint64_t>(kb) << 10);
+	registry_.set_pin_limit(static_cast<uint64_t>(kb) << 10);
 	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kb);
 }
 
-CUfileError_t Library::bar_size(int gpu, size_t *kb)
+CUfileError_t Driver::bar_size(int gpu, size_t *kb)
 {
 	if (!kb || gpu < 0)
 		return error(CU_FILE_INVALID_VALUE);
 	int count = 0;
-	if (!has_cuda() || deps_.cuda.device_count(count))
+	if (!deps_.cuda.load() || deps_.cuda.device_count(count))
 		return error(CU_FILE_DEVICE_NOT_FOUND);
 	if (gpu >= count)
 		return error(CU_FILE_INVALID_VALUE);
@@ -336,7 +301,7 @@ CUfileError_t Library::bar_size(int gpu, size_t *kb)
 }
 
 // The ways that the program would have. Kept, and said again: whatever can go directly does so, by P2PDMA.
-CUfileError_t Library::set_p2p_flags(unsigned target, unsigned mask)
+CUfileError_t Driver::set_p2p_flags(unsigned target, unsigned mask)
 {
 	if (target >= p2p_flags_.size() || mask & ~static_cast<unsigned>(CU_FILE_P2P_FLAG_PCI_P2PDMA))
 		return error(CU_FILE_INVALID_VALUE);
@@ -345,13 +310,21 @@ CUfileError_t Library::set_p2p_flags(unsigned target, unsigned mask)
 	return success();
 }
 
-CUfileError_t Library::get_p2p_flags(unsigned target, unsigned *mask)
+CUfileError_t Driver::get_p2p_flags(unsigned target, unsigned *mask)
 {
 	if (target >= p2p_flags_.size() || !mask)
 		return error(CU_FILE_INVALID_VALUE);
 	const std::lock_guard guard(open_lock_);
 	*mask = p2p_flags_[target];
 	return success();
+}
+
+CUfileError_t Driver::export_topology(const char *path)
+{
+	if (!path || !*path)
+		return error(CU_FILE_INVALID_VALUE);
+	const std::string text = describe_topology(deps_.system);
+	return error(deps_.system.write_file(path, text) < 0 ? CU_FILE_INVALID_VALUE : CU_FILE_SUCCESS);
 }
 
 } // namespace cufile

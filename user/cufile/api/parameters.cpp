@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include <cstring>
 
-#include "cufile/api/library.hpp"
+#include "cufile/api/driver.hpp"
+#include "cufile/platform/errors.hpp"
 
 namespace cufile
 {
 
 // While the driver is open, what it works with; else what it will be told, as far as the program has said.
-Config Library::config_now()
+Config Driver::config_now()
 {
 	const std::lock_guard guard(open_lock_);
-	return engine_ ? engine_->config : settings_.over_defaults();
+	return state_.engine() ? state_.engine()->config : settings_.over_defaults();
 }
 
-CUfileError_t Library::set_while_closed(const std::function<void(Settings &)> &apply)
+CUfileError_t Driver::set_while_closed(const std::function<void(Settings &)> &apply)
 {
 	const std::lock_guard guard(open_lock_);
-	if (engine_)
+	if (state_.engine())
 		return error(CU_FILE_DRIVER_ALREADY_OPEN);
 	apply(settings_);
 	return success();
 }
 
-CUfileError_t Library::get(CUFileSizeTConfigParameter_t param, size_t *value)
+CUfileError_t Driver::get(CUFileSizeTConfigParameter_t param, size_t *value)
 {
 	if (static_cast<unsigned>(param) >= nr_sizes || !value)
 		return error(CU_FILE_INVALID_VALUE);
@@ -30,7 +31,7 @@ CUfileError_t Library::get(CUFileSizeTConfigParameter_t param, size_t *value)
 	return success();
 }
 
-CUfileError_t Library::get(CUFileBoolConfigParameter_t param, bool *value)
+CUfileError_t Driver::get(CUFileBoolConfigParameter_t param, bool *value)
 {
 	if (static_cast<unsigned>(param) >= nr_bools || !value)
 		return error(CU_FILE_INVALID_VALUE);
@@ -38,7 +39,7 @@ CUfileError_t Library::get(CUFileBoolConfigParameter_t param, bool *value)
 	return success();
 }
 
-CUfileError_t Library::get(CUFileStringConfigParameter_t param, char *text, int len)
+CUfileError_t Driver::get(CUFileStringConfigParameter_t param, char *text, int len)
 {
 	if (static_cast<unsigned>(param) >= nr_strings || !text || len <= 0)
 		return error(CU_FILE_INVALID_VALUE);
@@ -56,7 +57,7 @@ CUfileError_t Library::get(CUFileStringConfigParameter_t param, char *text, int 
 	return success();
 }
 
-CUfileError_t Library::get_slabs(Pool pool, size_t *sizes, size_t *counts, int len)
+CUfileError_t Driver::get_slabs(Pool pool, size_t *sizes, size_t *counts, int len)
 {
 	if (!sizes || !counts || len <= 0)
 		return error(CU_FILE_INVALID_VALUE);
@@ -70,7 +71,7 @@ CUfileError_t Library::get_slabs(Pool pool, size_t *sizes, size_t *counts, int l
 	return success();
 }
 
-CUfileError_t Library::set(CUFileSizeTConfigParameter_t param, size_t value)
+CUfileError_t Driver::set(CUFileSizeTConfigParameter_t param, size_t value)
 {
 	const Range range = size_range(param);
 	if (static_cast<unsigned>(param) >= nr_sizes || value < range.min || value > range.max)
@@ -78,21 +79,21 @@ CUfileError_t Library::set(CUFileSizeTConfigParameter_t param, size_t value)
 	return set_while_closed([&](Settings &settings) { settings.sizes[param] = value; });
 }
 
-CUfileError_t Library::set(CUFileBoolConfigParameter_t param, bool value)
+CUfileError_t Driver::set(CUFileBoolConfigParameter_t param, bool value)
 {
 	if (static_cast<unsigned>(param) >= nr_bools)
 		return error(CU_FILE_INVALID_VALUE);
 	return set_while_closed([&](Settings &settings) { settings.bools[param] = value; });
 }
 
-CUfileError_t Library::set(CUFileStringConfigParameter_t param, const char *text)
+CUfileError_t Driver::set(CUFileStringConfigParameter_t param, const char *text)
 {
 	if (static_cast<unsigned>(param) >= nr_strings || !text)
 		return error(CU_FILE_INVALID_VALUE);
 	return set_while_closed([&](Settings &settings) { settings.strings[param] = text; });
 }
 
-CUfileError_t Library::set_slabs(Pool pool, const size_t *sizes, const size_t *counts, int len)
+CUfileError_t Driver::set_slabs(Pool pool, const size_t *sizes, const size_t *counts, int len)
 {
 	if (!sizes || !counts || len <= 0 || static_cast<size_t>(len) > max_slabs)
 		return error(CU_FILE_INVALID_VALUE);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cufile/async/staging_buffer.hpp"
 
-#include "cufile/platform/cuda_context.hpp"
 #include <new>
+
+#include "cufile/platform/cuda_context.hpp"
 
 namespace cufile
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A staging is pinned host memory where the bytes of a stream's I/O lie until the stream itself carries them on. A copy that we
-// made, by another stream, could wait for ever: who frees memory holds the driver's lock until this stream has come to
-// its end, and every call that copies wants that lock.
+// A staging buffer is pinned host memory for the bytes of a stream's I/O, which the stream itself copies from there. A copy
+// by another stream could wait for ever: a thread that frees memory holds the driver's lock until this stream is idle, and
+// every call that copies takes that lock.
 #pragma once
 
 #include <atomic>
@@ -15,23 +15,22 @@
 namespace cufile
 {
 
-// What goes through it at a time, and how many there are at most: one for each stream that has I/O under way, and for each I/O
-// of a graph.
+// Its size, and how many there are at most: one for each stream with I/O in flight, and for each I/O of a graph.
 inline constexpr uint64_t staging_bytes = 4 << 20;
 inline constexpr size_t max_staging_buffers = 128;
 
 class StagingBuffer
 {
 public:
-	// What the stream finds when it gets there.
+	// What the copy kernel reads.
 	CopyDescriptor &descriptor() const { return *reinterpret_cast<CopyDescriptor *>(memory_); }
-	// Where bytes for an address lie, so that both are at the same location within 16 bytes.
+	// Where bytes for an address are staged: both have the same offset within 16 bytes.
 	char *address_for(const char *address) const
 	{
 		return memory_ + head + reinterpret_cast<uintptr_t>(address) % 16;
 	}
 
-	// What one I/O puts into the stream is not to be mixed with another's.
+	// Held while one I/O enqueues, so that the entries of two do not mix.
 	std::mutex submission_lock;
 
 private:
@@ -39,9 +38,9 @@ private:
 	static constexpr uint64_t head = 4096, tail = 4096; // whole pages
 
 	char *memory_ = nullptr;
-	Context context_ = nullptr; // that it was made in, and goes with
+	Context context_ = nullptr; // that it was allocated in, and is freed with
 	uint64_t id_ = 0;           // of the allocation
-	uint64_t stream_ = 0;       // who has it, or had it last
+	uint64_t stream_ = 0;       // that uses it, or used it last
 	std::atomic<unsigned> ios_{0};
 };
 
@@ -52,11 +51,11 @@ public:
 	StagingBufferPool(const StagingBufferPool &) = delete;
 	StagingBufferPool &operator=(const StagingBufferPool &) = delete;
 
-	// That of a stream, for one I/O more; 0: of nobody else. In its context. nullptr: there is no memory.
+	// The buffer of a stream, for one more I/O; stream 0: one that is not shared. In its context. nullptr: no memory.
 	StagingBuffer *acquire(Context context, uint64_t stream);
 	// Calls nothing of CUDA.
 	static void release(StagingBuffer &staging) { staging.ios_.fetch_sub(1, std::memory_order_release); }
-	// Gives back the memory of those that nobody has.
+	// Frees those that no I/O uses.
 	void trim();
 
 private:
@@ -66,7 +65,7 @@ private:
 	StagingBuffer *create(Context context);
 
 	const Dependencies deps_;
-	std::mutex lock_; // protects staging_buffers_ and whose they are
+	std::mutex lock_; // protects staging_buffers_ and their owners
 	std::vector<std::unique_ptr<StagingBuffer>> staging_buffers_;
 };
 

@@ -14,7 +14,7 @@ namespace cufile
 
 // Lines in the form that programs which read cuFile's log know. They go to standard error unless a file or a folder was
 // asked for: never to the working directory by themselves, nor into what a program that has closed its standard error has
-// opened in its location. No line waits for a reader: those that a pipe, a terminal or a file has no room for are counted, and
+// opened in its place. No line waits for a reader: those that a pipe, a terminal or a file has no room for are counted, and
 // the count is logged as soon as there is room. If the file never has room, close() reports the count on standard error. An
 // ERROR line that the file has no room for goes to standard error.
 class Log

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "cufile/path/bounce_buffer.hpp"
 
-#include "cufile/platform/cuda_context.hpp"
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <iterator>
 #include <new>
+
+#include "cufile/platform/cuda_context.hpp"
 
 namespace cufile
 {
@@ -82,7 +83,7 @@ BounceBuffer::~BounceBuffer()
 		std::free(memory_);
 }
 
-// A quarter is for small bounce_buffers: what is short is not to wait for what is long.
+// A quarter is for small buffers: short requests are not to wait for long ones.
 BounceBufferPool::BounceBufferPool(Cuda &cuda, System &system, uint64_t bytes, unsigned depth)
 	: cuda_(cuda), system_(system), numa_(system, cuda),
 	  max_{static_cast<unsigned>(std::clamp<uint64_t>(bytes / 4 / small_buffer, 1, max_small_buffers)),
@@ -226,7 +227,7 @@ void BounceBufferPool::release(std::unique_ptr<BounceBuffer> buffer, bool broken
 		else
 			idle_[large].push_back(std::move(buffer));
 	}
-	// Whoever wants a buffer of another context or size may take this one down; who waits for a small one is not to be
+	// A thread that wants a buffer of another context or size may destroy this one; one that waits for a small one is not to be
 	// left waiting because the one who was told could not use a large one.
 	released_.notify_all();
 }

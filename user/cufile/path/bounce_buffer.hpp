@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// A buffer is what bytes take from a file to the memory of one CUDA context, or back: a stream, and pinned memory that
-// whoever has the buffer cuts into slabs. A GPU moves few large copies much faster than many small ones, so there are
-// two sizes: large bounce_buffers for what is long, of which there are few, and small ones. Nobody who has a buffer waits for
-// anybody who wants one, so nothing hangs: where a file system of the program's own calls us while we have a buffer for
-// it, it gets a small one that is over_limit all limits, if there is no other, and that is taken down when it is given back.
+// A bounce buffer is pinned host memory, with a stream, through which bytes go between a file and the memory of one CUDA
+// context. Its holder cuts it into slabs. A GPU does few large copies much faster than many small ones, so there are few
+// large buffers, for long requests, and more small ones. A thread that holds a buffer never waits for another one, so nothing
+// hangs: where a file system of the program's own calls the library while its caller holds a buffer, that call gets a small
+// one over the limit if none is free, which is destroyed when it is released.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace cufile
 {
 
 inline constexpr unsigned bounce_slabs = 2;         // one is filled while the other is copied
-inline constexpr unsigned max_slabs_per_buffer = 4; // of a large buffer, if reads are under way in all the others
+inline constexpr unsigned max_slabs_per_buffer = 4; // of a large buffer, if reads are in flight in all the others
 // In front of a slab, so that what begins within a block of the file lies as it does there.
 inline constexpr uint64_t slab_slack = 4096;
 inline constexpr uint64_t small_slab = 1 << 20, large_slab = 8 << 20;
@@ -45,16 +45,16 @@ public:
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
 	char *memory() const { return memory_; }
-	// Not if its context was destroyed: all of it is gone then, and another context may be where that was.
+	// False: its context was destroyed, and all of it with that; another context may have the same address.
 	bool is_valid() const;
 	// Without an id is_valid() cannot tell its context from a later one at the same address.
 	bool id_known() const { return id_; }
-	// What its context has taken along is forgotten.
+	// Frees nothing of CUDA's: its context has been destroyed.
 	static void abandon(std::unique_ptr<BounceBuffer> buffer);
 	// Reads into its memory; nullptr until BounceBufferPool::ring().
 	std::unique_ptr<Ring> ring;
-	bool over_limit = false; // the limits: it is not kept
-	// Of the threads that read into its memory: each has one of its own, or none.
+	bool over_limit = false; // the limit: it is not kept
+	// One for each of the first threads that read into its memory.
 	NtReader nt_readers[8];
 
 private:
@@ -77,7 +77,7 @@ public:
 	BounceBufferPool(const BounceBufferPool &) = delete;
 	BounceBufferPool &operator=(const BounceBufferPool &) = delete;
 
-	// The calling thread has a buffer, or moves what is on one.
+	// While one lives, the calling thread holds a buffer, or works on one.
 	class Holder
 	{
 	public:
@@ -90,27 +90,26 @@ public:
 	private:
 		static inline thread_local unsigned count_ = 0;
 	};
-	// A small one if no large one is to be had. Waits while all bounce_buffers are taken, but for who is Holder. The calling
+	// A small one if no large one is free. Waits while all are in use, unless the calling thread is a Holder. The calling
 	// thread is in the context. A CUresult.
 	int acquire(Context context, bool large, std::unique_ptr<BounceBuffer> &out);
-	// What the calling thread does, a stream waits for.
+	// A stream waits for the calling thread.
 	static inline thread_local bool stream_waits = false;
 	// broken: a call failed in its context; it is not used again. Nor is a buffer without an id.
 	void release(std::unique_ptr<BounceBuffer> buffer, bool broken);
 	unsigned nr_created();
-	// The calling thread, which is one of ours, runs next to the device from now on, as its bounce_buffers' memory lies.
+	// Moves the calling thread, a worker, to the CPUs next to the device, where the memory of its buffers is; -1: back.
 	void bind_thread(int device) { numa_.bind_thread(device); }
-	// 0, or why there are no rings now: -errno. A kernel that has none is not asked again.
+	// 0, or -errno: why there are no rings now. A kernel without io_uring is not asked again.
 	int uring_state();
-	// The buffer's, made when it is first wanted; nullptr: there are no rings now.
+	// The ring of a buffer, which the first call creates; nullptr: there are none now.
 	Ring *ring(BounceBuffer &buffer);
 
 private:
-	// One that is idle, or room for a new one; old is then to be taken down first. With lock_.
+	// With lock_. An idle one, or room for a new one; old is to be destroyed first.
 	bool reserve(Context context, bool large, std::unique_ptr<BounceBuffer> &found,
 		     std::unique_ptr<BounceBuffer> &old);
-	// Destroys a buffer, in its context. Freeing waits for all streams: if one of them waits for the calling thread, it is left to
-	// others.
+	// In its context. Freeing waits for all streams: if one of them waits for the calling thread, another thread has to do it.
 	void destroy(std::unique_ptr<BounceBuffer> buffer);
 	void destroy_now(std::unique_ptr<BounceBuffer> buffer);
 	int make_ring(void *memory, uint64_t bytes, std::unique_ptr<Ring> &out);
@@ -126,7 +125,7 @@ private:
 	std::mutex lock_; // protects all below
 	Condition released_;
 	std::vector<std::unique_ptr<BounceBuffer>> idle_[2];  // last used last; with room for all
-	std::vector<std::unique_ptr<BounceBuffer>> deferred_; // that are left to others; with room for some
+	std::vector<std::unique_ptr<BounceBuffer>> deferred_; // to be destroyed by other threads; with room for some
 	unsigned created_[2]{};
 };
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "cufile/path/bounce_pipeline.hpp"
 
-#include "cufile/platform/cuda_context.hpp"
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <new>
 #include <utility>
+
+#include "cufile/platform/cuda_context.hpp"
+#include "cufile/platform/errors.hpp"
 
 namespace cufile
 {
@@ -100,7 +102,7 @@ void BouncePipeline::process_pieces()
 	threads_++;
 	const int64_t error = prepare();
 	const BounceBufferPool::Holder holding; // others wait for what this thread reads, and the buffer for them
-	// Whatever becomes of it: what it had under way only this thread can end.
+	// Even if the ring fails: only this thread can complete its reads.
 	const bool had_ring = ring_;
 	const unsigned number = readers_++;
 	while (Job::Piece *piece = job_.take()) {
@@ -150,11 +152,11 @@ void BouncePipeline::submit_read(Job::Piece &piece)
 {
 	if (piece.slab >= nr_slabs_) {
 		Slab &before = slabs_[piece.slab - nr_slabs_];
-		// All of it was taken by this thread, and only this thread can end it.
+		// This thread took all of it, and only this thread can complete it.
 		while (before.state == reading)
 			reap(true);
 		if (before.state == copying) {
-			// What has come is on its way to the GPU, and what is queued to the disk, before this thread sleeps.
+			// Before this thread sleeps, complete pieces go to the GPU and queued reads to the disk.
 			reap(false);
 			wait_for_slab(before, static_cast<unsigned>(piece.slab % nr_slabs_));
 		}
@@ -193,7 +195,7 @@ bool BouncePipeline::queue_read(Job::Piece &piece)
 	return true;
 }
 
-// Hands over what is queued, and takes what has come. wait: there is nothing else to do.
+// Submits queued reads, and takes completions. wait: there is nothing else to do.
 void BouncePipeline::reap(bool wait)
 {
 	Ring::Completion completions[64];
@@ -229,7 +231,7 @@ void BouncePipeline::wait_for_slab(Slab &slab, unsigned index)
 	complete_slab(slab, rc ? copy_failed : 0);
 }
 
-// By whoever read the last of it.
+// By the thread that read the last piece.
 void BouncePipeline::copy_slab(Slab &slab)
 {
 	ScopedCudaContext scope(deps_.cuda);
@@ -290,7 +292,7 @@ void BouncePipeline::complete_slab(Slab &slab, int64_t error)
 		broken_ = true;
 	if (!error)
 		error = slab.error;
-	// What was taken back has no end here.
+	// Canceled pieces do not complete here.
 	const size_t end = std::min(slab.end, job_.end());
 	for (size_t i = slab.first; i < end; i++) {
 		Job::Piece &piece = job_.piece(i);
@@ -305,7 +307,7 @@ void BouncePipeline::wait()
 	end();
 }
 
-// Nobody reads any more, and nobody will.
+// No thread reads any more.
 void BouncePipeline::end()
 {
 	if (ended_.exchange(true) || !buffer_)
@@ -321,6 +323,82 @@ void BouncePipeline::end()
 	for (Slab &slab : slabs_)
 		complete_slab(slab, rc ? copy_failed : 0);
 	pool_.release(std::move(buffer_), broken_);
+}
+
+void WritePipeline::add(Job::Piece &piece)
+{
+	if (const int rc = enter(job_.request(piece).memory.context)) {
+		job_.finish(piece, rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed);
+		return;
+	}
+	while (count_ >= slabs())
+		finish_oldest(false);
+	const unsigned slab = (oldest_ + count_) % slabs();
+	int rc = deps_.cuda.copy_to_host(slab_address(slab), piece.address, piece.size, buffer_->stream());
+	if (!rc && wants_events())
+		rc = deps_.cuda.record(buffer_->event(slab), buffer_->stream());
+	if (rc) {
+		job_.finish(piece, copy_failed);
+		broken_ = true;
+		return;
+	}
+	in_flight_[slab] = &piece;
+	count_++;
+}
+
+int WritePipeline::enter(Context context)
+{
+	if (buffer_ && buffer_->context() == context && !broken_)
+		return 0;
+	leave();
+	int rc = scope_.enter(context);
+	if (rc)
+		return rc;
+	rc = pool_.acquire(context, job_.nr_pieces() > 1, buffer_);
+	if (!rc)
+		holder_.emplace();
+	else
+		scope_.leave();
+	return rc;
+}
+
+void WritePipeline::finish_oldest(bool waited)
+{
+	Job::Piece &piece = *in_flight_[oldest_];
+	const int rc = waited ? 0 : deps_.cuda.wait(buffer_->event(oldest_));
+	int64_t result = copy_failed;
+	if (rc)
+		broken_ = true;
+	else
+		result = job_.request(piece).file->write(slab_address(oldest_), piece.size, piece.offset);
+	oldest_ = (oldest_ + 1) % slabs();
+	count_--;
+	job_.finish(piece, result);
+}
+
+void WritePipeline::leave()
+{
+	if (!buffer_)
+		return;
+	if (count_ && !wants_events()) {
+		const bool good = !deps_.cuda.wait_stream(buffer_->stream());
+		broken_ = broken_ || !good;
+		while (count_ && good)
+			finish_oldest(true);
+	}
+	while (count_ && wants_events())
+		finish_oldest(false);
+	while (count_) {
+		Job::Piece &piece = *in_flight_[oldest_];
+		oldest_ = (oldest_ + 1) % slabs();
+		count_--;
+		job_.finish(piece, copy_failed);
+	}
+	pool_.release(std::move(buffer_), broken_);
+	holder_.reset();
+	scope_.leave();
+	broken_ = false;
+	oldest_ = 0;
 }
 
 } // namespace cufile

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
-// The reads of a job that go to the memory of one CUDA context through host memory. Threads read pieces side by side into a
-// slab, and a slab that is full goes to the GPU as one copy, for a GPU is slow to begin one. Pieces are taken in the
-// order of their slabs, so who waits for a slab to be free waits only for threads that are further on. Or one thread
-// has a ring: it waits for what it has in there itself, and nothing is under way when the buffer is given back.
+// The bounce pipelines. Of reads: threads read pieces side by side into a slab, and a full slab goes to the GPU as one copy,
+// because a GPU is slow to begin one. Pieces are taken in the order of their slabs, so a thread that waits for a free slab
+// waits only for threads that are further on. Or one thread reads by io_uring; it waits for its own reads, and none is in
+// flight when the buffer is released. Of writes: each thread copies one piece from the GPU while it writes the one before.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "cufile/path/bounce_buffer.hpp"
 #include "cufile/path/job.hpp"
+#include "cufile/platform/cuda_context.hpp"
 
 namespace cufile
 {
@@ -20,12 +22,12 @@ namespace cufile
 class BouncePipeline
 {
 public:
-	// batch: whoever is the last to leave ends it. Else the thread that began it calls wait(), and has moved all of it alone
-	// (crowded: with so many others beside it that they keep the bus busy), or was nr_threads.
-	enum class Mode { alone, crowded, nr_threads, batch };
+	// batch: the last thread to leave ends it. Else the thread that began it calls wait(). It works alone (crowded: beside so
+	// many others that they keep the bus busy), or with helpers.
+	enum class Mode { alone, crowded, helped, batch };
 
-	// Of all pieces of a job; once it moves, nothing may be added to it any more. by_uring: the thread that comes first is
-	// alone in it, and has as much under way as there is room for, where it can. share: of what others read.
+	// Of all pieces of a job, to which no more may be added once a thread is in here. by_uring: the first thread works alone,
+	// with as many reads in flight as there is room for. share: of what is read without io_uring.
 	BouncePipeline(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Context context, Mode use,
 		       bool by_uring, NtReader::Share share)
 		: job_(job), deps_(deps), pool_(bounce_buffers), context_(context), mode_(use), by_uring_(by_uring),
@@ -35,15 +37,14 @@ public:
 	BouncePipeline(const BouncePipeline &) = delete;
 	BouncePipeline &operator=(const BouncePipeline &) = delete;
 
-	// Moves pieces until there are none to be taken. Any number of threads may be in it; by a ring all but the first are
-	// back at once.
+	// Reads pieces until there are none left. By any number of threads; with io_uring all but the first return at once.
 	void process_pieces();
-	// All that others took has been read, and is where it belongs.
+	// Returns once all pieces that other threads took are in the GPU's memory.
 	void wait();
 
 private:
 	enum State : int { reading, copying, ended };
-	// What goes to the GPU at once.
+	// The pieces that go to the GPU as one copy.
 	struct Slab {
 		size_t first = 0, end = 0; // pieces
 		std::atomic<size_t> left{0};
@@ -51,24 +52,24 @@ private:
 		int64_t error = 0; // of its copy
 	};
 
-	// With the buffer that it gets. 0 or -errno, the same for each who asks.
+	// Acquires the buffer and lays out the slabs, once. 0 or -errno, the same for each caller.
 	int64_t prepare();
 	int64_t acquire_buffer();
 	void pack();
-	// number: which of the threads in it this is.
+	// number: of the calling thread, in the order in which they came.
 	void read_piece(Job::Piece &piece, unsigned number);
 	void read(Job::Piece &piece, unsigned number);
-	// A piece has been read, well or not.
+	// A piece has been read, or has failed. The last one of a slab begins its copy.
 	void complete_read(Job::Piece &piece, int64_t result);
-	// Of who has the ring.
+	// By the thread that has the ring.
 	void submit_read(Job::Piece &piece);
 	bool queue_read(Job::Piece &piece);
 	void reap(bool wait);
 	void drain();
 	char *slab_address(const Job::Piece &piece) const;
-	// Where the ring may read it. The file may have to ask the kernel.
+	// May have to ask the kernel what is cached.
 	File::UringTarget uring_target(const Job::Piece &piece) const;
-	// Until the slab of a slab may be used again.
+	// Until the memory of a slab may be used again.
 	void wait_for_slab(Slab &slab, unsigned index);
 	void copy_slab(Slab &slab);
 	int submit_copies(const Slab &slab);
@@ -90,12 +91,50 @@ private:
 	uint64_t slab_bytes_ = 0; // the slack included
 	std::vector<Slab> slabs_;
 	std::atomic<unsigned> threads_{0}, readers_{0};
-	std::atomic<bool> claimed_{false}; // by_uring: there is somebody
+	std::atomic<bool> claimed_{false}; // by_uring: a thread has it
 	std::atomic<bool> ended_{false}, broken_{false};
-	// Of the one thread that has it.
+	// Of the one thread that has the ring.
 	Ring *ring_ = nullptr;
 	size_t in_flight_ = 0;           // in the ring
-	Job::Piece *deferred_ = nullptr; // not for the ring: read while that is at work
+	Job::Piece *deferred_ = nullptr; // not for the ring: read while its reads are in flight
+};
+
+// One thread's part in a job that writes: while one piece is copied from the GPU, the one before is written.
+class WritePipeline
+{
+public:
+	WritePipeline(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers)
+		: job_(job), deps_(deps), pool_(bounce_buffers), scope_(deps.cuda)
+	{
+	}
+	~WritePipeline() { leave(); }
+	WritePipeline(const WritePipeline &) = delete;
+	WritePipeline &operator=(const WritePipeline &) = delete;
+
+	// Begins the copy of a piece from the GPU. The write of an older one may come first.
+	void add(Job::Piece &piece);
+
+private:
+	// With few pieces the end of the stream is waited for, once.
+	bool wants_events() const { return job_.nr_pieces() > slabs(); }
+	unsigned slabs() const { return buffer_->large() ? 2 : 1; }
+	char *slab_address(unsigned slab) const { return buffer_->memory() + slab * small_slab; }
+
+	int enter(Context context);
+
+	void finish_oldest(bool waited);
+
+	void leave();
+
+	Job &job_;
+	const Dependencies deps_;
+	BounceBufferPool &pool_;
+	std::unique_ptr<BounceBuffer> buffer_;
+	std::optional<BounceBufferPool::Holder> holder_; // as long as it has that
+	ScopedCudaContext scope_;
+	bool broken_ = false;
+	Job::Piece *in_flight_[bounce_slabs]{};
+	unsigned oldest_ = 0, count_ = 0;
 };
 
 } // namespace cufile

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "cufile/path/job.hpp"
+#include "cufile/path/direct_file.hpp"
+#include "cufile/path/request.hpp"
 #include "cufile/platform/cuda_context.hpp"
+#include "cufile/platform/errors.hpp"
 
 namespace cufile
 {
@@ -15,7 +17,7 @@ PeerGpuBounce::~PeerGpuBounce() { destroy(); }
 void PeerGpuBounce::destroy()
 {
 	ScopedCudaContext scope(deps_.cuda);
-	// A context that is gone or was reset has in_use all of it along.
+	// A context that was destroyed or reset has freed all of it.
 	if (!context_ || (memory_ && !is_valid()) || scope.enter(context_))
 		return;
 	for (Slab &slab : slabs_) {
@@ -46,7 +48,7 @@ int PeerGpuBounce::create()
 	return rc ? rc : register_memory();
 }
 
-// What it needs of CUDA, in its context.
+// Memory and streams, in the context that was entered.
 int PeerGpuBounce::allocate()
 {
 	void *memory = nullptr;
@@ -133,7 +135,7 @@ public:
 	const Slab &slab(size_t part) const { return *slabs_[part % count_]; }
 
 private:
-	// With the peer_gpu's lock.
+	// With bounce_.lock_.
 	unsigned acquire()
 	{
 		unsigned n = 0;
@@ -151,7 +153,7 @@ private:
 	Slab *slabs_[peer_slabs_per_io]{};
 };
 
-// One request on its way, cut at multiples of a slab in the file. The drive and the GPUs are busy at the same time.
+// One request, cut at multiples of a slab in the file, so that the drive and the GPUs are busy at the same time.
 class PeerGpuBounce::Transfer
 {
 public:

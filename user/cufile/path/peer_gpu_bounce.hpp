@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A peer_gpu is memory of a GPU that the file's device reaches, for bytes of a GPU that it does not: they go directly between
-// the file and the peer_gpu, and by the GPUs' own copy between the peer_gpu and their location. No host memory is in between.
+// Bounce memory on a GPU that the drive reaches, for I/O of a GPU that it does not reach: bytes go directly between the file
+// and this memory, and by the GPUs' own copy between it and the other GPU. No host memory is in between.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct Request;
 inline constexpr uint64_t peer_slab_bytes = 2 << 20;
 // In front of a slab, so that what begins within a block of the file lies as it does there. A multiple of any block.
 inline constexpr uint64_t peer_slab_slack = 64 << 10;
-inline constexpr unsigned peer_slabs = 8, peer_slabs_per_io = 2; // of a peer_gpu; what one I/O has at most
+inline constexpr unsigned peer_slabs = 8, peer_slabs_per_io = 2; // of a GPU; what one I/O leases at most
 inline constexpr uint64_t peer_buffer_bytes = peer_slabs * (peer_slab_slack + peer_slab_bytes);
 
 class PeerGpuBounce
@@ -31,14 +31,14 @@ public:
 	PeerGpuBounce(const PeerGpuBounce &) = delete;
 	PeerGpuBounce &operator=(const PeerGpuBounce &) = delete;
 
-	// Where the kernel has it. It is made when it is first wanted: 0, or why there is none, -errno. After a shortage of
-	// memory or descriptors it is tried again.
+	// Where the kernel has the memory, which the first call allocates. 0, or -errno: there is none. After a shortage of
+	// memory or descriptors a later call tries again.
 	int location(BufferLocation &out);
-	// Its memory went with the context, which the program has reset: the address may be another allocation's by now. Or the
-	// program has closed the descriptor by which the kernel has it.
+	// The program has reset the context, and with it the memory: the address may be another allocation's by now. Or it has
+	// closed the descriptor by which the kernel has it.
 	bool is_lost();
-	// Moves all of a request. Waits while all slabs are in_use. -ENODEV: the kernel has it no more, and nothing was moved.
-	// result: of what went between the file and here, that of the part that says most.
+	// Transfers all of a request. Waits while all slabs are in use. -ENODEV: the kernel has released the memory, and nothing
+	// was transferred. result: of the transfers between file and slab, that of the most telling part.
 	int64_t transfer(const Request &request, struct peerdma_io_result &result);
 
 private:
@@ -47,7 +47,6 @@ private:
 		Stream stream = nullptr;
 		bool in_use = false;
 	};
-	// What one I/O has of it.
 	class SlabLease;
 	class Transfer;
 
@@ -60,9 +59,9 @@ private:
 
 	const Dependencies deps_;
 	const int device_;
-	std::mutex lock_; // protects state_ and who has which slab; what create() makes is immutable after
+	std::mutex lock_; // protects state_ and Slab::in_use; what create() makes is immutable after
 	Condition released_;
-	int state_ = 1; // 1: nobody has asked; 0, or -errno
+	int state_ = 1; // 1: not created yet; 0, or -errno
 	Backoff backoff_;
 	Context context_ = nullptr;
 	char *memory_ = nullptr;

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
-//
-// Which way an I/O goes. Each way says how well it suits, and why not better; the best one is taken, and why it was not
-// the direct one is kept, counted and said.
+#include "cufile/path/router.hpp"
+
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <climits>
+#include <string>
 #include <tuple>
+#include <vector>
 
-#include "cufile/api/library.hpp"
-#include "cufile/diag/probes.hpp"
+#include "cufile/path/direct_file.hpp"
+#include "cufile/path/execute.hpp"
+#include "cufile/path/probes.hpp"
+#include "cufile/platform/backoff.hpp"
+#include "cufile/platform/errors.hpp"
+#include "cufile/platform/numa_affinity.hpp"
 
 namespace cufile
 {
@@ -25,7 +30,7 @@ struct Candidate {
 	uint64_t size;
 	Memory::Kind kind;
 	bool refused;  // by the module, which looked at the file
-	bool peer_gpu; // there is a peer_gpu
+	bool peer_gpu; // a peer GPU can take it
 };
 
 struct Verdict {
@@ -82,10 +87,63 @@ uint32_t route_of(const Request &request)
 
 } // namespace
 
-int64_t Library::choose_path(Engine &engine, FileHandle &handle, const RegisteredBuffer *buffer,
-			     std::shared_ptr<RegisteredMemory> registration, const void *base, Request &request)
+int64_t Router::prepare(Engine &engine, const std::shared_ptr<FileHandle> &handle, const void *base, size_t size,
+			off_t file_off, off_t buf_off, bool write, Request &request)
 {
-	// What was freed is registered no more, whatever is at its address now.
+	if (!base)
+		return -EINVAL;
+	if (file_off < 0 || buf_off < 0 || size > INT64_MAX || file_off > INT64_MAX - static_cast<int64_t>(size) ||
+	    buf_off > INT64_MAX - static_cast<int64_t>(size))
+		return failed(CU_FILE_INVALID_VALUE);
+	// As cuFile has it: not the same for both.
+	if (write && !handle->file->writable())
+		return -EIO;
+	if (!write && !handle->file->readable())
+		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
+	if (write) {
+		const int64_t rc = handle->file->check_write(static_cast<uint64_t>(file_off), size);
+		if (rc < 0)
+			return rc;
+	}
+	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
+	RegisteredBuffer known;
+	std::shared_ptr<RegisteredMemory> registration;
+	const RegisteredBuffer *buffer =
+		registry_.find_memory(base, request.address, size, known, registration) ? &known : nullptr;
+	const bool leaves = buffer && static_cast<uint64_t>(buf_off) + size > buffer->size;
+	// Memory that was freed is not registered any more. Whether the kernel still has the same memory is checked below.
+	if (buffer && (leaves || !registration || !registration->bytes_from(base)) &&
+	    registry_.is_replaced(base, *buffer)) {
+		buffer = nullptr;
+		registration.reset();
+	}
+	if (buffer && leaves)
+		return failed(CU_FILE_INVALID_MAPPING_RANGE);
+	// Some of it was mapped after it was registered, or registering it met a shortage. While a stream waits, CUDA must not be called for that: cuMemFree() of
+	// another thread may hold the driver's lock until the stream goes on.
+	if (registration && !registration->foreign() && size && !registration->covers(request.address, size)) {
+		const int rc = request.in_stream || BounceBufferPool::stream_waits ?
+				       -EBUSY :
+				       registration->extend(deps_.cuda, deps_.system.now_ns(), request.address, size,
+							    known.reason);
+		known.over_quota = rc > 0;
+		if (rc)
+			registration.reset();
+	}
+	request.handle = handle;
+	request.file = handle->file;
+	request.write = write;
+	request.size = size;
+	request.offset = static_cast<uint64_t>(file_off);
+	if (!size)
+		return 1;
+	return choose_path(engine, *handle, buffer, std::move(registration), base, request);
+}
+
+int64_t Router::choose_path(Engine &engine, FileHandle &handle, const RegisteredBuffer *buffer,
+			    std::shared_ptr<RegisteredMemory> registration, const void *base, Request &request)
+{
+	// Memory that was freed is not registered any more, whatever is at its address now.
 	if (registration && !registration->is_valid(deps_.cuda, request.address, request.size)) {
 		registration.reset();
 		buffer = nullptr;
@@ -111,16 +169,16 @@ int64_t Library::choose_path(Engine &engine, FileHandle &handle, const Registere
 	if (foreign)
 		request.memory.kind = Memory::Kind::foreign;
 	// Of registered memory anew: it may have been freed, and its context destroyed, which nothing may be asked of then.
-	if (!foreign && has_cuda()) {
+	if (!foreign && deps_.cuda.load()) {
 		const int rc = deps_.cuda.look_up(base, request.memory);
 		if (rc)
 			return failed(CU_FILE_CUDA_DRIVER_ERROR);
-		// Managed memory of no context is the host's for who is in none, and can be read into as such.
+		// Without a current context, CUDA reports managed memory as host memory; it is safe to pread() into.
 		if (buffer && buffer->memory.kind == Memory::Kind::device && request.memory.kind != buffer->memory.kind)
 			return copy_failed;
 	}
 	io.kind = request.memory.kind;
-	// Nothing else stands in the way: what does the module say?
+	// Nothing else prevents it: ask the module.
 	if (score_direct(io).score) {
 		const int rc = open_direct_file(handle, request.location, request.direct_file);
 		if (rc < 0)
@@ -156,28 +214,28 @@ int64_t Library::choose_path(Engine &engine, FileHandle &handle, const Registere
 		engine.config.require_direct || !engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
 	request.strict = only_direct;
 	if (request.path == TransferPath::direct) {
-		// What came of it is what counts.
+		// It is counted by its result.
 		request.fallback = PEERDMA_CUFILE_WHY_NONE;
 		struct peerdma_cufile_route route = {};
 		if (!only_direct || may_go_directly(request, route))
 			return 0;
-		log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
+		accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
 		return failed(CU_FILE_IO_NOT_SUPPORTED);
 	}
 	if (request.fallback == PEERDMA_CUFILE_WHY_HOST_MEMORY)
 		return engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY) ?
 			       0 :
 			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
-	log_fallback(handle, request.fallback, request.reason);
+	accounting_.log_fallback(handle, request.fallback, request.reason);
 	if (!best)
 		return failed(request.fallback == PEERDMA_CUFILE_WHY_BUFFER_END ? CU_FILE_INVALID_MAPPING_RANGE :
 										  CU_FILE_IO_NOT_SUPPORTED);
 	return only_direct && request.path != TransferPath::peer_gpu ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
 }
 
-// By rules, by distance to the file's device, by NUMA node, and the GPU's own first. What is found once stays, as long as
-// the file is registered.
-bool Library::find_peer_gpu(Engine &engine, FileHandle &handle, Request &request)
+// In the order of rules, distance to the file's device, NUMA node, and its own device first. The choice holds as long as the
+// file is registered.
+bool Router::find_peer_gpu(Engine &engine, FileHandle &handle, Request &request)
 {
 	const int device = request.memory.device;
 	{
@@ -185,9 +243,9 @@ bool Library::find_peer_gpu(Engine &engine, FileHandle &handle, Request &request
 		auto known = handle.peer_gpus.find(device);
 		if (known == handle.peer_gpus.end() || (known->second && known->second->is_lost())) {
 			guard.unlock();
-			bool for_now = false;
-			auto chosen = choose_peer_gpu(engine, handle, device, for_now);
-			if (!chosen && for_now)
+			bool transient = false;
+			auto chosen = choose_peer_gpu(engine, handle, device, transient);
+			if (!chosen && transient)
 				return false;
 			guard.lock();
 			known = handle.peer_gpus.insert_or_assign(device, std::move(chosen)).first;
@@ -200,7 +258,7 @@ bool Library::find_peer_gpu(Engine &engine, FileHandle &handle, Request &request
 	return open_direct_file(handle, location, request.direct_file) >= 0;
 }
 
-std::shared_ptr<PeerGpuBounce> Library::choose_peer_gpu(Engine &engine, FileHandle &handle, int device, bool &for_now)
+std::shared_ptr<PeerGpuBounce> Router::choose_peer_gpu(Engine &engine, FileHandle &handle, int device, bool &transient)
 {
 	int count = 0;
 	if (deps_.cuda.device_count(count))
@@ -221,7 +279,7 @@ std::shared_ptr<PeerGpuBounce> Library::choose_peer_gpu(Engine &engine, FileHand
 		int rc = peer_gpu->location(location);
 		if (rc >= 0)
 			rc = open_direct_file(handle, location, file);
-		for_now = for_now || is_shortage(rc) || (rc >= 0 && file->is_transient());
+		transient = transient || is_shortage(rc) || (rc >= 0 && file->is_transient());
 		if (rc < 0 || file->refused())
 			continue;
 		const std::tuple rank{location.provider != preferred, file->distance(),
@@ -238,8 +296,7 @@ std::shared_ptr<PeerGpuBounce> Library::choose_peer_gpu(Engine &engine, FileHand
 	return best;
 }
 
-// Else out has the other way, and the reason. The module is asked anew.
-bool Library::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
+bool Router::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
 {
 	struct peerdma_explanation explanation = {};
 	const int rc = deps_.peerdma.explain(request.direct_file->get(), request.location.provider, explanation);
@@ -256,19 +313,19 @@ bool Library::may_go_directly(const Request &request, struct peerdma_cufile_rout
 	return false;
 }
 
-int Library::open_direct_file(FileHandle &handle, const BufferLocation &location, std::shared_ptr<DirectFile> &out)
+int Router::open_direct_file(FileHandle &handle, const BufferLocation &location, std::shared_ptr<DirectFile> &out)
 {
 	std::lock_guard guard(handle.lock);
 	auto &known = handle.direct_files[{location.provider, location.device}];
 	if (!known) {
 		if (!handle.file->is_valid()) {
-			log_lost_descriptor(handle);
+			accounting_.log_lost_descriptor(handle);
 			return -EBADF;
 		}
 		struct peerdma_file *file = nullptr;
 		const int rc = deps_.peerdma.open_file(location.buffer, handle.file->fd(), &file);
 		if (rc == -EBADF)
-			log_lost_descriptor(location);
+			accounting_.log_lost_descriptor(location);
 		if (rc < 0)
 			return rc;
 		known = std::make_shared<DirectFile>(deps_.peerdma, file, location.provider, deps_.system.now_ns());
@@ -281,98 +338,92 @@ int Library::open_direct_file(FileHandle &handle, const BufferLocation &location
 	return 0;
 }
 
-// Also at the end of an I/O, which is told whether there is memory for this or not.
-void Library::log_fallback(FileHandle &handle, FallbackReason fallback, uint32_t reason) noexcept
+int64_t Router::run(Engine &engine, Request &request)
 {
-	if (handle.logged.load(std::memory_order_relaxed) & (1u << fallback))
-		return;
-	if (handle.logged.fetch_or(1u << fallback) & (1u << fallback))
-		return;
-	char text[512], file[40] = "";
-	if (handle.fd >= 0)
-		std::snprintf(file, sizeof(file), " (file descriptor %d)", handle.fd);
-	std::snprintf(text, sizeof(text), "not direct: %s%s%s%s", peerdma_cufile_why_text(fallback), reason ? ": " : "",
-		      reason ? deps_.peerdma.reason_text(reason) : "", file);
-	log_.say(Log::Level::warn, text);
+	const bool timed = stats_.on();
+	const uint64_t start = timed ? deps_.system.now_ns() : 0;
+	HostFallback fallback;
+	probe_begin(request);
+	const int64_t n = request.path == TransferPath::bounce ?
+				  host_bounce_.run(engine, request) :
+				  run_request(request, deps_, engine.bounce_buffers, fallback);
+	accounting_.complete(request, n, fallback, timed ? deps_.system.now_ns() - start : 0);
+	return n;
 }
 
-// The program has closed what it had not opened.
-void Library::log_lost_descriptor(FileHandle &handle) noexcept
+int64_t Router::transfer(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off, bool write)
 {
-	if (handle.logged_lost.exchange(true))
-		return;
-	char text[256];
-	std::snprintf(text, sizeof(text),
-		      "the library's descriptor of a file was closed by the program, by close_range(2) for instance: "
-		      "register "
-		      "files after closing (file descriptor %d)",
-		      handle.fd);
-	log_.say(Log::Level::error, text);
-}
-
-void Library::log_lost_descriptor(const BufferLocation &location) noexcept
-{
-	if (deps_.peerdma.is_valid(location) || logged_lost_device_.exchange(location.device) == location.device)
-		return;
-	log_.say(Log::Level::error,
-		 "the library's descriptor of /dev/peerdma was closed by the program, by close_range(2) "
-		 "for instance: register memory after closing");
-}
-
-void Library::count(const Request &request, int64_t result, const HostFallback &host_fallback, uint64_t ns)
-{
-	const uint32_t reason = host_fallback.reason;
-	const auto why = reason ? PEERDMA_CUFILE_WHY_REFUSED : request.fallback;
-	probe_end(request, result, why, reason ? reason : request.reason);
-	if (reason)
-		log_fallback(*request.handle, why, reason);
-	if (result == -EBADF && !request.file->is_valid())
-		log_lost_descriptor(*request.handle);
-	else if (result == -EBADF)
-		log_lost_descriptor(request.location);
-	if (request.path == TransferPath::peer_gpu && !reason) {
-		peer_gpu_ios_.fetch_add(1, std::memory_order_relaxed);
-		peer_gpu_bytes_.fetch_add(static_cast<uint64_t>(std::max<int64_t>(result, 0)),
-					  std::memory_order_relaxed);
+	const DriverState::Lease lease(state_);
+	// A driver that is closed knows no file, so there is nothing to open it for.
+	const auto handle = lease ? registry_.find_file(fh) : nullptr;
+	if (!handle)
+		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
+	Request request;
+	const int64_t rc = prepare(*lease, handle, base, size, file_off, buf_off, write, request);
+	if (rc > 0)
+		return 0;
+	if (rc < 0) {
+		stats_.count(write ? &CUfileStatsLevel1_t::write_ops : &CUfileStatsLevel1_t::read_ops, false);
+		return rc;
 	}
-	ios_[why].fetch_add(1, std::memory_order_relaxed);
-	if (result > 0) {
-		const auto moved = static_cast<uint64_t>(result);
-		// Edges that the module took through the host are no direct bytes of a direct I/O.
-		const uint64_t edges = why ? 0 : std::min(host_fallback.bytes, moved);
-		bytes_[why].fetch_add(moved - edges, std::memory_order_relaxed);
-		bytes_[PEERDMA_CUFILE_WHY_REFUSED].fetch_add(edges, std::memory_order_relaxed);
-	}
-	if (!stats_.on())
-		return;
-	const bool aligned = !((request.offset | request.size | reinterpret_cast<uintptr_t>(request.address)) % 4096);
-	stats_.io({request.write, !why, aligned, request.memory.device,
-		   static_cast<uint64_t>(std::max<int64_t>(result, 0)), ns, result >= 0},
-		  request.memory.device >= 0 ? &deps_.cuda : nullptr);
+	return run(*lease, request);
 }
 
-void Library::counts(struct peerdma_cufile_counts &out) const
+int64_t Router::transfer_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off,
+				unsigned flags, bool write)
 {
-	for (unsigned i = 0; i < PEERDMA_CUFILE_NR_WHYS; i++) {
-		out.ios[i] = ios_[i].load(std::memory_order_relaxed);
-		out.bytes[i] = bytes_[i].load(std::memory_order_relaxed);
-	}
-	out.near_ios = peer_gpu_ios_.load(std::memory_order_relaxed);
-	out.near_bytes = peer_gpu_bytes_.load(std::memory_order_relaxed);
+	const int64_t rc = transfer_segments(fh, vector, n, file_off, flags, write);
+	stats_.vector(write, rc >= 0);
+	return rc;
 }
 
-int Library::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
-		     struct peerdma_cufile_route &out)
+int64_t Router::transfer_segments(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off,
+				  unsigned flags, bool write)
 {
-	const Use use(*this);
-	if (!use)
+	const DriverState::Lease lease(state_);
+	const auto handle = lease ? registry_.find_file(fh) : nullptr;
+	if (!handle)
+		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
+	// As many as readv(2) takes.
+	if (flags || (n && !vector) || n > IOV_MAX || file_off < 0)
+		return failed(CU_FILE_INVALID_VALUE);
+	// All segments are checked before any is transferred.
+	std::vector<Request> requests(n);
+	off_t at = file_off;
+	for (size_t i = 0; i < n; i++) {
+		const int64_t rc = vector[i].len ? prepare(*lease, handle, vector[i].base, vector[i].len, at, 0, write,
+							   requests[i]) :
+						   1;
+		if (rc < 0)
+			return rc;
+		at += static_cast<off_t>(vector[i].len);
+	}
+	int64_t total = 0;
+	for (Request &request : requests) {
+		if (!request.size)
+			continue;
+		const int64_t moved = run(*lease, request);
+		if (moved < 0)
+			return stopped(write, static_cast<uint64_t>(total), moved);
+		total += moved;
+		if (static_cast<uint64_t>(moved) < request.size)
+			break;
+	}
+	return total;
+}
+
+int Router::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
+		    struct peerdma_cufile_route &out)
+{
+	const DriverState::Lease lease(state_);
+	if (!lease)
 		return -ENOTCONN;
-	const auto handle = find(fh);
+	const auto handle = registry_.find_file(fh);
 	if (!handle)
 		return -EBADF;
 	Request request;
 	// As for reading, or for writing where only that can be.
-	const int64_t rc = prepare(*use, handle, base, size, file_off, buf_off, !handle->file->readable(), request);
+	const int64_t rc = prepare(*lease, handle, base, size, file_off, buf_off, !handle->file->readable(), request);
 	out.route = PEERDMA_ROUTE_NONE;
 	out.why = request.fallback;
 	out.reason = request.reason;
@@ -387,30 +438,3 @@ int Library::explain(CUfileHandle_t fh, const void *base, size_t size, off_t fil
 }
 
 } // namespace cufile
-
-const char *peerdma_cufile_why_text(uint32_t why)
-{
-	switch (why) {
-	case PEERDMA_CUFILE_WHY_NONE:
-		return "nothing stands in the way";
-	case PEERDMA_CUFILE_WHY_HOST_MEMORY:
-		return "the memory is the host's";
-	case PEERDMA_CUFILE_WHY_NO_LIBRARY:
-		return "libpeerdma.so.0 could not be loaded";
-	case PEERDMA_CUFILE_WHY_NOT_A_BUFFER:
-		return "the device memory is in no buffer of libpeerdma's";
-	case PEERDMA_CUFILE_WHY_BUFFER_END:
-		return "the range goes beyond the buffer of libpeerdma's";
-	case PEERDMA_CUFILE_WHY_USER_FILE:
-		return "the file is one of a program's own making";
-	case PEERDMA_CUFILE_WHY_FORCED:
-		return "force_compat_mode is set";
-	case PEERDMA_CUFILE_WHY_REFUSED:
-		return "the kernel module refuses the file, or this place of it";
-	case PEERDMA_CUFILE_WHY_DENIED:
-		return "the file's mount, filesystem, device or driver is denied by cufile.json";
-	case PEERDMA_CUFILE_WHY_PINNED_LIMIT:
-		return "max_device_pinned_mem_size_kb has no room for this memory";
-	}
-	return "unknown";
-}

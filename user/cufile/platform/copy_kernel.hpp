@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a stream copies by when only then it is known what: a kernel, because a copy's addresses are fixed when it is asked
-// for. In PTX, which each driver translates for its GPU, so that no compiler of NVIDIA's is needed to build this.
+// The kernel by which a stream copies bytes whose addresses are not known before the stream gets there: those of a copy are
+// fixed when it is enqueued. In PTX, which each driver translates for its GPU, so the build needs no compiler of NVIDIA's.
 #pragma once
 
 namespace cufile
@@ -10,7 +10,7 @@ namespace cufile
 inline constexpr const char *copy_kernel_name = "peerdma_copy";
 inline constexpr unsigned copy_kernel_blocks = 16, copy_kernel_threads = 512;
 
-// (to, from, size) are read from an CopyDescriptor. 16 bytes at a time where both addresses allow it, else byte by byte; each
+// (to, from, size) are read from a CopyDescriptor. 16 bytes at a time where both addresses allow it, else byte by byte; each
 // thread takes what is its own number behind the start, and then a grid further.
 inline constexpr const char copy_kernel_ptx[] = R"(.version 6.0
 .target sm_50

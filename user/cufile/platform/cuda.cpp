@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The CUDA driver, found at run time: libcufile is built without CUDA and works, for host memory, where there
-// is none. The functions are found by the names that the driver exports, of which some copy a version.
+// is none. The functions are found by the names that the driver exports, of which some carry a version.
 #include <algorithm>
 #include <cstring>
 #include <mutex>

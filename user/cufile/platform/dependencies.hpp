@@ -36,14 +36,14 @@ public:
 		int64_t result; // bytes, or -errno
 	};
 
-	// Waits for what is under way: afterwards nothing is written to the memory any more.
+	// Waits for the reads in flight: afterwards nothing is written to the memory any more.
 	virtual ~Ring() = default;
-	// To be handed over; each that is taken lands once. False: there is no room before another has completions. If none is
-	// under way there will never be.
+	// Queues a read; each that is queued completes once. False: there is no room until another one completes. If none is in
+	// flight there will never be any.
 	virtual bool read(int fd, void *to, uint64_t size, uint64_t offset, uint64_t tag) = 0;
-	// Hands over, and says what has completions. wait: at least one, if any is under way.
+	// Submits what is queued, and returns completions. wait: at least one, if any read is in flight.
 	virtual size_t reap(Completion *out, size_t most, bool wait) = 0;
-	// Many reads are to come from this file, which it may open for itself, until it is told of another; -1: of none.
+	// Registers the file that many reads are to come from, in place of the one before; -1: none.
 	virtual void register_file(int fd) = 0;
 };
 
@@ -55,7 +55,7 @@ class System
 public:
 	virtual int open(const char *path, int flags) = 0;
 	virtual int close(int fd) = 0;
-	// Never 0, 1 or 2: a program that closed its standard streams must not find ours in their location.
+	// Never 0, 1 or 2: a program that closed its standard streams must not find ours in their place.
 	virtual int dup(int fd) = 0;
 	// The flags that it is open with, of fcntl(F_GETFL).
 	virtual int open_flags(int fd) = 0;
@@ -129,14 +129,14 @@ struct Copy {
 	uint64_t size;
 };
 
-// What a stream is to copy when it gets there; in pinned memory.
+// What a stream copies when it gets there; in pinned memory.
 struct CopyDescriptor {
 	char *to;
 	const char *from;
 	uint64_t size;
 };
 
-// A stream, and where it is.
+// The context that a stream is in, and whether it is being captured.
 struct StreamInfo {
 	Context context = nullptr;
 	uint64_t id = 0; // never given twice, whatever name the stream has
@@ -179,9 +179,9 @@ public:
 	virtual int copy_to_host(void *host, const void *device, uint64_t size, Stream stream) = 0;
 	// From device memory to device memory, of whichever devices.
 	virtual int copy_between_devices(void *to, const void *from, uint64_t size, Stream stream) = 0;
-	// For launch_copy(). An error: the driver has no such thing.
+	// Before launch_copy(). An error: the driver cannot launch the kernel.
 	virtual int query_stream(Stream stream, StreamInfo &out) = 0;
-	// The stream does what the order then says. In its context. Addresses of its device, of pinned and of managed memory.
+	// Enqueues a copy of what the descriptor then says. In the stream's context. Addresses of its device, of pinned and of managed memory.
 	virtual int launch_copy(const CopyDescriptor *order, Stream stream) = 0;
 	// Runs call(arg) when the stream gets there, once, on a thread that may not call the driver. If the stream is being
 	// captured, it runs each time that the graph does; gone(arg), if there is one, is called when it never will
@@ -215,21 +215,21 @@ struct BufferLocation {
 	// Which open /dev/peerdma it was made by. The program's: its descriptor. The library's: a number below -1, which
 	// never comes again.
 	int device = -1;
-	bool registered = false; // it is there as long as an RegisteredMemory is
+	bool registered = false; // it lives as long as a RegisteredMemory does
 };
 
 class PeerdmaClient
 {
 public:
-	// Where there was no libpeerdma, as Cuda::retry_load().
+	// As Cuda::retry_load().
 	virtual void retry_load() {}
 	// 0 or -errno: -ENOSYS there is no libpeerdma, -ENOENT the address is in no buffer of this process.
 	virtual int look_up(const void *address, BufferLocation &location) = 0;
 	// Registers memory of the CUDA driver's with the kernel: whole frames of 64 KiB. 0 or -errno; reason: enum
 	// peerdma_reason, written on failure too.
 	virtual int pin(const void *address, uint64_t size, BufferLocation &location, uint32_t &reason) = 0;
-	// The same as a dma-buf, which the driver gives of it: frames locality_of the range. gpu: the PCI address, "0000:01:00.0",
-	// next to which a drive is looked for. The location is that of the address.
+	// The same as a dma-buf, which the driver gives of it: frames around the range. gpu: the PCI address, "0000:01:00.0",
+	// for which the nearest drive is taken. The location is that of the address.
 	virtual int import_cuda(const void *address, uint64_t size, const std::string &gpu, BufferLocation &location,
 				uint32_t &reason) = 0;
 	// The same for memory of other vendors', with whichever drive is nearest to a GPU. -ENOENT: nobody knows of any there.

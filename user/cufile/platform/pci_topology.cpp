@@ -10,7 +10,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cufile/api/library.hpp"
 #include "cufile/platform/pci_topology.hpp"
 
 namespace cufile
@@ -182,11 +181,8 @@ bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uin
 	return true;
 }
 
-CUfileError_t Library::export_topology(const char *path)
+std::string describe_topology(System &system)
 {
-	if (!path || !*path)
-		return error(CU_FILE_INVALID_VALUE);
-	System &system = deps_.system;
 	const std::vector<Function> functions = all_functions(system);
 	ordered_json root = {{"version", 1}, {"devices", ordered_json::array()}, {"pairs", ordered_json::array()}};
 	for (const Function &function : functions)
@@ -205,8 +201,7 @@ CUfileError_t Library::export_topology(const char *path)
 			root["pairs"].push_back(pair);
 		}
 	}
-	const std::string text = root.dump(1, '\t', false, ordered_json::error_handler_t::replace) + '\n';
-	return error(system.write_file(path, text) < 0 ? CU_FILE_INVALID_VALUE : CU_FILE_SUCCESS);
+	return root.dump(1, '\t', false, ordered_json::error_handler_t::replace) + '\n';
 }
 
 } // namespace cufile

@@ -14,4 +14,7 @@ namespace cufile
 // its PCI domain. gpu "": for whichever of those with memory has one nearest.
 bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uint32_t &bdf);
 
+// JSON of the machine's PCI tree: what cuFileExportPCIeTopology() writes.
+std::string describe_topology(System &system);
+
 } // namespace cufile

@@ -22,7 +22,7 @@ public:
 		decltype(&peerdma_fd) fd; // nullptr: an old library has none
 	};
 
-	// Until drop(). number: see BufferLocation::device. Returns 0 or -errno.
+	// Until release(). number: see BufferLocation::device. Returns 0 or -errno.
 	int acquire(const Calls &calls, struct peerdma_device *&out, int &number)
 	{
 		const std::lock_guard guard(lock_);

@@ -36,12 +36,12 @@ public:
 	virtual bool is_valid() const { return true; }
 	// Of the operating system; -1 if it is none of its files.
 	virtual int fd() const { return -1; }
-	// Whether several writes at once are faster than one: not if they wait for each other in the page cache.
+	// Whether several writes at once are faster than one. Not in the page cache, where they wait for each other.
 	virtual bool parallel_writes() const { return false; }
-	// A read is a copy by the calling thread's core, whatever is asked for.
+	// Whether every read is a copy out of the page cache by the calling thread.
 	virtual bool copied() const { return false; }
-	// Past the page cache somebody else may read it too: where memory, offset and size are multiples of these. fd -1:
-	// this range nobody else may, or nobody should.
+	// How io_uring may read a range past the page cache: by this descriptor, where memory, offset and size are multiples of
+	// these. fd -1: read() has to, or should.
 	struct UringTarget {
 		int fd = -1;
 		uint64_t memory = 1, offset = 1;
@@ -50,7 +50,7 @@ public:
 	virtual UringTarget uring_target(uint64_t /*offset*/, uint64_t /*size*/) const { return {}; }
 	// What uring_target() has found to be in the page cache, or for it.
 	virtual int64_t read_cached(void *to, uint64_t size, uint64_t offset) { return read(to, size, offset); }
-	// The rest of a read() that somebody else has begun so, to whom so many bytes came, or -errno.
+	// Completes a read of which io_uring has returned `came` bytes, or -errno.
 	virtual int64_t resume_read(void *to, uint64_t size, uint64_t offset, int64_t /*came*/)
 	{
 		return read(to, size, offset);

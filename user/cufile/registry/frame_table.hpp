@@ -78,7 +78,7 @@ public:
 	class Source
 	{
 	public:
-		// Registers what is missing; start and end of the run are whole frames locality_of it. 0, -errno, or 1: count() said no.
+		// Registers what is missing; start and end of the run are whole frames around it. 0, -errno, or 1: charge() refused.
 		virtual int pin(uint64_t start, uint64_t end, FrameRun &run, uint32_t &reason) = 0;
 		// Whether a part of a run is still the memory that is there. known: who has used the run.
 		virtual bool is_same(const RunPart &part, const std::vector<std::shared_ptr<const Pieces>> &known) = 0;

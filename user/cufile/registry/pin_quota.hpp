@@ -8,7 +8,7 @@
 namespace cufile
 {
 
-// How much memory of each GPU a program has registered with the kernel, and how much it may.
+// How much memory of each GPU the program has pinned by the kernel, and its limit.
 class PinQuota
 {
 public:

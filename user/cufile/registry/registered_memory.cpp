@@ -270,7 +270,7 @@ int RegisteredMemory::extend(Cuda &cuda, uint64_t now_ns, const void *address, u
 		}
 		if (!backoff_.is_due(now_ns))
 			return -EAGAIN;
-		// The gap locality_of the address, and nothing that is known already: each I/O asks about all pieces that it meets.
+		// The gap around the address, and nothing that is known already: each I/O asks about all pieces that it meets.
 		uint64_t from = std::max(all.start, registered_.first), to = registered_.second;
 		for (const RunPart &part : extent()->parts) {
 			if (part.end <= at)

@@ -11,7 +11,8 @@
 #define DTRACE_PROBE6(provider, name, a, b, c, d, e, f) static_cast<void>(0)
 #endif
 
-#include "cufile/api/library.hpp"
+#include "cufile/path/request.hpp"
+#include "cufile/registry/file_handle.hpp"
 
 namespace cufile
 {
