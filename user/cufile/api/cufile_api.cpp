@@ -33,7 +33,7 @@ Library &library()
 		return *known;
 	auto made = std::make_unique<Library>(
 		cufile::Dependencies{cufile::real_system(), cufile::real_cuda(), cufile::real_peerdma()});
-	// Before anybody can be inside. Of several threads that come first each has it done: twice is as good as once.
+	// Before any thread is in a call. Several first threads may each register it: twice does no harm.
 	pthread_atfork(nullptr, nullptr, [] {
 		if (Library *const known = the_library.load())
 			known->state.after_fork();

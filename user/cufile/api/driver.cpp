@@ -75,7 +75,7 @@ Driver::~Driver()
 {
 	while (count_ > 0)
 		close();
-	streams_.trim(); // of what a stream came to after that
+	streams_.trim(); // of I/O that a stream has reached after that
 }
 
 // At this level at least.
@@ -187,8 +187,8 @@ CUfileError_t Driver::properties(CUfileDrvProps_t *props)
 	if (!props)
 		return error(CU_FILE_INVALID_VALUE);
 	const std::lock_guard guard(open_lock_);
-	// Who asks before opening the driver whether that is worth the trouble is told what it would say then.
-	Findings found; // notices are for who opens it
+	// Before it is opened, the answer is what an open driver would say.
+	Findings found; // notices are logged when it is opened
 	const Config config = state_.engine() ? state_.engine()->config : settings_.merge(deps_.system, found);
 	if (!found.fault.empty()) {
 		refuse(config, found.fault);
@@ -225,7 +225,7 @@ CUfileError_t Driver::change(const std::function<void(Config &)> &apply, const s
 		keep();
 		return success();
 	}
-	// Who moves does not look at what is changed here, and would have to be waited for.
+	// No I/O reads what is changed here; else it would have to be waited for.
 	apply(state_.engine()->config);
 	return success();
 }

@@ -7,7 +7,7 @@
 namespace cufile
 {
 
-// While the driver is open, what it works with; else what it will be told, as far as the program has said.
+// Of the open driver; else what it will be opened with, as far as the program has set it.
 Config Driver::config_now()
 {
 	const std::lock_guard guard(open_lock_);

@@ -34,7 +34,7 @@ void Batch::finish(const CUfileIOEvents_t &event)
 	if (events_.size() < wanted_ && under_way_)
 		return;
 	wanted_ = SIZE_MAX;
-	// With the lock held: who waits for the last one may destroy the batch.
+	// With the lock held: a caller that waits for the last one may destroy the batch.
 	ended_.notify_all();
 }
 

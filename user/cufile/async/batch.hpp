@@ -12,7 +12,7 @@
 namespace cufile
 {
 
-// The requests of a batch and how they ended. Each is told exactly once, however little memory there is: what has begun
+// The requests of a batch and how they ended. Each is reported exactly once, however little memory there is: what has begun
 // needs none to end.
 //
 // A cancelled batch has nothing to wait for: a fetch with a minimum returns no events, one without a minimum (a poll)
@@ -31,7 +31,7 @@ public:
 	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
 	// Of those.
 	void finish(const CUfileIOEvents_t &event);
-	// Takes back what has not begun. told(cookies of one job, from the index) makes the events.
+	// Cancels what has not begun: jobs, each with the index from which its requests are. The caller makes their events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
 	// Up to nr events, and how many, after at least min of them or the deadline (of a clock that is not set; negative: none).
 	// A min above what is left means all that is left: how many that is changes while the caller decides on a min.
@@ -47,7 +47,7 @@ private:
 	const unsigned capacity_;
 	std::mutex lock_; // protects all below
 	Condition ended_;
-	size_t wanted_ = SIZE_MAX; // by who waits for the fewest events
+	size_t wanted_ = SIZE_MAX; // by the caller that waits for the fewest events
 	unsigned under_way_ = 0;   // begun and not ended
 	bool cancelled_ = false;   // and nothing was begun since
 	std::vector<CUfileIOEvents_t> events_;

@@ -57,7 +57,7 @@ int64_t nanoseconds(const struct timespec *time)
 {
 	if (!time)
 		return -1;
-	constexpr int64_t most = 1'000'000'000; // seconds: longer than anybody waits
+	constexpr int64_t most = 1'000'000'000; // seconds: longer than any caller waits
 	return std::clamp<int64_t>(time->tv_sec, 0, most) * 1'000'000'000 + time->tv_nsec;
 }
 

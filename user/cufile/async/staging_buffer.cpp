@@ -35,7 +35,7 @@ StagingBuffer *StagingBufferPool::create(Context context)
 	return staging_buffers_.back().get();
 }
 
-// Of that context only: another one's memory goes with it, whoever uses it by then.
+// Of that context only: memory of another one is freed with it, even while it is in use.
 StagingBuffer *StagingBufferPool::idle_in(Context context)
 {
 	for (size_t i = 0; i < staging_buffers_.size();) {
@@ -61,7 +61,7 @@ StagingBuffer *StagingBufferPool::acquire(Context context, uint64_t stream)
 		return staging.get();
 	}
 	StagingBuffer *staging = idle_in(context);
-	// Those whose context was destroyed with I/O under way: whoever has one never comes to its end.
+	// Those whose context was destroyed with I/O in flight: that I/O never ends.
 	if (!staging && staging_buffers_.size() >= max_staging_buffers)
 		for (auto &gone : staging_buffers_)
 			if (!is_valid(*gone))

@@ -57,7 +57,7 @@ struct Streams::StreamIo {
 	StagingBuffer *staging = nullptr;
 	Context context = nullptr;      // the stream's
 	uint64_t rounds = 0;            // how often the stream launches the copy kernel
-	std::atomic<int> references{1}; // of the stream's calls, and of who puts them there; not of a graph's
+	std::atomic<int> references{1}; // of the stream's calls, and of the thread that enqueues them; not of a graph's
 	std::atomic<bool> aborted{false};
 	std::atomic<int> runs{0};            // under way
 	std::atomic<bool> overlapped{false}; // two at a time: graphs that share it
@@ -382,7 +382,7 @@ CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 	constexpr auto begin = in_stream<&StreamIo::begin>, resume_read = in_stream<&StreamIo::resume_read>;
 	constexpr auto end = in_stream<&StreamIo::end>, all_at_once = in_stream<&StreamIo::begin, &StreamIo::end>;
 	int rc = call(staging ? begin : all_at_once, [](void *arg) { delete static_cast<StreamIo *>(arg); });
-	bool unreferenced = false; // the stream looks at the order once more, and nobody references it then
+	bool unreferenced = false; // the stream launches the copy kernel once more, without a reference to this
 	for (uint64_t round = 0; staging && round < io->rounds && !rc; round++) {
 		rc = deps_.cuda.launch_copy(&staging->descriptor(), stream);
 		unreferenced = !rc;

@@ -94,7 +94,7 @@ CUfileOpError code_of(int rc)
 	return CU_FILE_DRIVER_INVALID_PROPS;
 }
 
-// False: there is no such file, nor a link that leads nowhere, which only who wants a policy makes.
+// False: there is no such file, nor a dangling link, which means that a policy was intended.
 bool read_policy(System &system, const std::string &path, Config &config, Findings &found)
 {
 	std::string text, target;
@@ -125,7 +125,7 @@ void find_policy(System &system, Config &config, Findings &found)
 			(found_default ? default_path : "built-in values, there is no /etc/cufile.json"));
 }
 
-// What the original has a use for and this library has not: who asks for something else than what is built in is told.
+// Settings that the original uses and this library does not: a value other than the built-in one is a notice.
 constexpr struct {
 	const char *name;
 	CUFileSizeTConfigParameter_t param;

@@ -190,7 +190,7 @@ std::string folder(std::string path)
 std::string met(const Denylist &list, Sources &system, int fd)
 {
 	const Mount mount = mount_of(system, fd);
-	// Without /proc nobody says what it is on.
+	// Without /proc the kernel does not say what it is on.
 	if (mount.point.empty() && !(list.mounts.empty() && list.filesystems.empty()))
 		return "mounts are not known";
 	for (const std::string &entry : list.filesystems)

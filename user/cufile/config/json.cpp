@@ -33,7 +33,7 @@ enum class Kind {
 	names,
 	rdma_list, // rdma_dev_addr_list, for which there is no RDMA of the library's own
 	rdma,      // where there may be such lists
-	idle,      // known, and has no effect here; what asks for another one than the built-in is told so
+	idle,      // known, and has no effect here: a value other than the built-in one is a notice
 	section,   // known, an object that has no effect here
 	none,      // known, and means nothing for how this library moves bytes
 };

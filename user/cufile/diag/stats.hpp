@@ -34,7 +34,7 @@ public:
 	void reset();
 
 	void io(const Io &io, Cuda *cuda);
-	// One more that went well, or did not: of the members of CUfileStatsLevel1_t.
+	// Counts one success or failure, in a member of CUfileStatsLevel1_t.
 	void count(CUfileOpCounter_t CUfileStatsLevel1_t::*counter, bool ok, uint64_t by = 1);
 	void batch_submitted(uint64_t entries, uint64_t direct, uint64_t read_bytes, uint64_t write_bytes, uint64_t ns,
 			     bool ok);

@@ -217,7 +217,7 @@ void BounceBufferPool::release(std::unique_ptr<BounceBuffer> buffer, bool broken
 	// Memory that is not pinned has no id: the next buffer may have pinned memory.
 	broken = broken || !buffer->id_known();
 	if (buffer->over_limit)
-		return destroy(std::move(buffer)); // nobody has been waiting for this one
+		return destroy(std::move(buffer)); // no thread waits for this one
 	if (broken)
 		destroy(std::move(buffer));
 	{
@@ -228,7 +228,7 @@ void BounceBufferPool::release(std::unique_ptr<BounceBuffer> buffer, bool broken
 			idle_[large].push_back(std::move(buffer));
 	}
 	// A thread that wants a buffer of another context or size may destroy this one; one that waits for a small one is not to be
-	// left waiting because the one who was told could not use a large one.
+	// left waiting because the notified one could not use a large one.
 	released_.notify_all();
 }
 

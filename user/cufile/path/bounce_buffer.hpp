@@ -120,7 +120,7 @@ private:
 	NumaAffinity numa_;
 	const unsigned max_[2]; // small, large
 	const unsigned depth_;
-	std::atomic<int> uring_state_{1}; // 0, -errno, or 1: nobody has asked
+	std::atomic<int> uring_state_{1}; // 0, -errno, or 1: not tried yet
 	Backoff uring_backoff_;
 	std::mutex lock_; // protects all below
 	Condition released_;

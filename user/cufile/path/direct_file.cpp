@@ -77,7 +77,7 @@ uint32_t host_fallback_reason(const struct peerdma_io_result &result)
 	// What went directly before a route was lost counts as that; the rest is in result.host.
 	if (result.route == PEERDMA_ROUTE_POSIX)
 		return result.direct || result.near ? static_cast<uint32_t>(PEERDMA_REASON_NONE) : result.reason;
-	// A part of a block for which the device had no room; the end of the file is then what is told.
+	// A part of a block for which the device had no room; the kernel then reports the end of the file.
 	if (result.route == PEERDMA_ROUTE_HOST)
 		return result.reason == PEERDMA_REASON_END_OF_FILE ? static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN) :
 								     result.reason;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The engine is what an open driver works with. The driver state says whether there is one, and who uses it.
+// The engine is what an open driver works with. The driver state holds it while the driver is open, and counts its users.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ public:
 	void set_engine(std::unique_ptr<Engine> engine);
 	// Waits until no I/O uses it.
 	std::unique_ptr<Engine> take_engine();
-	// While it is set, nobody new gets a lease: the thread that closes would wait for a moment without any for ever.
+	// While it is set, there are no new leases: the closing thread could else wait for ever for the last one to end.
 	void set_closing(bool closing) { closing_ = closing; }
 	bool is_closing() const { return closing_; }
 	void set_busy(bool busy) { busy_ = busy; }

@@ -52,7 +52,7 @@ int64_t bounce_small(const Request &request, const Dependencies &deps, BounceBuf
 namespace
 {
 
-// One slab after the other, and nobody helps.
+// One slab after the other, without helpers.
 int64_t bounce_serially(const Request &request, const Dependencies &deps, BounceBufferPool &bounce_buffers)
 {
 	uint64_t done = 0;
@@ -80,7 +80,7 @@ int64_t run_request(const Request &request, const Dependencies &deps, BounceBuff
 	if (request.path == TransferPath::direct || request.path == TransferPath::peer_gpu) {
 		int64_t n = -ENODEV;
 		struct peerdma_io_result result = {};
-		// Until it ends, and no longer: who deregisters memory afterwards may register it anew.
+		// Only until it ends: afterwards the program may deregister the memory and register it again.
 		const std::shared_ptr<RegisteredMemory> held = request.registration.lock();
 		if (request.path == TransferPath::peer_gpu)
 			n = request.peer_gpu->transfer(request, result);

@@ -18,7 +18,7 @@ namespace cufile
 class NtReader
 {
 public:
-	// Of what is read, so much goes by it.
+	// How much of what is read is copied past the caches.
 	enum class Share { none, half, all };
 
 	// What file.read() does. Nothing goes by it of a file whose bytes no core copies, or if it is short.
@@ -32,7 +32,7 @@ private:
 	std::unique_ptr<char, Free> memory_; // when it is first wanted
 };
 
-// memcpy() into memory that no core is to read soon, for who has been given all of it by another thread as for a device.
+// Non-temporal memcpy(). The stores are fenced, so both a device and another thread may read the result.
 void nt_copy(char *to, const char *from, uint64_t size);
 
 } // namespace cufile

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Static probes (USDT) for perf, bpftrace and SystemTap, of the provider "libcufile": a nop each while nobody listens.
+// Static probes (USDT) for perf, bpftrace and SystemTap, of the provider "libcufile": a nop each while none is traced.
 // Documentation/cufile.md has their arguments.
 #pragma once
 

@@ -42,7 +42,7 @@ bool Workers::add(const Task &task, unsigned times) noexcept
 				return false;
 		}
 	}
-	// Who adds has work of its own: it wakes one, and that one the next.
+	// The calling thread has work of its own: it wakes one worker, which wakes the next.
 	wake_.notify_one();
 	return true;
 }
@@ -103,7 +103,7 @@ void Workers::work()
 			break;
 	}
 	threads_--;
-	// With the lock held: who is told may destroy us as soon as it has it.
+	// With the lock held: the waiting thread may destroy this object once it has it.
 	ended_.notify_all();
 }
 

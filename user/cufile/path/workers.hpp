@@ -21,12 +21,12 @@ public:
 	Workers(const Workers &) = delete;
 	Workers &operator=(const Workers &) = delete;
 
-	// To be done up to so many times, by as many threads as are to be had. False: there are none, and none can be made, or
-	// there is no memory; the task was not taken.
+	// Has a task run up to so many times, by as many threads as there can be. False: there is no thread, or no memory; the
+	// task was not taken.
 	bool add(const Task &task, unsigned times = 1) noexcept;
-	// Whether the calling thread is of such.
+	// Whether the calling thread is a worker.
 	static bool is_worker_thread();
-	// Does what was added, and ends all threads. Nothing may be added any more.
+	// Runs what was added, and ends all threads. Nothing may be added any more.
 	void stop();
 	unsigned running();
 

@@ -131,7 +131,7 @@ public:
 		int which[] = {attribute_memory_type, attribute_context, attribute_is_managed, attribute_ordinal};
 		void *answers[] = {&type, &context, &managed, &ordinal};
 		const int rc = table_.attributes(4, which, answers, number(address));
-		// Where nobody has initialized CUDA there is no device memory either.
+		// Before CUDA is initialized there is no device memory either.
 		if (rc == not_initialized || rc == deinitialized || rc == no_device || rc == invalid_value)
 			return success;
 		if (rc)
@@ -261,7 +261,7 @@ public:
 					sizes[i] = copies[i].size;
 				}
 				CopyAttributes attributes = {order_of_stream, {}, 0};
-				// Whether it is among what a capture forbids nobody says.
+				// Whether a capture forbids it is not documented.
 				const BesideCaptures beside(table_);
 				rc = table_.copy_many(to, from, sizes, part, &attributes, &which, 1, stream);
 			} else {

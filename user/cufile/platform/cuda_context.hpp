@@ -6,7 +6,7 @@
 namespace cufile
 {
 
-// The calling thread is in a context as long as there is one of these, or until it leaves.
+// Makes a context the calling thread's, until leave() or the end of the scope.
 class ScopedCudaContext
 {
 public:

@@ -83,7 +83,7 @@ public:
 	virtual int read_link(const std::string &path, std::string &out) = 0;
 	// The names in a folder, without . and ..
 	virtual int list(const std::string &path, std::vector<std::string> &names) = 0;
-	// Opened for appending, made if it is not there. -ENXIO: a FIFO that nobody reads.
+	// Opened for appending, made if it is not there. -ENXIO: a FIFO without a reader.
 	virtual int open_log(const std::string &path) = 0;
 	// All of it: -EAGAIN, a pipe or a terminal has no room. Does not wait, but for a terminal that cannot be opened again.
 	virtual int append(int fd, std::string_view text) = 0;
@@ -232,7 +232,7 @@ public:
 	// for which the nearest drive is taken. The location is that of the address.
 	virtual int import_cuda(const void *address, uint64_t size, const std::string &gpu, BufferLocation &location,
 				uint32_t &reason) = 0;
-	// The same for memory of other vendors', with whichever drive is nearest to a GPU. -ENOENT: nobody knows of any there.
+	// The same for memory of other vendors', with whichever drive is nearest to a GPU. -ENOENT: no vendor's library knows it.
 	virtual int import_foreign(const void *address, uint64_t size, BufferLocation &location, uint32_t &reason) = 0;
 	virtual void release(struct peerdma_buf *buffer) = 0;
 	// False: it was made by the library's /dev/peerdma, whose descriptor the program has closed.

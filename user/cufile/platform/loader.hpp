@@ -41,7 +41,7 @@ struct Linker {
 };
 
 // A library that is looked for once, when it is first wanted, and kept. The program may load it later. With only_loaded it is
-// only found once somebody else has loaded it.
+// only found once another library or the program has loaded it.
 template <class Via> class LoaderVia
 {
 public:
@@ -64,7 +64,7 @@ public:
 		return state_.load(std::memory_order_relaxed) > 0;
 	}
 
-	// Not found, it may have been loaded by somebody else since. Nothing is loaded for it; and nothing looked for, which
+	// Not found, it may have been loaded by the program since. Nothing is loaded for it; and nothing looked for, which
 	// takes a walk through all folders of the search path, unless something was loaded. If it was not found for want of
 	// descriptors, it is looked for as at first.
 	template <class Find> void retry_load(Find &&find)

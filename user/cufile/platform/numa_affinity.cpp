@@ -116,7 +116,7 @@ NumaAffinity::ScopedNodePreference::ScopedNodePreference(NumaAffinity &numa) : s
 		const int node = numa.locality_of(device).node;
 		preferred_ = node >= 0 && system_.prefer_node(node) >= 0;
 	} catch (const std::bad_alloc &) {
-		// It lies where it comes to lie.
+		// Then it is on whichever node the kernel takes.
 	}
 }
 

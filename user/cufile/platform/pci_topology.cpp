@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The machine's PCI tree, as far as it matters to who moves bytes between storage or network and device memory.
+// The machine's PCI tree, as far as it matters for transfers between storage or network and device memory.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>

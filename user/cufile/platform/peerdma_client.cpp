@@ -101,7 +101,7 @@ public:
 			return is_absence(rc) ? -ENOENT : rc;
 		struct peerdma_pointer_args args = args_of(address, size);
 		struct peerdma_buf *made = nullptr;
-		// Most memory is nobody's. So whose it is comes first, with a drive that is nowhere.
+		// Most memory is of no vendor. So the vendor is asked for first, with a drive that does not exist.
 		args.pci_domain = UINT32_MAX;
 		rc = table_.buf_from_pointer(device, &args, &made);
 		if (args.out_reason == PEERDMA_REASON_IMPORT_DEVICE &&

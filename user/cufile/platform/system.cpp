@@ -30,7 +30,7 @@ constexpr size_t max_file = 16 << 20; // bytes that are read of one: a list of m
 
 int check(int rc) { return rc < 0 ? -errno : rc; }
 
-// A write to a pipe that nobody reads any more is an error, and no signal that ends the program. One that was pending
+// A write to a pipe without a reader is an error, and no signal that ends the program. One that was pending
 // before stays so; then this thread does not take them anyway.
 class WithoutPipeSignal
 {
@@ -249,7 +249,7 @@ public:
 	}
 	std::optional<std::string> variable(const char *name) override
 	{
-		// Not for programs that have more rights than who started them: a log's path is one of these.
+		// Not for programs that have more rights than the user who starts them: one of these is a log's path.
 		const char *value = ::secure_getenv(name);
 		return value ? std::optional<std::string>(value) : std::nullopt;
 	}
@@ -292,7 +292,7 @@ public:
 	int pid() override { return ::getpid(); }
 
 private:
-	// Standard error may be a pipe or a terminal that nobody reads, and its flags are the program's: a write would wait. The
+	// Standard error may be a pipe or a terminal without a reader, and its flags are the program's: a write would wait. The
 	// same once more, by a description of our own that does not; -errno where that cannot be had, or is not needed.
 	int without_waiting(int fd)
 	{

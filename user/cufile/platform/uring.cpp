@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernel's io_uring. Whatever becomes of it, a read that was taken lands once, and until then somebody waits for
+// The kernel's io_uring. Even if the ring fails, a queued read completes once, and until then a thread waits for
 // it: the kernel writes into memory that is otherwise given to the next.
 #include <algorithm>
 #include <cerrno>
@@ -33,7 +33,7 @@ public:
 		Completion completions[64];
 		while (under_way_)
 			reap(completions, std::size(completions), true);
-		// What the ring still holds when it is closed it lets go of later, or never if a child of fork() has it.
+		// What the ring still holds when it is closed it releases later, or never if a child of fork() has it.
 		there_ = is_valid();
 		if (!there_)
 			peerdma_impl::forget_descriptor(ring_);
@@ -46,7 +46,7 @@ public:
 
 	int open(unsigned depth, void *memory, uint64_t bytes)
 	{
-		// Who waits takes what has ended along: no interrupts for it before.
+		// The waiting thread processes completions itself: no interrupts before that.
 		int rc = io_uring_queue_init(
 			depth, &ring_, IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
 		if (rc == -EINVAL)

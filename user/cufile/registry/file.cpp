@@ -73,9 +73,9 @@ uint64_t cache_room(System &system)
 	}
 }
 
-// Past the page cache there is nobody who reads ahead.
+// Past the page cache there is no read-ahead.
 constexpr uint64_t long_read = 256 * 1024;
-// Below it nobody need ask how much memory there is.
+// Below it the size of memory need not be looked up.
 constexpr uint64_t least_large = 256 * 1024 * 1024;
 
 } // namespace
@@ -150,7 +150,7 @@ int64_t SystemFile::check_write(uint64_t offset, uint64_t size) const
 }
 
 // Without a read past the page cache there is no need for direct I/O; and of a file system whose pages lie elsewhere
-// (overlayfs), and to who may not write the file, the kernel says nothing.
+// (overlayfs), and to a process that may not write the file, the kernel says nothing.
 bool SystemFile::is_large(const struct stat &st) const
 {
 	const auto size = static_cast<uint64_t>(st.st_size);

@@ -13,7 +13,7 @@ FrameRun::~FrameRun()
 		frame_table_.peerdma_.release(first.buffer);
 	if (charged_)
 		frame_table_.pin_quota_->refund(device_, charged_);
-	// Last: whoever waits for these frames finds them free.
+	// Last: threads that wait for these frames find them free.
 	frame_table_.remove(*this);
 }
 

@@ -69,7 +69,7 @@ struct RunPart {
 class FrameTable
 {
 public:
-	// pinned counts what is registered; nullptr: nobody does.
+	// pinned counts what is registered; nullptr: it is not counted.
 	explicit FrameTable(PeerdmaClient &peerdma, PinQuota *quota = nullptr) : peerdma_(peerdma), pin_quota_(quota) {}
 	FrameTable(const FrameTable &) = delete;
 	FrameTable &operator=(const FrameTable &) = delete;
@@ -80,7 +80,7 @@ public:
 	public:
 		// Registers what is missing; start and end of the run are whole frames around it. 0, -errno, or 1: charge() refused.
 		virtual int pin(uint64_t start, uint64_t end, FrameRun &run, uint32_t &reason) = 0;
-		// Whether a part of a run is still the memory that is there. known: who has used the run.
+		// Whether a part of a run is still the memory that is there. known: the pieces of the run's users.
 		virtual bool is_same(const RunPart &part, const std::vector<std::shared_ptr<const Pieces>> &known) = 0;
 
 	protected:

@@ -118,7 +118,7 @@ private:
 	const Pieces &pieces_;
 };
 
-// Nobody says which GPU's it is: all of it counts as one's. The frames are those of the allocation, wherever it begins.
+// Its GPU is not known: all of it counts as one GPU's. The frames are those of the allocation, wherever it begins.
 class ForeignSource final : public FrameTable::Source
 {
 public:

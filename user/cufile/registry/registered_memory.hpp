@@ -8,7 +8,7 @@
 // The vendor's module of the kernel takes it by its address. Where it does not, or is not there, the memory may come as a
 // dma-buf: also what cuMemMap() has mapped, in pieces that can each be exchanged for another, and that may come later.
 //
-// So comes memory of other vendors' GPUs, of which CUDA is not asked. The dma-buf keeps it, whoever frees it.
+// So comes memory of other vendors' GPUs, of which CUDA is not asked. The dma-buf keeps it even after it is freed.
 #pragma once
 
 #include <memory>

@@ -115,7 +115,7 @@ bool Registry::deregister_file(CUfileHandle_t fh)
 			files_.erase(found);
 		}
 	}
-	// A stream may have it yet, and who lets go of it there must not call CUDA.
+	// A stream may still hold it, and must not call CUDA when it releases it.
 	if (gone) {
 		const std::lock_guard guard(gone->lock);
 		gone->peer_gpus.clear();
@@ -206,7 +206,7 @@ void Registry::pin_buffer(const void *base, uint64_t size, RegisteredBuffer &buf
 			 "registered memory stays CUDA's alone: " + std::generic_category().message(-rc));
 }
 
-// Memory of a GPU that CUDA has nothing to do with. If the module does not take it nobody moves bytes there.
+// Memory of a GPU that CUDA has nothing to do with. If the module does not take it, no path leads there.
 CUfileOpError Registry::import_buffer(const void *base, uint64_t size, RegisteredBuffer &buffer)
 {
 	{
@@ -236,7 +236,7 @@ CUfileError_t Registry::register_buffer(const Config &config, const void *base, 
 		if (rc)
 			return error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc));
 	}
-	// What lies in several allocations is one range to who has mapped them side by side, or will.
+	// Several allocations are one range if the program has mapped them side by side, or will.
 	const auto there = [&](const void *address, Allocation &in) {
 		return !deps_.cuda.allocation(address, in) && in.id;
 	};
