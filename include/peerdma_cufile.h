@@ -56,7 +56,7 @@ struct peerdma_cufile_route {
  * @fh, @base, @len, @file_off, @buf_off: as cuFileRead() takes them      @route: filled in; set route->size
  * Return: 0 or -errno.
  *   -EBADF @fh is not registered   -EINVAL a number is wrong   -ENOTCONN the driver is not open
- * Since 0.1. Source: user/cufile/route.cpp.
+ * Since 0.1. Source: user/cufile/path/router.cpp.
  */
 PEERDMA_API int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size_t len, off_t file_off, off_t buf_off,
 				       struct peerdma_cufile_route *route);
@@ -83,7 +83,7 @@ struct peerdma_cufile_counts {
  * peerdma_cufile_count - how many I/Os and bytes went which way
  * @counts: filled in; set counts->size
  * Return: 0 or -errno.
- * Since 0.1. Source: user/cufile/route.cpp.
+ * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */
 PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
 
@@ -95,7 +95,7 @@ PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
  * Return: 0 or -errno.
  *   -EINVAL no struct of this level has that size, in CUDA 13.0 to 13.4, or the level is above the one that is set
  *   -ENOTCONN in the child of a process whose driver was open
- * Since 0.1. Source: user/cufile/stats.cpp.
+ * Since 0.1. Source: user/cufile/diag/stats.cpp.
  */
 PEERDMA_API int peerdma_cufile_stats(int level, void *stats, size_t size);
 
@@ -103,7 +103,7 @@ PEERDMA_API int peerdma_cufile_stats(int level, void *stats, size_t size);
  * peerdma_cufile_why_text - a reason in words, one clause without a full stop
  * @why: enum peerdma_cufile_why
  * Return: a string that lives for ever.
- * Since 0.1. Source: user/cufile/route.cpp.
+ * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */
 PEERDMA_API const char *peerdma_cufile_why_text(uint32_t why);
 

@@ -111,7 +111,7 @@ man_pages() {
 
 tidy() {
 	printf '%s\0' "$@" | xargs -0 -n 3 -P "$(nproc)" sh -c \
-		'clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser -Iuser/cufile' tidy
+		'clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser' tidy
 }
 mapfile -t tidy_files < <(git ls-files -co --exclude-standard 'user/*.cpp')
 
@@ -126,6 +126,7 @@ lint "user: clang-format" clang-format --dry-run --Werror "${cpp_files[@]}"
 lint "user: clang-tidy" tidy "${tidy_files[@]}"
 lint "user: cppcheck" cppcheck -j "$(nproc)" --quiet --std=c++20 --language=c++ --error-exitcode=1 --inline-suppr \
 	--enable=warning,performance,portability -Iinclude user tests/tools tests/guest tests/perf tests/power tests/fuzz
+lint "user: includes" scripts/includes.py
 lint "shell: shellcheck" shellcheck -S warning -x -P SCRIPTDIR "${shell_files[@]}"
 lint "python: pyflakes" pyflakes3 "${python_files[@]}"
 lint "all: codespell" codespell -L fo,hsa,inout,iput,nd,inflight "${all_files[@]}"

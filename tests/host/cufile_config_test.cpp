@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "config.hpp"
-#include "fake_seams.hpp"
-#include "log.hpp"
+#include "cufile/config/config.hpp"
+#include "cufile/diag/log.hpp"
+#include "fake_dependencies.hpp"
 
 using cufile::Config;
 using cufile::Log;
@@ -138,7 +138,7 @@ TEST(CufileJson, TheOriginalsFile)
 	EXPECT_EQ(it.config.log_max_mb, built_in.log_max_mb);
 	for (const auto pool : {cufile::posix_pool, cufile::gpu_pool})
 		EXPECT_EQ(it.config.slabs[pool], built_in.slabs[pool]);
-	EXPECT_FALSE(it.config.near_gpu);
+	EXPECT_FALSE(it.config.peer_gpu_bounce);
 	EXPECT_TRUE(it.config.denylist.empty());
 }
 

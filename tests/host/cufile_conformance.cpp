@@ -312,7 +312,7 @@ TEST_F(Cufile, TheLogGoesWhereItIsAskedTo)
 	unsetenv("CUFILE_LOGGING_LEVEL");
 	unsetenv("CUFILE_LOGFILE_PATH");
 	const std::string log = content("my.log");
-	EXPECT_NE(log.find(" WARN   peerdma-route:"), std::string::npos) << log;
+	EXPECT_NE(log.find(" WARN   peerdma-accounting:"), std::string::npos) << log;
 	EXPECT_NE(log.find("not direct"), std::string::npos) << log;
 	EXPECT_EQ(log.find("not direct"), log.rfind("not direct")) << "said once: " << log;
 	EXPECT_NE(log.find("[pid=" + std::to_string(getpid()) + " tid="), std::string::npos) << log;
@@ -434,7 +434,7 @@ struct Shape {
 class Shapes : public Cufile
 {
 protected:
-	// Sizes about everything that has an edge: blocks, slabs, the parts of threads, lanes.
+	// Sizes about everything that has an edge: blocks, slabs, the parts of threads, bounce buffers.
 	static std::vector<Shape> all()
 	{
 		std::vector<Shape> shapes;
@@ -531,7 +531,7 @@ TEST_F(Cufile, PastThePageCacheOneThreadIsEnough)
 		EXPECT_TRUE(memory.untouched(there, bytes.size())) << from;
 	}
 	EXPECT_EQ(count_threads("peerdma-io"), 0);
-	EXPECT_LE(ring_descriptors().size(), 2u) << "one a lane";
+	EXPECT_LE(ring_descriptors().size(), 2u) << "one a buffer";
 	lib().cuFileDriverClose_v2();
 	EXPECT_TRUE(ring_descriptors().empty());
 }
@@ -711,7 +711,7 @@ TEST_F(Cufile, ALittlePoolIsEnough)
 	for (auto &thread : threads)
 		thread.join();
 	EXPECT_EQ(good, 8);
-	EXPECT_LE(fake_live(), 10) << "one lane: a stream, eight events, one allocation";
+	EXPECT_LE(fake_live(), 10) << "one buffer: a stream, eight events, one allocation";
 	lib().cuFileDriverClose_v2();
 	const size_t old_sizes[] = {4, 1024, 16384}, old_counts[] = {128, 64, 64};
 	EXPECT_EQ(code(lib().cuFileSetParameterPosixPoolSlabArray, old_sizes, old_counts, 3), 0);
@@ -966,7 +966,7 @@ TEST_F(Batches, ReadsAndWritesOfOneThread)
 	const auto id = set_up(64);
 	memory_.put(others);
 	std::vector<CUfileIOParams_t> ios;
-	// More reads than a lane has slabs, then writes among reads.
+	// More reads than a buffer has slabs, then writes among reads.
 	for (unsigned i = 0; i < 48; i++)
 		ios.push_back(i < 20 || i % 3 ? io(20000, i * 20000, (1 << 20) + i * 20000, i) :
 						io(20000, (2 << 20) + i * 20000, i * 20000, i, CUFILE_WRITE));

@@ -246,7 +246,7 @@ TEST_F(Cufile, AContextWhereTheLastOneWas)
 			ASSERT_EQ(one.context, last) << "otherwise this shows nothing";
 		}
 		last = one.context;
-		// By a small lane, by large ones, and by a dock.
+		// By a small buffer, by large ones, and by a staging buffer.
 		for (const size_t n : {size_t{4096}, size}) {
 			one.fill();
 			EXPECT_EQ(read(fh, one.memory, n, 0), static_cast<ssize_t>(n));

@@ -50,7 +50,7 @@ ssize_t throwing_read(const void *, char *, size_t, off_t, const cufileRDMAInfo_
 	throw std::runtime_error("a bug of the program's");
 }
 
-// Neither our threads nor lanes are lost to it.
+// Neither our threads nor bounce buffers are lost to it.
 TEST_F(Batches, AFileSystemThatThrows)
 {
 	CUfileFSOps_t ops = {};

@@ -84,19 +84,19 @@ TEST_F(Cufile, TheProgramsPlaceInTheFileStays)
 		ASSERT_EQ(add(fd, fh), 0);
 		ASSERT_EQ(lseek(fd, 4096, SEEK_SET), 4096);
 		Device memory(3 << 20);
-		const auto place = [&] { return lseek(fd, 0, SEEK_CUR); };
+		const auto location = [&] { return lseek(fd, 0, SEEK_CUR); };
 		EXPECT_EQ(read(fh, memory.get(), 100, 7), 100);
 		EXPECT_EQ(memory.bytes(0, 100), bytes.substr(7, 100)) << "from where it was asked for";
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 		EXPECT_EQ(read(fh, memory.get(), 3 << 20, 0), 3 << 20);
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 		EXPECT_EQ(write(fh, memory.get(), 3 << 20, 0), 3 << 20);
 		EXPECT_EQ(write(fh, memory.get(), 3, 5), 3);
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 		const CUfileIOVec_t vector = {memory.get(), 5000};
 		EXPECT_EQ(told(lib().cuFileReadv(fh, &vector, 1, 11, 0)), 5000);
 		EXPECT_EQ(told(lib().cuFileWritev(fh, &vector, 1, 11, 0)), 5000);
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 		CUfileBatchHandle_t id = nullptr;
 		CUfileIOParams_t io = {};
 		io.mode = CUFILE_BATCH;
@@ -109,7 +109,7 @@ TEST_F(Cufile, TheProgramsPlaceInTheFileStays)
 		EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, 1, &n, &event, nullptr), 0);
 		EXPECT_EQ(event.ret, 1u << 20);
 		lib().cuFileBatchIODestroy(id);
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 		void *const stream = fake_stream(0);
 		size_t size = 5000;
 		off_t from = 0, to = 0;
@@ -119,10 +119,10 @@ TEST_F(Cufile, TheProgramsPlaceInTheFileStays)
 			  0);
 		fake_sync(stream);
 		EXPECT_EQ(got, 5000);
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 		lib().cuFileDriverClose_v2(); // with what it has of the stream
 		fake_stream_destroy(stream);
-		EXPECT_EQ(place(), 4096);
+		EXPECT_EQ(location(), 4096);
 	}
 }
 

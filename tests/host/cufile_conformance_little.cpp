@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// As little of everything as can be configured: one lane for all, one thread, one request a batch. Slower, but nothing
+// As little of everything as can be configured: one buffer for all, one thread, one request a batch. Slower, but nothing
 // hangs, and each I/O is done and told once.
 #include "cufile_conformance.hpp"
 
@@ -288,7 +288,7 @@ TEST_F(Nested, OneSlabIsEnough)
 			<< by_batch;
 }
 
-// As many as there are lanes of what is short are inside before the first goes on.
+// As many as there are small bounce buffers are inside before the first goes on.
 TEST_F(Nested, FromMoreThreadsThanThereAreLanes)
 {
 	EXPECT_EQ(in_child([&] {

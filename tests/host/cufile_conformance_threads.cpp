@@ -36,7 +36,7 @@ protected:
 		for (std::thread &thread : all)
 			thread.join();
 	}
-	static off_t place(unsigned i) { return static_cast<off_t>(i * part); }
+	static off_t location(unsigned i) { return static_cast<off_t>(i * part); }
 };
 
 TEST_F(Threads, ReadAndWriteOneFile)
@@ -50,8 +50,8 @@ TEST_F(Threads, ReadAndWriteOneFile)
 		for (int round = 0; round < rounds; round++) {
 			char *const at = round % 2 ? memory.get() : registered.get();
 			const auto size = static_cast<ssize_t>(round % 3 ? part : part - 1000);
-			EXPECT_EQ(read(fh, at, static_cast<size_t>(size), place(i), place(i)), size);
-			EXPECT_EQ(write(fh, at, static_cast<size_t>(size), place(i), place(i)), size);
+			EXPECT_EQ(read(fh, at, static_cast<size_t>(size), location(i), location(i)), size);
+			EXPECT_EQ(write(fh, at, static_cast<size_t>(size), location(i), location(i)), size);
 		}
 	});
 	EXPECT_TRUE(content("f") == bytes);
@@ -74,13 +74,13 @@ TEST_F(Threads, FilesAndMemoryComeAndGo)
 			lib().cuFileHandleDeregister(own);
 		}
 		for (int round = 0; i == 1 && round < 8 * rounds; round++) {
-			EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + place(i), part, 0), 0);
-			EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get() + place(i)), 0);
+			EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + location(i), part, 0), 0);
+			EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get() + location(i)), 0);
 		}
 		if (i < 2)
 			registering.fetch_sub(1, std::memory_order_relaxed);
 		do
-			EXPECT_EQ(read(shared, memory.get(), part, 0, place(i)), static_cast<ssize_t>(part));
+			EXPECT_EQ(read(shared, memory.get(), part, 0, location(i)), static_cast<ssize_t>(part));
 		while (registering.load(std::memory_order_relaxed));
 	});
 	EXPECT_TRUE(memory.bytes(2 * part, part) == bytes);
@@ -105,7 +105,7 @@ TEST_F(Threads, StreamsOfTheirOwnAndOneOfAll)
 		for (int round = 0; round < rounds; round++)
 			for (const bool shared : {false, true}) {
 				Io &io = ios[(i * rounds + static_cast<unsigned>(round)) * 2 + shared];
-				io.to = place(2 * i + shared);
+				io.to = location(2 * i + shared);
 				EXPECT_EQ(lib().cuFileReadAsync(fh, memory.get(), &io.size, &io.from, &io.to,
 								&io.result, static_cast<CUstream>(shared ? all : own))
 						  .err,
@@ -136,7 +136,7 @@ TEST_F(Threads, BatchesThatAreFetchedAndCancelled)
 			CUfileIOParams_t ios[entries] = {};
 			for (unsigned n = 0; n < entries; n++) {
 				ios[n].mode = CUFILE_BATCH;
-				ios[n].u.batch = {memory.get(), place(n), (i * entries + n) * 4096, 4096};
+				ios[n].u.batch = {memory.get(), location(n), (i * entries + n) * 4096, 4096};
 				ios[n].fh = fh;
 				ios[n].opcode = CUFILE_READ;
 			}
@@ -168,7 +168,7 @@ TEST_F(Threads, TheDriverIsClosedMeanwhile)
 			CUfileHandle_t fh = nullptr;
 			if (add(fd, fh))
 				continue; // another one has it
-			const ssize_t n = read(fh, memory.get(), part, 0, place(i));
+			const ssize_t n = read(fh, memory.get(), part, 0, location(i));
 			EXPECT_TRUE(n == static_cast<ssize_t>(part) || n < -5000) << n;
 			lib().cuFileHandleDeregister(fh);
 		}
@@ -182,7 +182,8 @@ TEST_F(Threads, WhatIsCountedAndAskedMeanwhile)
 	at_once(4, [&](unsigned i) {
 		for (int round = 0; round < rounds; round++) {
 			if (i) {
-				EXPECT_EQ(read(fh, memory.get(), part, place(i), place(i)), static_cast<ssize_t>(part));
+				EXPECT_EQ(read(fh, memory.get(), part, location(i), location(i)),
+					  static_cast<ssize_t>(part));
 				continue;
 			}
 			lib().cuFileSetStatsLevel(round % 4);

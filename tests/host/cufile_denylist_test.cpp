@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Files that cufile.json wants not to be read directly, and which they are.
+#include "cufile/config/denylist.hpp"
+#include "cufile/platform/errors.hpp"
 #include "cufile_program.hpp"
-#include "denylist.hpp"
 
 namespace
 {
@@ -36,14 +37,14 @@ protected:
 	std::string met(const Denylist &list)
 	{
 		std::string out;
-		EXPECT_EQ(list.meets(system, fd, out), 0);
+		EXPECT_EQ(list.matches(system, fd, out), 0);
 		return out;
 	}
-	bool meets(const Denylist &list) { return !met(list).empty(); }
-	bool on_device(const std::string &name) { return meets({{}, {name}, {}, {}}); }
-	bool by_driver(const std::string &name) { return meets({{name}, {}, {}, {}}); }
-	bool on_mount(const std::string &name) { return meets({{}, {}, {name}, {}}); }
-	bool on_filesystem(const std::string &name) { return meets({{}, {}, {}, {name}}); }
+	bool matches(const Denylist &list) { return !met(list).empty(); }
+	bool on_device(const std::string &name) { return matches({{}, {name}, {}, {}}); }
+	bool by_driver(const std::string &name) { return matches({{name}, {}, {}, {}}); }
+	bool on_mount(const std::string &name) { return matches({{}, {}, {name}, {}}); }
+	bool on_filesystem(const std::string &name) { return matches({{}, {}, {}, {name}}); }
 
 	FakeSystem system;
 	const int fd = system.program_fd("hello", O_RDWR);
@@ -51,9 +52,9 @@ protected:
 
 TEST_F(CufileDenylist, Nothing)
 {
-	EXPECT_FALSE(meets({}));
+	EXPECT_FALSE(matches({}));
 	EXPECT_TRUE(Denylist{}.empty());
-	EXPECT_FALSE(meets({{"a"}, {"b"}, {"/c"}, {"d"}}));
+	EXPECT_FALSE(matches({{"a"}, {"b"}, {"/c"}, {"d"}}));
 }
 
 TEST_F(CufileDenylist, Mounts)
@@ -89,11 +90,11 @@ TEST_F(CufileDenylist, WhatCannotBeReadIsNotAllowed)
 	     {disk + "/slaves/", disk + "/nvme0n1p1/slaves/", disk + "/transport", disk + "/driver",
 	      "/sys/dev/block/0:0" + std::string(), "/proc/self/mountinfo" + std::string(),
 	      "/proc/self/fdinfo/" + std::to_string(fd)}) {
-		ASSERT_FALSE(meets({{"x"}, {"y"}, {}, {}}));
+		ASSERT_FALSE(matches({{"x"}, {"y"}, {}, {}}));
 		std::string out;
 		for (const int error : {-EMFILE, -ENFILE, -ENOMEM}) {
 			system.read_errors[path] = error;
-			EXPECT_EQ((Denylist{{"x"}, {"y"}, {}, {}}.meets(system, fd, out)), error) << path;
+			EXPECT_EQ((Denylist{{"x"}, {"y"}, {}, {}}.matches(system, fd, out)), error) << path;
 		}
 		system.read_errors[path] = -EACCES;
 		EXPECT_EQ(met({{"x"}, {"y"}, {}, {}}), "devices are not known") << path;
@@ -166,9 +167,9 @@ class CufileDenied : public ::testing::Test
 protected:
 	CufileDenied()
 	{
-		peer.buffer.assign(65536, 'b');
-		peer.file = system.bytes(fd);
-		cuda.also = &peer.buffer;
+		peerdma.buffer.assign(65536, 'b');
+		peerdma.file = system.bytes(fd);
+		cuda.also = &peerdma.buffer;
 		cuda.present = true;
 		// The library's own descriptor is the next one.
 		system.texts["/proc/self/fdinfo/" + std::to_string(fd + 1)] = "mnt_id:\t31\n";
@@ -178,8 +179,8 @@ protected:
 
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	const int fd = system.program_fd(some_bytes(65536), O_RDWR);
 };
 
@@ -187,25 +188,25 @@ TEST_F(CufileDenied, ItBounces)
 {
 	system.texts["/etc/cufile.json"] =
 		R"({"denylist":{"mounts":["/data"]},"logging":{"level":"INFO"},"properties":{"rdma_dynamic_routing":true}})";
-	const CUfileHandle_t fh = add_file(library, fd);
+	const CUfileHandle_t fh = register_file(library, fd);
 	peerdma_cufile_route route = {};
-	EXPECT_EQ(library.explain(fh, peer.buffer.data(), 4096, 0, 0, route), 0);
+	EXPECT_EQ(library.router.explain(fh, peerdma.buffer.data(), 4096, 0, 0, route), 0);
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
 	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_DENIED));
-	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4096, 0, 0, false), 4096);
-	EXPECT_TRUE(peer.reads.empty());
-	EXPECT_EQ(peer.buffer.compare(0, 4096, some_bytes(65536), 0, 4096), 0);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false), 4096);
+	EXPECT_TRUE(peerdma.reads.empty());
+	EXPECT_EQ(peerdma.buffer.compare(0, 4096, some_bytes(65536), 0, 4096), 0);
 	peerdma_cufile_counts counts = {};
-	library.counts(counts);
+	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_DENIED], 1u);
 	EXPECT_NE(system.to_stderr.find("denylist's mounts has /data"), std::string::npos) << system.to_stderr;
 	EXPECT_NE(system.to_stderr.find(
 			  "not direct: the file's mount, filesystem, device or driver is denied by cufile.json"),
 		  std::string::npos);
 	// The same memory, and a file that is elsewhere.
-	const CUfileHandle_t other = add_file(library, system.program_fd(some_bytes(65536), O_RDWR));
+	const CUfileHandle_t other = register_file(library, system.program_fd(some_bytes(65536), O_RDWR));
 	system.texts.clear();
-	EXPECT_EQ(library.explain(other, peer.buffer.data(), 4096, 0, 0, route), 0);
+	EXPECT_EQ(library.router.explain(other, peerdma.buffer.data(), 4096, 0, 0, route), 0);
 	EXPECT_EQ(route.why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_DENIED)) << "nobody says where";
 }
 
@@ -213,18 +214,19 @@ TEST_F(CufileDenied, WhoInsistsOnDirectGetsAnError)
 {
 	system.texts["/etc/cufile.json"] = R"({"denylist":{"filesystems":["ext4"]}})";
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
-	const CUfileHandle_t fh = add_file(library, fd);
-	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4096, 0, 0, false), cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
-	EXPECT_EQ(peer.buffer, std::string(65536, 'b'));
+	const CUfileHandle_t fh = register_file(library, fd);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false),
+		  cufile::failed(CU_FILE_IO_NOT_SUPPORTED));
+	EXPECT_EQ(peerdma.buffer, std::string(65536, 'b'));
 }
 
 TEST_F(CufileDenied, OthersGoDirectly)
 {
 	system.links["/sys/class/block/sda"] = "../../devices/pci0000:00/0000:00:05.0/block/sda";
 	system.texts["/etc/cufile.json"] = R"({"denylist":{"filesystems":["xfs"],"devices":["sdb"]}})";
-	const CUfileHandle_t fh = add_file(library, fd);
-	EXPECT_EQ(library.move(fh, peer.buffer.data(), 4096, 0, 0, false), 4096);
-	EXPECT_EQ(peer.reads.size(), 1u);
+	const CUfileHandle_t fh = register_file(library, fd);
+	EXPECT_EQ(library.router.transfer(fh, peerdma.buffer.data(), 4096, 0, 0, false), 4096);
+	EXPECT_EQ(peerdma.reads.size(), 1u);
 }
 
 } // namespace

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 HEADER = (ROOT / "include/cufile.h").read_text()
 ENUM = re.search(r"typedef enum CUfileOpError \{(.*?)\}", HEADER, re.S)
 CODES = {name: int(number) for name, number in re.findall(r"CU_FILE_(\w+) = (\d+)", ENUM[1] if ENUM else "")}
-SOURCE = "".join(path.read_text() for path in sorted((ROOT / "user/cufile").glob("*.[ch]pp")))
+SOURCE = "".join(path.read_text() for path in sorted((ROOT / "user/cufile").rglob("*.[ch]pp")))
 # "Fixture.Test": its body, to the brace in the first column
 TESTS = {f"{fixture}.{name}": body for path in sorted((ROOT / "tests/host").glob("cufile_*.cpp")) for fixture, name, body in
          re.findall(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)\n\{\n(.*?)^\}", path.read_text(), re.M | re.S)}

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "fake_seams.hpp"
-#include "file.hpp"
+#include "cufile/registry/file.hpp"
+#include "fake_dependencies.hpp"
 
 using cufile::SystemFile;
 
@@ -183,7 +183,7 @@ TEST_F(CufileFile, AShortCountIsNotTheEndOfTheFile)
 			std::memset(memory, 0x77, sizeof(memory));
 			EXPECT_EQ(file->read(memory, 32768, 0), 10000) << most;
 			EXPECT_EQ(pattern(10000).compare(0, 10000, memory, 10000), 0) << most;
-			EXPECT_EQ(file->go_on(memory, 8192, 0, 700), 8192) << "what a ring brought of it";
+			EXPECT_EQ(file->resume_read(memory, 8192, 0, 700), 8192) << "what a ring brought of it";
 		}
 		system.most = UINT64_MAX;
 	}
@@ -278,7 +278,7 @@ TEST_F(CufileFile, AnErrorAfterSomeBytesIsNoShortCount)
 			system.errors = {-error};
 			EXPECT_EQ(file->read(memory, 5000, 2000), -error);
 			system.errors = {-error};
-			EXPECT_EQ(file->go_on(memory, 5120, 0, 1024), -error) << "what a ring has begun";
+			EXPECT_EQ(file->resume_read(memory, 5120, 0, 1024), -error) << "what a ring has begun";
 			const bool full = error == ENOSPC;
 			system.errors = {0, -error};
 			EXPECT_EQ(file->write(memory, 5000, 0), full ? 1024 : -error);
@@ -309,12 +309,12 @@ protected:
 	{
 		const std::string before = other->bytes, first = system.bytes(fd);
 		std::memset(memory, 0x77, sizeof(memory));
-		EXPECT_FALSE(file->is_there());
+		EXPECT_FALSE(file->is_valid());
 		EXPECT_EQ(file->read(memory, 4096, 0), -EBADF);
 		EXPECT_EQ(file->read(memory, 8192, 4096), -EBADF);
 		EXPECT_EQ(memory[0], 0x77);
 		EXPECT_EQ(file->write(memory, 4096, 0), -EBADF);
-		EXPECT_EQ(file->apart(0, 8192).fd, -1);
+		EXPECT_EQ(file->uring_target(0, 8192).fd, -1);
 		EXPECT_TRUE(other->bytes == before && system.bytes(fd) == first);
 		const int number = file->fd();
 		const size_t open_ones = system.fds.size();
@@ -336,7 +336,7 @@ TEST_F(CufileLost, AnotherFileHasTheNumber)
 				system.no_proc = no_proc;
 				system.no_seek = no_seek;
 				ASSERT_EQ(open(flags), CU_FILE_SUCCESS);
-				EXPECT_TRUE(file->is_there());
+				EXPECT_TRUE(file->is_valid());
 				EXPECT_EQ(file->read(memory, 4096, 0), 4096);
 				lose(other, flags);
 				expect_refused();
@@ -378,7 +378,7 @@ TEST_F(CufileFile, AFileThatKnowsNoDirectIo)
 	open(O_RDWR | O_DIRECT);
 	EXPECT_EQ(file->read(memory, 4096, 0), 4096);
 	EXPECT_FALSE(system.calls.back().direct);
-	EXPECT_EQ(file->apart(0, 4096).fd, -1);
+	EXPECT_EQ(file->uring_target(0, 4096).fd, -1);
 }
 
 // Which the page cache could not keep: what of it is not in there is read past it, if that is long.
@@ -417,8 +417,8 @@ TEST_F(CufileLargeFile, WhatIsNotInThePageCacheGoesPastIt)
 	system.cached_to = 4096;
 	EXPECT_FALSE(past(mib, 0));
 	EXPECT_TRUE(past(mib, 4096));
-	EXPECT_EQ(file->apart(0, mib).fd, -1);
-	EXPECT_TRUE(system.fds.at(file->apart(4096, mib).fd).flags & O_DIRECT);
+	EXPECT_EQ(file->uring_target(0, mib).fd, -1);
+	EXPECT_TRUE(system.fds.at(file->uring_target(4096, mib).fd).flags & O_DIRECT);
 	system.cached_error = -ENOSYS;
 	EXPECT_FALSE(past(mib, 4096)) << "the kernel cannot say";
 	// To others, and in writing, it is the file that the program gave.
@@ -450,7 +450,7 @@ TEST_F(CufileLargeFile, WhatFailsPastThePageCacheGoesThroughIt)
 	ASSERT_EQ(system.calls.size(), 2u);
 	EXPECT_TRUE(system.calls[0].direct && !system.calls[1].direct);
 	EXPECT_FALSE(past(mib, 0)) << "and stays there";
-	EXPECT_EQ(file->apart(0, mib).fd, -1);
+	EXPECT_EQ(file->uring_target(0, mib).fd, -1);
 }
 
 TEST_F(CufileLargeFile, WhichFilesAreLarge)

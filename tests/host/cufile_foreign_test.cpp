@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory of GPUs that CUDA has nothing to do with: what is registered goes directly, or by libpeerdma, and never as the
 // host's.
+#include "cufile/platform/errors.hpp"
 #include "cufile_registered.hpp"
 
 namespace
@@ -13,8 +14,8 @@ protected:
 	{
 		cuda.present = GetParam();
 		cuda.device.assign(4096, 'd');
-		peer.foreign.assign(16 * frame, 'f');
-		memory = peer.foreign.data();
+		peerdma.foreign.assign(16 * frame, 'f');
+		memory = peerdma.foreign.data();
 	}
 	~CufileForeign() override
 	{
@@ -23,22 +24,22 @@ protected:
 	}
 	int64_t read(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
-		return library.move(file(), base, size, from, to, false);
+		return library.router.transfer(file(), base, size, from, to, false);
 	}
 	void comes(char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
 		std::fill(base + to, base + to + size, 'x');
-		peer.reads.clear();
+		peerdma.reads.clear();
 		EXPECT_EQ(read(base, size, from, to), static_cast<int64_t>(size));
 		EXPECT_EQ(bytes.compare(static_cast<size_t>(from), size, base + to, size), 0);
-		EXPECT_FALSE(peer.reads.empty()) << "by libpeerdma";
+		EXPECT_FALSE(peerdma.reads.empty()) << "by libpeerdma";
 		EXPECT_TRUE(system.calls.empty()) << "the system's own calls were used";
 	}
 	void refused(int64_t error, int64_t result)
 	{
 		EXPECT_EQ(result, cufile::failed(static_cast<CUfileOpError>(error)));
 		EXPECT_TRUE(system.calls.empty()) << "the system's own calls were used";
-		EXPECT_TRUE(peer.reads.empty());
+		EXPECT_TRUE(peerdma.reads.empty());
 	}
 };
 INSTANTIATE_TEST_SUITE_P(Cuda, CufileForeign, ::testing::Bool(),
@@ -46,39 +47,40 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CufileForeign, ::testing::Bool(),
 
 TEST_P(CufileForeign, RegisteredMemoryGoesDirectly)
 {
-	ASSERT_EQ(enroll(memory + frame + 100, 4 * frame), 0);
-	EXPECT_EQ(peer.enrolled, (std::map<char *, uint64_t>{{memory + frame, 5 * frame}}));
+	ASSERT_EQ(register_memory(memory + frame + 100, 4 * frame), 0);
+	EXPECT_EQ(peerdma.pinned, (std::map<char *, uint64_t>{{memory + frame, 5 * frame}}));
 	comes(memory + frame + 100, 4 * frame);
-	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{100, 4 * frame, 0}}));
+	EXPECT_EQ(peerdma.reads, (std::vector<FakePeerdma::Io>{{100, 4 * frame, 0}}));
 	comes(memory + frame + 100, 5000, 300, 40);
-	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{140, 5000, 300}}));
+	EXPECT_EQ(peerdma.reads, (std::vector<FakePeerdma::Io>{{140, 5000, 300}}));
 	comes(memory + 2 * frame, 5000, 700);
-	EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{frame, 5000, 700}})) << "a pointer into it";
+	EXPECT_EQ(peerdma.reads, (std::vector<FakePeerdma::Io>{{frame, 5000, 700}})) << "a pointer into it";
 	EXPECT_EQ(explain(memory + frame + 100, 100).route, static_cast<uint32_t>(PEERDMA_ROUTE_DIRECT_EDGES));
 	std::fill(memory + frame + 100, memory + frame + 4196, 'w');
-	EXPECT_EQ(library.move(file(), memory + frame + 100, 4096, 8192, 0, true), 4096);
-	EXPECT_EQ(peer.file.substr(8192, 4096), std::string(4096, 'w'));
+	EXPECT_EQ(library.router.transfer(file(), memory + frame + 100, 4096, 8192, 0, true), 4096);
+	EXPECT_EQ(peerdma.file.substr(8192, 4096), std::string(4096, 'w'));
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 4u);
-	EXPECT_EQ(library.remove_buffer(memory + frame + 100).err, 0);
-	EXPECT_EQ(peer.released, 1u);
+	EXPECT_EQ(library.deregister_buffer(memory + frame + 100).err, 0);
+	EXPECT_EQ(peerdma.released, 1u);
 }
 
 TEST_P(CufileForeign, WhoInsistsOnDirect)
 {
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	comes(memory, 4 * frame);
-	peer.reads.clear();
-	peer.refused = PEERDMA_REASON_DISTANCE;
+	peerdma.reads.clear();
+	peerdma.refused = PEERDMA_REASON_DISTANCE;
 	refused(CU_FILE_IO_NOT_SUPPORTED,
-		library.move(add_file(library, system.program_fd(bytes, O_RDWR)), memory, frame, 0, 0, false));
+		library.router.transfer(register_file(library, system.program_fd(bytes, O_RDWR)), memory, frame, 0, 0,
+					false));
 }
 
 // libpeerdma's copy by the CPU, which has to do.
 TEST_P(CufileForeign, AFileThatTheModuleRefuses)
 {
-	peer.refused = PEERDMA_REASON_DISTANCE;
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	peerdma.refused = PEERDMA_REASON_DISTANCE;
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	comes(memory, 4 * frame);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
 	EXPECT_EQ(explain(memory, frame).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_REFUSED));
@@ -86,22 +88,22 @@ TEST_P(CufileForeign, AFileThatTheModuleRefuses)
 
 TEST_P(CufileForeign, APlaceThatNoDriveCanAddress)
 {
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	comes(memory, 4096, 0, 1);
 }
 
 TEST_P(CufileForeign, WhatOnlyTheHostCouldDo)
 {
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	CUfileFSOps_t ops = {};
 	ops.read = [](const void *, char *, size_t, off_t, const cufileRDMAInfo_t *) -> ssize_t { return 5; };
 	CUfileDescr_t descr = descr_of(0, CU_FILE_HANDLE_TYPE_USERSPACE_FS);
 	descr.fs_ops = &ops;
 	CUfileHandle_t own = nullptr;
-	ASSERT_EQ(library.add_file(&own, &descr).err, 0);
-	refused(CU_FILE_IO_NOT_SUPPORTED, library.move(own, memory, 5, 0, 0, false));
+	ASSERT_EQ(library.register_file(&own, &descr).err, 0);
+	refused(CU_FILE_IO_NOT_SUPPORTED, library.router.transfer(own, memory, 5, 0, 0, false));
 	char text[8] = {};
-	EXPECT_EQ(library.move(own, text, 5, 0, 0, false), 5) << "the host's memory all the same";
+	EXPECT_EQ(library.router.transfer(own, text, 5, 0, 0, false), 5) << "the host's memory all the same";
 	refused(CU_FILE_INVALID_MAPPING_RANGE, read(memory + 3 * frame, frame + 1));
 	refused(CU_FILE_INVALID_MAPPING_RANGE, read(memory, 4 * frame + 1));
 	EXPECT_EQ(memory[0], 'f');
@@ -109,36 +111,36 @@ TEST_P(CufileForeign, WhatOnlyTheHostCouldDo)
 
 TEST_P(CufileForeign, Batches)
 {
-	ASSERT_EQ(enroll(memory, 6 * frame), 0);
+	ASSERT_EQ(register_memory(memory, 6 * frame), 0);
 	CUfileBatchHandle_t batch = nullptr;
-	ASSERT_EQ(library.set_up_batch(&batch, 3).err, 0);
+	ASSERT_EQ(library.create_batch(&batch, 3).err, 0);
 	CUfileIOParams_t parts[3];
 	for (unsigned i = 0; i < 3; i++)
 		parts[i] = batch_io(file(), memory, 2 * frame, i * 2 * frame, i * 2 * frame);
-	ASSERT_EQ(library.submit(batch, 3, parts).err, 0);
+	ASSERT_EQ(library.batches.submit(batch, 3, parts).err, 0);
 	CUfileIOEvents_t events[3];
 	unsigned n = 3;
-	ASSERT_EQ(library.status(batch, 3, &n, events, nullptr).err, 0);
+	ASSERT_EQ(library.batches.status(batch, 3, &n, events, nullptr).err, 0);
 	EXPECT_EQ(bytes.compare(0, 6 * frame, memory, 6 * frame), 0);
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 3u);
 	EXPECT_TRUE(system.calls.empty());
-	library.destroy(batch);
+	library.batches.destroy(batch);
 }
 
 TEST_P(CufileForeign, InAStream)
 {
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	size_t size = 4096;
 	off_t from = 8192, to = frame;
 	ssize_t result = 0;
-	const int rc = library.move_in_stream(file(), memory, &size, &from, &to, &result, nullptr, false).err;
+	const int rc = library.streams.submit(file(), memory, &size, &from, &to, &result, nullptr, false).err;
 	EXPECT_EQ(rc, GetParam() ? 0 : CU_FILE_ASYNC_NOT_SUPPORTED);
 	for (const auto &io : cuda.in_stream)
 		io.call(io.arg);
 	if (GetParam()) {
 		EXPECT_EQ(result, 4096);
 		EXPECT_EQ(bytes.compare(8192, 4096, memory + frame, 4096), 0);
-		EXPECT_EQ(peer.reads, (std::vector<FakePeer::Io>{{frame, 4096, 8192}}));
+		EXPECT_EQ(peerdma.reads, (std::vector<FakePeerdma::Io>{{frame, 4096, 8192}}));
 	}
 }
 
@@ -152,106 +154,107 @@ TEST_P(CufileForeign, WhatCannotBeReachedIsRefused)
 	      {-EACCES, PEERDMA_REASON_RULE, CU_FILE_GPU_MEMORY_PINNING_FAILED},
 	      {-EIO, PEERDMA_REASON_NONE, CU_FILE_GPU_MEMORY_PINNING_FAILED},
 	      {-ENOMEM, PEERDMA_REASON_NONE, CU_FILE_NOMEM_ERROR}}) {
-		peer.adopt_error = error;
-		peer.adopt_reason = reason;
+		peerdma.foreign_error = error;
+		peerdma.foreign_reason = reason;
 		system.to_stderr.clear();
-		EXPECT_EQ(enroll(memory, frame), said) << error;
+		EXPECT_EQ(register_memory(memory, frame), said) << error;
 		EXPECT_EQ(std::count(system.to_stderr.begin(), system.to_stderr.end(), '\n'), 1) << system.to_stderr;
 		EXPECT_EQ(system.to_stderr.find("far away") != std::string::npos, reason != PEERDMA_REASON_NONE)
 			<< system.to_stderr;
-		EXPECT_EQ(library.remove_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
+		EXPECT_EQ(library.deregister_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
 	}
-	peer.adopt_error = 0;
-	EXPECT_EQ(enroll(memory, frame), 0);
-	EXPECT_EQ(enroll(memory + 2 * frame, 15 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED) << "beyond the allocation";
+	peerdma.foreign_error = 0;
+	EXPECT_EQ(register_memory(memory, frame), 0);
+	EXPECT_EQ(register_memory(memory + 2 * frame, 15 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED)
+		<< "beyond the allocation";
 }
 
 TEST_P(CufileForeign, TwiceAndInsideAndBeside)
 {
-	ASSERT_EQ(enroll(memory, frame + 100), 0);
-	EXPECT_EQ(enroll(memory, frame + 100), CU_FILE_MEMORY_ALREADY_REGISTERED);
-	EXPECT_EQ(enroll(memory, 8 * frame), CU_FILE_MEMORY_ALREADY_REGISTERED);
-	EXPECT_EQ(enroll(memory + 50, frame), 0) << "inside";
-	EXPECT_EQ(peer.enrolled.size(), 1u);
-	EXPECT_EQ(enroll(memory + frame + 200, frame), 0) << "in a frame of the other's";
-	EXPECT_EQ(peer.enrolled.size(), 2u);
+	ASSERT_EQ(register_memory(memory, frame + 100), 0);
+	EXPECT_EQ(register_memory(memory, frame + 100), CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(register_memory(memory, 8 * frame), CU_FILE_MEMORY_ALREADY_REGISTERED);
+	EXPECT_EQ(register_memory(memory + 50, frame), 0) << "inside";
+	EXPECT_EQ(peerdma.pinned.size(), 1u);
+	EXPECT_EQ(register_memory(memory + frame + 200, frame), 0) << "in a frame of the other's";
+	EXPECT_EQ(peerdma.pinned.size(), 2u);
 	comes(memory + frame + 200, frame - 200);
-	EXPECT_EQ(library.remove_buffer(memory + frame + 200).err, 0);
-	EXPECT_EQ(peer.released, 1u);
-	peer.released = 0;
-	EXPECT_EQ(enroll(memory + 2 * frame, frame), 0);
-	EXPECT_EQ(library.remove_buffer(memory).err, 0);
-	EXPECT_EQ(peer.released, 0u) << "the second one has it";
+	EXPECT_EQ(library.deregister_buffer(memory + frame + 200).err, 0);
+	EXPECT_EQ(peerdma.released, 1u);
+	peerdma.released = 0;
+	EXPECT_EQ(register_memory(memory + 2 * frame, frame), 0);
+	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
+	EXPECT_EQ(peerdma.released, 0u) << "the second one has it";
 	comes(memory + 50, 4096);
-	EXPECT_EQ(library.remove_buffer(memory + 50).err, 0);
-	EXPECT_EQ(peer.released, 1u);
+	EXPECT_EQ(library.deregister_buffer(memory + 50).err, 0);
+	EXPECT_EQ(peerdma.released, 1u);
 }
 
 TEST_P(CufileForeign, NoMoreThanThereMayBe)
 {
-	ASSERT_EQ(library.set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, 3 * frame / 1024).err, 0);
-	EXPECT_EQ(enroll(memory, 2 * frame), 0);
-	EXPECT_EQ(enroll(memory + 2 * frame, 2 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED);
+	ASSERT_EQ(library.driver.set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, 3 * frame / 1024).err, 0);
+	EXPECT_EQ(register_memory(memory, 2 * frame), 0);
+	EXPECT_EQ(register_memory(memory + 2 * frame, 2 * frame), CU_FILE_GPU_MEMORY_PINNING_FAILED);
 	EXPECT_NE(system.to_stderr.find("max_device_pinned_mem_size_kb"), std::string::npos) << system.to_stderr;
-	EXPECT_EQ(peer.released, 1u) << "the kernel has it no more";
-	EXPECT_EQ(enroll(memory + 2 * frame, frame), 0);
-	EXPECT_EQ(library.remove_buffer(memory).err, 0);
-	EXPECT_EQ(enroll(memory + 3 * frame, 2 * frame), 0);
+	EXPECT_EQ(peerdma.released, 1u) << "the kernel has it no more";
+	EXPECT_EQ(register_memory(memory + 2 * frame, frame), 0);
+	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
+	EXPECT_EQ(register_memory(memory + 3 * frame, 2 * frame), 0);
 }
 
 TEST_P(CufileForeign, WhatIsNotForIt)
 {
 	std::string host(2 * frame, 'h');
-	EXPECT_EQ(enroll(host.data(), frame), 0);
+	EXPECT_EQ(register_memory(host.data(), frame), 0);
 	EXPECT_EQ(read(host.data(), 5), 5);
 	EXPECT_EQ(system.calls.size(), 1u) << "the host's, as before";
-	EXPECT_EQ(peer.adoptions, 1);
+	EXPECT_EQ(peerdma.foreign_imports, 1);
 	EXPECT_EQ(read(host.data() + 1, 5), 5);
-	EXPECT_EQ(peer.adoptions, 1) << "no I/O asks";
-	peer.buffer.assign(2 * frame, 'b');
-	EXPECT_EQ(enroll(peer.buffer.data(), frame), 0) << "libpeerdma's own";
-	EXPECT_EQ(enroll(cuda.device.data(), 4096), 0) << "CUDA's, or the host's";
-	EXPECT_EQ(peer.adoptions, GetParam() ? 1 : 2);
+	EXPECT_EQ(peerdma.foreign_imports, 1) << "no I/O asks";
+	peerdma.buffer.assign(2 * frame, 'b');
+	EXPECT_EQ(register_memory(peerdma.buffer.data(), frame), 0) << "libpeerdma's own";
+	EXPECT_EQ(register_memory(cuda.device.data(), 4096), 0) << "CUDA's, or the host's";
+	EXPECT_EQ(peerdma.foreign_imports, GetParam() ? 1 : 2);
 	EXPECT_TRUE(system.to_stderr.empty()) << system.to_stderr;
 }
 
 TEST_P(CufileForeign, WithoutLibpeerdmaNobodyAsks)
 {
-	peer.present = false;
-	EXPECT_EQ(enroll(memory, frame), 0) << "as before: nobody knows whose it is";
-	EXPECT_EQ(peer.adoptions, 0);
+	peerdma.present = false;
+	EXPECT_EQ(register_memory(memory, frame), 0) << "as before: nobody knows whose it is";
+	EXPECT_EQ(peerdma.foreign_imports, 0);
 }
 
 TEST_P(CufileForeign, ForcedIsAsBefore)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
-	EXPECT_EQ(enroll(memory, frame), 0);
-	EXPECT_EQ(peer.adoptions, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_FORCE_COMPAT_MODE, true).err, 0);
+	EXPECT_EQ(register_memory(memory, frame), 0);
+	EXPECT_EQ(peerdma.foreign_imports, 0);
 	EXPECT_EQ(read(memory, 5), 5);
 	EXPECT_EQ(system.calls.size(), 1u) << "the CPU's copy";
 }
 
 TEST_P(CufileForeign, TheKernelLosesIt)
 {
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	comes(memory, frame);
-	peer.error = -ENODEV;
+	peerdma.error = -ENODEV;
 	EXPECT_EQ(read(memory, 4 * frame), -ENODEV) << "nobody else reaches it";
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u);
 	EXPECT_TRUE(system.calls.empty());
-	peer.error = -EIO;
+	peerdma.error = -EIO;
 	EXPECT_EQ(read(memory, 4 * frame), -EIO);
 }
 
 TEST_P(CufileForeign, StatisticsKnowNoGpu)
 {
-	ASSERT_EQ(library.stats().set_level(3), true);
-	ASSERT_TRUE(library.stats().start());
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
+	ASSERT_EQ(library.stats.set_level(3), true);
+	ASSERT_TRUE(library.stats.start());
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
 	comes(memory, frame);
-	EXPECT_EQ(library.remove_buffer(memory).err, 0);
+	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	CUfileStatsLevel3_t stats;
-	library.stats().get(stats);
+	library.stats.get(stats);
 	EXPECT_EQ(stats.num_gpus, 0u);
 	EXPECT_EQ(stats.detailed.basic.read_bytes, frame);
 	EXPECT_EQ(stats.detailed.basic.buf_register_ops.ok, 1u);
@@ -259,10 +262,10 @@ TEST_P(CufileForeign, StatisticsKnowNoGpu)
 
 TEST_P(CufileForeign, ClosingLetsGoOfIt)
 {
-	ASSERT_EQ(enroll(memory, frame), 0);
-	ASSERT_EQ(enroll(memory + 2 * frame, frame), 0);
+	ASSERT_EQ(register_memory(memory, frame), 0);
+	ASSERT_EQ(register_memory(memory + 2 * frame, frame), 0);
 	close_all(library);
-	EXPECT_EQ(peer.released, 2u);
+	EXPECT_EQ(peerdma.released, 2u);
 }
 
 TEST_P(CufileForeign, TensorsSideBySide)
@@ -270,7 +273,7 @@ TEST_P(CufileForeign, TensorsSideBySide)
 	constexpr size_t tensor = 2 * frame + 512;
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
 	for (const size_t i : {0, 2, 1, 5, 4, 3})
-		ASSERT_EQ(enroll(memory + i * tensor, tensor), 0);
+		ASSERT_EQ(register_memory(memory + i * tensor, tensor), 0);
 	for (size_t i = 0; i < 6; i++) {
 		const auto from = static_cast<off_t>(i * 4096);
 		EXPECT_EQ(read(memory + i * tensor, tensor, from), static_cast<int64_t>(tensor));
@@ -279,11 +282,11 @@ TEST_P(CufileForeign, TensorsSideBySide)
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 6u);
 	EXPECT_EQ(memory[6 * tensor], 'f');
 	for (const size_t i : {1, 0, 3, 4, 5})
-		EXPECT_EQ(library.remove_buffer(memory + i * tensor).err, 0);
-	EXPECT_FALSE(peer.enrolled.empty());
+		EXPECT_EQ(library.deregister_buffer(memory + i * tensor).err, 0);
+	EXPECT_FALSE(peerdma.pinned.empty());
 	EXPECT_EQ(read(memory + 2 * tensor, tensor), static_cast<int64_t>(tensor));
-	EXPECT_EQ(library.remove_buffer(memory + 2 * tensor).err, 0);
-	EXPECT_TRUE(peer.enrolled.empty());
+	EXPECT_EQ(library.deregister_buffer(memory + 2 * tensor).err, 0);
+	EXPECT_TRUE(peerdma.pinned.empty());
 }
 
 // Freed without a word, and CUDA has its address now: it is registered anew, as CUDA's.
@@ -291,12 +294,12 @@ TEST_P(CufileForeign, MemoryOfCudasAtItsAddress)
 {
 	if (!GetParam())
 		return;
-	peer.enroll_error = 0;
-	ASSERT_EQ(enroll(memory, 4 * frame), 0);
-	cuda.also = &peer.foreign;
+	peerdma.pin_error = 0;
+	ASSERT_EQ(register_memory(memory, 4 * frame), 0);
+	cuda.also = &peerdma.foreign;
 	cuda.also_id = 0;
-	EXPECT_EQ(enroll(memory + frame, frame), 0);
-	EXPECT_EQ(peer.enrolled.size(), 1u) << "it is not the other's place that it has";
+	EXPECT_EQ(register_memory(memory + frame, frame), 0);
+	EXPECT_EQ(peerdma.pinned.size(), 1u) << "it is not the other's place that it has";
 	EXPECT_EQ(explain(memory + frame, 100).why, static_cast<uint32_t>(PEERDMA_CUFILE_WHY_NOT_A_BUFFER));
 }
 

@@ -4,7 +4,7 @@
 #include <climits>
 #include <thread>
 
-#include "batch.hpp"
+#include "cufile/async/batch.hpp"
 #include "cufile_program.hpp"
 
 using cufile::Batch;

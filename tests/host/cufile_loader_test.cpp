@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "loader.hpp"
+#include "cufile/platform/loader.hpp"
 
 namespace
 {
@@ -35,19 +35,19 @@ TEST(CufileLoader, WhatIsLoadedLater)
 		GTEST_SKIP() << "it is installed here";
 	more.with_other = true;
 	EXPECT_FALSE(another.load(more.find()));
-	loader.look_again(wanted.find());
+	loader.retry_load(wanted.find());
 	EXPECT_FALSE(loader.load(wanted.find())) << "nobody has loaded it";
 	const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../../lib" / name;
 	void *const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
 	ASSERT_NE(library, nullptr) << dlerror();
 	EXPECT_FALSE(loader.load(wanted.find())) << "not before it is looked for";
-	loader.look_again(wanted.find());
+	loader.retry_load(wanted.find());
 	ASSERT_TRUE(loader.load(wanted.find()));
 	EXPECT_NE(wanted.version(), nullptr);
-	another.look_again(more.find());
+	another.retry_load(more.find());
 	EXPECT_FALSE(another.load(more.find())) << "it is not all there";
 	Wanted first;
-	unused.look_again(first.find());
+	unused.retry_load(first.find());
 	EXPECT_EQ(first.version, nullptr) << "nobody has wanted it yet";
 	EXPECT_TRUE(unused.load(first.find()));
 	dlclose(library);
@@ -85,21 +85,21 @@ TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
 {
 	cufile::LoaderVia<Poor> loader("libnone.so.1");
 	const auto find = [](auto) {};
-	loader.look_again(find);
+	loader.retry_load(find);
 	EXPECT_EQ(Poor::asked, 0) << "nobody has wanted it";
 	EXPECT_FALSE(loader.load(find));
 	for (int i = 0; i < 100; i++)
-		loader.look_again(find);
+		loader.retry_load(find);
 	EXPECT_EQ(Poor::asked, 1);
 	Poor::loaded = 6; // something else
 	Poor::loadable = true;
 	for (int i = 0; i < 100; i++)
-		loader.look_again(find);
+		loader.retry_load(find);
 	EXPECT_EQ(Poor::asked, 2);
 	EXPECT_FALSE(loader.load(find));
 	Poor::there = true;
 	Poor::loaded = 7;
-	loader.look_again(find);
+	loader.retry_load(find);
 	EXPECT_TRUE(loader.load(find));
 	EXPECT_EQ(Poor::asked, 3);
 }
@@ -115,11 +115,11 @@ TEST(CufileLoader, AShortageIsNotRemembered)
 	EXPECT_FALSE(loader.load(find));
 	EXPECT_FALSE(loader.load(find));
 	EXPECT_EQ(Poor::asked, 1) << "not at each I/O";
-	loader.look_again(find);
+	loader.retry_load(find);
 	EXPECT_EQ(Poor::asked, 2);
 	Poor::too_few = false;
 	Poor::loadable = true;
-	loader.look_again(find);
+	loader.retry_load(find);
 	EXPECT_TRUE(loader.load(find));
 	EXPECT_EQ(Poor::asked, 3);
 }
@@ -135,14 +135,14 @@ TEST(CufileLoader, WhatOnlyOthersLoad)
 	EXPECT_FALSE(loader.load(find));
 	EXPECT_EQ(Poor::asked, 0) << "it is not looked for";
 	for (int i = 0; i < 100; i++)
-		loader.look_again(find);
+		loader.retry_load(find);
 	EXPECT_EQ(Poor::asked, 1);
 	EXPECT_FALSE(loader.load(find)) << "it could have been loaded";
 	Poor::there = true;
-	loader.look_again(find);
+	loader.retry_load(find);
 	EXPECT_FALSE(loader.load(find)) << "nothing is new";
 	Poor::loaded = 9;
-	loader.look_again(find);
+	loader.retry_load(find);
 	EXPECT_TRUE(loader.load(find));
 }
 

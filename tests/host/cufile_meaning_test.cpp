@@ -26,9 +26,9 @@ const std::string &memory_before()
 
 enum class Call { sync, vector, batch, stream };
 constexpr Call calls[] = {Call::sync, Call::vector, Call::batch, Call::stream};
-// copied: bounced, also in a stream, whose driver cannot carry.
-enum class Route { host, bounced, copied, direct, relayed };
-constexpr Route routes[] = {Route::host, Route::bounced, Route::copied, Route::direct, Route::relayed};
+// copied: bounced, also in a stream, whose driver cannot copy.
+enum class Route { host, bounced, copied, direct, peer_gpu };
+constexpr Route routes[] = {Route::host, Route::bounced, Route::copied, Route::direct, Route::peer_gpu};
 
 const char *name_of(Call call)
 {
@@ -37,7 +37,7 @@ const char *name_of(Call call)
 }
 const char *name_of(Route route)
 {
-	constexpr const char *names[] = {"host", "bounced", "copied", "direct", "relayed"};
+	constexpr const char *names[] = {"host", "bounced", "copied", "direct", "peer_gpu"};
 	return names[static_cast<size_t>(route)];
 }
 
@@ -120,26 +120,26 @@ public:
 	World(Route route, const Io &io) : io_(io), route_(route)
 	{
 		cuda.present = true;
-		peer.file = bytes;
+		peerdma.file = bytes;
 		std::string &memory = memory_of();
 		memory = memory_before();
-		if (route == Route::direct || route == Route::relayed)
-			cuda.also = &peer.buffer;
+		if (route == Route::direct || route == Route::peer_gpu)
+			cuda.also = &peerdma.buffer;
 		if (route == Route::copied)
-			cuda.carry_error = 500; // CUDA_ERROR_NOT_FOUND
-		if (route == Route::relayed) {
-			peer.refused_by[own_provider] = PEERDMA_REASON_DISTANCE;
-			peer.enroll_error = 0;
+			cuda.copy_kernel_error = 500; // CUDA_ERROR_NOT_FOUND
+		if (route == Route::peer_gpu) {
+			peerdma.refused_by[own_provider] = PEERDMA_REASON_DISTANCE;
+			peerdma.pin_error = 0;
 			cuda.nr_devices = 2;
 			system.texts["/etc/cufile.json"] = R"({"properties": {"rdma_dynamic_routing": true}})";
 		}
 		fd_ = system.program_fd(bytes, io.flags);
-		fh_ = add_file(library, fd_);
+		fh_ = register_file(library, fd_);
 		if (io.registered) {
-			EXPECT_EQ(library.add_buffer(memory.data(), io.registered, 0).err, 0);
+			EXPECT_EQ(library.register_buffer(memory.data(), io.registered, 0).err, 0);
 		}
-		library.stats().set_level(1);
-		library.stats().start();
+		library.stats.set_level(1);
+		library.stats.start();
 	}
 	~World() { close_all(library); }
 	World(const World &) = delete;
@@ -148,11 +148,12 @@ public:
 	Seen see(Call call)
 	{
 		if (io_.fault) {
-			peer.error = io_.fault;
+			peerdma.error = io_.fault;
 			system.errors.assign(8, io_.fault);
 		}
 		Seen seen;
-		seen.result = call == Call::sync   ? library.move(fh(), base(), io_.size, io_.from, io_.to, io_.write) :
+		seen.result = call == Call::sync ?
+				      library.router.transfer(fh(), base(), io_.size, io_.from, io_.to, io_.write) :
 			      call == Call::vector ? by_vector() :
 			      call == Call::batch  ? by_batch() :
 						     by_stream(io_.size);
@@ -164,7 +165,7 @@ public:
 		size_t size = io_.size;
 		off_t from = io_.from, to = io_.to;
 		ssize_t result = 4711;
-		const CUfileError_t error = library.move_in_stream(fh(), base(), &size, &from, &to, &result,
+		const CUfileError_t error = library.streams.submit(fh(), base(), &size, &from, &to, &result,
 								   reinterpret_cast<CUstream>(this), io_.write);
 		if (error.err)
 			return refusal(error.err);
@@ -178,16 +179,16 @@ public:
 	void tell(Seen &seen)
 	{
 		seen.memory = memory_of();
-		// Whichever of both was written: a part of a block is bounced, or a stream carries what would be relayed.
-		seen.file = peer.file != bytes ? peer.file : system.bytes(fd_);
+		// Whichever of both was written: a part of a block is bounced, or a stream copies what would go by a peer GPU.
+		seen.file = peerdma.file != bytes ? peerdma.file : system.bytes(fd_);
 		peerdma_cufile_counts counts = {};
-		library.counts(counts);
+		library.router.accounting().counts(counts);
 		for (unsigned i = 0; i < PEERDMA_CUFILE_NR_WHYS; i++) {
 			seen.ios += counts.ios[i];
 			seen.bytes += counts.bytes[i];
 		}
 		CUfileStatsLevel1_t stats = {};
-		library.stats().write(1, &stats);
+		library.stats.write(1, &stats);
 		seen.good = stats.read_ops.ok + stats.write_ops.ok;
 		seen.failed = stats.read_ops.err + stats.write_ops.err;
 		seen.read_bytes = stats.read_bytes;
@@ -199,7 +200,7 @@ private:
 	{
 		return route_ == Route::host                               ? host_ :
 		       route_ == Route::bounced || route_ == Route::copied ? cuda.device :
-									     peer.buffer;
+									     peerdma.buffer;
 	}
 	CUfileHandle_t fh() const { return io_.no_file ? nullptr : fh_; }
 	// A vector has no offset in memory.
@@ -208,24 +209,24 @@ private:
 	int64_t by_vector()
 	{
 		const CUfileIOVec_t one = {base(true), io_.size};
-		return library.move_vector(fh(), &one, 1, io_.from, 0, io_.write);
+		return library.router.transfer_vector(fh(), &one, 1, io_.from, 0, io_.write);
 	}
 	int64_t by_batch()
 	{
 		CUfileBatchHandle_t id = nullptr;
-		EXPECT_EQ(library.set_up_batch(&id, 1).err, 0);
+		EXPECT_EQ(library.create_batch(&id, 1).err, 0);
 		const CUfileIOParams_t io = batch_io(fh(), base(), io_.size, io_.from, io_.to, this,
 						     io_.write ? CUFILE_WRITE : CUFILE_READ);
-		const CUfileError_t error = library.submit(id, 1, &io);
+		const CUfileError_t error = library.batches.submit(id, 1, &io);
 		CUfileIOEvents_t event = {};
 		unsigned n = 1;
 		if (!error.err) {
-			EXPECT_EQ(library.status(id, 1, &n, &event, nullptr).err, 0);
+			EXPECT_EQ(library.batches.status(id, 1, &n, &event, nullptr).err, 0);
 			EXPECT_EQ(n, 1u);
 			EXPECT_EQ(event.cookie, this);
 			EXPECT_EQ(event.status, static_cast<int64_t>(event.ret) < 0 ? CUFILE_FAILED : CUFILE_COMPLETE);
 		}
-		library.destroy(id);
+		library.batches.destroy(id);
 		return error.err ? refusal(error.err) : static_cast<int64_t>(event.ret);
 	}
 
@@ -233,8 +234,8 @@ public:
 	const std::string &bytes = file_before();
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	size_t entries = 0; // that the last I/O put into the stream
 
 private:

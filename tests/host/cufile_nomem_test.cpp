@@ -9,8 +9,8 @@
 
 #include <unistd.h>
 
+#include "cufile/platform/real_dependencies.hpp"
 #include "cufile_program.hpp"
-#include "real.hpp"
 
 namespace
 {
@@ -60,7 +60,7 @@ protected:
 		std::ofstream(path, std::ios::binary) << bytes;
 		cuda.present = true;
 		cuda.device.assign(bytes.size(), 'd');
-		peer.present = false;
+		peerdma.present = false;
 	}
 	~CufileNoMemory() override { fs::remove(path); }
 	// With nothing opened yet, so that all is made when it is wanted.
@@ -72,13 +72,13 @@ protected:
 			const int fd = open(path.c_str(), O_RDWR | GetParam() | O_CLOEXEC);
 			if (fd < 0)
 				GTEST_SKIP() << "no O_DIRECT here";
-			cufile::Library library{{cufile::real_system(), cuda, peer}};
-			const CUfileHandle_t fh = add_file(library, fd);
+			cufile::Library library{{cufile::real_system(), cuda, peerdma}};
+			const CUfileHandle_t fh = register_file(library, fd);
 			body(library, fh, nth);
 			all = unused;
 			// Nobody is still at it.
 			std::fill(cuda.device.begin(), cuda.device.end(), 'd');
-			library.close();
+			library.driver.close();
 			close(fd);
 			ASSERT_EQ(cuda.device.find_first_not_of('d'), std::string::npos);
 			ASSERT_EQ(cuda.pinned, 0);
@@ -92,7 +92,7 @@ protected:
 		fuse = nth;
 		int64_t n;
 		try {
-			n = library.move(fh, cuda.device.data(), bytes.size(), 0, 0, write);
+			n = library.router.transfer(fh, cuda.device.data(), bytes.size(), 0, 0, write);
 		} catch (const std::bad_alloc &) {
 			n = -ENOMEM;
 		}
@@ -106,7 +106,7 @@ protected:
 	const std::string path = fs::temp_directory_path() / ("cufile-nomem-" + std::to_string(getpid()));
 	std::string bytes = std::string(5 * part + 700, 0);
 	FakeCuda cuda;
-	FakePeer peer;
+	FakePeerdma peerdma;
 	bool unused = false; // no allocation failed
 };
 
@@ -137,7 +137,7 @@ TEST_P(CufileNoMemory, Batches)
 	constexpr unsigned parts = 5;
 	sweep([&](cufile::Library &library, CUfileHandle_t fh, long nth) {
 		CUfileBatchHandle_t batch = nullptr;
-		ASSERT_EQ(library.set_up_batch(&batch, parts).err, 0);
+		ASSERT_EQ(library.create_batch(&batch, parts).err, 0);
 		CUfileIOParams_t ios[parts];
 		for (unsigned i = 0; i < parts; i++)
 			ios[i] = batch_io(fh, cuda.device.data(), part, static_cast<off_t>(i * part),
@@ -146,7 +146,7 @@ TEST_P(CufileNoMemory, Batches)
 		fuse = nth;
 		bool begun = false;
 		try {
-			begun = !library.submit(batch, parts, ios).err;
+			begun = !library.batches.submit(batch, parts, ios).err;
 		} catch (const std::bad_alloc &) {
 			begun = false;
 		}
@@ -158,7 +158,7 @@ TEST_P(CufileNoMemory, Batches)
 			unsigned nr = parts - events;
 			CUfileError_t rc = {CU_FILE_NOMEM_ERROR, CUDA_SUCCESS};
 			try {
-				rc = library.status(batch, nr, &nr, some, nth % 2 ? &deadline : nullptr);
+				rc = library.batches.status(batch, nr, &nr, some, nth % 2 ? &deadline : nullptr);
 			} catch (const std::bad_alloc &) {
 				continue;
 			}
@@ -178,7 +178,7 @@ TEST_P(CufileNoMemory, Batches)
 		}
 		disarm();
 		try {
-			library.destroy(batch);
+			library.batches.destroy(batch);
 		} catch (const std::bad_alloc &) {
 			ADD_FAILURE() << "it cannot be destroyed";
 		}

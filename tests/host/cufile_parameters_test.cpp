@@ -22,23 +22,23 @@ protected:
 	size_t opened(CUFileSizeTConfigParameter_t param)
 	{
 		size_t value = 0;
-		EXPECT_EQ(library.open().err, 0);
-		EXPECT_EQ(library.get(param, &value).err, 0);
+		EXPECT_EQ(library.driver.open().err, 0);
+		EXPECT_EQ(library.driver.get(param, &value).err, 0);
 		close_all(library);
 		return value;
 	}
 	bool opened(CUFileBoolConfigParameter_t param)
 	{
 		bool value = false;
-		EXPECT_EQ(library.open().err, 0);
-		EXPECT_EQ(library.get(param, &value).err, 0);
+		EXPECT_EQ(library.driver.open().err, 0);
+		EXPECT_EQ(library.driver.get(param, &value).err, 0);
 		close_all(library);
 		return value;
 	}
 
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
+	FakePeerdma peerdma;
 	// What has no effect is said, of each driver that was opened with it, and nothing else is.
 	void expect_said(std::string key, bool idle)
 	{
@@ -52,7 +52,7 @@ protected:
 		EXPECT_EQ(said, idle) << key;
 	}
 
-	cufile::Library library{{system, cuda, peer}};
+	cufile::Library library{{system, cuda, peerdma}};
 };
 
 // --- Sizes
@@ -100,37 +100,38 @@ TEST_P(CufileSizeParameter, HasARange)
 {
 	const Size &size = GetParam();
 	size_t value = 4711;
-	EXPECT_EQ(library.get(size.param, &value).err, 0);
+	EXPECT_EQ(library.driver.get(size.param, &value).err, 0);
 	EXPECT_EQ(value, size.built_in);
 	for (const uint64_t good : {size.least, size.most, size.built_in, size.least + 1, size.most - 1}) {
-		EXPECT_EQ(library.set(size.param, good).err, 0) << good;
-		EXPECT_EQ(library.get(size.param, &value).err, 0);
+		EXPECT_EQ(library.driver.set(size.param, good).err, 0) << good;
+		EXPECT_EQ(library.driver.get(size.param, &value).err, 0);
 		EXPECT_EQ(value, good);
 		EXPECT_EQ(opened(size.param), good);
-		EXPECT_EQ(library.get(size.param, &value).err, 0);
+		EXPECT_EQ(library.driver.get(size.param, &value).err, 0);
 		EXPECT_EQ(value, size.built_in) << "until the driver is closed";
 		EXPECT_EQ(opened(size.param), size.built_in);
 	}
-	EXPECT_EQ(library.set(size.param, size.most - 1).err, 0);
+	EXPECT_EQ(library.driver.set(size.param, size.most - 1).err, 0);
 	for (const uint64_t bad : {size.least - 1, size.most + 1, UINT64_MAX, uint64_t{1} << 63, uint64_t{1} << 33}) {
 		if (bad + 1 == 0 && size.least == 0 && bad == size.least - 1)
 			continue; // the same as UINT64_MAX
-		EXPECT_EQ(library.set(size.param, bad).err, CU_FILE_INVALID_VALUE) << bad;
+		EXPECT_EQ(library.driver.set(size.param, bad).err, CU_FILE_INVALID_VALUE) << bad;
 	}
-	EXPECT_EQ(library.get(size.param, &value).err, 0);
+	EXPECT_EQ(library.driver.get(size.param, &value).err, 0);
 	EXPECT_EQ(value, size.most - 1) << "as it was";
 }
 
 TEST_P(CufileSizeParameter, IsFixedWhileTheDriverIsOpen)
 {
 	const Size &size = GetParam();
-	ASSERT_EQ(library.open().err, 0);
-	EXPECT_EQ(library.set(size.param, size.most).err, CU_FILE_DRIVER_ALREADY_OPEN);
-	EXPECT_EQ(library.set(size.param, size.most + 1).err, CU_FILE_INVALID_VALUE) << "what cannot be cannot be";
+	ASSERT_EQ(library.driver.open().err, 0);
+	EXPECT_EQ(library.driver.set(size.param, size.most).err, CU_FILE_DRIVER_ALREADY_OPEN);
+	EXPECT_EQ(library.driver.set(size.param, size.most + 1).err, CU_FILE_INVALID_VALUE)
+		<< "what cannot be cannot be";
 	size_t value = 0;
-	EXPECT_EQ(library.get(size.param, &value).err, 0);
+	EXPECT_EQ(library.driver.get(size.param, &value).err, 0);
 	EXPECT_EQ(value, size.built_in);
-	EXPECT_EQ(library.get(size.param, nullptr).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.driver.get(size.param, nullptr).err, CU_FILE_INVALID_VALUE);
 }
 
 TEST_P(CufileSizeParameter, OfTheFileUnlessTheProgramSaysAnother)
@@ -144,9 +145,9 @@ TEST_P(CufileSizeParameter, OfTheFileUnlessTheProgramSaysAnother)
 		CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS};
 	expect_said(size.key, idle.contains(size.param));
 	size_t value = 0;
-	EXPECT_EQ(library.get(size.param, &value).err, 0);
+	EXPECT_EQ(library.driver.get(size.param, &value).err, 0);
 	EXPECT_EQ(value, size.built_in) << "a driver that is closed has no file";
-	ASSERT_EQ(library.set(size.param, size.least).err, 0);
+	ASSERT_EQ(library.driver.set(size.param, size.least).err, 0);
 	EXPECT_EQ(opened(size.param), size.least);
 }
 
@@ -162,7 +163,7 @@ TEST_P(CufileSizeParameter, OddValuesInTheFileAreNamedAndLeftOut)
 		system.to_stderr.clear();
 		json(with(odd));
 		if (restricts)
-			EXPECT_EQ(library.open().err, CU_FILE_DRIVER_INVALID_PROPS) << odd;
+			EXPECT_EQ(library.driver.open().err, CU_FILE_DRIVER_INVALID_PROPS) << odd;
 		else
 			EXPECT_EQ(opened(size.param), size.built_in) << odd;
 		EXPECT_NE(system.to_stderr.find("/my.json:1:"), std::string::npos) << odd << ": " << system.to_stderr;
@@ -206,8 +207,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(CufileParameters, AProvidersNodeIsEnoughToOpenWithoutAFallback)
 {
 	const auto opens = [&] {
-		EXPECT_EQ(library.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
-		const bool good = library.open().err == 0;
+		EXPECT_EQ(library.driver.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
+		const bool good = library.driver.open().err == 0;
 		close_all(library);
 		return good;
 	};
@@ -248,7 +249,7 @@ TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 	const auto text = [](bool yes) { return yes ? "true" : "false"; };
 	system.node = true; // it opens without a fallback
 	bool value = !flag.built_in;
-	EXPECT_EQ(library.get(flag.param, &value).err, 0);
+	EXPECT_EQ(library.driver.get(flag.param, &value).err, 0);
 	EXPECT_EQ(value, flag.built_in);
 	EXPECT_EQ(opened(flag.param), flag.built_in);
 	json(flag.key + std::string(text(!flag.built_in)) + "}}");
@@ -259,16 +260,16 @@ TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 	}
 	const bool otherwise = opened(flag.param);
 	for (const bool said : {!flag.built_in, flag.built_in}) {
-		ASSERT_EQ(library.set(flag.param, said).err, 0);
+		ASSERT_EQ(library.driver.set(flag.param, said).err, 0);
 		EXPECT_EQ(opened(flag.param), said) << "the program before both";
 		EXPECT_EQ(opened(flag.param), otherwise) << "until the driver is closed";
 	}
 	const std::set<int> idle = {CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE,
 				    CUFILE_PARAM_PROFILE_NVTX, CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION};
 	expect_said(flag.key, idle.contains(flag.param));
-	EXPECT_EQ(library.get(flag.param, nullptr).err, CU_FILE_INVALID_VALUE);
-	ASSERT_EQ(library.open().err, 0);
-	EXPECT_EQ(library.set(flag.param, true).err, CU_FILE_DRIVER_ALREADY_OPEN);
+	EXPECT_EQ(library.driver.get(flag.param, nullptr).err, CU_FILE_INVALID_VALUE);
+	ASSERT_EQ(library.driver.open().err, 0);
+	EXPECT_EQ(library.driver.set(flag.param, true).err, CU_FILE_DRIVER_ALREADY_OPEN);
 }
 
 // What restricts keeps the driver closed instead.
@@ -281,7 +282,7 @@ TEST_P(CufileFlagParameter, OddValuesAreNamedAndLeftOut)
 	const auto expect_named = [&](const std::string &name, const std::string &odd) {
 		system.to_stderr.clear();
 		if (restricting.contains(flag.param))
-			EXPECT_EQ(library.open().err, CU_FILE_DRIVER_INVALID_PROPS) << odd;
+			EXPECT_EQ(library.driver.open().err, CU_FILE_DRIVER_INVALID_PROPS) << odd;
 		else
 			EXPECT_EQ(opened(flag.param), flag.built_in) << odd;
 		EXPECT_NE(system.to_stderr.find(name), std::string::npos) << odd << ": " << system.to_stderr;
@@ -312,24 +313,25 @@ TEST_P(CufileTextParameter, NeedsRoomForItsEnd)
 {
 	std::vector<char> room(64, 'x');
 	const bool has_empty = GetParam() != CUFILE_PARAM_ENV_LOGFILE_PATH;
-	EXPECT_EQ(library.get(GetParam(), room.data(), 64).err, has_empty ? 0 : CU_FILE_INVALID_VALUE) << "not set";
+	EXPECT_EQ(library.driver.get(GetParam(), room.data(), 64).err, has_empty ? 0 : CU_FILE_INVALID_VALUE)
+		<< "not set";
 	EXPECT_EQ(room[0], has_empty ? '\0' : 'x');
 	EXPECT_EQ(room[1], 'x');
 	for (const size_t length : {1u, 2u, 7u, 63u, 200u}) {
 		const std::string text(length, 'a');
-		ASSERT_EQ(library.set(GetParam(), text.c_str()).err, 0);
+		ASSERT_EQ(library.driver.set(GetParam(), text.c_str()).err, 0);
 		for (const int less : {INT_MIN, -1, 0, 1, static_cast<int>(length)}) {
 			std::vector<char> little(static_cast<size_t>(std::max(less, 1)), 'x');
-			EXPECT_EQ(library.get(GetParam(), little.data(), less).err, CU_FILE_INVALID_VALUE)
+			EXPECT_EQ(library.driver.get(GetParam(), little.data(), less).err, CU_FILE_INVALID_VALUE)
 				<< length << ' ' << less;
 			EXPECT_EQ(std::count(little.begin(), little.end(), 'x'), static_cast<long>(little.size()));
 		}
 		std::vector<char> enough(length + 1, 'x');
-		EXPECT_EQ(library.get(GetParam(), enough.data(), static_cast<int>(length) + 1).err, 0);
+		EXPECT_EQ(library.driver.get(GetParam(), enough.data(), static_cast<int>(length) + 1).err, 0);
 		EXPECT_EQ(std::string(enough.data()), text);
 	}
-	EXPECT_EQ(library.get(GetParam(), nullptr, 64).err, CU_FILE_INVALID_VALUE);
-	EXPECT_EQ(library.set(GetParam(), nullptr).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.driver.get(GetParam(), nullptr, 64).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.driver.set(GetParam(), nullptr).err, CU_FILE_INVALID_VALUE);
 }
 
 // --- Slabs
@@ -362,20 +364,20 @@ TEST_P(CufileSlabs, AreTakenOrNot)
 	const Slab &slab = GetParam();
 	for (const cufile::Pool pool : {cufile::posix_pool, cufile::gpu_pool}) {
 		std::vector<size_t> sizes(20, 4711), counts(20, 4711);
-		EXPECT_EQ(library.set_slabs(pool, slab.sizes.data(), slab.counts.data(), slab.len).err,
+		EXPECT_EQ(library.driver.set_slabs(pool, slab.sizes.data(), slab.counts.data(), slab.len).err,
 			  slab.good ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE);
 		const size_t n = slab.good ? static_cast<size_t>(slab.len) : pool == cufile::posix_pool ? 3 : 4;
-		EXPECT_EQ(library.get_slabs(pool, sizes.data(), counts.data(), static_cast<int>(n) - 1).err,
+		EXPECT_EQ(library.driver.get_slabs(pool, sizes.data(), counts.data(), static_cast<int>(n) - 1).err,
 			  CU_FILE_INVALID_VALUE);
 		EXPECT_EQ(sizes[0], 4711u) << "nothing is written where there is no room for all";
-		ASSERT_EQ(library.get_slabs(pool, sizes.data(), counts.data(), 20).err, 0);
+		ASSERT_EQ(library.driver.get_slabs(pool, sizes.data(), counts.data(), 20).err, 0);
 		EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 0u), 20 - static_cast<long>(n));
 		if (slab.good) {
 			EXPECT_TRUE(std::equal(sizes.begin(), sizes.begin() + slab.len, slab.sizes.begin()));
 			EXPECT_TRUE(std::equal(counts.begin(), counts.begin() + slab.len, slab.counts.begin()));
 		}
-		EXPECT_EQ(library.set_slabs(pool, nullptr, slab.counts.data(), 1).err, CU_FILE_INVALID_VALUE);
-		EXPECT_EQ(library.set_slabs(pool, slab.sizes.data(), nullptr, 1).err, CU_FILE_INVALID_VALUE);
+		EXPECT_EQ(library.driver.set_slabs(pool, nullptr, slab.counts.data(), 1).err, CU_FILE_INVALID_VALUE);
+		EXPECT_EQ(library.driver.set_slabs(pool, slab.sizes.data(), nullptr, 1).err, CU_FILE_INVALID_VALUE);
 	}
 }
 
@@ -383,20 +385,20 @@ TEST_P(CufileSlabs, AreTakenOrNot)
 TEST_F(CufileParameters, LimitsMayBeSetBeforeAndMeanwhile)
 {
 	const auto all = [&] {
-		EXPECT_EQ(library.set_max_direct(65).err, CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
-		EXPECT_EQ(library.set_max_direct(0).err, CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
-		EXPECT_EQ(library.set_max_direct((1 << 20) + 64).err, CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
-		EXPECT_EQ(library.set_max_direct(128).err, 0);
-		EXPECT_EQ(library.set_max_cache(size_t{1} << 32).err, CU_FILE_INVALID_VALUE);
-		EXPECT_EQ(library.set_max_cache(77).err, 0);
-		EXPECT_EQ(library.set_max_pinned(size_t{1} << 32).err, CU_FILE_INVALID_VALUE);
-		EXPECT_EQ(library.set_max_pinned(78).err, 0);
-		EXPECT_EQ(library.set_poll_mode(true, (1 << 20) + 1).err, CU_FILE_INVALID_VALUE);
-		EXPECT_EQ(library.set_poll_mode(true, 9).err, 0);
+		EXPECT_EQ(library.driver.set_max_direct(65).err, CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+		EXPECT_EQ(library.driver.set_max_direct(0).err, CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+		EXPECT_EQ(library.driver.set_max_direct((1 << 20) + 64).err, CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+		EXPECT_EQ(library.driver.set_max_direct(128).err, 0);
+		EXPECT_EQ(library.driver.set_max_cache(size_t{1} << 32).err, CU_FILE_INVALID_VALUE);
+		EXPECT_EQ(library.driver.set_max_cache(77).err, 0);
+		EXPECT_EQ(library.driver.set_max_pinned(size_t{1} << 32).err, CU_FILE_INVALID_VALUE);
+		EXPECT_EQ(library.driver.set_max_pinned(78).err, 0);
+		EXPECT_EQ(library.driver.set_poll_mode(true, (1 << 20) + 1).err, CU_FILE_INVALID_VALUE);
+		EXPECT_EQ(library.driver.set_poll_mode(true, 9).err, 0);
 	};
 	const auto are = [&] {
 		CUfileDrvProps_t props;
-		ASSERT_EQ(library.properties(&props).err, 0);
+		ASSERT_EQ(library.driver.properties(&props).err, 0);
 		EXPECT_EQ(props.nvfs.max_direct_io_size, 128u);
 		EXPECT_EQ(props.max_device_cache_size, 77u);
 		EXPECT_EQ(props.max_device_pinned_mem_size, 78u);
@@ -404,9 +406,9 @@ TEST_F(CufileParameters, LimitsMayBeSetBeforeAndMeanwhile)
 		EXPECT_EQ(props.nvfs.dcontrolflags, 3u);
 	};
 	all();
-	ASSERT_EQ(library.open().err, 0);
+	ASSERT_EQ(library.driver.open().err, 0);
 	are();
-	EXPECT_EQ(library.set_max_direct(192).err, 0);
+	EXPECT_EQ(library.driver.set_max_direct(192).err, 0);
 	all();
 	are();
 }

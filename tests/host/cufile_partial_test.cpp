@@ -12,7 +12,7 @@ constexpr size_t MiB = 1 << 20;
 struct By {
 	const char *name;
 	size_t size;
-	enum Memory { host, cuda, peer } memory;
+	enum Memory { host, cuda, peerdma } memory;
 	int flags;
 	bool user_file;
 };
@@ -24,13 +24,13 @@ protected:
 	{
 		cuda.present = true;
 		cuda.device.assign(8 * MiB, 'd');
-		peer.buffer.assign(8 * MiB, 'b');
-		peer.file = bytes;
+		peerdma.buffer.assign(8 * MiB, 'b');
+		peerdma.file = bytes;
 		fd = system.program_fd(bytes, GetParam().flags);
 		if (GetParam().user_file)
 			add_user_file();
 		else
-			fh = add_file(library, fd);
+			fh = register_file(library, fd);
 	}
 	~CufilePartial() override { close_all(library); }
 
@@ -52,40 +52,40 @@ protected:
 		descr.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
 		descr.handle.handle = this;
 		descr.fs_ops = &ops;
-		ASSERT_EQ(library.add_file(&fh, &descr).err, 0);
+		ASSERT_EQ(library.register_file(&fh, &descr).err, 0);
 	}
 	char *memory()
 	{
 		return GetParam().memory == By::host ? host.data() :
 		       GetParam().memory == By::cuda ? cuda.device.data() :
-						       peer.buffer.data();
+						       peerdma.buffer.data();
 	}
 	// The file fails from here on.
 	void stop(uint64_t at, int error)
 	{
-		peer.stop_at = at;
-		peer.stop_error = error;
+		peerdma.stop_at = at;
+		peerdma.stop_error = error;
 		system.stop_at = at;
 		system.stop_error = error;
 	}
-	int64_t one(bool write) { return library.move(fh, memory(), GetParam().size, 0, 0, write); }
+	int64_t one(bool write) { return library.router.transfer(fh, memory(), GetParam().size, 0, 0, write); }
 	int64_t vector(bool write)
 	{
 		const size_t half = GetParam().size / 2;
 		const CUfileIOVec_t places[] = {{memory(), half}, {memory() + half, GetParam().size - half}};
-		return library.move_vector(fh, places, 2, 0, 0, write);
+		return library.router.transfer_vector(fh, places, 2, 0, 0, write);
 	}
 	int64_t batch(bool write)
 	{
 		CUfileBatchHandle_t id;
-		EXPECT_EQ(library.set_up_batch(&id, 1).err, 0);
+		EXPECT_EQ(library.create_batch(&id, 1).err, 0);
 		const CUfileIOParams_t io =
 			batch_io(fh, memory(), GetParam().size, 0, 0, nullptr, write ? CUFILE_WRITE : CUFILE_READ);
-		EXPECT_EQ(library.submit(id, 1, &io).err, 0);
+		EXPECT_EQ(library.batches.submit(id, 1, &io).err, 0);
 		unsigned n = 1;
 		CUfileIOEvents_t event = {};
-		EXPECT_EQ(library.status(id, 1, &n, &event, nullptr).err, 0);
-		library.destroy(id);
+		EXPECT_EQ(library.batches.status(id, 1, &n, &event, nullptr).err, 0);
+		library.batches.destroy(id);
 		const auto result = static_cast<int64_t>(event.ret);
 		EXPECT_EQ(event.status, result < 0 ? CUFILE_FAILED : CUFILE_COMPLETE);
 		return result;
@@ -95,8 +95,8 @@ protected:
 	std::string host = std::string(8 * MiB, 'h');
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	CUfileHandle_t fh = nullptr;
 	int fd = -1;
 };
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(By, CufilePartial,
 					   By{"slabs", 5 * MiB, By::cuda, plain, false},
 					   By{"a_slab_past_the_page_cache", MiB / 2, By::cuda, past, false},
 					   By{"a_ring", 5 * MiB, By::cuda, past, false},
-					   By{"libpeerdma", 5 * MiB, By::peer, plain, false},
+					   By{"libpeerdma", 5 * MiB, By::peerdma, plain, false},
 					   By{"a_users_file", 5 * MiB, By::host, plain, true},
 					   By{"a_users_file_in_slabs", 5 * MiB, By::cuda, plain, true}),
 			 [](const auto &one) { return std::string(one.param.name); });
@@ -160,7 +160,7 @@ TEST_P(CufilePartial, TheEndOfTheFileIsAShortRead)
 {
 	const size_t there = GetParam().size / 4 * 3 + 100;
 	system.bytes(fd).resize(there);
-	peer.file.resize(there);
+	peerdma.file.resize(there);
 	EXPECT_EQ(one(false), static_cast<int64_t>(there));
 	EXPECT_EQ(vector(false), static_cast<int64_t>(there));
 	EXPECT_EQ(batch(false), static_cast<int64_t>(there));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a program does before it can move anything, with a library whose world is in memory (fake_seams.hpp).
+// What a program does before it can move anything, with a library whose world is in memory (fake_dependencies.hpp).
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include "fake_seams.hpp"
-#include "library.hpp"
+#include "cufile/api/library.hpp"
+#include "fake_dependencies.hpp"
 
 inline std::string some_bytes(size_t n)
 {
@@ -23,11 +23,11 @@ inline CUfileDescr_t descr_of(int fd, int type = CU_FILE_HANDLE_TYPE_OPAQUE_FD)
 	return descr;
 }
 
-inline CUfileHandle_t add_file(cufile::Library &library, int fd)
+inline CUfileHandle_t register_file(cufile::Library &library, int fd)
 {
 	const CUfileDescr_t descr = descr_of(fd);
 	CUfileHandle_t fh = nullptr;
-	EXPECT_EQ(library.add_file(&fh, &descr).err, 0);
+	EXPECT_EQ(library.register_file(&fh, &descr).err, 0);
 	return fh;
 }
 
@@ -45,6 +45,6 @@ inline CUfileIOParams_t batch_io(CUfileHandle_t fh, void *base, size_t size, off
 
 inline void close_all(cufile::Library &library)
 {
-	while (library.use_count())
-		library.close();
+	while (library.driver.use_count())
+		library.driver.close();
 }

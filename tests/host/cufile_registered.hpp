@@ -11,41 +11,41 @@ class Registered
 protected:
 	explicit Registered(size_t file_size) : bytes(some_bytes(file_size)), fd(system.program_fd(bytes, O_RDWR))
 	{
-		peer.file = bytes;
+		peerdma.file = bytes;
 	}
-	int enroll(const void *base, size_t size) { return library.add_buffer(base, size, 0).err; }
+	int register_memory(const void *base, size_t size) { return library.register_buffer(base, size, 0).err; }
 	CUfileHandle_t file()
 	{
 		if (!fh)
-			fh = add_file(library, fd);
+			fh = register_file(library, fd);
 		return fh;
 	}
 	peerdma_cufile_route explain(const void *base, size_t size)
 	{
 		peerdma_cufile_route route = {};
-		EXPECT_EQ(library.explain(file(), base, size, 0, 0, route), 0);
+		EXPECT_EQ(library.router.explain(file(), base, size, 0, 0, route), 0);
 		return route;
 	}
 	uint64_t ios(enum peerdma_cufile_why why)
 	{
 		peerdma_cufile_counts counts = {};
-		library.counts(counts);
+		library.router.accounting().counts(counts);
 		return counts.ios[why];
 	}
 	// Nothing is left of it when the program has closed all that it opened.
 	void let_go()
 	{
 		close_all(library);
-		EXPECT_TRUE(peer.enrolled.empty()) << "memory stays registered";
-		EXPECT_EQ(peer.open_files, 0) << "a file of libpeerdma's leaked";
+		EXPECT_TRUE(peerdma.pinned.empty()) << "memory stays registered";
+		EXPECT_EQ(peerdma.open_files, 0) << "a file of libpeerdma's leaked";
 		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked, or something bounced";
 	}
 
 	const std::string bytes;
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 	CUfileHandle_t fh = nullptr;
 	char *memory = nullptr;

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cufile/platform/real_dependencies.hpp"
 #include "cufile_program.hpp"
-#include "real.hpp"
 #include "ring_descriptors.hpp"
 
 namespace
@@ -53,19 +53,20 @@ protected:
 	~CufileRing() override
 	{
 		close();
-		EXPECT_EQ(system.rings.wrong, 0u) << "outside of the lane, or left under way";
+		EXPECT_EQ(system.rings.wrong, 0u) << "outside of the buffer, or left under way";
 		EXPECT_EQ(system.rings.live, 0u) << "a ring is left";
 		EXPECT_EQ(system.rings.held, -1) << "it still has a file";
 		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
 		EXPECT_EQ(system.fds.size(), 2u) << "a descriptor leaked";
 	}
 	void close() { close_all(library); }
-	CUfileHandle_t add(int of) { return add_file(library, of); }
+	CUfileHandle_t add(int of) { return register_file(library, of); }
 	CUfileHandle_t add() { return add(fd); }
 	int64_t read(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to = 0)
 	{
 		std::memset(cuda.device.data(), 'd', size);
-		return library.move(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to), false);
+		return library.router.transfer(fh, cuda.device.data(), n, static_cast<off_t>(from),
+					       static_cast<off_t>(to), false);
 	}
 	// What is there, and nothing around it.
 	bool right(int64_t n, uint64_t from, uint64_t to = 0) const
@@ -90,8 +91,8 @@ protected:
 	const std::string &bytes = long_pattern();
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	int fd, cached_fd;
 };
 
@@ -139,11 +140,11 @@ TEST_F(CufileRing, OneThreadHasManyUnderWay)
 	const CUfileHandle_t fh = add();
 	expect(fh, 16 * mib, 0);
 	EXPECT_EQ(system.rings.reads, 32u) << "of 512 KiB";
-	EXPECT_EQ(system.rings.most_under_way, 32u) << "a large lane has room for all";
+	EXPECT_EQ(system.rings.most_under_way, 32u) << "a large buffer has room for all";
 	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()}) << "nobody helped";
 	EXPECT_EQ(system.calls.size(), 32u) << "and nothing was read twice";
 	expect(fh, 16 * mib, 4096, 4096);
-	EXPECT_EQ(system.rings.made, 2u) << "one to see whether it can be made, one for the lane";
+	EXPECT_EQ(system.rings.made, 2u) << "one to see whether it can be made, one for the buffer";
 }
 
 TEST_F(CufileRing, WhatIsNotForIt)
@@ -151,7 +152,7 @@ TEST_F(CufileRing, WhatIsNotForIt)
 	const CUfileHandle_t cached = add(cached_fd), fh = add();
 	expect(cached, 16 * mib, 0);
 	expect(fh, mib - 4096, 0);
-	EXPECT_EQ(library.move(fh, cuda.device.data(), 4 * mib, 0, 0, true), static_cast<int64_t>(4 * mib));
+	EXPECT_EQ(library.router.transfer(fh, cuda.device.data(), 4 * mib, 0, 0, true), static_cast<int64_t>(4 * mib));
 	EXPECT_EQ(system.rings.made, 0u) << "page cache, small reads, writes";
 	system.bytes(fd) = bytes;
 	expect(fh, mib, 0);
@@ -160,17 +161,17 @@ TEST_F(CufileRing, WhatIsNotForIt)
 
 TEST_F(CufileRing, WhoWantsNoParallelIoHasNone)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_PARALLEL_IO, false).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_PARALLEL_IO, false).err, 0);
 	expect(add(), 16 * mib, 0);
 	EXPECT_EQ(system.rings.made, 0u);
 }
 
-// Of every depth, in every place: with more units than a lane has slabs, and what is not aligned in between.
+// Of every depth, in every place: with more units than a buffer has slabs, and what is not aligned in between.
 TEST_F(CufileRing, EveryByteIsRight)
 {
 	for (const unsigned depth : {1u, 2u, 3u, 64u}) {
 		close();
-		EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, depth).err, 0);
+		EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, depth).err, 0);
 		const CUfileHandle_t fh = add();
 		for (const uint64_t n : {mib, mib + 1, 2 * mib + 511, 5 * mib, 17 * mib, 21 * mib})
 			for (const uint64_t from : {uint64_t{0}, uint64_t{1}, uint64_t{512}, 4095 + 3 * mib})
@@ -183,7 +184,7 @@ TEST_F(CufileRing, EveryByteIsRight)
 TEST_F(CufileRing, ALittlePoolIsEnough)
 {
 	const size_t sizes[] = {4}, counts[] = {1};
-	EXPECT_EQ(library.set_slabs(cufile::posix_pool, sizes, counts, 1).err, 0);
+	EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, sizes, counts, 1).err, 0);
 	const CUfileHandle_t fh = add();
 	for (const uint64_t from : {0, 1, 4095})
 		expect(fh, 20 * mib, from);
@@ -240,7 +241,7 @@ TEST_F(CufileRing, WhatItCannotDoTheFileDoes)
 		for (size_t i = 0; i < 40; i += 3)
 			system.rings.results[system.rings.reads + i] = result;
 		expect(fh, 18 * mib, 512);
-		library.remove_file(fh);
+		library.deregister_file(fh);
 	}
 	EXPECT_EQ(system.rings.made, 2u);
 }
@@ -277,7 +278,7 @@ TEST_F(CufileRing, AFileSystemThatKnowsNoRingIsLeftToThreads)
 		const size_t reads = system.rings.reads;
 		expect(fh, 16 * mib, 0);
 		EXPECT_EQ(system.rings.reads, reads);
-		library.remove_file(fh);
+		library.deregister_file(fh);
 	}
 }
 
@@ -292,7 +293,7 @@ TEST_F(CufileRing, ARingThatBreaks)
 		const size_t reads = system.rings.reads;
 		expect(fh, 16 * mib, 0);
 		EXPECT_EQ(system.rings.reads, reads + 32) << "the next has a new one";
-		library.remove_file(fh);
+		library.deregister_file(fh);
 	}
 }
 
@@ -321,7 +322,7 @@ TEST_F(CufileRing, ALaneThatGetsNone)
 	EXPECT_EQ(system.rings.made, 1u) << "and nobody asks again so soon";
 	system.now += 10'000'000;
 	expect(fh, 16 * mib, 1);
-	EXPECT_EQ(system.rings.made, 3u) << "one to find out, and the lane's";
+	EXPECT_EQ(system.rings.made, 3u) << "one to find out, and the buffer's";
 }
 
 // A shortage of descriptors or memory passes; a kernel without io_uring does not.
@@ -388,9 +389,9 @@ TEST_F(CufileRing, ManyThreadsHaveTheirOwn)
 		threads.emplace_back([&, t] {
 			for (uint64_t i = 0; i < 6; i++) {
 				const uint64_t n = 3 * mib - t * 512, from = i * mib + t * 100;
-				const bool whole =
-					library.move(fh, cuda.device.data() + t * 3 * mib, n, static_cast<off_t>(from),
-						     0, false) == static_cast<int64_t>(n);
+				const bool whole = library.router.transfer(fh, cuda.device.data() + t * 3 * mib, n,
+									   static_cast<off_t>(from), 0,
+									   false) == static_cast<int64_t>(n);
 				good += whole && !cuda.device.compare(t * 3 * mib, n, bytes, from, n);
 			}
 		});
@@ -404,10 +405,10 @@ TEST_F(CufileRing, ManyThreadsHaveTheirOwn)
 class CufileRingBatch : public CufileRing
 {
 protected:
-	~CufileRingBatch() override { library.destroy(id); }
+	~CufileRingBatch() override { library.batches.destroy(id); }
 	CUfileBatchHandle_t set_up(unsigned nr)
 	{
-		EXPECT_EQ(library.set_up_batch(&id, nr).err, 0);
+		EXPECT_EQ(library.create_batch(&id, nr).err, 0);
 		return id;
 	}
 	void ask(CUfileHandle_t fh, uint64_t n, uint64_t from, uint64_t to, int opcode = CUFILE_READ)
@@ -415,7 +416,7 @@ protected:
 		ios.push_back(batch_io(fh, cuda.device.data(), n, static_cast<off_t>(from), static_cast<off_t>(to),
 				       reinterpret_cast<void *>(ios.size()), opcode));
 	}
-	void submit() { EXPECT_EQ(library.submit(id, static_cast<unsigned>(ios.size()), ios.data()).err, 0); }
+	void submit() { EXPECT_EQ(library.batches.submit(id, static_cast<unsigned>(ios.size()), ios.data()).err, 0); }
 	// How each ended, by its number. Of a batch that was cancelled nothing is waited for.
 	std::vector<CUfileIOEvents_t> fetch(unsigned least = 1)
 	{
@@ -423,7 +424,7 @@ protected:
 		for (size_t done = 0; done < all.size();) {
 			CUfileIOEvents_t events[32];
 			unsigned n = 32;
-			EXPECT_EQ(library.status(id, least, &n, events, nullptr).err, 0);
+			EXPECT_EQ(library.batches.status(id, least, &n, events, nullptr).err, 0);
 			for (unsigned i = 0; i < n; i++)
 				all[reinterpret_cast<uintptr_t>(events[i].cookie)] = events[i];
 			done += n;
@@ -467,8 +468,8 @@ TEST_F(CufileRingBatch, FilesOfBothKinds)
 
 TEST_F(CufileRingBatch, OneThreadIsEnough)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 1).err, 0);
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 5).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS, 1).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 5).err, 0);
 	const CUfileHandle_t fh = add();
 	set_up(128);
 	for (uint64_t i = 0; i < 64; i++)
@@ -481,10 +482,10 @@ TEST_F(CufileRingBatch, OneThreadIsEnough)
 
 TEST_F(CufileRingBatch, WhatHasNotBegunIsCancelled)
 {
-	EXPECT_EQ(library.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 4).err, 0);
+	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 4).err, 0);
 	const CUfileHandle_t fh = add();
 	for (const unsigned nr : {64u, 5u, 2u}) {
-		library.destroy(id);
+		library.batches.destroy(id);
 		set_up(64);
 		ios.clear();
 		system.rings.closed = true;
@@ -494,7 +495,7 @@ TEST_F(CufileRingBatch, WhatHasNotBegunIsCancelled)
 		while (system.rings.under_way < std::min(nr, 4u))
 			std::this_thread::yield();
 		std::memset(cuda.device.data(), 'd', size);
-		EXPECT_EQ(library.cancel(id).err, 0);
+		EXPECT_EQ(library.batches.cancel(id).err, 0);
 		system.rings.closed = false;
 		const auto all = fetch(0);
 		unsigned complete = 0;
@@ -597,12 +598,12 @@ protected:
 	std::vector<int64_t> end(unsigned nr)
 	{
 		std::vector<int64_t> all(nr, INT64_MIN);
-		cufile::Ring::Landed landed[3];
+		cufile::Ring::Completion completions[3];
 		for (unsigned done = 0; done < nr;) {
-			const size_t n = ring->reap(landed, std::size(landed), true);
+			const size_t n = ring->reap(completions, std::size(completions), true);
 			for (size_t i = 0; i < n; i++) {
-				EXPECT_EQ(all[landed[i].tag], INT64_MIN) << "twice";
-				all[landed[i].tag] = landed[i].result;
+				EXPECT_EQ(all[completions[i].tag], INT64_MIN) << "twice";
+				all[completions[i].tag] = completions[i].result;
 			}
 			done += static_cast<unsigned>(n);
 			if (!n)
@@ -623,15 +624,15 @@ protected:
 TEST_F(CufileKernelRing, Reads)
 {
 	for (const bool held : {false, true, false}) {
-		ring->hold(held ? fd : -1);
+		ring->register_file(held ? fd : -1);
 		std::memset(memory, 0, room);
 		EXPECT_EQ(begin(20), depth) << "then it is full";
 		EXPECT_EQ(end(depth), std::vector<int64_t>(depth, 4096));
 		EXPECT_EQ(bytes.compare(0, depth * 4096, memory, depth * 4096), 0);
 	}
-	cufile::Ring::Landed landed[4];
-	EXPECT_EQ(ring->reap(landed, 4, false), 0u);
-	EXPECT_EQ(ring->reap(landed, 4, true), 0u) << "nothing is under way";
+	cufile::Ring::Completion completions[4];
+	EXPECT_EQ(ring->reap(completions, 4, false), 0u);
+	EXPECT_EQ(ring->reap(completions, 4, true), 0u) << "nothing is under way";
 }
 
 TEST_F(CufileKernelRing, EndsAndErrors)
@@ -663,9 +664,9 @@ TEST_F(CufileKernelRing, MemoryThatCannotBePinnedYet)
 TEST_F(CufileKernelRing, WhatIsUnderWayIsWaitedFor)
 {
 	for (int round = 0; round < 200; round++) {
-		cufile::Ring::Landed landed[depth];
+		cufile::Ring::Completion completions[depth];
 		begin(depth);
-		const size_t n = ring->reap(landed, depth, false);
+		const size_t n = ring->reap(completions, depth, false);
 		ASSERT_LE(n, depth);
 		if (round % 10)
 			continue;
@@ -709,11 +710,11 @@ TEST_F(CufileKernelRing, WithoutItsDescriptorAllComesBack)
 		ASSERT_EQ(make(), 0);
 		std::set<uint64_t> tags;
 		const auto reap = [&](bool wait) {
-			cufile::Ring::Landed landed[depth];
-			const size_t n = ring->reap(landed, depth, wait);
+			cufile::Ring::Completion completions[depth];
+			const size_t n = ring->reap(completions, depth, wait);
 			for (size_t i = 0; i < n; i++) {
-				EXPECT_TRUE(tags.insert(landed[i].tag).second) << "twice";
-				EXPECT_EQ(landed[i].result, landed[i].tag < depth ? 4096 : -ECANCELED);
+				EXPECT_TRUE(tags.insert(completions[i].tag).second) << "twice";
+				EXPECT_EQ(completions[i].result, completions[i].tag < depth ? 4096 : -ECANCELED);
 			}
 			return n;
 		};

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "fake_seams.hpp"
-#include "stats.hpp"
+#include "cufile/diag/stats.hpp"
+#include "fake_dependencies.hpp"
 
 using cufile::Stats;
 

@@ -13,14 +13,14 @@ protected:
 		cuda.present = true;
 		cuda.device.assign(4096, 'd');
 		fd = system.program_fd(bytes, O_RDWR);
-		fh = add_file(library, fd);
+		fh = register_file(library, fd);
 	}
 	~CufileStream() override { close_all(library); }
 	int ask(bool write = false)
 	{
-		return library
-			.move_in_stream(fh, cuda.device.data(), &size, &from, &to, &result,
-					reinterpret_cast<CUstream>(this), write)
+		return library.streams
+			.submit(fh, cuda.device.data(), &size, &from, &to, &result, reinterpret_cast<CUstream>(this),
+				write)
 			.err;
 	}
 	void come_to_it()
@@ -37,8 +37,8 @@ protected:
 	const std::string bytes = some_bytes(10000);
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 	CUfileHandle_t fh;
 	size_t size = 100;
@@ -65,12 +65,12 @@ TEST_P(CufileStreamFlags, AreReadInTime)
 {
 	const unsigned flags = GetParam();
 	const auto stream = reinterpret_cast<CUstream>(this);
-	ASSERT_EQ(library.add_stream(stream, flags).err, 0);
+	ASSERT_EQ(library.streams.register_stream(stream, flags).err, 0);
 	size = 300;
 	ASSERT_EQ(ask(), 0);
 	// The flags are those of now, too.
-	ASSERT_EQ(library.remove_stream(stream).err, 0);
-	ASSERT_EQ(library.add_stream(stream, flags ^ 15).err, 0);
+	ASSERT_EQ(library.streams.deregister_stream(stream).err, 0);
+	ASSERT_EQ(library.streams.register_stream(stream, flags ^ 15).err, 0);
 	size = 100;
 	from = 5000;
 	to = 700;
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(All, CufileStreamUnknownFlags, ::testing::Values(16u, 1
 // The known ones among them are what they are.
 TEST_P(CufileStreamUnknownFlags, MeanNothing)
 {
-	ASSERT_EQ(library.add_stream(reinterpret_cast<CUstream>(this), GetParam()).err, CU_FILE_SUCCESS);
+	ASSERT_EQ(library.streams.register_stream(reinterpret_cast<CUstream>(this), GetParam()).err, CU_FILE_SUCCESS);
 	ASSERT_EQ(ask(), 0);
 	const bool fixed = GetParam() & CU_FILE_STREAM_FIXED_BUF_OFFSET;
 	to = 700;
@@ -114,15 +114,15 @@ TEST_F(CufileStream, ANameThatIsUsedAgain)
 		come_to_it();
 		return cuda.device.find_first_not_of('d');
 	};
-	ASSERT_EQ(library.add_stream(stream, 15).err, 0);
+	ASSERT_EQ(library.streams.register_stream(stream, 15).err, 0);
 	EXPECT_EQ(ask_then(700), 10u);
-	EXPECT_EQ(library.add_stream(stream, 15).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.streams.register_stream(stream, 15).err, CU_FILE_INVALID_VALUE);
 	cuda.generation++;
 	EXPECT_EQ(ask_then(700), 700u) << "of another stream";
-	EXPECT_EQ(library.add_stream(stream, 15).err, 0) << "which is not registered";
+	EXPECT_EQ(library.streams.register_stream(stream, 15).err, 0) << "which is not registered";
 	EXPECT_EQ(ask_then(700), 10u);
-	EXPECT_EQ(library.remove_stream(stream).err, 0);
-	EXPECT_EQ(library.remove_stream(stream).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.streams.deregister_stream(stream).err, 0);
+	EXPECT_EQ(library.streams.deregister_stream(stream).err, CU_FILE_INVALID_VALUE);
 	const int asked = cuda.ids_asked;
 	EXPECT_EQ(ask_then(700), 700u);
 	EXPECT_EQ(cuda.ids_asked, asked) << "of what is not registered the driver need not be asked";
@@ -133,25 +133,25 @@ TEST_F(CufileStream, StreamsWithoutIds)
 {
 	const auto stream = reinterpret_cast<CUstream>(this);
 	cuda.stream_id_error = 500; // CUDA_ERROR_NOT_FOUND
-	const CUfileError_t error = library.add_stream(stream, 1);
+	const CUfileError_t error = library.streams.register_stream(stream, 1);
 	EXPECT_EQ(error.err, CU_FILE_CUDA_DRIVER_ERROR);
 	EXPECT_EQ(error.cu_err, 500);
-	EXPECT_EQ(library.remove_stream(stream).err, CU_FILE_INVALID_VALUE);
-	EXPECT_EQ(library.add_stream(stream, 0).err, 0) << "nothing is promised";
-	EXPECT_EQ(library.add_stream(stream, 0).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.streams.deregister_stream(stream).err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(library.streams.register_stream(stream, 0).err, 0) << "nothing is promised";
+	EXPECT_EQ(library.streams.register_stream(stream, 0).err, CU_FILE_INVALID_VALUE);
 	ASSERT_EQ(ask(), 0);
 	come_to_it();
 	EXPECT_EQ(result, 100);
-	EXPECT_EQ(library.remove_stream(stream).err, 0);
+	EXPECT_EQ(library.streams.deregister_stream(stream).err, 0);
 	// One that fails once is not one that promised nothing.
 	cuda.stream_id_error = 0;
-	ASSERT_EQ(library.add_stream(stream, 1).err, 0);
+	ASSERT_EQ(library.streams.register_stream(stream, 1).err, 0);
 	cuda.stream_id_error = 700;
 	EXPECT_EQ(ask(), CU_FILE_CUDA_DRIVER_ERROR);
 	cuda.stream_id_error = 0;
 	cuda.present = false;
-	EXPECT_EQ(library.add_stream(nullptr, 1).err, CU_FILE_ASYNC_NOT_SUPPORTED);
-	EXPECT_EQ(library.add_stream(nullptr, 0).err, 0);
+	EXPECT_EQ(library.streams.register_stream(nullptr, 1).err, CU_FILE_ASYNC_NOT_SUPPORTED);
+	EXPECT_EQ(library.streams.register_stream(nullptr, 0).err, 0);
 }
 
 // What is wrong is said in the result, as cuFile has it.
@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Of, CufileStreamResult,
 TEST_P(CufileStreamResult, IsSaid)
 {
 	const Wrong &wrong = GetParam();
-	ASSERT_EQ(library.add_buffer(cuda.device.data(), cuda.device.size(), 0).err, 0);
+	ASSERT_EQ(library.register_buffer(cuda.device.data(), cuda.device.size(), 0).err, 0);
 	size = wrong.size;
 	from = wrong.from;
 	to = wrong.to;
@@ -202,7 +202,7 @@ TEST_F(CufileStream, ArgumentsThatAreMissing)
 	const CUstream stream = nullptr;
 	void *const base = cuda.device.data();
 	const auto error = [&](void *b, size_t *s, off_t *f, off_t *t, ssize_t *r) {
-		return library.move_in_stream(fh, b, s, f, t, r, stream, false).err;
+		return library.streams.submit(fh, b, s, f, t, r, stream, false).err;
 	};
 	EXPECT_EQ(error(nullptr, &size, &from, &to, &result), CU_FILE_INVALID_VALUE);
 	EXPECT_EQ(error(base, nullptr, &from, &to, &result), CU_FILE_INVALID_VALUE);
@@ -218,7 +218,7 @@ TEST_F(CufileStream, ADriverThatTakesNone)
 {
 	cuda.launch_error = 400;
 	const CUfileError_t error =
-		library.move_in_stream(fh, cuda.device.data(), &size, &from, &to, &result, nullptr, false);
+		library.streams.submit(fh, cuda.device.data(), &size, &from, &to, &result, nullptr, false);
 	EXPECT_EQ(error.err, CU_FILE_CUDA_DRIVER_ERROR);
 	EXPECT_EQ(error.cu_err, 400);
 	EXPECT_EQ(result, 4711);
@@ -229,7 +229,7 @@ TEST_F(CufileStream, ManyTimes)
 {
 	cuda.capturing = true;
 	ASSERT_EQ(ask(), 0);
-	library.remove_file(fh); // it has one of its own
+	library.deregister_file(fh); // it has one of its own
 	for (int i = 0; i < 4; i++) {
 		from = i * 10;
 		run();
@@ -256,8 +256,8 @@ TEST_F(CufileStream, InItsOrder)
 	ssize_t results[8];
 	for (unsigned i = 0; i < 8; i++) {
 		sizes[i] = i + 1;
-		ASSERT_EQ(library.move_in_stream(fh, cuda.device.data(), &sizes[i], &from, &to, &results[i], nullptr,
-						 false)
+		ASSERT_EQ(library.streams
+				  .submit(fh, cuda.device.data(), &sizes[i], &from, &to, &results[i], nullptr, false)
 				  .err,
 			  0);
 	}
@@ -277,8 +277,8 @@ protected:
 	{
 		cuda.device.assign(8 * MiB, 'd');
 		fd = system.program_fd(much, O_RDWR);
-		library.remove_file(fh);
-		fh = add_file(library, fd);
+		library.deregister_file(fh);
+		fh = register_file(library, fd);
 	}
 	static constexpr size_t MiB = 1 << 20;
 	const std::string much = some_bytes(6 * MiB + 777);
@@ -310,7 +310,7 @@ TEST_F(CufileStreamTurns, AReadAndAWrite)
 	ASSERT_EQ(ask(), 0);
 	come_to_it();
 	EXPECT_TRUE(cuda.device.substr(there, size) == written);
-	EXPECT_EQ(cuda.pinned, 1) << "one dock, however many I/Os there were";
+	EXPECT_EQ(cuda.pinned, 1) << "one staging buffer, however many I/Os there were";
 }
 
 TEST_F(CufileStreamTurns, TheEndOfTheFileAndAnError)
@@ -380,7 +380,7 @@ TEST_F(CufileStreamTurns, TwoAtATime)
 TEST_F(CufileStreamTurns, ADriverThatStopsHalfway)
 {
 	size = 5 * MiB;
-	cuda.carries_until_error = 1;
+	cuda.launches_until_error = 1;
 	EXPECT_EQ(ask(), CU_FILE_CUDA_DRIVER_ERROR);
 	come_to_it();
 	EXPECT_EQ(result, 4711);
@@ -390,7 +390,7 @@ TEST_F(CufileStreamTurns, ADriverThatStopsHalfway)
 // Then the library copies, which is said once.
 TEST_F(CufileStreamTurns, ADriverThatCannot)
 {
-	cuda.carry_error = 500; // CUDA_ERROR_NOT_FOUND
+	cuda.copy_kernel_error = 500; // CUDA_ERROR_NOT_FOUND
 	size = 5 * MiB;
 	for (int i = 0; i < 2; i++) {
 		ASSERT_EQ(ask(), 0);
@@ -401,13 +401,13 @@ TEST_F(CufileStreamTurns, ADriverThatCannot)
 	}
 }
 
-// A dock for each stream with I/O under way, and no more of them than it takes.
-TEST_F(CufileStreamTurns, Docks)
+// A staging buffer for each stream with I/O under way, and no more of them than it takes.
+TEST_F(CufileStreamTurns, StagingBufferPool)
 {
 	const auto in = [&](uintptr_t stream) {
-		return library
-			.move_in_stream(fh, cuda.device.data(), &size, &from, &to, &result,
-					reinterpret_cast<CUstream>(stream), false)
+		return library.streams
+			.submit(fh, cuda.device.data(), &size, &from, &to, &result, reinterpret_cast<CUstream>(stream),
+				false)
 			.err;
 	};
 	for (int i = 0; i < 4; i++)

@@ -15,7 +15,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "real.hpp"
+#include "cufile/platform/real_dependencies.hpp"
 
 namespace
 {

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "fake_seams.hpp"
-#include "library.hpp"
-#include "topology.hpp"
+#include "cufile/api/library.hpp"
+#include "cufile/platform/pci_topology.hpp"
+#include "fake_dependencies.hpp"
 
 namespace
 {
@@ -38,14 +38,14 @@ struct Tree {
 
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
-	cufile::Library library{{system, cuda, peer}};
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
 };
 
 TEST(CufileTopology, WhoIsWhereAndHowFar)
 {
 	Tree tree;
-	ASSERT_EQ(tree.library.export_topology("/t").err, CU_FILE_SUCCESS);
+	ASSERT_EQ(tree.library.driver.export_topology("/t").err, CU_FILE_SUCCESS);
 	const json all = tree.written();
 	EXPECT_EQ(all["version"], 1);
 	ASSERT_EQ(all["devices"].size(), 4u) << "a bridge is only a way";
@@ -70,13 +70,13 @@ TEST(CufileTopology, WhatCannotBeRead)
 	tree.system.texts["/sys/bus/pci/devices/0000:06:00.0/numa_node"] = "?";
 	tree.system.texts["/sys/bus/pci/devices/0000:06:00.0/vendor"] = "\xff\xfe";
 	tree.system.links["/sys/bus/pci/devices/0001:01:00.0"] = "odd";
-	ASSERT_EQ(tree.library.export_topology("/t").err, CU_FILE_SUCCESS);
+	ASSERT_EQ(tree.library.driver.export_topology("/t").err, CU_FILE_SUCCESS);
 	const json all = tree.written();
 	ASSERT_EQ(all["devices"].size(), 3u);
 	EXPECT_EQ(all["devices"][1]["numa_node"], -1);
 	EXPECT_EQ(all["pairs"][1]["meet"], nullptr);
 	tree.system.no_write = true;
-	EXPECT_EQ(tree.library.export_topology("/t").err, CU_FILE_INVALID_VALUE);
+	EXPECT_EQ(tree.library.driver.export_topology("/t").err, CU_FILE_INVALID_VALUE);
 }
 
 TEST(CufileTopology, TheNearestDrive)

@@ -306,7 +306,7 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 	return call(__func__, [&] {
 		*kernel = reinterpret_cast<CUkernel>(library);
 		const bool known =
-			!std::strcmp(name, "peerdma_carry") && std::strstr(reinterpret_cast<char *>(library), name);
+			!std::strcmp(name, "peerdma_copy") && std::strstr(reinterpret_cast<char *>(library), name);
 		return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 	});
 }

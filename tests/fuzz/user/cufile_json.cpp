@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cufile.json: whatever it says, what comes of it is a configuration that could have been set.
-#include "config.hpp"
+#include "cufile/config/config.hpp"
 #include "input.hpp"
 
 using input::must;

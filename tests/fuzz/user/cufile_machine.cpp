@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../../host/fake_seams.hpp"
-#include "config.hpp"
+#include "../../host/fake_dependencies.hpp"
+#include "cufile/api/library.hpp"
+#include "cufile/config/config.hpp"
 #include "input.hpp"
-#include "library.hpp"
 
 using input::must;
 
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	FakeSystem system;
 	FakeCuda cuda;
-	FakePeer peer;
+	FakePeerdma peerdma;
 	cuda.present = true;
 	system.links[gpu] = "../../../devices/pci0000:00/0000:00:01.0/0000:0a:00.0";
 	system.links[drive] = "../../../devices/pci0000:00/0000:00:01.0/0000:05:00.0";
@@ -56,15 +56,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (const std::string &line : input::lines(data, size)) {
 		if (line.empty())
 			continue;
-		const size_t place =
+		const size_t index =
 			static_cast<unsigned char>(line[0]) % (std::size(variables) + std::size(files) + 2);
 		const std::string text = line.substr(1);
-		if (place < std::size(variables))
-			system.variables[variables[place]] = text;
-		else if (place < std::size(variables) + std::size(files))
-			system.texts[files[place - std::size(variables)]] += text + "\n";
+		if (index < std::size(variables))
+			system.variables[variables[index]] = text;
+		else if (index < std::size(variables) + std::size(files))
+			system.texts[files[index - std::size(variables)]] += text + "\n";
 		else
-			system.links[place % 2 ? gpu : drive] = text;
+			system.links[index % 2 ? gpu : drive] = text;
 	}
 
 	cufile::Findings found;
@@ -76,10 +76,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(config.sizes[i] >= range.min && config.sizes[i] <= range.max, "a number is in its range");
 	}
 
-	cufile::Library library({system, cuda, peer});
+	cufile::Library library({system, cuda, peerdma});
 	size_t kb = 0;
-	library.bar_size(0, &kb);
-	must(library.export_topology("/topology").err == CU_FILE_SUCCESS, "a topology is written");
+	library.driver.bar_size(0, &kb);
+	must(library.driver.export_topology("/topology").err == CU_FILE_SUCCESS, "a topology is written");
 	is_consistent(nlohmann::json::parse(system.texts.at("/topology")));
 	return 0;
 }

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../../host/fake_seams.hpp"
-#include "config.hpp"
+#include "../../host/fake_dependencies.hpp"
+#include "cufile/api/library.hpp"
+#include "cufile/config/config.hpp"
 #include "input.hpp"
-#include "library.hpp"
 
 using input::must;
 
@@ -58,8 +58,8 @@ public:
 	explicit World(Calls &calls) : calls_(calls) {}
 	~World()
 	{
-		while (library_.use_count())
-			library_.close();
+		while (library_.driver.use_count())
+			library_.driver.close();
 	}
 
 	void step()
@@ -89,7 +89,7 @@ public:
 	}
 
 private:
-	bool is_open() const { return library_.use_count(); }
+	bool is_open() const { return library_.driver.use_count(); }
 	static bool good(CUfileError_t error) { return error.err == CU_FILE_SUCCESS; }
 	// What a call that sets must have said.
 	void said(CUfileError_t error, bool can_be)
@@ -107,12 +107,12 @@ private:
 		// Where it may not fall back it does not open.
 		const bool may = bools_[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE].value_or(true) ||
 				 bools_[CUFILE_PARAM_FORCE_COMPAT_MODE].value_or(false);
-		must(good(library_.open()) == may, "it opens if it may");
+		must(good(library_.driver.open()) == may, "it opens if it may");
 	}
 	void close()
 	{
 		const bool open = is_open();
-		must(good(library_.close()) == open, "it closes if it is open");
+		must(good(library_.driver.close()) == open, "it closes if it is open");
 		if (!open)
 			return;
 		std::ranges::fill(sizes_, std::nullopt);
@@ -130,11 +130,11 @@ private:
 		const cufile::Range range = cufile::size_range(index);
 		const bool can_be = index < cufile::nr_sizes && value >= range.min && value <= range.max;
 		const bool open = is_open();
-		said(library_.set(param, value), can_be);
+		said(library_.driver.set(param, value), can_be);
 		if (can_be && !open)
 			sizes_[index] = value;
 		size_t got = 4711;
-		must(good(library_.get(param, &got)) == (index < cufile::nr_sizes), "a parameter that is one");
+		must(good(library_.driver.get(param, &got)) == (index < cufile::nr_sizes), "a parameter that is one");
 		if (index >= cufile::nr_sizes)
 			must(got == 4711, "nothing is written of one that is none");
 	}
@@ -145,11 +145,11 @@ private:
 		unsigned index;
 		std::memcpy(&index, &param, sizeof(index));
 		const bool value = calls_.byte() & 1, open = is_open();
-		said(library_.set(param, value), index < cufile::nr_bools);
+		said(library_.driver.set(param, value), index < cufile::nr_bools);
 		if (index < cufile::nr_bools && !open)
 			bools_[index] = value;
 		bool got = false;
-		must(good(library_.get(param, &got)) == (index < cufile::nr_bools), "a parameter that is one");
+		must(good(library_.driver.get(param, &got)) == (index < cufile::nr_bools), "a parameter that is one");
 	}
 
 	void text()
@@ -160,7 +160,7 @@ private:
 		const std::string value = calls_.text();
 		const bool open = is_open();
 		if (calls_.byte() & 1) {
-			said(library_.set(param, value.c_str()), index < cufile::nr_strings);
+			said(library_.driver.set(param, value.c_str()), index < cufile::nr_strings);
 			if (index < cufile::nr_strings && !open)
 				strings_[index] = value;
 		}
@@ -168,7 +168,7 @@ private:
 		const auto length = static_cast<int>(calls_.number() % 400) - 2;
 		std::vector<char> room(static_cast<size_t>(std::max(length, 0)));
 		room.shrink_to_fit();
-		const bool fits = good(library_.get(param, room.empty() ? nullptr : room.data(), length));
+		const bool fits = good(library_.driver.get(param, room.empty() ? nullptr : room.data(), length));
 		must(!fits || (index < cufile::nr_strings && std::strlen(room.data()) < room.size()), "it has an end");
 		if (index < cufile::nr_strings && strings_[index] && !strings_[index]->empty() && !is_open())
 			must(fits == (length > static_cast<int>(strings_[index]->size())), "it fits, or is refused");
@@ -187,11 +187,11 @@ private:
 			can_be = can_be && sizes[i] && sizes[i] <= UINT32_MAX && counts[i] <= UINT32_MAX;
 		}
 		const bool open = is_open();
-		said(library_.set_slabs(pool, sizes.data(), counts.data(), length), can_be);
+		said(library_.driver.set_slabs(pool, sizes.data(), counts.data(), length), can_be);
 		if (can_be && !open)
 			slabs_[pool] = {sizes, counts};
 		std::vector<size_t> got_sizes(n), got_counts(n);
-		const bool got = good(library_.get_slabs(pool, got_sizes.data(), got_counts.data(), length));
+		const bool got = good(library_.driver.get_slabs(pool, got_sizes.data(), got_counts.data(), length));
 		if (slabs_[pool])
 			must(got == (n >= slabs_[pool]->count.size() && n), "as many as there is room for");
 	}
@@ -206,13 +206,14 @@ private:
 		};
 		switch (calls_.byte() % 4) {
 		case 0:
-			return set(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, library_.set_max_direct(kb));
+			return set(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, library_.driver.set_max_direct(kb));
 		case 1:
-			return set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, library_.set_max_cache(kb));
+			return set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, library_.driver.set_max_cache(kb));
 		case 2:
-			return set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, library_.set_max_pinned(kb));
+			return set(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB,
+				   library_.driver.set_max_pinned(kb));
 		default:
-			const CUfileError_t error = library_.set_poll_mode(true, kb);
+			const CUfileError_t error = library_.driver.set_poll_mode(true, kb);
 			set(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, error);
 			if (good(error) && !is_open())
 				bools_[CUFILE_PARAM_PROPERTIES_USE_POLL_MODE] = true;
@@ -225,7 +226,7 @@ private:
 		for (unsigned i = 0; i < cufile::nr_sizes; i++) {
 			size_t value = 0;
 			const cufile::Range range = cufile::size_range(i);
-			must(good(library_.get(static_cast<CUFileSizeTConfigParameter_t>(i), &value)),
+			must(good(library_.driver.get(static_cast<CUFileSizeTConfigParameter_t>(i), &value)),
 			     "each can be had");
 			must(value >= range.min && value <= range.max, "each is in its range");
 			if (!is_open() && sizes_[i])
@@ -233,7 +234,7 @@ private:
 		}
 		for (unsigned i = 0; i < cufile::nr_bools; i++) {
 			bool value = false;
-			must(good(library_.get(static_cast<CUFileBoolConfigParameter_t>(i), &value)),
+			must(good(library_.driver.get(static_cast<CUFileBoolConfigParameter_t>(i), &value)),
 			     "each can be had");
 			if (!is_open() && bools_[i])
 				must(value == *bools_[i], "it is what was set");
@@ -243,8 +244,8 @@ private:
 	Calls &calls_;
 	FakeSystem system_;
 	FakeCuda cuda_;
-	FakePeer peer_;
-	cufile::Library library_{{system_, cuda_, peer_}};
+	FakePeerdma peerdma_;
+	cufile::Library library_{{system_, cuda_, peerdma_}};
 	// What the program has set since the driver was closed.
 	std::optional<uint64_t> sizes_[cufile::nr_sizes];
 	std::optional<bool> bools_[cufile::nr_bools];

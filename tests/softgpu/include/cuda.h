@@ -349,7 +349,7 @@ CUresult cuEventSynchronize(CUevent event);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second);
 
-/* One kernel is known, by its name: that of user/cufile/carry.hpp. */
+/* One kernel is known, by its name: that of user/cufile/platform/copy_kernel.hpp. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *jit, void **jit_values, unsigned nr_jit,
 			   void *options, void **option_values, unsigned nr_options);
 CUresult cuLibraryUnload(CUlibrary library);

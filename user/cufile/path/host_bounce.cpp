@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#include "cufile/path/host_bounce.hpp"
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "cufile/path/bounce_pipeline.hpp"
+#include "cufile/path/execute.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+// With so many threads of the program that bounce, the bus is taken for the bottleneck; with the larger number even if their
+// cores have twice the work.
+constexpr unsigned crowd = 7, large_crowd = 12;
+
+// The least work that is worth waking a thread for.
+constexpr uint64_t share = 512 * 1024;
+
+// What a thread reads at once: small enough that all threads have work, and a multiple of any file system's block.
+uint64_t piece_for(const Request &request)
+{
+	constexpr uint64_t least = 256 * 1024, most = 512 * 1024;
+	if (request.write)
+		return small_slab;
+	return std::clamp<uint64_t>(request.size / 8 / 65536 * 65536, least, most);
+}
+
+// A request that fits into a slab gains nothing from being cut while other threads of the program keep the disk busy.
+bool worth_uring(const Request &request, unsigned threads)
+{
+	return request.size >= 2 * share && (threads > 1 || request.size > small_slab);
+}
+
+// Counts the calling thread, of the program, as long as it bounces.
+class BouncingThread
+{
+public:
+	explicit BouncingThread(Engine &engine) : engine_(engine) { engine_.bouncing_threads++; }
+	~BouncingThread() { engine_.bouncing_threads--; }
+	BouncingThread(const BouncingThread &) = delete;
+	BouncingThread &operator=(const BouncingThread &) = delete;
+
+private:
+	Engine &engine_;
+};
+
+// How many threads transfer a request, the calling one included. A program that calls from many threads gets no helpers:
+// they would only take its cores and wait for the driver's locks.
+unsigned nr_threads(const Engine &engine, const Request &request)
+{
+	// The first thread of a job acquires a bounce buffer and may block; a thread that already holds one must not.
+	if (BounceBufferPool::Holder::here())
+		return 1;
+	// Writers of the page cache wait for each other; the copy and the write overlap all the same.
+	if (!engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) ||
+	    (request.write && !request.file->parallel_writes()))
+		return 1;
+	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
+	const uint64_t bouncing_threads = engine.bouncing_threads, others = bouncing_threads - 1;
+	uint64_t free = threads - std::min<uint64_t>(threads, others);
+	// Where they only copy in turn with others, and are not too few for all, they may if as many cores again are left.
+	if (bouncing_threads >= crowd && bouncing_threads <= 2 * threads && request.size <= small_slab &&
+	    !request.write && request.file->copied() && bouncing_threads + 2 * threads <= engine.cores)
+		free = threads;
+	uint64_t most =
+		1 + std::min<uint64_t>(free, engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM));
+	// Two keep a disk busy while the GPU copies; more wait for the GPU, spinning. More helpers are for more disks.
+	if (request.write)
+		most = std::min<uint64_t>(most, std::max<uint64_t>(most / 2, 2));
+	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, most));
+}
+
+} // namespace
+
+HostBounce::Plan HostBounce::plan(Engine &engine, Request &request)
+{
+	Plan plan;
+	plan.threads = nr_threads(engine, request);
+	plan.by_uring = worth_uring(request, plan.threads) && can_use_uring(engine, request, piece_for(request));
+	if (plan.by_uring)
+		plan.threads = 1;
+	if (request.write || !request.file->copied())
+		return plan;
+	// Measured on an H200, whose bus gives 48 GB/s in pieces of 1 MiB, and 27 of what cores have just written.
+	const unsigned bouncing_threads = engine.bouncing_threads;
+	plan.crowded = bouncing_threads >= crowd && request.size <= large_slab;
+	if (plan.crowded && request.size <= small_slab)
+		plan.share = plan.threads > 1 || bouncing_threads >= large_crowd ? NtReader::Share::all :
+										   NtReader::Share::half;
+	// What is longer goes in slabs that the cores' caches do not hold.
+	else if (plan.threads > 1 && request.size > 2 * small_slab && request.size <= large_slab)
+		plan.share = NtReader::Share::half;
+	return plan;
+}
+
+int64_t HostBounce::run(Engine &engine, Request &request)
+{
+	const BouncingThread counted(engine);
+	engine.bind_worker(request);
+	const Plan how = plan(engine, request);
+	return how.threads == 1 && !how.by_uring && request.size <= small_slab ?
+		       bounce_small(request, engine.deps, engine.bounce_buffers, how.share) :
+		       run_as_job(engine, request, how);
+}
+
+bool HostBounce::can_use_uring(Engine &engine, Request &request, uint64_t piece_bytes)
+{
+	if (request.write || !engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO))
+		return false;
+	request.uring_target = request.file->uring_target(request.offset, request.size);
+	if (request.uring_target.fd < 0)
+		return false;
+	// A longer request is cut at whole blocks.
+	if (request.size <= piece_bytes &&
+	    (request.offset % request.uring_target.offset || request.size < request.uring_target.offset))
+		return false;
+	const int rc = engine.bounce_buffers.uring_state();
+	if (engine.logged_no_uring != (rc < 0) && engine.logged_no_uring.exchange(rc < 0) != (rc < 0))
+		log_.say(Log::Level::warn, rc < 0 ? "threads read past the page cache, because there is no io_uring: " +
+							    std::generic_category().message(-rc) :
+						    "io_uring reads past the page cache again");
+	return rc >= 0;
+}
+
+int64_t HostBounce::run_as_job(Engine &engine, const Request &request, const Plan &plan)
+{
+	auto job = std::make_shared<Job>();
+	job->add(request, piece_for(request));
+	if (!request.write)
+		job->set_pipeline(std::make_shared<BouncePipeline>(*job, engine.deps, engine.bounce_buffers,
+								   request.memory.context,
+								   plan.threads > 1 ? BouncePipeline::Mode::helped :
+								   plan.crowded     ? BouncePipeline::Mode::crowded :
+										      BouncePipeline::Mode::alone,
+								   plan.by_uring, plan.share));
+	engine.workers.add(engine.job_task(job), plan.threads - 1);
+	process_pieces(*job, engine.deps, engine.bounce_buffers);
+	if (job->pipeline())
+		job->pipeline()->wait();
+	job->wait();
+	return job->result(0);
+}
+
+} // namespace cufile

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+//
+// The bounce path: how many threads transfer a request, whether by io_uring, and past which caches.
+#pragma once
+
+#include <cstdint>
+
+#include "cufile/diag/log.hpp"
+#include "cufile/path/engine.hpp"
+#include "cufile/path/nt_copy.hpp"
+#include "cufile/path/request.hpp"
+
+namespace cufile
+{
+
+class HostBounce
+{
+public:
+	explicit HostBounce(Log &log) : log_(log) {}
+
+	// Bounces a request. Bytes, or a negative error.
+	int64_t run(Engine &engine, Request &request);
+	// Whether pieces of a request bypass the page cache, where one thread can have many of them in flight. Through the page
+	// cache threads are faster, because they copy.
+	bool can_use_uring(Engine &engine, Request &request, uint64_t piece_bytes);
+
+private:
+	struct Plan {
+		unsigned threads = 1; // the calling one included
+		bool by_uring = false, crowded = false;
+		NtReader::Share share = NtReader::Share::none;
+	};
+	Plan plan(Engine &engine, Request &request);
+	int64_t run_as_job(Engine &engine, const Request &request, const Plan &plan);
+
+	Log &log_;
+};
+
+} // namespace cufile

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+//
+// A job is one I/O, or the I/Os of one batch, cut into pieces that threads take one after the other. A thread that takes a
+// piece finishes it without waiting for another thread: so a job ends however few threads there are.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cufile/path/request.hpp"
+
+namespace cufile
+{
+
+class BouncePipeline;
+
+class Job
+{
+public:
+	virtual ~Job() = default;
+	Job() = default;
+	Job(const Job &) = delete;
+	Job &operator=(const Job &) = delete;
+
+	struct Piece {
+		size_t request;
+		char *address;
+		uint64_t size, offset;
+		int64_t result = 0;
+		HostFallback host_fallback;
+		// Of a pipeline: the slab, and the offset in it.
+		size_t slab = 0;
+		uint64_t at = 0;
+	};
+
+	// Before any thread takes a piece; not a request of 0 bytes. piece_bytes: a longer request is cut at multiples of it
+	// in the file.
+	void add(Request request, uint64_t piece_bytes);
+	const Request &request(const Piece &piece) const { return parts_[piece.request].request; }
+	const Request &request(size_t index) const { return parts_[index].request; }
+	size_t nr_requests() const { return parts_.size(); }
+	size_t nr_pieces() const { return pieces_.size(); }
+	Piece &piece(size_t index) { return pieces_[index]; }
+	// One past the last piece that is not canceled.
+	size_t end();
+	// That its pieces go through, if it has one.
+	void set_pipeline(std::shared_ptr<BouncePipeline> pipeline) { pipeline_ = std::move(pipeline); }
+	BouncePipeline *pipeline() { return pipeline_.get(); }
+	uint64_t started_ns = 0; // for statistics
+
+	// The next piece, or nullptr: all have been taken.
+	Piece *take();
+	void finish(Piece &piece, int64_t result);
+	// Cancels the requests of which no piece was taken: those from the returned index to the last.
+	size_t cancel();
+	// The result of a request: the bytes up to the end of the file, or the error of its first piece that has one.
+	int64_t result(size_t index) const;
+	// What of it was to be direct and went by way of the host.
+	const HostFallback &host_fallback(size_t index) const { return pieces_[parts_[index].first].host_fallback; }
+	// Returns once all pieces are finished.
+	void wait();
+
+protected:
+	// All pieces of a request are finished.
+	virtual void done(size_t) {}
+
+private:
+	struct Part {
+		Request request;
+		size_t first, end; // pieces
+		size_t left;
+	};
+
+	std::vector<Part> parts_;   // immutable but for left
+	std::vector<Piece> pieces_; // each belongs to the thread that took it
+	std::mutex lock_;           // protects next_, end_ and each left
+	size_t next_ = 0, end_ = 0;
+	std::atomic<int> left_{0}; // pieces
+	std::shared_ptr<BouncePipeline> pipeline_;
+};
+
+} // namespace cufile

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: MIT
+#include "cufile/path/router.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cufile/path/direct_file.hpp"
+#include "cufile/path/execute.hpp"
+#include "cufile/path/probes.hpp"
+#include "cufile/platform/backoff.hpp"
+#include "cufile/platform/errors.hpp"
+#include "cufile/platform/numa_affinity.hpp"
+
+namespace cufile
+{
+namespace
+{
+
+// What is known of an I/O before it is decided.
+struct Candidate {
+	bool forced;       // force_compat_mode
+	bool denied;       // the file, by the denylist
+	int fd;            // of the file, -1 if it is none of the system's
+	int look_up_error; // what PeerdmaClient::look_up() said
+	uint64_t room;     // bytes to the end of libpeerdma's buffer
+	uint64_t size;
+	Memory::Kind kind;
+	bool refused;  // by the module, which looked at the file
+	bool peer_gpu; // a peer GPU can take it
+};
+
+struct Verdict {
+	int score; // 0: it cannot
+	FallbackReason fallback;
+};
+
+bool is_cudas(Memory::Kind kind) { return kind == Memory::Kind::device || kind == Memory::Kind::managed; }
+
+Verdict score_direct(const Candidate &io)
+{
+	if (io.look_up_error)
+		return {0, io.kind == Memory::Kind::host ? PEERDMA_CUFILE_WHY_HOST_MEMORY :
+			   io.look_up_error == -ENOSYS   ? PEERDMA_CUFILE_WHY_NO_LIBRARY :
+							   PEERDMA_CUFILE_WHY_NOT_A_BUFFER};
+	if (io.forced)
+		return {0, PEERDMA_CUFILE_WHY_FORCED};
+	if (io.fd < 0)
+		return {0, PEERDMA_CUFILE_WHY_USER_FILE};
+	if (io.denied)
+		return {0, PEERDMA_CUFILE_WHY_DENIED};
+	if (io.size > io.room)
+		return {0, PEERDMA_CUFILE_WHY_BUFFER_END};
+	// Then libpeerdma has the CPU copy, through the device's uncached memory: CUDA's copies are better, plain direct
+	// I/O to such an address, which nobody checks, is not.
+	if (io.refused)
+		return {is_cudas(io.kind) ? 30 : 60, PEERDMA_CUFILE_WHY_REFUSED};
+	return {100, PEERDMA_CUFILE_WHY_NONE};
+}
+
+// No host memory, but a copy.
+Verdict score_peer_gpu(const Candidate &io) { return {io.peer_gpu ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+
+// The CPU can store there: the system's own read and write do.
+Verdict score_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+
+Verdict score_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+
+constexpr struct {
+	TransferPath path;
+	Verdict (*score)(const Candidate &);
+} paths[] = {{TransferPath::direct, score_direct},
+	     {TransferPath::peer_gpu, score_peer_gpu},
+	     {TransferPath::host, score_host},
+	     {TransferPath::bounce, score_bounce}};
+
+uint32_t route_of(const Request &request)
+{
+	return request.path == TransferPath::direct   ? PEERDMA_ROUTE_DIRECT :
+	       request.path == TransferPath::peer_gpu ? PEERDMA_ROUTE_NEAR :
+	       request.path == TransferPath::bounce   ? PEERDMA_ROUTE_HOST :
+							PEERDMA_ROUTE_POSIX;
+}
+
+} // namespace
+
+int64_t Router::prepare(Engine &engine, const std::shared_ptr<FileHandle> &handle, const void *base, size_t size,
+			off_t file_off, off_t buf_off, bool write, Request &request)
+{
+	if (!base)
+		return -EINVAL;
+	if (file_off < 0 || buf_off < 0 || size > INT64_MAX || file_off > INT64_MAX - static_cast<int64_t>(size) ||
+	    buf_off > INT64_MAX - static_cast<int64_t>(size))
+		return failed(CU_FILE_INVALID_VALUE);
+	// As cuFile has it: not the same for both.
+	if (write && !handle->file->writable())
+		return -EIO;
+	if (!write && !handle->file->readable())
+		return failed(CU_FILE_INVALID_FILE_OPEN_FLAG);
+	if (write) {
+		const int64_t rc = handle->file->check_write(static_cast<uint64_t>(file_off), size);
+		if (rc < 0)
+			return rc;
+	}
+	request.address = const_cast<char *>(static_cast<const char *>(base)) + buf_off;
+	RegisteredBuffer known;
+	std::shared_ptr<RegisteredMemory> registration;
+	const RegisteredBuffer *buffer =
+		registry_.find_memory(base, request.address, size, known, registration) ? &known : nullptr;
+	const bool leaves = buffer && static_cast<uint64_t>(buf_off) + size > buffer->size;
+	// Memory that was freed is not registered any more. Whether the kernel still has the same memory is checked below.
+	if (buffer && (leaves || !registration || !registration->bytes_from(base)) &&
+	    registry_.is_replaced(base, *buffer)) {
+		buffer = nullptr;
+		registration.reset();
+	}
+	if (buffer && leaves)
+		return failed(CU_FILE_INVALID_MAPPING_RANGE);
+	// Some of it was mapped after it was registered, or registering it met a shortage. While a stream waits, CUDA must not be called for that: cuMemFree() of
+	// another thread may hold the driver's lock until the stream goes on.
+	if (registration && !registration->foreign() && size && !registration->covers(request.address, size)) {
+		const int rc = request.in_stream || BounceBufferPool::stream_waits ?
+				       -EBUSY :
+				       registration->extend(deps_.cuda, deps_.system.now_ns(), request.address, size,
+							    known.reason);
+		known.over_quota = rc > 0;
+		if (rc)
+			registration.reset();
+	}
+	request.handle = handle;
+	request.file = handle->file;
+	request.write = write;
+	request.size = size;
+	request.offset = static_cast<uint64_t>(file_off);
+	if (!size)
+		return 1;
+	return choose_path(engine, *handle, buffer, std::move(registration), base, request);
+}
+
+int64_t Router::choose_path(Engine &engine, FileHandle &handle, const RegisteredBuffer *buffer,
+			    std::shared_ptr<RegisteredMemory> registration, const void *base, Request &request)
+{
+	// Memory that was freed is not registered any more, whatever is at its address now.
+	if (registration && !registration->is_valid(deps_.cuda, request.address, request.size)) {
+		registration.reset();
+		buffer = nullptr;
+	}
+	request.registration = registration;
+	Candidate io = {engine.config.flag(CUFILE_PARAM_FORCE_COMPAT_MODE),
+			handle.denied,
+			handle.file->fd(),
+			buffer && !registration ? buffer->look_up_error : 0,
+			0,
+			request.size,
+			Memory::Kind::host,
+			false,
+			false};
+	if (registration)
+		request.location = registration->location(request.address);
+	else if (!io.look_up_error)
+		io.look_up_error = deps_.peerdma.look_up(request.address, request.location);
+	io.room = registration ? registration->bytes_from(request.address) : request.location.size;
+	if (buffer)
+		request.memory = buffer->memory;
+	const bool foreign = registration && registration->foreign();
+	if (foreign)
+		request.memory.kind = Memory::Kind::foreign;
+	// Of registered memory anew: it may have been freed, and its context destroyed, which nothing may be asked of then.
+	if (!foreign && deps_.cuda.load()) {
+		const int rc = deps_.cuda.look_up(base, request.memory);
+		if (rc)
+			return failed(CU_FILE_CUDA_DRIVER_ERROR);
+		// Without a current context, CUDA reports managed memory as host memory; it is safe to pread() into.
+		if (buffer && buffer->memory.kind == Memory::Kind::device && request.memory.kind != buffer->memory.kind)
+			return copy_failed;
+	}
+	io.kind = request.memory.kind;
+	// Nothing else prevents it: ask the module.
+	if (score_direct(io).score) {
+		const int rc = open_direct_file(handle, request.location, request.direct_file);
+		if (rc < 0)
+			return rc;
+		request.reason = request.direct_file->refused();
+		if (!request.reason && is_cudas(io.kind))
+			request.reason = request.direct_file->misalignment(request);
+		io.refused = request.reason;
+	}
+
+	const Verdict direct = score_direct(io);
+	request.fallback = direct.fallback;
+	if (request.fallback == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer) {
+		request.reason = buffer->reason;
+		if (buffer->over_quota)
+			request.fallback = PEERDMA_CUFILE_WHY_PINNED_LIMIT;
+	}
+	const bool may_copy = request.fallback == PEERDMA_CUFILE_WHY_REFUSED ||
+			      request.fallback == PEERDMA_CUFILE_WHY_NOT_A_BUFFER ||
+			      request.fallback == PEERDMA_CUFILE_WHY_PINNED_LIMIT;
+	if (may_copy && !request.in_stream && engine.config.peer_gpu_bounce && !engine.config.require_direct &&
+	    !io.forced && !io.denied && io.fd >= 0 && io.kind == Memory::Kind::device && request.memory.device >= 0)
+		io.peer_gpu = find_peer_gpu(engine, handle, request);
+	int best = 0;
+	for (const auto &path : paths) {
+		const int score = path.score(io).score;
+		if (score > best) {
+			best = score;
+			request.path = path.path;
+		}
+	}
+	const bool only_direct =
+		engine.config.require_direct || !engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
+	request.strict = only_direct;
+	if (request.path == TransferPath::direct) {
+		// It is counted by its result.
+		request.fallback = PEERDMA_CUFILE_WHY_NONE;
+		struct peerdma_cufile_route route = {};
+		if (!only_direct || may_go_directly(request, route))
+			return 0;
+		accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
+		return failed(CU_FILE_IO_NOT_SUPPORTED);
+	}
+	if (request.fallback == PEERDMA_CUFILE_WHY_HOST_MEMORY)
+		return engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY) ?
+			       0 :
+			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
+	accounting_.log_fallback(handle, request.fallback, request.reason);
+	if (!best)
+		return failed(request.fallback == PEERDMA_CUFILE_WHY_BUFFER_END ? CU_FILE_INVALID_MAPPING_RANGE :
+										  CU_FILE_IO_NOT_SUPPORTED);
+	return only_direct && request.path != TransferPath::peer_gpu ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
+}
+
+// In the order of rules, distance to the file's device, NUMA node, and its own device first. The choice holds as long as the
+// file is registered.
+bool Router::find_peer_gpu(Engine &engine, FileHandle &handle, Request &request)
+{
+	const int device = request.memory.device;
+	{
+		std::unique_lock guard(handle.lock);
+		auto known = handle.peer_gpus.find(device);
+		if (known == handle.peer_gpus.end() || (known->second && known->second->is_lost())) {
+			guard.unlock();
+			bool transient = false;
+			auto chosen = choose_peer_gpu(engine, handle, device, transient);
+			if (!chosen && transient)
+				return false;
+			guard.lock();
+			known = handle.peer_gpus.insert_or_assign(device, std::move(chosen)).first;
+		}
+		request.peer_gpu = known->second;
+	}
+	BufferLocation location;
+	if (!request.peer_gpu || request.peer_gpu->location(location) < 0)
+		return false;
+	return open_direct_file(handle, location, request.direct_file) >= 0;
+}
+
+std::shared_ptr<PeerGpuBounce> Router::choose_peer_gpu(Engine &engine, FileHandle &handle, int device, bool &transient)
+{
+	int count = 0;
+	if (deps_.cuda.device_count(count))
+		return nullptr;
+	uint32_t preferred = 0;
+	if (deps_.peerdma.preferred(preferred) < 0)
+		preferred = 0; // which is no provider's
+	const int node = numa_node(deps_.system, deps_.cuda, device);
+	std::shared_ptr<PeerGpuBounce> best;
+	int by = -1;
+	std::tuple<bool, int, bool, bool> best_rank;
+	for (int other = 0; other < count; other++) {
+		if (!deps_.cuda.can_access_peer(other, device))
+			continue;
+		const auto peer_gpu = engine.peer_gpus.for_device(other);
+		BufferLocation location;
+		std::shared_ptr<DirectFile> file;
+		int rc = peer_gpu->location(location);
+		if (rc >= 0)
+			rc = open_direct_file(handle, location, file);
+		transient = transient || is_shortage(rc) || (rc >= 0 && file->is_transient());
+		if (rc < 0 || file->refused())
+			continue;
+		const std::tuple rank{location.provider != preferred, file->distance(),
+				      numa_node(deps_.system, deps_.cuda, other) != node, other != device};
+		if (best && rank >= best_rank)
+			continue;
+		best = peer_gpu;
+		best_rank = rank;
+		by = other;
+	}
+	if (best)
+		log_.say(Log::Level::info,
+			 "bytes for GPU " + std::to_string(device) + " go by way of GPU " + std::to_string(by));
+	return best;
+}
+
+bool Router::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
+{
+	struct peerdma_explanation explanation = {};
+	const int rc = deps_.peerdma.explain(request.direct_file->get(), request.location.provider, explanation);
+	out.route = explanation.route;
+	out.reason = explanation.reason;
+	if (rc < 0 || (explanation.route != PEERDMA_ROUTE_DIRECT && explanation.route != PEERDMA_ROUTE_DIRECT_EDGES))
+		return false;
+	const uint32_t misalignment = request.strict ? request.direct_file->partial_misalignment(request) :
+						       request.direct_file->misalignment(request);
+	if (!misalignment)
+		return true;
+	out.route = PEERDMA_ROUTE_HOST;
+	out.reason = misalignment;
+	return false;
+}
+
+int Router::open_direct_file(FileHandle &handle, const BufferLocation &location, std::shared_ptr<DirectFile> &out)
+{
+	std::lock_guard guard(handle.lock);
+	auto &known = handle.direct_files[{location.provider, location.device}];
+	if (!known) {
+		if (!handle.file->is_valid()) {
+			accounting_.log_lost_descriptor(handle);
+			return -EBADF;
+		}
+		struct peerdma_file *file = nullptr;
+		const int rc = deps_.peerdma.open_file(location.buffer, handle.file->fd(), &file);
+		if (rc == -EBADF)
+			accounting_.log_lost_descriptor(location);
+		if (rc < 0)
+			return rc;
+		known = std::make_shared<DirectFile>(deps_.peerdma, file, location.provider, deps_.system.now_ns());
+	} else if (known->refused()) {
+		const uint64_t now = deps_.system.now_ns();
+		if (known->is_stale(now))
+			known = std::make_shared<DirectFile>(*known, location.provider, now);
+	}
+	out = known;
+	return 0;
+}
+
+int64_t Router::run(Engine &engine, Request &request)
+{
+	const bool timed = stats_.on();
+	const uint64_t start = timed ? deps_.system.now_ns() : 0;
+	HostFallback fallback;
+	probe_begin(request);
+	const int64_t n = request.path == TransferPath::bounce ?
+				  host_bounce_.run(engine, request) :
+				  run_request(request, deps_, engine.bounce_buffers, fallback);
+	accounting_.complete(request, n, fallback, timed ? deps_.system.now_ns() - start : 0);
+	return n;
+}
+
+int64_t Router::transfer(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off, bool write)
+{
+	const DriverState::Lease lease(state_);
+	// A driver that is closed knows no file, so there is nothing to open it for.
+	const auto handle = lease ? registry_.find_file(fh) : nullptr;
+	if (!handle)
+		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
+	Request request;
+	const int64_t rc = prepare(*lease, handle, base, size, file_off, buf_off, write, request);
+	if (rc > 0)
+		return 0;
+	if (rc < 0) {
+		stats_.count(write ? &CUfileStatsLevel1_t::write_ops : &CUfileStatsLevel1_t::read_ops, false);
+		return rc;
+	}
+	return run(*lease, request);
+}
+
+int64_t Router::transfer_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off,
+				unsigned flags, bool write)
+{
+	const int64_t rc = transfer_segments(fh, vector, n, file_off, flags, write);
+	stats_.vector(write, rc >= 0);
+	return rc;
+}
+
+int64_t Router::transfer_segments(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off,
+				  unsigned flags, bool write)
+{
+	const DriverState::Lease lease(state_);
+	const auto handle = lease ? registry_.find_file(fh) : nullptr;
+	if (!handle)
+		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
+	// As many as readv(2) takes.
+	if (flags || (n && !vector) || n > IOV_MAX || file_off < 0)
+		return failed(CU_FILE_INVALID_VALUE);
+	// All segments are checked before any is transferred.
+	std::vector<Request> requests(n);
+	off_t at = file_off;
+	for (size_t i = 0; i < n; i++) {
+		const int64_t rc = vector[i].len ? prepare(*lease, handle, vector[i].base, vector[i].len, at, 0, write,
+							   requests[i]) :
+						   1;
+		if (rc < 0)
+			return rc;
+		at += static_cast<off_t>(vector[i].len);
+	}
+	int64_t total = 0;
+	for (Request &request : requests) {
+		if (!request.size)
+			continue;
+		const int64_t moved = run(*lease, request);
+		if (moved < 0)
+			return stopped(write, static_cast<uint64_t>(total), moved);
+		total += moved;
+		if (static_cast<uint64_t>(moved) < request.size)
+			break;
+	}
+	return total;
+}
+
+int Router::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
+		    struct peerdma_cufile_route &out)
+{
+	const DriverState::Lease lease(state_);
+	if (!lease)
+		return -ENOTCONN;
+	const auto handle = registry_.find_file(fh);
+	if (!handle)
+		return -EBADF;
+	Request request;
+	// As for reading, or for writing where only that can be.
+	const int64_t rc = prepare(*lease, handle, base, size, file_off, buf_off, !handle->file->readable(), request);
+	out.route = PEERDMA_ROUTE_NONE;
+	out.why = request.fallback;
+	out.reason = request.reason;
+	if (rc == failed(CU_FILE_IO_NOT_SUPPORTED) && request.path != TransferPath::direct)
+		return 0;
+	if (rc < 0 && !request.direct_file)
+		return -EINVAL;
+	out.route = route_of(request);
+	if (request.path == TransferPath::direct && !may_go_directly(request, out))
+		out.why = PEERDMA_CUFILE_WHY_REFUSED;
+	return 0;
+}
+
+} // namespace cufile

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cufile/platform/dependencies.hpp"
+
+namespace cufile
+{
+
+// Makes a context the calling thread's, until leave() or the end of the scope.
+class ScopedCudaContext
+{
+public:
+	explicit ScopedCudaContext(Cuda &cuda) : cuda_(cuda) {}
+	~ScopedCudaContext() { leave(); }
+	ScopedCudaContext(const ScopedCudaContext &) = delete;
+	ScopedCudaContext &operator=(const ScopedCudaContext &) = delete;
+	// A CUresult.
+	int enter(Context context)
+	{
+		bool entered = false;
+		const int rc = cuda_.enter(context, entered);
+		entered_ = !rc && entered;
+		return rc;
+	}
+	void leave()
+	{
+		if (entered_)
+			cuda_.leave();
+		entered_ = false;
+	}
+
+private:
+	Cuda &cuda_;
+	bool entered_ = false;
+};
+
+} // namespace cufile

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#include "cufile/platform/numa_affinity.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <new>
+#include <optional>
+
+namespace cufile
+{
+namespace
+{
+
+// "0-3,8": as sysfs writes it.
+Cpus parse_cpus(const std::string &text)
+{
+	Cpus cpus;
+	const char *at = text.data(), *const end = at + text.size();
+	while (at < end) {
+		size_t first = 0;
+		auto [stop, error] = std::from_chars(at, end, first);
+		if (error != std::errc())
+			break;
+		size_t last = first;
+		if (stop < end && *stop == '-')
+			stop = std::from_chars(stop + 1, end, last).ptr;
+		for (size_t cpu = first; cpu <= last && cpu < cpus.size(); cpu++)
+			cpus.set(cpu);
+		at = stop + 1;
+	}
+	return cpus;
+}
+
+// Of a thread of ours: where it might run when it was made, and next to what it runs now.
+struct ThreadBinding {
+	std::optional<Cpus> allowed, now;
+	int device = -1;
+};
+thread_local ThreadBinding binding;
+
+} // namespace
+
+std::string pci_folder(Cuda &cuda, int device)
+{
+	std::string address;
+	if (!cuda.load() || cuda.pci_address(device, address))
+		return "";
+	// As the driver writes it, its letters may be large.
+	std::transform(address.begin(), address.end(), address.begin(),
+		       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
+	return "/sys/bus/pci/devices/" + address;
+}
+
+int numa_node(System &system, Cuda &cuda, int device)
+{
+	const std::string folder = pci_folder(cuda, device);
+	std::string text;
+	int node = -1;
+	if (!folder.empty())
+		system.read_file(folder + "/numa_node", text);
+	std::from_chars(text.data(), text.data() + text.size(), node);
+	return node;
+}
+
+NumaAffinity::Locality NumaAffinity::locality_of(int device)
+{
+	const std::lock_guard guard(lock_);
+	const auto found = known_.find(device);
+	if (found != known_.end())
+		return found->second;
+	Locality fresh;
+	const std::string folder = pci_folder(cuda_, device);
+	std::string cpus;
+	if (!folder.empty())
+		system_.read_file(folder + "/local_cpulist", cpus);
+	fresh.cpus = parse_cpus(cpus);
+	fresh.node = numa_node(system_, cuda_, device);
+	// What sysfs does not say now it may say later.
+	if (fresh.cpus.any() || fresh.node >= 0)
+		known_.emplace(device, fresh);
+	return fresh;
+}
+
+void NumaAffinity::bind_thread(int device)
+{
+	if (device == binding.device)
+		return;
+	binding.device = device;
+	try {
+		if (!binding.allowed) {
+			Cpus now;
+			if (system_.cpus(now) < 0)
+				return;
+			binding.allowed = binding.now = now;
+		}
+		Cpus next;
+		if (device >= 0)
+			next = *binding.allowed & locality_of(device).cpus;
+		if (next.none())
+			next = *binding.allowed;
+		if (next != binding.now && system_.set_affinity(next) >= 0)
+			binding.now = next;
+	} catch (const std::bad_alloc &) {
+		// It runs where it does.
+	}
+}
+
+const Cpus *NumaAffinity::original_cpus() { return binding.allowed ? &*binding.allowed : nullptr; }
+
+NumaAffinity::ScopedNodePreference::ScopedNodePreference(NumaAffinity &numa) : system_(numa.system_)
+{
+	int device = -1;
+	if (numa.cuda_.current_device(device))
+		return;
+	try {
+		const int node = numa.locality_of(device).node;
+		preferred_ = node >= 0 && system_.prefer_node(node) >= 0;
+	} catch (const std::bad_alloc &) {
+		// Then it is on whichever node the kernel takes.
+	}
+}
+
+NumaAffinity::ScopedNodePreference::~ScopedNodePreference()
+{
+	if (preferred_)
+		system_.prefer_node(-1);
+}
+
+} // namespace cufile

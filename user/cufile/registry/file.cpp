@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT
+#include "cufile/registry/file.hpp"
+
+#include "cufile/platform/backoff.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <fcntl.h>
+
+namespace cufile
+{
+namespace
+{
+
+// What one system call moves at most (MAX_RW_COUNT), rounded down to any block.
+constexpr uint64_t max_call = 0x7ff00000;
+
+// Opens the same file once more. What leads to a descriptor is a link, and a file without a name has none to be made
+// under.
+int again(System &system, int fd, int flags, int more = 0)
+{
+	char path[32];
+	std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	flags &= O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME;
+	int rc;
+	do
+		rc = system.open(path, flags | more | O_CLOEXEC | O_NOCTTY);
+	while (rc == -EINTR);
+	return rc;
+}
+
+// A number of bytes, or the most that there are: "max", or no such file.
+uint64_t bytes_in(System &system, const std::string &path)
+{
+	std::string text;
+	uint64_t bytes = UINT64_MAX;
+	system.read_file(path, text);
+	std::from_chars(text.data(), text.data() + text.size(), bytes);
+	return bytes;
+}
+
+// What the page cache has room for: the machine's memory, or as much of it as the cgroups let this process have.
+uint64_t cache_room(System &system)
+{
+	uint64_t room = UINT64_MAX;
+	std::string text;
+	system.read_file("/proc/meminfo", text);
+	constexpr std::string_view total = "MemTotal:";
+	const size_t at = text.find_first_of("0123456789", std::min(text.find(total), text.size()));
+	if (at != std::string::npos) {
+		std::from_chars(text.data() + at, text.data() + text.size(), room);
+		room *= 1024;
+	}
+	// "0::/path", and each cgroup above it. In a container only its own is seen, as the root.
+	system.read_file("/proc/self/cgroup", text);
+	const size_t colons = text.find("0::/");
+	if (colons == std::string::npos)
+		return room;
+	std::string path = text.substr(colons + 3, text.find('\n', colons) - colons - 3);
+	for (;;) {
+		if (path == "/")
+			path.clear();
+		room = std::min(room, bytes_in(system, "/sys/fs/cgroup" + path + "/memory.max"));
+		if (path.empty())
+			return room;
+		path.resize(path.rfind('/'));
+	}
+}
+
+// Past the page cache there is no read-ahead.
+constexpr uint64_t long_read = 256 * 1024;
+// Below it the size of memory need not be looked up.
+constexpr uint64_t least_large = 256 * 1024 * 1024;
+
+} // namespace
+
+int SystemFile::reopen(int fd, int more, Descriptor &out)
+{
+	const int own = again(system_, fd, flags_, more);
+	if (own < 0)
+		return own;
+	out.fd = own;
+	out.identify(system_, true);
+	return 0;
+}
+
+CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared_ptr<SystemFile> &out)
+{
+	const int flags = system.open_flags(fd);
+	struct stat st = {};
+	if (flags < 0 || system.fstat(fd, st) < 0)
+		return CU_FILE_INVALID_VALUE;
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return CU_FILE_INVALID_FILE_TYPE;
+	if (flags & (O_APPEND | O_PATH))
+		return CU_FILE_INVALID_FILE_OPEN_FLAG;
+	auto file = std::make_shared<SystemFile>(system, flags);
+	file->past_ = flags & O_DIRECT;
+	Descriptor &main = file->past_ ? file->direct_ : file->cached_;
+	int rc = file->reopen(fd, flags & O_DIRECT, main);
+	if (rc < 0 && !is_shortage(rc)) { // no /proc, or no right to
+		rc = main.fd = system.dup(fd);
+		file->shared_ = true;
+		if (rc >= 0)
+			main.identify(system, false);
+	}
+	if (rc < 0)
+		return CU_FILE_GETNEWFD_FAILED;
+	// Another thread may have closed the program's descriptor, and opened another file by its number.
+	if (main.device != st.st_dev || main.inode != st.st_ino)
+		return CU_FILE_INVALID_VALUE;
+	// All descriptors are opened now. An I/O that met a shortage of them in its middle could not say how far it came.
+	if (file->past_)
+		rc = file->reopen(main.fd, 0, file->cached_);
+	else if (!file->shared_ && (odirect || file->is_large(st)))
+		rc = file->reopen(main.fd, O_DIRECT, file->direct_);
+	if (is_shortage(rc))
+		return CU_FILE_GETNEWFD_FAILED;
+	file->past_ = file->direct_ && (odirect || flags & O_DIRECT);
+	if (file->direct_)
+		system.direct_limits(file->direct_.fd, file->limits_);
+	out = std::move(file);
+	return CU_FILE_SUCCESS;
+}
+
+SystemFile::~SystemFile()
+{
+	direct_.close(system_);
+	cached_.close(system_);
+}
+
+bool SystemFile::readable() const { return (flags_ & O_ACCMODE) != O_WRONLY; }
+bool SystemFile::writable() const { return (flags_ & O_ACCMODE) != O_RDONLY; }
+
+int64_t SystemFile::check_write(uint64_t offset, uint64_t size) const
+{
+	if (shared_) {
+		const int now = system_.open_flags(main().fd);
+		if (now < 0 || now & O_APPEND)
+			return -CU_FILE_INVALID_FILE_OPEN_FLAG;
+	}
+	// Parts of blocks would have to be read and written again, over what others write there meanwhile.
+	return !cached_ && size && (offset | size) % block() ? -EINVAL : 0;
+}
+
+// Without a read past the page cache there is no need for direct I/O; and of a file system whose pages lie elsewhere
+// (overlayfs), and to a process that may not write the file, the kernel says nothing.
+bool SystemFile::is_large(const struct stat &st) const
+{
+	const auto size = static_cast<uint64_t>(st.st_size);
+	return readable() && size > least_large && size > cache_room(system_) && says_what_is_cached();
+}
+
+bool SystemFile::says_what_is_cached() const
+{
+	DirectLimits limits;
+	char byte;
+	system_.direct_limits(cached_.fd, limits);
+	return limits.memory && limits.offset && system_.pread(cached_.fd, &byte, 1, 0) == 1 &&
+	       system_.pages_cached(cached_.fd, 0, 1) > 0;
+}
+
+bool SystemFile::is_past(uint64_t offset, uint64_t size) const
+{
+	if (past_ || !direct_ || direct_refused_.load(std::memory_order_relaxed))
+		return past_;
+	// As it begins so it is.
+	constexpr uint64_t most = 1024 * 1024;
+	return size >= long_read && system_.pages_cached(cached_.fd, offset, std::min(size, most)) == 0;
+}
+
+uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset) const
+{
+	if (!limits_.memory || !limits_.offset)
+		return 0;
+	if (reinterpret_cast<uintptr_t>(memory) % limits_.memory || offset % limits_.offset)
+		return 0;
+	return size - size % limits_.offset;
+}
+
+namespace
+{
+
+// Memory for blocks, as direct I/O wants it.
+class Blocks
+{
+public:
+	explicit Blocks(uint64_t bytes) : memory_(static_cast<char *>(std::aligned_alloc(65536, bytes))) {}
+	~Blocks() { std::free(memory_); }
+	Blocks(const Blocks &) = delete;
+	Blocks &operator=(const Blocks &) = delete;
+	char *get() const { return memory_; }
+
+private:
+	char *const memory_;
+};
+
+constexpr uint64_t blocks_bytes = 128 * 1024; // a multiple of any block
+
+} // namespace
+
+int64_t SystemFile::read_blocks(void *to, uint64_t size, uint64_t offset)
+{
+	const uint64_t skip = offset % block(), part = std::min(size, blocks_bytes - skip);
+	const uint64_t whole = (skip + part + block() - 1) / block() * block();
+	const Blocks blocks(blocks_bytes);
+	if (!blocks.get())
+		return -ENOMEM;
+	const int64_t n = system_.pread(direct_.fd, blocks.get(), whole, offset - skip);
+	if (n <= static_cast<int64_t>(skip))
+		return std::min<int64_t>(n, 0);
+	return system_.copy(to, blocks.get() + skip, std::min(static_cast<uint64_t>(n) - skip, part));
+}
+
+// Of memory that is not aligned, to whole blocks of the file.
+int64_t SystemFile::write_blocks(const void *from, uint64_t size, uint64_t offset)
+{
+	const uint64_t part = std::min(size, blocks_bytes);
+	if ((offset | part) % block())
+		return -EINVAL;
+	const Blocks blocks(blocks_bytes);
+	if (!blocks.get())
+		return -ENOMEM;
+	const int64_t n = system_.copy(blocks.get(), from, part);
+	return n < 0 ? n : system_.pwrite(direct_.fd, blocks.get(), part, offset);
+}
+
+template <bool write, class Memory, class Call, class Blocks>
+int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call, Blocks &&blocks)
+{
+	uint64_t done = 0;
+	while (done < size) {
+		const uint64_t straight = past ? aligned(memory + done, size - done, offset + done) : 0;
+		const Descriptor &by = straight || !cached_ ? direct_ : cached_;
+		const uint64_t part = std::min(straight ? straight : size - done, max_call);
+		const int64_t n = !by.is_there(system_) ? -EBADF :
+				  straight || cached_   ? call(by.fd, memory + done, part, offset + done) :
+							  blocks(memory + done, part, offset + done);
+		if (n == -EINTR)
+			continue;
+		// The program did not ask for this way: what it cannot do the other can.
+		if (n < 0 && straight && !past_) {
+			if (n == -EINVAL || n == -EOPNOTSUPP)
+				direct_refused_.store(true, std::memory_order_relaxed);
+			past = false;
+			continue;
+		}
+		if (n < 0)
+			return stopped(write, done, n);
+		// A short count need not be the end: only nothing is, of a read.
+		if (!n && write)
+			return -EIO;
+		if (!n)
+			break;
+		done += static_cast<uint64_t>(n);
+	}
+	return static_cast<int64_t>(done);
+}
+
+int64_t SystemFile::read_by(bool past, void *to, uint64_t size, uint64_t offset)
+{
+	return move<false>(
+		past, static_cast<char *>(to), size, offset,
+		[&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); },
+		[&](char *at, uint64_t part, uint64_t from) { return read_blocks(at, part, from); });
+}
+
+int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
+{
+	return read_by(is_past(offset, size), to, size, offset);
+}
+
+int64_t SystemFile::read_cached(void *to, uint64_t size, uint64_t offset) { return read_by(false, to, size, offset); }
+
+File::UringTarget SystemFile::uring_target(uint64_t offset, uint64_t size) const
+{
+	if (no_uring_.load(std::memory_order_relaxed) || !limits_.memory || !limits_.offset)
+		return {};
+	if (!is_past(offset, size))
+		return {.cached = true};
+	if (!direct_.is_there(system_))
+		return {}; // which read() says
+	return {direct_.fd, limits_.memory, limits_.offset};
+}
+
+int64_t SystemFile::resume_read(void *to, uint64_t size, uint64_t offset, int64_t came)
+{
+	if (came < 0) {
+		const int64_t n = read(to, size, offset);
+		// A file system that knows pread() and not all that io_uring does with it.
+		if (n > 0 && (came == -EINVAL || came == -EOPNOTSUPP || came == -EFAULT))
+			no_uring_.store(true, std::memory_order_relaxed);
+		return n;
+	}
+	const auto done = static_cast<uint64_t>(came);
+	// As in move(): the end of the file.
+	if (done == size || !done)
+		return came;
+	const int64_t n = read(static_cast<char *>(to) + done, size - done, offset + done);
+	return n < 0 ? n : came + n;
+}
+
+int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
+{
+	return move<true>(
+		past_, static_cast<const char *>(from), size, offset,
+		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); },
+		[&](const char *at, uint64_t part, uint64_t to) { return write_blocks(at, part, to); });
+}
+
+namespace
+{
+
+constexpr ssize_t largest_error = 5999; // of errno and CUfileOpError
+
+// Such a function may return -errno, or -1 and errno. One that throws is not to take a buffer, or the program, with it.
+template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
+{
+	uint64_t done = 0;
+	while (done < size) {
+		errno = 0;
+		ssize_t n;
+		try {
+			n = call(done);
+		} catch (...) {
+			n = -CU_FILE_INTERNAL_ERROR;
+		}
+		if (n == -1 && errno)
+			n = -errno;
+		// A write that moves nothing has not met an end.
+		if (n == -1 || n < -largest_error || (write && !n))
+			n = -EIO;
+		if (n < 0)
+			return stopped(write, done, n);
+		if (!n)
+			break;
+		if (static_cast<uint64_t>(n) > size - done)
+			return -EIO;
+		done += static_cast<uint64_t>(n);
+	}
+	return static_cast<int64_t>(done);
+}
+
+} // namespace
+
+int64_t UserFile::read(void *to, uint64_t size, uint64_t offset)
+{
+	return ask(false, size, [&](uint64_t done) {
+		return ops_.read(handle_, static_cast<char *>(to) + done, size - done,
+				 static_cast<off_t>(offset + done), nullptr);
+	});
+}
+
+int64_t UserFile::write(const void *from, uint64_t size, uint64_t offset)
+{
+	return ask(true, size, [&](uint64_t done) {
+		return ops_.write(handle_, static_cast<const char *>(from) + done, size - done,
+				  static_cast<off_t>(offset + done), nullptr);
+	});
+}
+
+} // namespace cufile

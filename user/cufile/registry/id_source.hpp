@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cufile
+{
+
+// Numbers for handles. None is given twice, so a handle that is used too late is not valid. Not small numbers: programs
+// take those for error codes.
+class IdSource
+{
+public:
+	uintptr_t next() { return last_ += 16; }
+	uintptr_t last() const { return last_; }
+
+private:
+	std::atomic<uintptr_t> last_{0x70000000};
+};
+
+} // namespace cufile
