@@ -623,9 +623,9 @@ struct peerdma_buf_import {
  * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by
  * ioctl(2) says why. What was started cannot be cancelled. What the drive or the filesystem could
  * not take at once is started later, and ends as a request by ioctl(2) that comes then: -ENOENT
- * after PEERDMA_DESTROY, -ENODEV after the provider has gone away. A ring that polls (IORING_SETUP_IOPOLL)
- * polls the drive's queues for polling, if its driver has any, and else looks again and again
- * until the interrupt has come.
+ * after PEERDMA_DESTROY, -ENODEV after the provider has gone away. A ring that polls
+ * (IORING_SETUP_IOPOLL) polls the drive's queues for polling, if its driver has any, and else looks
+ * again and again until the interrupt has come.
  */
 struct peerdma_uring_io {
 	__aligned_u64 file_off;

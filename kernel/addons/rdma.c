@@ -79,7 +79,7 @@ struct peerdma_rdma_search {
 /* A device that is there, or a stranger that goes. */
 struct peerdma_rdma_device {
 	struct ib_event_handler handler;
-	struct list_head going; /* protected by lock */
+	struct list_head going; /* protected by rdma_mutex */
 };
 
 /*
@@ -98,8 +98,8 @@ static DEFINE_XARRAY(devices); /* struct peerdma_rdma_device, by address */
  * will say that it goes.
  */
 static atomic_t strangers;
-static LIST_HEAD(
-	going); /* struct peerdma_rdma_device, whose devices are referenced; protected by lock */
+/* struct peerdma_rdma_device, whose devices are referenced; protected by rdma_mutex */
+static LIST_HEAD(going);
 static DEFINE_MUTEX(rdma_mutex);
 
 static bool device_is_stranger(struct ib_device *device)

@@ -39,7 +39,7 @@ struct drain {
 };
 
 static LIST_HEAD(drains);
-static DEFINE_MUTEX(drains_mutex); /* protects list */
+static DEFINE_MUTEX(drains_mutex); /* protects drains */
 
 static struct peerdma_usage *drain_usage(const struct drain *closing)
 {

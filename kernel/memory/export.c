@@ -99,7 +99,7 @@ struct export_attachment {
 };
 
 static LIST_HEAD(exports_list);
-static DEFINE_MUTEX(exports_mutex); /* protects list */
+static DEFINE_MUTEX(exports_mutex); /* protects exports_list */
 
 bool peerdma_exports_supported(void)
 {
@@ -137,9 +137,8 @@ static int export_check_importer(struct peerdma_export *export, struct dma_buf_a
 	struct pci_dev *pdev = export->buffer->provider->pdev;
 
 	if (!attach->importer_ops)
-		return export_refuse(
-			export, attach->dev, PEERDMA_REASON_IMPORTER,
-			"its driver imports statically, and could not be told to let go");
+		return export_refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+				     "its driver imports statically: it cannot be told to let go");
 	if (!attach->peer2peer)
 		return export_refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
 				     "its driver does not take the memory of another device");
@@ -183,9 +182,8 @@ static int export_pin(struct dma_buf_attachment *attach)
 
 	if (PEERDMA_DMABUF_PIN || READ_ONCE(pinned_importers))
 		return 0;
-	return export_refuse(
-		export, attach->dev, PEERDMA_REASON_IMPORTER,
-		"on this kernel its driver may not pin, or might not let go when told");
+	return export_refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+			     "its driver may not pin here, or might not let go when told");
 }
 
 static void export_unpin(struct dma_buf_attachment *attach)

@@ -75,7 +75,7 @@ MODULE_PARM_DESC(revocable_imports,
  * @ending: its driver is going: there are no more
  * @free: work, after the end
  *
- * Made under the device's lock; @link, @imports and @ending are protected by lock.
+ * Made under the device's lock; @link, @imports and @ending are protected by imports_mutex.
  */
 struct client {
 	struct peerdma_consumer consumer;
@@ -89,7 +89,7 @@ struct client {
 /**
  * struct peerdma_import - a range of a dma-buf, while it is kept
  * @pin: what register.c knows it by
- * @link: in its client's list, once it has been proven; protected by lock
+ * @link: in its client's list, once it has been proven; protected by imports_mutex
  * @dmabuf: referenced
  * @client: the device that it is attached with; referenced
  * @attach: NULL if the exporter did not want it

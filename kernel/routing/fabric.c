@@ -51,7 +51,7 @@
 /**
  * struct peerdma_lookup - one question where a controller's bytes go
  * @work: asks
- * @link: in asked, if others may have its answer; protected by lock
+ * @link: in asked, if others may have its answer; protected by fabric_mutex
  * @refs: of who wants to know, of the work, and of the list
  * @changes: that had been when it was asked
  * @done: there is an answer
@@ -73,9 +73,9 @@ struct peerdma_lookup {
 };
 
 static DEFINE_MUTEX(fabric_mutex);
-static const struct peerdma_fabric_ops *answers; /* NULL: no module; protected by lock */
-static struct workqueue_struct *workers; /* while there is one; protected by lock */
-static LIST_HEAD(asked); /* one for each address; protected by lock */
+static const struct peerdma_fabric_ops *answers; /* NULL: no module; protected by fabric_mutex */
+static struct workqueue_struct *workers; /* while there is one; protected by fabric_mutex */
+static LIST_HEAD(asked); /* one for each address; protected by fabric_mutex */
 atomic_long_t peerdma_fabric_count;
 
 /* Whatever may make a controller use another device. From any context. */

@@ -375,7 +375,8 @@ std::string grammar_faults()
 					      [&](const Ioctl &r) { return r.cmd == _IO(PEERDMA_IOC_TYPE, nr); });
 		const std::string name = "ioctl " + std::to_string(nr);
 		if (!op != (row == std::end(ioctls))) {
-			faults += name + (op ? " is in kernel/face/op.c and has no grammar\n" : " is not in kernel/face/op.c\n");
+			faults += name + (op ? " is in kernel/face/op.c and has no grammar\n" :
+					       " is not in kernel/face/op.c\n");
 			continue;
 		}
 		if (!op)

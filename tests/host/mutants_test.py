@@ -51,7 +51,7 @@ def a_change_finds_its_place_by_name_and_not_by_white_space() -> None:
     assert changed("in look\n if (held)\n-  return  LEN;\n+\t\treturn 5;\n") == SOURCE.replace("return LEN", "return 5")
     assert changed("in LEN\n-#define LEN 4\n+#define LEN 8\n") == SOURCE.replace("LEN 4", "LEN 8")
     assert changed("in ops\n-{ .execute = look },\n") == SOURCE.replace("\t{ .execute = look },\n", "")
-    assert changed("in look\n-return 0;\nin LEN\n-#define LEN 4\n+#define LEN 8\n") == \
+    assert changed("in look\n-return 0;\n" + "in LEN\n-#define LEN 4\n+#define LEN 8\n") == \
         SOURCE.replace("\treturn 0;\n", "").replace("LEN 4", "LEN 8")
 
 

@@ -6,10 +6,10 @@
 #include <charconv>
 #include <system_error>
 
+#include "common/node.hpp"
 #include "cufile/platform/errors.hpp"
 #include "cufile/platform/numa_affinity.hpp"
 #include "cufile/platform/pci_topology.hpp"
-#include "common/node.hpp"
 
 namespace cufile
 {
