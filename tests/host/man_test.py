@@ -90,7 +90,7 @@ def each_errno_of_the_header_is_in_the_page() -> None:
 def parameters() -> dict[tuple[str, str], str]:
     """Of the modules, and what is built in."""
     built = {}
-    for path in (ROOT / "kernel").glob("*.c"):
+    for path in (ROOT / "kernel").rglob("*.c"):
         text = path.read_text()
         for name in re.findall(r"^module_param(?:_cb)?\((\w+),", text, re.M):
             module = f"peerdma_{path.stem}" if path.stem in ("rdma", "nfs", "nvidia") else "peerdma"
@@ -106,7 +106,7 @@ def each_parameter_is_there_and_what_is_built_in() -> None:
                                          re.M | re.S):
         found = re.search(r"\b(\w+), which is built in|\b(\w+) is built in", text)
         shown[module, name] = (found[1] or found[2]) if found else ""
-    assert len(built) == 7 and shown == built, shown.items() ^ built.items()
+    assert len(built) == 8 and shown == built, shown.items() ^ built.items()
 
 
 def the_file_for_modprobe_has_each_parameter() -> None:
@@ -124,7 +124,7 @@ def each_file_and_tracepoint_is_there() -> None:
     files = section("peerdma.4", "FILES")
     events = re.findall(r"TRACE_EVENT\(\s*(\w+)", (ROOT / "kernel/trace.h").read_text())
     assert events and set(events) == set(re.findall(r"\bpeerdma_\w+", files)), events
-    debugfs = re.findall(r'debugfs_create_file\("(\w+)"', "".join(path.read_text() for path in (ROOT / "kernel").glob("*.c")))
+    debugfs = re.findall(r'debugfs_create_file\("(\w+)"', "".join(path.read_text() for path in (ROOT / "kernel").rglob("*.c")))
     assert debugfs and set(debugfs) == set(re.findall(r"debug/peerdma/(\w+)", files)), debugfs
     assert ".It Pa /dev/peerdma\n" in files
 
