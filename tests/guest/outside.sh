@@ -142,6 +142,7 @@ on() {
 }
 on ext4 /mnt/disk 512 0 $BUF_ALIGN $FILE_ALIGN
 on xfs /mnt/xfs 4096 any $FILE_ALIGN any
+umount /mnt/xfs # the tests after this one take the drive
 echo 0 >$parameter
 moves "off again" /mnt/disk/out.new 0 $mib
 plan $tap_n
