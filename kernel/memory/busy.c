@@ -40,7 +40,7 @@ MODULE_PARM_DESC(held_seconds,
 		 "name memory in the log that others hold so long after it was let go; 0: never");
 
 static LIST_HEAD(busy_list);
-static DEFINE_MUTEX(busy_mutex); /* protects busy_list, and pages, most and named of what is in it */
+static DEFINE_MUTEX(busy_mutex); /* protects busy_list; pages, most and named of each */
 
 static unsigned long busy_seconds(const struct peerdma_busy *busy)
 {
