@@ -648,21 +648,20 @@ static noinline void piece_trace_submit(struct uring_piece *piece)
 	trace_peerdma_submit(&seen);
 }
 
-/* What the CPU stored is read back before the sender's own count of @left lets the request end. */
-static ssize_t piece_read(struct uring_piece *piece, struct iov_iter *iter)
+/* *stored is set if the CPU may have stored some of what is read. */
+static ssize_t piece_read(struct uring_piece *piece, struct iov_iter *iter, bool *stored)
 {
-	struct uring_request *request = piece->request;
+	struct file *file = piece->request->file;
 	const struct peerdma_submitted before = peerdma_submitted();
-	ssize_t res = vfs_iocb_iter_read(request->file, &piece->kiocb, iter);
-	const bool all_sent = peerdma_submitted_all(&before, request->file, piece->len);
+	ssize_t res = vfs_iocb_iter_read(file, &piece->kiocb, iter);
 
-	if ((res > 0 || res == -EIOCBQUEUED) &&
-	    unlikely(!all_sent || !(piece->kiocb.ki_flags & IOCB_DIRECT)))
-		peerdma_mem_read_back(request->buffer->mem, piece->buf_off);
+	if (unlikely(!peerdma_submitted_all(&before, file, piece->len) ||
+		     !(piece->kiocb.ki_flags & IOCB_DIRECT)))
+		*stored = true;
 	return res;
 }
 
-static ssize_t piece_send(struct uring_piece *piece, const struct kiocb *kiocb)
+static ssize_t piece_send(struct uring_piece *piece, const struct kiocb *kiocb, bool *stored)
 {
 	struct uring_request *request = piece->request;
 	struct iov_iter iter;
@@ -677,13 +676,14 @@ static ssize_t piece_send(struct uring_piece *piece, const struct kiocb *kiocb)
 			 request->write ? ITER_SOURCE : ITER_DEST, piece->buf_off, piece->len);
 	if (request->write)
 		return vfs_iocb_iter_write(request->file, &piece->kiocb, &iter);
-	return piece_read(piece, &iter);
+	return piece_read(piece, &iter, stored);
 }
 
 /* 0: all is done. -EIOCBQUEUED: all of the request now belongs to its completion. */
 static int request_send_pieces(struct uring_request *request, bool polled)
 {
 	struct uring_piece *piece;
+	bool stored = false;
 	struct kiocb kiocb;
 	ssize_t res;
 
@@ -696,7 +696,7 @@ static int request_send_pieces(struct uring_request *request, bool polled)
 	kiocb.ki_ioprio = peerdma_ioprio(request->buffer->provider, kiocb.ki_ioprio);
 	atomic_set(&request->left, request->nr + 1);
 	for (piece = request->pieces; piece < request->pieces + request->nr; piece++) {
-		res = nowait_result(request, piece_send(piece, &kiocb));
+		res = nowait_result(request, piece_send(piece, &kiocb, &stored));
 		if (res == -EIOCBQUEUED)
 			continue;
 		WRITE_ONCE(piece->done, true);
@@ -706,6 +706,9 @@ static int request_send_pieces(struct uring_request *request, bool polled)
 			return -EAGAIN;
 		piece_done(piece, res);
 	}
+	/* All pieces are of one buffer, and the request cannot end before this. */
+	if (unlikely(stored))
+		peerdma_mem_read_back(request->buffer->mem, request->pieces[0].buf_off);
 	if (!atomic_dec_and_test(&request->left))
 		return -EIOCBQUEUED;
 	if (likely(!request->put_off))
