@@ -3,8 +3,8 @@
  * What can be said of a request by looking at its numbers alone. No kernel object is touched here,
  * so that the same source is compiled and tested on the host, under its sanitizers.
  */
-#ifndef PEERDMA_REQUEST_H
-#define PEERDMA_REQUEST_H
+#ifndef PEERDMA_CHECKS_H
+#define PEERDMA_CHECKS_H
 
 #include <linux/types.h>
 #include <uapi/peerdma.h>
@@ -38,4 +38,4 @@ __u64 peerdma_io_clip(__u64 file_off, __u64 len, __u64 end);
 struct peerdma_plan peerdma_plan(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
 				 __u32 offset_align);
 
-#endif /* PEERDMA_REQUEST_H */
+#endif /* PEERDMA_CHECKS_H */

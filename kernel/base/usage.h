@@ -5,8 +5,8 @@
  * that has many steps to do checks between two of them whether it is killed; one step can take as
  * long as the storage, a frozen filesystem, or another writer of the file makes it take.
  */
-#ifndef PEERDMA_GATE_H
-#define PEERDMA_GATE_H
+#ifndef PEERDMA_USAGE_H
+#define PEERDMA_USAGE_H
 
 #include <linux/completion.h>
 
@@ -77,4 +77,4 @@ static inline unsigned int peerdma_usage_count(const struct peerdma_usage *usage
 	return n > 0 ? n : 1;
 }
 
-#endif /* PEERDMA_GATE_H */
+#endif /* PEERDMA_USAGE_H */

@@ -578,12 +578,7 @@ static bool io_may_try_nowait(const struct io_request *io)
 {
 	if (!io->target.bdev || !(io->file->f_mode & FMODE_NOWAIT))
 		return false;
-	if (!io->write)
-		return true;
-	if (!file_start_write_trylock(io->file))
-		return false;
-	file_end_write(io->file);
-	return true;
+	return !io->write || !peerdma_io_is_frozen(io->file);
 }
 
 /* A step that does not wait, or the same bytes by host memory. The bytes that were moved. */
@@ -1014,6 +1009,27 @@ void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile)
 }
 
 /**
+ * peerdma_io_enter - the buffer of a request
+ * @ctx: whose buffer it is
+ * @file: of the request
+ * @req: names the buffer; its out_reason is written, and it is counted, if that was revoked
+ * @write: direction
+ * Return: the buffer with a usage reference, or ERR_PTR.
+ */
+struct peerdma_buffer *peerdma_io_enter(struct peerdma_ctx *ctx, struct file *file,
+					struct peerdma_io *req, bool write)
+{
+	struct peerdma_io_end seen = { .file = file, .req = req, .write = write };
+	struct peerdma_buffer *buffer = peerdma_buffer_enter(ctx, req->buf_id);
+
+	if (buffer == ERR_PTR(-ENODEV)) {
+		req->out_reason = PEERDMA_REASON_REVOKED;
+		peerdma_account_revoked(ctx, &seen);
+	}
+	return buffer;
+}
+
+/**
  * peerdma_io_run - a read or write of a file that is held, as the ioctl does it; may sleep
  * @ctx: whose buffer it is
  * @file: referenced
@@ -1035,17 +1051,9 @@ int peerdma_io_run(struct peerdma_ctx *ctx, struct file *file, struct peerdma_fi
 	};
 	int err;
 
-	io.buffer = peerdma_buffer_enter(ctx, req->buf_id);
-	if (IS_ERR(io.buffer)) {
-		err = PTR_ERR(io.buffer);
-		if (err == -ENODEV) {
-			struct peerdma_io_end seen = { .file = file, .req = req, .write = write };
-
-			req->out_reason = PEERDMA_REASON_REVOKED;
-			peerdma_account_revoked(ctx, &seen);
-		}
-		return err;
-	}
+	io.buffer = peerdma_io_enter(ctx, file, req, write);
+	if (IS_ERR(io.buffer))
+		return PTR_ERR(io.buffer);
 	err = io_run(&io);
 	if (!io.outside)
 		peerdma_usage_put(&io.buffer->usage);

@@ -12,8 +12,8 @@
  * A kernel without CONFIG_TASK_IO_ACCOUNTING has no count. There every read of a regular file
  * passes for one that the CPU had a part in.
  */
-#ifndef PEERDMA_SENT_H
-#define PEERDMA_SENT_H
+#ifndef PEERDMA_SUBMITTED_H
+#define PEERDMA_SUBMITTED_H
 
 #include <linux/fs.h>
 #include <linux/sched.h>
@@ -51,4 +51,4 @@ static inline bool peerdma_submitted_all(const struct peerdma_submitted *before,
 	return now.bytes - before->bytes >= len && now.switches == before->switches;
 }
 
-#endif /* PEERDMA_SENT_H */
+#endif /* PEERDMA_SUBMITTED_H */

@@ -574,11 +574,8 @@ static bool request_is_nowait(const struct uring_request *request,
 	}
 	if (!request->write)
 		return true;
-	if (file->f_flags & O_APPEND || !file_start_write_trylock(file))
-		return false;
 	/* Not frozen now: if it will be, the submitter waits for it as in write(2). */
-	file_end_write(file);
-	return true;
+	return !(file->f_flags & O_APPEND) && !peerdma_io_is_frozen(file);
 }
 
 static u64 request_count_pieces(const struct uring_request *request, u32 most)
@@ -771,16 +768,8 @@ static int request_run_nowait(struct uring_request **request, struct peerdma_ctx
 static int request_enter(struct uring_request *request, struct peerdma_ctx *ctx,
 			 struct peerdma_io *io)
 {
-	struct peerdma_io_end seen = { .file = request->file, .req = io, .write = request->write };
-
-	request->buffer = peerdma_buffer_enter(ctx, io->buf_id);
-	if (!IS_ERR(request->buffer))
-		return 0;
-	if (PTR_ERR(request->buffer) == -ENODEV) {
-		io->out_reason = PEERDMA_REASON_REVOKED;
-		peerdma_account_revoked(ctx, &seen);
-	}
-	return PTR_ERR(request->buffer);
+	request->buffer = peerdma_io_enter(ctx, request->file, io, request->write);
+	return PTR_ERR_OR_ZERO(request->buffer);
 }
 
 /* @at, -EIOCBQUEUED: as request_start(). */

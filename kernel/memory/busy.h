@@ -2,8 +2,8 @@
 /*
  * Memory that was let go while somebody else still holds pages of it: busy.c.
  */
-#ifndef PEERDMA_HELD_H
-#define PEERDMA_HELD_H
+#ifndef PEERDMA_BUSY_H
+#define PEERDMA_BUSY_H
 
 #include <linux/list.h>
 #include <linux/sched.h>
@@ -56,4 +56,4 @@ void peerdma_busy_poll_now(const struct peerdma_provider *provider);
 u64 peerdma_busy_pages(const struct peerdma_opener *opener);
 void peerdma_busy_show(struct seq_file *seq);
 
-#endif /* PEERDMA_HELD_H */
+#endif /* PEERDMA_BUSY_H */

@@ -4,8 +4,8 @@
  * has allocated the memory and says where in the GPU's BAR it is; the core never mentions a vendor,
  * and loads and works without any. Memory of dma-bufs becomes buffers in the same way: import.c.
  */
-#ifndef PEERDMA_VENDOR_H
-#define PEERDMA_VENDOR_H
+#ifndef PEERDMA_PIN_H
+#define PEERDMA_PIN_H
 
 #include <linux/completion.h>
 #include <linux/mmu_notifier.h>
@@ -144,4 +144,4 @@ void peerdma_external_put(struct peerdma_external *external);
 struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar);
 u32 peerdma_pin_prove(struct peerdma_pin *pin, struct pci_dev *pdev, int bar);
 
-#endif /* PEERDMA_VENDOR_H */
+#endif /* PEERDMA_PIN_H */
