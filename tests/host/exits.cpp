@@ -81,7 +81,7 @@ struct Ios {
 	CUdeviceptr memory;
 	CUcontext context;
 	std::atomic<bool> ending;
-	std::atomic<int> begun;
+	std::atomic<int> begun[16]; // of each thread, by its `own`
 	struct Async {
 		size_t size = piece;
 		off_t from = 0, to = 0;
@@ -92,21 +92,20 @@ Ios *ios;
 
 void *at(size_t offset) { return reinterpret_cast<void *>(ios->memory + offset); }
 
-// What is wrong before the end is a failure; afterwards the driver may be closed.
-bool goes_on(bool right)
+// An I/O that fails before the end is an error of the test; afterwards the driver may be closed.
+void goes_on(size_t own, bool right)
 {
 	if (!right && !ios->ending)
 		fail("I/O failed before the end", __LINE__);
 	if (!right)
 		usleep(1000);
-	ios->begun++;
-	return true;
+	ios->begun[own]++;
 }
 
 void reads(size_t own)
 {
 	for (;;)
-		goes_on(cuFileRead(ios->file, at(own * MiB), MiB, 0, 0) == static_cast<ssize_t>(MiB));
+		goes_on(own, cuFileRead(ios->file, at(own * MiB), MiB, 0, 0) == static_cast<ssize_t>(MiB));
 }
 
 bool submit(CUfileBatchHandle_t batch, size_t own)
@@ -134,7 +133,7 @@ void batches(size_t own)
 		}
 		if (batch)
 			cuFileBatchIODestroy(batch);
-		goes_on(right);
+		goes_on(own, right);
 	}
 }
 
@@ -148,16 +147,18 @@ void streams(size_t own)
 	CUstream stream = nullptr;
 	MUST(!cuCtxSetCurrent(ios->context) && !cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (;;)
-		goes_on(read_async(stream, own, ios->async[own]) && !cuStreamSynchronize(stream) &&
-			ios->async[own].result == static_cast<ssize_t>(piece));
+		goes_on(own, read_async(stream, own, ios->async[own]) && !cuStreamSynchronize(stream) &&
+				     ios->async[own].result == static_cast<ssize_t>(piece));
 }
 
+// Returns when each of the threads has done I/O: the end must not come before a thread has its stream.
 void start(void (*what)(size_t), size_t own, size_t threads)
 {
 	for (size_t i = 0; i < threads; i++)
 		std::thread(what, own + i).detach();
-	for (const int before = ios->begun; ios->begun < before + 8;)
-		usleep(1000);
+	for (size_t i = 0; i < threads; i++)
+		while (ios->begun[own + i] < 2)
+			usleep(1000);
 }
 
 // What nobody looks at before the end.
