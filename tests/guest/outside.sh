@@ -42,8 +42,9 @@ end_writing() {
 	exec {writing_fd}<&-
 	wait $writing
 }
-# blocked PID: in an ioctl
-blocked() { [ "$(cut -d' ' -f1 "/proc/$1/syscall")" = 16 ]; }
+# blocked PID [SYSCALL]: in an ioctl, or in that call
+blocked() { [ "$(cut -d' ' -f1 "/proc/$1/syscall")" = "${2:-16}" ]; }
+io_uring_enter=426
 
 start_writing
 same "a write that nothing may bounce is refused while the lock is held" "$EBUSY $FILE_WAIT 0" \
@@ -62,6 +63,23 @@ end_writing
 same "the write, whose bytes were copied before, ends whole" "0 4096 1" "$said"
 wait $reading
 same "the read learns that the provider is gone" "19 48 0" "$(cut -d' ' -f1-3 /tmp/reading)"
+
+publish
+start_writing
+same "a ring's write that nothing may bounce is refused while the lock is held" "$EBUSY 0" \
+	"$(RING=1 NO_BOUNCE=1 pdio write /mnt/disk/locks 8192 4096 0 | cut -d' ' -f1,3)"
+RING=1 pdio read /mnt/disk/locks 0 4096 0 >/tmp/reading &
+reading=$!
+check "a ring's read waits" soon 5 blocked $reading $io_uring_enter
+check "and still does a second later" bash -c "sleep 1; [ ! -s /tmp/reading ] && kill -0 $reading"
+echo "$gpu" >"/sys/bus/pci/devices/$gpu/driver/unbind" &
+unbind=$!
+check "unbind returns while a ring's read waits" soon 5 gone $unbind
+check "and the lock is still held" kill -0 "$writer"
+end_writing
+same "the write beside the ring's read ends whole" "0 4096 1" "$said"
+wait $reading
+same "the ring's read learns that the provider is gone" "19 0" "$(cut -d' ' -f1,3 /tmp/reading)"
 
 publish
 start_writing
@@ -104,6 +122,19 @@ was_read() {
 	check "$1: before it" host compare gpu0 "$at" "$5" byte:77
 	check "$1: behind it" host compare gpu0 $((at + $5 + $4)) $((4 * mib - $5 - $4)) byte:77
 }
+# by_ring DESCRIPTION FILE: the same by commands of a ring, which tell only errno and bytes
+by_ring() {
+	local got at
+	got=$(RING=1 pdio write "$2" 0 100000 512 $mib "host fill gpu0 %AT $mib pattern:7")
+	same "$1: a ring's write" "0 100000" "$(tail -n 1 <<<"$got" | cut -d' ' -f1,3)"
+	check "$1: what it wrote" pattern compare "$2" 0 100000 pattern:7 512
+	got=$(RING=1 pdio read "$2" 1001 70001 8193 $mib "host fill gpu0 %AT $mib byte:77")
+	at=${got##* }
+	same "$1: a ring's read" "0 70001" "$(tail -n 1 <<<"$got" | cut -d' ' -f1,3)"
+	check "$1: what it read" host compare gpu0 $((at + 8193)) 70001 pattern:7 1513
+	check "$1: before that" host compare gpu0 "$at" 8193 byte:77
+	check "$1: and behind" host compare gpu0 $((at + 78194)) $((mib - 78194)) byte:77
+}
 # on FILESYSTEM DIR BLOCK EXISTS ODD PARTIAL: in blocks of so many bytes; the reasons of three writes. xfs takes no write without
 # waiting when the time of the last change is to be written.
 on() {
@@ -126,6 +157,7 @@ on() {
 	wrote "$1: a new file" "$2/out.new" 0 $mib 0 $FILE_WAIT $mib
 	wrote "$1: the file grows" "$2/out.new" $((2 * mib)) $mib 512 $FILE_WAIT $mib
 	check "$1: what was skipped is zeros" pattern compare "$2/out.new" $mib $mib byte:0
+	by_ring "$1: a new file" "$2/out.ring"
 	truncate -s $mib "$2/out.hole"
 	wrote "$1: into a hole" "$2/out.hole" 131072 131072 0 $FILE_WAIT 131072
 	check "$1: the hole before" pattern compare "$2/out.hole" 0 131072 byte:0
