@@ -117,6 +117,11 @@ class Topology:
         return cls(name, notes["says"], notes["kernel"], tuple(args))
 
 
+def guest_scripts() -> list[Path]:
+    """The guest tests, by name. They lie in folders of what they test; what several of them source lies beside the folders."""
+    return sorted((ROOT / "tests/guest").glob("*/**/*.sh"), key=lambda path: path.name)
+
+
 @dataclass(frozen=True)
 class Test:
     """A guest test: a script and what its header says."""
@@ -134,7 +139,18 @@ class Test:
         return int(self.notes.get("timeout", "60")) * (4 if kernel.slow else 1)
 
     @classmethod
+    def named(cls, name: str) -> Test:
+        """A guest test, in whichever folder of tests/guest it lies."""
+        found = [path for path in guest_scripts() if path.stem == name]
+        if len(found) != 1:
+            raise LabError(f"{name}: {len(found) or 'no'} guest tests have this name")
+        return cls.load(found[0])
+
+    @classmethod
     def load(cls, path: Path) -> Test:
+        if not path.is_file():
+            moved = "".join(f"; did you mean {other.relative_to(ROOT)}?" for other in guest_scripts() if other.name == path.name)
+            raise LabError(f"{path}: there is no such test{moved}")
         notes = {}
         for line in path.read_text().splitlines():
             if not line.startswith("#"):

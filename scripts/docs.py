@@ -4,7 +4,7 @@
 
 Pages and manual pages are turned by pandoc and mandoc, the picture by dot, the comments of the headers and of the module
 here. A warning of any of them, a comment that does not fit what it describes, and a link that leads nowhere are failures.
-What the pages are made of (blocks, headings, links) is also what tests/host/docs_test.py and tests/guest/docs.sh look at.
+What the pages are made of (blocks, headings, links) is also what tests/host/docs/docs_test.py and tests/guest/docs/docs.sh look at.
 """
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # fio.sh: build/bin/fio-cufile, which is fio from Debian's source, unchanged, with its engine libcufile. Built against our
-# cufile.h, the stand-in for CUDA and their libraries, for tests/guest/fio.sh. By .ci/run, or by hand: it takes a minute or
+# cufile.h, the stand-in for CUDA and their libraries, for tests/guest/cufile/fio.sh. By .ci/run, or by hand: it takes a minute or
 # two, and the network.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make fuzz`: one long run of tests/guest/fuzz.sh, or a program of a file again and again.
+"""The engine of `make fuzz`: one long run of tests/guest/face/fuzz.sh, or a program of a file again and again.
 
 From the environment: K=7.2|6.12, DEBUG=0 for the plain kernel (no KCOV: blind, but faster), FUZZ_SECONDS, SEED,
 FAST=1 for the debug kernel without kmemleak and object debugging, PROGRAM=file and REPEAT. Programs worth keeping are added to build/fuzz/corpus, with which the next run begins.
@@ -61,7 +61,7 @@ def main() -> int:
     how = f"run seconds={seconds} seed={seed} show=1 costs=1"
     if program := os.environ.get("PROGRAM"):
         how = f"replay repeat={os.environ.get('REPEAT') or 1} {Path(program).resolve()}"
-    test = lab.Test.load(lab.ROOT / "tests/guest/fuzz.sh")
+    test = lab.Test.named("fuzz")
     test = replace(test, notes=test.notes | {"timeout": str(seconds + SETTLING)})
     topology = lab.Topology.load("switch")
     # Three fifths of what a call costs on the debug kernel is these two; its sanitizers and lockdep stay.

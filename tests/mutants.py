@@ -68,10 +68,10 @@ class Mutant:
 
     @property
     def test(self) -> lab.Test:
-        path = lab.ROOT / "tests/guest" / f"{self.notes['test']}.sh"
-        if not path.exists():
-            raise lab.LabError(f"{self.path}: there is no test {self.notes['test']}")
-        return lab.Test.load(path)
+        try:
+            return lab.Test.named(self.notes["test"])
+        except lab.LabError as error:
+            raise lab.LabError(f"{self.path}: {error}") from error
 
 
 def mutants(pattern: str = "*") -> list[Mutant]:

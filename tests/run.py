@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,7 +26,6 @@ import powercut  # noqa: E402
 
 NEWEST, OLDEST = "7.2", "6.12"
 DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
-LIBRARIES = ("lib.sh", "counted.sh", "rdma.sh", "stacked.sh", "typed.sh")
 HOST_TIMEOUT = 300
 POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
 
@@ -140,8 +140,13 @@ class Choice:
 
 
 def guest_tests() -> list[lab.Test]:
-    paths = sorted((lab.ROOT / "tests/guest").glob("*.sh")) + [lab.ROOT / "tests/perf/counts.sh"]
-    tests = [lab.Test.load(path) for path in paths if path.name not in LIBRARIES]
+    tests = [lab.Test.load(path) for path in (*lab.guest_scripts(), lab.ROOT / "tests/perf/counts.sh")]
+    for path in (lab.ROOT / "tests/guest").glob("*.sh"):
+        if lab.Test.load(path).words("group"):
+            raise lab.LabError(f"{path}: a test belongs into a folder of tests/guest")
+    for name, nr in Counter(test.name for test in tests).items():
+        if nr > 1:
+            raise lab.LabError(f"{nr} guest tests have the name {name}")
     for test in tests:
         if not test.words("group") or not test.words("topologies"):
             raise lab.LabError(f"{test.path} does not say its group and topologies")
@@ -165,9 +170,9 @@ def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
 
 def host_tests() -> list[Path]:
     built = [p for p in (lab.BUILD / "tests/host").glob("*") if p.is_file() and os.access(p, os.X_OK)]
-    scripts = [p for p in (lab.ROOT / "tests/host").glob("*")
+    scripts = [p for p in (lab.ROOT / "tests/host").rglob("*")
                if p.suffix in (".py", ".sh") and os.access(p, os.X_OK)]
-    return sorted(built) + sorted(scripts)
+    return sorted(built) + sorted(scripts, key=lambda path: path.name)
 
 
 GTEST = re.compile(r"\[\s*(OK|FAILED|SKIPPED)\s*\] (\S+?)(?:,.*)? \(\d+ ms\)$")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make soak`: one long run of tests/guest/verify.sh, compared by the host all the way.
+"""The engine of `make soak`: one long run of tests/guest/io/verify.sh, compared by the host all the way.
 
 From the environment: K=7.2|6.12, DEBUG=1, OPS=operations in all, SEED=another stream of them.
 """
@@ -53,7 +53,7 @@ def main() -> int:
     seed = os.environ.get("SEED") or "1"
     rounds = -(-operations // (PROCESSES * PER_ROUND))
     kernel = lab.ready_kernel(k, variant)
-    test = lab.Test.load(lab.ROOT / "tests/guest/verify.sh")
+    test = lab.Test.named("verify")
     test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
     progress = Progress(rounds)
     guest = lab.Guest(kernel, lab.Topology.load("disks"), [test], lab.BUILD / "soak" / kernel.name,

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make soak-revoke`: tests/guest/revoke.sh for long.
+"""The engine of `make soak-revoke`: tests/guest/lifetime/revoke.sh for long.
 
 From the environment: K=7.2|6.12, DEBUG=1, N=rounds (those of device_del, which takes 5 s, are a tenth),
 EVENTS=all or names of revoke.cpp: "unbind drive:sync".
@@ -44,7 +44,7 @@ def main() -> int:
     k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
     rounds, events = os.environ.get("N") or "200", os.environ.get("EVENTS") or "all"
     kernel = lab.ready_kernel(k, variant)
-    test = lab.Test.load(lab.ROOT / "tests/guest/revoke.sh")
+    test = lab.Test.named("revoke")
     test = replace(test, notes=test.notes | {"timeout": str(HOURS * 3600)})
     progress = Progress()
     guest = lab.Guest(kernel, lab.Topology.load("switch"), [test], lab.BUILD / "soak" / f"revoke-{kernel.name}",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Every size, place and value of cuFile's ABI, by number, for whoever includes this to say what is done with them:
-// cufile_abi_test.cpp has the compiler compare include/cufile.h, abi.cpp a program compare any cufile.h, of the CUDA toolkit's
+// abi_test.cpp has the compiler compare include/cufile.h, abi.cpp a program compare any cufile.h, of the CUDA toolkit's
 // for instance. Not included once.
 // clang-format off: it takes these for calls without an end.
 #ifndef CUFILE_ABI

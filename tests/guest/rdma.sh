@@ -301,7 +301,7 @@ no_far_drive() {
 
 # carried NAME: a test of the block path, whole, on that drive
 carried() {
-	whole "$1.sh" "$LAB_ROOT/tests/guest/$1.sh"
+	whole "$1.sh" "$LAB_ROOT"/tests/guest/*/"$1.sh"
 	! mountpoint -q /mnt/disk || umount /mnt/disk
 }
 # whole DESCRIPTION COMMAND...: its TAP is as planned, and all of it is ok. What it skips is skipped.

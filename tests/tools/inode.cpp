@@ -17,8 +17,8 @@
 #include <sys/syscall.h>
 #include <thread>
 
-#include "../tools/guest.hpp"
-#include "../tools/raw.hpp"
+#include "guest.hpp"
+#include "raw.hpp"
 
 namespace
 {

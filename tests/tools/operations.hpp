@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A stream of random operations that two programs make of the same seed: tests/guest/verify.cpp carries them
+// A stream of random operations that two programs make of the same seed: tests/guest/io/verify.cpp carries them
 // out, tests/tools/replay.cpp knows on the host what must have come of them. A process has a buffer and files that
 // nobody else touches, so there is one right answer to everything.
 #pragma once

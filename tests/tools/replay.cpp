@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // replay SEED PROCESSES ROUND OPERATIONS STATE GPU DISK0 DISK1 DISK2: what must have come of one round of
-// tests/guest/verify.cpp, on the host: the same operations on plain memory. Compares what each of them returned and the
+// tests/guest/io/verify.cpp, on the host: the same operations on plain memory. Compares what each of them returned and the
 // checksums that the guest took, then every byte of the buffers in the GPU's memory and of the files on the drives'
 // images, and that nobody wrote beside the buffers. STATE keeps the memory from round to round.
 #include <cstdarg>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What this compiler's headers call and only its own libstdc++ has, so that older ones do: a process has one, and it need not
-// be ours. tests/host/exports.sh looks at what is left.
+// be ours. tests/host/lib/exports.sh looks at what is left.
 #include <new>
 
 namespace std

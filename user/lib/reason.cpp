@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What the numbers of the ABI are called, and what a person can do about them: the one place where that is worded.
-// Documentation/routes.md has these words (tests/host/reasons.py writes and compares them), peerdma check prints them.
+// Documentation/routes.md has these words (tests/host/docs/reasons.py writes and compares them), peerdma check prints them.
 // switch without default, so that -Wswitch refuses to build a library that does not know a reason the header has.
 
 #include "peerdma.h"

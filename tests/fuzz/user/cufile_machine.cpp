@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../../host/fake_dependencies.hpp"
+#include "../../host/cufile/fake_dependencies.hpp"
 #include "cufile/api/library.hpp"
 #include "cufile/config/config.hpp"
 #include "input.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../../host/fake_dependencies.hpp"
+#include "../../host/cufile/fake_dependencies.hpp"
 #include "cufile/api/library.hpp"
 #include "cufile/config/config.hpp"
 #include "input.hpp"

@@ -15,8 +15,8 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 #include "peerdma_cufile.h"
 
 constexpr size_t KiB = 1 << 10, MiB = 1 << 20;

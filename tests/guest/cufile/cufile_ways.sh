@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # What libcufile.so.0 answers is the same directly as through host memory, by each call: the tests of cufile_conformance, with both
-# GPUs' memory published and files on the drive: tests/host/cufile_ways.py.
+# GPUs' memory published and files on the drive: tests/host/cufile/cufile_ways.py.
 # group: cufile
 # topologies: paths
 # variants: plain
@@ -16,7 +16,7 @@ mke2fs -q -F -t ext4 "$(nvme_disk)"
 mount_disk
 mkdir /mnt/disk/ways
 export TMPDIR=/mnt/disk/ways PEERDMA_BUILD=$LAB_BUILD
-relay "$LAB_ROOT/tests/host/cufile_ways.py" guest
+relay "$LAB_ROOT/tests/host/cufile/cufile_ways.py" guest
 rm -r /mnt/disk/ways
 peerdma unpublish "$second" >/dev/null
 plan $tap_n

@@ -17,8 +17,8 @@ gpu=$(gpu_bdf)
 like_the_tree guest
 ln -sf "$LAB_BUILD/bin/example" $tree/tree/example
 # Who types that is a member of the group.
-stands_for podman 'exec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/oci.py" "$@"'
-stands_for docker 'exec "$LAB_ROOT/tests/guest/oci.py" "$@"'
+stands_for podman 'exec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/docs/oci.py" "$@"'
+stands_for docker 'exec "$LAB_ROOT/tests/guest/docs/oci.py" "$@"'
 # NVIDIA's driver has a stand-in, which is the GPU's from here on. So has CUDA; a program finds cuFile where the page says.
 cp "$LAB_BUILD/bin/registered" $tree/
 stands_for modprobe '[ "$*" = nvidia-uvm ] || exec modprobe "$@"
@@ -63,7 +63,7 @@ same "the example reads" "1048576 bytes, 1048576 of them direct, at BAR offset 0
 
 # A container has what it was given and nothing else: by crun, as the page's own commands.
 chgrp peerdma /dev/peerdma
-oci() { "$LAB_ROOT/tests/guest/oci.py" run --rm "${@:2}" IMAGE bash -c "$1" 2>&1; }
+oci() { "$LAB_ROOT/tests/guest/docs/oci.py" run --rm "${@:2}" IMAGE bash -c "$1" 2>&1; }
 same "in one: no node, no group, no capability, and no /sys" "1000 0000000000000000 no no" \
 	"$(oci 'echo $(id -G) $(sed -n "s/^CapEff:.//p" /proc/self/status) $(ls -d /dev/peerdma /sys 2>/dev/null || echo no no)')"
 same "with the device by CDI: the node as the host's, and the group" "1000 $gid 0 $gid 660" \
@@ -74,7 +74,7 @@ check "without the group the node does not open" grep -q 'Permission denied' <<<
 check "without the node there is none" grep -q 'No such file or directory' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' -v /mnt/disk:/mnt/disk)"
 check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check')"
 # A pod's, as the page describes it.
-pod() { python3 "$LAB_ROOT/scripts/docs.py" --block pod | sed "s/997/$gid/; $1" | "$LAB_ROOT/tests/guest/oci.py" pod 2>&1; }
+pod() { python3 "$LAB_ROOT/scripts/docs.py" --block pod | sed "s/997/$gid/; $1" | "$LAB_ROOT/tests/guest/docs/oci.py" pod 2>&1; }
 if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
 	out=$(pod '')
 	same "the page's pod: it explains, direct" "0 1" "$? $(grep -c '^route *direct' <<<"$out")"

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <vector>
 
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

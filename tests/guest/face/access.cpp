@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <vector>
 
-#include "../tools/command.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/tap.hpp"
 #include "peerdma.hpp"
 
 namespace

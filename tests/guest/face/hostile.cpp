@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/command.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

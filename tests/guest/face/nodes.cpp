@@ -20,9 +20,9 @@
 #include <sys/wait.h>
 #include <vector>
 
-#include "../kmod/expstand.h"
-#include "../tools/command.hpp"
-#include "../tools/tap.hpp"
+#include "../../kmod/expstand.h"
+#include "../../tools/command.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

@@ -23,7 +23,7 @@
 #include <sys/resource.h>
 #include <vector>
 
-#include "../tools/command.hpp"
+#include "../../tools/command.hpp"
 
 namespace
 {

@@ -14,8 +14,8 @@
 #include <set>
 #include <sys/syscall.h>
 
-#include "../tools/tap.hpp"
-#include "../tools/ways.hpp"
+#include "../../tools/tap.hpp"
+#include "../../tools/ways.hpp"
 
 namespace
 {

@@ -11,8 +11,8 @@
 #include <map>
 #include <thread>
 
-#include "../tools/tap.hpp"
-#include "../tools/ways.hpp"
+#include "../../tools/tap.hpp"
+#include "../../tools/ways.hpp"
 
 namespace
 {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "../tools/tap.hpp"
+#include "../../tools/tap.hpp"
 #include "peerdma.hpp"
 
 namespace

@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

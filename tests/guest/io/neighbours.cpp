@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
+#include "../../tools/raw.hpp"
 
 namespace
 {

@@ -7,8 +7,8 @@
 #include <poll.h>
 #include <sys/inotify.h>
 
-#include "../tools/command.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

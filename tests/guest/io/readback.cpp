@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sys/stat.h>
 
-#include "../tools/tap.hpp"
-#include "../tools/ways.hpp"
+#include "../../tools/tap.hpp"
+#include "../../tools/ways.hpp"
 
 namespace
 {

@@ -14,9 +14,9 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-#include "../tools/tap.hpp"
-#include "../tools/trace.hpp"
-#include "../tools/ways.hpp"
+#include "../../tools/tap.hpp"
+#include "../../tools/trace.hpp"
+#include "../../tools/ways.hpp"
 
 namespace
 {

@@ -22,9 +22,9 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/command.hpp"
-#include "../tools/tap.hpp"
-#include "../tools/trace.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/tap.hpp"
+#include "../../tools/trace.hpp"
 
 namespace
 {

@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "../tools/command.hpp"
-#include "../tools/operations.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/operations.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

@@ -5,7 +5,7 @@
 // returned, and at the end how many found no buffer.
 #include <liburing.h>
 
-#include "../tools/command.hpp"
+#include "../../tools/command.hpp"
 
 int main(int argc, char **argv)
 {

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <thread>
 
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/command.hpp"
-#include "../tools/sigbus.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/sigbus.hpp"
 #include "owner.hpp"
 
 namespace

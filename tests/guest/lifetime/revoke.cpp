@@ -24,9 +24,9 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/guest.hpp"
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/guest.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 #include "owner.hpp"
 
 namespace

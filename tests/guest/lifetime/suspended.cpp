@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/command.hpp"
-#include "../tools/sigbus.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/sigbus.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

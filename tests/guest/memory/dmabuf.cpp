@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "../kmod/edu.h"
-#include "../tools/guest.hpp"
-#include "../tools/raw.hpp"
-#include "../tools/tap.hpp"
+#include "../../kmod/edu.h"
+#include "../../tools/guest.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

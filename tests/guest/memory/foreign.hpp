@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <utility>
 
-#include "../tools/command.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/command.hpp"
+#include "../../tools/tap.hpp"
 
 namespace foreign
 {

@@ -26,8 +26,8 @@
 #include <thread>
 #include <vector>
 
-#include "../kmod/expstand.h"
-#include "../tools/guest.hpp"
+#include "../../kmod/expstand.h"
+#include "../../tools/guest.hpp"
 #include "foreign.hpp"
 
 namespace

@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/tap.hpp"
-#include "../tools/ways.hpp"
+#include "../../tools/tap.hpp"
+#include "../../tools/ways.hpp"
 
 namespace
 {

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "../tools/raw.hpp"
-#include "../tools/sigbus.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/raw.hpp"
+#include "../../tools/sigbus.hpp"
+#include "../../tools/tap.hpp"
 
 namespace
 {

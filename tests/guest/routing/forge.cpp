@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "../tools/command.hpp"
+#include "../../tools/command.hpp"
 
 namespace
 {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <sys/mman.h>
 
-#include "../tools/raw.hpp"
+#include "../../tools/raw.hpp"
 
 int main(int argc, char **argv)
 {

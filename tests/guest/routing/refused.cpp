@@ -5,7 +5,7 @@
 // counts them as that, and names the reason. FILE then holds pattern SEED + 1.
 #include <iostream>
 
-#include "../tools/tap.hpp"
+#include "../../tools/tap.hpp"
 #include "peerdma.hpp"
 
 namespace

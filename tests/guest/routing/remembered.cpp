@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../tools/raw.hpp"
+#include "../../tools/raw.hpp"
 
 int main(int argc, char **argv)
 {

@@ -26,8 +26,8 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "../tools/guest.hpp"
-#include "../tools/tap.hpp"
+#include "../../tools/guest.hpp"
+#include "../../tools/tap.hpp"
 #include "peerdma.hpp"
 #include "peerdma_verbs.h"
 

@@ -4,7 +4,7 @@
 # libcufile.so.0 in programs that were built against nothing and find it by dlopen or LD_PRELOAD: client.cpp, each case with
 # a CUDA driver (the stand-in) and where there is none.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
 cufile=$build/lib/libcufile.so.0
 tmp=$(mktemp -d -p "$build")
@@ -23,10 +23,10 @@ check() {
 }
 
 # client CASE [VARIABLE=VALUE...]
-client() { timeout 60 env "${@:2}" "$tmp/client" "$1" "$cufile" "$tmp/file" "$root/tests/host/cufile.symbols"; }
+client() { timeout 60 env "${@:2}" "$tmp/client" "$1" "$cufile" "$tmp/file" "$root/tests/host/cufile/cufile.symbols"; }
 
 check "a program that is built against nothing" g++ -std=c++20 -O1 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" \
-	-DPEERDMA_CUFILE_NO_CUDA_H "$root/tests/host/client.cpp" -o "$tmp/client" -ldl -pthread
+	-DPEERDMA_CUFILE_NO_CUDA_H "$root/tests/host/cufile/client.cpp" -o "$tmp/client" -ldl -pthread
 check "and needs neither CUDA nor cuFile" bash -c "! readelf -d '$tmp/client' | grep -E 'NEEDED.*(cuda|cufile|peerdma)'"
 for name in $("$tmp/client"); do
 	preload=

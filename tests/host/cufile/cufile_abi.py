@@ -7,10 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/cufile.h").read_text(), flags=re.S)
 LIST = (ROOT / "tests/gpu/abi.hpp").read_text()
 

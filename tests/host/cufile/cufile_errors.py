@@ -5,17 +5,17 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 HEADER = (ROOT / "include/cufile.h").read_text()
 ENUM = re.search(r"typedef enum CUfileOpError \{(.*?)\}", HEADER, re.S)
 CODES = {name: int(number) for name, number in re.findall(r"CU_FILE_(\w+) = (\d+)", ENUM[1] if ENUM else "")}
 SOURCE = "".join(path.read_text() for path in sorted((ROOT / "user/cufile").rglob("*.[ch]pp")))
 # "Fixture.Test": its body, to the brace in the first column
-TESTS = {f"{fixture}.{name}": body for path in sorted((ROOT / "tests/host").glob("cufile_*.cpp")) for fixture, name, body in
+TESTS = {f"{fixture}.{name}": body for path in sorted((ROOT / "tests/host/cufile").rglob("*.cpp")) for fixture, name, body in
          re.findall(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)\n\{\n(.*?)^\}", path.read_text(), re.M | re.S)}
 
 

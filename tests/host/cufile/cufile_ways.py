@@ -3,7 +3,7 @@
 """The tests of cufile_conformance by each way and each call: libcufile.so.0 answers the same.
 
 Those that move bytes, or are refused an I/O, are run once more by each way. They must pass, and what they were answered (counts,
-errno, events, *bytes_done, counters: cufile_answers.hpp) is compared with what the first way answered. Differences that cannot be
+errno, events, *bytes_done, counters: answers.hpp) is compared with what the first way answered. Differences that cannot be
 otherwise are in EXCEPT, each with its reason; an entry that is not met by each way that it is for fails. Ways that are called
 "directly" must move bytes directly, by the library's counters, and no other may. With the argument "guest": the ways that there
 are with the module.
@@ -20,14 +20,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Iterable, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = Path(os.environ.get("PEERDMA_BUILD", ROOT / "build")) / "tests/host/cufile_conformance"
 FEWEST = 80  # tests that each way compares
 FEWEST_DIRECT = 40  # of them, that move bytes directly where the way is called so
 
 FAILS = "it fails, or was not run"
 Answers = dict[str, Counter[str]]  # by test
-Way = dict[str, str]  # CONFORMANCE_...: cufile_answers.hpp
+Way = dict[str, str]  # CONFORMANCE_...: answers.hpp
 Met = set[tuple[str, tuple[str, str]]]  # by way, which keys of EXCEPT
 CALLS: dict[str, Way] = {"by vectors": {"CALL": "vector"}, "by batches": {"CALL": "batch"}, "by streams": {"CALL": "stream"}}
 HOST: dict[str, Way] = {

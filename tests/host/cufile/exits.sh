@@ -4,7 +4,7 @@
 # A program ends while libcufile is busy: exits.cpp, with the stand-in for the CUDA driver. It must end at once, with its own
 # status, without a word, and whoever closes the driver meanwhile is told that it is closed.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
 tmp=$(mktemp -d -p "$build")
 trap 'rm -rf "$tmp"' EXIT
@@ -26,7 +26,7 @@ verdict() {
 
 compile() {
 	g++ -std=c++20 -O1 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$root/include" -I"$root/tests/softgpu/include" "$@" \
-		"$root/tests/host/exits.cpp" -L"$build/lib" -L"$build/tests/softgpu" -lcufile -l:libcuda.so.1 -ldl -pthread \
+		"$root/tests/host/cufile/exits.cpp" -L"$build/lib" -L"$build/tests/softgpu" -lcufile -l:libcuda.so.1 -ldl -pthread \
 		-Wl,-rpath-link,"$build/lib" >"$tmp/out" 2>&1
 }
 compile -o "$tmp/exits" && compile -DPLUGIN -fPIC -shared -fno-gnu-unique -o "$tmp/plugin.so"

@@ -2,7 +2,7 @@
 // A program with one file and registered memory, as the tests of what becomes of such memory have it.
 #pragma once
 
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 constexpr size_t frame = 65536;
 

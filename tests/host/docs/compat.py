@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
 import run  # noqa: E402
 import tap  # noqa: E402
 
@@ -165,7 +165,7 @@ def readme() -> str:
 
 def the_tables_are_what_the_headers_of_the_tests_say() -> None:
     for path in TABLES:
-        assert filled(path) == path.read_text(), f"{path}: tests/host/compat.py --write"
+        assert filled(path) == path.read_text(), f"{path}: tests/host/docs/compat.py --write"
 
 
 def testing_md_has_each_topology_and_no_other() -> None:
@@ -175,7 +175,7 @@ def testing_md_has_each_topology_and_no_other() -> None:
 
 
 def the_readme_says_how_many_run() -> None:
-    assert readme() == README.read_text(), "tests/host/compat.py --write"
+    assert readme() == README.read_text(), "tests/host/docs/compat.py --write"
 
 
 def who_may_do_what_is_tested_on_each_kernel() -> None:

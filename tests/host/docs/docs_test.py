@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "scripts"), str(Path(__file__).resolve().parents[1]),
-                str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "scripts"), str(Path(__file__).resolve().parents[2]),
+                str(Path(__file__).resolve().parents[1])]
 import docs  # noqa: E402
 import run  # noqa: E402
 import tap  # noqa: E402
@@ -143,7 +143,7 @@ def what_is_for_the_host_is_run() -> None:
 def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
     typed = (ROOT / "tests/guest/typed.sh").read_text()
     assert 'docs.py" "--$1" ' in typed
-    for where, by, how in (("guest", "tests/guest/docs.sh", "like_the_tree guest"), ("pair", "tests/guest/docs_pair.sh", "like_the_tree pair"),
+    for where, by, how in (("guest", "tests/guest/docs/docs.sh", "like_the_tree guest"), ("pair", "tests/guest/docs/docs_pair.sh", "like_the_tree pair"),
                            ("pair", "tests/peer/bare.sh", "like_the_tree pair"), ("chroot", "tests/packages.sh", 'docs.py" --chroot ')):
         assert how in (ROOT / by).read_text(), f"{by} runs nothing"
         wanted = [f"# {block.tag}\n{block.text}" for block in each(f"run: {where}")]
@@ -154,9 +154,9 @@ def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
 
 
 def the_pod_is_run() -> None:
-    """By tests/guest/oci.py, which knows no more of a pod than this one has."""
+    """By tests/guest/docs/oci.py, which knows no more of a pod than this one has."""
     assert [block.language for block in each("checked: pod")] == ["yaml"]
-    assert "docs.py\" --block pod " in (ROOT / "tests/guest/docs.sh").read_text()
+    assert "docs.py\" --block pod " in (ROOT / "tests/guest/docs/docs.sh").read_text()
 
 
 def the_cdi_file_is_one() -> None:
@@ -201,7 +201,7 @@ def each_example_of_a_manual_page_says_what_becomes_of_it() -> None:
     # What is not run here is run in a guest, with names that are there.
     for page, tag, text in examples():
         if tag.startswith("not run: ") and "peerdma " in text:
-            assert re.search(r"tests/guest/\w+\.sh", tag), f"{page}: {tag}: nothing runs anything like it"
+            assert re.search(r"tests/guest/\w+/\w+\.sh", tag), f"{page}: {tag}: nothing runs anything like it"
 
 
 def examples_of_manual_pages_are_run() -> None:

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Callable
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build")
 ROUTES, CUFILE, HEADER = (ROOT / name for name in ("Documentation/routes.md", "Documentation/cufile.md", "include/peerdma_cufile.h"))
 # Number, name and errno; meaning and what to do; what is the page's own.
@@ -48,7 +48,7 @@ def written(page: str) -> str:
 def the_page_of_routes_has_the_librarys_words() -> None:
     found, name = ROW.findall(ROUTES.read_text()), reason_of("name")
     assert len(found) > 70 and all(name(int(row[1])) == row[2] for row in found), found
-    assert written(ROUTES.read_text()) == ROUTES.read_text(), "tests/host/reasons.py --write"
+    assert written(ROUTES.read_text()) == ROUTES.read_text(), "tests/host/docs/reasons.py --write"
 
 
 def another_word_is_noticed() -> None:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "gpu"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "gpu"), str(Path(__file__).resolve().parents[1])]
 import results  # noqa: E402
 import rows  # noqa: E402
 import tap  # noqa: E402

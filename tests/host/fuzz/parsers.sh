@@ -3,7 +3,7 @@
 # A short run of each fuzzer of the user side on the committed inputs and what chance makes of them; make fuzz-user is
 # the long one.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
 n=0 failed=0
 work=$(mktemp -d)

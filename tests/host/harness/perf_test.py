@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable
 from xml.etree import ElementTree
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "perf"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "perf"), str(Path(__file__).resolve().parents[1])]
 import counts  # noqa: E402
 import plot  # noqa: E402
 import tables  # noqa: E402

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "power"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "power"), str(Path(__file__).resolve().parents[1])]
 import drive  # noqa: E402
 import powercut  # noqa: E402
 import tap  # noqa: E402

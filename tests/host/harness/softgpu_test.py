@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import tap  # noqa: E402
 
-BUILD = Path(os.environ.get("PEERDMA_BUILD") or Path(__file__).resolve().parents[2] / "build")
+BUILD = Path(os.environ.get("PEERDMA_BUILD") or Path(__file__).resolve().parents[3] / "build")
 
 PROGRAM = r'''
 import ctypes, sys

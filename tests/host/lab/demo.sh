@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A FILE that make demo cannot use: one clear line and exit status 2, before anything is built or booted.
 set -u
-cd "$(dirname "$0")/../.." || exit 1
+cd "$(dirname "$0")/../../.." || exit 1
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 n=0

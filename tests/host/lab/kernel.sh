@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A kernel that the lab does not know is refused in one line, before anything is fetched, unpacked or built.
 set -u
-cd "$(dirname "$0")/../.." || exit 1
+cd "$(dirname "$0")/../../.." || exit 1
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 n=0

@@ -12,8 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "qemu"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "qemu"), str(Path(__file__).resolve().parents[1])]
 import lab  # noqa: E402
 import tap  # noqa: E402
 
@@ -75,7 +74,7 @@ def spoilt_lines_of_a_guest_are_judged() -> None:
 
 def any_header_of_a_test_is_read() -> None:
     chance = random.Random(2)
-    lines = (lab.ROOT / "tests/guest/fuzz.sh").read_text().splitlines()[:12]
+    lines = lab.Test.named("fuzz").path.read_text().splitlines()[:12]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.sh"
         for _ in range(1000):

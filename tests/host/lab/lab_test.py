@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Callable
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "qemu"), str(Path(__file__).resolve().parents[1])]
 import lab  # noqa: E402
 import tap  # noqa: E402
 

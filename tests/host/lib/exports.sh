@@ -3,7 +3,7 @@
 #
 # Each library exports what its headers declare, and libpeerdma what its map lists: nothing less, nothing more.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
 so=$build/lib/libpeerdma.so
 cufile=$build/lib/libcufile.so.0
@@ -84,8 +84,8 @@ nm -D --defined-only "$cufile" | awk '$2 != "A" { print $3 }' | sort >"$tmp/expo
 	declared peerdma_cufile.h
 } | sort >"$tmp/declared"
 same "libcufile exports what its headers declare" "$tmp/declared" "$tmp/exported"
-# As tests/host/cufile.symbols has them: by name, so that a header that loses one is noticed.
-grep -v '^#' "$root/tests/host/cufile.symbols" | sort >"$tmp/public"
+# As tests/host/cufile/cufile.symbols has them: by name, so that a header that loses one is noticed.
+grep -v '^#' "$root/tests/host/cufile/cufile.symbols" | sort >"$tmp/public"
 comm -23 "$tmp/public" "$tmp/exported" >"$tmp/missing"
 check "every symbol of 1.15, and the later ones" bash -c "! grep . '$tmp/missing'"
 check "its soname" bash -c "readelf -d '$cufile' | grep -q 'SONAME.*\\[libcufile.so.0\\]'"

@@ -4,7 +4,7 @@
 # Every public header compiles alone, as a program that includes nothing else meets it, with the warnings
 # that careful programs turn on; in the folder that make install fills as well as in the tree.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -5,7 +5,7 @@
 # what kernel/Kbuild builds, and when a kernel's headers are gone still what was built for it, so that it is taken away.
 # DKMS itself runs in tests/packages.sh.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 n=0 failed=0

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "scripts"), str(Path(__file__).resolve().parent)]
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "scripts"), str(Path(__file__).resolve().parents[1])]
 import includes  # noqa: E402
 import tap  # noqa: E402
 

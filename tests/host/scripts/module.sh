@@ -4,7 +4,7 @@
 # make module, with kernels that are made up: of a kernel that we do not know a warning is shown and stands in nobody's way;
 # where we look for warnings (the lab's kernels, make lint) one is a failure.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 n=0 failed=0

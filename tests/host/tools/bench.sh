@@ -4,7 +4,7 @@
 # peerdma bench where there is not enough memory for one row: the others are measured all the same, and a program that reads
 # JSON gets some. Rows of the host's need no module.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
 tmp=$(mktemp -d -p "$build")
 trap 'rm -rf "$tmp"' EXIT

@@ -22,10 +22,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import reasons
-import tap
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[1] / "docs"), str(HERE.parents[1])]
+import reasons  # noqa: E402
+import tap  # noqa: E402
 
-BUILD = Path(os.environ.get("PEERDMA_BUILD") or Path(__file__).resolve().parents[2] / "build")
+BUILD = Path(os.environ.get("PEERDMA_BUILD") or HERE.parents[3] / "build")
 TOOL = BUILD / "bin/peerdma"
 K = "7.2.13"
 PORT, UP, DOWN, DOWN2 = "0000:00:01.0", "0000:01:00.0", "0000:02:00.0", "0000:02:01.0"
@@ -800,7 +802,7 @@ def the_commands_of_each_family() -> None:
 
 
 def the_page_names_the_commands_that_are_printed() -> None:
-    page = (Path(__file__).resolve().parents[2] / "Documentation/packages.md").read_text().partition("## Other distributions")[2]
+    page = (HERE.parents[3] / "Documentation/packages.md").read_text().partition("## Other distributions")[2]
     rows = [line.split("|")[1:-1] for line in page.splitlines() if re.match(r"\| [A-Z]", line)]
     assert len(rows) >= 6
     seen = 0

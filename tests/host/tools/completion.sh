@@ -3,7 +3,7 @@
 #
 # The peerdma command's own tree of subcommands and options is what bash completes, and what its manual page describes.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 tool=${PEERDMA_BUILD:-$root/build}/bin/peerdma
 page=$root/Documentation/man/peerdma.1
 n=0

@@ -6,7 +6,7 @@
 # Conditions are evaluated by ok().
 # shellcheck disable=SC2016
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 tool=${PEERDMA_BUILD:-$root/build}/bin/peerdma
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT

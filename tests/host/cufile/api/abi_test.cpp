@@ -12,7 +12,7 @@
 #define SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "sizeof " #type);
 #define AT(type, member, offset) static_assert(offsetof(type, member) == (offset), #type "." #member);
 #define IS(name, value) static_assert((name) == (value), #name);
-#include "../gpu/abi.hpp"
+#include "../../../gpu/abi.hpp"
 
 static_assert(sizeof(CUresult) == 4 && sizeof(CUstream) == 8);
 

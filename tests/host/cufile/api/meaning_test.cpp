@@ -4,7 +4,7 @@
 // the table "The same error by each call" of Documentation/cufile.md.
 #include <functional>
 
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

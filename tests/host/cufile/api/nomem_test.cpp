@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cufile/platform/real_dependencies.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

@@ -4,7 +4,7 @@
 #include <set>
 #include <sstream>
 
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

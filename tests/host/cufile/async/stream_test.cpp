@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // I/O in the order of a stream, which comes to it when the test says so.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

@@ -2,7 +2,7 @@
 // Files that cufile.json wants not to be read directly, and which they are.
 #include "cufile/config/denylist.hpp"
 #include "cufile/platform/errors.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

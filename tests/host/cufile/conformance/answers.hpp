@@ -7,7 +7,7 @@
 //   CONFORMANCE_MEMORY   device memory is "registered" from the beginning, or is "host" memory
 //   CONFORMANCE_FILES    "own": files are of a file system of the program's own
 //   CONFORMANCE_CALL     Read and Write are done by "vector", "batch" or "stream"
-// Included by cufile_conformance.hpp, which has what is used here.
+// Included by conformance.hpp, which has what is used here.
 #pragma once
 
 namespace conformance

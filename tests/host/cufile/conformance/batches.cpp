@@ -4,7 +4,7 @@
 // entries of which each ends in a way of its own.
 #include <climits>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

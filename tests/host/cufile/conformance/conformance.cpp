@@ -7,7 +7,7 @@
 
 #include <sys/file.h>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 #include "ring_descriptors.hpp"
 
 using namespace conformance;

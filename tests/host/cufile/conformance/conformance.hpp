@@ -142,7 +142,7 @@ inline void capture_stderr()
 inline ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
 
 } // namespace conformance
-#include "cufile_answers.hpp"
+#include "answers.hpp"
 namespace conformance
 {
 

@@ -5,7 +5,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 #include "ring_descriptors.hpp"
 
 using namespace conformance;

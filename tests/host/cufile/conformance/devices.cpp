@@ -4,7 +4,7 @@
 // its memory belongs to, from whatever thread. The stand-in counts what is done in another one.
 #include <cuda.h>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

@@ -4,8 +4,8 @@
 // without notice if the stand-in were more lenient.
 #include <sys/resource.h>
 
+#include "conformance.hpp"
 #include "cuda.h"
-#include "cufile_conformance.hpp"
 
 using namespace conformance;
 

@@ -6,7 +6,7 @@
 
 #include <sys/resource.h>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What is said of the driver, of files and of memory by the way: that it stays as it was, or that it makes no difference.
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

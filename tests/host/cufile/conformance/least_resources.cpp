@@ -2,7 +2,7 @@
 //
 // As little of everything as can be configured: one buffer for all, one thread, one request a batch. Slower, but nothing
 // hangs, and each I/O is done and told once.
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

@@ -3,7 +3,7 @@
 // Memory that comes otherwise than by cuMemAlloc(), and contexts of a part of a device: bytes come and go, registered or not.
 #include <cuda.h>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <regex>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

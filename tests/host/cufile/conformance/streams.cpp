@@ -3,7 +3,7 @@
 // Streams that have no handle of their own: the default one by both its names, and each thread's.
 #include <cuda.h>
 
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

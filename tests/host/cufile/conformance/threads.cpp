@@ -3,7 +3,7 @@
 // Many threads in libcufile at once. Beside its place among the other tests of conformance this file is, with the tests of the
 // stand-in driver itself, a program of its own, cufile_threads. That, the library and the stand-in are compiled for
 // ThreadSanitizer there.
-#include "cufile_conformance.hpp"
+#include "conformance.hpp"
 
 using namespace conformance;
 

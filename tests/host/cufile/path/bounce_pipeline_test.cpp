@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads through the pipeline, of each length about an edge, by each way that it can be filled: every byte arrives, and nothing
 // around it changes.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

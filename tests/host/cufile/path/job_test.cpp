@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cufile/async/batch.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 using cufile::Batch;
 using cufile::Job;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cufile/path/nt_copy.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 using cufile::NtReader;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // An I/O that meets an error after some bytes have moved, by each way that there is: it never looks like the end of the
 // file.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which path, and why not a better one: for each kind of memory, file and place, under each setting.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which way an I/O goes, with buffers of libpeerdma's that are a string.
 #include "cufile/platform/errors.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes of device memory through slabs of each size: every byte comes, nothing else of the file changes, and an error ends what
 // is told.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

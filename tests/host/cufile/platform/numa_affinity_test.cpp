@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Where threads and memory are, on machines with several nodes.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

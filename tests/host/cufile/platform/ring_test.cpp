@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "cufile/platform/real_dependencies.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 #include "ring_descriptors.hpp"
 
 namespace

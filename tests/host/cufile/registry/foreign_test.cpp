@@ -2,7 +2,7 @@
 // Memory of GPUs that CUDA has nothing to do with: what is registered goes directly, or by libpeerdma, and never as the
 // host's.
 #include "cufile/platform/errors.hpp"
-#include "cufile_registered.hpp"
+#include "registered.hpp"
 
 namespace
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How much memory may be registered with the kernel.
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory of CUDA's that is registered with the kernel, when it is, and what becomes of it.
 #include "cufile/platform/errors.hpp"
-#include "cufile_registered.hpp"
+#include "registered.hpp"
 
 namespace
 {

@@ -3,7 +3,7 @@
 #include <climits>
 
 #include "cufile/platform/errors.hpp"
-#include "cufile_program.hpp"
+#include "program.hpp"
 
 namespace
 {
