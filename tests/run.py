@@ -143,7 +143,7 @@ def guest_tests() -> list[lab.Test]:
     tests = [lab.Test.load(path) for path in (*lab.guest_scripts(), lab.ROOT / "tests/perf/counts.sh")]
     for path in (lab.ROOT / "tests/guest").glob("*.sh"):
         if lab.Test.load(path).words("group"):
-            raise lab.LabError(f"{path}: a test belongs into a folder of tests/guest")
+            raise lab.LabError(f"{path}: expected in a folder of tests/guest, as it has a group")
     for name, nr in Counter(test.name for test in tests).items():
         if nr > 1:
             raise lab.LabError(f"{nr} guest tests have the name {name}")

@@ -3,13 +3,17 @@
 """The lab's judgement, without a guest: what a run may say and still be believed."""
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
+import tempfile
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "qemu"), str(Path(__file__).resolve().parents[1])]
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[3] / "qemu"), str(HERE.parents[2]), str(HERE.parents[1])]
 import lab  # noqa: E402
+import run  # noqa: E402
 import tap  # noqa: E402
 
 KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
@@ -180,10 +184,55 @@ def topologies() -> None:
         assert "disk0" in topology.disks or any(arg.startswith("edu,") for arg in topology.args), path
 
 
+def refused(call: Callable[[], object]) -> str:
+    """What the lab says instead of doing it."""
+    try:
+        call()
+    except lab.LabError as error:
+        return str(error)
+    raise AssertionError("nothing was said")
+
+
+@contextlib.contextmanager
+def tree_of_tests(*names: str) -> Iterator[Path]:
+    """A tree that has these guest tests, and topologies."""
+    root = lab.ROOT
+    with tempfile.TemporaryDirectory() as folder:
+        lab.ROOT = Path(folder)
+        (lab.ROOT / "qemu").mkdir()
+        (lab.ROOT / "qemu/topo").symlink_to(root / "qemu/topo")
+        for name in ("perf/counts.sh", *names):
+            path = lab.ROOT / "tests" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("#!/bin/sh\n# group: io\n# topologies: switch\n")
+        try:
+            yield lab.ROOT
+        finally:
+            lab.ROOT = root
+
+
+def a_guest_test_is_found_by_its_name() -> None:
+    assert lab.Test.named("read").path == lab.ROOT / "tests/guest/io/read.sh"
+    assert "no guest tests" in refused(lambda: lab.Test.named("lib"))
+    said = refused(lambda: lab.Test.load(lab.ROOT / "tests/guest/read.sh"))
+    assert said.endswith("no such test; did you mean tests/guest/io/read.sh?"), said
+
+
+def each_guest_test_is_in_a_folder_and_has_a_name_of_its_own() -> None:
+    with tree_of_tests("guest/io/b.sh", "guest/memory/pages/a.sh"):
+        assert [test.name for test in run.guest_tests()] == ["a", "b", "counts"]
+    with tree_of_tests("guest/io/a.sh", "guest/memory/a.sh"):
+        assert "have the name a" in refused(run.guest_tests)
+        assert "2 guest tests" in refused(lambda: lab.Test.named("a"))
+    with tree_of_tests("guest/io/a.sh", "guest/b.sh"):
+        assert "b.sh: expected in a folder" in refused(run.guest_tests)
+
+
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, end_checks, splats_found, quiet_lines, known_splats,
-    races_of_the_kernel, variants, archive, topologies]
+    races_of_the_kernel, variants, archive, topologies, a_guest_test_is_found_by_its_name,
+    each_guest_test_is_in_a_folder_and_has_a_name_of_its_own]
 
 
 if __name__ == "__main__":
