@@ -281,12 +281,18 @@ class Judge:
         self.seen = 0
         self.latest: list[str] = []  # what the test said last: a line, and its diagnostics
         self.done: list[str] = []
+        self.aborted = ""  # the first test of this boot that did not come to its end
         self.checks: set[str] = set()
         self.verdict: int | None = None
         self.exit: str | None = None
 
     def fail(self, kind: str, detail: str, notes: Sequence[str] = ()) -> None:
         self.outcome.reasons.append(Reason(kind, detail, list(notes)))
+
+    @property
+    def after(self) -> str:
+        """What a failure may come of, if an earlier test aborted: it may have left anything behind."""
+        return f", after {self.aborted} aborted in this boot" if self.aborted else ""
 
     def line(self, text: str) -> None:
         self.outcome.spoke = True
@@ -325,10 +331,13 @@ class Judge:
             self.seen += 1
             if found[2] and int(found[2]) != self.seen:
                 self.fail("plan", f"{self.current}: line {self.seen} calls itself {found[2]}")
-            self.outcome.lines.append(Line(self.current, not found[1], found[3], found[4]))
+            line = Line(self.current, not found[1], found[3], found[4])
+            if not line.ok and self.aborted:
+                line.notes.append(f"# failed{self.after}")
+            self.outcome.lines.append(line)
         else:
             if text.startswith("Bail out!"):
-                self.fail("died", f"{self.current}: {text}")
+                self.fail("died", f"{self.current}: {text}{self.after}")
             self.outcome.notes.append(text)
             if self.seen:
                 self.outcome.lines[-1].notes.append(text)
@@ -337,39 +346,42 @@ class Judge:
         name = self.current
         assert name is not None
         if status == "hung":
-            self.fail("hung", f"{name} was not done after {self.limit} s", self.latest)
+            self.fail("hung", f"{name} was not done after {self.limit} s{self.after}", self.latest)
         elif status != "0":
-            self.fail("died", f"{name} ended with status {status}")
+            self.fail("died", f"{name} ended with status {status}{self.after}")
         if self.plan is None:
-            self.fail("plan", f"{name} gave no plan")
+            self.fail("plan", f"{name} gave no plan{self.after}")
         elif self.plan != self.seen:
-            self.fail("plan", f"{name} planned {self.plan} and showed {self.seen}")
+            self.fail("plan", f"{name} planned {self.plan} and showed {self.seen}{self.after}")
         elif self.plan == 0:
             self.outcome.lines.append(Line(name, True, name, self.plan_note))
         took = time.monotonic() - self.begun
         if took > CLOSE * self.limit:
             self.outcome.slow.append(f"{name} took {took:.0f} of its {self.limit} s")
         self.done.append(name)
+        if status != "0":
+            self.aborted = self.aborted or name
         self.current = None
 
     def check(self, name: str, text: str) -> None:
         self.checks.add(name)
         if not re.match(r"(ok|skip)\b", text):
             kind = {"p2pmem": "leak", "kmemleak": "leak", "modules": "module-reference"}.get(name, name)
-            self.fail(kind, text.removeprefix("not ok").strip())
+            self.fail(kind, text.removeprefix("not ok").strip() + self.after)
 
     def close(self) -> None:
         """What is still owed when QEMU is gone."""
         out = self.outcome
         if self.current is not None:
-            self.fail("no-verdict", f"the guest fell silent in {self.current}")
+            self.fail("no-verdict", f"the guest fell silent in {self.current}{self.after}")
+            self.aborted = self.aborted or self.current
         elif self.exit is None or self.verdict is None:
             self.fail("no-verdict", "the guest did not get to its end")
         elif self.exit != "0":
             self.fail("no-verdict", f"the guest's script ended with status {self.exit}")
         for test in out.guest.tests:
             if test.name not in self.done and test.name != self.current:
-                self.fail("plan", f"{test.name} did not run")
+                self.fail("plan", f"{test.name} did not run{self.after}")
         if self.verdict is not None:
             for name in CHECKS:
                 if name not in self.checks:
@@ -938,21 +950,30 @@ async def again_if_still(boot: Callable[[], Awaitable[Outcome]], tell: Callable[
     return await boot()
 
 
+def folder_of_a_run(path: Path) -> Path:
+    """A guest sees the tree and the build folder only: tests that read the run's folder do not find it elsewhere."""
+    folder = path.resolve()
+    if not any(top in folder.parents for top in (ROOT, BUILD)):
+        raise LabError(f"-o {path}: outside of what a guest sees; expected a folder below {BUILD}")
+    return folder
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-k", default=os.environ.get("K") or "7.2", help="kernel: 7.2 or 6.12")
     parser.add_argument("-d", nargs="?", const="1", help="the debug kernel, or the variant named: kcsan")
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
-    parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images")
+    parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images, below the build folder")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")
     parser.add_argument("--gpu", type=int, default=512, help="the GPU's memory in MiB, a power of 2")
     parser.add_argument("--count", action="store_true", help="a clock that counts instructions")
     parser.add_argument("--lines", action="store_true", help="eight CPUs, watched for cache lines that two of them write")
     parser.add_argument("tests", type=Path, nargs="*")
     args = parser.parse_args()
+    out = folder_of_a_run(args.o)
     found = ready_kernel(args.k, variant_of(args.d))
     outcome = asyncio.run(boot(Guest(found, Topology.load(args.t), [Test.load(t) for t in args.tests],
-                                     args.o.resolve(), args.gpu, trace=args.trace, counting=args.count, lines=args.lines,
+                                     out, args.gpu, trace=args.trace, counting=args.count, lines=args.lines,
                                      patience=180 if args.d else 60, say=print)))
     for reason in outcome.reasons:
         print(f"FAILED {reason}")

@@ -158,10 +158,11 @@ def main() -> int:
     parser.add_argument("--lie", action="store_true", help="the guest says that it has synced, and has not")
     parser.add_argument("-o", type=Path, default=lab.BUILD / "power", help="folder for logs and images")
     args = parser.parse_args()
+    out = lab.folder_of_a_run(args.o)
     kernel = lab.ready_kernel(args.k, "plain")
     failed = 0
     for seed in range(args.seed, args.seed + args.rounds):
-        says, wrong = asyncio.run(one_round(kernel, args.o.resolve() / kernel.name, seed, args.lie))
+        says, wrong = asyncio.run(one_round(kernel, out / kernel.name, seed, args.lie))
         said = f"WRONG: {len(wrong)} things, {wrong[:5]}" if wrong else says
         print(f"{kernel.name}, seed {seed}: {said}", flush=True)
         failed += bool(wrong)

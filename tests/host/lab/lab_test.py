@@ -119,6 +119,38 @@ def test_ends() -> None:
     assert hung.reasons[0].notes == ["ok 2 - c", "# sh(7) in wait4"]
 
 
+def what_fails_after_a_test_that_aborted_says_so() -> None:
+    def run_of(*lines: str) -> lab.Outcome:
+        guest = lab.Guest(KERNEL, TOPOLOGY, [lab.Test(Path(f"{name}.sh"), {}) for name in "tuv"], Path("/nonexistent"))
+        outcome = lab.Outcome(guest)
+        judged = lab.Judge(outcome)
+        for line in (GOOD[0], *lines):
+            judged.line(line)
+        judged.close()
+        return outcome
+
+    u = ["begin u 60", "1..2", "not ok 1 - a", "# why", "ok 2 - b", "end u 1", "check p2pmem not ok d lost 1"]
+    said = "after t aborted in this boot"
+    for t in (["begin t 60", "ok 1 - a", "Bail out! no disk", "end t 1"], ["begin t 60", "1..1", "ok 1 - a", "end t 137"],
+              ["begin t 60", "1..1", "not ok 1 - a", "end t hung"]):
+        outcome = run_of(*t, *u)
+        assert [line.notes for line in outcome.lines if line.test == "u"] == [[f"# failed, {said}", "# why"], []]
+        about = {str(reason): said in str(reason) for reason in outcome.reasons if reason.kind not in ("not-ok", "no-verdict")}
+        for reason, says in about.items():
+            assert says == (" t " not in reason.partition(", after")[0] and not reason.startswith("died: t:")), reason
+        assert about["died: u ended with status 1, " + said] and about["leak: d lost 1, " + said] and about["plan: v did not run, " + said]
+    assert not any("aborted" in str(reason) for reason in run_of("begin t 60", "1..1", "not ok 1 - a", "end t 0", *u[:-2], "end u 0").reasons)
+    assert "plan: u did not run, " + said in map(str, run_of("begin t 60", "1..1").reasons)
+
+
+def the_folder_of_a_run_is_one_that_a_guest_sees() -> None:
+    for path in (lab.BUILD / "mine", lab.ROOT / "build/lab/run"):
+        assert lab.folder_of_a_run(path) == path
+    for path in ("/tmp/mine", "/", str(lab.ROOT), str(lab.ROOT / "../mine")):
+        said = refused(lambda: lab.folder_of_a_run(Path(path)))
+        assert said == f"-o {path}: outside of what a guest sees; expected a folder below {lab.BUILD}", said
+
+
 def end_checks() -> None:
     for line, kind in (("check p2pmem not ok d lost 1", "leak"), ("check modules not ok x", "module-reference"),
                        ("check kmemleak not ok 1", "leak"), ("check kcsan not ok 0", "kcsan"),
@@ -230,7 +262,7 @@ def each_guest_test_is_in_a_folder_and_has_a_name_of_its_own() -> None:
 
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
-    skips, test_ends, end_checks, splats_found, quiet_lines, known_splats,
+    skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own]
 
