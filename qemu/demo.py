@@ -237,7 +237,7 @@ def arguments(doc: str, file: str) -> argparse.ArgumentParser:
 
 
 def chosen_kernel(folder: Path | None) -> lab.Kernel:
-    k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
+    k, variant = os.environ.get("K") or lab.NEWEST, lab.variant_of(os.environ.get("DEBUG"))
     kernel = lab.Kernel(k, variant, folder.resolve()) if folder else lab.kernel(k, variant)
     assert kernel
     return kernel

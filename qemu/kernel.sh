@@ -34,11 +34,17 @@ apt_private() {
 
 # Which suites carry which kernel: the machine's own are always looked at as well.
 suites_of() {
-	case $1 in
-	7.2) echo trixie-backports forky sid ;;
-	6.12) echo bookworm-backports trixie ;;
-	*) die "K=$1 is not a kernel of the lab: 7.2 or 6.12 (or KSRC=/path for your own tree)" ;;
-	esac
+	awk -v k="$1" '$1 == "kernel" && $2 == k { $1 = $2 = $3 = ""; print; found = 1 } END { exit !found }' \
+		"$PEERDMA_ROOT/qemu/kernels.tbl" ||
+		die "K=$1 is not a kernel of the lab: $(any_kernel ' or ') (or KSRC=/path for your own tree)"
+}
+
+# any_kernel SEPARATOR: all of them, in a line
+any_kernel() { kernels | paste -sd , | sed "s/,/$1/g"; }
+
+# successors_of K: a regular expression of the packages that take the place of one that is gone, or nothing
+successors_of() {
+	awk -v k="$1" '$1 == "kernel" && $2 == k && $3 != "-" { print "linux-source-" $3 "[.][0-9]+" }' "$PEERDMA_ROOT/qemu/kernels.tbl"
 }
 
 apt_sources() {
@@ -56,12 +62,12 @@ apt_sources() {
 	} >"$apt_home/sources.list"
 }
 
-# newest_package K: "package version" of the newest linux-source for K. A 7.x that has left
-# every suite is followed by its successor, and that is said.
+# newest_package K: "package version" of the newest linux-source for K. One that has left every suite is
+# followed by its successor, if the table says so, and that is said.
 newest_package() {
-	local k=$1 name found
-	for name in "linux-source-$k" 'linux-source-7[.][0-9]+'; do
-		[[ $k == 7.* || $name == "linux-source-$k" ]] || continue
+	local k=$1 name successor found
+	successor=$(successors_of "$k")
+	for name in "linux-source-$k" ${successor:+"$successor"}; do
 		found=$(apt_private apt-cache search --names-only "^$name\$" | awk '{ print $1 }' | sort -V | tail -n 1)
 		[ -z "$found" ] || break
 	done
@@ -71,11 +77,11 @@ newest_package() {
 		sort -V | tail -n 1 | sed "s/^/$found /"
 }
 
-# cached_source K [FIND-TEST...]: the newest source archive that is here already; 7.2 may have a successor
+# cached_source K [FIND-TEST...]: the newest source archive that is here already, of K or of a successor
 cached_source() {
-	local name="linux-source-$1_*.tar.xz"
-	[ "$1" != 7.2 ] || name="linux-source-7.*.tar.xz"
-	find "$sources" -name "$name" "${@:2}" 2>/dev/null | sort -V | tail -n 1
+	local of
+	of=$(successors_of "$1")
+	find "$sources" -regextype posix-extended -regex ".*/${of:-linux-source-${1//./[.]}}_[^/]*[.]tar[.]xz" "${@:2}" 2>/dev/null | sort -V | tail -n 1
 }
 
 # fetch K: the source archive in the cache, its path on stdout.
@@ -193,7 +199,7 @@ build() {
 	fi
 	configure "$k" "$variant" "$src" "$obj"
 	# shellcheck disable=SC2086 # three fields
-	read -r total usual < <(awk -v k="$k-$variant" '$1 == k { print $2, $3 }' "$PEERDMA_ROOT/qemu/kernels.tbl")
+	read -r total usual < <(awk -v k="$k-$variant" '$1 == "build" && $2 == k { print $3, $4 }' "$PEERDMA_ROOT/qemu/kernels.tbl")
 	step "building kernel $version $variant (log: $obj/log)"
 	if [ -n "${V:-}" ]; then
 		make -C "$src" O="$obj" -j"$(nproc)" V=1 bzImage modules 2>&1 | tee "$obj/log" >&2
@@ -271,7 +277,7 @@ cmd_clean() {
 
 case ${1:-}:${2:-} in
 path:* | have:* | list: | clean:)
-	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 7.2|6.12 [debug|kcsan|gcov]"
+	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 $(any_kernel '|') [debug|kcsan|gcov]"
 	verb=$1
 	shift
 	"cmd_$verb" "$@"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Boots one guest, runs tests in it and judges the run.
 
-    lab.py [-k 7.2|6.12] [-d] [-t TOPOLOGY] [-o OUT] [--trace] [--count] TEST.sh ...
+    lab.py [-k KERNEL] [-d] [-t TOPOLOGY] [-o OUT] [--trace] [--count] TEST.sh ...
 
 A guest is believed only if everything says so: see Judge. run.py (make check) and demo.py (make demo)
 import this file; the command line is for a person at work on one test.
@@ -39,6 +39,9 @@ CACHE = Path(os.environ.get("PEERDMA_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "peerdma")
 QEMU = "qemu-system-x86_64"
 MIB = 1 << 20
+# The newest first, which is K's default.
+KERNELS = tuple(line.split()[1] for line in (ROOT / "qemu/kernels.tbl").read_text().splitlines() if line.startswith("kernel "))
+NEWEST, OLDEST = KERNELS[0], KERNELS[-1]
 SLOW = ("debug", "kcsan")  # builds that find more, qemu/NAME.config; gcov is one that only counts: make coverage
 
 # Anything of this in a serial log and the run has failed.
@@ -64,7 +67,7 @@ class LabError(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    k: str        # 7.2, 6.12
+    k: str        # one of KERNELS
     variant: str  # plain, gcov, or one of SLOW
     home: Path    # the cached kernel's folder
 
@@ -960,7 +963,7 @@ def folder_of_a_run(path: Path) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("-k", default=os.environ.get("K") or "7.2", help="kernel: 7.2 or 6.12")
+    parser.add_argument("-k", default=os.environ.get("K") or NEWEST, help=f"kernel: {' or '.join(KERNELS)}")
     parser.add_argument("-d", nargs="?", const="1", help="the debug kernel, or the variant named: kcsan")
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
     parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images, below the build folder")

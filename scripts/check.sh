@@ -7,7 +7,7 @@ set -euo pipefail
 
 "$PEERDMA_ROOT/scripts/setup.sh" check
 # A tree of one's own is one kernel, not two.
-[ -z "${KSRC:-}" ] || export K="${K:-7.2}"
+[ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
 "$PEERDMA_ROOT/scripts/user.sh" lib tools host-tests
 make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" || die "the test programs do not build"
 exec "$PEERDMA_ROOT/tests/run.py" "$@"

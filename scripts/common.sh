@@ -6,6 +6,11 @@ PEERDMA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PEERDMA_BUILD=${PEERDMA_BUILD:-$PEERDMA_ROOT/build}
 PEERDMA_CACHE=${PEERDMA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/peerdma}
 
+# The lab's kernels, the newest first: qemu/kernels.tbl.
+kernels()       { awk '$1 == "kernel" { print $2 }' "$PEERDMA_ROOT/qemu/kernels.tbl"; }
+newest_kernel() { kernels | sed -n 1p; }
+oldest_kernel() { kernels | sed -n '$p'; }
+
 say()  { printf '%s\n' "$*" >&2; }
 step() { printf '==> %s\n' "$*" >&2; }
 die()  { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -13,7 +13,7 @@ case ${DEBUG:-0} in
 1) variant=debug ;;
 *) variant=$DEBUG ;;
 esac
-kernel=$("$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-7.2}" "$variant")
+kernel=$("$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-$(newest_kernel)}" "$variant")
 "$PEERDMA_ROOT/scripts/module.sh" "$kernel" >/dev/null
 "$PEERDMA_ROOT/scripts/user.sh" tools
 # What the demo's guest writes with, by the rule that the tests build it by.

@@ -8,8 +8,8 @@ set -uo pipefail
 
 cd "$PEERDMA_ROOT" || exit 1
 scripts/setup.sh lint || exit 1
-kernel=$(qemu/kernel.sh path 7.2) || exit 1
-old_kernel=$(qemu/kernel.sh path 6.12) || exit 1
+kernel=$(qemu/kernel.sh path "$(newest_kernel)") || exit 1
+old_kernel=$(qemu/kernel.sh path "$(oldest_kernel)") || exit 1
 logs=$PEERDMA_BUILD/lint
 mkdir -p "$logs"
 failed=0
@@ -118,9 +118,9 @@ mapfile -t tidy_files < <(git ls-files -co --exclude-standard 'user/*.cpp')
 lint "kernel: clang-format" kernel_format
 lint "kernel: checkpatch" checkpatch
 lint "kernel: no version tests outside compat" no_version_tests
-lint "kernel: W=1 on 7.2, 6.12 and the 6.1 headers" modules_everywhere
+lint "kernel: W=1 on the newest and the oldest kernel, and the 6.1 headers" modules_everywhere
 lint "kernel: layers" layers
-lint "kernel: sparse on 6.12" run_sparse
+lint "kernel: sparse on $(oldest_kernel)" run_sparse
 lint "kernel: kernel-doc" kernel_doc
 lint "user: clang-format" clang-format --dry-run --Werror "${cpp_files[@]}"
 lint "user: clang-tidy" tidy "${tidy_files[@]}"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make fuzz`: one long run of tests/guest/face/fuzz.sh, or a program of a file again and again.
 
-From the environment: K=7.2|6.12, DEBUG=0 for the plain kernel (no KCOV: blind, but faster), FUZZ_SECONDS, SEED,
+From the environment: K=kernel of the lab, DEBUG=0 for the plain kernel (no KCOV: blind, but faster), FUZZ_SECONDS, SEED,
 FAST=1 for the debug kernel without kmemleak and object debugging, PROGRAM=file and REPEAT. Programs worth keeping are added to build/fuzz/corpus, with which the next run begins.
 """
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Listener:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     variant = "plain" if os.environ.get("DEBUG") == "0" else "debug"
-    kernel = lab.ready_kernel(os.environ.get("K") or "7.2", variant)
+    kernel = lab.ready_kernel(os.environ.get("K") or lab.NEWEST, variant)
     seconds = int(os.environ.get("FUZZ_SECONDS") or 60)
     seed = os.environ.get("SEED") or "1"
     how = f"run seconds={seconds} seed={seed} show=1 costs=1"

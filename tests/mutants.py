@@ -7,7 +7,7 @@ suffer (breaks), which guest test must notice (test), how that complains (must: 
 what is said about it, or of the lab's own reasons, as "splat: ..."), and, if it is not the usual, variant: debug and
 environment: NAME=value, or topology: one of the test's. The module is built from a copy of the tree with that change; a guest runs the one test on it.
 
-From the environment: K=7.2|6.12, NAME=mutant, or a pattern of names: "limit-*".
+From the environment: K=kernel of the lab, NAME=mutant, or a pattern of names: "limit-*".
 """
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def hunt(mutant: Mutant, k: str) -> bool:
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    k, pattern = os.environ.get("K") or "7.2", os.environ.get("NAME") or "*"
+    k, pattern = os.environ.get("K") or lab.NEWEST, os.environ.get("NAME") or "*"
     chosen = mutants(pattern)
     if not chosen:
         raise lab.LabError(f"no mutant is called {pattern}: tests/mutants has {', '.join(m.name for m in mutants())}")

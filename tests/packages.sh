@@ -117,7 +117,7 @@ new=$(inside bookworm "apt-cache search --names-only '^linux-headers-6[.]12[.].*
 [ -n "$new" ] || die "bookworm-backports offers no headers of 6.12"
 inside bookworm "apt-get -qq -y --no-install-recommends install -t bookworm-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"
 # That which the guests boot: for here, as it was built on Debian 12.
-lab='' lab_home=$("$PEERDMA_ROOT/qemu/kernel.sh" have 7.2 2>/dev/null) || lab_home=
+lab='' lab_home=$("$PEERDMA_ROOT/qemu/kernel.sh" have "$(newest_kernel)" 2>/dev/null) || lab_home=
 if [ -n "$lab_home" ]; then
 	read -r _ lab <"$lab_home/version"
 	mkdir -p "$trees/bookworm/lib/modules/$lab"
@@ -132,7 +132,7 @@ if [ -n "$lab" ]; then
 	check "among them the lab's $lab: $kernels" grep -q "\(^\| \)$lab\( \|\$\)" <<<"$kernels"
 else
 	n=$((n + 1))
-	echo "ok $n - among them the lab's 7.2 # SKIP it is not in the cache: qemu/kernel.sh path 7.2"
+	echo "ok $n - among them the lab's $(newest_kernel) # SKIP it is not in the cache: qemu/kernel.sh path $(newest_kernel)"
 fi
 # The lab's kernel knows no signatures, and has nothing to sign with.
 check "its modules are signed" inside bookworm 'for ko in /lib/modules/*-amd64/updates/dkms/*.ko; do tail -c 28 "$ko" | grep -q "Module signature appended"; done'

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make check`: host tests, must-fail runs of the lab, and guest tests on every kernel.
 
-From the environment: K=7.2|6.12, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest test's group).
-Without them everything runs but what is long: both kernels plain on all topologies, the newer one's debug build on two.
+From the environment: K=kernel of the lab, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest test's group).
+Without them everything runs but what is long: each kernel plain on all topologies, the newer one's debug build on two.
 One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
 """
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent / "power"), str(Path(__file_
 import lab  # noqa: E402
 import powercut  # noqa: E402
 
-NEWEST, OLDEST = "7.2", "6.12"
+NEWEST, OLDEST = lab.NEWEST, lab.OLDEST
 DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
 HOST_TIMEOUT = 300
 POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
@@ -88,8 +88,8 @@ class Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
         choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"))
-        if choice.k not in (None, NEWEST, OLDEST):
-            raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {NEWEST} or {OLDEST}")
+        if choice.k not in (None, *lab.KERNELS):
+            raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {' or '.join(lab.KERNELS)}")
         if choice.topology:
             lab.Topology.load(choice.topology)
         return choice
@@ -120,7 +120,7 @@ class Choice:
             return [(self.k or NEWEST, self.variant)]
         if self.k:
             return [(self.k, "plain")]
-        return [(NEWEST, "plain"), (OLDEST, "plain"), (NEWEST, "debug")]
+        return [*((k, "plain") for k in lab.KERNELS), (NEWEST, "debug")]
 
     def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
         """On one kernel or another, that is: see why_not."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make soak`: one long run of tests/guest/io/verify.sh, compared by the host all the way.
 
-From the environment: K=7.2|6.12, DEBUG=1, OPS=operations in all, SEED=another stream of them.
+From the environment: K=kernel of the lab, DEBUG=1, OPS=operations in all, SEED=another stream of them.
 """
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Progress:
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
+    k, variant = os.environ.get("K") or lab.NEWEST, lab.variant_of(os.environ.get("DEBUG"))
     operations = int(os.environ.get("OPS") or DEFAULT[variant])
     seed = os.environ.get("SEED") or "1"
     rounds = -(-operations // (PROCESSES * PER_ROUND))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make soak-revoke`: tests/guest/lifetime/revoke.sh for long.
 
-From the environment: K=7.2|6.12, DEBUG=1, N=rounds (those of device_del, which takes 5 s, are a tenth),
+From the environment: K=kernel of the lab, DEBUG=1, N=rounds (those of device_del, which takes 5 s, are a tenth),
 EVENTS=all or names of revoke.cpp: "unbind drive:sync".
 """
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Progress:
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    k, variant = os.environ.get("K") or "7.2", lab.variant_of(os.environ.get("DEBUG"))
+    k, variant = os.environ.get("K") or lab.NEWEST, lab.variant_of(os.environ.get("DEBUG"))
     rounds, events = os.environ.get("N") or "200", os.environ.get("EVENTS") or "all"
     kernel = lab.ready_kernel(k, variant)
     test = lab.Test.named("revoke")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make bench`: counts instructions in several boots of a guest and shows their medians.
 
-From the environment: K=7.2|6.12 (both if absent), BASELINE=1 writes the baselines of make check; ONLY=near|far counts
+From the environment: K=kernel of the lab (each if absent), BASELINE=1 writes the baselines of make check; ONLY=near|far counts
 what a drive of the guest's does, or what comes over a network.
 """
 from __future__ import annotations
@@ -20,7 +20,6 @@ import lab  # noqa: E402
 import plot  # noqa: E402
 import tables  # noqa: E402
 
-KERNELS = ("7.2", "6.12")
 BOOTS = 3
 OUT = lab.BUILD / "bench"
 CAVEAT = ("These are instructions of the calling thread in an emulated guest, per operation: an emulator's counts,\n"
@@ -127,14 +126,14 @@ REPORTS = {"near": ("count.sh", report), "far": ("far.sh", report_far)}
 
 def main() -> int:
     chosen = os.environ.get("K") or None
-    if chosen not in (None, *KERNELS):
-        raise lab.LabError(f"K={chosen} is not a kernel of the lab: {' or '.join(KERNELS)}")
+    if chosen not in (None, *lab.KERNELS):
+        raise lab.LabError(f"K={chosen} is not a kernel of the lab: {' or '.join(lab.KERNELS)}")
     only = os.environ.get("ONLY") or None
     if only not in (None, *REPORTS):
         raise lab.LabError(f"ONLY={only} is neither {' nor '.join(REPORTS)}")
     start = time.monotonic()
     OUT.mkdir(parents=True, exist_ok=True)
-    for k in [chosen] if chosen else KERNELS:
+    for k in [chosen] if chosen else lab.KERNELS:
         kernel = lab.ready_kernel(k, "plain")
         for script, show in [REPORTS[only]] if only else REPORTS.values():
             show(k, asyncio.run(boots_of(kernel, script, start)))

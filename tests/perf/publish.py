@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """What publishing 1 to 200 GiB of a BAR costs in an emulated guest: seconds, and memory of the guest's.
 
-    publish.py [-k 7.2|6.12] [-n ROUNDS] [GIB ...]
+    publish.py [-k KERNEL] [-n ROUNDS] [GIB ...]
 
 The BAR is a sparse file. The guest has 5 GiB of memory of its own: 200 GiB want 3.1 GiB of struct pages.
 """
@@ -36,7 +36,7 @@ def cells(row: str) -> tuple[str, ...]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("-k", default="7.2", help="kernel: 7.2 or 6.12")
+    parser.add_argument("-k", default=lab.NEWEST, help=f"kernel: {' or '.join(lab.KERNELS)}")
     parser.add_argument("-n", type=int, default=3, help="rounds of each size")
     parser.add_argument("gib", type=int, nargs="*", default=[1, 8, 64, 200], help="what to publish")
     args = parser.parse_args()

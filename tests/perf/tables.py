@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Callable
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "qemu")]
 import counts  # noqa: E402
+import lab  # noqa: E402
 
 PAGE = HERE.parents[1] / "Documentation/performance.md"
-NEW, OLD = "7.2", "6.12"
+NEW, OLD = lab.NEWEST, lab.OLDEST
 Values = dict[counts.Key, float]
 
 
@@ -35,7 +36,7 @@ def rows(values: dict[str, Values], wanted: Callable[[str], bool]) -> list[str]:
         if value is None:
             return "absent | "
         return f"{value:,.0f} | " + (f"{value / reference:.3f}" if reference else "")
-    return ["| metric | size | 7.2 | x host | 6.12 | x host |", "|---|---|---|---|---|---|",
+    return [f"| metric | size | {NEW} | x host | {OLD} | x host |", "|---|---|---|---|---|---|",
             *(f"| {key[0]} | {size_of(key[1])} | {cell(NEW, key)} | {cell(OLD, key)} |"
               for key in values[NEW] if wanted(key[0]))]
 
@@ -50,12 +51,12 @@ def is_merge(metric: str) -> bool:
 
 def exact() -> list[str]:
     new, old = of("exact").values()
-    lines = ["| per operation | size | commands | allocations, 7.2 | allocations, 6.12 |", "|---|---|---|---|---|"]
+    lines = [f"| per operation | size | commands | allocations, {NEW} | allocations, {OLD} |", "|---|---|---|---|---|"]
     for (name, size), commands in new.items():
         metric, _, what = name.rpartition(".")
         if what != "commands":
             continue
-        then = "" if old[name, size] == commands else f"; on 6.12 {old[name, size]:g}"
+        then = "" if old[name, size] == commands else f"; on {OLD} {old[name, size]:g}"
         allocations = (metric + ".allocations", size)
         lines.append(f"| {metric} | {size_of(size)} | {commands:g}{then} | {new[allocations]:g} | {old[allocations]:g} |")
     return lines
@@ -69,7 +70,7 @@ def limits() -> list[str]:
         state = "required" if limit.required else "holds" if ratio <= limit.ratio else "not yet"
         return f"{ratio:.3f} of {limit.ratio:.2f}, {state}"
     kernels = [[limit for limit in counts.LIMITS if limit.k == k] for k in (NEW, OLD)]
-    return ["| limit | 7.2 | 6.12 |", "|---|---|---|",
+    return [f"| limit | {NEW} | {OLD} |", "|---|---|---|",
             *(f"| {a.metric} {size_of(a.size)} against {a.other} {size_of(a.other_size)} | {verdict(a)} | {verdict(b)} |"
               for a, b in zip(*kernels, strict=True))]
 
@@ -134,7 +135,7 @@ def slower() -> list[str]:
 def zeroing() -> list[str]:
     """What allocating costs a byte."""
     new, old = (values["buf_alloc", 256 * counts.MIB] / (256 * counts.MIB) for values in of("baseline").values())
-    return [f"Allocating is linear in the size, because it zeroes the memory: {new:.2f} instructions a byte on 7.2 and {old:.2f} on 6.12, so",
+    return [f"Allocating is linear in the size, because it zeroes the memory: {new:.2f} instructions a byte on {NEW} and {old:.2f} on {OLD}, so",
             f"about {new * 1.073741824:.2f} and {old * 1.073741824:.2f} thousand million for 1 GiB (calculated from 256 MiB: the lab's usual device has 512 MiB). The",
             "cost of a request does not depend on the size of its buffer."]
 

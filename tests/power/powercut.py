@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Power cuts in the middle of direct writes: powercut.py [-k 7.2|6.12] [--rounds N] [--seed S] [--lie]
+"""Power cuts in the middle of direct writes: powercut.py [-k KERNEL] [--rounds N] [--seed S] [--lie]
 
 A round is two boots. In the first, powercut.cpp writes to files of ext4 and xfs from a buffer, syncs now and then, and
 says what it has written and what is synced. At a moment that a lot decides, QEMU is killed, and the drives' caches are
@@ -152,7 +152,7 @@ async def one_round(kernel: lab.Kernel, out: Path, seed: int, lie: bool = False)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("-k", default="7.2", help="kernel: 7.2 or 6.12")
+    parser.add_argument("-k", default=lab.NEWEST, help=f"kernel: {' or '.join(lab.KERNELS)}")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
     parser.add_argument("--lie", action="store_true", help="the guest says that it has synced, and has not")

@@ -17,12 +17,12 @@ import run  # noqa: E402
 import tap  # noqa: E402
 
 PAGE = run.lab.ROOT / "Documentation/compat.md"
-KERNELS = (("7.2", "plain"), ("7.2", "debug"), ("6.12", "plain"))
+KERNELS = ((run.NEWEST, "plain"), (run.NEWEST, "debug"), (run.OLDEST, "plain"))
 BY_DEFAULT = run.Choice(None, "plain", None, None)
 README = run.lab.ROOT / "README.md"
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
-SENTENCE = re.compile(r"each `make check` runs \d+ guest tests on 7\.2, \d+ on 6\.12")
+SENTENCE = re.compile(rf"each `make check` runs \d+ guest tests on {re.escape(run.NEWEST)}, \d+ on {re.escape(run.OLDEST)}")
 
 # What is proven, and by which guest tests.
 FEATURES = (
@@ -132,8 +132,8 @@ def fabrics() -> str:
 
     def names(found: set[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(found))
-    assert not new - old, "a test that only 7.2 leaves out"
-    return (f"What takes long runs where it is asked for. A whole `make check` leaves out {names(old - new)} on 6.12,\n"
+    assert not new - old, f"a test that only {run.NEWEST} leaves out"
+    return (f"What takes long runs where it is asked for. A whole `make check` leaves out {names(old - new)} on {run.OLDEST},\n"
             f"{names(new)} on both kernels,\nand {names(debug_kernel)} on the debug kernel, and says so. `GROUP=rdma make check` runs them all.")
 
 
@@ -158,7 +158,7 @@ def rows_of(text: str, first: str) -> list[list[str]]:
 
 def readme() -> str:
     plain = [len(of_kernel(k, "plain")["always"]) for k in (run.NEWEST, run.OLDEST)]
-    text, nr = SENTENCE.subn(f"each `make check` runs {plain[0]} guest tests on 7.2, {plain[1]} on 6.12", README.read_text())
+    text, nr = SENTENCE.subn(f"each `make check` runs {plain[0]} guest tests on {run.NEWEST}, {plain[1]} on {run.OLDEST}", README.read_text())
     assert nr == 1, f"{README} does not say how many tests run"
     return text
 

@@ -15,7 +15,7 @@ import plot  # noqa: E402
 import tables  # noqa: E402
 import tap  # noqa: E402
 
-KERNELS = ("7.2", "6.12")
+KERNELS = (tables.NEW, tables.OLD)
 KIB = counts.KIB
 SAID = ["# count direct_read 4096 1000", "count direct_read 1048576 1100", "count host_odirect_read 4096 1001",
         "exact direct_read.commands 4096 1", "exact direct_read.allocations 4096 0.03125", "absent p2pmem_mmap_read 4096 not here",
@@ -79,12 +79,12 @@ def exact_counts_do_not_move() -> None:
 
 def limits_hold_and_break() -> None:
     got = counts.Counts.parse(SAID)
-    assert not counts.judge_limit(got, counts.against_host("7.2", "", 4 * KIB, 1.00, True)).wrong
-    assert counts.judge_limit(got, counts.against_host("7.2", "", 4 * KIB, 0.99, True)).wrong
-    assert not counts.judge_limit(got, counts.growth("7.2")).wrong
+    assert not counts.judge_limit(got, counts.against_host(tables.NEW, "", 4 * KIB, 1.00, True)).wrong
+    assert counts.judge_limit(got, counts.against_host(tables.NEW, "", 4 * KIB, 0.99, True)).wrong
+    assert not counts.judge_limit(got, counts.growth(tables.NEW)).wrong
     got.instructions["direct_read", counts.MIB] = 1151
-    assert counts.judge_limit(got, counts.growth("7.2")).wrong
-    assert counts.judge_limit(got, counts.against_host("7.2", "", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
+    assert counts.judge_limit(got, counts.growth(tables.NEW)).wrong
+    assert counts.judge_limit(got, counts.against_host(tables.NEW, "", 64 * KIB, 1.0, True)).wrong, "what was not counted is good"
 
 
 def the_median_of_boots() -> None:

@@ -20,7 +20,7 @@ import tap  # noqa: E402
 
 demo.GPU_MIB = 1
 SIZE = 12345
-KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
+KERNEL = lab.Kernel(lab.NEWEST, "plain", Path("/nonexistent"))
 
 
 def pattern(*words: object) -> None:

@@ -23,7 +23,7 @@ WORDS = ["begin", "end", "check", "verdict", "exit", "ok", "not ok", "1..", "0",
 
 
 def judged(lines: list[str]) -> lab.Outcome:
-    kernel = lab.Kernel("7.2", "plain", Path("/nowhere"))
+    kernel = lab.Kernel(lab.NEWEST, "plain", Path("/nowhere"))
     test = lab.Test(Path("/nowhere/one.sh"), {})
     outcome = lab.Outcome(lab.Guest(kernel, lab.Topology("none", "", "", ()), [test], Path("/nowhere")))
     judge = lab.Judge(outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +17,7 @@ import lab  # noqa: E402
 import run  # noqa: E402
 import tap  # noqa: E402
 
-KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
+KERNEL = lab.Kernel(lab.NEWEST, "plain", Path("/nonexistent"))
 TOPOLOGY = lab.Topology.load("switch")
 GOOD = ["check nvme ok", "begin t 60", "1..1", "ok 1 - it", "end t 0", "check p2pmem ok", "check modules ok",
         "check kcsan skip no", "check kmemleak skip no", "check dma-api skip no", "check stuck-tasks ok", "verdict 11",
@@ -193,6 +194,20 @@ def races_of_the_kernel() -> None:
     assert [entry is not None for entry, _ in found] == [True, False], found
 
 
+def a_kernel_is_chosen_by_the_table_alone() -> None:
+    """qemu/kernels.tbl. What holds for one kernel only names it: in comments, and in the limits of tests/perf/counts.py."""
+    assert lab.KERNELS == (lab.NEWEST, lab.OLDEST) and run.NEWEST == lab.NEWEST
+    value = re.compile(rf"""(["'=]|:-|path |have )({'|'.join(map(re.escape, lab.KERNELS))})(["'|}}]|\s|$)""", re.M)
+    assert value.search('K="${K:-' + lab.NEWEST + '}"') and value.search(f"kernel.sh path {lab.OLDEST} debug")
+    files = [path for glob in ("scripts/*.sh", "qemu/*.py", "qemu/*.sh", "tests/*.py", "tests/*.sh", "tests/host/docs/*.py", "tests/perf/*.py",
+                               "tests/power/*.py", ".ci/run") for path in lab.ROOT.glob(glob) if path.name != "counts.py"]
+    assert len(files) > 40, len(files)
+    for path in files:
+        assert not (found := value.search(path.read_text())), f"{path}: {found[0]}"
+    for k in lab.KERNELS:
+        assert (lab.ROOT / f"qemu/kernel-{k}.config").exists() and (lab.ROOT / f"qemu/splats/{k}").exists(), k
+
+
 def variants() -> None:
     assert [lab.variant_of(debug) for debug in (None, "", "0", "1", "kcsan")] == [*["plain"] * 3, "debug", "kcsan"]
     try:
@@ -263,7 +278,7 @@ def each_guest_test_is_in_a_folder_and_has_a_name_of_its_own() -> None:
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees, end_checks, splats_found, quiet_lines, known_splats,
-    races_of_the_kernel, variants, archive, topologies, a_guest_test_is_found_by_its_name,
+    races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, variants, archive, topologies, a_guest_test_is_found_by_its_name,
     each_guest_test_is_in_a_folder_and_has_a_name_of_its_own]
 
 

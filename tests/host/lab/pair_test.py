@@ -12,7 +12,7 @@ import lab  # noqa: E402
 import pair  # noqa: E402
 import tap  # noqa: E402
 
-KERNEL = lab.Kernel("7.2", "plain", Path("/nonexistent"))
+KERNEL = lab.Kernel(lab.NEWEST, "plain", Path("/nonexistent"))
 
 
 class Life(lab.Boot):
