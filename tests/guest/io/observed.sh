@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What others see of a request, and what is counted of a write that the kernel bounces: observed.cpp and busy.cpp have the cases.
+# What others see of a request, and what is counted of a write that the kernel bounces: observed.cpp and busy_page.cpp have the cases.
 # group: io
 # topologies: switch
 # timeout: 60
@@ -11,5 +11,5 @@ mount_disk
 pattern fill /mnt/disk/observed 0 65536 pattern:1
 sync
 relay observed /mnt/disk/observed
-relay busy "$(nvme_disk)" 4096 $((600 << 20)) # the descriptors of ext4's groups; nothing of its own
+relay busy_page "$(nvme_disk)" 4096 $((600 << 20)) # the descriptors of ext4's groups; nothing of its own
 plan $tap_n

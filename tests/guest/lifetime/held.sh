@@ -119,11 +119,11 @@ table crowd "0 $(blockdev --getsz "$disk") linear $disk 0"
 # More commands than a work queue has workers for: each is refused by the suspended device until it may wait.
 crowded=1100
 mkfifo /tmp/crowd.go
-exec {crowd_fd}< <(exec crowd /dev/mapper/crowd $crowded </tmp/crowd.go)
+exec {crowd_fd}< <(exec ring_commands /dev/mapper/crowd $crowded </tmp/crowd.go)
 exec {go_fd}>/tmp/crowd.go
 read -r _ <&"$crowd_fd"
 mkfifo /tmp/late.go
-exec {late_fd}< <(exec crowd /dev/mapper/crowd 1 destroy </tmp/late.go)
+exec {late_fd}< <(exec ring_commands /dev/mapper/crowd 1 destroy </tmp/late.go)
 exec {late_go_fd}>/tmp/late.go
 read -r _ <&"$late_fd"
 start_owner

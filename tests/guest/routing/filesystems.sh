@@ -45,7 +45,7 @@ sync
 refused "a realtime file" /mnt/xfs/rt $REALTIME REALTIME 2
 touch /mnt/xfs/later
 same "a file that becomes a realtime one while it is registered" "0 20 0 -$EXDEV $REALTIME 0" \
-	"$(remembered read /mnt/xfs/later "xfs_io -c 'chattr +r' /mnt/xfs/later && pattern fill /mnt/xfs/later 0 $mib pattern:2 && sync")"
+	"$(second_request read /mnt/xfs/later "xfs_io -c 'chattr +r' /mnt/xfs/later && pattern fill /mnt/xfs/later 0 $mib pattern:2 && sync")"
 umount /mnt/xfs
 
 mkfs.xfs -q -f -m reflink=1 "$c"
@@ -61,9 +61,9 @@ mkfs.ext4 -q -F "$c"
 mount "$c" /mnt/ext4 || bail "no ext4"
 pattern fill /mnt/ext4/file 0 16384 pattern:1
 sync
-same "a write after another one" "0 0 4096 0 0 4096" "$(remembered write /mnt/ext4/file true)"
-same "a write after the file lost its extents" "0 0 4096 -$EXDEV $NO_DIO 0" "$(remembered write /mnt/ext4/file "chattr -e /mnt/ext4/file")"
-same "and after it has them again" "-$EXDEV $NO_DIO 0 0 0 4096" "$(remembered write /mnt/ext4/file "chattr +e /mnt/ext4/file")"
+same "a write after another one" "0 0 4096 0 0 4096" "$(second_request write /mnt/ext4/file true)"
+same "a write after the file lost its extents" "0 0 4096 -$EXDEV $NO_DIO 0" "$(second_request write /mnt/ext4/file "chattr -e /mnt/ext4/file")"
+same "and after it has them again" "-$EXDEV $NO_DIO 0 0 0 4096" "$(second_request write /mnt/ext4/file "chattr +e /mnt/ext4/file")"
 umount /mnt/ext4
 
 # --- what is refused

@@ -28,7 +28,7 @@ for level in raid1 raid10; do
 	check "$level: nothing was sent to the near leg" host compare disk0 0 65536 byte:17
 	check "$level: nor to the far one" host compare disk1 0 65536 byte:17
 
-	got=$(plain /dev/md0 8192 34)
+	got=$(plain_odirect /dev/md0 8192 34)
 	if [ "$LAB_K" = 6.12 ]; then
 		same "$level: on 6.12 md takes no plain O_DIRECT of such memory at all" -$EREMOTEIO "$got"
 		check "$level: the near leg is as it was" host compare disk0 0 65536 byte:17

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// busy DRIVE OFF FREE_OFF: writes to a drive that has a mounted filesystem. The page at OFF holds a block that the filesystem
-// keeps in use, so the kernel cannot take it out of the page cache and writes by way of it. What is counted must say so,
-// and where nothing may be bounced nothing is written. The block gets the bytes that it has. The page at FREE_OFF is
-// nobody's.
+// busy_page DRIVE OFF FREE_OFF: writes to a drive that has a mounted filesystem. The page at OFF holds a block that the
+// filesystem keeps in use, so the kernel cannot take it out of the page cache and writes by way of it. What is counted
+// must say so, and where nothing may be bounced nothing is written. The block gets the bytes that it has. The page at
+// FREE_OFF is nobody's.
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// crowd DEVICE N [destroy]: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the kernel has
-// them all, and at the end how many came whole. destroy: after "sent" destroys the buffer, says "destroyed" when that has
-// returned, and at the end how many found no buffer.
+// ring_commands DEVICE N [destroy]: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the
+// kernel has them all, and at the end how many came whole. destroy: after "sent" destroys the buffer, says "destroyed"
+// when that has returned, and at the end how many found no buffer.
 #include <liburing.h>
 
 #include "../../tools/command.hpp"
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
 	const uint32_t file_id = raw::add_file(dev, file);
 	io_uring ring{};
 	if (!file_id || !buf.out_buf_id || io_uring_queue_init(n, &ring, 0))
-		raw::die("crowd");
+		raw::die("ring_commands");
 	// From here on the route is known, and a command need not look for it.
 	auto first = raw::io(file, buf.out_buf_id, 0, 0, len);
 	if (raw::call(dev, PEERDMA_READ, first))

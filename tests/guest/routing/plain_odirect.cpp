@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// plain FILE OFFSET BYTE: one block of BYTE from a buffer of the first provider by a plain O_DIRECT pwrite(2) of its
+// plain_odirect FILE OFFSET BYTE: one block of BYTE from a buffer of the first provider by a plain O_DIRECT pwrite(2) of its
 // mapping, which asks PeerDMA nothing. Prints the bytes written, or the errno as a negative number.
 #include <cstring>
 #include <sys/mman.h>
