@@ -2,10 +2,11 @@
 # Verbs only: what each does is in the folder it names.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
 #   T=switch|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd  topology (demo: not edu, edu-vtd; bounce, far, rp-intel: the read is refused)
-#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile  tests
+#   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile  tests    TEST=name  one of them
+#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE KSRC ACCEL V
+export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE KSRC ACCEL V
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -17,45 +18,30 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-rdma bench check soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install uninstall deb deb-check cache cache-clean clean
+.PHONY: help hooks compile_commands.json demo demo-rdma bench check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install uninstall deb deb-check cache cache-clean clean
 
+#= See it, check it
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
 
 demo-rdma: ## two guests: a file of the one's drives into the other's GPU, by NVMe and NFS over RDMA, and back, proven (FILE=, K=)
 	$(Q)scripts/demo.sh rdma
 
-bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
-	$(Q)scripts/bench.sh
+check: ## what catches nearly everything, or what is selected from all tests (K=, DEBUG=, T=, GROUP=, TEST=, CHANGED=1, TIMES=1)
+	$(Q)TIER=check scripts/check.sh $(if $(TIMES),--times)
 
-check: ## every test: host, lab, guests on both kernels and a debug kernel (K=, DEBUG=, T=, GROUP=)
-	$(Q)scripts/check.sh
+check-quick: ## host tests and one guest (CHANGED=1, TIMES=1)
+	$(Q)TIER=quick scripts/check.sh $(if $(TIMES),--times)
 
-soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OPS=200000, SEED=1)
-	$(Q)scripts/soak.sh
+check-all: ## every test: host, lab, guests on each kernel and a debug kernel (TIMES=1)
+	$(Q)TIER=all scripts/check.sh $(if $(TIMES),--times)
 
-soak-revoke: ## everything that can happen to a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
-	$(Q)scripts/soak.sh revoke
+help: ## this list
+	@awk -F':.*## ' '/^#= / { printf "\n%s\n", substr($$0, 4) } /^[a-z][a-z_. -]*:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@sed -n 's/^#   /  /p' Makefile
 
-# A shell counts in SECONDS itself.
-fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, FAST=1, DEBUG=0 is blind, PROGRAM= replays)
-	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz.sh
-
-fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
-	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
-
-mutants: ## break the module in one place after another: the test that is meant for it must notice (K=, NAME="limit-*")
-	$(Q)scripts/mutants.sh
-
-coverage: ## which lines and branches of kernel/ the guest tests run (K=, T=, GROUP=, JSON=/file)
-	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")
-
-lint: ## style and static analysis of everything
-	$(Q)scripts/lint.sh
-
-docs: ## the documentation as HTML, in build/docs, its links checked
-	$(Q)scripts/docs.sh
-
+#= Build and install
 module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache; W=1: a warning is a failure)
 	$(Q)scripts/module.sh "$(KDIR)"
 
@@ -71,8 +57,8 @@ uninstall: ## what install has put there (PREFIX=, DESTDIR=)
 deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
 	$(Q)scripts/deb.sh
 
-deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, 7.2 and the newest, outside programs, removal (as root)
-	$(Q)tests/packages.sh
+docs: ## the documentation as HTML, in build/docs, its links checked
+	$(Q)scripts/docs.sh
 
 cache: ## what the lab's cache holds, with sizes
 	$(Q)qemu/kernel.sh list
@@ -83,7 +69,37 @@ cache-clean: ## empty the lab's cache
 clean: ## remove the build folder
 	$(Q)rm -rf "$(BUILD)"
 
-help: ## this list
-	@sed -n 's/^\([a-z][a-z -]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
-	@echo
-	@sed -n 's/^#   /  /p' Makefile
+#= Develop
+lint: ## style and static analysis of everything
+	$(Q)scripts/lint.sh
+
+hooks: ## let git format-check and lint what is staged before each commit
+	$(Q)scripts/hooks.sh
+
+compile_commands.json: ## what clangd wants to know of user/ and its tests
+	$(Q)scripts/compile_commands.py $@
+
+bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
+	$(Q)scripts/bench.sh
+
+coverage: ## which lines and branches of kernel/ the guest tests run (K=, T=, GROUP=, JSON=/file)
+	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")
+
+mutants: ## break the module in one place after another: the test that is meant for it must notice (K=, NAME="limit-*")
+	$(Q)scripts/mutants.sh
+
+# A shell counts in SECONDS itself.
+fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, FAST=1, DEBUG=0 is blind, PROGRAM= replays)
+	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz.sh
+
+fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
+	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
+
+soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OPS=200000, SEED=1)
+	$(Q)scripts/soak.sh
+
+soak-revoke: ## everything that can happen to a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
+	$(Q)scripts/soak.sh revoke
+
+deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, 7.2 and the newest, outside programs, removal (as root)
+	$(Q)tests/packages.sh

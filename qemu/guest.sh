@@ -6,7 +6,8 @@
 #
 #   begin NAME SECONDS      a test starts and may take so long
 #   (lines of the test)     TAP, and diagnostics
-#   end NAME STATUS         its exit status, "hung", or "mounted" if /mnt/disk cannot be unmounted
+#   end NAME STATUS BUSY    its exit status, "hung", or "mounted" if /mnt/disk cannot be unmounted; and the centiseconds
+#                           that the guest's CPUs were busy meanwhile
 #   check NAME ok|skip|not ok [DETAIL]
 #   verdict N               N lines came before this one: nothing was lost, nothing follows but init's "exit"
 set -u
@@ -53,9 +54,18 @@ whereabouts() {
 	done 2>/dev/null
 }
 
+# count_busy: sets busy to the centiseconds that the CPUs were not idle since boot
+count_busy() {
+	local _ user nice system irq softirq
+	read -r _ user nice system _ _ irq softirq _ </proc/stat
+	busy=$((user + nice + system + irq + softirq))
+}
+
 run_test() {
-	local path=$1 limit=$2 name out pid line='' end left start=$SECONDS
+	local path=$1 limit=$2 name out pid line='' end left start=$SECONDS busy before
 	name=$(basename "$path" .sh)
+	count_busy
+	before=$busy
 	tell "begin $name $limit"
 	mark "begin $name"
 	end=$((SECONDS + limit))
@@ -93,7 +103,8 @@ run_test() {
 	# Each test finds the drive without a filesystem mounted, whatever ran before it.
 	! mountpoint -q /mnt/disk || bounded 20 umount /mnt/disk || status=mounted
 	mark "end $name $status after $((SECONDS - start)) s"
-	tell "end $name $status"
+	count_busy
+	tell "end $name $status $((busy > before ? busy - before : 0))"
 }
 
 check() {

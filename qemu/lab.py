@@ -233,6 +233,14 @@ class Reason:
 
 
 @dataclass
+class Time:
+    """What one test of a boot took. work: seconds that the guest's CPUs were busy, all of them added up."""
+    test: str
+    seconds: float
+    work: float
+
+
+@dataclass
 class Outcome:
     guest: Guest
     lines: list[Line] = field(default_factory=list)
@@ -241,6 +249,7 @@ class Outcome:
     seconds: float = 0.0
     known_splats: set[str] = field(default_factory=set)
     slow: list[str] = field(default_factory=list)   # tests that were close to their time limit
+    times: list[Time] = field(default_factory=list)
     spoke: bool = False  # the guest's script said something
     peer_stood_still: bool = False
 
@@ -315,8 +324,9 @@ class Judge:
             self.plan, self.plan_note, self.seen, self.latest = None, "", 0, []
         elif self.current is None and text.startswith("check ") and len(words) > 1:
             self.check(words[1], " ".join(words[2:]))
-        elif self.current is not None and words[:2] == ["end", self.current] and len(words) == 3:
-            self.end(words[2])
+        elif (self.current is not None and words[:2] == ["end", self.current]
+              and re.fullmatch(r"end \S+ \S+ [0-9]{1,9}", text)):
+            self.end(words[2], int(words[3]) / 100)
         elif self.current is not None:
             self.tap(text)
         else:
@@ -345,7 +355,7 @@ class Judge:
             if self.seen:
                 self.outcome.lines[-1].notes.append(text)
 
-    def end(self, status: str) -> None:
+    def end(self, status: str, work: float) -> None:
         name = self.current
         assert name is not None
         if status == "hung":
@@ -359,6 +369,7 @@ class Judge:
         elif self.plan == 0:
             self.outcome.lines.append(Line(name, True, name, self.plan_note))
         took = time.monotonic() - self.begun
+        self.outcome.times.append(Time(name, took, work))
         if took > CLOSE * self.limit:
             self.outcome.slow.append(f"{name} took {took:.0f} of its {self.limit} s")
         self.done.append(name)

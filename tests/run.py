@@ -1,10 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make check`: host tests, must-fail runs of the lab, and guest tests on every kernel.
+"""The engine of `make check`, `check-quick` and `check-all`: host tests, must-fail runs of the lab, guest tests.
 
-From the environment: K=kernel of the lab, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest test's group).
-Without them everything runs but what is long: each kernel plain on all topologies, the newer one's debug build on two.
-One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
+From the environment: TIER=quick|check|all (the default); K=kernel of the lab, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest
+test's group), TEST=name, which select from everything; CHANGED=1, which selects what the files that differ from the upstream
+branch can affect (tests/changed.py). One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
+
+  quick   host tests and guest tests marked "# tier: quick", on the newest kernel
+  check   host tests but those marked "# tier: all"; every other guest test once, on the newest kernel and its first topology;
+          those marked "# tier: debug" on the newest kernel's debug build too, if the cache has it
+  all     everything but what is long: each kernel plain on all topologies, the newer one's debug build on some
 """
 from __future__ import annotations
 
@@ -17,15 +22,18 @@ import shutil
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent / "power"), str(Path(__file__).resolve().parent.parent / "qemu")]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent / "power"),
+                str(Path(__file__).resolve().parent.parent / "qemu")]
 import lab  # noqa: E402
 import powercut  # noqa: E402
+from changed import Affected  # noqa: E402
 
 NEWEST, OLDEST = lab.NEWEST, lab.OLDEST
 DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
+TIERS = ("quick", "check", "all")
 HOST_TIMEOUT = 300
 POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
 
@@ -39,12 +47,26 @@ class Result:
     reason: str = ""
 
 
+@dataclass
+class Took:
+    """How long a test took. wait: seconds in which no CPU of the guest had work; None for the host's tests and for boots."""
+    where: str
+    test: str
+    seconds: float
+    work: float | None = None
+
+    @property
+    def wait(self) -> float | None:
+        return None if self.work is None else max(0.0, self.seconds - self.work)
+
+
 class Report:
     """Says each result as it comes, and the sum at the end."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
         self.slow: list[str] = []
+        self.times: list[Took] = []
         self.start = time.monotonic()
 
     def step(self, text: str) -> None:
@@ -62,16 +84,43 @@ class Report:
     def count(self, status: str) -> int:
         return sum(result.status == status for result in self.results)
 
-    def close(self) -> int:
+    def show_times(self) -> None:
+        print(f"{'seconds':>8} {'work':>7} {'wait':>7}  where and test")
+        for took in sorted(self.times, key=lambda took: -took.seconds):
+            work, wait = ("" if value is None else f"{value:.1f}" for value in (took.work, took.wait))
+            print(f"{took.seconds:8.1f} {work:>7} {wait:>7}  {took.where} {took.test}")
+
+    def close(self, show_times: bool = False) -> int:
         passed, failed, skipped = (self.count(s) for s in ("passed", "failed", "skipped"))
         self.step("done")
+        if show_times:
+            self.show_times()
         for text in self.slow:
             print(f"slow {text}")
+        repeat: dict[str, None] = {}
         for result in self.results:
             if result.status == "failed":
                 print(f"FAIL {result.where} {result.test}: {result.text or result.reason}")
+                repeat[repeat_command(result)] = None
+        if repeat:
+            print("To repeat what failed:", *(f"  {command}" for command in repeat), sep="\n")
         print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
         return 1 if failed or not passed else 0
+
+
+def repeat_command(result: Result) -> str:
+    """What runs the test of a result again, alone."""
+    if result.where in ("host", "kernel", "meta") or "/" not in result.where:
+        return f"make check TEST={result.test}" if result.where == "host" else "make check-all"
+    kernel, topology = result.where.split("/")[:2]
+    if kernel == "meta":
+        return f"make check TEST={result.test}"
+    k, _, variant = kernel.partition("-")
+    debug = {"": "", "debug": " DEBUG=1"}.get(variant, f" DEBUG={variant}")
+    if topology == "power":
+        return f"make check K={k} GROUP=fail"
+    test = "" if result.test in ("boot", "modules") else f" TEST={result.test}"
+    return f"make check K={k}{debug} T={topology}{test}"
 
 
 # --- What was asked for ---------------------------------------------------------------------------
@@ -82,12 +131,18 @@ class Choice:
     variant: str  # plain: all that are run by default
     topology: str | None
     group: str | None
+    test: str | None = None
+    tier: str = "all"
 
     @classmethod
     def from_environment(cls) -> Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
-        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"))
+        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all")
+        if choice.tier not in TIERS:
+            raise lab.LabError(f"TIER={choice.tier}: expected {', '.join(TIERS)}")
+        if choice.selected:
+            choice = replace(choice, tier="all")
         if choice.k not in (None, *lab.KERNELS):
             raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {' or '.join(lab.KERNELS)}")
         if choice.topology:
@@ -99,8 +154,12 @@ class Choice:
         return self.variant != "plain"
 
     @property
+    def selected(self) -> bool:
+        return bool(self.k or self.slow or self.topology or self.group or self.test)
+
+    @property
     def everything(self) -> bool:
-        return not (self.k or self.slow or self.topology or self.group)
+        return self.tier == "all" and not self.selected
 
     @property
     def host(self) -> bool:
@@ -108,14 +167,22 @@ class Choice:
 
     @property
     def meta(self) -> bool:
-        return self.group == "meta" or not (self.group or self.topology)
+        return self.group == "meta" or (self.tier == "all" and not (self.group or self.topology))
 
     def power(self, variant: str) -> bool:
-        return variant == "plain" and self.group in (None, "fail") and self.topology in (None, powercut.TOPOLOGY)
+        return (self.tier == "all" and not self.test and variant == "plain" and self.group in (None, "fail")
+                and self.topology in (None, powercut.TOPOLOGY))
+
+    def names(self, name: str) -> bool:
+        return self.test in (None, name)
 
     @property
     def kernels(self) -> list[tuple[str, str]]:
         """(K, variant), in the order in which missing ones are built."""
+        if self.tier == "quick":
+            return [(NEWEST, "plain")]
+        if self.tier == "check":
+            return [(NEWEST, "plain"), (NEWEST, "debug")]
         if self.slow:
             return [(self.k or NEWEST, self.variant)]
         if self.k:
@@ -124,17 +191,26 @@ class Choice:
 
     def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
         """On one kernel or another, that is: see why_not."""
+        if self.tier != "all":
+            marks = test.words("tier")
+            marked = ("quick" in marks if self.tier == "quick" else
+                      "debug" in marks if variant == "debug" else "all" not in marks)
+            return marked and topology == test.words("topologies")[0] and variant in test.words("variants", variant)
         by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
-        return bool(by_default and topology in test.words("topologies")
+        return bool(self.names(test.name) and by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
                     and variant in test.words("variants", variant))
+
+    def wants_host(self, path: Path) -> bool:
+        """A script says in its header whether it is for check-all alone; a program cannot."""
+        return self.tier == "all" or path.suffix not in (".sh", ".py") or "\n# tier: all" not in path.read_text()
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a test is skipped, or nothing. What is long is run where something was asked for."""
         if k not in test.words("kernels", k):
             return f"not for {k}: {test.notes['because']}"
-        if self.everything and (k if variant == "plain" else variant) in test.words("long"):
+        if not self.selected and (k if variant == "plain" else variant) in test.words("long"):
             return f"long: GROUP={test.words('group')[0]} make check"
         return ""
 
@@ -180,6 +256,7 @@ TAP = re.compile(r"(not )?ok\b\s*\d*\s*-?\s*(.*?)(?:\s*# *skip\w*\s*(.*))?$", re
 
 
 async def run_host_test(path: Path, report: Report) -> None:
+    start = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         str(path), cwd=lab.ROOT, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT, env=os.environ | {"PEERDMA_BUILD": str(lab.BUILD)})
@@ -190,6 +267,7 @@ async def run_host_test(path: Path, report: Report) -> None:
         process.kill()
         report.add("host", name, "", "failed", f"not done after {HOST_TIMEOUT} s")
         return
+    report.times.append(Took("host", name, time.monotonic() - start))
     seen, plan, notes = 0, None, []
     failed = False
     for text in raw.decode(errors="replace").splitlines():
@@ -214,8 +292,8 @@ async def run_host_test(path: Path, report: Report) -> None:
 # --- Guests ---------------------------------------------------------------------------------------
 
 class Check:
-    def __init__(self, choice: Choice, report: Report) -> None:
-        self.choice, self.report = choice, report
+    def __init__(self, choice: Choice, report: Report, affected: Affected | None = None) -> None:
+        self.choice, self.report, self.affected = choice, report, affected or Affected.everything()
         # A guest has two CPUs but is busy on one most of the time: as many guests as the host has CPUs.
         self.slots = asyncio.Semaphore(max(1, os.cpu_count() or 1))
         self.make_lock = asyncio.Lock()
@@ -280,6 +358,9 @@ class Check:
         outcome = await self.boot(guest, where)
         self.used_splats.setdefault(kernel.k, set()).update(outcome.known_splats)
         self.report.slow += [f"{where} {text}" for text in outcome.slow]
+        self.report.times += [Took(where, took.test, took.seconds, took.work) for took in outcome.times]
+        around = outcome.seconds - sum(took.seconds for took in outcome.times)
+        self.report.times.append(Took(where, "boot and end", around))
         for line in outcome.lines:
             status = "failed" if not line.ok else "passed" if line.skip is None else "skipped"
             self.report.add(where, line.test, line.text, status, line.skip or "", line.notes)
@@ -347,12 +428,18 @@ class Check:
         """Everything to do, longest first where it can be chosen."""
         jobs = []
         choice = self.choice
-        tests = guest_tests()
+        affects = self.affected
+        tests = [test for test in guest_tests() if affects.guest(test.name, test.words("group"), test.path)]
         metas = [lab.Test.load(path) for path in sorted((lab.ROOT / "tests/meta").glob("*.sh"))] if choice.meta else []
+        metas = [test for test in metas if choice.names(test.name) and affects.meta]
         for path in host_tests() if choice.host else []:
-            jobs.append(self.host_test(path))
+            if choice.names(path.stem) and choice.wants_host(path) and affects.host(path):
+                jobs.append(self.host_test(path))
         for k, variant in reversed(choice.kernels):
             key = (k, variant)
+            if choice.tier == "check" and variant == "debug" and not lab.kernel(k, variant, False):
+                self.report.add(f"{k}-debug", "all tests", "", "skipped", "its kernel is not in the cache: make check-all builds it")
+                continue
             wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and way to boot
             for test in tests:
                 alone = test.name if "peer" in test.notes else ""
@@ -395,16 +482,20 @@ class Check:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument("--times", action="store_true", help="also print how long each test took, the longest first")
     args = parser.parse_args()
     report = Report()
     choice = Choice.from_environment()
+    affected = Affected.of_changes(lab.ROOT) if os.environ.get("CHANGED") else Affected.everything()
+    report.step(affected.text)
     lab.init_binary()
     lab.pattern_binary()
     shutil.rmtree(lab.BUILD / "check", ignore_errors=True)
-    asyncio.run(Check(choice, report).run())
-    status = report.close()
+    asyncio.run(Check(choice, report, affected).run())
+    status = report.close(args.times)
     if args.json:
-        args.json.write_text(json.dumps([asdict(result) for result in report.results], indent=1) + "\n")
+        args.json.write_text(json.dumps({"results": [asdict(result) for result in report.results],
+                                         "times": [asdict(took) for took in report.times]}, indent=1) + "\n")
     return status
 
 

@@ -8,7 +8,8 @@
 #   # variants: plain debug         optional, both if absent
 #   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands, else it is skipped
 #   # timeout: 60                   optional, seconds
-#   # long: 6.12 debug              optional: there only if K, DEBUG, T or GROUP is given
+#   # long: 6.12 debug              optional: there only if K, DEBUG, T, GROUP or TEST is given
+#   # tier: quick debug             optional: quick: in check-quick; debug: make check runs it on the debug kernel too; all: in check-all only
 #
 # lab.py's environment: LAB_K LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u

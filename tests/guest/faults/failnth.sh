@@ -4,6 +4,7 @@
 # names have this in them.
 # group: fail
 # topologies: switch
+# tier: debug
 # variants: debug
 # needs: CONFIG_FAILSLAB CONFIG_FAIL_PAGE_ALLOC CONFIG_FAULT_INJECTION_USERCOPY
 # timeout: 120

@@ -3,6 +3,7 @@
 # The storage fails: the block layer, the drive, its answers that never come, no room, a table of errors: iofaults.cpp.
 # group: fail
 # topologies: switch
+# tier: debug
 # variants: debug
 # needs: CONFIG_FAIL_MAKE_REQUEST CONFIG_FAIL_IO_TIMEOUT CONFIG_BLK_DEV_DM
 # timeout: 90

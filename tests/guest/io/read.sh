@@ -4,6 +4,7 @@
 # bytes outside the returned range must not have changed.
 # group: io
 # topologies: switch rp rp-vtd mf-vtd
+# tier: quick
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -3,6 +3,7 @@
 # Writes: the host fills the GPU's memory, the drive takes it from there, the host looks at the drive.
 # group: io
 # topologies: switch rp-vtd
+# tier: quick
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 

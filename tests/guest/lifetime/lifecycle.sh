@@ -3,6 +3,7 @@
 # Coming and going: load, publish, bind, unbind, kill, unload, each as often as a person would.
 # group: lifetime
 # topologies: switch rp-vtd
+# tier: debug
 # timeout: 180
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -3,6 +3,7 @@
 # What may go direct and what is refused, with which errno and reason: the same on every kernel.
 # group: route
 # topologies: switch rp rp-vtd rp-intel mf-vtd cmb
+# tier: quick
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 

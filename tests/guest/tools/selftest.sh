@@ -4,6 +4,7 @@
 # nothing behind, whatever ends it.
 # group: cli
 # topologies: switch rp-vtd rp-intel
+# tier: quick
 # variants: plain
 # timeout: 120
 # long: 6.12

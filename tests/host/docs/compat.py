@@ -22,7 +22,7 @@ BY_DEFAULT = run.Choice(None, "plain", None, None)
 README = run.lab.ROOT / "README.md"
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
-SENTENCE = re.compile(rf"each `make check` runs \d+ guest tests on {re.escape(run.NEWEST)}, \d+ on {re.escape(run.OLDEST)}")
+SENTENCE = re.compile(rf"each `make check-all` runs \d+ guest tests on {re.escape(run.NEWEST)}, \d+ on {re.escape(run.OLDEST)}")
 
 # What is proven, and by which guest tests.
 FEATURES = (
@@ -107,7 +107,7 @@ def topologies(k: str, variant: str) -> set[str]:
 
 
 def totals() -> str:
-    rows = ["| kernel | guest tests in each `make check` | topologies | more where it is asked for | not there |", "|---|---|---|---|---|"]
+    rows = ["| kernel | guest tests in each `make check-all` | topologies | more where it is asked for | not there |", "|---|---|---|---|---|"]
     for k, variant in KERNELS:
         found = of_kernel(k, variant)
         never = f"{len(found['never'])}" + (f": {', '.join(f'`{name}`' for name in found['never'])}" if variant == "plain" else "")
@@ -120,7 +120,7 @@ def debug() -> str:
     """Which tests the debug kernel runs, which where they are asked for, and which not."""
     found = of_kernel(run.NEWEST, "debug")
     lists = {key: ", ".join(f"`{name}`" for name in sorted(found[key])) for key in found}
-    return (f"On the debug kernel each `make check` runs {lists['always']}.\n"
+    return (f"On the debug kernel each `make check-all` runs {lists['always']}.\n"
             f"Where it is asked for (`DEBUG=1`, with the test's `T=` or `GROUP=`) it runs {lists['asked']}.\n"
             f"Plain only are {lists['never']}.")
 
@@ -133,7 +133,7 @@ def fabrics() -> str:
     def names(found: set[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(found))
     assert not new - old, f"a test that only {run.NEWEST} leaves out"
-    return (f"What takes long runs where it is asked for. A whole `make check` leaves out {names(old - new)} on {run.OLDEST},\n"
+    return (f"What takes long runs where it is asked for. A whole `make check-all` leaves out {names(old - new)} on {run.OLDEST},\n"
             f"{names(new)} on both kernels,\nand {names(debug_kernel)} on the debug kernel, and says so. `GROUP=rdma make check` runs them all.")
 
 
@@ -158,7 +158,7 @@ def rows_of(text: str, first: str) -> list[list[str]]:
 
 def readme() -> str:
     plain = [len(of_kernel(k, "plain")["always"]) for k in (run.NEWEST, run.OLDEST)]
-    text, nr = SENTENCE.subn(f"each `make check` runs {plain[0]} guest tests on {run.NEWEST}, {plain[1]} on {run.OLDEST}", README.read_text())
+    text, nr = SENTENCE.subn(f"each `make check-all` runs {plain[0]} guest tests on {run.NEWEST}, {plain[1]} on {run.OLDEST}", README.read_text())
     assert nr == 1, f"{README} does not say how many tests run"
     return text
 

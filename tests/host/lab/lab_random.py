@@ -16,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[3] / "qemu"), str(Path(__fi
 import lab  # noqa: E402
 import tap  # noqa: E402
 
-GOOD = ["check nvme ok", "begin one 60", "1..2", "ok 1 - first", "# a note", "ok 2 - second # SKIP why", "end one 0",
+GOOD = ["check nvme ok", "begin one 60", "1..2", "ok 1 - first", "# a note", "ok 2 - second # SKIP why", "end one 0 12",
         *(f"check {name} ok" for name in lab.CHECKS if name != "nvme")]
 WORDS = ["begin", "end", "check", "verdict", "exit", "ok", "not ok", "1..", "0", "-1", "99999999999999999999", "#", "",
          "one", "hung", "SKIP", "Bail out!", "\x00", "é", " "]

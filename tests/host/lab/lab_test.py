@@ -19,7 +19,7 @@ import tap  # noqa: E402
 
 KERNEL = lab.Kernel(lab.NEWEST, "plain", Path("/nonexistent"))
 TOPOLOGY = lab.Topology.load("switch")
-GOOD = ["check nvme ok", "begin t 60", "1..1", "ok 1 - it", "end t 0", "check p2pmem ok", "check modules ok",
+GOOD = ["check nvme ok", "begin t 60", "1..1", "ok 1 - it", "end t 0 5", "check p2pmem ok", "check modules ok",
         "check kcsan skip no", "check kmemleak skip no", "check dma-api skip no", "check stuck-tasks ok", "verdict 11",
         "exit 0"]
 
@@ -115,8 +115,8 @@ def skips() -> None:
 
 def test_ends() -> None:
     for status, kind in (("1", "died"), ("137", "died"), ("hung", "hung")):
-        assert kind in kinds([f"end t {status}" if line == "end t 0" else line for line in GOOD])
-    hung = judge(["begin t 60", "ok 1 - a", "# b", "ok 2 - c", "# sh(7) in wait4", "end t hung"])
+        assert kind in kinds([f"end t {status} 5" if line == "end t 0 5" else line for line in GOOD])
+    hung = judge(["begin t 60", "ok 1 - a", "# b", "ok 2 - c", "# sh(7) in wait4", "end t hung 5"])
     assert hung.reasons[0].notes == ["ok 2 - c", "# sh(7) in wait4"]
 
 
@@ -130,17 +130,17 @@ def what_fails_after_a_test_that_aborted_says_so() -> None:
         judged.close()
         return outcome
 
-    u = ["begin u 60", "1..2", "not ok 1 - a", "# why", "ok 2 - b", "end u 1", "check p2pmem not ok d lost 1"]
+    u = ["begin u 60", "1..2", "not ok 1 - a", "# why", "ok 2 - b", "end u 1 5", "check p2pmem not ok d lost 1"]
     said = "after t aborted in this boot"
-    for t in (["begin t 60", "ok 1 - a", "Bail out! no disk", "end t 1"], ["begin t 60", "1..1", "ok 1 - a", "end t 137"],
-              ["begin t 60", "1..1", "not ok 1 - a", "end t hung"]):
+    for t in (["begin t 60", "ok 1 - a", "Bail out! no disk", "end t 1 5"], ["begin t 60", "1..1", "ok 1 - a", "end t 137 5"],
+              ["begin t 60", "1..1", "not ok 1 - a", "end t hung 5"]):
         outcome = run_of(*t, *u)
         assert [line.notes for line in outcome.lines if line.test == "u"] == [[f"# failed, {said}", "# why"], []]
         about = {str(reason): said in str(reason) for reason in outcome.reasons if reason.kind not in ("not-ok", "no-verdict")}
         for reason, says in about.items():
             assert says == (" t " not in reason.partition(", after")[0] and not reason.startswith("died: t:")), reason
         assert about["died: u ended with status 1, " + said] and about["leak: d lost 1, " + said] and about["plan: v did not run, " + said]
-    assert not any("aborted" in str(reason) for reason in run_of("begin t 60", "1..1", "not ok 1 - a", "end t 0", *u[:-2], "end u 0").reasons)
+    assert not any("aborted" in str(reason) for reason in run_of("begin t 60", "1..1", "not ok 1 - a", "end t 0 5", *u[:-2], "end u 0 5").reasons)
     assert "plan: u did not run, " + said in map(str, run_of("begin t 60", "1..1").reasons)
 
 

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""Which tests the changed files can affect: `make check CHANGED=1`.
+
+A file that no rule knows affects everything, so a rule that is missing costs time and never a test.
+"""
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+EVERYTHING = "everything"
+# The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name, group:NAME
+# guest tests by group, meta the runs of the lab that must fail, EVERYTHING all of it. No words: no test reads the file.
+RULES: list[tuple[str, tuple[str, ...]]] = [
+    (r"\.gitignore|LICENSE.*|\.editorconfig|Documentation/.*\.(?:svg|dot|png)", ()),
+    (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/docs.*", ("host:(docs|man|results|perf)_test", "guest:docs.*")),
+    (r"user/man/.*", ("host:man_test",)),
+    (r"kernel/addons/.*", ("host:(module|layers_test|kernel.*)", "group:rdma", "group:fabric", "group:lifetime", "group:cufile")),
+    (r"kernel/.*", ("host:(module|layers_test|kernel.*|mutants_test|man_test|coverage_test)", "guest:.*")),
+    (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
+    (r"user/verbs/.*", ("host:.*", "group:rdma")),
+    (r"user/tools/.*", ("host:.*", "group:cli", "group:seeing", "group:io", "group:route")),
+    (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz")),
+    (r"tests/mutants/.*|tests/(?:mutants|mutation)\.py", ("host:mutants_test",)),
+    (r"tests/meta/.*", ("meta",)),
+    (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}",)),
+    (r"tests/host/.*", ("host:.*",)),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}",)),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
+    (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
+]
+SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed)\.sh")
+
+
+@dataclass
+class Affected:
+    """What to run. `text` says why."""
+    text: str = "everything that the tier has"
+    all: bool = True
+    hosts: list[str] = field(default_factory=list)   # regular expressions of names
+    guests: list[str] = field(default_factory=list)  # likewise
+    groups: set[str] = field(default_factory=set)
+    programs: set[str] = field(default_factory=set)
+    runs_meta: bool = False
+    root: Path = Path()
+
+    @classmethod
+    def everything(cls) -> Affected:
+        return cls()
+
+    @classmethod
+    def of_changes(cls, root: Path) -> Affected:
+        return cls.of_files(root, changed_files(root))
+
+    @classmethod
+    def of_files(cls, root: Path, files: list[str]) -> Affected:
+        affected = cls(f"what {len(files)} changed files can affect", False, root=root)
+        for path in files:
+            if not affected.add(path):
+                return cls(f"everything that the tier has: {path} may affect all of it")
+        return affected
+
+    def add(self, path: str) -> bool:
+        """False: this file may affect everything."""
+        if SHARED.fullmatch(path):
+            return False
+        for pattern, words in RULES:
+            if found := re.fullmatch(pattern, path):
+                for word in words:
+                    kind, _, value = word.partition(":")
+                    value = value.replace("{1}", re.escape(found[1]) if found.groups() else "")
+                    if "{1}" in word and not self.is_test(kind, found[1]):
+                        return False
+                    if kind == "host":
+                        self.hosts.append(value)
+                    elif kind == "guest":
+                        self.guests.append(value)
+                    elif kind == "group":
+                        self.groups.add(value)
+                    elif kind == "uses":
+                        self.programs.add(value)
+                    else:
+                        self.runs_meta = True
+                return True
+        return False
+
+    def is_test(self, kind: str, name: str) -> bool:
+        """Whether name is that of a test, or (uses) of a program that a guest test names: a library's file is neither."""
+        if kind == "host":
+            return any(path.stat().st_mode & 0o100 for path in (self.root / "tests/host").rglob(f"{name}.*"))
+        scripts = (self.root / "tests/guest").rglob("*.sh")
+        if kind == "guest":
+            return any(path.stem == name for path in scripts)
+        return any(re.search(rf"\b{re.escape(name)}\b", path.read_text()) for path in scripts)
+
+    def host(self, path: Path) -> bool:
+        return self.all or any(re.fullmatch(regex, path.stem) for regex in self.hosts)
+
+    def guest(self, name: str, groups: list[str], path: Path) -> bool:
+        if self.all or any(re.fullmatch(regex, name) for regex in self.guests) or self.groups & set(groups):
+            return True
+        return any(re.search(rf"\b{re.escape(program)}\b", path.read_text()) for program in self.programs)
+
+    @property
+    def meta(self) -> bool:
+        return self.all or self.runs_meta
+
+
+def changed_files(root: Path) -> list[str]:
+    """Against where the branch left its upstream, or the last commit without one; and what is not committed."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout
+    try:
+        base = git("merge-base", "HEAD", "@{upstream}").strip()
+    except subprocess.CalledProcessError:
+        base = "HEAD"
+    names = git("diff", "--name-only", "--no-renames", base) + git("ls-files", "--others", "--exclude-standard")
+    return sorted(set(names.splitlines()))

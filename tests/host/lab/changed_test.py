@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""tests/changed.py: what a changed file selects. What nobody knows must select everything."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve()
+while not (ROOT / "qemu/lab.py").exists():
+    ROOT = ROOT.parent
+sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).resolve().parent), str(ROOT / "tests/host"), str(ROOT / "qemu")]
+import lab  # noqa: E402
+import run  # noqa: E402
+import tap  # noqa: E402
+from changed import Affected  # noqa: E402
+
+GUESTS = {test.name: test for test in run.guest_tests()}
+
+
+def affected(*files: str) -> Affected:
+    return Affected.of_files(ROOT, list(files))
+
+
+def guests(*files: str) -> set[str]:
+    found = affected(*files)
+    return {name for name, test in GUESTS.items() if found.guest(name, test.words("group"), test.path)}
+
+
+def hosts(*files: str) -> set[str]:
+    found = affected(*files)
+    return {path.stem for path in run.host_tests() if found.host(path)}
+
+
+def unknown_selects_everything() -> None:
+    for path in ("Makefile", "qemu/lab.py", "tests/run.py", "a/new/file", "include/uapi/peerdma.h", "user/lib/buffer.cpp",
+                 "tests/guest/lib.sh", "tests/host/tap.py", "tests/tools/nobody_names_it.cpp"):
+        assert affected(path).all, path
+    assert affected("README.md", "qemu/lab.py").all
+
+
+def kernel_selects_all_guests() -> None:
+    assert guests("kernel/memory/mem.c") == set(GUESTS)
+
+
+def pages_select_their_tests() -> None:
+    assert "docs" in guests("README.md") and "read" not in guests("README.md")
+    assert "docs_test" in hosts("Documentation/limits.md")
+
+
+def a_test_selects_itself() -> None:
+    uring = next(path for path in GUESTS.values() if path.name == "uring").path.relative_to(ROOT)
+    assert guests(str(uring)) == {"uring"}
+    program = next((ROOT / "tests").rglob("throttled.cpp")).relative_to(ROOT)
+    assert "throttled" in guests(str(program)) and len(guests(str(program))) < 10
+
+
+def parts_select_their_groups() -> None:
+    cufile = guests("user/cufile/api/driver.cpp")
+    assert {"cufile", "registered"} <= cufile and "uring" not in cufile
+    assert not affected("user/cufile/api/driver.cpp").meta
+    assert affected(next(str(path.relative_to(ROOT)) for path in (ROOT / "tests/meta").glob("*.sh"))).meta
+
+
+def nothing_selects_nothing() -> None:
+    assert not guests() and not hosts() and not affected().meta
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
+                      parts_select_their_groups, nothing_selects_nothing]))
