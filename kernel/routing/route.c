@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * May this disk reach this provider directly? Decided before anything is submitted, because nothing
- * below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never learned
- * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
- * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
- * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
- * can really map a page of the provider. Of a disk that is reached over a network it is the network
- * card's function: fabric.c.
- *
  * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
  * has. A request holds it while it runs. Before each use it is compared with what is there now:
  * stack.c. The devices behind the leaves and the paths to them stay the same as long as the disks
  * do.
  */
 #include <linux/blkdev.h>
-#include <linux/device.h>
 #include <linux/fs.h>
 #include <linux/jiffies.h>
-#include <linux/pci-p2pdma.h>
-#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -26,142 +15,18 @@
 
 #include "compat/compat.h"
 #include "base/checks.h"
-#include "base/dma.h"
 #include "base/ids.h"
 #include "base/pair.h"
 #include "base/work.h"
 #include "memory/provider.h"
-#include "routing/fabric.h"
 #include "routing/queue.h"
 #include "routing/route.h"
 #include "routing/share.h"
 #include "routing/stack.h"
 
-#define IDLE (5 * HZ) /* a route that was not used so long is dropped */
+#define ROUTE_IDLE (5 * HZ) /* a route that was not used so long is dropped */
 #define ROUTE_STAMP HZ /* how often its use is noted: all CPUs share that cache line */
-#define UNSTEADY (2 * HZ) /* a network's way that keeps changing so long is none */
-
-/* Map a page for the device while its driver stays and its IOMMU domain is the same. */
-static int route_trial_map(struct peerdma_provider *provider, struct device *dev, struct page *page,
-			   u32 *map)
-{
-	u64 addr;
-	int err;
-
-	while (!device_trylock(dev)) {
-		err = peerdma_provider_pause(provider);
-		if (err)
-			return err;
-	}
-	err = dev->driver ? peerdma_dma_trial_map(dev, page, map, &addr) : -ENXIO;
-	device_unlock(dev);
-	return err;
-}
-
-static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_disk *leaf,
-			      struct page *page)
-{
-	struct device *client = &leaf->pdev->dev;
-	u32 reason = peerdma_disk_reason(leaf);
-
-	if (reason)
-		return reason;
-	leaf->result.distance = pci_p2pdma_distance(provider->pdev, client, false);
-	if (leaf->result.distance < 0)
-		return PEERDMA_REASON_DISTANCE;
-	switch (route_trial_map(provider, client, page, &leaf->result.map)) {
-	case 0:
-		return PEERDMA_REASON_NONE;
-	case -ENODEV:
-		return PEERDMA_REASON_REVOKED;
-	default:
-		return PEERDMA_REASON_MAPPING;
-	}
-}
-
-static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_disk *leaf,
-			     struct page *page)
-{
-	leaf->domain = pci_domain_nr(leaf->pdev->bus);
-	leaf->bdf = pci_dev_id(leaf->pdev);
-	leaf->result.reason = route_check_client(provider, leaf, page);
-	pci_dev_put(leaf->pdev);
-	leaf->pdev = NULL;
-}
-
-/* By its function, once that is known. In software there is none, and nothing to map. */
-static void route_check_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
-			       struct page *page)
-{
-	struct peerdma_fabric_end end = {};
-
-	if (!leaf->lookup)
-		return;
-	leaf->result.reason = peerdma_fabric_resolve(provider, leaf->lookup, &end);
-	leaf->lookup = NULL;
-	if (leaf->result.reason)
-		return;
-	if (!end.software) {
-		leaf->pdev = end.pdev;
-		route_check_leaf(provider, leaf, page);
-		return;
-	}
-	leaf->result.map = PEERDMA_MAP_SOFTWARE;
-	leaf->result.reason = peerdma_disk_reason(leaf);
-}
-
-/**
- * peerdma_route_check - walk a stack and judge each disk of it
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
- * @file: open
- * @bdev: where its bytes are, or NULL: on another machine
- * @page: any page of the provider
- * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
- */
-struct peerdma_stack *peerdma_route_check(struct peerdma_provider *provider, struct file *file,
-					  struct block_device *bdev, struct page *page)
-{
-	struct peerdma_stack *stack = bdev ? peerdma_stack_walk(provider, bdev->bd_disk) :
-					     peerdma_share_walk(file_inode(file));
-	unsigned int i;
-
-	if (IS_ERR(stack))
-		return stack;
-	for (i = 0; i < stack->nr; i++) {
-		if (stack->disks[i].kind == PEERDMA_DISK_LEAF)
-			route_check_leaf(provider, &stack->disks[i], page);
-		else if (peerdma_disk_is_leaf(&stack->disks[i]))
-			route_check_fabric(provider, &stack->disks[i], page);
-	}
-	return stack;
-}
-
-/* By the CPU is farther than any way of a device's own. */
-static bool result_is_farther(const struct peerdma_route_result *one,
-			      const struct peerdma_route_result *other)
-{
-	if (one->map == PEERDMA_MAP_SOFTWARE || other->map == PEERDMA_MAP_SOFTWARE)
-		return other->map != PEERDMA_MAP_SOFTWARE;
-	return one->distance > other->distance;
-}
-
-/**
- * peerdma_route_worst - the disk that says what the whole stack is
- * @stack: judged
- * Return: the first that refuses, else the leaf that is farthest away.
- */
-const struct peerdma_disk *peerdma_route_worst(const struct peerdma_stack *stack)
-{
-	const struct peerdma_disk *disk, *found = stack->disks;
-
-	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
-		if (disk->result.reason)
-			return disk;
-		if (result_is_farther(&disk->result, &found->result))
-			found = disk;
-	}
-	return found;
-}
+#define ROUTE_UNSTEADY (2 * HZ) /* a network's way that keeps changing so long is none */
 
 static void route_unguard_leaves(struct peerdma_stack *stack, unsigned int nr)
 {
@@ -172,7 +37,7 @@ static void route_unguard_leaves(struct peerdma_stack *stack, unsigned int nr)
 }
 
 /* md clears REQ_NOMERGE of each bio that it sends on. */
-static bool stack_has_md(const struct peerdma_stack *stack)
+static bool route_has_md(const struct peerdma_stack *stack)
 {
 	const struct peerdma_disk *disk;
 
@@ -187,7 +52,7 @@ static bool stack_has_md(const struct peerdma_stack *stack)
 static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack,
 			      struct page *page)
 {
-	bool md = stack_has_md(stack);
+	bool md = route_has_md(stack);
 	struct peerdma_guard *kept;
 	struct peerdma_disk *disk;
 	unsigned int i;
@@ -314,7 +179,7 @@ static void route_insert(struct peerdma_provider *provider, u64 id, struct peerd
 	if (peerdma_ids_insert(&provider->routes, &route->entry))
 		percpu_ref_kill(&route->refs);
 	else
-		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+		queue_delayed_work(peerdma_wq, &provider->prune, ROUTE_IDLE);
 }
 
 /* The route of this number, if it is known and still so, with a reference; or NULL. */
@@ -421,7 +286,7 @@ static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *p
 			result->reason = PEERDMA_REASON_REVOKED;
 			return ERR_PTR(err);
 		}
-		if (result->reason && changes > 2 && time_after(jiffies, begun + UNSTEADY))
+		if (result->reason && changes > 2 && time_after(jiffies, begun + ROUTE_UNSTEADY))
 			return ERR_PTR(peerdma_reason_errno(result->reason));
 	}
 	return route;
@@ -453,7 +318,7 @@ struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 	return route;
 }
 
-#define SHARE BIT_ULL(62) /* and its superblock's number: no diskseq gets there */
+#define ROUTE_SHARE BIT_ULL(62) /* and its superblock's number: no diskseq gets there */
 
 /**
  * peerdma_route_get_share - the route from a file of a share to a provider
@@ -469,7 +334,7 @@ struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider,
 					      struct page *page,
 					      struct peerdma_route_result *result)
 {
-	u64 id = SHARE | file_inode(file)->i_sb->s_dev;
+	u64 id = ROUTE_SHARE | file_inode(file)->i_sb->s_dev;
 	char address[PEERDMA_SHARE_ADDRESS] = {};
 	struct peerdma_route *route;
 
@@ -505,12 +370,12 @@ static void routes_prune(struct work_struct *work)
 	xa_for_each(&provider->routes.all, diskseq, entry) {
 		route = route_of(entry);
 		if (!peerdma_stack_is_unchanged(route->stack) ||
-		    time_after_eq(jiffies, READ_ONCE(route->used) + IDLE))
+		    time_after_eq(jiffies, READ_ONCE(route->used) + ROUTE_IDLE))
 			route_forget(provider, route);
 	}
 	rcu_read_unlock();
 	if (!xa_empty(&provider->routes.all))
-		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+		queue_delayed_work(peerdma_wq, &provider->prune, ROUTE_IDLE);
 }
 
 void peerdma_routes_init(struct peerdma_provider *provider)
