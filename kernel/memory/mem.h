@@ -45,16 +45,22 @@ struct peerdma_mem {
 };
 
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 *reason);
-int peerdma_mem_zero(struct peerdma_mem *mem);
 struct peerdma_mem *peerdma_mem_alloc_bounce(struct peerdma_mem *mem, u64 len);
 struct peerdma_mem *peerdma_mem_import(struct peerdma_provider *provider, struct peerdma_pin *pin,
 				       u32 *reason);
-void peerdma_mem_put_pages(struct peerdma_mem *mem);
-bool peerdma_mem_reclaim(struct peerdma_mem *mem);
-void peerdma_mem_count_busy(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
 void peerdma_mem_free(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
 		      int direction, u64 off, size_t len);
+
+/* mem_pages.c */
+bool peerdma_mem_get_pages(struct peerdma_mem *mem);
+bool peerdma_mem_get_external_pages(struct peerdma_mem *mem);
+void peerdma_mem_put_pages(struct peerdma_mem *mem);
+bool peerdma_mem_reclaim(struct peerdma_mem *mem);
+void peerdma_mem_count_busy(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
+
+/* mem_cpu.c */
+int peerdma_mem_zero(struct peerdma_mem *mem);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
@@ -69,6 +75,12 @@ static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsig
 	if (likely(!mem->chunks))
 		return mem->page + index;
 	return mem->chunks[index >> shift].bv_page + (index & (BIT(shift) - 1));
+}
+
+/* Of a dma-buf. */
+static inline bool peerdma_mem_is_imported(const struct peerdma_mem *mem)
+{
+	return mem->pin && mem->pin->imported;
 }
 
 #endif /* PEERDMA_MEM_H */
