@@ -295,10 +295,10 @@ void refusals()
 		report(logged("may not have buffer .*: .*" + why), what + ": the log says why");
 	};
 	refused("importing statically", EDU_STATIC, -EOPNOTSUPP, "imports statically");
-	refused("not for another device's memory", EDU_OWN, -EOPNOTSUPP, "does not take the memory of another device");
+	refused("not for another device's memory", EDU_OWN, -EOPNOTSUPP, "does not take memory of another device");
 	uint64_t counted = 2;
 	if (pins) {
-		refused("without hearing", EDU_DEAF, -EOPNOTSUPP, "cannot be told");
+		refused("without hearing", EDU_DEAF, -EOPNOTSUPP, "cannot be revoked");
 		counted++;
 	}
 	Importer pinner;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Importers of a buffer's dma-bufs: which of them may attach, and pin.
+ */
+#include <linux/device.h>
+#include <linux/module.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <uapi/peerdma.h>
+
+#include "compat/compat.h"
+#include "compat/dmabuf.h"
+#include "base/checks.h"
+#include "base/counters.h"
+#include "base/usage.h"
+#include "memory/buffer.h"
+#include "memory/ctx.h"
+#include "memory/export.h"
+#include "memory/provider.h"
+
+/*
+ * Most drivers of NICs pin, and cannot be told. They do no harm, but keep what they have until its
+ * user lets go of it, whatever is done to the buffer, and an unbind waits: root may want that.
+ */
+static bool pinned_importers;
+module_param(pinned_importers, bool, 0644);
+MODULE_PARM_DESC(pinned_importers, "let in who imports dma-bufs and cannot be told to let go");
+
+bool peerdma_exports_supported(void)
+{
+	return PEERDMA_DMABUF_REVOCABLE || READ_ONCE(pinned_importers);
+}
+
+/* The errno for @reason, which is counted and logged: an importer's driver hears the errno only. */
+int peerdma_export_refuse(struct peerdma_export *export, struct device *importer, u32 reason,
+			  const char *why)
+{
+	struct peerdma_buffer *buffer = export->buffer;
+
+	/* No request, but counted as one that was refused. */
+	peerdma_count_failure(&buffer->provider->stats, reason);
+	peerdma_count_failure(&buffer->opener->stats, reason);
+	pci_info_ratelimited(buffer->provider->pdev, "%s may not have buffer %llu of pid %d: %s\n",
+			     dev_name(importer), buffer->entry.id, buffer->opener->pid, why);
+	return peerdma_reason_errno(reason);
+}
+
+/* With a usage reference of the buffer. */
+static int export_check_importer(struct peerdma_export *export, struct dma_buf_attachment *attach)
+{
+	struct pci_dev *pdev = export->buffer->provider->pdev;
+	struct device *importer = attach->dev;
+
+	if (!attach->importer_ops)
+		return peerdma_export_refuse(export, importer, PEERDMA_REASON_IMPORTER,
+					     "its driver imports statically and cannot be revoked");
+	if (!attach->peer2peer)
+		return peerdma_export_refuse(export, importer, PEERDMA_REASON_IMPORTER,
+					     "its driver does not take memory of another device");
+	if (!dma_buf_attach_revocable(attach) && !READ_ONCE(pinned_importers))
+		return peerdma_export_refuse(export, importer, PEERDMA_REASON_IMPORTER,
+					     "its driver cannot be revoked");
+	if (pci_p2pdma_distance(pdev, importer, false) < 0)
+		return peerdma_export_refuse(export, importer, PEERDMA_REASON_DISTANCE,
+					     "the kernel knows no PCI route between the two");
+	return 0;
+}
+
+int peerdma_export_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	struct peerdma_export_attachment *import = kzalloc(sizeof(*import), GFP_KERNEL_ACCOUNT);
+	struct peerdma_export *export = dmabuf->priv;
+	int err = -ENODEV;
+
+	if (!import)
+		return -ENOMEM;
+	if (peerdma_usage_tryget(&export->buffer->usage)) {
+		err = export_check_importer(export, attach);
+		peerdma_usage_put(&export->buffer->usage);
+	}
+	if (err)
+		kfree(import);
+	else
+		attach->priv = import;
+	return err;
+}
+
+void peerdma_export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	kfree(attach->priv);
+}
+
+/* It stays where it is anyway. The question is only whether the importer hears that it goes. */
+int peerdma_export_pin(struct dma_buf_attachment *attach)
+{
+	struct peerdma_export *export = attach->dmabuf->priv;
+
+	if (PEERDMA_DMABUF_PIN || READ_ONCE(pinned_importers))
+		return 0;
+	return peerdma_export_refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+				     "its driver may not pin here, or might not let go when told");
+}
+
+void peerdma_export_unpin(struct dma_buf_attachment *attach)
+{
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Taking a buffer's dma-bufs back from importers.
+ */
+#include <linux/device.h>
+#include <linux/dma-resv.h>
+#include <linux/list.h>
+#include <linux/pci.h>
+#include <linux/ratelimit.h>
+#include <linux/slab.h>
+#include <linux/wait_bit.h>
+
+#include "compat/compat.h"
+#include "compat/dmabuf.h"
+#include "memory/buffer.h"
+#include "memory/ctx.h"
+#include "memory/export.h"
+#include "memory/mem.h"
+#include "memory/provider.h"
+
+#define EXPORT_PATIENCE HZ /* what importers have to give back what is taken from them */
+
+/* False: not now, the log would be flooded. */
+static bool export_log_importer(struct peerdma_buffer *buffer, struct dma_buf_attachment *attach)
+{
+	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
+	struct peerdma_export_attachment *import = attach->priv;
+
+	if (!import->mappings || import->named)
+		return true;
+	if (!__ratelimit(&limit))
+		return false;
+	pci_warn(buffer->provider->pdev,
+		 "%s was told to let go of buffer %llu of pid %d and has not\n",
+		 dev_name(attach->dev), buffer->entry.id, buffer->opener->pid);
+	import->named = true;
+	return true;
+}
+
+/**
+ * peerdma_exports_log - name who was told and has not let go
+ * @buffer: revoked, or about to be
+ *
+ * Does not wait for its lock, which such an importer may hold for long.
+ *
+ * Return: false: not all, try again.
+ */
+bool peerdma_exports_log(struct peerdma_buffer *buffer)
+{
+	struct dma_buf_attachment *attach;
+	struct peerdma_export *export;
+	bool all = true;
+
+	if (!dma_resv_trylock(&buffer->exports.resv))
+		return false;
+	/* What is on the list has its open file, and so the opener. */
+	list_for_each_entry(export, &buffer->exports.list, link) {
+		list_for_each_entry(attach, &export->dmabuf->attachments, node)
+			all = export_log_importer(buffer, attach) && all;
+	}
+	dma_resv_unlock(&buffer->exports.resv);
+	return all;
+}
+
+/*
+ * What importers still have under way when they have been told. Later ones are none of theirs:
+ * they can map nothing any more, and whoever has the dma-buf's descriptor may add fences of
+ * anybody's to it, without end.
+ */
+struct export_fences {
+	struct dma_fence **all;
+	unsigned int nr;
+	bool known; /* false: there was no memory to write them down */
+};
+
+static void export_get_fences(struct peerdma_exports *exports, struct export_fences *fences)
+{
+	dma_resv_assert_held(&exports->resv);
+	*fences = (struct export_fences){};
+	fences->known = !dma_resv_get_fences(&exports->resv, DMA_RESV_USAGE_BOOKKEEP, &fences->nr,
+					     &fences->all);
+}
+
+/* False: it took longer. */
+static bool export_fences_signalled(struct peerdma_exports *exports,
+				    const struct export_fences *fences, long time)
+{
+	unsigned int i;
+
+	if (!fences->known)
+		time = dma_resv_wait_timeout(&exports->resv, DMA_RESV_USAGE_BOOKKEEP, false, time);
+	for (i = 0; i < fences->nr && time > 0; i++)
+		time = dma_fence_wait_timeout(fences->all[i], false, time);
+	return time > 0;
+}
+
+static void export_put_fences(struct export_fences *fences)
+{
+	while (fences->nr)
+		dma_fence_put(fences->all[--fences->nr]);
+	kfree(fences->all);
+}
+
+/* The kernel's rule is that they are signalled in time: if not, somebody should hear of it. */
+static void export_wait_fences(struct peerdma_buffer *buffer, const struct export_fences *fences)
+{
+	if (export_fences_signalled(&buffer->exports, fences, EXPORT_PATIENCE))
+		return;
+	pci_warn(buffer->provider->pdev,
+		 "who imports buffer %llu of pid %d has not signalled its fences: waiting\n",
+		 buffer->entry.id, buffer->opener->pid);
+	export_fences_signalled(&buffer->exports, fences, MAX_SCHEDULE_TIMEOUT);
+}
+
+/**
+ * peerdma_exports_revoke - tell who has mapped a buffer, and wait a while
+ * @buffer: with its usage reference killed and drained: nobody can map any more
+ *
+ * The kernel's rules allow an importer to use the memory until its fences are signalled, whether it
+ * has unmapped or not, and to read what it does not want until it has unmapped. The first is waited
+ * for to the end, the second for EXPORT_PATIENCE: what is mapped keeps its pages.
+ */
+void peerdma_exports_revoke(struct peerdma_buffer *buffer)
+{
+	struct peerdma_exports *exports = &buffer->exports;
+	struct peerdma_export *export;
+	struct export_fences fences;
+
+	if (peerdma_mem_is_imported(buffer->mem))
+		return;
+	dma_resv_lock(&exports->resv, NULL);
+	list_for_each_entry(export, &exports->list, link)
+		dma_buf_invalidate_mappings(export->dmabuf);
+	export_get_fences(exports, &fences);
+	dma_resv_unlock(&exports->resv);
+	export_wait_fences(buffer, &fences);
+	export_put_fences(&fences);
+	if (!wait_var_event_timeout(&exports->mapped, !READ_ONCE(exports->mapped), EXPORT_PATIENCE))
+		peerdma_exports_log(buffer);
+}
