@@ -41,20 +41,24 @@ static inline void peerdma_uring_done(struct io_uring_cmd *cmd, s32 res, unsigne
 }
 
 /*
- * Defines the function name_ that io_uring calls in the submitter's task, around
- * body_(cmd, issue_flags). Since v6.19 it is given a request instead of a command. Drop with 6.12.
+ * PEERDMA_URING_TASK_CB() defines the function name_ that io_uring calls in the submitter's task,
+ * around body_(cmd, issue_flags). Since v6.19 its argument is a request instead of a command. Drop
+ * with 6.12.
  */
 #ifdef PEERDMA_HAVE_URING_TW_REQ
+#define PEERDMA_URING_TASK_DECLARE(name_) void name_(struct io_tw_req tw_req, io_tw_token_t tw)
 #define PEERDMA_URING_TASK_CB(name_, body_)                                              \
-	static void name_(struct io_tw_req tw_req, io_tw_token_t tw)                     \
+	PEERDMA_URING_TASK_DECLARE(name_)                                                \
 	{                                                                                \
 		body_(io_uring_cmd_from_tw(tw_req), IO_URING_CMD_TASK_WORK_ISSUE_FLAGS); \
 	}
 #else
-#define PEERDMA_URING_TASK_CB(name_, body_)                                   \
-	static void name_(struct io_uring_cmd *cmd, unsigned int issue_flags) \
-	{                                                                     \
-		body_(cmd, issue_flags);                                      \
+#define PEERDMA_URING_TASK_DECLARE(name_) \
+	void name_(struct io_uring_cmd *cmd, unsigned int issue_flags)
+#define PEERDMA_URING_TASK_CB(name_, body_) \
+	PEERDMA_URING_TASK_DECLARE(name_)   \
+	{                                   \
+		body_(cmd, issue_flags);    \
 	}
 #endif
 

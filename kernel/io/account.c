@@ -15,7 +15,7 @@
 #include "io/account.h"
 
 /* For who listens: what begins in one thread may end in another. */
-u32 peerdma_request_number(void)
+u32 peerdma_account_number(void)
 {
 	static atomic_t last;
 

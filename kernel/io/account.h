@@ -40,7 +40,7 @@ struct peerdma_io_end {
 	bool part;
 };
 
-u32 peerdma_request_number(void);
+u32 peerdma_account_number(void);
 void peerdma_account(const struct peerdma_io_end *seen, int err);
 void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_io_end *seen);
 

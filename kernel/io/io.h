@@ -19,7 +19,7 @@ struct peerdma_route;
 struct task_struct;
 
 /* A request of a task that is being killed, or has ended, is not continued. */
-static inline bool peerdma_task_is_dying(struct task_struct *task)
+static inline bool peerdma_io_task_is_dying(struct task_struct *task)
 {
 	return fatal_signal_pending(task) || READ_ONCE(task->flags) & PF_EXITING;
 }
@@ -33,7 +33,6 @@ static inline bool peerdma_io_is_frozen(struct file *file)
 	return false;
 }
 
-u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio);
 struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile);
 void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);

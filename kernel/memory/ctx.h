@@ -11,7 +11,7 @@
 struct file;
 struct inode;
 struct peerdma_provider;
-struct peerdma_uring_cache;
+struct peerdma_command_cache;
 
 /**
  * struct peerdma_ctx - one open file of /dev/peerdma, or of a provider's node
@@ -21,7 +21,7 @@ struct peerdma_uring_cache;
  * @inode: ours alone, for its mapping: proxy.c
  * @file: the open file, which holds this and not the other way round
  * @opener: who opened it, and what was done with it
- * @uring_cache: of uring.c
+ * @command_cache: of io/command.h
  */
 struct peerdma_ctx {
 	struct peerdma_provider *only; /* immutable */
@@ -30,7 +30,7 @@ struct peerdma_ctx {
 	struct inode *inode; /* immutable */
 	struct file *file; /* immutable */
 	struct peerdma_opener opener;
-	struct peerdma_uring_cache __percpu *uring_cache;
+	struct peerdma_command_cache __percpu *command_cache;
 };
 
 #endif /* PEERDMA_CTX_H */
