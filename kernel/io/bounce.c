@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bytes that a device cannot move itself: by way of a page of the same provider, or of host memory.
+ * Moves bytes that a device cannot move itself, by way of a page of the same provider or of host
+ * memory.
  */
 #include <linux/fs.h>
 #include <linux/gfp.h>
@@ -18,7 +19,7 @@
 #include "io/kiocb.h"
 #include "io/request.h"
 
-/* Read file blocks into some memory that is not the buffer. Whole ones from the block of pos on. */
+/* Reads whole blocks into memory other than the buffer, from the block that holds @pos on. */
 static ssize_t bounce_read_blocks(struct peerdma_request *io, struct iov_iter *iter, u64 pos,
 				  bool *direct)
 {
@@ -26,7 +27,9 @@ static ssize_t bounce_read_blocks(struct peerdma_request *io, struct iov_iter *i
 	return peerdma_kiocb_submit(io, iter, rounddown(pos, io->target.offset_align), direct);
 }
 
-/* Of len bytes from pos on those that came when got bytes were read from its block's start. */
+/*
+ * The bytes from @pos on, @len at most, of @got bytes that were read from the start of its block.
+ */
 static u64 bounce_bytes_wanted(struct peerdma_request *io, u64 pos, ssize_t got, u64 len)
 {
 	u64 skip = pos % io->target.offset_align;
@@ -34,7 +37,9 @@ static u64 bounce_bytes_wanted(struct peerdma_request *io, u64 pos, ssize_t got,
 	return got > (ssize_t)skip ? min_t(u64, got - skip, len) : 0;
 }
 
-/* Less than a block by way of a page of the same provider: no byte of it is in host memory. */
+/*
+ * Reads part of a block by way of @mem, a page of the same provider. No byte reaches host memory.
+ */
 static ssize_t bounce_read_page(struct peerdma_request *io, struct peerdma_mem *mem, u64 len)
 {
 	struct peerdma_io *req = io->req;
@@ -55,7 +60,10 @@ static ssize_t bounce_read_page(struct peerdma_request *io, struct peerdma_mem *
 	return ret;
 }
 
-/* One step of a read by way of host memory. copy holds whole blocks and is aligned to one. */
+/*
+ * One step of a read by way of host memory. @copy holds @size bytes, whole blocks, and is aligned
+ * to a block.
+ */
 static ssize_t bounce_read_host_step(struct peerdma_request *io, struct page *copy, u64 size,
 				     u64 len)
 {
@@ -79,7 +87,7 @@ static ssize_t bounce_read_host_step(struct peerdma_request *io, struct page *co
 	if (err)
 		return err;
 	len = bounce_bytes_wanted(io, pos, ret, len);
-	/* Cut short meanwhile: what came may all lie before what was asked for. */
+	/* The file was truncated meanwhile: all bytes that came may lie before @pos. */
 	if (!len)
 		return min_t(ssize_t, ret, 0);
 	peerdma_mem_write(io->buffer->mem, req->buf_off + req->out_done, page_address(copy) + skip,
@@ -89,7 +97,10 @@ static ssize_t bounce_read_host_step(struct peerdma_request *io, struct page *co
 	return ret < size ? 0 : ret;
 }
 
-/* The same of a write, under the parameter. The copy is taken with the usage reference. */
+/*
+ * One step of a write by way of host memory, under wait_outside. The buffer is read into @copy
+ * while the usage reference is held.
+ */
 static ssize_t bounce_write_host_step(struct peerdma_request *io, struct page *copy, u64 size,
 				      u64 len)
 {
@@ -111,7 +122,7 @@ static ssize_t bounce_write_host_step(struct peerdma_request *io, struct page *c
 	direct = !(io->file->f_flags & O_APPEND) &&
 		 peerdma_target_is_aligned(&io->target, pos, 0, len);
 	ret = peerdma_kiocb_submit(io, &iter, pos, &direct);
-	/* A direct write may have gone through the page cache. */
+	/* The kernel may have sent a direct write through the page cache. */
 	if (ret > 0 && !(io->file->f_flags & O_APPEND) && io->file->f_mapping->nrpages)
 		ret = peerdma_kiocb_write_back(io, pos, ret);
 	if (ret > 0) {
@@ -124,7 +135,7 @@ static ssize_t bounce_write_host_step(struct peerdma_request *io, struct page *c
 	return ret < (ssize_t)len ? min_t(ssize_t, ret, 0) : ret;
 }
 
-/* By way of host memory, whatever the alignments. Returns at a short step. */
+/* Moves @len bytes of any alignment by way of host memory. Returns 0 at a short step. */
 static int bounce_by_host_pages(struct peerdma_request *io, u64 len,
 				ssize_t (*move)(struct peerdma_request *io, struct page *copy,
 						u64 size, u64 len))
@@ -136,13 +147,13 @@ static int bounce_by_host_pages(struct peerdma_request *io, u64 len,
 	ssize_t ret = 1;
 	int err = 0;
 
-	/* Slower rather than not at all. */
+	/* Over the limit: try with one page. */
 	if (peerdma_charge_host(size)) {
 		size = max_t(u64, block, PAGE_SIZE);
 		if (peerdma_charge_host(size))
 			return peerdma_request_refuse(io, PEERDMA_REASON_MEMLOCK);
 	}
-	/* Aligned to itself. Not of the slab, whose pages have no references: NFS takes some. */
+	/* The pages are aligned to their size. Slab pages would not do: NFS takes references. */
 	copy = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_COMP | __GFP_NOWARN, get_order(size));
 	if (!copy)
 		err = -ENOMEM;
@@ -169,8 +180,8 @@ int peerdma_bounce_write(struct peerdma_request *io, u64 len)
 }
 
 /*
- * A partial block of a read. The device can only write it whole, so it goes somewhere else, and the
- * CPU moves just the bytes that were asked for from there to the buffer.
+ * Reads part of a block. A device writes whole blocks only, so the block goes to a bounce page, and
+ * the CPU copies the wanted bytes from there into the buffer.
  */
 int peerdma_bounce_read_block(struct peerdma_request *io, u64 len)
 {
@@ -181,7 +192,7 @@ int peerdma_bounce_read_block(struct peerdma_request *io, u64 len)
 		return ret;
 	if (io->wait_outside)
 		return peerdma_bounce_read(io, len);
-	/* Nobody sees more of this page than the device has just written. */
+	/* Not zeroed: only bytes that the device has just written are copied out of it. */
 	mem = peerdma_mem_alloc_bounce(io->buffer->mem, PAGE_ALIGN(io->target.offset_align));
 	if (IS_ERR(mem))
 		return peerdma_bounce_read(io, len);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Bytes of a request that a device cannot move itself.
+ * Moves bytes of a request that a device cannot move itself.
  */
 #ifndef PEERDMA_BOUNCE_H
 #define PEERDMA_BOUNCE_H
@@ -10,7 +10,7 @@
 
 struct peerdma_request;
 
-#define PEERDMA_BOUNCE_STEP SZ_64K /* bytes of host memory that a bounce takes at a time */
+#define PEERDMA_BOUNCE_STEP SZ_64K /* bytes of host memory per step */
 
 int peerdma_bounce_read(struct peerdma_request *io, u64 len);
 int peerdma_bounce_write(struct peerdma_request *io, u64 len);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Commands: cut into pieces, summed up, ended in the ring's task.
+ * Commands: cutting them into pieces, summing up their results, ending them in the ring's task.
  */
 #include <linux/fs.h>
 #include <linux/fsnotify.h>
@@ -15,12 +15,12 @@
 #include "io/command.h"
 #include "io/io.h"
 
-#define COMMAND_CACHE_MAX 64 /* commands that a CPU keeps for an open file */
-#define COMMAND_PIECES_MAX 256 /* of one command; what needs more goes to io_uring's worker */
+#define COMMAND_CACHE_MAX 64 /* free commands that a CPU keeps per open file */
+#define COMMAND_PIECES_MAX 256 /* per command; a longer one goes to io_uring's worker */
 
 struct kmem_cache *peerdma_command_slab;
 
-/* False: there are enough. */
+/* False if the cache is full. */
 static bool command_keep(struct peerdma_ctx *ctx, struct peerdma_command *command)
 {
 	struct peerdma_command_cache *cache = get_cpu_ptr(ctx->command_cache);
@@ -35,7 +35,7 @@ static bool command_keep(struct peerdma_ctx *ctx, struct peerdma_command *comman
 	return room;
 }
 
-/* In a task. */
+/* Task context only: the cache of a CPU is not safe against interrupts. */
 void peerdma_command_free(struct peerdma_ctx *ctx, struct peerdma_command *command)
 {
 	if (command->user || command->nr > 1)
@@ -45,11 +45,11 @@ void peerdma_command_free(struct peerdma_ctx *ctx, struct peerdma_command *comma
 }
 
 /**
- * struct command_segment - of a segment, while its pieces are looked at in order
+ * struct command_segment - result of a segment, as its pieces are added up in order
  * @len: bytes that were asked for
- * @res: bytes from its beginning on that were moved; -errno of the first piece that failed, as if
- *	the segment were one: what is short without an error is the end of the file
- * @cut: a piece before this one came short
+ * @res: bytes moved from its beginning on, or -errno of the first piece that failed. Short without
+ *	an error: the file ends there
+ * @cut: an earlier piece was short
  */
 struct command_segment {
 	u64 len;
@@ -57,7 +57,7 @@ struct command_segment {
 	bool cut;
 };
 
-/* Of the segment that begins with pieces[*i], which is then the next one's. */
+/* Sums up the segment that begins at pieces[*i]. Advances *i to the next segment. */
 static struct command_segment command_sum_segment(const struct peerdma_command *command,
 						  unsigned int *i)
 {
@@ -77,7 +77,10 @@ static struct command_segment command_sum_segment(const struct peerdma_command *
 	return result;
 }
 
-/* In the ring's task, or where the ring is torn down, by a worker that has no process's memory. */
+/*
+ * Writes the results of all segments to the process. A ring that is torn down ends its commands in
+ * a kernel thread, which has no mm of the process.
+ */
 static int command_report(const struct peerdma_command *command)
 {
 	struct peerdma_uring_seg __user *user = command->user;
@@ -93,7 +96,7 @@ static int command_report(const struct peerdma_command *command)
 	return 0;
 }
 
-/* The result of a command of more than one piece. */
+/* The result of a command of more than one piece, or of segments. */
 int peerdma_command_sum(const struct peerdma_command *command)
 {
 	int segments, whole = 0;
@@ -116,7 +119,7 @@ int peerdma_command_sum(const struct peerdma_command *command)
 	return command_report(command) ?: whole;
 }
 
-/* Of what was queued the kernel leaves this to its caller. */
+/* The VFS leaves the notification of a queued kiocb to its submitter. */
 void peerdma_command_notify(const struct peerdma_command *command)
 {
 	const struct peerdma_piece *piece = command->pieces;
@@ -154,7 +157,7 @@ static u64 command_count_pieces(const struct peerdma_command *command, u32 most)
 	return nr;
 }
 
-/* The next piece, of what begins @skip bytes after where @whole does. */
+/* Fills the piece that begins @skip bytes into @whole. */
 static void command_cut_piece(struct peerdma_piece *piece, struct peerdma_command *command,
 			      const struct peerdma_piece *whole, u32 skip, u32 most)
 {
@@ -165,7 +168,7 @@ static void command_cut_piece(struct peerdma_piece *piece, struct peerdma_comman
 	piece->len = min(whole->len - skip, most);
 }
 
-/* One in its place whose pieces the drive takes at once each, or ERR_PTR(-EAGAIN). */
+/* A copy of the command in which no piece is longer than @most, or ERR_PTR(-EAGAIN). */
 struct peerdma_command *peerdma_command_cut(struct peerdma_command *command, u32 most)
 {
 	const u64 nr = command_count_pieces(command, most);
@@ -190,7 +193,7 @@ struct peerdma_command *peerdma_command_cut(struct peerdma_command *command, u32
 	return cut;
 }
 
-/* Each command holds the open file: nothing of it is under way. */
+/* No command is under way: each holds the open file. */
 void peerdma_command_cache_free(struct peerdma_ctx *ctx)
 {
 	struct peerdma_command *command, *next;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An io_uring command while it is carried out: its memory, its result and its end.
+ * An io_uring command while it runs: its memory, its result and its end.
  */
 #ifndef PEERDMA_COMMAND_H
 #define PEERDMA_COMMAND_H
@@ -26,27 +26,25 @@ struct peerdma_route;
 extern struct kmem_cache *peerdma_command_slab; /* of commands of one piece */
 
 /**
- * struct peerdma_command - a command that is being carried out
- * @cmd: what io_uring knows it by
- * @file: referenced, by way of @pfile or itself
- * @pfile: the registered file, or NULL
- * @buffer: a usage reference is held until the last piece that was sent is done; not to be used
- *	after that
- * @route: held as long; NULL: there is none yet
- * @bdev: where the file's bytes are
- * @pid: the process that asked
- * @user: of a command of many pieces, where they came from and where their results go; else NULL
- * @left: pieces that are under way, and one of who sends them
- * @again: runs the pieces that were put off where they may wait
+ * struct peerdma_command - an io_uring command while it runs
+ * @cmd: io_uring's own struct
+ * @file: referenced, through @pfile if there is one
+ * @pfile: the registered file
+ * @buffer: with a usage reference until the last submitted piece is done. Not to be used after that
+ * @route: referenced as long as @buffer; NULL: not looked up yet
+ * @bdev: of @file
+ * @pid: the submitting process
+ * @user: segments of the process, which get the results; NULL: a command without segments
+ * @left: pieces under way, plus one while they are being submitted
+ * @again: runs the deferred pieces in a worker
  * @nr: number of @pieces
  * @buf_id: of @buffer
  * @flags: PEERDMA_IO_*
  * @write: direction
- * @cut: some segments are more than one piece
- * @put_off: some pieces were put off; written before @left is decremented
+ * @cut: a segment has several pieces
+ * @put_off: a piece was deferred; written before @left is decremented
  * @next: in a cache
- * @pieces: segments as they were read, once, from the process; if one is more than the drive takes
- *	at once, cut
+ * @pieces: the segments, read once from the process, cut to the length that the drive takes at once
  */
 struct peerdma_command {
 	struct io_uring_cmd *cmd;
@@ -72,9 +70,9 @@ struct peerdma_command {
 /**
  * struct peerdma_command_cache - one CPU's free commands of one piece
  * @first: linked by @next
- * @nr: how many
+ * @nr: number of them
  *
- * An open file has one for each CPU, used by tasks that are on it, with preemption off.
+ * An open file has one per CPU. Only tasks on that CPU use it, with preemption off.
  */
 struct peerdma_command_cache {
 	struct peerdma_command *first;
@@ -108,7 +106,7 @@ static inline struct peerdma_command *peerdma_command_take(struct peerdma_ctx *c
 	return command;
 }
 
-/* A piece as the command that it would be by itself. */
+/* The request that a piece would be by itself. */
 static inline struct peerdma_io peerdma_piece_io(const struct peerdma_piece *piece)
 {
 	return (struct peerdma_io){
@@ -120,7 +118,7 @@ static inline struct peerdma_io peerdma_piece_io(const struct peerdma_piece *pie
 	};
 }
 
-/* What the command results in, when all its pieces are done. */
+/* The result of a command whose pieces are all done. */
 static inline int peerdma_command_result(const struct peerdma_command *command)
 {
 	if (likely(command->nr == 1 && !command->user))
@@ -128,7 +126,7 @@ static inline int peerdma_command_result(const struct peerdma_command *command)
 	return peerdma_command_sum(command);
 }
 
-/* All pieces are done: the rest is for the submitter's task. */
+/* Ends a command whose pieces are all done, in the submitter's task. */
 static inline void peerdma_command_end(struct peerdma_command *command)
 {
 	io_uring_cmd_do_in_task_lazy(command->cmd, peerdma_command_task);

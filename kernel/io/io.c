@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads and writes of any offset and length. Whole blocks of the file go straight between the
- * storage and the buffer: a kiocb over one bio_vec, handed to the file's own methods
- * by the helpers that do the mode, security and notification checks. Nothing here is per page.
+ * Reads and writes of any offset and length. A request is planned in up to three parts: whole
+ * blocks go directly between the storage and the buffer, and the partial block at either end is
+ * bounced. Bounced bytes are counted, and reported with a reason.
  *
- * What is less than a block goes another way, is counted and named:
+ * A partial block of a read: the device reads the whole block into a bounce page of the same
+ * provider, and the CPU copies the wanted bytes into the buffer. If the pool has no page left, or
+ * the payer of the buffer is at its limit, host memory takes the place of that page.
  *
- * A read's partial block is read whole into a page of the same provider, and the CPU moves just the
- * bytes that were asked for from there to the buffer; where the provider has no page left, or who
- * pays for the buffer may have no more of it, by way of a page of host memory.
+ * A partial block of a write goes through the page cache, whose locks keep neighboring bytes
+ * intact, and is written back before the request ends. A write to a file that is open with O_APPEND
+ * does the same, because only the filesystem knows the offset.
  *
- * A write's partial block goes through the page cache, whose locks make sure that nobody's
- * neighbouring bytes are lost, and is written back before the request ends. So does a write at the
- * end of a file that is open with O_APPEND, because only the filesystem knows where that is.
+ * If the device cannot address the place in the buffer, the whole request goes through host memory.
  *
- * Where the place in the buffer is one that the device cannot address, all of it goes through host
- * memory.
- *
- * The parameter wait_outside: a request does not wait for the locks of a regular file with the
- * buffer's usage reference. A direct step is sent with IOCB_NOWAIT. What the filesystem does not
- * take so, and all partial blocks, go by host memory: the usage reference is put before that is
- * read or written.
+ * With the parameter wait_outside, a request holds no usage reference of the buffer while it waits
+ * for the locks of a regular file. A direct step is submitted with IOCB_NOWAIT. What the filesystem
+ * refuses then, and all partial blocks, go by way of host memory: the usage reference is put before
+ * host memory is read or written.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -50,7 +47,6 @@ static bool wait_outside;
 module_param(wait_outside, bool, 0644);
 MODULE_PARM_DESC(wait_outside, "wait for a file's locks with host memory only");
 
-/* As read(2) and write(2) do. */
 static void io_account_task(const struct peerdma_io *req, bool write)
 {
 	if (write) {
@@ -62,11 +58,11 @@ static void io_account_task(const struct peerdma_io *req, bool write)
 	}
 }
 
-/* One piece of a plan; to be called with what should be done when it begins. */
+/* Runs one part of a plan, unless an earlier part was short. */
 static int io_piece(struct peerdma_request *io, u64 begin, u64 len,
 		    int (*move)(struct peerdma_request *io, u64 len))
 {
-	/* A piece before came short: the file ends there now. */
+	/* An earlier part was short: the file now ends there. */
 	if (!len || io->req->out_done != begin)
 		return 0;
 	return move(io, len);
@@ -82,19 +78,18 @@ static int io_through_cache(struct peerdma_request *io, u64 len)
 	return io->wait_outside ? peerdma_bounce_write(io, len) : peerdma_steps(io, len, false);
 }
 
-/* Less than a block. */
 static int io_partial_block(struct peerdma_request *io, u64 len)
 {
 	return io->write ? io_through_cache(io, len) : peerdma_bounce_read_block(io, len);
 }
 
-/* What no device can address. */
+/* For a place in the buffer that no device can address. */
 static int io_through_host(struct peerdma_request *io, u64 len)
 {
 	return io->write ? io_through_cache(io, len) : peerdma_bounce_read(io, len);
 }
 
-/* Why bytes will not go direct, if some will not. */
+/* The reason why some bytes are bounced, or none. */
 static u32 io_plan_reason(const struct peerdma_plan *plan)
 {
 	if (plan->host_len)
@@ -102,7 +97,7 @@ static u32 io_plan_reason(const struct peerdma_plan *plan)
 	return plan->head_len || plan->tail_len ? PEERDMA_REASON_FILE_ALIGN : PEERDMA_REASON_NONE;
 }
 
-/* In the order of the file, so that what was done is always its beginning. */
+/* Moves the parts in file order, so that what was done is always the beginning of the range. */
 static int io_run_plan(struct peerdma_request *io, u64 len)
 {
 	struct peerdma_io *req = io->req;
@@ -122,7 +117,7 @@ static int io_run_plan(struct peerdma_request *io, u64 len)
 	return err;
 }
 
-/* Others write there too: where the file ends now, its server knows. */
+/* Gets the file's size from the server: other clients change it. */
 static noinline int io_ask_size(struct peerdma_request *io)
 {
 	struct kstat stat;
@@ -131,8 +126,8 @@ static noinline int io_ask_size(struct peerdma_request *io)
 }
 
 /*
- * A share may come short without an error: somebody else has cut the file short since its end was
- * known, or the server failed half way, and only the next request hears of that.
+ * A share may return a short count without an error: another client truncated the file, or the
+ * server failed halfway and reports that to the next request only.
  */
 static noinline void io_note_end(struct peerdma_request *io)
 {
@@ -154,7 +149,7 @@ static int io_read(struct peerdma_request *io)
 		return err;
 	len = peerdma_io_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
 	err = io_run_plan(io, len);
-	/* Short because the file is, not because the storage stopped half way. */
+	/* Short because of the file's size, not because the storage stopped halfway. */
 	if (req->out_done == len && len < req->len)
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
 	else if (unlikely(!io->target.bdev && !err))
@@ -171,13 +166,13 @@ static int io_write(struct peerdma_request *io)
 		req->out_reason = PEERDMA_REASON_APPEND;
 		return io_through_cache(io, len);
 	}
-	/* A filesystem cuts a write at this limit, perhaps in the middle of a block. */
+	/* The filesystem would cut a write at this limit, perhaps inside a block. */
 	if (S_ISREG(file_inode(io->file)->i_mode))
 		len = peerdma_io_clip(req->file_off, len, rlimit(RLIMIT_FSIZE)) ?: len;
 	return io_run_plan(io, len);
 }
 
-/* Most requests: whole blocks inside the file, by one kiocb, where the device can address them. */
+/* The common case: whole blocks inside the file, addressable by the device, in one kiocb. */
 static bool io_is_one_step(const struct peerdma_request *io)
 {
 	const struct peerdma_io *req = io->req;
@@ -206,7 +201,6 @@ static int io_move(struct peerdma_request *io)
 	return io->write ? io_write(io) : io_read(io);
 }
 
-/* As observers see it. */
 static struct peerdma_io_end io_end(struct peerdma_request *io)
 {
 	return (struct peerdma_io_end){
@@ -227,7 +221,7 @@ static noinline void io_trace_submit(struct peerdma_request *io)
 	trace_peerdma_submit(&seen);
 }
 
-/* A request that failed, or that somebody is watching. */
+/* For a request that failed, or is traced. */
 static noinline void io_account(struct peerdma_request *io, int err)
 {
 	struct peerdma_io_end seen = io_end(io);
@@ -239,14 +233,14 @@ static noinline void io_account_moved(struct peerdma_request *io, int err)
 {
 	u32 *reason = &io->req->out_reason;
 
-	/* How it was to be moved is said of what was moved: it is not why nothing was. */
+	/* These reasons tell how bytes were moved. They are not why none was. */
 	if (err && (*reason == PEERDMA_REASON_FILE_ALIGN || *reason == PEERDMA_REASON_BUF_ALIGN ||
 		    *reason == PEERDMA_REASON_APPEND))
 		*reason = PEERDMA_REASON_NONE;
 	io_account(io, err);
 }
 
-/* What peerdma_account() does, for the one case that has to be quick. */
+/* peerdma_account() for a request that succeeded and is not traced; hot path. */
 static void io_count(struct peerdma_request *io, int err)
 {
 	if (unlikely(err || peerdma_trace_is_on()))
@@ -256,15 +250,15 @@ static void io_count(struct peerdma_request *io, int err)
 }
 
 /*
- * NFS ends what it gives up, at "umount -f", with a number that no user may see: the kernel turns
- * it into another one where a signal is pending, and here none need be.
+ * NFS ends a request that "umount -f" aborts with -ERESTARTSYS. The kernel replaces that errno only
+ * where a signal is pending.
  */
 static int io_errno(int err)
 {
 	return err == -ERESTARTSYS ? -EIO : err;
 }
 
-/* The memory went while a device moved bytes of it: nobody knows which. */
+/* The device was reset or removed while it moved bytes: which bytes arrived is not known. */
 static noinline int io_fail_lost(struct peerdma_request *io)
 {
 	struct peerdma_io *req = io->req;
@@ -276,7 +270,7 @@ static noinline int io_fail_lost(struct peerdma_request *io)
 	return peerdma_request_refuse(io, PEERDMA_REASON_REVOKED);
 }
 
-/* With a usage reference of the buffer: its memory stays, but while io->outside. */
+/* The caller holds a usage reference of the buffer, which keeps its memory, unless io->outside. */
 static int io_run(struct peerdma_request *io)
 {
 	int err = peerdma_request_check(io);
@@ -288,9 +282,9 @@ static int io_run(struct peerdma_request *io)
 	if (trace_peerdma_submit_enabled())
 		io_trace_submit(io);
 	err = io_move(io);
-	/* What was moved was moved: the error, if it lasts, is the next request's. */
+	/* A partial success returns the bytes. A lasting error is returned by the next request. */
 	err = io->req->out_done ? 0 : io_errno(err);
-	/* Before the usage reference was put for good nothing was lost. */
+	/* With io->outside, all counted bytes were moved before the usage reference was put. */
 	if (unlikely(READ_ONCE(io->buffer->lost)) && !io->outside)
 		err = io_fail_lost(io);
 	io_count(io, err);
@@ -299,9 +293,8 @@ static int io_run(struct peerdma_request *io)
 }
 
 /*
- * What io_run() looks at before it sends anything, for who sends it in another way. After a success
- * the route is the caller's to put, when the device is done. nowait: -EAGAIN where a route has to
- * be looked for, which sleeps.
+ * The checks of io_run(), for a caller that submits by itself. After a success the caller puts the
+ * route when the device is done. @nowait: -EAGAIN if looking for a route would sleep.
  */
 int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerdma_buffer *buffer,
 		     struct peerdma_io *req, bool write, bool nowait, struct peerdma_target *target,
@@ -323,8 +316,8 @@ int peerdma_io_check(struct file *file, struct peerdma_file *pfile, struct peerd
 }
 
 /*
- * The file of a request, by descriptor or by id. *pfile is who holds it, NULL if the caller does
- * now. Let it go by peerdma_io_file_put().
+ * The file of a request, by descriptor or by id. *pfile holds the reference if it is not NULL. Put
+ * by peerdma_io_file_put().
  */
 struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile)
@@ -349,10 +342,10 @@ void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile)
 }
 
 /**
- * peerdma_io_enter - the buffer of a request
- * @ctx: whose buffer it is
+ * peerdma_io_enter - get the buffer of a request
+ * @ctx: owner of the buffer
  * @file: of the request
- * @req: names the buffer; its out_reason is written, and it is counted, if that was revoked
+ * @req: names the buffer. If that was revoked, the request is counted and its out_reason written
  * @write: direction
  * Return: the buffer with a usage reference, or ERR_PTR.
  */
@@ -370,13 +363,13 @@ struct peerdma_buffer *peerdma_io_enter(struct peerdma_ctx *ctx, struct file *fi
 }
 
 /**
- * peerdma_io_run - a read or write of a file that is held, as the ioctl does it; may sleep
- * @ctx: whose buffer it is
+ * peerdma_io_run - run a request as the ioctl does; may sleep
+ * @ctx: owner of the buffer
  * @file: referenced
  * @pfile: the registered file, or NULL
  * @req: its out_* members are filled
  * @write: direction
- * @submitter: whom a worker acts for; NULL: the current task
+ * @submitter: the task that a worker acts for; NULL: the current task
  * Return: 0 or -errno.
  */
 int peerdma_io_run(struct peerdma_ctx *ctx, struct file *file, struct peerdma_file *pfile,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One kiocb: handed to the file's own methods by the helpers that do the mode, security and
- * notification checks, and waited for.
+ * Submits one kiocb and waits for it. The kernel's own helpers call the file's methods: they do the
+ * mode, security and notification checks.
  */
 #include <linux/fs.h>
 #include <linux/fsnotify.h>
@@ -18,28 +18,28 @@
 #include "io/submitted.h"
 
 /*
- * The second guard against merging, behind queue.c's: bios merge only where their priority is
- * equal, hint included, and nothing in the kernel uses this hint. It can be forged; what it is for
- * is in Documentation/design.md, "Merging".
+ * The second guard against merging, after that of queue.c. The block layer merges only bios of
+ * equal priority, hint included, and no other code uses this hint. A user can forge it: see
+ * Documentation/design.md, "Merging".
  */
-#define KIOCB_HINT 512 /* plus the provider, modulo 512: two of them may map by different rules */
+#define KIOCB_HINT 512 /* plus the provider's id: providers may be mapped by different rules */
 
 u16 peerdma_kiocb_ioprio(struct peerdma_provider *provider, u16 ioprio)
 {
 	u16 hint = KIOCB_HINT | (provider->id % KIOCB_HINT);
 
-	/* submit_bio() replaces class NONE, hint and all. */
+	/* submit_bio() overwrites a priority of class NONE, with its hint. */
 	if (IOPRIO_PRIO_CLASS(ioprio) == IOPRIO_CLASS_NONE)
 		return IOPRIO_PRIO_VALUE_HINT(IOPRIO_CLASS_BE, IOPRIO_BE_NORM, hint);
 	return IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(ioprio), IOPRIO_PRIO_LEVEL(ioprio), hint);
 }
 
-/* What went into the page cache is to be on the storage when the caller hears of it. */
+/* Bytes in the page cache must be on the storage before the request returns. */
 ssize_t peerdma_kiocb_write_back(struct peerdma_request *io, loff_t pos, ssize_t len)
 {
 	int err;
 
-	/* A server has not stored it when it has taken it. */
+	/* A server that has accepted a write need not have stored it. */
 	if (unlikely(!io->target.bdev))
 		err = vfs_fsync_range(io->file, pos, pos + len - 1, 1);
 	else
@@ -48,7 +48,7 @@ ssize_t peerdma_kiocb_write_back(struct peerdma_request *io, loff_t pos, ssize_t
 	return err ?: len;
 }
 
-/* A kiocb, and who sleeps until it is done. */
+/* A kiocb and the task that waits for it. */
 struct kiocb_wait {
 	struct kiocb kiocb;
 	struct task_struct *sleeper; /* NULL: it is done */
@@ -61,7 +61,7 @@ static void kiocb_wait_complete(struct kiocb *kiocb, long res)
 	struct task_struct *sleeper = wait->sleeper;
 
 	wait->res = res;
-	/* From here on the sleeper may leave, and end: RCU keeps its struct. */
+	/* From here on the sleeper may return and exit. RCU keeps its task_struct. */
 	rcu_read_lock();
 	smp_store_release(&wait->sleeper, NULL); /* pairs with kiocb_wait_done() */
 	wake_up_process(sleeper);
@@ -81,9 +81,9 @@ static __always_inline ssize_t kiocb_wait_done(struct kiocb_wait *wait)
 }
 
 /*
- * Direct reads are sent as if nobody waited, and waited for here: a filesystem that waits itself
- * arms a timer each time, to wake up now and then, which costs more than our whole own part. A
- * write that nobody waits for might be completed by a worker thread instead of the interrupt.
+ * Direct reads are submitted asynchronously and waited for here. A filesystem that waits itself
+ * arms a timer for each read, which costs more than this module's whole part. Writes stay
+ * synchronous: an asynchronous write may be completed by a worker thread instead of the interrupt.
  */
 static ssize_t kiocb_read(struct peerdma_request *io, struct kiocb_wait *wait,
 			  struct iov_iter *iter)
@@ -100,7 +100,7 @@ static ssize_t kiocb_read(struct peerdma_request *io, struct kiocb_wait *wait,
 	if (ret != -EIOCBQUEUED)
 		return ret;
 	ret = kiocb_wait_done(wait);
-	/* Of what was queued the kernel leaves this to its caller. */
+	/* The VFS leaves the notification of a queued kiocb to its submitter. */
 	if (ret > 0)
 		fsnotify_access(io->file);
 	return ret;
@@ -113,8 +113,8 @@ static void kiocb_wait_complete_write(struct kiocb *kiocb, long res)
 }
 
 /*
- * NFS lets go of who waits for it when he is killed, and goes on with the pages. Waited for here,
- * nobody leaves before the last byte.
+ * A killed task stops waiting inside NFS, which goes on using the pages. This wait cannot be
+ * interrupted, so the pages stay until the last byte.
  */
 static noinline ssize_t kiocb_write_share(struct peerdma_request *io, struct kiocb_wait *wait,
 					  struct iov_iter *iter)
@@ -137,15 +137,15 @@ static ssize_t kiocb_write(struct peerdma_request *io, struct kiocb *kiocb, stru
 {
 	ssize_t ret = peerdma_iocb_iter_write(io->file, kiocb, iter);
 
-	/* Where an appending write went is known only now. */
+	/* The offset of an appending write is known only now. */
 	if (ret > 0 && !direct)
 		ret = peerdma_kiocb_write_back(io, kiocb->ki_pos - ret, ret);
 	return ret;
 }
 
 /*
- * One kiocb. *direct: asked for, as it is of every read, and whether it was so: a filesystem that
- * changes its mind clears IOCB_DIRECT and copies through the page cache.
+ * Submits one kiocb. *direct: asks for direct I/O (every read does), and returns whether it was
+ * direct: a filesystem that falls back to the page cache clears IOCB_DIRECT.
  */
 ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, u64 file_off,
 			     bool *direct)

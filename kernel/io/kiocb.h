@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * One kiocb between a file and memory, sent and waited for.
+ * One kiocb between a file and memory, submitted and waited for.
  */
 #ifndef PEERDMA_KIOCB_H
 #define PEERDMA_KIOCB_H

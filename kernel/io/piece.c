@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pieces of a command: sent without waiting, completed, counted.
+ * Pieces of a command: submitting, completing and counting them.
  */
 #include <linux/fs.h>
 #include <linux/uio.h>
@@ -21,14 +21,13 @@
 #include "io/submitted.h"
 #include "io/worker.h"
 
-/* Not the first piece of its segment, which counts as the command. */
+/* True for all but the first piece of a segment: that one counts as the request. */
 static bool piece_is_part(const struct peerdma_piece *piece)
 {
 	return unlikely(piece->command->cut) && piece > piece->command->pieces &&
 	       piece[-1].segment == piece->segment;
 }
 
-/* And as observers see it. */
 static struct peerdma_io_end piece_seen(const struct peerdma_piece *piece,
 					const struct peerdma_io *io)
 {
@@ -48,7 +47,7 @@ static struct peerdma_io_end piece_seen(const struct peerdma_piece *piece,
 	};
 }
 
-/* A piece that failed, became a copy, or that somebody is watching. */
+/* For a piece that failed, went through the page cache, or is traced. */
 static noinline void piece_account_any(const struct peerdma_piece *piece, ssize_t res)
 {
 	struct peerdma_io io = peerdma_piece_io(piece);
@@ -68,7 +67,7 @@ static noinline void piece_account_any(const struct peerdma_piece *piece, ssize_
 	peerdma_account(&seen, min_t(ssize_t, res, 0));
 }
 
-/* The end of a piece that was sent without waiting: bytes or -errno. */
+/* Counts a piece that was submitted without waiting. @res: bytes or -errno. */
 static void piece_account(const struct peerdma_piece *piece, ssize_t res)
 {
 	const struct peerdma_command *command = piece->command;
@@ -82,7 +81,7 @@ static void piece_account(const struct peerdma_piece *piece, ssize_t res)
 			     piece_is_part(piece));
 }
 
-/* A command is refused for one of its pieces. */
+/* Accounts a command that is refused because of one piece, and puts its route. */
 void peerdma_piece_refuse(struct peerdma_command *command, struct peerdma_piece *piece,
 			  struct peerdma_io *io, int err)
 {
@@ -95,7 +94,9 @@ void peerdma_piece_refuse(struct peerdma_command *command, struct peerdma_piece 
 		peerdma_route_put(command->route);
 }
 
-/* The last piece that was sent is done: the command now belongs to a worker, or to its task. */
+/*
+ * The last submitted piece is done: from here on a worker or the submitter's task owns the command.
+ */
 static void piece_release_command(struct peerdma_command *command)
 {
 	peerdma_route_put(command->route);
@@ -107,7 +108,7 @@ static void piece_release_command(struct peerdma_command *command)
 	peerdma_worker_queue(command);
 }
 
-/* True: that was the last one. */
+/* True if this was the last piece under way. */
 static bool piece_done(struct peerdma_piece *piece, ssize_t res)
 {
 	struct peerdma_command *command = piece->command;
@@ -119,8 +120,8 @@ static bool piece_done(struct peerdma_piece *piece, ssize_t res)
 }
 
 /*
- * Some filesystems say that they cannot, where they cannot without waiting. What was moved while
- * the memory went is an error.
+ * Some filesystems return -EOPNOTSUPP where only waiting is needed. Bytes that were moved while the
+ * memory was lost are an error.
  */
 static ssize_t piece_nowait_result(const struct peerdma_command *command, ssize_t res)
 {
@@ -129,7 +130,7 @@ static ssize_t piece_nowait_result(const struct peerdma_command *command, ssize_
 	return res == -EOPNOTSUPP ? -EAGAIN : res;
 }
 
-/* From the device's interrupt, as a rule. */
+/* Called by the device's interrupt, in general. */
 static void piece_complete(struct kiocb *kiocb, long res)
 {
 	struct peerdma_piece *piece = container_of(kiocb, struct peerdma_piece, kiocb);
@@ -155,7 +156,7 @@ static noinline void piece_trace_submit(struct peerdma_piece *piece)
 	trace_peerdma_submit(&seen);
 }
 
-/* *stored is set if the CPU may have stored some of what is read. */
+/* Sets *stored if the CPU may have stored some of the bytes that are read. */
 static ssize_t piece_read(struct peerdma_piece *piece, struct iov_iter *iter, bool *stored)
 {
 	struct file *file = piece->command->file;
@@ -186,7 +187,7 @@ static ssize_t piece_send(struct peerdma_piece *piece, const struct kiocb *kiocb
 	return piece_read(piece, &iter, stored);
 }
 
-/* 0: all is done. -EIOCBQUEUED: all of the command now belongs to its completion. */
+/* 0: all pieces are done. -EIOCBQUEUED: the completion owns the command. */
 int peerdma_piece_send_all(struct peerdma_command *command, bool polled)
 {
 	struct peerdma_piece *piece;
@@ -208,12 +209,15 @@ int peerdma_piece_send_all(struct peerdma_command *command, bool polled)
 			continue;
 		WRITE_ONCE(piece->done, true);
 		piece_account(piece, res);
-		/* Nothing is under way: io_uring's worker does it all. */
+		/* No kiocb is under way: io_uring's worker runs the whole command. */
 		if (res == -EAGAIN && piece == command->pieces)
 			return -EAGAIN;
 		piece_done(piece, res);
 	}
-	/* All pieces are of one buffer, and the command cannot end before this. */
+	/*
+	 * All pieces are of one buffer, and the command cannot end before @left is decremented
+	 * below.
+	 */
 	if (unlikely(stored))
 		peerdma_mem_read_back(command->buffer->mem, command->pieces[0].buf_off);
 	if (!atomic_dec_and_test(&command->left))

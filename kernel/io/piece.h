@@ -12,18 +12,18 @@
 struct peerdma_command;
 
 /**
- * struct peerdma_piece - a part of a command that is one kiocb
- * @kiocb: what the file's methods know it by
- * @segment: of the command, which one it is a part of; 0: the only one
+ * struct peerdma_piece - the part of a command that is one kiocb
+ * @kiocb: given to the file's methods
  * @bvec: the part of the buffer
- * @command: what it belongs to
+ * @command: owner
  * @file_off: bytes
  * @buf_off: bytes
  * @len: bytes
- * @res: bytes or -errno, once it is done; -EAGAIN: it was put off
- * @number: for who listens, else 0
- * @done: no longer to be polled: the kiocb may name a bio that is gone; looked at under RCU, which
- *	keeps the bio
+ * @segment: index of the command's segment; 0 without segments
+ * @res: bytes or -errno once it is done; -EAGAIN: deferred
+ * @number: for trace events, else 0
+ * @done: not to be polled any more, as the kiocb may name a freed bio. Read under RCU, which keeps
+ *	the bio
  */
 struct peerdma_piece {
 	struct kiocb kiocb;

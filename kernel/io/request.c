@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A request: all checks before anything of it is submitted, and those between two of its steps.
+ * Checks of a request: all of them before anything is submitted, and those between two steps.
  */
 #include <linux/fs.h>
 #include <linux/refcount.h>
@@ -30,14 +30,14 @@ static __always_inline struct peerdma_route *request_find_route(struct peerdma_r
 	return peerdma_route_get(mem->provider, io->target.bdev, mem->page, result);
 }
 
-/* By software, for who wants no copies. */
+/* The network is software, and the caller allows no copies. */
 static bool request_is_software_refused(const struct peerdma_request *io,
 					const struct peerdma_route *route)
 {
 	return unlikely(route->software) && io->req->flags & PEERDMA_IO_NO_BOUNCE;
 }
 
-/* What was true of the route for one step need not be for the next. */
+/* A route may have changed since the step before. */
 static int request_refresh_route(struct peerdma_request *io)
 {
 	struct peerdma_route_result result;
@@ -60,8 +60,8 @@ static int request_refresh_route(struct peerdma_request *io)
 }
 
 /*
- * Between two steps. Whoever unbinds, destroys or kills waits for one of them, not for all, and
- * whoever changes what is below the file is heard.
+ * Called between two steps, so that unbind, destroy, kill and a change of the block devices wait
+ * for one step and not for the whole request.
  */
 int peerdma_request_interrupted(struct peerdma_request *io)
 {
@@ -76,8 +76,9 @@ int peerdma_request_interrupted(struct peerdma_request *io)
 }
 
 /*
- * Puts the buffer's usage reference to wait for the file, under the parameter. The reference keeps
- * the buffer, and so the provider and its counters; the memory may go.
+ * Under wait_outside: puts the buffer's usage reference before the request waits for the file. A
+ * reference of the struct keeps the buffer, its provider and the counters. The memory may be freed
+ * meanwhile.
  */
 int peerdma_request_put_usage(struct peerdma_request *io)
 {
@@ -93,7 +94,7 @@ int peerdma_request_put_usage(struct peerdma_request *io)
 	return 0;
 }
 
-/* After peerdma_request_put_usage(). An error: the request is outside for good. */
+/* Undoes peerdma_request_put_usage(). On an error the request never gets the memory back. */
 int peerdma_request_get_usage(struct peerdma_request *io)
 {
 	if (!io->outside)
@@ -115,7 +116,6 @@ static int request_find_target(struct peerdma_request *io)
 	return peerdma_target_resolve(io->file, &io->target, &io->req->out_reason);
 }
 
-/* What the file says against it. */
 static int request_check_file(struct peerdma_request *io)
 {
 	int err = request_find_target(io);
@@ -123,7 +123,7 @@ static int request_check_file(struct peerdma_request *io)
 
 	if (err)
 		return err;
-	/* The block layer of older kernels wants whole blocks in each bio_vec. */
+	/* The block layer of older kernels needs whole blocks in each bio_vec. */
 	if (unlikely(io->buffer->mem->chunks))
 		io->target.mem_align = max(io->target.mem_align, io->target.offset_align);
 	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
@@ -134,7 +134,6 @@ static int request_check_file(struct peerdma_request *io)
 	return peerdma_request_refuse(io, reason);
 }
 
-/* What its numbers say against it. */
 static u32 request_check_numbers(const struct peerdma_request *io)
 {
 	const struct peerdma_io *req = io->req;
@@ -149,7 +148,7 @@ static u32 request_check_numbers(const struct peerdma_request *io)
 				   io->target.offset_align);
 }
 
-/* All that can be said against it before anything is submitted. */
+/* All checks before anything is submitted. Gets the route. */
 int peerdma_request_check(struct peerdma_request *io)
 {
 	struct peerdma_route_result result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * One read or write while it runs: what it is about, what may be said against it, and what it has
- * moved so far.
+ * One read or write while it runs: its file and buffer, the checks that it passed, and what it has
+ * moved.
  */
 #ifndef PEERDMA_REQUEST_H
 #define PEERDMA_REQUEST_H
@@ -19,20 +19,20 @@ struct peerdma_file;
 struct task_struct;
 
 /**
- * struct peerdma_request - one request in the making
+ * struct peerdma_request - one read or write while it runs
  * @file: referenced
- * @pfile: the registered file, or NULL if it came by descriptor
+ * @pfile: the registered file; NULL if the caller named a descriptor
  * @buffer: with a usage reference, unless @outside
  * @target: of @file
- * @route: referenced while anything is under way
- * @req: as the caller gave it; its out_* members are filled
+ * @route: referenced while any byte is under way
+ * @req: the caller's request; its out_* members are filled
  * @submitter: the task that a worker acts for; NULL: the current task
  * @write: direction
- * @nowait: -EAGAIN instead of sleeping for a route
+ * @nowait: return -EAGAIN instead of sleeping for a route
  * @stored: the CPU may have stored some of the bytes that the last kiocb read
  * @wait_outside: the module's parameter when the request began
- * @outside: it holds no usage reference of the buffer, whose memory may be gone
- * @referenced: it holds a reference of the buffer's struct
+ * @outside: no usage reference of the buffer is held: its memory may be gone
+ * @referenced: a reference of the buffer's struct is held
  */
 struct peerdma_request {
 	struct file *file;
@@ -62,8 +62,8 @@ static inline int peerdma_request_refuse(struct peerdma_request *io, u32 reason)
 }
 
 /*
- * Adds @len bytes to what was moved: to @moved if a device moved them, else to out_host. Where the
- * network is software the CPU copies the bytes of a direct kiocb.
+ * Adds @len bytes to what was moved: to @moved if a device moved them, else to out_host. On a
+ * network in software the CPU copies the bytes of a direct kiocb.
  */
 static __always_inline void peerdma_request_add(struct peerdma_request *io, u64 len, bool direct,
 						__u64 *moved)

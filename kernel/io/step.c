@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Steps of a request, each straight between the file and the buffer by one kiocb.
+ * Steps of a request, each one kiocb directly between the file and the buffer.
  */
 #include <linux/fs.h>
 #include <linux/math.h>
@@ -20,9 +20,10 @@
 #include "io/step.h"
 
 /*
- * A direct write first takes the range out of the page cache. If a page there is in use, by a pipe
- * for one, the kernel writes by way of the page cache instead and does not say so. So it is taken
- * out here before, and what cannot be is written that way openly.
+ * A direct write first invalidates the range in the page cache. If a page there is in use, for
+ * example by a pipe, the kernel writes through the page cache instead and does not report it. So
+ * the range is invalidated here before, and if that fails the bytes are written through the page
+ * cache and counted so.
  */
 static noinline bool step_is_uncached(const struct peerdma_request *io, loff_t pos, size_t len)
 {
@@ -36,15 +37,15 @@ static noinline bool step_is_uncached(const struct peerdma_request *io, loff_t p
 }
 
 /*
- * Some of a read's bytes may be stores of the CPU's: zeros, a copy from the page cache, what a
- * network in software, or NFS for a short answer, copies.
+ * The CPU may have stored bytes of a read: zeros of a hole, a copy from the page cache, or what a
+ * network in software, or NFS for a short reply, copied.
  */
 static bool step_is_stored(const struct peerdma_request *io, bool direct)
 {
 	return unlikely(io->stored || !direct || !io->target.bdev || io->route->software);
 }
 
-/* Straight between file and buffer, by one kiocb. Returns the bytes that it moved. */
+/* Moves @len bytes by one kiocb between the file and the buffer. Returns the bytes moved. */
 ssize_t peerdma_step(struct peerdma_request *io, u64 len, bool direct)
 {
 	struct peerdma_io *req = io->req;
@@ -71,8 +72,8 @@ ssize_t peerdma_step(struct peerdma_request *io, u64 len, bool direct)
 }
 
 /*
- * Will the filesystem be asked for a direct step that does not wait? On a disk, and not while the
- * filesystem is frozen.
+ * Direct steps that do not wait need a disk whose filesystem supports IOCB_NOWAIT and is not
+ * frozen.
  */
 static bool step_may_try_nowait(const struct peerdma_request *io)
 {
@@ -81,7 +82,10 @@ static bool step_may_try_nowait(const struct peerdma_request *io)
 	return !io->write || !peerdma_io_is_frozen(io->file);
 }
 
-/* A step that does not wait, or the same bytes by host memory. The bytes that were moved. */
+/*
+ * A step that does not wait; if the filesystem refuses, the same bytes by way of host memory.
+ * Returns the bytes moved.
+ */
 static ssize_t step_or_host(struct peerdma_request *io, u64 len)
 {
 	struct peerdma_io *req = io->req;
@@ -101,7 +105,6 @@ static ssize_t step_or_host(struct peerdma_request *io, u64 len)
 	return err ?: req->out_done - before;
 }
 
-/* The most bytes of a step. */
 static u64 step_max_len(const struct peerdma_request *io)
 {
 	u32 most;
@@ -113,8 +116,8 @@ static u64 step_max_len(const struct peerdma_request *io)
 }
 
 /*
- * After a short step that moved @ret bytes. Under the parameter a kiocb may be short before the end
- * of the file, as it may not wait.
+ * After a short step of @ret bytes. Under wait_outside a kiocb may be short before the end of the
+ * file, as it may not wait.
  */
 static bool step_is_last(const struct peerdma_request *io, ssize_t ret)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Steps of a request: as many bytes as one kiocb carries.
+ * Steps of a request. A step is as many bytes as one kiocb can carry.
  */
 #ifndef PEERDMA_STEP_H
 #define PEERDMA_STEP_H

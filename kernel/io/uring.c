@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads and writes as io_uring commands on /dev/peerdma: one piece of a file, or up to
- * PEERDMA_URING_SEGS of them in one command, all between the same file and the same buffer.
+ * Reads and writes as io_uring commands on /dev/peerdma. A command is one piece of a file, or up to
+ * PEERDMA_URING_SEGS segments of it, between one file and one buffer.
  *
- * A piece that is whole blocks inside the file is sent without waiting, as kiocbs with IOCB_NOWAIT,
- * none larger than what the drive takes at once. What has to wait (a partial block, a lock, a
- * mapping that must be read first) answers -EAGAIN, and io_uring comes again from a worker thread,
- * where the command is run as the ioctl would run it. If that is found out only when other kiocbs
- * are under way, or by the device, the piece is put off. When no kiocb of the command is under way
- * any more, one work item runs all pieces that were put off, in order, as the ioctl would. It may
- * wait for as long as anybody wants, so it has a queue to itself: what gives memory back goes by
- * another one.
+ * First attempt. io_uring issues a command under the ring's lock, so this attempt does not sleep
+ * and allocates with GFP_NOWAIT. A segment of whole blocks inside the file is submitted as kiocbs
+ * with IOCB_NOWAIT, none larger than one command of the drive. If the command must wait (for a
+ * partial block, a lock, or a mapping that is not in memory) it returns -EAGAIN, and io_uring
+ * issues it again from a worker thread, where each piece is run as the ioctl would run it.
  *
- * The first try is made under the ring's lock: it does not sleep, and allocates without waiting.
+ * Deferred pieces. If a piece turns out to need waiting only when other kiocbs are under way, or
+ * the device reports so, it is deferred. When the last kiocb is done, one work item runs the
+ * deferred pieces in order, as the ioctl would. It may wait without limit, so it has a work queue
+ * of its own: work that frees memory uses another one.
  *
- * What has been sent to a device cannot be called back: there is no cancelling.
+ * Cancelling is not supported: a submitted kiocb cannot be recalled.
  *
- * A command that is sent holds a usage reference of the buffer, and the file. The reference is put
- * as soon as the device is done: the task that would be told of it may be the one that waits for
- * it, in destroy or unbind. A piece that was put off waits without one and gets it by the buffer's
- * id: if the buffer is destroyed meanwhile, the piece ends as an ioctl that comes then. io_uring
- * holds /dev/peerdma itself open as long as a command is under way.
+ * References. A submitted command holds the file and a usage reference of the buffer. The
+ * completion puts the usage reference without waiting for the submitter's task, because that task
+ * may be waiting for it in destroy or unbind. A deferred piece waits without a usage reference and
+ * gets one by the buffer's id. If the buffer was destroyed meanwhile, the piece fails as a later
+ * ioctl would. io_uring keeps /dev/peerdma open while a command is under way.
  *
- * Polling (IORING_SETUP_IOPOLL): the ring's task asks the file's own ->iopoll for each piece. Both
- * that and the end of a command, which is told in the task, happen under the ring's lock: a command
- * cannot go while it is polled.
+ * Polling (IORING_SETUP_IOPOLL). The ring's task calls the file's ->iopoll for each piece. The
+ * ring's lock serializes this with command_done(), so a command cannot end while it is polled.
  */
 #include <linux/blkdev.h>
 #include <linux/file.h>
@@ -49,7 +48,7 @@
 #include "io/uring.h"
 #include "io/worker.h"
 
-#define CMD_FLAGS GENMASK(23, 0) /* of an SQE's uring_cmd_flags; the others are the kernel's own */
+#define CMD_FLAGS GENMASK(23, 0) /* of an SQE's uring_cmd_flags; the others are the kernel's */
 
 static u32 uring_piece_reason(const struct peerdma_command *command,
 			      const struct peerdma_piece *piece,
@@ -64,7 +63,7 @@ static u32 uring_piece_reason(const struct peerdma_command *command,
 	return reason;
 }
 
-/* All that can be said against a command before any of it is sent. Takes the route. */
+/* All checks of a command before anything is submitted. Gets the route. */
 static int uring_check(struct peerdma_command *command, bool nowait, struct peerdma_target *target)
 {
 	struct peerdma_piece *piece = command->pieces;
@@ -97,7 +96,7 @@ static int uring_check(struct peerdma_command *command, bool nowait, struct peer
 	return 0;
 }
 
-/* Can all of it be sent without waiting? */
+/* True if all of it can be submitted without waiting. */
 static bool uring_is_nowait(const struct peerdma_command *command,
 			    const struct peerdma_target *target)
 {
@@ -111,16 +110,19 @@ static bool uring_is_nowait(const struct peerdma_command *command,
 	for (piece = command->pieces; piece < command->pieces + command->nr; piece++) {
 		if (!peerdma_target_is_aligned(target, piece->file_off, piece->buf_off, piece->len))
 			return false;
-		/* Behind the end a write has to wait for the filesystem, and a read to be cut. */
+		/*
+		 * Beyond the end of the file a write waits for the filesystem, and a read must be
+		 * clipped.
+		 */
 		if (peerdma_io_clip(piece->file_off, piece->len, end) < piece->len)
 			return false;
-		/* A filesystem cuts a write there, perhaps in the middle of a block. */
+		/* The filesystem would cut the write there, perhaps inside a block. */
 		if (command->write && piece->file_off + piece->len > limit)
 			return false;
 	}
 	if (!command->write)
 		return true;
-	/* Not frozen now: if it will be, the submitter waits for it as in write(2). */
+	/* If the filesystem is frozen after this check, the submitter waits as in write(2). */
 	return !(file->f_flags & O_APPEND) && !peerdma_io_is_frozen(file);
 }
 
@@ -143,15 +145,15 @@ static int uring_send(struct peerdma_command *command, bool polled)
 	if (command->nr == 1)
 		return peerdma_piece_send_all(command, polled);
 	blk_start_plug(&plug);
-	plug.nr_ios = min(command->nr, 32U); /* commands that are allocated at once */
+	plug.nr_ios = min(command->nr, 32U); /* requests that are allocated at once */
 	res = peerdma_piece_send_all(command, polled);
 	blk_finish_plug(&plug);
 	return res;
 }
 
 /*
- * With a usage reference of the buffer, under the ring's lock. @command: as parsed; as sent, if it
- * was cut.
+ * The caller holds a usage reference of the buffer and the ring's lock. If the command is cut,
+ * *command is replaced.
  */
 static int uring_run_nowait(struct peerdma_command **command, struct peerdma_ctx *ctx, bool polled)
 {
@@ -177,7 +179,7 @@ static int uring_run_nowait(struct peerdma_command **command, struct peerdma_ctx
 		*peerdma_command_at(cut->cmd) = cut;
 		*command = cut;
 	}
-	/* To be polled on a queue that cannot is refused below; its interrupt will do. */
+	/* A queue that cannot poll would refuse a polled bio. It completes by interrupt. */
 	polled = polled && peerdma_queue_polls(bdev_get_queue(target.bdev));
 	res = uring_send(cut, polled);
 	if (res != -EIOCBQUEUED)
@@ -185,7 +187,7 @@ static int uring_run_nowait(struct peerdma_command **command, struct peerdma_ctx
 	return res;
 }
 
-/* With a usage reference of the buffer after a success. */
+/* Gets a usage reference of the buffer. */
 static int uring_enter(struct peerdma_command *command, struct peerdma_ctx *ctx,
 		       struct peerdma_io *io)
 {
@@ -193,7 +195,7 @@ static int uring_enter(struct peerdma_command *command, struct peerdma_ctx *ctx,
 	return PTR_ERR_OR_ZERO(command->buffer);
 }
 
-/* @at, -EIOCBQUEUED: as uring_start(). */
+/* Returns and replaces *@at as uring_start() does. */
 static int uring_begin(struct peerdma_command **at, struct peerdma_ctx *ctx, struct peerdma_io *io,
 		       bool polled)
 {
@@ -204,7 +206,7 @@ static int uring_begin(struct peerdma_command **at, struct peerdma_ctx *ctx, str
 	res = uring_run_nowait(at, ctx, polled);
 	if (res == -EIOCBQUEUED)
 		return res;
-	/* The device may be faster than its submitter. */
+	/* The device may have completed the command already. */
 	if (!res)
 		peerdma_command_notify(*at);
 	peerdma_usage_put(&(*at)->buffer->usage);
@@ -227,7 +229,7 @@ static int uring_check_segments(struct peerdma_command *command, struct peerdma_
 	return err;
 }
 
-/* The same where it may sleep: a piece after the other, each with a usage reference of its own. */
+/* Runs a command where it may sleep, one piece after another, each with its own usage reference. */
 static int uring_run(struct peerdma_command *command, struct peerdma_ctx *ctx,
 		     struct peerdma_io *io)
 {
@@ -243,10 +245,12 @@ static int uring_run(struct peerdma_command *command, struct peerdma_ctx *ctx,
 }
 
 /*
- * SQE: addr is the buffer's id, len the bytes or the number of segments, file_index the file's
- * id, with PEERDMA_IO_FILE_ID in the upper half of addr; cmd[] is struct peerdma_uring_io or struct
- * peerdma_uring_vec. A descriptor is refused: a ring whose restrictions name the files that it may
- * use would reach any other one by it. The ring's memory is the process's: each member is read
+ * SQE: addr is the buffer's id, with PEERDMA_IO_FILE_ID in the upper half; len is the bytes or the
+ * number of segments; file_index is the file's id; cmd[] is struct peerdma_uring_io or struct
+ * peerdma_uring_vec.
+ *
+ * A descriptor is refused: it would get around a ring's restrictions, which name the files that the
+ * ring may use. The process can write to the ring's memory at any time, so each member is read
  * once.
  */
 static int uring_parse(const struct io_uring_sqe *sqe, unsigned int issue_flags,
@@ -305,7 +309,7 @@ static struct peerdma_command *uring_parse_one(struct peerdma_ctx *ctx,
 	return command;
 }
 
-/* The segments are read once, into the command's own tail. */
+/* Reads the segments once, into the tail of the command's allocation. */
 static struct peerdma_command *uring_parse_many(const struct io_uring_sqe *sqe, u32 nr, bool nowait)
 {
 	const struct peerdma_uring_vec *cmd = (const void *)sqe->cmd;
@@ -346,7 +350,7 @@ err_invalid:
 	return ERR_PTR(-EINVAL);
 }
 
-/* -EIOCBQUEUED: the command now belongs to its completion. @at: another one may take its place. */
+/* -EIOCBQUEUED: the completion owns the command. A command that is cut is replaced in *@at. */
 static int uring_start(struct peerdma_command **at, struct peerdma_ctx *ctx, struct peerdma_io *io,
 		       unsigned int issue_flags)
 {
@@ -364,7 +368,7 @@ static int uring_start(struct peerdma_command **at, struct peerdma_ctx *ctx, str
 		return res;
 	command = *at;
 	peerdma_io_file_put(command->file, command->pfile);
-	/* Without the usage reference: the process's memory may be slow. */
+	/* The usage reference is put: a page fault in the process's memory may take long. */
 	return res ?: peerdma_command_result(command);
 }
 
@@ -421,9 +425,7 @@ int peerdma_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	}
 }
 
-/*
- * Of a ring that polls, under its lock: the command is there until command_done(), which wants it.
- */
+/* Called under the ring's lock, as command_done() is: the command stays meanwhile. */
 int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 			 unsigned int poll_flags)
 {
@@ -442,14 +444,12 @@ int peerdma_uring_iopoll(struct io_uring_cmd *cmd, struct io_comp_batch *iob,
 	return res;
 }
 
-/* An open file of /dev/peerdma comes into being: 0 or -ENOMEM. */
 int peerdma_uring_open(struct peerdma_ctx *ctx)
 {
 	ctx->command_cache = alloc_percpu_gfp(struct peerdma_command_cache, GFP_KERNEL_ACCOUNT);
 	return ctx->command_cache ? 0 : -ENOMEM;
 }
 
-/* No command of the open file is under way. */
 void peerdma_uring_release(struct peerdma_ctx *ctx)
 {
 	peerdma_command_cache_free(ctx);
@@ -467,7 +467,6 @@ int peerdma_uring_init(void)
 	return err;
 }
 
-/* No file of ours is open. */
 void peerdma_uring_exit(void)
 {
 	peerdma_worker_exit();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pieces of commands that are run where they may sleep, as the ioctl would run them: by a worker of
- * io_uring, or, if they were put off, by one of ours.
+ * Runs pieces of commands where they may sleep, as the ioctl would run them: in io_uring's own
+ * worker, or, for deferred pieces, in a work item of this module.
  */
 #include <linux/cred.h>
 #include <linux/ioprio.h>
@@ -18,11 +18,11 @@
 #include "io/piece.h"
 #include "io/worker.h"
 
-#define WORKER_MAX 256 /* commands that wait in a worker at a time: each is a kernel thread */
+#define WORKER_MAX 256 /* deferred commands at a time: each takes a kernel thread */
 
 static struct workqueue_struct *worker_wq;
 
-/* As the ioctl would do it; may sleep. @submitter: NULL: the current task. */
+/* Runs a piece as the ioctl would; may sleep. @submitter: NULL: the current task. */
 int peerdma_worker_run(struct peerdma_command *command, struct peerdma_piece *piece,
 		       struct task_struct *submitter)
 {
@@ -33,7 +33,7 @@ int peerdma_worker_run(struct peerdma_command *command, struct peerdma_piece *pi
 	return err ?: (int)io.out_done;
 }
 
-/* Whose rights a command has: those of its personality, its polling thread or its task. */
+/* The credentials of a command: of its personality, its polling thread or its task. */
 static const struct cred *worker_creds(struct io_uring_cmd *cmd)
 {
 	const struct io_kiocb *req = cmd_to_io_kiocb(cmd);
@@ -46,9 +46,9 @@ static const struct cred *worker_creds(struct io_uring_cmd *cmd)
 }
 
 /*
- * The priority that the command's first kiocb had is the worker's while it acts for the command.
- * Before the submitter's rights are taken, which need not suffice for that. Without memory for it
- * the worker keeps its own.
+ * Gives the worker the priority of the command's first kiocb. Called before the worker takes the
+ * submitter's credentials, which may not allow that. Without memory the worker keeps its own
+ * priority.
  */
 static void worker_priority_enter(const struct peerdma_command *command)
 {
@@ -63,7 +63,7 @@ static void worker_priority_exit(void)
 	set_task_ioprio(current, IOPRIO_DEFAULT);
 }
 
-/* Without a usage reference: each piece gets its own, and waits for nobody's lock before. */
+/* No usage reference is held here: each piece gets its own, by the buffer's id. */
 static void worker_run_put_off(struct peerdma_command *command, struct task_struct *submitter)
 {
 	struct peerdma_piece *piece;
@@ -78,8 +78,8 @@ static void worker_run_put_off(struct peerdma_command *command, struct task_stru
 }
 
 /*
- * A worker acts for the submitter, by its rights, its cgroups and its priority. io_uring keeps the
- * task.
+ * A worker acts for the submitter: with its credentials, its cgroups and its priority. io_uring
+ * keeps the task.
  */
 static void worker_work(struct work_struct *work)
 {
@@ -112,7 +112,7 @@ int peerdma_worker_init(void)
 	return worker_wq ? 0 : -ENOMEM;
 }
 
-/* Each piece is done, but its worker may be on its last lines. */
+/* All pieces are done, but the last work item may not have returned. */
 void peerdma_worker_exit(void)
 {
 	destroy_workqueue(worker_wq);

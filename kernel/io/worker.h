@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Pieces of commands that are run where they may sleep.
+ * Runs pieces of commands where they may sleep.
  */
 #ifndef PEERDMA_WORKER_H
 #define PEERDMA_WORKER_H
