@@ -15,12 +15,12 @@ struct peerdma_command_cache;
 
 /**
  * struct peerdma_ctx - one open file of /dev/peerdma, or of a provider's node
- * @only: the provider of the node that was opened, referenced; NULL: every provider
+ * @only: the provider of the opened node, referenced; NULL: every provider
  * @buffers: struct peerdma_buffer; protected by its own lock
  * @files: struct peerdma_file; protected by its own lock
- * @inode: ours alone, for its mapping: proxy.c
- * @file: the open file, which holds this and not the other way round
- * @opener: who opened it, and what was done with it
+ * @inode: of this open file alone, for its mapping: proxy.c
+ * @file: the open file, which owns this struct
+ * @opener: its entry in the list of open files, with its counters
  * @command_cache: of io/command.h
  */
 struct peerdma_ctx {

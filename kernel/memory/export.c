@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A piece of a buffer as a dma-buf, for drivers of other devices: RDMA NICs, accelerators. Such a
- * driver attaches its device to the dma-buf, and has the pages mapped for it once; from then on its
- * device reads and writes the memory, and nothing of ours is in the way.
+ * A part of a buffer as a dma-buf, for drivers of other devices: RDMA NICs, accelerators. A driver
+ * attaches its device to the dma-buf and maps the pages once. From then on its device reads and
+ * writes the memory without calls to this module.
  *
- * Taken back. All that a buffer promises is that it can lose its memory at any moment. So only an
- * importer that can be told is let in. Revoking kills the buffer's usage reference, with which
- * everything is mapped, and then tells each importer, which stops its device and gives its mapping
- * back, now or soon. That is waited for, but not for long: each page that is mapped has a reference
- * of the mapping's, so that it is not given to anybody else before that is gone, busy.c names whose
- * memory it was, and unbinding waits for it. An importer that does not let go harms nobody but who
- * unbinds. Its fences are waited for to the end, as the kernel's own exporters do: until they are
- * signalled its device may write, whether or not the memory is mapped any more.
+ * Revoking. A buffer can be revoked at any time, so an importer that cannot be notified is refused.
+ * A revoke kills the buffer's usage reference, which every mapping takes, and then notifies each
+ * importer, which stops its device and unmaps. The revoke waits for that for a limited time only,
+ * because each mapped page has a reference of the mapping: the page is not reused before the
+ * importer unmaps, busy.c logs its owner, and unbinding waits for it. So an importer that does not
+ * unmap delays only an unbind. The revoke waits without limit for the importers' fences, as other
+ * exporters in the kernel do: until they are signalled the device may write, even after an unmap.
  *
- * Kept. A dma-buf is to a buffer what an mmap of it is. It holds the open file, so that closing the
- * file destroys its buffers only when the dma-buf is closed as well; destroying the buffer takes
- * the memory out of both. The open file pays for the memory as before.
+ * Lifetime. A dma-buf is like an mmap of the buffer. It holds the open file, so closing the file
+ * destroys its buffers only after the dma-buf is closed too. Destroying the buffer takes the memory
+ * from both. The open file stays charged for the memory.
  *
- * All dma-bufs of one buffer share a dma_resv, which is lock, fences and, being a lock that is held
- * when importers call us and when we call them, all the synchronisation there is. It is taken
- * without a usage reference by importers that map, who only try to get one, and with one by who
- * exports.
+ * Locking. All dma-bufs of a buffer share one dma_resv. It is held for calls of importers and for
+ * calls to importers, and serializes them all. Importers take it without a usage reference and then
+ * only try to get one. The exporting thread takes it with a usage reference.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -44,7 +42,7 @@
 #include "memory/provider.h"
 #include "face/op.h"
 
-/* As MODULE_IMPORT_NS(), whose argument was no string up to v6.12. */
+/* Instead of MODULE_IMPORT_NS(), whose argument was not a string up to v6.12. */
 MODULE_INFO(import_ns, "DMA_BUF");
 
 static LIST_HEAD(exports_list);
@@ -67,7 +65,7 @@ static void export_release(struct dma_buf *dmabuf)
 	kfree(export);
 }
 
-/* No mmap: the buffer has one. No vmap: the CPU's way to this memory is uncached and slow. */
+/* No mmap: the buffer has one. No vmap: this memory is uncached and slow for the CPU. */
 static const struct dma_buf_ops export_ops = {
 	.attach = peerdma_export_attach,
 	.detach = peerdma_export_detach,
@@ -78,7 +76,7 @@ static const struct dma_buf_ops export_ops = {
 	.release = export_release,
 };
 
-/* With a usage reference of the buffer. @file: the buffer's, which the caller holds. */
+/* The caller holds a usage reference of the buffer, and @file, which is the buffer's. */
 static struct dma_buf *export_create(struct peerdma_buffer *buffer, struct file *file, u64 off,
 				     u64 len)
 {
@@ -102,7 +100,9 @@ static struct dma_buf *export_create(struct peerdma_buffer *buffer, struct file 
 		kfree(export);
 		return dmabuf;
 	}
-	/* Nobody else can put it yet. From here on that undoes all this. */
+	/*
+	 * No other thread can put the dma-buf yet. From here on dma_buf_put() undoes all of this.
+	 */
 	export->dmabuf = dmabuf;
 	refcount_inc(&buffer->refs);
 	get_file(file);
@@ -166,7 +166,7 @@ int peerdma_buf_export_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	return err;
 }
 
-/* The descriptor comes into being last, when the process has been told of it. */
+/* Installs the descriptor last, after its number was copied to the process. */
 void peerdma_buf_export_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
 	struct dma_buf *made = arg->buf_export.made;
@@ -204,7 +204,7 @@ static void export_show(struct seq_file *seq, struct peerdma_export *export)
 		   buffer->opener->id, buffer->opener->pid);
 	seq_printf(seq, " offset=%llu bytes=%llu revoked=%d\n", export->off, export->len,
 		   peerdma_usage_killed(&buffer->usage));
-	/* An importer may hold it for long: whoever looks does not wait. */
+	/* Not waited for: an importer may hold it for long. */
 	if (!dma_resv_trylock(&buffer->exports.resv))
 		return;
 	list_for_each_entry(attach, &export->dmabuf->attachments, node)
@@ -212,7 +212,7 @@ static void export_show(struct seq_file *seq, struct peerdma_export *export)
 	dma_resv_unlock(&buffer->exports.resv);
 }
 
-/* All of them, one a line, and a line for each importer of one. */
+/* One line for each export, followed by one for each of its importers. */
 void peerdma_exports_show(struct seq_file *seq)
 {
 	struct peerdma_export *export;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Pieces of a buffer as dma-bufs, for drivers of other devices to map: export.c.
+ * Parts of a buffer as dma-bufs, for drivers of other devices to map: export.c.
  */
 #ifndef PEERDMA_EXPORT_H
 #define PEERDMA_EXPORT_H
@@ -18,10 +18,10 @@ struct peerdma_buffer;
 struct seq_file;
 
 /**
- * struct peerdma_exports - what of a buffer is exported
- * @resv: lock and fences of all of them: they are the same memory
+ * struct peerdma_exports - all exports of a buffer
+ * @resv: lock and fences, shared because the exports share the memory
  * @list: struct peerdma_export; protected by @resv
- * @mapped: bytes that importers have mapped, each as often as it is; written under @resv
+ * @mapped: bytes mapped by importers, counted once per mapping; written under @resv
  */
 struct peerdma_exports {
 	struct dma_resv resv;
@@ -30,10 +30,10 @@ struct peerdma_exports {
 };
 
 /**
- * struct peerdma_export - a piece of a buffer as a dma-buf
+ * struct peerdma_export - a part of a buffer as a dma-buf
  * @link: in the buffer's list; protected by its resv
- * @all: in the list of all; protected by its lock
- * @dmabuf: whose this is
+ * @all: in the list of all exports; protected by its lock
+ * @dmabuf: the dma-buf
  * @buffer: referenced
  * @file: the buffer's open file; referenced
  * @off: bytes from the buffer's start
@@ -50,9 +50,9 @@ struct peerdma_export {
 };
 
 /**
- * struct peerdma_export_attachment - what an importer has of it: an attachment's priv
- * @mappings: how many
- * @named: the log has that it did not let go
+ * struct peerdma_export_attachment - priv of an importer's attachment
+ * @mappings: number of them
+ * @named: it has been logged that the importer did not unmap
  *
  * Both are protected by the buffer's resv.
  */
@@ -69,7 +69,7 @@ static inline void peerdma_exports_init(struct peerdma_exports *exports)
 	INIT_LIST_HEAD(&exports->list);
 }
 
-/* The buffer's last reference is gone, and each export had one. */
+/* Called with the last reference of the buffer gone: each export had one. */
 static inline void peerdma_exports_fini(struct peerdma_exports *exports)
 {
 	if (IS_ENABLED(CONFIG_DMA_SHARED_BUFFER))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Importers of a buffer's dma-bufs: which of them may attach, and pin.
+ * Attachments of importers to a buffer's dma-bufs: which importers may attach, and pin.
  */
 #include <linux/device.h>
 #include <linux/module.h>
@@ -20,8 +20,9 @@
 #include "memory/provider.h"
 
 /*
- * Most drivers of NICs pin, and cannot be told. They do no harm, but keep what they have until its
- * user lets go of it, whatever is done to the buffer, and an unbind waits: root may want that.
+ * Most drivers of NICs pin, and cannot be notified. They keep their pages until their user releases
+ * them, whatever happens to the buffer, and an unbind waits for that. This is safe, but root has to
+ * choose it.
  */
 static bool pinned_importers;
 module_param(pinned_importers, bool, 0644);
@@ -32,13 +33,13 @@ bool peerdma_exports_supported(void)
 	return PEERDMA_DMABUF_REVOCABLE || READ_ONCE(pinned_importers);
 }
 
-/* The errno for @reason, which is counted and logged: an importer's driver hears the errno only. */
+/* Counts and logs a refusal. The importer's driver only gets the returned errno. */
 int peerdma_export_refuse(struct peerdma_export *export, struct device *importer, u32 reason,
 			  const char *why)
 {
 	struct peerdma_buffer *buffer = export->buffer;
 
-	/* No request, but counted as one that was refused. */
+	/* Counted as a refused request, though it is none. */
 	peerdma_count_failure(&buffer->provider->stats, reason);
 	peerdma_count_failure(&buffer->opener->stats, reason);
 	pci_info_ratelimited(buffer->provider->pdev, "%s may not have buffer %llu of pid %d: %s\n",
@@ -46,7 +47,7 @@ int peerdma_export_refuse(struct peerdma_export *export, struct device *importer
 	return peerdma_reason_errno(reason);
 }
 
-/* With a usage reference of the buffer. */
+/* The caller holds a usage reference of the buffer. */
 static int export_check_importer(struct peerdma_export *export, struct dma_buf_attachment *attach)
 {
 	struct pci_dev *pdev = export->buffer->provider->pdev;
@@ -91,7 +92,7 @@ void peerdma_export_detach(struct dma_buf *dmabuf, struct dma_buf_attachment *at
 	kfree(attach->priv);
 }
 
-/* It stays where it is anyway. The question is only whether the importer hears that it goes. */
+/* The memory never moves. An importer that pins must still accept to be revoked. */
 int peerdma_export_pin(struct dma_buf_attachment *attach)
 {
 	struct peerdma_export *export = attach->dmabuf->priv;

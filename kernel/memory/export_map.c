@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Mappings of a buffer's dma-bufs by importers. Each page that is mapped has a reference of the
- * mapping's.
+ * Mappings of a buffer's dma-bufs by importers. A mapping holds a reference of each of its pages.
  */
 #include <linux/device.h>
 #include <linux/dma-mapping.h>
@@ -22,18 +21,18 @@
 #include "memory/mem.h"
 
 /*
- * The longest piece that a device takes, of which none crosses a multiple: a power of two, as its
- * limits are. A length in a scatterlist has 32 bits.
+ * The longest segment that the device accepts, none of which crosses a multiple of that length. A
+ * power of two, as the device's limits are. A length in a scatterlist has 32 bits.
  */
 static u64 export_sg_max_len(struct device *dev)
 {
-	u64 boundary = dma_get_seg_boundary(dev) + 1ULL; /* 0: it has none */
+	u64 boundary = dma_get_seg_boundary(dev) + 1ULL; /* 0: no boundary */
 	u64 most = min_t(u64, dma_get_max_seg_size(dev), SZ_2G);
 
 	return max_t(u64, rounddown_pow_of_two(min_not_zero(most, boundary)), PAGE_SIZE);
 }
 
-/* How much from @off on, of @len, is one piece. */
+/* Length of the segment that begins at @off, @len at most. */
 static u64 export_sg_len(const struct peerdma_mem *mem, u64 off, u64 len, u64 longest)
 {
 	u64 at = page_to_phys(peerdma_mem_page(mem, off >> PAGE_SHIFT));
@@ -82,7 +81,7 @@ static void export_sg_free(struct sg_table *sgt)
 	kfree(sgt);
 }
 
-/* What is mapped goes back to the pool only when it is no more, whatever happens to the buffer. */
+/* Keeps the pages out of the pool until they are unmapped, even if the buffer is revoked. */
 static void export_get_pages(struct sg_table *sgt)
 {
 	struct sg_page_iter at;
@@ -103,13 +102,16 @@ static void export_put_pages(struct sg_table *sgt)
 	}
 }
 
-/* A piece of it would be a copy in host memory, which nobody brings back. */
+/*
+ * True if a segment is mapped to a bounce buffer in host memory. Its bytes would never reach the
+ * page, as no caller syncs it.
+ */
 static bool export_is_bounced(struct device *importer, struct sg_table *sgt)
 {
 	struct scatterlist *sg;
 	int i;
 
-	/* Pieces are put together by an IOMMU only, and that does not bounce whole pages. */
+	/* Only an IOMMU merges segments, and an IOMMU does not bounce whole pages. */
 	if (peerdma_dma_is_translated(importer))
 		return false;
 	for_each_sgtable_dma_sg(sgt, sg, i) {
@@ -120,7 +122,7 @@ static bool export_is_bounced(struct device *importer, struct sg_table *sgt)
 	return false;
 }
 
-/* With a usage reference of the buffer. */
+/* The caller holds a usage reference of the buffer. */
 static struct sg_table *export_dma_map(struct peerdma_export *export, struct device *importer,
 				       enum dma_data_direction dir)
 {
@@ -146,7 +148,7 @@ static struct sg_table *export_dma_map(struct peerdma_export *export, struct dev
 	return ERR_PTR(peerdma_export_refuse(export, importer, PEERDMA_REASON_MAPPING, why));
 }
 
-/* One mapping more, or less: 1 or -1. */
+/* @mappings: 1 or -1. */
 static void export_count_mapping(struct peerdma_export *export, struct dma_buf_attachment *attach,
 				 int mappings)
 {
@@ -174,7 +176,7 @@ struct sg_table *peerdma_export_map(struct dma_buf_attachment *attach, enum dma_
 	return sgt;
 }
 
-/* The buffer may have lost its memory; these pages of it are kept by the mapping. */
+/* The buffer may be revoked. The mapping's references have kept these pages. */
 void peerdma_export_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt,
 			  enum dma_data_direction dir)
 {
@@ -186,6 +188,6 @@ void peerdma_export_unmap(struct dma_buf_attachment *attach, struct sg_table *sg
 	export_count_mapping(export, attach, -1);
 	if (export->buffer->exports.mapped)
 		return;
-	smp_mb(); /* wake_up_var() looks for sleepers, who have looked at it: see there */
+	smp_mb(); /* before wake_up_var() looks for sleepers, as its comment requires */
 	wake_up_var(&export->buffer->exports.mapped);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Taking a buffer's dma-bufs back from importers.
+ * Revokes a buffer's dma-bufs: notifies the importers and waits for them.
  */
 #include <linux/device.h>
 #include <linux/dma-resv.h>
@@ -18,9 +18,9 @@
 #include "memory/mem.h"
 #include "memory/provider.h"
 
-#define EXPORT_PATIENCE HZ /* what importers have to give back what is taken from them */
+#define EXPORT_PATIENCE HZ /* ticks that importers have to unmap */
 
-/* False: not now, the log would be flooded. */
+/* False if the log is rate-limited. */
 static bool export_log_importer(struct peerdma_buffer *buffer, struct dma_buf_attachment *attach)
 {
 	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
@@ -38,12 +38,12 @@ static bool export_log_importer(struct peerdma_buffer *buffer, struct dma_buf_at
 }
 
 /**
- * peerdma_exports_log - name who was told and has not let go
- * @buffer: revoked, or about to be
+ * peerdma_exports_log - log importers that were notified and have not unmapped
+ * @buffer: revoked, or being revoked
  *
- * Does not wait for its lock, which such an importer may hold for long.
+ * Only tries the buffer's resv, which such an importer may hold for long.
  *
- * Return: false: not all, try again.
+ * Return: false: try again, some may not be logged.
  */
 bool peerdma_exports_log(struct peerdma_buffer *buffer)
 {
@@ -53,7 +53,7 @@ bool peerdma_exports_log(struct peerdma_buffer *buffer)
 
 	if (!dma_resv_trylock(&buffer->exports.resv))
 		return false;
-	/* What is on the list has its open file, and so the opener. */
+	/* An export on the list holds its open file, and so the opener. */
 	list_for_each_entry(export, &buffer->exports.list, link) {
 		list_for_each_entry(attach, &export->dmabuf->attachments, node)
 			all = export_log_importer(buffer, attach) && all;
@@ -63,14 +63,13 @@ bool peerdma_exports_log(struct peerdma_buffer *buffer)
 }
 
 /*
- * What importers still have under way when they have been told. Later ones are none of theirs:
- * they can map nothing any more, and whoever has the dma-buf's descriptor may add fences of
- * anybody's to it, without end.
+ * The importers' fences at the time they are notified. Later fences are not waited for: no importer
+ * can map any more, but any process with the dma-buf's descriptor may add fences without end.
  */
 struct export_fences {
 	struct dma_fence **all;
 	unsigned int nr;
-	bool known; /* false: there was no memory to write them down */
+	bool known; /* false: there was no memory for the list */
 };
 
 static void export_get_fences(struct peerdma_exports *exports, struct export_fences *fences)
@@ -81,7 +80,7 @@ static void export_get_fences(struct peerdma_exports *exports, struct export_fen
 					     &fences->all);
 }
 
-/* False: it took longer. */
+/* False on timeout. */
 static bool export_fences_signalled(struct peerdma_exports *exports,
 				    const struct export_fences *fences, long time)
 {
@@ -101,7 +100,7 @@ static void export_put_fences(struct export_fences *fences)
 	kfree(fences->all);
 }
 
-/* The kernel's rule is that they are signalled in time: if not, somebody should hear of it. */
+/* By the kernel's rules fences are signalled in finite time. A violation is logged. */
 static void export_wait_fences(struct peerdma_buffer *buffer, const struct export_fences *fences)
 {
 	if (export_fences_signalled(&buffer->exports, fences, EXPORT_PATIENCE))
@@ -113,12 +112,12 @@ static void export_wait_fences(struct peerdma_buffer *buffer, const struct expor
 }
 
 /**
- * peerdma_exports_revoke - tell who has mapped a buffer, and wait a while
- * @buffer: with its usage reference killed and drained: nobody can map any more
+ * peerdma_exports_revoke - notify a buffer's importers, and wait for a limited time
+ * @buffer: with its usage reference killed and drained: no importer can map any more
  *
- * The kernel's rules allow an importer to use the memory until its fences are signalled, whether it
- * has unmapped or not, and to read what it does not want until it has unmapped. The first is waited
- * for to the end, the second for EXPORT_PATIENCE: what is mapped keeps its pages.
+ * By the kernel's rules an importer may use the memory until its fences are signalled, mapped or
+ * not, and may still read it, with a result that it ignores, until it unmaps. Fences are waited for
+ * without limit, unmapping for EXPORT_PATIENCE, because mapped pages stay referenced.
  */
 void peerdma_exports_revoke(struct peerdma_buffer *buffer)
 {

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A range of somebody else's dma-buf as a buffer. A dma-buf gives addresses, for the device that it
- * was attached with, and not pages. Of an address that an IOMMU translates nothing can be learnt,
- * so the device must be one for which none does: then it is an address on the PCI bus, which the
- * BARs tell to be this place of that BAR. register.c proves all that it proves of a vendor's
- * memory, and then the kernel is asked to map the first page for that very device: if it answers
- * with the exporter's own address, the page is what the exporter means. All of a range of pages is
- * mapped alike, so the others are as well.
+ * A range of another driver's dma-buf as a buffer.
  *
- * The device is the one that the exporter is asked with, and no more. By which devices a buffer is
- * read and written is decided for each file, as for any other buffer, by its pages.
+ * Finding the pages. A dma-buf gives DMA addresses for the attached device (the client), not pages.
+ * An address that an IOMMU translates tells nothing, so the client must be a device without
+ * translation. Then the address is one on the PCI bus, which lies in a BAR. register.c proves what
+ * it proves of all vendor memory. Then the kernel maps the first page for the client: if the result
+ * is the exporter's own address, the page is the right one. All pages of a range are mapped alike.
+ * The client is used for nothing else: which devices read and write the buffer is decided for each
+ * file, as for any buffer.
  *
- * Kept. The dma-buf stays attached, pinned and mapped for as long as the memory is a buffer. An
- * exporter whose memory may move pins it, and where that leaves it in host memory, or where it does
- * not pin, it is refused. Who attaches says whether it can be told that memory goes away all the
- * same, because its device is reset or closed. We say no. Who lets us in then keeps the memory
- * until we give it back; whose memory may go refuses, and is refused.
+ * Lifetime. The dma-buf stays attached, pinned and mapped as long as its memory is a buffer. An
+ * exporter with movable memory pins it; if it pins to host memory, or does not pin, the import is
+ * refused. We attach without ->invalidate_mappings. An exporter that accepts this keeps the memory
+ * until we detach. An exporter whose memory may go away, because its device is reset or closed,
+ * refuses the attachment.
  *
- * Taken back. If root says so we can be told. That call comes with the dma-buf's lock held, and the
- * memory may be used for something else when it returns. No request can be called back from a
- * drive, so the call waits until the last one has ended, as peerdma_pin_revoke_wait() does. Nobody
- * who is waited for there takes the dma-buf's lock, but for who holds up a request of his own: he
- * may write(2) to the same file out of memory whose pages only come with that lock. That is why
- * root has to say so. On kernels where everybody can be told, no exporter does it to who has
- * pinned. What is of a dma-buf is not exported again: revoking would take the lock of one dma-buf
- * inside that of the other, which importers may do in the other order.
+ * Revoking. The parameter revocable_imports attaches with ->invalidate_mappings. The exporter calls
+ * it with the dma-buf's resv held, and may reuse the memory when it returns. No request can be
+ * recalled from a drive, so the call waits until the last one has ended: peerdma_pin_revoke_wait().
+ * No thread that it waits for takes that resv, with one exception: a user may delay his own request
+ * by a write(2) to the same file from memory whose page faults need the resv. That is why root has
+ * to choose it. On kernels where every importer is notified, no exporter invalidates pinned memory.
  *
- * A call that comes while the exporter is still being asked is remembered, and returns: nothing of
- * the memory is used yet. An exporter may well move it on its way to where it is pinned.
+ * Imported memory is not exported again: revoking would nest the resv of one dma-buf inside that of
+ * another, and importers may nest them the other way round.
  *
- * The device may lose its driver, which should leave no mapping behind. So its imports end before,
- * when nobody holds the device's lock: consumer.c. If two unbind it at once the second does not
- * wait. Where no IOMMU translates, a mapping that goes late does no harm.
+ * A call to ->invalidate_mappings during the attachment is remembered and returns at once, because
+ * the memory is not used yet. An exporter may move it while it pins.
+ *
+ * If the client's driver is unbound, no mapping should remain. So its imports end before, outside
+ * of the client's device lock: consumer.c. If two threads unbind the client at once, the second one
+ * does not wait. Without translation by an IOMMU a late unmap does no harm.
  */
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
@@ -75,7 +75,7 @@ static const struct peerdma_vendor_ops import_ops = {
 	.free = import_free,
 };
 
-/* After a success both references are its. */
+/* Owns both references after a success. */
 static struct peerdma_import *import_create(struct dma_buf *dmabuf, struct pci_dev *client,
 					    const struct peerdma_buf_import *req)
 {
@@ -98,11 +98,11 @@ static struct peerdma_import *import_create(struct dma_buf *dmabuf, struct pci_d
 	import->off = req->off;
 	import->dmabuf = dmabuf;
 	import->client = client;
-	__module_get(THIS_MODULE); /* until it is unpinned */
+	__module_get(THIS_MODULE); /* put when it is unpinned */
 	return import;
 }
 
-/* A buffer is read and written: so may be the dma-buf, by who has it. */
+/* A buffer can be read and written, so the descriptor must allow both. */
 static u32 import_check_dmabuf(const struct dma_buf *dmabuf, const struct peerdma_buf_import *req)
 {
 	const fmode_t both = FMODE_READ | FMODE_WRITE;
@@ -114,7 +114,7 @@ static u32 import_check_dmabuf(const struct dma_buf *dmabuf, const struct peerdm
 	return reason;
 }
 
-/* Both are referenced, and the import's after a success. */
+/* Owns both references after a success. */
 static struct peerdma_import *import_begin(struct dma_buf *dmabuf, struct pci_dev *client,
 					   const struct peerdma_buf_import *req, u32 *reason)
 {

@@ -17,29 +17,29 @@ struct dma_buf_attachment;
 struct pci_dev;
 struct sg_table;
 
-#define PEERDMA_IMPORT_PATIENCE HZ /* ticks, for what others have to do soon */
+#define PEERDMA_IMPORT_PATIENCE HZ /* ticks to wait for locks and fences of other drivers */
 
 /**
- * struct peerdma_import - a range of a dma-buf, while it is kept
- * @pin: what register.c knows it by
- * @link: in its client's list, once it has been proven; protected by imports_mutex
+ * struct peerdma_import - a range of a dma-buf that is a buffer
+ * @pin: how register.c knows it
+ * @link: in its client's list once it has been proven; protected by imports_mutex
  * @dmabuf: referenced
  * @client: the device that it is attached with; referenced
- * @attach: NULL if the exporter did not want it
+ * @attach: NULL if the exporter refused
  * @off: bytes from the dma-buf's start
- * @addr: of the first byte, for @client
- * @sgt: what is mapped, or NULL; this and all below is protected by the dma-buf's resv
- * @pinned: it has to be unpinned
- * @asking: the exporter has not said yet where it is
- * @told: it has called since it was pinned
- * @gone: completed when it is not attached any more
+ * @addr: DMA address of the first byte, for @client
+ * @sgt: the mapping, or NULL. This and the members below are protected by the dma-buf's resv
+ * @pinned: it must be unpinned
+ * @asking: the attachment is not complete yet
+ * @told: the exporter has invalidated it since it was pinned
+ * @gone: completed when it is detached
  */
 struct peerdma_import {
 	struct peerdma_pin pin;
 	struct list_head link;
-	struct dma_buf *dmabuf; /* immutable; these are as well: */
+	struct dma_buf *dmabuf; /* immutable, and so is @client */
 	struct pci_dev *client;
-	struct dma_buf_attachment *attach; /* once it is registered, and so are these */
+	struct dma_buf_attachment *attach; /* immutable once registered, as are @off and @addr */
 	u64 off;
 	u64 addr;
 	struct sg_table *sgt;

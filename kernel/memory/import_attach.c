@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A dma-buf attached, pinned and mapped, and its table read.
+ * Attaches, pins and maps a dma-buf, and reads its table.
  */
 #include <linux/dma-mapping.h>
 #include <linux/dma-resv.h>
@@ -19,7 +19,7 @@ module_param(revocable_imports, bool, 0644);
 MODULE_PARM_DESC(revocable_imports,
 		 "import what may be taken back: who does that waits for requests under way");
 
-/* With the dma-buf's lock held. Its memory may be used for something else when this returns. */
+/* Called with the dma-buf's resv held. The exporter may reuse the memory when this returns. */
 static void import_invalidated(struct dma_buf_attachment *attach)
 {
 	struct peerdma_import *import = attach->importer_priv;
@@ -46,7 +46,7 @@ static u32 import_refuse(struct peerdma_import *import, const char *what, long e
 	return PEERDMA_REASON_IMPORT_REFUSED;
 }
 
-/* [@at, @at + @len) of the range is at @addr. False: it does not go on where its frame does. */
+/* Writes the frames of [@at, @at + @len), which is at @addr. False if a frame is not contiguous. */
 static bool import_add_chunks(struct peerdma_pin *pin, u64 at, u64 addr, u64 len)
 {
 	u64 skip, step, *frame;
@@ -64,7 +64,7 @@ static bool import_add_chunks(struct peerdma_pin *pin, u64 at, u64 addr, u64 len
 	return true;
 }
 
-/* Addresses and lengths only: there may be no pages. */
+/* Reads addresses and lengths only: the table may have no pages. */
 static u32 import_read_table(struct peerdma_import *import)
 {
 	const u64 end = (u64)import->pin.nr << PEERDMA_CHUNK_SHIFT;
@@ -91,7 +91,7 @@ static u32 import_read_table(struct peerdma_import *import)
 	return PEERDMA_REASON_IMPORT_TABLE;
 }
 
-/* With the dma-buf's lock held. */
+/* The caller holds the dma-buf's resv. */
 static u32 import_map(struct peerdma_import *import)
 {
 	struct dma_buf_attachment *attach = import->attach;
@@ -106,7 +106,7 @@ static u32 import_map(struct peerdma_import *import)
 	if (IS_ERR_OR_NULL(sgt))
 		return import_refuse(import, "map", PTR_ERR(sgt));
 	import->sgt = sgt;
-	/* Before that it may still be on its way. */
+	/* The exporter may still be moving the memory until its fences are signalled. */
 	ret = dma_resv_wait_timeout(import->dmabuf->resv, DMA_RESV_USAGE_KERNEL, false,
 				    PEERDMA_IMPORT_PATIENCE);
 	if (ret <= 0)
@@ -122,7 +122,7 @@ static struct dma_buf_attachment *import_attach_with(struct peerdma_import *impo
 	return dma_buf_dynamic_attach(import->dmabuf, &import->client->dev, ops, import);
 }
 
-/* Would it, if we could be told? */
+/* Finds out whether the exporter would accept an attachment with ->invalidate_mappings. */
 static u32 import_attach_reason(struct peerdma_import *import, bool revocable, long err)
 {
 	struct dma_buf_attachment *attach =

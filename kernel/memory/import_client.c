@@ -20,15 +20,15 @@
 #include "memory/pin.h"
 
 /**
- * struct import_client - a function that imports are attached with, until its driver goes
- * @consumer: its end is theirs
+ * struct import_client - a function that imports are attached with, until its driver is unbound
+ * @consumer: ends the imports
  * @pdev: referenced; immutable
- * @link: in the list of them
- * @imports: that have been proven, and have not ended
- * @ending: its driver is going: there are no more
- * @free: work, after the end
+ * @link: in the list of clients
+ * @imports: those that are proven and have not ended
+ * @ending: its driver is being unbound: no import may join
+ * @free: frees it after the end
  *
- * Made under the device's lock; @link, @imports and @ending are protected by imports_mutex.
+ * Created under the device lock. @link, @imports and @ending are protected by imports_mutex.
  */
 struct import_client {
 	struct peerdma_consumer consumer;
@@ -43,7 +43,7 @@ static LIST_HEAD(import_clients);
 static DEFINE_MUTEX(imports_mutex); /* protects import_clients, and the imports of each */
 static struct workqueue_struct *import_client_wq;
 
-/* Under its lock: its driver and its IOMMU domain stay. */
+/* The caller holds the device lock: the driver and the IOMMU domain stay. */
 static u32 import_client_reason(struct pci_dev *client)
 {
 	if (!client->dev.driver)
@@ -52,7 +52,7 @@ static u32 import_client_reason(struct pci_dev *client)
 							 PEERDMA_REASON_NONE;
 }
 
-/* Who has it may wait for somebody who waits for us: so it is only tried. */
+/* Only tried: the lock's owner may be waiting for this thread. */
 static bool import_client_lock(struct pci_dev *client)
 {
 	const unsigned long end = jiffies + PEERDMA_IMPORT_PATIENCE;
@@ -65,7 +65,7 @@ static bool import_client_lock(struct pci_dev *client)
 	return true;
 }
 
-/* Before the exporter maps anything for it. */
+/* Called before the exporter maps anything for the client. */
 u32 peerdma_import_check_client(struct pci_dev *client)
 {
 	u32 reason;
@@ -77,7 +77,7 @@ u32 peerdma_import_check_client(struct pci_dev *client)
 	return reason;
 }
 
-/* From here on who unbinds the client ends the import. False: there is no such client. */
+/* From here on unbinding the client ends the import. False if there is no such client. */
 static bool import_client_join(struct peerdma_import *import)
 {
 	struct import_client *client;
@@ -103,7 +103,7 @@ void peerdma_import_leave(struct peerdma_import *import)
 	mutex_unlock(&imports_mutex);
 }
 
-/* One that is not ended yet, referenced; or NULL. */
+/* An import that has not ended, referenced; or NULL. */
 static struct peerdma_import *import_client_take(struct import_client *client)
 {
 	struct peerdma_import *import;
@@ -119,7 +119,10 @@ static struct peerdma_import *import_client_take(struct import_client *client)
 	return import;
 }
 
-/* Its driver is going, or this module. May take as long as the storage and the exporters. */
+/*
+ * Called when the client's driver is unbound or this module is unloaded. Waits for the storage and
+ * the exporters.
+ */
 static void import_client_end(struct peerdma_consumer *consumer)
 {
 	struct import_client *client = container_of(consumer, struct import_client, consumer);
@@ -132,12 +135,12 @@ static void import_client_end(struct peerdma_consumer *consumer)
 	}
 	mutex_lock(&imports_mutex);
 	list_del(&client->link);
-	queue_work(import_client_wq,
-		   &client->free); /* who unloads finds no client, and then drains it */
+	/* Under the mutex: an unload that finds no client drains this work. */
+	queue_work(import_client_wq, &client->free);
 	mutex_unlock(&imports_mutex);
 }
 
-/* A consumer cannot be removed by its own end. */
+/* In a work item, because a consumer cannot be removed by its own end. */
 static void import_client_free(struct work_struct *work)
 {
 	struct import_client *client = container_of(work, struct import_client, free);
@@ -147,7 +150,7 @@ static void import_client_free(struct work_struct *work)
 	kfree(client);
 }
 
-/* Under its lock. */
+/* The caller holds the device lock. */
 static int import_client_create(struct pci_dev *pdev)
 {
 	static atomic_t last_id;
@@ -173,7 +176,7 @@ static int import_client_create(struct pci_dev *pdev)
 	return 0;
 }
 
-/* Under the client's lock. */
+/* The caller holds the client's device lock. */
 static u32 import_client_prove(struct peerdma_import *import, struct page *page)
 {
 	u32 map, reason = import_client_reason(import->client);
@@ -190,7 +193,7 @@ static u32 import_client_prove(struct peerdma_import *import, struct page *page)
 	return import_client_join(import) ? PEERDMA_REASON_NONE : PEERDMA_REASON_IMPORT_DEVICE;
 }
 
-/* Under the lock of the function whose memory it is. */
+/* The caller holds the device lock of the function that has the memory. */
 u32 peerdma_import_prove(struct peerdma_pin *pin, struct pci_dev *pdev)
 {
 	struct peerdma_import *import = peerdma_import_of(pin);
@@ -211,7 +214,7 @@ int peerdma_imports_init(void)
 	return import_client_wq ? 0 : -ENOMEM;
 }
 
-/* One that has not ended, referenced; or NULL. */
+/* The consumer of a client that has not ended, referenced; or NULL. */
 static struct platform_device *import_client_any(void)
 {
 	struct platform_device *dev = NULL;
@@ -227,7 +230,7 @@ static struct platform_device *import_client_any(void)
 	return dev;
 }
 
-/* There are no imports. */
+/* No import is left. */
 void peerdma_imports_exit(void)
 {
 	struct platform_device *dev;

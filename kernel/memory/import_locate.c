@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From an address that a client of a dma-buf has been given to a place in a BAR.
+ * Finds the place in a BAR that a client's DMA address means.
  */
 #include <linux/ioport.h>
 #include <linux/mm.h>
@@ -17,13 +17,13 @@ bool peerdma_import_is_host(u64 addr)
 	       REGION_DISJOINT;
 }
 
-/* Where a BAR's @len bytes at @start go on for a frame. */
+/* True if a whole frame at @addr lies in the BAR of @len bytes at @start. */
 static bool import_bar_holds_chunk(u64 start, u64 len, u64 addr)
 {
 	return addr >= start && addr - start < len && len - (addr - start) >= PEERDMA_CHUNK_LEN;
 }
 
-/* The function, and its BAR, that is at this address of the client's bus; referenced, or NULL. */
+/* The function that has a BAR at this address of the client's bus, referenced; or NULL. */
 static struct pci_dev *import_find_bar(struct pci_dev *client, u64 addr, int *bar)
 {
 	struct pci_dev *pdev = NULL;
@@ -47,7 +47,7 @@ static u32 import_no_bar_reason(u64 addr)
 					      PEERDMA_REASON_VENDOR_NOT_BAR;
 }
 
-/* From addresses on the bus to physical ones. */
+/* Translates bus addresses to physical addresses. */
 static u32 import_translate(struct peerdma_import *import, struct pci_dev *pdev, int bar)
 {
 	const u64 start = pci_bus_address(pdev, bar), len = pci_resource_len(pdev, bar);

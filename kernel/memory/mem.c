@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of a provider, charged to whom it is for: taken out of the provider's pool, or of a
- * vendor's driver. mem_pages.c has the references of its pages, mem_cpu.c what the CPU does in it.
+ * Memory of a provider with its charge: taken from the provider's pool, or kept by a vendor's
+ * driver. mem_pages.c manages the references of its pages, mem_cpu.c has the CPU's accesses.
  */
 #include <linux/mm.h>
 #include <linux/pci-p2pdma.h>
@@ -27,7 +27,7 @@ void peerdma_mem_free(struct peerdma_mem *mem)
 	peerdma_provider_put(provider);
 }
 
-/* A mem without pages yet, or NULL. */
+/* A mem without pages, or NULL. */
 static struct peerdma_mem *mem_create(struct peerdma_provider *provider, u64 len)
 {
 	struct peerdma_mem *mem = kzalloc(sizeof(*mem), GFP_KERNEL_ACCOUNT);
@@ -58,12 +58,11 @@ static int mem_fill(struct peerdma_mem *mem)
 }
 
 /**
- * peerdma_mem_alloc - take a contiguous range out of a provider, for which the current process pays
+ * peerdma_mem_alloc - take a contiguous range of a provider's pool, charged to the current process
  * @provider: the caller holds a usage reference
  * @len: bytes, whole pages
  * @reason: enum peerdma_reason, written with -EDQUOT
- * Return: memory with every page referenced, that holds anything; or ERR_PTR: -ENOMEM, -ENODEV,
- * -EDQUOT.
+ * Return: uninitialized memory with every page referenced; or ERR_PTR: -ENOMEM, -ENODEV, -EDQUOT.
  */
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 *reason)
 {
@@ -75,7 +74,7 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	mem = mem_create(provider, len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	smp_rmb(); /* who has counted the latest halt sees it: pairs with peerdma_provider_halt() */
+	smp_rmb(); /* pairs with peerdma_provider_halt(): mem->halts was read before halted */
 	err = READ_ONCE(provider->halted) ? -ENODEV : 0;
 	err = err ?: peerdma_charge(provider, len, &mem->charge, reason) ?: mem_fill(mem);
 	if (!err)
@@ -84,17 +83,19 @@ struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len
 	return ERR_PTR(err);
 }
 
-/* Another driver has the rest of its memory; what may be registers is not written unasked. */
+/*
+ * Not in vendor memory, whose other pages the driver uses, and not where the BAR may be registers.
+ */
 static bool mem_has_spare_pages(const struct peerdma_mem *mem)
 {
 	return !mem->pin && mem->provider->prefetchable;
 }
 
 /**
- * peerdma_mem_alloc_bounce - take a little more of the same provider, for which the same user pays
+ * peerdma_mem_alloc_bounce - take a few more pages of a mem's provider, charged to the same user
  * @mem: of a buffer, of which the caller holds a usage reference
  * @len: bytes, whole pages
- * Return: memory that holds anything, or ERR_PTR of an errno.
+ * Return: uninitialized memory, or ERR_PTR.
  */
 struct peerdma_mem *peerdma_mem_alloc_bounce(struct peerdma_mem *mem, u64 len)
 {
@@ -112,7 +113,7 @@ struct peerdma_mem *peerdma_mem_alloc_bounce(struct peerdma_mem *mem, u64 len)
 	return ERR_PTR(err);
 }
 
-/* Where each frame is, for iterators; nothing if all of it is contiguous. */
+/* Stores the frames for iterators, unless all of them are contiguous. */
 static int mem_fill_frames(struct peerdma_mem *mem, const struct peerdma_pin *pin)
 {
 	unsigned long i, n;
@@ -133,10 +134,10 @@ static int mem_fill_frames(struct peerdma_mem *mem, const struct peerdma_pin *pi
 /**
  * peerdma_mem_import - take memory that a vendor's driver keeps
  * @provider: of its pages
- * @pin: what keeps it; after a success it is ended when the last page of the memory is let go
+ * @pin: keeps it; after a success it ends with the last page of the mem
  * @reason: enum peerdma_reason, written with -EBUSY and -EDQUOT
  * Return: memory with every page referenced, charged to the caller; or ERR_PTR: -ENOMEM, -EDQUOT,
- * -EBUSY somebody else uses it.
+ * -EBUSY if a page is in use.
  */
 struct peerdma_mem *peerdma_mem_import(struct peerdma_provider *provider, struct peerdma_pin *pin,
 				       u32 *reason)
@@ -161,7 +162,7 @@ struct peerdma_mem *peerdma_mem_import(struct peerdma_provider *provider, struct
 	return mem;
 }
 
-/* The frames that hold it, as they are. */
+/* Iterates over the frames, without merging them. */
 static noinline void mem_iter_frames(struct peerdma_mem *mem, struct iov_iter *iter, int direction,
 				     u64 off, size_t len)
 {
@@ -173,11 +174,11 @@ static noinline void mem_iter_frames(struct peerdma_mem *mem, struct iov_iter *i
 }
 
 /**
- * peerdma_mem_iter - an iterator over [off, off + len) of the memory
- * @mem: stays as long as @iter and what is submitted with it
+ * peerdma_mem_iter - fill an iterator over [off, off + len) of the memory
+ * @mem: must stay as long as @iter and what is submitted with it
  * @iter: filled
- * @bvec: filled, for @iter; lives as long. It ends where the range does: the block layer looks for
- * a place to split a bio whose bio_vec goes on.
+ * @bvec: filled, for @iter; lives as long. It ends where the range ends: the block layer searches
+ *	for a place to split a bio whose bio_vec goes on
  * @direction: ITER_SOURCE or ITER_DEST
  * @off: bytes
  * @len: bytes, MAX_RW_COUNT at most

@@ -11,22 +11,21 @@
 #include "memory/mem.h"
 #include "memory/provider.h"
 
-#define MEM_ZERO_STEP SZ_1M /* bytes zeroed between two looks around */
+#define MEM_ZERO_STEP SZ_1M /* bytes between two checks for a signal or a halt */
 
 /*
- * What the CPU stores in a BAR is posted: it may still be on its way when another device, coming
- * from another port, reads or writes the same bytes. Reading the last word back pushes all of it
- * out.
+ * Stores to a BAR are posted: they may not have arrived when another device, on another port,
+ * accesses the same bytes. Reading the last word back flushes them.
  */
 static void mem_flush(void __iomem *last_word)
 {
-	mb(); /* the stores are issued before the load that pushes them */
+	mb(); /* the stores are issued before the load that flushes them */
 	(void)__raw_readl(last_word);
 }
 
 /*
- * Memory of another owner must not be read by a new one. The mapping is uncached: this is slow.
- * With a usage reference of the provider. 0, -EINTR or -ENODEV.
+ * Zeroes memory, so that a new owner cannot read the last one's data. Slow, as the mapping is
+ * uncached. The caller holds a usage reference of the provider. Returns 0, -EINTR or -ENODEV.
  */
 int peerdma_mem_zero(struct peerdma_mem *mem)
 {
@@ -48,9 +47,9 @@ int peerdma_mem_zero(struct peerdma_mem *mem)
 }
 
 /*
- * Inside one provider, through the CPU's registers, so that no byte of it is ever in host memory.
- * For less than a block of a file. Words where both ends are aligned alike, else bytes: device
- * memory takes nothing else everywhere.
+ * Copies inside one provider, through the CPU's registers, so that no byte reaches host memory. For
+ * less than a block. In words if both offsets are aligned alike, else in bytes: wider accesses are
+ * not safe for all device memory.
  */
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len)
@@ -90,7 +89,7 @@ static void mem_write_frames(struct peerdma_mem *to, u64 to_off, const void *fro
 	}
 }
 
-/* The same from host memory. */
+/* Copies from host memory. */
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
 {
 	if (to->chunks)
@@ -100,9 +99,9 @@ void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64
 }
 
 /**
- * peerdma_mem_read_back - push out what the kernel has the CPU store in the memory during a read
- * @mem: stays meanwhile
- * @off: any byte of it: all stores to a device are before the load
+ * peerdma_mem_read_back - flush stores that the kernel has made in the memory during a read
+ * @mem: must stay
+ * @off: any byte of it: the load is ordered behind all earlier stores to the device
  */
 noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
 {
@@ -114,7 +113,7 @@ noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(at, sizeof(u32)));
 }
 
-/* And the other way. */
+/* Copies to host memory. */
 void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len)
 {
 	u64 skip, step = len;

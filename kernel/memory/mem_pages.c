@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pages of a provider, referenced while anyone may use them.
+ * References of a mem's pages.
  *
- * A consumer below us may take and drop a reference of its own on a page of a bio_vec (NFS does).
- * On a page with count 0 that drop would "free" it a second time, under its owner. So every page of
- * a live mem holds one reference of ours. How that is said differs:
+ * A layer below this module may get and put a reference on a page of a bio_vec; NFS does. On a page
+ * with count 0 that put would free the page a second time, while it has an owner. So each page of a
+ * live mem holds one reference of this module. How it is taken depends on the kernel and on the
+ * memory:
  *
- * Where an idle P2PDMA page has count 0 (v6.15 on), pci_alloc_p2pmem() leaves it at 0 and takes one
- * pgmap reference for the allocation. The count is set to 1, and as every page that falls to 0
- * gives back one pgmap reference and its own 4 KiB of the pool, n - 1 more are taken. Letting go is
- * put_page() on each that nobody else holds. pci_free_p2pmem() is never called. One pgmap reference
- * too many and unbind waits for ever.
+ * An idle P2PDMA page has count 0 (since v6.15). pci_alloc_p2pmem() leaves it at 0 and takes one
+ * pgmap reference for the allocation. Here the count is set to 1. Each page that falls to 0 puts
+ * one pgmap reference and returns its own 4 KiB to the pool, so n - 1 more pgmap references are
+ * taken. Release is put_page() on each page that has no other reference; pci_free_p2pmem() is never
+ * called. One pgmap reference too many would make an unbind wait for ever.
  *
- * Where it has count 1 (up to v6.14), a count that falls to 0 puts the page back into the pool
- * before the count is set to 1 again, so that a new owner's reference could be lost. There the
- * count must never fall to 0: ours is a second reference, and after it has been dropped the pages
- * go back by one pci_free_p2pmem() once each has count 1.
+ * An idle P2PDMA page has count 1 (up to v6.14). A count that falls to 0 returns the page to the
+ * pool before it is set to 1 again, and a new owner's reference could be lost. So the count must
+ * never fall to 0. This module's reference is a second one. After it is put, the pages return by
+ * one pci_free_p2pmem() as soon as each has count 1.
  *
- * Memory of a vendor's driver is of a page map that is not ours, and not out of its pool: a count
- * that falls to what an idle page has, by a put, would give the page to whom it does not belong. So
- * it is taken by a compare-and-exchange from idle to two, which proves that nobody else had it, and
- * let go by the same in the other direction, which proves that nobody else has. Two everywhere, and
- * until then: whoever finds one thinks that the page is to be had, which is said so up to v6.14,
- * and which nvidia-uvm looks for on later kernels too. What it has had keeps its mark in
- * zone_device_data, whatever the count.
+ * Memory of a vendor's driver. Its page map is not this module's, and its pages are not in a pool:
+ * a put to the idle count would free a page that its driver still owns. So a compare-and-exchange
+ * takes each page from the idle count to 2, which proves that no one else had it, and another one
+ * back, which proves that no one else has it. Use a count of 2: up to v6.14 the core, and
+ * nvidia-uvm on any kernel, treat a count of 1 as free. Pages that nvidia-uvm has given out keep
+ * its mark in zone_device_data, whatever their count.
  *
- * Either way the count of a page that we have let go, and that others hold, is ours and theirs, and
- * it does not go away before ours has been taken from it: busy.c.
+ * On a released page that others hold, the module's reference stays until theirs are gone: busy.c.
  */
 #include <linux/delay.h>
 #include <linux/memremap.h>
@@ -40,10 +39,10 @@
 #include "memory/pin.h"
 #include "memory/provider.h"
 
-#define MEM_BUSY_MAX 16384 /* pages that one look counts: 64 MiB */
-#define MEM_EXTERNAL_COUNT 2 /* ours, of a page of a vendor's driver */
+#define MEM_BUSY_MAX 16384 /* pages that one poll counts: 64 MiB */
+#define MEM_EXTERNAL_COUNT 2 /* count of a page of a vendor's driver */
 
-/* References of a page that are not ours, once we have let go of what was above the last one. */
+/* References of others on a page of a released mem. */
 static int mem_page_others(const struct peerdma_mem *mem, struct page *page)
 {
 	return page_count(page) - (mem->pin ? MEM_EXTERNAL_COUNT : 1);
@@ -54,13 +53,15 @@ static bool mem_page_count_swap(struct page *page, int from, int to)
 	return atomic_cmpxchg(&page->_refcount, from, to) == from;
 }
 
-/* False: somebody else has it, or has got hold of it just now. */
+/* False if another reference exists. */
 static bool mem_page_put_external(struct page *page)
 {
 	return mem_page_count_swap(page, MEM_EXTERNAL_COUNT, PEERDMA_IDLE_PAGE_COUNT);
 }
 
-/* Who marks it does so before or after: so it is looked for after as well. */
+/*
+ * nvidia-uvm may mark the page before or after the exchange, so the mark is checked on both sides.
+ */
 static bool mem_page_get_external(struct page *page)
 {
 	if (READ_ONCE(page->zone_device_data) ||
@@ -72,7 +73,9 @@ static bool mem_page_get_external(struct page *page)
 	return false;
 }
 
-/* Of the first @n of its pages, which nobody else can have got hold of. */
+/*
+ * Undoes mem_page_get_external() for the first @n pages, on which no one else has a reference yet.
+ */
 static void mem_pages_unget_external(struct peerdma_mem *mem, unsigned long n)
 {
 	while (n--) {
@@ -115,7 +118,7 @@ static void mem_pages_put(struct peerdma_mem *mem)
 {
 }
 
-/* The page goes back to the pool by itself. */
+/* put_page() returns the page to the pool. */
 static void mem_page_return(struct peerdma_mem *mem, struct page *page)
 {
 	atomic64_sub(PAGE_SIZE, &mem->provider->used);
@@ -144,8 +147,8 @@ static bool mem_pages_are_idle(struct peerdma_mem *mem)
 }
 
 /*
- * A page that root had through p2pmem/allocate can be in the pool an instant before its count is 1
- * again: a reference taken in that instant would be lost. False if one stays like that.
+ * A page that root had allocated through p2pmem/allocate may be in the pool shortly before its
+ * count is 1 again. A reference taken then would be lost. False if a page keeps another count.
  */
 bool peerdma_mem_get_pages(struct peerdma_mem *mem)
 {
@@ -175,7 +178,7 @@ static void mem_pages_put(struct peerdma_mem *mem)
 	}
 }
 
-/* All of them go back to the pool together. */
+/* All pages return together: mem_pages_returned(). */
 static void mem_page_return(struct peerdma_mem *mem, struct page *page)
 {
 }
@@ -188,14 +191,17 @@ static void mem_pages_returned(struct peerdma_mem *mem)
 
 #endif
 
-/* Nobody of ours uses it any more: from now on it can be settled. */
+/* Called when this module does not use the memory any more: from now on it can be reclaimed. */
 void peerdma_mem_put_pages(struct peerdma_mem *mem)
 {
 	mem_pages_put(mem);
 	mem->end = mem->len >> PAGE_SHIFT;
 }
 
-/* With the last page the provider may go, and its successor has the same name among cgroups. */
+/*
+ * Uncharges before the last page: the provider may go with it, and a new one has a region of the
+ * same name.
+ */
 static bool mem_page_reclaim(struct peerdma_mem *mem, unsigned long index)
 {
 	struct page *page = peerdma_mem_page(mem, index);
@@ -212,13 +218,12 @@ static bool mem_page_reclaim(struct peerdma_mem *mem, unsigned long index)
 }
 
 /**
- * peerdma_mem_reclaim - take from a mem that was let go what nobody else holds
- * @mem: of which nobody of ours does anything any more; one caller at a time
+ * peerdma_mem_reclaim - free the pages of a released mem that no one else holds
+ * @mem: not used by this module any more; one caller at a time
  *
- * From both ends, so that nothing has to be remembered of each page, and so that looking again
- * costs next to nothing.
+ * Works from both ends, so that no state is kept per page, and a repeated call is cheap.
  *
- * Return: true if that was all. Its pages, and perhaps the provider's range, are gone then.
+ * Return: true if all pages are free. The provider's range may be gone then.
  */
 bool peerdma_mem_reclaim(struct peerdma_mem *mem)
 {
@@ -229,7 +234,7 @@ bool peerdma_mem_reclaim(struct peerdma_mem *mem)
 	if (mem->first < mem->end)
 		return false;
 	if (mem->pin) {
-		/* Before it is another's, who may be charged for it as well. */
+		/* Before another owner can have the memory, and be charged for it. */
 		peerdma_uncharge(mem->provider, &mem->charge);
 		peerdma_pin_release(mem->pin);
 	} else {
@@ -239,12 +244,12 @@ bool peerdma_mem_reclaim(struct peerdma_mem *mem)
 }
 
 /**
- * peerdma_mem_count_busy - what others hold of a mem that is not settled
+ * peerdma_mem_count_busy - count what others hold of a released mem
  * @mem: as for peerdma_mem_reclaim()
- * @pages: how many pages
- * @most: how many references of the page that has most
+ * @pages: number of pages that others hold
+ * @most: the most references of others on one page
  *
- * Of a large mem only the first pages that are not settled are looked at.
+ * Looks at MEM_BUSY_MAX pages at most.
  */
 void peerdma_mem_count_busy(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most)
 {
