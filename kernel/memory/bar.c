@@ -81,14 +81,14 @@ static void bar_restart(struct pci_dev *pdev)
 	if (bar_answers(pdev))
 		peerdma_provider_restart(provider);
 	else
-		pci_err(pdev, "its memory does not answer: nothing is allocated of it\n");
+		pci_err(pdev, "memory does not respond: nothing is allocated from it\n");
 }
 
 /* Called for a reset through sysfs, or of a bridge above. A reset cannot be refused. */
 static void bar_reset_prepare(struct pci_dev *pdev)
 {
 	if (!bar_halt(pdev))
-		pci_warn(pdev, "is reset while requests move bytes of its memory\n");
+		pci_warn(pdev, "reset while requests are moving bytes of its memory\n");
 }
 
 /*
@@ -125,7 +125,7 @@ static const struct pci_error_handlers bar_error_handlers = {
 static void bar_shutdown(struct pci_dev *pdev)
 {
 	if (!bar_halt(pdev))
-		pci_warn(pdev, "is shut down while requests move bytes of its memory\n");
+		pci_warn(pdev, "shut down while requests are moving bytes of its memory\n");
 }
 
 /* Suspend is refused while a drive moves bytes: the system can try again. */
@@ -133,7 +133,7 @@ static int bar_suspend(struct device *dev)
 {
 	if (bar_halt(to_pci_dev(dev)))
 		return 0;
-	pci_warn(to_pci_dev(dev), "cannot be suspended: requests move bytes of its memory\n");
+	pci_warn(to_pci_dev(dev), "cannot be suspended: requests are moving bytes of its memory\n");
 	bar_restart(to_pci_dev(dev));
 	return -EBUSY;
 }

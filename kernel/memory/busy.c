@@ -64,11 +64,12 @@ static void busy_log(struct peerdma_mem *mem)
 	struct peerdma_busy *busy = &mem->busy;
 
 	lockdep_assert_held(&busy_mutex);
-	pci_warn(pdev,
-		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), let go %lu s ago%s\n",
-		 busy->pages, mem->len >> PAGE_SHIFT, busy->buffer, busy->pid,
-		 (int)strlen(busy->comm), busy->comm, busy_seconds(busy),
-		 unbinding ? "; unbinding waits for them" : "");
+	pci_warn(
+		pdev,
+		"others hold %lu of %llu pages of buffer %u (pid %d, %*pE), released %lu s ago%s\n",
+		busy->pages, mem->len >> PAGE_SHIFT, busy->buffer, busy->pid,
+		(int)strlen(busy->comm), busy->comm, busy_seconds(busy),
+		unbinding ? "; unbinding waits for them" : "");
 	busy->named = true;
 }
 
@@ -77,7 +78,7 @@ static void busy_log_end(struct peerdma_mem *mem)
 	struct peerdma_busy *busy = &mem->busy;
 	struct pci_dev *pdev = mem->provider->pdev;
 
-	pci_info_ratelimited(pdev, "the last page of buffer %u of pid %d was let go after %lu s\n",
+	pci_info_ratelimited(pdev, "the last page of buffer %u of pid %d was freed after %lu s\n",
 			     busy->buffer, busy->pid, busy_seconds(busy));
 }
 

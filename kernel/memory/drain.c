@@ -63,13 +63,12 @@ static void drain_log(struct drain *closing)
 	lockdep_assert_held(&drains_mutex);
 	closing->named = true;
 	if (!closing->buffer) {
-		pci_warn(pdev, "%u calls are inside, taken away %lu s ago%s\n", inside,
+		pci_warn(pdev, "%u calls still use the provider, revoked %lu s ago%s\n", inside,
 			 drain_seconds(closing), why);
 		return;
 	}
 	opener = closing->buffer->opener;
-	pci_warn(pdev,
-		 "%u requests are inside buffer %llu (pid %d, %*pE), taken away %lu s ago%s\n",
+	pci_warn(pdev, "%u requests still use buffer %llu (pid %d, %*pE), revoked %lu s ago%s\n",
 		 inside, closing->buffer->entry.id, opener->pid, (int)strlen(opener->comm),
 		 opener->comm, drain_seconds(closing), why);
 }
@@ -79,11 +78,11 @@ static void drain_log_end(const struct drain *closing)
 	struct pci_dev *pdev = closing->provider->pdev;
 
 	if (closing->buffer)
-		pci_info(pdev, "the last request inside buffer %llu of pid %d ended after %lu s\n",
+		pci_info(pdev, "the last request on buffer %llu of pid %d ended after %lu s\n",
 			 closing->buffer->entry.id, closing->buffer->opener->pid,
 			 drain_seconds(closing));
 	else
-		pci_info(pdev, "the last call inside ended after %lu s\n", drain_seconds(closing));
+		pci_info(pdev, "the last call ended after %lu s\n", drain_seconds(closing));
 }
 
 static bool drain_log_if_due(struct drain *closing)

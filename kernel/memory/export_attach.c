@@ -42,7 +42,7 @@ int peerdma_export_refuse(struct peerdma_export *export, struct device *importer
 	/* Counted as a refused request, though it is none. */
 	peerdma_count_failure(&buffer->provider->stats, reason);
 	peerdma_count_failure(&buffer->opener->stats, reason);
-	pci_info_ratelimited(buffer->provider->pdev, "%s may not have buffer %llu of pid %d: %s\n",
+	pci_info_ratelimited(buffer->provider->pdev, "%s cannot import buffer %llu of pid %d: %s\n",
 			     dev_name(importer), buffer->entry.id, buffer->opener->pid, why);
 	return peerdma_reason_errno(reason);
 }
@@ -99,8 +99,9 @@ int peerdma_export_pin(struct dma_buf_attachment *attach)
 
 	if (PEERDMA_DMABUF_PIN || READ_ONCE(pinned_importers))
 		return 0;
-	return peerdma_export_refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
-				     "its driver may not pin here, or might not let go when told");
+	return peerdma_export_refuse(
+		export, attach->dev, PEERDMA_REASON_IMPORTER,
+		"its driver pins, and may not unmap when the buffer is revoked");
 }
 
 void peerdma_export_unpin(struct dma_buf_attachment *attach)

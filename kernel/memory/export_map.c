@@ -128,7 +128,7 @@ static struct sg_table *export_dma_map(struct peerdma_export *export, struct dev
 {
 	struct sg_table *sgt = export_sg_alloc(export->buffer->mem, export->off, export->len,
 					       export_sg_max_len(importer));
-	const char *why = "it cannot be mapped";
+	const char *why = "the device cannot map it";
 	int err;
 
 	if (!sgt)
@@ -139,7 +139,7 @@ static struct sg_table *export_dma_map(struct peerdma_export *export, struct dev
 		if (!export_is_bounced(importer, sgt))
 			return sgt;
 		dma_unmap_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
-		why = "it would have a copy in host memory";
+		why = "its mapping would be a copy in host memory";
 	}
 	export_put_pages(sgt);
 	export_sg_free(sgt);

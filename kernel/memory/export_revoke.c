@@ -31,7 +31,7 @@ static bool export_log_importer(struct peerdma_buffer *buffer, struct dma_buf_at
 	if (!__ratelimit(&limit))
 		return false;
 	pci_warn(buffer->provider->pdev,
-		 "%s was told to let go of buffer %llu of pid %d and has not\n",
+		 "%s has not unmapped buffer %llu of pid %d, which was revoked\n",
 		 dev_name(attach->dev), buffer->entry.id, buffer->opener->pid);
 	import->named = true;
 	return true;
@@ -106,7 +106,7 @@ static void export_wait_fences(struct peerdma_buffer *buffer, const struct expor
 	if (export_fences_signalled(&buffer->exports, fences, EXPORT_PATIENCE))
 		return;
 	pci_warn(buffer->provider->pdev,
-		 "who imports buffer %llu of pid %d has not signalled its fences: waiting\n",
+		 "importers of buffer %llu of pid %d have not signalled their fences: waiting\n",
 		 buffer->entry.id, buffer->opener->pid);
 	export_fences_signalled(&buffer->exports, fences, MAX_SCHEDULE_TIMEOUT);
 }

@@ -41,7 +41,7 @@ static const struct dma_buf_attach_ops import_told_ops = {
 
 static u32 import_refuse(struct peerdma_import *import, const char *what, long err)
 {
-	pci_info_ratelimited(import->client, "exporter %s does not let it %s: %ld\n",
+	pci_info_ratelimited(import->client, "exporter %s refused to %s: %ld\n",
 			     import->dmabuf->exp_name, what, err);
 	return PEERDMA_REASON_IMPORT_REFUSED;
 }
