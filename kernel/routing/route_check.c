@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * May this disk reach this provider directly? Decided before anything is submitted, because nothing
- * below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never learned
- * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
- * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
- * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
- * can really map a page of the provider. Of a disk that is reached over a network it is the network
- * card's function: fabric.c.
+ * Decides whether a disk can reach a provider directly, before anything is submitted, because the
+ * layers below do not check. BLK_FEAT_PCI_P2PDMA is tested for user pages only. A driver that does
+ * not know P2PDMA pages would pass a wrong address to its device, or access the BAR with the CPU. A
+ * mirror is worse: md may acknowledge a write that failed on one leg.
  *
- * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
- * has. A request holds it while it runs. Before each use it is compared with what is there now:
- * stack.c. The devices behind the leaves and the paths to them stay the same as long as the disks
- * do.
+ * So every leaf must be the disk of a PCI function whose driver announces the feature, to which the
+ * kernel knows a path, and which can really map a page of the provider. For a disk that is reached
+ * over a network that function is the network card's: fabric.c.
  */
 #include <linux/blkdev.h>
 #include <linux/device.h>
@@ -28,7 +24,7 @@
 #include "routing/share.h"
 #include "routing/stack.h"
 
-/* Map a page for the device while its driver stays and its IOMMU domain is the same. */
+/* Maps a page for the device. The device lock keeps its driver and its IOMMU domain. */
 static int route_trial_map(struct peerdma_provider *provider, struct device *dev, struct page *page,
 			   u32 *map)
 {
@@ -76,7 +72,10 @@ static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_d
 	leaf->pdev = NULL;
 }
 
-/* By its function, once that is known. In software there is none, and nothing to map. */
+/*
+ * Judges a leaf by the function that its lookup finds. A network in software has none, and maps
+ * nothing.
+ */
 static void route_check_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
 			       struct page *page)
 {
@@ -98,10 +97,10 @@ static void route_check_fabric(struct peerdma_provider *provider, struct peerdma
 }
 
 /**
- * peerdma_route_check - walk a stack and judge each disk of it
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * peerdma_route_check - walk a stack and judge each of its disks
+ * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @file: open
- * @bdev: where its bytes are, or NULL: on another machine
+ * @bdev: of the file; NULL: a share
  * @page: any page of the provider
  * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
  */
@@ -123,7 +122,7 @@ struct peerdma_stack *peerdma_route_check(struct peerdma_provider *provider, str
 	return stack;
 }
 
-/* By the CPU is farther than any way of a device's own. */
+/* A copy by the CPU counts as farther than any DMA. */
 static bool route_is_farther(const struct peerdma_route_result *one,
 			     const struct peerdma_route_result *other)
 {
@@ -133,9 +132,9 @@ static bool route_is_farther(const struct peerdma_route_result *one,
 }
 
 /**
- * peerdma_route_worst - the disk that says what the whole stack is
+ * peerdma_route_worst - the disk that decides for the whole stack
  * @stack: judged
- * Return: the first that refuses, else the leaf that is farthest away.
+ * Return: the first disk that refuses, else the leaf that is farthest away.
  */
 const struct peerdma_disk *peerdma_route_worst(const struct peerdma_stack *stack)
 {
