@@ -60,11 +60,11 @@
 
 static bool persistent = true;
 module_param(persistent, bool, 0644);
-MODULE_PARM_DESC(persistent, "keep memory that its process frees, where the GPU can do that");
+MODULE_PARM_DESC(persistent, "pin memory even if its process frees it, on GPUs that support that");
 
 static bool callback;
 module_param(callback, bool, 0644);
-MODULE_PARM_DESC(callback, "take other memory too: who frees it waits for requests under way");
+MODULE_PARM_DESC(callback, "also pin by callback: freeing the memory waits for requests under way");
 
 /* More than any GPU has; its table takes 64 MiB. */
 #define MOST BIT_ULL(39)

@@ -60,7 +60,7 @@ static const struct kernel_param_ops allow_software_ops = {
 	.get = param_get_bool,
 };
 module_param_cb(allow_software, &allow_software_ops, &allow_software, 0644);
-MODULE_PARM_DESC(allow_software, "let soft-RoCE carry peer memory, by the CPU: for tests only");
+MODULE_PARM_DESC(allow_software, "allow soft-RoCE, which copies by the CPU: for tests only");
 
 /* The destination of a connection and, if given, its source. */
 struct peerdma_rdma_path {

@@ -86,7 +86,7 @@ static void take(struct peerdma_ids *ids, struct peerdma_entry *entry)
 	__xa_erase(&ids->all, entry->id);
 }
 
-/* Removes an object, which the caller owns then. @shown: it must be so. NULL if there is none. */
+/* Removes and returns the object with this id if its shown is @shown, or returns NULL. */
 struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool shown)
 {
 	struct peerdma_entry *entry;
@@ -114,7 +114,7 @@ bool peerdma_ids_remove(struct peerdma_ids *ids, struct peerdma_entry *entry)
 	return found;
 }
 
-/* Removes any object. NULL if there is none. */
+/* Removes any object. Returns NULL when all are gone. */
 struct peerdma_entry *peerdma_ids_take_any(struct peerdma_ids *ids)
 {
 	struct peerdma_entry *entry;

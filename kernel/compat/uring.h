@@ -48,17 +48,17 @@ static inline void peerdma_uring_done(struct io_uring_cmd *cmd, s32 res, unsigne
 #ifdef PEERDMA_HAVE_URING_TW_REQ
 #define PEERDMA_URING_TASK_DECLARE(name_) void name_(struct io_tw_req tw_req, io_tw_token_t tw)
 #define PEERDMA_URING_TASK_CB(name_, body_)                                              \
-	PEERDMA_URING_TASK_DECLARE(name_)                                                \
+	void name_(struct io_tw_req tw_req, io_tw_token_t tw)                            \
 	{                                                                                \
 		body_(io_uring_cmd_from_tw(tw_req), IO_URING_CMD_TASK_WORK_ISSUE_FLAGS); \
 	}
 #else
 #define PEERDMA_URING_TASK_DECLARE(name_) \
 	void name_(struct io_uring_cmd *cmd, unsigned int issue_flags)
-#define PEERDMA_URING_TASK_CB(name_, body_) \
-	PEERDMA_URING_TASK_DECLARE(name_)   \
-	{                                   \
-		body_(cmd, issue_flags);    \
+#define PEERDMA_URING_TASK_CB(name_, body_)                            \
+	void name_(struct io_uring_cmd *cmd, unsigned int issue_flags) \
+	{                                                              \
+		body_(cmd, issue_flags);                               \
 	}
 #endif
 

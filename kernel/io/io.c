@@ -45,7 +45,7 @@
 
 static bool wait_outside;
 module_param(wait_outside, bool, 0644);
-MODULE_PARM_DESC(wait_outside, "wait for a file's locks with host memory only");
+MODULE_PARM_DESC(wait_outside, "while waiting for a file's locks hold host memory only");
 
 static void io_account_task(const struct peerdma_io *req, bool write)
 {

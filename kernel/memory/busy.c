@@ -37,7 +37,7 @@
 static unsigned int held_seconds = 5;
 module_param(held_seconds, uint, 0644);
 MODULE_PARM_DESC(held_seconds,
-		 "name memory in the log that others hold so long after it was let go; 0: never");
+		 "seconds until released memory that others hold is logged; 0: never");
 
 static LIST_HEAD(busy_list);
 static DEFINE_MUTEX(busy_mutex); /* protects busy_list, and pages, most and named of each entry */
@@ -64,12 +64,11 @@ static void busy_log(struct peerdma_mem *mem)
 	struct peerdma_busy *busy = &mem->busy;
 
 	lockdep_assert_held(&busy_mutex);
-	pci_warn(
-		pdev,
-		"others hold %lu of %llu pages of buffer %u (pid %d, %*pE), released %lu s ago%s\n",
-		busy->pages, mem->len >> PAGE_SHIFT, busy->buffer, busy->pid,
-		(int)strlen(busy->comm), busy->comm, busy_seconds(busy),
-		unbinding ? "; unbinding waits for them" : "");
+	pci_warn(pdev,
+		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), freed %lu s ago%s\n",
+		 busy->pages, mem->len >> PAGE_SHIFT, busy->buffer, busy->pid,
+		 (int)strlen(busy->comm), busy->comm, busy_seconds(busy),
+		 unbinding ? "; unbinding waits for them" : "");
 	busy->named = true;
 }
 

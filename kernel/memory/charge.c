@@ -38,7 +38,7 @@
 
 static unsigned long long user_max;
 module_param(user_max, ullong, 0644);
-MODULE_PARM_DESC(user_max, "bytes of provider memory that one user may have, 0 for no limit");
+MODULE_PARM_DESC(user_max, "limit of provider memory per user, in bytes; 0: no limit");
 
 /**
  * struct peerdma_payer - a user with provider memory; exists as long as @bytes is not 0
@@ -69,7 +69,7 @@ static u32 payer_uid(void)
 }
 
 /*
- * The payer with this uid, made of *fresh if there is none. Called with the lock held, which this
+ * The payer with this uid, or *fresh, inserted. Called with the lock held, which this
  * may drop.
  */
 static struct peerdma_payer *payer_find_or_insert(u32 uid, struct peerdma_payer **fresh)

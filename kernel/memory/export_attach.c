@@ -26,7 +26,7 @@
  */
 static bool pinned_importers;
 module_param(pinned_importers, bool, 0644);
-MODULE_PARM_DESC(pinned_importers, "let in who imports dma-bufs and cannot be told to let go");
+MODULE_PARM_DESC(pinned_importers, "accept importers of dma-bufs that cannot be revoked");
 
 bool peerdma_exports_supported(void)
 {
@@ -39,7 +39,7 @@ int peerdma_export_refuse(struct peerdma_export *export, struct device *importer
 {
 	struct peerdma_buffer *buffer = export->buffer;
 
-	/* Counted as a refused request, though it is none. */
+	/* Counted like a refused request. */
 	peerdma_count_failure(&buffer->provider->stats, reason);
 	peerdma_count_failure(&buffer->opener->stats, reason);
 	pci_info_ratelimited(buffer->provider->pdev, "%s cannot import buffer %llu of pid %d: %s\n",
@@ -99,9 +99,8 @@ int peerdma_export_pin(struct dma_buf_attachment *attach)
 
 	if (PEERDMA_DMABUF_PIN || READ_ONCE(pinned_importers))
 		return 0;
-	return peerdma_export_refuse(
-		export, attach->dev, PEERDMA_REASON_IMPORTER,
-		"its driver pins, and may not unmap when the buffer is revoked");
+	return peerdma_export_refuse(export, attach->dev, PEERDMA_REASON_IMPORTER,
+				     "its driver pins, and may not unmap when revoked");
 }
 
 void peerdma_export_unpin(struct dma_buf_attachment *attach)

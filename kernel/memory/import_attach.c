@@ -17,7 +17,7 @@
 static bool revocable_imports;
 module_param(revocable_imports, bool, 0644);
 MODULE_PARM_DESC(revocable_imports,
-		 "import what may be taken back: who does that waits for requests under way");
+		 "import memory that its exporter may take back: it waits for requests under way");
 
 /* Called with the dma-buf's resv held. The exporter may reuse the memory when this returns. */
 static void import_invalidated(struct dma_buf_attachment *attach)

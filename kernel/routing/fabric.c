@@ -57,7 +57,7 @@
  * @done: there is an answer
  * @until: of a negative answer: jiffies when it expires
  * @reason: enum peerdma_reason
- * @end: valid if @reason is none
+ * @end: valid if @reason is 0
  * @address: from the controller's attribute
  */
 struct peerdma_lookup {
@@ -340,7 +340,7 @@ static struct peerdma_lookup *lookup_share(struct peerdma_lookup *lookup)
  * peerdma_fabric_resolve - by which device do the bytes of a leaf go?
  * @provider: the caller holds a usage reference; this gives up when that is killed
  * @lookup: from peerdma_fabric_probe(); put here
- * @end: filled if the result is none; the caller puts its function
+ * @end: filled if the result is 0; the caller puts its function
  * Return: enum peerdma_reason.
  */
 u32 peerdma_fabric_resolve(struct peerdma_provider *provider, struct peerdma_lookup *lookup,

@@ -52,7 +52,7 @@ EXPORT_SYMBOL_GPL(peerdma_share_unregister);
 /**
  * peerdma_share_probe - how would bytes of this file go now?
  * @inode: of NFS
- * @address: of PEERDMA_SHARE_ADDRESS bytes; filled if the result is none
+ * @address: of PEERDMA_SHARE_ADDRESS bytes; filled if the result is 0
  * Return: enum peerdma_reason.
  */
 u32 peerdma_share_probe(struct inode *inode, char *address)

@@ -40,7 +40,7 @@ in_fdinfo() { sed -n 's/^peerdma-held-pages:\t//p' "/proc/$owner/fdinfo/"*; }
 names_nobody() { [ ! -s $held ]; }
 full() { [ "$(missing)" = 0 ]; }
 # line: who has it is named so
-line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), released [0-9]* s ago"; }
+line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), freed [0-9]* s ago"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
 start_owner
