@@ -94,8 +94,8 @@ bool peerdma_busy_is_due(unsigned long since)
 }
 
 /*
- * Logs importers that still hold pages. Their revoke has logged them too, unless the log was
- * rate-limited.
+ * Logs the importers that the revoke could not log because of the rate limit. Puts the exporter
+ * when all are logged, or the mem is settled.
  */
 static void busy_log_importers(struct peerdma_busy *busy, bool settled)
 {
