@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What an observer can see of a request: its process, its file by device and inode, its provider
- * and buffer by number, its bytes and the way they took. Never an address, of the kernel or of the
- * bus. Each submit has one complete, and so has each refuse; a request that was sent without
- * waiting and has to wait after all completes with -EAGAIN and is submitted again.
+ * Trace events of a request: its process, its file by device and inode, its provider and buffer by
+ * id, its bytes and how they were moved. Never an address, of the kernel or of the bus. Each submit
+ * and each refuse has one complete. A request that was submitted without waiting, and turns out to
+ * need waiting, completes with -EAGAIN and is submitted again.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM peerdma
@@ -27,13 +27,13 @@ static inline pid_t peerdma_end_pid(const struct peerdma_io_end *seen)
 	return seen->pid ?: task_tgid_nr(current);
 }
 
-/* 0: what a buffer once belonged to is not known any more. */
+/* 0: unknown, as the buffer was revoked. */
 static inline u32 peerdma_end_provider(const struct peerdma_io_end *seen)
 {
 	return seen->buffer ? seen->buffer->provider->id : 0;
 }
 
-/* Without a disk that of the filesystem: of a share what stat(2) shows. */
+/* Without a disk the filesystem's number: for a share, the one that stat(2) shows. */
 static inline dev_t peerdma_end_dev(const struct peerdma_io_end *seen)
 {
 	const struct inode *inode = file_inode(seen->file);
@@ -47,7 +47,7 @@ static inline dev_t peerdma_end_dev(const struct peerdma_io_end *seen)
 /* It would take these for C: */
 /* clang-format off */
 
-/* A request passed all checks and goes to its file now, in the context of this task. */
+/* A request has passed all checks and is submitted now, in the context of this task. */
 TRACE_EVENT(peerdma_submit,
 	TP_PROTO(const struct peerdma_io_end *seen),
 	TP_ARGS(seen),
@@ -82,7 +82,7 @@ TRACE_EVENT(peerdma_submit,
 		  __entry->provider, __entry->async, __entry->number)
 );
 
-/* The end of a request, of a refused one too. */
+/* The end of a request, refused ones included. */
 TRACE_EVENT(peerdma_complete,
 	TP_PROTO(const struct peerdma_io_end *seen, int error),
 	TP_ARGS(seen, error),
@@ -130,7 +130,7 @@ TRACE_EVENT(peerdma_complete,
 		  __entry->reason, __entry->error, __entry->async, __entry->number)
 );
 
-/* Bytes of a request that did not go straight; once for each way, at the request's end. */
+/* Bytes of a request that were bounced: one event for each way, at the request's end. */
 TRACE_EVENT(peerdma_bounce,
 	TP_PROTO(const struct peerdma_io_end *seen, u64 bytes, bool host),
 	TP_ARGS(seen, bytes, host),
@@ -185,7 +185,7 @@ TRACE_EVENT(peerdma_refuse,
 		  __entry->ino, __entry->provider, __entry->reason, __entry->error)
 );
 
-/* A buffer loses its memory: because its owner let it go, or because the provider goes away. */
+/* A buffer is revoked: by its owner, or because the provider is removed. */
 TRACE_EVENT(peerdma_revoke,
 	TP_PROTO(u32 provider, u64 len, bool unbind),
 	TP_ARGS(provider, len, unbind),
@@ -207,7 +207,7 @@ TRACE_EVENT(peerdma_revoke,
 
 #ifndef PEERDMA_TRACE_ENABLED_H
 #define PEERDMA_TRACE_ENABLED_H
-/* Does anybody listen to how requests end? Three no-ops if not. */
+/* True if an event of the end of requests is enabled. Three no-ops if not. */
 static __always_inline bool peerdma_trace_is_on(void)
 {
 	return trace_peerdma_complete_enabled() || trace_peerdma_bounce_enabled() ||

@@ -7,6 +7,8 @@ suffer (breaks), which guest test must notice (test), how that complains (must: 
 what is said about it, or of the lab's own reasons, as "splat: ..."), and, if it is not the usual, variant: debug and
 environment: NAME=value, or topology: one of the test's. The module is built from a copy of the tree with that change; a guest runs the one test on it.
 
+With --compile no guest runs: each changed file is compiled, which takes seconds for each mutant.
+
 From the environment: K=kernel of the lab, NAME=mutant, or a pattern of names: "limit-*".
 """
 from __future__ import annotations
@@ -78,21 +80,25 @@ def mutants(pattern: str = "*") -> list[Mutant]:
     return [Mutant.load(path) for path in sorted(MUTANTS.glob("*.mutant")) if fnmatch.fnmatch(path.stem, pattern)]
 
 
-def apply(mutant: Mutant, tree: Path, dry: bool = False) -> None:
+def apply(mutant: Mutant, tree: Path, dry: bool = False) -> list[Path]:
     try:
-        mutation.apply(mutant.path.read_text(), tree, dry)
+        return mutation.apply(mutant.path.read_text(), tree, dry)
     except mutation.MutationError as error:
         raise lab.LabError(f"{mutant.path} does not apply any more: {error}") from error
 
 
 # --- Its module -----------------------------------------------------------------------------------
 
+def copy_tree(tree: Path, *options: str) -> None:
+    for part in NEEDED:
+        (tree / part).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["rsync", "-rpc", "--delete", *options, f"{lab.ROOT / part}/", f"{tree / part}/"], check=True)
+
+
 def build(mutant: Mutant, kernel: lab.Kernel) -> Path:
     """peerdma.ko of a mutant. One copy of the tree serves all: what differs gets a new time, and is compiled again."""
     tree, out = HOME / "tree", HOME / kernel.name / mutant.name
-    for part in NEEDED:
-        (tree / part).mkdir(parents=True, exist_ok=True)
-        subprocess.run(["rsync", "-rpc", "--delete", f"{lab.ROOT / part}/", f"{tree / part}/"], check=True)
+    copy_tree(tree)
     apply(mutant, tree)
     run = subprocess.run([str(tree / "scripts/module.sh"), str(kernel.home)], stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, text=True, env=os.environ | {"PEERDMA_BUILD": str(HOME / "build")})
@@ -105,6 +111,25 @@ def build(mutant: Mutant, kernel: lab.Kernel) -> Path:
     (out / "kmod").unlink(missing_ok=True)
     (out / "kmod").symlink_to(kernel.module.parent / "kmod")
     return out / "peerdma.ko"
+
+
+def compiles(mutant: Mutant, kernel: lab.Kernel) -> bool:
+    """Without a warning, as scripts/module.sh wants it. Objects stay beside the sources, and are built again if those change."""
+    tree = HOME / "objects"
+    copy_tree(tree, "--filter=P *.o", "--filter=P .*", "--filter=P *.mod*", "--filter=P Module.symvers")
+    changed = apply(mutant, tree)
+    sources = [path for path in changed if path.suffix == ".c"]
+    if sources != changed:  # a header: whatever includes it
+        sources = []
+    goals = [str(path.relative_to(tree / "kernel").with_suffix(".o")) for path in sources] or ["modules"]
+    run = subprocess.run(["make", "-C", str(kernel.home / "build"), f"M={tree / 'kernel'}", "W=1", *goals],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    complaints = [line for line in run.stdout.splitlines() if re.search(r"error:|warning:", line) and "compiler differs" not in line]
+    good = not run.returncode and not complaints
+    print(f"{'compiles' if good else 'FAILS   '} {mutant.name}: {' '.join(goals)}", flush=True)
+    for line in [] if good else complaints or [run.stdout]:
+        print(f"         {line}", flush=True)
+    return good
 
 
 # --- Its test -------------------------------------------------------------------------------------
@@ -184,11 +209,19 @@ def hunt(mutant: Mutant, k: str) -> bool:
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compile", action="store_true", help="only compile each mutant's files, with every warning an error")
+    options = parser.parse_args()
     k, pattern = os.environ.get("K") or lab.NEWEST, os.environ.get("NAME") or "*"
     chosen = mutants(pattern)
     if not chosen:
         raise lab.LabError(f"no mutant is called {pattern}: tests/mutants has {', '.join(m.name for m in mutants())}")
+    if options.compile:
+        kernel = lab.kernel(k, "plain")
+        assert kernel
+        failed = len(chosen) - sum([compiles(mutant, kernel) for mutant in chosen])
+        print(f"{len(chosen) - failed} compile, {failed} do not", flush=True)
+        return bool(failed)
     hunted = [mutant for mutant in chosen if k in mutant.test.words("kernels", k)]
     for mutant in chosen:
         if mutant not in hunted:

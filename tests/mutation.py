@@ -101,8 +101,8 @@ def change(lines: list[str], at: int, part: Part) -> list[str]:
     return out + lines[at:]
 
 
-def apply(text: str, tree: Path, dry: bool = False) -> None:
-    """Each part has exactly one place, or nothing is changed."""
+def apply(text: str, tree: Path, dry: bool = False) -> list[Path]:
+    """Each part has exactly one place, or nothing is changed. Returns the files that change."""
     changed: dict[Path, list[str]] = {}
     sources = {path: path.read_text().splitlines() for path in sorted((tree / "kernel").rglob("*.[ch]"))}
     for part in parse(text):
@@ -114,3 +114,4 @@ def apply(text: str, tree: Path, dry: bool = False) -> None:
     for path, lines in changed.items():
         if not dry:
             path.write_text("\n".join(lines) + "\n")
+    return list(changed)

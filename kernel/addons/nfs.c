@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * peerdma_nfs.ko: how would the bytes of a file of NFS go? Its client hands the pages of a direct
- * request as they are to the transport, and may choose another transport for each part of it. That
- * of RDMA maps them for its device, as any driver maps its requests, so they may be peer pages. A
- * socket (TCP, UDP) gives them to any network card; a server in this very machine reads and writes
- * them as it likes (localio); a layout of pNFS goes by transports of its own; Kerberos with
- * integrity or privacy goes over them with the CPU; and of what is less than a page the CPU makes
- * a part of the message.
+ * peerdma_nfs.ko: how would the bytes of a file of NFS go? The NFS client passes the pages of a
+ * direct request unchanged to the transport, and may choose another transport for each part of it.
+ * The RDMA transport maps them for its device, as a driver maps its requests, so they may be peer
+ * pages. The others may not have them: a socket (TCP, UDP) passes them to any network card; a
+ * server in this machine accesses them itself (localio); a pNFS layout has transports of its own;
+ * Kerberos with integrity or privacy processes them with the CPU; and less than a page is copied
+ * into the message by the CPU.
  *
- * All that can change while the file is open, so it is looked at before each request. New
- * transports of a client are of the kind that it has: what is true of all of them stays so while a
- * request is under way. Localio can begin meanwhile, and a server's second address be added:
- * Documentation/limits.md.
+ * All of that can change while the file is open, so it is probed before each request. New
+ * transports of a client are of the same kind as its others, so what holds for all of them holds
+ * while a request runs. Two exceptions are in Documentation/limits.md: localio that begins, and a
+ * second address of a server that is added, meanwhile.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -30,7 +30,7 @@
 #include "routing/share.h"
 
 #if IS_ENABLED(CONFIG_NFS_LOCALIO)
-bool nfs_server_is_local(const struct nfs_client *client); /* exported; its header is not */
+bool nfs_server_is_local(const struct nfs_client *client); /* exported; its header is not public */
 #else
 static bool nfs_server_is_local(const struct nfs_client *client)
 {
@@ -38,10 +38,10 @@ static bool nfs_server_is_local(const struct nfs_client *client)
 }
 #endif
 
-/* What was seen of a client's transports. */
+/* Properties of a client's transports. */
 struct nfs_transports {
 	u32 reason;
-	struct sockaddr_storage server; /* ss_family 0: of none yet */
+	struct sockaddr_storage server; /* ss_family 0: none yet */
 };
 
 static u32 nfs_probe_transport(struct rpc_xprt *xprt, struct nfs_transports *seen)
@@ -50,7 +50,7 @@ static u32 nfs_probe_transport(struct rpc_xprt *xprt, struct nfs_transports *see
 
 	if (xprt->xprt_class->ident != XPRT_TRANSPORT_RDMA)
 		return PEERDMA_REASON_NFS_TRANSPORT;
-	/* Where a route leads to in another one is not asked. */
+	/* Routes are resolved in the initial network namespace only. */
 	if (!net_eq(xprt->xprt_net, &init_net))
 		return PEERDMA_REASON_RDMA_ROUTE;
 	if (!seen->server.ss_family)
@@ -73,7 +73,7 @@ static bool nfs_cpu_touches(const struct rpc_clnt *client)
 	return test_bit(RPCAUTH_AUTH_DATATOUCH, &client->cl_auth->au_flags);
 }
 
-/* Whatever the mount says, a server may have its writes protected as the client's own calls are. */
+/* A server may require protected writes (SP4_MACH_CRED) whatever the mount options say. */
 static bool nfs_is_protected(const struct nfs_server *server, const struct nfs_client *client)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
@@ -83,7 +83,7 @@ static bool nfs_is_protected(const struct nfs_server *server, const struct nfs_c
 	return nfs_cpu_touches(server->client);
 }
 
-/* Inside RCU. */
+/* Called under RCU. */
 static u32 nfs_server_reason(const struct nfs_server *server, const struct nfs_client *client)
 {
 #if IS_ENABLED(CONFIG_NFS_V4)
@@ -94,13 +94,13 @@ static u32 nfs_server_reason(const struct nfs_server *server, const struct nfs_c
 		return PEERDMA_REASON_NFS_LOCAL;
 	if (nfs_is_protected(server, client))
 		return PEERDMA_REASON_NFS_SECURITY;
-	/* Less than a page goes inside of messages, by the CPU, or mapped as if it were memory. */
+	/* Less than a page is sent inline: copied by the CPU, or mapped like host memory. */
 	if (!PAGE_ALIGNED(server->rsize | server->wsize))
 		return PEERDMA_REASON_NFS_SIZE;
 	return PEERDMA_REASON_NONE;
 }
 
-/* A server may be given another client at any time, when what it has moves (migration). */
+/* A server may get another client at any time, by migration. */
 static u32 nfs_probe_server(const struct nfs_server *server)
 {
 	u32 reason;
@@ -111,16 +111,16 @@ static u32 nfs_probe_server(const struct nfs_server *server)
 	return reason;
 }
 
-/* A link-local address says nothing without its interface, which %pIS writes only in brackets. */
+/* A link-local address needs its interface, which %pIS prints only inside brackets. */
 static void nfs_write_address(struct sockaddr *server, char *address)
 {
 	int len = scnprintf(address, PEERDMA_SHARE_ADDRESS, "traddr=%pISc", server);
-	const char *name = "/"; /* nobody's */
+	const char *name = "/"; /* matches no device */
 	struct net_device *dev;
 
 	if (!rpc_get_scope_id(server))
 		return;
-	/* By name: names are looked for first, and one may look like a number. */
+	/* By name: the resolver tries names first, and a name may look like a number. */
 	rcu_read_lock();
 	dev = dev_get_by_index_rcu(&init_net, rpc_get_scope_id(server));
 	if (dev && !strchr(dev->name, ','))

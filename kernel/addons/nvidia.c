@@ -1,37 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * peerdma_nvidia.ko: memory of CUDA, kept where it is by NVIDIA's driver, as buffers.
+ * peerdma_nvidia.ko: CUDA memory as buffers, kept in place by NVIDIA's driver.
  *
- * That driver offers it to others by a few exported functions (nvidia.h), which are looked up when
- * they are needed, so that it may come and go, and nothing of it is needed to build this.
+ * That driver exports a few functions for this (nvidia.h). They are looked up when they are needed,
+ * so the driver may be loaded and unloaded, and nothing of it is needed to build this module.
  *
- * There are two forms. Persistent: the memory stays until it is given back, even if its process
- * frees it or ends. Not every GPU has that: the driver says so when it is asked. Else the driver
- * calls when the memory is freed, and the memory is gone, with the table that says where it was,
- * when that call returns. It does so at any time after it was told how to, which is before we hear
- * that it was, with locks held that giving back takes too. So:
+ * There are two forms. Persistent: the memory stays until it is unpinned, even if its process frees
+ * it or exits. Not every GPU supports that, as the driver reports when it is asked. Otherwise it is
+ * by callback: the driver calls when the memory is freed. When that call returns, the memory is
+ * gone, and so is the table with its addresses. The driver may call at any time after it has been
+ * given the callback, which is before its answer arrives here, and it holds locks that an unpin
+ * takes too. So:
  *
- * What it calls with is a number, a ticket, which means nothing any more once the memory was given
- * back: nothing is freed under a late call.
+ * Ticket. The callback's argument is a number, which means nothing after the unpin. So a late call
+ * finds no freed struct.
  *
- * A call that comes while the driver is still being asked is remembered, and returns: who asks may
- * be waited for by it, and looks at nothing that it was told. One that comes later waits until what
- * was told has been copied, and then until the memory is not used any more: register.c.
+ * A call that comes before the driver has answered is recorded and returns: the driver may wait for
+ * the asking thread, which has not read any answer yet. A later call waits until the table has been
+ * copied, and then until the memory is not used any more: register.c.
  *
- * Giving back, persistent: by work that nobody in such a call waits for. By ticket it is more. The
- * driver looks for the memory among that of the process that is current. Of another one's it says
- * that all is well, and keeps it. So only the process that asked gives back, when it destroys or
- * closes the buffer, and never once the driver has begun to call. What another one destroys (a
- * child, or who was passed the descriptor), what was lost with the GPU's driver, or what others
- * hold at that moment is left with the driver until it calls: when the process frees that memory,
- * or ends. Nobody of ours uses it any more, so such a call waits for those others at most.
+ * Unpinning, persistent: by a work item, which no callback waits for.
  *
- * Until the driver has called, or giving back has returned, this module and the driver are
- * referenced: it is code in here that is called.
+ * Unpinning, by ticket: the driver searches the memory of the current process. For another
+ * process's memory it returns 0 without unpinning. So only the process that pinned may unpin, when
+ * it destroys or closes the buffer, and never after the driver has begun to call. In all other
+ * cases the memory is left with the driver until it calls, when the process frees the memory or
+ * exits: another process destroyed the buffer (a child, or one that received the descriptor), the
+ * GPU's driver was unbound, or others held pages at that moment. This module does not use the
+ * memory any more then, so such a call waits only for those others.
  *
- * A call may begin while its memory is given back. The driver's lock orders the two: giving back
- * comes first, and there is no call, or it waits for the call, and finds nothing. By then the table
- * is freed, and no other one of ours must be at its place: nothing is asked for meanwhile (turn).
+ * References. Until the driver has called, or an unpin has returned, this module and the driver are
+ * referenced, because the driver calls code of this module.
+ *
+ * Races. A call may begin during an unpin. The driver's lock orders the two: either the unpin comes
+ * first, and no call follows, or it waits for the call, and finds nothing. In the second case the
+ * table is freed already, and no table of another pin may be at its address. So nothing is pinned
+ * by callback during an unpin (turn).
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -56,31 +60,31 @@
 
 static bool persistent = true;
 module_param(persistent, bool, 0644);
-MODULE_PARM_DESC(persistent, "keep memory that its process frees, where the GPU can do that");
+MODULE_PARM_DESC(persistent, "pin memory even if its process frees it, on GPUs that support that");
 
 static bool callback;
 module_param(callback, bool, 0644);
-MODULE_PARM_DESC(callback, "take other memory too: who frees it waits for requests under way");
+MODULE_PARM_DESC(callback, "also pin by callback: freeing the memory waits for requests under way");
 
-/* No GPU has as much; a table for it is of 64 MiB. */
+/* More than any GPU has; its table takes 64 MiB. */
 #define MOST BIT_ULL(39)
 
-/* A second, for a driver that has no memory to take memory back. */
+/* One second, for a driver without memory for the unpin. */
 #define TRIES 10
 #define TRY_AGAIN 100 /* ms */
 
 /**
- * struct nvidia_pin_state - memory that the driver keeps for us
- * @pin: what register.c knows it by
- * @lock: protects @asking, @freed, @owed, and what is at @table while it is copied
+ * struct nvidia_pin_state - memory that the driver keeps
+ * @pin: how register.c knows it
+ * @lock: protects @asking, @freed, @owed, and the contents of @table while they are copied
  * @asking: the driver has not answered yet
- * @freed: it has called
- * @owed: it will call or is calling, and nothing was given back: both modules are referenced
- * @ticket: what it calls with; 0: it never calls
- * @tgid: the process that asked
+ * @freed: the driver has called
+ * @owed: the driver will call or is calling, and nothing was unpinned: both modules are referenced
+ * @ticket: argument of the callback; 0: there is no callback
+ * @tgid: the process that pinned
  * @addr: of the memory
  * @table: the driver's
- * @put_persistent: gives it back; NULL: there is nothing to give back, or not in this form
+ * @put_persistent: unpins; NULL: nothing is pinned, or not in this form
  */
 struct nvidia_pin_state {
 	struct peerdma_pin pin;
@@ -91,14 +95,14 @@ struct nvidia_pin_state {
 	u32 ticket; /* immutable, once the driver has it */
 	pid_t tgid; /* immutable */
 	u64 addr; /* immutable */
-	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned; so is this: */
+	struct nvidia_p2p_page_table *table; /* immutable, once pin() has returned, as is: */
 	int (*put_persistent)(u64 addr, struct nvidia_p2p_page_table *table, u32 flags);
 };
 
-static DEFINE_XARRAY_ALLOC1(tickets); /* by number; each has a reference */
+static DEFINE_XARRAY_ALLOC1(tickets); /* by ticket; each has a reference */
 static u32 next_ticket;
-DEFINE_STATIC_SRCU(calls); /* of the driver: who unloads waits for them */
-static DEFINE_MUTEX(turn); /* for asking and giving back by ticket; outside of the driver's locks */
+DEFINE_STATIC_SRCU(calls); /* calls of the driver: an unload waits for them */
+static DEFINE_MUTEX(turn); /* orders pins by callback and unpins; taken before the driver's locks */
 
 static void nvidia_unpin_as_owner(struct peerdma_pin *pin);
 static void nvidia_unpin(struct peerdma_pin *pin);
@@ -125,7 +129,7 @@ static void kept_free(struct peerdma_pin *pin)
 	kfree(to_kept(pin));
 }
 
-/* What a number of the driver's stands for, with a reference; or NULL. */
+/* The state for a ticket, referenced; or NULL. */
 static struct nvidia_pin_state *ticket_find(u32 ticket)
 {
 	struct nvidia_pin_state *kept;
@@ -138,19 +142,19 @@ static struct nvidia_pin_state *ticket_find(u32 ticket)
 	return kept;
 }
 
-/* -ENXIO: there is no such driver now. After a success the driver is to be asked. */
+/* Allocates a ticket. -ENXIO: the driver is not loaded. */
 static int ticket_draw(struct nvidia_pin_state *kept)
 {
 	int err;
 
 	if (!symbol_get(nvidia_p2p_put_pages))
 		return -ENXIO;
-	/* Cyclic: a late call for one that is gone does not soon mean another. */
+	/* Cyclic, so that the ticket of a late call is not soon another pin's. */
 	refcount_inc(&kept->pin.refs);
 	err = xa_alloc_cyclic(&tickets, &kept->ticket, kept, xa_limit_31b, &next_ticket,
 			      GFP_KERNEL_ACCOUNT);
 	if (err < 0) {
-		kept->ticket = 0; /* written before there was no memory */
+		kept->ticket = 0; /* it is written even if there is no memory */
 		peerdma_pin_put(&kept->pin);
 		symbol_put(nvidia_p2p_put_pages);
 		return err;
@@ -160,7 +164,7 @@ static int ticket_draw(struct nvidia_pin_state *kept)
 	return 0;
 }
 
-/* It calls no more, or is just doing it. Any number of times. */
+/* The driver does not call any more, or is calling now. Any number of times. */
 static void ticket_void(struct nvidia_pin_state *kept)
 {
 	bool owed;
@@ -177,7 +181,7 @@ static void ticket_void(struct nvidia_pin_state *kept)
 	module_put(THIS_MODULE);
 }
 
-/* False: it came while the driver is still being asked, and who asks will see it. */
+/* Records the call. False: the driver has not answered yet, and the asking thread will see it. */
 static bool nvidia_symbol(struct nvidia_pin_state *kept)
 {
 	bool asking;
@@ -189,7 +193,7 @@ static bool nvidia_symbol(struct nvidia_pin_state *kept)
 	return !asking;
 }
 
-/* The driver's call that the memory is freed. Sleeps until nobody uses it. */
+/* The driver's callback when the memory is freed. Sleeps until the memory is not used any more. */
 static void nvidia_freed(void *data)
 {
 	int idx = srcu_read_lock(&calls);
@@ -212,7 +216,7 @@ static bool nvidia_table_is_known(const struct nvidia_p2p_page_table *table)
 	       (TABLE_MAJOR(version) == 1 && TABLE_MINOR(version) >= 1);
 }
 
-/* What the table says, copied. */
+/* Copies the table. */
 static u32 nvidia_read_table(struct nvidia_pin_state *kept)
 {
 	const struct nvidia_p2p_page_table *table = kept->table;
@@ -229,8 +233,8 @@ static u32 nvidia_read_table(struct nvidia_pin_state *kept)
 }
 
 /*
- * The function that gives back is looked up first, and held as long as there is something to give
- * back: it keeps the driver from being unloaded. -ENXIO: it has no such function now.
+ * Looks the unpin function up first, and holds it while anything is pinned: that keeps the driver
+ * loaded. -ENXIO: the driver has no such function.
  */
 static int nvidia_ask_persistent(struct nvidia_pin_state *kept, u64 len)
 {
@@ -279,7 +283,10 @@ static int nvidia_ask(struct nvidia_pin_state *kept, u64 len)
 	return err;
 }
 
-/* What the driver has answered. It has to be told that we are done, unless it was freed already. */
+/*
+ * Reads the driver's answer. After a failure the memory must be unpinned, unless it was freed
+ * already.
+ */
 static u32 nvidia_read_chunks(struct nvidia_pin_state *kept)
 {
 	u32 reason = PEERDMA_REASON_VENDOR_FREED;
@@ -302,7 +309,10 @@ static bool nvidia_can_unpin_as_owner(struct nvidia_pin_state *kept)
 	return can;
 }
 
-/* By ticket. An answer that is 0 says nothing, but to who asked: it is given back, or was freed. */
+/*
+ * By callback only. A result of 0 is reliable for the process that pinned: the memory is unpinned,
+ * or was freed.
+ */
 static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 {
 	struct nvidia_pin_state *kept = to_kept(pin);
@@ -311,7 +321,7 @@ static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 
 	if (kept->tgid != current->tgid)
 		return;
-	put = symbol_get(nvidia_p2p_put_pages); /* a call may let go of the other reference */
+	put = symbol_get(nvidia_p2p_put_pages); /* a call may put the other reference */
 	if (!put)
 		return;
 	mutex_lock(&turn);
@@ -327,8 +337,8 @@ static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 }
 
 /*
- * Persistent. The rest is nvidia_give_back()'s. The driver may have no memory for the call itself,
- * and has done nothing then, in all of its source that was found to answer so.
+ * Persistent only; nvidia_give_back() does the rest. The driver may have no memory for the call
+ * itself. All known versions have done nothing in that case.
  */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {
@@ -401,7 +411,7 @@ static void __exit peerdma_nvidia_exit(void)
 {
 	peerdma_vendor_unregister(&ops);
 	synchronize_srcu(&calls);
-	synchronize_rcu_tasks(); /* they let go of us in there, and then leave it */
+	synchronize_rcu_tasks(); /* callers may still run in this module after their last put */
 }
 
 module_init(peerdma_nvidia_init);

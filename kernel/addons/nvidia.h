@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * So much of what NVIDIA's driver offers to others as is used here, in words of our own. What it
- * says is from nv-p2p.h and nv-p2p.c of github.com/NVIDIA/open-gpu-kernel-modules, and from
- * NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
+ * Declarations of the functions of NVIDIA's driver that this module uses, written for it. Sources:
+ * nv-p2p.h and nv-p2p.c of github.com/NVIDIA/open-gpu-kernel-modules, and NVIDIA's "Developing a
+ * Linux Kernel Module using GPUDirect RDMA".
  */
 #ifndef PEERDMA_NVIDIA_H
 #define PEERDMA_NVIDIA_H
@@ -13,19 +13,19 @@
 #define TABLE_MINOR(version) ((u16)(version))
 #define TABLE_SIZE_64K 1 /* of 4 KiB, 64 KiB and 128 KiB, in this order */
 
-/* Where 64 KiB are; members that no GPU of today uses follow. */
+/* A page of 64 KiB. Members that no current GPU uses follow. */
 struct nvidia_p2p_page {
 	u64 physical_address;
 };
 
 /**
- * struct nvidia_p2p_page_table - where the memory is
- * @version: of the table's form
+ * struct nvidia_p2p_page_table - the pages of the memory
+ * @version: of this struct
  * @page_size: TABLE_SIZE_64K
- * @pages: one for each page
+ * @pages: one pointer for each page
  * @entries: number of @pages
  * @gpu_uuid: 16 bytes; since version 1.2
- * @flags: what kind of memory it is; since version 2.0; 0: that of a BAR
+ * @flags: kind of memory; since version 2.0; 0: in a BAR
  */
 struct nvidia_p2p_page_table {
 	u32 version;

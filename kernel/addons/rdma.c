@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * peerdma_rdma.ko: by which device of this machine an RDMA address is reached. The kernel's own
- * connection manager is asked, as nvme-rdma asks it, in the initial network namespace, which is the
- * only one that nvme-rdma knows. What it says is true of a connection that is made now.
+ * peerdma_rdma.ko: by which device of this machine is an RDMA address reached? Asks the kernel's
+ * connection manager, as nvme-rdma does, in the initial network namespace, the only one that
+ * nvme-rdma knows. The answer holds for a connection that is made now.
  *
- * A software device has no DMA of its own. It gives out kernel addresses in the place of DMA
- * addresses, and what its driver makes of those is for each driver to say. That of soft-RoCE (rxe)
- * copies each byte between them and network packets with the CPU, which is slow and right. siw
- * hands the pages themselves to a TCP socket, and from there any network card may take them, whose
- * driver never learned of peer pages: it is never let through.
+ * A software device does no DMA. It uses kernel addresses in place of DMA addresses, and each
+ * driver handles them in its own way. soft-RoCE (rxe) copies each byte between them and network
+ * packets with the CPU, which is slow and correct. siw passes the pages to a TCP socket, and so to
+ * any network card, whose driver may not know peer pages: siw is always refused.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -36,8 +35,8 @@
 
 #include "routing/fabric.h"
 
-#define RESOLVE_MS 2000 /* others are waiting for the answer */
-#define DUMPS 20 /* of all routes, until none changes meanwhile */
+#define RESOLVE_MS 2000 /* requests wait for the answer */
+#define DUMPS 20 /* attempts to dump all routes without a change meanwhile */
 #define DUMP_PAUSE_MS 50
 
 static bool allow_software;
@@ -61,44 +60,45 @@ static const struct kernel_param_ops allow_software_ops = {
 	.get = param_get_bool,
 };
 module_param_cb(allow_software, &allow_software_ops, &allow_software, 0644);
-MODULE_PARM_DESC(allow_software, "let soft-RoCE carry peer memory, by the CPU: for tests only");
+MODULE_PARM_DESC(allow_software, "allow soft-RoCE, which copies by the CPU: for tests only");
 
-/* Where a connection would go to, and, if it was asked for, from. */
+/* The destination of a connection and, if given, its source. */
 struct peerdma_rdma_path {
 	struct sockaddr_storage to;
 	struct sockaddr_storage from; /* ss_family 0: any */
 };
 
-/* A question that is under way. */
+/* A running resolution. */
 struct peerdma_rdma_search {
 	struct completion done;
 	u32 reason;
 	struct peerdma_fabric_end *end;
 };
 
-/* A device that is there, or a stranger that goes. */
+/* A present device, or a stranger that is being removed. */
 struct peerdma_rdma_device {
 	struct ib_event_handler handler;
 	struct list_head going; /* protected by rdma_mutex */
 };
 
 /*
- * Those that are there. The manager hears later than we do that one goes, and until then may name
- * it: that is a "no", which holds for a second, and the next one to ask then is told another.
+ * Present devices. The connection manager is notified of a removal after this module, and may name
+ * the device until then. Such an answer is refused, for a second; the next one names another
+ * device.
  */
 static DEFINE_XARRAY(devices); /* struct peerdma_rdma_device, by address */
 
 /*
- * Of these, those in software that may hand peer pages to anybody. What is asked is where a new
- * connection would go; one of NFS that is there stays with its device, whatever routes say since,
- * and maps our pages without an error if that is in software. So nothing goes while there are any.
+ * The number of software devices that may pass peer pages to any device. A resolution only tells
+ * where a new connection would go. An existing connection of NFS stays with its device whatever
+ * routes say since, and a software device maps peer pages without an error. So nothing is allowed
+ * while there are any.
  *
- * Who came before us hears later than we do that one goes, and has its connections until then. So
- * it counts until nobody has it any more. One for which there is no memory counts for good: nobody
- * will say that it goes.
+ * Clients registered before us are notified after us, so count the device until its last reference
+ * is gone. A device without memory to track it counts for ever: its removal will not be noticed.
  */
 static atomic_t strangers;
-/* struct peerdma_rdma_device, whose devices are referenced; protected by rdma_mutex */
+/* struct peerdma_rdma_device, with a reference of the device; protected by rdma_mutex */
 static LIST_HEAD(going);
 static DEFINE_MUTEX(rdma_mutex);
 
@@ -112,7 +112,9 @@ static bool device_is_present(struct ib_device *device)
 	return xa_load(&devices, (unsigned long)device);
 }
 
-/* From everybody: what a client has of a device, until its removal is over, is a reference. */
+/*
+ * True if no client has the device any more: a client holds a reference until its removal is over.
+ */
 static bool device_is_gone(struct ib_device *device)
 {
 	if (!ib_device_try_get(device))
@@ -121,7 +123,7 @@ static bool device_is_gone(struct ib_device *device)
 	return false;
 }
 
-/* Those that are gone, or all, count no more. */
+/* Stops counting removed devices, or all. */
 static void devices_forget_strangers(bool all)
 {
 	struct peerdma_rdma_device *known, *next;
@@ -162,7 +164,7 @@ static u32 path_describe(struct ib_device *device, struct peerdma_fabric_end *en
 	return PEERDMA_REASON_NONE;
 }
 
-/* The device stays while this runs. A second event is that it goes. */
+/* The device stays during this call. A second event reports its removal. */
 static int search_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	struct peerdma_rdma_search *search = id->context;
@@ -173,7 +175,7 @@ static int search_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	return 0;
 }
 
-/* The manager gives up on its own. No event comes any more when the id is destroyed. */
+/* The connection manager gives up on its own. No event comes after the id is destroyed. */
 static u32 search_device(struct peerdma_rdma_path *way, struct peerdma_fabric_end *end)
 {
 	struct peerdma_rdma_search search = { .reason = PEERDMA_REASON_RDMA_ROUTE, .end = end };
@@ -229,8 +231,8 @@ static const struct peerdma_fabric_ops ops = {
 };
 
 /*
- * What may make a connection go another way the next time: devices, addresses, which a bond that
- * fails over gives to another of its cards, routes, and next hops that routes share.
+ * Events after which a new connection may use another device: devices, addresses (a bond that fails
+ * over moves them to another card), routes, and next hops that routes share.
  */
 static void device_event(struct ib_event_handler *handler, struct ib_event *event)
 {
@@ -291,10 +293,10 @@ static void unregister_client(void)
 }
 
 /*
- * Of some changes everybody is told before they can be seen: a next hop that is another, a route of
- * IPv6 that comes, one of IPv4 that goes. Who asks in between is given the old answer. So it is
- * counted once more when whoever made the change is out of what changes are made under: the tables'
- * spin locks, which RCU waits for, and RTNL.
+ * Some changes are notified before they are visible: a replaced next hop, a new IPv6 route, a
+ * deleted IPv4 route. A lookup in between gets the old answer. So the change is counted once more
+ * after the locks that it is made under were released: the tables' spin locks, which RCU waits for,
+ * and RTNL.
  */
 static void devices_recount(struct work_struct *work)
 {
@@ -321,7 +323,10 @@ static struct notifier_block next_hops = {
 	.notifier_call = route_changed,
 };
 
-/* All routes come first, which is not needed, and is refused when one has changed meanwhile. */
+/*
+ * Registering dumps all routes first. The dump is not needed, and fails if a route changes
+ * meanwhile.
+ */
 static int fib_listen(void)
 {
 	int err, tries = 0;
@@ -345,7 +350,7 @@ static int __init peerdma_rdma_init(void)
 	int err = ib_register_client(&client);
 
 	if (err) {
-		devices_forget_strangers(true); /* it has removed what it had added */
+		devices_forget_strangers(true); /* it has removed the devices that it had added */
 		return err;
 	}
 	err = fib_listen();

@@ -6,7 +6,7 @@
 #define MAX_OFFSET 0x7fffffffffffffffULL /* loff_t is signed */
 
 /**
- * peerdma_reason_errno - the one errno that goes with a reason
+ * peerdma_reason_errno - the errno for a reason
  * @reason: enum peerdma_reason
  * Return: a negative errno, 0 for reasons that are not failures.
  */
@@ -76,7 +76,7 @@ int peerdma_reason_errno(__u32 reason)
 	}
 }
 
-/* May this range of a GPU's virtual addresses be asked of its driver? */
+/* Checks a range of a GPU's virtual addresses before its driver is asked. */
 __u32 peerdma_check_register(__u64 addr, __u64 len, __u64 chunk_len)
 {
 	if (!len)
@@ -86,7 +86,7 @@ __u32 peerdma_check_register(__u64 addr, __u64 len, __u64 chunk_len)
 	return (addr | len) % chunk_len ? PEERDMA_REASON_VENDOR_ALIGN : PEERDMA_REASON_NONE;
 }
 
-/* Whole frames of a dma-buf, which may begin at any page. */
+/* Checks a range of a dma-buf: whole frames, which may begin at any page. */
 __u32 peerdma_check_import(__u64 off, __u64 len, __u64 size, __u64 page_size, __u64 chunk_len)
 {
 	__u32 reason = peerdma_check_range(off, len, size);
@@ -97,7 +97,7 @@ __u32 peerdma_check_import(__u64 off, __u64 len, __u64 size, __u64 page_size, __
 						    PEERDMA_REASON_NONE;
 }
 
-/* Is [off, off + len) inside [0, size)? */
+/* Checks that [off, off + len) is inside [0, size). */
 __u32 peerdma_check_range(__u64 off, __u64 len, __u64 size)
 {
 	if (!len)
@@ -110,8 +110,8 @@ __u32 peerdma_check_range(__u64 off, __u64 len, __u64 size)
 }
 
 /*
- * Can this part of a BAR be published? A len of 0 reaches to the end of the BAR. The kernel makes
- * pages for whole steps of align bytes of physical memory only.
+ * Checks a range of a BAR to be published. A len of 0 reaches to the end of the BAR. The kernel
+ * creates pages for multiples of align bytes of physical memory only.
  */
 __u32 peerdma_check_publish(__u64 bar_start, __u64 bar_len, __u64 bar_offset, __u64 len,
 			    __u64 align)
@@ -136,7 +136,7 @@ __u32 peerdma_check_alloc(__u64 len, __u64 page_size)
 	return len % page_size ? PEERDMA_REASON_PAGE_ALIGN : PEERDMA_REASON_NONE;
 }
 
-/* What is mapped for a device is whole pages. */
+/* Checks a range of a buffer to be exported: devices map whole pages. */
 __u32 peerdma_check_export(__u64 off, __u64 len, __u64 buf_len, __u64 page_size)
 {
 	__u32 reason = peerdma_check_range(off, len, buf_len);
@@ -146,7 +146,7 @@ __u32 peerdma_check_export(__u64 off, __u64 len, __u64 buf_len, __u64 page_size)
 	return (off | len) % page_size ? PEERDMA_REASON_PAGE_ALIGN : PEERDMA_REASON_NONE;
 }
 
-/* What is wrong with a transfer whatever the file is. */
+/* Checks that hold for any file. */
 __u32 peerdma_check_io(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len)
 {
 	if (len && (file_off > MAX_OFFSET || len > MAX_OFFSET - file_off))
@@ -164,7 +164,7 @@ __u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_al
 	return PEERDMA_REASON_NONE;
 }
 
-/* Of [file_off, file_off + len) what is before end. */
+/* The length of the part of [file_off, file_off + len) before end. */
 __u64 peerdma_io_clip(__u64 file_off, __u64 len, __u64 end)
 {
 	if (file_off >= end)
@@ -173,9 +173,9 @@ __u64 peerdma_io_clip(__u64 file_off, __u64 len, __u64 end)
 }
 
 /*
- * A device moves whole blocks of a file, to or from addresses that are multiples of mem_align. What
- * is left over at both ends must go another way: a read would change bytes of the buffer that were
- * not asked for, a write would change the file's. Both alignments are powers of two.
+ * A device moves whole blocks of a file, to or from addresses that are multiples of mem_align. The
+ * partial blocks at both ends must be bounced: a direct read would change bytes of the buffer
+ * outside of the range, and a direct write bytes of the file. Both alignments are powers of two.
  */
 struct peerdma_plan peerdma_plan(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
 				 __u32 offset_align)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What can be said of a request by looking at its numbers alone. No kernel object is touched here,
- * so that the same source is compiled and tested on the host, under its sanitizers.
+ * Checks that need only the numbers of a request. They use no kernel object, so the same source is
+ * compiled and tested on the host, with sanitizers.
  */
 #ifndef PEERDMA_CHECKS_H
 #define PEERDMA_CHECKS_H
@@ -10,9 +10,10 @@
 #include <uapi/peerdma.h>
 
 /**
- * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is cut, in this order
+ * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is divided, in this
+ *	order
  * @head_len: bytes of a block that the transfer begins inside of
- * @direct_len: whole blocks, which go straight to or from the buffer
+ * @direct_len: whole blocks, which are moved directly
  * @tail_len: bytes of a block that the transfer or the file ends inside of
  * @host_len: instead of all these: bytes whose place in the buffer no device can address
  */

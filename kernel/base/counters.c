@@ -17,7 +17,7 @@ void peerdma_stats_free(struct peerdma_stats *stats)
 	free_percpu(stats->counts);
 }
 
-/* An errno, and the reason if it has one. */
+/* Counts a failed request, by its reason if it has one. */
 void peerdma_count_failure(struct peerdma_stats *stats, u32 reason)
 {
 	if (reason)
@@ -54,7 +54,7 @@ u64 peerdma_sum_refused(const struct peerdma_sum *sum)
 	return all;
 }
 
-/* As a line of debugfs has it, after its name. */
+/* Prints the rest of a debugfs line, after the name. */
 void peerdma_sum_show(struct seq_file *seq, const struct peerdma_sum *sum)
 {
 	int reason;

@@ -2,15 +2,15 @@
 /*
  * Counters of requests.
  *
- * A request is counted twice when it ends: for the open file it was made on, and for the pair of
- * provider and disk whose route it took. All other sums are made of these by who reads them. The
- * counters are per CPU, so that this is a few adds to cache lines that no other CPU writes, whether
- * threads share an open file or many processes a provider, and so that an interrupt may do it.
- * Refusals are rare: their counters are shared, or an open file would cost half a KiB for each CPU.
- * Whoever reads may see a request half counted, and sees it whole when the request has returned.
+ * At its end a request is counted twice: for its open file, and for the pair of provider and disk
+ * whose route it used. Readers compute all other sums. The counters are per CPU: a few adds to
+ * cache lines that no other CPU writes, also if threads share an open file or processes a provider,
+ * and also in an interrupt. Refusals are rare, and their counters are shared: per CPU they would
+ * take half a KiB per open file and CPU. A reader may see a running request half counted, and sees
+ * a completed one whole.
  *
- * What a request moved is known of the disk that the file is on. If that disk is a stack, how the
- * bytes were shared out among its leaves is known to nobody here; the leaves are named beside.
+ * Bytes are counted for the disk that has the file. If that is a stack, their distribution to its
+ * leaves is not known; the leaves are listed beside.
  */
 #ifndef PEERDMA_COUNTERS_H
 #define PEERDMA_COUNTERS_H
@@ -22,12 +22,12 @@
 
 struct seq_file;
 
-#define PEERDMA_REASONS 128 /* every enum peerdma_reason, and room */
+#define PEERDMA_REASONS 128 /* more than enum peerdma_reason has */
 static_assert(PEERDMA_REASON_RULE < PEERDMA_REASONS);
 
 /**
- * struct peerdma_counts - one CPU's part
- * @requests: reads, then writes; refused ones too
+ * struct peerdma_counts - counters of one CPU
+ * @requests: reads, then writes, including refused ones
  * @direct: bytes
  * @near: bytes
  * @host: bytes
@@ -40,10 +40,10 @@ struct peerdma_counts {
 };
 
 /**
- * struct peerdma_stats - counters of requests that have something in common
- * @counts: each CPU's
- * @errors: requests that ended with an errno and no reason
- * @refused: requests that ended with an errno and a reason, by reason
+ * struct peerdma_stats - counters of an open file, a pair or a provider
+ * @counts: per CPU
+ * @errors: requests that failed without a reason
+ * @refused: requests that failed with a reason, by reason
  */
 struct peerdma_stats {
 	struct peerdma_counts __percpu *counts;
@@ -51,7 +51,7 @@ struct peerdma_stats {
 	atomic64_t refused[PEERDMA_REASONS];
 };
 
-/* Counters summed up. */
+/* Sums of counters. */
 struct peerdma_sum {
 	u64 requests[2];
 	u64 direct;
@@ -61,10 +61,7 @@ struct peerdma_sum {
 	u64 refused[PEERDMA_REASONS];
 };
 
-/*
- * A request that moved this many bytes and all of them direct, for one of the two that count it.
- * part: only its bytes.
- */
+/* Counts a request of which all bytes went directly. @part: only its bytes. */
 static __always_inline void peerdma_count_direct(struct peerdma_stats *stats, u64 bytes, bool write,
 						 bool part)
 {
@@ -73,7 +70,7 @@ static __always_inline void peerdma_count_direct(struct peerdma_stats *stats, u6
 	this_cpu_add(stats->counts->direct, bytes);
 }
 
-/* The end of any request: in the way of every one. */
+/* Request completion; hot path. */
 static __always_inline void peerdma_count(struct peerdma_stats *stats, const struct peerdma_io *req,
 					  bool write, bool part)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a device would use as the address of peer-to-peer memory, and how the kernel has it mapped.
+ * The address that a device would use for peer-to-peer memory, and the kernel's own mapping of it.
  */
 #include <linux/dma-mapping.h>
 #include <linux/iommu.h>
@@ -13,9 +13,9 @@
 #include "base/dma.h"
 
 /**
- * peerdma_dma_is_translated - what the device uses is not what is on the bus
+ * peerdma_dma_is_translated - is the device's address another one than that on the bus?
  * @dev: its driver, and so its IOMMU domain, stay
- * Return: whether an IOMMU translates for it.
+ * Return: true if an IOMMU translates.
  */
 bool peerdma_dma_is_translated(struct device *dev)
 {
@@ -25,14 +25,13 @@ bool peerdma_dma_is_translated(struct device *dev)
 }
 
 /**
- * peerdma_dma_is_bounced - what was mapped by way of the host bridge is a copy in host memory
- *	(swiotlb)
+ * peerdma_dma_is_bounced - is memory that was mapped through the host bridge a copy (swiotlb)?
  * @dev: its driver and its IOMMU domain stay
  * @sg: mapped for it
  *
- * The kernel does so where all DMA passes through host memory, as in guests with encrypted memory,
- * and where the device does not reach the address.
- * Return: whether it is.
+ * The kernel copies if all DMA goes through host memory, as in guests with encrypted memory, or if
+ * the device cannot address the memory.
+ * Return: true if it is a copy.
  */
 bool peerdma_dma_is_bounced(struct device *dev, struct scatterlist *sg)
 {
@@ -41,12 +40,13 @@ bool peerdma_dma_is_bounced(struct device *dev, struct scatterlist *sg)
 }
 
 /**
- * peerdma_dma_trial_map - map one page as the driver would, and look: no other export says how
+ * peerdma_dma_trial_map - map one page as the driver would: no other export tells the result
  * @dev: its driver and its IOMMU domain stay
  * @page: of peer-to-peer memory
  * @map: enum peerdma_map
- * @addr: what the device would use
- * Return: 0, what the kernel says of the pair, or -EXDEV if it would be a copy in host memory.
+ * @addr: the device's address
+ * Return: 0, the kernel's verdict on the pair, or -EXDEV if the mapping would be a copy in host
+ * memory.
  */
 int peerdma_dma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr)
 {
@@ -72,7 +72,10 @@ int peerdma_dma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *
 	return err;
 }
 
-/* What a kernel address is mapped as. Where that cannot be told it is what it was asked for. */
+/*
+ * True if the kernel has mapped this address write-combined. Where that cannot be found out, the
+ * requested type is assumed.
+ */
 bool peerdma_dma_is_write_combined(const void *kaddr)
 {
 #ifdef CONFIG_X86

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a device would use as the address of peer-to-peer memory, and how the kernel has it mapped:
+ * The address that a device would use for peer-to-peer memory, and the kernel's own mapping of it:
  * dma.c.
  */
 #ifndef PEERDMA_DMA_H

@@ -10,18 +10,18 @@ void peerdma_ids_init(struct peerdma_ids *ids)
 	ids->next = 1;
 }
 
-/* When it is empty. */
+/* No object is left. */
 void peerdma_ids_destroy(struct peerdma_ids *ids)
 {
 	xa_destroy(&ids->all);
 }
 
 /**
- * peerdma_ids_alloc - give an object a number
- * @ids: where it is to be found
+ * peerdma_ids_alloc - allocate an id for an object
+ * @ids: the objects
  * @entry: of the object; its id is 0 after an error
- * @max: largest number
- * Return: 0, -ENOMEM, -EBUSY no number is left.
+ * @max: largest id
+ * Return: 0, -ENOMEM, -EBUSY without a free id.
  */
 int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 max)
 {
@@ -29,13 +29,13 @@ int peerdma_ids_alloc(struct peerdma_ids *ids, struct peerdma_entry *entry, u32 
 	int err;
 
 	entry->shown = false;
-	/* The number is written before it can be looked up. */
+	/* The entry's id is written before a lookup can find it. */
 	err = xa_alloc_cyclic(&ids->all, &id, NULL, XA_LIMIT(1, max), &ids->next,
 			      GFP_KERNEL_ACCOUNT);
 	entry->id = err < 0 ? 0 : id;
 	if (err < 0)
 		return err;
-	/* The place is there already: this needs no memory. */
+	/* The slot exists already, so this allocates nothing. */
 	xa_store(&ids->all, id, entry, GFP_KERNEL_ACCOUNT);
 	return 0;
 }
@@ -50,7 +50,7 @@ static void show(struct peerdma_ids *ids, struct peerdma_entry *entry)
 		smp_store_release(near, entry); /* the same */
 }
 
-/* From now on it can be found. */
+/* From now on lookups find the object. */
 void peerdma_ids_show(struct peerdma_ids *ids, u64 id)
 {
 	xa_lock(&ids->all);
@@ -59,10 +59,10 @@ void peerdma_ids_show(struct peerdma_ids *ids, u64 id)
 }
 
 /**
- * peerdma_ids_insert - show an object that has a number already
- * @ids: where it is to be found
+ * peerdma_ids_insert - show an object that has an id already
+ * @ids: the objects
  * @entry: of the object
- * Return: 0, -ENOMEM, -EBUSY the number is another's.
+ * Return: 0, -ENOMEM, -EBUSY if the id is taken.
  */
 int peerdma_ids_insert(struct peerdma_ids *ids, struct peerdma_entry *entry)
 {
@@ -86,7 +86,7 @@ static void take(struct peerdma_ids *ids, struct peerdma_entry *entry)
 	__xa_erase(&ids->all, entry->id);
 }
 
-/* No longer to be found; the caller's now. shown: as it must be. Or NULL. */
+/* Removes and returns the object with this id if its shown is @shown, or returns NULL. */
 struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool shown)
 {
 	struct peerdma_entry *entry;
@@ -101,7 +101,7 @@ struct peerdma_entry *peerdma_ids_take(struct peerdma_ids *ids, u64 id, bool sho
 	return entry;
 }
 
-/* False: somebody else has taken it. */
+/* False if another thread has removed it. */
 bool peerdma_ids_remove(struct peerdma_ids *ids, struct peerdma_entry *entry)
 {
 	bool found;
@@ -114,7 +114,7 @@ bool peerdma_ids_remove(struct peerdma_ids *ids, struct peerdma_entry *entry)
 	return found;
 }
 
-/* One after the other, whatever their numbers, until it returns NULL. */
+/* Removes any object. Returns NULL when all are gone. */
 struct peerdma_entry *peerdma_ids_take_any(struct peerdma_ids *ids)
 {
 	struct peerdma_entry *entry;

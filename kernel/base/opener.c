@@ -12,10 +12,10 @@
 static LIST_HEAD(openers);
 static DEFINE_MUTEX(openers_mutex); /* protects openers, last_opener and past */
 static u64 last_opener;
-static struct peerdma_sum past; /* of open files that are closed */
+static struct peerdma_sum past; /* sum of closed files */
 
 /**
- * peerdma_opener_add - an open file comes into being: begin to count
+ * peerdma_opener_add - begin to count for a new open file
  * @opener: zeroed
  * Return: 0 or -ENOMEM.
  */
@@ -34,7 +34,10 @@ int peerdma_opener_add(struct peerdma_opener *opener)
 	return 0;
 }
 
-/* Before anything of the file is undone, and after its last request: its counts become the past. */
+/*
+ * Called after the last request, and before anything of the file is undone. Adds its counters to
+ * those of closed files.
+ */
 void peerdma_opener_del(struct peerdma_opener *opener)
 {
 	mutex_lock(&openers_mutex);
@@ -44,7 +47,7 @@ void peerdma_opener_del(struct peerdma_opener *opener)
 	peerdma_stats_free(&opener->stats);
 }
 
-/* A name goes last and escaped: it may hold anything. */
+/* The process's name may contain any byte, so it is escaped, and comes last. */
 static void opener_show(struct seq_file *seq, struct peerdma_opener *opener)
 {
 	struct peerdma_sum sum = {};
@@ -72,7 +75,7 @@ static void openers_show_total(struct seq_file *seq)
 	seq_putc(seq, '\n');
 }
 
-/* All of them, and their sum first, one a line. */
+/* The sum first, then one line for each open file. */
 void peerdma_openers_show(struct seq_file *seq)
 {
 	struct peerdma_opener *opener;

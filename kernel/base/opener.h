@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who has /dev/peerdma open, and what was done with it: opener.c.
+ * Open files of /dev/peerdma, with their counters: opener.c.
  */
 #ifndef PEERDMA_OPENER_H
 #define PEERDMA_OPENER_H
@@ -13,17 +13,17 @@
 struct seq_file;
 
 /**
- * struct peerdma_opener - an open file as the list of them knows it
+ * struct peerdma_opener - an open file in the list of them
  * @link: protected by the list's mutex
- * @id: its number, never used again: two descriptors with one number are one open file
+ * @id: never reused: two descriptors with one id are one open file
  * @pid: process that opened it, in the first PID namespace
- * @comm: its name then
+ * @comm: its name at that time
  * @stats: of all requests on it
- * @files: that are registered
- * @buffers: that nobody has begun to revoke
+ * @files: registered files
+ * @buffers: buffers that are not being revoked
  * @buffer_bytes: of those
  * @exports: dma-bufs of its buffers
- * @exported: bytes of them that importers have mapped, each as often as it is
+ * @exported: bytes of them that importers have mapped, counted once per mapping
  */
 struct peerdma_opener {
 	struct list_head link;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters of the requests between a disk and a provider. They live as long as the provider.
+ * Counters of the requests between a disk and a provider. They exist as long as the provider.
  */
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -33,10 +33,10 @@ static void pair_free(struct peerdma_pair *pair)
 
 /**
  * peerdma_pair_get - the counters of a disk and a provider
- * @pairs: those of a provider, which the caller holds
- * @devt: its number, or that of a share
- * @name: and name
- * Return: what lives as long as the provider, or NULL if there is no memory. May sleep.
+ * @pairs: of a provider, which the caller holds
+ * @devt: number of the disk, or of a share
+ * @name: its name
+ * Return: the pair, which exists as long as the provider, or NULL without memory. May sleep.
  */
 struct peerdma_pair *peerdma_pair_get(struct xarray *pairs, dev_t devt, const char *name)
 {
@@ -49,15 +49,15 @@ struct peerdma_pair *peerdma_pair_get(struct xarray *pairs, dev_t devt, const ch
 		return NULL;
 	if (xa_insert(pairs, pair->devt, pair, GFP_KERNEL)) {
 		pair_free(pair);
-		/* Another was faster, or there is no memory: NULL. */
+		/* Another thread was faster, or there is no memory: NULL. */
 		return xa_load(pairs, devt);
 	}
 	return pair;
 }
 
 /*
- * Where the requests that are counted for a pair from now on end: @leaves, which is the pair's
- * then. Another disk may have got the number, so @name is new as well.
+ * Records the leaves of a new route; the pair owns @leaves then. Another disk may have got the
+ * number, so @name is recorded too.
  */
 void peerdma_pair_rename(struct xarray *pairs, struct peerdma_pair *pair, const char *name,
 			 char *leaves)

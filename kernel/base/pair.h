@@ -14,11 +14,12 @@
 struct seq_file;
 
 /**
- * struct peerdma_pair - a disk and a provider that were used together; lives as long as the latter
- * @stats: of requests of files on this disk
- * @devt: the disk's number, its place among the provider's pairs
+ * struct peerdma_pair - a disk and a provider that were used together; exists as long as the
+ *	provider
+ * @stats: of requests to files on this disk
+ * @devt: the disk's number, its index among the provider's pairs
  * @name: the disk's, as in /sys/block
- * @leaves: names of the disks below that the latest route ends at, or NULL
+ * @leaves: names of the leaves of the latest route, or NULL
  *
  * @name and @leaves are protected by the lock of the provider's pairs.
  */

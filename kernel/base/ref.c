@@ -2,9 +2,9 @@
 #include "base/ref.h"
 
 /*
- * Counts a use, and spreads the count with the last that is counted. Two CPUs may count one use
- * between them, or both find that they are the last: the second switch does nothing. It waits for
- * at most a grace period, if the count was killed in between.
+ * Counts a use; the last counted use spreads the count. Two CPUs may count one use together, or
+ * both find it the last: the second switch does nothing. If the count was killed in between, the
+ * switch waits for at most a grace period.
  */
 void peerdma_ref_spread(struct peerdma_ref *ref)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A usage reference: who uses something that can go away holds one, and its owner waits until
- * nobody does. Once killed, none is given any more. Waiting does not spin: memory/drain.c. A thread
- * that has many steps to do checks between two of them whether it is killed; one step can take as
- * long as the storage, a frozen filesystem, or another writer of the file makes it take.
+ * Usage references. Users of something that can be removed hold one, and the owner waits until none
+ * is held. After a kill no new one is given. The wait sleeps: memory/drain.c. A thread with many
+ * steps checks between two of them for a kill. One step may take as long as the storage, a frozen
+ * filesystem, or another writer of the file.
  */
 #ifndef PEERDMA_USAGE_H
 #define PEERDMA_USAGE_H
@@ -13,10 +13,10 @@
 #include "base/ref.h"
 
 /**
- * struct peerdma_usage - counts such references
- * @refs: those that are held; one is the owner's, until it is killed
- * @killed: set once, by the first that kills it
- * @drained: completed when it is killed and nobody holds any
+ * struct peerdma_usage - counts usage references
+ * @refs: those that are held; one is the owner's, until a kill
+ * @killed: set once, by the first kill
+ * @drained: completed after a kill, when none is held
  */
 struct peerdma_usage {
 	struct peerdma_ref refs;
@@ -29,20 +29,20 @@ static inline void peerdma_usage_drained(struct percpu_ref *count)
 	complete_all(&container_of(count, struct peerdma_usage, refs.count)->drained);
 }
 
-/* @usage is zeroed. 0 or -ENOMEM. */
+/* @usage is zeroed. Returns 0 or -ENOMEM. */
 static inline int peerdma_usage_init(struct peerdma_usage *usage)
 {
 	init_completion(&usage->drained);
 	return peerdma_ref_init(&usage->refs, peerdma_usage_drained);
 }
 
-/* As peerdma_ref_exit(). Nothing happens to one whose init failed. */
+/* See peerdma_ref_exit(). Also allowed after a failed init. */
 static inline void peerdma_usage_exit(struct peerdma_usage *usage)
 {
 	peerdma_ref_exit(&usage->refs);
 }
 
-/* False once it is killed. */
+/* False after a kill. */
 static inline bool peerdma_usage_tryget(struct peerdma_usage *usage)
 {
 	return peerdma_ref_tryget(&usage->refs);
@@ -53,13 +53,13 @@ static inline void peerdma_usage_put(struct peerdma_usage *usage)
 	peerdma_ref_put(&usage->refs);
 }
 
-/* For a thread that holds one and has more to do. */
+/* For a thread that holds one and has more steps to do. */
 static inline bool peerdma_usage_killed(const struct peerdma_usage *usage)
 {
 	return READ_ONCE(usage->killed);
 }
 
-/* None is given from now on. Any number of callers; waits for nobody. */
+/* From now on none is given. Any number of callers; does not wait. */
 static inline void peerdma_usage_kill(struct peerdma_usage *usage)
 {
 	if (!xchg(&usage->killed, true))
@@ -67,8 +67,8 @@ static inline void peerdma_usage_kill(struct peerdma_usage *usage)
 }
 
 /*
- * How many are held of one that is killed and not drained. While the CPUs' counts are being added
- * up, which takes a grace period, it is known only that there is one.
+ * How many are held, after a kill and before the drain. While the CPUs' counts are being summed up,
+ * which takes a grace period, the result is 1.
  */
 static inline unsigned int peerdma_usage_count(const struct peerdma_usage *usage)
 {

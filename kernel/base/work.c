@@ -6,13 +6,15 @@
 struct workqueue_struct *peerdma_wq;
 struct workqueue_struct *peerdma_revoke_wq;
 
-/* 0 or -ENOMEM. */
 int peerdma_work_init(void)
 {
 	peerdma_wq = alloc_workqueue("peerdma", WQ_UNBOUND, 0);
 	if (!peerdma_wq)
 		return -ENOMEM;
-	/* Like all of ours not WQ_FREEZABLE: a suspend waits for what it does. bar_suspend() */
+	/*
+	 * Not WQ_FREEZABLE, like all queues of this module: a suspend waits for the work
+	 * (bar_suspend()).
+	 */
 	peerdma_revoke_wq = alloc_workqueue("peerdma_revoke", WQ_UNBOUND, 0);
 	if (peerdma_revoke_wq)
 		return 0;
@@ -20,7 +22,10 @@ int peerdma_work_init(void)
 	return -ENOMEM;
 }
 
-/* Nothing is put there any more. Its work may make some for peerdma_wq, which goes later. */
+/*
+ * Nothing is queued there any more. The last work may queue more on peerdma_wq, which is destroyed
+ * later.
+ */
 void peerdma_work_exit_revoke(void)
 {
 	destroy_workqueue(peerdma_revoke_wq);

@@ -7,8 +7,8 @@
 
 #include <linux/workqueue.h>
 
-extern struct workqueue_struct *peerdma_wq; /* of work that waits for nobody but memory */
-extern struct workqueue_struct *peerdma_revoke_wq; /* of work that waits for storage */
+extern struct workqueue_struct *peerdma_wq; /* for work that waits for memory only */
+extern struct workqueue_struct *peerdma_revoke_wq; /* for work that waits for storage */
 
 int peerdma_work_init(void);
 void peerdma_work_exit_revoke(void);

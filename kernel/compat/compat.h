@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The driver is written for the newest kernel. Here older ones are bent to it, each with the change
- * that made the difference and the kernel with which the piece can go. Kbuild.compat probes.
+ * The driver is written for the newest kernel. This adapts older ones. Each piece names the change
+ * and the kernel with which it can be dropped. Kbuild.compat probes.
  */
 #ifndef PEERDMA_COMPAT_H
 #define PEERDMA_COMPAT_H
@@ -18,9 +18,9 @@
 
 /*
  * Since "mm/mm_init: move p2pdma page refcount initialisation to p2pdma" (in v6.15) an idle P2PDMA
- * page has reference count 0; before, it was 1, and a page whose count fell to 0 went back to the
- * pool before its count was set to 1 again: mem.c. No header says which; page_pgmap() came with the
- * same series and stands for it. Drop with 6.12.
+ * page has reference count 0. Before, it had 1, and a page whose count fell to 0 returned to the
+ * pool before its count was set to 1 again: mem_pages.c. No header tells; page_pgmap() came with
+ * the same series and stands for it. Drop with 6.12.
  */
 #ifdef PEERDMA_HAVE_PAGE_PGMAP
 #define PEERDMA_IDLE_PAGE_COUNT 0
@@ -28,7 +28,7 @@
 #define PEERDMA_IDLE_PAGE_COUNT 1
 #endif
 
-/* A page map that was found before could be given along up to v6.17. Drop with 6.12. */
+/* Up to v6.17 a page map could be passed as a hint. Drop with 6.12. */
 #ifndef PEERDMA_HAVE_PAGEMAP_SHORT
 #define get_dev_pagemap(pfn) get_dev_pagemap(pfn, NULL)
 #endif
@@ -39,10 +39,10 @@
 #endif
 
 /*
- * Since "RDMA/core: Convert UMEM ODP DMA mapping to caching IOVA and page linkage" (in v6.16) what
- * an RDMA driver takes on demand (IBV_ACCESS_ON_DEMAND) is mapped by hmm_dma_map_pfn(), which knows
- * the pages of another device. Before, ib_dma_map_page() mapped them as if they were host memory:
- * wrong bytes and no error. Drop with 6.12.
+ * Since "RDMA/core: Convert UMEM ODP DMA mapping to caching IOVA and page linkage" (in v6.16)
+ * memory for IBV_ACCESS_ON_DEMAND is mapped by hmm_dma_map_pfn(), which knows pages of other
+ * devices. Before, ib_dma_map_page() mapped them like host memory: wrong bytes and no error. Drop
+ * with 6.12.
  */
 #ifdef PEERDMA_HAVE_HMM_DMA
 #define PEERDMA_ON_DEMAND PEERDMA_FEATURE_ON_DEMAND
@@ -50,12 +50,12 @@
 #define PEERDMA_ON_DEMAND 0
 #endif
 
-/* Renamed in v6.17, when a struct file_attr of user space came. Drop with 6.12. */
+/* Renamed in v6.17, when user space got a struct file_attr. Drop with 6.12. */
 #ifndef PEERDMA_HAVE_FILE_KATTR
 #define file_kattr fileattr
 #endif
 
-/* Up to v6.1 the test had its words in another order. Drop with 6.1. */
+/* The name had another word order up to v6.1. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_SG_DMA_IS_BUS_ADDRESS
 #define sg_dma_is_bus_address(sg) sg_is_dma_bus_address(sg)
 #endif
@@ -77,21 +77,21 @@ static inline void bvec_set_page(struct bio_vec *bv, struct page *page, unsigned
 #define ITER_SOURCE WRITE
 #endif
 
-/* A class only looks at its devices since v6.2. Drop with 6.1. */
+/* Since v6.2 a class gets its devices as const. Drop with 6.1. */
 #ifdef PEERDMA_HAVE_DEVNODE_CONST
 #define devnode_const const
 #else
 #define devnode_const
 #endif
 
-/* A platform driver's remove() returned a number up to v6.10. Drop with 6.1. */
+/* A platform driver's remove() returned int up to v6.10. Drop with 6.1. */
 #ifdef PEERDMA_HAVE_PLATFORM_REMOVE_INT
 #define platform_remove_void remove_new
 #else
 #define platform_remove_void remove
 #endif
 
-/* A vma's flags were written to directly up to v6.2. Drop with 6.1. */
+/* A vma's flags were written directly up to v6.2. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_VM_FLAGS_MOD
 static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, unsigned long clear)
 {
@@ -99,7 +99,7 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, u
 }
 #endif
 
-/* I/O priority hints came with v6.5; before, only queue.c keeps bios apart. Drop with 6.1. */
+/* I/O priority hints came with v6.5. Before, only queue.c prevents merging. Drop with 6.1. */
 #ifndef PEERDMA_HAVE_IOPRIO_HINT
 #define IOPRIO_PRIO_VALUE_HINT(class, level, hint) ((void)(hint), IOPRIO_PRIO_VALUE(class, level))
 #endif
@@ -107,7 +107,7 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, unsigned long set, u
 #define IOPRIO_PRIO_LEVEL(ioprio) IOPRIO_PRIO_DATA(ioprio)
 #endif
 
-/* What a queue announces moved from flags of their own to its limits in v6.11. Drop with 6.1. */
+/* Queue features moved from flags to limits in v6.11. Drop with 6.1. */
 static inline bool peerdma_queue_nowait(struct request_queue *q)
 {
 #ifdef PEERDMA_HAVE_BLK_FEAT
@@ -135,7 +135,7 @@ static inline bool peerdma_queue_has_parity(struct request_queue *q)
 #endif
 }
 
-/* Up to v6.3 the functions of a class interface were told which it is. Drop with 6.1. */
+/* Up to v6.3 the functions of a class interface got the interface as an argument. Drop with 6.1. */
 #ifdef PEERDMA_HAVE_CLASS_INTERFACE_SHORT
 #define PEERDMA_INTERFACE_ARGS struct device *dev
 #else
@@ -156,9 +156,8 @@ static inline void peerdma_queue_unfreeze(struct request_queue *q)
 }
 
 /*
- * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection; before, its caller had to. That
- * series also brought file_write_not_started(), which is what is probed for.
- * Drop with 6.1.
+ * Since v6.8 vfs_iocb_iter_write() itself takes freeze protection. Before, its caller had to. The
+ * same series brought file_write_not_started(), which is probed for. Drop with 6.1.
  */
 static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *iocb,
 					      struct iov_iter *iter)
@@ -175,7 +174,7 @@ static inline ssize_t peerdma_iocb_iter_write(struct file *file, struct kiocb *i
 #endif
 }
 
-/* For who gets -EIOCBQUEUED of that, when it is done. */
+/* Called when a write that returned -EIOCBQUEUED is done. */
 static inline void peerdma_iocb_end_write(struct kiocb *kiocb)
 {
 #ifdef PEERDMA_HAVE_IOCB_WRITE_PROTECTS

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How an importer of a dma-buf is told to let go.
+ * How importers of a dma-buf are notified.
  *
- * Newer kernels call it dma_buf_invalidate_mappings(), which also takes a buffer away for good, let
- * an importer do without, and have dma_buf_attach_revocable() to ask whether this one does. In
- * older ones it is dma_buf_move_notify(), every dynamic importer has a function for it, but that of
- * one that pins may do nothing, and nobody can tell; and without CONFIG_DMABUF_MOVE_NOTIFY the
- * kernel itself pins whatever is mapped. So there nobody may pin, if root does not say so.
- * Drop with 6.12.
+ * Newer kernels call dma_buf_invalidate_mappings(), which also revokes a buffer for good. Importers
+ * may do without the callback, and dma_buf_attach_revocable() tells which do. Older kernels call
+ * dma_buf_move_notify(). Every dynamic importer has that callback, but for one that pins it may do
+ * nothing, which is not visible. Without CONFIG_DMABUF_MOVE_NOTIFY the kernel itself pins whatever
+ * is mapped. So pinning is refused there, unless root allows it. Drop with 6.12.
  */
 #ifndef PEERDMA_COMPAT_DMABUF_H
 #define PEERDMA_COMPAT_DMABUF_H
@@ -22,7 +21,7 @@
 #ifdef PEERDMA_HAVE_DMABUF_REVOCABLE
 #define PEERDMA_DMABUF_REVOCABLE true
 #define PEERDMA_DMABUF_PIN true
-#define PEERDMA_DMABUF_DEAF true /* who imports may have no function to be told by */
+#define PEERDMA_DMABUF_DEAF true /* importers may do without the callback */
 #else
 #define PEERDMA_DMABUF_REVOCABLE IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY)
 #define PEERDMA_DMABUF_PIN false

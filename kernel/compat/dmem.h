@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The cgroup controller of device memory came with "kernel/cgroup: Add "dmem" memory accounting
- * cgroup" (in v6.14), with functions that do nothing where CONFIG_CGROUP_DMEM is off. Before, they
- * are here. Drop with 6.12. A region was registered by its size alone up to v7.2. Drop with 7.2.
+ * The dmem cgroup controller came with "kernel/cgroup: Add "dmem" memory accounting cgroup" (in
+ * v6.14), with stubs for kernels without CONFIG_CGROUP_DMEM. For older kernels the stubs are here.
+ * Drop with 6.12. Up to v7.2 a region was registered by its size alone. Drop with 7.2.
  */
 #ifndef PEERDMA_COMPAT_DMEM_H
 #define PEERDMA_COMPAT_DMEM_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Instead of export.c and import.c, for a kernel without dma-bufs: no driver of its wants any, and
- * none has any.
+ * Replaces export.c and import.c on a kernel without dma-bufs, where no driver exports or imports
+ * them.
  */
 #include <uapi/peerdma.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How a driver's io_uring command is completed, which has changed twice.
+ * Completing a driver's io_uring command, which has changed twice.
  */
 #ifndef PEERDMA_COMPAT_URING_H
 #define PEERDMA_COMPAT_URING_H
@@ -9,13 +9,13 @@
 #include <linux/io_uring_types.h>
 
 /*
- * To be called before a command is answered with -EAGAIN. A kernel of about v6.9 to v6.14 copies
- * the SQE then, but goes on to read the one in the ring when it comes again from a worker: by then
- * it may be another command's ("io_uring/uring_cmd: unconditionally copy SQEs at prep time" in
- * v6.15; later ones copy in time, and have a flag for coming again). So the copy is made here, in
- * the place that the kernel has for it, and is what will be read. A command that waits for the one
- * before it in a link is begun only after the ring's memory may have been used again: nothing here
- * can help that (Documentation/limits.md). Drop with 6.12.
+ * Called before a command returns -EAGAIN. A kernel of about v6.9 to v6.14 copies the SQE then, but
+ * reads the one in the ring when it issues the command again from a worker. By then that may be
+ * another command's ("io_uring/uring_cmd: unconditionally copy SQEs at prep time" in v6.15; later
+ * kernels copy in time, and have a flag for the second issue). So the SQE is copied here, to the
+ * kernel's own place for the copy, and the copy is read. A command that waits for the one before it
+ * in a link begins only after the ring's memory may have been reused: that cannot be helped here
+ * (Documentation/limits.md). Drop with 6.12.
  */
 static inline void peerdma_uring_keep_sqe(struct io_uring_cmd *cmd)
 {
@@ -41,20 +41,24 @@ static inline void peerdma_uring_done(struct io_uring_cmd *cmd, s32 res, unsigne
 }
 
 /*
- * Defines the function name_ that io_uring calls in the submitter's task, around
- * body_(cmd, issue_flags). Since v6.19 it is given a request instead of a command. Drop with 6.12.
+ * PEERDMA_URING_TASK_CB() defines the function name_ that io_uring calls in the submitter's task,
+ * around body_(cmd, issue_flags). Since v6.19 its argument is a request instead of a command. Drop
+ * with 6.12.
  */
 #ifdef PEERDMA_HAVE_URING_TW_REQ
+#define PEERDMA_URING_TASK_DECLARE(name_) void name_(struct io_tw_req tw_req, io_tw_token_t tw)
 #define PEERDMA_URING_TASK_CB(name_, body_)                                              \
-	static void name_(struct io_tw_req tw_req, io_tw_token_t tw)                     \
+	void name_(struct io_tw_req tw_req, io_tw_token_t tw)                            \
 	{                                                                                \
 		body_(io_uring_cmd_from_tw(tw_req), IO_URING_CMD_TASK_WORK_ISSUE_FLAGS); \
 	}
 #else
-#define PEERDMA_URING_TASK_CB(name_, body_)                                   \
-	static void name_(struct io_uring_cmd *cmd, unsigned int issue_flags) \
-	{                                                                     \
-		body_(cmd, issue_flags);                                      \
+#define PEERDMA_URING_TASK_DECLARE(name_) \
+	void name_(struct io_uring_cmd *cmd, unsigned int issue_flags)
+#define PEERDMA_URING_TASK_CB(name_, body_)                            \
+	void name_(struct io_uring_cmd *cmd, unsigned int issue_flags) \
+	{                                                              \
+		body_(cmd, issue_flags);                               \
 	}
 #endif
 

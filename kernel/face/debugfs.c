@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Showing the counters: to who owns an open file in its fdinfo, to root all of them in debugfs.
- * Never an address, of the kernel or of the bus.
+ * Shows the counters: those of an open file in its fdinfo, for its owner; all of them in debugfs,
+ * for root. Never shows an address, of the kernel or of the bus.
  */
 #include <linux/debugfs.h>
 #include <linux/pci.h>
@@ -108,7 +108,7 @@ DEFINE_SHOW_ATTRIBUTE(nomerge);
 
 void peerdma_debugfs_register(void)
 {
-	/* Without debugfs these are error pointers, which debugfs itself knows to ignore. */
+	/* Without debugfs these are error pointers, which debugfs functions accept. */
 	debugfs_dir = debugfs_create_dir("peerdma", NULL);
 	debugfs_create_file("stats", 0400, debugfs_dir, NULL, &stats_fops);
 	debugfs_create_file("held", 0400, debugfs_dir, NULL, &held_fops);
@@ -116,7 +116,7 @@ void peerdma_debugfs_register(void)
 	debugfs_create_file("nomerge", 0400, debugfs_dir, NULL, &nomerge_fops);
 }
 
-/* Waits for who is reading. */
+/* Waits for readers. */
 void peerdma_debugfs_unregister(void)
 {
 	debugfs_remove_recursive(debugfs_dir);

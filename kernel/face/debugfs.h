@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counters as people see them.
+ * Counters in fdinfo and debugfs.
  */
 #ifndef PEERDMA_DEBUGFS_H
 #define PEERDMA_DEBUGFS_H

@@ -8,7 +8,6 @@
 #include "io/uring.h"
 #include "face/op.h"
 
-/* What this module is and can. */
 int peerdma_info_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 {
 	struct peerdma_provider *provider;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/peerdma and the providers' nodes: from a process's struct to a call and back. Nothing of the
- * struct is believed before it has been copied once; what is copied back is never longer than what
- * the process said it has room for.
+ * Calls on /dev/peerdma and the providers' nodes. A struct of the process is copied once before any
+ * of it is used. The result is never longer than the size that the process gave.
  */
 #include <linux/fs.h>
 #include <linux/module.h>
@@ -26,8 +25,8 @@
 #include "face/op.h"
 
 /*
- * A read or write whose struct has the size that it has today: member by member, because two copies
- * of any length cost more than all that is decided in between.
+ * A read or write whose struct has today's size. Copied member by member, because two copies of
+ * variable length cost more than all checks between them.
  */
 static long io_ioctl(struct file *file, struct peerdma_io __user *user, bool write)
 {
@@ -69,7 +68,7 @@ err_write:
 	return err ?: -EFAULT;
 }
 
-/* All others: any struct of the table, of any size. */
+/* All other calls: any struct of the table, of any size. */
 static noinline long op_ioctl(struct file *file, unsigned int cmd, void __user *user, u32 user_size)
 {
 	struct peerdma_ctx *ctx = file->private_data;
@@ -87,7 +86,7 @@ static noinline long op_ioctl(struct file *file, unsigned int cmd, void __user *
 	err = copy_struct_from_user(&arg, op->size, user, user_size);
 	if (err)
 		return err;
-	/* Another thread may have changed it between the two looks; the first one counts. */
+	/* Another thread may have changed it between the two reads; the first one counts. */
 	arg.head.size = user_size;
 	if (arg.head.flags & ~op->flags)
 		return -EOPNOTSUPP;
@@ -105,7 +104,7 @@ static long peerdma_ioctl(struct file *file, unsigned int cmd, unsigned long uar
 	void __user *user = (void __user *)uarg;
 	u32 user_size;
 
-	/* An unknown number may come with any argument. */
+	/* A call with an unknown number may have any argument. */
 	if (get_user(user_size, (u32 __user *)user))
 		return peerdma_op_find(cmd) ? -EFAULT : -ENOTTY;
 	if (likely(user_size == sizeof(struct peerdma_io))) {

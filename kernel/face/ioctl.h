@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The open file's own calls.
+ * File operations of an open file.
  */
 #ifndef PEERDMA_IOCTL_H
 #define PEERDMA_IOCTL_H

@@ -97,9 +97,9 @@ err_work:
 }
 
 /*
- * No file of ours is open here, or the module would be in use. Unbinding waits for every mem, and
- * the work that lets a mem go may still be on its last lines: the queue goes after it. Routes are
- * let go by work that a grace period puts there.
+ * No file is open, or the module would be in use. Unbinding waits for each mem, but the work item
+ * that freed the last one may not have returned, so its queue is destroyed later. Routes are freed
+ * by work that a grace period queues there.
  */
 static void __exit peerdma_exit(void)
 {
@@ -112,7 +112,7 @@ static void __exit peerdma_exit(void)
 	peerdma_work_exit_revoke();
 	peerdma_lifecycle_exit();
 	peerdma_nodes_exit();
-	/* The end of a count of each CPU's is one such callback, which may queue another. */
+	/* The end of a per-CPU count is such a callback, which may queue another one. */
 	rcu_barrier();
 	rcu_barrier();
 	peerdma_proxy_exit();

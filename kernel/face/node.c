@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A device node for each provider: /dev/peerdma3 is that of provider 3. An open file of it reaches
- * that provider only, so ownership, modes, containers and the device cgroup decide who may use
- * which GPU. /dev/peerdma reaches all of them.
+ * A device node for each provider: /dev/peerdma3 is that of provider 3. An open file of it can
+ * reach that provider only, so ownership, modes, containers and the device cgroup decide which
+ * users may use a GPU. /dev/peerdma reaches all providers.
  *
- * The minor number is the provider's id, and opening looks it up: a copy of a node whose provider
- * has gone opens nothing. Ids are given in turn, so that number is another provider's only after
- * 2^20 others.
+ * The minor number is the provider's id, and open() looks it up, so a copy of a removed provider's
+ * node opens nothing. Ids are given in turn: one is reused after 2^20 others.
  *
- * All minors have one character device, which lives as long as the module. An open file holds the
+ * All minors share one character device, which exists as long as the module. An open file holds the
  * module and the provider's struct, and needs nothing of the node.
  */
 #include <linux/device.h>
@@ -36,7 +35,7 @@ static struct class node_class = {
 	.devnode = node_devnode,
 };
 
-/* @fops: of an open file of a node. 0 or -errno. */
+/* @fops: of an open file of a node. Returns 0 or -errno. */
 int peerdma_nodes_init(const struct file_operations *fops)
 {
 	int err = class_register(&node_class);
@@ -50,14 +49,16 @@ int peerdma_nodes_init(const struct file_operations *fops)
 	return node_major;
 }
 
-/* There is no provider, and so no node. */
+/* No provider, and so no node, is left. */
 void peerdma_nodes_exit(void)
 {
 	__unregister_chrdev(node_major, 0, MINORMASK + 1, NODE_NAME);
 	class_unregister(&node_class);
 }
 
-/* The provider is announced: its node can be opened at once. Without a node it is still usable. */
+/*
+ * The provider is announced, so its node can be opened at once. Without a node it is still usable.
+ */
 void peerdma_node_add(struct peerdma_provider *provider)
 {
 	struct device *node = device_create(&node_class, &provider->pdev->dev,
@@ -79,10 +80,10 @@ void peerdma_node_remove(struct peerdma_provider *provider)
 }
 
 /**
- * peerdma_node_provider - which provider an inode is the node of
+ * peerdma_node_provider - the provider of a device node
  * @inode: of a device node
  * Return: the provider with a reference; NULL: /dev/peerdma, which reaches all of them;
- * ERR_PTR(-ENXIO): a node whose provider has gone.
+ * ERR_PTR(-ENXIO): the node of a removed provider.
  */
 struct peerdma_provider *peerdma_node_provider(const struct inode *inode)
 {

@@ -19,8 +19,8 @@
 #endif
 
 /*
- * To ask takes no mode. What makes a buffer, ends one or fills one writes; what hands its bytes out
- * reads. A dma-buf is for both.
+ * Queries need no mode. Calls that create, destroy or fill a buffer need write; calls that give out
+ * its bytes need read; an export needs both.
  */
 #define ASKS 0
 #define READS ((__force __u32)FMODE_READ)
@@ -58,7 +58,7 @@ static const struct peerdma_op ops[] = {
 
 /**
  * peerdma_op_find - the row for an ioctl number
- * @cmd: any number a process may send
+ * @cmd: any number
  * Return: the row or NULL.
  */
 const struct peerdma_op *peerdma_op_find(__u32 cmd)
@@ -71,10 +71,10 @@ const struct peerdma_op *peerdma_op_find(__u32 cmd)
 }
 
 /**
- * peerdma_op_check_size - may a struct of this size be read at all
+ * peerdma_op_check_size - may a struct of this size be read?
  * @op: the row
- * @user_size: the size that the caller says
- * @max: the largest size that is worth looking at
+ * @user_size: the size that the caller gave
+ * @max: the largest size that is accepted
  * Return: 0, -EINVAL too short, -E2BIG too long.
  */
 int peerdma_op_check_size(const struct peerdma_op *op, __u32 user_size, __u32 max)

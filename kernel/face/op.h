@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The table of ioctls: what each takes, before any of it is believed. Compiled on the host too.
+ * The table of ioctls: what is checked of each before its struct is used. Compiled on the host too.
  */
 #ifndef PEERDMA_OP_H
 #define PEERDMA_OP_H
@@ -11,7 +11,7 @@
 struct dma_buf;
 struct peerdma_ctx;
 
-/* Room for any ioctl's struct. All begin with size and flags. */
+/* Room for the struct of any ioctl. All begin with size and flags. */
 union peerdma_arg {
 	struct {
 		__u32 size;
@@ -27,7 +27,7 @@ union peerdma_arg {
 	struct peerdma_file_add file_add;
 	struct {
 		struct peerdma_buf_export req;
-		struct dma_buf *made; /* what finish() is to show, or NULL */
+		struct dma_buf *made; /* to be installed by finish(), or NULL */
 	} buf_export;
 	struct peerdma_buf_register buf_register;
 	struct peerdma_buf_import buf_import;
@@ -36,13 +36,12 @@ union peerdma_arg {
 /**
  * struct peerdma_op - one ioctl
  * @cmd: its number
- * @size: bytes of its struct as this module knows it
+ * @size: bytes of its struct in this module
  * @min_size: bytes of the shortest struct that was ever published
- * @flags: the flags it knows
+ * @flags: known flags
  * @mode: FMODE_READ and FMODE_WRITE: how the device node must be open
- * @execute: does it; fills out_* members, returns 0 or -errno
- * @finish: makes what execute reserved visible if the struct could be handed back (err is 0), or
- * undoes it
+ * @execute: runs the call; fills out_* members, returns 0 or -errno
+ * @finish: shows what execute has reserved if the struct was copied back (err is 0), or undoes it
  */
 struct peerdma_op {
 	__u32 cmd;

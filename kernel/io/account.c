@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The end of a request: counted, and traced.
+ * Counts and traces the end of a request.
  */
 #include <linux/blkdev.h>
 #include <linux/xarray.h>
@@ -14,8 +14,8 @@
 #include "memory/provider.h"
 #include "io/account.h"
 
-/* For who listens: what begins in one thread may end in another. */
-u32 peerdma_request_number(void)
+/* A number for trace events: a request may begin in one thread and end in another. Never 0. */
+u32 peerdma_account_number(void)
 {
 	static atomic_t last;
 
@@ -23,9 +23,9 @@ u32 peerdma_request_number(void)
 }
 
 /*
- * A request that failed. Without a route the pair is looked for; where there is none, or no memory
- * for one, it counts for the provider alone. One that was sent without waiting does not make one:
- * that may sleep, and with a route this may be an interrupt.
+ * Counts a request that failed. Without a route, the pair is looked up. Without a pair, or memory
+ * for one, the request counts for the provider alone. An async request never creates a pair: that
+ * may sleep, and the caller may be in an interrupt.
  */
 static void account_failed(const struct peerdma_io_end *seen)
 {
@@ -57,15 +57,15 @@ static void account_trace(const struct peerdma_io_end *seen, int err)
 }
 
 /**
- * peerdma_account - a request that had a file and a buffer has ended
+ * peerdma_account - count and trace the end of a request that had a file and a buffer
  * @seen: the request, its out_* members final
- * @err: what it ends with, 0 or -errno
+ * @err: its result, 0 or -errno
  *
- * Does not sleep if the request had a route; any context but NMI then.
+ * Does not sleep if the request had a route. Any context but NMI then.
  */
 void peerdma_account(const struct peerdma_io_end *seen, int err)
 {
-	/* It begins again where it may wait, and is counted then. */
+	/* An async request that got -EAGAIN is run again where it may sleep, and counted then. */
 	if (likely(err != -EAGAIN || !seen->async)) {
 		peerdma_count(&seen->buffer->opener->stats, seen->req, seen->write, seen->part);
 		if (likely(!err))
@@ -77,7 +77,7 @@ void peerdma_account(const struct peerdma_io_end *seen, int err)
 		account_trace(seen, err);
 }
 
-/* A request on a buffer that has lost its memory: nothing was looked at. */
+/* Counts a request on a revoked buffer, which was refused before any other check. */
 void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_io_end *seen)
 {
 	peerdma_count(&ctx->opener.stats, seen->req, seen->write, false);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The end of a request, as observers see it: account.c.
+ * The end of a request, as counters and trace events see it: account.c.
  */
 #ifndef PEERDMA_ACCOUNT_H
 #define PEERDMA_ACCOUNT_H
@@ -15,16 +15,16 @@ struct peerdma_io;
 struct peerdma_pair;
 
 /**
- * struct peerdma_io_end - what of a request is counted and traced
- * @buffer: a usage reference is held; NULL if it has lost its memory
- * @file: the target; referenced
- * @bdev: the target's block device, NULL if none was found
- * @pair: of its route, NULL if it got none
+ * struct peerdma_io_end - what is counted and traced of a request
+ * @buffer: with a usage reference; NULL if it was revoked
+ * @file: referenced
+ * @bdev: of @file; NULL if none was found
+ * @pair: of the route; NULL without a route
  * @req: with its results, once there are any
- * @pid: process that made it, in the first PID namespace; 0: the current one
- * @number: of a request that was sent without waiting while somebody listened, else 0
+ * @pid: the submitter, in the first PID namespace; 0: the current process
+ * @number: of an async request that was traced at its start, else 0
  * @write: direction
- * @async: sent without waiting for its end
+ * @async: submitted without waiting for its end
  * @part: of a request that is counted already
  */
 struct peerdma_io_end {
@@ -40,7 +40,7 @@ struct peerdma_io_end {
 	bool part;
 };
 
-u32 peerdma_request_number(void);
+u32 peerdma_account_number(void);
 void peerdma_account(const struct peerdma_io_end *seen, int err);
 void peerdma_account_revoked(struct peerdma_ctx *ctx, const struct peerdma_io_end *seen);
 

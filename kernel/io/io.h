@@ -18,13 +18,13 @@ struct peerdma_provider;
 struct peerdma_route;
 struct task_struct;
 
-/* A request of a task that is being killed, or has ended, is not continued. */
-static inline bool peerdma_task_is_dying(struct task_struct *task)
+/* A request of a task that is being killed or has exited is not continued. */
+static inline bool peerdma_io_task_is_dying(struct task_struct *task)
 {
 	return fatal_signal_pending(task) || READ_ONCE(task->flags) & PF_EXITING;
 }
 
-/* Is its filesystem frozen now? Who writes to it would wait until it is thawed. */
+/* A writer to a frozen filesystem sleeps until it is thawed. */
 static inline bool peerdma_io_is_frozen(struct file *file)
 {
 	if (!file_start_write_trylock(file))
@@ -33,7 +33,6 @@ static inline bool peerdma_io_is_frozen(struct file *file)
 	return false;
 }
 
-u16 peerdma_ioprio(struct peerdma_provider *provider, u16 ioprio);
 struct file *peerdma_io_file(struct peerdma_ctx *ctx, struct peerdma_io *req,
 			     struct peerdma_file **pfile);
 void peerdma_io_file_put(struct file *file, struct peerdma_file *pfile);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Were all bytes of a read asked of devices, or has the CPU stored some of them?
+ * Did devices read all bytes of a read, or did the CPU store some of them?
  *
- * A filesystem stores zeros where it finds no block (a hole, an unwritten extent), within the read
- * and without a word. submit_bio() adds what is read to a count of the current task. If the count
- * grew by less than the length, the CPU stored the rest.
+ * A filesystem stores zeros for a hole or an unwritten extent, and does not report it. submit_bio()
+ * adds the bytes it reads to a counter of the current task. If that counter grew by less than the
+ * length of the read, the CPU stored the rest.
  *
- * Metadata that the filesystem reads meanwhile is in the count as well, and could hide as many
- * bytes of zeros. The filesystem waits for it. So after a context switch the count proves nothing.
+ * Metadata that the filesystem reads meanwhile is counted too, and could hide as many bytes of
+ * zeros. The filesystem sleeps for metadata. So after a context switch the counter proves nothing.
  *
- * A kernel without CONFIG_TASK_IO_ACCOUNTING has no count. There every read of a regular file
- * passes for one that the CPU had a part in.
+ * A kernel without CONFIG_TASK_IO_ACCOUNTING has no such counter. There every read of a regular
+ * file is taken for one that the CPU took part in.
  */
 #ifndef PEERDMA_SUBMITTED_H
 #define PEERDMA_SUBMITTED_H
@@ -19,8 +19,8 @@
 #include <linux/sched.h>
 
 /**
- * struct peerdma_submitted - what the current task had asked of devices, before a read
- * @bytes: that it has read from them
+ * struct peerdma_submitted - counters of the current task before a read
+ * @bytes: read from devices
  * @switches: context switches
  */
 struct peerdma_submitted {
@@ -39,7 +39,8 @@ static inline struct peerdma_submitted peerdma_submitted(void)
 }
 
 /*
- * Right after @file's method has returned. False: the CPU may have stored some of the @len bytes.
+ * Called right after @file's method has returned. False if the CPU may have stored some of the @len
+ * bytes.
  */
 static inline bool peerdma_submitted_all(const struct peerdma_submitted *before,
 					 const struct file *file, size_t len)

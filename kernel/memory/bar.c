@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Any PCI function as a provider: bind it here with driver_override, then publish a range of one of
- * its memory BARs. No device id is compiled in; who binds a device to this driver says what it is
- * for.
+ * Makes any PCI function a provider: bind the function to this driver with driver_override, then
+ * publish a range of one of its memory BARs. No device id is compiled in.
  */
 #include <linux/capability.h>
 #include <linux/device.h>
@@ -29,14 +28,14 @@ static int bar_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 
 	if (pdev->hdr_type != PCI_HEADER_TYPE_NORMAL)
 		return -ENODEV;
-	/* Its memory must answer; it need not be able to master the bus. */
+	/* The function's memory must respond. Bus mastering is not needed. */
 	err = pcim_enable_device(pdev);
 	if (!err)
 		pci_save_state(pdev); /* for bar_slot_reset() */
 	return err;
 }
 
-/* The driver core has waited for the requests before: consumer.c. */
+/* The consumer ended before, and with it all requests: consumer.c. */
 static void bar_remove(struct pci_dev *pdev)
 {
 	struct peerdma_provider *provider = pci_get_drvdata(pdev);
@@ -47,11 +46,13 @@ static void bar_remove(struct pci_dev *pdev)
 	peerdma_provider_remove(provider);
 }
 
-/* --- What happens to the function while it is bound. The core holds its device lock. */
+/*
+ * --- Resets, errors, shutdown and suspend of a bound function. The PCI core holds its device lock.
+ */
 
-#define PATIENCE 10 /* seconds that a reset, or the end of the system, waits for requests */
+#define PATIENCE 10 /* seconds that a reset or shutdown waits for requests */
 
-/* The memory is about to be lost. False: a device may still move bytes of it. */
+/* Called before the memory is lost. False: a device may still move bytes of it. */
 static bool bar_halt(struct pci_dev *pdev)
 {
 	struct peerdma_provider *provider = pci_get_drvdata(pdev);
@@ -62,7 +63,7 @@ static bool bar_halt(struct pci_dev *pdev)
 	return peerdma_provider_wait_unused(provider, PATIENCE);
 }
 
-/* Also told after a reset that failed. */
+/* Also called after a failed reset. */
 static bool bar_answers(struct pci_dev *pdev)
 {
 	u16 command;
@@ -80,19 +81,19 @@ static void bar_restart(struct pci_dev *pdev)
 	if (bar_answers(pdev))
 		peerdma_provider_restart(provider);
 	else
-		pci_err(pdev, "its memory does not answer: nothing is allocated of it\n");
+		pci_err(pdev, "memory does not respond: nothing is allocated from it\n");
 }
 
-/* By sysfs, or by another driver for all below a bridge. It cannot be refused. */
+/* Called for a reset through sysfs, or of a bridge above. A reset cannot be refused. */
 static void bar_reset_prepare(struct pci_dev *pdev)
 {
 	if (!bar_halt(pdev))
-		pci_warn(pdev, "is reset while requests move bytes of its memory\n");
+		pci_warn(pdev, "reset while requests are moving bytes of its memory\n");
 }
 
 /*
- * Error recovery of this function, or of all that is below a bridge. Here nobody may be waited for:
- * the requests that are inside the buffers may be waiting for the recovery of their drive.
+ * Called for error recovery of this function, or of a bridge above. Must not wait for requests:
+ * they may be waiting for the recovery of their drive.
  */
 static pci_ers_result_t bar_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
 {
@@ -109,7 +110,7 @@ static pci_ers_result_t bar_error_detected(struct pci_dev *pdev, pci_channel_sta
 static pci_ers_result_t bar_slot_reset(struct pci_dev *pdev)
 {
 	pci_restore_state(pdev);
-	pci_save_state(pdev); /* up to v6.18 restoring uses it up */
+	pci_save_state(pdev); /* up to v6.18 a restore clears the saved state */
 	return PCI_ERS_RESULT_RECOVERED;
 }
 
@@ -124,15 +125,15 @@ static const struct pci_error_handlers bar_error_handlers = {
 static void bar_shutdown(struct pci_dev *pdev)
 {
 	if (!bar_halt(pdev))
-		pci_warn(pdev, "is shut down while requests move bytes of its memory\n");
+		pci_warn(pdev, "shut down while requests are moving bytes of its memory\n");
 }
 
-/* Suspending is refused while a drive moves bytes: that can be tried again. */
+/* Suspend is refused while a drive moves bytes: the system can try again. */
 static int bar_suspend(struct device *dev)
 {
 	if (bar_halt(to_pci_dev(dev)))
 		return 0;
-	pci_warn(to_pci_dev(dev), "cannot be suspended: requests move bytes of its memory\n");
+	pci_warn(to_pci_dev(dev), "cannot be suspended: requests are moving bytes of its memory\n");
 	bar_restart(to_pci_dev(dev));
 	return -EBUSY;
 }
@@ -145,7 +146,7 @@ static int bar_resume(struct device *dev)
 
 static DEFINE_SIMPLE_DEV_PM_OPS(bar_pm, bar_suspend, bar_resume);
 
-/* An empty table: only driver_override brings a device here. */
+/* Empty: only driver_override binds a function to this driver. */
 static const struct pci_device_id bar_ids[] = { {} };
 
 static struct pci_driver bar_driver = {
@@ -168,14 +169,14 @@ void peerdma_bar_unregister(void)
 	pci_unregister_driver(&bar_driver);
 }
 
-/* Is the function bound to this driver, and so not to its vendor's? Under the device's lock. */
+/* True if the function is bound to this driver. The caller holds the device lock. */
 bool peerdma_bar_is_bound(struct pci_dev *pdev)
 {
 	device_lock_assert(&pdev->dev);
 	return pdev->dev.driver == &bar_driver.driver;
 }
 
-/* Does the range have the table or the pending bits of the function's MSI-X in it? */
+/* True if the range contains the function's MSI-X table or pending bits. */
 static bool bar_has_msix(struct pci_dev *pdev, int bar, u64 off, u64 len)
 {
 	const int cap = pci_find_capability(pdev, PCI_CAP_ID_MSIX);
@@ -200,7 +201,7 @@ static bool bar_has_msix(struct pci_dev *pdev, int bar, u64 off, u64 len)
 	return false;
 }
 
-/* Claim the range and have its pages made. What is made stays until the device is unbound. */
+/* Claims the range and creates its pages. devres frees them when the function is unbound. */
 static int bar_make_pages(struct peerdma_provider *provider)
 {
 	phys_addr_t start = peerdma_provider_start(provider);
@@ -215,14 +216,16 @@ static int bar_make_pages(struct peerdma_provider *provider)
 		devm_release_mem_region(&pdev->dev, start, provider->len);
 		return err;
 	}
-	/* A header told how this kernel counts (compat.h); a backport may have made that wrong. */
+	/*
+	 * compat.h derives the count of an idle page from a header. A backport may have changed it.
+	 */
 	page = pfn_to_page(PHYS_PFN(start));
 	if (page_count(page) != PEERDMA_IDLE_PAGE_COUNT) {
 		pci_err(pdev, "idle P2PDMA pages do not have reference count %d on this kernel\n",
 			PEERDMA_IDLE_PAGE_COUNT);
 		return -EOPNOTSUPP;
 	}
-	/* Then an older mapping is, too. Proxy addresses would be of another kind: proxy.c. */
+	/* Then an older mapping has that type, and proxy addresses would have another: proxy.c. */
 	if (peerdma_dma_is_write_combined(page_address(page))) {
 		pci_err(pdev, "not published: the range is mapped write-combined elsewhere\n");
 		return -EBUSY;
@@ -230,7 +233,7 @@ static int bar_make_pages(struct peerdma_provider *provider)
 	return 0;
 }
 
-/* May this range be published? */
+/* Why this range cannot be published, or none. */
 static u32 bar_range_reason(struct pci_dev *pdev, const struct peerdma_publish *req)
 {
 	unsigned long flags;
@@ -247,7 +250,7 @@ static u32 bar_range_reason(struct pci_dev *pdev, const struct peerdma_publish *
 				     memremap_compat_align());
 }
 
-/* Under the device's lock, so that it stays bound and only one publishes. */
+/* The caller holds the device lock: the function stays bound, and publishing is serialized. */
 static int bar_publish_locked(struct pci_dev *pdev, struct peerdma_publish *req)
 {
 	struct peerdma_provider *provider;
@@ -298,7 +301,7 @@ int peerdma_publish_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	req->out_reason = PEERDMA_REASON_NONE;
 	if (ctx->only || !capable(CAP_SYS_ADMIN))
 		return -EPERM;
-	/* As mapping a BAR through sysfs: from here on processes reach it. */
+	/* As for mapping a BAR through sysfs: processes can access it from here on. */
 	err = security_locked_down(LOCKDOWN_PCI_ACCESS);
 	if (err)
 		return err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * BARs that are bound to this driver.
+ * BARs of functions that are bound to this driver.
  */
 #ifndef PEERDMA_BAR_H
 #define PEERDMA_BAR_H

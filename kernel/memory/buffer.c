@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Buffers by number, of one open file. A buffer can lose its memory at any moment, because its
- * provider goes away; what is left then answers -ENODEV until it is destroyed.
+ * Buffers of an open file, by id. A provider can be removed at any time. Its buffers are revoked
+ * then: they lose their memory, and calls return -ENODEV until the buffer is destroyed.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -39,9 +39,9 @@ void peerdma_buffer_put(struct peerdma_buffer *buffer)
 }
 
 /*
- * The buffer with this id, with a usage reference, which keeps struct and memory until
- * peerdma_usage_put(): whoever destroys it waits for that. -ENOENT no such id, -ENODEV it was
- * revoked. RCU keeps the struct between the look-up and the reference.
+ * The buffer with this id and a usage reference, which keeps the struct and the memory: destroy
+ * waits for it. -ENOENT: no such id. -ENODEV: revoked. RCU keeps the struct between the lookup and
+ * the reference.
  */
 struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 {
@@ -59,7 +59,7 @@ struct peerdma_buffer *peerdma_buffer_enter(struct peerdma_ctx *ctx, u32 id)
 	return buffer;
 }
 
-/* What its open file has: one more, or less. */
+/* Adds a buffer to the counters of its open file, or takes it off: @n is 1 or -1. */
 void peerdma_buffer_count(struct peerdma_buffer *buffer, int n)
 {
 	atomic_add(n, &buffer->opener->buffers);
@@ -67,11 +67,11 @@ void peerdma_buffer_count(struct peerdma_buffer *buffer, int n)
 }
 
 /**
- * peerdma_buffer_create - a buffer of some memory, without an id
- * @ctx: whose buffer it will be
- * @mem: the buffer's, if this succeeds
- * Return: the buffer with one reference, on its provider's list; or NULL. The
- * caller holds a usage reference of the provider.
+ * peerdma_buffer_create - create a buffer of some memory, without an id
+ * @ctx: its owner
+ * @mem: owned by the buffer after a success
+ * Return: the buffer with one reference, on its provider's list; or NULL. The caller holds a usage
+ * reference of the provider.
  */
 struct peerdma_buffer *peerdma_buffer_create(struct peerdma_ctx *ctx, struct peerdma_mem *mem)
 {
@@ -95,7 +95,7 @@ struct peerdma_buffer *peerdma_buffer_create(struct peerdma_ctx *ctx, struct pee
 	peerdma_buffer_count(buffer, 1);
 	mutex_lock(&provider->lock);
 	list_add_tail(&buffer->link, &provider->buffers);
-	if (mem->halts != provider->halts) /* the memory may have been lost since it was zeroed */
+	if (mem->halts != provider->halts) /* a halt since the memory was zeroed may have lost it */
 		peerdma_usage_kill(&buffer->usage);
 	mutex_unlock(&provider->lock);
 	return buffer;

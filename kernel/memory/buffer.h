@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Memory that a process knows by a number of its open file.
+ * Buffers: memory that a process names by an id of its open file.
  */
 #ifndef PEERDMA_BUFFER_H
 #define PEERDMA_BUFFER_H
@@ -18,24 +18,24 @@
 struct peerdma_provider;
 
 /**
- * struct peerdma_buffer - a mem as a process knows it
- * @entry: of the open file's buffers; its id is 0 if it got none
- * @usage: requests that use @mem; killed by the first to revoke
- * @lost: the memory was, or may have been, while requests were inside: they fail
- * @refs: who holds this struct; not requests
- * @revoking: somebody has begun to revoke
- * @revoked: completed when the mem has been let go
+ * struct peerdma_buffer - memory that a process names by an id of its open file
+ * @entry: in the open file's buffers; its id is 0 if it has none
+ * @usage: held by requests that use @mem; killed by the first revoke
+ * @lost: the memory was, or may have been, lost while requests used it: they fail
+ * @refs: references of this struct; requests hold none
+ * @revoking: a revoke has begun
+ * @revoked: completed when the mem has been released
  * @provider: referenced
- * @mapping: where processes have it mapped; valid until @revoked
+ * @mapping: through which processes map it; valid until @revoked
  * @opener: of its open file; valid with a usage reference
  * @mem: valid with a usage reference
  * @link: in the provider's list; protected by the provider's lock
- * @exports: pieces of it that drivers of other devices may map
- * @pin: of a vendor's memory that its process gives back; held: peerdma_pin_drop(); else NULL
- * @rcu: frees the struct after those who have just looked it up
+ * @exports: dma-bufs of parts of it
+ * @pin: of vendor memory, for peerdma_pin_drop() by the process; NULL: other memory
+ * @rcu: frees the struct after lookups under RCU have ended
  */
 struct peerdma_buffer {
-	/* What requests read, and none writes. */
+	/* Read by requests, written by none. */
 	struct peerdma_entry entry;
 	struct peerdma_mem *mem;
 	struct peerdma_provider *provider; /* immutable */
@@ -49,11 +49,11 @@ struct peerdma_buffer {
 	struct address_space *mapping; /* immutable */
 	struct list_head link;
 	struct peerdma_exports exports;
-	struct peerdma_pin *pin; /* immutable, once it can be found */
+	struct peerdma_pin *pin; /* immutable, once shown */
 	struct rcu_head rcu;
 };
 
-/* NULL of NULL. */
+/* NULL for NULL. */
 static inline struct peerdma_buffer *peerdma_buffer_of(struct peerdma_entry *entry)
 {
 	static_assert(!offsetof(struct peerdma_buffer, entry));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Making a buffer of a provider's own memory, and destroying one: what a process asks.
+ * The calls that allocate a buffer of a provider's own memory, and that destroy a buffer.
  */
 #include <linux/capability.h>
 #include <linux/pci.h>
@@ -24,7 +24,7 @@ static u64 mem_bar_offset(struct peerdma_mem *mem)
 	return page_to_phys(mem->page) - pci_resource_start(provider->pdev, provider->bar);
 }
 
-/* Memory that the process may see: nothing of its last owner's, unless it asked for that. */
+/* Zeroed, unless the caller asked for memory as its last owner left it. */
 static struct peerdma_mem *buf_alloc_mem(struct peerdma_provider *provider,
 					 struct peerdma_buf_alloc *req)
 {
@@ -52,7 +52,7 @@ static int buf_alloc(struct peerdma_ctx *ctx, struct peerdma_provider *provider,
 		return -ENODEV;
 	mem = buf_alloc_mem(provider, req);
 	if (!IS_ERR(mem))
-		bar_offset = mem_bar_offset(mem); /* once it is a buffer's it may be taken away */
+		bar_offset = mem_bar_offset(mem); /* a buffer may be revoked at any time */
 	buffer = IS_ERR(mem) ? ERR_CAST(mem) : peerdma_buffer_add(ctx, mem);
 	err = PTR_ERR_OR_ZERO(buffer);
 	if (!err && peerdma_usage_killed(&buffer->usage)) {
@@ -80,7 +80,10 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	req->out_reason = PEERDMA_REASON_NONE;
 	if (req->__reserved)
 		return -EINVAL;
-	/* It may hold what another user left: not for who has this in a namespace of their own. */
+	/*
+	 * The memory may hold another user's data: CAP_SYS_ADMIN of a user namespace does not
+	 * suffice.
+	 */
 	if (req->flags & PEERDMA_BUF_NO_ZERO && !capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	req->out_reason = peerdma_check_alloc(req->len, PAGE_SIZE);
@@ -92,7 +95,7 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 	if (provider->external)
 		req->out_reason = PEERDMA_REASON_VENDOR_MEMORY;
 	else if (!provider->prefetchable && !(req->flags & PEERDMA_BUF_NO_ZERO))
-		req->out_reason = PEERDMA_REASON_NOT_PREFETCHABLE; /* it would be zeroed */
+		req->out_reason = PEERDMA_REASON_NOT_PREFETCHABLE;
 	err = peerdma_reason_errno(req->out_reason) ?: buf_alloc(ctx, provider, req);
 	if (err == -ENODEV)
 		req->out_reason = PEERDMA_REASON_REVOKED;

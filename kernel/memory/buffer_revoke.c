@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The end of a buffer: its memory is taken from it, by whoever destroys it, closes its open file or
- * unbinds its provider.
+ * Revoking buffers: by destroying them, closing their open file, or unbinding their provider.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -26,10 +25,11 @@
  * peerdma_buffer_revoke - take a buffer's memory away
  * @buffer: referenced by the caller
  *
- * Destroying, closing and unbinding may meet here. The first does it, all return when it is done:
- * new requests fail, those inside have ended, no process has it mapped, drivers that had were told,
- * the memory has been let go. Cannot fail. Sleeps for as long as the storage takes to answer what
- * was sent to it.
+ * Destroy, close and unbind may race: the first caller revokes, and all return when that is done.
+ * Then new requests fail, running ones have ended, no process maps the memory, importers were
+ * notified, and the memory is released.
+ *
+ * Cannot fail. Sleeps until the storage has completed what was submitted.
  */
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 {
@@ -46,7 +46,7 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 	peerdma_proxy_unmap(buffer);
 	peerdma_exports_revoke(buffer);
 
-	/* Off the list last: unbind must not believe it is done while the memory is still held. */
+	/* Removed from the list last, so that unbind waits until the memory is released. */
 	peerdma_mem_release(buffer->mem, buffer);
 	mutex_lock(&provider->lock);
 	list_del_init(&buffer->link);
@@ -55,8 +55,8 @@ void peerdma_buffer_revoke(struct peerdma_buffer *buffer)
 }
 
 /*
- * Its id is gone. A driver that wants its memory back is asked when all who wait for the revoking
- * have been let go: one of them may have that driver's locks.
+ * Ends a buffer whose id is removed. The vendor's driver is asked to unpin only after all waiters
+ * for the revoke have been woken: one of them may hold that driver's locks.
  */
 static void buffer_end(struct peerdma_buffer *buffer)
 {
@@ -65,14 +65,14 @@ static void buffer_end(struct peerdma_buffer *buffer)
 	peerdma_buffer_put(buffer);
 }
 
-/* Closing: nobody else can look an id up any more. */
+/* Called by close: no other thread can look up an id any more. */
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 {
 	struct peerdma_entry *entry;
 	struct peerdma_buffer *buffer;
 	unsigned long id;
 
-	/* One grace period for all. */
+	/* Kills all first, so that they share one RCU grace period. */
 	xa_for_each(&ctx->buffers.all, id, entry) {
 		peerdma_usage_kill(&peerdma_buffer_of(entry)->usage);
 		cond_resched();
@@ -82,14 +82,14 @@ void peerdma_buffers_destroy(struct peerdma_ctx *ctx)
 }
 
 /**
- * peerdma_buffer_add - a buffer of some memory, with an id that nobody can look up yet
- * @ctx: whose buffer it will be
- * @mem: the buffer's from now on; let go if this fails
+ * peerdma_buffer_add - create a buffer of some memory, with an id that lookups do not find yet
+ * @ctx: its owner
+ * @mem: owned by the buffer from now on; released if this fails
  *
- * The caller holds a usage reference of the provider until it is on the list and has its id: unbind
- * finds it complete, or the caller finds the reference killed.
+ * The caller holds a usage reference of the provider until the buffer is on the provider's list and
+ * has its id. So unbind finds a complete buffer, or the caller finds the reference killed.
  *
- * Return: the buffer, or ERR_PTR(-ENOMEM): the kernel has none, or no id is left.
+ * Return: the buffer, or ERR_PTR(-ENOMEM) without memory or a free id.
  */
 struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdma_mem *mem)
 {
@@ -118,7 +118,10 @@ int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown)
 	return 0;
 }
 
-/* Its maker was told its id, or could not be; 0: there is none. */
+/*
+ * Shows the buffer once its id has been copied to the process, or destroys it if that failed. @id
+ * 0: there is no buffer.
+ */
 void peerdma_buffer_publish(struct peerdma_ctx *ctx, u32 id, int err)
 {
 	if (!id)
@@ -129,7 +132,7 @@ void peerdma_buffer_publish(struct peerdma_ctx *ctx, u32 id, int err)
 		peerdma_ids_show(&ctx->buffers, id);
 }
 
-/* One whose usage reference is killed, with a reference, or NULL. */
+/* A buffer with a killed usage reference, referenced; or NULL. */
 static struct peerdma_buffer *buffer_first_closed(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer, *found = NULL;
@@ -146,7 +149,10 @@ static struct peerdma_buffer *buffer_first_closed(struct peerdma_provider *provi
 	return found;
 }
 
-/* So that no request begins in one buffer while those in another are waited for. */
+/*
+ * Kills the usage reference of every buffer, so that no request begins in one buffer while another
+ * is being drained.
+ */
 void peerdma_buffers_kill(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer;
@@ -157,7 +163,7 @@ void peerdma_buffers_kill(struct peerdma_provider *provider)
 	mutex_unlock(&provider->lock);
 }
 
-/* All that peerdma_buffers_kill() has closed, and none that was made since. */
+/* Revokes every buffer that peerdma_buffers_kill() has killed, and no newer one. */
 void peerdma_buffers_revoke(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory that was let go while somebody else still holds pages of it: I/O on a proxy address that
- * has not ended, a consumer below us that is late, or one that forgot. Nothing of ours waits for
- * them, but the kernel does when the provider is unbound, without end and without a word. So each
- * such mem is remembered with who had it, until the last page is let go.
+ * Memory that was released while others still hold pages of it: I/O on a proxy address, or a
+ * consumer below this module that puts its references late or never. The module does not wait for
+ * those, but unbinding the provider does, in the kernel, without limit and without a message. So
+ * each such mem stays on a list, with its last owner, until its last page is free.
  *
- * Every page that others hold has a reference of ours as well, so it stays a page, whatever is done
- * to the provider: it is safe to look at its count, and what the count has above ours is theirs.
- * When only ours is left it goes, and the page with it (mem.c). As nobody tells us, a work item
- * looks: more and more seldom, and each time at a bounded number of pages. While the provider is
- * being unbound it looks four times a second, so an unbind ends that much later than it could.
+ * Each page that others hold has a reference of this module as well, so its struct page stays valid
+ * whatever happens to the provider, and its count tells how many references others hold. When only
+ * the module's own is left, the page is freed (mem_pages.c). No event reports that, so a work item
+ * polls, at growing intervals and a bounded number of pages each time. While the provider is being
+ * unbound it polls four times a second, which delays the unbind by that much at most.
  */
 #include <linux/list.h>
 #include <linux/module.h>
@@ -30,17 +30,17 @@
 #include "memory/mem.h"
 #include "memory/provider.h"
 
-#define NAMES_AT_ONCE 10 /* what an unbind says again, at most */
-#define LOOKS_APART 11 /* 2 ms, then 4, 8 ... and 1 << LOOKS_APART, which is 2 s, in the end */
+#define NAMES_AT_ONCE 10 /* mems that an unbind logs again, at most */
+#define LOOKS_APART 11 /* the longest interval: 1 << 11 ms, or 2 s */
 #define LOOKS_UNBIND 8 /* the same while an unbind waits: a quarter of a second */
 
 static unsigned int held_seconds = 5;
 module_param(held_seconds, uint, 0644);
 MODULE_PARM_DESC(held_seconds,
-		 "name memory in the log that others hold so long after it was let go; 0: never");
+		 "seconds until released memory that others hold is logged; 0: never");
 
 static LIST_HEAD(busy_list);
-static DEFINE_MUTEX(busy_mutex); /* protects busy_list; pages, most and named of each */
+static DEFINE_MUTEX(busy_mutex); /* protects busy_list, and pages, most and named of each entry */
 
 static unsigned long busy_seconds(const struct peerdma_busy *busy)
 {
@@ -56,7 +56,7 @@ static void busy_schedule(struct peerdma_mem *mem)
 	queue_delayed_work(peerdma_wq, &busy->look, msecs_to_jiffies(1 << busy->looks));
 }
 
-/* A process's name may hold anything: escaped. */
+/* The process's name may contain any byte, so it is escaped. */
 static void busy_log(struct peerdma_mem *mem)
 {
 	bool unbinding = peerdma_usage_killed(&mem->provider->usage);
@@ -65,7 +65,7 @@ static void busy_log(struct peerdma_mem *mem)
 
 	lockdep_assert_held(&busy_mutex);
 	pci_warn(pdev,
-		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), let go %lu s ago%s\n",
+		 "others hold %lu of %llu pages of buffer %u (pid %d, %*pE), freed %lu s ago%s\n",
 		 busy->pages, mem->len >> PAGE_SHIFT, busy->buffer, busy->pid,
 		 (int)strlen(busy->comm), busy->comm, busy_seconds(busy),
 		 unbinding ? "; unbinding waits for them" : "");
@@ -77,11 +77,14 @@ static void busy_log_end(struct peerdma_mem *mem)
 	struct peerdma_busy *busy = &mem->busy;
 	struct pci_dev *pdev = mem->provider->pdev;
 
-	pci_info_ratelimited(pdev, "the last page of buffer %u of pid %d was let go after %lu s\n",
+	pci_info_ratelimited(pdev, "the last page of buffer %u of pid %d was freed after %lu s\n",
 			     busy->buffer, busy->pid, busy_seconds(busy));
 }
 
-/* Is it time to name who is waited for since then? If not, ask again: also if it is too often. */
+/*
+ * True if a wait that began at @since is to be logged now. False: ask again later; the log may be
+ * rate-limited.
+ */
 bool peerdma_busy_is_due(unsigned long since)
 {
 	static DEFINE_RATELIMIT_STATE(limit, 5 * HZ, 10);
@@ -90,7 +93,10 @@ bool peerdma_busy_is_due(unsigned long since)
 	return after && (jiffies - since) / HZ >= after && __ratelimit(&limit);
 }
 
-/* Importers are named when they are given up waiting for, unless the log was full then. */
+/*
+ * Logs the importers that the revoke could not log because of the rate limit. Puts the exporter
+ * when all are logged, or the mem is settled.
+ */
 static void busy_log_importers(struct peerdma_busy *busy, bool settled)
 {
 	if (!busy->exporter || (!settled && !peerdma_exports_log(busy->exporter)))
@@ -99,7 +105,7 @@ static void busy_log_importers(struct peerdma_busy *busy, bool settled)
 	busy->exporter = NULL;
 }
 
-/* Nobody but this looks at the pages: it may take long, and is done outside of the lock. */
+/* Only this work item looks at the pages, so it does so without the lock: it may take long. */
 static void busy_poll(struct work_struct *work)
 {
 	struct peerdma_busy *busy = container_of(work, struct peerdma_busy, look.work);
@@ -123,14 +129,14 @@ static void busy_poll(struct work_struct *work)
 		busy_schedule(mem);
 		return;
 	}
-	/* It may have been hurried meanwhile; nobody can any more. */
+	/* peerdma_busy_poll_now() may have requeued it; from here on nothing can. */
 	cancel_delayed_work(&busy->look);
 	if (busy->named)
 		busy_log_end(mem);
 	peerdma_mem_free(mem);
 }
 
-/* Now at all of a provider's: what nobody holds any more is gone when this returns. */
+/* Polls all mems of a provider now: pages that no one else holds are free when this returns. */
 void peerdma_busy_poll_now(const struct peerdma_provider *provider)
 {
 	struct peerdma_mem *mem;
@@ -144,7 +150,7 @@ void peerdma_busy_poll_now(const struct peerdma_provider *provider)
 	flush_workqueue(peerdma_wq);
 }
 
-/* Remembers a mem until nobody holds pages of it: it belongs to the list from now on. */
+/* Adds a mem to the list, which owns it from now on. */
 static void busy_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 {
 	struct peerdma_busy *busy = &mem->busy;
@@ -164,16 +170,16 @@ static void busy_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 	peerdma_mem_count_busy(mem, &busy->pages, &busy->most);
 	mutex_lock(&busy_mutex);
 	list_add_tail(&busy->link, &busy_list);
-	busy_schedule(mem); /* nobody else may have it looked at before, and gone */
+	busy_schedule(mem); /* under the lock: the work item may free the mem */
 	mutex_unlock(&busy_mutex);
 }
 
 /**
- * peerdma_mem_release - let a mem go
- * @mem: nobody of ours uses it any more
- * @buffer: what it was the memory of, not yet done with being revoked; NULL: of nothing
+ * peerdma_mem_release - release a mem
+ * @mem: not used by this module any more
+ * @buffer: the buffer that it was the memory of, being revoked; NULL: none
  *
- * Where somebody else still holds pages these stay away from the pool until that ends.
+ * Pages that others still hold return to the pool after their last reference is put.
  */
 void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 {
@@ -185,8 +191,9 @@ void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 }
 
 /*
- * The provider is being unbound, its usage reference is killed, and the kernel will wait for all of
- * these: who was named long ago is named again. Who was not will be, with that addition.
+ * Called during an unbind, with the provider's usage reference killed. Logs again what was logged
+ * before, because the kernel now waits for all of these. Others are logged when they are due, with
+ * a note about the unbind.
  */
 void peerdma_busy_log(struct peerdma_provider *provider)
 {
@@ -207,7 +214,7 @@ void peerdma_busy_log(struct peerdma_provider *provider)
 			 n - NAMES_AT_ONCE);
 }
 
-/* Of an open file: how many pages others hold of what it has let go. */
+/* The number of pages that others hold of memory that this open file has released. */
 u64 peerdma_busy_pages(const struct peerdma_opener *opener)
 {
 	struct peerdma_mem *mem;
@@ -234,7 +241,7 @@ static void busy_show(struct seq_file *seq, struct peerdma_mem *mem)
 	seq_putc(seq, '\n');
 }
 
-/* All of them, one a line. */
+/* One line for each mem. */
 void peerdma_busy_show(struct seq_file *seq)
 {
 	struct peerdma_mem *mem;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Memory that was let go while somebody else still holds pages of it: busy.c.
+ * Memory that was released while others still hold pages of it: busy.c.
  */
 #ifndef PEERDMA_BUSY_H
 #define PEERDMA_BUSY_H
@@ -17,22 +17,22 @@ struct peerdma_provider;
 struct seq_file;
 
 /**
- * struct peerdma_busy - a mem that cannot go back to the pool yet
+ * struct peerdma_busy - a mem that cannot return to the pool yet
  * @link: in the list of them; protected by its lock
- * @look: looks again, more and more seldom
- * @looks: how often it did
- * @pages: that others held when it looked last
- * @most: references of theirs that one of them had then
- * @since: jiffies when it was let go
- * @named: the log has it
- * @buffer: number of the buffer that it was, 0 if of none
- * @opener: number of the open file that it belonged to
- * @pid: process that opened that, in the first PID namespace
- * @comm: its name then
- * @exporter: the buffer, referenced, until its importers that did not let go are named; or NULL
+ * @look: polls, at growing intervals
+ * @looks: number of polls
+ * @pages: pages that others held at the last poll
+ * @most: the most references of others on one of those pages
+ * @since: jiffies of the release
+ * @named: it has been logged
+ * @buffer: id of the buffer that it was the memory of; 0: none
+ * @opener: id of the open file that owned it
+ * @pid: process that opened that file, in the first PID namespace
+ * @comm: its name at that time
+ * @exporter: the buffer, referenced, until its importers have been logged; or NULL
  *
- * @pages, @most and @named are written under that lock too. The rest from @look on belongs to the
- * work item, or is immutable.
+ * @pages, @most and @named are also protected by that lock. The rest, from @look on, is immutable
+ *	or used by the work item only.
  */
 struct peerdma_busy {
 	struct list_head link;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who pays for a provider's memory. What a process takes out of a pool is counted twice, before it
- * is taken, until its pages are back there:
+ * Charges provider memory to users and cgroups. Memory of a pool is charged before it is taken,
+ * until its pages are back in the pool, in two places:
  *
- * for the user, on every kernel. One number, the module's parameter user_max, limits what each may
- * have of all providers together.
+ * To the user, on every kernel. The module's parameter user_max limits what a user may have of all
+ * providers together.
  *
- * for the cgroup, where the kernel has the dmem controller: each provider is a region of it, and
- * dmem.max of a cgroup limits what its processes may have of that one. Memory of another driver is
- * charged when it is registered or imported, as it cannot be freed meanwhile; whether that driver
- * charges for it as well is not known here.
+ * To the cgroup, where the kernel has the dmem controller. Each provider is a dmem region, and a
+ * cgroup's dmem.max limits what its processes may have of it. Memory of another driver is charged
+ * when it is registered or imported, because it cannot be freed meanwhile; that driver may charge
+ * for it too.
  *
- * Who allocates pays, and not who opened the file, which may be a service that hands it out. For
- * the page that a read's partial block passes through the buffer's user pays, and the cgroup of who
- * reads; where either has no room the bytes go through host memory.
+ * The process that allocates is charged, and not the one that opened the file, which may be a
+ * service that passes the file on. A bounce page of a read is charged to the buffer's user and to
+ * the reader's cgroup. If either is at its limit, the bytes go through host memory.
  */
 #include <linux/capability.h>
 #include <linux/cgroup.h>
@@ -38,23 +38,23 @@
 
 static unsigned long long user_max;
 module_param(user_max, ullong, 0644);
-MODULE_PARM_DESC(user_max, "bytes of provider memory that one user may have, 0 for no limit");
+MODULE_PARM_DESC(user_max, "limit of provider memory per user, in bytes; 0: no limit");
 
 /**
- * struct peerdma_payer - who has provider memory; exists as long as @bytes is not 0
- * @bytes: in all providers; protected by the lock of payers
+ * struct peerdma_payer - a user with provider memory; exists as long as @bytes is not 0
+ * @bytes: of all providers; protected by the lock of payers
  */
 struct peerdma_payer {
 	u64 bytes;
 };
 
-/* By uid of the first user namespace. */
+/* Indexed by uid of the initial user namespace. */
 static DEFINE_XARRAY_FLAGS(payers, XA_FLAGS_ACCOUNT);
 
 /*
- * The uid that pays. A user who makes a user namespace can get ids of their own in it that are
- * nobody else's, and would have a limit for each: so the one who made it pays, unless that was
- * root, whose containers are not one user.
+ * The uid that is charged. A user can create a user namespace with more ids, and would have a limit
+ * for each of them. So the owner of the namespace is charged, unless that is root: the users of
+ * root's containers are separate.
  */
 static u32 payer_uid(void)
 {
@@ -68,7 +68,10 @@ static u32 payer_uid(void)
 	return __kuid_val(uid);
 }
 
-/* The user with this uid, made of *fresh if there is none. Under the lock, which it may drop. */
+/*
+ * The payer with this uid, or *fresh, inserted. Called with the lock held, which this
+ * may drop.
+ */
 static struct peerdma_payer *payer_find_or_insert(u32 uid, struct peerdma_payer **fresh)
 {
 	struct peerdma_payer *payer;
@@ -87,7 +90,7 @@ static struct peerdma_payer *payer_find_or_insert(u32 uid, struct peerdma_payer 
 	return payer;
 }
 
-/* Who has nothing pays for nothing. Under the lock. */
+/* Called with the lock held. */
 static void payer_drop_if_empty(u32 uid, struct peerdma_payer *payer)
 {
 	if (payer->bytes)
@@ -96,12 +99,12 @@ static void payer_drop_if_empty(u32 uid, struct peerdma_payer *payer)
 	kfree(payer);
 }
 
-/* What one user may have, the current process's rights considered. */
+/* The limit of the current process's user. */
 static u64 payer_limit(void)
 {
 	const u64 max = READ_ONCE(user_max);
 
-	/* Quietly: most who ask this have no need of the answer. */
+	/* Without an audit message: most callers only want to know the limit. */
 	return max && !ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE) ? max : U64_MAX;
 }
 
@@ -134,7 +137,7 @@ static int charge_user(u32 uid, u64 len)
 	return err;
 }
 
-/* For who has some already. */
+/* Charges a user that has been charged before. */
 static int charge_user_more(u32 uid, u64 len)
 {
 	const u64 max = payer_limit();
@@ -162,8 +165,8 @@ static void uncharge_user(u32 uid, u64 len)
 }
 
 /**
- * peerdma_charge_region_create - let cgroups know of a provider
- * @provider: that is being made
+ * peerdma_charge_region_create - register a provider's dmem region
+ * @provider: being created
  * Return: 0, -ENOMEM.
  */
 int peerdma_charge_region_create(struct peerdma_provider *provider)
@@ -180,8 +183,8 @@ int peerdma_charge_region_create(struct peerdma_provider *provider)
 }
 
 /*
- * A charge is given back to its region, so the region stays as long as there are any; not longer,
- * because the device may be published again, under the same name.
+ * Drops the region with the last charge of it. Not later: the device may be published again, with a
+ * region of the same name.
  */
 void peerdma_charge_region_put(struct peerdma_provider *provider)
 {
@@ -198,7 +201,7 @@ static int charge_cgroup(struct peerdma_provider *provider, u64 len, struct peer
 	return err;
 }
 
-/* What is charged to a user already is charged to the cgroup too, or to nobody. */
+/* Memory that is not charged to the cgroup is not charged to the user. */
 static int charge_both(struct peerdma_provider *provider, u64 len, struct peerdma_charge *charge)
 {
 	int err = charge_cgroup(provider, len, charge);
@@ -211,8 +214,8 @@ static int charge_both(struct peerdma_provider *provider, u64 len, struct peerdm
 }
 
 /**
- * peerdma_charge - count memory for the current process, before it is taken
- * @provider: whose memory; the caller holds a usage reference
+ * peerdma_charge - charge memory to the current process, before it is taken
+ * @provider: with a usage reference
  * @len: bytes, not 0
  * @charge: filled, for peerdma_uncharge()
  * @reason: enum peerdma_reason, written with -EDQUOT
@@ -237,10 +240,10 @@ int peerdma_charge(struct peerdma_provider *provider, u64 len, struct peerdma_ch
 }
 
 /**
- * peerdma_charge_more - count a little more memory for who pays for some
- * @provider: whose memory; the caller holds a usage reference of a buffer of it
+ * peerdma_charge_more - charge a little more memory to the payer of a buffer
+ * @provider: the caller holds a usage reference of the buffer
  * @len: bytes, not 0
- * @payer: of that buffer
+ * @payer: of the buffer
  * @charge: filled, for peerdma_uncharge()
  * Return: 0 or -errno.
  */
@@ -254,7 +257,7 @@ int peerdma_charge_more(struct peerdma_provider *provider, u64 len,
 	return err ?: charge_both(provider, len, charge);
 }
 
-/* Nothing if nothing was charged, or it was given back before. */
+/* Does nothing if @charge is empty or was uncharged before. */
 void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *charge)
 {
 	if (!charge->len)
@@ -266,14 +269,14 @@ void peerdma_uncharge(struct peerdma_provider *provider, struct peerdma_charge *
 }
 
 /**
- * peerdma_charge_host - count host memory that bytes pass through as locked memory of the process
+ * peerdma_charge_host - charge host memory of a bounce to the process, as locked memory
  * @len: bytes
  * Return: 0, -EDQUOT beyond RLIMIT_MEMLOCK.
  *
- * By the process's counter of pinned pages, as RDMA does: the one of mlock(2) wants mmap_lock,
- * which others may hold for long, and this holds a usage reference of a buffer.
- * A worker of the module's has no process and counts nothing; what it reads was meant to go direct,
- * and passes here only if the file shrinks meanwhile and the provider is full.
+ * Uses the process's counter of pinned pages, as RDMA does. The counter of mlock(2) needs
+ * mmap_lock, which others may hold for long, and the caller holds a usage reference of a buffer. A
+ * kernel worker has no process and charges nothing. What it reads was planned to go directly: it
+ * bounces only if the file shrinks meanwhile and the pool is full.
  */
 int peerdma_charge_host(u64 len)
 {
@@ -290,7 +293,7 @@ int peerdma_charge_host(u64 len)
 	return -EDQUOT;
 }
 
-/* By who charged it: a process's memory does not change under a request. */
+/* Called by the task that charged: its mm does not change during a request. */
 void peerdma_uncharge_host(u64 len)
 {
 	if (current->mm)
@@ -298,7 +301,7 @@ void peerdma_uncharge_host(u64 len)
 }
 
 /**
- * peerdma_payers_enter - from here on the cgroups of @task pay for what this worker does
+ * peerdma_payers_enter - charge what this worker does to the cgroups of @task
  * @payers: for peerdma_payers_exit()
  * @task: kept by the caller
  */
@@ -326,7 +329,7 @@ void peerdma_payers_exit(struct peerdma_payers *payers)
 #endif
 }
 
-/* A line for each user who has any, for root. */
+/* One line for each user with provider memory, for root. */
 void peerdma_charges_show(struct seq_file *seq)
 {
 	unsigned long uid;

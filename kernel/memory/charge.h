@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who pays for memory: users and cgroups.
+ * Charges memory to users and cgroups.
  */
 #ifndef PEERDMA_CHARGE_H
 #define PEERDMA_CHARGE_H
@@ -15,9 +15,9 @@ struct seq_file;
 struct task_struct;
 
 /**
- * struct peerdma_charge - who pays for a mem: charge.c
- * @len: bytes; 0: nobody does
- * @uid: of the user, in the first user namespace
+ * struct peerdma_charge - the charge of a mem: charge.c
+ * @len: bytes; 0: not charged
+ * @uid: of the user, in the initial user namespace
  * @pool: of the cgroup, or NULL
  */
 struct peerdma_charge {
@@ -37,7 +37,7 @@ int peerdma_charge_host(u64 len);
 void peerdma_uncharge_host(u64 len);
 void peerdma_charges_show(struct seq_file *seq);
 
-/* The cgroups that a worker acts for, between the two calls. */
+/* The worker's own cgroups, between peerdma_payers_enter() and peerdma_payers_exit(). */
 struct peerdma_payers {
 	struct cgroup_subsys_state *io;
 	struct cgroup_subsys_state *memory;

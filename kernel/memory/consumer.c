@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A device for each provider, and for each function that imports are attached with, linked as a
- * consumer to that function. The driver core unbinds consumers before it unbinds their supplier,
- * and lets go of the supplier's device lock meanwhile. That is where requests are waited for:
- * whoever needs the function's lock so that they can end gets it (error recovery of a bus that the
- * drive is on too).
+ * consumer to that function. The driver core unbinds consumers before their supplier, and drops the
+ * supplier's device lock meanwhile. Requests are drained there: they may need that lock to end, for
+ * example for error recovery of a bus that also has the drive.
  *
- * Two may unbind a function at once. The second one finds no consumer that is bound, and goes on
- * with the function's lock held: it waits in peerdma_consumer_wait() or peerdma_consumer_remove().
- * A function that imports are attached with has nobody to wait there: import.c.
+ * Two threads may unbind a function at once. The second one finds no bound consumer and goes on
+ * with the function's device lock held: it waits in peerdma_consumer_wait() or
+ * peerdma_consumer_remove(). Nothing waits so for a function that imports are attached with:
+ * import_client.c.
  *
- * It is a platform device because the driver core may still hold one, and use its bus, after this
- * module has gone.
+ * It is a platform device because the driver core may still hold a reference, and use the device's
+ * bus, after this module has been unloaded.
  */
 #include <linux/device.h>
 #include <linux/mod_devicetable.h>
@@ -20,7 +20,7 @@
 #include "compat/compat.h"
 #include "memory/consumer.h"
 
-/* Only when it is made: once it has been unbound there is nothing to end. */
+/* Binds only while it is being added: a consumer that was unbound has nothing to end. */
 static int consumer_probe(struct platform_device *dev)
 {
 	return platform_get_drvdata(dev) ? 0 : -ENODEV;
@@ -49,11 +49,11 @@ static struct platform_driver consumer_driver = {
 };
 
 /**
- * peerdma_consumer_add - from now on unbinding the function calls the end first
- * @consumer: its end is set; called once, without the function's device lock, and may wait
+ * peerdma_consumer_add - have the end called before the function is unbound
+ * @consumer: its end is set. It is called once, without the function's device lock, and may wait
  * @supplier: the function; its device lock is held, and a driver is bound
  * @name: PEERDMA_CONSUMER_*
- * @id: no other of this name has it
+ * @id: unique among this name
  * Return: 0, -ENODEV: the function is being unbound, or another errno.
  */
 int peerdma_consumer_add(struct peerdma_consumer *consumer, struct device *supplier,
@@ -67,7 +67,7 @@ int peerdma_consumer_add(struct peerdma_consumer *consumer, struct device *suppl
 	if (!dev)
 		return -ENOMEM;
 	platform_set_drvdata(dev, consumer);
-	/* As platform_device_add() does again: the link is named by them. */
+	/* platform_device_add() sets both again. The device link is named by them. */
 	dev->dev.bus = &platform_bus_type;
 	err = dev_set_name(&dev->dev, "%s.%u", name, id);
 	if (err)
@@ -93,13 +93,13 @@ err_put:
 	return err;
 }
 
-/* Calls the end, if nobody has, or waits for who does. */
+/* Calls the end, or waits until another thread's call has returned. */
 void peerdma_consumer_remove(struct peerdma_consumer *consumer)
 {
 	platform_device_unregister(consumer->dev);
 }
 
-/* The end is being called, or has been: it has returned when this does. */
+/* Waits until the end, which has been called, has returned. */
 void peerdma_consumer_wait(struct platform_device *dev)
 {
 	device_lock(&dev->dev);
@@ -111,7 +111,7 @@ int peerdma_consumers_init(void)
 	return platform_driver_register(&consumer_driver);
 }
 
-/* There is none. */
+/* No consumer is left. */
 void peerdma_consumers_exit(void)
 {
 	platform_driver_unregister(&consumer_driver);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What ends before a function loses its driver: consumer.c.
+ * Devices that end before a function loses its driver: consumer.c.
  */
 #ifndef PEERDMA_CONSUMER_H
 #define PEERDMA_CONSUMER_H
@@ -14,7 +14,7 @@ struct platform_device;
 #define PEERDMA_CONSUMER_IMPORTER "peerdma_importer"
 
 /**
- * struct peerdma_consumer - what ends before a function loses its driver: consumer.c
+ * struct peerdma_consumer - a device that ends before a function loses its driver: consumer.c
  * @dev: linked to the function; immutable once it is added
  * @end: called once; immutable
  */

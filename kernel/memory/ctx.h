@@ -11,17 +11,17 @@
 struct file;
 struct inode;
 struct peerdma_provider;
-struct peerdma_uring_cache;
+struct peerdma_command_cache;
 
 /**
  * struct peerdma_ctx - one open file of /dev/peerdma, or of a provider's node
- * @only: the provider of the node that was opened, referenced; NULL: every provider
+ * @only: the provider of the opened node, referenced; NULL: every provider
  * @buffers: struct peerdma_buffer; protected by its own lock
  * @files: struct peerdma_file; protected by its own lock
- * @inode: ours alone, for its mapping: proxy.c
- * @file: the open file, which holds this and not the other way round
- * @opener: who opened it, and what was done with it
- * @uring_cache: of uring.c
+ * @inode: of this open file alone, for its mapping: proxy.c
+ * @file: the open file, which owns this struct
+ * @opener: its entry in the list of open files, with its counters
+ * @command_cache: of io/command.h
  */
 struct peerdma_ctx {
 	struct peerdma_provider *only; /* immutable */
@@ -30,7 +30,7 @@ struct peerdma_ctx {
 	struct inode *inode; /* immutable */
 	struct file *file; /* immutable */
 	struct peerdma_opener opener;
-	struct peerdma_uring_cache __percpu *uring_cache;
+	struct peerdma_command_cache __percpu *command_cache;
 };
 
 #endif /* PEERDMA_CTX_H */

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Waiting until a usage reference that was killed is drained. As a rule that takes as long as a
- * drive does. But a request that holds one may wait for another process: a write for the lock of a
- * file that somebody is writing to, who may be waiting for a page of their own memory that a
- * filesystem of theirs (FUSE) does not deliver. Nobody can call such a request back, and the memory
- * has to stay as long as it may still be used. So who is waited for that long is named, as those
- * are who hold pages: busy.c.
+ * Waits until a killed usage reference is drained. In general that takes as long as a drive takes.
+ * But the request that holds it may wait for another process: for example for the inode lock of a
+ * writer whose user memory is on a filesystem (FUSE) that does not deliver a page. No such request
+ * can be cancelled, and its memory must stay until it ends. So a wait that takes long is logged,
+ * like pages that are held: busy.c.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -20,15 +19,16 @@
 #include "memory/drain.h"
 #include "memory/provider.h"
 
-#define LOOK (HZ / 4) /* between two looks whether it is time to say something */
+#define LOOK (HZ / 4) /* interval at which a wait checks whether to log */
 
 /**
- * struct drain - somebody waits until nobody is inside; lives on their stack
+ * struct drain - a thread waits for a usage reference; on that thread's stack
  * @link: in the list of them; protected by its lock
- * @provider: whose usage reference it is
- * @buffer: or that of a buffer of it, else NULL; it cannot go before the waiting is over
- * @since: jiffies when it was closed
- * @named: the log has it; protected by the list's lock
+ * @provider: of the usage reference
+ * @buffer: if the usage reference is a buffer's, that buffer, which stays during the wait; else
+ *	NULL
+ * @since: jiffies when the wait began
+ * @named: it has been logged; protected by the list's lock
  */
 struct drain {
 	struct list_head link;
@@ -51,7 +51,7 @@ static unsigned long drain_seconds(const struct drain *closing)
 	return (jiffies - closing->since) / HZ;
 }
 
-/* A process's name may hold anything: escaped. */
+/* The process's name may contain any byte, so it is escaped. */
 static void drain_log(struct drain *closing)
 {
 	const bool unbinding = peerdma_usage_killed(&closing->provider->usage);
@@ -63,13 +63,12 @@ static void drain_log(struct drain *closing)
 	lockdep_assert_held(&drains_mutex);
 	closing->named = true;
 	if (!closing->buffer) {
-		pci_warn(pdev, "%u calls are inside, taken away %lu s ago%s\n", inside,
+		pci_warn(pdev, "%u calls still use the provider, revoked %lu s ago%s\n", inside,
 			 drain_seconds(closing), why);
 		return;
 	}
 	opener = closing->buffer->opener;
-	pci_warn(pdev,
-		 "%u requests are inside buffer %llu (pid %d, %*pE), taken away %lu s ago%s\n",
+	pci_warn(pdev, "%u requests still use buffer %llu (pid %d, %*pE), revoked %lu s ago%s\n",
 		 inside, closing->buffer->entry.id, opener->pid, (int)strlen(opener->comm),
 		 opener->comm, drain_seconds(closing), why);
 }
@@ -79,11 +78,11 @@ static void drain_log_end(const struct drain *closing)
 	struct pci_dev *pdev = closing->provider->pdev;
 
 	if (closing->buffer)
-		pci_info(pdev, "the last request inside buffer %llu of pid %d ended after %lu s\n",
+		pci_info(pdev, "the last request on buffer %llu of pid %d ended after %lu s\n",
 			 closing->buffer->entry.id, closing->buffer->opener->pid,
 			 drain_seconds(closing));
 	else
-		pci_info(pdev, "the last call inside ended after %lu s\n", drain_seconds(closing));
+		pci_info(pdev, "the last call ended after %lu s\n", drain_seconds(closing));
 }
 
 static bool drain_log_if_due(struct drain *closing)
@@ -95,7 +94,7 @@ static bool drain_log_if_due(struct drain *closing)
 	return closing->named;
 }
 
-/* Once it is named there is nothing more to say: the kernel's own watch over hung tasks sees it. */
+/* After the message there is no need to poll: the kernel's hung-task watchdog sees the wait. */
 static void drain_wait_and_log(struct drain *closing)
 {
 	struct completion *empty = &drain_usage(closing)->drained;
@@ -117,11 +116,11 @@ static void drain_wait_and_log(struct drain *closing)
 }
 
 /**
- * peerdma_drain_wait - kill a usage reference, and wait until it is drained
- * @provider: whose usage reference it is
- * @buffer: or that of a buffer of it; NULL: the provider's own
+ * peerdma_drain_wait - kill a usage reference and wait until it is drained
+ * @provider: of the usage reference
+ * @buffer: whose usage reference it is; NULL: the provider's own
  *
- * Sleeps, without end if it must.
+ * Sleeps, without limit.
  */
 void peerdma_drain_wait(struct peerdma_provider *provider, struct peerdma_buffer *buffer)
 {
@@ -132,7 +131,10 @@ void peerdma_drain_wait(struct peerdma_provider *provider, struct peerdma_buffer
 		drain_wait_and_log(&closing);
 }
 
-/* The provider is being unbound, and will wait for all these: who was named before is again. */
+/*
+ * Called when the provider is being unbound and will wait for all of these: logs again what was
+ * logged before.
+ */
 void peerdma_drains_log(struct peerdma_provider *provider)
 {
 	struct drain *closing;
@@ -145,7 +147,7 @@ void peerdma_drains_log(struct peerdma_provider *provider)
 	mutex_unlock(&drains_mutex);
 }
 
-/* Of an open file: requests inside buffers of it that are being taken away. */
+/* The number of requests inside those buffers of an open file that are being revoked. */
 u64 peerdma_drain_requests(const struct peerdma_opener *opener)
 {
 	struct drain *closing;
@@ -178,7 +180,7 @@ static void drain_show(struct seq_file *seq, const struct drain *closing)
 	seq_putc(seq, '\n');
 }
 
-/* All of them, one a line. */
+/* One line for each wait. */
 void peerdma_drains_show(struct seq_file *seq)
 {
 	struct drain *closing;

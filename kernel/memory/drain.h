@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Waiting for those who use something that is going away: drain.c.
+ * Waits until a usage reference is drained: drain.c.
  */
 #ifndef PEERDMA_DRAIN_H
 #define PEERDMA_DRAIN_H

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Providers whose pages are another driver's. Such a provider is the part of a BAR that was
- * published as one, as long as any pin is of it. Nothing is allocated of it: it is there for
- * routes, and to be asked about.
+ * Providers whose pages belong to another driver. Such a provider is a published range of a BAR,
+ * and exists as long as it has pins. Nothing is allocated from it: it serves routes and queries.
  *
- * A GPU that is unbound loses its page map, for which the kernel waits for every reference, and its
- * driver's remove() may count on having back what we keep of its memory, but for what others hold.
- * So the provider ends before, which revokes the buffers: consumer.c. Providers are made under the
- * function's device lock, and none while the function is being unbound. A second one who unbinds
- * waits in a bus notifier for the first to have ended the providers.
+ * When a GPU is unbound, its page map is removed, for which the kernel waits for every reference,
+ * and its driver's remove() may rely on having its memory back. So the provider ends before, which
+ * revokes its buffers: consumer.c. Providers are created under the function's device lock, and none
+ * while the function is being unbound. If two threads unbind the function at once, the second one
+ * waits in a bus notifier until the first one has ended the providers.
  */
 #include <linux/device/bus.h>
 #include <linux/list.h>
@@ -28,9 +27,9 @@
 #include "memory/provider.h"
 
 static LIST_HEAD(externals);
-static DEFINE_MUTEX(externals_mutex); /* protects externals, and each one's link and pins */
+static DEFINE_MUTEX(externals_mutex); /* protects externals, and link and pins of each */
 
-/* Before remove() of the GPU's driver. Ends of other GPUs' memory are not waited for. */
+/* Called before remove() of the GPU's driver. Ends of other GPUs' memory are not waited for. */
 static void external_ended(struct peerdma_provider *provider)
 {
 	struct peerdma_external *external = provider->external;
@@ -64,8 +63,8 @@ static struct peerdma_external *external_create(struct pci_dev *pdev, int bar,
 }
 
 /*
- * The provider of these pages, for one pin more; or ERR_PTR. A provider's node cannot begin
- * another: -ENOENT.
+ * The provider of these pages, with one pin more; or ERR_PTR. -ENOENT: the context is a node of
+ * another provider.
  */
 struct peerdma_external *peerdma_external_get(const struct peerdma_ctx *ctx, struct pci_dev *pdev,
 					      int bar, const struct dev_pagemap *pgmap)
@@ -84,7 +83,7 @@ found:
 	if (!peerdma_provider_is_reachable(ctx, external->provider))
 		external = ERR_PTR(-ENOENT);
 	else if (peerdma_usage_killed(&external->provider->usage))
-		external = ERR_PTR(-ENODEV); /* who unbinds waits until it has no pins */
+		external = ERR_PTR(-ENODEV); /* an unbind waits until it has no pins */
 	else
 		external->pins++;
 out:
@@ -92,7 +91,7 @@ out:
 	return external;
 }
 
-/* With the last pin the provider goes, unless it has ended with the GPU. */
+/* The provider is removed with its last pin, unless it has ended with the GPU. */
 void peerdma_external_put(struct peerdma_external *external)
 {
 	bool last;
@@ -108,7 +107,7 @@ void peerdma_external_put(struct peerdma_external *external)
 	kfree(external);
 }
 
-/* The consumer, referenced, of this function's provider with the next id after *id; or NULL. */
+/* The consumer of this function's provider with the next id after *id, referenced; or NULL. */
 static struct platform_device *external_next_consumer(const struct pci_dev *pdev, u32 *id)
 {
 	struct peerdma_provider *provider, *found = NULL;
@@ -131,7 +130,7 @@ static struct platform_device *external_next_consumer(const struct pci_dev *pdev
 	return consumer;
 }
 
-/* Before remove() of the GPU's driver. */
+/* Called before remove() of the GPU's driver. */
 static int external_function_event(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct platform_device *consumer;

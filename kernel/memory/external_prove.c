@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What has to be true of memory that another driver keeps, of each frame: that it lies in a memory
- * BAR of a PCI function that a driver is bound to, that somebody has published that BAR as
- * peer-to-peer memory, that the kernel does not have it mapped write-combined, and that nobody else
- * uses the pages.
+ * Proves of each frame of another driver's memory: it lies in a memory BAR of a PCI function that
+ * has a driver, that BAR is published as peer-to-peer memory, the kernel does not map it
+ * write-combined, and no one else uses the pages.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
@@ -17,7 +16,7 @@
 #include "memory/bar.h"
 #include "memory/pin.h"
 
-/* A new mapping is what older ones of the same memory are. */
+/* A new mapping gets the type of older ones of the same memory. */
 static u32 prove_unpublished_reason(u64 at)
 {
 	void __iomem *probe = ioremap(at, PAGE_SIZE);
@@ -48,7 +47,7 @@ static bool range_holds_pin(const struct peerdma_pin *pin, u64 start, u64 end)
 	return true;
 }
 
-/* The function and its BAR that the first frame is in; referenced, or NULL. */
+/* The function whose BAR has the first frame, referenced; or NULL. */
 struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar)
 {
 	struct pci_dev *pdev = NULL;
@@ -64,7 +63,7 @@ struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar)
 	return NULL;
 }
 
-/* Its page map is the pin's from then on, whatever is found. */
+/* The pin owns a reference of the page map from then on, whatever the result. */
 static u32 prove_pages(struct peerdma_pin *pin)
 {
 	struct dev_pagemap *pgmap = get_dev_pagemap(PHYS_PFN(pin->chunks[0]));
@@ -78,7 +77,7 @@ static u32 prove_pages(struct peerdma_pin *pin)
 	return PEERDMA_REASON_NONE;
 }
 
-/* What has to be true of it. Under the device lock of @pdev. enum peerdma_reason. */
+/* All proofs. The caller holds the device lock of @pdev. Returns enum peerdma_reason. */
 u32 peerdma_pin_prove(struct peerdma_pin *pin, struct pci_dev *pdev, int bar)
 {
 	u32 reason;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The life of a provider. It comes into being in two steps: reserve (can fail, can be undone) and
- * announce (cannot fail), because the pages that are made in between can only be unmade by an
- * unbind. It ends when its function is unbound. In between its memory may be lost for a while, by a
- * reset or a suspend.
+ * Creates and ends providers. Creation has two steps, reserve (may fail, can be undone) and
+ * announce (cannot fail), because the pages that are created between them can only be removed by an
+ * unbind. A provider ends when its function is unbound. Before that its memory may be lost for a
+ * while, by a reset or a suspend.
  */
 #include <linux/device.h>
 #include <linux/list.h>
@@ -26,7 +26,7 @@ static const struct peerdma_provider_events *provider_events;
 
 static void provider_end(struct peerdma_consumer *consumer);
 
-/* May take as long as the storage. Nothing of a driver's is held. */
+/* Waits for the storage. No lock of a driver is held. */
 static void provider_halted(struct work_struct *work)
 {
 	struct peerdma_provider *provider = container_of(work, struct peerdma_provider, halt);
@@ -36,13 +36,13 @@ static void provider_halted(struct work_struct *work)
 }
 
 /**
- * peerdma_provider_reserve - a provider that nobody finds yet
+ * peerdma_provider_reserve - create a provider that lookups do not find yet
  * @pdev: its device lock is held, and a driver is bound
  * @bar: of @pdev
  * @bar_offset: bytes, where the range begins
  * @len: of the range, in bytes
- * @ended: called when nobody uses the memory any more, before the function's driver goes, with no
- *	lock of the function's held; may wait; or NULL
+ * @ended: called when the memory is not used any more, before the function's driver is unbound and
+ *	without the function's locks; may wait; or NULL
  * Return: a provider, to be announced or removed; or ERR_PTR.
  */
 struct peerdma_provider *peerdma_provider_reserve(struct pci_dev *pdev, int bar, u64 bar_offset,
@@ -79,11 +79,11 @@ void peerdma_provider_announce(struct peerdma_provider *provider)
 }
 
 /**
- * peerdma_provider_halt - the memory is about to be lost, or just was
- * @provider: under its device's lock
+ * peerdma_provider_halt - the memory is about to be lost, or was just lost
+ * @provider: its device lock is held
  *
- * Waits for nobody: new requests and allocations fail, those that are under way end with an error,
- * and the buffers are revoked by a work item. What others hold of the memory stays theirs: busy.c.
+ * Does not wait. New requests and allocations fail, running requests end with an error, and a work
+ * item revokes the buffers. Pages that others hold stay referenced: busy.c.
  */
 void peerdma_provider_halt(struct peerdma_provider *provider)
 {
@@ -105,10 +105,10 @@ void peerdma_provider_halt(struct peerdma_provider *provider)
 }
 
 /**
- * peerdma_provider_wait_unused - wait until nobody has any of the memory, but not for long
+ * peerdma_provider_wait_unused - wait for a limited time until the memory is not used
  * @provider: halted
  * @seconds: at most
- * Return: false: requests are still under way, or others hold pages.
+ * Return: false: requests are still running, or others hold pages.
  */
 bool peerdma_provider_wait_unused(struct peerdma_provider *provider, unsigned int seconds)
 {
@@ -122,14 +122,16 @@ bool peerdma_provider_wait_unused(struct peerdma_provider *provider, unsigned in
 	return true;
 }
 
-/* There is memory again, with other bytes in it. Under the device's lock. */
+/* The memory is back, with other contents. The caller holds the device lock. */
 void peerdma_provider_restart(struct peerdma_provider *provider)
 {
 	device_lock_assert(&provider->pdev->dev);
 	WRITE_ONCE(provider->halted, false);
 }
 
-/* Once: nobody finds it, nobody uses it, no buffer has memory of it. */
+/*
+ * Called once. When it returns, lookups do not find the provider, and no buffer has memory of it.
+ */
 static void provider_end(struct peerdma_consumer *consumer)
 {
 	struct peerdma_provider *provider =
@@ -137,14 +139,14 @@ static void provider_end(struct peerdma_consumer *consumer)
 
 	provider_events->withdrawn(provider);
 	peerdma_provider_hide(provider);
-	/* Whoever uses it may be slow, and may be making a buffer: so twice. */
+	/* A thread with a usage reference may be creating a buffer: so buffers are killed twice. */
 	peerdma_usage_kill(&provider->usage);
 	peerdma_buffers_kill(provider);
 	peerdma_drain_wait(provider, NULL);
 	peerdma_buffers_kill(provider);
 	peerdma_drains_log(provider);
 	peerdma_buffers_revoke(provider);
-	/* Whoever could make another one had a usage reference. */
+	/* No route can be created any more: that needs a usage reference. */
 	provider_events->ended(provider);
 	peerdma_busy_log(provider);
 	peerdma_charge_region_put(provider);
@@ -152,7 +154,9 @@ static void provider_end(struct peerdma_consumer *consumer)
 		provider->ended(provider);
 }
 
-/* It has ended when this returns. Takes the reference of who reserved it. */
+/*
+ * Returns when the provider has ended. Puts the reference that peerdma_provider_reserve() returned.
+ */
 void peerdma_provider_remove(struct peerdma_provider *provider)
 {
 	peerdma_consumer_remove(&provider->consumer);
@@ -160,8 +164,8 @@ void peerdma_provider_remove(struct peerdma_provider *provider)
 }
 
 /**
- * peerdma_lifecycle_init - before there is any provider
- * @events: whom its life concerns, of those that are not called by name
+ * peerdma_lifecycle_init - before the first provider
+ * @events: called as a provider's life begins and ends
  * Return: 0 or -errno.
  */
 int peerdma_lifecycle_init(const struct peerdma_provider_events *events)
@@ -170,7 +174,7 @@ int peerdma_lifecycle_init(const struct peerdma_provider_events *events)
 	return peerdma_consumers_init();
 }
 
-/* There is none any more. */
+/* No provider is left. */
 void peerdma_lifecycle_exit(void)
 {
 	peerdma_consumers_exit();

@@ -20,15 +20,15 @@ struct peerdma_provider;
  * @provider: referenced
  * @kaddr: kernel mapping of @page, uncached
  * @len: bytes
- * @page: the first of them
- * @chunks: of a vendor's memory that is not contiguous, where it is, PEERDMA_CHUNK_LEN each; NULL:
- *	all of it lies behind @page
- * @pin: of another driver's memory, what keeps it, and whose end comes with the last page; or NULL
- * @charge: given back when the pages are in the pool again
+ * @page: the first page
+ * @chunks: frames of PEERDMA_CHUNK_LEN of vendor memory that is not contiguous; NULL: all pages
+ *	follow @page
+ * @pin: keeps vendor memory, and ends with its last page; NULL: memory of the pool
+ * @charge: uncharged when the pages are back in the pool
  * @halts: of the provider, before the memory was taken
- * @first: when it was let go, the first page that is not settled
- * @end: and the one behind the last
- * @busy: and who had it
+ * @first: after the release, index of the first page that is still referenced
+ * @end: index behind the last such page
+ * @busy: its entry in the list of released memory that others hold
  */
 struct peerdma_mem {
 	struct peerdma_provider *provider;
@@ -45,23 +45,29 @@ struct peerdma_mem {
 };
 
 struct peerdma_mem *peerdma_mem_alloc(struct peerdma_provider *provider, u64 len, u32 *reason);
-int peerdma_mem_zero(struct peerdma_mem *mem);
 struct peerdma_mem *peerdma_mem_alloc_bounce(struct peerdma_mem *mem, u64 len);
 struct peerdma_mem *peerdma_mem_import(struct peerdma_provider *provider, struct peerdma_pin *pin,
 				       u32 *reason);
-void peerdma_mem_put_pages(struct peerdma_mem *mem);
-bool peerdma_mem_reclaim(struct peerdma_mem *mem);
-void peerdma_mem_count_busy(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
 void peerdma_mem_free(struct peerdma_mem *mem);
 void peerdma_mem_iter(struct peerdma_mem *mem, struct iov_iter *iter, struct bio_vec *bvec,
 		      int direction, u64 off, size_t len);
+
+/* mem_pages.c */
+bool peerdma_mem_get_pages(struct peerdma_mem *mem);
+bool peerdma_mem_get_external_pages(struct peerdma_mem *mem);
+void peerdma_mem_put_pages(struct peerdma_mem *mem);
+bool peerdma_mem_reclaim(struct peerdma_mem *mem);
+void peerdma_mem_count_busy(struct peerdma_mem *mem, unsigned long *pages, unsigned int *most);
+
+/* mem_cpu.c */
+int peerdma_mem_zero(struct peerdma_mem *mem);
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len);
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len);
 void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off);
 void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len);
 
-/* The page that holds byte @index << PAGE_SHIFT. */
+/* The page that has byte @index << PAGE_SHIFT. */
 static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsigned long index)
 {
 	const unsigned int shift = PEERDMA_CHUNK_SHIFT - PAGE_SHIFT;
@@ -69,6 +75,12 @@ static inline struct page *peerdma_mem_page(const struct peerdma_mem *mem, unsig
 	if (likely(!mem->chunks))
 		return mem->page + index;
 	return mem->chunks[index >> shift].bv_page + (index & (BIT(shift) - 1));
+}
+
+/* True for memory of a dma-buf. */
+static inline bool peerdma_mem_is_imported(const struct peerdma_mem *mem)
+{
+	return mem->pin && mem->pin->imported;
 }
 
 #endif /* PEERDMA_MEM_H */

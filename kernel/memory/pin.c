@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory that somebody else's driver keeps where it is. A pin ends in two steps. First it is quiet:
- * no page of it is used any more. Whoever takes it back waits for that, and for nothing else. Then
- * a work item tells the driver, which may make it wait for its locks; it has a queue to itself and
- * nobody waits for it but who unloads, who unbinds the GPU, and who could not be given a buffer.
+ * Memory that another driver keeps in place. A pin ends in two steps. First it becomes quiet: none
+ * of its pages is used any more. A driver that takes its memory back waits for that step only. Then
+ * a work item tells the driver, and may wait for the driver's locks. It has a work queue of its
+ * own, which only these wait for: an unload, an unbind of the GPU, and a thread whose registration
+ * failed.
  */
 #include <linux/module.h>
 #include <linux/refcount.h>
@@ -14,7 +15,7 @@
 
 static struct workqueue_struct *pin_wq;
 
-/* With its module, so that whatever is called by way of it stays as well. */
+/* Also references the module, so that the pin's operations stay. */
 void peerdma_pin_hold(struct peerdma_pin *pin)
 {
 	__module_get(pin->ops->owner);
@@ -36,7 +37,7 @@ void peerdma_pin_put(struct peerdma_pin *pin)
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_put);
 
-/* Nobody uses the memory any more, nor will. Waits for nobody; call once: the end frees it. */
+/* The memory is not used any more. Called once; does not wait: the end frees the pin. */
 void peerdma_pin_release(struct peerdma_pin *pin)
 {
 	if (pin->external)
@@ -46,11 +47,10 @@ void peerdma_pin_release(struct peerdma_pin *pin)
 }
 
 /**
- * peerdma_pin_unpin_as_owner - to a driver that looks at which process does
- * @pin: held by the caller; NULL: of no such driver
+ * peerdma_pin_unpin_as_owner - unpin, for a driver that accepts that from the owning process only
+ * @pin: referenced by the caller; NULL: of another driver
  *
- * By the process that is to do it, with nothing of ours held. If others use the memory still it is
- * not done: nobody waits for them.
+ * Called by that process, without a lock of this module. Does nothing if the memory is still used.
  */
 void peerdma_pin_unpin_as_owner(struct peerdma_pin *pin)
 {
@@ -58,7 +58,7 @@ void peerdma_pin_unpin_as_owner(struct peerdma_pin *pin)
 		pin->ops->unpin_as_owner(pin);
 }
 
-/* One that is no buffer's, held by the caller: it has ended when this returns. */
+/* For a pin that has no buffer, referenced by the caller. Returns when the pin has ended. */
 void peerdma_pin_release_wait(struct peerdma_pin *pin)
 {
 	peerdma_pin_release(pin);
@@ -72,7 +72,9 @@ int peerdma_pins_init(void)
 	return pin_wq ? 0 : -ENOMEM;
 }
 
-/* Nothing is pinned. Its work may make some for peerdma_revoke_wq, which goes later. */
+/*
+ * Nothing is pinned. The last work may queue more on peerdma_revoke_wq, which is destroyed later.
+ */
 void peerdma_pins_exit(void)
 {
 	destroy_workqueue(pin_wq);

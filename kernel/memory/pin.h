@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Between peerdma.ko and a module that speaks with a vendor's driver: peerdma_nvidia.ko. The driver
- * has allocated the memory and says where in the GPU's BAR it is; the core never mentions a vendor,
- * and loads and works without any. Memory of dma-bufs becomes buffers in the same way: import.c.
+ * Interface between peerdma.ko and a module for a vendor's driver: peerdma_nvidia.ko. The driver
+ * has allocated the memory and tells where in the GPU's BAR it is. The core does not know any
+ * vendor, and loads and works without that module. Imported dma-bufs use the same interface:
+ * import.c.
  */
 #ifndef PEERDMA_PIN_H
 #define PEERDMA_PIN_H
@@ -25,24 +26,24 @@ struct peerdma_ctx;
 struct peerdma_pin;
 
 #define PEERDMA_CHUNK_SHIFT 16
-#define PEERDMA_CHUNK_LEN SZ_64K /* in such units the memory is contiguous */
+#define PEERDMA_CHUNK_LEN SZ_64K /* the memory is contiguous in units of this */
 
 /**
- * struct peerdma_vendor_ops - what a vendor's driver is asked
- * @owner: the module that asks it
- * @pci_vendor: whose driver
- * @link: in the list of them
- * @pin: keep [@addr, @addr + @len) of the calling process's GPU memory where it is. Returns what
- *	keeps it, made with peerdma_pin_init(), or ERR_PTR if nothing is kept; @reason: enum
- *	peerdma_reason, also with a pin that is of no use and has to be undone. May sleep
- * @prove: what else has to be true of memory that begins with @pin's first frame, of this function,
- *	whose device lock is held; returns enum peerdma_reason. NULL: nothing
- * @unpin_as_owner: for a driver that looks at which process gives back; else NULL. Of memory that
- *	nobody uses any more, nor will: before @unpin, after it, while it runs, or never. By who
- *	destroys or closes a buffer, or could not be given one, with nothing of ours held: it may
- *	wait for the driver's locks
- * @unpin: the end of that. May wait for the driver's locks: nothing of ours is held, and nobody who
- *	is inside the driver waits for this
+ * struct peerdma_vendor_ops - operations of a module for a vendor's driver
+ * @owner: that module
+ * @pci_vendor: of the driver's devices
+ * @link: in the list of vendors
+ * @pin: keep [@addr, @addr + @len) of the calling process's GPU memory in place. Returns the pin,
+ *	made with peerdma_pin_init(), or ERR_PTR if nothing is kept. May set @reason, enum
+ *	peerdma_reason, also with a pin: that pin is of no use and is undone. May sleep
+ * @prove: further proofs, for memory that begins with @pin's first frame, of this function, whose
+ *	device lock is held. Returns enum peerdma_reason. NULL: none
+ * @unpin_as_owner: for a driver that checks the process that unpins; else NULL. The memory is not
+ *	used any more. Called before, during or after @unpin, or never, by a thread that destroys or
+ *	closes a buffer or whose registration failed, without a lock of this module. May wait for
+ *	the driver's locks
+ * @unpin: the end of a pin. May wait for the driver's locks: no lock of this module is held, and no
+ *	thread inside the driver waits for this
  * @free: the last reference of a pin is gone
  */
 struct peerdma_vendor_ops {
@@ -57,21 +58,21 @@ struct peerdma_vendor_ops {
 };
 
 /**
- * struct peerdma_pin - memory of a vendor's driver, while it is kept
- * @ops: who keeps it; its module is referenced until the end
- * @refs: who holds this struct
+ * struct peerdma_pin - memory that another driver keeps
+ * @ops: of that driver; its module is referenced until the end
+ * @refs: references of this struct
  * @lock: protects @taken and @buffer
- * @taken: its driver has taken it back, or is about to
- * @imported: of a dma-buf: whoever takes it back holds that one's lock
- * @buffer: whose memory it is, referenced; NULL: of none yet, or no more
- * @quiet: completed when nobody uses the memory any more, nor will
- * @end: ends it after that
- * @owner: hears of the end of the process that registered it; its mm is NULL: it does not
- * @orphan: takes it back then
- * @external: the provider that it is of, or NULL
+ * @taken: the driver has taken the memory back, or is about to
+ * @imported: of a dma-buf; its resv is held when the exporter takes the memory back
+ * @buffer: of the memory, referenced; NULL: before and after the buffer
+ * @quiet: completed when the memory is not used any more
+ * @end: ends the pin after that
+ * @owner: notifier for the exit of the process that registered it; mm NULL: not registered
+ * @orphan: revokes the buffer at that exit
+ * @external: the provider that it belongs to, or NULL
  * @pgmap: of the pages; referenced, or NULL
  * @nr: number of @chunks
- * @chunks: physical addresses of PEERDMA_CHUNK_LEN each
+ * @chunks: physical addresses of the frames, PEERDMA_CHUNK_LEN each
  */
 struct peerdma_pin {
 	const struct peerdma_vendor_ops *ops; /* immutable */
@@ -87,20 +88,20 @@ struct peerdma_pin {
 	struct work_struct orphan;
 #endif
 	struct peerdma_external *external; /* immutable, once it is a buffer's */
-	struct dev_pagemap *pgmap; /* the same */
+	struct dev_pagemap *pgmap; /* immutable, once it is a buffer's */
 	unsigned long nr; /* immutable */
 	u64 *chunks; /* immutable, once pin() has returned */
 };
 
 /**
- * struct peerdma_external - a provider whose pages are not ours
+ * struct peerdma_external - a provider whose pages belong to another driver
  * @link: in the list of them, while it has pins
  * @provider: reserved by this
- * @pgmap: its pages; each pin has a reference of it
- * @pins: how many are of it
- * @ending: how many of the pins are settled, and have not ended
+ * @pgmap: of its pages; each pin has a reference
+ * @pins: number of them
+ * @ending: number of pins that are reclaimed and have not ended
  *
- * All protected by externals_mutex, but what is immutable or atomic.
+ * Protected by externals_mutex, unless immutable or atomic.
  */
 struct peerdma_external {
 	struct list_head link;

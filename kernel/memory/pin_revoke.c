@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A pin's memory is taken back: by its driver, or because the process that registered it has ended.
+ * Revokes a pin, when its driver takes the memory back or the process that registered it exits.
  *
- * The driver may take the memory away at any moment, and says so by a call into the module, made
- * with locks of its own held. When that call returns the memory is gone. So it waits: it revokes
- * the buffer, which lets requests end, and then until the last page is let go, which takes as long
- * as the storage does. It never waits for anybody who may be waiting for the driver.
+ * By the driver. It may take the memory back at any moment, by a call into this module with locks
+ * of its own held. When the call returns, the memory is gone. So the call revokes the buffer and
+ * waits until the last page is free, which takes as long as the storage takes. It never waits for a
+ * thread that may be waiting for the driver.
  *
- * Its process ends. The driver may keep the memory for us nevertheless, and yet wait for its pages
- * when the process closes the driver's own files. Ours may be closed after those, or be somebody
- * else's by then: so the buffer is revoked as soon as the process has lost its address space, which
- * comes before it closes files, unless another process shares that. Kernels without MMU notifiers
- * do not tell.
+ * By exit. The driver may keep the memory for the pin and yet wait for its pages when the process
+ * closes the driver's own files. Files of this module may be closed later, or have been passed to
+ * another process. So the buffer is revoked as soon as the process's mm is torn down, which comes
+ * before it closes files, unless another process shares the mm. Kernels without MMU notifiers do
+ * not report that.
  */
 #include <linux/mm.h>
 #include <linux/mutex.h>
@@ -23,7 +23,7 @@
 #include "memory/buffer.h"
 #include "memory/pin.h"
 
-/* It is no buffer's when this returns, nor will be. */
+/* When this returns, the pin has no buffer and will get none. */
 void peerdma_pin_revoke(struct peerdma_pin *pin)
 {
 	struct peerdma_buffer *buffer;
@@ -41,10 +41,10 @@ void peerdma_pin_revoke(struct peerdma_pin *pin)
 }
 
 /**
- * peerdma_pin_revoke_wait - the memory goes away when this returns
+ * peerdma_pin_revoke_wait - revoke a pin and wait until its memory is not used any more
  * @pin: referenced by the caller
  *
- * Any number of callers, at any time. Sleeps until the memory is not used any more.
+ * Any number of callers, at any time.
  */
 void peerdma_pin_revoke_wait(struct peerdma_pin *pin)
 {
@@ -64,8 +64,8 @@ static void pin_orphaned(struct work_struct *work)
 }
 
 /*
- * May not wait: whoever else hears of such ends would wait as well. Called once more by who forgets
- * the process just then. The pin has not ended.
+ * Must not wait: other notifiers of the mm would wait too. Also called by
+ * peerdma_pin_forget_owner(), at the same time perhaps. The pin has not ended.
  */
 static void pin_owner_ended(struct mmu_notifier *owner, struct mm_struct *mm)
 {
@@ -96,7 +96,7 @@ static void pin_watch_work(struct work_struct *work)
 		watch->pin->owner.mm = NULL;
 }
 
-/* By somebody who gets no signals: with any pending the kernel gives up. */
+/* Called by a work item, which gets no signals: mmu_notifier_register() fails with one pending. */
 int peerdma_pin_watch_owner(struct peerdma_pin *pin)
 {
 	struct pin_watch asked = { .pin = pin, .mm = current->mm };
@@ -110,7 +110,7 @@ int peerdma_pin_watch_owner(struct peerdma_pin *pin)
 	return asked.err;
 }
 
-/* The process is told to have ended, if it has not: nothing of it is left to be taken back. */
+/* Calls pin_owner_ended() if the process has not exited: by then it has nothing to revoke. */
 void peerdma_pin_forget_owner(struct peerdma_pin *pin)
 {
 	if (pin->owner.mm)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Providers by number.
+ * Providers, by id.
  */
 #include <linux/mutex.h>
 #include <linux/pci.h>
@@ -20,12 +20,12 @@
 #include "memory/provider.h"
 #include "face/op.h"
 
-/* By id, which is also a minor number. Its own lock makes "find and take a reference" one step. */
+/* By id, which is also a minor number. Under its lock a lookup takes a reference. */
 static DEFINE_XARRAY_ALLOC1(providers);
 static u32 next_id;
 
 /**
- * peerdma_provider_create - a provider without a number
+ * peerdma_provider_create - create a provider without an id
  * @pdev: its device lock is held, and a driver is bound
  * @bar: of @pdev
  * @bar_offset: bytes, where the range begins
@@ -70,8 +70,8 @@ err_provider:
 }
 
 /*
- * Gives it a number, by which nobody finds it yet. Cyclic, so that one that a process still
- * remembers does not soon mean another device. 0 or -errno.
+ * Allocates an id that lookups do not find yet. Cyclic, so that an id that a process still uses
+ * does not soon name another device. Returns 0 or -errno.
  */
 int peerdma_provider_number(struct peerdma_provider *provider)
 {
@@ -81,13 +81,13 @@ int peerdma_provider_number(struct peerdma_provider *provider)
 		   0);
 }
 
-/* From now on it is found by its number, whose place is there: nothing is allocated. */
+/* From now on lookups find it. Allocates nothing. */
 void peerdma_provider_show(struct peerdma_provider *provider)
 {
 	xa_store(&providers, provider->id, provider, GFP_KERNEL);
 }
 
-/* Nobody finds it any more, and its number is free. */
+/* From now on lookups do not find it, and its id is free. */
 void peerdma_provider_hide(struct peerdma_provider *provider)
 {
 	xa_erase(&providers, provider->id);
@@ -95,7 +95,7 @@ void peerdma_provider_hide(struct peerdma_provider *provider)
 
 /**
  * peerdma_provider_next - the provider with the smallest id that is not below @id
- * @ctx: of those that this open file reaches; NULL: of all
+ * @ctx: only those that this open file can reach; NULL: all
  * @id: where to begin
  * Return: a provider with a reference, or NULL.
  */
@@ -104,7 +104,7 @@ struct peerdma_provider *peerdma_provider_next(const struct peerdma_ctx *ctx, u3
 	struct peerdma_provider *provider;
 	unsigned long index = id;
 
-	/* Erasing comes before the last put: what the lock lets us see has a reference to give. */
+	/* A provider is erased before its last put: each one in the xarray has a reference. */
 	xa_lock(&providers);
 	provider = xa_find(&providers, &index, U32_MAX, XA_PRESENT);
 	while (provider && !peerdma_provider_is_reachable(ctx, provider))
@@ -115,7 +115,7 @@ struct peerdma_provider *peerdma_provider_next(const struct peerdma_ctx *ctx, u3
 	return provider;
 }
 
-/* The provider with this id, with a reference; NULL: there is none, or @ctx does not reach it. */
+/* The provider with this id, referenced. NULL: none, or @ctx cannot reach it. */
 struct peerdma_provider *peerdma_provider_get(const struct peerdma_ctx *ctx, u32 id)
 {
 	struct peerdma_provider *provider = peerdma_provider_next(ctx, id);
@@ -140,13 +140,13 @@ void peerdma_provider_put(struct peerdma_provider *provider)
 }
 
 /**
- * peerdma_provider_pause - between two tries of another device's lock
+ * peerdma_provider_pause - sleep between two attempts to take another device's lock
  * @provider: the caller holds a usage reference of it or of a buffer
  *
- * Another device's locks are waited for with a usage reference, for which unbinding waits, holding
- * the provider's device lock and perhaps the lock of all PCI hotplug. Who holds the other device's
- * lock may want one of those: SR-IOV, error recovery. So nobody blocks on them here: try, and
- * between two tries leave if the provider is going away.
+ * An unbind waits for usage references with the provider's device lock held, and perhaps the lock
+ * of all PCI hotplug. The owner of the other device's lock may wait for one of those, in SR-IOV or
+ * error recovery. So with a usage reference such locks are only tried, and the attempts end when
+ * the provider is being removed.
  *
  * Return: 0 to try again, -ENODEV, or -EINTR.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A range of a PCI function's memory that has struct pages.
+ * Providers: a range of a PCI function's memory that has struct pages.
  */
 #ifndef PEERDMA_PROVIDER_H
 #define PEERDMA_PROVIDER_H
@@ -27,10 +27,10 @@ struct platform_device;
 
 /**
  * struct peerdma_provider - a published range of a PCI function's memory
- * @refs: who holds this struct; the range itself may be gone
- * @usage: who is using the range by way of this struct (allocating, trial mapping); killed by
- *	unbind
- * @id: its number, never 0 and not reused while anyone holds the struct
+ * @refs: references of this struct; the range itself may be gone
+ * @usage: held by threads that use the range through this struct (allocation, trial mapping);
+ *	killed by an unbind
+ * @id: never 0, and not reused while the struct is referenced
  * @pdev: the function; referenced
  * @bar: BAR number
  * @bar_offset: bytes from the start of the BAR
@@ -39,25 +39,24 @@ struct platform_device;
  * @lock: protects @buffers
  * @buffers: buffers whose mem is not yet released
  * @routes: struct peerdma_route that may be used again; protected by its own lock and RCU
- * @prune: delayed work that drops routes that nobody uses; pending while there are any
- * @pairs: by number of the top disk, struct peerdma_pair; protected by its own lock
- * @stats: of requests that belong to no pair
- * @region: what cgroups know it by, or NULL
+ * @prune: delayed work that drops unused routes; pending while there are routes
+ * @pairs: struct peerdma_pair, by number of the top disk; protected by its own lock
+ * @stats: of requests without a pair
+ * @region: the dmem region, or NULL
  * @region_refs: one of the published range, and one of each mem that is charged to a cgroup
- * @external: its pages are another driver's: buffers are registered and not allocated: register.c;
+ * @external: its pages belong to another driver: buffers are registered, not allocated: register.c;
  *	or NULL
- * @prefetchable: the BAR is; one that is not may be registers: only the bytes of a request are
- *	touched
- * @halted: its memory is about to be lost, or just was: nothing is allocated, buffers are revoked;
- *	written under the device's lock
- * @halts: how often that was so; written under @lock, after @halted
- * @halt: revokes them
- * @node: its device node, or NULL: node.c; used by the adder and the remover only
- * @consumer: whose unbinding ends it: consumer.c
- * @ended: called then, or NULL
+ * @prefetchable: of the BAR. Another BAR may be registers: only the bytes of requests are accessed
+ * @halted: the memory is about to be lost, or was just lost: nothing is allocated, buffers are
+ *	revoked; written under the device lock
+ * @halts: number of halts; written under @lock, after @halted
+ * @halt: work that revokes the buffers
+ * @node: its device node, or NULL: node.c; used by the events of its life only
+ * @consumer: ends the provider when it is unbound: consumer.c
+ * @ended: called at the end, or NULL
  */
 struct peerdma_provider {
-	/* What requests read, and none writes. */
+	/* Read by requests, written by none. */
 	u32 id; /* immutable */
 	bool prefetchable; /* immutable */
 	bool halted;
@@ -70,7 +69,7 @@ struct peerdma_provider {
 	u64 len; /* immutable */
 	int bar; /* immutable */
 
-	/* What registering, and partial blocks, write. */
+	/* Written by registering and by partial blocks. */
 	refcount_t refs ____cacheline_aligned_in_smp;
 	refcount_t region_refs;
 	atomic64_t used;
@@ -97,11 +96,11 @@ void peerdma_provider_put(struct peerdma_provider *provider);
 int peerdma_provider_pause(struct peerdma_provider *provider);
 
 /**
- * struct peerdma_provider_events - whom the life of a provider concerns: lifecycle.c
- * @reserved: it has no number yet
- * @announced: it can be found
+ * struct peerdma_provider_events - calls during a provider's life: lifecycle.c
+ * @reserved: it has no id yet
+ * @announced: lookups find it
  * @withdrawn: it is about to be hidden
- * @ended: nobody uses it, and no buffer has memory of it
+ * @ended: it is not used, and no buffer has memory of it
  */
 struct peerdma_provider_events {
 	void (*reserved)(struct peerdma_provider *provider);
@@ -127,7 +126,7 @@ static inline phys_addr_t peerdma_provider_start(struct peerdma_provider *provid
 	return pci_resource_start(provider->pdev, provider->bar) + provider->bar_offset;
 }
 
-/* Can this open file reach the provider? NULL: the module itself, which reaches all. */
+/* True if this open file can reach the provider. NULL: the module itself, which reaches all. */
 static inline bool peerdma_provider_is_reachable(const struct peerdma_ctx *ctx,
 						 const struct peerdma_provider *provider)
 {

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The proxy address: mmap(2) of a buffer. CPU loads and stores reach the BAR through it, and plain
- * system calls with O_DIRECT take it for memory: its pages are found by get_user_pages(), which
- * needs them inserted one by one as pages, with a reference each.
+ * The proxy address: mmap(2) of a buffer. The CPU's loads and stores reach the BAR through it, and
+ * system calls with O_DIRECT accept it as user memory: get_user_pages() finds its pages, for which
+ * each is inserted as a page, with a reference.
  *
- * Revoking must take the pages out of every mapping, of every process. Two things make that sure:
+ * Revoking must remove the pages from every mapping of every process. Two rules ensure that:
  *
- * A mapping of our own. unmap_mapping_range() walks the mappings of one address_space, and each
- * device node has its own: a second node for /dev/peerdma, as containers have, would escape. So
- * each open file gets an inode of ours that no path leads to, and the file's f_mapping is that
- * inode's. That also keeps the same id of two open files apart.
+ * Each open file has its own address_space. unmap_mapping_range() walks the mappings of one
+ * address_space, and each device node has its own: a second node for /dev/peerdma, as in a
+ * container, would be missed. So each open file gets an anonymous inode, whose address_space is the
+ * file's f_mapping. That also separates equal ids of two open files.
  *
- * Only the fault handler inserts pages, with a usage reference. Revoking kills that, waits
- * until nobody is inside, and then unmaps: what was inserted is found, and nothing is inserted any
- * more. mmap() itself must not insert: the vma is not yet where unmap_mapping_range() would look.
+ * Only the fault handler inserts pages, with a usage reference. A revoke kills and drains that and
+ * then unmaps: it finds all inserted pages, and none is inserted afterwards. mmap() itself must not
+ * insert, because unmap_mapping_range() does not find the vma yet.
  *
- * The range of a buffer begins at its id << PROXY_SHIFT. Ids are used again; so a vma holds its
- * buffer and never looks it up a second time: what is left of a destroyed one gives SIGBUS and not
- * the memory of its successor.
+ * A buffer's range begins at its id << PROXY_SHIFT. Ids are reused, so a vma references its buffer
+ * and looks it up only once. The vma of a destroyed buffer gives SIGBUS, not the memory of the id's
+ * next owner.
  */
 #include <linux/fs.h>
 #include <linux/fs_context.h>
@@ -36,7 +36,7 @@
 #define PROXY_SHIFT 39
 #define PROXY_LEN BIT_ULL(PROXY_SHIFT) /* bytes between the ranges of two ids */
 #define PROXY_PAGES (PROXY_LEN >> PAGE_SHIFT)
-#define FAULT_PAGES 16 /* what one fault inserts: touching a buffer from end to end is common */
+#define FAULT_PAGES 16 /* pages that one fault inserts: most users touch a buffer from end to end */
 
 static_assert(PEERDMA_BUF_ID_BITS + PROXY_SHIFT < 64, "an offset in a file is 63 bits");
 
@@ -47,7 +47,7 @@ static int proxy_init_fs_context(struct fs_context *fc)
 	return init_pseudo(fc, 0x50454552) ? 0 : -ENOMEM; /* "PEER" */
 }
 
-/* Without an owner: the mount would hold the module, and what uses it holds the module anyway. */
+/* Without an owner: the mount would keep the module loaded. Open files keep it anyway. */
 static struct file_system_type proxy_fs = {
 	.name = "peerdma",
 	.init_fs_context = proxy_init_fs_context,
@@ -65,7 +65,7 @@ void peerdma_proxy_exit(void)
 	kern_unmount(proxy_mnt);
 }
 
-/* Give a file that is being opened a mapping that is only its own. */
+/* Gives an open file an address_space of its own. */
 int peerdma_proxy_open(struct peerdma_ctx *ctx, struct file *file)
 {
 	struct inode *inode = alloc_anon_inode(proxy_mnt->mnt_sb);
@@ -77,20 +77,20 @@ int peerdma_proxy_open(struct peerdma_ctx *ctx, struct file *file)
 	return 0;
 }
 
-/* The last user of the file is gone, and every vma was one. */
+/* Called when the open file, and so every vma, is gone. */
 void peerdma_proxy_release(struct peerdma_ctx *ctx)
 {
 	iput(ctx->inode);
 }
 
-/* Where mmap() finds a buffer. Never 0, because no id is. */
+/* The mmap() offset of a buffer. Never 0, as no id is 0. */
 u64 peerdma_proxy_offset(struct peerdma_buffer *buffer)
 {
 	return (u64)buffer->entry.id << PROXY_SHIFT;
 }
 
 /**
- * peerdma_proxy_unmap - take the pages out of all mappings of a buffer
+ * peerdma_proxy_unmap - remove the pages from all mappings of a buffer
  * @buffer: with its usage reference killed and drained
  */
 void peerdma_proxy_unmap(struct peerdma_buffer *buffer)
@@ -99,7 +99,10 @@ void peerdma_proxy_unmap(struct peerdma_buffer *buffer)
 			    min(buffer->mem->len, PROXY_LEN), 1);
 }
 
-/* The page at vmf->address, number @index, and those behind it, as long as all is easy. */
+/*
+ * Inserts the page at vmf->address, which is number @index, and those behind it up to the first
+ * error.
+ */
 static vm_fault_t insert_pages(struct vm_fault *vmf, struct peerdma_mem *mem, unsigned long index)
 {
 	struct vm_area_struct *vma = vmf->vma;
@@ -116,7 +119,7 @@ static vm_fault_t insert_pages(struct vm_fault *vmf, struct peerdma_mem *mem, un
 	return VM_FAULT_NOPAGE;
 }
 
-/* Waits for nothing but memory, so whoever kills the usage reference does not wait long. */
+/* Waits for memory only, so a kill of the usage reference is not delayed for long. */
 static vm_fault_t proxy_fault(struct vm_fault *vmf)
 {
 	struct peerdma_buffer *buffer = vmf->vma->vm_private_data;
@@ -129,7 +132,7 @@ static vm_fault_t proxy_fault(struct vm_fault *vmf)
 	return ret;
 }
 
-/* A fork, a move or a split made one more of it. */
+/* Called for a fork, a move or a split of a vma. */
 static void proxy_vma_open(struct vm_area_struct *vma)
 {
 	struct peerdma_buffer *buffer = vma->vm_private_data;
@@ -148,7 +151,7 @@ static const struct vm_operations_struct proxy_vm_ops = {
 	.fault = proxy_fault,
 };
 
-/* The buffer that a vma asks for, with a reference for it, or ERR_PTR. */
+/* The buffer that a new vma maps, with a reference for the vma, or ERR_PTR. */
 static struct peerdma_buffer *proxy_buffer(struct peerdma_ctx *ctx, struct vm_area_struct *vma)
 {
 	u64 first = vma->vm_pgoff % PROXY_PAGES;
@@ -171,15 +174,15 @@ int peerdma_proxy_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct peerdma_buffer *buffer;
 
-	/* VM_SHARED is not set where the file cannot be written to; VM_MAYSHARE is. */
+	/* VM_SHARED is not set for a file that is open read-only; VM_MAYSHARE is. */
 	if (!(vma->vm_flags & VM_MAYSHARE) || (vma->vm_flags & VM_EXEC))
 		return -EINVAL;
 	buffer = proxy_buffer(file->private_data, vma);
 	if (IS_ERR(buffer))
 		return PTR_ERR(buffer);
-	/* Not VM_IO: get_user_pages() would refuse. vm_insert_page() asks for VM_MIXEDMAP. */
+	/* Not VM_IO, which get_user_pages() refuses. vm_insert_page() needs VM_MIXEDMAP. */
 	vm_flags_mod(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_MIXEDMAP, VM_MAYEXEC);
-	/* As the kernel's own mapping of the pages is: memremap_pages(). */
+	/* The same type as the kernel's mapping of the pages: memremap_pages(). */
 	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
 	vma->vm_ops = &proxy_vm_ops;
 	vma->vm_private_data = buffer;

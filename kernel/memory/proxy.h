@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A buffer as an address of a process.
+ * Mappings of a buffer in processes.
  */
 #ifndef PEERDMA_PROXY_H
 #define PEERDMA_PROXY_H
@@ -12,7 +12,7 @@ struct peerdma_buffer;
 struct peerdma_ctx;
 struct vm_area_struct;
 
-#define PEERDMA_BUF_ID_BITS 24 /* so many, and the offset of the last one is still an offset */
+#define PEERDMA_BUF_ID_BITS 24 /* the most for which each buffer's offset is valid */
 int peerdma_proxy_init(void);
 void peerdma_proxy_exit(void);
 int peerdma_proxy_open(struct peerdma_ctx *ctx, struct file *file);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Buffers of memory that somebody else has allocated: a vendor's driver, for a process of its own.
- * A module that speaks with that driver (nvidia.c) has it keep the memory where it is, which is a
- * pin, and learns where in the GPU's BAR that is, which is frames. What the core needs is proven:
- * external_prove.c. Then the pages are referenced as those of any other mem are (mem.c), and all
- * that is done with a buffer can be done with this one.
+ * Buffers of memory that another driver has allocated for a process. A module for that driver
+ * (nvidia.c) makes the driver keep the memory in place, which is a pin, and learns its place in the
+ * GPU's BAR, which is a list of frames. external_prove.c proves what the core needs. Then the pages
+ * are referenced like those of any mem (mem_pages.c), and the buffer is like any other.
  *
- * Given back. Some drivers take memory back from the process that asked for it, and from nobody
- * else. No work item can be that, so it is asked of who destroys or closes a buffer, at the very
- * end, when nothing of ours waits for that one any more. What comes of that, and when somebody else
- * has destroyed it, is the vendor's module's to know.
+ * Unpinning as owner. Some drivers accept an unpin only from the process that pinned. A work item
+ * is not that process, so the thread that destroys or closes the buffer does it, as its last step,
+ * when no other thread waits for it. The vendor's module handles the case that another process
+ * destroys the buffer.
  */
 #include <linux/device.h>
 #include <linux/list.h>
@@ -34,14 +33,14 @@
 #include "memory/proxy.h"
 #include "face/op.h"
 
-#define TRIES HZ /* ticks: so long another may hold the GPU's device lock */
+#define TRIES HZ /* ticks to wait for the GPU's device lock */
 
 static LIST_HEAD(vendors);
 static DEFINE_MUTEX(vendors_mutex); /* protects vendors */
 
 /**
- * peerdma_vendor_register - from now on memory of this vendor can be registered
- * @ops: until peerdma_vendor_unregister()
+ * peerdma_vendor_register - allow memory of this vendor to be registered
+ * @ops: must stay until peerdma_vendor_unregister()
  * Return: 0 or -EBUSY.
  */
 int peerdma_vendor_register(struct peerdma_vendor_ops *ops)
@@ -61,7 +60,7 @@ int peerdma_vendor_register(struct peerdma_vendor_ops *ops)
 }
 EXPORT_SYMBOL_GPL(peerdma_vendor_register);
 
-/* From its module's exit: so nothing is pinned, and nobody is inside. */
+/* Called by the module's exit: nothing is pinned, and no call is running. */
 void peerdma_vendor_unregister(struct peerdma_vendor_ops *ops)
 {
 	mutex_lock(&vendors_mutex);
@@ -70,7 +69,7 @@ void peerdma_vendor_unregister(struct peerdma_vendor_ops *ops)
 }
 EXPORT_SYMBOL_GPL(peerdma_vendor_unregister);
 
-/* Who speaks with this vendor's driver, with a reference of its module; or NULL. */
+/* The operations for this vendor, with a reference of their module; or NULL. */
 static const struct peerdma_vendor_ops *vendor_get(u32 pci_vendor)
 {
 	const struct peerdma_vendor_ops *ops, *found = NULL;
@@ -119,7 +118,7 @@ void peerdma_pin_init(struct peerdma_pin *pin, const struct peerdma_vendor_ops *
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_init);
 
-/* From here on it is revoked when it is taken back. False if it was already. */
+/* From here on the buffer is revoked when the memory is taken back. False if it was already. */
 static bool pin_attach(struct peerdma_pin *pin, struct peerdma_buffer *buffer)
 {
 	bool good;
@@ -144,11 +143,8 @@ static int register_refuse(struct peerdma_buf_register *req, u32 reason)
 	return peerdma_reason_errno(reason);
 }
 
-/* Under the device's lock. After a success the pin belongs to the pages. */
-/*
- * *used: the provider of which the caller has to put a usage reference, also if this fails; NULL:
- * none.
- */
+/* The caller holds the device lock. After a success the pages own the pin. */
+/* *used: a provider whose usage reference the caller must put, also after an error; or NULL. */
 static struct peerdma_mem *register_mem(const struct peerdma_ctx *ctx, struct pci_dev *pdev,
 					int bar, struct peerdma_pin *pin,
 					struct peerdma_buf_register *req,
@@ -177,8 +173,8 @@ static struct peerdma_mem *register_mem(const struct peerdma_ctx *ctx, struct pc
 }
 
 /*
- * The same. The provider stays without a usage reference: it has a pin, and it is not
- * being unbound.
+ * The caller holds the device lock. The provider stays without a usage reference: it has a pin, and
+ * is not being unbound.
  */
 static int register_buffer(struct peerdma_ctx *ctx, struct peerdma_mem *mem,
 			   struct peerdma_buf_register *req)
@@ -197,7 +193,7 @@ static int register_buffer(struct peerdma_ctx *ctx, struct peerdma_mem *mem,
 	return 0;
 }
 
-/* Who unbinds it holds its lock, and may wait for what we keep of it: so it is only tried. */
+/* Only tried: an unbind holds the device lock and may wait for memory that is pinned here. */
 static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_register *req)
 {
 	unsigned int tries;
@@ -212,7 +208,7 @@ static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_regis
 	return 0;
 }
 
-/* The driver is told outside of the device's lock. */
+/* Tells the driver without the device lock. */
 static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 				struct peerdma_pin *pin, struct peerdma_buf_register *req)
 {
@@ -226,7 +222,7 @@ static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, i
 	}
 	mem = register_mem(ctx, pdev, bar, pin, req, &used);
 	if (IS_ERR(mem))
-		peerdma_pin_release(pin); /* before anybody unbinds it, who waits for the end */
+		peerdma_pin_release(pin); /* before an unbind, which waits for its end */
 	err = IS_ERR(mem) ? PTR_ERR(mem) : register_buffer(ctx, mem, req);
 	if (used)
 		peerdma_usage_put(&used->usage);
@@ -236,7 +232,7 @@ static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, i
 	return err;
 }
 
-/* The pin is held by the caller. */
+/* The caller holds a reference of the pin. */
 static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			struct peerdma_buf_register *req)
 {
@@ -254,10 +250,10 @@ static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 }
 
 /**
- * peerdma_pin_register - make a buffer of memory that is kept
- * @ctx: whose
- * @pin: its end comes with the buffer's, or now
- * @req: its out_reason says whether the pin is of any use; all out_* are written
+ * peerdma_pin_register - make a buffer of pinned memory
+ * @ctx: its owner
+ * @pin: ends with the buffer, or now
+ * @req: its out_reason tells whether the pin is of use; all out_* are written
  * Return: 0 or the errno of the reason; -ENOMEM, -EINTR.
  */
 int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
@@ -265,7 +261,7 @@ int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 {
 	int err;
 
-	peerdma_pin_hold(pin); /* it may end before this does */
+	peerdma_pin_hold(pin); /* it may end before this returns */
 	err = pin->imported ? 0 : peerdma_pin_watch_owner(pin);
 	if (err)
 		peerdma_pin_release_wait(pin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Why a file's bytes do or do not reach a provider directly, as data: the same code decides that
- * decides for a read, but nothing is remembered and each leaf is told.
+ * Explains why a file's bytes can or cannot reach a provider directly. Uses the code that decides
+ * for a read, but remembers no route, and reports each leaf.
  */
 #include <linux/file.h>
 #include <uapi/peerdma.h>
@@ -77,7 +77,7 @@ static int explain_disk(struct peerdma_provider *provider, struct file *file,
 	return peerdma_reason_errno(query->out_reason);
 }
 
-/* All about one file and one provider; returns the errno that a read would end with. */
+/* Explains one file and one provider. Returns the errno that a read would end with. */
 static int explain_file(struct file *file, struct peerdma_provider *provider,
 			struct peerdma_file_query *query)
 {

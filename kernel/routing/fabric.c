@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Leaves that are not in this machine: namespaces of NVMe over Fabrics. Their bytes are moved by
- * whatever the controller's transport uses. tcp, loop and fc hand our pages to what never learned
- * of them; only rdma may go on, if another module says by which device: rdma.c.
+ * Leaves that are not in this machine: namespaces of NVMe over Fabrics. The controller's transport
+ * moves their bytes. The transports tcp, loop and fc would pass peer pages to code that does not
+ * know them. Only rdma is allowed, if another module (rdma.c) names the device that it uses.
  *
- * What a controller is, it says in its attributes "transport" and "address". They are read here as
- * sysfs would read them, by the functions in the device's groups, and by no path. That is safe as
- * long as the disk is kept from going: its controller, and the module of its transport, wait until
- * all its disks are gone.
+ * A controller describes itself in its attributes "transport" and "address". They are read here as
+ * sysfs reads them, by the functions in the device's groups, not by path. That is safe while the
+ * disk is kept from being removed: its controller and the module of its transport wait until all
+ * its disks are gone.
  *
- * To resolve an address may take as long as the network does not answer, so it is done by a worker.
- * Whoever asks looks now and then whether it is done, and leaves when its provider goes away; what
- * is not waited for any more is thrown away by the worker. Taking the answering module out waits
- * for the workers, which give up on their own.
+ * Resolving an address may take as long as the network does not respond, so a worker does it. The
+ * caller polls for the answer and leaves when its provider is removed; the worker drops an answer
+ * without waiters. Unregistering the answering module waits for the workers, which give up on their
+ * own.
  *
- * One question about an address is enough for all who want to know at a time. A "yes" is kept by
- * those who asked, as a route. A "no" is kept here, for a moment: else each request to a server
- * that does not answer would take seconds to be refused.
+ * Callers that ask about one address at the same time share one lookup. A positive answer is kept
+ * by the callers, as a route. A negative answer is kept here for a moment: otherwise each request
+ * to a server that does not respond would take seconds to be refused.
  *
- * Nothing says that a controller has found another way since: its connection may be lost, and made
- * anew by another device, without the disk changing. What could make it do so is counted as a
- * change: devices and routes that come and go. Then the way is looked at again, which is what will
- * be used from then on, not what is used at this moment. So it may be wrong for a while, and that
- * does no harm to the bytes: a driver maps each request for the device that it sends it by, and one
- * that cannot reach our pages fails to map them; soft-RoCE copies. Documentation/limits.md has what
- * it does to those who wait.
+ * No event reports that a controller uses another device: its connection may be lost and
+ * established again by another one, without a change of the disk. So what can cause that is counted
+ * as a change: devices and routes that come and go. After a change the device is resolved again.
+ * The result is the device of the next connection, not of the current one, so it may be wrong for a
+ * while. That does not harm the bytes: the driver maps each request for the device that sends it, a
+ * device that cannot reach peer pages fails to map them, and soft-RoCE copies.
+ * Documentation/limits.md has the effect on requests.
  */
 #include <linux/blkdev.h>
 #include <linux/completion.h>
@@ -45,20 +45,20 @@
 #include "routing/fabric.h"
 #include "routing/stack.h"
 
-#define WORKERS 8 /* more that ask wait for their turn, and nobody else does */
+#define WORKERS 8 /* lookups at a time; further ones wait for their turn */
 #define NO_LASTS HZ
 
 /**
- * struct peerdma_lookup - one question where a controller's bytes go
- * @work: asks
- * @link: in asked, if others may have its answer; protected by fabric_mutex
- * @refs: of who wants to know, of the work, and of the list
- * @changes: that had been when it was asked
+ * struct peerdma_lookup - a question by which device a controller's bytes go
+ * @work: resolves it
+ * @link: in asked, while its answer may be shared; protected by fabric_mutex
+ * @refs: of the waiters, the work, and the list
+ * @changes: the number of changes before it was asked
  * @done: there is an answer
- * @until: if it is a "no": when it is forgotten, in jiffies
+ * @until: of a negative answer: jiffies when it expires
  * @reason: enum peerdma_reason
- * @end: valid if there is no reason against it
- * @address: as the controller says it
+ * @end: valid if @reason is 0
+ * @address: from the controller's attribute
  */
 struct peerdma_lookup {
 	struct work_struct work;
@@ -74,16 +74,16 @@ struct peerdma_lookup {
 
 static DEFINE_MUTEX(fabric_mutex);
 static const struct peerdma_fabric_ops *answers; /* NULL: no module; protected by fabric_mutex */
-static struct workqueue_struct *workers; /* while there is one; protected by fabric_mutex */
-static LIST_HEAD(asked); /* one for each address; protected by fabric_mutex */
+static struct workqueue_struct *workers; /* NULL without a module; protected by fabric_mutex */
+static LIST_HEAD(asked); /* one lookup per address; protected by fabric_mutex */
 atomic_long_t peerdma_fabric_count;
 
-/* Whatever may make a controller use another device. From any context. */
+/* Called for every event that may make a controller use another device. Any context. */
 void peerdma_fabric_changed(void)
 {
 	/*
-	 * Whoever sees the new count sees what has changed, and if that can be seen only later, the
-	 * caller counts again: pairs with queueing the question, after the count was read.
+	 * A thread that reads the new count sees the change. If a change becomes visible only
+	 * later, the caller counts again. Pairs with queueing a lookup after the count was read.
 	 */
 	smp_mb__before_atomic();
 	atomic_long_inc(&peerdma_fabric_count);
@@ -98,7 +98,7 @@ static void lookup_put(struct peerdma_lookup *lookup)
 	kfree(lookup);
 }
 
-/* Nobody else is given its answer any more. */
+/* From here on its answer is not shared. */
 static void lookup_unlist(struct peerdma_lookup *lookup)
 {
 	lockdep_assert_held(&fabric_mutex);
@@ -109,8 +109,8 @@ static void lookup_unlist(struct peerdma_lookup *lookup)
 }
 
 /**
- * peerdma_fabric_register - from now on there are answers
- * @ops: until peerdma_fabric_unregister()
+ * peerdma_fabric_register - register the module that resolves addresses
+ * @ops: must stay until peerdma_fabric_unregister()
  * Return: 0, -EBUSY or -ENOMEM.
  */
 int peerdma_fabric_register(const struct peerdma_fabric_ops *ops)
@@ -134,7 +134,7 @@ int peerdma_fabric_register(const struct peerdma_fabric_ops *ops)
 }
 EXPORT_SYMBOL_GPL(peerdma_fabric_register);
 
-/* Returns when nobody is inside the ops any more. */
+/* Returns when no call of the ops is running. */
 void peerdma_fabric_unregister(void)
 {
 	struct workqueue_struct *old = NULL;
@@ -165,7 +165,7 @@ static struct device_attribute *controller_attribute(struct device *dev, const c
 	return NULL;
 }
 
-/* What an attribute of a device says, into a page, as sysfs would do it. */
+/* Reads an attribute of a device into a page, as sysfs would. */
 static bool controller_read(struct device *dev, const char *name, char *page)
 {
 	struct device_attribute *attribute = controller_attribute(dev, name);
@@ -173,7 +173,7 @@ static bool controller_read(struct device *dev, const char *name, char *page)
 	return attribute && attribute->show && attribute->show(dev, attribute, page) > 0;
 }
 
-/* PEERDMA_REASON_NONE: rdma. PEERDMA_REASON_STACKED: nothing that we know. */
+/* PEERDMA_REASON_NONE: rdma. PEERDMA_REASON_STACKED: an unknown transport. */
 static u32 transport_reason(const char *transport)
 {
 	if (sysfs_streq(transport, "rdma"))
@@ -187,7 +187,7 @@ static u32 transport_reason(const char *transport)
 	return PEERDMA_REASON_STACKED;
 }
 
-/* By somebody who was not killed meanwhile. If not, nobody comes to it any more. */
+/* False if every waiter has been killed; then unlinks it so that no new waiter joins. */
 static bool lookup_is_wanted(struct peerdma_lookup *lookup)
 {
 	bool wanted;
@@ -203,10 +203,10 @@ static bool lookup_is_wanted(struct peerdma_lookup *lookup)
 static void lookup_work(struct work_struct *work)
 {
 	struct peerdma_lookup *lookup = container_of(work, struct peerdma_lookup, work);
-	/* Whoever unregisters waits for this work. */
+	/* Unregistering waits for this work. */
 	const struct peerdma_fabric_ops *ops = READ_ONCE(answers);
 
-	/* It takes seconds where nobody answers. */
+	/* Resolving takes seconds if the server does not respond. */
 	if (lookup_is_wanted(lookup))
 		lookup->reason = ops ? ops->resolve(lookup->address, &lookup->end) :
 				       PEERDMA_REASON_RDMA_MODULE;
@@ -220,9 +220,9 @@ static void lookup_work(struct work_struct *work)
 }
 
 /**
- * peerdma_fabric_lookup - a question by which device an address is reached
- * @address: as a controller's attribute of that name
- * Return: for peerdma_fabric_resolve() or peerdma_fabric_put(); NULL if there is no memory.
+ * peerdma_fabric_lookup - prepare a lookup of the device by which an address is reached
+ * @address: from the controller's attribute
+ * Return: for peerdma_fabric_resolve() or peerdma_fabric_put(); NULL without memory.
  */
 struct peerdma_lookup *peerdma_fabric_lookup(const char *address)
 {
@@ -240,7 +240,7 @@ struct peerdma_lookup *peerdma_fabric_lookup(const char *address)
 	return lookup;
 }
 
-/* The controller is asked who it is; what it says goes through @page. */
+/* Reads the controller's attributes by way of @page. */
 static int controller_probe(struct device *controller, struct peerdma_disk *disk, char *page)
 {
 	u32 reason = PEERDMA_REASON_STACKED;
@@ -262,9 +262,9 @@ static int controller_probe(struct device *controller, struct peerdma_disk *disk
 }
 
 /**
- * peerdma_fabric_probe - is this disk a namespace of NVMe over Fabrics
- * @gendisk: kept from going: its open_mutex is held, and it is alive
- * @disk: if so, its kind, and either a reason or who to ask, are filled in
+ * peerdma_fabric_probe - is this disk a namespace of NVMe over Fabrics?
+ * @gendisk: kept from being removed: its open_mutex is held, and it is alive
+ * @disk: if so, its kind is set, and either a reason or a lookup
  * Return: 0 or -ENOMEM.
  */
 int peerdma_fabric_probe(struct gendisk *gendisk, struct peerdma_disk *disk)
@@ -275,7 +275,7 @@ int peerdma_fabric_probe(struct gendisk *gendisk, struct peerdma_disk *disk)
 
 	if (!controller || !controller->class || strcmp(controller->class->name, "nvme"))
 		return 0;
-	/* Whoever shows an attribute counts on a whole page. */
+	/* The show function of an attribute needs a whole page. */
 	page = (char *)get_zeroed_page(GFP_KERNEL);
 	if (!page)
 		return -ENOMEM;
@@ -290,7 +290,7 @@ static bool lookup_is_done(struct peerdma_lookup *lookup)
 	       (completion_done(&lookup->done) && time_after_eq(jiffies, lookup->until));
 }
 
-/* What is asked about this address already, or was a moment ago; or NULL. */
+/* A lookup of this address that is running or has not expired; or NULL. */
 static struct peerdma_lookup *lookup_find(const char *address)
 {
 	struct peerdma_lookup *lookup, *next;
@@ -314,7 +314,10 @@ static void lookup_begin(struct peerdma_lookup *lookup)
 	queue_work(workers, &lookup->work);
 }
 
-/* In its place the same question of somebody else, if there is one. NULL: nobody could answer. */
+/*
+ * Replaces a lookup by a running one of the same address, if there is one. NULL: no module can
+ * answer.
+ */
 static struct peerdma_lookup *lookup_share(struct peerdma_lookup *lookup)
 {
 	struct peerdma_lookup *other = NULL;
@@ -334,10 +337,10 @@ static struct peerdma_lookup *lookup_share(struct peerdma_lookup *lookup)
 }
 
 /**
- * peerdma_fabric_resolve - by which device do the bytes of a leaf go
- * @provider: of which the caller holds a usage reference; it gives up when that is killed
- * @lookup: from peerdma_fabric_probe(); let go of here
- * @end: filled, if there is no reason against it; its function is the caller's to put
+ * peerdma_fabric_resolve - by which device do the bytes of a leaf go?
+ * @provider: the caller holds a usage reference; this gives up when that is killed
+ * @lookup: from peerdma_fabric_probe(); put here
+ * @end: filled if the result is 0; the caller puts its function
  * Return: enum peerdma_reason.
  */
 u32 peerdma_fabric_resolve(struct peerdma_provider *provider, struct peerdma_lookup *lookup,
@@ -361,7 +364,7 @@ u32 peerdma_fabric_resolve(struct peerdma_provider *provider, struct peerdma_loo
 	return reason;
 }
 
-/* One that nobody has asked. NULL is none. */
+/* Puts a lookup that was not resolved. NULL is allowed. */
 void peerdma_fabric_put(struct peerdma_lookup *lookup)
 {
 	if (lookup)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Between peerdma.ko and a module that knows a network: peerdma_rdma.ko. The core reads where a
- * controller of NVMe over Fabrics is; which device of this machine moves its bytes is answered by
- * that module. The core loads and works without it.
+ * Interface between peerdma.ko and a module that knows a network: peerdma_rdma.ko. The core reads
+ * the address of an NVMe over Fabrics controller; the module tells which device of this machine
+ * moves its bytes. The core loads and works without the module.
  */
 #ifndef PEERDMA_FABRIC_H
 #define PEERDMA_FABRIC_H
@@ -15,9 +15,9 @@ struct peerdma_disk;
 struct peerdma_provider;
 
 /**
- * struct peerdma_fabric_end - what moves the bytes of a controller, in this machine
- * @pdev: the function that does so by DMA; referenced, or NULL
- * @software: the CPU does
+ * struct peerdma_fabric_end - what moves a controller's bytes in this machine
+ * @pdev: the function that does DMA; referenced, or NULL
+ * @software: the CPU moves them
  */
 struct peerdma_fabric_end {
 	struct pci_dev *pdev;
@@ -25,9 +25,9 @@ struct peerdma_fabric_end {
 };
 
 /**
- * struct peerdma_fabric_ops - answers of a module that knows RDMA
- * @resolve: @address: as the controller's attribute of that name; @end: zeroed, to be filled;
- *	returns enum peerdma_reason. May sleep, but must give up on its own.
+ * struct peerdma_fabric_ops - operations of a module that knows RDMA
+ * @resolve: @address is the controller's attribute; @end is zeroed, to be filled; returns enum
+ *	peerdma_reason. May sleep, but must give up on its own
  */
 struct peerdma_fabric_ops {
 	u32 (*resolve)(const char *address, struct peerdma_fabric_end *end);
@@ -40,7 +40,7 @@ void peerdma_fabric_changed(void);
 struct peerdma_lookup;
 extern atomic_long_t peerdma_fabric_count;
 
-/* To be read before a controller's device is asked for: another value later, and it may differ. */
+/* Read before a controller's device is resolved. If the value differs later, so may the device. */
 static inline unsigned long peerdma_fabric_changes(void)
 {
 	return atomic_long_read(&peerdma_fabric_count);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Files by number, of one open file of /dev/peerdma: for those who send many requests to the same
- * file, or who have no descriptor table when they do (io_uring). Only regular files and block
- * devices are taken, so that a file kept here can never be kept by itself in a circle. As what is
- * registered stays open without a descriptor, there may be as many as a process may have of those.
+ * Files of an open file of /dev/peerdma, registered by id. For callers that send many requests to
+ * one file, or that have no descriptor table (io_uring). Only regular files and block devices can
+ * be registered, so a registered file cannot reference itself in a circle. A registered file stays
+ * open without a descriptor, so a process may register as many as it may have descriptors.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -21,7 +21,7 @@
 #include "routing/target.h"
 #include "face/op.h"
 
-/* NULL of NULL. */
+/* NULL for NULL. */
 static struct peerdma_file *file_of(struct peerdma_entry *entry)
 {
 	static_assert(!offsetof(struct peerdma_file, entry));
@@ -41,7 +41,6 @@ static void file_free(struct rcu_head *rcu)
 	kfree(pfile);
 }
 
-/* The last put. */
 static void file_release(struct percpu_ref *count)
 {
 	struct peerdma_file *pfile = file_of_ref(count);
@@ -51,8 +50,8 @@ static void file_release(struct percpu_ref *count)
 }
 
 /*
- * The first half of its end; what is kept for the second is a reference. True: the CPUs' counts are
- * still to be put together, by an RCU callback that drops a reference as well.
+ * First half of the end; a reference is kept for file_drop(). True: the counts of the CPUs are
+ * still being summed up, by an RCU callback that puts a reference too.
  */
 static bool file_kill(struct peerdma_file *pfile)
 {
@@ -62,8 +61,8 @@ static bool file_kill(struct peerdma_file *pfile)
 }
 
 /*
- * The second half. If no request uses the file it is closed here, by the process that asked, so
- * that it is closed when the call returns: not by the callback, which is waited for.
+ * Second half of the end. A file that no request uses is closed here, in the context of the caller,
+ * and so before the call returns; not by the callback, which is waited for.
  */
 static void file_drop(struct peerdma_file *pfile, bool spread)
 {
@@ -72,7 +71,7 @@ static void file_drop(struct peerdma_file *pfile, bool spread)
 	peerdma_file_put(pfile);
 }
 
-/* The file with this id, with a reference, or NULL. */
+/* The file with this id, referenced, or NULL. */
 struct peerdma_file *peerdma_file_get(struct peerdma_ctx *ctx, u32 id)
 {
 	struct peerdma_file *pfile;
@@ -98,7 +97,7 @@ static int file_remove(struct peerdma_ctx *ctx, u32 id, bool shown)
 	return 0;
 }
 
-/* Closing: nobody else can look an id up any more. */
+/* Called by close: no other thread can look up an id any more. */
 void peerdma_files_remove(struct peerdma_ctx *ctx)
 {
 	struct peerdma_entry *entry;
@@ -106,7 +105,7 @@ void peerdma_files_remove(struct peerdma_ctx *ctx)
 	bool spread = false;
 	unsigned long id;
 
-	/* One callback is waited for, behind those of all others. */
+	/* All callbacks are queued first, so that only the last one is waited for. */
 	xa_for_each(&ctx->files.all, id, entry) {
 		spread |= file_kill(file_of(entry));
 		cond_resched();

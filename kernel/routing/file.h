@@ -11,18 +11,18 @@
 #include "routing/target.h"
 
 /**
- * struct peerdma_file - a file as a process knows it by a number
- * @entry: of the open file's files
- * @ref: keeps @file open: one reference of the table's, one of each request
+ * struct peerdma_file - a registered file
+ * @entry: in the open file's files
+ * @ref: keeps @file open: one reference of the table, one of each request
  * @file: a regular file or a block device
- * @attrs: what it is
- * @rcu: frees the struct after those who have just looked it up
+ * @attrs: what was found out about it
+ * @rcu: frees the struct after lookups under RCU have ended
  */
 struct peerdma_file {
 	struct peerdma_entry entry;
 	struct peerdma_ref ref;
 	struct file *file; /* immutable */
-	struct peerdma_file_attrs attrs; /* immutable once it can be found, but for extents_at */
+	struct peerdma_file_attrs attrs; /* immutable once shown, except extents_at */
 	struct rcu_head rcu;
 };
 

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A leaf's queue, kept from merging while a route goes through it.
+ * Disables request merging on a leaf's queue while a route goes through it.
  *
- * Since v6.17 the first segment of a request chooses how all of it is mapped for DMA. The block
- * layer joins adjacent bios into one request and asks nobody whether one of them has peer pages: so
- * nothing at all may be joined on such a queue. QUEUE_FLAG_NOMERGES says so, and each way to merge
- * (plug, software queue, scheduler, zone) looks at it.
+ * Since v6.17 the first segment of a request decides how all of it is mapped for DMA. The block
+ * layer merges adjacent bios into one request without checking for peer pages. So no bio may be
+ * merged on such a queue. All merge paths (plug, software queue, scheduler, zone) check
+ * QUEUE_FLAG_NOMERGES.
  *
- * Looks, and then merges: who has looked before the flag was set may still find a request of ours
- * in a queue and join it. Everybody who looks is inside the queue's usage counter. So after the
- * flag was set, and before the first request of ours is sent, the queue is frozen and thawed once.
- * Freezing waits for the storage; like all that waits for another device it is only tried
- * (Documentation/locking.md, "Locks of other devices"), and the others have the queue to themselves
- * between two tries. A worker of high priority freezes and thaws: if the caller did, a caller that
- * gets no CPU would keep the queue frozen for all others.
+ * Draining. A task may check the flag before it is set, and then merge its bio into a queued
+ * request of a route. Such tasks are inside the queue's usage counter. So after the flag is set,
+ * and before the first request of the route, the queue is frozen and thawed once. Freezing waits
+ * for the storage. Like all that waits for another device it is only tried
+ * (Documentation/locking.md, "Locks of other devices"), and between two tries other tasks have the
+ * queue. A high-priority worker freezes and thaws: a caller that gets no CPU would keep the queue
+ * frozen for all others.
  *
- * The flag is also a file of sysfs, nomerges, and whoever writes there clears it. No value that can
- * be written sets both it and NOXMERGES, which says less than it and costs nothing beside it. So
- * both together (they read as 3) are ours, and if one is missing somebody has written, and has
- * said what they want when we are done. It is looked for before each request, as the rest of the
- * stack is: peerdma_stack_is_unchanged(). Then the route is taken anew, which begins here. That the
- * flags are there is not enough: somebody else may have just set them again, and still be draining.
- * So a route also remembers the how-manieth time of setting them it has drained.
+ * Writes to sysfs. The flag is the attribute nomerges, and a write there clears it. No value that
+ * can be written sets both it and NOXMERGES, which is weaker and costs nothing beside it. So this
+ * module sets both (they read as 3). If one is missing, a user has written, and that value is
+ * restored at the end. The flags are checked before each request, with the rest of the stack:
+ * peerdma_stack_is_unchanged(). If they are missing, the route is created again, which sets them.
+ * Their presence does not suffice: another route may have just set them and still be draining. So
+ * each route records the generation of the flags that it has drained.
  *
  * Where the kernel sets REQ_NOMERGE for bios with peer pages, none of this is needed. Up to v7.2 it
- * does so for pages of user memory only, not for those of a bvec iterator, by which ours go:
+ * does so for user memory only, not for bvec iterators, which this module uses:
  * Documentation/upstream/bio-iov-bvec-nomerge. md clears the flag again (md-nomerge, beside it).
  */
 #include <linux/blk-mq.h>
@@ -40,13 +40,13 @@
 #include "memory/provider.h"
 #include "routing/queue.h"
 
-#define TRY HZ /* others wait so long at most, and then have as long for themselves */
+#define TRY HZ /* the longest try; other tasks then have the queue for as long */
 
 static DEFINE_MUTEX(guards_mutex);
 static LIST_HEAD(guards);
 static struct workqueue_struct *freeze_wq;
 
-/* What keeps bios with peer pages from being merged; found out once. */
+/* What keeps bios with peer pages from being merged. Determined once. */
 static enum { UNKNOWN, KERNEL, GUARD } keeper = UNKNOWN;
 
 static struct peerdma_guard *guard_find(struct request_queue *queue)
@@ -61,7 +61,7 @@ static struct peerdma_guard *guard_find(struct request_queue *queue)
 	return NULL;
 }
 
-/* Set both flags. One that is missing was never set, or somebody has written since. */
+/* Sets both flags. A missing flag was never set, or a user has written the attribute since. */
 static void guard_set_flags(struct peerdma_guard *kept)
 {
 	unsigned long flags = set_mask_bits(&kept->queue->queue_flags, 0UL, PEERDMA_QUEUE_GUARD);
@@ -74,7 +74,7 @@ static void guard_set_flags(struct peerdma_guard *kept)
 	}
 }
 
-/* Put back what was there, unless somebody has written since: then that stays. */
+/* Restores the earlier flags, unless a user has written the attribute since. */
 static void guard_restore_flags(struct peerdma_guard *kept)
 {
 	unsigned long old = READ_ONCE(kept->queue->queue_flags);
@@ -86,7 +86,7 @@ static void guard_restore_flags(struct peerdma_guard *kept)
 		;
 }
 
-/* The work of freezing may still run when the last route has gone, and the other way around. */
+/* The freezing work may still run when the last route has ended, and the other way round. */
 static void guard_free_if_unused(struct peerdma_guard *kept)
 {
 	lockdep_assert_held(&guards_mutex);
@@ -94,12 +94,12 @@ static void guard_free_if_unused(struct peerdma_guard *kept)
 		kfree(kept);
 }
 
-/* True if every task has left that was inside the queue when this began. */
+/* True if all tasks have left that were inside the queue when this began. */
 static bool queue_try_drain(struct request_queue *queue)
 {
 	bool empty;
 
-	/* Inside while it is being frozen: who removes the disk waits, so its driver stays. */
+	/* With this reference, removing the disk waits, so its driver stays during the freeze. */
 	if (!percpu_ref_tryget_live(&queue->q_usage_counter))
 		return false;
 	blk_freeze_queue_start(queue);
@@ -109,7 +109,7 @@ static bool queue_try_drain(struct request_queue *queue)
 	return empty;
 }
 
-/* What is set when this begins has been drained when the queue was empty. */
+/* The flags that were set before this began are drained once the queue was empty. */
 static void guard_freeze(struct work_struct *work)
 {
 	struct peerdma_guard *kept = container_of(work, struct peerdma_guard, freeze);
@@ -125,7 +125,7 @@ static void guard_freeze(struct work_struct *work)
 	mutex_lock(&guards_mutex);
 	kept->next_freeze = jiffies + (jiffies - began);
 	if (empty) {
-		/* A caller that reads it sends something: pairs with guard_drain(). */
+		/* The reader submits requests: pairs with guard_drain(). */
 		smp_store_release(&kept->drained, set);
 	}
 	kept->freezing = false;
@@ -134,7 +134,7 @@ static void guard_freeze(struct work_struct *work)
 	blk_put_queue(queue);
 }
 
-/* Freezes a queue once at a time, and not for as long after a try as the try took. */
+/* Freezes a queue once at a time, with a pause after each try as long as the try. */
 static void guard_start_freeze(struct peerdma_guard *kept)
 {
 	mutex_lock(&guards_mutex);
@@ -146,13 +146,13 @@ static void guard_start_freeze(struct peerdma_guard *kept)
 	mutex_unlock(&guards_mutex);
 }
 
-/* Returns when the queue was empty once since its flags were set for the set-th time. */
+/* Returns when the queue has been empty after its flags were set for the @set-th time. */
 static int guard_drain(struct peerdma_provider *provider, struct peerdma_guard *kept,
 		       unsigned int set)
 {
 	int err;
 
-	/* A queue that is dying lets nothing in any more. Pairs with guard_freeze(). */
+	/* A dying queue admits no task. Pairs with guard_freeze(). */
 	while (smp_load_acquire(&kept->drained) < set && !blk_queue_dying(kept->queue)) {
 		guard_start_freeze(kept);
 		err = peerdma_provider_pause(provider);
@@ -163,9 +163,9 @@ static int guard_drain(struct peerdma_provider *provider, struct peerdma_guard *
 }
 
 /*
- * Returns 1 if a bio that takes its page from a bvec iterator gets REQ_NOMERGE, 0 if not, or
- * -errno. bio_iov_bvec_set() is not exported, bio_iov_iter_get_pages() not on all kernels. So a
- * passthrough request is made, and never sent.
+ * Returns 1 if a bio that takes its pages from a bvec iterator gets REQ_NOMERGE, 0 if not, or
+ * -errno. bio_iov_bvec_set() is not exported, and bio_iov_iter_get_pages() not on all kernels. So a
+ * passthrough request is built, and never sent.
  */
 static int queue_probe_nomerge(struct request_queue *queue, struct page *page)
 {
@@ -187,7 +187,7 @@ static int queue_probe_nomerge(struct request_queue *queue, struct page *page)
 	return ret;
 }
 
-/* Asks again next time if there was no request to be had. */
+/* Tries again next time if no request could be allocated. */
 static void queue_find_keeper(struct request_queue *queue, struct page *page)
 {
 	int peer, host;
@@ -195,17 +195,17 @@ static void queue_find_keeper(struct request_queue *queue, struct page *page)
 	if (!queue_is_mq(queue))
 		return;
 	peer = queue_probe_nomerge(queue, page);
-	/* If every such bio gets it, that says nothing about those of files. */
+	/* If host memory gets it too, passthrough tells nothing about bios of files. */
 	host = queue_probe_nomerge(queue, ZERO_PAGE(0));
 	if (peer >= 0 && host >= 0)
 		WRITE_ONCE(keeper, peer && !host ? KERNEL : GUARD);
 }
 
 /**
- * peerdma_queue_is_nomerge - does the kernel itself never merge a bio that has peer pages
+ * peerdma_queue_is_nomerge - does the kernel itself never merge bios with peer pages?
  * @queue: of a leaf
  * @page: of a provider
- * Return: true if such a bio, as a filesystem or a block device makes it, is not merged.
+ * Return: true if such a bio of a filesystem or a block device is not merged.
  */
 bool peerdma_queue_is_nomerge(struct request_queue *queue, struct page *page)
 {
@@ -214,7 +214,6 @@ bool peerdma_queue_is_nomerge(struct request_queue *queue, struct page *page)
 	return READ_ONCE(keeper) == KERNEL;
 }
 
-/* In debugfs. */
 void peerdma_nomerge_show(struct seq_file *seq)
 {
 	static const char *const names[] = {
@@ -227,8 +226,8 @@ void peerdma_nomerge_show(struct seq_file *seq)
 }
 
 /**
- * peerdma_queue_guard - from now on nothing is merged on a queue
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * peerdma_queue_guard - disable merging on a queue
+ * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @queue: of a leaf; referenced until it is unguarded
  * @set: filled, for peerdma_queue_guarded()
  * Return: the guard, or ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
@@ -264,8 +263,8 @@ struct peerdma_guard *peerdma_queue_guard(struct peerdma_provider *provider,
 }
 
 /**
- * peerdma_queue_unguard - a route that went through a queue has ended
- * @kept: from peerdma_queue_guard(); nothing of the route's is under way on the queue
+ * peerdma_queue_unguard - a route through a queue has ended
+ * @kept: from peerdma_queue_guard(); no request of the route is on the queue
  */
 void peerdma_queue_unguard(struct peerdma_guard *kept)
 {
@@ -284,7 +283,7 @@ int peerdma_queues_init(void)
 	return freeze_wq ? 0 : -ENOMEM;
 }
 
-/* When all routes have gone. Waits for a try that is under way. */
+/* Called when all routes have ended. Waits for a freeze that is running. */
 void peerdma_queues_exit(void)
 {
 	destroy_workqueue(freeze_wq);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Queues that merge nothing.
+ * Queues without request merging.
  */
 #ifndef PEERDMA_QUEUE_H
 #define PEERDMA_QUEUE_H
@@ -13,17 +13,17 @@ struct peerdma_provider;
 struct seq_file;
 
 /**
- * struct peerdma_guard - a queue that merges nothing: queue.c; lives as long as it has users or is
+ * struct peerdma_guard - a queue without request merging: queue.c; exists while it has users or is
  *	being frozen
- * @link: in the list of them
+ * @link: in the list of guards
  * @queue: each of @users has a reference, and so has @freeze
- * @users: routes that go through it
- * @before: its merge flags, to be put back
+ * @users: number of routes through it
+ * @before: its merge flags, to be restored
  * @freeze: tries to freeze the queue, and thaws it
  * @freezing: @freeze is queued or runs
  * @next_freeze: jiffies before which it must not be frozen again
- * @set: how often the flags had to be set
- * @drained: what @set was when the queue was frozen last
+ * @set: generation of the flags: how often they were set
+ * @drained: the generation at the last successful freeze
  *
  * All but @queue is protected by queue.c's lock; @set and @drained are also read without it.
  */
@@ -48,7 +48,7 @@ void peerdma_nomerge_show(struct seq_file *seq);
 int peerdma_queues_init(void);
 void peerdma_queues_exit(void);
 
-/* False: whoever guards it has to do so again, or the drive has gone. */
+/* False: the flags must be set again, or the drive is gone. */
 static inline bool peerdma_queue_guarded(const struct peerdma_guard *guard, unsigned int set)
 {
 	return (READ_ONCE(guard->queue->queue_flags) &

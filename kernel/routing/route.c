@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * May this disk reach this provider directly? Decided before anything is submitted, because nothing
- * below asks: BLK_FEAT_PCI_P2PDMA is looked at for user pages only, and a driver that never learned
- * of P2PDMA pages would hand its device a wrong address or touch the BAR with the CPU. A mirror is
- * worse: md may acknowledge a write of which one leg has failed. So every leaf must be the disk of
- * a PCI function, whose driver announces the feature, to which the kernel knows a way, and which
- * can really map a page of the provider. Of a disk that is reached over a network it is the network
- * card's function: fabric.c.
- *
- * A way that is open is remembered as a route, by the diskseq of its top, which no other disk ever
- * has. A request holds it while it runs. Before each use it is compared with what is there now:
- * stack.c. The devices behind the leaves and the paths to them stay the same as long as the disks
- * do.
+ * Routes: open ways from a disk to a provider, kept by the diskseq of the top disk, which no other
+ * disk ever gets. A request references its route while it runs. Before each use a route is compared
+ * with the current stack: stack.c. The devices of the leaves and the paths to them do not change
+ * while the disks exist.
  */
 #include <linux/blkdev.h>
-#include <linux/device.h>
 #include <linux/fs.h>
 #include <linux/jiffies.h>
-#include <linux/pci-p2pdma.h>
-#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -26,142 +15,18 @@
 
 #include "compat/compat.h"
 #include "base/checks.h"
-#include "base/dma.h"
 #include "base/ids.h"
 #include "base/pair.h"
 #include "base/work.h"
 #include "memory/provider.h"
-#include "routing/fabric.h"
 #include "routing/queue.h"
 #include "routing/route.h"
 #include "routing/share.h"
 #include "routing/stack.h"
 
-#define IDLE (5 * HZ) /* a route that was not used so long is dropped */
-#define ROUTE_STAMP HZ /* how often its use is noted: all CPUs share that cache line */
-#define UNSTEADY (2 * HZ) /* a network's way that keeps changing so long is none */
-
-/* Map a page for the device while its driver stays and its IOMMU domain is the same. */
-static int route_trial_map(struct peerdma_provider *provider, struct device *dev, struct page *page,
-			   u32 *map)
-{
-	u64 addr;
-	int err;
-
-	while (!device_trylock(dev)) {
-		err = peerdma_provider_pause(provider);
-		if (err)
-			return err;
-	}
-	err = dev->driver ? peerdma_dma_trial_map(dev, page, map, &addr) : -ENXIO;
-	device_unlock(dev);
-	return err;
-}
-
-static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_disk *leaf,
-			      struct page *page)
-{
-	struct device *client = &leaf->pdev->dev;
-	u32 reason = peerdma_disk_reason(leaf);
-
-	if (reason)
-		return reason;
-	leaf->result.distance = pci_p2pdma_distance(provider->pdev, client, false);
-	if (leaf->result.distance < 0)
-		return PEERDMA_REASON_DISTANCE;
-	switch (route_trial_map(provider, client, page, &leaf->result.map)) {
-	case 0:
-		return PEERDMA_REASON_NONE;
-	case -ENODEV:
-		return PEERDMA_REASON_REVOKED;
-	default:
-		return PEERDMA_REASON_MAPPING;
-	}
-}
-
-static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_disk *leaf,
-			     struct page *page)
-{
-	leaf->domain = pci_domain_nr(leaf->pdev->bus);
-	leaf->bdf = pci_dev_id(leaf->pdev);
-	leaf->result.reason = route_check_client(provider, leaf, page);
-	pci_dev_put(leaf->pdev);
-	leaf->pdev = NULL;
-}
-
-/* By its function, once that is known. In software there is none, and nothing to map. */
-static void route_check_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
-			       struct page *page)
-{
-	struct peerdma_fabric_end end = {};
-
-	if (!leaf->lookup)
-		return;
-	leaf->result.reason = peerdma_fabric_resolve(provider, leaf->lookup, &end);
-	leaf->lookup = NULL;
-	if (leaf->result.reason)
-		return;
-	if (!end.software) {
-		leaf->pdev = end.pdev;
-		route_check_leaf(provider, leaf, page);
-		return;
-	}
-	leaf->result.map = PEERDMA_MAP_SOFTWARE;
-	leaf->result.reason = peerdma_disk_reason(leaf);
-}
-
-/**
- * peerdma_route_check - walk a stack and judge each disk of it
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
- * @file: open
- * @bdev: where its bytes are, or NULL: on another machine
- * @page: any page of the provider
- * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
- */
-struct peerdma_stack *peerdma_route_check(struct peerdma_provider *provider, struct file *file,
-					  struct block_device *bdev, struct page *page)
-{
-	struct peerdma_stack *stack = bdev ? peerdma_stack_walk(provider, bdev->bd_disk) :
-					     peerdma_share_walk(file_inode(file));
-	unsigned int i;
-
-	if (IS_ERR(stack))
-		return stack;
-	for (i = 0; i < stack->nr; i++) {
-		if (stack->disks[i].kind == PEERDMA_DISK_LEAF)
-			route_check_leaf(provider, &stack->disks[i], page);
-		else if (peerdma_disk_is_leaf(&stack->disks[i]))
-			route_check_fabric(provider, &stack->disks[i], page);
-	}
-	return stack;
-}
-
-/* By the CPU is farther than any way of a device's own. */
-static bool result_is_farther(const struct peerdma_route_result *one,
-			      const struct peerdma_route_result *other)
-{
-	if (one->map == PEERDMA_MAP_SOFTWARE || other->map == PEERDMA_MAP_SOFTWARE)
-		return other->map != PEERDMA_MAP_SOFTWARE;
-	return one->distance > other->distance;
-}
-
-/**
- * peerdma_route_worst - the disk that says what the whole stack is
- * @stack: judged
- * Return: the first that refuses, else the leaf that is farthest away.
- */
-const struct peerdma_disk *peerdma_route_worst(const struct peerdma_stack *stack)
-{
-	const struct peerdma_disk *disk, *found = stack->disks;
-
-	for (disk = stack->disks; disk < stack->disks + stack->nr; disk++) {
-		if (disk->result.reason)
-			return disk;
-		if (result_is_farther(&disk->result, &found->result))
-			found = disk;
-	}
-	return found;
-}
+#define ROUTE_IDLE (5 * HZ) /* after this time without use a route is dropped */
+#define ROUTE_STAMP HZ /* granularity of that time: all CPUs share the cache line */
+#define ROUTE_UNSTEADY (2 * HZ) /* after this time a network route that keeps changing is refused */
 
 static void route_unguard_leaves(struct peerdma_stack *stack, unsigned int nr)
 {
@@ -171,8 +36,8 @@ static void route_unguard_leaves(struct peerdma_stack *stack, unsigned int nr)
 	}
 }
 
-/* md clears REQ_NOMERGE of each bio that it sends on. */
-static bool stack_has_md(const struct peerdma_stack *stack)
+/* md clears REQ_NOMERGE of each bio that it forwards. */
+static bool route_has_md(const struct peerdma_stack *stack)
 {
 	const struct peerdma_disk *disk;
 
@@ -187,7 +52,7 @@ static bool stack_has_md(const struct peerdma_stack *stack)
 static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack,
 			      struct page *page)
 {
-	bool md = stack_has_md(stack);
+	bool md = route_has_md(stack);
 	struct peerdma_guard *kept;
 	struct peerdma_disk *disk;
 	unsigned int i;
@@ -196,7 +61,7 @@ static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_
 		disk = &stack->disks[i];
 		if (!peerdma_disk_is_leaf(disk) || disk->kind == PEERDMA_DISK_SHARE)
 			continue;
-		/* Asking may read the page, which registers do not bear. */
+		/* peerdma_queue_is_nomerge() may read the page, which is not safe for registers. */
 		if (!md && provider->prefetchable && peerdma_queue_is_nomerge(disk->queue, page))
 			continue;
 		kept = peerdma_queue_guard(provider, disk->queue, &disk->guard_set);
@@ -210,8 +75,8 @@ static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_
 }
 
 /*
- * A route comes to life, after it has been judged and before it is used, and ends, when nobody uses
- * it any more: in between its leaves' queues are referenced, and merge nothing. Both may sleep.
+ * From route_begin() to route_end() the leaves' queues are referenced and do not merge. Both may
+ * sleep.
  */
 static void route_end(struct work_struct *work)
 {
@@ -223,7 +88,7 @@ static void route_end(struct work_struct *work)
 	kfree(route);
 }
 
-/* The last put, in any context. A request that has found the route by RCU may still look at it. */
+/* The last put, in any context. A lookup under RCU may still read the route. */
 static void route_release(struct percpu_ref *refs)
 {
 	struct peerdma_route *route = container_of(refs, struct peerdma_route, refs);
@@ -247,7 +112,7 @@ static char *route_leaf_names(const struct peerdma_stack *stack)
 	return names;
 }
 
-/* Where the requests that are counted from now on end; without memory for it the old one stays. */
+/* Names the leaves for the pair's counters. Without memory the old names stay. */
 static void route_name_leaves(struct peerdma_provider *provider, struct peerdma_pair *pair,
 			      const struct peerdma_stack *stack)
 {
@@ -257,7 +122,7 @@ static void route_name_leaves(struct peerdma_provider *provider, struct peerdma_
 		peerdma_pair_rename(&provider->pairs, pair, stack->disks[0].name, names);
 }
 
-/* With the table's reference. After a success the stack is the route's. */
+/* The route has the table's reference, and owns the stack after a success. */
 static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 					 struct peerdma_stack *stack, struct page *page)
 {
@@ -289,14 +154,14 @@ err_route:
 	return ERR_PTR(err);
 }
 
-/* NULL of NULL. */
+/* NULL for NULL. */
 static struct peerdma_route *route_of(struct peerdma_entry *entry)
 {
 	static_assert(!offsetof(struct peerdma_route, entry));
 	return container_of(entry, struct peerdma_route, entry);
 }
 
-/* Off the table, by whoever comes first. */
+/* Takes the route off the table. Any number of callers. */
 static void route_forget(struct peerdma_provider *provider, struct peerdma_route *route)
 {
 	if (peerdma_ids_remove(&provider->routes, &route->entry))
@@ -304,8 +169,8 @@ static void route_forget(struct peerdma_provider *provider, struct peerdma_route
 }
 
 /*
- * Into the table, with a reference for the caller. If another route is there already, or there is
- * no memory, this one is used only once.
+ * Inserts the route, with a reference for the caller. If there is a route already, or no memory,
+ * this one is used only once.
  */
 static void route_insert(struct peerdma_provider *provider, u64 id, struct peerdma_route *route)
 {
@@ -314,10 +179,10 @@ static void route_insert(struct peerdma_provider *provider, u64 id, struct peerd
 	if (peerdma_ids_insert(&provider->routes, &route->entry))
 		percpu_ref_kill(&route->refs);
 	else
-		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+		queue_delayed_work(peerdma_wq, &provider->prune, ROUTE_IDLE);
 }
 
-/* The route of this number, if it is known and still so, with a reference; or NULL. */
+/* The route with this id, referenced, if it exists and is unchanged; or NULL. */
 static __always_inline struct peerdma_route *route_find(struct peerdma_provider *provider, u64 id)
 {
 	struct peerdma_route *route;
@@ -340,8 +205,8 @@ static __always_inline struct peerdma_route *route_find(struct peerdma_provider 
 }
 
 /**
- * peerdma_route_lookup - the route from a block device to a provider, if it is known and still so
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * peerdma_route_lookup - the known, unchanged route from a block device to a provider
+ * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @bdev: of an open file
  * Return: a route with a reference, or NULL. Does not sleep.
  */
@@ -351,14 +216,14 @@ struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
 	return route_find(provider, bdev->bd_disk->diskseq);
 }
 
-/* Why there is no route, if it is not that the way is closed. */
+/* For a failure that is not a verdict on the way. */
 static struct peerdma_route *route_error(struct peerdma_route_result *result, int err)
 {
 	result->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
 	return ERR_PTR(err);
 }
 
-/* What speaks against a way if it never stays the same. */
+/* The reason for a way that keeps changing. */
 static u32 route_unsteady_reason(const struct peerdma_stack *stack)
 {
 	const struct peerdma_disk *disk;
@@ -371,8 +236,8 @@ static u32 route_unsteady_reason(const struct peerdma_stack *stack)
 }
 
 /*
- * The whole look, and a route if the way is open, with the table's reference only. ERR_PTR of
- * -EAGAIN: it changed meanwhile.
+ * Walks and judges the stack, and makes a route, with the table's reference only, if the way is
+ * open. ERR_PTR of -EAGAIN: the stack changed meanwhile.
  */
 static struct peerdma_route *route_probe(struct peerdma_provider *provider, struct file *file,
 					 struct block_device *bdev, struct page *page,
@@ -399,8 +264,9 @@ static struct peerdma_route *route_probe(struct peerdma_provider *provider, stru
 }
 
 /*
- * Look until it stays the same meanwhile. Routes of the machine may change all the time: each is a
- * change, and whoever destroys the buffer waits for this.
+ * Probes until the stack does not change meanwhile. The machine's IP routes may change all the
+ * time, each is a change, and destroying the buffer waits for this: so it gives up after
+ * ROUTE_UNSTEADY.
  */
 static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *provider,
 						      struct file *file, struct block_device *bdev,
@@ -413,7 +279,7 @@ static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *p
 	int err;
 
 	while ((route = route_probe(provider, file, bdev, page, result)) == ERR_PTR(-EAGAIN)) {
-		/* One look may take longer, while a queue becomes empty. */
+		/* The first probe is not timed: it may wait for a queue to drain. */
 		if (!changes++)
 			begun = jiffies;
 		err = peerdma_provider_pause(provider);
@@ -421,7 +287,7 @@ static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *p
 			result->reason = PEERDMA_REASON_REVOKED;
 			return ERR_PTR(err);
 		}
-		if (result->reason && changes > 2 && time_after(jiffies, begun + UNSTEADY))
+		if (result->reason && changes > 2 && time_after(jiffies, begun + ROUTE_UNSTEADY))
 			return ERR_PTR(peerdma_reason_errno(result->reason));
 	}
 	return route;
@@ -429,12 +295,11 @@ static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *p
 
 /**
  * peerdma_route_get - the route from a block device to a provider
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @bdev: of an open file
  * @page: any page of the provider
- * @result: filled in, whatever is returned
- * Return: a route with a reference, or ERR_PTR of the errno that goes with the verdict's reason or
- * of -ENOMEM.
+ * @result: filled, whatever is returned
+ * Return: a route with a reference, or ERR_PTR of the errno for the verdict's reason or of -ENOMEM.
  */
 struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 					struct block_device *bdev, struct page *page,
@@ -453,23 +318,24 @@ struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 	return route;
 }
 
-#define SHARE BIT_ULL(62) /* and its superblock's number: no diskseq gets there */
+#define ROUTE_SHARE BIT_ULL(62) /* plus the superblock's number; no diskseq is that large */
 
 /**
  * peerdma_route_get_share - the route from a file of a share to a provider
- * @provider: its range must stay while this runs: hold a usage reference of it or of a buffer
+ * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @file: of NFS
  * @page: any page of the provider
- * @result: filled in, whatever is returned
- * Return: as of peerdma_route_get().
+ * @result: filled, whatever is returned
+ * Return: as peerdma_route_get().
  *
- * How its bytes go is asked each time. What is remembered is by which device, of an address.
+ * How the bytes would go is probed each time. The route only records which device leads to the
+ * address.
  */
 struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider, struct file *file,
 					      struct page *page,
 					      struct peerdma_route_result *result)
 {
-	u64 id = SHARE | file_inode(file)->i_sb->s_dev;
+	u64 id = ROUTE_SHARE | file_inode(file)->i_sb->s_dev;
 	char address[PEERDMA_SHARE_ADDRESS] = {};
 	struct peerdma_route *route;
 
@@ -500,17 +366,17 @@ static void routes_prune(struct work_struct *work)
 	struct peerdma_route *route;
 	unsigned long diskseq;
 
-	/* A request keeps its route while it lasts, whether or not the next one finds it. */
+	/* Dropping a route does not affect requests that hold it. */
 	rcu_read_lock();
 	xa_for_each(&provider->routes.all, diskseq, entry) {
 		route = route_of(entry);
 		if (!peerdma_stack_is_unchanged(route->stack) ||
-		    time_after_eq(jiffies, READ_ONCE(route->used) + IDLE))
+		    time_after_eq(jiffies, READ_ONCE(route->used) + ROUTE_IDLE))
 			route_forget(provider, route);
 	}
 	rcu_read_unlock();
 	if (!xa_empty(&provider->routes.all))
-		queue_delayed_work(peerdma_wq, &provider->prune, IDLE);
+		queue_delayed_work(peerdma_wq, &provider->prune, ROUTE_IDLE);
 }
 
 void peerdma_routes_init(struct peerdma_provider *provider)
@@ -518,7 +384,7 @@ void peerdma_routes_init(struct peerdma_provider *provider)
 	INIT_DELAYED_WORK(&provider->prune, routes_prune);
 }
 
-/* All of them, when nobody can make another. */
+/* Drops all routes, when none can be created any more. */
 void peerdma_routes_release(struct peerdma_provider *provider)
 {
 	struct peerdma_entry *entry;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The way from a disk to a provider.
+ * Routes: open ways from a disk to a provider.
  */
 #ifndef PEERDMA_ROUTE_H
 #define PEERDMA_ROUTE_H
@@ -17,15 +17,15 @@ struct page;
 struct peerdma_provider;
 
 /**
- * struct peerdma_route - a way from a disk to a provider that is open, while it is
- * @entry: of the provider's routes; its id is the diskseq of the top disk
- * @refs: one of each request that uses it, and one of the provider's table, which ends by a kill
- * @used: jiffies when it was last asked for, to within ROUTE_STAMP
- * @free: what the last put starts
- * @stack: what was found; immutable
+ * struct peerdma_route - an open way from a disk to a provider
+ * @entry: in the provider's routes; its id is the diskseq of the top disk
+ * @refs: one of each request, and one of the provider's table, which ends by a kill
+ * @used: jiffies of its last use, to within ROUTE_STAMP
+ * @free: started by the last put
+ * @stack: the judged stack; immutable
  * @result: of the leaf that is farthest away; immutable
  * @pair: counts the requests; immutable
- * @software: bytes go through the CPU at a leaf, and count as that; immutable
+ * @software: the CPU copies the bytes at a leaf, and they count as copied; immutable
  */
 struct peerdma_route {
 	struct peerdma_entry entry;
@@ -50,7 +50,7 @@ struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider,
 struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
 					   struct block_device *bdev);
 
-/* From any context. */
+/* Any context. */
 static inline void peerdma_route_put(struct peerdma_route *route)
 {
 	percpu_ref_put(&route->refs);

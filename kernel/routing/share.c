@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Files that another machine shares: NFS. There is no disk. What takes the place of one is the
- * superblock, as a leaf by itself, whose bytes are moved by whatever device leads to the server.
- * How they would go is asked before each request, of a module that knows NFS: nfs.c. Only by which
- * device is remembered, as of any other leaf that is reached by RDMA: fabric.c.
+ * Files of NFS. There is no disk: the superblock takes its place, as the only leaf, and the device
+ * that leads to the server moves the bytes. How they would go is asked before each request, of a
+ * module that knows NFS: nfs.c. Only the device is remembered, as for any leaf that is reached by
+ * RDMA: fabric.c.
  */
 #include <linux/export.h>
 #include <linux/mutex.h>
@@ -18,11 +18,11 @@
 
 DEFINE_STATIC_SRCU(inside);
 static const struct peerdma_share_ops __rcu *answers;
-static DEFINE_MUTEX(share_mutex); /* of who registers */
+static DEFINE_MUTEX(share_mutex); /* serializes register and unregister */
 
 /**
- * peerdma_share_register - from now on there are answers
- * @ops: until peerdma_share_unregister()
+ * peerdma_share_register - register the module that knows NFS
+ * @ops: must stay until peerdma_share_unregister()
  * Return: 0 or -EBUSY.
  */
 int peerdma_share_register(const struct peerdma_share_ops *ops)
@@ -39,7 +39,7 @@ int peerdma_share_register(const struct peerdma_share_ops *ops)
 }
 EXPORT_SYMBOL_GPL(peerdma_share_register);
 
-/* Returns when nobody is inside the ops any more. */
+/* Returns when no call of the ops is running. */
 void peerdma_share_unregister(void)
 {
 	mutex_lock(&share_mutex);
@@ -50,9 +50,9 @@ void peerdma_share_unregister(void)
 EXPORT_SYMBOL_GPL(peerdma_share_unregister);
 
 /**
- * peerdma_share_probe - how would bytes of this file go now
+ * peerdma_share_probe - how would bytes of this file go now?
  * @inode: of NFS
- * @address: of PEERDMA_SHARE_ADDRESS bytes; filled, if there is no reason against it
+ * @address: of PEERDMA_SHARE_ADDRESS bytes; filled if the result is 0
  * Return: enum peerdma_reason.
  */
 u32 peerdma_share_probe(struct inode *inode, char *address)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Between peerdma.ko and a module that knows a network filesystem: peerdma_nfs.ko. The core loads
- * and works without it.
+ * Interface between peerdma.ko and a module that knows a network filesystem: peerdma_nfs.ko. The
+ * core loads and works without it.
  */
 #ifndef PEERDMA_SHARE_H
 #define PEERDMA_SHARE_H
@@ -14,10 +14,10 @@
 struct peerdma_stack;
 
 /**
- * struct peerdma_share_ops - answers of a module that knows NFS
- * @probe: how would bytes of this file go now, if they were asked for; the server's address into
- *	@address, of PEERDMA_SHARE_ADDRESS bytes, as peerdma_fabric_lookup() takes it; returns enum
- *	peerdma_reason. Does not wait for the network.
+ * struct peerdma_share_ops - operations of a module that knows NFS
+ * @probe: how would bytes of this file go now? Writes the server's address into @address, of
+ *	PEERDMA_SHARE_ADDRESS bytes, as peerdma_fabric_lookup() takes it; returns enum
+ *	peerdma_reason. Does not wait for the network
  */
 struct peerdma_share_ops {
 	u32 (*probe)(struct inode *inode, char *address);

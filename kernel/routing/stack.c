@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which disks are below a disk. A leaf is the disk of a PCI function itself, or a namespace of NVMe
- * over Fabrics, of which fabric.c finds out which PCI function moves its bytes. A level is made of
- * others: md and device-mapper, whose disks have a directory "slaves" with a link to each disk or
- * partition that they have opened. The kernel keeps it for people; here it is read as an object,
- * never by a path, so that it does not matter what a container has mounted on /sys. NVMe multipath
- * has no such links: its disk nvme1n2 is above each hidden disk nvme1c*n2, which are the paths.
+ * Finds the disks below a disk. A leaf is the disk of a PCI function, or a namespace of NVMe over
+ * Fabrics, whose PCI function fabric.c finds. A level is made of other disks: md and device-mapper,
+ * whose disks have a directory "slaves" with a link to each disk or partition that they have
+ * opened. The directory is read as a kernel object, not by path, so a container's /sys does not
+ * matter. NVMe multipath has no such links: its disk nvme1n2 is above each hidden disk nvme1c*n2,
+ * its paths.
  *
- * A bio that goes down carries our pages with it, and no level looks at them if it only sends bios
- * on: md without parity, and device-mapper targets that promise not to wait. That promise
- * (DM_TARGET_NOWAIT: linear, striped, unstriped, switch, zero) is a queue's feature only if every
- * target of the table makes it, and it is the one thing about a table that can be seen from outside
- * of the dm module. All others (crypt, integrity, thin, cache, mirror, raid, snapshot, ...) do not
- * promise it. zero fills the buffer by the CPU, as a hole of a file does.
+ * A bio that is forwarded carries the peer pages with it. A level does not access them if it only
+ * forwards bios: md without parity, and device-mapper targets that promise not to wait. That
+ * promise (DM_TARGET_NOWAIT: linear, striped, unstriped, switch, zero) is a feature of the queue
+ * only if every target of the table makes it, and it is the only property of a table that is
+ * visible outside of the dm module. All other targets (crypt, integrity, thin, cache, mirror, raid,
+ * snapshot, ...) do not make it. zero fills the buffer by the CPU, like a hole of a file.
  *
- * That a stack is still what it was is seen without a lock. Linking and unlinking change the
- * directory's counter of revisions; md and dm link a disk before they send it anything, dm already
- * when a table is loaded, which is before it is used. A directory that is removed loses its links
- * first. A table that is replaced by another one over the same disks leaves the links alone: so the
- * promise is looked at each time as well. A path is used only after its hidden disk was added, and
- * adding and removing one is counted.
+ * Whether a stack is unchanged is checked without a lock. Linking and unlinking change the
+ * directory's revision. md and dm link a disk before they send bios to it; dm does so when a table
+ * is loaded, which is before it is used. A directory that is removed loses its links first.
+ * Replacing a table by one over the same disks does not change the links, so the promise is checked
+ * each time too. A multipath head uses a path only after its hidden disk was added, and additions
+ * and removals are counted.
  *
- * References: kernfs nodes and queues. Both belong to the kernel itself and may outlive the disk
- * and the module of its driver, which a reference on the gendisk may not.
+ * References are of kernfs nodes and queues. Both belong to the kernel itself and may outlive the
+ * disk and the module of its driver, unlike a reference of the gendisk.
  */
 #include <linux/blk-integrity.h>
 #include <linux/blkdev.h>
@@ -45,10 +45,10 @@
 #define MAX_DEPTH 8
 #define MAX_DISKS 96 /* levels and leaves */
 
-/* A disk on the way: kept, with its driver's code, until the walk is over. */
+/* A disk during the walk. It, and its driver's code, are kept until the walk is over. */
 struct stack_step {
 	struct gendisk *disk;
-	struct module *owner; /* of disk; NULL while it is not known to be kept */
+	struct module *owner; /* of disk; NULL until it is referenced */
 	unsigned int depth;
 };
 
@@ -58,7 +58,7 @@ struct stack_walk {
 	struct stack_step steps[MAX_DISKS]; /* in the order of stack->disks */
 };
 
-/* Hidden disks that came or went, as an interface of the class of all disks hears of it. */
+/* Hidden disks that were added or removed, as reported to an interface of the block class. */
 static atomic_long_t hidden_changes;
 
 static void hidden_count_change(struct device *dev)
@@ -83,9 +83,9 @@ static struct class_interface hidden_watch = {
 	.remove_dev = disk_removed,
 };
 
-static DEFINE_MUTEX(hidden_mutex); /* protects hidden_watch.class, NULL while nobody watches */
+static DEFINE_MUTEX(hidden_mutex); /* protects hidden_watch.class; NULL: no watch yet */
 
-/* From the first multipath disk on: only a disk leads to the class. */
+/* Started by the first multipath disk: the block class is reachable only through a disk. */
 static int hidden_watch_start(struct gendisk *gendisk)
 {
 	int err = 0;
@@ -133,7 +133,7 @@ static bool disk_is_hidden(const struct gendisk *gendisk)
 	return gendisk->flags & GENHD_FL_HIDDEN;
 }
 
-/* A hidden disk has no inode to be looked at. */
+/* A hidden disk has no inode to check. */
 static bool disk_is_alive(struct gendisk *gendisk)
 {
 	return disk_is_hidden(gendisk) ? !test_bit(GD_DEAD, &gendisk->state) : disk_live(gendisk);
@@ -154,7 +154,7 @@ static enum peerdma_disk_kind disk_kind(struct gendisk *gendisk, const struct pe
 		return PEERDMA_DISK_OTHER;
 	if (gendisk->major == MD_MAJOR)
 		return PEERDMA_DISK_MD;
-	/* Its major number is given out at run time; the name is its driver's own, and fixed. */
+	/* The major number is dynamic; the name is fixed by the driver. */
 	if (!strncmp(gendisk->disk_name, "dm-", 3))
 		return PEERDMA_DISK_DM;
 	if (disk_is_multipath(gendisk) && !hidden_watch_start(gendisk))
@@ -162,7 +162,7 @@ static enum peerdma_disk_kind disk_kind(struct gendisk *gendisk, const struct pe
 	return PEERDMA_DISK_OTHER;
 }
 
-/* What changes when something is linked or unlinked below; to be read before that is looked at. */
+/* Changes when a disk is linked or unlinked below. Read before the links are read. */
 static unsigned long disk_revision(const struct peerdma_disk *disk)
 {
 	if (disk->kind == PEERDMA_DISK_PATHS || disk->kind == PEERDMA_DISK_GONE)
@@ -181,17 +181,17 @@ static struct pci_dev *disk_pci_parent(struct gendisk *gendisk)
 	return dev ? pci_dev_get(to_pci_dev(dev)) : NULL;
 }
 
-/* What a disk is, as long as it is kept from going: its open_mutex is held, and it is alive. */
+/* Probes a disk that is kept from being removed: its open_mutex is held, and it is alive. */
 static int step_probe_alive(struct stack_step *step, struct peerdma_disk *disk)
 {
 	struct gendisk *gendisk = step->disk;
 
 	step->owner = gendisk->fops->owner;
-	/* Not of a disk that its driver has given up, which may stay like that for long. */
+	/* Not the queue of a disk that its driver has given up, which may exist for long. */
 	if (blk_get_queue(gendisk->queue))
 		disk->queue = gendisk->queue;
 	disk->pdev = disk->queue ? disk_pci_parent(gendisk) : NULL;
-	/* A leaf has no need of it; one whose making fails loses it without a lock. */
+	/* A leaf needs no directory. If adding it fails, the directory is freed without a lock. */
 	if (!disk->pdev && gendisk->slave_dir) {
 		disk->slaves = gendisk->slave_dir->sd;
 		kernfs_get(disk->slaves);
@@ -203,8 +203,8 @@ static int step_probe_alive(struct stack_step *step, struct peerdma_disk *disk)
 }
 
 /*
- * del_gendisk() takes this lock to make the disk dead before it lets go of its parents, its slaves
- * directory and its driver. A path that is dead is none.
+ * del_gendisk() takes open_mutex to mark the disk dead, before it drops its parents, its slaves
+ * directory and its driver. A dead path is left out.
  */
 static int step_probe(struct stack_walk *walk, struct stack_step *step, struct peerdma_disk *disk)
 {
@@ -226,7 +226,10 @@ static int step_probe(struct stack_walk *walk, struct stack_step *step, struct p
 	return err;
 }
 
-/* Once each: a disk may be below by two ways, and its partitions are the disk. False: too many. */
+/*
+ * Adds a disk once: it may be below by two ways, and its partitions count as the disk. False: too
+ * many.
+ */
 static bool walk_add(struct stack_walk *walk, struct gendisk *gendisk, unsigned int depth)
 {
 	unsigned int i, nr = walk->stack->nr;
@@ -260,7 +263,7 @@ static bool step_is_linked(struct kernfs_node *slaves, struct device *dev)
 	return same;
 }
 
-/* nvme1n2 of nvme1c3n2: the driver's own names, and fixed. */
+/* True for nvme1c3n2 below nvme1n2: the names are fixed by the driver. */
 static bool disk_is_path(struct gendisk *top, struct gendisk *gendisk)
 {
 	unsigned int subsys, head, path_subsys, path, path_head;
@@ -278,7 +281,7 @@ static bool step_is_below(struct stack_step *step, struct peerdma_disk *disk, st
 	return step_is_linked(disk->slaves, dev);
 }
 
-/* Block devices know who is above them; from above there are only the names. */
+/* A block device knows its holders. From above there are only the names of the links. */
 static void walk_add_below(struct stack_walk *walk, struct stack_step *step,
 			   struct peerdma_disk *disk)
 {
@@ -294,19 +297,19 @@ static void walk_add_below(struct stack_walk *walk, struct stack_step *step,
 		room = walk_add(walk, dev_to_bdev(dev)->bd_disk, step->depth + 1);
 	}
 	class_dev_iter_exit(&iter);
-	/* None: dm-zero alone, or what was below is gone. */
+	/* No disk below: dm-zero alone, or what was below is gone. */
 	if (!any || !room)
 		disk->result.reason = PEERDMA_REASON_STACKED;
 }
 
-/* Is it made of others, and may those be reached? */
+/* True if the disk is a level whose disks are allowed to be reached. */
 static bool disk_is_level(const struct peerdma_disk *disk)
 {
 	return !peerdma_disk_is_leaf(disk) && disk->kind != PEERDMA_DISK_GONE &&
 	       !disk->result.reason;
 }
 
-/* All paths of a head may be dead: nobody knows where its requests will go. */
+/* All paths of a head may be dead: where its requests will go is unknown then. */
 static void stack_refuse_without_leaf(struct peerdma_stack *stack)
 {
 	unsigned int i;
@@ -346,7 +349,7 @@ static void walk_end(struct stack_walk *walk)
 	}
 }
 
-/* Most stacks are one disk; the room for the largest is only for the walk. */
+/* Most stacks are one disk. The walk needs room for the largest. */
 static struct peerdma_stack *stack_shrink(struct peerdma_stack *large)
 {
 	struct peerdma_stack *stack =
@@ -359,8 +362,8 @@ static struct peerdma_stack *stack_shrink(struct peerdma_stack *large)
 }
 
 /**
- * peerdma_stack_walk - a disk and what is below it
- * @provider: of which the caller holds a usage reference; it gives up when that is killed
+ * peerdma_stack_walk - a disk and all disks below it
+ * @provider: the caller holds a usage reference; this gives up when that is killed
  * @top: a disk that the caller has open
  * Return: the stack with the reason of each level, leaves not yet judged; or ERR_PTR.
  */
@@ -388,7 +391,7 @@ struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, stru
 	return ERR_PTR(err);
 }
 
-/* Its checksums are computed by the CPU, which would have to read the BAR. */
+/* The CPU computes the checksums, for which it would read the BAR. */
 static u32 queue_integrity_reason(struct request_queue *queue)
 {
 	return blk_integrity_queue_supports_integrity(queue) ? PEERDMA_REASON_INTEGRITY :
@@ -396,7 +399,7 @@ static u32 queue_integrity_reason(struct request_queue *queue)
 }
 
 /**
- * peerdma_queue_reason - what the queue of a leaf says; it can change while the disk lives
+ * peerdma_queue_reason - the verdict on a leaf's queue, which can change while the disk exists
  * @queue: referenced
  * Return: enum peerdma_reason.
  */
@@ -408,11 +411,11 @@ u32 peerdma_queue_reason(struct request_queue *queue)
 }
 
 /**
- * peerdma_disk_reason - what the queue of a leaf says, as far as it is asked
+ * peerdma_disk_reason - the verdict on a leaf's queue, if it needs one
  * @leaf: judged, or about to be
  * Return: enum peerdma_reason.
  *
- * Where the CPU copies, no device has to reach anything.
+ * Where the CPU copies, no device has to reach the provider.
  */
 u32 peerdma_disk_reason(const struct peerdma_disk *leaf)
 {
@@ -430,7 +433,7 @@ static bool disk_is_guarded(const struct peerdma_disk *leaf)
 }
 
 /**
- * peerdma_stack_is_unchanged - is the stack of a route still what was found, and guarded
+ * peerdma_stack_is_unchanged - is the stack of a route unchanged, and guarded?
  * @stack: all of whose disks were allowed
  * Return: false if it must be walked again. A few instructions per disk, no locks.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A disk and all below it.
+ * A disk and all disks below it.
  */
 #ifndef PEERDMA_STACK_H
 #define PEERDMA_STACK_H
@@ -14,10 +14,10 @@ struct peerdma_lookup;
 struct peerdma_provider;
 
 /**
- * struct peerdma_route_result - can this disk's device reach this provider
+ * struct peerdma_route_result - can this disk's device reach this provider?
  * @reason: enum peerdma_reason
  * @map: enum peerdma_map
- * @distance: PCI distance, -1 where there is none
+ * @distance: PCI distance, -1 without one
  */
 struct peerdma_route_result {
 	u32 reason;
@@ -25,33 +25,33 @@ struct peerdma_route_result {
 	int distance;
 };
 
-/* What a disk is made of. */
+/* Kinds of disks. */
 enum peerdma_disk_kind {
-	PEERDMA_DISK_OTHER, /* what we know no way through */
-	PEERDMA_DISK_LEAF, /* a PCI function's own */
-	PEERDMA_DISK_FABRIC, /* a leaf as well: a namespace of NVMe over Fabrics */
-	PEERDMA_DISK_SHARE, /* and what is no disk: a superblock of NFS */
+	PEERDMA_DISK_OTHER, /* no known way through it */
+	PEERDMA_DISK_LEAF, /* of a PCI function itself */
+	PEERDMA_DISK_FABRIC, /* a leaf: a namespace of NVMe over Fabrics */
+	PEERDMA_DISK_SHARE, /* not a disk: a superblock of NFS */
 	PEERDMA_DISK_MD,
 	PEERDMA_DISK_DM,
 	PEERDMA_DISK_PATHS, /* NVMe multipath */
-	PEERDMA_DISK_GONE, /* a path of that, until it was removed just now */
+	PEERDMA_DISK_GONE, /* was a path, and has just been removed */
 };
 
 /**
- * struct peerdma_disk - a disk of a stack; holds nothing of its driver, which may be unloaded
- * @queue: its queue; referenced; NULL if the disk was gone already
+ * struct peerdma_disk - a disk of a stack; keeps no reference of its driver, which may be unloaded
+ * @queue: referenced; NULL if the disk was gone already
  * @slaves: of a level, the directory with a link to each disk below; referenced
- * @rev: what the counter of changes of what is below was before that was looked at
- * @pdev: of a leaf, the function that moves its bytes; referenced, only until it has been judged
- * @lookup: of a leaf over a fabric, by whom that is to be found out; only until it has been
- * @address: of a share, where its server is; ours to free
- * @guard: of a leaf of a route, its queue's; NULL if the kernel keeps our bios apart there
- * @guard_set: which time of setting the queue's flags the route has drained
- * @kind: what it is made of
- * @devt: its number
+ * @rev: the revision of @slaves, or the count of hidden disks, read before those below
+ * @pdev: of a leaf, the function that moves its bytes; referenced, only until it is judged
+ * @lookup: of a leaf over a fabric, finds @pdev; only until it is resolved
+ * @address: of a share, its server; freed with the stack
+ * @guard: of a leaf of a route, its queue's guard; NULL if the kernel does not merge its bios
+ * @guard_set: generation of the queue's flags that the route has drained
+ * @kind: enum peerdma_disk_kind
+ * @devt: device number
  * @domain: of a leaf, PCI domain
  * @bdf: of a leaf, bus << 8 | devfn
- * @result: of a leaf, whether it can be reached; of a level, @result.reason
+ * @result: the verdict; of a level only @result.reason
  * @name: as in /sys/block
  */
 struct peerdma_disk {
@@ -72,7 +72,7 @@ struct peerdma_disk {
 };
 
 /**
- * struct peerdma_stack - a disk and all below it, as they were at one moment
+ * struct peerdma_stack - a disk and all disks below it, at one moment
  * @nr: number of @disks
  * @disks: the top first, each before those below it, none twice
  */

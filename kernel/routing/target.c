@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a file is, for direct I/O: which block device has its bytes, and in which steps they can be
- * moved. A block device is itself; a regular file counts if its filesystem's direct I/O is known to
- * go to its one block device.
+ * Properties of a file for direct I/O: the block device that has its bytes, and the alignment. A
+ * block device is its own. A regular file is accepted if its filesystem is known to send direct I/O
+ * to its one block device.
  */
 #include <linux/blkdev.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/fileattr.h> /* on v6.1 not whole without fs.h */
+#include <linux/fileattr.h> /* incomplete without fs.h on v6.1 */
 #include <linux/iversion.h>
 #include <linux/magic.h>
 #include <linux/mutex.h>
@@ -35,7 +35,7 @@ static int target_resolve_block(struct inode *inode, struct peerdma_target *targ
 	return 0;
 }
 
-/* A name alone could be another filesystem's, and so could a number. */
+/* Both are compared, because another filesystem may have the same name or the same number. */
 static bool sb_is(struct super_block *sb, const char *name, unsigned long magic)
 {
 	return sb->s_magic == magic && !strcmp(sb->s_type->name, name);
@@ -56,14 +56,14 @@ static bool sb_is_nfs(struct super_block *sb)
 	return sb_is(sb, "nfs", NFS_SUPER_MAGIC) || sb_is(sb, "nfs4", NFS_SUPER_MAGIC);
 }
 
-/* On another machine, with its transport to be asked about. It has no blocks of its own. */
+/* A file on another machine: its transport is to be probed. It has no blocks of its own. */
 static int target_resolve_share(struct file *file, struct peerdma_target *target, u32 *reason)
 {
 	if (!(file->f_mode & FMODE_CAN_ODIRECT))
 		return target_refuse(reason, PEERDMA_REASON_NO_DIO);
 	/*
-	 * The transport of RDMA sends what is less than a page along with the call, by ways that do
-	 * not know peer pages.
+	 * The RDMA transport sends less than a page inline with the call, by code that does not
+	 * know peer pages.
 	 */
 	target->mem_align = PAGE_SIZE;
 	target->offset_align = PAGE_SIZE;
@@ -71,9 +71,9 @@ static int target_resolve_share(struct file *file, struct peerdma_target *target
 }
 
 /*
- * Can a file of this xfs be on another device than s_bdev? Only where it was mounted with one for
- * realtime files, which the filesystem shows among its options, and which a remount cannot change.
- * A file can become a realtime one as long as it is empty, so this is what can be remembered.
+ * True if a file of this xfs may be on another device than s_bdev. That needs a realtime device at
+ * mount time, which is among the mount options, and which a remount cannot change. An empty file
+ * can become a realtime file at any time, so only this property can be cached.
  */
 static bool sb_may_be_realtime(struct super_block *sb)
 {
@@ -121,7 +121,7 @@ static int target_resolve_regular(struct file *file, struct peerdma_target *targ
 	err = vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, 0);
 	if (err)
 		return err;
-	/* 0: this very file would go through the page cache: encrypted, verity, journalled ... */
+	/* 0: this file would go through the page cache: encrypted, verity, journalled ... */
 	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)) ||
 	    IS_ENCRYPTED(file_inode(file)) || IS_VERITY(file_inode(file)))
 		return target_refuse(reason, PEERDMA_REASON_NO_DIO);
@@ -129,8 +129,8 @@ static int target_resolve_regular(struct file *file, struct peerdma_target *targ
 	target->mem_align = stat.dio_mem_align;
 	target->offset_align = stat.dio_offset_align;
 	/*
-	 * xfs writes less than a block of a file that shares blocks through the page cache, and
-	 * does not say so afterwards.
+	 * xfs writes less than a block of a file with shared blocks through the page cache, without
+	 * reporting it.
 	 */
 	if (sb_is_xfs(sb))
 		target->offset_align = max_t(u32, target->offset_align, sb->s_blocksize);
@@ -146,9 +146,9 @@ static bool target_has_extents(struct file *file)
 }
 
 /*
- * As long as nobody queries it, writes do not move it; a change of the file's attributes does. That
- * happens under the inode's lock and moves the version first, so what is found under the lock is
- * true of the version that is found there.
+ * Writes do not change the version unless it is queried; a change of the file's attributes does.
+ * That change is made under the inode's lock and changes the version first, so what is read under
+ * the lock belongs to the version read there.
  */
 static u64 target_version(const struct file *file)
 {
@@ -165,13 +165,12 @@ static void attrs_set_extents(struct file *file, struct peerdma_file_attrs *attr
 }
 
 /**
- * peerdma_target_writable - may this file be written as it was opened
+ * peerdma_target_writable - may this file be written as it was opened?
  * @file: a regular file or a block device
  * @attrs: of a file that is kept open, or NULL
  * Return: enum peerdma_reason.
  *
- * ext4 is asked again when the version of the inode has moved, as it does when its attributes
- * change.
+ * ext4 is asked again when the inode's version has changed, as it does with its attributes.
  */
 u32 peerdma_target_writable(struct file *file, struct peerdma_file_attrs *attrs)
 {
@@ -187,14 +186,14 @@ u32 peerdma_target_writable(struct file *file, struct peerdma_file_attrs *attrs)
 }
 
 /**
- * peerdma_target_type - is this a kind of file that can be read and written directly
+ * peerdma_target_type - can this type of file be read and written directly?
  * @file: any open file
  * @reason: enum peerdma_reason
- * Return: 0, or the errno that goes with @reason.
+ * Return: 0, or the errno for @reason.
  */
 int peerdma_target_type(struct file *file, u32 *reason)
 {
-	/* Of a device node this is the block device's own inode, of a regular file its own. */
+	/* For a device node this is the block device's inode, for a regular file its own. */
 	umode_t mode = file->f_mapping->host->i_mode;
 
 	if (S_ISREG(mode) || S_ISBLK(mode))
@@ -204,11 +203,11 @@ int peerdma_target_type(struct file *file, u32 *reason)
 }
 
 /**
- * peerdma_target_resolve - what a file is, for direct I/O
+ * peerdma_target_resolve - find the properties of a file for direct I/O
  * @file: any open file
  * @target: filled; valid as long as @file is open
  * @reason: enum peerdma_reason
- * Return: 0, or the errno that goes with @reason.
+ * Return: 0, or the errno for @reason.
  */
 int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32 *reason)
 {
@@ -226,11 +225,11 @@ int peerdma_target_resolve(struct file *file, struct peerdma_target *target, u32
 }
 
 /**
- * peerdma_target_cache - find out about a file that will be kept open
+ * peerdma_target_cache - find the properties of a file that will be kept open
  * @file: a regular file or a block device
  * @attrs: filled
  *
- * Not of an xfs with a realtime device, nor of NFS.
+ * Caches nothing for an xfs with a realtime device, or for NFS.
  */
 void peerdma_target_cache(struct file *file, struct peerdma_file_attrs *attrs)
 {
@@ -239,7 +238,7 @@ void peerdma_target_cache(struct file *file, struct peerdma_file_attrs *attrs)
 	u32 reason;
 
 	attrs->a_ops = NULL;
-	attrs->extents_at = target_version(file) - 1; /* another one */
+	attrs->extents_at = target_version(file) - 1; /* any other value */
 	if (S_ISREG(mapping->host->i_mode) && sb_is_xfs(mapping->host->i_sb) &&
 	    sb_may_be_realtime(mapping->host->i_sb))
 		return;
@@ -247,7 +246,7 @@ void peerdma_target_cache(struct file *file, struct peerdma_file_attrs *attrs)
 		attrs->a_ops = a_ops;
 }
 
-/* A drive may be formatted anew, with other blocks. */
+/* A drive may be formatted with another block size. */
 static bool target_has_same_blocks(const struct peerdma_target *target)
 {
 	return target->offset_align == bdev_logical_block_size(target->bdev) &&
@@ -255,12 +254,12 @@ static bool target_has_same_blocks(const struct peerdma_target *target)
 }
 
 /**
- * peerdma_target_max_len - the bytes that a kiocb may have which does not wait
+ * peerdma_target_max_len - the most bytes of a kiocb that does not wait
  * @target: on a block device
  * Return: whole blocks; 0: the drive takes less than one at once.
  *
- * The block layer splits what is more than the drive takes at once, and a bio that may not wait it
- * does not split but fails, sometimes half way.
+ * The block layer splits a bio that is larger than the drive takes. A bio that may not wait fails
+ * instead, sometimes halfway.
  */
 u32 peerdma_target_max_len(const struct peerdma_target *target)
 {
@@ -270,9 +269,9 @@ u32 peerdma_target_max_len(const struct peerdma_target *target)
 }
 
 /**
- * peerdma_target_is_immediate - can peerdma_target_resolve() answer without sleeping
+ * peerdma_target_is_immediate - can peerdma_target_resolve() answer without sleeping?
  * @file: any open file
- * Return: whether.
+ * Return: true or false.
  */
 bool peerdma_target_is_immediate(struct file *file)
 {
@@ -280,14 +279,14 @@ bool peerdma_target_is_immediate(struct file *file)
 }
 
 /**
- * peerdma_target_is_cached - is what was found out still so
- * @file: it was found out about
+ * peerdma_target_is_cached - are the cached properties still valid?
+ * @file: that they were cached for
  * @attrs: from peerdma_target_cache()
  * Return: false if it must be resolved again.
  *
- * What can change of an open file is seen: a journal for its data has other methods, verity and
- * encryption are flags. A file that got out of direct I/O in a way that is not seen would be read
- * through the page cache by its filesystem, which then says so.
+ * Changes of an open file are visible: journalled data has other methods, verity and encryption are
+ * flags. If a file leaves direct I/O in another way, its filesystem reads through the page cache,
+ * and reports that.
  */
 bool peerdma_target_is_cached(struct file *file, const struct peerdma_file_attrs *attrs)
 {

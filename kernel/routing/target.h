@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a file is, for direct I/O.
+ * Properties of a file for direct I/O.
  */
 #ifndef PEERDMA_TARGET_H
 #define PEERDMA_TARGET_H
@@ -12,8 +12,8 @@ struct block_device;
 struct file;
 
 /**
- * struct peerdma_target - what a file is, for direct I/O
- * @bdev: where its bytes are; NULL: on another machine, which shares them
+ * struct peerdma_target - properties of a file for direct I/O
+ * @bdev: that has its bytes; NULL: a share, on another machine
  * @fs_name: name of the filesystem, "block" for a block device
  * @mem_align: bytes, of the buffer's offset
  * @offset_align: bytes, of the file's offset and the length
@@ -26,11 +26,11 @@ struct peerdma_target {
 };
 
 /**
- * struct peerdma_file_attrs - what was found out about a file that stays open
- * @target: what it is
- * @a_ops: of its mapping, when it was; NULL if it has to be asked each time
- * @extents_at: of a file of ext4, the inode's version at which it had extents; any request may
- *	write it, when the version has moved
+ * struct peerdma_file_attrs - cached properties of a file that is kept open
+ * @target: properties for direct I/O
+ * @a_ops: of its mapping when they were cached; NULL: nothing is cached
+ * @extents_at: of a file of ext4, the inode's version at which it had extents; written by any
+ *	request after the version has changed
  */
 struct peerdma_file_attrs {
 	struct peerdma_target target;
@@ -38,7 +38,10 @@ struct peerdma_file_attrs {
 	u64 extents_at;
 };
 
-/* Whole blocks of the file, at a place that the device can address? Both are powers of two. */
+/*
+ * True for whole blocks of the file at a place that the device can address. Alignments are powers
+ * of two.
+ */
 static __always_inline bool peerdma_target_is_aligned(const struct peerdma_target *target,
 						      u64 file_off, u64 buf_off, u64 len)
 {

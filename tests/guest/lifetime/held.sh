@@ -40,7 +40,7 @@ in_fdinfo() { sed -n 's/^peerdma-held-pages:\t//p' "/proc/$owner/fdinfo/"*; }
 names_nobody() { [ ! -s $held ]; }
 full() { [ "$(missing)" = 0 ]; }
 # line: who has it is named so
-line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), let go [0-9]* s ago"; }
+line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), freed [0-9]* s ago"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
 start_owner
@@ -65,7 +65,7 @@ check "without an address" bash -c "! grep -Ei 'ffff[0-9a-f]{4}|0x' /tmp/held"
 check "also of five-level page tables, or in the BAR" tells_no_address /tmp/held
 rmmod pin
 check "when the last page is let go all is in the pool" soon 5 full
-check "the log says so" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was let go after"
+check "the log says so" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was freed after"
 same "debugfs and fdinfo name nobody" " 0" "$(cat $held) $(in_fdinfo)"
 end_owner
 
@@ -81,7 +81,7 @@ check "and waits" kill -0 $unbind
 same "while debugfs lists it" 1 "$(grep -c " pid=$owner .* pages=3 " $held)"
 rmmod pin
 check "until the last page is let go" soon 5 gone $unbind
-check "the log says that" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was let go after"
+check "the log says that" soon 5 is_logged "the last page of buffer [0-9]* of pid $owner was freed after"
 check "then debugfs names nobody" soon 5 names_nobody
 wait $unbind
 

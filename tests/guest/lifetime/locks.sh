@@ -103,7 +103,7 @@ start_unbinding() {
 }
 unbound() {
 	check "$1: unbind ends when that is killed" soon 5 gone $unbind
-	check "$1: and the log says so" is_logged "the last request inside buffer $buffer of pid $writing ended after"
+	check "$1: and the log says so" is_logged "the last request on buffer $buffer of pid $writing ended after"
 	same "$1: nobody is named any more" "" "$(cat $held)"
 	wait $unbind
 }
@@ -111,7 +111,7 @@ unbound() {
 publish
 echo 1 >$after
 start_writing
-inside="1 requests are inside buffer $buffer (pid $writing, inode), taken away [0-9]* s ago"
+inside="1 requests still use buffer $buffer (pid $writing, inode), revoked [0-9]* s ago"
 start_unbinding
 check "a file's lock: unbind says whom it waits for" soon 5 is_logged "$inside; unbinding waits for them"
 check "a file's lock: and waits" kill -0 $unbind
@@ -130,7 +130,7 @@ same "a file's lock: what was begun is whole" "0 4096 1" "$said"
 publish
 start_writing
 kill -USR1 $writing
-inside="1 requests are inside buffer $buffer (pid $writing, inode), taken away [0-9]* s ago"
+inside="1 requests still use buffer $buffer (pid $writing, inode), revoked [0-9]* s ago"
 check "a file's lock: destroying says whom it waits for" soon 5 is_logged "$inside\$"
 start_unbinding
 check "a file's lock: who unbinds then is told at once" soon 1 is_logged "$inside; unbinding waits for them"

@@ -292,13 +292,13 @@ void refusals()
 	auto refused = [&](const std::string &what, edu_way way, int want, const std::string &why) {
 		Importer importer;
 		same(what, want, importer.attach(fd, way));
-		report(logged("may not have buffer .*: .*" + why), what + ": the log says why");
+		report(logged("cannot import buffer .*: .*" + why), what + ": the log says why");
 	};
 	refused("importing statically", EDU_STATIC, -EOPNOTSUPP, "imports statically");
-	refused("not for another device's memory", EDU_OWN, -EOPNOTSUPP, "does not take the memory of another device");
+	refused("not for another device's memory", EDU_OWN, -EOPNOTSUPP, "does not take memory of another device");
 	uint64_t counted = 2;
 	if (pins) {
-		refused("without hearing", EDU_DEAF, -EOPNOTSUPP, "cannot be told");
+		refused("without hearing", EDU_DEAF, -EOPNOTSUPP, "cannot be revoked");
 		counted++;
 	}
 	Importer pinner;
@@ -311,7 +311,7 @@ void refusals()
 	if (!iommu) {
 		Importer far(1);
 		same("a device without a route", -EXDEV, far.attach(fd));
-		report(logged("may not have buffer .*: the kernel knows no PCI route"), "the log says that");
+		report(logged("cannot import buffer .*: the kernel knows no PCI route"), "the log says that");
 	}
 	::close(fd);
 }
@@ -340,7 +340,7 @@ void bounced()
 	const int fd = export_of(buffer);
 	same("attached", 0, importer.attach(fd));
 	same("a mapping that is a copy in host memory", -EXDEV, importer.map());
-	report(logged("may not have buffer .*: it (would have a copy in host memory|cannot be mapped)"),
+	report(logged("cannot import buffer .*: (its mapping would be a copy in host memory|the device cannot map it)"),
 	       "the log says so");
 	::close(fd);
 	same("destroying", 0, buffer.destroy());
@@ -438,7 +438,7 @@ void kept()
 	const auto start = Clock::now();
 	same("who never lets go: destroying", 0, buffer.destroy());
 	report(Clock::now() - start < seconds(5), "who never lets go is not waited for for ever");
-	report(logged("was told to let go of buffer [0-9]+ of pid " + std::to_string(::getpid()) + " and has not"),
+	report(logged("has not unmapped buffer [0-9]+ of pid " + std::to_string(::getpid()) + ", which was revoked"),
 	       "it is named in the log");
 	report(is_held("pid=" + std::to_string(::getpid()) + " bytes=262144 pages=64 references=1"),
 	       "and the memory in debugfs", get(held));
@@ -455,7 +455,7 @@ void kept()
 void many_kept()
 {
 	constexpr int n = 12;
-	const std::string line = "was told to let go of buffer 1 of pid " + std::to_string(::getpid()) + " and has not";
+	const std::string line = "has not unmapped buffer 1 of pid " + std::to_string(::getpid()) + ", which was revoked";
 	const size_t before = times_logged(line);
 	{
 		std::deque<Buffer> buffers(n);
