@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include <sys/sysmacros.h>
 
+#include "common/mountinfo.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/text.hpp"
 
@@ -16,6 +16,8 @@ namespace cufile
 {
 namespace
 {
+
+using peerdma_impl::Mount;
 
 // The files that say what another file is on.
 class Sources
@@ -47,42 +49,11 @@ private:
 	bool unread_ = false;
 };
 
-struct Mount {
-	std::string point, filesystem, source;
-};
-
 // Where the bytes of a file lie: its block device, and all that this one is made of. Nothing, if it is on none.
 struct Ground {
 	std::vector<std::string> parts;   // of the devices' paths in sysfs: partition, disk, controller, PCI function
 	std::vector<std::string> drivers; // of these
 };
-
-// The next field of a line; what is left stays.
-std::string_view field(std::string_view &line)
-{
-	const size_t end = std::min(line.find(' '), line.size());
-	const std::string_view found = line.substr(0, end);
-	line.remove_prefix(std::min(end + 1, line.size()));
-	return found;
-}
-
-// The kernel writes a space as "\040", and so on.
-std::string plain(std::string_view text)
-{
-	std::string out;
-	for (size_t i = 0; i < text.size(); i++) {
-		unsigned octal = 0;
-		const char *const digits = text.data() + i + 1;
-		if (text[i] == '\\' && text.size() - i > 3 &&
-		    std::from_chars(digits, digits + 3, octal, 8).ptr == digits + 3) {
-			out += static_cast<char>(octal);
-			i += 3;
-		} else {
-			out += text[i];
-		}
-	}
-	return out;
-}
 
 Mount mount_of(Sources &system, int fd)
 {
@@ -94,22 +65,9 @@ Mount mount_of(Sources &system, int fd)
 		return {};
 	const std::string id = text.substr(at + key.size(), text.find('\n', at) - at - key.size());
 	system.read_file("/proc/self/mountinfo", text);
-	for (std::string_view rest = text; !rest.empty();) {
-		// 36 35 98:0 /root /point options optional... - filesystem source options
-		std::string_view line = rest.substr(0, rest.find('\n'));
-		rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-		if (field(line) != id)
-			continue;
-		for (int skip = 0; skip < 3; skip++)
-			field(line);
-		Mount mount;
-		mount.point = plain(field(line));
-		while (!line.empty() && field(line) != "-")
-			continue;
-		mount.filesystem = plain(field(line));
-		mount.source = plain(field(line));
-		return mount;
-	}
+	for (Mount &mount : peerdma_impl::parse_mountinfo(text))
+		if (mount.id == id)
+			return std::move(mount);
 	return {};
 }
 
