@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build")
 CUFILE = ROOT / "user/cufile"
-LIMITS = {("direct", "out"): 12, ("direct", "back"): 13, ("bounce", "out"): 15, ("bounce", "back"): 15}
+LIMITS = {("direct", "out"): 6, ("direct", "back"): 7, ("bounce", "out"): 7, ("bounce", "back"): 9}
 
 
 def has_a_body(text: str) -> bool:
@@ -46,16 +46,17 @@ def entered(path: str, until: str) -> dict[str, set[str]]:
         settings.write_text("{}")
         environment = {**os.environ, "GCOV_PREFIX": folder, "CUFILE_ENV_PATH_JSON": str(settings)}
         subprocess.run([str(BUILD / "hops/program"), path, until, f"{folder}/file"], env=environment, check=True)
-        counters = sorted(Path(folder).rglob("*.gcda"))
+        counters = sorted(Path(folder).rglob("obj/user/hops/**/*.gcda"))
         for counter in counters:
-            own = "/" / counter.relative_to(folder)
-            counter.with_suffix(".gcno").symlink_to(own.with_suffix(".gcno"))
+            # The folder in which it was compiled need not be this one: ccache.
+            notes = BUILD / "obj/user/hops" / counter.as_posix().rpartition("/obj/user/hops/")[2]
+            counter.with_suffix(".gcno").symlink_to(notes.with_suffix(".gcno"))
         out = subprocess.run(["gcov", "--json-format", "--stdout", "--demangled-names", *map(str, counters)],
                              cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
-    for line in out.splitlines():
-        for file in json.loads(line)["files"] if line.startswith("{") else ():
-            path_of = Path(file["file"])
-            if CUFILE not in path_of.parents:
+    for answer in (json.loads(line) for line in out.splitlines() if line.startswith("{")):
+        for file in answer["files"]:
+            path_of = CUFILE / file["file"].rpartition("cufile/")[2]
+            if "cufile/" not in file["file"] or not path_of.is_file():
                 continue
             text = path_of.read_text().splitlines()
             for function in file["functions"]:

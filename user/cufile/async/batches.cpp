@@ -6,7 +6,6 @@
 #include <new>
 
 #include "cufile/path/bounce_pipeline.hpp"
-#include "cufile/path/execute.hpp"
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/errors.hpp"
 
@@ -171,7 +170,7 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	}
 	std::vector<Workers::Task> tasks;
 	for (const auto &job : jobs)
-		tasks.push_back(engine.job_task(job));
+		tasks.push_back(router_.job_task(engine, job));
 	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()});
 	if (rc)
 		return refuse(rc);
@@ -204,7 +203,7 @@ CUfileError_t Batches::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr
 	const auto help = [this](Job &job) {
 		const DriverState::Lease lease(state_);
 		if (lease)
-			process_pieces(job, deps_, lease->bounce_buffers);
+			router_.run_pieces(*lease, job);
 	};
 	return error(batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, help, events));
 }

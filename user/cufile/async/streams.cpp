@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 
-#include "cufile/path/execute.hpp"
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/condition.hpp"
 #include "cufile/platform/cuda_context.hpp"
@@ -245,7 +244,7 @@ void Streams::StreamIo::start(Engine &engine)
 	if (!is_all_there())
 		return finish_with(copy_failed);
 	if (request.path == TransferPath::direct) {
-		rc = run_request(request, engine.deps, engine.bounce_buffers, host_fallback);
+		rc = streams.router_.transfer_unbounced(engine, request, host_fallback);
 		if (rc != -ENODEV || !host_fallback.reason)
 			return finish_with(rc);
 		// The kernel has had to give it back; the stream has it all the same.

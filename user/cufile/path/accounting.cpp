@@ -14,8 +14,6 @@ namespace cufile
 // Allocates nothing: it runs at the end of an I/O, too.
 void Accounting::log_fallback(FileHandle &handle, FallbackReason fallback, uint32_t reason) noexcept
 {
-	if (handle.logged.load(std::memory_order_relaxed) & (1u << fallback))
-		return;
 	if (handle.logged.fetch_or(1u << fallback) & (1u << fallback))
 		return;
 	char text[512], file[40] = "";
@@ -53,7 +51,7 @@ void Accounting::complete(const Request &request, int64_t result, const HostFall
 	const uint32_t reason = host_fallback.reason;
 	const FallbackReason why = reason ? PEERDMA_CUFILE_WHY_REFUSED : request.fallback;
 	probe_end(request, result, why, reason ? reason : request.reason);
-	if (reason)
+	if (reason && !request.handle->has_logged(why))
 		log_fallback(*request.handle, why, reason);
 	if (result == -EBADF && !request.file->is_valid())
 		log_lost_descriptor(*request.handle);

@@ -137,4 +137,22 @@ private:
 	unsigned oldest_ = 0, count_ = 0;
 };
 
+// Takes pieces of a job until there are none left. Several threads may do so with one job. other: runs and finishes a piece
+// that does not bounce.
+template <class Other>
+void process_pieces(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Other &&other)
+{
+	if (job.pipeline()) {
+		job.pipeline()->process_pieces();
+		return;
+	}
+	WritePipeline pipeline(job, deps, bounce_buffers);
+	while (Job::Piece *piece = job.take()) {
+		if (job.request(*piece).path == TransferPath::bounce)
+			pipeline.add(*piece);
+		else
+			other(*piece);
+	}
+}
+
 } // namespace cufile

@@ -65,6 +65,7 @@ int64_t transfer_direct(PeerdmaClient &peerdma, const Request &request, const Bu
 {
 	struct peerdma_file *const file = request.direct_file->get();
 	result = {};
+	result.size = sizeof(result);
 	const int64_t n = request.write ? peerdma.write(file, location, size, offset, result) :
 					  peerdma.read(file, location, size, offset, result);
 	if (n < 0 || !result.error)

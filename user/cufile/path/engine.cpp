@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cufile/path/execute.hpp"
-
 namespace cufile
 {
 namespace
@@ -45,16 +43,7 @@ Engine::Engine(Config c, const Dependencies &d)
 void Engine::bind_worker(const Request &request)
 {
 	const bool near = request.path == TransferPath::bounce && request.file->fd() >= 0;
-	if (Workers::is_worker_thread())
-		bounce_buffers.bind_thread(near ? request.memory.device : -1);
-}
-
-Workers::Task Engine::job_task(std::shared_ptr<Job> job)
-{
-	return [this, job = std::move(job)] {
-		bind_worker(job->request(0));
-		process_pieces(*job, deps, bounce_buffers);
-	};
+	bounce_buffers.bind_thread(near ? request.memory.device : -1);
 }
 
 void DriverState::set_engine(std::unique_ptr<Engine> engine)

@@ -21,11 +21,9 @@ namespace cufile
 
 struct Engine {
 	Engine(Config c, const Dependencies &deps);
-	// Moves a worker thread to the CPUs next to the request's GPU. Not for a file system of the program's own: its code may
+	// Moves the calling thread, a worker, to the CPUs next to the request's GPU. Not for a file system of the program's own: its code may
 	// make threads.
 	void bind_worker(const Request &request);
-	// A thread's part in a job.
-	Workers::Task job_task(std::shared_ptr<Job> job);
 
 	const Dependencies deps;
 	Config config;
@@ -75,43 +73,55 @@ private:
 class DriverState::Lease
 {
 public:
-	explicit Lease(DriverState &state) : guard_(state.use_, std::defer_lock)
+	explicit Lease(DriverState &state)
+		: guard_(state.closing_ ? Guard() : Guard(state.use_)), engine_(guard_ ? state.engine_.get() : nullptr)
 	{
-		if (state.closing_)
-			return;
-		guard_.lock();
-		engine_ = state.engine_.get();
 	}
 	Engine *operator->() const { return engine_; }
 	Engine &operator*() const { return *engine_; }
 	explicit operator bool() const { return engine_; }
 
 private:
-	std::shared_lock<std::shared_mutex> guard_;
-	Engine *engine_ = nullptr;
+	using Guard = std::shared_lock<std::shared_mutex>;
+	Guard guard_;
+	Engine *const engine_;
 };
 
-// A thread in one of our calls. pthread_cancel() takes effect after it: a canceled thread would leave locks and bounce buffers
-// behind.
+// Counts itself while it lives.
+template <class Number> class Counted
+{
+public:
+	explicit Counted(std::atomic<Number> &count) : count_(count) { count_++; }
+	~Counted() { count_--; }
+	Counted(const Counted &) = delete;
+	Counted &operator=(const Counted &) = delete;
+
+private:
+	std::atomic<Number> &count_;
+};
+
+// pthread_cancel() of the calling thread takes effect when it ends.
+class NotCanceled
+{
+public:
+	NotCanceled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+	~NotCanceled() { pthread_setcancelstate(before_, nullptr); }
+	NotCanceled(const NotCanceled &) = delete;
+	NotCanceled &operator=(const NotCanceled &) = delete;
+
+private:
+	int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// A thread in one of our calls. It cannot be canceled: it would leave locks and bounce buffers behind.
 class DriverState::ActiveCall
 {
 public:
-	explicit ActiveCall(DriverState &state) : state_(state)
-	{
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
-		state_.active_calls_++;
-	}
-	~ActiveCall()
-	{
-		state_.active_calls_--;
-		pthread_setcancelstate(before_, nullptr);
-	}
-	ActiveCall(const ActiveCall &) = delete;
-	ActiveCall &operator=(const ActiveCall &) = delete;
+	explicit ActiveCall(DriverState &state) : counted_(state.active_calls_) {}
 
 private:
-	DriverState &state_;
-	int before_ = PTHREAD_CANCEL_ENABLE;
+	const NotCanceled not_canceled_;
+	const Counted<unsigned> counted_;
 };
 
 } // namespace cufile

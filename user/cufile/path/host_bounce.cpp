@@ -6,7 +6,8 @@
 #include <system_error>
 
 #include "cufile/path/bounce_pipeline.hpp"
-#include "cufile/path/execute.hpp"
+#include "cufile/platform/cuda_context.hpp"
+#include "cufile/platform/errors.hpp"
 
 namespace cufile
 {
@@ -18,7 +19,7 @@ namespace
 constexpr unsigned crowd = 7, large_crowd = 12;
 
 // The least work that is worth waking a thread for.
-constexpr uint64_t share = 512 * 1024;
+constexpr uint64_t least_share = 512 * 1024;
 
 // What a thread reads at once: small enough that all threads have work, and a multiple of any file system's block.
 uint64_t piece_for(const Request &request)
@@ -32,21 +33,8 @@ uint64_t piece_for(const Request &request)
 // A request that fits into a slab gains nothing from being cut while other threads of the program keep the disk busy.
 bool worth_uring(const Request &request, unsigned threads)
 {
-	return request.size >= 2 * share && (threads > 1 || request.size > small_slab);
+	return request.size >= 2 * least_share && (threads > 1 || request.size > small_slab);
 }
-
-// Counts the calling thread, of the program, as long as it bounces.
-class BouncingThread
-{
-public:
-	explicit BouncingThread(Engine &engine) : engine_(engine) { engine_.bouncing_threads++; }
-	~BouncingThread() { engine_.bouncing_threads--; }
-	BouncingThread(const BouncingThread &) = delete;
-	BouncingThread &operator=(const BouncingThread &) = delete;
-
-private:
-	Engine &engine_;
-};
 
 // How many threads transfer a request, the calling one included. A program that calls from many threads gets no helpers:
 // they would only take its cores and wait for the driver's locks.
@@ -71,7 +59,45 @@ unsigned nr_threads(const Engine &engine, const Request &request)
 	// Two keep a disk busy while the GPU copies; more wait for the GPU, spinning. More helpers are for more disks.
 	if (request.write)
 		most = std::min<uint64_t>(most, std::max<uint64_t>(most / 2, 2));
-	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, most));
+	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / least_share, 1, most));
+}
+
+// Bounces a request that fits into one slab. share: of a read.
+int64_t bounce_small(Engine &engine, const Request &request, NtReader::Share share)
+{
+	Cuda &cuda = engine.deps.cuda;
+	ScopedCudaContext scope(cuda);
+	if (scope.enter(request.memory.context))
+		return copy_failed;
+	std::unique_ptr<BounceBuffer> buffer;
+	int64_t n = copy_failed;
+	bool broken = false;
+	const int rc = engine.bounce_buffers.acquire(request.memory.context, false, buffer);
+	if (rc) {
+		n = rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
+	} else {
+		const BounceBufferPool::Holder holding;
+		char *const slab = buffer->memory();
+		if (request.write) {
+			broken = cuda.copy_to_host(slab, request.address, request.size, buffer->stream()) ||
+				 cuda.wait_stream(buffer->stream());
+			if (!broken)
+				n = request.file->write(slab, request.size, request.offset);
+		} else {
+			n = share == NtReader::Share::none ?
+				    request.file->read(slab, request.size, request.offset) :
+				    buffer->nt_readers[0].read(*request.file, slab, request.size, request.offset,
+							       share);
+			const Copy copy = {request.address, slab, static_cast<uint64_t>(n)};
+			if (n > 0)
+				broken = cuda.copy_to_device(&copy, 1, buffer->stream()) ||
+					 cuda.wait_stream(buffer->stream());
+			if (broken)
+				n = copy_failed;
+		}
+		engine.bounce_buffers.release(std::move(buffer), broken);
+	}
+	return n;
 }
 
 } // namespace
@@ -99,12 +125,31 @@ HostBounce::Plan HostBounce::plan(Engine &engine, Request &request)
 
 int64_t HostBounce::run(Engine &engine, Request &request)
 {
-	const BouncingThread counted(engine);
-	engine.bind_worker(request);
+	const Counted counted(engine.bouncing_threads);
+	if (Workers::is_worker_thread())
+		engine.bind_worker(request);
 	const Plan how = plan(engine, request);
 	return how.threads == 1 && !how.by_uring && request.size <= small_slab ?
-		       bounce_small(request, engine.deps, engine.bounce_buffers, how.share) :
+		       bounce_small(engine, request, how.share) :
 		       run_as_job(engine, request, how);
+}
+
+int64_t HostBounce::run_serially(Engine &engine, const Request &request)
+{
+	uint64_t done = 0;
+	while (done < request.size) {
+		Request part = request;
+		part.address += done;
+		part.offset += done;
+		part.size = std::min(request.size - done, small_slab);
+		const int64_t n = bounce_small(engine, part, NtReader::Share::none);
+		if (n < 0)
+			return stopped(request.write, done, n);
+		done += static_cast<uint64_t>(n);
+		if (static_cast<uint64_t>(n) < part.size)
+			break;
+	}
+	return static_cast<int64_t>(done);
 }
 
 bool HostBounce::can_use_uring(Engine &engine, Request &request, uint64_t piece_bytes)
@@ -137,8 +182,12 @@ int64_t HostBounce::run_as_job(Engine &engine, const Request &request, const Pla
 								   plan.crowded     ? BouncePipeline::Mode::crowded :
 										      BouncePipeline::Mode::alone,
 								   plan.by_uring, plan.share));
-	engine.workers.add(engine.job_task(job), plan.threads - 1);
-	process_pieces(*job, engine.deps, engine.bounce_buffers);
+	const auto bounce = [&engine, job] {
+		engine.bind_worker(job->request(0));
+		process_pieces(*job, engine.deps, engine.bounce_buffers, [](Job::Piece &) {});
+	};
+	engine.workers.add(bounce, plan.threads - 1);
+	process_pieces(*job, engine.deps, engine.bounce_buffers, [](Job::Piece &) {});
 	if (job->pipeline())
 		job->pipeline()->wait();
 	job->wait();

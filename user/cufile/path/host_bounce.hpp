@@ -20,6 +20,8 @@ public:
 
 	// Bounces a request. Bytes, or a negative error.
 	int64_t run(Engine &engine, Request &request);
+	// The same without helpers: one slab after the other.
+	int64_t run_serially(Engine &engine, const Request &request);
 	// Whether pieces of a request bypass the page cache, where one thread can have many of them in flight. Through the page
 	// cache threads are faster, because they copy.
 	bool can_use_uring(Engine &engine, Request &request, uint64_t piece_bytes);

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "cufile/path/bounce_pipeline.hpp"
 #include "cufile/path/direct_file.hpp"
-#include "cufile/path/execute.hpp"
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/errors.hpp"
@@ -219,14 +219,16 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 		struct peerdma_cufile_route route = {};
 		if (!only_direct || may_go_directly(request, route))
 			return 0;
-		accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
+		if (!handle.has_logged(PEERDMA_CUFILE_WHY_REFUSED))
+			accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
 		return failed(CU_FILE_IO_NOT_SUPPORTED);
 	}
 	if (request.fallback == PEERDMA_CUFILE_WHY_HOST_MEMORY)
 		return engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY) ?
 			       0 :
 			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
-	accounting_.log_fallback(handle, request.fallback, request.reason);
+	if (!handle.has_logged(request.fallback))
+		accounting_.log_fallback(handle, request.fallback, request.reason);
 	if (!best)
 		return failed(request.fallback == PEERDMA_CUFILE_WHY_BUFFER_END ? CU_FILE_INVALID_MAPPING_RANGE :
 										  CU_FILE_IO_NOT_SUPPORTED);
@@ -338,15 +340,75 @@ int Router::open_direct_file(FileHandle &handle, const BufferLocation &location,
 	return 0;
 }
 
+int64_t Router::transfer_unbounced(Engine &engine, const Request &request, HostFallback &host_fallback)
+{
+	host_fallback = {};
+	if (request.path == TransferPath::direct || request.path == TransferPath::peer_gpu) {
+		int64_t n = -ENODEV;
+		struct peerdma_io_result result = {};
+		// Only until it ends: afterwards the program may deregister the memory and register it again.
+		const std::shared_ptr<RegisteredMemory> held = request.registration.lock();
+		if (request.path == TransferPath::peer_gpu)
+			n = request.peer_gpu->transfer(request, result);
+		else if (held)
+			n = transfer_runs(deps_.peerdma, request, *held, result);
+		else if (!request.location.registered)
+			n = transfer_direct(deps_.peerdma, request, request.location, request.size, request.offset,
+					    result);
+		// The program has deregistered it, or the kernel had to give it back. CUDA may have it all the same, if it is its.
+		if (n == -ENODEV && (request.location.registered || request.path == TransferPath::peer_gpu)) {
+			host_fallback.reason =
+				result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
+			if (request.strict)
+				return failed(CU_FILE_IO_NOT_SUPPORTED);
+			return request.in_stream || request.memory.kind == Memory::Kind::foreign ?
+				       n :
+				       host_bounce_.run_serially(engine, request);
+		}
+		host_fallback = {host_fallback_reason(result), result.host};
+		if (!request.strict || n < 0 || (!host_fallback.reason && !host_fallback.bytes))
+			return n;
+		// What the module says before need not be what it does: it is too late, but not for saying so.
+		if (!host_fallback.reason)
+			host_fallback.reason = PEERDMA_REASON_FILE_ALIGN;
+		return failed(CU_FILE_IO_NOT_SUPPORTED);
+	}
+	const int64_t n = request.write ? request.file->write(request.address, request.size, request.offset) :
+					  request.file->read(request.address, request.size, request.offset);
+	// As cuFile has it: the number of CUDA's "invalid value", for a pointer that leads nowhere.
+	return n == -EFAULT ? -CUDA_ERROR_INVALID_VALUE : n;
+}
+
+void Router::run_pieces(Engine &engine, Job &job)
+{
+	process_pieces(job, deps_, engine.bounce_buffers, [&](Job::Piece &piece) {
+		const Request &request = job.request(piece);
+		Request part = request;
+		part.address = piece.address;
+		part.location.offset += piece.offset - request.offset;
+		part.size = piece.size;
+		part.offset = piece.offset;
+		job.finish(piece, transfer_unbounced(engine, part, piece.host_fallback));
+	});
+}
+
+Workers::Task Router::job_task(Engine &engine, std::shared_ptr<Job> job)
+{
+	return [this, &engine, job = std::move(job)] {
+		if (Workers::is_worker_thread())
+			engine.bind_worker(job->request(0));
+		run_pieces(engine, *job);
+	};
+}
+
 int64_t Router::run(Engine &engine, Request &request)
 {
 	const bool timed = stats_.on();
 	const uint64_t start = timed ? deps_.system.now_ns() : 0;
 	HostFallback fallback;
 	probe_begin(request);
-	const int64_t n = request.path == TransferPath::bounce ?
-				  host_bounce_.run(engine, request) :
-				  run_request(request, deps_, engine.bounce_buffers, fallback);
+	const int64_t n = request.path == TransferPath::bounce ? host_bounce_.run(engine, request) :
+								 transfer_unbounced(engine, request, fallback);
 	accounting_.complete(request, n, fallback, timed ? deps_.system.now_ns() - start : 0);
 	return n;
 }

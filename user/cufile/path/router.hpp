@@ -37,6 +37,13 @@ public:
 	int64_t prepare(Engine &engine, const std::shared_ptr<FileHandle> &handle, const void *base, size_t size,
 			off_t file_off, off_t buf_off, bool write, Request &request);
 	int64_t run(Engine &engine, Request &request);
+	// Runs a request of any path but bounce, and completes nothing. fallback: what was to be direct and went by way of the
+	// host.
+	int64_t transfer_unbounced(Engine &engine, const Request &request, HostFallback &fallback);
+	// Takes and runs pieces of a job until there are none left. Several threads may do so with one job.
+	void run_pieces(Engine &engine, Job &job);
+	// A thread's part in a job.
+	Workers::Task job_task(Engine &engine, std::shared_ptr<Job> job);
 
 	// How an I/O would go. 0 or -errno.
 	int explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,

@@ -115,7 +115,7 @@ public:
 
 	bool load() override
 	{
-		return driver_.load([this](auto get) { find(get); });
+		return driver_.is_loaded() || driver_.load([this](auto get) { find(get); });
 	}
 	void retry_load() override
 	{

@@ -15,13 +15,7 @@ public:
 	ScopedCudaContext(const ScopedCudaContext &) = delete;
 	ScopedCudaContext &operator=(const ScopedCudaContext &) = delete;
 	// A CUresult.
-	int enter(Context context)
-	{
-		bool entered = false;
-		const int rc = cuda_.enter(context, entered);
-		entered_ = !rc && entered;
-		return rc;
-	}
+	int enter(Context context) { return cuda_.enter(context, entered_); }
 	void leave()
 	{
 		if (entered_)

@@ -159,7 +159,7 @@ public:
 	virtual bool is_mapped(const void *address) = 0;
 	// Copies to and from that one are over when the calls return that are to wait for them.
 	virtual int set_sync_memops(const void *address) = 0;
-	// Makes the context the calling thread's; entered says whether leave() has to undo it.
+	// Makes the context the calling thread's; entered says whether leave() has to undo it, which it has not on an error.
 	virtual int enter(Context context, bool &entered) = 0;
 	virtual void leave() = 0;
 	// Of the calling thread's context.
@@ -240,6 +240,7 @@ public:
 	virtual int open_file(struct peerdma_buf *buffer, int fd, struct peerdma_file **out) = 0;
 	virtual void close_file(struct peerdma_file *file) = 0;
 	virtual int explain(struct peerdma_file *file, uint32_t provider, struct peerdma_explanation &out) = 0;
+	// With the size of the result set.
 	virtual int64_t read(struct peerdma_file *file, const BufferLocation &location, uint64_t size, uint64_t offset,
 			     struct peerdma_io_result &result) = 0;
 	virtual int64_t write(struct peerdma_file *file, const BufferLocation &location, uint64_t size, uint64_t offset,

@@ -52,6 +52,8 @@ public:
 	LoaderVia(const LoaderVia &) = delete;
 	LoaderVia &operator=(const LoaderVia &) = delete;
 
+	// load() has found it.
+	bool is_loaded() const { return state_.load(std::memory_order_acquire) > 0; }
 	// Whether it is there, with all that is needed. find(get) asks get(function, "its name", needed) for each function.
 	template <class Find> bool load(Find &&find)
 	{

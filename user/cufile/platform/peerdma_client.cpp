@@ -134,13 +134,11 @@ public:
 	int64_t read(struct peerdma_file *file, const BufferLocation &location, uint64_t size, uint64_t offset,
 		     struct peerdma_io_result &result) override
 	{
-		result.size = sizeof(result);
 		return table_.read_result(file, location.buffer, location.offset, size, offset, &result);
 	}
 	int64_t write(struct peerdma_file *file, const BufferLocation &location, uint64_t size, uint64_t offset,
 		      struct peerdma_io_result &result) override
 	{
-		result.size = sizeof(result);
 		return table_.write_result(file, location.buffer, location.offset, size, offset, &result);
 	}
 	const char *reason_text(uint32_t reason) override { return load() ? table_.reason_text(reason) : ""; }

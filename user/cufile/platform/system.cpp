@@ -28,7 +28,7 @@ namespace
 
 constexpr size_t max_file = 16 << 20; // bytes that are read of one: a list of mounts may be long
 
-int check(int rc) { return rc < 0 ? -errno : rc; }
+template <class Result> Result check(Result rc) { return rc < 0 ? -errno : rc; }
 
 // A write to a pipe without a reader is an error, and no signal that ends the program. One that was pending
 // before stays so; then this thread does not take them anyway.
@@ -136,13 +136,11 @@ public:
 
 	int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) override
 	{
-		const ssize_t n = ::pread(fd, to, size, static_cast<off_t>(offset));
-		return n < 0 ? -errno : n;
+		return check(::pread(fd, to, size, static_cast<off_t>(offset)));
 	}
 	int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) override
 	{
-		const ssize_t n = ::pwrite(fd, from, size, static_cast<off_t>(offset));
-		return n < 0 ? -errno : n;
+		return check(::pwrite(fd, from, size, static_cast<off_t>(offset)));
 	}
 
 	int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out) override

@@ -25,6 +25,9 @@ struct FileHandle {
 	{
 	}
 
+	// A reason why it is not direct (peerdma_cufile_why) is in the log.
+	bool has_logged(unsigned why) const { return logged.load(std::memory_order_relaxed) & (1u << why); }
+
 	const std::shared_ptr<File> file;
 	const int fd; // the program's, -1 of a file system of its own
 	const dev_t dev;

@@ -32,15 +32,6 @@ bool FrameRun::charge(uint64_t bytes)
 	return true;
 }
 
-BufferLocation FrameRun::location(uint64_t address) const
-{
-	BufferLocation at = first;
-	at.registered = true;
-	at.offset = first.offset + (address - start);
-	at.size = end - address;
-	return at;
-}
-
 // A range that one thread registers, or looks at to register it.
 class FrameTable::Claim
 {

@@ -44,8 +44,6 @@ public:
 
 	// False: max_device_pinned_mem_size_kb has no room for it.
 	bool charge(uint64_t bytes);
-	// Of an address in it; its size is that to the end of the run.
-	BufferLocation location(uint64_t address) const;
 
 	// Immutable once the run is in use.
 	uint64_t start = 0, end = 0;

@@ -295,6 +295,12 @@ int RegisteredMemory::extend(Cuda &cuda, uint64_t now_ns, const void *address, u
 	return rc;
 }
 
+std::shared_ptr<const RegisteredMemory::Extent> RegisteredMemory::extent() const
+{
+	const std::lock_guard guard(lock_);
+	return extent_;
+}
+
 uint64_t RegisteredMemory::bytes_from(const void *address) const
 {
 	const auto now = extent();
@@ -332,7 +338,9 @@ BufferLocation RegisteredMemory::location(const void *address) const
 	const auto now = extent();
 	for (const RunPart &part : now->parts)
 		if (at >= part.start && at < part.end) {
-			BufferLocation location = part.run->location(at);
+			BufferLocation location = part.run->first;
+			location.registered = true;
+			location.offset += at - part.run->start;
 			location.size = part.end - at;
 			return location;
 		}

@@ -65,11 +65,7 @@ private:
 
 	int add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &reason);
 	void add_extent(std::vector<RunPart> parts, std::shared_ptr<const Pieces> pieces);
-	std::shared_ptr<const Extent> extent() const
-	{
-		const std::lock_guard guard(lock_);
-		return extent_;
-	}
+	std::shared_ptr<const Extent> extent() const;
 
 	FrameTable &frame_table_;
 	const int device_;
