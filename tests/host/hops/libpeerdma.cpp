@@ -36,8 +36,8 @@ int peerdma_buf_from_pointer(struct peerdma_device *, struct peerdma_pointer_arg
 {
 	return -EOPNOTSUPP;
 }
-int peerdma_buf_from_gpu(struct peerdma_device *, uint32_t, uint64_t, uint64_t size, uint32_t,
-			 struct peerdma_buf **out, uint32_t *reason)
+int peerdma_buf_from_gpu(struct peerdma_device *, uint32_t, uint64_t, uint64_t size, uint32_t, struct peerdma_buf **out,
+			 uint32_t *reason)
 {
 	*reason = PEERDMA_REASON_NONE;
 	if (!std::getenv("HOPS_DIRECT"))

@@ -11,7 +11,7 @@
 namespace cufile
 {
 
-// Allocates nothing: it runs at the end of an I/O, too.
+// Allocates nothing: I/O completion calls it.
 void Accounting::log_fallback(FileHandle &handle, FallbackReason fallback, uint32_t reason) noexcept
 {
 	if (handle.logged.fetch_or(1u << fallback) & (1u << fallback))
@@ -65,7 +65,7 @@ void Accounting::complete(const Request &request, int64_t result, const HostFall
 	ios_[why].fetch_add(1, std::memory_order_relaxed);
 	if (result > 0) {
 		const auto moved = static_cast<uint64_t>(result);
-		// Edges that the module took through the host are no direct bytes of a direct I/O.
+		// Edges that the module moved through the host are not direct bytes of a direct I/O.
 		const uint64_t edges = why ? 0 : std::min(host_fallback.bytes, moved);
 		bytes_[why].fetch_add(moved - edges, std::memory_order_relaxed);
 		bytes_[PEERDMA_CUFILE_WHY_REFUSED].fetch_add(edges, std::memory_order_relaxed);

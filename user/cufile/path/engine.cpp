@@ -8,7 +8,6 @@ namespace cufile
 namespace
 {
 
-// The configured size of the pool of host memory.
 uint64_t pool_bytes(const Config &config)
 {
 	uint64_t bytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The engine is what an open driver works with. The driver state holds it while the driver is open, and counts its users.
+// The engine has the parts of an open driver. The driver state holds it while the driver is open, and counts its users.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ namespace cufile
 
 struct Engine {
 	Engine(Config c, const Dependencies &deps);
-	// Moves the calling thread, a worker, to the CPUs next to the request's GPU. Not for a file system of the program's own: its code may
-	// make threads.
+	// Moves the calling thread, a worker, to the CPUs next to the request's GPU. Not for a user-space filesystem:
+	// its code may create threads, which would inherit the CPUs.
 	void bind_worker(const Request &request);
 
 	const Dependencies deps;
@@ -30,27 +30,27 @@ struct Engine {
 	BounceBufferPool bounce_buffers;
 	PeerGpuBounces peer_gpus;
 	Workers workers;
-	Workers stream_workers;                    // that streams wait for: never behind a copy
-	const unsigned cores;                      // that the program may use
-	std::atomic<unsigned> bouncing_threads{0}; // of the program
+	Workers stream_workers;                    // streams wait for these; they never wait for a copy
+	const unsigned cores;                      // usable by the program
+	std::atomic<unsigned> bouncing_threads{0}; // the program's
 	std::atomic<bool> logged_no_uring{false};
 };
 
 class DriverState
 {
 public:
-	// The calls of the driver itself, which are under a lock of its own.
+	// Only for the driver's own calls, under the driver's lock.
 	Engine *engine() const { return engine_.get(); }
 	void set_engine(std::unique_ptr<Engine> engine);
-	// Waits until no I/O uses it.
+	// Waits until no I/O uses the engine.
 	std::unique_ptr<Engine> take_engine();
-	// While it is set, there are no new leases: the closing thread could else wait for ever for the last one to end.
+	// While set, new leases are empty. Otherwise the closing thread could wait for ever for the last lease.
 	void set_closing(bool closing) { closing_ = closing; }
 	bool is_closing() const { return closing_; }
 	void set_busy(bool busy) { busy_ = busy; }
 
-	// In the child of fork(): the library is dead if the driver was open, or if another thread was in a call, because that
-	// thread is not there to release its locks. So it is in children of that child.
+	// In the child of fork() the library is dead if the driver was open or another thread was in a call: that
+	// thread is not in the child to release its locks. The flag is inherited by grandchildren.
 	void after_fork()
 	{
 		if (busy_ || active_calls_)
@@ -65,11 +65,11 @@ private:
 	std::atomic<bool> busy_{false}, dead_{false};
 	std::atomic<bool> closing_{false};
 	alignas(64) std::atomic<unsigned> active_calls_{0}; // threads
-	std::shared_mutex use_;                             // held shared by every lease; protects engine_
+	std::shared_mutex use_;                             // protects engine_; every lease holds it shared
 	std::unique_ptr<Engine> engine_;
 };
 
-// A shared hold on the engine. Empty: the driver is closed.
+// A shared hold on the engine. Empty if the driver is closed.
 class DriverState::Lease
 {
 public:
@@ -87,7 +87,7 @@ private:
 	Engine *const engine_;
 };
 
-// Counts itself while it lives.
+// Increments a counter for its lifetime.
 template <class Number> class Counted
 {
 public:
@@ -100,7 +100,7 @@ private:
 	std::atomic<Number> &count_;
 };
 
-// pthread_cancel() of the calling thread takes effect when it ends.
+// Defers pthread_cancel() of the calling thread until its end.
 class NotCanceled
 {
 public:
@@ -113,7 +113,7 @@ private:
 	int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-// A thread in one of our calls. It cannot be canceled: it would leave locks and bounce buffers behind.
+// A thread in an API call. A canceled thread would leave locks and bounce buffers behind.
 class DriverState::ActiveCall
 {
 public:

@@ -14,14 +14,14 @@ namespace cufile
 namespace
 {
 
-// With so many threads of the program that bounce, the bus is taken for the bottleneck; with the larger number even if their
-// cores have twice the work.
+// From `crowd` bouncing threads of the program on, the bus is taken for the bottleneck; from `large_crowd` on, even if
+// copying past the caches doubles the cores' work.
 constexpr unsigned crowd = 7, large_crowd = 12;
 
-// The least work that is worth waking a thread for.
+// Less work is not worth waking a thread.
 constexpr uint64_t least_share = 512 * 1024;
 
-// What a thread reads at once: small enough that all threads have work, and a multiple of any file system's block.
+// Bytes that a thread reads at once: small enough that all threads have work, and a multiple of any file block.
 uint64_t piece_for(const Request &request)
 {
 	constexpr uint64_t least = 256 * 1024, most = 512 * 1024;
@@ -30,39 +30,40 @@ uint64_t piece_for(const Request &request)
 	return std::clamp<uint64_t>(request.size / 8 / 65536 * 65536, least, most);
 }
 
-// A request that fits into a slab gains nothing from being cut while other threads of the program keep the disk busy.
+// Cutting a request that fits into a slab gains nothing while other threads of the program keep the disk busy.
 bool worth_uring(const Request &request, unsigned threads)
 {
 	return request.size >= 2 * least_share && (threads > 1 || request.size > small_slab);
 }
 
-// How many threads transfer a request, the calling one included. A program that calls from many threads gets no helpers:
-// they would only take its cores and wait for the driver's locks.
+// Threads for a request, including the caller. A program that calls from many threads gets no helpers: they would take
+// its cores and contend for the driver's locks.
 unsigned nr_threads(const Engine &engine, const Request &request)
 {
 	// The first thread of a job acquires a bounce buffer and may block; a thread that already holds one must not.
 	if (BounceBufferPool::Holder::here())
 		return 1;
-	// Writers of the page cache wait for each other; the copy and the write overlap all the same.
+	// Writers of the page cache wait for each other. Copy and write overlap anyway.
 	if (!engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) ||
 	    (request.write && !request.file->parallel_writes()))
 		return 1;
 	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
 	const uint64_t bouncing_threads = engine.bouncing_threads, others = bouncing_threads - 1;
 	uint64_t free = threads - std::min<uint64_t>(threads, others);
-	// Where they only copy in turn with others, and are not too few for all, they may if as many cores again are left.
+	// Copies from the page cache in a crowd get helpers if twice the configured threads are idle cores.
 	if (bouncing_threads >= crowd && bouncing_threads <= 2 * threads && request.size <= small_slab &&
 	    !request.write && request.file->copied() && bouncing_threads + 2 * threads <= engine.cores)
 		free = threads;
 	uint64_t most =
 		1 + std::min<uint64_t>(free, engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM));
-	// Two keep a disk busy while the GPU copies; more wait for the GPU, spinning. More helpers are for more disks.
+	// Two threads keep a disk busy while the GPU copies; more of them spin on the GPU. More helpers are for more
+	// disks.
 	if (request.write)
 		most = std::min<uint64_t>(most, std::max<uint64_t>(most / 2, 2));
 	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / least_share, 1, most));
 }
 
-// Bounces a request that fits into one slab. share: of a read.
+// Bounces a request that fits into one slab. share: for a read.
 int64_t bounce_small(Engine &engine, const Request &request, NtReader::Share share)
 {
 	Cuda &cuda = engine.deps.cuda;
@@ -111,13 +112,13 @@ HostBounce::Plan HostBounce::plan(Engine &engine, Request &request)
 		plan.threads = 1;
 	if (request.write || !request.file->copied())
 		return plan;
-	// Measured on an H200, whose bus gives 48 GB/s in pieces of 1 MiB, and 27 of what cores have just written.
+	// Measured on an H200: the bus gives 48 GB/s in 1 MiB pieces, and 27 GB/s of data that cores have just written.
 	const unsigned bouncing_threads = engine.bouncing_threads;
 	plan.crowded = bouncing_threads >= crowd && request.size <= large_slab;
 	if (plan.crowded && request.size <= small_slab)
 		plan.share = plan.threads > 1 || bouncing_threads >= large_crowd ? NtReader::Share::all :
 										   NtReader::Share::half;
-	// What is longer goes in slabs that the cores' caches do not hold.
+	// Longer requests use slabs that do not fit into the CPU caches.
 	else if (plan.threads > 1 && request.size > 2 * small_slab && request.size <= large_slab)
 		plan.share = NtReader::Share::half;
 	return plan;
