@@ -6,7 +6,7 @@
 namespace cufile
 {
 
-// Makes a context the calling thread's, until leave() or the end of the scope.
+// Enters a context, until leave() or the end of the scope.
 class ScopedCudaContext
 {
 public:
@@ -14,7 +14,7 @@ public:
 	~ScopedCudaContext() { leave(); }
 	ScopedCudaContext(const ScopedCudaContext &) = delete;
 	ScopedCudaContext &operator=(const ScopedCudaContext &) = delete;
-	// A CUresult.
+	// Returns a CUresult.
 	int enter(Context context) { return cuda_.enter(context, entered_); }
 	void leave()
 	{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The machine's PCI tree, as far as it matters for transfers between storage or network and device memory.
+// The PCI tree between storage, network and device memory.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
@@ -24,8 +24,8 @@ constexpr const char *devices = "/sys/bus/pci/devices/";
 struct Function {
 	std::string address, kind, vendor, device;
 	uint32_t pci_class = 0;
-	int node = -1;                  // of NUMA, -1: none
-	std::vector<std::string> above; // from the root of the tree: its host bridge, ports and switches
+	int node = -1;                  // NUMA node, -1: none
+	std::vector<std::string> above; // host bridge, ports and switches, from the root
 };
 
 std::string text_of(System &system, const std::string &path)
@@ -37,7 +37,7 @@ std::string text_of(System &system, const std::string &path)
 	return text;
 }
 
-// By the class of the PCI specification; "" if it is neither an end for bytes nor a source of them.
+// By PCI class code; "" for classes that neither store nor transfer data.
 const char *kind_of(uint32_t pci_class)
 {
 	switch (pci_class >> 16) {
@@ -60,7 +60,7 @@ bool has_memory(const Function &function)
 	return function.kind == "gpu" || function.kind == "memory" || function.kind == "accelerator";
 }
 
-// What sysfs links to: ".../devices/pci0000:00/0000:00:01.0/0000:01:00.0", without the function itself.
+// sysfs links to ".../devices/pci0000:00/0000:00:01.0/0000:01:00.0". Returns the parts above the function itself.
 std::vector<std::string> parts_above(const std::string &link)
 {
 	std::vector<std::string> parts;
@@ -93,7 +93,7 @@ bool look_at(System &system, const std::string &address, Function &out)
 	return !out.kind.empty();
 }
 
-// By address.
+// Sorted by address.
 std::vector<Function> all_functions(System &system)
 {
 	std::vector<std::string> addresses;
@@ -106,7 +106,7 @@ std::vector<Function> all_functions(System &system)
 	return all;
 }
 
-// Where the ways from both to the root meet, and over how many links one reaches the other; {} if they do not meet.
+// The lowest common part above both, and the links between them; {} if there is none.
 struct Path {
 	std::string meet; // "": nowhere
 	std::ptrdiff_t links = 0;
@@ -127,7 +127,7 @@ ordered_json written(const Path &path)
 	return {{"meet", path.meet}, {"links", path.links}};
 }
 
-// As the kernel writes it: the CUDA driver's letters are large.
+// The CUDA driver writes capital letters, the kernel lower case.
 std::string lower(std::string text)
 {
 	for (char &c : text)
@@ -160,7 +160,7 @@ bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uin
 	if (!gpu.empty())
 		from = {std::move(one)};
 	std::string best;
-	std::tuple<bool, bool, std::ptrdiff_t> best_rank; // what meets below a host bridge goes by no root of the tree
+	std::tuple<bool, bool, std::ptrdiff_t> best_rank; // a path that meets below a host bridge avoids the root
 	for (const Function &memory : from) {
 		for (const Function &drive : drives) {
 			if (domain_of(drive.address) != domain_of(memory.address))
