@@ -23,7 +23,7 @@ constexpr const char *an_object = "an object";
 constexpr const char *routes[] = {"GPU_MEM_NVLINKS", "GPU_MEM", "SYS_MEM", "P2P"};
 constexpr const char *slab_pools[nr_pools] = {"posix_pool_slab", "gpu_bounce_buffer_slab"};
 
-// As decimal digits, or with a fraction of 0.
+// Decimal digits, or a number with a zero fraction.
 std::optional<uint64_t> number(const json &value)
 {
 	if (value.is_number_unsigned())
@@ -47,7 +47,7 @@ std::optional<bool> flag(const json &value)
 	return digit && *digit <= 1 ? std::optional(*digit == 1) : std::nullopt;
 }
 
-// A number alone counts for each entry of the other list.
+// A single number applies to each entry of the other list.
 struct Numbers {
 	std::vector<size_t> all;
 	bool alone = false;
@@ -82,12 +82,12 @@ std::string shortened(std::string text)
 	return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
-// As it is in the file, without what a terminal would obey.
+// As in the file, without terminal control characters.
 std::string written(const json &value) { return shortened(value.dump(-1, ' ', true, json::error_handler_t::replace)); }
 
 constexpr const char *blanks = " \t\r\n\v\f";
 
-// A mount point as the kernel writes it, or with a slash at its end. Any other path would deny nothing.
+// A mount point as the kernel writes it, optionally with a trailing slash. Any other path would match nothing.
 bool is_mount_point(const std::string &path)
 {
 	const auto has = [](const std::string &text, const char *odd) { return text.find(odd) != std::string::npos; };
@@ -96,7 +96,7 @@ bool is_mount_point(const std::string &path)
 	       path.find_last_of(blanks) != path.size() - 1;
 }
 
-// A name that a driver, a device or a file system can have. Any other would deny nothing.
+// A possible name of a driver, device or filesystem. Any other would match nothing.
 bool is_name(const std::string &name)
 {
 	return !name.empty() && name.find_first_of(std::string(blanks) + ",;*?") == std::string::npos &&
@@ -133,7 +133,7 @@ private:
 		(restricts ? faults : notices).push_back({at, std::move(what)});
 	}
 
-	// before: the path and a slash; "" of the root.
+	// before: the path with a trailing slash; "" for the root.
 	void object(const json &value, const std::string &before)
 	{
 		for (const auto &[name, member] : value.items())
@@ -259,7 +259,7 @@ private:
 		config_.bools[key.param] = value;
 	}
 
-	// denylist and blacklist add to each other.
+	// denylist and blacklist add up.
 	void deny(const Key &key, const std::string &path, const json &value)
 	{
 		const bool of_paths = key.kind == KeyKind::mounts;
@@ -278,7 +278,7 @@ private:
 		to.insert(to.end(), list->begin(), list->end());
 	}
 
-	// By way of a GPU, if that comes before the host's memory. A name alone is a list of one.
+	// Bounces through a GPU if that precedes host memory. A single name is a list of one.
 	bool set_order(const json &value)
 	{
 		const auto list = strings(value.is_string() ? json::array({value}) : value);
@@ -339,7 +339,7 @@ private:
 	bool routing_ = false, by_gpu_ = true;
 };
 
-// What the parser expected, without its own name and without bytes of the file.
+// The parser's expectation, without its prefix and without bytes of the file.
 std::string parser_words(const std::string &text)
 {
 	constexpr std::string_view read = "; last read: ", expected = "; expected ";

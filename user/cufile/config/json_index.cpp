@@ -10,7 +10,7 @@ using nlohmann::json;
 
 void JsonIndex::add(int depth, json::parse_event_t event, const json &parsed)
 {
-	constexpr int max_depth = 32; // taking a deep tree down recurses
+	constexpr int max_depth = 32; // destroying a deep tree recurses
 	const size_t at = tokens_.next();
 	if (depth > max_depth)
 		throw Remark{at, "nested too deeply; expected at most " + std::to_string(max_depth) + " levels"};

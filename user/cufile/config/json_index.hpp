@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Where the keys and values of a JSON text stand: nlohmann::json does not say so of what it has parsed.
+// Positions of keys and values in a JSON text, which nlohmann::json does not keep.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 namespace cufile
 {
 
-// Something to be said of a position in the text.
+// A message about a position in the text.
 struct Remark {
 	size_t at;
 	std::string what;
 };
 
-// Where the tokens of a text begin that a parser accepts at the same time. Commas and colons are skipped.
+// Finds the start of each token while a parser accepts the same text. Skips commas and colons.
 class JsonTokens
 {
 public:
@@ -67,8 +67,8 @@ private:
 	size_t at_;
 };
 
-// Indexes the keys: their places, keys that an object has twice, and unknown keys that seem to restrict, at any depth.
-// The parser calls add() for each token.
+// Positions of keys, duplicate keys, and unknown keys that resemble restricting ones, at any depth. The parser calls
+// add() for each token.
 class JsonIndex
 {
 public:
@@ -91,10 +91,10 @@ private:
 
 	JsonTokens tokens_;
 	std::vector<std::string> parts_;
-	std::vector<std::optional<size_t>> elements_; // of each open array, how many it has; nullopt: an object
+	std::vector<std::optional<size_t>> elements_; // elements of each open array; nullopt: an object
 	std::map<std::string, Position> places_;
 	size_t bytes_ = 0;         // of all paths
-	Position *last_ = nullptr; // of the key whose value is to come
+	Position *last_ = nullptr; // of the key whose value follows
 	std::vector<std::string> twice_;
 	std::vector<Remark> misnamed_;
 };

@@ -13,7 +13,8 @@ namespace cufile
 namespace
 {
 
-// Without one of these something is done that was to be forbidden: a fault in them keeps the driver closed.
+// Without one of these the library would do something that was to be forbidden, so a fault in them keeps the driver
+// closed.
 constexpr Key restricting[] = {
 	{"properties/allow_compat_mode", KeyKind::flag, CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE},
 	{"properties/use_compat_mode", KeyKind::flag, CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE},
@@ -92,7 +93,7 @@ constexpr Key tuning[] = {
 
 constexpr const char *denylists[] = {"denylist", "blacklist"};
 
-// An unknown key that contains one of these is taken to restrict, in the spelling of plain().
+// An unknown key that contains one of these, in the spelling of plain(), is taken as restricting.
 constexpr struct {
 	const char *letters, *expected;
 } restricting_words[] = {
@@ -116,7 +117,7 @@ constexpr struct {
 	{"dynamicrout", "properties/rdma_dynamic_routing"},
 };
 
-// How many letters are to be inserted, left out or changed to make one of the other.
+// Edit distance.
 size_t distance(std::string_view a, std::string_view b)
 {
 	std::vector<size_t> row(b.size() + 1);
@@ -132,7 +133,7 @@ size_t distance(std::string_view a, std::string_view b)
 	return row[b.size()];
 }
 
-// Letters and digits, in lower case.
+// Lower case, without separators.
 std::string plain(std::string_view name)
 {
 	std::string out;

@@ -24,11 +24,11 @@ enum class KeyKind {
 	routing_order,
 	mounts,
 	names,
-	rdma_list, // rdma_dev_addr_list, for which there is no RDMA of the library's own
-	rdma,      // where there may be such lists
-	idle,      // known, and has no effect here: a value other than the built-in one is a notice
-	section,   // known, an object that has no effect here
-	none,      // known, and means nothing for how this library moves bytes
+	rdma_list, // rdma_dev_addr_list: the library has no RDMA
+	rdma,      // may contain such lists
+	idle,      // no effect here: a value other than the default is a notice
+	section,   // an object without effect here
+	none,      // irrelevant for how this library moves bytes
 };
 
 struct Key {
@@ -49,17 +49,17 @@ constexpr bool is_below(std::string_view path, std::string_view top)
 
 constexpr std::string_view last_part(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// nullptr: there is no such key.
+// nullptr if there is no such key.
 const Key *find_restricting(std::string_view path);
 const Key *find_tuning(std::string_view path);
-// The key that gives sizes or counts of a pool's slabs; nullptr: neither is given.
+// The key that gives sizes or counts of a pool's slabs; nullptr if neither is given.
 const Key *find_slabs(unsigned pool, bool has_sizes, bool has_counts);
-// An object that contains such keys.
+// True for an object that contains such keys.
 bool is_restricting_section(std::string_view path);
 bool is_tuning_section(std::string_view path);
 bool is_below_denylist(std::string_view path);
 bool is_known(std::string_view path);
-// The restricting key that an unknown name likely means; "": none.
+// The restricting key that an unknown name probably means; "" if there is none.
 std::string_view similar_restricting(std::string_view name);
 
 } // namespace cufile
