@@ -50,7 +50,7 @@ unsigned nr_threads(const Engine &engine, const Request &request)
 	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
 	const uint64_t bouncing_threads = engine.bouncing_threads, others = bouncing_threads - 1;
 	uint64_t free = threads - std::min<uint64_t>(threads, others);
-	// Copies from the page cache in a crowd get helpers if twice the configured threads are idle cores.
+	// A crowd that copies from the page cache gets helpers if the cores suffice for it and twice the helpers.
 	if (bouncing_threads >= crowd && bouncing_threads <= 2 * threads && request.size <= small_slab &&
 	    !request.write && request.file->copied() && bouncing_threads + 2 * threads <= engine.cores)
 		free = threads;
