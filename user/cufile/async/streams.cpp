@@ -82,7 +82,7 @@ struct Streams::StreamIo {
 			delete this;
 	}
 	void begin();
-	void resume_read();
+	void resume();
 	void end();
 
 private:
@@ -291,7 +291,7 @@ void Streams::StreamIo::next(Engine &)
 		fill();
 }
 
-void Streams::StreamIo::resume_read()
+void Streams::StreamIo::resume()
 {
 	if (!write || over || overlapped || aborted)
 		staging->descriptor().size = 0;
@@ -360,9 +360,9 @@ CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 		if (!owned->staging)
 			return error(CU_FILE_NOMEM_ERROR);
 	} else if (!logged_no_stream_copy_.exchange(true)) {
-		log_.say(Log::Level::warn, "this CUDA driver cannot copy for us in a stream (CUresult " +
+		log_.say(Log::Level::warn, "this CUDA driver cannot launch the copy kernel in a stream (CUresult " +
 						   std::to_string(unable) +
-						   "): who frees memory while there is I/O in one may hang");
+						   "): freeing memory while a stream has I/O may hang");
 	}
 	StreamIo *const io = owned.release();
 	StagingBuffer *const staging = io->staging;
@@ -379,7 +379,7 @@ CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 			io->captured = true;
 		return rc;
 	};
-	constexpr auto begin = in_stream<&StreamIo::begin>, resume_read = in_stream<&StreamIo::resume_read>;
+	constexpr auto begin = in_stream<&StreamIo::begin>, resume = in_stream<&StreamIo::resume>;
 	constexpr auto end = in_stream<&StreamIo::end>, all_at_once = in_stream<&StreamIo::begin, &StreamIo::end>;
 	int rc = call(staging ? begin : all_at_once, [](void *arg) { delete static_cast<StreamIo *>(arg); });
 	bool unreferenced = false; // the last kernel launch has no callback after it that holds a reference
@@ -387,7 +387,7 @@ CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 		rc = deps_.cuda.launch_copy(&staging->descriptor(), stream);
 		unreferenced = !rc;
 		if (!rc)
-			rc = call(round + 1 == io->rounds ? end : resume_read, nullptr);
+			rc = call(round + 1 == io->rounds ? end : resume, nullptr);
 		// Entries that are already in the stream then do nothing.
 		if (rc)
 			io->aborted = true;

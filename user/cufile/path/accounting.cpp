@@ -30,9 +30,8 @@ void Accounting::log_lost_descriptor(FileHandle &handle) noexcept
 		return;
 	char text[256];
 	std::snprintf(text, sizeof(text),
-		      "the library's descriptor of a file was closed by the program, by close_range(2) for instance: "
-		      "register "
-		      "files after closing (file descriptor %d)",
+		      "the program has closed the library's descriptor of a file, for example by close_range(2): "
+		      "register files after that (file descriptor %d)",
 		      handle.fd);
 	log_.say(Log::Level::error, text);
 }
@@ -42,8 +41,8 @@ void Accounting::log_lost_descriptor(const BufferLocation &location) noexcept
 	if (deps_.peerdma.is_valid(location) || logged_lost_device_.exchange(location.device) == location.device)
 		return;
 	log_.say(Log::Level::error,
-		 "the library's descriptor of /dev/peerdma was closed by the program, by close_range(2) "
-		 "for instance: register memory after closing");
+		 "the program has closed the library's descriptor of /dev/peerdma, for example by close_range(2): "
+		 "register memory after that");
 }
 
 void Accounting::complete(const Request &request, int64_t result, const HostFallback &host_fallback, uint64_t ns)

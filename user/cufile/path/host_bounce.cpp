@@ -166,8 +166,8 @@ bool HostBounce::can_use_uring(Engine &engine, Request &request, uint64_t piece_
 		return false;
 	const int rc = engine.bounce_buffers.uring_state();
 	if (engine.logged_no_uring != (rc < 0) && engine.logged_no_uring.exchange(rc < 0) != (rc < 0))
-		log_.say(Log::Level::warn, rc < 0 ? "threads read past the page cache, because there is no io_uring: " +
-							    std::generic_category().message(-rc) :
+		log_.say(Log::Level::warn, rc < 0 ? "there is no io_uring: " + std::generic_category().message(-rc) +
+							    "; threads read past the page cache" :
 						    "io_uring reads past the page cache again");
 	return rc >= 0;
 }

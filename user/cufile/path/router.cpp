@@ -296,7 +296,7 @@ std::shared_ptr<PeerGpuBounce> Router::choose_peer_gpu(Engine &engine, FileHandl
 	}
 	if (best)
 		log_.say(Log::Level::info,
-			 "bytes for GPU " + std::to_string(device) + " go by way of GPU " + std::to_string(by));
+			 "I/O of GPU " + std::to_string(device) + " goes through GPU " + std::to_string(by));
 	return best;
 }
 

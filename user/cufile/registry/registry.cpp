@@ -60,16 +60,14 @@ CUfileError_t Registry::register_file(const Config &config, CUfileHandle_t *fh, 
 							   " cannot be opened with O_DIRECT; using the page cache");
 		if (file->large())
 			log_.say(Log::Level::info,
-				 "too long for the page cache to keep: long reads of what is not in there go past it "
-				 "(file descriptor " +
-					 std::to_string(descr->handle.fd) + ")");
+				 "file descriptor " + std::to_string(descr->handle.fd) +
+					 ": larger than the page cache; long reads of uncached data bypass it");
 		std::string met;
 		if (config.denylist.matches(deps_.system, file->fd(), met) < 0)
 			return error(CU_FILE_GETNEWFD_FAILED);
 		if (!met.empty())
-			log_.say(Log::Level::info, "not directly, because the denylist's " + met +
-							   " (file descriptor " + std::to_string(descr->handle.fd) +
-							   ")");
+			log_.say(Log::Level::info, "not direct: the denylist's " + met + " (file descriptor " +
+							   std::to_string(descr->handle.fd) + ")");
 		const dev_t device = file->device();
 		const ino_t inode = file->inode();
 		handle = std::make_shared<FileHandle>(std::move(file), descr->handle.fd, device, inode);
@@ -201,7 +199,7 @@ void Registry::pin_buffer(const void *base, uint64_t size, RegisteredBuffer &buf
 	buffer.over_quota = rc > 0;
 	if (rc < 0 && !buffer.reason)
 		log_.say(Log::Level::info,
-			 "registered memory stays CUDA's alone: " + std::generic_category().message(-rc));
+			 "not direct: cannot register memory with the kernel: " + std::generic_category().message(-rc));
 }
 
 // Imports memory of a GPU unknown to CUDA. Without the module no path leads there.
@@ -219,7 +217,7 @@ CUfileOpError Registry::import_buffer(const void *base, uint64_t size, Registere
 		buffer.memory.kind = Memory::Kind::foreign;
 		return CU_FILE_SUCCESS;
 	}
-	log_.say(Log::Level::error, std::string("this GPU's memory cannot be registered: ") +
+	log_.say(Log::Level::error, std::string("cannot register memory of this GPU: ") +
 					    (rc > 0        ? "max_device_pinned_mem_size_kb has no room for it" :
 					     buffer.reason ? deps_.peerdma.reason_text(buffer.reason) :
 							     std::generic_category().message(-rc)));
