@@ -8,7 +8,6 @@
 
 #include "common/node.hpp"
 #include "cufile/platform/errors.hpp"
-#include "cufile/platform/numa_affinity.hpp"
 #include "cufile/platform/pci_topology.hpp"
 
 namespace cufile

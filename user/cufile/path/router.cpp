@@ -13,7 +13,7 @@
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/errors.hpp"
-#include "cufile/platform/numa_affinity.hpp"
+#include "cufile/platform/pci_topology.hpp"
 
 namespace cufile
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "cufile/platform/numa_affinity.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <new>
 #include <optional>
+
+#include "cufile/platform/pci_topology.hpp"
 
 namespace cufile
 {
@@ -39,28 +40,6 @@ struct ThreadBinding {
 thread_local ThreadBinding binding;
 
 } // namespace
-
-std::string pci_folder(Cuda &cuda, int device)
-{
-	std::string address;
-	if (!cuda.load() || cuda.pci_address(device, address))
-		return "";
-	// The driver may write capital letters.
-	std::transform(address.begin(), address.end(), address.begin(),
-		       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
-	return "/sys/bus/pci/devices/" + address;
-}
-
-int numa_node(System &system, Cuda &cuda, int device)
-{
-	const std::string folder = pci_folder(cuda, device);
-	std::string text;
-	int node = -1;
-	if (!folder.empty())
-		system.read_file(folder + "/numa_node", text);
-	std::from_chars(text.data(), text.data() + text.size(), node);
-	return node;
-}
 
 NumaAffinity::Locality NumaAffinity::locality_of(int device)
 {

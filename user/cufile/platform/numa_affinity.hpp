@@ -40,12 +40,6 @@ private:
 	unsigned long words_[Cpus().size() / bits]{};
 };
 
-// sysfs directory of a device, or "".
-std::string pci_folder(Cuda &cuda, int device);
-
-// -1: unknown or none.
-int numa_node(System &system, Cuda &cuda, int device);
-
 class NumaAffinity
 {
 public:

@@ -5,12 +5,13 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
 
+#include "common/pci.hpp"
 #include "cufile/platform/pci_topology.hpp"
+#include "cufile/platform/text.hpp"
 
 namespace cufile
 {
@@ -35,6 +36,14 @@ std::string text_of(System &system, const std::string &path)
 	while (!text.empty() && text.back() == '\n')
 		text.pop_back();
 	return text;
+}
+
+int node_of(System &system, const std::string &folder)
+{
+	const std::string text = text_of(system, folder + "/numa_node");
+	int node = -1;
+	std::from_chars(text.data(), text.data() + text.size(), node);
+	return node;
 }
 
 // By PCI class code; "" for classes that neither store nor transfer data.
@@ -78,11 +87,11 @@ std::vector<std::string> parts_above(const std::string &link)
 bool look_at(System &system, const std::string &address, Function &out)
 {
 	const std::string folder = devices + address;
-	const std::string text = text_of(system, folder + "/class"), node = text_of(system, folder + "/numa_node");
+	const std::string text = text_of(system, folder + "/class");
 	if (!text.starts_with("0x"))
 		return false;
 	std::from_chars(text.data() + 2, text.data() + text.size(), out.pci_class, 16);
-	std::from_chars(node.data(), node.data() + node.size(), out.node);
+	out.node = node_of(system, folder);
 	out.address = address;
 	out.kind = kind_of(out.pci_class);
 	out.vendor = text_of(system, folder + "/vendor");
@@ -127,14 +136,6 @@ ordered_json written(const Path &path)
 	return {{"meet", path.meet}, {"links", path.links}};
 }
 
-// The CUDA driver writes capital letters, the kernel lower case.
-std::string lower(std::string text)
-{
-	for (char &c : text)
-		c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-	return text;
-}
-
 std::string domain_of(const std::string &address) { return address.substr(0, address.find(':')); }
 
 bool may_be_a_files(System &system, const Function &function)
@@ -144,6 +145,19 @@ bool may_be_a_files(System &system, const Function &function)
 }
 
 } // namespace
+
+std::string pci_folder(Cuda &cuda, int device)
+{
+	std::string address;
+	// The CUDA driver writes capital letters, the kernel lower case.
+	return !cuda.load() || cuda.pci_address(device, address) ? "" : devices + lower(address);
+}
+
+int numa_node(System &system, Cuda &cuda, int device)
+{
+	const std::string folder = pci_folder(cuda, device);
+	return folder.empty() ? -1 : node_of(system, folder);
+}
 
 bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uint32_t &bdf)
 {
@@ -174,10 +188,11 @@ bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uin
 			}
 		}
 	}
-	unsigned bus, slot, number;
-	if (std::sscanf(best.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &number) != 4)
+	const auto address = peerdma_impl::PciAddress::parse(best);
+	if (!address)
 		return false;
-	bdf = bus << 8 | slot << 3 | number;
+	domain = address->domain;
+	bdf = address->bdf;
 	return true;
 }
 
