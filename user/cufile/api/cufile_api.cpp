@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The cuFile calls of the library that programs load: no exception leaves them, and errno changes only where it is the
-// answer.
+// The exported cuFile calls. They throw nothing, and set errno only as a result.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -24,16 +23,15 @@ namespace
 
 std::atomic<Library *> the_library{nullptr};
 
-// Made by the first call and never destroyed: nothing of ours runs when the process ends, and threads of the program's
-// may still be calling. Not a static of the function: the child of a fork in the middle of making that would wait for ever
-// for it to be made.
+// Created by the first call and never destroyed: threads of the program may call while the process exits. Not a
+// function-local static: a child forked during its creation would wait for it for ever.
 Library &library()
 {
 	if (Library *const known = the_library.load(std::memory_order_acquire))
 		return *known;
 	auto made = std::make_unique<Library>(
 		cufile::Dependencies{cufile::real_system(), cufile::real_cuda(), cufile::real_peerdma()});
-	// Before any thread is in a call. Several first threads may each register it: twice does no harm.
+	// Before any thread is in a call. Concurrent first calls may register it twice, which is harmless.
 	pthread_atfork(nullptr, nullptr, [] {
 		if (Library *const known = the_library.load())
 			known->state.after_fork();
@@ -69,7 +67,7 @@ template <class Body> CUfileError_t call(Body &&body) noexcept
 	}
 }
 
-// -1 and an error in errno, the system's or the library's, as programs know it.
+// Returns -1 with errno set to an errno or CUfileOpError, as programs expect.
 template <class Body> ssize_t counted(Body &&body) noexcept
 {
 	int64_t rc;
@@ -151,7 +149,7 @@ CUfileError_t cuFileGetVersion(int *version)
 {
 	if (!version)
 		return cufile::error(CU_FILE_INVALID_VALUE);
-	*version = 1150; // 1000 * major + 10 * minor, of the release whose interface this is
+	*version = 1150; // 1000 * major + 10 * minor of the emulated release
 	return cufile::success();
 }
 CUfileError_t cuFileGetBARSizeInKB(int gpu_index, size_t *bar_size)
@@ -328,7 +326,7 @@ CUfileError_t cuFileStatsStart(void)
 	return call([] {
 		if (library().stats.start())
 			return cufile::success();
-		// At level 0, as the original has it.
+		// Level 0, as in the original.
 		return cufile::error(library().driver.use_count() ? CU_FILE_INTERNAL_ERROR :
 								    CU_FILE_DRIVER_NOT_INITIALIZED);
 	});

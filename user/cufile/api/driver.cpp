@@ -8,7 +8,6 @@
 
 #include "common/node.hpp"
 #include "cufile/platform/errors.hpp"
-#include "cufile/platform/numa_affinity.hpp"
 #include "cufile/platform/pci_topology.hpp"
 
 namespace cufile
@@ -18,7 +17,7 @@ namespace
 
 std::string named_node(System &system) { return system.variable("PEERDMA_DEVICE").value_or(""); }
 
-// Whether there is a module to go directly by: 0 or -errno.
+// 0 if the module is available, otherwise -errno.
 int try_node(System &system)
 {
 	const int fd =
@@ -44,12 +43,12 @@ std::string refusal(System &system, const Config &config)
 	       " cannot be used: " + std::generic_category().message(-rc);
 }
 
-// The largest BAR, from the lines "start end flags" of sysfs.
+// The largest BAR, from "start end flags" lines of sysfs.
 uint64_t largest_bar(const std::string &text)
 {
 	uint64_t largest = 0;
 	const char *at = text.data(), *const end = at + text.size();
-	// Six BARs; behind them the ROM and, of bridges, windows.
+	// Six BARs; the ROM and bridge windows follow.
 	for (int i = 0; i < 6 && at < end; i++) {
 		const char *const line = std::find(at, end, '\n');
 		uint64_t word[2] = {};
@@ -75,10 +74,10 @@ Driver::~Driver()
 {
 	while (count_ > 0)
 		close();
-	streams_.trim(); // of I/O that a stream has reached after that
+	streams_.trim(); // of I/O that a stream reached afterwards
 }
 
-// At this level at least.
+// At least at this level.
 void Driver::open_log(const Config &config, Log::Level least)
 {
 	log_.open(std::max(least, Log::level_of(config.strings[CUFILE_PARAM_LOGGING_LEVEL])),
@@ -86,7 +85,7 @@ void Driver::open_log(const Config &config, Log::Level least)
 		  config.log_max_mb << 20);
 }
 
-// Says why the driver stays closed.
+// Logs why the driver stays closed.
 void Driver::refuse(const Config &config, const std::string &fault)
 {
 	open_log(config, Log::Level::error);
@@ -132,7 +131,7 @@ CUfileOpError Driver::open_if_closed()
 
 CUfileOpError Driver::open_for_use()
 {
-	// The program did not ask for it to be opened, so this call does not wait until it can be.
+	// The program did not open the driver explicitly, so this call does not wait.
 	if (state_.is_closing())
 		return CU_FILE_DRIVER_CLOSING;
 	const std::lock_guard guard(open_lock_);
@@ -166,7 +165,7 @@ CUfileError_t Driver::close()
 	state_.set_closing(true);
 	batches_.destroy_all();
 	std::unique_ptr<Engine> engine = state_.take_engine();
-	// A stream that waits for a worker now finds the driver closed.
+	// A stream that waits for a worker then finds the driver closed.
 	engine->workers.stop();
 	engine->stream_workers.stop();
 	registry_.clear();
@@ -187,8 +186,8 @@ CUfileError_t Driver::properties(CUfileDrvProps_t *props)
 	if (!props)
 		return error(CU_FILE_INVALID_VALUE);
 	const std::lock_guard guard(open_lock_);
-	// Before it is opened, the answer is what an open driver would say.
-	Findings found; // notices are logged when it is opened
+	// While closed, the answer is that of an open driver.
+	Findings found; // notices are logged on open
 	const Config config = state_.engine() ? state_.engine()->config : settings_.merge(deps_.system, found);
 	if (!found.fault.empty()) {
 		refuse(config, found.fault);
@@ -208,7 +207,7 @@ CUfileError_t Driver::properties(CUfileDrvProps_t *props)
 			1u << CU_FILE_STREAMS_SUPPORTED | 1u << CU_FILE_PARALLEL_IO_SUPPORTED;
 	props->max_device_cache_size =
 		static_cast<unsigned>(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB));
-	// The original says 0 as well where no GPU memory serves as a cache.
+	// The original returns 0 as well if GPU memory is not used as a cache.
 	props->per_buffer_cache_size = 0;
 	props->max_device_pinned_mem_size =
 		static_cast<unsigned>(config.size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB));
@@ -225,7 +224,7 @@ CUfileError_t Driver::change(const std::function<void(Config &)> &apply, const s
 		keep();
 		return success();
 	}
-	// No I/O reads what is changed here; else it would have to be waited for.
+	// No I/O reads these settings, otherwise it would have to be drained first.
 	apply(state_.engine()->config);
 	return success();
 }
@@ -258,7 +257,7 @@ CUfileError_t Driver::set_max_direct(size_t kb)
 	return change_size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, kb);
 }
 
-// 0: it is not known.
+// 0 if unknown.
 uint64_t Driver::bar_bytes(int gpu)
 {
 	std::string text;
@@ -300,7 +299,7 @@ CUfileError_t Driver::bar_size(int gpu, size_t *kb)
 	return success();
 }
 
-// The ways that the program would have. Kept, and said again: whatever can go directly does so, by P2PDMA.
+// The value is stored and returned. It has no effect: direct I/O always uses P2PDMA.
 CUfileError_t Driver::set_p2p_flags(unsigned target, unsigned mask)
 {
 	if (target >= p2p_flags_.size() || mask & ~static_cast<unsigned>(CU_FILE_P2P_FLAG_PCI_P2PDMA))

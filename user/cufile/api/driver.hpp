@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Opening and closing the driver, its properties and parameters.
+// Opens and closes the driver; its properties and parameters.
 #pragma once
 
 #include <array>
@@ -36,10 +36,10 @@ public:
 
 	CUfileError_t open();
 	CUfileError_t close();
-	// For the first call of a program that does not open the driver.
+	// For programs that do not open the driver explicitly.
 	CUfileOpError open_for_use();
-	// A program may load CUDA or libpeerdma after the library has looked for them. Then it makes one of the calls that come
-	// before all others.
+	// A program may load CUDA or libpeerdma after the library has looked for them. It then makes a registration
+	// call before others.
 	void retry_load()
 	{
 		deps_.cuda.retry_load();
@@ -57,7 +57,6 @@ public:
 	CUfileError_t get_p2p_flags(unsigned target, unsigned *mask);
 	CUfileError_t export_topology(const char *path);
 
-	// Parameters.
 	CUfileError_t get(CUFileSizeTConfigParameter_t param, size_t *value);
 	CUfileError_t get(CUFileBoolConfigParameter_t param, bool *value);
 	CUfileError_t get(CUFileStringConfigParameter_t param, char *text, int len);
@@ -68,7 +67,7 @@ public:
 	CUfileError_t set_slabs(Pool pool, const size_t *sizes, const size_t *counts, int len);
 
 private:
-	// With open_lock_.
+	// Call with open_lock_ held.
 	CUfileOpError open_if_closed();
 	void open_log(const Config &config, Log::Level least);
 	void refuse(const Config &config, const std::string &fault);
@@ -86,7 +85,7 @@ private:
 	Batches &batches_;
 	Streams &streams_;
 	std::atomic<long> count_{0}; // written under open_lock_
-	std::mutex open_lock_;       // opening, closing, settings_, p2p_flags_
+	std::mutex open_lock_;       // protects opening, closing, settings_, p2p_flags_
 	Settings settings_;
 	std::array<unsigned, CU_FILE_MAX_TARGET_TYPES> p2p_flags_{}; // CU_FILE_P2P_FLAG_*
 };

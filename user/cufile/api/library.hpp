@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The library's parts, put together. No lock of one part is held across a call of another, but Driver's open_lock_ and a
-// lease of the driver state, in this order.
+// The library's parts. No lock of one part is held across a call of another, except Driver's open_lock_ and then a
+// lease of the driver state.
 #pragma once
 
 #include "cufile/api/driver.hpp"
@@ -21,7 +21,7 @@ struct Library {
 	Library(const Library &) = delete;
 	Library &operator=(const Library &) = delete;
 
-	// The calls that open the driver if the program has not.
+	// Calls that open the driver if the program has not.
 	CUfileError_t register_file(CUfileHandle_t *fh, const CUfileDescr_t *descr);
 	CUfileError_t register_buffer(const void *base, size_t size, int flags);
 	CUfileError_t create_batch(CUfileBatchHandle_t *out, unsigned nr);

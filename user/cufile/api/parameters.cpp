@@ -7,7 +7,7 @@
 namespace cufile
 {
 
-// Of the open driver; else what it will be opened with, as far as the program has set it.
+// Of the open driver; otherwise the defaults with what the program has set.
 Config Driver::config_now()
 {
 	const std::lock_guard guard(open_lock_);
@@ -44,7 +44,7 @@ CUfileError_t Driver::get(CUFileStringConfigParameter_t param, char *text, int l
 	if (static_cast<unsigned>(param) >= nr_strings || !text || len <= 0)
 		return error(CU_FILE_INVALID_VALUE);
 	std::string value = config_now().strings[param];
-	// As the original has it: of the file of the log it says whether there is one, of the others the empty name.
+	// As the original: for the path of the log it reports whether it is set, for others an empty string.
 	if (param == CUFILE_PARAM_ENV_LOGFILE_PATH && value.empty()) {
 		const auto named = deps_.system.variable("CUFILE_LOGFILE_PATH");
 		if (!named)

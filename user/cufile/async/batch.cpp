@@ -34,7 +34,7 @@ void Batch::finish(const CUfileIOEvents_t &event)
 	if (events_.size() < wanted_ && under_way_)
 		return;
 	wanted_ = SIZE_MAX;
-	// With the lock held: a caller that waits for the last one may destroy the batch.
+	// With the lock held: a caller that waits for the last event may destroy the batch.
 	ended_.notify_all();
 }
 
@@ -56,7 +56,7 @@ std::vector<std::pair<std::shared_ptr<Job>, size_t>> Batch::cancel()
 	}
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cut;
 	cut.reserve(live.size());
-	// Nothing from here on needs memory that might not be there.
+	// Must not fail for lack of memory from here on.
 	{
 		std::lock_guard guard(lock_);
 		cancelled_ = true;
@@ -84,10 +84,10 @@ CUfileOpError Batch::fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const
 		guard.unlock();
 		for (const auto &job : live)
 			help(*job);
-		live.clear(); // the last of a job may close files
+		live.clear(); // the last reference of a job may close files
 		guard.lock();
 	}
-	// There are fewer to wait for than min, or other threads fetch some meanwhile.
+	// Fewer events than min may be left, or another thread may fetch some.
 	const auto enough = [&] { return events_.size() >= min || !under_way_; };
 	const auto until =
 		std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0));

@@ -12,44 +12,45 @@
 namespace cufile
 {
 
-// The requests of a batch and how they ended. Each is reported exactly once, however little memory there is: what has begun
-// needs none to end.
+// The requests of a batch and their events. Each is reported exactly once, also when memory is short: completion
+// allocates nothing.
 //
-// A cancelled batch has nothing to wait for: a fetch with a minimum returns no events, one without a minimum (a poll)
-// returns what has ended. KvikIO's basic_io and NVIDIA's sample 021 fetch with a minimum; KvikIO expects no events. The
-// original returns none to a poll either, but Mooncake's GdsTransport::getTransferStatus() then never ends a transfer.
-// The next submit drops what was not fetched, and has the whole capacity: a program that uses its cookies again could not
-// tell the old events from the new ones.
+// After a cancel, fetch() with a minimum returns no events, as KvikIO expects. fetch() without a minimum (a poll)
+// returns completed events. The original returns none to a poll either, but Mooncake's
+// GdsTransport::getTransferStatus() then never ends a transfer. The next submit drops events that were not fetched and
+// has the full capacity, because a program that reuses its cookies could not tell old events from new ones.
 class Batch
 {
 public:
 	explicit Batch(unsigned capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
 	unsigned capacity() const { return capacity_; }
-	// So many more, which these jobs hold, or an error. After a cancel what has begun ends first: the new ones may go to the same
-	// places.
+	// Adds nr requests, held by these jobs, or returns an error. After a cancel it first waits for requests in
+	// flight: the new ones may use the same memory.
 	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
-	// Of those.
+	// Completes one request.
 	void finish(const CUfileIOEvents_t &event);
-	// Cancels what has not begun: jobs, each with the index from which its requests are. The caller makes their events.
+	// Cancels requests that have not begun. Returns their jobs with the index of the first canceled request. The
+	// caller creates their events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();
-	// Up to nr events, and how many, after at least min of them or the deadline (of a clock that is not set; negative: none).
-	// A min above what is left means all that is left: how many that is changes while the caller decides on a min.
-	// CU_FILE_INVALID_VALUE: min is above nr. A caller that waits for all without a deadline helps with each job first.
+	// Returns up to nr events, after at least min of them or the timeout (monotonic; negative: none). A min above
+	// the number of pending requests waits for all of them, because that number changes concurrently.
+	// CU_FILE_INVALID_VALUE: min is above nr. A caller that waits for all without a timeout helps with each job
+	// first.
 	CUfileOpError fetch(unsigned min, unsigned &nr, int64_t timeout_ns, const std::function<void(Job &)> &help,
 			    CUfileIOEvents_t *out);
-	// Until nothing is under way.
+	// Returns when no request is in flight.
 	void drain();
 
 private:
-	std::vector<std::shared_ptr<Job>> jobs(); // with lock_
+	std::vector<std::shared_ptr<Job>> jobs(); // call with lock_ held
 
 	const unsigned capacity_;
 	std::mutex lock_; // protects all below
 	Condition ended_;
-	size_t wanted_ = SIZE_MAX; // by the caller that waits for the fewest events
-	unsigned under_way_ = 0;   // begun and not ended
-	bool cancelled_ = false;   // and nothing was begun since
+	size_t wanted_ = SIZE_MAX; // the lowest count that a caller waits for
+	unsigned under_way_ = 0;   // requests in flight
+	bool cancelled_ = false;   // since the last submit
 	std::vector<CUfileIOEvents_t> events_;
 	std::vector<std::weak_ptr<Job>> jobs_;
 };

@@ -6,7 +6,6 @@
 #include <new>
 
 #include "cufile/path/bounce_pipeline.hpp"
-#include "cufile/path/execute.hpp"
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/errors.hpp"
 
@@ -22,7 +21,7 @@ CUfileIOEvents_t event_of(void *cookie, int64_t result)
 	return {cookie, CUFILE_FAILED, static_cast<size_t>(result)};
 }
 
-// What was submitted in one call. It holds its batch, which is therefore there when its last piece ends.
+// The requests of one submit. It holds its batch, which so outlives its last piece.
 class BatchJob final : public Job
 {
 public:
@@ -32,7 +31,7 @@ public:
 	}
 
 	std::vector<void *> cookies; // of the requests
-	Context context = nullptr;   // that a pipeline reads all of them into; nullptr: no pipeline
+	Context context = nullptr;   // of the pipeline for all of them; nullptr: no pipeline
 	bool by_uring = false;
 
 private:
@@ -57,11 +56,11 @@ int64_t nanoseconds(const struct timespec *time)
 {
 	if (!time)
 		return -1;
-	constexpr int64_t most = 1'000'000'000; // seconds: longer than any caller waits
+	constexpr int64_t most = 1'000'000'000; // seconds; avoids overflow
 	return std::clamp<int64_t>(time->tv_sec, 0, most) * 1'000'000'000 + time->tv_nsec;
 }
 
-// Cancels what has not begun.
+// Cancels requests that have not begun.
 void cancel_pending(Batch &batch)
 {
 	for (const auto &[job, from] : batch.cancel()) {
@@ -76,7 +75,7 @@ void end(Batch &batch)
 	try {
 		cancel_pending(batch);
 	} catch (const std::bad_alloc &) {
-		// Then all of it runs.
+		// Nothing is canceled then: all requests run.
 	}
 	batch.drain();
 }
@@ -102,7 +101,7 @@ CUfileError_t Batches::create(const Config &config, CUfileBatchHandle_t *out, un
 	return success();
 }
 
-// No flags are known; the original takes any.
+// No flags are defined; the original accepts any.
 CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileIOParams_t *ios)
 {
 	const auto refuse = [&](CUfileOpError rc) {
@@ -114,11 +113,11 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	const auto batch = lease ? find(id) : nullptr;
 	if (!batch || !ios)
 		return refuse(CU_FILE_INVALID_VALUE);
-	// The array need not have more entries than the batch has room for.
+	// Checked before the array is read, which need not be longer than the capacity of the batch.
 	if (nr > batch->capacity())
 		return refuse(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	Engine &engine = *lease;
-	// Bounced reads of one context share a pipeline, or two: that by io_uring has one thread.
+	// Bounced reads of one context share a pipeline. Reads by io_uring have one of their own, with one thread.
 	std::vector<std::shared_ptr<BatchJob>> jobs;
 	const auto job_for = [&](Request &request, uint64_t piece_bytes) -> BatchJob & {
 		const Context context =
@@ -137,7 +136,7 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 				by_uring, NtReader::Share::all));
 		return *jobs.back();
 	};
-	std::vector<CUfileIOEvents_t> at_once; // what needs no thread to end
+	std::vector<CUfileIOEvents_t> at_once; // requests that complete without a thread
 	uint64_t bytes[2] = {}, direct = 0;
 	// All or nothing: every request is checked before any begins.
 	for (unsigned i = 0; i < nr; i++) {
@@ -171,11 +170,11 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	}
 	std::vector<Workers::Task> tasks;
 	for (const auto &job : jobs)
-		tasks.push_back(engine.job_task(job));
+		tasks.push_back(router_.job_task(engine, job));
 	const CUfileOpError rc = batch->begin(nr, {jobs.begin(), jobs.end()});
 	if (rc)
 		return refuse(rc);
-	// Nothing from here on needs memory that might not be there.
+	// Must not fail for lack of memory from here on.
 	for (const auto &job : jobs)
 		for (size_t i = 0; i < job->nr_requests(); i++)
 			probe_begin(job->request(i));
@@ -185,7 +184,8 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =
 			jobs[i]->by_uring ? 1 : static_cast<unsigned>(std::min<uint64_t>(most, jobs[i]->nr_pieces()));
-		// Without a worker the calling thread does it; so does one that holds a bounce buffer, which all workers may wait for.
+		// Without a worker the calling thread runs the job. So does a thread that holds a bounce buffer, for
+		// which all workers may wait.
 		if (BounceBufferPool::Holder::here() || !engine.workers.add(tasks[i], threads))
 			tasks[i]();
 	}
@@ -196,15 +196,15 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 CUfileError_t Batches::status(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
 			      const struct timespec *timeout)
 {
-	// Waiting is without a hold on the engine: it may take for ever, and must not keep the driver from being closed.
+	// Waits without a lease of the engine: it may take for ever, and must not keep the driver from closing.
 	const auto batch = find(id);
 	if (!batch || !nr || (*nr && !events) || (timeout && (timeout->tv_nsec < 0 || timeout->tv_nsec > 999'999'999)))
 		return error(CU_FILE_INVALID_VALUE);
-	// A thread more, and one that need not be woken.
+	// One more thread, which need not be woken.
 	const auto help = [this](Job &job) {
 		const DriverState::Lease lease(state_);
 		if (lease)
-			process_pieces(job, deps_, lease->bounce_buffers);
+			router_.run_pieces(*lease, job);
 	};
 	return error(batch->fetch(min, *nr, min ? nanoseconds(timeout) : 0, help, events));
 }
@@ -231,7 +231,7 @@ void Batches::destroy(CUfileBatchHandle_t id)
 		}
 	}
 	stats_.count(&CUfileStatsLevel1_t::batch_destroy_ops, batch != nullptr);
-	// Afterwards the program may free what it read into.
+	// Afterwards the program may free the memory of its requests.
 	if (batch)
 		end(*batch);
 }

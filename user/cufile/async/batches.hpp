@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The calls of batches: cuFileBatchIO*.
+// The batch calls: cuFileBatchIO*.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ public:
 			     const struct timespec *timeout);
 	CUfileError_t cancel(CUfileBatchHandle_t id);
 	void destroy(CUfileBatchHandle_t id);
-	// Cancels what has not begun, and waits for the rest.
+	// Cancels requests that have not begun and waits for the others.
 	void destroy_all();
 
 private:

@@ -8,7 +8,7 @@
 namespace cufile
 {
 
-// Its context may be destroyed, and all of it gone; then nothing of that context may be called.
+// False if its context was destroyed, which frees it. Then nothing may be called for that context.
 bool StagingBufferPool::is_valid(const StagingBuffer &staging)
 {
 	Allocation now;
@@ -35,7 +35,7 @@ StagingBuffer *StagingBufferPool::create(Context context)
 	return staging_buffers_.back().get();
 }
 
-// Of that context only: memory of another one is freed with it, even while it is in use.
+// Only of that context: memory of another context is freed with it, even while in use.
 StagingBuffer *StagingBufferPool::idle_in(Context context)
 {
 	for (size_t i = 0; i < staging_buffers_.size();) {
@@ -61,7 +61,7 @@ StagingBuffer *StagingBufferPool::acquire(Context context, uint64_t stream)
 		return staging.get();
 	}
 	StagingBuffer *staging = idle_in(context);
-	// Those whose context was destroyed with I/O in flight: that I/O never ends.
+	// Drop those whose context was destroyed with I/O in flight, which never ends.
 	if (!staging && staging_buffers_.size() >= max_staging_buffers)
 		for (auto &gone : staging_buffers_)
 			if (!is_valid(*gone))

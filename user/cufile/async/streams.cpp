@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// The parameters are read through their pointers when the stream gets there, but for those that the program promised to
-// be fixed. The stream then waits for a worker. A thread that frees memory meanwhile holds the driver's lock until the
-// stream is idle, so the worker must not take that lock, which every copy does. Therefore the worker reads into a staging
-// buffer, and the stream itself copies from there, one buffer in each round.
+// When the stream reaches an I/O, its parameters are read through their pointers, except for those that the program
+// declared fixed. The stream then waits for a worker. The worker must not call CUDA to copy: every copy takes the
+// driver's lock, and another thread in cuMemFree() holds that lock until this stream is idle. So the worker reads into
+// a staging buffer, and the stream itself copies from it, one buffer in each round.
 #include "cufile/async/streams.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 
-#include "cufile/path/execute.hpp"
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/condition.hpp"
 #include "cufile/platform/cuda_context.hpp"
@@ -22,10 +21,10 @@ namespace cufile
 namespace
 {
 
-// The most bytes of one I/O: each round is two entries of the stream.
+// Longest I/O: each round adds two entries to the stream.
 constexpr uint64_t most_bytes = uint64_t{16} << 30;
 
-// As cuFile has it: a range beyond the buffer is another error than in cuFileRead(), and an error of the system is -1.
+// As cuFile: a range beyond the buffer gives another error than cuFileRead(), and system errors are -1.
 ssize_t stream_result(int64_t result)
 {
 	if (result >= 0)
@@ -37,8 +36,8 @@ ssize_t stream_result(int64_t result)
 
 } // namespace
 
-// Its rounds follow each other: the stream calls the library, then copies what the descriptor says. After the last one it
-// calls once more.
+// In each round the stream calls the library and then copies what the descriptor says. After the last round it calls
+// once more.
 struct Streams::StreamIo {
 	Streams &streams;
 	const std::shared_ptr<FileHandle> handle;
@@ -47,22 +46,22 @@ struct Streams::StreamIo {
 	off_t *file_off_p, *buf_off_p;
 	ssize_t *const result;
 	const bool write;
-	// The size when it was put into the stream, which is the program's limit: the number of rounds follows from it.
+	// The size at submission, the program's upper limit. It fixes the number of rounds.
 	const uint64_t most;
-	// In place of what the pointers point to.
+	// Replacements for the pointers of fixed parameters.
 	size_t fixed_size = 0;
 	off_t fixed_file_off = 0, fixed_buf_off = 0;
 	bool captured = false; // it may run again
-	// Without a staging buffer the driver cannot launch the kernel: then all is done in the stream's first call.
+	// nullptr: the driver cannot launch the kernel, and all I/O happens in the stream's first call.
 	StagingBuffer *staging = nullptr;
 	Context context = nullptr;      // the stream's
-	uint64_t rounds = 0;            // how often the stream launches the copy kernel
-	std::atomic<int> references{1}; // of the stream's calls, and of the thread that enqueues them; not of a graph's
+	uint64_t rounds = 0;            // launches of the copy kernel
+	std::atomic<int> references{1}; // stream calls, and the enqueuing thread; not counted for graphs
 	std::atomic<bool> aborted{false};
-	std::atomic<int> runs{0};            // under way
-	std::atomic<bool> overlapped{false}; // two at a time: graphs that share it
+	std::atomic<int> runs{0};            // in progress
+	std::atomic<bool> overlapped{false}; // two concurrent runs: graphs share it
 
-	// Of one run.
+	// State of one run.
 	Request request = {};
 	int64_t outcome = 0; // bytes, or an error
 	bool over = true, started = false;
@@ -76,18 +75,18 @@ struct Streams::StreamIo {
 	}
 
 	void fix(unsigned flags);
-	// The last one has it deleted; a graph does so itself.
+	// The last reference deletes it. A captured I/O is deleted by its graph.
 	void unref()
 	{
 		if (!captured && !--references)
 			delete this;
 	}
 	void begin();
-	void resume_read();
+	void resume();
 	void end();
 
 private:
-	// On a worker, while the stream waits.
+	// Runs a step on a worker while the stream waits.
 	void on_worker(void (StreamIo::*step)(Engine &));
 	void start(Engine &engine);
 	void next(Engine &engine);
@@ -102,7 +101,7 @@ private:
 		over = true;
 	}
 	void stop(int64_t error) { finish_with(stopped(write, moved(), error)); }
-	// On a worker: what hangs on it may have to ask CUDA when it goes.
+	// Runs on a worker: releasing its references may call CUDA.
 	void close();
 	uint64_t moved() const { return static_cast<uint64_t>(outcome); }
 	uint64_t part() const { return std::min(request.size - moved(), staging_bytes); }
@@ -147,7 +146,7 @@ void Streams::StreamIo::on_worker(void (StreamIo::*step)(Engine &))
 			if (io.over)
 				io.close();
 			BounceBufferPool::stream_waits = false;
-			// With the lock: afterwards all of this may be gone.
+			// With the lock held: the waiter may destroy this object afterwards.
 			const std::lock_guard guard(lock);
 			ended = true;
 			over.notify_one();
@@ -195,13 +194,13 @@ void Streams::StreamIo::begin()
 	on_worker(&StreamIo::start);
 }
 
-// It is in the stream's context, whose kernels reach no other's, or managed.
+// True for memory of the stream's context, or managed memory: the kernel reaches no other.
 bool Streams::StreamIo::can_stream_copy() const
 {
 	return staging && (request.memory.context == context || request.memory.kind == Memory::Kind::managed);
 }
 
-// All of it is there: a copy that leaves an allocation would be refused, a kernel does as it is stream_result.
+// True if the range is inside one allocation. A copy would be refused otherwise, but the kernel would run.
 bool Streams::StreamIo::is_all_there() const
 {
 	Allocation all;
@@ -211,17 +210,17 @@ bool Streams::StreamIo::is_all_there() const
 	return before <= all.size && request.size <= all.size - before;
 }
 
-// The parameters as they are now. The same for each way that the bytes may go.
+// Reads the current parameters.
 int64_t Streams::StreamIo::prepare(Engine &engine)
 {
 	request = {};
 	request.in_stream = staging;
-	// Read once: what is checked is what is used.
+	// Read once: the checked values are the used values.
 	const size_t size = *size_p;
 	const off_t buf_off = *buf_off_p;
 	if (size > most)
 		return failed(CU_FILE_INVALID_VALUE);
-	// As cuFile has it: another error than that of a negative offset in the file.
+	// As cuFile: not the error of a negative file offset.
 	if (buf_off < 0)
 		return failed(CU_FILE_INTERNAL_ERROR);
 	return streams.router_.prepare(engine, handle, base, size, *file_off_p, buf_off, write, request);
@@ -236,7 +235,7 @@ void Streams::StreamIo::start(Engine &engine)
 		return finish_with(std::min<int64_t>(rc, 0));
 	const bool by_stream = request.path != TransferPath::host && can_stream_copy();
 	if (!by_stream) {
-		// What wants no copy, and what the stream cannot copy.
+		// The I/O needs no copy, or one that the stream cannot do.
 		request.in_stream = false;
 		return finish_with(streams.router_.run(engine, request));
 	}
@@ -245,10 +244,10 @@ void Streams::StreamIo::start(Engine &engine)
 	if (!is_all_there())
 		return finish_with(copy_failed);
 	if (request.path == TransferPath::direct) {
-		rc = run_request(request, engine.deps, engine.bounce_buffers, host_fallback);
+		rc = streams.router_.transfer_unbounced(engine, request, host_fallback);
 		if (rc != -ENODEV || !host_fallback.reason)
 			return finish_with(rc);
-		// The kernel has had to give it back; the stream has it all the same.
+		// The kernel has released the memory, but the stream still reaches it.
 		request.path = TransferPath::bounce;
 	}
 	engine.bind_worker(request);
@@ -292,7 +291,7 @@ void Streams::StreamIo::next(Engine &)
 		fill();
 }
 
-void Streams::StreamIo::resume_read()
+void Streams::StreamIo::resume()
 {
 	if (!write || over || overlapped || aborted)
 		staging->descriptor().size = 0;
@@ -345,7 +344,8 @@ template <void (Streams::StreamIo::*...steps)()> void Streams::in_stream(void *a
 
 CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 {
-	// Of memory that belongs to no context the driver is asked for the device's, which is not to be done while a stream waits.
+	// For memory without a context this asks the driver for the device's, which must not happen while a stream
+	// waits.
 	Memory memory;
 	static_cast<void>(deps_.cuda.look_up(owned->base, memory));
 	StreamInfo lead;
@@ -360,9 +360,9 @@ CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 		if (!owned->staging)
 			return error(CU_FILE_NOMEM_ERROR);
 	} else if (!logged_no_stream_copy_.exchange(true)) {
-		log_.say(Log::Level::warn, "this CUDA driver cannot copy for us in a stream (CUresult " +
+		log_.say(Log::Level::warn, "this CUDA driver cannot launch the copy kernel in a stream (CUresult " +
 						   std::to_string(unable) +
-						   "): who frees memory while there is I/O in one may hang");
+						   "): freeing memory while a stream has I/O may hang");
 	}
 	StreamIo *const io = owned.release();
 	StagingBuffer *const staging = io->staging;
@@ -379,16 +379,16 @@ CUfileError_t Streams::enqueue(std::unique_ptr<StreamIo> owned, CUstream stream)
 			io->captured = true;
 		return rc;
 	};
-	constexpr auto begin = in_stream<&StreamIo::begin>, resume_read = in_stream<&StreamIo::resume_read>;
+	constexpr auto begin = in_stream<&StreamIo::begin>, resume = in_stream<&StreamIo::resume>;
 	constexpr auto end = in_stream<&StreamIo::end>, all_at_once = in_stream<&StreamIo::begin, &StreamIo::end>;
 	int rc = call(staging ? begin : all_at_once, [](void *arg) { delete static_cast<StreamIo *>(arg); });
-	bool unreferenced = false; // the stream launches the copy kernel once more, without a reference to this
+	bool unreferenced = false; // the last kernel launch has no callback after it that holds a reference
 	for (uint64_t round = 0; staging && round < io->rounds && !rc; round++) {
 		rc = deps_.cuda.launch_copy(&staging->descriptor(), stream);
 		unreferenced = !rc;
 		if (!rc)
-			rc = call(round + 1 == io->rounds ? end : resume_read, nullptr);
-		// What is in the stream already begins nothing more then.
+			rc = call(round + 1 == io->rounds ? end : resume, nullptr);
+		// Entries that are already in the stream then do nothing.
 		if (rc)
 			io->aborted = true;
 	}
@@ -416,7 +416,7 @@ int Streams::flags_of(CUstream stream, unsigned &flags)
 {
 	flags = 0;
 	{
-		// Most streams are not registered: then the driver is not asked.
+		// Most streams are not registered: do not ask the driver.
 		const std::shared_lock guard(lock_);
 		auto at = streams_.lower_bound(key_of(stream, 0));
 		while (at != streams_.end() && at->first.first == key_of(stream, 0).first && !at->second.flags)
@@ -435,14 +435,15 @@ int Streams::flags_of(CUstream stream, unsigned &flags)
 
 CUfileError_t Streams::register_stream(CUstream stream, unsigned flags)
 {
-	// The original takes any flags.
+	// The original accepts any flags.
 	flags &= CU_FILE_STREAM_FIXED_BUF_OFFSET | CU_FILE_STREAM_FIXED_FILE_OFFSET | CU_FILE_STREAM_FIXED_FILE_SIZE |
 		 CU_FILE_STREAM_PAGE_ALIGNED_INPUTS;
 	deps_.cuda.retry_load();
 	deps_.peerdma.retry_load();
 	uint64_t id;
 	const int rc = id_of(stream, id);
-	// Without its id a stream cannot be stream_result from a later one of the same name, which must not inherit its flags.
+	// Without its id a stream cannot be told from a later one with the same handle, which must not inherit its
+	// flags.
 	if (rc && flags)
 		return deps_.cuda.load() ? error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc)) :
 					   error(CU_FILE_ASYNC_NOT_SUPPORTED);
@@ -456,7 +457,7 @@ CUfileError_t Streams::register_stream(CUstream stream, unsigned flags)
 
 CUfileError_t Streams::deregister_stream(CUstream stream)
 {
-	// The driver is not asked about a handle: the program may have destroyed the stream.
+	// Do not ask the driver about a handle: the program may have destroyed the stream.
 	const bool is_handle = key_of(stream, 1).second == 0;
 	uint64_t id = 0;
 	if (!is_handle)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// I/O in the order of a CUDA stream: cuFileReadAsync, cuFileWriteAsync, cuFileStream*.
+// I/O in the order of a CUDA stream: cuFileReadAsync(), cuFileWriteAsync(), cuFileStream*().
 #pragma once
 
 #include <atomic>
@@ -37,25 +37,25 @@ public:
 	CUfileError_t deregister_stream(CUstream stream);
 	// Ends all registrations.
 	void clear();
-	// Frees the staging buffers that no I/O uses.
+	// Frees unused staging buffers.
 	void trim() { staging_buffers_.trim(); }
 
 private:
 	struct StreamIo;
-	// A stream by its name. The default ones share theirs: each context has one, and each thread of it; so the id is part of
-	// their key.
+	// Handle and id. Default streams share a handle: each context has one, and each thread in it, so their id is
+	// part of the key.
 	using StreamKey = std::pair<void *, uint64_t>;
 	static StreamKey key_of(CUstream stream, uint64_t id);
-	// Registered under a name, which the program may give to another stream once it has destroyed this one.
+	// The program may reuse the handle after destroying the stream.
 	struct RegisteredStream {
-		uint64_t id; // the driver's, never given twice; 0: not known, and then no flags
+		uint64_t id; // the driver's, never reused; 0: unknown, then without flags
 		unsigned flags;
 	};
-	// A CUresult.
+	// Returns a CUresult.
 	int id_of(CUstream stream, uint64_t &id);
 	int flags_of(CUstream stream, unsigned &flags);
 	CUfileError_t enqueue(std::unique_ptr<StreamIo> io, CUstream stream);
-	// A function of the stream's.
+	// Stream callback.
 	template <void (StreamIo::*...steps)()> static void in_stream(void *io);
 
 	const Dependencies deps_;

@@ -31,7 +31,7 @@ constexpr Variable bool_variables[] = {
 	{"CUFILE_NVTX", CUFILE_PARAM_PROFILE_NVTX},
 };
 
-// An empty variable counts as one that is not set.
+// An empty variable counts as unset.
 std::optional<std::string> variable(System &system, const char *name)
 {
 	auto text = system.variable(name);
@@ -81,7 +81,7 @@ void read_variables(System &system, Config &config, Findings &found)
 	}
 }
 
-// That of a file that cannot be opened or read.
+// The error code for a file that cannot be opened or read.
 CUfileOpError code_of(int rc)
 {
 	switch (-rc) {
@@ -94,7 +94,7 @@ CUfileOpError code_of(int rc)
 	return CU_FILE_DRIVER_INVALID_PROPS;
 }
 
-// False: there is no such file, nor a dangling link, which means that a policy was intended.
+// False if there is no such file. A dangling link is an error: a policy was intended.
 bool read_policy(System &system, const std::string &path, Config &config, Findings &found)
 {
 	std::string text, target;
@@ -112,7 +112,7 @@ bool read_policy(System &system, const std::string &path, Config &config, Findin
 	return true;
 }
 
-// DeepSpeed names a file that is not there ("$PWD/local_cufile.json", as it stands): then the machine's policy holds.
+// DeepSpeed names a missing file ("$PWD/local_cufile.json", unexpanded): then the policy of the machine applies.
 void find_policy(System &system, Config &config, Findings &found)
 {
 	const auto named = variable(system, "CUFILE_ENV_PATH_JSON");
@@ -125,7 +125,7 @@ void find_policy(System &system, Config &config, Findings &found)
 			(found_default ? default_path : "built-in values, there is no /etc/cufile.json"));
 }
 
-// Settings that the original uses and this library does not: a value other than the built-in one is a notice.
+// Settings that only the original uses: a value other than the default is a notice.
 constexpr struct {
 	const char *name;
 	CUFileSizeTConfigParameter_t param;
@@ -187,7 +187,7 @@ Range size_range(unsigned param)
 	case CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS:
 		return {1, 1 << 20};
 	}
-	return {0, UINT32_MAX}; // sizes that CUfileDrvProps_t has 32 bits for
+	return {0, UINT32_MAX}; // 32-bit members of CUfileDrvProps_t
 }
 
 Config::Config()

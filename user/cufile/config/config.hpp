@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What can be set: by SetParameter calls, by CUFILE_* variables, by cufile.json, each before the next.
+// Settings by SetParameter calls, CUFILE_* variables and cufile.json, in this order of precedence.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace cufile
 {
 
 inline constexpr unsigned nr_sizes = 12, nr_bools = 12, nr_strings = 3;
-inline constexpr size_t max_slabs = 16; // kinds of slabs that may be configured
+inline constexpr size_t max_slabs = 16; // configurable slab sizes
 
-// What has slabs: host memory to bounce through, and the original's cache on the GPU, which this library has no use for.
+// Pools with slabs: host bounce memory, and the original's cache on the GPU, which this library does not use.
 enum Pool : unsigned { posix_pool, gpu_pool, nr_pools };
 
 struct Slabs {
@@ -31,7 +31,7 @@ struct Range {
 	uint64_t min, max;
 };
 
-// Of CUFileSizeTConfigParameter_t.
+// For CUFileSizeTConfigParameter_t.
 Range size_range(unsigned param);
 
 struct Config {
@@ -42,17 +42,17 @@ struct Config {
 
 	uint64_t sizes[nr_sizes];
 	bool bools[nr_bools];
-	std::string strings[nr_strings]; // empty: not set. A logging level from outside has its name of Log
+	std::string strings[nr_strings]; // empty: not set. A logging level has its name of Log
 	Slabs slabs[nr_pools];
 	Denylist denylist;
 	uint64_t log_max_mb = 32;
-	bool peer_gpu_bounce = false;  // bytes for a GPU may go by way of another's memory
+	bool peer_gpu_bounce = false;  // rdma_dynamic_routing: bounce through another GPU
 	bool require_direct = false;   // PEERDMA_REQUIRE_DIRECT
 	bool longer_stats = false;     // PEERDMA_CUFILE_STATS is 13.4
-	std::vector<std::string> idle; // keys of cufile.json that were to change something, and do not
+	std::vector<std::string> idle; // keys of cufile.json without effect
 };
 
-// What is wrong with settings. A fault keeps the driver closed: it would lose a restriction. A notice does not.
+// Errors in settings. A fault keeps the driver closed, because it would drop a restriction. A notice does not.
 struct Findings {
 	std::string fault; // the first one; empty: none
 	CUfileOpError code = CU_FILE_SUCCESS;
@@ -67,15 +67,15 @@ struct Findings {
 	}
 };
 
-// Reads cufile.json: JSON with comments that begin with // or stand between /* and */. path is for the messages, which begin
-// with "path:line:column: ". With a fault config is unchanged.
+// Reads cufile.json: JSON with // and /* */ comments. Messages begin with "path:line:column: ". On a fault config is
+// unchanged.
 void read_json(const std::string &text, const std::string &path, Config &config, Findings &found);
 
-// In MiB: at least one, and as many as can be counted in bytes.
+// In MiB: at least 1, and countable in bytes.
 inline constexpr uint64_t max_log_mb = UINT64_MAX >> 20;
 constexpr bool is_log_size(uint64_t mb) { return mb && mb <= max_log_mb; }
 
-// true, yes, on and 1; false, no, off and 0; in upper or lower case.
+// true, yes, on, 1; false, no, off, 0; in any case.
 std::optional<bool> read_bool(std::string_view text);
 std::optional<uint64_t> read_number(std::string_view text); // decimal digits
 
@@ -85,10 +85,10 @@ std::string expected_number(Range range);
 
 // "name: invalid value VALUE; expected EXPECTED". A value that is text is quoted first.
 std::string invalid(std::string_view name, std::string_view value, std::string_view expected);
-// With control characters and what is not ASCII escaped, and cut if it is long.
+// Control and non-ASCII characters are escaped, and long text is cut.
 std::string quoted(std::string_view text);
 
-// What a program has set since the driver was closed.
+// Values that a program has set since the driver was closed.
 class Settings
 {
 public:
@@ -97,9 +97,9 @@ public:
 	std::optional<std::string> strings[nr_strings];
 	std::optional<Slabs> slabs[nr_pools];
 
-	// Over what is built in alone: what Get calls say while the driver is closed.
+	// Over the defaults only: the result of Get calls while the driver is closed.
 	Config over_defaults() const;
-	// Over variables and file: for the driver that is being opened. With a fault only where and what to log is good.
+	// Over variables and file: for opening the driver. On a fault only the log settings are valid.
 	Config merge(System &system, Findings &found) const;
 
 private:

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include <sys/sysmacros.h>
 
+#include "common/mountinfo.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/text.hpp"
 
@@ -17,7 +17,9 @@ namespace cufile
 namespace
 {
 
-// The files that say what another file is on.
+using peerdma_impl::Mount;
+
+// Lookups of what a file is on, with their errors.
 class Sources
 {
 public:
@@ -28,9 +30,9 @@ public:
 	int read_link(const std::string &path, std::string &out) { return noted(system_.read_link(path, out)); }
 	int list(const std::string &path, std::vector<std::string> &out) { return noted(system_.list(path, out)); }
 
-	// Of one that could not be looked at now; 0: there was none.
+	// Error of a lookup that met a shortage; 0: none.
 	int shortage() const { return shortage_; }
-	// One is there and cannot be read.
+	// A file exists but cannot be read.
 	bool unread() const { return unread_; }
 
 private:
@@ -47,42 +49,11 @@ private:
 	bool unread_ = false;
 };
 
-struct Mount {
-	std::string point, filesystem, source;
-};
-
-// Where the bytes of a file lie: its block device, and all that this one is made of. Nothing, if it is on none.
+// The block device of a file and all devices below it. Empty if it is on none.
 struct Ground {
-	std::vector<std::string> parts;   // of the devices' paths in sysfs: partition, disk, controller, PCI function
-	std::vector<std::string> drivers; // of these
+	std::vector<std::string> parts;   // sysfs names: partition, disk, controller, PCI function
+	std::vector<std::string> drivers; // of these parts
 };
-
-// The next field of a line; what is left stays.
-std::string_view field(std::string_view &line)
-{
-	const size_t end = std::min(line.find(' '), line.size());
-	const std::string_view found = line.substr(0, end);
-	line.remove_prefix(std::min(end + 1, line.size()));
-	return found;
-}
-
-// The kernel writes a space as "\040", and so on.
-std::string plain(std::string_view text)
-{
-	std::string out;
-	for (size_t i = 0; i < text.size(); i++) {
-		unsigned octal = 0;
-		const char *const digits = text.data() + i + 1;
-		if (text[i] == '\\' && text.size() - i > 3 &&
-		    std::from_chars(digits, digits + 3, octal, 8).ptr == digits + 3) {
-			out += static_cast<char>(octal);
-			i += 3;
-		} else {
-			out += text[i];
-		}
-	}
-	return out;
-}
 
 Mount mount_of(Sources &system, int fd)
 {
@@ -94,28 +65,15 @@ Mount mount_of(Sources &system, int fd)
 		return {};
 	const std::string id = text.substr(at + key.size(), text.find('\n', at) - at - key.size());
 	system.read_file("/proc/self/mountinfo", text);
-	for (std::string_view rest = text; !rest.empty();) {
-		// 36 35 98:0 /root /point options optional... - filesystem source options
-		std::string_view line = rest.substr(0, rest.find('\n'));
-		rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-		if (field(line) != id)
-			continue;
-		for (int skip = 0; skip < 3; skip++)
-			field(line);
-		Mount mount;
-		mount.point = plain(field(line));
-		while (!line.empty() && field(line) != "-")
-			continue;
-		mount.filesystem = plain(field(line));
-		mount.source = plain(field(line));
-		return mount;
-	}
+	for (Mount &mount : peerdma_impl::parse_mountinfo(text))
+		if (mount.id == id)
+			return std::move(mount);
 	return {};
 }
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// What the kernel calls it: /dev/disk/by-id/... and /dev/mapper/... are links.
+// Kernel name of a device: /dev/disk/by-id/... and /dev/mapper/... are links.
 std::string device_name(Sources &system, const std::string &entry)
 {
 	std::string target;
@@ -133,7 +91,7 @@ void walk(Sources &system, std::string path, int depth, Ground &ground)
 		return;
 	path = "/sys/" + path.substr(at);
 	std::string target, text;
-	// A partition has no parts of its own: its disk has.
+	// Only a disk has slaves, a partition does not.
 	for (int level = 0; path.size() > root.size(); level++) {
 		std::vector<std::string> names;
 		if (level < 2)
@@ -143,7 +101,7 @@ void walk(Sources &system, std::string path, int depth, Ground &ground)
 				walk(system, target, depth + 1, ground);
 		ground.parts.emplace_back(last_part(path));
 		if (ground.parts.back().starts_with("nvme"))
-			ground.drivers.emplace_back("nvme"); // several ways to one disk have no driver above them
+			ground.drivers.emplace_back("nvme"); // a multipath disk has no driver above it
 		if (system.read_link(path + "/driver", target) >= 0)
 			ground.drivers.emplace_back(last_part(target));
 		if (system.read_file(path + "/transport", text) >= 0)
@@ -152,7 +110,7 @@ void walk(Sources &system, std::string path, int depth, Ground &ground)
 	}
 }
 
-// None: sysfs is not there to say so.
+// nullopt: sysfs does not tell.
 std::optional<Ground> ground_of(Sources &system, int fd, const Mount &mount)
 {
 	Ground ground;
@@ -163,7 +121,7 @@ std::optional<Ground> ground_of(Sources &system, int fd, const Mount &mount)
 	const dev_t device = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
 	const std::string numbers = std::to_string(major(device)) + ':' + std::to_string(minor(device));
 	const bool has_source = mount.source.starts_with("/dev/");
-	// A file system of several disks has a number that is none of theirs.
+	// A filesystem on several disks has its own device number.
 	if (system.read_link("/sys/dev/block/" + numbers, link) >= 0 ||
 	    (has_source && system.read_link("/sys/class/block/" + device_name(system, mount.source), link) >= 0))
 		walk(system, link, 0, ground);
@@ -172,7 +130,7 @@ std::optional<Ground> ground_of(Sources &system, int fd, const Mount &mount)
 	return ground;
 }
 
-// Modules are written with both signs, and no two names differ only in the case of their letters.
+// Module names treat - and _ as equal, and differ in more than case.
 bool same_name(std::string_view a, std::string_view b)
 {
 	const auto letter = [](char c) { return c == '-' ? '_' : lower(c); };
@@ -186,11 +144,11 @@ std::string folder(std::string path)
 	return path;
 }
 
-// "" if the file meets none.
+// "" if no entry matches.
 std::string met(const Denylist &list, Sources &system, int fd)
 {
 	const Mount mount = mount_of(system, fd);
-	// Without /proc the kernel does not say what it is on.
+	// Without /proc the mount is unknown.
 	if (mount.point.empty() && !(list.mounts.empty() && list.filesystems.empty()))
 		return "mounts are not known";
 	for (const std::string &entry : list.filesystems)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Files that are not to be read and written directly, because cufile.json says so: by what they are on.
+// Files that cufile.json excludes from direct I/O, by mount, filesystem, device or driver.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Denylist {
 	std::vector<std::string> drivers, devices, mounts, filesystems;
 
 	bool empty() const { return drivers.empty() && devices.empty() && mounts.empty() && filesystems.empty(); }
-	// The key and the entry that a file meets, as "mounts has /data"; "" if it meets none. What cannot be found out is met.
-	// Return: 0, or -errno: a shortage of descriptors or memory, which may pass.
+	// Sets out to the key and entry that match the file, as "mounts has /data"; "" if none does. Unknown properties
+	// match. 0, or -errno: a shortage of descriptors or memory, which may pass.
 	int matches(System &system, int fd, std::string &out) const;
 };
 

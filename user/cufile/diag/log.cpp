@@ -42,7 +42,7 @@ std::string line_of(Log::Level level, std::string_view message, const char *file
 	line += "peerdma-";
 	line += module_of(file);
 	line += ':' + std::to_string(number) + ' ';
-	// One line each, and nothing for a terminal to obey, whatever is in a path.
+	// One line each, without terminal control characters from paths.
 	for (const char c : message)
 		line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
 	return line + '\n';
@@ -95,7 +95,7 @@ int Log::open_file()
 		return fd;
 	struct stat st = {};
 	const int rc = system_.fstat(fd, st);
-	// Appending to a disk would write over its first blocks.
+	// Appending to a block device would overwrite its first blocks.
 	if (rc < 0 || S_ISBLK(st.st_mode)) {
 		system_.close(fd);
 		return rc < 0 ? rc : -EINVAL;
@@ -110,7 +110,7 @@ int Log::open_file()
 	return 0;
 }
 
-// Where the file cannot be renamed it grows on.
+// If the file cannot be renamed it keeps growing.
 void Log::rotate()
 {
 	const std::string aside = path_ + ".1";
@@ -130,7 +130,7 @@ bool Log::write(std::string_view line)
 	return system_.append(fd_, line) >= 0;
 }
 
-// What a shell sends standard error to it opens for writing alone. And what is appended is written over nothing.
+// A shell opens redirected standard error write-only. Appending overwrites nothing.
 bool Log::is_data(int fd)
 {
 	const int flags = system_.open_flags(fd);
@@ -139,7 +139,7 @@ bool Log::is_data(int fd)
 	       (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
 }
 
-// Behind how many were lost before it, or not at all.
+// Writes the count of lost lines first, or nothing at all.
 void Log::put(Level level, std::string_view line)
 {
 	if (lost_ && write(line_of(Level::notice, std::to_string(lost_) + " lines of this log were lost: no room",
@@ -152,7 +152,7 @@ void Log::put(Level level, std::string_view line)
 		put_on_standard_error(line);
 }
 
-// In place of the file.
+// Instead of the file.
 void Log::put_on_standard_error(std::string_view line)
 {
 	if (fd_ != 2 && !is_data(2))
@@ -162,7 +162,7 @@ void Log::put_on_standard_error(std::string_view line)
 void Log::close()
 {
 	std::lock_guard guard(lock_);
-	// Of standard error, which stays, the next line says it.
+	// Standard error stays open: the next line reports the loss.
 	if (fd_ != 2 && lost_) {
 		try {
 			put_on_standard_error(
@@ -170,7 +170,7 @@ void Log::close()
 					path_ + ": " + std::to_string(lost_) + " lines of this log were lost: no room",
 					__FILE__, __LINE__, system_.pid()));
 		} catch (...) {
-			// As say().
+			// As in say().
 		}
 		lost_ = 0;
 	}
@@ -185,17 +185,18 @@ void Log::say(Level level, std::string_view message, const char *file, int numbe
 	try {
 		const std::string line = line_of(level, message, file, number, system_.pid());
 		std::lock_guard guard(lock_);
-		// The program may have closed the log, and have another file by its number.
+		// The program may have closed the log and opened another file by its number.
 		if (fd_ != 2 && !file_.is_there(system_))
 			open_file();
 		if (may_rename_ && bytes_ && bytes_ + line.size() > max_bytes_)
 			rotate();
-		// Each time, and after both, which may fall back on standard error: the program may have data there at any time.
+		// Checked for each line and after the other checks, which may fall back on standard error: the program
+		// may open a data file there at any time.
 		if (fd_ == 2 && is_data(fd_))
 			return;
 		put(level, line);
 	} catch (...) {
-		// A log that cannot be written is no reason to fail what is logged.
+		// A failure to log must not fail the caller.
 	}
 }
 

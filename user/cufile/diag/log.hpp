@@ -12,11 +12,12 @@
 namespace cufile
 {
 
-// Lines in the form that programs which read cuFile's log know. They go to standard error unless a file or a folder was
-// asked for: never to the working directory by themselves, nor into what a program that has closed its standard error has
-// opened in its place. No line waits for a reader: those that a pipe, a terminal or a file has no room for are counted, and
-// the count is logged as soon as there is room. If the file never has room, close() reports the count on standard error. An
-// ERROR line that the file has no room for goes to standard error.
+// Lines in the format of cuFile's log. They go to standard error unless a file or directory is configured. They never
+// go to the working directory by default, nor to a file that the program has opened in place of standard error.
+//
+// Logging does not block, except on a terminal that cannot be reopened: lines that do not fit into a pipe, terminal or file are counted, and the count is logged when
+// there is room. If there is never room, close() reports the count on standard error. ERROR lines that do not fit go to
+// standard error.
 class Log
 {
 public:
@@ -27,13 +28,13 @@ public:
 	Log(const Log &) = delete;
 	Log &operator=(const Log &) = delete;
 
-	// What a name stands for; error for one that is none.
+	// Level::error for an unknown name.
 	static Level level_of(std::string_view name) { return level_named(name).value_or(Level::error); }
-	static std::optional<Level> level_named(std::string_view name); // in upper or lower case
+	static std::optional<Level> level_named(std::string_view name); // in any case
 	static const char *name_of(Level level);
 	static std::string error_name(int rc); // "ENOENT" of -ENOENT
-	// path: a file; else dir: a folder for cufile.log; else standard error. A regular file that reaches max_bytes becomes
-	// path.1, and a new one is begun. Links, devices and pipes are never renamed.
+	// path: a file. Otherwise dir: a directory for cufile.log. Otherwise standard error. A regular file that
+	// reaches max_bytes is renamed to path.1, and a new one is created. Links, devices and pipes are never renamed.
 	void open(Level level, const std::string &path, const std::string &dir, uint64_t max_bytes);
 	void close();
 	bool wants(Level level) const { return level <= level_; }

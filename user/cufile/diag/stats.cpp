@@ -20,7 +20,7 @@ uint64_t per_second(uint64_t what, uint64_t ns)
 
 uint64_t ratio(uint64_t sum, uint64_t count) { return count ? sum / count : 0; }
 
-// What the first level has at its end since CUDA 13.4.
+// Members that CUDA 13.4 has added to the end of level 1.
 struct Longer {
 	CUfileOpCounter_t readv_ops, writev_ops;
 	uint64_t not_counted[10];
@@ -213,7 +213,7 @@ void Stats::get(CUfileStatsLevel3_t &out)
 		CUfilePerGpuStats_t &per = out.per_gpu_stats[i];
 		per.read_bw_bytes_per_sec = per_second(per.read_bytes, ns);
 		per.write_bw_bytes_per_sec = per_second(per.writes_bytes, ns);
-		// Per cent of the time; several at once make it more than 100.
+		// Per cent of the time; concurrent I/O adds up to more than 100.
 		per.read_utilization = ratio(per.read_duration_us * 100, ns / 1000);
 		per.write_utilization = ratio(per.write_duration_us * 100, ns / 1000);
 	}
@@ -233,7 +233,7 @@ void Stats::write_as(bool longer, int level, void *out)
 	constexpr size_t first = sizeof(CUfileStatsLevel1_t);
 	CUfileStatsLevel3_t all;
 	get(all);
-	// The lower levels are the beginnings of the highest.
+	// The lower levels are prefixes of the highest.
 	const char *const from = reinterpret_cast<const char *>(&all);
 	char *to = static_cast<char *>(out);
 	std::memcpy(to, from, first);

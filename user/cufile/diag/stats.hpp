@@ -9,7 +9,7 @@
 namespace cufile
 {
 
-// What CUfileStatsLevel*_t count. Nothing is counted, and nothing is locked, before start().
+// Counters of CUfileStatsLevel*_t. Nothing is counted or locked before start().
 class Stats
 {
 public:
@@ -28,27 +28,27 @@ public:
 	bool set_level(int level);
 	int level() const { return level_.load(std::memory_order_relaxed); }
 	bool on() const { return on_.load(std::memory_order_relaxed); }
-	// False: the level says that nothing is counted.
+	// False if the level disables counting.
 	bool start();
 	void stop();
 	void reset();
 
 	void io(const Io &io, Cuda *cuda);
-	// Counts one success or failure, in a member of CUfileStatsLevel1_t.
+	// Counts one success or failure in a member of CUfileStatsLevel1_t.
 	void count(CUfileOpCounter_t CUfileStatsLevel1_t::*counter, bool ok, uint64_t by = 1);
 	void batch_submitted(uint64_t entries, uint64_t direct, uint64_t read_bytes, uint64_t write_bytes, uint64_t ns,
 			     bool ok);
 	void batch_completed(bool ok, bool direct, uint64_t ns);
 	void buffer(int device, bool add, bool ok, uint64_t bytes, Cuda *cuda);
-	// A call with several places.
+	// A vectored call.
 	void vector(bool write, bool ok);
 
-	// Rates are over the time in which was counted.
+	// Rates cover the time during which statistics were on.
 	void get(CUfileStatsLevel3_t &out);
-	// Into a program's struct of this level: as CUDA 13.0 has it, or as 13.4 does, whose first level is longer. The call
-	// does not say which.
+	// Writes a program's struct of this level in the layout of CUDA 13.0, or of 13.4, whose level 1 is longer. The
+	// call does not say which.
 	void write(int level, void *out) { write_as(longer_, level, out); }
-	// The one that has this size. -EINVAL: there is none.
+	// Chooses the layout by size. -EINVAL: no layout has this size.
 	int write(int level, void *out, size_t size);
 	void set_longer(bool longer) { longer_ = longer; }
 

@@ -11,11 +11,9 @@
 namespace cufile
 {
 
-// Allocates nothing: it runs at the end of an I/O, too.
+// Allocates nothing: I/O completion calls it.
 void Accounting::log_fallback(FileHandle &handle, FallbackReason fallback, uint32_t reason) noexcept
 {
-	if (handle.logged.load(std::memory_order_relaxed) & (1u << fallback))
-		return;
 	if (handle.logged.fetch_or(1u << fallback) & (1u << fallback))
 		return;
 	char text[512], file[40] = "";
@@ -32,9 +30,8 @@ void Accounting::log_lost_descriptor(FileHandle &handle) noexcept
 		return;
 	char text[256];
 	std::snprintf(text, sizeof(text),
-		      "the library's descriptor of a file was closed by the program, by close_range(2) for instance: "
-		      "register "
-		      "files after closing (file descriptor %d)",
+		      "the program has closed the library's descriptor of a file, for example by close_range(2): "
+		      "register files after that (file descriptor %d)",
 		      handle.fd);
 	log_.say(Log::Level::error, text);
 }
@@ -44,8 +41,8 @@ void Accounting::log_lost_descriptor(const BufferLocation &location) noexcept
 	if (deps_.peerdma.is_valid(location) || logged_lost_device_.exchange(location.device) == location.device)
 		return;
 	log_.say(Log::Level::error,
-		 "the library's descriptor of /dev/peerdma was closed by the program, by close_range(2) "
-		 "for instance: register memory after closing");
+		 "the program has closed the library's descriptor of /dev/peerdma, for example by close_range(2): "
+		 "register memory after that");
 }
 
 void Accounting::complete(const Request &request, int64_t result, const HostFallback &host_fallback, uint64_t ns)
@@ -53,7 +50,7 @@ void Accounting::complete(const Request &request, int64_t result, const HostFall
 	const uint32_t reason = host_fallback.reason;
 	const FallbackReason why = reason ? PEERDMA_CUFILE_WHY_REFUSED : request.fallback;
 	probe_end(request, result, why, reason ? reason : request.reason);
-	if (reason)
+	if (reason && !request.handle->has_logged(why))
 		log_fallback(*request.handle, why, reason);
 	if (result == -EBADF && !request.file->is_valid())
 		log_lost_descriptor(*request.handle);
@@ -67,7 +64,7 @@ void Accounting::complete(const Request &request, int64_t result, const HostFall
 	ios_[why].fetch_add(1, std::memory_order_relaxed);
 	if (result > 0) {
 		const auto moved = static_cast<uint64_t>(result);
-		// Edges that the module took through the host are no direct bytes of a direct I/O.
+		// Edges that the module moved through the host are not direct bytes of a direct I/O.
 		const uint64_t edges = why ? 0 : std::min(host_fallback.bytes, moved);
 		bytes_[why].fetch_add(moved - edges, std::memory_order_relaxed);
 		bytes_[PEERDMA_CUFILE_WHY_REFUSED].fetch_add(edges, std::memory_order_relaxed);

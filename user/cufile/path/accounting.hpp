@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The end of every I/O: it is counted, and what was not direct is logged with the reason.
+// Completion of every I/O: counts it, and logs once why it was not direct.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ public:
 	Accounting(const Accounting &) = delete;
 	Accounting &operator=(const Accounting &) = delete;
 
-	// ns: how long it took, if statistics are on.
+	// ns: duration, if statistics are on.
 	void complete(const Request &request, int64_t result, const HostFallback &fallback, uint64_t ns);
 	void counts(struct peerdma_cufile_counts &out) const;
 
-	// Each reason once for each file.
+	// Logs each reason once for each file.
 	void log_fallback(FileHandle &handle, FallbackReason fallback, uint32_t reason) noexcept;
-	// The program has closed a descriptor of the library's.
+	// For a descriptor of the library that the program has closed.
 	void log_lost_descriptor(FileHandle &handle) noexcept;
 	void log_lost_descriptor(const BufferLocation &location) noexcept;
 
@@ -38,7 +38,7 @@ private:
 	Stats &stats_;
 	std::array<std::atomic<uint64_t>, PEERDMA_CUFILE_NR_WHYS> ios_{}, bytes_{};
 	std::atomic<uint64_t> peer_gpu_ios_{0}, peer_gpu_bytes_{0};
-	std::atomic<int> logged_lost_device_{0}; // its number, BufferLocation::device; 0: none
+	std::atomic<int> logged_lost_device_{0}; // BufferLocation::device; 0: nothing logged
 };
 
 } // namespace cufile

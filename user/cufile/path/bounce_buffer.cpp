@@ -37,7 +37,7 @@ int BounceBuffer::make(Cuda &cuda, Context context, bool large, std::unique_ptr<
 	}
 	void *memory = nullptr;
 	buffer->pinned_ = cuda.alloc_pinned(buffer->bytes(), &memory) == 0;
-	// The driver stages what is not pinned: slow, but no reason to fail.
+	// The driver stages memory that is not pinned: slower, but not a failure.
 	if (!buffer->pinned_)
 		memory = std::aligned_alloc(4096, buffer->bytes());
 	if (!memory)
@@ -69,7 +69,7 @@ void BounceBuffer::abandon(std::unique_ptr<BounceBuffer> buffer)
 BounceBuffer::~BounceBuffer()
 {
 	ring.reset();
-	// After a failure copies may be under way, from and to the slabs.
+	// After a failure copies from and to the slabs may be in flight.
 	if (stream_)
 		cuda_.wait_stream(stream_);
 	for (Event event : events_)
@@ -83,7 +83,7 @@ BounceBuffer::~BounceBuffer()
 		std::free(memory_);
 }
 
-// A quarter is for small buffers: short requests are not to wait for long ones.
+// A quarter is for small buffers, so that short requests do not wait for long ones.
 BounceBufferPool::BounceBufferPool(Cuda &cuda, System &system, uint64_t bytes, unsigned depth)
 	: cuda_(cuda), system_(system), numa_(system, cuda),
 	  max_{static_cast<unsigned>(std::clamp<uint64_t>(bytes / 4 / small_buffer, 1, max_small_buffers)),
@@ -214,10 +214,10 @@ int BounceBufferPool::acquire(Context context, bool large, std::unique_ptr<Bounc
 void BounceBufferPool::release(std::unique_ptr<BounceBuffer> buffer, bool broken)
 {
 	const bool large = buffer->large();
-	// Memory that is not pinned has no id: the next buffer may have pinned memory.
+	// Memory that is not pinned has no id. Drop it: the next buffer may get pinned memory.
 	broken = broken || !buffer->id_known();
 	if (buffer->over_limit)
-		return destroy(std::move(buffer)); // no thread waits for this one
+		return destroy(std::move(buffer)); // no thread waits for it
 	if (broken)
 		destroy(std::move(buffer));
 	{
@@ -227,8 +227,8 @@ void BounceBufferPool::release(std::unique_ptr<BounceBuffer> buffer, bool broken
 		else
 			idle_[large].push_back(std::move(buffer));
 	}
-	// A thread that wants a buffer of another context or size may destroy this one; one that waits for a small one is not to be
-	// left waiting because the notified one could not use a large one.
+	// Wake all: a waiter for another context or size may destroy this buffer, and a waiter for a small buffer
+	// cannot use a large one.
 	released_.notify_all();
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// A bounce buffer is pinned host memory, with a stream, through which bytes go between a file and the memory of one CUDA
-// context. Its holder cuts it into slabs. A GPU does few large copies much faster than many small ones, so there are few
-// large buffers, for long requests, and more small ones. A thread that holds a buffer never waits for another one, so nothing
-// hangs: where a file system of the program's own calls the library while its caller holds a buffer, that call gets a small
-// one over the limit if none is free, which is destroyed when it is released.
+// A bounce buffer is pinned host memory with a stream. Bytes pass through it between a file and the memory of one CUDA
+// context. Its holder cuts it into slabs. A GPU does few large copies much faster than many small ones, so the pool has
+// a few large buffers for long requests and more small ones.
+//
+// A thread that holds a buffer never waits for another one; this rules out deadlock. If a user-space filesystem calls
+// the library while its caller holds a buffer and none is free, the pool creates a small one over the limit and
+// destroys it on release.
 #pragma once
 
 #include <atomic>
@@ -22,7 +24,7 @@ namespace cufile
 
 inline constexpr unsigned bounce_slabs = 2;         // one is filled while the other is copied
 inline constexpr unsigned max_slabs_per_buffer = 4; // of a large buffer, if reads are in flight in all the others
-// In front of a slab, so that what begins within a block of the file lies as it does there.
+// Room before a slab, so that a read keeps its offset within a file block.
 inline constexpr uint64_t slab_slack = 4096;
 inline constexpr uint64_t small_slab = 1 << 20, large_slab = 8 << 20;
 inline constexpr uint64_t small_buffer = small_slab + 2 * slab_slack; // one slab, or two halves
@@ -32,7 +34,7 @@ inline constexpr unsigned max_small_buffers = 32, max_large_buffers = 8;
 class BounceBuffer
 {
 public:
-	// In the calling thread's context, which is this one. A CUresult.
+	// The calling thread must be in the context. Returns a CUresult.
 	static int make(Cuda &cuda, Context context, bool large, std::unique_ptr<BounceBuffer> &out);
 	BounceBuffer(Cuda &cuda, Context context, bool large) : cuda_(cuda), context_(context), large_(large) {}
 	~BounceBuffer();
@@ -45,16 +47,16 @@ public:
 	Stream stream() const { return stream_; }
 	Event event(unsigned slab) const { return events_[slab]; }
 	char *memory() const { return memory_; }
-	// False: its context was destroyed, and all of it with that; another context may have the same address.
+	// False if the context was destroyed, which frees its memory; another context may have the same address.
 	bool is_valid() const;
 	// Without an id is_valid() cannot tell its context from a later one at the same address.
 	bool id_known() const { return id_; }
-	// Frees nothing of CUDA's: its context has been destroyed.
+	// Frees nothing through CUDA: the context has been destroyed.
 	static void abandon(std::unique_ptr<BounceBuffer> buffer);
-	// Reads into its memory; nullptr until BounceBufferPool::ring().
+	// nullptr until BounceBufferPool::ring() is called.
 	std::unique_ptr<Ring> ring;
-	bool over_limit = false; // the limit: it is not kept
-	// One for each of the first threads that read into its memory.
+	bool over_limit = false; // of the pool: destroyed on release
+	// One for each of the first threads that read into the memory.
 	NtReader nt_readers[8];
 
 private:
@@ -64,20 +66,20 @@ private:
 	Stream stream_ = nullptr;
 	Event events_[max_slabs_per_buffer]{};
 	char *memory_ = nullptr;
-	bool pinned_ = false; // else it is plain memory, which works, slower
+	bool pinned_ = false; // else plain memory, which is slower
 	uint64_t id_ = 0;     // of the pinned memory; 0: not known
 };
 
 class BounceBufferPool
 {
 public:
-	// Not more pinned memory than so many bytes, but for one small buffer. depth: of each ring.
+	// bytes: limit of pinned memory; one small buffer is always allowed. depth: of each ring.
 	BounceBufferPool(Cuda &cuda, System &system, uint64_t bytes, unsigned depth);
 	~BounceBufferPool();
 	BounceBufferPool(const BounceBufferPool &) = delete;
 	BounceBufferPool &operator=(const BounceBufferPool &) = delete;
 
-	// While one lives, the calling thread holds a buffer, or works on one.
+	// While one lives, the calling thread holds a buffer or works on one.
 	class Holder
 	{
 	public:
@@ -90,26 +92,27 @@ public:
 	private:
 		static inline thread_local unsigned count_ = 0;
 	};
-	// A small one if no large one is free. Waits while all are in use, unless the calling thread is a Holder. The calling
-	// thread is in the context. A CUresult.
+	// Returns a small buffer if no large one is free. Waits while all are in use, unless the calling thread is a
+	// Holder. The calling thread must be in the context. Returns a CUresult.
 	int acquire(Context context, bool large, std::unique_ptr<BounceBuffer> &out);
-	// A stream waits for the calling thread.
+	// True while a stream waits for the calling thread.
 	static inline thread_local bool stream_waits = false;
-	// broken: a call failed in its context; it is not used again. Nor is a buffer without an id.
+	// broken: a call failed in its context. Broken buffers and buffers without an id are destroyed.
 	void release(std::unique_ptr<BounceBuffer> buffer, bool broken);
 	unsigned nr_created();
-	// Moves the calling thread, a worker, to the CPUs next to the device, where the memory of its buffers is; -1: back.
+	// Moves the calling thread, a worker, to the CPUs next to the device and its buffers; -1 undoes it.
 	void bind_thread(int device) { numa_.bind_thread(device); }
-	// 0, or -errno: why there are no rings now. A kernel without io_uring is not asked again.
+	// 0, or -errno if rings cannot be created now. A kernel without io_uring is not asked again.
 	int uring_state();
-	// The ring of a buffer, which the first call creates; nullptr: there are none now.
+	// Creates the buffer's ring on the first call. nullptr if rings cannot be created now.
 	Ring *ring(BounceBuffer &buffer);
 
 private:
-	// With lock_. An idle one, or room for a new one; old is to be destroyed first.
+	// Call with lock_ held. Finds an idle buffer or room for a new one. The caller destroys old first.
 	bool reserve(Context context, bool large, std::unique_ptr<BounceBuffer> &found,
 		     std::unique_ptr<BounceBuffer> &old);
-	// In its context. Freeing waits for all streams: if one of them waits for the calling thread, another thread has to do it.
+	// Enters the context. Freeing waits for all streams, so if one of them waits for the calling thread another
+	// thread frees the buffer.
 	void destroy(std::unique_ptr<BounceBuffer> buffer);
 	void destroy_now(std::unique_ptr<BounceBuffer> buffer);
 	int make_ring(void *memory, uint64_t bytes, std::unique_ptr<Ring> &out);
@@ -124,8 +127,8 @@ private:
 	Backoff uring_backoff_;
 	std::mutex lock_; // protects all below
 	Condition released_;
-	std::vector<std::unique_ptr<BounceBuffer>> idle_[2];  // last used last; with room for all
-	std::vector<std::unique_ptr<BounceBuffer>> deferred_; // to be destroyed by other threads; with room for some
+	std::vector<std::unique_ptr<BounceBuffer>> idle_[2];  // most recently used last; capacity for all
+	std::vector<std::unique_ptr<BounceBuffer>> deferred_; // for other threads to destroy; bounded
 	unsigned created_[2]{};
 };
 

@@ -41,23 +41,24 @@ int64_t BouncePipeline::acquire_buffer()
 		return rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
 	if (by_uring_)
 		ring_ = pool_.ring(*buffer_);
-	// A small one has no room for more than two of the longest pieces.
+	// A small buffer has room for two of the longest pieces.
 	nr_slabs_ = ring_ && buffer_->large() ? max_slabs_per_buffer : bounce_slabs;
-	// In two at least, so that one is filled while the other is copied, if that is not what others do. As large as can be
-	// where many fill it: what was read a while ago has left the cores' caches, from which a GPU reads at half the speed.
+	// At least two slabs, so that one is filled while the other is copied, unless other threads already overlap. As
+	// large as possible if many threads fill it: data read a while ago has left the CPU caches, from which a GPU
+	// reads at half speed.
 	const uint64_t part = bytes / (ring_ || mode_ == Mode::alone ? 4 : mode_ == Mode::crowded ? 1 : 2);
 	slab_bytes_ =
 		std::clamp((part + 4095) / 4096 * 4096, small_slab / 2, buffer_->large() ? large_slab : small_slab / 2);
 	pack();
-	// Two calls of the kernel, and a little less for each piece.
+	// Registering costs two system calls and saves a little for each piece.
 	constexpr size_t worth = 16;
 	if (ring_ && job_.nr_pieces() >= worth)
 		ring_->register_file(uring_target(job_.piece(0)).fd);
 	return 0;
 }
 
-// What follows on in the file lies so in the slab, and where it lies in its block is the same in both: what is to go past
-// the page cache is aligned in both.
+// Pieces that are adjacent in the file are adjacent in the slab, at the same offset within a file block. So reads past
+// the page cache are aligned in both.
 void BouncePipeline::pack()
 {
 	slab_bytes_ = std::min(slab_bytes_ + slab_slack, buffer_->bytes() / nr_slabs_ / 4096 * 4096);
@@ -101,7 +102,7 @@ void BouncePipeline::process_pieces()
 		return;
 	threads_++;
 	const int64_t error = prepare();
-	const BounceBufferPool::Holder holding; // others wait for what this thread reads, and the buffer for them
+	const BounceBufferPool::Holder holding; // others wait for the reads of this thread
 	// Even if the ring fails: only this thread can complete its reads.
 	const bool had_ring = ring_;
 	const unsigned number = readers_++;
@@ -129,7 +130,7 @@ void BouncePipeline::read_piece(Job::Piece &piece, unsigned number)
 void BouncePipeline::read(Job::Piece &piece, unsigned number)
 {
 	const Request &request = job_.request(piece);
-	// The kernel was asked about its beginning.
+	// The kernel was asked about the beginning of the request.
 	const bool cached = request.uring_target.cached && piece.offset == request.offset;
 	File &file = *request.file;
 	NtReader *const nt_reader = number < std::size(buffer_->nt_readers) ? &buffer_->nt_readers[number] : nullptr;
@@ -152,7 +153,7 @@ void BouncePipeline::submit_read(Job::Piece &piece)
 {
 	if (piece.slab >= nr_slabs_) {
 		Slab &before = slabs_[piece.slab - nr_slabs_];
-		// This thread took all of it, and only this thread can complete it.
+		// This thread took all pieces of the slab, and only this thread can complete them.
 		while (before.state == reading)
 			reap(true);
 		if (before.state == copying) {
@@ -172,7 +173,7 @@ void BouncePipeline::submit_read(Job::Piece &piece)
 	deferred_ = &piece;
 }
 
-// False: it is not for the ring.
+// False if the piece is not for the ring.
 bool BouncePipeline::queue_read(Job::Piece &piece)
 {
 	if (!ring_)
@@ -195,7 +196,7 @@ bool BouncePipeline::queue_read(Job::Piece &piece)
 	return true;
 }
 
-// Submits queued reads, and takes completions. wait: there is nothing else to do.
+// Submits queued reads and takes completions. wait: there is nothing else to do.
 void BouncePipeline::reap(bool wait)
 {
 	Ring::Completion completions[64];
@@ -231,14 +232,14 @@ void BouncePipeline::wait_for_slab(Slab &slab, unsigned index)
 	complete_slab(slab, rc ? copy_failed : 0);
 }
 
-// By the thread that read the last piece.
+// Called by the thread that read the last piece.
 void BouncePipeline::copy_slab(Slab &slab)
 {
 	ScopedCudaContext scope(deps_.cuda);
 	int rc = broken_ ? CUDA_ERROR_UNKNOWN : scope.enter(context_);
 	if (!rc) {
 		rc = submit_copies(slab);
-		// Without an event the end of the stream is waited for, once.
+		// Without an event, the end of the stream is waited for, once.
 		if (!rc && slabs_.size() > nr_slabs_)
 			rc = deps_.cuda.record(buffer_->event((&slab - slabs_.data()) % nr_slabs_), buffer_->stream());
 	}
@@ -251,12 +252,12 @@ void BouncePipeline::copy_slab(Slab &slab)
 	slab.state.notify_all();
 }
 
-// What lies side by side at both ends goes as one.
+// Copies that are adjacent at both ends are merged.
 int BouncePipeline::submit_copies(const Slab &slab)
 {
 	Copy copies[64];
 	size_t n = 0;
-	size_t stopped = SIZE_MAX; // the request of which nothing more is to come
+	size_t stopped = SIZE_MAX; // the request that has reached end of file or an error
 	int rc = 0;
 	const size_t end = std::min(slab.end, job_.end());
 	for (size_t i = slab.first; i < end && !rc; i++) {
@@ -285,7 +286,7 @@ int BouncePipeline::submit_copies(const Slab &slab)
 
 void BouncePipeline::complete_slab(Slab &slab, int64_t error)
 {
-	// Several may have waited for it.
+	// Several threads may have waited for it.
 	if (slab.state.exchange(ended) == ended)
 		return;
 	if (error)
@@ -307,7 +308,7 @@ void BouncePipeline::wait()
 	end();
 }
 
-// No thread reads any more.
+// Called when no thread reads any more.
 void BouncePipeline::end()
 {
 	if (ended_.exchange(true) || !buffer_)

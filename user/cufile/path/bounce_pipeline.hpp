@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// The bounce pipelines. Of reads: threads read pieces side by side into a slab, and a full slab goes to the GPU as one copy,
-// because a GPU is slow to begin one. Pieces are taken in the order of their slabs, so a thread that waits for a free slab
-// waits only for threads that are further on. Or one thread reads by io_uring; it waits for its own reads, and none is in
-// flight when the buffer is released. Of writes: each thread copies one piece from the GPU while it writes the one before.
+// The bounce pipelines.
+//
+// Reads: threads read pieces in parallel into a slab, and a full slab goes to the GPU as one copy, because starting a
+// copy is slow. Pieces are taken in slab order, so a thread that waits for a free slab waits only for threads that are
+// further on. With io_uring, one thread reads. It waits for its own reads; none is in flight when the buffer is
+// released.
+//
+// Writes: each thread copies one piece from the GPU while it writes the previous one.
 #pragma once
 
 #include <atomic>
@@ -22,12 +26,12 @@ namespace cufile
 class BouncePipeline
 {
 public:
-	// batch: the last thread to leave ends it. Else the thread that began it calls wait(). It works alone (crowded: beside so
-	// many others that they keep the bus busy), or with helpers.
+	// batch: the last thread to leave ends the pipeline. Otherwise the thread that created it calls wait(). alone:
+	// without helpers. crowded: alone, while enough other threads keep the bus busy. helped: with worker threads.
 	enum class Mode { alone, crowded, helped, batch };
 
-	// Of all pieces of a job, to which no more may be added once a thread is in here. by_uring: the first thread works alone,
-	// with as many reads in flight as there is room for. share: of what is read without io_uring.
+	// The job must be complete before a thread calls process_pieces(). by_uring: the first thread works alone, with
+	// as many reads in flight as the ring holds. share: for reads without io_uring.
 	BouncePipeline(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Context context, Mode use,
 		       bool by_uring, NtReader::Share share)
 		: job_(job), deps_(deps), pool_(bounce_buffers), context_(context), mode_(use), by_uring_(by_uring),
@@ -37,9 +41,10 @@ public:
 	BouncePipeline(const BouncePipeline &) = delete;
 	BouncePipeline &operator=(const BouncePipeline &) = delete;
 
-	// Reads pieces until there are none left. By any number of threads; with io_uring all but the first return at once.
+	// Reads pieces until none is left. Any number of threads may call it; with io_uring all but the first return at
+	// once.
 	void process_pieces();
-	// Returns once all pieces that other threads took are in the GPU's memory.
+	// Returns once all pieces that other threads took are in GPU memory.
 	void wait();
 
 private:
@@ -56,20 +61,20 @@ private:
 	int64_t prepare();
 	int64_t acquire_buffer();
 	void pack();
-	// number: of the calling thread, in the order in which they came.
+	// number: of the calling thread, in order of arrival.
 	void read_piece(Job::Piece &piece, unsigned number);
 	void read(Job::Piece &piece, unsigned number);
-	// A piece has been read, or has failed. The last one of a slab begins its copy.
+	// Called when a read of a piece ends. The last piece of a slab starts its copy.
 	void complete_read(Job::Piece &piece, int64_t result);
-	// By the thread that has the ring.
+	// Called by the thread that has the ring.
 	void submit_read(Job::Piece &piece);
 	bool queue_read(Job::Piece &piece);
 	void reap(bool wait);
 	void drain();
 	char *slab_address(const Job::Piece &piece) const;
-	// May have to ask the kernel what is cached.
+	// May ask the kernel what is cached.
 	File::UringTarget uring_target(const Job::Piece &piece) const;
-	// Until the memory of a slab may be used again.
+	// Returns when the memory of a slab may be reused.
 	void wait_for_slab(Slab &slab, unsigned index);
 	void copy_slab(Slab &slab);
 	int submit_copies(const Slab &slab);
@@ -83,23 +88,23 @@ private:
 	const Mode mode_;
 	const bool by_uring_;
 	const NtReader::Share share_;
-	std::mutex lock_; // protects prepared_; what prepare() makes is immutable after
+	std::mutex lock_; // protects prepared_; what prepare() creates is immutable afterwards
 	bool prepared_ = false;
 	int64_t error_ = 0;
 	std::unique_ptr<BounceBuffer> buffer_;
 	unsigned nr_slabs_ = bounce_slabs;
-	uint64_t slab_bytes_ = 0; // the slack included
+	uint64_t slab_bytes_ = 0; // including the slack
 	std::vector<Slab> slabs_;
 	std::atomic<unsigned> threads_{0}, readers_{0};
-	std::atomic<bool> claimed_{false}; // by_uring: a thread has it
+	std::atomic<bool> claimed_{false}; // by_uring: a thread has the ring
 	std::atomic<bool> ended_{false}, broken_{false};
-	// Of the one thread that has the ring.
+	// Owned by the thread that has the ring.
 	Ring *ring_ = nullptr;
 	size_t in_flight_ = 0;           // in the ring
-	Job::Piece *deferred_ = nullptr; // not for the ring: read while its reads are in flight
+	Job::Piece *deferred_ = nullptr; // not for the ring: read by pread() meanwhile
 };
 
-// One thread's part in a job that writes: while one piece is copied from the GPU, the one before is written.
+// One thread's part in a writing job: it copies one piece from the GPU while it writes the previous one.
 class WritePipeline
 {
 public:
@@ -111,11 +116,11 @@ public:
 	WritePipeline(const WritePipeline &) = delete;
 	WritePipeline &operator=(const WritePipeline &) = delete;
 
-	// Begins the copy of a piece from the GPU. The write of an older one may come first.
+	// Starts the copy of a piece from the GPU, possibly after the write of an older one.
 	void add(Job::Piece &piece);
 
 private:
-	// With few pieces the end of the stream is waited for, once.
+	// With few pieces, the end of the stream is waited for once instead.
 	bool wants_events() const { return job_.nr_pieces() > slabs(); }
 	unsigned slabs() const { return buffer_->large() ? 2 : 1; }
 	char *slab_address(unsigned slab) const { return buffer_->memory() + slab * small_slab; }
@@ -130,11 +135,29 @@ private:
 	const Dependencies deps_;
 	BounceBufferPool &pool_;
 	std::unique_ptr<BounceBuffer> buffer_;
-	std::optional<BounceBufferPool::Holder> holder_; // as long as it has that
+	std::optional<BounceBufferPool::Holder> holder_; // while buffer_ is set
 	ScopedCudaContext scope_;
 	bool broken_ = false;
 	Job::Piece *in_flight_[bounce_slabs]{};
 	unsigned oldest_ = 0, count_ = 0;
 };
+
+// Takes pieces of a job until none is left. Several threads may process one job. other: runs and finishes a piece that
+// does not bounce.
+template <class Other>
+void process_pieces(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Other &&other)
+{
+	if (job.pipeline()) {
+		job.pipeline()->process_pieces();
+		return;
+	}
+	WritePipeline pipeline(job, deps, bounce_buffers);
+	while (Job::Piece *piece = job.take()) {
+		if (job.request(*piece).path == TransferPath::bounce)
+			pipeline.add(*piece);
+		else
+			other(*piece);
+	}
+}
 
 } // namespace cufile

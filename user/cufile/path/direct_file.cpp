@@ -27,7 +27,7 @@ bool DirectFile::is_stale(uint64_t now_ns) const { return is_transient() && now_
 void DirectFile::query(uint32_t provider)
 {
 	struct peerdma_explanation explanation = {};
-	// What cannot be said now, the I/O will say.
+	// If the module cannot tell now, the I/O itself will.
 	if (peerdma_.explain(file_.get(), provider, explanation) < 0)
 		return;
 	if (explanation.route == PEERDMA_ROUTE_POSIX || explanation.error == EXDEV ||
@@ -43,16 +43,16 @@ uint32_t DirectFile::misalignment(const Request &request) const
 	if (!memory_align_ || !block_)
 		return PEERDMA_REASON_NONE;
 	const uint64_t skip = (block_ - request.offset % block_) % block_;
-	// Parts of blocks: a read of them is bounced inside the device.
+	// Only partial blocks: a read bounces them inside the device.
 	if (request.size < skip + block_)
 		return request.write ? PEERDMA_REASON_FILE_ALIGN : PEERDMA_REASON_NONE;
 	return (request.location.offset + skip) % memory_align_ ? PEERDMA_REASON_BUF_ALIGN : PEERDMA_REASON_NONE;
 }
 
-// Of a write; a read's are bounced inside the device.
+// Only for writes; partial blocks of a read bounce inside the device.
 uint32_t DirectFile::partial_misalignment(const Request &request) const
 {
-	// In the middle, too, where one run of frames ends and another begins.
+	// The middle too: a run of frames may end there.
 	const uint64_t run = request.location.size < request.size ? request.location.size : 0;
 	if (request.write && block_ &&
 	    (request.offset % block_ || request.size % block_ || (request.offset + run) % block_))
@@ -65,6 +65,7 @@ int64_t transfer_direct(PeerdmaClient &peerdma, const Request &request, const Bu
 {
 	struct peerdma_file *const file = request.direct_file->get();
 	result = {};
+	result.size = sizeof(result);
 	const int64_t n = request.write ? peerdma.write(file, location, size, offset, result) :
 					  peerdma.read(file, location, size, offset, result);
 	if (n < 0 || !result.error)
@@ -74,10 +75,10 @@ int64_t transfer_direct(PeerdmaClient &peerdma, const Request &request, const Bu
 
 uint32_t host_fallback_reason(const struct peerdma_io_result &result)
 {
-	// What went directly before a route was lost counts as that; the rest is in result.host.
+	// If a route was lost midway, the direct part counts as direct and the rest is in result.host.
 	if (result.route == PEERDMA_ROUTE_POSIX)
 		return result.direct || result.near ? static_cast<uint32_t>(PEERDMA_REASON_NONE) : result.reason;
-	// A part of a block for which the device had no room; the kernel then reports the end of the file.
+	// A partial block for which the device had no room. The kernel then reports end of file.
 	if (result.route == PEERDMA_ROUTE_HOST)
 		return result.reason == PEERDMA_REASON_END_OF_FILE ? static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN) :
 								     result.reason;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The direct path: a file of libpeerdma's, and I/O between it and buffers of libpeerdma's.
+// The direct path: a file of libpeerdma, and I/O between it and buffers of libpeerdma.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 namespace cufile
 {
 
-// A file of libpeerdma's, and what it said of it when it was opened.
+// A file of libpeerdma with what the module said about it.
 class DirectFile
 {
 public:
-	// Takes the file.
+	// Takes ownership of file.
 	DirectFile(PeerdmaClient &peerdma, struct peerdma_file *file, uint32_t provider, uint64_t now_ns);
-	// The same file, of which the module is asked again.
+	// Shares the file, and asks the module again.
 	DirectFile(const DirectFile &before, uint32_t provider, uint64_t now_ns);
 	DirectFile(const DirectFile &) = delete;
 	DirectFile &operator=(const DirectFile &) = delete;
 	struct peerdma_file *get() const { return file_.get(); }
-	// Why it does not go directly, whatever is asked of it: enum peerdma_reason.
+	// Why no I/O of the file is direct: enum peerdma_reason.
 	uint32_t refused() const { return refused_; }
-	// Whether what it was refused for may have passed since.
+	// True if the refusal was transient and is old enough to ask again.
 	bool is_stale(uint64_t now_ns) const;
-	// The refusal is of now: it may be another one later.
+	// The reason may differ later.
 	bool is_transient() const
 	{
 		return refused_ == PEERDMA_REASON_MAPPING || refused_ == PEERDMA_REASON_RDMA_ROUTE;
 	}
-	// From the buffers to the farthest device of the file.
+	// From the buffers to the file's farthest device.
 	int distance() const { return distance_; }
-	// Why not one of these bytes would go directly, although others of the file do: enum peerdma_reason.
+	// Why no byte of this request would be direct, although others of the file are: enum peerdma_reason.
 	uint32_t misalignment(const Request &request) const;
-	// Why not all of them would.
+	// Why not all bytes of it would be.
 	uint32_t partial_misalignment(const Request &request) const;
 
 private:
@@ -48,17 +48,16 @@ private:
 	const uint64_t queried_ns_;
 	// Immutable once query() has returned.
 	uint32_t refused_ = PEERDMA_REASON_NONE;
-	uint64_t memory_align_ = 0, block_ = 0; // 0: not known
+	uint64_t memory_align_ = 0, block_ = 0; // 0: unknown
 	int distance_ = 0;
 };
 
-// Transfers bytes between the file of a request and a buffer of libpeerdma's.
 int64_t transfer_direct(PeerdmaClient &peerdma, const Request &request, const BufferLocation &location, uint64_t size,
 			uint64_t offset, struct peerdma_io_result &result);
-// All of a request, in as many parts as the memory has runs. An error of one part is the error of the request.
+// Transfers all of a request, one I/O for each run of the memory. An error of one part is the error of the request.
 int64_t transfer_runs(PeerdmaClient &peerdma, const Request &request, const RegisteredMemory &memory,
 		      struct peerdma_io_result &result);
-// Why all that was transferred went by way of the host although it was to be direct: enum peerdma_reason, 0 if it did not.
+// Why a direct request went through the host entirely: enum peerdma_reason, 0 if it did not.
 uint32_t host_fallback_reason(const struct peerdma_io_result &result);
 
 } // namespace cufile

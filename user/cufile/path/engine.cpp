@@ -3,14 +3,11 @@
 
 #include <algorithm>
 
-#include "cufile/path/execute.hpp"
-
 namespace cufile
 {
 namespace
 {
 
-// The configured size of the pool of host memory.
 uint64_t pool_bytes(const Config &config)
 {
 	uint64_t bytes = 0;
@@ -45,16 +42,7 @@ Engine::Engine(Config c, const Dependencies &d)
 void Engine::bind_worker(const Request &request)
 {
 	const bool near = request.path == TransferPath::bounce && request.file->fd() >= 0;
-	if (Workers::is_worker_thread())
-		bounce_buffers.bind_thread(near ? request.memory.device : -1);
-}
-
-Workers::Task Engine::job_task(std::shared_ptr<Job> job)
-{
-	return [this, job = std::move(job)] {
-		bind_worker(job->request(0));
-		process_pieces(*job, deps, bounce_buffers);
-	};
+	bounce_buffers.bind_thread(near ? request.memory.device : -1);
 }
 
 void DriverState::set_engine(std::unique_ptr<Engine> engine)

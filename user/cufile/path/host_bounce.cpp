@@ -6,21 +6,22 @@
 #include <system_error>
 
 #include "cufile/path/bounce_pipeline.hpp"
-#include "cufile/path/execute.hpp"
+#include "cufile/platform/cuda_context.hpp"
+#include "cufile/platform/errors.hpp"
 
 namespace cufile
 {
 namespace
 {
 
-// With so many threads of the program that bounce, the bus is taken for the bottleneck; with the larger number even if their
-// cores have twice the work.
+// From `crowd` bouncing threads of the program on, the bus is taken for the bottleneck; from `large_crowd` on, even if
+// copying past the caches doubles the cores' work.
 constexpr unsigned crowd = 7, large_crowd = 12;
 
-// The least work that is worth waking a thread for.
-constexpr uint64_t share = 512 * 1024;
+// Less work is not worth waking a thread.
+constexpr uint64_t least_share = 512 * 1024;
 
-// What a thread reads at once: small enough that all threads have work, and a multiple of any file system's block.
+// Bytes that a thread reads at once: small enough that all threads have work, and a multiple of any file block.
 uint64_t piece_for(const Request &request)
 {
 	constexpr uint64_t least = 256 * 1024, most = 512 * 1024;
@@ -29,49 +30,75 @@ uint64_t piece_for(const Request &request)
 	return std::clamp<uint64_t>(request.size / 8 / 65536 * 65536, least, most);
 }
 
-// A request that fits into a slab gains nothing from being cut while other threads of the program keep the disk busy.
+// Cutting a request that fits into a slab gains nothing while other threads of the program keep the disk busy.
 bool worth_uring(const Request &request, unsigned threads)
 {
-	return request.size >= 2 * share && (threads > 1 || request.size > small_slab);
+	return request.size >= 2 * least_share && (threads > 1 || request.size > small_slab);
 }
 
-// Counts the calling thread, of the program, as long as it bounces.
-class BouncingThread
-{
-public:
-	explicit BouncingThread(Engine &engine) : engine_(engine) { engine_.bouncing_threads++; }
-	~BouncingThread() { engine_.bouncing_threads--; }
-	BouncingThread(const BouncingThread &) = delete;
-	BouncingThread &operator=(const BouncingThread &) = delete;
-
-private:
-	Engine &engine_;
-};
-
-// How many threads transfer a request, the calling one included. A program that calls from many threads gets no helpers:
-// they would only take its cores and wait for the driver's locks.
+// Threads for a request, including the caller. A program that calls from many threads gets no helpers: they would take
+// its cores and contend for the driver's locks.
 unsigned nr_threads(const Engine &engine, const Request &request)
 {
 	// The first thread of a job acquires a bounce buffer and may block; a thread that already holds one must not.
 	if (BounceBufferPool::Holder::here())
 		return 1;
-	// Writers of the page cache wait for each other; the copy and the write overlap all the same.
+	// Writers of the page cache wait for each other. Copy and write overlap anyway.
 	if (!engine.config.flag(CUFILE_PARAM_EXECUTION_PARALLEL_IO) ||
 	    (request.write && !request.file->parallel_writes()))
 		return 1;
 	const auto threads = engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS);
 	const uint64_t bouncing_threads = engine.bouncing_threads, others = bouncing_threads - 1;
 	uint64_t free = threads - std::min<uint64_t>(threads, others);
-	// Where they only copy in turn with others, and are not too few for all, they may if as many cores again are left.
+	// A crowd that copies from the page cache gets helpers if the cores suffice for it and twice the helpers.
 	if (bouncing_threads >= crowd && bouncing_threads <= 2 * threads && request.size <= small_slab &&
 	    !request.write && request.file->copied() && bouncing_threads + 2 * threads <= engine.cores)
 		free = threads;
 	uint64_t most =
 		1 + std::min<uint64_t>(free, engine.config.size(CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM));
-	// Two keep a disk busy while the GPU copies; more wait for the GPU, spinning. More helpers are for more disks.
+	// Two threads keep a disk busy while the GPU copies; more of them spin on the GPU. More helpers are for more
+	// disks.
 	if (request.write)
 		most = std::min<uint64_t>(most, std::max<uint64_t>(most / 2, 2));
-	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / share, 1, most));
+	return static_cast<unsigned>(std::clamp<uint64_t>(request.size / least_share, 1, most));
+}
+
+// Bounces a request that fits into one slab. share: for a read.
+int64_t bounce_small(Engine &engine, const Request &request, NtReader::Share share)
+{
+	Cuda &cuda = engine.deps.cuda;
+	ScopedCudaContext scope(cuda);
+	if (scope.enter(request.memory.context))
+		return copy_failed;
+	std::unique_ptr<BounceBuffer> buffer;
+	int64_t n = copy_failed;
+	bool broken = false;
+	const int rc = engine.bounce_buffers.acquire(request.memory.context, false, buffer);
+	if (rc) {
+		n = rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : copy_failed;
+	} else {
+		const BounceBufferPool::Holder holding;
+		char *const slab = buffer->memory();
+		if (request.write) {
+			broken = cuda.copy_to_host(slab, request.address, request.size, buffer->stream()) ||
+				 cuda.wait_stream(buffer->stream());
+			if (!broken)
+				n = request.file->write(slab, request.size, request.offset);
+		} else {
+			n = share == NtReader::Share::none ?
+				    request.file->read(slab, request.size, request.offset) :
+				    buffer->nt_readers[0].read(*request.file, slab, request.size, request.offset,
+							       share);
+			const Copy copy = {request.address, slab, static_cast<uint64_t>(n)};
+			if (n > 0)
+				broken = cuda.copy_to_device(&copy, 1, buffer->stream()) ||
+					 cuda.wait_stream(buffer->stream());
+			if (broken)
+				n = copy_failed;
+		}
+		engine.bounce_buffers.release(std::move(buffer), broken);
+	}
+	return n;
 }
 
 } // namespace
@@ -85,13 +112,13 @@ HostBounce::Plan HostBounce::plan(Engine &engine, Request &request)
 		plan.threads = 1;
 	if (request.write || !request.file->copied())
 		return plan;
-	// Measured on an H200, whose bus gives 48 GB/s in pieces of 1 MiB, and 27 of what cores have just written.
+	// Measured on an H200: the bus gives 48 GB/s in 1 MiB pieces, and 27 GB/s of data that cores have just written.
 	const unsigned bouncing_threads = engine.bouncing_threads;
 	plan.crowded = bouncing_threads >= crowd && request.size <= large_slab;
 	if (plan.crowded && request.size <= small_slab)
 		plan.share = plan.threads > 1 || bouncing_threads >= large_crowd ? NtReader::Share::all :
 										   NtReader::Share::half;
-	// What is longer goes in slabs that the cores' caches do not hold.
+	// Longer requests use slabs that do not fit into the CPU caches.
 	else if (plan.threads > 1 && request.size > 2 * small_slab && request.size <= large_slab)
 		plan.share = NtReader::Share::half;
 	return plan;
@@ -99,12 +126,31 @@ HostBounce::Plan HostBounce::plan(Engine &engine, Request &request)
 
 int64_t HostBounce::run(Engine &engine, Request &request)
 {
-	const BouncingThread counted(engine);
-	engine.bind_worker(request);
+	const Counted counted(engine.bouncing_threads);
+	if (Workers::is_worker_thread())
+		engine.bind_worker(request);
 	const Plan how = plan(engine, request);
 	return how.threads == 1 && !how.by_uring && request.size <= small_slab ?
-		       bounce_small(request, engine.deps, engine.bounce_buffers, how.share) :
+		       bounce_small(engine, request, how.share) :
 		       run_as_job(engine, request, how);
+}
+
+int64_t HostBounce::run_serially(Engine &engine, const Request &request)
+{
+	uint64_t done = 0;
+	while (done < request.size) {
+		Request part = request;
+		part.address += done;
+		part.offset += done;
+		part.size = std::min(request.size - done, small_slab);
+		const int64_t n = bounce_small(engine, part, NtReader::Share::none);
+		if (n < 0)
+			return stopped(request.write, done, n);
+		done += static_cast<uint64_t>(n);
+		if (static_cast<uint64_t>(n) < part.size)
+			break;
+	}
+	return static_cast<int64_t>(done);
 }
 
 bool HostBounce::can_use_uring(Engine &engine, Request &request, uint64_t piece_bytes)
@@ -120,8 +166,8 @@ bool HostBounce::can_use_uring(Engine &engine, Request &request, uint64_t piece_
 		return false;
 	const int rc = engine.bounce_buffers.uring_state();
 	if (engine.logged_no_uring != (rc < 0) && engine.logged_no_uring.exchange(rc < 0) != (rc < 0))
-		log_.say(Log::Level::warn, rc < 0 ? "threads read past the page cache, because there is no io_uring: " +
-							    std::generic_category().message(-rc) :
+		log_.say(Log::Level::warn, rc < 0 ? "there is no io_uring: " + std::generic_category().message(-rc) +
+							    "; threads read past the page cache" :
 						    "io_uring reads past the page cache again");
 	return rc >= 0;
 }
@@ -137,8 +183,12 @@ int64_t HostBounce::run_as_job(Engine &engine, const Request &request, const Pla
 								   plan.crowded     ? BouncePipeline::Mode::crowded :
 										      BouncePipeline::Mode::alone,
 								   plan.by_uring, plan.share));
-	engine.workers.add(engine.job_task(job), plan.threads - 1);
-	process_pieces(*job, engine.deps, engine.bounce_buffers);
+	const auto bounce = [&engine, job] {
+		engine.bind_worker(job->request(0));
+		process_pieces(*job, engine.deps, engine.bounce_buffers, [](Job::Piece &) {});
+	};
+	engine.workers.add(bounce, plan.threads - 1);
+	process_pieces(*job, engine.deps, engine.bounce_buffers, [](Job::Piece &) {});
 	if (job->pipeline())
 		job->pipeline()->wait();
 	job->wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The bounce path: how many threads transfer a request, whether by io_uring, and past which caches.
+// The bounce path: chooses the number of threads, io_uring and non-temporal copies, and runs the request.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,17 @@ class HostBounce
 public:
 	explicit HostBounce(Log &log) : log_(log) {}
 
-	// Bounces a request. Bytes, or a negative error.
+	// Returns bytes or a negative error.
 	int64_t run(Engine &engine, Request &request);
-	// Whether pieces of a request bypass the page cache, where one thread can have many of them in flight. Through the page
-	// cache threads are faster, because they copy.
+	// The same without helpers, one slab at a time.
+	int64_t run_serially(Engine &engine, const Request &request);
+	// True if pieces of a request bypass the page cache and one thread can have many in flight. Through the page
+	// cache several threads are faster, because they copy.
 	bool can_use_uring(Engine &engine, Request &request, uint64_t piece_bytes);
 
 private:
 	struct Plan {
-		unsigned threads = 1; // the calling one included
+		unsigned threads = 1; // including the caller
 		bool by_uring = false, crowded = false;
 		NtReader::Share share = NtReader::Share::none;
 	};

@@ -18,7 +18,7 @@ void Job::add(Request request, uint64_t piece_bytes)
 	uint64_t done = 0;
 	while (done < request.size) {
 		const uint64_t at = request.offset + done;
-		// Whole blocks, but for the first piece and the last: past the page cache only those go.
+		// Whole blocks except for the first and last piece: only whole blocks bypass the page cache.
 		const uint64_t part = request.size <= piece_bytes ?
 					      request.size :
 					      std::min(request.size - done, piece_bytes - at % piece_bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A job is one I/O, or the I/Os of one batch, cut into pieces that threads take one after the other. A thread that takes a
-// piece finishes it without waiting for another thread: so a job ends however few threads there are.
+// A job is one I/O, or the I/Os of one batch, cut into pieces. A thread that takes a piece finishes it without waiting
+// for another thread, so a job ends with any number of threads.
 #pragma once
 
 #include <atomic>
@@ -31,13 +31,13 @@ public:
 		uint64_t size, offset;
 		int64_t result = 0;
 		HostFallback host_fallback;
-		// Of a pipeline: the slab, and the offset in it.
+		// For a pipeline: the slab, and the offset in it.
 		size_t slab = 0;
 		uint64_t at = 0;
 	};
 
-	// Before any thread takes a piece; not a request of 0 bytes. piece_bytes: a longer request is cut at multiples of it
-	// in the file.
+	// Call before any thread takes a piece, with a size above 0. A request longer than piece_bytes is cut at
+	// multiples of it in the file.
 	void add(Request request, uint64_t piece_bytes);
 	const Request &request(const Piece &piece) const { return parts_[piece.request].request; }
 	const Request &request(size_t index) const { return parts_[index].request; }
@@ -46,25 +46,24 @@ public:
 	Piece &piece(size_t index) { return pieces_[index]; }
 	// One past the last piece that is not canceled.
 	size_t end();
-	// That its pieces go through, if it has one.
 	void set_pipeline(std::shared_ptr<BouncePipeline> pipeline) { pipeline_ = std::move(pipeline); }
 	BouncePipeline *pipeline() { return pipeline_.get(); }
 	uint64_t started_ns = 0; // for statistics
 
-	// The next piece, or nullptr: all have been taken.
+	// nullptr if all pieces have been taken.
 	Piece *take();
 	void finish(Piece &piece, int64_t result);
-	// Cancels the requests of which no piece was taken: those from the returned index to the last.
+	// Cancels the requests of which no piece was taken: those from the returned index on.
 	size_t cancel();
-	// The result of a request: the bytes up to the end of the file, or the error of its first piece that has one.
+	// Result of a request: the bytes up to end of file, or the error of its first failed piece.
 	int64_t result(size_t index) const;
-	// What of it was to be direct and went by way of the host.
+	// The part of a direct request that went through the host.
 	const HostFallback &host_fallback(size_t index) const { return pieces_[parts_[index].first].host_fallback; }
 	// Returns once all pieces are finished.
 	void wait();
 
 protected:
-	// All pieces of a request are finished.
+	// Called when all pieces of a request are finished.
 	virtual void done(size_t) {}
 
 private:
@@ -75,7 +74,7 @@ private:
 	};
 
 	std::vector<Part> parts_;   // immutable but for left
-	std::vector<Piece> pieces_; // each belongs to the thread that took it
+	std::vector<Piece> pieces_; // each is owned by the thread that took it
 	std::mutex lock_;           // protects next_, end_ and each left
 	size_t next_ = 0, end_ = 0;
 	std::atomic<int> left_{0}; // pieces

@@ -25,7 +25,7 @@ void nt_copy(char *to, const char *from, uint64_t size)
 {
 #ifdef __SSE2__
 	constexpr uint64_t line = 64;
-	// Whole lines: a part of one would have to be read before.
+	// Whole cache lines: a partial one would be read first.
 	const uint64_t head = std::min<uint64_t>(-reinterpret_cast<uintptr_t>(to) % line, size);
 	std::memcpy(to, from, head);
 	uint64_t at = head;
@@ -40,7 +40,7 @@ void nt_copy(char *to, const char *from, uint64_t size)
 		_mm_stream_si128(out + 3, d);
 	}
 	std::memcpy(to + at, from + at, size - at);
-	// Such stores are ordered with no others: not with the one that tells another thread, or the GPU, that they are done.
+	// Non-temporal stores are unordered, also against the store that tells another thread or the GPU of them.
 	_mm_sfence();
 #else
 	std::memcpy(to, from, size);

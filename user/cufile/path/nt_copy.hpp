@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What a core has just written lies in its cache, and from there a GPU reads it at half the rate of the bus or less. Where
-// that is what many reads wait for, the kernel copies into a little memory that stays in the cache, and the bytes are
-// stored from there in pinned memory past all caches: more work for the core, and less for the bus.
+// Data that a core has just written is in its cache, from which a GPU reads at half the bus rate or less. If the bus is
+// the bottleneck, the kernel reads into a small buffer that stays in the cache, and non-temporal stores move the bytes
+// to pinned memory. This costs the core more and the bus less.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 namespace cufile
 {
 
-// Of one thread at a time.
+// For one thread at a time.
 class NtReader
 {
 public:
-	// How much of what is read is copied past the caches.
+	// How much of a read is copied past the caches.
 	enum class Share { none, half, all };
 
-	// What file.read() does. Nothing goes by it of a file whose bytes no core copies, or if it is short.
+	// As file.read(). Short reads, and files whose bytes no core copies, are read straight.
 	int64_t read(File &file, char *to, uint64_t size, uint64_t offset, Share share);
 
 private:
@@ -29,7 +29,7 @@ private:
 	struct Free {
 		void operator()(char *memory) const { std::free(memory); }
 	};
-	std::unique_ptr<char, Free> memory_; // when it is first wanted
+	std::unique_ptr<char, Free> memory_; // allocated on first use
 };
 
 // Non-temporal memcpy(). The stores are fenced, so both a device and another thread may read the result.

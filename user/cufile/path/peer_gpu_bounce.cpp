@@ -17,7 +17,7 @@ PeerGpuBounce::~PeerGpuBounce() { destroy(); }
 void PeerGpuBounce::destroy()
 {
 	ScopedCudaContext scope(deps_.cuda);
-	// A context that was destroyed or reset has freed all of it.
+	// Destroying or resetting the context has freed all of it.
 	if (!context_ || (memory_ && !is_valid()) || scope.enter(context_))
 		return;
 	for (Slab &slab : slabs_) {
@@ -48,7 +48,7 @@ int PeerGpuBounce::create()
 	return rc ? rc : register_memory();
 }
 
-// Memory and streams, in the context that was entered.
+// Allocates memory and streams in the entered context.
 int PeerGpuBounce::allocate()
 {
 	void *memory = nullptr;
@@ -135,7 +135,7 @@ public:
 	const Slab &slab(size_t part) const { return *slabs_[part % count_]; }
 
 private:
-	// With bounce_.lock_.
+	// Call with bounce_.lock_ held.
 	unsigned acquire()
 	{
 		unsigned n = 0;
@@ -153,7 +153,7 @@ private:
 	Slab *slabs_[peer_slabs_per_io]{};
 };
 
-// One request, cut at multiples of a slab in the file, so that the drive and the GPUs are busy at the same time.
+// One request, cut at multiples of a slab in the file, so that the drive and the GPUs overlap.
 class PeerGpuBounce::Transfer
 {
 public:
@@ -176,7 +176,7 @@ public:
 
 private:
 	Cuda &cuda() const { return bounce_.deps_.cuda; }
-	// Of the request's bytes.
+	// Offset within the request.
 	uint64_t start(size_t part) const { return part ? first_ + (part - 1) * peer_slab_bytes : 0; }
 	uint64_t size(size_t part) const
 	{

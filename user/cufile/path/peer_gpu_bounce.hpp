@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Bounce memory on a GPU that the drive reaches, for I/O of a GPU that it does not reach: bytes go directly between the file
-// and this memory, and by the GPUs' own copy between it and the other GPU. No host memory is in between.
+// Bounce memory on a GPU that the drive reaches, for I/O of a GPU that it does not reach. Bytes go directly between the
+// file and this memory, and by a GPU copy between it and the other GPU. Host memory is not used.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ namespace cufile
 struct Request;
 
 inline constexpr uint64_t peer_slab_bytes = 2 << 20;
-// In front of a slab, so that what begins within a block of the file lies as it does there. A multiple of any block.
+// Room before a slab, so that a transfer keeps its offset within a file block. A multiple of any block.
 inline constexpr uint64_t peer_slab_slack = 64 << 10;
-inline constexpr unsigned peer_slabs = 8, peer_slabs_per_io = 2; // of a GPU; what one I/O leases at most
+inline constexpr unsigned peer_slabs = 8, peer_slabs_per_io = 2; // per GPU; limit per I/O
 inline constexpr uint64_t peer_buffer_bytes = peer_slabs * (peer_slab_slack + peer_slab_bytes);
 
 class PeerGpuBounce
@@ -31,14 +31,14 @@ public:
 	PeerGpuBounce(const PeerGpuBounce &) = delete;
 	PeerGpuBounce &operator=(const PeerGpuBounce &) = delete;
 
-	// Where the kernel has the memory, which the first call allocates. 0, or -errno: there is none. After a shortage of
-	// memory or descriptors a later call tries again.
+	// Location of the memory, which the first call allocates and registers. 0 or -errno. After a shortage of memory
+	// or descriptors a later call tries again.
 	int location(BufferLocation &out);
-	// The program has reset the context, and with it the memory: the address may be another allocation's by now. Or it has
-	// closed the descriptor by which the kernel has it.
+	// True if the program has reset the context, which frees the memory for reuse, or has closed the descriptor
+	// that registered it.
 	bool is_lost();
-	// Transfers all of a request. Waits while all slabs are in use. -ENODEV: the kernel has released the memory, and nothing
-	// was transferred. result: of the transfers between file and slab, that of the most telling part.
+	// Transfers all of a request. Waits while all slabs are in use. -ENODEV: the kernel has released the memory,
+	// and nothing was transferred. result: of the last part that failed or was not direct, else of the first.
 	int64_t transfer(const Request &request, struct peerdma_io_result &result);
 
 private:
@@ -50,7 +50,7 @@ private:
 	class SlabLease;
 	class Transfer;
 
-	// With lock_.
+	// Call with lock_ held.
 	int create();
 	void destroy();
 	int allocate();
@@ -59,7 +59,7 @@ private:
 
 	const Dependencies deps_;
 	const int device_;
-	std::mutex lock_; // protects state_ and Slab::in_use; what create() makes is immutable after
+	std::mutex lock_; // protects state_ and Slab::in_use; what create() creates is immutable afterwards
 	Condition released_;
 	int state_ = 1; // 1: not created yet; 0, or -errno
 	Backoff backoff_;
@@ -72,7 +72,7 @@ private:
 	Slab slabs_[peer_slabs];
 };
 
-// One for each device, until it is gone.
+// One for each device, until it is lost.
 class PeerGpuBounces
 {
 public:

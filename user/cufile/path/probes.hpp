@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Static probes (USDT) for perf, bpftrace and SystemTap, of the provider "libcufile": a nop each while none is traced.
+// Static probes (USDT) of the provider "libcufile", for perf, bpftrace and SystemTap. Each is a nop while not traced.
 // Documentation/cufile.md has their arguments.
 #pragma once
 
 #if __has_include(<sys/sdt.h>)
 #include <sys/sdt.h>
 #else
-// Built without the header, the library has none.
+// Without the header the library has no probes.
 #define DTRACE_PROBE6(provider, name, a, b, c, d, e, f) static_cast<void>(0)
 #endif
 

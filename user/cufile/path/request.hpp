@@ -13,11 +13,11 @@
 namespace cufile
 {
 
-// Their numbers are the probes'.
-//   direct    between the drive and the memory of the GPU
-//   host      the system's own read and write: host memory, also for a file system of the program's own
-//   bounce    by way of pinned host memory, and a copy of the CUDA driver's
-//   peer_gpu  by way of the memory of a GPU that the drive reaches, and a copy between the GPUs
+// The probes report these numbers.
+// direct: between the drive and GPU memory
+// host: pread() and pwrite(), for host memory and user-space filesystems
+// bounce: through pinned host memory and a copy by the CUDA driver
+// peer_gpu: through the memory of a GPU that the drive reaches, and a copy between the GPUs
 enum class TransferPath { direct, host, bounce, peer_gpu };
 
 // Why an I/O is not direct.
@@ -37,19 +37,19 @@ struct Request {
 	TransferPath path = TransferPath::host;
 	FallbackReason fallback = PEERDMA_CUFILE_WHY_NONE;
 	uint32_t reason = 0;                          // enum peerdma_reason, if fallback is REFUSED or NOT_A_BUFFER
-	Memory memory;                                // if it bounces
-	File::UringTarget uring_target;               // of its first byte, if io_uring may read it
+	Memory memory;                                // path bounce
+	File::UringTarget uring_target;               // of the first byte, if io_uring may read it
 	std::shared_ptr<DirectFile> direct_file;      // path direct or peer_gpu
 	std::shared_ptr<PeerGpuBounce> peer_gpu;      // path peer_gpu
 	BufferLocation location;                      // path direct
-	std::weak_ptr<RegisteredMemory> registration; // that the location is in, if it is in one
-	bool strict = false;                          // directly, or not at all
+	std::weak_ptr<RegisteredMemory> registration; // of the location, if any
+	bool strict = false;                          // fail unless it is direct
 	bool in_stream = false;                       // a stream waits for it: CUDA must not be called for a copy
 };
 
-// What was to be direct and went by way of the host.
+// The part of a direct I/O that went through the host.
 struct HostFallback {
-	uint32_t reason = 0; // enum peerdma_reason, if that was all of it
+	uint32_t reason = 0; // enum peerdma_reason, if it was all of it
 	uint64_t bytes = 0;
 };
 

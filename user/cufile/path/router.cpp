@@ -8,33 +8,33 @@
 #include <tuple>
 #include <vector>
 
+#include "cufile/path/bounce_pipeline.hpp"
 #include "cufile/path/direct_file.hpp"
-#include "cufile/path/execute.hpp"
 #include "cufile/path/probes.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/errors.hpp"
-#include "cufile/platform/numa_affinity.hpp"
+#include "cufile/platform/pci_topology.hpp"
 
 namespace cufile
 {
 namespace
 {
 
-// What is known of an I/O before it is decided.
+// What is known about an I/O before its path is chosen.
 struct Candidate {
 	bool forced;       // force_compat_mode
 	bool denied;       // the file, by the denylist
-	int fd;            // of the file, -1 if it is none of the system's
-	int look_up_error; // what PeerdmaClient::look_up() said
-	uint64_t room;     // bytes to the end of libpeerdma's buffer
+	int fd;            // of the file; -1: a user-space filesystem
+	int look_up_error; // of PeerdmaClient::look_up()
+	uint64_t room;     // bytes to the buffer's end
 	uint64_t size;
 	Memory::Kind kind;
-	bool refused;  // by the module, which looked at the file
-	bool peer_gpu; // a peer GPU can take it
+	bool refused;  // by the module
+	bool peer_gpu; // a peer GPU is available
 };
 
 struct Verdict {
-	int score; // 0: it cannot
+	int score; // 0: impossible
 	FallbackReason fallback;
 };
 
@@ -54,17 +54,17 @@ Verdict score_direct(const Candidate &io)
 		return {0, PEERDMA_CUFILE_WHY_DENIED};
 	if (io.size > io.room)
 		return {0, PEERDMA_CUFILE_WHY_BUFFER_END};
-	// Then libpeerdma has the CPU copy, through the device's uncached memory: CUDA's copies are better, plain direct
-	// I/O to such an address, which nobody checks, is not.
+	// libpeerdma would have the CPU copy through the device's uncached memory. CUDA's copies are faster; plain
+	// direct I/O to such an address, which nothing checks, is not.
 	if (io.refused)
 		return {is_cudas(io.kind) ? 30 : 60, PEERDMA_CUFILE_WHY_REFUSED};
 	return {100, PEERDMA_CUFILE_WHY_NONE};
 }
 
-// No host memory, but a copy.
+// One copy, but no host memory.
 Verdict score_peer_gpu(const Candidate &io) { return {io.peer_gpu ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
-// The CPU can store there: the system's own read and write do.
+// The CPU can store to host memory: pread() and pwrite() do.
 Verdict score_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
 Verdict score_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
@@ -95,7 +95,7 @@ int64_t Router::prepare(Engine &engine, const std::shared_ptr<FileHandle> &handl
 	if (file_off < 0 || buf_off < 0 || size > INT64_MAX || file_off > INT64_MAX - static_cast<int64_t>(size) ||
 	    buf_off > INT64_MAX - static_cast<int64_t>(size))
 		return failed(CU_FILE_INVALID_VALUE);
-	// As cuFile has it: not the same for both.
+	// As cuFile: reads and writes fail differently.
 	if (write && !handle->file->writable())
 		return -EIO;
 	if (!write && !handle->file->readable())
@@ -111,7 +111,7 @@ int64_t Router::prepare(Engine &engine, const std::shared_ptr<FileHandle> &handl
 	const RegisteredBuffer *buffer =
 		registry_.find_memory(base, request.address, size, known, registration) ? &known : nullptr;
 	const bool leaves = buffer && static_cast<uint64_t>(buf_off) + size > buffer->size;
-	// Memory that was freed is not registered any more. Whether the kernel still has the same memory is checked below.
+	// Freed memory is not registered any more. Whether the kernel still has the same memory is checked below.
 	if (buffer && (leaves || !registration || !registration->bytes_from(base)) &&
 	    registry_.is_replaced(base, *buffer)) {
 		buffer = nullptr;
@@ -119,8 +119,9 @@ int64_t Router::prepare(Engine &engine, const std::shared_ptr<FileHandle> &handl
 	}
 	if (buffer && leaves)
 		return failed(CU_FILE_INVALID_MAPPING_RANGE);
-	// Some of it was mapped after it was registered, or registering it met a shortage. While a stream waits, CUDA must not be called for that: cuMemFree() of
-	// another thread may hold the driver's lock until the stream goes on.
+	// Some of the range was mapped after it was registered, or registering it met a shortage. While a stream waits,
+	// CUDA must not be called for that: cuMemFree() of another thread may hold the driver's lock until the stream
+	// continues.
 	if (registration && !registration->foreign() && size && !registration->covers(request.address, size)) {
 		const int rc = request.in_stream || BounceBufferPool::stream_waits ?
 				       -EBUSY :
@@ -143,7 +144,7 @@ int64_t Router::prepare(Engine &engine, const std::shared_ptr<FileHandle> &handl
 int64_t Router::choose_path(Engine &engine, FileHandle &handle, const RegisteredBuffer *buffer,
 			    std::shared_ptr<RegisteredMemory> registration, const void *base, Request &request)
 {
-	// Memory that was freed is not registered any more, whatever is at its address now.
+	// Freed memory is not registered any more, whatever is mapped at its address now.
 	if (registration && !registration->is_valid(deps_.cuda, request.address, request.size)) {
 		registration.reset();
 		buffer = nullptr;
@@ -168,7 +169,8 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 	const bool foreign = registration && registration->foreign();
 	if (foreign)
 		request.memory.kind = Memory::Kind::foreign;
-	// Of registered memory anew: it may have been freed, and its context destroyed, which nothing may be asked of then.
+	// Ask again even for registered memory: it may have been freed and its context destroyed, which must not be
+	// used then.
 	if (!foreign && deps_.cuda.load()) {
 		const int rc = deps_.cuda.look_up(base, request.memory);
 		if (rc)
@@ -178,7 +180,7 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 			return copy_failed;
 	}
 	io.kind = request.memory.kind;
-	// Nothing else prevents it: ask the module.
+	// Nothing else prevents a direct I/O: ask the module.
 	if (score_direct(io).score) {
 		const int rc = open_direct_file(handle, request.location, request.direct_file);
 		if (rc < 0)
@@ -214,27 +216,29 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 		engine.config.require_direct || !engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
 	request.strict = only_direct;
 	if (request.path == TransferPath::direct) {
-		// It is counted by its result.
+		// Completion counts it by its result.
 		request.fallback = PEERDMA_CUFILE_WHY_NONE;
 		struct peerdma_cufile_route route = {};
 		if (!only_direct || may_go_directly(request, route))
 			return 0;
-		accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
+		if (!handle.has_logged(PEERDMA_CUFILE_WHY_REFUSED))
+			accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
 		return failed(CU_FILE_IO_NOT_SUPPORTED);
 	}
 	if (request.fallback == PEERDMA_CUFILE_WHY_HOST_MEMORY)
 		return engine.config.flag(CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY) ?
 			       0 :
 			       failed(CU_FILE_CUDA_MEMORY_TYPE_INVALID);
-	accounting_.log_fallback(handle, request.fallback, request.reason);
+	if (!handle.has_logged(request.fallback))
+		accounting_.log_fallback(handle, request.fallback, request.reason);
 	if (!best)
 		return failed(request.fallback == PEERDMA_CUFILE_WHY_BUFFER_END ? CU_FILE_INVALID_MAPPING_RANGE :
 										  CU_FILE_IO_NOT_SUPPORTED);
 	return only_direct && request.path != TransferPath::peer_gpu ? failed(CU_FILE_IO_NOT_SUPPORTED) : 0;
 }
 
-// In the order of rules, distance to the file's device, NUMA node, and its own device first. The choice holds as long as the
-// file is registered.
+// Ranks by rules, distance to the file's device, NUMA node, and own device. The choice holds while the file is
+// registered.
 bool Router::find_peer_gpu(Engine &engine, FileHandle &handle, Request &request)
 {
 	const int device = request.memory.device;
@@ -265,7 +269,7 @@ std::shared_ptr<PeerGpuBounce> Router::choose_peer_gpu(Engine &engine, FileHandl
 		return nullptr;
 	uint32_t preferred = 0;
 	if (deps_.peerdma.preferred(preferred) < 0)
-		preferred = 0; // which is no provider's
+		preferred = 0; // not a valid id
 	const int node = numa_node(deps_.system, deps_.cuda, device);
 	std::shared_ptr<PeerGpuBounce> best;
 	int by = -1;
@@ -292,7 +296,7 @@ std::shared_ptr<PeerGpuBounce> Router::choose_peer_gpu(Engine &engine, FileHandl
 	}
 	if (best)
 		log_.say(Log::Level::info,
-			 "bytes for GPU " + std::to_string(device) + " go by way of GPU " + std::to_string(by));
+			 "I/O of GPU " + std::to_string(device) + " goes through GPU " + std::to_string(by));
 	return best;
 }
 
@@ -338,15 +342,77 @@ int Router::open_direct_file(FileHandle &handle, const BufferLocation &location,
 	return 0;
 }
 
+int64_t Router::transfer_unbounced(Engine &engine, const Request &request, HostFallback &host_fallback)
+{
+	host_fallback = {};
+	if (request.path == TransferPath::direct || request.path == TransferPath::peer_gpu) {
+		int64_t n = -ENODEV;
+		struct peerdma_io_result result = {};
+		// Hold it only for this I/O: the program may deregister the memory and register it again afterwards.
+		const std::shared_ptr<RegisteredMemory> held = request.registration.lock();
+		if (request.path == TransferPath::peer_gpu)
+			n = request.peer_gpu->transfer(request, result);
+		else if (held)
+			n = transfer_runs(deps_.peerdma, request, *held, result);
+		else if (!request.location.registered)
+			n = transfer_direct(deps_.peerdma, request, request.location, request.size, request.offset,
+					    result);
+		// The program has deregistered the memory, or the kernel has released it. CUDA memory may still be
+		// valid.
+		if (n == -ENODEV && (request.location.registered || request.path == TransferPath::peer_gpu)) {
+			host_fallback.reason =
+				result.reason ? result.reason : static_cast<uint32_t>(PEERDMA_REASON_REVOKED);
+			if (request.strict)
+				return failed(CU_FILE_IO_NOT_SUPPORTED);
+			return request.in_stream || request.memory.kind == Memory::Kind::foreign ?
+				       n :
+				       host_bounce_.run_serially(engine, request);
+		}
+		host_fallback = {host_fallback_reason(result), result.host};
+		if (!request.strict || n < 0 || (!host_fallback.reason && !host_fallback.bytes))
+			return n;
+		// The module's explanation and its I/O may differ. The bytes have moved, but strict mode must report
+		// it.
+		if (!host_fallback.reason)
+			host_fallback.reason = PEERDMA_REASON_FILE_ALIGN;
+		return failed(CU_FILE_IO_NOT_SUPPORTED);
+	}
+	const int64_t n = request.write ? request.file->write(request.address, request.size, request.offset) :
+					  request.file->read(request.address, request.size, request.offset);
+	// As cuFile: the number of CUDA_ERROR_INVALID_VALUE for a pointer to no memory.
+	return n == -EFAULT ? -CUDA_ERROR_INVALID_VALUE : n;
+}
+
+void Router::run_pieces(Engine &engine, Job &job)
+{
+	process_pieces(job, deps_, engine.bounce_buffers, [&](Job::Piece &piece) {
+		const Request &request = job.request(piece);
+		Request part = request;
+		part.address = piece.address;
+		part.location.offset += piece.offset - request.offset;
+		part.size = piece.size;
+		part.offset = piece.offset;
+		job.finish(piece, transfer_unbounced(engine, part, piece.host_fallback));
+	});
+}
+
+Workers::Task Router::job_task(Engine &engine, std::shared_ptr<Job> job)
+{
+	return [this, &engine, job = std::move(job)] {
+		if (Workers::is_worker_thread())
+			engine.bind_worker(job->request(0));
+		run_pieces(engine, *job);
+	};
+}
+
 int64_t Router::run(Engine &engine, Request &request)
 {
 	const bool timed = stats_.on();
 	const uint64_t start = timed ? deps_.system.now_ns() : 0;
 	HostFallback fallback;
 	probe_begin(request);
-	const int64_t n = request.path == TransferPath::bounce ?
-				  host_bounce_.run(engine, request) :
-				  run_request(request, deps_, engine.bounce_buffers, fallback);
+	const int64_t n = request.path == TransferPath::bounce ? host_bounce_.run(engine, request) :
+								 transfer_unbounced(engine, request, fallback);
 	accounting_.complete(request, n, fallback, timed ? deps_.system.now_ns() - start : 0);
 	return n;
 }
@@ -354,7 +420,7 @@ int64_t Router::run(Engine &engine, Request &request)
 int64_t Router::transfer(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off, bool write)
 {
 	const DriverState::Lease lease(state_);
-	// A driver that is closed knows no file, so there is nothing to open it for.
+	// A closed driver knows no file, so it is not opened here.
 	const auto handle = lease ? registry_.find_file(fh) : nullptr;
 	if (!handle)
 		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
@@ -384,7 +450,7 @@ int64_t Router::transfer_segments(CUfileHandle_t fh, const CUfileIOVec_t *vector
 	const auto handle = lease ? registry_.find_file(fh) : nullptr;
 	if (!handle)
 		return failed(CU_FILE_HANDLE_NOT_REGISTERED);
-	// As many as readv(2) takes.
+	// The limit of readv(2).
 	if (flags || (n && !vector) || n > IOV_MAX || file_off < 0)
 		return failed(CU_FILE_INVALID_VALUE);
 	// All segments are checked before any is transferred.
@@ -422,7 +488,7 @@ int Router::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file
 	if (!handle)
 		return -EBADF;
 	Request request;
-	// As for reading, or for writing where only that can be.
+	// Asks for a read, or for a write if the file is not readable.
 	const int64_t rc = prepare(*lease, handle, base, size, file_off, buf_off, !handle->file->readable(), request);
 	out.route = PEERDMA_ROUTE_NONE;
 	out.why = request.fallback;

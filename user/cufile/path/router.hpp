@@ -28,17 +28,24 @@ public:
 	Router(const Router &) = delete;
 	Router &operator=(const Router &) = delete;
 
-	// cuFileRead and cuFileWrite: a count, or a negative error, an errno or a CUfileOpError.
+	// cuFileRead() and cuFileWrite(): a count, or a negative errno or CUfileOpError.
 	int64_t transfer(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off, bool write);
 	int64_t transfer_vector(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off,
 				unsigned flags, bool write);
 
-	// Checks an I/O and fills in its request. A negative error: it is refused. 1: there is nothing to transfer.
+	// Checks an I/O and fills in its request. Negative: refused. 1: there is nothing to transfer.
 	int64_t prepare(Engine &engine, const std::shared_ptr<FileHandle> &handle, const void *base, size_t size,
 			off_t file_off, off_t buf_off, bool write, Request &request);
 	int64_t run(Engine &engine, Request &request);
+	// Runs a request of any path but bounce, without completing it. fallback: the part of a direct request that
+	// went through the host.
+	int64_t transfer_unbounced(Engine &engine, const Request &request, HostFallback &fallback);
+	// Takes and runs pieces of a job until none is left. Several threads may run one job.
+	void run_pieces(Engine &engine, Job &job);
+	// One thread's part in a job.
+	Workers::Task job_task(Engine &engine, std::shared_ptr<Job> job);
 
-	// How an I/O would go. 0 or -errno.
+	// The path an I/O would take. 0 or -errno.
 	int explain(CUfileHandle_t fh, const void *base, size_t size, off_t file_off, off_t buf_off,
 		    struct peerdma_cufile_route &out);
 	Accounting &accounting() { return accounting_; }
@@ -48,9 +55,9 @@ private:
 	int64_t choose_path(Engine &engine, FileHandle &handle, const RegisteredBuffer *buffer,
 			    std::shared_ptr<RegisteredMemory> registration, const void *base, Request &request);
 	bool find_peer_gpu(Engine &engine, FileHandle &handle, Request &request);
-	// transient: there is none now, because of a shortage or of a refusal that may pass.
+	// transient: a shortage or a refusal that may pass was met, so the result is not final.
 	std::shared_ptr<PeerGpuBounce> choose_peer_gpu(Engine &engine, FileHandle &handle, int device, bool &transient);
-	// False: out has the other route, and the reason. The module is asked again.
+	// Asks the module again. False: out has the actual route and the reason.
 	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
 	// 0 or -errno.
 	int open_direct_file(FileHandle &handle, const BufferLocation &location, std::shared_ptr<DirectFile> &out);

@@ -42,12 +42,12 @@ bool Workers::add(const Task &task, unsigned times) noexcept
 				return false;
 		}
 	}
-	// The calling thread has work of its own: it wakes one worker, which wakes the next.
+	// Wakes one worker, which wakes the next: the calling thread has work of its own.
 	wake_.notify_one();
 	return true;
 }
 
-// Without the program's signals: its handlers are not to run on a thread that it does not know.
+// Blocks all signals: the program's handlers must not run on a thread that it does not know.
 bool Workers::spawn()
 {
 	sigset_t all, old;
@@ -84,7 +84,7 @@ void Workers::work()
 	std::unique_lock guard(lock_);
 	for (;;) {
 		if (!tasks_.empty()) {
-			const Task task = std::move(tasks_.front()); // without memory of its own
+			const Task task = std::move(tasks_.front()); // moved: must not allocate
 			tasks_.pop_front();
 			const bool more = !tasks_.empty() && idle_;
 			guard.unlock();

@@ -10,7 +10,7 @@
 namespace cufile
 {
 
-// Threads that are there while there is work: made when it comes, gone when there has been none for a while.
+// Threads that are created when work arrives and exit after a while without work.
 class Workers
 {
 public:
@@ -21,12 +21,11 @@ public:
 	Workers(const Workers &) = delete;
 	Workers &operator=(const Workers &) = delete;
 
-	// Has a task run up to so many times, by as many threads as there can be. False: there is no thread, or no memory; the
+	// Runs a task up to `times` times, on as many threads as the limit allows. False: no thread or no memory; the
 	// task was not taken.
 	bool add(const Task &task, unsigned times = 1) noexcept;
-	// Whether the calling thread is a worker.
 	static bool is_worker_thread();
-	// Runs what was added, and ends all threads. Nothing may be added any more.
+	// Runs all added tasks and ends all threads. Nothing may be added afterwards.
 	void stop();
 	unsigned running();
 

@@ -9,10 +9,10 @@
 namespace cufile
 {
 
-// There are too many descriptors, or too little memory, now.
+// The error is a shortage of descriptors or memory, which may pass.
 constexpr bool is_shortage(int64_t error) { return error == -EMFILE || error == -ENFILE || error == -ENOMEM; }
 
-// When to try again what has failed, because a failure may pass: after 10 ms, and after twice as long each time, up to 1 s.
+// Retry times after failures that may pass: 10 ms, doubled each time, up to 1 s.
 class Backoff
 {
 public:

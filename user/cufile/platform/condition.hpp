@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What is waited for. std::condition_variable::wait() is of libstdc++ 12 (GLIBCXX_3.4.30), and a process that has loaded an
-// older one before us could not load us for its sake.
+// A condition variable without std::condition_variable::wait() of libstdc++ 12 (GLIBCXX_3.4.30): a process that has
+// already loaded an older libstdc++ could not load this library.
 #pragma once
 
 #include <condition_variable>

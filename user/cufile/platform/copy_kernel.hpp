@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernel by which a stream copies bytes whose addresses are not known before the stream gets there: those of a copy are
-// fixed when it is enqueued. In PTX, which each driver translates for its GPU, so the build needs no compiler of NVIDIA's.
+// The GPU kernel by which a stream copies bytes at addresses that are not known when the copy is enqueued. It is PTX,
+// which each driver translates for its GPU, so the build needs no NVIDIA compiler.
 #pragma once
 
 namespace cufile
@@ -10,8 +10,8 @@ namespace cufile
 inline constexpr const char *copy_kernel_name = "peerdma_copy";
 inline constexpr unsigned copy_kernel_blocks = 16, copy_kernel_threads = 512;
 
-// (to, from, size) are read from a CopyDescriptor. 16 bytes at a time where both addresses allow it, else byte by byte; each
-// thread takes what is its own number behind the start, and then a grid further.
+// Reads (to, from, size) from a CopyDescriptor. Copies 16 bytes at a time if both addresses are aligned, otherwise
+// single bytes. Each thread starts at its own index and advances by the size of the grid.
 inline constexpr const char copy_kernel_ptx[] = R"(.version 6.0
 .target sm_50
 .address_size 64

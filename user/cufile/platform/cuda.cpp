@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The CUDA driver, found at run time: libcufile is built without CUDA and works, for host memory, where there
-// is none. The functions are found by the names that the driver exports, of which some carry a version.
+// The CUDA driver, loaded at run time: libcufile is built without CUDA and serves host memory without a driver.
+// Functions are looked up by exported name, some of which carry a version.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -27,9 +27,9 @@ constexpr unsigned host_alloc_portable = 1, stream_non_blocking = 1, event_disab
 constexpr unsigned user_object_no_sync = 1, graph_takes_reference = 1;
 constexpr int capture_active = 1, capture_mode_relaxed = 2;
 constexpr int max_devices = 64;
-constexpr uintptr_t last_named_stream = 2; // the default ones: nullptr, of all threads, of each thread
+constexpr uintptr_t last_named_stream = 2; // default streams: nullptr, legacy, per thread
 
-// CUmemcpyAttributes: the order in which the source is read, hints where both are, flags.
+// CUmemcpyAttributes: the order in which the source is read, location hints, flags.
 struct CopyAttributes {
 	int order;
 	int hints[4];
@@ -61,7 +61,7 @@ struct Table {
 	int (*device_count)(int *);
 	int (*device_get)(int *, int);
 	int (*primary)(Context *, int);
-	// What an old driver may lack.
+	// An old driver may lack these.
 	int (*launch_host)(Stream, void (*)(void *), void *);
 	int (*capture)(Stream, int *, unsigned long long *, void **, const void ***, size_t *);
 	int (*object_create)(void **, void *, void (*)(void *), unsigned, unsigned);
@@ -86,9 +86,8 @@ struct Table {
 
 Address number(const void *address) { return reinterpret_cast<Address>(address); }
 
-// While a stream is captured, calls that wait, or that get or free memory, are refused and make the capture void, from
-// whatever thread they come if the program began it in the mode that is the default. Ours concern streams and memory of
-// our own, which nobody captures.
+// In the default capture mode, calls of any thread that wait, allocate or free are refused and invalidate the capture.
+// This library's calls concern its own streams and memory, which are never captured.
 class BesideCaptures
 {
 public:
@@ -115,7 +114,7 @@ public:
 
 	bool load() override
 	{
-		return driver_.load([this](auto get) { find(get); });
+		return driver_.is_loaded() || driver_.load([this](auto get) { find(get); });
 	}
 	void retry_load() override
 	{
@@ -131,14 +130,14 @@ public:
 		int which[] = {attribute_memory_type, attribute_context, attribute_is_managed, attribute_ordinal};
 		void *answers[] = {&type, &context, &managed, &ordinal};
 		const int rc = table_.attributes(4, which, answers, number(address));
-		// Before CUDA is initialized there is no device memory either.
+		// Before CUDA is initialized there is no device memory.
 		if (rc == not_initialized || rc == deinitialized || rc == no_device || rc == invalid_value)
 			return success;
 		if (rc)
 			return rc;
 		if (!(managed & 0xff) && type != memory_type_device)
 			return success;
-		// Memory of a pool, and memory that is mapped in pieces, belongs to no context.
+		// Memory of a pool, and memory mapped in pieces, belongs to no context.
 		if (!context && ordinal >= 0) {
 			const int primary = primary_context(ordinal, context);
 			if (primary)
@@ -146,7 +145,7 @@ public:
 		}
 		if (!context && table_.current(&context))
 			context = nullptr;
-		// Managed memory that no device is known for: the CPU can reach it as well.
+		// Managed memory of an unknown device: the CPU can reach it as well.
 		if (!context)
 			return success;
 		memory = {managed & 0xff ? Memory::Kind::managed : Memory::Kind::device, context, ordinal};
@@ -166,7 +165,7 @@ public:
 			out = {start, size, id};
 		return rc;
 	}
-	// Nothing else has such a handle.
+	// Only such memory has an allocation handle.
 	bool is_mapped(const void *address) override
 	{
 		const BesideCaptures beside(table_);
@@ -223,8 +222,8 @@ public:
 		const BesideCaptures beside(table_);
 		table_.free(number(memory));
 	}
-	// Of the highest priority: the work is short, and what the program waits for. Not blocking: it waits for
-	// nobody's default stream.
+	// Highest priority: the work is short, and the program waits for it. Non-blocking: it does not wait for default
+	// streams.
 	int create_stream(Stream *out) override
 	{
 		int least = 0, greatest = 0;
@@ -245,7 +244,7 @@ public:
 		const BesideCaptures beside(table_);
 		return table_.stream_wait(stream);
 	}
-	// In one call if there are several: each costs the driver as long as 100 KiB cost the bus.
+	// One call for several copies: each call costs the driver as long as 100 KiB cost the bus.
 	int copy_to_device(const Copy *copies, size_t n, Stream stream) override
 	{
 		constexpr size_t most = 64;
@@ -261,7 +260,7 @@ public:
 					sizes[i] = copies[i].size;
 				}
 				CopyAttributes attributes = {order_of_stream, {}, 0};
-				// Whether a capture forbids it is not documented.
+				// It is not documented whether a capture forbids this call.
 				const BesideCaptures beside(table_);
 				rc = table_.copy_many(to, from, sizes, part, &attributes, &which, 1, stream);
 			} else {
@@ -278,7 +277,7 @@ public:
 	{
 		return table_.copy_to_host(host, number(device), size, stream);
 	}
-	// Which devices they are of is found by the addresses.
+	// The driver finds the devices by the addresses.
 	int copy_between_devices(void *to, const void *from, uint64_t size, Stream stream) override
 	{
 		return table_.copy_any(number(to), number(from), size, stream);
@@ -303,7 +302,7 @@ public:
 	int query_stream(Stream stream, StreamInfo &out) override
 	{
 		out = {};
-		// Among what a capture forbids in the mode that is the default is the loading of the kernel.
+		// The default capture mode also forbids loading the kernel.
 		const BesideCaptures beside(table_);
 		if (!table_.load_library || !table_.library_kernel || !table_.kernel_function || !table_.launch)
 			return not_found;
@@ -317,10 +316,10 @@ public:
 			return rc;
 		void *graph = nullptr;
 		out.captured = capture_of(stream, graph);
-		// Translated for this GPU now, if ever: afterwards the stream has half of it.
+		// Translates the kernel for this GPU now: a later failure would leave half of the I/O in the stream.
 		void *function = nullptr;
 		rc = table_.kernel_function(&function, copy_kernel_);
-		// What is captured is of no stream yet.
+		// Captured work belongs to no stream yet.
 		if (!rc && !out.captured)
 			rc = table_.stream_id(stream, &id);
 		if (entered)
@@ -353,7 +352,7 @@ public:
 		if (!gone)
 			return success;
 		void *object = nullptr;
-		// If it cannot be tied to the graph, it stays for ever: too long is no harm.
+		// If it cannot be tied to the graph it is never freed, which is harmless.
 		if (table_.object_create(&object, arg, gone, 1, user_object_no_sync) == success)
 			table_.graph_retain(graph, object, 1, graph_takes_reference);
 		return success;
@@ -441,7 +440,8 @@ private:
 		get(table_.copy_many, "cuMemcpyBatchAsync_v2", false);
 	}
 
-	// The context that a stream is in; of a default one that is the calling thread's. In it the stream can be asked about.
+	// Enters the stream's context; for a default stream that is the calling thread's. Queries of the stream need
+	// it.
 	int enter_stream(Stream stream, Context &context, bool &entered)
 	{
 		context = nullptr;
@@ -464,11 +464,11 @@ private:
 		unsigned long long id = 0;
 		const void **needs = nullptr;
 		size_t count = 0;
-		// An error is of a stream that another one's capture forbids: the launch says so again.
+		// An error here comes from another stream's capture; the launch will report it again.
 		return !table_.capture(stream, &status, &id, &graph, &needs, &count) && status == capture_active;
 	}
 
-	// Once, for all contexts.
+	// Once for all contexts.
 	int load_copy_kernel()
 	{
 		const std::lock_guard guard(lock_);
@@ -480,13 +480,13 @@ private:
 			rc = table_.library_kernel(&copy_kernel_, library, copy_kernel_name);
 		if (rc)
 			copy_kernel_ = nullptr;
-		// Memory there may be later.
+		// Running out of memory may pass.
 		if (rc && rc != out_of_memory)
 			copy_kernel_error_ = rc;
 		return rc;
 	}
 
-	// Retained once for each device, and kept: it is the one that the runtime API uses.
+	// Retained once for each device and kept. It is the context of the runtime API.
 	int primary_context(int ordinal, Context &context)
 	{
 		if (ordinal < 0 || ordinal >= max_devices)
@@ -509,10 +509,10 @@ private:
 
 	Loader driver_{"libcuda.so.1"};
 	Table table_{};                  // immutable once driver_ is loaded
-	std::mutex lock_;                // protects what follows
-	Context primary_[max_devices]{}; // nullptr until wanted
-	void *copy_kernel_ = nullptr;    // the kernel; immutable once it is there
-	int copy_kernel_error_ = 0;      // why there will never be one: a CUresult
+	std::mutex lock_;                // protects all below
+	Context primary_[max_devices]{}; // nullptr until used
+	void *copy_kernel_ = nullptr;    // immutable once it is set
+	int copy_kernel_error_ = 0;      // permanent error, a CUresult
 };
 
 constinit RealCuda the_cuda;

@@ -6,7 +6,7 @@
 namespace cufile
 {
 
-// Makes a context the calling thread's, until leave() or the end of the scope.
+// Enters a context, until leave() or the end of the scope.
 class ScopedCudaContext
 {
 public:
@@ -14,14 +14,8 @@ public:
 	~ScopedCudaContext() { leave(); }
 	ScopedCudaContext(const ScopedCudaContext &) = delete;
 	ScopedCudaContext &operator=(const ScopedCudaContext &) = delete;
-	// A CUresult.
-	int enter(Context context)
-	{
-		bool entered = false;
-		const int rc = cuda_.enter(context, entered);
-		entered_ = !rc && entered;
-		return rc;
-	}
+	// Returns a CUresult.
+	int enter(Context context) { return cuda_.enter(context, entered_); }
 	void leave()
 	{
 		if (entered_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// How errors travel inside the library: a CUfileError_t, or a negative number that is an errno or a CUfileOpError.
+// Errors inside the library: a CUfileError_t, or a negative errno or CUfileOpError.
 #pragma once
 
 #include <cerrno>
@@ -16,7 +16,7 @@ inline CUfileError_t success() { return error(CU_FILE_SUCCESS); }
 
 constexpr int64_t failed(CUfileOpError error) { return -static_cast<int64_t>(error); }
 
-// The GPU was given an address that it does not have, or has failed.
+// The GPU has failed, or was given an address that it does not have.
 constexpr int64_t copy_failed = -EIO;
 
 } // namespace cufile

@@ -15,10 +15,10 @@
 namespace cufile
 {
 
-// The dynamic linker.
+// The dynamic linker. Tests replace it.
 struct Linker {
 	static void *open(const char *name, int flags) { return ::dlopen(name, flags); }
-	// There are too few descriptors to load anything now.
+	// There are too few descriptors to load a library.
 	static bool is_short()
 	{
 		const int fd = ::open("/", O_PATH | O_CLOEXEC);
@@ -26,22 +26,22 @@ struct Linker {
 			::close(fd);
 		return fd < 0 && (errno == EMFILE || errno == ENFILE);
 	}
-	// How many libraries the process has ever loaded.
+	// Libraries that the process has ever loaded.
 	static uint64_t loads()
 	{
 		uint64_t adds = 0;
 		::dl_iterate_phdr(
 			[](struct dl_phdr_info *info, size_t, void *out) {
 				*static_cast<uint64_t *>(out) = info->dlpi_adds;
-				return 1; // each says the same
+				return 1; // each entry has the same count
 			},
 			&adds);
 		return adds;
 	}
 };
 
-// A library that is looked for once, when it is first wanted, and kept. The program may load it later. With only_loaded it is
-// only found once another library or the program has loaded it.
+// A library that is looked up on first use and kept. only_loaded: found only once the program or another library has
+// loaded it.
 template <class Via> class LoaderVia
 {
 public:
@@ -52,7 +52,10 @@ public:
 	LoaderVia(const LoaderVia &) = delete;
 	LoaderVia &operator=(const LoaderVia &) = delete;
 
-	// Whether it is there, with all that is needed. find(get) asks get(function, "its name", needed) for each function.
+	// load() has found it.
+	bool is_loaded() const { return state_.load(std::memory_order_acquire) > 0; }
+	// True if the library and all needed functions are there. find(get) calls get(function, "its name", needed) for
+	// each function.
 	template <class Find> bool load(Find &&find)
 	{
 		const int known = state_.load(std::memory_order_acquire);
@@ -64,9 +67,9 @@ public:
 		return state_.load(std::memory_order_relaxed) > 0;
 	}
 
-	// Not found, it may have been loaded by the program since. Nothing is loaded for it; and nothing looked for, which
-	// takes a walk through all folders of the search path, unless something was loaded. If it was not found for want of
-	// descriptors, it is looked for as at first.
+	// Looks again for a library that load() did not find. Does not load it, and does not search (a walk through the
+	// library path) unless the process has loaded something since. After a shortage of descriptors it searches as
+	// load() does.
 	template <class Find> void retry_load(Find &&find)
 	{
 		if (state_.load(std::memory_order_acquire) >= 0 ||
@@ -80,7 +83,7 @@ public:
 private:
 	template <class Find> bool look_for(Find &&find, int how = 0)
 	{
-		// Before: what is loaded meanwhile is worth another look.
+		// Read first: a library loaded meanwhile is worth another search.
 		loads_.store(Via::loads(), std::memory_order_relaxed);
 		void *library = Via::open(name_, RTLD_NOW | RTLD_LOCAL | how);
 		short_ = !library && !(how & RTLD_NOLOAD) && Via::is_short();
@@ -97,10 +100,10 @@ private:
 	}
 
 	const char *const name_;
-	std::mutex lock_;                // protects the looking
-	std::atomic<int> state_;         // 0 not looked for, 1 found, -1 there is none
-	std::atomic<uint64_t> loads_{0}; // when it was last looked for
-	std::atomic<bool> short_{false}; // there were too few descriptors then
+	std::mutex lock_;                // serializes searches
+	std::atomic<int> state_;         // 0 not searched, 1 found, -1 not found
+	std::atomic<uint64_t> loads_{0}; // at the last search
+	std::atomic<bool> short_{false}; // the last search met a shortage of descriptors
 };
 
 using Loader = LoaderVia<Linker>;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "cufile/platform/numa_affinity.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <new>
 #include <optional>
+
+#include "cufile/platform/pci_topology.hpp"
 
 namespace cufile
 {
 namespace
 {
 
-// "0-3,8": as sysfs writes it.
+// "0-3,8", as in sysfs.
 Cpus parse_cpus(const std::string &text)
 {
 	Cpus cpus;
@@ -31,7 +32,7 @@ Cpus parse_cpus(const std::string &text)
 	return cpus;
 }
 
-// Of a thread of ours: where it might run when it was made, and next to what it runs now.
+// Of a library thread: its CPUs at creation, and the CPUs it is bound to.
 struct ThreadBinding {
 	std::optional<Cpus> allowed, now;
 	int device = -1;
@@ -39,28 +40,6 @@ struct ThreadBinding {
 thread_local ThreadBinding binding;
 
 } // namespace
-
-std::string pci_folder(Cuda &cuda, int device)
-{
-	std::string address;
-	if (!cuda.load() || cuda.pci_address(device, address))
-		return "";
-	// As the driver writes it, its letters may be large.
-	std::transform(address.begin(), address.end(), address.begin(),
-		       [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c; });
-	return "/sys/bus/pci/devices/" + address;
-}
-
-int numa_node(System &system, Cuda &cuda, int device)
-{
-	const std::string folder = pci_folder(cuda, device);
-	std::string text;
-	int node = -1;
-	if (!folder.empty())
-		system.read_file(folder + "/numa_node", text);
-	std::from_chars(text.data(), text.data() + text.size(), node);
-	return node;
-}
 
 NumaAffinity::Locality NumaAffinity::locality_of(int device)
 {
@@ -75,7 +54,7 @@ NumaAffinity::Locality NumaAffinity::locality_of(int device)
 		system_.read_file(folder + "/local_cpulist", cpus);
 	fresh.cpus = parse_cpus(cpus);
 	fresh.node = numa_node(system_, cuda_, device);
-	// What sysfs does not say now it may say later.
+	// sysfs may know it later.
 	if (fresh.cpus.any() || fresh.node >= 0)
 		known_.emplace(device, fresh);
 	return fresh;
@@ -101,7 +80,7 @@ void NumaAffinity::bind_thread(int device)
 		if (next != binding.now && system_.set_affinity(next) >= 0)
 			binding.now = next;
 	} catch (const std::bad_alloc &) {
-		// It runs where it does.
+		// The thread stays where it is.
 	}
 }
 
@@ -116,7 +95,7 @@ NumaAffinity::ScopedNodePreference::ScopedNodePreference(NumaAffinity &numa) : s
 		const int node = numa.locality_of(device).node;
 		preferred_ = node >= 0 && system_.prefer_node(node) >= 0;
 	} catch (const std::bad_alloc &) {
-		// Then it is on whichever node the kernel takes.
+		// The kernel chooses the node.
 	}
 }
 

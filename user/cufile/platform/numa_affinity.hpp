@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What is next to a device by NUMA: CPUs and memory. Where the system does not say, or the process may use none of it, or
-// has said itself where it wants to be, all stays as it is.
+// CPUs and memory of the NUMA node of a device. Nothing changes if the node is unknown, if the process may not use it,
+// or if the process has set its own affinity.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 namespace cufile
 {
 
-// As the kernel has sets of CPUs.
+// The kernel's format of CPU sets.
 class CpuMask
 {
 public:
@@ -40,12 +40,6 @@ private:
 	unsigned long words_[Cpus().size() / bits]{};
 };
 
-// The folder of a device in sysfs, or "".
-std::string pci_folder(Cuda &cuda, int device);
-
-// Of a device, as sysfs has it; -1: none, or it does not say.
-int numa_node(System &system, Cuda &cuda, int device);
-
 class NumaAffinity
 {
 public:
@@ -53,12 +47,13 @@ public:
 	NumaAffinity(const NumaAffinity &) = delete;
 	NumaAffinity &operator=(const NumaAffinity &) = delete;
 
-	// The calling thread, which is one of ours, runs next to the device from now on; -1: where it did before.
+	// Binds the calling thread, a worker, to the CPUs next to the device; -1 undoes it.
 	void bind_thread(int device);
-	// Where the calling thread did before, if it has settled: a thread that it makes is not to inherit less.
+	// CPUs of the calling thread before it was bound, so that new threads do not inherit the binding. nullptr: it
+	// is not bound.
 	static const Cpus *original_cpus();
 
-	// While it lives, new memory of the calling thread's lies next to the device of its context.
+	// While it lives, new memory of the calling thread is next to its context's device.
 	class ScopedNodePreference
 	{
 	public:
@@ -82,7 +77,7 @@ private:
 	System &system_;
 	Cuda &cuda_;
 	std::mutex lock_;               // protects known_
-	std::map<int, Locality> known_; // by device; immutable once in here
+	std::map<int, Locality> known_; // by device; entries are immutable
 };
 
 } // namespace cufile

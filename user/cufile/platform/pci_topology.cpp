@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// The machine's PCI tree, as far as it matters for transfers between storage or network and device memory.
+// The PCI tree between storage, network and device memory.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
 
+#include "common/pci.hpp"
 #include "cufile/platform/pci_topology.hpp"
+#include "cufile/platform/text.hpp"
 
 namespace cufile
 {
@@ -24,8 +25,8 @@ constexpr const char *devices = "/sys/bus/pci/devices/";
 struct Function {
 	std::string address, kind, vendor, device;
 	uint32_t pci_class = 0;
-	int node = -1;                  // of NUMA, -1: none
-	std::vector<std::string> above; // from the root of the tree: its host bridge, ports and switches
+	int node = -1;                  // NUMA node, -1: none
+	std::vector<std::string> above; // host bridge, ports and switches, from the root
 };
 
 std::string text_of(System &system, const std::string &path)
@@ -37,7 +38,15 @@ std::string text_of(System &system, const std::string &path)
 	return text;
 }
 
-// By the class of the PCI specification; "" if it is neither an end for bytes nor a source of them.
+int node_of(System &system, const std::string &folder)
+{
+	const std::string text = text_of(system, folder + "/numa_node");
+	int node = -1;
+	std::from_chars(text.data(), text.data() + text.size(), node);
+	return node;
+}
+
+// By PCI class code; "" for classes that neither store nor transfer data.
 const char *kind_of(uint32_t pci_class)
 {
 	switch (pci_class >> 16) {
@@ -60,7 +69,7 @@ bool has_memory(const Function &function)
 	return function.kind == "gpu" || function.kind == "memory" || function.kind == "accelerator";
 }
 
-// What sysfs links to: ".../devices/pci0000:00/0000:00:01.0/0000:01:00.0", without the function itself.
+// sysfs links to ".../devices/pci0000:00/0000:00:01.0/0000:01:00.0". Returns the parts above the function itself.
 std::vector<std::string> parts_above(const std::string &link)
 {
 	std::vector<std::string> parts;
@@ -78,11 +87,11 @@ std::vector<std::string> parts_above(const std::string &link)
 bool look_at(System &system, const std::string &address, Function &out)
 {
 	const std::string folder = devices + address;
-	const std::string text = text_of(system, folder + "/class"), node = text_of(system, folder + "/numa_node");
+	const std::string text = text_of(system, folder + "/class");
 	if (!text.starts_with("0x"))
 		return false;
 	std::from_chars(text.data() + 2, text.data() + text.size(), out.pci_class, 16);
-	std::from_chars(node.data(), node.data() + node.size(), out.node);
+	out.node = node_of(system, folder);
 	out.address = address;
 	out.kind = kind_of(out.pci_class);
 	out.vendor = text_of(system, folder + "/vendor");
@@ -93,7 +102,7 @@ bool look_at(System &system, const std::string &address, Function &out)
 	return !out.kind.empty();
 }
 
-// By address.
+// Sorted by address.
 std::vector<Function> all_functions(System &system)
 {
 	std::vector<std::string> addresses;
@@ -106,7 +115,7 @@ std::vector<Function> all_functions(System &system)
 	return all;
 }
 
-// Where the ways from both to the root meet, and over how many links one reaches the other; {} if they do not meet.
+// The lowest common part above both, and the links between them; {} if there is none.
 struct Path {
 	std::string meet; // "": nowhere
 	std::ptrdiff_t links = 0;
@@ -127,14 +136,6 @@ ordered_json written(const Path &path)
 	return {{"meet", path.meet}, {"links", path.links}};
 }
 
-// As the kernel writes it: the CUDA driver's letters are large.
-std::string lower(std::string text)
-{
-	for (char &c : text)
-		c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
-	return text;
-}
-
 std::string domain_of(const std::string &address) { return address.substr(0, address.find(':')); }
 
 bool may_be_a_files(System &system, const Function &function)
@@ -144,6 +145,19 @@ bool may_be_a_files(System &system, const Function &function)
 }
 
 } // namespace
+
+std::string pci_folder(Cuda &cuda, int device)
+{
+	std::string address;
+	// The CUDA driver writes capital letters, the kernel lower case.
+	return !cuda.load() || cuda.pci_address(device, address) ? "" : devices + lower(address);
+}
+
+int numa_node(System &system, Cuda &cuda, int device)
+{
+	const std::string folder = pci_folder(cuda, device);
+	return folder.empty() ? -1 : node_of(system, folder);
+}
 
 bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uint32_t &bdf)
 {
@@ -160,7 +174,7 @@ bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uin
 	if (!gpu.empty())
 		from = {std::move(one)};
 	std::string best;
-	std::tuple<bool, bool, std::ptrdiff_t> best_rank; // what meets below a host bridge goes by no root of the tree
+	std::tuple<bool, bool, std::ptrdiff_t> best_rank; // a path that meets below a host bridge avoids the root
 	for (const Function &memory : from) {
 		for (const Function &drive : drives) {
 			if (domain_of(drive.address) != domain_of(memory.address))
@@ -174,10 +188,11 @@ bool nearest_drive(System &system, const std::string &gpu, uint32_t &domain, uin
 			}
 		}
 	}
-	unsigned bus, slot, number;
-	if (std::sscanf(best.c_str(), "%x:%x:%x.%x", &domain, &bus, &slot, &number) != 4)
+	const auto address = peerdma_impl::PciAddress::parse(best);
+	if (!address)
 		return false;
-	bdf = bus << 8 | slot << 3 | number;
+	domain = address->domain;
+	bdf = address->bdf;
 	return true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// libpeerdma, found at run time: libcufile is useful without it, and finds the one that the program, or
-// the provider of its device memory, has loaded already.
+// libpeerdma, loaded at run time: libcufile works without it, and uses the one that the program or its memory provider
+// has loaded.
 #include <cerrno>
 
 #include "cufile/platform/loader.hpp"
@@ -23,7 +23,7 @@ struct Table {
 	decltype(&peerdma_read_result) read_result;
 	decltype(&peerdma_write_result) write_result;
 	decltype(&peerdma_reason_text) reason_text;
-	// What an old one may lack.
+	// An old library may lack these.
 	decltype(&peerdma_open) open;
 	decltype(&peerdma_close) close;
 	decltype(&peerdma_fd) fd;
@@ -33,7 +33,7 @@ struct Table {
 	decltype(&peerdma_provider_find) provider_find;
 };
 
-constexpr uint32_t nvidia = 0x10de; // whose memory the CUDA driver's is
+constexpr uint32_t nvidia = 0x10de; // PCI vendor id of CUDA memory
 
 class RealPeerdma final : public PeerdmaClient
 {
@@ -101,7 +101,8 @@ public:
 			return is_absence(rc) ? -ENOENT : rc;
 		struct peerdma_pointer_args args = args_of(address, size);
 		struct peerdma_buf *made = nullptr;
-		// Most memory is of no vendor. So the vendor is asked for first, with a drive that does not exist.
+		// Most memory belongs to no vendor, so ask the vendors' libraries first, with a drive that does not
+		// exist.
 		args.pci_domain = UINT32_MAX;
 		rc = table_.buf_from_pointer(device, &args, &made);
 		if (args.out_reason == PEERDMA_REASON_IMPORT_DEVICE &&
@@ -134,13 +135,11 @@ public:
 	int64_t read(struct peerdma_file *file, const BufferLocation &location, uint64_t size, uint64_t offset,
 		     struct peerdma_io_result &result) override
 	{
-		result.size = sizeof(result);
 		return table_.read_result(file, location.buffer, location.offset, size, offset, &result);
 	}
 	int64_t write(struct peerdma_file *file, const BufferLocation &location, uint64_t size, uint64_t offset,
 		      struct peerdma_io_result &result) override
 	{
-		result.size = sizeof(result);
 		return table_.write_result(file, location.buffer, location.offset, size, offset, &result);
 	}
 	const char *reason_text(uint32_t reason) override { return load() ? table_.reason_text(reason) : ""; }
@@ -166,7 +165,8 @@ private:
 	{
 		return load() && table_.buf_from_pointer && table_.buf_destroy && table_.open && table_.close;
 	}
-	// Whether the process has any library but CUDA's that libpeerdma asks: else no memory can be another vendor's.
+	// True if a library other than CUDA's that libpeerdma asks is loaded; otherwise no memory can be another
+	// vendor's.
 	bool has_foreign_runtime()
 	{
 		const auto none = [](auto) {};
@@ -174,7 +174,7 @@ private:
 		level_zero_.retry_load(none);
 		return hsa_.load(none) || level_zero_.load(none);
 	}
-	// No node, or none that this process may open: then all memory is registered as the host's.
+	// There is no device node, or it is not accessible: then memory is registered as host memory.
 	static bool is_absence(int rc)
 	{
 		return rc == -ENOENT || rc == -ENXIO || rc == -ENODEV || rc == -EACCES || rc == -EPERM;
@@ -192,7 +192,7 @@ private:
 		release_device();
 		return rc;
 	}
-	// Of a buffer of the device that is held.
+	// For a buffer of the acquired device.
 	int describe(struct peerdma_buf *made, uint64_t offset, int number, BufferLocation &location)
 	{
 		location = {};
@@ -203,7 +203,7 @@ private:
 		return rc;
 	}
 
-	// All of it but the buffer and the offset.
+	// Fills in all but the buffer and the offset.
 	int describe(BufferLocation &location)
 	{
 		struct peerdma_buf_info info = {};
@@ -244,7 +244,7 @@ private:
 	}
 
 	Loader library_{"libpeerdma.so.0"};
-	// As in user/lib/pointer.cpp.
+	// The same names as in user/lib/pointer.cpp.
 	Loader hsa_{"libhsa-runtime64.so.1", true}, level_zero_{"libze_loader.so.1", true};
 	Table table_{}; // immutable once library_ is loaded
 	SharedDevice shared_;

@@ -10,7 +10,7 @@ System &real_system();
 Cuda &real_cuda();
 PeerdmaClient &real_peerdma();
 
-// System::make_ring() by io_uring.
+// System::make_ring() with io_uring.
 int kernel_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out);
 
 } // namespace cufile

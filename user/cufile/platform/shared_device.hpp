@@ -9,20 +9,21 @@
 namespace cufile
 {
 
-// The open /dev/peerdma that all registrations share, so that a file is opened once for all of them. It closes with the last.
+// The open /dev/peerdma that all registrations share, so that a file is opened once for all of them. It is closed with
+// the last registration.
 //
-// If the program closes its descriptor, what is registered next has a new one. Buffers of the old one keep that, because
-// handles of libpeerdma share it; their I/O fails with EBADF.
+// If the program closes its descriptor, the next registration opens a new one. Buffers of the old one keep it, because
+// libpeerdma's handles share it; their I/O fails with EBADF.
 class SharedDevice
 {
 public:
 	struct Calls {
 		decltype(&peerdma_open) open;
 		decltype(&peerdma_close) close;
-		decltype(&peerdma_fd) fd; // nullptr: an old library has none
+		decltype(&peerdma_fd) fd; // nullptr in an old library
 	};
 
-	// Until release(). number: see BufferLocation::device. Returns 0 or -errno.
+	// Pairs with release(). number: BufferLocation::device. Returns 0 or -errno.
 	int acquire(const Calls &calls, struct peerdma_device *&out, int &number)
 	{
 		const std::lock_guard guard(lock_);
@@ -47,7 +48,7 @@ public:
 		if (!--shared_)
 			calls.close(device_);
 	}
-	// The one that is held, and its descriptor is.
+	// True if it is the current device and its descriptor is open.
 	bool is_valid(const Calls &calls, int number)
 	{
 		const std::lock_guard guard(lock_);
@@ -60,7 +61,7 @@ private:
 	std::mutex lock_; // protects all below
 	struct peerdma_device *device_ = nullptr;
 	unsigned shared_ = 0;
-	int number_ = -1; // -1 is no device's
+	int number_ = -1; // -1: no device
 };
 
 } // namespace cufile

@@ -26,12 +26,11 @@ namespace cufile
 namespace
 {
 
-constexpr size_t max_file = 16 << 20; // bytes that are read of one: a list of mounts may be long
+constexpr size_t max_file = 16 << 20; // bytes; a list of mounts may be long
 
-int check(int rc) { return rc < 0 ? -errno : rc; }
+template <class Result> Result check(Result rc) { return rc < 0 ? -errno : rc; }
 
-// A write to a pipe without a reader is an error, and no signal that ends the program. One that was pending
-// before stays so; then this thread does not take them anyway.
+// Turns SIGPIPE of a write to a pipe without a reader into an error. A signal that was pending before stays pending.
 class WithoutPipeSignal
 {
 public:
@@ -54,7 +53,7 @@ public:
 	WithoutPipeSignal(const WithoutPipeSignal &) = delete;
 	WithoutPipeSignal &operator=(const WithoutPipeSignal &) = delete;
 
-	// The write has made one.
+	// Consumes the signal that a write has raised.
 	void take()
 	{
 		constexpr struct timespec now = {};
@@ -86,8 +85,8 @@ public:
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
 	off_t seek(int fd, off_t to) override { return peerdma_impl::seek_to(fd, to, SEEK_SET); }
 	off_t position(int fd) override { return peerdma_impl::seek_to(fd, 0, SEEK_CUR); }
-	// The owner of a description gets its signals, of which files have none but those of leases: those go to the process
-	// by itself.
+	// Marks by the description's owner, which gets its signals. Files only send those of leases, which go to the
+	// process by default.
 	bool mark(int fd) override
 	{
 		struct f_owner_ex owner = {};
@@ -108,8 +107,8 @@ public:
 
 	int direct_limits(int fd, DirectLimits &limits) override
 	{
-		// Older headers lack the members, older kernels the answer: then what suits every disk. The struct is
-		// 256 bytes, for ever; by the kernel's ABI the two are at 0x98 and 0x9c.
+		// Older headers lack the members, older kernels the answer; the default suits every disk. The struct is
+		// 256 bytes in the ABI, the members are at 0x98 and 0x9c.
 		constexpr unsigned dioalign = 0x2000;
 		alignas(8) char answer[256] = {};
 		limits = {4096, 4096};
@@ -127,7 +126,7 @@ public:
 
 	int64_t pages_cached(int fd, uint64_t offset, uint64_t size) override
 	{
-		// cachestat(2) of Linux 6.5, which older headers lack.
+		// cachestat(2) of Linux 6.5; older headers lack it.
 		constexpr long number = 451;
 		const uint64_t range[2] = {offset, size};
 		uint64_t answer[5] = {};
@@ -136,13 +135,11 @@ public:
 
 	int64_t pread(int fd, void *to, uint64_t size, uint64_t offset) override
 	{
-		const ssize_t n = ::pread(fd, to, size, static_cast<off_t>(offset));
-		return n < 0 ? -errno : n;
+		return check(::pread(fd, to, size, static_cast<off_t>(offset)));
 	}
 	int64_t pwrite(int fd, const void *from, uint64_t size, uint64_t offset) override
 	{
-		const ssize_t n = ::pwrite(fd, from, size, static_cast<off_t>(offset));
-		return n < 0 ? -errno : n;
+		return check(::pwrite(fd, from, size, static_cast<off_t>(offset)));
 	}
 
 	int make_ring(unsigned depth, void *memory, uint64_t bytes, std::unique_ptr<Ring> &out) override
@@ -153,7 +150,7 @@ public:
 	int read_file(const std::string &path, std::string &out) override
 	{
 		out.clear();
-		// Neither a FIFO nor a file of the kernel's that waits for something to tell is waited for.
+		// Never blocks on a FIFO or on a kernel file that waits for an event.
 		const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 		if (fd < 0)
 			return fd;
@@ -179,14 +176,14 @@ public:
 		struct stat st = {}, link;
 		int rc = check(::stat(path.c_str(), &st));
 		const bool there = rc == 0;
-		// A link that leads nowhere would be replaced by the rename.
+		// The rename would replace a dangling link.
 		if (!there && ::lstat(path.c_str(), &link) == 0)
 			return rc;
 		if (there && !S_ISREG(st.st_mode))
 			return -EINVAL;
 		if (there && ::access(path.c_str(), W_OK) < 0)
 			return -errno;
-		// Beside the file, not beside a link to it.
+		// The draft is beside the file, not beside a link to it.
 		char resolved[PATH_MAX];
 		const std::string target = ::realpath(path.c_str(), resolved) ? resolved : path;
 		std::string draft;
@@ -249,7 +246,7 @@ public:
 	}
 	std::optional<std::string> variable(const char *name) override
 	{
-		// Not for programs that have more rights than the user who starts them: one of these is a log's path.
+		// Not for setuid programs: one of the variables is the path of a log.
 		const char *value = ::secure_getenv(name);
 		return value ? std::optional<std::string>(value) : std::nullopt;
 	}
@@ -267,7 +264,7 @@ public:
 	}
 	int prefer_node(int node) override
 	{
-		// As in linux/mempolicy.h; glibc has no functions for it.
+		// As in linux/mempolicy.h; glibc has no wrappers.
 		constexpr int by_default = 0, preferred = 1;
 		if (node < 0)
 			return check(static_cast<int>(::syscall(SYS_set_mempolicy, by_default, nullptr, 0)));
@@ -292,8 +289,8 @@ public:
 	int pid() override { return ::getpid(); }
 
 private:
-	// Standard error may be a pipe or a terminal without a reader, and its flags are the program's: a write would wait. The
-	// same once more, by a description of our own that does not; -errno where that cannot be had, or is not needed.
+	// Standard error may be a pipe or terminal without a reader, and its flags are the program's, so a write could
+	// block. Returns a nonblocking description of the same file, or -errno if that is not possible or not needed.
 	int without_waiting(int fd)
 	{
 		struct stat st;
@@ -311,7 +308,7 @@ private:
 	{
 		WithoutPipeSignal quiet;
 		while (!text.empty()) {
-			// For what could not be opened again. A pipe that is ready has room for PIPE_BUF bytes.
+			// For files that could not be reopened. A ready pipe has room for PIPE_BUF bytes.
 			struct pollfd ready = {fd, POLLOUT, 0};
 			if (::poll(&ready, 1, 0) == 0)
 				return -EAGAIN;
@@ -326,7 +323,7 @@ private:
 		return 0;
 	}
 
-	// Away from 0, 1 and 2, as dup().
+	// Moves a descriptor away from 0, 1 and 2, as dup().
 	int high(int fd)
 	{
 		if (fd < 0 || fd > 2)
@@ -337,7 +334,7 @@ private:
 	}
 };
 
-// constinit: the library has no static constructors, so it may be used from those of others.
+// constinit: without static constructors, those of other libraries may use it.
 constinit RealSystem the_system;
 
 } // namespace

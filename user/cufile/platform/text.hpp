@@ -10,10 +10,16 @@ namespace cufile
 
 constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// In upper or lower case.
+inline std::string lower(std::string text)
+{
+	std::ranges::transform(text, text.begin(), [](char c) { return lower(c); });
+	return text;
+}
+
+// Equal but for case.
 constexpr bool same_letters(std::string_view a, std::string_view b)
 {
-	return std::ranges::equal(a, b, {}, lower, lower);
+	return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
 }
 
 } // namespace cufile

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernel's io_uring. Even if the ring fails, a queued read completes once, and until then a thread waits for
-// it: the kernel writes into memory that is otherwise given to the next.
+// Ring on io_uring. Even if the ring fails, each queued read completes once, and a thread waits for it: until then the
+// kernel writes into memory that would otherwise be reused.
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
@@ -33,7 +33,7 @@ public:
 		Completion completions[64];
 		while (under_way_)
 			reap(completions, std::size(completions), true);
-		// What the ring still holds when it is closed it releases later, or never if a child of fork() has it.
+		// A closed ring releases its resources later, or never if a child of fork() holds it.
 		there_ = is_valid();
 		if (!there_)
 			peerdma_impl::forget_descriptor(ring_);
@@ -46,7 +46,7 @@ public:
 
 	int open(unsigned depth, void *memory, uint64_t bytes)
 	{
-		// The waiting thread processes completions itself: no interrupts before that.
+		// The waiting thread processes completions itself, without interrupts.
 		int rc = io_uring_queue_init(
 			depth, &ring_, IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
 		if (rc == -EINVAL)
@@ -62,7 +62,8 @@ public:
 			return -errno;
 		if (!memory)
 			return rc;
-		// More may be pinned than the program may, or than this kind of memory lets: then each read pins its own.
+		// Registering may exceed the program's limit of pinned memory, or not suit this memory: then each read
+		// pins its own pages.
 		const struct iovec all = {memory, bytes};
 		fixed_memory_ = io_uring_register_buffers(&ring_, &all, 1) == 0;
 		const int none = -1;
@@ -111,8 +112,8 @@ public:
 	}
 
 private:
-	// Before Linux 6.4 a file that is taken out stays open for up to a second: umount(2) would find it. No feature says
-	// so but one of 6.10.
+	// Before Linux 6.4 an unregistered file stays open for up to a second, and umount(2) would fail. The nearest
+	// feature flag is of 6.10.
 	bool lets_go_at_once() const
 	{
 		constexpr unsigned recvsend_bundle = 1U << 14;
@@ -121,8 +122,8 @@ private:
 
 	unsigned queued() { return io_uring_sq_ready(&ring_); }
 
-	// The descriptor is still the ring's: each has an inode of its own. The program may have closed it, and opened a ring of
-	// its own by that number.
+	// True if the descriptor still is the ring's: each ring has its own inode. The program may have closed it and
+	// opened another ring by that number.
 	bool is_valid() const
 	{
 		struct stat now;
@@ -152,7 +153,7 @@ private:
 	{
 		io_uring_cqe *cqe = nullptr;
 		if (there_)
-			io_uring_peek_cqe(&ring_, &cqe); // runs what is to be run for it
+			io_uring_peek_cqe(&ring_, &cqe); // runs pending task work
 		unsigned head, n = 0;
 		io_uring_for_each_cqe(&ring_, head, cqe)
 		{
@@ -164,7 +165,7 @@ private:
 		return n;
 	}
 
-	// What a kernel that takes no more has not taken. It never will: nothing is submitted any more.
+	// Queued reads that a failed ring has not consumed. Nothing is submitted any more, so they never will be.
 	size_t take_refused(Completion *out, size_t most)
 	{
 		size_t n = 0;
@@ -181,7 +182,7 @@ private:
 		const int rc = there_ ? io_uring_wait_cqe(&ring_, &cqe) : -EBADF;
 		if (rc >= 0 || rc == -EINTR)
 			return;
-		// The program has closed the ring's descriptor, or worse. What is under way ends all the same.
+		// The program has closed the ring's descriptor. Reads in flight complete all the same.
 		const struct timespec soon = {0, 100'000};
 		::nanosleep(&soon, nullptr);
 	}
@@ -189,9 +190,9 @@ private:
 	io_uring ring_{};
 	struct stat identity_ {
 	};
-	bool there_ = true; // when it was last looked at
+	bool there_ = true; // at the last check
 	bool open_ = false, fixed_memory_ = false, fixed_file_ = false, broken_ = false;
-	unsigned depth_ = 0, under_way_ = 0, refused_ = 0; // under way: with what is queued
+	unsigned depth_ = 0, under_way_ = 0, refused_ = 0; // under_way_ includes queued reads
 	int shared_ = -1;
 };
 

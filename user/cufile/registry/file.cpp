@@ -18,11 +18,10 @@ namespace cufile
 namespace
 {
 
-// What one system call moves at most (MAX_RW_COUNT), rounded down to any block.
+// The most that one system call moves (MAX_RW_COUNT), rounded down to any block size.
 constexpr uint64_t max_call = 0x7ff00000;
 
-// Opens the same file once more. What leads to a descriptor is a link, and a file without a name has none to be made
-// under.
+// Opens the same file again through the /proc link of the descriptor, which also works for unlinked files.
 int again(System &system, int fd, int flags, int more = 0)
 {
 	char path[32];
@@ -35,7 +34,7 @@ int again(System &system, int fd, int flags, int more = 0)
 	return rc;
 }
 
-// A number of bytes, or the most that there are: "max", or no such file.
+// A number of bytes; UINT64_MAX for "max" or a missing file.
 uint64_t bytes_in(System &system, const std::string &path)
 {
 	std::string text;
@@ -45,7 +44,7 @@ uint64_t bytes_in(System &system, const std::string &path)
 	return bytes;
 }
 
-// What the page cache has room for: the machine's memory, or as much of it as the cgroups let this process have.
+// Capacity of the page cache: the machine's memory, or this process's limit by cgroups.
 uint64_t cache_room(System &system)
 {
 	uint64_t room = UINT64_MAX;
@@ -57,7 +56,7 @@ uint64_t cache_room(System &system)
 		std::from_chars(text.data() + at, text.data() + text.size(), room);
 		room *= 1024;
 	}
-	// "0::/path", and each cgroup above it. In a container only its own is seen, as the root.
+	// "0::/path", then each parent. In a container its own cgroup appears as the root.
 	system.read_file("/proc/self/cgroup", text);
 	const size_t colons = text.find("0::/");
 	if (colons == std::string::npos)
@@ -73,9 +72,9 @@ uint64_t cache_room(System &system)
 	}
 }
 
-// Past the page cache there is no read-ahead.
+// There is no read-ahead past the page cache.
 constexpr uint64_t long_read = 256 * 1024;
-// Below it the size of memory need not be looked up.
+// Below this size the amount of memory does not matter.
 constexpr uint64_t least_large = 256 * 1024 * 1024;
 
 } // namespace
@@ -104,7 +103,7 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	file->past_ = flags & O_DIRECT;
 	Descriptor &main = file->past_ ? file->direct_ : file->cached_;
 	int rc = file->reopen(fd, flags & O_DIRECT, main);
-	if (rc < 0 && !is_shortage(rc)) { // no /proc, or no right to
+	if (rc < 0 && !is_shortage(rc)) { // no /proc, or no permission
 		rc = main.fd = system.dup(fd);
 		file->shared_ = true;
 		if (rc >= 0)
@@ -112,10 +111,10 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	}
 	if (rc < 0)
 		return CU_FILE_GETNEWFD_FAILED;
-	// Another thread may have closed the program's descriptor, and opened another file by its number.
+	// Another thread may have closed the program's descriptor and opened another file by its number.
 	if (main.device != st.st_dev || main.inode != st.st_ino)
 		return CU_FILE_INVALID_VALUE;
-	// All descriptors are opened now. An I/O that met a shortage of them in its middle could not say how far it came.
+	// Open all descriptors now: an I/O that met a shortage of them midway could not report its progress.
 	if (file->past_)
 		rc = file->reopen(main.fd, 0, file->cached_);
 	else if (!file->shared_ && (odirect || file->is_large(st)))
@@ -145,12 +144,12 @@ int64_t SystemFile::check_write(uint64_t offset, uint64_t size) const
 		if (now < 0 || now & O_APPEND)
 			return -CU_FILE_INVALID_FILE_OPEN_FLAG;
 	}
-	// Parts of blocks would have to be read and written again, over what others write there meanwhile.
+	// Partial blocks would need a read-modify-write, which overwrites concurrent writes of others.
 	return !cached_ && size && (offset | size) % block() ? -EINVAL : 0;
 }
 
-// Without a read past the page cache there is no need for direct I/O; and of a file system whose pages lie elsewhere
-// (overlayfs), and to a process that may not write the file, the kernel says nothing.
+// False if the kernel does not report what is cached: without direct I/O, on a filesystem with pages elsewhere
+// (overlayfs), and if the process may not write the file.
 bool SystemFile::is_large(const struct stat &st) const
 {
 	const auto size = static_cast<uint64_t>(st.st_size);
@@ -170,7 +169,7 @@ bool SystemFile::is_past(uint64_t offset, uint64_t size) const
 {
 	if (past_ || !direct_ || direct_refused_.load(std::memory_order_relaxed))
 		return past_;
-	// As it begins so it is.
+	// The beginning stands for the whole range.
 	constexpr uint64_t most = 1024 * 1024;
 	return size >= long_read && system_.pages_cached(cached_.fd, offset, std::min(size, most)) == 0;
 }
@@ -187,7 +186,7 @@ uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset)
 namespace
 {
 
-// Memory for blocks, as direct I/O wants it.
+// Memory aligned for direct I/O.
 class Blocks
 {
 public:
@@ -218,7 +217,7 @@ int64_t SystemFile::read_blocks(void *to, uint64_t size, uint64_t offset)
 	return system_.copy(to, blocks.get() + skip, std::min(static_cast<uint64_t>(n) - skip, part));
 }
 
-// Of memory that is not aligned, to whole blocks of the file.
+// From unaligned memory to whole blocks of the file.
 int64_t SystemFile::write_blocks(const void *from, uint64_t size, uint64_t offset)
 {
 	const uint64_t part = std::min(size, blocks_bytes);
@@ -244,7 +243,7 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 							  blocks(memory + done, part, offset + done);
 		if (n == -EINTR)
 			continue;
-		// The program did not ask for this way: what it cannot do the other can.
+		// The program did not ask for direct I/O: fall back to the page cache.
 		if (n < 0 && straight && !past_) {
 			if (n == -EINVAL || n == -EOPNOTSUPP)
 				direct_refused_.store(true, std::memory_order_relaxed);
@@ -253,7 +252,7 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 		}
 		if (n < 0)
 			return stopped(write, done, n);
-		// A short count need not be the end: only nothing is, of a read.
+		// A short count need not be the end of file; only 0 of a read is.
 		if (!n && write)
 			return -EIO;
 		if (!n)
@@ -285,7 +284,7 @@ File::UringTarget SystemFile::uring_target(uint64_t offset, uint64_t size) const
 	if (!is_past(offset, size))
 		return {.cached = true};
 	if (!direct_.is_there(system_))
-		return {}; // which read() says
+		return {}; // read() reports it
 	return {direct_.fd, limits_.memory, limits_.offset};
 }
 
@@ -293,13 +292,13 @@ int64_t SystemFile::resume_read(void *to, uint64_t size, uint64_t offset, int64_
 {
 	if (came < 0) {
 		const int64_t n = read(to, size, offset);
-		// A file system that knows pread() and not all that io_uring does with it.
+		// The filesystem supports pread() but not all of what io_uring does with it.
 		if (n > 0 && (came == -EINVAL || came == -EOPNOTSUPP || came == -EFAULT))
 			no_uring_.store(true, std::memory_order_relaxed);
 		return n;
 	}
 	const auto done = static_cast<uint64_t>(came);
-	// As in move(): the end of the file.
+	// End of file, as in move().
 	if (done == size || !done)
 		return came;
 	const int64_t n = read(static_cast<char *>(to) + done, size - done, offset + done);
@@ -317,9 +316,9 @@ int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 namespace
 {
 
-constexpr ssize_t largest_error = 5999; // of errno and CUfileOpError
+constexpr ssize_t largest_error = 5999; // errno or CUfileOpError
 
-// Such a function may return -errno, or -1 and errno. One that throws is not to take a buffer, or the program, with it.
+// The function may return -errno, or -1 and set errno. It may throw, which must not leak a buffer or end the program.
 template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 {
 	uint64_t done = 0;
@@ -333,7 +332,7 @@ template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 		}
 		if (n == -1 && errno)
 			n = -errno;
-		// A write that moves nothing has not met an end.
+		// A write that moves nothing is an error: writes have no end of file.
 		if (n == -1 || n < -largest_error || (write && !n))
 			n = -EIO;
 		if (n < 0)

@@ -25,19 +25,22 @@ struct FileHandle {
 	{
 	}
 
+	// This reason (peerdma_cufile_why) is in the log.
+	bool has_logged(unsigned why) const { return logged.load(std::memory_order_relaxed) & (1u << why); }
+
 	const std::shared_ptr<File> file;
-	const int fd; // the program's, -1 of a file system of its own
+	const int fd; // the program's; -1: a user-space filesystem
 	const dev_t dev;
 	const ino_t ino;
 	std::mutex lock; // protects direct_files and peer_gpus
-	// By provider and open device: a file of one does not serve the buffers of another. A file keeps the device open, so
+	// By provider and open device: a file of one cannot access buffers of another. A file keeps the device open, so
 	// its number is not reused.
 	std::map<std::pair<uint32_t, int>, std::shared_ptr<DirectFile>> direct_files;
-	// By device: the GPU that its bytes go by where they cannot be direct; nullptr: there is none.
+	// By device: the peer GPU through which its bytes go if they cannot be direct; nullptr: no suitable GPU.
 	std::map<int, std::shared_ptr<PeerGpuBounce>> peer_gpus;
-	std::atomic<uint32_t> logged{0}; // bits of peerdma_cufile_why: reasons that are in the log
+	std::atomic<uint32_t> logged{0}; // bits of peerdma_cufile_why
 	std::atomic<bool> logged_lost{false};
-	bool denied = false; // by the denylist; immutable once it is registered
+	bool denied = false; // by the denylist; immutable after registration
 };
 
 } // namespace cufile

@@ -13,7 +13,7 @@ FrameRun::~FrameRun()
 		frame_table_.peerdma_.release(first.buffer);
 	if (charged_)
 		frame_table_.pin_quota_->refund(device_, charged_);
-	// Last: threads that wait for these frames find them free.
+	// Last, so that waiting threads find these frames free.
 	frame_table_.remove(*this);
 }
 
@@ -32,20 +32,11 @@ bool FrameRun::charge(uint64_t bytes)
 	return true;
 }
 
-BufferLocation FrameRun::location(uint64_t address) const
-{
-	BufferLocation at = first;
-	at.registered = true;
-	at.offset = first.offset + (address - start);
-	at.size = end - address;
-	return at;
-}
-
-// A range that one thread registers, or looks at to register it.
+// A range that one thread registers or examines.
 class FrameTable::Claim
 {
 public:
-	// Waits for other claims, and for runs that are being released. found: the runs that are there.
+	// Waits for other claims and for runs that are being released. found: the runs in the range.
 	Claim(FrameTable &frames, uint64_t start, uint64_t end, std::vector<Found> &found) : frame_table_(frames)
 	{
 		std::unique_lock guard(frame_table_.lock_);
@@ -79,7 +70,7 @@ bool FrameTable::is_claimed(uint64_t start, uint64_t end) const
 			   [&](const auto &claim) { return claim.first < end && start < claim.second; });
 }
 
-// False: one of them is being released, or will be at once, as it has no user any more.
+// False if a run is being released, or has no user and is about to be.
 bool FrameTable::collect(uint64_t start, uint64_t end, std::vector<Found> &found)
 {
 	auto next = entries_.upper_bound(start);

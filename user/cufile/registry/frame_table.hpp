@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// Which device memory the kernel has registered, by frames of 64 KiB. The kernel registers a frame once; registrations of
-// programs are smaller than that, and begin and end anywhere. So what is registered with the kernel is a FrameRun, a range
-// of frames that registrations share: a new registration takes the frames that are missing, as one run for each gap, and
-// keeps the runs that it uses until it ends. A run is released with its last user.
+// Device memory that is registered with the kernel, by frames of 64 KiB. The kernel registers a frame once, but
+// registrations of programs may be smaller and begin anywhere. So registrations share FrameRuns, ranges of frames that
+// are registered with the kernel. A new registration registers the missing frames, one run for each gap, and keeps all
+// runs that it uses. A run is released with its last user.
 //
-// Locking: no lock is held across a call of CUDA's or of the kernel's. A thread claims the range that it registers. Only
-// threads that register memory in the same frames wait for the claim, and for the release of a run that lies there; I/O
-// never does.
+// Locking: no lock is held across a call of CUDA or the kernel. A thread claims the range that it registers. Threads
+// that register memory in the same frames wait for the claim, and for the release of runs in it; I/O never does.
 #pragma once
 
 #include <map>
@@ -25,7 +24,7 @@ namespace cufile
 
 constexpr uint64_t frame_bytes = 65536;
 
-// Bytes of one allocation, by the number that the CUDA driver has for it.
+// Bytes of one allocation, with the CUDA driver's id of it.
 struct Piece {
 	uint64_t start, end, id;
 };
@@ -42,14 +41,12 @@ public:
 	FrameRun(const FrameRun &) = delete;
 	FrameRun &operator=(const FrameRun &) = delete;
 
-	// False: max_device_pinned_mem_size_kb has no room for it.
+	// False if max_device_pinned_mem_size_kb has no room for it.
 	bool charge(uint64_t bytes);
-	// Of an address in it; its size is that to the end of the run.
-	BufferLocation location(uint64_t address) const;
 
 	// Immutable once the run is in use.
 	uint64_t start = 0, end = 0;
-	BufferLocation first; // of start; no buffer: it was not registered
+	BufferLocation first; // location of start; no buffer: not registered
 
 private:
 	FrameTable &frame_table_;
@@ -57,10 +54,10 @@ private:
 	uint64_t charged_ = 0;
 };
 
-// One file of libpeerdma's serves one provider, by one open /dev/peerdma.
+// True if one file of libpeerdma serves both: the same provider and open /dev/peerdma.
 bool share_a_file(const FrameRun &one, const FrameRun &other);
 
-// A range of a run.
+// A part of a run.
 struct RunPart {
 	uint64_t start, end;
 	std::shared_ptr<FrameRun> run;
@@ -69,27 +66,28 @@ struct RunPart {
 class FrameTable
 {
 public:
-	// pinned counts what is registered; nullptr: it is not counted.
+	// quota counts the registered bytes; nullptr: no limit.
 	explicit FrameTable(PeerdmaClient &peerdma, PinQuota *quota = nullptr) : peerdma_(peerdma), pin_quota_(quota) {}
 	FrameTable(const FrameTable &) = delete;
 	FrameTable &operator=(const FrameTable &) = delete;
 
-	// How memory of a kind is registered.
+	// Registers one kind of memory.
 	class Source
 	{
 	public:
-		// Registers what is missing; start and end of the run are whole frames around it. 0, -errno, or 1: charge() refused.
+		// Registers the start of a missing range. Sets start and end of the run to whole frames around it. 0,
+		// -errno, or 1: charge() refused.
 		virtual int pin(uint64_t start, uint64_t end, FrameRun &run, uint32_t &reason) = 0;
-		// Whether a part of a run is still the memory that is there. known: the pieces of the run's users.
+		// True if a part of a run still is the current memory. known: the pieces of the run's users.
 		virtual bool is_same(const RunPart &part, const std::vector<std::shared_ptr<const Pieces>> &known) = 0;
 
 	protected:
 		~Source() = default;
 	};
 
-	// The runs that hold a range, in order and without gaps, all of them of one provider. As Source::pin(). slack: how far
-	// beyond the range frames may reach. pieces: what is registered; as long as they are kept the runs are those of that
-	// memory, so they are dropped just before the runs.
+	// Returns the runs that cover a range, in order, without gaps, and of one provider. Results as Source::pin().
+	// slack: how far frames may reach beyond the range. pieces: the registered memory; the runs stay valid for it
+	// while the caller keeps it, so drop it just before the runs.
 	int pin_range(uint64_t start, uint64_t end, uint64_t slack, int device, Source &source,
 		      const std::shared_ptr<const Pieces> &pieces, std::vector<RunPart> &out, uint32_t &reason);
 
@@ -112,7 +110,7 @@ private:
 	bool collect(uint64_t start, uint64_t end, std::vector<Found> &found);
 	bool is_claimed(uint64_t start, uint64_t end) const;
 	void add(const std::shared_ptr<FrameRun> &run);
-	// With lock_: no run is found in that range any more.
+	// Call with lock_ held. Lookups find no run in the range afterwards.
 	void remove_range(uint64_t start, uint64_t end);
 	void remove(const FrameRun &run);
 	void add_users(const std::vector<RunPart> &parts, const std::shared_ptr<const Pieces> &pieces);

@@ -7,8 +7,8 @@
 namespace cufile
 {
 
-// Numbers for handles. None is given twice, so a handle that is used too late is not valid. Not small numbers: programs
-// take those for error codes.
+// Numbers for handles, never reused, so a stale handle is invalid. Not small, because programs take small numbers for
+// error codes.
 class IdSource
 {
 public:

@@ -8,11 +8,11 @@
 namespace cufile
 {
 
-// How much memory of each GPU the program has pinned by the kernel, and its limit.
+// Memory of each GPU that the program has pinned through the kernel, and its limit.
 class PinQuota
 {
 public:
-	// What is there already stays.
+	// Does not affect existing charges.
 	void set_limit(uint64_t bytes);
 	bool charge(int device, uint64_t bytes);
 	void refund(int device, uint64_t bytes);

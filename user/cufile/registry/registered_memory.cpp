@@ -10,11 +10,11 @@ namespace cufile
 namespace
 {
 
-// What is mapped in pieces is so in multiples of this (580, on an H200).
+// Granularity of cuMemMap() (580 driver, H200).
 constexpr uint64_t granularity = uint64_t{2} << 20;
 constexpr int not_supported = 801; // CUresult
-// A frame at the edge, which a neighbor may use longer, is a run of its own if the rest is this long. What is shorter
-// may stay registered for the neighbor's sake, which costs less than one I/O more for each.
+// An edge frame, which a neighbor may keep longer, is a run of its own if the rest has at least this length. A shorter
+// range may stay registered for its neighbor: cheaper than one more I/O for each request.
 constexpr uint64_t long_run = uint64_t{8} << 20;
 
 uint64_t number(const void *address) { return reinterpret_cast<uintptr_t>(address); }
@@ -28,7 +28,7 @@ bool is_same(Cuda &cuda, const Piece &piece)
 	return !cuda.allocation(pointer(piece.start), now) && now.id == piece.id;
 }
 
-// Memory of CUDA's, of one allocation.
+// CUDA memory of one allocation.
 class CudaSource final : public FrameTable::Source
 {
 public:
@@ -38,7 +38,7 @@ public:
 	{
 	}
 
-	// Of whole frames.
+	// Pins whole frames.
 	int pin(uint64_t start, uint64_t end, FrameRun &run, uint32_t &reason) override
 	{
 		run.start = start;
@@ -52,7 +52,8 @@ public:
 		return rc;
 	}
 
-	// The same allocation is; and a frame that several of them lie in is as long as one of those is there.
+	// True if the allocation is the same. A frame that spans several allocations is the same while one of them
+	// exists.
 	bool is_same(const RunPart &part, const std::vector<std::shared_ptr<const Pieces>> &known) override
 	{
 		return std::all_of(pieces_.begin(), pieces_.end(), [&](const Piece &own) {
@@ -63,12 +64,12 @@ public:
 	}
 
 private:
-	// Where the first run of a range ends. Beyond the ends of an allocation nothing large is registered.
+	// End of the first run of a range. Nothing large is registered beyond the ends of an allocation.
 	uint64_t edge(uint64_t start, uint64_t end) const
 	{
 		const bool head = start < start_ && start_ > all_.start;
 		const bool tail = end > end_ && end_ < all_.start + all_.size;
-		// A border inside of a file's block would make that block bounce.
+		// A run border inside a file block would make that block bounce.
 		if (end - start < long_run || start_ % 4096)
 			return end;
 		return head ? start + frame_bytes : tail ? end - frame_bytes : end;
@@ -89,7 +90,7 @@ private:
 		return false;
 	}
 
-	// Where neither way is, the reason is that of the one that got further.
+	// If both ways fail, reports the reason of the one that got further.
 	int import_run(FrameRun &run, uint32_t &reason)
 	{
 		const uint64_t start = std::max(run.start, all_.start), end = std::min(run.end, all_.start + all_.size);
@@ -114,11 +115,11 @@ private:
 	Cuda &cuda_;
 	PeerdmaClient &peerdma_;
 	const Allocation &all_;
-	const uint64_t start_, end_; // that the program registers
+	const uint64_t start_, end_; // the range that the program registers
 	const Pieces &pieces_;
 };
 
-// Its GPU is not known: all of it counts as one GPU's. The frames are those of the allocation, wherever it begins.
+// Its GPU is unknown, so all of it counts for one quota. The frames are those of the allocation, wherever it begins.
 class ForeignSource final : public FrameTable::Source
 {
 public:
@@ -134,7 +135,7 @@ public:
 		run.first.offset = 0;
 		return run.charge(run.end - run.start) ? 0 : 1;
 	}
-	// The dma-buf keeps it. Runs of CUDA's have pieces.
+	// The dma-buf keeps the memory. Runs of CUDA memory have pieces.
 	bool is_same(const RunPart &, const std::vector<std::shared_ptr<const Pieces>> &known) override
 	{
 		return std::all_of(known.begin(), known.end(), [](const auto &pieces) { return pieces->empty(); });
@@ -144,7 +145,7 @@ private:
 	PeerdmaClient &peerdma_;
 };
 
-// Those of a range of an allocation. False: some of it is not there.
+// The pieces of a range of an allocation. False if some of it is not mapped.
 bool find_pieces(Cuda &cuda, uint64_t start, uint64_t end, Pieces &pieces)
 {
 	for (uint64_t at = start, next; at < end; at = next) {
@@ -215,9 +216,9 @@ int RegisteredMemory::add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &r
 	const int rc = frame_table_.pin_range(first, last, 0, device_, source, pieces, parts, reason);
 	if (rc)
 		return rc;
-	// From now on the driver's own copies do not overlap with the drive's. For what is mapped in pieces it does not do that:
-	// there the program waits for its copies itself. And what was freed meanwhile is not what the kernel has, or not what
-	// the program has.
+	// Synchronizes the driver's copies with the drive's from now on. The driver does not do so for memory mapped in
+	// pieces: there the program waits for its copies. If the memory was freed meanwhile, the kernel or the program
+	// has other memory now.
 	const int synchronous = cuda.set_sync_memops(pointer(start));
 	if (synchronous && (synchronous != not_supported || !cuda.is_mapped(pointer(start))))
 		return -EOPNOTSUPP;
@@ -234,7 +235,7 @@ int RegisteredMemory::add(Cuda &cuda, uint64_t start, uint64_t size, uint32_t &r
 	return 0;
 }
 
-// Nothing that was there goes: I/O may be on its way there.
+// Only adds: I/O to existing parts may be in flight.
 void RegisteredMemory::add_extent(std::vector<RunPart> parts, std::shared_ptr<const Pieces> pieces)
 {
 	const auto next = std::make_shared<Extent>(*extent());
@@ -270,7 +271,7 @@ int RegisteredMemory::extend(Cuda &cuda, uint64_t now_ns, const void *address, u
 		}
 		if (!backoff_.is_due(now_ns))
 			return -EAGAIN;
-		// The gap around the address, and nothing that is known already: each I/O asks about all pieces that it meets.
+		// The gap around the address without known parts: each I/O asks about every piece that it touches.
 		uint64_t from = std::max(all.start, registered_.first), to = registered_.second;
 		for (const RunPart &part : extent()->parts) {
 			if (part.end <= at)
@@ -293,6 +294,12 @@ int RegisteredMemory::extend(Cuda &cuda, uint64_t now_ns, const void *address, u
 		}
 	}
 	return rc;
+}
+
+std::shared_ptr<const RegisteredMemory::Extent> RegisteredMemory::extent() const
+{
+	const std::lock_guard guard(lock_);
+	return extent_;
 }
 
 uint64_t RegisteredMemory::bytes_from(const void *address) const
@@ -332,7 +339,9 @@ BufferLocation RegisteredMemory::location(const void *address) const
 	const auto now = extent();
 	for (const RunPart &part : now->parts)
 		if (at >= part.start && at < part.end) {
-			BufferLocation location = part.run->location(at);
+			BufferLocation location = part.run->first;
+			location.registered = true;
+			location.offset += at - part.run->start;
 			location.size = part.end - at;
 			return location;
 		}

@@ -26,8 +26,7 @@ std::shared_ptr<FileHandle> Registry::find_file(CUfileHandle_t fh)
 CUfileError_t Registry::register_file(const Config &config, CUfileHandle_t *fh, const CUfileDescr_t *descr)
 {
 	std::shared_ptr<FileHandle> handle;
-	uintptr_t others =
-		0; // those with a greater id are of the same description, if they are of the same descriptor and file
+	uintptr_t others = 0; // registrations of this descriptor and file with a greater id have the same description
 	if (descr->type == CU_FILE_HANDLE_TYPE_USERSPACE_FS) {
 		if (!descr->fs_ops || (!descr->fs_ops->read && !descr->fs_ops->write))
 			return error(CU_FILE_IO_NOT_SUPPORTED);
@@ -38,13 +37,13 @@ CUfileError_t Registry::register_file(const Config &config, CUfileHandle_t *fh, 
 		if (deps_.system.fstat(descr->handle.fd, st) < 0)
 			return error(CU_FILE_INVALID_VALUE);
 		{
-			// Before the file is opened: closing it again would end the program's locks.
+			// Before the file is opened: closing it would release the program's locks.
 			const std::lock_guard guard(lock_);
-			// Not of pipes and sockets, whose owners get signals.
+			// Not for pipes and sockets, whose owners get signals.
 			const bool marks = S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
 			if (!marks || !deps_.system.mark(descr->handle.fd)) {
 				others = ids_.last();
-				// Of a description that is closed. If this call fails, the next one finds the mark.
+				// The previous description was closed. If this call fails, the next one finds the mark.
 				by_fd_.erase(descr->handle.fd);
 			}
 			if (is_registered(descr->handle.fd, st.st_dev, st.st_ino, others))
@@ -61,16 +60,14 @@ CUfileError_t Registry::register_file(const Config &config, CUfileHandle_t *fh, 
 							   " cannot be opened with O_DIRECT; using the page cache");
 		if (file->large())
 			log_.say(Log::Level::info,
-				 "too long for the page cache to keep: long reads of what is not in there go past it "
-				 "(file descriptor " +
-					 std::to_string(descr->handle.fd) + ")");
+				 "file descriptor " + std::to_string(descr->handle.fd) +
+					 ": larger than the page cache; long reads of uncached data bypass it");
 		std::string met;
 		if (config.denylist.matches(deps_.system, file->fd(), met) < 0)
 			return error(CU_FILE_GETNEWFD_FAILED);
 		if (!met.empty())
-			log_.say(Log::Level::info, "not directly, because the denylist's " + met +
-							   " (file descriptor " + std::to_string(descr->handle.fd) +
-							   ")");
+			log_.say(Log::Level::info, "not direct: the denylist's " + met + " (file descriptor " +
+							   std::to_string(descr->handle.fd) + ")");
 		const dev_t device = file->device();
 		const ino_t inode = file->inode();
 		handle = std::make_shared<FileHandle>(std::move(file), descr->handle.fd, device, inode);
@@ -90,8 +87,8 @@ CUfileError_t Registry::register_file(const Config &config, CUfileHandle_t *fh, 
 	return success();
 }
 
-// By this descriptor, with an id above others. A number that is another file's now, or the same file's that was closed and
-// opened anew, is no second registration: the caller knows from which id on the description is the same.
+// True if this descriptor is registered with an id above others. A number that now names another file, or the same file
+// opened again, is not a second registration: ids above others are of the same description.
 bool Registry::is_registered(int fd, dev_t device, ino_t inode, uintptr_t others) const
 {
 	const auto same = by_fd_.find(fd);
@@ -115,7 +112,7 @@ bool Registry::deregister_file(CUfileHandle_t fh)
 			files_.erase(found);
 		}
 	}
-	// A stream may still hold it, and must not call CUDA when it releases it.
+	// A stream may still hold the handle and must not call CUDA when it releases it.
 	if (gone) {
 		const std::lock_guard guard(gone->lock);
 		gone->peer_gpus.clear();
@@ -143,7 +140,7 @@ std::shared_ptr<RegisteredMemory> Registry::registration_at(const void *address,
 
 template <class See> void Registry::each_near(uintptr_t address, uint64_t size, const See &see) const
 {
-	// Frames reach beyond what was registered, on both sides.
+	// Frames reach beyond the registered range on both sides.
 	auto next = buffers_.upper_bound(address + size + frame_bytes);
 	while (next != buffers_.begin()) {
 		--next;
@@ -161,7 +158,7 @@ bool Registry::is_replaced(const void *base, const RegisteredBuffer &buffer)
 	Allocation now;
 	if (!deps_.cuda.load() || deps_.cuda.allocation(base, now) || !now.id || now.id == buffer.id)
 		return false;
-	// The host's memory may have been made known to CUDA since.
+	// Host memory may have been registered with CUDA since.
 	Memory memory;
 	return buffer.id || (!deps_.cuda.look_up(base, memory) && memory.kind == Memory::Kind::device);
 }
@@ -179,14 +176,14 @@ void Registry::drop_replaced(const void *base, uint64_t size)
 	for (const auto &[at, buffer] : near) {
 		const void *const start = reinterpret_cast<const void *>(at);
 		const bool same = start == base;
-		// One piece of several may have been exchanged.
+		// One of several pieces may have been replaced.
 		if (!is_replaced(start, buffer) || (!same && deps_.cuda.is_mapped(start)))
 			continue;
 		const std::lock_guard guard(lock_);
 		const auto found = buffers_.find(at);
 		if (found == buffers_.end() || found->second.id != buffer.id)
 			continue;
-		// near has what it had.
+		// near holds the removed references until the lock is released.
 		if (same)
 			buffers_.erase(found);
 		else
@@ -194,8 +191,7 @@ void Registry::drop_replaced(const void *base, uint64_t size)
 	}
 }
 
-// So that it goes directly. Memory that the kernel does not take is registered all the same, and bounces; after a shortage
-// until an I/O can extend it.
+// Registers memory for direct I/O. Memory that the kernel refuses bounces; after a shortage an I/O can extend it.
 void Registry::pin_buffer(const void *base, uint64_t size, RegisteredBuffer &buffer)
 {
 	const int rc = RegisteredMemory::create(frame_table_, deps_.cuda, base, size, buffer.registration,
@@ -203,10 +199,10 @@ void Registry::pin_buffer(const void *base, uint64_t size, RegisteredBuffer &buf
 	buffer.over_quota = rc > 0;
 	if (rc < 0 && !buffer.reason)
 		log_.say(Log::Level::info,
-			 "registered memory stays CUDA's alone: " + std::generic_category().message(-rc));
+			 "not direct: cannot register memory with the kernel: " + std::generic_category().message(-rc));
 }
 
-// Memory of a GPU that CUDA has nothing to do with. If the module does not take it, no path leads there.
+// Imports memory of a GPU unknown to CUDA. Without the module no path leads there.
 CUfileOpError Registry::import_buffer(const void *base, uint64_t size, RegisteredBuffer &buffer)
 {
 	{
@@ -221,7 +217,7 @@ CUfileOpError Registry::import_buffer(const void *base, uint64_t size, Registere
 		buffer.memory.kind = Memory::Kind::foreign;
 		return CU_FILE_SUCCESS;
 	}
-	log_.say(Log::Level::error, std::string("this GPU's memory cannot be registered: ") +
+	log_.say(Log::Level::error, std::string("cannot register memory of this GPU: ") +
 					    (rc > 0        ? "max_device_pinned_mem_size_kb has no room for it" :
 					     buffer.reason ? deps_.peerdma.reason_text(buffer.reason) :
 							     std::generic_category().message(-rc)));
@@ -236,7 +232,7 @@ CUfileError_t Registry::register_buffer(const Config &config, const void *base, 
 		if (rc)
 			return error(CU_FILE_CUDA_DRIVER_ERROR, static_cast<CUresult>(rc));
 	}
-	// Several allocations are one range if the program has mapped them side by side, or will.
+	// Adjacent mapped allocations form one range.
 	const auto there = [&](const void *address, Allocation &in) {
 		return !deps_.cuda.allocation(address, in) && in.id;
 	};
@@ -311,7 +307,7 @@ void Registry::clear()
 		buffers.swap(buffers_);
 		by_fd_.clear();
 	}
-	// I/O that a stream has not reached yet keeps its file, and must not call CUDA when it releases that.
+	// I/O that a stream has not reached yet holds its file, and must not call CUDA when it releases it.
 	for (const auto &[id, handle] : files) {
 		const std::lock_guard guard(handle->lock);
 		handle->peer_gpus.clear();

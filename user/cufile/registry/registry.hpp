@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What programs register: files and memory.
+// Files and memory that programs have registered.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,6 @@
 namespace cufile
 {
 
-// Registered memory.
 struct RegisteredBuffer {
 	uint64_t size;
 	Memory memory;
@@ -29,7 +28,7 @@ struct RegisteredBuffer {
 	std::shared_ptr<RegisteredMemory> registration;
 	uint32_t reason; // enum peerdma_reason: why the kernel did not register it
 	bool over_quota; // max_device_pinned_mem_size_kb had no room for it
-	uint64_t id;     // the CUDA driver's number of the allocation that it begins in; 0: there was none
+	uint64_t id;     // the CUDA driver's id of the first allocation; 0: none
 };
 
 class Registry
@@ -40,37 +39,38 @@ public:
 	Registry &operator=(const Registry &) = delete;
 
 	CUfileError_t register_file(const Config &config, CUfileHandle_t *fh, const CUfileDescr_t *descr);
-	// False: it was not registered.
+	// False if it was not registered.
 	bool deregister_file(CUfileHandle_t fh);
-	// nullptr: it is not registered.
+	// nullptr if it is not registered.
 	std::shared_ptr<FileHandle> find_file(CUfileHandle_t fh);
 
-	// device: of the memory, -1: the host's.
+	// device: of the memory; -1: host memory.
 	CUfileError_t register_buffer(const Config &config, const void *base, size_t size, int &device);
 	CUfileError_t deregister_buffer(const void *base, RegisteredBuffer &gone);
-	// The buffer with this base, and what the kernel has of it; else what the kernel has of the range, whatever base it was
-	// registered by. False: no buffer has this base.
+	// Finds the buffer with this base and its registration. If there is no such buffer, returns false and the
+	// registration that covers the range, whatever its base.
 	bool find_memory(const void *base, const void *address, uint64_t size, RegisteredBuffer &buffer,
 			 std::shared_ptr<RegisteredMemory> &registration);
-	// Whether registered memory was freed, and other memory of CUDA's is at its address.
+	// True if registered memory was freed and its address now has other CUDA memory.
 	bool is_replaced(const void *base, const RegisteredBuffer &buffer);
 	void set_pin_limit(uint64_t bytes) { pin_quota_.set_limit(bytes); }
 
-	// Deregisters all.
 	void clear();
 
 private:
 	CUfileOpError open_system_file(const Config &config, int fd, std::shared_ptr<FileHandle> &out,
 				       uintptr_t &others);
-	// With lock_.
+	// Call with lock_ held.
 	bool is_registered(int fd, dev_t device, ino_t inode, uintptr_t others) const;
-	// With lock_. The registration that holds a range, whatever base it was registered by. Of foreign memory its first byte
-	// decides: the range can be in nothing else. Else the one that the range was registered with, but not mapped then.
+	// Call with lock_ held. The registration that covers a range, whatever its base. For foreign memory the first
+	// byte decides, as no other registration can hold the rest. If none covers it, one that was registered with the
+	// range before the range was mapped.
 	std::shared_ptr<RegisteredMemory> registration_at(const void *address, uint64_t size) const;
-	// With lock_. Calls see(entry) with each registration that may hold some of a range, the last first, until it returns
-	// true.
+	// Call with lock_ held. Calls see(entry) for each registration that may touch a range, last first, until it
+	// returns true.
 	template <class See> void each_near(uintptr_t address, uint64_t size, const See &see) const;
-	// Ends the registrations in a range whose memory was replaced; those of another base the program may still deregister.
+	// Drops registrations in a range whose memory was replaced. The program may still deregister those with another
+	// base.
 	void drop_replaced(const void *base, uint64_t size);
 	void pin_buffer(const void *base, uint64_t size, RegisteredBuffer &buffer);
 	CUfileOpError import_buffer(const void *base, uint64_t size, RegisteredBuffer &buffer);
@@ -84,7 +84,7 @@ private:
 	std::unordered_map<uintptr_t, std::shared_ptr<FileHandle>> files_;
 	std::unordered_map<int, uintptr_t> by_fd_;
 	std::map<uintptr_t, RegisteredBuffer> buffers_; // by base
-	uint64_t longest_ = 0;                          // that was ever in there
+	uint64_t longest_ = 0;                          // the largest size ever registered
 };
 
 } // namespace cufile
