@@ -412,11 +412,14 @@ def what_hardware_needs_has_a_source() -> None:
     assert unsourced(link + "| d | somebody said so | |\n") and unsourced(link + "| d | [b](c) | `nothing` |\n")
 
 
-def the_picture_is_what_its_source_says() -> None:
+def each_picture_is_what_its_source_says() -> None:
     def said(svg: str) -> list[str]:
         return sorted(re.findall(r"<(?:text|title)\b[^>]*>([^<]*)<", svg))
-    drawn = subprocess.run(["dot", "-Tsvg", ROOT / docs.PICTURE], check=True, capture_output=True, text=True).stdout
-    assert said(drawn) == said((ROOT / docs.PICTURE).with_suffix(".svg").read_text()), "dot -Tsvg how.dot >how.svg"
+    pictures = docs.files(ROOT, "Documentation/**/*.dot")
+    assert pictures
+    for picture in pictures:
+        drawn = subprocess.run(["dot", "-Tsvg", ROOT / picture], check=True, capture_output=True, text=True).stdout
+        assert said(drawn) == said((ROOT / picture).with_suffix(".svg").read_text()), f"dot -Tsvg -O {picture}"
 
 
 # --- make docs itself ---------------------------------------------------------------------------------
@@ -451,6 +454,26 @@ def a_link_that_leads_nowhere_is_a_fault() -> None:
         assert len(faults) == 2 and "a.html: b.html#there" in faults[0] and "b.html: c.html" in faults[1], faults
 
 
+def what_a_browser_would_load_from_elsewhere_is_a_fault() -> None:
+    for name, text in (("a.html", '<script src="https://example.org/a.js"></script>'), ("a.html", '<img src="//example.org/a.png">'),
+                       ("a.html", '<link rel="stylesheet" href="https://example.org/a.css">'),
+                       ("a.css", "@font-face { src: url(https://example.org/a.woff); }"), ("a.css", '@import "https://example.org/b.css";')):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / name).write_text(text)
+            faults, _ = docs.broken_links(Path(folder))
+            assert len(faults) == 1 and "loaded from elsewhere" in faults[0], (text, faults)
+
+
+def each_page_is_on_a_shelf() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = docs.Source(ROOT, Path(folder))
+        source.shelves()
+        assert not [fault for fault in source.faults if "shelf" in fault], source.faults
+        source.pages[Path("Documentation/new.md")] = docs.Page(Path("Documentation/new.md"), "# New")
+        source.shelves()
+        assert "Documentation/new.md: Documentation/README.md has it on no shelf" in source.faults, source.faults
+
+
 def an_option_is_not_taken_for_a_folder() -> None:
     """docs.py --help once left the HTML of all in a folder of that name, where it was run."""
     with tempfile.TemporaryDirectory() as name:
@@ -469,6 +492,6 @@ if __name__ == "__main__":
         each_subcommand_and_option_is_described_by_the_manual_page, each_name_of_ours_is_in_the_source,
         the_reasons_of_the_table_are_those_of_the_header, the_ioctls_of_the_table_are_those_of_the_header,
         the_tests_that_are_said_to_prove_something_are_there, what_hardware_needs_has_a_source,
-        the_picture_is_what_its_source_says, comments_fit_what_they_describe,
+        each_picture_is_what_its_source_says, comments_fit_what_they_describe,
         a_comment_that_does_not_fit_is_a_fault, a_link_that_leads_nowhere_is_a_fault,
-        an_option_is_not_taken_for_a_folder]))
+        what_a_browser_would_load_from_elsewhere_is_a_fault, each_page_is_on_a_shelf, an_option_is_not_taken_for_a_folder]))
