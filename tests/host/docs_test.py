@@ -349,11 +349,13 @@ def the_reasons_of_the_table_are_those_of_the_header() -> None:
     table = {int(number): name for number, name in
              re.findall(r"^\| (\d+) \| `(\w+)` \|", (ROOT / "Documentation/routes.md").read_text(), re.M)}
     assert len(wanted) > 50 and table == wanted, set(table.items()) ^ set(wanted.items())
-    # Elsewhere they are named without their prefix; so is each errno, and each errno begins with E.
+    # Elsewhere they are named without their prefix.
     names = set(wanted.values())
-    page = next(page for page in PAGES if page.path.name == "limits.md")
-    refused = page.text.partition("## Refused today")[2].partition("\n## ")[0]
-    for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", refused):
+    page = next(page for page in PAGES if page.path.name == "io.md")
+    refused = page.text.partition("## What is refused")[2].partition("\n## ")[0]
+    words = re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", refused)
+    assert len(words) > 10, words
+    for word in words:
         assert word in names or word in ("ENODEV",), word
 
 
