@@ -233,7 +233,7 @@ def tool(*command: str) -> str:
 
 def toctree(entries: list[str], caption: str = "") -> str:
     return "\n```{toctree}\n:hidden:\n" + (f":caption: {caption}\n" if caption else "") + "\n" + "".join(
-        f"/{entry}\n" for entry in entries) + "```\n"
+        f"{entry if '<' in entry else '/' + entry}\n" for entry in entries) + "```\n"
 
 
 class Source:
@@ -316,13 +316,13 @@ class Source:
         """The side bar. Each page is on a shelf, or below a page that is."""
         trees, seen = "", set()
         for shelf in re.split(r"^## ", self.pages[SHELVES].prose, flags=re.M)[1:]:
-            linked = [Path(os.path.normpath(SHELVES.parent / target)) for _, target in Page(SHELVES, shelf).links()]
-            entries = list(dict.fromkeys(place for target in linked if (place := self.place(target)) and place.suffix == ".md"))
+            entries = {place: title for title, target in Page(SHELVES, shelf).links()
+                       if (place := self.place(Path(os.path.normpath(SHELVES.parent / target)))) and place.suffix == ".md"}
             seen |= set(entries)
-            trees += toctree([str(entry)[:-3] for entry in entries], shelf.splitlines()[0])
+            trees += toctree([f"{title} </{str(place)[:-3]}>" for place, title in entries.items()], shelf.splitlines()[0])
         below = {page for page in self.pages if page.name == "README.md" and page.parent.parent / "README.md" in seen}
         self.faults += [f"{page}: {SHELVES} has it on no shelf" for page in set(self.pages) - seen - below - {Path("README.md"), SHELVES}]
-        return toctree([str(SHELVES)[:-3]]) + trees
+        return toctree([f"All pages </{str(SHELVES)[:-3]}>"]) + trees
 
     def fill(self) -> None:
         for picture in files(self.root, "Documentation/**/*.dot"):

@@ -223,9 +223,11 @@ def best_said() -> list[str]:
     found = bests()
     measured = [one for one in found if one.bus]
     held = [one for one in found if one.bests() >= 1.2]
-    return [f"Of {len(found)} runs the goal of 1.2 x was reached in {sum(one.medians() >= 1.2 for one in found)} median to median, and in {len(held)} best row to best "
-            f"row; in {sum(one.alone for one in held)} of the latter by a row that NVIDIA's library was not run with.",
-            f"85 % of the bus were reached in {sum(one.tops['ours'][1] >= .85 * one.bus for one in measured)} of the {len(measured)} runs that measured it."]
+    return [*head("goal of the best read", "reached, of runs"),
+            cells("1.2 x, median to median", f"{sum(one.medians() >= 1.2 for one in found)} of {len(found)}"),
+            cells("1.2 x, best row to best row", f"{len(held)} of {len(found)}"),
+            cells("of these by a row that NVIDIA's library was not run with", f"{sum(one.alone for one in held)} of {len(held)}"),
+            cells("85 % of the bus", f"{sum(one.tops['ours'][1] >= .85 * one.bus for one in measured)} of {len(measured)} that measured it")]
 
 
 # --- All rows of all runs --------------------------------------------------------------------------

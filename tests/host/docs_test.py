@@ -349,14 +349,10 @@ def the_reasons_of_the_table_are_those_of_the_header() -> None:
     table = {int(number): name for number, name in
              re.findall(r"^\| (\d+) \| `(\w+)` \|", (ROOT / "Documentation/routes.md").read_text(), re.M)}
     assert len(wanted) > 50 and table == wanted, set(table.items()) ^ set(wanted.items())
-    # Elsewhere they are named without their prefix.
-    names = set(wanted.values())
-    page = next(page for page in PAGES if page.path.name == "io.md")
-    refused = page.text.partition("## What is refused")[2].partition("\n## ")[0]
-    words = re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", refused)
-    assert len(words) > 10, words
-    for word in words:
-        assert word in names or word in ("ENODEV",), word
+    # Elsewhere they are named without their prefix, each with its errno or alone.
+    cells = [cell for page in PAGES for _, cell in column(page, "reason")]
+    found = [word for cell in cells for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", cell)]
+    assert len(found) > 15 and not [word for word in found if word not in set(wanted.values()) | {"ENODEV"}], found
 
 
 def the_ioctls_of_the_table_are_those_of_the_header() -> None:
@@ -367,22 +363,30 @@ def the_ioctls_of_the_table_are_those_of_the_header() -> None:
     assert all(f"`{name}`" in text for name in wanted), wanted
 
 
+def tables(page: docs.Page) -> list[list[list[str]]]:
+    """Each table's rows of cells, its header first."""
+    found = re.findall(r"(?:^\|.*\n)+", page.prose + "\n", re.M)
+    return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in text.splitlines() if not re.match(r"\|[-:| ]+\|$", line)]
+            for text in found]
+
+
+def column(page: docs.Page, name: str) -> list[tuple[list[str], str]]:
+    """(row, cell) below that header, of each table that has one."""
+    return [(row, row[table[0].index(name)]) for table in tables(page) if name in table[0] for row in table[1:] if len(row) == len(table[0])]
+
+
 def the_tests_that_are_said_to_prove_something_are_there() -> None:
-    tests = {test.name for test in run.guest_tests()}
-    security, fabrics, testing = ((ROOT / name).read_text() for name in ("SECURITY.md", "Documentation/fabrics.md", "Documentation/testing.md"))
-    rows = security.partition("## Who may do what")[2].partition("\n\n**A descriptor")[0]
-    named = {name for line in rows.splitlines() if line.startswith("|") for name in re.findall(r"`(\w+)`", line.rsplit("|", 2)[1])}
-    proofs = fabrics.partition("| path |")[2].partition("\n\n")[0]
-    named |= {name for name in re.findall(r"`([a-z_]+)`", proofs)} - {"edu"}  # QEMU's device
-    assert len(named) > 10 and named <= tests, named - tests
-    listed = testing.partition("The tests there are:")[2].partition("Kernel modules for tests")[0]
-    rows = [line.split("|") for line in listed.splitlines() if line.startswith("| `")]
-    table = {name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[1]))}
-    assert tests - {"counts"} <= table, tests - table
-    groups = {test.name: test.words("group") for test in run.guest_tests()}
-    for row in rows:
-        for name in re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[1])):
-            assert name not in groups or re.findall(r"`(\w+)`", row[2]) == groups[name], row
+    """In a column "tested", in the rows that have a column "real device", and in testing.md's table of tests with their groups."""
+    tests = {test.name: test for test in run.guest_tests()}
+    named = {name for page in PAGES for _, cell in column(page, "tested") for name in re.findall(r"`(\w+)`", cell)}
+    named |= {name for page in PAGES for row, _ in column(page, "real device") for cell in row[1:] for name in re.findall(r"`([a-z_]+)`", cell)} - {"edu"}  # QEMU's device
+    assert len(named) > 10 and named <= set(tests), named - set(tests)
+    rows = [(re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[0])), re.findall(r"`(\w+)`", cell))
+            for page in PAGES if page.path.name == "testing.md" for row, cell in column(page, "group")]
+    listed = {name: groups for names, groups in rows for name in names}
+    assert set(tests) - {"counts"} <= set(listed), set(tests) - set(listed)
+    for name, groups in listed.items():
+        assert name not in tests or tests[name].words("group") == groups, name
 
 
 def unsourced(text: str) -> list[str]:
