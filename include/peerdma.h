@@ -42,7 +42,7 @@ extern "C" {
  */
 
 #define PEERDMA_VERSION_MAJOR 0
-#define PEERDMA_VERSION_MINOR 1
+#define PEERDMA_VERSION_MINOR 2
 #define PEERDMA_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -257,7 +257,7 @@ struct peerdma_io_result {
 };
 
 /**
- * peerdma_version - the library's version, "0.1.0"
+ * peerdma_version - the library's version, "0.2.0"
  * Return: a string that lives for ever.
  * Since 0.1. Source: user/lib/version.cpp.
  */

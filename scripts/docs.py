@@ -2,30 +2,29 @@
 # SPDX-License-Identifier: MIT
 """make docs: the documentation as HTML, in build/docs.
 
-Pages and manual pages are turned by pandoc and mandoc, the picture by dot, the comments of the headers and of the module
-here. A warning of any of them, a comment that does not fit what it describes, and a link that leads nowhere are failures.
-What the pages are made of (blocks, headings, links) is also what tests/host/docs/docs_test.py and tests/guest/docs/docs.sh look at.
+Sphinx makes it, of the pages (Markdown, by MyST), of the manual pages (by mandoc), of the pictures (by dot), and of the comments
+of the headers and of the module. The side bar's shelves are those of Documentation/README.md. Nothing is loaded from another host.
+A warning of any of these tools, a comment that does not fit what it describes, a link that leads nowhere and a page on no shelf
+are failures.
+What the pages are made of (blocks, headings, links) is also what tests/host/docs_test.py and tests/guest/docs.sh look at.
 """
 from __future__ import annotations
 
 import argparse
-import html
 import html.parser
 import os
 import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = "Documentation/how.dot"
 TEXT = ("*.md", "Documentation/**/*.md", "tests/*/*.md")
 HEADERS = ("include/*.h", "include/*.hpp", "include/uapi/*.h", "kernel/**/*.[ch]")
-CHAPTERS = ("Pages", "Manual pages", "Headers", "The module's source")
 MANUAL = ("Documentation/man/*.[1-8]", "scripts/debian/*.1")
 
 
@@ -195,74 +194,92 @@ def faults_of(comment: Comment) -> list[str]:
 
 # --- HTML ------------------------------------------------------------------------------------------
 
+SHELVES = Path("Documentation/README.md")  # one heading and one list of links a shelf
+CONF = """
+project = "PeerDMA"
+author = ""
+extensions = ["myst_parser"]
+myst_heading_anchors = 6
+root_doc = "index"
+exclude_patterns = ["**.html"]
+highlight_language = "none"
+html_theme = "furo"
+html_title = "PeerDMA"
+html_static_path = ["_static"]
+html_css_files = ["peerdma.css"]
+html_use_index = False
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+"""
 STYLE = """
-body { font: 16px/1.5 sans-serif; max-width: 64em; margin: 0 auto; padding: 1em 2em 4em; color: #222; background: #fff; }
-nav { border-bottom: 1px solid #ccc; padding-bottom: .5em; margin-bottom: 1em; font-size: 90%; }
-pre { background: #f4f4f4; padding: .7em; overflow-x: auto; line-height: 1.3; }
-code { background: #f4f4f4; } pre code { background: none; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { border: 1px solid #ccc; padding: .25em .6em; text-align: left; vertical-align: top; }
-section { border-top: 1px solid #ccc; margin-top: 1.5em; } img { max-width: 100%; } h2 code { font-weight: normal; }
+article table { font-size: 90%; }
+article img { background: #fff; border-radius: .3em; max-width: 100%; }
+.manual-text table { border: 0; } .manual-text td { border: 0; vertical-align: top; padding: .1em .6em .1em 0; }
+.manual-text a.permalink { color: inherit; text-decoration: none; }
+.manual-text table.head, .manual-text table.foot { width: 100%; }
+.manual-text h1, .manual-text h2 { font-size: 1.3em; margin-top: 1.5em; }
+.manual-text { overflow-x: auto; }
 """
 
 
-def document(path: Path, title: str, body: str) -> str:
-    up = "../" * (len(path.parts) - 1)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>{html.escape(title)} - PeerDMA</title>
-<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="{up}style.css"></head>
-<body><nav><a href="{up}index.html">PeerDMA</a></nav>
-{body}
-</body></html>
-"""
-
-
-def tool(*command: str, given: str | None = None) -> str:
+def tool(*command: str) -> str:
     """What it prints; a complaint of it is a failure."""
-    done = subprocess.run(command, input=given, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or done.stderr.strip():
         raise SystemExit(f"error: {' '.join(command)}\n{done.stderr.strip()}")
     return done.stdout
 
 
-class Site:
+def toctree(entries: list[str], caption: str = "") -> str:
+    return "\n```{toctree}\n:hidden:\n" + (f":caption: {caption}\n" if caption else "") + "\n" + "".join(
+        f"{entry if '<' in entry else '/' + entry}\n" for entry in entries) + "```\n"
+
+
+class Source:
+    """What Sphinx makes HTML of: the pages, one for each manual page, and one for each header and file of the module."""
+
     def __init__(self, root: Path, out: Path) -> None:
         self.root, self.out = root, out
-        self.titles: dict[str, list[tuple[str, Path]]] = {}
+        self.faults: list[str] = []
+        self.pages = {page.path: page for page in pages(root)}
+        self.folders: dict[str, list[Path]] = {"Documentation/man": [], "include": [], "kernel": []}
 
-    def write(self, path: Path, title: str, body: str, chapter: str = "") -> None:
-        if chapter:
-            self.titles.setdefault(chapter, []).append((title, path))
+    def write(self, path: Path, text: str) -> None:
         (self.out / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.out / path).write_text(document(path, title, body))
+        (self.out / path).write_text(text)
 
-    def relink(self, page: Path, body: str) -> str:
-        """Links to pages and headers become links to what was made of them; other files of the tree are copied."""
+    def place(self, there: Path) -> Path | None:
+        """What a file or folder of the tree has become."""
+        if str(there) in self.folders:
+            return there / "index.md"
+        if (self.root / there).is_dir() and (self.root / there / "README.md").is_file():
+            there /= "README.md"
+        if there == Path("README.md"):
+            return Path("index.md")
+        if there in self.pages:
+            return there
+        for made in (there.with_name(there.name + ".md"), Path("Documentation/man") / f"{there.name}.md"):
+            if (self.out / made).is_file():
+                return made
+        if there.parts[0] != ".." and (self.root / there).is_file():
+            (self.out / there).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.root / there, self.out / there)
+            return there
+        return None
+
+    def relink(self, page: Path, text: str) -> str:
         def changed(found: re.Match[str]) -> str:
-            target, _, anchor = html.unescape(found[2]).partition("#")
+            target, _, anchor = found[2].partition("#")
             if not target or re.match(r"[a-z]+:", target):
                 return found[0]
-            there = Path(os.path.normpath(page.parent / target))
-            if (self.root / there).is_dir():
-                there, target = there / "README.md", target.rstrip("/") + "/README.md"
-            if there.suffix == ".md":
-                target = target[:-3] + ".html"
-            elif (self.out / f"{there}.html").is_file():
-                target += ".html"
-            elif there.parts[0] != ".." and (self.root / there).is_file():
-                (self.out / there).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.root / there, self.out / there)
-            return f'{found[1]}="{html.escape(target + ("#" + anchor if anchor else ""))}"'
-        return re.sub(r'\b(href|src)="([^"]*)"', changed, body)
-
-    def pages(self) -> None:
-        found = pages(self.root)
-        with ThreadPoolExecutor(2) as pool:
-            bodies = list(pool.map(lambda page: tool("pandoc", "--fail-if-warnings", "--from=gfm", "--to=html5", "--wrap=none",
-                                                     "--no-highlight", given=page.text), found))
-        for page, body in zip(found, bodies):
-            self.write(page.path.with_suffix(".html"), page.title, self.relink(page.path, body), "Pages")
+            there = self.place(Path(os.path.normpath(page.parent / target)))
+            if not there:
+                self.faults.append(f"{page}: {found[2]} leads nowhere")
+                return found[0]
+            return f"{found[1]}({os.path.relpath(there, page.parent)}{'#' + anchor if anchor else ''})"
+        parts = re.split(r"(^```.*?^```$)", text, flags=re.M | re.S)
+        return "".join(part if part.startswith("```") else re.sub(r"(\[[^\]]*\])\(([^)\s]+)\)", changed, part) for part in parts)
 
     def manual(self) -> None:
         paths = files(self.root, *MANUAL)
@@ -274,38 +291,62 @@ class Site:
         for path in paths:
             tool("mandoc", "-T", "lint", "-W", "warning", str(self.root / path))
             body = tool("mandoc", "-T", "html", "-O", "fragment,man=%N.%S.html", str(self.root / path))
-            self.write(Path("man") / f"{path.name}.html", f"{path.stem}({path.suffix[1:]})",
-                       re.sub(r'href="([\w-]+\.\d)\.html"', beside, body), "Manual pages")
+            made = Path("Documentation/man") / f"{path.name}.md"
+            self.write(made.with_suffix(".html"), re.sub(r'href="([\w-]+\.\d)\.html"', beside, body))
+            self.write(made, f"# {path.stem}({path.suffix[1:]})\n\n```{{raw}} html\n:file: {path.name}.html\n```\n")
+            self.folders["Documentation/man"].append(made)
 
-    def source(self) -> list[str]:
-        faults = []
+    def source(self) -> None:
         for path in files(self.root, *HEADERS):
             found = list(comments(self.root, path))
-            faults += [fault for comment in found for fault in faults_of(comment)]
+            self.faults += [fault for comment in found for fault in faults_of(comment)]
             if found:
-                body = f"<h1>{path}</h1>\n" + "\n".join(map(section, found))
-                self.write(Path(f"{path}.html"), str(path), body, "Headers" if path.parts[0] == "include" else "The module's source")
-        return faults
+                made = Path(f"{path}.md")
+                self.write(made, f"# {path}\n\n" + "\n".join(map(section, found)))
+                self.folders[path.parts[0]].append(made)
 
-    def picture(self) -> None:
-        (self.out / PICTURE).parent.mkdir(parents=True, exist_ok=True)
-        (self.out / PICTURE).with_suffix(".svg").write_text(tool("dot", "-Tsvg", str(self.root / PICTURE)))
+    def indexes(self) -> None:
+        for (folder, entries), title in zip(self.folders.items(), ("Manual pages", "Headers", "The module's source")):
+            entries.sort(key=lambda path: (path.stem.rpartition(".")[2], path))
+            names = [str(entry.relative_to(folder)) for entry in entries]
+            self.write(Path(folder) / "index.md", f"# {title}\n\n" + "".join(f"- [{name[:-3]}]({name})\n" for name in names)
+                       + toctree([str(entry)[:-3] for entry in entries]))
 
-    def index(self) -> None:
-        picture = Path(PICTURE).with_suffix(".svg")
-        lists = "\n".join(f"<h2>{chapter}</h2>\n<ul>" + "".join(
-            f'<li><a href="{path}">{html.escape(title)}</a></li>\n' for title, path in self.titles[chapter]) + "</ul>"
-            for chapter in CHAPTERS)
-        self.write(Path("index.html"), "Documentation", f'<h1>PeerDMA</h1>\n<p><img src="{picture}" alt="how it works"></p>\n{lists}')
-        (self.out / "style.css").write_text(STYLE)
+    def shelves(self) -> str:
+        """The side bar. Each page is on a shelf, or below a page that is."""
+        trees, seen = "", set()
+        for shelf in re.split(r"^## ", self.pages[SHELVES].prose, flags=re.M)[1:]:
+            entries = {place: title for title, target in Page(SHELVES, shelf).links()
+                       if (place := self.place(Path(os.path.normpath(SHELVES.parent / target)))) and place.suffix == ".md"}
+            seen |= set(entries)
+            trees += toctree([f"{title} </{str(place)[:-3]}>" for place, title in entries.items()], shelf.splitlines()[0])
+        below = {page for page in self.pages if page.name == "README.md" and page.parent.parent / "README.md" in seen}
+        self.faults += [f"{page}: {SHELVES} has it on no shelf" for page in set(self.pages) - seen - below - {Path("README.md"), SHELVES}]
+        return toctree([f"All pages </{str(SHELVES)[:-3]}>"]) + trees
+
+    def fill(self) -> None:
+        for picture in files(self.root, "Documentation/**/*.dot"):
+            self.write(picture.with_suffix(".svg"), tool("dot", "-Tsvg", str(self.root / picture)))
+        self.source()
+        self.manual()
+        self.indexes()
+        for path, page in self.pages.items():
+            children = sorted(other for other in self.pages if other.name == "README.md" and other.parent.parent == path.parent
+                              and path.name == "README.md" and len(path.parts) == 3)
+            text = self.relink(path, page.text) + (toctree([str(child)[:-3] for child in children]) if children else "")
+            self.write(self.place(path) or path, text + (self.shelves() if path == Path("README.md") else ""))
+        self.write(Path("conf.py"), CONF)
+        self.write(Path("_static/peerdma.css"), STYLE)
+
+
+def fenced(language: str, text: str) -> str:
+    return f"````{language}\n{text}\n````\n" if text.strip() else ""
 
 
 def section(comment: Comment) -> str:
     if comment.kind == "doc":
-        return f"<section><h2>{html.escape(comment.brief)}</h2>\n<pre>{html.escape(comment.body)}</pre></section>"
-    return (f'<section id="{html.escape(comment.name)}"><h2><code>{html.escape(comment.name)}</code></h2>\n'
-            f"<p>{html.escape(comment.brief)}</p>\n<pre>{html.escape(comment.declaration)}</pre>\n"
-            + (f"<pre>{html.escape(comment.body)}</pre>" if comment.body else "") + "</section>")
+        return f"## {comment.brief}\n\n" + fenced("text", comment.body)
+    return f"## `{comment.name}`\n\n" + fenced("text", comment.brief) + fenced("c", comment.declaration) + fenced("text", comment.body)
 
 
 class Links(html.parser.HTMLParser):
@@ -315,6 +356,7 @@ class Links(html.parser.HTMLParser):
         super().__init__()
         self.ids: set[str] = set()
         self.links: list[str] = []
+        self.loaded: list[str] = []  # by the browser, without a click
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -323,6 +365,8 @@ class Links(html.parser.HTMLParser):
                 self.ids.add(value)
             elif name in ("href", "src") and value:
                 self.links.append(value)
+                if name == "src" or tag == "link":
+                    self.loaded.append(value)
 
 
 def broken_links(out: Path) -> tuple[list[str], set[str]]:
@@ -330,17 +374,21 @@ def broken_links(out: Path) -> tuple[list[str], set[str]]:
     files = {path: Links(path.read_text()) for path in sorted(out.rglob("*.html"))}
     faults, elsewhere = [], set()
     for path, found in files.items():
+        name = path.relative_to(out)
+        faults += [f"{name}: is loaded from elsewhere: {link}" for link in found.loaded if re.match(r"(?:[a-z]+:)?//", link)]
         for link in found.links:
             target, _, anchor = link.partition("#")
-            if re.match(r"[a-z]+:", target):
+            if re.match(r"[a-z]+:|//", target):
                 elsewhere.add(link)
                 continue
+            target = target.partition("?")[0]
             there = Path(os.path.normpath(path.parent / target)) if target else path
-            name = path.relative_to(out)
             if not there.is_file():
                 faults.append(f"{name}: {link} leads nowhere")
             elif anchor and anchor not in (files[there].ids if there in files else ()):
                 faults.append(f"{name}: {link}: no such place")
+    faults += [f"{path.relative_to(out)}: is loaded from elsewhere: {link}" for path in sorted(out.rglob("*.css"))
+               for link in re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)", path.read_text())]
     return faults, elsewhere
 
 
@@ -351,19 +399,21 @@ def build(out: Path, root: Path = ROOT) -> int:
         return 1
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    site = Site(root, out)
-    site.picture()
-    faults = site.source()
-    site.manual()
-    site.pages()
-    site.index()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Source(root, Path(folder))
+        source.fill()
+        done = subprocess.run(["sphinx-build", "-b", "html", "-q", "-W", "--keep-going", "-d", f"{folder}/.doctrees", folder, str(out)],
+                              capture_output=True, text=True)
+    faults = source.faults + [line.replace(f"{folder}/", "") for line in done.stderr.splitlines()]
+    if done.returncode and not faults:
+        faults = [f"sphinx-build: status {done.returncode}"]
     broken, elsewhere = broken_links(out)
     (out / "elsewhere.txt").write_text("".join(f"{link}\n" for link in sorted(elsewhere)))
     for fault in faults + broken:
         print(f"error: {fault}", file=sys.stderr)
     if faults or broken:
         return 1
-    print(f"{out}/index.html: {sum(map(len, site.titles.values()))} pages; links to other places, which were not looked at: "
+    print(f"{out}/index.html: {len(list(out.rglob('*.html')))} pages; links to other places, which were not looked at: "
           f"{len(elsewhere)}, in elsewhere.txt")
     return 0
 

@@ -13,7 +13,7 @@ guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
 check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
-docs_packages='graphviz mandoc pandoc python3'
+docs_packages='furo graphviz mandoc python3 python3-myst-parser python3-sphinx'
 deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian'
 
 packages_of() {
@@ -44,11 +44,14 @@ missing_elsewhere() {
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
 	[ "$1" != lint ] || tools="$tools abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
-	[ "$1" != docs ] || tools='dot mandoc pandoc python3'
+	[ "$1" != docs ] || tools='dot mandoc python3 sphinx-build'
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
-	[ "$1" != docs ] || return 0
+	if [ "$1" = docs ]; then
+		python3 -c 'import furo, myst_parser' 2>/dev/null || echo 'furo and myst-parser, for Sphinx'
+		return 0
+	fi
 	# The guest's test programs take nothing from the host.
 	echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
 	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp zlib.h $headers; do

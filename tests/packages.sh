@@ -145,7 +145,7 @@ cat >"$outside/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.13)
 project(outside CXX)
 set(CMAKE_CXX_STANDARD 20)
-find_package(peerdma 0.1 REQUIRED COMPONENTS verbs)
+find_package(peerdma 0.2 REQUIRED COMPONENTS verbs)
 add_executable(example example.cpp)
 target_link_libraries(example peerdma::peerdma)
 add_executable(file_to_gpu file_to_gpu.cpp)
@@ -162,7 +162,7 @@ for by in pc cm; do
 		inside bookworm "/root/outside/$by/file_to_gpu send /etc/hostname 127.0.0.1 1"
 done
 check "a part that there is none of, by CMake, is refused" inside bookworm 'mkdir /tmp/d && cd /tmp/d && printf "%s\n" "cmake_minimum_required(VERSION 3.13)" \
-	"project(d CXX)" "find_package(peerdma 0.1 REQUIRED COMPONENTS warp)" >CMakeLists.txt && ! cmake . 2>err && grep -q "no peerdma::warp" err'
+	"project(d CXX)" "find_package(peerdma 0.2 REQUIRED COMPONENTS warp)" >CMakeLists.txt && ! cmake . 2>err && grep -q "no peerdma::warp" err'
 rm -rf "$outside"
 check "a later version than there is, by CMake, is refused" inside bookworm 'mkdir /tmp/c && cd /tmp/c && printf "%s\n" "cmake_minimum_required(VERSION 3.13)" \
 	"project(c CXX)" "find_package(peerdma 9 REQUIRED)" >CMakeLists.txt && ! cmake .'

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tables of Documentation/compat.md, which kernel does what and which test has seen it, and what README says of that, from
-the tests' own headers.
+"""The tables of Documentation/compat.md, which kernel does what and which test has seen it, from the tests' own headers.
 
     compat.py            TAP: are they what the headers say, and is each guest test in them
     compat.py --write    write them
@@ -19,10 +18,8 @@ import tap  # noqa: E402
 PAGE = run.lab.ROOT / "Documentation/compat.md"
 KERNELS = ((run.NEWEST, "plain"), (run.NEWEST, "debug"), (run.OLDEST, "plain"))
 BY_DEFAULT = run.Choice(None, "plain", None, None)
-README = run.lab.ROOT / "README.md"
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
-SENTENCE = re.compile(rf"each `make check-all` runs \d+ guest tests on {re.escape(run.NEWEST)}, \d+ on {re.escape(run.OLDEST)}")
 
 # What is proven, and by which guest tests.
 FEATURES = (
@@ -132,9 +129,9 @@ def fabrics() -> str:
 
     def names(found: set[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(found))
-    assert not new - old, f"a test that only {run.NEWEST} leaves out"
-    return (f"What takes long runs where it is asked for. A whole `make check-all` leaves out {names(old - new)} on {run.OLDEST},\n"
-            f"{names(new)} on both kernels,\nand {names(debug_kernel)} on the debug kernel, and says so. `GROUP=rdma make check` runs them all.")
+    assert not new - old, "a test that only 7.2 leaves out"
+    return "\n".join(["| kernel | tests that run only where they are asked for |", "|---|---|", f"| both | {names(new)} |",
+                      f"| 6.12 alone | {names(old - new)} |", f"| 7.2, debug | {names(debug_kernel)} |"])
 
 
 TABLES = {PAGE: {"totals": totals, "kernels": table}, TESTING: {"debug": debug}, FABRICS: {"asked": fabrics}}
@@ -156,13 +153,6 @@ def rows_of(text: str, first: str) -> list[list[str]]:
     return [line.split("|") for line in lines[:next(i for i, line in enumerate(lines) if not line.startswith("|"))]]
 
 
-def readme() -> str:
-    plain = [len(of_kernel(k, "plain")["always"]) for k in (run.NEWEST, run.OLDEST)]
-    text, nr = SENTENCE.subn(f"each `make check-all` runs {plain[0]} guest tests on {run.NEWEST}, {plain[1]} on {run.OLDEST}", README.read_text())
-    assert nr == 1, f"{README} does not say how many tests run"
-    return text
-
-
 def the_tables_are_what_the_headers_of_the_tests_say() -> None:
     for path in TABLES:
         assert filled(path) == path.read_text(), f"{path}: tests/host/docs/compat.py --write"
@@ -172,10 +162,6 @@ def testing_md_has_each_topology_and_no_other() -> None:
     named = {cells[1].strip(" `") for cells in rows_of(TESTING.read_text(), "| name | drive and GPU |")}
     there = {path.stem for path in (run.lab.ROOT / "qemu/topo").glob("*.args")}
     assert named == there, named ^ there
-
-
-def the_readme_says_how_many_run() -> None:
-    assert readme() == README.read_text(), "tests/host/docs/compat.py --write"
 
 
 def who_may_do_what_is_tested_on_each_kernel() -> None:
@@ -194,7 +180,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         for changed in TABLES:
             changed.write_text(filled(changed))
-        README.write_text(readme())
     else:
-        sys.exit(tap.run([the_tables_are_what_the_headers_of_the_tests_say, testing_md_has_each_topology_and_no_other, the_readme_says_how_many_run,
+        sys.exit(tap.run([the_tables_are_what_the_headers_of_the_tests_say, testing_md_has_each_topology_and_no_other,
                           who_may_do_what_is_tested_on_each_kernel, each_guest_test_is_in_it]))

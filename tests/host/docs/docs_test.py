@@ -349,12 +349,10 @@ def the_reasons_of_the_table_are_those_of_the_header() -> None:
     table = {int(number): name for number, name in
              re.findall(r"^\| (\d+) \| `(\w+)` \|", (ROOT / "Documentation/routes.md").read_text(), re.M)}
     assert len(wanted) > 50 and table == wanted, set(table.items()) ^ set(wanted.items())
-    # Elsewhere they are named without their prefix; so is each errno, and each errno begins with E.
-    names = set(wanted.values())
-    page = next(page for page in PAGES if page.path.name == "limits.md")
-    refused = page.text.partition("## Refused today")[2].partition("\n## ")[0]
-    for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", refused):
-        assert word in names or word in ("ENODEV",), word
+    # Elsewhere they are named without their prefix, each with its errno or alone.
+    cells = [cell for page in PAGES for _, cell in column(page, "reason")]
+    found = [word for cell in cells for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", cell)]
+    assert len(found) > 15 and not [word for word in found if word not in set(wanted.values()) | {"ENODEV"}], found
 
 
 def the_ioctls_of_the_table_are_those_of_the_header() -> None:
@@ -365,22 +363,30 @@ def the_ioctls_of_the_table_are_those_of_the_header() -> None:
     assert all(f"`{name}`" in text for name in wanted), wanted
 
 
+def tables(page: docs.Page) -> list[list[list[str]]]:
+    """Each table's rows of cells, its header first."""
+    found = re.findall(r"(?:^\|.*\n)+", page.prose + "\n", re.M)
+    return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in text.splitlines() if not re.match(r"\|[-:| ]+\|$", line)]
+            for text in found]
+
+
+def column(page: docs.Page, name: str) -> list[tuple[list[str], str]]:
+    """(row, cell) below that header, of each table that has one."""
+    return [(row, row[table[0].index(name)]) for table in tables(page) if name in table[0] for row in table[1:] if len(row) == len(table[0])]
+
+
 def the_tests_that_are_said_to_prove_something_are_there() -> None:
-    tests = {test.name for test in run.guest_tests()}
-    security, fabrics, testing = ((ROOT / name).read_text() for name in ("SECURITY.md", "Documentation/fabrics.md", "Documentation/testing.md"))
-    rows = security.partition("## Who may do what")[2].partition("\n\n**A descriptor")[0]
-    named = {name for line in rows.splitlines() if line.startswith("|") for name in re.findall(r"`(\w+)`", line.rsplit("|", 2)[1])}
-    proofs = fabrics.partition("| path |")[2].partition("\n\n")[0]
-    named |= {name for name in re.findall(r"`([a-z_]+)`", proofs)} - {"edu"}  # QEMU's device
-    assert len(named) > 10 and named <= tests, named - tests
-    listed = testing.partition("The tests there are:")[2].partition("Kernel modules for tests")[0]
-    rows = [line.split("|") for line in listed.splitlines() if line.startswith("| `")]
-    table = {name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[1]))}
-    assert tests - {"counts"} <= table, tests - table
-    groups = {test.name: test.words("group") for test in run.guest_tests()}
-    for row in rows:
-        for name in re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[1])):
-            assert name not in groups or re.findall(r"`(\w+)`", row[2]) == groups[name], row
+    """In a column "tested", in the rows that have a column "real device", and in testing.md's table of tests with their groups."""
+    tests = {test.name: test for test in run.guest_tests()}
+    named = {name for page in PAGES for _, cell in column(page, "tested") for name in re.findall(r"`(\w+)`", cell)}
+    named |= {name for page in PAGES for row, _ in column(page, "real device") for cell in row[1:] for name in re.findall(r"`([a-z_]+)`", cell)} - {"edu"}  # QEMU's device
+    assert len(named) > 10 and named <= set(tests), named - set(tests)
+    rows = [(re.findall(r"`(\w+)`", re.sub(r"\(.*\)", "", row[0])), re.findall(r"`(\w+)`", cell))
+            for page in PAGES if page.path.name == "testing.md" for row, cell in column(page, "group")]
+    listed = {name: groups for names, groups in rows for name in names}
+    assert set(tests) - {"counts"} <= set(listed), set(tests) - set(listed)
+    for name, groups in listed.items():
+        assert name not in tests or tests[name].words("group") == groups, name
 
 
 def unsourced(text: str) -> list[str]:
@@ -412,11 +418,14 @@ def what_hardware_needs_has_a_source() -> None:
     assert unsourced(link + "| d | somebody said so | |\n") and unsourced(link + "| d | [b](c) | `nothing` |\n")
 
 
-def the_picture_is_what_its_source_says() -> None:
+def each_picture_is_what_its_source_says() -> None:
     def said(svg: str) -> list[str]:
         return sorted(re.findall(r"<(?:text|title)\b[^>]*>([^<]*)<", svg))
-    drawn = subprocess.run(["dot", "-Tsvg", ROOT / docs.PICTURE], check=True, capture_output=True, text=True).stdout
-    assert said(drawn) == said((ROOT / docs.PICTURE).with_suffix(".svg").read_text()), "dot -Tsvg how.dot >how.svg"
+    pictures = docs.files(ROOT, "Documentation/**/*.dot")
+    assert pictures
+    for picture in pictures:
+        drawn = subprocess.run(["dot", "-Tsvg", ROOT / picture], check=True, capture_output=True, text=True).stdout
+        assert said(drawn) == said((ROOT / picture).with_suffix(".svg").read_text()), f"dot -Tsvg -O {picture}"
 
 
 # --- make docs itself ---------------------------------------------------------------------------------
@@ -451,6 +460,26 @@ def a_link_that_leads_nowhere_is_a_fault() -> None:
         assert len(faults) == 2 and "a.html: b.html#there" in faults[0] and "b.html: c.html" in faults[1], faults
 
 
+def what_a_browser_would_load_from_elsewhere_is_a_fault() -> None:
+    for name, text in (("a.html", '<script src="https://example.org/a.js"></script>'), ("a.html", '<img src="//example.org/a.png">'),
+                       ("a.html", '<link rel="stylesheet" href="https://example.org/a.css">'),
+                       ("a.css", "@font-face { src: url(https://example.org/a.woff); }"), ("a.css", '@import "https://example.org/b.css";')):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / name).write_text(text)
+            faults, _ = docs.broken_links(Path(folder))
+            assert len(faults) == 1 and "loaded from elsewhere" in faults[0], (text, faults)
+
+
+def each_page_is_on_a_shelf() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = docs.Source(ROOT, Path(folder))
+        source.shelves()
+        assert not [fault for fault in source.faults if "shelf" in fault], source.faults
+        source.pages[Path("Documentation/new.md")] = docs.Page(Path("Documentation/new.md"), "# New")
+        source.shelves()
+        assert "Documentation/new.md: Documentation/README.md has it on no shelf" in source.faults, source.faults
+
+
 def an_option_is_not_taken_for_a_folder() -> None:
     """docs.py --help once left the HTML of all in a folder of that name, where it was run."""
     with tempfile.TemporaryDirectory() as name:
@@ -469,6 +498,6 @@ if __name__ == "__main__":
         each_subcommand_and_option_is_described_by_the_manual_page, each_name_of_ours_is_in_the_source,
         the_reasons_of_the_table_are_those_of_the_header, the_ioctls_of_the_table_are_those_of_the_header,
         the_tests_that_are_said_to_prove_something_are_there, what_hardware_needs_has_a_source,
-        the_picture_is_what_its_source_says, comments_fit_what_they_describe,
+        each_picture_is_what_its_source_says, comments_fit_what_they_describe,
         a_comment_that_does_not_fit_is_a_fault, a_link_that_leads_nowhere_is_a_fault,
-        an_option_is_not_taken_for_a_folder]))
+        what_a_browser_would_load_from_elsewhere_is_a_fault, each_page_is_on_a_shelf, an_option_is_not_taken_for_a_folder]))

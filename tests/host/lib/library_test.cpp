@@ -1177,7 +1177,7 @@ TEST(Words, MapsAndRoutes)
 		EXPECT_TRUE(routes.insert(peerdma_route_name(route)).second);
 	EXPECT_STREQ(peerdma_route_name(PEERDMA_ROUTE_POSIX + 1), "unknown");
 	EXPECT_STREQ(peerdma_route_name(UINT32_MAX), "unknown");
-	EXPECT_STREQ(peerdma_version(), "0.1.0");
+	EXPECT_STREQ(peerdma_version(), "0.2.0");
 }
 
 TEST(Pci, AddressesAreReadStrictly)

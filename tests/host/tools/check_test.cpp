@@ -115,9 +115,9 @@ TEST_F(Check, Module)
 	EXPECT_EQ(cli::check_module(host, -ENOENT).change, "modprobe peerdma");
 	// DKMS has it, for other kernels until now.
 	sys.files.erase("/lib/modules/6.12.95/modules.dep");
-	sys.files["/var/lib/dkms/peerdma/0.1.0/source"] = "";
+	sys.files["/var/lib/dkms/peerdma/0.2.0/source"] = "";
 	EXPECT_TRUE(
-		cli::check_module(host, -ENOENT).change.starts_with("dkms install --force peerdma/0.1.0 -k 6.12.95, "));
+		cli::check_module(host, -ENOENT).change.starts_with("dkms install --force peerdma/0.2.0 -k 6.12.95, "));
 	EXPECT_TRUE(cli::check_module(host, -ENOENT).change.ends_with("; modprobe peerdma"));
 	sys.files["/sys/module/peerdma"] = "";
 	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::good);

@@ -844,18 +844,18 @@ def who_builds_a_kernel() -> None:
 def how_a_module_gets_in() -> None:
     """insmod is for who has built it; a package or DKMS has put it where modprobe finds it."""
     gone = ("sys/module/peerdma", "dev/peerdma")
-    for files in ({}, {DEP: ""} | {"var/lib/dkms/peerdma/0.1.0/source/dkms.conf": ""}):
+    for files in ({}, {DEP: ""} | {"var/lib/dkms/peerdma/0.2.0/source/dkms.conf": ""}):
         seen = with_files(files, drop=gone)
         assert "insmod" not in seen.commands, seen.commands
         seen.is_("module", "bad", "", "modprobe peerdma")
         seen.is_("node", "bad", "", "modprobe peerdma")
-    seen.is_("module", "bad", "", f"dkms install --force peerdma/0.1.0 -k {K}")
+    seen.is_("module", "bad", "", f"dkms install --force peerdma/0.2.0 -k {K}")
     tree = multipath("rdma")
-    tree.files["var/lib/dkms/peerdma/0.1.0/source/dkms.conf"] = ""
+    tree.files["var/lib/dkms/peerdma/0.2.0/source/dkms.conf"] = ""
     Seen(tree).is_("rdma", "bad", "", "where the kernel has RDMA; modprobe peerdma_rdma")
     on: Files = {SECURE_BOOT: b"\x06\0\0\0\x01", "sys/kernel/security/lockdown": "none [integrity] confidentiality\n"}
-    with_files(on | {DEP: "", "var/lib/dkms/peerdma/0.1.0/source/dkms.conf": ""}, drop=gone).is_(
-        "signing", "bad", "not built for this kernel", "dkms install --force peerdma/0.1.0")
+    with_files(on | {DEP: "", "var/lib/dkms/peerdma/0.2.0/source/dkms.conf": ""}, drop=gone).is_(
+        "signing", "bad", "not built for this kernel", "dkms install --force peerdma/0.2.0")
 
 
 # --- Records that are not what they should be

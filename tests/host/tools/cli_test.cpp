@@ -274,7 +274,7 @@ TEST_F(Cli, NamesDoNotReachTheTerminalAsTheyAre)
 
 TEST_F(Cli, HelpAndVersionEndWith0)
 {
-	EXPECT_EQ(run({"--version"}).out, "peerdma 0.1.0\n");
+	EXPECT_EQ(run({"--version"}).out, "peerdma 0.2.0\n");
 	const Outcome help = run({"--help"});
 	EXPECT_EQ(run({"help"}).out, help.out);
 	EXPECT_EQ(help.status, 0);
