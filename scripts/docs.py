@@ -6,7 +6,7 @@ Sphinx makes it, of the pages (Markdown, by MyST), of the manual pages (by mando
 of the headers and of the module. The side bar's shelves are those of Documentation/README.md. Nothing is loaded from another host.
 A warning of any of these tools, a comment that does not fit what it describes, a link that leads nowhere and a page on no shelf
 are failures.
-What the pages are made of (blocks, headings, links) is also what tests/host/docs_test.py and tests/guest/docs.sh look at.
+What the pages are made of (blocks, headings, links) is also what tests/host/docs/docs_test.py and tests/guest/docs/docs.sh look at.
 """
 from __future__ import annotations
 
