@@ -541,11 +541,13 @@ def make_module(kernel: Kernel) -> None:
 
 
 def make_test_modules(kernel: Kernel) -> None:
-    """tests/kmod for this kernel, in kmod/ beside peerdma.ko. A kernel puts objects beside sources: it gets a copy."""
+    """tests/kmod for this kernel, in kmod/ beside peerdma.ko. A kernel puts objects beside sources: it gets a copy.
+
+    Some modules need an option that a kernel lacks, so a stamp says that all were built that can be.
+    """
     source, work = ROOT / "tests/kmod", kernel.module.parent / "kmod"
-    newest = max(f.stat().st_mtime for f in source.iterdir())
-    built = [work / f"{path.stem}.ko" for path in source.glob("*.c")]
-    if all(path.exists() and path.stat().st_mtime >= newest for path in built):
+    newest, stamp = max(f.stat().st_mtime for f in source.iterdir()), work / "built"
+    if stamp.exists() and stamp.stat().st_mtime >= newest:
         return
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(source, work)
@@ -553,6 +555,7 @@ def make_test_modules(kernel: Kernel) -> None:
                          capture_output=True, text=True)
     if run.returncode or "warning:" in run.stderr:
         raise LabError(f"tests/kmod does not build against {kernel.name}:\n{run.stderr}")
+    stamp.touch()
 
 
 # --- QEMU -----------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ __u32 peerdma_check_export(__u64 off, __u64 len, __u64 buf_len, __u64 page_size)
 }
 
 /* Checks that hold for any file. */
-__u32 peerdma_check_io(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len)
+__u32 peerdma_check_io_range(__u64 file_off, __u64 buf_off, __u64 len, __u64 buf_len)
 {
 	if (len && (file_off > MAX_OFFSET || len > MAX_OFFSET - file_off))
 		return PEERDMA_REASON_OVERFLOW;
@@ -162,36 +162,4 @@ __u32 peerdma_check_align(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_al
 	if (buf_off % mem_align)
 		return PEERDMA_REASON_BUF_ALIGN;
 	return PEERDMA_REASON_NONE;
-}
-
-/* The length of the part of [file_off, file_off + len) before end. */
-__u64 peerdma_io_clip(__u64 file_off, __u64 len, __u64 end)
-{
-	if (file_off >= end)
-		return 0;
-	return len < end - file_off ? len : end - file_off;
-}
-
-/*
- * A device moves whole blocks of a file, to or from addresses that are multiples of mem_align. The
- * partial blocks at both ends must be bounced: a direct read would change bytes of the buffer
- * outside of the range, and a direct write bytes of the file. Both alignments are powers of two.
- */
-struct peerdma_plan peerdma_plan(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
-				 __u32 offset_align)
-{
-	__u64 begun = file_off & (offset_align - 1);
-	struct peerdma_plan plan = { 0 };
-
-	if (begun)
-		plan.head_len = len < offset_align - begun ? len : offset_align - begun;
-	len -= plan.head_len;
-	if (len >= offset_align && ((buf_off + plan.head_len) & (mem_align - 1))) {
-		plan.host_len = plan.head_len + len;
-		plan.head_len = 0;
-		return plan;
-	}
-	plan.tail_len = len & (offset_align - 1);
-	plan.direct_len = len - plan.tail_len;
-	return plan;
 }

@@ -169,12 +169,12 @@ static int bounce_by_host_pages(struct peerdma_request *io, u64 len,
 	return err ?: min_t(ssize_t, ret, 0);
 }
 
-int peerdma_bounce_read(struct peerdma_request *io, u64 len)
+int peerdma_bounce_read_host(struct peerdma_request *io, u64 len)
 {
 	return bounce_by_host_pages(io, len, bounce_read_host_step);
 }
 
-int peerdma_bounce_write(struct peerdma_request *io, u64 len)
+int peerdma_bounce_write_host(struct peerdma_request *io, u64 len)
 {
 	return bounce_by_host_pages(io, len, bounce_write_host_step);
 }
@@ -191,11 +191,11 @@ int peerdma_bounce_read_block(struct peerdma_request *io, u64 len)
 	if (ret)
 		return ret;
 	if (io->wait_outside)
-		return peerdma_bounce_read(io, len);
+		return peerdma_bounce_read_host(io, len);
 	/* Not zeroed: only bytes that the device has just written are copied out of it. */
 	mem = peerdma_mem_alloc_bounce(io->buffer->mem, PAGE_ALIGN(io->target.offset_align));
 	if (IS_ERR(mem))
-		return peerdma_bounce_read(io, len);
+		return peerdma_bounce_read_host(io, len);
 	ret = bounce_read_page(io, mem, len);
 	peerdma_mem_release(mem, io->buffer);
 	return ret < 0 ? ret : 0;

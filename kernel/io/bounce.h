@@ -12,8 +12,8 @@ struct peerdma_request;
 
 #define PEERDMA_BOUNCE_STEP SZ_64K /* bytes of host memory per step */
 
-int peerdma_bounce_read(struct peerdma_request *io, u64 len);
-int peerdma_bounce_write(struct peerdma_request *io, u64 len);
+int peerdma_bounce_read_host(struct peerdma_request *io, u64 len);
+int peerdma_bounce_write_host(struct peerdma_request *io, u64 len);
 int peerdma_bounce_read_block(struct peerdma_request *io, u64 len);
 
 #endif /* PEERDMA_BOUNCE_H */

@@ -28,6 +28,7 @@
 #include "compat/compat.h"
 #include "trace.h"
 #include "base/checks.h"
+#include "base/plan.h"
 #include "base/counters.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
@@ -59,8 +60,8 @@ static void io_account_task(const struct peerdma_io *req, bool write)
 }
 
 /* Runs one part of a plan, unless an earlier part was short. */
-static int io_piece(struct peerdma_request *io, u64 begin, u64 len,
-		    int (*move)(struct peerdma_request *io, u64 len))
+static int io_run_part(struct peerdma_request *io, u64 begin, u64 len,
+		       int (*move)(struct peerdma_request *io, u64 len))
 {
 	/* An earlier part was short: the file now ends there. */
 	if (!len || io->req->out_done != begin)
@@ -75,7 +76,9 @@ static int io_whole_blocks(struct peerdma_request *io, u64 len)
 
 static int io_through_cache(struct peerdma_request *io, u64 len)
 {
-	return io->wait_outside ? peerdma_bounce_write(io, len) : peerdma_steps(io, len, false);
+	if (io->wait_outside)
+		return peerdma_bounce_write_host(io, len);
+	return peerdma_steps(io, len, false);
 }
 
 static int io_partial_block(struct peerdma_request *io, u64 len)
@@ -86,7 +89,7 @@ static int io_partial_block(struct peerdma_request *io, u64 len)
 /* For a place in the buffer that no device can address. */
 static int io_through_host(struct peerdma_request *io, u64 len)
 {
-	return io->write ? io_through_cache(io, len) : peerdma_bounce_read(io, len);
+	return io->write ? io_through_cache(io, len) : peerdma_bounce_read_host(io, len);
 }
 
 /* The reason why some bytes are bounced, or none. */
@@ -108,12 +111,12 @@ static int io_run_plan(struct peerdma_request *io, u64 len)
 	req->out_reason = io_plan_reason(&plan);
 	if (plan.host_len)
 		return io_through_host(io, plan.host_len);
-	err = io_piece(io, 0, plan.head_len, io_partial_block);
+	err = io_run_part(io, 0, plan.head_len, io_partial_block);
 	if (!err)
-		err = io_piece(io, plan.head_len, plan.direct_len, io_whole_blocks);
+		err = io_run_part(io, plan.head_len, plan.direct_len, io_whole_blocks);
 	if (!err)
-		err = io_piece(io, plan.head_len + plan.direct_len, plan.tail_len,
-			       io_partial_block);
+		err = io_run_part(io, plan.head_len + plan.direct_len, plan.tail_len,
+				  io_partial_block);
 	return err;
 }
 
@@ -147,7 +150,7 @@ static int io_read(struct peerdma_request *io)
 	err = unlikely(!io->target.bdev) ? io_ask_size(io) : 0;
 	if (err)
 		return err;
-	len = peerdma_io_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
+	len = peerdma_plan_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
 	err = io_run_plan(io, len);
 	/* Short because of the file's size, not because the storage stopped halfway. */
 	if (req->out_done == len && len < req->len)
@@ -168,7 +171,7 @@ static int io_write(struct peerdma_request *io)
 	}
 	/* The filesystem would cut a write at this limit, perhaps inside a block. */
 	if (S_ISREG(file_inode(io->file)->i_mode))
-		len = peerdma_io_clip(req->file_off, len, rlimit(RLIMIT_FSIZE)) ?: len;
+		len = peerdma_plan_clip(req->file_off, len, rlimit(RLIMIT_FSIZE)) ?: len;
 	return io_run_plan(io, len);
 }
 

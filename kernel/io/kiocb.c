@@ -96,7 +96,7 @@ static ssize_t kiocb_read(struct peerdma_request *io, struct kiocb_wait *wait,
 	wait->kiocb.ki_complete = kiocb_wait_complete;
 	before = peerdma_submitted();
 	ret = vfs_iocb_iter_read(io->file, &wait->kiocb, iter);
-	io->stored = !peerdma_submitted_all(&before, io->file, len);
+	io->cpu_stored = !peerdma_submitted_all(&before, io->file, len);
 	if (ret != -EIOCBQUEUED)
 		return ret;
 	ret = kiocb_wait_done(wait);

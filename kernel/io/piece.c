@@ -82,8 +82,8 @@ static void piece_account(const struct peerdma_piece *piece, ssize_t res)
 }
 
 /* Accounts a command that is refused because of one piece, and puts its route. */
-void peerdma_piece_refuse(struct peerdma_command *command, struct peerdma_piece *piece,
-			  struct peerdma_io *io, int err)
+void peerdma_command_end_refused(struct peerdma_command *command, struct peerdma_piece *piece,
+				 struct peerdma_io *io, int err)
 {
 	struct peerdma_io_end seen;
 
@@ -156,8 +156,8 @@ static noinline void piece_trace_submit(struct peerdma_piece *piece)
 	trace_peerdma_submit(&seen);
 }
 
-/* Sets *stored if the CPU may have stored some of the bytes that are read. */
-static ssize_t piece_read(struct peerdma_piece *piece, struct iov_iter *iter, bool *stored)
+/* Sets *cpu_stored if the CPU may have stored some of the bytes that are read. */
+static ssize_t piece_read(struct peerdma_piece *piece, struct iov_iter *iter, bool *cpu_stored)
 {
 	struct file *file = piece->command->file;
 	const struct peerdma_submitted before = peerdma_submitted();
@@ -165,11 +165,11 @@ static ssize_t piece_read(struct peerdma_piece *piece, struct iov_iter *iter, bo
 
 	if (unlikely(!peerdma_submitted_all(&before, file, piece->len) ||
 		     !(piece->kiocb.ki_flags & IOCB_DIRECT)))
-		*stored = true;
+		*cpu_stored = true;
 	return res;
 }
 
-static ssize_t piece_send(struct peerdma_piece *piece, const struct kiocb *kiocb, bool *stored)
+static ssize_t piece_send(struct peerdma_piece *piece, const struct kiocb *kiocb, bool *cpu_stored)
 {
 	struct peerdma_command *command = piece->command;
 	struct iov_iter iter;
@@ -184,14 +184,14 @@ static ssize_t piece_send(struct peerdma_piece *piece, const struct kiocb *kiocb
 			 command->write ? ITER_SOURCE : ITER_DEST, piece->buf_off, piece->len);
 	if (command->write)
 		return vfs_iocb_iter_write(command->file, &piece->kiocb, &iter);
-	return piece_read(piece, &iter, stored);
+	return piece_read(piece, &iter, cpu_stored);
 }
 
 /* 0: all pieces are done. -EIOCBQUEUED: the completion owns the command. */
 int peerdma_piece_send_all(struct peerdma_command *command, bool polled)
 {
 	struct peerdma_piece *piece;
-	bool stored = false;
+	bool cpu_stored = false;
 	struct kiocb kiocb;
 	ssize_t res;
 
@@ -204,7 +204,7 @@ int peerdma_piece_send_all(struct peerdma_command *command, bool polled)
 	kiocb.ki_ioprio = peerdma_kiocb_ioprio(command->buffer->provider, kiocb.ki_ioprio);
 	atomic_set(&command->left, command->nr + 1);
 	for (piece = command->pieces; piece < command->pieces + command->nr; piece++) {
-		res = piece_nowait_result(command, piece_send(piece, &kiocb, &stored));
+		res = piece_nowait_result(command, piece_send(piece, &kiocb, &cpu_stored));
 		if (res == -EIOCBQUEUED)
 			continue;
 		WRITE_ONCE(piece->done, true);
@@ -218,7 +218,7 @@ int peerdma_piece_send_all(struct peerdma_command *command, bool polled)
 	 * All pieces are of one buffer, and the command cannot end before @left is decremented
 	 * below.
 	 */
-	if (unlikely(stored))
+	if (unlikely(cpu_stored))
 		peerdma_mem_read_back(command->buffer->mem, command->pieces[0].buf_off);
 	if (!atomic_dec_and_test(&command->left))
 		return -EIOCBQUEUED;

@@ -137,9 +137,10 @@ static int request_check_file(struct peerdma_request *io)
 static u32 request_check_numbers(const struct peerdma_request *io)
 {
 	const struct peerdma_io *req = io->req;
+	u64 buf_len = io->buffer->mem->len;
 	u32 reason;
 
-	reason = peerdma_check_io(req->file_off, req->buf_off, req->len, io->buffer->mem->len);
+	reason = peerdma_check_io_range(req->file_off, req->buf_off, req->len, buf_len);
 	if (reason || !(req->flags & PEERDMA_IO_NO_BOUNCE))
 		return reason;
 	if (io->write && (io->file->f_flags & O_APPEND))

@@ -29,7 +29,7 @@ struct task_struct;
  * @submitter: the task that a worker acts for; NULL: the current task
  * @write: direction
  * @nowait: return -EAGAIN instead of sleeping for a route
- * @stored: the CPU may have stored some of the bytes that the last kiocb read
+ * @cpu_stored: the CPU may have stored some of the bytes that the last kiocb read
  * @wait_outside: the module's parameter when the request began
  * @outside: no usage reference of the buffer is held: its memory may be gone
  * @referenced: a reference of the buffer's struct is held
@@ -44,7 +44,7 @@ struct peerdma_request {
 	struct task_struct *submitter;
 	bool write;
 	bool nowait;
-	bool stored;
+	bool cpu_stored;
 	bool wait_outside;
 	bool outside;
 	bool referenced;

@@ -40,9 +40,9 @@ static noinline bool step_is_uncached(const struct peerdma_request *io, loff_t p
  * The CPU may have stored bytes of a read: zeros of a hole, a copy from the page cache, or what a
  * network in software, or NFS for a short reply, copied.
  */
-static bool step_is_stored(const struct peerdma_request *io, bool direct)
+static bool step_cpu_stored(const struct peerdma_request *io, bool direct)
 {
-	return unlikely(io->stored || !direct || !io->target.bdev || io->route->software);
+	return unlikely(io->cpu_stored || !direct || !io->target.bdev || io->route->software);
 }
 
 /* Moves @len bytes by one kiocb between the file and the buffer. Returns the bytes moved. */
@@ -65,7 +65,7 @@ ssize_t peerdma_step(struct peerdma_request *io, u64 len, bool direct)
 	ret = peerdma_kiocb_submit(io, &iter, req->file_off + req->out_done, &direct);
 	if (ret <= 0)
 		return ret;
-	if (!io->write && step_is_stored(io, direct))
+	if (!io->write && step_cpu_stored(io, direct))
 		peerdma_mem_read_back(io->buffer->mem, req->buf_off + req->out_done);
 	peerdma_request_add(io, ret, direct, &req->out_direct);
 	return ret;
@@ -99,7 +99,7 @@ static ssize_t step_or_host(struct peerdma_request *io, u64 len)
 		return ret;
 	if (req->flags & PEERDMA_IO_NO_BOUNCE)
 		return peerdma_request_refuse(io, PEERDMA_REASON_FILE_WAIT);
-	err = io->write ? peerdma_bounce_write(io, len) : peerdma_bounce_read(io, len);
+	err = io->write ? peerdma_bounce_write_host(io, len) : peerdma_bounce_read_host(io, len);
 	if (!err && req->out_done > before)
 		req->out_reason = PEERDMA_REASON_FILE_WAIT;
 	return err ?: req->out_done - before;

@@ -35,6 +35,7 @@
 #include "compat/compat.h"
 #include "compat/uring.h"
 #include "base/checks.h"
+#include "base/plan.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
 #include "memory/ctx.h"
@@ -54,8 +55,8 @@ static u32 uring_piece_reason(const struct peerdma_command *command,
 			      const struct peerdma_piece *piece,
 			      const struct peerdma_target *target)
 {
-	u32 reason = peerdma_check_io(piece->file_off, piece->buf_off, piece->len,
-				      command->buffer->mem->len);
+	u32 reason = peerdma_check_io_range(piece->file_off, piece->buf_off, piece->len,
+					    command->buffer->mem->len);
 
 	if (!reason && command->flags & PEERDMA_IO_NO_BOUNCE)
 		reason = peerdma_check_align(piece->file_off, piece->buf_off, piece->len,
@@ -79,7 +80,7 @@ static int uring_check(struct peerdma_command *command, bool nowait, struct peer
 		return err;
 	command->bdev = target->bdev;
 	if (err) {
-		peerdma_piece_refuse(command, piece, &io, err);
+		peerdma_command_end_refused(command, piece, &io, err);
 		return err;
 	}
 	command->route = route;
@@ -90,7 +91,7 @@ static int uring_check(struct peerdma_command *command, bool nowait, struct peer
 		io = peerdma_piece_io(piece);
 		io.out_reason = reason;
 		err = peerdma_reason_errno(reason);
-		peerdma_piece_refuse(command, piece, &io, err);
+		peerdma_command_end_refused(command, piece, &io, err);
 		return err;
 	}
 	return 0;
@@ -114,7 +115,7 @@ static bool uring_is_nowait(const struct peerdma_command *command,
 		 * Beyond the end of the file a write waits for the filesystem, and a read must be
 		 * clipped.
 		 */
-		if (peerdma_io_clip(piece->file_off, piece->len, end) < piece->len)
+		if (peerdma_plan_clip(piece->file_off, piece->len, end) < piece->len)
 			return false;
 		/* The filesystem would cut the write there, perhaps inside a block. */
 		if (command->write && piece->file_off + piece->len > limit)

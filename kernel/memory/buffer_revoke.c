@@ -133,7 +133,7 @@ void peerdma_buffer_publish(struct peerdma_ctx *ctx, u32 id, int err)
 }
 
 /* A buffer with a killed usage reference, referenced; or NULL. */
-static struct peerdma_buffer *buffer_first_closed(struct peerdma_provider *provider)
+static struct peerdma_buffer *buffer_first_killed(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer, *found = NULL;
 
@@ -168,7 +168,7 @@ void peerdma_buffers_revoke(struct peerdma_provider *provider)
 {
 	struct peerdma_buffer *buffer;
 
-	while ((buffer = buffer_first_closed(provider))) {
+	while ((buffer = buffer_first_killed(provider))) {
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}

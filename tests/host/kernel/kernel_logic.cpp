@@ -8,6 +8,7 @@
 
 extern "C" {
 #include "base/checks.h"
+#include "base/plan.h"
 #include "face/op.h"
 
 // What the table points at; never called here.
@@ -54,9 +55,9 @@ TEST(Range, NeverWraps)
 	EXPECT_EQ(peerdma_check_range(1, top, top), PEERDMA_REASON_OVERFLOW);
 	EXPECT_EQ(peerdma_check_range(max_off, 1, top), PEERDMA_REASON_OVERFLOW);
 	EXPECT_EQ(peerdma_check_range(max_off - 1, 1, top), PEERDMA_REASON_NONE);
-	EXPECT_EQ(peerdma_check_io(max_off, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
-	EXPECT_EQ(peerdma_check_io(top - 4095, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
-	EXPECT_EQ(peerdma_check_io(top, 0, 0, 4096), PEERDMA_REASON_LEN_ZERO);
+	EXPECT_EQ(peerdma_check_io_range(max_off, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_io_range(top - 4095, 0, 4096, 4096), PEERDMA_REASON_OVERFLOW);
+	EXPECT_EQ(peerdma_check_io_range(top, 0, 0, 4096), PEERDMA_REASON_LEN_ZERO);
 }
 
 TEST(Export, WholePagesInsideTheBuffer)
@@ -173,12 +174,12 @@ TEST(Plan, AtTheEndsOfTheNumbers)
 
 TEST(Clip, WhatIsBeforeTheEnd)
 {
-	EXPECT_EQ(peerdma_io_clip(0, 10, 20), 10u);
-	EXPECT_EQ(peerdma_io_clip(15, 10, 20), 5u);
-	EXPECT_EQ(peerdma_io_clip(20, 10, 20), 0u);
-	EXPECT_EQ(peerdma_io_clip(21, 10, 20), 0u);
-	EXPECT_EQ(peerdma_io_clip(0, 10, 0), 0u);
-	EXPECT_EQ(peerdma_io_clip(max_off - 5, 5, ~0ull), 5u);
+	EXPECT_EQ(peerdma_plan_clip(0, 10, 20), 10u);
+	EXPECT_EQ(peerdma_plan_clip(15, 10, 20), 5u);
+	EXPECT_EQ(peerdma_plan_clip(20, 10, 20), 0u);
+	EXPECT_EQ(peerdma_plan_clip(21, 10, 20), 0u);
+	EXPECT_EQ(peerdma_plan_clip(0, 10, 0), 0u);
+	EXPECT_EQ(peerdma_plan_clip(max_off - 5, 5, ~0ull), 5u);
 }
 
 TEST(Reasons, HaveTheErrnoOfTheDocumentation)

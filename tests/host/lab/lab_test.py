@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Callable, Iterator
+from unittest import mock
 
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[3] / "qemu"), str(HERE.parents[2]), str(HERE.parents[1])]
@@ -111,6 +114,27 @@ def skips() -> None:
     assert "all-skipped" in kinds(with_test("1..0 # SKIP nothing here"))
     assert "all-skipped" in kinds(with_test("1..1", "ok 1 - a # SKIP no"))
     assert judge(with_test("1..2", "ok 1 - a # SKIP no", "ok 2 - b")).ok
+
+
+def a_module_that_a_kernel_lacks_is_no_reason_to_build_again() -> None:
+    with tempfile.TemporaryDirectory(dir=lab.BUILD) as folder:
+        kernel = lab.Kernel("7.2", "plain", Path(folder) / "home")
+        builds = 0
+
+        def build(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+            nonlocal builds
+            builds += 1
+            work = Path(next(word for word in words if word.startswith("M=")).removeprefix("M="))
+            (work / "splat.ko").touch()  # the others need an option that this kernel was built without
+            return subprocess.CompletedProcess(words, 0, "", "")
+
+        with mock.patch.object(lab.Kernel, "module", Path(folder) / "peerdma.ko"), mock.patch.object(lab.subprocess, "run", build):
+            lab.make_test_modules(kernel)
+            lab.make_test_modules(kernel)
+            assert builds == 1, builds
+            os.utime(Path(folder) / "kmod/built", (0, 0))  # the sources are newer
+            lab.make_test_modules(kernel)
+            assert builds == 2, builds
 
 
 def test_ends() -> None:
@@ -279,7 +303,7 @@ TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, variants, archive, topologies, a_guest_test_is_found_by_its_name,
-    each_guest_test_is_in_a_folder_and_has_a_name_of_its_own]
+    each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again]
 
 
 if __name__ == "__main__":

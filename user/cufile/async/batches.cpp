@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <new>
 
-#include "cufile/path/bounce_pipeline.hpp"
 #include "cufile/path/probes.hpp"
+#include "cufile/path/read_pipeline.hpp"
 #include "cufile/platform/errors.hpp"
 
 namespace cufile
@@ -43,7 +43,7 @@ private:
 		stats_.batch_completed(n >= 0, request(index).path == TransferPath::direct, ns);
 		// The job may hold the last reference.
 		const std::shared_ptr<Batch> batch = batch_;
-		batch->finish(event_of(cookies[index], n));
+		batch->finish_one(event_of(cookies[index], n));
 	}
 
 	System &system_;
@@ -66,7 +66,7 @@ void cancel_pending(Batch &batch)
 	for (const auto &[job, from] : batch.cancel()) {
 		const auto &cookies = static_cast<BatchJob &>(*job).cookies;
 		for (size_t i = from; i < cookies.size(); i++)
-			batch.finish({cookies[i], CUFILE_CANCELED, 0});
+			batch.finish_one({cookies[i], CUFILE_CANCELED, 0});
 	}
 }
 
@@ -131,8 +131,8 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		jobs.back()->by_uring = by_uring;
 		jobs.back()->started_ns = start;
 		if (context)
-			jobs.back()->set_pipeline(std::make_shared<BouncePipeline>(
-				*jobs.back(), deps_, engine.bounce_buffers, context, BouncePipeline::Mode::batch,
+			jobs.back()->set_pipeline(std::make_shared<ReadPipeline>(
+				*jobs.back(), deps_, engine.bounce_buffers, context, ReadPipeline::Mode::batch,
 				by_uring, NtReader::Share::all));
 		return *jobs.back();
 	};
@@ -179,7 +179,7 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		for (size_t i = 0; i < job->nr_requests(); i++)
 			probe_begin(job->request(i));
 	for (const CUfileIOEvents_t &event : at_once)
-		batch->finish(event);
+		batch->finish_one(event);
 	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
 	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =

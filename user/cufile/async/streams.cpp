@@ -244,7 +244,7 @@ void Streams::StreamIo::start(Engine &engine)
 	if (!is_all_there())
 		return finish_with(copy_failed);
 	if (request.path == TransferPath::direct) {
-		rc = streams.router_.transfer_unbounced(engine, request, host_fallback);
+		rc = streams.router_.transfer_or_fall_back(engine, request, host_fallback);
 		if (rc != -ENODEV || !host_fallback.reason)
 			return finish_with(rc);
 		// The kernel has released the memory, but the stream still reaches it.

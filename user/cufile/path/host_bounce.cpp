@@ -5,7 +5,7 @@
 #include <string>
 #include <system_error>
 
-#include "cufile/path/bounce_pipeline.hpp"
+#include "cufile/path/read_pipeline.hpp"
 #include "cufile/platform/cuda_context.hpp"
 #include "cufile/platform/errors.hpp"
 
@@ -177,12 +177,12 @@ int64_t HostBounce::run_as_job(Engine &engine, const Request &request, const Pla
 	auto job = std::make_shared<Job>();
 	job->add(request, piece_for(request));
 	if (!request.write)
-		job->set_pipeline(std::make_shared<BouncePipeline>(*job, engine.deps, engine.bounce_buffers,
-								   request.memory.context,
-								   plan.threads > 1 ? BouncePipeline::Mode::helped :
-								   plan.crowded     ? BouncePipeline::Mode::crowded :
-										      BouncePipeline::Mode::alone,
-								   plan.by_uring, plan.share));
+		job->set_pipeline(std::make_shared<ReadPipeline>(*job, engine.deps, engine.bounce_buffers,
+								 request.memory.context,
+								 plan.threads > 1 ? ReadPipeline::Mode::helped :
+								 plan.crowded     ? ReadPipeline::Mode::crowded :
+										    ReadPipeline::Mode::alone,
+								 plan.by_uring, plan.share));
 	const auto bounce = [&engine, job] {
 		engine.bind_worker(job->request(0));
 		process_pieces(*job, engine.deps, engine.bounce_buffers, [](Job::Piece &) {});

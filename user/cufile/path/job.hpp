@@ -15,7 +15,7 @@
 namespace cufile
 {
 
-class BouncePipeline;
+class ReadPipeline;
 
 class Job
 {
@@ -46,8 +46,8 @@ public:
 	Piece &piece(size_t index) { return pieces_[index]; }
 	// One past the last piece that is not canceled.
 	size_t end();
-	void set_pipeline(std::shared_ptr<BouncePipeline> pipeline) { pipeline_ = std::move(pipeline); }
-	BouncePipeline *pipeline() { return pipeline_.get(); }
+	void set_pipeline(std::shared_ptr<ReadPipeline> pipeline) { pipeline_ = std::move(pipeline); }
+	ReadPipeline *pipeline() { return pipeline_.get(); }
 	uint64_t started_ns = 0; // for statistics
 
 	// nullptr if all pieces have been taken.
@@ -78,7 +78,7 @@ private:
 	std::mutex lock_;           // protects next_, end_ and each left
 	size_t next_ = 0, end_ = 0;
 	std::atomic<int> left_{0}; // pieces
-	std::shared_ptr<BouncePipeline> pipeline_;
+	std::shared_ptr<ReadPipeline> pipeline_;
 };
 
 } // namespace cufile

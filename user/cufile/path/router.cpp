@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include "cufile/path/bounce_pipeline.hpp"
 #include "cufile/path/direct_file.hpp"
 #include "cufile/path/probes.hpp"
+#include "cufile/path/read_pipeline.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/errors.hpp"
 #include "cufile/platform/pci_topology.hpp"
@@ -342,7 +342,7 @@ int Router::open_direct_file(FileHandle &handle, const BufferLocation &location,
 	return 0;
 }
 
-int64_t Router::transfer_unbounced(Engine &engine, const Request &request, HostFallback &host_fallback)
+int64_t Router::transfer_or_fall_back(Engine &engine, const Request &request, HostFallback &host_fallback)
 {
 	host_fallback = {};
 	if (request.path == TransferPath::direct || request.path == TransferPath::peer_gpu) {
@@ -392,7 +392,7 @@ void Router::run_pieces(Engine &engine, Job &job)
 		part.location.offset += piece.offset - request.offset;
 		part.size = piece.size;
 		part.offset = piece.offset;
-		job.finish(piece, transfer_unbounced(engine, part, piece.host_fallback));
+		job.finish(piece, transfer_or_fall_back(engine, part, piece.host_fallback));
 	});
 }
 
@@ -412,7 +412,7 @@ int64_t Router::run(Engine &engine, Request &request)
 	HostFallback fallback;
 	probe_begin(request);
 	const int64_t n = request.path == TransferPath::bounce ? host_bounce_.run(engine, request) :
-								 transfer_unbounced(engine, request, fallback);
+								 transfer_or_fall_back(engine, request, fallback);
 	accounting_.complete(request, n, fallback, timed ? deps_.system.now_ns() - start : 0);
 	return n;
 }

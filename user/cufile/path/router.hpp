@@ -39,7 +39,7 @@ public:
 	int64_t run(Engine &engine, Request &request);
 	// Runs a request of any path but bounce, without completing it. fallback: the part of a direct request that
 	// went through the host.
-	int64_t transfer_unbounced(Engine &engine, const Request &request, HostFallback &fallback);
+	int64_t transfer_or_fall_back(Engine &engine, const Request &request, HostFallback &fallback);
 	// Takes and runs pieces of a job until none is left. Several threads may run one job.
 	void run_pieces(Engine &engine, Job &job);
 	// One thread's part in a job.

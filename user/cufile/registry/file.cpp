@@ -100,8 +100,8 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	if (flags & (O_APPEND | O_PATH))
 		return CU_FILE_INVALID_FILE_OPEN_FLAG;
 	auto file = std::make_shared<SystemFile>(system, flags);
-	file->past_ = flags & O_DIRECT;
-	Descriptor &main = file->past_ ? file->direct_ : file->cached_;
+	file->bypass_cache_ = flags & O_DIRECT;
+	Descriptor &main = file->bypass_cache_ ? file->direct_ : file->cached_;
 	int rc = file->reopen(fd, flags & O_DIRECT, main);
 	if (rc < 0 && !is_shortage(rc)) { // no /proc, or no permission
 		rc = main.fd = system.dup(fd);
@@ -115,13 +115,13 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 	if (main.device != st.st_dev || main.inode != st.st_ino)
 		return CU_FILE_INVALID_VALUE;
 	// Open all descriptors now: an I/O that met a shortage of them midway could not report its progress.
-	if (file->past_)
+	if (file->bypass_cache_)
 		rc = file->reopen(main.fd, 0, file->cached_);
 	else if (!file->shared_ && (odirect || file->is_large(st)))
 		rc = file->reopen(main.fd, O_DIRECT, file->direct_);
 	if (is_shortage(rc))
 		return CU_FILE_GETNEWFD_FAILED;
-	file->past_ = file->direct_ && (odirect || flags & O_DIRECT);
+	file->bypass_cache_ = file->direct_ && (odirect || flags & O_DIRECT);
 	if (file->direct_)
 		system.direct_limits(file->direct_.fd, file->limits_);
 	out = std::move(file);
@@ -165,10 +165,10 @@ bool SystemFile::says_what_is_cached() const
 	       system_.pages_cached(cached_.fd, 0, 1) > 0;
 }
 
-bool SystemFile::is_past(uint64_t offset, uint64_t size) const
+bool SystemFile::bypasses_cache(uint64_t offset, uint64_t size) const
 {
-	if (past_ || !direct_ || direct_refused_.load(std::memory_order_relaxed))
-		return past_;
+	if (bypass_cache_ || !direct_ || direct_refused_.load(std::memory_order_relaxed))
+		return bypass_cache_;
 	// The beginning stands for the whole range.
 	constexpr uint64_t most = 1024 * 1024;
 	return size >= long_read && system_.pages_cached(cached_.fd, offset, std::min(size, most)) == 0;
@@ -244,7 +244,7 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 		if (n == -EINTR)
 			continue;
 		// The program did not ask for direct I/O: fall back to the page cache.
-		if (n < 0 && straight && !past_) {
+		if (n < 0 && straight && !bypass_cache_) {
 			if (n == -EINVAL || n == -EOPNOTSUPP)
 				direct_refused_.store(true, std::memory_order_relaxed);
 			past = false;
@@ -272,7 +272,7 @@ int64_t SystemFile::read_by(bool past, void *to, uint64_t size, uint64_t offset)
 
 int64_t SystemFile::read(void *to, uint64_t size, uint64_t offset)
 {
-	return read_by(is_past(offset, size), to, size, offset);
+	return read_by(bypasses_cache(offset, size), to, size, offset);
 }
 
 int64_t SystemFile::read_cached(void *to, uint64_t size, uint64_t offset) { return read_by(false, to, size, offset); }
@@ -281,7 +281,7 @@ File::UringTarget SystemFile::uring_target(uint64_t offset, uint64_t size) const
 {
 	if (no_uring_.load(std::memory_order_relaxed) || !limits_.memory || !limits_.offset)
 		return {};
-	if (!is_past(offset, size))
+	if (!bypasses_cache(offset, size))
 		return {.cached = true};
 	if (!direct_.is_there(system_))
 		return {}; // read() reports it
@@ -308,7 +308,7 @@ int64_t SystemFile::resume_read(void *to, uint64_t size, uint64_t offset, int64_
 int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 {
 	return move<true>(
-		past_, static_cast<const char *>(from), size, offset,
+		bypass_cache_, static_cast<const char *>(from), size, offset,
 		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); },
 		[&](const char *at, uint64_t part, uint64_t to) { return write_blocks(at, part, to); });
 }

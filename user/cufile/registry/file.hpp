@@ -82,26 +82,26 @@ public:
 	int64_t check_write(uint64_t offset, uint64_t size) const override;
 	bool is_valid() const override { return main().is_there(system_); }
 	int fd() const override { return main().fd; }
-	bool parallel_writes() const override { return past_; }
+	bool parallel_writes() const override { return bypass_cache_; }
 	bool copied() const override { return !direct_; }
 	UringTarget uring_target(uint64_t offset, uint64_t size) const override;
 	int64_t read_cached(void *to, uint64_t size, uint64_t offset) override;
 	// The page cache cannot hold it.
-	bool large() const { return !past_ && direct_; }
+	bool large() const { return !bypass_cache_ && direct_; }
 	// I/O bypasses the page cache where possible.
-	bool past() const { return past_; }
+	bool bypass_cache() const { return bypass_cache_; }
 	dev_t device() const { return main().device; }
 	ino_t inode() const { return main().inode; }
 	int64_t resume_read(void *to, uint64_t size, uint64_t offset, int64_t came) override;
 
 private:
-	const Descriptor &main() const { return past_ ? direct_ : cached_; }
+	const Descriptor &main() const { return bypass_cache_ ? direct_ : cached_; }
 	// Opens the same file with these additional flags. 0 or -errno.
 	int reopen(int fd, int more, Descriptor &out);
 	bool is_large(const struct stat &st) const;
 	bool says_what_is_cached() const;
 	// True if a read is to bypass the page cache.
-	bool is_past(uint64_t offset, uint64_t size) const;
+	bool bypasses_cache(uint64_t offset, uint64_t size) const;
 	// The bytes of it that can bypass the page cache.
 	uint64_t aligned(const void *memory, uint64_t size, uint64_t offset) const;
 	uint64_t block() const { return limits_.offset ? limits_.offset : 4096; }
@@ -117,7 +117,7 @@ private:
 	// Immutable after open().
 	bool shared_ = false;        // main() shares the program's description
 	Descriptor direct_, cached_; // past and through the page cache; one may be missing
-	bool past_ = false;          // bypass the page cache where possible
+	bool bypass_cache_ = false;  // bypass the page cache where possible
 	DirectLimits limits_;
 	std::atomic<bool> no_uring_{false};       // io_uring has failed where read() works
 	std::atomic<bool> direct_refused_{false}; // large(), but direct I/O fails

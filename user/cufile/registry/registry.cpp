@@ -54,7 +54,7 @@ CUfileError_t Registry::register_file(const Config &config, CUfileHandle_t *fh, 
 							  config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE), file);
 		if (rc)
 			return error(rc);
-		if (config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE) && !file->past())
+		if (config.flag(CUFILE_PARAM_FORCE_ODIRECT_MODE) && !file->bypass_cache())
 			log_.say(Log::Level::warn, "force_odirect_mode: file descriptor " +
 							   std::to_string(descr->handle.fd) +
 							   " cannot be opened with O_DIRECT; using the page cache");

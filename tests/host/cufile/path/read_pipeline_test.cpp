@@ -72,15 +72,15 @@ constexpr Shape shapes[] = {
 	{5 * mib, room - 1, 0},
 };
 
-class CufileBouncePipeline : public World, public ::testing::TestWithParam<std::tuple<Shape, int, size_t, bool>>
+class CufileReadPipeline : public World, public ::testing::TestWithParam<std::tuple<Shape, int, size_t, bool>>
 {
 };
-INSTANTIATE_TEST_SUITE_P(Each, CufileBouncePipeline,
+INSTANTIATE_TEST_SUITE_P(Each, CufileReadPipeline,
 			 ::testing::Combine(::testing::ValuesIn(shapes), ::testing::Values(O_RDWR, O_RDWR | O_DIRECT),
 					    ::testing::Values(0, 4), ::testing::Bool()),
 			 [](const auto &one) { return "Row" + std::to_string(one.index); });
 
-TEST_P(CufileBouncePipeline, BringsAll)
+TEST_P(CufileReadPipeline, BringsAll)
 {
 	const auto &[shape, flags, threads, little] = GetParam();
 	configure(threads, little);
@@ -94,7 +94,7 @@ TEST_P(CufileBouncePipeline, BringsAll)
 }
 
 // Of a batch that is not cut where its requests are: the same, by whoever is there.
-TEST_P(CufileBouncePipeline, BringsAllInABatch)
+TEST_P(CufileReadPipeline, BringsAllInABatch)
 {
 	const auto &[shape, flags, threads, little] = GetParam();
 	configure(threads, little);
@@ -116,12 +116,12 @@ TEST_P(CufileBouncePipeline, BringsAllInABatch)
 }
 
 // A piece that fails: its error is told, whatever came before it.
-class CufileBouncePipelineError : public World, public ::testing::TestWithParam<size_t>
+class CufileReadPipelineError : public World, public ::testing::TestWithParam<size_t>
 {
 };
-INSTANTIATE_TEST_SUITE_P(AtPiece, CufileBouncePipelineError, ::testing::Range(size_t{0}, size_t{9}));
+INSTANTIATE_TEST_SUITE_P(AtPiece, CufileReadPipelineError, ::testing::Range(size_t{0}, size_t{9}));
 
-TEST_P(CufileBouncePipelineError, IsTold)
+TEST_P(CufileReadPipelineError, IsTold)
 {
 	const size_t piece = GetParam(), size = 4 * mib; // eight of 512 KiB, by one thread
 	configure(0, false);

@@ -23,7 +23,7 @@
 namespace cufile
 {
 
-class BouncePipeline
+class ReadPipeline
 {
 public:
 	// batch: the last thread to leave ends the pipeline. Otherwise the thread that created it calls wait(). alone:
@@ -32,14 +32,14 @@ public:
 
 	// The job must be complete before a thread calls process_pieces(). by_uring: the first thread works alone, with
 	// as many reads in flight as the ring holds. share: for reads without io_uring.
-	BouncePipeline(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Context context, Mode use,
-		       bool by_uring, NtReader::Share share)
+	ReadPipeline(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Context context, Mode use,
+		     bool by_uring, NtReader::Share share)
 		: job_(job), deps_(deps), pool_(bounce_buffers), context_(context), mode_(use), by_uring_(by_uring),
 		  share_(share)
 	{
 	}
-	BouncePipeline(const BouncePipeline &) = delete;
-	BouncePipeline &operator=(const BouncePipeline &) = delete;
+	ReadPipeline(const ReadPipeline &) = delete;
+	ReadPipeline &operator=(const ReadPipeline &) = delete;
 
 	// Reads pieces until none is left. Any number of threads may call it; with io_uring all but the first return at
 	// once.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cufile/path/bounce_pipeline.hpp"
+#include "cufile/path/read_pipeline.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +13,7 @@
 namespace cufile
 {
 
-int64_t BouncePipeline::prepare()
+int64_t ReadPipeline::prepare()
 {
 	const std::lock_guard guard(lock_);
 	if (prepared_)
@@ -27,7 +27,7 @@ int64_t BouncePipeline::prepare()
 	return error_;
 }
 
-int64_t BouncePipeline::acquire_buffer()
+int64_t ReadPipeline::acquire_buffer()
 {
 	uint64_t bytes = 0;
 	for (size_t i = 0; i < job_.nr_pieces(); i++)
@@ -59,7 +59,7 @@ int64_t BouncePipeline::acquire_buffer()
 
 // Pieces that are adjacent in the file are adjacent in the slab, at the same offset within a file block. So reads past
 // the page cache are aligned in both.
-void BouncePipeline::pack()
+void ReadPipeline::pack()
 {
 	slab_bytes_ = std::min(slab_bytes_ + slab_slack, buffer_->bytes() / nr_slabs_ / 4096 * 4096);
 	std::vector<size_t> ends;
@@ -84,19 +84,19 @@ void BouncePipeline::pack()
 	}
 }
 
-char *BouncePipeline::slab_address(const Job::Piece &piece) const
+char *ReadPipeline::slab_address(const Job::Piece &piece) const
 {
 	return buffer_->memory() + piece.slab % nr_slabs_ * slab_bytes_ + piece.at;
 }
 
-File::UringTarget BouncePipeline::uring_target(const Job::Piece &piece) const
+File::UringTarget ReadPipeline::uring_target(const Job::Piece &piece) const
 {
 	const Request &request = job_.request(piece);
 	return piece.offset == request.offset ? request.uring_target :
 						request.file->uring_target(piece.offset, piece.size);
 }
 
-void BouncePipeline::process_pieces()
+void ReadPipeline::process_pieces()
 {
 	if (by_uring_ && claimed_.exchange(true))
 		return;
@@ -120,14 +120,14 @@ void BouncePipeline::process_pieces()
 		end();
 }
 
-void BouncePipeline::read_piece(Job::Piece &piece, unsigned number)
+void ReadPipeline::read_piece(Job::Piece &piece, unsigned number)
 {
 	if (piece.slab >= nr_slabs_)
 		wait_for_slab(slabs_[piece.slab - nr_slabs_], static_cast<unsigned>(piece.slab % nr_slabs_));
 	read(piece, number);
 }
 
-void BouncePipeline::read(Job::Piece &piece, unsigned number)
+void ReadPipeline::read(Job::Piece &piece, unsigned number)
 {
 	const Request &request = job_.request(piece);
 	// The kernel was asked about the beginning of the request.
@@ -141,7 +141,7 @@ void BouncePipeline::read(Job::Piece &piece, unsigned number)
 					 file.read(to, piece.size, piece.offset));
 }
 
-void BouncePipeline::complete_read(Job::Piece &piece, int64_t result)
+void ReadPipeline::complete_read(Job::Piece &piece, int64_t result)
 {
 	Slab &slab = slabs_[piece.slab];
 	piece.result = result;
@@ -149,7 +149,7 @@ void BouncePipeline::complete_read(Job::Piece &piece, int64_t result)
 		copy_slab(slab);
 }
 
-void BouncePipeline::submit_read(Job::Piece &piece)
+void ReadPipeline::submit_read(Job::Piece &piece)
 {
 	if (piece.slab >= nr_slabs_) {
 		Slab &before = slabs_[piece.slab - nr_slabs_];
@@ -174,7 +174,7 @@ void BouncePipeline::submit_read(Job::Piece &piece)
 }
 
 // False if the piece is not for the ring.
-bool BouncePipeline::queue_read(Job::Piece &piece)
+bool ReadPipeline::queue_read(Job::Piece &piece)
 {
 	if (!ring_)
 		return false;
@@ -197,7 +197,7 @@ bool BouncePipeline::queue_read(Job::Piece &piece)
 }
 
 // Submits queued reads and takes completions. wait: there is nothing else to do.
-void BouncePipeline::reap(bool wait)
+void ReadPipeline::reap(bool wait)
 {
 	Ring::Completion completions[64];
 	const size_t n = in_flight_ ? ring_->reap(completions, std::size(completions), wait && !deferred_) : 0;
@@ -211,7 +211,7 @@ void BouncePipeline::reap(bool wait)
 		read(*std::exchange(deferred_, nullptr), 0);
 }
 
-void BouncePipeline::drain()
+void ReadPipeline::drain()
 {
 	while (in_flight_ || deferred_)
 		reap(true);
@@ -219,7 +219,7 @@ void BouncePipeline::drain()
 		ring_->register_file(-1);
 }
 
-void BouncePipeline::wait_for_slab(Slab &slab, unsigned index)
+void ReadPipeline::wait_for_slab(Slab &slab, unsigned index)
 {
 	slab.state.wait(reading);
 	if (slab.state == ended)
@@ -233,7 +233,7 @@ void BouncePipeline::wait_for_slab(Slab &slab, unsigned index)
 }
 
 // Called by the thread that read the last piece.
-void BouncePipeline::copy_slab(Slab &slab)
+void ReadPipeline::copy_slab(Slab &slab)
 {
 	ScopedCudaContext scope(deps_.cuda);
 	int rc = broken_ ? CUDA_ERROR_UNKNOWN : scope.enter(context_);
@@ -253,7 +253,7 @@ void BouncePipeline::copy_slab(Slab &slab)
 }
 
 // Copies that are adjacent at both ends are merged.
-int BouncePipeline::submit_copies(const Slab &slab)
+int ReadPipeline::submit_copies(const Slab &slab)
 {
 	Copy copies[64];
 	size_t n = 0;
@@ -284,7 +284,7 @@ int BouncePipeline::submit_copies(const Slab &slab)
 	return rc || !n ? rc : deps_.cuda.copy_to_device(copies, n, buffer_->stream());
 }
 
-void BouncePipeline::complete_slab(Slab &slab, int64_t error)
+void ReadPipeline::complete_slab(Slab &slab, int64_t error)
 {
 	// Several threads may have waited for it.
 	if (slab.state.exchange(ended) == ended)
@@ -301,7 +301,7 @@ void BouncePipeline::complete_slab(Slab &slab, int64_t error)
 	}
 }
 
-void BouncePipeline::wait()
+void ReadPipeline::wait()
 {
 	for (Slab &slab : slabs_)
 		slab.state.wait(reading);
@@ -309,7 +309,7 @@ void BouncePipeline::wait()
 }
 
 // Called when no thread reads any more.
-void BouncePipeline::end()
+void ReadPipeline::end()
 {
 	if (ended_.exchange(true) || !buffer_)
 		return;

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How a request is cut into whole blocks, which go directly, and partial blocks at its ends, which
+ * are bounced. No kernel object is touched here: the same source is compiled and tested on the host.
+ */
+#ifndef PEERDMA_PLAN_H
+#define PEERDMA_PLAN_H
+
+#include <linux/types.h>
+
+/**
+ * struct peerdma_plan - how a transfer of the file's bytes [off, off + len) is divided, in this
+ *	order
+ * @head_len: bytes of a block that the transfer begins inside of
+ * @direct_len: whole blocks, which are moved directly
+ * @tail_len: bytes of a block that the transfer or the file ends inside of
+ * @host_len: instead of all these: bytes whose place in the buffer no device can address
+ */
+struct peerdma_plan {
+	__u64 head_len;
+	__u64 direct_len;
+	__u64 tail_len;
+	__u64 host_len;
+};
+
+__u64 peerdma_plan_clip(__u64 file_off, __u64 len, __u64 end);
+struct peerdma_plan peerdma_plan(__u64 file_off, __u64 buf_off, __u64 len, __u32 mem_align,
+				 __u32 offset_align);
+
+#endif /* PEERDMA_PLAN_H */
