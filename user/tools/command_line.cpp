@@ -126,7 +126,7 @@ int run(int argc, char **argv)
 		->expected(0, 2);
 	sub->add_option("--root", check_options.root,
 			"Look at a record of another machine: a folder with its proc, sys, dev");
-	sub->add_flag("--verbose", check_options.verbose, "Say of what is good, too, why it matters");
+	sub->add_flag("--verbose", check_options.verbose, "Print each item, why it matters, each change and how to undo it");
 
 	add("providers", "List the devices whose memory is published", [] { return providers(); });
 

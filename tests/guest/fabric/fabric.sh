@@ -78,7 +78,7 @@ same "once, as long as it is set" 1 "$(warned)"
 same "explain: soft-RoCE with the parameter" "NONE - software" "$(says "$disk")"
 check "explain: and that the CPU copies" grep -q '^bounced *RDMA_SOFTWARE: ' <(peerdma explain "$disk")
 same "a read that nothing may bounce" "$EXDEV $RDMA_SOFTWARE 0" "$(NO_BOUNCE=1 pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
-peerdma check >/tmp/check
+peerdma check --verbose >/tmp/check
 check "peerdma check: it is software" grep -q "${disk#/dev/}: by software" /tmp/check
 check "peerdma check: and not direct" [ "$(grep -c "${disk#/dev/}: direct" /tmp/check)" = 0 ]
 same "and the route" "bounced through host memory" "$(peerdma explain "$disk" | sed -n 's/^route *//p')"

@@ -81,7 +81,7 @@ relay user nodes modes "$node" "$own" $file $scratch
 same "the command sees what the node reaches" "$own" "$(user peerdma providers --json | python3 -c 'import json, sys
 print(*[p["id"] for p in json.load(sys.stdin)["providers"]])')"
 check "and moves by it" user peerdma cp $file gpu:
-user peerdma check >/tmp/nodes.check
+user peerdma check --verbose >/tmp/nodes.check
 check "peerdma check says that it is one provider's" grep -q "the node of one provider opens" /tmp/nodes.check
 same "PEERDMA_DEVICE names one" "$other" "$(PEERDMA_DEVICE=/dev/peerdma$other peerdma providers --json | python3 -c 'import json, sys
 print(*[p["id"] for p in json.load(sys.stdin)["providers"]])')"

@@ -16,15 +16,29 @@ mount_disk
 
 as=()
 declare -A found
-# ask [TARGET...]: its exit status and states, by item, in said; what was found. No forks but the command.
+# ask [TARGET...]: its exit status and states, by item, in said; what was found; its first line. No forks but the command.
 ask() {
 	local state id rest
-	"${as[@]}" peerdma check "$@" >/tmp/answer
+	"${as[@]}" peerdma check --verbose "$@" >/tmp/answer
 	said="$? "
 	found=()
+	read -r headline </tmp/answer
 	while read -r state id rest; do
 		case $state in good | warn | bad | unknown) said+="$id=$state " found[$id]+=$rest ;; esac
 	done </tmp/answer
+}
+# headline PATTERN: the first line is that
+headline() { [[ $headline == "$1"* ]] || { echo "$headline"; return 1; }; }
+# screen TARGET...: what is printed without --verbose, by as many lines of as many columns as there may be; the same first line
+screen() {
+	"${as[@]}" peerdma check "$@" >/tmp/screen || true
+	local lines columns first
+	lines=$(wc -l </tmp/screen) columns=$(wc -L </tmp/screen)
+	read -r first </tmp/screen
+	if [ "$lines" -gt 24 ] || [ "$columns" -gt 100 ] || [ "$first" != "$headline" ]; then
+		cat /tmp/screen
+		return 1
+	fi
 }
 has() { [[ " $said" == *" $1 "* ]] || { echo "$said: ${found[${1%%=*}]}"; return 1; }; }
 says() { [[ ${found[$1]} == *"$2"* ]] || { echo "${found[$1]}"; return 1; }; }
@@ -41,6 +55,8 @@ esac
 ask /mnt/disk "$gpu"
 check "without the module" has module=bad
 same "it is not ready" 1 "${said%% *}"
+check "the first line says what stands in the way" headline "cannot work here yet: peerdma is not loaded"
+check "without the module: one screen" screen /mnt/disk "$gpu"
 for item in config=good bar=good memtype=good driver=good disks=good filesystem=good stack=good multipath=good signing=good container=good \
 	route=unknown bridge=$early iommu=$iommu acs=$acs; do
 	check "without the module: $item" has "$item"
@@ -58,17 +74,21 @@ for target in "" "/mnt/disk" "$disk" "/mnt/disk $gpu"; do
 	if [ -n "$map" ]; then
 		check "check $target: the route" has route=good
 		check "check $target: its mapping" says route "$map"
+		check "check $target: the first line" headline "ready for direct I/O"
 		same "check $target: ready" 0 "${said%% *}"
 	else
 		check "check $target: the route" has route=bad
 		check "check $target: its reason" says route DISTANCE
+		check "check $target: the first line" headline "works, bounced: ${disk#/dev/}: no (DISTANCE"
 		same "check $target: not ready" 1 "${said%% *}"
 	fi
 done
 if [ "$LAB_TOPOLOGY" = mf-vtd ]; then check "which bridge redirects" says acs "redirects at 0000:00:"; fi
 cp /etc/passwd /tmp/elsewhere
+check "one screen" screen /mnt/disk "$gpu"
 ask /tmp/elsewhere
 check "a file of tmpfs" has filesystem=bad
+check "of tmpfs: the first line" headline "works, bounced: tmpfs (FILESYSTEM"
 check "and its route" has route=bad
 peerdma check "$gpu" "$(nvme_bdf)" >/dev/null 2>&1
 same "two PCI addresses are a usage error" 2 $?

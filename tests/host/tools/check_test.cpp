@@ -44,6 +44,8 @@ cli::Json item(const cli::Report &report, const std::string &id)
 	return {};
 }
 
+std::string headline(const cli::Report &report) { return report.text.substr(0, report.text.find('\n')); }
+
 class Check : public ::testing::Test
 {
 protected:
@@ -312,7 +314,8 @@ TEST_F(Check, AWholeHost)
 	sys.node_error = -ENOENT;
 	cli::Report report = cli::check({});
 	EXPECT_EQ(report.status, 1);
-	EXPECT_TRUE(has(report.text, "\nnot ready\n"));
+	EXPECT_TRUE(has(report.text, "\nbad  module ")) << report.text;
+	EXPECT_TRUE(has(cli::check({.verbose = true}).text, "\nnot ready\n"));
 	EXPECT_EQ(item(report, "providers")["state"], "unknown");
 	sys.node_error = 0;
 	report = cli::check({});
@@ -336,8 +339,9 @@ TEST_F(Check, AWholeHost)
 	EXPECT_TRUE(report.json["ready"].get<bool>());
 	EXPECT_EQ(item(report, "route")["state"], "good");
 	EXPECT_EQ(item(report, "route")["about"], "nvme0n1");
-	EXPECT_TRUE(has(report.text, "\ngood     route      nvme0n1: direct to provider 1, distance 4, bus address\n"))
-		<< report.text;
+	EXPECT_EQ(headline(report), "ready for direct I/O");
+	EXPECT_TRUE(has(cli::check({.verbose = true}).text,
+			"\ngood     route      nvme0n1: direct to provider 1, distance 4, bus address\n"));
 	EXPECT_EQ(item(report, "bridge")["found"], "not crossed: the kernel says that a switch turns around");
 	EXPECT_FALSE(has(report.text, "this is the kernel's own word"));
 	EXPECT_TRUE(has(cli::check({.verbose = true}).text, "this is the kernel's own word"));
@@ -350,6 +354,8 @@ TEST_F(Check, AWholeHost)
 	EXPECT_EQ(item(report, "route")["state"], "warn");
 	EXPECT_TRUE(has(item(report, "route")["found"], "by software"));
 	EXPECT_FALSE(has(item(report, "route")["found"], "direct"));
+	EXPECT_TRUE(headline(report).starts_with("works, bounced: nvme0n1: by software to provider 1")) << report.text;
+	EXPECT_EQ(report.status, 0) << "nothing is bad";
 
 	sys.contents["/dev/nvme0n1"].refused_errno = EXDEV;
 	sys.contents["/dev/nvme0n1"].refused_reason = PEERDMA_REASON_DISTANCE;
@@ -357,10 +363,21 @@ TEST_F(Check, AWholeHost)
 	EXPECT_EQ(report.status, 1);
 	EXPECT_EQ(item(report, "route")["change"], peerdma_reason_advice(PEERDMA_REASON_DISTANCE));
 	EXPECT_EQ(item(report, "bridge")["state"], "bad");
+	EXPECT_TRUE(headline(report).starts_with("works, bounced: nvme0n1: no (DISTANCE")) << report.text;
+
+	// Another disk does reach it: what stays behind is named.
+	sys.files["/sys/block/nvme1n1/x"] = sys.files["/sys/class/block/nvme1n1/x"] = "";
+	sys.files["/sys/class/block/nvme1n1/device/transport"] = "pcie\n";
+	sys.contents["/dev/nvme1n1"] = {.bytes = "x", .mode = S_IFBLK};
+	report = cli::check({});
+	EXPECT_EQ(report.status, 1);
+	EXPECT_TRUE(headline(report).starts_with("ready for direct I/O, but for nvme0n1: no (DISTANCE")) << report.text;
+	sys.files.erase("/sys/block/nvme1n1/x");
 
 	sys.contents["/dev/nvme0n1"].open_error = -EACCES;
 	report = cli::check({});
 	EXPECT_EQ(item(report, "route")["state"], "unknown");
+	EXPECT_TRUE(headline(report).starts_with("ready for direct I/O, as far as is known; not known: ")) << report.text;
 	EXPECT_TRUE(sys.fds.empty());
 	for (const auto &entry : report.json["items"])
 		EXPECT_EQ(entry["state"] == "good", entry["change"] == "") << entry;
@@ -378,7 +395,8 @@ TEST_F(Check, AGpuOfItsVendorsDriver)
 	auto report = cli::check({});
 	EXPECT_EQ(item(report, "providers")["state"], "bad");
 	EXPECT_TRUE(has(item(report, "providers")["change"], "modprobe peerdma_nvidia"));
-	EXPECT_FALSE(has(report.text, "peerdma publish")) << report.text;
+	EXPECT_FALSE(has(cli::check({.verbose = true}).text, "peerdma publish ")) << report.text;
+	EXPECT_TRUE(has(headline(report), "works, bounced: ")) << report.text;
 
 	// With all that it takes it is a provider as soon as a program has registered some.
 	sys.files[gpu + "/p2pmem/size"] = "4194304\n";

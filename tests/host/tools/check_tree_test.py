@@ -194,6 +194,9 @@ def record(tree: Tree, folder: Path) -> None:
             path.write_bytes(what if isinstance(what, bytes) else what.encode())
 
 
+# What the first line may begin with.
+HEADLINES = ("ready for direct I/O", "works, bounced: ", "cannot work here: ", "cannot work here yet: ")
+
 # What the library says of each reason, by its name.
 WORDS = {reasons.reason_of("name")(number): reasons.reason_of("text")(number) for number in range(128)}
 
@@ -215,9 +218,11 @@ class Seen:
             words = [TOOL, "check", "--root", folder, *targets]
             how: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "timeout": 60, "preexec_fn": limited}
             done = subprocess.run([*words, "--json"], **how)
-            self.text = subprocess.run(words, **how).stdout
+            shown, all_of_it = subprocess.run(words, **how), subprocess.run([*words, "--verbose"], **how)
         finally:
             shutil.rmtree(folder)
+        self.summary, self.text = shown.stdout, all_of_it.stdout
+        assert shown.returncode == all_of_it.returncode == done.returncode and not shown.stderr + all_of_it.stderr, (shown, all_of_it)
         assert done.returncode in (0, 1) and not done.stderr, done
         self.status, self.json = done.returncode, json.loads(done.stdout)
         assert self.json["ok"] is True and self.json["ready"] is (self.status == 0)
@@ -232,6 +237,27 @@ class Seen:
             Seen.states.setdefault(item["id"], set()).add(item["state"])
         self.commands = "\n".join(item["change"] + "\n" + item["undo"] for item in self.items)
         assert (self.status == 1) == any(item["state"] == "bad" for item in self.items)
+        self.headline = self.summary.split("\n")[0]
+        self.one_screen()
+
+    def one_screen(self) -> None:
+        """Of any machine: what is bad comes first, nothing is lost without a word, and --verbose has all of it."""
+        lines = self.summary.splitlines()
+        assert 2 <= len(lines) <= 24 and max(map(len, lines)) <= 100, self.summary
+        assert self.headline.startswith(HEADLINES) and self.text.startswith(self.headline + "\n"), self.summary
+        assert lines[-1].endswith("peerdma check --verbose"), self.summary
+        states = [line[:5].strip() for line in lines[1:] if line.startswith(("bad ", "warn "))]
+        assert states == sorted(states), self.summary
+        bad = [item for item in self.items if item["state"] == "bad"]
+        if not self.headline.startswith("cannot work here: no GPU"):
+            for item in bad:
+                assert re.search(rf"^bad  {item['id']} .* -> \S", self.summary, re.M) or " more that are bad or warn\n" in self.summary, self.summary
+            for word, state in (("not known", "unknown"), ("good", "good")):
+                if any(item["state"] == state for item in self.items if state == "unknown"):
+                    assert re.search(rf"^{word}: ", self.summary, re.M), self.summary
+        for item in self.items:
+            for key in ("found", "why", "change", "undo"):
+                assert item[key].replace("\\", "\\\\") in self.text, (key, item)
 
     def item(self, name: str) -> dict[str, Any]:
         found = [item for item in self.items if item["id"] == name]
@@ -284,6 +310,99 @@ def a_good_host() -> None:
     assert len([item for item in seen.items if item["about"] == GPU]) == 3
     # One line for what is good, aligned.
     assert "\ngood     disks      nvme0n1\n" in seen.text and seen.text.endswith("\nready\n"), seen.text
+
+
+def headlines() -> None:
+    """Whether direct I/O works here, or bytes bounce, or neither, and why."""
+    ready = "ready for direct I/O, as far as is known; not known: "
+    assert look().headline == ready + "node, providers, route", look().summary
+    assert look(drop=("boot/",)).headline == ready + "config, node, providers, route"
+    off = {CONFIG: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"}
+    assert with_files(off).headline == f"cannot work here: CONFIG_PCI_P2PDMA=y missing in /{CONFIG}"
+    # The deepest cause, not what follows from it.
+    seen = with_files(off, drop=("sys/module/peerdma", "dev/peerdma"))
+    assert seen.headline == f"cannot work here: CONFIG_PCI_P2PDMA=y missing in /{CONFIG}", seen.summary
+    assert look(drop=("sys/module/peerdma", "dev/peerdma")).headline == "cannot work here yet: peerdma is not loaded"
+    old = {"proc/sys/kernel/osrelease": "5.14.0-570.el9_6.x86_64\n", "etc/os-release": release("rhel", "9.6", "fedora")}
+    seen = with_files(old)
+    assert seen.headline == "cannot work here: 5.14.0-570.el9_6.x86_64, older than any that the module was built for", seen.summary
+    assert "upgrade to release 10, or build 7.2" in seen.summary, seen.summary
+    assert with_files({}, drop=NO_DISKS).headline == "cannot work here: no NVMe disk, by PCI or over RDMA"
+    seen = look("0000:05:00.0")
+    assert seen.headline == "cannot work here: 0000:05:00.0: there is no such function", seen.summary
+    # CUDA's memory is copied, whatever is missing; nobody copies AMD's.
+    free = {"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n"}
+    assert bound("nvidia", free).headline == f"works, bounced: {GPU}: BAR 1 is not static and 2 more"
+    assert bound("nvidia", free | off).headline == f"works, bounced: CONFIG_PCI_P2PDMA=y missing in /{CONFIG}"
+    assert bound("amdgpu", {}).headline == f"cannot work here: {GPU}: amdgpu does not publish its BAR"
+    published = {f"{good().where[GPU]}/p2pmem/size": "17179869184\n"}
+    assert bound("amdgpu", published).headline == ready + "node, providers, route"
+    # What costs partial blocks only does not stand in the way.
+    seen = look(proc__self__limits=limits("4095", "1024"))
+    assert seen.headline.startswith("ready for direct I/O, but for memlock: ") and seen.status == 1, seen.summary
+
+
+def without_a_gpu() -> None:
+    """It says so, and advises nobody to change a kernel."""
+    tree = good()
+    tree.files = {name: what for name, what in tree.files.items() if GPU not in name}
+    tree.files[CONFIG] = "# CONFIG_PCI_P2PDMA is not set\n"
+    seen = without(tree, ("sys/module/peerdma", "dev/peerdma"))
+    assert seen.status == 1 and seen.headline == "cannot work here: no GPU, and no other device whose memory could be published", seen.summary
+    assert len(seen.summary.splitlines()) == 3 and "-> name the device: peerdma check ADDRESS" in seen.summary, seen.summary
+    for word in ("kernel", "CONFIG", "boot", "modprobe"):
+        assert word not in seen.summary, seen.summary
+    # In a container nobody knows that.
+    assert not look(drop=("sys/",)).headline.startswith("cannot work here: no GPU")
+
+
+def eight_of_each(spoil: Any = None) -> Tree:
+    """As many drives and GPUs as such a server has, all below switches of their own."""
+    tree = good()
+    tree.files = {name: what for name, what in tree.files.items() if GPU not in name and DRIVE not in name and "nvme0n1" not in name}
+    for n in range(8):
+        port, switch = f"0000:{n + 1}0:01.0", f"0000:{n + 1}1:00.0"
+        drive, gpu = f"0000:{n + 1}2:00.0", f"0000:{n + 1}3:00.0"
+        tree.function(port, "", "0x060400\n")
+        tree.function(switch, port, "0x060400\n")
+        tree.function(drive, switch, "0x010802\n", resource=resource(16384, MEM))
+        tree.function(gpu, switch, "0x030200\n", resource=resource(128 * GIB))
+        tree.set(gpu, "resource2_resize", f"{0x3FF00:016x}\n")
+        tree.set(gpu, "driver", Link("../" * tree.where[gpu].count("/") + "bus/pci/drivers/nvidia"))
+        tree.drive(n, tree.where[drive], minor=n)
+        if spoil:
+            spoil(tree, n, drive, gpu)
+    return tree
+
+
+def many_of_one_kind_are_one_line() -> None:
+    tree = eight_of_each()
+    tree.files["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n"
+    seen = Seen(tree)
+    assert len([item for item in seen.items if item["id"] == "driver"]) == 8
+    assert re.findall(r"^warn driver .*", seen.summary, re.M) == [
+        "warn driver     0000:13:00.0 +7: BAR 1 is not static and 2 more -> option of nvidia, see --verbose"], seen.summary
+
+
+def the_largest_machine_fits_one_screen() -> None:
+    """Each of its devices has a fault of its own, and all else is bad as well."""
+    def spoil(tree: Tree, n: int, drive: str, gpu: str) -> None:
+        tree.set(gpu, "resource", resource((1 << 20) << n % 3) if n % 2 else resource((256 << 20) + (n << 21)))
+        tree.set(gpu, "driver", Link("../" * tree.where[gpu].count("/") + f"bus/pci/drivers/driver-of-a-long-name-{n}"))
+        tree.files[f"sys/kernel/iommu_groups/{n}/type"] = "DMA\n"
+        tree.set(drive, "iommu_group", Link("../" * tree.where[drive].count("/") + f"kernel/iommu_groups/{n}"))
+    tree = eight_of_each(spoil)
+    tree.files |= {"sys/class/iommu/dmar0/x": "", CONFIG: "CONFIG_MODULE_SIG=y\n", "etc/os-release": release("debian", "12", "", "Debian GNU/Linux"),
+                   "proc/sys/kernel/osrelease": "5.10.0-a-release-of-a-very-long-name-that-some-builder-has-chosen-amd64\n",
+                   "proc/self/limits": limits("0", "16"), "proc/sys/kernel/io_uring_disabled": "2\n", "proc/self/uid_map": "0 1000 1\n",
+                   ".dockerenv": "", "sys/kernel/security/lockdown": "none [integrity] confidentiality\n",
+                   MEMTYPES: memtypes((0x3800000000, 0x3800001000, "write-combining"))}
+    for n in range(40):
+        tree.disk(f"md{n}", "sys/devices/virtual/block", 100 + n)
+    seen = without(tree, ("sys/module/peerdma", "dev/peerdma", "lib/"))
+    assert len(seen.items) > 40 and len(seen.text.splitlines()) > 100, len(seen.items)
+    assert len(seen.summary.splitlines()) == 24, seen.summary
+    assert re.search(r"^     \d+ more that are bad or warn$", seen.summary, re.M), seen.summary
 
 
 def a_pair_that_is_named() -> None:
@@ -951,7 +1070,8 @@ def every_state_was_seen() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(tap.run([a_good_host, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, headers, secure_boot,
+    sys.exit(tap.run([a_good_host, headlines, without_a_gpu, many_of_one_kind_are_one_line,
+                      the_largest_machine_fits_one_screen, a_pair_that_is_named, how_it_is_asked, kernels, p2pdma_off, the_module, headers, secure_boot,
                       iommu_translated, acs_on, two_root_ports, small_bar, nvidia, other_drivers, memory_types, nvme_multipath, rdma, stacks,
                       only_shares, filesystems, a_container, io_uring, resource_limits, each_distribution_gets_its_own_commands,
                       the_commands_of_each_family, the_page_names_the_commands_that_are_printed, options_of_modules_reach_the_initramfs, who_builds_a_kernel, how_a_module_gets_in,

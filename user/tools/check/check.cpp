@@ -129,6 +129,23 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 	return findings;
 }
 
+Situation situation_of(const Host &host, const Module &module, const Subject &subject,
+		       const std::vector<Finding> &findings)
+{
+	Situation situation{.no_device = subject.devices.empty() && host.sysfs, .bounces = !module.providers.empty()};
+	// libcufile copies CUDA's memory through host memory, with any kernel and without a module.
+	for (const std::string &device : subject.devices)
+		if (vendor_driver(host, device) == "nvidia")
+			situation.bounces = true;
+	const auto gpu = only_vendors(host, subject.devices);
+	const bool all = std::none_of(findings.begin(), findings.end(), [](const Finding &finding) {
+		return finding.id == "driver" && (finding.state == State::good || finding.state == State::unknown);
+	});
+	if (gpu && all)
+		situation.blocked = gpu->pci;
+	return situation;
+}
+
 } // namespace
 
 Finding &Finding::set(State to, std::string what, std::string how, std::string back)
@@ -140,7 +157,13 @@ Finding &Finding::set(State to, std::string what, std::string how, std::string b
 	return *this;
 }
 
-Report report_of(const std::vector<Finding> &findings, bool verbose)
+Finding &Finding::set(State to, std::string what, const Advice &advice)
+{
+	brief = advice.brief;
+	return set(to, std::move(what), advice.change, advice.undo);
+}
+
+Report report_of(const std::vector<Finding> &findings, const Situation &situation, bool verbose)
 {
 	Report report;
 	bool ready = true;
@@ -156,8 +179,7 @@ Report report_of(const std::vector<Finding> &findings, bool verbose)
 		};
 		report.text += fmt::format("{:<9}{:<11}{}{}\n", state_name(finding.state), finding.id, escaped(about),
 					   escaped(finding.found));
-		if (!good || verbose)
-			row("why", finding.why);
+		row("why", finding.why);
 		if (!good) {
 			row("change", finding.change);
 			row("undo", finding.undo);
@@ -172,6 +194,7 @@ Report report_of(const std::vector<Finding> &findings, bool verbose)
 	}
 	report.json["ready"] = ready;
 	report.text += ready ? "ready\n" : "not ready\n";
+	report.text = verbose ? headline_of(findings, situation) + "\n" + report.text : summary_of(findings, situation);
 	report.status = ready ? exit_ok : exit_failed;
 	return report;
 }
@@ -207,10 +230,11 @@ Report check(const CheckOptions &options)
 	if (!recorded)
 		host.uring = try_uring();
 	const Module module = ask_module(host);
-	auto findings = findings_of(host, module, parse_targets(host, module, options.targets));
+	const Subject subject = parse_targets(host, module, options.targets);
+	auto findings = findings_of(host, module, subject);
 	if (!sys.unread().empty())
 		findings.push_back(check_files(host, sys));
-	return report_of(findings, options.verbose);
+	return report_of(findings, situation_of(host, module, subject, findings), options.verbose);
 }
 
 } // namespace cli

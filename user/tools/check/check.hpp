@@ -18,6 +18,12 @@ inline const std::string with_sysfs = "start the container with --volume /sys:/s
 // Where nothing that is changed here would help: another device has to be named.
 inline const std::string other_device = "peerdma check FILE ADDRESS, with another device of those that lspci -D lists";
 
+// Something to do, and how it is undone.
+struct Advice {
+	std::string change, undo;
+	std::string brief = {}; // the change in a few words; empty: the change is short
+};
+
 // One thing a host needs. The change is exact: something a person can type or write.
 struct Finding {
 	std::string id = {};    // stable, for programs
@@ -27,8 +33,11 @@ struct Finding {
 	std::string why = {};    // why it matters
 	std::string change = {}; // how to mend it; empty when good
 	std::string undo = {};   // how to take the change back; empty when good
+	std::string gist = {};   // what is the case, in a few words, for the summary; empty: all of it
+	std::string brief = {};  // the change in a few words, likewise
 
 	Finding &set(State to, std::string what, std::string how, std::string back);
+	Finding &set(State to, std::string what, const Advice &advice);
 };
 
 // What the look at the machine goes through; tests put a made-up machine there.
@@ -62,11 +71,6 @@ struct Verdict {
 	int error = 0;         // -errno: it could not be asked
 	struct peerdma_provider_info provider = {};
 	struct peerdma_explanation why = {};
-};
-
-// Something to do, and how it is undone.
-struct Advice {
-	std::string change, undo;
 };
 
 // "NAME: what it means": a reason that the module would give, in the library's words. Its advice is the library's as well.
@@ -103,7 +107,7 @@ struct Distribution {
 
 // --- The distribution
 Distribution distribution_of(const Host &host);
-std::string get_kernel(const Host &host); // one that the module was run on
+Advice get_kernel(const Host &host); // one that the module was run on
 Advice get_headers(const Host &host);
 Advice kernel_parameter(const Host &host, const std::string &parameter);
 // An option of another's module, which may load before the root filesystem is there.
@@ -121,7 +125,7 @@ Finding check_headers(const Host &host, int open_error);
 Finding check_module(const Host &host, int open_error);
 Finding check_signing(const Host &host);
 // How one of our modules is loaded: by its name, if it was installed for this kernel or DKMS has its source.
-std::string how_to_load(const Host &host, const std::string &name);
+Advice how_to_load(const Host &host, const std::string &name);
 
 // --- PCI
 PciPath path_between(const Host &host, const std::string &from, const std::string &to);
@@ -177,6 +181,17 @@ std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject);
 Finding check_providers(const Host &host, const Module &module, const Subject &subject);
 Finding check_route(const Verdict &verdict, const Advice &step);
 
-Report report_of(const std::vector<Finding> &findings, bool verbose);
+// --- What is printed
+// What the verdict depends on beside the findings.
+struct Situation {
+	bool no_device = false;   // the host has no device whose memory could be published
+	bool bounces = false;     // without a direct route, bytes of a GPU or provider still go through host memory
+	std::string blocked = {}; // the GPU that keeps memory from being registered, if all devices are GPUs that do
+};
+// The first line: whether direct I/O works on this host, and if not, whether bytes can be bounced, and why.
+std::string headline_of(const std::vector<Finding> &findings, const Situation &situation);
+// At most one screen: the headline and what is bad, each in a line with its remedy.
+std::string summary_of(const std::vector<Finding> &findings, const Situation &situation);
+Report report_of(const std::vector<Finding> &findings, const Situation &situation, bool verbose);
 
 } // namespace cli

@@ -135,6 +135,34 @@ std::string packaged_kernel(const Distribution &distribution)
 	return "";
 }
 
+// The same in a few words.
+std::string packaged_in_brief(const Distribution &distribution)
+{
+	const int major = distribution.itself ? std::atoi(distribution.version.c_str()) : 0;
+	switch (distribution.family) {
+	case Family::debian:
+		if (major == 13)
+			return "boot 7.2 of trixie-backports";
+		if (major && major < 13)
+			return "Debian 13 with 7.2 of its backports";
+		break;
+	case Family::ubuntu:
+		if (is_lts(distribution.version))
+			return fmt::format("apt install linux-generic-hwe-{}, reboot", distribution.version);
+		break;
+	case Family::redhat:
+		if (major && major < 10)
+			return "upgrade to release 10, or build 7.2";
+		break;
+	case Family::fedora:
+	case Family::suse:
+	case Family::arch:
+	case Family::unknown:
+		break;
+	}
+	return "build 6.12 or 7.2 with CONFIG_PCI_P2PDMA";
+}
+
 // How the initramfs is made anew. The tool that is there, before the one that the distribution comes with.
 std::string rebuild_initramfs(const Host &host, Family family)
 {
@@ -202,11 +230,12 @@ Distribution distribution_of(const Host &host)
 	return found;
 }
 
-std::string get_kernel(const Host &host)
+Advice get_kernel(const Host &host)
 {
 	const Distribution distribution = distribution_of(host);
 	const std::string packaged = packaged_kernel(distribution);
-	return (packaged.empty() ? "" : packaged + "; or ") + build_kernel(distribution.family);
+	return {(packaged.empty() ? "" : packaged + "; or ") + build_kernel(distribution.family),
+		"boot this kernel again: both stay installed", packaged_in_brief(distribution)};
 }
 
 Advice get_headers(const Host &host)
@@ -247,18 +276,19 @@ Advice get_headers(const Host &host)
 	}
 	case Family::unknown:
 		return {fmt::format("install the headers that {} has for {}; {}", distribution.name, host.release, own),
-			"remove them; rm " + build};
+			"remove them; rm " + build, fmt::format("install the headers for {}", host.release)};
 	}
-	return {install + "; " + own, remove + "; rm " + build};
+	return {install + "; " + own, remove + "; rm " + build, install};
 }
 
 Advice kernel_parameter(const Host &host, const std::string &parameter)
 {
 	const std::string file = fmt::format("add {} to GRUB_CMDLINE_LINUX in /etc/default/grub{}", parameter,
 					     parameter.find(';') == parameter.npos ? "" : " (in quotes)");
+	const std::string brief = "boot with " + parameter;
 	auto by = [&](const std::string &command) {
 		return Advice{fmt::format("{}, {}, reboot", file, command),
-			      fmt::format("take {} out again, {}, reboot", parameter, command)};
+			      fmt::format("take {} out again, {}, reboot", parameter, command), brief};
 	};
 	switch (distribution_of(host).family) {
 	case Family::debian:
@@ -267,7 +297,7 @@ Advice kernel_parameter(const Host &host, const std::string &parameter)
 	case Family::redhat:
 	case Family::fedora:
 		return {fmt::format("grubby --update-kernel=ALL --args='{}', reboot", parameter),
-			fmt::format("grubby --update-kernel=ALL --remove-args='{}', reboot", parameter)};
+			fmt::format("grubby --update-kernel=ALL --remove-args='{}', reboot", parameter), brief};
 	case Family::suse:
 		return by("grub2-mkconfig -o /boot/grub2/grub.cfg");
 	case Family::arch:
@@ -276,7 +306,7 @@ Advice kernel_parameter(const Host &host, const std::string &parameter)
 		break;
 	}
 	return {fmt::format("add {} to the kernel's command line where the boot loader has it, reboot", parameter),
-		fmt::format("take {} out again, reboot", parameter)};
+		fmt::format("take {} out again, reboot", parameter), brief};
 }
 
 Advice module_option(const Host &host, const std::string &module, const std::string &option)
@@ -287,41 +317,41 @@ Advice module_option(const Host &host, const std::string &module, const std::str
 			  rebuild = rebuild_initramfs(host, distribution_of(host).family);
 	return {fmt::format("in {}: options {} {}; then {}, as the module may load from the initramfs; reboot", file,
 			    module, option, rebuild),
-		fmt::format("rm {}; {}; reboot", file, rebuild)};
+		fmt::format("rm {}; {}; reboot", file, rebuild), fmt::format("option of {}, see --verbose", module)};
 }
 
 Advice open_nvidia(const Host &host)
 {
-	const std::string release = "570 or later";
+	const std::string release = "570 or later", brief = "NVIDIA's open kernel modules, " + release;
 	switch (distribution_of(host).family) {
 	case Family::debian:
 		return {fmt::format("apt install nvidia-open of NVIDIA's repository, or nvidia-open-kernel-dkms of "
 				    "Debian's if that is {} (apt policy shows it), and reboot",
 				    release),
-			"apt install cuda-drivers or nvidia-kernel-dkms, and reboot"};
+			"apt install cuda-drivers or nvidia-kernel-dkms, and reboot", brief};
 	case Family::ubuntu:
 		return {fmt::format(
 				"apt install nvidia-open of NVIDIA's repository, or an nvidia-driver-NUMBER-open of "
 				"Ubuntu's, {} (apt search lists them), and reboot",
 				release),
-			"apt install the nvidia-driver package that was there, and reboot"};
+			"apt install the nvidia-driver package that was there, and reboot", brief};
 	case Family::redhat:
 	case Family::fedora:
 		return {fmt::format("dnf install nvidia-open of NVIDIA's repository, {}, and reboot", release),
-			"dnf install cuda-drivers of NVIDIA's repository, and reboot"};
+			"dnf install cuda-drivers of NVIDIA's repository, and reboot", brief};
 	case Family::suse:
 		return {fmt::format("zypper install nvidia-open of NVIDIA's repository, {}, and reboot", release),
-			"zypper install cuda-drivers of NVIDIA's repository, and reboot"};
+			"zypper install cuda-drivers of NVIDIA's repository, and reboot", brief};
 	case Family::arch:
 		return {fmt::format("pacman -S nvidia-open-dkms, {}, and reboot", release),
-			"install the nvidia package that was there, and reboot"};
+			"install the nvidia package that was there, and reboot", brief};
 	case Family::unknown:
 		break;
 	}
 	return {fmt::format("install NVIDIA's driver, {}, with its open kernel modules (its .run file: "
 			    "--kernel-module-type=open), and reboot",
 			    release),
-		"install the driver that was there, and reboot"};
+		"install the driver that was there, and reboot", brief};
 }
 
 std::optional<Advice> amdgpu_packages(const Host &host)
@@ -331,11 +361,14 @@ std::optional<Advice> amdgpu_packages(const Host &host)
 	switch (distribution_of(host).family) {
 	case Family::debian:
 	case Family::ubuntu:
-		return Advice{"apt install amdgpu-dkms" + what, "apt purge amdgpu-dkms, and reboot"};
+		return Advice{"apt install amdgpu-dkms" + what, "apt purge amdgpu-dkms, and reboot",
+			      "apt install amdgpu-dkms"};
 	case Family::redhat:
-		return Advice{"dnf install amdgpu-dkms" + what, "dnf remove amdgpu-dkms, and reboot"};
+		return Advice{"dnf install amdgpu-dkms" + what, "dnf remove amdgpu-dkms, and reboot",
+			      "dnf install amdgpu-dkms"};
 	case Family::suse:
-		return Advice{"zypper install amdgpu-dkms" + what, "zypper remove amdgpu-dkms, and reboot"};
+		return Advice{"zypper install amdgpu-dkms" + what, "zypper remove amdgpu-dkms, and reboot",
+			      "zypper install amdgpu-dkms"};
 	case Family::fedora:
 	case Family::arch:
 	case Family::unknown:
@@ -350,9 +383,9 @@ Advice install_packages(const Host &host)
 	if (family == Family::debian || family == Family::ubuntu)
 		return {"apt install ./peerdma-dkms_*.deb ./libpeerdma0_*.deb ./peerdma-tools_*.deb; rmmod peerdma; "
 			"modprobe peerdma",
-			"the same with the packages of the other release"};
+			"the same with the packages of the other release", "install the packages of one release"};
 	return {"make module and make install in its tree; rmmod peerdma; insmod the file that make module prints",
-		"the same in the tree of the other release"};
+		"the same in the tree of the other release", "make module, make install in one tree"};
 }
 
 Advice enroll_key(const Host &host)
@@ -364,7 +397,7 @@ Advice enroll_key(const Host &host)
 		key = distribution_of(host).family == Family::ubuntu ? "/var/lib/shim-signed/mok/MOK.der" :
 								       "/var/lib/dkms/mok.pub";
 	return {fmt::format("mokutil --import {}, reboot, and choose Enroll MOK", key),
-		fmt::format("mokutil --delete {}, and reboot", key)};
+		fmt::format("mokutil --delete {}, and reboot", key), "mokutil --import " + key};
 }
 
 Advice sign_module(const Host &host)
@@ -373,11 +406,11 @@ Advice sign_module(const Host &host)
 	const Advice enroll = enroll_key(host);
 	if (family == Family::debian || family == Family::ubuntu)
 		return {"make deb, apt install ./peerdma-dkms_*.deb, which signs it; " + enroll.change,
-			"apt purge peerdma-dkms; " + enroll.undo};
+			"apt purge peerdma-dkms; " + enroll.undo, "peerdma-dkms signs it; then enroll the key"};
 	return {fmt::format("/lib/modules/{}/build/scripts/sign-file sha256 KEY CERTIFICATE peerdma.ko, with a key of "
 			    "your own; mokutil --import CERTIFICATE, reboot, and choose Enroll MOK",
 			    host.release),
-		"mokutil --delete CERTIFICATE, and reboot"};
+		"mokutil --delete CERTIFICATE, and reboot", "sign peerdma.ko and enroll the key"};
 }
 
 } // namespace cli

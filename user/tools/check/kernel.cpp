@@ -150,31 +150,31 @@ Finding check_kernel(const Host &host)
 		.why = "make check runs on 6.12 and 7.2, of Debian's source, in an emulator; for 6.1 and 7.3 the "
 		       "module is only compiled"};
 	unsigned major = 0, minor = 0;
-	const std::string undo = "boot this kernel again: both stay installed";
+	const Advice kernel = get_kernel(host);
 	if (std::sscanf(host.release.c_str(), "%u.%u", &major, &minor) != 2)
 		return finding.set(State::unknown, fmt::format("'{}' is no version", host.release), "uname -r",
 				   "it changes nothing");
 	if (major < 6 || (major == 6 && minor < 1))
-		return finding.set(State::bad, host.release + ", older than any that the module was built for",
-				   get_kernel(host), undo);
+		return finding.set(State::bad, host.release + ", older than any that the module was built for", kernel);
 	const std::string builder = builder_of(host.release);
 	if (builder.empty() && ((major == 6 && minor == 12) || (major == 7 && minor == 2)))
 		return finding;
 	const bool compiled = (major == 6 && minor == 1) || (major == 7 && minor == 3);
-	return finding.set(State::warn,
-			   host.release + (builder.empty() ? "" : ", a kernel of " + builder) +
-				   (compiled && builder.empty() ? ", which PeerDMA compiles for and was not run on" :
-								  ", on which PeerDMA was not tried"),
-			   "peerdma selftest DIRECTORY says whether it works on this one; for another kernel: " +
-				   get_kernel(host),
-			   undo);
+	return finding.set(
+		State::warn,
+		host.release + (builder.empty() ? "" : ", a kernel of " + builder) +
+			(compiled && builder.empty() ? ", which PeerDMA compiles for and was not run on" :
+						       ", on which PeerDMA was not tried"),
+		{"peerdma selftest DIRECTORY says whether it works on this one; for another kernel: " + kernel.change,
+		 kernel.undo, "try it: peerdma selftest DIRECTORY"});
 }
 
 Finding check_config(const Host &host)
 {
 	Finding finding{.id = "config",
 			.why = "without these options the kernel cannot treat a device's memory as pages"};
-	const std::string undo = "boot the old kernel again: both stay installed";
+	Advice kernel = get_kernel(host);
+	kernel.undo = "boot the old kernel again: both stay installed";
 	std::string where, symbols;
 	const std::string text = kernel_config(host, where);
 	if (!where.empty()) {
@@ -183,11 +183,10 @@ Finding check_config(const Host &host)
 			if (!has_line(text, option))
 				missing += std::string(missing.empty() ? "" : " and ") + option;
 		if (!missing.empty())
-			return finding.set(State::bad, fmt::format("{} missing in {}", missing, where),
-					   get_kernel(host), undo);
+			return finding.set(State::bad, fmt::format("{} missing in {}", missing, where), kernel);
 		if (!has_option(text, "CONFIG_IO_URING"))
 			return finding.set(State::warn, fmt::format("CONFIG_IO_URING missing in {}: no rings", where),
-					   get_kernel(host), undo);
+					   kernel);
 		finding.found = fmt::format("CONFIG_PCI_P2PDMA=y and CONFIG_ZONE_DEVICE=y in {}", where);
 		return finding;
 	}
@@ -203,7 +202,7 @@ Finding check_config(const Host &host)
 				    host.release),
 			fmt::format("rm /boot/config-{}", host.release));
 	if (symbols.find(" pci_p2pdma_add_resource") == symbols.npos)
-		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms", get_kernel(host), undo);
+		return finding.set(State::bad, "no P2PDMA functions in /proc/kallsyms", kernel);
 	finding.found = "CONFIG_PCI_P2PDMA, by its functions in /proc/kallsyms";
 	return finding;
 }
@@ -225,8 +224,7 @@ Finding check_headers(const Host &host, int open_error)
 	}
 	if (!host.sysfs)
 		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
-	const Advice how = get_headers(host);
-	return finding.set(State::bad, finding.found, how.change, how.undo);
+	return finding.set(State::bad, finding.found, get_headers(host));
 }
 
 Finding check_module(const Host &host, int open_error)
@@ -237,29 +235,32 @@ Finding check_module(const Host &host, int open_error)
 		return finding;
 	if (!host.sysfs)
 		return finding.set(State::unknown, "not known without /sys", with_sysfs, without_sysfs);
-	return finding.set(State::bad, "peerdma is not loaded", how_to_load(host, "peerdma"), "rmmod peerdma");
+	return finding.set(State::bad, "peerdma is not loaded", how_to_load(host, "peerdma"));
 }
 
-std::string how_to_load(const Host &host, const std::string &name)
+Advice how_to_load(const Host &host, const std::string &name)
 {
+	const std::string undo = "rmmod " + name;
 	if (!installed_module(host, name).empty())
-		return "modprobe " + name;
-	if (const std::string version = dkms_version(host); !version.empty())
-		return fmt::format(
-			"dkms install --force peerdma/{} -k {}, which needs the kernel's headers{}; modprobe {}",
-			version, host.release,
-			name == "peerdma_rdma" || name == "peerdma_nfs" ?
-				" and builds this one where the kernel has RDMA" :
-				"",
-			name);
-	return fmt::format("insmod {}.ko; make module builds it and prints where it is", name);
+		return {"modprobe " + name, undo};
+	if (const std::string version = dkms_version(host); !version.empty()) {
+		const std::string install = fmt::format("dkms install --force peerdma/{} -k {}", version, host.release);
+		return {fmt::format("{}, which needs the kernel's headers{}; modprobe {}", install,
+				    name == "peerdma_rdma" || name == "peerdma_nfs" ?
+					    " and builds this one where the kernel has RDMA" :
+					    "",
+				    name),
+			undo, install};
+	}
+	return {fmt::format("insmod {}.ko; make module builds it and prints where it is", name), undo,
+		fmt::format("make module, insmod {}.ko", name)};
 }
 
 std::string advice_to_load(const std::string &name)
 {
 	auto &sys = peerdma_impl::system_calls();
 	return fmt::format("Load the module first: {}.",
-			   how_to_load({sys, line_of(sys, "/proc/sys/kernel/osrelease")}, name));
+			   how_to_load({sys, line_of(sys, "/proc/sys/kernel/osrelease")}, name).change);
 }
 
 Finding check_signing(const Host &host)
@@ -307,23 +308,24 @@ Finding check_signing(const Host &host)
 	const std::string module = installed_module(host, "peerdma"), version = dkms_version(host);
 	if (module.empty() && version.empty())
 		return finding.set(State::bad, facts + ": only signed modules load, and peerdma is not installed",
-				   sign.change, sign.undo);
-	const std::string again = fmt::format("dkms install --force peerdma/{} -k {}, which signs it; {}", version,
-					      host.release, enroll.change);
+				   sign);
+	const std::string install = fmt::format("dkms install --force peerdma/{} -k {}", version, host.release);
+	const Advice again = {fmt::format("{}, which signs it; {}", install, enroll.change), enroll.undo, install};
 	if (module.empty())
 		return finding.set(State::bad,
 				   facts + ": only signed modules load, and peerdma is not built for this kernel",
-				   again, enroll.undo);
+				   again);
 	switch (signature_of(host, module)) {
 	case Signed::no:
 		return finding.set(State::bad,
 				   fmt::format("{}: only signed modules load, and {} has no signature", facts, module),
-				   version.empty() ? sign.change : again, version.empty() ? sign.undo : enroll.undo);
+				   version.empty() ? sign : again);
 	case Signed::yes:
 		return finding.set(
 			State::warn,
 			facts + ": the module is signed; whether the kernel knows the key shows when it is loaded",
-			"modprobe peerdma; if it says \"Key was rejected by service\": " + enroll.change, enroll.undo);
+			{"modprobe peerdma; if it says \"Key was rejected by service\": " + enroll.change, enroll.undo,
+			 "modprobe peerdma; --verbose"});
 	case Signed::unknown:
 		break;
 	}

@@ -123,7 +123,7 @@ bool types_of(const Host &host, uint64_t start, uint64_t end, std::vector<std::s
 }
 
 const std::string firmware = "in the firmware's setup switch on \"Above 4G Decoding\" and \"Resizable BAR\"",
-		  back = "switch them off again";
+		  back = "switch them off again", switch_on = "firmware: Resizable BAR, above 4G";
 
 } // namespace
 
@@ -203,10 +203,11 @@ Finding check_iommu(const Host &host, const std::vector<std::string> &functions)
 		return finding;
 	}
 	const Advice off = kernel_parameter(host, "iommu=pt");
-	return finding.set(State::warn,
-			   fmt::format("translated: {} on, {} of {} {} translated", units.front(), translated,
-				       translated + identity, what),
-			   "reads may still be direct (see route); if not, " + off.change, off.undo);
+	return finding.set(
+		State::warn,
+		fmt::format("translated: {} on, {} of {} {} translated", units.front(), translated,
+			    translated + identity, what),
+		{"reads may still be direct (see route); if not, " + off.change, off.undo, "see route; " + off.brief});
 }
 
 Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
@@ -241,10 +242,9 @@ Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
 		return finding.set(State::unknown, "what is above disk and device is not in /sys", "lspci -t",
 				   "it changes nothing");
 	if (!redirecting.empty()) {
-		const Advice off =
-			kernel_parameter(host, fmt::format("pci=disable_acs_redir={}", fmt::join(redirecting, ";")));
-		return finding.set(State::warn, fmt::format("redirects at {}", joined(redirecting)), off.change,
-				   off.undo);
+		return finding.set(
+			State::warn, fmt::format("redirects at {}", joined(redirecting)),
+			kernel_parameter(host, fmt::format("pci=disable_acs_redir={}", fmt::join(redirecting, ";"))));
 	}
 	if (!hidden.empty())
 		return finding.set(State::unknown, fmt::format("cannot be read of {}", joined(hidden)), root,
@@ -314,22 +314,22 @@ Finding check_bar(const Host &host, const std::string &pci)
 	if (!bar)
 		return finding.set(State::bad,
 				   bars.empty() ? "no memory BAR is assigned" : "no BAR is 64-bit and prefetchable",
-				   firmware, back);
+				   {firmware, back, switch_on});
 	const std::string what = fmt::format("BAR {}, {}, 64-bit, prefetchable", bar->number, size_text(bar->len));
 	if (bar->len < publish_step)
-		return finding.set(State::bad, what + ": too small to be published", firmware, back);
+		return finding.set(State::bad, what + ": too small to be published", {firmware, back, switch_on});
 	const uint64_t largest = largest_size(host, pci, bar->number);
 	if (largest > bar->len) {
 		const std::string file = fmt::format("{}{}/resource{}_resize", pci_devices, pci, bar->number);
 		return finding.set(
 			State::warn, fmt::format("{}, of {} that it could show", what, size_text(largest)),
-			fmt::format("{}; or, with no driver bound, echo {} >{}", firmware, order_of(largest), file),
-			fmt::format("{}; or echo {} >{}", back, order_of(bar->len), file));
+			{fmt::format("{}; or, with no driver bound, echo {} >{}", firmware, order_of(largest), file),
+			 fmt::format("{}; or echo {} >{}", back, order_of(bar->len), file), switch_on});
 	}
 	if (!largest && bar->len <= small_window && line_of(host.sys, pci_devices + pci + "/class").starts_with("0x03"))
 		return finding.set(State::warn,
-				   what + ": a window of a GPU's memory, which cannot be resized from here", firmware,
-				   back);
+				   what + ": a window of a GPU's memory, which cannot be resized from here",
+				   {firmware, back, switch_on});
 	finding.found = what + (largest ? ", resized to all that it can show" : ", not resizable");
 	return finding;
 }
@@ -363,9 +363,7 @@ Finding check_memtype(const Host &host, const std::string &pci)
 	}
 	const std::string driver = link_name(host.sys, pci_devices + pci + "/driver");
 	if (driver == "nvidia") {
-		const Advice option = nvidia_option(host);
-		return finding.set(State::warn, what + ": " + in_words(PEERDMA_REASON_VENDOR_WC), option.change,
-				   option.undo);
+		return finding.set(State::warn, what + ": " + in_words(PEERDMA_REASON_VENDOR_WC), nvidia_option(host));
 	}
 	// Who gives its memory away as dma-bufs has to stay.
 	if (!vendor_driver(host, pci).empty())
@@ -376,12 +374,11 @@ Finding check_memtype(const Host &host, const std::string &pci)
 	if (!driver.empty())
 		return finding.set(
 			State::warn, what + ", by " + driver,
-			fmt::format("echo {} >/sys/bus/pci/drivers/{}/unbind; programs of {} lose the device", pci,
-				    driver, driver),
-			fmt::format("echo {} >/sys/bus/pci/drivers_probe", pci));
-	const Advice off = kernel_parameter(host, "initcall_blacklist=sysfb_init");
+			{fmt::format("echo {} >/sys/bus/pci/drivers/{}/unbind; programs of {} lose the device", pci,
+				     driver, driver),
+			 fmt::format("echo {} >/sys/bus/pci/drivers_probe", pci), "unbind it, see --verbose"});
 	return finding.set(State::warn, what + ", by no driver of the device: a console's framebuffer does that",
-			   off.change, off.undo);
+			   kernel_parameter(host, "initcall_blacklist=sysfb_init"));
 }
 
 Finding check_driver(const Host &host, const std::string &pci)
@@ -402,8 +399,9 @@ Finding check_driver(const Host &host, const std::string &pci)
 		return check_vendor(host, pci, driver);
 	return finding.set(
 		State::warn, driver + " has it, and does not share it",
-		fmt::format("peerdma publish {} --force takes it; programs of {} lose the device", pci, driver),
-		fmt::format("peerdma unpublish {0}; echo {0} >/sys/bus/pci/drivers_probe", pci));
+		{fmt::format("peerdma publish {} --force takes it; programs of {} lose the device", pci, driver),
+		 fmt::format("peerdma unpublish {0}; echo {0} >/sys/bus/pci/drivers_probe", pci),
+		 fmt::format("peerdma publish {} --force", pci)});
 }
 
 } // namespace cli

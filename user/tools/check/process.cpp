@@ -136,11 +136,12 @@ Finding check_node(const Host &host, int open_error)
 	if (open_error == -EACCES || open_error == -EPERM)
 		return finding.set(
 			State::bad, found,
-			"run as root, or as a member of the node's group: usermod -aG peerdma $USER, and log in again",
-			"gpasswd -d $USER peerdma");
+			{"run as root, or as a member of the node's group: usermod -aG peerdma $USER, and log in again",
+			 "gpasswd -d $USER peerdma", "usermod -aG peerdma $USER, log in again"});
 	if (open_error == -EPROTONOSUPPORT) {
 		const Advice both = install_packages(host);
-		return finding.set(State::bad, found, "install both from one release: " + both.change, both.undo);
+		return finding.set(State::bad, found,
+				   {"install both from one release: " + both.change, both.undo, both.brief});
 	}
 	if (open_error == -EBADMSG)
 		return finding.set(State::bad, found + ": /etc/peerdma/rules has a fault",
@@ -156,7 +157,9 @@ Finding check_node(const Host &host, int open_error)
 			State::bad, found,
 			"mount devtmpfs on /dev, or: mknod /dev/peerdma c $(tr : ' ' </sys/class/misc/peerdma/dev)",
 			"rm /dev/peerdma");
-	return finding.set(State::bad, found, "load the module: " + how_to_load(host, "peerdma"), "rmmod peerdma");
+	const Advice load = how_to_load(host, "peerdma");
+	return finding.set(State::bad, found,
+			   {"load the module: " + load.change, load.undo, "load the module (see module)"});
 }
 
 Finding check_container(const Host &host)
@@ -180,8 +183,8 @@ Finding check_container(const Host &host)
 	if (mapped)
 		return finding.set(
 			State::warn, what.empty() ? "in a user namespace" : what + ", in a user namespace",
-			"on the host, outside of the container: peerdma publish ADDRESS; here only reads and writes",
-			"on the host: peerdma unpublish ADDRESS");
+			{"on the host, outside of the container: peerdma publish ADDRESS; here only reads and writes",
+			 "on the host: peerdma unpublish ADDRESS", "peerdma publish ADDRESS, on the host"});
 	finding.found = what.empty() ? "none" : what;
 	return finding;
 }
@@ -210,7 +213,8 @@ Finding check_uring(const Host &host)
 				   filtered ? "a seccomp filter may forbid io_uring" : "not known from these files",
 				   seccomp, "start it without them");
 	if (*host.uring == -ENOSYS && !filtered)
-		return finding.set(State::warn, "this kernel has no io_uring", get_kernel(host), "boot this one again");
+		return finding.set(State::warn, "this kernel has no io_uring",
+				   {get_kernel(host).change, "boot this one again", get_kernel(host).brief});
 	return finding.set(State::warn,
 			   fmt::format("io_uring is refused ({}){}", errno_name(-*host.uring),
 				       filtered ? ", by a seccomp filter" : ""),
@@ -227,9 +231,10 @@ Finding check_memlock(const Host &host)
 		return limit_unknown(finding);
 	const std::string found = limit.most ? size_text(*limit.most) : "unlimited";
 	if (limit.most && *limit.most < host_step && !capable(host, CAP_IPC_LOCK))
-		return finding.set(*limit.most < host_least ? State::bad : State::warn,
-				   fmt::format("{} ({})", found, in_words(PEERDMA_REASON_MEMLOCK)),
-				   limits_file("* - memlock 8192", "LimitMEMLOCK=8M"), rm_limits);
+		return finding.set(
+			*limit.most < host_least ? State::bad : State::warn,
+			fmt::format("{} ({})", found, in_words(PEERDMA_REASON_MEMLOCK)),
+			{limits_file("* - memlock 8192", "LimitMEMLOCK=8M"), rm_limits, "raise memlock to 8 MiB"});
 	finding.found = found + (capable(host, CAP_IPC_LOCK) ? ", and the right to exceed it" : "");
 	return finding;
 }
@@ -243,7 +248,9 @@ Finding check_nofile(const Host &host)
 		return limit_unknown(finding);
 	const std::string found = limit.most ? fmt::format("{} descriptors", *limit.most) : "unlimited";
 	if (limit.most && *limit.most < few_files)
-		return finding.set(State::warn, found, limits_file("* - nofile 65536", "LimitNOFILE=65536"), rm_limits);
+		return finding.set(
+			State::warn, found,
+			{limits_file("* - nofile 65536", "LimitNOFILE=65536"), rm_limits, "raise nofile to 65536"});
 	finding.found = found;
 	return finding;
 }

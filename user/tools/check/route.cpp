@@ -51,14 +51,18 @@ Finding without_provider(const Host &host, const Subject &subject, Finding findi
 {
 	const Advice how = provide(host, subject.devices);
 	const auto gpu = only_vendors(host, subject.devices);
-	if (!gpu)
-		return finding.set(State::bad, "none is published", how.change, how.undo);
+	if (!gpu) {
+		finding.gist = "no device has published memory";
+		return finding.set(State::bad, "none is published", how);
+	}
 	const Finding driver = check_driver(host, gpu->pci);
-	if (driver.state != State::good)
+	if (driver.state != State::good) {
+		finding.gist = fmt::format("none, see driver of {}", gpu->pci);
 		return finding.set(
 			State::bad,
 			fmt::format("none is published, and memory of {} cannot be registered yet", gpu->pci),
-			driver.change, driver.undo);
+			{driver.change, driver.undo, driver.brief});
+	}
 	finding.found = fmt::format("none now: {} is one while a program has registered memory of it", gpu->pci);
 	return finding;
 }

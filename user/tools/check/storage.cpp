@@ -311,13 +311,13 @@ Finding check_multipath(const Host &host, const Subject &subject)
 	}
 	if (!bad.empty()) {
 		const Advice off = module_option(host, "nvme_core", "multipath=N");
-		return finding.set(
-			State::bad,
-			fmt::format("{} cannot carry peer memory ({})", fmt::join(bad, ", "),
-				    fmt::join(why.texts, "; ")),
-			"nvme disconnect -d CONTROLLER of that path (nvme list-subsys names it); or, for all drives, " +
-				off.change,
-			"nvme connect it again; " + off.undo);
+		return finding.set(State::bad,
+				   fmt::format("{} cannot carry peer memory ({})", fmt::join(bad, ", "),
+					       fmt::join(why.texts, "; ")),
+				   {"nvme disconnect -d CONTROLLER of that path (nvme list-subsys names it); or, for "
+				    "all drives, " +
+					    off.change,
+				    "nvme connect it again; " + off.undo, "nvme disconnect -d CONTROLLER"});
 	}
 	finding.found = list.empty() ? "no disk of the multipath layer" :
 				       fmt::format("{}: each is asked", fmt::join(list, ", "));
@@ -384,7 +384,7 @@ Finding check_filesystem(const Host &host, const Subject &subject)
 			return finding.set(State::bad,
 					   fs + " over RDMA, and peerdma_nfs is not loaded (" +
 						   in_words(PEERDMA_REASON_RDMA_MODULE) + ")",
-					   how_to_load(host, "peerdma_nfs"), "rmmod peerdma_nfs");
+					   how_to_load(host, "peerdma_nfs"));
 		finding.found += " over RDMA";
 		return finding;
 	}
@@ -436,7 +436,7 @@ Finding check_rdma(const Host &host, const Subject &subject)
 		return finding.set(State::bad,
 				   fmt::format("{}; {} is over RDMA, and peerdma_rdma is not loaded ({})", found,
 					       fmt::join(far, ", "), in_words(PEERDMA_REASON_RDMA_MODULE)),
-				   how_to_load(host, "peerdma_rdma"), "rmmod peerdma_rdma");
+				   how_to_load(host, "peerdma_rdma"));
 	if (hardware.empty())
 		return finding.set(State::warn, fmt::format("{} ({})", found, in_words(PEERDMA_REASON_RDMA_SOFTWARE)),
 				   std::string(peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE)) +

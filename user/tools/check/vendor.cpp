@@ -35,15 +35,20 @@ std::string published(const Host &host, const std::string &pci)
 	return line_of(host.sys, pci_devices + pci + "/p2pmem/size");
 }
 
-// All that is missing, each with how to mend it and how to take that back.
+// All that is missing, each with how to mend it and how to take that back. In brief: the first.
 struct Missing {
 	std::vector<std::string> what = {}, change = {}, undo = {};
+	std::string gist = {}, brief = {};
 
-	void add(std::string missing, std::string how, std::string back)
+	void add(std::string missing, const char *in_brief, const Advice &advice)
 	{
+		if (what.empty()) {
+			gist = in_brief;
+			brief = advice.brief.empty() ? advice.change : advice.brief;
+		}
 		what.push_back(std::move(missing));
-		change.push_back(std::move(how));
-		undo.push_back(std::move(back));
+		change.push_back(advice.change);
+		undo.push_back(advice.undo);
 	}
 };
 
@@ -58,23 +63,25 @@ Missing missing_of_nvidia(const Host &host, const std::string &pci)
 	if (published(host, pci).empty()) {
 		const Advice option = nvidia_option(host);
 		if (!fixed)
-			missing.add("BAR 1 is not fixed and uncombined", option.change, option.undo);
+			missing.add("BAR 1 is not fixed and uncombined", "BAR 1 is not static", option);
 		if (!loaded(host, "nvidia_uvm"))
-			missing.add("nvidia-uvm is not loaded", "modprobe nvidia-uvm, of CUDA 12.8 (570) or later",
-				    "rmmod nvidia_uvm");
+			missing.add("nvidia-uvm is not loaded", "nvidia-uvm is not loaded",
+				    {"modprobe nvidia-uvm, of CUDA 12.8 (570) or later", "rmmod nvidia_uvm",
+				     "modprobe nvidia-uvm"});
 		else if (fixed)
-			missing.add("nvidia-uvm has not published BAR 1",
-				    "install a driver for CUDA 12.8 (570) or later, and reboot",
-				    "install the old driver, and reboot");
+			missing.add("nvidia-uvm has not published BAR 1", "BAR 1 is not published",
+				    {"install a driver for CUDA 12.8 (570) or later, and reboot",
+				     "install the old driver, and reboot", "install driver 570 or later"});
 	}
 	if (!loaded(host, "peerdma_nvidia"))
-		missing.add("peerdma_nvidia is not loaded", how_to_load(host, "peerdma_nvidia"),
-			    "rmmod peerdma_nvidia");
+		missing.add("peerdma_nvidia is not loaded", "peerdma_nvidia is not loaded",
+			    how_to_load(host, "peerdma_nvidia"));
 	else if (parameter(host, "peerdma_nvidia", "persistent") == ", persistent=N" &&
 		 parameter(host, "peerdma_nvidia", "callback") == ", callback=N")
 		missing.add("peerdma_nvidia may register nothing, with neither persistent nor callback",
-			    "echo Y >/sys/module/peerdma_nvidia/parameters/persistent",
-			    "echo N >/sys/module/peerdma_nvidia/parameters/persistent");
+			    "peerdma_nvidia may register nothing",
+			    {"echo Y >/sys/module/peerdma_nvidia/parameters/persistent",
+			     "echo N >/sys/module/peerdma_nvidia/parameters/persistent"});
 	return missing;
 }
 
@@ -86,10 +93,10 @@ Finding check_nvidia(const Host &host, const std::string &pci, Finding finding)
 				   "modinfo -F license nvidia says \"Dual MIT/GPL\" of the open module",
 				   "it changes nothing");
 	if (version.find("Open Kernel Module") == version.npos) {
-		const Advice open = open_nvidia(host);
+		finding.gist = "nvidia, the proprietary module";
 		return finding.set(State::bad,
 				   "nvidia, the proprietary module (" + in_words(PEERDMA_REASON_VENDOR_DRIVER) + ")",
-				   open.change, open.undo);
+				   open_nvidia(host));
 	}
 	finding.found = "nvidia, the open module";
 	if (const std::string bytes = published(host, pci); !bytes.empty())
@@ -98,10 +105,13 @@ Finding check_nvidia(const Host &host, const std::string &pci, Finding finding)
 		finding.found += "; peerdma_nvidia" + parameter(host, "peerdma_nvidia", "persistent") +
 				 parameter(host, "peerdma_nvidia", "callback");
 	const Missing missing = missing_of_nvidia(host, pci);
-	if (!missing.what.empty())
+	if (!missing.what.empty()) {
+		const size_t more = missing.what.size() - 1;
+		finding.gist = missing.gist + (more ? fmt::format(" and {} more", more) : "");
 		return finding.set(State::warn, fmt::format("{}; {}", finding.found, fmt::join(missing.what, ", ")),
-				   fmt::format("{}", fmt::join(missing.change, "; ")),
-				   fmt::format("{}", fmt::join(missing.undo, "; ")));
+				   {fmt::format("{}", fmt::join(missing.change, "; ")),
+				    fmt::format("{}", fmt::join(missing.undo, "; ")), missing.brief});
+	}
 	finding.found += ": its memory can be registered, which was never tried on a GPU";
 	return finding;
 }
@@ -109,25 +119,24 @@ Finding check_nvidia(const Host &host, const std::string &pci, Finding finding)
 Finding check_exporter(const Host &host, const std::string &pci, const std::string &driver, Finding finding)
 {
 	finding.found = driver + parameter(host, driver, driver == "amdgpu" ? "pcie_p2p" : "vram_bar_size");
-	if (finding.found == "amdgpu, pcie_p2p=N") {
-		const Advice option = module_option(host, "amdgpu", "pcie_p2p=1");
+	if (finding.found == "amdgpu, pcie_p2p=N")
 		return finding.set(State::bad, finding.found + ": the driver keeps its memory from other devices",
-				   option.change, option.undo);
-	}
+				   module_option(host, "amdgpu", "pcie_p2p=1"));
 	const std::string bytes = published(host, pci);
 	const auto packages = driver == "amdgpu" ? amdgpu_packages(host) : std::nullopt;
+	finding.gist = bytes.empty() ? driver + " does not publish its BAR" : "";
 	if (bytes.empty() && packages)
 		return finding.set(State::warn,
 				   finding.found + " does not publish its BAR (of its dma-bufs " +
 					   in_words(PEERDMA_REASON_VENDOR_UNPUBLISHED) + ")",
-				   packages->change, packages->undo);
+				   *packages);
 	if (bytes.empty())
-		return finding.set(State::warn,
-				   finding.found + " does not publish its BAR (of its dma-bufs " +
-					   in_words(PEERDMA_REASON_VENDOR_UNPUBLISHED) + ")",
-				   other_device + ": no driver for this one is known that does, on " +
-					   distribution_of(host).name,
-				   "it changes nothing");
+		return finding.set(
+			State::warn,
+			finding.found + " does not publish its BAR (of its dma-bufs " +
+				in_words(PEERDMA_REASON_VENDOR_UNPUBLISHED) + ")",
+			{other_device + ": no driver for this one is known that does, on " + distribution_of(host).name,
+			 "it changes nothing", "another device"});
 	finding.found +=
 		fmt::format("; {} of its BAR are published: a dma-buf of its memory can be imported, which was "
 			    "never tried on a GPU{}",
@@ -182,8 +191,9 @@ std::string how_to_register(const VendorGpu &gpu)
 Advice provide(const Host &host, const std::vector<std::string> &devices)
 {
 	if (const auto gpu = only_vendors(host, devices))
-		return {how_to_register(*gpu), "end the program"};
-	return {"peerdma publish ADDRESS, the device's as lspci -D prints it", "peerdma unpublish ADDRESS"};
+		return {how_to_register(*gpu), "end the program", fmt::format("register memory of {}", gpu->pci)};
+	return {"peerdma publish ADDRESS, the device's as lspci -D prints it", "peerdma unpublish ADDRESS",
+		"peerdma publish ADDRESS"};
 }
 
 std::string advice_without_provider()
