@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What the numbers of the ABI are called, and what a person can do about them: the one place where that is worded.
-// Documentation/routes.md has these words (tests/host/reasons.py writes and compares them), peerdma check prints them.
-// switch without default, so that -Wswitch refuses to build a library that does not know a reason the header has.
+// Names, texts and remedies for the numbers of the ABI. This is the only source of these texts: Documentation/routes.md
+// contains them (tests/host/reasons.py writes and compares them), and peerdma check prints them. The switch has no
+// default, so that -Wswitch reports a reason of the header that is missing here.
 
 #include "peerdma.h"
 
@@ -313,8 +313,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 	return unknown;
 }
 
-// The number comes from the kernel, which may be newer: a value outside the enum is no undefined
-// behaviour here, because the enum's range covers the bits of its largest member and beyond 127 is cut off.
+// The number comes from the kernel, which may be newer. Converting a value outside the enumerators is defined: the
+// enum's range covers all bits of its largest enumerator, and values from 128 on are cut off.
 constexpr Reason describe_number(uint32_t reason)
 {
 	return reason < 128 ? describe(static_cast<enum peerdma_reason>(reason)) : unknown;
