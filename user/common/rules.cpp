@@ -29,7 +29,7 @@ std::optional<uint32_t> parse_kind(std::string_view text)
 	return kind;
 }
 
-// A path from the root, as the kernel has it: without empty parts, "." or "..".
+// An absolute path as the kernel prints it, without empty parts, "." or "..".
 std::optional<std::string> parse_path(std::string text)
 {
 	while (text.size() > 1 && text.ends_with('/'))
@@ -48,13 +48,13 @@ bool is_below(const std::string &path, const std::string &top)
 	return top == "/" || (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/'));
 }
 
-// One line: words between blanks, the first a verb, the others conditions.
+// One line: words separated by blanks; the first is a verb, the others are conditions.
 class Line
 {
 public:
 	Line(std::string_view text, unsigned number) : text_(text) { rule_.line = number; }
 
-	// false: there is nothing on it, or a fault.
+	// false: the line is empty or has a fault.
 	bool parse()
 	{
 		skip();
@@ -73,7 +73,7 @@ public:
 		for (skip(); !at_end(); skip())
 			if (!condition())
 				return false;
-		// It chooses among providers, before there is a file.
+		// It chooses a provider before a file is known.
 		if (rule_.verb == Verb::prefer && (!rule_.file.empty() || has_disk()))
 			return fail(start,
 				    "prefer can have no file and no disk: it chooses a provider before they are known");
@@ -109,7 +109,7 @@ private:
 		return text_.substr(start, at_ - start);
 	}
 
-	// Behind the sign of equality, bare or in double quotes.
+	// The text after "=", bare or in double quotes.
 	bool value(std::string &out)
 	{
 		if (at_ == text_.size() || text_[at_] != '"') {
@@ -153,7 +153,7 @@ private:
 		return path(start, place, text, key == "file" ? rule_.file : rule_.cgroup, key);
 	}
 
-	// Names are compared as they are: an unquoted pattern, list or comment in one would silently match nothing.
+	// Names are compared literally: an unquoted pattern, list or comment would silently match nothing.
 	bool literal(size_t place, const std::string &text)
 	{
 		const size_t odd = text.find_first_of("*?[,#\"'");
@@ -204,17 +204,17 @@ private:
 	}
 
 	const std::string_view text_;
-	size_t at_ = 0, end_ = 0; // end_: behind the last word
+	size_t at_ = 0, end_ = 0; // end_: after the last word
 	Rule rule_;
 	std::optional<Fault> fault_;
 };
 
-// Does a condition hold?
+// Whether a condition holds.
 enum class Answer {
 	no,
 	yes,
-	unknown, // it could not be found out
-	later,   // what it is about is not in question yet
+	unknown, // it could not be determined
+	later,   // its subject is not known yet
 };
 
 Answer answer(bool yes) { return yes ? Answer::yes : Answer::no; }
@@ -242,7 +242,7 @@ Answer of_file(const Rule &rule, const std::optional<std::string> &file)
 	return of_path(rule.file, file.value_or(""));
 }
 
-// One of a file's disks is enough to be denied, and all are needed to be allowed.
+// A deny rule matches if one of the file's disks does, an allow rule only if all do.
 Answer of_disks(const Rule &rule, const RuleQuery &question)
 {
 	const auto &disks = question.disks;
@@ -256,11 +256,11 @@ Answer of_disks(const Rule &rule, const RuleQuery &question)
 	const bool deny = rule.verb == Verb::deny;
 	const bool fits = deny ? std::any_of(disks->begin(), disks->end(), is_it) :
 				 std::all_of(disks->begin(), disks->end(), is_it);
-	// What is not known could change it.
+	// An unknown disk could change the answer.
 	return question.more_disks && fits != deny ? Answer::unknown : answer(fits);
 }
 
-// What is unknown speaks against the process. What comes later is asked again then: until that it may still be allowed.
+// Unknown counts against the process. Later counts as allowed: the question is asked again when its subject is known.
 bool counts(Verb verb, Answer answer)
 {
 	return answer == Answer::yes || answer == (verb == Verb::deny ? Answer::unknown : Answer::later);
@@ -283,7 +283,7 @@ std::optional<Fault> Rules::parse(std::string_view text)
 		const size_t len = std::min(text.find('\n'), text.size());
 		const std::string_view line = text.substr(0, len);
 		text.remove_prefix(std::min(len + 1, text.size()));
-		// A rule is shown on terminals.
+		// Rules are printed on terminals: refuse control characters.
 		const auto odd = std::find_if(line.begin(), line.end(), [](char c) {
 			return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == '\x7f';
 		});
@@ -316,7 +316,7 @@ const Rule *Rules::decide(const RuleQuery &question) const
 namespace
 {
 
-// The symbolic link because of which a path does not exist; empty if none is in the way.
+// The symbolic link because of which a path does not exist; empty if no link is dangling.
 std::string broken_link(Syscalls &sys, std::string path)
 {
 	std::string target;
@@ -359,7 +359,7 @@ std::string own_cgroup(Syscalls &sys)
 {
 	std::string text;
 	sys.read_file("/proc/self/cgroup", text);
-	// Of the one hierarchy of version 2; the others limit, and name nobody.
+	// The entry of the version 2 hierarchy; those of version 1 have no name that a rule could use.
 	const size_t at = ("\n" + text).find("\n0::");
 	if (at == std::string::npos)
 		return "";
