@@ -53,7 +53,7 @@ std::string no_subcommand(const std::string &name)
 // One line, like every other error of this command.
 std::string usage_line(const CLI::App *app, const CLI::Error &error)
 {
-	// CLI11 sees a word that is no subcommand as one that is missing.
+	// CLI11 reports an unknown subcommand as a missing one.
 	if (const auto words = app->remaining(); app->get_parent() == nullptr && !words.empty())
 		return no_subcommand(words.front());
 	return fmt::format("{}; peerdma --help says what there is", error.what());
@@ -75,7 +75,7 @@ CLI::Option *add_number(CLI::App *sub, const char *name, Place &place, uint64_t 
 		text);
 }
 
-// No option and no argument has an empty value that means anything: the first that is there, from 1 on; else 0.
+// The index, from 1, of the first empty argument, else 0. No option and no argument accepts an empty value.
 int empty_argument(int argc, char **argv)
 {
 	bool options = true;
@@ -88,7 +88,7 @@ int empty_argument(int argc, char **argv)
 	return 0;
 }
 
-// What follows -- is another program's command line, of which nothing is ours. Return: how many words are.
+// Words after -- are the command line of another program. Return: the number of words before them.
 int take_command(int argc, char **argv, std::vector<std::string> &command)
 {
 	if (argc < 2 || std::string_view(argv[1]) != "witness")
@@ -260,7 +260,7 @@ int run(int argc, char **argv)
 	try {
 		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
-		// Help and the version are parse "errors" of status 0.
+		// CLI11 reports help and version as parse errors with status 0.
 		std::ostringstream out, wrong;
 		if (app.exit(e, out, wrong) == 0)
 			return print(out.str(), exit_ok);
@@ -273,7 +273,7 @@ int run(int argc, char **argv)
 			complain(no_subcommand(subject));
 			return exit_usage;
 		}
-		// Afresh: what has parsed a subcommand says that one's help.
+		// A new tree: after parsing a subcommand the old one prints that subcommand's help.
 		std::string flag = "--help";
 		std::vector<char *> words = {argv[0], flag.data()};
 		if (!subject.empty())

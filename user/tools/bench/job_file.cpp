@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Files of jobs, with the words that those of gdsio have: who has such a file for another driver can measure this one
-// with it. What is not offered here is refused, not passed over.
+// Job files with the keys of gdsio, so that a file written for another driver can be measured with this one. A key or
+// value that this command cannot honor is refused or noted, never ignored silently.
 
 #include "tools/bench/job_file.hpp"
 
@@ -104,7 +104,7 @@ std::vector<BenchRoute> routes(std::string_view value)
 	return list;
 }
 
-// gdsio's numbers of transfers. 3, 5 and 7 are the asynchronous ones of CUDA's streams.
+// gdsio's numbers of transfer types. 3, 5 and 7 are its asynchronous transfers in CUDA streams.
 std::vector<BenchRoute> transfers(std::string_view value)
 {
 	std::vector<BenchRoute> list;
@@ -133,7 +133,7 @@ bool flag(std::string_view value)
 
 using Setter = std::function<void(BenchJob &, std::string_view)>;
 
-// What gdsio can do beside measuring, and this cannot. instead: who does, or why nobody.
+// A feature of gdsio that is missing here: refuses 1. instead: the alternative, or the reason.
 Setter only_off(std::string instead)
 {
 	return [instead = std::move(instead)](BenchJob &, std::string_view value) {
@@ -142,7 +142,7 @@ Setter only_off(std::string instead)
 	};
 }
 
-// What changes how gdsio measures, and nothing here: a file that has it can be measured all the same.
+// A setting that affects gdsio's measurement but not ours: accepts 1 with a note.
 Setter not_heeded(const char *key, std::string because)
 {
 	return [key, because = std::move(because)](BenchJob &job, std::string_view value) {

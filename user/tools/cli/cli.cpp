@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What several subcommands share: how things are named to people, and how failures become sentences.
+// Shared by the subcommands: how names and sizes are printed, and how failures become messages.
 
 #include <cerrno>
 #include <cstring>
@@ -74,7 +74,7 @@ std::string size_text(uint64_t bytes)
 		return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
 	double value = static_cast<double>(bytes);
 	size_t unit = 0;
-	// 1023.95: what would be printed as "1024.0 KiB" is 1.0 MiB.
+	// 1023.95 KiB and more would be printed as "1024.0 KiB": use the next unit.
 	while (value >= 1023.95 && unit + 1 < std::size(units)) {
 		value /= 1024;
 		unit++;
@@ -107,7 +107,7 @@ PciAddress device_or_usage(const std::string &text)
 	return *address;
 }
 
-// An id is of 32 bits, and in decimal digits, as peerdma_provider_find() takes it.
+// An id has 32 bits and decimal digits, as for peerdma_provider_find().
 static bool is_provider(std::string_view text)
 {
 	const auto id = text.find('x') == text.npos ? parse_integer(text) : std::nullopt;
@@ -216,7 +216,7 @@ int wait_for(const Ring &ring, struct peerdma_done *done, uint32_t max)
 	int rc;
 	do
 		rc = peerdma_ring_wait(ring.get(), done, max, 1, -1);
-	while (rc == -EINTR); // a stop, for example
+	while (rc == -EINTR); // for example after SIGSTOP and SIGCONT
 	return rc;
 }
 
@@ -264,10 +264,10 @@ Json provider_json(const struct peerdma_provider_info &info)
 		{"numa_node", info.numa_node}};
 }
 
-// A host bridge is at 0000:00:00.0 where there is one, and never a disk.
+// 0000:00:00.0 means that there is no function: only a host bridge has that address.
 static bool has_function(const struct peerdma_explanation &why) { return why.leaf_domain || why.leaf_bdf; }
 
-// A share of NFS has one, whose disk has no number.
+// An NFS share has a backing device whose disk has no number.
 static bool has_backing_device(const struct peerdma_explanation &why) { return why.leaf_major || why.nr_leaves; }
 
 Json backing_json(const struct peerdma_explanation &why)

@@ -21,16 +21,16 @@ namespace
 
 constexpr int deadly[] = {SIGINT, SIGTERM, SIGHUP};
 
-// The name that goes before the process does, if a signal ends it; for its handler, which may not allocate.
+// The temporary name for the signal handler, which removes it and cannot allocate memory.
 char temporary_name[PATH_MAX];
 
 void remove_and_raise(int signal)
 {
 	::unlink(temporary_name);
-	::raise(signal); // its handler is the default again
+	::raise(signal); // the default handler is set again
 }
 
-// What the caller has told us to ignore (nohup) stays ignored.
+// A signal that the caller ignores (nohup) stays ignored.
 void set_handlers(void (*handler)(int))
 {
 	for (const int signal : deadly) {
@@ -93,8 +93,8 @@ AtomicFile::~AtomicFile()
 	keep_on_signal();
 }
 
-// A name that nobody has: what has none yet can get one, but not in the place of another. From here until it is renamed
-// SIGKILL leaves it behind.
+// Links the anonymous file to an unused name: linkat() cannot replace an existing name. Until the rename, SIGKILL
+// leaves that name behind.
 void AtomicFile::link_temporary()
 {
 	const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());

@@ -16,9 +16,9 @@ namespace cli
 namespace
 {
 
-constexpr uint64_t step = 16 << 20; // bytes of a call: there is progress to see in between
+constexpr uint64_t step = 16 << 20; // bytes per call; progress is shown between calls
 
-// What the CPU sees in the buffer is what read(2) says of the file.
+// Compares the CPU's view of the buffer with read(2) of the file.
 void compare(const Fd &plain, const std::string &path, const Buffer &buffer, uint64_t offset, uint64_t len)
 {
 	const char *const got = static_cast<const char *>(map_buffer(buffer)) + offset;
@@ -60,7 +60,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	Device device = open_device();
 	const auto provider = find_provider(device, target->provider);
 	const std::string provider_pci = pci_text(provider.pci_domain, provider.pci_bdf);
-	// The explanation first: "a directory" is a better answer than its size is none.
+	// Explain first: its answer ("a directory") is more useful than a missing size.
 	const auto why = explain_route(open_file(device, path, O_RDONLY), path, provider);
 	const Json facts = {{"file", path},
 			    {"filesystem", why.fs_name},
@@ -87,7 +87,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	const Failure too_large{fmt::format("{} ({}) does not fit into provider {} at {}, which has {} free", path,
 					    size_text(size), provider.id, provider_pci, size_text(provider.available)),
 				ENOMEM, 0, "Publish a larger range, or copy a smaller file.", facts};
-	// Also keeps the sums below from overflowing.
+	// Also prevents overflow of the sums below.
 	if (size > provider.len || target->offset > provider.len)
 		throw too_large;
 	const uint64_t len = round_up(size, block), buf_len = round_up(target->offset + len, page);
@@ -108,7 +108,7 @@ Report copy_to_gpu(const CopyOptions &options)
 
 	Counts counts;
 	uint64_t done = 0;
-	uint32_t bounced = PEERDMA_REASON_NONE; // why, the last time
+	uint32_t bounced = PEERDMA_REASON_NONE; // reason of the last bounce
 	Progress progress;
 	const auto start = std::chrono::steady_clock::now();
 	auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// From a file into another, by way of a provider's memory: what a device reads is what the next writes, and the host's
-// memory sees none of it where both have a direct route.
+// Copies a file to another through a provider's memory. If both files have a direct route, no byte passes through host
+// memory.
 
 #include <algorithm>
 #include <cerrno>
@@ -25,9 +25,9 @@ namespace
 {
 
 constexpr uint64_t piece = 1 << 20; // bytes
-constexpr uint32_t pieces = 8;      // at once
+constexpr uint32_t pieces = 8;      // in parallel
 
-// Where the bytes will be: in a directory under the source's name, behind a link where it leads.
+// The path of the target: in a directory, the source's name is appended; a symbolic link is resolved.
 std::string target_of(const CopyOptions &options)
 {
 	std::error_code error;
@@ -38,7 +38,7 @@ std::string target_of(const CopyOptions &options)
 	return error ? target.string() : real.string();
 }
 
-// What is there may be replaced, if it is a file and another one. Return: the mode that the target will have.
+// Refuses to replace anything but another regular file. Return: the mode of the target.
 mode_t mode_for(const std::string &source, const struct stat &from, const std::string &target)
 {
 	struct stat to = {};
@@ -52,11 +52,11 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 		if (!S_ISREG(to.st_mode))
 			throw Failure{
 				fmt::format("{} is no regular file", target), EINVAL, 0, "cp replaces files only.", {}};
-		return to.st_mode & 0777; // the owner is another one: with it setuid would say something else
+		return to.st_mode & 0777; // the owner changes, so setuid must not be kept
 	}
 	if (errno != ENOENT)
 		throw Failure{fmt::format("cannot look at {}", target), errno, 0, "", {}};
-	// Whoever made the link may mean another place than who names it: as cp(1), which does not write there either.
+	// A dangling link may be a mistake: refuse it, as cp(1) does.
 	if (::lstat(target.c_str(), &to) == 0)
 		throw Failure{fmt::format("{} is a link that leads nowhere", target),
 			      ENOENT,
@@ -68,7 +68,7 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 	return from.st_mode & 0777 & ~mask;
 }
 
-// A smaller buffer where there is no room for a large one.
+// Halves the buffer until the provider has room for it.
 Buffer largest_buffer(const Device &device, const struct peerdma_provider_info &provider, uint32_t &count)
 {
 	for (;; count /= 2) {
@@ -107,7 +107,7 @@ Json bounced_json(const BounceCounts &bounced, const struct peerdma_explanation 
 		{"map", peerdma_map_name(why.map)}};
 }
 
-// All of the bytes: what is not read is not compared.
+// Reads all of the bytes: a short read would leave a part uncompared.
 void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint64_t at)
 {
 	const int64_t n = fd.read(bytes, at);
@@ -128,7 +128,7 @@ void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint6
 void compare_files(const Fd &one, const std::string &one_name, const Fd &other, const std::string &other_name,
 		   uint64_t len)
 {
-	// What is dirty stays in the cache: the target was synced before.
+	// DONTNEED keeps dirty pages; the target was synced before.
 	for (const Fd *fd : {&one, &other})
 		::posix_fadvise(fd->get(), 0, 0, POSIX_FADV_DONTNEED);
 	std::string want(piece, '\0'), got(piece, '\0');

@@ -20,7 +20,7 @@ struct peerdma_provider_info provider_of(const Device &device, uint32_t id, cons
 	return info;
 }
 
-// Does what is published already do for what was asked for?
+// Whether the existing provider matches the request.
 bool satisfies(const struct peerdma_provider_info &info, const struct peerdma_publish_args &args)
 {
 	return (args.bar == PEERDMA_BAR_AUTO || static_cast<uint32_t>(args.bar) == info.bar) &&

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The rules as such: are they well written, and which of them decides. What happens to a file of this very process,
-// peerdma explain says.
+// Checks a rules file, and explains which rule decides. For a file of this process use peerdma explain.
 
 #include "common/rules.hpp"
 
@@ -36,7 +35,7 @@ Rules read(const std::string &path)
 	return rules;
 }
 
-// Links are followed as far as there is something; the kernel's own path of an open file has none.
+// Resolves symbolic links in the part of the path that exists: the rules compare the kernel's path of an open file.
 std::string without_links(const std::string &path)
 {
 	std::error_code ignored;
@@ -44,7 +43,7 @@ std::string without_links(const std::string &path)
 	return whole.empty() ? path : whole.string();
 }
 
-// NAME, ADDRESS or NAME=ADDRESS: all that the rules ask for.
+// Parses NAME, ADDRESS or NAME=ADDRESS into the names that the rules compare.
 peerdma_impl::DiskName disk_name(const Rules &rules, const std::string &text)
 {
 	const size_t equals = text.find('=');
