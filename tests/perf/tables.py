@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tables of Documentation/performance.md, and the sentences that quote them, made of the baselines beside this file.
+"""The tables of Documentation/performance.md, and the sentences that quote them, generated from the baselines
+beside this file.
 
     tables.py            write them
-    tables.py --check    fail if they are not what the baselines say
+    tables.py --check    fail if they differ from the baselines
 """
 from __future__ import annotations
 
@@ -84,13 +85,13 @@ def span(values: list[float], digits: int = 1) -> str:
 
 
 def to_host(metric: str, size: int, other: str = "") -> list[float]:
-    """On each kernel, against the host's way."""
+    """For each kernel, compared with the host's way."""
     other = other or counts.reference_of(metric)
     return [values[metric, size] / values[other, size] for values in of("baseline").values()]
 
 
 def growth() -> list[str]:
-    """How far apart the sizes that are one command are."""
+    """The range of the sizes that need one command."""
     metrics = [f"direct_{what}{where}" for where in ("", "_raw") for what in ("read", "write")]
     spreads = []
     for values in of("baseline").values():
@@ -103,7 +104,7 @@ def growth() -> list[str]:
 
 
 def cheaper() -> list[str]:
-    """The ways that cost less than a direct read of a file by one call, at one size or more, on one kernel or more."""
+    """The ways that cost less than a direct read of a file by one call, for some size on some kernel."""
     found: dict[str, list[str]] = {}
     for k, values in of("baseline").items():
         for (metric, size), value in values.items():
@@ -132,7 +133,7 @@ def slower() -> list[str]:
 
 
 def zeroing() -> list[str]:
-    """What allocating costs a byte."""
+    """The cost of allocation per byte."""
     new, old = (values["buf_alloc", 256 * counts.MIB] / (256 * counts.MIB) for values in of("baseline").values())
     return [f"Allocating is linear in the size, because it zeroes the memory: {new:.2f} instructions a byte on 7.2 and {old:.2f} on 6.12, so",
             f"about {new * 1.073741824:.2f} and {old * 1.073741824:.2f} thousand million for 1 GiB (calculated from 256 MiB: the lab's usual device has 512 MiB). The",
@@ -154,7 +155,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def filled(page: str, tables: dict[str, Callable[[], list[str]]] = TABLES) -> str:
-    """Behind a mark "<!-- table: NAME -->", up to an empty line, stands that table."""
+    """Replaces the text between a mark "<!-- table: NAME -->" and the next empty line by that table."""
     for name, table in tables.items():
         mark = f"<!-- table: {name} -->\n"
         if page.count(mark) != 1:
