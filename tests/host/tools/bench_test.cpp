@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma bench on a machine in memory: what it asks for, what it adds up, and what it will not do.
+// peerdma bench on a machine in memory: its requests, its sums and its refusals.
 
 #include <cerrno>
 #include <ctime>
@@ -16,7 +16,7 @@ namespace
 
 bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
-// Each element that opens closes, in its order, and every < and & is one of XML's.
+// Elements are nested properly, and every < and & belongs to XML.
 bool well_formed(const std::string &text)
 {
 	std::vector<std::string> open;
@@ -66,7 +66,7 @@ protected:
 		EXPECT_EQ(sys.queues, 0u);
 	}
 
-	// Why it does nothing at all.
+	// The error of a job that is refused as a whole.
 	std::string refusal()
 	{
 		try {
@@ -92,7 +92,7 @@ TEST(Latencies, Percentiles)
 	EXPECT_EQ(latencies.max(), 0u);
 	for (uint64_t ns = 1; ns <= 100; ns++)
 		latencies.add(ns);
-	// Below 128 each number has its own bucket.
+	// Below 128 each value has its own bucket.
 	EXPECT_EQ(latencies.percentile(50), 50u);
 	EXPECT_EQ(latencies.percentile(90), 90u);
 	EXPECT_EQ(latencies.percentile(99), 99u);
@@ -172,7 +172,7 @@ TEST_F(Bench, WhatTheCpuHasSpentIsForEachGigabyte)
 	row.system = 0.5;
 	EXPECT_DOUBLE_EQ(row.cpu_per_gb(), 1.5);
 
-	// Each request keeps its thread busy for 5 ms of CPU time.
+	// Each request uses 5 ms of CPU time.
 	sys.on_ioctl = [](unsigned long request, void *) {
 		struct timespec begun = {}, now = {};
 		auto busy = [&] { return (now.tv_sec - begun.tv_sec) * 1000000000 + now.tv_nsec - begun.tv_nsec; };
@@ -245,7 +245,7 @@ TEST_F(Bench, ABounceOfADirectRowIsAnError)
 	EXPECT_EQ(report.status, 1);
 	EXPECT_EQ(report.json["rows"][0]["error"]["reason"], "FILE_ALIGN");
 	EXPECT_TRUE(sys.ios.empty());
-	// A module that bounces all the same, and says so where the kernel counts.
+	// The module bounces in spite of the explanation; the kernel's counters show it.
 	options.settings["io_size"] = "64K";
 	sys.on_ioctl = [&](unsigned long request, void *) {
 		for (const auto &[fd, name] : sys.fds)
@@ -273,7 +273,7 @@ TEST_F(Bench, AnErrorInTheMiddle)
 	sys.posix_error = -ENXIO;
 	report = cli::bench(options);
 	EXPECT_EQ(report.json["rows"][1]["error"]["errno"], "ENXIO");
-	// The file is shorter than it was.
+	// The file has become shorter.
 	sys.on_ioctl = [&](unsigned long request, void *) {
 		if (request == PEERDMA_READ)
 			sys.contents["/f"].bytes.resize(100);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Files of jobs for peerdma bench: what they mean, and what is wrong with them.
+// Job files of peerdma bench: their meaning and their faults.
 
 #include <gtest/gtest.h>
 
