@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The rules: how they are written, which of them decides, and what libpeerdma makes of a denial.
+// The rules: their syntax, the rule that decides, and the effect of a denial in libpeerdma.
 
 #include <cerrno>
 #include <cstring>
@@ -29,7 +29,7 @@ RuleQuery about(const std::string &file = "/srv/a", const std::string &cgroup = 
 	return {{gpu, 0x10de2336}, cgroup, file, {{{"nvme0n1", drive}}}};
 }
 
-// Before there is a file.
+// A query before a file is known.
 RuleQuery early()
 {
 	RuleQuery question = about();
@@ -46,7 +46,7 @@ Rules rules_of(const std::string &text)
 	return rules;
 }
 
-// The number of the line that decides, 0 if none does.
+// The line number of the deciding rule, 0 if no rule decides.
 unsigned decides(const std::string &text, const RuleQuery &question = about())
 {
 	const Rules rules = rules_of(text);
@@ -209,7 +209,7 @@ namespace
 
 const char *const path = peerdma_impl::rules_path;
 
-// Two providers of 1 MiB, 1 at 0000:01:00.0 and 2 at 0000:02:00.0; the fake says that both are 1af4:1110.
+// Two providers of 1 MiB, 1 at 0000:01:00.0 and 2 at 0000:02:00.0; in the fake both are 1af4:1110.
 class Ruled : public ::testing::Test
 {
 protected:
@@ -314,7 +314,7 @@ TEST_F(Ruled, RegisteredMemoryOfADeniedProviderIsGivenBack)
 
 TEST_F(Ruled, FilesThatAreDenied)
 {
-	// Falling back is allowed, and is no way around.
+	// Fallback is enabled, but does not bypass the rule.
 	ASSERT_EQ(open_by("deny file=/srv provider=01:00.0"), 0);
 	ASSERT_EQ(create(), 0);
 	ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
@@ -411,7 +411,7 @@ TEST_F(Ruled, DisksBelowAFile)
 	peerdma_file_close(file);
 	ASSERT_EQ(peerdma_file_open(device, "/tmp/f", O_RDONLY, &file), 0);
 	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096);
-	// Where the kernel cannot be asked, its errno is the answer, and nothing is decided.
+	// If the kernel cannot be queried, its errno is returned and no decision is cached.
 	peerdma_file_close(file);
 	ASSERT_EQ(peerdma_file_open(device, "/tmp/f", O_RDONLY, &file), 0);
 	sys.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_FILE_QUERY ? -ENODEV : 1; };
