@@ -69,14 +69,14 @@ public:
 		else if (verb == "prefer")
 			rule_.verb = Verb::prefer;
 		else
-			return fail(start, "'" + std::string(verb) + "' is none of allow, deny and prefer");
+			return fail(start, "'" + std::string(verb) + "': expected allow, deny or prefer");
 		for (skip(); !at_end(); skip())
 			if (!condition())
 				return false;
 		// It chooses a provider before a file is known.
 		if (rule_.verb == Verb::prefer && (!rule_.file.empty() || has_disk()))
-			return fail(start,
-				    "prefer can have no file and no disk: it chooses a provider before they are known");
+			return fail(start, "prefer: file= and disk= are not valid here, because it chooses a provider "
+					   "before they are known");
 		rule_.text = text_.substr(start, end_ - start);
 		return true;
 	}
@@ -123,9 +123,9 @@ private:
 			out += text_[at_];
 		}
 		if (at_ >= text_.size())
-			return fail(start, "these quotes are not closed");
+			return fail(start, "missing closing quote");
 		end_ = ++at_;
-		return (at_ == text_.size() || blank(text_[at_])) || fail(at_, "a blank is missing behind the quotes");
+		return (at_ == text_.size() || blank(text_[at_])) || fail(at_, "missing blank after the closing quote");
 	}
 
 	bool condition()
@@ -135,7 +135,7 @@ private:
 			at_++;
 		const std::string key(text_.substr(start, at_ - start));
 		if (at_ == text_.size() || text_[at_] != '=')
-			return fail(start, "'" + key + "' is no condition: write provider=, disk=, file= or cgroup=");
+			return fail(start, "'" + key + "': expected provider=, disk=, file= or cgroup=");
 		const size_t place = ++at_;
 		const bool quoted = text_.substr(place).starts_with('"');
 		std::string text;
@@ -144,8 +144,7 @@ private:
 		if (key == "provider")
 			return provider(start, place, text);
 		if (key != "disk" && key != "file" && key != "cgroup")
-			return fail(start,
-				    "there is no condition '" + key + "': provider, disk, file and cgroup are known");
+			return fail(start, "unknown condition '" + key + "'; expected provider, disk, file or cgroup");
 		if (!quoted && !literal(place, text))
 			return false;
 		if (key == "disk")
@@ -159,13 +158,13 @@ private:
 		const size_t odd = text.find_first_of("*?[,#\"'");
 		return odd == text.npos ||
 		       fail(place + odd, "'" + text.substr(odd, 1) +
-						 "' is not valid outside double quotes: there are no patterns and no "
-						 "lists, and a comment begins after a blank");
+						 "' is not valid outside double quotes: patterns and lists are not "
+						 "supported, and a comment needs a blank before it");
 	}
 
 	bool twice(size_t start, const char *key)
 	{
-		return fail(start, std::string("a second ") + key + ": a rule has one of each kind");
+		return fail(start, std::string("duplicate ") + key + ": expected at most one of each kind");
 	}
 
 	bool provider(size_t start, size_t place, const std::string &text)
@@ -176,8 +175,8 @@ private:
 		rule_.provider_kind = parse_kind(text);
 		return rule_.provider_address || rule_.provider_kind ||
 		       fail(place, "'" + text +
-					   "' is neither a PCI address, as 0000:01:00.0, nor a vendor and device, as "
-					   "10de:2336");
+					   "': expected a PCI address such as 0000:01:00.0, or a vendor and device "
+					   "such as 10de:2336");
 	}
 
 	bool disk(size_t start, size_t place, std::string text)
@@ -191,7 +190,7 @@ private:
 			text.erase(0, std::strlen("/dev/"));
 		rule_.disk_name = text;
 		return (!text.empty() && text.find('/') == std::string::npos) ||
-		       fail(place, "'" + text + "' is neither a PCI address nor a disk's name, as nvme0n1");
+		       fail(place, "'" + text + "': expected a PCI address or a disk's name such as nvme0n1");
 	}
 
 	bool path(size_t start, size_t place, const std::string &text, std::string &out, const std::string &key)
@@ -200,7 +199,7 @@ private:
 			return twice(start, key.c_str());
 		const auto parsed = parse_path(text);
 		out = parsed.value_or("");
-		return parsed || fail(place, "'" + text + "' is no path from / on, without // and . and ..");
+		return parsed || fail(place, "'" + text + "': expected an absolute path without //, . or ..");
 	}
 
 	const std::string_view text_;
@@ -289,7 +288,7 @@ std::optional<Fault> Rules::parse(std::string_view text)
 		});
 		if (odd != line.end())
 			return Fault{number, static_cast<unsigned>(odd - line.begin() + 1),
-				     "this is no text but a control character"};
+				     "control character; expected printable text"};
 		Line one(line, number);
 		if (one.parse())
 			found.push_back(one.rule());

@@ -327,7 +327,7 @@ TEST_F(Bench, AFileThatItMakes)
 	EXPECT_EQ(report.json["jobs"][0]["file_size"], 1 << 20);
 	EXPECT_EQ(report.json["rows"][0]["rw"], "write");
 	sys.posix_error = -ENOSPC;
-	EXPECT_TRUE(has(refusal(), "cannot make a file of 1 MiB in /dir: ")) << refusal();
+	EXPECT_TRUE(has(refusal(), "cannot create a file of 1 MiB in /dir: ")) << refusal();
 }
 
 TEST_F(Bench, Refusals)
@@ -335,7 +335,7 @@ TEST_F(Bench, Refusals)
 	options.target = "/none";
 	EXPECT_TRUE(has(refusal(), "cannot open /none"));
 	options.target = "";
-	EXPECT_TRUE(has(refusal(), "needs a file or a directory"));
+	EXPECT_TRUE(has(refusal(), "expected a file, a directory or --jobs"));
 	options.target = "/f";
 	options.settings["io_size"] = "4Q";
 	EXPECT_TRUE(has(refusal(), "--io-size: '4Q' is not")) << refusal();
@@ -352,7 +352,7 @@ TEST_F(Bench, Refusals)
 	sys.files["/jobs"] = "[a]\nfilename=/f\nbs=frob\n";
 	EXPECT_TRUE(has(refusal(), "/jobs, line 3: bs: "));
 	options.target = "/f";
-	EXPECT_TRUE(has(refusal(), "--jobs says all"));
+	EXPECT_TRUE(has(refusal(), "--jobs: only --svg and --json"));
 }
 
 TEST_F(Bench, JobsOfAFile)
@@ -369,7 +369,7 @@ TEST_F(Bench, JobsOfAFile)
 	EXPECT_EQ(report.json["rows"][1]["route"], "host");
 	EXPECT_TRUE(report.json["jobs"][1]["provider"].is_null()) << "host memory wants no provider";
 	sys.files["/jobs"] = "[a]\nfilename=/f\ngpu_dev_id=3\n";
-	EXPECT_TRUE(has(refusal(), "there is no provider 3"));
+	EXPECT_TRUE(has(refusal(), "no provider 3"));
 }
 
 TEST_F(Bench, AnEmulatorIsNoHardware)

@@ -305,7 +305,7 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		     {"providers"}, {"publish", "01:00.0"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
 		const Outcome outcome = run(words);
 		EXPECT_TRUE(has(outcome.err, "cannot open /dev/peerdma4: ")) << outcome.err;
-		EXPECT_TRUE(has(outcome.err, "unset that")) << outcome.err;
+		EXPECT_TRUE(has(outcome.err, "unset the variable")) << outcome.err;
 		EXPECT_FALSE(has(outcome.err, "insmod")) << outcome.err;
 	}
 	for (const std::vector<std::string> &words :

@@ -172,8 +172,8 @@ TEST_F(Seeing, StatWithoutAnything)
 	const auto report = cli::stat();
 	EXPECT_EQ(report.status, 0);
 	EXPECT_TRUE(report.json["total"].is_null());
-	EXPECT_TRUE(has(report.text, "no process"));
-	EXPECT_TRUE(has(report.text, "for root"));
+	EXPECT_TRUE(has(report.text, "no readable process"));
+	EXPECT_TRUE(has(report.text, "need root"));
 }
 
 TEST_F(Seeing, TraceLines)
@@ -234,7 +234,7 @@ TEST_F(Seeing, WitnessDoesNotCallAShareAHole)
 	EXPECT_EQ(report.json["files"][0]["verdict"], "unproved");
 	EXPECT_EQ(report.json["files"][0]["name"], "/mnt/share");
 	EXPECT_TRUE(has(report.text, "read of inode 12 on /mnt/share"));
-	EXPECT_TRUE(has(report.text, "they are NFS's, and this command cannot see what moved them"));
+	EXPECT_TRUE(has(report.text, "they belong to NFS, and this command cannot see the device"));
 	EXPECT_FALSE(has(report.text, "a hole of the file"));
 	const auto odd = witness.report([](const std::string &) { return "/mnt/a\nproved"; });
 	EXPECT_TRUE(has(odd.text, "on /mnt/a\\nproved with")) << odd.text;
@@ -540,7 +540,7 @@ TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
 	// The tree is still useful. The report says that nothing works, and why.
 	sys.files["/etc/peerdma/rules"] = "denies\n";
 	const auto faulty = cli::topo({});
-	EXPECT_TRUE(has(faulty.text, "no process gets anything: /etc/peerdma/rules:1:1: "));
+	EXPECT_TRUE(has(faulty.text, "every process is refused: /etc/peerdma/rules:1:1: "));
 	EXPECT_TRUE(has(faulty.text, "0000:03:00.0"));
 	EXPECT_TRUE(faulty.json["providers"].empty());
 	EXPECT_EQ(faulty.json["open_error"], "EBADMSG");
@@ -618,7 +618,7 @@ TEST_F(Seeing, TopologyOfDisksThatAreNoFunctionsOwn)
 	      "\nnvme5n1 (by tcp) to provider 1 (0000:01:00.0): refused, FABRIC_TCP: ",
 	      "\nnvme0n1 (nvme0c0n1 0000:03:00.0) to provider 1 (0000:01:00.0): direct, distance 4, bus address\n",
 	      "\nmd0 (nvme0c0n1 0000:03:00.0) to provider 1 (0000:01:00.0): direct, ",
-	      "\nnbd0 (no PCI function) to provider 1 (0000:01:00.0): unknown, /dev/nbd0 could not be asked "
+	      "\nnbd0 (no PCI function) to provider 1 (0000:01:00.0): unknown, cannot query /dev/nbd0 "
 	      "(EACCES)\n"})
 		EXPECT_TRUE(has(report.text, line)) << line << report.text;
 	EXPECT_EQ(report.json["pairs"].size(), 5u) << "an empty disk, memory and files are none";

@@ -139,10 +139,10 @@ struct peerdma_provider_info provider_of(const Device &device, const BenchJob &j
 	std::vector<uint32_t> ids(static_cast<size_t>(job.gpu_index) + 1);
 	const int count = peerdma_provider_list(device.get(), ids.data(), ids.size());
 	if (count <= job.gpu_index)
-		throw Failure{fmt::format("there is no provider {} (gpu_dev_id counts from 0)", job.gpu_index),
+		throw Failure{fmt::format("no provider {} (gpu_dev_id counts from 0)", job.gpu_index),
 			      ENOENT,
 			      0,
-			      "See what there is with peerdma providers.",
+			      "List them with peerdma providers.",
 			      {}};
 	return find_provider(device, std::to_string(ids.back()));
 }
@@ -159,7 +159,7 @@ std::vector<BenchJob> jobs_of(peerdma_impl::Syscalls &sys, const BenchOptions &o
 {
 	if (!options.jobs.empty()) {
 		if (!options.target.empty() || !options.settings.empty())
-			throw Usage{"--jobs says all that there is to say: only --svg and --json go with it"};
+			throw Usage{"--jobs: only --svg and --json may be given with it"};
 		std::string text;
 		const int rc = sys.read_bounded(options.jobs, peerdma_impl::written_limit, text);
 		if (const char *why = peerdma_impl::refusal(rc))
@@ -169,13 +169,13 @@ std::vector<BenchJob> jobs_of(peerdma_impl::Syscalls &sys, const BenchOptions &o
 		return parse_jobs(options.jobs, text);
 	}
 	if (options.target.empty())
-		throw Usage{"bench needs a file or a directory, or --jobs"};
+		throw Usage{"bench: expected a file, a directory or --jobs"};
 	BenchJob job;
 	for (const auto &[key, value] : options.settings) {
 		try {
 			// In a job file, lists may contain blanks.
 			if (value.find_first_of(" \t\r\n") != value.npos)
-				throw Usage{fmt::format("{}: '{}' has a blank", key, value)};
+				throw Usage{fmt::format("{}: '{}' contains a blank", key, value)};
 			set_job(job, key, value);
 		} catch (const Usage &usage) {
 			throw Usage{"--" + option_of(usage.what)};
@@ -205,13 +205,13 @@ BenchFile open_bench_file(peerdma_impl::Syscalls &sys, const BenchJob &job)
 	{
 		const Fd look = opened(sys.open(job.target.c_str(), O_RDONLY | common));
 		if (const int rc = sys.fstat(look.get(), st); rc < 0)
-			throw Failure{fmt::format("cannot look at {}", job.target), -rc, 0, "", {}};
+			throw Failure{fmt::format("cannot stat {}", job.target), -rc, 0, "", {}};
 	}
 	if (S_ISDIR(st.st_mode)) {
 		Fd fd = opened(open_anonymous(sys, job.target));
 		if (const int rc = fill(sys, fd, job.file_size); rc < 0)
 			throw Failure{
-				fmt::format("cannot make a file of {} in {}", size_text(job.file_size), job.target),
+				fmt::format("cannot create a file of {} in {}", size_text(job.file_size), job.target),
 				-rc,
 				0,
 				"",
@@ -226,17 +226,15 @@ BenchFile open_bench_file(peerdma_impl::Syscalls &sys, const BenchJob &job)
 			      "",
 			      {}};
 	if (job.write && !job.overwrite)
-		throw Usage{
-			fmt::format("{} would be overwritten: name a directory, where a file is made for this, or say "
-				    "--overwrite (overwrite=1 in a file of jobs)",
-				    job.target)};
+		throw Usage{fmt::format("{} would be overwritten; name a directory, in which a file is created, or "
+					"give --overwrite (overwrite=1 in a job file)",
+					job.target)};
 	// O_EXCL: refuses a block device that is mounted.
 	const int how = job.write ? O_RDWR | (S_ISBLK(st.st_mode) ? O_EXCL : 0) : O_RDONLY;
 	Fd fd = opened(sys.open(job.target.c_str(), how | common));
 	const int64_t size = length_of(sys, fd.get(), st);
 	if (size < 0)
-		throw Failure{
-			fmt::format("cannot find out the size of {}", job.target), static_cast<int>(-size), 0, "", {}};
+		throw Failure{fmt::format("cannot get the size of {}", job.target), static_cast<int>(-size), 0, "", {}};
 	Fd direct = past_the_cache(fd, how & ~O_EXCL);
 	return {job.target, false, static_cast<uint64_t>(size), std::move(fd), std::move(direct)};
 }

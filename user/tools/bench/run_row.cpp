@@ -133,7 +133,7 @@ public:
 		struct peerdma_ring *raw = nullptr;
 		const int rc = peerdma_ring_create(context.device.get(), depth, depth, PEERDMA_RING_ONE_THREAD, &raw);
 		if (rc < 0)
-			throw Failure{"cannot make a ring", -rc, 0, "Without io_uring there is --depth 1.", {}};
+			throw Failure{"cannot create a ring", -rc, 0, "Without io_uring use --depth 1.", {}};
 		ring_.reset(raw);
 	}
 	void start(uint64_t slot, uint64_t offset) override
@@ -178,7 +178,7 @@ public:
 						  route_name(context.row.route), context.row.depth, size_text(len_)),
 				      ENOMEM,
 				      0,
-				      "Ask for less at once: --io-size, --depth, --threads.",
+				      "Reduce --io-size, --depth or --threads.",
 				      {}};
 		std::memset(host_.get(), 0, len_ * context.row.depth);
 		if (context.row.route != BenchRoute::bounce)
@@ -237,7 +237,7 @@ public:
 	{
 		const int rc = ::io_uring_queue_init(static_cast<unsigned>(context.row.depth), &ring_, 0);
 		if (rc < 0)
-			throw Failure{"cannot make a ring", -rc, 0, "Without io_uring there is --depth 1.", {}};
+			throw Failure{"cannot create a ring", -rc, 0, "Without io_uring use --depth 1.", {}};
 	}
 	~HostRing() override
 	{
@@ -522,7 +522,7 @@ void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &
 		state.ended.wait();
 		// Bytes in the page cache only are not written yet.
 		if (const int rc = row.write ? sys.fsync(file.plain.get()) : 0; rc < 0)
-			fail(state, {fmt::format("cannot put {} onto its storage", file.name), -rc, 0, "", {}});
+			fail(state, {fmt::format("cannot sync {}", file.name), -rc, 0, "", {}});
 		row.seconds = elapsed();
 		::getrusage(RUSAGE_SELF, &after);
 		threads.clear();

@@ -103,7 +103,7 @@ PciAddress device_or_usage(const std::string &text)
 {
 	auto address = PciAddress::parse(text);
 	if (!address)
-		throw Usage{fmt::format("'{}' is not a PCI address (write it as lspci -D does: 0000:01:00.0)", text)};
+		throw Usage{fmt::format("'{}': expected a PCI address such as 0000:01:00.0", text)};
 	return *address;
 }
 
@@ -140,16 +140,15 @@ Device open_device(uint32_t flags)
 	if (rc == 0)
 		return Device(p);
 	const std::string named = peerdma_impl::named_node();
-	std::string advice = "Run peerdma check, which says what is missing.";
+	std::string advice = "Run peerdma check, which reports what is missing.";
 	if (rc == -EACCES || rc == -EPERM)
-		advice = "Run it as root, or become a member of the group that has the device node: usermod -aG "
-			 "peerdma USER.";
+		advice = "Run it as root, or join the group of the device node: usermod -aG peerdma USER.";
 	else if (rc == -EPROTONOSUPPORT)
-		advice = "The module and this library are of different versions: install both from one release.";
+		advice = "The versions of the module and of this library differ: install both from one release.";
 	else if (rc == -EBADMSG)
-		advice = "The file of rules has a fault: peerdma rules check says where.";
+		advice = "The rules file has a fault: peerdma rules check shows it.";
 	else if (!named.empty())
-		advice = "PEERDMA_DEVICE names it: unset that, or name a node that is there.";
+		advice = "PEERDMA_DEVICE names it: unset the variable, or set it to an existing node.";
 	else if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
 		advice = advice_to_load("peerdma");
 	throw Failure{"cannot open " + device_node(peerdma_impl::system_calls()), -rc, 0, advice, {}};
@@ -163,8 +162,8 @@ struct peerdma_provider_info find_provider(const Device &device, const std::stri
 	if (rc == 0)
 		return info;
 	if (rc == -EINVAL)
-		throw Usage{fmt::format("'{}' is neither a provider's id nor a PCI address", name)};
-	std::string what = name.empty() ? "no provider is published" : fmt::format("no provider is called '{}'", name);
+		throw Usage{fmt::format("'{}': expected a provider's id or a PCI address", name)};
+	std::string what = name.empty() ? "no provider is published" : fmt::format("there is no provider '{}'", name);
 	std::string advice;
 	if (rc == -ENOTUNIQ) {
 		what = name.empty() ? "several providers are published" :
@@ -173,7 +172,7 @@ struct peerdma_provider_info find_provider(const Device &device, const std::stri
 	} else if (rc == -ENOENT) {
 		advice = advice_without_provider();
 	} else {
-		what = "cannot ask the module for its providers";
+		what = "cannot query the module's providers";
 	}
 	throw Failure{what, -rc, 0, advice, {}};
 }
@@ -192,7 +191,7 @@ uint64_t size_of(const File &file, const std::string &path)
 	uint64_t size = 0;
 	int rc = peerdma_file_size(file.get(), &size);
 	if (rc < 0)
-		throw Failure{fmt::format("cannot find out the size of {}", path), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot get the size of {}", path), -rc, 0, "", {}};
 	return size;
 }
 
@@ -237,7 +236,7 @@ struct peerdma_explanation explain_route(const File &file, const std::string &pa
 	why.leaf = leaf;
 	int rc = peerdma_explain(file.get(), provider.id, &why);
 	if (rc < 0)
-		throw Failure{fmt::format("cannot ask for the route from {} to {}", path,
+		throw Failure{fmt::format("cannot query the route from {} to {}", path,
 					  pci_text(provider.pci_domain, provider.pci_bdf)),
 			      -rc,
 			      0,

@@ -82,7 +82,7 @@ AtomicFile::AtomicFile(peerdma_impl::Syscalls &sys, const std::string &path)
 	  }())
 {
 	if (fd_.get() < 0)
-		throw Failure{fmt::format("cannot make a file in {}", dir_), -fd_.get(), 0, "", {}};
+		throw Failure{fmt::format("cannot create a file in {}", dir_), -fd_.get(), 0, "", {}};
 }
 
 AtomicFile::~AtomicFile()
@@ -103,7 +103,7 @@ void AtomicFile::link_temporary()
 		if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0)
 			name_ = name;
 		else if (errno != EEXIST)
-			throw Failure{fmt::format("cannot give {} its name", path_), errno, 0, "", {}};
+			throw Failure{fmt::format("cannot create {}", path_), errno, 0, "", {}};
 	}
 }
 
@@ -112,12 +112,12 @@ void AtomicFile::publish(mode_t mode)
 	if (::fchmod(fd_.get(), mode) < 0)
 		throw Failure{fmt::format("cannot set the mode of {}", path_), errno, 0, "", {}};
 	if (const int rc = sys_.fsync(fd_.get()); rc < 0)
-		throw Failure{fmt::format("cannot put {} onto its storage", path_), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot sync {}", path_), -rc, 0, "", {}};
 	const BlockedSignals guard;
 	const bool named = !name_.empty();
 	link_temporary();
 	if (::rename(name_.c_str(), path_.c_str()) < 0)
-		throw Failure{fmt::format("cannot give {} its name", path_), errno, 0, "", {}};
+		throw Failure{fmt::format("cannot create {}", path_), errno, 0, "", {}};
 	name_.clear();
 	if (named)
 		keep_on_signal();

@@ -30,11 +30,11 @@ void compare(const Fd &plain, const std::string &path, const Buffer &buffer, uin
 		want.resize(static_cast<size_t>(n));
 		const std::string differs = difference(want, std::string(got + at, std::min(step, len - at)));
 		if (!differs.empty())
-			throw Failure{fmt::format("what arrived is not what {} is, in the {} bytes from {} on: {}",
-						  path, want.size(), at, differs),
+			throw Failure{fmt::format("the copy differs from {} in the {} bytes from {} on: {}", path,
+						  want.size(), at, differs),
 				      EIO,
 				      0,
-				      "Copy it again when nobody writes to it.",
+				      "Copy it again while no program writes to it.",
 				      {}};
 	}
 }
@@ -52,11 +52,9 @@ Report copy_to_gpu(const CopyOptions &options)
 	const std::string &path = options.source;
 	const auto target = parse_gpu(options.target);
 	if (!target)
-		throw Usage{fmt::format(
-			"'{}' is not a provider's memory (write gpu:, gpu:1, gpu:0000:01:00.0 or gpu:1+4096)",
-			options.target)};
+		throw Usage{fmt::format("'{}': expected gpu:, gpu:1, gpu:0000:01:00.0 or gpu:1+4096", options.target)};
 	if (!options.provider.empty())
-		throw Usage{"--provider is for a target that is a file: write gpu:PROVIDER"};
+		throw Usage{"--provider is only valid if the target is a file; expected gpu:PROVIDER"};
 	Device device = open_device();
 	const auto provider = find_provider(device, target->provider);
 	const std::string provider_pci = pci_text(provider.pci_domain, provider.pci_bdf);
@@ -81,7 +79,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	info.size = sizeof(info);
 	int rc = peerdma_query(device.get(), &info);
 	if (rc < 0)
-		throw Failure{"cannot ask the module for its page size", -rc, 0, "", facts};
+		throw Failure{"cannot query the module's page size", -rc, 0, "", facts};
 	const uint64_t page = std::max<uint64_t>(info.page_size, 1),
 		       block = std::max<uint64_t>(why.dio_offset_align, 1);
 	const Failure too_large{fmt::format("{} ({}) does not fit into provider {} at {}, which has {} free", path,
@@ -136,7 +134,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	const double seconds = elapsed();
 	if (done != size)
 		throw Failure{fmt::format("{} changed while it was read: {} of {} bytes arrived", path, done, size),
-			      EIO, 0, "Copy it again when nobody writes to it.", facts};
+			      EIO, 0, "Copy it again while no program writes to it.", facts};
 
 	if (options.verify) {
 		progress.say("comparing");
@@ -188,7 +186,7 @@ Report copy_to_gpu(const CopyOptions &options)
 Report copy(const CopyOptions &options)
 {
 	if (options.source.starts_with("gpu:"))
-		throw Usage{"cp reads files: a provider's memory can only be where they go"};
+		throw Usage{"cp: the source must be a file, not a provider's memory"};
 	return options.target.starts_with("gpu:") ? copy_to_gpu(options) : copy_to_file(options);
 }
 

@@ -50,18 +50,21 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 				      "There is nothing to copy.",
 				      {}};
 		if (!S_ISREG(to.st_mode))
-			throw Failure{
-				fmt::format("{} is no regular file", target), EINVAL, 0, "cp replaces files only.", {}};
+			throw Failure{fmt::format("{} is not a regular file", target),
+				      EINVAL,
+				      0,
+				      "cp replaces files only.",
+				      {}};
 		return to.st_mode & 0777; // the owner changes, so setuid must not be kept
 	}
 	if (errno != ENOENT)
-		throw Failure{fmt::format("cannot look at {}", target), errno, 0, "", {}};
+		throw Failure{fmt::format("cannot stat {}", target), errno, 0, "", {}};
 	// A dangling link may be a mistake: refuse it, as cp(1) does.
 	if (::lstat(target.c_str(), &to) == 0)
-		throw Failure{fmt::format("{} is a link that leads nowhere", target),
+		throw Failure{fmt::format("{} is a dangling symbolic link", target),
 			      ENOENT,
 			      0,
-			      "Make what it leads to, or remove it.",
+			      "Create its target, or remove it.",
 			      {}};
 	const mode_t mask = ::umask(0);
 	::umask(mask);
@@ -119,7 +122,7 @@ void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint6
 		fmt::format("{} changed while it was compared: it ends at {}", name, at + static_cast<uint64_t>(n)),
 		EIO,
 		0,
-		"Copy it again when nobody writes to it.",
+		"Copy it again while no program writes to it.",
 		{}};
 }
 
@@ -138,11 +141,11 @@ void compare_files(const Fd &one, const std::string &one_name, const Fd &other, 
 		read_again(one, one_name, want, at);
 		read_again(other, other_name, got, at);
 		if (const std::string differs = difference(want, got); !differs.empty())
-			throw Failure{fmt::format("{} is not what {} is, in the {} bytes from {} on: {}", other_name,
+			throw Failure{fmt::format("{} differs from {} in the {} bytes from {} on: {}", other_name,
 						  one_name, want.size(), at, differs),
 				      EIO,
 				      0,
-				      "Copy it again when nobody writes to it.",
+				      "Copy it again while no program writes to it.",
 				      {}};
 	}
 }
@@ -156,13 +159,13 @@ Report copy_to_file(const CopyOptions &options)
 	const uint64_t size = from.size();
 	struct stat source = {};
 	if (const int rc = sys.fstat(from.plain().get(), source); rc < 0)
-		throw Failure{fmt::format("cannot look at {}", options.source), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot stat {}", options.source), -rc, 0, "", {}};
 
 	const std::string target = target_of(options);
 	const mode_t mode = mode_for(options.source, source, target);
 	AtomicFile replacement(sys, target);
 	if (::ftruncate(replacement.fd(), static_cast<off_t>(size)) < 0)
-		throw Failure{fmt::format("cannot give {} its size", target), errno, 0, "", {}};
+		throw Failure{fmt::format("cannot set the size of {}", target), errno, 0, "", {}};
 	struct peerdma_file *raw = nullptr;
 	if (const int rc = peerdma_file_from_fd(device.get(), replacement.fd(), &raw); rc < 0)
 		throw Failure{fmt::format("cannot open {}", target), -rc, 0, "", {}};
@@ -177,9 +180,10 @@ Report copy_to_file(const CopyOptions &options)
 	const uint32_t not_direct = why_not_direct(reads) ? why_not_direct(reads) : why_not_direct(writes);
 	if (neither || (options.require_direct && not_direct))
 		throw Failure{fmt::format("{} {} {} {}", options.source, neither ? "and" : "or", target,
-					  neither ? "have no direct route, neither of them" : "has no direct route"),
+					  neither ? "have no direct route" : "has no direct route"),
 			      EXDEV, not_direct,
-			      neither ? "Ask peerdma explain about each; cp(1) copies what has none." : "", facts};
+			      neither ? "See peerdma explain for each; cp(1) copies files without a direct route." : "",
+			      facts};
 	auto block = [](const struct peerdma_explanation &why) {
 		return why.reason ? 0 : std::max<uint64_t>(why.dio_offset_align, 1);
 	};
@@ -199,7 +203,7 @@ Report copy_to_file(const CopyOptions &options)
 	for (const Range &range : data_ranges(from.plain().get(), size))
 		copier.copy(range);
 	if (const int rc = sys.fsync(replacement.fd()); rc < 0)
-		throw Failure{fmt::format("cannot put {} onto its storage", target), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot sync {}", target), -rc, 0, "", {}};
 	const double took = seconds();
 	if (options.verify) {
 		progress.say("comparing");

@@ -64,7 +64,7 @@ void FileCopier::transfer(bool write, uint64_t buf_off, uint64_t offset, uint64_
 		throw Failure{fmt::format("{} changed while it was copied", side.name),
 			      EIO,
 			      0,
-			      "Copy it again when nobody writes to it.",
+			      "Copy it again while no program writes to it.",
 			      {}};
 	counts_ = counts_ + Counts{result.direct, result.near, result.host};
 	BounceCounts &bounced = write ? written_ : read_;

@@ -58,7 +58,7 @@ void Source::check_end() const
 			fmt::format("{} has {} bytes than its size of {}", path_, more ? "more" : "fewer", size_),
 			EINVAL,
 			0,
-			"Files of proc and sysfs are for cp(1); if another program writes to it, try again later.",
+			"Copy files of procfs and sysfs with cp(1); if another program writes to it, try again later.",
 			{}};
 }
 
@@ -69,7 +69,7 @@ void Source::check_unchanged() const
 			fmt::format("{} changed while it was read: it had {} bytes, and now has {}", path_, size_, now),
 			EIO,
 			0,
-			"Try again when nobody writes to it.",
+			"Try again while no program writes to it.",
 			{}};
 	check_end();
 }

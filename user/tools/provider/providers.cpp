@@ -20,7 +20,7 @@ Report providers()
 		count = peerdma_provider_list(device.get(), ids.data(), ids.size());
 	}
 	if (count < 0)
-		throw Failure{"cannot ask the module for its providers", -count, 0, "", {}};
+		throw Failure{"cannot query the module's providers", -count, 0, "", {}};
 	ids.resize(static_cast<size_t>(count));
 
 	Report report;

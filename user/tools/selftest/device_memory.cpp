@@ -58,7 +58,7 @@ public:
 	void must(int rc, const char *call) const
 	{
 		if (rc)
-			throw Failure{fmt::format("{} of {} has failed: {:#x}", call, name_, rc), 0, 0, "", {}};
+			throw Failure{fmt::format("{} of {} failed: {:#x}", call, name_, rc), 0, 0, "", {}};
 	}
 
 private:
@@ -72,7 +72,7 @@ class Cuda final : public DeviceMemory
 {
 public:
 	Cuda(peerdma_impl::Syscalls &sys, uint64_t len)
-		: library_(sys, {"libcuda.so.1"}, "cuInit", "Install NVIDIA's driver, whose library it is.")
+		: library_(sys, {"libcuda.so.1"}, "cuInit", "Install NVIDIA's driver, which contains the library.")
 	{
 		library_.get(release_, "cuDevicePrimaryCtxRelease_v2");
 		library_.get(free_, "cuMemFree_v2");
@@ -133,7 +133,7 @@ class Hip final : public DeviceMemory
 public:
 	Hip(peerdma_impl::Syscalls &sys, uint64_t len)
 		: library_(sys, {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, "hipMalloc",
-			   "Install ROCm's runtime, whose library it is.")
+			   "Install ROCm's runtime, which contains the library.")
 	{
 		library_.get(free_, "hipFree");
 		library_.get(copy_, "hipMemcpy");
@@ -185,7 +185,7 @@ public:
 		one = 1;
 		library_.call<int(void *, uint32_t *, void **)>("zeDeviceGet", driver, &one, &device);
 		if (!driver || !device)
-			throw Failure{fmt::format("{} knows no device", library_.name()), ENODEV, 0, "", {}};
+			throw Failure{fmt::format("{}: no device", library_.name()), ENODEV, 0, "", {}};
 		const Description plain = {context_description, nullptr, 0};
 		library_.call<int(void *, const Description *, void **)>("zeContextCreate", driver, &plain, &context_);
 		try {
@@ -266,7 +266,7 @@ std::unique_ptr<DeviceMemory> allocate_memory(peerdma_impl::Syscalls &sys, const
 		return std::make_unique<Hip>(sys, len);
 	if (vendor == "ze")
 		return std::make_unique<LevelZero>(sys, len);
-	throw Usage{fmt::format("'{}' is no kind of memory: it is provider, cuda, hip or ze", vendor)};
+	throw Usage{fmt::format("'{}': expected provider, cuda, hip or ze", vendor)};
 }
 
 } // namespace cli

@@ -67,7 +67,7 @@ public:
 		if (rc >= 0)
 			rc = peerdma_file_from_fd(device.get(), fd_.get(), &file);
 		if (rc < 0)
-			throw Failure{"cannot make a file in this directory", -rc, 0, "", {}};
+			throw Failure{"cannot create a file in this directory", -rc, 0, "", {}};
 		file_.reset(file);
 	}
 
@@ -103,9 +103,9 @@ public:
 		args.ze_context = vendor_->ze_context();
 		int rc = peerdma_buf_from_pointer(device_.get(), &args, &raw);
 		if (rc < 0)
-			throw Failure{fmt::format("cannot make a buffer of memory of {}{}", vendor_->library(),
+			throw Failure{fmt::format("cannot make a buffer of memory from {}{}", vendor_->library(),
 						  args.out_result ?
-							  fmt::format(", whose call returned {:#x}",
+							  fmt::format(", which returned {:#x}",
 								      static_cast<uint32_t>(args.out_result)) :
 							  ""),
 				      -rc,
@@ -122,7 +122,7 @@ public:
 		if (!rc)
 			rc = peerdma_provider_get(device_.get(), info.provider_id, &provider);
 		if (rc)
-			throw Failure{"cannot ask the module whose memory it is", -rc, 0, "", {}};
+			throw Failure{"cannot query the provider of the memory", -rc, 0, "", {}};
 		return provider;
 	}
 
@@ -133,8 +133,10 @@ public:
 		std::vector<Outcome> outcomes;
 		const auto end = now() + time_limit;
 		for (const Step &step : selftest_steps(alignment_.block))
-			outcomes.push_back(now() < end ? run_step(step) :
-							 Outcome{step.name, State::bad, {}, "no time was left for it"});
+			outcomes.push_back(
+				now() < end ?
+					run_step(step) :
+					Outcome{step.name, State::bad, {}, "not run: the time limit was reached"});
 		return outcomes;
 	}
 
@@ -218,12 +220,10 @@ private:
 		const Counts &counts = outcome.counts;
 		if (first && last && said &&
 		    (said->direct != counts.direct || said->near != counts.near || said->host != counts.host))
-			return wrong(
-				State::bad,
-				fmt::format("the call said {} direct, {} near, {} host, and the kernel counted {}, "
-					    "{}, {}",
-					    said->direct, said->near, said->host, counts.direct, counts.near,
-					    counts.host));
+			return wrong(State::bad, fmt::format("the call reported {} direct, {} near, {} host, but the "
+							     "kernel counted {}, {}, {}",
+							     said->direct, said->near, said->host, counts.direct,
+							     counts.near, counts.host));
 		if ((said || (first && last)) && (counts.all() != want.done || counts.direct != want.direct))
 			return wrong(State::bad, fmt::format("{} bytes moved, {} of them direct; expected {} and {}",
 							     counts.all(), counts.direct, want.done, want.direct));
@@ -269,7 +269,7 @@ private:
 			return {step.name,
 				State::unknown,
 				{},
-				fmt::format("there are no rings here ({})", errno_name(-rc))};
+				fmt::format("rings are not available ({})", errno_name(-rc))};
 		std::vector<struct peerdma_op> ops;
 		for (const Piece &piece : step.pieces) {
 			struct peerdma_op op = {};
@@ -349,12 +349,11 @@ PciAddress drive_below(peerdma_impl::Syscalls &sys, const Device &device, const 
 				if (const auto address = PciAddress::parse(function_of(host, drive)))
 					return *address;
 	}
-	throw Failure{
-		"the drive below is no PCI function's own, so no GPU's driver can be asked for memory that it reaches",
-		0,
-		0,
-		"Name a directory on an NVMe drive of this machine.",
-		{}};
+	throw Failure{"the drive below is not a PCI function, so a GPU's driver cannot export memory for it",
+		      0,
+		      0,
+		      "Name a directory on an NVMe drive of this machine.",
+		      {}};
 }
 
 std::string trimmed(std::string text)
@@ -462,8 +461,8 @@ Report selftest(const SelftestOptions &options, const Now &now)
 	auto &sys = peerdma_impl::system_calls();
 	const bool of_vendor = options.memory != "provider";
 	if (of_vendor && !options.provider.empty())
-		throw Usage{"--provider is for memory of the provider's: a vendor's library chooses the device, as its "
-			    "environment says"};
+		throw Usage{"--provider is only valid with --memory provider; a vendor's library selects the device by "
+			    "its environment"};
 	const Device device = open_device();
 	auto provider = of_vendor ? peerdma_provider_info{} : find_provider(device, options.provider);
 	Selftest test(device, options.dir);

@@ -191,10 +191,9 @@ Report stat()
 		report.text += row(fmt::format("{} {}", file.pids.front(), escaped(file.comm)), file.counters);
 	}
 	if (all.files.empty())
-		report.text += "no process that you may look at has a device node of PeerDMA open\n";
+		report.text += "no readable process has a device node of PeerDMA open\n";
 	if (rc < 0) {
-		report.text += fmt::format("no counters by disk: {} ({}); they are for root, where debugfs is "
-					   "mounted and the module loaded\n",
+		report.text += fmt::format("no counters by disk: {} ({}); they need root, debugfs and the module\n",
 					   stats_path, errno_name(-rc));
 	} else {
 		report.json["providers"] = report.json["disks"] = report.json["users"] = Json::array();
@@ -236,7 +235,7 @@ Report stat()
 		}
 	}
 	if (all.unseen)
-		report.text += fmt::format("{} processes of others were not looked at\n", all.unseen);
+		report.text += fmt::format("{} processes of other users were not readable\n", all.unseen);
 	return report;
 }
 

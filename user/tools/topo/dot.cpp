@@ -65,7 +65,7 @@ Fd open_memory(const char *name)
 {
 	const int fd = ::memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0)
-		throw Failure{"cannot make a file in memory", errno, 0, "", {}};
+		throw Failure{"cannot create a file in memory", errno, 0, "", {}};
 	return {peerdma_impl::kernel_syscalls(), fd};
 }
 
@@ -129,13 +129,13 @@ std::string render_svg(const std::string &source)
 {
 	const Fd input = open_memory("dot"), drawn = open_memory("svg");
 	if (const int64_t rc = input.write(source, 0); rc < 0)
-		throw Failure{"cannot make a file in memory", static_cast<int>(-rc), 0, "", {}};
+		throw Failure{"cannot create a file in memory", static_cast<int>(-rc), 0, "", {}};
 	const ChildProcess child("dot", {"dot", "-Tsvg"}, input.get(), drawn.get());
 	if (child.error())
 		throw Failure{"cannot run dot, which draws the picture",
 			      child.error(),
 			      0,
-			      "Install the package graphviz, or take the source of the picture from --dot.",
+			      "Install the package graphviz, or print the source with --dot.",
 			      {}};
 	const int status = child.wait();
 	std::string picture(

@@ -21,8 +21,7 @@ std::string pair_text(const Pair &pair)
 	std::string text =
 		fmt::format("{} ({}) to provider {} ({}): ", pair.disk, pair.place, pair.provider, pair.provider_pci);
 	if (pair.error)
-		return text +
-		       fmt::format("unknown, /dev/{} could not be asked ({})", pair.disk, errno_name(pair.error));
+		return text + fmt::format("unknown, cannot query /dev/{} ({})", pair.disk, errno_name(pair.error));
 	text += verdict_name(pair);
 	if (pair.why.distance >= 0)
 		text += fmt::format(", distance {}", pair.why.distance);
@@ -137,9 +136,9 @@ std::string shares_text(const Topology &topo)
 	for (const UserShare &user : topo.consumers.users)
 		text += fmt::format("user {}: {} in buffers\n", user.uid, size_text(user.bytes));
 	if (topo.consumers.files.unseen)
-		text += fmt::format("{} processes of others were not looked at\n", topo.consumers.files.unseen);
+		text += fmt::format("{} processes of other users were not readable\n", topo.consumers.files.unseen);
 	if (!topo.fault.empty())
-		text += fmt::format("no process gets anything: {}\n", topo.fault);
+		text += fmt::format("every process is refused: {}\n", topo.fault);
 	return text;
 }
 

@@ -16,17 +16,18 @@ namespace
 {
 
 constexpr const char *not_seen[] = {
-	"what a device did with a command after it was issued: QEMU's or a bus analyser's trace shows that",
-	"a hole of up to two blocks in a request that has partial blocks at its ends: those are moved whole",
-	"which device of a mirror missed what another moved twice",
-	"children that the process had before it was attached to",
-	"whether the CPU copied bytes that a device moved as well",
-	"what moved bytes of NFS: no disk of this machine does",
+	"what a device did with a command after it was issued: use QEMU's trace or a bus analyzer",
+	"a hole of up to two blocks in a request with partial blocks at its ends, which are moved as whole blocks",
+	"which device of a mirror missed bytes that another device moved twice",
+	"children of the process that existed before it was attached to",
+	"whether the CPU also copied bytes that a device moved",
+	"which device moved bytes of NFS: it is not a disk of this machine",
 };
 
 // The end of the message about unmoved bytes, after "no ".
 constexpr const char *unmoved_by_any = "device moved them: a hole of the file, or a copy from a cache";
-constexpr const char *unseen = "disk of this machine did: they are NFS's, and this command cannot see what moved them";
+constexpr const char *unseen =
+	"disk of this machine moved them: they belong to NFS, and this command cannot see the device";
 
 // The block layer keeps PeerDMA's priority hint in these bits: 512 + provider id modulo 512.
 constexpr uint64_t peerdma_hint = 512;
@@ -294,8 +295,8 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 		for (const auto &[device, bytes] : file.devices)
 			report.text += fmt::format("  moved      {} bytes by {}\n", bytes, name_text(device));
 		if (missing)
-			report.text += fmt::format("  UNMOVED    {} bytes were claimed to come straight and no {}\n",
-						   missing, is_share(dev) ? unseen : unmoved_by_any);
+			report.text += fmt::format("  UNMOVED    {} bytes were claimed as direct, but no {}\n", missing,
+						   is_share(dev) ? unseen : unmoved_by_any);
 		report.json["files"].push_back({{"direction", how},
 						{"dev", dev},
 						{"name", name_of(dev)},
@@ -321,10 +322,9 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 		report.json["pools"].push_back(
 			{{"direction", how}, {"leaves", moved_json(all)}, {"of_others_too", pool.foreign}});
 		for (const auto &[dev, bytes] : all)
-			report.text += fmt::format("{} by {} for requests sent without waiting, or by the kernel's "
-						   "threads: {} bytes{}\n",
-						   how, name_text(dev), bytes,
-						   pool.foreign ? ", perhaps for other processes" : "");
+			report.text += fmt::format(
+				"{} by {} for asynchronous requests, or by kernel threads: {} bytes{}\n", how,
+				name_text(dev), bytes, pool.foreign ? ", perhaps for other processes" : "");
 	}
 	if (files_.empty())
 		report.text += "no request was seen\n";
@@ -333,8 +333,7 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 	if (begun_before_ + unfinished())
 		report.text += fmt::format("{} requests had begun before, {} had not ended: not counted\n",
 					   begun_before_, unfinished());
-	report.text +=
-		proved() ? "proved: devices moved every byte that was claimed to come straight\n" : "not proved\n";
+	report.text += proved() ? "proved: devices moved every byte that was claimed as direct\n" : "not proved\n";
 	report.text += "what this command cannot see:\n";
 	for (const char *spot : not_seen)
 		report.text += fmt::format("  {}\n", spot);

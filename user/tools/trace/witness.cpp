@@ -68,7 +68,7 @@ public:
 		: sys_(sys), path_(fmt::format("{}/instances/peerdma-{}", tracefs, ::getpid()))
 	{
 		if (::mkdir(path_.c_str(), 0700) < 0)
-			throw Failure{fmt::format("cannot make {}", path_),
+			throw Failure{fmt::format("cannot create {}", path_),
 				      errno,
 				      0,
 				      errno == EACCES || errno == EPERM ? "Tracing is for root: run it as root." : "",
@@ -148,7 +148,7 @@ int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate
 		argv.push_back(const_cast<char *>(text.c_str()));
 	argv.push_back(nullptr);
 	if (::pipe2(gate, O_CLOEXEC) < 0)
-		throw Failure{"cannot make a pipe", errno, 0, "", {}};
+		throw Failure{"cannot create a pipe", errno, 0, "", {}};
 	const int pid = ::fork();
 	if (pid < 0)
 		throw Failure{"cannot start a process", errno, 0, "", {}};
@@ -202,7 +202,7 @@ std::string name_of(peerdma_impl::Syscalls &sys, const std::string &dev)
 Report witness(const WitnessOptions &options)
 {
 	if (options.pid.has_value() != options.command.empty())
-		throw Usage{"name a process, or a command after --"};
+		throw Usage{"witness: expected a process id, or a command after --"};
 	auto &sys = peerdma_impl::system_calls();
 	const std::string tracefs = find_tracefs(sys);
 	if (options.pid)
