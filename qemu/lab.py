@@ -369,7 +369,7 @@ def variant_of(debug: str | None) -> str:
     """The variant that the environment's DEBUG selects: 1 is the debug build."""
     variant = {None: "plain", "": "plain", "0": "plain", "1": "debug"}.get(debug, debug)
     if variant != "plain" and variant not in SLOW:
-        raise LabError(f"DEBUG={debug} is none of 1, {', '.join(SLOW)}")
+        raise LabError(f"DEBUG={debug}: expected 1, {' or '.join(SLOW)}")
     return str(variant)
 
 

@@ -25,6 +25,6 @@ for name in libpeerdma libpeerdma-verbs libcufile; do
 	fi
 	dump "$name" "$logs/$name.abi"
 	# Additions count too: they must be kept from now on.
-	abidiff "user/abi/$name.abi" "$logs/$name.abi" || { say "$name: not what user/abi has; if that is meant: scripts/abi.sh write"; bad=1; }
+	abidiff "user/abi/$name.abi" "$logs/$name.abi" || { say "$name: differs from user/abi; for an intended change run scripts/abi.sh write"; bad=1; }
 done
 exit $bad

@@ -32,5 +32,5 @@ EOF
 # Without DEBEMAIL the maintainer has no valid address: suppress those tags.
 quiet=(--suppress-tags 'bogus-mail-host,bogus-mail-host-in-debian-changelog')
 [ -z "${DEBEMAIL:-}" ] || quiet=()
-lintian --fail-on error,warning --tag-display-limit 0 --allow-root "${quiet[@]}" "$out"/*.changes || die "lintian complains"
+lintian --fail-on error,warning --tag-display-limit 0 --allow-root "${quiet[@]}" "$out"/*.changes || die "lintian reports errors or warnings"
 ls -1s --block-size=K "$out"/*.deb | sed "s|$PEERDMA_ROOT/||"

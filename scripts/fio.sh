@@ -18,7 +18,7 @@ sed -i -E 's/^Types: .*/Types: deb-src/; s/^deb /deb-src /' "$work/debian.source
 apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/debian.sources" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$work/lists"
 	-o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o APT::Sandbox::User=root)
 step "fetching fio's source"
-(cd "$work" && "${apt[@]}" update && "${apt[@]}" --download-only source fio) || die "no source of fio"
+(cd "$work" && "${apt[@]}" update && "${apt[@]}" --download-only source fio) || die "cannot download the source of fio"
 tar -xf "$work"/fio_*.orig.tar.?z -C "$work"
 src=$(echo "$work"/fio-*/)
 

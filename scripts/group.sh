@@ -15,5 +15,5 @@ if ! getent group peerdma >/dev/null; then
 fi
 if [ -d /run/udev ] && [ "$(id -u)" = 0 ]; then
 	udevadm control --reload && udevadm trigger --action=add --subsystem-match=misc --sysname-match=peerdma ||
-		say "udev did not take the new rule: udevadm control --reload, when it runs"
+		say "udev did not load the new rule; when it runs: udevadm control --reload"
 fi
