@@ -637,7 +637,7 @@ struct peerdma_uring_io {
 #define PEERDMA_URING_SEGS 256 /* at most, in one command */
 
 /**
- * struct peerdma_uring_seg - one piece of PEERDMA_URING_READV or PEERDMA_URING_WRITEV
+ * struct peerdma_uring_seg - one segment of PEERDMA_URING_READV or PEERDMA_URING_WRITEV
  * @file_off: bytes
  * @buf_off: bytes from the buffer's start
  * @len: bytes, not 0, at most 0x7ffff000
