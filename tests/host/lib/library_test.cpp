@@ -1155,13 +1155,13 @@ TEST(Words, EveryReasonHasThem)
 TEST(Words, OfStorageElsewhere)
 {
 	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_QUEUE),
-		     "the disk's driver does not announce that it can reach peer memory; or the network card's DMA "
-		     "takes no peer pages");
+		     "the disk's driver does not announce support for peer memory, or the network card's DMA does not "
+		     "support it");
 	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_DISTANCE),
-		     "the kernel knows no PCI route between the disk, or the network card that leads to it, and the "
-		     "provider");
+		     "the kernel knows no PCI route between the provider and the disk, or the network card that leads "
+		     "to it");
 	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_RDMA_ROUTE),
-		     "no RDMA device leads to the storage's address at the moment");
+		     "no RDMA device leads to the storage's address now");
 }
 
 TEST(Words, MapsAndRoutes)

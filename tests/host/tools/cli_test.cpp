@@ -410,7 +410,7 @@ TEST_F(Cli, PublishNamesTheFileThatRefused)
 	const Outcome outcome = run({"publish", "01:00.0"});
 	EXPECT_EQ(outcome.status, 1);
 	EXPECT_TRUE(has(outcome.err, "driver_override"));
-	EXPECT_TRUE(has(outcome.err, "for root"));
+	EXPECT_TRUE(has(outcome.err, "Publish it as root"));
 }
 
 TEST_F(Cli, Explain)
@@ -458,7 +458,7 @@ TEST_F(Cli, ExplainSaysWhyItIsBounced)
 	EXPECT_TRUE(has(text.out, "\nroute      bounced through host memory\n"
 				  "reason     NONE: nothing stands in the way\n"
 				  "bounced    RDMA_SOFTWARE: the RDMA device is software: the CPU copies every byte\n"
-				  "advice     Use a network card with RDMA of its own."))
+				  "advice     Use a network card with RDMA in hardware."))
 		<< text.out;
 	const auto bounced = run({"explain", "--json", "/f"}).json()["bounced"];
 	EXPECT_EQ(bounced["reason"], "RDMA_SOFTWARE");
