@@ -11,18 +11,18 @@
 #include <time.h>
 
 /**
- * DOC: The cuFile API, as PeerDMA's libcufile.so.0 has it
+ * DOC: The cuFile API of PeerDMA's libcufile.so.0
  *
- * Names, numbers and layouts are those of the cuFile API of CUDA 13.0 (libcufile 1.15), so that programs need
- * not be compiled again, with what later releases added where Documentation/cufile.md lists it. The text is
- * PeerDMA's own, written from public documentation and from what programs observe. What is not like
- * the original is in Documentation/cufile.md; what only PeerDMA has is in peerdma_cufile.h.
+ * Names, numbers and layouts are those of the cuFile API of CUDA 13.0 (libcufile 1.15), so that programs run without
+ * recompilation. Documentation/cufile.md lists what was added from later releases and what differs from the original.
+ * Extensions of PeerDMA are in peerdma_cufile.h. The text of this file is PeerDMA's own, written from public
+ * documentation and from the behavior that programs observe.
  *
- * Calls may be made from any thread. After fork(2) the child of a process whose driver was open gets
- * CU_FILE_DRIVER_NOT_INITIALIZED from all of them.
+ * Calls may be made from any thread. After fork(2), every call in the child of a process whose driver was open returns
+ * CU_FILE_DRIVER_NOT_INITIALIZED.
  */
 
-/* CUresult and CUstream are the CUDA driver's. Where its header is missing they are made up here, the same. */
+/* CUresult and CUstream belong to the CUDA driver. Without its header they are declared here with the same values. */
 #if defined(__has_include) && !defined(PEERDMA_CUFILE_NO_CUDA_H)
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -104,12 +104,12 @@ typedef enum CUfileOpError {
 } CUfileOpError;
 
 /**
- * cufileop_status_error - an error in words
+ * cufileop_status_error - the text of an error
  * @status: of a CUfileError_t
  *
- * The words are those that cuFile's documentation describes each error by, because programs compare them. What each error
- * means in this library is in the table "Errors" of Documentation/cufile.md: there is no nvidia-fs here.
- * Return: a string that lives for ever, "unknown cufile error" for a number that is not in the enum.
+ * The texts are those of cuFile's documentation, because programs compare them. Some name nvidia-fs, which PeerDMA does
+ * not have. For the meaning of each error in this library see "Errors" in Documentation/cufile.md.
+ * Return: a static string, "unknown cufile error" for a number that is not in the enum.
  */
 static inline const char *cufileop_status_error(CUfileOpError status)
 {
@@ -219,7 +219,7 @@ static inline const char *cufileop_status_error(CUfileOpError status)
 /** struct CUfileError - what most calls return: 0 in both members is success */
 typedef struct CUfileError {
 	CUfileOpError err;
-	CUresult cu_err; /* the CUDA driver's own, if err is CU_FILE_CUDA_DRIVER_ERROR */
+	CUresult cu_err; /* the CUDA driver's error, if err is CU_FILE_CUDA_DRIVER_ERROR */
 } CUfileError_t;
 
 #define IS_CUFILE_ERR(err) (abs((int)(err)) > CUFILEOP_BASE_ERR)
@@ -229,7 +229,7 @@ typedef struct CUfileError {
 
 /* The driver */
 
-/** enum CUfileDriverStatusFlags - bit numbers in dstatusflags: what direct I/O exists for */
+/** enum CUfileDriverStatusFlags - bit numbers in dstatusflags: targets that support direct I/O */
 typedef enum CUfileDriverStatusFlags {
 	CU_FILE_LUSTRE_SUPPORTED = 0,
 	CU_FILE_WEKAFS_SUPPORTED = 1,
@@ -298,7 +298,7 @@ typedef struct CUfileDrvProps {
 	unsigned int max_batch_io_timeout_msecs;
 } CUfileDrvProps_t;
 
-/* Open and close are counted. */
+/* Opens and closes are counted; the last close closes the driver. */
 CUfileError_t cuFileDriverOpen(void);
 CUfileError_t cuFileDriverClose(void);
 CUfileError_t cuFileDriverClose_v2(void);
@@ -314,7 +314,7 @@ CUfileError_t cuFileGetBARSizeInKB(int gpu_index, size_t *bar_size);
 /* Since 1.16. @mask: CU_FILE_P2P_FLAG_* */
 CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t mask);
 CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t *mask);
-/* Since 1.17: writes the machine's PCI tree to a file, as JSON */
+/* Since 1.17: writes the PCI tree of the machine to a file, as JSON */
 CUfileError_t cuFileExportPCIeTopology(const char *path);
 
 /* Files */
@@ -327,7 +327,7 @@ typedef struct cufileRDMAInfo {
 	const char *desc_str;
 } cufileRDMAInfo_t;
 
-/** struct CUfileFSOps - a file system in user space; read and write are needed, the others may be NULL */
+/** struct CUfileFSOps - a filesystem in user space; read and write are required, the others may be NULL */
 typedef struct CUfileFSOps {
 	const char *(*fs_type)(const void *handle);
 	int (*getRDMADeviceList)(const void *handle, sockaddr_t **hostaddrs);
@@ -354,14 +354,15 @@ typedef struct CUfileDescr_t {
 typedef void *CUfileHandle_t;
 
 /*
- * Files: the library opens a registered file once more, with all descriptors that it needs: 5031 if there are too few. The program may close
- * its own. As any close(2), deregistering ends the locks of fcntl(F_SETLK) that this process has on the file, through
- * whatever descriptor it took them; so does the last cuFileDriverClose(). Take those of F_OFD_SETLK or flock(2).
+ * Files: the library opens a registered file again, with several descriptors; the program may close its own. If
+ * descriptors run out, the error is CU_FILE_GETNEWFD_FAILED. As any close(2), deregistering releases all fcntl(F_SETLK)
+ * locks of this process on the file, whichever descriptor took them. So does the last cuFileDriverClose(). Use
+ * F_OFD_SETLK or flock(2) instead.
  */
 CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr);
 void cuFileHandleDeregister(CUfileHandle_t fh);
 
-/* Buffers: registering saves what each I/O would find out again */
+/* Buffers: registration caches what each I/O would have to look up */
 
 #define CU_FILE_RDMA_REGISTER 1
 #define CU_FILE_RDMA_RELAXED_ORDERING 2
@@ -370,8 +371,9 @@ CUfileError_t cuFileBufRegister(const void *bufPtr_base, size_t length, int flag
 CUfileError_t cuFileBufDeregister(const void *bufPtr_base);
 
 /*
- * Reading and writing: a count, or -1 and errno, which is the system's or a CUfileOpError. A short count is the end of the file,
- * of a write the end of the room for it (ENOSPC, EDQUOT, EFBIG). Any other error is one, whatever was moved before.
+ * Reading and writing: they return a count, or -1 with errno set to a system errno or a CUfileOpError. A short count
+ * means the end of the file, for a write also that there is no room for the rest (ENOSPC, EDQUOT, EFBIG). Any other
+ * error returns -1, even if bytes were moved before it.
  */
 
 ssize_t cuFileRead(CUfileHandle_t fh, void *bufPtr_base, size_t size, off_t file_offset, off_t bufPtr_offset);
@@ -425,8 +427,9 @@ typedef struct CUfileIOEvents {
 typedef void *CUfileBatchHandle_t;
 
 /*
- * cuFileBatchIOGetStatus(): a min_nr above what is left means all that is left; one above *nr is CU_FILE_INVALID_VALUE. After
- * cuFileBatchIOCancel() there is nothing to wait for: with a min_nr no events, with 0 each entry that has ended.
+ * cuFileBatchIOGetStatus(): min_nr is limited to the number of entries left; a min_nr above *nr is
+ * CU_FILE_INVALID_VALUE. After cuFileBatchIOCancel() nothing is waited for: a non-zero min_nr returns no events, 0
+ * returns each entry that has ended.
  */
 CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch_idp, unsigned nr);
 CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch_idp, unsigned nr, CUfileIOParams_t *iocbp,
@@ -437,9 +440,10 @@ CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch_idp);
 void cuFileBatchIODestroy(CUfileBatchHandle_t batch_idp);
 
 /*
- * In the order of a stream: what the pointers point to is read when the stream gets there. The size at the call is the most that
- * there may be: if it is larger then, the count is -CU_FILE_INVALID_VALUE; if it is 0 at the call, the count is 0 at once.
- * cuFileStreamRegister() is of the stream and not of its address: a new stream at the address of a destroyed one is not registered.
+ * The arguments are pointers, read when the stream reaches the operation. The size at the time of the call is an upper
+ * limit. If the size is larger when the stream reaches the operation, the count is -CU_FILE_INVALID_VALUE. If it is 0
+ * at the call, the count is 0 at once. cuFileStreamRegister() registers the stream, not its address: a new stream at
+ * the address of a destroyed one is not registered.
  */
 
 #define CU_FILE_STREAM_FIXED_BUF_OFFSET 1
@@ -454,7 +458,7 @@ CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *bufPtr_base, size_t *siz
 CUfileError_t cuFileStreamRegister(CUstream stream, unsigned flags);
 CUfileError_t cuFileStreamDeregister(CUstream stream);
 
-/* Parameters: set before the driver is open */
+/* Parameters: set them before the driver is open */
 
 typedef enum CUFileSizeTConfigParameter_t {
 	CUFILE_PARAM_PROFILE_STATS,
@@ -513,7 +517,7 @@ CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_values, si
 CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_values, const size_t *count_values,
 							 int len);
 
-/* Statistics, as CUDA 13.0 lays them out */
+/* Statistics, with the layout of CUDA 13.0 */
 
 #define CUFILE_GPU_UUID_LEN 16
 

@@ -17,16 +17,17 @@
 
 #include "peerdma.h"
 
-// libpeerdma for C++20: owners and results over the C API of peerdma.h, which has the reference. Rings and
-// peerdma_readv() are not here: get() gives the handles that they want. Header
-// only, so that nothing of C++ is part of the library's ABI. After fork(2) destructors that run in the child leave the
-// parent's objects alone, and calls with the parent's handles are ECHILD: peerdma.h. Nothing here throws but std::bad_alloc and
-// std::bad_variant_access (a value asked of a Result that has none).
+// libpeerdma for C++20: owners and results over the C API. The reference is peerdma.h. Rings and peerdma_readv() are
+// not wrapped: use get() to obtain the handles that they need.
+//
+// Header only, so that the library's ABI contains no C++. After fork(2), destructors that run in the child do not
+// affect the parent's objects, and calls on the parent's handles return ECHILD (peerdma.h). Nothing here throws except
+// std::bad_alloc and std::bad_variant_access (value() of a Result without a value).
 namespace peerdma
 {
 
 /**
- * class Error - a positive errno and, where the library knows one, a reason
+ * class Error - a positive errno and, if the library knows it, a reason
  * Since 0.1. Source: enum peerdma_reason.
  */
 class Error
@@ -49,7 +50,7 @@ private:
 };
 
 /**
- * class Result - a value or an Error, as std::expected of C++23
+ * class Result - a value or an Error, like std::expected of C++23
  * Since 0.1.
  */
 template <class T> class [[nodiscard]] Result
@@ -97,7 +98,7 @@ using IoResult = peerdma_io_result;
 namespace detail
 {
 
-// Every struct of the C API says its own size.
+// Sets the size member that every struct of the C API begins with.
 template <class T> T sized() noexcept
 {
 	T value = {};
@@ -144,7 +145,7 @@ public:
 			return Error(-rc);
 		return std::span(static_cast<std::byte *>(addr), static_cast<std::size_t>(size()));
 	}
-	/** A piece of it, whole pages, as a dma-buf: a descriptor for the caller to close: peerdma_buf_export_dmabuf(). */
+	/** A range of it, whole pages, as a dma-buf. The caller closes the descriptor: peerdma_buf_export_dmabuf(). */
 	Result<int> export_dmabuf(std::uint64_t off, std::uint64_t len) const
 	{
 		int fd = -1;
@@ -189,7 +190,7 @@ public:
 		return why;
 	}
 
-	/** Offsets and len in bytes; any will do, but the edges of blocks are bounced: peerdma_read(). */
+	/** Offsets and len in bytes, of any value; partial blocks are bounced: peerdma_read(). */
 	Result<IoResult> read(const Buffer &buffer, std::uint64_t buf_off, std::uint64_t len,
 			      std::uint64_t file_off) const
 	{
@@ -218,10 +219,10 @@ private:
 };
 
 /**
- * struct PublishOptions - what Device::publish() is to publish
+ * struct PublishOptions - arguments of Device::publish()
  * @bar: BAR number, or PEERDMA_BAR_AUTO      @offset: bytes from the BAR's start
  * @len: bytes, 0 means to the end of the BAR      @force: take the device from its driver
- * @non_prefetchable: take a BAR that may be registers, too: PEERDMA_PUBLISH_NONPREFETCHABLE
+ * @non_prefetchable: accept a BAR that may hold registers: PEERDMA_PUBLISH_NONPREFETCHABLE
  * Since 0.1. Source: struct peerdma_publish_args.
  */
 struct PublishOptions {
@@ -260,7 +261,7 @@ public:
 		return info;
 	}
 
-	/** Fills ids with the first providers' ids. Result: how many providers there are, which may be more. */
+	/** Fills ids with the ids of the first providers. Returns the number of providers, which may be larger. */
 	Result<std::size_t> provider_ids(std::span<std::uint32_t> ids) const
 	{
 		int rc = peerdma_provider_list(handle_.get(), ids.data(), ids.size());
@@ -272,7 +273,7 @@ public:
 	Result<std::vector<ProviderInfo>> providers() const
 	{
 		std::vector<std::uint32_t> ids;
-		// They may grow in number between two looks: ask until all of them fitted.
+		// The number may grow between two calls: repeat until all ids fit.
 		for (;;) {
 			auto count = provider_ids(ids);
 			if (!count)
@@ -286,7 +287,7 @@ public:
 		for (std::uint32_t id : ids)
 			if (auto info = provider(id))
 				all.push_back(*info);
-			else if (info.error().code() != ENOENT) // gone meanwhile: not one any more
+			else if (info.error().code() != ENOENT) // removed meanwhile
 				return info.error();
 		return all;
 	}
@@ -300,7 +301,7 @@ public:
 		return info;
 	}
 
-	/** name: an id, a PCI address, or empty for the only provider there is. */
+	/** name: an id, a PCI address, or empty for the only provider. */
 	Result<ProviderInfo> find(std::string_view name) const
 	{
 		auto info = detail::sized<ProviderInfo>();
@@ -371,7 +372,7 @@ public:
 	}
 
 	/**
-	 * Device memory by its address: peerdma_buf_from_pointer(). args.size is set here; args.out_* say more, after a
+	 * Device memory by its address: peerdma_buf_from_pointer(). Sets args.size. args.out_* are filled in, after a
 	 * failure too.
 	 */
 	Result<Buffer> buffer_from_pointer(peerdma_pointer_args &args) const
@@ -394,7 +395,7 @@ public:
 		return File(file);
 	}
 
-	/** fd stays the caller's. */
+	/** The caller keeps fd. */
 	Result<File> file_from_fd(int fd) const
 	{
 		peerdma_file *file = nullptr;

@@ -13,36 +13,36 @@ extern "C" {
 #endif
 
 /**
- * DOC: What PeerDMA's libcufile.so.0 has beyond the cuFile API
+ * DOC: Extensions of PeerDMA's libcufile.so.0 to the cuFile API
  *
- * Which way bytes go, and why. Programs that may run on another libcufile find these by dlsym(3). They return 0
- * or -errno and leave errno alone.
+ * They report which route the bytes take, and why. A program that may run on another libcufile looks them up with
+ * dlsym(3). They return 0 or -errno and do not change errno.
  */
 
 /** enum peerdma_cufile_why - why an I/O does not go directly; stable numbers */
 enum peerdma_cufile_why {
-	PEERDMA_CUFILE_WHY_NONE = 0,         /* nothing stands in the way */
-	PEERDMA_CUFILE_WHY_HOST_MEMORY = 1,  /* the memory is the host's */
+	PEERDMA_CUFILE_WHY_NONE = 0,         /* no obstacle */
+	PEERDMA_CUFILE_WHY_HOST_MEMORY = 1,  /* the memory is host memory */
 	PEERDMA_CUFILE_WHY_NO_LIBRARY = 2,   /* libpeerdma.so.0 could not be loaded */
-	PEERDMA_CUFILE_WHY_NOT_A_BUFFER = 3, /* the device memory is in no buffer of libpeerdma's: @reason */
-	PEERDMA_CUFILE_WHY_BUFFER_END = 4,   /* the range goes beyond the buffer of libpeerdma's */
-	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* the file is one of a program's own making */
+	PEERDMA_CUFILE_WHY_NOT_A_BUFFER = 3, /* the device memory is in no buffer of libpeerdma: @reason */
+	PEERDMA_CUFILE_WHY_BUFFER_END = 4,   /* the range goes beyond the buffer of libpeerdma */
+	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* CU_FILE_HANDLE_TYPE_USERSPACE_FS: the program implements the file */
 	PEERDMA_CUFILE_WHY_FORCED = 6,       /* force_compat_mode is set */
-	PEERDMA_CUFILE_WHY_REFUSED = 7,      /* the kernel module refuses the file, or this place of it: @reason */
+	PEERDMA_CUFILE_WHY_REFUSED = 7,      /* the kernel module refuses the file or this range of it: @reason */
 	PEERDMA_CUFILE_WHY_DENIED = 8, /* the file's mount, filesystem, device or driver is denied by cufile.json */
 	PEERDMA_CUFILE_WHY_PINNED_LIMIT = 9, /* max_device_pinned_mem_size_kb has no room for this memory */
 };
-#define PEERDMA_CUFILE_NR_WHYS 16 /* with room for those to come */
+#define PEERDMA_CUFILE_NR_WHYS 16 /* reserves room for later values */
 
 /**
- * struct peerdma_cufile_route - which way an I/O would go
+ * struct peerdma_cufile_route - which route an I/O would take
  * @size: sizeof(struct peerdma_cufile_route), set by the caller
- * @route: enum peerdma_route: DIRECT, NEAR (by way of memory of a GPU that the file's device reaches, where
- *   rdma_dynamic_routing is set), HOST (bounced through pinned host memory) or POSIX (the system's own
- *   read and write, into host memory or through a buffer's proxy address)
+ * @route: enum peerdma_route: DIRECT, NEAR (through memory of a GPU that the file's device reaches, if
+ *   rdma_dynamic_routing is set), HOST (bounced through pinned host memory) or POSIX (read(2) and write(2), into host
+ *   memory or through a buffer's proxy address)
  * @why: enum peerdma_cufile_why
  * @reason: enum peerdma_reason if @why is PEERDMA_CUFILE_WHY_REFUSED, or if it is PEERDMA_CUFILE_WHY_NOT_A_BUFFER and
- *   the kernel did not take what cuFileBufRegister() was given; else 0
+ *   the kernel refused the memory given to cuFileBufRegister(); else 0
  */
 struct peerdma_cufile_route {
 	uint32_t size;
@@ -52,22 +52,22 @@ struct peerdma_cufile_route {
 };
 
 /**
- * peerdma_cufile_explain - which way would this I/O go, and why not directly
+ * peerdma_cufile_explain - report the route of an I/O, and why it is not direct
  * @fh, @base, @len, @file_off, @buf_off: as cuFileRead() takes them      @route: filled in; set route->size
  * Return: 0 or -errno.
- *   -EBADF @fh is not registered   -EINVAL a number is wrong   -ENOTCONN the driver is not open
+ *   -EBADF @fh is not registered   -EINVAL a number is not valid   -ENOTCONN the driver is not open
  * Since 0.1. Source: user/cufile/path/router.cpp.
  */
 PEERDMA_API int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size_t len, off_t file_off, off_t buf_off,
 				       struct peerdma_cufile_route *route);
 
 /**
- * struct peerdma_cufile_counts - what was moved since the library was loaded
+ * struct peerdma_cufile_counts - I/Os and bytes since the library was loaded
  * @size: sizeof(struct peerdma_cufile_counts), set by the caller
  * @reserved: 0
- * @ios: I/Os by enum peerdma_cufile_why; the first are those that went directly
+ * @ios: I/Os by enum peerdma_cufile_why; element 0 counts direct I/Os
  * @bytes: their bytes
- * @near_ios: of those that did not go directly, how many went by way of a GPU that the file's device reaches
+ * @near_ios: of the I/Os that were not direct, those that went through memory of a GPU that the file's device reaches
  * @near_bytes: their bytes
  */
 struct peerdma_cufile_counts {
@@ -80,7 +80,7 @@ struct peerdma_cufile_counts {
 };
 
 /**
- * peerdma_cufile_count - how many I/Os and bytes went which way
+ * peerdma_cufile_count - count I/Os and bytes by route
  * @counts: filled in; set counts->size
  * Return: 0 or -errno.
  * Since 0.1. Source: user/cufile/path/accounting.cpp.
@@ -88,12 +88,12 @@ struct peerdma_cufile_counts {
 PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
 
 /**
- * peerdma_cufile_stats - what cuFileGetStatsL1(), L2() and L3() say, into a struct whose size is known
+ * peerdma_cufile_stats - cuFileGetStatsL1(), L2() or L3() with the size of the struct
  * @level: 1, 2 or 3      @stats: CUfileStatsLevel1_t and so on      @size: its sizeof()
  *
- * CUDA 13.4 made the structs longer, and those functions cannot know which ones they are given.
+ * CUDA 13.4 made the structs longer. The original functions have no size argument and cannot tell the versions apart.
  * Return: 0 or -errno.
- *   -EINVAL no struct of this level has that size, in CUDA 13.0 to 13.4, or the level is above the one that is set
+ *   -EINVAL @size is not that of this level's struct in CUDA 13.0 to 13.4, or @level is above the configured one
  *   -ENOTCONN in the child of a process whose driver was open
  * Since 0.1. Source: user/cufile/diag/stats.cpp.
  */
@@ -102,7 +102,7 @@ PEERDMA_API int peerdma_cufile_stats(int level, void *stats, size_t size);
 /**
  * peerdma_cufile_why_text - a reason in words, one clause without a full stop
  * @why: enum peerdma_cufile_why
- * Return: a string that lives for ever.
+ * Return: a static string.
  * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */
 PEERDMA_API const char *peerdma_cufile_why_text(uint32_t why);

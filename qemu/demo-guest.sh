@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The guest's part of `make demo`: one file of the drive's ext4 into the GPU's memory, as a person would do it.
+# The guest's part of `make demo`: copies one file of the drive's ext4 into the GPU's memory, as a user would.
 . "$LAB_ROOT/tests/guest/lib.sh"
 plan 1
 
 mount_disk
 file=/mnt/disk/file
-# Blocks of zeros arrived as holes, which no drive reads: write them out.
+# Blocks of zeros were stored as holes, which no drive reads: allocate and write them.
 if [ $(($(stat -c %b $file) * 512)) -lt "$(stat -c %s $file)" ]; then
 	dd if=$file of=$file bs=1M conv=notrunc,fsync status=none
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The GPU node's part of `make demo-rdma`: a file of the storage node's into the GPU's memory, and one from there, by NVMe
+# The GPU node's part of `make demo-rdma`: copies a file of the storage node into the GPU's memory and back, by NVMe
 # over RDMA and by NFS over RDMA. The storage node's part is tests/peer/store.sh.
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -15,20 +15,21 @@ echo 1 >$software
 host log "$(dmesg | sed -n 's/.*\(peerdma_rdma: allow_software\)/\1/p')" >/dev/null
 host hear ready 180 >/dev/null || bail "no storage node"
 
-# takes WAY FILE, as a person would do it. The host looks at the GPU's memory before anyone else has that.
+# takes WAY FILE: copies FILE into the GPU's memory as a user would. The host then compares the memory, before it is
+# reused.
 takes() {
 	local json
 	json=$(peerdma cp "$2" gpu: --json)
 	check "$1: read" host took "$1" "${json//$'\n'/ }"
 }
 
-# gives WAY FILE: what the host has put into the GPU's memory
+# gives WAY FILE: writes to FILE what the host has put into the GPU's memory
 gives() {
 	check "$1: write" host gave "$1" \
 		"$(pdio write "$2" 0 "$DEMO_SIZE" 0 "$DEMO_ROOM" "host fill gpu0 %AT $DEMO_SIZE $LAB_OUT/source")"
 }
 
-# placed WAY, from extents: where the new file is on the storage node's drive
+# placed WAY: tells the host the extents (from stdin) of the new file on the storage node's drive
 placed() { host placed "$1" "$(tr '\n' ' ')" >/dev/null; }
 
 mkdir -p /mnt/far

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make demo`: a host's file, on a guest's NVMe drive, read into a GPU's memory, and the proof.
+"""The engine of `make demo`: reads a host's file from a guest's NVMe drive into a GPU's memory, and proves it.
 
-The proof is taken from outside the guest: the file that backs the GPU's memory is compared with FILE byte
-by byte, what lies behind must not have changed, and QEMU's own record says where the drive's DMA went.
+The proof comes from outside the guest. The file that backs the GPU's memory is compared with FILE byte by byte, the
+memory after it must be unchanged, and QEMU's record shows the target of the drive's DMA.
 """
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ import lab
 GPU_MIB = 512
 PAGE = 4096
 BLOCK = 512
-METADATA = 64 * 1024  # at most this much the filesystem may read for itself: where the file's blocks are
-SEED = 20   # of the pattern that the GPU's memory holds before
+METADATA = 64 * 1024  # bytes that the filesystem may read for its own metadata
+SEED = 20   # of the initial pattern in the GPU's memory
 OUT = lab.BUILD / "demo"
 
 
@@ -64,7 +64,7 @@ def check_file(path: Path) -> int:
         raise Refused(f"FILE={path} cannot be read: {error.strerror}") from error
     if not size:
         raise Refused(f"FILE={path} is empty")
-    # A partial block at the end passes through a page behind the buffer.
+    # A partial block at the end is bounced through a page after the buffer.
     room = GPU_MIB * lab.MIB - PAGE
     if size > room:
         raise Refused(f"FILE={path} has {size} bytes, the emulated GPU has room for {room}")
@@ -81,10 +81,10 @@ def sha256(path: Path, size: int) -> str:
 
 
 def put_on_ext4(path: Path, image: Path, mib: int) -> None:
-    """An ext4 image with FILE on it, made without root and without a guest."""
+    """An ext4 image that contains FILE, made without root and without a guest."""
     lab.make_disk(image, mib)
     with open(path, "rb") as f:
-        # By descriptor: debugfs would take a blank in the name for the name's end.
+        # By descriptor: debugfs would end the name at a blank.
         wrote = subprocess.run([shutil.which("debugfs") or "/sbin/debugfs", "-w", "-f", "-", str(image)],
                                input=f"write /proc/self/fd/{f.fileno()} file\n", text=True,
                                pass_fds=[f.fileno()], capture_output=True)
@@ -93,13 +93,13 @@ def put_on_ext4(path: Path, image: Path, mib: int) -> None:
 
 
 def gpu_fill(bar: Path) -> list[str]:
-    """The command that fills GPU memory with something else."""
+    """The command that fills the GPU's memory with another pattern."""
     return [str(lab.pattern_binary()), "fill", str(bar), "0", str(GPU_MIB * lab.MIB), f"pattern:{SEED}"]
 
 
 @contextlib.contextmanager
 def filled_gpu(guest: lab.Guest) -> Iterator[None]:
-    """GPU memory full of something else, when what is prepared meanwhile is done."""
+    """Fills the GPU's memory with another pattern while the body of the with statement runs."""
     guest.out.mkdir(parents=True, exist_ok=True)
     bar = guest.path("gpu0")
     lab.sparse(bar, GPU_MIB)
@@ -118,7 +118,7 @@ def prepare(path: Path, size: int, guest: lab.Guest) -> None:
 
 @dataclass
 class Told:
-    """What the guest said: peerdma cp's JSON, and the host's answer about DMA."""
+    """The guest's results: peerdma cp's JSON, and the host's count of DMA."""
     cp: dict[str, Any]
     dma: tuple[int, int] | None
 
@@ -131,7 +131,7 @@ class Told:
 
 
 def compare(bar: Path, offset: int, size: int, source: str, source_offset: int) -> str:
-    """"" if every byte is as it should be, else where the first is not."""
+    """"" if every byte is as expected, else the position of the first difference."""
     run = subprocess.run([str(lab.pattern_binary()), "compare", str(bar), str(offset), str(size), source,
                           str(source_offset)], capture_output=True, text=True)
     return "" if run.returncode == 0 else (run.stdout + run.stderr).strip() or f"status {run.returncode}"
@@ -244,7 +244,7 @@ def chosen_kernel(folder: Path | None) -> lab.Kernel:
 
 
 def status_of(run: Callable[[], object]) -> int:
-    """The exit status of a demo; what went wrong is said in a line."""
+    """The exit status of a demo; a failure is reported in one line."""
     try:
         run()
         return 0

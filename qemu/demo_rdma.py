@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make demo-rdma`: a file from one guest's drives into another one's GPU, by RDMA, and the proof.
+"""The engine of `make demo-rdma`: reads a file from one guest's drives into another guest's GPU by RDMA, and proves it.
 
-A storage node has FILE on an xfs volume, which it exports by NVMe over RDMA, and in a directory, which it exports by NFS
-over RDMA. A GPU node reads it into its GPU's memory by each, and writes a copy of it from there. The proof is taken from
-outside the guests: the file that backs the GPU's memory, and the images of the storage node's drives, are compared with
-FILE byte by byte.
+A storage node has FILE on an xfs volume, exported by NVMe over RDMA, and in a directory, exported by NFS over RDMA. A
+GPU node reads it into its GPU's memory by each way, and writes a copy of it from there. The proof comes from outside
+the guests: the file that backs the GPU's memory and the images of the storage node's drives are compared with FILE
+byte by byte.
 """
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ import lab
 import pair
 
 OUT = lab.BUILD / "demo-rdma"
-DEFAULT_SIZE = 32 * lab.MIB + 12345  # a multiple of nothing
-XFS_MIB = 320                        # mkfs.xfs takes no less than 300
+DEFAULT_SIZE = 32 * lab.MIB + 12345  # a partial page at the end
+XFS_MIB = 320                        # the minimum of mkfs.xfs is 300
 WAYS = {"nvme": ("NVMe over RDMA", "xfs on its drive", "disk0"),
         "nfs": ("NFS over RDMA, v4.2", "a directory of its other drive, ext4 there", "disk1")}
 
-PROOFS = ("read", "beside", "write", "drive")  # of each
+PROOFS = ("read", "beside", "write", "drive")  # of each way
 
 
 def default_file() -> Path:
@@ -39,7 +39,8 @@ def default_file() -> Path:
 
 
 def put_on_xfs(path: Path, image: Path, mib: int) -> None:
-    """Two groups of blocks, of which the first has room for FILE in one piece: mkfs.xfs puts it nowhere else."""
+    """An image with two allocation groups. mkfs.xfs stores FILE in the first one, which has room for it in one
+    extent."""
     lab.sparse(image, 2 * max(mib, XFS_MIB // 2))
     layout = image.with_name("layout")
     with open(path, "rb") as f:
@@ -51,15 +52,15 @@ def put_on_xfs(path: Path, image: Path, mib: int) -> None:
 
 
 class Witness:
-    """The host's part: what the GPU node says it has done is looked at from outside, and told."""
+    """The host's part: verifies each step of the GPU node from outside, and prints the result."""
 
     def __init__(self, path: Path, size: int, near: lab.Guest, far: lab.Guest) -> None:
         self.path, self.size = path, size
         self.bar = near.path("gpu0")
         self.far = far
         self.table = demo.Table()
-        self.fresh = ""            # the way for which the GPU's memory was filled
-        self.seen: list[str] = []  # what was proven
+        self.fresh = ""            # the way for which the GPU's memory was filled with the pattern
+        self.seen: list[str] = []  # proofs that succeeded
         self.places: dict[str, list[tuple[int, int, int]]] = {}
         near.answers |= {"log": self.log, "way": self.way, "took": self.took, "gave": self.gave, "placed": self.placed}
 
@@ -69,7 +70,7 @@ class Witness:
 
     async def way(self, name: str) -> str:
         print(f"==> {WAYS[name][0]}: {WAYS[name][1]}", flush=True)
-        # What one way has brought must be no proof of the next.
+        # The bytes that one way has moved must not prove the next one.
         said = await lab.said_by(*demo.gpu_fill(self.bar))
         self.fresh = name if said == "ok" else ""
         return said
@@ -88,7 +89,7 @@ class Witness:
         wrong = await asyncio.to_thread(demo.compare, self.bar, at, self.size, str(self.path), 0)
         self.proof(f"{name} read", "compare", not wrong and moved == (self.size, self.size),
                    f"all {self.size} bytes at {at:#x} of {demo.shown(self.bar)} equal FILE's", wrong or f"moved {moved}")
-        # What is less than a page passes through the next one.
+        # A partial page is bounced through the page after the buffer.
         near = demo.PAGE if self.size % demo.PAGE else 0
         behind, around = at + demo.round_up(self.size, demo.PAGE) + near, demo.GPU_MIB * lab.MIB
         wrong = await asyncio.to_thread(self.untouched, 0, at) or await asyncio.to_thread(self.untouched, behind, around)
@@ -115,7 +116,7 @@ class Witness:
         self.seen += [what] if holds else []
 
     def look_at_drives(self) -> None:
-        """When both guests are gone, and nothing can come afterwards."""
+        """Verifies the drives after both guests have ended, when nothing can change any more."""
         for name, (_, _, disk) in WAYS.items():
             image, seen, wrong = self.far.path(disk), 0, ""
             for at, place, length in self.places.get(name, []):

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Runs in the guest, as init's only child: the boot's tests one after another, then the checks of a
-# boot's end. What it says to the host goes out of the port "tap", one line each:
+# Runs in the guest as init's only child: the tests of this boot one after another, then the final checks. It reports to
+# the host on the port "tap", one line each:
 #
-#   begin NAME SECONDS      a test starts and may take so long
+#   begin NAME SECONDS      a test starts, with its time limit
 #   (lines of the test)     TAP, and diagnostics
 #   end NAME STATUS BUSY    its exit status, "hung", or "mounted" if /mnt/disk cannot be unmounted; and the centiseconds
 #                           that the guest's CPUs were busy meanwhile
 #   check NAME ok|skip|not ok [DETAIL]
-#   verdict N               N lines came before this one: nothing was lost, nothing follows but init's "exit"
+#   verdict N               N lines came before this one, so a lost line is detected. Only init's "exit" follows
 set -u
 # shellcheck source=/dev/null
 . "$1"
@@ -21,11 +21,11 @@ tell() {
 	lines=$((lines + 1))
 }
 
-# The serial log is where the host looks for splats: mark there what ran.
+# The host searches the serial log for splats: mark which test runs.
 mark() { echo "<6>lab: $*" >/dev/kmsg; }
 
-# bounded SECONDS COMMAND...: 124 if it is not back in time. timeout(1) would wait for ever for
-# a child that sleeps in the kernel uninterruptibly.
+# bounded SECONDS COMMAND...: status 124 if the command does not end in time. timeout(1) would wait for ever for a child
+# in uninterruptible sleep.
 bounded() {
 	local i limit=$1 pid
 	shift
@@ -39,14 +39,14 @@ bounded() {
 	return 124
 }
 
-# gone PID: it has ended (a zombie counts) and wait will not block
+# gone PID: the process has ended (a zombie counts), so wait does not block
 gone() {
 	local key state=Z
 	while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null <"/proc/$1/status" || return 0
 	[ "$state" = Z ]
 }
 
-# whereabouts SESSION: what its processes wait for, and whoever else is asleep for good
+# whereabouts SESSION: the kernel stacks of its processes and of all tasks in uninterruptible sleep
 whereabouts() {
 	local pid
 	for pid in $( (pgrep -s "$1"; stuck_tasks) | sort -nu); do
@@ -69,7 +69,7 @@ run_test() {
 	tell "begin $name $limit"
 	mark "begin $name"
 	end=$((SECONDS + limit))
-	# A session of its own, so that nothing of it outlives its end.
+	# A session of its own, so that all of its processes can be killed at the end.
 	exec {out}< <(exec {tap}>&-; exec setsid "$path" 2>&1 </dev/null)
 	pid=$!
 	status=
@@ -100,7 +100,7 @@ run_test() {
 		whereabouts "$pid"
 	fi
 	pkill -KILL -s "$pid"
-	# Each test finds the drive without a filesystem mounted, whatever ran before it.
+	# Each test finds the drive unmounted, whatever ran before it.
 	! mountpoint -q /mnt/disk || bounded 20 umount /mnt/disk || status=mounted
 	mark "end $name $status after $((SECONDS - start)) s"
 	count_busy
@@ -119,7 +119,7 @@ pools() {
 	done
 }
 
-# Every p2pmem pool is full again, or as it was before the tests (nvme keeps queues in its own).
+# Every p2pmem pool is full again, or as it was before the tests (nvme keeps queues in its own pool).
 check_pools() {
 	local dev size available short=''
 	while read -r dev size available; do
@@ -129,7 +129,7 @@ check_pools() {
 	if [ -n "$short" ]; then check p2pmem not ok "$short"; else check p2pmem ok; fi
 }
 
-# Our own modules, and any other that is not the kernel's, are unused and can be unloaded.
+# All modules that are not the kernel's own are unused and can be unloaded.
 check_modules() {
 	local m name left='' refs
 	for m in /sys/module/*/taint; do
@@ -149,7 +149,7 @@ check_kmemleak() {
 	local file=/sys/kernel/debug/kmemleak leaks
 	[ -w $file ] || { check kmemleak skip "not in this kernel"; return; }
 	! grep -qw kmemleak=off /proc/cmdline || { check kmemleak skip "switched off"; return; }
-	# An object is reported only once it is 5 s old, and only a second scan is sure.
+	# kmemleak reports an object only after 5 s, and only a second scan is reliable.
 	echo scan >$file
 	sleep 6
 	echo scan >$file
@@ -166,11 +166,11 @@ check_dma_api() {
 	if [ "$n" = 0 ]; then check dma-api ok; else check dma-api not ok "$n errors"; fi
 }
 
-# The detector of races sleeps until it is woken; one that watched nothing has found nothing.
+# KCSAN sleeps until it is enabled. Without watchpoints it has proved nothing.
 kcsan=/sys/kernel/debug/kcsan
 wake_kcsan() {
 	[ -w $kcsan ] || return 0
-	# Microseconds in which another CPU has to come by: an emulated one is slow.
+	# Microseconds to wait for an access by another CPU: an emulated one is slow.
 	echo 1000 >/sys/module/kcsan/parameters/udelay_task
 	echo 200 >/sys/module/kcsan/parameters/udelay_interrupt
 	echo on >$kcsan
@@ -182,12 +182,13 @@ check_kcsan() {
 	if [ "${n:-0}" -gt 0 ]; then check kcsan ok "$n accesses watched"; else check kcsan not ok "nothing was watched"; fi
 }
 
-# A task that is asleep in the kernel for good. One that is only busy is gone at the next look.
+# Tasks in uninterruptible sleep. A busy task is gone at the next check.
 stuck_tasks() {
 	grep -ls '^State:.D' /proc/[0-9]*/status 2>/dev/null | cut -d/ -f3 | sort
 }
 
-# Who waits for NFS to connect waits for ever, if soft-RoCE cannot connect any more: Documentation/upstream/rxe-link-down.
+# A task that waits for an NFS connection waits for ever if soft-RoCE cannot connect any more:
+# Documentation/upstream/rxe-link-down.
 never_told() { [ "$(cat "/proc/$1/wchan")" = xprt_destroy ] && rdma res show qp | grep -q "type GSI state ERR"; }
 
 check_stuck() {
@@ -213,7 +214,7 @@ check_stuck() {
 	fi
 }
 
-# Which lines of the module ran, for make coverage. The kernel keeps the counts of what is unloaded.
+# Sends the gcov counters of the module, for make coverage. The kernel keeps the counters of unloaded modules.
 send_gcov() {
 	local file answer host
 	exec {host}<>/dev/virtio-ports/host
@@ -244,7 +245,7 @@ wake_kcsan
 
 for entry in "${LAB_TESTS[@]}"; do
 	run_test "${entry#*:}" "${entry%%:*}"
-	# What it was about, the others would find half done, and blame themselves.
+	# A hung test leaves a state in which later tests would fail without a fault of their own.
 	[ "$status" != hung ] || break
 done
 

@@ -2,13 +2,14 @@
 /*
  * PID 1 of the lab's guest, in its initramfs next to /job and /ram.
  *
- * /job, written by lab.py for each boot: line 1 the path that /ram/interpreter is put over, line 2 the script to run,
- * line 3 its argument, then paths of the host that must stay visible even where a tmpfs is put over their parent. Without
- * /job the guest powers off at once: that is how lab.py probes an accelerator. /ram is what ram.py has chosen. With /memory
- * the initramfs is all of the root, and there is no host's: that would not come back from a sleep.
+ * /job is written by lab.py for each boot. Line 1 is the path over which /ram/interpreter is
+ * mounted, line 2 the script to run, line 3 its argument. The other lines are paths of the host
+ * that stay visible where a tmpfs covers their parent. Without /job the guest powers off at once:
+ * lab.py probes an accelerator so. /ram holds the files that ram.py has chosen. With /memory the
+ * initramfs is the whole root, without the host's files: 9p does not survive a suspend.
  *
- * The last line on the port "tap" is ours: "exit N", the script's exit status. Whatever fails here
- * ends without that line, and the host takes its absence for failure.
+ * The last line on the port "tap" is "exit N", the script's exit status. Any failure here ends
+ * without that line, which the host treats as a failure.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -64,7 +65,7 @@ static void must_mount(const char *src, const char *dst, const char *type, unsig
 		die(dst);
 }
 
-/* What a kernel or a host may lack; a test that needs it fails by itself. */
+/* Mounts a filesystem that a kernel or a host may lack; a test that needs it fails by itself. */
 static void may_mount(const char *dst, const char *type)
 {
 	mkdir(dst, 0755);
@@ -80,7 +81,7 @@ static void mkdir_parents(char *path)
 	}
 }
 
-/* Shows @path of the host again where the tmpfs at @over hid it. */
+/* Makes @path of the host visible again where the tmpfs at @over hid it. */
 static void keep(const char *path, const char *over)
 {
 	char from[600], to[600];
@@ -108,7 +109,7 @@ static void mount_all(void)
 
 	mkdir(ROOT, 0755);
 	mkdir("/all", 0755);
-	/* The host's files do not change under a boot, so the guest may cache all it has seen. */
+	/* The host's files do not change during a boot, so the guest may cache everything. */
 	if (access("/memory", F_OK))
 		must_mount("root", ROOT, "9p", MS_RDONLY | MS_NOATIME,
 			   "trans=virtio,version=9p2000.L,cache=loose,msize=512000");
@@ -139,7 +140,10 @@ static void mount_all(void)
 		die("switching to the host's root");
 }
 
-/* What udev would do: /dev/fd and its like for shells, /dev/virtio-ports/NAME for us. */
+/*
+ * Creates the names that udev would: /dev/fd and the like for shells, /dev/virtio-ports/NAME for
+ * the lab.
+ */
 static void name_devices(void)
 {
 	static const char *const fds[] = {"stdin", "stdout", "stderr"};
@@ -177,7 +181,7 @@ static void name_devices(void)
 static int run_script(void)
 {
 	char *const argv[] = {"bash", job[1], job[2], NULL};
-	/* A locale but "C" is more files to open. */
+	/* Any locale but "C" opens more files. */
 	char *const envp[] = {"PATH=" RAM "/bin:/usr/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin",
 			      "LD_LIBRARY_PATH=" RAM "/lib",
 			      "HOME=/tmp",
@@ -200,7 +204,7 @@ static int run_script(void)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A port has one opener at a time: whoever still holds it must be dead first. */
+/* A port has one opener at a time: kill the processes that may hold it first. */
 static void report(int status)
 {
 	struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};

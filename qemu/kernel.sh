@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The lab's kernels: fetched as Debian's linux-source packages, built once, kept in the cache.
+# Guest kernels of the lab: Debian's linux-source packages, built once and cached.
 #
-#   kernel.sh path K [debug|kcsan|gcov]   print the folder of a built kernel, building it if it must
-#   kernel.sh have K [debug|kcsan|gcov]   the same, but fail instead of building
-#   kernel.sh list                        what the cache holds, with sizes
+#   kernel.sh path K [debug|kcsan|gcov]   print the folder of the kernel; builds it if necessary
+#   kernel.sh have K [debug|kcsan|gcov]   the same, but fails instead of building
+#   kernel.sh list                        list the cache with sizes
 #   kernel.sh clean                       empty the cache
 #
-# A cached kernel is what booting and building modules need and nothing else:
+# A cached kernel contains what booting and building modules need:
 #   bzImage  lib/modules/<release> (as installed)  build/ (headers, scripts, Module.symvers)
-#   config   version (package and release)   seconds (what the build took)
+#   config   version (package and release)   seconds (duration of the build)
 set -euo pipefail
 shopt -s inherit_errexit
 . "$(dirname "$0")/../scripts/common.sh"
@@ -21,7 +21,8 @@ work=$PEERDMA_CACHE/work
 apt_home=$PEERDMA_CACHE/apt
 steps='^  (CC|LD|AR|AS|HOSTCC|UPD|GEN|HOSTLD|CC \[M\]|LD \[M\]|MODPOST) '
 
-# A private apt: its own lists and archives, the machine's own mirror and keys. Nothing of the machine is edited.
+# A private apt with its own lists and archives, and the machine's mirror and keys. It changes nothing of the machine's
+# apt.
 apt_private() {
 	local tool=$1
 	shift
@@ -32,7 +33,7 @@ apt_private() {
 		-o APT::Sandbox::User=root -o Debug::NoLocking=true "$@"
 }
 
-# Which suites carry which kernel: the machine's own are always looked at as well.
+# The suites that carry each kernel, in addition to the machine's own.
 suites_of() {
 	awk -v k="$1" '$1 == "kernel" && $2 == k { $1 = $2 = $3 = ""; print; found = 1 } END { exit !found }' \
 		"$PEERDMA_ROOT/qemu/kernels.tbl" ||
@@ -84,11 +85,11 @@ cached_source() {
 	find "$sources" -regextype posix-extended -regex ".*/${of:-linux-source-${1//./[.]}}_[^/]*[.]tar[.]xz" "${@:2}" 2>/dev/null | sort -V | tail -n 1
 }
 
-# fetch K: the source archive in the cache, its path on stdout.
+# fetch K: downloads the source archive if necessary; its path on stdout.
 fetch() {
 	local k=$1 package version archive
 	mkdir -p "$sources"
-	# A look at the mirror once a day is enough; between, what is here is the newest.
+	# Asks the mirror at most once a day.
 	archive=$(cached_source "$k" -mtime -1)
 	if [ -n "$archive" ]; then
 		echo "$archive"
@@ -122,14 +123,14 @@ fetch() {
 	echo "$archive"
 }
 
-# fragments K VARIANT: the configuration asked for, on stdout.
+# fragments K VARIANT: the requested configuration, on stdout.
 fragments() {
 	cat "$PEERDMA_ROOT/qemu/kernel.config"
 	[ ! -f "$PEERDMA_ROOT/qemu/kernel-$1.config" ] || cat "$PEERDMA_ROOT/qemu/kernel-$1.config"
 	[ "$2" = plain ] || cat "$PEERDMA_ROOT/qemu/$2.config"
 }
 
-# What a person's own tree is, so that a change to it is a new kernel.
+# Identifies the user's own tree, so that a change to it makes a new kernel.
 ksrc_version() {
 	local top
 	top=$(make -s -C "$KSRC" kernelversion)
@@ -140,7 +141,7 @@ ksrc_version() {
 	fi
 }
 
-# locate K VARIANT: sets $version and $home, the folder where that kernel is or will be.
+# locate K VARIANT: sets $version and $home, the folder of that kernel, built or not.
 locate() {
 	local k=$1 variant=$2 archive
 	if [ -n "${KSRC:-}" ]; then
@@ -164,7 +165,7 @@ configure() {
 	fragments "$k" "$variant" >"$obj/fragment"
 	make -C "$src" O="$obj" KCONFIG_ALLCONFIG="$obj/fragment" allnoconfig >"$obj/log" 2>&1 ||
 		{ tail -n 20 "$obj/log" >&2; die "configuring $k $variant failed"; }
-	# Only the last word of the fragments on an option counts.
+	# If fragments set an option twice, only the last one counts.
 	missing=$(grep -E '^(CONFIG_|# CONFIG_)' "$obj/fragment" |
 		awk '{ n = $1 == "#" ? $2 : $1; sub(/=.*/, "", n); last[n] = $0 } END { for (n in last) print last[n] }' |
 		while read -r line; do
@@ -181,7 +182,7 @@ build() {
 	need_disk "$PEERDMA_CACHE" 6000 "building kernel $k $variant"
 	obj=$work/$(basename "$home")
 	new=$home.new
-	# What an interrupted build of something else left; an interrupted build of this goes on where it was.
+	# Removes incomplete builds of other kernels. An incomplete build of this one is continued.
 	rm -rf "$kernels"/*.new
 	mkdir -p "$obj" "$new"
 	find "$work" -mindepth 1 -maxdepth 1 ! -name "$(basename "$obj")" ! -name "source-$version" -exec rm -rf {} +
@@ -206,7 +207,7 @@ build() {
 	else
 		make -C "$src" O="$obj" -j"$(nproc)" bzImage modules >"$obj/log" 2>&1 &
 		local pid=$!
-		# An interrupted build leaves no compiler behind; what it did is kept.
+		# An interrupt kills the compiler; the finished objects are kept.
 		trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
 		progress "$obj/log" "$steps" "${total:-3500}" "${usual:-8}" "kernel $k $variant" "$pid"
 		trap - INT TERM
@@ -227,21 +228,21 @@ build() {
 	rm -rf "$home"
 	mv "$new" "$home"
 	rm -rf "$obj"
-	# The tree is needed again only by a sibling that is being built; that one unpacks it in half a minute.
+	# Only a concurrent build of another variant would need the tree again, and it unpacks its own in half a minute.
 	[ -n "${KEEP_SOURCE:-}" ] || rm -rf "$work"/source-*
 	say "    built in $(cat "$home/seconds") s"
 }
 
 prune() {
-	# A newer package, configuration or compiler replaces what it makes useless: nothing older than
-	# 30 days that was not used since.
+	# Removes kernels that were not used for 30 days: a newer package, configuration or compiler makes another
+	# kernel.
 	find "$kernels" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec rm -rf {} + 2>/dev/null || true
 }
 
 cmd_path() {
 	suites_of "$1" >/dev/null
 	mkdir -p "$PEERDMA_CACHE"
-	# What is there can be had while another kernel is being built.
+	# A finished kernel is available while another one is being built.
 	if [ -n "${KSRC:-}$(cached_source "$1" -mtime -1 2>/dev/null)" ]; then
 		locate "$1" "${2:-plain}"
 		[ ! -f "$home/version" ] || { touch "$home"; echo "$home"; return; }

@@ -4,8 +4,8 @@
 
     lab.py [-k KERNEL] [-d] [-t TOPOLOGY] [-o OUT] [--trace] [--count] TEST.sh ...
 
-A guest is believed only if everything says so: see Judge. run.py (make check) and demo.py (make demo)
-import this file; the command line is for a person at work on one test.
+A run is good only if every check holds: see Judge. run.py (make check) and demo.py (make demo) import this file. The
+command line is for work on a single test.
 """
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ MIB = 1 << 20
 # The newest first, which is K's default.
 KERNELS = tuple(line.split()[1] for line in (ROOT / "qemu/kernels.tbl").read_text().splitlines() if line.startswith("kernel "))
 NEWEST, OLDEST = KERNELS[0], KERNELS[-1]
-SLOW = ("debug", "kcsan")  # builds that find more, qemu/NAME.config; gcov is one that only counts: make coverage
+SLOW = ("debug", "kcsan")  # builds with more checks, qemu/NAME.config; gcov only counts lines: make coverage
 
-# Anything of this in a serial log and the run has failed.
+# Any match in a serial log makes the run fail.
 SPLAT = re.compile(
     r"\bBUG\b|\bWARNING:|\bOops\b|KASAN:|KFENCE:|UBSAN:|Call Trace|Kernel panic|general protection fault"
     r"|possible (circular|recursive|irq lock|deadlock)|rcu.*\b(stall|detected)|hung_task:|blocked for more than"
@@ -53,14 +53,14 @@ SPLAT = re.compile(
 SPLAT_END = re.compile(r"---\[ end (trace|Kernel)|</TASK>\s*$|={60}$")
 SPLAT_MAX_LINES = 120
 
-CLOSE = 0.75  # of a test's time limit: a busier machine may need all of it
+CLOSE = 0.75  # of a test's time limit: a busier machine may exceed it
 
-# What guest.sh looks at when the tests are done; one that is missing did not happen.
+# The final checks of guest.sh; a missing one is a failure.
 CHECKS = ("nvme", "p2pmem", "modules", "kcsan", "kmemleak", "dma-api", "stuck-tasks")
 
 
 class LabError(Exception):
-    """The lab itself cannot run: said to the person, not a verdict."""
+    """The lab itself cannot run. Reported to the user; not a verdict."""
 
 
 # --- What to boot ---------------------------------------------------------------------------------
@@ -168,26 +168,26 @@ class Guest:
     kernel: Kernel
     topology: Topology
     tests: Sequence[Test]
-    out: Path                # this run's folder: logs, disks, the GPU's memory
+    out: Path                # folder of this run: logs, disks, the GPU's memory
     gpu_mib: int = 512
     ram_mib: int = 1024
     disk_mib: int = 1024
-    trace: bool = False      # QEMU's own record of the drives' DMA
-    counting: bool = False   # a nanosecond of the guest's clocks is one instruction
-    lines: bool = False      # eight CPUs, and lines.txt has the cache lines that two of them wrote: lines.c
-    patience: int = 60       # seconds to boot in, and between tests
-    grace: int = 20          # seconds beyond a test's own limit until a silent guest is given up
+    trace: bool = False      # record the drives' DMA in QEMU
+    counting: bool = False   # guest clocks advance one nanosecond per instruction
+    lines: bool = False      # eight CPUs; lines.txt lists cache lines that two of them wrote: lines.c
+    patience: int = 60       # seconds for booting, and between tests
+    grace: int = 20          # seconds beyond a test's own limit before a silent guest is killed
     env: dict[str, str] = field(default_factory=dict)  # for the tests
     ready_made: bool = False # disks and GPU memory are in out already
-    drives: dict[str, str] = field(default_factory=dict)  # QEMU's options for disks that are not plain images
+    drives: dict[str, str] = field(default_factory=dict)  # QEMU options of disks that are not plain images
     say: Callable[[str], None] = lambda line: None
-    cable: socket.socket | None = None                    # one end of it: pair.py
-    images: dict[str, Path] = field(default_factory=dict) # what the host may fill and compare, beside its own
-    answers: dict[str, Callable[[str], Awaitable[str]]] = field(default_factory=dict)  # what else the host knows, by verb
+    cable: socket.socket | None = None                    # one end of a socket pair: pair.py
+    images: dict[str, Path] = field(default_factory=dict) # further images that the host may fill and compare
+    answers: dict[str, Callable[[str], Awaitable[str]]] = field(default_factory=dict)  # further verbs of the host port
 
     @property
     def in_memory(self) -> bool:
-        """Its root is in its memory: what is over 9p does not come back from a sleep."""
+        """Its root is in memory: a 9p mount does not survive a suspend."""
         return any(test.notes.get("boot") == "memory" for test in self.tests)
 
     def path(self, name: str) -> Path:
@@ -197,7 +197,7 @@ class Guest:
         return self.path(name) if name in ("gpu0", *self.topology.disks) else self.images.get(name)
 
     def peer(self) -> Guest | None:
-        """The guest at the other end of the cable, where the test's header wants one."""
+        """The guest at the other end of the cable, if a test's header requests one."""
         wanted = {test.notes["peer"] for test in self.tests if "peer" in test.notes}
         if not wanted:
             return None
@@ -209,11 +209,11 @@ class Guest:
                        drives={}, images={}, answers={})
 
 
-# --- What came of it ------------------------------------------------------------------------------
+# --- The outcome ----------------------------------------------------------------------------------
 
 @dataclass
 class Line:
-    """One line of TAP, or one thing that a test owed and did not deliver."""
+    """One line of TAP, or a missing item that a test should have reported."""
     test: str
     ok: bool
     text: str
@@ -250,7 +250,7 @@ class Outcome:
     known_splats: set[str] = field(default_factory=set)
     slow: list[str] = field(default_factory=list)   # tests that were close to their time limit
     times: list[Time] = field(default_factory=list)
-    spoke: bool = False  # the guest's script said something
+    spoke: bool = False  # the guest's script has reported something
     peer_stood_still: bool = False
 
     @property
@@ -259,8 +259,8 @@ class Outcome:
 
     @property
     def stood_still(self) -> bool:
-        """It, or its peer: before it said a word, and with no complaint of the kernel's but that a CPU does not answer.
-        Nothing of ours was there yet."""
+        """It, or its peer, stopped before its first line, and the kernel complained only about a CPU that does not
+        answer. None of our code runs that early."""
         splats = [reason.detail for reason in self.reasons if reason.kind == "splat"]
         return self.peer_stood_still or (not self.spoke and any(reason.kind == "timeout" for reason in self.reasons)
                                          and all(detail.startswith("rcu:") for detail in splats))
@@ -276,10 +276,10 @@ def serial_lines(path: Path) -> list[str]:
 
 
 class Judge:
-    """Turns the lines of the port "tap" into an outcome. Silence is failure, everywhere:
+    """Turns the lines of the port "tap" into an outcome. A missing line is always a failure.
 
-    a test owes a plan, as many lines as it planned, an end and exit status 0; a boot owes each check,
-    a verdict that counts the lines before it, and init's "exit 0" as the very last word.
+    A test must report a plan, as many lines as planned, an end, and exit status 0. A boot must report each check, a
+    verdict with the number of lines before it, and init's "exit 0" as the last line.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -291,7 +291,7 @@ class Judge:
         self.plan: int | None = None
         self.plan_note = ""
         self.seen = 0
-        self.latest: list[str] = []  # what the test said last: a line, and its diagnostics
+        self.latest: list[str] = []  # the last line of the test, with its diagnostics
         self.done: list[str] = []
         self.aborted = ""  # the first test of this boot that did not come to its end
         self.checks: set[str] = set()
@@ -312,7 +312,7 @@ class Judge:
             self.fail("no-verdict", f"something was said after the last word: {text}")
             return
         words = text.split()
-        # A line with too few words is none of these: something spoke in the lab's name.
+        # A line with too few words is not the lab's: another program wrote to the port.
         if text.startswith("exit ") and len(words) == 2 and self.current is None:
             self.exit = words[1]
         elif text.startswith("verdict ") and len(words) == 2 and self.current is None:
@@ -384,7 +384,7 @@ class Judge:
             self.fail(kind, text.removeprefix("not ok").strip() + self.after)
 
     def close(self) -> None:
-        """What is still owed when QEMU is gone."""
+        """Adds the missing reports after QEMU has ended."""
         out = self.outcome
         if self.current is not None:
             self.fail("no-verdict", f"the guest fell silent in {self.current}{self.after}")
@@ -408,15 +408,15 @@ class Judge:
 
 
 def variant_of(debug: str | None) -> str:
-    """What the environment's DEBUG means: 1 is the debug build."""
+    """The variant that the environment's DEBUG selects: 1 is the debug build."""
     variant = {None: "plain", "": "plain", "0": "plain", "1": "debug"}.get(debug, debug)
     if variant != "plain" and variant not in SLOW:
-        raise LabError(f"DEBUG={debug} is none of 1, {', '.join(SLOW)}")
+        raise LabError(f"DEBUG={debug}: expected 1, {' or '.join(SLOW)}")
     return str(variant)
 
 
 def known_splats(name: str) -> list[tuple[str, str]]:
-    """(regex, reason) of qemu/splats/NAME: a kernel, or a kernel and its variant."""
+    """The entries (regex, reason) of qemu/splats/NAME: a kernel, or a kernel with its variant."""
     path = ROOT / "qemu/splats" / name
     entries = []
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -429,7 +429,7 @@ def known_splats(name: str) -> list[tuple[str, str]]:
 
 
 def find_splats(lines: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str | None, str]]:
-    """(the known entry that explains it or None, first line) of each splat."""
+    """(the known entry that matches or None, first line) of each splat."""
     i = 0
     while i < len(lines):
         if not SPLAT.search(lines[i]):
@@ -441,12 +441,12 @@ def find_splats(lines: Sequence[str], known: Sequence[str]) -> Iterator[tuple[st
         block = "\n".join(lines[i:end])
         entry = next((regex for regex in known if re.search(regex, block)), None)
         yield entry, lines[i]
-        # Where a known splat ends is known; behind the first line of another there may be anything.
+        # The end of a known splat is known. After the first line of another one, anything may follow.
         i = end if entry else i + 1
 
 
 def brief(splats: Sequence[str]) -> list[str]:
-    """Of many splats those that say something new: not the trace of the one before, not a repetition."""
+    """The splats that are new: neither a trace that belongs to the one before, nor a repetition."""
     seen: dict[str, str] = {}
     for line in splats:
         if "Call Trace" not in line:
@@ -457,7 +457,7 @@ def brief(splats: Sequence[str]) -> list[str]:
 # --- Tools and images -----------------------------------------------------------------------------
 
 def build_tool(target: Path, source: Path, command: Sequence[str]) -> Path:
-    """Compiles a helper of the lab's if its source is newer."""
+    """Compiles a helper program of the lab if its source is newer."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / f".{target.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -477,7 +477,8 @@ def init_binary() -> Path:
 
 @functools.cache
 def tsc_khz() -> int:
-    """How fast the counter runs that an emulated guest has from this machine; 0 if there is none."""
+    """The frequency in kHz of this machine's time stamp counter, which an emulated guest sees too; 0 if there is
+    none."""
     tool = build_tool(BUILD / "lab/tsc", ROOT / "qemu/tsc.c", C_COMPILER)
     return int(subprocess.run([str(tool)], stdout=subprocess.PIPE, text=True).stdout or 0)
 
@@ -508,7 +509,7 @@ def cpio(files: dict[str, tuple[int, bytes]]) -> bytes:
 
 
 def make_disk(path: Path, mib: int) -> None:
-    """An ext4 filesystem in a sparse file; nothing is left for the kernel to initialise later."""
+    """An ext4 filesystem in a sparse file, fully initialized, so that the kernel initializes nothing later."""
     path.unlink(missing_ok=True)
     subprocess.run([shutil.which("mke2fs") or "/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m", "0",
                     "-E", "lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0", str(path), f"{mib}M"],
@@ -522,8 +523,8 @@ def sparse(path: Path, mib: int) -> None:
 
 
 def kernel(k: str, variant: str, build: bool = True) -> Kernel | None:
-    """The cached kernel; built, with progress on stderr, if it must and may be."""
-    # "path" would wait for another kernel's build even if this one is there.
+    """The cached kernel. Builds it, with progress on stderr, if it is missing and `build` is set."""
+    # "path" waits for a running build of another kernel even if this kernel exists: try "have" first.
     for verb in ("have", "path") if build else ("have",):
         run = subprocess.run([str(ROOT / "qemu/kernel.sh"), verb, k, variant], stdout=subprocess.PIPE, text=True)
         if run.returncode == 0:
@@ -534,7 +535,7 @@ def kernel(k: str, variant: str, build: bool = True) -> Kernel | None:
 
 
 def make_module(kernel: Kernel) -> None:
-    """peerdma.ko for this kernel; make decides whether there is anything to do."""
+    """peerdma.ko for this kernel; make rebuilds it if necessary."""
     run = subprocess.run(["make", "-s", "-C", str(ROOT), "module", f"KDIR={kernel.home}"], stdout=subprocess.DEVNULL)
     if run.returncode or not kernel.module.exists():
         raise LabError(f"peerdma.ko does not build against {kernel.name}")
@@ -566,16 +567,16 @@ def escaped(path: Path) -> str:
 
 
 def machine(accel: str, cpus: int = 2) -> list[str]:
-    # However we end, no guest outlives us.
+    # No guest outlives this process, however it ends.
     return ["setpriv", "--pdeathsig", "KILL", "--", QEMU, "-M", "q35", "-accel", accel, "-smp", str(cpus),
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
 
 
 def counting_machine() -> list[str]:
-    """One CPU whose clock is the number of instructions it ran.
+    """One CPU whose clock is the number of instructions it has executed.
 
-    With sleep=off an idle guest's clock would jump to the next timer, ahead of the drive that it waits for.
+    With sleep=off an idle guest's clock would jump to the next timer, ahead of the drive that the guest waits for.
     """
     return [*machine("tcg,thread=single", 1), "-icount", "shift=0,sleep=on", "-rtc", "clock=vm"]
 
@@ -586,7 +587,7 @@ def lines_machine(out: Path) -> list[str]:
 
 
 def accelerator(bz_image: Path) -> str:
-    """KVM if this machine's really boots a stock kernel (an answer is kept in the cache), else TCG."""
+    """KVM if it boots a stock kernel on this machine (the answer is cached), else TCG."""
     if chosen := os.environ.get("ACCEL"):
         return chosen
     tcg = "tcg,thread=multi,tb-size=256"
@@ -606,7 +607,7 @@ def accelerator(bz_image: Path) -> str:
 
 
 def probe_kvm(bz_image: Path) -> bool:
-    """Init without a job powers off: an orderly shutdown is a kernel that booted."""
+    """Init without a job powers off: an orderly shutdown proves that the kernel booted."""
     initrd = BUILD / "lab/probe.cpio"
     initrd.write_bytes(cpio({"init": (0o100755, init_binary().read_bytes())}))
     ask = '{"execute":"qmp_capabilities"}\n'
@@ -634,14 +635,14 @@ def read_until_exit(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 async def read_line(reader: asyncio.StreamReader) -> bytes:
-    """b"" at the end, whether QEMU closed the socket or died."""
+    """b"" at the end, also if QEMU died instead of closing the socket."""
     with contextlib.suppress(ConnectionError):
         return await reader.readline()
     return b""
 
 
 async def said_by(*command: str) -> str:
-    """What a program says, in one line; it says nothing if all is well."""
+    """The output of a program, in one line; empty on success."""
     run = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE,
                                                stderr=asyncio.subprocess.STDOUT)
     said = (await run.communicate())[0].decode().strip().replace("\n", " ")
@@ -649,16 +650,16 @@ async def said_by(*command: str) -> str:
 
 
 class Boot:
-    """One guest, from its command line to its outcome: one QEMU, or one more for each time that it hibernates."""
+    """One guest from its command line to its outcome. Each resume from hibernation starts another QEMU."""
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
         self.outcome = Outcome(guest)
         self.judge = Judge(self.outcome)
-        self.shutdown = ""                 # the reason QEMU gave for its end
+        self.shutdown = ""                 # the reason that QEMU gave for its end
         self.deadline = 0.0
-        self.mark = 0                      # where in the trace dma-mark was asked
-        self.again = False                 # the next orderly end is a hibernation's: QEMU is started once more
+        self.mark = 0                      # position in the trace at the last dma-mark
+        self.again = False                 # the next orderly shutdown is a hibernation: start QEMU again
         self.replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.process: asyncio.subprocess.Process | None = None
         self.qmp_writer: asyncio.StreamWriter | None = None
@@ -699,7 +700,7 @@ class Boot:
         }))
 
     def root(self, job: Path, interpreter: Path) -> ram.Files:
-        """What the guest reads of the host's files, if it cannot do so later."""
+        """The host's files that a guest without 9p needs in its memory."""
         guest, modules = self.guest, self.guest.kernel.home / "lib/modules" / self.guest.kernel.release
         programs = [BUILD / "bin" / name for test in guest.tests for name in test.words("programs")]
         module = Path(guest.env.get("LAB_MODULE", guest.kernel.module))
@@ -712,12 +713,12 @@ class Boot:
         guest, topology = self.guest, self.guest.topology
         accel = accelerator(guest.kernel.home / "bzImage")
         args = (counting_machine() if guest.counting else lines_machine(guest.out) if guest.lines else machine(accel))
-        # Without it only the first report of KASAN's is made, which may be a known one.
+        # Without it KASAN reports only the first fault, which may be a known one.
         words = ["kasan_multi_shot"] if guest.kernel.variant == "debug" else []
-        # A guest that measures it in a moment when this machine is busy has a clock that runs many times too fast.
+        # A guest that measures the counter while this machine is busy may get a clock that runs many times too fast.
         if accel.startswith("tcg") and not guest.counting and tsc_khz():
             words.append(f"tsc_early_khz={tsc_khz()}")
-        # A tick in the midst of identify_cpu() is death to KASAN if pages have five levels: Documentation/upstream.
+        # With five-level pages a timer tick during identify_cpu() crashes a KASAN kernel: Documentation/upstream.
         args += ["-global", "max-x86_64-cpu.la57=off"] if guest.kernel.variant == "debug" else []
         args += ["-m", str(guest.ram_mib), "-kernel", str(guest.kernel.home / "bzImage"),
                  "-initrd", str(guest.out / "initrd"),
@@ -738,7 +739,7 @@ class Boot:
             args += ["-netdev", f"dgram,id=cable,local.type=fd,local.str={fds['cable']}",
                      "-device", f"virtio-net-pci,netdev=cable,romfile=,mac={pair.mac(guest.env)}"]
         for disk in topology.disks:
-            # The image is thrown away or read after QEMU's orderly end: a flush need not reach the host's disk.
+            # The image is deleted, or read after QEMU's orderly end: a flush need not reach the host's disk.
             image = f"format=raw,cache=unsafe,file={escaped(guest.path(disk))}"
             args += ["-drive", f"if=none,id={disk},{guest.drives.get(disk, image)}"]
         if guest.trace:
@@ -775,12 +776,12 @@ class Boot:
             return await asyncio.wait_for(self.replies.get(), 30)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """What tests ask of the host; lib.sh has the list."""
+        """Answers requests of tests to the host; lib.sh lists them."""
         while raw := await read_line(reader):
             ticket, _, request = raw.decode(errors="replace").strip().partition(" ")
             try:
                 answer = await self.answer(request)
-            except Exception as error:  # whatever it is, the guest waits for an answer
+            except Exception as error:  # any error: the guest waits for an answer
                 answer = f"error: {error!r}"
             writer.write(f"{ticket} {answer}\n".encode())
             with contextlib.suppress(ConnectionError):
@@ -822,7 +823,7 @@ class Boot:
     def file(self, name: str) -> str:
         return str(self.guest.image(name) or name)
 
-    # QEMU's own record of DMA
+    # QEMU's record of DMA
 
     async def bar_window(self) -> tuple[int, int]:
         """First and last address of the GPU's memory BAR."""
@@ -841,10 +842,10 @@ class Boot:
         raise LabError("QEMU shows no gpu0")
 
     async def dma(self) -> tuple[int, int]:
-        """Bytes that the drives mapped for DMA since the mark: in the GPU's BAR, and anywhere else.
+        """Bytes that the drives mapped for DMA since the mark: in the GPU's BAR, and elsewhere.
 
-        These are the addresses that the drive put on the bus. Where an IOMMU translates they are not
-        the BAR's, and the numbers mean nothing.
+        These are the addresses that the drive used on the bus. If an IOMMU translates, they are not BAR addresses, and
+        the counts are not valid.
         """
         first, last = await self.bar_window()
         inside = elsewhere = 0
@@ -858,7 +859,7 @@ class Boot:
                         elsewhere += int(found[2])
         return inside, elsewhere
 
-    # Its life, or its lives
+    # Running
 
     async def run(self) -> Outcome:
         start = time.monotonic()
@@ -872,7 +873,7 @@ class Boot:
         return self.outcome
 
     async def live(self) -> None:
-        """One QEMU, from its start to its end."""
+        """Runs one QEMU from start to end."""
         ours, theirs = {}, {}
         for name in ("tap", "host", "qmp"):
             ours[name], theirs[name] = socket.socketpair()
@@ -893,11 +894,11 @@ class Boot:
         readers = [asyncio.create_task(self.read_tap(streams["tap"][0])),
                    asyncio.create_task(self.read_qmp(streams["qmp"][0])),
                    asyncio.create_task(self.serve(*streams["host"]))]
-        # Before every other command: the lock is fair.
+        # Must come before every other command; the lock is fair.
         hello = asyncio.create_task(self.qmp({"execute": "qmp_capabilities"}))
         try:
             await self.wait()
-            # What was sent before the end is still in the sockets.
+            # Lines sent before the end are still in the sockets.
             await asyncio.wait(readers, timeout=5)
         finally:
             if self.process.returncode is None:
@@ -923,7 +924,7 @@ class Boot:
             await asyncio.wait([ended], timeout=max(left, 0.1))
 
     def cut(self) -> None:
-        """The power goes."""
+        """Cuts the power."""
         if self.process and self.process.returncode is None:
             self.process.kill()
 
@@ -944,7 +945,7 @@ class Boot:
 
 
 def ready_kernel(k: str, variant: str) -> Kernel:
-    """A kernel with all that a boot of it by hand needs: modules and the host's own tool."""
+    """A kernel with all that lab.py needs to boot it: modules and the host's tool."""
     found = kernel(k, variant)
     assert found
     make_module(found)
@@ -959,7 +960,8 @@ async def boot(guest: Guest) -> Outcome:
 
 
 async def again_if_still(boot: Callable[[], Awaitable[Outcome]], tell: Callable[[str], object]) -> Outcome:
-    """QEMU's emulation on a busy machine now and then loses a CPU while a kernel boots."""
+    """Boots again if the boot stood still: on a busy machine QEMU's emulation sometimes loses a CPU while a kernel
+    boots."""
     outcome = await boot()
     if not outcome.stood_still:
         return outcome
@@ -999,7 +1001,7 @@ def main() -> int:
 
 
 def as_command(main: Callable[[], int]) -> NoReturn:
-    """The end of each command: what the lab cannot do is said in a line."""
+    """Runs a command's main function; an error of the lab is reported in one line."""
     try:
         sys.exit(main())
     except LabError as error:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// A plugin of QEMU: which cache lines do two CPUs write, and by which of a module's instructions. It looks at what the
-// instructions at MODULES and above store, which is where the guest's kernel has its modules, between two instructions of
-// a program of the guest's: "nopl MARK + 1(%rax,%rax)" begins, "nopl MARK(%rax,%rax)" ends and writes FILE: a line
-// "ADDRESS CPUS PC PC ..." for each cache line that more than one CPU wrote, the last one "end LINES STORES".
+// A QEMU plugin that finds the cache lines written by two CPUs, and the instructions of a module that write them. It
+// records stores by instructions at MODULES and above, where the guest's kernel loads modules. A program in the guest
+// delimits the recording: "nopl MARK + 1(%rax,%rax)" begins it, "nopl MARK(%rax,%rax)" ends it and writes FILE. FILE
+// has a line "ADDRESS CPUS PC PC ..." for each cache line that more than one CPU wrote, and ends with "end LINES
+// STORES".
 //
 //   -plugin lines.so,out=FILE
 //
-// QEMU's header for plugins is in none of Debian's packages. What is used of it is declared here, as version 1 of that
-// interface has it.
+// No Debian package contains QEMU's plugin header. The declarations below follow version 1 of that interface.
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODULES 0xffffffffa0000000ULL // of a kernel whose place is not random
+#define MODULES 0xffffffffa0000000ULL // of a kernel without address space randomization
 #define MARK 0x50444d40
 #define LINE 64
 #define LINES 65536 // a power of 2
@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 struct line {
 	uint64_t address; // 0: free
-	uint64_t cpus;    // a bit each
+	uint64_t cpus;    // one bit each
 	uint64_t pcs[PCS];
 };
 
@@ -54,7 +54,7 @@ static uint64_t stores;
 static unsigned long nr;
 static bool watching;
 static const char *file;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // protects all above but file
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // protects all above except file
 
 static struct line *find(uint64_t address)
 {
@@ -86,7 +86,7 @@ static void stored(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, v
 {
 	struct line *line;
 
-	/* It is called for loads as well, whatever was asked for. */
+	/* The callback is also called for loads. */
 	if (!qemu_plugin_mem_is_store(info))
 		return;
 	pthread_mutex_lock(&lock);
@@ -132,7 +132,7 @@ static void end(unsigned cpu, void *unused)
 	pthread_mutex_unlock(&lock);
 }
 
-/// The last four bytes of "nopl DISPLACEMENT(%rax,%rax)"; 0: another instruction.
+/// The last four bytes of "nopl DISPLACEMENT(%rax,%rax)"; 0 for any other instruction.
 static uint32_t mark_of(const struct qemu_plugin_insn *insn)
 {
 	static const unsigned char nopl[] = {0x0f, 0x1f, 0x84, 0x00};
@@ -145,13 +145,14 @@ static uint32_t mark_of(const struct qemu_plugin_insn *insn)
 	return mark;
 }
 
-/// Calls, returns and jumps. What they store is on the stack of the task that runs; and QEMU takes what helpers of its own
-/// store next, until another instruction of this kind is translated, for theirs.
+/// Calls, returns and jumps. Their stores go to the stack of the running task. QEMU also attributes stores of its own
+/// helpers to
+/// such an instruction until the next one is translated.
 static bool transfers(const struct qemu_plugin_insn *insn)
 {
 	const unsigned char *byte = qemu_plugin_insn_data(insn), *end = byte + qemu_plugin_insn_size(insn);
 
-	/* Prefixes. */
+	/* Skips prefixes. */
 	while (byte < end && ((*byte & 0xf0) == 0x40 || *byte == 0x66 || *byte == 0x2e || *byte == 0x3e ||
 			      *byte == 0x65 || *byte == 0xf0 || *byte == 0xf2 || *byte == 0xf3))
 		byte++;

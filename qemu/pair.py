@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Two guests at the two ends of a cable: the one that is tested, and its peer.
+"""Two guests connected by a cable: the tested guest and its peer.
 
-The cable is a pair of sockets of the host's, an end for each QEMU. Nothing else can speak on it, and no port of the
-host's network is used. If one end loses its power, frames to it vanish, as they do behind a switch.
+The cable is a socket pair of the host, with one end for each QEMU. Nothing else can send on it, and no port of the
+host's network is used. If one guest loses its power, frames to it are dropped, as behind a switch.
 
-The two wait for each other by way of the host. Each word is heard as often as it was said:
+The guests synchronize through the host. Each word can be received as often as it was sent:
 
-    host say WORD [TEXT]      for the other
-    host hear WORD SECONDS    ok TEXT, once the other has said it
-    host cut                  the other loses its power, here and now
-    host compare peer:disk0   any image of the other's, to fill and to compare
+    host say WORD [TEXT]      send WORD to the other guest
+    host hear WORD SECONDS    wait until the other guest has sent WORD; answers: ok TEXT
+    host cut                  cut the power of the other guest at once
+    host compare peer:disk0   fill and compare any image of the other guest
 
 If one fails, so does the other.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Mapping
 if TYPE_CHECKING:
     import lab
 
-NODE = "LAB_NODE"  # 1 is the one that is tested: the last number of its addresses
+NODE = "LAB_NODE"  # 1 is the tested guest; also the last number of its addresses
 
 
 def mac(env: Mapping[str, str]) -> str:
@@ -32,12 +32,12 @@ def mac(env: Mapping[str, str]) -> str:
 
 
 class End:
-    """One guest, as the other sees it."""
+    """One guest, with the operations that the other may request."""
 
     def __init__(self, boot: lab.Boot) -> None:
         self.boot = boot
         self.words: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
-        self.cut = False  # by us
+        self.cut = False  # by the other guest's request
         self.life: asyncio.Task[lab.Outcome] | None = None
 
     async def say(self, request: str) -> str:
@@ -46,7 +46,7 @@ class End:
         return "ok"
 
     async def hear(self, request: str) -> str:
-        """Asked by the other."""
+        """A request of the other guest."""
         assert self.life
         word, seconds = request.split()
         heard = asyncio.ensure_future(self.words[word].get())
@@ -57,13 +57,13 @@ class End:
         return f"error: {'the other guest has ended' if self.life.done() else 'the other guest did not say it'}"
 
     async def lose_power(self, request: str = "") -> str:
-        """Asked by the other."""
+        """A request of the other guest."""
         self.cut = True
         self.boot.cut()
         return "ok"
 
     def follow(self, other: End) -> None:
-        """If the other has failed, and was not meant to, this one has nothing to live for."""
+        """Ends this guest if the other one has failed unexpectedly."""
         assert self.life and other.life
         if other.life.done() and not other.cut and not other.life.result().ok and not self.life.done():
             self.boot.judge.fail("peer", "ended because the other guest failed")
@@ -71,7 +71,7 @@ class End:
             self.boot.cut()
 
     def reasons(self) -> list[lab.Reason]:
-        """What a guest owes that lost its power it cannot deliver."""
+        """A guest whose power was cut cannot send its remaining reports."""
         return [reason for reason in self.boot.outcome.reasons if not self.cut or reason.kind in ("splat", "peer", "not-ok")]
 
 
@@ -89,7 +89,7 @@ class Pair:
             guest.answers |= {"say": end.say, "hear": other.hear, "cut": other.lose_power}
 
     async def run(self) -> lab.Outcome:
-        """One outcome for both: the tested guest's, with what its peer had to say."""
+        """One outcome for both: the tested guest's, with the messages of its peer."""
         self.connect()
         for end in self.ends:
             end.life = asyncio.create_task(end.boot.run())

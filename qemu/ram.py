@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What guests run most often, for their initramfs.
+"""The programs that guests run most often, for their initramfs.
 
-A guest's root is the host's, over 9p, where each open() of a file is three round trips, and each name that is not there
-another one, however much the guest caches. To start a command means ten or so of them, 1 ms each. So the
-commands of the tests and the libraries that they load lie in the guest's memory, at /run/lab: what is not here works as well,
-and more slowly.
+A guest's root is the host's, over 9p. There each open() takes three round trips, and each failed look-up another one,
+whatever the guest caches. Starting a command takes about ten round trips of 1 ms. The commands of the tests and their
+libraries are therefore in the guest's memory, at /run/lab. Commands that are not there work too, but start more
+slowly.
 
-A guest that sleeps has no other root: 9p does not come back. root() adds what such a boot runs besides.
+A guest that suspends cannot use 9p, which does not survive it. root() builds a complete root for such a boot.
 """
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def copy(path: Path) -> tuple[int, bytes]:
 
 
 def loaded_by(programs: Iterable[Path]) -> list[tuple[str, str]]:
-    """(name, path) of each library of these programs; the interpreter has no name."""
-    # Its status is that of the one that is no such program: a script, say.
+    """(name, path) of each library of these programs; the ELF interpreter has no name."""
+    # ldd fails if one of the files is not an ELF program: a script, for example.
     said = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True).stdout
     return re.findall(r"^\s+(?:(\S+) => )?(/\S+) \(0x", said, re.M)
 
 
 @functools.cache
 def system() -> tuple[Files, Path]:
-    """Commands and libraries of the host's, and where the interpreter of these programs, which is one of them, belongs."""
+    """Commands and libraries of the host, and the path of the ELF interpreter."""
     files: Files = {"ram/bin/sh": link(Path("bash"))}
     interpreter = None
     found = {name: Path(path).resolve() for name in COMMANDS if (path := shutil.which(name, path=PATH))}
@@ -64,7 +64,7 @@ def system() -> tuple[Files, Path]:
 
 
 def files(build: Path) -> tuple[Files, Path]:
-    """The same, and what the project itself has built: by link, since it may be large."""
+    """The same, with links to the project's own programs, which may be large."""
     ours: Files = {name: directory() for name in ("ram", "ram/bin", "ram/lib")}
     common, interpreter = system()
     ours |= common
@@ -76,13 +76,13 @@ def files(build: Path) -> tuple[Files, Path]:
 
 
 def with_parents(files: Files) -> Files:
-    """With the folders: an entry of the archive needs its own before it."""
+    """Adds the folders: an archive needs the entry of a folder before those in it."""
     folders = {str(parent): directory() for name in files for parent in list(Path(name).parents)[-2::-1]}
     return folders | files
 
 
 def root(programs: Iterable[Path], paths: Iterable[Path], interpreter: Path) -> Files:
-    """A root of its own for a guest: these programs with their libraries, and these files at the host's paths."""
+    """A complete root for a guest: these programs with their libraries, and these files at the host's paths."""
     ours: Files = {"memory": (stat.S_IFREG | 0o644, b""), str(interpreter)[1:]: (stat.S_IFREG | 0o755, b"")}
     ours |= {name: directory() for name in ("proc", "sys", "tmp", "run", "mnt", "etc", "var/tmp", "var/lib/nfs")}
     ours |= {name: link(Path("/run/lab") / name) for name in ("bin/sh", "bin/bash")}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// How fast this machine's time stamp counter runs, in kHz: an emulated guest has the same one, and what it measures itself
-// while this machine is busy may be a tenth of it; then its clock runs ten times too fast. Status 1 where there is none.
+// Prints the frequency of this machine's time stamp counter in kHz. An emulated guest sees the same counter. If the
+// guest measures it while this machine is busy, the result may be a tenth of it, and the guest's clock then runs ten
+// times too fast. Status 1 if there is no counter.
 #include <stdio.h>
 #include <time.h>
 
@@ -12,7 +13,7 @@ struct moment {
 	unsigned long long ns, ticks;
 };
 
-/// Both clocks at once: nobody came between, as the best of many tries.
+/// Both clocks at the same time: the closest of many attempts, without a preemption in between.
 static struct moment now(void)
 {
 	struct moment best = {0, 0};

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# abi.sh [write]: do the libraries still have the ABI that user/abi has of them? What public headers do not show is no part of it.
-# If it is meant to change: abi.sh write, and the difference in user/abi goes into the same commit.
+# abi.sh [write]: compares the ABI of the libraries with user/abi. Only declarations in public headers count. For an
+# intended change run abi.sh write, and commit the difference in user/abi together with the change.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -11,7 +11,7 @@ scripts/user.sh lib verbs
 logs=$PEERDMA_BUILD/abi
 mkdir -p "$logs"
 
-# dump NAME FILE: what public headers show, without what differs from one machine to another.
+# dump NAME FILE: the declarations in public headers, without machine-dependent parts.
 dump() {
 	abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-corpus-path --no-comp-dir-path --no-show-locs \
 		--no-elf-needed --no-write-default-sizes --type-id-style hash "$PEERDMA_BUILD/lib/$1.so" | sed "s|$PEERDMA_ROOT/||" >"$2"
@@ -24,7 +24,7 @@ for name in libpeerdma libpeerdma-verbs libcufile; do
 		continue
 	fi
 	dump "$name" "$logs/$name.abi"
-	# What is new counts as well: it has to be kept from now on.
-	abidiff "user/abi/$name.abi" "$logs/$name.abi" || { say "$name: not what user/abi has; if that is meant: scripts/abi.sh write"; bad=1; }
+	# Additions count too: they must be kept from now on.
+	abidiff "user/abi/$name.abi" "$logs/$name.abi" || { say "$name: differs from user/abi; for an intended change run scripts/abi.sh write"; bad=1; }
 done
 exit $bad

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make bench: everything it needs, then tests/perf/bench.py.
+# make bench: builds everything it needs, then runs tests/perf/bench.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make check: everything it needs, then tests/run.py.
+# make check: builds everything it needs, then runs tests/run.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 "$PEERDMA_ROOT/scripts/setup.sh" check
-# A tree of one's own is one kernel, not two.
+# With KSRC there is one kernel, not two.
 [ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
 "$PEERDMA_ROOT/scripts/user.sh" lib tools host-tests
 make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" || die "the test programs do not build"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced by the project's scripts: where things live, and how they speak.
+# Sourced by the project's scripts: paths and messages.
 
 PEERDMA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PEERDMA_BUILD=${PEERDMA_BUILD:-$PEERDMA_ROOT/build}
@@ -15,7 +15,7 @@ say()  { printf '%s\n' "$*" >&2; }
 step() { printf '==> %s\n' "$*" >&2; }
 die()  { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# need_disk DIR MIB WHAT: say before, not after, that the disk is too small.
+# need_disk DIR MIB WHAT: fails early if the disk is too small.
 need_disk() {
 	local have
 	mkdir -p "$1"
@@ -24,8 +24,8 @@ need_disk() {
 		die "$3 needs $2 MiB in $1, which has $have MiB free: make room or point XDG_CACHE_HOME elsewhere"
 }
 
-# progress LOG REGEX TOTAL USUAL WHAT PID: one line that grows while PID runs, from the
-# lines of LOG that match REGEX. On a terminal it is redrawn; in a log it is said every 30 s.
+# progress LOG REGEX TOTAL USUAL WHAT PID: shows progress while PID runs, from the number of lines of LOG that match
+# REGEX. A terminal shows one line that is redrawn; a log gets a line every 30 s.
 progress() {
 	local log=$1 regex=$2 total=$3 usual=$4 what=$5 pid=$6 start=$SECONDS said=-30 n pct gone line
 	while kill -0 "$pid" 2>/dev/null; do
@@ -46,7 +46,7 @@ progress() {
 	[ ! -t 2 ] || printf '\n' >&2
 }
 
-# The machine's own Debian mirrors, one "URI suite" a line; with the security suites.
+# The Debian mirrors of this machine with their security suites, one "URI suite" a line.
 machine_mirrors() {
 	apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Component: main' |
 		awk '$1 ~ /\/debian(-security)?\/?$/' | sort -u

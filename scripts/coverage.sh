@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make coverage: everything it needs, then tests/coverage.py.
+# make coverage: builds everything it needs, then runs tests/coverage.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make deb: Debian packages of this tree, in build/deb, looked at by lintian. DEBFULLNAME and DEBEMAIL: who they are by.
+# make deb: builds Debian packages of this tree in build/deb and checks them with lintian. DEBFULLNAME and DEBEMAIL set
+# the maintainer.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -17,7 +18,7 @@ cp "$PEERDMA_ROOT"/scripts/{60-peerdma.rules,peerdma.sysusers,peerdma.modprobe,g
 cp -r "$PEERDMA_ROOT/scripts/debian" "$tree/debian"
 by="${DEBFULLNAME:-The PeerDMA authors} <${DEBEMAIL:-peerdma@localhost}>"
 sed -i "s/@maintainer@/$by/" "$tree/debian/control"
-# The day of the last commit, so that the same tree gives the same packages.
+# The date of the last commit, so that the same tree gives the same packages.
 day=$(git -C "$PEERDMA_ROOT" log -1 --format=%cD 2>/dev/null || date -R)
 cat >"$tree/debian/changelog" <<EOF
 peerdma ($version) unstable; urgency=medium
@@ -28,8 +29,8 @@ peerdma ($version) unstable; urgency=medium
 EOF
 (cd "$tree" && DEB_BUILD_OPTIONS="parallel=$(nproc) nocheck" dpkg-buildpackage -b -uc -us) >"$out/log" 2>&1 ||
 	{ tail -n 40 "$out/log" >&2; die "the packages do not build: $out/log"; }
-# The project has no address of its own: only who gives one is told if it is none.
+# Without DEBEMAIL the maintainer has no valid address: suppress those tags.
 quiet=(--suppress-tags 'bogus-mail-host,bogus-mail-host-in-debian-changelog')
 [ -z "${DEBEMAIL:-}" ] || quiet=()
-lintian --fail-on error,warning --tag-display-limit 0 --allow-root "${quiet[@]}" "$out"/*.changes || die "lintian complains"
+lintian --fail-on error,warning --tag-display-limit 0 --allow-root "${quiet[@]}" "$out"/*.changes || die "lintian reports errors or warnings"
 ls -1s --block-size=K "$out"/*.deb | sed "s|$PEERDMA_ROOT/||"

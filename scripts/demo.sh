@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# demo.sh [rdma]: make demo, or make demo-rdma: everything it needs, then qemu/demo.py, or qemu/demo_rdma.py.
+# demo.sh [rdma]: make demo or make demo-rdma: builds everything it needs, then runs qemu/demo.py or qemu/demo_rdma.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -16,7 +16,7 @@ esac
 kernel=$("$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-$(newest_kernel)}" "$variant")
 "$PEERDMA_ROOT/scripts/module.sh" "$kernel" >/dev/null
 "$PEERDMA_ROOT/scripts/user.sh" tools
-# What the demo's guest writes with, by the rule that the tests build it by.
+# The program that writes in the demo's guest, built by the tests' rule.
 [ -z "${1:-}" ] || make -s -C "$PEERDMA_ROOT/tests" BUILD="$PEERDMA_BUILD" "$PEERDMA_BUILD/bin/pdio" ||
 	die "the demo's test program does not build"
 exec "$engine" --kernel "$kernel" ${FILE:+--file "$FILE"} ${T:+--topology "$T"}

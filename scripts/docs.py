@@ -32,7 +32,7 @@ MANUAL = ("Documentation/man/*.[1-8]", "scripts/debian/*.1")
 
 @dataclass
 class Block:
-    """A fenced block: what it holds, and the comment before it that says what becomes of it."""
+    """A fenced block with its contents and the comment before it, which tells how it is tested."""
     page: Path
     line: int
     language: str
@@ -46,7 +46,7 @@ class Block:
 
 @dataclass
 class Page:
-    path: Path  # from the root
+    path: Path  # relative to the root
     text: str
 
     @property
@@ -56,14 +56,14 @@ class Page:
 
     @property
     def prose(self) -> str:
-        """Without blocks."""
+        """The page without its blocks."""
         return re.sub(r"^```.*?^```$", "", self.text, flags=re.M | re.S)
 
     def headings(self) -> list[str]:
         return re.findall(r"^#+ (.+?)\s*$", self.prose, re.M)
 
     def links(self) -> list[tuple[str, str]]:
-        """(text, target), pictures too."""
+        """(text, target), including pictures."""
         return re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", self.prose)
 
     def blocks(self) -> Iterator[Block]:
@@ -82,12 +82,12 @@ class Page:
 
 
 def files(root: Path, *globs: str) -> list[Path]:
-    """From the root."""
+    """Relative to the root."""
     return sorted({path.relative_to(root) for glob in globs for path in root.glob(glob)})
 
 
 def pages(root: Path = ROOT) -> list[Page]:
-    """README.md and what is beside it first."""
+    """README.md and the files beside it first."""
     return [Page(path, (root / path).read_text()) for path in sorted(files(root, *TEXT), key=lambda path: (len(path.parts), path))]
 
 
@@ -95,9 +95,9 @@ def pages(root: Path = ROOT) -> list[Page]:
 
 @dataclass
 class Comment:
-    """A comment that begins with two stars, and what it stands before."""
+    """A comment that begins with two stars, and the declaration after it."""
     place: str
-    name: str     # of what it describes; empty for a DOC: section
+    name: str     # of the declared object; empty for a DOC: section
     kind: str     # struct, enum, function, define or doc
     brief: str
     body: str
@@ -108,7 +108,7 @@ class Comment:
         return [name for group in names for name in re.findall(r"@([\w.]+)", group)]
 
     def members(self) -> list[str]:
-        """What there is to describe: parameters, members, enumerators that have no comment of their own."""
+        """The names to describe: parameters, members, enumerators without a comment of their own."""
         code = re.sub(r"/\*.*?\*/|//[^\n]*", "", self.declaration, flags=re.S)
         if self.kind == "function":
             inner = code[code.index("(") + 1:code.rindex(")")]
@@ -123,7 +123,7 @@ class Comment:
 
 
 def member_of(declaration: str) -> str:
-    """The name that a struct's member, without its semicolon, declares."""
+    """The name that a struct member declares, without its semicolon."""
     if found := re.search(r"\(\*(?:const )?(\w+)\)\(", declaration):
         return found[1]
     plain = re.sub(r"\s=.*|\s:\s.*|\[[^\]]*\]|\b__\w+\([^)]*\)|\b____\w+", "", declaration, flags=re.S)
@@ -132,7 +132,7 @@ def member_of(declaration: str) -> str:
 
 
 def declaration_of(code: str) -> str:
-    """What follows a comment, up to the end of the declaration."""
+    """The declaration after a comment."""
     if code.startswith("#define"):
         return re.match(r"(?:[^\n]*\\\n)*[^\n]*", code)[0]  # type: ignore[index]
     depth = 0
@@ -141,7 +141,7 @@ def declaration_of(code: str) -> str:
         if depth == 0 and char == ";":
             return code[:at + 1]
         if char == "{" and depth == 1 and re.match(r"[^{;=]*\)\s*(?:const\s*)?\{", code[:at + 1], re.S):
-            return code[:at].rstrip()  # a function's body is not shown
+            return code[:at].rstrip()  # without a function's body
     return code.split("\n\n")[0]
 
 
@@ -156,12 +156,12 @@ def comments(root: Path, path: Path) -> Iterator[Comment]:
             continue
         head = re.match(r"((?:struct|enum|union|class) )?(~?[\w:]+)(?:\(\))? - ", whole)
         if not head:
-            # What C++ has beside its declaration needs no name of its own.
+            # A C++ comment beside its declaration needs no name of its own.
             code = declaration_of(text[found.end():].lstrip())
             name = re.search(r"(\w+)\s*(?:\(|;|=|$)", code) if path.suffix == ".hpp" else None
             yield Comment(place, name[1] if name else "", "object" if name else "", whole, "", code)
             continue
-        # The brief goes on until a line that is something else.
+        # The brief ends before a blank line, a parameter, Return or Since.
         rest = whole[head.end():].splitlines()
         end = next((at for at, line in enumerate(rest) if at and (not line.strip() or line.startswith(("@", "Return", "Since")))), len(rest))
         declaration = declaration_of(text[found.end():].lstrip())
@@ -173,7 +173,7 @@ def comments(root: Path, path: Path) -> Iterator[Comment]:
 
 
 def faults_of(comment: Comment) -> list[str]:
-    """What is wrong with it."""
+    """The faults of a comment."""
     if not comment.kind:
         return [f"{comment.place}: a comment with two stars that is not \"name - what it is\""]
     if comment.kind == "doc":
@@ -184,7 +184,7 @@ def faults_of(comment: Comment) -> list[str]:
     described, members = comment.described(), comment.members()
     faults += [f"{comment.place}: {comment.name} has no @{name}" for name in described
                if name not in members and not (comment.kind == "enum" and re.search(rf"\b{name}\b", comment.declaration))]
-    # Inside of the module a name often says it; what others call is described in full.
+    # Names inside the module may explain themselves; the public interface must be described completely.
     if comment.place.startswith("include/") and comment.kind in ("struct", "function", "enum"):
         prose = comment.brief + comment.body
         faults += [f"{comment.place}: {comment.name} does not describe @{name}" for name in members
@@ -285,7 +285,7 @@ class Source:
         paths = files(self.root, *MANUAL)
         ours = {path.name for path in paths}
 
-        def beside(link: re.Match[str]) -> str:  # a page of ours is beside this one, another is Debian's
+        def beside(link: re.Match[str]) -> str:  # pages of ours are in the same folder, others at Debian
             return link[0] if link[1] in ours else f'href="https://manpages.debian.org/{link[1]}"'
 
         for path in paths:
@@ -370,7 +370,7 @@ class Links(html.parser.HTMLParser):
 
 
 def broken_links(out: Path) -> tuple[list[str], set[str]]:
-    """What leads nowhere, and what leads elsewhere, which is not looked at."""
+    """Broken links, and external links, which are not checked."""
     files = {path: Links(path.read_text()) for path in sorted(out.rglob("*.html"))}
     faults, elsewhere = [], set()
     for path, found in files.items():
@@ -426,7 +426,7 @@ def named_block(name: str) -> str:
 
 
 def examples(root: Path = ROOT) -> list[tuple[Path, int, str, str]]:
-    """(page, line, what becomes of it, what it holds) of the EXAMPLES of manual pages: .\\" TAG stands before each of them."""
+    """(page, line, tag, text) of the EXAMPLES of manual pages: .\\" TAG stands before each of them."""
     found = []
     for path in files(root, *MANUAL):
         whole = (root / path).read_text()
@@ -440,12 +440,13 @@ def examples(root: Path = ROOT) -> list[tuple[Path, int, str, str]]:
 
 
 def unprompted(text: str) -> str:
-    """Without the prompts that an example of a manual page has."""
+    """Without the prompts of a manual page's example."""
     return re.sub(r"^[$#] ", "", text, flags=re.M)
 
 
 def scripts_of(where: str, out: Path) -> int:
-    """What is "run: WHERE": NUMBER-PAGE-LINE.sh, whose first line is the tag; a page's in their order. Return: how many."""
+    """Writes blocks with the tag "run: WHERE" to NUMBER-PAGE-LINE.sh, in the order of the page; the first line is the
+    tag. Returns their number."""
     found = [(block.page.stem, block.line, block.tag, block.text) for page in pages() for block in page.blocks()]
     found += [(path.name, line, tag, unprompted(text)) for path, line, tag, text in examples()]
     found = [entry for entry in found if re.match(rf"run: {where}\b", entry[2])]

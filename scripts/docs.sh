@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make docs: what it needs, then docs.py.
+# make docs: installs what it needs, then runs docs.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make fuzz-user: random input to each parser of the user side (tests/fuzz/user), FUZZ_SECONDS in all. What reaches
-# something new is kept in build/fuzz/inputs, what fails in build/fuzz/failures.
+# make fuzz-user: random input to each parser of the user side (tests/fuzz/user), for FUZZ_SECONDS in total. Inputs that
+# reach new code are kept in build/fuzz/inputs, failures in build/fuzz/failures.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make fuzz: everything it needs, then tests/fuzz.py.
+# make fuzz: builds everything it needs, then runs tests/fuzz.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# group.sh: after an installation into this very system: the group peerdma, and the rule for a node that is there
-# already. May be run again and again; says what is left to do where it may not do it.
+# group.sh: after an installation on this system, creates the group peerdma and applies the rule to an existing node.
+# May be repeated. Prints the remaining steps if it is not root.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -15,5 +15,5 @@ if ! getent group peerdma >/dev/null; then
 fi
 if [ -d /run/udev ] && [ "$(id -u)" = 0 ]; then
 	udevadm control --reload && udevadm trigger --action=add --subsystem-match=misc --sysname-match=peerdma ||
-		say "udev did not take the new rule: udevadm control --reload, when it runs"
+		say "udev did not load the new rule; when it runs: udevadm control --reload"
 fi

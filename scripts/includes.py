@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Includes of user/: no file includes itself by way of others; between the folders of user/cufile they point downwards, and no
-two units of it, each a header and its source, include each other by way of any.
+"""Checks the includes of user/: no file includes itself indirectly. Between the folders of user/cufile, includes point
+downwards. No two units of it (a header with its source) include each other, directly or indirectly.
 
-    includes.py [ROOT]     ROOT: the folder to look at, user/ if there is none
+    includes.py [ROOT]     ROOT: the folder to check, user/ by default
 """
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import sys
 from pathlib import Path
 
 USER = Path(__file__).resolve().parent.parent / "user"
-# Each folder of user/cufile may include files of its own and of those to its right.
+# A folder of user/cufile may include its own files and those of the folders to its right.
 CUFILE = ("api", "async", "path", "registry", "config", "diag", "platform")
 
 Graph = dict[str, set[str]]
 
 
 def read(root: Path) -> Graph:
-    """By file, the files of ROOT that it includes: beside it, below ROOT, or in a folder of ROOT that only one of them is in."""
+    """For each file the files of ROOT that it includes: beside it, below ROOT, or in the only folder of ROOT that
+    has it."""
     files = {path.relative_to(root).as_posix() for path in sorted(root.rglob("*.[ch]pp"))}
     tops = sorted({name.split("/")[0] for name in files if "/" in name})
     graph: Graph = {}
@@ -35,7 +36,7 @@ def read(root: Path) -> Graph:
 
 
 def circle(graph: Graph) -> list[str]:
-    """The nodes of one circle, the first one again at its end; [] if there is none."""
+    """The nodes of one cycle, with the first one again at its end; [] without a cycle."""
     done: set[str] = set()
     for start in sorted(graph):
         path: list[str] = []
@@ -55,7 +56,7 @@ def circle(graph: Graph) -> list[str]:
 
 
 def units(graph: Graph) -> Graph:
-    """The same by header and source, without their suffixes."""
+    """The same graph for units: a header and its source without suffixes."""
     joined: Graph = {}
     for name, included in graph.items():
         unit = name.rsplit(".", 1)[0]
@@ -64,7 +65,7 @@ def units(graph: Graph) -> Graph:
 
 
 def folder(name: str) -> str:
-    """api of cufile/api/library.hpp; "" of what is in no folder of cufile."""
+    """api for cufile/api/library.hpp; "" for a file in no folder of cufile."""
     parts = name.split("/")
     return parts[1] if len(parts) == 3 and parts[0] == "cufile" else ""
 

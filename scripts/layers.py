@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""layers.py OBJECTS: the layers of kernel/ are kept, told from a build of the module: who defines a symbol, who needs it.
+"""layers.py OBJECTS: checks the layers of kernel/ in a build of the module, by the symbols that each object defines and
+needs.
 
-A folder is a layer, and needs only symbols of its own and of those before it. Inside a layer no two files need each
-other, nor do more of them in a circle. What sends events (trace.o) may be needed by all: nobody is called by it.
-Prints a line for each file with what it needs, and fails with a line for each breach.
+A folder is a layer. It needs only symbols of its own layer and of those before it. Files of one layer do not form a
+cycle. Every file may need trace.o, which sends events and calls no other file. Prints a line for each file with the
+files it needs, and fails with a line for each violation.
 """
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from collections import defaultdict
 from pathlib import Path
 
 LAYERS = ("base", "memory", "routing", "io", "face")
-# (who needs, whom): why it is so. At most three.
+# (file, needed file): the reason. At most three.
 ALLOWED: dict[tuple[str, str], str] = {}
 
 
 def symbols(path: Path) -> tuple[set[str], set[str]]:
-    """What an object defines, and what it needs."""
+    """The symbols that an object defines, and those that it needs."""
     defines, needs = set(), set()
     for line in subprocess.run(["nm", str(path)], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
         *_, kind, name = line.split()
@@ -31,7 +32,7 @@ def symbols(path: Path) -> tuple[set[str], set[str]]:
 
 
 def graph(folder: Path) -> dict[str, dict[str, set[str]]]:
-    """Of each file, as layer/name, whom it needs and for what."""
+    """For each file, as layer/name, the files that it needs, with the symbols."""
     owner: dict[str, str] = {}
     needs: dict[str, set[str]] = {}
     for path in sorted(folder.glob("*/*.o")):

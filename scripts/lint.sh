@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make lint: style and static analysis of everything. Each line is one tool on one part; all run, and any
-# that complains makes the whole fail. The kernel's own tools come with the lab's kernel.
+# make lint: style and static analysis. Each line of output is one tool on one part. All of them run, and any failure
+# makes the whole fail. The kernel's own tools come with the lab's kernel.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -14,7 +14,7 @@ logs=$PEERDMA_BUILD/lint
 mkdir -p "$logs"
 failed=0
 
-# lint NAME COMMAND...: run it; what it says is shown only if it fails.
+# lint NAME COMMAND...: runs it and shows its output only after a failure.
 lint() {
 	local name=$1 log start=$SECONDS
 	log=$logs/${name//[ \/]/-}.log
@@ -35,7 +35,7 @@ mapfile -t python_files < <(git ls-files -co --exclude-standard '*.py')
 mapfile -t all_files < <(git ls-files -co --exclude-standard)
 
 kernel_format() {
-	# The kernel's own style, with the 100 columns that its coding-style document allows.
+	# The kernel's style, with the 100 columns that its coding style permits.
 	sed 's/^ColumnLimit: 80/ColumnLimit: 100/' "$kernel/build/.clang-format" >"$logs/clang-format"
 	clang-format --style="file:$logs/clang-format" --dry-run --Werror "${kernel_files[@]}"
 }
@@ -59,7 +59,7 @@ checkpatch() {
 
 no_version_tests() { ! grep -rnE 'LINUX_VERSION_CODE|KERNEL_VERSION' kernel; }
 
-# sparse 0.6.4 cannot read 7.2's headers: on 6.12. What it says of the kernel's own headers is not ours to mend.
+# sparse 0.6.4 cannot read 7.2's headers: use 6.12. Its warnings about the kernel's own headers are ignored.
 run_sparse() {
 	local out=$logs/sparse
 	rm -rf "$out" && mkdir -p "$out/include" && cp -r kernel "$out/" && cp -r include/uapi "$out/include/"
@@ -87,16 +87,16 @@ spdx() {
 	for file in "${all_files[@]}"; do
 		case $file in
 		*.md | *.json | *.csv | LICENSE* | .gitignore | .clang-* | *.svg | *.map | *.abi) continue ;;
-		tests/fuzz/*corpus/*) continue ;; # input, and each byte of it counts
-		scripts/debian/*.install | scripts/debian/*.manpages | scripts/debian/source/format) continue ;; # lists of paths, one word
+		tests/fuzz/*corpus/*) continue ;; # fuzzer input, used byte by byte
+		scripts/debian/*.install | scripts/debian/*.manpages | scripts/debian/source/format) continue ;; # lists of paths, which have no comments
 		esac
 		head -n 5 "$file" | grep -q SPDX-License-Identifier || { echo "$file has no SPDX line"; bad=1; }
 	done
 	return $bad
 }
 
-# The kernel's own reader of such comments; 7.2's is not beside its build tree. Enumerators have theirs beside them, which
-# it does not know and make docs looks at.
+# The kernel's checker of these comments; 7.2's is not part of its build tree. It does not know comments beside
+# enumerators, which make docs checks.
 kernel_doc() {
 	local -a kernel_docs
 	mapfile -t kernel_docs < <(git ls-files -co --exclude-standard 'kernel/*.[ch]' 'include/uapi/*.h')

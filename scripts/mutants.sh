@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make mutants: everything it needs, then tests/mutants.py.
+# make mutants: builds everything it needs, then runs tests/mutants.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

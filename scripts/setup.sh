@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# setup.sh demo|demo-rdma|bench|check|lint|docs|deb: the packages that a verb needs. On Debian 12 what is missing is installed;
-# elsewhere it is listed and nothing is done.
+# setup.sh demo|demo-rdma|bench|check|lint|docs|deb: checks the packages that a target needs. Installs missing packages
+# on Debian 12, only lists them elsewhere.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -36,7 +36,7 @@ missing_debian() {
 	done
 }
 
-# On another distribution names differ: what counts is that the tools and headers are there.
+# Package names differ on other distributions: check for the tools and headers.
 missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
@@ -52,7 +52,7 @@ missing_elsewhere() {
 		python3 -c 'import furo, myst_parser' 2>/dev/null || echo 'furo and myst-parser, for Sphinx'
 		return 0
 	fi
-	# The guest's test programs take nothing from the host.
+	# The guest's test programs are static.
 	echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
 	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
@@ -82,7 +82,7 @@ step "installing packages: $missing"
 log=$PEERDMA_BUILD/setup.log
 mkdir -p "$PEERDMA_BUILD"
 install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install)
-# Lists that are there may do; only if they are stale or absent are they fetched.
+# Downloads package lists only if the existing ones are stale or missing.
 # shellcheck disable=SC2086 # a list of names
 $as_root "${install[@]}" $missing >"$log" 2>&1 ||
 	{ $as_root apt-get -qq update >>"$log" 2>&1 && $as_root "${install[@]}" $missing >>"$log" 2>&1; } ||

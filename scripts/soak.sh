@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# soak.sh [revoke]: everything it needs, then tests/soak.py or tests/soak_revoke.py.
+# soak.sh [revoke]: builds everything it needs, then runs tests/soak.py or tests/soak_revoke.py.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# user.sh TARGET...: build user space quietly; what went wrong is shown.
+# user.sh TARGET...: builds user space quietly; shows the output after a failure.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -6,65 +6,66 @@
 #include <linux/types.h>
 
 /**
- * DOC: The ABI of /dev/peerdma, and of the node of each provider
+ * DOC: The ABI of /dev/peerdma and of the node of each provider
  *
- * Every ioctl takes one struct whose first member is its own size. A struct may grow at its end: a
- * caller built for a shorter one is served with zeros for what it does not know, and a longer one
- * is accepted if what this kernel does not know is zero (-E2BIG otherwise). Members called out_*
- * are written by the kernel, on failure too once the struct itself and its flags were accepted; all
- * others are read. flags must be 0 or known.
+ * A provider is a published range of a PCI function's memory. A buffer is a range of a provider's
+ * memory. It belongs to one open file of a device node; its id is valid on that open file only.
+ * Closing the file destroys its buffers.
  *
- * A provider is a range of a PCI function's memory that was published. A buffer is a range of it
- * that belongs to one open file of a device node: its id means nothing on another. Closing the file
- * destroys its buffers.
+ * Every ioctl takes one struct. Its first member is its size. A struct may grow at its end. If a
+ * caller passes a shorter struct, the kernel reads the missing members as zero. If a caller passes
+ * a longer one, the members unknown to this kernel must be zero, else -E2BIG. flags must be 0 or
+ * known. Members called out_* are written by the kernel, also on failure once the struct and its
+ * flags were accepted. The kernel only reads all other members.
  *
- * /dev/peerdma reaches every provider. /dev/peerdmaN reaches the provider with id N only: others do
- * not exist there (-ENOENT), and nothing is published there (-EPERM). The node goes with its
- * provider. An open file of it stays, its buffers have lost their memory (-ENODEV), and it never
- * reaches another provider. Memory of another driver is registered and imported on /dev/peerdma, or
- * on the node of its provider while there is one.
+ * /dev/peerdma reaches every provider. /dev/peerdmaN reaches the provider with id N only: other
+ * providers do not exist there (-ENOENT), and publishing is refused (-EPERM). The node is removed
+ * with its provider. A file of it that is still open never reaches another provider: its buffers
+ * have lost their memory (-ENODEV). Memory of another driver is registered or imported on
+ * /dev/peerdma, or on the node of its provider while that exists.
  *
- * Requests need the mode that the device node was opened with, -EBADF else. For writing: making,
- * filling and destroying a buffer (PEERDMA_BUF_ALLOC, PEERDMA_BUF_REGISTER, PEERDMA_BUF_IMPORT,
- * PEERDMA_READ, PEERDMA_URING_READ, PEERDMA_URING_READV, PEERDMA_DESTROY) and PEERDMA_PUBLISH. For
- * reading: writing a buffer's bytes to a file (PEERDMA_WRITE, PEERDMA_URING_WRITE,
- * PEERDMA_URING_WRITEV). For both: PEERDMA_BUF_EXPORT. All others need neither. mmap() is as of any
- * shared file: -EACCES without reading, and without writing if PROT_WRITE is asked for.
+ * The mode in which the device node was opened limits the requests (-EBADF otherwise). Opened for
+ * writing: requests that create, fill or destroy a buffer (PEERDMA_BUF_ALLOC, PEERDMA_BUF_REGISTER,
+ * PEERDMA_BUF_IMPORT, PEERDMA_READ, PEERDMA_URING_READ, PEERDMA_URING_READV, PEERDMA_DESTROY) and
+ * PEERDMA_PUBLISH. Opened for reading: requests that write a buffer's bytes to a file
+ * (PEERDMA_WRITE, PEERDMA_URING_WRITE, PEERDMA_URING_WRITEV). Opened for both: PEERDMA_BUF_EXPORT.
+ * All other requests need neither. mmap() follows the rules of any shared file: -EACCES without
+ * read mode, and without write mode if PROT_WRITE is requested.
  *
- * What an errno means, in every ioctl:
+ * The errno values mean the same in every ioctl:
  *
  * ========== ====================================================================================
- * E2BIG      the struct is longer than this kernel knows and what it does not know is not zero
- * EBADF      the target file descriptor, or the device node's, is not open for what was asked
+ * E2BIG      the struct is longer than this kernel knows, and the unknown part is not zero
+ * EBADF      the target file descriptor, or the device node's, has the wrong open mode
  * EBUSY      another driver uses this part of the BAR; registering, importing: out_reason is
  *            VENDOR_BUSY; reading, writing: FILE_WAIT
- * EDQUOT     it would be more than the caller may have: out_reason is USER_LIMIT, CGROUP_LIMIT or
- *            MEMLOCK; with any other, or none, it is the filesystem's
+ * EDQUOT     a limit of the caller is reached: out_reason is USER_LIMIT, CGROUP_LIMIT or MEMLOCK;
+ *            with any other reason, or NONE, it is the filesystem's quota
  * EEXIST     the device has published already
  * EFAULT     the struct is not wholly in readable and writable memory
  * EINVAL     a number is out of range, misaligned, zero or overflows: out_reason names which; or
  *            the struct is too short or a reserved member not 0: out_reason is PEERDMA_REASON_NONE
  * EINTR      the process is being killed
- * EIO        the storage reported an error; some have errnos of their own: ENODATA, EILSEQ ...
+ * EIO        the storage reported an error; some errors have their own errno: ENODATA, EILSEQ ...
  * EISDIR     the target is a directory
- * EMFILE     the process has no descriptor left for what was exported, or as many files registered
- *            as it may have descriptors
+ * EMFILE     exporting: the process has no descriptor left; registering a file: RLIMIT_NOFILE
+ *            files are registered already
  * ENODEV     the provider, or the buffer's provider, has gone away
- * ENOENT     no such provider or buffer on this open file
+ * ENOENT     there is no such provider or buffer on this open file
  * ENOMEM     the provider has no room left, or the kernel has no memory
  * ENOSPC     the filesystem is full
  * ENOTTY     not an ioctl of PeerDMA
- * EOPNOTSUPP an unknown flag, or a kernel whose P2PDMA pages are not what this module was built
- *            for; exporting: out_reason is DMABUF or IMPORT_EXPORT; registering, importing, and
- *            allocating of a provider whose memory is only registered: out_reason is one of
- *            VENDOR_* or IMPORT_*
- * EPERM      publishing, and memory that is not zeroed, need CAP_SYS_ADMIN in the first user
- *            namespace; publishing needs /dev/peerdma
- * ESPIPE     the target is a pipe, a socket, a terminal or another thing without offsets
+ * EOPNOTSUPP an unknown flag, or the reference counts of this kernel's P2PDMA pages are not those
+ *            that the module was built for; exporting: out_reason is DMABUF or IMPORT_EXPORT;
+ *            registering, importing, and allocating from a provider that only takes registered
+ *            memory: out_reason is one of VENDOR_* or IMPORT_*
+ * EPERM      publishing and PEERDMA_BUF_NO_ZERO need CAP_SYS_ADMIN in the initial user namespace;
+ *            publishing needs /dev/peerdma
+ * ESPIPE     the target is a pipe, a socket, a terminal or another file without offsets
  * EXDEV      there is no direct route between this file and this provider; out_reason says why
  * ========== ====================================================================================
  *
- * Other values are the filesystem's own (EDQUOT, EFBIG, EROFS ...) and mean what they mean for
+ * Any other value comes from the filesystem (EDQUOT, EFBIG, EROFS ...) and means the same as for
  * pwrite(2).
  */
 
@@ -72,47 +73,46 @@
 
 /* Bits of out_features. */
 #define PEERDMA_FEATURE_URING (1ULL << 0) /* PEERDMA_URING_READ and PEERDMA_URING_WRITE */
-#define PEERDMA_FEATURE_URING_VEC (1ULL << 1) /* their V forms, and rings that poll */
+#define PEERDMA_FEATURE_URING_VEC (1ULL << 1) /* the V forms, and IORING_SETUP_IOPOLL */
 #define PEERDMA_FEATURE_DMABUF (1ULL << 2) /* PEERDMA_BUF_EXPORT */
-#define PEERDMA_FEATURE_ON_DEMAND (1ULL << 3) /* RDMA drivers take a mapping on demand, rightly */
+#define PEERDMA_FEATURE_ON_DEMAND (1ULL << 3) /* RDMA on demand works correctly */
 
 /**
  * enum peerdma_reason - why a request was refused, or why a route is what it is
  *
- * Stable numbers; names and advice for people are peerdma_reason_name() and
- * peerdma_reason_advice().
+ * The numbers are stable. peerdma_reason_name() gives the name, peerdma_reason_advice() the remedy.
  */
 enum peerdma_reason {
-	PEERDMA_REASON_NONE = 0, /* nothing stands in the way */
+	PEERDMA_REASON_NONE = 0, /* no obstacle */
 	/* the request: EINVAL */
 	PEERDMA_REASON_LEN_ZERO = 1, /* len is 0 */
 	PEERDMA_REASON_OVERFLOW = 2, /* offset + length does not fit in 63 bits */
 	PEERDMA_REASON_BUF_RANGE = 3, /* the range is not inside the buffer */
 	PEERDMA_REASON_FILE_ALIGN = 4, /* it begins or ends inside a block of dio_offset_align */
-	PEERDMA_REASON_BUF_ALIGN = 5, /* its place in the buffer is no multiple of dio_mem_align */
-	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer, or a piece to export, is not whole pages */
+	PEERDMA_REASON_BUF_ALIGN = 5, /* buf_off is not a multiple of dio_mem_align */
+	PEERDMA_REASON_PAGE_ALIGN = 6, /* a buffer, or an exported range, is not whole pages */
 	PEERDMA_REASON_BAR_RANGE = 7, /* the range is not inside a memory BAR of the device */
 	PEERDMA_REASON_NOT_BOUND = 8, /* the device is not bound to the peerdma driver */
-	PEERDMA_REASON_RANGE_ALIGN = 9, /* a range is not in steps of out_publish_align */
-	PEERDMA_REASON_APPEND = 10, /* O_APPEND: only the filesystem knows where a write goes */
-	PEERDMA_REASON_NOT_PREFETCHABLE = 11, /* the BAR is not prefetchable: it may be registers */
+	PEERDMA_REASON_RANGE_ALIGN = 9, /* the range is not a multiple of out_publish_align */
+	PEERDMA_REASON_APPEND = 10, /* O_APPEND: only the filesystem knows the offset of a write */
+	PEERDMA_REASON_NOT_PREFETCHABLE = 11, /* BAR not prefetchable: it may hold registers */
 	/* the file: EBADF, EISDIR, ESPIPE, EXDEV */
 	PEERDMA_REASON_FD_MODE = 16, /* the descriptor is not open for this direction */
 	PEERDMA_REASON_FILE_TYPE = 17, /* not a regular file and not a block device */
 	PEERDMA_REASON_FILESYSTEM = 18, /* not a filesystem whose direct I/O is known to be safe */
 	PEERDMA_REASON_NO_DIO = 19, /* no direct I/O on this file: encrypted, verity, journalled */
-	PEERDMA_REASON_END_OF_FILE = 20, /* the file ends before the range that was asked for */
+	PEERDMA_REASON_END_OF_FILE = 20, /* the file ends before the requested range */
 	PEERDMA_REASON_REALTIME = 21, /* a realtime file of xfs: it is on another device */
-	PEERDMA_REASON_NFS_TRANSPORT = 22, /* NFS by something else than RDMA, as by TCP */
-	PEERDMA_REASON_NFS_LOCAL = 23, /* NFS from a server in this very machine: localio */
-	PEERDMA_REASON_NFS_LAYOUT = 24, /* NFS with a layout of pNFS: it goes by ways of its own */
+	PEERDMA_REASON_NFS_TRANSPORT = 22, /* NFS by a transport other than RDMA */
+	PEERDMA_REASON_NFS_LOCAL = 23, /* NFS from a server on this machine: localio */
+	PEERDMA_REASON_NFS_LAYOUT = 24, /* NFS with a pNFS layout: I/O takes other paths */
 	PEERDMA_REASON_NFS_SECURITY = 25, /* NFS with krb5i or krb5p, which the CPU computes */
-	PEERDMA_REASON_NFS_SERVERS = 26, /* NFS by transports to several addresses */
-	PEERDMA_REASON_NFS_SIZE = 27, /* NFS with calls of less than a page, which the CPU makes */
-	/* EBUSY, and only under the module's parameter wait_outside */
-	PEERDMA_REASON_FILE_WAIT = 28, /* the filesystem does not take it without waiting */
+	PEERDMA_REASON_NFS_SERVERS = 26, /* NFS with transports to several addresses */
+	PEERDMA_REASON_NFS_SIZE = 27, /* NFS with rsize or wsize below a page: the CPU copies */
+	/* EBUSY, and only with the module parameter wait_outside */
+	PEERDMA_REASON_FILE_WAIT = 28, /* the filesystem does not accept it without waiting */
 	/* the pair of device and provider: EXDEV */
-	PEERDMA_REASON_STACKED = 32, /* below is no PCI function's own disk, or too many of them */
+	PEERDMA_REASON_STACKED = 32, /* no disk of a PCI function is below, or too many are */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */
 	PEERDMA_REASON_DISTANCE = 34, /* the kernel knows no PCI route between the two devices */
 	PEERDMA_REASON_MAPPING = 35, /* a trial DMA mapping failed */
@@ -120,66 +120,66 @@ enum peerdma_reason {
 	PEERDMA_REASON_DM_TARGET = 37, /* a device-mapper target that may look at the data */
 	PEERDMA_REASON_MD_LEVEL = 38, /* an md level that computes parity with the CPU */
 	/* dma-bufs: EOPNOTSUPP */
-	PEERDMA_REASON_DMABUF = 40, /* on this kernel what was exported could not be taken back */
-	PEERDMA_REASON_IMPORTER = 41, /* a device's driver cannot import so that it can be told */
-	/* and if it is reached by a network: EXDEV */
+	PEERDMA_REASON_DMABUF = 40, /* this kernel cannot revoke an exported dma-buf */
+	PEERDMA_REASON_IMPORTER = 41, /* the device's driver cannot import with revocation */
+	/* devices reached by a network: EXDEV */
 	PEERDMA_REASON_FABRIC_TCP = 42, /* NVMe over TCP, which hands pages to a socket */
-	PEERDMA_REASON_FABRIC_LOOP = 43, /* NVMe by nvme-loop, in this very machine */
+	PEERDMA_REASON_FABRIC_LOOP = 43, /* NVMe by nvme-loop, on this machine */
 	PEERDMA_REASON_FABRIC_FC = 44, /* NVMe over Fibre Channel */
-	PEERDMA_REASON_RDMA_MODULE = 45, /* over RDMA, and no module knows it */
-	PEERDMA_REASON_RDMA_ROUTE = 46, /* no RDMA device leads to the other end now */
+	PEERDMA_REASON_RDMA_MODULE = 45, /* NVMe over RDMA, and peerdma_rdma is not loaded */
+	PEERDMA_REASON_RDMA_ROUTE = 46, /* no RDMA device leads to the target now */
 	PEERDMA_REASON_RDMA_SOFTWARE = 47, /* the RDMA device is software: the CPU copies */
 	/* lifetime: ENODEV */
 	PEERDMA_REASON_REVOKED = 48, /* the provider was unpublished or removed */
 	/* limits: EDQUOT */
 	PEERDMA_REASON_USER_LIMIT = 56, /* the module's limit of provider memory for each user */
-	PEERDMA_REASON_CGROUP_LIMIT = 57, /* dmem.max of the process's cgroup, or of one above it */
+	PEERDMA_REASON_CGROUP_LIMIT = 57, /* dmem.max of the process's cgroup or of an ancestor */
 	PEERDMA_REASON_MEMLOCK = 58, /* RLIMIT_MEMLOCK: bytes would pass through host memory */
-	/* memory regions of verbs, by the library: EOPNOTSUPP */
-	PEERDMA_REASON_VERBS_DEVICE = 60, /* it imports no dma-buf and takes no memory on demand */
-	PEERDMA_REASON_VERBS_KERNEL = 61, /* on demand only, which this kernel does wrongly */
-	PEERDMA_REASON_VERBS_MTU = 62, /* on demand only, and a packet is less than a page */
-	/* memory of a vendor's driver: EOPNOTSUPP, if nothing else is said */
-	PEERDMA_REASON_VENDOR_MODULE = 64, /* the module that speaks with it is not loaded */
-	PEERDMA_REASON_VENDOR_DRIVER = 65, /* it is not loaded, or does not offer what is needed */
-	PEERDMA_REASON_VENDOR_REFUSED = 66, /* it does not give out this range */
-	PEERDMA_REASON_VENDOR_TABLE = 67, /* it gave out a table that is not understood */
+	/* memory regions of verbs, reported by the library: EOPNOTSUPP */
+	PEERDMA_REASON_VERBS_DEVICE = 60, /* no import of dma-bufs, no memory on demand */
+	PEERDMA_REASON_VERBS_KERNEL = 61, /* on demand only, which this kernel does incorrectly */
+	PEERDMA_REASON_VERBS_MTU = 62, /* on demand only, and the path MTU is less than a page */
+	/* memory of a vendor's driver: EOPNOTSUPP unless another errno is named */
+	PEERDMA_REASON_VENDOR_MODULE = 64, /* our module for this vendor is not loaded */
+	PEERDMA_REASON_VENDOR_DRIVER = 65, /* the driver is not loaded or lacks functions */
+	PEERDMA_REASON_VENDOR_REFUSED = 66, /* the driver does not pin this range */
+	PEERDMA_REASON_VENDOR_TABLE = 67, /* the driver returned a page table that we cannot read */
 	PEERDMA_REASON_VENDOR_NOT_BAR = 68, /* the memory is not in one BAR of one PCI function */
-	PEERDMA_REASON_VENDOR_UNPUBLISHED = 69, /* nobody has published that BAR */
+	PEERDMA_REASON_VENDOR_UNPUBLISHED = 69, /* that BAR is not published */
 	PEERDMA_REASON_VENDOR_WC = 70, /* the kernel has that BAR mapped write-combined */
-	PEERDMA_REASON_VENDOR_OURS = 71, /* that function is bound to the peerdma driver */
-	PEERDMA_REASON_VENDOR_BUSY = 72, /* EBUSY: pages of it are in use by somebody else */
-	PEERDMA_REASON_VENDOR_FREED = 73, /* ENODEV: it was freed while it was being registered */
+	PEERDMA_REASON_VENDOR_OURS = 71, /* the function is bound to the peerdma driver */
+	PEERDMA_REASON_VENDOR_BUSY = 72, /* EBUSY: pages of the range are in use by another user */
+	PEERDMA_REASON_VENDOR_FREED = 73, /* ENODEV: the memory was freed while it was registered */
 	PEERDMA_REASON_VENDOR_ALIGN = 74, /* EINVAL: the range is not whole units of 64 KiB */
-	PEERDMA_REASON_VENDOR_MEMORY = 75, /* of this provider buffers are only registered */
-	/* dma-bufs of others, for which VENDOR_* is said as well: EOPNOTSUPP, if nothing else is */
+	PEERDMA_REASON_VENDOR_MEMORY = 75, /* this provider only takes registered memory */
+	/* dma-bufs of other drivers, VENDOR_* too: EOPNOTSUPP unless another errno is named */
 	PEERDMA_REASON_IMPORT_UNABLE = 76, /* this kernel has no dma-bufs */
-	PEERDMA_REASON_IMPORT_NOT_DMABUF = 77, /* EINVAL: the descriptor is something else */
-	PEERDMA_REASON_IMPORT_REVOCABLE = 78, /* its exporter wants to be able to take it back */
-	PEERDMA_REASON_IMPORT_DEVICE = 79, /* the device has no driver, or is none to import for */
-	PEERDMA_REASON_IMPORT_IOMMU = 80, /* an IOMMU translates what the device uses */
-	PEERDMA_REASON_IMPORT_REFUSED = 81, /* the exporter does not attach, pin or map it */
+	PEERDMA_REASON_IMPORT_NOT_DMABUF = 77, /* EINVAL: the descriptor is not a dma-buf */
+	PEERDMA_REASON_IMPORT_REVOCABLE = 78, /* the exporter requires revocation */
+	PEERDMA_REASON_IMPORT_DEVICE = 79, /* the device has no driver, or cannot import */
+	PEERDMA_REASON_IMPORT_IOMMU = 80, /* an IOMMU translates the device's addresses */
+	PEERDMA_REASON_IMPORT_REFUSED = 81, /* the exporter refuses to attach, pin or map */
 	PEERDMA_REASON_IMPORT_TABLE = 82, /* the exporter's table is too short */
-	PEERDMA_REASON_IMPORT_PIECES = 83, /* 64 KiB of it are not contiguous */
+	PEERDMA_REASON_IMPORT_PIECES = 83, /* it is not contiguous in units of 64 KiB */
 	PEERDMA_REASON_IMPORT_HOST = 84, /* it is in host memory */
-	PEERDMA_REASON_IMPORT_ADDRESS = 85, /* the kernel has other addresses for that memory */
-	PEERDMA_REASON_IMPORT_EXPORT = 86, /* exporting: it is a dma-buf already */
-	/* device memory by its address, by the library: EOPNOTSUPP */
-	PEERDMA_REASON_IMPORT_UNKNOWN = 87, /* no vendor's library here knows the address */
-	PEERDMA_REASON_IMPORT_HANDLE = 88, /* the vendor's library gives no dma-buf of it */
-	/* a rule of /etc/peerdma/rules, by the library: EACCES */
-	PEERDMA_REASON_RULE = 96, /* it denies the process this provider, or the file its memory */
+	PEERDMA_REASON_IMPORT_ADDRESS = 85, /* the kernel's addresses for that memory differ */
+	PEERDMA_REASON_IMPORT_EXPORT = 86, /* exporting: the memory is a dma-buf already */
+	/* device memory given by address, reported by the library: EOPNOTSUPP */
+	PEERDMA_REASON_IMPORT_UNKNOWN = 87, /* no vendor library knows the address */
+	PEERDMA_REASON_IMPORT_HANDLE = 88, /* the vendor library returns no dma-buf for it */
+	/* a rule of /etc/peerdma/rules, reported by the library: EACCES */
+	PEERDMA_REASON_RULE = 96, /* denies this provider to the process or to the file */
 };
 
 /**
  * enum peerdma_map - how a device reaches a provider's memory
  */
 enum peerdma_map {
-	PEERDMA_MAP_NONE = 0, /* it does not */
+	PEERDMA_MAP_NONE = 0, /* it does not reach it */
 	PEERDMA_MAP_BUS_ADDR = 1, /* inside the PCI fabric, by PCI bus address */
 	PEERDMA_MAP_HOST_BRIDGE = 2, /* through the host bridge, by physical address */
 	PEERDMA_MAP_IOVA = 3, /* through the host bridge, by an address that the IOMMU translates */
-	PEERDMA_MAP_SOFTWARE = 4, /* not at all: the CPU copies for it */
+	PEERDMA_MAP_SOFTWARE = 4, /* the device does not reach it: the CPU copies */
 };
 
 /**
@@ -206,12 +206,12 @@ struct peerdma_info {
  * struct peerdma_provider_query - ioctl(PEERDMA_PROVIDER_QUERY)
  * @size: sizeof(struct peerdma_provider_query)
  * @flags: must be 0
- * @provider_id: describe the provider with the smallest id >= this; -ENOENT ends a walk
+ * @provider_id: returns the provider with the smallest id >= this; -ENOENT after the last one
  * @out_provider_id: its id, never 0
  * @out_pci_domain: PCI domain of the function
  * @out_pci_bdf: bus << 8 | device << 3 | function
  * @out_bar: BAR number
- * @out_numa_node: -1 where the kernel knows none
+ * @out_numa_node: -1 if the kernel does not know it
  * @out_bar_offset: bytes from the BAR's start to the published range
  * @out_len: bytes published
  * @out_available: bytes not in any buffer at this moment
@@ -237,9 +237,9 @@ struct peerdma_provider_query {
 /*
  * Flags of struct peerdma_publish. (1U << 0) is the library's PEERDMA_PUBLISH_FORCE.
  *
- * PEERDMA_PUBLISH_NONPREFETCHABLE: take a BAR that is not prefetchable, too. It may be registers:
- * what is read or written there may have effects. So the kernel touches nothing of it but the
- * bytes of a request: no buffer of it is zeroed, and PEERDMA_BUF_ALLOC takes none without
+ * PEERDMA_PUBLISH_NONPREFETCHABLE: accept a BAR that is not prefetchable. Such a BAR may hold
+ * registers, where a read or a write has effects. The kernel therefore touches only the bytes of a
+ * request: it never zeroes a buffer of this BAR, and PEERDMA_BUF_ALLOC requires
  * PEERDMA_BUF_NO_ZERO.
  */
 #define PEERDMA_PUBLISH_NONPREFETCHABLE (1U << 1)
@@ -250,21 +250,21 @@ struct peerdma_provider_query {
  * @flags: 0 or PEERDMA_PUBLISH_NONPREFETCHABLE
  * @pci_domain: PCI domain of a function that is bound to the peerdma driver (by driver_override)
  * @pci_bdf: bus << 8 | device << 3 | function
- * @bar: number of a memory BAR that is prefetchable; of any with the flag
- * @out_provider_id: handle of the new provider; with -EEXIST of the one that is there
+ * @bar: number of a prefetchable memory BAR; with the flag, of any memory BAR
+ * @out_provider_id: handle of the new provider; with -EEXIST, of the existing one
  * @bar_offset: bytes, a multiple of out_publish_align of PEERDMA_INFO
  * @len: bytes, a multiple of out_publish_align; 0 means to the end of the BAR
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
  *
- * A device publishes one range, once. The way back is to unbind it from the peerdma driver.
+ * A device publishes one range, once. To unpublish it, unbind it from the peerdma driver.
  *
  * Errors: -EPERM without CAP_SYS_ADMIN, not on /dev/peerdma, or in a kernel that is locked down;
  * -ENODEV no such function; -EINVAL see out_reason; -EEXIST; -EBUSY another driver has claimed the
  * range, the function's MSI-X table or pending bits are in it, or it is mapped write-combined;
- * -EOPNOTSUPP this kernel counts pages in another way; -ENOMEM; -EINTR a signal came while the
- * function was busy. After the log has named write-combining, or the pages' count, unbind the
- * function before the next try: the pages stay until then.
+ * -EOPNOTSUPP this kernel counts page references differently; -ENOMEM; -EINTR a signal came while
+ * the function was busy. If the log names write-combining or the page count, unbind the function
+ * before the next attempt: its pages stay until then.
  */
 struct peerdma_publish {
 	__u32 size;
@@ -282,8 +282,8 @@ struct peerdma_publish {
 /*
  * Flags of struct peerdma_buf_alloc.
  *
- * PEERDMA_BUF_NO_ZERO: do not zero the memory. It may hold what other processes and users left
- * there, so this needs CAP_SYS_ADMIN in the first user namespace; -EPERM without.
+ * PEERDMA_BUF_NO_ZERO: do not zero the memory. It may hold data of other processes and users, so
+ * this needs CAP_SYS_ADMIN in the initial user namespace (-EPERM otherwise).
  */
 #define PEERDMA_BUF_NO_ZERO (1U << 0)
 #define PEERDMA_BUF_FLAGS PEERDMA_BUF_NO_ZERO
@@ -300,25 +300,24 @@ struct peerdma_publish {
  * @__reserved: must be 0
  * @out_mmap_offset: offset for mmap() on this open file; 0 from a module that cannot map
  *
- * The memory is zeroed before it is handed out, unless PEERDMA_BUF_NO_ZERO says otherwise. That of
- * a BAR that is not prefetchable is never zeroed: without the flag it is refused. Who
- * calls pays for it until its pages are back in the pool: its user, and its cgroup where the kernel
- * has the dmem controller.
+ * The memory is zeroed first unless PEERDMA_BUF_NO_ZERO is set. A BAR that is not prefetchable is
+ * never zeroed; without the flag the request is refused. The buffer is charged to the caller's
+ * user, and to the caller's cgroup where the kernel has the dmem controller, until its pages are
+ * back in the pool.
  *
- * mmap() of the whole buffer, or of pages of it (at out_mmap_offset plus whole pages), gives its
- * proxy address. The CPU reaches the device's memory through it, uncached: a read of a cache line
- * can take microseconds. Read the last word back before telling another device of what was stored.
- * MAP_SHARED only, no PROT_EXEC. Forked children share it, mremap() moves it but does not let it
- * grow, core dumps leave it out. Closing the file does not end a mapping; PEERDMA_DESTROY and the
- * provider's going away do: from then on touching it is SIGBUS and a system call on it -EFAULT.
- * Errors of mmap(): -EINVAL no such buffer, pages outside of it, private or executable; -ENODEV
- * the provider has gone away.
+ * mmap() of the whole buffer, or of a range of its pages (at out_mmap_offset plus whole pages),
+ * returns its proxy address. Through it the CPU accesses the device's memory uncached: reading a
+ * cache line can take microseconds. After stores, read the last word back before you notify another
+ * device. MAP_SHARED only, no PROT_EXEC. Forked children share the mapping, mremap() can move but
+ * not grow it, and core dumps omit it. Closing the file does not end a mapping. PEERDMA_DESTROY and
+ * removal of the provider do: from then on an access raises SIGBUS and a system call returns
+ * -EFAULT. Errors of mmap(): -EINVAL no such buffer, pages outside of it, private or executable;
+ * -ENODEV the provider has gone away.
  *
- * WARNING: read(2), write(2) and io_uring with O_DIRECT take a proxy address where the kernel lets
- * P2PDMA pages through. Such I/O passes none of the checks that PEERDMA_READ and PEERDMA_WRITE
- * make: there is no reason why not, errors differ between kernels, and on md raid1 or raid10 of
- * some kernels a leg that cannot reach the memory is left behind silently. See
- * Documentation/limits.md.
+ * WARNING: read(2), write(2) and io_uring with O_DIRECT accept a proxy address on kernels that pass
+ * P2PDMA pages through. Such I/O bypasses the checks of PEERDMA_READ and PEERDMA_WRITE: no reason
+ * is reported, errors differ between kernels, and on md raid1 or raid10 some kernels silently skip
+ * a leg that cannot reach the memory. See Documentation/limits.md.
  *
  * Errors: -ENOENT no such provider; -ENODEV it is going away; -EINVAL, -EDQUOT see out_reason;
  * -ENOMEM the provider is full; -EPERM.
@@ -342,10 +341,10 @@ struct peerdma_buf_alloc {
  * @id: a buffer's handle
  * @__reserved: must be 0
  *
- * Waits for reads and writes on the buffer that are under way. An io_uring command that io_uring
- * has not begun yet, or has put off to its worker, finds the buffer gone: -ENOENT. So does each
- * piece of a command that the drive or the filesystem could not take at once and that no worker has
- * begun yet. Errors: -ENOENT.
+ * Waits for the reads and writes on the buffer that are under way. An io_uring command that
+ * io_uring has not begun, or has deferred to its worker, ends with -ENOENT. The same holds for each
+ * piece of a command that the drive or the filesystem did not accept at once, if no worker has
+ * begun it. Errors: -ENOENT.
  */
 struct peerdma_destroy {
 	__u32 size;
@@ -355,35 +354,35 @@ struct peerdma_destroy {
 };
 
 /**
- * struct peerdma_file_query - ioctl(PEERDMA_FILE_QUERY): may this file reach this provider, and why
+ * struct peerdma_file_query - ioctl(PEERDMA_FILE_QUERY): can this file reach this provider, and why
  * not
  * @size: sizeof(struct peerdma_file_query)
  * @flags: must be 0
  * @fd: an open file
  * @provider_id: a provider
- * @out_errno: 0 if a read would go direct, else the positive errno that it would end with; how @fd
- *	was opened is not looked at
+ * @out_errno: 0 if a read would go direct, else the positive errno it would return; the open
+ *	mode of @fd does not count
  * @out_reason: enum peerdma_reason
- * @out_map: enum peerdma_map: of the leaf that refuses, else of the one that is farthest away
- * @out_distance: the kernel's PCI distance, -1 where there is none; of the same leaf
- * @out_dio_mem_align: bytes; whole blocks go direct if their place in the buffer is a multiple
- * @out_dio_offset_align: bytes; a block: what is less than one is bounced
- * @out_leaf_domain: PCI domain of the device that would move the bytes; of the leaf @leaf
+ * @out_map: enum peerdma_map of the leaf that refuses, else of the most distant leaf
+ * @out_distance: the kernel's PCI distance of the same leaf, -1 without a route
+ * @out_dio_mem_align: bytes; whole blocks go direct if their offset in the buffer is a multiple
+ * @out_dio_offset_align: bytes; the size of a block; partial blocks are bounced
+ * @out_leaf_domain: PCI domain of the device of the leaf @leaf, which would move the bytes
  * @out_leaf_bdf: its bus << 8 | device << 3 | function
- * @out_leaf_major: major number of its disk, 0 if there is none
+ * @out_leaf_major: major number of its disk, 0 if it has no disk
  * @out_leaf_minor: minor number of its disk
- * @out_leaf_name: the disk's name, NUL terminated; where there is no leaf, the file's block device
+ * @out_leaf_name: the disk's name, NUL terminated; without a leaf, the file's block device
  * @out_fs_name: the filesystem's name, "block" for a block device, NUL terminated
- * @leaf: which leaf to describe, from 0; a device that is made of others has several
- * @out_nr_leaves: how many there are; a @leaf beyond them is described by zeros
+ * @leaf: index of the leaf to describe, from 0; a stacked device has several leaves
+ * @out_nr_leaves: number of leaves; if @leaf is not below it, the leaf members are zero
  * @out_leaf_reason: enum peerdma_reason of this leaf
  * @out_leaf_map: enum peerdma_map of this leaf
- * @out_leaf_distance: the kernel's PCI distance of this leaf, -1 where there is none
+ * @out_leaf_distance: the kernel's PCI distance of this leaf, -1 without a route
  * @__reserved: must be 0
- * @out_refused_name: the disk, top, between or leaf, that refuses; empty if none does
+ * @out_refused_name: the disk that refuses, at any level of the stack; empty if none does
  *
- * The answer is data: the ioctl itself fails only with -EBADF, -ENOENT, -ENODEV and the errnos of a
- * bad struct.
+ * A refusal is an answer, not an error: the ioctl fails only with -EBADF, -ENOENT, -ENODEV and the
+ * errno values of an invalid struct.
  */
 struct peerdma_file_query {
 	__u32 size;
@@ -414,9 +413,9 @@ struct peerdma_file_query {
 /*
  * Flags of struct peerdma_io.
  *
- * PEERDMA_IO_NO_BOUNCE: refuse what could not go direct as a whole, with -EINVAL and the reason,
- * instead of bouncing what is less than a block. The partial block at the end of a file is bounced
- * all the same. Where the CPU moves all of it (PEERDMA_MAP_SOFTWARE) it is -EXDEV, RDMA_SOFTWARE.
+ * PEERDMA_IO_NO_BOUNCE: do not bounce partial blocks. A request that cannot go direct as a whole is
+ * refused with -EINVAL and a reason; if the CPU would move all of it (PEERDMA_MAP_SOFTWARE), with
+ * -EXDEV and RDMA_SOFTWARE. The partial block at the end of a file is bounced even so.
  */
 #define PEERDMA_IO_NO_BOUNCE (1U << 0)
 #define PEERDMA_IO_FILE_ID (1U << 1) /* fd is an id of PEERDMA_FILE_ADD */
@@ -427,36 +426,37 @@ struct peerdma_file_query {
  * buffer
  * @size: sizeof(struct peerdma_io)
  * @flags: PEERDMA_IO_*
- * @fd: a regular file or a block device; need not be open with O_DIRECT; or a registered one's id
+ * @fd: a regular file or a block device, with or without O_DIRECT; or the id of a registered file
  * @buf_id: a buffer of this open file
- * @file_off: bytes; not looked at by a write to a file that is open with O_APPEND
+ * @file_off: bytes; ignored by a write to a file that is open with O_APPEND
  * @buf_off: bytes from the buffer's start
  * @len: bytes, not 0
  * @out_done: bytes moved; short only at the end of the file or after an error
- * @out_direct: of these, bytes that the storage device moved to or from the buffer itself, or zeros
- *	for a hole that it has no blocks for
- * @out_near: of these, bytes of partial blocks of a read: the device moved them to another page of
- *	the same provider, and the CPU from there to the buffer
+ * @out_direct: of these, bytes that the storage device moved to or from the buffer itself,
+ *	or zeros for a hole without blocks
+ * @out_near: of these, bytes of partial blocks of a read: the device moved them to another
+ *	page of the same provider, and the CPU copied them to the buffer
  * @out_host: of these, bytes that went through host memory
- * @out_reason: enum peerdma_reason; after a success why bytes were bounced (FILE_ALIGN, BUF_ALIGN,
- *	APPEND, RDMA_SOFTWARE) or why there were no more (END_OF_FILE, MEMLOCK)
+ * @out_reason: enum peerdma_reason; after a success, why bytes were bounced (FILE_ALIGN,
+ *	BUF_ALIGN, APPEND, RDMA_SOFTWARE) or why the request ended short (END_OF_FILE, MEMLOCK)
  * @__reserved: must be 0
  *
- * Blocks of dio_offset_align bytes (PEERDMA_FILE_QUERY) that the request covers whole go direct,
- * what is before and behind them is bounced. If the place in the buffer of the first whole block is
- * not a multiple of dio_mem_align, all of it is bounced through host memory.
+ * Whole blocks of dio_offset_align bytes (PEERDMA_FILE_QUERY) go direct. The partial blocks before
+ * and after them are bounced. If the first whole block's offset in the buffer is not a multiple of
+ * dio_mem_align, the whole request is bounced through host memory.
  *
- * A partial block of a write goes through the page cache and is on the storage when the call
- * returns, as a direct write is: bytes of the same block that others write meanwhile are not lost,
- * unless they write them with direct I/O of their own.
+ * A partial block of a write goes through the page cache. It is on the storage when the call
+ * returns, as with a direct write. Bytes that other writers store into the same block at the same
+ * time are kept, unless they use direct I/O of their own.
  *
  * Bytes of the buffer outside [buf_off, buf_off + out_done) do not change, with two exceptions: if
- * the storage reports an error, or the file is truncated while it is being read, all of [buf_off,
- * buf_off + len) may have. A read that meets the end of the file is no error: out_done says how far
- * it came, 0 if it began there, and out_reason is PEERDMA_REASON_END_OF_FILE.
+ * the storage reports an error, or if the file is truncated during the read, any byte of [buf_off,
+ * buf_off + len) may have changed. Reaching the end of the file is not an error: out_done is the
+ * number of bytes before it, 0 if the read began there, and out_reason is
+ * PEERDMA_REASON_END_OF_FILE.
  *
- * Errors: see the top. After an error out_done bytes had been moved before it; if that is not 0 the
- * ioctl succeeds and the next one reports the error.
+ * Errors: see the top of this file. If bytes were moved before an error, the ioctl succeeds with
+ * out_done set to their number, and the next ioctl reports the error.
  */
 struct peerdma_io {
 	__u32 size;
@@ -478,14 +478,14 @@ struct peerdma_io {
  * struct peerdma_file_add - ioctl(PEERDMA_FILE_ADD): register a file for many requests
  * @size: sizeof(struct peerdma_file_add)
  * @flags: must be 0
- * @fd: a regular file or a block device, as it was opened: its modes and flags are the requests'
+ * @fd: a regular file or a block device; its open mode and flags apply to the requests
  * @out_file_id: handle, valid on this open file of /dev/peerdma until PEERDMA_FILE_REMOVE or close
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
  *
  * The file stays open until it is removed and the last request on it has ended; @fd may be closed.
  *
- * Errors: -EBADF, -EISDIR, -ESPIPE; -EMFILE there are RLIMIT_NOFILE of them on this open file.
+ * Errors: -EBADF, -EISDIR, -ESPIPE; -EMFILE RLIMIT_NOFILE files are registered on this open file.
  */
 struct peerdma_file_add {
 	__u32 size;
@@ -497,8 +497,9 @@ struct peerdma_file_add {
 };
 
 /**
- * struct peerdma_buf_export - ioctl(PEERDMA_BUF_EXPORT): a piece of a buffer as a dma-buf, for the
- * driver of another device
+ * struct peerdma_buf_export - ioctl(PEERDMA_BUF_EXPORT): export a range of a buffer as a dma-buf,
+ * for
+ * the driver of another device
  * @size: sizeof(struct peerdma_buf_export)
  * @flags: must be 0
  * @buf_id: a buffer of this open file
@@ -508,19 +509,19 @@ struct peerdma_file_add {
  * @out_reason: enum peerdma_reason
  * @__reserved: must be 0
  *
- * The descriptor is for drivers that import dma-bufs: ibv_reg_dmabuf_mr(), for example. Their
- * device then reads and writes the provider's memory itself, at any time, and nobody is asked
- * again.
+ * The descriptor is for drivers that import dma-bufs, for example through ibv_reg_dmabuf_mr().
+ * After the import that driver's device reads and writes the provider's memory at any time, without
+ * further permission checks.
  *
- * A driver is let in if it takes another device's memory, if the kernel knows a route between the
- * two, and if it can be told to let go: importing statically ends with -EOPNOTSUPP, without a route
- * with -EXDEV; the kernel's log says which, and peerdma-refused-N of /proc/PID/fdinfo counts it. It
- * is told when the buffer is destroyed, or its provider goes away; mapping anew is -ENODEV from
- * then on. Pages that it does not give back are given to nobody else.
+ * An importer must accept another device's memory, must have a PCI route to the provider, and must
+ * support invalidation. Static importers are refused with -EOPNOTSUPP, importers without a route
+ * with -EXDEV. The kernel log names the cause, and peerdma-refused-N of /proc/PID/fdinfo counts
+ * refusals. Destroying the buffer and removal of the provider invalidate the mappings; mapping
+ * again returns -ENODEV. Pages that an importer does not release are never reused.
  *
- * A dma-buf keeps the open file of /dev/peerdma, as a mapping does: close(2) destroys the buffers
- * only after the last dma-buf of any of them is closed as well. PEERDMA_DESTROY does it at once. It
- * cannot be mapped by mmap(2): the buffer can.
+ * A dma-buf holds the open file of /dev/peerdma, as a mapping does: after close(2) the buffers are
+ * destroyed only when the last dma-buf of any of them is closed. PEERDMA_DESTROY destroys a buffer
+ * at once. The dma-buf does not support mmap(2); the buffer does.
  *
  * Errors: -ENOENT no such buffer; -ENODEV; -EINVAL, -EOPNOTSUPP see out_reason; -EMFILE; -ENOMEM.
  */
@@ -536,23 +537,23 @@ struct peerdma_buf_export {
 };
 
 /**
- * struct peerdma_buf_register - ioctl(PEERDMA_BUF_REGISTER): memory that a vendor's driver has
- * allocated, as a buffer
+ * struct peerdma_buf_register - ioctl(PEERDMA_BUF_REGISTER): register memory that a vendor's driver
+ * has allocated as a buffer
  * @size: sizeof(struct peerdma_buf_register)
  * @flags: must be 0
- * @pci_vendor: PCI vendor id of whose driver: 0x10de
+ * @pci_vendor: PCI vendor id of the driver: 0x10de
  * @out_buf_id: handle, valid on this open file until PEERDMA_DESTROY or close
  * @addr: GPU virtual address in the calling process, a multiple of 64 KiB
  * @len: bytes, a multiple of 64 KiB, not 0
- * @out_provider_id: the provider it is of: the GPU, for as long as memory of it is registered
+ * @out_provider_id: the provider: the GPU, for as long as memory of it is registered
  * @out_reason: enum peerdma_reason
- * @out_mmap_offset: as of PEERDMA_BUF_ALLOC
+ * @out_mmap_offset: as in PEERDMA_BUF_ALLOC
  *
- * The buffer is as one of PEERDMA_BUF_ALLOC, but for what is in it: nothing is zeroed. Who calls
- * pays for it, until nobody uses its pages any more. If the driver takes the memory back, because
- * it was freed or the GPU goes away, it waits for the requests under way, and the buffer has lost
- * its memory from then on: -ENODEV. Memory of which any 64 KiB are part of a registered buffer
- * already is -EBUSY.
+ * The buffer behaves like one of PEERDMA_BUF_ALLOC, but its contents are kept: nothing is zeroed.
+ * The caller is charged until the last user of its pages has released them. When the driver revokes
+ * the memory, because it was freed or the GPU is removed, the driver waits for the requests under
+ * way. From then on the buffer has no memory: -ENODEV. If any 64 KiB of the range are part of a
+ * registered buffer already, the request is refused with -EBUSY.
  *
  * Errors: -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node is
  * another provider's; -ENOMEM; -EINTR.
@@ -570,25 +571,26 @@ struct peerdma_buf_register {
 };
 
 /**
- * struct peerdma_buf_import - ioctl(PEERDMA_BUF_IMPORT): a range of somebody else's dma-buf, as a
- * buffer
+ * struct peerdma_buf_import - ioctl(PEERDMA_BUF_IMPORT): import a range of another driver's dma-buf
+ * as
+ * a buffer
  * @size: sizeof(struct peerdma_buf_import)
  * @flags: must be 0
  * @fd: the dma-buf; may be closed afterwards
- * @pci_domain: PCI domain of the function that the exporter is asked with: a storage device
+ * @pci_domain: PCI domain of the function that the dma-buf is attached for: a storage device
  * @pci_bdf: its bus << 8 | device << 3 | function
  * @out_buf_id: handle, valid on this open file until PEERDMA_DESTROY or close
  * @off: bytes from the dma-buf's start, whole pages
  * @len: bytes, a multiple of 64 KiB, not 0
- * @out_provider_id: the provider it is of, for as long as memory of it is a buffer
+ * @out_provider_id: the provider, for as long as memory of it is a buffer
  * @out_reason: enum peerdma_reason
- * @out_mmap_offset: as of PEERDMA_BUF_ALLOC
+ * @out_mmap_offset: as in PEERDMA_BUF_ALLOC
  *
- * The dma-buf is attached with that function, pinned and mapped until the buffer goes. The buffer
- * is as one of PEERDMA_BUF_REGISTER: which devices may read and write it is decided for each file.
- * If the exporter takes the memory back, or that function loses its driver, the requests under way
- * end and the buffer has lost its memory: -ENODEV. What was imported cannot be exported: hand the
- * dma-buf on.
+ * The dma-buf is attached for that function, pinned and mapped until the buffer is destroyed. The
+ * buffer behaves like one of PEERDMA_BUF_REGISTER: for each file it is decided separately which
+ * devices may access it. If the exporter revokes the memory, or that function loses its driver, the
+ * requests under way end and the buffer has no memory any more: -ENODEV. An imported buffer cannot
+ * be exported: pass the original dma-buf on.
  *
  * Errors: -EBADF; -EINVAL, -EOPNOTSUPP, -EBUSY, -EDQUOT, -ENODEV see out_reason; -ENOENT the node
  * is another provider's; -ENOMEM; -EINTR.
@@ -613,29 +615,29 @@ struct peerdma_buf_import {
  * @file_off: bytes
  * @buf_off: bytes from the buffer's start
  *
- * The SQE's other members: fd is /dev/peerdma's (or its fixed index), addr the buffer's id with
- * PEERDMA_IO_* flags in its upper 32 bits, of which PEERDMA_IO_FILE_ID must be set, len the bytes,
- * at most 0x7ffff000, file_index the target file's id. A descriptor is refused with -EINVAL: a ring
- * whose restrictions name the files that it may use would reach others by it. All else must be 0,
- * the second half of a large SQE included, and uring_cmd_flags that are not end with -EOPNOTSUPP.
+ * Other members of the SQE: fd is /dev/peerdma's descriptor or fixed index. addr is the buffer's
+ * id, with PEERDMA_IO_* flags in its upper 32 bits; PEERDMA_IO_FILE_ID must be set. len is in
+ * bytes, at most 0x7ffff000. file_index is the target file's id. A target descriptor is refused
+ * with -EINVAL: it would bypass ring restrictions that list the permitted files. All other members
+ * must be 0, including the second half of a large SQE; non-zero uring_cmd_flags return -EOPNOTSUPP.
  *
- * The completion's res is what out_done of struct peerdma_io is, or -errno. Nothing tells which way
- * the bytes went: PEERDMA_IO_NO_BOUNCE refuses what would be bounced, and the same request by
- * ioctl(2) says why. What was started cannot be cancelled. What the drive or the filesystem could
- * not take at once is started later, and ends as a request by ioctl(2) that comes then: -ENOENT
- * after PEERDMA_DESTROY, -ENODEV after the provider has gone away. A ring that polls
- * (IORING_SETUP_IOPOLL) polls the drive's queues for polling, if its driver has any, and else looks
- * again and again until the interrupt has come.
+ * The completion's res is what out_done of struct peerdma_io is, or -errno. It does not say which
+ * route the bytes took: use PEERDMA_IO_NO_BOUNCE to refuse bounces, and issue the same request by
+ * ioctl(2) to learn the reason. A started request cannot be cancelled. A request that the drive or
+ * the filesystem does not accept at once is started later and ends like an ioctl(2) issued at that
+ * time: -ENOENT after PEERDMA_DESTROY, -ENODEV after removal of the provider. A ring with
+ * IORING_SETUP_IOPOLL polls the drive's poll queues if its driver has any; otherwise it checks
+ * repeatedly until the interrupt has come.
  */
 struct peerdma_uring_io {
 	__aligned_u64 file_off;
 	__aligned_u64 buf_off;
 };
 
-#define PEERDMA_URING_SEGS 256 /* at most in one command */
+#define PEERDMA_URING_SEGS 256 /* at most, in one command */
 
 /**
- * struct peerdma_uring_seg - one piece of PEERDMA_URING_READV or PEERDMA_URING_WRITEV
+ * struct peerdma_uring_seg - one segment of PEERDMA_URING_READV or PEERDMA_URING_WRITEV
  * @file_off: bytes
  * @buf_off: bytes from the buffer's start
  * @len: bytes, not 0, at most 0x7ffff000
@@ -650,20 +652,20 @@ struct peerdma_uring_seg {
 
 /**
  * struct peerdma_uring_vec - cmd[] of an SQE with cmd_op PEERDMA_URING_READV or
- * PEERDMA_URING_WRITEV: many pieces between one file and one buffer
- * @segs: address of an array of struct peerdma_uring_seg; it is the command's until the
- *	completion and must not change
+ * PEERDMA_URING_WRITEV: many segments between one file and one buffer
+ * @segs: address of an array of struct peerdma_uring_seg; it must stay valid and unchanged
+ *	until the completion
  * @__reserved: must be 0
  *
  * The SQE's len is the number of segments, 1 to PEERDMA_URING_SEGS; all else is as in struct
- * peerdma_uring_io. The pieces are independent of each other and in no order; where they overlap
- * in what they write, any of them may win.
+ * peerdma_uring_io. The segments are independent and unordered. Where their target ranges overlap,
+ * any of them may win.
  *
- * The completion's res is the number of segments that were moved whole. If that is all of them,
- * out_res is not written. If it is fewer, it has been written in each segment before the completion
- * is seen: what the same request alone would have had as its res. A negative res: nothing was sent
- * (-EINVAL also because of the numbers of one segment), but for -EFAULT, after which pieces may
- * have been moved whose results could not be written.
+ * The completion's res is the number of segments that were moved whole. If all were, out_res is not
+ * written. Otherwise out_res of every segment is written before the completion is posted: the res
+ * that the segment alone would have had. A negative res means that nothing was submitted (-EINVAL
+ * also if the numbers of one segment are invalid). The exception is -EFAULT: segments may have been
+ * moved whose out_res could not be written.
  */
 struct peerdma_uring_vec {
 	__aligned_u64 segs;

@@ -105,12 +105,12 @@ std::vector<Comparison> Cover::comparisons() const
 		return all;
 	const uint64_t n = std::min<uint64_t>(area_[0], (words - 1) / 4);
 	for (uint64_t i = 0; i < n && all.size() < 256; i++) {
-		const uint64_t *record = &area_[1 + 4 * i]; // type, two operands, place
+		const uint64_t *record = &area_[1 + 4 * i]; // type, two operands, code address
 		const uint64_t a = record[1], b = record[2];
 		if (a == b)
 			continue;
 		for (const Comparison &one : {Comparison{b, a}, Comparison{a, b}}) {
-			// The first operand is a constant of the code, if one is.
+			// KCOV puts a constant operand, if there is one, first.
 			if ((record[0] & KCOV_CMP_CONST) && one.wanted == b)
 				continue;
 			if (std::find(all.begin(), all.end(), one) == all.end())

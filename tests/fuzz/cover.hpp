@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a thread ran of the module's code: KCOV, where the kernel has it, of this thread alone.
+// The module's code that a thread has executed: KCOV, if the kernel has it, of this thread only.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 namespace fuzz
 {
 
-/// A hash of two places that followed each other, or of a call and what came of it (is_result).
+/// A hash of two successive code addresses, or of a call and its result (is_result).
 using Signal = uint32_t;
 inline constexpr Signal is_result = 1U << 31;
 
 Signal result_signal(uint64_t what);
 
-/// What all workers have seen.
+/// The signals that all workers have seen.
 struct Seen {
 	static constexpr size_t size = 1 << 18;
 	uint8_t places[size], results[size];
 	uint64_t nplaces, nresults;
 
-	/// Those of them that nobody had seen before.
+	/// Adds the signals and returns the new ones.
 	std::vector<Signal> take(const std::vector<Signal> &signals);
-	/// Is there one that nobody has seen?
+	/// Whether one of the signals is new.
 	bool has_news(const std::vector<Signal> &signals);
 
 private:
 	uint8_t &byte(Signal signal) { return signal & is_result ? results[signal & ~is_result] : places[signal]; }
 };
 
-/// What is asked of the kernel about a run: nothing costs nothing.
+/// The data requested from KCOV for a run; nothing has no cost.
 enum class Look { nothing, places, comparisons };
 
 class Cover
@@ -43,10 +43,10 @@ public:
 	Cover &operator=(const Cover &) = delete;
 
 	static bool possible();
-	/// This thread's.
+	/// Starts recording for this thread.
 	void begin(Look look);
 	void end();
-	/// Of the last run; with repetitions.
+	/// The addresses of the last run, with repetitions.
 	void places(std::vector<Signal> &signals) const;
 	std::vector<Comparison> comparisons() const;
 

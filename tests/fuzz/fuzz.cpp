@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// fuzz run [OPTIONS]           random programs against the module, guided by what they reach
-// fuzz replay [OPTIONS] FILE.. programs of files, each REPEAT times
-// fuzz decode IMAGE            the last programs, of an image of the GPU's memory (on the host)
-// fuzz grammar [FILE..]        is there a grammar for each ioctl of the module's table, are these programs (on the host)
+// fuzz run [OPTIONS]           random programs against the module, guided by coverage
+// fuzz replay [OPTIONS] FILE.. programs from files, each REPEAT times
+// fuzz decode IMAGE            prints the last programs in an image of the GPU's memory (on the host)
+// fuzz grammar [FILE..]        checks that each ioctl of the module has a grammar, and that these files are programs
+//                              (on the host)
 //
-// Options are NAME=VALUE: see struct Options. Prints TAP; lines that begin with "#+" are programs worth keeping. An
-// execution is one call of a program: one system call, one command of io_uring.
+// Options are NAME=VALUE: see struct Options. Prints TAP. Lines that begin with "#+" are programs worth keeping. An
+// execution is one call of a program: one system call or one io_uring command.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -30,13 +31,13 @@ using namespace fuzz;
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned max_workers = 4;
-constexpr std::chrono::seconds look_every(5); // between two looks at the invariants
+constexpr std::chrono::seconds look_every(5); // between two checks of the invariants
 constexpr size_t corpus_most = 4096;
-// Programs that follow each other in one world, looked at by their results only: what a program does costs less than to
-// make its world, and to hear from KCOV where it went. Less than a recorder keeps.
+// The number of successive programs in one world, watched by their results only: creating a world and reading KCOV cost
+// more than the program itself. Must be below the number that a recorder keeps.
 constexpr unsigned streak = 48;
 static_assert(streak < Recorder::kept);
-constexpr unsigned storms = 12; // in each of them: about as long as all its other calls take
+constexpr unsigned storms = 12; // per program: take about as long as all its other calls
 
 struct Options {
 	std::map<std::string, std::string> given;
@@ -48,20 +49,20 @@ struct Options {
 	}
 };
 
-/// What the workers share with the one who watches them.
+/// Shared by the workers and the watcher.
 struct Shared {
 	Seen seen;
 	struct Worker {
 		std::atomic<uint64_t> executions, programs, kept;
 		std::atomic<uint64_t> digest;
-		std::atomic<unsigned> rounds; // ended
+		std::atomic<unsigned> rounds; // completed rounds
 		char wrong[8192];
 	} workers[max_workers];
-	std::atomic<unsigned> round; // that may be run
+	std::atomic<unsigned> round; // the round that may run
 	std::atomic<bool> over;
 };
 
-/// In memory that children share.
+/// Allocated in memory shared with children.
 Shared &make_shared()
 {
 	void *memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -85,7 +86,7 @@ struct Corpus {
 				programs.push_back(program);
 	}
 
-	/// Programs that follow each other in one world; an empty line parts them.
+	/// Programs for one world, separated by empty lines.
 	static std::vector<Program> load(const std::filesystem::path &path)
 	{
 		std::ifstream file(path);
@@ -135,7 +136,7 @@ public:
 			std::fputs(team_.costs().c_str(), stdout);
 	}
 
-	/// Rounds, until there are no more.
+	/// Runs rounds until the end.
 	void work()
 	{
 		const uint64_t most = options_.number("programs", ~0ULL);
@@ -168,7 +169,7 @@ private:
 		if (!outcome.wrong.empty()) {
 			std::snprintf(self_.wrong, sizeof(self_.wrong), "%s\n%s", outcome.wrong.c_str(),
 				      text_of(program).c_str());
-			// What is recorded stays what led here, until Watch has seen it and ends us.
+			// Keeps the recorded programs until Watch has read them and kills this process.
 			for (;;)
 				::pause();
 		}
@@ -183,7 +184,6 @@ private:
 		} else if (corpus_.empty() || random.one_in(12)) {
 			keep_if_new(mutator_.fresh(), true);
 		} else {
-			// What came late is where the news are.
 			const Program &parent = some_parent();
 			if (guided_ && random.one_in(40))
 				mutator_.learn(run(parent, Look::comparisons).comparisons);
@@ -196,15 +196,16 @@ private:
 
 	const Program &any() { return corpus_[mutator_.random().below(corpus_.size())]; }
 
-	/// What came late is where the news are.
+	/// Prefers recent programs: new coverage is more likely near them.
 	const Program &some_parent()
 	{
 		const size_t n = corpus_.size();
 		return corpus_[std::max(mutator_.random().below(n), mutator_.random().below(n))];
 	}
 
-	/// Many in one world. One with a new result is run again, in a world of its own and looked at closely: without its
-	/// storms, which are too long for that.
+	/// Runs many programs in one world. A program with a new result runs again in a world of its own, with coverage
+	/// and
+	/// without its storms, which take too long for that.
 	void go_on()
 	{
 		std::vector<std::pair<Program, std::vector<Signal>>> news;
@@ -221,14 +222,14 @@ private:
 		team_.leave_world();
 		for (const auto &[program, signals] : news) {
 			keep_if_new(program, true);
-			shared_.seen.take(signals); // also what came of the ones before it: once is enough
+			shared_.seen.take(signals); // also results that depend on earlier programs: do not repeat them
 		}
 	}
 
 	void keep_if_new(Program program, bool mine)
 	{
 		const auto fresh = shared_.seen.take(run(program, Look::places).signals);
-		// A committed program that shows nothing new is a parent all the same.
+		// A committed program is a parent even if it reaches nothing new.
 		if ((fresh.empty() && mine) || corpus_.size() >= corpus_most)
 			return;
 		if (mine && program.threads() == 1)
@@ -239,7 +240,7 @@ private:
 			show(program);
 	}
 
-	/// Without the calls that the news do not need.
+	/// Removes calls that the new signals do not need.
 	void shorten(Program &program, const std::vector<Signal> &fresh)
 	{
 		for (size_t i = program.ncalls; i-- > 0 && program.ncalls > 1;) {
@@ -261,7 +262,7 @@ private:
 		while (std::getline(lines, line))
 			text += "#+ " + std::to_string(which_) + " " + line + "\n";
 		text += "#+ " + std::to_string(which_) + " .\n";
-		// In one piece: others print too.
+		// One write(), so that other output does not interleave.
 		if (::write(1, text.data(), text.size()) < 0)
 			std::exit(1);
 	}
@@ -288,12 +289,12 @@ uint64_t read_number(const std::string &path)
 	return n;
 }
 
-/// Nobody has anything: is all of the provider's memory there?
+/// With no buffers left, checks that all of the provider's memory is free.
 std::string lost_memory(const Setup &setup)
 {
 	const std::string pool = "/sys/bus/pci/devices/" + setup.gpu + "/p2pmem/";
 	uint64_t size = 0, available = 0;
-	for (int i = 0; i < 100; i++) { // an older kernel gives pages back a little later
+	for (int i = 0; i < 100; i++) { // an older kernel returns pages a little later
 		size = read_number(pool + "size");
 		available = read_number(pool + "available");
 		if (size == available)
@@ -303,7 +304,7 @@ std::string lost_memory(const Setup &setup)
 	return std::to_string(size - available) + " bytes of " + std::to_string(size) + " are lost";
 }
 
-/// A warning, an oops or a sanitizer's report taints the kernel.
+/// A warning, an oops or a sanitizer report taints the kernel.
 bool has_complained() { return read_number("/proc/sys/kernel/tainted") & (1 << 5 | 1 << 7 | 1 << 9); }
 
 class Watch
@@ -325,7 +326,7 @@ public:
 		}
 	}
 
-	/// The exit status.
+	/// Watches the workers; returns the exit status.
 	int watch()
 	{
 		const double seconds = double(options_.number("seconds", 60));
@@ -373,7 +374,7 @@ private:
 		return true;
 	}
 
-	/// A worker that shows no progress hangs in the kernel, or what it waits for does.
+	/// A worker without progress hangs in the kernel, or waits for a hanging task.
 	void wait_for(unsigned round)
 	{
 		const double patience = double(options_.number("patience", 120));
@@ -392,7 +393,7 @@ private:
 					return;
 				}
 			}
-			// At once: the programs that were recorded last are those that did it.
+			// Report at once: the programs recorded last are the cause.
 			if (has_complained() && !complained_) {
 				failure_ = "the kernel complains: see its log";
 				return;
@@ -437,12 +438,12 @@ private:
 	const Setup &setup_;
 	const unsigned jobs_;
 	Shared &shared_ = make_shared();
-	const bool complained_ = has_complained(); // before we came
+	const bool complained_ = has_complained(); // before the start
 	std::vector<pid_t> pids_;
 	std::string failure_;
 };
 
-/// The programs of a file, in one world, again and again; what they answered is summed up.
+/// Runs the programs of a file in one world repeatedly, with a digest of the results.
 int replay(const Options &options, const Setup &setup, const std::string &bar, const std::vector<std::string> &files)
 {
 	catch_faults();
@@ -481,7 +482,7 @@ int replay(const Options &options, const Setup &setup, const std::string &bar, c
 	return tap::end();
 }
 
-/// What the module takes and the grammar does not have: commands of io_uring are no table of the module's.
+/// Interfaces of the module without a grammar: io_uring commands are not in the module's table.
 std::string unknown_surface()
 {
 	std::string faults;
@@ -513,7 +514,7 @@ std::string unknown_surface()
 	return faults;
 }
 
-/// Is each file a program, and its text the program again? The exit status.
+/// Checks that each file is a program and that its text parses back to the same program. Returns the exit status.
 int check_files(const std::vector<std::string> &files)
 {
 	for (const std::string &file : files) {
@@ -547,7 +548,7 @@ Setup setup_of(const Options &options)
 	return setup;
 }
 
-/// Only in the lab's guest, whose drives are thrown away: there the root is the host's, by 9p, and only to be read.
+/// Runs only in the lab's guest, whose drives are discarded and whose root is read-only over 9p.
 void only_in_the_lab()
 {
 	std::ifstream mounts("/proc/self/mounts");

@@ -7,7 +7,7 @@
 extern "C" {
 #include "face/op.h"
 
-// What the module's table points at; never called here.
+// Functions that the module's table points to; never called here.
 #define HANDLER(name)                                                                                                  \
 	int peerdma_##name##_execute(struct peerdma_ctx *, union peerdma_arg *) { return 0; }
 HANDLER(info)
@@ -35,7 +35,7 @@ namespace fuzz
 namespace
 {
 
-// Every member of a struct, in order: a hole, or an end before the struct's, is a member that was forgotten.
+// Lists every member of a struct in order. A hole, or an end before the end of the struct, is a missing member.
 #define M(type, member, kind)                                                                                          \
 	{                                                                                                              \
 #member, offsetof(type, member), sizeof(type::member), Kind::kind                                      \
@@ -274,7 +274,7 @@ Spec uring_spec(const Uring &row)
 		   {"file_off", Kind::off, n(0)},
 		   {"buf_off", Kind::off, n(0)},
 		   {"len", Kind::len, n(4096)}}};
-	if (row.many) // the pieces are equal and follow each other, step bytes apart
+	if (row.many) // segments are equal and adjacent, step bytes apart
 		spec.args.insert(spec.args.end(), {{"nr", Kind::count, n(4)},
 						   {"step", Kind::len, n(4096)},
 						   {"at", Kind::at, n(0)},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What may be called and with what. The ioctls are the rows of the module's own table, kernel/face/op.c, compiled in: their
-// numbers, sizes and flags are not written down a second time. What each member of a struct means is, in grammar.cpp;
-// a row or a member without a meaning stops the build (grammar_faults()).
+// The possible calls and their arguments. The ioctls are the rows of the module's own table, kernel/face/op.c, compiled
+// in, so their numbers, sizes and flags are not duplicated. grammar.cpp gives the meaning of each struct member. A row
+// or a member without a meaning stops the build (grammar_faults()).
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct peerdma_op;
 namespace fuzz
 {
 
-/// What an argument means: mutate.cpp makes up values by it.
+/// The meaning of an argument: mutate.cpp generates values by it.
 enum class Kind : uint8_t {
 	dev,
 	at,
@@ -89,15 +89,15 @@ struct Field {
 struct Spec {
 	std::string name;
 	Action action;
-	unsigned weight; // how often it is made up, beside the others
+	unsigned weight; // relative frequency of generation
 	Slot makes = Slot::number;
 	bool writes = false; // it may change a target file
 	std::vector<Arg> args{};
 	uint32_t cmd = 0;
 	const peerdma_op *op = nullptr;
 	std::vector<Field> fields{};
-	size_t out_at = 0;  // where the struct has the number of what was made
-	unsigned gusts = 0; // how often it is part of a storm: what takes long is, rarely; what ends one for all, never
+	size_t out_at = 0;  // offset in the struct of the created object's id
+	unsigned gusts = 0; // relative frequency in a storm: low for slow calls, 0 for calls that end a storm
 };
 
 const std::vector<Spec> &specs();
@@ -105,12 +105,12 @@ uint32_t flags_known(const Spec &spec);
 size_t size_known(const Spec &spec);
 size_t size_least(const Spec &spec);
 
-/// The commands of io_uring that the grammar has.
+/// Whether the grammar has this io_uring command.
 bool knows_uring(uint32_t cmd);
 
 Call usual_call(size_t spec, uint8_t thread = 0);
 
-/// What the module's table has and the grammar has not, one a line.
+/// Entries of the module's table without a grammar, one per line.
 std::string grammar_faults();
 
 } // namespace fuzz

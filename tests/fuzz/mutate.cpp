@@ -10,7 +10,7 @@ namespace
 
 constexpr size_t remembered = 512;
 
-// About the edges of blocks, pages, what one request carries, and of the types.
+// Values near block, page, request and type limits.
 constexpr uint64_t edges[] = {
 	0,
 	1,
@@ -103,9 +103,9 @@ Value Mutator::value(const Spec &spec, const Arg &arg)
 		return random_.one_in(40) ? number_of(number()) : slot(Slot::target, random_.one_in(3) ? 16 : 8);
 	case Kind::domain:
 		return number_of(random_.one_in(20) ? number() : 0);
-	case Kind::bdf: // 0 is the GPU's own
+	case Kind::bdf: // 0 is the GPU's own address
 		return number_of(random_.one_in(4) ? random_.below(0x800) : 0);
-	case Kind::bar: // 0 is the one with memory
+	case Kind::bar: // 0 is the BAR with memory
 		return number_of(random_.one_in(8) ? number() : 0);
 	case Kind::pages:
 		if (random_.one_in(12))
@@ -149,7 +149,7 @@ Call Mutator::call(unsigned thread)
 		while (at >= specs()[which].weight)
 			at -= specs()[which++].weight;
 		const Spec &spec = specs()[which];
-		// Slow: the pages of a provider are unmade and made again; a process is.
+		// Slow calls: they unmake and recreate a provider's pages, or create a process.
 		const bool slow =
 			spec.action == Action::unbind || spec.action == Action::bind || spec.action == Action::fork;
 		if (slow && !random_.one_in(30))
@@ -168,7 +168,7 @@ Program Mutator::fresh()
 {
 	Program program;
 	const unsigned threads = random_.one_in(3) ? std::min(2 + unsigned(random_.below(2)), threads_) : 1;
-	// Most calls want a buffer.
+	// Most calls need a buffer.
 	if (!random_.one_in(10))
 		program.push(usual_call(size_t(std::find_if(specs().begin(), specs().end(),
 							    [](const Spec &s) { return s.makes == Slot::buffer; }) -
@@ -185,7 +185,7 @@ void Mutator::change(Call &call)
 		return;
 	const size_t at = random_.below(call.nargs);
 	Value &value = call.args[at];
-	// What was compared with something else becomes that.
+	// Replaces a value that the module compared by the other operand.
 	if (value.slot == Slot::number && random_.one_in(2)) {
 		const auto hit = std::find_if(seen_.begin(), seen_.end(),
 					      [&](const Comparison &c) { return c.had == value.number; });
@@ -233,10 +233,10 @@ Call Mutator::gust(uint64_t what)
 			call.args[i].number %= 8;
 		if (spec.args[i].kind == Kind::pages && !random_.one_in(16))
 			call.args[i] = spec.args[i].usual;
-		// What is moved takes long, and longer the more it is: little, and mostly to a buffer that is none.
+		// Moving bytes is slow: move few, and mostly with a buffer id that does not exist.
 		if (moves && spec.args[i].kind == Kind::len && call.args[i].number < 1 << 20)
 			call.args[i].number %= 4096;
-		if (spec.args[i].kind == Kind::sqe && !random_.one_in(8)) // or a worker of io_uring's has it
+		if (spec.args[i].kind == Kind::sqe && !random_.one_in(8)) // otherwise an io_uring worker executes it
 			call.args[i].number &= ~1ULL;
 		if (moves && spec.args[i].kind == Kind::buffer && !random_.one_in(48))
 			call.args[i] = Value{Slot::number, random_.below(4)};
@@ -268,7 +268,7 @@ void Mutator::change_once(Program &program, const Program &other)
 		if (program.ncalls > 1)
 			program.remove(at);
 		return;
-	case 1: // the rest of another
+	case 1: // takes the end of another program
 		program.ncalls = uint32_t(at);
 		for (size_t i = random_.below(other.ncalls); i < other.ncalls; i++)
 			program.push(other.calls[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where programs come from: chance, and what has been good before.
+// Generates programs: at random, and from earlier good ones.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace fuzz
 {
 
-/// The same stream for the same seed, on every machine.
+/// The same stream for the same seed on every machine.
 class Random
 {
 public:
@@ -29,7 +29,7 @@ private:
 	uint64_t state_;
 };
 
-/// One operand of a comparison in the module, and what it was compared with.
+/// An operand of a comparison in the module, and the other operand.
 struct Comparison {
 	uint64_t had, wanted;
 	bool operator==(const Comparison &) const = default;
@@ -38,18 +38,18 @@ struct Comparison {
 class Mutator
 {
 public:
-	static constexpr uint64_t most_gusts = 256; // of a storm
+	static constexpr uint64_t most_gusts = 256; // per storm
 
 	Mutator(uint64_t seed, unsigned threads) : random_(seed), threads_(threads) {}
 
 	Program fresh();
-	/// A child of one program of the corpus, perhaps with a part of another.
+	/// A mutation of one program of the corpus, perhaps with a part of another.
 	Program child(const Program &parent, const Program &other);
-	/// One call of a storm: an ioctl or a command that mostly ends where it is checked; what: of one kind, 0 of any.
+	/// One call of a storm: an ioctl or command that mostly ends in its checks. what: its kind, 0 for any.
 	Call gust(uint64_t what);
-	/// Puts a storm, at a place and with a seed of chance, into a program.
+	/// Inserts a storm at a random place with a random seed.
 	void add_storm(Program &program);
-	/// Numbers that the module has compared something with.
+	/// Collects numbers that the module has compared.
 	void learn(const std::vector<Comparison> &seen);
 	Random &random() { return random_; }
 
@@ -62,7 +62,7 @@ private:
 	void insert(Program &program, size_t at, const Call &call);
 
 	Random random_;
-	unsigned threads_; // of a program, at most
+	unsigned threads_; // maximum per program
 	std::vector<Comparison> seen_;
 };
 

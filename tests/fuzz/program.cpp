@@ -73,7 +73,7 @@ std::string text_of(const Call &call)
 	return text;
 }
 
-/// Why a line is no call; empty: it is one.
+/// The fault of a line that is not a call; empty if it is one.
 std::string parse_line(const std::string &line, Call &call)
 {
 	std::istringstream words(line);

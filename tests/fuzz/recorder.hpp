@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The last programs of each worker, where they outlive the guest: at the end of the GPU's memory, which the host sees.
+// The last programs of each worker, recorded at the end of the GPU's memory, which the host can read after the guest
+// has died.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace fuzz
 
 struct Record {
 	uint64_t magic, number; // of the program, from 1
-	uint64_t running;       // it did not come back
-	uint64_t goes_on;       // in the world of the one before
+	uint64_t running;       // it has not returned
+	uint64_t goes_on;       // it ran in the world of the previous program
 	Program program;
 };
 
@@ -22,14 +23,14 @@ class Recorder
 {
 public:
 	static constexpr unsigned kept = 64;
-	static constexpr size_t room = 4 << 20; // of all workers
+	static constexpr size_t room = 4 << 20; // for all workers
 
-	/// path: the BAR as sysfs shows it; "" records nothing.
+	/// path: the BAR in sysfs; "" records nothing.
 	Recorder(const std::string &path, unsigned worker);
 	void begin(const Program &program, bool goes_on);
 	void done();
 
-	/// Of an image of the GPU's memory: the text of what is there, the last one last.
+	/// Returns the text of the programs in an image of the GPU's memory, the latest last.
 	static std::string decode(const std::string &image);
 
 private:

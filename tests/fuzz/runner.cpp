@@ -21,8 +21,8 @@ namespace
 
 constexpr size_t page = 4096;
 constexpr unsigned ring_entries = 64, ring_room = 48;
-constexpr int patience = 60;        // seconds that a command may take
-constexpr uint64_t time_every = 17; // to ask for the time costs as much as some calls; 48 commands end together
+constexpr int patience = 60;        // seconds for a command
+constexpr uint64_t time_every = 17; // reading the time costs as much as some calls; 48 commands complete together
 constexpr uint64_t most_io = 256 << 10, most_file = 4 << 20;
 
 thread_local sigjmp_buf fault;
@@ -38,7 +38,7 @@ void faulted(int signal)
 
 int64_t result_of(int64_t ret) { return ret < 0 ? -errno : ret; }
 
-/// What the header says that an ioctl may fail with, and a filesystem's own.
+/// Errors that the header documents for an ioctl, and those of filesystems.
 bool is_documented(int64_t err)
 {
 	constexpr int known[] = {0,      E2BIG,  EBADF,  EBUSY,  EEXIST,  EFAULT, EINVAL,     EINTR, EIO,
@@ -63,7 +63,7 @@ void catch_faults()
 	action.sa_flags = SA_NODEFER;
 	::sigaction(SIGBUS, &action, nullptr);
 	::sigaction(SIGSEGV, &action, nullptr);
-	// Of a write behind RLIMIT_FSIZE, and of a pipe that nobody reads.
+	// Raised by a write beyond RLIMIT_FSIZE, and by a pipe without a reader.
 	std::signal(SIGXFSZ, SIG_IGN);
 	std::signal(SIGPIPE, SIG_IGN);
 }
@@ -92,35 +92,35 @@ Runner::~Runner()
 	::munmap(read_only_, page);
 }
 
-/// Where a struct of this size lies: mostly where nothing is special.
+/// The address for a struct of this size, mostly ordinary memory.
 char *Runner::place(uint64_t at, size_t size) const
 {
 	size = std::min(size, 2 * page);
 	switch (at) {
-	case 1: // it ends where memory does
+	case 1: // ends at the end of a mapping
 		return memory_ + 2 * page - size;
-	case 2: // it goes on where no memory is
+	case 2: // extends beyond a mapping
 		return memory_ + 2 * page - size / 2;
 	case 3:
 		return memory_ + 3 * page;
 	case 4:
 		return nullptr;
-	case 5: // in a buffer of ours
+	case 5: // in a buffer of the program
 		return static_cast<char *>(World::at(0));
-	case 6: // other threads write there too
+	case 6: // shared with other threads
 		return world_.shared;
 	case 7:
 		return memory_ + 1;
-	case 8: // no address at all
+	case 8: // not canonical
 		return reinterpret_cast<char *>(1ULL << 63);
-	case 9: // the kernel's
+	case 9: // a kernel address
 		return reinterpret_cast<char *>(0xffffffff81000000);
 	default:
 		return memory_;
 	}
 }
 
-/// A copy that may meet memory that is not there.
+/// A copy that may access unmapped memory.
 bool Runner::copy(void *to, const void *from, size_t size)
 {
 	may_fault = true;
@@ -135,7 +135,7 @@ void Runner::result(unsigned spec, int64_t res, unsigned detail)
 {
 	const uint64_t what = uint64_t(spec) << 48 | uint64_t(detail) << 32 | uint32_t(std::min<int64_t>(res, 1));
 	signals.push_back(result_signal(what));
-	// What ends when is not the program's to say: a sum.
+	// The completion order is not determined: use a sum.
 	digest += (what + 1) * 0x9e3779b97f4a7c15;
 }
 
@@ -150,7 +150,7 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 	alignas(8) char arg[2 * page];
 	const size_t size = std::min<uint64_t>(uint32_t(world_.number(call.args[2])), sizeof(arg));
 	uint64_t at = call.args[1].number % 16;
-	// A descriptor comes back, which must be closed: not where others write.
+	// The call returns a descriptor that must be closed: do not put the struct where other threads write.
 	if (spec.cmd == PEERDMA_BUF_EXPORT && (at == 5 || at == 6))
 		at = 0;
 	std::memset(arg, 0, sizeof(arg));
@@ -170,7 +170,7 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 		std::memcpy(arg + field.off, &value, field.len);
 	}
 	if (at == 10 && size > size_known(spec))
-		arg[size - 1] = 1; // something that the module does not know
+		arg[size - 1] = 1; // a part that the module does not know
 	char *user = place(at, size);
 	if (at == 3)
 		std::memcpy(read_only_, arg, std::min(size, page));
@@ -199,7 +199,7 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 		auto old = raw::sized<peerdma_destroy>();
 		old.id = buffer.id.exchange(made.out_buf_id);
 		buffer.offset = made.out_mmap_offset;
-		// What nobody names any more would use up the memory.
+		// Destroys the object that is replaced, which would use up memory.
 		if (old.id)
 			raw::call(world_.dev(call.args[0]), PEERDMA_DESTROY, old);
 	} else if (!res && spec.makes == Slot::file) {
@@ -218,7 +218,7 @@ int64_t Runner::ioctl(const Spec &spec, const Call &call)
 	return res;
 }
 
-/// It keeps its open file for a while.
+/// Keeps the dma-buf for some time, and with it the open file.
 void Runner::keep_dmabuf(int fd)
 {
 	if (dmabufs_[0] >= 0)
@@ -235,7 +235,7 @@ void Runner::close_dmabufs()
 int64_t Runner::ioctl_raw(const Call &call)
 {
 	const uint32_t size = uint32_t(call.args[3].number);
-	if (uint32_t(call.args[1].number) == PEERDMA_BUF_EXPORT) // nobody would close what comes back
+	if (uint32_t(call.args[1].number) == PEERDMA_BUF_EXPORT) // its descriptor would never be closed
 		return -ENOTTY;
 	std::memcpy(memory_, &size, sizeof(size));
 	return result_of(
@@ -257,7 +257,7 @@ Runner::Ring *Runner::ring(const Value &value)
 	return &ring;
 }
 
-/// The end of a command. The tag: which spec, and what its result may be at most.
+/// A completion. The tag contains the spec and the maximum of its result.
 void Runner::came(uint64_t tag, int res)
 {
 	const Spec &spec = specs()[tag >> 32];
@@ -275,7 +275,7 @@ void Runner::reap(Ring &ring, unsigned n)
 	for (n = std::min(n, ring.pending); n;) {
 		io_uring_cqe *cqe = nullptr;
 		__kernel_timespec tick = {1, 0};
-		// A ring that polls takes no timeout.
+		// A ring with IOPOLL supports no timeout.
 		const int err = &ring == &rings_[1] ? io_uring_peek_cqe(&ring.ring, &cqe) :
 						      io_uring_wait_cqe_timeout(&ring.ring, &cqe, &tick);
 		if (err || !cqe) {
@@ -299,7 +299,7 @@ int64_t Runner::uring(const Spec &spec, const Call &call)
 	io_uring_sqe *sqe = ring ? io_uring_get_sqe(&ring->ring) : nullptr;
 	if (!sqe)
 		return 0;
-	io_uring_prep_nop(sqe); // zeros all of it
+	io_uring_prep_nop(sqe); // zeroes the whole SQE
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = world_.dev(call.args[0]);
 	uint64_t most = 0;
@@ -336,7 +336,7 @@ int64_t Runner::uring(const Spec &spec, const Call &call)
 	ring->pending++;
 	if (world_.setup.alone)
 		reap(*ring, ring->pending);
-	else if (!(bits & 4)) // else it goes with the next
+	else if (!(bits & 4)) // otherwise submitted with the next one
 		io_uring_submit(&ring->ring);
 	return 0;
 }
@@ -392,7 +392,7 @@ int64_t Runner::touch(const Call &call)
 	return there ? 0 : -EFAULT;
 }
 
-/// A child that inherits it all, touches what is mapped and ends.
+/// A child that inherits everything, accesses the mappings and exits.
 int64_t Runner::fork(const Call &call)
 {
 	const pid_t child = ::fork();
@@ -447,8 +447,8 @@ int64_t Runner::look(const std::string &path)
 	return std::min<int64_t>(res, 1);
 }
 
-/// Many calls that its seed makes up, commands as many at once as the ring has room for. They are where most executions come
-/// from: a program's own calls wait for drives and for each other, and these mostly end where they are checked.
+/// Many calls generated from its seed, with as many commands at once as the ring has room for. They make most of the
+/// executions: a program's other calls wait for drives and for each other, and these mostly end in their checks.
 int64_t Runner::storm(const Call &call)
 {
 	Mutator mutator(world_.number(call.args[2]), 1);
@@ -462,7 +462,7 @@ int64_t Runner::storm(const Call &call)
 		if (spec.action == Action::ioctl) {
 			ioctl(spec, gust);
 		} else {
-			gust.args[2].number |= 4; // it goes with the next
+			gust.args[2].number |= 4; // submitted with the next one
 			uring(spec, gust);
 		}
 		if (timed)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Carries out the calls of one thread of a program.
+// Executes the calls of one thread of a program.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace fuzz
 
 double now(); // seconds
 
-/// What calls of one kind took.
+/// Time and number of calls of one kind.
 struct Cost {
 	uint64_t times = 0;
 	double seconds = 0;
@@ -40,16 +40,16 @@ public:
 	Runner(const Runner &) = delete;
 	Runner &operator=(const Runner &) = delete;
 
-	/// The calls of this thread; nothing of it is under way afterwards.
+	/// Runs the calls of this thread and waits for all of them.
 	void run(const Program &program, unsigned thread);
 	void exit_rings();
 
 	Cover cover;
-	std::vector<Signal> signals; // of results
-	uint64_t executions = 0;     // calls and commands, since the Runner was made
+	std::vector<Signal> signals; // from results
+	uint64_t executions = 0;     // calls and commands since the Runner was created
 	uint64_t digest = 0;         // of the results of the last run()
-	std::vector<Cost> costs;     // by spec; the last two are of a program's begin and end
-	std::string wrong;           // what no kernel of ours may answer
+	std::vector<Cost> costs;     // by spec; the last two are for begin and end of a program
+	std::string wrong;           // a result that no supported kernel may return
 
 private:
 	struct Ring {
@@ -82,14 +82,14 @@ private:
 
 	World &world_;
 	std::array<Ring, 2> rings_;
-	std::array<int, 2> dmabufs_ = {-1, -1}; // the latest of the program
-	char *memory_;                          // two pages, one that is not there, one that cannot be written to
-	char *read_only_;                       // the last of these as it can be
+	std::array<int, 2> dmabufs_ = {-1, -1}; // the latest ones of the program
+	char *memory_;                          // two pages, then an unmapped one, then a read-only one
+	char *read_only_;                       // the read-only page
 	std::vector<std::array<peerdma_uring_seg, PEERDMA_URING_SEGS>> segs_;
 	size_t next_segs_ = 0;
 };
 
-/// SIGBUS and SIGSEGV of a thread that touches a mapping end the touching only.
+/// Makes SIGBUS and SIGSEGV on a mapping end only the access.
 void catch_faults();
 
 } // namespace fuzz

@@ -37,7 +37,7 @@ void Team::serve(unsigned which)
 			return;
 		const Program &program = *self.job.load();
 		self.runner->cover.begin(look_);
-		// All begin together, or nothing races.
+		// All threads start together, so that they race.
 		for (ready_--; ready_;)
 			::sched_yield();
 		self.runner->run(program, which);
@@ -105,7 +105,7 @@ Team::Outcome Team::go(const Program &program, Look look, bool own_world)
 	for (unsigned i = 1; i < threads; i++)
 		members_[i].job.wait(&program);
 	if (own_world)
-		leave_world(); // which is looked at too
+		leave_world(); // checked too
 	first.cover.end();
 
 	for (unsigned i = 0; i < threads; i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The threads of one worker: they run a program's parts at once.
+// The threads of one worker, which run the parts of a program concurrently.
 #pragma once
 
 #include <array>
@@ -25,17 +25,17 @@ public:
 	struct Outcome {
 		std::vector<Signal> signals;
 		std::vector<Comparison> comparisons;
-		uint64_t digest = 0; // of a program of one thread: of its results
+		uint64_t digest = 0; // of the results of a program with one thread
 		std::string wrong;
 	};
-	/// In a world of its own.
+	/// Runs it in a world of its own.
 	Outcome run(const Program &program, Look look) { return go(program, look, true); }
-	/// In the world that the program before it has left, until one is run in its own or the world is left.
+	/// Runs it in the world of the previous program, until run() or leave_world().
 	Outcome go_on(const Program &program, Look look) { return go(program, look, false); }
 	void leave_world();
 	void exit_rings();
 	uint64_t executions() const;
-	std::string costs() const; // what the calls of each kind took
+	std::string costs() const; // time of each kind of call
 
 private:
 	struct Member {

@@ -17,7 +17,7 @@ namespace
 
 constexpr uint64_t base_size = 1 << 20;
 constexpr int never_open = 1023;
-// Of targets_.
+// Indexes in targets_.
 constexpr size_t regular[] = {0, 1, 2, 3, 4, 7}, itself = 12, closed = 13;
 
 int open_or_none(const std::string &path, int flags)
@@ -102,7 +102,7 @@ void World::bind() const { put("/sys/bus/pci/drivers/peerdma/bind", setup.gpu); 
 void World::provide()
 {
 	auto query = raw::sized<peerdma_provider_query>();
-	// Another worker may be taking it away meanwhile: then this program has none.
+	// Another worker may be unpublishing it now: then this program has no provider.
 	if (raw::call(devs[0], PEERDMA_PROVIDER_QUERY, query)) {
 		bind();
 		auto req = raw::sized<peerdma_publish>();
@@ -149,7 +149,7 @@ void World::end()
 			::fcntl(targets_[t], F_SETFL, flags_[t]);
 	for (size_t t : {size_t(0), size_t(4), size_t(7)}) {
 		struct stat st;
-		// Looking costs less than a truncation that changes nothing.
+		// fstat() is cheaper than a truncation that changes nothing.
 		if (written_ && !::fstat(targets_[t], &st) && S_ISREG(st.st_mode) &&
 		    uint64_t(st.st_size) != base_size && ::ftruncate(targets_[t], base_size))
 			raw::die("a scratch file");

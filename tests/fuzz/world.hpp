@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the programs of one worker act on: open files of /dev/peerdma, the files and drives that bytes go to, what calls
-// have made. It is new for a program, or for some that follow each other and go on with what is there.
+// The objects that the programs of one worker use: open files of /dev/peerdma, files and drives, and objects created by
+// calls. A world is created for one program, or for several successive ones.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@
 namespace fuzz
 {
 
-/// The same for all workers: what the script has prepared. A folder or drive that is "" is not there.
+/// Prepared by the script, the same for all workers. An empty folder or drive is not available.
 struct Setup {
-	std::string ext4, xfs;    // folders, for files of ours
-	std::string raw, stacked; // drives without anything on them
+	std::string ext4, xfs;    // folders for test files
+	std::string raw, stacked; // drives without data
 	std::string gpu;          // PCI address
 	uint32_t domain = 0, bdf = 0;
 	uint64_t provided = 16 << 20; // bytes published
-	bool alone = false;           // nothing at once with anything: the same seed, the same answers
+	bool alone = false;           // nothing runs concurrently: the same seed gives the same results
 };
 
 struct Buffer {
@@ -34,14 +34,14 @@ class World
 public:
 	World(const Setup &setup, unsigned worker);
 
-	/// A new one is begun, lived in by each of its programs, and ended.
+	/// Creates a world. Each program enters it; end() destroys it.
 	void begin();
 	void enter(const Program &program);
 	void end();
 
-	/// What a value is as a number.
+	/// A value as a number.
 	uint64_t number(const Value &value) const;
-	/// The descriptor of a target; of a number, one of them too: only these are ever written to.
+	/// The descriptor of a target. A number selects one of them too: no other descriptor is ever written to.
 	int target(const Value &value) const;
 	int dev(const Value &value) const;
 
@@ -49,10 +49,10 @@ public:
 	void close_dev(unsigned slot);
 	void unbind() const;
 	void bind() const;
-	/// Publish, if nobody has.
+	/// Publishes if no provider exists.
 	void provide();
 
-	/// Where mappings are: far from what the kernel or the C library chooses, so that what is unmapped is never theirs.
+	/// The address of mappings: far from those of the kernel and the C library, so that no unmapping hits theirs.
 	static constexpr uint64_t window = 4 << 20;
 	static void *at(unsigned slot) { return reinterpret_cast<void *>((1ULL << 40) + slot * 2 * window); }
 
@@ -61,12 +61,12 @@ public:
 	std::array<Buffer, 8> buffers;
 	std::array<std::atomic<uint32_t>, 8> files;
 	std::atomic<uint32_t> provider = 0;
-	char *shared; // a page that the threads of a program share
+	char *shared; // a page shared by the threads of a program
 
 private:
 	std::array<int, 16> targets_;
 	std::array<int, 16> flags_{};
-	bool mapped_ = false, written_ = false, modes_ = false; // what there is to undo
+	bool mapped_ = false, written_ = false, modes_ = false; // changes to undo
 };
 
 } // namespace fuzz

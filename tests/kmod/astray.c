@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, a page of another device's memory is mapped for DMA at an address that is not the
- * one on the bus, as a kernel does that knows of an offset between the two.
+ * While loaded, a page of another device's memory is mapped for DMA at an address that differs from
+ * its bus address, as on a host bridge with an address offset.
  */
 #include <linux/kprobes.h>
 #include <linux/memremap.h>
@@ -9,9 +9,9 @@
 #include <linux/scatterlist.h>
 #include <linux/sizes.h>
 
-static struct scatterlist *astray; /* what is mapped so */
+static struct scatterlist *astray; /* the mapped table */
 
-/* What is being mapped; NULL: nothing of another one's. */
+/* The table that is being mapped; NULL if its memory does not belong to another device. */
 static int enter(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct sg_table **table = (struct sg_table **)instance->data;
@@ -33,7 +33,7 @@ static int leave(struct kretprobe_instance *instance, struct pt_regs *regs)
 	return 0;
 }
 
-/* The kernel that knows of an offset takes it off again. */
+/* Unmapping subtracts the offset again. */
 static int undo(struct kprobe *unmap, struct pt_regs *regs)
 {
 	struct scatterlist *list = (struct scatterlist *)regs_get_kernel_argument(regs, 1);
@@ -76,4 +76,4 @@ static void __exit astray_exit(void)
 module_init(astray_init);
 module_exit(astray_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Maps another device's memory where it is not");
+MODULE_DESCRIPTION("Maps another device's memory at a wrong address");

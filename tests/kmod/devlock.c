@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Holds a lock of somebody else's for a while, or until insmod is told to end: a PCI function's
- * device lock, as SR-IOV and error recovery do, or that of opening a disk, as whoever opens or
- * removes it; or keeps a disk's queue frozen, as a driver does that resets its device.
+ * Holds a lock of another subsystem for some seconds, or until insmod is killed: a PCI function's
+ * device lock, as SR-IOV and error recovery do; or the lock for opening a disk, as opening and
+ * removal do; or a frozen disk queue, as a driver does during a reset.
+ *
  * insmod devlock.ko device=0000:01:00.0 seconds=8
  * insmod devlock.ko disk=/dev/nvme0n1 seconds=8
  * insmod devlock.ko queue=/dev/nvme0n1 seconds=8

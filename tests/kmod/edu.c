@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * QEMU's edu device, which has a DMA engine, as an importer of dma-bufs: /dev/edu0, /dev/edu1 ...
- * It behaves as its user tells it: edu.h.
+ * Its user selects how it behaves: edu.h.
  */
 #include <linux/delay.h>
 #include <linux/dma-buf.h>
@@ -20,14 +20,14 @@
 
 #include "edu.h"
 
-/* As MODULE_IMPORT_NS(), whose argument was no string up to v6.12. */
+/* Replaces MODULE_IMPORT_NS(), whose argument was not a string up to v6.12. */
 MODULE_INFO(import_ns, "DMA_BUF");
 
 static uint segment = 1 << 30;
 module_param(segment, uint, 0444);
 MODULE_PARM_DESC(segment, "bytes of the longest piece that it says it takes");
 
-#define MEMORY 0x40000 /* its own memory, as the engine addresses it */
+#define MEMORY 0x40000 /* address of its own memory for the engine */
 #define SOURCE 0x80
 #define DESTINATION 0x88
 #define COUNT 0x90
@@ -35,7 +35,7 @@ MODULE_PARM_DESC(segment, "bytes of the longest piece that it says it takes");
 #define RUN BIT(0)
 #define OUT BIT(1)
 
-#define LATER 50 /* ms from the engine's end to unmapping, of EDU_LATER */
+#define LATER 50 /* EDU_LATER: ms from the engine's stop to unmapping */
 
 struct edu {
 	struct pci_dev *pdev;
@@ -53,10 +53,10 @@ struct done {
 	struct list_head link;
 };
 
-/* Below @attach all is protected by the dma-buf's resv. */
+/* All members after @attach are protected by the dma-buf's resv. */
 struct importer {
 	struct edu *edu;
-	struct mutex lock; /* calls of one file come one by one */
+	struct mutex lock; /* serializes the calls of one file */
 	struct dma_buf *dmabuf;
 	enum edu_way way;
 	struct dma_buf_attachment *attach;
@@ -64,7 +64,7 @@ struct importer {
 	enum dma_data_direction dir;
 	unsigned int told;
 	unsigned int pins;
-	struct list_head fences; /* to be signalled when the file is closed */
+	struct list_head fences; /* signalled when the file is closed */
 	struct work_struct unmap;
 };
 
@@ -106,7 +106,7 @@ static struct done *add_fence(struct importer *importer)
 {
 	struct done *done = kzalloc(sizeof(*done), GFP_KERNEL);
 
-	static_assert(!offsetof(struct done, fence)); /* it is freed as one */
+	static_assert(!offsetof(struct done, fence)); /* dma_fence_free() frees both */
 	if (!done)
 		return NULL;
 	if (dma_resv_reserve_fences(importer->dmabuf->resv, 1)) {
@@ -121,7 +121,7 @@ static struct done *add_fence(struct importer *importer)
 	return done;
 }
 
-/* The memory is the importer's until the engine has stopped. */
+/* The importer may access the memory until the engine has stopped. */
 static int fence_engine(struct importer *importer)
 {
 	struct done *done = add_fence(importer);
@@ -132,7 +132,7 @@ static int fence_engine(struct importer *importer)
 	return 0;
 }
 
-/* One that has nothing to do with the engine. */
+/* A fence that is independent of the engine. */
 static int fence_file(struct importer *importer)
 {
 	struct done *done = add_fence(importer);
@@ -153,7 +153,7 @@ static void signal_all(struct importer *importer)
 	}
 }
 
-/* --- What is mapped; under the resv. */
+/* --- Mapping; under the resv. */
 
 static void unmap(struct importer *importer)
 {
@@ -294,7 +294,7 @@ static int attach(struct importer *importer, unsigned long arg)
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
 	importer->way = arg & 0xff;
-	importer->dmabuf = dmabuf; /* it may be told at once */
+	importer->dmabuf = dmabuf; /* invalidation may come from here on */
 	importer->attach = attach_as(importer, dmabuf);
 	if (IS_ERR(importer->attach)) {
 		int err = PTR_ERR(importer->attach);
@@ -314,7 +314,7 @@ static void detach(struct importer *importer)
 	if (!importer->attach)
 		return;
 	dma_resv_lock(dmabuf->resv, NULL);
-	importer->way = EDU_NEVER; /* no more work */
+	importer->way = EDU_NEVER; /* no delayed work from here on */
 	wait_idle(importer->edu);
 	unmap(importer);
 	for (; importer->pins; importer->pins--)
@@ -358,7 +358,7 @@ union arg {
 	struct edu_state state;
 };
 
-/* One call of an importer that is attached, under the resv. */
+/* One call on an attached importer, under the resv. */
 static int call_locked(struct importer *importer, unsigned int cmd, union arg *arg)
 {
 	switch (cmd) {
@@ -441,7 +441,7 @@ static const struct file_operations edu_fops = {
 	.unlocked_ioctl = edu_ioctl,
 };
 
-/* --- The device. Tests do not take it away while a file of it is open. */
+/* --- The device. Tests do not remove it while a file of it is open. */
 
 static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
@@ -501,7 +501,10 @@ static int __init edu_init(void)
 	return err;
 }
 
-/* Fences are freed after a grace period, by code that is the kernel's; their names are ours. */
+/*
+ * The kernel frees fences after a grace period and calls this module for their names: wait before
+ * unloading.
+ */
 static void __exit edu_exit(void)
 {
 	pci_unregister_driver(&edu_driver);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Exports dma-bufs of the lab's emulated GPU, to whose BAR 2 it is bound, as drivers of GPUs do:
- * addresses on the bus and no pages. And as none should: expstand.h.
+ * Exports dma-bufs of the lab's emulated GPU, to whose BAR 2 it is bound. It behaves as GPU drivers
+ * do, with bus addresses and without pages. It can also violate the rules: expstand.h.
  *
- * debugfs: attached, pinned and mapped say how often that is so now, waited and ran what the last
- * importer that was told has cost: watch.h. Whatever an importer must not do is counted in wrong.
+ * debugfs: attached, pinned and mapped are the current counts; waited and ran are the cost of the
+ * last invalidation: watch.h. wrong counts calls that an importer must not make.
  */
 #include <linux/debugfs.h>
 #include <linux/dma-buf.h>
@@ -25,7 +25,7 @@
 #include "expstand.h"
 #include "watch.h"
 
-/* As MODULE_IMPORT_NS(), whose argument was no string up to v6.12. */
+/* Replaces MODULE_IMPORT_NS(), whose argument was not a string up to v6.12. */
 MODULE_INFO(import_ns, "DMA_BUF");
 
 #ifdef HAVE_INVALIDATE_MAPPINGS
@@ -37,7 +37,7 @@ MODULE_INFO(import_ns, "DMA_BUF");
 #endif
 
 #define BAR 2
-#define PUBLISHED SZ_16M /* of it; making all pages of a large one takes long */
+#define PUBLISHED SZ_16M /* of the BAR; creating all pages of a large one takes long */
 #define FRAME 65536ULL
 #define POISON 0xdd
 #define SOON 300 /* ms */
@@ -48,19 +48,19 @@ static bool publish = true;
 module_param(publish, bool, 0444);
 
 struct exported {
-	struct exp_make is; /* its layout: protected by the dma-buf's lock */
-	struct page *host; /* a frame that is given instead of the GPU's */
+	struct exp_make is; /* its layout is protected by the dma-buf's resv */
+	struct page *host; /* host memory that replaces a frame of the GPU */
 	struct delayed_work arrival;
 	struct dma_fence *fence;
 };
 
-/* A fence, and what signals it. */
+/* A fence and the work that signals it. */
 struct arrival {
 	struct dma_fence fence;
 	spinlock_t lock; /* the fence's */
 };
 
-static struct pci_dev *gpu; /* protected by gpu_lock, as long as it is bound */
+static struct pci_dev *gpu; /* protected by gpu_lock while it is bound */
 static void __iomem *memory;
 static DEFINE_MUTEX(gpu_lock); /* protects gpu and memory */
 
@@ -92,9 +92,9 @@ static void need_lock(struct dma_buf *dmabuf)
 		must_not("called without the lock");
 }
 
-/* --- Where it is. */
+/* --- Address. */
 
-/* Of byte @at, which begins a page: where it is in the BAR. */
+/* The bus address of byte @at, which begins a page. */
 static u64 place(const struct exp_make *is, u64 at)
 {
 	const u64 off = is->off + at;
@@ -126,7 +126,7 @@ static u64 address(const struct exported *exported, u64 at)
 	return pci_bus_address(gpu, BAR) + place(is, at);
 }
 
-/* A piece for each page, or one for all if that is how it is. */
+/* One entry per page, or a single one for a contiguous layout. */
 static struct sg_table *make_table(const struct exported *exported)
 {
 	const struct exp_make *is = &exported->is;
@@ -256,7 +256,7 @@ static const struct dma_buf_ops dynamic_ops = {
 	.release = exp_release,
 };
 
-/* --- On its way. */
+/* --- Migration. */
 
 static const char *fence_name(struct dma_fence *fence)
 {
@@ -281,7 +281,7 @@ static int send(struct dma_buf *dmabuf, unsigned int ms)
 	struct exported *exported = dmabuf->priv;
 	int err;
 
-	static_assert(!offsetof(struct arrival, fence)); /* it is freed as one */
+	static_assert(!offsetof(struct arrival, fence)); /* dma_fence_free() frees both */
 	if (!arrival)
 		return -ENOMEM;
 	spin_lock_init(&arrival->lock);
@@ -360,11 +360,11 @@ static void spoil(const struct exported *exported)
 	for (at = 0; gpu && at < exported->is.len; at += PAGE_SIZE)
 		memset_io(memory + place(&exported->is, at), POISON, PAGE_SIZE);
 	if (gpu)
-		(void)ioread32(memory); /* what was posted is there */
+		(void)ioread32(memory); /* flushes posted writes */
 	mutex_unlock(&gpu_lock);
 }
 
-/* The rule for exporters. */
+/* Exporters may move memory only if every importer supports invalidation. */
 static bool may_move(struct dma_buf *dmabuf)
 {
 	struct dma_buf_attachment *attach;
@@ -481,7 +481,10 @@ static int __init exp_init(void)
 	return 0;
 }
 
-/* Fences are freed after a grace period, by code that is the kernel's; their names are ours. */
+/*
+ * The kernel frees fences after a grace period and calls this module for their names: wait before
+ * unloading.
+ */
 static void __exit exp_exit(void)
 {
 	debugfs_remove(folder);

@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* /dev/expstand of expstand.c: dma-bufs of the GPU's memory, as they are made, or should not be. */
+/* /dev/expstand of expstand.c: dma-bufs of the GPU's memory, valid ones and faulty ones. */
 #ifndef EXPSTAND_H
 #define EXPSTAND_H
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Where the memory is. */
+/* The location of the memory. */
 enum exp_layout {
 	EXP_LINEAR,
-	EXP_SCATTERED, /* in frames of 64 KiB: each one's number ^ 5 */
-	EXP_PIECES, /* each two pages exchanged */
+	EXP_SCATTERED, /* frames of 64 KiB in the order number ^ 5 */
+	EXP_PIECES, /* the two pages of each pair exchanged */
 	EXP_HOST, /* host memory, all of it */
 	EXP_LAST_HOST, /* its last 64 KiB are host memory */
 	EXP_LAST_NOWHERE, /* its last 64 KiB are in no BAR */
 	EXP_LAST_BEYOND, /* its last 64 KiB are in the BAR, and not published */
-	EXP_LAST_TWICE, /* its last 64 KiB are its first */
-	EXP_SHORT, /* of its last page nothing is said */
-	EXP_EMPTY, /* nothing is said at all */
+	EXP_LAST_TWICE, /* its last 64 KiB are the first ones again */
+	EXP_SHORT, /* the table lacks the last page */
+	EXP_EMPTY, /* the table is empty */
 };
 
-/* What does not go as it should. */
+/* The fault to inject. */
 enum exp_trouble {
 	EXP_NONE,
 	EXP_NO_ATTACH,
 	EXP_NO_PIN,
 	EXP_NO_MAP,
-	EXP_MOVES_IN_ATTACH, /* before the importer knows that it is attached */
-	EXP_MOVES_IN_PIN, /* as those do whose memory has to come from elsewhere */
-	EXP_LEAVES_IN_PIN, /* to host memory, as drivers of GPUs do for who cannot be told */
+	EXP_MOVES_IN_ATTACH, /* moves before the importer knows that it is attached */
+	EXP_MOVES_IN_PIN, /* moves in pin, as memory that must be migrated first */
+	EXP_LEAVES_IN_PIN, /* moves to host memory, as GPU drivers do for static importers */
 	EXP_MOVES_IN_MAP,
-	EXP_SOON, /* it is on its way: a fence, for 300 ms */
-	EXP_LATE, /* and for longer than anybody should wait */
-	EXP_READ_ONLY, /* who has it may only read */
-	EXP_REVOKES, /* no trouble: lets in only who can be told, where the kernel knows who can */
+	EXP_SOON, /* is being migrated: a fence for 300 ms */
+	EXP_LATE, /* the same, longer than any importer should wait */
+	EXP_READ_ONLY, /* the dma-buf is read-only */
+	EXP_REVOKES, /* no fault: refuses static importers if it can tell */
 };
 
 /**
  * struct exp_make - EXP_MAKE
  * @off: of the GPU's BAR
  * @len: bytes
- * @dynamic: it can pin, and may be told to move
+ * @dynamic: supports pinning and may move
  * @layout: enum exp_layout
  * @trouble: enum exp_trouble
  * @out_fd: the dma-buf
@@ -56,8 +56,8 @@ struct exp_make {
 
 #define EXP_MAKE _IO('X', 0)
 /*
- * The argument: its fd. Who imports it is told; then all of it is another's: bytes 0xdd. -EBUSY: it
- * is pinned by who cannot be told.
+ * The argument is the dma-buf's fd. Moves the memory: importers are invalidated, then all bytes are
+ * overwritten with 0xdd. -EBUSY if a static importer has pinned it.
  */
 #define EXP_MOVE _IO('X', 1)
 

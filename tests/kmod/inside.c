@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, somebody is inside a disk's queue, as a bio is that is about to be merged:
+ * While loaded, holds a reference of a disk's queue, as a bio that is about to be merged does:
  * insmod inside.ko disk=/dev/nvme0n1
  */
 #include <linux/blkdev.h>
@@ -35,4 +35,4 @@ static void __exit inside_exit(void)
 module_init(inside_init);
 module_exit(inside_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Stays inside a disk's queue");
+MODULE_DESCRIPTION("Holds a reference of a disk's queue");

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Stands in for an RDMA network card: an RDMA device with a RoCE port, whose DMA a PCI function
- * would do, or what is no PCI function (platform=1). Whoever asks by which device an address of its
- * network interface, nic0, is reached is told: by this one. It moves nothing. Each object and each
- * piece of work that it is asked for is refused.
+ * Stands in for an RDMA network card: an RDMA device with a RoCE port whose DMA belongs to a PCI
+ * function, or to a device that is not a PCI function (platform=1). The routes of its network
+ * interface nic0 resolve to this RDMA device. It transfers nothing and refuses to create objects or
+ * to accept work requests.
  *
- * In debugfs: up, the RDMA device alone goes and comes while its function stays bound, as with
- * drivers that are in two modules; hold, whoever takes the RDMA device away waits between the
- * clients that came after this module and those before, and whoever changes a next hop when all
- * have been told and nobody can see it yet, and held says so; software, what comes then has no DMA
- * at all, as siw; references, of the function.
+ * debugfs: up registers and unregisters the RDMA device while its function stays bound, as drivers
+ * made of two modules do. hold blocks the removal of an RDMA device between the clients registered
+ * after this module and those registered before. It also blocks a change of a next hop after all
+ * notifiers were called and before the change is visible. held is set while a task is blocked.
+ * software makes the next RDMA device one without DMA, as siw. references is the reference count of
+ * the function.
  */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
@@ -25,7 +26,7 @@
 #include <rdma/ib_verbs.h>
 
 #define GIDS 16
-#define HOLD_MS 60000 /* nobody waits longer */
+#define HOLD_MS 60000 /* the longest time a task is blocked */
 
 static bool platform;
 module_param(platform, bool, 0444);
@@ -35,8 +36,8 @@ struct nic {
 };
 
 static DEFINE_MUTEX(lock);
-static struct nic *nic; /* NULL: none; protected by lock */
-static struct device *home; /* what would do its DMA; NULL: nothing is bound; protected by lock */
+static struct nic *nic; /* NULL without a device; protected by lock */
+static struct device *home; /* the device of its DMA; NULL: nothing is bound; protected by lock */
 static struct net_device *netdev;
 static struct platform_device *no_function;
 static struct dentry *folder;
@@ -67,7 +68,7 @@ static int query_pkey(struct ib_device *ib, u32 port, u16 index, u16 *pkey)
 	return 0;
 }
 
-/* Without management datagrams: nobody opens a queue pair for those. */
+/* Without management datagrams: ib_mad creates no queue pairs for the port. */
 static int get_port_immutable(struct ib_device *ib, u32 port, struct ib_port_immutable *immutable)
 {
 	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | RDMA_CORE_CAP_IB_CM |
@@ -246,7 +247,7 @@ static void home_end(void)
 	mutex_unlock(&lock);
 }
 
-/* --- Its network interface: what is sent is lost. */
+/* --- Its network interface drops all packets. */
 static netdev_tx_t lose(struct sk_buff *skb, struct net_device *dev)
 {
 	dev_kfree_skb(skb);
@@ -265,7 +266,7 @@ static void netdev_setup(struct net_device *dev)
 	eth_hw_addr_random(dev);
 }
 
-/* --- Its function, by driver_override only. */
+/* --- Its PCI function, bound by driver_override only. */
 static int stand_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	int err = pcim_enable_device(pdev);
@@ -289,7 +290,7 @@ static struct pci_driver stand_driver = {
 	.remove = stand_remove,
 };
 
-/* --- Who takes the RDMA device away may be held up. */
+/* --- Blocking the removal of an RDMA device. */
 static int client_add(struct ib_device *ib)
 {
 	return 0;
@@ -318,7 +319,7 @@ static struct ib_client client = {
 	.remove = client_remove,
 };
 
-/* --- So may be whoever changes a next hop. */
+/* --- Blocking a change of a next hop. */
 static int next_hop_event(struct notifier_block *block, unsigned long event, void *info)
 {
 	if (event == NEXTHOP_EVENT_REPLACE)
@@ -328,7 +329,7 @@ static int next_hop_event(struct notifier_block *block, unsigned long event, voi
 
 static struct notifier_block next_hops = {
 	.notifier_call = next_hop_event,
-	.priority = -1, /* the last to be told */
+	.priority = -1, /* called last */
 };
 
 static int set_up(void *data, u64 up)

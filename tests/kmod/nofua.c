@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From now on a disk's writes that ask to be stored at once (FUA) are followed by a flush instead:
- * insmod nofua.ko disk=/dev/nvme0n1. QEMU's NVMe drive takes such writes and does not do what they
- * ask for, so that a power cut would show QEMU's fault.
+ * Makes a disk's writes with FUA a write and a flush: insmod nofua.ko disk=/dev/nvme0n1. QEMU's
+ * NVMe drive accepts FUA but does not honor it, so after a power cut a test would detect QEMU's
+ * fault.
  */
 #include <linux/blkdev.h>
 #include <linux/module.h>

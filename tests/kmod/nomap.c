@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, no device can map a page of another one's memory for DMA: what a drive behind an
- * IOMMU that has no room, or one that cannot address the page, answers.
+ * While loaded, no device can map a page of another device's memory for DMA. A drive behind an
+ * IOMMU without space, or one that cannot address the page, fails the same way.
  */
 #include <linux/kprobes.h>
 #include <linux/memremap.h>
 #include <linux/module.h>
 #include <linux/scatterlist.h>
 
-/* What is run instead, with the caller's return address. */
+/* Runs instead of the probed function, with the caller's return address. */
 static noinline int refuse(void)
 {
 	return -EIO;
@@ -24,7 +24,10 @@ static int look(struct kprobe *probe, struct pt_regs *regs)
 	return 1;
 }
 
-/* One that is there keeps the probe from being made faster in a way that takes no other path. */
+/*
+ * A post handler prevents the optimization of the probe, which could not change the instruction
+ * pointer.
+ */
 static void after(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -48,4 +51,4 @@ static void __exit nomap_exit(void)
 module_init(nomap_init);
 module_exit(nomap_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Lets no device map another one's memory");
+MODULE_DESCRIPTION("Makes DMA mappings of another device's memory fail");

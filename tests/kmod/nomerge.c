@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, a bio that takes peer pages from a bvec iterator gets REQ_NOMERGE, as by the patch
- * of Documentation/upstream/bio-iov-bvec-nomerge.
+ * While loaded, a bio that takes peer pages from a bvec iterator gets REQ_NOMERGE, as with the
+ * patch of Documentation/upstream/bio-iov-bvec-nomerge.
  */
 #include <linux/bio.h>
 #include <linux/kprobes.h>
@@ -37,4 +37,4 @@ static void __exit nomerge_exit(void)
 module_init(nomerge_init);
 module_exit(nomerge_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Has bios with peer pages of bvec iterators not merged");
+MODULE_DESCRIPTION("Sets REQ_NOMERGE on bios with peer pages from bvec iterators");

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Stands in for NVIDIA's driver, over the lab's emulated memory BAR: it exports the functions that
- * peerdma_nvidia.ko asks, as that driver documents them and as its published source is seen to
- * behave, and does the worst that this allows.
+ * Stands in for NVIDIA's driver, on the lab's emulated memory BAR. It exports the functions that
+ * peerdma_nvidia.ko calls. It follows the driver's documentation and published source, and behaves
+ * as badly as these allow.
  *
- * A process's address ADDR_BASE + n is byte n of BAR 2, or of another place of it: layout. What it
- * gives out is on a list, under one lock, rm_lock. Who frees memory (debugfs: free, a number that
- * is an address) has that lock while it calls whoever has the memory, then makes every byte of it
- * POISON, as its next owner would write to it, and spoils and frees the table. Giving back takes
- * the lock, and is not an error if the memory was freed before, in the form that calls. Nor is it,
- * in that form, if another process gives back than the one that asked: the driver looks for the
- * memory among that of the process that is current, finds none, says that all is well, and keeps
- * it. Its clients go with its device: what is still given out then, in that form, is freed.
+ * Address ADDR_BASE + n of a process is byte n of BAR 2, or another byte with a different layout.
+ * Pinned ranges are on a list, protected by rm_lock. Freeing memory (debugfs: free, with an
+ * address) holds the lock while it calls back the importer. It then fills the memory with POISON,
+ * as the next owner would, and overwrites and frees the table. Unpinning takes the lock too. In the
+ * form with a callback, unpinning memory that was freed before is not an error. Unpinning from
+ * another process is not an error either in that form: the driver searches the memory of the
+ * current process, finds nothing, returns 0 and keeps the memory pinned. When the device is
+ * removed, ranges pinned in that form are freed.
  *
- * Whatever must not happen is counted in debugfs: wrong; what the last call has cost: watch.h.
+ * debugfs: wrong counts calls that must not happen; for the cost of the last callback see watch.h.
  */
 #include <linux/completion.h>
 #include <linux/debugfs.h>
@@ -33,11 +33,11 @@
 
 #define ADDR_BASE 0x7f0000000000ULL
 #define BAR 2
-#define PUBLISHED SZ_16M /* of it; making all pages of a large one takes long */
+#define PUBLISHED SZ_16M /* of the BAR; creating all pages of a large one takes long */
 #define FRAME 65536ULL
 #define POISON 0xdd
 
-/* How the table says that it is made. */
+/* Fields of the table. */
 static uint version = 0x00010002;
 module_param(version, uint, 0644);
 static uint flags;
@@ -47,41 +47,41 @@ module_param(size_code, uint, 0644);
 static bool fewer; /* one entry too few */
 module_param(fewer, bool, 0644);
 
-/* Where the memory is. */
+/* The location of the memory. */
 enum layout {
 	LINEAR,
 	SCATTERED,
 	NO_BAR, /* its last frame is host memory */
-	TWICE, /* its last frame is its first as well */
-	BEYOND, /* its last frame is in the BAR, but was not published */
+	TWICE, /* its last frame is the first one again */
+	BEYOND, /* its last frame is in the BAR, but not published */
 };
 
 static uint layout;
 module_param(layout, uint, 0644);
 
-/* An errno for each form, with which it gives out nothing. */
+/* An errno for each form; pinning fails with it. */
 static int refuse;
 module_param(refuse, int, 0644);
 static int refuse_persistent;
 module_param(refuse_persistent, int, 0644);
 
-/* The memory is freed: 1: before get_pages() returns, which waits for it; 2: as it returns. */
+/* The memory is freed: 1: before get_pages() returns, which waits for it; 2: while it returns. */
 static uint early;
 module_param(early, uint, 0644);
 
-static bool stays; /* gives out memory of a GPU that it is not bound to any more, or leaves it */
+static bool stays; /* keep pinning memory of a GPU after its driver was unbound */
 module_param(stays, bool, 0644);
 
-static bool owned; /* nvidia-uvm has given out the first page of it, by its mark */
+static bool owned; /* the first page carries nvidia-uvm's mark of an allocated page */
 module_param(owned, bool, 0644);
 
-static uint no_memory; /* so many times, to give back in the form that does not call */
+static uint no_memory; /* number of times that unpinning without a callback fails */
 module_param(no_memory, uint, 0644);
 
-static uint lag; /* ms that giving back takes */
+static uint lag; /* ms that unpinning takes */
 module_param(lag, uint, 0644);
 
-static bool publish = true; /* as nvidia-uvm may have */
+static bool publish = true; /* as nvidia-uvm can */
 module_param(publish, bool, 0444);
 static bool write_combined;
 module_param(write_combined, bool, 0444);
@@ -91,7 +91,7 @@ struct given {
 	u64 addr, len;
 	void (*call)(void *data);
 	void *data;
-	pid_t tgid; /* who asked */
+	pid_t tgid; /* the process that pinned it */
 	bool owned;
 	struct nvidia_p2p_page_table table;
 	struct nvidia_p2p_page pages[];
@@ -105,10 +105,10 @@ static struct task_struct *caller;
 static void (*last_call)(void *data);
 static void *last_data;
 
-static atomic_t given = ATOMIC_INIT(0); /* now */
-static atomic_t calls = ATOMIC_INIT(0); /* that have returned */
-static atomic_t late = ATOMIC_INIT(0); /* gave back what was freed */
-static atomic_t strangers = ATOMIC_INIT(0); /* gave back what they had not asked for, in vain */
+static atomic_t given = ATOMIC_INIT(0); /* currently pinned */
+static atomic_t calls = ATOMIC_INIT(0); /* completed callbacks */
+static atomic_t late = ATOMIC_INIT(0); /* unpinned after the memory was freed */
+static atomic_t strangers = ATOMIC_INIT(0); /* unpinned by another process, without effect */
 static atomic_t wrong = ATOMIC_INIT(0);
 static struct dentry *folder;
 
@@ -123,7 +123,7 @@ static struct page *page_at(u64 addr)
 	return pfn_to_page(PHYS_PFN(pci_resource_start(gpu, BAR) + addr - ADDR_BASE));
 }
 
-/* @n: how many frames it is behind the first one, if it is the last */
+/* @n: distance of the last frame from the first one, 0 for other frames */
 static u64 frame_of(u64 index, u64 n)
 {
 	return layout == SCATTERED ? index ^ 5 : layout == TWICE ? index - n : index;
@@ -170,7 +170,7 @@ static struct given *give(u64 addr, u64 len)
 	return made;
 }
 
-/* The table is spoilt before it is freed: who still reads it reads nonsense. */
+/* Overwrites the table before freeing it: a late reader gets garbage. */
 static void ungive(struct given *gone)
 {
 	if (gone->owned)
@@ -182,7 +182,7 @@ static void ungive(struct given *gone)
 	atomic_dec(&given);
 }
 
-/* Another owner's bytes, in all that one had. */
+/* Overwrites the memory with the bytes of its next owner. */
 static void spoil(const struct given *gone)
 {
 	const u64 start = pci_resource_start(gpu, BAR);
@@ -193,10 +193,10 @@ static void spoil(const struct given *gone)
 		if (at >= start && at - start < PUBLISHED)
 			memset_io(memory + (at - start), POISON, FRAME);
 	}
-	(void)ioread32(memory); /* what was posted is there */
+	(void)ioread32(memory); /* flushes posted writes */
 }
 
-/* Whoever has it is called, and then it is another's. */
+/* Calls the importer back, then reuses the memory. */
 static void take_back(struct given *one)
 {
 	struct watch watch;
@@ -214,7 +214,7 @@ static void take_back(struct given *one)
 	ungive(one);
 }
 
-/* cudaFree(), or the process has ended. */
+/* cudaFree(), or the end of the process. */
 static int free_at(u64 addr)
 {
 	struct given *one, *next;
@@ -364,7 +364,7 @@ static int set_free(void *data, u64 addr)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(free_fops, NULL, set_free, "%llu\n");
 
-/* The last call once more, with what it was called with, whatever became of that. */
+/* Repeats the last callback with its old argument, valid or not. */
 static int set_again(void *data, u64 unused)
 {
 	if (!last_call)
@@ -375,8 +375,8 @@ static int set_again(void *data, u64 unused)
 DEFINE_DEBUGFS_ATTRIBUTE(again_fops, NULL, set_again, "%llu\n");
 
 /*
- * nvidia-uvm looks for pages to give out, as it looks for them: by their count, and by its mark. Of
- * memory that somebody has it must not find any.
+ * Searches free pages as nvidia-uvm does, by reference count and mark. It must not find a page that
+ * is in use.
  */
 static int set_adopt(void *data, u64 addr)
 {
@@ -428,7 +428,7 @@ static void stand_remove(struct pci_dev *pdev)
 	mutex_unlock(&rm_lock);
 }
 
-/* By driver_override only. */
+/* Bound by driver_override only. */
 static const struct pci_device_id stand_ids[] = { {} };
 
 static struct pci_driver stand_driver = {

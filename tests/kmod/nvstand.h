@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What NVIDIA's driver offers, as the stand-in for it does: on purpose not the declarations of
- * kernel/addons/nvidia.h, which are what is tested.
+ * The interface of NVIDIA's driver, for the stand-in. It deliberately does not include
+ * kernel/addons/nvidia.h, whose declarations are tested.
  */
 #ifndef NVSTAND_H
 #define NVSTAND_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Does to a PCI function's driver what the kernel does at an error, which the lab cannot: its
- * emulated bus reports no errors of others.
+ * Calls the error handlers of a PCI function's driver as the kernel does after an error. The lab's
+ * emulated bus cannot report the errors of a bridge.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -9,7 +9,7 @@
 static char *bdf;
 module_param(bdf, charp, 0444);
 
-/* As a fatal error of a bridge above it. */
+/* As after a fatal error of an upstream bridge. */
 static int error(struct pci_dev *pdev)
 {
 	const struct pci_error_handlers *handlers = pdev->driver->err_handler;
@@ -20,7 +20,7 @@ static int error(struct pci_dev *pdev)
 	found = handlers->error_detected(pdev, pci_channel_io_frozen);
 	if (found != PCI_ERS_RESULT_NEED_RESET)
 		return -EPROTO;
-	/* The bridge resets nothing here: what is restored is what is there. */
+	/* The bridge resets nothing here, so the current state is saved to be restored. */
 	pci_save_state(pdev);
 	reset = handlers->slot_reset(pdev);
 	if (reset != PCI_ERS_RESULT_RECOVERED)
@@ -54,5 +54,5 @@ static void __exit pcievent_exit(void)
 
 module_init(pcievent_init);
 module_exit(pcievent_exit);
-MODULE_DESCRIPTION("What the kernel tells a PCI driver");
+MODULE_DESCRIPTION("Calls the error handlers of a PCI driver");
 MODULE_LICENSE("GPL");

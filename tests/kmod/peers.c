@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From now on a multipath NVMe disk and all of its paths take pages of peers, as they do if each
- * path's network card can: insmod peers.ko disk=/dev/nvme1n1. No request may be sent to it then
- * that the paths which it really has could not carry.
+ * Lets a multipath NVMe disk and all of its paths accept peer pages, as if the network card of each
+ * path could: insmod peers.ko disk=/dev/nvme1n1. Tests must not send it requests that its real
+ * paths cannot carry.
  */
 #include <linux/blkdev.h>
 #include <linux/device/class.h>

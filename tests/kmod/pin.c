@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, somebody else holds pages of a PCI function's memory, as I/O does that has not
- * ended: insmod pin.ko device=0000:01:00.0 bar=2 offset=1048576 pages=3 references=2
- * The pages must be in use.
+ * While loaded, holds references of pages of a PCI function's memory, as pending I/O does: insmod
+ * pin.ko device=0000:01:00.0 bar=2 offset=1048576 pages=3 references=2. The pages must be in use.
  */
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -49,7 +48,7 @@ static int __init pin_init(void)
 	for (i = 0; i < pages * references; i++) {
 		if (!get_page_unless_zero(first + i % pages)) {
 			unpin(i);
-			return -ENOENT; /* nobody has it: it cannot be kept from anybody */
+			return -ENOENT; /* a free page cannot be held */
 		}
 	}
 	return 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A queue pair of the kernel's errs, as one does that has lost its way or whose peer has refused
- * what it asked for: soft-RoCE's retries of NVMe never end. The parameter who names the function
- * that is told when a piece of work is done (nvme_rdma_send_done). The next reliable connection
- * that is given such a piece is put into the state ERR, once; errors counts them.
+ * Moves a queue pair of the kernel to the state ERR, as a lost connection or a refused request
+ * does. Without it soft-RoCE's retries of NVMe never end. The parameter who is the name of a
+ * completion function (nvme_rdma_send_done). The next reliable connection that posts a work request
+ * with that function is moved to ERR, once. errors counts them.
  *
- * Nothing here is locked: a probe may be hit wherever somebody posts, as an NMI is. Who comes by
- * takes the name away, and is the only one until another is written.
+ * No locks: the probe runs wherever a request is posted, in any context, like an NMI. The first
+ * probe that matches clears armed, so it is the only one until another name is written.
  */
 #include <linux/irq_work.h>
 #include <linux/kallsyms.h>
@@ -16,9 +16,9 @@
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
-static char who[KSYM_NAME_LEN]; /* read while armed, written while not */
+static char who[KSYM_NAME_LEN]; /* read while armed, written while not armed */
 static atomic_t armed;
-static struct ib_qp *qp; /* to be put into ERR; its owner keeps it while it waits for answers */
+static struct ib_qp *qp; /* to be moved to ERR; its owner keeps it while it waits for completions */
 static unsigned int errors;
 module_param(errors, uint, 0444);
 
@@ -49,7 +49,7 @@ static bool is_theirs(const struct ib_send_wr *wr)
 		if (!wr->wr_cqe || !wr->wr_cqe->done)
 			continue;
 		sprint_symbol_no_offset(name, (unsigned long)wr->wr_cqe->done);
-		/* Behind it is the module's name. */
+		/* The module's name follows it. */
 		if (!strncmp(name, who, len) && (name[len] == ' ' || !name[len]))
 			return true;
 	}
@@ -62,7 +62,7 @@ static int posts(struct kprobe *probe, struct pt_regs *regs)
 	struct ib_qp *poster = (void *)regs_get_kernel_argument(regs, 0);
 	const struct ib_send_wr *wr = (void *)regs_get_kernel_argument(regs, 1);
 
-	/* Of a process's, what is done is a number of its own. */
+	/* Work requests of a process have a number instead of a completion function. */
 	if (poster->uobject || poster->qp_type != IB_QPT_RC)
 		return 0;
 	if (atomic_read_acquire(&armed) && is_theirs(wr) && atomic_cmpxchg(&armed, 1, 0)) {
@@ -74,7 +74,10 @@ static int posts(struct kprobe *probe, struct pt_regs *regs)
 
 static struct kprobe probe = { .symbol_name = "rxe_post_send", .pre_handler = posts };
 
-/* One writer at a time, as of any parameter. A probe keeps its CPU: after this nobody reads it. */
+/*
+ * The core serializes writers of a parameter. Probes run with preemption disabled: after this no
+ * probe reads it.
+ */
 static int set_who(const char *value, const struct kernel_param *param)
 {
 	ssize_t len;
@@ -82,7 +85,7 @@ static int set_who(const char *value, const struct kernel_param *param)
 	atomic_set(&armed, 0);
 	synchronize_rcu();
 	len = strscpy(who, value, sizeof(who));
-	strim(who); /* what echo puts behind it */
+	strim(who); /* the newline of echo */
 	atomic_set_release(&armed, 1);
 	return len < 0 ? len : 0;
 }
@@ -104,5 +107,5 @@ static void __exit qperr_exit(void)
 
 module_init(qperr_init);
 module_exit(qperr_exit);
-MODULE_DESCRIPTION("tests: a queue pair of the kernel's errs");
+MODULE_DESCRIPTION("Moves a queue pair of the kernel to the state ERR");
 MODULE_LICENSE("GPL");

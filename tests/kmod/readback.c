@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, counts how often the module reads back what the CPU stored during a read:
- * calls of debugfs.
+ * While loaded, counts how often the module reads back the CPU's stores during a read: calls in
+ * debugfs.
  */
 #include <linux/debugfs.h>
 #include <linux/kprobes.h>
@@ -41,4 +41,4 @@ static void __exit readback_exit(void)
 module_init(readback_init);
 module_exit(readback_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Counts what is read back");
+MODULE_DESCRIPTION("Counts reads back of the CPU's stores");

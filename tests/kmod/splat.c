@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Misbehaves as told, so that the lab can show that it notices: insmod splat.ko what=NAME
- */
+/* Misbehaves on request, to test that the lab detects it: insmod splat.ko what=NAME */
 #include <linux/module.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/pci.h>
@@ -31,7 +29,7 @@ static int splat_oops(void)
 	return 0;
 }
 
-/* Asleep for good and deaf to SIGKILL; init never returns, so it cannot be unloaded either. */
+/* Sleeps for ever and ignores SIGKILL. init never returns, so the module cannot be unloaded. */
 static int splat_hang(void)
 {
 	wait_event(never, READ_ONCE(done));
@@ -55,7 +53,7 @@ static int splat_reference(void)
 	return 0;
 }
 
-/* One page of the emulated GPU's memory is never given back. */
+/* Leaks one page of the emulated GPU's memory. */
 static int splat_p2pmem(void)
 {
 	int err;
@@ -69,7 +67,7 @@ static int splat_p2pmem(void)
 	return pci_alloc_p2pmem(pdev, PAGE_SIZE) ? 0 : -ENOMEM;
 }
 
-/* Takes two locks in both orders, one after the other: only lockdep minds. */
+/* Takes two locks in both orders, one after the other: only lockdep reports it. */
 static int splat_locks(void)
 {
 	static DEFINE_SPINLOCK(a);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * While loaded, every queue merges again: the flags that forbid it are away while a bio looks for
- * something to be merged with, and there whenever somebody looks at them. What a test of the guard
- * shows with this module loaded is what happens without the guard.
+ * While loaded, every queue merges again: the flags that forbid merging are cleared while a bio is
+ * submitted, and set at any other time. A test of the guard sees with this module what happens
+ * without the guard.
  */
 #include <linux/blkdev.h>
 #include <linux/kprobes.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Wakes a machine that is suspended to idle. QEMU's real-time clock cannot: its alarm is an event
- * of ACPI's in S3 only.
+ * Wakes a machine from suspend to idle. QEMU's real-time clock cannot: its alarm is an ACPI event
+ * in S3 only.
  */
 #include <linux/module.h>
 #include <linux/suspend.h>

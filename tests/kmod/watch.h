@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How long the last call of a driver's into ours took, and how much of a CPU: who waits has to
- * sleep. In debugfs, in ms: waited, ran. What runs is counted from tick to tick.
+ * Duration and CPU time of the last call from a driver into ours, to show that waiting sleeps.
+ * debugfs, in ms: waited, ran. The CPU time is counted in ticks.
  */
 #ifndef WATCH_H
 #define WATCH_H

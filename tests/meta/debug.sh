@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A lock order that cannot deadlock here, but could; and kernel memory that nobody points to.
+# A lock order that could deadlock elsewhere, and leaked kernel memory.
 # must-fail: leak objects
 # also: splat unreferenced object; splat possible circular
 # variants: debug

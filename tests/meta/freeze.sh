@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The whole guest stands still: only the host can notice.
+# The whole guest stops: only the host can detect it.
 # must-fail: timeout silent in freeze
 # timeout: 2
 # grace: 3

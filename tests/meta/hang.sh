@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A test that never ends, asleep in the kernel where SIGKILL does not reach it.
+# A test that never ends, in uninterruptible sleep in the kernel.
 # must-fail: hung hang
 # also: stuck-tasks insmod
 # timeout: 3

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A page of the GPU's memory that is not given back.
+# A leaked page of the GPU's memory.
 # must-fail: leak lost 4096
 . "$LAB_ROOT/tests/guest/lib.sh"
 plan 1

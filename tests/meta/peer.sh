@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The peer fails, and who waits for it does not wait on.
+# The peer fails, and the guest that waits for it ends.
 # peer: fails storage
 # must-fail: died peer: fails ended with status 1
 # also: peer ended because the other guest failed

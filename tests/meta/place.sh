@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Right bytes, 8 bytes from where they belong.
+# Correct bytes at a wrong place, off by 8.
 # must-fail: not-ok 1 of 2
 . "$LAB_ROOT/tests/guest/lib.sh"
 plan 2

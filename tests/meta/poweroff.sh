@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The guest ends in good order, but too soon.
+# The guest shuts down in an orderly way, but too early.
 # must-fail: no-verdict silent in poweroff
 . "$LAB_ROOT/tests/guest/lib.sh"
 plan 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A module that nobody uses and that says it is in use.
+# A module with a reference that no user holds.
 # must-fail: module-reference splat has 1
 . "$LAB_ROOT/tests/guest/lib.sh"
 plan 1

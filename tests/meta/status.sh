@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Good lines, then a bad end.
+# Good lines, then a bad exit status.
 # must-fail: died status 7
 . "$LAB_ROOT/tests/guest/lib.sh"
 plan 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A test that speaks in the lab's name is only a test.
+# A test that prints the lab's own lines is still only a test.
 # must-fail: plan gave no plan
 . "$LAB_ROOT/tests/guest/lib.sh"
 echo "verdict 3"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A storage node on which nothing is set up: the drive nvme0, with a filesystem, and /srv on nvme1, each with a file; Debian's
-# programs for NFS, which systemctl starts. Obeys: types what the documentation says.
+# A storage node without any setup: the drive nvme0 with a filesystem, and /srv on nvme1, each with a file; Debian's NFS
+# programs, which systemctl starts. Executes the commands that the documentation lists.
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
@@ -13,14 +13,14 @@ kernel_has
 plug
 ip addr add 192.0.2.2/24 dev eth0
 ip addr add 2001:db8::2/64 dev eth0 nodad
-# A server's root has to be one that can be exported, which the lab's is not: NFS has one of its own.
+# An NFS server's root must be exportable, which the lab's is not: give it a root of its own.
 export_root=/mnt/root
 mkdir -p $export_root
 mount -t tmpfs none $export_root
 mkdir $export_root/srv
 printf '[exports]\nrootdir=%s\n' $export_root >/run/nfs.conf
 mount --bind /run/nfs.conf /etc/nfs.conf
-# By the kernel's names, which the page has: which drive gets which is not the same in each boot.
+# By the kernel's names, which the page uses: the order of the drives differs between boots.
 mkdir -p /mnt/disk
 mount /dev/nvme1n1 $export_root/srv && mount /dev/nvme0n1 /mnt/disk || bail "no filesystems"
 pattern fill /mnt/disk/file.bin 0 2162688 pattern:1
@@ -28,7 +28,7 @@ pattern fill $export_root/srv/file.bin 0 2162688 pattern:2
 umount /mnt/disk
 nfs_state
 like_the_tree pair
-# What systemd would do for that unit of Debian's, and for those that it wants.
+# What systemd does for that Debian unit and for the units it needs.
 stands_for systemctl '. "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 steps() { # KEY: the commands of the unit; one with a "-" may fail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A node with a GPU, and programs of verbs. Obeys.
+# A node with a GPU and programs for verbs. Executes the other guest's commands.
 # timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"

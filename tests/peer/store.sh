@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A storage node: the drive nvme0 is there by NVMe over RDMA, as the subsystem "far", and the files of the drive nvme1 by
-# NFS over RDMA. Obeys.
+# A storage node. Exports the drive nvme0 by NVMe over RDMA as the subsystem "far", and the files of the drive nvme1 by
+# NFS over RDMA. Executes the other guest's commands.
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// bench main|all|exact|far|METRIC FILE DISK BDF: what operations cost, on a guest whose clock counts instructions.
+// bench main|all|exact|far|METRIC FILE DISK BDF: the cost of operations, in a guest whose clock counts instructions.
 // FILE is on an ext4 on DISK, 64 MiB and written; BDF is the published device. Prints one line each:
 //
-//   count METRIC SIZE INSTRUCTIONS    per operation; main is the part of all that make check looks at
-//                                     far: reads of a FILE that comes over a network whose both ends are in this guest;
-//                                     METRIC_all is what everybody in the guest did for one
-//   exact COUNT SIZE NUMBER           per operation: what the kernel did, not what it cost
-//   absent METRIC SIZE REASON         this kernel does not permit it
+//   count METRIC SIZE INSTRUCTIONS    per operation. main selects the metrics of make check; far reads FILE over a
+//                                     network with both ends in this guest, and METRIC_all counts all processes of it
+//   exact COUNT SIZE NUMBER           per operation: calls and allocations of the kernel instead of their cost
+//   absent METRIC SIZE REASON         this kernel does not support it
 //
 // A new metric is a function that returns an Op, and a line in the table at the end.
 #include <algorithm>
@@ -36,7 +35,7 @@ constexpr uint64_t KiB = 1024, MiB = 1024 * KiB;
 constexpr uint64_t SPAN = 16 * MiB; // of the file, and the largest size
 constexpr unsigned DEPTH = 32;
 
-/// This kernel does not permit the metric.
+/// This kernel does not support the metric.
 struct Absent : std::runtime_error {
 	using std::runtime_error::runtime_error;
 };
@@ -63,31 +62,32 @@ char *map(int fd, uint64_t len, const char *what)
 	return static_cast<char *>(at);
 }
 
-/// Host memory as on a machine that has been up for a while: two neighbouring pages are seldom neighbours in the
-/// machine's memory. What they are right after a boot is luck, and decides what I/O to them costs.
+/// Host memory as on a machine that has been up for some time: neighboring pages are rarely contiguous in physical
+/// memory.
+/// Right after a boot their order is random, and it affects the cost of I/O.
 char *host_memory(uint64_t len)
 {
-	const uint64_t pages = len / 4096, step = 1021; // a prime that does not divide it
+	const uint64_t pages = len / 4096, step = 1021; // a prime that does not divide the number of pages
 	char *at = map(-1, len, "host memory");
-	// EINVAL: a kernel that has no huge pages to give.
+	// EINVAL: a kernel without huge pages.
 	must(!::madvise(at, len, MADV_NOHUGEPAGE) || errno == EINVAL, "madvise");
 	for (uint64_t i = 0; i < pages; i++)
 		at[i * step % pages * 4096] = 1;
 	return at;
 }
 
-/// Everything that is opened once.
+/// State that is opened once.
 struct Bench {
 	std::string disk, bdf;
 	int dev = raw::open_device();
 	uint32_t provider_id = raw::provider(dev).out_provider_id;
 	uint32_t buf_id = raw::alloc(dev, provider_id, SPAN).out_buf_id;
 	int file, cached, block;
-	uint32_t file_id = 0, block_id = 0; // registered
+	uint32_t file_id = 0, block_id = 0; // of the registered files
 	char *host = host_memory(SPAN);
 	char *bar = nullptr;
 	uint64_t turn = 0;
-	uint64_t host_bytes = 0; // that went through host memory, by the module's own account
+	uint64_t host_bytes = 0; // bytes through host memory, by the module's counter
 
 	Bench(const std::string &path, std::string disk_path, std::string address)
 		: disk(std::move(disk_path)), bdf(std::move(address)), file(::open(path.c_str(), O_RDWR | O_DIRECT)),
@@ -100,7 +100,7 @@ struct Bench {
 		forget();
 	}
 
-	/// The device's memory in this process, by upstream's own interface.
+	/// The device's memory in this process, by the kernel's own p2pmem interface.
 	char *device_memory()
 	{
 		if (!bar) {
@@ -113,7 +113,7 @@ struct Bench {
 		return bar;
 	}
 
-	/// Direct I/O beside cached pages of the same range is another, longer path.
+	/// Direct I/O on a range with cached pages takes another, longer path.
 	void forget() const { must(!::posix_fadvise(cached, 0, 0, POSIX_FADV_DONTNEED), "fadvise"); }
 
 	/// The next place in the file.
@@ -166,7 +166,7 @@ Op bounce_read(Bench &b, uint64_t size)
 	}};
 }
 
-/// A ring with the file, the module's device and the host memory registered. Batches are of DEPTH.
+/// A ring with the file, the module's device and the host memory registered. A batch has DEPTH requests.
 class Ring
 {
 	io_uring ring{};
@@ -195,7 +195,7 @@ public:
 		return sqe;
 	}
 
-	/// first and second: of cmd[], which is two words in all our commands.
+	/// first and second: the two words of cmd[].
 	io_uring_sqe *command(const Bench &b, File file, uint32_t op, uint64_t second, unsigned size, uint64_t first)
 	{
 		const peerdma_uring_io io = {first, second};
@@ -209,7 +209,7 @@ public:
 		return sqe;
 	}
 
-	/// To the end of the last of n, each of which must result in want.
+	/// Waits for the last of n completions, each of which must have the result want.
 	void run(unsigned n, int want)
 	{
 		must(io_uring_submit_and_wait(&ring, n) == int(n), "submit");
@@ -225,7 +225,7 @@ public:
 	}
 };
 
-/// DEPTH reads of SIZE to host memory, each STRIDE bytes behind the one before.
+/// DEPTH reads of SIZE to host memory, at offsets that are STRIDE apart.
 Op uring_batch(Bench &b, Ring::File file, uint64_t size, uint64_t stride)
 {
 	auto ring = std::make_shared<Ring>(b);
@@ -237,7 +237,7 @@ Op uring_batch(Bench &b, Ring::File file, uint64_t size, uint64_t stride)
 		[] {}, DEPTH};
 }
 
-/// The same to a buffer, each as a command of its own.
+/// The same to a buffer, with a command for each read.
 Op ring_batch(Bench &b, Ring::File file, uint64_t size)
 {
 	auto ring = std::make_shared<Ring>(b);
@@ -249,7 +249,7 @@ Op ring_batch(Bench &b, Ring::File file, uint64_t size)
 		[] {}, DEPTH};
 }
 
-/// The same as one command.
+/// The same with one command for all.
 Op ring_vector(Bench &b, Ring::File file, uint64_t size)
 {
 	auto ring = std::make_shared<Ring>(b);
@@ -279,7 +279,7 @@ Op buf_alloc_with(Bench &b, uint64_t size, uint32_t flags)
 			must(*id, "buffer");
 		},
 		[&b, id] {
-			// Some kernels give the pages back only a moment later.
+			// Some kernels return the pages only a moment later.
 			auto before = raw::provider(b.dev).out_available;
 			must(!raw::destroy(b.dev, *id), "destroy");
 			for (int i = 0; i < 1000 && raw::provider(b.dev).out_available == before; i++)
@@ -289,10 +289,10 @@ Op buf_alloc_with(Bench &b, uint64_t size, uint32_t flags)
 
 Op buf_alloc(Bench &b, uint64_t size) { return buf_alloc_with(b, size, 0); }
 
-/// Without the zeroing, as only root may.
+/// Without zeroing, which only root may request.
 Op buf_alloc_unzeroed(Bench &b, uint64_t size) { return buf_alloc_with(b, size, PEERDMA_BUF_NO_ZERO); }
 
-/// What entering and leaving the module costs.
+/// The cost of entering and leaving the module.
 Op ioctl_info(Bench &b, uint64_t)
 {
 	return {[&b] {
@@ -301,7 +301,7 @@ Op ioctl_info(Bench &b, uint64_t)
 	}};
 }
 
-/// That, and all that is found out about a file and its route.
+/// The same, and the cost of finding a file's route.
 Op file_query(Bench &b, uint64_t)
 {
 	return {[&b] {
@@ -312,14 +312,14 @@ Op file_query(Bench &b, uint64_t)
 	}};
 }
 
-// What others pay if a disk's queue merges nothing.
+// The cost for other users of a disk without request merging.
 
 std::string of_disk(const Bench &b, const char *attribute)
 {
 	return "/sys/block/" + b.disk.substr(b.disk.rfind('/') + 1) + "/" + attribute;
 }
 
-/// /sys/block/DISK/queue/nomerges while this lives.
+/// Sets /sys/block/DISK/queue/nomerges until it is destroyed.
 class NoMerges
 {
 	std::string path;
@@ -373,7 +373,7 @@ uint64_t median(std::vector<uint64_t> of)
 	return of[of.size() / 2];
 }
 
-/// How often this thread went to sleep.
+/// The number of times this thread has slept.
 uint64_t sleeps()
 {
 	rusage usage;
@@ -381,8 +381,8 @@ uint64_t sleeps()
 	return usage.ru_nvcsw;
 }
 
-/// The median over many runs: a timer tick falls into few of them. Whether the emulated drive is done
-/// before the thread has gone to sleep is the host's business: if some runs slept, only those are taken.
+/// The median over many runs, few of which contain a timer tick. Whether the emulated drive completes before the thread
+/// sleeps depends on the host: if some runs slept, only those count.
 uint64_t count(const Op &op, unsigned times)
 {
 	std::vector<uint64_t> slept, awake;
@@ -405,7 +405,7 @@ struct Metric {
 	const char *name;
 	Op (*make)(Bench &, uint64_t size);
 	std::vector<uint64_t> sizes;
-	std::vector<uint64_t> main; // those of the sizes that make check looks at
+	std::vector<uint64_t> main; // sizes that make check uses
 };
 
 const std::vector<uint64_t> SIZES{4 * KiB, 16 * KiB, 64 * KiB, 256 * KiB, 512 * KiB, MiB, 4 * MiB, SPAN};
@@ -437,7 +437,7 @@ const std::vector<Metric> METRICS{
 	{"merge_off_buffered_read", merge_off_buffered_read, {SPAN}, {}},
 };
 
-/// FILE is one of xfs.
+/// Metrics of a FILE on xfs.
 const std::vector<Metric> OF_XFS{
 	{"direct_read_xfs", direct_read, {4 * KiB, MiB}, {}},
 	{"host_odirect_read_xfs", host_odirect_read, {4 * KiB, MiB}, {}},
@@ -469,8 +469,9 @@ void count_all(Bench &b, const std::string &what)
 
 // --- Over a network
 
-/// What each process has run so far, the kernel's threads among them, but not this one. What an interrupt does that finds
-/// nobody running is nobody's.
+/// The instructions of each process so far, including kernel threads, without this one. Interrupts while the CPU is
+/// idle
+/// belong to no process.
 std::map<pid_t, uint64_t> everybody()
 {
 	std::map<pid_t, uint64_t> ran;
@@ -485,7 +486,7 @@ std::map<pid_t, uint64_t> everybody()
 	return ran;
 }
 
-/// Means, not medians: whose turn it is when one operation begins is luck.
+/// Means instead of medians: the state of the other processes at the start of an operation is random.
 void count_far(Bench &b, const char *name, Op (*make)(Bench &, uint64_t), uint64_t size)
 {
 	const unsigned times = size <= 64 * KiB ? 128 : 24;
@@ -514,7 +515,7 @@ void far_all(Bench &b)
 	}
 }
 
-// --- What the kernel did
+// --- Counters of the kernel
 
 struct Stat {
 	uint64_t commands, merges;
@@ -530,7 +531,7 @@ Stat stat_of(const Bench &b, bool write)
 	return write ? Stat{fields[4], fields[5]} : Stat{fields[0], fields[1]};
 }
 
-/// Kernel allocations of this thread while it lives, by the kernel's own events.
+/// Counts the kernel allocations of this thread while it exists, by trace events.
 class Allocations
 {
 	const std::string tracing = "/sys/kernel/tracing/";
@@ -602,7 +603,7 @@ void exact(Bench &b, const char *name, Op (*make)(Bench &, uint64_t), uint64_t s
 	Allocations allocations;
 	const uint64_t start = allocations.seen();
 	repeat();
-	// A tick's own work is not the operation's: to the nearest whole number.
+	// Rounded, because a timer tick may allocate too.
 	print_exact(name + std::string(".allocations"), size, (allocations.seen() - start + times / 2) / times, 1);
 }
 
@@ -611,7 +612,7 @@ void exact_all(Bench &b)
 	for (uint64_t size : {4 * KiB, 64 * KiB, MiB, 4 * MiB}) {
 		exact(b, "direct_read", direct_read, size, false);
 		exact(b, "direct_write", direct_write, size, true);
-		if (size <= 64 * KiB) // above, how many commands it takes depends on how its pages lie
+		if (size <= 64 * KiB) // larger sizes: the number of commands depends on the layout of their pages
 			exact(b, "host_odirect_read", host_odirect_read, size, false);
 	}
 	exact(b, "uring_host_fixed_read_qd32", uring_host_fixed_read_qd32, 4 * KiB, false);

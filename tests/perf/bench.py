@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make bench`: counts instructions in several boots of a guest and shows their medians.
 
-From the environment: K=kernel of the lab (each if absent), BASELINE=1 writes the baselines of make check; ONLY=near|far counts
-what a drive of the guest's does, or what comes over a network.
+Environment: K=kernel of the lab (each by default), BASELINE=1 writes the baselines of make check; ONLY=near|far counts only the
+guest's own drive, or only storage over a network.
 """
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def step(start: float, text: str) -> None:
 
 
 def ratios(result: counts.Counts) -> list[str]:
-    """Instructions, and beside each its ratio to the reference of the same size."""
+    """Instructions, each with its ratio to the reference of the same size."""
     lines = []
     for (metric, size), value in result.instructions.items():
         reference = result.instructions.get((counts.reference_of(metric), size))
@@ -100,7 +100,7 @@ def report(k: str, boots: list[counts.Counts]) -> None:
 
 
 def report_far(k: str, boots: list[counts.Counts]) -> None:
-    """No baseline gates these: what a network does for one read varies from boot to boot."""
+    """Not compared with a baseline: the work of a network for one read varies between boots."""
     result = counts.Counts.median(boots)
     text = "\n".join([f"Kernel {k}: over RDMA by soft-RoCE, instructions per operation, of the calling thread and (_all) of "
                       "everybody\nat both ends; x times those of a read into host memory by the same way", "",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# For make bench: every metric, as diagnostics that the host collects.
+# For make bench: all metrics, as diagnostics for the host.
 # group: bench
 # topologies: switch
 # variants: plain

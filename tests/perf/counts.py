@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Counts of instructions, and what they may be: baselines, exact counts and limits.
+"""Judges counts of instructions by baselines, exact counts and limits.
 
-    counts.py K FILE [--without SUFFIX]     judge what bench printed into FILE on kernel K; TAP. Without the metrics that
-                                            end so
+    counts.py K FILE [--without SUFFIX]     judge the output of bench in FILE on kernel K; TAP. Ignores metrics whose
+                                            name ends with SUFFIX
 
 Baselines are baseline-K.csv and exact-K.csv beside this file, written by "make bench BASELINE=1".
 """
@@ -19,11 +19,11 @@ from typing import Iterable, Sequence
 
 HERE = Path(__file__).resolve().parent
 HEADERS = {"baseline": ("metric", "size", "instr_per_op"), "exact": ("count", "size", "per_op")}
-TOLERANCE = 0.03  # boots differ by less, a change that matters by more
-# What host memory costs depends on how its pages lie, which differs between boots.
+TOLERANCE = 0.03  # the difference between boots is smaller, that of a relevant change larger
+# The cost of host memory depends on the layout of its pages, which differs between boots.
 TOLERANCES = {"host_odirect_read": 0.20, "host_odirect_read_raw": 0.20, "host_odirect_read_xfs": 0.20, "host_odirect_write_xfs": 0.20, "host_odirect_write": 0.20, "uring_host_fixed_read_qd32": 0.30,
               "uring_host_fixed_read_qd32_raw": 0.30}
-FAR_TOLERANCE = 0.05  # what comes over a network varies more
+FAR_TOLERANCE = 0.05  # storage over a network varies more
 REFERENCE = "host_odirect_read"
 FAR = ("nvme_rdma_", "nfs_rdma_")
 KIB, MIB = 1 << 10, 1 << 20
@@ -40,14 +40,14 @@ class Limit:
     other: str
     other_size: int
     ratio: float
-    required: bool  # by make check; else it is only said
+    required: bool  # checked by make check; otherwise only reported
 
     def __str__(self) -> str:
         return f"{self.metric} {human(self.size)} <= {self.ratio:.2f} x {self.other} {human(self.other_size)}"
 
 
 def against_host(k: str, what: str, size: int, ratio: float, required: bool = True) -> Limit:
-    """what: "" for a file of ext4, "_xfs" for one of xfs, "_raw" for the drive itself."""
+    """what: "" for a file on ext4, "_xfs" for one on xfs, "_raw" for the drive itself."""
     return Limit(k, f"direct_read{what}", size, f"host_odirect_read{what}", size, ratio, required)
 
 
@@ -56,7 +56,7 @@ def growth(k: str) -> Limit:
 
 
 def limits_of(k: str, smallest: float) -> tuple[Limit, ...]:
-    """What direct I/O is for. A row that is not required yet does not hold yet."""
+    """The purpose of direct I/O: it costs less. A row that is not required does not hold yet."""
     return (
         against_host(k, "", 4 * KIB, smallest),
         against_host(k, "", 64 * KIB, 0.35, False),
@@ -72,7 +72,7 @@ def limits_of(k: str, smallest: float) -> tuple[Limit, ...]:
 
 
 def rings(k: str, what: str) -> tuple[Limit, ...]:
-    """A request of a batch: as a command of its own, and as a piece of one command for all."""
+    """A request of a batch, as a command of its own and as a segment of a vector command."""
     fixed, single = f"uring_host_fixed_read_qd32{what}", f"ring_direct_read_qd32{what}"
     piece, host = f"ring_direct_readv_32{what}", f"host_odirect_read{what}"
     return (
@@ -97,14 +97,14 @@ def human(size: int) -> str:
 
 @dataclass
 class Counts:
-    """What one boot printed."""
+    """The output of one boot."""
     instructions: dict[Key, float] = field(default_factory=dict)
     exact: dict[Key, float] = field(default_factory=dict)
     absent: dict[Key, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> Counts:
-        """What was counted more than once is the lowest of it: a busy host's drive answers one by one, and that costs."""
+        """The minimum of repeated counts: on a busy host the drive completes requests one by one, which costs more."""
         counts = cls()
         for line in lines:
             words = line.removeprefix("# ").split(maxsplit=3)
@@ -119,7 +119,7 @@ class Counts:
 
     @classmethod
     def median(cls, boots: Sequence[Counts]) -> Counts:
-        """Of what all boots counted."""
+        """The median of the metrics that all boots have."""
         keys = [key for key in boots[0].instructions if all(key in boot.instructions for boot in boots)]
         sums = {key: statistics.median(boot.instructions[key] for boot in boots) for key in keys}
         return cls(sums, boots[0].exact, boots[0].absent)
@@ -141,7 +141,7 @@ def write_csv(path: Path, kind: str, values: dict[Key, float]) -> None:
                       for (name, size), value in values.items())
 
 
-# --- Judgement: each returns what is wrong, and what else is worth saying -------------------------
+# --- Judgement: each function returns failures and remarks ---------------------------------------
 
 @dataclass
 class Verdict:
@@ -169,14 +169,14 @@ def judge_baseline(counts: Counts, baseline: dict[Key, float]) -> Verdict:
 
 
 def far_changes(counts: Counts, kept: dict[Key, float]) -> list[str]:
-    """What is worth saying; nothing of it is wrong."""
+    """Remarks that are not failures."""
     return [f"{name(key)} costs {now:.0f}, {change(now, kept[key])} than {kept[key]:.0f}"
             for key, now in counts.instructions.items()
             if key in kept and abs(now - kept[key]) > FAR_TOLERANCE * kept[key]]
 
 
 def judge_exact(counts: Counts, wanted: dict[Key, float]) -> Verdict:
-    """These do not move at all: a lower one is a change as well."""
+    """Exact counts: a lower one is a change as well."""
     verdict = Verdict()
     for key in wanted.keys() | counts.exact.keys():
         want, got = wanted.get(key), counts.exact.get(key)
@@ -196,7 +196,7 @@ def judge_limit(counts: Counts, limit: Limit) -> Verdict:
 
 
 def reference_of(metric: str) -> str:
-    """What it is compared with: a read into host memory from the same place, counted the same way."""
+    """The reference: a read into host memory from the same storage, counted in the same way."""
     way = next((way for way in FAR if metric.startswith(way)), "")
     return way + REFERENCE + ("_all" if metric.endswith("_all") else "")
 

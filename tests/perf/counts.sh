@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Instructions per operation against the baseline of this kernel, and what the kernel did against exact counts.
+# Instructions per operation against this kernel's baseline, and the kernel's calls and allocations against exact
+# counts.
 # group: perf
 # topologies: switch
 # variants: plain
@@ -12,7 +13,7 @@ bench_disk
 {
 	run_bench main && run_bench exact
 } >/run/counts || bail "bench did not come to its end"
-# Requests that are many at once cost more where the host is slow to answer them: what is too much is counted once more.
+# Batches cost more if the host completes requests slowly: a count that is too high is repeated once.
 if "$LAB_ROOT/tests/perf/counts.py" "$LAB_K" /run/counts --without _xfs | grep -q '^not ok'; then
 	run_bench main >>/run/counts
 fi

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// crowded r|rw FILE OFF THREADS ROUNDS: threads with a CPU each, which read, or read and write, whole blocks of one registered file, from OFF on, by way of one
-// registered buffer, by ioctls and by a ring of their own, all at once. Between the marks that qemu/lines.c waits for each
-// does the same ROUNDS times; before them, as often as it takes until nothing is new.
+// crowded r|rw FILE OFF THREADS ROUNDS: concurrent threads, each on its own CPU, read (r) or read and write (rw) whole
+// blocks of one registered file from OFF on. They use one registered buffer, by ioctls and by a ring each. Each thread
+// does ROUNDS between the marks of qemu/lines.c, and warms up before.
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
@@ -17,8 +17,8 @@
 namespace
 {
 
-constexpr uint64_t share = 64 << 10; // of the buffer and of the file, each thread's own
-constexpr int warm_up = 400;         // more than the uses after which a count is spread
+constexpr uint64_t share = 64 << 10; // bytes of the buffer and of the file for each thread
+constexpr int warm_up = 400;         // more than the number of uses after which a reference count becomes per-CPU
 
 class Worker
 {

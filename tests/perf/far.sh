@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# For make bench: reads of a file over RDMA by soft-RoCE, by NVMe and by NFS, as diagnostics that the host collects. Target
-# and initiator, server and client are in this guest, on one CPU.
+# For make bench: reads of a file by NVMe and NFS over RDMA (soft-RoCE), as diagnostics for the host. Target and
+# initiator, server and client are all in this guest, on one CPU.
 # group: bench
 # topologies: disks
 # variants: plain

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced by the guest tests that count: lib.sh, and bench with all it needs.
+# Sourced by the guest tests that count instructions: lib.sh, and what bench needs.
 . "$LAB_ROOT/tests/guest/lib.sh"
 
-# bench_disk: a file in one piece, on a filesystem whose journal does not wake up meanwhile
+# bench_disk: a contiguous file, on a filesystem whose journal does not run meanwhile
 bench_disk() {
 	publish
 	mount_disk
@@ -13,10 +13,10 @@ bench_disk() {
 	mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 }
 
-# bench_xfs: counts of a file of xfs, on the drive that had the other filesystem
+# bench_xfs: counts for a file on xfs, on the same drive
 bench_xfs() {
 	local i
-	# The rings of a process that has ended are taken down by a worker, and keep its files until then.
+	# A worker releases the rings of an ended process, which hold its files until then.
 	for ((i = 0; i < 100; i++)); do
 		umount /mnt/disk 2>/dev/null && break
 		sleep 0.1
@@ -29,7 +29,7 @@ bench_xfs() {
 	run_bench xfs
 }
 
-# A "rep movsb" counts as one instruction a byte: memcpy() shall be a loop.
+# A "rep movsb" counts one instruction per byte: make memcpy() use a loop.
 export GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000
 
 # run_bench main|all|xfs|exact

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Eight CPUs read whole blocks of one registered file, and read and write the drive, through one buffer: no cache line that two of them write is
-# written by an instruction of the module's. What the kernel's own code writes is not looked at.
+# Eight CPUs read whole blocks of one registered file, and read and write the drive, through one buffer. No instruction
+# of the module may write a cache line that two of them write. Stores by the kernel's own code are ignored.
 # group: perf
 # topologies: switch
 # variants: plain
@@ -12,21 +12,21 @@
 publish
 mount_disk
 
-# module_range: the first and the last address of peerdma.ko's code
+# module_range: first and last address of peerdma.ko's code
 module_range() {
 	local base size
 	read -r _ size _ _ _ base _ < <(grep '^peerdma ' /proc/modules)
 	echo "$((base)) $((base + size))"
 }
 
-# watched DESCRIPTION r|rw FILE OFF: what was stored, and what of it into a line that two CPUs wrote
+# watched DESCRIPTION r|rw FILE OFF: the number of stores, and those into lines that two CPUs wrote
 watched() {
 	local report=$LAB_OUT/lines.txt line pc ours=0
 	same "$1: all requests are good" 0 "$(crowded "$2" "$3" "$4" 8 50 >/run/crowded 2>&1; echo $?)"
 	diag "$(cat /run/crowded)"
 	read -r first last < <(module_range)
 	diag "code at $(printf '0x%x to 0x%x' "$first" "$last")"
-	echo 3 >/proc/sys/vm/drop_caches # the host has written it again
+	echo 3 >/proc/sys/vm/drop_caches # the host has changed it
 	[ -s "$report" ] || { not_ok "$1: QEMU has watched"; return; }
 	while read -r -a line; do
 		[ "${line[0]}" != end ] || { diag "$1: ${line[2]} stores into ${line[1]} lines"; continue; }
@@ -41,7 +41,7 @@ watched() {
 
 pattern fill /mnt/disk/crowded 0 $((8 * 65536)) pattern:1
 sync
-# Of a file that is written ext4 is asked again each time its version has moved, once a tick of the clock at most.
+# While an ext4 file is written, its route is checked again after each change of its version, at most once per tick.
 watched "a file of ext4" r /mnt/disk/crowded 0
 watched "the drive itself" rw "$(nvme_disk)" $((600 << 20)) # nothing of the filesystem's own
 plan $tap_n

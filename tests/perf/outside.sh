@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What wait_outside costs: seconds of a counting guest (qemu/lab.py --count), in which a nanosecond is an instruction, that
-# 20 processes take of which each writes 1 MiB, to a new file and into blocks that exist.
+# The cost of wait_outside: CPU seconds of a counting guest (qemu/lab.py --count), where a nanosecond is an instruction.
+# 20 processes each write 1 MiB, to a new file and into existing blocks.
 # topologies: switch
 # timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -11,7 +11,7 @@ parameter=/sys/module/peerdma/parameters/wait_outside
 publish
 mount_disk
 mib=1048576
-# spent FRESH: user and system
+# spent FRESH: user and system time
 spent() {
 	time for _ in {1..20}; do
 		if [ "$1" = new ]; then rm -f /mnt/disk/extended; fi

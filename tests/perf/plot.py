@@ -45,7 +45,7 @@ def svg(title: str, values: dict[counts.Key, float]) -> str:
            text((LEFT + WIDTH - RIGHT) / 2, 24, f"{title}: instructions per operation, not times")]
     for size in sizes:
         out += [rule(x(size), TOP, x(size), HEIGHT - BOTTOM)]
-        if size.bit_length() % 2:  # every second power of two has room for its name
+        if size.bit_length() % 2:  # only every second power of two has room for a label
             out += [text(x(size), HEIGHT - BOTTOM + 18, counts.human(size))]
     for power in range(low, high + 1):
         out += [rule(LEFT, y(10 ** power), WIDTH - RIGHT, y(10 ** power)),

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""What publishing 1 to 200 GiB of a BAR costs in an emulated guest: seconds, and memory of the guest's.
+"""The cost of publishing 1 to 200 GiB of a BAR in an emulated guest: seconds, and guest memory.
 
     publish.py [-k KERNEL] [-n ROUNDS] [GIB ...]
 
-The BAR is a sparse file. The guest has 5 GiB of memory of its own: 200 GiB want 3.1 GiB of struct pages.
+The BAR is a sparse file. The guest has 5 GiB of memory: 200 GiB need 3.1 GiB of struct pages.
 """
 from __future__ import annotations
 

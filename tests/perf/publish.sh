@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# For publish.py: what publishing a part of a large BAR costs, a line of publishing.cpp for each size.
+# For publish.py: the cost of publishing a part of a large BAR, a line of publishing.cpp for each size.
 # group: bench
 # topologies: switch
 # variants: plain

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// publishing BDF ROUNDS LEN...: what publishing so much of a function's BAR 2 costs: seconds, and memory of the machine's. Each
-// round binds the function, publishes and unbinds it. A first one is not counted: it finds the allocator's caches empty.
+// publishing BDF ROUNDS LEN...: the cost of publishing LEN bytes of a function's BAR 2: seconds, and memory. Each round
+// binds the function, publishes and unbinds it. The first round is not counted, because it fills the allocator's
+// caches.
 //
-// A row: bytes; seconds of PEERDMA_PUBLISH, median, lowest, highest; KiB that were free before and not after, median, lowest,
-// highest; KiB of struct pages, by the kernel's own count, 0 where it has none; seconds of the unbinding, median, lowest, highest.
+// A row: bytes; seconds of PEERDMA_PUBLISH, median, minimum, maximum; KiB of free memory used, median, minimum,
+// maximum; KiB of struct pages by the kernel's counter, 0 if it has none; seconds of the unbinding, median, minimum,
+// maximum.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -24,7 +26,7 @@ void tell(const std::string &path, const std::string &text)
 		raw::die(path);
 }
 
-/// The number that follows this word; 0 if there is none.
+/// The number after this word; 0 if it is missing.
 uint64_t number(const char *path, const std::string &word)
 {
 	std::ifstream file(path);
@@ -35,7 +37,7 @@ uint64_t number(const char *path, const std::string &word)
 	return value;
 }
 
-/// KiB, with nothing in the page cache that could go.
+/// KiB of free memory after dropping the page cache.
 uint64_t free_memory()
 {
 	tell("/proc/sys/vm/drop_caches", "3");
@@ -73,7 +75,7 @@ Round round_of(int dev, const std::string &bdf, peerdma_publish request)
 	return round;
 }
 
-/// The median, the lowest and the highest.
+/// Median, minimum and maximum.
 template <typename T> std::array<T, 3> spread(const std::vector<Round> &rounds, T Round::*member)
 {
 	std::vector<T> all;

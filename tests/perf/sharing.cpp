@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// sharing [--json]: what a request's reference on a buffer costs when many cores take it at once, on this machine. The same
-// primitives as in kernel/base/ref.h, in user space: one atomic that all threads add to and take from, as a count was once, and a
-// count of each thread's own beside a word that all read. Each thread has a core to itself.
+// sharing [--json]: the cost of a request's reference on a buffer when many cores take it at once, on this machine.
+// Compares two primitives of kernel/base/ref.h in user space: one atomic counter for all threads, and a per-thread
+// counter with a shared flag that all threads read. Each thread has its own core.
 //
-// For 1, 2, 4 ... threads, as many as this process may use cores: pairs of taking and giving back, per second, of all
-// threads together, and how that compares with as many times what one thread does.
+// For 1, 2, 4 ... threads, up to the cores of this process: pairs of get and put per second, of all threads together,
+// and the ratio to the ideal, the rate of one thread times their number.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,19 +20,19 @@ namespace
 {
 
 constexpr size_t line = 64;
-constexpr int rounds = 5; // the median counts
+constexpr int rounds = 5; // the median is reported
 constexpr std::chrono::milliseconds span{200};
 
 struct Count {
 	alignas(line) std::atomic<long> shared{1};
-	alignas(line) std::atomic<bool> spread{true}; // all read it, none writes
+	alignas(line) std::atomic<bool> spread{true}; // read by all threads, written by none
 	struct alignas(line) Own {
 		std::atomic<long> n{0};
 	};
 	std::unique_ptr<Own[]> own;
 	explicit Count(unsigned threads) : own(new Own[threads]) {}
 
-	/// refcount_inc_not_zero(), and refcount_dec_and_test().
+	/// refcount_inc_not_zero() and refcount_dec_and_test().
 	void one_atomic(unsigned)
 	{
 		long now = shared.load(std::memory_order_relaxed);
@@ -41,7 +41,8 @@ struct Count {
 		shared.fetch_sub(1, std::memory_order_release);
 	}
 
-	/// percpu_ref_tryget_live(), and percpu_ref_put(): an add that no other core sees, without a lock.
+	/// percpu_ref_tryget_live() and percpu_ref_put(): an add without a lock prefix, on a line that no other core
+	/// writes.
 	void own_word(unsigned thread)
 	{
 		auto &n = own[thread].n;

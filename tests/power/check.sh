@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The second boot of powercut.py: what is there, and is it in order.
+# The second boot of powercut.py: reports the contents of the files and checks the filesystems.
 # group: fail
 # topologies: disks
 # timeout: 120
@@ -8,7 +8,7 @@
 plan 4
 
 modprobe -d "$LAB_KERNEL" xfs 2>/dev/null
-# Mounting plays back the journals.
+# Mounting replays the journals.
 mount_disk nvme0 /mnt/ext4
 mount_disk nvme1 /mnt/xfs
 diag "$(powercut check /mnt/ext4 /mnt/xfs | cut -c3-)"

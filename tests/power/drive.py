@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A drive with a cache that a power cut loses: an image behind a server of QEMU's block protocol (NBD).
+"""A drive with a volatile cache: an image behind a server of QEMU's block protocol (NBD).
 
-What the guest writes stays in memory until it flushes, or asks for that very write to be stored (FUA). When the power
-goes, each sector that was written since is, by lot, what it was or any of what was written there: that is what a drive
-may do, and what filesystems are made for.
+Writes stay in memory until the guest flushes or uses FUA. At a power cut, each sector written since keeps, at random,
+its old contents or those of any later write. Drives may do that, and filesystems must cope with it.
 """
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ OPT_ABORT, OPT_GO = 2, 7
 REP_ACK, REP_INFO, REP_UNSUPPORTED = 1, 3, (1 << 31) + 1
 READ, WRITE, DISCONNECT, FLUSH = 0, 1, 2, 3
 FUA = 1
-CAN = 1 | 4 | 8                     # flags are there; flush; FUA
+CAN = 1 | 4 | 8                     # NBD flags: has flags, flush, FUA
 EINVAL = 22
 
 
@@ -31,11 +30,11 @@ class Drive:
     def __init__(self, image: Path) -> None:
         self.file = open(image, "r+b", buffering=0)
         self.size = image.stat().st_size
-        self.pending: dict[int, list[bytes]] = {}  # sector -> what was written since it was stored, oldest first
+        self.pending: dict[int, list[bytes]] = {}  # sector -> writes that are not stored yet, oldest first
         self.lost = self.flushes = 0
         self.server: asyncio.AbstractServer | None = None
 
-    # What the drive does
+    # Operations of the drive
 
     def read(self, off: int, length: int) -> bytes:
         data = bytearray(self.pread(off, length))
@@ -57,7 +56,7 @@ class Drive:
             self.store(sector)
 
     def cut(self, lots: random.Random) -> None:
-        """The power goes."""
+        """Cuts the power."""
         keep = lots.choice((0.0, 0.3, 0.7, 0.95))
         for sector, versions in self.pending.items():
             if lots.random() < keep:
@@ -77,7 +76,7 @@ class Drive:
         self.file.seek(off)
         self.file.write(data)
 
-    # How it is spoken to
+    # The protocol
 
     async def listen(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -90,7 +89,7 @@ class Drive:
         self.file.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # QEMU is killed in the middle of anything.
+        # QEMU may be killed at any point of the protocol.
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             if await self.agree(reader, writer):
                 while await self.request(reader, writer):
@@ -98,7 +97,7 @@ class Drive:
         writer.close()
 
     async def agree(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """What the client is allowed to ask for. True: requests follow."""
+        """The handshake. True: requests follow."""
         writer.write(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 1 | 2))
         await reader.readexactly(4)
         while True:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// powercut write SEED LIE DIR...: writes to files in each DIR by every way that there is, and syncs now and then, until
-// the power goes. Says "# w FILE VERSION FIRST COUNT" before each write, of sectors; "# s FILE VERSION" when all writes
-// up to this one are synced, "# d FILE VERSION" when this one is. LIE: says so without doing it.
-// powercut check DIR...: what is there now, as "# r FILE FIRST COUNT VERSION": 0 zeros, -1 what nobody wrote there.
+// powercut write SEED LIE DIR...: writes to files in each DIR in every way and syncs now and then, until the power is
+// cut. Prints "# w FILE VERSION FIRST COUNT" before each write (in sectors), "# s FILE VERSION" when all writes up to
+// this one are synced, "# d FILE VERSION" when this write is. LIE: prints these without syncing.
+//
+// powercut check DIR...: prints the current contents as "# r FILE FIRST COUNT VERSION": 0 for zeros, -1 for contents
+// that were never written there.
 #include <memory>
 #include <random>
 #include <sys/stat.h>
@@ -15,10 +17,10 @@ namespace
 
 using ways::Way;
 
-constexpr uint64_t sector = 512, sectors = 4096, most = 48; // sectors of a file, and of a write
+constexpr uint64_t sector = 512, sectors = 4096, most = 48; // sectors per file and per write
 constexpr uint64_t magic = 0x5045455250435554;
 
-/// The start of each sector; the rest of it depends on this.
+/// The start of each sector; its other bytes are derived from it.
 struct Head {
 	uint64_t magic, file, at, version;
 };
@@ -29,7 +31,7 @@ void make_sector(char *to, const Head &head)
 	std::memcpy(to, &head, sizeof(head));
 }
 
-/// One way to write to one file: both may be of several.
+/// One way to write to one file; several writers may share either.
 struct Writer {
 	std::string name;
 	uint64_t file;
@@ -37,7 +39,7 @@ struct Writer {
 	bool synchronous; // O_DSYNC
 };
 
-/// Each write has a number of its own, over all files.
+/// Each write has its own number, over all files.
 class Cut
 {
 public:
@@ -47,7 +49,7 @@ public:
 		provider_ = raw::provider(dev_).out_provider_id;
 	}
 
-	/// Two files in a folder: of one all blocks are there, the other grows. The first is also open with O_DSYNC.
+	/// Two files in a folder: one is fully allocated, the other one grows. The first is also open with O_DSYNC.
 	void add(const std::string &dir)
 	{
 		const std::string name = dir.substr(dir.find_last_of('/') + 1);
@@ -75,7 +77,7 @@ public:
 			const Writer &writer = writers_[random_() % writers_.size()];
 			const uint64_t count = 1 + random_() % most;
 			uint64_t first = random_() % (sectors - count);
-			if (random_() % 2) // whole pages, as most writes are
+			if (random_() % 2) // whole pages, the common case
 				first = first / 8 * 8;
 			write(writer, first, count, false);
 		}
@@ -128,7 +130,7 @@ private:
 	uint64_t files_ = 0, version_ = 0;
 };
 
-/// Of which write a sector is.
+/// The write that a sector belongs to.
 long long version_of(const char *at, uint64_t number)
 {
 	static const char zeros[sector] = {};

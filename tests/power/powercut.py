@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Power cuts in the middle of direct writes: powercut.py [-k KERNEL] [--rounds N] [--seed S] [--lie]
+"""Power cuts during direct writes: powercut.py [-k KERNEL] [--rounds N] [--seed S] [--lie]
 
-A round is two boots. In the first, powercut.cpp writes to files of ext4 and xfs from a buffer, syncs now and then, and
-says what it has written and what is synced. At a moment that a lot decides, QEMU is killed, and the drives' caches are
-lost (drive.py). The second boot mounts what is left and says what is in each sector; the filesystems must be clean, and
-each sector must be one that was written there, not older than what was synced.
---lie: the guest says that it has synced, and has not. Then a round must fail.
+A round is two boots. In the first, powercut.cpp writes to files on ext4 and xfs from a buffer, syncs now and then, and
+reports its writes and syncs. At a random moment QEMU is killed, and the drives' caches are lost (drive.py). The second
+boot mounts the filesystems and reports each sector. The filesystems must be clean. Each sector must contain a write to
+it, not older than the last sync.
+
+--lie: the guest reports syncs that it did not do. Then a round must fail.
 """
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import lab  # noqa: E402
 from drive import Drive  # noqa: E402
 
-MIB = 320                # of each drive: mkfs.xfs takes no less than 300
+MIB = 320                # of each drive; the minimum of mkfs.xfs is 300
 GPU_MIB = 64
 TOPOLOGY = "disks"
 DISKS = ("disk0", "disk1")  # ext4, xfs
@@ -33,7 +34,7 @@ DISKS = ("disk0", "disk1")  # ext4, xfs
 
 @dataclass
 class Told:
-    """What the guest said before the power went: by file, what each sector must be, at least."""
+    """The guest's reports before the power cut: for each file, the oldest valid version of each sector."""
     written: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # version -> (first sector, sectors)
     synced: dict[str, dict[int, int]] = field(default_factory=dict)               # sector -> version
     syncs: int = 0
@@ -45,7 +46,7 @@ class Told:
             self.sync(found[2], int(found[3]), found[1] == "d")
 
     def sync(self, file: str, version: int, only: bool) -> None:
-        """All writes up to this one are on the drive, or only this one."""
+        """A sync of all writes up to this one, or of this one only."""
         self.syncs += 1
         sectors = self.synced.setdefault(file, {})
         for number, (first, count) in self.written.get(file, {}).items():
@@ -55,7 +56,8 @@ class Told:
 
 
 def judge(told: Told, found: dict[str, dict[int, int]]) -> list[str]:
-    """What is wrong with the sectors that are there now: file -> sector -> version, 0 for zeros, -1 for neither."""
+    """The faults of the sectors after the power cut: file -> sector -> version, 0 for zeros, -1 for invalid
+    contents."""
     wrong = []
     for file, sectors in told.synced.items():
         here = found.get(file, {})
@@ -68,7 +70,7 @@ def judge(told: Told, found: dict[str, dict[int, int]]) -> list[str]:
 
 
 def found_in(notes: list[str]) -> dict[str, dict[int, int]]:
-    """Lines of "powercut check": runs of sectors of the same write."""
+    """Parses lines of "powercut check": ranges of sectors of one write."""
     found: dict[str, dict[int, int]] = {}
     for note in notes:
         if run := re.match(r"# r (\S+) (\d+) (\d+) (-?\d+)$", note):
@@ -93,16 +95,16 @@ def make_images(first: lab.Guest) -> None:
 
 
 async def write_and_cut(first: lab.Guest, lots: random.Random, told: Told) -> list[str]:
-    """The first boot, until the power goes. What it did wrong before that."""
+    """The first boot, until the power cut. Returns its failures before that."""
     drives = {disk: Drive(first.path(disk)) for disk in DISKS}
-    # A socket's name must be short.
+    # The path of a Unix socket must be short.
     sockets = {disk: Path(f"/tmp/peerdma-{first.out.name[-20:]}-{lots.getrandbits(32):x}-{disk}") for disk in DISKS}
     for disk, drive in drives.items():
         await drive.listen(sockets[disk])
         first.drives[disk] = f"format=raw,cache=writeback,file.driver=nbd,file.server.type=unix," \
                              f"file.server.path={sockets[disk]}"
     boot = lab.Boot(first)
-    last = lots.randrange(20, 120)  # syncs
+    last = lots.randrange(20, 120)  # number of syncs before the power cut
 
     def cut() -> None:
         if boot.process and boot.process.returncode is None:
@@ -131,7 +133,7 @@ async def write_and_cut(first: lab.Guest, lots: random.Random, told: Told) -> li
 
 
 async def one_round(kernel: lab.Kernel, out: Path, seed: int, lie: bool = False) -> tuple[str, list[str]]:
-    """What it was about, and what is wrong."""
+    """Runs one round; returns its description and its faults."""
     lots, told = random.Random(seed), Told()
     first = guest(kernel, out, "write.sh", env={"LAB_SEED": str(seed), "LAB_LIE": "1" if lie else ""})
     make_images(first)

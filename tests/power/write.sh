@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The first boot of powercut.py: writes until the power goes.
+# The first boot of powercut.py: writes until the power is cut.
 # group: fail
 # topologies: disks
 # timeout: 120
@@ -8,7 +8,7 @@
 
 publish
 modprobe -d "$LAB_KERNEL" xfs 2>/dev/null
-# QEMU's drive ignores that a write is to be stored at once. The kernel is told that it cannot: then it flushes.
+# QEMU's drive ignores FUA. The kernel is told that the drive has no FUA, so that it flushes instead.
 for drive in nvme0 nvme1; do
 	disk=$(nvme_disk $drive)
 	insmod "$(dirname "$LAB_MODULE")/kmod/nofua.ko" disk="$disk" && rmmod nofua

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Copies, fills, and the kernel that libcufile has.
+// Copies, fills, and the one kernel that libcufile launches.
 #include <chrono>
 #include <cstring>
 #include <type_traits>
@@ -12,14 +12,14 @@ using namespace softgpu;
 namespace
 {
 
-// What the CPU has stored in a device's memory is there for other devices once it was read back.
+// Reading back makes the CPU's stores to device memory visible to other devices.
 void read_back(const Span &span)
 {
 	if (span.size)
 		static_cast<void>(*const_cast<volatile char *>(span.bytes + span.size - 1));
 }
 
-// Both are of the same length, not necessarily in the same pieces.
+// Both have the same length, but may be split differently.
 void copy(Spans to, Spans from)
 {
 	for (size_t t = 0, f = 0; t < to.size() && f < from.size();) {
@@ -64,7 +64,8 @@ CUcontext owner_of_either(const End &to, const End &from)
 					   nullptr;
 }
 
-// In the current context's default stream. Between memory of devices it is not waited for, unless that memory asks for it.
+// Copies in the current context's default stream. A copy between device memory is not waited for unless the memory has
+// SYNC_MEMOPS.
 CUresult copy_now(const char *name, const End &to, const End &from, size_t size)
 {
 	return call(name, [&] {
@@ -101,7 +102,7 @@ End device(CUdeviceptr address) { return {address, Side::device}; }
 End host(const void *address) { return {number(address), Side::host}; }
 End any(CUdeviceptr address) { return {address, Side::any}; }
 
-// Which attributes are those of copy i is said by the first copy of each.
+// which[k] is the first copy that attributes k apply to.
 bool are_good(const CUmemcpyAttributes *attributes, const size_t *which, size_t nr_attributes, size_t n)
 {
 	if (!attributes || !which || !nr_attributes || nr_attributes > n || which[0])
@@ -115,7 +116,7 @@ bool are_good(const CUmemcpyAttributes *attributes, const size_t *which, size_t 
 	return true;
 }
 
-// What a stream waits for: CUstreamWaitValue_flags.
+// A condition of CUstreamWaitValue_flags.
 template <class Value> bool is_reached(Value now, Value value, unsigned flags)
 {
 	switch (flags & 3) {
@@ -130,7 +131,7 @@ template <class Value> bool is_reached(Value now, Value value, unsigned flags)
 	}
 }
 
-// On a value in memory, in a stream's order: what does not need the thread of host functions.
+// Acts on a value in memory in stream order, without the thread of host functions.
 template <class Value, class Act> CUresult with_value(const char *name, CUstream handle, CUdeviceptr address, Act act)
 {
 	return call(name, [&] {
@@ -158,7 +159,7 @@ template <class Value> CUresult write_value(const char *name, CUstream handle, C
 	return with_value<Value>(name, handle, address, [=](std::atomic_ref<Value> at) { at = value; });
 }
 
-// A source that is read during the call, as nobody vouches for it afterwards.
+// Reads the source during the call: it may not be valid afterwards.
 std::shared_ptr<std::string> read_now(const Spans &from)
 {
 	auto bytes = std::make_shared<std::string>();
@@ -211,8 +212,8 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstre
 {
 	return copy_later("cuMemcpyDtoDAsync_v2", device(to), device(from), size, stream);
 }
-// Each copy in the direction that its addresses say. Among themselves they have no order: here the last one comes first. Nothing
-// is copied if one of them cannot be.
+// Each copy in the direction that its addresses determine. The order is not defined: here the last copy comes first. If
+// one copy is not valid, nothing is copied.
 CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
 			    size_t *which, size_t nr_attributes, CUstream handle)
 {
@@ -288,7 +289,7 @@ CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, uint64_t val
 	return write_value("cuStreamWriteValue64_v2", stream, address, value);
 }
 
-// --- The kernel that libcufile has
+// --- libcufile's kernel
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *, void **, unsigned, void *, void **, unsigned)
 {
 	return call(__func__, [&] {
@@ -318,7 +319,7 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 		return CUDA_SUCCESS;
 	});
 }
-// Does what that one does. It cannot reach what neither a device nor the driver knows, nor another context's memory.
+// Does what that kernel does. It cannot access host memory that the driver does not know, nor another context's memory.
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			CUstream handle, void **parameters, void **)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Graphs: what a captured stream was told, done again by each launch.
+// Graphs: the operations of a captured stream, repeated by each launch.
 #include "stream.hpp"
 
 using namespace softgpu;
 
-// Its own reference it has once the capture has ended.
+// Owns the graph only after the end of the capture.
 struct CUgraph_st {
 	std::weak_ptr<Graph> captured;
 	std::shared_ptr<Graph> is = {};
@@ -23,9 +23,9 @@ struct CUuserObject_st : UserObject {
 namespace
 {
 
-// Of the streams that tests capture without the driver's calls.
+// Streams that tests capture without the driver's calls.
 struct Fakes {
-	std::mutex lock; // protects what follows
+	std::mutex lock; // protects all below
 	std::map<void *, std::shared_ptr<Graph>> graphs;
 };
 
@@ -35,7 +35,7 @@ Fakes &fakes()
 	return *the_fakes;
 }
 
-// A stream's first, or the one that was captured before.
+// The graph of the stream's last capture.
 std::shared_ptr<Graph> fake_graph(void *stream)
 {
 	const std::lock_guard guard(fakes().lock);
@@ -118,7 +118,7 @@ void fake_end_graph(void *stream)
 		const std::lock_guard guard(fakes().lock);
 		fakes().graphs.erase(stream);
 	}
-	call_host([] {}); // behind the destructors of its objects
+	call_host([] {}); // runs after the destructors of its user objects
 }
 
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode)
@@ -174,7 +174,7 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
 		});
 	});
 }
-// The graph is the program's to add to until the capture ends, and no longer.
+// The program may add to the graph only until the capture ends.
 CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph,
 				const CUgraphNode **, size_t *)
 {
@@ -210,7 +210,7 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned count)
 {
 	return call(__func__, [&] { return object->release(count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
 }
-// With the flag they are the caller's references, else new ones.
+// With the flag the graph takes over the caller's references, else it gets new ones.
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, unsigned flags)
 {
 	return call(__func__, [&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A test fixture, no GPU: a libamdhip64.so.6 that has its memory from libhsa-runtime64.so.1, as HIP has: hsa.cpp. Of that it
-// also has the bytes, which HIP gets at by other ways.
+// A test fixture without a GPU: a libamdhip64.so.6 that allocates from libhsa-runtime64.so.1 (hsa.cpp), as HIP does.
+// Unlike HIP it also accesses the bytes through that library.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

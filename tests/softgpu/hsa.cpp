@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A test fixture, no GPU: a libhsa-runtime64.so.1 whose memory is a quarter of the BAR of SOFTGPU_STAND. The calls and
-// numbers are those of ROCm's documentation.
+// A test fixture without a GPU: a libhsa-runtime64.so.1 whose memory is a quarter of the BAR of SOFTGPU_STAND. Calls
+// and numbers follow ROCm's documentation.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace
 constexpr int success = 0, invalid_argument = 0x1001, invalid_allocation = 0x1003, out_of_resources = 0x1008,
 	      not_initialized = 0x100b;
 constexpr size_t page = 4096;
-std::atomic<softgpu::Stand *> stand; // nullptr before hsa_init(), and where that fails
+std::atomic<softgpu::Stand *> stand; // nullptr before hsa_init(), and if it fails
 
 // hsa_amd_pointer_info_t
 struct Info {
@@ -28,7 +28,7 @@ struct Info {
 	uint64_t owner;
 };
 
-// A call that needs hsa_init().
+// Wraps a call that requires hsa_init().
 template <class Body> int initialized(Body &&body) noexcept
 {
 	return softgpu::guarded(out_of_resources, [&] {
@@ -51,7 +51,7 @@ int hsa_init()
 	});
 }
 
-// Whole pages, as from amdgpu.
+// Allocates whole pages, as amdgpu does.
 int hsa_amd_memory_pool_allocate(uint64_t, size_t size, uint32_t, void **out)
 {
 	return initialized([&](softgpu::Stand &all) {
@@ -66,7 +66,7 @@ int hsa_amd_memory_pool_free(void *memory)
 	});
 }
 
-// As much of it as the caller knows.
+// Fills in the members that the caller's size covers.
 int hsa_amd_pointer_info(const void *address, Info *info, void *(*)(size_t), uint32_t *, void **)
 {
 	return initialized([&](softgpu::Stand &all) {
@@ -84,7 +84,7 @@ int hsa_amd_pointer_info(const void *address, Info *info, void *(*)(size_t), uin
 	});
 }
 
-// Of all that was allocated at once, and where in it the address is.
+// Exports the whole allocation, and returns the offset of the address in it.
 int hsa_amd_portable_export_dmabuf(const void *address, size_t size, int *fd, uint64_t *offset)
 {
 	return initialized([&](softgpu::Stand &all) {
@@ -102,7 +102,7 @@ int hsa_amd_portable_export_dmabuf(const void *address, size_t size, int *fd, ui
 }
 int hsa_amd_portable_close_dmabuf(int fd) { return close(fd) ? invalid_argument : success; }
 
-// hip.cpp's: where the CPU gets at what is in one allocation; nullptr, it is not.
+// For hip.cpp: the CPU address of bytes in one allocation; nullptr if they are not in one.
 char *fake_hsa_bytes(const void *address, size_t size)
 {
 	char *at = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Memory of the devices' and of the host's, and what the driver says of an address.
+// Device and host memory, and the attributes of addresses.
 #include "world.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ char *pointer(CUdeviceptr address) { return reinterpret_cast<char *>(address); }
 CUdeviceptr number(const void *address) { return reinterpret_cast<CUdeviceptr>(address); }
 size_t pages(size_t size) { return (size + page - 1) / page * page; }
 
-// Memory of the host's, at two addresses: programs cannot touch theirs, unless it is managed.
+// Host memory mapped at two addresses. Programs cannot access theirs unless it is managed memory.
 CUresult make_of_host(Piece &piece, char *&seen)
 {
 	const size_t size = pages(piece.size);
@@ -46,7 +46,7 @@ CUresult make_of_host(Piece &piece, char *&seen)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// A buffer of libpeerdma's, where the device's own driver would have memory of its own.
+// A buffer of libpeerdma instead of the device driver's own memory.
 CUresult make_of_device(Piece &piece, char *&seen)
 {
 	World &w = world();
@@ -75,7 +75,7 @@ CUresult make_of_stand(Piece &piece, char *&seen)
 	return CUDA_SUCCESS;
 }
 
-// Managed memory may lie anywhere: here it lies with the host, where the CPU uses it as it likes.
+// Managed memory may be anywhere; here it is host memory, which the CPU may access at any time.
 CUresult make(Piece &piece, char *&seen)
 {
 	World &w = world();
@@ -103,7 +103,7 @@ void unmake(const Piece &piece, char *seen)
 		munmap(piece.bytes, pages(piece.size));
 }
 
-// With the world's lock.
+// Called with the world's lock held.
 const Piece *find(CUdeviceptr address, size_t size = 0, char **base = nullptr)
 {
 	World &w = world();
@@ -119,7 +119,7 @@ const Piece *find(CUdeviceptr address, size_t size = 0, char **base = nullptr)
 	return &piece;
 }
 
-// Or one that begins in the frame of that address. With the world's lock.
+// Also finds a piece that begins in the 64 KiB frame of the address. Called with the world's lock held.
 const Piece *find_near(CUdeviceptr address, char *&start)
 {
 	constexpr CUdeviceptr frame = 65536;
@@ -134,7 +134,8 @@ const Piece *find_near(CUdeviceptr address, char *&start)
 
 bool is_sync(const Piece &piece) { return std::atomic_ref(const_cast<bool &>(piece.sync)); }
 
-// What is one to the driver: pieces that are mapped one behind the other are (580, on an H200). With the world's lock.
+// The range that the driver reports as one: adjacent mapped pieces (580, on an H200). Called with the world's lock
+// held.
 std::pair<char *, size_t> range_of(char *start)
 {
 	const auto &memory = world().memory;
@@ -158,7 +159,7 @@ void keep(char *seen, Piece piece)
 	w.memory[seen] = piece;
 }
 
-// The piece that begins there, which is the caller's from now on.
+// Removes the piece that begins at this address and passes it to the caller.
 template <class Which> bool take(const void *seen, Piece &piece, Which &&is_one)
 {
 	World &w = world();
@@ -298,7 +299,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned)
 {
 	return call(__func__, [&] { return alloc(out, size, Kind::managed); });
 }
-// At once, which is early enough for any stream.
+// Allocates at once, which is early enough for any stream.
 CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream)
 {
 	return call(__func__, [&] { return alloc(out, size, Kind::unowned); });
@@ -318,7 +319,7 @@ CUresult cuMemFreeAsync(CUdeviceptr memory, CUstream stream)
 	});
 }
 
-// It goes back to the system when it is freed: who uses it then is found out.
+// Unmapped when it is freed, so that a later access crashes.
 CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags)
 {
 	return call(__func__, [&] {
@@ -334,7 +335,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags)
 			mmap(nullptr, pages(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (made == MAP_FAILED)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		// Nobody may count on zeros.
+		// Programs must not rely on zeros.
 		std::memset(made, 0x5a, size);
 		Piece piece = {size, static_cast<char *>(made), context->device, Kind::host, context};
 		piece.own = true;
@@ -430,7 +431,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr memor
 namespace
 {
 
-// With the world's lock.
+// Called with the world's lock held.
 CUresult attribute_of(const Piece *piece, char *start, CUdeviceptr memory, CUpointer_attribute attribute, void *answer)
 {
 	switch (attribute) {
@@ -501,7 +502,7 @@ CUresult cuPointerGetAttribute(void *answer, CUpointer_attribute attribute, CUde
 		return piece ? attribute_of(piece, start, memory, attribute, answer) : CUDA_ERROR_INVALID_VALUE;
 	});
 }
-// Of what is mapped in pieces a real driver does not take it (580, on an H200).
+// A real driver refuses this for memory mapped in pieces (580, on an H200).
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr memory)
 {
 	return call(__func__, [&] {
@@ -519,7 +520,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 	});
 }
 
-// Of all the frames that an allocation has some of. The flag is for drivers that know several ways to the memory.
+// Exports all 64 KiB frames that overlap the allocation. The flag is for drivers that map over several paths.
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr memory, size_t size, CUmemRangeHandleType type,
 				       unsigned long long flags)
 {
@@ -538,7 +539,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr memory, size_t 
 			return CUDA_ERROR_INVALID_VALUE;
 		const auto offset = pointer(memory) - start;
 		int fd = -1;
-		// Two pieces may be one behind the other in the address space, and not in the BAR.
+		// Two pieces may be adjacent in the address space, but not in the BAR.
 		char *last_start = nullptr;
 		const Piece *const last = find(memory + size - 1, 0, &last_start);
 		if (piece->stands && last && last->bytes - last_start != piece->bytes - start)
@@ -556,11 +557,11 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr memory, size_t 
 	});
 }
 
-// --- Memory that is made, and mapped where it is wanted
+// --- Virtual memory management
 namespace
 {
 
-// The end of a handle or of a mapping: memory lasts as long as there is either.
+// Drops a handle or a mapping. The memory exists as long as either does.
 void drop(uint64_t id)
 {
 	Piece gone;
@@ -600,7 +601,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
 		if (const CUresult rc = make(piece, seen))
 			return rc;
 		if (!piece.buffer && !piece.stands)
-			munmap(seen, size); // its own address is not wanted
+			munmap(seen, size); // the address itself is not used
 		piece.mapped = true;
 		World &w = world();
 		const std::lock_guard guard(w.lock);
@@ -621,7 +622,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle memory)
 		return CUDA_SUCCESS;
 	});
 }
-// The handle of what is mapped there, with a reference of its own.
+// Returns the handle of the memory mapped there, with another reference.
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
 	return call(__func__, [&] {
@@ -670,7 +671,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 		return CUDA_SUCCESS;
 	});
 }
-// The address stays one that nobody can touch: a program's are for the device.
+// The CPU cannot access the address: a program's mappings are for the device.
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle memory,
 		  unsigned long long flags)
 {

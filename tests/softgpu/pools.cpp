@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Memory that comes otherwise than by cuMemAlloc(): from a pool, or from another process. And contexts that have
-// a part of a device.
+// Memory that is not allocated by cuMemAlloc(): from a pool or from another process. Also green contexts, which have a
+// part of a device.
 #include "world.hpp"
 
 #include <cstring>
@@ -11,12 +11,12 @@
 
 using namespace softgpu;
 
-// Nothing is kept in one.
+// Pools keep no memory.
 struct CUmemPoolHandle_st {
 	int device;
 };
 
-// What it has of its device is not looked at.
+// The resources of the context are not checked.
 struct CUgreenCtx_st {
 	CUctx_st context;
 };
@@ -26,7 +26,7 @@ namespace
 
 char *pointer(CUdeviceptr address) { return reinterpret_cast<char *>(address); }
 
-// With the world's lock.
+// Called with the world's lock held.
 auto find(const char *address)
 {
 	World &w = world();
@@ -65,7 +65,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool poo
 	return rc;
 }
 
-// --- Memory of another process, which is this one: at a second address. A real driver takes that of others only.
+// --- Memory of another process: maps this process's memory at a second address. A real driver accepts only other
+// processes' memory.
 CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr memory)
 {
 	if (const CUresult rc = begin(__func__))
@@ -92,7 +93,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned)
 	Piece piece = found->second;
 	constexpr size_t page = 4096;
 	const size_t bytes = (piece.size + page - 1) / page * page;
-	// Of what is shared, a length of 0 maps it once more.
+	// With shared memory, an old length of 0 maps it again.
 	void *const seen = mremap(start, 0, bytes, MREMAP_MAYMOVE);
 	void *const same = mremap(piece.bytes, 0, bytes, MREMAP_MAYMOVE);
 	if (seen == MAP_FAILED || same == MAP_FAILED)
@@ -105,7 +106,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle handle, unsigned)
 }
 CUresult cuIpcCloseMemHandle(CUdeviceptr memory) { return cuMemFree(memory); }
 
-// --- Contexts of a part of a device
+// --- Green contexts
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *out, CUdevResourceType)
 {
 	std::memset(out, 0, sizeof(*out));
@@ -137,6 +138,6 @@ CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned flags,
 	cuCtxPopCurrent(&before);
 	return rc;
 }
-// It stays, as what no call takes any more.
+// The context stays, but no call accepts it.
 CUresult cuGreenCtxDestroy(CUgreenCtx green) { return cuCtxDestroy(&green->context); }
 }

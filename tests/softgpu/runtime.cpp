@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A stand-in for the CUDA runtime: nothing but the driver beside it, device 0 unless a thread chose another, and the
-// last error. A test fixture.
+// A stand-in for the CUDA runtime: it calls the driver beside it, uses device 0 unless the thread chose another, and
+// keeps the last error. A test fixture.
 #include "cuda_runtime.h"
 
 namespace
@@ -12,13 +12,13 @@ thread_local int chosen;
 
 cudaError_t told(CUresult rc)
 {
-	// Not ready is an answer, no error.
+	// CUDA_ERROR_NOT_READY is an answer, not an error.
 	if (rc && rc != CUDA_ERROR_NOT_READY)
 		last = static_cast<cudaError_t>(rc);
 	return static_cast<cudaError_t>(rc);
 }
 
-// As the runtime does, at its first call and whenever a thread has no context.
+// The runtime does this at its first call and whenever a thread has no context.
 CUresult enter()
 {
 	CUcontext context = nullptr;
@@ -43,7 +43,7 @@ CUdeviceptr number(const void *pointer) { return reinterpret_cast<CUdeviceptr>(p
 
 extern "C" {
 
-// Neither makes a context.
+// Neither call creates a context.
 cudaError_t cudaDriverGetVersion(int *version) { return told(cuDriverGetVersion(version)); }
 cudaError_t cudaRuntimeGetVersion(int *version)
 {

@@ -18,16 +18,16 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
-// How soon a thread that waits sees that the driver is shut down.
+// The interval at which a waiting thread checks whether the driver is shut down.
 constexpr std::chrono::milliseconds glance(20);
 
 struct Event {
 	Event(CUcontext in, bool timed) : context(in), timing(timed) {}
 	const CUcontext context;
 	const bool timing;
-	std::mutex lock; // protects what follows
+	std::mutex lock; // protects all below
 	std::shared_ptr<Mark> last;
-	std::shared_ptr<Graph> captured; // recorded by a stream of this capture
+	std::shared_ptr<Graph> captured; // if recorded by a captured stream
 	std::shared_ptr<std::atomic<Clock::time_point>> when;
 };
 
@@ -40,11 +40,11 @@ struct CUevent_st {
 namespace
 {
 
-// All streams that there are. Never destroyed: threads of it run until the process has ended.
+// All streams. Never destroyed: their threads run until the process has ended.
 struct Streams {
 	Handles<CUstream_st, Stream> handles;
 	Handles<CUevent_st, Event> events;
-	std::shared_mutex lock; // protects what follows
+	std::shared_mutex lock; // protects all below
 	std::vector<std::shared_ptr<Stream>> all;
 	std::map<CUcontext, std::shared_ptr<Stream>> legacy;
 	std::map<std::pair<uint64_t, CUcontext>, std::shared_ptr<Stream>> per_thread;
@@ -52,14 +52,14 @@ struct Streams {
 
 Streams &streams();
 
-// A child of fork() has none of its parent's threads, and so has default streams of its own. That it can use CUDA at all is the
-// stand-in's alone.
+// A child of fork() has none of its parent's threads, and so gets default streams of its own. A real driver cannot be
+// used in a child at all.
 Streams *make_streams()
 {
 	const auto hold = [] { streams().lock.lock(); };
 	const auto release = [] { streams().lock.unlock(); };
 	const auto begin_anew = [] {
-		std::construct_at(&streams().lock); // the thread that holds it has another number here
+		std::construct_at(&streams().lock); // the owner's thread id differs in the child
 		streams().all.clear();
 		streams().legacy.clear();
 		streams().per_thread.clear();
@@ -96,7 +96,7 @@ std::shared_ptr<Stream> make_stream(CUcontext context, bool blocking, int priori
 	};
 	try {
 		std::thread([stream, forget] {
-			pthread_setname_np(pthread_self(), "fake-stream"); // not that of who made it
+			pthread_setname_np(pthread_self(), "fake-stream"); // not the name of the creator
 			stream->run();
 			forget(stream);
 		}).detach();
@@ -107,7 +107,7 @@ std::shared_ptr<Stream> make_stream(CUcontext context, bool blocking, int priori
 	return stream;
 }
 
-// The one of a table, made when it is first asked for.
+// The entry of a table, created on first use.
 template <class Table, class Key>
 std::shared_ptr<Stream> default_stream(Table &table, const Key &key, CUcontext context)
 {
@@ -125,7 +125,7 @@ std::shared_ptr<Stream> default_stream(Table &table, const Key &key, CUcontext c
 	return place->second;
 }
 
-// Empty: nothing was ever in it.
+// Empty: the context's default stream was never used.
 std::shared_ptr<Stream> legacy_of(CUcontext context)
 {
 	const std::shared_lock guard(streams().lock);
@@ -143,7 +143,8 @@ std::vector<std::shared_ptr<Stream>> all_of(CUcontext context)
 	return some;
 }
 
-// The thread of host functions. One for all streams: host functions that wait for each other hang, as on a real driver.
+// The thread of host functions. There is one for all streams: host functions that wait for each other hang, as on a
+// real driver.
 class HostThread
 {
 public:
@@ -173,13 +174,13 @@ private:
 		}
 	}
 
-	std::mutex lock_; // protects what follows
+	std::mutex lock_; // protects all below
 	std::condition_variable wake_;
 	std::deque<Work> calls_;
 	bool started_ = false;
 };
 
-// A child of fork() has one of its own.
+// A child of fork() gets its own.
 std::atomic<HostThread *> &host_thread()
 {
 	static std::atomic<HostThread *> the_thread = [] {
@@ -300,7 +301,7 @@ void Stream::run()
 		busy_ = true;
 		guard.unlock();
 		next();
-		next = nullptr; // what it owns goes before the stream is idle
+		next = nullptr; // destroyed before the stream counts as idle
 		guard.lock();
 		busy_ = false;
 		idle_.notify_all();
@@ -424,7 +425,7 @@ CUresult cuStreamCreate(CUstream *out, unsigned flags)
 {
 	return call(__func__, [&] { return create_stream(out, flags, 0); });
 }
-// Only libcufile asks for one: it must wait for nobody's, and come first.
+// Only libcufile creates such a stream: it must not wait for other streams, and has priority.
 CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
 	return call(__func__, [&] {
@@ -433,7 +434,7 @@ CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 		return create_stream(out, flags, priority);
 	});
 }
-// What is in it is done all the same, and nobody waits for that here.
+// Its operations are still executed; this call does not wait for them.
 CUresult cuStreamDestroy(CUstream handle)
 {
 	return call("cuStreamDestroy_v2", [&] {
@@ -491,7 +492,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
 				if (flags)
 					return CUDA_ERROR_INVALID_VALUE;
 				if (graph) {
-					// The stream joins the capture, or comes back to it.
+					// The stream joins the capture or returns to it.
 					const bool same = stream.captured() == graph || stream.begin_capture(graph);
 					return same ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_MERGE;
 				}
@@ -603,7 +604,7 @@ CUresult cuEventDestroy(CUevent handle)
 		return CUDA_SUCCESS;
 	});
 }
-// Of who waits for it already, each waits for the moment that was the last one then.
+// A thread or stream that already waits for the event waits for the earlier record.
 CUresult cuEventRecord(CUevent handle, CUstream in)
 {
 	return call(__func__, [&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Streams of the stand-in driver. Each is a thread, so that a missing wait is seen. Host functions of all streams run on one
-// other thread, as in a real driver.
+// Streams of the stand-in driver. Each has a thread, so that a missing wait is detected. Host functions of all streams
+// run on one other thread, as in a real driver.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace softgpu
 
 using Work = std::function<void()>;
 
-// What a graph holds until its last reference is gone.
+// An object that a graph owns until its last reference is dropped.
 class UserObject
 {
 public:
@@ -30,7 +30,8 @@ public:
 	{
 	}
 	void retain(unsigned count) { references_ += count; }
-	// False: the caller has no so many references. The last one has the destructor run, later, on the thread of host functions.
+	// False: the caller does not have that many references. Dropping the last one runs the destructor later, on the
+	// thread of host functions.
 	bool release(unsigned count);
 
 private:
@@ -39,9 +40,9 @@ private:
 	void *const arg_;
 };
 
-// What one stream, and those that joined its capture, were told, in that order.
+// The operations of one stream, and of those that joined its capture, in order.
 struct Graph {
-	// With a handle that programs are told of while it is captured.
+	// With a handle that programs can query during the capture.
 	static std::shared_ptr<Graph> make(CUstreamCaptureMode mode, bool forbids);
 	Graph(CUstreamCaptureMode in, bool counted);
 	~Graph();
@@ -49,28 +50,28 @@ struct Graph {
 	Graph &operator=(const Graph &) = delete;
 
 	const CUstreamCaptureMode mode;
-	const bool forbids; // to all threads what waits: counted in World::captures
+	const bool forbids; // waiting calls in all threads; counted in World::captures
 	const std::thread::id thread = std::this_thread::get_id();
 	const uint64_t id = next_id++;
-	std::mutex running; // launches follow each other, in whatever streams
-	std::mutex lock;    // protects what follows
+	std::mutex running; // serializes launches in all streams
+	std::mutex lock;    // protects all below
 	std::vector<Work> nodes;
 	std::vector<std::pair<UserObject *, unsigned>> owned;
 	std::unique_ptr<CUgraph_st> handle; // until the capture ends
-	CUresult spoiled = CUDA_SUCCESS;    // by a call that no capture allows
+	CUresult spoiled = CUDA_SUCCESS;    // after a call that is not allowed during a capture
 	static inline std::atomic<uint64_t> next_id{1};
 
 	void add(Work node);
 	void spoil(CUresult why);
 };
 
-// A moment in a stream's order.
+// A position in a stream's order.
 class Mark
 {
 public:
 	void pass();
 	bool passed();
-	// False: the driver was shut down before.
+	// False: the driver was shut down before it was reached.
 	bool wait();
 
 private:
@@ -91,9 +92,9 @@ public:
 	const int priority;
 	const uint64_t id = next_id++;
 
-	// Behind everything that was added before; while the stream is captured, into the graph.
+	// Appends to the stream, or to the graph while the stream is captured.
 	void add(Work what);
-	// The same, but never into a graph.
+	// The same, but never to a graph.
 	std::shared_ptr<Mark> mark();
 	bool quiet();
 	// False: the driver was shut down before.
@@ -103,14 +104,14 @@ public:
 	bool begin_capture(std::shared_ptr<Graph> into);
 	std::shared_ptr<Graph> end_capture();
 
-	// The stream's thread, until the stream was told to stop and has nothing left to do.
+	// The stream's thread: runs until the stream is stopped and empty.
 	void run();
 	void stop();
 
 private:
 	void push(Work what);
 
-	std::mutex lock_; // protects what follows
+	std::mutex lock_; // protects all below
 	std::condition_variable wake_, idle_;
 	std::deque<Work> work_;
 	bool busy_ = false, stopped_ = false;
@@ -118,33 +119,33 @@ private:
 	static inline std::atomic<uint64_t> next_id{1};
 };
 
-// The stream that a handle stands for in the calling thread. Empty: there is none.
+// The stream of a handle in the calling thread. Empty: there is no such stream.
 std::shared_ptr<Stream> stream_of(CUstream handle);
-// Counts a stream of another context than the current one, or memory of another than the stream's.
+// Counts a stream of another context than the current one, or memory of another context than the stream's.
 void check_context(CUstream handle, const Stream &stream, CUcontext owner = nullptr);
-// In the order of a stream, and of its context's default stream unless it is not blocking.
+// Ordered after earlier work of the stream, and of its context's default stream unless it is not blocking.
 void add(Stream &stream, Work what);
-// On the thread of host functions; returns when it was called.
+// Runs on the thread of host functions; returns after it has run.
 void call_host(Work call);
-// The same, later.
+// The same, without waiting.
 void call_host_later(Work call);
-// Of a stream, or joined to its capture: what a capture does not allow spoils it. Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if
-// the stream is captured.
+// For calls that a captured stream, or one joined to its capture, does not allow: the capture becomes invalid. Returns
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if the stream is captured.
 CUresult refuse_captured(Stream &stream);
-// All streams whose capture this graph is.
+// All streams that are captured into this graph.
 std::vector<std::shared_ptr<Stream>> streams_into(const std::shared_ptr<Graph> &graph);
 
-// The error of a handle that stands for no stream. A real driver follows the pointer.
+// The error of a handle without a stream. A real driver dereferences the pointer.
 CUresult no_stream(CUstream handle);
-// Work in a stream, by its handle.
+// Work on a stream given by its handle.
 template <class Body> CUresult with_stream(CUstream handle, Body &&body)
 {
 	const std::shared_ptr<Stream> stream = stream_of(handle);
 	return stream ? body(*stream) : no_stream(handle);
 }
 
-// Handles as a driver gives them out: the one that was destroyed last is the next one made, and one that stands for nothing
-// is found out.
+// Handles that behave as a driver's: the next one created has the address of the last one destroyed. A handle that is
+// not valid is detected.
 template <class Handle, class Object> class Handles
 {
 public:
@@ -166,7 +167,7 @@ public:
 		const std::shared_lock guard(lock_);
 		return known(handle) ? handle->is : nullptr;
 	}
-	// Empty: it stood for nothing.
+	// Empty: the handle was not valid.
 	std::shared_ptr<Object> remove(Handle *handle)
 	{
 		const std::lock_guard guard(lock_);
@@ -176,7 +177,7 @@ public:
 		free_.push_back(handle);
 		return std::exchange(handle->is, nullptr);
 	}
-	// All for which this holds.
+	// All handles that satisfy the condition.
 	template <class Which> std::vector<Handle *> which(Which &&holds)
 	{
 		const std::shared_lock guard(lock_);
@@ -193,7 +194,7 @@ private:
 		return std::ranges::any_of(all_, [&](const auto &one) { return one.get() == handle; });
 	}
 
-	std::shared_mutex lock_; // protects what follows
+	std::shared_mutex lock_; // protects all below
 	std::vector<std::unique_ptr<Handle>> all_;
 	std::vector<Handle *> free_;
 };

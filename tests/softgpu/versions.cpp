@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What programs of other CUDA releases than the header's call the same things by: a name that has got new arguments keeps the
-// old ones under the old name, and has the new ones under the next version's.
+// Names as programs of other CUDA releases call them. When a call gets new arguments, the old name keeps the old ones,
+// and a new version's name has the new ones.
 #include <cstring>
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ using namespace softgpu;
 namespace
 {
 
-// The release that a version of a call came with, of those that have several; the newest first.
+// The release that introduced a version of a call, for calls with several versions; the newest first.
 struct Version {
 	const char *call;
 	int since; // 1000 * major + 10 * minor
@@ -48,7 +48,7 @@ constexpr Version versions[] = {
 
 void *symbol_of(const char *name)
 {
-	// Of this very library, however it was loaded.
+	// Searches this library itself, however it was loaded.
 	Dl_info self;
 	dladdr(reinterpret_cast<void *>(cuInit), &self);
 	void *const library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
@@ -58,7 +58,8 @@ void *symbol_of(const char *name)
 	return found;
 }
 
-// The newest that a program of that release knows, in the form that takes 0 for the stream of each thread if there is one.
+// The newest version for a program of that release; with per_thread the form whose stream 0 is the thread's own, if
+// there is one.
 void *find_call(const std::string &name, int release, bool per_thread, bool &too_old)
 {
 	std::vector<std::string> symbols;
@@ -107,7 +108,7 @@ CUresult cuGetProcAddress(const char *name, void **function, int release, uint64
 	return cuGetProcAddress_v2(name, function, release, flags, nullptr);
 }
 
-// With how much of the GPU it may use; of this one, all.
+// The extra argument limits the share of the GPU; ignored here.
 CUresult cuCtxCreate_v3(CUcontext *context, void *, int, unsigned flags, CUdevice device)
 {
 	return cuCtxCreate(context, flags, device);
@@ -137,7 +138,7 @@ CUresult cuCtxSynchronize_v2(CUcontext context)
 		return wait_for_streams(context) ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
 	});
 }
-// The first form says which copy was wrong, if it was one of them.
+// The first form reports the index of the invalid copy.
 CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
 			    size_t *which, size_t nr_attributes, size_t *failed, CUstream stream)
 {
@@ -165,7 +166,7 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent secon
 	return cuEventElapsedTime(milliseconds, first, second);
 }
 
-// --- Of programs whose stream 0 is each thread's own
+// --- For programs whose stream 0 is the thread's own
 CUresult cuMemcpyAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
 {
 	return cuMemcpyAsync(to, from, size, of_thread(stream));

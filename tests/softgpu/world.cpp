@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Devices, contexts, and what tests count and break.
+// Devices, contexts, and the counters and injected failures of tests.
 #include "world.hpp"
 
 #include <algorithm>
@@ -18,24 +18,24 @@ namespace softgpu
 namespace
 {
 
-// The calling thread's contexts. Trivially destructible: destructors of static objects call us when those of the main thread's locals
-// have run.
+// The calling thread's contexts. Trivially destructible: destructors of static objects call the driver after the main
+// thread's locals are destroyed.
 struct ContextStack {
 	CUcontext at[64];
 	int depth;
 };
 thread_local constinit ContextStack stack = {};
 
-// What the driver is, whatever the header of the programs that call it.
+// The version of the driver, independent of the header that programs use.
 constexpr int driver_version = 13000;
 
-// While a stream is captured, as a real driver has it (580, on an H200); but for the last, of which it is not known.
+// Forbidden while a stream is captured, as in a real driver (580, on an H200). For the last one this is not known.
 constexpr std::string_view forbidden[] = {
 	"cuMemAlloc_v2",      "cuMemFree_v2",        "cuMemHostAlloc", "cuMemFreeHost",
 	"cuEventSynchronize", "cuStreamSynchronize", "cuEventQuery",   "cuMemcpyBatchAsync_v2",
 };
 
-// Which devices there are without the module.
+// The number of devices without the module.
 constexpr int host_devices = 2;
 constexpr size_t host_device_bytes = size_t{1} << 30;
 
@@ -58,7 +58,7 @@ void pop()
 		stack.depth--;
 }
 
-// Everything in it goes.
+// Frees all objects of the context.
 void empty(CUcontext context)
 {
 	unmake_streams_of(context);
@@ -73,7 +73,8 @@ CUcontext primary_of(int device) { return &world().devices[static_cast<size_t>(d
 thread_local bool in_host_function = false;
 thread_local int capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-// The device whose memory its own driver gives out, by its PCI address. The other half of that is for other vendors' stand-ins.
+// The device whose own driver provides its memory, by PCI address. The other half of the BAR is for other vendors'
+// stand-ins.
 void World::add_stand(const std::string &address)
 {
 	const int number = static_cast<int>(devices.size());
@@ -103,13 +104,14 @@ World::World()
 	initialized = devices.empty();
 	for (const auto &device : devices)
 		device->primary.id = ++next_id;
-	// As the first GPU of a machine without one calls itself: tests ask for an address that is no device's.
+	// Device 0 has no PCI address, as the first GPU of a machine without one; the other has an address that no
+	// device of the tests has.
 	while (devices.size() < host_devices && initialized) {
 		const int number = static_cast<int>(devices.size());
 		devices.emplace_back(new Device{0, number ? "" : "FFFF:FF:1F.7", host_device_bytes, {number}});
 		devices.back()->primary.id = ++next_id;
 	}
-	// What exit() does after that, destructors of what was made before above all, finds the driver shut down.
+	// The remaining exit handlers, mainly destructors of older static objects, find the driver shut down.
 	std::atexit([] { world().down = true; });
 }
 
@@ -181,7 +183,7 @@ CUresult check_device(int device)
 namespace
 {
 
-// A call that is about a device.
+// A call on a device.
 template <class Body> CUresult with_device(const char *name, CUdevice number, Body &&body) noexcept
 {
 	return call(name, [&] {
@@ -215,7 +217,7 @@ void fake_set_current(int device)
 		push(primary_of(device));
 }
 
-// --- What needs no cuInit()
+// --- Calls that need no cuInit()
 CUresult cuInit(unsigned flags)
 {
 	return guarded([&] {
@@ -303,7 +305,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 	});
 }
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
-// The CPU copies, wherever it is.
+// The CPU copies, so any device reaches any other.
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other)
 {
 	return with_device(__func__, device, [&](const Device &) {
@@ -390,7 +392,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 		return CUDA_SUCCESS;
 	});
 }
-// For ever there, as what it holds is worth nothing.
+// Primary contexts are never freed: their contents have no cost.
 CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
 	return with_device("cuDevicePrimaryCtxRelease_v2", device, [](const Device &) { return CUDA_SUCCESS; });
@@ -410,7 +412,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
 		return CUDA_SUCCESS;
 	});
 }
-// Whoever has it has it still, without what was in it.
+// Holders keep the context, without its objects.
 CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
 	return with_device("cuDevicePrimaryCtxReset_v2", device, [](Device &one) {
@@ -424,7 +426,7 @@ CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
 		World &w = world();
 		const std::lock_guard guard(w.lock);
 		if (w.gone.empty()) {
-			w.gone.reserve(w.devices.size() + w.next_id + 1); // so that the end of one needs no memory
+			w.gone.reserve(w.devices.size() + w.next_id + 1); // so that destroying one needs no memory
 			w.gone.push_back(new CUctx_st{device});
 		}
 		CUcontext made = w.gone.back();
@@ -439,7 +441,7 @@ CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
 		return CUDA_SUCCESS;
 	});
 }
-// It stays current to other threads, of no use.
+// It stays current in other threads, but is not valid.
 CUresult cuCtxDestroy(CUcontext context)
 {
 	return call("cuCtxDestroy_v2", [&] {
@@ -464,7 +466,7 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 CUresult cuCtxPushCurrent(CUcontext context)
 {
 	return call("cuCtxPushCurrent_v2", [&] {
-		// A real driver follows the pointer.
+		// A real driver dereferences the pointer.
 		if (!context || context->destroyed) {
 			wrong();
 			return CUDA_ERROR_INVALID_CONTEXT;

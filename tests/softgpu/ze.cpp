@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A test fixture, no GPU: a libze_loader.so.1 with one driver, whose memory is a quarter of the BAR of SOFTGPU_STAND. The
-// calls and numbers are those of Level Zero's specification; descriptors of dma-bufs are kept, as Intel's driver does.
+// A test fixture without a GPU: a libze_loader.so.1 with one driver, whose memory is a quarter of the BAR of
+// SOFTGPU_STAND. Calls and numbers follow Level Zero's specification. Descriptors of dma-bufs stay open, as with
+// Intel's driver.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -21,14 +22,14 @@ constexpr int success = 0, uninitialized = 0x78000001, unsupported = 0x78000003,
 	      out_of_memory = 0x70000003;
 constexpr uint32_t export_desc = 0x18, export_fd = 0x1a, dma_buf = 2, device_memory = 2, queue_desc = 0xe,
 		   synchronous = 1;
-std::atomic<softgpu::Stand *> stand; // nullptr before zeInit(), and where that fails
+std::atomic<softgpu::Stand *> stand; // nullptr before zeInit(), and if it fails
 char the_driver, the_device, own_context;
 
 struct Base {
 	uint32_t kind;
 	Base *next;
 };
-// ze_external_memory_export_desc_t, and with its last member ze_external_memory_export_fd_t
+// ze_external_memory_export_desc_t; with its last member ze_external_memory_export_fd_t
 struct Export : Base {
 	uint32_t flags;
 	int fd;
@@ -50,11 +51,11 @@ struct Memory {
 	int fd = -1;
 };
 
-// Never destroyed: destructors of static objects call us when the process ends.
+// Never destroyed: destructors of static objects call the library at the end of the process.
 std::mutex &lock = *new std::mutex; // protects all
 std::map<char *, Memory> &all = *new std::map<char *, Memory>;
 
-// A call that needs zeInit().
+// Wraps a call that requires zeInit().
 template <class Body> int initialized(Body &&body) noexcept
 {
 	return softgpu::guarded(out_of_memory, [&] {
@@ -62,7 +63,7 @@ template <class Body> int initialized(Body &&body) noexcept
 		return made ? body(*made) : uninitialized;
 	});
 }
-// Likewise, with the lock.
+// The same, with the lock held.
 template <class Body> int locked(Body &&body) noexcept
 {
 	return initialized([&](softgpu::Stand &made) {
@@ -71,7 +72,7 @@ template <class Body> int locked(Body &&body) noexcept
 	});
 }
 
-// With the lock: where the CPU gets at it, memory of the device's or of the host's.
+// With the lock held: the CPU address of device or host memory.
 void *seen(softgpu::Stand &made, void *address, size_t size)
 {
 	char *start = nullptr;
@@ -92,7 +93,7 @@ Export *find(Base *first, uint32_t kind)
 	return nullptr;
 }
 
-// With the lock. nullptr: not this context's.
+// With the lock held. nullptr: not memory of this context.
 Memory *at(softgpu::Stand &made, void *context, const void *address, char *&start, size_t &size)
 {
 	if (!made.find(address, start, size))
@@ -212,7 +213,7 @@ int zeMemGetAllocProperties(void *context, const void *address, Properties *out,
 	});
 }
 
-// A list of which each command is done at once.
+// A list that executes each command at once.
 int zeCommandListCreateImmediate(void *, void *device, const Queue *queue, void **out)
 {
 	return initialized([&](const softgpu::Stand &) {

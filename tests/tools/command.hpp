@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Commands of a ring on /dev/peerdma, as the kernel reads them.
+// io_uring commands on /dev/peerdma, in the kernel's layout.
 #include <cstring>
 #include <liburing.h>
 
@@ -10,12 +10,12 @@
 namespace raw
 {
 
-/// Fills an SQE but for its user_data and flags. words: of a read or write; of many pieces {address of the segments, 0}, and
-/// len is their number.
+/// Fills an SQE except user_data and flags. words: offsets of a read or write; for the vector commands {address of the
+/// segments, 0}, and len is their number.
 inline void command(io_uring_sqe *sqe, int dev, uint32_t op, uint32_t buf_id, uint32_t file_id, uint32_t len,
 		    const peerdma_uring_io &words)
 {
-	io_uring_prep_nop(sqe); // zeros all of it
+	io_uring_prep_nop(sqe); // zeroes the whole SQE
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = dev;
 	sqe->cmd_op = op;
@@ -25,7 +25,7 @@ inline void command(io_uring_sqe *sqe, int dev, uint32_t op, uint32_t buf_id, ui
 	std::memcpy(sqe->cmd, &words, sizeof(words));
 }
 
-/// The result of one command on a ring of its own. flags: PEERDMA_IO_*
+/// Runs one command on a ring of its own and returns its result. flags: PEERDMA_IO_*
 inline int run_command(int dev, uint32_t op, uint32_t buf_id, uint32_t file_id, uint32_t len,
 		       const peerdma_uring_io &words, uint32_t flags = 0)
 {

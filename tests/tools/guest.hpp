@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the guest's test programs do to the system around them.
+// Operations of the guest's test programs on the system.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace guest
 {
 
-/// Looks again and again; false if it is not so in that time.
+/// Polls a condition until the time limit; false if it did not become true.
 inline bool within(std::chrono::steady_clock::duration limit, const std::function<bool()> &so)
 {
 	using Clock = std::chrono::steady_clock;
@@ -26,7 +26,7 @@ inline bool within(std::chrono::steady_clock::duration limit, const std::functio
 	return true;
 }
 
-/// Writes to a file of sysfs, procfs or a cgroup: false if the kernel did not take it.
+/// Writes to a file of sysfs, procfs or a cgroup: false if the kernel refused it.
 inline bool put(const std::string &file, const std::string &what)
 {
 	std::ofstream out(file);
@@ -34,7 +34,8 @@ inline bool put(const std::string &file, const std::string &what)
 	return out.good();
 }
 
-/// The device's BAR 2, once a driver can have the device, which may be there before: 0 or -errno of publishing it.
+/// Binds the device to peerdma and publishes its BAR 2, waiting until the device can be bound: 0 or -errno of
+/// publishing.
 inline int bind_and_publish(const std::string &gpu, uint64_t len)
 {
 	unsigned domain, bus, slot, function;

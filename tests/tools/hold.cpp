@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// hold BYTES: owns a buffer of provider 0 and waits to be killed. Prints "holding", then the buffer's place
-// in the BAR. On SIGUSR1: result and reason of a read into the buffer. On SIGUSR2: destroys it, and says the result.
+// hold BYTES: allocates a buffer of provider 0 and waits to be killed. Prints "holding" and the buffer's offset in the
+// BAR. On SIGUSR1 reads into the buffer and prints result and reason. On SIGUSR2 destroys the buffer and prints the
+// result.
 #include <csignal>
 
 #include "raw.hpp"

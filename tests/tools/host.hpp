@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The host, which sees the GPU's memory and the drive from outside, and the shell. What can be asked: tests/guest/lib.sh.
+// Requests to the host, which sees the GPU's memory and the drive from outside, and to a shell. See tests/guest/lib.sh.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace host
 {
 
-/// A line from the port; one at a time, because there may be no more than that.
+/// Reads one line from the port, byte by byte: more bytes may never come.
 inline std::string read_line(int port)
 {
 	std::string line;
@@ -24,7 +24,7 @@ inline std::string read_line(int port)
 	return line;
 }
 
-/// The answer: it begins with "ok" if all is well. As host() of lib.sh, without a shell.
+/// Returns the answer, which begins with "ok" on success. As host() of lib.sh, without a shell.
 inline std::string ask(const std::string &question)
 {
 	static unsigned turn;
@@ -39,7 +39,7 @@ inline std::string ask(const std::string &question)
 	const std::string line = id + " " + question + "\n";
 	if (::write(port, line.data(), line.size()) != ssize_t(line.size()))
 		raw::die("host port");
-	// An answer to someone who was killed while waiting for it may still be in the pipe.
+	// Discards an answer to a process that was killed while it waited.
 	std::string answer;
 	do
 		answer = read_line(port);
@@ -49,8 +49,9 @@ inline std::string ask(const std::string &question)
 	return answer.empty() ? "the host is silent" : answer.substr(id.size() + 1);
 }
 
-/// A question to the host if it begins with "host ", else a shell's command that may use lib.sh, without single quotes.
-/// What it says is dropped, unless it is why it failed.
+/// Asks the host if the command begins with "host "; otherwise runs it in a shell, where it may use lib.sh but no
+/// single
+/// quotes. Output is printed only after a failure.
 inline bool run(const std::string &command)
 {
 	if (!command.starts_with("host ") || command.find_first_of("$;|&") != command.npos) {

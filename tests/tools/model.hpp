@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What must come of the operations of operations.hpp: the same on plain memory.
+// A model of the operations in operations.hpp: performs them on plain memory.
 #pragma once
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace verify
 
 using Bytes = std::vector<uint8_t>;
 
-/// What a process has: the model itself.
+/// The state of one process: the model itself.
 struct Model {
 	Bytes buffer = Bytes(buf_len);
 	std::array<Bytes, files> file;
@@ -30,7 +30,7 @@ struct Model {
 		return all;
 	}
 
-	/// What it returns.
+	/// Returns the expected result.
 	int64_t apply(const Op &op)
 	{
 		Bytes &bytes = file[op.file];

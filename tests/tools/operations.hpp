@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A stream of random operations that two programs make of the same seed: tests/guest/io/verify.cpp carries them
-// out, tests/tools/replay.cpp knows on the host what must have come of them. A process has a buffer and files that
-// nobody else touches, so there is one right answer to everything.
+// A stream of random operations that two programs generate from the same seed. tests/guest/io/verify.cpp executes them.
+// tests/tools/replay.cpp computes the expected results on the host. Each process has its own buffer and files, so every
+// result is determined.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace verify
 
 constexpr uint64_t kib = 1024, page = 4 * kib, block = 512;
 constexpr uint64_t buf_len = 512 * kib, file_max = 1024 * kib;
-constexpr uint64_t slot_buf = 64 * kib, slot_file = 128 * kib; // of one request of a batch
+constexpr uint64_t slot_buf = 64 * kib, slot_file = 128 * kib; // of one request in a batch
 constexpr unsigned batch_max = 8;
 static_assert(batch_max * slot_buf <= buf_len && batch_max * slot_file <= file_max);
 
-// What a process works on. The last three are its own part of a block device, always file_max long.
+// The files of a process. The last three are its own part of a block device, always file_max long.
 enum File : unsigned { ext4, xfs, drive, stripe, mirror, files };
 constexpr std::array<const char *, files> file_names = {"ext4", "xfs", "drive", "stripe", "mirror"};
 constexpr bool regular(unsigned file) { return file < drive; }
@@ -30,7 +30,7 @@ enum class Kind : uint32_t {
 	read, // by ioctl
 	write,
 	append,
-	ring_read, // as a command of io_uring, several at once
+	ring_read, // as io_uring commands, several at once
 	ring_write,
 	proxy_read, // pread(2) with O_DIRECT into the mmapped buffer
 	proxy_write,
@@ -39,7 +39,7 @@ enum class Kind : uint32_t {
 	store, // by the CPU into the buffer
 	truncate,
 	punch,
-	refuse, // a request that is past the buffer's end
+	refuse, // a request beyond the buffer's end
 	kinds
 };
 constexpr std::array<const char *, size_t(Kind::kinds)> kind_names = {
@@ -50,7 +50,7 @@ struct Op {
 	Kind kind;
 	unsigned file;
 	uint64_t off, len, buf;
-	uint64_t random; // for what else is to be chosen: bytes, which descriptor
+	uint64_t random; // for further random choices: bytes, which descriptor
 
 	bool writes() const
 	{
@@ -58,7 +58,7 @@ struct Op {
 		       kind == Kind::proxy_write || kind == Kind::cached_write;
 	}
 	bool in_buffer() const { return kind <= Kind::proxy_write || kind == Kind::store; }
-	/// Through the module, or on the module's pages.
+	/// The operation uses the module, or the module's pages.
 	bool counts() const { return kind <= Kind::proxy_write; }
 	bool direct_look() const { return random & 1; }
 	bool by_id() const { return random & 2; }
@@ -81,10 +81,10 @@ inline Range around(uint64_t at, uint64_t len, uint64_t unit, uint64_t limit)
 	return {begin < page ? 0 : begin - page, std::min(end + page, limit)};
 }
 
-/// What is looked at after an operation: the part of the buffer that was to change, and a page on both sides.
+/// The range of the buffer that is compared after an operation: the range to change, and a page on both sides.
 inline Range seen_of_buffer(const Op &op) { return around(op.buf, op.len, 8, buf_len); }
 
-/// And the same of the file, whose size is now size.
+/// The same for the file, whose size is now size.
 inline Range seen_of_file(const Op &op, uint64_t size)
 {
 	Range range = around(op.off, op.len, page, size);
@@ -92,7 +92,7 @@ inline Range seen_of_file(const Op &op, uint64_t size)
 	return range;
 }
 
-/// Over words, because it runs in an emulated guest. A wrong, a missing and a moved byte all show.
+/// Computed by words, for speed in an emulated guest. Detects wrong, missing and moved bytes.
 inline uint64_t checksum(const volatile void *data, uint64_t len, uint64_t sum)
 {
 	const auto *words = static_cast<const volatile uint64_t *>(data);
@@ -111,7 +111,7 @@ inline uint64_t mixed(uint64_t z)
 	return z ^ (z >> 31);
 }
 
-/// The bytes that an operation brings from host memory.
+/// The bytes that an operation writes from host memory.
 inline std::vector<uint8_t> bytes_of(const Op &op)
 {
 	std::vector<uint8_t> bytes(op.len + 8);
@@ -123,7 +123,7 @@ inline std::vector<uint8_t> bytes_of(const Op &op)
 	return bytes;
 }
 
-/// What is to be done, in order. It knows how long the files are, because that decides what can be asked for.
+/// The operations in order. Tracks the file sizes, which limit the next operations.
 class Stream
 {
 public:
@@ -134,7 +134,7 @@ public:
 	{
 	}
 
-	/// What may be under way at once: one operation, or a batch whose parts touch nothing in common.
+	/// The operations that may run concurrently: one, or a batch whose parts do not overlap.
 	std::vector<Op> next()
 	{
 		const uint64_t dice = below(100);
@@ -179,7 +179,7 @@ private:
 		return std::min(len, most);
 	}
 
-	/// Somewhere in [0, end - len], on a page, on a block, or anywhere.
+	/// A random offset in [0, end - len]: page aligned, block aligned or any.
 	uint64_t some_place(uint64_t len, uint64_t end)
 	{
 		static constexpr uint64_t units[] = {page, block, 4, 1, 1};
@@ -197,7 +197,7 @@ private:
 			break;
 		case Kind::proxy_read:
 		case Kind::proxy_write:
-			// The kernel lets P2PDMA pages of plain calls through to these only.
+			// For plain system calls the kernel accepts P2PDMA pages on these files only.
 			op.file = static_cast<unsigned>(below(stripe));
 			return choose_aligned(op);
 		default:
@@ -206,7 +206,7 @@ private:
 		op.len = some_len(256 * kib);
 		op.off = some_place(op.len, file_max);
 		op.buf = some_place(op.len, buf_len);
-		// About the end of a file, where all is different.
+		// Prefer ranges around the end of a file, where the code takes other paths.
 		if (regular(op.file) && below(4) == 0) {
 			const uint64_t before = below(3 * page);
 			op.off = size[op.file] > before ? size[op.file] - before : 0;
@@ -220,7 +220,7 @@ private:
 			op.buf = buf_len - op.len + 1 + below(page);
 	}
 
-	/// Plain O_DIRECT calls take whole blocks only, and a read must end before the end of the file does.
+	/// Plain O_DIRECT calls accept whole blocks only, and a read must end before the end of the file.
 	void choose_aligned(Op &op)
 	{
 		const uint64_t unit = regular(op.file) ? page : block;
@@ -246,7 +246,7 @@ private:
 				 0,
 				 0};
 			const uint64_t begin = i * slot_file;
-			// Who makes a file longer must be alone with it.
+			// An operation that extends a file must run alone on it.
 			if (size[op.file] <= begin)
 				op.file = drive;
 			const uint64_t end = std::min(slot_file, size[op.file] - begin);
@@ -268,14 +268,14 @@ private:
 	}
 };
 
-// --- What the guest tells the host, on a part of the third drive: a header, results, extents
+// --- The guest's report to the host, in a range of the third drive: a header, results, extents
 
 struct Result {
 	int64_t ret; // bytes or -errno
 	uint64_t sum;
 };
 
-/// Where bytes of a file are on a drive's image. Copies are the legs of a mirror.
+/// The position of a file's bytes in a drive's image. Copies are the legs of a mirror.
 struct Extent {
 	uint32_t file, copy, disk, zeros;
 	uint64_t off, len, at;
@@ -285,7 +285,7 @@ struct Told {
 	uint64_t magic;
 	uint32_t process, round;
 	uint64_t results, extents;
-	uint64_t bar[3]; // of the buffer, and of two that nobody uses, around it
+	uint64_t bar[3]; // of the buffer, and of unused ranges before and after it
 };
 
 constexpr uint64_t told_magic = 0x5645524946590001ULL, told_at = 512 * kib * kib, told_len = kib * kib;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Fills and compares ranges of files, every byte, on the host and in the guest.
+// Fills and compares ranges of files byte by byte, on the host and in the guest.
 //
 //   pattern fill    FILE OFF LEN SOURCE [SOURCE_OFF]
 //   pattern compare FILE OFF LEN SOURCE [SOURCE_OFF]
 //
-// SOURCE is a file, "byte:N", or "pattern:SEED": 8-byte words that depend on the seed and on their own
-// offset, so that right bytes at a wrong place are wrong bytes. compare prints the first difference
-// and exits 1; misuse and I/O errors exit 2.
+// SOURCE is a file, "byte:N", or "pattern:SEED": 8-byte words that depend on the seed and on their offset, so that
+// bytes at a wrong offset are detected. compare prints the first difference and exits with 1. Misuse and I/O errors
+// exit with 2.
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -42,7 +42,7 @@ uint64_t number(const char *text)
 	return n;
 }
 
-// splitmix64 of the word's place: no two words of a file are related, whatever the distance.
+// splitmix64 of the word's index: words are unrelated at any distance.
 uint64_t word(uint64_t seed, uint64_t index)
 {
 	uint64_t z = (seed * 0x2545f4914f6cdd1dull) ^ (index * 0x9e3779b97f4a7c15ull);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a fresh buffer of
-// provider 0, straight on the ABI. BEFORE is run between allocating and transferring, %AT in it replaced by the buffer's
-// place in the BAR: a question to the host, or a shell command that may use lib.sh. With NO_BOUNCE in the environment the
-// request has that flag; with RING it is a command of io_uring, of which nothing is known but errno or done.
+// pdio read|write|append FILE FILE_OFF LEN BUF_OFF [BUF_LEN [BEFORE]]: one request on a new buffer of provider 0, using
+// the ABI directly. BEFORE runs between allocation and transfer: a request to the host, or a shell command that may use
+// lib.sh; %AT in it is replaced by the buffer's offset in the BAR. NO_BOUNCE in the environment sets that flag. RING in
+// the environment uses an io_uring command, which reports errno or done only.
+//
 // Prints: errno reason done direct near host bar_offset
 #include <algorithm>
 #include <cstring>

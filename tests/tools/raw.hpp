@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The bare ABI for test programs: no library between a test and the kernel.
+// The plain ABI for test programs, without a library.
 #pragma once
 
 #include <cerrno>
@@ -23,7 +23,7 @@ namespace raw
 	std::exit(1);
 }
 
-/// Writes to a file of the kernel's.
+/// Writes to a file of the kernel.
 inline void put(const std::string &path, const std::string &what)
 {
 	std::ofstream out(path);
@@ -79,7 +79,7 @@ inline int destroy(int dev, uint32_t id)
 	return call(dev, PEERDMA_DESTROY, req);
 }
 
-/// The file's id, for a request with PEERDMA_IO_FILE_ID; 0 and errno if there is none.
+/// Registers the file and returns its id for PEERDMA_IO_FILE_ID; 0 and errno on failure.
 inline uint32_t add_file(int dev, int fd)
 {
 	auto req = sized<peerdma_file_add>();
@@ -99,10 +99,10 @@ inline peerdma_io io(int fd, uint32_t buf_id, uint64_t file_off, uint64_t buf_of
 	return req;
 }
 
-/// FAR_DISK, if it is set, is a drive by way of soft-RoCE: the CPU copies, and no plain system call reaches a GPU's pages.
+/// FAR_DISK names a drive reached by soft-RoCE: the CPU copies, and plain system calls cannot use a GPU's pages.
 inline bool by_software() { return std::getenv("FAR_DISK"); }
 
-/// The bytes that no copy of the module's was needed for.
+/// The bytes that the module did not copy.
 inline uint64_t straight(const peerdma_io &done) { return by_software() ? done.out_host : done.out_direct; }
 
 } // namespace raw

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// replay SEED PROCESSES ROUND OPERATIONS STATE GPU DISK0 DISK1 DISK2: what must have come of one round of
-// tests/guest/io/verify.cpp, on the host: the same operations on plain memory. Compares what each of them returned and the
-// checksums that the guest took, then every byte of the buffers in the GPU's memory and of the files on the drives'
-// images, and that nobody wrote beside the buffers. STATE keeps the memory from round to round.
+// replay SEED PROCESSES ROUND OPERATIONS STATE GPU DISK0 DISK1 DISK2: verifies one round of tests/guest/verify.cpp on
+// the host. Performs the same operations on plain memory. Compares the returned values, the guest's checksums, every
+// byte of the buffers in the GPU's memory and of the files in the drives' images, and the memory beside the buffers.
+// STATE keeps the model's memory from round to round.
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
@@ -50,7 +50,7 @@ private:
 	int fd_;
 };
 
-// --- From round to round
+// --- State between rounds
 
 bool load(std::FILE *state, Bytes &bytes)
 {
@@ -153,7 +153,7 @@ void same(const char *what, const Round &round, const uint8_t *want, const Bytes
 		      what, round.process, off + uint64_t(at.first - got.begin()), *at.second, *at.first);
 }
 
-/// Every byte of a file, where its extents are; what has none is zeros.
+/// Compares every byte of a file at its extents; bytes without an extent are zero.
 void compare_files(const Model &model, const Round &round, const std::vector<Extent> &extents,
 		   const std::vector<Image> &disks)
 {

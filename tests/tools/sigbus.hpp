@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Touching mapped memory that may be gone.
+// Access to mapped memory that may be revoked.
 #pragma once
 
 #include <csetjmp>
@@ -10,7 +10,7 @@ namespace sigbus
 
 inline sigjmp_buf back;
 
-/// From here on SIGBUS is an answer. For one thread at a time.
+/// From here on SIGBUS is a result instead of a crash. One thread at a time.
 inline void expect()
 {
 	std::signal(SIGBUS, [](int) { siglongjmp(back, 1); });

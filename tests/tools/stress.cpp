@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// stress [--seconds N] [--unbind BDF]: threads that allocate, read, write, compare and destroy at once, each on
-// its own part of a raw scratch area of a file, so that pages change owners as fast as they can. With
-// --unbind the provider is taken away under them and published again, over and over; then -ENODEV, -ENOENT
-// and -ENOMEM are answers like any other, and everything else is not.
+// stress [--seconds N] [--unbind BDF]: concurrent threads allocate, read, write, compare and destroy, each in its own
+// range of a file, so that pages change owners as fast as possible. With --unbind the provider is repeatedly unbound
+// under them and published again. Then -ENODEV, -ENOENT and -ENOMEM are valid results; any other error is a failure.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -19,7 +18,7 @@
 namespace
 {
 
-constexpr uint64_t part = 1 << 20; // bytes of the file that belong to one thread
+constexpr uint64_t part = 1 << 20; // bytes of the file for each thread
 constexpr int threads = 4;
 std::atomic<bool> stop;
 std::atomic<uint64_t> requests, bytes, vanished;
@@ -40,14 +39,14 @@ bool tolerable(int err, bool unbinding)
 	return err == -ENODEV || err == -ENOENT || err == -ENOMEM;
 }
 
-/// First provider's id, 0 if there is none at this moment.
+/// The first provider's id, 0 if no provider exists now.
 uint32_t any_provider(int dev)
 {
 	auto query = raw::sized<peerdma_provider_query>();
 	return raw::call(dev, PEERDMA_PROVIDER_QUERY, query) ? 0 : query.out_provider_id;
 }
 
-/// Copies one random range of this thread's part of the file to another place of it, through a buffer.
+/// Copies a random range of this thread's part of the file to another offset in it, through a buffer.
 int one_round(int dev, int fd, int self, std::mt19937_64 &random)
 {
 	auto req = raw::sized<peerdma_buf_alloc>();
@@ -80,7 +79,7 @@ void worker(int fd, int self, bool unbinding)
 		int err = one_round(dev, fd, self, random);
 		if (err && !tolerable(err, unbinding))
 			return fail("request", err);
-		// Closing takes what is left with it.
+		// Closing destroys the remaining buffers.
 		if (requests % 64 == 0) {
 			::close(dev);
 			dev = raw::open_device();
@@ -89,7 +88,7 @@ void worker(int fd, int self, bool unbinding)
 	::close(dev);
 }
 
-/// Asks about everything that may be going away just now.
+/// Queries objects that may be going away at this moment.
 void asker()
 {
 	int dev = raw::open_device();
@@ -123,7 +122,7 @@ void unbinder(const std::string &bdf)
 	}
 }
 
-/// Word w of the file holds w; the second half of a part holds copies of the first.
+/// Word w of the file contains w; the second half of a part contains copies of words of the first.
 bool intact(int fd, int self)
 {
 	std::vector<uint64_t> data(part / 8);

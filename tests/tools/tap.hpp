@@ -28,14 +28,14 @@ inline void skip(const std::string &what, const std::string &why)
 	std::fflush(stdout);
 }
 
-/// The plan; the exit status.
+/// Prints the plan; returns the exit status.
 inline int end()
 {
 	std::printf("1..%d\n", count);
 	return failures != 0;
 }
 
-/// The command by which the host compares a range of the GPU's memory.
+/// The host request that compares a range of the GPU's memory.
 inline std::string compare(uint64_t bar_off, uint64_t len, const std::string &source, uint64_t source_off = 0)
 {
 	return "host compare gpu0 " + std::to_string(bar_off) + " " + std::to_string(len) + " " + source + " " +

@@ -13,7 +13,7 @@
 namespace trace
 {
 
-/// The events of that name during run, one a line.
+/// The events of that name during run, one per line.
 inline std::vector<std::string> during(const std::string &system, const std::string &event,
 				       const std::function<void()> &run)
 {
@@ -31,7 +31,7 @@ inline std::vector<std::string> during(const std::string &system, const std::str
 	return lines;
 }
 
-/// The events of requests that complete during run.
+/// The events of requests that completed during run.
 inline std::vector<std::string> completed_during(const std::function<void()> &run)
 {
 	return during("peerdma", "peerdma_complete", run);
@@ -42,10 +42,10 @@ inline int count(const std::vector<std::string> &lines, const char *what)
 	return int(std::ranges::count_if(lines, [=](auto &line) { return line.find(what) != std::string::npos; }));
 }
 
-/// How many were sent without waiting.
+/// The number of requests submitted asynchronously.
 inline int sent(const std::vector<std::string> &lines) { return count(lines, " async=1 "); }
 
-/// How many of those then had to wait after all.
+/// The number of those that had to wait after all.
 inline int put_off(const std::vector<std::string> &lines) { return count(lines, " error=-11 async=1 "); }
 
 } // namespace trace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The ways to move bytes between a file and a buffer: the same request by each, the answer in the same words.
+// The ways to move bytes between a file and a buffer: the same request by each of them, with comparable answers.
 #pragma once
 
 #include <cstring>
@@ -28,15 +28,15 @@ struct Request {
 	uint64_t file_off, buf_off, len;
 };
 
-/// Bytes that were said to have moved.
+/// The number of bytes reported as moved.
 struct Moved {
 	uint64_t file_off, buf_off, len;
 };
 
 struct Answer {
-	int err = 0;         // positive: of the request, or of the first piece that has one
-	uint32_t reason = 0; // only an ioctl tells
-	unsigned failed = 0; // requests that failed: pieces count one by one
+	int err = 0;         // positive: of the request, or of its first failed segment
+	uint32_t reason = 0; // reported by ioctls only
+	unsigned failed = 0; // number of failed requests; segments count separately
 	std::vector<Moved> moved;
 
 	uint64_t bytes() const
@@ -48,11 +48,11 @@ struct Answer {
 	}
 };
 
-/// One open file, registered as well, one buffer with its proxy, one ring.
+/// An open and registered file, a buffer with its proxy mapping, and a ring.
 class Mover
 {
 public:
-	static constexpr uint64_t piece = 4096; // what a request is cut into for a command of pieces
+	static constexpr uint64_t piece = 4096; // bytes per segment of a vector command
 
 	Mover(int dev, uint32_t provider, const std::string &path, uint64_t len, int flags = 0) : dev_(dev), len_(len)
 	{
@@ -148,7 +148,7 @@ private:
 			sqe->flags = IOSQE_ASYNC;
 	}
 
-	/// The command's result. The ring itself may fail too: then it is tried again, the command is still in it.
+	/// Waits for the command's result. If the ring itself fails, waits again: the command is still in it.
 	bool result(int *res)
 	{
 		io_uring_cqe *cqe = nullptr;
@@ -167,7 +167,7 @@ private:
 	{
 		Answer answer;
 		int res = 0;
-		while (stuck_ && result(&res)) // what could not be submitted the last time
+		while (stuck_ && result(&res)) // a command that an earlier call could not submit
 			stuck_ = false;
 		prepare(way, req);
 		stuck_ = !result(&res);
@@ -204,9 +204,9 @@ private:
 	bool stuck_ = false;
 };
 
-// --- What is in files and buffers
+// --- Contents of files and buffers
 
-/// Bytes that depend on where they are, and on when they were written.
+/// Bytes that depend on their offset and on the time they were written.
 inline char byte(unsigned when, uint64_t at)
 {
 	const uint64_t x = (at + 1) * 0x9e3779b97f4a7c15 ^ when * 0xc2b2ae3d27d4eb4fULL;
@@ -220,8 +220,8 @@ inline void fill(char *to, unsigned when, uint64_t at, uint64_t len)
 }
 
 /**
- * A file, a model of what must be in it, and requests of which each is compared with the model: all bytes of the
- * buffer and of the file, those around the range too.
+ * A file with a model of its contents. After each request it compares the result with the model: all bytes of the
+ * buffer and of the file, including those around the range.
  */
 class Witness
 {
@@ -233,7 +233,7 @@ public:
 			raw::die(path);
 	}
 
-	/// Before a request: other bytes than ever before in the buffer.
+	/// Before a request: fills the buffer with bytes that were never used before.
 	void begin(const Request &req)
 	{
 		req_ = req;
@@ -241,17 +241,17 @@ public:
 		std::memcpy(mover.proxy(), held_.data(), held_.size());
 	}
 
-	/// Somebody else has changed the file.
+	/// Reads the file again after another program has changed it.
 	void look_again()
 	{
 		if (!load(file_))
 			raw::die("the file");
 	}
 
-	/// What is wrong with what it did, or "".
+	/// The fault of the request's result, or "".
 	std::string judge(const Answer &answer) { return req_.write ? judge_write(answer) : judge_read(answer); }
 
-	/// The same request, undisturbed: all of it moves, and every byte is right.
+	/// Repeats the request undisturbed: it must move all bytes, and every byte must be right.
 	std::string again(Way way)
 	{
 		const Request req = req_;

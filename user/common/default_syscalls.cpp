@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A file of its own, because host tests put theirs in its place.
+// In a file of its own so that host tests can link another definition.
 
 #include "common/syscalls.hpp"
 

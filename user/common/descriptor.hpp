@@ -19,23 +19,23 @@ inline off_t seek_to(int fd, off_t to, int whence)
 	return at < 0 ? -errno : at;
 }
 
-// A descriptor of the library's. The number is not the file: a program that closes all descriptors closes ours as well,
-// and the next file that anybody opens has the number. So each use asks first.
+// A descriptor owned by the library. Its number may come to name another file: a program that closes all descriptors
+// closes ours too, and the next file to be opened gets the number. Every use therefore checks the descriptor first.
 //
-// All I/O is at offsets, so the position of a description of our own is free to identify it: no other description of this
-// process has the same. All else (a block device, a description that is shared with the program) is identified by device and
-// inode.
+// All I/O passes offsets, so the position of an open file description that is ours alone is free. It holds a number
+// that no other description of this process has. Other descriptions (a block device, one shared with the program) are
+// identified by device and inode.
 //
-// System: what calls the operating system, Syscalls or a library's own.
+// System: the class that makes the system calls, Syscalls or a library's own.
 struct Descriptor {
 	int fd = -1;
-	off_t position = -1; // -1: by device and inode
+	off_t position = -1; // -1: identified by device and inode
 	dev_t device = 0;
 	ino_t inode = 0;
 
 	explicit operator bool() const { return fd >= 0; }
 
-	// own: the description is ours alone.
+	// own: no other descriptor shares the open file description.
 	template <class System> void identify(System &system, bool own)
 	{
 		struct stat st = {};
@@ -59,10 +59,10 @@ struct Descriptor {
 		return system.fstat(fd, st) == 0 && is_of(st);
 	}
 
-	// The same file, by whatever description.
+	// The same file, through any open file description.
 	bool is_of(const struct stat &st) const { return st.st_dev == device && st.st_ino == inode; }
 
-	// Closes it, unless the program has.
+	// Closes it unless the program already has.
 	template <class System> void close(System &system)
 	{
 		if (fd >= 0 && is_there(system))
@@ -71,8 +71,8 @@ struct Descriptor {
 	}
 
 private:
-	// Twice the same only after 2^30: what is at a small position by chance must not look like ours. Two libraries of one
-	// process, each with a count of its own, begin at different places.
+	// Repeats only after 2^30 numbers. The numbers are spread, so that a small position of another file does not
+	// look like ours. Two libraries in one process have separate counts and start at different numbers.
 	static off_t next_position()
 	{
 		static std::atomic<uint32_t> count{0};

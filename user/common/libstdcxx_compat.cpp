@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// What this compiler's headers call and only its own libstdc++ has, so that older ones do: a process has one, and it need not
-// be ours. tests/host/lib/exports.sh looks at what is left.
+// Functions that this compiler's headers call and that only a newer libstdc++ exports. Defined here so that the library
+// also loads with an older one: a process has one libstdc++, and it may be older. tests/host/exports.sh checks which
+// symbols are still needed.
 #include <new>
 
 namespace std
 {
 
-// GLIBCXX_3.4.29. Of more elements than there can be.
+// GLIBCXX_3.4.29. Called for an array size that is too large.
 [[noreturn]] void __throw_bad_array_new_length() { throw std::bad_array_new_length(); }
 
 } // namespace std

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// /proc/self/mountinfo, see proc_pid_mountinfo(5). libmount reads it as well; with it each start of the command would load four
-// more libraries, which is half as long again.
+// Parses /proc/self/mountinfo, see proc_pid_mountinfo(5). libmount does that too, but loads four more libraries and
+// makes each start of the command 50 % slower.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace peerdma_impl
 struct Mount {
 	std::string id, device; // device: "major:minor"
 	std::string point, filesystem, source;
-	std::string options; // of the mount, a comma, and of the filesystem
+	std::string options; // of the mount, a comma, options of the filesystem
 };
 
 // The kernel writes blanks and backslashes as "\040".
@@ -37,7 +37,7 @@ inline std::string unescape_octal(std::string_view text)
 	return out;
 }
 
-// In the kernel's order: of several mounts at one point the last is the one that is seen. What a line lacks is empty.
+// In the kernel's order: the last of several mounts at one point is the visible one. Missing fields are empty.
 inline std::vector<Mount> parse_mountinfo(std::string_view text)
 {
 	std::vector<Mount> mounts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Device nodes: /dev/peerdma reaches all providers. A provider has one of its own, with its id behind that name.
+// Device nodes: /dev/peerdma reaches all providers, /dev/peerdmaN the provider with id N.
 #pragma once
 
 #include <cerrno>
@@ -20,17 +20,17 @@ namespace peerdma_impl
 
 inline constexpr const char *device_node = "/dev/peerdma";
 
-// What PEERDMA_DEVICE names; empty: nothing. Programs with more rights than the process that started them do not read it.
+// The value of PEERDMA_DEVICE, or empty. Programs with more rights than the process that started them ignore it.
 inline std::string named_node()
 {
 	const char *const name = ::secure_getenv("PEERDMA_DEVICE");
 	return name ? name : "";
 }
 
-// The node that open_node() tries first. Its error is the one that counts.
+// The node that open_node() tries first and whose error it returns.
 inline std::string first_node(const std::string &named) { return named.empty() ? device_node : named; }
 
-// The provider whose node has this name in /dev, as the kernel writes it.
+// The provider whose node has this name in /dev.
 inline std::optional<uint32_t> provider_of_node(std::string_view name)
 {
 	constexpr std::string_view prefix = "peerdma";
@@ -42,9 +42,9 @@ inline std::optional<uint32_t> provider_of_node(std::string_view name)
 	return std::to_string(id) == name ? std::optional(id) : std::nullopt;
 }
 
-// Opens the node that is named, and no other. Else that of all providers, or where there is none or it may not be opened, as
-// in a container that was given one GPU, the first provider's that opens. list(names): the names in /dev. Returns a
-// descriptor, and in opened the path of its node, or -errno.
+// Opens the named node and no other. Without a name it opens the node of all providers. If that does not exist or may
+// not be opened, as in a container that was given one GPU, it opens the first provider node that it can. list(names):
+// the names in /dev. Returns a descriptor, with the path of its node in opened, or -errno.
 template <class System, class List>
 int open_node(System &system, const std::string &named, List &&list, std::string &opened)
 {
@@ -67,7 +67,7 @@ int open_node(System &system, const std::string &named, List &&list, std::string
 	return first;
 }
 
-// Where the path is not asked for.
+// Without the path.
 template <class System, class List> int open_node(System &system, const std::string &named, List &&list)
 {
 	std::string opened;

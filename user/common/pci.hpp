@@ -25,7 +25,7 @@ struct PciAddress {
 
 	bool operator==(const PciAddress &) const = default;
 
-	// Takes "01:00.0" too, as lspci prints it. Strict otherwise: what is parsed here is written to sysfs.
+	// Also accepts "01:00.0", as lspci prints it. Otherwise strict: the result is written to sysfs.
 	static std::optional<PciAddress> parse(std::string_view text)
 	{
 		auto hex = [](std::string_view digits, size_t max, uint32_t limit) -> std::optional<uint32_t> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which process this is, for handles: after fork(2) a child has copies of them, and shares the open /dev/peerdma that the
-// kernel's objects belong to.
+// Identifies the process that owns a handle. After fork(2) the child has copies of the handles and shares the open
+// /dev/peerdma to which the kernel's objects belong.
 #pragma once
 
 #include <atomic>
@@ -14,19 +14,20 @@
 namespace peerdma_impl
 {
 
-// A number that no process has whose memory this one's is a copy of. It is in a page that the kernel empties for a child,
-// so that no system call is needed, and no number that a namespace gives twice. Where the kernel cannot (before 4.14) it
-// is the process's id.
+// A number that differs from that of every ancestor by fork(2). It is kept in a page that the kernel wipes in a child,
+// so that no system call is needed. Unlike a process id it is unique across PID namespaces. If the kernel does not
+// support MADV_WIPEONFORK (before 4.14), the process id is used.
 inline uint64_t this_process()
 {
 	static std::atomic<std::atomic<uint64_t> *> the_page = nullptr;
 	static std::atomic<bool> by_pid = false;
-	static std::atomic<uint64_t> last = 0; // copied by fork(2): a child counts on
+	static std::atomic<uint64_t> last = 0; // copied by fork(2): a child continues the count
 	auto *page = the_page.load(std::memory_order_acquire);
 	if (!page && by_pid.load(std::memory_order_relaxed))
 		return static_cast<uint64_t>(::getpid());
 	if (!page) {
-		// Not a static's initializer: a child that is forked while another thread is in one waits for it for ever.
+		// Not a static initializer: if another thread is in it during fork(2), the child would wait for it for
+		// ever.
 		const auto size = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 		void *const made = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (made == MAP_FAILED)
@@ -51,12 +52,12 @@ inline uint64_t this_process()
 	return number;
 }
 
-// What belongs to one process: a child after fork(2) starts with its own. Never destroyed: a library may be asked when
-// the process is on its way out. The parent's may be locked by a thread that the child does not have.
+// State of one process: a child after fork(2) starts with a new State. The parent's may be locked by a thread that does
+// not exist in the child. Never destroyed: a library may be called while the process exits.
 template <class State> class PerProcess
 {
 public:
-	// inherited: set if another process's was there before.
+	// inherited: set if a State of another process was there before.
 	State &get(bool *inherited = nullptr)
 	{
 		Owned *owned = owned_.load(std::memory_order_acquire);

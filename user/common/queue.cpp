@@ -33,7 +33,8 @@ public:
 
 	int open(int dev, unsigned depth, bool one_thread)
 	{
-		// The kernel binds a single issuer's ring to the thread that enables it, not to who makes it.
+		// The kernel binds a single issuer's ring to the thread that enables it, not to the one that creates
+		// it.
 		const unsigned flags =
 			one_thread ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED :
 				     IORING_SETUP_COOP_TASKRUN;
@@ -47,7 +48,7 @@ public:
 		open_ = true;
 		own_.fd = ring_.ring_fd;
 		own_.identify(kernel_syscalls(), false);
-		// As a fixed file: no look-up for each command.
+		// Fixed file: saves a look-up per command.
 		return io_uring_register_files(&ring_, &dev, 1);
 	}
 
@@ -72,7 +73,7 @@ public:
 		if (!is_there())
 			return -EBADF;
 		if (disabled_) {
-			// Not io_uring_enable_rings(): liburing 2.3 forgot to export it.
+			// Replaces io_uring_enable_rings(), which liburing 2.3 does not export.
 			int rc = io_uring_register(static_cast<unsigned>(ring_.ring_fd), IORING_REGISTER_ENABLE_RINGS,
 						   nullptr, 0);
 			if (rc < 0)
@@ -104,7 +105,8 @@ public:
 	}
 
 private:
-	// The program may have closed the descriptor, and have a ring of its own by that number. Each has an inode of its own.
+	// False if the program has closed the descriptor, even if a ring of its own has the number: each has its own
+	// inode.
 	bool is_there() const { return own_.is_there(kernel_syscalls()); }
 
 	io_uring ring_{};

@@ -7,7 +7,7 @@
 namespace peerdma_impl
 {
 
-// A command of the module's for io_uring, and how it ended.
+// An io_uring command of the module, and its completion.
 struct Command {
 	uint32_t op; // PEERDMA_URING_*
 	uint32_t buf_id;
@@ -22,21 +22,22 @@ struct Completion {
 	int32_t res;
 };
 
-// What the library wants of io_uring, so that its batches are tested without a kernel. All return -errno.
+// The io_uring operations that the library needs, virtual so that batches are tested without a kernel. All return
+// -errno.
 class Queue
 {
 public:
 	virtual ~Queue() = default;
-	// False: there is no room before the next submit().
+	// False: no room until the next submit().
 	virtual bool push(const Command &command) = 0;
-	// How many were handed to the kernel; the rest stays for the next call.
+	// Returns the number of commands submitted; the rest stays for the next call.
 	virtual int submit() = 0;
 	// Sleeps until there is a completion, at most timeout_ns (negative: for ever), and takes up to max.
 	virtual int wait(Completion *out, unsigned max, int64_t timeout_ns) = 0;
 };
 
-// A ring of the kernel's whose commands all go to the descriptor dev. one_thread: who submits first is the only
-// one that submits and waits.
+// A kernel ring whose commands all go to the descriptor dev. one_thread: the first thread that submits is the only one
+// that submits and waits.
 int kernel_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out);
 
 } // namespace peerdma_impl

@@ -29,7 +29,7 @@ std::optional<uint32_t> parse_kind(std::string_view text)
 	return kind;
 }
 
-// A path from the root, as the kernel has it: without empty parts, "." or "..".
+// An absolute path as the kernel prints it, without empty parts, "." or "..".
 std::optional<std::string> parse_path(std::string text)
 {
 	while (text.size() > 1 && text.ends_with('/'))
@@ -48,13 +48,13 @@ bool is_below(const std::string &path, const std::string &top)
 	return top == "/" || (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/'));
 }
 
-// One line: words between blanks, the first a verb, the others conditions.
+// One line: words separated by blanks; the first is a verb, the others are conditions.
 class Line
 {
 public:
 	Line(std::string_view text, unsigned number) : text_(text) { rule_.line = number; }
 
-	// false: there is nothing on it, or a fault.
+	// false: the line is empty or has a fault.
 	bool parse()
 	{
 		skip();
@@ -69,14 +69,14 @@ public:
 		else if (verb == "prefer")
 			rule_.verb = Verb::prefer;
 		else
-			return fail(start, "'" + std::string(verb) + "' is none of allow, deny and prefer");
+			return fail(start, "'" + std::string(verb) + "': expected allow, deny or prefer");
 		for (skip(); !at_end(); skip())
 			if (!condition())
 				return false;
-		// It chooses among providers, before there is a file.
+		// It chooses a provider before a file is known.
 		if (rule_.verb == Verb::prefer && (!rule_.file.empty() || has_disk()))
-			return fail(start,
-				    "prefer can have no file and no disk: it chooses a provider before they are known");
+			return fail(start, "prefer: file= and disk= are not valid here, because it chooses a provider "
+					   "before they are known");
 		rule_.text = text_.substr(start, end_ - start);
 		return true;
 	}
@@ -109,7 +109,7 @@ private:
 		return text_.substr(start, at_ - start);
 	}
 
-	// Behind the sign of equality, bare or in double quotes.
+	// The text after "=", bare or in double quotes.
 	bool value(std::string &out)
 	{
 		if (at_ == text_.size() || text_[at_] != '"') {
@@ -123,9 +123,9 @@ private:
 			out += text_[at_];
 		}
 		if (at_ >= text_.size())
-			return fail(start, "these quotes are not closed");
+			return fail(start, "missing closing quote");
 		end_ = ++at_;
-		return (at_ == text_.size() || blank(text_[at_])) || fail(at_, "a blank is missing behind the quotes");
+		return (at_ == text_.size() || blank(text_[at_])) || fail(at_, "missing blank after the closing quote");
 	}
 
 	bool condition()
@@ -135,7 +135,7 @@ private:
 			at_++;
 		const std::string key(text_.substr(start, at_ - start));
 		if (at_ == text_.size() || text_[at_] != '=')
-			return fail(start, "'" + key + "' is no condition: write provider=, disk=, file= or cgroup=");
+			return fail(start, "'" + key + "': expected provider=, disk=, file= or cgroup=");
 		const size_t place = ++at_;
 		const bool quoted = text_.substr(place).starts_with('"');
 		std::string text;
@@ -144,8 +144,7 @@ private:
 		if (key == "provider")
 			return provider(start, place, text);
 		if (key != "disk" && key != "file" && key != "cgroup")
-			return fail(start,
-				    "there is no condition '" + key + "': provider, disk, file and cgroup are known");
+			return fail(start, "unknown condition '" + key + "'; expected provider, disk, file or cgroup");
 		if (!quoted && !literal(place, text))
 			return false;
 		if (key == "disk")
@@ -153,19 +152,19 @@ private:
 		return path(start, place, text, key == "file" ? rule_.file : rule_.cgroup, key);
 	}
 
-	// Names are compared as they are: an unquoted pattern, list or comment in one would silently match nothing.
+	// Names are compared literally: an unquoted pattern, list or comment would silently match nothing.
 	bool literal(size_t place, const std::string &text)
 	{
 		const size_t odd = text.find_first_of("*?[,#\"'");
 		return odd == text.npos ||
 		       fail(place + odd, "'" + text.substr(odd, 1) +
-						 "' is not valid outside double quotes: there are no patterns and no "
-						 "lists, and a comment begins after a blank");
+						 "' is not valid outside double quotes: patterns and lists are not "
+						 "supported, and a comment needs a blank before it");
 	}
 
 	bool twice(size_t start, const char *key)
 	{
-		return fail(start, std::string("a second ") + key + ": a rule has one of each kind");
+		return fail(start, std::string("duplicate ") + key + ": expected at most one of each kind");
 	}
 
 	bool provider(size_t start, size_t place, const std::string &text)
@@ -176,8 +175,8 @@ private:
 		rule_.provider_kind = parse_kind(text);
 		return rule_.provider_address || rule_.provider_kind ||
 		       fail(place, "'" + text +
-					   "' is neither a PCI address, as 0000:01:00.0, nor a vendor and device, as "
-					   "10de:2336");
+					   "': expected a PCI address such as 0000:01:00.0, or a vendor and device "
+					   "such as 10de:2336");
 	}
 
 	bool disk(size_t start, size_t place, std::string text)
@@ -191,7 +190,7 @@ private:
 			text.erase(0, std::strlen("/dev/"));
 		rule_.disk_name = text;
 		return (!text.empty() && text.find('/') == std::string::npos) ||
-		       fail(place, "'" + text + "' is neither a PCI address nor a disk's name, as nvme0n1");
+		       fail(place, "'" + text + "': expected a PCI address or a disk's name such as nvme0n1");
 	}
 
 	bool path(size_t start, size_t place, const std::string &text, std::string &out, const std::string &key)
@@ -200,21 +199,21 @@ private:
 			return twice(start, key.c_str());
 		const auto parsed = parse_path(text);
 		out = parsed.value_or("");
-		return parsed || fail(place, "'" + text + "' is no path from / on, without // and . and ..");
+		return parsed || fail(place, "'" + text + "': expected an absolute path without //, . or ..");
 	}
 
 	const std::string_view text_;
-	size_t at_ = 0, end_ = 0; // end_: behind the last word
+	size_t at_ = 0, end_ = 0; // end_: after the last word
 	Rule rule_;
 	std::optional<Fault> fault_;
 };
 
-// Does a condition hold?
+// Whether a condition holds.
 enum class Answer {
 	no,
 	yes,
-	unknown, // it could not be found out
-	later,   // what it is about is not in question yet
+	unknown, // it could not be determined
+	later,   // its subject is not known yet
 };
 
 Answer answer(bool yes) { return yes ? Answer::yes : Answer::no; }
@@ -242,7 +241,7 @@ Answer of_file(const Rule &rule, const std::optional<std::string> &file)
 	return of_path(rule.file, file.value_or(""));
 }
 
-// One of a file's disks is enough to be denied, and all are needed to be allowed.
+// A deny rule matches if one of the file's disks does, an allow rule only if all do.
 Answer of_disks(const Rule &rule, const RuleQuery &question)
 {
 	const auto &disks = question.disks;
@@ -256,11 +255,11 @@ Answer of_disks(const Rule &rule, const RuleQuery &question)
 	const bool deny = rule.verb == Verb::deny;
 	const bool fits = deny ? std::any_of(disks->begin(), disks->end(), is_it) :
 				 std::all_of(disks->begin(), disks->end(), is_it);
-	// What is not known could change it.
+	// An unknown disk could change the answer.
 	return question.more_disks && fits != deny ? Answer::unknown : answer(fits);
 }
 
-// What is unknown speaks against the process. What comes later is asked again then: until that it may still be allowed.
+// Unknown counts against the process. Later counts as allowed: the question is asked again when its subject is known.
 bool counts(Verb verb, Answer answer)
 {
 	return answer == Answer::yes || answer == (verb == Verb::deny ? Answer::unknown : Answer::later);
@@ -283,13 +282,13 @@ std::optional<Fault> Rules::parse(std::string_view text)
 		const size_t len = std::min(text.find('\n'), text.size());
 		const std::string_view line = text.substr(0, len);
 		text.remove_prefix(std::min(len + 1, text.size()));
-		// A rule is shown on terminals.
+		// Rules are printed on terminals: refuse control characters.
 		const auto odd = std::find_if(line.begin(), line.end(), [](char c) {
 			return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == '\x7f';
 		});
 		if (odd != line.end())
 			return Fault{number, static_cast<unsigned>(odd - line.begin() + 1),
-				     "this is no text but a control character"};
+				     "control character; expected printable text"};
 		Line one(line, number);
 		if (one.parse())
 			found.push_back(one.rule());
@@ -316,7 +315,7 @@ const Rule *Rules::decide(const RuleQuery &question) const
 namespace
 {
 
-// The symbolic link because of which a path does not exist; empty if none is in the way.
+// The symbolic link because of which a path does not exist; empty if no link is dangling.
 std::string broken_link(Syscalls &sys, std::string path)
 {
 	std::string target;
@@ -359,7 +358,7 @@ std::string own_cgroup(Syscalls &sys)
 {
 	std::string text;
 	sys.read_file("/proc/self/cgroup", text);
-	// Of the one hierarchy of version 2; the others limit, and name nobody.
+	// The entry of the version 2 hierarchy; those of version 1 have no name that a rule could use.
 	const size_t at = ("\n" + text).find("\n0::");
 	if (at == std::string::npos)
 		return "";

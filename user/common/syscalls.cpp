@@ -20,7 +20,7 @@ namespace
 
 int check(int rc) { return rc < 0 ? -errno : rc; }
 
-// Whether read_bounded() may read it; -errno if not.
+// 0 if read_bounded() may read it, else -errno.
 int readable(const struct stat &st, uint64_t most)
 {
 	if (!S_ISREG(st.st_mode))
@@ -33,7 +33,7 @@ class KernelSyscalls final : public Syscalls
 public:
 	constexpr KernelSyscalls() = default;
 
-	// 0600: of what O_TMPFILE makes, and nothing else. 3: as dup().
+	// 0600: for O_TMPFILE only. 3: as in dup().
 	int open(const char *path, int flags) override
 	{
 		const int fd = check(::open(path, flags, 0600));
@@ -44,7 +44,7 @@ public:
 		return other;
 	}
 	int close(int fd) override { return check(::close(fd)); }
-	// 3: a program that closed its standard streams must not find ours in their place.
+	// 3: a program that closed its standard streams must not get our descriptor in their place.
 	int dup(int fd) override { return check(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 	int ioctl(int fd, unsigned long request, void *arg) override { return check(::ioctl(fd, request, arg)); }
 	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override
@@ -81,12 +81,12 @@ public:
 	{
 		out.clear();
 		struct stat st = {};
-		// Before it is opened as well: opening alone starts some devices, a watchdog for example.
+		// Checked before opening: opening alone starts some devices, for example a watchdog.
 		int rc = check(::stat(path.c_str(), &st));
 		rc = rc < 0 ? rc : readable(st, most);
 		if (rc < 0)
 			return rc;
-		// O_NONBLOCK: the file may have become a FIFO, and some files of procfs wait for data.
+		// O_NONBLOCK: the file may have been replaced by a FIFO, and some files of procfs wait for data.
 		const int fd = check(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
 		if (fd < 0)
 			return fd;
@@ -129,7 +129,7 @@ public:
 
 	int64_t size_of(int fd) override { return seek_to(fd, 0, SEEK_END); }
 
-	// The library stays: whoever has loaded it has memory of it.
+	// Does not keep a reference: the process has memory of this library, so it stays loaded.
 	void *function(const char *library, const char *name) override
 	{
 		void *const loaded = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
@@ -156,7 +156,7 @@ public:
 	}
 };
 
-// constinit: the library has no static constructors, so it may be used from those of others.
+// constinit: the library has no static constructors, so static constructors of other libraries may use it.
 constinit KernelSyscalls the_kernel_syscalls;
 
 } // namespace

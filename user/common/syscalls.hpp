@@ -14,12 +14,12 @@
 namespace peerdma_impl
 {
 
-// Above the largest file of sysfs or procfs that is read without a limit of its own, /proc/cpuinfo of 1000 CPUs for example;
-// and of what a person writes.
+// Size limits: above the largest file of sysfs or procfs that is read without its own limit, for example /proc/cpuinfo
+// of 1000 CPUs; and for files written by people.
 constexpr uint64_t file_limit = 8 << 20, written_limit = 1 << 20;
 
-// Everything the library asks of the operating system, so that its decisions are tested without a
-// device, without root and with faults a real machine would not offer on demand. All return -errno.
+// All calls of the library to the operating system. Virtual, so that its decisions are tested without a device, without
+// root, and with faults that a real machine does not produce on demand. All return -errno.
 class Syscalls
 {
 public:
@@ -34,40 +34,40 @@ public:
 	virtual int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) = 0;
 	virtual int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) = 0;
 	virtual int fsync(int fd) = 0;
-	// The flags that it is open with, of fcntl(F_GETFL).
+	// The flags of fcntl(F_GETFL).
 	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat &st) = 0;
-	// The position of an open file description, which no I/O at an offset changes.
+	// The position of an open file description. I/O at an offset does not change it.
 	virtual off_t seek(int fd, off_t to) = 0;
 	virtual off_t position(int fd) = 0;
 	virtual int access(const std::string &path, int mode) = 0;
-	// A whole file, to its end: the sizes that sysfs and procfs report are not those of the contents.
+	// Reads a whole file to its end: the sizes that sysfs and procfs report are not those of the contents. Never
+	// waits for a writer. After an error @out is empty.
 	//   -EISDIR a directory   -ESPIPE a FIFO, a socket or a device, which is not opened   -EFBIG above @most bytes
-	// @out is empty then. Never waits for a writer.
 	virtual int read_bounded(const std::string &path, uint64_t most, std::string &out) = 0;
 	int read_file(const std::string &path, std::string &out) { return read_bounded(path, file_limit, out); }
-	// One write(2): a sysfs attribute takes its value whole or not at all.
+	// One write(2): a sysfs attribute accepts its value whole or not at all.
 	virtual int write_file(const std::string &path, std::string_view value) = 0;
 	virtual int read_link(const std::string &path, std::string &out) = 0;
-	// Bytes, of a descriptor that can be asked for its end.
+	// Bytes, by seeking to the end.
 	virtual int64_t size_of(int fd) = 0;
-	// Of a library that the process has loaded; nullptr: there is none.
+	// A function of a library that the process has loaded; nullptr if it is not there.
 	virtual void *function(const char *library, const char *name) = 0;
 	virtual int list_dir(const std::string &path, std::vector<std::string> &out) = 0;
 
 protected:
-	// Not virtual and never called through the base: a virtual one would make the real Syscalls register
-	// a destructor at exit, after which a late peerdma_close() would crash.
+	// Not virtual, and never called through the base. With a virtual destructor the real Syscalls would be
+	// destroyed at exit, and a later peerdma_close() would crash.
 	~Syscalls() = default;
 };
 
-// The real one.
+// The implementation that calls the kernel.
 Syscalls &kernel_syscalls();
 
-// Why read_bounded() does not read a file, in words; nullptr if the errno is the system's.
+// The text for an error of read_bounded() itself; nullptr if the errno is the system's.
 const char *refusal(int rc);
 
-// The one in use, which is the real one but in host tests: they link another definition of this.
+// The implementation in use: the kernel's, except in host tests, which link another definition.
 Syscalls &system_calls();
 
 } // namespace peerdma_impl

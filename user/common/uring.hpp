@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The descriptor of a ring, which liburing knows by number.
+// Handling of a ring's descriptor. liburing keeps it as a plain number.
 #pragma once
 
 #include <cerrno>
@@ -12,7 +12,7 @@
 namespace peerdma_impl
 {
 
-// A program that closed its standard streams must not find a ring in their place. 0 or -errno: then the ring is closed.
+// A program that closed its standard streams must not get a ring in their place. 0, or -errno after closing the ring.
 inline int away_from_standard_streams(io_uring &ring)
 {
 	if (ring.ring_fd > STDERR_FILENO)
@@ -28,7 +28,7 @@ inline int away_from_standard_streams(io_uring &ring)
 	return 0;
 }
 
-// The number is somebody else's now: io_uring_queue_exit() must not close it.
+// Another file has the number now: io_uring_queue_exit() must not close it.
 inline void forget_descriptor(io_uring &ring) { ring.ring_fd = ring.enter_ring_fd = -1; }
 
 } // namespace peerdma_impl

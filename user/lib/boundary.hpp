@@ -11,8 +11,8 @@
 namespace peerdma_impl
 {
 
-// Wraps the body of every exported function: exceptions stop here (only memory can run out), and errno
-// is what it was, because callers of -errno APIs do not expect it to move.
+// Wraps the body of every exported function. It stops exceptions (the only one is out of memory) and restores errno,
+// which callers of -errno APIs do not expect to change.
 template <class Body> auto boundary(Body &&body) noexcept -> decltype(body())
 {
 	const int saved = errno;
@@ -28,13 +28,13 @@ template <class Body> auto boundary(Body &&body) noexcept -> decltype(body())
 	return rc;
 }
 
-// A struct's first release ends here; a caller's may not be shorter.
+// min_size: the size of the struct in its first release. A caller's struct may not be shorter.
 template <class T> int check_size(const T *user, size_t min_size)
 {
 	return !user || user->size < min_size ? -EINVAL : 0;
 }
 
-// Library to caller: what the caller knows, and zeros for what only it knows.
+// Library to caller: fills in the members that the caller knows, and zeros those that only the caller knows.
 template <class T> void copy_out(T *user, const T &full)
 {
 	const uint32_t size = user->size;
@@ -44,7 +44,7 @@ template <class T> void copy_out(T *user, const T &full)
 	user->size = size;
 }
 
-// Caller to library: a longer struct is fine as long as it asks for nothing that is unknown here.
+// Caller to library: accepts a longer struct if the members unknown here are zero.
 template <class T> int copy_in(T &full, const T *user, size_t min_size)
 {
 	int rc = check_size(user, min_size);
@@ -60,7 +60,7 @@ template <class T> int copy_in(T &full, const T *user, size_t min_size)
 	return 0;
 }
 
-// NUL terminated whatever the length; a name cut short is better than a call that fails for it.
+// Always NUL terminated. A truncated name is better than a failed call.
 template <size_t N> void copy_text(char (&out)[N], const char *text, size_t len)
 {
 	std::memset(out, 0, N);

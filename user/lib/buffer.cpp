@@ -14,7 +14,7 @@ namespace peerdma_impl
 namespace
 {
 
-// The buffers that this process has mapped, by address.
+// The mapped buffers of this process, by address.
 struct MappedBuffers {
 	std::shared_mutex lock; // protects buffers
 	std::map<uintptr_t, struct peerdma_buf *> buffers;
@@ -26,7 +26,7 @@ MappedBuffers &mapped_buffers()
 	return all.get();
 }
 
-// What each way to a buffer begins with.
+// Checks common to all calls that create a buffer.
 int check_create(struct peerdma_device *p, struct peerdma_buf **out, uint32_t flags, uint32_t known, uint32_t *reason)
 {
 	if (reason)
@@ -64,7 +64,7 @@ struct peerdma_buf *make_handle(std::unique_ptr<struct peerdma_buf> buf, const s
 	return buf.release();
 }
 
-// A buffer that goes back, unless it is kept.
+// Destroys the buffer unless release() was called.
 class BufferGuard
 {
 public:
@@ -85,12 +85,13 @@ private:
 	uint32_t id_;
 };
 
-// Memory that somebody else allocated: whose it is is known only afterwards. An older module cannot: @unable then.
+// Memory of another allocator. Its provider, and so the rule, is known only after the ioctl. @unable: the reason if the
+// module is too old.
 template <typename Request>
 int register_memory(struct peerdma_device &p, unsigned long ioctl, Request &request, uint32_t unable,
 		    struct peerdma_buf **out, uint32_t *reason)
 {
-	// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
+	// Allocated before the ioctl: if memory ran out afterwards, there would be a buffer to destroy.
 	auto buf = std::make_unique<struct peerdma_buf>();
 	int rc = ask(*p.device, ioctl, request, reason);
 	if (rc == -ENOTTY) {
@@ -109,7 +110,7 @@ int register_memory(struct peerdma_device &p, unsigned long ioctl, Request &requ
 	return 0;
 }
 
-// A dma-buf of device memory, while it is looked at.
+// Owns the exported dma-buf of device memory until it is imported.
 class ExportedDmabuf
 {
 public:
@@ -129,7 +130,7 @@ public:
 			return sys_.function(library, name);
 		};
 		const uint32_t reason = dmabuf_of(find, pointer, handle);
-		// Else it is of more than the allocation, and where in it that is nobody has said.
+		// A larger dma-buf covers more than the allocation, and the offset of the allocation in it is unknown.
 		if (!reason && handle.at_most && sys_.size_of(handle.fd) > static_cast<int64_t>(handle.at_most))
 			return PEERDMA_REASON_IMPORT_HANDLE;
 		return reason;
@@ -171,7 +172,7 @@ int map_device(const Device &device, uint64_t offset, uint64_t len, void **addr)
 	const int rc = device.sys().mmap(device.fd(), offset, len, &at);
 	if (rc < 0)
 		return rc;
-	// Afterwards: what is ours now was ours before.
+	// Checked after the call: a descriptor that is ours now was ours before.
 	if (!device.is_there()) {
 		device.sys().munmap(at, len);
 		return -EBADF;
@@ -222,7 +223,7 @@ int peerdma_buf_create(struct peerdma_device *p, uint32_t provider_id, uint64_t 
 		request.flags = flags;
 		request.provider_id = provider_id;
 		request.len = len;
-		// Before the ioctl: afterwards there would be a buffer to give back if memory ran out.
+		// Allocated before the ioctl: if memory ran out afterwards, there would be a buffer to destroy.
 		auto buf = std::make_unique<struct peerdma_buf>();
 		rc = ask(*p->device, PEERDMA_BUF_ALLOC, request, reason);
 		if (rc < 0)
@@ -292,14 +293,14 @@ void peerdma_buf_destroy(struct peerdma_buf *buf)
 		if (!buf)
 			return 0;
 		if (buf->addr) {
-			// Before its addresses can be somebody else's.
+			// Remove the addresses first: after munmap() other memory may be mapped there.
 			{
 				std::lock_guard all(mapped_buffers().lock);
 				mapped_buffers().buffers.erase(reinterpret_cast<uintptr_t>(buf->addr));
 			}
 			buf->device->sys().munmap(buf->addr, buf->len);
 		}
-		// -ENOENT is all it can say, and then there is nothing left to destroy.
+		// The only error is -ENOENT, and then there is nothing left to destroy.
 		struct peerdma_destroy request = {};
 		request.id = buf->id;
 		if (!buf->device->is_inherited())

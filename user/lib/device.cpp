@@ -21,7 +21,7 @@ int Policy::load(Syscalls &sys, Policy &out)
 namespace
 {
 
-// The devices of this process, by the number of their descriptors.
+// The open devices of this process, by descriptor.
 struct OpenDevices {
 	std::mutex lock; // protects devices
 	std::map<int, std::atomic<int> *> devices;
@@ -53,7 +53,7 @@ Device::~Device()
 	const std::lock_guard guard(open_devices().lock);
 	const auto same = open_devices().devices.find(identity_.fd);
 	const bool listed = same != open_devices().devices.end();
-	// A child's copy of its parent's is not listed.
+	// A child's copy of its parent's device is not listed.
 	if (fd() >= 0 && (!listed || same->second == &fd_))
 		identity_.close(sys_);
 	if (listed && same->second == &fd_)

@@ -10,7 +10,7 @@ namespace
 
 using namespace peerdma_impl;
 
-// The kernel's id for the file. A thing whose bytes it never moves has none, and opens all the same.
+// Registers the file. A file whose bytes the module never moves gets no id, but can be opened.
 int add_file(struct peerdma_file &file)
 {
 	struct peerdma_file_add add = {};
@@ -28,11 +28,11 @@ int add_file(struct peerdma_file &file)
 	return file.own.is_there(file.device->sys()) ? 0 : -EBADF;
 }
 
-// open: returns a descriptor or -errno. own: of a description that nobody else has.
+// open: returns a descriptor or -errno. own: no other descriptor shares its open file description.
 template <class Open>
 int make_file(const std::shared_ptr<Device> &device, bool own, Open &&open, struct peerdma_file **out)
 {
-	// Before the descriptor: afterwards there would be one to close if memory ran out.
+	// Allocated before the descriptor: if memory ran out afterwards, there would be one to close.
 	auto file = std::make_unique<struct peerdma_file>(device);
 	const int fd = open(device->sys());
 	if (fd < 0)
@@ -73,8 +73,8 @@ int peerdma_file_open(struct peerdma_device *p, const char *path, int open_flags
 		// O_TMPFILE contains O_DIRECTORY; both it and O_CREAT would need a mode.
 		if (!path || !out || (open_flags & O_CREAT) || (open_flags & O_TMPFILE) == O_TMPFILE)
 			return -EINVAL;
-		// O_NONBLOCK: a FIFO nobody writes to must end in -ESPIPE, not in waiting for ever. On what
-		// can be read directly it has no meaning.
+		// O_NONBLOCK: opening a FIFO without a writer must end in -ESPIPE instead of waiting for ever. The flag
+		// does not affect files that can be read directly.
 		const int flags = open_flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 		return make_file(
 			p->device, true, [&](Syscalls &sys) { return sys.open(path, flags); }, out);

@@ -25,9 +25,9 @@ uint32_t route_of(const struct peerdma_io_result &r)
 	return r.host ? PEERDMA_ROUTE_HOST : PEERDMA_ROUTE_NEAR;
 }
 
-// The file for the page cache. Direct I/O on a proxy address would pass none of the module's checks, and the
-// descriptor may be shared with others: the file is opened again, with all else that it was opened with. What
-// leads to a descriptor is a link, and a temporary file has no name to be made under.
+// A descriptor for the page cache. Direct I/O on a proxy address would bypass the module's checks, and the descriptor
+// may be shared with others, so its flags stay. Opens the file again through /proc/self/fd, with its other flags.
+// O_NOFOLLOW is dropped because that path is a symbolic link, O_TMPFILE because the file exists.
 int without_direct(struct peerdma_file &file, Descriptor &out)
 {
 	Syscalls &sys = file.device->sys();
@@ -42,7 +42,7 @@ int without_direct(struct peerdma_file &file, Descriptor &out)
 		const int same = flags & ~(O_DIRECT | O_NOFOLLOW | O_TMPFILE);
 		Descriptor again;
 		again.fd = sys.open(self.c_str(), same | O_CLOEXEC | O_NOCTTY);
-		// Without /proc, or without the right to open it once more, there is no other way to fall back on.
+		// Without /proc, or without permission to open the file again, there is no other way to fall back.
 		if (again.fd == -ENOMEM || again.fd == -EMFILE || again.fd == -ENFILE)
 			return again.fd;
 		if (again.fd < 0)
@@ -58,9 +58,9 @@ int without_direct(struct peerdma_file &file, Descriptor &out)
 	return 0;
 }
 
-// Where there is no direct route, for result.reason: through the page cache, and between it and the device's
-// memory the kernel copies. A provider that goes away meanwhile is -EFAULT for the kernel, and would be SIGBUS
-// for us.
+// Fallback without a direct route, for result.reason: read(2) or write(2) through the page cache; the kernel copies
+// between it and the device's memory. If the provider goes away meanwhile, the kernel returns -EFAULT. A copy by this
+// library would raise SIGBUS.
 int64_t fall_back(bool write, struct peerdma_file &file, struct peerdma_buf &buf, uint64_t buf_off, uint64_t len,
 		  uint64_t file_off, struct peerdma_io_result &result)
 {
@@ -111,13 +111,13 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 		result.error = static_cast<uint32_t>(-rc);
 		return rc;
 	};
-	// Counts are returned in 63 bits; the kernel checks the rest, and says which.
+	// Counts are returned in 63 bits. The kernel checks all other limits and names the one exceeded.
 	if (len > INT64_MAX)
 		return fail(-EINVAL, PEERDMA_REASON_OVERFLOW);
-	// A buffer's id means nothing on another open file: there it could name somebody else's.
+	// A buffer's id is valid on its own open file only; on another it could name another buffer.
 	if (file.device != buf.device)
 		return fail(-ENOENT, PEERDMA_REASON_NONE);
-	// Falling back would put the bytes there all the same.
+	// Fallback would put the bytes there in spite of the rule.
 	if (const int rc = permit(file, buf.provider_id); rc < 0)
 		return fail(rc, rc == -EACCES ? PEERDMA_REASON_RULE : PEERDMA_REASON_NONE);
 
@@ -134,7 +134,7 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 		io.buf_off = buf_off + result.done;
 		io.len = len - result.done;
 		int rc = file.device->ioctl(request, io);
-		// A route can be lost between two steps: then it is the rest that goes another way.
+		// The route can be lost between two steps. The rest then falls back.
 		if (rc == -EXDEV && !file.device->direct_only()) {
 			result.reason = io.out_reason;
 			const int64_t err = fall_back(write, file, buf, buf_off, len, file_off, result);
@@ -149,12 +149,13 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 		result.direct += io.out_direct;
 		result.near += io.out_near;
 		result.host += io.out_host;
-		// Of several calls the first that bounced says why; the end of the file says why there are no more,
-		// unless there are.
+		// Of several ioctls the first that bounced gives the reason. The end of the file gives it if nothing
+		// bounced or if the result is short.
 		if (!result.reason || result.reason == PEERDMA_REASON_END_OF_FILE ||
 		    io.out_reason == PEERDMA_REASON_END_OF_FILE)
 			result.reason = io.out_reason;
-		// An error after some bytes is the next request's to report. The end of the file is said.
+		// After an error some bytes may have moved: the next request reports it. The end of the file is
+		// reported here.
 		if (!io.out_done || io.out_reason == PEERDMA_REASON_END_OF_FILE)
 			break;
 	} while (result.done < len && may_go_on(write, file_off + result.done));

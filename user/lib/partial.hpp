@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Requests that end before their last byte. A read's short count means the end of the file and nothing else. A write's
-// means what it means in POSIX: there is no room for the rest. Any other error is the result, whatever moved before it.
+// Requests that end before their last byte. A short count of a read means the end of the file. A short count of a write
+// means, as in POSIX, that there is no room for the rest. Any other error is the result, even if bytes were moved
+// before it.
 #pragma once
 
 #include <cerrno>
@@ -20,8 +21,8 @@ inline int64_t after_error(bool write, uint64_t done, int64_t error)
 	return write && done && is_no_room(error) ? static_cast<int64_t>(done) : error;
 }
 
-// Whether the rest of a request is to be asked for. A write that came to the process's own limit ends there: the next one
-// gets SIGXFSZ, which this one must not.
+// Whether to request the rest. A write that has reached RLIMIT_FSIZE ends there: another write(2) would raise SIGXFSZ,
+// which must not happen before the caller's next request.
 inline bool may_go_on(bool write, uint64_t file_off)
 {
 	rlimit limit = {};

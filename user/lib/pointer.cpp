@@ -51,8 +51,9 @@ bool find_cuda(const Find &find, const Pointer &pointer, Range &allocation, void
 	return true;
 }
 
-// The driver hands out nothing to a thread without a context. While this lives the thread has that of the memory, or of
-// its device, as what is mapped in pieces has none. Where that fails, what the thread has has to do.
+// The driver exports nothing to a thread without a current context. While this object lives, the thread has the context
+// of the memory, or the primary context of its device if the memory was mapped in pieces and has no context. If pushing
+// it fails, the thread's own context is used.
 class ScopedCudaContext
 {
 public:
@@ -104,7 +105,8 @@ private:
 	bool inside_ = false;
 };
 
-// Drivers that know several ways to the memory are told that it is to be the bus; others do not know the flag.
+// Newer drivers can map over several paths, and the flag selects PCIe. Older drivers reject the flag, so it is tried
+// first.
 int export_cuda(const Find &find, const Pointer &pointer, void *, Handle &out)
 {
 	int (*handle)(void *, CuAddress, size_t, int, unsigned long long);
@@ -118,15 +120,15 @@ int export_cuda(const Find &find, const Pointer &pointer, void *, Handle &out)
 	return rc;
 }
 
-// --- HSA: what HIP, and whatever else runs on ROCm, has its memory from.
+// --- HSA: the runtime that HIP and the rest of ROCm allocate from.
 
 constexpr const char *hsa = "libhsa-runtime64.so.1";
-constexpr int hsa_unknown = 0, hsa_locked = 2; // hsa_amd_pointer_type_t: nobody's; the host's, pinned
+constexpr int hsa_unknown = 0, hsa_locked = 2; // hsa_amd_pointer_type_t: unknown; pinned host memory
 constexpr int hsa_error = 0x1000;              // hsa_status_t
 constexpr int hsa_agent_device = 17;           // hsa_agent_info_t
 constexpr uint32_t hsa_cpu = 0;                // hsa_device_type_t
 
-// The beginning of hsa_amd_pointer_info_t, which says itself how much of it there is.
+// The first members of hsa_amd_pointer_info_t. Its size member says how many there are.
 struct HsaInfo {
 	uint32_t size;
 	int type;
@@ -136,7 +138,7 @@ struct HsaInfo {
 	uint64_t owner; // hsa_agent_t
 };
 
-// The host's, which the runtime has allocated as it does the GPUs'.
+// Host memory that the runtime has allocated in the same way as GPU memory.
 bool is_the_hosts(const Find &find, const HsaInfo &info)
 {
 	int (*ask)(uint64_t, int, void *);
@@ -157,7 +159,7 @@ bool find_hsa(const Find &find, const Pointer &pointer, Range &allocation, void 
 	return true;
 }
 
-// The dma-buf is of all that was allocated at once.
+// The dma-buf covers the whole allocation.
 int export_hsa(const Find &find, const Pointer &, void *, Handle &out)
 {
 	int (*handle)(const void *, size_t, int *, uint64_t *);
@@ -167,14 +169,14 @@ int export_hsa(const Find &find, const Pointer &, void *, Handle &out)
 	return handle(address(out.range.start), out.range.len, &out.fd, &out.off);
 }
 
-// --- Level Zero. Memory is a context's, and nobody tells which contexts there are: the caller does, or it is the one that
-// the driver itself keeps.
+// --- Level Zero. Memory belongs to a context, and contexts cannot be enumerated. The caller names one, or the driver's
+// default context is used.
 
 constexpr const char *ze = "libze_loader.so.1";
 constexpr int ze_unsupported = 0x78000003;                    // ze_result_t
 constexpr uint32_t ze_properties = 0x17, ze_export_fd = 0x1a; // ze_structure_type_t
 constexpr uint32_t ze_dma_buf = 2;                            // ze_external_memory_type_flags_t
-constexpr uint32_t ze_device_memory = 2;                      // ze_memory_type_t; what is shared the CPU reaches
+constexpr uint32_t ze_device_memory = 2;                      // ze_memory_type_t; shared memory is host memory to us
 constexpr uint32_t most_drivers = 8;
 
 struct ZeExportFd {
@@ -199,7 +201,7 @@ bool is_in(ZeLook look, void *context, const void *at)
 	return context && !look(context, at, &properties, nullptr) && properties.type == ze_device_memory;
 }
 
-// That context of the drivers' own which knows the address.
+// The default context of a driver that knows the address.
 void *default_context(const Find &find, ZeLook look, const void *at)
 {
 	int (*drivers)(uint32_t *, void **);
@@ -231,7 +233,7 @@ bool find_ze(const Find &find, const Pointer &pointer, Range &allocation, void *
 	return true;
 }
 
-// The descriptor stays the driver's, which gives the same one to all who ask, and closes it with the memory.
+// The descriptor belongs to the driver, which returns the same one to every caller and closes it with the memory.
 int export_ze(const Find &find, const Pointer &, void *context, Handle &out)
 {
 	ZeLook look;
@@ -247,14 +249,14 @@ int export_ze(const Find &find, const Pointer &, void *context, Handle &out)
 	if (!rc)
 		rc = look(context, at, &properties, nullptr);
 	out.fd = fd.fd;
-	// What is small may be cut out of something larger, and where is not told.
+	// A small allocation may be part of a larger one, at an offset that the driver does not tell.
 	out.at_most = up(size, frame);
 	out.off = out.range.start - number(start);
 	return rc;
 }
 
-// found: what a vendor wants to know again when it exports. shared: the frames in which an allocation begins and ends may be
-// handed out whole, whoever else has some of them.
+// found: passes a vendor's data from find to its export. shared: several buffers may cover the same 64 KiB frame,
+// because the frames at the edges of an allocation may hold parts of other allocations.
 constexpr struct {
 	enum peerdma_memory memory;
 	bool shared;
@@ -282,12 +284,12 @@ bool frames_around(const Range &asked, const Range &allocation, uint64_t page, R
 	const uint64_t first = up(allocation.start, page), end = down(allocation.end(), page);
 	if (first > asked.start || asked.end() < asked.start || asked.end() > end)
 		return false;
-	// The allocation's own, wherever it begins: so buffers of neighbors in it do not overlap.
+	// Frames are counted from the allocation's first page, so that buffers of adjacent ranges in it do not overlap.
 	const uint64_t start = first + down(asked.start - first, frame);
 	const uint64_t len = up(asked.end() - start, frame);
 	if (len > end - first)
 		return false;
-	// The last one may not go beyond: then all of them begin earlier.
+	// The last frame may not extend beyond the allocation: then the whole range starts earlier.
 	out = {std::min(start, end - len), len};
 	return true;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Device memory by its address: whose it is, and a dma-buf of it. Each vendor's own library says so, and no header of one is
-// needed to build this: what is declared is what their documentation has. A library is asked if the process has loaded it,
-// by whatever it is that allocated the memory, and is never loaded here: an address of one that is not there is no address.
+// Makes a dma-buf of device memory given by its address. Each vendor's own library tells whether the memory is its own
+// and exports it. The library is asked only if the process has loaded it; nothing here loads one. Building needs no
+// vendor header: the declarations follow the vendors' documentation.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace peerdma_impl
 {
 
-// A function of a library that the process has loaded; nullptr: there is none.
+// A function of a library that the process has loaded; nullptr if it is not loaded or has no such function.
 using Find = std::function<void *(const char *library, const char *function)>;
 
 struct Range {
@@ -22,24 +22,24 @@ struct Range {
 	uint64_t end() const { return start + len; }
 };
 
-// Range of addresses in units of 64 KiB, from a page on: around what is asked for, and in the allocation. False: there is
-// no such.
+// The range that contains asked and lies in the allocation. It begins at a page and is whole units of 64 KiB long.
+// False if there is no such range.
 bool frames_around(const Range &asked, const Range &allocation, uint64_t page, Range &out);
 
 struct Pointer {
 	Range asked;
-	void *ze_context; // of Level Zero: nullptr: that of its driver
-	uint64_t page;    // bytes, of the CPU's
+	void *ze_context; // Level Zero only; nullptr: the driver's default context
+	uint64_t page;    // bytes, of a CPU page
 };
 
 struct Handle {
 	enum peerdma_memory memory = PEERDMA_MEMORY_UNKNOWN;
-	int result = 0;       // of the vendor's call that refused
+	int result = 0;       // of the vendor's call that failed
 	int fd = -1;          // the dma-buf
-	bool ours = false;    // to be closed: else the vendor's library keeps it
-	uint64_t at_most = 0; // bytes that it may have, if it has to be of the allocation alone
-	uint64_t off = 0;     // of the range in it
-	Range range;          // of addresses, around what was asked for
+	bool ours = false;    // we close it; otherwise the vendor's library keeps it
+	uint64_t at_most = 0; // maximum bytes of the dma-buf if it covers only the allocation; 0: any
+	uint64_t off = 0;     // of the range in the dma-buf
+	Range range;          // of addresses, around the requested range
 };
 
 // Returns enum peerdma_reason; out.memory and out.result are written on failure too.

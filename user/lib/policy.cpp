@@ -20,7 +20,7 @@ RuleQuery question_of(const Device &device, const struct peerdma_provider_info &
 		false};
 }
 
-// 1: it is there; 0: it is not.
+// 1: the provider exists; 0: it does not.
 int get(const Device &device, uint32_t provider_id, struct peerdma_provider_info &provider)
 {
 	const int rc = provider_next(device, provider_id, provider);
@@ -29,14 +29,14 @@ int get(const Device &device, uint32_t provider_id, struct peerdma_provider_info
 	return rc == 0 && provider.id == provider_id;
 }
 
-// The kernel did not look at what is below.
+// The kernel stopped there and did not look at the disks below.
 bool ends_the_look(uint32_t reason)
 {
 	return reason == PEERDMA_REASON_STACKED || reason == PEERDMA_REASON_DM_TARGET ||
 	       reason == PEERDMA_REASON_MD_LEVEL;
 }
 
-// more: what the file is on is not known, or not all of it.
+// more: the list of disks may be incomplete.
 int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<DiskName> &out, bool &more)
 {
 	struct peerdma_file_query query = {};
@@ -49,7 +49,7 @@ int disks_of(const struct peerdma_file &file, uint32_t provider_id, std::vector<
 		const int rc = file.device->ioctl(PEERDMA_FILE_QUERY, query);
 		if (rc < 0)
 			return rc;
-		// A share has a name and a network card, and no number.
+		// A network share has a name and a network card, but no device number.
 		if (!query.out_leaf_major && !query.out_nr_leaves)
 			break;
 		const size_t len = strnlen(query.out_leaf_name, sizeof(query.out_leaf_name));
@@ -65,13 +65,13 @@ int decide(struct peerdma_file &file, const struct peerdma_provider_info &provid
 	RuleQuery question = question_of(device, provider);
 	std::string path;
 	device.sys().read_link("/proc/self/fd/" + std::to_string(file.own.fd), path);
-	// Else there is no /proc, or the file is outside of this process's root.
+	// Otherwise there is no /proc, or the file is outside of this process's root.
 	question.file = path.starts_with('/') ? path : "";
 	question.disks.emplace();
 	if (device.policy().rules.has_disks())
 		if (const int rc = disks_of(file, provider.id, *question.disks, question.more_disks); rc < 0)
 			return rc;
-	// Else this was about another file.
+	// The answers are about another file if the descriptor was reused.
 	if (!file.own.is_there(device.sys()))
 		return -EBADF;
 	out = device.policy().rules.decide(question);

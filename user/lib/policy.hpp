@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What the rules say to this process, of the handles that it has.
+// Applies the rules to this process and its handles.
 #pragma once
 
 #include "lib/device.hpp"
@@ -8,14 +8,14 @@
 namespace peerdma_impl
 {
 
-// The rule that decides whether it may have memory of a provider, before there is a file; nullptr: none.
+// The rule that decides about memory of a provider before a file is known; nullptr if no rule does.
 const Rule *decide(const Device &device, const struct peerdma_provider_info &provider);
 
-// Whether it may; 0 or -EACCES. A provider that is not there is the kernel's to refuse.
+// 0 or -EACCES. Also 0 if the provider does not exist, which the kernel then refuses.
 int permit(const Device &device, uint32_t provider_id);
 
-// Whether bytes of the file may go to or from memory of the provider: 0, -EACCES, or why it could not be found out. What
-// was decided once stays as long as the file is open.
+// Whether bytes may move between the file and the provider: 0, -EACCES, or the error that prevented the decision. A
+// decision holds as long as the file is open.
 int permit(struct peerdma_file &file, uint32_t provider_id, const Rule **by = nullptr);
 
 } // namespace peerdma_impl

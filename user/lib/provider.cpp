@@ -62,11 +62,12 @@ int get(const Device &device, uint32_t id, struct peerdma_provider_info &info)
 	int rc = provider_next(device, id, info);
 	if (rc < 0)
 		return rc;
-	// The kernel answers with the next one where there is none of this id.
+	// If the id does not exist, the kernel describes the next provider.
 	return info.id == id ? 0 : -ENOENT;
 }
 
-// Of several those that a rule denies this process are no choice, and the one that the first rule prefers is.
+// Among several providers, ignores those that a rule denies to this process and takes the one that the first rule
+// prefers.
 int choose(const Device &device, const std::vector<struct peerdma_provider_info> &all,
 	   struct peerdma_provider_info &out)
 {

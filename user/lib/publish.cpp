@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Publishing is done the way a person would do it by hand: driver_override, unbind, bind, and then the
-// ioctl. Each step that was taken is remembered, and a failure walks back over them, because a machine
-// whose disk or GPU lost its driver to a typing error is worse than an error message.
+// Publishes as an administrator would by hand: driver_override, unbind, bind, then the ioctl. Each step is recorded,
+// and a failure undoes them all: a mistyped command must not leave a disk or a GPU without its driver.
 
 #include <array>
 #include <cstdio>
@@ -115,7 +114,7 @@ private:
 	std::string dir_;
 };
 
-// GPUs and FPGAs put their memory in one; registers are in the others. -1 if there is none.
+// GPUs and FPGAs have their memory in such a BAR; the other BARs are registers. -1 without such a BAR.
 int choose_bar(const std::array<Bar, 6> &bars)
 {
 	constexpr uint64_t wanted = resource_mem | resource_prefetch | resource_mem_64;
@@ -159,7 +158,7 @@ private:
 		return rc;
 	}
 
-	// Everything that can be refused without touching the device is refused here.
+	// Refuses all that can be refused before the device is touched.
 	int prepare()
 	{
 		std::array<Bar, 6> bars;
@@ -188,7 +187,7 @@ private:
 		rc = device_.ioctl(PEERDMA_INFO, info);
 		if (rc < 0)
 			return fail(rc, device_.node());
-		// Physical addresses: the kernel lays out its page structures by them, not by the BAR's start.
+		// Physical addresses are aligned, not BAR offsets: the kernel lays out its page structures by address.
 		const uint64_t align = info.out_publish_align;
 		const uint64_t len = args_.len ? args_.len : chosen.len - args_.bar_offset;
 		if (align && ((chosen.start + args_.bar_offset) % align || len % align))
@@ -257,13 +256,13 @@ private:
 		return 0;
 	}
 
-	// Backwards; its own failures are not reported, the first one is what the caller must hear.
+	// In reverse order. Errors are ignored: the caller gets the first one.
 	void undo()
 	{
 		if (bound_)
 			function_.unbind(driver_name);
-		// The override goes back before the old driver is bound: while it says "peerdma", no other
-		// driver matches the device.
+		// The override is restored before the old driver is bound: while it is "peerdma", no other driver
+		// matches the device.
 		if (overridden_)
 			function_.override_set(override_);
 		if (unbound_)
@@ -315,7 +314,7 @@ int peerdma_provider_unpublish(uint32_t pci_domain, uint32_t pci_bdf, uint32_t f
 			return -EOPNOTSUPP;
 		const PciFunction function(system_calls(), {pci_domain, pci_bdf});
 		std::string driver, override;
-		// Also the check that there is such a function.
+		// This also checks that the function exists.
 		int rc = function.override_get(override);
 		if (rc < 0)
 			return rc == -ENOENT ? -ENODEV : rc;
@@ -329,7 +328,7 @@ int peerdma_provider_unpublish(uint32_t pci_domain, uint32_t pci_bdf, uint32_t f
 			rc = function.unbind(driver_name);
 		if (rc < 0)
 			return rc;
-		// Only ours is cleared: another one was set by somebody for a purpose.
+		// Only our override is cleared: any other was set on purpose.
 		if (override == driver_name)
 			rc = function.override_set("");
 		if (rc < 0)

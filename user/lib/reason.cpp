@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What the numbers of the ABI are called, and what a person can do about them: the one place where that is worded.
-// Documentation/routes.md has these words (tests/host/docs/reasons.py writes and compares them), peerdma check prints them.
-// switch without default, so that -Wswitch refuses to build a library that does not know a reason the header has.
+// Names, texts and remedies for the numbers of the ABI. This is the only source of these texts: Documentation/routes.md
+// contains them (tests/host/reasons.py writes and compares them), and peerdma check prints them. The switch has no
+// default, so that -Wswitch reports a reason of the header that is missing here.
 
 #include "peerdma.h"
 
@@ -15,8 +15,7 @@ struct Reason {
 	const char *advice;
 };
 
-constexpr Reason unknown = {"UNKNOWN", "a reason that this library does not know",
-			    "The module is newer than the library: update libpeerdma."};
+constexpr Reason unknown = {"UNKNOWN", "unknown reason", "The module is newer than the library: update libpeerdma."};
 
 constexpr Reason describe(enum peerdma_reason reason)
 {
@@ -37,11 +36,11 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use offsets and lengths that are multiples of dio_offset_align, which peerdma explain "
 			"prints."};
 	case PEERDMA_REASON_BUF_ALIGN:
-		return {"BUF_ALIGN", "the place in the buffer is not a multiple of the device's memory alignment",
+		return {"BUF_ALIGN", "the offset in the buffer is not a multiple of the device's memory alignment",
 			"Use a multiple of dio_mem_align, which peerdma explain prints."};
 	case PEERDMA_REASON_PAGE_ALIGN:
 		return {"PAGE_ALIGN",
-			"a buffer, or a piece of one to export or to register, does not begin at a page or is not "
+			"a buffer, or a range of one to export or to register, does not begin at a page or is not "
 			"whole pages",
 			"Use multiples of the page size, usually 4096 bytes."};
 	case PEERDMA_REASON_BAR_RANGE:
@@ -56,13 +55,12 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use --offset and --size that are multiples of 2 MiB, or of publish_align of peerdma_query()."};
 	case PEERDMA_REASON_APPEND:
 		return {"APPEND", "the file is open with O_APPEND, and only the filesystem knows where a write goes",
-			"Open it without O_APPEND and write to the offset that you mean."};
+			"Open it without O_APPEND and write to explicit offsets."};
 	case PEERDMA_REASON_NOT_PREFETCHABLE:
 		return {"NOT_PREFETCHABLE",
-			"the BAR is not prefetchable: it may be registers, and nothing of it is zeroed",
-			"Publish the device's memory BAR instead. If this one is memory, publish it with "
-			"--non-prefetchable; "
-			"its buffers are for root, by PEERDMA_BUF_NO_ZERO."};
+			"the BAR is not prefetchable: it may hold registers, so its buffers are not zeroed",
+			"Publish the device's memory BAR instead. If this BAR is memory, publish it with "
+			"--non-prefetchable; its buffers need root and PEERDMA_BUF_NO_ZERO."};
 	case PEERDMA_REASON_FD_MODE:
 		return {"FD_MODE", "the descriptor is not open for this direction",
 			"Open the file for reading to read from it and for writing to write to it."};
@@ -77,21 +75,21 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Copy it to a file that is not encrypted, not under verity, without inline data and, to be "
 			"written, with extents, on a mount without data=journal and DAX."};
 	case PEERDMA_REASON_END_OF_FILE:
-		return {"END_OF_FILE", "the file ends before the range that was asked for", ""};
+		return {"END_OF_FILE", "the file ends before the requested range", ""};
 	case PEERDMA_REASON_REALTIME:
 		return {"REALTIME", "it is a realtime file of xfs, whose bytes are on another device",
 			"Copy it to a file without the realtime flag (xfs_io -c 'chattr -r', on an empty file)."};
 	case PEERDMA_REASON_NFS_TRANSPORT:
-		return {"NFS_TRANSPORT", "NFS by something else than RDMA, which hands the pages to a socket",
-			"Mount it with -o rdma,port=20049, from a server and by a network card that support it."};
+		return {"NFS_TRANSPORT", "NFS by a transport other than RDMA, which hands the pages to a socket",
+			"Mount it with -o rdma,port=20049; the server and the network card must support it."};
 	case PEERDMA_REASON_NFS_LOCAL:
 		return {"NFS_LOCAL",
-			"NFS from a server in this very machine, whose files the client uses past the network",
-			"Use the filesystem that is exported, or switch localio off and mount it again: echo N "
+			"NFS from a server on this machine, whose files the client accesses without the network",
+			"Use the exported filesystem itself, or disable localio and mount it again: echo N "
 			">/sys/module/nfs/parameters/localio_enabled."};
 	case PEERDMA_REASON_NFS_LAYOUT:
-		return {"NFS_LAYOUT", "NFS with a layout of pNFS, whose driver moves the bytes",
-			"Mount it without pNFS: -o vers=3, or a server that gives no layouts."};
+		return {"NFS_LAYOUT", "NFS with a pNFS layout, whose driver moves the bytes",
+			"Mount it without pNFS: use -o vers=3, or a server without layouts."};
 	case PEERDMA_REASON_NFS_SECURITY:
 		return {"NFS_SECURITY", "NFS with Kerberos integrity or privacy, which the CPU computes",
 			"Mount it with -o sec=sys or sec=krb5."};
@@ -99,20 +97,20 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"NFS_SERVERS", "NFS by transports to several addresses of the server",
 			"Mount it without trunking: -o notrunkdiscovery,max_connect=1."};
 	case PEERDMA_REASON_NFS_SIZE:
-		return {"NFS_SIZE", "NFS that moves less than a page at a time, in messages that the CPU writes",
-			"Mount it with an rsize and a wsize of whole pages, or none: see nfsstat -m, and the server's "
-			"own limit."};
+		return {"NFS_SIZE", "NFS with transfers of less than a page, which the CPU copies",
+			"Mount it with an rsize and a wsize of whole pages, or without both: see nfsstat -m, and the "
+			"server's limit."};
 	case PEERDMA_REASON_FILE_WAIT:
 		return {"FILE_WAIT",
-			"the filesystem would wait, for a lock or to allocate: the bytes went through host memory",
-			"Write to a file whose blocks were written before, and from one process at a time; or have "
-			"root clear "
-			"/sys/module/peerdma/parameters/wait_outside, if all who may open /dev/peerdma are trusted."};
+			"the filesystem would wait for a lock or an allocation: the bytes went through host memory",
+			"Write to a file whose blocks were written before, from one process at a time. If every user "
+			"of /dev/peerdma is trusted, root can clear /sys/module/peerdma/parameters/wait_outside."};
 	case PEERDMA_REASON_STACKED:
-		return {"STACKED", "the block device is neither a PCI function's own disk nor made of such by md or dm",
-			"Use a drive's own partition, or md or LVM over such, not loop or a network device."};
+		return {"STACKED",
+			"the block device is neither a disk of a PCI function nor built from such disks by md or dm",
+			"Use a partition of a drive, or md or LVM over such partitions, not loop or a network device."};
 	case PEERDMA_REASON_DM_TARGET:
-		return {"DM_TARGET", "a device-mapper target that may look at the data, or waits",
+		return {"DM_TARGET", "a device-mapper target that may access the data, or that waits",
 			"Use a volume whose targets are linear, striped, unstriped, switch or zero (dmsetup table "
 			"shows them), over drives or over md raid0; put md raid1 and raid10 over such volumes, not "
 			"below them."};
@@ -121,13 +119,13 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use md raid0, raid1, raid10 or linear."};
 	case PEERDMA_REASON_QUEUE:
 		return {"QUEUE",
-			"the disk's driver does not announce that it can reach peer memory; or the network card's DMA "
-			"takes no peer pages",
-			"Use an NVMe drive that is attached by PCI; for NVMe over RDMA kernel 7.1 or later."};
+			"the disk's driver does not announce support for peer memory, or the network card's DMA does "
+			"not support it",
+			"Use an NVMe drive on PCI; for NVMe over RDMA use kernel 7.1 or later."};
 	case PEERDMA_REASON_DISTANCE:
 		return {"DISTANCE",
-			"the kernel knows no PCI route between the disk, or the network card that leads to it, and the "
-			"provider",
+			"the kernel knows no PCI route between the provider and the disk, or the network card that "
+			"leads to it",
 			"Put both below one PCIe switch (lspci -t shows the tree), or use a host whose bridges the "
 			"kernel trusts: AMD from Zen on, some of Intel's. No kernel parameter adds a bridge."};
 	case PEERDMA_REASON_MAPPING:
@@ -138,61 +136,59 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Format its namespace, which erases it, to an LBA format without metadata (nvme id-ns, nvme "
 			"format --lbaf)."};
 	case PEERDMA_REASON_DMABUF:
-		return {"DMABUF", "this kernel could not take back the memory of an exported dma-buf",
+		return {"DMABUF", "this kernel cannot revoke the memory of an exported dma-buf",
 			"Use a kernel with CONFIG_DMABUF_MOVE_NOTIFY, or 7.2, or have root set "
 			"/sys/module/peerdma/parameters/pinned_importers."};
 	case PEERDMA_REASON_IMPORTER:
-		return {"IMPORTER", "a device's driver imports dma-bufs so that their memory cannot be taken back",
-			"See the kernel's log for which. Use a device whose driver imports dynamically, as mlx5's "
-			"does, or have root set /sys/module/peerdma/parameters/pinned_importers."};
+		return {"IMPORTER", "the importing driver does not support revocation of a dma-buf's memory",
+			"The kernel's log names the device. Use a device whose driver imports dynamically, such as "
+			"mlx5, or have root set /sys/module/peerdma/parameters/pinned_importers."};
 	case PEERDMA_REASON_FABRIC_TCP:
 		return {"FABRIC_TCP", "NVMe over TCP, whose driver hands the pages to a socket",
-			"Connect to the controller by RDMA (nvme connect -t rdma), with a network card that supports "
-			"it."};
+			"Connect to the controller by RDMA (nvme connect -t rdma); the network card must support it."};
 	case PEERDMA_REASON_FABRIC_LOOP:
-		return {"FABRIC_LOOP", "an NVMe target in this very machine, by nvme-loop",
-			"Use the drive that is behind the target."};
+		return {"FABRIC_LOOP", "an NVMe target on this machine, by nvme-loop",
+			"Use the drive behind the target."};
 	case PEERDMA_REASON_FABRIC_FC:
-		return {"FABRIC_FC", "NVMe over Fibre Channel, whose driver knows no peer memory",
+		return {"FABRIC_FC", "NVMe over Fibre Channel, whose driver does not support peer memory",
 			"Use a drive in this machine, or NVMe over RDMA."};
 	case PEERDMA_REASON_RDMA_MODULE:
 		return {"RDMA_MODULE", "storage of another machine, and the module for its network is not loaded",
 			"Load peerdma_rdma, and for NFS peerdma_nfs as well: by modprobe where a package has installed "
 			"them, by insmod beside peerdma.ko where make module has built them."};
 	case PEERDMA_REASON_RDMA_ROUTE:
-		return {"RDMA_ROUTE", "no RDMA device leads to the storage's address at the moment",
-			"See whether the link is up and has its address (rdma link, ip route get), for NVMe the "
-			"controller's state (nvme list-subsys), and for NFS that it is mounted in the first network "
+		return {"RDMA_ROUTE", "no RDMA device leads to the storage's address now",
+			"Check that the link is up and has its address (rdma link, ip route get). For NVMe check the "
+			"controller's state (nvme list-subsys), for NFS that it is mounted in the initial network "
 			"namespace."};
 	case PEERDMA_REASON_RDMA_SOFTWARE:
 		return {"RDMA_SOFTWARE", "the RDMA device is software: the CPU copies every byte",
-			"Use a network card with RDMA of its own. For tests only, peerdma_rdma.allow_software=1 lets "
-			"soft-RoCE through."};
+			"Use a network card with RDMA in hardware. For tests only, peerdma_rdma.allow_software=1 "
+			"permits soft-RoCE."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the provider was unpublished or removed",
 			"Publish it again and allocate a new buffer."};
 	case PEERDMA_REASON_USER_LIMIT:
-		return {"USER_LIMIT", "it would be more provider memory than one user may have",
-			"Destroy buffers of this user's (peerdma stat shows who has them), or have root raise "
+		return {"USER_LIMIT", "the limit of provider memory per user is reached",
+			"Destroy buffers of this user (peerdma stat lists the owners), or have root raise "
 			"/sys/module/peerdma/parameters/user_max."};
 	case PEERDMA_REASON_CGROUP_LIMIT:
-		return {"CGROUP_LIMIT", "it would be more provider memory than the process's cgroup may have",
-			"Destroy buffers of this cgroup's, or raise dmem.max of it and of those above it."};
+		return {"CGROUP_LIMIT", "the limit of provider memory of the process's cgroup is reached",
+			"Destroy buffers of this cgroup, or raise dmem.max of it and of its ancestors."};
 	case PEERDMA_REASON_MEMLOCK:
-		return {"MEMLOCK", "bytes have to pass through host memory, and RLIMIT_MEMLOCK leaves none for it",
-			"Raise the limit (ulimit -l), or use offsets and lengths for which nothing is bounced: "
-			"peerdma explain prints dio_mem_align and dio_offset_align."};
+		return {"MEMLOCK", "bytes must pass through host memory, and RLIMIT_MEMLOCK leaves no room for it",
+			"Raise the limit (ulimit -l), or use offsets and lengths that are not bounced: peerdma explain "
+			"prints dio_mem_align and dio_offset_align."};
 	case PEERDMA_REASON_VERBS_DEVICE:
 		return {"VERBS_DEVICE",
-			"the RDMA device's driver neither imports a dma-buf that can be taken back nor takes "
-			"memory on demand",
+			"the RDMA device's driver neither imports revocable dma-bufs nor takes memory on demand",
 			"If the kernel's log says that it imports statically, root may set "
 			"/sys/module/peerdma/parameters/pinned_importers; else use another device, mlx5 for example. "
 			"Soft-RoCE takes memory on demand from kernel 6.16 on."};
 	case PEERDMA_REASON_VERBS_KERNEL:
 		return {"VERBS_KERNEL",
-			"the RDMA device takes memory on demand only, and this kernel maps peer memory "
-			"wrongly then",
+			"the RDMA device takes memory on demand only, and this kernel maps peer memory incorrectly for "
+			"it",
 			"Use a kernel from 6.16 on, or an RDMA device that imports dma-bufs."};
 	case PEERDMA_REASON_VERBS_MTU:
 		return {"VERBS_MTU",
@@ -201,26 +197,24 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"4096, "
 			"or use an RDMA device that imports dma-bufs."};
 	case PEERDMA_REASON_VENDOR_MODULE:
-		return {"VENDOR_MODULE", "no module is loaded that speaks with this vendor's driver",
+		return {"VENDOR_MODULE", "PeerDMA's module for this vendor's driver is not loaded",
 			"For NVIDIA load peerdma_nvidia: by modprobe where a package has installed it, by insmod "
 			"beside peerdma.ko where make module has built it."};
 	case PEERDMA_REASON_VENDOR_DRIVER:
-		return {"VENDOR_DRIVER",
-			"the vendor's driver is not loaded, or does not let other modules use what is "
-			"needed",
-			"For NVIDIA: load the open kernel modules, in practice 570 or later (nvidia-uvm); those that "
-			"are not open keep these functions to themselves."};
+		return {"VENDOR_DRIVER", "the vendor's driver is not loaded, or does not export the required functions",
+			"For NVIDIA: load the open kernel modules, in practice 570 or later (nvidia-uvm); the closed "
+			"ones do not export these functions."};
 	case PEERDMA_REASON_VENDOR_REFUSED:
-		return {"VENDOR_REFUSED", "the vendor's driver does not give out this range",
-			"Register memory of cudaMalloc() that this very process has, whole; see the kernel's log. "
-			"NVIDIA's driver refuses all of it on most GeForce cards."};
+		return {"VENDOR_REFUSED", "the vendor's driver does not pin this range",
+			"Register a whole allocation of cudaMalloc() made by this process; see the kernel's log. "
+			"NVIDIA's driver refuses all memory on most GeForce cards."};
 	case PEERDMA_REASON_VENDOR_TABLE:
-		return {"VENDOR_TABLE", "the vendor's driver gave out a table of a form that is not known here",
+		return {"VENDOR_TABLE", "the vendor's driver returned a page table of an unknown version or layout",
 			"Its interface has changed: update PeerDMA."};
 	case PEERDMA_REASON_VENDOR_NOT_BAR:
 		return {"VENDOR_NOT_BAR", "the memory is not in one BAR of one PCI function",
-			"Memory of a GPU that shares its memory with the CPU (Grace Hopper) needs no peer-to-peer "
-			"DMA: use it as host memory."};
+			"A GPU that shares its memory with the CPU (Grace Hopper) needs no peer-to-peer DMA: use the "
+			"memory as host memory."};
 	case PEERDMA_REASON_VENDOR_UNPUBLISHED:
 		return {"VENDOR_UNPUBLISHED", "no driver has published the GPU's BAR as peer-to-peer memory",
 			"For NVIDIA: load nvidia-uvm of a driver for CUDA 12.8 or later, and give nvidia the option "
@@ -235,49 +229,48 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"prints the commands."};
 	case PEERDMA_REASON_VENDOR_OURS:
 		return {"VENDOR_OURS", "the GPU is bound to the peerdma driver, not to its vendor's",
-			"Unpublish it and bind it to its vendor's driver. A dma-buf of a PeerDMA buffer is no second "
-			"buffer: pass the descriptor of /dev/peerdma that it was made on."};
+			"Unpublish it and bind it to its vendor's driver. A dma-buf of a PeerDMA buffer cannot be "
+			"imported again: pass the descriptor of /dev/peerdma that created the buffer."};
 	case PEERDMA_REASON_VENDOR_BUSY:
 		return {"VENDOR_BUSY",
-			"part of the memory is registered already, or used by another peer-to-peer path, or its owner "
+			"part of the memory is registered already or used by another peer-to-peer path, or its owner "
 			"is busy",
-			"Register each 64 KiB once, and do not use them through NVIDIA's own libcufile meanwhile. Of a "
-			"dma-buf the drive or the exporter did not answer for a second: try again."};
+			"Register each 64 KiB once, and do not use them through NVIDIA's own libcufile meanwhile. For "
+			"a dma-buf: the drive or the exporter did not answer within a second; try again."};
 	case PEERDMA_REASON_VENDOR_FREED:
-		return {"VENDOR_FREED", "the memory was freed, or its GPU went away, while it was being registered",
-			"Keep it until it is registered."};
+		return {"VENDOR_FREED", "the memory was freed, or its GPU removed, during the registration",
+			"Do not free it before the registration has ended."};
 	case PEERDMA_REASON_VENDOR_ALIGN:
 		return {"VENDOR_ALIGN",
-			"the address or the length is not a multiple of 64 KiB, or the offset in a dma-buf none of a "
-			"page",
+			"the address or the length is not a multiple of 64 KiB, or the offset in a dma-buf is not a "
+			"multiple of a page",
 			"Allocate and register in units of 64 KiB."};
 	case PEERDMA_REASON_VENDOR_MEMORY:
 		return {"VENDOR_MEMORY", "a vendor's driver allocates the memory of this provider",
-			"Allocate it there, as by cudaMalloc(), and register it."};
+			"Allocate with that driver, for example by cudaMalloc(), and register the memory."};
 	case PEERDMA_REASON_IMPORT_UNABLE:
-		return {"IMPORT_UNABLE", "this kernel has no dma-bufs, or this module imports none",
+		return {"IMPORT_UNABLE", "this kernel has no dma-bufs, or this module cannot import them",
 			"Use a kernel with CONFIG_DMA_SHARED_BUFFER, and a module as new as the library."};
 	case PEERDMA_REASON_IMPORT_NOT_DMABUF:
-		return {"IMPORT_NOT_DMABUF", "the descriptor is not a dma-buf's",
-			"Pass the one that the other driver's library has exported."};
+		return {"IMPORT_NOT_DMABUF", "the descriptor is not a dma-buf",
+			"Pass the descriptor that the other driver's library has exported."};
 	case PEERDMA_REASON_IMPORT_REVOCABLE:
-		return {"IMPORT_REVOCABLE",
-			"the dma-buf's exporter accepts only importers from which it can take the memory back",
-			"If it may wait for reads and writes under way, have root set the parameter "
+		return {"IMPORT_REVOCABLE", "the dma-buf's exporter accepts only importers that support revocation",
+			"If the exporter may wait for reads and writes under way, have root set the parameter "
 			"revocable_imports=1 of peerdma."};
 	case PEERDMA_REASON_IMPORT_DEVICE:
 		return {"IMPORT_DEVICE",
-			"no dma-buf can be attached with this device: it has no driver, or it is "
-			"the memory's own",
+			"a dma-buf cannot be attached for this device: it has no driver, or the memory is its own",
 			"Name the PCI function of the drive that will read and write the memory."};
 	case PEERDMA_REASON_IMPORT_IOMMU:
 		return {"IMPORT_IOMMU",
-			"an IOMMU translates the addresses of the device, so that they do not tell where the memory is",
-			"Boot with iommu=pt, if the machine's owner agrees to devices without it, or name a device "
-			"that it does not translate for."};
+			"an IOMMU translates the addresses of the device, so they do not identify the memory",
+			"Boot with iommu=pt, if the machine's owner accepts devices without IOMMU protection, or name "
+			"a device whose addresses are not translated."};
 	case PEERDMA_REASON_IMPORT_REFUSED:
-		return {"IMPORT_REFUSED", "the dma-buf's exporter does not attach, pin or map it for this device",
-			"The kernel's log has which, and its errno. Some devices do not reach each other."};
+		return {"IMPORT_REFUSED", "the dma-buf's exporter refuses to attach, pin or map it for this device",
+			"The kernel's log names the step and its errno. Some pairs of devices cannot reach each "
+			"other."};
 	case PEERDMA_REASON_IMPORT_TABLE:
 		return {"IMPORT_TABLE", "the dma-buf's exporter reports less memory than the dma-buf is long",
 			"Report it to the maintainers of that driver."};
@@ -286,35 +279,34 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Allocate it in larger pages, or begin at another offset."};
 	case PEERDMA_REASON_IMPORT_HOST:
 		return {"IMPORT_HOST", "the dma-buf is in host memory, or its exporter has moved it there",
-			"Its driver moves memory to the host for a device that does not reach the other: see "
-			"peerdma explain. Host memory itself needs no peer-to-peer DMA."};
+			"A driver moves memory to the host for a device that cannot reach its own: see peerdma "
+			"explain. Host memory itself needs no peer-to-peer DMA."};
 	case PEERDMA_REASON_IMPORT_ADDRESS:
 		return {"IMPORT_ADDRESS",
-			"the kernel gives the device another address for this memory than the "
-			"dma-buf's exporter, or none",
-			"See peerdma explain for a file of that drive: the two may not reach each other."};
+			"for this memory the kernel gives the device no address, or another one than the dma-buf's "
+			"exporter",
+			"See peerdma explain for a file on that drive: the devices may not reach each other."};
 	case PEERDMA_REASON_IMPORT_EXPORT:
-		return {"IMPORT_EXPORT", "what is to be exported was imported as a dma-buf",
-			"Hand on the dma-buf that it was made of."};
+		return {"IMPORT_EXPORT", "the buffer was imported from a dma-buf", "Pass on the original dma-buf."};
 	case PEERDMA_REASON_IMPORT_UNKNOWN:
 		return {"IMPORT_UNKNOWN",
-			"no vendor's library that the process has loaded knows this address as device memory",
-			"It has to be memory of CUDA, HIP or Level Zero, of the latter with its context. Host memory "
-			"needs no peer-to-peer DMA."};
+			"no vendor library that the process has loaded knows the address as device memory",
+			"Use memory of CUDA, HIP or Level Zero; the latter needs its context. Host memory needs no "
+			"peer-to-peer DMA."};
 	case PEERDMA_REASON_IMPORT_HANDLE:
-		return {"IMPORT_HANDLE", "the vendor's library gives no dma-buf of this memory",
-			"It has to be memory of one device, not managed or shared; of Level Zero, allocated for "
-			"export as a dma-buf; and a driver that makes dma-bufs."};
+		return {"IMPORT_HANDLE", "the vendor's library does not export this memory as a dma-buf",
+			"Use memory of one device, not managed or shared memory, and a driver that supports dma-bufs. "
+			"With Level Zero, allocate it for export as a dma-buf."};
 	case PEERDMA_REASON_RULE:
 		return {"RULE", "a rule of /etc/peerdma/rules denies it",
-			"See which with peerdma explain. peerdma-rules(5) says how rules are written; "
-			"they are root's to change."};
+			"peerdma explain shows the rule. peerdma-rules(5) describes the rules; only root can change "
+			"them."};
 	}
 	return unknown;
 }
 
-// The number comes from the kernel, which may be newer: a value outside the enum is no undefined
-// behaviour here, because the enum's range covers the bits of its largest member and beyond 127 is cut off.
+// The number comes from the kernel, which may be newer. Converting a value outside the enumerators is defined: the
+// enum's range covers all bits of its largest enumerator, and values from 128 on are cut off.
 constexpr Reason describe_number(uint32_t reason)
 {
 	return reason < 128 ? describe(static_cast<enum peerdma_reason>(reason)) : unknown;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Batches: requests wait here until the kernel has room for them. What waits can be taken back, what was
-// handed over cannot. Each request ends exactly once, and a wait with anything to wait for makes room, so
-// that more requests than fit never stand still.
+// Batches: requests wait here until the kernel has room for them. A waiting request can be cancelled, a submitted one
+// cannot. Each request completes exactly once. Every wait also submits, so more requests than fit always make progress.
 #include <chrono>
 #include <deque>
 #include <limits>
@@ -23,24 +22,24 @@ namespace
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned max_depth = 4096;
-constexpr uint64_t max_len = 0x7ffff000; // bytes: a result has 31 bits
+constexpr uint64_t max_len = 0x7ffff000; // bytes; a result has 31 bits
 
 struct Request {
 	uint32_t kind, buf_id, file_id;
-	uint64_t buf_off, len, file_off, tag; // of what is left to do
+	uint64_t buf_off, len, file_off, tag; // of the rest of the request
 	uint64_t done;                        // bytes that earlier commands moved
 
 	bool is_write() const { return kind == PEERDMA_OP_WRITE; }
 };
 
-// One command: a request, or several that follow each other on the same file and buffer.
+// One command: one request, or several successive ones on the same file and buffer.
 struct Group {
 	std::vector<Request> requests;
-	std::vector<struct peerdma_uring_seg> segs; // the kernel's until the command ends
+	std::vector<struct peerdma_uring_seg> segs; // used by the kernel until the command completes
 };
 
-// What ended and was not fetched. Its room is there from the beginning: a result that the kernel has given
-// away cannot be asked for again.
+// Completed requests that were not fetched. Space is reserved in advance: a completion that the kernel has delivered
+// cannot be requested again.
 class DoneQueue
 {
 public:
@@ -87,9 +86,9 @@ struct peerdma_ring {
 	const unsigned depth, capacity;
 
 	std::mutex lock;             // protects all below
-	std::deque<Request> pending; // not handed over
-	std::list<Group> groups;     // handed to the queue, in that order; their places do not move
-	unsigned unsubmitted = 0;    // of the groups the last: still in our half of the ring
+	std::deque<Request> pending; // not submitted
+	std::list<Group> groups;     // submitted, in this order; list nodes do not move
+	unsigned unsubmitted = 0;    // the last groups, which are in our half of the ring only
 	DoneQueue finished;
 
 	size_t outstanding() const
@@ -102,8 +101,8 @@ struct peerdma_ring {
 
 	bool in_flight() const { return groups.size() > unsubmitted; }
 
-	// The next requests as one command, or nothing if the queue has no room. The group is whole before the queue
-	// hears of it: where memory runs out, nothing has changed.
+	// Makes one command of the next requests, if the queue has room. The group is complete before it is pushed: if
+	// memory runs out, nothing has changed.
 	bool push()
 	{
 		std::list<Group> made(1);
@@ -136,7 +135,7 @@ struct peerdma_ring {
 		return true;
 	}
 
-	// Hands over what there is room for.
+	// Submits as many commands as fit.
 	int submit()
 	{
 		while (!pending.empty() && groups.size() < depth && push())
@@ -152,8 +151,8 @@ struct peerdma_ring {
 		return 0;
 	}
 
-	// A command says how many bytes it moved, and not whether the file or an error ended it: the next one for the
-	// rest does.
+	// A result is a byte count and does not tell whether the end of the file or an error ended the command. The
+	// next command, for the rest, tells.
 	bool goes_on(const Request &request, int64_t result)
 	{
 		if (result <= 0 || static_cast<uint64_t>(result) >= request.len)
@@ -202,7 +201,7 @@ struct peerdma_ring {
 		}
 	}
 
-	// Sleeps for a completion; 0: the time is over.
+	// Sleeps for a completion; 0: timeout.
 	int sleep(int64_t timeout_ns)
 	{
 		Completion got[64];
@@ -212,7 +211,7 @@ struct peerdma_ring {
 		return rc;
 	}
 
-	// Takes what has ended already, and hands over what there is room for then.
+	// Collects completions and submits what fits then.
 	int poll()
 	{
 		int rc = 1;
@@ -223,7 +222,8 @@ struct peerdma_ring {
 		return submit();
 	}
 
-	// Ends all that it can. Return: 0, or why the kernel may still be at work for it.
+	// Drops queued requests and waits for submitted ones. Returns 0, or the error after which the kernel may still
+	// use the buffers.
 	int drain()
 	{
 		pending.clear();
@@ -245,7 +245,7 @@ int check(const struct peerdma_ring &ring, const struct peerdma_op &op)
 {
 	if (!op.file || !op.buf || op.kind > PEERDMA_OP_WRITE || op.flags || !op.len || op.len > max_len)
 		return -EINVAL;
-	// A buffer's id means nothing on another open file: there it could name somebody else's.
+	// A buffer's id is valid on its own open file only; on another it could name another buffer.
 	return op.file->device == ring.device && op.buf->device == ring.device ? 0 : -ENOENT;
 }
 
@@ -264,7 +264,7 @@ int queue_one(struct peerdma_ring &ring, const struct peerdma_op &op)
 	try {
 		ring.pending.push_back(request);
 	} catch (const std::bad_alloc &) {
-		return -ENOMEM; // those before it have been added, and are to be counted
+		return -ENOMEM; // earlier ones have been added and are counted
 	}
 	return 0;
 }
@@ -300,7 +300,7 @@ int peerdma_ring_create(struct peerdma_device *p, uint32_t depth, uint32_t capac
 			return -EOPNOTSUPP;
 		auto ring = std::make_unique<struct peerdma_ring>(p->device, flags, depth, capacity);
 		rc = p->device->sys().open_queue(p->device->fd(), depth, flags & PEERDMA_RING_ONE_THREAD, ring->queue);
-		// Afterwards: what is ours now was ours when the queue took it.
+		// Checked after the call: a descriptor that is ours now was ours when the queue took it.
 		if (rc >= 0 && !p->device->is_there())
 			rc = -EBADF;
 		if (rc < 0)
@@ -315,14 +315,15 @@ void peerdma_ring_destroy(struct peerdma_ring *ring)
 	boundary([&] {
 		if (!ring)
 			return 0;
-		// A child has a copy of the lists, and shares the queue: what is under way is its parent's to wait for.
+		// A child has a copy of the lists and shares the queue. The parent waits for requests under way.
 		if (ring->device->is_inherited()) {
 			delete ring;
 			return 0;
 		}
-		// The kernel may still write into what is under way, and into the buffers that the caller frees next.
+		// The kernel may still access the requests under way and buffers that the caller frees next.
 		if (ring->drain() < 0) {
-			// Closing the queue takes back what has not begun. Of ours the kernel writes segments: they stay.
+			// Closing the queue cancels commands that have not begun. The kernel may still write segments:
+			// leak them.
 			ring->queue.reset();
 			ring->device.reset();
 			ring->groups.remove_if([](const Group &group) { return group.segs.empty(); });
@@ -378,12 +379,12 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 		};
 		for (;;) {
 			int rc = ring->submit();
-			// What has ended is not seen before somebody looks.
+			// Completions become visible only when they are collected.
 			if (ring->finished.size() >= min)
 				return fetched(ring->in_flight() ? ring->poll() : rc);
 			if (ring->pending.empty() && ring->groups.empty())
 				return fetched(0);
-			// Nothing is in the kernel's hands, and it takes nothing: waiting would be for ever.
+			// Nothing is in the kernel, and it accepts nothing: waiting would never end.
 			if (!ring->in_flight())
 				return fetched(rc < 0 ? rc : -EAGAIN);
 			int64_t left = -1;
@@ -392,8 +393,8 @@ int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done *done, uint
 			rc = ring->sleep(left);
 			if (rc < 0 && rc != -EINTR)
 				return rc;
-			// A signal ends the wait, as the timeout does: the caller's handler has run, and what it changed is
-			// the caller's to look at.
+			// A signal ends the wait like the timeout. Its handler has run, and the caller may want to
+			// check what it changed.
 			if (rc <= 0)
 				return fetched(rc);
 		}

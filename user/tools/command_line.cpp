@@ -47,16 +47,16 @@ int run_command(const std::function<Report()> &command, bool json)
 
 std::string no_subcommand(const std::string &name)
 {
-	return fmt::format("there is no subcommand '{}'; peerdma --help says what there is", name);
+	return fmt::format("unknown subcommand '{}'; see peerdma --help", name);
 }
 
 // One line, like every other error of this command.
 std::string usage_line(const CLI::App *app, const CLI::Error &error)
 {
-	// CLI11 sees a word that is no subcommand as one that is missing.
+	// CLI11 reports an unknown subcommand as a missing one.
 	if (const auto words = app->remaining(); app->get_parent() == nullptr && !words.empty())
 		return no_subcommand(words.front());
-	return fmt::format("{}; peerdma --help says what there is", error.what());
+	return fmt::format("{}; see peerdma --help", error.what());
 }
 
 // An option or an argument that is a whole number.
@@ -68,14 +68,15 @@ CLI::Option *add_number(CLI::App *sub, const char *name, Place &place, uint64_t 
 		[name, &place, least, most](const std::string &value) {
 			const auto n = parse_integer(value);
 			if (!n || *n < least || *n > most)
-				throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number from {} to {}",
-									     value, least, most));
+				throw CLI::ValidationError(
+					name,
+					fmt::format("'{}': expected a whole number from {} to {}", value, least, most));
 			place = static_cast<Number>(*n);
 		},
 		text);
 }
 
-// No option and no argument has an empty value that means anything: the first that is there, from 1 on; else 0.
+// The index, from 1, of the first empty argument, else 0. No option and no argument accepts an empty value.
 int empty_argument(int argc, char **argv)
 {
 	bool options = true;
@@ -88,7 +89,7 @@ int empty_argument(int argc, char **argv)
 	return 0;
 }
 
-// What follows -- is another program's command line, of which nothing is ours. Return: how many words are.
+// Words after -- are the command line of another program. Return: the number of words before them.
 int take_command(int argc, char **argv, std::vector<std::string> &command)
 {
 	if (argc < 2 || std::string_view(argv[1]) != "witness")
@@ -119,13 +120,13 @@ int run(int argc, char **argv)
 	};
 
 	CheckOptions check_options;
-	CLI::App *sub = add("check", "Say whether this host is ready, and how to mend what is missing",
+	CLI::App *sub = add("check", "Check whether this host is ready, and how to fix what is missing",
 			    [&] { return check(check_options); });
 	sub->add_option("TARGET", check_options.targets,
 			"A file, disk or mount point, and a PCI address: check this pair")
 		->expected(0, 2);
 	sub->add_option("--root", check_options.root,
-			"Look at a record of another machine: a folder with its proc, sys, dev");
+			"Check a copy of another machine's files: a folder with its proc, sys, dev");
 	sub->add_flag("--verbose", check_options.verbose, "Print each item, why it matters, each change and how to undo it");
 
 	add("providers", "List the devices whose memory is published", [] { return providers(); });
@@ -134,79 +135,77 @@ int run(int argc, char **argv)
 	sub = add("publish", "Publish a range of a PCI device's memory", [&] { return publish(options); });
 	sub->add_option("DEVICE", options.device, "PCI address, such as 0000:01:00.0")->required();
 	add_number<int>(sub, "--bar", options.bar, 0, 5,
-			"BAR number; without it the largest 64-bit prefetchable memory BAR");
+			"BAR number; default: the largest 64-bit prefetchable memory BAR");
 	sub->add_option("--offset", options.offset, "Bytes from the BAR's start; K, M, G are powers of 1024");
-	sub->add_option("--size", options.size, "Bytes; without it to the end of the BAR");
+	sub->add_option("--size", options.size, "Bytes; default: to the end of the BAR");
 	sub->add_flag("--force", options.force, "Take the device from the driver that is bound to it");
 	sub->add_flag("--non-prefetchable", options.non_prefetchable,
-		      "Take a BAR that is not prefetchable, too: it may be registers");
+		      "Accept a BAR that is not prefetchable: it may hold registers");
 
 	std::string device;
-	sub = add("unpublish", "Take a device's memory back", [&] { return unpublish(device); });
+	sub = add("unpublish", "Unpublish a device's memory", [&] { return unpublish(device); });
 	sub->add_option("DEVICE", device, "PCI address")->required();
 
 	std::string file, provider;
-	sub = add("explain", "Say how a file's bytes would reach a provider, and why not directly",
+	sub = add("explain", "Explain how a file's bytes would reach a provider, and why not directly",
 		  [&] { return explain(file, provider); });
 	sub->add_option("FILE", file, "A regular file or a block device")->required();
 	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
 
 	CopyOptions copied;
-	sub = add("cp", "Copy a file into a provider's memory, or by way of it into another file",
+	sub = add("cp", "Copy a file into a provider's memory, or through it into another file",
 		  [&] { return copy(copied); });
 	sub->add_option("FILE", copied.source, "A regular file or a block device")->required();
 	sub->add_option("TARGET", copied.target, "gpu:[ID|PCI address][+OFFSET], a file or a directory")->required();
 	sub->add_option("--provider", copied.provider,
 			"Into a file: provider's id or PCI address, if there are several");
-	sub->add_flag("--require-direct", copied.require_direct,
-		      "Into a file: refuse where a side has no direct route");
-	sub->add_flag("--verify", copied.verify, "Compare every byte with what read(2) says");
+	sub->add_flag("--require-direct", copied.require_direct, "Into a file: fail if one side has no direct route");
+	sub->add_flag("--verify", copied.verify, "Compare every byte with read(2)");
 
 	BenchOptions measured;
-	sub = add("bench", "Measure the ways between a file and a provider's memory, beside each other",
+	sub = add("bench", "Measure the routes between a file and a provider's memory",
 		  [&] { return bench(measured); });
-	sub->add_option("TARGET", measured.target, "A file, a block device, or a directory to make a file in");
+	sub->add_option("TARGET", measured.target, "A file, a block device, or a directory to create a file in");
 	auto setting = [&](const char *name, const char *key, const char *text) {
 		sub->add_option_function<std::string>(
 			name, [&measured, key](const std::string &value) { measured.settings[key] = value; }, text);
 	};
 	setting("--provider", "provider", "Provider's id or PCI address, if there are several");
-	setting("--route", "route", "direct,bounce,host,naive: which of them; without it all");
-	setting("--rw", "rw", "read, write, randread or randwrite; without it read");
-	setting("--io-size", "io_size", "Bytes of a request, such as 4K,64K,1M or 1M:4M:1M; without it 1M");
-	setting("--threads", "threads", "How many, such as 1,4; without it 1");
-	setting("--depth", "depth", "Requests of a thread at once, such as 1,32; without it 1");
-	setting("--runtime", "runtime", "Seconds of each row; without it 3");
-	setting("--bytes", "bytes", "No more than so many bytes for each row");
-	setting("--file-size", "file_size", "Bytes of the file that is made in a directory; without it 64M");
+	setting("--route", "route", "Any of direct,bounce,host,naive; default: all");
+	setting("--rw", "rw", "read, write, randread or randwrite; default: read");
+	setting("--io-size", "io_size", "Bytes per request, such as 4K,64K,1M or 1M:4M:1M; default: 1M");
+	setting("--threads", "threads", "Number of threads, such as 1,4; default: 1");
+	setting("--depth", "depth", "Concurrent requests per thread, such as 1,32; default: 1");
+	setting("--runtime", "runtime", "Seconds per row; default: 3");
+	setting("--bytes", "bytes", "Maximum bytes per row");
+	setting("--file-size", "file_size", "Bytes of the file created in a directory; default: 64M");
 	sub->add_flag_callback(
 		"--overwrite", [&measured] { measured.settings["overwrite"] = "1"; },
-		"Let a write overwrite a file, or a device, that was there before");
-	sub->add_option("--jobs", measured.jobs, "A file of jobs, with keys of gdsio's; then no other option");
-	sub->add_option("--svg", measured.svg, "Draw it into this file");
+		"Let a write overwrite an existing file or device");
+	sub->add_option("--jobs", measured.jobs, "A job file with gdsio's keys; excludes most other options");
+	sub->add_option("--svg", measured.svg, "Write the picture to this file");
 
 	SelftestOptions tested;
-	sub = add("selftest", "Move bytes of a file that it makes, compare each of them, and report", [&] {
+	sub = add("selftest", "Test on a new file: move bytes, compare each of them, and report", [&] {
 		tested.provider = provider;
 		return selftest(tested);
 	});
-	sub->add_option("DIRECTORY", tested.dir, "Where to make the file; its filesystem is what is tested")
-		->required();
+	sub->add_option("DIRECTORY", tested.dir, "Directory for the file; its filesystem is tested")->required();
 	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
 	sub->add_option("--memory", tested.memory,
-			"The provider's, or a vendor's by its library: provider (the default), cuda, hip, ze")
+			"Memory of the provider, or of a vendor's library: provider (default), cuda, hip, ze")
 		->check(CLI::IsMember({"provider", "cuda", "hip", "ze"}));
 
 	std::string most = "0";
-	sub = add("verify", "Read a file into a provider's memory, and compare it with what read(2) says",
+	sub = add("verify", "Read a file into a provider's memory, and compare it with read(2)",
 		  [&] { return verify(file, provider, most); });
 	sub->add_option("FILE", file, "A regular file or a block device")->required();
 	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
-	sub->add_option("--size", most, "No more than so many bytes from its start; 0 is all");
+	sub->add_option("--size", most, "Maximum bytes from its start; 0 is all");
 
 	double every = 0;
 	unsigned rounds = 0;
-	sub = add("stat", "Say what was done, by process and by disk", [] { return stat(); });
+	sub = add("stat", "Show counters, by process and by disk", [] { return stat(); });
 	CLI::Option *interval = sub->add_option_function<std::string>(
 		"INTERVAL",
 		[&every](const std::string &value) {
@@ -214,53 +213,51 @@ int run(int argc, char **argv)
 			if (!seconds || *seconds < 0.01 || *seconds > 86400)
 				throw CLI::ValidationError(
 					"INTERVAL",
-					fmt::format("'{}' is not a number of seconds from 0.01 to 86400", value));
+					fmt::format("'{}': expected a number of seconds from 0.01 to 86400", value));
 			every = *seconds;
 		},
-		"Again and again, with so many seconds between");
-	add_number<unsigned>(sub, "COUNT", rounds, 1, UINT_MAX, "Say it so often, then end")->needs(interval);
+		"Repeat after this many seconds");
+	add_number<unsigned>(sub, "COUNT", rounds, 1, UINT_MAX, "Number of repetitions")->needs(interval);
 
 	WitnessOptions observed;
-	sub = add("witness", "Prove by the kernel's own records which way a process's bytes go",
+	sub = add("witness", "Prove the route of a process's bytes by kernel tracing",
 		  [&] { return witness(observed); });
 	add_number<int>(sub, "PID", observed.pid, 1, INT_MAX,
-			"A process to watch until it ends; or -- COMMAND to run one");
+			"The process to watch until it ends; or -- COMMAND to run one");
 
 	RulesOptions asked;
-	sub = add("rules", "Check a file of rules, or say which of its rules decides", [&] { return rules(asked); });
-	sub->add_option("ACTION", asked.action, "check, or explain")
+	sub = add("rules", "Check a rules file, or explain which rule decides", [&] { return rules(asked); });
+	sub->add_option("ACTION", asked.action, "check or explain")
 		->required()
 		->check(CLI::IsMember({"check", "explain"}));
-	sub->add_option("RULES", asked.rules, "A file of rules; without it /etc/peerdma/rules");
+	sub->add_option("RULES", asked.rules, "A rules file; default: /etc/peerdma/rules");
 	sub->add_option("--provider", asked.provider, "To explain: the device, by its PCI address");
-	sub->add_option("--file", asked.file, "To explain: the file; without it publishing, and taking memory");
-	sub->add_option("--disk", asked.disks,
-			"To explain: a disk that the file is on: its name, PCI address, or NAME=ADDRESS")
+	sub->add_option("--file", asked.file, "To explain: the file; default: publishing and allocating memory");
+	sub->add_option("--disk", asked.disks, "To explain: a disk of the file: its name, PCI address, or NAME=ADDRESS")
 		->allow_extra_args(false);
-	sub->add_option("--cgroup", asked.cgroup, "To explain: the process's; without it this one's");
+	sub->add_option("--cgroup", asked.cgroup, "To explain: the cgroup of the process; default: that of this one");
 
 	TopoOptions picture;
-	sub = add("topo", "Show the PCI tree, its disks and providers, and what reaches what",
+	sub = add("topo", "Show the PCI tree with disks, providers and the routes between them",
 		  [&] { return topo(picture); });
-	sub->add_option("--svg", picture.svg, "Draw it into this file; needs dot of graphviz");
-	sub->add_flag("--dot", picture.dot, "Print it as source for dot");
+	sub->add_option("--svg", picture.svg, "Write a picture to this file; needs dot of graphviz");
+	sub->add_flag("--dot", picture.dot, "Print the source for dot");
 
 	std::string subject;
-	CLI::App *help = app.add_subcommand("help", "Say what there is, of the command or of a subcommand");
+	CLI::App *help = app.add_subcommand("help", "Print the help of the command or of a subcommand");
 	help->add_option("COMMAND", subject, "A subcommand");
 	// Its output is a script, not a report.
-	CLI::App *completion =
-		app.add_subcommand("completion", "Print the script by which bash completes this command");
+	CLI::App *completion = app.add_subcommand("completion", "Print the bash completion script of this command");
 
 	argc = take_command(argc, argv, observed.command);
 	if (const int at = empty_argument(argc, argv)) {
-		complain(fmt::format("argument {} is empty: '{}'; leave it out, or give it a value", at, argv[at]));
+		complain(fmt::format("argument {} is empty: '{}'; omit it or give it a value", at, argv[at]));
 		return exit_usage;
 	}
 	try {
 		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
-		// Help and the version are parse "errors" of status 0.
+		// CLI11 reports help and version as parse errors with status 0.
 		std::ostringstream out, wrong;
 		if (app.exit(e, out, wrong) == 0)
 			return print(out.str(), exit_ok);
@@ -273,7 +270,7 @@ int run(int argc, char **argv)
 			complain(no_subcommand(subject));
 			return exit_usage;
 		}
-		// Afresh: what has parsed a subcommand says that one's help.
+		// A new tree: after parsing a subcommand the old one prints that subcommand's help.
 		std::string flag = "--help";
 		std::vector<char *> words = {argv[0], flag.data()};
 		if (!subject.empty())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Buffers as memory regions. Which way is for the device to say, never its name: a dma-buf is offered, and only a device
-// that takes none (EOPNOTSUPP) gets the buffer's mapping, if it says that it takes memory on demand and the module says
-// that this kernel does that rightly for pages like ours.
+// Buffers as memory regions. The device's answers select the way, never its name. First a dma-buf is offered. If the
+// device does not import it (EOPNOTSUPP), the buffer is mapped for access on demand. That requires a device that
+// supports on-demand memory and a kernel that handles our pages correctly (PEERDMA_FEATURE_ON_DEMAND).
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -27,20 +27,20 @@ struct Mapping {
 	uint64_t len;
 };
 
-// The regions that this process has made, and what belongs to those on demand.
+// The regions of this process; those on demand own a mapping.
 struct Regions {
 	std::mutex lock; // protects all
 	std::map<const struct ibv_mr *, std::optional<Mapping>> all;
 };
 
-// inherited: the process is a child of one that had regions.
+// inherited: the process is the child of one that had regions.
 Regions &regions(bool *inherited = nullptr)
 {
 	static constinit PerProcess<Regions> mine;
 	return mine.get(inherited);
 }
 
-// Throws where there is no memory for it.
+// Throws if memory runs out.
 void remember(const struct ibv_mr *mr, const std::optional<Mapping> &mapping)
 {
 	std::lock_guard guard(regions().lock);
@@ -61,7 +61,7 @@ struct Abilities {
 
 uint64_t page_size() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
-// Of a device whose packets are pages the number for ibv_qp_attr, else 0.
+// The enum ibv_mtu for ibv_qp_attr if the device's packets are pages, else 0.
 uint32_t page_mtu()
 {
 	for (int mtu = IBV_MTU_256; mtu <= IBV_MTU_4096; mtu++)
@@ -93,10 +93,10 @@ int import(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 	int rc = peerdma_buf_export_dmabuf(r.buf, first, end - first, &fd, &info.reason);
 	if (rc < 0)
 		return rc;
-	// The device's address has to lie in its page as the byte does: the offset in the buffer does.
+	// The device's address must have the same offset in its page as the byte in memory: pass the buffer offset.
 	mr = ibv_reg_dmabuf_mr(r.pd, r.off - first, r.len, r.off, fd, r.access);
 	rc = mr ? 0 : -errno;
-	close(fd); // the region holds what it needs
+	close(fd); // the region holds its own reference
 	if (rc < 0)
 		return rc;
 	try {
@@ -165,7 +165,7 @@ int reg(const Request &r, struct peerdma_mr_info &info, struct ibv_mr *&mr)
 	rc = import(r, info, mr);
 	if (rc != -EOPNOTSUPP)
 		return rc;
-	// Of two ways that are closed the module's own reason says more than what the device lacks.
+	// If both ways fail, the module's reason is more specific than the device's.
 	const uint32_t not_exported = std::exchange(info.reason, PEERDMA_REASON_NONE);
 	rc = map_on_demand(r, device, info, mr);
 	if (rc == -EOPNOTSUPP && not_exported)
@@ -198,13 +198,13 @@ int peerdma_mr_dereg(struct ibv_mr *mr)
 			return 0;
 		bool inherited = false;
 		Regions &mine = regions(&inherited);
-		// Out of the list before the handle can be another's.
+		// Remove it first: another region may get the handle.
 		decltype(Regions::all)::node_type its;
 		{
 			std::lock_guard guard(mine.lock);
 			its = mine.all.extract(mr);
 		}
-		// The device is shared with the parent: it would lose the region.
+		// The child shares the device with the parent: deregistering would take the parent's region.
 		if (!its && inherited)
 			return -ECHILD;
 		if (int err = ibv_dereg_mr(mr)) {
@@ -212,7 +212,7 @@ int peerdma_mr_dereg(struct ibv_mr *mr)
 			mine.all.insert(std::move(its));
 			return -err;
 		}
-		// Not before: what is mapped there next would be the device's.
+		// After ibv_dereg_mr(): memory mapped there afterwards must not be reachable by the device.
 		if (its && its.mapped())
 			munmap(its.mapped()->addr, its.mapped()->len);
 		return 0;

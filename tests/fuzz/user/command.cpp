@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A whole command line, a word each line of the input, on a machine in memory. The status is one of three, and nothing
-// is left open. Not for "witness", which starts programs, nor for what sleeps or draws.
+// A whole command line, one word per line of the input, on a machine in memory. The exit status must be one of three,
+// and no descriptor may stay open. Excludes "witness", which starts programs, and commands that sleep or draw.
 #include <algorithm>
 
 #include "../../host/fake_syscalls.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cufile.json: whatever it says, what comes of it is a configuration that could have been set.
+// cufile.json: any input gives a configuration with valid values.
 #include "cufile/config/config.hpp"
 #include "input.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What libcufile reads of the machine: variables of the environment, and sysfs of a GPU and a drive. Each line of the
-// input is a place's number in the list, and what is there.
+// libcufile's inputs from the machine: environment variables, and sysfs of a GPU and a drive. Each line of the input is
+// the number of a place in the list and its contents.
 #include <algorithm>
 #include <iterator>
 
@@ -21,7 +21,7 @@ const char *const variables[] = {
 	"CUFILE_LOGFILE_PATH",      "CUFILE_ENV_PATH_JSON",     "CUFILE_LOGFILE_MAX_SIZE_MB", "PEERDMA_REQUIRE_DIRECT",
 };
 
-// The first is the one that the fake CUDA names.
+// The first address is that of the fake CUDA's device.
 const std::string gpu = "/sys/bus/pci/devices/0000:0a:00.0", drive = "/sys/bus/pci/devices/0000:05:00.0";
 const std::string files[] = {
 	gpu + "/class",   gpu + "/numa_node", gpu + "/vendor",   gpu + "/device",    gpu + "/resource",

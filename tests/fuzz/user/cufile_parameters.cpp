@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Any calls that set and get parameters, and open and close the driver, in any order and with any numbers: what is got is
-// what was set last by who may, and never beyond the room that there is for it.
+// Arbitrary calls that set and get parameters and open and close the driver, in any order. A get must return the last
+// permitted set, and never write beyond the given room.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ public:
 	Calls(const uint8_t *data, size_t size) : at_(data), end_(data + size) {}
 	bool more() const { return at_ < end_; }
 	uint8_t byte() { return more() ? *at_++ : 0; }
-	// Small ones, ones beside powers of two, and any.
+	// A small number, one beside a power of two, or any.
 	uint64_t number()
 	{
 		const uint8_t how = byte();
@@ -37,7 +37,7 @@ public:
 	{
 		const auto any = static_cast<unsigned>(number());
 		Enum named;
-		std::memcpy(&named, &any, sizeof(named)); // as C hands it over
+		std::memcpy(&named, &any, sizeof(named)); // as a C caller passes it
 		return named;
 	}
 	std::string text()
@@ -91,7 +91,7 @@ public:
 private:
 	bool is_open() const { return library_.driver.use_count(); }
 	static bool good(CUfileError_t error) { return error.err == CU_FILE_SUCCESS; }
-	// What a call that sets must have said.
+	// Checks the result of a call that sets a parameter.
 	void said(CUfileError_t error, bool can_be)
 	{
 		must(error.err == (!can_be   ? CU_FILE_INVALID_VALUE :
@@ -104,7 +104,7 @@ private:
 	{
 		if (is_open())
 			return;
-		// Where it may not fall back it does not open.
+		// If fallback is disabled, opening must fail.
 		const bool may = bools_[CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE].value_or(true) ||
 				 bools_[CUFILE_PARAM_FORCE_COMPAT_MODE].value_or(false);
 		must(good(library_.driver.open()) == may, "it opens if it may");
@@ -164,7 +164,7 @@ private:
 			if (index < cufile::nr_strings && !open)
 				strings_[index] = value;
 		}
-		// As much room as is said, and no more.
+		// Allocates exactly the announced room.
 		const auto length = static_cast<int>(calls_.number() % 400) - 2;
 		std::vector<char> room(static_cast<size_t>(std::max(length, 0)));
 		room.shrink_to_fit();
@@ -196,12 +196,12 @@ private:
 			must(got == (n >= slabs_[pool]->count.size() && n), "as many as there is room for");
 	}
 
-	// What is set by calls of its own, open or not.
+	// Parameters with their own calls, which work before and after opening.
 	void limit()
 	{
 		const uint64_t kb = calls_.number();
 		const auto set = [&](CUFileSizeTConfigParameter_t param, CUfileError_t error) {
-			if (good(error) && !is_open()) // of one that is open it is forgotten when that is closed
+			if (good(error) && !is_open()) // a value set while the driver is open is discarded at its close
 				sizes_[param] = kb;
 		};
 		switch (calls_.byte() % 4) {
@@ -246,7 +246,7 @@ private:
 	FakeCuda cuda_;
 	FakePeerdma peerdma_;
 	cufile::Library library_{{system_, cuda_, peerdma_}};
-	// What the program has set since the driver was closed.
+	// The values set since the driver was closed.
 	std::optional<uint64_t> sizes_[cufile::nr_sizes];
 	std::optional<bool> bools_[cufile::nr_bools];
 	std::optional<std::string> strings_[cufile::nr_strings];

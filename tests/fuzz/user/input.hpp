@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the fuzzers of the user side share.
+// Shared by the fuzzers of the user side.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline std::vector<std::string> lines(const uint8_t *data, size_t size)
 	return found;
 }
 
-/// What must hold of any input.
+/// An assertion for any input.
 inline void must(bool good, const char *what)
 {
 	if (good)
@@ -36,7 +36,7 @@ inline void must(bool good, const char *what)
 	std::abort();
 }
 
-/// The command speaks to standard output; libFuzzer to standard error, so only what the command says there is kept.
+/// Discards the command's standard output. libFuzzer writes to standard error.
 inline void silence()
 {
 	const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A file of rules. What is taken is taken the same way again, and each rule decides what it says that it is about.
+// A rules file. An accepted file must be accepted again with the same result, and each rule must decide about the names
+// that it contains.
 #include "common/rules.hpp"
 #include "input.hpp"
 

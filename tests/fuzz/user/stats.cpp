@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What peerdma stat reads: debugfs, and the fdinfo of every process.
+// The inputs of peerdma stat: debugfs, and the fdinfo of every process.
 #include <algorithm>
 
 #include "../../host/fake_syscalls.hpp"

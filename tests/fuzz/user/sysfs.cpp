@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What check, topo, publish and unpublish read of sysfs and of the kernel's configuration: each line of the input is a
-// file's path or number in the list, a blank, and what is in it.
+// The inputs of check, topo, publish and unpublish from sysfs and the kernel's configuration. Each line of the input is
+// a file's path or its number in the list, a blank, and the contents.
 #include <algorithm>
 #include <cerrno>
 #include <iterator>

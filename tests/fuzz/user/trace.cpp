@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What peerdma witness reads from the kernel's trace: names of processes in it may hold anything.
+// The input of peerdma witness from the kernel's trace. Process names in it may contain anything.
 #include <algorithm>
 
 #include "input.hpp"

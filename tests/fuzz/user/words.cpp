@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The words of a command line: PCI addresses, sizes, gpu: targets. What is taken is taken the same way again.
+// Words of a command line: PCI addresses, sizes, gpu: targets. An accepted word must be accepted again with the same
+// result.
 #include <algorithm>
 
 #include "input.hpp"
@@ -13,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (const auto address = cli::PciAddress::parse(text)) {
 		must(address->bdf <= 0xffff, "a bus, device and function have 16 bits");
 		must(cli::PciAddress::parse(address->str()) == address, "an address that is printed is read again");
-		// As the kernel writes it, it is what it says.
+		// An address in the kernel's form must be printed unchanged.
 		if (text.size() == 12 && text[4] == ':' && text[7] == ':' && text[10] == '.' &&
 		    text.find_first_not_of("0123456789abcdef:.") == std::string::npos)
 			must(address->str() == text, "an address is the one that was read");

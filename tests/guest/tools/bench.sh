@@ -116,7 +116,7 @@ bench jobs --jobs $results/jobs
 same "a file of jobs" "0 one direct two bounce two naive 262144" "$? $(got jobs /rows/0/job /rows/0/route /rows/1/job /rows/1/route /rows/2/job /rows/2/route /rows/2/bytes)"
 echo "frobs=1" >>$results/jobs
 bench wrong --jobs $results/jobs
-same "a wrong line of it is named" "2 1" "$? $(grep -c 'line 15: there is no key' $results/wrong.err)"
+same "a wrong line of it is named" "2 1" "$? $(grep -c 'line 15: unknown key' $results/wrong.err)"
 
 # host needs neither the module nor a provider.
 rm -rf $dir/made

@@ -79,7 +79,7 @@ cp_json $dir/in/holes $dir/out/link
 same "behind a link" "0 symbolic link" "$? $(stat -c %F $dir/out/link)"
 check "is what the link leads to" cmp $dir/in/holes $dir/out/n
 ln -s nowhere $dir/out/dangling
-refused "a link that leads nowhere" "dangling is a link that leads nowhere: .*Make what it leads to" $dir/in/n $dir/out/dangling
+refused "a link that leads nowhere" "dangling is a dangling symbolic link: .*Create its target" $dir/in/n $dir/out/dangling
 same "it stays, and nothing is there" "nowhere 1" "$(readlink $dir/out/dangling) $(test ! -e $dir/out/nowhere && echo 1)"
 rm $dir/out/dangling
 cp_json $dir/in/a $dir/out
@@ -89,8 +89,8 @@ ln $dir/in/a $dir/in/again
 refused "onto another name of it" "same file" $dir/in/a $dir/in/again
 mkdir $dir/out/dir
 cp $dir/in/a $dir/in/dir
-refused "into a directory that has a directory of that name" "no regular file" $dir/in/dir $dir/out
-refused "onto a disk" "no regular file" $dir/in/a "$(nvme_disk)"
+refused "into a directory that has a directory of that name" "not a regular file" $dir/in/dir $dir/out
+refused "onto a disk" "not a regular file" $dir/in/a "$(nvme_disk)"
 refused "from nowhere" "$dir/in/none" $dir/in/none $dir/out/x
 refused "to nowhere" "$dir/none" $dir/in/a $dir/none/x
 same "what was there is as it was" 0 "$(cmp $dir/in/a $dir/out/a; echo $?)"
@@ -103,7 +103,7 @@ check "to tmpfs: each byte" cmp $dir/in/a /tmp/copy/a
 cp_json --verify /tmp/copy/a $dir/out/back
 same "from tmpfs" "0 false FILESYSTEM 3000001 $direct" "$? $(got /read/direct /read/reason /read/bounced_host /write/direct)"
 check "from tmpfs: each byte, on the drive" on_drive disk0 "$(extents $dir/out/back)" 3000001 pattern:8
-refused "neither side" "neither of them" /tmp/copy/a /tmp/copy/b
+refused "neither side" "have no direct route" /tmp/copy/a /tmp/copy/b
 refused "a side, and it must" "no direct route" --require-direct $dir/in/a /tmp/copy/b
 if [ $direct = true ]; then
 	check "both sides, and it must" peerdma cp --require-direct $dir/in/a $dir/out/a

@@ -102,7 +102,7 @@ same "publishing another" "$gpu1" "$(taken peerdma publish "$gpu1")"
 # --- a fault
 rules "deny provider=$gpu0" "  deny gpu=$gpu1"
 same "a fault opens nothing" "EBADMSG null" "$(taken peerdma cp $dir/in/file "gpu:$gpu1")"
-check "and is named" grep -q "^peerdma: /etc/peerdma/rules:2:8: there is no condition 'gpu'" <(peerdma rules check 2>&1)
+check "and is named" grep -q "^peerdma: /etc/peerdma/rules:2:8: unknown condition 'gpu'" <(peerdma rules check 2>&1)
 
 # --- topo
 rules "deny provider=$gpu1 file=$dir/out" "allow provider=$gpu0"

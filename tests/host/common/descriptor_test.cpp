@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A program that closes the library's descriptors, as closefrom(3) does, and opens other files by their numbers.
+// A program closes the library's descriptors, as closefrom(3) does, and opens other files under their numbers.
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -45,14 +45,14 @@ protected:
 			EXPECT_EQ(peerdma_file_open(device, "/f", flags, &file), 0);
 			return file;
 		}
-		// By a descriptor of the program's, which shares its description with the library's.
+		// Opened from a descriptor of the program, which shares its open file description with the library's.
 		const int own = sys.open("/f", flags);
 		EXPECT_EQ(peerdma_file_from_fd(device, own, &file), 0);
 		sys.flags[sys.fds.rbegin()->first] = flags;
 		sys.close(own);
 		return file;
 	}
-	// The other file has the number of each that leads to this path.
+	// Gives the other file the numbers of all descriptors of this path.
 	void reuse(const std::string &path = "/f", const std::string &by = "/other")
 	{
 		const auto now = sys.fds;
@@ -75,7 +75,7 @@ protected:
 	const std::string &memory() { return sys.buffers.begin()->second.bytes; }
 	const std::string &bytes_of(const std::string &path) { return sys.contents[path].bytes; }
 
-	// Flags, and whether the description is shared.
+	// Flags, and whether the open file description is shared.
 	const std::pair<int, bool> ways[4] = {
 		{O_RDWR, false}, {O_RDWR, true}, {O_RDWR | O_DIRECT, false}, {O_RDWR | O_DIRECT, true}};
 
@@ -121,7 +121,7 @@ TEST_F(Numbers, TheWayThroughThePageCacheNoticesIt)
 	}
 }
 
-// The first fallback opens the file once more, by the number.
+// The first fallback opens the file again, by the number.
 TEST_F(Numbers, AFileIsNotOpenedAgainByAnothersNumber)
 {
 	refuse_direct();
@@ -141,7 +141,8 @@ TEST_F(Numbers, AFileIsNotOpenedAgainByAnothersNumber)
 	}
 }
 
-// As closed and opened anew: by another description, whose flags and mode may be others.
+// The program closed the descriptor and opened the same file again: another open file description, perhaps with other
+// flags.
 TEST_F(Numbers, TheSameFileByAnotherDescriptionIsNotTheLibrarys)
 {
 	refuse_direct();
@@ -215,7 +216,7 @@ TEST_F(Numbers, AFileWithoutAnIdDoesNotOpen)
 	}
 }
 
-// By another thread, between the opening and the kernel's look at the number.
+// Another thread replaces the descriptor between open() and the ioctl.
 TEST_F(Numbers, AnIdOfAnotherFileIsGivenBack)
 {
 	sys.on_ioctl = [this](unsigned long request, void *arg) {
@@ -229,13 +230,13 @@ TEST_F(Numbers, AnIdOfAnotherFileIsGivenBack)
 	EXPECT_EQ(open_by("/other"), 1u);
 }
 
-// Ids begin with 1 on each open /dev/peerdma.
+// Ids start at 1 on each open /dev/peerdma.
 TEST_F(Numbers, AHandleIsNotOfADeviceThatIsOpenedByItsNumber)
 {
 	peerdma_file *file = open(O_RDWR);
 	const int fd = peerdma_fd(device);
 	sys.close(fd);
-	// The kernel gives the lowest number that is free.
+	// The kernel uses the lowest free number.
 	const int next = sys.next_fd(fd);
 	peerdma_device *later = nullptr;
 	ASSERT_EQ(peerdma_open(&later, 0), 0);
@@ -263,7 +264,7 @@ TEST_F(Numbers, NorOfAnotherFileByThatNumber)
 	const int fd = peerdma_fd(device);
 	sys.reuse(fd, "/other");
 	EXPECT_EQ(peerdma_fd(device), -EBADF);
-	// Not EOPNOTSUPP, which says that the module is too old.
+	// Must not be EOPNOTSUPP, which means that the module is too old.
 	peerdma_file *file = nullptr;
 	EXPECT_EQ(peerdma_file_open(device, "/f", O_RDWR, &file), -EBADF);
 	peerdma_buf *from = nullptr;
@@ -282,7 +283,7 @@ TEST_F(Numbers, NorOfAnotherFileByThatNumber)
 	sys.buffers.clear();
 }
 
-// Another thread closes it between two calls of the library's. The kernel maps, or registers, whatever has the number.
+// Another thread replaces the descriptor between two calls of the library. The kernel maps or registers the other file.
 TEST_F(Numbers, WhatIsMadeOfAnotherFileIsGivenBack)
 {
 	const int fd = peerdma_fd(device);
@@ -307,7 +308,7 @@ TEST_F(Numbers, WhatIsMadeOfAnotherFileIsGivenBack)
 	EXPECT_EQ(peerdma_buf_map(buf, &at), 0);
 }
 
-// Real rings, of the kernel's. Each has an inode of its own.
+// Real rings of the kernel. Each has its own inode.
 TEST(Queues, AreKnownByMoreThanTheirNumber)
 {
 	const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -334,10 +335,10 @@ TEST(Queues, AreKnownByMoreThanTheirNumber)
 	::close(nothing);
 }
 
-// How a program fares that has closed its standard input and makes a ring.
+// What a program without standard input gets when it makes a ring.
 struct Made {
 	int rc;
-	bool is_stdin; // a descriptor of the ring's is left there, while the ring is
+	bool is_stdin; // a descriptor of the ring has number 0 while the ring exists
 };
 
 Made make_without_stdin(rlim_t descriptors)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Which process this is, asked by a child that was forked while another thread asked.
+// The identity of a process, queried by a child that was forked while another thread was querying it.
 #include <atomic>
 #include <thread>
 
@@ -15,7 +15,7 @@
 namespace
 {
 
-// The thread that asks first is in the middle of it until there is a child.
+// The first query of a thread blocks until a child exists.
 std::atomic<bool> is_slow{false}, is_inside{false}, is_forked{false};
 
 } // namespace
@@ -33,7 +33,7 @@ extern "C" int madvise(void *at, size_t bytes, int advice) noexcept
 namespace
 {
 
-// In a process that has not asked yet. A child that waits for a thread which it does not have ends by SIGALRM.
+// Needs a process without an earlier query. A child that waits for a thread that it does not have is killed by SIGALRM.
 int ask_while_forked()
 {
 	is_slow = true;
@@ -54,7 +54,7 @@ int ask_while_forked()
 
 TEST(ProcessDeathTest, AChildDoesNotWaitForAThreadThatItDoesNotHave)
 {
-	GTEST_FLAG_SET(death_test_style, "threadsafe"); // it is executed anew: here somebody has asked
+	GTEST_FLAG_SET(death_test_style, "threadsafe"); // in a new process: this one has queried already
 	EXPECT_EXIT(::_exit(ask_while_forked() != 0), ::testing::ExitedWithCode(0), "");
 }
 

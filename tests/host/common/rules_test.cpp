@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The rules: how they are written, which of them decides, and what libpeerdma makes of a denial.
+// The rules: their syntax, the rule that decides, and the effect of a denial in libpeerdma.
 
 #include <cerrno>
 #include <cstring>
@@ -29,7 +29,7 @@ RuleQuery about(const std::string &file = "/srv/a", const std::string &cgroup = 
 	return {{gpu, 0x10de2336}, cgroup, file, {{{"nvme0n1", drive}}}};
 }
 
-// Before there is a file.
+// A query before a file is known.
 RuleQuery early()
 {
 	RuleQuery question = about();
@@ -46,7 +46,7 @@ Rules rules_of(const std::string &text)
 	return rules;
 }
 
-// The number of the line that decides, 0 if none does.
+// The line number of the deciding rule, 0 if no rule decides.
 unsigned decides(const std::string &text, const RuleQuery &question = about())
 {
 	const Rules rules = rules_of(text);
@@ -63,33 +63,33 @@ TEST(Rules, FaultsNameTheirPlace)
 		unsigned line, column;
 		const char *what;
 	} faults[] = {
-		{"permit", 1, 1, "'permit' is none of"},
-		{"Allow", 1, 1, "none of"},
-		{"# fine\n\n  forbid provider=1:0.0", 3, 3, "none of"},
-		{"deny gpu=0000:01:00.0", 1, 6, "no condition 'gpu'"},
-		{"deny provider", 1, 6, "'provider' is no condition"},
-		{"deny =x", 1, 6, "no condition ''"},
-		{"deny provider=", 1, 15, "neither"},
-		{"deny provider=gpu0", 1, 15, "'gpu0' is neither"},
-		{"deny provider=10de:23361", 1, 15, "neither"},
-		{"deny provider=10de:233g", 1, 15, "neither"},
-		{"deny provider=10de:-123", 1, 15, "neither"},
-		{"deny provider=01:00.0 provider=10de:2336", 1, 23, "a second provider"},
+		{"permit", 1, 1, "'permit': expected allow"},
+		{"Allow", 1, 1, "expected allow, deny or prefer"},
+		{"# fine\n\n  forbid provider=1:0.0", 3, 3, "expected allow, deny or prefer"},
+		{"deny gpu=0000:01:00.0", 1, 6, "unknown condition 'gpu'"},
+		{"deny provider", 1, 6, "'provider': expected provider="},
+		{"deny =x", 1, 6, "unknown condition ''"},
+		{"deny provider=", 1, 15, "expected a PCI address such"},
+		{"deny provider=gpu0", 1, 15, "'gpu0': expected a PCI address such"},
+		{"deny provider=10de:23361", 1, 15, "expected a PCI address such"},
+		{"deny provider=10de:233g", 1, 15, "expected a PCI address such"},
+		{"deny provider=10de:-123", 1, 15, "expected a PCI address such"},
+		{"deny provider=01:00.0 provider=10de:2336", 1, 23, "duplicate provider"},
 		{"deny disk=", 1, 11, "a disk's name"},
 		{"deny disk=a/b", 1, 11, "a disk's name"},
 		{"deny disk=/dev/", 1, 11, "a disk's name"},
-		{"deny disk=sda disk=sda", 1, 15, "a second disk"},
-		{"deny file=srv", 1, 11, "no path"},
-		{"deny file=", 1, 11, "no path"},
-		{"deny file=/srv/../etc", 1, 11, "no path"},
-		{"deny file=/srv/..", 1, 11, "no path"},
-		{"deny file=/srv//a", 1, 11, "no path"},
-		{"deny file=/srv file=/srv", 1, 16, "a second file"},
-		{"deny cgroup=one", 1, 13, "no path"},
-		{"deny cgroup=/ cgroup=/", 1, 15, "a second cgroup"},
-		{"deny file=\"/srv", 1, 11, "not closed"},
-		{"deny file=\"/srv\\", 1, 11, "not closed"},
-		{"deny file=\"/srv\"x", 1, 17, "a blank is missing"},
+		{"deny disk=sda disk=sda", 1, 15, "duplicate disk"},
+		{"deny file=srv", 1, 11, "expected an absolute path"},
+		{"deny file=", 1, 11, "expected an absolute path"},
+		{"deny file=/srv/../etc", 1, 11, "expected an absolute path"},
+		{"deny file=/srv/..", 1, 11, "expected an absolute path"},
+		{"deny file=/srv//a", 1, 11, "expected an absolute path"},
+		{"deny file=/srv file=/srv", 1, 16, "duplicate file"},
+		{"deny cgroup=one", 1, 13, "expected an absolute path"},
+		{"deny cgroup=/ cgroup=/", 1, 15, "duplicate cgroup"},
+		{"deny file=\"/srv", 1, 11, "missing closing quote"},
+		{"deny file=\"/srv\\", 1, 11, "missing closing quote"},
+		{"deny file=\"/srv\"x", 1, 17, "missing blank after"},
 		{"deny disk=nvme*", 1, 15, "'*' is not valid outside double quotes"},
 		{"deny disk=nvme?n1", 1, 15, "'?' is not valid"},
 		{"deny disk=nvme[01]n1", 1, 15, "'[' is not valid"},
@@ -100,11 +100,11 @@ TEST(Rules, FaultsNameTheirPlace)
 		{"deny file=/x#c", 1, 13, "'#' is not valid"},
 		{"deny file=/srv/\"a\"", 1, 16, "'\"' is not valid"},
 		{"deny cgroup=/user-*.slice", 1, 19, "'*' is not valid"},
-		{"deny gpu=*", 1, 6, "no condition 'gpu'"},
+		{"deny gpu=*", 1, 6, "unknown condition 'gpu'"},
 		{"allow\r\n", 1, 6, "control character"},
 		{"allow\ndeny file=/\x1b[2J", 2, 12, "control character"},
-		{"deny\n prefer file=/srv", 2, 2, "prefer can have no file"},
-		{"prefer disk=nvme0n1", 1, 1, "prefer can have no file"},
+		{"deny\n prefer file=/srv", 2, 2, "prefer: file= and disk="},
+		{"prefer disk=nvme0n1", 1, 1, "prefer: file= and disk="},
 	};
 	for (const auto &fault : faults) {
 		Rules rules = rules_of("allow");
@@ -209,7 +209,7 @@ namespace
 
 const char *const path = peerdma_impl::rules_path;
 
-// Two providers of 1 MiB, 1 at 0000:01:00.0 and 2 at 0000:02:00.0; the fake says that both are 1af4:1110.
+// Two providers of 1 MiB, 1 at 0000:01:00.0 and 2 at 0000:02:00.0; in the fake both are 1af4:1110.
 class Ruled : public ::testing::Test
 {
 protected:
@@ -314,7 +314,7 @@ TEST_F(Ruled, RegisteredMemoryOfADeniedProviderIsGivenBack)
 
 TEST_F(Ruled, FilesThatAreDenied)
 {
-	// Falling back is allowed, and is no way around.
+	// Fallback is enabled, but does not bypass the rule.
 	ASSERT_EQ(open_by("deny file=/srv provider=01:00.0"), 0);
 	ASSERT_EQ(create(), 0);
 	ASSERT_EQ(peerdma_file_open(device, "/srv/f", O_RDWR, &file), 0);
@@ -411,7 +411,7 @@ TEST_F(Ruled, DisksBelowAFile)
 	peerdma_file_close(file);
 	ASSERT_EQ(peerdma_file_open(device, "/tmp/f", O_RDONLY, &file), 0);
 	EXPECT_EQ(peerdma_read(file, buf, 0, 4096, 0), 4096);
-	// Where the kernel cannot be asked, its errno is the answer, and nothing is decided.
+	// If the kernel cannot be queried, its errno is returned and no decision is cached.
 	peerdma_file_close(file);
 	ASSERT_EQ(peerdma_file_open(device, "/tmp/f", O_RDONLY, &file), 0);
 	sys.on_ioctl = [](unsigned long request, void *) { return request == PEERDMA_FILE_QUERY ? -ENODEV : 1; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// How the real Syscalls reads files that are not trusted.
+// How the real Syscalls reads untrusted files.
 
 #include <cerrno>
 #include <cstdlib>
@@ -71,7 +71,7 @@ TEST_F(ReadBounded, ALimitOfSizeAlsoWhereTheSizeReadsZero)
 	EXPECT_EQ(read(at("file"), 4095), -EFBIG);
 	ASSERT_EQ(truncate(at("file").c_str(), off_t{3} << 30), 0);
 	EXPECT_EQ(read(at("file"), peerdma_impl::file_limit), -EFBIG);
-	// Of procfs: st_size is 0.
+	// A file of procfs: st_size is 0.
 	EXPECT_EQ(read("/proc/self/status", 1 << 20), 0);
 	EXPECT_GT(out.size(), 100u);
 	EXPECT_EQ(read("/proc/self/status", 100), -EFBIG);

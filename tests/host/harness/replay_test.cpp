@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The host's side of the random verification, without a guest: of what a guest would have left behind, one thing
-// at a time is spoilt, and each must be noticed.
+// The host's side of the random verification, without a guest. One item of a guest's results is spoilt at a time; each
+// fault must be detected.
 
 #include <array>
 #include <cstdio>
@@ -21,7 +21,7 @@ using namespace verify;
 
 constexpr uint64_t operations = 60, seed = 7;
 constexpr std::array<uint64_t, 3> bar = {kib * kib, 512 * kib, 2048 * kib};
-constexpr uint64_t file_at = 4096 * kib; // of the n-th file on its drive, times n + 1
+constexpr uint64_t file_at = 4096 * kib; // of file n on its drive, times n + 1
 
 class Replay : public ::testing::Test
 {
@@ -39,7 +39,7 @@ protected:
 	}
 	void TearDown() override { std::filesystem::remove_all(dir); }
 
-	/// A guest that does all of it rightly.
+	/// Acts as a guest without faults.
 	void play()
 	{
 		Stream stream(seed, 0, 0, model.sizes());
@@ -96,7 +96,7 @@ protected:
 		put(path, at, &byte, 1);
 	}
 
-	/// Exit status and what it says.
+	/// Runs replay: its exit status and output.
 	std::pair<int, std::string> run(unsigned round = 0)
 	{
 		std::string line = tool + " 7 1 " + std::to_string(round) + " " + std::to_string(operations) + " " +
@@ -187,10 +187,10 @@ TEST_F(Replay, NothingFromThisRound)
 {
 	const auto [status, said] = run();
 	ASSERT_EQ(status, 0) << said;
-	EXPECT_NE(run(1).first, 0); // the log is still the round's before
+	EXPECT_NE(run(1).first, 0); // the log is still that of the previous round
 }
 
-/// A byte that is missing, moved or swapped with another changes the sum.
+/// A missing, moved or swapped byte changes the sum.
 TEST(Checksum, SeesEachByteAndItsPlace)
 {
 	std::array<uint64_t, 9> words;

@@ -11,7 +11,7 @@
 namespace
 {
 
-// A file of 30000 bytes that has no direct route, because of its filesystem.
+// A file of 30000 bytes without a direct route, because of its filesystem.
 class Fallback : public ::testing::Test
 {
 protected:
@@ -96,7 +96,7 @@ TEST_F(Fallback, TheSecondDescriptorIsAsTheFirstButNotDirect)
 	const int promises = O_RDWR | O_APPEND | O_SYNC | O_NOATIME;
 	peerdma_file *direct = nullptr;
 	ASSERT_EQ(peerdma_file_open(device, "/f", promises | O_DIRECT | O_NOFOLLOW, &direct), 0);
-	sys.flags.rbegin()->second |= O_TMPFILE; // which open() refuses, and file_from_fd() does not
+	sys.flags.rbegin()->second |= O_TMPFILE; // refused by open(), accepted by file_from_fd()
 	EXPECT_EQ(peerdma_write(direct, buf, 0, 4096, 0), 4096);
 	ASSERT_EQ(sys.posix_fds.size(), 1u);
 	const int asked = promises | O_DIRECT | O_NOFOLLOW;

@@ -86,7 +86,7 @@ TEST(Open, TakesTheFirstProvidersNodeThatItMayOpen)
 {
 	for (const int error : {-ENOENT, -EACCES, -EPERM, -ENXIO}) {
 		FakeSyscalls sys;
-		sys.provider_nodes = {{"/dev/peerdma1", 0}, // which is not listed
+		sys.provider_nodes = {{"/dev/peerdma1", 0}, // not in the list
 				      {"/dev/peerdma2", -EACCES},
 				      {"/dev/peerdma3", 0},
 				      {"/dev/peerdma10", 0}};
@@ -161,7 +161,7 @@ TEST(Open, RefusesUnknownFlagsAndNull)
 
 TEST(Open, TheRealOneLeavesErrnoAlone)
 {
-	// No fake: this host may or may not have the module; either way errno stays.
+	// Not a fake: this host may or may not have the module. errno must not change in either case.
 	struct peerdma_device *p = nullptr;
 	errno = 4242;
 	const int rc = peerdma_open(&p, 0);
@@ -170,7 +170,7 @@ TEST(Open, TheRealOneLeavesErrnoAlone)
 	peerdma_close(p);
 }
 
-// In the place of a standard stream the program, or what it starts, would find it.
+// A descriptor with the number of a standard stream would be used by the program or its children.
 TEST(KernelSyscalls, StandardStreamsThatAreClosedAreLeftAlone)
 {
 	const auto end = [] {
@@ -404,7 +404,7 @@ TEST_F(Library, ABufferThatCannotBeSaysWhy)
 	EXPECT_EQ(peerdma_buf_create(device, 1, 2 << 20, 0, &none, &reason), -ENOMEM);
 	EXPECT_EQ(peerdma_buf_create(device, 7, 4096, 0, &none, &reason), -ENOENT);
 	EXPECT_EQ(peerdma_buf_create(device, 1, 4096, 2, &none, &reason), -EOPNOTSUPP);
-	// Whether the caller may have memory that is not zeroed is for the module to say.
+	// The module decides whether the caller may have memory that is not zeroed.
 	uint32_t flags = 0;
 	sys.on_ioctl = [&](unsigned long request, void *arg) {
 		if (request != PEERDMA_BUF_ALLOC)
@@ -440,7 +440,7 @@ TEST_F(Library, AMappingLivesWithItsBuffer)
 	EXPECT_EQ(sys.mappings.size(), 2u);
 	static_cast<char *>(two)[4095] = 'x';
 	EXPECT_EQ(sys.buffers.rbegin()->second.bytes[4095], 'x');
-	// The module must not find it mapped when the buffer goes: what is left would be a trap.
+	// The buffer must be unmapped before it is destroyed: a mapping left behind would raise SIGBUS.
 	sys.on_ioctl = [&](unsigned long request, void *) {
 		if (request == PEERDMA_DESTROY) {
 			EXPECT_EQ(sys.mappings.count(one), 0u);
@@ -621,7 +621,7 @@ TEST_F(Library, SizesOfWhatHasOne)
 
 // --- Fork ---
 
-// What a child's calls ask of the kernel, in memory that parent and child share.
+// Counts the kernel calls of a child, in memory shared by parent and child.
 class Forked
 {
 public:
@@ -641,12 +641,12 @@ public:
 
 	int asked() const { return *asked_; }
 
-	// Return: what a child's function returns, 0 if it is content; -1 if it was killed.
+	// Return: the result of the child's function, 0 for success; -1 if it was killed.
 	template <class Child> static int run(Child &&child)
 	{
 		const pid_t pid = ::fork();
 		if (!pid) {
-			::alarm(20); // a lock that the parent's thread holds
+			::alarm(20); // kills a child that waits for a lock of a parent's thread
 			::_exit(child());
 		}
 		int status = -1;
@@ -725,7 +725,7 @@ TEST_F(Library, AChildsCallsLeaveItsParentsObjectsAlone)
 	});
 	EXPECT_EQ(wrong, 0) << "the number of calls that were refused, and one";
 	EXPECT_EQ(forked.asked(), 0) << "a child asked the kernel on its parent's open file";
-	// And the parent goes on.
+	// The parent's handles still work.
 	peerdma_done done;
 	ASSERT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), 1);
 	EXPECT_EQ(done.result, 512);
@@ -747,7 +747,7 @@ TEST_F(Library, AChildThatEndsDestroysNothingOfItsParents)
 	struct peerdma_ring *ring = nullptr;
 	ASSERT_EQ(peerdma_ring_create(owner->get(), 4, 8, PEERDMA_RING_VECTORS, &ring), 0);
 	ASSERT_TRUE(buffer->map());
-	// Two that are one command, which is under way.
+	// Two requests in one command, which is under way.
 	for (uint64_t tag = 0; tag < 2; tag++) {
 		const peerdma_op op = {PEERDMA_OP_READ, 0, of->get(), buffer->get(), tag * 512, 512, tag * 512, tag};
 		ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
@@ -755,7 +755,7 @@ TEST_F(Library, AChildThatEndsDestroysNothingOfItsParents)
 	ASSERT_EQ(peerdma_ring_submit(ring), 1);
 	const Forked forked(sys);
 	const int left = Forked::run([&] {
-		sys.hold = true; // as its destructors would, in any order
+		sys.hold = true; // in the order of its destructors, which may be any
 		peerdma_ring_destroy(ring);
 		buffer.reset();
 		of.reset();
@@ -862,7 +862,7 @@ TEST_F(Library, WhyBytesWereBouncedIsSaidAfterASuccessToo)
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN));
 	EXPECT_EQ(result.error, 0u);
 	sys.on_ioctl = [&](unsigned long request, void *arg) {
-		if (request == PEERDMA_READ) // all but the first are aligned
+		if (request == PEERDMA_READ) // all requests but the first are aligned
 			sys.io_limit = 8192 - static_cast<peerdma_io *>(arg)->file_off % 512;
 		return 1;
 	};
@@ -910,7 +910,7 @@ TEST_F(Library, AtTheEndOfTheFileNothingIsRead)
 TEST_F(Library, AReadThatAnErrorEndsIsNoShortOne)
 {
 	open(pattern(16384), 16384);
-	// Where a block ends, and inside of one: a server may stop anywhere.
+	// At the end of a block, and inside of one: a server may stop anywhere.
 	for (const uint64_t moved : {8192, 1000}) {
 		sys.ios.clear();
 		sys.io_limit = moved;
@@ -944,7 +944,7 @@ TEST_F(Library, AShortWriteMeansThatThereIsNoRoom)
 		EXPECT_EQ(peerdma_write_result(file, buf, 0, 16384, 0, &result), no_room ? 8192 : -error);
 		EXPECT_EQ(result.error, static_cast<uint32_t>(error));
 		EXPECT_EQ(result.done, 8192u);
-		// Where nothing came before it, it is the error.
+		// If no bytes were moved before it, the error is the result.
 		sys.ios.resize(1);
 		EXPECT_EQ(peerdma_write(file, buf, 0, 16384, 8192), -error);
 	}
@@ -956,7 +956,7 @@ TEST_F(Library, AWriteEndsAtTheLimitOfTheProcess)
 	rlimit old = {};
 	ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
 	const rlimit limit = {1 << 20, old.rlim_max};
-	sys.io_limit = 8192; // as the kernel cuts it
+	sys.io_limit = 8192; // the kernel's limit for one call
 	ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
 	const int64_t n = peerdma_write(file, buf, 0, 16384, (1 << 20) - 8192);
 	ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
@@ -1098,7 +1098,7 @@ TEST_F(Library, ExplainsEachLeaf)
 	EXPECT_EQ(why.nr_leaves, 2u);
 	EXPECT_EQ(why.leaf, 1u);
 	EXPECT_STREQ(why.leaf_name, "nvme1n1");
-	// The struct as it was first published: what lies behind it is neither read nor written.
+	// The first released struct: the library neither reads nor writes members after it.
 	why.size = offsetof(struct peerdma_explanation, leaf);
 	why.leaf_name[0] = '\0';
 	ASSERT_EQ(peerdma_explain(file, 1, &why), 0);
@@ -1127,7 +1127,7 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 
 TEST(Words, EveryReasonHasThem)
 {
-	// Every value of the enum; a switch without default in the library makes the compiler ask for new ones.
+	// Every value of the enum. For new ones the compiler reports the library's switch without default.
 	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 16, 17, 18, 19, 20, 21, 22,
 				23, 24, 25, 26, 27, 28, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45,
 				46, 47, 48, 56, 57, 58, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73,
@@ -1151,17 +1151,17 @@ TEST(Words, EveryReasonHasThem)
 		EXPECT_STREQ(peerdma_reason_name(reason), "UNKNOWN");
 }
 
-// What is read over a network is reached by a card, and has an address that is no drive's.
+// Network storage is reached by a network card and has an address instead of a drive.
 TEST(Words, OfStorageElsewhere)
 {
 	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_QUEUE),
-		     "the disk's driver does not announce that it can reach peer memory; or the network card's DMA "
-		     "takes no peer pages");
+		     "the disk's driver does not announce support for peer memory, or the network card's DMA does not "
+		     "support it");
 	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_DISTANCE),
-		     "the kernel knows no PCI route between the disk, or the network card that leads to it, and the "
-		     "provider");
+		     "the kernel knows no PCI route between the provider and the disk, or the network card that leads "
+		     "to it");
 	EXPECT_STREQ(peerdma_reason_text(PEERDMA_REASON_RDMA_ROUTE),
-		     "no RDMA device leads to the storage's address at the moment");
+		     "no RDMA device leads to the storage's address now");
 }
 
 TEST(Words, MapsAndRoutes)

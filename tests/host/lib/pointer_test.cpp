@@ -21,19 +21,19 @@ constexpr uint32_t drive = 0x300;
 // --- The libraries
 
 struct Fake {
-	uint64_t start = 0, size = 0;  // what it has; 0: nothing
-	int look_error = 0, error = 0; // of looking and of handing out
+	uint64_t start = 0, size = 0;  // of its allocation; 0: none
+	int look_error = 0, error = 0; // of the query and of the export
 	int fd = 500;
 	uint64_t off = 0;            // of the allocation in the dma-buf
-	uint32_t type = 0;           // the vendor's number for device memory, once the test begins
-	std::vector<uint64_t> asked; // what was handed out: address, length, flags
+	uint32_t type = 0;           // the vendor's number for device memory, set before each test
+	std::vector<uint64_t> asked; // exported ranges: address, length, flags
 	void *context = nullptr;
 	int push_error = 0;
-	std::vector<void *> entered; // whose context it was when it was handed out
+	std::vector<void *> entered; // the current context at each export
 	bool has(uint64_t at) const { return size && at >= start && at - start < size; }
 };
 Fake cuda, hsa, ze;
-bool old_cuda; // knows no flags
+bool old_cuda; // rejects flags
 char own_context, given_context, a_driver;
 void *in_context;
 int retained;
@@ -119,7 +119,7 @@ struct HsaInfo {
 
 constexpr uint64_t a_cpu = 4711, a_gpu = 4712;
 uint64_t hsa_owner;        // of its memory
-uint32_t hsa_knows = 4096; // bytes of what is told
+uint32_t hsa_knows = 4096; // size of the struct that it fills in
 
 int hsa_ask(uint64_t agent, int what, void *out)
 {
@@ -262,7 +262,7 @@ protected:
 		args.out_memory = args.out_reason = 99;
 		return peerdma_buf_from_pointer(device, &args, &buf);
 	}
-	// Refused before the module was asked.
+	// Refused before any request to the module.
 	void refused(int rc, uint32_t reason, uint32_t memory, int result = 0)
 	{
 		EXPECT_EQ(rc, reason == PEERDMA_REASON_VENDOR_ALIGN ? -EINVAL : -EOPNOTSUPP);
@@ -313,21 +313,21 @@ INSTANTIATE_TEST_SUITE_P(
 			  Around{{at, 1}, {at, frame}, true, {at, frame}},
 			  Around{{at + 70000, 1}, {at, 4 * frame}, true, {at + frame, frame}},
 			  Around{{at + frame - 1, 2}, {at, 4 * frame}, true, {at, 2 * frame}},
-			  // The allocation ends inside of the last one: they begin earlier.
+			  // The allocation ends inside the last frame: the range starts earlier.
 			  Around{{at + 2 * frame, page}, {at, 2 * frame + page}, true, {at + frame + page, frame}},
 			  Around{{at + frame + page, frame}, {at, 2 * frame + page}, true, {at + page, 2 * frame}},
-			  // It begins inside of the first one, at a page or not.
+			  // The allocation begins inside the first frame, at a page or not.
 			  Around{{at + 512, 100}, {at + 512, 2 * frame}, false, {}},
 			  Around{{at + page, 100}, {at + 512, 2 * frame}, true, {at + page, frame}},
 			  Around{{at + page, frame}, {at + page, frame}, true, {at + page, frame}},
-			  // Its frames begin where it does: buffers of neighbors in it do not overlap.
+			  // Frames start at the allocation's first page: buffers of adjacent ranges do not overlap.
 			  Around{{at + page + frame, 100}, {at + page, 3 * frame}, true, {at + page + frame, frame}},
 			  Around{{at + page + 100, frame}, {at + page, 3 * frame}, true, {at + page, 2 * frame}},
-			  // What there is is less than a frame, or ends in the middle of a page.
+			  // The allocation is smaller than a frame, or ends in the middle of a page.
 			  Around{{at, 512}, {at, frame - page}, false, {}},
 			  Around{{at, frame}, {at, frame + 100}, true, {at, frame}},
 			  Around{{at, frame + 100}, {at, frame + 100}, false, {}},
-			  // More than there is, and more than there can be.
+			  // A range larger than the allocation, and a range that overflows.
 			  Around{{at, 2 * frame}, {at, frame}, false, {}},
 			  Around{{at, 0 - at - 1}, {at, frame}, false, {}},
 			  Around{{at, UINT64_MAX}, {at, frame}, false, {}}));
@@ -343,7 +343,7 @@ TEST_P(Frames, AroundARange)
 	EXPECT_EQ(out.len, around.out.len);
 }
 
-// --- Whose it is
+// --- The owner of the memory
 
 TEST_F(Pointer, NobodysWithoutALibrary)
 {
@@ -425,7 +425,7 @@ TEST_F(Pointer, CudaRefuses)
 	refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
 }
 
-// An H200 says CUDA_ERROR_INVALID_CONTEXT to a thread that has none.
+// An H200 returns CUDA_ERROR_INVALID_CONTEXT to a thread without a context.
 TEST_F(Pointer, CudasContext)
 {
 	load_cuda();
@@ -475,7 +475,7 @@ TEST_F(Pointer, HsaRefuses)
 	refused(from(at, frame), PEERDMA_REASON_IMPORT_UNKNOWN, PEERDMA_MEMORY_UNKNOWN);
 }
 
-// hipHostMalloc() and the like: of the same calls, and in the CPU's memory.
+// Memory of hipHostMalloc() and similar calls: the same allocator, but in host memory.
 TEST_F(Pointer, HsaMemoryOfTheHost)
 {
 	load_hsa();
@@ -565,7 +565,7 @@ TEST_F(Pointer, ArgumentsThatCannotBe)
 	EXPECT_EQ(peerdma_buf_from_pointer(device, &args, nullptr), -EINVAL);
 	args.size = sizeof(args) - 1;
 	EXPECT_EQ(peerdma_buf_from_pointer(device, &args, &buf), -EINVAL);
-	// A caller that is newer, and asks for nothing new.
+	// A newer caller whose unknown members are zero.
 	struct {
 		struct peerdma_pointer_args args;
 		uint64_t more;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Publishing takes a device from whoever has it: whatever goes wrong, the machine is as it was before.
+// Publishing takes a device from its driver. After any failure the machine must be in its previous state.
 
 #include <cerrno>
 #include <cstdlib>
@@ -83,7 +83,7 @@ TEST_F(Publish, TheLargestBarIsChosen)
 		"0x0 0x0 0x0\n"
 		"0x40000000 0x13fffffff 0x40200\n" // larger than BAR 0, but 32-bit registers
 		"0x0 0x0 0x0\n"
-		"0x0 0xfffffffffff 0x14220c\n"; // the expansion ROM is none
+		"0x0 0xfffffffffff 0x14220c\n"; // the expansion ROM is not a BAR
 	ASSERT_EQ(publish(), 0);
 	EXPECT_EQ(args.out_bar, 2);
 }
@@ -145,7 +145,7 @@ TEST_F(Publish, ADeviceThatIsNotThere)
 	EXPECT_EQ(unpublish(), -ENODEV);
 }
 
-// The one that was opened, which is neither the first that was tried nor what the environment names by now.
+// The node that was opened. It is neither the first one tried nor the one that the environment names now.
 TEST_F(Publish, ANodeThatFailsIsNamed)
 {
 	sys.add_function(pci, 1 << 20);
@@ -236,7 +236,7 @@ TEST_F(Publish, AFailedBindOfAFreeDeviceIsUndone)
 	sys.add_function(pci, 1 << 20);
 	sys.write_errors[drivers_dir + "peerdma/bind"] = -EBUSY;
 	EXPECT_EQ(publish(), -EBUSY);
-	// Not to be taken for a device that another driver uses.
+	// Must not be reported as a device that another driver uses.
 	EXPECT_EQ(args.out_where, drivers_dir + "peerdma/bind");
 	expect_untouched("");
 }
@@ -276,7 +276,7 @@ TEST_F(Publish, TwiceSaysSoAndChangesNothing)
 
 TEST_F(Publish, ADeviceThatIsBoundButNotPublished)
 {
-	// Somebody bound it by hand. That stays when publishing fails.
+	// The device was bound by hand before. It stays bound if publishing fails.
 	sys.add_function(pci, 1 << 20, "peerdma");
 	sys.files[device_dir + "driver_override"] = "peerdma\n";
 	sys.publish_error = -ENOMEM;

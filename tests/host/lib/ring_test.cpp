@@ -21,7 +21,7 @@
 namespace
 {
 
-// Allocations of this thread before one fails; negative: none does.
+// Allocations of this thread until one fails; negative: none fails.
 thread_local int memory_left = -1;
 
 } // namespace
@@ -42,7 +42,7 @@ void operator delete(void *p, size_t) noexcept { std::free(p); }
 namespace
 {
 
-// An open handle, a file of 64 KiB whose every 512 bytes differ, a buffer as large, and a ring.
+// An open handle, a file of 64 KiB with different 512-byte blocks, a buffer of the same size, and a ring.
 class Rings : public ::testing::Test
 {
 protected:
@@ -71,7 +71,7 @@ protected:
 		ASSERT_EQ(peerdma_ring_create(device, depth, capacity, flags, &ring), 0);
 	}
 
-	// Reads block tag of the file to the same place in the buffer.
+	// Reads block tag of the file to the same offset in the buffer.
 	peerdma_op read(uint64_t tag) const { return {PEERDMA_OP_READ, 0, file, buf, tag * 512, 512, tag * 512, tag}; }
 
 	int queue(uint64_t tag)
@@ -188,7 +188,7 @@ TEST_F(Rings, ASignalEndsTheWaitAndLosesNothing)
 	peerdma_done done[2];
 	for (const int timeout_ms : {-1, 60000}) {
 		sys.hold = true;
-		sys.sleeps = 5; // a wait that goes on after a signal comes to their end
+		sys.sleeps = 5; // a wait that continues after a signal would use them up
 		const Ticks ticks;
 		EXPECT_EQ(peerdma_ring_wait(ring, done, 2, 1, timeout_ms), -EINTR);
 		EXPECT_GE(Ticks::seen, 1);
@@ -204,7 +204,7 @@ TEST_F(Rings, ASignalEndsTheWaitAndLosesNothing)
 	ASSERT_EQ(wait(1).size(), 1u);
 }
 
-// The kernel's own queue says so, too.
+// The same with the kernel's own queue.
 TEST(Queues, ASignalEndsAWait)
 {
 	const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -267,7 +267,7 @@ TEST_F(Rings, AKernelThatTakesNothingIsAnErrorNotAHang)
 	EXPECT_EQ(peerdma_ring_submit(ring), -EAGAIN);
 	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), -EAGAIN);
 	sys.submit_error = 0;
-	sys.submit_most = 1; // and one that takes them one by one
+	sys.submit_most = 1; // and a queue that takes them one by one
 	EXPECT_EQ(wait(2).size(), 2u);
 	EXPECT_EQ(sys.commands.size(), 2u);
 }
@@ -280,7 +280,7 @@ TEST_F(Rings, NeighboursBecomeOneCommand)
 		ops.push_back(read(tag));
 	ops[50].kind = PEERDMA_OP_WRITE;
 	ops[98].file_off = 128 * 512 - 100; // short
-	ops[99].file_off = 128 * 512;       // behind the end
+	ops[99].file_off = 128 * 512;       // beyond the end
 	ASSERT_EQ(peerdma_ring_queue(ring, ops.data(), 100), 100);
 	std::map<uint64_t, int64_t> ends;
 	while (ends.size() < 100)
@@ -353,7 +353,7 @@ TEST_F(Rings, WhatComesShortIsAskedForTheRest)
 		for (const auto &one : wait(4))
 			EXPECT_EQ(one.result, 512) << one.tag;
 		EXPECT_EQ(bytes().substr(0, 2048), sys.contents["/f"].bytes.substr(0, 2048));
-		// The end of the file: short, and said once.
+		// The end of the file: the result is short, and returned once.
 		peerdma_op op = read(5);
 		op.file_off = 128 * 512 - 300;
 		ASSERT_EQ(peerdma_ring_queue(ring, &op, 1), 1);
@@ -386,7 +386,7 @@ TEST_F(Rings, TheRestOfWhatHasBegunCannotBeTakenBack)
 	ASSERT_EQ(queue(2), 1);
 	ASSERT_EQ(peerdma_ring_submit(ring), 1);
 	sys.io_limit = 256;
-	sys.submit_error = -EAGAIN; // for the rest of it
+	sys.submit_error = -EAGAIN; // for the rest of the request
 	peerdma_done done;
 	EXPECT_EQ(peerdma_ring_wait(ring, &done, 1, 1, -1), -EAGAIN);
 	EXPECT_EQ(peerdma_ring_cancel(ring, 1), -EALREADY);
@@ -425,7 +425,7 @@ TEST_F(Rings, DestroyingNeverSendsAndNeverLeaks)
 	EXPECT_TRUE(sys.under_way.empty());
 	sys.submit_error = 0;
 
-	create(4, 8); // and whom the kernel lets not wait
+	create(4, 8); // and a queue that refuses to wait
 	ASSERT_EQ(queue(0), 1);
 	ASSERT_EQ(peerdma_ring_submit(ring), 1);
 	sys.wait_error = -EEXIST;
@@ -434,7 +434,7 @@ TEST_F(Rings, DestroyingNeverSendsAndNeverLeaks)
 	EXPECT_EQ(sys.queues, 0u);
 }
 
-// The real io_uring of this host; /dev/null ends the command one way or another.
+// The real io_uring of this host; /dev/null completes the command with any result.
 TEST(Queues, OneThreadIsTheOneThatSubmitsFirst)
 {
 	const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);

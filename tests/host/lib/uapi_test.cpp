@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The kernel ABI, pinned: whoever changes a released struct is stopped by the compiler. Growth at the end
-// changes a size here and no offset.
+// Pins the kernel ABI: a change to a released struct does not compile. Growth at the end changes a size here, but no
+// offset.
 
 #include <cstddef>
 

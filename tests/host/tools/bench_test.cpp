@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma bench on a machine in memory: what it asks for, what it adds up, and what it will not do.
+// peerdma bench on a machine in memory: its requests, its sums and its refusals.
 
 #include <cerrno>
 #include <ctime>
@@ -16,7 +16,7 @@ namespace
 
 bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
-// Each element that opens closes, in its order, and every < and & is one of XML's.
+// Elements are nested properly, and every < and & belongs to XML.
 bool well_formed(const std::string &text)
 {
 	std::vector<std::string> open;
@@ -66,7 +66,7 @@ protected:
 		EXPECT_EQ(sys.queues, 0u);
 	}
 
-	// Why it does nothing at all.
+	// The error of a job that is refused as a whole.
 	std::string refusal()
 	{
 		try {
@@ -92,7 +92,7 @@ TEST(Latencies, Percentiles)
 	EXPECT_EQ(latencies.max(), 0u);
 	for (uint64_t ns = 1; ns <= 100; ns++)
 		latencies.add(ns);
-	// Below 128 each number has its own bucket.
+	// Below 128 each value has its own bucket.
 	EXPECT_EQ(latencies.percentile(50), 50u);
 	EXPECT_EQ(latencies.percentile(90), 90u);
 	EXPECT_EQ(latencies.percentile(99), 99u);
@@ -172,7 +172,7 @@ TEST_F(Bench, WhatTheCpuHasSpentIsForEachGigabyte)
 	row.system = 0.5;
 	EXPECT_DOUBLE_EQ(row.cpu_per_gb(), 1.5);
 
-	// Each request keeps its thread busy for 5 ms of CPU time.
+	// Each request uses 5 ms of CPU time.
 	sys.on_ioctl = [](unsigned long request, void *) {
 		struct timespec begun = {}, now = {};
 		auto busy = [&] { return (now.tv_sec - begun.tv_sec) * 1000000000 + now.tv_nsec - begun.tv_nsec; };
@@ -245,7 +245,7 @@ TEST_F(Bench, ABounceOfADirectRowIsAnError)
 	EXPECT_EQ(report.status, 1);
 	EXPECT_EQ(report.json["rows"][0]["error"]["reason"], "FILE_ALIGN");
 	EXPECT_TRUE(sys.ios.empty());
-	// A module that bounces all the same, and says so where the kernel counts.
+	// The module bounces in spite of the explanation; the kernel's counters show it.
 	options.settings["io_size"] = "64K";
 	sys.on_ioctl = [&](unsigned long request, void *) {
 		for (const auto &[fd, name] : sys.fds)
@@ -273,7 +273,7 @@ TEST_F(Bench, AnErrorInTheMiddle)
 	sys.posix_error = -ENXIO;
 	report = cli::bench(options);
 	EXPECT_EQ(report.json["rows"][1]["error"]["errno"], "ENXIO");
-	// The file is shorter than it was.
+	// The file has become shorter.
 	sys.on_ioctl = [&](unsigned long request, void *) {
 		if (request == PEERDMA_READ)
 			sys.contents["/f"].bytes.resize(100);
@@ -327,7 +327,7 @@ TEST_F(Bench, AFileThatItMakes)
 	EXPECT_EQ(report.json["jobs"][0]["file_size"], 1 << 20);
 	EXPECT_EQ(report.json["rows"][0]["rw"], "write");
 	sys.posix_error = -ENOSPC;
-	EXPECT_TRUE(has(refusal(), "cannot make a file of 1 MiB in /dir: ")) << refusal();
+	EXPECT_TRUE(has(refusal(), "cannot create a file of 1 MiB in /dir: ")) << refusal();
 }
 
 TEST_F(Bench, Refusals)
@@ -335,7 +335,7 @@ TEST_F(Bench, Refusals)
 	options.target = "/none";
 	EXPECT_TRUE(has(refusal(), "cannot open /none"));
 	options.target = "";
-	EXPECT_TRUE(has(refusal(), "needs a file or a directory"));
+	EXPECT_TRUE(has(refusal(), "expected a file, a directory or --jobs"));
 	options.target = "/f";
 	options.settings["io_size"] = "4Q";
 	EXPECT_TRUE(has(refusal(), "--io-size: '4Q' is not")) << refusal();
@@ -352,7 +352,7 @@ TEST_F(Bench, Refusals)
 	sys.files["/jobs"] = "[a]\nfilename=/f\nbs=frob\n";
 	EXPECT_TRUE(has(refusal(), "/jobs, line 3: bs: "));
 	options.target = "/f";
-	EXPECT_TRUE(has(refusal(), "--jobs says all"));
+	EXPECT_TRUE(has(refusal(), "--jobs: only --svg and --json"));
 }
 
 TEST_F(Bench, JobsOfAFile)
@@ -369,7 +369,7 @@ TEST_F(Bench, JobsOfAFile)
 	EXPECT_EQ(report.json["rows"][1]["route"], "host");
 	EXPECT_TRUE(report.json["jobs"][1]["provider"].is_null()) << "host memory wants no provider";
 	sys.files["/jobs"] = "[a]\nfilename=/f\ngpu_dev_id=3\n";
-	EXPECT_TRUE(has(refusal(), "there is no provider 3"));
+	EXPECT_TRUE(has(refusal(), "no provider 3"));
 }
 
 TEST_F(Bench, AnEmulatorIsNoHardware)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma check, where a module answers or should; what files alone say is in check_tree_test.py.
+// peerdma check if a module answers or should answer. For checks of files alone see check_tree_test.py.
 
 #include <cerrno>
 #include <string>
@@ -70,7 +70,7 @@ TEST_F(Check, ConfigInEachPlace)
 TEST_F(Check, PackedConfigComesFirst)
 {
 	sys.files["/boot/config-6.12.95"] = good_config;
-	// Larger than one round of the unpacker.
+	// More than one call of the decompressor returns.
 	sys.files["/proc/config.gz"] =
 		gzip(std::string(100000, '#') + "\n# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\n");
 	const cli::Finding item = cli::check_config(host);
@@ -110,12 +110,12 @@ TEST_F(Check, SymbolsStandInForTheConfig)
 TEST_F(Check, Module)
 {
 	EXPECT_EQ(cli::check_module(host, -ENOENT).state, State::bad);
-	// Others of ours, which need it, are not it.
+	// The modules that depend on it are not the module itself.
 	sys.files["/lib/modules/6.12.95/modules.dep"] = "updates/peerdma_nfs.ko: updates/peerdma.ko\n";
 	EXPECT_TRUE(cli::check_module(host, -ENOENT).change.starts_with("insmod peerdma.ko;"));
 	sys.files["/lib/modules/6.12.95/modules.dep"] += "updates/peerdma.ko:\n";
 	EXPECT_EQ(cli::check_module(host, -ENOENT).change, "modprobe peerdma");
-	// DKMS has it, for other kernels until now.
+	// DKMS has it, but so far only for other kernels.
 	sys.files.erase("/lib/modules/6.12.95/modules.dep");
 	sys.files["/var/lib/dkms/peerdma/0.2.0/source"] = "";
 	EXPECT_TRUE(
@@ -398,7 +398,7 @@ TEST_F(Check, AGpuOfItsVendorsDriver)
 	EXPECT_FALSE(has(cli::check({.verbose = true}).text, "peerdma publish ")) << report.text;
 	EXPECT_TRUE(has(headline(report), "works, bounced: ")) << report.text;
 
-	// With all that it takes it is a provider as soon as a program has registered some.
+	// With all requirements met it becomes a provider when a program registers memory.
 	sys.files[gpu + "/p2pmem/size"] = "4194304\n";
 	sys.files["/sys/module/peerdma_nvidia"] = "";
 	report = cli::check({});

@@ -754,8 +754,8 @@ def filesystems() -> None:
     on("ext4 /dev/nvme0n1p1 rw,dax=always").is_("filesystem", "bad", "dax=always")
     on("btrfs /dev/nvme0n1p1 rw").is_("filesystem", "bad", "btrfs", "ext4 or xfs")
     on("overlay overlay rw,lowerdir=/a").is_("filesystem", "bad", "overlay", "--volume")
-    on("nfs4 server:/x rw,proto=tcp").is_("filesystem", "bad", "something else", "-o rdma")
-    on("nfs4 server:/x rw,proto=udp6").is_("filesystem", "bad", "something else", "-o rdma")
+    on("nfs4 server:/x rw,proto=tcp").is_("filesystem", "bad", "other than RDMA", "-o rdma")
+    on("nfs4 server:/x rw,proto=udp6").is_("filesystem", "bad", "other than RDMA", "-o rdma")
     for proto in ("rdma", "rdma6"):  # by IPv4 and by IPv6
         share = f"nfs4 server:/x rw,proto={proto}"
         on(share).is_("filesystem", "bad", "not loaded", "insmod peerdma_nfs.ko; make module builds it", "rmmod peerdma_nfs")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The peerdma command as a person or a program meets it: arguments in, text and exit status out.
+// The peerdma command as its users see it: arguments in, text and exit status out.
 
 #include <cerrno>
 #include <filesystem>
@@ -62,7 +62,7 @@ protected:
 	FakeSyscalls sys;
 };
 
-// As with --svg. What is made has the link's name, so nothing is made through it.
+// As with --svg. The output would be created under the link's own name, so a dangling link is refused.
 TEST(OutputFile, ALinkThatLeadsNowhereIsNamed)
 {
 	const std::string folder = ::testing::TempDir() + "cli_output." + std::to_string(::getpid());
@@ -240,7 +240,7 @@ TEST_F(Cli, NamesDoNotReachTheTerminalAsTheyAre)
 		EXPECT_EQ(outcome.status, 0) << outcome.err;
 		EXPECT_TRUE(has(outcome.out, "file       " + shown)) << outcome.out;
 	}
-	// Errors, and words that are not understood.
+	// Errors, and invalid words.
 	const std::string none = "/none" + name.substr(1);
 	for (const std::vector<std::string> &words :
 	     std::vector<std::vector<std::string>>{{"explain", none},
@@ -305,7 +305,7 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		     {"providers"}, {"publish", "01:00.0"}, {"explain", "/f"}, {"cp", "/f", "gpu:"}}) {
 		const Outcome outcome = run(words);
 		EXPECT_TRUE(has(outcome.err, "cannot open /dev/peerdma4: ")) << outcome.err;
-		EXPECT_TRUE(has(outcome.err, "unset that")) << outcome.err;
+		EXPECT_TRUE(has(outcome.err, "unset the variable")) << outcome.err;
 		EXPECT_FALSE(has(outcome.err, "insmod")) << outcome.err;
 	}
 	for (const std::vector<std::string> &words :
@@ -315,7 +315,7 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		EXPECT_FALSE(has(outcome.out, "/dev/peerdma ")) << outcome.out;
 	}
 	::unsetenv("PEERDMA_DEVICE");
-	// A package has put it where modprobe finds it.
+	// A package has installed it where modprobe finds it.
 	sys.files["/proc/sys/kernel/osrelease"] = "7.2.13\n";
 	sys.files["/lib/modules/7.2.13/modules.dep"] = "updates/dkms/peerdma.ko:\n";
 	for (const std::vector<std::string> &words : std::vector<std::vector<std::string>>{
@@ -326,7 +326,7 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 	}
 }
 
-// A container may have one provider's node alone. It opens, and what fails behind that is of this node.
+// A container may have only one provider's node. The node opens; later failures must name it.
 TEST_F(Cli, AFailureBehindAProvidersNodeNamesThatNode)
 {
 	sys.node_error = -EACCES;
@@ -373,7 +373,7 @@ TEST_F(Cli, PublishAndUnpublish)
 	const Outcome first = run({"publish", "01:00.0", "--bar", "2", "--offset", "64K", "--size", "0x10000"});
 	EXPECT_EQ(first.status, 0) << first.err;
 	EXPECT_TRUE(has(first.out, "provider 1: 0000:01:00.0 publishes 64 KiB of BAR 2 at offset 0x10000"));
-	// The same again is no error, something else is.
+	// Publishing the same range again is not an error; another range is.
 	const Outcome again = run({"publish", "01:00.0", "--offset", "65536", "--json"});
 	EXPECT_EQ(again.status, 0);
 	EXPECT_TRUE(again.json()["already"].get<bool>());
@@ -410,7 +410,7 @@ TEST_F(Cli, PublishNamesTheFileThatRefused)
 	const Outcome outcome = run({"publish", "01:00.0"});
 	EXPECT_EQ(outcome.status, 1);
 	EXPECT_TRUE(has(outcome.err, "driver_override"));
-	EXPECT_TRUE(has(outcome.err, "for root"));
+	EXPECT_TRUE(has(outcome.err, "Publish it as root"));
 }
 
 TEST_F(Cli, Explain)
@@ -458,13 +458,13 @@ TEST_F(Cli, ExplainSaysWhyItIsBounced)
 	EXPECT_TRUE(has(text.out, "\nroute      bounced through host memory\n"
 				  "reason     NONE: nothing stands in the way\n"
 				  "bounced    RDMA_SOFTWARE: the RDMA device is software: the CPU copies every byte\n"
-				  "advice     Use a network card with RDMA of its own."))
+				  "advice     Use a network card with RDMA in hardware."))
 		<< text.out;
 	const auto bounced = run({"explain", "--json", "/f"}).json()["bounced"];
 	EXPECT_EQ(bounced["reason"], "RDMA_SOFTWARE");
 	EXPECT_EQ(bounced["text"], peerdma_reason_text(PEERDMA_REASON_RDMA_SOFTWARE));
 	EXPECT_EQ(bounced["advice"], peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE));
-	// What is refused is not bounced.
+	// A refused request is not bounced.
 	sys.contents["/f"].refused_errno = EXDEV;
 	sys.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
 	EXPECT_FALSE(has(run({"explain", "/f"}).out, "\nbounced "));
@@ -507,7 +507,7 @@ TEST_F(Cli, CopyThatLooksAgain)
 	const Outcome good = run({"cp", "--verify", "/f", "gpu:+4K", "--json"});
 	ASSERT_EQ(good.status, 0) << good.err;
 	EXPECT_TRUE(good.json()["verified"].get<bool>());
-	// What the drive brings is not what the page cache has.
+	// The drive's bytes differ from those in the page cache.
 	sys.on_ioctl = [&](unsigned long request, void *arg) {
 		if (request != PEERDMA_READ)
 			return 1;
@@ -598,7 +598,7 @@ TEST_F(Cli, CopyOfAFileThatShrinks)
 TEST_F(Cli, WhatHasAnotherSizeThanItSaysIsNotVerified)
 {
 	publish_one();
-	// As files of proc, and of sysfs.
+	// Like files of procfs and sysfs.
 	sys.contents["/more"] = {.bytes = "123\n", .size = 0};
 	sys.contents["/fewer"] = {.bytes = "123\n", .size = 4096};
 	for (const std::string name : {"/more", "/fewer"})
@@ -792,7 +792,7 @@ TEST_F(Cli, FileNamesThatAreNotUtf8)
 		EXPECT_EQ(outcome.json()["file"], "/\xef\xbf\xbd\n\033");
 		EXPECT_EQ(outcome.json()["file_bytes"], (std::vector<unsigned>{'/', 0xff, '\n', 033}));
 	}
-	// What JSON can hold it has as it is, and once.
+	// Valid UTF-8 appears in JSON unchanged, and only once.
 	sys.contents["/\033\xc3\xa9"].bytes = "x";
 	const auto json = run({"explain", "/\033\xc3\xa9", "--json"}).json();
 	EXPECT_EQ(json["file"], "/\033\xc3\xa9");
@@ -859,14 +859,14 @@ TEST(Words, Names)
 	EXPECT_EQ(cli::escaped("\0331"), R"(\0331)");
 	EXPECT_EQ(cli::escaped("back\\slash"), R"(back\\slash)");
 	EXPECT_EQ(cli::escaped("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
-	// No UTF-8: cut off, too long, a surrogate, beyond the last.
+	// Invalid UTF-8: truncated, overlong, a surrogate, beyond U+10FFFF.
 	EXPECT_EQ(cli::escaped("\xe2\x82"), R"(\342\202)");
 	EXPECT_EQ(cli::escaped("\xc0\xaf"), R"(\300\257)");
 	EXPECT_EQ(cli::escaped("\xe0\x80\xaf"), R"(\340\200\257)");
 	EXPECT_EQ(cli::escaped("\xed\xa0\x80"), R"(\355\240\200)");
 	EXPECT_EQ(cli::escaped("\xf4\x90\x80\x80"), R"(\364\220\200\200)");
 	EXPECT_EQ(cli::printable("a\n\tb\\\033\r"), "a\n\tb\\\\033\\r");
-	// Not visible: format characters and those that terminals ignore.
+	// Invisible: format characters and those that terminals ignore.
 	for (const char *text :
 	     {"\u00ad",     "\u034f",     "\u061c",     "\u115f",     "\u180e",     "\u200b",     "\u200d",
 	      "\u2028",     "\u202e",     "\u2060",     "\u2066",     "\u206a",     "\u206f",     "\u3164",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma cp from file to file: the bytes that a FileCopier moves on a machine in memory, and a real file that gets its name
-// only when it is whole.
+// peerdma cp from file to file: the bytes that a FileCopier moves on a machine in memory, and a real file that gets its
+// name only when it is complete.
 
 #include <cerrno>
 #include <filesystem>
@@ -40,7 +40,7 @@ protected:
 		EXPECT_TRUE(sys.under_way.empty());
 	}
 
-	// Copies these ranges; what failed, or "".
+	// Copies these ranges; returns the failure, or "".
 	std::string copy(std::vector<cli::Range> ranges = {{0, size}}, uint32_t flags = 0)
 	{
 		const cli::Device device = cli::open_device(flags);
@@ -72,7 +72,7 @@ protected:
 	bool ring = false, from_software = false;
 };
 
-// A folder of this test's own.
+// A temporary folder of this test.
 class Drafts : public ::testing::Test
 {
 protected:
@@ -111,7 +111,8 @@ TEST_F(Pumped, EachByteArrivesByARing)
 	EXPECT_TRUE(ring);
 	EXPECT_EQ(done, size);
 	EXPECT_EQ(progress, size);
-	// 10 whole pieces and a whole block each way; a read's rest is bounced near, a write's through the host.
+	// 10 whole pieces and a whole block each way; the rest is bounced near for the read, through the host for the
+	// write.
 	EXPECT_EQ(counts.direct, 2 * (10 * piece + 512));
 	EXPECT_EQ(counts.near, 265u);
 	EXPECT_EQ(counts.host, 265u);
@@ -198,7 +199,7 @@ TEST_F(Pumped, AnErrorSaysWhereAndWhy)
 
 TEST_F(Pumped, ARefusalOfTheRingIsAskedForAgainByACall)
 {
-	// The file loses its route under way: the library goes another way, and says so.
+	// The file loses its route during the copy: the library falls back and reports it.
 	sys.contents["/to"].refused_errno = EXDEV;
 	sys.contents["/to"].refused_reason = PEERDMA_REASON_QUEUE;
 	EXPECT_EQ(copy(), "");
@@ -235,7 +236,7 @@ TEST_F(Drafts, LeavesNothingBehind)
 	}
 	EXPECT_EQ(names(), 1u);
 	EXPECT_EQ(content(), "old");
-	// The place is taken by what no file can replace.
+	// A file cannot replace what is at the path now.
 	std::filesystem::remove(target);
 	std::filesystem::create_directory(target);
 	{
@@ -248,7 +249,7 @@ TEST_F(Drafts, LeavesNothingBehind)
 
 TEST_F(Drafts, WhereEachFileHasAName)
 {
-	// As NFS says it.
+	// The error of NFS.
 	FakeSyscalls sys;
 	sys.contents[dir].open_error = -EOPNOTSUPP;
 	std::ofstream(target) << "old";
@@ -269,7 +270,7 @@ TEST_F(Drafts, WhereEachFileHasAName)
 		::close(replacement.fd());
 	}
 	EXPECT_EQ(content(), "new");
-	// A signal ends the process: its handler takes the name away first.
+	// A signal ends the process; its handler first removes the temporary name.
 	EXPECT_EXIT(
 		{
 			cli::AtomicFile replacement(sys, target);
@@ -302,7 +303,7 @@ TEST_F(Drafts, WhatCannotBeReadIsNotCompared)
 	EXPECT_TRUE(has(compared(3 << 20), "cannot read /a again"));
 }
 
-// Files of the kernel's own, on this very machine.
+// Files of the kernel on this machine.
 TEST(Sources, OfProcAndSysfs)
 {
 	FakeSyscalls sys;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Files of jobs for peerdma bench: what they mean, and what is wrong with them.
+// Job files of peerdma bench: their meaning and their faults.
 
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(Jobs, AFileOfGdsios)
 	for (size_t i = 0; i < 3; i++)
 		EXPECT_TRUE(
 			jobs[0].notes[i].starts_with(std::vector{"numa_node", "skip_bufregister", "enable_nvlinks"}[i] +
-						     std::string(" is not heeded: ")))
+						     std::string(" is ignored: ")))
 			<< jobs[0].notes[i];
 	EXPECT_EQ(jobs[1].routes, (std::vector<BenchRoute>{BenchRoute::bounce, BenchRoute::naive, BenchRoute::host,
 							   BenchRoute::direct}));
@@ -95,41 +95,42 @@ TEST(Jobs, WhatIsWrongNamesItsLine)
 	const std::string good = "[global]\nrw=read\n[j]\nfilename=/f\n";
 	ASSERT_EQ(complaint(good), "nothing");
 	const std::pair<const char *, const char *> cases[] = {
-		{"frob=1\n", "f.ini, line 5: there is no key 'frob'"},
-		{"xfer_type=3\n", "f.ini, line 5: xfer_type: '3' is not a kind of transfer"},
-		{"xfer_type=\n", "f.ini, line 5: xfer_type: it has no value"},
-		{"route=fast\n", "line 5: route: 'fast' is not direct, bounce, host or naive"},
-		{"rw=both\n", "line 5: rw: 'both' is not read, write, randread or randwrite"},
+		{"frob=1\n", "f.ini, line 5: unknown key 'frob'"},
+		{"xfer_type=3\n", "f.ini, line 5: xfer_type: '3': expected a supported transfer type"},
+		{"xfer_type=\n", "f.ini, line 5: xfer_type: missing value"},
+		{"route=fast\n", "line 5: route: 'fast': expected direct, bounce, host or naive"},
+		{"rw=both\n", "line 5: rw: 'both': expected read, write, randread or randwrite"},
 		{"rw=randrw\n", "line 5: rw: "},
-		{"bs=1000\n", "line 5: bs: '1000' is not a multiple of 512"},
-		{"bs=0\n", "line 5: bs: '0' is not a number of bytes"},
+		{"bs=1000\n", "line 5: bs: '1000': expected a multiple of 512"},
+		{"bs=0\n", "line 5: bs: '0': expected a number of bytes"},
 		{"bs=2G\n", "line 5: bs: "},
-		{"bs=1M:2M\n", "line 5: bs: '1M:2M' is not one size"},
-		{"bs=2M:1M:1M\n", "line 5: bs: '1M' is not"},
+		{"bs=1M:2M\n", "line 5: bs: '1M:2M': expected one size"},
+		{"bs=2M:1M:1M\n", "line 5: bs: '1M': expected"},
 		{"bs=512:1G:512\n", "line 5: bs: "},
 		{"bs=4K,,8K\n", "line 5: bs: "},
-		{"num_threads=0\n", "line 5: num_threads: '0' is not a whole number from 1 to 1024"},
+		{"num_threads=0\n", "line 5: num_threads: '0': expected a whole number from 1 to 1024"},
 		{"iodepth=9999\n", "line 5: iodepth: "},
 		{"runtime=-1\n", "line 5: runtime: "},
 		{"runtime=nan\n", "line 5: runtime: "},
 		{"runtime=0\n", "line 5: runtime: "},
-		{"do_verify=1\n", "line 5: do_verify: only 0: this measures; peerdma selftest, verify and cp"},
-		{"fill_random=1\n", "line 5: fill_random: only 0: what is written is"},
-		{"num_threads=0x\n", "line 5: num_threads: '0x' is not a whole number"},
-		{"num_threads=0x1g\n", "line 5: num_threads: '0x1g' is not a whole number"},
-		{"num_threads=0x0\n", "line 5: num_threads: '0x0' is not a whole number"},
-		{"do_verify=maybe\n", "line 5: do_verify: 'maybe' is not 0 or 1"},
-		{"enable_nvlinks=2\n", "line 5: enable_nvlinks: '2' is not 0 or 1"},
+		{"do_verify=1\n",
+		 "line 5: do_verify: expected 0: bench only measures; peerdma selftest, verify and cp"},
+		{"fill_random=1\n", "line 5: fill_random: expected 0: writes store"},
+		{"num_threads=0x\n", "line 5: num_threads: '0x': expected a whole number"},
+		{"num_threads=0x1g\n", "line 5: num_threads: '0x1g': expected a whole number"},
+		{"num_threads=0x0\n", "line 5: num_threads: '0x0': expected a whole number"},
+		{"do_verify=maybe\n", "line 5: do_verify: 'maybe': expected 0 or 1"},
+		{"enable_nvlinks=2\n", "line 5: enable_nvlinks: '2': expected 0 or 1"},
 		{"gpu_dev_id=x\n", "line 5: gpu_dev_id: "},
-		{"just words\n", "line 5: 'just words' is neither"},
-		{"[open\n", "line 5: '[open' is not a section"},
-		{"[]\n", "line 5: '[]' is not a section"},
-		{"[global]\n", "line 5: [global] is before the jobs"},
+		{"just words\n", "line 5: 'just words': expected [section] or"},
+		{"[open\n", "line 5: '[open': expected [global]"},
+		{"[]\n", "line 5: '[]': expected [global]"},
+		{"[global]\n", "line 5: [global] must come before the jobs"},
 	};
 	for (const auto &[line, want] : cases)
 		EXPECT_TRUE(has(complaint(good + line), want)) << complaint(good + line);
-	EXPECT_EQ(complaint("rw=read\n"), "f.ini, line 1: a setting before the first [section]");
-	EXPECT_TRUE(has(complaint(""), "there is no job"));
-	EXPECT_TRUE(has(complaint("[global]\nfilename=/f\n"), "there is no job"));
-	EXPECT_TRUE(has(complaint("[j]\nrw=read\n"), "[j] has neither filename nor directory"));
+	EXPECT_EQ(complaint("rw=read\n"), "f.ini, line 1: setting before the first [section]");
+	EXPECT_TRUE(has(complaint(""), "no job; expected a section"));
+	EXPECT_TRUE(has(complaint("[global]\nfilename=/f\n"), "no job; expected a section"));
+	EXPECT_TRUE(has(complaint("[j]\nrw=read\n"), "[j]: expected filename or directory"));
 }

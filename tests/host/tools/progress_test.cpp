@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// How far bench and cp are: one line of a terminal, which is gone when they end, and not a byte where there is none.
+// The progress line of bench and cp: one line on a terminal, erased at the end; no output without a terminal.
 
 #include <chrono>
 #include <functional>
@@ -21,10 +21,10 @@ namespace
 
 bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
-// What work writes to stderr, which is a terminal meanwhile, or a pipe.
+// The output of work on stderr, which is a terminal or a pipe.
 std::string stderr_of(bool terminal, const std::function<void()> &work)
 {
-	int ends[2] = {-1, -1}; // one to read from, one to write to
+	int ends[2] = {-1, -1}; // read end, write end
 	EXPECT_EQ(terminal ? ::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr) : ::pipe(ends), 0);
 	const int old = ::dup(STDERR_FILENO);
 	::dup2(ends[1], STDERR_FILENO);
@@ -51,7 +51,7 @@ protected:
 	{
 		sys.add_provider(0, 0x0100, 2, 0, 64 << 20);
 		sys.contents["/f"].bytes = cli::pattern(7, 0, 1 << 20);
-		// A drive that takes its time: a line is written every fifth of a second at most.
+		// A slow drive: the line is written at most five times per second.
 		sys.on_ioctl = [](unsigned long request, void *) {
 			if (request == PEERDMA_READ)
 				std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -62,7 +62,7 @@ protected:
 	FakeSyscalls sys;
 };
 
-// The line is the last thing on the terminal, and is wiped.
+// The line is the last output on the terminal, and is erased.
 const std::string wiped = "\r\033[K";
 
 } // namespace

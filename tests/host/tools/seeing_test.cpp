@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma stat, witness and topo: what they make of what the kernel says.
+// peerdma stat, witness and topo: their results from the kernel's data.
 
 #include <string>
 #include <vector>
@@ -35,13 +35,13 @@ protected:
 		sys.files[process + "/comm"] = comm + "\n";
 		sys.links[process + "/fd/" + fd] = node;
 	}
-	// The lines of a trace as they are, but for the time.
+	// Lines of a trace, except for the time.
 	static std::string traced(int tid, const std::string &event, const std::string &comm = "pdio")
 	{
 		std::string line = std::string(16 - comm.size(), ' ') + comm + "-" + std::to_string(tid);
 		return line + "     [001] .....    12.345678: " + event;
 	}
-	// Thread and process of the same number, if no other process is given.
+	// The process has the number of the thread unless another one is given.
 	void submit(int tid, const std::string &how = "read", int async = 0, int pid = 0)
 	{
 		witness.feed(traced(tid, "peerdma_submit: " + how + " pid=" + std::to_string(pid ? pid : tid) + " " +
@@ -106,7 +106,7 @@ TEST_F(Seeing, StatShowsEachOpenFileOnce)
 	EXPECT_EQ(all.files[0].comm, "one");
 }
 
-// A provider's goes while it is open, and a container may have it by another name.
+// A provider's node may be removed while it is open, and a container may use another name for it.
 TEST_F(Seeing, StatShowsANodeByWhateverName)
 {
 	unsigned id = 10;
@@ -156,7 +156,7 @@ TEST_F(Seeing, StatOfTwoFilesAndOfDebugfs)
 
 TEST_F(Seeing, StatHasTheOldestFirst)
 {
-	// As text 102 comes before 98.
+	// As text 102 sorts before 98.
 	open_in(98, "3", "one");
 	open_in(102, "4", "one");
 	std::string other = fdinfo;
@@ -172,8 +172,8 @@ TEST_F(Seeing, StatWithoutAnything)
 	const auto report = cli::stat();
 	EXPECT_EQ(report.status, 0);
 	EXPECT_TRUE(report.json["total"].is_null());
-	EXPECT_TRUE(has(report.text, "no process"));
-	EXPECT_TRUE(has(report.text, "for root"));
+	EXPECT_TRUE(has(report.text, "no readable process"));
+	EXPECT_TRUE(has(report.text, "need root"));
 }
 
 TEST_F(Seeing, TraceLines)
@@ -184,7 +184,7 @@ TEST_F(Seeing, TraceLines)
 	EXPECT_EQ(parsed->tid, 123);
 	EXPECT_EQ(parsed->event, "peerdma_submit");
 	EXPECT_EQ(parsed->text, "read dev=1:2");
-	// A process may take a name that looks like a trace.
+	// A process may choose a name that looks like a trace event.
 	const std::string forged = traced(7, "block_bio_queue: 1,2 R 0 + 8 [x]", "-9 [0] 1: a: b");
 	ASSERT_TRUE(cli::parse_trace(forged));
 	EXPECT_EQ(cli::parse_trace(forged)->tid, 7);
@@ -234,7 +234,7 @@ TEST_F(Seeing, WitnessDoesNotCallAShareAHole)
 	EXPECT_EQ(report.json["files"][0]["verdict"], "unproved");
 	EXPECT_EQ(report.json["files"][0]["name"], "/mnt/share");
 	EXPECT_TRUE(has(report.text, "read of inode 12 on /mnt/share"));
-	EXPECT_TRUE(has(report.text, "they are NFS's, and this command cannot see what moved them"));
+	EXPECT_TRUE(has(report.text, "they belong to NFS, and this command cannot see the device"));
 	EXPECT_FALSE(has(report.text, "a hole of the file"));
 	const auto odd = witness.report([](const std::string &) { return "/mnt/a\nproved"; });
 	EXPECT_TRUE(has(odd.text, "on /mnt/a\\nproved with")) << odd.text;
@@ -291,7 +291,7 @@ TEST_F(Seeing, WitnessOfRequestsSentWithoutWaiting)
 {
 	submit(5, "read", 1);
 	submit(5, "read", 2);
-	issue(5, "R", 8192); // both at once, after both
+	issue(5, "R", 8192); // covers both, after both
 	complete(0, all_direct, "read", 2, 5);
 	EXPECT_EQ(unmoved(), 0u);
 	EXPECT_FALSE(witness.proved()) << "one has not ended";
@@ -309,7 +309,7 @@ TEST_F(Seeing, WitnessOfARequestThatHadToWaitAfterAll)
 {
 	submit(5, "read", 1);
 	complete(5, "done=0 direct=0 near=0 host=0 reason=0 error=-11", "read", 1);
-	submit(99, "read", 0, 5); // a worker thread of the ring's
+	submit(99, "read", 0, 5); // by a worker thread of the ring
 	issue(99, "R", 4096);
 	complete(99, all_direct, "read", 0, 5);
 	EXPECT_TRUE(witness.proved());
@@ -319,7 +319,7 @@ TEST_F(Seeing, WitnessOfARequestThatHadToWaitAfterAll)
 
 TEST_F(Seeing, WitnessDoesNotPayForWaitingRequestsWithOthers)
 {
-	issue(5, "R", 4096); // perhaps of a request that had begun before
+	issue(5, "R", 4096); // may belong to a request that began before the trace
 	submit(5);
 	complete(5, all_direct);
 	EXPECT_EQ(unmoved(), 4096u);
@@ -332,7 +332,7 @@ TEST_F(Seeing, WitnessOfWhatAThreadOfTheKernelIssues)
 	issue(300, "W", 4096, "259,1");
 	complete(5, all_direct, "write");
 	EXPECT_TRUE(witness.proved()) << "a mirror's thread wrote both legs";
-	submit(8, "write"); // somebody else: now whose they were cannot be told
+	submit(8, "write"); // another process: the pool's commands can no longer be assigned
 	EXPECT_FALSE(witness.proved());
 	EXPECT_EQ(unmoved(), 4096u);
 }
@@ -537,16 +537,16 @@ TEST_F(Seeing, TopologyOfWhoPublishesAndWhoConsumes)
 	EXPECT_TRUE(json["open_error"].is_null());
 	EXPECT_TRUE(json["open_node"].is_null());
 
-	// The tree is still worth something; that nothing works, and why, is said.
+	// The tree is still useful. The report says that nothing works, and why.
 	sys.files["/etc/peerdma/rules"] = "denies\n";
 	const auto faulty = cli::topo({});
-	EXPECT_TRUE(has(faulty.text, "no process gets anything: /etc/peerdma/rules:1:1: "));
+	EXPECT_TRUE(has(faulty.text, "every process is refused: /etc/peerdma/rules:1:1: "));
 	EXPECT_TRUE(has(faulty.text, "0000:03:00.0"));
 	EXPECT_TRUE(faulty.json["providers"].empty());
 	EXPECT_EQ(faulty.json["open_error"], "EBADMSG");
 }
 
-// An empty list of providers says that there is none only if the node opens.
+// An empty list of providers means that no provider exists only if the node opens.
 TEST_F(Seeing, TopologyWithoutANodeThatOpens)
 {
 	sys.node_error = -ENOENT;
@@ -589,7 +589,7 @@ TEST_F(Seeing, TopologyOfDisksThatAreNoFunctionsOwn)
 			sys.files["/sys/class/block/" + name + "/device/transport"] = transport + "\n";
 		sys.contents["/dev/" + name] = {.bytes = "x", .mode = S_IFBLK};
 	};
-	// Over a network with paths and without, by two paths, made of another, and what is none.
+	// Disks over a network with and without multipath, by two paths, stacked, and devices that are not disks.
 	disk("nvme4n1", "virtual/nvme-subsystem/nvme-subsys4/");
 	disk("nvme4c4n1", "virtual/nvme-fabrics/ctl/nvme4/", "rdma");
 	disk("nvme5n1", "virtual/nvme-fabrics/ctl/nvme5/", "tcp");
@@ -618,7 +618,7 @@ TEST_F(Seeing, TopologyOfDisksThatAreNoFunctionsOwn)
 	      "\nnvme5n1 (by tcp) to provider 1 (0000:01:00.0): refused, FABRIC_TCP: ",
 	      "\nnvme0n1 (nvme0c0n1 0000:03:00.0) to provider 1 (0000:01:00.0): direct, distance 4, bus address\n",
 	      "\nmd0 (nvme0c0n1 0000:03:00.0) to provider 1 (0000:01:00.0): direct, ",
-	      "\nnbd0 (no PCI function) to provider 1 (0000:01:00.0): unknown, /dev/nbd0 could not be asked "
+	      "\nnbd0 (no PCI function) to provider 1 (0000:01:00.0): unknown, cannot query /dev/nbd0 "
 	      "(EACCES)\n"})
 		EXPECT_TRUE(has(report.text, line)) << line << report.text;
 	EXPECT_EQ(report.json["pairs"].size(), 5u) << "an empty disk, memory and files are none";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma selftest on a machine in memory: a good one, and one that does a single thing wrong.
+// peerdma selftest on a machine in memory: without a fault, and with a single fault.
 
 #include <cerrno>
 #include <cstring>
@@ -33,7 +33,7 @@ protected:
 
 	cli::Report run() { return cli::selftest({.dir = "/my/secret", .provider = ""}); }
 
-	// The names of the steps that are not good.
+	// The names of the failed steps.
 	std::vector<std::string> wrong()
 	{
 		std::vector<std::string> names;
@@ -46,7 +46,7 @@ protected:
 		return names;
 	}
 
-	// After each READ or WRITE of the real fake.
+	// Changes the result of each READ or WRITE of the fake.
 	void spoil(std::function<void(unsigned long, peerdma_io &)> how)
 	{
 		sys.on_ioctl = [this, how](unsigned long request, void *arg) {
@@ -75,7 +75,7 @@ protected:
 
 TEST_F(Selftest, NoStepBeginsAfterAMinute)
 {
-	// Each step begins half a minute after the one before; the first look at the clock is before all of them.
+	// Each step begins half a minute after the one before; the first call of the clock is before all of them.
 	const auto start = std::chrono::steady_clock::now();
 	int looks = 0;
 	report = cli::selftest({.dir = "/my/secret", .provider = ""},
@@ -84,7 +84,7 @@ TEST_F(Selftest, NoStepBeginsAfterAMinute)
 	ASSERT_GT(steps.size(), 10u);
 	for (size_t i = 0; i < steps.size(); i++) {
 		EXPECT_EQ(steps[i]["state"], i < 1 ? "good" : "bad") << i;
-		EXPECT_EQ(steps[i]["found"], i < 1 ? "" : "no time was left for it") << i;
+		EXPECT_EQ(steps[i]["found"], i < 1 ? "" : "not run: the time limit was reached") << i;
 	}
 	EXPECT_EQ(report.status, 1) << "what was not looked at does not work";
 	EXPECT_FALSE(report.json["works"].get<bool>());
@@ -147,7 +147,7 @@ TEST_F(Selftest, AByteOfTheFileThatNobodyWrote)
 		if (request == PEERDMA_WRITE && io.len == 512)
 			sys.contents["/my/secret"].bytes[io.file_off + 512] ^= 1;
 	});
-	// It stays wrong for those that come after.
+	// The fault stays for later steps.
 	const auto names = wrong();
 	ASSERT_FALSE(names.empty());
 	EXPECT_EQ(names.front(), "write, one block");
@@ -196,7 +196,7 @@ TEST_F(Selftest, WithoutRings)
 	sys.queue_error = -EPERM;
 	report = run();
 	EXPECT_EQ(report.status, 0) << report.text;
-	EXPECT_TRUE(has(report.text, "there are no rings here (EPERM)"));
+	EXPECT_TRUE(has(report.text, "rings are not available (EPERM)"));
 }
 
 TEST_F(Selftest, NoRouteIsAReason)
@@ -224,12 +224,12 @@ TEST_F(Selftest, WhatItCannotBeginWith)
 	EXPECT_THROW(run(), cli::Failure) << "there is no room for the buffer";
 }
 
-// --- A vendor's memory: what its library is asked for, and that the bytes compared are those that it has.
+// --- A vendor's memory: the calls to its library, and that the compared bytes are those of its memory.
 
 namespace
 {
 
-constexpr uint64_t vendor_base = 0x7f0000000000, in_frame = 4096; // the allocation begins within a frame
+constexpr uint64_t vendor_base = 0x7f0000000000, in_frame = 4096; // the allocation begins inside a frame
 FakeSyscalls *machine;
 int allocated, retained, vendor_error, waits, drive_asked;
 bool spoiled, in_context;
@@ -386,13 +386,13 @@ TEST_F(SelftestOfVendor, NamesTheReasonWhyItCannot)
 	};
 	EXPECT_TRUE(has(refusal("cuda"), peerdma_reason_text(PEERDMA_REASON_VENDOR_UNPUBLISHED))) << refusal("cuda");
 	vendor_error = 2;
-	EXPECT_TRUE(has(refusal("cuda"), "cuMemAlloc_v2 of libcuda.so.1 has failed: 0x2")) << refusal("cuda");
+	EXPECT_TRUE(has(refusal("cuda"), "cuMemAlloc_v2 of libcuda.so.1 failed: 0x2")) << refusal("cuda");
 	vendor_error = 0;
 	sys.functions.erase("libcuda.so.1 cuMemAlloc_v2");
 	EXPECT_TRUE(has(refusal("cuda"), "libcuda.so.1 has no cuMemAlloc_v2()")) << refusal("cuda");
 	sys.functions.erase("libcuda.so.1 cuMemcpyDtoH_v2");
 	EXPECT_TRUE(has(refusal("cuda"), "libcuda.so.1 has no cuMemcpyDtoH_v2()")) << refusal("cuda");
-	// Where this machine has them, they load, and the fake has none of their functions.
+	// If this machine has the libraries, they load, but the fake finds none of their functions.
 	const std::string hip = refusal("hip"), ze = refusal("ze");
 	EXPECT_TRUE(has(hip, "cannot load libamdhip64.so.7 (") || has(hip, "has no hipFree()")) << hip;
 	EXPECT_TRUE(has(ze, "cannot load libze_loader.so.1 (") || has(ze, "has no zeMemFree()")) << ze;

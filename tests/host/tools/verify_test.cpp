@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma verify on a machine in memory, whose drive and page cache agree, or do not.
+// peerdma verify on a machine in memory, whose drive and page cache agree or differ.
 
 #include <cerrno>
 
@@ -55,7 +55,7 @@ TEST_F(Verify, EachWrongByteIsFound)
 			const auto &io = *static_cast<peerdma_io *>(arg);
 			if (request != PEERDMA_READ || wrong < io.file_off || wrong - io.file_off >= io.len)
 				return 1;
-			// What the drive says is other than what is in the cache.
+			// The drive's bytes differ from the page cache.
 			sys.contents["/f"].bytes[wrong] ^= 1;
 			const auto hook = std::exchange(sys.on_ioctl, nullptr);
 			for (const auto &[fd, name] : sys.fds)

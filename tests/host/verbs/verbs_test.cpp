@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// libpeerdma-verbs on a device in memory: what it is asked, in which order, and that a failure leaves nothing behind.
+// libpeerdma-verbs on a device in memory: its calls, their order, and that a failure leaves nothing behind.
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -28,7 +28,7 @@ namespace
 
 constexpr uint64_t page = 4096;
 
-// What the device and the module can, what was asked of them, and what is there.
+// The features of device and module, their calls, and the existing objects.
 struct World {
 	bool takes_on_demand = false;                  // IBV_ODP_SUPPORT
 	int dmabuf = 0;                                // errno of ibv_reg_dmabuf_mr()
@@ -49,7 +49,7 @@ int fds()
 	return n;
 }
 
-// mincore(2) knows whether anything is mapped there.
+// mincore(2) fails for an unmapped address.
 bool is_mapped(const void *addr)
 {
 	unsigned char vec;
@@ -116,7 +116,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	EXPECT_GE(fcntl(fd, F_GETFD), 0);
 	world.asked.push_back("dmabuf " + std::to_string(offset) + " " + std::to_string(length) + " at " +
 			      std::to_string(iova) + " access " + std::to_string(access));
-	// The kernel's own command (UVERBS_METHOD_REG_DMABUF_MR) takes no other flags.
+	// The kernel's command (UVERBS_METHOD_REG_DMABUF_MR) accepts no other flags.
 	constexpr int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING;
 	errno = world.dmabuf ? world.dmabuf : access & ~known ? EINVAL : 0;
@@ -137,7 +137,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	// What is mapped has to stay until the device has let go.
+	// The mapping must exist until the device has released it.
 	EXPECT_TRUE(!mr->addr || is_mapped(mr->addr));
 	if (world.dereg)
 		return world.dereg;

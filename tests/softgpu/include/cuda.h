@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * As much of the CUDA driver's interface as the stand-in for it has: a test fixture, for programs that are built where there
- * is no CUDA. Names, numbers and layouts are those of the public documentation; the text is PeerDMA's own.
+ * The part of the CUDA driver's interface that the stand-in implements: a test fixture, for programs that are built
+ * without CUDA. Names, numbers and layouts follow the public documentation; the text is PeerDMA's own.
  */
 #ifndef _SOFTGPU_CUDA_H
 #define _SOFTGPU_CUDA_H
@@ -75,7 +75,7 @@ typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *arg);
 #define CU_STREAM_WAIT_VALUE_NOR 3
 #define CU_MEM_ATTACH_GLOBAL 1
 
-/* Of cuPointerGetAttribute(). */
+/* Attributes for cuPointerGetAttribute(). */
 typedef enum CUpointer_attribute_enum {
 	CU_POINTER_ATTRIBUTE_CONTEXT = 1,
 	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
@@ -107,7 +107,7 @@ typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124
 } CUdevice_attribute;
 
-/* Memory that is made, and mapped where it is wanted. */
+/* Virtual memory management: physical allocations that are mapped at chosen addresses. */
 typedef enum CUmemLocationType_enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 } CUmemLocationType;
 typedef struct CUmemLocation_st {
 	CUmemLocationType type;
@@ -149,14 +149,14 @@ typedef enum CUstreamCaptureStatus_enum {
 	CU_STREAM_CAPTURE_STATUS_ACTIVE = 1
 } CUstreamCaptureStatus;
 
-/* Of cuGetProcAddress(). */
+/* Results of cuGetProcAddress(). */
 typedef enum {
 	CU_GET_PROC_ADDRESS_SUCCESS = 0,
 	CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
 
-/* Pools, memory of other processes, contexts of a part of a device: tests/softgpu/pools.cpp. */
+/* Memory pools, memory of other processes, green contexts: tests/softgpu/pools.cpp. */
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUmemPoolProps_st {
 	CUmemAllocationType allocType;
@@ -191,7 +191,7 @@ typedef struct {
 	unsigned flags;
 } CUmemcpyAttributes;
 
-/* The names that have grown a version, as programs write them that know CUDA_VERSION. What others write: versions.cpp. */
+/* Versioned names as programs with this CUDA_VERSION use them. Names of other versions are in versions.cpp. */
 #define cuDeviceTotalMem cuDeviceTotalMem_v2
 #define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
 #define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
@@ -349,7 +349,7 @@ CUresult cuEventSynchronize(CUevent event);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second);
 
-/* One kernel is known, by its name: that of user/cufile/platform/copy_kernel.hpp. */
+/* One kernel is known by its name: that of user/cufile/platform/copy_kernel.hpp. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *jit, void **jit_values, unsigned nr_jit,
 			   void *options, void **option_values, unsigned nr_options);
 CUresult cuLibraryUnload(CUlibrary library);

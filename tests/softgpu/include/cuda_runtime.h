@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* As much of the CUDA runtime's interface as the stand-in has: see cuda.h beside it. */
+/* The part of the CUDA runtime's interface that the stand-in implements: see cuda.h beside it. */
 #ifndef _SOFTGPU_CUDA_RUNTIME_H
 #define _SOFTGPU_CUDA_RUNTIME_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* The numbers are the driver's. */
+/* The numbers are those of the driver. */
 typedef enum cudaError {
 	cudaSuccess = 0,
 	cudaErrorInvalidValue = 1,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// How fast, and for how much CPU time: the ways that bytes can go between a file and a provider's memory, beside each
-// other, on the same file, one row after the other.
+// Measures throughput and CPU time of each route between a file and a provider's memory. The rows run one after the
+// other on the same file.
 
 #include "tools/bench/bench.hpp"
 
@@ -108,7 +108,7 @@ std::string table(const std::vector<BenchRow> &rows)
 	return text;
 }
 
-// What there is to do for a job, in the order of the table: the ways of one kind of request beside each other.
+// The rows of a job in the order of the table: the routes of one kind of request are adjacent.
 std::vector<BenchRow> rows_of(const BenchJob &job)
 {
 	std::vector<BenchRow> rows;
@@ -116,7 +116,7 @@ std::vector<BenchRow> rows_of(const BenchJob &job)
 		for (const uint64_t threads : job.threads)
 			for (const uint64_t depth : job.depths)
 				for (const BenchRoute route : job.routes) {
-					// Calls through the page cache have no depth: once is enough.
+					// Calls through the page cache have no queue depth: one row is enough.
 					if (route == BenchRoute::naive && depth != job.depths.front())
 						continue;
 					BenchRow row;
@@ -139,15 +139,15 @@ struct peerdma_provider_info provider_of(const Device &device, const BenchJob &j
 	std::vector<uint32_t> ids(static_cast<size_t>(job.gpu_index) + 1);
 	const int count = peerdma_provider_list(device.get(), ids.data(), ids.size());
 	if (count <= job.gpu_index)
-		throw Failure{fmt::format("there is no provider {} (gpu_dev_id counts from 0)", job.gpu_index),
+		throw Failure{fmt::format("no provider {} (gpu_dev_id counts from 0)", job.gpu_index),
 			      ENOENT,
 			      0,
-			      "See what there is with peerdma providers.",
+			      "List them with peerdma providers.",
 			      {}};
 	return find_provider(device, std::to_string(ids.back()));
 }
 
-// The words of a file of jobs have underscores where options have dashes.
+// Keys of a job file have underscores where options have dashes.
 std::string option_of(std::string what)
 {
 	std::replace(what.begin(), what.begin() + static_cast<ptrdiff_t>(std::min(what.find(':'), what.size())), '_',
@@ -159,7 +159,7 @@ std::vector<BenchJob> jobs_of(peerdma_impl::Syscalls &sys, const BenchOptions &o
 {
 	if (!options.jobs.empty()) {
 		if (!options.target.empty() || !options.settings.empty())
-			throw Usage{"--jobs says all that there is to say: only --svg and --json go with it"};
+			throw Usage{"--jobs: only --svg and --json may be given with it"};
 		std::string text;
 		const int rc = sys.read_bounded(options.jobs, peerdma_impl::written_limit, text);
 		if (const char *why = peerdma_impl::refusal(rc))
@@ -169,13 +169,13 @@ std::vector<BenchJob> jobs_of(peerdma_impl::Syscalls &sys, const BenchOptions &o
 		return parse_jobs(options.jobs, text);
 	}
 	if (options.target.empty())
-		throw Usage{"bench needs a file or a directory, or --jobs"};
+		throw Usage{"bench: expected a file, a directory or --jobs"};
 	BenchJob job;
 	for (const auto &[key, value] : options.settings) {
 		try {
-			// Files of jobs may have blanks in a list.
+			// In a job file, lists may contain blanks.
 			if (value.find_first_of(" \t\r\n") != value.npos)
-				throw Usage{fmt::format("{}: '{}' has a blank", key, value)};
+				throw Usage{fmt::format("{}: '{}' contains a blank", key, value)};
 			set_job(job, key, value);
 		} catch (const Usage &usage) {
 			throw Usage{"--" + option_of(usage.what)};
@@ -194,24 +194,24 @@ BenchFile open_bench_file(peerdma_impl::Syscalls &sys, const BenchJob &job)
 			throw Failure{fmt::format("cannot open {}", job.target), -fd, 0, "", {}};
 		return Fd(sys, fd);
 	};
-	// The same file once more: it may have no name any more.
+	// Opens the same file again through /proc: its name may have been removed.
 	auto past_the_cache = [&](const Fd &fd, int flags) {
 		const std::string self = fmt::format("/proc/self/fd/{}", fd.get());
 		return Fd(sys, sys.open(self.c_str(), flags | O_DIRECT | O_CLOEXEC));
 	};
-	// O_NONBLOCK: nobody waits for a FIFO's other end.
+	// O_NONBLOCK: do not wait for the other end of a FIFO.
 	const int common = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 	struct stat st = {};
 	{
 		const Fd look = opened(sys.open(job.target.c_str(), O_RDONLY | common));
 		if (const int rc = sys.fstat(look.get(), st); rc < 0)
-			throw Failure{fmt::format("cannot look at {}", job.target), -rc, 0, "", {}};
+			throw Failure{fmt::format("cannot stat {}", job.target), -rc, 0, "", {}};
 	}
 	if (S_ISDIR(st.st_mode)) {
 		Fd fd = opened(open_anonymous(sys, job.target));
 		if (const int rc = fill(sys, fd, job.file_size); rc < 0)
 			throw Failure{
-				fmt::format("cannot make a file of {} in {}", size_text(job.file_size), job.target),
+				fmt::format("cannot create a file of {} in {}", size_text(job.file_size), job.target),
 				-rc,
 				0,
 				"",
@@ -226,17 +226,15 @@ BenchFile open_bench_file(peerdma_impl::Syscalls &sys, const BenchJob &job)
 			      "",
 			      {}};
 	if (job.write && !job.overwrite)
-		throw Usage{
-			fmt::format("{} would be overwritten: name a directory, where a file is made for this, or say "
-				    "--overwrite (overwrite=1 in a file of jobs)",
-				    job.target)};
-	// O_EXCL: not a block device that is mounted.
+		throw Usage{fmt::format("{} would be overwritten; name a directory, in which a file is created, or "
+					"give --overwrite (overwrite=1 in a job file)",
+					job.target)};
+	// O_EXCL: refuses a block device that is mounted.
 	const int how = job.write ? O_RDWR | (S_ISBLK(st.st_mode) ? O_EXCL : 0) : O_RDONLY;
 	Fd fd = opened(sys.open(job.target.c_str(), how | common));
 	const int64_t size = length_of(sys, fd.get(), st);
 	if (size < 0)
-		throw Failure{
-			fmt::format("cannot find out the size of {}", job.target), static_cast<int>(-size), 0, "", {}};
+		throw Failure{fmt::format("cannot get the size of {}", job.target), static_cast<int>(-size), 0, "", {}};
 	Fd direct = past_the_cache(fd, how & ~O_EXCL);
 	return {job.target, false, static_cast<uint64_t>(size), std::move(fd), std::move(direct)};
 }
@@ -261,7 +259,7 @@ Report bench(const BenchOptions &options)
 	const std::vector<BenchJob> jobs = jobs_of(sys, options);
 	std::optional<Output> svg;
 	if (!options.svg.empty())
-		svg.emplace(options.svg); // now, not when all the work is done
+		svg.emplace(options.svg); // fails before the measurement, not after it
 	Report report;
 	std::vector<std::string> notes;
 	auto note = [&](const std::string &text) {

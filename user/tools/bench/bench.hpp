@@ -18,7 +18,7 @@
 namespace cli
 {
 
-// One line of the table: one way with one size, number of threads and depth.
+// One line of the table: one route with one request size, number of threads and depth.
 struct BenchRow {
 	std::string job;
 	bool write = false, random = false;
@@ -26,9 +26,9 @@ struct BenchRow {
 	uint64_t size = 0, threads = 1, depth = 1;
 
 	uint64_t ios = 0;
-	double seconds = 0, user = 0, system = 0; // of the clock; of all CPUs, by this process
+	double seconds = 0, user = 0, system = 0; // wall clock; CPU time of this process on all CPUs
 	Latencies latencies;
-	Counts counts; // which way the bytes went
+	Counts counts; // bytes by route
 	std::optional<Failure> failure;
 
 	uint64_t bytes() const { return ios * size; }
@@ -38,26 +38,27 @@ struct BenchRow {
 	double cpu_per_gb() const { return ios ? (user + system) * 1e9 / static_cast<double>(bytes()) : 0; }
 };
 
-// What is read or written. Its two descriptors are of one file.
+// The file that is read or written. Both descriptors refer to it.
 struct BenchFile {
 	std::string name;
-	bool made = false; // it has no name, and goes with its descriptors
+	bool made = false; // has no name; deleted with its descriptors
 	uint64_t size = 0;
-	Fd plain, direct; // through the page cache, and past it
+	Fd plain, direct; // through the page cache; with O_DIRECT
 };
 
 BenchFile open_bench_file(peerdma_impl::Syscalls &sys, const BenchJob &job);
 
 using BenchProgress = std::function<void(double seconds, uint64_t ios)>;
 
-// Runs the row, and fills in what came of it; what goes wrong is in its failure. provider: NULL for a row that needs none.
+// Runs the row and stores the results in it; an error becomes its failure. provider: NULL for a row without a provider.
 void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &file,
 	     const struct peerdma_provider_info *provider, BenchRow &row, const BenchProgress &progress);
 
-// Why figures of this machine say nothing about hardware; empty if nothing tells. disk: the one that moves the bytes.
+// Why the results say nothing about real hardware; empty if no emulator is detected. disk: the disk that moves the
+// bytes.
 std::string emulated_by(peerdma_impl::Syscalls &sys, const std::string &disk);
 
-// MiB/s and CPU time for a GB over the size of requests, as a picture.
+// Plots MiB/s and CPU time per GB over the request size.
 std::string plot(const std::vector<BenchRow> &rows, const std::string &remark);
 
 } // namespace cli

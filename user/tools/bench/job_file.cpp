@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Files of jobs, with the words that those of gdsio have: who has such a file for another driver can measure this one
-// with it. What is not offered here is refused, not passed over.
+// Job files with the keys of gdsio, so that a file written for another driver can be measured with this one. A key or
+// value that this command cannot honor is refused or noted, never ignored silently.
 
 #include "tools/bench/job_file.hpp"
 
@@ -38,7 +38,7 @@ std::vector<std::string_view> split(std::string_view text, char by)
 
 [[noreturn]] void refuse(std::string_view value, std::string_view want)
 {
-	throw Usage{fmt::format("'{}' is not {}", value, want)};
+	throw Usage{fmt::format("'{}': expected {}", value, want)};
 }
 
 uint64_t number(std::string_view value, uint64_t least, uint64_t most)
@@ -104,7 +104,7 @@ std::vector<BenchRoute> routes(std::string_view value)
 	return list;
 }
 
-// gdsio's numbers of transfers. 3, 5 and 7 are the asynchronous ones of CUDA's streams.
+// gdsio's numbers of transfer types. 3, 5 and 7 are its asynchronous transfers in CUDA streams.
 std::vector<BenchRoute> transfers(std::string_view value)
 {
 	std::vector<BenchRoute> list;
@@ -118,8 +118,7 @@ std::vector<BenchRoute> transfers(std::string_view value)
 		else if (word == "4")
 			list.push_back(BenchRoute::naive);
 		else
-			refuse(word,
-			       "a kind of transfer that there is here (0 or 6: direct, 1: host, 2: bounce, 4: naive)");
+			refuse(word, "a supported transfer type (0 or 6: direct, 1: host, 2: bounce, 4: naive)");
 	}
 	return list;
 }
@@ -133,21 +132,21 @@ bool flag(std::string_view value)
 
 using Setter = std::function<void(BenchJob &, std::string_view)>;
 
-// What gdsio can do beside measuring, and this cannot. instead: who does, or why nobody.
+// A feature of gdsio that is missing here: refuses 1. instead: the alternative, or the reason.
 Setter only_off(std::string instead)
 {
 	return [instead = std::move(instead)](BenchJob &, std::string_view value) {
 		if (flag(value))
-			throw Usage{"only 0: " + instead};
+			throw Usage{"expected 0: " + instead};
 	};
 }
 
-// What changes how gdsio measures, and nothing here: a file that has it can be measured all the same.
+// A setting that affects gdsio's measurement but not ours: accepts 1 with a note.
 Setter not_heeded(const char *key, std::string because)
 {
 	return [key, because = std::move(because)](BenchJob &job, std::string_view value) {
 		if (flag(value))
-			job.notes.push_back(fmt::format("{} is not heeded: {}", key, because));
+			job.notes.push_back(fmt::format("{} is ignored: {}", key, because));
 	};
 }
 
@@ -210,17 +209,17 @@ const std::map<std::string_view, Setter> &keys()
 			{"numa_node",
 			 [](BenchJob &job, std::string_view value) {
 				 number(value, 0, 1023);
-				 job.notes.push_back("numa_node is not heeded: threads run where the kernel puts them");
+				 job.notes.push_back("numa_node is ignored: threads run where the kernel puts them");
 			 }},
 			{"do_verify",
-			 only_off("this measures; peerdma selftest, verify and cp --verify compare each byte")},
-			{"fill_random", only_off("what is written is what the memory holds, zeros at first")},
-			{"refill_buffer", only_off("what is written is what the memory holds, zeros at first")},
+			 only_off("bench only measures; peerdma selftest, verify and cp --verify compare each byte")},
+			{"fill_random", only_off("writes store the contents of the memory, initially zeros")},
+			{"refill_buffer", only_off("writes store the contents of the memory, initially zeros")},
 			{"skip_bufregister",
-			 not_heeded("skip_bufregister", "each row has its buffers before its time begins")},
-			{"enable_nvlinks", not_heeded("enable_nvlinks", "there is no copy between GPUs in any row")},
+			 not_heeded("skip_bufregister", "each row allocates its buffers before it is timed")},
+			{"enable_nvlinks", not_heeded("enable_nvlinks", "no row copies between GPUs")},
 			{"unaligned_random",
-			 only_off("direct rows move whole blocks; peerdma selftest goes to odd places")},
+			 only_off("direct rows move whole blocks; peerdma selftest tests other offsets")},
 		};
 	}();
 	return all;
@@ -250,11 +249,11 @@ void set_job(BenchJob &job, std::string_view key, std::string_view value)
 		std::string names;
 		for (const auto &[name, unused] : keys())
 			names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-		throw Usage{fmt::format("there is no key '{}' (there are {})", key, names)};
+		throw Usage{fmt::format("unknown key '{}'; expected one of {}", key, names)};
 	}
 	try {
 		if (value.empty())
-			throw Usage{"it has no value"};
+			throw Usage{"missing value"};
 		setter->second(job, value);
 	} catch (const Usage &usage) {
 		throw Usage{fmt::format("{}: {}", key, usage.what)};
@@ -277,10 +276,10 @@ std::vector<BenchJob> parse_jobs(const std::string &name, std::string_view text)
 		if (line.front() == '[') {
 			const std::string title(trimmed(line.substr(1, line.find(']') - 1)));
 			if (line.back() != ']' || title.empty())
-				throw wrong(fmt::format("'{}' is not a section: [global] or a job's name", line));
+				throw wrong(fmt::format("'{}': expected [global] or [JOB]", line));
 			if (title == "global") {
 				if (!jobs.empty())
-					throw wrong("[global] is before the jobs that it is for");
+					throw wrong("[global] must come before the jobs");
 				section = &global;
 				continue;
 			}
@@ -291,9 +290,9 @@ std::vector<BenchJob> parse_jobs(const std::string &name, std::string_view text)
 		}
 		const size_t equals = line.find('=');
 		if (equals == line.npos)
-			throw wrong(fmt::format("'{}' is neither [section] nor key=value", line));
+			throw wrong(fmt::format("'{}': expected [section] or key=value", line));
 		if (!section)
-			throw wrong("a setting before the first [section]");
+			throw wrong("setting before the first [section]");
 		try {
 			set_job(*section, trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1)));
 		} catch (const Usage &usage) {
@@ -301,10 +300,10 @@ std::vector<BenchJob> parse_jobs(const std::string &name, std::string_view text)
 		}
 	}
 	if (jobs.empty())
-		throw Usage{fmt::format("{}: there is no job: a section of any name but [global]", name)};
+		throw Usage{fmt::format("{}: no job; expected a section other than [global]", name)};
 	for (const BenchJob &job : jobs)
 		if (job.target.empty())
-			throw Usage{fmt::format("{}: [{}] has neither filename nor directory", name, job.name)};
+			throw Usage{fmt::format("{}: [{}]: expected filename or directory", name, job.name)};
 	return jobs;
 }
 

@@ -10,8 +10,8 @@
 namespace cli
 {
 
-// How long requests took, in ns. They are counted in buckets, 64 to a power of two: a percentile is at most 1/64 above
-// what it is, however many requests there were, and the longest is exact.
+// A histogram of request latencies in ns. 64 buckets per power of two: a percentile is at most 1/64 too large, for any
+// number of requests. The maximum is exact.
 class Latencies
 {
 public:
@@ -31,7 +31,7 @@ public:
 
 	uint64_t count() const { return count_; }
 	uint64_t max() const { return max_; }
-	// What so many of a hundred requests did not exceed; 0 if there were none.
+	// The latency that this percentage of the requests did not exceed; 0 if there were no requests.
 	uint64_t percentile(double percent) const
 	{
 		const auto want = static_cast<uint64_t>(std::ceil(static_cast<double>(count_) * percent / 100));
@@ -46,7 +46,7 @@ private:
 	static constexpr unsigned bits = 6;
 	static constexpr uint64_t each = 1u << bits;
 
-	// Below two times 64 each number has its own.
+	// Below 2 * 64 each value has its own bucket.
 	static size_t index_of(uint64_t ns)
 	{
 		const unsigned width = static_cast<unsigned>(std::bit_width(ns));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A picture of a benchmark, for a browser: no fonts, scripts or files of others. Two fields beside each other over the
-// size of requests, with a line for each way, number of threads and depth.
+// Plots a benchmark as SVG without external fonts, scripts or files. Two charts over the request size, with a line for
+// each route, number of threads and depth.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace
 
 constexpr double width = 420, height = 300, left = 70, top = 50, gap = 110;
 constexpr int colours_known = 4;
-constexpr const char *colours[colours_known] = {"#0072b2", "#d55e00", "#009e73", "#999999"}; // by way
+constexpr const char *colours[colours_known] = {"#0072b2", "#d55e00", "#009e73", "#999999"}; // by route
 constexpr const char *dashes[] = {"", "6 3", "2 3", "8 3 2 3"};
 
 struct Line {
@@ -56,7 +56,7 @@ std::string text_at(double x, double y, std::string_view anchor, std::string_vie
 			   escaped(text));
 }
 
-// The next number that a person would write at the end of an axis.
+// The next round number, for the end of an axis.
 double round_number(double value)
 {
 	if (!(value > 0))

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// How the bytes of one row go, and the threads that move them. The ways are what a program would do:
+// The threads of one row and the route of its bytes. Each route does what a program would do:
 //
-//   direct  the drive reads or writes the provider's memory; what would be bounced is refused
-//   bounce  O_DIRECT into host memory, and the CPU copies between it and the provider's
-//   host    O_DIRECT into host memory, and it stays there: what the drive can do
-//   naive   through the page cache, and the kernel copies between it and the provider's memory: what the library falls
-//           back on
+//   direct  the drive reads or writes the provider's memory; requests that would be bounced are refused
+//   bounce  O_DIRECT into host memory, and the CPU copies between it and the provider's memory
+//   host    O_DIRECT into host memory only: the limit of the drive
+//   naive   through the page cache, and the kernel copies between it and the provider's memory: the library's fallback
 //
-// A depth above 1 is that of a ring, of the library's or of io_uring; calls through the page cache have none.
+// A depth above 1 is that of a ring, of the library or of io_uring. Calls through the page cache have no depth.
 
 #include <algorithm>
 #include <atomic>
@@ -39,23 +38,23 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
-// What all threads of a row share.
+// State shared by all threads of a row.
 struct RowContext {
 	peerdma_impl::Syscalls &sys;
 	const BenchFile &file;
 	const BenchRow &row;
-	const Device &device; // none for a row of the host's
+	const Device &device; // no handle for a host row
 	const struct peerdma_provider_info *provider;
 	const File &gpu_file;
 };
 
-// Requests of one thread. Each moves all of its bytes, or throws Failure.
+// The requests of one thread. Each moves all of its bytes, or throws Failure.
 class Engine
 {
 public:
 	virtual ~Engine() = default;
 	virtual void start(uint64_t slot, uint64_t offset) = 0;
-	// Waits for one to end. Return: its slot.
+	// Waits for a request to complete. Return: its slot.
 	virtual uint64_t finish() = 0;
 
 protected:
@@ -78,7 +77,7 @@ protected:
 	const RowContext context_;
 };
 
-// Of a row that is not the host's.
+// The provider of a row that is not a host row.
 const struct peerdma_provider_info &provider_of(const RowContext &context)
 {
 	if (!context.provider)
@@ -86,7 +85,7 @@ const struct peerdma_provider_info &provider_of(const RowContext &context)
 	return *context.provider;
 }
 
-// In a provider's memory, a piece for each slot.
+// A buffer in the provider's memory with a range for each slot.
 Buffer gpu_slots(const RowContext &context)
 {
 	return create_buffer(context.device, provider_of(context),
@@ -134,7 +133,7 @@ public:
 		struct peerdma_ring *raw = nullptr;
 		const int rc = peerdma_ring_create(context.device.get(), depth, depth, PEERDMA_RING_ONE_THREAD, &raw);
 		if (rc < 0)
-			throw Failure{"cannot make a ring", -rc, 0, "Without io_uring there is --depth 1.", {}};
+			throw Failure{"cannot create a ring", -rc, 0, "Without io_uring use --depth 1.", {}};
 		ring_.reset(raw);
 	}
 	void start(uint64_t slot, uint64_t offset) override
@@ -163,10 +162,10 @@ public:
 
 private:
 	const Buffer buffer_;
-	Ring ring_; // goes before the buffer
+	Ring ring_; // destroyed before the buffer
 };
 
-// Host memory, a piece for each slot, and for the bounce way a copy of it in the provider's.
+// Host memory with a range for each slot; for the bounce route also a buffer in the provider's memory.
 class HostSlots
 {
 public:
@@ -179,7 +178,7 @@ public:
 						  route_name(context.row.route), context.row.depth, size_text(len_)),
 				      ENOMEM,
 				      0,
-				      "Ask for less at once: --io-size, --depth, --threads.",
+				      "Reduce --io-size, --depth or --threads.",
 				      {}};
 		std::memset(host_.get(), 0, len_ * context.row.depth);
 		if (context.row.route != BenchRoute::bounce)
@@ -238,11 +237,11 @@ public:
 	{
 		const int rc = ::io_uring_queue_init(static_cast<unsigned>(context.row.depth), &ring_, 0);
 		if (rc < 0)
-			throw Failure{"cannot make a ring", -rc, 0, "Without io_uring there is --depth 1.", {}};
+			throw Failure{"cannot create a ring", -rc, 0, "Without io_uring use --depth 1.", {}};
 	}
 	~HostRing() override
 	{
-		// The kernel may still write into what is under way.
+		// The kernel may still access requests under way: wait for them.
 		struct io_uring_cqe *cqe;
 		for (int rc = 0; busy_ && (rc == 0 || rc == -EINTR);)
 			if ((rc = ::io_uring_wait_cqe(&ring_, &cqe)) == 0)
@@ -335,7 +334,7 @@ std::unique_ptr<Engine> make_engine(const RowContext &context)
 	return nullptr;
 }
 
-// Where the requests of a thread begin: each thread goes round in a part of its own, or anywhere.
+// The file offsets of a thread's requests: sequential and repeated in its own part of the file, or random anywhere.
 class Offsets
 {
 public:
@@ -354,7 +353,7 @@ private:
 	std::mt19937_64 engine_;
 };
 
-// What the threads of a row say to each other.
+// Communication between the threads of a row.
 struct RowState {
 	explicit RowState(const BenchRow &row)
 		: ready(static_cast<ptrdiff_t>(row.threads)), ended(static_cast<ptrdiff_t>(row.threads))
@@ -363,8 +362,8 @@ struct RowState {
 
 	std::latch ready, ended;
 	std::latch go{1};
-	Clock::time_point end = {};           // written before go
-	std::atomic<int64_t> left{INT64_MAX}; // requests that may still begin
+	Clock::time_point end = {};           // written before go is set
+	std::atomic<int64_t> left{INT64_MAX}; // requests that may still start
 	std::atomic<uint64_t> ios{0};
 	std::atomic<bool> stop{false};
 	std::mutex lock;                // protects the two below
@@ -380,7 +379,7 @@ void fail(RowState &state, Failure failure)
 		state.failure = std::move(failure);
 }
 
-// What no call of ours has said, of a row or a thread: it ends that row, and not those that are to come.
+// An exception that is not a Failure. It ends this row; the following rows still run.
 Failure unexpected(const BenchRow &row, const std::exception &error)
 {
 	const auto *system = dynamic_cast<const std::system_error *>(&error);
@@ -421,7 +420,7 @@ double seconds_of(const struct timeval &time)
 	return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// A direct row moves whole blocks, to places that the drive can address: else it is no direct row.
+// A direct row needs whole blocks at offsets that the drive can address.
 void check_direct(const RowContext &context, const BenchJob &job)
 {
 	const auto why = explain_route(context.gpu_file, context.file.name, provider_of(context));
@@ -446,7 +445,7 @@ void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &
 	     const struct peerdma_provider_info *provider, BenchRow &row, const BenchProgress &progress)
 {
 	try {
-		// One for each row: what the kernel counts for it is this row's.
+		// A handle for each row: the kernel's counters of the handle are then those of the row.
 		const Device device = provider ? open_device() : Device();
 		File gpu_file;
 		if (provider) {
@@ -472,7 +471,7 @@ void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &
 				0,
 				"",
 				{}};
-		// What an earlier row left in the page cache is no merit of this one.
+		// The row must not profit from pages that an earlier row left in the page cache.
 		::posix_fadvise(file.plain.get(), 0, 0, POSIX_FADV_DONTNEED);
 
 		RowState state(row);
@@ -482,7 +481,7 @@ void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &
 		if (job.bytes)
 			state.left = static_cast<int64_t>(std::max<uint64_t>(job.bytes / row.size, 1));
 		std::vector<std::jthread> threads;
-		// Who has used an engine is who destroys it: the kernel wants that of a ring with one thread.
+		// The thread that used an engine destroys it: the kernel requires that for a single issuer's ring.
 		auto thread = [&](uint64_t i) {
 			state.ready.count_down();
 			state.go.wait();
@@ -500,7 +499,7 @@ void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &
 			for (uint64_t i = 0; i < row.threads; i++)
 				threads.emplace_back(thread, i);
 		} catch (const std::exception &error) {
-			// Those that there are wait for the others.
+			// The threads already started wait for the others: release them.
 			state.stop = true;
 			state.go.count_down();
 			threads.clear();
@@ -521,9 +520,9 @@ void run_row(peerdma_impl::Syscalls &sys, const BenchJob &job, const BenchFile &
 			progress(elapsed(), state.ios);
 		}
 		state.ended.wait();
-		// What is in the page cache only is not written yet.
+		// Bytes in the page cache only are not written yet.
 		if (const int rc = row.write ? sys.fsync(file.plain.get()) : 0; rc < 0)
-			fail(state, {fmt::format("cannot put {} onto its storage", file.name), -rc, 0, "", {}});
+			fail(state, {fmt::format("cannot sync {}", file.name), -rc, 0, "", {}});
 		row.seconds = elapsed();
 		::getrusage(RUSAGE_SELF, &after);
 		threads.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What several subcommands share: how things are named to people, and how failures become sentences.
+// Shared by the subcommands: how names and sizes are printed, and how failures become messages.
 
 #include <cerrno>
 #include <cstring>
@@ -74,7 +74,7 @@ std::string size_text(uint64_t bytes)
 		return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
 	double value = static_cast<double>(bytes);
 	size_t unit = 0;
-	// 1023.95: what would be printed as "1024.0 KiB" is 1.0 MiB.
+	// 1023.95 KiB and more would be printed as "1024.0 KiB": use the next unit.
 	while (value >= 1023.95 && unit + 1 < std::size(units)) {
 		value /= 1024;
 		unit++;
@@ -103,11 +103,11 @@ PciAddress device_or_usage(const std::string &text)
 {
 	auto address = PciAddress::parse(text);
 	if (!address)
-		throw Usage{fmt::format("'{}' is not a PCI address (write it as lspci -D does: 0000:01:00.0)", text)};
+		throw Usage{fmt::format("'{}': expected a PCI address such as 0000:01:00.0", text)};
 	return *address;
 }
 
-// An id is of 32 bits, and in decimal digits, as peerdma_provider_find() takes it.
+// An id has 32 bits and decimal digits, as for peerdma_provider_find().
 static bool is_provider(std::string_view text)
 {
 	const auto id = text.find('x') == text.npos ? parse_integer(text) : std::nullopt;
@@ -140,16 +140,15 @@ Device open_device(uint32_t flags)
 	if (rc == 0)
 		return Device(p);
 	const std::string named = peerdma_impl::named_node();
-	std::string advice = "Run peerdma check, which says what is missing.";
+	std::string advice = "Run peerdma check, which reports what is missing.";
 	if (rc == -EACCES || rc == -EPERM)
-		advice = "Run it as root, or become a member of the group that has the device node: usermod -aG "
-			 "peerdma USER.";
+		advice = "Run it as root, or join the group of the device node: usermod -aG peerdma USER.";
 	else if (rc == -EPROTONOSUPPORT)
-		advice = "The module and this library are of different versions: install both from one release.";
+		advice = "The versions of the module and of this library differ: install both from one release.";
 	else if (rc == -EBADMSG)
-		advice = "The file of rules has a fault: peerdma rules check says where.";
+		advice = "The rules file has a fault: peerdma rules check shows it.";
 	else if (!named.empty())
-		advice = "PEERDMA_DEVICE names it: unset that, or name a node that is there.";
+		advice = "PEERDMA_DEVICE names it: unset the variable, or set it to an existing node.";
 	else if (rc == -ENOENT || rc == -ENXIO || rc == -ENODEV)
 		advice = advice_to_load("peerdma");
 	throw Failure{"cannot open " + device_node(peerdma_impl::system_calls()), -rc, 0, advice, {}};
@@ -163,8 +162,8 @@ struct peerdma_provider_info find_provider(const Device &device, const std::stri
 	if (rc == 0)
 		return info;
 	if (rc == -EINVAL)
-		throw Usage{fmt::format("'{}' is neither a provider's id nor a PCI address", name)};
-	std::string what = name.empty() ? "no provider is published" : fmt::format("no provider is called '{}'", name);
+		throw Usage{fmt::format("'{}': expected a provider's id or a PCI address", name)};
+	std::string what = name.empty() ? "no provider is published" : fmt::format("there is no provider '{}'", name);
 	std::string advice;
 	if (rc == -ENOTUNIQ) {
 		what = name.empty() ? "several providers are published" :
@@ -173,7 +172,7 @@ struct peerdma_provider_info find_provider(const Device &device, const std::stri
 	} else if (rc == -ENOENT) {
 		advice = advice_without_provider();
 	} else {
-		what = "cannot ask the module for its providers";
+		what = "cannot query the module's providers";
 	}
 	throw Failure{what, -rc, 0, advice, {}};
 }
@@ -192,7 +191,7 @@ uint64_t size_of(const File &file, const std::string &path)
 	uint64_t size = 0;
 	int rc = peerdma_file_size(file.get(), &size);
 	if (rc < 0)
-		throw Failure{fmt::format("cannot find out the size of {}", path), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot get the size of {}", path), -rc, 0, "", {}};
 	return size;
 }
 
@@ -216,7 +215,7 @@ int wait_for(const Ring &ring, struct peerdma_done *done, uint32_t max)
 	int rc;
 	do
 		rc = peerdma_ring_wait(ring.get(), done, max, 1, -1);
-	while (rc == -EINTR); // a stop, for example
+	while (rc == -EINTR); // for example after SIGSTOP and SIGCONT
 	return rc;
 }
 
@@ -237,7 +236,7 @@ struct peerdma_explanation explain_route(const File &file, const std::string &pa
 	why.leaf = leaf;
 	int rc = peerdma_explain(file.get(), provider.id, &why);
 	if (rc < 0)
-		throw Failure{fmt::format("cannot ask for the route from {} to {}", path,
+		throw Failure{fmt::format("cannot query the route from {} to {}", path,
 					  pci_text(provider.pci_domain, provider.pci_bdf)),
 			      -rc,
 			      0,
@@ -264,10 +263,10 @@ Json provider_json(const struct peerdma_provider_info &info)
 		{"numa_node", info.numa_node}};
 }
 
-// A host bridge is at 0000:00:00.0 where there is one, and never a disk.
+// 0000:00:00.0 means that there is no function: only a host bridge has that address.
 static bool has_function(const struct peerdma_explanation &why) { return why.leaf_domain || why.leaf_bdf; }
 
-// A share of NFS has one, whose disk has no number.
+// An NFS share has a backing device whose disk has no number.
 static bool has_backing_device(const struct peerdma_explanation &why) { return why.leaf_major || why.nr_leaves; }
 
 Json backing_json(const struct peerdma_explanation &why)

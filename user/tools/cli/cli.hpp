@@ -25,16 +25,16 @@ using peerdma_impl::PciAddress;
 // Exit statuses, the same for every subcommand.
 inline constexpr int exit_ok = 0, exit_failed = 1, exit_usage = 2;
 
-// What a look at something came to.
+// The result of one check.
 enum class State { good, warn, bad, unknown };
 const char *state_name(State state);
 
-// Why a subcommand gave up. what: one clause that names the file or device.
+// Why a subcommand failed. what: one clause that names the file or device.
 struct Failure {
 	std::string what;
-	int error = 0;       // positive errno, 0 if none
-	uint32_t reason = 0; // enum peerdma_reason, 0 if none
-	std::string advice;  // overrides the reason's own
+	int error = 0;       // positive errno, 0 without one
+	uint32_t reason = 0; // enum peerdma_reason, 0 without one
+	std::string advice;  // replaces the reason's own advice
 	Json facts;          // for --json; an object or nothing
 
 	std::string line() const;
@@ -45,7 +45,7 @@ struct Usage {
 	std::string what;
 };
 
-// What a subcommand has to say: text for people or one JSON object for programs.
+// The output of a subcommand: text for people, or one JSON object for programs.
 struct Report {
 	std::string text;
 	Json json = Json::object();
@@ -54,8 +54,8 @@ struct Report {
 
 struct CheckOptions {
 	std::vector<std::string> targets =
-		{};            // a file, disk or mount point, and a PCI address, in any order; or nothing
-	std::string root = {}; // of a record of another machine's files; empty: this machine
+		{};            // a file, disk or mount point, and a PCI address, in any order; may be empty
+	std::string root = {}; // directory with a copy of another machine's files; empty: this machine
 	bool verbose = false;
 };
 
@@ -67,7 +67,7 @@ struct PublishOptions {
 };
 
 struct CopyOptions {
-	std::string source, target, provider; // the provider of a target that is a file
+	std::string source, target, provider; // the provider if the target is a file
 	bool verify = false, require_direct = false;
 };
 
@@ -76,33 +76,33 @@ struct SelftestOptions {
 	std::string memory = "provider"; // or a vendor's: "cuda", "hip", "ze"
 };
 
-// What a benchmark is asked for, by the names of its options; or files that say so.
+// Options of a benchmark by name, or job files.
 struct BenchOptions {
 	std::string target, jobs, svg;
-	std::map<std::string, std::string> settings; // names as in a file of jobs
+	std::map<std::string, std::string> settings; // keys of a job file
 };
 
 struct WitnessOptions {
 	std::optional<int> pid;
-	std::vector<std::string> command; // if there is no pid
-	bool json = false;                // standard output is for the report alone
+	std::vector<std::string> command; // to run, if there is no pid
+	bool json = false;                // standard output contains only the report
 };
 
 struct RulesOptions {
 	std::string action;        // "check" or "explain"
-	std::string rules = {};    // a file; empty: the one that the library reads
-	std::string provider = {}; // what is explained: whose memory
-	std::string file = {};     // none: taking memory, or publishing it
-	std::string cgroup = {};   // empty: this process's
+	std::string rules = {};    // a rules file; empty: the one that the library reads
+	std::string provider = {}; // the provider to explain
+	std::string file = {};     // empty: allocating or publishing memory
+	std::string cgroup = {};   // empty: that of this process
 	std::vector<std::string> disks = {};
 };
 
 struct TopoOptions {
-	std::string svg; // a file to draw into
+	std::string svg; // file for the picture
 	bool dot = false;
 };
 
-// The whole command; main() is one call of it. Return: the exit status.
+// The whole command, called once by main(). Return: the exit status.
 int run(int argc, char **argv);
 
 Report check(const CheckOptions &options);
@@ -118,7 +118,7 @@ Report witness(const WitnessOptions &options);
 Report topo(const TopoOptions &options);
 Report rules(const RulesOptions &options);
 
-// Handles that close themselves.
+// Handles that close themselves when destroyed.
 struct CloseDevice {
 	void operator()(struct peerdma_device *p) const { peerdma_close(p); }
 };
@@ -136,9 +136,9 @@ using File = std::unique_ptr<struct peerdma_file, CloseFile>;
 using Buffer = std::unique_ptr<struct peerdma_buf, DestroyBuffer>;
 using Ring = std::unique_ptr<struct peerdma_ring, DestroyRing>;
 
-// A provider's place in the words of a person: "gpu:[ID|BDF][+OFFSET]".
+// The target "gpu:[ID|BDF][+OFFSET]".
 struct GpuTarget {
-	std::string provider; // empty: the only one there is
+	std::string provider; // empty: the only provider
 	uint64_t offset = 0;  // bytes from the buffer's start
 };
 std::optional<GpuTarget> parse_gpu(std::string_view text);
@@ -148,16 +148,16 @@ PciAddress device_or_usage(const std::string &text);
 
 inline uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 std::string size_text(uint64_t bytes);                 // "35.3 MiB"
-std::string rate_text(uint64_t bytes, double seconds); // "35.3 MiB/s"; empty if it took no time
+std::string rate_text(uint64_t bytes, double seconds); // "35.3 MiB/s"; empty if no time has passed
 std::string errno_name(int error);                     // "EXDEV"
 std::string pci_text(uint32_t domain, uint32_t bdf);
 
-// They throw Failure with a message that says how to mend it.
+// These throw Failure with a remedy.
 Device open_device(uint32_t flags = PEERDMA_OPEN_REQUIRE_DIRECT);
-// What to do where there is none, as a sentence.
+// The remedy if there is no provider, as a sentence.
 std::string advice_without_provider();
 
-// How a module of ours is loaded on this host, as a sentence.
+// How to load a PeerDMA module on this host, as a sentence.
 std::string advice_to_load(const std::string &name);
 struct peerdma_provider_info find_provider(const Device &device, const std::string &name);
 File open_file(const Device &device, const std::string &path, int flags);
@@ -168,7 +168,7 @@ Buffer create_buffer(const Device &device, const struct peerdma_provider_info &p
 void *map_buffer(const Buffer &buffer);
 struct peerdma_explanation explain_route(const File &file, const std::string &path,
 					 const struct peerdma_provider_info &provider, uint32_t leaf = 0);
-// Why bytes do not go direct, a peerdma_reason; 0 if they do. What refuses nothing may be software that copies.
+// The peerdma_reason why bytes do not go direct; 0 if they do. A route without a refusal may be copied by software.
 uint32_t why_not_direct(const struct peerdma_explanation &why);
 
 Json provider_json(const struct peerdma_provider_info &info);

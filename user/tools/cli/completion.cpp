@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Written from the same tree that the command line is parsed by, so that no option can be forgotten. Where no word of
-// ours fits, bash completes names of files.
+// Generates the completion script from the same tree that parses the command line, so no option can be missing. If no
+// word matches, bash completes file names.
 
 #include "tools/cli/completion.hpp"
 

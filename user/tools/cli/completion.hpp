@@ -11,7 +11,7 @@ class App;
 namespace cli
 {
 
-// What bash reads to complete this command's words: its subcommands, and the options of each.
+// The bash script that completes the subcommands and the options of each.
 std::string bash_completion(const CLI::App &app);
 
 } // namespace cli

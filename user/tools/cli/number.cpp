@@ -12,7 +12,7 @@ namespace
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The number that the text begins with, which is taken away from it.
+// Removes the number at the beginning of text and returns it.
 std::optional<uint64_t> take_integer(std::string_view &text)
 {
 	int base = 10;
@@ -28,7 +28,7 @@ std::optional<uint64_t> take_integer(std::string_view &text)
 	return value;
 }
 
-// Of "K", "KB" and "KiB" 10; of nothing and "B" 0.
+// 10 for "K", "KB" and "KiB"; 0 for nothing and for "B".
 std::optional<unsigned> shift_of(std::string_view unit)
 {
 	constexpr std::string_view letters = "KMGTkmgt";
@@ -61,7 +61,7 @@ std::optional<uint64_t> parse_bytes(std::string_view text)
 
 std::optional<double> parse_real(std::string_view text)
 {
-	// Else it may be "nan", "inf" or signed, which from_chars() takes.
+	// Otherwise from_chars() would accept "nan", "inf" and signs.
 	if (text.empty() || !is_digit(text.front()) || !is_digit(text.back()))
 		return std::nullopt;
 	double value = 0;

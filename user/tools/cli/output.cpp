@@ -24,8 +24,8 @@ namespace
 unsigned char byte_of(char c) { return static_cast<unsigned char>(c); }
 
 struct Letter {
-	size_t len;        // bytes; 0: the text does not begin with UTF-8
-	uint32_t code = 0; // of Unicode
+	size_t len;        // bytes; 0: not valid UTF-8
+	uint32_t code = 0; // code point
 };
 
 // RFC 3629: the shortest form, no surrogates, up to U+10FFFF.
@@ -53,8 +53,8 @@ struct Range {
 	uint32_t first, last;
 };
 
-// Of Unicode 15: general categories Cc, Cf, Zl and Zp, and what is Default_Ignorable_Code_Point. They move a cursor, end a
-// line, turn the direction in which a terminal writes, or are not visible.
+// Unicode 15: general categories Cc, Cf, Zl and Zp, and Default_Ignorable_Code_Point. They move the cursor, end a line,
+// change the writing direction of a terminal, or are invisible.
 constexpr Range controls[] = {
 	{0x0, 0x1f},        {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},     {0x600, 0x605},
 	{0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},
@@ -72,13 +72,13 @@ bool is_control(uint32_t code)
 
 std::string escape_of(char c)
 {
-	constexpr std::string_view letters = "abtnvfr"; // from 7 on
+	constexpr std::string_view letters = "abtnvfr"; // escapes of the codes from 7 on
 	if (c >= '\a' && c <= '\r')
 		return {'\\', letters[static_cast<size_t>(c - '\a')]};
 	return fmt::format("\\{:03o}", byte_of(c));
 }
 
-// as_it_is: what else is no letter, and yet stays.
+// as_it_is: other characters that are not escaped.
 std::string escape(std::string_view text, std::string_view as_it_is, bool backslash)
 {
 	std::string out;
@@ -108,7 +108,7 @@ bool is_utf8(std::string_view text)
 	return true;
 }
 
-// Beside each string that JSON cannot hold, its bytes.
+// Adds the bytes of each string that is not valid UTF-8, which JSON cannot hold.
 void add_bytes(Json &json)
 {
 	std::vector<std::pair<std::string, Json>> beside;
@@ -157,13 +157,13 @@ std::string dump(const Json &json)
 	return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Output that did not arrive is a failure: a full disk must not look like success to a script.
+// Incomplete output is a failure: a full disk must not look like success to a script.
 int print(const std::string &text, int status)
 {
 	errno = 0;
 	if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
 		const int error = errno ? errno : EIO;
-		::__fpurge(stdout); // said once
+		::__fpurge(stdout); // reported once
 		return lost(error);
 	}
 	return status;
@@ -172,12 +172,12 @@ int print(const std::string &text, int status)
 void complain(std::string_view line)
 {
 	const std::string text = "peerdma: " + escaped(line) + "\n";
-	std::fwrite(text.data(), 1, text.size(), stderr); // there is nobody else to tell
+	std::fwrite(text.data(), 1, text.size(), stderr); // an error here cannot be reported
 }
 
 void reserve_streams()
 {
-	// It gets the lowest number that is free, which this one is. What is open for the other direction refuses each use.
+	// open() returns the lowest free number, which is fd. The opposite mode makes every use of the stream fail.
 	for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
 		if (::fcntl(fd, F_GETFD) < 0)
 			static_cast<void>(::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
@@ -187,7 +187,7 @@ int close_output(int status) { return std::fclose(stdout) == 0 ? status : lost(e
 
 Output::Output(const std::string &path) : path_(path)
 {
-	// O_NONBLOCK: a FIFO that nobody reads is an error, and from here on it is one that is waited for.
+	// O_NONBLOCK: opening a FIFO without a reader fails. It is cleared afterwards, so that writes wait.
 	constexpr int how = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	fd_ = ::open(path.c_str(), how);
 	if (fd_ < 0 && errno == ENOENT) {

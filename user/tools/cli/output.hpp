@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What this command writes, and how names look in it. Names of files, processes and cgroups may hold any byte: what is
-// for people has them in C's escapes, wherever it goes, as behind a pipe there may be a terminal. Programs ask for --json.
+// The output of this command, and how it shows names. Names of files, processes and cgroups may contain any byte. Text
+// for people shows them with C escapes, also in a pipe, because a terminal may follow. Programs use --json.
 #pragma once
 
 #include <string>
@@ -12,30 +12,31 @@
 namespace cli
 {
 
-// A name, or one line, for people: what moves a cursor, or is no UTF-8, as C writes it ("\n", "\033"), a backslash as two.
+// Escapes a name or a line for people: control characters and invalid UTF-8 as in C ("\n", "\033"), a backslash as two.
 std::string escaped(std::string_view text);
 
-// A text of several lines, whose names are escaped already: nothing in it but letters, blanks and ends of lines.
+// Checks a text of several lines whose names are already escaped: keeps letters, blanks and line ends only.
 std::string printable(std::string_view text);
 
-// One JSON object. A string that is no UTF-8 has U+FFFD for what is not; its bytes are beside it, as numbers, under its
-// key and "_bytes".
+// One JSON object. In a string that is not valid UTF-8 the invalid bytes are replaced by U+FFFD. Its bytes follow as
+// numbers, under its key and "_bytes".
 std::string dump(const Json &json);
 
-// All of it to standard output. Return: status, or exit_failed if it did not get there.
+// Writes all of text to standard output. Return: status, or exit_failed after an error.
 int print(const std::string &text, int status);
 
-// One line to standard error.
+// Writes one line to standard error.
 void complain(std::string_view line);
 
-// Standard streams that the caller has closed stay closed for what is written, and their numbers are not given to files.
+// Opens /dev/null for standard streams that the caller has closed, so that files do not get their numbers. Output to
+// them still fails.
 void reserve_streams();
 
-// Closes standard output: some filesystems say only then that there is no room. Return: as print().
+// Closes standard output: some filesystems report a lack of room only at close. Return: as print().
 int close_output(int status);
 
-// A file to be written by name, opened before there is anything to write. Throws Failure. What was there stays until
-// then; where nothing was, nothing is left of what fails.
+// An output file, opened before the work that produces the output. Throws Failure. An existing file keeps its contents
+// until write(). A new file is removed if the command fails.
 class Output
 {
 public:
@@ -43,12 +44,12 @@ public:
 	~Output();
 	Output(const Output &) = delete;
 	Output &operator=(const Output &) = delete;
-	// All of it, and closes the file. Throws Failure.
+	// Writes all of text and closes the file. Throws Failure.
 	void write(std::string_view text);
 
 private:
 	const std::string path_;
-	bool made_ = false; // by this, and not written yet
+	bool made_ = false; // created here and not written yet
 	int fd_;
 };
 

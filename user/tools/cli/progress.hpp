@@ -12,7 +12,7 @@
 namespace cli
 {
 
-// One line of a terminal that says how far it is, written over and over; nothing where there is none.
+// A progress line on a terminal, overwritten in place; nothing if there is no terminal.
 class Progress
 {
 public:

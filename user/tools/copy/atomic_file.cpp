@@ -21,16 +21,16 @@ namespace
 
 constexpr int deadly[] = {SIGINT, SIGTERM, SIGHUP};
 
-// The name that goes before the process does, if a signal ends it; for its handler, which may not allocate.
+// The temporary name for the signal handler, which removes it and cannot allocate memory.
 char temporary_name[PATH_MAX];
 
 void remove_and_raise(int signal)
 {
 	::unlink(temporary_name);
-	::raise(signal); // its handler is the default again
+	::raise(signal); // the default handler is set again
 }
 
-// What the caller has told us to ignore (nohup) stays ignored.
+// A signal that the caller ignores (nohup) stays ignored.
 void set_handlers(void (*handler)(int))
 {
 	for (const int signal : deadly) {
@@ -82,7 +82,7 @@ AtomicFile::AtomicFile(peerdma_impl::Syscalls &sys, const std::string &path)
 	  }())
 {
 	if (fd_.get() < 0)
-		throw Failure{fmt::format("cannot make a file in {}", dir_), -fd_.get(), 0, "", {}};
+		throw Failure{fmt::format("cannot create a file in {}", dir_), -fd_.get(), 0, "", {}};
 }
 
 AtomicFile::~AtomicFile()
@@ -93,8 +93,8 @@ AtomicFile::~AtomicFile()
 	keep_on_signal();
 }
 
-// A name that nobody has: what has none yet can get one, but not in the place of another. From here until it is renamed
-// SIGKILL leaves it behind.
+// Links the anonymous file to an unused name: linkat() cannot replace an existing name. Until the rename, SIGKILL
+// leaves that name behind.
 void AtomicFile::link_temporary()
 {
 	const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
@@ -103,7 +103,7 @@ void AtomicFile::link_temporary()
 		if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0)
 			name_ = name;
 		else if (errno != EEXIST)
-			throw Failure{fmt::format("cannot give {} its name", path_), errno, 0, "", {}};
+			throw Failure{fmt::format("cannot create {}", path_), errno, 0, "", {}};
 	}
 }
 
@@ -112,12 +112,12 @@ void AtomicFile::publish(mode_t mode)
 	if (::fchmod(fd_.get(), mode) < 0)
 		throw Failure{fmt::format("cannot set the mode of {}", path_), errno, 0, "", {}};
 	if (const int rc = sys_.fsync(fd_.get()); rc < 0)
-		throw Failure{fmt::format("cannot put {} onto its storage", path_), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot sync {}", path_), -rc, 0, "", {}};
 	const BlockedSignals guard;
 	const bool named = !name_.empty();
 	link_temporary();
 	if (::rename(name_.c_str(), path_.c_str()) < 0)
-		throw Failure{fmt::format("cannot give {} its name", path_), errno, 0, "", {}};
+		throw Failure{fmt::format("cannot create {}", path_), errno, 0, "", {}};
 	name_.clear();
 	if (named)
 		keep_on_signal();

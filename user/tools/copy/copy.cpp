@@ -16,9 +16,9 @@ namespace cli
 namespace
 {
 
-constexpr uint64_t step = 16 << 20; // bytes of a call: there is progress to see in between
+constexpr uint64_t step = 16 << 20; // bytes per call; progress is shown between calls
 
-// What the CPU sees in the buffer is what read(2) says of the file.
+// Compares the CPU's view of the buffer with read(2) of the file.
 void compare(const Fd &plain, const std::string &path, const Buffer &buffer, uint64_t offset, uint64_t len)
 {
 	const char *const got = static_cast<const char *>(map_buffer(buffer)) + offset;
@@ -30,11 +30,11 @@ void compare(const Fd &plain, const std::string &path, const Buffer &buffer, uin
 		want.resize(static_cast<size_t>(n));
 		const std::string differs = difference(want, std::string(got + at, std::min(step, len - at)));
 		if (!differs.empty())
-			throw Failure{fmt::format("what arrived is not what {} is, in the {} bytes from {} on: {}",
-						  path, want.size(), at, differs),
+			throw Failure{fmt::format("the copy differs from {} in the {} bytes from {} on: {}", path,
+						  want.size(), at, differs),
 				      EIO,
 				      0,
-				      "Copy it again when nobody writes to it.",
+				      "Copy it again while no program writes to it.",
 				      {}};
 	}
 }
@@ -52,15 +52,13 @@ Report copy_to_gpu(const CopyOptions &options)
 	const std::string &path = options.source;
 	const auto target = parse_gpu(options.target);
 	if (!target)
-		throw Usage{fmt::format(
-			"'{}' is not a provider's memory (write gpu:, gpu:1, gpu:0000:01:00.0 or gpu:1+4096)",
-			options.target)};
+		throw Usage{fmt::format("'{}': expected gpu:, gpu:1, gpu:0000:01:00.0 or gpu:1+4096", options.target)};
 	if (!options.provider.empty())
-		throw Usage{"--provider is for a target that is a file: write gpu:PROVIDER"};
+		throw Usage{"--provider is only valid if the target is a file; expected gpu:PROVIDER"};
 	Device device = open_device();
 	const auto provider = find_provider(device, target->provider);
 	const std::string provider_pci = pci_text(provider.pci_domain, provider.pci_bdf);
-	// The explanation first: "a directory" is a better answer than its size is none.
+	// Explain first: its answer ("a directory") is more useful than a missing size.
 	const auto why = explain_route(open_file(device, path, O_RDONLY), path, provider);
 	const Json facts = {{"file", path},
 			    {"filesystem", why.fs_name},
@@ -81,13 +79,13 @@ Report copy_to_gpu(const CopyOptions &options)
 	info.size = sizeof(info);
 	int rc = peerdma_query(device.get(), &info);
 	if (rc < 0)
-		throw Failure{"cannot ask the module for its page size", -rc, 0, "", facts};
+		throw Failure{"cannot query the module's page size", -rc, 0, "", facts};
 	const uint64_t page = std::max<uint64_t>(info.page_size, 1),
 		       block = std::max<uint64_t>(why.dio_offset_align, 1);
 	const Failure too_large{fmt::format("{} ({}) does not fit into provider {} at {}, which has {} free", path,
 					    size_text(size), provider.id, provider_pci, size_text(provider.available)),
 				ENOMEM, 0, "Publish a larger range, or copy a smaller file.", facts};
-	// Also keeps the sums below from overflowing.
+	// Also prevents overflow of the sums below.
 	if (size > provider.len || target->offset > provider.len)
 		throw too_large;
 	const uint64_t len = round_up(size, block), buf_len = round_up(target->offset + len, page);
@@ -108,7 +106,7 @@ Report copy_to_gpu(const CopyOptions &options)
 
 	Counts counts;
 	uint64_t done = 0;
-	uint32_t bounced = PEERDMA_REASON_NONE; // why, the last time
+	uint32_t bounced = PEERDMA_REASON_NONE; // reason of the last bounce
 	Progress progress;
 	const auto start = std::chrono::steady_clock::now();
 	auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
@@ -136,7 +134,7 @@ Report copy_to_gpu(const CopyOptions &options)
 	const double seconds = elapsed();
 	if (done != size)
 		throw Failure{fmt::format("{} changed while it was read: {} of {} bytes arrived", path, done, size),
-			      EIO, 0, "Copy it again when nobody writes to it.", facts};
+			      EIO, 0, "Copy it again while no program writes to it.", facts};
 
 	if (options.verify) {
 		progress.say("comparing");
@@ -188,7 +186,7 @@ Report copy_to_gpu(const CopyOptions &options)
 Report copy(const CopyOptions &options)
 {
 	if (options.source.starts_with("gpu:"))
-		throw Usage{"cp reads files: a provider's memory can only be where they go"};
+		throw Usage{"cp: the source must be a file, not a provider's memory"};
 	return options.target.starts_with("gpu:") ? copy_to_gpu(options) : copy_to_file(options);
 }
 

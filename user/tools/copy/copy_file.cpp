@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// From a file into another, by way of a provider's memory: what a device reads is what the next writes, and the host's
-// memory sees none of it where both have a direct route.
+// Copies a file to another through a provider's memory. If both files have a direct route, no byte passes through host
+// memory.
 
 #include <algorithm>
 #include <cerrno>
@@ -25,9 +25,9 @@ namespace
 {
 
 constexpr uint64_t piece = 1 << 20; // bytes
-constexpr uint32_t pieces = 8;      // at once
+constexpr uint32_t pieces = 8;      // in parallel
 
-// Where the bytes will be: in a directory under the source's name, behind a link where it leads.
+// The path of the target: in a directory, the source's name is appended; a symbolic link is resolved.
 std::string target_of(const CopyOptions &options)
 {
 	std::error_code error;
@@ -38,7 +38,7 @@ std::string target_of(const CopyOptions &options)
 	return error ? target.string() : real.string();
 }
 
-// What is there may be replaced, if it is a file and another one. Return: the mode that the target will have.
+// Refuses to replace anything but another regular file. Return: the mode of the target.
 mode_t mode_for(const std::string &source, const struct stat &from, const std::string &target)
 {
 	struct stat to = {};
@@ -50,25 +50,28 @@ mode_t mode_for(const std::string &source, const struct stat &from, const std::s
 				      "There is nothing to copy.",
 				      {}};
 		if (!S_ISREG(to.st_mode))
-			throw Failure{
-				fmt::format("{} is no regular file", target), EINVAL, 0, "cp replaces files only.", {}};
-		return to.st_mode & 0777; // the owner is another one: with it setuid would say something else
+			throw Failure{fmt::format("{} is not a regular file", target),
+				      EINVAL,
+				      0,
+				      "cp replaces files only.",
+				      {}};
+		return to.st_mode & 0777; // the owner changes, so setuid must not be kept
 	}
 	if (errno != ENOENT)
-		throw Failure{fmt::format("cannot look at {}", target), errno, 0, "", {}};
-	// Whoever made the link may mean another place than who names it: as cp(1), which does not write there either.
+		throw Failure{fmt::format("cannot stat {}", target), errno, 0, "", {}};
+	// A dangling link may be a mistake: refuse it, as cp(1) does.
 	if (::lstat(target.c_str(), &to) == 0)
-		throw Failure{fmt::format("{} is a link that leads nowhere", target),
+		throw Failure{fmt::format("{} is a dangling symbolic link", target),
 			      ENOENT,
 			      0,
-			      "Make what it leads to, or remove it.",
+			      "Create its target, or remove it.",
 			      {}};
 	const mode_t mask = ::umask(0);
 	::umask(mask);
 	return from.st_mode & 0777 & ~mask;
 }
 
-// A smaller buffer where there is no room for a large one.
+// Halves the buffer until the provider has room for it.
 Buffer largest_buffer(const Device &device, const struct peerdma_provider_info &provider, uint32_t &count)
 {
 	for (;; count /= 2) {
@@ -107,7 +110,7 @@ Json bounced_json(const BounceCounts &bounced, const struct peerdma_explanation 
 		{"map", peerdma_map_name(why.map)}};
 }
 
-// All of the bytes: what is not read is not compared.
+// Reads all of the bytes: a short read would leave a part uncompared.
 void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint64_t at)
 {
 	const int64_t n = fd.read(bytes, at);
@@ -119,7 +122,7 @@ void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint6
 		fmt::format("{} changed while it was compared: it ends at {}", name, at + static_cast<uint64_t>(n)),
 		EIO,
 		0,
-		"Copy it again when nobody writes to it.",
+		"Copy it again while no program writes to it.",
 		{}};
 }
 
@@ -128,7 +131,7 @@ void read_again(const Fd &fd, const std::string &name, std::string &bytes, uint6
 void compare_files(const Fd &one, const std::string &one_name, const Fd &other, const std::string &other_name,
 		   uint64_t len)
 {
-	// What is dirty stays in the cache: the target was synced before.
+	// DONTNEED keeps dirty pages; the target was synced before.
 	for (const Fd *fd : {&one, &other})
 		::posix_fadvise(fd->get(), 0, 0, POSIX_FADV_DONTNEED);
 	std::string want(piece, '\0'), got(piece, '\0');
@@ -138,11 +141,11 @@ void compare_files(const Fd &one, const std::string &one_name, const Fd &other, 
 		read_again(one, one_name, want, at);
 		read_again(other, other_name, got, at);
 		if (const std::string differs = difference(want, got); !differs.empty())
-			throw Failure{fmt::format("{} is not what {} is, in the {} bytes from {} on: {}", other_name,
+			throw Failure{fmt::format("{} differs from {} in the {} bytes from {} on: {}", other_name,
 						  one_name, want.size(), at, differs),
 				      EIO,
 				      0,
-				      "Copy it again when nobody writes to it.",
+				      "Copy it again while no program writes to it.",
 				      {}};
 	}
 }
@@ -156,13 +159,13 @@ Report copy_to_file(const CopyOptions &options)
 	const uint64_t size = from.size();
 	struct stat source = {};
 	if (const int rc = sys.fstat(from.plain().get(), source); rc < 0)
-		throw Failure{fmt::format("cannot look at {}", options.source), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot stat {}", options.source), -rc, 0, "", {}};
 
 	const std::string target = target_of(options);
 	const mode_t mode = mode_for(options.source, source, target);
 	AtomicFile replacement(sys, target);
 	if (::ftruncate(replacement.fd(), static_cast<off_t>(size)) < 0)
-		throw Failure{fmt::format("cannot give {} its size", target), errno, 0, "", {}};
+		throw Failure{fmt::format("cannot set the size of {}", target), errno, 0, "", {}};
 	struct peerdma_file *raw = nullptr;
 	if (const int rc = peerdma_file_from_fd(device.get(), replacement.fd(), &raw); rc < 0)
 		throw Failure{fmt::format("cannot open {}", target), -rc, 0, "", {}};
@@ -177,9 +180,10 @@ Report copy_to_file(const CopyOptions &options)
 	const uint32_t not_direct = why_not_direct(reads) ? why_not_direct(reads) : why_not_direct(writes);
 	if (neither || (options.require_direct && not_direct))
 		throw Failure{fmt::format("{} {} {} {}", options.source, neither ? "and" : "or", target,
-					  neither ? "have no direct route, neither of them" : "has no direct route"),
+					  neither ? "have no direct route" : "has no direct route"),
 			      EXDEV, not_direct,
-			      neither ? "Ask peerdma explain about each; cp(1) copies what has none." : "", facts};
+			      neither ? "See peerdma explain for each; cp(1) copies files without a direct route." : "",
+			      facts};
 	auto block = [](const struct peerdma_explanation &why) {
 		return why.reason ? 0 : std::max<uint64_t>(why.dio_offset_align, 1);
 	};
@@ -199,7 +203,7 @@ Report copy_to_file(const CopyOptions &options)
 	for (const Range &range : data_ranges(from.plain().get(), size))
 		copier.copy(range);
 	if (const int rc = sys.fsync(replacement.fd()); rc < 0)
-		throw Failure{fmt::format("cannot put {} onto its storage", target), -rc, 0, "", {}};
+		throw Failure{fmt::format("cannot sync {}", target), -rc, 0, "", {}};
 	const double took = seconds();
 	if (options.verify) {
 		progress.say("comparing");

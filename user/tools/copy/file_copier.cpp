@@ -17,10 +17,10 @@ std::vector<Range> data_ranges(int fd, uint64_t size)
 	for (uint64_t at = 0; at < size;) {
 		const off_t begin = ::lseek(fd, static_cast<off_t>(at), SEEK_DATA);
 		if (begin < 0 && errno == ENXIO)
-			break; // a hole to the end
+			break; // a hole until the end of the file
 		const off_t end = begin < 0 ? -1 : ::lseek(fd, begin, SEEK_HOLE);
 		if (end <= begin)
-			return {{0, size}}; // a filesystem, or a device, that knows nothing of holes
+			return {{0, size}}; // the filesystem or device does not report holes
 		at = std::min(static_cast<uint64_t>(end), size);
 		ranges.push_back({static_cast<uint64_t>(begin), at});
 	}
@@ -33,7 +33,7 @@ FileCopier::FileCopier(peerdma_impl::Syscalls &sys, const Device &device, const 
 	  progress_(std::move(progress))
 {
 	struct peerdma_ring *raw = nullptr;
-	// Rings are no must: a container may forbid them.
+	// Rings are optional: a container may forbid them.
 	if (from.block && to.block &&
 	    peerdma_ring_create(device.get(), pieces, pieces, PEERDMA_RING_ONE_THREAD, &raw) == 0)
 		ring_.reset(raw);
@@ -64,7 +64,7 @@ void FileCopier::transfer(bool write, uint64_t buf_off, uint64_t offset, uint64_
 		throw Failure{fmt::format("{} changed while it was copied", side.name),
 			      EIO,
 			      0,
-			      "Copy it again when nobody writes to it.",
+			      "Copy it again while no program writes to it.",
 			      {}};
 	counts_ = counts_ + Counts{result.direct, result.near, result.host};
 	BounceCounts &bounced = write ? written_ : read_;
@@ -74,8 +74,8 @@ void FileCopier::transfer(bool write, uint64_t buf_off, uint64_t offset, uint64_
 		bounced.reason = result.reason;
 }
 
-// Each piece of the buffer has one request at a time: what is read into it is written from it, and then it is free for
-// the next. What a request of the ring did not move whole is asked for again by a call, which says why.
+// Each slot of the buffer has one request at a time. A slot is read, written, then reused. If a request of the ring
+// moves only a part, a call requests the rest and reports the reason.
 void FileCopier::copy_by_ring(Range range)
 {
 	struct Piece {
@@ -113,7 +113,7 @@ void FileCopier::copy_by_ring(Range range)
 	};
 	const auto before = kernel_counts(sys_, device_);
 	const uint64_t bytes_by_calls = counts_.all();
-	Counts moved; // by the ring, each byte twice
+	Counts moved; // by the ring; each byte counts twice
 	for (uint64_t index = 0; index < pieces_; index++)
 		take_next(index);
 	while (busy) {
@@ -138,7 +138,8 @@ void FileCopier::copy_by_ring(Range range)
 			take_next(one.tag);
 		}
 	}
-	// Where the kernel does not say, or counted calls too: whole blocks of a ring went direct, or not at all.
+	// If the kernel's counters are not available or include other calls: whole blocks of a ring went direct, or the
+	// ring failed.
 	const auto after = kernel_counts(sys_, device_);
 	const bool said = before && after && counts_.all() == bytes_by_calls;
 	counts_ = counts_ + (said ? *after - *before : moved);
@@ -160,8 +161,8 @@ void FileCopier::copy(Range range)
 {
 	const uint64_t block = std::max({from_.block, to_.block, uint64_t{1}}), end = range.end;
 	if (ring_) {
-		// Data begins where a block does, but for what another size of blocks makes of it: what is in front of it in
-		// its block goes as well, unless it has gone.
+		// Data begins at a block of the source. If the block used here is larger, copies the bytes before the
+		// data in that block too, unless they have been copied already.
 		range.begin = std::max(range.begin / block * block, copied_to_);
 		const uint64_t first = (range.begin + block - 1) / block * block;
 		copy_by_calls({range.begin, std::min(first, end)});

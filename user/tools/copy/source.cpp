@@ -11,7 +11,7 @@ namespace cli
 namespace
 {
 
-// O_NONBLOCK: never waits for a FIFO's other end, nor for what a file of the kernel's has to say next.
+// O_NONBLOCK: never wait for the other end of a FIFO, or for new data in a file of the kernel.
 int open_source(peerdma_impl::Syscalls &sys, const std::string &path)
 {
 	const int fd = sys.open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -28,7 +28,7 @@ File file_of(const Device &device, const Fd &fd, const std::string &path)
 	return File(raw);
 }
 
-// Bytes at this place, 0 or 1.
+// The number of bytes at this offset, 0 or 1.
 int64_t bytes_at(const Fd &fd, const std::string &path, uint64_t offset)
 {
 	char byte;
@@ -58,7 +58,7 @@ void Source::check_end() const
 			fmt::format("{} has {} bytes than its size of {}", path_, more ? "more" : "fewer", size_),
 			EINVAL,
 			0,
-			"Files of proc and sysfs are for cp(1); if another program writes to it, try again later.",
+			"Copy files of procfs and sysfs with cp(1); if another program writes to it, try again later.",
 			{}};
 }
 
@@ -69,7 +69,7 @@ void Source::check_unchanged() const
 			fmt::format("{} changed while it was read: it had {} bytes, and now has {}", path_, size_, now),
 			EIO,
 			0,
-			"Try again when nobody writes to it.",
+			"Try again while no program writes to it.",
 			{}};
 	check_end();
 }

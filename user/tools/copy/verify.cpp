@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Are the bytes that arrive in a device's memory those of the file? One way is the drive's own DMA, the other read(2)
-// and the page cache; whatever both say is compared, a buffer at a time.
+// Verifies that DMA by the drive and read(2) through the page cache give the same bytes of a file, one buffer at a
+// time.
 
 #include "tools/copy/verify.hpp"
 
@@ -21,7 +21,7 @@ namespace cli
 namespace
 {
 
-constexpr uint64_t step = 4 << 20; // bytes of the provider's memory that it takes
+constexpr uint64_t step = 4 << 20; // bytes of the provider's memory
 
 } // namespace
 
@@ -74,7 +74,7 @@ Report verify(const std::string &path, const std::string &name, const std::strin
 		if (static_cast<uint64_t>(n) < len)
 			break;
 	}
-	// Equal is what was compared, and that is to be all that was asked for.
+	// Success requires that all requested bytes were compared.
 	if (differs.empty())
 		source.check_unchanged();
 	Report report;

@@ -6,7 +6,7 @@
 namespace cli
 {
 
-// Read no more than size bytes of a file into the memory of a provider, and compare them with what read(2) says.
+// Reads at most size bytes of a file into a provider's memory and compares them with read(2).
 Report verify(const std::string &path, const std::string &provider, const std::string &size);
 
 } // namespace cli

@@ -14,13 +14,13 @@ Report providers()
 	Device device = open_device();
 	std::vector<uint32_t> ids;
 	int count = peerdma_provider_list(device.get(), nullptr, 0);
-	// They may grow in number between two looks: ask until all of them fitted.
+	// The number may grow between two calls: repeat until all ids fit.
 	while (count > static_cast<int>(ids.size())) {
 		ids.resize(static_cast<size_t>(count));
 		count = peerdma_provider_list(device.get(), ids.data(), ids.size());
 	}
 	if (count < 0)
-		throw Failure{"cannot ask the module for its providers", -count, 0, "", {}};
+		throw Failure{"cannot query the module's providers", -count, 0, "", {}};
 	ids.resize(static_cast<size_t>(count));
 
 	Report report;

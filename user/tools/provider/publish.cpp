@@ -20,7 +20,7 @@ struct peerdma_provider_info provider_of(const Device &device, uint32_t id, cons
 	return info;
 }
 
-// Does what is published already do for what was asked for?
+// Whether the existing provider matches the request.
 bool satisfies(const struct peerdma_provider_info &info, const struct peerdma_publish_args &args)
 {
 	return (args.bar == PEERDMA_BAR_AUTO || static_cast<uint32_t>(args.bar) == info.bar) &&
@@ -40,9 +40,9 @@ std::string advice_for(int error, const struct peerdma_publish_args &args)
 	case EACCES:
 	case EPERM:
 	case EROFS:
-		return "Publishing is for root.";
+		return "Publish it as root.";
 	case ENODEV:
-		return "See what there is with lspci -D.";
+		return "List the devices with lspci -D.";
 	case ENOENT:
 		return advice_to_load("peerdma");
 	default:
@@ -76,7 +76,7 @@ Report publish(const PublishOptions &options)
 						  info.id),
 				      EEXIST,
 				      0,
-				      fmt::format("Take that back first: peerdma unpublish {}.", name),
+				      fmt::format("Unpublish it first: peerdma unpublish {}.", name),
 				      {}};
 		report.text =
 			fmt::format("provider {}: {} has published {} already\n", info.id, name, range_text(info));
@@ -87,7 +87,7 @@ Report publish(const PublishOptions &options)
 		throw Failure{fmt::format("{} is in use by the driver '{}'", name, args.out_driver),
 			      EBUSY,
 			      0,
-			      "If nothing needs it there, take it with --force.",
+			      "If nothing uses it there, take it with --force.",
 			      {{"driver", args.out_driver}}};
 	if (rc < 0) {
 		const std::string where = args.out_where;
@@ -121,17 +121,17 @@ Report unpublish(const std::string &text)
 		throw Failure{fmt::format("{} is in use by another driver", name),
 			      EBUSY,
 			      0,
-			      "It is not published by PeerDMA, so there is nothing to take back.",
+			      "PeerDMA has not published it: there is nothing to unpublish.",
 			      {}};
 	case ENODEV:
 		throw Failure{fmt::format("there is no PCI function {}", name),
 			      ENODEV,
 			      0,
-			      "See what there is with lspci -D.",
+			      "List the devices with lspci -D.",
 			      {}};
 	case EACCES:
 	case EPERM:
-		throw Failure{fmt::format("cannot unpublish {}", name), -rc, 0, "Unpublishing is for root.", {}};
+		throw Failure{fmt::format("cannot unpublish {}", name), -rc, 0, "Unpublish it as root.", {}};
 	default:
 		throw Failure{fmt::format("cannot unpublish {}", name), -rc, 0, "", {}};
 	}

@@ -16,7 +16,7 @@ namespace
 
 using Explanations = std::vector<struct peerdma_explanation>;
 
-// One answer per backing device; where there is none, the one answer that says so.
+// One answer per backing device; without a backing device one answer that says so.
 Explanations explain_devices(const File &file, const std::string &path, const struct peerdma_provider_info &provider)
 {
 	Explanations devices = {explain_route(file, path, provider)};
@@ -35,7 +35,7 @@ Json devices_json(const Explanations &devices)
 	return list;
 }
 
-// One backing device that is what the whole is.
+// Whether the only backing device has the same result as the whole.
 bool says_all(const Explanations &devices)
 {
 	return devices.size() == 1 && (!devices[0].nr_leaves || devices[0].leaf_reason == devices[0].reason);
@@ -49,7 +49,7 @@ std::string device_verdict(const struct peerdma_explanation &device)
 	return fmt::format("  distance {}, {}", device.leaf_distance, peerdma_map_name(device.leaf_map));
 }
 
-// Why what is not refused is bounced all the same, a peerdma_reason; 0 if it is not.
+// The peerdma_reason why a permitted request is bounced; 0 if it is not.
 uint32_t why_bounced(const struct peerdma_explanation &why) { return why.reason ? 0 : why_not_direct(why); }
 
 Json bounced_json(uint32_t reason)

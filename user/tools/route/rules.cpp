@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The rules as such: are they well written, and which of them decides. What happens to a file of this very process,
-// peerdma explain says.
+// Checks a rules file, and explains which rule decides. For a file of this process use peerdma explain.
 
 #include "common/rules.hpp"
 
@@ -32,11 +31,11 @@ Rules read(const std::string &path)
 	std::string fault;
 	if (peerdma_impl::load_rules(peerdma_impl::system_calls(), path, rules, fault) < 0)
 		throw Failure{
-			fault, 0, 0, "Until it is mended nothing of PeerDMA works for those who read these rules.", {}};
+			fault, 0, 0, "Until it is fixed, PeerDMA refuses every process that reads these rules.", {}};
 	return rules;
 }
 
-// Links are followed as far as there is something; the kernel's own path of an open file has none.
+// Resolves symbolic links in the part of the path that exists: the rules compare the kernel's path of an open file.
 std::string without_links(const std::string &path)
 {
 	std::error_code ignored;
@@ -44,7 +43,7 @@ std::string without_links(const std::string &path)
 	return whole.empty() ? path : whole.string();
 }
 
-// NAME, ADDRESS or NAME=ADDRESS: all that the rules ask for.
+// Parses NAME, ADDRESS or NAME=ADDRESS into the names that the rules compare.
 peerdma_impl::DiskName disk_name(const Rules &rules, const std::string &text)
 {
 	const size_t equals = text.find('=');
@@ -53,11 +52,11 @@ peerdma_impl::DiskName disk_name(const Rules &rules, const std::string &text)
 	if (name.starts_with("/dev/"))
 		name = name.substr(5);
 	if (equals != std::string::npos && !address)
-		throw Usage{fmt::format("rules explain: {}: behind = there is no PCI address", text)};
+		throw Usage{fmt::format("rules explain: {}: expected a PCI address after =", text)};
 	for (const auto &rule : rules.all()) {
 		const bool lacks = (rule.disk_address && !address) || (!rule.disk_name.empty() && name.empty());
 		if (lacks)
-			throw Usage{fmt::format("rules explain: line {} asks for a disk's {}: give --disk NAME=ADDRESS",
+			throw Usage{fmt::format("rules explain: line {} needs a disk's {}; give --disk NAME=ADDRESS",
 						rule.line, address ? "name" : "PCI address")};
 	}
 	return {name, address.value_or(PciAddress{})};
@@ -80,12 +79,12 @@ Report explain(const RulesOptions &options, const std::string &path)
 	auto &sys = peerdma_impl::system_calls();
 	const Rules rules = read(path);
 	if (options.provider.empty())
-		throw Usage{"rules explain: --provider is missing, the PCI address of the device that it is about"};
+		throw Usage{"rules explain: missing --provider, the PCI address of the device"};
 	if (options.file.empty() && !options.disks.empty())
-		throw Usage{"rules explain: --disk is of a file: give --file as well"};
+		throw Usage{"rules explain: --disk needs --file"};
 	if (!options.file.empty() && options.disks.empty() && rules.has_disks())
-		throw Usage{"rules explain: these rules have conditions on disks: give --disk, as peerdma explain "
-			    "lists them"};
+		throw Usage{"rules explain: these rules have conditions on disks; give --disk for each disk that "
+			    "peerdma explain lists"};
 	peerdma_impl::RuleQuery question = {peerdma_impl::function_name(sys, device_or_usage(options.provider)),
 					    options.cgroup.empty() ? peerdma_impl::own_cgroup(sys) : options.cgroup,
 					    {},
@@ -121,7 +120,7 @@ Report rules(const RulesOptions &options)
 	if (options.action == "explain")
 		return explain(options, path);
 	if (!options.provider.empty() || !options.file.empty() || !options.cgroup.empty() || !options.disks.empty())
-		throw Usage{"rules check: --provider, --file, --disk and --cgroup are for rules explain"};
+		throw Usage{"rules check: --provider, --file, --disk and --cgroup are only valid with rules explain"};
 	return check(path);
 }
 

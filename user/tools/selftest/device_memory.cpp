@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A vendor's memory for the self-test. No header of a vendor is needed to build this: what is declared is what their
-// documentation has.
+// Device memory of a vendor for the self-test. Building needs no vendor header: the declarations follow the vendors'
+// documentation.
 
 #include "tools/selftest/device_memory.hpp"
 
@@ -18,7 +18,7 @@ namespace cli
 namespace
 {
 
-// A library by one of its names, newest first, whichever the process gets.
+// A vendor library, by the first of its names that loads, newest first.
 class Library
 {
 public:
@@ -58,7 +58,7 @@ public:
 	void must(int rc, const char *call) const
 	{
 		if (rc)
-			throw Failure{fmt::format("{} of {} has failed: {:#x}", call, name_, rc), 0, 0, "", {}};
+			throw Failure{fmt::format("{} of {} failed: {:#x}", call, name_, rc), 0, 0, "", {}};
 	}
 
 private:
@@ -72,7 +72,7 @@ class Cuda final : public DeviceMemory
 {
 public:
 	Cuda(peerdma_impl::Syscalls &sys, uint64_t len)
-		: library_(sys, {"libcuda.so.1"}, "cuInit", "Install NVIDIA's driver, whose library it is.")
+		: library_(sys, {"libcuda.so.1"}, "cuInit", "Install NVIDIA's driver, which contains the library.")
 	{
 		library_.get(release_, "cuDevicePrimaryCtxRelease_v2");
 		library_.get(free_, "cuMemFree_v2");
@@ -100,7 +100,7 @@ public:
 	void put(const std::string &bytes) override
 	{
 		library_.must(to_device_(address_, bytes.data(), bytes.size()), "cuMemcpyHtoD_v2");
-		library_.must(wait_(), "cuCtxSynchronize"); // the call may end before the bytes are there
+		library_.must(wait_(), "cuCtxSynchronize"); // the copy may return before its bytes have arrived
 	}
 	void get(std::string &bytes) override
 	{
@@ -133,7 +133,7 @@ class Hip final : public DeviceMemory
 public:
 	Hip(peerdma_impl::Syscalls &sys, uint64_t len)
 		: library_(sys, {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}, "hipMalloc",
-			   "Install ROCm's runtime, whose library it is.")
+			   "Install ROCm's runtime, which contains the library.")
 	{
 		library_.get(free_, "hipFree");
 		library_.get(copy_, "hipMemcpy");
@@ -185,14 +185,14 @@ public:
 		one = 1;
 		library_.call<int(void *, uint32_t *, void **)>("zeDeviceGet", driver, &one, &device);
 		if (!driver || !device)
-			throw Failure{fmt::format("{} knows no device", library_.name()), ENODEV, 0, "", {}};
+			throw Failure{fmt::format("{}: no device", library_.name()), ENODEV, 0, "", {}};
 		const Description plain = {context_description, nullptr, 0};
 		library_.call<int(void *, const Description *, void **)>("zeContextCreate", driver, &plain, &context_);
 		try {
 			const Queue queue = {queue_description, nullptr, 0, 0, 0, synchronous, 0};
 			library_.call<int(void *, void *, const Queue *, void **)>("zeCommandListCreateImmediate",
 										   context_, device, &queue, &list_);
-			// Only what is allocated for it is handed out as a dma-buf.
+			// Only memory allocated for export can be exported as a dma-buf.
 			const Description wanted = {export_description, nullptr, dma_buf};
 			const Memory how = {memory_description, &wanted, 0, 0};
 			library_.call<int(void *, const Memory *, size_t, size_t, void *, void **)>(
@@ -233,7 +233,7 @@ private:
 	};
 
 	void *memory() const { return reinterpret_cast<void *>(static_cast<uintptr_t>(address_)); }
-	// The list is a synchronous one: what is appended has been done.
+	// The command list is synchronous: an appended copy has completed.
 	void copy(void *to, const void *from, size_t len)
 	{
 		library_.must(copy_(list_, to, from, len, nullptr, 0, nullptr), "zeCommandListAppendMemoryCopy");
@@ -266,7 +266,7 @@ std::unique_ptr<DeviceMemory> allocate_memory(peerdma_impl::Syscalls &sys, const
 		return std::make_unique<Hip>(sys, len);
 	if (vendor == "ze")
 		return std::make_unique<LevelZero>(sys, len);
-	throw Usage{fmt::format("'{}' is no kind of memory: it is provider, cuda, hip or ze", vendor)};
+	throw Usage{fmt::format("'{}': expected provider, cuda, hip or ze", vendor)};
 }
 
 } // namespace cli

@@ -10,8 +10,9 @@
 namespace cli
 {
 
-// Memory of a vendor's first device, as the vendor's own library gives it out. The library is loaded when it is asked for, and
-// stays; CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ZE_AFFINITY_MASK say which device is the first. All throw Failure.
+// Memory of a vendor's first device, allocated by the vendor's own library. The library is loaded on demand and stays
+// loaded. CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and ZE_AFFINITY_MASK select the first device. All calls throw
+// Failure.
 class DeviceMemory
 {
 public:
@@ -21,12 +22,12 @@ public:
 	virtual ~DeviceMemory() = default;
 
 	uint64_t address() const { return address_; }
-	virtual void *ze_context() const { return nullptr; } // of Level Zero only
+	virtual void *ze_context() const { return nullptr; } // Level Zero only
 	virtual const char *library() const = 0;
 
-	// Copies by the vendor's own call from its beginning on, which has ended when they return.
+	// Synchronous copies by the vendor's own call, from the start of the memory.
 	virtual void put(const std::string &bytes) = 0;
-	virtual void get(std::string &bytes) = 0; // as many as there are
+	virtual void get(std::string &bytes) = 0; // fills bytes to its size
 
 protected:
 	uint64_t address_ = 0;

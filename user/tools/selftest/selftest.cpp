@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Does it work here? Bytes are moved between a file without a name, which the kernel takes back however this ends, and a
-// buffer; after each request all of the buffer, or of the file, is compared with what it has to be, and the counters with
-// the way the bytes had to go. The report is for others to read: it names neither files nor places.
+// Tests whether direct I/O works here. It moves bytes between a buffer and an anonymous file, which the kernel deletes
+// however the test ends. After each request the whole buffer or file is compared with its expected contents, and the
+// kernel's counters with the expected route. The report may be published: it contains no file names and no addresses.
 
 #include "tools/selftest/selftest.hpp"
 
@@ -33,11 +33,11 @@ namespace
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto time_limit = std::chrono::seconds(60); // for all steps; one that has begun ends when the drive says so
+constexpr auto time_limit = std::chrono::seconds(60); // for all steps; a running step is not aborted
 constexpr uint32_t ring_depth = 8;
 enum Seed : uint64_t { in_file = 1, in_buffer = 2, written = 100 };
 
-// splitmix64 of the word's place.
+// splitmix64 of the word's index.
 uint64_t word_of(uint64_t seed, uint64_t index)
 {
 	uint64_t z = seed * 0x2545f4914f6cdd1dull ^ index * 0x9e3779b97f4a7c15ull;
@@ -46,12 +46,12 @@ uint64_t word_of(uint64_t seed, uint64_t index)
 	return z ^ z >> 31;
 }
 
-// How one step went.
+// The result of one step.
 struct Outcome {
 	std::string name;
 	State state = State::good;
 	Counts counts;
-	std::string found; // what is wrong; empty when good
+	std::string found; // the fault; empty if good
 };
 
 class Selftest
@@ -67,7 +67,7 @@ public:
 		if (rc >= 0)
 			rc = peerdma_file_from_fd(device.get(), fd_.get(), &file);
 		if (rc < 0)
-			throw Failure{"cannot make a file in this directory", -rc, 0, "", {}};
+			throw Failure{"cannot create a file in this directory", -rc, 0, "", {}};
 		file_.reset(file);
 	}
 
@@ -89,7 +89,7 @@ public:
 		proxy_ = {static_cast<char *>(map_buffer(buffer_)), selftest_buffer};
 	}
 
-	// Memory of a vendor's, that its driver is asked for with the drive's function. Returns whose memory it is.
+	// Makes a buffer of vendor memory, with the drive as the importing function. Returns its provider.
 	struct peerdma_provider_info register_vendor_memory(const std::string &vendor, const PciAddress &drive)
 	{
 		vendor_ = allocate_memory(sys_, vendor, selftest_buffer);
@@ -103,9 +103,9 @@ public:
 		args.ze_context = vendor_->ze_context();
 		int rc = peerdma_buf_from_pointer(device_.get(), &args, &raw);
 		if (rc < 0)
-			throw Failure{fmt::format("cannot make a buffer of memory of {}{}", vendor_->library(),
+			throw Failure{fmt::format("cannot make a buffer of memory from {}{}", vendor_->library(),
 						  args.out_result ?
-							  fmt::format(", whose call returned {:#x}",
+							  fmt::format(", which returned {:#x}",
 								      static_cast<uint32_t>(args.out_result)) :
 							  ""),
 				      -rc,
@@ -122,7 +122,7 @@ public:
 		if (!rc)
 			rc = peerdma_provider_get(device_.get(), info.provider_id, &provider);
 		if (rc)
-			throw Failure{"cannot ask the module whose memory it is", -rc, 0, "", {}};
+			throw Failure{"cannot query the provider of the memory", -rc, 0, "", {}};
 		return provider;
 	}
 
@@ -133,8 +133,10 @@ public:
 		std::vector<Outcome> outcomes;
 		const auto end = now() + time_limit;
 		for (const Step &step : selftest_steps(alignment_.block))
-			outcomes.push_back(now() < end ? run_step(step) :
-							 Outcome{step.name, State::bad, {}, "no time was left for it"});
+			outcomes.push_back(
+				now() < end ?
+					run_step(step) :
+					Outcome{step.name, State::bad, {}, "not run: the time limit was reached"});
 		return outcomes;
 	}
 
@@ -145,7 +147,7 @@ private:
 		return static_cast<int>(std::min<int64_t>(fd_.write(model_, 0), 0));
 	}
 
-	// What is on the drive, as far as the kernel can be made to ask it.
+	// Reads the file from the drive, after dropping its pages.
 	std::string read_back() const
 	{
 		::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
@@ -154,7 +156,8 @@ private:
 		return bytes;
 	}
 
-	// Bytes in the device's memory, which no cache holds: the last word comes back before anybody else looks.
+	// Stores bytes in the device's memory. Reading the last word back flushes the stores, because the memory is not
+	// cached.
 	void put(const std::string &bytes)
 	{
 		if (vendor_)
@@ -172,7 +175,7 @@ private:
 		return bytes;
 	}
 
-	// Where a request's bytes are in the buffer, which may begin before the memory that is tested.
+	// The buffer may begin before the tested memory: shifts a request to the right offset.
 	Piece in_buffer_of(Piece piece) const
 	{
 		piece.buf_off += base_;
@@ -204,7 +207,7 @@ private:
 		};
 		std::optional<Counts> said;
 		if (const Outcome failed = step.ring ? by_ring(step) : by_call(step, said); !failed.found.empty()) {
-			// An error leaves the range as it may: from here on the file is what it is.
+			// After an error the contents are undefined: take the file as it is now.
 			model_ = read_back();
 			model_.resize(selftest_file);
 			return wrong(failed.state, failed.found);
@@ -217,12 +220,10 @@ private:
 		const Counts &counts = outcome.counts;
 		if (first && last && said &&
 		    (said->direct != counts.direct || said->near != counts.near || said->host != counts.host))
-			return wrong(
-				State::bad,
-				fmt::format("the call said {} direct, {} near, {} host, and the kernel counted {}, "
-					    "{}, {}",
-					    said->direct, said->near, said->host, counts.direct, counts.near,
-					    counts.host));
+			return wrong(State::bad, fmt::format("the call reported {} direct, {} near, {} host, but the "
+							     "kernel counted {}, {}, {}",
+							     said->direct, said->near, said->host, counts.direct,
+							     counts.near, counts.host));
 		if ((said || (first && last)) && (counts.all() != want.done || counts.direct != want.direct))
 			return wrong(State::bad, fmt::format("{} bytes moved, {} of them direct; expected {} and {}",
 							     counts.all(), counts.direct, want.done, want.direct));
@@ -263,12 +264,12 @@ private:
 		const auto count = static_cast<uint32_t>(step.pieces.size());
 		int rc = peerdma_ring_create(device_.get(), ring_depth, std::max(count, ring_depth), 0, &raw);
 		const Ring ring(raw);
-		// Rings are no must: a container may forbid them.
+		// Rings are optional: a container may forbid them.
 		if (rc < 0)
 			return {step.name,
 				State::unknown,
 				{},
-				fmt::format("there are no rings here ({})", errno_name(-rc))};
+				fmt::format("rings are not available ({})", errno_name(-rc))};
 		std::vector<struct peerdma_op> ops;
 		for (const Piece &piece : step.pieces) {
 			struct peerdma_op op = {};
@@ -314,11 +315,11 @@ private:
 	const Device &device_;
 	const Fd fd_;
 	File file_;
-	std::unique_ptr<DeviceMemory> vendor_; // none: the provider's
-	Buffer buffer_;                        // goes before the memory
-	uint64_t base_ = 0;                    // bytes from its start to the memory that is tested
-	std::span<char> proxy_;                // of the provider's
-	std::string model_;                    // what the file holds
+	std::unique_ptr<DeviceMemory> vendor_; // NULL: the provider's memory
+	Buffer buffer_;                        // destroyed before the memory
+	uint64_t base_ = 0;                    // bytes from the buffer's start to the tested memory
+	std::span<char> proxy_;                // mapping of the provider's memory
+	std::string model_;                    // expected contents of the file
 	Alignment alignment_ = {1, 1};
 	bool software_ = false;
 	uint64_t step_ = 0;
@@ -331,7 +332,7 @@ std::string ids_of(peerdma_impl::Syscalls &sys, const std::string &pci)
 	return vendor.size() > 2 && device.size() > 2 ? vendor.substr(2) + ":" + device.substr(2) : "unknown";
 }
 
-// The function of the drive that the file lies on, by the module if anything is published, else by sysfs.
+// The PCI function of the drive below the file: from the module if a provider is published, else from sysfs.
 PciAddress drive_below(peerdma_impl::Syscalls &sys, const Device &device, const File &file, const std::string &dir)
 {
 	uint32_t id = 0;
@@ -348,12 +349,11 @@ PciAddress drive_below(peerdma_impl::Syscalls &sys, const Device &device, const 
 				if (const auto address = PciAddress::parse(function_of(host, drive)))
 					return *address;
 	}
-	throw Failure{
-		"the drive below is no PCI function's own, so no GPU's driver can be asked for memory that it reaches",
-		0,
-		0,
-		"Name a directory on an NVMe drive of this machine.",
-		{}};
+	throw Failure{"the drive below is not a PCI function, so a GPU's driver cannot export memory for it",
+		      0,
+		      0,
+		      "Name a directory on an NVMe drive of this machine.",
+		      {}};
 }
 
 std::string trimmed(std::string text)
@@ -362,7 +362,7 @@ std::string trimmed(std::string text)
 	return text;
 }
 
-// The drives below, by what they are and not by where.
+// The drives below the file, by model and not by address.
 std::vector<std::string> drives_of(peerdma_impl::Syscalls &sys, const File &file,
 				   const struct peerdma_provider_info &provider)
 {
@@ -386,7 +386,7 @@ std::vector<std::string> drives_of(peerdma_impl::Syscalls &sys, const File &file
 
 std::string pattern(uint64_t seed, uint64_t offset, uint64_t len)
 {
-	// Whole words, of which the ends are cut off.
+	// Generates whole words and cuts the ends off.
 	std::string bytes(round_up(offset % 8 + len, 8), '\0');
 	for (uint64_t at = 0; at < bytes.size(); at += 8) {
 		const uint64_t word = word_of(seed, offset / 8 + at / 8);
@@ -419,7 +419,7 @@ Expected expected(const Piece &piece, uint64_t file_len, const Alignment &alignm
 	want.done = piece.file_off < file_len ? std::min(piece.len, file_len - piece.file_off) : 0;
 	const uint64_t first = round_up(piece.file_off, alignment.block),
 		       last = (piece.file_off + want.done) / alignment.block * alignment.block;
-	// Of a request whose whole blocks lie where no drive can address them nothing is direct.
+	// If the drive cannot address the whole blocks of a request, no byte is direct.
 	if (last > first && (piece.buf_off + first - piece.file_off) % alignment.mem == 0)
 		want.direct = last - first;
 	return want;
@@ -443,7 +443,7 @@ std::vector<Step> selftest_steps(uint64_t block)
 		if (!write)
 			add("past the end of the file", false, {{tail, odd * page + tail % page, 5 * page}});
 		std::vector<Piece> whole, torn;
-		// Backwards in the file: an order that was lost shows.
+		// Descending offsets: a wrong order of the results shows.
 		for (uint64_t i = 0; i < 32; i++)
 			whole.push_back({(63 - i) * 4 * page, i * 8 * page, 4 * page});
 		for (uint64_t i = 0; i < 8; i++)
@@ -461,8 +461,8 @@ Report selftest(const SelftestOptions &options, const Now &now)
 	auto &sys = peerdma_impl::system_calls();
 	const bool of_vendor = options.memory != "provider";
 	if (of_vendor && !options.provider.empty())
-		throw Usage{"--provider is for memory of the provider's: a vendor's library chooses the device, as its "
-			    "environment says"};
+		throw Usage{"--provider is only valid with --memory provider; a vendor's library selects the device by "
+			    "its environment"};
 	const Device device = open_device();
 	auto provider = of_vendor ? peerdma_provider_info{} : find_provider(device, options.provider);
 	Selftest test(device, options.dir);

@@ -12,30 +12,30 @@
 namespace cli
 {
 
-// Bytes that say where they belong: at another place, or of another seed, they are others.
+// Bytes that depend on their offset and on the seed, so that bytes in a wrong place are detected.
 std::string pattern(uint64_t seed, uint64_t offset, uint64_t len);
 
-// The first byte that differs, in words; empty if none does.
+// Describes the first difference; empty if all bytes are equal.
 std::string difference(std::string_view want, std::string_view got);
 
-// A request of the test; all in bytes.
+// A request of the test, in bytes.
 struct Piece {
 	uint64_t file_off, buf_off, len;
 };
 
-// What is asked together: one request by a call, or many by a ring.
+// Requests of one step: one by a call, or several by a ring.
 struct Step {
 	std::string name;
 	bool write = false, ring = false;
 	std::vector<Piece> pieces;
 };
 
-// What a drive can do.
+// Alignment that the drive requires.
 struct Alignment {
-	uint64_t block, mem; // of offsets and lengths in the file; of places in the buffer
+	uint64_t block, mem; // of offsets and lengths in the file; of offsets in the buffer
 };
 
-// How many bytes of a request move, and how many of these the drive itself can.
+// Expected bytes of a request, and how many of them go direct.
 struct Expected {
 	uint64_t done = 0, direct = 0;
 };
@@ -43,10 +43,10 @@ Expected expected(const Piece &piece, uint64_t file_len, const Alignment &alignm
 
 inline constexpr uint64_t selftest_file = (2 << 20) + 1234, selftest_buffer = 1 << 20;
 
-// Whole blocks, odd places, the end of the file; by a call and by a ring; to the buffer and to the file.
+// Whole blocks, odd offsets, the end of the file; by call and by ring; reading and writing.
 std::vector<Step> selftest_steps(uint64_t block);
 
-// The subcommand, by a clock of the caller's.
+// The subcommand, with the caller's clock.
 using Now = std::function<std::chrono::steady_clock::time_point()>;
 Report selftest(const SelftestOptions &options, const Now &now);
 

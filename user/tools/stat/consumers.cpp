@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Who has provider memory: by process from fdinfo, by cgroup and provider from dmem.current, by user and by disk from debugfs.
+// Users of provider memory: processes from fdinfo, cgroups by provider from dmem.current, users and disks from debugfs.
 
 #include "tools/stat/consumers.hpp"
 
@@ -31,11 +31,11 @@ Shares shares_in(peerdma_impl::Syscalls &sys, const std::string &dir)
 	return shares;
 }
 
-// Returns what all below has; each cgroup's own is what its children have not.
+// Returns the sum of a cgroup and its descendants. A cgroup's own share is its sum without its children's.
 Shares walk(peerdma_impl::Syscalls &sys, const std::string &name, std::vector<CgroupShare> &out)
 {
 	const Shares all = shares_in(sys, cgroups + name);
-	// Of the root not each kernel says it.
+	// Not every kernel reports the root cgroup.
 	if (all.empty() && !name.empty())
 		return all;
 	std::vector<std::string> entries;
@@ -45,7 +45,7 @@ Shares walk(peerdma_impl::Syscalls &sys, const std::string &name, std::vector<Cg
 	for (const std::string &entry : entries)
 		for (const auto &[pci, bytes] : walk(sys, name + "/" + entry, out))
 			if (const auto found = own.find(pci); found != own.end())
-				found->second -= std::min(found->second, bytes); // read one after the other
+				found->second -= std::min(found->second, bytes); // the files are not read atomically
 	std::vector<CgroupShare> mine;
 	for (const auto &[pci, bytes] : own)
 		if (bytes)

@@ -11,34 +11,34 @@
 namespace cli
 {
 
-// What the processes of a cgroup have of a provider, without those of cgroups below it.
+// Memory of a provider that the processes of a cgroup use, without its descendants.
 struct CgroupShare {
-	std::string cgroup; // as /proc/PID/cgroup has it: "/jobs/one"; "/" is the root
+	std::string cgroup; // as in /proc/PID/cgroup: "/jobs/one"; "/" is the root
 	std::string pci;    // of the provider
 	uint64_t bytes;
 };
 
-// What has been moved between a disk and a provider since the module was loaded.
+// Bytes moved between a disk and a provider since the module was loaded.
 struct Traffic {
 	uint64_t provider = 0;
 	std::string disk;
-	uint64_t direct = 0, near = 0, host = 0, refused = 0; // bytes; the last one is requests
+	uint64_t direct = 0, near = 0, host = 0, refused = 0; // bytes; refused counts requests
 };
 
-// What all processes of a user have, of all providers together.
+// Memory of all providers that the processes of a user use.
 struct UserShare {
 	uint64_t uid = 0, bytes = 0;
 };
 
-// Who has provider memory, and what goes through it, as far as the caller may know.
+// Users of provider memory and their traffic, as far as the caller may see them.
 struct Consumers {
 	OpenFiles files; // of /dev/peerdma
 	std::vector<CgroupShare> cgroups;
-	std::vector<Traffic> traffic; // for root; none that is nothing
+	std::vector<Traffic> traffic; // root only; entries of zero are omitted
 	std::vector<UserShare> users; // likewise
 };
 
-// Kernels whose cgroups count device memory name the provider, which nothing else does.
+// The only source that names the provider: cgroups of kernels with the dmem controller.
 std::vector<CgroupShare> cgroup_shares(peerdma_impl::Syscalls &sys);
 Consumers consumers_of(peerdma_impl::Syscalls &sys);
 

@@ -10,7 +10,7 @@
 namespace cli
 {
 
-// Bytes by the way that they went.
+// Bytes by route.
 struct Counts {
 	uint64_t direct = 0, near = 0, host = 0;
 	uint64_t all() const { return direct + near + host; }
@@ -18,7 +18,7 @@ struct Counts {
 	Counts operator+(const Counts &o) const { return {direct + o.direct, near + o.near, host + o.host}; }
 };
 
-// What the kernel counted for this open file; nothing where /proc does not say.
+// The kernel's counters for this open file; nullopt if /proc does not have them.
 std::optional<Counts> kernel_counts(peerdma_impl::Syscalls &sys, const Device &device);
 
 } // namespace cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What was done, by process and by device: the kernel's counters, which are in the fdinfo of each open
-// /dev/peerdma for its owner, and all of them in debugfs for root.
+// Reports the kernel's counters by process and by disk. The owner of an open /dev/peerdma can read them in its fdinfo;
+// root can read all of them in debugfs.
 
 #include <algorithm>
 #include <charconv>
@@ -26,7 +26,7 @@ std::optional<uint64_t> number(std::string_view text)
 	return value;
 }
 
-// The pieces of a text between separators, empty ones left out.
+// Splits a text at separators; omits empty parts.
 std::vector<std::string_view> split(std::string_view text, char separator)
 {
 	std::vector<std::string_view> parts;
@@ -39,7 +39,7 @@ std::vector<std::string_view> split(std::string_view text, char separator)
 	return parts;
 }
 
-// debugfs has the bytes' names without their unit, fdinfo with it.
+// Counters of bytes have no unit in debugfs, but have one in fdinfo.
 std::string counter_name(std::string_view key)
 {
 	if (key == "direct" || key == "near" || key == "host")
@@ -138,8 +138,8 @@ OpenFiles open_files(peerdma_impl::Syscalls &sys)
 		}
 		for (const std::string &fd : fds) {
 			std::string target, text;
-			// By any name: a container's node, or one that has gone, may have another path. Sockets, pipes and
-			// the like have none.
+			// Matches any path: a node of a container, or a deleted one, may have another. Sockets, pipes
+			// and the like have no path.
 			if (sys.read_link(process + "/fd/" + fd, target) < 0 || !target.starts_with('/') ||
 			    sys.read_file(process + "/fdinfo/" + fd, text) < 0)
 				continue;
@@ -162,7 +162,7 @@ OpenFiles open_files(peerdma_impl::Syscalls &sys)
 				file->pids.push_back(n);
 		}
 	}
-	// The names were in the order of text. The oldest first, and numbers as such.
+	// list_dir() sorts names as text. Sort the files by age and the pids by number.
 	for (OpenFile &file : all.files)
 		std::sort(file.pids.begin(), file.pids.end());
 	std::sort(all.files.begin(), all.files.end(), [](const OpenFile &a, const OpenFile &b) { return a.id < b.id; });
@@ -191,10 +191,9 @@ Report stat()
 		report.text += row(fmt::format("{} {}", file.pids.front(), escaped(file.comm)), file.counters);
 	}
 	if (all.files.empty())
-		report.text += "no process that you may look at has a device node of PeerDMA open\n";
+		report.text += "no readable process has a device node of PeerDMA open\n";
 	if (rc < 0) {
-		report.text += fmt::format("no counters by disk: {} ({}); they are for root, where debugfs is "
-					   "mounted and the module loaded\n",
+		report.text += fmt::format("no counters by disk: {} ({}); they need root, debugfs and the module\n",
 					   stats_path, errno_name(-rc));
 	} else {
 		report.json["providers"] = report.json["disks"] = report.json["users"] = Json::array();
@@ -236,7 +235,7 @@ Report stat()
 		}
 	}
 	if (all.unseen)
-		report.text += fmt::format("{} processes of others were not looked at\n", all.unseen);
+		report.text += fmt::format("{} processes of other users were not readable\n", all.unseen);
 	return report;
 }
 

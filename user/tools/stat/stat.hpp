@@ -16,22 +16,22 @@ namespace cli
 // All counters, for root.
 inline constexpr std::string_view stats_path = "/sys/kernel/debug/peerdma/stats";
 
-// Counters by the kernel's own names: "reads", "direct-bytes", "refused-4".
+// Counters by the kernel's names: "reads", "direct-bytes", "refused-4".
 using Counters = std::map<std::string, uint64_t, std::less<>>;
-uint64_t counter_value(const Counters &counters, std::string_view key); // 0 if it is not there
+uint64_t counter_value(const Counters &counters, std::string_view key); // 0 if it is missing
 
-// An open /dev/peerdma. Several processes and descriptors may share one.
+// An open /dev/peerdma. Several processes and descriptors may share it.
 struct OpenFile {
 	uint64_t id = 0;
 	std::vector<int> pids;
-	std::string comm; // of the first
+	std::string comm; // of the first process
 	Counters counters;
 };
 
-// What /proc lets the caller see.
+// The open files that /proc shows to the caller.
 struct OpenFiles {
 	std::vector<OpenFile> files;
-	unsigned unseen = 0; // processes whose descriptors are not for the caller
+	unsigned unseen = 0; // processes whose descriptors the caller may not read
 };
 
 // A line of debugfs: "device dev=259:0 reads=1 ...".

@@ -9,7 +9,7 @@
 namespace cli
 {
 
-// Blocks all signals of this thread, so that none ends the process between two steps that belong together.
+// Blocks all signals of this thread, so that none ends the process between two related steps.
 class BlockedSignals
 {
 public:
@@ -27,10 +27,10 @@ private:
 	sigset_t old_;
 };
 
-// The errors of open(O_TMPFILE) on a filesystem that has none, as NFS.
+// The errors of open(O_TMPFILE) on a filesystem that does not support it, such as NFS.
 bool lacks_tmpfile(int error);
 
-// An anonymous file of this directory, which cannot be given a name: it is deleted with its last descriptor.
+// Creates an anonymous file in this directory. It cannot be linked to a name and is deleted with its last descriptor.
 // Return: a descriptor for reading and writing, or -errno.
 int open_anonymous(peerdma_impl::Syscalls &sys, const std::string &dir);
 

@@ -12,7 +12,7 @@
 namespace cli
 {
 
-// A descriptor that closes itself, or the -errno that there is in its place.
+// A descriptor that closes itself, or an -errno.
 class Fd
 {
 public:
@@ -26,13 +26,13 @@ public:
 	Fd &operator=(Fd &&) = delete;
 	int get() const { return fd_; }
 
-	// Fewer bytes at the end of the file; -errno.
+	// Returns fewer bytes at the end of the file; -errno.
 	int64_t read(std::span<char> to, uint64_t offset) const
 	{
 		return all(to.size(),
 			   [&](uint64_t at) { return sys_->pread(fd_, to.data() + at, to.size() - at, offset + at); });
 	}
-	// All of them, or -errno.
+	// Writes all of them, or returns -errno.
 	int64_t write(std::string_view from, uint64_t offset) const
 	{
 		return all(from.size(), [&](uint64_t at) {

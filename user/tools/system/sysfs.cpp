@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// How the kernel's own files are read: /sys above all.
+// Reads the kernel's own files, above all sysfs.
 
 #include "tools/system/sysfs.hpp"
 
@@ -67,7 +67,8 @@ std::vector<Bar> bars_of(peerdma_impl::Syscalls &sys, const std::string &pci)
 	sys.read_file(pci_devices + pci + "/resource", text);
 	std::istringstream lines(text);
 	std::string line;
-	// One line for each BAR: first byte, last byte, flags. Behind the six are the ROM and a bridge's windows.
+	// One line for each BAR: first byte, last byte, flags. The lines after the six BARs are the ROM and a bridge's
+	// windows.
 	for (int number = 0; number < 6 && std::getline(lines, line); number++) {
 		unsigned long long start, last, flags;
 		if (std::sscanf(line.c_str(), "%llx %llx %llx", &start, &last, &flags) == 3 && last > start &&

@@ -17,23 +17,23 @@ std::string first_line(const std::string &text);
 // The first line of a file; empty if it cannot be read.
 std::string line_of(peerdma_impl::Syscalls &sys, const std::string &path);
 
-// What is behind the last slash.
+// The part after the last slash.
 std::string base(const std::string &path);
 
-// The name of what a link leads to; empty if there is none.
+// The last component of a symbolic link's target; empty if there is no link.
 std::string link_name(peerdma_impl::Syscalls &sys, const std::string &path);
 
-// The PCI addresses in a path of sysfs, from the root on.
+// The PCI addresses in a path of sysfs, root first.
 std::vector<std::string> addresses_in(const std::string &path);
 
-// PCI functions from the root down to this one, which is the last; empty if sysfs does not have it.
+// PCI functions from the root down to this one, inclusive; empty if sysfs does not have it.
 std::vector<std::string> pci_path(peerdma_impl::Syscalls &sys, const std::string &pci);
 
-// One of a function's BARs that decodes memory.
+// A memory BAR of a function.
 struct Bar {
 	int number;
-	uint64_t start, len, flags; // flags of the kernel's resources
-	// Of the kind that GPUs put their memory in: 64-bit and prefetchable.
+	uint64_t start, len, flags; // flags of struct resource
+	// 64-bit and prefetchable, as the memory BARs of GPUs.
 	bool wide() const;
 };
 

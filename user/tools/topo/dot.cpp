@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The topology as a graph: its source in the DOT language, and the picture that Graphviz makes of it.
+// The topology as a graph: the DOT source, and the SVG that Graphviz makes of it.
 
 #include <algorithm>
 #include <cerrno>
@@ -21,7 +21,7 @@ namespace cli
 namespace
 {
 
-// In double quotes of DOT a quote and a backslash need a backslash; names come from the kernel.
+// In a quoted DOT string a quote and a backslash need a backslash. Names come from the kernel.
 std::string dot_string(std::string_view text)
 {
 	std::string out = "\"";
@@ -60,12 +60,12 @@ private:
 	int error_;
 };
 
-// Files that have no name: what a program reads and writes, whatever the order.
+// Anonymous memory files for dot's input and output. Unlike pipes they do not have to be read and written alternately.
 Fd open_memory(const char *name)
 {
 	const int fd = ::memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0)
-		throw Failure{"cannot make a file in memory", errno, 0, "", {}};
+		throw Failure{"cannot create a file in memory", errno, 0, "", {}};
 	return {peerdma_impl::kernel_syscalls(), fd};
 }
 
@@ -88,7 +88,7 @@ std::string topo_dot(const Topology &topo)
 			style = ", style=filled, fillcolor=lightblue";
 		else if (!providers_of(topo, function).empty())
 			style = ", style=filled, fillcolor=lightgreen";
-		// The label's line breaks are DOT's own.
+		// Line breaks in the label are DOT escapes.
 		text += fmt::format("\t{} [label=\"{}\"{}];\n", dot_string(function.pci), label, style);
 		const std::string &above = function.parent.empty() ? function.root : function.parent;
 		if (function.parent.empty() && std::find(roots.begin(), roots.end(), above) == roots.end()) {
@@ -124,18 +124,18 @@ std::string topo_dot(const Topology &topo)
 	return text + "}\n";
 }
 
-// Not by a file of dot's own: it does not say whether that was written.
+// dot writes to our descriptor: it does not report an error of writing a file of its own.
 std::string render_svg(const std::string &source)
 {
 	const Fd input = open_memory("dot"), drawn = open_memory("svg");
 	if (const int64_t rc = input.write(source, 0); rc < 0)
-		throw Failure{"cannot make a file in memory", static_cast<int>(-rc), 0, "", {}};
+		throw Failure{"cannot create a file in memory", static_cast<int>(-rc), 0, "", {}};
 	const ChildProcess child("dot", {"dot", "-Tsvg"}, input.get(), drawn.get());
 	if (child.error())
 		throw Failure{"cannot run dot, which draws the picture",
 			      child.error(),
 			      0,
-			      "Install the package graphviz, or take the source of the picture from --dot.",
+			      "Install the package graphviz, or print the source with --dot.",
 			      {}};
 	const int status = child.wait();
 	std::string picture(

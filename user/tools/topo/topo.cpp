@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What is where on the PCI bus, and which disk reaches which provider's memory. The tree is sysfs's; the
-// verdicts are the kernel's own, by the same question that peerdma explain asks.
+// The PCI tree, and which disk reaches which provider's memory. The tree comes from sysfs. The verdicts come from the
+// kernel, by the query that peerdma explain uses.
 
 #include <algorithm>
 
@@ -21,8 +21,7 @@ std::string pair_text(const Pair &pair)
 	std::string text =
 		fmt::format("{} ({}) to provider {} ({}): ", pair.disk, pair.place, pair.provider, pair.provider_pci);
 	if (pair.error)
-		return text +
-		       fmt::format("unknown, /dev/{} could not be asked ({})", pair.disk, errno_name(pair.error));
+		return text + fmt::format("unknown, cannot query /dev/{} ({})", pair.disk, errno_name(pair.error));
 	text += verdict_name(pair);
 	if (pair.why.distance >= 0)
 		text += fmt::format(", distance {}", pair.why.distance);
@@ -37,7 +36,7 @@ std::string pair_text(const Pair &pair)
 std::string tree_text(const Topology &topo)
 {
 	std::string text;
-	std::vector<std::string> path; // of bridges above
+	std::vector<std::string> path; // bridges above it
 	for (const Function &function : topo.functions) {
 		while (!path.empty() && path.back() != function.parent)
 			path.pop_back();
@@ -66,14 +65,14 @@ const Function *function_of(const Topology &topo, const std::string &pci)
 	return found == topo.functions.end() ? nullptr : &*found;
 }
 
-// The driver that has a provider's device; empty if it is not known.
+// The driver of a provider's device; empty if it is not known.
 std::string driver_of(const Topology &topo, const struct peerdma_provider_info &provider)
 {
 	const Function *function = function_of(topo, pci_text(provider.pci_domain, provider.pci_bdf));
 	return function ? function->driver : "";
 }
 
-// Those that can be about this provider, whatever else they want.
+// The rules that can apply to this provider, whatever their other conditions.
 std::vector<peerdma_impl::Rule> rules_about(const Topology &topo, const struct peerdma_provider_info &provider)
 {
 	std::vector<peerdma_impl::Rule> found;
@@ -87,7 +86,7 @@ std::vector<peerdma_impl::Rule> rules_about(const Topology &topo, const struct p
 
 bool consumes(const OpenFile &file) { return counter_value(file.counters, "buffers"); }
 
-// Of a process's buffers the kernel does not say which providers' they are: where there is one, they are its.
+// The kernel does not tell the provider of a process's buffers. It is known only if there is one provider.
 bool is_known(const Topology &topo) { return topo.providers.size() == 1; }
 
 std::string process_text(const OpenFile &file)
@@ -107,7 +106,7 @@ std::string processes_text(const Topology &topo, const char *indent)
 	return text;
 }
 
-// Who publishes, by which rules, how much of it is free, and who has the rest.
+// Each provider with its driver, its rules, its free memory and its users.
 std::string shares_text(const Topology &topo)
 {
 	std::string text;
@@ -137,9 +136,9 @@ std::string shares_text(const Topology &topo)
 	for (const UserShare &user : topo.consumers.users)
 		text += fmt::format("user {}: {} in buffers\n", user.uid, size_text(user.bytes));
 	if (topo.consumers.files.unseen)
-		text += fmt::format("{} processes of others were not looked at\n", topo.consumers.files.unseen);
+		text += fmt::format("{} processes of other users were not readable\n", topo.consumers.files.unseen);
 	if (!topo.fault.empty())
-		text += fmt::format("no process gets anything: {}\n", topo.fault);
+		text += fmt::format("every process is refused: {}\n", topo.fault);
 	return text;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Reads the topology: PCI functions and disks from sysfs, the routes from the module.
+// Reads the topology: PCI functions and disks from sysfs, routes from the module.
 
 #include <algorithm>
 #include <cerrno>
@@ -26,7 +26,7 @@ std::string root_in(const std::string &path)
 	return at == std::string::npos ? "" : path.substr(at + 1, path.find('/', at + 1) - at - 1);
 }
 
-// Base class and subclass of the PCI code and ID assignment specification; what matters to a reader here.
+// Base class and subclass of the PCI Code and ID Assignment Specification; only classes of interest here.
 std::string class_text(const std::string &code)
 {
 	const std::string number = code.starts_with("0x") ? code.substr(2) : code;
@@ -65,7 +65,7 @@ void add_disks(peerdma_impl::Syscalls &sys, std::vector<Function> &functions)
 	}
 }
 
-// Depth first, as the tree is printed.
+// Depth first, the order of the printed tree.
 void add_depth_first(std::vector<Function> &from, const std::string &parent, std::vector<Function> &to)
 {
 	for (const Function &function : from)
@@ -78,7 +78,7 @@ void add_depth_first(std::vector<Function> &from, const std::string &parent, std
 std::vector<uint32_t> provider_ids(const Device &device)
 {
 	std::vector<uint32_t> ids;
-	// There may be more from one look to the next.
+	// The number may grow between two calls.
 	for (;;) {
 		const int count = peerdma_provider_list(device.get(), ids.data(), ids.size());
 		const bool all = count <= static_cast<int>(ids.size());
@@ -121,7 +121,7 @@ std::string verdict_name(const Pair &pair)
 
 std::string place_of(const OtherDisk &disk)
 {
-	// A disk that is its own backing device is named already.
+	// A disk that is its own backing device is already named.
 	if (disk.devices.size() == 1 && disk.devices[0].name == disk.name)
 		return disk.devices[0].transport.empty() ? "no PCI function" : "by " + disk.devices[0].transport;
 	std::vector<std::string> names;
@@ -151,7 +151,7 @@ std::vector<Function> pci_functions(peerdma_impl::Syscalls &sys)
 		function.pci = name;
 		sys.read_link(dir, target);
 		const auto path = addresses_in(target);
-		// Of those above the nearest that is listed: not all of a guest's bridges are.
+		// The parent is the nearest listed ancestor: not all bridges of a guest are listed.
 		for (auto above = path.rbegin(); function.parent.empty() && above != path.rend(); ++above)
 			if (*above != name && std::find(names.begin(), names.end(), *above) != names.end())
 				function.parent = *above;
@@ -202,7 +202,7 @@ Topology read_topology()
 	topo.consumers = consumers_of(sys);
 	peerdma_impl::load_rules(sys, peerdma_impl::rules_path, topo.rules, topo.fault);
 	struct peerdma_device *raw = nullptr;
-	// Without the module, or without the right to use it, the tree is still worth something.
+	// The tree is useful without the module, and without permission to use it.
 	topo.open_error = peerdma_open(&raw, PEERDMA_OPEN_REQUIRE_DIRECT);
 	if (topo.open_error < 0) {
 		topo.open_node = device_node(sys);

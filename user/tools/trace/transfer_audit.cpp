@@ -16,22 +16,23 @@ namespace
 {
 
 constexpr const char *not_seen[] = {
-	"what a device did with a command after it was issued: QEMU's or a bus analyser's trace shows that",
-	"a hole of up to two blocks in a request that has partial blocks at its ends: those are moved whole",
-	"which device of a mirror missed what another moved twice",
-	"children that the process had before it was attached to",
-	"whether the CPU copied bytes that a device moved as well",
-	"what moved bytes of NFS: no disk of this machine does",
+	"what a device did with a command after it was issued: use QEMU's trace or a bus analyzer",
+	"a hole of up to two blocks in a request with partial blocks at its ends, which are moved as whole blocks",
+	"which device of a mirror missed bytes that another device moved twice",
+	"children of the process that existed before it was attached to",
+	"whether the CPU also copied bytes that a device moved",
+	"which device moved bytes of NFS: it is not a disk of this machine",
 };
 
-// Why nobody is known to have moved what was claimed to come straight: no ...
+// The end of the message about unmoved bytes, after "no ".
 constexpr const char *unmoved_by_any = "device moved them: a hole of the file, or a copy from a cache";
-constexpr const char *unseen = "disk of this machine did: they are NFS's, and this command cannot see what moved them";
+constexpr const char *unseen =
+	"disk of this machine moved them: they belong to NFS, and this command cannot see the device";
 
-// PeerDMA's priority hint is 512 and the provider's number modulo 512; the block layer keeps it in these bits.
+// The block layer keeps PeerDMA's priority hint in these bits: 512 + provider id modulo 512.
 constexpr uint64_t peerdma_hint = 512;
 
-// The value of "key=" in an event's text; the kernel writes no spaces in them.
+// The value of "key=" in an event's text; the kernel writes no spaces into it.
 std::string_view word(std::string_view text, std::string_view key)
 {
 	for (size_t at = 0; (at = text.find(key, at)) != std::string_view::npos; at++) {
@@ -42,7 +43,7 @@ std::string_view word(std::string_view text, std::string_view key)
 	return {};
 }
 
-// A file's device, where that is no disk: of what the module carries, NFS.
+// The device of a filesystem that is not on a disk. Of those the module supports, NFS.
 bool is_share(const std::string &dev) { return dev.starts_with("0:"); }
 
 uint64_t number(std::string_view text)
@@ -68,8 +69,8 @@ std::string key_of(std::string_view text)
 
 } // namespace
 
-// "            pdio-123     [001] .....    12.345678: peerdma_submit: read dev=..." The name is padded to
-// 16 columns and never longer, and may hold anything: what follows it is the kernel's.
+// "            pdio-123     [001] .....    12.345678: peerdma_submit: read dev=..." The name is padded to 16 columns,
+// never longer, and may contain anything. The text after it comes from the kernel.
 std::optional<TraceLine> parse_trace(std::string_view line)
 {
 	constexpr size_t name_width = 16;
@@ -113,7 +114,8 @@ void TransferAudit::feed(std::string_view line)
 		fork(*parsed);
 }
 
-// "comm=bash pid=12 child_comm=bash child_pid=13": a name may hold anything, a number behind it nothing else.
+// "comm=bash pid=12 child_comm=bash child_pid=13": a name may contain anything, so the numbers are searched from the
+// end.
 void TransferAudit::fork(const TraceLine &line)
 {
 	const size_t at = line.text.rfind(" child_pid=");
@@ -170,7 +172,7 @@ void TransferAudit::end(const TraceLine &line)
 	if (request != running_.end() && request->second.key != key)
 		request = running_.end();
 	BytesByDevice moved;
-	// A refusal has no other beginning, and no number.
+	// A refused request has only this event: no begin event and no number. It counts as begun.
 	bool begun = word(line.text, "done") == "0" && (!async || word(line.text, "reason") != "0");
 	if (const uint64_t flight = number(word(line.text, "number")); async && flight)
 		begun = async_requests_.erase(flight) != 0;
@@ -182,7 +184,7 @@ void TransferAudit::end(const TraceLine &line)
 	if (!is_watched(line.text))
 		return;
 	begun_before_ += !begun;
-	// The latter had to wait after all, and begins again.
+	// -EAGAIN: the asynchronous request has to wait after all and begins again.
 	if (!begun || (async && word(line.text, "error") == "-11"))
 		return;
 	TransferRecord &file = files_[key];
@@ -204,8 +206,8 @@ void TransferAudit::end(const TraceLine &line)
 		file.devices[dev] += bytes;
 }
 
-// A thread's own requests are not paid for by what it issued outside of them. Which of several files that share a
-// pool came short is not known: the last.
+// Commands that a thread issued outside of its requests do not count for them. If a pool that several files share is
+// too small, the last file is reported.
 std::map<std::string, uint64_t> TransferAudit::unmoved() const
 {
 	std::map<PoolKey, std::pair<uint64_t, uint64_t>> left;
@@ -277,7 +279,7 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 			list.push_back({{"dev", dev}, {"name", name_of(dev)}, {"bytes", bytes}});
 		return list;
 	};
-	// A mount point may hold any byte.
+	// A mount point may contain any byte.
 	auto name_text = [&](const std::string &dev) { return escaped(name_of(dev)); };
 	for (const auto &[key, file] : files_) {
 		char how[8], dev[32], ino[32], provider[32];
@@ -293,8 +295,8 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 		for (const auto &[device, bytes] : file.devices)
 			report.text += fmt::format("  moved      {} bytes by {}\n", bytes, name_text(device));
 		if (missing)
-			report.text += fmt::format("  UNMOVED    {} bytes were claimed to come straight and no {}\n",
-						   missing, is_share(dev) ? unseen : unmoved_by_any);
+			report.text += fmt::format("  UNMOVED    {} bytes were claimed as direct, but no {}\n", missing,
+						   is_share(dev) ? unseen : unmoved_by_any);
 		report.json["files"].push_back({{"direction", how},
 						{"dev", dev},
 						{"name", name_of(dev)},
@@ -320,10 +322,9 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 		report.json["pools"].push_back(
 			{{"direction", how}, {"leaves", moved_json(all)}, {"of_others_too", pool.foreign}});
 		for (const auto &[dev, bytes] : all)
-			report.text += fmt::format("{} by {} for requests sent without waiting, or by the kernel's "
-						   "threads: {} bytes{}\n",
-						   how, name_text(dev), bytes,
-						   pool.foreign ? ", perhaps for other processes" : "");
+			report.text += fmt::format(
+				"{} by {} for asynchronous requests, or by kernel threads: {} bytes{}\n", how,
+				name_text(dev), bytes, pool.foreign ? ", perhaps for other processes" : "");
 	}
 	if (files_.empty())
 		report.text += "no request was seen\n";
@@ -332,8 +333,7 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 	if (begun_before_ + unfinished())
 		report.text += fmt::format("{} requests had begun before, {} had not ended: not counted\n",
 					   begun_before_, unfinished());
-	report.text +=
-		proved() ? "proved: devices moved every byte that was claimed to come straight\n" : "not proved\n";
+	report.text += proved() ? "proved: devices moved every byte that was claimed as direct\n" : "not proved\n";
 	report.text += "what this command cannot see:\n";
 	for (const char *spot : not_seen)
 		report.text += fmt::format("  {}\n", spot);

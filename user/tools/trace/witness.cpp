@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// peerdma witness: which way did the bytes of a process go? PeerDMA's own tracepoints say what it claims, the block
-// layer's what devices were asked to move.
+// peerdma witness: which route did the bytes of a process take? PeerDMA's tracepoints report its claims, those of the
+// block layer report the commands to devices.
 
 #include <array>
 #include <cerrno>
@@ -35,7 +35,7 @@ constexpr const char *hint_filter = "ioprio & 4096";
 volatile std::sig_atomic_t interrupted;
 void interrupt(int) { interrupted = 1; }
 
-// While it lives the usual signals end the listening, not the command: it has something to clear away.
+// While it exists, the usual signals end the listening instead of the command, which must clean up.
 class StopSignals
 {
 public:
@@ -60,7 +60,7 @@ private:
 	std::array<struct sigaction, 4> old_;
 };
 
-// A buffer of its own in tracefs, so that nobody else's tracing is disturbed. Gone with this object.
+// A trace instance of its own in tracefs, so that other tracing is not disturbed. Removed by the destructor.
 class TraceInstance
 {
 public:
@@ -68,13 +68,13 @@ public:
 		: sys_(sys), path_(fmt::format("{}/instances/peerdma-{}", tracefs, ::getpid()))
 	{
 		if (::mkdir(path_.c_str(), 0700) < 0)
-			throw Failure{fmt::format("cannot make {}", path_),
+			throw Failure{fmt::format("cannot create {}", path_),
 				      errno,
 				      0,
 				      errno == EACCES || errno == EPERM ? "Tracing is for root: run it as root." : "",
 				      {}};
 	}
-	// tracefs refuses to remove what is still open: descriptors of it are closed before.
+	// tracefs does not remove an instance with open files: close its descriptors first.
 	~TraceInstance() { ::rmdir(path_.c_str()); }
 	TraceInstance(const TraceInstance &) = delete;
 	TraceInstance &operator=(const TraceInstance &) = delete;
@@ -125,7 +125,7 @@ std::set<int> threads_of(peerdma_impl::Syscalls &sys, int pid)
 	return ids;
 }
 
-// In the child: wait until it is watched, then become the command.
+// In the child: waits until it is watched, then executes the command.
 [[noreturn]] void exec_when_released(char *const *argv, bool quiet, const int (&gate)[2])
 {
 	char go;
@@ -139,8 +139,8 @@ std::set<int> threads_of(peerdma_impl::Syscalls &sys, int pid)
 	::_exit(127);
 }
 
-// A child that waits until it is watched. With quiet its output goes to standard error: standard output
-// is for one JSON object.
+// Starts a child that waits until it is watched. With quiet its output goes to standard error: standard output contains
+// only the JSON object.
 int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate)[2])
 {
 	std::vector<char *> argv;
@@ -148,7 +148,7 @@ int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate
 		argv.push_back(const_cast<char *>(text.c_str()));
 	argv.push_back(nullptr);
 	if (::pipe2(gate, O_CLOEXEC) < 0)
-		throw Failure{"cannot make a pipe", errno, 0, "", {}};
+		throw Failure{"cannot create a pipe", errno, 0, "", {}};
 	const int pid = ::fork();
 	if (pid < 0)
 		throw Failure{"cannot start a process", errno, 0, "", {}};
@@ -157,7 +157,7 @@ int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate
 	return pid;
 }
 
-// Until the process has ended, or somebody interrupts; then what is still in the buffer.
+// Reads until the process has ended or a signal arrives, then reads the rest of the buffer.
 void read_trace(TransferAudit &audit, int pipe, int process)
 {
 	std::string pending;
@@ -184,7 +184,7 @@ void read_trace(TransferAudit &audit, int pipe, int process)
 	drain();
 }
 
-// A disk by its name, a share by where it is mounted; both by their number, if nobody here knows them.
+// The name of a disk, or the mount point of a share; the number if neither is known.
 std::string name_of(peerdma_impl::Syscalls &sys, const std::string &dev)
 {
 	std::string target, mounts;
@@ -202,7 +202,7 @@ std::string name_of(peerdma_impl::Syscalls &sys, const std::string &dev)
 Report witness(const WitnessOptions &options)
 {
 	if (options.pid.has_value() != options.command.empty())
-		throw Usage{"name a process, or a command after --"};
+		throw Usage{"witness: expected a process id, or a command after --"};
 	auto &sys = peerdma_impl::system_calls();
 	const std::string tracefs = find_tracefs(sys);
 	if (options.pid)
@@ -222,7 +222,7 @@ Report witness(const WitnessOptions &options)
 	     {"sched/sched_process_fork", "block/block_rq_issue", "peerdma/peerdma_complete", "peerdma/peerdma_submit"})
 		instance.set(fmt::format("events/{}/enable", event), "1");
 
-	// Threads that began before forks were recorded are listed, those after are recorded, some are both.
+	// Older threads are listed, threads created after the start of recording are in the trace; some are in both.
 	TransferAudit audit(options.pid ? threads_of(sys, pid) : std::set<int>{pid});
 	int status = 0;
 	{
