@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// replay SEED PROCESSES ROUND OPERATIONS STATE GPU DISK0 DISK1 DISK2: verifies one round of tests/guest/verify.cpp on
+// replay SEED PROCESSES ROUND OPERATIONS STATE GPU DISK0 DISK1 DISK2: verifies one round of tests/guest/io/verify.cpp on
 // the host. Performs the same operations on plain memory. Compares the returned values, the guest's checksums, every
 // byte of the buffers in the GPU's memory and of the files in the drives' images, and the memory beside the buffers.
 // STATE keeps the model's memory from round to round.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Functions that this compiler's headers call and that only a newer libstdc++ exports. Defined here so that the library
-// also loads with an older one: a process has one libstdc++, and it may be older. tests/host/exports.sh checks which
+// also loads with an older one: a process has one libstdc++, and it may be older. tests/host/lib/exports.sh checks which
 // symbols are still needed.
 #include <new>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Names, texts and remedies for the numbers of the ABI. This is the only source of these texts: Documentation/routes.md
-// contains them (tests/host/reasons.py writes and compares them), and peerdma check prints them. The switch has no
+// contains them (tests/host/docs/reasons.py writes and compares them), and peerdma check prints them. The switch has no
 // default, so that -Wswitch reports a reason of the header that is missing here.
 
 #include "peerdma.h"
