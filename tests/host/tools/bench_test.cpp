@@ -338,7 +338,7 @@ TEST_F(Bench, Refusals)
 	EXPECT_TRUE(has(refusal(), "expected a file, a directory or --jobs"));
 	options.target = "/f";
 	options.settings["io_size"] = "4Q";
-	EXPECT_TRUE(has(refusal(), "--io-size: '4Q' is not")) << refusal();
+	EXPECT_TRUE(has(refusal(), "--io-size: '4Q': expected")) << refusal();
 	options.settings = {{"io_size", "2M"}};
 	const cli::Report report = cli::bench(options);
 	EXPECT_TRUE(has(report.text, "is shorter than one request of 2 MiB"));

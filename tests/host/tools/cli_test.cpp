@@ -309,11 +309,13 @@ TEST_F(Cli, WithoutTheModuleEveryCommandSaysHowToLoadIt)
 		EXPECT_FALSE(has(outcome.err, "insmod")) << outcome.err;
 	}
 	for (const std::vector<std::string> &words :
-	     std::vector<std::vector<std::string>>{{"topo"}, {"check"}, {"check", "--json"}}) {
+	     std::vector<std::vector<std::string>>{{"topo"}, {"check", "--verbose"}, {"check", "--json"}}) {
 		const Outcome outcome = run(words);
 		EXPECT_TRUE(has(outcome.out, "cannot open /dev/peerdma4 (ENOENT)")) << outcome.out;
 		EXPECT_FALSE(has(outcome.out, "/dev/peerdma ")) << outcome.out;
 	}
+	const std::string verdict = "/dev/peerdma4, which PEERDMA_DEVICE names, does not open (ENOENT)";
+	EXPECT_TRUE(has(run({"check"}).out, verdict));
 	::unsetenv("PEERDMA_DEVICE");
 	// A package has installed it where modprobe finds it.
 	sys.files["/proc/sys/kernel/osrelease"] = "7.2.13\n";

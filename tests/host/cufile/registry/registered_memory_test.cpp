@@ -910,7 +910,7 @@ TEST_F(CufileRegisteredMemory, TheProgramClosesTheDevice)
 	for (char *const old : {memory, memory + 20 * frame})
 		for (int i = 0; i < 2; i++)
 			EXPECT_EQ(read(old, 5000), -EBADF);
-	const std::string said = "register memory after closing\n";
+	const std::string said = "register memory after that\n";
 	const size_t at = system.to_stderr.find(said);
 	EXPECT_NE(at, std::string::npos) << system.to_stderr;
 	EXPECT_EQ(system.to_stderr.find(said, at + 1), std::string::npos) << "twice";

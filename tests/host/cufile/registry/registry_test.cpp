@@ -186,9 +186,9 @@ TEST_F(CufileRegistry, ALostDescriptorIsAnErrorByEachWay)
 		EXPECT_EQ(other->bytes.find_first_not_of('o'), std::string::npos) << "written into another file";
 		EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos) << "read from another file";
 		EXPECT_EQ(host.find_first_not_of('h'), std::string::npos);
-		const size_t at = system.to_stderr.find("closed by the program");
+		const size_t at = system.to_stderr.find("the program has closed");
 		EXPECT_NE(at, std::string::npos) << "which is said";
-		EXPECT_EQ(system.to_stderr.find("closed by the program", at + 1), std::string::npos) << "once";
+		EXPECT_EQ(system.to_stderr.find("the program has closed", at + 1), std::string::npos) << "once";
 		system.to_stderr.clear();
 		const size_t before = system.fds.size();
 		library.deregister_file(fh);
