@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a request is cut into whole and partial blocks. Numbers only: compiled and tested on the host too.
+ * How a request is cut into whole and partial blocks. Numbers only: compiled and tested on the
+ * host too.
  */
 #include "base/plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * How a request is cut into whole blocks, which go directly, and partial blocks at its ends, which
- * are bounced. No kernel object is touched here: the same source is compiled and tested on the host.
+ * are bounced. No kernel object is touched here: the source is compiled and tested on the host too.
  */
 #ifndef PEERDMA_PLAN_H
 #define PEERDMA_PLAN_H

@@ -127,7 +127,8 @@ int run(int argc, char **argv)
 		->expected(0, 2);
 	sub->add_option("--root", check_options.root,
 			"Check a copy of another machine's files: a folder with its proc, sys, dev");
-	sub->add_flag("--verbose", check_options.verbose, "Print each item, why it matters, each change and how to undo it");
+	sub->add_flag("--verbose", check_options.verbose,
+		      "Print each item, why it matters, each change and how to undo it");
 
 	add("providers", "List the devices whose memory is published", [] { return providers(); });
 

@@ -455,7 +455,8 @@ void kept()
 void many_kept()
 {
 	constexpr int n = 12;
-	const std::string line = "has not unmapped buffer 1 of pid " + std::to_string(::getpid()) + ", which was revoked";
+	const std::string line =
+		"has not unmapped buffer 1 of pid " + std::to_string(::getpid()) + ", which was revoked";
 	const size_t before = times_logged(line);
 	{
 		std::deque<Buffer> buffers(n);

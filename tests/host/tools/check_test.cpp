@@ -380,7 +380,8 @@ TEST_F(Check, AWholeHost)
 	sys.contents["/dev/nvme0n1"].open_error = -EACCES;
 	report = cli::check({});
 	EXPECT_EQ(item(report, "route")["state"], "unknown");
-	EXPECT_TRUE(headline(report).starts_with("ready for direct I/O, as far as is known; not known: ")) << report.text;
+	EXPECT_TRUE(headline(report).starts_with("ready for direct I/O, as far as is known; not known: "))
+		<< report.text;
 	EXPECT_TRUE(sys.fds.empty());
 	for (const auto &entry : report.json["items"])
 		EXPECT_EQ(entry["state"] == "good", entry["change"] == "") << entry;
