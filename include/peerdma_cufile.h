@@ -21,14 +21,14 @@ extern "C" {
 
 /** enum peerdma_cufile_why - why an I/O does not go directly; stable numbers */
 enum peerdma_cufile_why {
-	PEERDMA_CUFILE_WHY_NONE = 0,         /* no obstacle */
-	PEERDMA_CUFILE_WHY_HOST_MEMORY = 1,  /* the memory is host memory */
+	PEERDMA_CUFILE_WHY_NONE = 0,         /* nothing stands in the way */
+	PEERDMA_CUFILE_WHY_HOST_MEMORY = 1,  /* the memory is the host's */
 	PEERDMA_CUFILE_WHY_NO_LIBRARY = 2,   /* libpeerdma.so.0 could not be loaded */
-	PEERDMA_CUFILE_WHY_NOT_A_BUFFER = 3, /* the device memory is in no buffer of libpeerdma: @reason */
-	PEERDMA_CUFILE_WHY_BUFFER_END = 4,   /* the range goes beyond the buffer of libpeerdma */
-	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* CU_FILE_HANDLE_TYPE_USERSPACE_FS: the program implements the file */
+	PEERDMA_CUFILE_WHY_NOT_A_BUFFER = 3, /* the device memory is in no buffer of libpeerdma's: @reason */
+	PEERDMA_CUFILE_WHY_BUFFER_END = 4,   /* the range goes beyond the buffer of libpeerdma's */
+	PEERDMA_CUFILE_WHY_USER_FILE = 5,    /* the file is one of a program's own making */
 	PEERDMA_CUFILE_WHY_FORCED = 6,       /* force_compat_mode is set */
-	PEERDMA_CUFILE_WHY_REFUSED = 7,      /* the kernel module refuses the file or this range of it: @reason */
+	PEERDMA_CUFILE_WHY_REFUSED = 7,      /* the kernel module refuses the file, or this place of it: @reason */
 	PEERDMA_CUFILE_WHY_DENIED = 8, /* the file's mount, filesystem, device or driver is denied by cufile.json */
 	PEERDMA_CUFILE_WHY_PINNED_LIMIT = 9, /* max_device_pinned_mem_size_kb has no room for this memory */
 };

@@ -284,6 +284,8 @@ void moves(int fd)
 	{
 		const Made made(device, of_ze, size);
 		goes(all.file, fd, "Level Zero", made, PEERDMA_MEMORY_LEVEL_ZERO, in_bar(of_ze), size, 0);
+		// Memory of a GPU is not zeroed when it is allocated.
+		paint(in_bar(of_made), 4 * frame, "byte:0");
 		const Made part(device, of_made + frame, 2 * frame, ze.made);
 		goes(all.file, fd, "Level Zero, a part, of another context", part, PEERDMA_MEMORY_LEVEL_ZERO,
 		     in_bar(of_made) + frame, 2 * frame, 4 * frame);
