@@ -84,7 +84,7 @@ rules "deny disk=$near"
 by_disk() { peerdma rules explain --provider "$gpu0" --file $dir/in/file --disk "$1" 2>&1; }
 same "a disk by its address" "deny: /etc/peerdma/rules:1: deny disk=$near" "$(by_disk "$near")"
 same "by both" "deny: /etc/peerdma/rules:1: deny disk=$near" "$(by_disk "$disk=$near")"
-check "by a name that the rule does not ask for, it is not known" grep -q "line 1 asks for a disk's PCI address" <(by_disk "$disk")
+check "by a name that the rule does not ask for, it is not known" grep -q "line 1 needs a disk's PCI address" <(by_disk "$disk")
 mkdir -p /run/upper/up /run/upper/work /run/over
 mount -t overlay -o lowerdir=$dir/in,upperdir=/run/upper/up,workdir=/run/upper/work overlay /run/over || bail "no overlay"
 same "a file whose disk the kernel does not name" "$denied" "$(taken peerdma cp /run/over/file "gpu:$gpu0")"
