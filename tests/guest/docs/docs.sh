@@ -72,7 +72,7 @@ same "which is the host's own" "$(stat -c %t:%T /dev/peerdma)" "$(oci 'stat -c %
 check "then a file is read, direct" grep -q '^route *direct' <<<"$(oci 'peerdma cp /mnt/disk/file.bin gpu:' --device peerdma.local/memory=all -v /mnt/disk:/mnt/disk)"
 check "without the group the node does not open" grep -q 'Permission denied' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' --device /dev/peerdma -v /mnt/disk:/mnt/disk)"
 check "without the node there is none" grep -q 'No such file or directory' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' -v /mnt/disk:/mnt/disk)"
-check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check')"
+check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check --verbose')"
 # A pod's, as the page describes it.
 pod() { python3 "$LAB_ROOT/scripts/docs.py" --block pod | sed "s/997/$gid/; $1" | "$LAB_ROOT/tests/guest/docs/oci.py" pod 2>&1; }
 if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
