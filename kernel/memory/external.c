@@ -28,6 +28,11 @@
 
 static LIST_HEAD(externals);
 static DEFINE_MUTEX(externals_mutex); /* protects externals, and link and pins of each */
+/*
+ * Serializes creation. Held while a consumer is added, which calls notifiers of the platform bus, so
+ * no notifier takes it. Taken before externals_mutex.
+ */
+static DEFINE_MUTEX(external_create_mutex);
 
 /* Called before remove() of the GPU's driver. Ends of other GPUs' memory are not waited for. */
 static void external_ended(struct peerdma_provider *provider)
@@ -57,9 +62,24 @@ static struct peerdma_external *external_create(struct pci_dev *pdev, int bar,
 	atomic64_set(&provider->used, provider->len);
 	external->provider = provider;
 	external->pgmap = pgmap;
+	mutex_lock(&externals_mutex);
 	list_add_tail(&external->link, &externals);
+	mutex_unlock(&externals_mutex);
 	peerdma_provider_announce(provider);
 	return external;
+}
+
+/* The external of these pages, or NULL. */
+static struct peerdma_external *external_find(const struct dev_pagemap *pgmap)
+{
+	struct peerdma_external *external;
+
+	lockdep_assert_held(&externals_mutex);
+	list_for_each_entry(external, &externals, link) {
+		if (external->pgmap == pgmap)
+			return external;
+	}
+	return NULL;
 }
 
 /*
@@ -71,15 +91,16 @@ struct peerdma_external *peerdma_external_get(const struct peerdma_ctx *ctx, str
 {
 	struct peerdma_external *external;
 
+	mutex_lock(&external_create_mutex);
 	mutex_lock(&externals_mutex);
-	list_for_each_entry(external, &externals, link) {
-		if (external->pgmap == pgmap)
-			goto found;
+	external = external_find(pgmap);
+	if (!external) {
+		mutex_unlock(&externals_mutex);
+		external = ctx->only ? ERR_PTR(-ENOENT) : external_create(pdev, bar, pgmap);
+		mutex_lock(&externals_mutex);
 	}
-	external = ctx->only ? ERR_PTR(-ENOENT) : external_create(pdev, bar, pgmap);
 	if (IS_ERR(external))
 		goto out;
-found:
 	if (!peerdma_provider_is_reachable(ctx, external->provider))
 		external = ERR_PTR(-ENOENT);
 	else if (peerdma_usage_killed(&external->provider->usage))
@@ -88,6 +109,7 @@ found:
 		external->pins++;
 out:
 	mutex_unlock(&externals_mutex);
+	mutex_unlock(&external_create_mutex);
 	return external;
 }
 

@@ -317,7 +317,7 @@ TEST_F(Check, AWholeHost)
 	EXPECT_TRUE(report.text.starts_with("cannot work here: no GPU")) << report.text;
 	EXPECT_FALSE(has(report.text, "module")) << report.text;
 	const std::string all = cli::check({.verbose = true}).text;
-	EXPECT_TRUE(has(all, "\nbad  module ")) << all;
+	EXPECT_TRUE(has(all, "\nbad      module ")) << all;
 	EXPECT_TRUE(has(all, "\nnot ready\n"));
 	EXPECT_EQ(item(report, "providers")["state"], "unknown");
 	sys.node_error = 0;
