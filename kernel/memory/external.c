@@ -29,8 +29,8 @@
 static LIST_HEAD(externals);
 static DEFINE_MUTEX(externals_mutex); /* protects externals, and link and pins of each */
 /*
- * Serializes creation. Held while a consumer is added, which calls notifiers of the platform bus, so
- * no notifier takes it. Taken before externals_mutex.
+ * Serializes creation. Held while a consumer is added, which calls notifiers of the platform bus.
+ * No notifier takes it. Taken before externals_mutex.
  */
 static DEFINE_MUTEX(external_create_mutex);
 

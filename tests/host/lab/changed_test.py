@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve()
 while not (ROOT / "qemu/lab.py").exists():
     ROOT = ROOT.parent
 sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).resolve().parent), str(ROOT / "tests/host"), str(ROOT / "qemu")]
-import lab  # noqa: E402
 import run  # noqa: E402
 import tap  # noqa: E402
 from changed import Affected  # noqa: E402
