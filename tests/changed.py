@@ -34,6 +34,11 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
 SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed)\.sh")
 
 
+def names(script: Path, program: str) -> bool:
+    """Whether a line that is no comment has the program's name."""
+    return bool(re.search(rf"^(?!\s*#).*\b{re.escape(program)}\b", script.read_text(), re.M))
+
+
 @dataclass
 class Affected:
     """What to run. `text` says why."""
@@ -90,10 +95,12 @@ class Affected:
         """Whether name is that of a test, or (uses) of a program that a guest test names: a library's file is neither."""
         if kind == "host":
             return any(path.stat().st_mode & 0o100 for path in (self.root / "tests/host").rglob(f"{name}.*"))
-        scripts = (self.root / "tests/guest").rglob("*.sh")
+        tests = (self.root / "tests/guest").glob("*/**/*.sh")
         if kind == "guest":
-            return any(path.stem == name for path in scripts)
-        return any(re.search(rf"\b{re.escape(name)}\b", path.read_text()) for path in scripts)
+            return any(path.stem == name for path in tests)
+        # What several tests source lies beside the folders: each of them may run what it names.
+        shared = (self.root / "tests/guest").glob("*.sh")
+        return any(names(path, name) for path in tests) and not any(names(path, name) for path in shared)
 
     def host(self, path: Path) -> bool:
         return self.all or any(re.fullmatch(regex, path.stem) for regex in self.hosts)
@@ -101,7 +108,7 @@ class Affected:
     def guest(self, name: str, groups: list[str], path: Path) -> bool:
         if self.all or any(re.fullmatch(regex, name) for regex in self.guests) or self.groups & set(groups):
             return True
-        return any(re.search(rf"\b{re.escape(program)}\b", path.read_text()) for program in self.programs)
+        return any(names(path, program) for program in self.programs)
 
     @property
     def meta(self) -> bool:

@@ -110,7 +110,7 @@ class Report:
 
 def repeat_command(result: Result) -> str:
     """What runs the test of a result again, alone."""
-    if result.where in ("host", "kernel", "meta") or "/" not in result.where:
+    if "/" not in result.where:
         return f"make check TEST={result.test}" if result.where == "host" else "make check-all"
     kernel, topology = result.where.split("/")[:2]
     if kernel == "meta":
