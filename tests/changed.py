@@ -10,9 +10,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-EVERYTHING = "everything"
 # The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name, group:NAME
-# guest tests by group, meta the runs of the lab that must fail, EVERYTHING all of it. No words: no test reads the file.
+# guest tests by group, meta the runs of the lab that must fail. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|LICENSE.*|\.editorconfig|Documentation/.*\.(?:svg|dot|png)", ()),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/docs.*", ("host:(docs|man|results|perf)_test", "guest:docs.*")),
