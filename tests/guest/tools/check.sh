@@ -79,7 +79,10 @@ for target in "" "/mnt/disk" "$disk" "/mnt/disk $gpu"; do
 	else
 		check "check $target: the route" has route=bad
 		check "check $target: its reason" says route DISTANCE
-		check "check $target: the first line" headline "works, bounced: ${disk#/dev/}: no (DISTANCE"
+		# The drive has the name that it was asked by.
+		name=${disk#/dev/}
+		[ "$target" != "$disk" ] || name=$disk
+		check "check $target: the first line" headline "works, bounced: $name: no (DISTANCE"
 		same "check $target: not ready" 1 "${said%% *}"
 	fi
 done
