@@ -8,6 +8,9 @@ set -euo pipefail
 "$PEERDMA_ROOT/scripts/setup.sh" check
 # With KSRC there is one kernel, not two.
 [ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
-"$PEERDMA_ROOT/scripts/user.sh" lib tools host-tests
+tests=host-tests
+# What is selected is selected from everything.
+[ "${TIER:-all}" != all ] && [ -z "${TEST:-}" ] && [ "${GROUP:-}" != host ] || tests=host-tests-all
+"$PEERDMA_ROOT/scripts/user.sh" lib tools "$tests"
 make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" || die "the test programs do not build"
 exec "$PEERDMA_ROOT/tests/run.py" "$@"

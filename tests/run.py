@@ -203,8 +203,10 @@ class Choice:
                     and variant in test.words("variants", variant))
 
     def wants_host(self, path: Path) -> bool:
-        """A script says in its header whether it is for check-all alone; a program cannot."""
-        return self.tier == "all" or path.suffix not in (".sh", ".py") or "\n# tier: all" not in path.read_text()
+        """A script says in its header whether it is for check-all alone, a program by its folder."""
+        if self.tier == "all":
+            return True
+        return path.parent.name != "all" and (path.suffix not in (".sh", ".py") or "\n# tier: all" not in path.read_text())
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a test is skipped, or nothing. What is long is run where something was asked for."""
@@ -245,7 +247,8 @@ def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
 # --- Host tests -----------------------------------------------------------------------------------
 
 def host_tests() -> list[Path]:
-    built = [p for p in (lab.BUILD / "tests/host").glob("*") if p.is_file() and os.access(p, os.X_OK)]
+    folder = lab.BUILD / "tests/host"
+    built = [p for p in (*folder.glob("*"), *folder.glob("all/*")) if p.is_file() and os.access(p, os.X_OK)]
     scripts = [p for p in (lab.ROOT / "tests/host").rglob("*")
                if p.suffix in (".py", ".sh") and os.access(p, os.X_OK)]
     return sorted(built) + sorted(scripts, key=lambda path: path.name)
