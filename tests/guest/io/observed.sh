@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What others see of a request, and what is counted of a write that the kernel bounces: observed.cpp and busy_page.cpp have the cases.
+# The visible side effects of a request (observed.cpp), and the counters for a write that the kernel bounces
+# (busy_page.cpp).
 # group: io
 # topologies: switch
 # timeout: 60
