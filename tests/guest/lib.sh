@@ -6,10 +6,11 @@
 #   # topologies: switch rp         files of qemu/topo
 #   # kernels: 7.2                  optional, all if absent
 #   # variants: plain debug         optional, both if absent
-#   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands, else it is skipped
+#   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands; skipped if one is missing
 #   # timeout: 60                   optional, seconds
-#   # long: 6.12 debug              optional: there only if K, DEBUG, T, GROUP or TEST is given
-#   # tier: quick debug             optional: quick: in check-quick; debug: make check runs it on the debug kernel too; all: in check-all only
+#   # long: 6.12 debug              optional: runs there only if K, DEBUG, T, GROUP or TEST is given
+#   # tier: quick debug             optional: quick: also in check-quick; debug: in make check also on the debug kernel;
+#                                   all: only in check-all
 #
 # lab.py's environment: LAB_K LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u
@@ -196,7 +197,7 @@ tells_no_address() {
 # roce, no_roce: create and remove a software RDMA device for verbs programs; both ends of a connection are in this
 # guest
 roce() {
-	modprobe -d "$LAB_KERNEL" -q crc32_generic # soft-RoCE's, where it is a module
+	modprobe -d "$LAB_KERNEL" -q crc32_generic # for soft-RoCE, if it is a module
 	modprobe -d "$LAB_KERNEL" -a dummy rdma_rxe ib_uverbs || bail "no RDMA"
 	# Large enough for a page and its headers in one packet.
 	ip link add roce0 type dummy

@@ -11,7 +11,7 @@ EIO=5 EXDEV=18 RDMA_MODULE=45 RDMA_SOFTWARE=47
 
 # kernel_has MODULE...: loads them, or skips the test
 kernel_has() {
-	modprobe -d "$LAB_KERNEL" -q crc32_generic # soft-RoCE's, where it is a module
+	modprobe -d "$LAB_KERNEL" -q crc32_generic # for soft-RoCE, if it is a module
 	modprobe -d "$LAB_KERNEL" -a rdma_rxe "$@" || bail "no $*"
 }
 

@@ -53,7 +53,7 @@ for block in $tree/blocks/*.sh; do
 	# A page starts on a freshly booted host; its blocks run in order.
 	[ "$this" = "$page" ] || as_booted
 	page=$this
-	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # which udev's rule does elsewhere
+	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # elsewhere udev's rule does this
 	check "${name#*-}" typed "$block"
 done
 

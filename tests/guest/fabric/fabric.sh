@@ -207,7 +207,7 @@ ip addr add 10.9.0.2/24 dev veth1
 comes_back "the address"
 
 # Every event that may change a path invalidates the route. The loop causes such events without pause; setting the
-# parameter is the quickest one. A read must end all the same.
+# parameter is the quickest one. A read must end nevertheless.
 : >/tmp/churn
 while [ -e /tmp/churn ]; do echo 1 >$software; done &
 sleep 0.5

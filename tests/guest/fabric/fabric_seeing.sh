@@ -60,7 +60,7 @@ same "debugfs: the share's, without what was refused before it was looked at" "1
 # --- Tracepoints
 for kind in NVMe NFS; do
 	is $kind
-	[ $kind = NVMe ] && async=1 || async=0 # NFS is asked by a worker of the ring's
+	[ $kind = NVMe ] && async=1 || async=0 # a worker of the ring makes NFS requests
 	traced read:$file:2998272:4096:512 read:/tmp/elsewhere:0:4096:0 ring:$file:0:4096:1
 	key="pid=$pid dev=$dev ino=$inode" number=$(last submit)
 	number=${number##*=}

@@ -20,7 +20,7 @@ DISTANCE=34 RDMA_ROUTE=46
 case $LAB_TOPOLOGY in
 edu) function=$(pci_of 0x1234:0x11e8) map='bus address' ;;
 edu-vtd) function=$(pci_of 0x1234:0x11e8) map=iova ;;
-rp) function=$(nvme_bdf) map='host bridge' ;; # the drive's, which is not needed
+rp) function=$(nvme_bdf) map='host bridge' ;; # the drive's; this test does not use the drive
 esac
 card=/sys/kernel/debug/nicstand
 pci=/sys/bus/pci
@@ -73,7 +73,7 @@ target far /dev/loop1
 port 1 far rdma ipv4 $far_ip
 controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
 disk=$(disk_of far) || bail "no disk"
-path=${disk#/dev/} # nvme1n1's is nvme1c1n1
+path=${disk#/dev/} # the hidden path disk, such as nvme1c1n1 of nvme1n1
 path=${path%n1}c${controller#nvme}n1
 # NFSv3 with cached attributes: opening a known file sends no request, so it works without the server.
 client vers=3,rdma,port=20049,nolock,nocto,actimeo=3600,soft,timeo=50,retrans=1
@@ -114,7 +114,7 @@ same "software goes: a way by soft-RoCE" RDMA_SOFTWARE "$(says $share/file | cut
 same "software goes: a read" "$EXDEV $RDMA_SOFTWARE 0" "$(reads $share/file)"
 echo N >$card/hold
 wait $!
-sleep 1 # a "no" lasts so long
+sleep 1 # a negative answer is cached this long
 same "software has gone: a way by soft-RoCE" "NONE nfs software" "$(says $share/file)"
 echo N >$card/software
 # Listeners are notified of the new next hop before it is visible. A query in between gets the old one.

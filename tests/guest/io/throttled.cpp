@@ -26,7 +26,7 @@ using tap::report;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t block = 4096, at_once = 64 << 10, len = 1 << 20;
-constexpr uint64_t start = 600 << 20; // behind the filesystem's own data
+constexpr uint64_t start = 600 << 20; // the filesystem has nothing there
 constexpr uint64_t bytes_per_second = len / 2;
 constexpr auto shortest = std::chrono::milliseconds(1500); // of 2 s
 int drive;                                                 // opened without O_DIRECT

@@ -520,7 +520,7 @@ void fixed_and_sqpoll()
 /// 32 reads of the raw drive, whose queue reports that it is full during submission.
 bool reads_of_the_drive(const std::string &node)
 {
-	constexpr uint64_t at = 576 << 20; // behind the filesystem's own data
+	constexpr uint64_t at = 576 << 20; // the filesystem has nothing there
 	const int fd = ::open(node.c_str(), O_RDONLY);
 	const uint32_t id = raw::add_file(dev, fd);
 	Ring ring;
@@ -608,7 +608,7 @@ void larger_than_the_drive_takes(const std::string &queue)
 	const std::string node = "/dev/" + fs::path(queue).parent_path().filename().string();
 	const int fd = ::open(node.c_str(), O_RDWR);
 	const uint32_t id = raw::add_file(dev, fd);
-	constexpr uint64_t at = 600 << 20; // behind the filesystem's own data
+	constexpr uint64_t at = 600 << 20; // the filesystem has nothing there
 	const uint64_t writes = counted("writes");
 	sent = sent_during([&] {
 		io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, at, 1 << 20, 393216, 3);

@@ -33,7 +33,7 @@ constexpr std::array<State, 8> states = {{
 	{"sync", Hold::drive, 2, 1, 0, true}, // system calls, each in its own thread
 	{"queued", Hold::dm, 4, 0, 2, true},  // commands of a ring that wait for a worker, and for each other
 	// Commands of a ring that have reached the drive, and nothing else: a write would block in a worker inside the
-	// buffer's usage reference, so that an unbind that fails to wait for commands would wait all the same.
+	// buffer's usage reference, so that an unbind that fails to wait for commands would wait nevertheless.
 	{"block", Hold::drive, 6, 0, 0, true},
 	{"completing", Hold::none, 8, 0, 0, true}, // completed by the drive, not yet reaped by the ring's task
 	{"busy", Hold::none, 0, 0, 0, true},       // reads, writes, commands and CPU accesses at full speed

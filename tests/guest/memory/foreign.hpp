@@ -139,7 +139,7 @@ inline void slept(const std::string &who, int waited_ms, int ran_ms)
 	report(ran_ms >= 0 && ran_ms < waited_ms / 10, "and sleeps meanwhile", said);
 }
 
-/// Starts a read that takes a throttled drive two seconds: 512 KiB.
+/// Throttles the drive. This read of 512 KiB passes at once; the next one takes two seconds.
 inline void slow(int dev, uint32_t buf, int file)
 {
 	host::run("throttle 262144");

@@ -417,7 +417,7 @@ void by_namespace()
 		PEERDMA_REASON_USER_LIMIT);
 	report(inside.alloc(page, PEERDMA_BUF_NO_ZERO).err == -EPERM,
 	       "user namespace: all rights in it are none outside");
-	// A process that root starts under a different id counts as that user, not as root.
+	// If root maps a container to an id of its own, that id pays, not root.
 	constexpr uid_t container = 200000;
 	Process theirs(0, "", true);
 	if (theirs.ask({.what = Order::unshare}).err ||

@@ -25,7 +25,7 @@ refused() {
 	check "nothing came: $1" host compare gpu0 0 8192 pattern:99
 	reason=$(peerdma explain "$2" | grep ^reason)
 	same "explain: $1" "$4" "$(cut -d' ' -f6 <<<"${reason%%:*}")"
-	if [[ $1 != *verity* ]]; then # which the kernel opens for nobody's writing
+	if [[ $1 != *verity* ]]; then # the kernel never opens such a file for writing
 		got=$(pdio write "$2" 0 4096 0 8192 "$fill")
 		same "write: $1" "$EXDEV $3 0" "$(cut -d' ' -f1-3 <<<"${got##*$'\n'}")"
 	fi

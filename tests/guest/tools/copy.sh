@@ -66,7 +66,7 @@ check "a file with holes" cmp $dir/in/holes $dir/out/holes
 same "its holes stay holes" "$(stat -c %b $dir/in/holes)" "$(stat -c %b $dir/out/holes)"
 check "which nobody moved" test "$(got /bytes_holes)" -gt 40000000
 
-# --- What is in its place
+# --- Existing targets
 chown 1000 $dir/out/n
 chmod 6600 $dir/out/n
 ln $dir/out/n $dir/out/linked
@@ -95,7 +95,7 @@ refused "from nowhere" "$dir/in/none" $dir/in/none $dir/out/x
 refused "to nowhere" "$dir/none" $dir/in/a $dir/none/x
 same "what was there is as it was" 0 "$(cmp $dir/in/a $dir/out/a; echo $?)"
 
-# --- Where a side has no direct route
+# --- A side without a direct route
 cp_json $dir/in/a /tmp/copy/a
 same "to tmpfs: read directly, written through the page cache, with the reason" "0 $direct false FILESYSTEM 3000001 false" \
 	"$? $(got /read/direct /write/direct /write/reason /write/bounced_host /ring)"
