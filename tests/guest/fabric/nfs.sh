@@ -3,8 +3,8 @@
 # NFS over RDMA through soft-RoCE, server and client in this guest, with the lab's parameter, v4.2 and v3. Tests the
 # bytes as the host sees them in the GPU's memory and the server in its file, ends of files, other writers, the page
 # cache, a server restart, a lost lease, removal of an RDMA device and a forced unmount. Must be refused: TCP, a server
-# that is used past the network, and pNFS layouts, which the server hands out on 7.2. Kerberos is not tested. Several
-# connections: nfs_ways.sh.
+# that is used past the network, and pNFS layouts, which the server hands out on 7.2. nfs_ways.sh tests several
+# connections. Kerberos is not tested.
 # group: rdma
 # topologies: disks
 # variants: plain

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every event that can happen to a buffer, its provider, its owner or its drive, in the states of a buffer (revoke.cpp).
-# Each event is tested in two states, on a debug kernel only some of them; LAB_ROUNDS and LAB_EVENTS (or "all") test
-# more: make soak-revoke.
+# Each event is tested in two states, on a debug kernel only some of them. LAB_ROUNDS and LAB_EVENTS (or "all") extend
+# that, as `make soak-revoke` does.
 # group: lifetime
 # topologies: switch
 # needs: CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Hibernates the machine (QEMU is restarted with the image) and suspends it to idle. The GPU's memory has other bytes
-# afterwards: no process may read them through an old buffer, and a new buffer must work. LAB_HOW: other states, such as
-# deep (suspend to RAM). A guest that resumes from that cannot power off, so the lab reports that boot as bad.
+# Hibernates the machine (QEMU is restarted with the image) and suspends it to idle, after which the GPU's memory has
+# other bytes. No process may read them through an old buffer, and a new buffer must work. LAB_HOW: other states, such
+# as deep (suspend to RAM). A guest that resumes from that cannot power off, so the lab reports that boot as bad.
 # group: lifetime
 # topologies: sleep
 # variants: debug
