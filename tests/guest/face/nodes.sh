@@ -68,7 +68,7 @@ udevadm test --action=add "/sys/class/peerdma/peerdma$own" >/tmp/nodes.udev 2>&1
 check "udev gives it to the group" grep -qE "permissions $node, uid=0, gid=$gid, mode=0660" /tmp/nodes.udev
 umount /etc
 
-# --- A user who may open one node
+# --- A user with access to one node
 chown 0:0 /dev/peerdma "$node" "/dev/peerdma$other"
 chown 1000 "$node"
 same "a user who was given one node opens it" 0 "$(user nodes opens "$node")"
