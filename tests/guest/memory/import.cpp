@@ -360,7 +360,7 @@ int moved()
 	return 0;
 }
 
-/// Each round starts with a different thread.
+/// The order of the threads differs from round to round.
 int races(int rounds)
 {
 	const Fd file(open_file(pattern_file));

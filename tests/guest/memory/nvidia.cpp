@@ -204,6 +204,7 @@ int again()
 		::pause();
 }
 
+/// The order of the threads differs from round to round.
 int races(int rounds)
 {
 	const Fd file(open_file(pattern_file));
