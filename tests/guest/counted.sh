@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced, after lib.sh, by tests of what can be seen: what `seeing` has printed, debugfs and a trace as lines that compare.
-# What they read lies in $out.
+# Sourced after lib.sh by the observability tests. Turns the output of `seeing`, debugfs and a trace, which are in $out,
+# into lines that can be compared.
 
 tracing=/sys/kernel/tracing
-# shellcheck disable=SC2034 # those who source this
+# shellcheck disable=SC2034 # used by the sourcing tests
 stats=/sys/kernel/debug/peerdma/stats
 out=/tmp/seeing
 
-# numbers KEY=N...: reads, writes, direct, near and host bytes, errors, refusals, and those by reason; no forks
+# numbers KEY=N...: prints reads, writes, direct, near and host bytes, errors, refusals, and refusals by reason. Forks
+# nothing.
 numbers() {
 	local -A n=()
 	local word i line
@@ -22,7 +23,7 @@ numbers() {
 	done
 	echo "$line"
 }
-# counters FILE said|fdinfo: of a process
+# counters FILE said|fdinfo: numbers of one process
 counters() {
 	local kind key n words=()
 	while read -r kind key n; do
@@ -30,7 +31,7 @@ counters() {
 	done <"$out/$1"
 	numbers "${words[@]}"
 }
-# entry REGEX: of debugfs
+# entry REGEX: numbers of the debugfs lines that match
 entry() {
 	local line words
 	while read -r line; do
@@ -41,7 +42,8 @@ entry() {
 }
 got() { seeing get "$out/$1" "${@:2}"; }
 
-# traced ACT...: of a process with these requests, $pid, in $events and $nr by their names; first, last NAME: one of them
+# traced ACT...: traces a process, $pid, that makes these requests; fills $events and $nr. first, last NAME: the first
+# or last event of that name.
 traced() {
 	local trace=$tracing/instances/seeing line
 	mkdir $trace
@@ -62,9 +64,9 @@ traced() {
 first() { echo "${events[$1]%%$'\n'*}"; }
 last() { tail -n 1 <<<"${events[$1]%$'\n'}"; }
 
-# --- peerdma witness --json, in a file there: its word on the claim N
+# --- peerdma witness --json; its output is in a file of $out
 witness() { peerdma witness --json "$@" 2>/dev/null; }
-# seen N [NAME]: direction verdict, requests, bytes of each kind, the first leaf and its bytes
+# seen N [NAME]: of claim N, direction, verdict, requests, bytes of each kind, the first leaf and its bytes
 seen() {
 	local keys=(direction verdict requests direct near host unmoved leaves/0/name leaves/0/bytes)
 	got "${2:-witness}.json" "${keys[@]/#//files/$1/}"

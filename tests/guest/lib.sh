@@ -6,10 +6,11 @@
 #   # topologies: switch rp         files of qemu/topo
 #   # kernels: 7.2                  optional, all if absent
 #   # variants: plain debug         optional, both if absent
-#   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands, else it is skipped
+#   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands; skipped if one is missing
 #   # timeout: 60                   optional, seconds
-#   # long: 6.12 debug              optional: there only if K, DEBUG, T, GROUP or TEST is given
-#   # tier: quick debug             optional: quick: in check-quick; debug: make check runs it on the debug kernel too; all: in check-all only
+#   # long: 6.12 debug              optional: runs there only if K, DEBUG, T, GROUP or TEST is given
+#   # tier: quick debug             optional: quick: also in check-quick; debug: in make check also on the debug kernel;
+#                                   all: only in check-all
 #
 # lab.py's environment: LAB_K LAB_VARIANT LAB_TOPOLOGY LAB_KERNEL LAB_MODULE LAB_ROOT LAB_BUILD
 set -u
@@ -24,7 +25,7 @@ skip_all() { echo "1..0 # SKIP $*"; exit 0; }
 diag() { while IFS= read -r line; do echo "# $line"; done <<<"$*"; }
 bail() { echo "Bail out! $*"; exit 1; }
 
-# check DESCRIPTION COMMAND...: ok if the command succeeds; what it said is shown if not.
+# check DESCRIPTION COMMAND...: ok if the command succeeds; otherwise prints its output.
 check() {
 	local out status
 	out=$("${@:2}" 2>&1)
@@ -43,7 +44,7 @@ same() {
 	if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1"; diag "want: $2"; diag "got:  $3"; fi
 }
 
-# soon SECONDS COMMAND...: until it succeeds
+# soon SECONDS COMMAND...: retries the command until it succeeds
 soon() {
 	local end=$((SECONDS + $1))
 	until "${@:2}"; do
@@ -52,9 +53,9 @@ soon() {
 	done
 }
 
-# relay COMMAND...: a program's own TAP, as part of ours
+# relay COMMAND...: includes a program's TAP output in ours
 relay() { relay_as '' "$@"; }
-# relay_as WHAT COMMAND...: the same, and WHAT it is of
+# relay_as WHAT COMMAND...: the same, with WHAT in front of each name
 relay_as() {
 	local line prefix=${1:+$1: }
 	while IFS= read -r line; do
@@ -67,18 +68,18 @@ relay_as() {
 }
 
 # --- The host, which sees the GPU's memory and the drive from outside:
-#   host fill    gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]      (never a FILE that is not in the run's folder)
+#   host fill    gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]      (FILE must be in the run's folder)
 #   host compare gpu0|disk0|FILE OFF LEN SOURCE [SOURCE_OFF]
 #       SOURCE: pattern:SEED, byte:N, gpu0, disk0 or a FILE of the host
-#   host replay ...      what must have come of a round of verify.cpp: tests/tools/replay.cpp
+#   host replay ...      checks the result of a round of verify.cpp: tests/tools/replay.cpp
 #   host qmp JSON        one QMP command, its reply as JSON
-#   host dma-mark        from here on count what the drives' DMA engines move; no IOMMU, see lab.py
-#   host again           the next time the guest powers off it hibernates: QEMU is started once more
+#   host dma-mark        starts counting the bytes moved by the drives' DMA engines; no IOMMU, see lab.py
+#   host again           the guest's next power-off is a hibernation: QEMU is started once more
 #   host dma             "gpu0 N elsewhere N": bytes since the mark
 # With a peer (qemu/pair.py):
-#   host say WORD [TEXT]     for the other guest
-#   host hear WORD SECONDS   TEXT, once the other has said it; nobody else asks the host meanwhile
-#   host cut                 the other loses its power
+#   host say WORD [TEXT]     sends TEXT to the other guest
+#   host hear WORD SECONDS   waits for the other's WORD and prints its TEXT; locks out other calls of host meanwhile
+#   host cut                 cuts the other guest's power
 #   peer:gpu0, peer:disk0    its images, to fill and to compare
 # Prints the answer; true if it begins with "ok".
 host_id=0
@@ -90,17 +91,18 @@ host() {
 	host_id=$((host_id + 1))
 	id=$$.$host_id.$RANDOM
 	printf '%s %s\n' "$id" "$*" >&"$fd"
-	# An answer to someone who was killed while waiting for it may still be in the pipe.
+	# The pipe may still hold an answer for a process that was killed while waiting.
 	while read -r got answer <&"$fd" && [ "$got" != "$id" ]; do :; done
 	exec {fd}>&- {host_lock}>&-
 	printf '%s\n' "$answer"
 	[[ $answer == ok* ]]
 }
 
-# throttle BPS [DISK]: QEMU lets a first request to disk0 through and then so many bytes a second; 0: all
+# throttle BPS [DISK]: QEMU passes the first request to disk0 at once and limits the rest to BPS bytes a second; 0: no
+# limit
 throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"'"${2:-disk0}"'","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
 
-# --- What is where. No forks: each costs an emulated guest 10 ms.
+# --- Finding devices. No forks: each costs an emulated guest 10 ms.
 # pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function
 pci_of() {
 	local d vendor device n=${2:-0}
@@ -119,12 +121,12 @@ gpu_bdf() { pci_of 0x1af4:0x1110; }
 # nvme_disk SERIAL: the block device of the drive nvme0 (the default) or nvme1 of the topology
 nvme_disk() {
 	local d serial hidden
-	local far=FAR_${1:-nvme0} # fabric_io.sh: the drive, by way of a network
+	local far=FAR_${1:-nvme0} # set by fabric_io.sh: the same drive over the network
 	[ -z "${FAR_DISK:-}" ] || [ -z "${!far:-}" ] || { echo "${!far}"; return; }
 	for d in /sys/class/block/nvme*n1; do
 		[ -e "$d" ] || continue
 		read -r hidden <"$d/hidden"
-		[ "$hidden" = 0 ] || continue # a path of a multipath drive
+		[ "$hidden" = 0 ] || continue # a hidden path of a multipath drive
 		read -r serial <"$d/device/serial"
 		[ "$serial" != "${1:-nvme0}" ] || { echo "/dev/${d##*/}"; return; }
 	done
@@ -133,7 +135,7 @@ nvme_disk() {
 
 nvme_bdf() { basename "$(realpath "/sys/class/block/$(basename "$(FAR_DISK='' nvme_disk "${1:-nvme0}")")/device/device")"; }
 
-# mount_disk [SERIAL] [DIR]: the drive's ext4, on /mnt/disk if DIR is not given
+# mount_disk [SERIAL] [DIR]: mounts the drive's ext4, by default on /mnt/disk
 mount_disk() {
 	local dir=${2:-/mnt/disk}
 	mkdir -p "$dir"
@@ -145,17 +147,17 @@ load_module() {
 	[ -z "${FAR_DISK:-}" ] || knows_rdma
 }
 
-# knows_rdma: peerdma_rdma.ko is there, and lets software carry peer memory
+# knows_rdma: loads peerdma_rdma.ko and allows software RDMA
 knows_rdma() {
 	[ -d /sys/module/peerdma_rdma ] || insmod "$(dirname "$LAB_MODULE")/peerdma_rdma.ko" || bail "peerdma_rdma.ko does not load"
 	echo 1 >/sys/module/peerdma_rdma/parameters/allow_software
 }
 
-# afresh: as after boot, whatever an earlier test of this boot has left: nothing published, no module of ours
+# afresh: restores the state after boot: nothing published, no module of ours
 afresh() {
 	local gpu module
 	gpu=$(gpu_bdf)
-	echo >"/sys/bus/pci/devices/$gpu/driver_override" # else it is bound again when the module comes
+	echo >"/sys/bus/pci/devices/$gpu/driver_override" # otherwise the module binds it when it is loaded
 	[ -d /sys/module/peerdma ] || return 0
 	[ ! -d "/sys/bus/pci/devices/$gpu/p2pmem" ] || peerdma unpublish "$gpu" >/dev/null || bail "peerdma unpublish failed"
 	for module in peerdma_nvidia peerdma_nfs peerdma_rdma peerdma; do
@@ -163,39 +165,41 @@ afresh() {
 	done
 }
 
-# publish [ARGS]: the GPU's BAR, as a person would; once per boot unless it was taken back
+# publish [ARGS]: publishes the GPU's BAR with the command; once per boot unless it was unpublished
 publish() {
 	load_module
 	[ -d "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem" ] || peerdma publish "$(gpu_bdf)" "$@" >/dev/null ||
 		bail "peerdma publish failed"
 }
 
-# few_drivers: libibverbs loads all that are listed, one after the other over 9p. These will do; until /etc/libibverbs.d
-# is unmounted.
+# few_drivers: libibverbs loads every listed driver, one after the other over 9p. Lists only those that the tests need,
+# until /etc/libibverbs.d is unmounted.
 few_drivers() {
 	mount -t tmpfs none /etc/libibverbs.d
 	printf 'driver rxe\ndriver siw\n' >/etc/libibverbs.d/lab.driver
 }
 
-# gpu_bar: where it is, and how long. The kernel shows that to all.
+# gpu_bar: its start and length, which the kernel shows to all users
 gpu_bar() {
 	local start last
 	for _ in 0 1 2; do read -r start last _; done <"/sys/bus/pci/devices/$(gpu_bdf)/resource"
 	echo "$start $((last - start + 1))"
 }
 
-# tells_no_address LINES: these files, a line each, have none of the kernel's, and none in the GPU's BAR
+# tells_no_address LINES: the listed files, one per line, contain neither kernel addresses nor addresses in the GPU's
+# BAR
 tells_no_address() {
 	local start len
 	read -r start len <<<"$(gpu_bar)"
 	access tell "$start" "$len" <<<"$1"
 }
 
-# roce, no_roce: an RDMA device in software for programs of verbs, both ends of whose connections are in this guest
+# roce, no_roce: create and remove a software RDMA device for verbs programs; both ends of a connection are in this
+# guest
 roce() {
-	modprobe -d "$LAB_KERNEL" -q crc32_generic # soft-RoCE's, where it is a module
+	modprobe -d "$LAB_KERNEL" -q crc32_generic # for soft-RoCE, if it is a module
 	modprobe -d "$LAB_KERNEL" -a dummy rdma_rxe ib_uverbs || bail "no RDMA"
-	# A page and its headers fit into a packet.
+	# Large enough for a page and its headers in one packet.
 	ip link add roce0 type dummy
 	ip link set roce0 mtu 9000 up
 	ip link set lo up
@@ -209,14 +213,14 @@ no_roce() {
 	ip link del roce0
 }
 
-# dm NAME: its disk's name
+# dm NAME: its kernel name
 dm() { echo "dm-$((0x$(stat -L -c %T "/dev/mapper/$1")))"; }
 
-# table NAME TABLE: a device of these targets
+# table NAME TABLE: creates a device-mapper device
 table() { dmsetup create "$1" --table "$2" || bail "no dm device $1"; }
 
-# --- Which way, and why not
-# explained FILE: the reason, who refuses, and each backing device with its own reason
+# --- Routes and refusals
+# explained FILE: the reason, the refusing device, and each backing device with its own reason
 explained() {
 	local key rest name verdict reason='' refused=- list=('')
 	while read -r key rest; do
@@ -240,7 +244,7 @@ explained() {
 	echo "$reason $refused$(printf '%s\n' "${list[@]}" | sort | tr '\n' ' ')"
 }
 
-# backing DISK[:REASON]...: how explained lists them
+# backing DISK[:REASON]...: the backing devices as `explained` prints them
 backing() {
 	local disk
 	for disk; do
@@ -249,13 +253,13 @@ backing() {
 	done | sort | tr '\n' ' '
 }
 
-# splat WHAT: the module that misbehaves as told (tests/kmod/splat.c), for the must-fail tests
+# splat WHAT: loads a module that misbehaves in this way (tests/kmod/splat.c), for the must-fail tests
 splat() { insmod "$(dirname "$LAB_MODULE")/kmod/splat.ko" "what=$1"; }
 
-# straight LEN: how pdio counts so many bytes that went direct
+# straight LEN: pdio's counters after LEN bytes went direct
 straight() { echo "0 0 $1 $1 0 0"; }
 
-# moves DESCRIPTION FILE OFF LEN: a write and a read of these bytes of a file or a drive go direct and are right
+# moves DESCRIPTION FILE OFF LEN: a write and a read of this range of a file or drive must go direct and be right
 moves() {
 	local what=$1 file=$2 off=$3 len=$4 got
 	got=$(pdio write "$file" "$off" "$len" 0 "$len" \
@@ -270,7 +274,7 @@ moves() {
 }
 
 # --- With a peer
-# far COMMAND: the peer does it, and obeys; what it said, and its status
+# far COMMAND: runs it on the peer, which must be in `obey`; prints its output and returns its status
 far() {
 	local status said
 	host say order "$*" >/dev/null && said=$(host hear answer 120) || { echo "$said"; return 1; }
@@ -280,10 +284,10 @@ far() {
 	return "$status"
 }
 
-# dismiss: there is nothing more for the peer to do
+# dismiss: ends the peer's `obey`
 dismiss() { host say order dismissed >/dev/null; }
 
-# obey: does what the other guest says, until it is dismissed. A job for the background needs an output of its own.
+# obey: runs the other guest's commands until it is dismissed. Redirect the output of a background job.
 obey() {
 	local order said
 	while order=$(host hear order 600); do
@@ -296,7 +300,7 @@ obey() {
 	return 1
 }
 
-# extents FILE: where it is on its drive; lines of place in the file, place on the drive, length, in bytes
+# extents FILE: its extents, one a line: offset in the file, offset on the drive, length, in bytes
 extents() {
 	local number first begin length
 	while read -r number first _ begin _ length _; do
@@ -304,7 +308,7 @@ extents() {
 	done < <(filefrag -v -b1 "$1" | tr -s '.:' ' ')
 }
 
-# on_drive IMAGE EXTENTS LEN SOURCE: the host sees these bytes there
+# on_drive IMAGE EXTENTS LEN SOURCE: the host compares the extents on the drive
 on_drive() {
 	local at from len seen=0
 	while read -r at from len; do

@@ -1,41 +1,41 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced, after lib.sh, by tests with a network that knows RDMA, which is soft-RoCE: a cable, and what can be at its two
-# ends, NVMe over RDMA and NFS over RDMA. The near end is 10.9.0.1, the far end 10.9.0.2.
+# Sourced after lib.sh by tests that need an RDMA network, here soft-RoCE. Sets up a cable with NVMe over RDMA and NFS
+# over RDMA at its ends. The near end is 10.9.0.1, the far end 10.9.0.2.
 
 far_ip=10.9.0.2
-# shellcheck disable=SC2034 # those who source this
+# shellcheck disable=SC2034 # used by the sourcing tests
 software=/sys/module/peerdma_rdma/parameters/allow_software
 # shellcheck disable=SC2034
 EIO=5 EXDEV=18 RDMA_MODULE=45 RDMA_SOFTWARE=47
 
-# kernel_has MODULE...: they are loaded, or the test ends here
+# kernel_has MODULE...: loads them, or skips the test
 kernel_has() {
-	modprobe -d "$LAB_KERNEL" -q crc32_generic # soft-RoCE's, where it is a module
+	modprobe -d "$LAB_KERNEL" -q crc32_generic # for soft-RoCE, if it is a module
 	modprobe -d "$LAB_KERNEL" -a rdma_rxe "$@" || bail "no $*"
 }
 
-# debian_finds_modules: modprobe does, and the kernel when it wants one, where a host has them
+# debian_finds_modules: puts our modules where modprobe and the kernel look for them
 debian_finds_modules() { mount --bind "$LAB_KERNEL/lib/modules" /lib/modules || bail "no /lib/modules on the host"; }
 
-# begins OUT PDIO_ARGUMENT...: a request in the background, whose process is $begun. When this is back it is under way, if
-# it takes long. All of pdio's arguments but the last (BEFORE) are needed.
+# begins OUT PDIO_ARGUMENT...: starts a request in the background as process $begun. Returns when it is in flight, if it
+# is slow. All arguments of pdio but the last (BEFORE) are required.
 begins() {
 	rm -f /tmp/begun
 	pdio "${@:2:6}" "${8:-true}; : >/tmp/begun" >"$1" 2>&1 &
-	# shellcheck disable=SC2034 # those who source this
+	# shellcheck disable=SC2034 # used by the sourcing tests
 	begun=$!
 	soon 60 [ -e /tmp/begun ] || not_ok "a request begins: pdio ${*:2}"
 	sleep 1
 }
 
-# connects RXE: soft-RoCE does, still. A datagram of its connection manager for which there is no route, once, is
-# its last: Documentation/upstream/rxe-link-down.
+# connects RXE: true if soft-RoCE still works. After one datagram of its connection manager without a route it sends
+# none again: Documentation/upstream/rxe-link-down.
 connects() { ! rdma res show qp link "$1" | grep -q "type GSI state ERR"; }
 
-# under read|write DESCRIPTION DISK IMAGE COMMAND...: a slow request is under way when this happens to its way, or to the
-# machine that has the image. It ends with EIO, or BREAKS_WITH. By itself it would take 32 s and be whole: nvme_core's
-# io_timeout has to be longer than that.
+# under read|write DESCRIPTION DISK IMAGE COMMAND...: runs COMMAND, which breaks the path or the machine with the image,
+# under a slow request. The request must end with EIO, or BREAKS_WITH. On its own it would succeed after 32 s, so
+# nvme_core's io_timeout must be longer.
 under() {
 	local breaker got errno=${BREAKS_WITH:-EIO} len=$((8 << 20))
 	throttle $((256 << 10)) "$4"
@@ -54,14 +54,14 @@ under() {
 	sleep 0.5
 }
 
-# breaks DESCRIPTION DISK IMAGE COMMAND...: the same to a read, of which nothing comes afterwards
+# breaks DESCRIPTION DISK IMAGE COMMAND...: the same under a read; no byte may arrive afterwards
 breaks() {
 	under read "$@"
 	check "$1: nothing came afterwards" host compare gpu0 0 $((8 << 20)) pattern:7
 }
 
-# write_breaks DESCRIPTION DISK IMAGE DRIVE COMMAND...: and to a write, of which the drive has old blocks and new ones, and
-# nothing of what is in the memory afterwards
+# write_breaks DESCRIPTION DISK IMAGE DRIVE COMMAND...: the same under a write. The drive may have old and new blocks,
+# but none of the bytes that are put into the memory afterwards.
 write_breaks() {
 	local got
 	dd if=/dev/zero of="$4" bs=1M count=8 oflag=direct status=none
@@ -70,10 +70,10 @@ write_breaks() {
 	same "$1: nothing was fetched afterwards" 0 "$got"
 }
 
-# is_broken MARK: since this was written to the log, a connection of NVMe has been lost, or made anew
+# is_broken MARK: since MARK was logged, an NVMe connection has been lost or reestablished
 is_broken() { dmesg | sed "1,/$1\$/d" | grep -q "nvme.*\(starting error recovery\|creating .* I/O queues\)"; }
 
-# goes_on read|write DESCRIPTION DISK IMAGE COMMAND...: a slow request is under way when this happens, and is made again until
+# goes_on read|write DESCRIPTION DISK IMAGE COMMAND...: runs COMMAND under a slow request, which must be retried until
 # it is whole
 goes_on() {
 	local way=$1 what=$2 disk=$3 image=$4 len=$((2 << 20)) before seed=1 mark="rdma.sh: $EPOCHREALTIME"
@@ -107,8 +107,8 @@ goes_on() {
 	fi
 }
 
-# taken read|write DESCRIPTION FILE IMAGE LEN: the GPU is unbound under a request, which the throttled image makes slow; it is
-# whole before the GPU goes, and the GPU is published again. What is read is pattern:1.
+# taken read|write DESCRIPTION FILE IMAGE LEN: unbinds the GPU under a request that the throttled image makes slow. The
+# request must complete before the GPU is unbound; then the GPU is published again. A read gets pattern:1.
 taken() {
 	local what="$2, the GPU is unbound under a $1" len=$5 seed=1 image=gpu0
 	[ "$1" = read ] || seed=5 image=$4
@@ -126,8 +126,8 @@ taken() {
 	publish
 }
 
-# taken_twice DESCRIPTION FILE IMAGE LEN: a read and a write, each of which the image is slow for. Of two requests to the drive
-# the first is let through, so nothing of the file's is in a cache.
+# taken_twice DESCRIPTION FILE IMAGE LEN: the same for a read and a write on a slow image. The throttle passes the first
+# of two requests at once, so the file must not be cached.
 taken_twice() {
 	local way
 	for way in read write; do
@@ -138,8 +138,8 @@ taken_twice() {
 	done
 }
 
-# qp_errs FUNCTION COMMAND...: the next queue pair whose work tells that function errs. What is to give it work, and may fail:
-# the command. See tests/kmod/qperr.c.
+# qp_errs FUNCTION COMMAND...: makes the next queue pair whose completions call FUNCTION fail. COMMAND gives it work,
+# and may fail. See tests/kmod/qperr.c.
 qp_errs() {
 	[ -d /sys/module/qperr ] || insmod "$(dirname "$LAB_MODULE")/kmod/qperr.ko" || bail "qperr.ko does not load"
 	local before
@@ -152,7 +152,7 @@ qp_errs() {
 # reset CONTROLLER
 reset() { echo 1 >"/sys/class/nvme/$1/reset_controller"; }
 
-# insert NAME...: a module of ours, beside peerdma.ko
+# insert NAME...: loads one of our modules from beside peerdma.ko
 insert() {
 	local name
 	for name; do insmod "$(dirname "$LAB_MODULE")/$name.ko" || bail "$name.ko does not load"; done
@@ -162,14 +162,14 @@ insert() {
 straight() { echo "0 $RDMA_SOFTWARE $1 0 0 $1"; }
 
 # --- The cable
-# address NUMBER NETDEV: of one end
+# address NUMBER NETDEV: configures one end
 address() {
 	ip addr add "10.9.0.$1/24" dev "$2"
 	ip -6 addr add "fd09::$1/64" dev "$2" nodad
 	ip link set "$2" up
 }
 
-# wire: both ends in this guest, each with an RDMA device
+# wire: creates both ends in this guest, each with an RDMA device
 wire() {
 	ip link add veth0 type veth peer name veth1
 	address 1 veth0
@@ -178,7 +178,7 @@ wire() {
 	rdma link add rxe1 type rxe netdev veth1
 }
 
-# plug: this guest's end of the cable to its peer. Packets of 4096 bytes and their headers fit.
+# plug: sets up this guest's end of the cable to its peer. Its MTU fits packets of 4096 bytes with headers.
 plug() {
 	ip link set eth0 mtu 9000
 	address "$LAB_NODE" eth0
@@ -188,7 +188,7 @@ plug() {
 # --- NVMe over Fabrics
 nvmet=/sys/kernel/config/nvmet
 
-# target NAME DRIVE: a subsystem with a namespace that is DRIVE
+# target NAME DRIVE: creates a subsystem with DRIVE as its namespace
 target() {
 	local dir=$nvmet/subsystems/$1
 	mkdir -p /sys/kernel/config
@@ -212,7 +212,7 @@ port() {
 	ln -s "$nvmet/subsystems/$2" "$dir/subsystems/$2" || bail "no port for $3"
 }
 
-# no_targets: all of them go
+# no_targets: removes all targets
 no_targets() {
 	local dir
 	rm "$nvmet"/ports/*/subsystems/*
@@ -223,17 +223,17 @@ no_targets() {
 	done
 }
 
-# One that has lost its target fails its requests soon.
+# Fails its requests soon after its target is lost.
 # shellcheck disable=SC2034
 soon=reconnect_delay=1,ctrl_loss_tmo=60,fast_io_fail_tmo=1,keep_alive_tmo=2
-# One that has lost it waits for it.
+# Waits for a lost target.
 # shellcheck disable=SC2034
 patient=reconnect_delay=1,ctrl_loss_tmo=60
-# One that has lost it goes.
+# Is removed when its target is lost.
 # shellcheck disable=SC2034
 once=reconnect_delay=1,ctrl_loss_tmo=0,keep_alive_tmo=2
 
-# connect OPTIONS: a controller; prints its device's name
+# connect OPTIONS: creates a controller; prints its device name
 connect() {
 	local fd answer=''
 	exec {fd}<>/dev/nvme-fabrics
@@ -252,7 +252,7 @@ live() {
 }
 no_controller() { [ ! -e "/sys/class/nvme/$1" ]; }
 
-# disk_of NAME: of a subsystem, when it is there
+# disk_of NAME: waits for the disk of a subsystem
 disk_of() {
 	local dir nqn name
 	for _ in {1..100}; do
@@ -266,7 +266,7 @@ disk_of() {
 	return 1
 }
 
-# far_drive [OPTIONS]: from here on the drive nvme0 is FAR_DISK, by way of NVMe over RDMA. no_far_drive: it is here again.
+# far_drive [OPTIONS]: replaces the drive nvme0 by FAR_DISK, over NVMe over RDMA. no_far_drive: restores it.
 far_drive() {
 	kernel_has veth nvmet nvmet-rdma nvme-rdma
 	knows_rdma
@@ -274,10 +274,10 @@ far_drive() {
 	! mountpoint -q /mnt/disk || umount /mnt/disk
 	homes=()
 	goes_far nvme0 "$@"
-	# shellcheck disable=SC2154 # goes_far exports it
+	# shellcheck disable=SC2154 # exported by goes_far
 	export FAR_DISK=$FAR_nvme0
 }
-# goes_far NVME [OPTIONS]: one more drive, from here on
+# goes_far NVME [OPTIONS]: replaces one more drive
 goes_far() {
 	local number=$((${#homes[@]} + 1)) disk
 	target "home-$1" "$(nvme_disk "$1")"
@@ -299,12 +299,12 @@ no_far_drive() {
 	ip link del veth0
 }
 
-# carried NAME: a test of the block path, whole, on that drive
+# carried NAME: runs a whole test of the block path on that drive
 carried() {
 	whole "$1.sh" "$LAB_ROOT"/tests/guest/*/"$1.sh"
 	! mountpoint -q /mnt/disk || umount /mnt/disk
 }
-# whole DESCRIPTION COMMAND...: its TAP is as planned, and all of it is ok. What it skips is skipped.
+# whole DESCRIPTION COMMAND...: its TAP must match its plan without failures. Its skips are passed on.
 whole() {
 	local line
 	"${@:2}" >/tmp/group 2>&1
@@ -315,7 +315,7 @@ whole() {
 		skip "$1: ${line%% # SKIP*}" "${line#* # SKIP }"
 	done < <(grep "^ok .* # SKIP" /tmp/group)
 }
-# all_is_ok STATUS: of the TAP in /tmp/group, and of who wrote it
+# all_is_ok STATUS: checks the TAP in /tmp/group and its program's exit status
 all_is_ok() {
 	local planned
 	! grep -A 5 "^not ok\|^Bail" /tmp/group && planned=$(sed -n 's/^1\.\.\([0-9]*\).*/\1/p' /tmp/group) &&
@@ -329,18 +329,18 @@ all_is_ok() {
 store=/mnt/store
 share=/mnt/share
 
-# stored DRIVE: a filesystem on it is what the server has
+# stored DRIVE: makes a filesystem on it for the server
 stored() {
 	wipefs -qa "$1"
 	mke2fs -q -F -t ext4 "$1" 200M && mkdir -p $store && mount "$1" $store && server || bail "no server"
 }
 
-# serve: the server takes calls, also after "rpc.nfsd 0"
+# serve: starts the NFS server, also after "rpc.nfsd 0"
 serve() {
 	rpc.nfsd -N 4.0 -L 10 -G 10 4 && echo "rdma 20049" >/proc/fs/nfsd/portlist
 }
 
-# nfs_state: what the programs of NFS keep, which is of this boot
+# nfs_state: keeps the state of the NFS programs within this boot
 nfs_state() {
 	mkdir -p /var/lib/nfs
 	mount -t tmpfs none /var/lib/nfs
@@ -348,12 +348,12 @@ nfs_state() {
 	touch /var/lib/nfs/{etab,rmtab}
 }
 
-# nfs_programs: those that the kernel's server asks
+# nfs_programs: starts the programs that the kernel's server calls
 nfs_programs() {
 	mountpoint -q /var/lib/nfs/rpc_pipefs || mount -t rpc_pipefs sunrpc /var/lib/nfs/rpc_pipefs
 	mountpoint -q /proc/fs/nfsd || mount -t nfsd none /proc/fs/nfsd
 	rpcbind -w && rpc.mountd && nfsdcld -p /var/lib/nfs/rpc_pipefs || return
-	# The kernel asks it whether there are clients to wait for. No answer means 10 s.
+	# The kernel asks it whether there are clients to wait for. Without an answer it waits 10 s.
 	for _ in {1..100}; do [ ! -e /var/lib/nfs/nfsdcld/main.sqlite ] || break; sleep 0.1; done
 }
 no_nfs_programs() {
@@ -361,7 +361,7 @@ no_nfs_programs() {
 	for name in rpc.mountd rpcbind nfsdcld; do ! pid=$(pidof $name) || kill "$pid"; done
 }
 
-# server: what is mounted on $store is there for whoever is on the cable
+# server: exports $store to the cable
 server() {
 	nfs_state
 	nfs_programs && exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store" && serve
@@ -375,7 +375,7 @@ no_server() {
 	umount /proc/fs/nfsd /var/lib/nfs/rpc_pipefs /var/lib/nfs 2>/dev/null
 }
 
-# client OPTIONS: the share, which for v4 is the root
+# client OPTIONS: mounts the share, which for v4 is the root
 client() {
 	local from=$store
 	mkdir -p $share
@@ -383,13 +383,13 @@ client() {
 	mount -t nfs -o "$1" $far_ip:$from $share || bail "no share with $1"
 }
 
-fresh() { # FILE LEN SEED: on the server, and the client knows nothing of it
+fresh() { # FILE LEN SEED: creates a file on the server that the client has not cached
 	pattern fill "$store/$1" 0 "$2" "pattern:$3"
 	sync "$store/$1"
 }
 
-# gives_up DESCRIPTION: the share, under the request of 64 KiB that is $begun. What 6.12 began for v4.2 is begun again, until it
-# is given up once more. That the process closes its file is not waited for: the server may be gone.
+# gives_up DESCRIPTION: unmounts the share by force under the 64 KiB request of $begun. On v4.2, 6.12 restarts requests,
+# so repeats the unmount. Does not wait for the process to close its file: the server may be gone.
 gives_up() {
 	local got
 	check "$1: the request waits" kill -0 $begun
@@ -403,8 +403,8 @@ gives_up() {
 	host fill gpu0 0 65536 pattern:7 >/dev/null
 }
 
-# survives DESCRIPTION OUT FILE LEN: the read of so many bytes whose output is in OUT. Where NFS has left off half way, nobody
-# says that the file ends there, and the next request has the rest.
+# survives DESCRIPTION OUT FILE LEN: checks a read of LEN bytes whose output is in OUT. If NFS stopped halfway, that is
+# not the end of the file: the next request must get the rest.
 survives() {
 	local err reason got rest
 	read -r err reason got _ <<<"$(tail -n 1 "$2")"
@@ -417,8 +417,9 @@ survives() {
 	check "$1: its bytes" host compare gpu0 0 $rest pattern:1 "$got"
 }
 
-# given_up DESCRIPTION IMAGE [GOES COMES]: a share whose server is slow, and then, perhaps, gone, until the share is given up.
-# Who read closes its file when the server is back. Its first request to a slow drive is not slow.
+# given_up DESCRIPTION IMAGE [GOES COMES]: unmounts the share of a slow server by force; GOES and COMES, if given, break
+# and restore the server. The reader closes its file when the server is back. The throttle passes the first request to
+# the drive at once, so another one is sent first.
 given_up() {
 	fresh slow 65536 1
 	dd if=$store/slow iflag=nocache count=0 status=none

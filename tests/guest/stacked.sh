@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced, after lib.sh (and rdma.sh), by tests of devices that are made of several.
+# Sourced after lib.sh (and rdma.sh) by tests of stacked devices.
 
 export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
 mib=1048576 EXDEV=18
 
-# moves_on DESCRIPTION DEVICE LEAF...: the backing devices are named, and a write and a read go direct and are right.
-# The range crosses the chunks of all stripes, twice.
+# moves_on DESCRIPTION DEVICE LEAF...: the backing devices must be named, and a write and a read must go direct and be
+# right. The range crosses the chunks of all stripes twice.
 off=$mib len=$((mib + 65536))
 moves_on() {
 	same "$1: explained" "NONE - $(backing "${@:3}")" "$(explained "$2")"
 	moves "$1" "$2" $off $len
 }
 
-# opens DESCRIPTION DEVICE LEAF...: only that the way is open
+# opens DESCRIPTION DEVICE LEAF...: checks only that a route exists
 opens() {
 	same "$1: explained" "NONE - $(backing "${@:3}")" "$(explained "$2")"
 	same "$1: a read goes direct" "$(straight 4096)" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-6)"
@@ -26,7 +26,7 @@ refused() {
 	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
 }
 
-# array LEVEL DEVICE...: /dev/md0, small enough that any disk can join. Its bytes begin where those of its legs do.
+# array LEVEL DEVICE...: creates /dev/md0, small enough that any disk can join. Its data starts at offset 0 of its legs.
 array() {
 	local size=()
 	[[ $1 == raid0 || $1 == linear ]] || size=(--size=128M)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced, after lib.sh, by tests that type what the documentation says (Documentation/contributing.md): a folder that looks
-# like the tree, where sudo runs its command and make says what is built.
+# Sourced after lib.sh by tests that type the documentation's commands (Documentation/contributing.md). Sets up a folder
+# that looks like the tree, where sudo runs its command and make prints what is built.
 
 tree=/run/docs
 
-# like_the_tree WHERE: and the blocks that are for there, "run: WHERE", in $tree/blocks
+# like_the_tree WHERE: creates it; the blocks tagged "run: WHERE" are in $tree/blocks
 like_the_tree() {
 	local entry
 	mkdir -p $tree/bin $tree/blocks $tree/tree
@@ -16,13 +16,13 @@ like_the_tree() {
 	python3 "$LAB_ROOT/scripts/docs.py" "--$1" $tree/blocks || bail "no blocks"
 }
 
-# stands_for COMMAND WHAT: what is run where a block says that command
+# stands_for COMMAND WHAT: runs WHAT if a block calls COMMAND
 stands_for() {
 	printf '#!/bin/bash\n%s\n' "$2" >"$tree/bin/$1"
 	chmod +x "$tree/bin/$1"
 }
 
-# typed BLOCK: as it stands; what it said, and why it has not ended as its tag says
+# typed BLOCK: runs it verbatim; prints its output, and how its end differs from its tag
 typed() {
 	local options out status=0 want=0
 	read -r _ _ _ options <"$1" # "# run: guest, status 1"

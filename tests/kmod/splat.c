@@ -29,7 +29,7 @@ static int splat_oops(void)
 	return 0;
 }
 
-/* Sleeps for ever and ignores SIGKILL. init never returns, so the module cannot be unloaded. */
+/* Sleeps forever and ignores SIGKILL. init never returns, so the module cannot be unloaded. */
 static int splat_hang(void)
 {
 	wait_event(never, READ_ONCE(done));

@@ -50,8 +50,7 @@ inline std::string ask(const std::string &question)
 }
 
 /// Asks the host if the command begins with "host "; otherwise runs it in a shell, where it may use lib.sh but no
-/// single
-/// quotes. Output is printed only after a failure.
+/// single quotes. Output is printed only after a failure.
 inline bool run(const std::string &command)
 {
 	if (!command.starts_with("host ") || command.find_first_of("$;|&") != command.npos) {

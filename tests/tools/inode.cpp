@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// inode FILE cut BUF_OFF: a read from FILE, 400 bytes behind a page's beginning, that has looked how long the file is; before
-// it goes on, the file is cut to 100 bytes behind that beginning. Prints result and bytes of the read.
+// inode FILE cut BUF_OFF: FILE is truncated under a read from 400 bytes behind a page boundary, after the read has
+// checked the file's length, to 100 bytes behind that boundary. Prints result and bytes of the read.
 //
-// inode FILE: a write from a buffer to FILE, while another process is inside a write(2) to it that waits, with the lock
-// of the file, for a page of its own memory: nobody delivers that, as a FUSE filesystem need not. Prints the buffer's
-// number and that process's, when both wait. On SIGUSR1 destroys the buffer. When all has ended: result and
-// bytes of the write, and the result of destroying.
+// inode FILE: a write from a buffer to FILE while another process is blocked in a write(2) to it. That process holds
+// the file's lock and waits for a page of its own memory, which never arrives (userfaultfd), as with a FUSE filesystem
+// that does not answer. When both wait, prints the buffer's id and that process's pid. On SIGUSR1 destroys the buffer.
+// In the end prints result and bytes of the write, and the result of destroying.
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -25,7 +25,7 @@ namespace
 
 constexpr size_t page = 4096;
 
-/// Never comes back. told: where a byte goes as soon as the lock is held.
+/// Never returns. told: receives a byte as soon as the lock is held.
 [[noreturn]] void write_for_ever(int file, int told)
 {
 	::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -70,13 +70,13 @@ bool is_asleep(pid_t task)
 	return line.substr(line.rfind(')') + 1, 2) == " D";
 }
 
-/// Both wait for the lock of the file, in this order.
+/// Truncate and read wait for the file's lock, in this order.
 int cut(const char *path, uint64_t buf_off)
 {
 	const int file = ::open(path, O_RDWR | O_CLOEXEC), dev = raw::open_device();
 	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 4 * page);
 	auto req = raw::io(file, buf.out_buf_id, page + 400, buf_off, page);
-	// From here on the way is known.
+	// Caches the route for the read that follows.
 	if (file < 0 || !buf.out_buf_id || raw::call(dev, PEERDMA_READ, req) || req.out_done != page)
 		raw::die(path);
 	const pid_t writer = start_writer(file);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// cufile direct|strict|bare|gone FILE ELSEWHERE: a cuFile program on the real module, with the stand-in for CUDA
-// (tests/softgpu), whose device memory is the published BAR. FILE is 6 MiB of pattern 1 on the drive's ext4, ELSEWHERE
-// 256 KiB of pattern 2 on a filesystem that cannot go direct. What was moved the host compares, in the BAR and on the
-// drive; which way it went say libcufile's counters and the kernel's.
-//   direct   every family of calls, and every kind of memory
+// cufile direct|strict|bare|gone FILE ELSEWHERE: a cuFile program on the real module. The stand-in for CUDA
+// (tests/softgpu) takes its device memory from the published BAR. FILE is 6 MiB of pattern 1 on the drive's ext4.
+// ELSEWHERE is 256 KiB of pattern 2 on a filesystem without direct I/O. The host compares the bytes in the BAR and on
+// the drive; the counters of libcufile and of the kernel tell the route.
+//   direct   every family of calls and every kind of memory
 //   strict   with PEERDMA_REQUIRE_DIRECT=1
-//   bare     a read and a write, where there is no sysfs
+//   bare     a read and a write without sysfs
 //   gone     the device is unpublished while threads read and write
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ constexpr size_t file_size = 6 * MiB, memory_size = 8 * MiB;
 
 CUdeviceptr number(const void *memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
-// --- The program's own
+// --- Setup
 char *device_memory(size_t size)
 {
 	CUdeviceptr memory = 0;
@@ -40,12 +40,12 @@ char *device_memory(size_t size)
 
 struct Setting {
 	const char *path, *elsewhere;
-	int fd; // with O_DIRECT
+	int fd; // opened with O_DIRECT
 	CUfileHandle_t direct, cached;
 	char *memory; // memory_size bytes
 };
 
-// --- Calls that wait
+// --- Synchronous calls
 void reads(const Setting &s)
 {
 	const struct {
@@ -74,7 +74,7 @@ void reads(const Setting &s)
 			       "what came, and what is around it", std::to_string(n) + " " + std::to_string(errno));
 		}
 	}
-	// The registered memory by a pointer to its middle: as unregistered.
+	// A pointer into the middle of registered memory counts as unregistered.
 	since();
 	ssize_t n = cuFileRead(s.direct, s.memory + 2 * MiB, 64 * KiB, MiB, 64 * KiB);
 	went_direct("a read by a pointer into registered memory", 1, 64 * KiB);
@@ -115,7 +115,7 @@ void writes(const Setting &s)
 	report(drive_has(s.fd, 0, file_size, "pattern:1"), "all of the file, written back");
 }
 
-// Threads that share a file, each with memory of its own.
+// Threads share a file; each has its own memory.
 void threads(const Setting &s)
 {
 	since();
@@ -226,7 +226,7 @@ void batches(const Setting &s)
 	must(!cuFileBufDeregister(s.memory).err, "cuFileBufDeregister");
 }
 
-// --- In the order of a stream
+// --- Stream order
 void streams(const Setting &s)
 {
 	CUstream stream = nullptr;
@@ -239,7 +239,7 @@ void streams(const Setting &s)
 		ssize_t put = -2, got = -2;
 		fill(s.memory, memory_size, "byte:170");
 		since();
-		// What is written and what is read are known only when the stream gets there.
+		// Sizes, offsets and bytes are set only when the stream reaches the call.
 		must(!cuMemsetD8Async(number(s.memory), 85, 128 * KiB, on), "cuMemsetD8Async");
 		must(!cuFileWriteAsync(s.direct, s.memory, &written, &at, &from, &put, on).err, "cuFileWriteAsync");
 		must(!cuMemsetD8Async(number(s.memory), 17, 128 * KiB, on), "cuMemsetD8Async");
@@ -259,7 +259,7 @@ void streams(const Setting &s)
 		must(cuFileWrite(s.direct, s.memory, 128 * KiB, MiB, 0) == 128 * KiB, "writing back");
 	}
 
-	// A registered stream with fixed parameters, inside a graph that runs twice.
+	// A registered stream with fixed parameters, in a graph that runs twice.
 	size_t size = 64 * KiB;
 	off_t at = 0, to = 0;
 	ssize_t got = -2;
@@ -284,7 +284,7 @@ void streams(const Setting &s)
 }
 
 // --- Memory
-// Reads the file's first bytes there and back; the bytes are compared by the driver's copies.
+// Reads the start of the file and writes it back. The driver's copies compare the bytes.
 bool there_and_back(const Setting &s, char *memory, size_t size)
 {
 	std::vector<char> want(size), got(size);
@@ -312,7 +312,7 @@ void kinds(const Setting &s)
 	went_otherwise("it", PEERDMA_CUFILE_WHY_HOST_MEMORY, 2, 2 * size);
 	must(!cuMemFreeHost(pinned) && !cuMemFree(managed) && !cuMemFreeAsync(pool, nullptr), "the end of it");
 
-	// Two pieces that lie behind each other, and an I/O in both.
+	// One I/O across two physical pieces with adjacent addresses.
 	CUmemAllocationProp prop = {};
 	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
 	prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
@@ -335,7 +335,7 @@ void kinds(const Setting &s)
 	went_otherwise("it", PEERDMA_CUFILE_WHY_NOT_A_BUFFER, 2, 2 * size);
 	must(!cuMemUnmap(address, 2 * piece) && !cuMemAddressFree(address, 2 * piece), "cuMemUnmap");
 
-	// A buffer of the program's own, which it has by another open /dev/peerdma than the driver's.
+	// A buffer of libpeerdma's, allocated through a different open /dev/peerdma than the driver's.
 	struct peerdma_device *device = nullptr;
 	struct peerdma_provider_info provider = {};
 	struct peerdma_buf *buffer = nullptr;
@@ -354,7 +354,7 @@ void kinds(const Setting &s)
 	peerdma_close(device);
 	since();
 
-	// Freed, and other memory in its place; the file knows neither.
+	// Free the memory and allocate again at the same address; the file's handle learns neither.
 	for (int i = 0; i < 3; i++) {
 		char *const other = device_memory(MiB);
 		must(there_and_back(s, other, size) && !cuMemFree(number(other)), "memory that comes and goes");
@@ -367,7 +367,7 @@ void kinds(const Setting &s)
 	       "a piece of device memory as a dma-buf");
 }
 
-// As sysfs has it: the largest.
+// The size of the largest BAR, from sysfs.
 void bar_size()
 {
 	std::string address(32, '\0');
@@ -386,7 +386,7 @@ void bar_size()
 	       std::to_string(kb) + " KiB, " + std::to_string(largest));
 }
 
-// --- What cannot go direct
+// --- Memory and files that cannot go direct
 struct peerdma_cufile_route explained(CUfileHandle_t fh, const void *memory)
 {
 	struct peerdma_cufile_route route = {};
@@ -406,7 +406,7 @@ void elsewhere(const Setting &s, bool strict)
 		       route.why == (software ? PEERDMA_CUFILE_WHY_REFUSED : PEERDMA_CUFILE_WHY_NONE),
 	       "this file would go direct");
 	route = explained(fh, s.memory);
-	// Where it must go direct it goes nowhere.
+	// In strict mode the call fails instead.
 	const uint32_t other = strict ? PEERDMA_ROUTE_NONE : PEERDMA_ROUTE_HOST;
 	report(route.route == other && route.why == PEERDMA_CUFILE_WHY_REFUSED &&
 		       route.reason == PEERDMA_REASON_FILESYSTEM,
@@ -427,7 +427,7 @@ void elsewhere(const Setting &s, bool strict)
 		     {"an odd address", s.direct, 64 * KiB, 64 * KiB + 1, "pattern:1", false},
 		     {"less than a block", s.direct, 1000, 4 * KiB, "pattern:1", true}};
 	for (const auto &io : cases) {
-		// A read of less than a block does not leave the device.
+		// A read of less than a block stays inside the device, so only the write is tested.
 		const size_t part = io.short_write ? 100 : size;
 		const std::string name = io.what;
 		fill(s.memory, memory_size, "byte:170");
@@ -467,7 +467,7 @@ void elsewhere(const Setting &s, bool strict)
 	went_direct("that", 1, MiB);
 }
 
-// --- A program that closes the libraries' descriptors, and has another file by their numbers
+// --- A program closes the libraries' descriptors and reuses their numbers for another file
 std::set<int> descriptors_of(const std::string &path)
 {
 	std::set<int> found;
@@ -508,7 +508,7 @@ void numbers(const Setting &s)
 	::close(other);
 }
 
-// --- The device goes away
+// --- The device is unpublished
 void gone(const Setting &s)
 {
 	constexpr unsigned count = 6;
@@ -521,7 +521,7 @@ void gone(const Setting &s)
 			ssize_t n = 0;
 			for (bool first = true; n >= 0; first = false) {
 				errno = 0;
-				// Bytes that the others neither read nor write.
+				// Each thread uses its own bytes.
 				n = t % 2 ? cuFileRead(s.direct, memory, 256 * KiB, 0, 0) :
 					    cuFileWrite(s.direct, memory, 64 * KiB,
 							static_cast<off_t>(t * 512 * KiB + MiB), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the guests' cuFile programs share: which way bytes went, say libcufile's counters and the kernel's; where they are
-// now, the host, which sees the BAR and the drive.
+// Shared by the guests' cuFile programs. The counters of libcufile and of the kernel tell the route of the bytes; the
+// host, which sees the BAR and the drive, tells where they are.
 #pragma once
 
 #include <algorithm>
@@ -30,11 +30,11 @@ inline void must(bool good, const std::string &what)
 	std::exit(1);
 }
 
-// --- Which way it went
+// --- The route
 struct Counts {
 	std::array<uint64_t, PEERDMA_CUFILE_NR_WHYS> ios{}, bytes{};
-	uint64_t near_ios = 0, near_bytes = 0;   // by way of another GPU
-	uint64_t direct = 0, near = 0, host = 0; // the kernel's
+	uint64_t near_ios = 0, near_bytes = 0;   // through another GPU
+	uint64_t direct = 0, near = 0, host = 0; // from the kernel
 
 	static Counts now()
 	{
@@ -46,7 +46,7 @@ struct Counts {
 		std::copy(std::begin(counts.bytes), std::end(counts.bytes), all.bytes.begin());
 		all.near_ios = counts.near_ios;
 		all.near_bytes = counts.near_bytes;
-		// Those of the kernel: of each open /dev/peerdma of this process.
+		// The kernel counts for each open /dev/peerdma of this process.
 		for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
 			std::error_code gone;
 			if (std::filesystem::read_symlink(entry, gone) != "/dev/peerdma")
@@ -91,7 +91,7 @@ struct Counts {
 	}
 };
 
-// What was counted since the last look.
+// Returns the counts since the previous call.
 inline Counts since()
 {
 	static Counts before;
@@ -100,8 +100,8 @@ inline Counts since()
 	return more;
 }
 
-// So many I/Os and bytes, all of them direct; edges may have been bounced inside the device. By way of soft-RoCE the kernel
-// module moves them too, and counts them as through the host.
+// Expects this many I/Os and bytes, all direct; partial blocks may have been bounced inside the device. With soft-RoCE
+// the kernel module moves the bytes too, and counts them as through the host.
 inline void went_direct(const std::string &what, uint64_t ios, uint64_t bytes)
 {
 	const Counts got = since();
@@ -118,7 +118,7 @@ inline void went_direct(const std::string &what, uint64_t ios, uint64_t bytes)
 	       got.text());
 }
 
-// So many I/Os and bytes, for this reason, none of them direct.
+// Expects this many I/Os and bytes, none of them direct, for this reason.
 inline void went_otherwise(const std::string &what, enum peerdma_cufile_why why, uint64_t ios, uint64_t bytes)
 {
 	const Counts got = since();
@@ -126,7 +126,7 @@ inline void went_otherwise(const std::string &what, enum peerdma_cufile_why why,
 	       what + ": counted, with the reason", got.text());
 }
 
-// --- Where it is
+// --- The place
 inline uint64_t bar_offset(const void *memory)
 {
 	struct peerdma_buf *buffer = nullptr;
@@ -149,7 +149,7 @@ inline void fill(const void *memory, size_t size, const std::string &source, uin
 	     "host fill");
 }
 
-// The file's bytes where they lie on the drive, as the host sees it.
+// Compares the file's bytes on the drive, as the host sees the drive.
 inline bool drive_has(int fd, uint64_t offset, uint64_t size, const std::string &source, uint64_t source_off = 0)
 {
 	constexpr unsigned most = 64;

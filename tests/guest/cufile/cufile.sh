@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Programs that speak cuFile, with our libcufile.so.0 and a CUDA driver whose device memory is the published BAR
-# (tests/softgpu): direct I/O by every family of calls, and what cannot be direct: cufile.cpp. And without one: nocuda.cpp.
+# Runs cuFile programs with libcufile.so.0 and a stand-in for the CUDA driver (tests/softgpu), whose device memory is
+# the published BAR. Tests direct I/O by every family of calls and the cases that cannot be direct (cufile.cpp), then a
+# machine without CUDA (nocuda.cpp).
 # group: cufile
 # topologies: switch
 # variants: plain debug
@@ -16,14 +17,14 @@ pattern fill /run/elsewhere 0 262144 pattern:2
 sync
 
 relay env CUFILE_LOGGING_LEVEL=WARN CUFILE_LOGFILE_PATH=/tmp/cufile.log cufile direct /mnt/disk/cufile /run/elsewhere
-if [ -z "${FAR_DISK:-}" ]; then # by way of soft-RoCE nothing is direct
+if [ -z "${FAR_DISK:-}" ]; then # with soft-RoCE nothing is direct
 	for why in "not known to be safe" "memory alignment" "in no buffer"; do
 		same "the log says once: $why" 1 "$(grep -c "WARN.*not direct: .*$why" /tmp/cufile.log)"
 	done
 	relay env PEERDMA_REQUIRE_DIRECT=1 cufile strict /mnt/disk/cufile /run/elsewhere
 fi
 
-# A program as on a machine with a GPU: random reads and writes, each compared by itself; then at full speed.
+# Random reads and writes, each compared, as on a machine with a GPU; then at full speed.
 fixture() { LD_LIBRARY_PATH=$LAB_BUILD/tests/softgpu cufile_gpu "$LAB_BUILD/lib/libcufile.so.0" "$@" 2>&1; }
 host_bytes() { sed -n 's/^total .* host=\([0-9]*\).*/\1/p' /sys/kernel/debug/peerdma/stats; }
 same "96 random reads and writes, at any place" '{"what": "verify", "ios": 96, "wrong": 0}' \
@@ -32,13 +33,13 @@ before=$(host_bytes)
 for what in "read 4096 4" "write 65536 4" "read 524288 2" "batch 16384 1"; do
 	[ -z "${FAR_DISK:-}" ] || break
 	read -r how size threads <<<"$what"
-	# One line of figures, which are an emulator's.
+	# Prints one line of figures. They are an emulator's.
 	said=$(PEERDMA_REQUIRE_DIRECT=1 fixture "$how" /mnt/disk/verify "$size" "$threads" 0.2 direct)
 	check "$what threads, direct" grep -q "^{\"what\": \"$how\".*\"gb_s\": [0-9.]*, [^{]*}$" <<<"$said"
 done
 same "nothing of it by way of the host" "$before" "$(host_bytes)"
 
-# Neither sysfs nor udev's database: a file is registered by what it says itself.
+# Without sysfs and udev's database, registration must rely on the file alone.
 cat >/tmp/bare <<'END'
 umount -R /sys && mount -t tmpfs none /sys && mkdir -p /run/udev && mount -t tmpfs none /run/udev || exit 1
 [ -z "$(ls -A /sys /run/udev | grep -v :)" ] || exit 2
@@ -46,8 +47,8 @@ exec cufile bare /mnt/disk/cufile /run/elsewhere
 END
 relay unshare --mount bash /tmp/bare
 
-# Without a CUDA driver; then, of the drive itself and of a part of it, with nothing of sysfs or udev either. What lies
-# there is put back.
+# Without a CUDA driver; then on the raw drive and on a partition, also without sysfs and udev. The old contents are
+# restored.
 relay nocuda file /mnt/disk/cufile 6291456
 umount /mnt/disk
 drive=$(nvme_disk) at=$((128 << 20)) size=$((8 << 20))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What libcufile.so.0 answers is the same directly as through host memory, by each call: the tests of cufile_conformance, with both
-# GPUs' memory published and files on the drive: tests/host/cufile/cufile_ways.py.
+# Each cuFile call must return the same through libcufile.so.0 directly as through host memory. Runs the tests of
+# cufile_conformance with both GPUs' memory published and files on the drive (tests/host/cufile/cufile_ways.py).
 # group: cufile
 # topologies: paths
 # variants: plain

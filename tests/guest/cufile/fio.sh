@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A program that is not ours: fio, from Debian's source as it is, with its engine libcufile (scripts/fio.sh builds it). It
-# writes and reads by threads that share the device, and checks what it reads; the drive's DMA says where the bytes went.
+# Runs unmodified fio from Debian's source with its libcufile engine (built by scripts/fio.sh). Threads that share the
+# device write, read and verify; the drive's DMA must show the route.
 # group: cufile
 # topologies: switch
 # variants: plain debug
@@ -12,17 +12,17 @@
 
 publish
 mount_disk
-# On a debug kernel a job lasts long enough for several commits of the journal: none while one is under way.
+# On a debug kernel a job outlasts several journal commits. Allow none while a job runs.
 mount -o remount,commit=600 /mnt/disk || bail "no remount"
 mib=1048576
 file=/mnt/disk/fio
 head -c $((16 * mib)) /dev/zero >$file
 sync
 
-# total KEY: of the kernel's counters
+# total KEY: from the kernel's counters
 total() { sed -n "s/^total .* $1=\([0-9]*\).*/\1/p" /sys/kernel/debug/peerdma/stats; }
 
-# job NAME BYTES [OPTION...]: it must move so many bytes, and may move none of them another way
+# job NAME BYTES [OPTION...]: must move exactly BYTES directly and nothing through the host
 job() {
 	local name=$1 bytes=$2 direct host said
 	sync
@@ -35,7 +35,7 @@ job() {
 	same "$name: bytes that the module moved directly, and by way of the host" "$bytes 0" \
 		"$(($(total direct) - direct)) $(($(total host) - host))"
 	said=$(host dma)
-	# Elsewhere: what the filesystem reads and writes of its own.
+	# Bytes elsewhere are the filesystem's own reads and writes.
 	[[ $said =~ ^ok\ gpu0\ $bytes\ elsewhere\ ([0-9]+)$ && ${BASH_REMATCH[1]} -lt 65536 ]]
 	same "$name: the drive's own DMA was the device's memory ($said)" 0 $?
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// nearby WHAT FILE: a cuFile program whose memory is the first of two GPUs, which the drive of FILE does not reach; it
-// reaches the second one (the stand-in for CUDA, tests/softgpu, has both). FILE is 6 MiB of pattern 1. The host compares, in
-// the first GPU's BAR and on the drive.
-//   near      by each family of calls the bytes go by way of the second GPU, and none through host memory
-//   host      they go through host memory
-//   refused   they do not go at all
+// nearby WHAT FILE: a cuFile program whose memory is in the first of two GPUs. The drive of FILE reaches only the
+// second. The stand-in for CUDA (tests/softgpu) has both. FILE is 6 MiB of pattern 1. The host compares the first GPU's
+// BAR and the drive.
+//   near      every family of calls goes through the second GPU and none through host memory
+//   host      every call goes through host memory
+//   refused   every call fails
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -23,7 +23,7 @@ struct Setting {
 	char *memory;
 };
 
-// So many bytes in one I/O, by way of the other GPU.
+// Expects this many bytes in one I/O through the other GPU.
 void went_near(const std::string &what, uint64_t ios, uint64_t bytes)
 {
 	const Counts got = since();
@@ -107,7 +107,7 @@ void near(const Setting &s)
 	went_near("a batch", nr, 2 * MiB);
 	cuFileBatchIODestroy(batch);
 
-	// Which must not be copied by us: Documentation/cufile.md, "Stream order".
+	// libcufile must not copy here: Documentation/cufile.md, "Stream order".
 	size_t size = MiB;
 	off_t at = 2 * MiB, to = MiB;
 	ssize_t n = 0;

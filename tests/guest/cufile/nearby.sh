@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A GPU that the drive does not reach, and one that it does: libcufile.so.0 has the bytes go by way of the second one's
-# memory, if it is told to, and through host memory else: nearby.cpp. The GPUs are the stand-in's (tests/softgpu), whose own
-# copies are the CPU's.
+# The drive reaches the second GPU but not the first. libcufile.so.0 must route the bytes through the second GPU's
+# memory if it is configured to, and through host memory otherwise (nearby.cpp). The GPUs are the stand-in's
+# (tests/softgpu), whose copies are made by the CPU.
 # group: cufile
 # topologies: far
 # kernels: 7.2

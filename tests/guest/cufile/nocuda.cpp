@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// nocuda file FILE SIZE | block DEVICE AT DISK_AT: a cuFile program on the real module, on a machine without a CUDA driver. Its
-// memory is a buffer of libpeerdma's in the published BAR. FILE is SIZE bytes of pattern 1 on the drive's ext4; of a block
-// device 8 MiB from AT on are overwritten, where byte 0 is byte DISK_AT of the drive.
+// nocuda file FILE SIZE | block DEVICE AT DISK_AT: a cuFile program on the real module, on a machine without a CUDA
+// driver. Its memory is a buffer of libpeerdma's in the published BAR. FILE is SIZE bytes of pattern 1 on the drive's
+// ext4. On a block device the test overwrites 8 MiB from AT; byte 0 of the device is byte DISK_AT of the drive.
 #include <cstring>
 #include <functional>
 #include <set>
@@ -33,11 +33,11 @@ char *peer_memory()
 
 struct Place {
 	const char *path;
-	size_t at, size;                                                      // what may be used of it
-	std::function<bool(size_t, size_t, const std::string &, size_t)> has; // what lies there on the drive
+	size_t at, size;                                                      // the range that the test may use
+	std::function<bool(size_t, size_t, const std::string &, size_t)> has; // compares that range on the drive
 };
 
-// A read and a write, by descriptors of both kinds, in memory that is registered and not.
+// A read and a write, by both kinds of descriptor, in registered and unregistered memory.
 void both_ways(const Place &place, char *memory)
 {
 	for (const int flags : {O_DIRECT, 0}) {
@@ -112,7 +112,7 @@ void batch(const Place &place, char *memory)
 	cuFileHandleDeregister(fh);
 }
 
-// What is CUDA's there is not, and the host's memory is as ever.
+// CUDA memory is not available, and host memory works as before.
 void without(const Place &place, char *memory)
 {
 	const CUfileHandle_t fh = add_file(open_file(place.path, O_RDWR));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// registered WHAT FILE [REASON]: a cuFile program on a machine whose GPU has a driver of its own (tests/kmod/nvstand.c; the
-// stand-in for CUDA has its memory from there). FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares, in the
-// BAR and on the drive.
-//   moves     what cuFileBufRegister() was given goes direct, by each family of calls; what it was not bounces
-//   tensors   hundreds of registrations in one allocation, by many threads: all direct
-//   whole     as moves, the first MiB alone, of any such file (Documentation/vendor.md)
-//   refused   the kernel does not take it, for that reason: it bounces, or fails with PEERDMA_REQUIRE_DIRECT
-//   lost      the driver takes it back under I/O, which goes on by way of the host
+// registered WHAT FILE [REASON]: a cuFile program on a machine whose GPU has its own driver (tests/kmod/nvstand.c),
+// from which the stand-in for CUDA takes its memory. FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares
+// the BAR and the drive.
+//   moves     memory given to cuFileBufRegister() goes direct by each family of calls; other memory bounces
+//   tensors   many threads register hundreds of ranges in one allocation; all go direct
+//   whole     only the first MiB of `moves`, on any such file (Documentation/vendor.md)
+//   refused   the kernel rejects the memory for REASON; the call bounces, or fails with PEERDMA_REQUIRE_DIRECT
+//   lost      the driver revokes the memory during I/O, which continues through the host
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -57,7 +57,7 @@ int number(const std::string &what)
 	return n;
 }
 
-// The kernel tells the driver a moment later.
+// The kernel returns the pages to the driver asynchronously.
 bool all_given_back()
 {
 	for (int i = 0; i < 200 && number("given"); i++)
@@ -68,7 +68,7 @@ bool all_given_back()
 bool enroll(const void *base, size_t size) { return !cuFileBufRegister(base, size, 0).err; }
 void dismiss(const void *base) { must(!cuFileBufDeregister(base).err, "cuFileBufDeregister"); }
 
-// A read of this size to this place: what comes, and what is around it.
+// Reads `size` bytes to `to`, then compares them and the bytes around them.
 void reads(CUfileHandle_t fh, const std::string &what, char *base, size_t size, off_t at, off_t to, bool direct = true)
 {
 	paint(base + to, size, "byte:170");
@@ -142,7 +142,7 @@ void moves(CUfileHandle_t fh, int fd)
 	reads(fh, "once it is registered no more", memory, 64 * KiB, MiB, 0, false);
 	must(!cuMemFree(reinterpret_cast<CUdeviceptr>(memory)), "cuMemFree");
 
-	// What is small lies in one frame with others.
+	// Small allocations share a frame.
 	char *const before = allocate(512), *const small = allocate(40000), *const behind = allocate(512);
 	report(in_bar(small) % frame && in_bar(behind) / frame == in_bar(before) / frame, "three in one frame");
 	paint(before, 512, "byte:1");
@@ -164,10 +164,10 @@ void moves(CUfileHandle_t fh, int fd)
 struct Tensor {
 	char *start;
 	size_t size;
-	off_t at; // in the file
+	off_t at; // offset in the file
 };
 
-// Each thread has every so many: neighbors are other threads'. In an order of its own.
+// Each thread takes every n-th tensor, in its own order, so a tensor's neighbors belong to other threads.
 bool by_threads(const std::vector<Tensor> &all, const std::function<bool(const Tensor &)> &each)
 {
 	constexpr size_t threads = 6;
@@ -187,7 +187,7 @@ bool by_threads(const std::vector<Tensor> &all, const std::function<bool(const T
 	return !bad;
 }
 
-// As PyTorch has them: in one allocation, each at a multiple of 512 bytes, and registered for itself.
+// As in PyTorch: one allocation holds all tensors, each at a multiple of 512 bytes and registered by itself.
 void tensors(CUfileHandle_t fh, int fd)
 {
 	constexpr size_t tensor = MiB + 512;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# libcufile.so.0 and memory of a GPU that its own driver has: cuFileBufRegister() registers it with the kernel, by
-# peerdma_nvidia.ko and a stand-in for NVIDIA's driver (tests/kmod/nvstand.c), and it goes direct: registered.cpp.
+# cuFileBufRegister() of libcufile.so.0 on memory of a GPU with its own driver: peerdma_nvidia.ko registers it with a
+# stand-in for NVIDIA's driver (tests/kmod/nvstand.c). I/O to it must go direct (registered.cpp).
 # group: cufile
 # topologies: switch
 # variants: plain debug
@@ -12,7 +12,7 @@
 gpu=$(gpu_bdf)
 modules=$(dirname "$LAB_MODULE")
 file=/mnt/disk/registered
-# program WHAT [ARGS]: its addresses are those of all processes, so nothing else may be there
+# program WHAT [ARGS]: its GPU addresses are the same in all processes, so address-space randomization must be off
 program() { SOFTGPU_STAND=$gpu setarch -R registered "$1" $file "${@:2}"; }
 strict() { PEERDMA_REQUIRE_DIRECT=1 program "$@"; }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// vendors DRIVE WHAT FILE: memory of several vendors in one process. Their libraries are tests/softgpu's, loaded when it is
-// their turn; FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares, in the BAR and on the drive.
-//   moves         by libpeerdma, found by the address, with the drive, a PCI address, asked for
-//   cufile        by libcufile, which finds a drive itself: what cudaMalloc() and cuMemMap() give, and other vendors' buffers
-//   others        by libcufile, as that: other vendors' memory, which nobody else has made buffers of
-//   unpublished   none of it can be a buffer, and it is said why
+// vendors DRIVE WHAT FILE: memory of several vendors in one process. Each vendor's library is one of tests/softgpu and
+// is loaded when its turn comes. FILE is 2 MiB of pattern 1 on the drive's ext4. The host compares the BAR and the
+// drive.
+//   moves         libpeerdma finds the memory by its address; the caller names DRIVE, a PCI address
+//   cufile        libcufile finds the drive itself: memory of cudaMalloc() and cuMemMap(), and other vendors' buffers
+//   others        libcufile registers other vendors' memory of which no buffers exist yet
+//   unpublished   none of the memory can become a buffer, and the error names the reason
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -150,7 +151,7 @@ struct CudaDriver {
 		must(!alloc(&out, size), "cuMemAlloc");
 		return reinterpret_cast<char *>(out);
 	}
-	// Of so many pieces of physical memory, one behind the other.
+	// Maps `pieces` pieces of physical memory at adjacent addresses.
 	char *mapped(size_t pieces)
 	{
 		CUdeviceptr at = 0;
@@ -168,7 +169,7 @@ struct CudaDriver {
 		must(!create(&physical, piece, &prop, 0) && !map(at, piece, 0, physical, 0) && !release(physical),
 		     "cuMemMap");
 	}
-	// Where in the BAR.
+	// Offset in the BAR.
 	uint64_t place(char *memory) { return number(peek(memory)) - origin; }
 };
 
@@ -182,7 +183,7 @@ int is_attached()
 	return n;
 }
 
-// The kernel gives them back a moment later.
+// The kernel returns the memory asynchronously.
 bool all_given_back()
 {
 	for (int i = 0; i < 200 && is_attached(); i++)
@@ -222,7 +223,7 @@ void refuse(const std::string &what, const Made &made, enum peerdma_memory memor
 	       what, made.said());
 }
 
-// A read into a part of it and a write of another, and what is around both.
+// Reads into a part of the memory, writes from another part, and compares both and their surroundings.
 void goes(struct peerdma_file *file, int fd, const std::string &what, const Made &made, enum peerdma_memory memory,
 	  uint64_t at, size_t size, uint64_t file_at)
 {
@@ -284,7 +285,7 @@ void moves(int fd)
 	{
 		const Made made(device, of_ze, size);
 		goes(all.file, fd, "Level Zero", made, PEERDMA_MEMORY_LEVEL_ZERO, in_bar(of_ze), size, 0);
-		// Memory of a GPU is not zeroed when it is allocated.
+		// GPU memory is not zeroed on allocation.
 		paint(in_bar(of_made), 4 * frame, "byte:0");
 		const Made part(device, of_made + frame, 2 * frame, ze.made);
 		goes(all.file, fd, "Level Zero, a part, of another context", part, PEERDMA_MEMORY_LEVEL_ZERO,
@@ -312,7 +313,7 @@ void moves(int fd)
 	refuse("CUDA, managed", Made(device, reinterpret_cast<void *>(managed), size), PEERDMA_MEMORY_CUDA,
 	       PEERDMA_REASON_IMPORT_HANDLE);
 
-	// All of them at once.
+	// All vendors at once.
 	const Made a(device, of_ze, size), b(device, of_hip, 2 * size), c(device, of_cuda, size),
 		d(device, mapped + CudaDriver::piece - 2 * frame, size);
 	goes(all.file, fd, "CUDA, with the others", c, PEERDMA_MEMORY_CUDA, in_bar(of_cuda), size, 12 * frame);
@@ -372,12 +373,12 @@ void by_cufile(int fd)
 	       "cuMemMap: a write");
 	went_direct("cuMemMap: a write", 1, frame);
 
-	// One piece is exchanged for another: the kernel has the old one.
+	// Replace one mapped piece by another: the kernel still holds the old one.
 	const uint64_t old = cuda.place(mapped + piece);
 	paint(old, frame, "byte:7");
 	char *const between = cuda.memory(frame);
 	must(!cuda.unmap(CudaDriver::number(mapped + piece), piece), "cuMemUnmap");
-	char *const taken = cuda.memory(frame); // the first of what was freed
+	char *const taken = cuda.memory(frame); // the first freed frame
 	cuda.map_one(CudaDriver::number(mapped + piece));
 	paint(old, frame, "byte:7");
 	report(cuda.place(mapped + piece) != old, "another one is elsewhere");
@@ -389,7 +390,7 @@ void by_cufile(int fd)
 	report(all_given_back(), "all is given back", std::to_string(is_attached()));
 	must(!cuda.free(CudaDriver::number(between)) && !cuda.free(CudaDriver::number(taken)), "cuMemFree");
 
-	// Of a range that is reserved the second half is mapped after it was registered.
+	// Only the first half of a reserved range is mapped at registration; the second half follows.
 	CUdeviceptr reserved = 0;
 	must(!cuda.unmap(CudaDriver::number(mapped), 2 * piece), "cuMemUnmap");
 	must(!cuda.reserve(&reserved, 2 * piece, 0, 0, 0), "cuMemAddressReserve");
@@ -403,7 +404,7 @@ void by_cufile(int fd)
 	must(!cuFileBufDeregister(grows).err && !cuda.unmap(reserved, 2 * piece), "cuMemUnmap");
 	report(all_given_back(), "all is given back", std::to_string(is_attached()));
 
-	// What is small, in one frame with others.
+	// A small allocation that shares its frame with others.
 	char *const before = cuda.memory(512), *const small = cuda.memory(40000);
 	paint(in_bar(before), 512, "byte:1");
 	must(!cuFileBufRegister(small, 40000, 0).err, "cuFileBufRegister");
@@ -411,7 +412,7 @@ void by_cufile(int fd)
 	report(in_bar(small) % frame && holds(in_bar(before), 512, "byte:1"), "its neighbour has what it had");
 	must(!cuFileBufDeregister(small).err, "cuFileBufDeregister");
 
-	// Others' memory, by the address of a buffer of libpeerdma's.
+	// Other vendors' memory, by the address of a libpeerdma buffer.
 	LevelZero ze;
 	Hip hip;
 	const Opened all(fd);
@@ -425,9 +426,9 @@ void by_cufile(int fd)
 	must(!cuFileDriverClose_v2().err, "cuFileDriverClose");
 }
 
-// --- By libcufile, registered by nobody else
+// --- By libcufile alone
 
-// A read into a part of it, a write of another, two in a batch, and what is around them.
+// Reads into a part, writes from another, reads two parts in a batch, and compares what is around them.
 void goes_by_cufile(CUfileHandle_t fh, int fd, const std::string &what, char *base, uint64_t place, size_t size,
 		    off_t at)
 {
@@ -483,10 +484,10 @@ void is_refused(const std::string &what, const void *base, size_t size)
 	       what + ": is not registered", std::to_string(rc));
 }
 
-// Tensors in one allocation, each registered for itself.
+// Tensors in one allocation, each registered by itself.
 void side_by_side(CUfileHandle_t fh, char *block)
 {
-	constexpr size_t tensor = 2 * frame + 512, from = 10 * frame; // where nothing has been written
+	constexpr size_t tensor = 2 * frame + 512, from = 10 * frame; // nothing has been written there
 	const int before = is_attached();
 	bool good = true;
 	paint(in_bar(block), 16 * frame, "byte:170");
@@ -549,7 +550,7 @@ void others(int fd)
 	is_refused("Level Zero, not allocated for that", ze.memory(ze.own, size, false), size);
 	is_refused("HIP, less than a frame", hip.memory(4 * KiB), 4 * KiB);
 
-	// With CUDA's beside them, and in the order of one of its streams.
+	// Beside memory of CUDA's, and in stream order.
 	CudaDriver cuda;
 	char *const plain = cuda.memory(size);
 	must(!cuFileBufRegister(plain, size, 0).err, "cuFileBufRegister");
@@ -575,7 +576,7 @@ void others(int fd)
 	must(!cuFileDriverClose_v2().err, "cuFileDriverClose");
 }
 
-// --- What cannot be
+// --- Memory that cannot become a buffer
 
 void unpublished(int fd)
 {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Memory of CUDA's, HIP's and Level Zero's in one process, whose libraries it loads one after the other: each is found by its
-# address, comes as a dma-buf and goes direct, by libpeerdma and by libcufile, which is given it by cuFileBufRegister() alone:
-# vendors.cpp; and by peerdma selftest, which loads them itself. The libraries are stand-ins (tests/softgpu), and so is the
-# driver that makes the dma-bufs (tests/kmod/expstand.c): one GPU for all of them.
+# Memory of CUDA, HIP and Level Zero in one process that loads their libraries one after the other. Each is found by its
+# address, exported as a dma-buf, and must go direct through libpeerdma and through libcufile, which gets it by
+# cuFileBufRegister() alone (vendors.cpp). `peerdma selftest` loads the libraries itself. The libraries (tests/softgpu)
+# and the exporting driver (tests/kmod/expstand.c) are stand-ins that share one GPU.
 # group: cufile
 # topologies: switch
 # variants: plain debug
@@ -14,7 +14,7 @@
 gpu=$(gpu_bdf)
 modules=$(dirname "$LAB_MODULE")
 file=/mnt/disk/vendors
-# program WHAT: its addresses are those of all processes, so nothing else may be there
+# program WHAT: its GPU addresses are the same in all processes, so address-space randomization must be off
 program() { SOFTGPU_STAND=$gpu setarch -R vendors "$(nvme_bdf)" "$1" $file; }
 stand() {
 	insmod "$modules/kmod/expstand.ko" "$@" && echo expstand >"/sys/bus/pci/devices/$gpu/driver_override" &&
@@ -39,7 +39,7 @@ pattern fill $file 0 2097152 pattern:1
 sync
 PEERDMA_REQUIRE_DIRECT=1 relay program others
 
-# self MEMORY: peerdma selftest of it; its exit status in status
+# self MEMORY: runs peerdma selftest on it; sets status to its exit status
 self() {
 	SOFTGPU_STAND=$gpu LD_LIBRARY_PATH=$LAB_BUILD/tests/softgpu setarch -R peerdma selftest --memory "$1" /mnt/disk >/run/self 2>&1
 	status=$?

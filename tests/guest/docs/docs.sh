@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The commands of the documentation that are for a guest: each block ends as its tag says (Documentation/contributing.md).
-# They are typed as they stand, in a folder that looks like the tree; sudo runs its command, make says what is built,
-# podman and docker are oci.py, which has crun do what they would, and nvidia-uvm is a stand-in for NVIDIA's driver.
+# Runs the documentation's commands for a guest. Each block must end as its tag says (Documentation/contributing.md).
+# The commands are typed verbatim in a folder that looks like the tree. sudo runs its command, make prints what is
+# built, oci.py replaces podman and docker by crun, and a stand-in replaces NVIDIA's driver, nvidia-uvm.
 # group: cli
 # topologies: switch
 # kernels: 7.2
@@ -16,17 +16,18 @@
 gpu=$(gpu_bdf)
 like_the_tree guest
 ln -sf "$LAB_BUILD/bin/example" $tree/tree/example
-# Who types that is a member of the group.
+# Run them as a member of the group.
 stands_for podman 'exec setpriv --groups "$(getent group peerdma | cut -d: -f3)" "$LAB_ROOT/tests/guest/docs/oci.py" "$@"'
 stands_for docker 'exec "$LAB_ROOT/tests/guest/docs/oci.py" "$@"'
-# NVIDIA's driver has a stand-in, which is the GPU's from here on. So has CUDA; a program finds cuFile where the page says.
+# From here on the GPU belongs to the stand-in for NVIDIA's driver, and CUDA is a stand-in too. A program finds cuFile
+# where the page says.
 cp "$LAB_BUILD/bin/registered" $tree/
 stands_for modprobe '[ "$*" = nvidia-uvm ] || exec modprobe "$@"
 insmod "${LAB_MODULE%/*}/kmod/nvstand.ko" && echo nvstand >'"/sys/bus/pci/devices/$gpu/driver_override && echo $gpu"' >/sys/bus/pci/drivers_probe'
 printf '#!/bin/bash\nSOFTGPU_STAND=%s LD_LIBRARY_PATH=%s exec setarch -R %s whole "$@"\n' "$gpu" "$LAB_BUILD/tests/softgpu" \
 	$tree/registered >$tree/tree/program
 chmod +x $tree/tree/program
-# With the group and the file that a page says to write.
+# With the group and the file that a page tells the reader to create.
 modprobe -d "$LAB_KERNEL" overlay
 mkdir -p $tree/etc/upper $tree/etc/work
 mount -t overlay -o lowerdir=/etc,upperdir=$tree/etc/upper,workdir=$tree/etc/work overlay /etc || bail "no /etc to write to"
@@ -49,19 +50,19 @@ for block in $tree/blocks/*.sh; do
 	name=${block##*/}
 	IFS=- read -r _ this _ <<<"$name"
 	read -r _ _ _ options <"$block" # "# run: guest, published"
-	# A page begins as a host that has just booted; its blocks follow each other.
+	# A page starts on a freshly booted host; its blocks run in order.
 	[ "$this" = "$page" ] || as_booted
 	page=$this
-	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # which udev's rule does elsewhere
+	[[ $options != *published* ]] || { publish; chgrp peerdma /dev/peerdma; } # elsewhere udev's rule does this
 	check "${name#*-}" typed "$block"
 done
 
-# They have done what they say, by the module's own word.
+# The module's own output confirms what the commands did.
 as_booted
 publish
 same "the example reads" "1048576 bytes, 1048576 of them direct, at BAR offset 0" "$("$LAB_BUILD/bin/example" /mnt/disk/file.bin)"
 
-# A container has what it was given and nothing else: by crun, as the page's own commands.
+# A container has only what it was given. Checked by crun, with the page's own commands.
 chgrp peerdma /dev/peerdma
 oci() { "$LAB_ROOT/tests/guest/docs/oci.py" run --rm "${@:2}" IMAGE bash -c "$1" 2>&1; }
 same "in one: no node, no group, no capability, and no /sys" "1000 0000000000000000 no no" \
@@ -73,7 +74,7 @@ check "then a file is read, direct" grep -q '^route *direct' <<<"$(oci 'peerdma 
 check "without the group the node does not open" grep -q 'Permission denied' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' --device /dev/peerdma -v /mnt/disk:/mnt/disk)"
 check "without the node there is none" grep -q 'No such file or directory' <<<"$(oci 'peerdma explain /mnt/disk/file.bin' -v /mnt/disk:/mnt/disk)"
 check "and check says what a container wants" grep -q -- '--device /dev/peerdma' <<<"$(oci 'peerdma check --verbose')"
-# A pod's, as the page describes it.
+# The pod of the page.
 pod() { python3 "$LAB_ROOT/scripts/docs.py" --block pod | sed "s/997/$gid/; $1" | "$LAB_ROOT/tests/guest/docs/oci.py" pod 2>&1; }
 if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
 	out=$(pod '')

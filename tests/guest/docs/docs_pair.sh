@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The commands of the documentation that are for two machines, a storage node and this one with the GPU: each block ends as
-# its tag says, in the order of the page (Documentation/contributing.md), and has done what the page says. They are typed as
-# they stand, with nvme-cli and the programs of NFS. soft-RoCE stands for the cards, and systemctl on the storage node, which
-# has no systemd, does what its unit says.
+# Runs the documentation's commands for two machines: a storage node and this guest with the GPU. Each block must end as
+# its tag says, in the page's order (Documentation/contributing.md), and must do what the page says. The commands are
+# typed verbatim, with the real nvme-cli and NFS programs. soft-RoCE replaces the network cards. The storage node has no
+# systemd, so a systemctl there runs what the unit says.
 # group: rdma
 # topologies: switch
 # kernels: 7.2
@@ -27,7 +27,7 @@ like_the_tree pair
 check "the storage node is there" host hear ready 60
 len=2162688
 
-# comes WHAT FILE SEED: a file of the storage node's, by the way that was set up
+# comes WHAT FILE SEED: reads a file of the storage node by the route that the page set up
 comes() {
 	same "$1: a read" "$(straight $len) 0" "$(pdio read "$2" 0 $len 0 $len "host fill gpu0 0 $len pattern:9" | tail -n 1)"
 	check "$1: what came" host compare gpu0 0 $len "pattern:$3"
@@ -53,7 +53,7 @@ same "nothing is left here" "" "$(grep -E ' /mnt/(far|share|v3|v6) ' /proc/mount
 same "and there" "" "$(far 'ls -A /sys/kernel/config/nvmet/subsystems /sys/kernel/config/nvmet/ports | grep -v :; grep -s . /var/lib/nfs/etab; cat /proc/fs/nfsd/threads | grep -vx 0')"
 dismiss
 
-# The lines of the page's last paragraph, where the modules lie as the package has them.
+# The last paragraph's commands, with the modules where the package installs them.
 mkdir -p $tree/upper $tree/work
 modprobe -d "$LAB_KERNEL" overlay
 mount -t overlay -o lowerdir=/lib/modules,upperdir=$tree/upper,workdir=$tree/work overlay /lib/modules || bail "no /lib/modules to write to"

@@ -3,10 +3,10 @@
 """oci.py run --rm [--device NAME] [--group-add GROUP] [-v FROM:TO] IMAGE COMMAND...
 oci.py pod <FILE
 
-As much of podman and docker as containers.md types: what they would hand to an OCI runtime, handed to crun. What a device adds
-is what /etc/cdi says of its name, or the node alone; what an image has is the host's /usr and our build folder. The process is
-a user of no group and without a capability, and the image is read-only. The guest's kernel has neither seccomp nor what the
-devices cgroup needs, so there is neither.
+The subset of podman and docker that containers.md uses: builds the OCI configuration that they would build and runs
+crun. A device adds what /etc/cdi says for its name, or its node alone. The image is the host's /usr and our build
+folder, read-only. The process is a user without groups and capabilities. The guest's kernel lacks seccomp and the
+support for the devices cgroup, so the configuration uses neither.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bind(source: str, destination: str, *options: str) -> Json:
 
 
 def image() -> Json:
-    """A container's description as far as nothing was asked for: of the OCI's runtime specification, 1.0."""
+    """A container's description without any options: the OCI runtime specification, 1.0."""
     binaries = [bind(path, path, "ro") for path in ("/usr", BUILD)]
     links = [bind(path, path, "ro") for path in ("/bin", "/sbin", "/lib", "/lib64") if os.path.exists(path)]
     return {
@@ -47,7 +47,7 @@ def image() -> Json:
 
 
 def add_node(spec: Json, node: Json) -> None:
-    """A runtime makes it anew: with the number, owner and mode of the host's, where nothing else is said."""
+    """The node as a runtime creates it: number, owner and mode are the host's unless the caller overrides them."""
     host = os.stat(node.get("hostPath") or node["path"])
     spec["linux"]["devices"].append({
         "path": node["path"], "type": "b" if stat.S_ISBLK(host.st_mode) else "c",
@@ -56,7 +56,7 @@ def add_node(spec: Json, node: Json) -> None:
 
 
 def apply(spec: Json, edits: Json) -> None:
-    """What CDI calls edits, as far as there are such in ours. Another one would be one that nobody tries."""
+    """Applies the CDI edits that our files use. Fails on any other edit, because no test covers it."""
     unknown = set(edits) - {"deviceNodes", "additionalGids"}
     assert not unknown, f"CDI edits that are not known here: {unknown}"
     for node in edits.get("deviceNodes", []):
@@ -80,7 +80,7 @@ def add_device(spec: Json, name: str) -> None:
 
 
 def of_pod(pod: Json) -> Json:
-    """Its only container. What is not known here is one that nobody tries."""
+    """The pod's only container. Fails on any other member, because no test covers it."""
     assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod") and set(pod) == {"apiVersion", "kind", "metadata", "spec"}, pod
     wanted = pod["spec"]
     [container] = wanted["containers"]
@@ -117,7 +117,7 @@ def asked_for() -> Json:
     for name in what.device:
         add_device(spec, name)
     for group in what.group_add:
-        if group == "keep-groups": # podman's: whoever calls it keeps those that they are in
+        if group == "keep-groups": # of podman: the container keeps the caller's supplementary groups
             spec["annotations"]["run.oci.keep_original_groups"] = "1"
         else:
             spec["process"]["user"]["additionalGids"].append(int(group))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# NVMe over Fabrics: over RDMA by soft-RoCE, target and initiator in this guest, with the lab's parameter. Which transports
-# are refused and why, the bytes as the host sees them on both sides, and what happens to requests when the way breaks.
+# NVMe over RDMA through soft-RoCE, target and initiator in this guest, with the lab's parameter. Tests which transports
+# are refused and why, the bytes as the host sees them on both sides, and the fate of requests when the path breaks.
 # group: rdma
 # topologies: disks
 # variants: plain
@@ -9,9 +9,9 @@
 # timeout: 400
 # long: 6.12
 #
-# Not on a debug kernel, for which there is ways.sh: rings of many writes take soft-RoCE there longer than any timeout that
-# a test can wait for (30 s was tried: nvme-rdma gives up and connects again, over and over), and lockdep reports the
-# target's own locks (nvmet_config_sem and the handler_mutex of its listener, when a port goes).
+# Not on a debug kernel; ways.sh covers that. There soft-RoCE needs longer for rings of many writes than any usable
+# timeout (with 30 s nvme-rdma gives up and reconnects in a loop), and lockdep reports the target's own locks
+# (nvmet_config_sem and its listener's handler_mutex when a port is removed).
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 
@@ -20,7 +20,7 @@ kernel_has veth nvmet nvmet-rdma nvmet-tcp nvme-rdma nvme-tcp nvme-loop xfs
 mib=1048576
 FABRIC_TCP=42 FABRIC_LOOP=43 RDMA_ROUTE=46
 
-# says FILE: reason, by whom it is refused, mapping
+# says FILE: reason, refusing device, mapping
 says() {
 	peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 }
 		$1 == "refused" { by = $3 } $1 == "mapping" { sub("mapping *", ""); map = $0 }
@@ -34,15 +34,15 @@ refused() {
 	same "write: $1" "$EXDEV $3 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
 }
 
-# path CONTROLLER DISK: the hidden disk of it
+# path CONTROLLER DISK: the hidden path device
 path() { echo "${2%n1}c${1#nvme}n1" | sed 's,/dev/,,'; }
 
-# Requests that nobody answers are given up after so many seconds.
+# Give up requests without an answer after a few seconds.
 timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
-# Only what breaks a way ends a request that takes half a minute.
+# A request that takes half a minute must end only because the path breaks.
 echo 60 >$timeouts/io_timeout
-# A controller that goes says so to its target, by a way that may be gone already: then it waits for this long.
+# A controller that is removed tells its target, perhaps over a broken path. It then waits for this long.
 read -r admin_timeout <$timeouts/admin_timeout
 echo 10 >$timeouts/admin_timeout
 
@@ -58,7 +58,7 @@ port 2 far rdma ipv6 fd09::2
 port 3 far tcp ipv4 127.0.0.1
 port 4 near loop
 
-# --- What is refused, and why
+# --- Refusals and their reasons
 four=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4421,nqn=far) || bail "no connection"
 disk=$(disk_of far) || bail "no disk"
 four_path=$(path "$four" "$disk")
@@ -103,7 +103,7 @@ same "a ring's write" "0 65536" "$(RING=1 pdio write "$disk" 65536 65536 0 65536
 check "what is on the drive by the ring" host compare disk1 65536 65536 pattern:2
 same "its path is kept from merging" 3 "$(cat "/sys/class/block/$four_path/queue/nomerges")"
 
-# Any offset: a partial block goes through another page, and that by the CPU as well.
+# Any offset: the CPU copies a partial block through another page here too.
 host fill disk1 0 $mib pattern:3 >/dev/null
 blockdev --flushbufs "$disk" "$drive"
 same "a read at odd places" "$(straight 70001) 0" "$(pdio read "$disk" 3 70001 3 $mib "host fill gpu0 0 $mib pattern:9" | tail -n 1)"
@@ -130,7 +130,7 @@ for fs in ext4 xfs; do
 	umount /mnt/far
 done
 
-# --- Paths that come and go while the route is remembered
+# --- Paths appear and disappear while the route is cached
 six=$(connect $soon,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no connection by IPv6"
 six_path=$(path "$six" "$disk")
 for _ in {1..50}; do [ ! -e "/sys/class/block/$six_path" ] || break; sleep 0.1; done
@@ -148,7 +148,7 @@ refused "a path by tcp has come" "$disk" $FABRIC_TCP FABRIC_TCP "$tcp_path"
 disconnect "$tcp"
 same "it has gone" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 disconnect "$six"
-# One that says from where: from this machine's address, and from one that is this machine's no more.
+# A connection with a given source address: this machine's, then one that has been removed from it.
 ip addr add 10.9.0.3/24 dev veth1
 sleep 1
 from=$(connect $soon,transport=rdma,traddr=10.9.0.2,host_traddr=10.9.0.3,trsvcid=4421,nqn=far) || bail "no connection from an address"
@@ -159,7 +159,7 @@ ip addr del 10.9.0.3/24 dev veth1
 refused "a path from an address that is not ours" "$disk" $RDMA_ROUTE RDMA_ROUTE "$from_path"
 disconnect "$from"
 
-# --- What a route was found by changes while it is remembered
+# --- What a cached route was derived from changes
 same "one path again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 echo 0 >$software
 refused "the parameter is taken back" "$disk" $RDMA_SOFTWARE RDMA_SOFTWARE "$four_path"
@@ -167,7 +167,7 @@ echo 1 >$software
 same "and given again" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 same "the log says it again" 2 "$(warned)"
 
-# --- The way breaks under a request
+# --- The path breaks under a request
 comes_back() {
 	check "$1 comes back: the controller connects again" soon 30 live "$four"
 	same "$1 comes back: so do the bytes" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
@@ -182,7 +182,7 @@ unaddress() { ip addr del 10.9.0.2/24 dev veth1 && ip addr del 10.9.0.1/24 dev v
 breaks "the addresses go" "$disk" disk1 unaddress
 refused "no address" "$disk" $RDMA_ROUTE RDMA_ROUTE "$four_path"
 ip addr add 10.9.0.1/24 dev veth0
-# Nobody answers, and each question takes seconds. Those of processes that were killed are not asked.
+# Without an answer each query takes seconds. Queries of killed processes are not sent.
 killed=()
 for _ in {1..64}; do
 	pdio read "$disk" 0 4096 0 >/dev/null 2>&1 &
@@ -195,8 +195,8 @@ asked=$SECONDS
 same "nobody answers: a read" "$EXDEV $RDMA_ROUTE 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
 check "nobody answers: a read does not wait for the answers of others, who were killed" [ $((SECONDS - asked)) -le 7 ]
 diag "after $((SECONDS - asked)) s"
-# One question is enough for all who ask at once, and for those who ask a moment later: the second line of eight at a time
-# would take 2 s more, and so on.
+# One query serves all concurrent callers and those shortly after. Otherwise the second group of eight would take 2 s
+# longer, and so on.
 asked=$SECONDS
 for _ in {1..64}; do pdio read "$disk" 0 4096 0 2>&1 & done >/tmp/refused
 wait
@@ -206,8 +206,8 @@ diag "after $((SECONDS - asked)) s"
 ip addr add 10.9.0.2/24 dev veth1
 comes_back "the address"
 
-# Whatever may change a way is counted, and here it is all the time, as routes may: to set the parameter anew is quicker. A
-# read is not kept for as long.
+# Every event that may change a path invalidates the route. The loop causes such events without pause; setting the
+# parameter is the quickest one. A read must end nevertheless.
 : >/tmp/churn
 while [ -e /tmp/churn ]; do echo 1 >$software; done &
 sleep 0.5
@@ -221,10 +221,10 @@ rm /tmp/churn
 wait
 same "and no more: a read" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
-# --- The GPU goes under a request
+# --- The GPU is unbound under a request
 taken_twice "its memory" "$disk" disk1 $((2 * mib))
 
-# --- Its queue pair errs under a request
+# --- Its queue pair fails under a request
 queue_errs() { qp_errs nvme_rdma_send_done timeout 30 pdio read "$disk" 0 4096 0; }
 for kind in read write; do
 	what="a queue pair errs under a $kind"
@@ -235,13 +235,13 @@ host fill disk1 0 $((8 * mib)) pattern:3 >/dev/null
 same "two queue pairs have erred" 2 "$(cat /sys/module/qperr/parameters/errors)"
 check "the module that made them err goes" rmmod qperr
 
-# --- A controller is reset under a request, which is made again
+# --- A controller is reset under a request, which is retried
 six=$(connect $patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far) || bail "no patient connection"
 disconnect "$four"
 goes_on read "a controller is reset" "$disk" disk1 reset "$six"
 four=$(connect $soon,transport=rdma,traddr=10.9.0.2,trsvcid=4421,nqn=far) || bail "no connection"
 
-# --- One of two paths breaks under a request, of which the other has a part, and gets all
+# --- One of two paths breaks under a request; the other path completes all of it
 for way in read write; do
 	check "a path of two: both are there, before a $way" soon 30 live "$four"
 	check "a path of two: both are one disk's" soon 10 [ -e "/sys/class/block/$(path "$four" "$disk")" ]
@@ -258,8 +258,8 @@ comes_back "a ring, the target"
 breaks "the RDMA device goes" "$disk" disk1 rdma link del rxe1
 check "and the controller with it" soon 15 no_controller "$four"
 
-# The link, of a controller that does not connect again: with its link down soft-RoCE never answers the question, and who
-# asked is never told (Documentation/upstream/rxe-link-down).
+# Break the link of a controller that does not reconnect. Without a link soft-RoCE never answers the query and never
+# tells the caller (Documentation/upstream/rxe-link-down).
 rm "$nvmet/ports/1/subsystems/far"
 rdma link add rxe1 type rxe netdev veth1
 ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"
@@ -271,7 +271,7 @@ ip link set veth1 up
 sleep 1
 check "the link is up: nothing came afterwards" host compare gpu0 0 $((8 * mib)) pattern:7
 
-# --- All of it goes
+# --- Teardown
 no_targets
 rdma link del rxe0
 ip link del veth0

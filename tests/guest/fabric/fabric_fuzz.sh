@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Random calls while the drive is one by way of NVMe over RDMA: fuzz.sh, as fabric_io.sh has the others.
+# Runs fuzz.sh on a drive that is connected by NVMe over RDMA, set up as in fabric_io.sh.
 # group: rdma
 # topologies: switch
 # boot: fuzz

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The block path's own tests, on the drive that they have elsewhere, by way of NVMe over RDMA: soft-RoCE, target and
-# initiator in this guest. Not those of the drive itself, of routes, and of plain system calls on the proxy.
+# Runs the block path's tests on a drive that is connected by NVMe over RDMA: soft-RoCE, target and initiator in this
+# guest. Leaves out tests of the drive itself, of routes, and of plain system calls on the proxy.
 # group: rdma
 # topologies: disks
 # boot: fabric
@@ -14,14 +14,14 @@
 
 publish
 kernel_has xfs
-# A controller with a queue to poll.
+# A controller with one polling queue.
 far_drive nr_poll_queues=1
-# Those from cli on take the module out and in again.
+# The tests from `cli` on unload and reload the module.
 for name in read write edges batch ids badinput hostile limits uring_poll selftest cufile access copy cli locks lifecycle; do
 	carried $name
 	publish
 done
-# Filesystems of their own, on three drives.
+# These tests make filesystems of their own on three drives.
 goes_far nvme1
 goes_far nvme2
 for name in meanwhile verify; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# More than 2 GiB in one request by way of NVMe over RDMA: large.sh, as fabric_io.sh has the others.
+# Runs large.sh, requests over 2 GiB, on a drive that is connected by NVMe over RDMA, set up as in fabric_io.sh.
 # group: rdma
 # topologies: switch
 # boot: large

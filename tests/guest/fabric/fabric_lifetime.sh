@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What can happen to a buffer and to its provider while its bytes go by way of NVMe over RDMA: revoke.sh and, on a debug kernel,
-# each allocation that fails once, failnth.sh; as fabric_io.sh has the others. That the drive itself goes: ways.sh, gone.sh.
+# Tests the lifetime of a buffer and its provider during I/O by NVMe over RDMA: runs revoke.sh and, on a debug kernel,
+# failnth.sh (each allocation fails once), set up as in fabric_io.sh. The loss of the drive itself: ways.sh, gone.sh.
 # group: rdma
 # topologies: switch
 # boot: fabric

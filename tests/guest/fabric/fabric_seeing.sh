@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What can be seen of PeerDMA is what happened, by way of NVMe over RDMA and NFS over RDMA, as seeing.sh has it for a drive:
-# counters, tracepoints, and the commands over them. Soft-RoCE, both ends in this guest: each byte is counted as through the
-# host, with the reason.
+# Counters, tracepoints and the commands that print them must match the requests made by NVMe over RDMA and NFS over
+# RDMA, as seeing.sh tests for a local drive. Both ends of soft-RoCE are in this guest, so each byte counts as through
+# the host, with the reason.
 # group: rdma
 # topologies: disks
 # variants: plain
@@ -30,7 +30,7 @@ leaf=nvme${leaf%n1}c${homes[0]#nvme}n1
 echo -n x >/tmp/elsewhere
 read -r elsewhere <<<"$(stat -c '%Hd:%Ld ino=%i' /tmp/elsewhere)"
 
-# is WHAT: what the rest is about: a file, its device and inode, and what debugfs calls where it is
+# is WHAT: selects the file under test, its device and inode, and its name in debugfs
 is() {
 	what=$1
 	if [ "$1" = NVMe ]; then file=/mnt/disk/seeing disk="name=$name leaves=$leaf"; else file=$share/seeing disk="name=nfs4 leaves=nfs4"; fi
@@ -60,7 +60,7 @@ same "debugfs: the share's, without what was refused before it was looked at" "1
 # --- Tracepoints
 for kind in NVMe NFS; do
 	is $kind
-	[ $kind = NVMe ] && async=1 || async=0 # NFS is asked by a worker of the ring's
+	[ $kind = NVMe ] && async=1 || async=0 # a worker of the ring makes NFS requests
 	traced read:$file:2998272:4096:512 read:/tmp/elsewhere:0:4096:0 ring:$file:0:4096:1
 	key="pid=$pid dev=$dev ino=$inode" number=$(last submit)
 	number=${number##*=}

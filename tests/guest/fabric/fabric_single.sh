@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# NVMe over RDMA where the kernel knows no NVMe multipath (nvme_core.multipath=N): a disk is its controller's own, without
-# hidden paths, and two connections to one namespace are two disks. Soft-RoCE, target and initiator in this guest.
+# NVMe over RDMA without NVMe multipath (nvme_core.multipath=N): a disk belongs to one controller, has no hidden paths,
+# and two connections to one namespace are two disks. Soft-RoCE, target and initiator in this guest.
 # group: rdma
 # topologies: disks
 # boot: single
@@ -19,15 +19,15 @@ nvme_is() { [ -b "$(nvme_disk nvme1)" ]; }
 soon 20 nvme_is || bail "no drives"
 publish
 mib=1048576
-# Requests that nobody answers are given up after so many seconds.
+# Give up requests without an answer after a few seconds.
 timeouts=/sys/module/nvme_core/parameters
 read -r io_timeout <$timeouts/io_timeout
-# Only what breaks a way ends a request that takes half a minute.
+# A request that takes half a minute must end only because the path breaks.
 echo 60 >$timeouts/io_timeout
 same "the kernel knows no multipath" N "$(cat $timeouts/multipath)"
 
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "refused" { by = $3 } END { print reason, by }'; }
-# arrives OPTIONS: controller and disk
+# arrives OPTIONS: prints controller and disk
 arrives() {
 	controller=$(connect "$1,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far") || bail "no connection"
 	disk=/dev/${controller}n1
@@ -65,7 +65,7 @@ check "its disk with it" soon 10 [ ! -b "$disk" ]
 same "the first is as it was" "$(straight 4096) 0" "$(pdio read "/dev/${one}n1" 0 4096 0)"
 
 arrives "duplicate_connect,$soon"
-# Nobody above the driver makes another error of it.
+# Without multipath nothing translates the driver's error.
 # shellcheck disable=SC2034
 ENOLINK=67
 BREAKS_WITH=ENOLINK breaks "the target goes" "$disk" disk1 rm "$nvmet/ports/1/subsystems/far"

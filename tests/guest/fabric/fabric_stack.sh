@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# md and dm over drives that are reached by NVMe over RDMA, and over such a drive beside one of this machine: each leaf is
-# asked, the bytes are right on each, and a leg whose way breaks is an error. Soft-RoCE, target and initiator in this guest.
+# md and dm over NVMe-over-RDMA drives, and over such a drive beside a local one. Each leaf must be checked, the bytes
+# must be right on each, and a leg whose path breaks must be an error. Soft-RoCE, target and initiator in this guest.
 # group: rdma
 # topologies: disks
 # boot: fabric
@@ -25,7 +25,7 @@ echo 5 >$timeouts/io_timeout
 wire
 here=$(nvme_disk nvme2)
 for name in nvme0 nvme1 nvme2; do wipefs -qa "$(nvme_disk $name)"; done
-# away NUMBER: the drive with it, by way of the network. Of both, the controller and the leaf are kept.
+# away NUMBER: connects the drive of that number over the network; records its controller and leaf
 away() {
 	target "far$1" "$(nvme_disk "nvme$1")"
 	port $(($1 + 1)) "far$1" rdma ipv4 $far_ip
@@ -56,7 +56,7 @@ array 5 "$a" "$b" "$here"
 refused "raid5" /dev/md0 $MD_LEVEL MD_LEVEL md0
 disband "$a" "$b" "$here"
 
-# One of two legs has no way: the whole has none, and it is named.
+# If one of two legs has no path to the GPU, the whole has none and the refusal names that leg.
 port 3 far1 loop
 other=$(connect transport=loop,nqn=far1) || bail "no loop"
 disband_other() { disconnect "$other"; rm $nvmet/ports/3/subsystems/far1; rmdir $nvmet/ports/3; }
@@ -80,16 +80,16 @@ table stripe "0 $half striped 2 128 $a 2048 $b 2048"
 moves_on "dm striped" /dev/mapper/stripe "${leaf[@]}"
 dmsetup remove stripe
 
-# --- beside a drive of this machine, whose bytes no CPU touches. They are counted as the whole is: as through the host.
+# --- Beside a local drive, whose bytes no CPU touches. They count like the whole: through the host.
 array raid0 "$a" "$here"
 moves_on "raid0 with a drive of this machine" /dev/md0 "${leaf[0]}" "$here"
 disband "$a" "$here"
 
-# --- A filesystem above it
+# --- A filesystem on top
 array raid0 "$a" "$b"
 files_on "raid0" "${leaf[@]}"
 
-# --- A leg goes
+# --- A leg is removed
 breaks "the target of a leg goes" /dev/md0 disk1 rm $nvmet/ports/2/subsystems/far1
 same "and the next one" "$EIO 0" "$(pdio read /dev/md0 0 $((2 * mib)) 0 | cut -d' ' -f1,2)"
 disband "$a"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The storage node loses its power while a read and a write of NVMe over RDMA and a read of NFS are under way: those of
-# NVMe end with EIO by the controller's timeouts, that of NFS when the share is given up. Nothing comes into the GPU's memory
-# afterwards, and nothing is left.
+# The storage node loses power during a read and a write by NVMe over RDMA and a read by NFS. The NVMe requests must end
+# with EIO by the controller's timeouts, the NFS read when the share is unmounted by force. Afterwards no byte may
+# arrive in the GPU's memory and nothing may be left.
 # group: rdma
 # topologies: switch
 # variants: plain debug
@@ -20,11 +20,11 @@ insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 mib=1048576
 len=$((8 * mib))
-# Requests that nobody answers are given up after so many seconds.
+# Give up requests without an answer after a few seconds.
 timeout=/sys/module/nvme_core/parameters/io_timeout
 read -r io_timeout <$timeout
 echo 10 >$timeout
-# A neighbour who is silent is given up soon. Who is thought to be there is called for a minute.
+# Declare a silent neighbor dead soon. By default the kernel probes a neighbor that it believes reachable for a minute.
 for setting in base_reachable_time_ms=1000 delay_first_probe_time=1 retrans_time_ms=200 ucast_solicit=1; do
 	echo "${setting#*=}" >"/proc/sys/net/ipv4/neigh/eth0/${setting%=*}"
 done
@@ -38,7 +38,7 @@ arrives() {
 arrives
 same "all is well" "$(straight 4096) 0" "$(pdio read "$disk" 0 4096 0)"
 
-# This end alone loses its RDMA device, or its link.
+# Only this end loses its RDMA device or its link.
 device_goes() { rdma link del rxe0; }
 device_comes() { rdma link add rxe0 type rxe netdev eth0; }
 link_goes() { ip link set eth0 down; }
@@ -68,7 +68,7 @@ for part in device link; do
 	done
 done
 
-# Of v3, which need not tell its server that a file is closed.
+# NFSv3, which does not report the close of a file to the server.
 client vers=3,rdma,port=20049,nolock,mountproto=tcp
 far "pattern fill $store/slow 0 65536 pattern:1; sync $store/slow; echo 3 >/proc/sys/vm/drop_caches"
 far "throttle 1024 disk1; dd if=$store/slow of=/dev/null bs=64k count=1 iflag=direct status=none"
@@ -94,7 +94,7 @@ for way in read write; do
 	same "$way: with its errno" $EIO "$got"
 done
 
-# Whoever has this memory next has it alone.
+# The next user of this memory must see no stray writes.
 host fill gpu0 0 $((4 * len)) pattern:7 >/dev/null
 for ((i = 0; i < 400; i++)); do [ -e "/sys/class/nvme/$controller" ] || break; sleep 0.1; done
 check "the controller goes" [ ! -e "/sys/class/nvme/$controller" ]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# NFS over RDMA by soft-RoCE, server and client in this guest, with the lab's parameter, v4.2 and v3: the bytes as the host
-# sees them in the GPU's memory and the server in its file, ends of files, other writers, the page cache, a server that
-# restarts, a lease that is lost, an RDMA device that goes, a share that is given up. And what is refused: TCP, a server that
-# is used past the network, layouts of pNFS, which the server gives away on 7.2. Kerberos is not tried; several connections:
-# nfs_ways.sh.
+# NFS over RDMA through soft-RoCE, server and client in this guest, with the lab's parameter, v4.2 and v3. Tests the
+# bytes as the host sees them in the GPU's memory and the server in its file, ends of files, other writers, the page
+# cache, a server restart, a lost lease, removal of an RDMA device and a forced unmount. Must be refused: TCP, a server
+# that is used past the network, and pNFS layouts, which the server hands out on 7.2. nfs_ways.sh tests several
+# connections. Kerberos is not tested.
 # group: rdma
 # topologies: disks
 # variants: plain
@@ -20,7 +20,7 @@ localio=/sys/module/nfs/parameters/localio_enabled
 mib=1048576
 BUF_ALIGN=5 END=20 NFS_TRANSPORT=22 NFS_LOCAL=23 NFS_LAYOUT=24
 
-# says FILE: why, and how
+# says FILE: reason and mapping
 says() { peerdma explain "$1" | awk '$1 == "reason" { sub(":", "", $2); reason = $2 } $1 == "mapping" { map = $2 } END { print reason, map }'; }
 # refused DESCRIPTION FILE NUMBER NAME
 refused() {
@@ -40,7 +40,7 @@ stored /dev/mapper/far
 echo N >$localio
 fresh file $((8 * mib + 12345)) 1
 
-# --- What is refused, and why
+# --- Refusals and their reasons
 client vers=4.2,proto=tcp
 refused "NFS without its module" $share/file $RDMA_MODULE RDMA_MODULE
 insert peerdma_rdma peerdma_nfs
@@ -61,7 +61,7 @@ refused "a server past the network" $share/file $NFS_LOCAL NFS_LOCAL
 umount $share
 echo N >$localio
 
-# The way to the server is RDMA, but the files' own may be another.
+# The connection to the server is RDMA, but a layout may give the files another route.
 exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0,pnfs "*:$store"
 modprobe -d "$LAB_KERNEL" -q nfs_layout_flexfiles
 client vers=4.2,rdma,port=20049
@@ -73,13 +73,13 @@ fi
 umount $share
 exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=0 "*:$store"
 
-# resize LEN: by another client. The server may have told this one that nobody else writes, and takes that back then.
+# resize LEN: by another client. The server may have granted this client a delegation and recalls it then.
 other=/mnt/other
 resize() {
 	for _ in {1..100}; do ! truncate -s "$1" $other/file 2>/dev/null || return 0; sleep 0.1; done
 	return 1
 }
-# another OPTIONS: a client of the other version
+# another OPTIONS: mounts the share with the other version
 another() { mkdir -p $other && mount -t nfs -o "$1" $far_ip:"$2" $other || bail "no other client"; }
 
 # read_case DESCRIPTION OFF LEN BUF_OFF WANT REASON SEED
@@ -95,7 +95,7 @@ same_bytes() {
 		host compare gpu0 $(($2 + $3)) $((10 * mib - $2 - $3)) pattern:9 $(($2 + $3))
 }
 
-# outlives read|write DESCRIPTION COMMAND...: a slow request is whole although that happens meanwhile
+# outlives read|write DESCRIPTION COMMAND...: a slow request must complete in full although COMMAND runs meanwhile
 outlives() {
 	local seed=9 len=$((8 * mib)) what="$version: $2 under a $1"
 	[ "$1" = read ] || seed=5
@@ -119,10 +119,11 @@ outlives() {
 		check "$what: and behind it" pattern compare $store/file $len 12345 pattern:1 $len
 	fi
 }
-# The server forgets its clients, and what they have open.
+# The server forgets its clients and their open files.
 leases_go() { for ctl in /proc/fs/nfsd/clients/*/ctl; do echo expire >"$ctl"; done; }
-# recovers COMMAND...: it succeeds. A client that asks while the server is about to forget it may never say that it has reclaimed
-# what it had (Documentation/upstream/nfs-lease-expired), and does once it is forgotten again.
+# recovers COMMAND...: must succeed in the end. A client that asks while the server is about to expire it may never
+# report that it has reclaimed its state (Documentation/upstream/nfs-lease-expired). It does so once the server has
+# expired it again.
 recovers() {
 	for _ in {1..4}; do
 		! soon 20 "$@" || return 0
@@ -165,7 +166,7 @@ for version in 4.2 3; do
 	done
 	check "$version: and around" pattern compare $store/file 14097 $((mib - 14097)) pattern:1 14097
 
-	# Another client changes its length: this one has it in its cache.
+	# Another client changes the length that this client has cached.
 	fresh file $length 1
 	cat $share/file >/dev/null
 	resize $((mib + 100)) || bail "not truncated"
@@ -191,11 +192,11 @@ for version in 4.2 3; do
 		outlives read "the lease is lost" leases_go
 		outlives write "the lease is lost" leases_go
 		check "$version: it was: the server knows another client" other_clients
-		# What this one does to get back what it had open and what the server itself does to the file get in each other's way.
+		# The client's recovery of its open files and the server's own work on the file interfere.
 		check "$version: and what was open is open again" recovers eval "timeout 5 head -c 1 $share/file >/dev/null"
 	fi
 
-	# What is in the client's page cache, and what goes past it.
+	# Bytes in the client's page cache, and bytes that bypass it.
 	fresh file $length 1
 	pattern fill $share/file 8192 8192 pattern:5
 	same "$version: a read of what is not written back yet" "$(straight 65536) 0" "$(pdio read $share/file 0 65536 0)"
@@ -211,7 +212,7 @@ for version in 4.2 3; do
 	umount $share $other
 done
 
-# The server's drive fails in the middle of a file: NFS leaves off there, and only the next request hears why.
+# The server's drive fails in the middle of a file. NFS stops there, and only the next request gets the error.
 fresh bad $mib 1
 at=$(filefrag -b512 -v $store/bad | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 + 1536 }')
 dmsetup suspend far
@@ -230,7 +231,7 @@ same "the server's drive fails in the middle: the next request" $EIO "$(pdio rea
 umount $share
 rm $store/bad
 
-# The server is found to be in this very machine while the file is open: with a new lease it is looked for again.
+# Open a file, then make the server local to this machine. A new lease must trigger a new lookup.
 client vers=4.2,rdma,port=20049
 what="a server past the network, while the file is open"
 if [ "$LAB_K" = 6.12 ]; then
@@ -243,7 +244,7 @@ fi
 umount $share
 echo N >$localio
 
-# --- All of it goes
+# --- Teardown
 no_server
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma

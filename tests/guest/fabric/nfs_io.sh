@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The block path's own programs on a file of NFS over RDMA: rings, buffers and files by number, bad input, structs that
+# Runs the block path's programs on a file of NFS over RDMA: rings, buffers and files by number, bad input, structs that
 # change. Soft-RoCE, server and client in this guest.
 # group: rdma
 # topologies: disks
@@ -21,12 +21,12 @@ publish
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 mib=1048576
-rm -f /run/elsewhere # a longer one of other tests
+rm -f /run/elsewhere # other tests may have left a longer one
 pattern fill /run/elsewhere 0 100000 pattern:2
 
-# group DESCRIPTION PROGRAM ARGUMENT...: on a fresh file
+# group DESCRIPTION PROGRAM ARGUMENT...: runs the program on a fresh file
 group() {
-	publish # abi takes it back
+	publish # abi unpublishes the provider
 	fresh file $mib 1
 	host fill gpu0 0 $((4 * mib)) pattern:9 >/dev/null
 	FAR_DISK=none whole "$@"

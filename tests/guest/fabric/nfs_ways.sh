@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# NFS over RDMA by IPv6, at a link-local address too, which is another machine's on another interface. By several
-# transports: each of them is looked at for each request. By calls of less than a page. A writer who is killed. From another network namespace. And a link that goes under a read.
-# Soft-RoCE does not go after that, nor after several connections, so it is left, and the boot with it.
+# NFS over RDMA by IPv6, also by a link-local address that another interface's machine has too; over several transports,
+# each checked for each request; with calls of less than a page; with a writer that is killed; from another network
+# namespace; and with a link that goes down under a read. Soft-RoCE does not recover from that, nor from several
+# connections, so the test ends with the boot.
 # group: rdma
 # topologies: switch
 # boot: shares
@@ -15,7 +16,7 @@
 
 publish
 kernel_has veth dummy rpcrdma nfsd nfsv4
-# Before the cable, so that whoever looks at all interfaces comes by this one first.
+# Created before the cable, so that a search over all interfaces finds this one first.
 ip link add other0 type dummy
 ip link set other0 up
 wire
@@ -28,10 +29,10 @@ NFS_SERVERS=26 NFS_SIZE=27 RDMA_ROUTE=46
 mib=1048576
 fresh file $mib 1
 
-# transports: of the client, to what it has mounted
+# transports: number of the client's transports to its mounts
 transports() { awk '/^\t*xprt:/ { n++ } END { print n + 0 }' /proc/self/mountstats; }
 
-# by DESCRIPTION ADDRESS: of the server
+# by DESCRIPTION ADDRESS: address of the server
 by() {
 	mkdir -p $share
 	mount -t nfs -o vers=4.2,proto=rdma6,port=20049 "[$2]:/" $share || bail "no share: $1"
@@ -41,7 +42,7 @@ by() {
 }
 by "IPv6" fd09::2
 for netdev in other0 veth1; do ip -6 addr add fe80::9/64 dev $netdev nodad; done
-# An interface whose name is the number of another one.
+# An interface whose name is another interface's number.
 read -r number </sys/class/net/veth1/ifindex
 ip link add "$number" type dummy && ip link set "$number" up && ip -6 addr add fe80::9/64 dev "$number" nodad
 by "link-local" fe80::9%veth1
@@ -51,7 +52,7 @@ same "nconnect=2: it has two transports" 2 "$(transports)"
 same "nconnect=2: a read" "$(straight $mib) 0" "$(pdio read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9" | tail -n 1)"
 check "nconnect=2: what came" host compare gpu0 0 $mib pattern:1
 
-# The same server, by another address, while the file is open. Whose it is, and how far away, is not known then.
+# A second address of the same server while the file is open. Nothing tells then whose address it is or how far away.
 other() { mkdir -p /mnt/other && mount -t nfs -o vers=4.2,rdma,port=20049,max_connect=4 10.9.0.3:/ /mnt/other; }
 same "a second address, while the file is open" "$EXDEV $NFS_SERVERS 0" \
 	"$(pdio read $share/file 0 4096 0 4096 "$(declare -f other); other" | tail -n 1 | cut -d' ' -f1-3)"
@@ -61,7 +62,7 @@ check "nothing was written" pattern compare $store/file 0 4096 pattern:1
 umount /mnt/other
 umount $share
 
-# Calls of less than a page, as somebody has mounted it, or as the server wants it.
+# Calls of less than a page, by a mount option.
 for size in rsize wsize; do
 	client vers=4.2,rdma,port=20049,$size=2048
 	same "$size=2048: a read" "$EXDEV $NFS_SIZE 0" "$(pdio read $share/file 0 $mib 0 | cut -d' ' -f1-3)"
@@ -70,7 +71,7 @@ for size in rsize wsize; do
 	umount $share
 done
 
-# Who writes is killed while the server does not answer: NFS lets go of him, and the server fetches the bytes afterwards.
+# Kill a writer while the server does not answer. NFS abandons the write, but the server may still fetch its bytes.
 client vers=4.2,rdma,port=20049
 fresh slow 65536 1
 same "a write" "$(straight 65536)" "$(pdio write $share/slow 0 65536 0 65536 "host fill gpu0 %AT 65536 pattern:4" | tail -n 1 | cut -d' ' -f1-6)"
@@ -86,8 +87,8 @@ check "a writer is killed, the server is back: it is" soon 60 cmp -s "$pool/avai
 umount $share
 check "a writer is killed, the server is back: it has the bytes" pattern compare $store/slow 0 65536 pattern:5
 
-# The server makes a file shorter under a read, which is many calls, as its drive is slow. Of the calls after that some
-# find nothing. Where the client has a delegation it gives that back first, perhaps when it has read all.
+# Truncate the file on the server during a read, which the slow drive turns into many calls. Some of the later calls
+# find no data. A client with a delegation returns it first, perhaps only after the whole read.
 client vers=4.2,rdma,port=20049,rsize=65536
 fresh slow $((2 * mib)) 1
 echo 3 >/proc/sys/vm/drop_caches
@@ -106,7 +107,7 @@ check "truncated under a read: behind what was asked for" host compare gpu0 $((2
 same "truncated under a read: the next one" "0 100000" "$(pdio read $share/slow 0 $mib 0 | cut -d' ' -f1,3)"
 umount $share
 
-# A share that was mounted in another network namespace, by addresses that are elsewhere in this one.
+# A share mounted in another network namespace. Its addresses belong elsewhere in this one.
 namespace() {
 	mkdir -p /run/netns
 	mountpoint -q /run/netns || mount -t tmpfs none /run/netns
@@ -138,7 +139,7 @@ else
 	ip link set veth1 up
 	sleep 1
 	check "the link is up: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
-	# Soft-RoCE that has lost its link may connect no more: Documentation/upstream/rxe-link-down.
+	# Soft-RoCE may never reconnect after it lost its link: Documentation/upstream/rxe-link-down.
 	rdma link del rxe0
 	rdma link del rxe1
 	rdma link add rxe0 type rxe netdev veth0
@@ -151,7 +152,7 @@ gives_up "the link is down"
 ip link set veth1 up
 sleep 1
 check "the link is up: nothing came afterwards" host compare gpu0 0 65536 pattern:7
-# Each tells its server that nothing is open any more, and waits for the answer, which is given up as the request was.
+# Each unmount sends CLOSE to its server and waits for the answer, which times out like the request.
 for _ in {1..60}; do
 	kill -0 $begun 2>/dev/null || break
 	umount -i -f $share 2>/dev/null # busy

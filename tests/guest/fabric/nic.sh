@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What is said of a server behind a real network card, by a stand-in for one (tests/kmod/nicstand.c): the connections of
-# NFS and NVMe are soft-RoCE's, then the server's address moves to the card's interface, which breaks them, and it is asked
-# again by which device it is reached. Only that is asked: no byte goes by the stand-in. And siw, which the parameter does
-# not let through. Soft-RoCE does not go after connections that broke so, so it is left, and the boot with it.
+# Tests the verdict on a server behind a real network card, with a stand-in for the card (tests/kmod/nicstand.c).
+# Soft-RoCE carries the connections of NFS and NVMe; then the server's address moves to the card's interface, which
+# breaks them, and `peerdma explain` must name the card. No byte goes through the stand-in. The test also covers siw,
+# which the parameter does not allow. Soft-RoCE does not recover from such breaks, so the test ends with the boot.
 # group: rdma
 # topologies: edu edu-vtd rp
 # boot: nic
@@ -20,7 +20,7 @@ DISTANCE=34 RDMA_ROUTE=46
 case $LAB_TOPOLOGY in
 edu) function=$(pci_of 0x1234:0x11e8) map='bus address' ;;
 edu-vtd) function=$(pci_of 0x1234:0x11e8) map=iova ;;
-rp) function=$(nvme_bdf) map='host bridge' ;; # the drive's, which is not needed
+rp) function=$(nvme_bdf) map='host bridge' ;; # the drive's; this test does not use the drive
 esac
 card=/sys/kernel/debug/nicstand
 pci=/sys/bus/pci
@@ -33,23 +33,23 @@ says() {
 reads() { pdio read "$1" 0 4096 0 | cut -d' ' -f1-3; }
 known() { [[ $(says $share/file) != RDMA_ROUTE* ]]; }
 two_paths() { [ "$(grep -c . <(ls -d /sys/class/block/nvme*c*n1))" = 2 ]; }
-# The client tries to connect again in its own time, up to 30 s apart, and a soft share gives up who asks before.
+# The client reconnects at its own intervals of up to 30 s, and a soft mount fails requests made in between.
 answers() { dd if=$share/file of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null; }
 
-# stand_in FUNCTION: the card is this one
+# stand_in FUNCTION: binds the function to the stand-in
 stand_in() {
 	[ ! -e "$pci/devices/$1/driver" ] || echo "$1" >"$pci/devices/$1/driver/unbind"
 	echo nicstand >"$pci/devices/$1/driver_override"
 	echo "$1" >$pci/drivers_probe
 }
-# stand_down FUNCTION: it is what it was
+# stand_down FUNCTION: returns the function to its own driver
 stand_down() {
 	echo "$1" >$pci/drivers/nicstand/unbind
 	echo >"$pci/devices/$1/driver_override"
 	echo "$1" >$pci/drivers_probe
 }
 
-# behind NETDEV: there the server's address is from now on. Its RDMA device hears of it a moment later.
+# behind NETDEV: moves the server's address there. Its RDMA device is notified a moment later.
 at=veth1/24
 behind() {
 	ip link set "$1" up
@@ -59,7 +59,7 @@ behind() {
 	soon 10 known
 }
 
-# It hears of a device that goes before the connection manager does, and after whoever has come later.
+# Loaded now, so that its removal callback runs before the connection manager's and after those of later clients.
 insmod "$(dirname "$LAB_MODULE")/kmod/nicstand.ko" || bail "nicstand.ko"
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
@@ -73,9 +73,9 @@ target far /dev/loop1
 port 1 far rdma ipv4 $far_ip
 controller=$(connect transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
 disk=$(disk_of far) || bail "no disk"
-path=${disk#/dev/} # nvme1n1's is nvme1c1n1
+path=${disk#/dev/} # the hidden path disk, such as nvme1c1n1 of nvme1n1
 path=${path%n1}c${controller#nvme}n1
-# To open a file that it knows asks nobody, so it opens when nobody answers.
+# NFSv3 with cached attributes: opening a known file sends no request, so it works without the server.
 client vers=3,rdma,port=20049,nolock,nocto,actimeo=3600,soft,timeo=50,retrans=1
 same "soft-RoCE: a share" "NONE nfs software" "$(says $share/file)"
 same "soft-RoCE: a read" "0 $RDMA_SOFTWARE 4096" "$(reads $share/file)"
@@ -85,15 +85,15 @@ stand_in "$function"
 behind nic0
 same "a card: a share" "NONE $function $map" "$(says $share/file)"
 same "a card: a drive whose queue takes no pages of peers" "QUEUE $function none" "$(says "$disk")"
-# Where the driver of each path knows peers, the card is asked as for a share.
+# If the driver of each path supports peers, the check covers the card as for a share.
 insmod "$(dirname "$LAB_MODULE")/kmod/peers.ko" disk="$disk" && rmmod peers || bail "peers.ko"
 same "a card: a drive whose queue takes them" "NONE $function $map" "$(says "$disk")"
 before=$(cat $card/references)
 for _ in {1..10}; do says $share/file && says "$disk"; done >/dev/null
 same "the function's references are given back" "$before" "$(cat $card/references)"
 
-# A route that is as it was and leads elsewhere, because the next hop that it shares does. Nobody has the address, and
-# nobody need answer for it.
+# The route stays the same but its shared next hop changes the device. No machine has the address, and none needs to
+# answer.
 ip addr add 10.9.5.1/32 dev nic0
 ip addr add 10.9.5.2/32 dev veth1
 for dev in nic0 veth1; do ip neigh replace $far_ip lladdr 02:00:00:00:09:02 dev $dev nud permanent; done
@@ -101,8 +101,8 @@ ip nexthop add id 7 dev veth1
 ip addr del $far_ip/32 dev nic0
 ip route add $far_ip/32 nhid 7
 same "a next hop: soft-RoCE" "NONE nfs software" "$(says $share/file)"
-# Beside it, software of which nobody knows what it does with pages. Whoever came before ours hears later that it goes, and
-# may have a connection by it until then: NFS keeps the one that it has, wherever routes lead since.
+# Add a software RDMA device whose use of pages is unknown. Clients registered before ours are notified of its removal
+# later than ours and may keep a connection on it until then: NFS keeps its connection, wherever routes lead.
 echo 0 >$card/up
 echo Y >$card/software
 echo 1 >$card/up
@@ -114,10 +114,10 @@ same "software goes: a way by soft-RoCE" RDMA_SOFTWARE "$(says $share/file | cut
 same "software goes: a read" "$EXDEV $RDMA_SOFTWARE 0" "$(reads $share/file)"
 echo N >$card/hold
 wait $!
-sleep 1 # a "no" lasts so long
+sleep 1 # a negative answer is cached this long
 same "software has gone: a way by soft-RoCE" "NONE nfs software" "$(says $share/file)"
 echo N >$card/software
-# Whoever listens is told of another next hop before it can be seen, and whoever asks meanwhile is given the old one.
+# Listeners are notified of the new next hop before it is visible. A query in between gets the old one.
 echo Y >$card/hold
 ip nexthop replace id 7 dev nic0 &
 check "another next hop: all have been told" soon 10 grep -q Y $card/held
@@ -139,7 +139,7 @@ ip addr del 10.9.5.1/32 dev nic0
 ip addr del 10.9.5.2/32 dev veth1
 soon 10 known
 
-# Its RDMA device alone goes, and the connection manager has not yet heard of it.
+# Only its RDMA device goes; the connection manager has not been notified yet.
 echo Y >$card/hold
 echo 0 >$card/up &
 check "a card that goes: it is going" soon 10 grep -q Y $card/held
@@ -167,7 +167,7 @@ soon 10 known
 same "and is the card again: a share" "NONE $function $map" "$(says $share/file)"
 stand_down "$function"
 
-# --- Cards without a way to the GPU
+# --- Cards without a path to the GPU
 if [ "$LAB_TOPOLOGY" = edu ]; then
 	elsewhere=$(pci_of 0x1234:0x11e8 1)
 	stand_in "$elsewhere"
@@ -177,14 +177,14 @@ if [ "$LAB_TOPOLOGY" = edu ]; then
 	for file in $share/file "$disk"; do
 		same "a card elsewhere: a read of ${file#/*/}" "$EXDEV $DISTANCE 0" "$(reads "$file")"
 	done
-	# One path of the drive by such a card, and one that is good: by a cable of its own, which nothing has broken.
+	# One path of the drive through such a card, and a good one through an extra, unbroken cable.
 	ip link add veth2 type veth peer name veth3
 	ip addr add 10.9.1.2/24 dev veth3
 	ip link set veth2 up
 	ip link set veth3 up
 	rdma link add rxe3 type rxe netdev veth3
 	port 2 far rdma ipv4 10.9.1.2
-	# By a number that the first has not, whose target has given it up meanwhile and may give it again.
+	# Use a different controller ID than the first connection. The target has released that ID and may reuse it.
 	echo 100 >$nvmet/subsystems/far/attr_cntlid_min
 	second=$(connect transport=rdma,traddr=10.9.1.2,trsvcid=4422,nqn=far) || bail "no second connection"
 	check "a second path: the disk has it" soon 10 two_paths
@@ -203,12 +203,12 @@ behind nic0
 same "a card that is no PCI function: a share" "DISTANCE nfs none" "$(says $share/file)"
 same "a card that is no PCI function: a drive" "DISTANCE $path none" "$(says "$disk")"
 
-# --- The other device in software
+# --- The other software device
 if [ "$LAB_K" = 6.12 ]; then
 	skip "siw" "it is built for 7.2 only"
 else
 	modprobe -d "$LAB_KERNEL" siw && ip link add far0 type dummy && rdma link add siw1 type siw netdev far0 || bail "no siw"
-	# A connection that is there may be siw's, whatever routes say by now.
+	# The existing connection may be siw's, whatever the routes say now.
 	same "siw is there: a way by another device" "RDMA_SOFTWARE" "$(says $share/file | cut -d' ' -f1)"
 	same "siw is there: a read" "$EXDEV $RDMA_SOFTWARE 0" "$(reads $share/file)"
 	behind far0
@@ -229,7 +229,8 @@ if soon 90 answers || connects rxe1; then
 	no_targets
 	no_server
 else
-	# Who takes a controller away that connects waits for the answer, for ever: all of it is left, and the boot with it.
+	# Removing a controller that is connecting would wait for an answer forever. Leave everything as it is until the
+	# boot ends.
 	skip "soft-RoCE again: a read" "it does not connect any more: Documentation/upstream/rxe-link-down"
 	umount -i -l $share
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Two guests, a storage node and this one with the GPU: the drive of the other by NVMe over RDMA, raw and with xfs, and
-# its files by NFS over RDMA. The host compares the GPU's memory here and the drives there.
+# Two guests, a storage node and this one with the GPU. The other's drive is reached by NVMe over RDMA, raw and with
+# xfs, and its files by NFS over RDMA. The host compares the GPU's memory here and the drives there.
 # group: rdma
 # topologies: switch
 # variants: plain
@@ -20,18 +20,18 @@ check "the storage node is there" host hear ready 60
 mib=1048576
 len=$((2 * mib + 65536))
 
-# takes WHAT FILE SEED [OFF]: so much of a file, or a drive, comes into the GPU's memory
+# takes WHAT FILE SEED [OFF]: reads from a file or drive into the GPU's memory
 takes() {
 	same "$1: a read" "$(straight $len) 0" "$(pdio read "$2" "${4:-0}" $len 0 $len "host fill gpu0 0 $len pattern:9" | tail -n 1)"
 	check "$1: what came" host compare gpu0 0 $len "pattern:$3" "${4:-0}"
 }
-# gives WHAT FILE SEED: and from there
+# gives WHAT FILE SEED: writes from the GPU's memory
 gives() {
 	same "$1: a write" "$(straight $len)" \
 		"$(pdio write "$2" 0 $len 0 $len "host fill gpu0 %AT $len pattern:$3" | tail -n 1 | cut -d' ' -f1-6)"
 }
 
-# --- The other's drive
+# --- The remote drive
 controller=$(connect $soon,transport=rdma,traddr=$far_ip,trsvcid=4421,nqn=far) || bail "no connection"
 disk=$(disk_of far) || bail "no disk"
 host fill peer:disk0 0 $((8 * mib)) pattern:3 >/dev/null
@@ -50,7 +50,7 @@ check "xfs: what the other's drive has" on_drive peer:disk0 "$(extents /mnt/far/
 umount /mnt/far
 disconnect "$controller"
 
-# --- The other's files
+# --- The remote files
 client vers=4.2,rdma,port=20049
 far "pattern fill $store/file 0 $len pattern:2; sync $store/file"
 takes "nfs" $share/file 2

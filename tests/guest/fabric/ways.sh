@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The way to another machine's storage breaks under a request, on the debug kernel: NVMe over RDMA whose target, link
-# or RDMA device goes, or whose controller is reset, and a share of NFS whose RDMA device goes and comes, and that is given
-# up; and the GPU goes under both. What is under way ends, with the right errno, and nothing is left; the boot looks for what was leaked. Soft-RoCE,
-# target and initiator in this guest. More of it, on plain kernels: fabric.sh, nfs.sh; of verbs: verbs.sh.
+# The path to another machine's storage breaks under a request, on the debug kernel. NVMe over RDMA: the target, link or
+# RDMA device goes, or the controller is reset. NFS: the RDMA device goes and returns, or the share is unmounted by
+# force. Both: the GPU is unbound. Each pending request must end with the right errno and nothing may be left; the boot
+# checks for leaks. Soft-RoCE, target and initiator in this guest. On plain kernels: fabric.sh, nfs.sh. For verbs:
+# verbs.sh.
 # group: rdma
 # topologies: switch
 # boot: ways
@@ -20,7 +21,7 @@ insert peerdma_rdma peerdma_nfs
 echo 1 >$software
 mountpoint -q /mnt/disk && umount /mnt/disk
 drive=$(nvme_disk)
-# Requests that nobody answers are given up after so many seconds. What is only slow is not.
+# Give up requests without an answer after a few seconds, but not requests that are merely slow.
 timeout=/sys/module/nvme_core/parameters/io_timeout
 read -r io_timeout <$timeout
 echo 60 >$timeout
@@ -54,7 +55,7 @@ survives "NFS, a queue pair errs" /tmp/slow $share/file $mib
 given_up "NFS, given up" disk0
 device_goes() { rdma link del rxe1 && [ ! -e /sys/class/infiniband/rxe1 ]; }
 device_is_back() { rdma link add rxe1 type rxe netdev veth1; }
-# The server's file has what was there, or what was to be written.
+# The server's file has either its old bytes or the new ones.
 all_or_nothing() { pattern compare $store/slow 0 65536 pattern:1 || [ "$(tr -d '\011' <$store/slow | wc -c)" = 0 ]; }
 given_up "NFS, the RDMA device goes under a read" disk0 device_goes device_is_back
 fresh slow 65536 1
@@ -88,7 +89,7 @@ serve
 wait $begun
 sleep 1
 check "NFS, the server comes: nothing was fetched afterwards" pattern compare $store/slow 0 65536 pattern:1
-# One that comes back meanwhile: the request is made again.
+# The RDMA device returns meanwhile: the request is retried.
 fresh file $mib 1
 begins /tmp/slow read $share/file 0 $mib 0 $mib "host fill gpu0 0 $mib pattern:9; rpc.nfsd 0"
 check "NFS, the server restarts: a request is under way" kill -0 $begun
@@ -125,7 +126,7 @@ comes() {
 }
 target_goes() { rm "$nvmet/ports/1/subsystems/far"; }
 target_comes() { ln -s "$nvmet/subsystems/far" "$nvmet/ports/1/subsystems/far"; }
-# fails DESCRIPTION: the next one, too
+# fails DESCRIPTION: the next request fails too
 fails() { same "$1: the next one" "$EIO 0 0" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"; }
 
 comes "connected with patience" "$soon"
@@ -135,7 +136,7 @@ comes "connected with more patience" "$patient"
 goes_on read "NVMe, a controller is reset" "$disk" disk0 reset "$controller"
 queue_errs() { qp_errs nvme_rdma_send_done timeout 60 pdio read "$disk" 0 4096 0; }
 for way in read write; do goes_on $way "NVMe, a queue pair errs" "$disk" disk0 queue_errs; done
-# A second path, which has to do all of it when the first one's target goes.
+# A second path, which must take over when the first one's target goes.
 port 2 far rdma ipv6 fd09::2
 six=$(connect "$patient,transport=rdma,traddr=fd09::2,trsvcid=4422,nqn=far") || bail "no second path"
 two_paths() { set -- /sys/class/block/nvme*c*n1; [ $# = 2 ]; }
@@ -164,7 +165,7 @@ RING=1 breaks "the target goes under a ring" "$disk" disk0 target_goes
 target_comes
 check "the target comes: the controller, once more" soon 60 live "$controller"
 
-# Its queue pair errs, and it connects again.
+# A queue pair fails, and the controller reconnects.
 breaks "a queue pair errs under a read" "$disk" disk0 queue_errs
 check "a queue pair has erred: the controller, after a read" soon 60 live "$controller"
 write_breaks "a queue pair errs under a write" "$disk" disk0 "$drive" queue_errs
@@ -172,14 +173,15 @@ check "a queue pair has erred: the controller, after a write" soon 60 live "$con
 RING=1 write_breaks "a queue pair errs under a ring's write" "$disk" disk0 "$drive" queue_errs
 check "a queue pair has erred: the controller, after a ring's write" soon 60 live "$controller"
 
-# The RDMA device and the link, each under a read, a write and a ring's write; and the controller goes with them.
+# The RDMA device and the link break, each under a read, a write and a ring's write; the controller is removed with
+# them.
 device_comes() {
 	target_goes
 	rdma link add rxe1 type rxe netdev veth1
 	target_comes
 }
 link_goes() { ip link set veth1 down && [ "$(cat /sys/class/net/veth1/operstate)" = down ]; }
-# Soft-RoCE that has lost its link may connect no more: Documentation/upstream/rxe-link-down.
+# Soft-RoCE may never reconnect after it lost its link: Documentation/upstream/rxe-link-down.
 link_comes() {
 	ip link set veth1 up
 	sleep 1
@@ -191,7 +193,7 @@ link_comes() {
 	rdma link add rxe1 type rxe netdev veth1
 	target_comes
 }
-# loses DESCRIPTION goes comes: a controller that does not connect again
+# loses DESCRIPTION goes comes: of a controller that does not reconnect
 loses() {
 	local way
 	for way in read write ring; do
@@ -210,7 +212,7 @@ loses "the RDMA device goes" device_goes device_comes
 loses "the link goes" link_goes link_comes
 no_targets
 
-# --- All of it goes
+# --- Teardown
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 same "as many queue pairs have erred as were told to" 6 "$(cat /sys/module/qperr/parameters/errors)"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Bad input: every request here is wrong in one way. Each must end with the documented errno and reason,
-// change nothing, and lose nothing: afterwards the pool is as full as before and a right request works.
+// Bad input: every request here is wrong in one way. Each must end with the documented errno and reason and change
+// nothing. Afterwards the pool must be full again and a correct request must work.
 #include <cstring>
 #include <functional>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ void expect(const char *what, int err, int want, uint32_t reason = 0, uint32_t w
 		       std::to_string(want) + " " + std::to_string(want_reason));
 }
 
-/// A request that is right, then spoilt by the caller.
+/// A correct request, for the caller to corrupt.
 peerdma_io good() { return raw::io(file, buf, 0, 0, 4096); }
 
 void bad_io(const char *what, unsigned long cmd, peerdma_io req, int want, uint32_t want_reason)
@@ -198,7 +198,7 @@ void buffers()
 	expect("destroying a buffer", raw::destroy(dev, mine.out_buf_id), 0);
 	expect("destroying it again", raw::destroy(dev, mine.out_buf_id), ENOENT);
 
-	// Ids are small numbers, the same on every open file: only the file they came from knows them.
+	// Ids are small numbers that repeat across open files. An id is valid only on the file that returned it.
 	int other = raw::open_device();
 	auto req = good();
 	expect("another open file's buffer id", raw::call(other, PEERDMA_READ, req), ENOENT);
@@ -239,7 +239,7 @@ void exports()
 	check("exporting buffer id 0", ENOENT, 0, [](auto &r) { r.buf_id = 0; });
 	check("exporting a buffer that nobody has", ENOENT, 0, [](auto &r) { r.buf_id = 0x7fffffff; });
 	check("exporting, reserved member not 0", EINVAL, 0, [](auto &r) { r.__reserved = 1; });
-	// Out members are not written then: -1 is what there was.
+	// Out members are not written on an error: -1 is the old value.
 	check("exporting, unknown flag", EOPNOTSUPP, 0, [](auto &r) {
 		r.flags = 1;
 		r.out_fd = -1;
@@ -255,7 +255,7 @@ void exports()
 	errno = 0;
 	void *map = ::mmap(nullptr, buf_len, PROT_READ, MAP_SHARED, req.out_fd, 0);
 	expect("a dma-buf is not mapped", map == MAP_FAILED ? -errno : 0, EINVAL);
-	bad_fd("a dma-buf as a file", req.out_fd, ESPIPE, PEERDMA_REASON_FILE_TYPE); // and closes it
+	bad_fd("a dma-buf as a file", req.out_fd, ESPIPE, PEERDMA_REASON_FILE_TYPE); // this closes it too
 	rlimit was, none;
 	::getrlimit(RLIMIT_NOFILE, &was);
 	none = was;
@@ -298,7 +298,7 @@ void others()
 	publish.pci_bdf = 0xffff;
 	expect("publishing, reserved member not 0", raw::call(dev, PEERDMA_PUBLISH, publish), EINVAL);
 	publish.__reserved = 0;
-	publish.pci_bdf = 0; // the host bridge: no driver of ours
+	publish.pci_bdf = 0; // the host bridge, which none of our drivers owns
 	int err = raw::call(dev, PEERDMA_PUBLISH, publish);
 	expect("publishing a device that is not bound here", err, EINVAL, publish.out_reason, PEERDMA_REASON_NOT_BOUND);
 	auto provider = raw::provider(dev);
@@ -329,7 +329,8 @@ void tell_driver(const char *what, const std::string &name)
 	::close(fd);
 }
 
-/// What the module itself says of a range that cannot be published; the command asks before. In the end nothing is.
+/// The module itself refuses ranges that cannot be published; the command refuses them earlier. Leaves nothing
+/// published.
 void ranges()
 {
 	const auto provider = raw::provider(dev);
@@ -364,7 +365,7 @@ void ranges()
 
 } // namespace
 
-// abi FILE DIR: FILE is readable directly and has a block or more, DIR is on the same filesystem.
+// abi FILE DIR: FILE can be read directly and has at least a block; DIR is on the same filesystem.
 int main(int argc, char **argv)
 {
 	if (argc != 3)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// access look FILE START LEN: as a user: no address of the kernel, and none of [START, START + LEN), where the BAR is,
-//     in anything that the device node says or that a path of the standard input holds.
-// access tell START LEN: the same of the paths alone.
+// access look FILE START LEN: as a user: nothing that the device node returns, nor any path read from the standard
+// input,
+//     may contain a kernel address or an address in [START, START + LEN), the BAR.
+// access tell START LEN: checks only the paths.
 // access move FILE SCRATCH: through the library: FILE (1 MiB) into a buffer and from there into SCRATCH, all direct.
-// access rights DOMAIN BDF BAR: what may be done with an open device node, said in one line.
+// access rights DOMAIN BDF BAR: prints in one line what an open device node allows.
 // access ids: another process's buffer and files, by number, by ring and by mmap.
 #include <algorithm>
 #include <cctype>
@@ -25,14 +26,15 @@ namespace
 
 uint64_t bar_start, bar_len;
 
-/// The kernel's half begins at ff00000000000000 where there are five levels of page tables. Small negative numbers are errnos; those above 32 bits of ones are two halves of which one is -1.
+/// With five-level page tables the kernel's half begins at ff00000000000000. Small negative numbers are errnos. A value
+/// with 32 upper one bits is two halves of which one is -1.
 bool is_address(uint64_t v)
 {
 	const bool kernel = v >= 0xff00000000000000 && v < -4096ULL && (v >> 32 != 0xffffffff || v >> 31 & 1);
 	return kernel || (v >= bar_start && v < bar_start + bar_len);
 }
 
-/// Each run of hexadecimal digits, read as hexadecimal and as decimal.
+/// Parses each run of hexadecimal digits as hexadecimal and as decimal.
 bool text_has_address(const std::string &text)
 {
 	for (size_t at = 0; at < text.size();) {
@@ -56,13 +58,13 @@ std::string slurp(const std::string &path)
 	return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Of a struct the members that have room for an address.
+/// Checks the members of a struct that can hold an address.
 void said(const char *what, std::initializer_list<__u64> members)
 {
 	tap::report(std::none_of(members.begin(), members.end(), is_address), std::string(what) + " tells no address");
 }
 
-/// Those of the standard input; how many had anything in them.
+/// Checks the paths read from the standard input. Returns how many of them had contents.
 size_t paths_tell_none()
 {
 	size_t files = 0;
@@ -89,7 +91,7 @@ void look(const char *path)
 	said("PEERDMA_INFO", {info.out_features});
 	const auto provider = raw::provider(dev);
 	said("PEERDMA_PROVIDER_QUERY", {provider.out_bar_offset, provider.out_len, provider.out_available});
-	raw::alloc(dev, provider.out_provider_id, 4096); // so that the next is not at the start
+	raw::alloc(dev, provider.out_provider_id, 4096); // moves the next buffer away from the start
 	const auto buf = raw::alloc(dev, provider.out_provider_id, 8192);
 	tap::report(buf.out_buf_id && buf.out_bar_offset < bar_len, "a place in the BAR is counted from its start");
 	said("PEERDMA_BUF_ALLOC", {buf.len, buf.out_bar_offset, buf.out_mmap_offset});
@@ -154,7 +156,7 @@ int rights(char **argv)
 	return 0;
 }
 
-/// The result of one command, whose words in cmd[] are these.
+/// Runs one command with these words in cmd[]; returns its result.
 int ring_command(int dev, uint32_t op, uint32_t buf, uint32_t file_id, uint32_t len, const peerdma_uring_io &io)
 {
 	io_uring ring;
@@ -175,14 +177,14 @@ int ring_read(int dev, uint32_t buf, uint32_t file_id)
 	return ring_command(dev, PEERDMA_URING_READ, buf, file_id, 4096, {});
 }
 
-/// One piece.
+/// A command of one piece.
 int ring_readv(int dev, uint32_t buf, uint32_t file_id)
 {
 	peerdma_uring_seg seg = {0, 0, 4096, 0};
 	return ring_command(dev, PEERDMA_URING_READV, buf, file_id, 1, {reinterpret_cast<uintptr_t>(&seg), 0});
 }
 
-/// A page at the same place in both.
+/// Moves a page at the same offset in the buffer and the file.
 int by_id(int dev, unsigned long cmd, uint32_t file_id, uint32_t buf, uint64_t off = 0)
 {
 	auto io = raw::io(int(file_id), buf, off, off, 4096);
@@ -191,7 +193,7 @@ int by_id(int dev, unsigned long cmd, uint32_t file_id, uint32_t buf, uint64_t o
 	return err ? err : raw::straight(io) == 4096 ? 0 : -EIO;
 }
 
-/// Numbers are small and the same everywhere: another process tries those of this one on a file of its own.
+/// Numbers are small and repeat across processes. Another process tries this one's numbers on its own open file.
 void ids(const char *path)
 {
 	int dev = raw::open_device(), file = ::open(path, O_RDONLY);
@@ -212,7 +214,7 @@ void ids(const char *path)
 		void *at = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, own, off_t(buf.out_mmap_offset));
 		bad |= (at != MAP_FAILED || errno != EINVAL) << 4;
 		bad |= (ring_read(own, buf.out_buf_id, file_id) != -ENOENT) << 5;
-		// The same numbers, of its own now, of a buffer that is shorter.
+		// The same numbers, now naming its own, shorter buffer.
 		const auto mine = raw::alloc(own, provider, 4096);
 		bad |= (mine.out_buf_id != buf.out_buf_id || mine.out_bar_offset == buf.out_bar_offset) << 6;
 		at = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, own, off_t(buf.out_mmap_offset));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Who may do what: members of the device node's group, others, other processes, containers. What they cannot learn.
+# Access rights of the device node's group, other users, other processes and containers, and what each of them can
+# learn.
 # group: limits
 # topologies: switch
 # variants: plain
@@ -17,7 +18,7 @@ head -c 1048576 /dev/zero >/mnt/disk/scratch
 chown 1000:1000 /mnt/disk/access /mnt/disk/scratch
 sync
 
-# member COMMAND...: as a user of the group. stranger: of none.
+# member COMMAND...: as a user in the group. stranger: as a user outside it.
 member() { setpriv --reuid 1000 --regid 1000 --groups "$gid" --inh-caps=-all "$@"; }
 stranger() { setpriv --reuid 1001 --regid 1001 --clear-groups --inh-caps=-all "$@"; }
 
@@ -47,8 +48,8 @@ same "a member may use the node, and neither publish, unpublish nor have others'
 same "a stranger may not open it" "open 13" "$(read_rights stranger)"
 relay member access ids /mnt/disk/access
 
-# --- What a member can learn. The BAR's address is in the device's own "resource" file, which the kernel lets all read:
-# what is ours adds nothing to that.
+# --- What a member can learn. Any user may read the BAR's address in the device's "resource" file of the kernel; our
+# own files must add nothing to that.
 read -r start len <<<"$(gpu_bar)"
 mkdir -p /tmp/said
 chmod 755 /tmp/said
@@ -59,7 +60,7 @@ member peerdma providers --json >/tmp/said/providers
 member peerdma check >/tmp/said/check
 member peerdma stat >/tmp/said/stat
 member peerdma cp --json /mnt/disk/access gpu: >/tmp/said/cp
-# The kernel's own P2PDMA code says where the memory is, in our driver's name; all else in that name is ours.
+# The kernel's P2PDMA code logs the memory's address under our driver's name. All other lines under that name are ours.
 dmesg | grep -i peerdma | grep -v 'added peer-to-peer DMA memory' >/tmp/said/dmesg
 member find /sys/module/peerdma/ /sys/class/misc/peerdma/ /sys/bus/pci/drivers/peerdma/ /tmp/said -type f -readable >/tmp/names
 relay member access look /mnt/disk/access "$start" "$len" </tmp/names
@@ -69,7 +70,7 @@ same "debugfs and tracefs" "700 400 700" "$(stat -c %a /sys/kernel/debug /sys/ke
 # --- A container: user, mount and net namespaces, the device node and the files, nothing else
 cat >/tmp/inside <<'END'
 set -e
-export PATH=$LAB_BUILD/bin:/usr/bin:/usr/sbin # /run/lab is hidden too
+export PATH=$LAB_BUILD/bin:/usr/bin:/usr/sbin # the mount namespace hides /run/lab too
 mkdir /tmp/dev
 for node in null peerdma; do touch /tmp/dev/$node; mount --bind /dev/$node /tmp/dev/$node; done
 mount --rbind /tmp/dev /dev

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Bad input gets a clear error and loses nothing: abi.cpp has the cases.
+# Bad input must get a clear error and change nothing: abi.cpp has the cases.
 # group: input
 # topologies: switch
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// hostile FILE: structs of every size at the edge of what is mapped, and structs that another thread changes while the
-// kernel looks at them. FILE holds 1 MiB of pattern:1. What the kernel does is always what one state of the struct asks
-// for; nothing is written beyond the end that the caller gave, nothing is lost.
+// hostile FILE: structs of every size at the edge of mapped memory, and structs that another thread changes while the
+// kernel reads them. FILE holds 1 MiB of pattern:1. The kernel must act on one consistent state of the struct, must not
+// write beyond the size that the caller gave, and must lose nothing.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -29,7 +29,7 @@ uint32_t provider_id, buf;
 struct Op {
 	const char *name;
 	unsigned long cmd;
-	uint32_t size, shortest; // the shortest struct that was ever published
+	uint32_t size, shortest; // the shortest struct that any release has had
 };
 
 const Op ops[] = {
@@ -46,7 +46,7 @@ const Op ops[] = {
 	{"BUF_EXPORT", PEERDMA_BUF_EXPORT, sizeof(peerdma_buf_export), 40},
 };
 
-/// Two pages; nothing is mapped behind the first.
+/// Two pages with no mapping behind the last byte of the first.
 class Edge
 {
 public:
@@ -59,7 +59,7 @@ public:
 	~Edge() { ::munmap(at_, 2 * page); }
 	Edge(const Edge &) = delete;
 	Edge &operator=(const Edge &) = delete;
-	/// Room for len bytes that end where the mapping does.
+	/// Room for len bytes that end at the end of the mapping.
 	char *last(size_t len) const { return at_ + page - len; }
 	char *start() const { return at_; }
 	void protect(int rights) const { ::mprotect(at_, page, rights); }
@@ -70,7 +70,7 @@ private:
 
 int call(const Op &op, void *arg) { return ::ioctl(dev, op.cmd, arg) ? -errno : 0; }
 
-/// A struct that asks for something that cannot be, so that nothing is done: all ids and descriptors are wrong.
+/// A struct with invalid ids and descriptors, so that the call has no effect.
 void harmless(char *at, size_t len, uint32_t size)
 {
 	std::memset(at, 0, len);
@@ -78,7 +78,7 @@ void harmless(char *at, size_t len, uint32_t size)
 	std::memcpy(at, none, std::min(len, sizeof(none)));
 }
 
-/// What a harmless struct of a good size ends with.
+/// The error of a harmless struct of a valid size.
 bool is_refused(int err) { return err == -ENOENT || err == -EBADF || err == -ENODEV || err == -EINVAL; }
 
 void sizes()
@@ -93,20 +93,20 @@ void sizes()
 				       std::to_string(err);
 		};
 		for (uint32_t size = 4; size <= op.size + 16; size++) {
-			// Ends with the mapping.
+			// Ends at the end of the mapping.
 			harmless(edge.last(size), size, size);
 			int err = call(op, edge.last(size));
 			if (size < op.shortest)
 				expect("is too short", size, err, err == -EINVAL);
 			else
 				expect("ends with the mapping", size, err, always ? !err : is_refused(err));
-			// Reaches beyond it by one byte.
+			// Reaches one byte beyond it.
 			harmless(edge.last(size - 1), size - 1, size);
 			err = call(op, edge.last(size - 1));
 			if (size > 4)
 				expect("is cut off", size, err, err == (size < op.shortest ? -EINVAL : -EFAULT));
 		}
-		// Longer than we know: 0 is fine, anything else is not, wherever it is.
+		// Longer than the module's struct: extra bytes must be 0, wherever they are.
 		for (uint32_t at : {op.size, op.size + 100, uint32_t(page) - 1}) {
 			harmless(edge.start(), page, page);
 			int err = call(op, edge.start());
@@ -121,13 +121,13 @@ void sizes()
 			int err = call(op, edge.start());
 			expect("is too long", size, err, err == -E2BIG);
 		}
-		// What is not the process's memory at all.
+		// Addresses outside the process's memory.
 		for (uintptr_t at : {0UL, 8UL, 0x7ffffffff000UL, 0x800000000000UL, 0xff11000000000000UL,
 				     0xffff888000000000UL, 0xffffffff81000000UL, 0xfffffffffffffff0UL}) {
 			int err = call(op, reinterpret_cast<void *>(at));
 			expect("is nowhere", 0, err, err == -EFAULT);
 		}
-		// May be read, not written: nothing may stay of what was done.
+		// Readable but not writable: the call must leave nothing behind.
 		harmless(edge.last(op.size), op.size, op.size);
 		edge.protect(PROT_READ);
 		int err = call(op, edge.last(op.size));
@@ -137,7 +137,7 @@ void sizes()
 	report(bad.empty(), "all ioctls: every size, at the edge of what is mapped", bad);
 }
 
-/// An older program's struct: what it has no room for is not written.
+/// An older program's shorter struct: members behind its end are not written.
 void short_structs()
 {
 	Edge edge;
@@ -158,7 +158,7 @@ void short_structs()
 	raw::destroy(dev, req.out_buf_id);
 }
 
-/// What was made, and could not be said, is not there.
+/// An object whose id cannot be returned must not remain.
 void results_that_cannot_be_written()
 {
 	Edge edge;
@@ -178,7 +178,7 @@ void results_that_cannot_be_written()
 	auto add = raw::sized<peerdma_file_add>();
 	add.fd = file;
 	const bool refused = fails(PEERDMA_FILE_ADD, add);
-	const uint32_t next = raw::add_file(dev, file); // numbers go up
+	const uint32_t next = raw::add_file(dev, file); // ids increase
 	auto remove = raw::sized<peerdma_destroy>();
 	remove.id = next - 1;
 	const int err = raw::call(dev, PEERDMA_FILE_REMOVE, remove);
@@ -195,9 +195,9 @@ void results_that_cannot_be_written()
 	       "nor such a dma-buf, nor its descriptor");
 }
 
-// --- Memory that changes while it is looked at
+// --- Memory that changes while the kernel reads it
 
-/// Changes something from one value to the other and back until it is told to stop.
+/// Alternates a value between two states until it is destroyed.
 class Flipper
 {
 public:
@@ -205,7 +205,7 @@ public:
 	{
 		*at = one;
 		thread_ = std::thread([this, at, one, other] {
-			// The same time for both.
+			// Equal time for both values.
 			for (bool now = true; !stop_; now = !now)
 				*at = now ? one : other;
 		});
@@ -223,7 +223,7 @@ private:
 	std::thread thread_;
 };
 
-/// Runs until both of two results have been seen, and no other; each is looked at by the caller.
+/// Repeats `once` until two different results have been seen. Each must be in `allowed`; the caller checks its effects.
 void race(const char *what, const std::function<int()> &once, const std::set<int> &allowed)
 {
 	std::set<int> seen;
@@ -281,7 +281,7 @@ void racing_reads(uint32_t other_buf)
 	}
 	req.flags = 0;
 	{
-		// The size decides by which way the struct is read.
+		// The size selects the code path that reads the struct.
 		Flipper flip(&req.size, __u32(sizeof(req)), __u32(8));
 		race("the struct becomes too short", read, {0, -EINVAL});
 	}
@@ -290,7 +290,7 @@ void racing_reads(uint32_t other_buf)
 		race("and too long", read, {0, -E2BIG});
 	}
 	{
-		// What is longer than we know goes the way of all other ioctls, also where it is a read.
+		// A struct longer than the module's takes the generic ioctl path, even for a read.
 		struct {
 			peerdma_io io;
 			__u64 unknown;
@@ -314,7 +314,7 @@ void racing_allocations()
 			     int err = raw::call(dev, PEERDMA_BUF_ALLOC, req);
 			     if (err)
 				     return err;
-			     // It has the length that was looked at: a page, and not one more.
+			     // The length is the validated one: exactly one page.
 			     void *one = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, dev, off_t(req.out_mmap_offset));
 			     void *two =
 				     ::mmap(nullptr, 2 * page, PROT_READ, MAP_SHARED, dev, off_t(req.out_mmap_offset));
@@ -394,7 +394,7 @@ void ring_vectors()
 	fill(edge.last(bytes / 2), nr / 2);
 	report(vec(edge.last(bytes / 2)) == -EFAULT, "an array that is half mapped");
 	report(vec(reinterpret_cast<char *>(0xffff888000000000ULL)) == -EFAULT, "an array in the kernel's memory");
-	// A piece behind the end of the file comes short, so results are to be written, and cannot be.
+	// A piece past the end of the file is short, so results must be written, and cannot be.
 	fill(edge.last(bytes), nr);
 	reinterpret_cast<peerdma_uring_seg *>(edge.last(bytes))[3].file_off = 1 << 20;
 	edge.protect(PROT_READ);
@@ -415,13 +415,13 @@ void ring_vectors()
 	}
 }
 
-/// The ring's own memory is the process's too.
+/// The ring's own memory belongs to the process too.
 void ring_entries()
 {
 	Ring ring;
 	io_uring_sqe *sqe = ring.command(PEERDMA_URING_READ, page, {});
 	std::atomic<bool> stop{false};
-	// liburing goes round eight entries: this one is ours each eighth time, and what is in the others does not matter.
+	// liburing cycles through eight entries: this one is used every eighth time, and the others do not matter.
 	std::thread flip([&] {
 		auto *id = reinterpret_cast<volatile __u64 *>(&sqe->addr);
 		auto *off = reinterpret_cast<volatile __u64 *>(sqe->cmd) + 1;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Structs of every size at the edge of what is mapped, and structs that change under the kernel's eyes: hostile.cpp.
+# Structs of every size at the edge of mapped memory, and structs that change while the kernel reads them: hostile.cpp.
 # group: input
 # topologies: switch
 . "$LAB_ROOT/tests/guest/lib.sh"

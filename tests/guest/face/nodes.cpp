@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// nodes own NODE OWN OTHER FILE SCRATCH DOMAIN BDF: an open NODE reaches provider OWN and not provider OTHER, which is the
+// nodes own NODE OWN OTHER FILE SCRATCH DOMAIN BDF: an open NODE reaches provider OWN and not provider OTHER, which is
+// the
 //     function at DOMAIN and BDF.
 // nodes all OWN OTHER FILE: /dev/peerdma reaches both.
-// nodes stay NODE OWN FILE: has a buffer by NODE and says so. After a line of the standard input: what is left. After
-//     another: nothing of a later provider is reached.
-// nodes opens PATH: 0, or the errno that open(2) ends with.
-// nodes modes NODE OWN FILE SCRATCH: what a descriptor may that was opened for reading or for writing only, and passed on.
-// nodes storm: opens nodes, allocates and closes until the standard input ends; how many buffers it had.
+// nodes stay NODE OWN FILE: allocates a buffer through NODE and reports it. After a line of the standard input: checks
+//     what is left of it. After another: must reach nothing of a later provider.
+// nodes opens PATH: 0, or the errno of open(2).
+// nodes modes NODE OWN FILE SCRATCH: the rights of a descriptor opened for reading or writing only, after it was passed
+// on.
+// nodes storm: opens nodes, allocates and closes until the standard input ends; prints how many buffers it had.
 // nodes import NODE OWN DRIVE_DOMAIN DRIVE_BDF: a dma-buf of the stand-in exporter's, by NODE and by /dev/peerdma.
 #include <algorithm>
 #include <cstring>
@@ -43,7 +45,7 @@ uint32_t number(const char *text, int base = 0) { return uint32_t(std::strtoul(t
 
 std::string error(int rc) { return std::to_string(rc); }
 
-/// Those that a walk finds.
+/// The ids of the providers that a walk finds.
 std::vector<uint32_t> walk(int dev)
 {
 	std::vector<uint32_t> found;
@@ -77,7 +79,7 @@ std::string slurp(int file)
 	return bytes;
 }
 
-/// Of the buffer, by the CPU.
+/// The buffer's bytes, read by the CPU.
 std::string bytes_of(int dev, const peerdma_buf_alloc &buf)
 {
 	void *at = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
@@ -95,7 +97,7 @@ int move(int dev, unsigned long cmd, int file, uint32_t buf)
 	return rc ? rc : io.out_direct == len ? 0 : -EIO;
 }
 
-/// The same in a struct that is longer than the module's, which goes another way through it.
+/// The same with a struct longer than the module's, which takes a different code path.
 int move_long(int dev, unsigned long cmd, int file, uint32_t buf)
 {
 	struct {
@@ -106,7 +108,7 @@ int move_long(int dev, unsigned long cmd, int file, uint32_t buf)
 	return raw::call(dev, cmd, req);
 }
 
-/// The same by a ring: 0, or the errno of its completion.
+/// The same through a ring: 0 or the errno of its completion.
 int ring(int dev, uint32_t op, int file, uint32_t buf)
 {
 	const peerdma_uring_seg seg = {0, 0, len, 0};
@@ -205,7 +207,7 @@ int stay(char **argv)
 	return 0;
 }
 
-/// As another process gets it.
+/// The descriptor as another process receives it.
 int pass_on(int fd)
 {
 	int pair[2];
@@ -258,7 +260,7 @@ int imports(int dev)
 	return raw::call(dev, PEERDMA_BUF_IMPORT, req);
 }
 
-/// In another process, so that only what was passed on is there.
+/// Runs in another process, which has only the descriptor that was passed on.
 template <class Body> void elsewhere(Body body)
 {
 	std::fflush(stdout);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The device node of each provider: who has it reaches that provider and no other, by each way; it goes with its provider,
-# and what has it open stays valid and is told. How a node was opened is honored: nodes.cpp.
+# Each provider's device node must reach that provider and no other, by each call. It disappears with its provider;
+# descriptors that are open then stay valid and return an error. The mode that a node was opened with is honored
+# (nodes.cpp).
 # group: lifetime
 # topologies: paths
 # variants: plain debug
@@ -15,11 +16,12 @@ bdf1=$((0x${gpu1:5:2} << 8 | 0x${gpu1:8:2} << 3 | 0x${gpu1:11}))
 drive=$(nvme_bdf nvme0)
 drive_bdf=$((0x${drive:5:2} << 8 | 0x${drive:8:2} << 3 | 0x${drive:11}))
 file=/mnt/disk/nodes scratch=/mnt/disk/nodes.scratch
-# id_of GPU: its provider's
+# id_of GPU: its provider's id
 id_of() { peerdma providers --json | python3 -c 'import json, sys
 print(*[p["id"] for p in json.load(sys.stdin)["providers"] if p["pci"] == sys.argv[1]])' "$1"; }
 user() { setpriv --reuid 1000 --regid 1000 --clear-groups --inh-caps=-all "$@"; }
-# begin WHAT [ARGS]: a part of nodes.cpp that says a line; next: lets it go on, and what it says then; end
+# begin WHAT [ARGS]: starts a part of nodes.cpp and waits for its first line; next: sends it a line and prints the
+# answer; end
 begin() {
 	coproc part { exec nodes "$@"; }
 	exec {from}<&"${part[0]}" {to}>&"${part[1]}"
@@ -66,7 +68,7 @@ udevadm test --action=add "/sys/class/peerdma/peerdma$own" >/tmp/nodes.udev 2>&1
 check "udev gives it to the group" grep -qE "permissions $node, uid=0, gid=$gid, mode=0660" /tmp/nodes.udev
 umount /etc
 
-# --- Who has one node
+# --- A user with access to one node
 chown 0:0 /dev/peerdma "$node" "/dev/peerdma$other"
 chown 1000 "$node"
 same "a user who was given one node opens it" 0 "$(user nodes opens "$node")"
@@ -77,7 +79,7 @@ relay_as root nodes own "$node" "$own" "$other" $file $scratch "${gpu1%%:*}" $bd
 relay nodes all "$own" "$other" $file
 relay user nodes modes "$node" "$own" $file $scratch
 
-# --- The library and the command, which find the node that the user may open
+# --- The library and the command find the node that the user may open
 same "the command sees what the node reaches" "$own" "$(user peerdma providers --json | python3 -c 'import json, sys
 print(*[p["id"] for p in json.load(sys.stdin)["providers"]])')"
 check "and moves by it" user peerdma cp $file gpu:
@@ -87,7 +89,7 @@ same "PEERDMA_DEVICE names one" "$other" "$(PEERDMA_DEVICE=/dev/peerdma$other pe
 print(*[p["id"] for p in json.load(sys.stdin)["providers"]])')"
 check "which has to be there" bash -c "! PEERDMA_DEVICE=/dev/peerdma999 peerdma providers >/dev/null 2>&1"
 
-# --- The provider goes while its node is open
+# --- The provider is removed while its node is open
 mknod /tmp/nodes.copy c $((0x$(stat -c %t "$node"))) $((0x$(stat -c %T "$node")))
 same "a copy of the node opens the same" 0 "$(nodes opens /tmp/nodes.copy)"
 begin stay "$node" "$own" $file
@@ -106,7 +108,7 @@ check "the module stays while it is open" bash -c '! rmmod peerdma 2>/dev/null'
 end
 rm /tmp/nodes.copy
 
-# --- Coming and going while nodes are opened
+# --- Providers come and go while nodes are opened
 rounds=8
 [ "$LAB_VARIANT" = plain ] || rounds=4
 begin storm
@@ -118,7 +120,7 @@ end
 same "the provider comes and goes while its nodes are opened" $rounds $good
 check "and they were used meanwhile ($said buffers)" [ "$said" -gt 0 ]
 
-# --- Memory of another driver's
+# --- Memory of another driver
 check "the second GPU is given back" peerdma unpublish "$gpu1"
 insmod "$(dirname "$LAB_MODULE")/kmod/expstand.ko" && echo expstand >"/sys/bus/pci/devices/$gpu1/driver_override" &&
 	echo "$gpu1" >/sys/bus/pci/drivers_probe || bail "expstand.ko"

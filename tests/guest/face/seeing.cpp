@@ -3,15 +3,15 @@
 // seeing ACT...: requests of every kind on one open file of /dev/peerdma, with a buffer of 1 MiB. ACT is
 //
 //   read:FILE:FILE_OFF:LEN:BUF_OFF     write:FILE:FILE_OFF:LEN:BUF_OFF
-//   ring:FILE:FILE_OFF:LEN:N           N reads by io_uring, one behind the other, all under way at once
-//   ring:FILE:FILE_OFF:LEN:N:REASON    that will be refused: a ring tells the errno only
-//   limit                              no file of this process may be longer than 1 MiB from now on
+//   ring:FILE:FILE_OFF:LEN:N           N consecutive reads by io_uring, all in flight at once
+//   ring:FILE:FILE_OFF:LEN:N:REASON    the same, to be refused for REASON: a ring returns the errno only
+//   limit                              limit file sizes of this process to 1 MiB from now on
 //   again                              wait for a line of standard input
 //   wait                               print the counts and "ready", wait for a line or the end
 //
-// Prints what the requests themselves said, as "said KEY VALUE", and "fdinfo KEY VALUE" of the open file.
+// Prints the results that the requests returned as "said KEY VALUE", and "fdinfo KEY VALUE" of the open file.
 //
-// seeing get FILE POINTER...: what is there in a JSON file, in one line; RFC 6901
+// seeing get FILE POINTER...: prints values of a JSON file in one line; RFC 6901
 #include <csignal>
 #include <cstring>
 #include <fstream>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What can be seen of PeerDMA is what happened: counters, tracepoints, and the commands over them.
+# Counters, tracepoints and the commands that print them must match the requests that were made.
 # group: seeing
 # topologies: disks
 # needs: dot CONFIG_MD_RAID1 CONFIG_BLK_DEV_DM
@@ -27,7 +27,7 @@ sync
 read -r dev <"/sys/class/block/${a##*/}/dev"
 read -r inode <<<"$(stat -c %i $file)"
 
-# start NAME ACT...: a process with a past, waiting
+# start NAME ACT...: starts a process that makes requests and then waits
 declare -A pids ends
 start() {
 	local line='' fd
@@ -39,7 +39,7 @@ start() {
 	ends[$1]=$fd
 	await "$1" 1
 }
-# await NAME N: until it says ready for the N-th time
+# await NAME N: waits for its N-th "ready"
 await() {
 	local i text rest
 	for ((i = 0; i < 400; i++)); do
@@ -123,7 +123,7 @@ rm $out/dm
 dmsetup remove seeing
 
 mdadm --build /dev/md7 --level=1 -n 2 --assume-clean "$b" "$c" >/dev/null 2>&1
-# By a child of a child.
+# By a grandchild.
 witness -- bash -c "bash -c 'seeing read:/dev/md7:0:65536:0 write:/dev/md7:0:65536:0'; true" >$out/witness-md.json
 same "witness: a mirror, read from one leg" "0 read direct 1 65536 0 0 0" "$? $(seen 0 witness-md | cut -d' ' -f1-7)"
 same "witness: and written to both" "write direct 1 65536 0 0 0" "$(seen 1 witness-md | cut -d' ' -f1-7)"
@@ -137,7 +137,7 @@ same "witness: a hole proves nothing" 1 $?
 check "witness: because no device moved it" grep -qE "^  UNMOVED +65536 bytes" $out/witness-hole
 check "witness: what it cannot see" grep -q "^what this command cannot see" $out/witness-hole
 
-# A process that is there already, and an interruption half way.
+# A process that existed before, and an interruption halfway.
 start idle read:$dir/w1:0:4096:0 wait read:$dir/w1:0:8192:0 wait again
 peerdma witness --json "${pids[idle]}" >$out/witness-pid.json 2>/dev/null &
 watcher=$!
@@ -174,7 +174,7 @@ check "topo: JSON has the drive below its bridge" grep -qF "$nvme${above##*/}" <
 check "topo: without dot it says what to install" grep -q graphviz <(PATH=$LAB_BUILD/bin peerdma topo --svg $out/none.svg 2>&1)
 chmod 660 /dev/peerdma
 
-# --- Nothing of all this tells an address of the kernel, and a provider that is gone leaves its mark
+# --- None of this reveals a kernel address, and a removed provider stays visible in the totals
 same "no address anywhere" "" "$(grep -rnE '0x[0-9a-f]{9,}|ffff[0-9a-f]{8}' $out --include='[a-z]*' --exclude='*.in')"
 check "nor one of five-level page tables, or in the BAR" tells_no_address "$(find $out -type f)"
 check "and there was something to look at" test "$(cat $out/{trace,stat,debugfs,witness-hole,topo,one} | wc -l)" -gt 50

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// failnth FILE DEVICE DISK: every allocation and every copy from or to a process that a call of ours makes fails once,
-// with /proc/thread-self/fail-nth, and from some point on all of them. FILE is on a filesystem and has 64 KiB, DEVICE
-// is the provider's folder in sysfs, DISK the drive's. A call whose n-th try fails must fail with an errno that is
-// documented for it, say nothing that is not so, change nothing beside what it was asked to, and work when it is called
-// again; all that it took must be back in the end. The provider is published here, and is not in the end.
+// failnth FILE DEVICE DISK: every allocation and every user copy of each of our calls fails once, with
+// /proc/thread-self/fail-nth; then all of them fail from some point on. FILE is on a filesystem and has 64 KiB, DEVICE
+// is the provider's folder in sysfs, DISK the drive's. A call whose n-th attempt fails must return an errno that is
+// documented for it, return no false result, change nothing else, and succeed when repeated. All resources must be back
+// in the end. The test publishes the provider and unpublishes it.
 #include <algorithm>
 #include <dirent.h>
 #include <fstream>
@@ -27,7 +27,7 @@ const std::string debugfs = "/sys/kernel/debug/";
 std::string device, disk, device_name;
 uint32_t provider_id;
 
-/// false, and errno, if the kernel does not take it.
+/// Returns false and sets errno if the kernel rejects the text.
 bool tell(const std::string &path, const std::string &what)
 {
 	int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -52,7 +52,7 @@ std::string get(const std::string &path)
 	return line;
 }
 
-// --- What is injected, into whom
+// --- Fault injection
 
 /// The fail-nth files of some threads.
 class Threads
@@ -84,8 +84,8 @@ public:
 				raw::die("fail-nth");
 	}
 
-	/// Was it used up by one of them? What is left is taken back. Copies from and to user space count too, these here
-	/// included.
+	/// True if a thread has used up its fault; clears the others. Copies from and to user space count too,
+	/// including those made here.
 	bool used()
 	{
 		bool any = false;
@@ -104,7 +104,7 @@ private:
 
 const char *const faults[] = {"failslab", "fail_page_alloc", "fail_usercopy"};
 
-/// From where to where a function of the kernel's or of our module's is; two zeros if there is none of this name.
+/// Start and end address of a function in the kernel or our module; two zeros if it does not exist.
 std::pair<unsigned long, unsigned long> place_of(const std::string &function)
 {
 	std::ifstream in("/proc/kallsyms");
@@ -123,7 +123,7 @@ std::pair<unsigned long, unsigned long> place_of(const std::string &function)
 	return {start, *end};
 }
 
-/// What this function asks for is spared. False if there is none of this name.
+/// Exempts allocations by this function. Returns false if it does not exist.
 bool spare(const std::string &fault, const std::string &function)
 {
 	const auto [start, end] = place_of(function);
@@ -132,7 +132,7 @@ bool spare(const std::string &fault, const std::string &function)
 	return start;
 }
 
-/// Only what this function asks for, or what it calls, can fail.
+/// Restricts faults to this function and its callees.
 void only(const std::string &function)
 {
 	const auto [start, end] = place_of(function);
@@ -152,7 +152,7 @@ void everything_again()
 	}
 }
 
-/// io_uring's workers of this process.
+/// The io_uring workers of this process.
 std::vector<std::string> workers()
 {
 	std::vector<std::string> found;
@@ -169,12 +169,13 @@ std::vector<std::string> workers()
 // --- Calls
 
 /**
- * A call of ours.
- * errnos: documented for it, and which may come of what is injected here
- * prepare: before each try, undisturbed
- * run: the call itself; its errno or 0
- * judge: undisturbed, after run returned this; what is wrong, or "". It calls once more, and looks at what came of it.
- * in_worker: the workers are disturbed, not who calls
+ * One of our calls.
+ * errnos: documented for it, and possible with the injected faults
+ * prepare: before each attempt, without faults
+ * run: the call itself; returns its errno or 0
+ * judge: without faults, after run returned this errno; returns what is wrong, or "". Repeats the call and checks its
+ * effect.
+ * in_worker: faults are injected into the workers, not the caller
  */
 struct Call {
 	std::string name;
@@ -187,12 +188,12 @@ struct Call {
 
 void nothing() {}
 
-/// What came of all tries of one call.
+/// Results of all attempts of one call.
 struct Tally {
 	int tries = 0, failed = 0, wrong = 0;
 	std::set<int> errnos;
 
-	/// used: something was made to fail in it
+	/// used: the fault was triggered
 	void add(const Call &call, int nth, int err, bool used)
 	{
 		std::string complaint = call.judge(err);
@@ -217,30 +218,30 @@ struct Tally {
 	}
 };
 
-constexpr int limit = 1500; // no call of ours makes so many
-constexpr int settled = 3;  // numbers in a row that no call gets to: how many a call makes varies a little
+constexpr int limit = 1500; // no call of ours allocates this often
+constexpr int settled = 3;  // stop after this many attempts without a fault; the number varies a little
 
-/// LAB_CALLS: only calls whose names have this in them.
+/// LAB_CALLS: run only calls whose names contain this.
 bool chosen(const Call &call)
 {
 	const char *only = std::getenv("LAB_CALLS");
 	return !only || call.name.find(only) != std::string::npos;
 }
 
-/// Each allocation and copy once, all others work.
+/// Each allocation and copy fails once; all others work.
 void one_by_one(const Call &call)
 {
 	if (!chosen(call))
 		return;
 	Tally tally;
 	int nth = 1, unused = 0;
-	// What is made once and kept is made now.
+	// Allocate now what is made once and kept.
 	call.prepare();
 	tally.add(call, 0, call.run(), false);
 	for (; unused < settled && nth < limit; nth++) {
 		call.prepare();
 		Threads threads(call.in_worker ? workers() : std::vector<std::string>{"/proc/thread-self"});
-		if (threads.none()) { // a worker that has had nothing to do for long
+		if (threads.none()) { // an idle worker has exited
 			tally.add(call, 0, call.run(), false);
 			continue;
 		}
@@ -254,13 +255,13 @@ void one_by_one(const Call &call)
 		    tally.tries ? "" : "nothing was made to fail");
 }
 
-/// The first few allocations work and all later ones fail, a second try included.
+/// The first few allocations work and all later ones fail, including those of a second attempt.
 void from_some_point_on(const Call &call, int step)
 {
 	if (!chosen(call))
 		return;
 	Tally tally;
-	// Kept open: while it is on, nothing can be opened.
+	// Keep it open: while it is on, nothing can be opened.
 	const int make_it_fail = ::open("/proc/self/make-it-fail", O_WRONLY | O_CLOEXEC);
 	put(debugfs + "failslab/probability", "100");
 	for (int bytes = 0; bytes < 64 * step; bytes += step) {
@@ -279,7 +280,7 @@ void from_some_point_on(const Call &call, int step)
 		    call.name + ", no memory from some point on: " + tally.says());
 }
 
-/// Nothing that this function asks for is to be had, a second try included.
+/// Every allocation by this function fails, including those of a second attempt.
 void none_for(const std::string &function, const Call &call)
 {
 	Tally tally;
@@ -300,9 +301,9 @@ void none_for(const std::string &function, const Call &call)
 	tap::report(!tally.wrong && err == ENOMEM, call.name + ", nothing for " + function + "(): " + tally.says());
 }
 
-// --- The table: what is asked of /dev/peerdma itself
+// --- The table: calls of /dev/peerdma itself
 
-/// A request that may be repeated at will.
+/// A request that can be repeated at will.
 template <typename T>
 Call plain(const std::string &name, unsigned long cmd, int dev, const T &req, std::set<int> errnos)
 {
@@ -333,7 +334,7 @@ Call opening()
 		}};
 }
 
-/// An open file with a buffer that is mapped and a registered file: closing takes all of it down.
+/// Closes an open file with a mapped buffer and a registered file.
 Call closing(int target)
 {
 	auto dev = std::make_shared<int>();
@@ -347,7 +348,7 @@ Call closing(int target)
 				raw::die("a buffer and a file");
 		},
 		[=] {
-			// Something that can fail before, so that there is something to do for whoever fails it.
+			// Makes a call that can fail first, so that a fault in this step can trigger too.
 			auto info = raw::sized<peerdma_info>();
 			raw::call(*dev, PEERDMA_INFO, info);
 			return ::close(*dev) ? errno : 0;
@@ -385,7 +386,7 @@ Call allocating(int dev)
 		}};
 }
 
-/// The first buffer that a user has: who pays is remembered.
+/// The first buffer of a user: the module records the payer.
 Call allocating_as_user(int dev)
 {
 	Call call = allocating(dev);
@@ -406,7 +407,7 @@ Call allocating_as_user(int dev)
 	return call;
 }
 
-/// Of a buffer or a file: after EFAULT it may have gone all the same.
+/// Removes a buffer or a file: after EFAULT it may be gone.
 Call removing(const std::string &name, unsigned long cmd, int dev, const std::function<uint32_t()> &make)
 {
 	auto req = std::make_shared<peerdma_destroy>();
@@ -449,11 +450,11 @@ Call adding(int dev, int target)
 		}};
 }
 
-/// A dma-buf, its descriptor, and what keeps the buffer.
+/// Creates a dma-buf, its descriptor and its reference to the buffer.
 Call exporting(int dev)
 {
 	auto req = std::make_shared<peerdma_buf_export>();
-	auto lowest = std::make_shared<int>(-1); // the descriptor that is free
+	auto lowest = std::make_shared<int>(-1); // the lowest free descriptor
 	auto spoil = [=](uint32_t id) {
 		*req = raw::sized<peerdma_buf_export>();
 		req->buf_id = id;
@@ -480,7 +481,7 @@ Call exporting(int dev)
 		}};
 }
 
-/// The answer is data: it may say ENOMEM, but no reason that is not so.
+/// The answer is data: it may say ENOMEM but no false reason.
 Call explaining(int dev, int target)
 {
 	auto req = std::make_shared<peerdma_file_query>();
@@ -505,8 +506,8 @@ Call explaining(int dev, int target)
 		}};
 }
 
-/// Mapped, far from all else so that it needs page tables, touched by the CPU in two places, and unmapped. A fault that
-/// finds no memory is tried again by the kernel.
+/// Maps the buffer far from other mappings, so that it needs page tables; touches two places with the CPU; unmaps. The
+/// kernel retries a page fault that fails for lack of memory.
 Call mapping(int dev)
 {
 	auto got = std::make_shared<peerdma_buf_alloc>(raw::alloc(dev, provider_id, 256 * kib));
@@ -546,22 +547,22 @@ Call reading(const std::string &path)
 
 // --- The table: moving bytes
 
-/// fresh: no route is known, all that is below the file is looked at anew.
+/// fresh: no route is cached, so the stack below the file is examined again.
 Call moving(ways::Witness &witness, Way way, const ways::Request &req, const std::string &how, bool fresh = false)
 {
 	auto answer = std::make_shared<ways::Answer>();
 	const bool worker = way == Way::worker || way == Way::pieces_worker;
 	std::set<int> errnos = {ENOMEM, EFAULT};
 	if (fresh && way != Way::fd)
-		errnos.insert(ECANCELED); // io_uring's own, if it cannot make a worker
+		errnos.insert(ECANCELED); // returned by io_uring if it cannot create a worker
 	if (!worker && way != Way::fd && way != Way::id && way != Way::proxy)
-		errnos.insert(EAGAIN); // io_uring_enter()'s own, if there is no memory for a command
+		errnos.insert(EAGAIN); // returned by io_uring_enter() if it cannot allocate a command
 	return {std::string(req.write ? "write" : "read") + " " + ways::name(way) + how,
 		errnos,
 		[=, &witness] {
 			witness.begin(req);
 			if (fresh)
-				put(disk + "/queue/nomerges", "0"); // the guard is gone, the route with it
+				put(disk + "/queue/nomerges", "0"); // resets the merge guard, which drops the route
 		},
 		[=, &witness] {
 			*answer = witness.mover.move(way, req);
@@ -599,7 +600,7 @@ std::vector<Call> moves(ways::Witness &witness, bool write)
 		call(Way::pieces, whole),
 		call(Way::pieces_worker, whole),
 	};
-	if (!raw::by_software()) // no plain system call reaches the pages there
+	if (!raw::by_software()) // a plain system call cannot reach the pages there
 		calls.push_back(call(Way::proxy, whole));
 	return calls;
 }
@@ -620,7 +621,7 @@ void bind()
 		raw::die("bind");
 }
 
-/// A write of a name to one of the driver's files, which is open already.
+/// Writes a name to a driver's file that is already open.
 int tell_driver(int fd) { return ::pwrite(fd, device_name.data(), device_name.size(), 0) < 0 ? errno : 0; }
 
 Call binding()
@@ -646,11 +647,11 @@ peerdma_publish to_publish()
 		raw::die(device_name);
 	req.pci_bdf = bus << 8 | slot << 3 | function;
 	req.bar = 2;
-	req.len = 2 << 20; // the least there is: all of its pages are made, and unmade, each time
+	req.len = 2 << 20; // the minimum: all its pages are created and destroyed each time
 	return req;
 }
 
-/// A buffer of all that was published; it is given back.
+/// Allocates all published memory as one buffer and frees it.
 std::string use_all(int dev)
 {
 	const auto provider = raw::provider(dev);
@@ -682,7 +683,7 @@ Call publishing(int dev)
 		[=](int err) -> std::string {
 			if (err && req->out_provider_id)
 				return "an id with an error";
-			// After EFAULT it may have been published all the same.
+			// After EFAULT the memory may still have been published.
 			const bool there = has_provider(dev);
 			if (err != EFAULT && there != !err)
 				return there ? "published, with an error" : "not published, without one";
@@ -715,7 +716,7 @@ Call unbinding(int dev)
 		}};
 }
 
-/// The first request of a provider and a disk: the counters of the two are made.
+/// The first request of a provider and a disk, which allocates their counters.
 Call reading_first(int dev, int target)
 {
 	auto req = std::make_shared<peerdma_io>();
@@ -749,7 +750,8 @@ int load()
 	return err;
 }
 
-/// What loading asks this function of the kernel's for is refused: nothing of the module is left, and then it loads.
+/// Allocations by this kernel function fail while the module loads. Nothing of the module may remain, and then it must
+/// load.
 void loading(const std::string &function)
 {
 	if (!unload())
@@ -779,10 +781,10 @@ void prepare_faults()
 	put(debugfs + "failslab/ignore-gfp-wait", "N");
 	put(debugfs + "fail_page_alloc/ignore-gfp-wait", "N");
 	put(debugfs + "fail_page_alloc/min-order", "0");
-	// It would switch itself off, for all tests to come.
+	// With a failure here DMA debugging would disable itself for all later tests.
 	if (!spare("failslab", "add_dma_entry") || !spare("fail_page_alloc", "add_dma_entry"))
 		std::printf("# the checks of the DMA API may be off from here on\n");
-	// One CPU: what a call allocates is the same each time.
+	// On one CPU, the allocations of a call are the same each time.
 	cpu_set_t one;
 	CPU_ZERO(&one);
 	CPU_SET(0, &one);
@@ -792,7 +794,7 @@ void prepare_faults()
 
 void ioctls(int dev, int target)
 {
-	// With 63 ids taken, one of them by mapping(), the next needs a new node of the xarray: one more allocation.
+	// With 63 ids in use, one of them by mapping(), the next id needs a new xarray node: one more allocation.
 	std::vector<uint32_t> mine;
 	for (int i = 0; i < 62; i++)
 		mine.push_back(raw::alloc(dev, provider_id, 4096).out_buf_id);
@@ -835,7 +837,7 @@ void all_moves(int dev, const std::string &path)
 	for (const auto &req : {whole, odd, misplaced})
 		from_some_point_on(moving(witness, Way::fd, req, ", length " + std::to_string(req.len), true), 1024);
 	from_some_point_on(moving(witness, Way::pieces, whole, ""), 64);
-	// The witness compares with what the guest sees. So that this is so, one look from outside.
+	// The witness compares with the guest's view. Look once from outside to confirm that view.
 	witness.begin(whole);
 	witness.mover.move(Way::fd, whole);
 	tap::report(tap::gpu_is(witness.mover.bar_off() + whole.buf_off, whole.len, "pattern:1", whole.file_off),
@@ -871,7 +873,7 @@ int main(int argc, char **argv)
 		    "the pool is full");
 	unbind();
 	one_by_one(binding());
-	// x86 takes it for granted that it finds memory for page tables.
+	// x86 assumes that allocations of page tables succeed.
 	if (!spare("fail_page_alloc", "alloc_low_pages"))
 		raw::die("alloc_low_pages");
 	one_by_one(publishing(dev));
@@ -883,7 +885,7 @@ int main(int argc, char **argv)
 	none_for("__xa_insert", reading_first(dev, target));
 	unbind();
 	::close(dev);
-	// The module that knows RDMA keeps this one, and loading it is the same for any drive.
+	// The RDMA module holds a reference to this one, and loading does not depend on the drive.
 	if (raw::by_software())
 		return tap::end();
 	for (const char *function : {"__alloc_workqueue", "kern_mount", "__pci_register_driver", "misc_register"})

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every allocation and user copy of every call of ours fails once: failnth.cpp has the table. LAB_CALLS: only calls whose
-# names have this in them.
+# Every allocation and every user copy of each of our calls fails once: failnth.cpp has the table. LAB_CALLS: run only
+# calls whose names contain this.
 # group: fail
 # topologies: switch
 # tier: debug

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// iofaults errors DISK DEVICE | full FILE | table NAME TARGET: the storage fails, each way of moving bytes meets it.
-// DISK is a drive's folder in sysfs, DEVICE its node, of which the first 64 KiB are used, TARGET a linear table's line for
-// NAME. What is asked of each: the errno that is documented for this failure, not a byte that was said to have moved and
-// has not, counters that say the same, and the same request working when the storage does.
+// iofaults errors DISK DEVICE | full FILE | table NAME TARGET: the storage fails under each way of moving bytes. DISK
+// is a drive's folder in sysfs, DEVICE its node, of which the first 64 KiB are used, TARGET a linear table line for
+// NAME. Each request must return the errno documented for the failure, must not report a byte that has not moved, must
+// be counted accordingly, and must work once the storage does.
 #include <array>
 #include <atomic>
 #include <fstream>
@@ -32,7 +32,7 @@ void put(const std::string &path, const std::string &what)
 	::close(fd);
 }
 
-// --- What the module has counted for this open file
+// --- The module's counters for this open file
 
 struct Counts {
 	uint64_t requests, bytes, errors, refused;
@@ -51,7 +51,7 @@ Counts counts()
 		all["peerdma-errors"], all["peerdma-refused"]};
 }
 
-/// What is wrong with how one request was counted; plain I/O is not ours to count.
+/// Returns what is wrong with the counters after one request. Plain I/O is not counted.
 std::string miscounted(const Counts &before, Way way, const Answer &answer)
 {
 	const Counts now = counts();
@@ -60,7 +60,7 @@ std::string miscounted(const Counts &before, Way way, const Answer &answer)
 	const bool refused = answer.reason && answer.failed;
 	const Counts want = {0, before.bytes + answer.bytes(), before.errors + (refused ? 0 : answer.failed),
 			     before.refused + (refused ? answer.failed : 0)};
-	// A command that was cut fails as a whole, but what its other pieces moved is counted.
+	// A command that was split fails as a whole, but bytes moved by its other pieces are counted.
 	const bool cut = answer.failed && (way == Way::ring || way == Way::ring_id);
 	if ((now.bytes == want.bytes || (cut && now.bytes > want.bytes)) && now.errors == want.errors &&
 	    now.refused == want.refused)
@@ -70,17 +70,17 @@ std::string miscounted(const Counts &before, Way way, const Answer &answer)
 	       " refused";
 }
 
-// --- One request that meets a fault
+// --- One request meets a fault
 
 struct Fault {
 	std::string name;
 	std::function<void()> begin, end;
-	int err; // what a request ends with that meets it; 0: nobody notices
+	int err; // the errno that a request must return; 0: the fault is hidden
 };
 
 constexpr uint64_t all = ~0ULL;
 
-/// done: bytes that move before it is met, or beside it.
+/// done: bytes moved before or beside the fault.
 void meets(Witness &witness, const Fault &fault, Way way, const Request &req, uint64_t done = 0)
 {
 	const int want = done && way != Way::pieces && way != Way::pieces_worker ? 0 : fault.err;
@@ -105,7 +105,7 @@ void meets(Witness &witness, const Fault &fault, Way way, const Request &req, ui
 
 const Request reads = {false, 4096, 8192, 16384}, writes = {true, 4096, 8192, 16384};
 
-/// By every way. Of four pieces one meets it; what else is one request fails as a whole.
+/// By every way. One of four pieces meets the fault; any other request fails as a whole.
 void every_way(Witness &witness, const Fault &fault)
 {
 	for (const auto &req : {reads, writes}) {
@@ -118,7 +118,7 @@ void every_way(Witness &witness, const Fault &fault)
 
 // --- Faults
 
-/// A folder of fault attributes: the next is met with certainty, after so many that are spared.
+/// Arms a folder of fault attributes: after `spared` requests the fault always triggers.
 void arm(const std::string &folder, const char *times, const char *spared = "0")
 {
 	put(folder + "/verbose", "0");
@@ -148,7 +148,7 @@ Fault lost_request(const std::string &disk)
 		EIO};
 }
 
-/// A completion of the drive's that says this.
+/// A completion of the drive with this status.
 Fault status(const std::string &drive, const char *name, const char *code, int err, const char *spared = "0")
 {
 	const std::string folder = debugfs + drive + "/fault_inject";
@@ -161,7 +161,7 @@ Fault status(const std::string &drive, const char *name, const char *code, int e
 		[=] { disarm(folder); }, err};
 }
 
-/// The drive's answer is lost. The driver gives up waiting, aborts, resets the drive, and sends it again.
+/// The drive's answer is lost. The driver times out, aborts, resets the drive and resubmits.
 Fault lost_answer(const std::string &disk)
 {
 	const std::string folder = debugfs + "fail_io_timeout";
@@ -198,9 +198,10 @@ void errors(const std::string &disk, const std::string &node)
 	}
 	const auto unsupported = status(drive, "the drive does not know the command", "0x001", EOPNOTSUPP);
 	meets(witness, unsupported, Way::fd, reads);
-	// As a filesystem says that it cannot, without waiting: it is sent again by who may wait.
+	// The same status that a filesystem returns if it cannot proceed without blocking: resubmitted from a context
+	// that may block.
 	meets(witness, unsupported, Way::ring_id, reads, all);
-	// Of one of several nobody but the module can: io_uring itself does no more than a whole command again.
+	// io_uring can only retry a whole command. One of several pieces can be retried by the module alone.
 	auto unnoticed = unsupported;
 	unnoticed.err = 0;
 	meets(witness, unnoticed, Way::pieces, reads, all);
@@ -208,12 +209,13 @@ void errors(const std::string &disk, const std::string &node)
 	for (Way way : {Way::fd, Way::ring_id, Way::pieces, Way::proxy})
 		meets(witness, lost_answer(disk), way, way == Way::fd ? writes : reads, all);
 
-	// Short: what moved before the fault counts. 1001 is 23 bytes before a block's end.
+	// Short: bytes moved before the fault count. 1001 is 23 bytes before a block's end.
 	const auto second = status(drive, "the second command fails", "0x281", ENODATA, "2");
 	const Request odd = {false, 1001, 777 + 1024, 9000};
 	for (Way way : {Way::fd, Way::worker})
 		meets(witness, second, way, odd, 23);
-	// Less than a block, what cannot be addressed, and what went through the page cache and is not written back.
+	// Less than a block, bytes that cannot be addressed, and bytes written through the page cache whose writeback
+	// fails.
 	const auto first = status(drive, "the only command fails", "0x281", ENODATA);
 	for (Way way : {Way::fd, Way::worker}) {
 		meets(witness, first, way, odd);
@@ -221,7 +223,7 @@ void errors(const std::string &disk, const std::string &node)
 	}
 	meets(witness, status(drive, "it is not written back", "0x280", EIO, "2"), Way::fd,
 	      {true, 1001, 777 + 1024, 100});
-	// One kiocb, several commands: it fails as one, and whatever of it came is not counted.
+	// One kiocb with several commands fails as a whole; bytes that arrived are not counted.
 	const std::string most = disk + "/queue/max_sectors_kb";
 	std::string before;
 	std::ifstream(most) >> before;
@@ -233,9 +235,9 @@ void errors(const std::string &disk, const std::string &node)
 	put(most, before);
 }
 
-// --- A filesystem that is full
+// --- A full filesystem
 
-/// A file that takes all room there is.
+/// Creates a file that takes all free space.
 int fill_up(const std::string &path)
 {
 	const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -254,7 +256,7 @@ void full(const std::string &path)
 	const Fault fault = {
 		"no room",
 		[&] {
-			// The file keeps its length, and has no blocks.
+			// The file keeps its length and loses its blocks.
 			if (::fallocate(witness.mover.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, file_len))
 				raw::die("punch");
 			::fsync(witness.mover.fd());
@@ -268,14 +270,14 @@ void full(const std::string &path)
 		ENOSPC};
 	for (Way way : {Way::fd, Way::id, Way::ring_id, Way::worker, Way::proxy})
 		meets(witness, fault, way, writes);
-	// None of the pieces finds room.
+	// All pieces fail to allocate.
 	for (Way way : {Way::pieces, Way::pieces_worker})
 		meets(witness, fault, way, writes);
 }
 
-// --- A table that is replaced while requests are under way
+// --- A table is replaced while requests are in flight
 
-/// What is under way waits, and goes on by the new table.
+/// Suspends and resumes the device with the new table; requests wait meanwhile.
 bool swap(const std::string &name, const std::string &table)
 {
 	return host::run("dmsetup suspend --noflush --nolockfs " + name + " && dmsetup load " + name + " --table \"" +
@@ -298,7 +300,7 @@ void table(const std::string &name, const std::string &linear)
 			seen[answer.err]++;
 			if (way == Way::fd && answer.err == EXDEV)
 				reasoned &= answer.reason == PEERDMA_REASON_DM_TARGET;
-			::usleep(2000); // others have to come by
+			::usleep(2000); // lets other threads run
 		}
 	});
 	bool swapped = true;

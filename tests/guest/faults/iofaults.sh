@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The storage fails: the block layer, the drive, its answers that never come, no room, a table of errors: iofaults.cpp.
+# Storage faults: in the block layer, in the drive, lost completions, a full filesystem, an error table (iofaults.cpp).
 # group: fail
 # topologies: switch
 # tier: debug
@@ -10,7 +10,7 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 export DM_DISABLE_UDEV=1
 
-# as_one COMMAND...: its lines, counted on from ours, and its end
+# as_one COMMAND...: includes its TAP lines, numbered after ours, and its exit status
 as_one() {
 	local line planned=
 	while read -r line; do
@@ -34,7 +34,7 @@ rm /mnt/disk/iofaults
 umount /mnt/disk
 check "the filesystem is clean" e2fsck -fn "$disk"
 
-# No filesystem is there now that a fault could hit by chance. The drive's first 64 KiB come back afterwards.
+# No filesystem is mounted that a fault could hit by accident. The drive's first 64 KiB are restored afterwards.
 dd if="$disk" of=/run/start bs=64k count=1 iflag=direct status=none || bail "no copy"
 modprobe -d "$LAB_KERNEL" dm-mod 2>/dev/null
 as_one iofaults errors "/sys/block/${disk##*/}" "$disk"

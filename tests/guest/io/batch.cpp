@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// batch FILE ELSEWHERE: the library's rings on the real module. FILE holds pattern 1 and is 1 MiB long, ELSEWHERE is
-// on a filesystem that cannot go direct. The buffer is at the start of the BAR; what it must hold in the end is for
-// batch.sh to ask the host: pattern 1 in the first and second MiB.
+// batch FILE ELSEWHERE: the library's rings on the real module. FILE is 1 MiB of pattern 1; ELSEWHERE is on a
+// filesystem without direct I/O. The buffer is at the start of the BAR. In the end its first and second MiB must hold
+// pattern 1, which batch.sh has the host check.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -40,7 +40,7 @@ struct Ring {
 	Ring &operator=(const Ring &) = delete;
 	~Ring() { peerdma_ring_destroy(ring); }
 
-	/// tag -> result; empty if a tag came twice, an error came, or none came for 20 s.
+	/// tag -> result; empty on a repeated tag, an error, or a timeout of 20 s.
 	std::map<uint64_t, int64_t> fetch(size_t n)
 	{
 		std::map<uint64_t, int64_t> all;
@@ -57,7 +57,7 @@ struct Ring {
 	}
 };
 
-/// Each block of the file once, in any order, through a ring that is much smaller than that; two at odd places.
+/// Reads each block of the file once, in random order, through a much smaller ring; two at odd offsets.
 void whole_file(const peerdma::Device &device, peerdma::File &file, peerdma::Buffer &buffer, uint64_t to,
 		uint32_t flags, const std::string &what)
 {
@@ -80,7 +80,8 @@ void whole_file(const peerdma::Device &device, peerdma::File &file, peerdma::Buf
 	report(good && !peerdma_ring_wait(ring.ring, &more, 1, 1, -1), what);
 }
 
-/// ELSEWHERE, 100000 bytes of pattern 2, to 3 MiB into the buffer by way of the page cache, and a part of it back.
+/// Reads ELSEWHERE, 100000 bytes of pattern 2, to 3 MiB into the buffer through the page cache, and writes a part of it
+/// back.
 void fall_back(const peerdma::Device &device, std::uint32_t provider, const peerdma::Buffer &buffer, const char *path)
 {
 	for (int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
@@ -133,7 +134,7 @@ int main(int argc, char **argv)
 	for (uint64_t tag = 0; tag < 8; tag++)
 		good = read(tag, file) == 1 && good;
 	report(good && read(9, file) == -EAGAIN && ring.fetch(8).size() == 8 && read(9, file) == 1,
-	       "a full ring says so, and has room again"); // one is left queued when the ring goes
+	       "a full ring says so, and has room again"); // one request stays queued when the ring is destroyed
 	fall_back(device, provider.id, buffer, argv[2]);
 	return tap::end();
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The library: rings of many requests, each of which ends once; and what it does where nothing goes direct.
+# The library: rings of many requests, each of which must complete exactly once; and its fallback where nothing goes
+# direct.
 # group: io
 # topologies: switch
 # variants: plain
@@ -11,7 +12,7 @@ publish
 mount_disk
 pattern fill /mnt/disk/batch 0 1048576 pattern:1
 sync
-rm -f /run/elsewhere # a longer one of other tests
+rm -f /run/elsewhere # other tests may have left a longer one
 pattern fill /run/elsewhere 0 100000 pattern:2
 host fill gpu0 0 4194304 pattern:9 >/dev/null
 relay batch /mnt/disk/batch /run/elsewhere

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // busy_page DRIVE OFF FREE_OFF: writes to a drive that has a mounted filesystem. The page at OFF holds a block that the
-// filesystem keeps in use, so the kernel cannot take it out of the page cache and writes by way of it. What is counted
-// must say so, and where nothing may be bounced nothing is written. The block gets the bytes that it has. The page at
-// FREE_OFF is nobody's.
+// filesystem keeps in use, so the kernel cannot drop it from the page cache and writes through the cache. The counters
+// must show that; if bouncing is forbidden, nothing may be written. The block is rewritten with its own bytes. The page
+// at FREE_OFF is unused.
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 	if (drive < 0 || proxy == MAP_FAILED)
 		raw::die(argv[1]);
 	auto write = [&](uint64_t off, uint32_t flags) {
-		if (::pread(drive, bytes, len, off_t(off)) != len) // and so it is in the page cache
+		if (::pread(drive, bytes, len, off_t(off)) != len) // loads it into the page cache
 			raw::die("pread");
 		std::memcpy(proxy, bytes, len);
 		Answer got{0, raw::io(drive, alloc.out_buf_id, off, 0, len)};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Any offset, any length, any place in the buffer: whole blocks go direct, what is left over is bounced and
-# counted, and no byte outside the range changes, in the buffer or in the file.
+# Any offset, any length, any place in the buffer: whole blocks must go direct, partial blocks must be bounced and
+# counted, and no byte outside the range may change, in the buffer or in the file.
 # group: io
 # topologies: switch
 # variants: plain
@@ -14,7 +14,7 @@ block=512
 span=262144
 other=pattern:99
 
-# want_counts FILE_OFF LEN BUF_OFF: direct bytes and left-over bytes of a request that is not short, and why
+# want_counts FILE_OFF LEN BUF_OFF: direct and bounced bytes of a request that is not short, and the reason
 want_counts() {
 	local head=$((($1 + block - 1) / block * block - $1)) whole
 	[ $head -le "$2" ] || head=$2
@@ -30,7 +30,7 @@ want_counts() {
 	fi
 }
 
-# odd read FILE FILE_OFF LEN BUF_OFF SOURCE SOURCE_OFF: SOURCE is what the file holds there
+# odd read FILE FILE_OFF LEN BUF_OFF SOURCE SOURCE_OFF: SOURCE is the file's contents there
 # odd write FILE FILE_OFF LEN BUF_OFF: into a file of pattern 6
 odd() {
 	local way=$1 file=$2 file_off=$3 len=$4 buf_off=$5 what="$1 of $4 bytes at $3, place $5 of the buffer, $2"
@@ -48,14 +48,14 @@ odd() {
 	if [ "$way" = read ]; then
 		check "$what" odd_bytes "$len" "$buf_off" "$6" "$7" $other host compare gpu0
 	elif [ -b "$file" ]; then
-		# A raw drive is looked at from outside: what is written is on the storage when the call returns.
+		# On a raw drive the host checks that the write is on the storage when the call returns.
 		check "$what" odd_bytes "$len" "$file_off" pattern:5 "$buf_off" pattern:6 host compare disk0
 	else
 		check "$what" odd_bytes "$len" "$file_off" pattern:5 "$buf_off" pattern:6 pattern compare "$file"
 	fi
 }
 
-# odd_bytes LEN AT SOURCE SOURCE_OFF AROUND COMPARE...: what is there and what is on both sides of it
+# odd_bytes LEN AT SOURCE SOURCE_OFF AROUND COMPARE...: the bytes there and those on both sides
 odd_bytes() {
 	local len=$1 at=$2 end=$(($1 + $2)) compare=("${@:6}")
 	"${compare[@]}" "$at" "$len" "$3" "$4" && { [ "$at" = 0 ] || "${compare[@]}" 0 "$at" "$5" 0; } &&
@@ -93,14 +93,14 @@ got=$(pdio write $file $((span - 100)) 1000 0 $span "host fill gpu0 0 $span patt
 same "a write that ends past the end: the file is as long as it says" "0 $((span + 900))" "$(cut -d' ' -f1 <<<"${got##*$'\n'}") $(stat -c %s $file)"
 check "its bytes" pattern compare $file $((span - 100)) 1000 pattern:5
 
-# O_APPEND: at the end, wherever that is, as pwrite(2) does it.
+# O_APPEND: writes at the end of the file, as pwrite(2) does.
 printf 'abc' >/mnt/disk/appended
 got=$(pdio append /mnt/disk/appended 0 5000 8 $span "host fill gpu0 0 $span pattern:5")
 same "O_APPEND" "0 10 5000 0 0 5000 5003" "$(cut -d' ' -f1-6 <<<"${got##*$'\n'}") $(stat -c %s /mnt/disk/appended)"
 check "its bytes" pattern compare /mnt/disk/appended 3 5000 pattern:5 8
 same "and what was there" abc "$(head -c 3 /mnt/disk/appended)"
 
-# A limit in the middle of a block: the write is short, the next one fails as pwrite(2) does.
+# A limit inside a block: the write is short and the next one fails, as pwrite(2) does.
 limited() { bash -c 'ulimit -f 2; trap "" XFSZ; exec "$@"' limited pdio write "$@"; }
 rm -f /mnt/disk/limited
 same "RLIMIT_FSIZE cuts a write" "0 2048 2048" "$(limited /mnt/disk/limited 0 4096 0 | cut -d' ' -f1,3) $(stat -c %s /mnt/disk/limited)"

@@ -14,7 +14,7 @@
 namespace
 {
 
-constexpr unsigned MANY = 40; // more than are found without a walk
+constexpr unsigned MANY = 40; // more than the module finds without a tree walk
 constexpr uint64_t STEP = 4096;
 
 int dev;
@@ -26,7 +26,7 @@ int remove_file(uint32_t id)
 	return raw::call(dev, PEERDMA_FILE_REMOVE, req);
 }
 
-/// Read one step of the registered file; the errno or, in *out, what became of it.
+/// Reads one step of the registered file. Returns the errno; *out gets the result.
 int read_by_id(uint32_t file_id, uint32_t buf_id, uint64_t file_off, peerdma_io *out = nullptr)
 {
 	auto req = raw::io(int(file_id), buf_id, file_off, 0, STEP);
@@ -37,7 +37,7 @@ int read_by_id(uint32_t file_id, uint32_t buf_id, uint64_t file_off, peerdma_io 
 	return err ? err : raw::straight(req) == STEP ? 0 : -EIO;
 }
 
-/// Number i reads step i; every third number is let go first.
+/// Number i reads step i; every third number is destroyed first.
 void many_buffers(int fd, uint32_t provider)
 {
 	uint32_t file = raw::add_file(dev, fd);
@@ -82,7 +82,7 @@ void many_files(int fd, uint32_t buf)
 		remove_file(files[i]);
 }
 
-/// A request that was sent to a worker with a number must not find another object there.
+/// A request handed to a worker by number must not find a different object under that number.
 void numbers_rest(int fd, uint32_t provider)
 {
 	uint32_t buf = raw::alloc(dev, provider, STEP).out_buf_id;
@@ -102,7 +102,7 @@ void numbers_rest(int fd, uint32_t provider)
 		    "a reserved member that is not 0 is refused");
 }
 
-/// Numbers that come and go under readers: found or not, never anything else.
+/// Numbers are added and removed under readers: each is found or not, and never names another object.
 void race(int fd, uint32_t buf)
 {
 	std::atomic<uint32_t> now{raw::add_file(dev, fd)};
@@ -130,7 +130,7 @@ void race(int fd, uint32_t buf)
 	tap::report(!bad && !remove_file(now), "numbers come and go under readers");
 }
 
-/// What was found out about a file when it got its number is not believed for ever.
+/// What registration found out about a file is checked again for each request.
 void journalled(const std::string &path, int fd, uint32_t buf)
 {
 	uint32_t id = raw::add_file(dev, fd);

@@ -8,7 +8,7 @@
 
 publish
 mount_disk
-# With delayed allocation ext4 journals no data, whatever a file asks for.
+# With delayed allocation ext4 journals no data, whatever a file's flags say.
 umount /mnt/disk && mount -o nodelalloc "$(nvme_disk)" /mnt/disk || bail "no filesystem"
 pattern fill /mnt/disk/ids 0 1048576 pattern:1
 sync

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# More than 2 GiB in one request, which is more than the kernel moves at a time: a file with holes, and a device that is
-# mostly nothing. What has bytes is where it begins, where 2 GiB are over, and where it ends.
+# More than 2 GiB in one request, which exceeds the kernel's limit for one call: a sparse file and a mostly empty
+# device. Only the start, the part around 2 GiB and the end have bytes.
 # group: io
 # topologies: switch
 # variants: plain
@@ -35,14 +35,14 @@ check "what is behind" host compare gpu0 $((4096 + len + 100)) $((buffer - len -
 check "what is before" host compare gpu0 0 4096 pattern:99
 umount /mnt/disk
 
-# Bytes on the drive up to 128 MiB, and from 1920 MiB on, which are at 512 MiB of the drive; nothing between.
+# The drive backs the first 128 MiB, and from 1920 MiB on its bytes from 512 MiB; nothing backs the middle.
 disk=$(nvme_disk)
 dmsetup create hollow --table "0 $((256 * 1024)) linear $disk 0
 $((256 * 1024)) $(((1920 - 128) * 2048)) zero
 $((1920 * 2048)) $((256 * 2048)) linear $disk $((512 * 2048))" || bail "no dm device"
 queue=/sys/block/${disk##*/}/queue
-# meddle: takes the guard away, once, while the first of the 256 MiB before the 2 GiB are being written. On 6.12 a write
-# to that file waits for a frozen queue: until all of them are.
+# meddle: resets the merge guard once, during the write of the 256 MiB before 2 GiB. On 6.12 a write to that file waits
+# until all queues are frozen.
 written() { read -r _ _ _ _ _ _ sectors _ <"/sys/block/${disk##*/}/stat"; }
 meddle() {
 	written

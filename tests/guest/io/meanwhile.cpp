@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// meanwhile DIR SMALL: what else happens to a file while it is being read and written. DIR is on a filesystem with some
-// room, SMALL the top of one with little. What is right is what pread(2) and pwrite(2) with O_DIRECT do.
+// meanwhile DIR SMALL: a file changes while it is read and written. DIR is on a filesystem with some free space, SMALL
+// the top of one with little. The reference is the behavior of pread(2) and pwrite(2) with O_DIRECT.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -33,7 +33,7 @@ int dev;
 uint32_t buf;
 uint8_t *map;
 
-/// The byte that belongs at a place of any file here.
+/// The byte at an offset of any file here.
 uint8_t byte_at(uint64_t off) { return uint8_t((off * 0x9e3779b97f4a7c15ULL) >> 56 | 1); }
 
 std::vector<uint8_t> bytes_at(uint64_t off, uint64_t len)
@@ -50,7 +50,7 @@ bool right(const uint8_t *bytes, uint64_t off, uint64_t len)
 	return !std::memcmp(bytes, want.data(), len);
 }
 
-/// A file that is removed at the end.
+/// A file that is removed on destruction.
 class File
 {
 public:
@@ -87,7 +87,7 @@ public:
 	int fd;
 };
 
-/// out_done or -errno.
+/// Returns out_done or -errno.
 int64_t move(unsigned long cmd, int fd, uint64_t off, uint64_t len, uint64_t buf_off = 0)
 {
 	auto req = raw::io(fd, buf, off, buf_off, len);
@@ -95,8 +95,8 @@ int64_t move(unsigned long cmd, int fd, uint64_t off, uint64_t len, uint64_t buf
 	return err ? err : int64_t(req.out_done);
 }
 
-/// Reads it all, and a page more, while somebody changes its length: what came is right, what was not asked for is as it
-/// was. So is what lies behind the end, but of a file that is cut meanwhile: there the kernel may have stored zeros.
+/// Reads the whole file and a page more while its length changes. The bytes read must be right and other bytes
+/// unchanged. If the file is cut meanwhile, the kernel may have stored zeros behind the new end.
 bool reads_well(int fd, uint64_t least, bool cut)
 {
 	constexpr uint64_t asked = file_max + page, looked = asked + page;
@@ -165,7 +165,7 @@ void shrinks(const std::string &dir)
 	report(good && wrote, "a file that is cut and filled again: only bytes of it come");
 }
 
-/// Takes all room but room bytes. The rest is what a write has to do with.
+/// Fills the filesystem except for `room` bytes, which are left for a write.
 void leave_room(const std::string &small, const File &ballast, uint64_t room)
 {
 	File keeps(small + "/room");
@@ -204,7 +204,7 @@ void no_space(const std::string &small)
 		got[2] = int64_t(file.size());
 		if (!us)
 			continue;
-		// What it says was written is there; and so is the filesystem.
+		// Bytes reported as written must be there, and the filesystem must be intact.
 		std::vector<uint8_t> back(file.size());
 		good = ::pread(file.fd, back.data(), back.size(), 0) == ssize_t(back.size()) &&
 		       right(back.data(), 0, uint64_t(std::max<int64_t>(got[0], 0)));
@@ -256,9 +256,9 @@ void frozen(const std::string &dir)
 	while (writes < 3 || ring_writes < 3)
 		std::this_thread::sleep_for(1ms);
 	good = good && !::ioctl(top, FIFREEZE, 0);
-	std::this_thread::sleep_for(200ms); // what was past the gate of the filesystem ends
+	std::this_thread::sleep_for(200ms); // let requests end that had entered the filesystem before the freeze
 	const int before = writes, ring_before = ring_writes;
-	// Reading goes on, into another part of the buffer.
+	// Reads continue, into another part of the buffer.
 	const int64_t got = move(PEERDMA_READ, file.fd, 0, 16 * page, buf_len / 2);
 	std::this_thread::sleep_for(300ms);
 	const bool still = writes == before && ring_writes == ring_before;
@@ -296,7 +296,7 @@ void signals(const std::string &dir)
 
 uint64_t available() { return raw::provider(dev).out_available; }
 
-/// Children with four threads that read and write as fast as they can, killed at any moment.
+/// Children with four threads that read and write at full speed, killed at random moments.
 void killed(const std::string &dir)
 {
 	File file(dir + "/killed");
@@ -312,7 +312,7 @@ void killed(const std::string &dir)
 			std::vector<std::thread> threads;
 			for (unsigned t = 0; t < 4; t++)
 				threads.emplace_back([&, t] {
-					// Each its own quarter: what is read is written back to where it was.
+					// Each thread has a quarter of the file and writes back what it read.
 					for (uint64_t i = 0;; i++) {
 						const uint64_t at = t * 256 * kib + i % 3, len = 256 * kib - 3;
 						auto io = raw::io(file.fd, own.out_buf_id, at, at, len);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Files that grow, shrink, freeze and find no room while they are read and written; signals: meanwhile.cpp has the cases.
+# Files that grow, shrink, are frozen and run out of space while they are read and written; signals: meanwhile.cpp has
+# the cases.
 # group: io
 # topologies: disks
 # timeout: 240
@@ -15,7 +16,7 @@ mke2fs -q -F -t ext4 "$a" && mount "$a" /mnt/ext4 || bail "no ext4"
 mke2fs -q -F -t ext4 -b 4096 "$c" 16M && mount "$c" /mnt/small || bail "no small ext4"
 mkfs.xfs -q -f "$b" && mount "$b" /mnt/xfs || bail "no xfs"
 
-# as_one FILESYSTEM DIR: its lines, counted on from ours, and its end
+# as_one FILESYSTEM DIR: includes its TAP lines, numbered after ours, and its exit status
 as_one() {
 	local line
 	while read -r line; do
@@ -32,8 +33,8 @@ as_one() {
 as_one ext4 /mnt/ext4
 as_one xfs /mnt/xfs
 
-# Cut between the look how long it is and the read, to less than where the read begins: by way of a page of the provider,
-# and of the host's.
+# Truncate the file between the length check and the read, to less than where the read begins: bounced through a page of
+# the provider, and of the host.
 for fs in ext4 xfs; do
 	for buf_off in 400 1; do
 		pattern fill /mnt/$fs/cut 0 65536 pattern:1

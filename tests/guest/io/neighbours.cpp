@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// neighbours FILE: one thread writes bytes 100..299 of a file through PeerDMA, one bytes 300..499 with pwrite,
-// one bytes 500..699 through PeerDMA, all inside the same two blocks and at once. Each must find its last
-// word in the file after each of its writes.
+// neighbours FILE: three threads write to the same two blocks at once: bytes 100..299 through PeerDMA, bytes 300..499
+// with pwrite, bytes 500..699 through PeerDMA. After each of its writes, each thread must find its own bytes in the
+// file.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -23,7 +23,7 @@ bool holds(int fd, uint64_t off, const std::vector<unsigned char> &want)
 	return ::pread(fd, got.data(), got.size(), off) == ssize_t(got.size()) && got == want;
 }
 
-/// The words come from a file of zeros and one of ones, because a buffer is filled by reading.
+/// The bytes come from a file of zeros and one of ones, because a buffer is filled by reading.
 void by_peerdma(int dev, uint32_t buf, int fd, int zeros, int ones, uint64_t off)
 {
 	for (int i = 0; i < rounds && !lost; i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// observed FILE: what others see of a read and a write of FILE, by the ioctl and by a ring: inotify events, and what /proc
-// says that this process read and wrote.
+// observed FILE: the effects of a read and a write of FILE that others can see, by the ioctl and by a ring: inotify
+// events, and this process's I/O counters in /proc.
 #include <cstring>
 #include <fstream>
 #include <poll.h>
@@ -16,7 +16,7 @@ namespace
 using tap::report;
 constexpr unsigned len = 8192;
 
-/// All events that have come about the file, and no longer than that they come.
+/// Returns all events so far on the file; stops when no more arrive.
 uint32_t events(int watcher)
 {
 	uint32_t all = 0;
@@ -33,7 +33,7 @@ uint32_t events(int watcher)
 	return all;
 }
 
-/// rchar, wchar, syscr or syscw; -1: this kernel does not count.
+/// rchar, wchar, syscr or syscw; -1 if this kernel does not count them.
 int64_t counted(const char *what)
 {
 	std::ifstream in("/proc/self/io");
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 	if (rchar < 0) {
 		tap::skip("what the process read and wrote is counted", "this kernel counts no task's I/O");
 	} else {
-		// Looking at the counters is a read of its own.
+		// Reading the counters is itself counted as a read.
 		report(read >= len && read < 2 * len && reads >= 2 && wrote == len && writes == 1,
 		       "what the process read and wrote is counted",
 		       std::to_string(read) + " " + std::to_string(reads) + " " + std::to_string(wrote) + " " +

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Reads: every byte compared from outside the guest, in a destination that held something else, whose
-# bytes outside the returned range must not have changed.
+# Reads: the host compares every byte. The destination holds other bytes before, and those outside the returned range
+# must not change.
 # group: io
 # topologies: switch rp rp-vtd mf-vtd
 # tier: quick
@@ -14,8 +14,8 @@ mib=1048576
 other=pattern:99
 span=$((8 * mib))
 
-# read_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF WANT [SOURCE SOURCE_OFF]: read into a buffer of 8 MiB at the
-# start of the BAR; WANT bytes must come, equal to the source (the file itself if not given).
+# read_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF WANT [SOURCE SOURCE_OFF]: reads into a buffer of 8 MiB at the start of
+# the BAR. WANT bytes must arrive and equal the source (by default the file itself).
 read_case() {
 	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 want=$6 source=${7:-pattern:1} source_off=${8:-$3} got moved direct near through_host at
 	got=$(pdio read "$file" "$file_off" "$len" "$buf_off" "$span" \
@@ -32,7 +32,7 @@ read_case() {
 	check "$what" same_bytes
 }
 
-# The page behind the buffer is where a partial block passes through; it belongs to nobody.
+# Skips the page behind the buffer: it is unallocated, and partial blocks are bounced through it.
 same_bytes() {
 	{ [ "$want" = 0 ] || host compare gpu0 "$buf_off" "$want" "$source" "$source_off"; } &&
 		{ [ "$buf_off" = 0 ] || host compare gpu0 0 "$buf_off" $other 0; } &&
@@ -68,8 +68,8 @@ read_case "an unwritten extent is zeros" /mnt/disk/unwritten 0 $mib 0 $mib byte:
 : >/mnt/disk/empty
 read_case "an empty file" /mnt/disk/empty 0 4096 0 0
 
-# A buffer that is all the provider has: no page is left for the partial block, which goes through host
-# memory, and is counted as that.
+# A buffer that takes all of the provider's memory: without a free page, a partial block goes through host memory and is
+# counted so.
 all=$(cat "/sys/bus/pci/devices/$(gpu_bdf)/p2pmem/size")
 got=$(pdio read $file 4997120 4096 0 "$all" "host fill gpu0 0 $mib $other")
 ways="2560 0 323"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// readback FOLDER make: files in FOLDER whose bytes a drive has, and such of which the CPU has to store some.
+// readback FOLDER make: makes files in FOLDER: some that a drive can fill alone, some for which the CPU has to store
+// bytes.
 //
-// readback FOLDER: reads each into a buffer by each way. What the CPU stores is read back, and all else is not. CALLS of
-// readback.ko counts that. The files were made before the filesystem was mounted.
+// readback FOLDER: reads each file into a buffer by each way. What the CPU stores must be read back, and nothing else.
+// CALLS of readback.ko counts the read-backs. The files must have been made before the filesystem was mounted.
 #include <fstream>
 #include <sys/stat.h>
 
@@ -17,7 +18,7 @@ using tap::report;
 using ways::Way;
 
 constexpr uint64_t block = 4096, len = 16 * block;
-constexpr int rounds = 16; // a read that is preempted while it is sent is read back without need
+constexpr int rounds = 16; // a read that is preempted during submission is read back needlessly
 const char *const calls_path = "/sys/kernel/debug/readback/calls";
 
 uint64_t number_in(const std::string &path, const std::string &after)
@@ -31,7 +32,7 @@ uint64_t number_in(const std::string &path, const std::string &after)
 	return n;
 }
 
-/// What the kernel counts for this thread; only with CONFIG_TASK_IO_ACCOUNTING.
+/// True if the kernel counts I/O for this thread; needs CONFIG_TASK_IO_ACCOUNTING.
 bool counts_reads() { return !::access("/proc/thread-self/io", R_OK); }
 uint64_t bytes_read() { return counts_reads() ? number_in("/proc/thread-self/io", "read_bytes:") : 0; }
 
@@ -78,13 +79,13 @@ int make(const std::string &folder)
 		dense.write(at);
 		if (at < len / 2)
 			half.write(at);
-		if (at / block % 2) // more extents than an inode of ext4 has room for
+		if (at / block % 2) // more extents than fit into an ext4 inode
 			scattered.write(at);
 	}
 	return 0;
 }
 
-/// Times that something was read back for one read.
+/// Number of read-backs during one read.
 uint64_t read_backs(ways::Mover &mover, Way way, uint64_t bytes = len)
 {
 	const uint64_t before = number_in(calls_path, "");
@@ -120,7 +121,7 @@ void stored(ways::Mover &mover, const char *name)
 	}
 }
 
-/// As many bytes of metadata as the hole has. By ioctl: what may not wait does not read any.
+/// As many bytes of metadata as the hole has. By ioctl, because a nonblocking request reads no metadata.
 void behind_metadata(ways::Mover &mover)
 {
 	const uint64_t before = bytes_read(), n = read_backs(mover, Way::fd, 2 * block), read = bytes_read() - before;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What the kernel has the CPU store in the memory during a read (zeros of a hole, of an unwritten extent) is read back before
-# the read ends, and what a drive has moved is not: readback.cpp.
+# Bytes that the CPU stores in GPU memory during a read (zeros of a hole or an unwritten extent) must be read back
+# before the read ends; bytes moved by a drive must not (readback.cpp).
 # group: io
 # topologies: switch
 # needs: CONFIG_KPROBES

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// throttled DRIVE CGROUPS: a process moves bytes between DRIVE and a buffer by each way, in a cgroup whose io.max limits
-// DRIVE. The cgroup's io.stat counts all of them, and none are faster than the limit. CGROUPS is a cgroup2 whose children have
-// the controller io. DRIVE takes 64 KiB at a time. And DRIVE is sent each request with the process's I/O priority.
+// throttled DRIVE CGROUPS: a process moves bytes between DRIVE and a buffer by each way, in a cgroup whose io.max
+// limits DRIVE. The cgroup's io.stat must count all bytes, and none may exceed the limit. CGROUPS is a cgroup2 folder
+// whose children have the io controller. DRIVE takes 64 KiB at a time. Each request must reach DRIVE with the process's
+// I/O priority.
 #include <chrono>
 #include <cstring>
 #include <fcntl.h>
@@ -25,10 +26,10 @@ using tap::report;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t block = 4096, at_once = 64 << 10, len = 1 << 20;
-constexpr uint64_t start = 600 << 20; // nothing of the filesystem's own
+constexpr uint64_t start = 600 << 20; // the filesystem has nothing there
 constexpr uint64_t bytes_per_second = len / 2;
 constexpr auto shortest = std::chrono::milliseconds(1500); // of 2 s
-int drive;                                                 // through the page cache
+int drive;                                                 // opened without O_DIRECT
 
 class Cgroup
 {
@@ -53,7 +54,7 @@ public:
 	void enter() const { raw::put(own_ + "/cgroup.procs", "0"); }
 	void leave() const { raw::put(cgroups_ + "/cgroup.procs", "0"); }
 
-	/// Bytes that it has read from the drive, or written to it.
+	/// Bytes that the cgroup has read from the drive, or written to it.
 	uint64_t moved(bool write) const
 	{
 		const std::string key = write ? "wbytes=" : "rbytes=";
@@ -75,7 +76,7 @@ private:
 	bool throttles_;
 };
 
-/// The drive holds these bytes, and the page cache those from cached on, not yet written.
+/// Fills the drive with these bytes, and the page cache from `cached` on; the cache is not written back.
 void prepare(const char *bytes, uint64_t cached)
 {
 	if (::pwrite(drive, bytes, len, start) != ssize_t(len) || ::fsync(drive) ||
@@ -84,14 +85,14 @@ void prepare(const char *bytes, uint64_t cached)
 		raw::die("the drive");
 }
 
-/// Pieces of a command that are put off: because the page cache has their bytes, or because the drive has no room for them.
+/// Why pieces of a command are deferred: the page cache has their bytes, or the drive's queue is full.
 enum class PutOff { none, cached, crowded };
 
 struct Case {
 	ways::Way way;
 	bool write;
 	PutOff why = PutOff::none;
-	uint64_t odd = 0; // bytes that are left out at both ends
+	uint64_t odd = 0; // bytes left out at both ends
 
 	uint64_t piece() const { return way == ways::Way::pieces ? ways::Mover::piece : at_once; }
 	std::string name() const
@@ -131,7 +132,7 @@ bool put_off_as_meant(const Case &c, const Cgroup &cgroup, int put_off)
 		return !put_off;
 	case PutOff::cached:
 		return put_off == int(len / c.piece()) - 1;
-	default: // a limit may keep the drive from being crowded
+	default: // a limit may keep the queue from filling up
 		return put_off || cgroup.throttles();
 	}
 }
@@ -156,7 +157,7 @@ void move(ways::Mover &mover, const Cgroup &cgroup, const Case &c)
 	       c.name() + ": every byte",
 	       "errno " + std::to_string(done.answer.err) + ", " + std::to_string(done.answer.bytes()) +
 		       " bytes, put off " + std::to_string(done.put_off));
-	// Whole blocks. The block layer counts what it then has no room for, and again when it comes back.
+	// Whole blocks. The block layer counts a piece when the queue is full and again when it is resubmitted.
 	const uint64_t twice = c.why == PutOff::crowded ? uint64_t(done.put_off) * c.piece() : 0;
 	report(done.counted == len + twice, c.name() + ": in its cgroup's io.stat", std::to_string(done.counted));
 	const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(done.took).count();
@@ -178,10 +179,10 @@ void crowded(ways::Mover &mover, const Cgroup &cgroup, bool write)
 
 // --- Priorities
 
-// <linux/ioprio.h> cannot be compiled as C++.
+// <linux/ioprio.h> does not compile as C++.
 constexpr int who_process = 1, best_effort = 2 << 13;
 
-/// "be,7" of a line of block_rq_issue that is a read with PeerDMA's hint, or "".
+/// The priority, such as "be,7", in a block_rq_issue line of a read with PeerDMA's hint, or "".
 std::string priority_of(const std::string &line)
 {
 	std::istringstream in(line.substr(line.find("block_rq_issue: ")));
@@ -195,7 +196,7 @@ std::string priority_of(const std::string &line)
 	return priority.substr(0, hint) + priority.substr(level);
 }
 
-/// Requests of PeerDMA's that DRIVE is sent during run, by priority.
+/// Counts PeerDMA's requests to DRIVE during run, by priority.
 std::map<std::string, int> sent_during(const std::function<void()> &run)
 {
 	std::map<std::string, int> sent;
@@ -205,7 +206,7 @@ std::map<std::string, int> sent_during(const std::function<void()> &run)
 	return sent;
 }
 
-/// A command of pieces, of which the module's workers carry out all but the first. level: of best effort, -1: none is set.
+/// A command of several pieces; workers of the module carry out all but the first. level: of best effort; -1: not set.
 void priority(ways::Mover &mover, int level, const std::string &want)
 {
 	alignas(block) static char bytes[len];

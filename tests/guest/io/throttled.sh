@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What a cgroup's io.max allows is not exceeded, and its io.stat counts all bytes: throttled.cpp has the cases.
+# PeerDMA must obey a cgroup's io.max and count all bytes in its io.stat: throttled.cpp has the cases.
 # group: limits
 # topologies: switch
 # needs: CONFIG_BLK_CGROUP

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// uring FILE SCRATCH QUEUE|none|polled: reads and writes as io_uring commands. FILE holds pattern 1 and is 1 MiB long; the
-// buffer is at the start of the BAR. The host compares: what is read goes through the shell functions of lib.sh.
-// QUEUE is the folder in sysfs of the drive's queue.
-// none: the drive is in another machine.
-// polled: only those of a ring that polls, on a drive that has queues for it: then no interrupt may come.
+// uring FILE SCRATCH QUEUE|none|polled: reads and writes as io_uring commands. FILE is 1 MiB of pattern 1; the buffer
+// is at the start of the BAR. The host compares the bytes through the shell functions of lib.sh.
+//   QUEUE    the drive's queue folder in sysfs
+//   none     the drive is in another machine
+//   polled   only commands of a polling ring, on a drive with polling queues: no interrupt may arrive
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -35,8 +35,8 @@ namespace fs = std::filesystem;
 constexpr uint64_t buf_len = 4 << 20;
 int dev, file;
 uint32_t buf, file_id;
-const char *proxy;      // the buffer, as the CPU sees it
-std::vector<char> held; // what it held
+const char *proxy;      // the buffer, mapped for the CPU
+std::vector<char> held; // its old contents
 
 class Ring
 {
@@ -65,7 +65,7 @@ public:
 		return sqe;
 	}
 
-	/// Submits and waits for n completions: tag -> result. A tag that comes twice spoils the lot.
+	/// Submits and waits for n completions: tag -> result. A repeated tag fails the run.
 	std::map<uint64_t, int> run(unsigned n)
 	{
 		std::map<uint64_t, int> results;
@@ -83,7 +83,7 @@ public:
 		return io_uring_peek_cqe(&ring_, &more) ? results : std::map<uint64_t, int>{};
 	}
 
-	/// Many pieces as one command.
+	/// One command of many pieces.
 	io_uring_sqe *vector(uint32_t op, const std::vector<peerdma_uring_seg> &segs, uint64_t tag)
 	{
 		return command(op, reinterpret_cast<uintptr_t>(segs.data()), 0, uint32_t(segs.size()), tag);
@@ -99,10 +99,10 @@ public:
 private:
 	bool next(io_uring_cqe **cqe)
 	{
-		__kernel_timespec patience = {raw::by_software() ? 60 : 20, 0}; // soft-RoCE sends again after seconds
+		__kernel_timespec patience = {raw::by_software() ? 60 : 20, 0}; // soft-RoCE retransmits after seconds
 		if (!polls_)
 			return !io_uring_wait_cqe_timeout(&ring_, cqe, &patience);
-		// A ring that polls takes no timeout: look, and look again.
+		// A polling ring takes no timeout: poll it in a loop.
 		for (auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
 		     std::chrono::steady_clock::now() < end;)
 			if (!io_uring_peek_cqe(&ring_, cqe))
@@ -130,7 +130,7 @@ void singles()
 	       "a MiB");
 }
 
-/// The kernel looks for a ring's fixed buffer before it asks us.
+/// The kernel looks up a ring's fixed buffer before it calls the module.
 void registers(Ring &ring)
 {
 	static char memory[4096];
@@ -164,7 +164,7 @@ void errors()
 	refused("a flag for io_uring that is nobody's yet", -EINVAL, [](auto *s) { s->uring_cmd_flags = 1 << 23; });
 	registers(ring);
 	refused("a fixed buffer of the ring's", -EOPNOTSUPP, [](auto *s) { s->uring_cmd_flags = 1; });
-	// 6.12 itself refuses that.
+	// 6.12 itself refuses this.
 	refused("a buffer that the ring selects, again and again", -EOPNOTSUPP, [](auto *s) {
 		s->uring_cmd_flags = 2;
 		s->flags |= IOSQE_BUFFER_SELECT;
@@ -173,12 +173,12 @@ void errors()
 		s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32;
 		s->len = 4095;
 	});
-	// In software there is nothing else than copies.
+	// In software every byte is copied.
 	refused("whole blocks, if nothing must be bounced", raw::by_software() ? -EXDEV : 4096,
 		[](auto *s) { s->addr |= uint64_t(PEERDMA_IO_NO_BOUNCE) << 32; });
 }
 
-/// An SQE of 128 bytes: the second half is nobody's yet.
+/// SQEs of 128 bytes: the second half is reserved.
 void large_sqes()
 {
 	Ring ring(IORING_SETUP_SQE128);
@@ -190,7 +190,7 @@ void large_sqes()
 	reinterpret_cast<char *>(sqe)[127] = 1;
 	const int last = ring.one(sqe);
 	reinterpret_cast<char *>(sqe)[127] = 0;
-	for (unsigned i = 0; i < 64; i++) // the ring's memory is used again
+	for (unsigned i = 0; i < 64; i++) // the ring's memory is reused
 		std::memset(reinterpret_cast<char *>(&ring.get()->sq.sqes[i * 2]) + 64, 0, 64);
 	sqe = ring.command(PEERDMA_URING_READ, 0, 0, 4096, 1);
 	reinterpret_cast<char *>(sqe)[64] = 1;
@@ -199,7 +199,7 @@ void large_sqes()
 	       std::to_string(last) + ", " + std::to_string(first));
 }
 
-/// Many at once, aligned and not, each to a place of its own in the buffer; ordinary reads in between.
+/// Many commands at once, aligned and unaligned, each to its own place in the buffer; ordinary reads in between.
 void batch(unsigned flags, const char *what)
 {
 	Ring ring(flags);
@@ -248,7 +248,7 @@ void batch(unsigned flags, const char *what)
 
 constexpr int UNTOUCHED = 12345678;
 
-/// n pieces of 4 KiB, every second block of the file, each 8 KiB behind the one before in the buffer.
+/// n pieces of 4 KiB: every second block of the file, each 8 KiB after the previous one in the buffer.
 std::vector<peerdma_uring_seg> every_second(unsigned n, uint64_t buf_off = 0)
 {
 	std::vector<peerdma_uring_seg> segs;
@@ -271,8 +271,8 @@ void fill()
 	held.assign(proxy, proxy + buf_len);
 }
 
-/// The buffer holds these pieces of the file and else what it held before. All of it as the CPU sees it, some of it
-/// as the host does.
+/// True if the buffer holds these pieces of the file and otherwise its old contents: all of it as the CPU sees it, some
+/// of it as the host does.
 bool pieces_are_right(const std::vector<peerdma_uring_seg> &segs)
 {
 	auto want = held;
@@ -363,7 +363,7 @@ void vector_errors()
 		[](auto *s, Segs &) { s->cmd_op = PEERDMA_URING_WRITEV; });
 	report(gpu_is(0, buf_len, "pattern:99", 0), "pieces that were refused moved nothing");
 
-	// What became of them is to be written where nothing can be.
+	// The results must be written to an unwritable place.
 	auto segs = every_second(8);
 	segs[2].file_off = 1 << 20;
 	void *page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -374,7 +374,7 @@ void vector_errors()
 	report(ring.one(sqe) == -EFAULT, "pieces: results cannot be written");
 }
 
-/// How often the drives have interrupted.
+/// Interrupts of all drives so far.
 uint64_t interrupts()
 {
 	uint64_t sum = 0;
@@ -391,7 +391,7 @@ uint64_t interrupts()
 	return sum;
 }
 
-/// How often the drives interrupt while this runs. Of some tries the least: a journal may be written meanwhile.
+/// Interrupts of the drives during run: the minimum of several attempts, because the journal may be written meanwhile.
 uint64_t interrupts_during(const std::function<void()> &run)
 {
 	uint64_t least = UINT64_MAX;
@@ -404,14 +404,14 @@ uint64_t interrupts_during(const std::function<void()> &run)
 	return least;
 }
 
-/// A ring that polls; quiet: the drive has queues for it and must not interrupt. Else it must, if it is in this machine.
+/// A polling ring. quiet: the drive has polling queues and must not interrupt; otherwise a local drive must.
 void polled(std::optional<bool> quiet)
 {
 	const auto as_said = [&](uint64_t interrupts) { return !quiet || *quiet == !interrupts; };
 	const char *how = quiet.value_or(false) ? "polled, without an interrupt: " : "a ring that polls: ";
 	Ring ring(IORING_SETUP_IOPOLL);
 	::fsync(file);
-	// A route that is not known is looked for by a worker, which then reads as the ioctl does.
+	// An uncached route is looked up by a worker, which then reads as the ioctl does.
 	ring.one(ring.command(PEERDMA_URING_READ, 0, 0, 4096, 1));
 	std::vector<peerdma_uring_seg> segs = every_second(32);
 	bool good = true;
@@ -447,7 +447,7 @@ void links(const char *scratch)
 		sqe->file_index = add.out_file_id;
 		return sqe;
 	};
-	// Read, write it elsewhere, read it back: each needs the one before.
+	// Read, write elsewhere, read back: each depends on the one before.
 	ring.command(PEERDMA_URING_READ, 8192, 0, 12288, 1)->flags |= IOSQE_IO_LINK;
 	to_scratch(ring.command(PEERDMA_URING_WRITE, 4096, 0, 12288, 2))->flags |= IOSQE_IO_LINK;
 	to_scratch(ring.command(PEERDMA_URING_READ, 4096, 1 << 20, 12288, 3));
@@ -484,7 +484,7 @@ void links(const char *scratch)
 	::close(fd);
 }
 
-/// A write is cut at the limit of the file's size, in the middle of a block, as pwrite() is.
+/// A write is cut at the file size limit, inside a block, like pwrite().
 void limited(const char *scratch)
 {
 	int fd = ::open(scratch, O_RDWR | O_DIRECT);
@@ -503,7 +503,7 @@ void limited(const char *scratch)
 	::close(fd);
 }
 
-/// /dev/peerdma as a fixed file of a ring whose own thread submits.
+/// /dev/peerdma as a fixed file of a ring with a submission thread.
 void fixed_and_sqpoll()
 {
 	Ring ring(IORING_SETUP_SQPOLL);
@@ -517,10 +517,10 @@ void fixed_and_sqpoll()
 	report(ring.one(sqe) == 8192 && gpu_is(4096, 8192, "pattern:1", 16384), "a fixed file and SQPOLL");
 }
 
-/// 32 reads of the drive itself, which says what it cannot do now in the middle of being asked.
+/// 32 reads of the raw drive, whose queue reports that it is full during submission.
 bool reads_of_the_drive(const std::string &node)
 {
-	constexpr uint64_t at = 576 << 20; // nothing of the filesystem's own
+	constexpr uint64_t at = 576 << 20; // the filesystem has nothing there
 	const int fd = ::open(node.c_str(), O_RDONLY);
 	const uint32_t id = raw::add_file(dev, fd);
 	Ring ring;
@@ -538,7 +538,7 @@ bool reads_of_the_drive(const std::string &node)
 	return good && results.size() == 32 && !std::memcmp(want.data(), proxy, buf_len);
 }
 
-/// A drive that takes few requests at a time: what it does not take at once is sent by workers of ours.
+/// A drive with a short queue: requests that do not fit at once are submitted by the module's workers.
 void few_requests(const std::string &queue)
 {
 	std::string before;
@@ -548,7 +548,7 @@ void few_requests(const std::string &queue)
 		const std::string how = ", of a drive that takes 4 at a time";
 		batch(0, ("32 reads and 8 ordinary ones" + how).c_str());
 		vectors(0, how);
-		const char *far = std::getenv("FAR_DISK"); // whose queue is a path's, which cannot be opened
+		const char *far = std::getenv("FAR_DISK"); // the queue is a hidden path's
 		report(reads_of_the_drive(far ? far : "/dev/" + fs::path(queue).parent_path().filename().string()),
 		       "32 reads" + how + ", itself");
 	}));
@@ -559,7 +559,7 @@ void few_requests(const std::string &queue)
 	raw::put(queue + "/nr_requests", before);
 }
 
-/// Requests of this open file that its fdinfo counts: reads, or writes.
+/// Requests that the fdinfo of this open file counts: "reads" or "writes".
 uint64_t counted(const std::string &which)
 {
 	std::ifstream in("/proc/self/fdinfo/" + std::to_string(dev));
@@ -569,14 +569,14 @@ uint64_t counted(const std::string &which)
 	return 0;
 }
 
-/// How many requests completed, and how many of them were sent without waiting.
+/// Number of completed requests, and of those submitted without blocking.
 std::pair<int, int> sent_during(const std::function<void()> &run)
 {
 	const auto lines = trace::completed_during(run);
 	return {int(lines.size()), trace::sent(lines)};
 }
 
-/// A drive that takes 64 KiB at a time: the module cuts what is larger, and no worker waits for it.
+/// A drive that takes 64 KiB at a time: the module splits larger requests, and no worker waits for them.
 void larger_than_the_drive_takes(const std::string &queue)
 {
 	std::string before;
@@ -604,11 +604,11 @@ void larger_than_the_drive_takes(const std::string &queue)
 		       counted("reads") == reads + 3,
 	       "segments of which two are larger", std::to_string(sent.first) + ", " + std::to_string(sent.second));
 
-	// Of the drive itself: a filesystem that has to note the time of the write waits for it.
+	// On the raw drive: a filesystem may block to update the file's timestamp.
 	const std::string node = "/dev/" + fs::path(queue).parent_path().filename().string();
 	const int fd = ::open(node.c_str(), O_RDWR);
 	const uint32_t id = raw::add_file(dev, fd);
-	constexpr uint64_t at = 600 << 20; // nothing of the filesystem's own
+	constexpr uint64_t at = 600 << 20; // the filesystem has nothing there
 	const uint64_t writes = counted("writes");
 	sent = sent_during([&] {
 		io_uring_sqe *sqe = ring.command(PEERDMA_URING_WRITE, at, 1 << 20, 393216, 3);
@@ -627,7 +627,7 @@ void larger_than_the_drive_takes(const std::string &queue)
 	raw::put(queue + "/max_sectors_kb", before);
 }
 
-/// What is under way when its buffer, its file or its ring goes ends, and nothing is lost.
+/// In-flight commands end when their buffer, file or ring goes, and nothing is lost.
 void teardown()
 {
 	bool good = true;
@@ -643,7 +643,7 @@ void teardown()
 		io_uring_submit(ring.get());
 		good = !raw::destroy(dev, other.out_buf_id);
 		if (round % 2)
-			continue; // the ring goes with all its completions unread
+			continue; // destroys the ring with all completions unread
 		auto results = ring.run(33);
 		good = good && results.size() == 33;
 		for (auto [tag, res] : results)
@@ -654,18 +654,18 @@ void teardown()
 	int status = -1;
 	if (pid_t child = ::fork(); !child) {
 		Ring ring;
-		// The child's copies of the globals.
+		// The child has copies of the globals.
 		dev = raw::open_device();
 		buf = raw::alloc(dev, raw::provider(dev).out_provider_id, 1 << 20).out_buf_id;
 		file_id = raw::add_file(dev, file);
 		for (unsigned i = 0; i < 32; i++)
 			ring.command(PEERDMA_URING_READ, i * 4096, i * 4096, 4096, i);
-		// One that has more to say than that all is whole, to nobody.
+		// A command that has partial results to report, to a process that is exiting.
 		auto segs = every_second(32);
 		segs[31].file_off = (1 << 20) - 100;
 		ring.vector(PEERDMA_URING_READV, segs, 32);
 		io_uring_submit(ring.get());
-		::_exit(0); // as a killed process would
+		::_exit(0); // like a killed process
 	} else {
 		::waitpid(child, &status, 0);
 	}

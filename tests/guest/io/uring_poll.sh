@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A ring that polls a drive which has queues for polling: nothing is said by an interrupt. uring.cpp has the cases. By way
-# of a network whoever calls us has connected so, and the drive behind it interrupts.
+# A polling ring on a drive with polling queues: no completion may raise an interrupt (uring.cpp). With a network drive
+# the initiator has polling queues, while the drive behind the target does interrupt.
 # group: io
 # topologies: switch
 # variants: plain
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 
-# with_poll_queues N: the drive's driver begins anew with so many
+# with_poll_queues N: rebinds the drive's driver with N polling queues
 with_poll_queues() {
 	local bdf=$1 tries=0
 	echo "$2" >/sys/module/nvme/parameters/poll_queues

@@ -2,8 +2,8 @@
 //
 // verify SEED PROCESSES ROUNDS OPERATIONS EXT4_DIR XFS_DIR DRIVE STRIPE MIRROR LOG: random operations of
 // operations.hpp. Each process has a buffer, a file in both directories and a part of each of the three block devices.
-// After each round of so many operations a process, all stop, what they saw lies on the block device LOG, and the
-// host (replay.cpp) says whether it is right, and so is every byte of the buffers and of the files.
+// After OPERATIONS operations all processes stop and write their observations to the block device LOG. The host
+// (replay.cpp) checks these and every byte of the buffers and files.
 #include <csignal>
 #include <filesystem>
 #include <liburing.h>
@@ -30,7 +30,7 @@ struct Job {
 	std::string log;
 };
 
-/// A page-aligned piece of host memory, for O_DIRECT.
+/// Page-aligned host memory, for O_DIRECT.
 class Aligned
 {
 public:
@@ -46,11 +46,11 @@ private:
 
 int64_t result(ssize_t ret) { return ret < 0 ? -errno : ret; }
 
-/// One of a process's files, by every way that it is used.
+/// A process's file, opened in every way that it is used.
 struct Opened {
 	int cached = -1, direct = -1, append = -1, plain = -1; // plain: for system calls on the proxy
 	uint32_t id = 0;
-	uint64_t base = 0; // of this process's part
+	uint64_t base = 0; // start of this process's part
 
 	Opened() = default;
 	Opened(int dev, const std::string &path, uint64_t at) : base(at)
@@ -127,7 +127,7 @@ private:
 			req.flags = PEERDMA_IO_FILE_ID;
 		}
 		const int err = raw::call(dev_, cmd, req);
-		// What it says about the way that the bytes went must add up.
+		// The byte counts by route must add up.
 		if (req.out_direct + req.out_near + req.out_host != req.out_done)
 			return -EPROTO;
 		return err ? err : int64_t(req.out_done);
@@ -160,7 +160,7 @@ private:
 		case Kind::punch:
 			return result(::fallocate(file.cached, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
 						  off_t(op.len)));
-		default: // cached_read is all in look()
+		default: // look() does all of cached_read
 			return 0;
 		}
 	}
@@ -187,8 +187,8 @@ private:
 		return rets;
 	}
 
-	/// A checksum of what the operation was to change and a page around it. What was written is read back, half of
-	/// the times from the storage, else through the page cache.
+	/// A checksum of the operation's target and a page around it. Written bytes are read back, half of the time
+	/// from the storage, otherwise through the page cache.
 	uint64_t look(const Op &op, uint64_t size)
 	{
 		uint64_t sum = 0;
@@ -209,14 +209,14 @@ private:
 		return sum;
 	}
 
-	// --- For the host
+	// --- Reported to the host
 
 	void add_extent(unsigned file, uint32_t copy, uint32_t disk, uint64_t off, uint64_t len, uint64_t at)
 	{
 		extents_.push_back({file, copy, disk, 0, off, len, at});
 	}
 
-	/// Where a file's bytes are, as its filesystem says.
+	/// Asks the filesystem where a file's bytes are.
 	void map_file(unsigned file)
 	{
 		std::vector<char> room(sizeof(fiemap) + 512 * sizeof(fiemap_extent));
@@ -233,7 +233,7 @@ private:
 		}
 	}
 
-	/// verify.sh laid them out so.
+	/// Must match the layout in verify.sh.
 	void map_devices()
 	{
 		static constexpr uint64_t mib = kib * kib, chunk = 64 * kib;
@@ -290,7 +290,7 @@ private:
 	Told told_{};
 };
 
-/// A process and the pipes by which it is told to go on, and says that it has stopped.
+/// A process and the pipes that make it continue and report that it has stopped.
 struct Child {
 	pid_t pid;
 	int go, done;
@@ -355,13 +355,13 @@ int main(int argc, char **argv)
 		std::string question = "replay";
 		for (uint64_t number : {job.seed, uint64_t(job.processes), uint64_t(round), job.operations})
 			question += " " + std::to_string(number);
-		// verify.sh passes on what comes out of 3.
+		// verify.sh forwards what is written to descriptor 3.
 		const std::string answer = host::ask(question);
 		::dprintf(3, "# %s\n", answer.c_str());
 		good = answer.starts_with("ok");
 		tap::report(good, "as the host knows it");
 	}
-	// All of them first: a later child has the earlier ones' pipes as well.
+	// Close all pipes first: a later child inherits those of the earlier ones.
 	for (const Child &child : children)
 		::close(child.go);
 	for (const Child &child : children) {

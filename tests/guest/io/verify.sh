@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Random operations by ioctl, io_uring, proxy and page cache, by several processes on files of ext4 and xfs, a raw
-# drive, a stripe and a mirror; the host does the same in its memory and compares every byte: verify.cpp, replay.cpp.
-# LAB_ROUNDS, LAB_OPERATIONS (a process and round) and LAB_SEED make it longer, or another one: make soak.
+# drive, a stripe and a mirror. The host repeats them in its memory and compares every byte (verify.cpp, replay.cpp).
+# LAB_ROUNDS, LAB_OPERATIONS (per process and round) and LAB_SEED change the length and the seed; `make soak` uses them.
 # group: io
 # topologies: disks
 # timeout: 240
@@ -15,7 +15,7 @@ a=$(nvme_disk nvme0) b=$(nvme_disk nvme1) c=$(nvme_disk nvme2)
 mib=1048576
 wipefs -qa "$a" "$b" "$c"
 
-# What is where on the drives: verify.cpp, map_devices().
+# The layout of the drives must match map_devices() in verify.cpp.
 sectors() { echo $(($1 * mib / 512)); }
 for disk in "$a" "$b"; do
 	addpart "$disk" 1 0 "$(sectors 400)" && addpart "$disk" 2 "$(sectors 512)" "$(sectors 64)" &&

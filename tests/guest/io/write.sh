@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Writes: the host fills the GPU's memory, the drive takes it from there, the host looks at the drive.
+# Writes: the host fills the GPU's memory, the drive reads it from there, the host compares the drive.
 # group: io
 # topologies: switch rp-vtd
 # tier: quick
@@ -11,7 +11,7 @@ publish
 mount_disk
 mib=1048576
 
-# write_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF: from a buffer at the start of the BAR that holds pattern 5.
+# write_case DESCRIPTION FILE FILE_OFF LEN BUF_OFF: writes from a buffer at the start of the BAR that holds pattern 5.
 write_case() {
 	local what=$1 file=$2 file_off=$3 len=$4 buf_off=$5 got moved direct
 	got=$(pdio write "$file" "$file_off" "$len" "$buf_off" $((8 * mib)) \
@@ -37,8 +37,8 @@ same "its size" $((5 * mib)) "$(stat -c %s $file)"
 check "what was skipped is zeros" pattern compare $file $((3 * mib)) $mib byte:0
 write_case "a new file" /mnt/disk/new 0 $((6 * mib)) $mib
 
-# Holes and extents that were never written: what is written is there, what is around it is still zeros.
-rm -f /mnt/disk/{sparse,unwritten} # of other tests
+# Holes and unwritten extents: the written bytes must be there, with zeros around them.
+rm -f /mnt/disk/{sparse,unwritten} # left by other tests
 truncate -s $mib /mnt/disk/sparse
 write_case "into a hole" /mnt/disk/sparse 131072 65536 512
 write_case "into a hole, less than a page of it" /mnt/disk/sparse 524288 1024 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A drive that does not come back from a reset: its driver gives it up and stays bound. A request on a file of it that is
-# open is refused, and does not look for a way for ever.
+# A drive does not come back from a reset; its driver gives up but stays bound. A request on an open file must be
+# refused, without an endless search for a route.
 # group: lifetime
 # topologies: switch
 # variants: plain
@@ -14,7 +14,7 @@ publish
 disk=$(nvme_disk)
 same "a read of the drive" "0 0 4096" "$(pdio read "$disk" 0 4096 0 | cut -d' ' -f1-3)"
 
-# Its registers are nowhere from now on.
+# Moves its registers away, so that the driver gets no answer.
 give_up="dd if=/dev/zero of=$device/config bs=4 seek=4 count=2 conv=notrunc status=none
 echo 1 >$controller/reset_controller
 for i in \$(seq 100); do read -r state <$controller/state; [ \$state != dead ] || break; sleep 0.1; done"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// halt FILE DRIVE COMMAND: what happens to a buffer when COMMAND, in a shell, does something to the GPU that its memory may not
-// survive: the buffer is gone for requests and mappings, and another one can be had and is right.
+// halt FILE DRIVE COMMAND: runs COMMAND, in a shell, which disturbs the GPU so that its memory may be lost. Afterwards
+// requests and mappings must no longer reach the buffer, and a new buffer must work.
 #include <chrono>
 #include <csetjmp>
 #include <csignal>
@@ -20,7 +20,7 @@ using tap::report;
 constexpr unsigned len = 65536;
 sigjmp_buf back;
 
-/// Does the CPU still reach it?
+/// True if the CPU still reaches the memory.
 bool reaches(const volatile char *at)
 {
 	if (sigsetjmp(back, 1))
@@ -58,10 +58,10 @@ int main(int argc, char **argv)
 	auto io = raw::io(file, before.out_buf_id, 0, 0, len);
 	report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == len && reaches(mapped), "a buffer before");
 
-	// A drive that answers after a second: what it moves meanwhile is moved while the memory goes.
+	// A drive that takes a second to answer: it moves bytes while the memory is lost.
 	throttle(16384);
 	auto slow = raw::io(drive, before.out_buf_id, 600 << 20, 0, len);
-	raw::call(dev, PEERDMA_READ, slow); // the first one is let through
+	raw::call(dev, PEERDMA_READ, slow); // the throttle passes the first request at once
 	int slow_err = 0;
 	std::thread reader([&] { slow_err = raw::call(dev, PEERDMA_READ, slow); });
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A GPU is reset or errs while it is a provider: no buffer outlives that, and nobody gets old bytes as good ones.
+# A provider's GPU is reset or reports an error: no buffer may survive, and no read may return stale bytes as valid.
 # group: lifetime
 # topologies: switch
 # variants: plain debug
@@ -23,7 +23,7 @@ else
 fi
 
 relay_as "an error of the bus" halt $file "$(nvme_disk)" "insmod $(dirname "$LAB_MODULE")/kmod/pcievent.ko bdf=$gpu && rmmod pcievent"
-# An error of the switch above both, which the kernel recovers from by resetting the link: the drive comes back as well.
+# An error of the switch above GPU and drive. The kernel recovers by resetting the link; the drive must come back too.
 if [ -e /sys/bus/pci_express/drivers/aer ]; then
 	{
 		declare -f host

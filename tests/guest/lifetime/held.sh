@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Somebody else holds pages of memory that was let go: who had it is named, in the log, in debugfs and in fdinfo, until
-# the last page is let go, and while an unbind waits for that. And it comes back as soon as they let go, however many
-# requests of another process wait for a drive meanwhile.
+# Other references hold pages of freed buffer memory. The log, debugfs and fdinfo must name the former owner until the
+# last page is released and while an unbind waits for it. The memory must return to the pool at the last release,
+# however many requests of other processes wait for a drive.
 # group: lifetime
 # topologies: switch
 # variants: plain
@@ -18,7 +18,7 @@ publish
 after=/sys/module/peerdma/parameters/held_seconds
 echo 0 >$after
 
-# start_owner: a process with a buffer, of whose pages 3 get 2 references more
+# start_owner: starts a process with a buffer; 3 of its pages get 2 extra references
 start_owner() {
 	exec {owner_fd}< <(exec hold $len)
 	owner=$!
@@ -39,14 +39,14 @@ is_logged() { [ "$(logged "$1")" -ge 1 ]; }
 in_fdinfo() { sed -n 's/^peerdma-held-pages:\t//p' "/proc/$owner/fdinfo/"*; }
 names_nobody() { [ ! -s $held ]; }
 full() { [ "$(missing)" = 0 ]; }
-# line: who has it is named so
+# line: the log line that names the owner
 line() { echo "others hold 3 of $((len / 4096)) pages of buffer [0-9]* (pid $owner, hold), freed [0-9]* s ago"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
 start_owner
 same "nothing is amiss while it is in use" "0 " "$(in_fdinfo) $(cat $held)"
 same "destroying does not wait for who else holds pages" 0 "$(destroy)"
-# Where a page frees itself only what is between the first and the last is kept back.
+# If pages are freed one by one, only the held pages and those between them are kept back.
 case $LAB_K in
 6.12) same "all of it is missing from the pool" $len "$(missing)" ;;
 *) same "three pages are missing from the pool" 12288 "$(missing)" ;;
@@ -116,7 +116,7 @@ export DM_DISABLE_UDEV=1
 ! mountpoint -q /mnt/disk || umount /mnt/disk
 disk=$(nvme_disk)
 table crowd "0 $(blockdev --getsz "$disk") linear $disk 0"
-# More commands than a work queue has workers for: each is refused by the suspended device until it may wait.
+# More commands than a work queue has workers. The suspended device refuses each until it may block.
 crowded=1100
 mkfifo /tmp/crowd.go
 exec {crowd_fd}< <(exec ring_commands /dev/mapper/crowd $crowded </tmp/crowd.go)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Coming and going: load, publish, bind, unbind, kill, unload, each as often as a person would.
+# Repeats load, publish, bind, unbind, kill and unload.
 # group: lifetime
 # topologies: switch rp-vtd
 # tier: debug
@@ -14,7 +14,7 @@ size() { cat "$device/p2pmem/size"; }
 pool_is_full() { [ "$(available)" = "$(size)" ]; }
 refs() { cat /sys/module/peerdma/refcnt; }
 
-# A process that owns a buffer of 16 MiB and waits.
+# Starts a process that owns a buffer of 16 MiB and waits.
 start_owner() {
 	exec {owner_fd}< <(exec hold 16777216)
 	owner=$!
@@ -24,7 +24,7 @@ start_owner() {
 }
 end_owner() {
 	kill -"$1" "$owner"
-	# Reading to the end waits for the process to be gone, its descriptors with it.
+	# Reading until EOF waits until the process has exited and its descriptors are closed.
 	cat <&"$owner_fd" >/dev/null
 	exec {owner_fd}<&-
 	wait "$owner" 2>/dev/null
@@ -64,7 +64,8 @@ check "reads run while it is unbound, again and again" stress --seconds 3 --unbi
 check "threads allocate, read, write and destroy at once" stress --seconds 3
 check "afterwards the pool is full" pool_is_full
 
-# --- in the middle of what takes long. A buffer of 448 MiB of 512, and what it held at its end. No forks: zeroing goes on.
+# --- In the middle of long operations. A buffer of 448 of 512 MiB, with bytes at its end. No forks: zeroing is in
+# progress.
 pattern fill /mnt/disk/long 0 65536 pattern:1
 sync
 large=$((448 << 20)) at=$((447 << 20))
@@ -92,10 +93,10 @@ if [ "$LAB_TOPOLOGY" = switch ]; then
 	not_zeroed "nor did unbind wait for that"
 	check "publish once more" peerdma publish "$gpu"
 
-	# A request that has read its first, partial block when the provider goes: the rest is not begun.
+	# The provider is unpublished when a request has read its first, partial block: the rest must not start.
 	drive=$(nvme_disk)
-	pdio read /mnt/disk/long 0 4096 0 >/dev/null # so that the drive need not be looked at
-	# The one request that still comes through must be ours, and none of a journal's.
+	pdio read /mnt/disk/long 0 4096 0 >/dev/null # caches the route
+	# The one request that passes the throttle must be ours, not the journal's.
 	for _ in 1 2 3 4 5; do
 		sync
 		throttle 1

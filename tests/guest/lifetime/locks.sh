@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Somebody else holds the drive's device lock, as SR-IOV and error recovery do, or that of opening it, or keeps its queue
-# frozen, as a driver that resets it, and may want the provider's while they have it. So nothing of ours may wait for the one inside what unbinding waits for. The lock of a
-# file has to be waited for there: who waits is named.
+# Another thread holds the drive's device lock (as SR-IOV and error recovery do), its open lock, or its queue frozen (as
+# a resetting driver does), and may want the provider's lock at the same time. Our code must therefore not wait for
+# these locks inside anything that an unbind waits for. It has to wait there for a file's lock; the waiting process must
+# be named.
 # group: lifetime
 # topologies: switch
 # timeout: 120
@@ -15,7 +16,7 @@ load_module
 pattern fill /mnt/disk/locks 0 65536 pattern:1
 sync
 
-# waits PID: in an ioctl, and a little later still
+# waits PID: it is in an ioctl, and still is a little later
 waits() {
 	local nr
 	for _ in {1..50}; do
@@ -30,8 +31,8 @@ waits() {
 	return 1
 }
 
-# idles PID: it runs for less than a quarter of a second. Who spins never does; one that is charged for what a busy
-# machine took from the guest does, in one of three.
+# idles PID: runs for less than a quarter of a second in one of three seconds. A spinning task never does; a task that
+# is charged for time stolen from the guest does.
 idles() {
 	local was is
 	for _ in 1 2 3; do
@@ -43,10 +44,10 @@ idles() {
 	return 1
 }
 
-# while_held WHAT PARAMETER: the lock that devlock.ko takes if it is told this
+# while_held WHAT PARAMETER: while devlock.ko, loaded with PARAMETER, holds a lock
 while_held() {
 	local holder asker victim explainer start took said before
-	# A fresh provider has no verdict about the drive yet: whoever asks has to take the drive's locks.
+	# A fresh provider has no cached verdict on the drive, so the first request takes the drive's locks.
 	publish
 	before=$(dmesg | grep -c "devlock: holding")
 	insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" "$2" seconds=60 &
@@ -64,7 +65,7 @@ while_held() {
 	wait $victim 2>/dev/null
 	same "$1: which can be killed meanwhile" "137 held" "$? $(kill -0 $holder && echo held)"
 	check "$1: and uses little of the CPU" idles $asker
-	# A queue is frozen for those who send something.
+	# A frozen queue stops only tasks that submit.
 	[[ $2 = queue=* ]] || check "$1: explaining waits" kill -0 $explainer
 	start=$SECONDS
 	check "$1: unbind returns" bash -c "echo $gpu >/sys/bus/pci/devices/$gpu/driver/unbind"
@@ -74,14 +75,14 @@ while_held() {
 	wait $explainer
 	said="$? $(grep -c 'No such device\|unpublished' /tmp/explained)"
 	[[ $2 = queue=* ]] || same "$1: so does who wants it explained" "1 1" "$said"
-	# For 60 s, of which some have gone.
+	# devlock holds the lock for 60 s, part of which has passed.
 	if [ $took -le 15 ] && kill -0 $holder; then ok "$1: while the lock is still held"; else not_ok "$1: it took $took s"; fi
 	kill $holder
 	wait $holder 2>/dev/null
 	check "$1: the lock is free again" rmmod devlock
 }
 
-# --- The lock of a file, which another process holds for as long as it likes: inode.cpp.
+# --- The lock of a file, which another process holds for as long as it wants: inode.cpp.
 held=/sys/kernel/debug/peerdma/held
 after=/sys/module/peerdma/parameters/held_seconds
 is_logged() { dmesg | grep -q "peerdma $gpu: $1"; }
@@ -139,7 +140,7 @@ unbound "a file's lock, destroying"
 same "a file's lock: destroyed, and what was begun is whole" "0 4096 0" "$said"
 echo 5 >$after
 
-# By way of a network there is no function of the drive's, and what a path's queue has waits in the network's.
+# A network drive has no PCI function; the network queue, not the path's, holds its requests.
 [ -n "${FAR_DISK:-}" ] || while_held "the device lock" device="$(nvme_bdf)"
 while_held "the lock of opening" disk="$(nvme_disk)"
 [ -n "${FAR_DISK:-}" ] || while_held "a queue that is frozen" queue="$(nvme_disk)"

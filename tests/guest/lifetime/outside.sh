@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The parameter wait_outside: a request that waits for a file's lock holds up neither destroying nor unbinding. What the
-# filesystem does not take without waiting goes by host memory: the bytes, the counts and the reason.
+# The parameter wait_outside: a request that waits for a file's lock must delay neither destroying nor unbinding. What
+# the filesystem cannot do without blocking goes through host memory; checks the bytes, the counters and the reason.
 # group: lifetime
 # topologies: disks
 # timeout: 240
@@ -28,10 +28,10 @@ same "the parameter is off" N "$(cat $parameter)"
 echo 1 >$parameter
 publish
 
-# --- inode.cpp: another process holds the file's lock, for as long as it likes.
+# --- Another process holds the file's lock for as long as it wants: inode.cpp.
 gone() { ! kill -0 "$1" 2>/dev/null; }
 start_writing() {
-	pdio read /mnt/disk/locks 0 4096 0 >/tmp/before # inode.cpp takes any sleep for that lock: so the route is remembered
+	pdio read /mnt/disk/locks 0 4096 0 >/tmp/before # caches the route; inode.cpp takes any sleep for this lock
 	exec {writing_fd}< <(exec inode /mnt/disk/locks)
 	writing=$!
 	read -r _ writer <&"$writing_fd"
@@ -42,7 +42,7 @@ end_writing() {
 	exec {writing_fd}<&-
 	wait $writing
 }
-# blocked PID [SYSCALL]: in an ioctl, or in that call
+# blocked PID [SYSCALL]: it is in an ioctl, or in that call
 blocked() { [ "$(cut -d' ' -f1 "/proc/$1/syscall")" = "${2:-16}" ]; }
 io_uring_enter=426
 
@@ -99,8 +99,9 @@ wait $reading
 same "and ends when the lock is free, by host memory" "0 $FILE_WAIT 4096 0 0 4096" "$(cut -d' ' -f1-6 /tmp/reading)"
 check "its bytes" host compare gpu0 "$(cut -d' ' -f7 /tmp/reading)" 4096 pattern:1 8192
 
-# --- The bytes, and how they went.
-# wrote DESCRIPTION FILE OFF LEN BUF_OFF REASON HOST: HOST bytes by host memory; REASON any: as the filesystem likes
+# --- The bytes and their route
+# wrote DESCRIPTION FILE OFF LEN BUF_OFF REASON HOST: HOST bytes through host memory; REASON any: depends on the
+# filesystem
 wrote() {
 	local got reason moved direct near host
 	got=$(pdio write "$2" "$3" "$4" "$5" $((8 * mib)) "host fill gpu0 %AT $((8 * mib)) pattern:5")
@@ -112,7 +113,7 @@ wrote() {
 	fi
 	check "$1" pattern compare "$2" "$3" "$4" pattern:5 "$5"
 }
-# was_read DESCRIPTION FILE OFF LEN BUF_OFF REASON HOST SOURCE: of a buffer of bytes 77
+# was_read DESCRIPTION FILE OFF LEN BUF_OFF REASON HOST SOURCE: into a buffer of bytes 77
 was_read() {
 	local got reason moved direct near host at
 	got=$(pdio read "$2" "$3" "$4" "$5" $((4 * mib)) "host fill gpu0 %AT $((4 * mib)) byte:77")
@@ -122,7 +123,7 @@ was_read() {
 	check "$1: before it" host compare gpu0 "$at" "$5" byte:77
 	check "$1: behind it" host compare gpu0 $((at + $5 + $4)) $((4 * mib - $5 - $4)) byte:77
 }
-# by_ring DESCRIPTION FILE: the same by commands of a ring, which tell only errno and bytes
+# by_ring DESCRIPTION FILE: the same by commands of a ring, which return only errno and bytes
 by_ring() {
 	local got at
 	got=$(RING=1 pdio write "$2" 0 100000 512 $mib "host fill gpu0 %AT $mib pattern:7")
@@ -135,14 +136,14 @@ by_ring() {
 	check "$1: before that" host compare gpu0 "$at" 8193 byte:77
 	check "$1: and behind" host compare gpu0 $((at + 78194)) $((mib - 78194)) byte:77
 }
-# on FILESYSTEM DIR BLOCK EXISTS ODD PARTIAL: in blocks of so many bytes; the reasons of three writes. xfs takes no write without
-# waiting when the time of the last change is to be written.
+# on FILESYSTEM DIR BLOCK EXISTS ODD PARTIAL: BLOCK is its block size, the last three are the reasons of three writes.
+# xfs cannot write without blocking when it has to update the modification time.
 on() {
 	local edges=$(($3 - 100 + (70000 - $3 + 100) % $3))
 	rm -f "$2"/out.*
 	pattern fill "$2/out.old" 0 $((3 * mib)) pattern:6
 	sync
-	# Until an inode was written once ext4 may have to remove privileges, and does not do that without waiting.
+	# Before the first write to an inode ext4 may have to remove privileges, which it cannot do without blocking.
 	pdio write "$2/out.old" $((3 * mib - 4096)) 4096 0 >/tmp/first
 	wrote "$1: whole blocks that exist" "$2/out.old" $mib $mib 4096 "$4" 0
 	was_read "$1: what exists" "$2/out.old" $((2 * mib)) 65536 8192 0 0 pattern:6
@@ -174,7 +175,7 @@ on() {
 }
 on ext4 /mnt/disk 512 0 $BUF_ALIGN $FILE_ALIGN
 on xfs /mnt/xfs 4096 any $FILE_ALIGN any
-umount /mnt/xfs # the tests after this one take the drive
+umount /mnt/xfs # later tests use the drive
 echo 0 >$parameter
 moves "off again" /mnt/disk/out.new 0 $mib
 plan $tap_n

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// owner STATE FILE SOCKET: owns a buffer, brings it into a state of owner.hpp, and does and says what it is told over
-// the socket, a message each. revoke.cpp is at the other end.
+// owner STATE FILE SOCKET: allocates a buffer and brings it into a state of owner.hpp. Then obeys and answers the
+// messages that revoke.cpp sends over the socket.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 int dev, file, control;
 uint32_t provider_id, file_id;
-peerdma_buf_alloc buf, idle_buf; // the one that things are done with, and another
+peerdma_buf_alloc buf, idle_buf; // the buffer under test, and a second one
 char *map;
 const State *state;
 
@@ -40,12 +40,12 @@ void say(const std::string &what)
 		::_exit(1);
 }
 
-// --- What became of the requests
+// --- Results of the requests
 
 struct Tally {
 	int whole = 0, nodev = 0, other = 0, last = 0;
-	uint64_t moved[2] = {}; // reads, writes: a bit for each piece that was said to be whole
-	std::set<int> errors;   // of the others
+	uint64_t moved[2] = {}; // reads, writes: a bit for each piece reported as whole
+	std::set<int> errors;   // of the other pieces
 
 	void add(int res, bool write, uint64_t at)
 	{
@@ -90,11 +90,11 @@ struct Tally {
 	}
 };
 
-// --- System calls, each in a thread
+// --- System calls, each in its own thread
 
 struct Call {
 	bool write;
-	uint64_t at; // in the file and the buffer, from where such requests begin
+	uint64_t at; // start of these requests in the file and the buffer
 	std::atomic<bool> done{false};
 	int res = 0;
 
@@ -153,7 +153,7 @@ public:
 			raw::die("io_uring_submit");
 	}
 
-	/// All that is pending, in so much time.
+	/// Reaps all pending completions within this time.
 	bool reap(Tally &tally, Clock::duration patience)
 	{
 		for (const auto end = Clock::now() + patience; pending_;) {
@@ -181,7 +181,7 @@ std::unique_ptr<Ring> ring;
 
 void start_commands()
 {
-	// Every second one goes to a worker, which then waits; the others are in device-mapper's own queue.
+	// Every second command goes to a worker, which then blocks; the others are queued in device-mapper.
 	const bool to_worker = state->hold == Hold::dm;
 	for (int i = 0; i < state->reads; i++)
 		ring->command(false, uint64_t(i) * piece)->flags |= to_worker && i % 2 ? IOSQE_ASYNC : 0;
@@ -192,7 +192,7 @@ void start_commands()
 	ring->submit();
 }
 
-/// Reads and writes that the kernel has counted as ended, on this open file.
+/// Reads and writes that the kernel has counted as completed on this open file.
 uint64_t ended()
 {
 	std::ifstream in("/proc/self/fdinfo/" + std::to_string(dev));
@@ -203,7 +203,7 @@ uint64_t ended()
 	return sum;
 }
 
-/// The drive is done with what the ring has not been asked for.
+/// True if the drive has completed requests that the ring has not reaped.
 bool is_completing(uint64_t before)
 {
 	for (int i = 0; i < 500 && ended() < before + uint64_t(state->reads); i++)
@@ -211,7 +211,7 @@ bool is_completing(uint64_t before)
 	return ended() >= before + uint64_t(state->reads);
 }
 
-// --- As fast as they come
+// --- As fast as possible
 
 std::atomic<bool> stop;
 std::array<Tally, 4> tallies;
@@ -239,7 +239,7 @@ void start_busy()
 	});
 	busy.emplace_back([] {
 		const int zero = ::open("/dev/zero", O_RDONLY);
-		// Faults without a signal: the kernel touches it for us.
+		// Lets the kernel fault the page in, so that a failure raises no signal.
 		while (!stop)
 			if (::read(zero, map + buf_len - page, 8) != 8 && errno != EFAULT)
 				tallies[3].fail(-errno);
@@ -268,7 +268,7 @@ std::string results()
 	return in_time ? tally.str() : "some have not ended, " + tally.str();
 }
 
-// --- What is still possible
+// --- What still works
 
 std::string proxies()
 {
@@ -279,7 +279,7 @@ std::string proxies()
 	return gone == 3 ? "sigbus" : gone ? "mixed" : "alive";
 }
 
-/// A request of each kind, now: what it comes to.
+/// Makes a request of each kind; returns the results.
 std::string requests()
 {
 	std::string said;
@@ -311,7 +311,7 @@ std::string requests()
 	return said + of_other;
 }
 
-// --- What it is told to do to itself
+// --- Orders that change this process
 
 void send_descriptor()
 {
@@ -338,7 +338,7 @@ void become_another_program()
 	raw::die("exec");
 }
 
-/// The child goes on in its place, and says its number.
+/// A child takes over and reports its pid.
 void leave_it_to_a_child()
 {
 	if (::fork()) {
@@ -383,7 +383,7 @@ void obey(char order)
 	case 'e':
 		return become_another_program();
 	default:
-		::_exit(0); // with all that is under way
+		::_exit(0); // leaves everything in flight
 	}
 }
 
@@ -405,7 +405,7 @@ void prepare()
 	std::memset(map + written_from, written_byte, buf_len - written_from);
 	if (state->name == "mapped")
 		return;
-	// The route is known, and the commands to come need not look for it.
+	// Caches the route for the commands that follow.
 	if (one_call(false, written_from - piece) != int(piece))
 		raw::die("first read");
 	if (state->name != "sync" && state->name != "busy")
@@ -424,7 +424,7 @@ void serve()
 
 int main(int argc, char **argv)
 {
-	if (argc == 2) { // what it became by exec
+	if (argc == 2) { // after exec
 		control = std::atoi(argv[1]);
 		say("executed");
 		serve();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// revoke GPU ROUNDS few|all|EVENT[:STATE]...: each thing that can happen to a buffer, its provider, its owner or its drive, in
-// each state that a buffer can be in (owner.hpp). What must be so afterwards is in Documentation/lifetime.md. few: each
-// event in two states; all: in each. An owner (owner.cpp) is made for each round and is gone after it.
+// revoke GPU ROUNDS few|all|EVENT[:STATE]...: each event that can happen to a buffer, its provider, its owner or its
+// drive, in each state of a buffer (owner.hpp). Documentation/lifetime.md says what must hold afterwards. few: each
+// event in two states; all: in every state. Each round starts an owner (owner.cpp) and ends it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -48,7 +48,7 @@ bool is_debug()
 	return variant && !std::strcmp(variant, "debug");
 }
 
-/// How long anything may take that nobody holds up.
+/// Time limit for anything that is not blocked.
 seconds patience() { return seconds(is_debug() ? 60 : 20); }
 
 std::string get(const std::string &file)
@@ -59,9 +59,9 @@ std::string get(const std::string &file)
 	return word;
 }
 
-// --- The drive, and the filesystem on a device-mapper device over it
+// --- The drive, and a filesystem on a device-mapper device over it
 
-/// The drive by way of a network, or nullptr: fabric_lifetime.sh.
+/// The network drive, or nullptr: fabric_lifetime.sh.
 const char *far_disk() { return std::getenv("FAR_DISK"); }
 
 std::string disk()
@@ -74,7 +74,7 @@ std::string disk()
 	return "";
 }
 
-/// With lazy times, so that a write in place waits for no journal, and the drive gets it.
+/// With lazy timestamps, so that a write in place reaches the drive without waiting for the journal.
 bool filesystem_up()
 {
 	return within(patience(), [] { return !disk().empty() && fs::exists("/dev/" + disk()); }) &&
@@ -87,7 +87,7 @@ bool filesystem_up()
 
 bool filesystem_down() { return host::run("umount /mnt/revoke; dmsetup remove held"); }
 
-/// QEMU lets a first request through and then one byte a second, or all.
+/// QEMU passes the first request at once and then one byte a second; 0: no limit.
 void throttle(int bps)
 {
 	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
@@ -104,8 +104,7 @@ bool read_a_page()
 	return good;
 }
 
-/// The one that passes must be ours. What the journal has yet to write goes before; if something came between all the same,
-/// once more.
+/// The one request that passes must be ours. Lets the journal write first, and retries if another request came between.
 bool hold_drive()
 {
 	for (int i = 0; i < 5; i++) {
@@ -148,7 +147,7 @@ void release(Hold who)
 		host::run("dmsetup resume held");
 }
 
-/// How many reads, or reads and writes, the drive has got and not answered.
+/// Number of reads, or of reads and writes, that the drive has in flight.
 int in_drive(bool writes)
 {
 	std::ifstream in("/sys/block/" + disk() + "/inflight");
@@ -157,7 +156,7 @@ int in_drive(bool writes)
 	return n[0] + (writes ? n[1] : 0);
 }
 
-/// Tasks that wait in the kernel for good: of this process, and of the module's own workers.
+/// Number of tasks blocked in the kernel: of this process and of the module's own workers.
 int waiting(pid_t pid)
 {
 	int n = 0;
@@ -178,7 +177,7 @@ int waiting(pid_t pid)
 	return n;
 }
 
-/// Where its tasks are in the kernel, for people.
+/// Kernel stacks of its tasks, for the reader of a failure.
 std::string whereabouts(pid_t pid)
 {
 	std::string text;
@@ -198,7 +197,7 @@ std::string whereabouts(pid_t pid)
 
 std::string device() { return "/sys/bus/pci/devices/" + gpu; }
 
-/// With a drive by way of a network, the module that knows RDMA uses this one.
+/// With a network drive, the RDMA module holds a reference to this one.
 std::string unused() { return far_disk() ? "1" : "0"; }
 
 bool unloaded(const char *name) { return !::syscall(SYS_delete_module, name, O_NONBLOCK); }
@@ -230,11 +229,11 @@ bool found()
 	return is;
 }
 
-/// The device may be there before a driver can have it.
+/// The device may appear before a driver can bind to it.
 bool published() { return !guest::bind_and_publish(gpu, 64 << 20); }
 
-/// A GPU with the memory that the one before it had. QEMU does not forget what it registered for a backend whose device
-/// was unplugged, and aborts if that is used again: so another one, of the same file.
+/// Plugs in a GPU with the memory of the previous one. QEMU keeps the registrations of a backend whose device was
+/// unplugged and aborts if it is used again, so this adds a new backend on the same file.
 void plug_in()
 {
 	static int number;
@@ -255,7 +254,7 @@ void plug_in()
 	qmp("object-del", "\"id\":\"" + old + "\"");
 }
 
-/// The GPU is there, whatever was done to it.
+/// The GPU is present, whatever the event was.
 bool plugged_in()
 {
 	if (fs::exists(device()))
@@ -303,12 +302,12 @@ public:
 	pid_t pid() const { return pid_; }
 	int socket() const { return socket_; }
 	void kill() const { ::kill(pid_, SIGKILL); }
-	/// Somebody else answers for it from now on.
+	/// Another process answers for it from now on.
 	void becomes(pid_t pid) { pid_ = pid; }
 
 	void tell(char order) const { (void)!::send(socket_, &order, 1, MSG_NOSIGNAL); }
 
-	/// "" if nothing comes in that time.
+	/// Returns "" on a timeout.
 	std::string hear(Clock::duration limit = patience()) const
 	{
 		pollfd ready = {socket_, POLLIN, 0};
@@ -355,7 +354,7 @@ private:
 
 // --- A round: one event in one state
 
-/// What an event takes away.
+/// What an event removes.
 enum class Takes { provider, drive, owner, parent, ring, nothing };
 
 struct Round;
@@ -363,7 +362,7 @@ struct Round;
 struct Event {
 	const char *name;
 	Takes takes;
-	/// Runs while nobody releases what is held, and may wait for that.
+	/// Runs while requests are held back, and may block until they are released.
 	std::function<void(Round &)> run;
 };
 
@@ -371,9 +370,9 @@ struct Round {
 	const Event &event;
 	const State &state;
 	Owner process;
-	uint64_t at = 0; // of the buffer, in the BAR
+	uint64_t at = 0; // offset of the buffer in the BAR
 	uint32_t id = 0;
-	uint64_t written = 0; // pieces that were, before their drive went: a bit for each
+	uint64_t written = 0; // pieces written before their drive was removed: a bit for each
 	std::string wrong;
 	std::atomic<bool> over{false};
 
@@ -392,7 +391,7 @@ struct Round {
 	bool held() const { return state.hold != Hold::none; }
 };
 
-/// Where the CPU copies, on a drive by way of a network, that is said of what went well too.
+/// On a network drive, where the CPU copies, successful requests report this reason too.
 const std::string well = far_disk() ? "0/" + std::to_string(PEERDMA_REASON_RDMA_SOFTWARE) : "0/0";
 const std::string all_is_well = "read " + well + " write " + well + " command 0 mmap 0 alloc 0 other " + well;
 const std::string buffer_is_gone = "read -2/0 write -2/0 command -2 mmap -22 alloc 0 other " + well;
@@ -425,7 +424,7 @@ bool has_begun(Round &round)
 	return true;
 }
 
-/// What must be so while requests cannot end.
+/// Checks what must hold while requests cannot complete.
 void while_held(Round &round)
 {
 	switch (round.event.takes) {
@@ -485,7 +484,7 @@ Results requests_ended(Round &round, bool may_fail)
 	return got;
 }
 
-/// So many pieces that were read, from this one on, are in the GPU.
+/// n pieces that were read, from `first` on, must be in the GPU's memory.
 void read_is_right(Round &round, uint64_t first, uint64_t n)
 {
 	const std::string answer =
@@ -495,7 +494,7 @@ void read_is_right(Round &round, uint64_t first, uint64_t n)
 	round.want(answer.rfind("ok", 0) == 0, "bytes that were read: " + answer);
 }
 
-/// And so many that were written in the file.
+/// n pieces that were written, from `first` on, must be in the file.
 void written_is_right(Round &round, uint64_t first, uint64_t n)
 {
 	const int fd = ::open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -509,14 +508,14 @@ void written_is_right(Round &round, uint64_t first, uint64_t n)
 	::close(fd);
 }
 
-/// What was reported done is where it should be.
+/// Bytes reported as moved must be in place.
 void bytes_are_right(Round &round)
 {
 	read_is_right(round, 0, uint64_t(round.state.reads));
 	written_is_right(round, 0, uint64_t(round.state.writes));
 }
 
-/// Those whose bit is set.
+/// Checks each piece whose bit is set.
 void pieces_are_right(Round &round, uint64_t bits, void (*are_right)(Round &, uint64_t first, uint64_t n))
 {
 	for (uint64_t i = 0; bits >> i; i++)
@@ -524,7 +523,8 @@ void pieces_are_right(Round &round, uint64_t bits, void (*are_right)(Round &, ui
 			are_right(round, i, 1);
 }
 
-/// Its errors are the storage's, or the route's that there is none any more. What it wrote is looked at once it is back.
+/// The errors must be the storage's, or the route's because the drive is gone. Written pieces are compared once it is
+/// back.
 void drive_went(Round &round)
 {
 	const Results got = requests_ended(round, true);
@@ -541,7 +541,8 @@ void buffer_lives(Round &round)
 	round.same("the mapping", round.state.mapped ? "alive" : "none", round.process.ask('p'));
 }
 
-/// The ring went with all that was under way; where that was held, somebody has begun to destroy the buffer.
+/// The ring was destroyed with all that was in flight. If that was held back, a destroy of the buffer is already
+/// waiting.
 void after_teardown(Round &round)
 {
 	if (round.held())
@@ -660,7 +661,7 @@ void end(Round &round, bool kill)
 	round.want(round.process.is_gone(4 * patience()), "it does not end");
 }
 
-/// A child shares the buffer and goes on with it when the parent is killed.
+/// A child shares the buffer and continues with it when the parent is killed.
 void fork_and_kill(Round &round)
 {
 	pid_t child = 0;
@@ -672,7 +673,7 @@ void fork_and_kill(Round &round)
 	round.process.becomes(child);
 }
 
-/// The open file is nowhere but in a message while its owner is killed.
+/// Only a message in flight holds the open file when its owner is killed.
 void pass_on(Round &round)
 {
 	round.process.tell('s');
@@ -700,7 +701,7 @@ void unload(Round &round)
 	round.want(!gone && errno == EWOULDBLOCK, "unloading a module that is used");
 }
 
-/// Memory of this cgroup can be had only by taking some away, for a while.
+/// For a while, memory in this cgroup is available only by reclaim.
 void squeeze(Round &round)
 {
 	fs::create_directory(cgroup);
@@ -715,7 +716,7 @@ void squeeze(Round &round)
 			::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 		for (size_t at = 0; at < all; at += step) {
 			std::memset(memory + at, 1, step);
-			::madvise(memory + at, step, MADV_FREE); // what reclaim can take, without swap
+			::madvise(memory + at, step, MADV_FREE); // reclaim can take it without swap
 		}
 		::_exit(0);
 	}
@@ -742,7 +743,7 @@ const std::vector<Event> events = {
 	{"squeeze", Takes::nothing, squeeze},
 };
 
-// --- What of all that
+// --- The selection
 
 struct Choice {
 	const Event *event;
@@ -751,8 +752,8 @@ struct Choice {
 	std::string wrong;
 };
 
-/// few: each event in two states, and each state about as often as the others. Where lockdep looks no hotplug removal,
-/// unless it is named: the kernel's own locks make it complain, and after a complaint it looks no more.
+/// few: each event in two states, and each state about equally often. No hotplug removal under lockdep, unless it is
+/// named: the kernel's own locks trigger a report, which disables lockdep.
 std::vector<Choice> choose(int argc, char **argv, int rounds)
 {
 	std::vector<Choice> chosen;

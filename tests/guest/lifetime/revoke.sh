@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What can happen to a buffer, its provider, its owner or its drive, in each state that a buffer can be in: revoke.cpp.
-# Each event in two states, on a debug kernel some; LAB_ROUNDS and LAB_EVENTS (or "all") make it more: make soak-revoke.
+# Every event that can happen to a buffer, its provider, its owner or its drive, in the states of a buffer (revoke.cpp).
+# Each event is tested in two states, on a debug kernel only some of them. LAB_ROUNDS and LAB_EVENTS (or "all") extend
+# that, as `make soak-revoke` does.
 # group: lifetime
 # topologies: switch
 # needs: CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup
@@ -12,7 +13,7 @@ modprobe -d "$LAB_KERNEL" -a dm-mod 2>/dev/null
 export DM_DISABLE_UDEV=1
 gpu=$(gpu_bdf)
 if mountpoint -q /mnt/disk; then umount /mnt/disk; fi
-# It publishes a part, and unloads the module again and again.
+# It publishes a part and reloads the module.
 afresh
 events=few
 if [ "$LAB_VARIANT" = debug ]; then

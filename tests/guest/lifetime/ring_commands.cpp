@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// ring_commands DEVICE N [destroy]: reads a page from DEVICE by N commands of a ring, all at once. Says "sent" when the
-// kernel has them all, and at the end how many came whole. destroy: after "sent" destroys the buffer, says "destroyed"
-// when that has returned, and at the end how many found no buffer.
+// ring_commands DEVICE N [destroy]: reads a page from DEVICE by N concurrent commands of a ring. Prints "sent" when the
+// kernel has all of them, and at the end the number of whole reads. destroy: after "sent" destroys the buffer, prints
+// "destroyed" when that has returned, and at the end the number of commands that found no buffer.
 #include <liburing.h>
 
 #include "../../tools/command.hpp"
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
 	io_uring ring{};
 	if (!file_id || !buf.out_buf_id || io_uring_queue_init(n, &ring, 0))
 		raw::die("ring_commands");
-	// From here on the route is known, and a command need not look for it.
+	// Caches the route for the commands that follow.
 	auto first = raw::io(file, buf.out_buf_id, 0, 0, len);
 	if (raw::call(dev, PEERDMA_READ, first))
 		raw::die("the first read");

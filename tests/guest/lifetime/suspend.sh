@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The machine is hibernated (QEMU is started anew with the image) and suspended to idle. The GPU's memory
-# has other bytes afterwards: no process reads them as a buffer's, and another buffer is right.
-# LAB_HOW: others, as deep: to RAM. A guest that comes back from that cannot power off, so the lab calls that boot bad.
+# Hibernates the machine (QEMU is restarted with the image) and suspends it to idle, after which the GPU's memory has
+# other bytes. No process may read them through an old buffer, and a new buffer must work. LAB_HOW: other states, such
+# as deep (suspend to RAM). A guest that resumes from that cannot power off, so the lab reports that boot as bad.
 # group: lifetime
 # topologies: sleep
 # variants: debug
@@ -13,11 +13,11 @@
 
 publish
 mount_disk
-mount -o remount,noatime /mnt/disk # nothing to write back: the kernel waits for that before all else
+mount -o remount,noatime /mnt/disk # nothing to write back: the kernel would wait for that first
 file=/mnt/disk/suspend
 pattern fill $file 0 131072 pattern:1
 sync
-# The image of a hibernated guest goes there, and its kernel is told so: resume=.
+# The hibernation image goes there; the kernel is started with resume=.
 { mkswap /dev/vda && swapon /dev/vda; } >/dev/null 2>&1 || bail "no swap"
 for how in ${LAB_HOW:-disk refused s2idle}; do
 	relay_as $how suspended $file $how

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// suspended FILE disk|deep|s2idle|refused: the guest sleeps, and the GPU's memory is lost meanwhile. FILE is 128 KiB of
-// pattern:1. A system call under way ends before; a command of a ring is revoked, as are the buffers. refused: the
-// drive is slower than the GPU's driver waits.
+// suspended FILE disk|deep|s2idle|refused: the guest sleeps and the GPU's memory is lost. FILE is 128 KiB of pattern:1.
+// A system call in flight must end before; a command of a ring and the buffers must be revoked. refused: the drive
+// takes longer than the GPU's driver waits, so the sleep must fail.
 #include <chrono>
 #include <cstring>
 #include <sys/mman.h>
@@ -20,9 +20,9 @@ namespace
 using tap::report;
 using Bytes = std::vector<char>;
 constexpr unsigned len = 65536;
-constexpr uint64_t other_at = len; // in the GPU's memory: the second buffer of a pool that is empty
-constexpr uint64_t behind = len;   // in the file, what is read slowly
-constexpr int asleep_s = 25;       // until it is woken: what is under way has ended by then
+constexpr uint64_t other_at = len; // in the GPU's memory: the second buffer of an empty pool
+constexpr uint64_t behind = len;   // in the file: bytes that are read slowly
+constexpr int asleep_s = 25;       // seconds until the wake-up; requests in flight have ended by then
 
 void throttle(int bps)
 {
@@ -60,7 +60,7 @@ std::string how_it_ended(int err, const peerdma_io &io)
 	       std::to_string(io.out_done) + ", direct " + std::to_string(io.out_direct);
 }
 
-/// The mainboard's clock wakes the guest; in S3 no timer of the kernel's runs.
+/// The real-time clock wakes the guest; in S3 no kernel timer runs.
 int alarm_clock()
 {
 	const int fd = ::timerfd_create(CLOCK_BOOTTIME_ALARM, TFD_CLOEXEC);
@@ -78,7 +78,7 @@ int put(const char *path, const std::string &what)
 	return err;
 }
 
-/// 0 once the guest is awake again, or -errno.
+/// Returns 0 once the guest is awake again, or -errno.
 int sleep(const std::string &how)
 {
 	const char *const state = "/sys/power/state", *const mem_sleep = "/sys/power/mem_sleep";
@@ -118,18 +118,18 @@ int main(int argc, char **argv)
 	int err = raw::call(dev, PEERDMA_READ, io);
 	report(!err && io.out_direct == len && holds(mapped, want), "a buffer before", how_it_ended(err, io));
 
-	// From here on the memory has other bytes, and no more of those that it had.
+	// From here on the memory has other bytes; the old ones are gone.
 	if (!host::run("host fill gpu0 0 1048576 byte:90"))
 		raw::die("the GPU's memory");
 
-	// The first request passes, then each takes seconds: first the system call's, then that of the ring.
+	// The first request passes at once, each later one takes seconds: first the system call's, then the ring's.
 	throttle(refused ? 3000 : 16384);
 	auto slow = raw::io(file, other.out_buf_id, behind, 0, len);
 	raw::call(dev, PEERDMA_READ, slow);
 	slow = raw::io(file, other.out_buf_id, behind, 0, len);
 	int slow_err = 0;
 	std::thread reader;
-	if (!refused) // the kernel would wait for it before it tells the GPU's driver
+	if (!refused) // otherwise the kernel would wait for it before it suspends the GPU's driver
 		reader = std::thread([&] { slow_err = raw::call(dev, PEERDMA_READ, slow); });
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));
 	io_uring ring;
@@ -145,14 +145,14 @@ int main(int argc, char **argv)
 	       std::to_string(err));
 	if (reader.joinable()) {
 		reader.join();
-		// Its thread is frozen before it could look, and then the buffer is gone.
+		// Its thread may be frozen before it can compare, and then the buffer is gone: the host compares.
 		report(!slow_err && slow.out_direct == len && tap::gpu_is(other_at, len, "pattern:1", behind),
 		       "a system call that was under way ended before", how_it_ended(slow_err, slow));
 	}
 	io_uring_cqe *cqe = nullptr;
 	while ((err = io_uring_wait_cqe(&ring, &cqe)) == -EINTR)
 		;
-	// The memory for the image is sought before devices are told, and that may take longer than the drive does.
+	// The kernel allocates the image before it suspends devices, which may take longer than the drive's request.
 	const bool ended = how == "disk" && !err && cqe->res == int(len);
 	report(ended || (!err && cqe->res == -ENODEV), "a command of a ring that was under way is revoked",
 	       std::to_string(err ?: cqe->res));

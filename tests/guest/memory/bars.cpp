@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// bars registers BDF BAR FILE: memory in a BAR that is not prefetchable is published on demand only, and nothing of it changes
-//     but the bytes of a request. The function is bound to the peerdma driver, and not published in the end.
-// bars combined BDF BAR: nothing is published of which a process has a write-combined mapping.
+// bars registers BDF BAR FILE: a BAR that is not prefetchable must be published on request only, and only the bytes of
+// a
+//     request may change in it. The function is bound to the peerdma driver and is unpublished in the end.
+// bars combined BDF BAR: memory that a process has mapped write-combined must not be published.
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>
@@ -19,7 +20,7 @@ namespace
 
 using tap::report;
 
-constexpr uint64_t step = 2 << 20, span_len = 2 * step; // what is published, and looked at
+constexpr uint64_t step = 2 << 20, span_len = 2 * step; // the published range, and the range that is compared
 
 std::string bdf;
 uint32_t bar;
@@ -33,7 +34,7 @@ void tell_driver(const char *what)
 	::close(fd);
 }
 
-/// The beginning of the BAR, as sysfs maps it.
+/// Maps the beginning of the BAR through sysfs.
 std::span<volatile uint64_t> map(const char *suffix)
 {
 	const std::string path = "/sys/bus/pci/devices/" + bdf + "/resource" + std::to_string(bar) + suffix;
@@ -75,7 +76,7 @@ uint32_t published(const char *what, uint32_t flags)
 	return req.out_provider_id;
 }
 
-/// By a process that is not root's, with the descriptor that root opened.
+/// The errno for an unprivileged process with a descriptor that root opened.
 int errno_as_user(uint32_t provider, uint32_t flags)
 {
 	const pid_t child = ::fork();
@@ -92,7 +93,7 @@ int errno_as_user(uint32_t provider, uint32_t flags)
 
 uint64_t word(uint64_t i) { return i * 0x9e3779b97f4a7c15 | 1; }
 
-/// How many bytes of [from, to) are not as they were, of words.
+/// Number of changed bytes in [from, to).
 uint64_t changed(std::span<volatile uint64_t> words, uint64_t from, uint64_t to)
 {
 	uint64_t found = 0;
@@ -119,7 +120,7 @@ void registers(const char *file_name)
 	report(!errno && buffer.out_buf_id, "root gets one", std::to_string(errno));
 	report(!changed(words, 0, span_len), "and nothing of the BAR has changed");
 
-	// Both ends are less than a block.
+	// Both ends are partial blocks.
 	constexpr uint64_t from = 1000, place = 5096, len = 9000;
 	const int file = ::open(file_name, O_RDONLY | O_CLOEXEC);
 	auto io = raw::io(file, buffer.out_buf_id, from, place, len);

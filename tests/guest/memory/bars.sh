@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What a BAR must be to be published, and what happens to one that may be registers: bars.cpp. The memory of QEMU's qxl is
-# in a BAR that is not prefetchable.
+# Which BARs can be published, and how a BAR that may hold registers is treated (bars.cpp). QEMU's qxl has its memory in
+# a BAR that is not prefetchable.
 # group: input
 # topologies: cmb
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 device=$(pci_of 0x1b36:0x0100) || bail "no qxl"
 gpu=$(gpu_bdf)
-# ours BDF [DRIVER]: bound to the peerdma driver; not any more
+# ours BDF [DRIVER]: binds the function to the peerdma driver; not_ours returns it
 ours() { echo peerdma >"/sys/bus/pci/devices/$1/driver_override" && echo "$1" >/sys/bus/pci/drivers/peerdma/bind; }
 
 afresh

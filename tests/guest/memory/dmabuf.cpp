@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// dmabuf GPU: dma-bufs of buffers, imported by the driver of a device that really does DMA (tests/kmod/edu.c). The host
-// fills and compares the GPU's memory: what the device moved is where it belongs, and nothing beside it has changed.
+// dmabuf GPU: exports buffers as dma-bufs to the driver of a device with a real DMA engine (tests/kmod/edu.c). The host
+// fills and compares the GPU's memory: the device's bytes must be in place, and no others may change.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -33,8 +33,8 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kib = 1024, page = 4096, buf_len = 256 * kib;
 std::string gpu;      // PCI address
-bool pins, iommu;     // what this kernel, and this topology, have
-bool hotplugs = true; // not where lockdep looks
+bool pins, iommu;     // features of this kernel and this topology
+bool hotplugs = true; // not under lockdep
 
 std::string device() { return "/sys/bus/pci/devices/" + gpu; }
 
@@ -53,7 +53,7 @@ std::string get(const std::string &file)
 	return all.str();
 }
 
-/// A line of it is like this.
+/// True if a line matches.
 bool has(const std::string &text, const std::string &pattern)
 {
 	return std::regex_search(text, std::regex(pattern, std::regex::multiline));
@@ -96,9 +96,9 @@ bool pool_is_full() { return get(device() + "/p2pmem/available") == get(device()
 
 bool gives_back() { return within(seconds(5), pool_is_full); }
 
-// --- Both ends
+// --- Exporter and importer
 
-/// A buffer, and an open file of its own.
+/// A buffer with its own open file.
 struct Buffer {
 	int dev = raw::open_device();
 	peerdma_buf_alloc got = raw::alloc(dev, raw::provider(dev).out_provider_id, buf_len);
@@ -118,7 +118,7 @@ struct Buffer {
 	}
 	int destroy() { return raw::destroy(dev, got.out_buf_id); }
 
-	/// The host's own view of it.
+	/// Fills the buffer from the host.
 	bool fill(const std::string &source) const
 	{
 		return host::run("host fill gpu0 " + std::to_string(got.out_bar_offset) + " " +
@@ -128,14 +128,14 @@ struct Buffer {
 	{
 		return !len || tap::gpu_is(got.out_bar_offset + off, len, source, source_off);
 	}
-	/// All but [off, off + len) is still what filled it.
+	/// True if everything outside [off, off + len) still has its fill.
 	bool rest_is(uint64_t off, uint64_t len, const std::string &source) const
 	{
 		return is(0, off, source) && is(off + len, buf_len - off - len, source, off + len);
 	}
 };
 
-/// The dma-buf, or -errno.
+/// Returns a dma-buf or -errno.
 int export_of(const Buffer &buffer, uint64_t off = 0, uint64_t len = buf_len)
 {
 	auto req = raw::sized<peerdma_buf_export>();
@@ -146,7 +146,7 @@ int export_of(const Buffer &buffer, uint64_t off = 0, uint64_t len = buf_len)
 	return err ? err : req.out_fd;
 }
 
-/// One importer. All give 0 or -errno.
+/// One importer. All calls return 0 or -errno.
 class Importer
 {
 public:
@@ -196,13 +196,13 @@ public:
 		return state;
 	}
 
-	edu_map mapped{}; // what the last map() gave
+	edu_map mapped{}; // result of the last map()
 
 private:
 	int fd_;
 };
 
-/// An importer that has mapped all of a buffer, and pinned it if told; the dma-buf itself is closed.
+/// An importer that has mapped a whole buffer, and pinned it on request; the dma-buf is closed.
 struct Import : Importer {
 	explicit Import(const Buffer &buffer, edu_way way = EDU_NOW, bool pinned = false)
 	{
@@ -246,7 +246,7 @@ void bytes()
 	}
 }
 
-/// Whole pages at odd places, mapped for reading or for writing only.
+/// Whole pages at odd offsets, mapped for reading or for writing only.
 void parts()
 {
 	constexpr uint64_t off = 15 * page, len = 3 * page, at = 2 * page + 1234;
@@ -258,7 +258,8 @@ void parts()
 	same("a part, for reading", 0, reads.attach(out) ?: reads.map(1));
 	same("another one, for writing", 0, writes.attach(in) ?: writes.map(2));
 	same("no more than the part is mapped", len, writes.mapped.out_len);
-	// It ends at 64 KiB and goes on behind: two pieces, if the importer takes no longer ones and nothing joins them.
+	// It spans a 64 KiB boundary: two pieces, if the importer limits pieces to that size and an IOMMU does not join
+	// them.
 	report(reads.mapped.out_pieces <= 2 && (iommu || reads.mapped.out_pieces == 2), "in pieces that it takes",
 	       std::to_string(reads.mapped.out_pieces));
 	same("behind the part there is nothing", -EINVAL, reads.start(len, 1, false));
@@ -270,7 +271,7 @@ void parts()
 	::close(in);
 }
 
-/// The same memory by two mappings at once, beside each other.
+/// Two concurrent mappings of the same memory.
 void several()
 {
 	Buffer buffer;
@@ -283,7 +284,7 @@ void several()
 	same("it comes back", 0, one.map());
 }
 
-// --- Who may
+// --- Access rights
 
 void refusals()
 {
@@ -332,7 +333,7 @@ void cannot_map()
 	report(pool_is_full(), "neither has kept a page");
 }
 
-/// The importer would work on a copy in host memory, and nobody would bring it back.
+/// The importer would work on a copy in host memory that is never copied back.
 void bounced()
 {
 	Buffer buffer;
@@ -347,7 +348,7 @@ void bounced()
 	report(pool_is_full(), "no page is kept");
 }
 
-// --- Seeing
+// --- Observability
 
 void seen()
 {
@@ -370,7 +371,7 @@ void seen()
 	::close(part);
 }
 
-// --- Going away
+// --- Revocation
 
 void is_over(Importer &importer, const std::string &what)
 {
@@ -382,7 +383,7 @@ void is_over(Importer &importer, const std::string &what)
 	same(what + ": nor map anew", -ENODEV, importer.map());
 }
 
-/// Something is under way when the buffer is destroyed: it is not any more when that has returned.
+/// DMA in flight when the buffer is destroyed must have ended when destroying returns.
 void destroyed(edu_way way, const std::string &what, bool pinned = false)
 {
 	Buffer buffer;
@@ -394,7 +395,7 @@ void destroyed(edu_way way, const std::string &what, bool pinned = false)
 	same(what + ": destroying", 0, buffer.destroy());
 	report(pool_is_full(), what + ": and for the importer");
 	is_over(importer, what);
-	// Whoever has the memory now does not see it change.
+	// The next owner of the memory must not see it change.
 	buffer.fill("byte:9");
 	Importer late;
 	same(what + ": nobody new may attach", -ENODEV, late.attach(fd));
@@ -403,7 +404,7 @@ void destroyed(edu_way way, const std::string &what, bool pinned = false)
 	::close(fd);
 }
 
-/// What comes after it was told is not waited for: whoever has the descriptor may add fences of anybody's.
+/// Fences added after the invalidation are not waited for: any holder of the descriptor can add any fence.
 void fences_come()
 {
 	Buffer buffer;
@@ -416,11 +417,11 @@ void fences_come()
 		over = true;
 	});
 	within(seconds(2), [&] { return importer.state().out_told || over; });
-	// Many, so that the list of them is another one.
+	// Enough to make the kernel reallocate the fence list.
 	while (added < 64 && !over && !importer.fence())
 		added++;
 	const bool in_time = within(seconds(5), [&] { return over.load(); });
-	importer.close(); // now they are signalled
+	importer.close(); // signals its fences
 	destroying.join();
 	report(in_time && !result && added > 8, "fences that come later are not waited for",
 	       std::to_string(added) + " were added, destroying gave " + std::to_string(result) +
@@ -428,7 +429,7 @@ void fences_come()
 	report(gives_back(), "and all is given back");
 }
 
-/// Who does not let go keeps what it has mapped from everybody, and is named.
+/// An importer that never unmaps keeps its memory out of the pool, and is named.
 void kept()
 {
 	Buffer buffer;
@@ -451,7 +452,7 @@ void kept()
 	report(gives_back(), "then the pool is full");
 }
 
-/// More of them at once than the log takes: each is named all the same, a little later.
+/// More such importers at once than the log's rate limit allows: each must still be named, a little later.
 void many_kept()
 {
 	constexpr int n = 12;
@@ -474,7 +475,7 @@ void many_kept()
 	report(gives_back(), "and the pool is full when they do");
 }
 
-/// Root may let in who cannot be told: it keeps what it has until its user lets go.
+/// Root can allow importers without invalidation: they keep the memory until their user releases it.
 void unheard()
 {
 	const std::string parameter = "/sys/module/peerdma/parameters/pinned_importers";
@@ -502,7 +503,7 @@ void unheard()
 	report(gives_back(), "until its user closes it");
 }
 
-/// A dma-buf is to a buffer what an mmap of it is.
+/// An exported dma-buf keeps a buffer alive like an mmap of it.
 void closed()
 {
 	Buffer buffer;
@@ -545,7 +546,7 @@ void killed()
 	report(gives_back(), "a process is killed: all of it is given back");
 }
 
-/// The device may be there before a driver can have it.
+/// The device may appear before a driver can bind to it.
 bool published()
 {
 	const int err = guest::bind_and_publish(gpu, 16 << 20);
@@ -585,7 +586,7 @@ void provider_goes(const std::string &what, edu_way way, const std::function<voi
 
 void unbind() { put(device() + "/driver/unbind", gpu); }
 
-/// An unbind waits for who does not let go, and says for whom.
+/// An unbind waits for an importer that does not unmap, and names it.
 void unbind_waits()
 {
 	provider_up();
@@ -611,7 +612,7 @@ void unbind_waits()
 	unbinding.join();
 }
 
-/// The module's code stays as long as somebody could call it.
+/// The module cannot be unloaded while its functions can still be called.
 void unloading()
 {
 	provider_up();
@@ -624,7 +625,7 @@ void unloading()
 	report(unload("peerdma"), "and then it unloads");
 }
 
-/// Many of them, closed in any order, while buffers come and go.
+/// Many importers, closed in random order, while buffers come and go.
 void races()
 {
 	std::atomic<bool> enough{false};
@@ -655,7 +656,8 @@ void races()
 	       std::to_string(mapped) + " mappings");
 }
 
-/// Each allocation of attaching and mapping fails once, where the kernel can do that. failnth.cpp does it for our own calls.
+/// Each allocation of attaching and mapping fails once, if the kernel supports fault injection. failnth.cpp covers our
+/// own calls.
 void starved()
 {
 	const std::string debugfs = "/sys/kernel/debug/";
@@ -678,10 +680,10 @@ void starved()
 		const std::string number = std::to_string(++n);
 		(void)!::pwrite(nth, number.data(), number.size(), 0);
 		const int err = importer.attach(dmabuf) ?: importer.map();
-		(void)!::pread(nth, &left, 1, 0); // 0: it has failed
+		(void)!::pread(nth, &left, 1, 0); // 0: the fault was triggered
 		(void)!::pwrite(nth, "0", 1, 0);
 		failed += err != 0;
-		if (err && err != -ENOMEM && err != -EXDEV && err != -EFAULT) // the last is the importer's own
+		if (err && err != -ENOMEM && err != -EXDEV && err != -EFAULT) // EFAULT is the importer's own
 			wrong += " " + number + ": " + std::to_string(err);
 	}
 	report(failed > 3 && n < 100 && wrong.empty(), "each allocation of an importer's fails once",
@@ -717,7 +719,7 @@ int main(int argc, char **argv)
 	destroyed(EDU_LATER, "one that lets go later");
 	if (pins)
 		destroyed(EDU_NOW, "one that has pinned it", true);
-	if (!iommu) // it would refuse what the engine goes on to do
+	if (!iommu) // an IOMMU would block the continuing DMA
 		destroyed(EDU_FENCED, "one that unmaps while its device goes on");
 	fences_come();
 	kept();
@@ -734,9 +736,9 @@ int main(int argc, char **argv)
 	provider_goes("remove", EDU_NOW, [] { put(device() + "/remove", "1"); });
 	unbind_waits();
 	unloading();
-	if (hotplugs) // it does not come back: that is the last
+	if (hotplugs) // the GPU does not come back, so this test is the last
 		provider_goes("device_del", EDU_LATER, device_del);
 	else
-		starved(); // it may end the kernel's own checks of DMA
+		starved(); // may disable the kernel's DMA debugging
 	return tap::end();
 }

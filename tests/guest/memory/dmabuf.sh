@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Pieces of buffers as dma-bufs: another device's DMA engine reads and writes them, until it is told to let go: dmabuf.cpp.
+# Exports parts of buffers as dma-bufs. Another device's DMA engine reads and writes them until they are revoked:
+# dmabuf.cpp.
 # group: rdma
 # topologies: edu edu-vtd
 # timeout: 120

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Buffers of memory that another driver has allocated: where the host finds it, and all that a buffer is for. The memory
-// is frames 16 to 31 of the GPU's BAR, contiguous or scattered. /mnt/disk/foreign holds 1 MiB of pattern 1,
-// /mnt/disk/scratch is to be written.
+// Tests for buffers of memory that another driver has allocated: the location seen by the host, and every use of a
+// buffer. The memory is frames 16 to 31 of the GPU's BAR, contiguous or scattered. /mnt/disk/foreign is 1 MiB of
+// pattern 1; /mnt/disk/scratch is written to.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ inline int open_file(const char *name, int flags = O_RDWR)
 	return fd;
 }
 
-/// Where byte off of the buffer is in the BAR, and how many behind it are there as well.
+/// The BAR offset of byte `off` of the buffer, and the number of contiguous bytes from there.
 inline std::pair<uint64_t, uint64_t> place(uint64_t off)
 {
 	if (!scattered)
@@ -47,7 +47,7 @@ inline std::pair<uint64_t, uint64_t> place(uint64_t off)
 	return {((first + off / frame) ^ 5) * frame + off % frame, frame - off % frame};
 }
 
-/// For each contiguous part of the buffer: host VERB gpu0 ...
+/// Runs `host VERB gpu0 ...` for each contiguous part of the buffer.
 inline bool host_each(const std::string &verb, uint64_t off, uint64_t size, const std::string &source, uint64_t from)
 {
 	while (size) {
@@ -101,7 +101,7 @@ inline void proxy_case(int dev, uint64_t mmap_offset)
 		raw::die("mmap");
 	const Fd plain(open_file(pattern_file, O_RDONLY | O_DIRECT));
 	fill("pattern:3");
-	// A page that straddles nothing, in the frame before the last.
+	// A page inside the last frame but one.
 	const uint64_t at = len - 2 * frame + 4096;
 	for (uint64_t i = 0; i < 4096 / 8; i++)
 		proxy[at / 8 + i] = 0x5a5a5a5a5a5a5a5a;
@@ -114,7 +114,7 @@ inline void proxy_case(int dev, uint64_t mmap_offset)
 	::munmap(const_cast<uint64_t *>(proxy), len);
 }
 
-/// By each way that bytes come and go.
+/// Moves bytes by every way.
 inline void use(int dev, uint32_t buf, uint64_t mmap_offset)
 {
 	const Fd file(open_file(pattern_file)), scratch(open_file(scratch_file));
@@ -131,7 +131,7 @@ inline void use(int dev, uint32_t buf, uint64_t mmap_offset)
 	proxy_case(dev, mmap_offset);
 }
 
-/// Of the driver that has just told us, by what its stand-in has measured (tests/kmod/watch.h).
+/// Checks that the driver which invalidated the memory slept meanwhile, as its stand-in measured (tests/kmod/watch.h).
 inline void slept(const std::string &who, int waited_ms, int ran_ms)
 {
 	const std::string said = std::to_string(waited_ms) + " ms, of a CPU " + std::to_string(ran_ms) + " ms";
@@ -139,7 +139,7 @@ inline void slept(const std::string &who, int waited_ms, int ran_ms)
 	report(ran_ms >= 0 && ran_ms < waited_ms / 10, "and sleeps meanwhile", said);
 }
 
-/// A drive that takes two seconds for the next 512 KiB.
+/// Throttles the drive. This read of 512 KiB passes at once; the next one takes two seconds.
 inline void slow(int dev, uint32_t buf, int file)
 {
 	host::run("throttle 262144");

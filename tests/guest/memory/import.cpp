@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT
 //
-// import DRIVE WHAT [ARGS]: dma-bufs of others as buffers, attached with the drive, a PCI address. The exporter is
-// tests/kmod/expstand.c, if nothing else is said. What all such memory is tested by: foreign.hpp. The host compares.
+// import DRIVE WHAT [ARGS]: other exporters' dma-bufs as buffers, attached with the drive, a PCI address. The exporter
+// is tests/kmod/expstand.c unless stated otherwise. foreign.hpp has the tests for all such memory. The host compares.
 //
-//   moves static|dynamic linear|scattered|page   all that a buffer is for, by each way; page: from a page on, inside frames
-//   late                       what is still on its way is waited for
-//   troubles                   exporters that do not what they should, all refused but those that move it to where it stays
-//   numbers                    arguments that are none
-//   once                       no memory twice, and not exported again
-//   refused REASON ERRNO       importing what is all right ends with these
-//   revocable REASON ERRNO     so does what its exporter wants to take back; and what it may not take back stays
-//   host REASON ERRNO          host memory, of the kernel's own exporter
+//   moves static|dynamic linear|scattered|page   every use of a buffer, by each way; page: starts at a page inside a
+//   frame
+//   late                       waits for memory that is still being moved
+//   troubles                   faulty exporters; all must be refused, except those that move the memory to its final
+//                              place
+//   numbers                    invalid arguments
+//   once                       the same memory cannot be imported twice, nor exported again
+//   refused REASON ERRNO       a valid import must be refused so
+//   revocable REASON ERRNO     a revocable dma-buf must be refused so; one that its exporter cannot revoke must work
+//   host REASON ERRNO          host memory of the kernel's own exporter
 //   ours REASON ERRNO          a dma-buf of a buffer of another open file
-//   vfio REASON ERRNO GROUP    of vfio-pci, whose group it is
-//   moved                      the exporter takes it under a read: it waits, and what came is not seen after that
-//   races ROUNDS               taking, destroying, closing and reading, at the same time
-//   keep static|dynamic FILE   imports, says so, reads until it is gone, and waits to be ended from outside
+//   vfio REASON ERRNO GROUP    a dma-buf of vfio-pci, with its group
+//   moved                      the exporter revokes it under a read: it waits, and later accesses fail
+//   races ROUNDS               concurrent revocation, destruction, close and reads
+//   keep static|dynamic FILE   imports, reports it, reads until the buffer is gone, and waits to be killed
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -49,7 +51,7 @@ bool parse(const char *address, uint32_t &domain, uint32_t &bdf)
 	return true;
 }
 
-/// A dma-buf of the exporter's.
+/// Creates a dma-buf of the exporter.
 int make(uint32_t dynamic, uint32_t layout = EXP_LINEAR, uint32_t trouble = EXP_NONE, uint64_t off = first * frame,
 	 uint64_t size = len)
 {
@@ -86,10 +88,10 @@ int number(const std::string &what)
 	return n;
 }
 
-/// -1: the exporter is not there.
+/// -1: the exporter is not loaded.
 bool none(const char *what) { return number(what) <= 0; }
 
-/// The exporter has all back, and nothing happened that must not.
+/// The exporter has all memory back and counted no violation.
 bool all_given_back()
 {
 	return guest::within(5s, [] { return none("attached") && none("mapped") && none("pinned"); }) && none("wrong");
@@ -120,7 +122,7 @@ void refuse(const std::string &what, const Fd &fd, uint32_t reason, int error, u
 	refused(what, bring(dev, fd, off, size), reason, error);
 }
 
-/// Of a cgroup that may not have that much, while another process has some of the same GPU.
+/// In a cgroup whose limit is too small, while another process has memory of the same GPU.
 int limited()
 {
 	const Fd dev(raw::open_device()), fd(make(0, EXP_LINEAR, EXP_NONE, (first + frames) * frame));
@@ -302,7 +304,7 @@ int ours(uint32_t reason, int error)
 	return 0;
 }
 
-// What the headers of the host may be too old for.
+// The host's headers may be too old for these.
 struct vfio_dma_buf {
 	uint32_t region_index, open_flags, flags, nr_ranges;
 	uint64_t offset, length;
@@ -313,7 +315,7 @@ struct vfio_feature {
 	vfio_dma_buf dma_buf;
 };
 
-/// The group's device, without an IOMMU, and a dma-buf of its BAR 2.
+/// Opens the group's device without an IOMMU, and a dma-buf of its BAR 2.
 int vfio(uint32_t reason, int error, const std::string &gpu, const std::string &group_path)
 {
 	constexpr uint32_t feature_get = 1 << 16, feature_dma_buf = 11;
@@ -358,7 +360,7 @@ int moved()
 	return 0;
 }
 
-/// In each round something else comes first.
+/// The order of the threads differs from round to round.
 int races(int rounds)
 {
 	const Fd file(open_file(pattern_file));
@@ -375,7 +377,7 @@ int races(int rounds)
 			std::this_thread::sleep_for(std::chrono::microseconds(us));
 		};
 		std::vector<std::thread> threads;
-		// Every other round it is still being imported when it is taken.
+		// In every other round the revocation hits the import itself.
 		auto import = [&] { id = bring(*dev, fd).out_buf_id; };
 		if (i % 2)
 			threads.emplace_back([&] { wait(i * 29 % 400), import(); });

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# dma-bufs of others as buffers: import.cpp, with an exporter of ours (tests/kmod/expstand.c), well and badly made ones; the
-# kernel's own exporter of host memory; PeerDMA's own. Attached with a drive that an IOMMU translates for, or that does not
-# reach the memory, all of them are refused. LAB_BRIEF: as in nvidia.sh.
+# Other exporters' dma-bufs as buffers (import.cpp): our stand-in exporter (tests/kmod/expstand.c) with valid and faulty
+# dma-bufs, the kernel's own exporter of host memory, and PeerDMA itself. If the drive is behind a translating IOMMU or
+# does not reach the memory, all must be refused. LAB_BRIEF: as in nvidia.sh.
 # group: lifetime
 # topologies: switch rp rp-vtd rp-intel
 # timeout: 180
@@ -23,14 +23,14 @@ keeper_PID=
 bind_to() { echo "$1" >"/sys/bus/pci/devices/$GPU/driver_override" && echo "$GPU" >/sys/bus/pci/drivers_probe; }
 stand() { insmod "$modules/kmod/expstand.ko" "$@" && bind_to expstand; }
 no_stand() { check "the exporter goes" soon 5 rmmod expstand; }
-# allow 1|0: exporters that might take it back
+# allow 1|0: allows exporters that can revoke
 allow() { echo "$1" >/sys/module/peerdma/parameters/revocable_imports; }
 part() {
 	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
 	relay_as "$1" import "$drive" "${@:2}"
 }
 is() { [ "$(</sys/kernel/debug/expstand/"$1")" = "$2" ]; }
-# keep KIND FILE: a process that has some, and reads
+# keep KIND FILE: starts a process that imports memory and reads
 keep() {
 	coproc keeper { exec import "$drive" keep "$@"; } # sets keeper_PID
 	read -r said <&"${keeper[0]}"
@@ -40,9 +40,9 @@ lost() {
 	read -r said <&"${keeper[0]}"
 	same "$1" gone "$said"
 }
-# region FILE: what it has of the GPU's memory, a file of the controller dmem; nothing: no such region
+# region FILE: prints the GPU's value in a file of the dmem controller; nothing if there is no such region
 region() { sed -n "s|^peerdma/$GPU ||p" "/mnt/cgroup/$1"; }
-# with_dmem COMMAND...: on a kernel with that controller, with a cgroup "payer" beside this process's
+# with_dmem COMMAND...: if the kernel has that controller, runs the command with a cgroup "payer" beside this process's
 with_dmem() {
 	mkdir -p /mnt/cgroup
 	mount -t cgroup2 none /mnt/cgroup
@@ -55,7 +55,7 @@ with_dmem() {
 	fi
 	umount /mnt/cgroup
 }
-# who_pays: for memory that is imported, and when there is none left to be had
+# who_pays: imported memory is charged to the importer's cgroup, up to its limit
 who_pays() {
 	same "nothing of another driver's is offered before it is imported" '' "$(region dmem.capacity)"
 	echo $$ >/mnt/cgroup/payer/cgroup.procs
@@ -143,11 +143,11 @@ for kind in static dynamic; do
 	bind_to expstand
 done
 
-# The drive goes, and is asked for other bytes than those of a filesystem meanwhile.
+# The drive is unbound during reads of the raw device, not of a filesystem.
 umount /mnt/disk
 keep static "$(nvme_disk)"
 driver=/sys/bus/pci/drivers/nvme
-# A read takes 16 s, so that one is under way: who needs the drive's device lock for it to end gets that.
+# A read takes 16 s, so one is in flight. A thread that needs the drive's device lock to end it must get the lock.
 throttle 4096
 sleep 0.5
 echo "$drive" >$driver/unbind &
@@ -165,7 +165,7 @@ lost "who had some has lost it with the drive"
 check "and the exporter has it back" soon 5 is mapped 0
 same "nothing wrong" 0 "$(</sys/kernel/debug/expstand/wrong)"
 part "no driver" refused 79 $EOPNOTSUPP
-end_keeper # while it has the drive open the drive gets another name
+end_keeper # with the drive still open it would get a different name
 echo "$drive" >$driver/bind
 check "the drive comes back" soon 20 nvme_disk
 same "nothing wrong" 0 "$(</sys/kernel/debug/expstand/wrong)"
@@ -177,7 +177,7 @@ no_stand
 publish --bar 2 --size 16M
 offers() { same "what is published is offered, all of it" 16777216 "$(region dmem.capacity)"; }
 with_dmem offers
-if [ "$LAB_K" = 6.12 ]; then # it lets nobody pin there
+if [ "$LAB_K" = 6.12 ]; then # 6.12 cannot pin there
 	part "our own exporter" ours 81 $EOPNOTSUPP
 else
 	part "our own exporter" ours $OURS $EOPNOTSUPP

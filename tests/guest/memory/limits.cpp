@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// limits FILE DEVICE CGROUPS DISK: who pays for a provider's memory, and what more than one may have does. FILE holds
-// 1 MiB of pattern:1, on an ext4 that has no more room than it keeps for root. DEVICE is the provider's folder in sysfs, which is unbound and published again. CGROUPS is a
-// cgroup2 whose children have the controller memory, and dmem if the kernel has it.
+// limits FILE DEVICE CGROUPS DISK: charging of a provider's memory, and its limits. FILE holds 1 MiB of pattern:1 on an
+// ext4 whose only free space is reserved for root. DEVICE is the provider's folder in sysfs, which the test unbinds and
+// publishes again. CGROUPS is a cgroup2 folder whose children have the memory controller, and dmem if the kernel has
+// it.
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -33,7 +34,7 @@ constexpr uid_t alice = 1000, bob = 1001;
 const char *file_path;
 std::string device, disk;
 
-// --- Words to the kernel
+// --- Kernel settings
 
 bool put(const std::string &path, const std::string &what)
 {
@@ -55,7 +56,7 @@ void limit_users(uint64_t bytes)
 		raw::die("user_max");
 }
 
-/// What a user has, by the module's own word.
+/// Bytes of a user, as the module reports them.
 uint64_t bytes_of(uid_t uid)
 {
 	std::istringstream in(get("/sys/kernel/debug/peerdma/stats"));
@@ -66,7 +67,7 @@ uint64_t bytes_of(uid_t uid)
 	return 0;
 }
 
-/// A kernel whose idle pages have count 1 gives them back a little later.
+/// A kernel that keeps idle pages at count 1 frees them with a delay.
 bool soon(const std::function<bool()> &good)
 {
 	for (int i = 0; i < 300; i++) {
@@ -82,7 +83,7 @@ bool pays_nothing(uid_t uid)
 	return soon([=] { return !bytes_of(uid); });
 }
 
-// --- A process of a user's
+// --- A user's process
 
 struct Order {
 	enum { alloc, destroy, read, look, unshare, become, memlock, nofile, files, forget, odd_reads } what;
@@ -96,11 +97,11 @@ struct Answer {
 	uint64_t value;
 };
 
-/// Has an open file of its own and does as it is told.
+/// Has its own open file and carries out orders.
 class Process
 {
 public:
-	/// in: a cgroup's folder. root: keep all rights.
+	/// in: a cgroup's folder. root: keep all privileges.
 	explicit Process(uid_t uid, const std::string &in = "", bool root = false)
 	{
 		int orders[2], answers[2];
@@ -159,13 +160,13 @@ public:
 	{
 		return ask({.what = Order::read, .len = len, .file_off = file_off, .buf_off = buf_off, .id = id});
 	}
-	/// Bytes of the buffer that are not 0; fill: and what to leave there.
+	/// Counts the bytes of the buffer that are not 0; fill: then fills the buffer.
 	Answer look(uint32_t id, uint64_t len, uint8_t fill = 0) const
 	{
 		return ask({.what = Order::look, .len = len, .id = id, .flags = fill});
 	}
 	pid_t pid() const { return pid_; }
-	/// Killed: its files are closed by the kernel.
+	/// Killed: the kernel closes its files.
 	void end()
 	{
 		if (!pid_)
@@ -201,7 +202,7 @@ private:
 			auto req = raw::io(file_, order.id, order.file_off, order.buf_off, order.len);
 			int err = raw::call(dev_, PEERDMA_READ, req);
 			if (raw::by_software() && req.out_reason == PEERDMA_REASON_RDMA_SOFTWARE)
-				return {err, 0, 0, 0}; // the CPU's copy was none of the module's
+				return {err, 0, 0, 0}; // copied by the CPU here, not by the module
 			return {err, req.out_reason, 0, req.out_host};
 		}
 		case Order::look: {
@@ -219,7 +220,7 @@ private:
 			::munmap(const_cast<uint64_t *>(at), order.len);
 			return answer;
 		}
-		case Order::unshare: // its ids are given from outside
+		case Order::unshare: // its ids are mapped from outside
 			return {::unshare(CLONE_NEWUSER) ? -errno : 0, 0, 0, 0};
 		case Order::become:
 			return {::setresuid(order.id, order.id, order.id) ? -errno : 0, 0, 0, 0};
@@ -228,14 +229,14 @@ private:
 				if (!raw::add_file(dev_, file_))
 					return {-errno, 0, 0, i};
 			return {0, 0, 0, order.len};
-		case Order::odd_reads: // each in a thread, and nobody waits for them
+		case Order::odd_reads: // each in a thread that is not joined
 			for (uint64_t i = 0; i < order.len; i++)
 				std::thread([this, order, i] {
 					auto req = raw::io(file_, order.id, i * page + 1, 4, 1000);
 					raw::call(dev_, PEERDMA_READ, req);
 				}).detach();
 			return {0, 0, 0, 0};
-		case Order::forget: // the first of them
+		case Order::forget: // the first ids
 			for (uint32_t id = 1; id <= order.len; id++) {
 				auto req = raw::sized<peerdma_destroy>();
 				req.id = id;
@@ -276,9 +277,9 @@ void refused(const char *what, const Answer &answer, uint32_t reason)
 
 void works(const char *what, const Answer &answer) { report(!answer.err && !answer.reason, what, said(answer)); }
 
-// --- A limit and who meets it: for users and for cgroups alike
+// --- One limit, for users and for cgroups alike
 
-/// first and second share a limit of 4 units, other has one of its own. Ends with all destroyed.
+/// first and second share a limit of 4 units; other has its own. Leaves no buffers.
 void one_limit(const std::string &kind, uint32_t reason, const Process &first, const Process &second,
 	       const Process &other)
 {
@@ -316,7 +317,7 @@ int in_drive()
 	return n;
 }
 
-/// Each odd read of a block wants a page of the provider for as long as the drive takes.
+/// Each unaligned read of a block takes a page of the provider until the drive completes it.
 void stalled()
 {
 	constexpr int n = 8;
@@ -325,7 +326,7 @@ void stalled()
 	const Answer all = user.alloc(4 * unit), first = user.read(all.id, page, 0, 0);
 	throttle(1);
 	user.ask({.what = Order::odd_reads, .len = n, .id = all.id});
-	const bool waiting = soon([] { return in_drive() >= n - 1; }); // QEMU lets one through
+	const bool waiting = soon([] { return in_drive() >= n - 1; }); // QEMU passes the first at once
 	const uint64_t used =
 		std::stoull(get(device + "/p2pmem/size")) - std::stoull(get(device + "/p2pmem/available"));
 	throttle(0);
@@ -335,13 +336,13 @@ void stalled()
 	limit_users(0);
 }
 
-/// Two who take what they can: together exactly the limit, each time.
+/// Two processes allocate as much as they can: together exactly the limit, each time.
 void race(const std::string &kind, const Process &first, const Process &second)
 {
 	bool exact = true, honest = true;
 	std::string seen;
 	for (int round = 0; round < 10; round++) {
-		// An odd one, so that the last is wanted by both at once.
+		// An odd number, so that both compete for the last unit.
 		std::vector<uint32_t> mine{first.alloc(unit / 4).id}, theirs;
 		bool more[2] = {true, true};
 		while ((more[0] || more[1]) && mine.size() + theirs.size() < 32) {
@@ -366,7 +367,7 @@ void race(const std::string &kind, const Process &first, const Process &second)
 			first.destroy(id);
 		for (uint32_t id : theirs)
 			second.destroy(id);
-		::usleep(20000); // for those pages that come back later
+		::usleep(20000); // for pages that are freed with a delay
 	}
 	report(exact && honest, kind + ": two at once have the limit between them, 10 times", seen);
 }
@@ -398,7 +399,7 @@ void by_user()
 	report(soon([] { return bytes_of(alice) == unit; }), "user: what a killed process had is no longer counted");
 }
 
-/// Ids that a user has got for a user namespace are not more users.
+/// A user's ids in a user namespace are not separate users.
 void by_namespace()
 {
 	limit_users(unit);
@@ -408,7 +409,7 @@ void by_namespace()
 	if (inside.ask({.what = Order::unshare}).err)
 		raw::die("unshare");
 	refused("user namespace: its maker pays for it", inside.alloc(page), PEERDMA_REASON_USER_LIMIT);
-	// As newuidmap(1) would, with an id that was set aside for alice.
+	// As newuidmap(1) would, with a subordinate id of alice.
 	if (!put("/proc/" + std::to_string(inside.pid()) + "/uid_map", "0 100000 1") ||
 	    inside.ask({.what = Order::become, .id = 0}).err)
 		raw::die("uid_map");
@@ -416,7 +417,7 @@ void by_namespace()
 		PEERDMA_REASON_USER_LIMIT);
 	report(inside.alloc(page, PEERDMA_BUF_NO_ZERO).err == -EPERM,
 	       "user namespace: all rights in it are none outside");
-	// What root starts with an id of its own is a user like others, and not root.
+	// If root maps a container to an id of its own, that id pays, not root.
 	constexpr uid_t container = 200000;
 	Process theirs(0, "", true);
 	if (theirs.ask({.what = Order::unshare}).err ||
@@ -454,7 +455,7 @@ bool republish(const std::string &bdf)
 	return host::run("timeout 20 peerdma unpublish " + bdf) && host::run("peerdma publish " + bdf);
 }
 
-/// What is registered stays open without a descriptor: there may be as many as of those.
+/// A registered file stays open without a descriptor, so the descriptor limit applies to registered files too.
 void registered_files()
 {
 	Process user(alice);
@@ -472,7 +473,7 @@ void registered_files()
 	report(got.err == -EMFILE && got.value == 10, "registered files: and there is room for as many", said(got));
 }
 
-/// Of kernel memory that a user can make stay, registered files are the easiest to have many of.
+/// Registered files are the simplest way for a user to keep kernel memory allocated.
 void kernel_memory(const std::string &cgroups)
 {
 	const std::string one = cgroups + "/one";
@@ -501,7 +502,7 @@ void by_cgroup(const std::string &cgroups, const std::string &bdf)
 	if (!put(one + "/dmem.max", region + limit) || !put(two + "/dmem.max", region + limit))
 		raw::die("dmem.max");
 	{
-		// Root too: a cgroup's limit is for all in it.
+		// As root too: a cgroup's limit covers all its processes.
 		Process first(0, one, true), second(alice, one), other(alice, two);
 		one_limit("cgroup", PEERDMA_REASON_CGROUP_LIMIT, first, second, other);
 		race("cgroup", first, second);
@@ -515,7 +516,7 @@ void by_cgroup(const std::string &cgroups, const std::string &bdf)
 	}
 	report(soon([&] { return !dmem_of(one, region); }), "cgroup: nor what another had");
 
-	// Unbinding takes the memory from its owner, who lives on, and with it what was counted.
+	// Unbinding takes the memory, and its charge, from an owner that lives on.
 	Process owner(alice, one);
 	const Answer held = owner.alloc(2 * unit);
 	report(!held.err && republish(bdf), "unbind and publish again while a cgroup pays");
@@ -524,7 +525,7 @@ void by_cgroup(const std::string &cgroups, const std::string &bdf)
 	       "nor for a cgroup, and the region is there once");
 	owner.end();
 
-	// A cgroup that goes while something of its is still there.
+	// A cgroup is removed while memory is still charged to it.
 	Process mover(alice, two);
 	const Answer kept = mover.alloc(unit);
 	put(cgroups + "/cgroup.procs", std::to_string(mover.pid()));
@@ -534,7 +535,7 @@ void by_cgroup(const std::string &cgroups, const std::string &bdf)
 	::rmdir(one.c_str());
 }
 
-// --- Unbind, where there is only the user's count
+// --- Unbinding, with a charge to the user only
 
 void unbind(const std::string &bdf)
 {
@@ -546,9 +547,9 @@ void unbind(const std::string &bdf)
 	report(pays_nothing(alice), "nor when its owner destroys what is left of it");
 }
 
-// --- Others' bytes
+// --- Bytes of other users
 
-/// A buffer where another was: its pages may come back a little later.
+/// Allocates at the place of a freed buffer, whose pages may be freed with a delay.
 Answer alloc_at(const Process &process, uint64_t place, uint64_t len, uint32_t flags = 0)
 {
 	Answer answer{};
@@ -602,7 +603,7 @@ std::string pinned(pid_t pid)
 	return "";
 }
 
-/// A place in the buffer that no drive can address: all goes through host memory.
+/// At a buffer offset that no drive can address, so all bytes go through host memory.
 void memlock()
 {
 	Process user(alice), root(0, "", true);
@@ -628,17 +629,17 @@ void memlock()
 	report(pinned(root.pid()) == "0 kB", "host memory: and none stays counted there", pinned(root.pid()));
 }
 
-// --- What a filesystem keeps for root
+// --- A filesystem's space reserved for root
 
-/// A command of two pieces: the second needs a block, so it cannot go on without waiting, while the first is under way.
-/// A worker of the module's carries it out then, which has all rights itself.
+/// A command of two pieces. The second needs a block, so it cannot proceed without blocking while the first is in
+/// flight. A worker of the module carries it out, and must not use its own privileges.
 int write_two_pieces(const std::string &path)
 {
 	if (::setgroups(0, nullptr) || ::setresgid(alice, alice, alice) || ::setresuid(alice, alice, alice))
 		raw::die("setresuid");
 	const int dev = raw::open_device();
 	ways::Mover mover(dev, raw::provider(dev).out_provider_id, path, 2 * page);
-	// From here on a route is known, and that a write has no rights to take away.
+	// Caches the route, and that the file has no privileges for a write to remove.
 	if (mover.move(ways::Way::fd, {true, 0, 0, page}).err)
 		raw::die("the first block");
 	const ways::Answer answer = mover.move(ways::Way::pieces, {true, 0, 0, 2 * page});
@@ -677,7 +678,7 @@ int main(int argc, char **argv)
 	device = argv[2];
 	disk = argv[4];
 	const std::string bdf = device.substr(device.rfind('/') + 1);
-	const rlimit many{20000, 20000}; // files that kernel_memory() registers
+	const rlimit many{20000, 20000}; // for the files that kernel_memory() registers
 	::setrlimit(RLIMIT_NOFILE, &many);
 	by_user();
 	stalled();

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# More than a user or a cgroup may have is an error for who asked, and nobody's bytes reach another: limits.cpp.
+# Exceeding a user's or a cgroup's limit must fail for that caller alone, and no user may see another's bytes:
+# limits.cpp.
 # group: limits
 # topologies: switch
 # needs: CONFIG_MEMCG
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 publish
-# Half of the filesystem is kept for root, and the other half is taken.
+# Half of the filesystem is reserved for root, and the other half is full.
 disk=$(nvme_disk)
 tune2fs -r 131072 "$disk" >/dev/null || bail "no blocks for root"
 mount_disk

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT
 //
-// nvidia WHAT [ARGS]: memory of a vendor's driver as a buffer. The driver is tests/kmod/nvstand.c; nvidia.sh sets how it
-// behaves. What all such memory is tested by: foreign.hpp. The host compares.
+// nvidia WHAT [ARGS]: memory of a vendor's driver as a buffer. The driver is tests/kmod/nvstand.c; nvidia.sh sets its
+// behavior. foreign.hpp has the tests for all such memory. The host compares.
 //
-//   moves linear|scattered     all that a buffer is for, by each way
-//   refused REASON ERRNO       registering ends with these
-//   once                       no memory twice, and none allocated of such a provider
-//   freed                      memory is freed under a read: who frees waits, and what came is not seen after that
-//   again                      a second call for the same memory, and one for what was given back
-//   races ROUNDS               freeing, destroying, closing and reading, at the same time
-//   early                      memory that is freed while it is being registered
-//   let_go HOW                 registers, says so, waits for a line, lets go of it, says so, and waits to be ended. HOW: thread,
-//                              another one destroys it; destroy, close: a child does
-//   soon                       registers as soon as it can be, and frees it: 5 s at most
-//   pass                       registers, has a child read into it, says so, waits for a line, and ends; the child says when
-//                              it is gone
-//   unbind GPU                 pin.ko goes, and the GPU is unbound from nvstand, with nothing in between
-//   keep                       registers, says so, and waits to be ended from outside
+//   moves linear|scattered     every use of a buffer, by each way
+//   refused REASON ERRNO       registration must fail so
+//   once                       the same memory cannot be registered twice, and such a provider allocates none
+//   freed                      memory is freed under a read: freeing waits, and later accesses fail
+//   again                      a second callback for the same memory, and one for memory that was returned already
+//   races ROUNDS               concurrent freeing, destruction, close and reads
+//   early                      memory is freed while it is being registered
+//   let_go HOW                 registers, reports it, waits for a line, releases the memory, reports it, and waits to
+//   be killed.
+//                              HOW: thread: another thread destroys it; destroy, close: a child does
+//   soon                       registers as soon as possible, within 5 s, and frees the memory
+//   pass                       registers, has a child read into it, reports it, waits for a line, and exits; the child
+//                              reports
+//                              when the memory is gone
+//   unbind GPU                 unloads pin.ko and unbinds the GPU from nvstand at once
+//   keep                       registers, reports it, and waits to be killed
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -62,7 +64,7 @@ bool poke(const std::string &what, uint64_t value)
 	return ::write(fd, text.data(), text.size()) == ssize_t(text.size());
 }
 
-/// What was registered was given back, and nothing happened that must not.
+/// All registered memory was returned and the driver counted no violation.
 bool all_given_back()
 {
 	for (int i = 0; i < 200 && number("given"); i++)
@@ -155,7 +157,7 @@ int freed()
 	std::thread reader([&] { err = raw::call(dev, PEERDMA_READ, io); });
 	std::this_thread::sleep_for(300ms);
 	const bool good = poke("free", addr);
-	// The read may be back already; what it brought must not come after the memory was another's.
+	// The read may have returned already; its bytes must not arrive after the memory was reused.
 	reader.join();
 	slept("who frees it", number("waited"), number("ran"));
 	report(good && !err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
@@ -185,8 +187,7 @@ int again()
 	return 0;
 }
 
-/// In each round something else comes first.
-/// Registers without end, by several threads; mostly somebody else has the memory.
+/// Registers in an endless loop in several threads; mostly another thread has the memory.
 [[noreturn]] void insist()
 {
 	std::vector<std::thread> threads;
@@ -203,6 +204,7 @@ int again()
 		::pause();
 }
 
+/// The order of the threads differs from round to round.
 int races(int rounds)
 {
 	const Fd file(open_file(pattern_file));
@@ -262,7 +264,7 @@ int early()
 	bool good = true;
 	for (int i = 0; i < 20; i++) {
 		const auto req = enroll(dev);
-		if (req.out_buf_id) { // it came a little later
+		if (req.out_buf_id) { // freed a little later
 			auto io = raw::io(file, req.out_buf_id, 0, 0, 4096);
 			const int err = raw::call(dev, PEERDMA_READ, io);
 			good = good && (!err || err == -ENODEV);
@@ -276,7 +278,7 @@ int early()
 	return 0;
 }
 
-/// Memory is registered, and after a line on standard input nobody has it: HOW.
+/// Registers memory and, after a line on standard input, releases it: HOW.
 int let_go(const std::string &how)
 {
 	const int dev = raw::open_device();
@@ -295,7 +297,7 @@ int let_go(const std::string &how)
 			if (how == "destroy")
 				raw::destroy(dev, req.out_buf_id);
 			else
-				std::this_thread::sleep_for(500ms); // the last one to have it
+				std::this_thread::sleep_for(500ms); // holds the last reference
 			::_exit(0);
 		}
 		::close(dev);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Memory of a vendor's driver as buffers: peerdma_nvidia.ko, with a stand-in for NVIDIA's driver (tests/kmod/nvstand.c):
-# nvidia.cpp. Both forms and both versions of the table, all that is refused, and memory that goes away at any moment.
-# LAB_BRIEF: without what takes longest, all ways that bytes go and all at once; for mutants.
+# Memory of a vendor's driver as buffers: peerdma_nvidia.ko with a stand-in for NVIDIA's driver (tests/kmod/nvstand.c,
+# nvidia.cpp). Covers both forms of registration, both versions of the table, every refusal, and memory that is freed at
+# any moment. LAB_BRIEF: skips the longest parts, `moves` and `races`; for mutants.
 # group: lifetime
 # topologies: switch
 # timeout: 120
@@ -17,10 +17,10 @@ keeper_PID=
 [ "$LAB_VARIANT" = plain ] || rounds=5
 
 bind_to() { echo "$1" >"/sys/bus/pci/devices/$gpu/driver_override" && echo "$gpu" >/sys/bus/pci/drivers_probe; }
-# stand [PARAMETERS]: the driver, bound to the GPU
+# stand [PARAMETERS]: loads the driver and binds it to the GPU
 stand() { insmod "$modules/kmod/nvstand.ko" "$@" && bind_to nvstand; }
 no_stand() { rmmod nvstand; }
-# behave PARAMETER=VALUE...: and all others as usual
+# behave PARAMETER=VALUE...: resets all other parameters
 behave() {
 	local at=/sys/module/nvstand/parameters set
 	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 owned=0 \
@@ -28,21 +28,21 @@ behave() {
 		echo "${set#*=}" >$at/"${set%%=*}"
 	done
 }
-# form 1|0: persistent, or by a call
+# form 1|0: persistent registration, or with a callback
 form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
-# part WHAT COMMAND...: a run of nvidia.cpp, whose tests it names
+# part WHAT COMMAND...: relays a run of nvidia.cpp under the name WHAT
 part() {
 	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
 	relay_as "$1" nvidia "${@:2}"
 }
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
-# what nvidia.cpp has
+# free_it frees the memory that nvidia.cpp has registered
 free_it() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/free; }
 uvm_looks() { echo $((0x7f0000000000 + 20 * 65536)) >/sys/kernel/debug/nvstand/adopt; }
-# others_have: pages of it
+# others_have: takes references to pages of it
 others_have() { insmod "$modules/kmod/pin.ko" "device=$gpu" bar=2 offset=$((20 * 65536)) pages=2 || bail "pin.ko"; }
-# keep COMMAND...: a run of nvidia.cpp that waits for us
+# keep COMMAND...: starts nvidia.cpp, which waits for a line
 keep() {
 	coproc keeper { exec nvidia "$@"; } # sets keeper_PID
 	read -r said <&"${keeper[0]}"
@@ -52,13 +52,13 @@ end_keeper() {
 	kill -9 $keeper_PID
 	wait $keeper_PID 2>/dev/null
 }
-# let_go HOW: it lets go
+# let_go HOW: starts nvidia.cpp and makes it release the memory
 let_go() {
 	keep let_go "$1"
 	echo >&"${keeper[1]}"
 	read -r said <&"${keeper[0]}"
 }
-# ours: loads it again
+# ours: reloads our module
 ours() { insmod "$modules/peerdma_nvidia.ko" persistent=0 callback=1 || bail "peerdma_nvidia.ko"; }
 
 afresh
@@ -134,7 +134,7 @@ part "freed" freed
 part "called twice" again
 part "all at once" races $rounds
 
-# Who frees it waits for others as well.
+# Freeing also waits for other holders of pages.
 keep keep
 others_have
 free_it &
@@ -150,8 +150,8 @@ read -r said <&"${keeper[0]}"
 same "its owner hears of it" "gone 19" "$said"
 end_keeper
 
-# By ticket the driver takes memory back from the process that asked for it. Of all else that was let go it calls when the
-# process frees it, and what it calls is there.
+# With tickets the driver takes memory back from the process that registered it. For memory released otherwise, it calls
+# our callback when the process frees it, and the callback must still exist.
 let_go thread
 same "its own process destroys it" "done" "$said"
 check "the driver has it back" given 0
@@ -192,7 +192,7 @@ rmmod pin
 part "just when others held it" soon
 end_keeper
 
-# Ends of those who have it, and of those whose it is. The driver takes its time.
+# The user exits, or the owner exits. The driver takes its time.
 behave lag=300
 for persistent in 1 0; do
 	form $persistent
@@ -219,7 +219,7 @@ for persistent in 1 0; do
 		[ $persistent = 1 ] || free_it
 	fi
 done
-# Others let go just before it is unbound, which nobody tells us.
+# Other holders release their pages just before the unbind; the module is not notified.
 form 1
 for _ in 1 2 3; do
 	keep keep
@@ -231,8 +231,8 @@ for _ in 1 2 3; do
 done
 same "others have let go: the driver had it back before" 0 "$(</sys/kernel/debug/nvstand/wrong)"
 same "nobody gives back what another one has asked for" 0 "$(</sys/kernel/debug/nvstand/strangers)"
-# Processes that go on asking for memory of a GPU do not keep it bound. What they have just been given is not counted as wrong:
-# whether it keeps its own calls apart is the driver's matter.
+# Processes that keep registering memory must not keep the GPU bound. Memory registered at the last moment does not
+# count as wrong: separating its own calls is the driver's task.
 keep keep
 nvidia insist &
 insisting=$!

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// proxy FILE DEVICE: mmap of buffers. FILE holds 4 MiB of pattern:1, DEVICE is the provider's folder in sysfs,
-// which is unbound in the end. What the memory really holds is the host's to say.
+// proxy FILE DEVICE: mmap of buffers. FILE holds 4 MiB of pattern:1; DEVICE is the provider's folder in sysfs, which is
+// unbound in the end. The host checks the memory's real contents.
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -59,7 +59,7 @@ bool host_has(const Buffer &buf, uint64_t off, uint64_t len, const std::string &
 	return tap::gpu_is(buf.at + off, len, source, source_off);
 }
 
-/// Bytes of a source of pattern(1), from its start.
+/// The first len bytes of a pattern(1) source.
 std::vector<char> bytes_of(const std::string &source, size_t len)
 {
 	std::vector<char> bytes(len);
@@ -90,7 +90,7 @@ struct Ring {
 			io_uring_prep_read(sqe, fd, at, len, off);
 	}
 
-	/// How many of n requests moved exactly len bytes; others gets one of the other results.
+	/// Number of n requests that moved exactly len bytes; others gets one of the other results.
 	int wait(int n, int len, int *others = nullptr)
 	{
 		int whole = 0;
@@ -119,7 +119,7 @@ int open_direct(const char *path)
 
 void processor()
 {
-	// So that it does not lie at the BAR's start, where every wrong offset of 0 would be right.
+	// Keeps the buffer away from the BAR's start, where a wrong offset of 0 would go unnoticed.
 	Buffer hole = allocate(dev, page), buf = allocate();
 	char *all = map(buf);
 	host::run("host fill gpu0 " + std::to_string(buf.at) + " " + std::to_string(buf_len) + " pattern:5");
@@ -212,9 +212,9 @@ void address_space()
 
 	pid_t child = ::fork();
 	if (!child) {
-		std::memset(at + page, 2, page); // a page the parent had touched
+		std::memset(at + page, 2, page); // a page that the parent has touched
 		::madvise(at + 2 * page, page, MADV_DONTNEED);
-		std::memset(at + 2 * page, 2, page); // and one that has to come again
+		std::memset(at + 2 * page, 2, page); // and one that must be faulted in again
 		::_exit(at[0] != 1);
 	}
 	int status = 0;
@@ -328,7 +328,7 @@ void destroyed(const char *path)
 	::munmap(at, buf_len);
 }
 
-/// Threads that touch while the buffer is destroyed: afterwards none may find a page.
+/// Threads access the mapping while the buffer is destroyed: afterwards no access may succeed.
 void raced()
 {
 	int late = 0;
@@ -337,7 +337,7 @@ void raced()
 		char *at = map(buf, 0, 32 * page);
 		std::atomic<bool> stop{false};
 		std::thread toucher([&] {
-			// Faults without a signal: the kernel touches it for us.
+			// Lets the kernel fault the page in, so that a failure raises no signal.
 			int zero = ::open("/dev/zero", O_RDONLY);
 			while (!stop) {
 				for (size_t i = 0; i < 32; i++)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The proxy address: mmap of buffers, what the CPU and plain system calls do with it, and its end: proxy.cpp.
+# mmap of buffers (the proxy address): access by the CPU and by plain system calls, and revocation (proxy.cpp).
 # group: proxy
 # topologies: switch
 # timeout: 180

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Where the kernel has all DMA pass through host memory (swiotlb), a mapping through the host bridge works and is none: the
-# device has a copy. Neither a drive nor who imports a dma-buf gets one.
+# If the kernel bounces all DMA through host memory (swiotlb), a mapping through the host bridge succeeds but gives the
+# device a copy. PeerDMA must refuse it for drives and for importers of a dma-buf.
 # group: route
 # topologies: bounce
 # variants: plain

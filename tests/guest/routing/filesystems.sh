@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Which filesystems may go direct, and which files of them may not.
+# Which filesystems and files can go direct, and which must be refused.
 # group: route
 # topologies: disks
 # timeout: 120
@@ -16,8 +16,8 @@ for disk in "$a" "$b" "$c"; do
 done
 mkdir -p /mnt/xfs /mnt/btrfs /mnt/over /mnt/ext4
 
-# refused DESCRIPTION FILE NUMBER REASON SEED: reads and writes end so, and nothing changes in the buffer or in FILE, whose
-# first block holds pattern SEED
+# refused DESCRIPTION FILE NUMBER REASON SEED: reads and writes must fail so and change neither the buffer nor FILE,
+# whose first block holds pattern SEED
 refused() {
 	local reason got fill="host fill gpu0 0 8192 pattern:99"
 	got=$(pdio read "$2" 0 4096 0 8192 "$fill")
@@ -25,7 +25,7 @@ refused() {
 	check "nothing came: $1" host compare gpu0 0 8192 pattern:99
 	reason=$(peerdma explain "$2" | grep ^reason)
 	same "explain: $1" "$4" "$(cut -d' ' -f6 <<<"${reason%%:*}")"
-	if [[ $1 != *verity* ]]; then # which the kernel opens for nobody's writing
+	if [[ $1 != *verity* ]]; then # the kernel never opens such a file for writing
 		got=$(pdio write "$2" 0 4096 0 8192 "$fill")
 		same "write: $1" "$EXDEV $3 0" "$(cut -d' ' -f1-3 <<<"${got##*$'\n'}")"
 	fi
@@ -56,7 +56,7 @@ moves "a file of xfs that shares its blocks" /mnt/xfs/shared $mib $mib
 check "the other one is as it was" pattern compare /mnt/xfs/file 0 $((4 * mib)) pattern:1
 umount /mnt/xfs
 
-# --- ext4: what is remembered of a registered file is true of it as it is now
+# --- ext4: cached properties of a registered file must follow changes of the file
 mkfs.ext4 -q -F "$c"
 mount "$c" /mnt/ext4 || bail "no ext4"
 pattern fill /mnt/ext4/file 0 16384 pattern:1
@@ -66,7 +66,7 @@ same "a write after the file lost its extents" "0 0 4096 -$EXDEV $NO_DIO 0" "$(s
 same "and after it has them again" "-$EXDEV $NO_DIO 0 0 0 4096" "$(second_request write /mnt/ext4/file "chattr +e /mnt/ext4/file")"
 umount /mnt/ext4
 
-# --- what is refused
+# --- Refusals
 if grep -qw btrfs /proc/filesystems; then
 	mkfs.btrfs -q -f "$c" >/dev/null 2>&1
 	mount "$c" /mnt/btrfs || bail "no btrfs"
@@ -87,12 +87,12 @@ mount -t overlay -o lowerdir=/mnt/ext4,upperdir=/mnt/ext4/upper,workdir=/mnt/ext
 refused "overlayfs" /mnt/over/file $FILESYSTEM FILESYSTEM 1
 umount /mnt/over
 
-# fuse, which has a file of ext4 below it
+# fuse over a file of ext4
 bindfs --no-allow-other /mnt/ext4 /mnt/over || bail "no fuse"
 refused "fuse" /mnt/over/file $FILESYSTEM FILESYSTEM 1
 umount /mnt/over
 
-# A file that is encrypted goes through the page cache, where that is done.
+# An encrypted file needs the page cache for encryption.
 mkdir /mnt/ext4/secret
 key=$(head -c 64 /dev/urandom | xfs_io -c add_enckey /mnt/ext4)
 if xfs_io -c "set_encpolicy -v2 ${key##* }" /mnt/ext4/secret && pattern fill /mnt/ext4/secret/file 0 $mib pattern:3 2>/dev/null; then

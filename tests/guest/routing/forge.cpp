@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// forge DISK PRIORITY ORDER KINDS [write]: adjacent blocks of DISK, all in one io_uring_enter(2), which plugs them.
-// KINDS says how each goes, from the first block on: h by an ordinary O_DIRECT request to host memory, p or q by a
-// command of PeerDMA to a buffer of the first or second provider. PRIORITY is the ordinary ones': none, or forged, as
-// PeerDMA's own for the first provider. ORDER is that of the submissions: up, down, or halves, which takes turns between the two halves of the
-// range, so that a request's neighbour is never the last one that was plugged.
-// Reads are compared with what single reads find, writes are read back. Prints: BAD MERGES, what the disk counted.
+// forge DISK PRIORITY ORDER KINDS [write]: requests for adjacent blocks of DISK in one io_uring_enter(2), which plugs
+// them. KINDS has a letter for each block: h for an ordinary O_DIRECT request to host memory, p or q for a PeerDMA
+// command to a buffer of the first or second provider. PRIORITY is that of the ordinary requests: none, or forged
+// (PeerDMA's own for the first provider). ORDER is the order of submission: up, down, or halves, which alternates
+// between the two halves of the range, so that a request's neighbor is never the last plugged one. Reads are compared
+// with single reads, writes are read back. Prints: BAD MERGES, as counted by the disk.
 #include <fstream>
 #include <liburing.h>
 #include <numeric>
@@ -42,7 +42,7 @@ Buffer make_buffer(int dev, int provider, uint64_t len)
 	return {alloc.out_buf_id, static_cast<char *>(at)};
 }
 
-/// Where each block's bytes are, each in a page of its own.
+/// The place of each block's bytes, each in a separate page.
 std::vector<Place> places(int dev, const std::string &kinds)
 {
 	const uint64_t len = kinds.size() * block;
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 		raw::die(disk);
 	auto all = places(dev, kinds);
 	auto *single = static_cast<uint64_t *>(std::aligned_alloc(block, block));
-	// The route is there before the batch: the first request on a disk waits, and what waits unplugs.
+	// Caches the route before the batch: the first request on a disk blocks, and blocking unplugs.
 	for (const auto &place : all) {
 		auto req = raw::io(file, place.buf, start - block, place.buf_off, block);
 		if (place.buf && raw::call(dev, PEERDMA_READ, req))

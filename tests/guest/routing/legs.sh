@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What else a disk may be made of: partitions are their drive; a virtio disk, and each device-mapper target that looks at
-# the data or keeps it, are refused before anything is sent.
+# Other components of a disk: a partition counts as its drive; a virtio disk and each device-mapper target that inspects
+# or stores the data must be refused before anything is submitted.
 # group: route
 # topologies: paths
 # timeout: 120
@@ -19,7 +19,7 @@ refused() {
 	same "explain: $1" "$4 $5 $(backing "${@:6}")" "$(explained "$2")"
 	same "read: $1" "$EXDEV $3 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 }
-# looks NAME TABLE: a target that is refused
+# looks NAME TABLE: a target that must be refused
 looks() {
 	table "$1" "$2"
 	refused "dm $1" "/dev/mapper/$1" $DM_TARGET DM_TARGET "$(dm "$1")"
@@ -28,7 +28,7 @@ looks() {
 
 # --- partitions
 wipefs -qa "$drive"
-# The kernel's own tool for it needs no table on the disk: number, start, length.
+# The kernel's own partition tool needs no table on the disk: number, start, length.
 addpart "$drive" 1 2048 262144
 addpart "$drive" 2 264192 262144
 one=${drive}p1 two=${drive}p2
@@ -45,15 +45,15 @@ table part "0 65536 linear $two 0"
 same "dm linear over a partition" "NONE - $(backing "$drive")" "$(explained /dev/mapper/part)"
 same "a read of it" "0 0 4096 4096 0 0" "$(pdio read /dev/mapper/part 0 4096 0 | cut -d' ' -f1-6)"
 dmsetup remove part
-# replaced DESCRIPTION OFFSET LEN BUFFER_OFFSET DONE: the first step of a read waits in the suspended device, and is the last,
-# because the table that it goes on by is one that a request may not begin with
+# replaced DESCRIPTION OFFSET LEN BUFFER_OFFSET DONE: the first step of a read waits in the suspended device and must be
+# the last, because the new table is one that no request may use
 replaced() {
 	local asker state='' key
 	table part "0 65536 linear $two 0"
 	dmsetup suspend --noflush --nolockfs part
 	pdio read /dev/mapper/part "${@:2:3}" >/tmp/steps 2>&1 &
 	asker=$!
-	until [ "$state" = D ] || ! kill -0 $asker; do # in the first step
+	until [ "$state" = D ] || ! kill -0 $asker; do # blocked in the first step
 		sleep 0.1
 		while read -r key state _ && [ "$key" != State: ]; do :; done 2>/dev/null </proc/$asker/status
 	done
@@ -65,7 +65,7 @@ replaced() {
 replaced "after the head" 1001 9000 489 23
 replaced "before the tail" 0 8201 0 8192
 
-# --- a disk whose driver knows nothing of peers
+# --- A disk whose driver does not support peers
 refused "virtio-blk" $virtio $QUEUE QUEUE vda vda:QUEUE
 mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --assume-clean --level=raid1 --size=64M --raid-devices=2 \
 	"$one" $virtio 2>&1 | grep -v -e "appears to" -e "largest drive"
@@ -77,7 +77,7 @@ table split "0 2048 linear $one 0
 refused "dm linear with virtio-blk" /dev/mapper/split $QUEUE QUEUE vda "$drive" vda:QUEUE
 dmsetup remove split
 
-# --- device-mapper targets that look at the data, or keep it
+# --- device-mapper targets that inspect or store the data
 dd if=/dev/zero of="$one" bs=1M count=16 status=none oflag=direct
 dd if=/dev/zero of="$two" bs=1M count=16 status=none oflag=direct
 table meta "0 8192 linear $one 0"
@@ -96,7 +96,7 @@ dd if=/dev/zero of=/dev/mapper/meta bs=1M count=1 status=none oflag=direct
 table origin "0 65536 linear $one 16384"
 looks cache "0 65536 cache /dev/mapper/meta /dev/mapper/data /dev/mapper/origin 128 1 writethrough smq 0"
 dmsetup remove origin
-# The first table formats it; 64 sectors, without a hash of its own.
+# The first load formats it; 64 sectors, without its own hash.
 looks integrity "0 1 integrity /dev/mapper/data 0 4 D 0"
 dmsetup remove data
 dmsetup remove meta

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Nothing is merged on a drive that a route goes to, whatever its neighbours forge, and everything as before is when
-# the route has ended. That the same requests do merge without the guard is shown by a module that takes it away. Where
-# the kernel keeps bios with peer pages apart, as one is made to do by another module, there is no guard.
+# While a route to a drive exists, none of its requests may be merged, whatever priorities its neighbors forge;
+# afterwards the old setting must be back. A module removes the guard to prove that the same requests do merge without
+# it. If the kernel itself keeps bios with peer pages apart, which another module simulates, there must be no guard.
 # group: route
 # topologies: paths
 # needs: CONFIG_MD_RAID0 mdadm
@@ -20,13 +20,13 @@ sync
 blockdev --flushbufs "$disk"
 
 nomerges() { cat "$queue/nomerges"; }
-# ended: the routes have, because nobody has a provider any more
+# ended: all routes are gone, because no process holds a provider
 ended() {
 	peerdma unpublish "$gpu1" >/dev/null
 	peerdma unpublish "$(gpu_bdf)" >/dev/null
 	for _ in {1..50}; do [ "$(nomerges)" = 3 ] || break; sleep 0.1; done
 }
-# merged WHAT ARGS...: all bytes are right, and something was merged
+# merged WHAT ARGS...: all bytes must be right, and a merge must have happened
 merged() {
 	local got
 	got=$(forge "$name" "${@:2}")
@@ -39,7 +39,7 @@ mount -t cgroup2 none /mnt/cgroup
 echo +io >/mnt/cgroup/cgroup.subtree_control
 mkdir /mnt/cgroup/rt
 echo promote-to-rt >/mnt/cgroup/rt/io.prio.class
-# in_rt COMMAND...: in a group whose priorities are overwritten
+# in_rt COMMAND...: in a cgroup that overwrites priorities
 in_rt() {
 	echo $$ >/mnt/cgroup/rt/cgroup.procs
 	"$@"
@@ -49,12 +49,13 @@ all=hphphphphphphphp two=pqpqpqpqpqpqpqpq host=hhhhhhhhhhhhhhhh
 
 read_one() { pdio read "$disk" $((16 << 20)) 4096 0 >/dev/null; }
 keeper() { cat /sys/kernel/debug/peerdma/nomerge; }
-# kernel_keeps WHAT: nothing of ours is merged, and no drive is guarded but below md, which clears what the kernel has set
+# kernel_keeps WHAT: no request of ours is merged, and no drive is guarded except below md, which clears the kernel's
+# flag
 kernel_keeps() {
 	local order write
 	for order in up down halves; do
 		for write in "" write; do
-			# shellcheck disable=SC2086 # none if empty
+			# shellcheck disable=SC2086 # may be empty
 			apart "$1, $order${write:+, writes}: forged priorities" forged $order $all $write
 			# shellcheck disable=SC2086
 			apart "$1, $order${write:+, writes}: two providers" none $order $two $write
@@ -90,7 +91,7 @@ for scheduler in "${schedulers[@]}"; do
 	echo "$scheduler" >"$queue/scheduler"
 	same "$scheduler: nobody is guarded yet" 0 "$(nomerges)"
 	for order in up down halves; do
-		# Without a scheduler nobody looks for a neighbour that is not the last.
+		# Without a scheduler only the last request is tried as a merge candidate.
 		[ "$scheduler $order" = "none halves" ] || merged "$scheduler, $order: ordinary requests merge" none $order $host
 	done
 	for order in up down halves; do
@@ -118,7 +119,7 @@ for scheduler in "${schedulers[@]}"; do
 done
 echo none >"$queue/scheduler"
 
-# --- what the file nomerges says
+# --- The file nomerges
 for value in 0 1 2; do
 	echo $value >"$queue/nomerges"
 	read_one
@@ -128,7 +129,7 @@ for value in 0 1 2; do
 	publish
 done
 peerdma publish "$gpu1" >/dev/null
-forge "$name" none up pqpq >/dev/null # two routes: the queue stays guarded while one of them is made anew
+forge "$name" none up pqpq >/dev/null # two routes: the queue stays guarded while one is reestablished
 for value in 2 0 1; do
 	echo $value >"$queue/nomerges"
 	read_one
@@ -146,8 +147,8 @@ read_one
 for _ in {1..130}; do [ "$(nomerges)" = 3 ] || break; sleep 0.1; done
 same "a drive that is not used is let go after a while" 0 "$(nomerges)"
 
-# --- the first request waits for those who may have looked before the guard was there
-# asks: a request on a drive that has no route yet, while somebody is inside its queue
+# --- The first request waits for submitters that may have looked before the guard was set
+# asks: a request on a drive without a route, while another submitter is inside its queue
 asks() {
 	insmod "$kmod/inside.ko" disk="$disk" || bail "inside.ko"
 	pdio read "$disk" 0 4096 0 >/tmp/asked 2>&1 &
@@ -168,19 +169,19 @@ same "the request learns that the provider is gone" "19 48 0" "$(cut -d' ' -f1-3
 rmmod inside
 same "nothing is held" 0 "$(nomerges)"
 
-# --- a caller that gets no CPU does not keep the queue frozen: a worker freezes it
-# freezers: the names of tasks that wait for a frozen queue to become empty
+# --- A caller that gets no CPU does not keep the queue frozen: a worker freezes it
+# freezers: the names of tasks that wait for a frozen queue to drain
 freezers() {
 	local task at
 	for task in /proc/[0-9]*; do
-		# A task may end meanwhile.
+		# The task may have exited.
 		{ read -r at <"$task/wchan"; } 2>/dev/null
 		[ "$at" != blk_mq_freeze_queue_wait_timeout ] || cat "$task/comm"
 	done
 }
-# freezes: one is there, as is said in $names
+# freezes: there is one; $names has the names
 freezes() { names=$(freezers) && [ -n "$names" ]; }
-# It takes all of CPU 1 as soon as it is told to go on, for 20 s. The kernel else keeps a part for ordinary tasks.
+# Once continued, it occupies CPU 1 for 20 s. By default the kernel reserves a share for ordinary tasks.
 fair=/sys/kernel/debug/sched/fair_server/cpu1/runtime
 [ ! -e $fair ] || { read -r fair_was <$fair && echo 0 >$fair; }
 read -r rt_was </proc/sys/kernel/sched_rt_runtime_us
@@ -211,7 +212,7 @@ echo "$rt_was" >/proc/sys/kernel/sched_rt_runtime_us
 same "a starved caller: and so does it, once it runs" "0 0 4096 4096 0 0" "$(cut -d' ' -f1-6 /tmp/asked)"
 ended
 
-# --- under load: somebody writes nomerges all the time, then the drive is removed
+# --- Under load: nomerges is written in a loop, then the drive is removed
 publish
 load() { while forge "$name" none up $all; do :; done >/tmp/load 2>&1; }
 load &
@@ -233,7 +234,7 @@ same "it comes back as it was made" 0 "$(nomerges)"
 read_one
 same "and is guarded" 3 "$(nomerges)"
 
-# --- a kernel that keeps them apart
+# --- A kernel that keeps such bios apart
 ended
 afresh
 insmod "$kmod/nomerge.ko"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A mirror of which one leg cannot reach the provider. What asks nobody, plain O_DIRECT on a mapping, is acknowledged on
-# 7.2 and the legs differ; PeerDMA refuses before anything is sent.
+# A mirror with a leg that cannot reach the provider. Plain O_DIRECT on a mapping bypasses the check: 7.2 acknowledges
+# the write and the legs differ. PeerDMA must refuse before anything is submitted.
 # group: route
 # topologies: paths
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -14,7 +14,7 @@ EXDEV=18 DISTANCE=34 EREMOTEIO=121
 wipefs -qa "$near" "$far"
 
 for level in raid1 raid10; do
-	# Metadata at the end: the array's bytes begin where those of its legs do.
+	# Metadata at the end: data starts at offset 0 of the array and its legs.
 	mdadm --create /dev/md0 --run --force --quiet --metadata=1.0 --assume-clean --level=$level --size=128M \
 		--raid-devices=2 "$near" "$far" 2>&1 | grep -v -e "appears to" -e "largest drive"
 	[ -b /dev/md0 ] || bail "no $level"

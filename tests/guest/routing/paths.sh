@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# NVMe multipath: every path is asked, bytes go direct on each, and paths that come and go are seen.
+# NVMe multipath: every path must be checked, bytes must go direct on each, and added or removed paths must be noticed.
 # group: route
 # topologies: paths
 # timeout: 120
@@ -11,27 +11,27 @@ modprobe -d "$LAB_KERNEL" dm-mod
 export DM_DISABLE_UDEV=1
 mib=1048576 EXDEV=18 DISTANCE=34
 
-# paths DRIVE: its hidden disks
+# paths DRIVE: its hidden path disks
 paths() {
 	local name=${1##*/}
 	(cd /sys/class/block && echo "${name%n*}"c*n"${name##*n}")
 }
-# named DRIVE [FAR]: its paths as backing devices; FAR does not reach
+# named DRIVE [FAR]: its paths as backing devices; FAR does not reach the provider
 named() {
 	local list
 	read -ra list <<<"$(paths "$1")"
 	backing "${list[@]/%${2:-none}/${2:-}:DISTANCE}"
 }
-# pci DISK: of a path
+# pci DISK: the PCI function of a path
 pci() { basename "$(realpath "/sys/class/block/$1/device/device")"; }
-# away DISK: the path that does not go by the switch
+# away DISK: its path outside the switch
 away() {
 	local path
 	for path in $(paths "$1"); do
 		[[ $(realpath "/sys/class/block/$path") == */0000:00:03.0/* ]] || echo "$path"
 	done
 }
-# settled DRIVE N: it has so many paths
+# settled DRIVE N: it has N paths
 settled() {
 	local list
 	for _ in {1..100}; do
@@ -44,7 +44,7 @@ settled() {
 ios() { awk '{ print $1 + $5 }' "/sys/class/block/$1/stat"; }
 wayfree() { same "$1" "NONE - $(named "$2")" "$(explained "$3")"; }
 
-# A boot goes on when as many disks are there as drives, and paths are disks too.
+# The boot waits for as many disks as there are drives, and paths count as disks.
 for _ in {1..100}; do
 	both=$(nvme_disk nvme2) && one=$(nvme_disk nvme3) && break
 	sleep 0.1
@@ -77,7 +77,7 @@ wayfree "dm linear over it" "$both" /dev/mapper/over
 same "a read by way of that" "0 0 4096 4096 0 0" "$(pdio read /dev/mapper/over 0 4096 0 | cut -d' ' -f1-6)"
 dmsetup remove over
 
-# --- one path that does not reach the provider
+# --- One path that does not reach the provider
 far=$(away "$one")
 same "the far path is named" "DISTANCE $far $(named "$one" "$far")" "$(explained "$one")"
 same "a read is refused" "$EXDEV $DISTANCE 0" "$(pdio read "$one" 0 4096 0 | cut -d' ' -f1-3)"
@@ -89,7 +89,7 @@ echo 1 >/sys/bus/pci/rescan
 settled "$one" 2 || bail "the far path does not come back"
 same "it is back: a read is refused" "$EXDEV $DISTANCE 0" "$(pdio read "$one" 0 4096 0 | cut -d' ' -f1-3)"
 
-# --- a path goes and comes back under load
+# --- A path is removed and added under load
 host fill disk2 0 $((4 * mib)) pattern:3 >/dev/null
 blockdev --flushbufs "$both"
 load() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// plain_odirect FILE OFFSET BYTE: one block of BYTE from a buffer of the first provider by a plain O_DIRECT pwrite(2) of its
-// mapping, which asks PeerDMA nothing. Prints the bytes written, or the errno as a negative number.
+// plain_odirect FILE OFFSET BYTE: writes one block of BYTE by a plain O_DIRECT pwrite(2) from a mapping of a buffer of
+// the first provider, without a check by PeerDMA. Prints the bytes written, or the errno as a negative number.
 #include <cstring>
 #include <sys/mman.h>
 

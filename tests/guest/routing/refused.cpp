@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// refused FILE LEN REASON SEED: a file that cannot go direct for that reason (a number), which holds pattern SEED. Without a
-// fallback each read and write ends with EXDEV, and nothing changes. With it the library moves LEN bytes by way of the host,
-// counts them as that, and names the reason. FILE then holds pattern SEED + 1.
+// refused FILE LEN REASON SEED: FILE, which holds pattern SEED, cannot go direct for REASON (a number). Without a
+// fallback, each read and write must fail with EXDEV and change nothing. With one, the library must move LEN bytes
+// through the host, count them so and name the reason. FILE then holds pattern SEED + 1.
 #include <iostream>
 
 #include "../../tools/tap.hpp"

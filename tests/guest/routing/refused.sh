@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Drives and files that are refused before anything is sent, with the reason: SATA, persistent memory, DAX, and files whose
-# bytes are in their inode. What the library does then: EXDEV without a fallback; with one the right bytes, counted and named.
+# Drives and files that must be refused with a reason before anything is submitted: SATA, persistent memory, DAX, and
+# inline files. Without a fallback the library must return EXDEV; with one it must move the right bytes, count them and
+# name the reason.
 # group: route
 # topologies: sata
 # variants: plain
@@ -12,27 +13,27 @@
 publish
 modprobe -d "$LAB_KERNEL" -a ahci sd_mod virtio_pmem nd_pmem xfs 2>/dev/null
 mib=1048576 EXDEV=18 NO_DIO=19 QUEUE=33
-at_once=lazy_itable_init=0,lazy_journal_init=0 # nothing is written later
+at_once=lazy_itable_init=0,lazy_journal_init=0 # no background writes later
 nvme=$(nvme_disk) sata=/dev/sda pmem=/dev/pmem0
 check "the SATA drive is there" soon 20 test -b $sata
 wipefs -qa "$nvme" $sata
 mkdir -p /mnt/refused
 
-# sent DISK: the reads and writes that its driver was given
+# sent DISK: the reads and writes submitted to its driver
 sent() {
 	local reads writes
 	read -r reads _ _ _ writes _ <"/sys/class/block/${1##*/}/stat"
 	echo "$reads $writes"
 }
 
-# refuses DESCRIPTION FILE LEN NUMBER REASON SEED DISK BY [LEAF...]: FILE, which holds pattern SEED and is on DISK
+# refuses DESCRIPTION FILE LEN NUMBER REASON SEED DISK BY [LEAF...]: FILE holds pattern SEED and is on DISK
 refuses() {
 	local before
 	same "$1: explained" "$5 $8 $(backing "${@:9}")" "$(explained "$2")"
 	same "$1: a read is refused" "$EXDEV $4 0" "$(pdio read "$2" 0 4096 0 | cut -d' ' -f1-3)"
 	same "$1: a write is refused" "$EXDEV $4 0" "$(pdio write "$2" 0 4096 0 | cut -d' ' -f1-3)"
 	same "$1: and by io_uring" "$EXDEV" "$(RING=1 pdio read "$2" 0 4096 0 | cut -d' ' -f1)"
-	# Once more: what the filesystem reads of its own for them is known by now.
+	# Repeat it: the filesystem's own metadata is cached by now.
 	sync
 	before=$(sent "$7")
 	pdio read "$2" 0 4096 0 >/dev/null

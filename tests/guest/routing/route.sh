@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What may go direct and what is refused, with which errno and reason: the same on every kernel.
+# What can go direct and what is refused, with errno and reason. The verdicts must be the same on every kernel.
 # group: route
 # topologies: switch rp rp-vtd rp-intel mf-vtd cmb
 # tier: quick
@@ -24,7 +24,7 @@ sync
 # field FILE NAME: one member of the explanation
 field() { peerdma explain "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["'"$2"'"])'; }
 
-# refused DESCRIPTION FILE REASON ERRNO: explain says so, and a read ends so, before anything was sent to the drive
+# refused DESCRIPTION FILE REASON ERRNO: explain says so, and a read fails so before anything is submitted to the drive
 refused() {
 	local got
 	same "explain: $1" "$3" "$(field "$2" reason)"
@@ -48,7 +48,7 @@ fi
 
 if [ "$LAB_TOPOLOGY" = switch ]; then
 	insmod "$(dirname "$LAB_MODULE")/kmod/nomap.ko" || bail "nomap.ko"
-	# What is known of the drive is void, and it is asked again.
+	# Invalidates the verdict on the drive, so that it is checked again.
 	echo 0 >"/sys/block/$(basename "$(nvme_disk)")/queue/nomerges"
 	refused "a drive that cannot map the memory" $file MAPPING $EXDEV
 	rmmod nomap
@@ -67,7 +67,7 @@ check "mount with data=journal" mount -o data=journal "$(nvme_disk)" /mnt/disk
 refused "a file whose data ext4 journals" $file NO_DIO $EXDEV
 umount /mnt/disk
 
-# A filesystem whose files have no extents: ext4 writes to a place without a block through the page cache.
+# A filesystem without extents: ext4 fills holes there through the page cache.
 if [ -z "${reason:-}" ]; then
 	mkdir -p /mnt/blocks
 	mke2fs -q -F -t ext4 -O ^extent,^64bit "$(nvme_disk)" && mount "$(nvme_disk)" /mnt/blocks
@@ -76,7 +76,7 @@ if [ -z "${reason:-}" ]; then
 	same "a file without extents is read" "0 0 4096 4096 0 0" "$(pdio read /mnt/blocks/file 0 4096 0 | cut -d' ' -f1-6)"
 	same "and not written" "$EXDEV 19 0" "$(pdio write /mnt/blocks/file 0 4096 0 | cut -d' ' -f1-3)"
 	umount /mnt/blocks
-	# The tests after this one expect what they would have found.
+	# Later tests expect the default filesystem.
 	mke2fs -q -F -t ext4 "$(nvme_disk)"
 fi
 

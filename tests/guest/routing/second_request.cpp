@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// second_request read|write FILE COMMAND: a request for a block of FILE, which is registered before and stays so;
-// COMMAND in a shell; the same request again. Prints the result, the reason and the direct bytes of both.
+// second_request read|write FILE COMMAND: registers FILE and makes a request for one block of it; runs COMMAND in a
+// shell; repeats the request. Prints the result, the reason and the direct bytes of both.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

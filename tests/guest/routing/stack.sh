@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Devices that are made of several: all disks below are asked, the bytes are right on each, and a change is seen.
+# Stacked devices: all disks below must be checked, the bytes must be right on each, and a change of the stack must be
+# noticed.
 # group: route
 # topologies: disks
 # timeout: 150
@@ -43,7 +44,7 @@ pdio write /dev/md0 $off $len 0 $((2 * mib)) \
 check "raid1: the first leg has it" host compare disk0 $off $len pattern:7
 check "raid1: the second leg has it" host compare disk1 $off $len pattern:7
 
-# --- a stack that changes under a route that was just used
+# --- A stack that changes under a route that was just used
 mdadm --manage --quiet /dev/md0 --add /dev/nullb0
 refused "a mirror that got a spare in memory" /dev/md0 $STACKED STACKED nullb0 "$a" "$b"
 mdadm --manage --quiet /dev/md0 --remove /dev/nullb0
@@ -76,7 +77,7 @@ table mirror "0 $half mirror core 2 1024 nosync 2 $a 2048 $b 2048"
 refused "dm mirror" /dev/mapper/mirror $DM_TARGET DM_TARGET "$(dm mirror)"
 dmsetup remove mirror
 
-# --- md and dm on each other, and a partition
+# --- md and dm on top of each other, and a partition
 array raid0 "$a" "$b"
 table top "0 $half linear /dev/md0 2048"
 moves_on "dm linear over raid0" /dev/mapper/top "$a" "$b"
@@ -97,7 +98,7 @@ done
 refused "nine levels" "$deep" $STACKED STACKED "$(dm deep1)"
 for i in 9 8 7 6 5 4 3 2 1; do dmsetup remove deep$i; done
 
-# --- what a filesystem does above it
+# --- A filesystem on top
 array raid0 "$a" "$b"
 files_on "raid0" "$a" "$b"
 disband "$a" "$b"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# peerdma bench on real devices of the lab: each way runs, its figures add up, a direct row is direct by the kernel's own
-# records, what is not direct fails with its reason, nobody's file is overwritten and nothing is left behind.
+# peerdma bench on real devices of the lab: each route must run, figures must add up, the kernel's own counters must
+# confirm direct rows, other rows must fail with their reason, and no user's file may be overwritten or left behind.
 # group: cli
 # topologies: switch
 # variants: plain
@@ -19,10 +19,10 @@ pattern fill $file 0 8388608 pattern:4
 sync
 results=/tmp/bench
 
-# bench NAME ARG...: its report in $results/NAME.json
+# bench NAME ARG...: its report is in $results/NAME.json
 bench() { peerdma bench --json "${@:2}" >"$results/$1.json" 2>"$results/$1.err"; }
 got() { seeing get "$results/$1.json" "${@:2}"; }
-# adds_up NAME ROW: bytes are requests, percentiles rise, and CPU time is there, and for so many bytes
+# adds_up NAME ROW: bytes match the requests, percentiles rise, and CPU time is reported for those bytes
 adds_up() {
 	local bytes ios size p50 p90 p99 p999 max user system gb
 	read -r bytes ios size p50 p90 p99 p999 max user system gb \
@@ -34,7 +34,7 @@ adds_up() {
 			exit !(0 < $p50 && $p50 <= $p90 && $p90 <= $p99 && $p99 <= $p999 && $p999 <= $max &&
 				spent > 0 && spent * 0.999 <= $gb && $gb <= spent * 1.001) }"
 }
-# totals: bytes that went direct, near and by way of the host, since the module was loaded
+# totals: bytes that went direct, near and through the host since the module was loaded
 totals() {
 	local line word n=()
 	read -r line < <(grep ^total /sys/kernel/debug/peerdma/stats)
@@ -44,7 +44,7 @@ totals() {
 	echo "${n[*]}"
 }
 
-# --- Reads, each way
+# --- Reads by each route
 read -r direct near host <<<"$(totals)"
 bench reads $file --io-size 64K --bytes 1M --svg $results/reads.svg
 same "reads: its status" 0 $?
@@ -88,7 +88,7 @@ same "but if we say so" "0 131072" "$? $(got over /rows/0/bytes_direct)"
 timeout -s KILL 1 peerdma bench $dir/made --runtime 20 --file-size 1M --io-size 64K >/dev/null 2>&1
 same "killed: it leaves nothing" "137 0" "$? $(find $dir/made -mindepth 1 | wc -l)"
 
-# --- What is not direct
+# --- Rows that are not direct
 bench tmpfs /tmp/bench --io-size 64K --bytes 256K --file-size 1M --route direct,naive
 same "tmpfs: the direct row has failed, with the reason, and the other is measured" "1 false FILESYSTEM 0 null 262144" \
 	"$? $(got tmpfs /ok /rows/0/error/reason /rows/0/bytes /rows/1/error /rows/1/bytes)"
@@ -118,7 +118,7 @@ echo "frobs=1" >>$results/jobs
 bench wrong --jobs $results/jobs
 same "a wrong line of it is named" "2 1" "$? $(grep -c 'line 15: unknown key' $results/wrong.err)"
 
-# host needs neither the module nor a provider.
+# The host route needs neither the module nor a provider.
 rm -rf $dir/made
 peerdma unpublish "$(gpu_bdf)" >/dev/null
 bench none $file --io-size 64K --bytes 256K

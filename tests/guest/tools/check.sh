@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# peerdma check on real topologies: what it says of the pair before there is a module, and that the kernel's verdict is its
-# own afterwards.
+# peerdma check on real topologies: its prediction for the pair before the module is loaded, and the kernel's verdict,
+# which must agree, afterwards.
 # group: cli
 # topologies: switch rp rp-intel rp-vtd mf-vtd
 # variants: plain
@@ -16,7 +16,7 @@ mount_disk
 
 as=()
 declare -A found
-# ask [TARGET...]: its exit status and states, by item, in said; what was found; its first line. No forks but the command.
+# ask [TARGET...]: exit status and states by item, in said; what was found; the first line. Forks only the command.
 ask() {
 	local state id rest
 	"${as[@]}" peerdma check --verbose "$@" >/tmp/answer
@@ -27,9 +27,9 @@ ask() {
 		case $state in good | warn | bad | unknown) said+="$id=$state " found[$id]+=$rest ;; esac
 	done </tmp/answer
 }
-# headline PATTERN: the first line is that
+# headline PATTERN: the first line starts with it
 headline() { [[ $headline == "$1"* ]] || { echo "$headline"; return 1; }; }
-# screen TARGET...: what is printed without --verbose, by as many lines of as many columns as there may be; the same first line
+# screen TARGET...: the output without --verbose must fit into the allowed lines and columns; its first line is the same
 screen() {
 	"${as[@]}" peerdma check "$@" >/tmp/screen || true
 	local lines columns first
@@ -43,7 +43,7 @@ screen() {
 has() { [[ " $said" == *" $1 "* ]] || { echo "$said: ${found[${1%%=*}]}"; return 1; }; }
 says() { [[ ${found[$1]} == *"$2"* ]] || { echo "${found[$1]}"; return 1; }; }
 
-# What the kernel will say: mapping, the host bridge, the IOMMU, ACS
+# The kernel's expected verdict: mapping, the host bridge, the IOMMU, ACS
 case $LAB_TOPOLOGY in
 switch) map="bus address" bridge=good iommu=good acs=good early=good ;;
 rp) map="host bridge" bridge=good iommu=good acs=good early=good ;;
@@ -79,7 +79,7 @@ for target in "" "/mnt/disk" "$disk" "/mnt/disk $gpu"; do
 	else
 		check "check $target: the route" has route=bad
 		check "check $target: its reason" says route DISTANCE
-		# The drive has the name that it was asked by.
+		# The drive is named as on the command line.
 		name=${disk#/dev/}
 		[ "$target" != "$disk" ] || name=$disk
 		check "check $target: the first line" headline "works, bounced: $name: no (DISTANCE"
@@ -95,7 +95,7 @@ check "of tmpfs: the first line" headline "works, bounced: tmpfs (FILESYSTEM"
 check "and its route" has route=bad
 peerdma check "$gpu" "$(nvme_bdf)" >/dev/null 2>&1
 same "two PCI addresses are a usage error" 2 $?
-# Who is not root sees no ACS, and says so.
+# Without root the ACS state cannot be read; the command says so.
 as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 case $LAB_TOPOLOGY in rp | rp-intel | rp-vtd) seen=good ;; *) seen=unknown ;; esac
 ask "$gpu"
@@ -104,6 +104,6 @@ check "as nobody: the node" has node=bad
 check "as nobody: what is mapped how" has memtype=unknown
 as=()
 ask "$gpu"
-# For programs the same.
+# The JSON output has the same content.
 same "json" "${said#* }" "$(peerdma check --json "$gpu" | sed -n 's/^      "\(id\|state\)": "\(.*\)",$/\2/p' | paste -sd '= ' -) "
 plan $tap_n

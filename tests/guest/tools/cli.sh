@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The peerdma command on a real module: what a person types, right and wrong.
+# The peerdma command on a real module, with valid and invalid command lines.
 # group: cli
 # topologies: switch
 # kernels: 7.2
@@ -15,7 +15,7 @@ afresh
 # member PYTHON-EXPRESSION: of the JSON on standard input, called j
 member() { python3 -c "import json, sys; j = json.load(sys.stdin); print($1)"; }
 
-# fails STATUS DESCRIPTION REGEX COMMAND...: exit status, nothing on stdout, one line on stderr
+# fails STATUS DESCRIPTION REGEX COMMAND...: exit status, empty stdout, one line on stderr
 fails() {
 	local status=0 out err
 	out=$("${@:4}" 2>/tmp/err) || status=$?
@@ -49,7 +49,7 @@ sync
 fails 1 "cp without a provider" "" peerdma cp /mnt/disk/cli gpu:
 check "publish" peerdma publish "$gpu"
 check "publish again is no error" peerdma publish "$gpu"
-if [ -z "${FAR_DISK:-}" ]; then # fabric_io.sh has drives that are not ready
+if [ -z "${FAR_DISK:-}" ]; then # with fabric_io.sh the drives are not ready
 	peerdma check >/dev/null
 	same "check says ready" 0 $?
 fi
@@ -69,7 +69,7 @@ fails 1 "cp to a provider that is not there" "" peerdma cp /mnt/disk/cli gpu:77
 
 same "verify" "equal: 3000001 bytes, $ways" "$(peerdma verify /mnt/disk/cli)"
 fails 1 "verify of a file of tmpfs" "tmpfs|filesystem" peerdma verify /tmp/cli
-# The drive changes behind the back of the page cache, which then has other bytes.
+# The drive changes behind the page cache, which then has stale bytes.
 cat /mnt/disk/cli >/dev/null
 read -r _ place _ <<<"$(extents /mnt/disk/cli)"
 dd if="$(nvme_disk)" of=/run/block bs=512 skip=$((place / 512)) count=1 iflag=direct status=none

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# peerdma cp from file to file by way of the GPU's memory: each byte, holes, odd lengths, what is in its place before, and
-# what it leaves when it fails or is killed: nothing.
+# peerdma cp from file to file through the GPU's memory: every byte, holes, odd lengths, existing targets. A copy that
+# fails or is killed must leave nothing.
 # group: cli
 # topologies: switch
 # variants: plain
@@ -18,7 +18,7 @@ umask 022
 said=/tmp/copy/said
 pool=/sys/bus/pci/devices/$(gpu_bdf)/p2pmem
 
-# cp_json ARG...: its report in $said.json; got NAME...: of it
+# cp_json ARG...: its report is in $said.json; got NAME...: members of it
 cp_json() { peerdma cp --json "$@" >$said.json 2>$said.err; }
 got() { seeing get $said.json "$@"; }
 # refused DESCRIPTION REGEX ARG...: status 1, one line, and nothing is left
@@ -38,7 +38,7 @@ sync
 host fill gpu0 0 16777216 byte:170 >/dev/null
 cp_json $dir/in/a $dir/out/a
 same "a copy: its status" 0 $?
-# By way of soft-RoCE the CPU copies each byte.
+# With soft-RoCE the CPU copies each byte.
 [ -z "${FAR_DISK:-}" ] && direct=true ways="5999616 193 193" why="FILE_ALIGN true 193 FILE_ALIGN true 193" ||
 	direct=false ways="0 0 6000002" why="RDMA_SOFTWARE false 0 RDMA_SOFTWARE false 3000001"
 same "its bytes: whole blocks direct, both ways, and the rest bounced" "3000001 $ways 0 true" \
@@ -66,7 +66,7 @@ check "a file with holes" cmp $dir/in/holes $dir/out/holes
 same "its holes stay holes" "$(stat -c %b $dir/in/holes)" "$(stat -c %b $dir/out/holes)"
 check "which nobody moved" test "$(got /bytes_holes)" -gt 40000000
 
-# --- What is in its place
+# --- Existing targets
 chown 1000 $dir/out/n
 chmod 6600 $dir/out/n
 ln $dir/out/n $dir/out/linked
@@ -95,7 +95,7 @@ refused "from nowhere" "$dir/in/none" $dir/in/none $dir/out/x
 refused "to nowhere" "$dir/none" $dir/in/a $dir/none/x
 same "what was there is as it was" 0 "$(cmp $dir/in/a $dir/out/a; echo $?)"
 
-# --- Where a side has no direct route
+# --- A side without a direct route
 cp_json $dir/in/a /tmp/copy/a
 same "to tmpfs: read directly, written through the page cache, with the reason" "0 $direct false FILESYSTEM 3000001 false" \
 	"$? $(got /read/direct /write/direct /write/reason /write/bounced_host /ring)"
@@ -111,8 +111,8 @@ else
 	refused "software, and it must be direct" RDMA_SOFTWARE --require-direct $dir/in/a $dir/out/x
 fi
 
-# --- When it fails, or is killed
-# Asked for more than there is, ext4 takes what there is.
+# --- A copy that fails or is killed
+# Asked for more space than there is, ext4 allocates what there is.
 fallocate -l "$(($(stat -f -c '%f * %S' /mnt/disk)))" $dir/full 2>/dev/null
 refused "no room" "ENOSPC" $dir/in/n $dir/out/big
 same "no room: there is no file" no "$([ -e $dir/out/big ] && echo yes || echo no)"
@@ -130,7 +130,7 @@ for signal in TERM KILL; do
 	[ $signal = KILL ] && want=137 || want=143
 	same "SIG$signal: it was killed, and what was there is there" "$want old" "$status $(cat $dir/out/old)"
 	left "SIG$signal"
-	# The kernel ends a ring's requests when nobody waits for it any more.
+	# The kernel completes a ring's requests after its process has exited.
 	check "SIG$signal: its memory is back" soon 30 cmp -s $pool/available $pool/size
 done
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# /etc/peerdma/rules: what it denies ends before the module is asked, what it prefers is taken; and what peerdma topo says of
-# two providers, of a drive that is near and one that is far.
+# /etc/peerdma/rules: a denied request must end before the module is called, and a preferred provider must be used. Also
+# peerdma topo with two providers, a near drive and a far one.
 # group: cli
 # topologies: paths
 # variants: plain
@@ -29,7 +29,7 @@ mount -t overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work 
 mkdir /etc/peerdma
 rules() { printf '%s\n' "$@" >/etc/peerdma/rules; }
 
-# taken COMMAND...: whose memory it was, or the errno and the reason
+# taken COMMAND...: prints the provider that was used, or the errno and the reason
 taken() {
 	if "$@" --json >/run/said 2>/dev/null; then
 		seeing get /run/said /provider/pci
@@ -39,7 +39,7 @@ taken() {
 }
 denied="EACCES RULE"
 
-# --- which provider
+# --- Providers
 same "without rules none of two is taken" "ENOTUNIQ null" "$(taken peerdma cp $dir/in/file gpu:)"
 same "and all is well" "there is no /etc/peerdma/rules: everything is allowed" "$(peerdma rules check)"
 rules "prefer provider=$gpu1"
@@ -51,7 +51,7 @@ same "the one that is" "$denied" "$(taken peerdma cp $dir/in/file "gpu:$gpu1")"
 rules "deny provider=1af4:1110"
 same "by vendor and device" "$denied" "$(taken peerdma cp $dir/in/file "gpu:$gpu0")"
 
-# --- which file
+# --- Files
 rules "allow file=$dir/in" "deny"
 host fill gpu0 0 1048576 byte:170 >/dev/null
 same "a file that is allowed" "$gpu0" "$(taken peerdma cp $dir/in/file "gpu:$gpu0")"
@@ -63,7 +63,7 @@ check "explain names the rule" grep -q "^refused by */etc/peerdma/rules:2$" <(pe
 same "the module knows no rules: who calls it himself is not kept from anything" "0 0 4096 4096 0 0" \
 	"$(pdio read $dir/out/file 0 4096 0 | cut -d' ' -f1-6)"
 
-# --- which disk
+# --- Disks
 for name in "$disk" "$near"; do
 	rules "deny disk=$name"
 	same "what is on disk $name" "$denied" "$(taken peerdma cp $dir/in/file "gpu:$gpu0")"
@@ -73,7 +73,7 @@ done
 rules "deny disk=$far"
 same "another disk" "$gpu0" "$(taken peerdma cp $dir/in/file "gpu:$gpu0")"
 
-# --- which process
+# --- Processes
 mkdir -p /sys/fs/cgroup/ruled/below
 inside() { bash -c 'echo $$ >/sys/fs/cgroup/ruled/below/cgroup.procs && exec "$@"' inside "$@"; }
 rules "deny cgroup=/ruled"
@@ -91,7 +91,7 @@ same "a file whose disk the kernel does not name" "$denied" "$(taken peerdma cp 
 umount /run/over
 rmdir /sys/fs/cgroup/ruled/below /sys/fs/cgroup/ruled
 
-# --- publishing
+# --- Publishing
 peerdma unpublish "$gpu1" >/dev/null
 rules "deny provider=$gpu1"
 same "publishing" "$denied" "$(taken peerdma publish "$gpu1")"
@@ -99,7 +99,7 @@ same "and the device is as it was" no "$([ -e "/sys/bus/pci/devices/$gpu1/driver
 rules "deny provider=$gpu0"
 same "publishing another" "$gpu1" "$(taken peerdma publish "$gpu1")"
 
-# --- a fault
+# --- An invalid rule
 rules "deny provider=$gpu0" "  deny gpu=$gpu1"
 same "a fault opens nothing" "EBADMSG null" "$(taken peerdma cp $dir/in/file "gpu:$gpu1")"
 check "and is named" grep -q "^peerdma: /etc/peerdma/rules:2:8: unknown condition 'gpu'" <(peerdma rules check 2>&1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# peerdma selftest on real devices of the lab: it works where there is a route, says why where there is none, and leaves
-# nothing behind, whatever ends it.
+# peerdma selftest on real devices of the lab: it must work if there is a route, name the reason if there is not, and
+# leave nothing behind, however it ends.
 # group: cli
 # topologies: switch rp-vtd rp-intel
 # tier: quick
@@ -14,7 +14,8 @@ publish
 mount_disk
 mkdir -p /mnt/disk/self
 
-# self DIRECTORY: runs it; its exit status in status, its steps' states and bytes by name, all else by its first word
+# self DIRECTORY: runs it; sets status to its exit status, step and row to the states and bytes of its steps by name,
+# and other lines by their first word
 declare -A step row
 self() {
 	local key rest
@@ -30,7 +31,7 @@ self() {
 		esac
 	done </tmp/answer
 }
-# bytes of the provider's that somebody has
+# bytes of the provider that are allocated
 free() {
 	local key value len=0
 	while read -r key value; do
@@ -59,7 +60,7 @@ fi
 same "it works" 0 $status
 diag "$(cat /tmp/answer /tmp/err)"
 same "each step is good" "15 15" "${#step[@]} $good"
-# A partial block of a read passes near, of a write through the host. By way of soft-RoCE all does.
+# A partial block goes near on a read, and through the host on a write. With soft-RoCE all bytes go through the host.
 [ -z "${FAR_DISK:-}" ] && whole="524288 direct, 0 near, 0 host" part="0 direct, 100 near, 0 host" ||
 	whole="0 direct, 0 near, 524288 host" part="0 direct, 0 near, 100 host"
 for what in read write; do
@@ -77,7 +78,7 @@ peerdma selftest /mnt/disk/self --json >/tmp/answer
 same "json: the exit status" 0 $?
 same "json: it works, and each step is good" "1 15" "$(grep -c '"works": true' /tmp/answer) $(grep -c '"state": "good"' /tmp/answer)"
 
-# Where no file can be made.
+# Directories where no file can be created.
 for bad in /mnt/disk/none /etc/passwd /proc; do
 	self $bad
 	same "$bad: the exit status, a line, and no report" "1 1 0" "$status $(wc -l </tmp/err) $(wc -l </tmp/answer)"
@@ -92,7 +93,7 @@ mkdir -p /tmp/self
 self /tmp/self
 same "tmpfs is refused, with its reason" "1 1" "$status $(grep -c '^route    none (EXDEV, FILESYSTEM: ' /tmp/answer)"
 
-# Interrupted while the drive takes its time.
+# Interrupted during slow I/O.
 for signal in INT TERM KILL; do
 	throttle 200000
 	timeout -s $signal 1 peerdma selftest /mnt/disk/self >/tmp/answer

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# peerdma selftest on a drive that fails: it says what failed and how, goes on, and ends.
+# peerdma selftest on a failing drive: it must report each failure, continue, and end.
 # group: cli
 # topologies: switch
 # kernels: 7.2
@@ -22,10 +22,10 @@ fail() {
 	echo "$4" >$faults/probability
 }
 
-# A request of the filesystem's own, which it sends when it likes, would end the filesystem: the journal's, every 5 s, and
-# inode tables that are yet to be cleared.
+# A fault in a request of the filesystem itself would abort the filesystem. Keep off the journal's commits (every 5 s)
+# and the lazy initialization of inode tables.
 mount -o remount,commit=300,noinit_itable /mnt/disk
-# What it writes first is in the page cache, which is synced when the first read goes past it.
+# Its first write stays in the page cache, which is synced when the first direct read bypasses it.
 for spared in 4 12 40; do
 	fail 1 $((spared * 65536)) 1 100
 	peerdma selftest /mnt/disk >/tmp/answer 2>/tmp/err
@@ -33,7 +33,7 @@ for spared in 4 12 40; do
 	fail 0 0 0 0
 	same "after $spared requests: it says so, and went on to the end" "1 15 1" \
 		"$status $(grep -cE '^(good|bad)  ' /tmp/answer) $(grep -c '^result   does not work: ' /tmp/answer)"
-	# A request whose second command fails has a short count.
+	# A request whose second command fails returns a short count.
 	check "after $spared requests: a step says what it met" \
 		grep -qE '^bad  .*  (EIO: |a request ended with [0-9]+ bytes of [0-9]+$)' /tmp/answer
 	check "after $spared requests: others are good" [ "$(grep -c '^good  ' /tmp/answer)" -ge 8 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The worked example, Documentation/examples/file_to_gpu.cpp: a file of a drive into GPU memory by way of the network, both
-# nodes in this guest; compared by the host.
+# The worked example, Documentation/examples/file_to_gpu.cpp: sends a file of a drive over the network into GPU memory.
+# Both nodes are in this guest; the host compares.
 # group: rdma
 # topologies: rp
 # kernels: 7.2
@@ -14,13 +14,13 @@
 publish
 mount_disk
 roce
-# Not whole pieces, and not whole blocks.
+# Neither whole pieces nor whole blocks.
 bytes=$((20 * 1048576 + 12345))
 pattern fill /mnt/disk/sent 0 $bytes pattern:4
 sync
 host fill gpu0 0 $((64 * 1048576)) pattern:9 >/dev/null
 
-# receive PORT: node B, once it listens
+# receive PORT: starts node B and waits until it listens
 receive() {
 	file_to_gpu receive "$1" >/tmp/received &
 	receiver=$!
@@ -29,7 +29,7 @@ receive() {
 }
 
 receive 4792
-# On a terminal, which is one for what it says of itself only.
+# On a terminal, which receives only its messages.
 script -qec "file_to_gpu send /mnt/disk/sent 127.0.0.1 4792 >/tmp/sent" /dev/null >/tmp/typed
 status=$?
 diag "$(tr '\r' '\n' </tmp/typed | tail -n 2)"

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
-// GPU memory to GPU memory by RDMA verbs. Two processes, in one guest or in two that a network joins, each with a buffer
-// in a GPU that the host fills and compares from outside; how queue pairs and regions are called goes by TCP.
+// GPU memory to GPU memory by RDMA verbs. Two processes, in one guest or in two on a network, each with a buffer in a
+// GPU that the host fills and compares. They exchange the addresses of queue pairs and regions by TCP.
 //
-//   verbs serve PORT RDMA-DEVICE          the other end: does what it is told, until the connection ends
+//   verbs serve PORT RDMA-DEVICE          the other end: obeys until the connection ends
 //   verbs ask HOST PORT RDMA-DEVICE GPU IMAGE
-//                                         WRITE, READ and SEND of many lengths, and what the device itself gets wrong; then
-//                                         buffers go away under work requests, last our GPU (its PCI address). IMAGE is
-//                                         how the host calls the other's memory: gpu0 if it is the same
-//   verbs break ...                       the same, only what goes away under work requests
-//   verbs busy HOST PORT RDMA-DEVICE      WRITEs without end
-//   verbs refused RDMA-DEVICE REASON yes|no  no way, and why; nothing is registered. Does this kernel do it on demand?
+//                                         WRITE, READ and SEND of many lengths, and the device's own faults; then
+//                                         revokes
+//                                         buffers under work requests, and last unbinds our GPU (its PCI address).
+//                                         IMAGE is
+//                                         the host's name of the other's memory: gpu0 if it is the same
+//   verbs break ...                       only the revocation under work requests
+//   verbs busy HOST PORT RDMA-DEVICE      endless WRITEs
+//   verbs refused RDMA-DEVICE REASON yes|no  no route, with the reason; nothing is registered. yes|no: regions on
+//   demand
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -40,9 +43,9 @@ using std::to_string;
 using std::chrono::milliseconds, std::chrono::seconds;
 
 constexpr uint64_t page = 4096, mib = 1 << 20;
-// The region is a part of the buffer: what is around it is nobody's.
+// The region is a part of the buffer; the bytes around it must not change.
 constexpr uint64_t margin = 8 * page, region_len = 65 * mib + 100, buf_len = region_len / page * page + 3 * margin;
-// How often what nobody answers is sent again: soft-RoCE takes 7 for ever, because the machine may be busy.
+// Retries of unanswered requests. soft-RoCE retries forever with 7, which a busy machine needs.
 uint8_t retries = 7;
 constexpr int access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -66,7 +69,7 @@ struct Rdma {
 		ibv_free_device_list(list);
 		if (!context || !(pd = ibv_alloc_pd(context)))
 			die(name);
-		// RoCE by an IPv4 address. iWARP has none.
+		// RoCE with an IPv4 address. iWARP has none.
 		static const uint8_t v4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 		while (!ibv_query_gid(context, 1, gid_index, &gid) && std::memcmp(gid.raw, v4, sizeof(v4)))
 			gid_index++;
@@ -79,7 +82,7 @@ struct Rdma {
 	}
 };
 
-/// A queue pair and what completes on it. Its name for the other side is one line of text.
+/// A queue pair and its completions. Its address for the other side is one line of text.
 class Queue
 {
 public:
@@ -131,7 +134,7 @@ public:
 		inet_pton(AF_INET6, gid.c_str(), rtr.ah_attr.grh.dgid.raw);
 		modify(rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-		// A second until it is sent again.
+		// About a second until a retransmission.
 		rts.qp_state = IBV_QPS_RTS;
 		rts.timeout = 18;
 		rts.retry_cnt = retries;
@@ -172,7 +175,7 @@ public:
 		modify(error, IBV_QP_STATE);
 	}
 
-	/// What became of the oldest work request.
+	/// Waits for the completion of the oldest work request.
 	struct ibv_wc wait()
 	{
 		struct ibv_wc wc = {};
@@ -182,7 +185,7 @@ public:
 				die("ibv_poll_cq");
 			if (n)
 				return wc;
-			std::this_thread::sleep_for(std::chrono::microseconds(200)); // the device is this very CPU
+			std::this_thread::sleep_for(std::chrono::microseconds(200)); // the device runs on this very CPU
 		}
 		wc.status = IBV_WC_RESP_TIMEOUT_ERR;
 		return wc;
@@ -204,7 +207,7 @@ private:
 
 // --- GPU memory
 
-/// A buffer as the host sees it. Places are counted from the region's beginning, and are those of the pattern as well.
+/// A buffer as the host sees it. Offsets are relative to the region, and to the pattern.
 struct View {
 	std::string image = "gpu0";
 	uint64_t bar_off = 0;
@@ -214,7 +217,7 @@ struct View {
 		return host::run("host " + std::string(verb) + " " + image + " " + to_string(bar_off + from) + " " +
 				 to_string(end - from) + " " + source + " " + to_string(source_off));
 	}
-	/// A range and what is beside it: a few pages, of a large one the whole buffer.
+	/// A range and its surroundings: a few pages, or the whole buffer for a large one.
 	static std::pair<uint64_t, uint64_t> around(uint64_t off, uint64_t len)
 	{
 		return len < mib ? std::pair(margin + off - 2 * page, margin + off + len + 2 * page) :
@@ -229,7 +232,7 @@ struct View {
 	{
 		return ask("compare", margin + off, margin + off + len, source, margin + source_off);
 	}
-	/// What is beside a range is what filled it.
+	/// True if everything around the range still has its fill.
 	bool rest_is(uint64_t off, uint64_t len, const std::string &source) const
 	{
 		const auto [from, end] = around(off, len);
@@ -282,7 +285,7 @@ struct Memory {
 	}
 };
 
-// --- What the two say to each other, a line and its answer at a time
+// --- The protocol between the two: one line and its answer at a time
 
 class Line
 {
@@ -306,7 +309,7 @@ public:
 		std::fprintf(out_, "%s\n", text.c_str());
 		std::fflush(out_);
 	}
-	/// Empty: the other has gone.
+	/// Returns an empty line if the connection is closed.
 	std::string hear()
 	{
 		std::string text;
@@ -344,7 +347,7 @@ int connected(const char *host, uint16_t port)
 	at.sin_port = htons(port);
 	::inet_pton(AF_INET, host, &at.sin_addr);
 	int fd = -1;
-	// The other may just be beginning.
+	// The other side may still be starting.
 	if (!guest::within(seconds(60), [&] {
 		    ::close(fd);
 		    fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -369,14 +372,14 @@ int serve(uint16_t port, const char *device)
 		uint64_t off = 0, len = 0;
 		int number = 0;
 		words >> verb;
-		if (verb == "reg") { // -errno, and what the other side has to know of the region
+		if (verb == "reg") { // -errno, and the region's data for the other side
 			const int rc = memory.reg(rdma);
 			line.say(to_string(rc) + " " + to_string(rc ? 0 : memory.mr->rkey) + " " +
 				 to_string(memory.info.addr) + " " + to_string(memory.info.align) + " " +
 				 to_string(memory.info.path_mtu) + " " + to_string(memory.view.bar_off));
 		} else if (verb == "dereg") {
 			answer(!peerdma_mr_dereg(std::exchange(memory.mr, nullptr)));
-		} else if (verb == "join") { // MTU and the other's queue pair; ours
+		} else if (verb == "join") { // MTU and the other's queue pair; returns ours
 			words >> number;
 			queue.reset();
 			queue = std::make_unique<Queue>(rdma);
@@ -392,7 +395,7 @@ int serve(uint16_t port, const char *device)
 		} else if (verb == "destroy") {
 			peerdma_buf_destroy(std::exchange(memory.buf, nullptr));
 			answer(true);
-		} else if (verb == "again") { // another buffer where the last one was, mapped; its region is left alone
+		} else if (verb == "again") { // a new, mapped buffer at the place of the last; its region is kept
 			const uint64_t was = memory.view.bar_off;
 			void *addr = nullptr;
 			memory.alloc();
@@ -404,7 +407,7 @@ int serve(uint16_t port, const char *device)
 	return 0;
 }
 
-// --- The end that asks
+// --- The asking end
 
 struct Verb {
 	const char *name;
@@ -444,7 +447,7 @@ struct Ends {
 		mtu = mine.info.path_mtu ? mine.info.path_mtu : far_mtu;
 	}
 
-	/// New queue pairs, since one that met an error is good for nothing. 0: any path MTU.
+	/// Creates new queue pairs, since a queue pair is unusable after an error. 0: any path MTU.
 	void connect(uint32_t path_mtu)
 	{
 		const auto it = static_cast<enum ibv_mtu>(path_mtu ? path_mtu : uint32_t(IBV_MTU_1024));
@@ -474,7 +477,7 @@ struct Ends {
 		return !wc.status && !status && got == len;
 	}
 
-	/// What was there before is another pattern at each side, and both depend on the place.
+	/// Each side is filled with a different pattern before; both depend on the offset.
 	std::string wrong(const Verb &verb, uint64_t here, uint64_t there, uint64_t len)
 	{
 		const std::string our = "pattern:1", their = "pattern:2";
@@ -506,14 +509,14 @@ void bytes(Ends &ends)
 {
 	const std::string way = peerdma_mr_way_name(ends.mine.info.way);
 	std::printf("# %s, addresses in steps of %u\n", way.c_str(), unsigned(ends.align));
-	// A device that takes any place gets odd ones.
+	// A device without alignment rules gets odd offsets.
 	const uint64_t odd = ends.align == 1 ? 7 : 0;
 	for (const auto &verb : {rdma_write, rdma_read, rdma_send}) {
 		for (uint64_t len : {1, 100, 4095, 4096, 4097, 70001, 1048577})
 			right(ends, verb, 3 * page + odd, 5 * page + 3 * odd, len);
 		right(ends, verb, page, 0, 64 * mib);
 	}
-	// The region's last byte is the last: lengths need not be whole pages.
+	// Ends at the region's last byte: lengths need not be whole pages.
 	const uint64_t tail = region_len - region_len / page * page;
 	right(ends, rdma_write, 0, region_len - tail, tail);
 	ends.theirs.fill(region_len - tail, 0, "pattern:2");
@@ -526,7 +529,7 @@ void bytes(Ends &ends)
 		tap::skip("soft-RoCE's own fault", "a device without it");
 		return;
 	}
-	// What align and path_mtu keep away. Once this fails soft-RoCE is mended, and they are no longer needed.
+	// Faults that align and path_mtu avoid. Once this test fails, soft-RoCE is fixed and they can be removed.
 	report(ends.wrong(rdma_write, 0, 100, 1000) == "the bytes", "soft-RoCE: WRITE inside a page goes astray");
 	report(ends.wrong(rdma_read, 100, 0, 1000) == "the bytes", "soft-RoCE: READ to inside a page goes astray");
 	ends.connect(IBV_MTU_1024);
@@ -539,7 +542,8 @@ void bytes(Ends &ends)
 
 std::string status_of(const struct ibv_wc &wc) { return ibv_wc_status_str(wc.status); }
 
-/// Posts many, lets the first end well, does it, and looks how the others end: one with an error, those behind it flushed.
+/// Posts many requests, waits for the first, runs `event` and checks the rest: one ends with an error, those behind it
+/// are flushed.
 std::string cut(Ends &ends, const Verb &verb, const std::vector<enum ibv_wc_status> &wanted,
 		const std::function<bool()> &event)
 {
@@ -582,7 +586,7 @@ void cuts(Ends &ends, const Verb &verb, const std::string &what, const std::vect
 void buffers_go(Ends &ends)
 {
 	auto destroy = [&] { return ends.far.yes("destroy"); };
-	// A region that outlives its buffer is no way to the next one in its place.
+	// A region that outlives its buffer must not reach the next buffer at that place.
 	auto anew = [&](const std::string &after) {
 		report(ends.far.yes("again"), after + ": its memory is there for others");
 		ends.theirs.fill(0, page, "pattern:3");
@@ -618,19 +622,19 @@ void buffers_go(Ends &ends)
 	};
 	cuts(ends, rdma_read, "the buffer it goes to is destroyed", {IBV_WC_LOC_PROT_ERR}, destroy_ours);
 	ours_anew();
-	// Soft-RoCE says of all requests of the queue, also of the one that it could not send, that they were flushed.
+	// Soft-RoCE reports all requests of the queue as flushed, including the one that it could not send.
 	cuts(ends, rdma_write, "the buffer it comes from is destroyed", {IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR},
 	     destroy_ours);
 	ours_anew();
 }
 
-/// Our queue pair fails under its work requests. The memory at both ends is as good as before.
+/// Our queue pair fails under its work requests. The memory at both ends must stay valid.
 void queue_fails(Ends &ends)
 {
 	for (const auto &verb : {rdma_send, rdma_read, rdma_write}) {
 		cuts(ends, verb, "the queue pair fails", {IBV_WC_WR_FLUSH_ERR},
 		     [&] { return ends.queue->fail(), true; });
-		// What the other end had taken in by then is stored soon.
+		// Packets that the other end has already received are stored soon.
 		std::this_thread::sleep_for(milliseconds(300));
 		ends.theirs.fill(0, 64 * mib, "pattern:3");
 		std::this_thread::sleep_for(milliseconds(300));
@@ -642,7 +646,7 @@ void queue_fails(Ends &ends)
 	right(ends, rdma_read, page, 0, mib);
 }
 
-/// Its memory is taken from both ends if both are in this guest, else from ours.
+/// Unbinds the GPU at both ends if both are in this guest, otherwise ours.
 void gpu_goes(Ends &ends, const std::string &gpu)
 {
 	cuts(ends, rdma_write, "the GPU is unbound", {IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR},
@@ -657,7 +661,7 @@ void gpu_goes(Ends &ends, const std::string &gpu)
 	report(!guest::bind_and_publish(gpu, 0), "it is published again, with the old regions still there");
 }
 
-/// WRITEs without end, for who wants to see something break; says when they have begun.
+/// Endless WRITEs for tests that break something; prints when they have started.
 int busy(Ends &ends)
 {
 	constexpr uint64_t len = 4 * mib;
@@ -713,7 +717,7 @@ int main(int argc, char **argv)
 	if (argc != (mode == "ask" || mode == "break" ? 7 : mode == "busy" ? 5 : 0))
 		return std::fprintf(stderr, "usage: verbs serve|ask|break|busy|refused\n"), 2;
 	if (mode == "busy")
-		retries = 6; // it is to end
+		retries = 6; // must end eventually
 	Ends ends(argv[4], argv[2], uint16_t(std::stoi(argv[3])), argc > 6 ? argv[6] : "");
 	if (mode == "busy")
 		return busy(ends);

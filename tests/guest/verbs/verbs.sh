@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# GPU memory to GPU memory by RDMA verbs: WRITE, READ and SEND between two buffers, compared by the host; what soft-RoCE
-# itself gets wrong, and that the library keeps away from it; buffers and the GPU that go away under work requests. On
-# kernels that cannot do it rightly: refused, with the reason. On the debug kernel only what goes away. verbs.cpp.
+# GPU memory to GPU memory by RDMA verbs (verbs.cpp): WRITE, READ and SEND between two buffers, compared by the host;
+# the faults of soft-RoCE and the library's workarounds; buffers and a GPU that are revoked under work requests. Kernels
+# without correct support must refuse, with the reason. The debug kernel runs only the revocations.
 # group: rdma
 # topologies: edu
 # boot: verbs
@@ -16,7 +16,7 @@ gpu=$(gpu_bdf)
 read -r pool <"/sys/bus/pci/devices/$gpu/p2pmem/size"
 roce
 
-# one_killed: the end that waits, under WRITEs of the other
+# one_killed: kills the serving end under WRITEs of the other
 one_killed() {
 	local serving busy
 	verbs serve 4795 rxe0 &
@@ -27,13 +27,13 @@ one_killed() {
 	kill -9 $serving
 	wait $serving 2>/dev/null
 	wait $busy
-	# The region goes before the queue pair, or both are gone when the next WRITE comes.
+	# The region may go before the queue pair, or both before the next WRITE.
 	check "one end is killed: the other's end with an error" grep -qx "remote access error\|transport retry counter exceeded" \
 		<(tail -n 1 /tmp/busy)
 	all_back "one end is killed"
 }
 
-# all_back DESCRIPTION: soon the pool is as full as before
+# all_back DESCRIPTION: the pool is soon full again
 all_back() {
 	local at
 	for _ in {1..50}; do
@@ -44,8 +44,8 @@ all_back() {
 	same "$1: all memory is back" "$pool" "$at"
 }
 
-# killed DESCRIPTION [COMMAND...]: both ends, under work requests; nothing is left of them. The command, if there is one,
-# is begun before and ends then.
+# killed DESCRIPTION [COMMAND...]: both ends are killed under work requests; nothing of them may be left. COMMAND, if
+# given, starts before and must end then.
 killed() {
 	local serving busy command=''
 	verbs serve 4793 rxe0 &
@@ -65,7 +65,7 @@ killed() {
 	all_back "$1"
 }
 
-# link_goes: under WRITEs, which are sent again, and then no more
+# link_goes: the link breaks under WRITEs, which are retransmitted and then fail
 link_goes() {
 	verbs serve 4794 rxe0 &
 	verbs busy 127.0.0.1 4794 rxe0 >/tmp/busy &
@@ -73,29 +73,29 @@ link_goes() {
 	check "the link goes: work requests are under way" soon 60 [ -s /tmp/busy ]
 	ip link set roce0 down
 	wait $busy
-	# Soft-RoCE says of those that it could not send that they were flushed.
+	# Soft-RoCE reports requests that it could not send as flushed.
 	check "the link goes: they end with an error" grep -qx "transport retry counter exceeded\|Work Request Flushed Error" \
 		<(tail -n 1 /tmp/busy)
 	wait
 	ip link set roce0 up
-	ip addr add 10.9.1.1/24 dev roce0 2>/dev/null # gone with the link, if at all
+	ip addr add 10.9.1.1/24 dev roce0 2>/dev/null # removed with the link, perhaps
 	all_back "the link goes"
 }
 
-# asked MODE: by one end of the other
+# asked MODE: runs one end against the other
 asked() {
 	verbs serve 4791 rxe0 &
 	relay verbs "$1" 127.0.0.1 4791 rxe0 "$gpu" gpu0
 	wait $! || not_ok "the other end"
 }
 
-# device_goes: soft-RoCE goes only when nobody has it open any more
+# device_goes: soft-RoCE's device is removed only after its last user has closed it
 device_goes() {
 	killed "the RDMA device goes" rdma link del rxe0
 	rdma link add rxe0 type rxe netdev roce0
 }
 
-# watched FILE: each number less than those before it, until killed
+# watched FILE: prints each new minimum of the number in it, until killed
 watched() {
 	local least now
 	read -r least <"$1"
@@ -127,7 +127,7 @@ else
 	killed "both ends are killed"
 	device_goes
 
-	# perftest takes no buffer of ours, but memory of the same provider.
+	# perftest cannot use our buffers, but can use memory of the same provider.
 	available=/sys/bus/pci/devices/$gpu/p2pmem/available
 	for program in ib_write_bw ib_read_bw ib_send_bw; do
 		read -r before <"$available"

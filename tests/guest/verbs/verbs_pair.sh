@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Verbs between two guests, each with a GPU: as verbs.sh, the worked example, and a link that goes. The host
+# Verbs between two guests, each with a GPU: the tests of verbs.sh, the worked example, and a lost link. The host
 # compares both.
 # group: rdma
 # topologies: rp
@@ -36,8 +36,8 @@ same "node B has all bytes" "$bytes on demand" "$came $way"
 check "they are in the memory of its GPU" host compare peer:gpu0 "${at%,}" $bytes pattern:4
 rm /mnt/disk/sent
 
-# The other node's address goes under WRITEs: they are sent again, and then no more. Not its link: QEMU keeps what nobody
-# takes, and soft-RoCE sends nothing again as long as what it has sent has not left.
+# The other node's address is removed under WRITEs: they are retransmitted and then fail. Not its link: QEMU keeps
+# packets that are not received, and soft-RoCE retransmits nothing until its packets have left.
 far "verbs serve 4793 rxe0 >/tmp/served 2>&1 &"
 verbs busy $far_ip 4793 rxe0 >/tmp/busy &
 busy=$!
