@@ -35,7 +35,7 @@
  * Races. A call may begin during an unpin. The driver's lock orders the two: either the unpin comes
  * first, and no call follows, or it waits for the call, and finds nothing. In the second case the
  * table is freed already, and no table of another pin may be at its address. So nothing is pinned
- * by callback during an unpin (turn).
+ * by callback during an unpin (callback_mutex).
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -67,19 +67,19 @@ module_param(callback, bool, 0644);
 MODULE_PARM_DESC(callback, "also pin by callback: freeing the memory waits for requests under way");
 
 /* More than any GPU has; its table takes 64 MiB. */
-#define MOST BIT_ULL(39)
+#define MAX_PIN_LEN BIT_ULL(39)
 
 /* One second, for a driver without memory for the unpin. */
-#define TRIES 10
-#define TRY_AGAIN 100 /* ms */
+#define UNPIN_RETRIES 10
+#define UNPIN_RETRY_MS 100 /* ms */
 
 /**
  * struct nvidia_pin_state - memory that the driver keeps
  * @pin: how register.c knows it
- * @lock: protects @asking, @freed, @owed, and the contents of @table while they are copied
+ * @lock: protects @asking, @freed, @armed, and the contents of @table while they are copied
  * @asking: the driver has not answered yet
  * @freed: the driver has called
- * @owed: the driver will call or is calling, and nothing was unpinned: both modules are referenced
+ * @armed: the driver may still call, and nothing was unpinned: both modules are referenced
  * @ticket: argument of the callback; 0: there is no callback
  * @tgid: the process that pinned
  * @addr: of the memory
@@ -88,10 +88,10 @@ MODULE_PARM_DESC(callback, "also pin by callback: freeing the memory waits for r
  */
 struct nvidia_pin_state {
 	struct peerdma_pin pin;
-	struct mutex lock; /* protects asking, freed, owed, and reading the table */
+	struct mutex lock;
 	bool asking;
 	bool freed;
-	bool owed;
+	bool armed;
 	u32 ticket; /* immutable, once the driver has it */
 	pid_t tgid; /* immutable */
 	u64 addr; /* immutable */
@@ -102,94 +102,97 @@ struct nvidia_pin_state {
 static DEFINE_XARRAY_ALLOC1(tickets); /* by ticket; each has a reference */
 static u32 next_ticket;
 DEFINE_STATIC_SRCU(calls); /* calls of the driver: an unload waits for them */
-static DEFINE_MUTEX(turn); /* orders pins by callback and unpins; taken before the driver's locks */
+/* Orders pins by callback and unpins. Taken before the driver's locks. */
+static DEFINE_MUTEX(callback_mutex);
 
 static void nvidia_unpin_as_owner(struct peerdma_pin *pin);
 static void nvidia_unpin(struct peerdma_pin *pin);
-static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason);
-static void kept_free(struct peerdma_pin *pin);
+static struct peerdma_pin *nvidia_create(u64 addr, u64 len, u32 *reason);
+static int nvidia_pin(struct peerdma_pin *pin, u32 *reason);
+static void state_free(struct peerdma_pin *pin);
 
 static struct peerdma_vendor_ops ops = {
 	.owner = THIS_MODULE,
 	.pci_vendor = PCI_VENDOR,
+	.create = nvidia_create,
 	.pin = nvidia_pin,
 	.unpin_as_owner = nvidia_unpin_as_owner,
 	.unpin = nvidia_unpin,
-	.free = kept_free,
+	.free = state_free,
 };
 
-static struct nvidia_pin_state *to_kept(struct peerdma_pin *pin)
+static struct nvidia_pin_state *to_state(struct peerdma_pin *pin)
 {
 	return container_of(pin, struct nvidia_pin_state, pin);
 }
 
-static void kept_free(struct peerdma_pin *pin)
+static void state_free(struct peerdma_pin *pin)
 {
 	kvfree(pin->chunks);
-	kfree(to_kept(pin));
+	kfree(to_state(pin));
 }
 
 /* The state for a ticket, referenced; or NULL. */
 static struct nvidia_pin_state *ticket_find(u32 ticket)
 {
-	struct nvidia_pin_state *kept;
+	struct nvidia_pin_state *state;
 
 	xa_lock(&tickets);
-	kept = xa_load(&tickets, ticket);
-	if (kept)
-		refcount_inc(&kept->pin.refs);
+	state = xa_load(&tickets, ticket);
+	if (state)
+		refcount_inc(&state->pin.refs);
 	xa_unlock(&tickets);
-	return kept;
+	return state;
 }
 
-/* Allocates a ticket. -ENXIO: the driver is not loaded. */
-static int ticket_draw(struct nvidia_pin_state *kept)
+/* Allocates a ticket, and references both modules. -ENXIO: the driver is not loaded. */
+static int ticket_draw(struct nvidia_pin_state *state)
 {
 	int err;
 
 	if (!symbol_get(nvidia_p2p_put_pages))
 		return -ENXIO;
 	/* Cyclic, so that the ticket of a late call is not soon another pin's. */
-	refcount_inc(&kept->pin.refs);
-	err = xa_alloc_cyclic(&tickets, &kept->ticket, kept, xa_limit_31b, &next_ticket,
+	refcount_inc(&state->pin.refs);
+	err = xa_alloc_cyclic(&tickets, &state->ticket, state, xa_limit_31b, &next_ticket,
 			      GFP_KERNEL_ACCOUNT);
 	if (err < 0) {
-		kept->ticket = 0; /* it is written even if there is no memory */
-		peerdma_pin_put(&kept->pin);
+		state->ticket = 0; /* it is written even if there is no memory */
+		peerdma_pin_put(&state->pin);
 		symbol_put(nvidia_p2p_put_pages);
 		return err;
 	}
 	__module_get(THIS_MODULE);
-	kept->owed = true;
+	state->armed = true;
 	return 0;
 }
 
-/* The driver does not call any more, or is calling now. Any number of times. */
-static void ticket_void(struct nvidia_pin_state *kept)
+/* Puts the ticket and the references of both modules. Does nothing the second time. */
+static void ticket_void(struct nvidia_pin_state *state)
 {
-	bool owed;
+	bool armed;
 
-	mutex_lock(&kept->lock);
-	owed = kept->owed;
-	kept->owed = false;
-	mutex_unlock(&kept->lock);
-	if (!owed)
+	mutex_lock(&state->lock);
+	armed = state->armed;
+	state->armed = false;
+	mutex_unlock(&state->lock);
+	if (!armed)
 		return;
-	xa_erase(&tickets, kept->ticket);
-	peerdma_pin_put(&kept->pin);
+	xa_erase(&tickets, state->ticket);
+	peerdma_pin_put(&state->pin);
 	symbol_put(nvidia_p2p_put_pages);
 	module_put(THIS_MODULE);
 }
 
 /* Records the call. False: the driver has not answered yet, and the asking thread will see it. */
-static bool nvidia_symbol(struct nvidia_pin_state *kept)
+static bool nvidia_record_freed(struct nvidia_pin_state *state)
 {
 	bool asking;
 
-	mutex_lock(&kept->lock);
-	asking = kept->asking;
-	kept->freed = true;
-	mutex_unlock(&kept->lock);
+	mutex_lock(&state->lock);
+	asking = state->asking;
+	state->freed = true;
+	mutex_unlock(&state->lock);
 	return !asking;
 }
 
@@ -197,13 +200,13 @@ static bool nvidia_symbol(struct nvidia_pin_state *kept)
 static void nvidia_freed(void *data)
 {
 	int idx = srcu_read_lock(&calls);
-	struct nvidia_pin_state *kept = ticket_find((unsigned long)data);
+	struct nvidia_pin_state *state = ticket_find((unsigned long)data);
 
-	if (kept) {
-		if (nvidia_symbol(kept))
-			peerdma_pin_revoke_wait(&kept->pin);
-		ticket_void(kept);
-		peerdma_pin_put(&kept->pin);
+	if (state) {
+		if (nvidia_record_freed(state))
+			peerdma_pin_revoke_wait(&state->pin);
+		ticket_void(state);
+		peerdma_pin_put(&state->pin);
 	}
 	srcu_read_unlock(&calls, idx);
 }
@@ -216,19 +219,18 @@ static bool nvidia_table_is_known(const struct nvidia_p2p_page_table *table)
 	       (TABLE_MAJOR(version) == 1 && TABLE_MINOR(version) >= 1);
 }
 
-/* Copies the table. */
-static u32 nvidia_read_table(struct nvidia_pin_state *kept)
+static u32 nvidia_read_table(struct nvidia_pin_state *state)
 {
-	const struct nvidia_p2p_page_table *table = kept->table;
+	const struct nvidia_p2p_page_table *table = state->table;
 	unsigned long i;
 
 	if (!table || !nvidia_table_is_known(table) || table->page_size != TABLE_SIZE_64K ||
-	    table->entries != kept->pin.nr || !table->pages)
+	    table->entries != state->pin.nr || !table->pages)
 		return PEERDMA_REASON_VENDOR_TABLE;
 	if (TABLE_MAJOR(table->version) >= 2 && table->flags)
 		return PEERDMA_REASON_VENDOR_NOT_BAR;
-	for (i = 0; i < kept->pin.nr; i++)
-		kept->pin.chunks[i] = table->pages[i]->physical_address;
+	for (i = 0; i < state->pin.nr; i++)
+		state->pin.chunks[i] = table->pages[i]->physical_address;
 	return PEERDMA_REASON_NONE;
 }
 
@@ -236,50 +238,50 @@ static u32 nvidia_read_table(struct nvidia_pin_state *kept)
  * Looks the unpin function up first, and holds it while anything is pinned: that keeps the driver
  * loaded. -ENXIO: the driver has no such function.
  */
-static int nvidia_ask_persistent(struct nvidia_pin_state *kept, u64 len)
+static int nvidia_ask_persistent(struct nvidia_pin_state *state, u64 len)
 {
 	typeof(nvidia_p2p_get_pages_persistent) *get;
 	int err = -ENXIO;
 
-	kept->put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
-	if (!kept->put_persistent)
+	state->put_persistent = symbol_get(nvidia_p2p_put_pages_persistent);
+	if (!state->put_persistent)
 		return err;
 	get = symbol_get(nvidia_p2p_get_pages_persistent);
 	if (get) {
-		err = get(kept->addr, len, &kept->table, 0);
+		err = get(state->addr, len, &state->table, 0);
 		symbol_put(nvidia_p2p_get_pages_persistent);
 	}
 	if (err) {
 		symbol_put(nvidia_p2p_put_pages_persistent);
-		kept->put_persistent = NULL;
+		state->put_persistent = NULL;
 	}
 	return err;
 }
 
-static int nvidia_ask_with_ticket(struct nvidia_pin_state *kept, u64 len)
+static int nvidia_ask_with_ticket(struct nvidia_pin_state *state, u64 len)
 {
 	typeof(nvidia_p2p_get_pages) *get = symbol_get(nvidia_p2p_get_pages);
-	int err = get ? ticket_draw(kept) : -ENXIO;
+	int err = get ? ticket_draw(state) : -ENXIO;
 
 	if (!err) {
-		mutex_lock(&turn);
-		err = get(0, 0, kept->addr, len, &kept->table, nvidia_freed,
-			  (void *)(unsigned long)kept->ticket);
-		mutex_unlock(&turn);
+		mutex_lock(&callback_mutex);
+		err = get(0, 0, state->addr, len, &state->table, nvidia_freed,
+			  (void *)(unsigned long)state->ticket);
+		mutex_unlock(&callback_mutex);
 		if (err)
-			ticket_void(kept);
+			ticket_void(state);
 	}
 	if (get)
 		symbol_put(nvidia_p2p_get_pages);
 	return err;
 }
 
-static int nvidia_ask(struct nvidia_pin_state *kept, u64 len)
+static int nvidia_ask(struct nvidia_pin_state *state, u64 len)
 {
-	int err = READ_ONCE(persistent) ? nvidia_ask_persistent(kept, len) : -ENXIO;
+	int err = READ_ONCE(persistent) ? nvidia_ask_persistent(state, len) : -ENXIO;
 
 	if (READ_ONCE(callback) && (err == -ENXIO || err == -ENOTSUPP))
-		err = nvidia_ask_with_ticket(kept, len);
+		err = nvidia_ask_with_ticket(state, len);
 	return err;
 }
 
@@ -287,25 +289,25 @@ static int nvidia_ask(struct nvidia_pin_state *kept, u64 len)
  * Reads the driver's answer. After a failure the memory must be unpinned, unless it was freed
  * already.
  */
-static u32 nvidia_read_chunks(struct nvidia_pin_state *kept)
+static u32 nvidia_read_chunks(struct nvidia_pin_state *state)
 {
 	u32 reason = PEERDMA_REASON_VENDOR_FREED;
 
-	mutex_lock(&kept->lock);
-	kept->asking = false;
-	if (!kept->freed)
-		reason = nvidia_read_table(kept);
-	mutex_unlock(&kept->lock);
+	mutex_lock(&state->lock);
+	state->asking = false;
+	if (!state->freed)
+		reason = nvidia_read_table(state);
+	mutex_unlock(&state->lock);
 	return reason;
 }
 
-static bool nvidia_can_unpin_as_owner(struct nvidia_pin_state *kept)
+static bool nvidia_can_unpin_as_owner(struct nvidia_pin_state *state)
 {
 	bool can;
 
-	mutex_lock(&kept->lock);
-	can = kept->owed && !kept->freed;
-	mutex_unlock(&kept->lock);
+	mutex_lock(&state->lock);
+	can = state->armed && !state->freed;
+	mutex_unlock(&state->lock);
 	return can;
 }
 
@@ -315,91 +317,94 @@ static bool nvidia_can_unpin_as_owner(struct nvidia_pin_state *kept)
  */
 static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 {
-	struct nvidia_pin_state *kept = to_kept(pin);
+	struct nvidia_pin_state *state = to_state(pin);
 	typeof(nvidia_p2p_put_pages) *put;
 	int err = -ENXIO;
 
-	if (kept->tgid != current->tgid)
+	if (state->tgid != current->tgid)
 		return;
 	put = symbol_get(nvidia_p2p_put_pages); /* a call may put the other reference */
 	if (!put)
 		return;
-	mutex_lock(&turn);
-	if (nvidia_can_unpin_as_owner(kept)) {
-		err = put(0, 0, kept->addr, kept->table);
+	mutex_lock(&callback_mutex);
+	if (nvidia_can_unpin_as_owner(state)) {
+		err = put(0, 0, state->addr, state->table);
 		if (err)
 			pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
 	}
-	mutex_unlock(&turn);
+	mutex_unlock(&callback_mutex);
 	symbol_put(nvidia_p2p_put_pages);
 	if (!err)
-		ticket_void(kept);
+		ticket_void(state);
 }
 
 /*
- * Persistent only; nvidia_give_back() does the rest. The driver may have no memory for the call
+ * Persistent only; nvidia_unpin_as_owner() unpins the other form. The driver may have no memory for the call
  * itself. All known versions have done nothing in that case.
  */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {
-	struct nvidia_pin_state *kept = to_kept(pin);
+	struct nvidia_pin_state *state = to_state(pin);
 	unsigned int tries = 0;
 	int err;
 
-	if (!kept->put_persistent)
+	if (!state->put_persistent)
 		return;
 	do {
 		if (tries)
-			msleep(TRY_AGAIN);
-		err = kept->put_persistent(kept->addr, kept->table, 0);
-	} while (err == -ENOMEM && tries++ < TRIES);
+			msleep(UNPIN_RETRY_MS);
+		err = state->put_persistent(state->addr, state->table, 0);
+	} while (err == -ENOMEM && tries++ < UNPIN_RETRIES);
 	symbol_put(nvidia_p2p_put_pages_persistent);
 	if (err)
 		pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
 }
 
-static struct nvidia_pin_state *kept_create(u64 addr, u64 len)
+static struct nvidia_pin_state *state_create(u64 addr, u64 len)
 {
-	struct nvidia_pin_state *kept = kzalloc(sizeof(*kept), GFP_KERNEL_ACCOUNT);
+	struct nvidia_pin_state *state = kzalloc(sizeof(*state), GFP_KERNEL_ACCOUNT);
 
-	if (!kept)
+	if (!state)
 		return NULL;
-	peerdma_pin_init(&kept->pin, &ops);
-	mutex_init(&kept->lock);
-	kept->asking = true;
-	kept->tgid = current->tgid;
-	kept->addr = addr;
-	kept->pin.nr = len >> PEERDMA_CHUNK_SHIFT;
-	kept->pin.chunks = kvmalloc_array(kept->pin.nr, sizeof(*kept->pin.chunks),
-					  GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (kept->pin.chunks)
-		return kept;
-	kfree(kept);
+	peerdma_pin_init(&state->pin, &ops);
+	mutex_init(&state->lock);
+	state->asking = true;
+	state->tgid = current->tgid;
+	state->addr = addr;
+	state->pin.nr = len >> PEERDMA_CHUNK_SHIFT;
+	state->pin.chunks = kvmalloc_array(state->pin.nr, sizeof(*state->pin.chunks),
+					   GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (state->pin.chunks)
+		return state;
+	kfree(state);
 	return NULL;
 }
 
-static struct peerdma_pin *nvidia_pin(u64 addr, u64 len, u32 *reason)
+static struct peerdma_pin *nvidia_create(u64 addr, u64 len, u32 *reason)
 {
-	struct nvidia_pin_state *kept;
-	int err;
+	struct nvidia_pin_state *state;
 
-	if (len > MOST) {
+	if (len > MAX_PIN_LEN) {
 		*reason = PEERDMA_REASON_VENDOR_REFUSED;
 		return ERR_PTR(-EOPNOTSUPP);
 	}
-	kept = kept_create(addr, len);
-	if (!kept)
-		return ERR_PTR(-ENOMEM);
-	err = nvidia_ask(kept, len);
+	state = state_create(addr, len);
+	return state ? &state->pin : ERR_PTR(-ENOMEM);
+}
+
+static int nvidia_pin(struct peerdma_pin *pin, u32 *reason)
+{
+	struct nvidia_pin_state *state = to_state(pin);
+	int err = nvidia_ask(state, (u64)pin->nr << PEERDMA_CHUNK_SHIFT);
+
 	if (!err) {
-		*reason = nvidia_read_chunks(kept);
-		return &kept->pin;
+		*reason = nvidia_read_chunks(state);
+		return 0;
 	}
-	peerdma_pin_put(&kept->pin);
 	if (err == -ENOMEM)
-		return ERR_PTR(err);
+		return err;
 	*reason = err == -ENXIO ? PEERDMA_REASON_VENDOR_DRIVER : PEERDMA_REASON_VENDOR_REFUSED;
-	return ERR_PTR(-EOPNOTSUPP);
+	return -EOPNOTSUPP;
 }
 
 static int __init peerdma_nvidia_init(void)

@@ -59,7 +59,7 @@ static int __init peerdma_init(void)
 		goto err_pins;
 	err = peerdma_imports_init();
 	if (err)
-		goto err_foreigns;
+		goto err_externals;
 	err = peerdma_nodes_init(&peerdma_fops);
 	if (err)
 		goto err_imports;
@@ -77,7 +77,7 @@ err_nodes:
 	peerdma_nodes_exit();
 err_imports:
 	peerdma_imports_exit();
-err_foreigns:
+err_externals:
 	peerdma_externals_exit();
 err_pins:
 	peerdma_pins_exit();

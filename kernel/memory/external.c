@@ -4,8 +4,8 @@
  * and exists as long as it has pins. Nothing is allocated from it: it serves routes and queries.
  *
  * When a GPU is unbound, its page map is removed, for which the kernel waits for every reference,
- * and its driver's remove() may rely on having its memory back. So the provider ends before, which
- * revokes its buffers: consumer.c. Providers are created under the function's device lock, and none
+ * and its driver's remove() may rely on having its memory back. So a consumer device ends the
+ * provider first, which revokes its buffers: consumer.c. Providers are created under the function's device lock, and none
  * while the function is being unbound. If two threads unbind the function at once, the second one
  * waits in a bus notifier until the first one has ended the providers.
  */
@@ -29,8 +29,8 @@
 static LIST_HEAD(externals);
 static DEFINE_MUTEX(externals_mutex); /* protects externals, and link and pins of each */
 /*
- * Serializes creation. Held while a consumer is added, which calls notifiers of the platform bus.
- * No notifier takes it. Taken before externals_mutex.
+ * Serializes creation and removal. Held while a consumer is added or removed, which calls notifiers
+ * of the platform bus. No notifier takes it, and no consumer's end. Taken before externals_mutex.
  */
 static DEFINE_MUTEX(external_create_mutex);
 
@@ -113,20 +113,25 @@ out:
 	return external;
 }
 
-/* The provider is removed with its last pin, unless it has ended with the GPU. */
+/*
+ * The provider is removed with its last pin, unless it has ended with the GPU. A new one of the same
+ * pages comes after that, as both have the same dmem region by name.
+ */
 void peerdma_external_put(struct peerdma_external *external)
 {
 	bool last;
 
+	mutex_lock(&external_create_mutex);
 	mutex_lock(&externals_mutex);
 	last = !--external->pins;
 	if (last)
 		list_del(&external->link);
 	mutex_unlock(&externals_mutex);
-	if (!last)
-		return;
-	peerdma_provider_remove(external->provider);
-	kfree(external);
+	if (last) {
+		peerdma_provider_remove(external->provider);
+		kfree(external);
+	}
+	mutex_unlock(&external_create_mutex);
 }
 
 /* The consumer of this function's provider with the next id after *id, referenced; or NULL. */

@@ -3,8 +3,8 @@
  * Memory that another driver keeps in place. A pin ends in two steps. First it becomes quiet: none
  * of its pages is used any more. A driver that takes its memory back waits for that step only. Then
  * a work item tells the driver, and may wait for the driver's locks. It has a work queue of its
- * own, which only these wait for: an unload, an unbind of the GPU, and a thread whose registration
- * failed.
+ * own. Only these wait for one of its items: an unload, an unbind of the GPU, and a registration,
+ * before it asks the driver or after it failed.
  */
 #include <linux/module.h>
 #include <linux/refcount.h>

@@ -33,9 +33,13 @@ struct peerdma_pin;
  * @owner: that module
  * @pci_vendor: of the driver's devices
  * @link: in the list of vendors
- * @pin: keep [@addr, @addr + @len) of the calling process's GPU memory in place. Returns the pin,
- *	made with peerdma_pin_init(), or ERR_PTR if nothing is kept. May set @reason, enum
- *	peerdma_reason, also with a pin: that pin is of no use and is undone. May sleep
+ * @create: a pin for [@addr, @addr + @len) of the calling process's GPU memory, made with
+ *	peerdma_pin_init(), that keeps nothing yet; or ERR_PTR. May set @reason, enum
+ *	peerdma_reason. May sleep
+ * @pin: keep that memory in place. May call peerdma_pin_revoke_wait() with locks of the driver
+ *	held from here on, so the caller's thread must not want mmap_lock any more. Returns 0, or
+ *	-errno if nothing is kept. May set @reason, also with 0: that pin is of no use and is
+ *	undone. May sleep
  * @prove: further proofs, for memory that begins with @pin's first frame, of this function, whose
  *	device lock is held. Returns enum peerdma_reason. NULL: none
  * @unpin_as_owner: for a driver that checks the process that unpins; else NULL. The memory is not
@@ -50,7 +54,8 @@ struct peerdma_vendor_ops {
 	struct module *owner;
 	u32 pci_vendor;
 	struct list_head link;
-	struct peerdma_pin *(*pin)(u64 addr, u64 len, u32 *reason);
+	struct peerdma_pin *(*create)(u64 addr, u64 len, u32 *reason);
+	int (*pin)(struct peerdma_pin *pin, u32 *reason);
 	u32 (*prove)(struct peerdma_pin *pin, struct pci_dev *pdev);
 	void (*unpin_as_owner)(struct peerdma_pin *pin);
 	void (*unpin)(struct peerdma_pin *pin);

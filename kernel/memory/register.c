@@ -143,8 +143,10 @@ static int register_refuse(struct peerdma_buf_register *req, u32 reason)
 	return peerdma_reason_errno(reason);
 }
 
-/* The caller holds the device lock. After a success the pages own the pin. */
-/* *used: a provider whose usage reference the caller must put, also after an error; or NULL. */
+/*
+ * The caller holds the device lock. After a success the pages own the pin. *used: a provider whose
+ * usage reference the caller must put, also after an error; or NULL.
+ */
 static struct peerdma_mem *register_mem(const struct peerdma_ctx *ctx, struct pci_dev *pdev,
 					int bar, struct peerdma_pin *pin,
 					struct peerdma_buf_register *req,
@@ -208,7 +210,11 @@ static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_regis
 	return 0;
 }
 
-/* Tells the driver without the device lock. */
+/*
+ * Unpins without the device lock. An unbind waits for the end of a pin that has an external. It
+ * does not know a pin without one, which is of a registration that comes too late: the driver's
+ * remove() may find that memory pinned for a moment more.
+ */
 static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 				struct peerdma_pin *pin, struct peerdma_buf_register *req)
 {
@@ -222,7 +228,7 @@ static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, i
 	}
 	mem = register_mem(ctx, pdev, bar, pin, req, &used);
 	if (IS_ERR(mem))
-		peerdma_pin_release(pin); /* before an unbind, which waits for its end */
+		peerdma_pin_release(pin); /* counted before an unbind can look */
 	err = IS_ERR(mem) ? PTR_ERR(mem) : register_buffer(ctx, mem, req);
 	if (used)
 		peerdma_usage_put(&used->usage);
@@ -262,14 +268,26 @@ int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 	int err;
 
 	peerdma_pin_hold(pin); /* it may end before this returns */
-	err = pin->imported ? 0 : peerdma_pin_watch_owner(pin);
-	if (err)
-		peerdma_pin_release_wait(pin);
-	else
-		err = register_pin(ctx, pin, req);
+	err = register_pin(ctx, pin, req);
 	if (err)
 		peerdma_pin_unpin_as_owner(pin);
 	peerdma_pin_drop(pin);
+	return err;
+}
+
+/*
+ * Watches the process first. That takes mmap_lock, whose holder may wait for the driver. The driver
+ * may call back as soon as it is asked, and then waits for this thread with its locks held.
+ */
+static int register_ask(struct peerdma_pin *pin, u32 *reason)
+{
+	int err = peerdma_pin_watch_owner(pin);
+
+	if (err)
+		return err;
+	err = pin->ops->pin(pin, reason);
+	if (err)
+		peerdma_pin_forget_owner(pin);
 	return err;
 }
 
@@ -289,12 +307,16 @@ int peerdma_buf_register_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg
 	ops = vendor_get(req->pci_vendor);
 	if (!ops)
 		return register_refuse(req, PEERDMA_REASON_VENDOR_MODULE);
-	pin = ops->pin(req->addr, req->len, &req->out_reason);
-	if (IS_ERR(pin)) {
-		module_put(ops->owner);
-		return peerdma_reason_errno(req->out_reason) ?: PTR_ERR(pin);
+	pin = ops->create(req->addr, req->len, &req->out_reason);
+	err = PTR_ERR_OR_ZERO(pin);
+	if (!err) {
+		err = register_ask(pin, &req->out_reason);
+		if (!err)
+			return peerdma_pin_register(ctx, pin, req);
+		peerdma_pin_put(pin);
 	}
-	return peerdma_pin_register(ctx, pin, req);
+	module_put(ops->owner);
+	return peerdma_reason_errno(req->out_reason) ?: err;
 }
 
 void peerdma_buf_register_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)

@@ -21,6 +21,7 @@
 #include <linux/io.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
+#include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
@@ -80,6 +81,9 @@ module_param(no_memory, uint, 0644);
 
 static uint lag; /* ms that unpinning takes */
 module_param(lag, uint, 0644);
+
+static uint map_lag; /* ms that mapping memory takes before it wants rm_lock */
+module_param(map_lag, uint, 0644);
 
 static bool publish = true; /* as nvidia-uvm can */
 module_param(publish, bool, 0444);
@@ -396,6 +400,35 @@ static int set_adopt(void *data, u64 addr)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(adopt_fops, NULL, set_adopt, "%llu\n");
 
+/*
+ * Mapping memory by the driver's node, which takes rm_lock under mmap_lock, as the driver does.
+ * Nothing is mapped. -ENODEV: the lock was there. -EDEADLK: its holder did not release it in 3 s.
+ */
+static int node_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	unsigned int tries;
+
+	msleep(map_lag);
+	for (tries = 0; !mutex_trylock(&rm_lock); tries++) {
+		if (tries == 300)
+			return -EDEADLK;
+		msleep(10);
+	}
+	mutex_unlock(&rm_lock);
+	return -ENODEV;
+}
+
+static const struct file_operations node_fops = {
+	.owner = THIS_MODULE,
+	.mmap = node_mmap,
+};
+
+static struct miscdevice node = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "nvstand",
+	.fops = &node_fops,
+};
+
 static int stand_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	const resource_size_t start = pci_resource_start(pdev, BAR);
@@ -440,6 +473,10 @@ static struct pci_driver stand_driver = {
 
 static int __init stand_init(void)
 {
+	int err = misc_register(&node);
+
+	if (err)
+		return err;
 	folder = debugfs_create_dir("nvstand", NULL);
 	debugfs_create_file("free", 0200, folder, NULL, &free_fops);
 	debugfs_create_file("again", 0200, folder, NULL, &again_fops);
@@ -450,12 +487,18 @@ static int __init stand_init(void)
 	watch_show(folder);
 	debugfs_create_atomic_t("strangers", 0444, folder, &strangers);
 	debugfs_create_atomic_t("wrong", 0444, folder, &wrong);
-	return pci_register_driver(&stand_driver);
+	err = pci_register_driver(&stand_driver);
+	if (err) {
+		debugfs_remove(folder);
+		misc_deregister(&node);
+	}
+	return err;
 }
 
 static void __exit stand_exit(void)
 {
 	pci_unregister_driver(&stand_driver);
+	misc_deregister(&node);
 	debugfs_remove(folder);
 }
 

@@ -10,6 +10,8 @@
 //   again                      a second callback for the same memory, and one for memory that was returned already
 //   races ROUNDS               concurrent freeing, destruction, close and reads
 //   early                      memory is freed while it is being registered
+//   mapping                    memory is registered and freed while another thread maps memory of the driver's
+//   regions GPU                registers and destroys without end for 3 s: the dmem region is there once or not at all
 //   let_go HOW                 registers, reports it, waits for a line, releases the memory, reports it, and waits to
 //   be killed.
 //                              HOW: thread: another thread destroys it; destroy, close: a child does
@@ -19,11 +21,13 @@
 //                              when the memory is gone
 //   unbind GPU                 unloads pin.ko and unbinds the GPU from nvstand at once
 //   keep                       registers, reports it, and waits to be killed
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
@@ -278,6 +282,78 @@ int early()
 	return 0;
 }
 
+/// A thread holds mmap_lock and will want the driver's lock. Another one frees what is registered meanwhile, which holds that
+/// lock until the memory is not used any more. Registering must not want mmap_lock in between.
+int mapping()
+{
+	const Fd dev(raw::open_device()), node(::open("/dev/nvstand", O_RDWR | O_CLOEXEC));
+	std::atomic<bool> go = false;
+	int error = 0;
+	auto after = [&](int ms) {
+		while (!go)
+			;
+		std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+	};
+	std::thread mapper([&] {
+		after(0);
+		error = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, node, 0) == MAP_FAILED ? errno : 0;
+	});
+	std::thread freer([&] {
+		after(600);
+		poke("free", addr);
+	});
+	go = true;
+	after(200);
+	const auto req = enroll(dev);
+	mapper.join();
+	freer.join();
+	report(error == ENODEV, "no thread waits for ever", std::to_string(error));
+	report(req.out_buf_id || req.out_reason == PEERDMA_REASON_VENDOR_FREED, "registered, or freed before",
+	       std::to_string(req.out_reason));
+	if (req.out_buf_id)
+		raw::destroy(dev, req.out_buf_id);
+	poke("free", addr);
+	report(all_given_back(), "all is given back", state());
+	return 0;
+}
+
+/// How often the kernel lists the GPU's memory as a region of the cgroup controller dmem.
+int regions_of(const std::string &gpu)
+{
+	std::ifstream in("/sys/fs/cgroup/dmem.capacity");
+	int n = 0;
+	for (std::string name; in >> name;)
+		n += name == "peerdma/" + gpu;
+	return n;
+}
+
+int regions(const std::string &gpu)
+{
+	std::atomic<bool> ended = false;
+	std::vector<std::thread> threads;
+	for (int i = 0; i < 2; i++)
+		threads.emplace_back([&, i] {
+			const Fd dev(raw::open_device());
+			while (!ended) {
+				const auto req = enroll(dev, addr + uint64_t(i) * len);
+				if (req.out_buf_id)
+					raw::destroy(dev, req.out_buf_id);
+			}
+		});
+	int most = 0, least = 2;
+	for (const auto end = std::chrono::steady_clock::now() + 3s; std::chrono::steady_clock::now() < end;) {
+		const int n = regions_of(gpu);
+		most = std::max(most, n);
+		least = std::min(least, n);
+	}
+	ended = true;
+	for (auto &thread : threads)
+		thread.join();
+	report(most == 1, "a region of dmem is there once", std::to_string(least) + " to " + std::to_string(most));
+	report(all_given_back(), "all is given back", state());
+	return 0;
+}
+
 /// Registers memory and, after a line on standard input, releases it: HOW.
 int let_go(const std::string &how)
 {
@@ -391,6 +467,10 @@ int main(int argc, char **argv)
 		insist();
 	if (what == "early")
 		return early();
+	if (what == "mapping")
+		return mapping();
+	if (what == "regions" && argc > 2)
+		return regions(argv[2]);
 	if (what == "let_go" && argc > 2)
 		return let_go(argv[2]);
 	if (what == "soon")

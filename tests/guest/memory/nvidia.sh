@@ -23,7 +23,7 @@ no_stand() { rmmod nvstand; }
 # behave PARAMETER=VALUE...: resets all other parameters
 behave() {
 	local at=/sys/module/nvstand/parameters set
-	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 owned=0 \
+	for set in version=65538 flags=0 size_code=1 fewer=0 layout=0 refuse=0 refuse_persistent=0 early=0 lag=0 map_lag=0 owned=0 \
 		no_memory=0 "$@"; do
 		echo "${set#*=}" >$at/"${set%%=*}"
 	done
@@ -34,6 +34,11 @@ form() { echo "$1" >/sys/module/peerdma_nvidia/parameters/persistent; }
 part() {
 	case ${LAB_BRIEF:+$2} in moves | races) return ;; esac
 	relay_as "$1" nvidia "${@:2}"
+}
+# region_file: the file of the dmem controller that lists regions; nothing where the kernel has none
+region_file() {
+	mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null
+	ls /sys/fs/cgroup/dmem.capacity 2>/dev/null
 }
 refusal() { part "$1" refused "$2" "$3"; }
 given() { [ "$(</sys/kernel/debug/nvstand/given)" = "$1" ]; }
@@ -133,6 +138,11 @@ behave
 part "freed" freed
 part "called twice" again
 part "all at once" races $rounds
+# 1 s: longer than what nvidia.cpp does meanwhile.
+behave map_lag=1000
+part "mapped at the same time" mapping
+behave
+if [ -n "$(region_file)" ]; then part "at once by two" regions "$gpu"; fi
 
 # Freeing also waits for other holders of pages.
 keep keep
