@@ -660,7 +660,7 @@ public:
 	std::vector<InStream> in_stream;
 	bool capturing = false;
 	int launch_error = 0;
-	cufile::Context here = nullptr;                       // the streams' context if not that of the memory
+	cufile::Context here = nullptr; // the streams' context if not that of the memory
 	// The driver lacks the kernel; launches until a failure, negative: none fails.
 	int copy_kernel_error = 0, launches_until_error = -1;
 

@@ -256,7 +256,7 @@ protected:
 	}
 	~Cufile() override
 	{
-		fake_fail(nullptr, 0, 0); // an injected failure that this test did not consume must not affect the next test
+		fake_fail(nullptr, 0, 0); // an injected failure that this test did not use must not hit the next one
 		while (lib().cuFileUseCount() > 0)
 			lib().cuFileDriverClose_v2();
 		EXPECT_EQ(fake_live(), 0) << "a stream, an event or pinned memory is left";
