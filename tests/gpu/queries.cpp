@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The CUDA driver's answers about memory on which libcufile and the import of dma-bufs rely, on a real GPU: does the
-// driver answer, and does the answer mean what we assume?
+// The CUDA driver's queries about memory on which libcufile and the import of dma-bufs rely, on a real GPU: do they
+// succeed, and do the results mean what we assume?
 //   queries
 // The conversion of an address to a dma-buf is libpeerdma's own code: user/lib/pointer.cpp.
 // With the stand-in driver, dma-bufs are refused unless its memory belongs to a module.

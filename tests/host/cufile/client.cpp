@@ -273,7 +273,7 @@ void preloaded()
 	use(calls);
 }
 
-// --- What is called first, and what is not there
+// --- First calls and missing dependencies
 
 void unopened()
 {

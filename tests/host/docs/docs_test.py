@@ -20,7 +20,7 @@ import tap  # noqa: E402
 ROOT = docs.ROOT
 PAGES = docs.pages()
 BLOCKS = [block for page in PAGES for block in page.blocks()]
-SILENT = ("text", "c", "diff")  # shows no command
+SILENT = ("text", "c", "diff")  # blocks without commands
 TAGS = {"sh": r"run: host(, kernels)?|run: guest(, published|, status \d+)*|run: pair(, storage|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
         "json": r"checked: \w+", "yaml": r"checked: \w+"}
 COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
@@ -160,8 +160,7 @@ def the_pod_is_run() -> None:
 
 
 def the_cdi_file_is_one() -> None:
-    """Checks against SPEC.md of cncf-tags/container-device-interface: names, types, and the version with
-    additionalGids."""
+    """Per SPEC.md of cncf-tags/container-device-interface: names, types, and the version with additionalGids."""
     def edits(found: dict) -> None:
         assert set(found) <= {"env", "deviceNodes", "mounts", "hooks", "additionalGids", "intelRdt"} and found, found
         for node in found.get("deviceNodes", []):
@@ -233,7 +232,7 @@ def examples_of_manual_pages_are_run() -> None:
     assert done == 3, done
 
 
-# --- What pages name --------------------------------------------------------------------------------
+# --- Names in pages ---------------------------------------------------------------------------------
 
 def slug(heading: str) -> str:
     """The anchor that GitHub derives from a heading."""

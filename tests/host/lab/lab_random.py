@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Random changes to the lab's input: it reports its own errors or gives a verdict, and never accepts corrupted
-input.
+"""Random changes to the lab's input: it reports an error of its own or gives a verdict, and never accepts bad input.
 
 Input: a guest's lines, a test's header, a topology. libFuzzer cannot instrument Python; a fixed seed and a few
 thousand inputs take two seconds.

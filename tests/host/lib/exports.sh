@@ -77,8 +77,7 @@ verbs=$build/lib/libpeerdma-verbs.so
 library "libpeerdma-verbs: " "$verbs" peerdma_verbs.h verbs/libpeerdma-verbs.map
 check "libpeerdma does without libibverbs" bash -c "! readelf -d '$so' | grep NEEDED | grep ibverbs && readelf -d '$verbs' | grep -q NEEDED.*ibverbs"
 
-# libcufile: what the header declares, without versions, like the original, plus our extensions and the old name of
-# Close.
+# libcufile, like the original, exports the header's functions without versions, plus our extensions and the old Close.
 nm -D --defined-only "$cufile" | awk '$2 != "A" { print $3 }' | sort >"$tmp/exported"
 {
 	sed -n 's/^[A-Za-z].*[ *]\(cuFile[A-Za-z0-9_]*\)(.*/\1/p' "$root/include/cufile.h"

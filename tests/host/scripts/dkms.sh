@@ -23,7 +23,7 @@ same() {
 # named: the modules, sorted; each has all settings that DKMS requires. DKMS defines the variables' names.
 named() {
 	(
-		# shellcheck disable=SC2034 # it is for what is read
+		# shellcheck disable=SC2034 # used by dkms.conf
 		kernelver=7.2.13 arch=x86_64 kernel_source_dir=$tmp/headers dkms_tree=$tmp/tree
 		# shellcheck source=/dev/null
 		. "$tmp/dkms.conf"

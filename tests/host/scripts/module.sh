@@ -11,8 +11,7 @@ n=0 failed=0
 unset KSRC W V
 export PEERDMA_BUILD=$tmp/out
 
-# build STATUS WANTED UNWANTED FOLDER [VARIABLE=VALUE...]: the expected status, and patterns that the output has and
-# lacks
+# build STATUS WANTED UNWANTED FOLDER [VARIABLE=VALUE...]: expects the status, and output with WANTED, without UNWANTED
 build() {
 	local said status=0
 	n=$((n + 1))

@@ -343,7 +343,7 @@ def headlines() -> None:
 
 
 def without_a_gpu() -> None:
-    """The headline says so, and no advice is about the kernel."""
+    """The headline reports it, and no advice concerns the kernel."""
     tree = good()
     tree.files = {name: what for name, what in tree.files.items() if GPU not in name}
     tree.files[CONFIG] = "# CONFIG_PCI_P2PDMA is not set\n"
@@ -474,7 +474,7 @@ def headers() -> None:
     del tree.files[build]
     tree.files |= none | {build + "/Makefile": ""}
     without(tree, gone + (HEADERS[1:],)).is_("headers", "good", f"/lib/modules/{K}/build")
-    # With a module present nobody needs headers.
+    # With a module present no headers are needed.
     look(drop=gone + (build,)).is_("headers", "good", "peerdma is installed")
     with_files(none, drop=(build,)).is_("headers", "good", "peerdma is loaded")
     with_files(none, drop=gone + (build, "sys/")).is_("headers", "unknown", "not known without /sys")

@@ -655,7 +655,7 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 		EXPECT_LE(found.notices.size(), 1u) << "all in one";
 		return found.notices.empty() ? "" : found.notices.front();
 	};
-	// As in the original's file, where they have the default values.
+	// The original's file sets them to their defaults.
 	EXPECT_EQ(said(R"({ "profile": { "nvtx": false }, "execution": { "min_io_threshold_size_kb": 8192 },
 		"properties": { "max_direct_io_size_kb": 16384, "max_device_cache_size_kb": 131072,
 			"per_buffer_cache_size_kb": 1024, "use_poll_mode": false, "poll_mode_max_size_kb": 4,

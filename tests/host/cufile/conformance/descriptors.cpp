@@ -286,7 +286,7 @@ TEST_F(Descriptors, OfAFileThatIsOpenedAnew)
 	EXPECT_EQ(add(fd, third), 5028);
 }
 
-// The library marks a description by its owner (F_SETOWN). What else the program does with the owner does not matter.
+// The library marks a description by its owner (F_SETOWN) and ignores other uses of the owner by the program.
 TEST_F(Descriptors, OfAFileWhoseOwnerTheProgramSets)
 {
 	int fd = open_file("f", pattern(10000));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Other threads of the process: threads that make calls while another one forks. Also what the program has made of its
-// standard error.
+// Threads that make calls while another one forks, and programs that changed their standard error.
 #include <csignal>
 
 #include <pthread.h>
