@@ -116,7 +116,7 @@ def deepspeed(checkout: str, path: str) -> None:
         check(bytes_of(whole) == wanted, "8 parts: the tensor")
         handle.unpin_device_tensor(whole)
         del handle
-    # last, because with NVIDIA's library the process dies in it, after printing a line
+    # last, because with NVIDIA's library the process dies when it prints a line on the way
     handle = ds.gds_handle(1 << 20, 128, False, False, 1)
     handle.pin_device_tensor(whole)
     check(handle.pwrite(whole, path, True, False) == 1, "pwrite that DeepSpeed validates")

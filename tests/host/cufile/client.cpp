@@ -494,7 +494,7 @@ void fork_before()
 		file_path = of_child.c_str();
 		use(calls);
 		MUST(calls.cuFileUseCount() == 1);
-		// Its own child inherits an open driver.
+		// Its own child has inherited an open driver, so calls fail.
 		MUST(!in_child([&] { MUST(calls.cuFileDriverOpen().err == 5001); }));
 	}));
 	MUST(calls.cuFileUseCount() == 0);

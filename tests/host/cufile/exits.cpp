@@ -4,8 +4,8 @@
 // progress. exits.sh runs each case in a process of its own.
 //   END    how the process ends: return, exit, thread (exit() in another thread), callback (exit() in a host function),
 //          leave (pthread_exit() in main()), quick (quick_exit()), now (_exit())
-//   CLOSE  where the driver is closed: nobody, main (before the end), first, last (atexit() before and after CUDA's
-//   first use),
+//   CLOSE  where the driver is closed: nobody, main (before the end),
+//          first, last (atexit() before and after CUDA's first use),
 //          static, late (destructors of static objects constructed before and after CUDA's first use),
 //          local (destructor of a thread_local object), reset (main, after the device was reset and used again),
 //          plugin, unload (destructor of a dlopen()ed library: at exit, by dlclose()), quick (at_quick_exit())

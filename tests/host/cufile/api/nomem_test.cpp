@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Each allocation fails once: an I/O that has begun completes, one that has not is refused, and no byte moves
-// afterwards.
+// Each allocation fails once: I/O that has begun completes, other I/O is refused, and no byte moves afterwards.
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>

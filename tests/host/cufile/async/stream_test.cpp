@@ -328,7 +328,7 @@ TEST_F(CufileStreamTurns, TheEndOfTheFileAndAnError)
 	EXPECT_EQ(result, -1) << "4 MiB came before it, and are not all that the file has";
 }
 
-// cuMemcpy would refuse this copy; the copy kernel would not, so the library must.
+// The driver refuses this copy; a copy kernel would write beyond the allocation.
 TEST_F(CufileStreamTurns, BeyondTheAllocation)
 {
 	size = 5 * MiB;

@@ -681,7 +681,7 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 	EXPECT_EQ(said(R"({"properties":{"io_priority":"high"}})"), "without effect here: properties/io_priority");
 	EXPECT_EQ(said(R"({"miscellaneous":{"enable_static_routing":true}})"),
 		  "without effect here: miscellaneous/enable_static_routing");
-	// The same for settings of the program.
+	// The same for parameters that the program sets.
 	FakeSystem system;
 	cufile::Findings found;
 	Settings settings;

@@ -9,7 +9,7 @@ namespace
 
 using cufile::Denylist;
 
-// A file on a partition, whose disk is a member of a RAID, which is a member of another device.
+// A file on a partition of an NVMe drive.
 class CufileDenylist : public ::testing::Test
 {
 protected:

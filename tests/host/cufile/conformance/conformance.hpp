@@ -169,8 +169,7 @@ inline int count_threads(const std::string &name)
 	return n;
 }
 
-// All threads of the process by number, with their names. Includes the kernel's io_uring workers (iou-wrk-N of thread
-// N).
+// All threads of the process, by number, with their names. Includes io_uring's workers (iou-wrk-N of thread N).
 inline std::map<int, std::string> all_threads()
 {
 	std::map<int, std::string> all;

@@ -178,7 +178,7 @@ TEST_F(Cufile, AsManyVectorsAsReadvTakes)
 	EXPECT_EQ(told(lib().cuFileWritev(fh, all.data(), all.size(), 0, 0)), -5022);
 }
 
-// An inaccessible page follows the program's array: entries beyond its end are not read.
+// An inaccessible page follows the program's array of two entries: a count that is too large is refused without reading.
 TEST_F(Cufile, ABatchThatIsSaidToBeLongerThanItMayBe)
 {
 	EXPECT_EQ(in_child([&] {

@@ -55,8 +55,7 @@ TEST_F(Cufile, FlagsAndTextsAreFixedWhileTheDriverIsOpen)
 	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROFILE_NVTX, false), 5026);
 }
 
-// In the original, writing a topology resets the flags, and either call freezes the settings without opening the
-// driver.
+// In the original, writing a topology resets the flags, and either call fixes the settings, without opening the driver.
 TEST_F(Cufile, FlagsAndTopologyOpenNothing)
 {
 	const auto p2pdma = static_cast<CUfileP2PFlags_t>(CU_FILE_P2P_FLAG_PCI_P2PDMA);

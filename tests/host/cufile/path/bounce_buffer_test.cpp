@@ -93,7 +93,7 @@ TEST_F(CufileBounceBuffer, SmallWhereThereIsNoLargeOne)
 		bounce_buffers.release(std::move(buffer), false);
 }
 
-// One buffer exists even if no memory can be pinned, and its owner never waits for another thread.
+// There is one buffer even if the limit on pinned memory is 0. The thread that owns it waits for no other thread.
 TEST_F(CufileBounceBuffer, OneIsWaitedForByAll)
 {
 	BounceBufferPool bounce_buffers(cuda, system, 0, 8);

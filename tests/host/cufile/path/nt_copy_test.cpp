@@ -120,8 +120,7 @@ TEST(CufileNtReaderOf, AnErrorIsTold)
 	}
 }
 
-// --- Which reads use it: it depends on the number of concurrent reads. The other reads block in a userspace file
-// system.
+// --- Which reads use it, by the number of concurrent reads. The other reads block in a userspace file system.
 struct Gate {
 	std::atomic<unsigned> inside{0};
 	std::atomic<bool> open{false};

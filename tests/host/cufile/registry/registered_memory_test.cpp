@@ -292,7 +292,7 @@ TEST_F(CufileRegisteredMemory, MemoryThatIsMappedInPieces)
 	peerdma.import_error = 0;
 	cuda.sync_error = 801;
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
-	// For memory of the second allocation the program has not promised to order its copies.
+	// Not mapped by cuMemMap(): the program has not promised to order its copies.
 	comes(false, memory, 60 * frame);
 	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	cuda.mapped = true;
