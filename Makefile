@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Verbs only: what each does is in the folder it names.
+# Targets only; scripts/, qemu/ and tests/ implement them.
 #   K=7.2|6.12  guest kernel     DEBUG=1  its debug build (kcsan: its race detector)    FILE=/host/file
 #   T=switch|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd  topology (demo: not edu, edu-vtd; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile  tests    TEST=name  one of them
@@ -24,10 +24,10 @@ Q := $(if $(V),,@)
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
 	$(Q)scripts/demo.sh
 
-demo-rdma: ## two guests: a file of the one's drives into the other's GPU, by NVMe and NFS over RDMA, and back, proven (FILE=, K=)
+demo-rdma: ## two guests: move a file from one's drives to the other's GPU and back, by NVMe and NFS over RDMA, and prove it (FILE=, K=)
 	$(Q)scripts/demo.sh rdma
 
-check: ## what catches nearly everything, or what is selected from all tests (K=, DEBUG=, T=, GROUP=, TEST=, CHANGED=1, TIMES=1)
+check: ## the tests that catch nearly everything, or a selection of all tests (K=, DEBUG=, T=, GROUP=, TEST=, CHANGED=1, TIMES=1)
 	$(Q)TIER=check scripts/check.sh $(if $(TIMES),--times)
 
 check-quick: ## host tests and one guest (CHANGED=1, TIMES=1)
@@ -45,13 +45,13 @@ help: ## this list
 module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache; W=1: a warning is a failure)
 	$(Q)scripts/module.sh "$(KDIR)"
 
-lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which wants libibverbs-dev
+lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which needs libibverbs-dev
 	$(Q)$(MAKE) --no-print-directory -C user $@ BUILD=$(BUILD)
 
 install: lib tools ## libraries (libcufile.so.0 too), command, headers and man pages (PREFIX=, DESTDIR=)
 	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
 
-uninstall: ## what install has put there (PREFIX=, DESTDIR=)
+uninstall: ## remove installed files (PREFIX=, DESTDIR=)
 	$(Q)$(MAKE) --no-print-directory -C user uninstall BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
 
 deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
@@ -60,7 +60,7 @@ deb: ## Debian packages, in build/deb: the module for DKMS, libraries, command
 docs: ## the documentation as HTML, in build/docs, its links checked
 	$(Q)scripts/docs.sh
 
-cache: ## what the lab's cache holds, with sizes
+cache: ## list the lab's cache, with sizes
 	$(Q)qemu/kernel.sh list
 
 cache-clean: ## empty the lab's cache
@@ -73,10 +73,10 @@ clean: ## remove the build folder
 lint: ## style and static analysis of everything
 	$(Q)scripts/lint.sh
 
-hooks: ## let git format-check and lint what is staged before each commit
+hooks: ## let git check the format and lint staged files before each commit
 	$(Q)scripts/hooks.sh
 
-compile_commands.json: ## what clangd wants to know of user/ and its tests
+compile_commands.json: ## the compile commands of user/ and its tests, for clangd
 	$(Q)scripts/compile_commands.py $@
 
 bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
@@ -85,20 +85,20 @@ bench: ## count instructions per operation in an emulated guest: ratios, not tim
 coverage: ## which lines and branches of kernel/ the guest tests run (K=, T=, GROUP=, JSON=/file)
 	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")
 
-mutants: ## break the module in one place after another: the test that is meant for it must notice (K=, NAME="limit-*")
+mutants: ## break the module in one place after another: the test named for each must fail (K=, NAME="limit-*")
 	$(Q)scripts/mutants.sh
 
-# A shell counts in SECONDS itself.
-fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, FAST=1, DEBUG=0 is blind, PROGRAM= replays)
+# Renamed, because a shell sets SECONDS itself.
+fuzz: ## random calls to the module in a guest, guided by KCOV (SECONDS=60, SEED=1, K=, FAST=1, DEBUG=0: no KCOV, PROGRAM= replays)
 	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz.sh
 
-fuzz-user: ## random input to each parser of the user side, under the sanitizers (SECONDS=60 in all)
+fuzz-user: ## random input to each user-space parser, with the sanitizers (SECONDS=60 in total)
 	$(Q)FUZZ_SECONDS="$(SECONDS)" scripts/fuzz-user.sh
 
 soak: ## many random operations, every byte compared by the host (K=, DEBUG=, OPS=200000, SEED=1)
 	$(Q)scripts/soak.sh
 
-soak-revoke: ## everything that can happen to a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
+soak-revoke: ## each event that can revoke a buffer, in each of its states, N times (K=, DEBUG=, N=200, EVENTS=all)
 	$(Q)scripts/soak.sh revoke
 
 deb-check: deb ## the packages in clean Debian systems: DKMS on 6.1, 6.12, 7.2 and the newest, outside programs, removal (as root)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Which tests the changed files can affect: `make check CHANGED=1`.
+"""Selects the tests that changed files can affect: `make check CHANGED=1`.
 
-A file that no rule knows affects everything, so a rule that is missing costs time and never a test.
+A file without a rule affects everything, so a missing rule costs time but never a test.
 """
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name, group:NAME
-# guest tests by group, meta the runs of the lab that must fail. No words: no test reads the file.
+# The first rule whose pattern matches a file's path decides. Words: host:REGEX and guest:REGEX select tests by name,
+# group:NAME selects guest tests by group, uses:NAME selects guest tests that name the program, meta the runs of the lab
+# that must fail. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|LICENSE.*|\.editorconfig|Documentation/.*\.(?:svg|dot|png)", ()),
     (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/docs.*", ("host:.*", "guest:docs.*")),
@@ -32,13 +33,13 @@ SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed)\.sh")
 
 
 def names(script: Path, program: str) -> bool:
-    """Whether a line that is no comment has the program's name."""
+    """Whether a line other than a comment names the program."""
     return bool(re.search(rf"^(?!\s*#).*\b{re.escape(program)}\b", script.read_text(), re.M))
 
 
 @dataclass
 class Affected:
-    """What to run. `text` says why."""
+    """What to run; `text` gives the reason."""
     text: str = "everything that the tier has"
     all: bool = True
     hosts: list[str] = field(default_factory=list)   # regular expressions of names
@@ -65,7 +66,7 @@ class Affected:
         return affected
 
     def add(self, path: str) -> bool:
-        """False: this file may affect everything."""
+        """Returns False if the file may affect everything."""
         if SHARED.fullmatch(path):
             return False
         for pattern, words in RULES:
@@ -89,13 +90,13 @@ class Affected:
         return False
 
     def is_test(self, kind: str, name: str) -> bool:
-        """Whether name is that of a test, or (uses) of a program that a guest test names: a library's file is neither."""
+        """Whether name is a test, or, for "uses", a program that a guest test names; False for a library's file."""
         if kind == "host":
             return any(path.stat().st_mode & 0o100 for path in (self.root / "tests/host").rglob(f"{name}.*"))
         tests = (self.root / "tests/guest").glob("*/**/*.sh")
         if kind == "guest":
             return any(path.stem == name for path in tests)
-        # What several tests source lies beside the folders: each of them may run what it names.
+        # Scripts next to the folders are sourced by several tests, each of which may run the program.
         shared = (self.root / "tests/guest").glob("*.sh")
         return any(names(path, name) for path in tests) and not any(names(path, name) for path in shared)
 
@@ -113,7 +114,7 @@ class Affected:
 
 
 def changed_files(root: Path) -> list[str]:
-    """Against where the branch left its upstream, or the last commit without one; and what is not committed."""
+    """Files changed since the branch left its upstream (without one, since the last commit), and uncommitted ones."""
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout
     try:

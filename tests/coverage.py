@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make coverage`: which lines and branches of kernel/ the guest tests run, by gcov.
 
-From the environment: K, T, GROUP as for `make check`. On a kernel with gcov and nothing else that the plain one lacks;
-tests that are for a debug kernel only on that, which has gcov too; those that do more on it on both, by their header
-(coverage: gcov debug). --json FILE writes it all. A line that nothing runs needs an entry in tests/coverage.reasons:
+Environment: K, T, GROUP as for `make check`. Tests run on a kernel with gcov that otherwise equals the plain one.
+Tests for a debug kernel only run on the debug kernel, which has gcov as well; tests that cover more there run on
+both ("# coverage: gcov debug" in their header). --json FILE writes the counts. A line that no test runs needs an
+entry in tests/coverage.reasons:
 
-    FILE | FUNCTION[: REGEX] | why nothing runs it
+    FILE | FUNCTION[: REGEX] | why no test runs it
     FILE | FUNCTION[: REGEX] | by luck: why not every run does
 
-Without T and GROUP all boots are made anew. With them the boots that they choose are, and their counts are added to
-those of the boots before. Once every boot is there, a line without a test and a reason is an error, and so is an entry
-that nothing needs.
+Without T and GROUP all boots are made anew. With them only the selected boots are made, and their counts are added
+to those of earlier boots. Once every boot has been made, a line without a test and a reason is an error, and so is
+an entry without such a line.
 """
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
-os.environ["PEERDMA_GCOV"] = "1"  # before lab looks: kernel/Kbuild and guest.sh
+os.environ["PEERDMA_GCOV"] = "1"  # before the import of lab: read by kernel/Kbuild and guest.sh
 import lab  # noqa: E402
 import run  # noqa: E402
 
@@ -39,9 +40,9 @@ LUCK = "by luck: "
 
 @dataclass
 class Source:
-    """What is known of one file: line -> times, (line, object, index) -> times, line -> function."""
+    """The data of one file: line -> count, (line, object, index) -> count, line -> function."""
     lines: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    # The second also says how many branches its line has there: as many on both kernels are taken for the same.
+    # The object includes the number of the line's branches there; branches are merged across kernels if it is equal.
     branches: dict[tuple[int, str, int], int] = field(default_factory=lambda: defaultdict(int))
     functions: dict[int, str] = field(default_factory=dict)
 
@@ -50,13 +51,13 @@ class Source:
 
 
 def stamp(path: Path) -> bytes:
-    """Which compilation a file of gcov's belongs to."""
+    """Identifies the compilation that a gcov file belongs to."""
     with path.open("rb") as file:
         return file.read(12)[8:]
 
 
 def read_gcov(folder: Path, notes: Path, sources: dict[str, Source]) -> bool:
-    """Adds what one boot counted; nothing if it had another module. gcov wants an object's notes beside its counts."""
+    """Adds the counts of one boot; False if it ran another module. gcov needs an object's notes next to its counts."""
     found = sorted(folder.rglob("*.gcda"))
     if not found or any(stamp(counts) != stamp(notes / f"{counts.stem}.gcno") for counts in found):
         return False
@@ -76,7 +77,7 @@ def add_file(file: dict, of: str, notes: Path, sources: dict[str, Source]) -> No
     path = Path(file["file"])
     path = path if path.is_absolute() else notes / path
     if not path.resolve().is_relative_to(notes.resolve()):
-        return  # the kernel's own headers
+        return  # a header of the kernel
     source = sources.setdefault(f"kernel/{path.resolve().relative_to(notes.resolve())}", Source())
     for line in file["lines"]:
         number = line["line_number"]
@@ -99,7 +100,7 @@ class Entry:
 
     @property
     def lucky(self) -> bool:
-        """Whether its lines run is a matter of luck: it need only be of some."""
+        """Whether the entry's lines run by luck; it is then needed for some of them only."""
         return self.reason.startswith(LUCK)
 
 
@@ -120,7 +121,8 @@ def percent(part: int, all_: int) -> str:
 
 
 def report(sources: dict[str, Source], entries: list[Entry], complete: bool, root: Path = lab.ROOT) -> int:
-    """Prints the table and what is wrong with the reasons; returns how much that is, if every boot was counted."""
+    """Prints the table and the faults of the reasons. Returns the number of faults once every boot was counted,
+    otherwise 0."""
     print(f"{'file':<24} {'lines':>18} {'branches':>18}  missed, with a reason")
     sums = [0, 0, 0, 0, 0]
     unexplained = []
@@ -152,7 +154,7 @@ def report(sources: dict[str, Source], entries: list[Entry], complete: bool, roo
 
 
 def boot_name(kernel: lab.Kernel, topology: str, boot: str) -> str:
-    """The folder that run.Check gives a boot."""
+    """The folder that run.Check uses for a boot."""
     return "-".join(part for part in (kernel.name, topology, boot) if part)
 
 
@@ -174,11 +176,11 @@ class Choice(run.Choice):
 
 
 class Coverage(run.Check):
-    """`make check` of the guest tests, each boot's counts kept."""
+    """`make check` of the guest tests; keeps the counts of each boot."""
 
     def guest(self, *args, **kwargs) -> lab.Guest:
         guest = super().guest(*args, **kwargs)
-        # Of one group only: no substitute for the whole boot.
+        # A boot of one group does not replace the whole boot.
         guest.out = COUNTS / "-".join(part for part in (guest.out.name, self.choice.group) if part)
         guest.patience *= 2
         guest.tests = [replace(test, notes=test.notes | {"timeout": str(2 * int(test.notes.get("timeout", "60")))})
@@ -194,14 +196,14 @@ def all_boots(kernel: lab.Kernel) -> set[str]:
 
 
 def counted(kernel: lab.Kernel, sources: dict[str, Source]) -> set[str]:
-    """Adds what this kernel's boots counted; which they are."""
+    """Adds the counts of this kernel's boots; returns the boots."""
     folders = sorted(path.parent for path in COUNTS.glob(f"{kernel.name}-*/gcov"))
     notes = kernel.module.parent / "src/kernel"
     return {path.name for path in folders if read_gcov(path / "gcov", notes, sources)}
 
 
 def boot(choice: Choice) -> int:
-    """Makes the boots that were asked for."""
+    """Makes the selected boots."""
     if not (choice.topology or choice.group):
         shutil.rmtree(COUNTS, ignore_errors=True)
     lab.init_binary()

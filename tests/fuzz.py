@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make fuzz`: one long run of tests/guest/face/fuzz.sh, or a program of a file again and again.
+"""The engine of `make fuzz`: one long run of tests/guest/face/fuzz.sh, or repeated runs of a program from a file.
 
-From the environment: K=kernel of the lab, DEBUG=0 for the plain kernel (no KCOV: blind, but faster), FUZZ_SECONDS, SEED,
-FAST=1 for the debug kernel without kmemleak and object debugging, PROGRAM=file and REPEAT. Programs worth keeping are added to build/fuzz/corpus, with which the next run begins.
+Environment: K=kernel of the lab, DEBUG=0 for the plain kernel (without KCOV, so without coverage, but faster),
+FUZZ_SECONDS, SEED, FAST=1 for the debug kernel without kmemleak and object debugging, PROGRAM=file and REPEAT.
+Programs worth keeping are added to build/fuzz/corpus, with which the next run begins.
 """
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ import lab  # noqa: E402
 
 HOME = lab.BUILD / "fuzz"
 CORPUS = HOME / "corpus"
-SETTLING = 300  # seconds beyond those asked for, to begin and to end in
+SETTLING = 300  # seconds for boot and shutdown, in addition to FUZZ_SECONDS
 
 
 class Listener:
-    """Says how it goes, and keeps what the guest sends to be kept."""
+    """Prints progress, and keeps the programs that the guest sends."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -64,7 +65,7 @@ def main() -> int:
     test = lab.Test.named("fuzz")
     test = replace(test, notes=test.notes | {"timeout": str(seconds + SETTLING)})
     topology = lab.Topology.load("switch")
-    # Three fifths of what a call costs on the debug kernel is these two; its sanitizers and lockdep stay.
+    # These two take three fifths of a call's time on the debug kernel; its sanitizers and lockdep stay.
     if os.environ.get("FAST") == "1":
         topology = replace(topology, cmdline=f"{topology.cmdline} kmemleak=off no_debug_objects")
     listener = Listener()

@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make mutants`: is each test that a mutant names really able to fail?
+"""The engine of `make mutants`: can each test that a mutant names really fail?
 
-tests/mutants/NAME.mutant breaks the module in one place (the form: tests/mutation.py). Its header, in lines "# key: value", says what a user would
-suffer (breaks), which guest test must notice (test), how that complains (must: a regex of a line that is not ok with
-what is said about it, or of the lab's own reasons, as "splat: ..."), and, if it is not the usual, variant: debug and
-environment: NAME=value, or topology: one of the test's. The module is built from a copy of the tree with that change; a guest runs the one test on it.
+tests/mutants/NAME.mutant breaks the module in one place (syntax: tests/mutation.py). Its header has lines of the
+form "# key: value": the damage to a user (breaks), the guest test that must notice (test), and the complaint (must: a
+regex of a failing line with its diagnostics, or of a reason of the lab, as "splat: ..."). Optional: variant: debug,
+environment: NAME=value, and topology: one of the test's. The module is built from a copy of the tree with the
+change, and a guest runs the one test with it.
 
-With --compile no guest runs: each changed file is compiled, which takes seconds for each mutant.
+--compile runs no guest: it compiles the changed files, which takes seconds for each mutant.
 
-From the environment: K=kernel of the lab, NAME=mutant, or a pattern of names: "limit-*".
+Environment: K=kernel of the lab, NAME=mutant, or a pattern of names: "limit-*".
 """
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ import mutation  # noqa: E402
 
 MUTANTS = lab.ROOT / "tests/mutants"
 HOME = lab.BUILD / "mutants"
-NEEDED = ("kernel", "scripts", "include/uapi")  # what a module is built from
+NEEDED = ("kernel", "scripts", "include/uapi")  # inputs of the module's build
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Mutant:
 
     @classmethod
     def load(cls, path: Path) -> Mutant:
-        notes = lab.Test.load(path).notes  # the same kind of header
+        notes = lab.Test.load(path).notes  # the same form of header
         wanted, known = {"breaks", "test", "must"}, {"variant", "environment", "topology"}
         if wanted - set(notes) or set(notes) - wanted - known:
             raise lab.LabError(f"{path}: its header must have {wanted}, and may have {known}")
@@ -96,7 +97,7 @@ def copy_tree(tree: Path, *options: str) -> None:
 
 
 def build(mutant: Mutant, kernel: lab.Kernel) -> Path:
-    """peerdma.ko of a mutant. One copy of the tree serves all: what differs gets a new time, and is compiled again."""
+    """Builds peerdma.ko of a mutant. All mutants share a copy of the tree, so that only changed files are compiled."""
     tree, out = HOME / "tree", HOME / kernel.name / mutant.name
     copy_tree(tree)
     apply(mutant, tree)
@@ -107,19 +108,20 @@ def build(mutant: Mutant, kernel: lab.Kernel) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     for module in Path(run.stdout.split()[-1]).parent.glob("*.ko"):
         shutil.copy(module, out / module.name)
-    # Beside the module is where the tests look for those of tests/kmod.
+    # Tests expect the modules of tests/kmod next to the module.
     (out / "kmod").unlink(missing_ok=True)
     (out / "kmod").symlink_to(kernel.module.parent / "kmod")
     return out / "peerdma.ko"
 
 
 def compiles(mutant: Mutant, kernel: lab.Kernel) -> bool:
-    """Without a warning, as scripts/module.sh wants it. Objects stay beside the sources, and are built again if those change."""
+    """Compiles without a warning, as scripts/module.sh requires. Objects stay next to the sources and are rebuilt on
+    changes."""
     tree = HOME / "objects"
     copy_tree(tree, "--filter=P *.o", "--filter=P .*", "--filter=P *.mod*", "--filter=P Module.symvers")
     changed = apply(mutant, tree)
     sources = [path for path in changed if path.suffix == ".c"]
-    if sources != changed:  # a header: whatever includes it
+    if sources != changed:  # a header: build everything that includes it
         sources = []
     goals = [str(path.relative_to(tree / "kernel").with_suffix(".o")) for path in sources] or ["modules"]
     run = subprocess.run(["make", "-C", str(kernel.home / "build"), f"M={tree / 'kernel'}", "W=1", *goals],
@@ -135,14 +137,14 @@ def compiles(mutant: Mutant, kernel: lab.Kernel) -> bool:
 # --- Its test -------------------------------------------------------------------------------------
 
 class Ear:
-    """Hears the complaint as soon as it is there: what comes after it is of no use, and may take long."""
+    """Recognizes the complaint as soon as it appears; the rest of the run is not needed and may take long."""
 
     def __init__(self, must: re.Pattern[str], serial: Path) -> None:
         self.must, self.serial = must, serial
         self.heard = ""
-        self.failed: list[str] = []  # lines that are not ok, and what was said about them, before or after
-        self.notes = ""              # said since the last line of the plan
-        self.bad = False             # that was not ok
+        self.failed: list[str] = []  # failing lines with their diagnostics, before or after them
+        self.notes = ""              # diagnostics since the last line of the plan
+        self.bad = False             # the last line failed
 
     def say(self, line: str) -> None:
         if line.startswith("#"):
@@ -169,7 +171,7 @@ class Ear:
 
 
 async def complaint(mutant: Mutant, kernel: lab.Kernel, module: Path) -> tuple[str, list[str]]:
-    """What was said that had to be, or ""; and all that was said."""
+    """The complaint that was required, or ""; and all complaints."""
     test = mutant.test
     slow = kernel.variant != "plain"
     topology = lab.Topology.load(mutant.topology)
@@ -191,7 +193,7 @@ async def complaint(mutant: Mutant, kernel: lab.Kernel, module: Path) -> tuple[s
 
 
 def hunt(mutant: Mutant, k: str) -> bool:
-    """Is it killed?"""
+    """Whether the mutant is killed."""
     start = time.monotonic()
     kernel = lab.ready_kernel(k, mutant.variant)
     print(f"==> {mutant.name}: {mutant.notes['breaks']}", flush=True)

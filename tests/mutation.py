@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A small change of the module's source, by the name of what it is in, so that it survives when files and lines move.
+"""A small change of the module's source, located by its context's name, so that it survives when code moves.
 
     in held_look
      context that stays
-    -what goes
-    +what comes
+    -line to remove
+    +line to add
 
-"in NAME" is a function, a struct, a table or a #define of kernel/, in whichever file. The lines with " " and "-" are
-looked for in it, one after the other, whatever the white space; they must be there exactly once. A change may have
-several parts, each with its own "in".
+"in NAME" is a function, a struct, a table or a #define in any file of kernel/. The lines with " " and "-" must occur
+in it exactly once, in succession; white space is ignored. A change may have several parts, each with its own "in".
 """
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def parse(text: str) -> list[Part]:
 
 
 def blocks(lines: list[str]) -> list[tuple[str, int, int]]:
-    """What stands at the left margin, as (head, first line, line behind the last)."""
+    """The top-level blocks as (head, first line, line after the last)."""
     found, i = [], 0
     while i < len(lines):
         begin = i
@@ -102,7 +101,7 @@ def change(lines: list[str], at: int, part: Part) -> list[str]:
 
 
 def apply(text: str, tree: Path, dry: bool = False) -> list[Path]:
-    """Each part has exactly one place, or nothing is changed. Returns the files that change."""
+    """Applies the change if each part matches in exactly one place. Returns the changed files."""
     changed: dict[Path, list[str]] = {}
     sources = {path: path.read_text().splitlines() for path in sorted((tree / "kernel").rglob("*.[ch]"))}
     for part in parse(text):

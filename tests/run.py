@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make check`, `check-quick` and `check-all`: host tests, must-fail runs of the lab, guest tests.
 
-From the environment: TIER=quick|check|all (the default); K=kernel of the lab, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a guest
-test's group), TEST=name, which select from everything; CHANGED=1, which selects what the files that differ from the upstream
-branch can affect (tests/changed.py). One boot serves all tests of a kernel and topology. A kernel that the cache lacks is built meanwhile.
+Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a
+guest test's group) and TEST=name select from everything. CHANGED=1 selects what the files that differ from the
+upstream branch can affect (tests/changed.py). One boot serves all tests of a kernel and topology. A kernel that is
+missing from the cache is built meanwhile.
 
   quick   host tests and guest tests marked "# tier: quick", on the newest kernel
-  check   host tests but those marked "# tier: all"; every other guest test once, on the newest kernel and its first topology;
-          those marked "# tier: debug" on the newest kernel's debug build too, if the cache has it
-  all     everything but what is long: each kernel plain on all topologies, the newer one's debug build on some
+  check   host tests except those marked "# tier: all"; guest tests except those marked so, once, on the newest kernel
+          and the test's first topology; those marked "# tier: debug" on the newest kernel's debug build too, if it is
+          in the cache
+  all     everything except what is long: each kernel plain on all topologies, the newest one's debug build on some
 """
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ NEWEST, OLDEST = lab.NEWEST, lab.OLDEST
 DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
 TIERS = ("quick", "check", "all")
 HOST_TIMEOUT = 300
-POWER_SEED = 1  # of the one power cut; powercut.py has as many as one likes
+POWER_SEED = 1  # of the single power cut; powercut.py makes any number
 
 
 @dataclass
@@ -49,7 +51,7 @@ class Result:
 
 @dataclass
 class Took:
-    """How long a test took. wait: seconds in which no CPU of the guest had work; None for the host's tests and for boots."""
+    """The duration of a test. wait: seconds in which no CPU of the guest had work; None for host tests and boots."""
     where: str
     test: str
     seconds: float
@@ -61,7 +63,7 @@ class Took:
 
 
 class Report:
-    """Says each result as it comes, and the sum at the end."""
+    """Prints each result at once, and the totals at the end."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
@@ -109,7 +111,7 @@ class Report:
 
 
 def repeat_command(result: Result) -> str:
-    """What runs the test of a result again, alone."""
+    """The command that runs a result's test again, alone."""
     if "/" not in result.where:
         return f"make check TEST={result.test}" if result.where == "host" else "make check-all"
     kernel, topology = result.where.split("/")[:2]
@@ -123,7 +125,7 @@ def repeat_command(result: Result) -> str:
     return f"make check K={k}{debug} T={topology}{test}"
 
 
-# --- What was asked for ---------------------------------------------------------------------------
+# --- Selection ------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Choice:
@@ -178,7 +180,7 @@ class Choice:
 
     @property
     def kernels(self) -> list[tuple[str, str]]:
-        """(K, variant), in the order in which missing ones are built."""
+        """(K, variant), in the order in which missing kernels are built."""
         if self.tier == "quick":
             return [(NEWEST, "plain")]
         if self.tier == "check":
@@ -190,7 +192,7 @@ class Choice:
         return [*((k, "plain") for k in lab.KERNELS), (NEWEST, "debug")]
 
     def wants(self, test: lab.Test, k: str, variant: str, topology: str) -> bool:
-        """On one kernel or another, that is: see why_not."""
+        """Whether the test is selected, apart from the kernel: see why_not."""
         if self.tier != "all":
             marks = test.words("tier")
             marked = ("quick" in marks if self.tier == "quick" else
@@ -203,13 +205,13 @@ class Choice:
                     and variant in test.words("variants", variant))
 
     def wants_host(self, path: Path) -> bool:
-        """A script says in its header whether it is for check-all alone, a program by its folder."""
+        """A script's header tells whether it is for check-all only, a program's folder likewise."""
         if self.tier == "all":
             return True
         return path.parent.name != "all" and (path.suffix not in (".sh", ".py") or "\n# tier: all" not in path.read_text())
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
-        """Why a test is skipped, or nothing. What is long is run where something was asked for."""
+        """Why a selected test is skipped, or "". A long test runs only if something was selected."""
         if k not in test.words("kernels", k):
             return f"not for {k}: {test.notes['because']}"
         if not self.selected and (k if variant == "plain" else variant) in test.words("long"):
@@ -236,7 +238,7 @@ def guest_tests() -> list[lab.Test]:
 
 
 def missing_needs(test: lab.Test, kernel: lab.Kernel) -> list[str]:
-    """What of a test's "needs" the kernel's configuration or the host's commands lack."""
+    """The entries of a test's "needs" that the kernel's configuration or the host's commands lack."""
     config = (kernel.home / "config").read_text()
     path = f"{lab.BUILD / 'bin'}:/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
     return [need for need in test.words("needs")
@@ -297,16 +299,16 @@ async def run_host_test(path: Path, report: Report) -> None:
 class Check:
     def __init__(self, choice: Choice, report: Report, affected: Affected | None = None) -> None:
         self.choice, self.report, self.affected = choice, report, affected or Affected.everything()
-        # A guest has two CPUs but is busy on one most of the time: as many guests as the host has CPUs.
+        # A guest has two CPUs but mostly uses one, so run as many guests as the host has CPUs.
         self.slots = asyncio.Semaphore(max(1, os.cpu_count() or 1))
         self.make_lock = asyncio.Lock()
         self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
         self.used_splats: dict[str, set[str]] = {}
 
     async def provide_kernels(self) -> None:
-        """The kernels that are there at once, then the missing ones, one after another."""
+        """Provides cached kernels at once, then builds the missing ones, one after another."""
         missing = []
-        # The debug kernel's guests take longest: first, so that the last minutes are not theirs alone.
+        # The debug kernel's guests take longest, so they start first.
         for key in reversed(self.kernels):
             if kernel := await asyncio.to_thread(lab.kernel, *key, False):
                 await self.provide(key, kernel)
@@ -369,7 +371,7 @@ class Check:
             self.report.add(where, line.test, line.text, status, line.skip or "", line.notes)
         tail = [f"| {text}" for text in outcome.serial_tail()]
         for reason in outcome.reasons:
-            if reason.kind != "not-ok":  # those lines were shown
+            if reason.kind != "not-ok":  # these lines were already printed
                 self.report.add(where, "boot", str(reason), "failed", "", reason.notes + tail)
                 tail = []
         if outcome.ok:
@@ -378,7 +380,7 @@ class Check:
         self.tidy(outcome)
 
     async def meta_boot(self, key: tuple[str, str], test: lab.Test) -> None:
-        """A run that must fail, and for the reason that its header names."""
+        """A run that must fail for the reason in its header."""
         kernel = await self.kernels[key]
         if not kernel:
             return
@@ -405,7 +407,7 @@ class Check:
             shutil.rmtree(guest.out)
 
     async def power_cut(self, key: tuple[str, str]) -> None:
-        """A guest that is killed while it writes, and what it finds when it boots again."""
+        """Kills a guest while it writes, and checks what it finds when it boots again."""
         kernel = await self.kernels[key]
         if not kernel:
             return
@@ -422,13 +424,13 @@ class Check:
 
     @staticmethod
     def tidy(outcome: lab.Outcome) -> None:
-        """The logs stay; disks and GPU memory only where somebody will want to look."""
+        """Keeps the logs; removes disks and GPU memory of a successful run."""
         if outcome.ok:
             for path in (*outcome.guest.out.rglob("*.img"), *outcome.guest.out.rglob("gpu-bar.mem")):
                 path.unlink(missing_ok=True)
 
     def plan(self) -> list[asyncio.Task[None]]:
-        """Everything to do, longest first where it can be chosen."""
+        """All jobs, longest first where possible."""
         jobs = []
         choice = self.choice
         affects = self.affected
@@ -443,7 +445,7 @@ class Check:
             if choice.tier == "check" and variant == "debug" and not lab.kernel(k, variant, False):
                 self.report.add(f"{k}-debug", "all tests", "", "skipped", "its kernel is not in the cache: make check-all builds it")
                 continue
-            wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and way to boot
+            wanted: dict[tuple[str, str], list[lab.Test]] = {}  # by topology and kind of boot
             for test in tests:
                 alone = test.name if "peer" in test.notes else ""
                 for topology in test.words("topologies"):
@@ -462,7 +464,7 @@ class Check:
             jobs += [self.guest_boot(key, *how, some) for how, some in wanted.items()]
             jobs += [self.meta_boot(key, test) for test in must_fail]
             jobs += [self.power_cut(key)] if power else []
-        # Built in the order of choice.kernels, used as they come.
+        # Built in the order of choice.kernels, used as they become available.
         self.kernels = {key: self.kernels[key] for key in choice.kernels if key in self.kernels}
         return [asyncio.create_task(job) for job in jobs]
 

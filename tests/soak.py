@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make soak`: one long run of tests/guest/io/verify.sh, compared by the host all the way.
+"""The engine of `make soak`: a long run of tests/guest/io/verify.sh, compared by the host in each round.
 
-From the environment: K=kernel of the lab, DEBUG=1, OPS=operations in all, SEED=another stream of them.
+Environment: K=kernel of the lab, DEBUG=1, OPS=total operations, SEED=another random stream.
 """
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "qemu"))
 import lab  # noqa: E402
 
 PROCESSES = 4            # verify.sh
-PER_ROUND = 1000         # of one process, between two looks of the host
+PER_ROUND = 1000         # operations of one process between two comparisons by the host
 HOURS = 12
 DEFAULT = {"plain": 200_000, "debug": 20_000, "kcsan": 20_000}
 
 
 class Progress:
-    """A line for each round that the host found right, and the sums."""
+    """Prints a line for each round that the host has verified, and the sums."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds, self.start = rounds, time.monotonic()

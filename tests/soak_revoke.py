@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make soak-revoke`: tests/guest/lifetime/revoke.sh for long.
+"""The engine of `make soak-revoke`: a long run of tests/guest/lifetime/revoke.sh.
 
-From the environment: K=kernel of the lab, DEBUG=1, N=rounds (those of device_del, which takes 5 s, are a tenth),
-EVENTS=all or names of revoke.cpp: "unbind drive:sync".
+Environment: K=kernel of the lab, DEBUG=1, N=rounds (a tenth for those of device_del, which take 5 s), EVENTS=all or
+names of revoke.cpp: "unbind drive:sync".
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOURS = 12
 
 
 class Progress:
-    """A line for each round that is done, and whatever went wrong."""
+    """Prints a line for each finished round, and all errors."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()

@@ -204,8 +204,7 @@ private:
 	}
 
 	/// Runs many programs in one world. A program with a new result runs again in a world of its own, with coverage
-	/// and
-	/// without its storms, which take too long for that.
+	/// and without its storms, which take too long for that.
 	void go_on()
 	{
 		std::vector<std::pair<Program, std::vector<Signal>>> news;

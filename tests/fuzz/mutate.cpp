@@ -149,7 +149,7 @@ Call Mutator::call(unsigned thread)
 		while (at >= specs()[which].weight)
 			at -= specs()[which++].weight;
 		const Spec &spec = specs()[which];
-		// Slow calls: they unmake and recreate a provider's pages, or create a process.
+		// Slow calls: they destroy and recreate a provider's pages, or create a process.
 		const bool slow =
 			spec.action == Action::unbind || spec.action == Action::bind || spec.action == Action::fork;
 		if (slow && !random_.one_in(30))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Compares whatever cufile.h it is compiled with, the CUDA toolkit's for instance, with the numbers that ours is held to
-// (tests/gpu/README.md). -DCUFILE_ABI=1190: the header is as new as libcufile 1.19.
+// Compares the cufile.h that it is compiled with, such as the CUDA toolkit's, with the numbers that ours must match
+// (tests/gpu/README.md). -DCUFILE_ABI=1190: the header belongs to libcufile 1.19.
 #include <cstddef>
 #include <cstdio>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Every size, place and value of cuFile's ABI, by number, for whoever includes this to say what is done with them:
-// abi_test.cpp has the compiler compare include/cufile.h, abi.cpp a program compare any cufile.h, of the CUDA toolkit's
-// for instance. Not included once.
-// clang-format off: it takes these for calls without an end.
+// Every size, offset and value of cuFile's ABI as numbers, through macros that the includer defines. abi_test.cpp uses
+// them for compile-time checks of include/cufile.h, abi.cpp to check any cufile.h, such as the CUDA toolkit's, at run
+// time. No include guard.
+// clang-format off: it would treat these lines as calls without a semicolon.
 #ifndef CUFILE_ABI
-#define CUFILE_ABI 1150 // of which libcufile the header is, as cuFileGetVersion() has it: this one's is in CUDA 13.0
+#define CUFILE_ABI 1150 // libcufile version of the header as cuFileGetVersion() has it; 1150 is that of CUDA 13.0
 #endif
 
 SIZE(CUfileError_t, 8)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Programs that know nothing of PeerDMA, on a real GPU: PyTorch's GdsFile and NVIDIA's Python bindings of cuFile.
+"""Programs without knowledge of PeerDMA on a real GPU: PyTorch's GdsFile and NVIDIA's Python bindings of cuFile.
 
     LD_PRELOAD=build/lib/libcufile.so.0 tests/gpu/clients.py FILE
 
-FILE is overwritten. Which library they had is looked up in this process's own map; how the bytes went, in the library.
+FILE is overwritten. Prints the loaded library, from this process's own map, and the library's I/O counts by reason.
 """
 import ctypes
 import os
@@ -18,7 +18,7 @@ def libraries() -> list[str]:
 
 
 def counts() -> str:
-    """I/Os by reason; the first are those that went directly."""
+    """I/Os by reason; the first number is that of direct I/Os."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "peerdma_cufile_count"):
         return "not our library"
@@ -83,7 +83,7 @@ if __name__ == "__main__":
     for client in (pytorch, bindings):
         try:
             client(sys.argv[1])
-        except Exception as error:  # the next one is to be tried as well
+        except Exception as error:  # continue with the next client
             print(f"{client.__name__}: {type(error).__name__}: {error}")
             status = 1
     print("library:", ", ".join(libraries()))

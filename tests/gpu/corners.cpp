@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What a libcufile answers in the corner cases of Documentation/cufile.md, "What is not as in the original".
-//   corners LIBCUFILE FILE [CASE...]     FILE is overwritten; prints "case: answer" lines, judges nothing
-// Run it with NVIDIA's library and with ours, and compare the two. Each case has a process of its own, because a library may
-// crash or hang in it.
+// The results of a libcufile in the corner cases of Documentation/cufile.md, "What is not as in the original".
+//   corners LIBCUFILE FILE [CASE...]     FILE is overwritten; prints "case: result" lines without a verdict
+// Run it with NVIDIA's library and with ours and compare the output. Each case has its own process, because a library
+// may crash or hang.
 #include <csignal>
 #include <functional>
 #include <string>
@@ -34,7 +34,7 @@ void say(const char *name, const std::string &text)
 
 std::string number(int64_t n) { return std::to_string(n); }
 
-// A library with the driver open, the file registered, and 8 MiB of device memory.
+// A library with an open driver, a registered file and 8 MiB of device memory.
 struct World : Library {
 	Cuda cuda;
 	int fd = -1;
@@ -130,7 +130,7 @@ struct World : Library {
 			text += " " + number(told[i].status) + "/" + number(static_cast<int64_t>(told[i].ret));
 		return text;
 	}
-	// Reads into this memory, by a registration if one can be had, and compares.
+	// Reads into this memory, registered if possible, and compares.
 	std::string try_memory(char *at, size_t size)
 	{
 		const int added = add_buffer(at, size, 0).err;
@@ -153,7 +153,7 @@ struct Case {
 	void (*run)(const char *);
 };
 
-// What a stream waits for until the program has changed its mind.
+// Blocks a stream until the program has changed the parameters.
 void hold(void *pipe)
 {
 	char byte;
@@ -411,7 +411,7 @@ const Case cases[] = {
 	{"green-context",
 	 [](const char *name) {
 		 World world;
-		 // Larger than any release's CUdevResource, of which one is written.
+		 // Room for any release's CUdevResource.
 		 alignas(16) char resource[1024] = {};
 		 void *desc = nullptr, *green = nullptr, *context = nullptr;
 		 int (*whole)(int, void *, int), (*describe)(void **, void *, unsigned);

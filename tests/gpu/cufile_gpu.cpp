@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// What a libcufile does on a real GPU: whether it is right, and how fast. It takes the library by its path, so that two can be
-// compared, and the CUDA driver at run time, so that no toolkit is needed to build it.
+// Correctness and speed of a libcufile on a real GPU. The library is given by its path, so that two can be compared.
+// The CUDA driver is loaded at run time, so that building needs no toolkit.
 //   cufile_gpu LIBCUFILE verify FILE [MIB] [IOS] [SEED]    FILE is overwritten
 //   cufile_gpu LIBCUFILE read|write|batch FILE SIZE THREADS SECONDS [direct]
 //   cufile_gpu LIBCUFILE open FILE           DriverOpen and the first read
 //   cufile_gpu naive read|write FILE SIZE THREADS SECONDS [direct]   pread and cuMemcpy, pinned
-//   cufile_gpu copy SIZE SECONDS             pinned memory to the device, nothing else
-// One line of JSON comes out.
+//   cufile_gpu copy SIZE SECONDS             copies from pinned memory to the device
+// Prints one line of JSON.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -39,7 +39,7 @@ int open_file(const char *path, bool direct)
 	return fd;
 }
 
-// Calls io(thread, offset) on each thread for so long, at places one after the other; prints what came of it.
+// Calls io(thread, offset) on each thread until the time limit, at successive offsets, and prints the result.
 template <class Io>
 void measure(const char *what, size_t size, unsigned threads, double limit, size_t file_size, Io &&io,
 	     bool direct = false)
@@ -74,7 +74,7 @@ void measure(const char *what, size_t size, unsigned threads, double limit, size
 		    gb / time, (cpu_seconds() - cpu) / gb);
 }
 
-// Where what came differs from what should have.
+// Prints where the bytes differ from the expected ones.
 void tell_wrong(const std::string &io, ssize_t n, const std::string &got, const std::string &want)
 {
 	const auto [at, wanted] = std::mismatch(got.begin(), got.end(), want.begin());

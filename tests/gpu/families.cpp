@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Each family of cuFile's calls with each kind of CUDA's memory, on a real GPU: are they right? Prints TAP.
+// Each family of cuFile's calls with each kind of CUDA memory on a real GPU: are the results correct? Prints TAP.
 //   families LIBCUFILE FILE      FILE is overwritten
-// With another library than ours it says what that one does; what is no error there may be none.
+// With another library the results are that library's; some that are errors for ours may be valid there.
 #include <atomic>
 #include <functional>
 #include <random>
@@ -43,7 +43,7 @@ std::string random_bytes(size_t n, unsigned seed)
 	return bytes;
 }
 
-// The calls of the driver that only this program needs.
+// Driver calls used only by this program.
 struct Driver : Cuda {
 	int (*managed)(Address *, size_t, unsigned);
 	int (*from_pool)(Address *, size_t, void *);
@@ -88,7 +88,8 @@ struct Driver : Cuda {
 		get(driver, count, "cuDeviceGetCount");
 	}
 
-	// Physical memory in two pieces, mapped one behind the other: what PyTorch's expandable segments are. nullptr: not here.
+	// Two pieces of physical memory mapped next to each other, like PyTorch's expandable segments. nullptr: not
+	// supported.
 	char *mapped(size_t size)
 	{
 		struct Location {
@@ -119,7 +120,7 @@ struct Driver : Cuda {
 		}
 		return access(at, 2 * half, &desc, 1) ? nullptr : reinterpret_cast<char *>(at);
 	}
-	// Whatever kind of memory it is.
+	// For any kind of memory.
 	std::string see(const char *from, size_t n)
 	{
 		std::string all(n, '\0');
@@ -159,7 +160,7 @@ public:
 	void all()
 	{
 		constexpr size_t size = 20 * mib;
-		beside_a_capture(); // first: the library has no pinned memory yet
+		beside_a_capture(); // first, while the library has no pinned memory yet
 		memory("cuMemAlloc", cuda_.memory(size), size);
 		Address at = 0;
 		memory("cuMemAllocManaged", cuda_.managed(&at, size, 1) ? nullptr : reinterpret_cast<char *>(at), size);
@@ -198,7 +199,7 @@ private:
 		return all;
 	}
 
-	// Reads and writes of all sizes, at a base and inside, registered and not; nothing beside them changes.
+	// Reads and writes of all sizes, at a base and inside, registered and not. Bytes around them must not change.
 	void memory(const std::string &kind, char *at, size_t size)
 	{
 		if (!at) {
@@ -217,7 +218,7 @@ private:
 			for (const File &file : files_) {
 				bool right = true;
 				for (const Shape &shape : shapes) {
-					// Registered: a base and an offset. Else a pointer into the middle.
+					// Registered: a base and an offset. Otherwise a pointer into the middle.
 					cuda_.write(at, before);
 					const size_t n = std::min({shape.n, file_size - shape.from, size - shape.to});
 					const ssize_t got = lib_.read(file.handle, registered ? at : at + shape.to, n,
@@ -250,7 +251,7 @@ private:
 		}
 	}
 
-	// By a thread whose context is the first one's.
+	// From a thread whose current context is the first device's.
 	void second_device()
 	{
 		int devices = 0, number = 0;
@@ -294,7 +295,7 @@ private:
 		}
 	}
 
-	// A handle that is used again; polled as programs do, without a minimum and a time, and at last waited for.
+	// A reused handle; polled as programs do, with minimum 0 and timeout zero, and finally waited for.
 	void batches()
 	{
 		constexpr unsigned n = 64;
@@ -353,7 +354,7 @@ private:
 		char *const at = cuda_.memory(4 * mib);
 		for (void *stream : {stream_, static_cast<void *>(nullptr)}) {
 			const std::string name = stream ? "a stream" : "the default stream";
-			// What is before it in the stream is before it, and what is behind it is behind.
+			// The I/O is ordered with the operations before and after it in the stream.
 			size_ = 3 * mib, from_ = 1234, to_ = 100, result_ = 4711;
 			cuda_.fill(reinterpret_cast<Address>(at), 'a', 4 * mib, stream);
 			bool right = !read_async(at, stream);
@@ -378,7 +379,7 @@ private:
 		}
 	}
 
-	// Read when the stream gets there; what was declared fixed when it was called.
+	// Parameters are read when the stream gets to the I/O; those declared fixed are read at the call.
 	void parameters(char *at, void *stream, const std::string &name)
 	{
 		for (const unsigned flags : {0U, static_cast<unsigned>(CU_FILE_STREAM_FIXED_FILE_OFFSET)}) {
@@ -402,7 +403,8 @@ private:
 			must(!cuda_.sync(stream), "cuStreamSynchronize");
 			tell(right && result_ == 50 && cuda_.see(at + 9, 50) == bytes_.substr(flags ? 10 : 7, 50),
 			     name + (flags ? ": a fixed offset" : ": parameters of their time"));
-			// Twice is refused, and the next memory is asked about with the same stream.
+			// The stream must be deregistered: registering it twice fails, and the next kind of memory uses
+			// it again.
 			if (flags)
 				must(!stream_deregister_(static_cast<CUstream>(stream)).err, "cuFileStreamDeregister");
 		}
@@ -434,7 +436,7 @@ private:
 		cuda_.drop_graph(graph);
 	}
 
-	// Of another stream, in the mode that forbids all threads what waits or gets memory.
+	// While another stream is captured in the mode that forbids synchronizing and allocating calls to all threads.
 	void beside_a_capture()
 	{
 		char *const at = cuda_.memory(file_size);
@@ -491,7 +493,7 @@ private:
 	decltype(&cuFileStreamRegister) stream_register_;
 	decltype(&cuFileStreamDeregister) stream_deregister_;
 	decltype(&cuFileBufDeregister) forget_buffer_;
-	// Of an I/O of a stream.
+	// Parameters of an I/O in a stream.
 	size_t size_ = 0;
 	off_t from_ = 0, to_ = 0;
 	ssize_t result_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The CUDA driver and a libcufile for programs that have neither when they are built: by dlopen, with the calls that all
-// of them need. A program that cannot go on says why and ends.
+// The CUDA driver and a libcufile loaded by dlopen, with the calls that all programs here need. On an error a program
+// prints the reason and exits.
 #pragma once
 
 #include <cerrno>
@@ -33,7 +33,7 @@ template <class Function> void get(void *library, Function &function, const char
 	must(function, std::string("no ") + name);
 }
 
-// Of this process, its threads together.
+// Of this process, all threads.
 inline double cpu_seconds()
 {
 	struct rusage use;
@@ -42,7 +42,7 @@ inline double cpu_seconds()
 	       static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
-// The first device, and its primary context as the calling thread's.
+// The first device, with its primary context current to the calling thread.
 struct Cuda {
 	void *driver;
 	int (*init)(unsigned);
@@ -80,8 +80,8 @@ struct Cuda {
 		must(!alloc(&at, size), "cuMemAlloc");
 		return reinterpret_cast<char *>(at);
 	}
-	// The driver comes back when pageable memory has been read, which is before the GPU has all of it; a libcufile copies on
-	// streams that do not wait for that.
+	// cuMemcpy from pageable memory returns once the memory has been read, before the GPU has all of it. The
+	// streams on which a libcufile copies do not wait for that.
 	void put(char *to, const std::string &bytes)
 	{
 		must(!in(reinterpret_cast<unsigned long long>(to), bytes.data(), bytes.size()) && !settle(),

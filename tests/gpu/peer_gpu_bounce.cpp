@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Near-GPU routing on two real GPUs, where no module can be loaded: libcufile's own code and the real CUDA driver. What the
-// kernel would do is done here, by pread and a copy: a drive that reaches the one GPU and not the other. So what is seen is
-// that bytes arrive by way of the other GPU, whole and nowhere else, on GPUs that are what they are; not how fast a drive is.
+// Near-GPU routing on two real GPUs without the module: libcufile's own code and the real CUDA driver. The kernel is
+// replaced by pread and a copy, as a drive that reaches one GPU and not the other. Shows that bytes arrive through the
+// other GPU, completely and nowhere else, on real GPUs; measures no speed.
 //   peer_gpu_bounce FILE        FILE is overwritten
 #include <atomic>
 #include <cstdint>
@@ -33,7 +33,7 @@ void check(const std::string &what, bool good)
 	failures += !good;
 }
 
-// Each eight bytes say where they are.
+// Every eight bytes encode their position.
 std::string pattern(size_t size, uint64_t salt)
 {
 	std::string bytes(size, '\0');
@@ -42,7 +42,7 @@ std::string pattern(size_t size, uint64_t salt)
 	return bytes;
 }
 
-// The kernel's part: memory of any device registers, and a drive reaches one of them.
+// Replaces the kernel: memory of any device can be registered, and the drive reaches one device.
 class Drive final : public cufile::PeerdmaClient
 {
 public:
@@ -53,7 +53,7 @@ public:
 	{
 		cufile::Memory memory;
 		reason = 0;
-		// What begins within a frame of 64 KiB is registered with all of it.
+		// Whole frames of 64 KiB are registered, so the last byte of the first frame must be device memory.
 		if (cufile::real_cuda().look_up(static_cast<const char *>(address) + 65535, memory) ||
 		    memory.kind != cufile::Memory::Kind::device)
 			return -EINVAL;

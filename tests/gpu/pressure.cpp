@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Reads in the order of streams, on a real GPU, while the program calls what waits for the GPU inside the CUDA driver: the
-// stream waits for us, we copy by another stream, and nobody may wait for all of them in a circle. Each case is a process of
-// its own, which is killed and said to hang if it takes too long.
+// Reads in stream order on a real GPU, while the program makes calls that wait for the GPU inside the CUDA driver. The
+// stream waits for the library, which copies in another stream; the three must not wait for each other in a circle.
+// Each case has its own process, which is killed and reported as hanging after a timeout.
 //   pressure LIBCUFILE FILE [CASE]        FILE is overwritten
 #include <algorithm>
 #include <atomic>
@@ -76,7 +76,7 @@ struct Driver : Cuda {
 		must(!count(&n), "cuDeviceGetCount");
 		return n;
 	}
-	// The calling thread's from now on: the primary one.
+	// Makes the primary context current to the calling thread.
 	void be_on(int which)
 	{
 		int handle = 0;
@@ -111,7 +111,7 @@ public:
 	decltype(&cuFileReadAsync) read_async;
 };
 
-// One read in a stream, which stays where it is until it is over.
+// One read in a stream; must not move or be destroyed before it has completed.
 struct Read {
 	size_t size = 0;
 	off_t from = 0, to = 0;
@@ -133,7 +133,7 @@ struct Read {
 	}
 };
 
-// The program's own calls, which may wait for all that the GPU has to do.
+// Calls of the program that may wait for all work of the GPU.
 bool beside(World &world, void *stream, bool past)
 {
 	char *const at = world.cuda.memory(16 * MiB);
@@ -178,7 +178,7 @@ bool own_stream_direct(World &world) { return beside(world, world.cuda.new_strea
 bool blocking_stream(World &world) { return beside(world, world.cuda.new_stream(0), false); }
 bool default_stream(World &world) { return beside(world, nullptr, false); }
 
-// Many streams, on every GPU, each with reads one behind the other; more than the library has threads or memory for.
+// Many streams on every GPU with several reads each: more than the library has threads or memory for.
 bool many(World &world)
 {
 	const int devices = world.cuda.devices();
@@ -211,7 +211,7 @@ bool many(World &world)
 	return right == threads;
 }
 
-// The pool is full of what another GPU's reads have left.
+// The pool is full of buffers from the reads of another GPU.
 bool in_turn(World &world)
 {
 	const int devices = world.cuda.devices();
@@ -238,7 +238,7 @@ bool in_turn(World &world)
 	return right;
 }
 
-// Not the primary context: one that the program has made, on each GPU; each kind of call; then it is destroyed.
+// Non-primary contexts on each GPU, with each kind of call; then the context is destroyed.
 bool contexts(World &world)
 {
 	bool right = true;
@@ -272,19 +272,20 @@ bool contexts(World &world)
 		for (int i = 0; right && i < 8; i++)
 			right = world.cuda.bytes(at + i * 65536, 65536) ==
 				world.bytes.substr(static_cast<size_t>(i) * 70000, 65536);
-		// Its memory goes with it, and the library has some there, too.
+		// This frees the context's memory, including the library's in it.
 		must(!world.cuda.drop_context(context), "cuCtxDestroy");
 		world.cuda.enter();
 		char *const after = world.cuda.memory(MiB);
 		right = right && world.lib.read(world.file, after, MiB, 0, 0) == MiB &&
 			world.cuda.bytes(after, MiB) == world.bytes.substr(0, MiB);
-		// What was registered is nobody's memory any more.
+		// The registered memory no longer exists.
 		right = right && world.lib.read(world.file, at, 4096, 0, 0) < 0;
 	}
 	return right;
 }
 
-// What the stream's own kernels cannot reach: memory of another context of the same GPU, and what lies behind an allocation.
+// Memory that the stream's kernels cannot access: that of another context on the same GPU, and addresses beyond an
+// allocation.
 bool out_of_reach(World &world)
 {
 	void *context = nullptr;
@@ -296,13 +297,13 @@ bool out_of_reach(World &world)
 	bool right = read.begin(world, at, stream, 8 * MiB, 777) && !world.cuda.sync(stream);
 	world.cuda.enter();
 	right = right && read.came(world, at);
-	// Half of it, and as much behind it.
+	// The first half is in the allocation, the rest beyond it.
 	must(!world.cuda.fill(number(at), 'z', 8 * MiB), "cuMemsetD8");
 	void *const own = world.cuda.new_stream();
 	const bool asked = read.begin(world, at + 4 * MiB, own, 512 * MiB, 0);
 	right = right && asked && !world.cuda.sync(own) && read.result != static_cast<ssize_t>(512 * MiB) &&
 		!world.cuda.settle();
-	// And everything goes on.
+	// Later I/O still works.
 	right = right && read.begin(world, at, own, MiB, 0) && !world.cuda.sync(own) && read.came(world, at);
 	return right;
 }
@@ -310,7 +311,7 @@ bool out_of_reach(World &world)
 struct Case {
 	const char *name;
 	bool (*run)(World &);
-	const char *variable; // of the environment, "" for none; it is 1
+	const char *variable; // environment variable to set to 1; "": none
 };
 
 constexpr Case cases[] = {{"a stream of its own", own_stream, ""},
@@ -325,7 +326,7 @@ constexpr Case cases[] = {{"a stream of its own", own_stream, ""},
 			  {"contexts of the program's own", contexts, ""},
 			  {"what the stream cannot reach", out_of_reach, ""}};
 
-// Of a process of its own: its exit status, or -1 if it had to be killed.
+// Runs a case in its own process: the exit status, or -1 if it had to be killed.
 int in_process(char **argv, size_t which)
 {
 	const std::string name = std::to_string(which);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// What libcufile and the import of dma-bufs ask of the CUDA driver about memory, on a real GPU: does it answer, and does it
-// mean what we take it to mean?
+// The CUDA driver's queries about memory on which libcufile and the import of dma-bufs rely, on a real GPU: do they
+// succeed, and do the results mean what we assume?
 //   queries
-// The way from an address to a dma-buf is libpeerdma's own: user/lib/pointer.cpp.
-// With the stand-in for the driver, dma-bufs are refused unless its memory is a module's.
+// The conversion of an address to a dma-buf is libpeerdma's own code: user/lib/pointer.cpp.
+// With the stand-in driver, dma-bufs are refused unless its memory belongs to a module.
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -22,7 +22,7 @@ namespace
 
 using Address = unsigned long long;
 
-// Of CUpointer_attribute, CUdevice_attribute and CUmemRangeHandleType, as the driver's interface has them.
+// Values of CUpointer_attribute, CUdevice_attribute and CUmemRangeHandleType.
 enum {
 	context_of = 1,
 	type_of = 2,
@@ -82,7 +82,7 @@ struct Driver : Cuda {
 		return ask(&answer, what, at) ? ~uint64_t{0} : answer;
 	}
 
-	// In so many pieces of physical memory, one behind the other, that GPUDirect RDMA may reach.
+	// This many pieces of physical memory, mapped next to each other and accessible to GPUDirect RDMA.
 	Address mapped(size_t pieces, size_t &size)
 	{
 		struct {
@@ -110,7 +110,7 @@ struct Driver : Cuda {
 	}
 };
 
-// What every piece of device memory answers, whoever made it.
+// Attributes of any device memory, however allocated.
 void queries(Driver &cuda, const std::string &kind, Address base, size_t size, bool synchronous)
 {
 	bool inside = true;
@@ -143,7 +143,7 @@ std::string exporter(int fd)
 	return all;
 }
 
-// A range of memory as a dma-buf. Returns what the driver said.
+// A range of memory as a dma-buf. Returns the driver's result.
 int as_dma_buf(Driver &cuda, const std::string &kind, Address at, size_t size, unsigned long long flags, bool expected)
 {
 	int fd = -1;
@@ -167,7 +167,7 @@ void *loaded(const char *library, const char *function)
 	return there ? dlsym(there, function) : nullptr;
 }
 
-// By libpeerdma's code. A range that has a dma-buf: whole frames around what was asked for.
+// The same through libpeerdma: the dma-buf covers whole frames around the range.
 void as_pointer(const std::string &kind, Address at, size_t size, uint32_t reason)
 {
 	peerdma_impl::Handle handle;
@@ -207,7 +207,7 @@ void pointers(Driver &cuda, Address plain, Address mapped, size_t mapped_size, A
 		   next = reinterpret_cast<Address>(cuda.memory(512));
 	as_pointer("cuMemAlloc of 512", little, 512, good);
 	as_pointer("cuMemAlloc of 512, behind it", next, 512, good);
-	// Of a thread that has no context, as a library's own may be.
+	// A thread without a context, as a library's thread may be.
 	std::thread([&] {
 		as_pointer("cuMemAlloc, without a context", plain, 8 * MiB, good);
 		as_pointer("cuMemMap, without a context", mapped, mapped_size, good);

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tables and pictures of Documentation/results/README.md, from the raw rows beside it.
+"""The tables and pictures of Documentation/results/README.md, made from the raw rows next to it.
 
-    results.py            write them
-    results.py --check    fail if they are not what the rows give
+    results.py            writes them
+    results.py --check    fails if they do not match the rows
 
 A ratio compares rows of one run that both libraries have: median with median, best row with best row.
 """
@@ -29,7 +29,7 @@ Key = tuple[str, int, int]  # what, bytes, threads
 
 @dataclass(frozen=True)
 class Run:
-    """A file of rows, and what distinguishes it."""
+    """A file of rows, and its name."""
     name: str
     file: str
 
@@ -37,7 +37,7 @@ class Run:
         return rows.samples(FOLDER / self.file, past_cache)
 
     def bus(self) -> float:
-        """GB/s of pinned memory to the GPU, or 0 if that was not measured."""
+        """GB/s from pinned memory to the GPU; 0 if not measured."""
         found = [json.loads(line) for line in (FOLDER / self.file).read_text().splitlines() if '"what": "copy"' in line]
         return statistics.median(row["gb_s"] for row in found) if found else 0
 
@@ -75,13 +75,13 @@ def link(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours to theirs, of one row of a run."""
+    """Ours divided by theirs, for one row of a run."""
     median: float        # of medians
     rounds: list[float]  # round by round
 
 
 def ratio(run: Run, past_cache: bool, key: Key, column: int) -> Ratio | None:
-    """COLUMN 0: time, 1: CPU. Both libraries must have the row."""
+    """column 0: time, 1: CPU. None unless both libraries have the row."""
     by = run.samples(past_cache).get(key, {})
     if "ours" not in by or "theirs" not in by:
         return None
@@ -93,18 +93,18 @@ def ratio(run: Run, past_cache: bool, key: Key, column: int) -> Ratio | None:
 class Goal:
     text: str
     keys: tuple[Key, ...]
-    most: float           # of their time, or CPU
+    most: float           # ratio to their time or CPU
     column: int = 0
     faster: bool = False  # shown as "N x as fast"
     past_cache: bool = False
 
     def show(self, values: list[float]) -> str:
-        """The smallest and the largest."""
+        """The range of the values."""
         shown = [1 / value for value in values] if self.faster else values
         return " to ".join(dict.fromkeys(rows.share(value) + " x" * self.faster for value in (min(shown), max(shown))))
 
     def worst(self, run: Run) -> tuple[Key, Ratio] | None:
-        """The row of these that is farthest from the goal, of a run that has all of them."""
+        """The row farthest from the goal, if the run has all of the goal's rows."""
         found = {key: got for key in self.keys if (got := ratio(run, self.past_cache, key, self.column))}
         return max(found.items(), key=lambda pair: pair[1].median) if len(found) == len(self.keys) else None
 
@@ -156,7 +156,7 @@ def speeds(run: Run) -> dict[str, dict[Key, list[float]]]:
     found: dict[str, dict[Key, list[float]]] = {"ours": defaultdict(list), "theirs": defaultdict(list)}
     for line in (FOLDER / run.file).read_text().splitlines():
         word, _, text = line.partition("{")
-        # A line without a library is ours: at that size and number of threads theirs was not run.
+        # A line without a library is ours; theirs was not run with that size and number of threads.
         name = rows.library(word.strip()) if word else "ours"
         if name not in found or not line.endswith("}"):
             continue
@@ -171,17 +171,17 @@ def of_best(by: dict[Key, list[float]], best: Callable[[Iterable[float]], float]
     return key, best(by[key])
 
 
-BEST_ROW: Key = ("read", 16 * MIB, 8)  # the fastest of the rows that tests/gpu/README.md has in each round
+BEST_ROW: Key = ("read", 16 * MIB, 8)  # the fastest of the rows that each round of tests/gpu/README.md has
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best reads of a run, GB/s."""
+    """The best reads of a run, in GB/s."""
     run: Run
     rounds: dict[str, list[float]]       # of BEST_ROW
     tops: dict[str, tuple[Key, float]]   # of any row
     samples: dict[str, int]              # of that row
-    alone: bool                          # our best row is one that theirs was not run with
+    alone: bool                          # theirs was not run with the size and threads of our best row
     bus: float
 
     def median(self, name: str) -> float:
@@ -273,7 +273,7 @@ for each in (LATEST, FIRST):
 
 
 def summary() -> str:
-    """One bar a row of the latest run, shortest first: time against NVIDIA's library."""
+    """One bar for each row of the latest run, shortest first: time relative to NVIDIA's library."""
     found = [(row(key), got) for key in (("open", 4096, 1), *ALL) if (got := ratio(LATEST, False, key, 0))]
     found.sort(key=lambda pair: pair[1].median)
     left, unit, step = 190, 420, 24
@@ -297,7 +297,7 @@ def pictures() -> dict[Path, str]:
 
 
 def faults() -> list[str]:
-    """What is not as the rows give it."""
+    """What differs from the rows."""
     page = PAGE.read_text()
     wrong = [str(path) for path, text in pictures().items() if path.read_text() != text]
     lines = tables.filled(page, TABLES).splitlines()

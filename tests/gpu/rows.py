@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The rows of tests/gpu/README.md as tables of medians, and as pictures.
+"""Tables of medians and pictures from the rows of tests/gpu/README.md.
 
     tests/gpu/rows.py FILE [PICTURE.svg]
 
-FILE has lines of a library ("ours", "theirs", "naive", or its path) and what cufile_gpu printed. What was read and
-written past the page cache ("direct" at the end) has a table of its own, and PICTURE-direct.svg.
+Each line of FILE is a library ("ours", "theirs", "naive", or its path) and the output of cufile_gpu. Rows that
+bypass the page cache ("direct" at the end) have their own table, and PICTURE-direct.svg.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLOURS = {"theirs": "#9aa5b1", "naive": "#d9b26f", "ours": "#2f6f4f"}
 
 
 def library(word: str) -> str:
-    """By the word or the path that a line begins with; nothing if it is neither library nor naive."""
+    """The library named by the first word or path of a line; "" for other lines."""
     if word in COLOURS:
         return word
     return "" if "/" not in word else "theirs" if "cuda" in word or "nvidia" in word else "ours"
@@ -76,7 +76,7 @@ def table(found: Samples) -> list[str]:
 
 
 def picture(rows: Rows, title: str) -> str:
-    """Throughput against theirs, which is 1."""
+    """Throughput relative to theirs."""
     rows = {key: by for key, by in rows.items() if key[0] != "open" and "theirs" in by}
     left, unit, step = 190, 200, 46
     width, height = left + int(unit * 2.6), 70 + step * len(rows)

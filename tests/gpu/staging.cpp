@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// What reading through the page cache into device memory costs without any library, in several ways: what is in the way of a
-// library that does so, and what it could gain. Each way reads 1 MiB at a time.
-//   staging FILE [SECONDS]    FILE is in the page cache, of 64 MiB or more
-// A line of JSON for each way and number of threads. "past": of every four 128 KiB so many go by a buffer that stays in the
-// cache, and from there past it; "spinning": one thread is helped by others that wait for it spinning; "register": a piece of
-// the page cache is pinned for the GPU, copied from and unpinned.
+// The cost of reading through the page cache into device memory without a library, in several ways: the limits of a
+// library that does so, and its possible gain. Each way reads 1 MiB at a time.
+//   staging FILE [SECONDS]    FILE is in the page cache and has 64 MiB or more
+// Prints a line of JSON for each way and number of threads. "past": that many of every four 128 KiB go through a buffer
+// that stays in the CPU cache, and from there by non-temporal stores. "spinning": one thread is helped by others that
+// wait by spinning. "register": a piece of the page cache is pinned for the GPU, copied from and unpinned.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -55,7 +55,7 @@ struct Copies : Cuda {
 	}
 };
 
-// What a thread has.
+// Resources of a thread.
 struct Lane {
 	void *stream = nullptr;
 	char *slab, *hot;
@@ -111,7 +111,7 @@ void measure(const std::string &what, Copies &cuda, std::vector<Lane> &lanes, un
 	std::fflush(stdout);
 }
 
-// One I/O of the first lane, by it and threads that wait for it spinning.
+// I/Os of the first lane, shared with threads that wait by spinning.
 class Helped
 {
 public:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A program of this folder, which is meant for a real GPU, with the stand-in for the CUDA driver.
+# Runs a program of this folder, written for a real GPU, with the stand-in CUDA driver.
 #   stand_in.sh PROGRAM
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)

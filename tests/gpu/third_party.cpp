@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What others have written on cuFile, unmodified, and a main() for it: the headers of kvikio, and nixl's gds_utils.
-// third_party.sh compiles it, once for each (-DKVIKIO, -DNIXL).
+// Unmodified third-party code that uses cuFile, and a main() for it: the headers of kvikio, and nixl's gds_utils.
+// third_party.sh compiles it once for each (-DKVIKIO, -DNIXL).
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -163,7 +163,7 @@ void run(const std::string &path)
 		    refusal([&] { reader.write(memory.at(), 4096, 0, 0); }).c_str());
 }
 #else
-/** gds_utils.cpp leaves part of a descriptor as the stack had it: let it have something. */
+// gds_utils.cpp leaves part of a descriptor uninitialized: fill the stack with nonzero bytes.
 __attribute__((noinline)) void dirty_stack()
 {
 	volatile char bytes[4096];

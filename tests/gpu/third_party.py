@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What others have written on cuFile, unmodified, with PyTorch: DeepSpeed's gds_handle, fastsafetensors' loader.
+"""Unmodified third-party code that uses cuFile with PyTorch: DeepSpeed's gds_handle and fastsafetensors' loader.
 
     third_party.py deepspeed|fastsafetensors CHECKOUT [FILE]
 
-third_party.sh calls it. FILE is overwritten; without one the checkout's extension is only built, by PyTorch's own means.
+Called by third_party.sh. FILE is overwritten. Without FILE it only builds the checkout's extension, with PyTorch's
+own tools.
 """
 import importlib.machinery
 import importlib.util
@@ -94,7 +95,7 @@ def deepspeed(checkout: str, path: str) -> None:
                 check(handle.async_pread(tensor, path, offset) == 0 and handle.wait() == 1, f"{name}: async_pread, wait")
                 check(bytes_of(tensor) == wanted, f"{name}: the tensor")
                 handle.free_pinned_device_tensor(tensor)
-        # several at once, of parts of one registered tensor, and of a descriptor of ours
+        # several at once, with parts of one registered tensor, and with a descriptor opened here
         whole = torch.empty(8 << 20, dtype=torch.uint8, device="cuda").random_(256)
         torch.cuda.synchronize()
         handle.pin_device_tensor(whole)
@@ -115,7 +116,7 @@ def deepspeed(checkout: str, path: str) -> None:
         check(bytes_of(whole) == wanted, "8 parts: the tensor")
         handle.unpin_device_tensor(whole)
         del handle
-    # the last thing: with NVIDIA's library a line that it prints on the way is its end
+    # last, because with NVIDIA's library the process dies when it prints a line on the way
     handle = ds.gds_handle(1 << 20, 128, False, False, 1)
     handle.pin_device_tensor(whole)
     check(handle.pwrite(whole, path, True, False) == 1, "pwrite that DeepSpeed validates")
@@ -124,7 +125,7 @@ def deepspeed(checkout: str, path: str) -> None:
 
 
 def safetensors_file(path: str, tensors: dict[str, torch.Tensor], odd: int) -> None:
-    """Its header padded to 8 bytes, and odd more."""
+    """Pads the header to 8 bytes, plus `odd` bytes."""
     names = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.uint8: "U8"}
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name, tensor in tensors.items():
@@ -152,7 +153,7 @@ def fastsafetensors(checkout: str, path: str) -> None:
     device = torch.device("cuda:0")
     try:
         get_device_numa_node(device.index)
-    except OSError as error:  # its first loader wants to know it; there are machines that do not say
+    except OSError as error:  # the loader wants the NUMA node, which some machines do not report
         print(f"the GPU's node is not known: {error}")
         fastsafetensors.loader.initialized = True
     tensors = {
@@ -163,8 +164,9 @@ def fastsafetensors(checkout: str, path: str) -> None:
         "odd": torch.randint(256, (1001,), dtype=torch.uint8),
     }
     ways = [(nogds, block, False) for nogds in (True, False) for block in (16 << 30, 1 << 20)]
-    # Registered once only: what it deregisters is not what it has registered (gds.py's wait_io), and the next time it
-    # gets the same memory of PyTorch, which is registered already. NVIDIA's library says the same.
+    # Registered only once: fastsafetensors deregisters another address than it registered (gds.py's wait_io). The next
+    # time PyTorch returns the same memory, which is still registered, and registering fails. NVIDIA's library fails in
+    # the same way.
     for odd, (nogds, block, register) in [(odd, way) for odd in (0, 3) for way in ways] + [(0, (False, 16 << 30, True))]:
         safetensors_file(path, tensors, odd)
         way = "its own copy" if nogds else "GDS, registered" if register else "GDS"

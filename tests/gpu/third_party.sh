@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What others have written on cuFile, unmodified, on a real GPU. None of it is here: it is looked for in
-# DIR/deepspeed, DIR/fastsafetensors, DIR/kvikio and DIR/nixl, checkouts of the commits that README.md names.
+# Unmodified third-party code that uses cuFile, on a real GPU. It is not part of this tree: DIR/deepspeed,
+# DIR/fastsafetensors, DIR/kvikio and DIR/nixl are checkouts of the commits named in README.md.
 #   third_party.sh DIR FILE [LIBRARY]
-# FILE is overwritten. LIBRARY is preloaded; without one it is the installed library that runs. CLIENT_CFLAGS and
-# CLIENT_LDFLAGS say where headers and libraries are that the compiler does not find.
+# FILE is overwritten. LIBRARY is preloaded; without it the installed library is used. CLIENT_CFLAGS and CLIENT_LDFLAGS
+# add directories of headers and libraries for the compiler.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 clients=$(cd "$1" && pwd) file=$2 library=${3:-}
@@ -17,7 +17,7 @@ with_library()
 	if [ "$library" ]; then LD_PRELOAD=$library timeout 200 "$@"; else timeout 200 "$@"; fi
 }
 
-compile() # NAME, what else
+compile() # NAME ARGUMENT...
 {
 	local name=$1
 	shift
@@ -28,7 +28,7 @@ compile() # NAME, what else
 		-l:libcufile.so.0 -lcuda -pthread
 }
 
-# nixl.h needs all of nixl: of it gds_utils has these
+# nixl.h includes all of nixl; gds_utils needs only this
 nixl_headers()
 {
 	mkdir -p "$TMPDIR/third_party_nixl_headers" && cat >"$TMPDIR/third_party_nixl_headers/nixl.h" <<-'END'
@@ -61,9 +61,9 @@ nixl()
 
 python() # NAME
 {
-	# DeepSpeed writes a file where it is
+	# DeepSpeed writes a file into the current directory
 	(cd "$TMPDIR" && export PYTHONDONTWRITEBYTECODE=1 &&
-		timeout 300 "$here/third_party.py" "$1" "$clients/$1" && # the compiler has nothing preloaded
+		timeout 300 "$here/third_party.py" "$1" "$clients/$1" && # the build runs without the preloaded library
 		with_library python3 -X faulthandler "$here/third_party.py" "$1" "$clients/$1" "$file")
 }
 

@@ -76,7 +76,7 @@ int FakeSyscalls::open(const char *path, int open_flags)
 {
 	const std::string self = "/proc/self/fd/";
 	if (std::string(path).starts_with(self)) {
-		// As the kernel: what leads to a descriptor is a link, and a temporary file wants a directory.
+		// Like the kernel: /proc/self/fd holds links, and O_TMPFILE needs a directory.
 		if (reopen_error || open_flags & O_NOFOLLOW)
 			return reopen_error ? reopen_error : -ELOOP;
 		if (open_flags & O_DIRECTORY)
@@ -190,7 +190,7 @@ public:
 		return static_cast<int>(n);
 	}
 
-	// One at a time, so that a wait for many has to come again.
+	// Returns one at a time, so that a wait for several must call again.
 	int wait(peerdma_impl::Completion *out, unsigned, int64_t timeout_ns) override
 	{
 		if (sys_.wait_error)
@@ -355,7 +355,7 @@ int FakeSyscalls::io(peerdma_io &io, bool write)
 	}
 	const uint64_t first = (io.file_off + block - 1) / block * block, last = (io.file_off + n) / block * block;
 	io.out_done = n;
-	// Where no drive can address the whole blocks, all of it passes through host memory.
+	// If no drive can address the whole blocks, everything passes through host memory.
 	const bool misplaced = last > first && (io.buf_off + first - io.file_off) % mem_align;
 	io.out_direct = last > first && !misplaced ? last - first : 0;
 	(write || misplaced ? io.out_host : io.out_near) = n - io.out_direct;
@@ -562,7 +562,7 @@ int FakeSyscalls::write_file(const std::string &path, std::string_view value)
 	} else if (path.ends_with("/bind") && path.starts_with(drivers)) {
 		const std::string driver = path.substr(drivers.size(), path.size() - drivers.size() - 5);
 		const std::string override = files[devices + text + "/driver_override"];
-		// As driver_match_device(): with an override only that driver matches; peerdma has no ids of its own.
+		// Like driver_match_device(): with an override only that driver matches; peerdma has no IDs of its own.
 		if (override != "(null)\n" ? override != driver + "\n" : driver == "peerdma")
 			return -ENODEV;
 		if (!driver_of(text).empty())

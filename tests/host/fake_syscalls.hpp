@@ -15,8 +15,8 @@
 #include "common/syscalls.hpp"
 #include "peerdma.h"
 
-// A machine in memory: sysfs, the peerdma driver and its device node. It does what the documented ABI
-// says and nothing else; a test breaks it at one place and looks at what the library does then.
+// A machine in memory: sysfs, the peerdma driver and its device node. It implements the documented ABI and nothing
+// else. A test injects a fault and checks how the library reacts.
 class FakeSyscalls final : public peerdma_impl::Syscalls
 {
 public:
@@ -24,9 +24,9 @@ public:
 		std::string bytes;
 		uint32_t mode = S_IFREG | 0644;
 		int open_error = 0;                             // negative errno
-		std::optional<uint64_t> size = {};              // that fstat(2) says, where it is not so
+		std::optional<uint64_t> size = {};              // of fstat(2), if not the number of bytes
 		uint32_t refused_errno = 0, refused_reason = 0; // out_errno and out_reason of PEERDMA_FILE_QUERY
-		uint32_t map = PEERDMA_MAP_BUS_ADDR;            // out_map, where it is not refused
+		uint32_t map = PEERDMA_MAP_BUS_ADDR;            // out_map unless refused
 		uint32_t leaves = 1;                            // out_nr_leaves
 		bool share = false;                             // a leaf without a number
 	};
@@ -41,7 +41,7 @@ public:
 		std::string bytes;
 	};
 
-	static FakeSyscalls *current; // what system_calls() gives to the library
+	static FakeSyscalls *current; // result of system_calls() in the library
 
 	FakeSyscalls();
 	~FakeSyscalls();
@@ -53,50 +53,50 @@ public:
 	uint32_t add_provider(uint32_t domain, uint32_t bdf, uint32_t bar, uint64_t bar_offset, uint64_t len);
 
 	std::map<std::string, std::string> files, links;
-	std::map<std::string, Content> contents; // what open() opens, but for the device node
+	std::map<std::string, Content> contents; // files for open(), except the device node
 	std::map<uint32_t, Provider> providers;
 	std::map<uint32_t, Buffer> buffers;
-	std::map<int, std::string> fds;           // a dma-buf's is "dmabuf:BUFFER:OFFSET:LENGTH"
-	std::map<int, int> flags;                 // that each was opened with
+	std::map<int, std::string> fds;           // a dma-buf is "dmabuf:BUFFER:OFFSET:LENGTH"
+	std::map<int, int> flags;                 // flags of open(), by descriptor
 	std::vector<int> posix_fds;               // of each pread and pwrite
-	int posix_error = 0;                      // of the next one
-	unsigned posix_good = 0;                  // that succeed before it
+	int posix_error = 0;                      // of the first call after posix_good
+	unsigned posix_good = 0;                  // calls that succeed before it
 	int reopen_error = 0;                     // of opening /proc/self/fd
 	bool can_see_fds = true;                  // /proc/self/fd has links
-	uint64_t posix_limit = 10000;             // bytes that one moves at most
+	uint64_t posix_limit = 10000;             // bytes that one call moves at most
 	std::map<uint32_t, std::string> file_ids; // registered files
 	std::map<std::string, int> write_errors;  // path to negative errno
 	std::vector<std::pair<std::string, std::string>> writes;
-	std::vector<peerdma_io> ios;         // as they came
+	std::vector<peerdma_io> ios;         // in the order of the calls
 	uint64_t io_limit = UINT64_MAX;      // bytes one READ or WRITE moves at most
 	int io_error = 0;                    // negative errno of each READ and WRITE
-	size_t io_good = 0;                  // that succeed before it, of all
+	size_t io_good = 0;                  // calls that succeed before it, in total
 	std::map<void *, uint64_t> mappings; // address to length
 	uint64_t features = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
-	// The ring: what was handed over, in order, and how it behaves.
+	// The ring: submitted commands in order, and its behavior.
 	std::deque<peerdma_impl::Command> under_way;
-	std::vector<uint32_t> commands; // op of each that was handed over
-	uint64_t astray = 0;            // bytes in the file that commands miss their place by
-	bool hold = false;              // nothing is completed
-	unsigned held = 0;              // of the last under way none is completed
-	unsigned sleeps = 0;            // waits that sleep until a real signal, at most a second
+	std::vector<uint32_t> commands; // op of each submitted command
+	uint64_t astray = 0;            // error injected into the file offset of commands, in bytes
+	bool hold = false;              // nothing completes
+	unsigned held = 0;              // the last commands in flight that do not complete
+	unsigned sleeps = 0;            // waits that sleep until a real signal, at most a second each
 	int submit_error = 0, queue_error = 0, wait_error = 0;
 	unsigned submit_most = UINT_MAX; // commands that one submit() takes
-	unsigned queues = 0;             // open
+	unsigned queues = 0;             // currently open
 	int mmap_error = 0;
 	bool can_map = true; // false: a module from before out_mmap_offset
 	uint32_t block = 512, mem_align = 4;
 	int node_error = 0;
-	std::map<std::string, int> provider_nodes; // the errno that each ends with; list_dir() takes them from files
+	std::map<std::string, int> provider_nodes; // errno of opening each node; list_dir() takes names from files
 	std::string opened_node;
 	uint32_t abi = PEERDMA_ABI_VERSION;
-	std::map<int, int64_t> sizes; // of dma-bufs of others
-	// Of libraries that the process has loaded: "LIBRARY FUNCTION".
+	std::map<int, int64_t> sizes; // of foreign dma-bufs
+	// Of loaded libraries, by "LIBRARY FUNCTION".
 	std::map<std::string, void *> functions;
 	int publish_error = 0;
-	uint32_t publish_flags = 0; // of the last one
+	uint32_t publish_flags = 0; // of the last publish
 	uint32_t publish_reason = 0;
-	// Before anything else; a result > 0 lets the fake go on.
+	// Runs first; with a result > 0 the fake continues.
 	std::function<int(unsigned long, void *)> on_ioctl;
 
 	int open(const char *path, int flags) override;
@@ -121,19 +121,19 @@ public:
 	int64_t size_of(int fd) override;
 	void *function(const char *library, const char *name) override;
 
-	// The next descriptor; returns what it would have been.
+	// Sets the next descriptor; returns the one it replaces.
 	int next_fd(int fd) { return std::exchange(next_fd_, fd); }
-	// The program closes this number, and opens another file by it.
+	// The program closes this number and opens another file under it.
 	void reuse(int fd, const std::string &path);
 
-	// Does what the oldest command under way asks for.
+	// Executes the oldest command in flight.
 	peerdma_impl::Completion complete();
 
 private:
 	int io(peerdma_io &io, bool write);
 	int32_t piece(const peerdma_impl::Command &command, uint64_t file_off, uint64_t buf_off, uint32_t len);
 
-	std::map<int, std::shared_ptr<off_t>> positions_; // those of one description share it
+	std::map<int, std::shared_ptr<off_t>> positions_; // shared by the descriptors of a description
 
 	int next_fd_ = 100;
 	uint32_t next_provider_ = 1, next_buffer_ = 1, next_file_ = 1;

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""A cuFileRead() enters no more files of user/cufile than scripts/hops.py allows, and hops.py tells bodies from accessors."""
+"""A cuFileRead() enters no more files of user/cufile than scripts/hops.py allows, and hops.py tells bodies from
+accessors."""
 from __future__ import annotations
 
 import sys

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <vector>
 
-// The descriptors of this process that are rings.
+// The ring descriptors of this process.
 inline std::vector<int> ring_descriptors()
 {
 	std::vector<int> found;

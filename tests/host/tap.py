@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs functions as tests and says TAP: a test is named by its function and fails if it raises."""
+"""Runs functions as tests with TAP output: a test is named by its function and fails if it raises."""
 from __future__ import annotations
 
 import traceback
@@ -7,7 +7,7 @@ from typing import Callable, Sequence
 
 
 def run(tests: Sequence[Callable[[], None]]) -> int:
-    """The exit status."""
+    """Returns the exit status."""
     print(f"1..{len(tests)}")
     failed = 0
     for number, test in enumerate(tests, 1):

@@ -63,8 +63,7 @@ char *map(int fd, uint64_t len, const char *what)
 }
 
 /// Host memory as on a machine that has been up for some time: neighboring pages are rarely contiguous in physical
-/// memory.
-/// Right after a boot their order is random, and it affects the cost of I/O.
+/// memory. Right after a boot their order is random, and it affects the cost of I/O.
 char *host_memory(uint64_t len)
 {
 	const uint64_t pages = len / 4096, step = 1021; // a prime that does not divide the number of pages
@@ -470,8 +469,7 @@ void count_all(Bench &b, const std::string &what)
 // --- Over a network
 
 /// The instructions of each process so far, including kernel threads, without this one. Interrupts while the CPU is
-/// idle
-/// belong to no process.
+/// idle belong to no process.
 std::map<pid_t, uint64_t> everybody()
 {
 	std::map<pid_t, uint64_t> ran;

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The engine of `make bench`: counts instructions in several boots of a guest and shows their medians.
+"""The engine of `make bench`: counts instructions in several boots of a guest and prints the medians.
 
-Environment: K=kernel of the lab (each by default), BASELINE=1 writes the baselines of make check; ONLY=near|far counts only the
-guest's own drive, or only storage over a network.
+Environment: K=kernel of the lab (default: each), BASELINE=1 to write the baselines of make check, ONLY=near|far to
+count only the guest's own drive, or only storage over a network.
 """
 from __future__ import annotations
 

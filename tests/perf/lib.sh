@@ -3,7 +3,7 @@
 # Sourced by the guest tests that count instructions: lib.sh, and what bench needs.
 . "$LAB_ROOT/tests/guest/lib.sh"
 
-# bench_disk: a contiguous file, on a filesystem whose journal does not run meanwhile
+# bench_disk: a contiguous file, on a filesystem whose journal does not run during the counts
 bench_disk() {
 	publish
 	mount_disk

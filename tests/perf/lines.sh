@@ -19,14 +19,14 @@ module_range() {
 	echo "$((base)) $((base + size))"
 }
 
-# watched DESCRIPTION r|rw FILE OFF: the number of stores, and those into lines that two CPUs wrote
+# watched DESCRIPTION r|rw FILE OFF: the number of stores, and of those into lines that two CPUs wrote
 watched() {
 	local report=$LAB_OUT/lines.txt line pc ours=0
 	same "$1: all requests are good" 0 "$(crowded "$2" "$3" "$4" 8 50 >/run/crowded 2>&1; echo $?)"
 	diag "$(cat /run/crowded)"
 	read -r first last < <(module_range)
 	diag "code at $(printf '0x%x to 0x%x' "$first" "$last")"
-	echo 3 >/proc/sys/vm/drop_caches # the host has changed it
+	echo 3 >/proc/sys/vm/drop_caches # the host writes this file
 	[ -s "$report" ] || { not_ok "$1: QEMU has watched"; return; }
 	while read -r -a line; do
 		[ "${line[0]}" != end ] || { diag "$1: ${line[2]} stores into ${line[1]} lines"; continue; }
@@ -43,5 +43,5 @@ pattern fill /mnt/disk/crowded 0 $((8 * 65536)) pattern:1
 sync
 # While an ext4 file is written, its route is checked again after each change of its version, at most once per tick.
 watched "a file of ext4" r /mnt/disk/crowded 0
-watched "the drive itself" rw "$(nvme_disk)" $((600 << 20)) # nothing of the filesystem's own
+watched "the drive itself" rw "$(nvme_disk)" $((600 << 20)) # without the filesystem's own stores
 plan $tap_n

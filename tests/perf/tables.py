@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tables of Documentation/performance.md, made of the baselines beside this file.
+"""The tables of Documentation/performance.md, made from the baselines next to this file.
 
-    tables.py            write them
-    tables.py --check    fail if they are not what the baselines say
+    tables.py            writes them
+    tables.py --check    fails if they do not match the baselines
 """
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def span(values: list[float], digits: int = 1) -> str:
 
 
 def to_host(metric: str, size: int, other: str = "") -> list[float]:
-    """On each kernel, against the host's way."""
+    """Ratio to the host's own I/O, on each kernel."""
     other = other or counts.reference_of(metric)
     return [values[metric, size] / values[other, size] for values in of("baseline").values()]
 
 
 def growth() -> list[str]:
-    """How far apart the sizes that are one command are."""
+    """The spread between the sizes that fit into one command."""
     metrics = [f"direct_{what}{where}" for where in ("", "_raw") for what in ("read", "write")]
     spreads = []
     for values in of("baseline").values():
@@ -104,7 +104,7 @@ def growth() -> list[str]:
 
 
 def cheaper() -> list[str]:
-    """The ways that cost less than a direct read of a file by one call, at one size or more, on one kernel or more."""
+    """Metrics cheaper than a direct read of a file by one call, for at least one size on at least one kernel."""
     found: dict[str, list[str]] = {}
     for k, values in of("baseline").items():
         for (metric, size), value in values.items():
@@ -130,7 +130,7 @@ def slower() -> list[str]:
 
 
 def zeroing() -> list[str]:
-    """What allocating costs a byte."""
+    """The cost of allocating, for each byte."""
     new, old = (values["buf_alloc", 256 * counts.MIB] / (256 * counts.MIB) for values in of("baseline").values())
     return ["| allocating, instructions | 7.2 | 6.12 |", "|---|---|---|", f"| for each byte | {new:.2f} | {old:.2f} |",
             f"| for 1 GiB, calculated from 256 MiB, thousand million | {new * 1.073741824:.2f} | {old * 1.073741824:.2f} |"]
@@ -151,7 +151,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def filled(page: str, tables: dict[str, Callable[[], list[str]]] = TABLES) -> str:
-    """Behind a mark "<!-- table: NAME -->", up to an empty line, stands that table."""
+    """The page with its tables made anew: each follows a mark "<!-- table: NAME -->" and ends at an empty line."""
     for name, table in tables.items():
         mark = f"<!-- table: {name} -->\n"
         if page.count(mark) != 1:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// client CASE LIBCUFILE FILE SYMBOLS: a program that knows libcufile.so.0 by dlopen alone, as real ones do, each case in a
-// process of its own. With a libcuda.so.1 in its path the memory is a device's, without one the host's. FILE is made anew;
-// SYMBOLS lists the public ones. Without arguments it names its cases. clients.sh runs them.
+// client CASE LIBCUFILE FILE SYMBOLS: loads libcufile.so.0 by dlopen only, as real programs do, each case in its own
+// process. With a libcuda.so.1 in the library path it uses device memory, otherwise host memory. FILE is created anew;
+// SYMBOLS lists the public symbols. Without arguments it lists its cases. clients.sh runs them.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +42,7 @@ void *load(int flags)
 	return library;
 }
 
-// What is found in a library, or in all of the program.
+// Symbols of one library, or of the whole program.
 struct Calls {
 	explicit Calls(void *in) : library(in) {}
 	void *const library;
@@ -117,7 +117,7 @@ const Cuda &cuda()
 	return the_driver;
 }
 
-// For as long as the process lives.
+// Freed only at process exit.
 class Memory
 {
 public:
@@ -195,7 +195,7 @@ CUfileHandle_t add(const Calls &calls, int fd)
 	return fh;
 }
 
-// A short read, a long one, and a write: whoever can do these has a library that works.
+// A short read, a long one and a write: the minimum that a working library does.
 void use(const Calls &calls)
 {
 	const int fd = open_file();
@@ -213,7 +213,7 @@ void use(const Calls &calls)
 
 // --- How it is loaded
 
-// Loaded and unloaded at once: it stays, where it was and as it was.
+// Loaded and unloaded repeatedly: the library stays loaded, at the same address and with its state.
 void again()
 {
 	void *const first = load(RTLD_NOW | RTLD_LOCAL);
@@ -230,7 +230,7 @@ void again()
 	MUST(!calls.cuFileDriverClose_v2().err);
 }
 
-// Closed by one thread while another works with it.
+// Closed by one thread while another does I/O.
 void closed_meanwhile()
 {
 	const Calls calls = loaded();
@@ -243,7 +243,7 @@ void closed_meanwhile()
 	closer.join();
 }
 
-// Opened for itself alone, then for all of the program: every symbol is found, and is the one.
+// Loaded with RTLD_LOCAL, then with RTLD_GLOBAL: every public symbol is found globally, with the same address.
 void global()
 {
 	MUST(!dlsym(RTLD_DEFAULT, "cuFileRead"));
@@ -263,7 +263,7 @@ void global()
 	use(Calls(RTLD_DEFAULT));
 }
 
-// Here before the program began, which has not asked for it. Who asks by its name gets this one.
+// Preloaded by LD_PRELOAD. A dlopen by name returns the same library.
 void preloaded()
 {
 	const Calls calls(RTLD_DEFAULT);
@@ -273,7 +273,7 @@ void preloaded()
 	use(calls);
 }
 
-// --- What is called first, and what is not there
+// --- First calls and missing dependencies
 
 void unopened()
 {
@@ -297,7 +297,7 @@ void unopened()
 		},
 	};
 	MUST(!calls.cuFileStreamRegister(nullptr, 0).err && !calls.cuFileStreamDeregister(nullptr).err);
-	MUST(calls.cuFileUseCount() == 0); // it is no first call
+	MUST(calls.cuFileUseCount() == 0); // does not count as a first call
 	for (const auto &first : firsts) {
 		MUST(calls.cuFileUseCount() == 0);
 		MUST(!first().err);
@@ -305,7 +305,7 @@ void unopened()
 		MUST(!calls.cuFileDriverClose_v2().err);
 	}
 	use(calls);
-	MUST(calls.cuFileUseCount() == 1); // and so it is left when the process ends
+	MUST(calls.cuFileUseCount() == 1); // left open when the process ends
 }
 
 void odd_configurations()
@@ -330,7 +330,7 @@ void driver()
 	MUST(!calls.cuFileDriverGetProperties(&props).err && calls.cuFileUseCount() == 0);
 	MUST(!calls.cuFileDriverOpen().err && !calls.cuFileDriverOpen().err && calls.cuFileUseCount() == 2);
 	MUST(!calls.cuFileDriverGetProperties(&props).err && props.fflags == 0xf);
-	// Of the stand-in's devices none is a function of this machine.
+	// The stand-in's devices are no PCI functions of this machine.
 	size_t kb = 4711;
 	MUST(calls.cuFileGetBARSizeInKB(0, &kb).err == 5029 && kb == 4711);
 	MUST(!calls.cuFileDriverClose_v2().err && !calls.cuFileDriverClose_v2().err);
@@ -339,7 +339,7 @@ void driver()
 
 // --- Memory
 
-// The host's, whatever else there is.
+// Host memory, with and without a driver.
 void host_memory()
 {
 	const Calls calls = loaded();
@@ -362,7 +362,7 @@ void host_memory()
 	MUST(content() == pattern().substr(510, 1000) + pattern().substr(1000));
 }
 
-// By a base that is registered and an offset, by pointers into it, and where none is.
+// By a registered base and an offset, by pointers into it, and by unregistered memory.
 void places()
 {
 	const Calls calls = loaded();
@@ -380,9 +380,9 @@ void places()
 	};
 	const auto everywhere = [&] {
 		came(base, 0, size, 0);
-		came(base, half, half, 12345); // to its very end
+		came(base, half, half, 12345); // up to its end
 		came(base, 1, 4097, 3);
-		came(base + half, 0, size, 7); // a pointer inside knows no end but the allocation's
+		came(base + half, 0, size, 7); // through a pointer inside, only the allocation bounds the I/O
 		came(base + half + 1, 4095, 100, 4096);
 	};
 	everywhere();
@@ -391,7 +391,7 @@ void places()
 	errno = 0;
 	MUST(calls.cuFileRead(fh, base, half + 1, 0, half) == -1 && errno == 5017);
 	MUST(calls.cuFileBufDeregister(base + half).err == 5024);
-	// Another one inside of it: the same bytes by two bases.
+	// A nested registration: the same bytes by two bases.
 	MUST(!calls.cuFileBufRegister(base + half, 100, 0).err);
 	came(base, half, half, 1);
 	came(base + half, 40, 60, 2);
@@ -407,7 +407,7 @@ void places()
 
 // --- Batches and streams
 
-// Polled without a minimum and without a time, a few events at a time; one handle for all of it.
+// Polled with minimum 0 and timeout zero, a few events at a time; one handle throughout.
 void poll()
 {
 	const Calls calls = loaded();
@@ -449,7 +449,7 @@ void poll()
 	calls.cuFileBatchIODestroy(batch);
 }
 
-// Where there is no driver there are no streams, and the arguments are not looked at.
+// Without a driver there are no streams, and the arguments are not examined.
 void streams()
 {
 	const Calls calls = loaded();
@@ -478,14 +478,14 @@ int in_child(const std::function<void()> &what)
 	if (!child) {
 		alarm(60);
 		what();
-		std::exit(0); // with all handlers
+		std::exit(0); // runs the exit handlers
 	}
 	int status = -1;
 	MUST(waitpid(child, &status, 0) == child);
 	return status;
 }
 
-// Loaded, and nothing called: parent and child each have a library of their own.
+// Forked after loading but before any call: parent and child each have their own library.
 void fork_before()
 {
 	const Calls calls = loaded();
@@ -494,14 +494,15 @@ void fork_before()
 		file_path = of_child.c_str();
 		use(calls);
 		MUST(calls.cuFileUseCount() == 1);
-		// Its own child is that of a process whose driver is open.
+		// Its own child has inherited an open driver, so calls fail.
 		MUST(!in_child([&] { MUST(calls.cuFileDriverOpen().err == 5001); }));
 	}));
 	MUST(calls.cuFileUseCount() == 0);
 	use(calls);
 }
 
-// The child of a process with an open driver gets errors; what it becomes by exec works, and has inherited nothing: main().
+// In the child of a process with an open driver every call fails. After exec the library works, and no descriptor was
+// inherited (main() checks).
 void fork_after()
 {
 	const Calls calls = loaded();
@@ -518,7 +519,7 @@ void fork_after()
 	}));
 	use(calls);
 	MUST(!calls.cuFileDriverClose_v2().err && !calls.cuFileUseCount());
-	// Closed, it is as if it had never been open.
+	// After closing, a child can use the library as if it had never been open.
 	MUST(!in_child([&] { use(calls); }));
 	use(calls);
 }
@@ -540,7 +541,7 @@ constexpr struct {
 
 int main(int argc, char **argv)
 {
-	// What a process begins with is what the one had begun with that became it by exec.
+	// After exec the process has as many descriptors as its predecessor started with.
 	const std::filesystem::directory_iterator fds("/proc/self/fd");
 	const std::string open_now = std::to_string(std::distance(begin(fds), end(fds)));
 	const char *const before = getenv("CLIENT_DESCRIPTORS");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# libcufile.so.0 in programs that were built against nothing and find it by dlopen or LD_PRELOAD: client.cpp, each case with
-# a CUDA driver (the stand-in) and where there is none.
+# Programs that are not linked to libcufile.so.0 and load it by dlopen or LD_PRELOAD: client.cpp, each case with a CUDA
+# driver (the stand-in) and without one.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
@@ -40,14 +40,14 @@ for name in $("$tmp/client"); do
 	fi
 done
 
-# What is not there is said, in one line, at the level that is asked for; and only where it was asked for.
+# A missing driver or module is logged in one line, at the requested level, and only if requested.
 client odd_configurations CUFILE_LOGGING_LEVEL=NOTICE >"$tmp/said" 2>&1
 policy='built-in values, there is no /etc/cufile.json'
 [ ! -e /etc/cufile.json ] || policy=/etc/cufile.json
 check "a configuration that is missing is named" grep -q "NOTICE .*no such file: \"/nowhere/cufile.json\"; using $policy\$" "$tmp/said"
 check "in one line" test "$(grep -c /nowhere "$tmp/said")" = 1
 
-# Programs that know nothing of cuFile: it is as if it were not there.
+# Preloading the library does not change programs that do not use cuFile.
 strange() { LD_PRELOAD=$cufile bash -c 'echo said; echo complained >&2; (exit 3); status=$?; ls / >/dev/null; exit $status' 2>&1; }
 check "a stranger says what it says, and nothing else" test "$(strange)" = "$(printf 'said\ncomplained')"
 strange >/dev/null

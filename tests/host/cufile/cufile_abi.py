@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""tests/gpu/abi.hpp, by which headers are compared, has all of include/cufile.h, and abi.cpp finds our header to be so."""
+"""tests/gpu/abi.hpp covers all of include/cufile.h, and abi.cpp accepts our header."""
 import re
 import subprocess
 import sys
@@ -17,7 +17,7 @@ LIST = (ROOT / "tests/gpu/abi.hpp").read_text()
 
 def each_enum_is_in_it_with_all_its_values() -> None:
     enums = [(name, body) for body, name in re.findall(r"^typedef enum \w+ \{(.*?)\} (\w+);", HEADER, re.S | re.M)
-             if name != "CUresult"]  # of the CUDA driver's
+             if name != "CUresult"]  # CUresult belongs to the CUDA driver
     assert len(enums) >= 12, enums
     for name, body in enums:
         assert f"SIZE({name}, " in LIST, name

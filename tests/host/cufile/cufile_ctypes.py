@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""libcufile.so.0 in Python processes that have it by ctypes, for themselves alone and for all: it works, without a CUDA driver
-and with the stand-in for one, and closed it leaves no thread, no descriptor and no mapping of its own behind."""
+"""Loads libcufile.so.0 by ctypes in Python processes, with local and global symbols, with and without the stand-in
+CUDA driver. It works, and after closing it leaves no thread, descriptor or mapping behind."""
 import os
 import subprocess
 import sys
@@ -117,7 +117,7 @@ print("well")
 
 def runs(mode: str, cuda: bool) -> None:
     if not cuda and "libcuda.so.1" in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout:
-        return  # this machine has one
+        return  # this machine has a CUDA driver
     folder = str(BUILD / "tests/softgpu") if cuda else ""
     with tempfile.TemporaryDirectory(dir=BUILD) as tmp:
         environment = {**os.environ, "LD_LIBRARY_PATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The table of errors in Documentation/cufile.md has each number of include/cufile.h, and its tests expect them."""
+"""The table of errors in Documentation/cufile.md lists each number of include/cufile.h, and the tests it names
+expect them."""
 import re
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ HEADER = (ROOT / "include/cufile.h").read_text()
 ENUM = re.search(r"typedef enum CUfileOpError \{(.*?)\}", HEADER, re.S)
 CODES = {name: int(number) for name, number in re.findall(r"CU_FILE_(\w+) = (\d+)", ENUM[1] if ENUM else "")}
 SOURCE = "".join(path.read_text() for path in sorted((ROOT / "user/cufile").rglob("*.[ch]pp")))
-# "Fixture.Test": its body, to the brace in the first column
+# "Fixture.Test": its body, up to the brace in the first column
 TESTS = {f"{fixture}.{name}": body for path in sorted((ROOT / "tests/host/cufile").rglob("*.cpp")) for fixture, name, body in
          re.findall(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)\n\{\n(.*?)^\}", path.read_text(), re.M | re.S)}
 

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tests of cufile_conformance by each way and each call: libcufile.so.0 answers the same.
+"""Runs the tests of cufile_conformance by each path and each call: libcufile.so.0 must give the same results.
 
-Those that move bytes, or are refused an I/O, are run once more by each way. They must pass, and what they were answered (counts,
-errno, events, *bytes_done, counters: answers.hpp) is compared with what the first way answered. Differences that cannot be
-otherwise are in EXCEPT, each with its reason; an entry that is not met by each way that it is for fails. Ways that are called
-"directly" must move bytes directly, by the library's counters, and no other may. With the argument "guest": the ways that there
-are with the module.
+Tests that move bytes, or whose I/O is refused, run again by each path. They must pass, and their results (counts,
+errno, events, *bytes_done, counters: answers.hpp) are compared with those of the first path. EXCEPT lists the
+unavoidable differences, each with its reason; an exception that does not occur on each path that it covers is a
+failure. Paths named "directly" must move bytes directly, according to the library's counters, and no other path may.
+The argument "guest" selects the paths that need the module.
 """
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from typing import Iterable, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = Path(os.environ.get("PEERDMA_BUILD", ROOT / "build")) / "tests/host/cufile_conformance"
-FEWEST = 80  # tests that each way compares
-FEWEST_DIRECT = 40  # of them, that move bytes directly where the way is called so
+FEWEST = 80  # tests compared on each path
+FEWEST_DIRECT = 40  # tests that move bytes directly, on the paths named so
 
 FAILS = "it fails, or was not run"
 Answers = dict[str, Counter[str]]  # by test
 Way = dict[str, str]  # CONFORMANCE_...: answers.hpp
-Met = set[tuple[str, tuple[str, str]]]  # by way, which keys of EXCEPT
+Met = set[tuple[str, tuple[str, str]]]  # by path: the matched keys of EXCEPT
 CALLS: dict[str, Way] = {"by vectors": {"CALL": "vector"}, "by batches": {"CALL": "batch"}, "by streams": {"CALL": "stream"}}
 HOST: dict[str, Way] = {
     "through host memory": {},
@@ -43,19 +43,20 @@ GUEST: dict[str, Way] = {
     "directly": {},
     "directly, into registered memory": {"MEMORY": "registered"}} | {f"directly, {name}": way for name, way in CALLS.items()}
 
-# Not compared: answers that depend on time or on how an I/O is cut, and tests of processes, descriptors, rings, settings.
+# Skipped: results that depend on timing or on how an I/O is cut; tests of processes, descriptors, rings and settings.
 SKIPPED = ["*Fork*", "*Cancel*", "Threads.*", "Race.*", "Nested.*", "*Scarcity.*", "Driver.*", "Policy.*", "LogPath.*", "Loud.*",
            "Descriptors.*", "Gated.ADeadlineGivesWhatHasComeByThen", "Gated.DestroyingWaitsForWhatHasBegun",
            "Gated.ClosingWaitsForWhatHasBegun", "Cufile.ThreadsUnderLoadAndWhenIdle", "Cufile.AThreadThatIsCancelled",
            "Cufile.AProcessThatEndsWithAllOpen", "Cufile.SettingsAndClosingBesideReadersWithoutAPause",
            "Cufile.OpenedAndClosedManyTimesAtOnce", "Cufile.AFailureOfTheDriversIsAnError", "Cufile.PastThePageCacheOneThreadIsEnough"]
 
-# In a guest a child cannot use the stand-in. The others take long there, and are of contexts and threads more than of ways.
+# In a guest a child cannot use the stand-in. The other tests are slow there and test contexts and threads rather than
+# paths.
 SKIPPED_IN_GUEST = ["Cufile.StandardInputIsLeftAlone", "Memory.OfAnotherProcess", "Shapes.Every*", "Contexts.*",
                     "Cufile.PastThePageCacheFromManyThreads", "Cufile.FromThreadsWithoutAContext", "Cufile.ManyContextsAtOnce",
                     "Batches.AFileSystemThatThrows", "Batches.ManyAtOnceFromManyThreads"]
 
-# By ways and tests: which answers differ, and why. The test itself may fail there.
+# By path and test: results that differ, and why. The test itself may fail there.
 NONE = "(?!)"
 COUNTED = "counted|statistics"
 NO_COPY = "CUDA copies nothing that could fail"
@@ -104,7 +105,7 @@ class Outcome(NamedTuple):
     passed: dict[str, bool]
     told: Answers
     direct: set[str]  # tests that moved bytes directly
-    notes: list[str]  # how the program ended if not by itself
+    notes: list[str]  # how the program ended, if abnormally
 
 
 def run(way: Way, tests: str) -> Outcome:
@@ -134,13 +135,15 @@ def of_io(answers: Counter[str]) -> bool:
 
 
 def compared(answers: Counter[str], way: Way) -> Counter[str]:
-    """Another call does not say which error Read has, so Read is asked as well, which is one error more."""
+    """Drops the statistics of errors: calls that do not report Read's error issue a Read for it, which counts one
+    error more."""
     return Counter({answer: n for answer, n in answers.items()
                     if "CALL" not in way or not answer.startswith("statistics of errors")})
 
 
 def unexpected(way: str, test: str, answer: str, met: Met) -> bool:
-    """Of no exception. FAILS is of any of this test."""
+    """True if no exception covers the result; records the exceptions that do. FAILS is covered by any exception of
+    the test."""
     keys = {key for key, (answers, _) in EXCEPT.items() if fnmatchcase(way, key[0]) and fnmatchcase(test, key[1])
             and (answer == FAILS or re.match(answers, answer))}
     met |= {(way, key) for key in keys}

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// exits END CLOSE BUSY FILE [PLUGIN]: a program whose main thread uses CUDA and libcufile, and which ends while I/O is under
-// way. exits.sh runs it, each case in a process of its own.
-//   END    how it ends: return, exit, thread (another one calls exit()), callback (a host function does), leave
-//          (pthread_exit() in main()), quick (quick_exit()), now (_exit())
-//   CLOSE  who closes the driver: nobody, main (before the end), first, last (atexit() before and after CUDA was first used),
-//          static, late (destructors of static objects made before and after that), local (of one of the main thread),
-//          reset (main, when the device was reset and used again), plugin, unload (a destructor of a library that was dlopen()ed: at the end, by dlclose()), quick (at_quick_exit())
-//   BUSY   what is under way: idle, reads, batch, stream, all
-// It ends with status 42, and says "closed N", N what cuFileDriverClose() returned, each time that it was called, and "unloaded"
-// after dlclose().
+// exits END CLOSE BUSY FILE [PLUGIN]: its main thread uses CUDA and libcufile, and the process ends while I/O is in
+// progress. exits.sh runs each case in a process of its own.
+//   END    how the process ends: return, exit, thread (exit() in another thread), callback (exit() in a host function),
+//          leave (pthread_exit() in main()), quick (quick_exit()), now (_exit())
+//   CLOSE  where the driver is closed: nobody, main (before the end),
+//          first, last (atexit() before and after CUDA's first use),
+//          static, late (destructors of static objects constructed before and after CUDA's first use),
+//          local (destructor of a thread_local object), reset (main, after the device was reset and used again),
+//          plugin, unload (destructor of a dlopen()ed library: at exit, by dlclose()), quick (at_quick_exit())
+//   BUSY   I/O in progress: idle, reads, batch, stream, all
+// Exits with status 42. Prints "closed N" for each cuFileDriverClose() that returned N, and "unloaded" after dlclose().
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -29,7 +30,7 @@
 namespace
 {
 
-// Not by way of stdio, which may be gone.
+// Not through stdio, which may already be shut down.
 void say(const std::string &line)
 {
 	if (write(1, (line + "\n").c_str(), line.size() + 1) < 0)
@@ -75,13 +76,13 @@ thread_local Closer the_local;
 	_exit(1);
 }
 
-// What outlives everything, as threads use it until the process is gone.
+// Never freed: threads use it until the process is gone.
 struct Ios {
 	CUfileHandle_t file;
 	CUdeviceptr memory;
 	CUcontext context;
 	std::atomic<bool> ending;
-	std::atomic<int> begun[16]; // of each thread, by its `own`
+	std::atomic<int> begun[16]; // for each thread, by its `own`
 	struct Async {
 		size_t size = piece;
 		off_t from = 0, to = 0;
@@ -92,7 +93,7 @@ Ios *ios;
 
 void *at(size_t offset) { return reinterpret_cast<void *>(ios->memory + offset); }
 
-// An I/O that fails before the end is an error of the test; afterwards the driver may be closed.
+// An I/O that fails before the end is a test failure; afterwards the driver may be closed.
 void goes_on(size_t own, bool right)
 {
 	if (!right && !ios->ending)
@@ -151,7 +152,7 @@ void streams(size_t own)
 				     ios->async[own].result == static_cast<ssize_t>(piece));
 }
 
-// Returns when each of the threads has done I/O: the end must not come before a thread has its stream.
+// Returns when each of the threads has done I/O, so that every thread has its stream before the process ends.
 void start(void (*what)(size_t), size_t own, size_t threads)
 {
 	for (size_t i = 0; i < threads; i++)
@@ -161,7 +162,7 @@ void start(void (*what)(size_t), size_t own, size_t threads)
 			usleep(1000);
 }
 
-// What nobody looks at before the end.
+// Submits I/O that is never waited for.
 void leave_behind(bool batch, bool stream)
 {
 	CUfileBatchHandle_t left = nullptr;
@@ -174,7 +175,7 @@ void leave_behind(bool batch, bool stream)
 		MUST(read_async(own, 15, ios->async[i]));
 }
 
-// What the library had in the device's context is gone: it may fail, but it comes to an end.
+// The library's resources in the device's context are gone. I/O may fail, but must return.
 void reset()
 {
 	MUST(!cuDevicePrimaryCtxReset(0) && !cuMemAlloc(&ios->memory, 16 * MiB));
@@ -197,7 +198,7 @@ void prepare(const char *path)
 	descr.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
 	descr.handle.fd = fd;
 	MUST(!cuFileHandleRegister(&ios->file, &descr).err);
-	// The main thread has used CUDA, by itself and by the library.
+	// Use CUDA in the main thread, directly and through the library.
 	char back = 0;
 	MUST(cuFileRead(ios->file, at(0), MiB, 0, 0) == static_cast<ssize_t>(MiB));
 	MUST(!cuMemcpyDtoH(&back, ios->memory + MiB - 1, 1) && back == 'x');
@@ -218,7 +219,7 @@ int main(int argc, char **argv)
 		MUST(!std::atexit(close_driver));
 	if (who == "quick")
 		MUST(!std::at_quick_exit(close_driver));
-	static Closer late; // registered here
+	static Closer late; // its destructor is registered here
 	late.armed = who == "late";
 	void *plugin = nullptr;
 	if (argc > 5) {

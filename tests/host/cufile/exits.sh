@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# A program ends while libcufile is busy: exits.cpp, with the stand-in for the CUDA driver. It must end at once, with its own
-# status, without a word, and whoever closes the driver meanwhile is told that it is closed.
+# A program ends while libcufile is busy: exits.cpp with the stand-in CUDA driver. It must end at once, with its own
+# status and without output; closing the driver during the exit succeeds.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
@@ -13,7 +13,7 @@ export CUFILE_ENV_PATH_JSON=$tmp/cufile.json LD_LIBRARY_PATH=$build/tests/softgp
 ulimit -c 0
 n=0 failed=0
 
-# verdict NAME: 0 in $? is good, and what it said is in $tmp/out
+# verdict NAME: passes if $? is 0; on failure, prints $tmp/out
 verdict() {
 	local good=$?
 	n=$((n + 1))
@@ -62,7 +62,7 @@ for end in return thread leave; do
 	ends $end static all
 	ends $end late all
 done
-# In a host function nobody may call CUDA before it is shut down, so nobody may close the driver there.
+# A host function must not call CUDA until CUDA is shut down, so only a destructor that runs after that closes the driver.
 ends callback static all
 ends quick quick all
 ends exit reset idle

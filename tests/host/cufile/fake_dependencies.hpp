@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The world of libcufile in memory: files, a CUDA driver and libpeerdma that do what the test says.
+// In-memory dependencies of libcufile: files, a CUDA driver and libpeerdma, controlled by the test.
 #pragma once
 
 #include <algorithm>
@@ -35,35 +35,36 @@ public:
 	struct Open {
 		std::shared_ptr<File> file;
 		int flags;
-		int description = 0; // shared with what dup() made of it
+		int description = 0; // shared with duplicates of the descriptor
 	};
 	struct Call {
 		bool write, direct;
 		uint64_t size, offset;
 		const void *memory;
 	};
-	// What becomes of rings, and what was made of them.
+	// How rings behave, and what was done with them.
 	struct Rings {
-		std::vector<int> errors;           // of the next that are made; 0: none
-		std::map<size_t, int64_t> results; // of the reads with these numbers, which move nothing
-		uint64_t most = UINT64_MAX;        // bytes that one moves
-		size_t break_at = SIZE_MAX;        // reads, after which the kernel takes no more
-		std::atomic<bool> closed{false};   // nothing lands
+		std::vector<int> errors;           // of the next rings to create; 0: success
+		std::map<size_t, int64_t> results; // of the reads with these numbers; they move nothing
+		uint64_t most = UINT64_MAX;        // bytes moved by one read
+		size_t break_at = SIZE_MAX;        // reads, after which submissions fail
+		std::atomic<bool> closed{false};   // reads move nothing
 		std::atomic<size_t> made{0}, live{0};
 		std::atomic<size_t> reads{0}, under_way{0}, most_under_way{0};
-		// Asked outside of the memory, of a file that is not direct, by two at once, or left behind.
+		// Reads outside of the memory, of a file that is not O_DIRECT, by two threads at once, or left
+		// unfinished.
 		std::atomic<size_t> wrong{0};
 		std::atomic<int> held{-1};
 	};
 
-	// A descriptor of the program's.
+	// Adds a descriptor of the program.
 	int program_fd(const std::string &bytes, int flags, uint32_t mode = S_IFREG | 0644)
 	{
 		auto file = std::make_shared<File>(File{bytes, mode, static_cast<ino_t>(next_)});
 		fds[next_] = {file, flags, next_};
 		return next_++;
 	}
-	// As fcntl(F_SETFL): of the description, whoever has a descriptor of it.
+	// As fcntl(F_SETFL): for all descriptors of the description.
 	void set_flags(int fd, int flags)
 	{
 		std::lock_guard guard(lock);
@@ -100,7 +101,7 @@ public:
 		fds[next_] = {one.file, flags, next_};
 		return next_++;
 	}
-	int module_answers = 0; // what ask_module() says
+	int module_answers = 0; // result of ask_module()
 	int ask_module(int) override { return module_answers; }
 	int close(int fd) override
 	{
@@ -161,7 +162,7 @@ public:
 	int64_t pages_cached(int, uint64_t offset, uint64_t size) override
 	{
 		if (size == 1)
-			return says_cached; // of what was just read
+			return says_cached; // for data that was just read
 		cache_asked++;
 		return cached_to > offset ? static_cast<int64_t>((std::min(size, cached_to - offset) + 4095) / 4096) :
 					    cached_error;
@@ -277,37 +278,37 @@ public:
 
 	std::mutex lock;
 	std::map<int, Open> fds;
-	std::map<int, off_t> positions; // of descriptions
-	std::set<int> marks;            // likewise
-	int fds_left = INT_MAX;         // that can be opened yet
-	bool no_twin = false;           // no file can be opened again with other flags than it has
+	std::map<int, off_t> positions; // by description
+	std::set<int> marks;            // by description
+	int fds_left = INT_MAX;         // descriptors left to open
+	bool no_twin = false;           // reopening a file with other flags fails
 	std::vector<std::pair<std::string, int>> opened;
 	std::vector<Call> calls;
-	std::set<std::thread::id> threads; // that read and wrote
+	std::set<std::thread::id> threads; // threads that called pread or pwrite
 	Rings rings;
 	std::vector<int64_t> errors;   // of the next preads and pwrites; 0: none
-	uint64_t stop_at = UINT64_MAX; // a place in the file where all I/O ends with this errno
+	uint64_t stop_at = UINT64_MAX; // file offset at which all I/O ends with stop_error
 	int stop_error = 0;
-	std::map<uint64_t, int64_t> error_at; // of preads and pwrites that begin there
-	uint64_t most = UINT64_MAX;           // bytes that one moves
+	std::map<uint64_t, int64_t> error_at; // by offset of the pread or pwrite
+	uint64_t most = UINT64_MAX;           // bytes moved by one call
 	cufile::DirectLimits limits = {512, 512};
 	bool node = false, no_proc = false, no_direct = false, no_fds = false, no_log = false, no_write = false,
 	     no_seek = false;
-	uint64_t claimed = 0; // bytes that each file says it has
+	uint64_t claimed = 0; // size reported for each file
 	int64_t says_cached = 1;
-	uint64_t cached_to = 0;   // what is before it is in the page cache
-	int64_t cached_error = 0; // of asking, behind that
+	uint64_t cached_to = 0;   // the page cache holds the file up to here
+	int64_t cached_error = 0; // of a page cache query beyond cached_to
 	std::atomic<int> cache_asked{0};
 	cufile::Cpus allowed = 0xffff;
-	bool real_cpus = false; // threads are where they ask to be
+	bool real_cpus = false; // threads move to the CPUs that they ask for
 	std::map<std::thread::id, cufile::Cpus> began_on, stays;
 	int prefer_error = 0;
 	std::atomic<int> preferred{-1};
 	std::map<std::string, std::string> texts, variables, links;
-	std::string node_path = "/dev/peerdma"; // if there is one
-	int node_error = 0;                     // of /dev/peerdma
-	std::map<std::string, int> read_errors; // of texts, links and folders
-	std::function<void()> on_open;          // what another thread does before the next open()
+	std::string node_path = "/dev/peerdma"; // valid if `node` is set
+	int node_error = 0;                     // of opening /dev/peerdma
+	std::map<std::string, int> read_errors; // by path of a text, link or directory
+	std::function<void()> on_open;          // runs before the next open(), as another thread would
 	uint32_t log_mode = S_IFREG | 0644;
 	int append_error = 0, rename_error = 0;
 	std::string to_stderr, to_log;
@@ -339,7 +340,7 @@ private:
 	int next_ = 100;
 };
 
-// Reads complete in any order. Until one completes, its memory holds something else.
+// Reads complete in any order. Until one completes, its memory holds other bytes.
 class FakeRing final : public cufile::Ring
 {
 public:
@@ -392,11 +393,11 @@ public:
 	void register_file(int fd) override
 	{
 		rings_.held = fd;
-		rings_.wrong += all_.size(); // at the beginning and at the end of a job
+		rings_.wrong += all_.size(); // called when a job begins and ends, with no read left
 	}
 
 private:
-	// Of one thread at a time.
+	// Checks that one thread at a time uses the ring.
 	struct Alone {
 		explicit Alone(FakeRing &r) : ring(r) { ring.rings_.wrong += ring.busy_.exchange(true); }
 		~Alone() { ring.busy_ = false; }
@@ -442,11 +443,11 @@ inline int FakeSystem::make_ring(unsigned depth, void *memory, uint64_t bytes, s
 	return error;
 }
 
-// No driver, unless there is memory of one: then it copies at once.
+// No driver unless a test sets device memory; then copies are immediate.
 class FakeCuda final : public cufile::Cuda
 {
 public:
-	FakeCuda() { pinned_ids.reserve(512); } // where tests have no memory it has some
+	FakeCuda() { pinned_ids.reserve(512); } // so that appending allocates nothing in tests that run out of memory
 	bool load() override { return present; }
 	void retry_load() override { present = present || loaded_since; }
 	int look_up(const void *address, cufile::Memory &memory) override
@@ -498,7 +499,7 @@ public:
 		synced++;
 		return sync_error;
 	}
-	// Whose context it is matters to alloc_device() alone.
+	// Only alloc_device() depends on the current context.
 	int enter(cufile::Context context, bool &entered) override
 	{
 		const auto number = static_cast<int *>(context) - devices;
@@ -517,7 +518,7 @@ public:
 		if (alloc_error)
 			return alloc_error;
 		std::lock_guard guard(lock);
-		// As CUDA does with what is large: no frame is shared.
+		// Like CUDA for large allocations: no frame is shared.
 		constexpr uintptr_t frame = 65536;
 		allocated.emplace_back(std::make_unique<std::string>(size + 2 * frame, 'r'), inside);
 		const auto start = reinterpret_cast<uintptr_t>(allocated.back().first->data());
@@ -648,9 +649,9 @@ public:
 		return stream_id_error;
 	}
 	int stream_id_error = 0, ids_asked = 0;
-	uint64_t generation = 0; // of streams: those of the next one have the same names, and other ids
+	uint64_t generation = 0; // of streams; streams of the next generation have the same handles but other IDs
 
-	// What a stream has to do. It comes to that when the test says so.
+	// An operation queued in a stream; it runs when the test says so.
 	struct InStream {
 		void (*call)(void *);
 		void (*gone)(void *);
@@ -659,41 +660,42 @@ public:
 	std::vector<InStream> in_stream;
 	bool capturing = false;
 	int launch_error = 0;
-	cufile::Context here = nullptr;                       // of the streams, if not that of the memory
-	int copy_kernel_error = 0, launches_until_error = -1; // the driver has no such thing; negative: none fails
+	cufile::Context here = nullptr; // the streams' context if not that of the memory
+	// The driver lacks the kernel; launches until a failure, negative: none fails.
+	int copy_kernel_error = 0, launches_until_error = -1;
 
 	bool present = false, loaded_since = false;
-	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of device
+	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of `device`
 	int look_up_error = 0;
-	uint64_t id = 1;                    // of the allocation that device is; 0: of none
-	const char *second_piece = nullptr; // where in device another one begins, with an id of its own
-	uint64_t second_id = 0;             // 0: there is but one
+	uint64_t id = 1;                    // of the allocation that is `device`; 0: none
+	const char *second_piece = nullptr; // where in `device` a second allocation begins
+	uint64_t second_id = 0;             // 0: there is no second one
 	bool mapped = false;                // by cuMemMap()
-	size_t mapped_to = SIZE_MAX;        // of device, from its beginning: the rest is but reserved
+	size_t mapped_to = SIZE_MAX;        // mapped part of `device`; the rest is only reserved
 	struct Small {
 		size_t size;
 		uint64_t id;
 	};
-	std::map<char *, Small> side_by_side; // allocations in device, instead
+	std::map<char *, Small> side_by_side; // allocations within `device`, instead of one
 	std::atomic<int> synced{0}, allocations_asked{0};
 	bool no_ids_of_allocated = false;
 	int sync_error = 0;
 	std::atomic<int> pinned{0};
-	std::vector<std::pair<char *, uint64_t>> pinned_ids; // of what is there; with lock
+	std::vector<std::pair<char *, uint64_t>> pinned_ids; // live allocations; protected by lock
 	uint64_t last_id = 1000;
 	bool no_pinned = false;
-	const FakeSystem *system = nullptr; // whose node memory comes from
+	const FakeSystem *system = nullptr; // memory comes from this system's preferred node
 	std::vector<int> pinned_on;
 	std::atomic<int> calls_until_error{-1}; // negative: none fails
 	std::string device;
-	const std::string *also = nullptr; // memory of its device, too
-	uint64_t also_id = 99;             // its allocation's; 0: the driver knows of none
+	const std::string *also = nullptr; // further memory of its device
+	uint64_t also_id = 99;             // of that allocation; 0: unknown to the driver
 	int devices[4]{};                  // their addresses are their contexts
 	int nr_devices = 1;
-	bool apiece = false; // each device has a PCI address of its own
+	bool apiece = false; // each device has its own PCI address
 	int primary_error = 0, alloc_error = 0;
-	bool apart = false;                        // no device reaches another one
-	static inline thread_local int inside = 0; // the device whose context it is
+	bool apart = false;                        // no device can access another
+	static inline thread_local int inside = 0; // device of the thread's context
 	std::mutex lock;                           // protects allocated
 	std::vector<std::pair<std::unique_ptr<std::string>, int>> allocated;
 };
@@ -716,7 +718,7 @@ public:
 		location.device = device;
 		return 0;
 	}
-	// The buffer is known by its address.
+	// Identifies the buffer by its address.
 	int pin(const void *address, uint64_t size, cufile::BufferLocation &location, uint32_t &reason) override
 	{
 		auto *const at = static_cast<char *>(const_cast<void *>(address));
@@ -736,7 +738,7 @@ public:
 		next_provider += one_each;
 		return 0;
 	}
-	// One buffer of whole frames, known by its address too.
+	// A buffer of whole frames, also identified by its address.
 	int import_cuda(const void *address, uint64_t size, const std::string &gpu, cufile::BufferLocation &location,
 			uint32_t &reason) override
 	{
@@ -770,7 +772,7 @@ public:
 		reason = foreign_reason;
 		if (foreign_error)
 			return foreign_error;
-		// Whole frames, from where it begins.
+		// Whole frames from the frame in which it begins.
 		constexpr uint64_t frame = 65536;
 		const auto from = static_cast<uint64_t>(at - foreign.data());
 		const uint64_t first = from / frame * frame, end = (from + size + frame - 1) / frame * frame;
@@ -795,14 +797,14 @@ public:
 		std::lock_guard guard(lock);
 		released += pinned.erase(reinterpret_cast<char *>(buf));
 	}
-	// Another one is held from then on, and the kernel has nothing of this one any more.
+	// From now on another device is open; the kernel has released the buffers of this one.
 	void close_device()
 	{
 		closed.insert(device++);
 		pinned.clear();
 	}
 	bool is_valid(const cufile::BufferLocation &location) override { return !closed.contains(location.device); }
-	// Files are known by their device.
+	// Files carry the device that opened them.
 	int open_file(struct peerdma_buf *buf, int fd, struct peerdma_file **out) override
 	{
 		std::lock_guard guard(lock);
@@ -882,40 +884,40 @@ public:
 	std::mutex lock;
 	bool present = true, loaded_since = false;
 	uint32_t refused = 0, bounced = 0;       // enum peerdma_reason
-	uint32_t falls_back = 0;                 // as refused, but it is not said before
-	uint64_t edges = 0;                      // bytes of what goes directly that go by way of the host
-	std::map<uint32_t, uint32_t> refused_by; // by provider, instead
+	uint32_t falls_back = 0;                 // as `refused`, but not reported in advance
+	uint64_t edges = 0;                      // bytes of direct I/O that go through the host
+	std::map<uint32_t, uint32_t> refused_by; // by provider, overrides `refused`
 	std::map<uint32_t, int> distances;
 	uint32_t next_provider = 9, prefers = 0;
-	std::set<uint32_t> lost; // providers that are not there any more
-	bool one_each = false;   // each that is pinned is of another provider
+	std::set<uint32_t> lost; // providers that have disappeared
+	bool one_each = false;   // each pinned buffer belongs to another provider
 	int64_t error = 0;
-	uint64_t stop_at = UINT64_MAX; // a place in the file where I/O ends with this errno
+	uint64_t stop_at = UINT64_MAX; // file offset at which I/O ends with stop_error
 	int stop_error = 0;
 	int open_error = 0, open_files = 0;
-	int device = 3;                // that buffers are made by
+	int device = 3;                // that creates new buffers
 	std::set<int> closed;          // by the program
-	std::map<char *, int> made_by; // of what is pinned
+	std::map<char *, int> made_by; // device of each pinned buffer
 	std::string buffer, file;
-	std::string foreign; // memory that is another vendor's
+	std::string foreign; // memory of another vendor
 	int foreign_imports = 0, foreign_error = 0;
-	uint32_t foreign_reason = 0; // with the error
+	uint32_t foreign_reason = 0; // returned with foreign_error
 	std::vector<int> opened;
 	std::vector<uint32_t> explained;
 	std::vector<Io> reads, writes;
-	int64_t later_error = 0; // of one read, after so many
+	int64_t later_error = 0; // of one read, after reads_until_error reads
 	int reads_until_error = 0;
-	size_t outside = 0; // reads and writes of memory that was not registered
+	size_t outside = 0; // reads and writes of unregistered memory
 	std::map<char *, uint64_t> pinned;
 	int pin_error = -ENOENT, pins = 0;
-	uint32_t pin_reason = 0;          // with the error
-	std::vector<std::string> imports; // by which GPU each was tried
+	uint32_t pin_reason = 0;          // returned with pin_error
+	std::vector<std::string> imports; // GPU of each attempt
 	int import_error = -EOPNOTSUPP;
 	uint32_t import_reason = PEERDMA_REASON_IMPORT_HANDLE;
 	size_t released = 0;
 
 private:
-	// As libpeerdma: what was moved is the result, with the error beside it. False: nothing was.
+	// Like libpeerdma: returns the bytes moved and, beside them, the error. False: nothing was moved.
 	bool stop(uint64_t &size, uint64_t offset, struct peerdma_io_result &result) const
 	{
 		if (offset + size <= stop_at)

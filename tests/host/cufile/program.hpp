@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a program does before it can move anything, with a library whose world is in memory (fake_dependencies.hpp).
+// Setup that a program does before its first I/O, with the library on in-memory dependencies (fake_dependencies.hpp).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A program with one file and registered memory, as the tests of what becomes of such memory have it.
+// Fixture of tests about registered memory: a program with one file and registered memory.
 #pragma once
 
 #include "program.hpp"
@@ -32,7 +32,7 @@ protected:
 		library.router.accounting().counts(counts);
 		return counts.ios[why];
 	}
-	// Nothing is left of it when the program has closed all that it opened.
+	// Once the program has closed everything, the library must hold nothing.
 	void let_go()
 	{
 		close_all(library);

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tables of Documentation/compat.md, which kernel does what and which test has seen it, from the tests' own headers.
+"""The tables of Documentation/compat.md and two other pages: what works on which kernel, and the tests that show it.
+They are made from the headers of the tests.
 
-    compat.py            TAP: are they what the headers say, and is each guest test in them
-    compat.py --write    write them
+    compat.py            TAP: compares the tables with the headers; each guest test must be in a table
+    compat.py --write    writes the tables
 """
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ BY_DEFAULT = run.Choice(None, "plain", None, None)
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
 
-# What is proven, and by which guest tests.
+# Features, and the guest tests that prove them.
 FEATURES = (
     ("reading and writing files of ext4, any offset and length", "read write edges"),
     ("more than 2 GiB in one request", "large"),
@@ -67,7 +68,7 @@ def guest_tests() -> dict[str, run.lab.Test]:
 
 
 def runs(test: run.lab.Test, k: str, variant: str) -> str:
-    """always, asked (for) or never"""
+    """Returns "always", "asked" (runs only if asked for) or "never"."""
     if k not in test.words("kernels", k) or variant not in test.words("variants", variant):
         return "never"
     here = any(BY_DEFAULT.wants(test, k, variant, topology) for topology in test.words("topologies"))
@@ -75,7 +76,7 @@ def runs(test: run.lab.Test, k: str, variant: str) -> str:
 
 
 def cell(names: list[str], k: str, variant: str) -> str:
-    # The power cut has no header: run.py makes it on each plain kernel.
+    # The power cut has no header: run.py runs it on each plain kernel.
     tests = guest_tests()
     how = {name: runs(tests[name], k, variant) if name in tests else "always" if variant == "plain" else "never" for name in names}
     return ", ".join([f"`{name}`" for name in names if how[name] == "always"]
@@ -91,7 +92,7 @@ def table() -> str:
 
 
 def of_kernel(k: str, variant: str) -> dict[str, list[str]]:
-    """always, asked, never: which tests"""
+    """The tests by "always", "asked" and "never"."""
     found: dict[str, list[str]] = {"always": [], "asked": [], "never": []}
     for name, test in guest_tests().items():
         found[runs(test, k, variant)].append(name)
@@ -114,7 +115,7 @@ def totals() -> str:
 
 
 def debug() -> str:
-    """Which tests the debug kernel runs, which where they are asked for, and which not."""
+    """The tests that the debug kernel runs always, only if asked for, and never."""
     found = of_kernel(run.NEWEST, "debug")
     lists = {key: ", ".join(f"`{name}`" for name in sorted(found[key])) for key in found}
     return (f"On the debug kernel each `make check-all` runs {lists['always']}.\n"
@@ -123,7 +124,7 @@ def debug() -> str:
 
 
 def fabrics() -> str:
-    """Which tests of RDMA run only where they are asked for."""
+    """The tests of RDMA that run only if asked for."""
     asked = {key: {name for name in of_kernel(*key)["asked"] if "rdma" in guest_tests()[name].words("group")} for key in KERNELS}
     new, debug_kernel, old = (asked[key] for key in KERNELS)
 
@@ -138,7 +139,7 @@ TABLES = {PAGE: {"totals": totals, "kernels": table}, TESTING: {"debug": debug},
 
 
 def filled(path: Path) -> str:
-    """Behind a mark "<!-- table: NAME -->", up to an empty line, stands what was made for it."""
+    """The page with its tables made anew: each follows a mark "<!-- table: NAME -->" and ends at an empty line."""
     text = path.read_text()
     for name, made in TABLES[path].items():
         mark = f"<!-- table: {name} -->\n"
@@ -148,7 +149,7 @@ def filled(path: Path) -> str:
 
 
 def rows_of(text: str, first: str) -> list[list[str]]:
-    """The cells of the table whose first line begins so."""
+    """The rows of the table that begins with this line, as cells."""
     lines = text[text.index(first):].splitlines()[2:]
     return [line.split("|") for line in lines[:next(i for i, line in enumerate(lines) if not line.startswith("|"))]]
 
@@ -165,7 +166,7 @@ def testing_md_has_each_topology_and_no_other() -> None:
 
 
 def who_may_do_what_is_tested_on_each_kernel() -> None:
-    """No kernel is taken at its word for what keeps users apart."""
+    """What separates users is tested on every kernel."""
     for name in ("access", "nodes", "hostile", "badinput", "limits"):
         for k in (run.NEWEST, run.OLDEST):
             assert name in of_kernel(k, "plain")["always"], f"{name} does not run on {k}"

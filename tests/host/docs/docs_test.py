@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The pages of the documentation say nothing that is not there, and each command in them is run, or it says why not."""
+"""The pages of the documentation name only what exists, and each of their commands is run or has a reason why not."""
 from __future__ import annotations
 
 import json
@@ -20,7 +20,7 @@ import tap  # noqa: E402
 ROOT = docs.ROOT
 PAGES = docs.pages()
 BLOCKS = [block for page in PAGES for block in page.blocks()]
-SILENT = ("text", "c", "diff")  # nothing that anybody runs
+SILENT = ("text", "c", "diff")  # blocks without commands
 TAGS = {"sh": r"run: host(, kernels)?|run: guest(, published|, status \d+)*|run: pair(, storage|, status \d+)*|run: chroot(, status \d+)?|run: by \S+|not run: .{10,}", "cpp": r"file: \S+\.cpp",
         "json": r"checked: \w+", "yaml": r"checked: \w+"}
 COMMAND = re.compile(r"\s*(?:\$ |# )?(?:sudo|make|peerdma|modprobe|insmod|rmmod|apt(?:-get)?|podman|docker|nvme|mount) [a-z-]")
@@ -28,7 +28,7 @@ HEADER = (ROOT / "include/uapi/peerdma.h").read_text()
 
 
 def words(page: docs.Page) -> list[str]:
-    """What a page has in backquotes."""
+    """The words in backquotes."""
     return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.prose)
 
 
@@ -41,7 +41,7 @@ def each(kind: str) -> list[docs.Block]:
 # --- Blocks ------------------------------------------------------------------------------------------
 
 def fault_of(block: docs.Block) -> str:
-    """What is wrong with what it says; a language that is not known, or none, is no way past this."""
+    """The fault of a block's tag, or "". An unknown or missing language is a fault, too."""
     if block.language in SILENT:
         good = not block.tag
     else:
@@ -50,7 +50,7 @@ def fault_of(block: docs.Block) -> str:
 
 
 def loose_fences(page: docs.Page) -> list[str]:
-    """Fences that docs.Page does not see: those inside a line, of tildes, or that nobody closes."""
+    """Fences that docs.Page does not recognize: inside a line, made of tildes, or unclosed."""
     lines = [line for line in page.text.splitlines() if re.match(r"\s*(?:```|~~~)", line)]
     return [f"{page.path}: {line}" for line in lines if not line.startswith("```")] + (
         [f"{page.path}: a block without an end"] if len(lines) % 2 else [])
@@ -100,7 +100,7 @@ def a_folder_like_the_tree(folder: Path) -> None:
     (folder / "build").symlink_to(run.lab.BUILD)
 
 
-# Programs that are the reader's own: one that asks for libcufile.so.0 by its name, one that has it already.
+# The reader's own programs: one loads libcufile.so.0 by name, the other has it preloaded.
 READERS_OWN = {
     "Documentation/cufile.md": {"my_program.py": "libcufile.so.0", "my_program": None},
 }
@@ -154,13 +154,13 @@ def what_is_for_a_guest_or_a_chroot_is_given_to_the_test_that_runs_it() -> None:
 
 
 def the_pod_is_run() -> None:
-    """By tests/guest/docs/oci.py, which knows no more of a pod than this one has."""
+    """tests/guest/docs/oci.py runs it; it supports only what this pod uses."""
     assert [block.language for block in each("checked: pod")] == ["yaml"]
     assert "docs.py\" --block pod " in (ROOT / "tests/guest/docs/docs.sh").read_text()
 
 
 def the_cdi_file_is_one() -> None:
-    """By SPEC.md of cncf-tags/container-device-interface: names, types, and the version that has additionalGids."""
+    """Per SPEC.md of cncf-tags/container-device-interface: names, types, and the version with additionalGids."""
     def edits(found: dict) -> None:
         assert set(found) <= {"env", "deviceNodes", "mounts", "hooks", "additionalGids", "intelRdt"} and found, found
         for node in found.get("deviceNodes", []):
@@ -187,7 +187,7 @@ def the_cdi_file_is_one() -> None:
 # --- Examples of manual pages -------------------------------------------------------------------------
 
 def examples() -> list[tuple[str, str, str]]:
-    """(page, what becomes of it, what it holds)"""
+    """(page, tag, text)"""
     return [(path.name, tag, text) for path, _, tag, text in docs.examples()]
 
 
@@ -198,14 +198,14 @@ def each_example_of_a_manual_page_says_what_becomes_of_it() -> None:
         assert re.fullmatch(known, tag), f"{page}: {tag!r}: {text}"
         for name in re.findall(r"\b(?:tests|scripts|qemu)/[\w./]+\w", tag):
             assert (ROOT / name).exists(), f"{page}: {name}"
-    # What is not run here is run in a guest, with names that are there.
+    # An example that is not run here is run in a guest, with names that exist there.
     for page, tag, text in examples():
         if tag.startswith("not run: ") and "peerdma " in text:
             assert re.search(r"tests/guest/\w+/\w+\.sh", tag), f"{page}: {tag}: nothing runs anything like it"
 
 
 def examples_of_manual_pages_are_run() -> None:
-    """In a folder of their own, with the page's own files; rules are asked of the page's, as no test writes into /etc."""
+    """In a folder with the page's files. Rules are read from a file there, since tests do not write to /etc."""
     done = 0
     for page in dict.fromkeys(page for page, _, _ in examples()):
         with tempfile.TemporaryDirectory() as name:
@@ -232,10 +232,10 @@ def examples_of_manual_pages_are_run() -> None:
     assert done == 3, done
 
 
-# --- What pages name --------------------------------------------------------------------------------
+# --- Names in pages ---------------------------------------------------------------------------------
 
 def slug(heading: str) -> str:
-    """As GitHub makes an anchor of it."""
+    """The anchor that GitHub derives from a heading."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
 
@@ -253,7 +253,7 @@ def each_link_leads_somewhere() -> None:
 
 
 def each_section_that_is_spoken_of_is_there() -> None:
-    """[limits.md](limits.md), "Waiting"; and "Limits", below."""
+    """References such as [limits.md](limits.md), "Waiting"; and "Limits", below."""
     headings = {page.path: page.headings() for page in PAGES}
     seen, missing = 0, []
     for page in PAGES:
@@ -262,7 +262,7 @@ def each_section_that_is_spoken_of_is_there() -> None:
             for section in re.findall(r'"([^"]+)"', quoted):
                 seen += 1
                 section = " ".join(section.split())
-                # A bold beginning of a paragraph is as good as a heading.
+                # Bold words at the start of a paragraph count as a heading.
                 text = " ".join((ROOT / there).read_text().split())
                 if section not in headings[there] and f"**{section}" not in text:
                     missing.append(f"{page.path}: {there} has no \"{section}\"")
@@ -278,7 +278,7 @@ def each_file_that_is_named_is_there() -> None:
                 if found := re.fullmatch(r"(.*)\{(.*)\}(.*)", word):
                     names = [found[1] + part + found[3] for part in found[2].split(",")]
                 for name in names:
-                    name = re.sub(r"\b(?:SCRIPT|NAME|KERNEL|TEST|K)\b", "*", name)  # for one of many
+                    name = re.sub(r"\b(?:SCRIPT|NAME|KERNEL|TEST|K)\b", "*", name)  # a placeholder for one of many
                     assert list(ROOT.glob(name.rstrip("/"))), f"{page.path}: {name}"
 
 
@@ -330,7 +330,7 @@ def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
 
 
 def each_name_of_ours_is_in_the_source() -> None:
-    """PEERDMA_*, peerdma_*(), the parameters peerdma*.NAME."""
+    """PEERDMA_*, peerdma_*() and the parameters peerdma*.NAME."""
     source = "\n".join(path.read_text() for top in ("include", "kernel", "user", "scripts", "qemu", "tests/tools", "tests/host")
                        for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".hpp", ".c", ".cpp", ".sh", ".map", ".py"))
     makefile = (ROOT / "Makefile").read_text()
@@ -349,7 +349,7 @@ def the_reasons_of_the_table_are_those_of_the_header() -> None:
     table = {int(number): name for number, name in
              re.findall(r"^\| (\d+) \| `(\w+)` \|", (ROOT / "Documentation/routes.md").read_text(), re.M)}
     assert len(wanted) > 50 and table == wanted, set(table.items()) ^ set(wanted.items())
-    # Elsewhere they are named without their prefix, each with its errno or alone.
+    # Other pages omit the prefix and may omit the errno.
     cells = [cell for page in PAGES for _, cell in column(page, "reason")]
     found = [word for cell in cells for word in re.findall(r"`([A-Z]+_?[A-Z_]*[A-Z])`", cell)]
     assert len(found) > 15 and not [word for word in found if word not in set(wanted.values()) | {"ENODEV"}], found
@@ -364,19 +364,20 @@ def the_ioctls_of_the_table_are_those_of_the_header() -> None:
 
 
 def tables(page: docs.Page) -> list[list[list[str]]]:
-    """Each table's rows of cells, its header first."""
+    """The tables as rows of cells, the header first."""
     found = re.findall(r"(?:^\|.*\n)+", page.prose + "\n", re.M)
     return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in text.splitlines() if not re.match(r"\|[-:| ]+\|$", line)]
             for text in found]
 
 
 def column(page: docs.Page, name: str) -> list[tuple[list[str], str]]:
-    """(row, cell) below that header, of each table that has one."""
+    """(row, cell) of the column with this header, in each table that has it."""
     return [(row, row[table[0].index(name)]) for table in tables(page) if name in table[0] for row in table[1:] if len(row) == len(table[0])]
 
 
 def the_tests_that_are_said_to_prove_something_are_there() -> None:
-    """In a column "tested", in the rows that have a column "real device", and in testing.md's table of tests with their groups."""
+    """Tests named in columns "tested", in rows with a column "real device", and in testing.md's table of tests and
+    groups."""
     tests = {test.name: test for test in run.guest_tests()}
     named = {name for page in PAGES for _, cell in column(page, "tested") for name in re.findall(r"`(\w+)`", cell)}
     named |= {name for page in PAGES for row, _ in column(page, "real device") for cell in row[1:] for name in re.findall(r"`([a-z_]+)`", cell)} - {"edu"}  # QEMU's device
@@ -390,7 +391,7 @@ def the_tests_that_are_said_to_prove_something_are_there() -> None:
 
 
 def unsourced(text: str) -> list[str]:
-    """Rows of tables without a link in their source, and what is said to be looked at by what is no item of peerdma check."""
+    """Table rows without a link in the column "source", or with a name in "by" that is not an item of peerdma check."""
     items = set(re.findall(r'\.id = "(\w+)"', "".join(path.read_text() for path in (ROOT / "user/tools/check").glob("*.cpp"))))
     faults, before = [], ""
     for line in text.splitlines():
@@ -401,7 +402,7 @@ def unsourced(text: str) -> list[str]:
             faults += [] if cells == ["needed", "source", "by"] else [line]
             before = ""
             continue
-        # "The same" is what the row before has.
+        # "The same" refers to the row before.
         before = before if cells[1] in ("the same", "as above") else cells[1]
         if not re.search(r"\]\(\S+\)", before) or not set(re.findall(r"\w+", cells[2])) <= items:
             faults.append(line)
@@ -481,7 +482,7 @@ def each_page_is_on_a_shelf() -> None:
 
 
 def an_option_is_not_taken_for_a_folder() -> None:
-    """docs.py --help once left the HTML of all in a folder of that name, where it was run."""
+    """Regression: docs.py --help wrote the HTML of all pages into a folder of that name."""
     with tempfile.TemporaryDirectory() as name:
         for option, status in {"--help": 0, "--bogus": 2}.items():
             done = subprocess.run([ROOT / "scripts/docs.py", option], cwd=name, text=True, timeout=200, capture_output=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The manual pages have what there is: each function, request, parameter, tracepoint and file. The command's own page is
-looked at by completion.sh."""
+"""The manual pages describe each function, request, parameter, tracepoint and file. completion.sh checks the
+command's own page."""
 from __future__ import annotations
 
 import re
@@ -33,7 +33,7 @@ def names(page: str) -> list[str]:
 
 
 def functions() -> dict[str, list[str]]:
-    """What the maps export, with the parameters that the headers declare."""
+    """The functions that the maps export, with their declared parameters."""
     declared = {}
     for text in HEADERS.values():
         for name, parameters in re.findall(r"^(?!#|\t|static)[\w \*]*?[ \*]((?:peerdma_|cuFile)\w+)\(([^;{]*?)\);", text, re.M):
@@ -71,7 +71,7 @@ def each_request_is_there_with_its_struct() -> None:
     for struct, text in re.findall(r"^ \* (struct \w+) - (.*?)\n \* @", UAPI, re.M | re.S):
         for name in re.findall(r"\b(PEERDMA_\w+)\b", text):
             structs[name] = struct
-    structs["PEERDMA_FILE_REMOVE"] = "struct peerdma_destroy"  # as its number says
+    structs["PEERDMA_FILE_REMOVE"] = "struct peerdma_destroy"  # according to its number
     assert set(REQUESTS) <= set(names("peerdma_ioctl.2"))
     shown = {}
     for line in re.findall(r"^\.It Dv (.*)$", section("peerdma_ioctl.2", "DESCRIPTION"), re.M):
@@ -84,11 +84,12 @@ def each_errno_of_the_header_is_in_the_page() -> None:
     table = UAPI.partition("* ========== ====")[2].partition("* ========== ====")[0]
     wanted = re.findall(r"^ \* (E[A-Z0-9]+) ", table, re.M)
     shown = re.findall(r"^\.It Bq Er (\w+)$", section("peerdma_ioctl.2", "ERRORS"), re.M)
-    assert len(wanted) > 15 and set(wanted) - {"ENOSPC"} == set(shown), set(wanted) ^ set(shown)  # that is pwrite(2)'s
+    # ENOSPC is returned by pwrite(2).
+    assert len(wanted) > 15 and set(wanted) - {"ENOSPC"} == set(shown), set(wanted) ^ set(shown)
 
 
 def parameters() -> dict[tuple[str, str], str]:
-    """Of the modules, and what is built in."""
+    """Parameters of loadable modules and of built-in code."""
     built = {}
     for path in (ROOT / "kernel").rglob("*.c"):
         text = path.read_text()

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The words for reasons have one source each: the library's functions. What else has these words is compared with them.
+"""The library's functions are the only source of the reasons' texts. Other copies are compared with them.
 
-    reasons.py            TAP: Documentation/routes.md, Documentation/cufile.md and include/peerdma_cufile.h
-    reasons.py --write    write those of Documentation/routes.md
+    reasons.py            TAP: compares Documentation/routes.md, Documentation/cufile.md and include/peerdma_cufile.h
+    reasons.py --write    writes the texts in Documentation/routes.md
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import tap  # noqa: E402
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("PEERDMA_BUILD") or ROOT / "build")
 ROUTES, CUFILE, HEADER = (ROOT / name for name in ("Documentation/routes.md", "Documentation/cufile.md", "include/peerdma_cufile.h"))
-# Number, name and errno; meaning and what to do; what is the page's own.
+# Groups: number, name and errno; meaning and advice; columns that only the page has.
 ROW = re.compile(r"^(\| (\d+) \| `(\w+)` \| [^|]*) \|([^|]*)\|([^|]*)\|([^|]*\|[^|]*\|)$", re.M)
 
 
@@ -35,12 +35,12 @@ def reason_of(kind: str) -> Callable[[int], str]:
 
 
 def cell(text: str) -> str:
-    # What Markdown would take for its own.
+    # Escapes Markdown's special characters.
     return " " + re.sub(r"([<>*_|])", r"\\\1", text) + " " if text else " "
 
 
 def written(page: str) -> str:
-    """The page with the library's words in its table."""
+    """The page with the library's texts in its table."""
     text, advice = reason_of("text"), reason_of("advice")
     return ROW.sub(lambda row: f"{row[1]} |{cell(text(int(row[2])))}|{cell(advice(int(row[2])))}|{row[6]}", page)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The figures of Documentation/results/README.md are those of the raw rows beside it."""
+"""The figures in Documentation/results/README.md match the raw rows next to it."""
 from __future__ import annotations
 
 import sys

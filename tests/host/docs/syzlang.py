@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Documentation/peerdma.txt has what include/uapi/peerdma.h has: every struct, member and command, in order."""
+"""Documentation/peerdma.txt describes every struct, member and command of include/uapi/peerdma.h, in the same order."""
 import re
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""What make coverage takes for an error: a line without a test and a reason, a reason without a line."""
+"""make coverage reports a line without a test or a reason, and a reason without a line."""
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +18,7 @@ TEXT = "int f(void)\n{\n\tif (bad)\n\t\treturn -ENOMEM;\n\treturn 0;\n}\n"
 
 
 def judged(counts: dict[int, int], reasons: str, complete: bool = True) -> tuple[int, str]:
-    """How much is wrong, and what was said, if the lines of f() ran so often."""
+    """Number of faults and the output, for these execution counts of the lines of f()."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
         root = Path(folder)
         (root / "kernel").mkdir()
@@ -49,7 +49,7 @@ def a_missed_line_needs_a_reason() -> None:
 
 def the_reason_must_be_that_line_s() -> None:
     for other in (REASON.replace("ENOMEM", "EIO"), REASON.replace("| f:", "| g:"), REASON.replace("a.c", "b.c")):
-        assert judged(MISSED, other)[0] == 2  # the line has none, and the entry no line
+        assert judged(MISSED, other)[0] == 2  # one fault for the line, one for the entry
 
 
 def a_reason_for_a_line_that_ran_is_wrong() -> None:

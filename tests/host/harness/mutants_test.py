@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The changes of tests/mutants/ are of use: each still applies, names a test, and is in the documentation's table."""
+"""Each change in tests/mutants/ still applies, names a test, and is in the documentation's table."""
 from __future__ import annotations
 
 import re

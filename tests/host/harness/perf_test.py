@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The judgement of instruction counts, without a guest: a doctored baseline must fail."""
+"""How instruction counts are judged, without a guest: a falsified baseline must fail."""
 from __future__ import annotations
 
 import sys

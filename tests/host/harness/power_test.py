@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""What judges a power cut: the drive that loses its cache, and what must be found after it."""
+"""Tests of the power cut's parts: the drive that loses its cache, and the checks afterwards."""
 from __future__ import annotations
 
 import random

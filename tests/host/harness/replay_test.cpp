@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The host's side of the random verification, without a guest. One item of a guest's results is spoilt at a time; each
-// fault must be detected.
+// The host's side of the random verification, without a guest. Each test corrupts one item of a guest's results; the
+// host must detect it.
 
 #include <array>
 #include <cstdio>

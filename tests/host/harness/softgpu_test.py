@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The stand-ins for HIP, HSA and Level Zero without SOFTGPU_STAND: each call returns its vendor's error, and none ends the
-process."""
+"""The stand-ins for HIP, HSA and Level Zero without SOFTGPU_STAND: each call returns its vendor's error, and none
+ends the process."""
 from __future__ import annotations
 
 import os
@@ -51,7 +51,7 @@ def hip() -> None:
 def hsa() -> None:
     all_answer("libhsa-runtime64.so.1", {
         "library.hsa_init()": "0x1008",
-        # Once more, as nothing is left of the first.
+        # a second time, as the first left no state
         "library.hsa_init() and library.hsa_init()": "0x1008",
         **{f"{first}library.{call}": "0x100b"
            for first in ("", "library.hsa_init() and ")

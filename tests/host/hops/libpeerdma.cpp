@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// libpeerdma without a module, for scripts/hops.py: it takes memory of GPUs if HOPS_DIRECT is set, and says of each read that it was direct.
+// A libpeerdma without a module, for scripts/hops.py. With HOPS_DIRECT set it registers GPU memory and reports each
+// read as direct.
 #include <cerrno>
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// One cuFileRead() by one path, for scripts/hops.py: which functions of the library it enters.
+// One cuFileRead() on one path, for scripts/hops.py, which records the library functions that it enters.
 //   program direct|bounce out|back FILE
 #include <cstdio>
 #include <cstdlib>
@@ -58,7 +58,7 @@ CUresult copy_seen(CUdeviceptr to, const void *from, size_t bytes, CUstream stre
 
 } // namespace
 
-// The library finds the functions of libpeerdma and of the CUDA driver by it.
+// The library looks up libpeerdma and the CUDA driver through it.
 void *__wrap_dlsym(void *library, const char *name)
 {
 	void *const found = __real_dlsym(library, name);
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		fail("usage: program direct|bounce out|back FILE");
 	if (std::strcmp(argv[1], "direct") == 0)
-		setenv("HOPS_DIRECT", "1", 1); // libpeerdma.cpp then takes the memory
+		setenv("HOPS_DIRECT", "1", 1); // libpeerdma.cpp then registers the memory
 	const int fd = open(argv[3], O_RDWR | O_CREAT | O_TRUNC, 0600);
 	const std::vector<char> bytes(size, 'x');
 	if (fd < 0 || write(fd, bytes.data(), size) != static_cast<ssize_t>(size))
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 	CUfileHandle_t file = nullptr;
 	if (cuFileHandleRegister(&file, &descr).err || cuFileBufRegister(base, size, 0).err)
 		fail("registering");
-	// The first read makes what later ones have: the file of libpeerdma's, the bounce buffer.
+	// The first read sets up what later reads use: libpeerdma's file and the bounce buffer.
 	if (cuFileRead(file, base, size, 0, 0) != static_cast<ssize_t>(size))
 		fail("the first read");
 	dump_at_call = std::strcmp(argv[2], "out") == 0;

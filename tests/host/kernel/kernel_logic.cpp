@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The module's logic that needs no kernel, compiled for the host under ASan and UBSan: kernel/base/checks.c
-// (ranges, the cut of a read, reasons and their errno) and kernel/face/op.c (the table of ioctls).
+// The module's logic that does not depend on the kernel, compiled for the host with ASan and UBSan:
+// kernel/base/checks.c (ranges, splitting of reads, reasons and their errno) and kernel/face/op.c (the table of
+// ioctls).
 #include <cerrno>
 #include <gtest/gtest.h>
 #include <random>
@@ -11,7 +12,7 @@ extern "C" {
 #include "base/plan.h"
 #include "face/op.h"
 
-// What the table points at; never called here.
+// Targets of the table; never called here.
 #define HANDLER(name)                                                                                                  \
 	int peerdma_##name##_execute(struct peerdma_ctx *, union peerdma_arg *) { return 0; }
 HANDLER(info)
@@ -108,7 +109,7 @@ TEST(Publish, WholeStepsInsideTheBar)
 	EXPECT_EQ(peerdma_check_publish(start, bar, step, top - step + 1, step), PEERDMA_REASON_BAR_RANGE);
 	EXPECT_EQ(peerdma_check_publish(start, bar, mib, step, step), PEERDMA_REASON_RANGE_ALIGN);
 	EXPECT_EQ(peerdma_check_publish(start, bar, 0, mib, step), PEERDMA_REASON_RANGE_ALIGN);
-	// What counts is where it is in physical memory: this BAR begins in the middle of a step.
+	// The physical address counts: this BAR begins in the middle of a step.
 	EXPECT_EQ(peerdma_check_publish(start + mib, bar, 0, step, step), PEERDMA_REASON_RANGE_ALIGN);
 	EXPECT_EQ(peerdma_check_publish(start + mib, bar, mib, step, step), PEERDMA_REASON_NONE);
 }
@@ -130,7 +131,7 @@ TEST(Align, EachNumberByItsOwn)
 	EXPECT_EQ(peerdma_check_align(512, 2, 512, 1, 4096), PEERDMA_REASON_FILE_ALIGN);
 }
 
-// The cut against a slow model of it: a block goes direct if the range covers all of it.
+// Compares the split with a slow model: a block is direct if the range covers all of it.
 TEST(Plan, AgreesWithCountingBlocks)
 {
 	std::mt19937_64 random(1);

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""tests/changed.py: what a changed file selects. What nobody knows must select everything."""
+"""tests/changed.py: the tests selected by a changed file. An unknown file must select all."""
 from __future__ import annotations
 
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A FILE that make demo cannot use: one clear line and exit status 2, before anything is built or booted.
+# make demo with an unusable FILE: one clear line and exit status 2, before anything is built or booted.
 set -u
 cd "$(dirname "$0")/../../.." || exit 1
 dir=$(mktemp -d)
@@ -28,7 +28,7 @@ refuses "a directory" "$dir" "is a directory"
 refuses "a pipe" "$dir/fifo" "not a regular file"
 refuses "not there" "$dir/none" "No such file"
 refuses "larger than the emulated GPU" "$dir/large" "has room for"
-# Root reads everything, so root looks at this one as nobody.
+# Root can read every file, so run this case as nobody.
 as=()
 [ "$(id -u)" != 0 ] || as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 echo secret >"$dir/secret"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""make demo-rdma's witness, without guests: the bytes of one way are no proof of the next."""
+"""The witness of make demo-rdma, without guests: bytes moved on one path do not count as moved on the next."""
 from __future__ import annotations
 
 import asyncio
@@ -28,7 +28,7 @@ def pattern(*words: object) -> None:
 
 
 class Shown:
-    """A GPU node whose memory is a file, which moves nothing by itself."""
+    """A GPU node with a file as memory; it moves data only on request."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "file"

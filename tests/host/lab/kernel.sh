@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A kernel that the lab does not know is refused in one line, before anything is fetched, unpacked or built.
+# The lab refuses an unknown kernel in one line, before it fetches, unpacks or builds anything.
 set -u
 cd "$(dirname "$0")/../../.." || exit 1
 cache=$(mktemp -d)

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Random changes to what the lab reads: it complains in its own words or judges, and never believes what is spoilt.
+"""Random changes to the lab's input: it reports an error of its own or gives a verdict, and never accepts bad input.
 
-A guest's lines, a test's header, a topology. libFuzzer cannot see into Python; a fixed seed and some thousand inputs
-take two seconds.
+Input: a guest's lines, a test's header, a topology. libFuzzer cannot instrument Python; a fixed seed and a few
+thousand inputs take two seconds.
 """
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def spoilt_lines_of_a_guest_are_judged() -> None:
             else:
                 lines.insert(at, spoil(chance, lines[at]))
         outcome = judged(lines)
-        # What is believed was all there: the test's plan and lines, and the last words.
+        # An accepted run must be complete: the test's plan, its lines, and the end.
         if outcome.ok:
             assert lines[-1].split() == ["exit", "0"] and lines[-2].split() == ["verdict", str(len(lines) - 2)], lines
             assert sum(not line.ok for line in outcome.lines) == 0 and len(outcome.lines) >= 1, lines

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The lab's judgement, without a guest: what a run may say and still be believed."""
+"""How the lab judges a run, without a guest: which output it accepts."""
 from __future__ import annotations
 
 import contextlib
@@ -38,12 +38,12 @@ def judge(lines: list[str]) -> lab.Outcome:
 
 
 def without(line: str) -> list[str]:
-    """The good run with one line lost on the way."""
+    """The good run without one line."""
     return [text for text in GOOD if text != line]
 
 
 def with_test(*lines: str) -> list[str]:
-    """The good run with other lines in its test, rightly counted."""
+    """The good run with other lines in its test and correct counts."""
     run = GOOD[:2] + list(lines) + GOOD[4:-2]
     return run + [f"verdict {len(run)}", "exit 0"]
 
@@ -53,7 +53,7 @@ def kinds(lines: list[str]) -> set[str]:
 
 
 def the_clock_of_this_machine_is_known() -> None:
-    """The same to a thousandth when it is measured once more."""
+    """A second measurement agrees to a thousandth."""
     first = lab.tsc_khz()
     lab.tsc_khz.cache_clear()
     assert platform.machine() != "x86_64" or first
@@ -125,14 +125,14 @@ def a_module_that_a_kernel_lacks_is_no_reason_to_build_again() -> None:
             nonlocal builds
             builds += 1
             work = Path(next(word for word in words if word.startswith("M=")).removeprefix("M="))
-            (work / "splat.ko").touch()  # the others need an option that this kernel was built without
+            (work / "splat.ko").touch()  # the other modules need an option that this kernel lacks
             return subprocess.CompletedProcess(words, 0, "", "")
 
         with mock.patch.object(lab.Kernel, "module", Path(folder) / "peerdma.ko"), mock.patch.object(lab.subprocess, "run", build):
             lab.make_test_modules(kernel)
             lab.make_test_modules(kernel)
             assert builds == 1, builds
-            os.utime(Path(folder) / "kmod/built", (0, 0))  # the sources are newer
+            os.utime(Path(folder) / "kmod/built", (0, 0))  # older than the sources
             lab.make_test_modules(kernel)
             assert builds == 2, builds
 
@@ -209,7 +209,7 @@ def known_splats() -> None:
 
 
 def races_of_the_kernel() -> None:
-    """Of KCSAN's reports only those count whose accesses are by a function of the module."""
+    """Only KCSAN reports with accesses by functions of the module count."""
     bar, head = "=" * 66, "BUG: KCSAN: data-race in xas_load / "
     theirs = [bar, head + "xas_store", " xas_load+0x1/0x2", " io_run+0x1/0x2 [peerdma]", bar]
     ours = [bar, head + "io_run [peerdma]", " io_run+0x1/0x2 [peerdma]", bar]
@@ -219,7 +219,8 @@ def races_of_the_kernel() -> None:
 
 
 def a_kernel_is_chosen_by_the_table_alone() -> None:
-    """qemu/kernels.tbl. What holds for one kernel only names it: in comments, and in the limits of tests/perf/counts.py."""
+    """qemu/kernels.tbl is the only list of kernels. Only comments and the limits of tests/perf/counts.py name a
+    single kernel."""
     assert lab.KERNELS == (lab.NEWEST, lab.OLDEST) and run.NEWEST == lab.NEWEST
     value = re.compile(rf"""(["'=]|:-|path |have )({'|'.join(map(re.escape, lab.KERNELS))})(["'|}}]|\s|$)""", re.M)
     assert value.search('K="${K:-' + lab.NEWEST + '}"') and value.search(f"kernel.sh path {lab.OLDEST} debug")
@@ -251,12 +252,12 @@ def topologies() -> None:
         topology = lab.Topology.load(path.stem)
         assert topology.says, path
         assert topology.name == "storage" or any("gpu0" in arg for arg in topology.args), path
-        # What moves bytes.
+        # Something in it must be able to move bytes.
         assert "disk0" in topology.disks or any(arg.startswith("edu,") for arg in topology.args), path
 
 
 def refused(call: Callable[[], object]) -> str:
-    """What the lab says instead of doing it."""
+    """Returns the text of the LabError that the call raises."""
     try:
         call()
     except lab.LabError as error:
@@ -266,7 +267,7 @@ def refused(call: Callable[[], object]) -> str:
 
 @contextlib.contextmanager
 def tree_of_tests(*names: str) -> Iterator[Path]:
-    """A tree that has these guest tests, and topologies."""
+    """A tree with these guest tests and topologies."""
     root = lab.ROOT
     with tempfile.TemporaryDirectory() as folder:
         lab.ROOT = Path(folder)

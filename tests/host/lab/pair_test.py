@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Two guests, without a guest: who hears whom, and whose end is whose failure."""
+"""Pairs of simulated guests: which guest answers whose questions, and when the end of one is a failure of the pair."""
 from __future__ import annotations
 
 import asyncio
@@ -16,7 +16,7 @@ KERNEL = lab.Kernel(lab.NEWEST, "plain", Path("/nonexistent"))
 
 
 class Life(lab.Boot):
-    """A guest that asks the host these questions, and ends well or badly, or when its power goes."""
+    """A simulated guest: asks these questions, then ends well or badly, or at a power cut."""
 
     def __init__(self, topology: str, questions: list[str], ok: bool = True, lasting: bool = False) -> None:
         super().__init__(lab.Guest(KERNEL, lab.Topology.load(topology), [], Path("/nonexistent") / topology))

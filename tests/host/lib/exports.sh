@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Each library exports what its headers declare, and libpeerdma what its map lists: nothing less, nothing more.
+# Each library exports what its headers declare, and libpeerdma what its map lists: no more and no less.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
@@ -33,20 +33,20 @@ check() {
 	fi
 }
 
-# frame_dummy of the C runtime is the one entry that every library has.
+# Every library has one entry: frame_dummy of the C runtime.
 starts_nothing() { [ "$(readelf -SW "$1" | sed -n 's/.* \.init_array *INIT_ARRAY *[0-9a-f]* [0-9a-f]* \([0-9a-f]*\) .*/\1/p')" = 000008 ]; }
 
-# needs_no_newer LIBRARY VERSION: of libstdc++; a process may have loaded an old one
+# needs_no_newer LIBRARY VERSION: of libstdc++; the process may have loaded an older one
 needs_no_newer() {
 	local most
 	most=$(readelf -V "$1" | grep -o 'GLIBCXX_[0-9.]*' | sort -Vu | tail -n 1)
 	[ -n "$most" ] && [ "$(printf '%s\n' "$most" "$2" | sort -V | tail -n 1)" = "$2" ] || { echo "needs $most"; return 1; }
 }
 
-# declared HEADER: what it marks as exported
+# declared HEADER: the functions marked as exported
 declared() { tr '\n' ' ' <"$root/include/$1" | grep -o 'PEERDMA_API [^;(]*(' | grep -o 'peerdma_[a-z_]*($' | tr -d '('; }
 
-# have_pages LIST: a manual page for each
+# have_pages LIST: each function has a manual page
 have_pages() {
 	local name missing=0
 	while read -r name; do
@@ -55,7 +55,7 @@ have_pages() {
 	return $missing
 }
 
-# library PREFIX SO HEADER MAP: one of ours, with versions
+# library PREFIX SO HEADER MAP: a library of ours with symbol versions
 library() {
 	local prefix=$1 so=$2 name
 	name=$(basename "$so")
@@ -77,14 +77,14 @@ verbs=$build/lib/libpeerdma-verbs.so
 library "libpeerdma-verbs: " "$verbs" peerdma_verbs.h verbs/libpeerdma-verbs.map
 check "libpeerdma does without libibverbs" bash -c "! readelf -d '$so' | grep NEEDED | grep ibverbs && readelf -d '$verbs' | grep -q NEEDED.*ibverbs"
 
-# libcufile: by the header, without versions, as the original; besides the extensions and the first name of Close.
+# libcufile, like the original, exports the header's functions without versions, plus our extensions and the old Close.
 nm -D --defined-only "$cufile" | awk '$2 != "A" { print $3 }' | sort >"$tmp/exported"
 {
 	sed -n 's/^[A-Za-z].*[ *]\(cuFile[A-Za-z0-9_]*\)(.*/\1/p' "$root/include/cufile.h"
 	declared peerdma_cufile.h
 } | sort >"$tmp/declared"
 same "libcufile exports what its headers declare" "$tmp/declared" "$tmp/exported"
-# As tests/host/cufile/cufile.symbols has them: by name, so that a header that loses one is noticed.
+# The list is separate from the header, so that a declaration lost there is noticed.
 grep -v '^#' "$root/tests/host/cufile/cufile.symbols" | sort >"$tmp/public"
 comm -23 "$tmp/public" "$tmp/exported" >"$tmp/missing"
 check "every symbol of 1.15, and the later ones" bash -c "! grep . '$tmp/missing'"
@@ -98,6 +98,7 @@ check "no versions" bash -c "! readelf -SW '$cufile' | grep -q gnu.version_d"
 check "no static constructors" starts_nothing "$cufile"
 check "an old libstdc++ will do" needs_no_newer "$cufile" GLIBCXX_3.4.26
 needed='libstdc|libgcc_s|libc\.|libm\.|ld-linux'
-[ -e "$(${CXX:-g++} -print-file-name=liburing.a)" ] || needed="$needed|liburing\." # there is nothing to link statically
+# Without liburing.a it is linked dynamically.
+[ -e "$(${CXX:-g++} -print-file-name=liburing.a)" ] || needed="$needed|liburing\."
 check "CUDA, udev and libpeerdma are not needed to load it" bash -c "! readelf -d '$cufile' | grep NEEDED | grep -vE '$needed'"
 echo "1..$n"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Every public header compiles alone, as a program that includes nothing else meets it, with the warnings
-# that careful programs turn on; in the folder that make install fills as well as in the tree.
+# Every public header compiles on its own, with strict warnings, from the tree and from where make install puts it.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
@@ -42,7 +41,7 @@ for compiler in gcc clang; do
 	alone "$root/include" peerdma.hpp $cxx c++20 cpp
 done
 
-# Installed, found by pkg-config, linked and run.
+# Installs the library, finds it with pkg-config, links and runs a program.
 try "make install" make -s -C "$root/user" install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/usr
 export PKG_CONFIG_PATH=$tmp/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tmp/root
 cat >"$tmp/use.c" <<'C'
@@ -77,7 +76,7 @@ try "a program of verbs links" gcc -std=c11 -Wall -Wextra -Werror "$tmp/verbs.c"
 try "and runs" env LD_LIBRARY_PATH="$tmp/root/usr/lib" "$tmp/verbs"
 try "the worked example, as it says" g++ -std=c++20 -Wall -Wextra -Werror "$root/Documentation/examples/file_to_gpu.cpp" \
 	-o "$tmp/example" "${flags[@]}" -libverbs
-# The group, for those who make packages of it: made when it is installed, and not twice.
+# For packagers: make install creates the group, but not a second time.
 group() {
 	systemd-sysusers --root="$tmp/root" && systemd-sysusers --root="$tmp/root" &&
 		[ "$(grep -c ^peerdma: "$tmp/root/etc/group")" = 1 ]
@@ -90,7 +89,7 @@ try "the udev rule that is installed" grep -q GROUP=.peerdma. "$tmp/root/usr/lib
 try "the parameters for modprobe that are installed" grep -q "^#options peerdma user_max=" "$tmp/root/usr/lib/modprobe.d/peerdma.conf"
 try "the installed command finds its library" "$tmp/root/usr/bin/peerdma" --version
 
-# And gone again, but for what others have there, of the same name too.
+# Uninstall removes our files and keeps other files, even of the same name.
 into() { make -s -C "$root/user" "$1" BUILD="$build" DESTDIR="$2" PREFIX=/usr MODPROBEDIR=/etc/modprobe.d; }
 left() {
 	into install "$tmp/ours" && [ -e "$tmp/ours/usr/share/man/man3/peerdma_read.3" ] && into uninstall "$tmp/ours" || return 1
@@ -99,7 +98,7 @@ left() {
 	mkdir -p "$tmp/others/usr/lib" && echo other | tee "$tmp/others/usr/lib/libother.so" >"$tmp/others/usr/lib/libcufile.so.0"
 	into uninstall "$tmp/others" && [ -s "$tmp/others/usr/lib/libother.so" ] && [ -s "$tmp/others/usr/lib/libcufile.so.0" ]
 }
-# In this very system: folders that are ours alone go, others stay.
+# In the root directory: only folders of ours are removed.
 own() {
 	into install "$tmp/own" && make -s -C "$root/user" uninstall BUILD="$build" PREFIX="$tmp/own/usr" MODPROBEDIR="$tmp/own/etc/modprobe.d" || return 1
 	find "$tmp/own" ! -type d -o -name peerdma

@@ -755,7 +755,7 @@ TEST_F(Library, AChildThatEndsDestroysNothingOfItsParents)
 	ASSERT_EQ(peerdma_ring_submit(ring), 1);
 	const Forked forked(sys);
 	const int left = Forked::run([&] {
-		sys.hold = true; // in the order of its destructors, which may be any
+		sys.hold = true; // destructors may run in any order
 		peerdma_ring_destroy(ring);
 		buffer.reset();
 		of.reset();

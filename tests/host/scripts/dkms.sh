@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The file that tells DKMS which modules there are (scripts/debian/peerdma-dkms.dkms), read by a shell as DKMS does: it names
-# what kernel/Kbuild builds, and when a kernel's headers are gone still what was built for it, so that it is taken away.
-# DKMS itself runs in tests/packages.sh.
+# The file that tells DKMS about the modules (scripts/debian/peerdma-dkms.dkms), sourced by a shell as DKMS does. It
+# names what kernel/Kbuild builds. Without the kernel's headers it names what was built for that kernel, so that DKMS
+# removes it. tests/packages.sh runs DKMS itself.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 tmp=$(mktemp -d)
@@ -20,10 +20,10 @@ same() {
 	fi
 }
 
-# named: the modules, sorted; each has all that DKMS asks of one. The names of what is set are DKMS's.
+# named: the modules, sorted; each has all settings that DKMS requires. DKMS defines the variables' names.
 named() {
 	(
-		# shellcheck disable=SC2034 # it is for what is read
+		# shellcheck disable=SC2034 # used by dkms.conf
 		kernelver=7.2.13 arch=x86_64 kernel_source_dir=$tmp/headers dkms_tree=$tmp/tree
 		# shellcheck source=/dev/null
 		. "$tmp/dkms.conf"
@@ -32,12 +32,12 @@ named() {
 			[ "${BUILT_MODULE_LOCATION[i]}" = kernel ] && [ "${DEST_MODULE_LOCATION[i]}" = /updates/dkms ] || echo "incomplete $i"
 			echo "${BUILT_MODULE_NAME[i]}"
 		done
-		# DKMS counts from 0, without a gap.
+		# DKMS counts from 0 without gaps.
 		[ "${!BUILT_MODULE_NAME[*]}" = "$(seq -s ' ' 0 $((${#BUILT_MODULE_NAME[@]} - 1)))" ] || echo "a gap: ${!BUILT_MODULE_NAME[*]}"
 	) 2>&1 | sort | paste -sd ' '
 }
 
-# built OPTION...: what Kbuild would build with these
+# built OPTION...: the modules that Kbuild builds with these options
 built() {
 	printf 'src := %s/kernel\nsrctree := %s/headers\ninclude %s/kernel/Kbuild\nall:\n\t@echo $(patsubst %%.o,%%,$(obj-m))\n' \
 		"$root" "$tmp" "$root" | make --no-print-directory -s -f - all "$@" 2>&1 | tr ' ' '\n' | sort | paste -sd ' '
@@ -51,7 +51,7 @@ for options in "" "$rdma=y" "$rdma=y $xprt=m" "$rdma=y $nfs=m" "$rdma=y $xprt=m 
 	same "with headers, ${options:-no option}: what Kbuild builds" "$(built $options)" "$(named)"
 done
 
-# A folder of DKMS's for each kernel; what it has packed has another ending.
+# DKMS has a folder for each kernel. Compressed modules have another suffix.
 rm -r "$tmp/headers"
 same "without headers and before anything was built" "peerdma peerdma_nvidia" "$(named)"
 for kernel in 7.2.13 6.12.95; do mkdir -p "$tmp/tree/peerdma/1.2/$kernel/x86_64/module"; done
@@ -62,7 +62,7 @@ touch "$built/peerdma_nfs.ko.xz"
 same "headers gone, one more was built" "peerdma peerdma_nfs peerdma_nvidia" "$(named)"
 touch "$built/peerdma_rdma.ko"
 same "headers gone, all were built" "peerdma peerdma_nfs peerdma_nvidia peerdma_rdma" "$(named)"
-# What was built once must not be asked of headers with which it is built no more.
+# A module that the present headers cannot build must not be listed, even if it was built before.
 mkdir -p "$tmp/headers/include/config" && touch "$tmp/headers/include/config/auto.conf"
 same "headers are back, of a kernel without RDMA" "peerdma peerdma_nvidia" "$(named)"
 echo "1..$n"

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""scripts/includes.py finds what it is there for, and nothing in the tree."""
+"""scripts/includes.py finds each kind of fault, and none in the tree."""
 from __future__ import annotations
 
 import sys
@@ -14,7 +14,7 @@ import tap  # noqa: E402
 
 
 def found(files: dict[str, list[str]]) -> list[str]:
-    """What it says of a tree in which each of these files includes those."""
+    """Its output for a tree of files with these includes."""
     with tempfile.TemporaryDirectory() as folder:
         for name, included in files.items():
             path = Path(folder) / name

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""scripts/layers.py finds what is needed upwards, and circles."""
+"""scripts/layers.py finds dependencies on higher layers, and cycles."""
 from __future__ import annotations
 
 import subprocess
@@ -14,7 +14,7 @@ import tap  # noqa: E402
 
 
 def breaches(**sources: str) -> list[str]:
-    """Of files as LAYER_NAME=C."""
+    """Its output for files given as LAYER_NAME=C."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in sources.items():
             layer, _, stem = name.partition("_")

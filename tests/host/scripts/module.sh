@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# make module, with kernels that are made up: of a kernel that we do not know a warning is shown and stands in nobody's way;
-# where we look for warnings (the lab's kernels, make lint) one is a failure.
+# make module with fake kernels. On an unknown kernel a warning is shown but the build succeeds; where we look for
+# warnings (the lab's kernels, make lint) a warning is a failure.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 tmp=$(mktemp -d)
@@ -11,7 +11,7 @@ n=0 failed=0
 unset KSRC W V
 export PEERDMA_BUILD=$tmp/out
 
-# build STATUS WANTED UNWANTED FOLDER [VARIABLE=VALUE...]: it ends so; what it says has one and not the other
+# build STATUS WANTED UNWANTED FOLDER [VARIABLE=VALUE...]: expects the status, and output with WANTED, without UNWANTED
 build() {
 	local said status=0
 	n=$((n + 1))
@@ -24,7 +24,7 @@ build() {
 	fi
 }
 
-# kernel FOLDER LINE...: what its build says of our source
+# kernel FOLDER LINE...: a fake kernel whose build prints these lines
 kernel() {
 	mkdir -p "$1"
 	printf '%s\n' 'modules:' '	@echo "asked for W=$(W)"' >"$1/Makefile"
@@ -43,7 +43,7 @@ build 0 "/peerdma\.ko$" "warning" "$tmp/headers-clean" W=1
 build 0 "warning: odd.*/peerdma\.ko$" "error" "$tmp/headers-warns"
 build 1 "warning: odd.*builds with warnings" "peerdma\.ko$" "$tmp/headers-warns" W=1
 build 1 "warning: odd.*builds with warnings" "peerdma\.ko$" "$tmp/lab-warns"
-# The lab's way of building a kernel, and somebody's own tree.
+# A directory laid out like the lab's, but with the user's own source tree.
 build 0 "warning: odd.*/peerdma\.ko$" "error" "$tmp/lab-warns" KSRC=/somewhere
 mv "$tmp/headers-warns/wrong" "$tmp/headers-warns/Makefile"
 build 1 "asked for W=.main.c:7: error: wrong.*does not build" "W=1" "$tmp/headers-warns"

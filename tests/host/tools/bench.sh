@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# peerdma bench where there is not enough memory for one row: the others are measured all the same, and a program that reads
-# JSON gets some. Rows of the host's need no module.
+# peerdma bench with too little memory for one row: it measures the other rows, and the JSON output is complete. Host
+# rows need no module.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 build=${PEERDMA_BUILD:-$root/build}
@@ -21,7 +21,7 @@ same() {
 
 # bench ADDRESS-SPACE ARGUMENT...
 bench() { (ulimit -v "$1" && "$build/bin/peerdma" bench --json --route host --runtime 0.1 "${@:2}" "$tmp/file") >"$tmp/out" 2>"$tmp/said"; }
-# rows: the size and the errno of each
+# rows: size and errno of each
 rows() {
 	python3 -c 'import json, sys
 print(*("{}:{}".format(row["size"], (row["error"] or {}).get("errno")) for row in json.load(open(sys.argv[1]))["rows"]))' "$tmp/out" 2>&1 | tail -n 1

@@ -368,7 +368,7 @@ TEST_F(Check, AWholeHost)
 	EXPECT_EQ(item(report, "bridge")["state"], "bad");
 	EXPECT_TRUE(headline(report).starts_with("works, bounced: nvme0n1: no (DISTANCE")) << report.text;
 
-	// Another disk does reach it: what stays behind is named.
+	// Another disk reaches the GPU: the disk that does not is named.
 	sys.files["/sys/block/nvme1n1/x"] = sys.files["/sys/class/block/nvme1n1/x"] = "";
 	sys.files["/sys/class/block/nvme1n1/device/transport"] = "pcie\n";
 	sys.contents["/dev/nvme1n1"] = {.bytes = "x", .mode = S_IFBLK};

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""peerdma check on records of machines that are made here: a good one, and what spoils it, one thing after the other.
+"""peerdma check on recorded machines that this test makes: a good one, and variants with one fault each.
 
-What only the module or the machine itself can say (whether the node opens, providers, routes) is in check_test.cpp and in
-the guest's check.sh.
+What only the module or the running machine can tell (whether the node opens, providers, routes) is tested by
+check_test.cpp and the guest test check.sh.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ K = "7.2.13"
 PORT, UP, DOWN, DOWN2 = "0000:00:01.0", "0000:01:00.0", "0000:02:00.0", "0000:02:01.0"
 DRIVE, GPU = "0000:03:00.0", "0000:04:00.0"
 GIB = 1 << 30
-# Flags as include/linux/ioport.h has them: memory, and 64-bit and prefetchable besides.
+# Flags of include/linux/ioport.h: memory; memory, 64-bit and prefetchable.
 MEM, WIDE = 0x40200, 0x14220C
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MEMTYPES = "sys/kernel/debug/x86/pat_memtype_list"
@@ -41,7 +41,7 @@ DEP = f"lib/modules/{K}/modules.dep"
 CONFIG = f"boot/config-{K}"
 OPTIONS = "CONFIG_ZONE_DEVICE=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_IO_URING=y\nCONFIG_MODULE_SIG=y\nCONFIG_SECURITY_LOCKDOWN_LSM=y\n"
 HEADERS = f"/usr/src/linux-headers-{K}"
-# Of a kernel for which all modules were installed.
+# A kernel with all modules installed.
 ALL = {DEP: "updates/dkms/peerdma_nfs.ko: updates/dkms/peerdma_rdma.ko updates/dkms/peerdma.ko\n"
             "updates/dkms/peerdma_nvidia.ko: updates/dkms/peerdma.ko\nupdates/dkms/peerdma_rdma.ko: updates/dkms/peerdma.ko\n"
             "updates/dkms/peerdma.ko:\n"}
@@ -49,7 +49,7 @@ SIGNATURE = "~Module signature appended~\n"
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nNAME="Debian GNU/Linux"\nVERSION_ID="13"\nID=debian\n'
 
-Files = dict[str, Any]  # path to text, bytes, a link's target, or what is in its place
+Files = dict[str, Any]  # by path: text, bytes, a link's target, or another kind of node
 
 
 class Link(str):
@@ -57,17 +57,17 @@ class Link(str):
 
 
 class Sparse(int):
-    """A file of that many bytes, all of them holes."""
+    """A file of this size without data."""
 
 
 class Node(str):
-    """Something that is not a file: fifo, socket, device, folder."""
+    """A node that is not a regular file: fifo, socket, device or folder."""
 
     def make(self, path: Path) -> None:
         if self == "fifo":
             os.mkfifo(path)
         elif self == "socket":
-            # By a short name: an address has 108 bytes.
+            # Through a short name: socket paths are limited to 108 bytes.
             there = os.open(path.parent, os.O_PATH)
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(f"/proc/self/fd/{there}/{path.name}")
@@ -79,9 +79,9 @@ class Node(str):
 
 
 def config_space(acs: int | None = None) -> bytes:
-    """4096 bytes; with an ACS capability whose control register is this, behind another one."""
+    """4096 bytes with, if given, an ACS capability with this control register behind another capability."""
     space = bytearray(4096)
-    # Number, version, and where the next one is.
+    # ID, version, offset of the next one.
     struct.pack_into("<I", space, 0x100, 0x0001 | 2 << 16 | (0x140 << 20 if acs is not None else 0))
     if acs is not None:
         struct.pack_into("<IHH", space, 0x140, 0x000D | 1 << 16, 0x005F, acs)
@@ -101,7 +101,7 @@ def memtypes(*ranges: tuple[int, int, str]) -> str:
 
 
 class Tree:
-    """Of one machine: what its files say."""
+    """A machine: the content of its files."""
 
     def __init__(self) -> None:
         self.files: Files = {}
@@ -117,7 +117,7 @@ class Tree:
         self.files[f"{self.where[pci]}/{name}"] = text
 
     def disk(self, name: str, home: str, number: int, **more: str) -> None:
-        """Below a folder of /sys/devices, with files of its own."""
+        """Adds a device folder below /sys/devices with these files."""
         self.files[f"sys/class/block/{name}"] = Link(f"../../../{home}/{name}")
         if "partition" not in more:
             self.files[f"sys/block/{name}"] = Link(f"../../{home}/{name}")
@@ -194,20 +194,20 @@ def record(tree: Tree, folder: Path) -> None:
             path.write_bytes(what if isinstance(what, bytes) else what.encode())
 
 
-# What the first line may begin with.
+# The possible first lines.
 HEADLINES = ("ready for direct I/O", "works, bounced: ", "cannot work here: ", "cannot work here yet: ")
 
-# What the library says of each reason, by its name.
+# The library's text for each reason, by name.
 WORDS = {reasons.reason_of("name")(number): reasons.reason_of("text")(number) for number in range(128)}
 
 
 def limited() -> None:
-    """Of the command: what a record holds may not fill the memory."""
+    """Limits the command's memory, so that no record can exhaust it."""
     limit.setrlimit(limit.RLIMIT_AS, (1 << 29, 1 << 29))
 
 
 class Seen:
-    """What peerdma check says of a machine."""
+    """The output of peerdma check for a machine."""
 
     states: dict[str, set[str]] = {}  # of all machines
 
@@ -230,7 +230,7 @@ class Seen:
         for item in self.items:
             assert list(item) == ["id", "about", "state", "found", "why", "change", "undo"], item
             assert item["found"] and item["why"], item
-            # A reason that is named is in the library's words.
+            # Reasons appear with the library's text.
             for name in re.findall(r"\b([A-Z][A-Z_]+): ", item["found"]):
                 assert name not in WORDS or f"{name}: {WORDS[name]}" in item["found"], item
             assert (item["state"] == "good") == (not item["change"]) == (not item["undo"]), item
@@ -241,7 +241,7 @@ class Seen:
         self.one_screen()
 
     def one_screen(self) -> None:
-        """Of any machine: what is bad comes first, nothing is lost without a word, and --verbose has all of it."""
+        """Holds for any machine: bad items come first, omissions are counted, and --verbose prints everything."""
         lines = self.summary.splitlines()
         assert 2 <= len(lines) <= 24 and max(map(len, lines)) <= 100, self.summary
         assert self.headline.startswith(HEADLINES) and self.text.startswith(self.headline + "\n"), self.summary
@@ -270,7 +270,7 @@ class Seen:
 
 
 def look(*targets: str, drop: tuple[str, ...] = (), **files: Any) -> Seen:
-    """The good machine with other files; in their names / is written as __."""
+    """The good machine with other files; "__" in a name stands for "/"."""
     tree = good()
     tree.files |= {name.replace("__", "/"): what for name, what in files.items()}
     return without(tree, drop, *targets)
@@ -287,7 +287,7 @@ def with_files(files: Files, *targets: str, drop: tuple[str, ...] = ()) -> Seen:
     return without(tree, drop, *targets)
 
 
-# No disk at all.
+# No disks at all.
 NO_DISKS = ("sys/block", "sys/class/block")
 
 
@@ -297,7 +297,7 @@ def a_good_host() -> None:
     seen = look()
     assert seen.status == 0, seen.text
     for item in seen.items:
-        # A record does not say what the module would.
+        # A record cannot tell what only the module knows.
         want = "unknown" if item["id"] in ("node", "providers", "route") else "good"
         assert item["state"] == want, item
     seen.is_("disks", "good", "nvme0n1")
@@ -308,18 +308,18 @@ def a_good_host() -> None:
     seen.is_("bridge", "good", "a switch is above both")
     seen.is_("iommu", "good", "off")
     assert len([item for item in seen.items if item["about"] == GPU]) == 3
-    # One line for what is good, aligned.
+    # One aligned line for good items.
     assert "\ngood     disks      nvme0n1\n" in seen.text and seen.text.endswith("\nready\n"), seen.text
 
 
 def headlines() -> None:
-    """Whether direct I/O works here, or bytes bounce, or neither, and why."""
+    """The headline tells whether direct I/O works, I/O is bounced, or neither, and why."""
     ready = "ready for direct I/O, as far as is known; not known: "
     assert look().headline == ready + "node, providers, route", look().summary
     assert look(drop=("boot/",)).headline == ready + "config, node, providers, route"
     off = {CONFIG: "# CONFIG_PCI_P2PDMA is not set\nCONFIG_ZONE_DEVICE=y\nCONFIG_IO_URING=y\n"}
     assert with_files(off).headline == f"cannot work here: CONFIG_PCI_P2PDMA=y missing in /{CONFIG}"
-    # The deepest cause, not what follows from it.
+    # The root cause comes first, not its consequences.
     seen = with_files(off, drop=("sys/module/peerdma", "dev/peerdma"))
     assert seen.headline == f"cannot work here: CONFIG_PCI_P2PDMA=y missing in /{CONFIG}", seen.summary
     assert look(drop=("sys/module/peerdma", "dev/peerdma")).headline == "cannot work here yet: peerdma is not loaded"
@@ -330,20 +330,20 @@ def headlines() -> None:
     assert with_files({}, drop=NO_DISKS).headline == "cannot work here: no NVMe disk, by PCI or over RDMA"
     seen = look("0000:05:00.0")
     assert seen.headline == "cannot work here: 0000:05:00.0: there is no such function", seen.summary
-    # CUDA's memory is copied, whatever is missing; nobody copies AMD's.
+    # CUDA memory can be bounced whatever is missing; AMD memory cannot.
     free = {"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n"}
     assert bound("nvidia", free).headline == f"works, bounced: {GPU}: BAR 1 is not static and 2 more"
     assert bound("nvidia", free | off).headline == f"works, bounced: CONFIG_PCI_P2PDMA=y missing in /{CONFIG}"
     assert bound("amdgpu", {}).headline == f"cannot work here: {GPU}: amdgpu does not publish its BAR"
     published = {f"{good().where[GPU]}/p2pmem/size": "17179869184\n"}
     assert bound("amdgpu", published).headline == ready + "node, providers, route"
-    # What costs partial blocks only does not stand in the way.
+    # What affects only partial blocks is no obstacle.
     seen = look(proc__self__limits=limits("4095", "1024"))
     assert seen.headline.startswith("ready for direct I/O, but for memlock: ") and seen.status == 1, seen.summary
 
 
 def without_a_gpu() -> None:
-    """It says so, and advises nobody to change a kernel."""
+    """The headline reports it, and no advice concerns the kernel."""
     tree = good()
     tree.files = {name: what for name, what in tree.files.items() if GPU not in name}
     tree.files[CONFIG] = "# CONFIG_PCI_P2PDMA is not set\n"
@@ -352,12 +352,12 @@ def without_a_gpu() -> None:
     assert len(seen.summary.splitlines()) == 3 and "-> name the device: peerdma check ADDRESS" in seen.summary, seen.summary
     for word in ("kernel", "CONFIG", "boot", "modprobe"):
         assert word not in seen.summary, seen.summary
-    # In a container nobody knows that.
+    # In a container this cannot be known.
     assert not look(drop=("sys/",)).headline.startswith("cannot work here: no GPU")
 
 
 def eight_of_each(spoil: Any = None) -> Tree:
-    """As many drives and GPUs as such a server has, all below switches of their own."""
+    """As many drives and GPUs as a GPU server has, all below separate switches."""
     tree = good()
     tree.files = {name: what for name, what in tree.files.items() if GPU not in name and DRIVE not in name and "nvme0n1" not in name}
     for n in range(8):
@@ -385,7 +385,7 @@ def many_of_one_kind_are_one_line() -> None:
 
 
 def the_largest_machine_fits_one_screen() -> None:
-    """Each of its devices has a fault of its own, and all else is bad as well."""
+    """Each device has its own fault, and all other items are bad, too."""
     def spoil(tree: Tree, n: int, drive: str, gpu: str) -> None:
         tree.set(gpu, "resource", resource((1 << 20) << n % 3) if n % 2 else resource((256 << 20) + (n << 21)))
         tree.set(gpu, "driver", Link("../" * tree.where[gpu].count("/") + f"bus/pci/drivers/driver-of-a-long-name-{n}"))
@@ -433,7 +433,7 @@ def kernels() -> None:
                            ("7.20.1", "warn"), ("5.15.1", "bad"), ("strange", "unknown")):
         seen = look(proc__sys__kernel__osrelease=release + "\n")
         seen.is_("kernel", state, release)
-        # One that is only compiled for is not advised to who has it.
+        # A kernel that the module merely compiles for is never advised.
         change = seen.item("kernel")["change"]
         assert "trixie-backports linux-image-amd64" not in change and ("snapshot.debian.org" in change) == (state in ("warn", "bad")), change
         assert ("compiles for" in seen.item("kernel")["found"]) == release.startswith(("6.1.", "7.3.")), seen.item("kernel")
@@ -452,7 +452,7 @@ def the_module() -> None:
     gone = ("sys/module/peerdma", "dev/peerdma")
     look(drop=gone).is_("module", "bad", "not loaded", "modprobe peerdma")
     look(drop=gone + ("lib/",)).is_("module", "bad", "not loaded", "insmod")
-    # Another module of ours is not this one.
+    # Another module of ours does not count.
     with_files({DEP: "updates/dkms/peerdma_rdma.ko: updates/dkms/peerdma.ko\n"}, drop=gone).is_("module", "bad", "not loaded", "insmod peerdma.ko")
     seen = look(drop=gone)
     seen.is_("node", "bad", "ENOENT", "load the module")
@@ -464,17 +464,17 @@ def headers() -> None:
     build, none = f"lib/modules/{K}/build", {DEP: "kernel/a.ko:\n"}
     seen = with_files(none, drop=gone)
     seen.is_("headers", "good", HEADERS)
-    # The link of a package that went, and none at all.
+    # A dangling link of a removed package, and no link.
     for drop in (gone + (HEADERS[1:],), gone + (build,)):
         seen = with_files(none, drop=drop)
         seen.is_("headers", "bad", f"/lib/modules/{K}/build", f"apt install linux-headers-{K}", f"apt purge linux-headers-{K}")
         assert "KDIR=" in seen.item("headers")["change"]
-    # A folder of its own in the place of the link.
+    # A folder instead of the link.
     tree = good()
     del tree.files[build]
     tree.files |= none | {build + "/Makefile": ""}
     without(tree, gone + (HEADERS[1:],)).is_("headers", "good", f"/lib/modules/{K}/build")
-    # Where there is a module already nobody has to build one.
+    # With a module present no headers are needed.
     look(drop=gone + (build,)).is_("headers", "good", "peerdma is installed")
     with_files(none, drop=(build,)).is_("headers", "good", "peerdma is loaded")
     with_files(none, drop=gone + (build, "sys/")).is_("headers", "unknown", "not known without /sys")
@@ -487,7 +487,7 @@ def secure_boot() -> None:
     with_files(on).is_("signing", "good", "Secure Boot on, lockdown integrity, sig_enforce off: it let the module in")
     with_files(on, drop=absent).is_("signing", "bad", "has no signature", "mokutil --import", "mokutil --delete")
     with_files(on | {module: "ELF" + SIGNATURE}, drop=absent).is_("signing", "warn", "signed; whether", "modprobe peerdma")
-    # It is the one that is looked at, not one of ours that needs it.
+    # The module itself is examined, not a module that depends on it.
     with_files(on | ALL | {module: "ELF" + SIGNATURE}, drop=absent).is_("signing", "warn", "signed; whether", "modprobe peerdma")
     with_files(on, drop=absent + ("lib/",)).is_("signing", "bad", "not installed")
     with_files(on | {DEP: "updates/dkms/peerdma.ko.xz:\n"}, drop=absent).is_("signing", "unknown", "peerdma.ko.xz")
@@ -495,14 +495,15 @@ def secure_boot() -> None:
     with_files({"sys/module/module/parameters/sig_enforce": "Y\n"}, drop=absent).is_("signing", "bad", "sig_enforce on")
     with_files({SECURE_BOOT: b"\x06\0\0\0\0"}, drop=absent).is_("signing", "good", "Secure Boot off")
     look(drop=absent).is_("signing", "good", "Secure Boot unknown, lockdown none, sig_enforce off")
-    # What cannot be read is not off: EFI without its variables, and a container, from which even that there is EFI is hidden.
+    # What cannot be read is not reported as off: EFI without its variables, and a container that hides even the
+    # presence of EFI.
     hidden = absent + ("sys/kernel/security",)
     for more in ({}, {"sys/firmware/efi/efivars/x": ""}, {SECURE_BOOT: b"\x06\0\0\0\0"}):
         with_files(more, drop=hidden).is_("signing", "unknown", "lockdown unknown", "mount -t securityfs", "umount")
     blind = absent + ("sys/module/module",)
     look(drop=blind).is_("signing", "unknown", "sig_enforce unknown", "on the host itself", "it changes nothing")
     look(drop=blind + ("boot/",)).is_("signing", "unknown", "sig_enforce unknown")
-    # Unless there is nothing to be read: a kernel that was built without.
+    # Except for a kernel that was built without the feature.
     with_files({CONFIG: OPTIONS.replace("CONFIG_MODULE_SIG=y\n", "")}, drop=blind + hidden).is_("signing", "good", f"without CONFIG_MODULE_SIG in /{CONFIG}")
     with_files({CONFIG: OPTIONS.replace("CONFIG_SECURITY_LOCKDOWN_LSM=y\n", "")}, drop=hidden).is_("signing", "good", "lockdown none")
     with_files({CONFIG: OPTIONS.replace("CONFIG_SECURITY_LOCKDOWN_LSM=y\n", "")}, drop=blind + hidden).is_("signing", "unknown")
@@ -515,7 +516,7 @@ def iommu(kind: str) -> Tree:
         tree.files[f"sys/kernel/iommu_groups/{number}/type"] = kind + "\n"
         up = "../" * (tree.where[pci].count("/"))
         tree.set(pci, "iommu_group", Link(f"{up}kernel/iommu_groups/{number}"))
-    # Of a function that is not asked about.
+    # A function that is not part of the check.
     tree.files["sys/kernel/iommu_groups/7/type"] = "DMA\n"
     return tree
 
@@ -537,19 +538,19 @@ def acs_on() -> None:
     tree.set(DOWN2, "config", config_space(bit))
     seen = Seen(tree)
     assert f"disable_acs_redir={DOWN2};{DOWN}" in seen.item("acs")["change"].replace(f"{DOWN};{DOWN2}", f"{DOWN2};{DOWN}")
-    # What ACS does besides is no harm: source validation, upstream forwarding.
+    # Other ACS bits do no harm: source validation, upstream forwarding.
     tree = good()
     tree.set(DOWN, "config", config_space(0x1 | 0x10))
     Seen(tree).is_("acs", "good")
     # Above the switch it does not matter.
     tree.set(PORT, "config", config_space(0x4))
     Seen(tree).is_("acs", "good")
-    # 64 bytes are what others than root see.
+    # Users other than root can read 64 bytes only.
     tree.set(DOWN, "config", bytes(64))
     seen = Seen(tree)
     seen.is_("acs", "unknown", DOWN, "as root")
     seen.is_("bridge", "unknown")
-    # A chain of capabilities that bites its tail.
+    # A cyclic chain of capabilities.
     loop = bytearray(config_space(0x4))
     struct.pack_into("<I", loop, 0x100, 0x0001 | 2 << 16 | 0x100 << 20)
     tree.set(DOWN, "config", bytes(loop))
@@ -613,13 +614,13 @@ def nvidia() -> None:
     def of(files: Files, state: str, found: str = "", change: str = "", undo: str = "") -> dict[str, Any]:
         seen = bound("nvidia", {version: free, params: 'RegistryDwords: ""\n'} | ALL | files)
         seen.is_("driver", state, found, change, undo)
-        # It is its driver's: nothing here may tell anybody to take it away from that.
+        # The GPU belongs to its driver: nothing may advise unbinding it.
         assert f"publish {GPU}" not in seen.text and "publish ADDRESS" not in seen.text and "--force" not in seen.text, seen.text
         return seen.item("driver")
 
     bound("nvidia", {version: proprietary}).is_("driver", "bad", "proprietary", "nvidia-open", "cuda-drivers")
     bound("nvidia", {}).is_("driver", "unknown", "cannot be read")
-    # All that is missing is named at once, each with its undoing.
+    # All that is missing is listed at once, each with its undo.
     item = of({}, "warn", "BAR 1 is not fixed and uncombined, nvidia-uvm is not loaded, peerdma_nvidia is not loaded", option,
               "rm /etc/modprobe.d/nvidia-peerdma.conf")
     assert "modprobe nvidia-uvm" in item["change"] and "modprobe peerdma_nvidia" in item["change"], item
@@ -632,7 +633,7 @@ def nvidia() -> None:
     of(p2pmem | ours("N", "N"), "warn", "may register nothing", "echo Y >/sys/module/peerdma_nvidia/parameters/persistent", "echo N")
     of(p2pmem | ours("N", "Y"), "good", "persistent=N, callback=Y: its memory can be registered, which was never tried")
     of(p2pmem | ours("Y", "N"), "good", "persistent=Y, callback=N: its memory")
-    # Beside a device that nobody has, publishing is good advice again.
+    # With an unbound device present, publishing is good advice.
     tree = good()
     tree.set(GPU, "driver", Link("../" * tree.where[GPU].count("/") + "bus/pci/drivers/nvidia"))
     tree.function("0000:05:00.0", DOWN2, "0x120000\n", resource=resource(GIB))
@@ -671,7 +672,7 @@ def memory_types() -> None:
 
 
 def multipath(transport: str) -> Tree:
-    """A drive with two paths, one by PCI."""
+    """A drive with two paths, one over PCI."""
     tree = good()
     tree.files = {name: what for name, what in tree.files.items() if "nvme0n1" not in name}
     tree.disk("nvme1n1", "sys/devices/virtual/nvme-subsystem/nvme-subsys1", 5)
@@ -734,7 +735,7 @@ def stacks() -> None:
 
 
 def only_shares() -> None:
-    """A machine whose storage is all elsewhere."""
+    """A machine with remote storage only."""
     def mounted(*lines: str) -> Seen:
         return with_files({"proc/self/mountinfo": mounts(*lines)}, drop=NO_DISKS)
     tcp = "37 1 0:40 / /mnt/tcp rw - nfs4 server:/x rw,proto=tcp"
@@ -756,7 +757,7 @@ def filesystems() -> None:
     on("overlay overlay rw,lowerdir=/a").is_("filesystem", "bad", "overlay", "--volume")
     on("nfs4 server:/x rw,proto=tcp").is_("filesystem", "bad", "other than RDMA", "-o rdma")
     on("nfs4 server:/x rw,proto=udp6").is_("filesystem", "bad", "other than RDMA", "-o rdma")
-    for proto in ("rdma", "rdma6"):  # by IPv4 and by IPv6
+    for proto in ("rdma", "rdma6"):  # over IPv4 and IPv6
         share = f"nfs4 server:/x rw,proto={proto}"
         on(share).is_("filesystem", "bad", "not loaded", "insmod peerdma_nfs.ko; make module builds it", "rmmod peerdma_nfs")
         on(share, ALL).is_("filesystem", "bad", "not loaded", "modprobe peerdma_nfs", "rmmod peerdma_nfs")
@@ -767,7 +768,7 @@ def filesystems() -> None:
                 "sys/module/peerdma_nfs/x": ""}, "/mnt/x").is_("filesystem", "good", "nfs over RDMA")
     on("nfs4 server:/x rw,proto=tcp").is_("rdma", "good", "no disk here needs one")
     look("/x", drop=("proc/self/mountinfo",)).is_("filesystem", "unknown")
-    # The deepest mount is the one, and the last of two at one place.
+    # The deepest mount counts, and the last of two on the same directory.
     lines = mounts("37 1 259:1 / /mnt rw - btrfs /dev/nvme0n1p1 rw", "38 1 259:1 / /mnt/x rw - btrfs /dev/nvme0n1p1 rw",
                    "39 1 259:1 / /mnt/x rw - ext4 /dev/nvme0n1p1 rw", "40 1 259:1 / /mnt/xy rw - btrfs /dev/nvme0n1p1 rw")
     with_files({"proc/self/mountinfo": lines}, "/mnt/x/f").is_("filesystem", "good", "ext4")
@@ -812,7 +813,7 @@ def resource_limits() -> None:
     seen.is_("memlock", "unknown")
     seen.is_("nofile", "unknown")
     look(sys__module__peerdma__parameters__user_max="4096\n").is_("quota", "warn", "4096 bytes for each user", "echo 0 >", "echo 4096 >")
-    # Of a group above, for one of our regions.
+    # A limit of a parent group on one of our regions.
     seen = with_files({"sys/fs/cgroup/user.slice/dmem.max": f"drm/x 5\npeerdma/{GPU} 1048576\n",
                        "sys/fs/cgroup/user.slice/mine/dmem.max": f"peerdma/{GPU} max\n"})
     seen.is_("quota", "warn", f"peerdma/{GPU} 1048576 in /sys/fs/cgroup/user.slice/dmem.max")
@@ -824,13 +825,13 @@ def release(ident: str, version: str = "", like: str = "", name: str = "") -> st
     return f'NAME="{name or ident.title()}"\nID={ident}\nID_LIKE="{like}"\n' + (f'VERSION_ID="{version}"\n' if version else "")
 
 
-# What belongs to which family of distributions, and may be advised to no other.
+# Commands of each family of distributions; they must not be advised to others.
 COMMANDS = {"debian": ("apt ", "apt-cache", "update-grub", "update-initramfs -u", "bindeb-pkg", "linux-headers-" + K, ".deb"),
             "redhat": ("dnf ", "grubby", "dracut -f", "binrpm-pkg", "kernel-devel-" + K),
             "suse": ("zypper ", "grub2-mkconfig", "dracut -f", "binrpm-pkg", "kernel-default-devel"),
             "arch": ("pacman ", "grub-mkconfig", "mkinitcpio -P", "pacman -S linux-headers"),
             "": ()}
-# os-release, its family, whether it is itself and not one of those that are like it, and what is said of its kernels.
+# os-release, family, and advice about kernels.
 DISTRIBUTIONS = (
     (DEBIAN, "debian", "boot a 7.2 of Debian 13's"),
     (release("debian", "12", name="Debian GNU/Linux"), "debian", "upgrade to Debian 13"),
@@ -857,7 +858,7 @@ DISTRIBUTIONS = (
 
 
 def spoiled(files: Files) -> Seen:
-    """A machine on which nearly all is missing that a distribution has commands for."""
+    """A machine with nearly every fault that distribution commands can fix."""
     tree = iommu("DMA")
     tree.set(DOWN, "config", config_space(0x4))
     tree.set(GPU, "driver", Link("../" * tree.where[GPU].count("/") + "bus/pci/drivers/nvidia"))
@@ -879,7 +880,7 @@ def each_distribution_gets_its_own_commands() -> None:
         for word in ("update-initramfs -u", "dracut -f", "mkinitcpio -P"):
             said = word in seen.item("driver")["change"], word in seen.item("driver")["undo"]
             assert said == ((word in COMMANDS[family] or not family),) * 2, (text, word, seen.item("driver"))
-        # Only Debian's own kernels are Debian's to give.
+        # Only Debian itself is offered Debian's kernels.
         own = text == DEBIAN or "ID=debian" in text
         assert ("snapshot.debian.org" in seen.commands or "upgrade to Debian" in seen.commands) == own, (text, seen.commands)
         seen.is_("iommu", "warn", "", "iommu=pt", "iommu=pt")
@@ -904,7 +905,7 @@ def the_commands_of_each_family() -> None:
     of(release("arch")).is_("headers", "bad", "", "pacman -S linux-headers")
     of(release("sles", "16.0", "suse")).is_("iommu", "warn", "", "grub2-mkconfig -o /boot/grub2/grub.cfg")
     of("").is_("iommu", "warn", "", "where the boot loader has it")
-    # The other place, what quotes it, and the key that DKMS is told to use.
+    # The alternative os-release path, quoting, and the key configured for DKMS.
     seen = spoiled({"etc/os-release": Link("../usr/lib/os-release"), "usr/lib/os-release": "ID='ubuntu'\nVERSION_ID=24.04\n",
                     "etc/dkms/framework.conf": 'mok_certificate="/etc/keys/mine.der"\n'})
     seen.is_("signing", "bad", "", "mokutil --import /etc/keys/mine.der")
@@ -912,7 +913,7 @@ def the_commands_of_each_family() -> None:
     del tree.files["etc/os-release"]
     tree.files |= {"usr/lib/os-release": "ID=fedora\n", CONFIG: ""}
     without(tree, ()).is_("config", "unknown")
-    # The tool that is there makes the initramfs, and what is booted from an image is no one's packages.
+    # The installed tool makes the initramfs; image-based systems get no package commands.
     seen = spoiled({"etc/os-release": release("arch"), "usr/bin/dracut": ""})
     seen.is_("driver", "warn", "", "dracut -f")
     assert "mkinitcpio" not in seen.commands
@@ -935,14 +936,14 @@ def the_page_names_the_commands_that_are_printed() -> None:
 
 
 def options_of_modules_reach_the_initramfs() -> None:
-    """Whatever is advised to be put into modprobe.d."""
+    """Every advice that puts options into modprobe.d."""
     seen = [spoiled({}), bound("amdgpu", {"sys/module/amdgpu/parameters/pcie_p2p": "N\n"}), Seen(multipath("tcp")),
             bound("nvidia", {MEMTYPES: memtypes((0x3800000000, 0x3800001000, "write-combining"))})]
     options = [item for one in seen for item in one.items if "modprobe.d" in item["change"]]
     assert {item["id"] for item in options} == {"driver", "multipath", "memtype"}, options
     for item in options:
         assert re.search(r"update-initramfs -u.*reboot", item["change"]) and re.search(r"rm .*update-initramfs -u.*reboot", item["undo"]), item
-    # What is built in reads no such file.
+    # Built-in code does not read modprobe.d.
     tree = multipath("tcp")
     tree.files[f"lib/modules/{K}/modules.builtin"] = "kernel/drivers/nvme/host/nvme-core.ko\n"
     item = Seen(tree).item("multipath")
@@ -950,18 +951,19 @@ def options_of_modules_reach_the_initramfs() -> None:
 
 
 def who_builds_a_kernel() -> None:
-    """A version that the module was run on, of another source."""
+    """Versions that the module was tested on, built from other sources."""
     for name, who in (("6.12.0-124.8.1.el10_1.x86_64", "Red Hat's"), ("7.2.4-200.fc45.x86_64", "Fedora's"),
                       ("7.2.0-9-generic", "Ubuntu's"), ("6.12.0-160000.5-default", "SUSE's"), ("7.2.3-arch1-1", "Arch's")):
         seen = with_files({"proc/sys/kernel/osrelease": name + "\n"})
         seen.is_("kernel", "warn", f"{name}, a kernel of {who}, on which PeerDMA was not tried", "peerdma selftest")
-    # Nor was it run on any of that distribution: what is named is another kernel, not one that was tried.
+    # If the module was not run on any kernel of the distribution either, another kernel is suggested as such, not as
+    # tested.
     seen = with_files({"proc/sys/kernel/osrelease": "7.2.0-9-generic\n", "etc/os-release": release("ubuntu", "24.04", "debian")})
     seen.is_("kernel", "warn", "", "on this one; for another kernel: PeerDMA was run on no kernel of Ubuntu")
 
 
 def how_a_module_gets_in() -> None:
-    """insmod is for who has built it; a package or DKMS has put it where modprobe finds it."""
+    """insmod is advised only for self-built modules; packages and DKMS install where modprobe looks."""
     gone = ("sys/module/peerdma", "dev/peerdma")
     for files in ({}, {DEP: ""} | {"var/lib/dkms/peerdma/0.2.0/source/dkms.conf": ""}):
         seen = with_files(files, drop=gone)
@@ -977,10 +979,10 @@ def how_a_module_gets_in() -> None:
         "signing", "bad", "not built for this kernel", "dkms install --force peerdma/0.2.0")
 
 
-# --- Records that are not what they should be
+# --- Malformed records
 
 def kinds() -> dict[str, Any]:
-    """What may be in the place of a file."""
+    """Kinds of nodes in place of a file."""
     made: dict[str, Any] = {"fifo": Node("fifo"), "socket": Node("socket"), "folder": Node("folder"), "huge": Sparse(3 << 30),
                             "loop": Link("loop-a"), "itself": None}
     if os.geteuid() == 0:
@@ -1003,7 +1005,7 @@ def nothing_in_a_record_hangs_or_fills_the_memory() -> None:
         seen = Seen(odd(good(), plain, kind, what))
         seen.is_("files", "unknown", "/proc/cpuinfo: ", "record them again")
         assert seen.item("files")["found"].count(": it") > 20, seen.item("files")
-    # Folders, too.
+    # Folders as well.
     for kind, what in kinds().items():
         if kind == "folder":
             continue
@@ -1029,7 +1031,7 @@ def links_stay_in_the_record() -> None:
             seen = with_files({CONFIG: Link(target)})
             seen.is_("config", "unknown")
             assert outside not in seen.text
-    # Of the root: as the machine would have followed it.
+    # Links are resolved within the record's root, as on the machine.
     with_files({CONFIG: Link("/srv/../../etc/config"), "etc/config": OPTIONS}).is_("config", "good")
     with_files({"boot": Link("/mnt/boot"), "mnt/boot/config-" + K: OPTIONS}, drop=("boot/",)).is_("config", "good")
 
@@ -1041,7 +1043,7 @@ def what_a_file_says_has_bounds() -> None:
     with_files({"proc/config.gz": bomb}).is_("config", "good", "/boot/config-")
     for group in ("0::relative\n", "0::" + "/x" * 100000 + "\n", "0::/../..\n", "0::\n"):
         with_files({"proc/self/cgroup": group}).is_("quota", "good")
-    # Disks that are made of each other.
+    # A cyclic stack of disks.
     tree = good()
     home, disks = "sys/devices/virtual/block", [f"dm-{n}" for n in range(30)]
     for number, disk in enumerate(disks):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The peerdma command's own tree of subcommands and options is what bash completes, and what its manual page describes.
+# bash completion and the manual page match the peerdma command's own tree of subcommands and options.
 set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 tool=${PEERDMA_BUILD:-$root/build}/bin/peerdma
@@ -18,18 +18,18 @@ same() {
 	fi
 }
 
-# complete_word WORD...: what the last of these words becomes, sorted
+# complete_word WORD...: the completions of the last word, sorted
 complete_word() {
 	COMP_WORDS=(peerdma "$@") COMP_CWORD=$#
 	_peerdma
 	printf '%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' '
 }
 
-# The words that help shows: subcommands, options.
+# Subcommands and options according to --help.
 subcommands() { "$tool" --help | sed -n '/^Subcommands:/,$s/^  \([a-z]*\) .*/\1/p' | sort | tr '\n' ' '; }
 options() { "$tool" "$@" --help | grep -oE '^ +(-[a-z],)?--[a-z-]+' | grep -oE '\--[a-z-]+' | sort | tr '\n' ' '; }
 
-# described SUBCOMMAND: its options in the synopsis of the page, and those of every subcommand
+# described SUBCOMMAND: its options in the page's synopsis, plus those of every subcommand
 described() {
 	awk -v sub_name="$1" '
 		$1 == ".Sh" { synopsis = $2 == "SYNOPSIS" }
@@ -41,7 +41,7 @@ described() {
 
 script=$("$tool" completion) || exit 1
 eval "$script"
-# What bash is told is a function that exists.
+# The function given to bash exists.
 same "bash is told of it" "complete -o default -F _peerdma peerdma" "$(complete -p peerdma)"
 all=$(subcommands)
 same "there are subcommands" check "$(grep -ow check <<<"$all")"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The peerdma command says it when its output did not get there: of each subcommand, its help, the version, the script for
-# bash, JSON, and the files that it writes by name. And what it does not read it does not wait for.
+# The peerdma command reports output that could not be written: of each subcommand, help, version, the bash script,
+# JSON, and files written by name. It does not wait for input that it does not read.
 # Conditions are evaluated by ok().
 # shellcheck disable=SC2016
 set -u
@@ -24,12 +24,12 @@ ok() {
 	fi
 }
 
-# ask WORD...: its exit status in status, what it says in out and err
+# ask WORD...: sets status; output in out and err
 ask() {
 	timeout 20 "$tool" "$@" >"$dir/out" 2>"$dir/err" </dev/null
 	status=$?
 }
-# lost ERRNO: it said that its output was, in one line
+# lost ERRNO: it reported the lost output in one line
 lost() { [ "$status" = 1 ] && [ "$(cat "$dir/err")" = "peerdma: cannot write to standard output: $1" ]; }
 
 for words in --help --version help "help cp" completion "rules check" "rules check --json" stat "stat --json" topo "topo --json" \
@@ -51,7 +51,7 @@ for name in $("$tool" --help | sed -n '/^Subcommands:/,$s/^  \([a-z]*\) .*/\1/p'
 	status=$?
 	ok "$name --help: the disk is full" lost "No space left on device (ENOSPC)"
 done
-# Its state may be good or bad: neither is what a full disk ends with.
+# The state of the machine may be good or bad; a full disk has another status.
 timeout 60 "$tool" check --json >/dev/full 2>"$dir/err"
 status=$?
 ok "check --json: the disk is full" lost "No space left on device (ENOSPC)"
@@ -66,7 +66,7 @@ for _ in $(seq 50); do
 	sleep 0.1
 done
 status=$(cat "$dir/status")
-# A reader that was too quick to be gone has it all.
+# The reader may have read everything before it ended.
 ok "nobody reads" eval '[ "$status" = 0 ] || lost "Broken pipe (EPIPE)"'
 timeout 20 "$tool" stat 0.01 >/dev/full 2>"$dir/err"
 status=$?
@@ -75,7 +75,7 @@ timeout 20 "$tool" frobnicate >&- 2>&-
 status=$?
 ok "with nothing open there is still a status" [ "$status" = 2 ]
 
-# Files that are written by name.
+# Files written by name.
 head -c 65536 /dev/urandom >"$dir/file"
 bench=(bench "$dir/file" --route host --bytes 65536 --io-size 64K)
 ask "${bench[@]}" --svg "$dir/bench.svg"
@@ -104,7 +104,7 @@ timeout 20 "$tool" "${bench[@]}" --svg "$dir/bench.svg" >&- 2>"$dir/err"
 status=$?
 ok "bench --svg with a closed standard output" eval 'lost "Bad file descriptor (EBADF)" && tail -n 1 "$dir/bench.svg" | grep -q "^</svg>$"'
 
-# A name that would clear the screen.
+# A name with an escape sequence that clears the screen.
 name=$dir/$'\e[2J\rx'
 printf 'deny provider=10de:2336\n' >"$name"
 ask rules check "$name"
@@ -114,14 +114,14 @@ ok "and is itself in JSON" eval 'grep -qF "\\u001b[2J\\rx" "$dir/out"'
 ask rules check "$name-"
 ok "an error is one line of letters" eval '[ "$status" = 1 ] && [ "$(wc -l <"$dir/err")" = 1 ] && ! grep -q "[[:cntrl:]]" "$dir/err"'
 
-# The cause is the one that the system gives.
+# The cause is the system's error.
 long=/$(printf 'x%.0s' {1..300})
 mkdir "$dir/closed"
 chmod 0 "$dir/closed"
 ln -s nowhere "$dir/broken"
 for row in "$dir/none ENOENT" "$dir/broken ENOENT" "$dir/file/rules ENOTDIR" "$long ENAMETOOLONG" "$dir/closed/rules EACCES"; do
 	cause=${row##* }
-	# Root may look into any directory.
+	# root may search any directory
 	[ "$cause" != EACCES ] || ! [ -x "$dir/closed" ] || continue
 	ask rules check "${row% *}"
 	ok "rules check: $cause" eval '[ "$status" = 1 ] && grep -q "($cause)" "$dir/err"'

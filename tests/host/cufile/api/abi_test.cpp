@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The numbers that programs were compiled with. Those of structs and enums are checked by the compiler: tests/gpu/abi.hpp.
+// Numeric values that programs were compiled with. The compiler checks those of structs and enums: tests/gpu/abi.hpp.
 #include <set>
 #include <string>
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 #include "cufile.h"
 
-#define CUFILE_ABI 1190 // the newest that it has something of
+#define CUFILE_ABI 1190 // the newest version whose declarations we have
 #define SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "sizeof " #type);
 #define AT(type, member, offset) static_assert(offsetof(type, member) == (offset), #type "." #member);
 #define IS(name, value) static_assert((name) == (value), #name);
@@ -16,7 +16,7 @@
 
 static_assert(sizeof(CUresult) == 4 && sizeof(CUstream) == 8);
 
-// And what is handed over: the calls that take the same, together.
+// Signatures of the calls, grouped by type.
 template <class... Args> using Call = CUfileError_t (*)(Args...);
 template <class Wanted, class... Calls> constexpr bool are(Calls...) { return (std::is_same_v<Wanted, Calls> && ...); }
 
@@ -77,7 +77,7 @@ TEST(CufileHeader, EveryErrorHasWordsOfItsOwn)
 		EXPECT_TRUE(words.insert(text).second) << error << " says the same as another: " << text;
 	}
 	EXPECT_STREQ(CUFILE_ERRSTR(0), "cufile success");
-	// Those that NVIDIA's sample cufile_sample_008 compares.
+	// The messages that NVIDIA's sample cufile_sample_008 compares.
 	EXPECT_STREQ(CUFILE_ERRSTR(5007), "GPUDirect Storage not supported on current platform");
 	EXPECT_STREQ(CUFILE_ERRSTR(5011), "CUDA Driver API error");
 	EXPECT_STREQ(CUFILE_ERRSTR(5018), "unsupported file type");

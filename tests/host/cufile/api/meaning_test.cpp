@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// One I/O by each call and each way: the same result, bytes and counters. What a call says differently is in said_by(), and in
-// the table "The same error by each call" of Documentation/cufile.md.
+// One I/O by each call and each path: the same result, bytes and counters. The deviations of single calls are in
+// said_by() and in the table "The same error by each call" of Documentation/cufile.md.
 #include <functional>
 
 #include "program.hpp"
@@ -12,7 +12,7 @@ namespace
 constexpr size_t MiB = 1 << 20, memory_bytes = 8 * MiB, file_bytes = 6 * MiB + 777;
 constexpr uint32_t own_provider = 7;
 
-// Made once: that takes longer than the tests.
+// Static: generating it takes longer than the tests.
 const std::string &file_before()
 {
 	static const std::string bytes = some_bytes(file_bytes);
@@ -26,7 +26,7 @@ const std::string &memory_before()
 
 enum class Call { sync, vector, batch, stream };
 constexpr Call calls[] = {Call::sync, Call::vector, Call::batch, Call::stream};
-// copied: bounced, also in a stream, whose driver cannot copy.
+// copied: bounced; in a stream, with a driver that lacks the copy kernel.
 enum class Route { host, bounced, copied, direct, peer_gpu };
 constexpr Route routes[] = {Route::host, Route::bounced, Route::copied, Route::direct, Route::peer_gpu};
 
@@ -46,10 +46,10 @@ struct Io {
 	bool write;
 	size_t size;
 	off_t from, to;     // in the file, in memory
-	int64_t result;     // of cuFileRead() or cuFileWrite(): a count or a negative error
-	size_t registered;  // 0: the memory is not
-	int flags = O_RDWR; // of the file
-	int64_t fault = 0;  // what the file system or the drive says
+	int64_t result;     // of cuFileRead() or cuFileWrite(): bytes or a negative error
+	size_t registered;  // registered length; 0: not registered
+	int flags = O_RDWR; // open flags of the file
+	int64_t fault = 0;  // error of the file system or the drive
 	bool no_base = false, no_file = false;
 };
 
@@ -81,10 +81,10 @@ constexpr Io all_ios[] = {
 	{"WriteThatFails", true, 100, 0, 0, -ENOSPC, 0, O_RDWR, -ENOSPC},
 };
 
-// By the call itself.
+// An error returned by the call itself rather than as the I/O's result.
 constexpr int64_t refusal(CUfileOpError error) { return -100000 - error; }
 
-// What a call says of what cuFileRead() and cuFileWrite() say so.
+// The result by this call where cuFileRead() and cuFileWrite() return io.result.
 int64_t said_by(Call call, const Io &io)
 {
 	if (call == Call::batch) {
@@ -104,12 +104,12 @@ int64_t said_by(Call call, const Io &io)
 	return io.result < -CUFILEOP_BASE_ERR ? io.result : -1;
 }
 
-// What is seen of it afterwards.
+// What the I/O left behind.
 struct Seen {
 	int64_t result = 0;
 	std::string memory, file;
-	uint64_t ios = 0, bytes = 0;   // of all whys
-	uint64_t good = 0, failed = 0; // of both directions, as statistics have it
+	uint64_t ios = 0, bytes = 0;   // sum over all reasons
+	uint64_t good = 0, failed = 0; // reads and writes, from the statistics
 	uint64_t good_vectors = 0, failed_vectors = 0;
 	uint64_t read_bytes = 0, write_bytes = 0;
 };
@@ -179,7 +179,8 @@ public:
 	void tell(Seen &seen)
 	{
 		seen.memory = memory_of();
-		// Whichever of both was written: a part of a block is bounced, or a stream copies what would go by a peer GPU.
+		// Take the one that was written: a part of a block is bounced, and a stream copies instead of using a
+		// peer GPU.
 		seen.file = peerdma.file != bytes ? peerdma.file : system.bytes(fd_);
 		peerdma_cufile_counts counts = {};
 		library.router.accounting().counts(counts);
@@ -236,7 +237,7 @@ public:
 	FakeCuda cuda;
 	FakePeerdma peerdma;
 	cufile::Library library{{system, cuda, peerdma}};
-	size_t entries = 0; // that the last I/O put into the stream
+	size_t entries = 0; // entries that the last I/O added to the stream
 
 private:
 	const Io io_;
@@ -265,7 +266,7 @@ TEST_P(CufileMeaning, IsTheSameByEachCallAndWay)
 			       static_cast<size_t>(io.from), static_cast<size_t>(io.result));
 	}
 	for (const Call call : calls) {
-		// It has no offset in memory.
+		// a vector has no offset in memory
 		if (call == Call::vector && (io.to < 0 || (io.to && io.result == -CU_FILE_INVALID_MAPPING_RANGE)))
 			continue;
 		for (const Route route : routes) {
@@ -275,14 +276,16 @@ TEST_P(CufileMeaning, IsTheSameByEachCallAndWay)
 			EXPECT_EQ(seen.result, said_by(call, io));
 			EXPECT_TRUE(seen.memory == memory);
 			EXPECT_TRUE(seen.file == file);
-			// What is begun is counted, however it ends; what is not right from the beginning is not.
+			// An I/O that has begun is counted, however it ends; one that is invalid from the beginning is
+			// not.
 			const bool begun = io.size && (io.result >= 0 || io.fault);
 			EXPECT_EQ(seen.ios, begun);
 			EXPECT_EQ(seen.bytes, moves ? static_cast<uint64_t>(io.result) : 0u);
 			EXPECT_EQ(seen.good, begun && io.result >= 0);
 			EXPECT_EQ(seen.read_bytes, moves && !io.write ? static_cast<uint64_t>(io.result) : 0u);
 			EXPECT_EQ(seen.write_bytes, moves && io.write ? static_cast<uint64_t>(io.result) : 0u);
-			// A batch and a vector count what they refuse as their own. What a stream's call refuses is not counted.
+			// Batches and vectors count their refusals separately. A refusal by the stream call is not
+			// counted.
 			if (call == Call::sync || call == Call::stream) {
 				const bool refused = io.no_file || (io.no_base && call == Call::stream);
 				EXPECT_EQ(seen.failed, io.result < 0 && !refused);
@@ -291,7 +294,8 @@ TEST_P(CufileMeaning, IsTheSameByEachCallAndWay)
 	}
 }
 
-// What is read when the stream gets there is not more than what was said when it was put into it: whichever way, and by however much.
+// The size that a stream reads when it gets to the I/O must not exceed the size at submission, by each path and any
+// amount.
 struct Growth {
 	const char *name;
 	size_t before, then;
@@ -330,7 +334,7 @@ TEST_P(CufileMeaningOfGrowth, IsTheSameByEachWay)
 	}
 }
 
-// As hipFile's tests have it, which look at the count before the stream gets there.
+// As hipFile's tests expect: they read the result before the stream gets there.
 TEST(CufileMeaningOfNothing, IsSaidAtOnce)
 {
 	for (const Route route : routes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Each allocation fails once: what was begun comes to its end, what was not is refused, and nothing is moved afterwards.
+// Each allocation fails once: I/O that has begun completes, other I/O is refused, and no byte moves afterwards.
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -15,7 +15,7 @@
 namespace
 {
 
-// Allocations of all threads until one fails; negative: none does.
+// Allocations by all threads until one fails; negative: none fails.
 std::atomic<long> fuse{-1};
 
 void *allocate(size_t size) noexcept
@@ -49,7 +49,7 @@ namespace
 
 namespace fs = std::filesystem;
 
-// With the real system, because the false one needs memory itself.
+// With the real system, because the fake one allocates memory itself.
 class CufileNoMemory : public ::testing::TestWithParam<int>
 {
 protected:
@@ -63,7 +63,7 @@ protected:
 		peerdma.present = false;
 	}
 	~CufileNoMemory() override { fs::remove(path); }
-	// With nothing opened yet, so that all is made when it is wanted.
+	// Starts with nothing open, so that every allocation happens on demand.
 	template <class Body> void sweep(Body &&body)
 	{
 		bool all = false;
@@ -76,7 +76,7 @@ protected:
 			const CUfileHandle_t fh = register_file(library, fd);
 			body(library, fh, nth);
 			all = unused;
-			// Nobody is still at it.
+			// No thread may still be writing.
 			std::fill(cuda.device.begin(), cuda.device.end(), 'd');
 			library.driver.close();
 			close(fd);
@@ -86,7 +86,7 @@ protected:
 		}
 	}
 
-	// As far as it goes.
+	// Returns the bytes moved before the failure.
 	int64_t move(cufile::Library &library, CUfileHandle_t fh, long nth, bool write)
 	{
 		fuse = nth;
@@ -107,7 +107,7 @@ protected:
 	std::string bytes = std::string(5 * part + 700, 0);
 	FakeCuda cuda;
 	FakePeerdma peerdma;
-	bool unused = false; // no allocation failed
+	bool unused = false; // the last run had no failing allocation
 };
 
 TEST_P(CufileNoMemory, Reads)
@@ -150,7 +150,7 @@ TEST_P(CufileNoMemory, Batches)
 		} catch (const std::bad_alloc &) {
 			begun = false;
 		}
-		// All of them come, whatever is missing meanwhile.
+		// Every event arrives, even if an allocation fails meanwhile.
 		unsigned events = 0;
 		const struct timespec deadline = {20, 0};
 		while (begun && events < parts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Parameters: what may be set, when, and who is heard before whom.
+// Parameters: valid values, when they can be set, and precedence of their sources.
 #include <climits>
 #include <set>
 #include <sstream>
@@ -18,7 +18,7 @@ protected:
 		system.variables["CUFILE_ENV_PATH_JSON"] = "/my.json";
 		system.texts["/my.json"] = text;
 	}
-	// Of a driver that is opened now.
+	// The value in a driver that is opened now.
 	size_t opened(CUFileSizeTConfigParameter_t param)
 	{
 		size_t value = 0;
@@ -39,7 +39,7 @@ protected:
 	FakeSystem system;
 	FakeCuda cuda;
 	FakePeerdma peerdma;
-	// What has no effect is said, of each driver that was opened with it, and nothing else is.
+	// A setting without effect is logged once per opened driver, and nothing else is.
 	void expect_said(std::string key, bool idle)
 	{
 		while (key.ends_with(':') || key.ends_with('"'))
@@ -151,7 +151,7 @@ TEST_P(CufileSizeParameter, OfTheFileUnlessTheProgramSaysAnother)
 	EXPECT_EQ(opened(size.param), size.least);
 }
 
-// A limit is not lost: the driver stays closed.
+// An invalid limit must not be dropped: the driver stays closed.
 TEST_P(CufileSizeParameter, OddValuesInTheFileAreNamedAndLeftOut)
 {
 	const Size &size = GetParam();
@@ -171,10 +171,10 @@ TEST_P(CufileSizeParameter, OddValuesInTheFileAreNamedAndLeftOut)
 	}
 }
 
-// --- Yes or no
+// --- Flags
 struct Flag {
 	CUFileBoolConfigParameter_t param;
-	const char *key, *variable; // nullptr: there is none
+	const char *key, *variable; // nullptr: none
 	bool built_in;
 };
 
@@ -247,7 +247,7 @@ TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 {
 	const Flag &flag = GetParam();
 	const auto text = [](bool yes) { return yes ? "true" : "false"; };
-	system.node = true; // it opens without a fallback
+	system.node = true; // otherwise it opens only with a fallback
 	bool value = !flag.built_in;
 	EXPECT_EQ(library.driver.get(flag.param, &value).err, 0);
 	EXPECT_EQ(value, flag.built_in);
@@ -272,7 +272,7 @@ TEST_P(CufileFlagParameter, TheProgramBeforeTheVariableBeforeTheFile)
 	EXPECT_EQ(library.driver.set(flag.param, true).err, CU_FILE_DRIVER_ALREADY_OPEN);
 }
 
-// What restricts keeps the driver closed instead.
+// An invalid value of a restriction keeps the driver closed instead.
 TEST_P(CufileFlagParameter, OddValuesAreNamedAndLeftOut)
 {
 	const Flag &flag = GetParam();
@@ -301,7 +301,7 @@ TEST_P(CufileFlagParameter, OddValuesAreNamedAndLeftOut)
 	}
 }
 
-// --- Words
+// --- Strings
 class CufileTextParameter : public CufileParameters, public ::testing::WithParamInterface<CUFileStringConfigParameter_t>
 {
 };
@@ -381,7 +381,7 @@ TEST_P(CufileSlabs, AreTakenOrNot)
 	}
 }
 
-// --- What is set by calls of its own
+// --- Parameters with calls of their own
 TEST_F(CufileParameters, LimitsMayBeSetBeforeAndMeanwhile)
 {
 	const auto all = [&] {

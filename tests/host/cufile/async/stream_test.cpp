@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// I/O in the order of a stream, which comes to it when the test says so.
+// I/O in stream order; the test decides when the stream gets to it.
 #include "program.hpp"
 
 namespace
@@ -55,7 +55,7 @@ TEST_F(CufileStream, WithoutADriver)
 	EXPECT_TRUE(system.calls.empty());
 }
 
-// Which parameters are read when it is asked for, by the flags of its stream; the others when the stream gets there.
+// The stream's flags select which parameters are read at submission; the others are read when the stream gets there.
 class CufileStreamFlags : public CufileStream, public ::testing::WithParamInterface<unsigned>
 {
 };
@@ -68,7 +68,7 @@ TEST_P(CufileStreamFlags, AreReadInTime)
 	ASSERT_EQ(library.streams.register_stream(stream, flags).err, 0);
 	size = 300;
 	ASSERT_EQ(ask(), 0);
-	// The flags are those of now, too.
+	// The flags at submission count, too.
 	ASSERT_EQ(library.streams.deregister_stream(stream).err, 0);
 	ASSERT_EQ(library.streams.register_stream(stream, flags ^ 15).err, 0);
 	size = 100;
@@ -90,7 +90,7 @@ class CufileStreamUnknownFlags : public CufileStream, public ::testing::WithPara
 };
 INSTANTIATE_TEST_SUITE_P(All, CufileStreamUnknownFlags, ::testing::Values(16u, 17u, 32u, 1u << 31, ~0u));
 
-// The known ones among them are what they are.
+// The known ones among them keep their meaning.
 TEST_P(CufileStreamUnknownFlags, MeanNothing)
 {
 	ASSERT_EQ(library.streams.register_stream(reinterpret_cast<CUstream>(this), GetParam()).err, CU_FILE_SUCCESS);
@@ -102,7 +102,7 @@ TEST_P(CufileStreamUnknownFlags, MeanNothing)
 	EXPECT_EQ(cuda.device.substr(fixed ? 10 : 700, 100), bytes.substr(1000, 100));
 }
 
-// What a stream was registered with is of that stream: not of the next one with its address, if it was not deregistered.
+// A registration belongs to one stream: it does not apply to a later stream with the same address.
 TEST_F(CufileStream, ANameThatIsUsedAgain)
 {
 	const auto stream = reinterpret_cast<CUstream>(this);
@@ -128,7 +128,7 @@ TEST_F(CufileStream, ANameThatIsUsedAgain)
 	EXPECT_EQ(cuda.ids_asked, asked) << "of what is not registered the driver need not be asked";
 }
 
-// A driver that cannot tell one stream from a later one with its address.
+// The driver has no stream IDs, so a later stream with the same address looks the same.
 TEST_F(CufileStream, StreamsWithoutIds)
 {
 	const auto stream = reinterpret_cast<CUstream>(this);
@@ -143,7 +143,7 @@ TEST_F(CufileStream, StreamsWithoutIds)
 	come_to_it();
 	EXPECT_EQ(result, 100);
 	EXPECT_EQ(library.streams.deregister_stream(stream).err, 0);
-	// One that fails once is not one that promised nothing.
+	// If querying the ID fails, the stream must not be treated as unregistered.
 	cuda.stream_id_error = 0;
 	ASSERT_EQ(library.streams.register_stream(stream, 1).err, 0);
 	cuda.stream_id_error = 700;
@@ -154,13 +154,13 @@ TEST_F(CufileStream, StreamsWithoutIds)
 	EXPECT_EQ(library.streams.register_stream(nullptr, 0).err, 0);
 }
 
-// What is wrong is said in the result, as cuFile has it.
+// Errors are reported in the result, as cuFile does.
 struct Wrong {
 	const char *name;
 	size_t size;
 	off_t from, to;
 	bool write;
-	int64_t system; // what its calls return; 0: what was asked for
+	int64_t system; // result of the system calls; 0: success
 	ssize_t result;
 };
 
@@ -224,12 +224,12 @@ TEST_F(CufileStream, ADriverThatTakesNone)
 	EXPECT_EQ(result, 4711);
 }
 
-// A captured one runs each time, with what is there then, until it is said that it never will again.
+// A captured I/O runs on each launch with the values of then, until the graph is destroyed.
 TEST_F(CufileStream, ManyTimes)
 {
 	cuda.capturing = true;
 	ASSERT_EQ(ask(), 0);
-	library.deregister_file(fh); // it has one of its own
+	library.deregister_file(fh); // the captured I/O holds a reference of its own
 	for (int i = 0; i < 4; i++) {
 		from = i * 10;
 		run();
@@ -269,7 +269,7 @@ TEST_F(CufileStream, InItsOrder)
 	}
 }
 
-// Longer than what lies in host memory at a time: in turns, each with one copy of the stream's.
+// Longer than the staging buffer: moved in turns, with one copy by the stream each.
 class CufileStreamTurns : public CufileStream
 {
 protected:
@@ -328,7 +328,7 @@ TEST_F(CufileStreamTurns, TheEndOfTheFileAndAnError)
 	EXPECT_EQ(result, -1) << "4 MiB came before it, and are not all that the file has";
 }
 
-// The driver refuses to copy it; a kernel would just do so.
+// The driver refuses this copy; a copy kernel would write beyond the allocation.
 TEST_F(CufileStreamTurns, BeyondTheAllocation)
 {
 	size = 5 * MiB;
@@ -350,7 +350,7 @@ TEST_F(CufileStreamTurns, MoreThanWasSaid)
 	EXPECT_TRUE(system.calls.empty());
 }
 
-// The same one by two graphs at a time: neither can have its bytes, and none come to a wrong place.
+// Two graphs run the same I/O at once: both fail, and no byte goes to a wrong place.
 TEST_F(CufileStreamTurns, TwoAtATime)
 {
 	cuda.capturing = true;
@@ -360,7 +360,7 @@ TEST_F(CufileStreamTurns, TwoAtATime)
 	const auto step = [&](size_t i) { all[i].call(all[i].arg); };
 	step(0);
 	step(1);
-	step(0); // the other one begins
+	step(0); // the second launch begins
 	for (size_t i = 2; i < all.size(); i++)
 		step(i);
 	EXPECT_EQ(result, -1);
@@ -370,7 +370,7 @@ TEST_F(CufileStreamTurns, TwoAtATime)
 	EXPECT_EQ(result, -1);
 	EXPECT_TRUE(cuda.device.substr(10, 4 * MiB) == much.substr(1000, 4 * MiB)) << "that was there before";
 	EXPECT_EQ(cuda.device.find_first_not_of('d', 10 + 4 * MiB), std::string::npos);
-	// One after the other they do.
+	// Launched one after the other, both succeed.
 	run();
 	EXPECT_EQ(result, static_cast<ssize_t>(size));
 	EXPECT_TRUE(cuda.device.substr(10, size) == much.substr(1000, size));
@@ -387,7 +387,7 @@ TEST_F(CufileStreamTurns, ADriverThatStopsHalfway)
 	EXPECT_EQ(cuda.device.find_first_not_of('d'), std::string::npos) << "what failed has moved something";
 }
 
-// Then the library copies, which is said once.
+// The library then copies itself, and logs it once.
 TEST_F(CufileStreamTurns, ADriverThatCannot)
 {
 	cuda.copy_kernel_error = 500; // CUDA_ERROR_NOT_FOUND
@@ -401,7 +401,7 @@ TEST_F(CufileStreamTurns, ADriverThatCannot)
 	}
 }
 
-// A staging buffer for each stream with I/O under way, and no more of them than it takes.
+// One staging buffer for each stream with pending I/O, and no more than needed.
 TEST_F(CufileStreamTurns, StagingBufferPool)
 {
 	const auto in = [&](uintptr_t stream) {
@@ -425,12 +425,12 @@ TEST_F(CufileStreamTurns, StagingBufferPool)
 		ASSERT_EQ(in(stream), 0);
 	EXPECT_EQ(in(500), CU_FILE_NOMEM_ERROR);
 	come_to_it();
-	// Another context's, which may go any time, are for nobody else.
+	// Buffers of another context are not shared, as that context may be destroyed at any time.
 	cuda.here = &cuda.devices[1];
 	cuda.no_pinned = true;
 	EXPECT_EQ(in(600), CU_FILE_NOMEM_ERROR);
 	cuda.here = nullptr;
-	// Their context was destroyed, and with it the memory.
+	// Their context was destroyed, and the memory with it.
 	for (const auto &[memory, id] : cuda.pinned_ids)
 		std::free(memory);
 	cuda.pinned_ids.clear();

@@ -85,7 +85,7 @@ TEST(CufileJson, EveryKeyThatHasAMeaning)
 	EXPECT_EQ(it.config.slabs[cufile::gpu_pool], (cufile::Slabs{{5, 6}, {7, 8}}));
 }
 
-// The file that the original comes with, and what later ones have more: it says what is built in, and nothing is odd.
+// The original's cufile.json and the keys of later releases: it states the defaults and gives no notices.
 TEST(CufileJson, TheOriginalsFile)
 {
 	const Read it(R"({
@@ -193,7 +193,7 @@ TEST(CufileJson, AsPeopleWriteIt)
 		EXPECT_EQ(Read(std::string("{\"logging\":{\"level\":\"") + level + "\"}}")
 				  .config.strings[CUFILE_PARAM_LOGGING_LEVEL],
 			  "INFO");
-	// A number alone counts for each entry of the other list.
+	// A single number applies to each entry of the other list.
 	using cufile::Slabs;
 	const auto slabs = [](const std::string &text) {
 		const Read it("{\"properties\":{" + text + "}}");
@@ -207,7 +207,7 @@ TEST(CufileJson, AsPeopleWriteIt)
 	EXPECT_EQ(slabs(R"("posix_pool_slab_count":7)"), (Slabs{{4, 1024, 16384}, {7, 7, 7}}));
 }
 
-// Line and column of a value, whatever stands before it.
+// Line and column of a value, whatever precedes it.
 TEST(CufileJson, Places)
 {
 	const std::pair<const char *, const char *> all[] = {
@@ -242,7 +242,7 @@ TEST(CufileJson, Places)
 	EXPECT_EQ(Read(many + "}").notices.back(), "j: and 81 more");
 }
 
-// The first of several, by its place and not by its name.
+// The first fault by position is reported, not the first by name.
 TEST(CufileJson, FaultsLeaveAllAsItIs)
 {
 	const Read it(
@@ -274,7 +274,7 @@ TEST(CufileJson, KeysThatAreGivenTwice)
 		  "value");
 }
 
-// What is near to the name of a restriction is one; what later releases may have is not.
+// A name similar to a restriction is refused; keys that later releases may add are not.
 TEST(CufileJson, NamesThatAreNearlyRight)
 {
 	for (const char *text :
@@ -290,7 +290,7 @@ TEST(CufileJson, NamesThatAreNearlyRight)
 		EXPECT_EQ(Read(text).fault, "") << text;
 }
 
-// At any depth, in arrays, in sections that have no effect, and in values that are dropped.
+// At any depth, in arrays, in sections without effect, and in ignored values.
 TEST(CufileJson, RestrictionsInOtherPlaces)
 {
 	const std::pair<const char *, const char *> all[] = {
@@ -393,7 +393,7 @@ TEST(CufileJson, SectionsThatAreNoObjects)
 	}
 }
 
-// The parser takes a NUL for the end of the text.
+// The parser treats a NUL as the end of the text.
 TEST(CufileJson, WhatFollowsTheObject)
 {
 	const std::string nul(1, '\0'), policy = R"({"properties":{"allow_compat_mode":false}})";
@@ -404,7 +404,7 @@ TEST(CufileJson, WhatFollowsTheObject)
 		EXPECT_TRUE(Read("{}\n" + rest).fault.starts_with("j:2:")) << rest << ": " << Read("{}\n" + rest).fault;
 }
 
-// An entry that no file can meet.
+// An entry that no file can match.
 TEST(CufileJson, DenylistEntriesThatCannotBe)
 {
 	for (const char *key : {"filesystems", "drivers", "devices"})
@@ -469,7 +469,7 @@ TEST(CufileConfig, WhichFile)
 	system.variables["CUFILE_ENV_PATH_JSON"] = "/mine";
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "WARN");
 	EXPECT_TRUE(notices.fault.empty() && notices.notices.empty());
-	// One that is not there is named, and the machine's own counts: no restriction of that one is lost.
+	// A missing file is reported, and the machine's own is used: none of its restrictions is lost.
 	system.variables["CUFILE_ENV_PATH_JSON"] = "$PWD/none";
 	const std::string own = std::exchange(system.texts["/etc/cufile.json"], "");
 	system.texts.erase("/etc/cufile.json");
@@ -496,7 +496,7 @@ TEST(CufileConfig, WhichFile)
 	EXPECT_EQ(Settings().merge(system, notices).strings[CUFILE_PARAM_LOGGING_LEVEL], "INFO");
 }
 
-// Only a default path where nothing is says nothing.
+// Only a missing default path is silent.
 TEST(CufileConfig, AFileThatCannotBeRead)
 {
 	const auto fault = [](FakeSystem &system) {
@@ -576,7 +576,7 @@ TEST(CufileConfig, EachVariable)
 	}
 }
 
-// Whoever says how much is in the log is told that it is something else.
+// An invalid log level is reported in the log, and the next valid source is used.
 TEST(CufileConfig, ALoggingLevelThatIsNone)
 {
 	const auto level = [](const char *file, const char *variable, const char *parameter, size_t said) {
@@ -644,7 +644,7 @@ TEST(CufileConfig, WhatTheStatisticsAreToLookLike)
 		  std::vector<std::string>{"PEERDMA_CUFILE_STATS: invalid value \"14\"; expected 13.0 or 13.4"});
 }
 
-// What this library has no use for, and is asked for all the same.
+// Settings that this library does not implement.
 TEST(CufileConfig, WhatHasNoEffectIsSaid)
 {
 	const auto said = [](const std::string &text) {
@@ -655,7 +655,7 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 		EXPECT_LE(found.notices.size(), 1u) << "all in one";
 		return found.notices.empty() ? "" : found.notices.front();
 	};
-	// As the original's file has them: that is what is built in.
+	// The original's file sets them to their defaults.
 	EXPECT_EQ(said(R"({ "profile": { "nvtx": false }, "execution": { "min_io_threshold_size_kb": 8192 },
 		"properties": { "max_direct_io_size_kb": 16384, "max_device_cache_size_kb": 131072,
 			"per_buffer_cache_size_kb": 1024, "use_poll_mode": false, "poll_mode_max_size_kb": 4,
@@ -681,7 +681,7 @@ TEST(CufileConfig, WhatHasNoEffectIsSaid)
 	EXPECT_EQ(said(R"({"properties":{"io_priority":"high"}})"), "without effect here: properties/io_priority");
 	EXPECT_EQ(said(R"({"miscellaneous":{"enable_static_routing":true}})"),
 		  "without effect here: miscellaneous/enable_static_routing");
-	// By the program, too.
+	// The same for parameters that the program sets.
 	FakeSystem system;
 	cufile::Findings found;
 	Settings settings;
@@ -775,7 +775,7 @@ TEST(CufileLog, Where)
 	EXPECT_TRUE(system.fds.empty()) << "a descriptor leaked";
 }
 
-// What has the number of standard error may be the program's data.
+// Descriptor 2 may be one of the program's data files.
 TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 {
 	const struct {
@@ -806,7 +806,7 @@ TEST(CufileLog, NotOverAFileOfTheProgramsOwn)
 		log.open(Log::Level::error, "/file", "", 1 << 20);
 		log.say(Log::Level::error, "x");
 		EXPECT_FALSE(system.to_log.empty()) << "a log of its own is written all the same";
-		// A program that closes all descriptors, and whose log cannot be opened any more.
+		// A program that closes all descriptors, so that the log cannot be reopened.
 		system.to_stderr.clear();
 		std::erase_if(system.fds, [](const auto &entry) { return entry.first != 2; });
 		system.no_log = true;
@@ -827,7 +827,7 @@ TEST(CufileLog, AFileThatIsFullIsPutAside)
 	EXPECT_EQ(system.renamed[0], std::pair(std::string("/file"), std::string("/file.1")));
 }
 
-// Of a device or a pipe, or by a link, it would be something else that is put aside.
+// For a device, a pipe or a symbolic link, renaming would move something else.
 TEST(CufileLog, WhatIsNoFileOfItsOwnIsNotPutAside)
 {
 	for (const uint32_t mode : {S_IFREG, S_IFCHR, S_IFIFO}) {
@@ -872,7 +872,7 @@ TEST(CufileLog, NotOntoADisk)
 	EXPECT_TRUE(system.fds.empty()) << "a descriptor leaked";
 }
 
-// A reader that is slow holds nobody up, and is told how much it has missed.
+// A slow reader blocks no thread; the log reports the number of lost lines.
 TEST(CufileLog, LinesThatFindNoRoom)
 {
 	FakeSystem system;

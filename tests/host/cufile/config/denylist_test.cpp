@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Files that cufile.json wants not to be read directly, and which they are.
+// The denylists of cufile.json: which files they match.
 #include "cufile/config/denylist.hpp"
 #include "cufile/platform/errors.hpp"
 #include "program.hpp"
@@ -9,7 +9,7 @@ namespace
 
 using cufile::Denylist;
 
-// A file on a partition; its disk is one of those that a RAID is made of in turn.
+// A file on a partition of an NVMe drive.
 class CufileDenylist : public ::testing::Test
 {
 protected:
@@ -26,7 +26,7 @@ protected:
 			"../../devices/pci0000:00/0000:00:04.0/nvme/nvme0/nvme0n1/nvme0n1p1";
 		system.links[controller + "/driver"] = "../../../bus/pci/drivers/vendors-own";
 	}
-	// fd is of the mount of this number.
+	// Puts fd on the mount with this ID.
 	void lies_on(const std::string &mount, const std::string &numbers)
 	{
 		system.texts["/proc/self/fdinfo/" + std::to_string(fd)] =
@@ -82,7 +82,7 @@ TEST_F(CufileDenylist, WithoutProcNobodySaysWhatItIsOn)
 	EXPECT_FALSE(on_device("x"));
 }
 
-// What there is and cannot be read may be what the list has. A shortage passes: the caller tries again.
+// Data that exists but cannot be read may match the list. A temporary shortage is returned: the caller retries.
 TEST_F(CufileDenylist, WhatCannotBeReadIsNotAllowed)
 {
 	const std::string disk = "/sys/devices/pci0000:00/0000:00:04.0/nvme/nvme0/nvme0n1";
@@ -102,7 +102,7 @@ TEST_F(CufileDenylist, WhatCannotBeReadIsNotAllowed)
 	}
 }
 
-// Nor where its bytes lie, without /sys.
+// Without /sys the device is unknown.
 TEST_F(CufileDenylist, WithoutSysfsNobodySaysWhereItLies)
 {
 	system.links.clear();
@@ -145,13 +145,13 @@ TEST_F(CufileDenylist, DisksThatAreMadeOfDisks)
 		EXPECT_TRUE(on_device(its)) << its;
 	EXPECT_FALSE(on_device("/dev/nvme0n1"));
 	EXPECT_TRUE(by_driver("nvme"));
-	// One that is made of itself has an end, too.
+	// A cycle must terminate.
 	system.links["/sys/devices/virtual/block/md5/slaves/dm-3"] = "";
 	system.links["/sys/class/block/dm-3"] = "../../devices/virtual/block/dm-3";
 	EXPECT_FALSE(on_device("/dev/nvme0n1"));
 }
 
-// Of several disks, with a number that is none's.
+// A file system on several disks, with a device number that no disk has.
 TEST_F(CufileDenylist, BySourceOfTheMount)
 {
 	lies_on("33", "0:51");
@@ -161,7 +161,7 @@ TEST_F(CufileDenylist, BySourceOfTheMount)
 	EXPECT_FALSE(on_device("dm-2"));
 }
 
-// What is denied is moved all the same, and not directly.
+// I/O to a denied file works, but not directly.
 class CufileDenied : public ::testing::Test
 {
 protected:
@@ -171,7 +171,7 @@ protected:
 		peerdma.file = system.bytes(fd);
 		cuda.also = &peerdma.buffer;
 		cuda.present = true;
-		// The library's own descriptor is the next one.
+		// The library's own descriptor is the next number.
 		system.texts["/proc/self/fdinfo/" + std::to_string(fd + 1)] = "mnt_id:\t31\n";
 		system.texts["/proc/self/mountinfo"] = "31 1 8:1 / /data rw - ext4 /dev/sda rw\n";
 	}
@@ -203,7 +203,7 @@ TEST_F(CufileDenied, ItBounces)
 	EXPECT_NE(system.to_stderr.find(
 			  "not direct: the file's mount, filesystem, device or driver is denied by cufile.json"),
 		  std::string::npos);
-	// The same memory, and a file that is elsewhere.
+	// The same memory with another file.
 	const CUfileHandle_t other = register_file(library, system.program_fd(some_bytes(65536), O_RDWR));
 	system.texts.clear();
 	EXPECT_EQ(library.router.explain(other, peerdma.buffer.data(), 4096, 0, 0, route), 0);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Records what libcufile.so.0 answers in cufile_conformance, so that cufile_ways.py can run the same tests by another way and
-// compare. The environment sets the file and the way:
-//   CONFORMANCE_ANSWERS  a file, which gets a line for each answer: test, tabulator, answer
-//   CONFORMANCE_JSON     what cufile.json has, unless the test writes one
-//   CONFORMANCE_MEMORY   device memory is "registered" from the beginning, or is "host" memory
-//   CONFORMANCE_FILES    "own": files are of a file system of the program's own
-//   CONFORMANCE_CALL     Read and Write are done by "vector", "batch" or "stream"
-// Included by conformance.hpp, which has what is used here.
+// Records the results that cufile_conformance gets from libcufile.so.0. cufile_ways.py runs the same tests with other
+// settings and compares these records. Environment:
+//   CONFORMANCE_ANSWERS  output file; one line for each result: test, tab, result
+//   CONFORMANCE_JSON     content of cufile.json unless the test writes one
+//   CONFORMANCE_MEMORY   "registered": device memory is registered when it is allocated; "host": use host memory
+//   CONFORMANCE_FILES    "own": use files of a userspace file system
+//   CONFORMANCE_CALL     Read and Write use "vector", "batch" or "stream" calls
+// Included by conformance.hpp, which declares what this file uses.
 #pragma once
 
 namespace conformance
@@ -19,7 +19,7 @@ inline std::string way(const char *what)
 	return value ? value : "";
 }
 
-// Leaves errno as it is.
+// Preserves errno.
 inline void answered(const std::string &text)
 {
 	static std::mutex lock;
@@ -36,14 +36,14 @@ template <class... Values> std::string words(const std::string &first, const Val
 	return (first + ... + (' ' + std::to_string(others)));
 }
 
-// The library's own calls. Those of lib() record their answers.
+// The library's own calls, not recorded. The calls of lib() are.
 inline Library &own_calls()
 {
 	static Library the_calls{false};
 	return the_calls;
 }
 
-// Read and Write by other calls. How these tell an error is in Documentation/cufile.md, "The same error by each call".
+// Read and Write through other calls. How those report errors: Documentation/cufile.md, "The same error by each call".
 
 inline ssize_t error(int number)
 {
@@ -66,7 +66,7 @@ inline ssize_t by_itself(const OneIo &io)
 			  own.cuFileRead(io.fh, io.base, io.size, io.from, io.to);
 }
 
-// Another call has failed without the error's number: Read has to fail, too, and has it.
+// The other call failed without an error number. Read must fail too; returns its error.
 inline ssize_t error_by_itself(const OneIo &io, int other)
 {
 	const ssize_t n = by_itself(io);
@@ -116,7 +116,7 @@ inline ssize_t by_stream(const OneIo &io)
 	using Current = int (*)(void **);
 	static const auto current = reinterpret_cast<Current>(dlsym(lib().cuda, "cuCtxGetCurrent"));
 	void *context = nullptr;
-	if (current(&context) || !context) // there is no default stream without one
+	if (current(&context) || !context) // a default stream needs a context
 		return by_itself(io);
 	const int wrong = code(io.write ? own.cuFileWriteAsync : own.cuFileReadAsync, io.fh, io.base, &read.size,
 			       &read.from, &read.to, &result, nullptr);
@@ -148,7 +148,7 @@ ssize_t vector_answer(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t nr,
 	return n;
 }
 
-// A host function behind the I/O records its count.
+// A host function queued after the I/O records its result.
 struct InStream {
 	std::string what;
 	const ssize_t *result;
@@ -164,7 +164,7 @@ CUfileError_t stream_answer(CUfileHandle_t fh, void *base, size_t *size, off_t *
 	answered(words(what, static_cast<int>(e.err), e.cu_err));
 	using Launch = int (*)(void *, void (*)(void *), void *);
 	static const auto launch = reinterpret_cast<Launch>(dlsym(lib().cuda, "cuLaunchHostFunc"));
-	// Never freed: each launch of a graph runs it.
+	// Never freed: each launch of the graph runs it.
 	if (!e.err)
 		launch(
 			stream,
@@ -183,7 +183,7 @@ inline CUfileError_t submit_answer(CUfileBatchHandle_t id, unsigned nr, CUfileIO
 	return e;
 }
 
-// The number of calls until all events are told depends on time, so only events and errors are recorded.
+// The number of polls depends on timing, so record only events and errors.
 inline CUfileError_t status_answer(CUfileBatchHandle_t id, unsigned min, unsigned *nr, CUfileIOEvents_t *events,
 				   struct timespec *timeout)
 {
@@ -195,7 +195,8 @@ inline CUfileError_t status_answer(CUfileBatchHandle_t id, unsigned min, unsigne
 	return e;
 }
 
-// Memory that is registered from the beginning; once the test registers it, it is the test's.
+// Registers device memory when it is allocated. Once the test registers the memory itself, the test owns the
+// registration.
 class RegisteredBefore
 {
 public:
@@ -229,7 +230,7 @@ inline CUfileError_t register_anew(const void *base, size_t size, int flags)
 	return own_calls().cuFileBufRegister(base, size, flags);
 }
 
-// The counters of all I/Os of the test: peerdma_cufile_count() and statistics, unless the test is about those.
+// The counters of all I/Os of the test, from peerdma_cufile_count() and statistics. Not used by tests of those.
 class Counters
 {
 public:
@@ -291,7 +292,7 @@ inline void Library::tell_answers()
 	cuFileBatchIOGetStatus = status_answer;
 }
 
-// A file system of the program's own that has this file.
+// A userspace file system that contains this one file.
 inline ssize_t own_read(const void *handle, char *to, size_t size, off_t from, const cufileRDMAInfo_t *)
 {
 	return pread(static_cast<int>(reinterpret_cast<intptr_t>(handle)), to, size, from);

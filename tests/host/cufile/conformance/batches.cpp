@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Batches that do not run to their end undisturbed: cancelled while they run, waited for no longer than a deadline, with
-// entries of which each ends in a way of its own.
+// Batches that are canceled while they run, or waited for with a deadline, or whose entries end differently.
 #include <climits>
 
 #include "conformance.hpp"
@@ -21,7 +20,7 @@ int status(CUfileBatchHandle_t id, unsigned least, unsigned &n, CUfileIOEvents_t
 
 uintptr_t cookie_of(const CUfileIOEvents_t &event) { return reinterpret_cast<uintptr_t>(event.cookie); }
 
-// By threads and by a ring, through the page cache and past it; whoever waits helps, or does not.
+// With worker threads and with a ring, buffered and O_DIRECT, with and without help from the waiting thread.
 TEST_F(Batches, CancelledWhileItRuns)
 {
 	constexpr unsigned count = 64;
@@ -30,7 +29,7 @@ TEST_F(Batches, CancelledWhileItRuns)
 	const CUfileHandle_t past = has_direct() ? handle("g", bytes_, O_RDONLY | O_DIRECT) : cached;
 	const auto id = set_up(count);
 	unsigned cancelled = 0, complete = 0;
-	// Until both have been seen: with one CPU a batch may be over before another thread gets to cancel it.
+	// Repeat until both outcomes occur: with one CPU a batch may complete before another thread cancels it.
 	for (unsigned round = 0; round < 80 || (round < 4000 && !(cancelled && complete)); round++) {
 		memory_.fill(0x77);
 		std::vector<CUfileIOParams_t> ios;
@@ -46,7 +45,7 @@ TEST_F(Batches, CancelledWhileItRuns)
 			usleep(round % 80 / 2 * 50);
 			EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
 		});
-		// Before it is cancelled, or after that, when there is nothing to wait for.
+		// Wait either before the cancel, or after it, when nothing is left to wait for.
 		std::map<uintptr_t, CUfileIOEvents_t> all;
 		CUfileIOEvents_t first[count];
 		unsigned came = count;
@@ -77,13 +76,13 @@ TEST_F(Batches, CancelledWhileItRuns)
 	EXPECT_GT(complete, 0u);
 }
 
-// How many are left changes while the program counts: here one is told between two calls of the same minimum.
+// The number of pending events changes during the test: one is returned between two calls with the same minimum.
 TEST_F(Gated, AMinimumAboveWhatIsLeftMeansAllThatIsLeft)
 {
 	constexpr unsigned count = 4;
 	const auto id = set_up(count);
 	std::vector<CUfileIOParams_t> ios;
-	std::vector<char> memory(10 * count); // the host's: each ends by itself
+	std::vector<char> memory(10 * count); // host memory: each request ends on its own
 	for (unsigned i = 0; i < count; i++) {
 		ios.push_back(io(10, 0, i * 10, i));
 		ios.back().u.batch.devPtr_base = memory.data();
@@ -100,11 +99,11 @@ TEST_F(Gated, AMinimumAboveWhatIsLeftMeansAllThatIsLeft)
 		gate_.some++;
 	}
 	EXPECT_EQ(all.size(), count);
-	// Of nothing that is left, all is there.
+	// With no event pending, the call returns at once.
 	unsigned n = count;
 	EXPECT_EQ(status(id, 1, n, events, nullptr), 0);
 	EXPECT_EQ(n, 0u);
-	// Without a deadline, and with help.
+	// Without a deadline the waiting thread helps.
 	ASSERT_EQ(submit(id, ios), 0);
 	n = 16;
 	CUfileIOEvents_t more[16];
@@ -113,7 +112,7 @@ TEST_F(Gated, AMinimumAboveWhatIsLeftMeansAllThatIsLeft)
 	EXPECT_EQ(n, count);
 }
 
-// KvikIO's basic_io.cpp and NVIDIA's batch_cancel.cc wait for all entries of a batch that they have cancelled, and expect no events.
+// KvikIO's basic_io.cpp and NVIDIA's batch_cancel.cc wait for all entries of a canceled batch and expect no events.
 TEST_F(Batches, ACancelledBatchHasNothingToWaitFor)
 {
 	constexpr unsigned count = 4;
@@ -129,7 +128,7 @@ TEST_F(Batches, ACancelledBatchHasNothingToWaitFor)
 		ASSERT_EQ(n, count);
 		ASSERT_EQ(submit(id, ios), 0) << "the batch has room for all again";
 		if (round % 2)
-			usleep(round * 20); // some or all of it ends before
+			usleep(round * 20); // some or all of it completes first
 		ASSERT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
 		ASSERT_EQ(status(id, count, n, events, nullptr), 0);
 		ASSERT_EQ(n, 0u) << round;
@@ -137,7 +136,7 @@ TEST_F(Batches, ACancelledBatchHasNothingToWaitFor)
 	lib().cuFileBatchIODestroy(id);
 }
 
-// Mooncake's GdsTransport cancels a batch of which an entry has failed, and polls until each entry is told.
+// Mooncake's GdsTransport cancels a batch after an entry has failed and polls until every entry is reported.
 TEST_F(Gated, ACancelledBatchIsToldToWhoPolls)
 {
 	constexpr unsigned count = 16;
@@ -171,7 +170,7 @@ TEST_F(Gated, ACancelledBatchIsToldToWhoPolls)
 	EXPECT_GE(complete, 1u);
 }
 
-// Who waits already when it is cancelled is told what was cancelled.
+// A thread that is already waiting when the batch is canceled gets the canceled entries.
 TEST_F(Gated, AWaitThatACancelEnds)
 {
 	constexpr unsigned count = 16;
@@ -202,7 +201,7 @@ TEST_F(Gated, ADeadlineGivesWhatHasComeByThen)
 	const CUfileHandle_t plain = handle("plain", bytes_);
 	const auto id = set_up(8);
 	std::vector<CUfileIOParams_t> ios;
-	std::vector<char> memory(40); // the host's: of a device's, those that share a slab end together
+	std::vector<char> memory(40); // host memory: device requests that share a slab end together
 	for (unsigned i = 0; i < 4; i++) {
 		fh_ = i < 2 ? gated : plain;
 		ios.push_back(io(10, 0, i * 10, i));
@@ -221,7 +220,7 @@ TEST_F(Gated, ADeadlineGivesWhatHasComeByThen)
 	EXPECT_EQ(cookie_of(events[0]) + cookie_of(events[1]), 2u + 3u);
 	EXPECT_GE(after, milliseconds(1000)) << "one more might have come";
 	EXPECT_LT(after, std::chrono::seconds(20));
-	// No time, with and without a minimum; and however much, without one.
+	// A timeout of zero with and without a minimum, and any timeout without a minimum.
 	for (const auto &[least, time] : std::initializer_list<std::pair<unsigned, struct timespec>>{
 		     {2, {0, 0}}, {0, {0, 0}}, {0, {1000, 0}}, {0, {LONG_MAX, 999'999'999}}}) {
 		const auto [none, at_once] = ask(least, time);
@@ -234,12 +233,12 @@ TEST_F(Gated, ADeadlineGivesWhatHasComeByThen)
 	EXPECT_EQ(n, 0u);
 	n = 8;
 	EXPECT_EQ(status(id, 1, n, events, &wrong), 5022);
-	// The longest that can be said is not taken for one that is over.
+	// The longest timeout must not overflow into an expired one.
 	std::thread opener([&] {
 		usleep(100'000);
 		gate_.open = 1;
 	});
-	const auto [rest, waited] = ask(2, {1L << 62, 0}); // in nanoseconds it would be 0 again
+	const auto [rest, waited] = ask(2, {1L << 62, 0}); // in nanoseconds this wraps to 0
 	opener.join();
 	EXPECT_EQ(rest, 2u);
 	EXPECT_GE(waited, milliseconds(50));
@@ -286,7 +285,7 @@ TEST_F(Gated, WhatIsDeregisteredMeanwhile)
 	EXPECT_EQ(submit(id, ios), 5040) << "afterwards there is no such file";
 }
 
-// They are not looked at, and so need not differ.
+// The library does not interpret cookies, so they need not differ.
 TEST_F(Batches, CookiesAreTheProgramsOwn)
 {
 	const auto id = set_up(8);
@@ -304,7 +303,7 @@ TEST_F(Batches, CookiesAreTheProgramsOwn)
 	EXPECT_EQ(told, (std::map<uintptr_t, int>{{0, 4}, {UINTPTR_MAX, 4}}));
 }
 
-// Each entry ends as its own call would have.
+// Each entry ends as the corresponding single call does.
 TEST_F(Batches, OfAFileSystemOfTheProgramsOwn)
 {
 	Shelf shelf{pattern(500000, 4)}, broken;

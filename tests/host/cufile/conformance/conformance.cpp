@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// libcufile.so.0 as programs meet it. What is expected is what was seen of the original, Documentation/cufile.md.
+// libcufile.so.0 as programs use it. The expected results were observed with the original library:
+// Documentation/cufile.md.
 #include <climits>
 #include <future>
 #include <set>
@@ -51,7 +52,7 @@ TEST_F(Cufile, OpeningIsCounted)
 	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 5001);
 }
 
-// The best of several: whoever else uses this machine.
+// Takes the best of several runs, because other programs share the machine.
 TEST_F(Cufile, OpeningCostsLessThanTenMilliseconds)
 {
 	using std::chrono::steady_clock;
@@ -189,7 +190,7 @@ TEST_F(Cufile, ADescriptorThatIsAnotherFilesNow)
 	EXPECT_EQ(read(other, bytes, 8, 0), 6);
 }
 
-// The library's description of the file is its own.
+// The library has its own open file description, so flags that the program sets later do not affect it.
 TEST_F(Cufile, FlagsThatAProgramSetsLater)
 {
 	const int fd = open_file("f", std::string(8192, 'a'));
@@ -204,7 +205,7 @@ TEST_F(Cufile, FlagsThatAProgramSetsLater)
 		EXPECT_EQ(read(fh, bytes, 14, 100), 14);
 		EXPECT_EQ(bytes, text);
 	}
-	// And a lock of the program's ends when it closes the file.
+	// A lock of the program is released when the program closes the file.
 	ASSERT_EQ(flock(fd, LOCK_EX), 0);
 	close(fd);
 	const int other = open(path("f").c_str(), O_RDWR | O_CLOEXEC);
@@ -261,7 +262,7 @@ TEST_F(Cufile, TheProgramMayCloseItsDescriptor)
 
 TEST_F(Cufile, StandardInputIsLeftAlone)
 {
-	// A child without standard streams: nothing of the library's may take their numbers.
+	// A child without standard streams: the library's descriptors must not take the numbers 0 to 2.
 	const int fd = open_file("f", "hello");
 	const pid_t child = fork();
 	if (!child) {
@@ -358,7 +359,7 @@ TEST_F(Cufile, WhatLeavesItsAllocationIsNotRegistered)
 	Device memory(65536);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), 65537, 0), 5014);
 	EXPECT_EQ(code(lib().cuFileBufRegister, memory.get() + 1, 65536, 0), 5014);
-	// hipFile's tests register such lengths; the original says the same.
+	// hipFile's tests register such lengths; the original accepts them.
 	for (const size_t beyond : {size_t{1} << 40, size_t{1} << 63, SIZE_MAX - 4095, SIZE_MAX})
 		EXPECT_EQ(code(lib().cuFileBufRegister, memory.get(), beyond, 0), 5014) << beyond;
 	EXPECT_EQ(code(lib().cuFileBufDeregister, memory.get()), 5024);
@@ -434,7 +435,7 @@ struct Shape {
 class Shapes : public Cufile
 {
 protected:
-	// Sizes about everything that has an edge: blocks, slabs, the parts of threads, bounce buffers.
+	// Sizes around each boundary: blocks, slabs, the pieces of threads, bounce buffers.
 	static std::vector<Shape> all()
 	{
 		std::vector<Shape> shapes;
@@ -653,7 +654,7 @@ TEST_F(Cufile, AFailureOfTheDriversIsAnError)
 {
 	const std::string bytes = pattern(5000000);
 	const CUfileHandle_t fh = handle("f", bytes);
-	// Past the page cache by a ring, too.
+	// O_DIRECT reads through a ring as well.
 	std::vector<int> files = {fds_[0]};
 	if (has_direct())
 		files.push_back(open(path("f").c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
@@ -727,17 +728,17 @@ TEST_F(Cufile, NoThreadIsLeftWhenIdle)
 	EXPECT_EQ(count_threads("peerdma-io"), 0);
 }
 
-// All of the process, whoever has made them: of ours as many as are configured, of the kernel's for io_uring what it has
-// for one thread that reads, and of neither any when nothing is moved.
+// Counts all threads of the process. The library starts at most the configured number; io_uring has no more workers
+// than it creates for each reading thread. Idle, the library has no threads.
 TEST_F(Cufile, ThreadsUnderLoadAndWhenIdle)
 {
-	constexpr int helpers = 4; // max_io_threads, as built in
+	constexpr int helpers = 4; // default of max_io_threads
 	const std::string bytes = pattern(16 << 20);
 	const CUfileHandle_t cached = handle("f", bytes);
 	const CUfileHandle_t past = has_direct() ? handle("g", bytes, O_RDONLY | O_DIRECT) : cached;
 	Device memory(bytes.size());
 	ASSERT_EQ(read(past, memory.get(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-	// A thread is seen before it has its name, so names are those that it had last.
+	// A new thread appears before its name is set, so use the last name seen.
 	std::vector<std::map<int, std::string>> seen;
 	std::atomic<bool> over{false};
 	std::thread watcher([&] {
@@ -779,13 +780,13 @@ TEST_F(Cufile, ThreadsUnderLoadAndWhenIdle)
 	EXPECT_GT(most["peerdma-io"], 0) << "there was no load";
 	EXPECT_LE(most["peerdma-io"], helpers);
 	EXPECT_LE(most["iou-wrk"], (helpers + 1) * 4 * cpus);
-	for (const char *known : {"peerdma-io", "iou-wrk", "fake-stream"}) // the last is the stand-in's
+	for (const char *known : {"peerdma-io", "iou-wrk", "fake-stream"}) // fake-stream is the stand-in driver's
 		most.erase(known);
 	ASSERT_EQ(most.size(), 1u) << most.rbegin()->first;
 	EXPECT_EQ(most.begin()->second, 2) << "this one and the watcher";
 
-	// With the driver open and its rings idle. The kernel keeps one for each thread that has read, before Linux 7.0 as long
-	// as that thread; others go after 5 s.
+	// With the driver open and its rings idle. The kernel keeps one worker for each thread that has read (before
+	// Linux 7.0 for that thread's lifetime); the others exit after 5 s.
 	std::map<std::string, int> left;
 	for (int i = 0; i < 120; i++) {
 		left.clear();
@@ -830,7 +831,7 @@ TEST_F(Cufile, Vectors)
 	EXPECT_EQ(told(lib().cuFileWritev(nullptr, vector, 5, 0, 0)), -5027);
 }
 
-// A file system of the program's own
+// Userspace file systems
 
 TEST_F(Cufile, AFileSystemOfTheProgramsOwn)
 {
@@ -862,7 +863,7 @@ TEST_F(Cufile, AFileSystemOfTheProgramsOwn)
 
 ssize_t gap_read(const void *, char *to, size_t size, off_t from, const cufileRDMAInfo_t *)
 {
-	// It ends at 1 MiB, and goes on behind 1.5 MiB: as a file that grows while it is read.
+	// The file ends at 1 MiB and has data again from 1.5 MiB on, like a file that grows during the read.
 	constexpr off_t end = 1 << 20, again = 3 << 19;
 	if (from >= end && from < again)
 		return 0;
@@ -910,7 +911,7 @@ TEST_F(Batches, EachIsToldOnceAndRight)
 	EXPECT_EQ(n, 0u) << "nothing is left";
 }
 
-// A GPU is slow to begin a copy.
+// The GPU starts copies with a delay.
 TEST_F(Batches, WhatLiesTogetherIsOneCopy)
 {
 	const auto id = set_up(64);
@@ -925,12 +926,12 @@ TEST_F(Batches, WhatLiesTogetherIsOneCopy)
 			good += event.status == CUFILE_COMPLETE && event.ret == size;
 		return good;
 	};
-	// Only a second copy would fail.
+	// A second copy would fail.
 	fake_fail("cuMemcpyHtoDAsync_v2", 1, 700);
 	EXPECT_EQ(ask(8, 65536, 0), 8u);
 	EXPECT_TRUE(memory_.bytes(0, 8 * 65536) == bytes_.substr(0, 8 * 65536));
 	EXPECT_EQ(ask(1, 65536, 0), 0u) << "that one";
-	// What is apart goes in one call.
+	// Separate ranges are copied in one call.
 	EXPECT_EQ(ask(8, 65536, 4096), 8u);
 	for (unsigned i = 0; i < 8; i++)
 		EXPECT_TRUE(memory_.bytes(i * (65536 + 4096), 65536) == bytes_.substr(i * 65536, 65536)) << i;
@@ -966,7 +967,7 @@ TEST_F(Batches, ReadsAndWritesOfOneThread)
 	const auto id = set_up(64);
 	memory_.put(others);
 	std::vector<CUfileIOParams_t> ios;
-	// More reads than a buffer has slabs, then writes among reads.
+	// More reads than a buffer has slabs, then writes between reads.
 	for (unsigned i = 0; i < 48; i++)
 		ios.push_back(i < 20 || i % 3 ? io(20000, i * 20000, (1 << 20) + i * 20000, i) :
 						io(20000, (2 << 20) + i * 20000, i * 20000, i, CUFILE_WRITE));
@@ -1002,7 +1003,7 @@ TEST_F(Batches, PastThePageCacheAndThroughIt)
 		}
 		ASSERT_LE(to, bytes_.size());
 		ASSERT_EQ(submit(id, ios), 0);
-		const auto all = fetch(id, 100, round % 4 ? 100 : 1); // who waits for all of it helps
+		const auto all = fetch(id, 100, round % 4 ? 100 : 1); // a thread that waits for all events helps
 		ASSERT_EQ(all.size(), 100u);
 		for (unsigned i = 0; i < 100; i++) {
 			const auto &one = ios[i].u.batch;
@@ -1127,7 +1128,7 @@ TEST_F(Gated, WhoWaitsForAllHelps)
 	ASSERT_EQ(submit(id, ios), 0);
 	while (gate_.inside < 4)
 		usleep(1000);
-	// Only one more thread than those of the library is let through.
+	// The gate lets one thread more than the library's through.
 	std::thread opener([&] {
 		for (int i = 0; i < 5000 && gate_.inside < 5; i++)
 			usleep(1000);
@@ -1146,7 +1147,7 @@ TEST_F(Gated, OthersMayFetchWhileOneHelps)
 {
 	const auto id = set_up(8);
 	std::vector<CUfileIOParams_t> ios;
-	// Host memory: a request ends when it has been read.
+	// Host memory: a request completes when it has been read.
 	std::vector<char> memory(80);
 	for (unsigned i = 0; i < 8; i++) {
 		ios.push_back(io(10, i, 0, i));
@@ -1202,7 +1203,7 @@ TEST_F(Gated, WhatHasNotBegunIsCancelled)
 	EXPECT_EQ(fetch(id, 64).size(), 64u);
 }
 
-// A batch that was cancelled and is used again, its cookies and its memory too, without a look at what became of the first ones.
+// Reuses a canceled batch, its cookies and its memory without reading the events of the first submission.
 TEST_F(Gated, ACancelledBatchIsAsNew)
 {
 	for (const unsigned capacity : {8u, 16u}) {
@@ -1295,7 +1296,7 @@ TEST_F(Batches, ManyAtOnceFromManyThreads)
 					return;
 				unsigned done = 0;
 				while (done < 32) {
-					// As programs poll: no minimum, no time.
+					// As programs poll: minimum 0 and timeout zero.
 					CUfileIOEvents_t events[32];
 					unsigned n = 32;
 					lib().cuFileBatchIOGetStatus(id, 0, &n, events, nullptr);
@@ -1387,7 +1388,7 @@ TEST_F(Streams, WhatIsFixedIsReadAtOnce)
 		EXPECT_EQ(code(lib().cuFileStreamDeregister, static_cast<CUstream>(stream_)), 0);
 		EXPECT_EQ(code(lib().cuFileStreamDeregister, static_cast<CUstream>(stream_)), 5022) << "unknown now";
 	}
-	// As hipFile's tests have it: unknown flags are taken, and mean nothing.
+	// As hipFile's tests expect, unknown flags are accepted and ignored.
 	EXPECT_EQ(code(lib().cuFileStreamRegister, static_cast<CUstream>(stream_), 16), 0);
 }
 
@@ -1440,7 +1441,7 @@ TEST_F(Streams, ADriverThatIsClosedBeforeItsTime)
 	hold.go = true;
 	fake_sync(stream_);
 	EXPECT_EQ(result_, -5001);
-	// What it had for the stream goes when it is closed the next time.
+	// The next close releases the library's resources for the stream.
 	EXPECT_EQ(code(lib().cuFileDriverOpen), 0);
 	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
 }
@@ -1460,7 +1461,7 @@ TEST_F(Streams, InsideAGraph)
 	fake_end_graph(stream_);
 }
 
-// Of a stream of the program's: what is moved meanwhile, by whatever thread, neither fails nor makes it void.
+// While a stream of the program is being captured, I/O by any thread succeeds and does not invalidate the capture.
 TEST_F(Streams, BesideACapture)
 {
 	const auto begin = reinterpret_cast<int (*)(void *, int)>(dlsym(lib().cuda, "cuStreamBeginCapture_v2"));
@@ -1468,7 +1469,7 @@ TEST_F(Streams, BesideACapture)
 	const auto drop = reinterpret_cast<int (*)(void *)>(dlsym(lib().cuda, "cuGraphDestroy"));
 	constexpr ssize_t length = 900000;
 	ASSERT_EQ(begin(stream_, 0), 0);
-	// The first has pinned memory made for it, the longer ones have threads of ours.
+	// The first read allocates pinned memory; the longer ones start worker threads.
 	EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), 4096, 0, 0), 4096);
 	EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), length, 0, 0), length);
 	EXPECT_EQ(lib().cuFileWrite(fh_, memory_.get(), length, 0, 0), length);
@@ -1476,7 +1477,7 @@ TEST_F(Streams, BesideACapture)
 		fake_set_current(0);
 		EXPECT_EQ(lib().cuFileRead(fh_, memory_.get(), length, 0, 0), length);
 	}).join();
-	// To places apart: several copies in one call.
+	// To separate places: several copies in one call.
 	CUfileBatchHandle_t batch = nullptr;
 	CUfileIOParams_t ios[8] = {};
 	CUfileIOEvents_t events[8];
@@ -1503,7 +1504,7 @@ TEST_F(Streams, BesideACapture)
 	EXPECT_TRUE(content("f").substr(0, length) == bytes_.substr(0, length));
 }
 
-// Who frees memory has the driver's lock until the stream is through with what waits for us.
+// cuMemFree() holds the driver's lock until the stream has finished, including the library's host functions in it.
 TEST_F(Streams, MemoryIsFreedMeanwhile)
 {
 	const auto free_memory = reinterpret_cast<int (*)(void *)>(dlsym(lib().cuda, "cuMemFree_v2"));
@@ -1526,7 +1527,7 @@ TEST_F(Streams, MemoryIsFreedMeanwhile)
 		});
 		EXPECT_EQ(freed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
 		hold.go = true;
-		// There is no way on from here: its threads cannot be ended.
+		// The blocked threads cannot be ended, so exit.
 		if (freed.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
 			std::fprintf(stderr, "[  FAILED  ] Streams.MemoryIsFreedMeanwhile: it hangs\n");
 			_exit(1);
@@ -1538,7 +1539,7 @@ TEST_F(Streams, MemoryIsFreedMeanwhile)
 	EXPECT_TRUE(memory_.bytes(100, 900000) == bytes_.substr(10, 900000));
 }
 
-// Who reads without a pause does not keep others from what concerns the driver as a whole.
+// Threads that read without a pause do not block calls that affect the whole driver.
 TEST_F(Cufile, SettingsAndClosingBesideReadersWithoutAPause)
 {
 	const CUfileHandle_t fh = handle("f", pattern(100000));
@@ -1656,7 +1657,7 @@ TEST_F(Cufile, ParametersThatAreNone)
 
 TEST_F(Cufile, StringParameters)
 {
-	// What cuda-python asks first: nothing is set, and the driver is closed.
+	// cuda-python's first query: nothing is set and the driver is closed.
 	char text[64] = "text";
 	EXPECT_EQ(code(lib().cuFileGetParameterString, CUFILE_PARAM_LOG_DIR, text, 64), 0);
 	EXPECT_STREQ(text, "");
@@ -1752,7 +1753,7 @@ TEST_F(Cufile, Topology)
 	EXPECT_EQ(code(lib().cuFileExportPCIeTopology, ""), 5022);
 	EXPECT_EQ(code(lib().cuFileExportPCIeTopology, "/nowhere/topology.json"), 5022);
 	const std::string file = path("topology.json");
-	std::ofstream(file) << std::string(1 << 20, 'x'); // which must be gone
+	std::ofstream(file) << std::string(1 << 20, 'x'); // content that must be replaced
 	ASSERT_EQ(code(lib().cuFileExportPCIeTopology, file.c_str()), 0);
 	std::ifstream in(file);
 	const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -1761,7 +1762,7 @@ TEST_F(Cufile, Topology)
 		std::ifstream pci_class(entry.path() / "class");
 		std::string value;
 		pci_class >> value;
-		// Disks, network and display: each is there.
+		// All PCI devices of the classes storage, network and display are listed.
 		const bool ours = value.starts_with("0x01") || value.starts_with("0x02") || value.starts_with("0x03");
 		EXPECT_TRUE(!ours || text.find(entry.path().filename().string()) != std::string::npos) << text;
 	}
@@ -1808,7 +1809,7 @@ TEST_F(Cufile, StatsLevels)
 	EXPECT_EQ(code(lib().cuFileGetStatsL1, nullptr), 5022);
 }
 
-// At level 0 there is nothing to start, and who would is told so.
+// At level 0, starting statistics fails with an error.
 TEST_F(Cufile, StatsThatAreOff)
 {
 	EXPECT_EQ(code(lib().cuFileSetStatsLevel, 0), 0);
@@ -1821,7 +1822,7 @@ TEST_F(Cufile, StatsThatAreOff)
 	EXPECT_EQ(code(lib().cuFileGetStatsL1, &one), 5022);
 }
 
-// Each level is to be had from its own number on, and writes no more than its struct.
+// Each level's struct is available from that level on, and a call does not write past its struct.
 TEST_F(Cufile, StatsOfEachLevel)
 {
 	const CUfileHandle_t fh = handle("f", pattern(10000));
@@ -1922,7 +1923,7 @@ TEST_F(Cufile, StatsAreWhatWasDone)
 	EXPECT_EQ(one.read_ops.ok, 0u);
 }
 
-// Who says what size it has gets what it was built for, whatever the environment says.
+// A caller that passes the struct's size gets the layout of that size, whatever the environment says.
 TEST_F(Cufile, StatsBySize)
 {
 	const CUfileHandle_t fh = handle("f", pattern(10000));
@@ -1974,7 +1975,7 @@ TEST_F(Batches, StatsOfBatches)
 	EXPECT_EQ(stats.last_batch_read_bytes, 300u);
 }
 
-// Why not directly
+// Reasons for not going directly
 
 TEST_F(Cufile, TheReasonIsThere)
 {
@@ -2109,7 +2110,7 @@ TEST_F(Cufile, AProcessThatEndsWithAllOpen)
 			  const CUfileHandle_t fh = handle("f", pattern(4000000));
 			  Device memory(4000000);
 			  const bool good = read(fh, memory.get(), 4000000, 0) == 4000000;
-			  // Not _exit(): with all handlers, and threads that are idle.
+			  // exit() rather than _exit(): runs the exit handlers while threads are idle.
 			  std::exit(!good);
 		  }),
 		  0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// libcufile.so.0 as programs meet it: loaded by dlopen, with a CUDA driver (a stand-in: tests/softgpu) whose
-// memory no system call can touch. What each test of it begins with.
+// Fixtures for the conformance tests of libcufile.so.0: the library is loaded by dlopen, with a stand-in CUDA driver
+// (tests/softgpu) whose device memory system calls cannot access.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@
 #include "peerdma_cufile.h"
 #include "softgpu.hpp"
 
-// Where the libraries were built, as seen from the program.
+// Build directory of the libraries, relative to the program.
 #ifndef CONFORMANCE_BUILD
 #define CONFORMANCE_BUILD "../.."
 #endif
@@ -54,7 +54,7 @@ inline void *must_load(const fs::path &path, int flags)
 }
 
 struct Library {
-	// First the driver: as it has the name that libcufile asks for, it is the one that it gets.
+	// Load the stand-in driver first: libcufile then finds it under the soname that it asks for.
 	void *cuda = must_load(here() / CONFORMANCE_BUILD "/tests/softgpu/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 	void *self = must_load(here() / CONFORMANCE_BUILD "/lib/libcufile.so.0", RTLD_NOW | RTLD_LOCAL);
 
@@ -131,14 +131,14 @@ template <class... Args> int code(CUfileError_t (*call)(Args...), std::type_iden
 	return call(args...).err;
 }
 
-// As CaptureStderr(), but to a file that the library does not take for one of the program's data.
+// Like CaptureStderr(), but into a file that the library does not mistake for the program's data.
 inline void capture_stderr()
 {
 	testing::internal::CaptureStderr();
 	fcntl(2, F_SETFL, O_APPEND);
 }
 
-// -errno for what returned -1.
+// Maps a return value of -1 to -errno.
 inline ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
 
 } // namespace conformance
@@ -169,20 +169,20 @@ inline int count_threads(const std::string &name)
 	return n;
 }
 
-// All threads of the process by number, those of the kernel's for io_uring as well (iou-wrk-N, of thread N), with their names.
+// All threads of the process, by number, with their names. Includes io_uring's workers (iou-wrk-N of thread N).
 inline std::map<int, std::string> all_threads()
 {
 	std::map<int, std::string> all;
 	for (const auto &task : fs::directory_iterator("/proc/self/task")) {
 		std::ifstream comm(task.path() / "comm");
 		std::string name;
-		if (std::getline(comm, name)) // else it has ended meanwhile
+		if (std::getline(comm, name)) // otherwise the thread has ended
 			all[std::stoi(task.path().filename())] = name.starts_with("iou-wrk") ? "iou-wrk" : name;
 	}
 	return all;
 }
 
-// Device memory that is full of something else.
+// Device memory, initialized to other bytes than the tests expect.
 class Device
 {
 public:
@@ -217,7 +217,7 @@ public:
 	}
 
 private:
-	// With a page behind it that cannot be accessed.
+	// Followed by an inaccessible page.
 	static size_t pages(size_t size) { return (size + 4095) / 4096 * 4096 + 4096; }
 	static void *host_memory(size_t size)
 	{
@@ -255,12 +255,12 @@ protected:
 	}
 	~Cufile() override
 	{
-		fake_fail(nullptr, 0, 0); // a failure that this test did not meet must not hit the next one
+		fake_fail(nullptr, 0, 0); // an injected failure that this test did not use must not hit the next one
 		while (lib().cuFileUseCount() > 0)
 			lib().cuFileDriverClose_v2();
 		EXPECT_EQ(fake_live(), 0) << "a stream, an event or pinned memory is left";
 		EXPECT_EQ(fake_wrongs(), 0) << "a call that a real driver forbids";
-		// They are told of before the kernel has taken them down.
+		// Threads are still listed until the kernel has removed them.
 		for (int i = 0; i < 100 && count_threads("peerdma-io"); i++)
 			std::this_thread::sleep_for(std::chrono::milliseconds(10));
 		EXPECT_EQ(count_threads("peerdma-io"), 0) << "a thread is left";
@@ -335,7 +335,7 @@ protected:
 	Counters counters_;
 };
 
-// A batch is of reads and writes of this memory and this file.
+// Batches of reads and writes of one memory and one file.
 class Batches : public Cufile
 {
 protected:
@@ -370,7 +370,7 @@ protected:
 	{
 		return code(lib().cuFileBatchIOSubmit, id, static_cast<unsigned>(ios.size()), ios.data(), 0);
 	}
-	// All there are, by cookie; what comes twice is a failure.
+	// All events by cookie. A duplicate is a failure.
 	std::map<uintptr_t, CUfileIOEvents_t> fetch(CUfileBatchHandle_t id, unsigned nr, unsigned at_once = 1)
 	{
 		std::map<uintptr_t, CUfileIOEvents_t> all;
@@ -388,7 +388,8 @@ protected:
 		return all;
 	}
 
-	// The same of a batch that was cancelled, as Mooncake does: without a minimum, until each is told.
+	// Collects the events of a canceled batch as Mooncake does: polls without a minimum until every entry is
+	// reported.
 	static void poll(CUfileBatchHandle_t id, unsigned nr, std::map<uintptr_t, CUfileIOEvents_t> &all)
 	{
 		for (int i = 0; i < 20000 && all.size() < nr; i++) {
@@ -409,10 +410,10 @@ protected:
 	std::vector<CUfileBatchHandle_t> ids_;
 };
 
-// A file system whose reads wait until they are let through.
+// A file system whose reads block until the test opens the gate.
 struct Gate {
 	std::atomic<int> inside{0}, open{0};
-	std::atomic<int> some{0}; // so many are let through although it is not open
+	std::atomic<int> some{0}; // number of reads to pass while the gate is closed
 };
 
 inline ssize_t gate_read(const void *handle, char *to, size_t size, off_t, const cufileRDMAInfo_t *)
@@ -471,7 +472,7 @@ protected:
 	ssize_t result_ = 4711;
 };
 
-// What holds a stream back until it is let go.
+// Blocks a stream until the test releases it.
 struct Hold {
 	std::atomic<bool> go{false};
 	explicit Hold(void *stream)
@@ -488,7 +489,7 @@ struct Hold {
 	}
 };
 
-// A file system of the program's own: one file, in memory.
+// A userspace file system with one file in memory.
 struct Shelf {
 	std::string bytes;
 	size_t most = SIZE_MAX;

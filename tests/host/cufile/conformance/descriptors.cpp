@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Descriptors: that there are none left, that a program closes those of the library, that it closes and opens its own, and
-// what locks of a file it has meanwhile.
+// File descriptors: none left, the library's closed by the program, the program's closed and reopened, and the
+// program's file locks meanwhile.
 #include <sys/file.h>
 #include <sys/resource.h>
 
@@ -13,7 +13,7 @@ using namespace conformance;
 namespace
 {
 
-// All descriptors that the process may have, but for some.
+// Takes all descriptors that the process may have, except for the given number.
 class NoMore
 {
 public:
@@ -51,7 +51,7 @@ private:
 class Descriptors : public Cufile
 {
 protected:
-	// Of this file, but for the program's.
+	// The library's descriptors of this file.
 	std::vector<int> librarys(const std::string &name) const
 	{
 		std::vector<int> found;
@@ -68,7 +68,7 @@ protected:
 	{
 		return has_direct() ? std::vector<int>{O_RDWR, O_RDWR | O_DIRECT} : std::vector<int>{O_RDWR};
 	}
-	// Another process could not lock it: somebody has a lock.
+	// Tests from another process whether the file is locked.
 	bool is_locked(const std::string &name)
 	{
 		return in_child([&] {
@@ -81,7 +81,7 @@ protected:
 	}
 };
 
-// A read that met it in its middle could not be told from one at the end of the file.
+// Running out of descriptors in the middle of a read would look like the end of the file.
 TEST_F(Descriptors, AreAllTakenAtTheRegistration)
 {
 	if (!has_direct())
@@ -131,7 +131,7 @@ TEST_F(Descriptors, AreAllTakenAtTheRegistration)
 	fake_stream_destroy(stream);
 }
 
-// One that another user has opened, and handed over. A child, because it cannot be undone.
+// A file that another user opened and passed on. Runs in a child because dropping privileges cannot be undone.
 TEST_F(Descriptors, OfAFileThatMayNotBeOpenedAgain)
 {
 	if (!has_direct() || geteuid())
@@ -149,7 +149,7 @@ TEST_F(Descriptors, OfAFileThatMayNotBeOpenedAgain)
 			  bad |= (read(fh, host, 16384, 0) != 10000 || bytes.compare(0, 10000, host, 10000)) << 2;
 			  bad |= (read(fh, host + 1, 5000, 4999) != 5000 || bytes.compare(4999, 5000, host + 1, 5000))
 				 << 3;
-			  // Parts of blocks: none of it is written.
+			  // Parts of blocks: nothing is written.
 			  std::memset(host, 'w', sizeof(host));
 			  bad |= (write(fh, host, 5000, 0) != -EINVAL) << 4;
 			  bad |= (write(fh, host, 4096, 1) != -EINVAL) << 5;
@@ -161,7 +161,7 @@ TEST_F(Descriptors, OfAFileThatMayNotBeOpenedAgain)
 	EXPECT_TRUE(content("f") == bytes.substr(0, 4096) + std::string(4096, 'w') + bytes.substr(8192));
 }
 
-// As a daemon does, or by a mistake: the numbers are another file's then.
+// As a daemon does, or a program by mistake: the numbers then belong to another file.
 TEST_F(Descriptors, OfTheLibraryThatTheProgramCloses)
 {
 	constexpr size_t size = 5 << 20;
@@ -201,7 +201,7 @@ TEST_F(Descriptors, OfTheLibraryThatTheProgramCloses)
 	}
 }
 
-// Opened anew, for appending: bytes would go to other places of the same file.
+// Reopened with O_APPEND: bytes would go to other places of the same file.
 TEST_F(Descriptors, OfTheSameFileByTheNumberOfTheLibrarys)
 {
 	const std::string bytes = pattern(10000);
@@ -231,7 +231,7 @@ TEST_F(Descriptors, OfTheLog)
 	const std::vector<int> numbers = librarys("log");
 	ASSERT_EQ(numbers.size(), 1u);
 	ASSERT_EQ(dup2(other, numbers[0]), numbers[0]);
-	// Why it bounces is said.
+	// The log names the reason for bouncing.
 	Device memory(4096);
 	EXPECT_EQ(read(fh, memory.get(), 5, 0), 5);
 	EXPECT_EQ(content("g"), "other") << "the log went into another file";
@@ -242,7 +242,7 @@ TEST_F(Descriptors, OfTheLog)
 	unsetenv("CUFILE_LOGGING_LEVEL");
 }
 
-// While there is none left reads go without a ring, and by one again afterwards.
+// With no descriptor left, reads do without a ring; afterwards they use one again.
 TEST_F(Descriptors, ThatARingWouldHaveTaken)
 {
 	const CUfileHandle_t probe = has_direct() ? handle("p", pattern(4 << 20), O_RDWR | O_DIRECT) : nullptr;
@@ -266,7 +266,7 @@ TEST_F(Descriptors, ThatARingWouldHaveTaken)
 	EXPECT_EQ(ring_descriptors().size(), 1u);
 }
 
-// Opened, registered, closed, opened anew: a registration of its own, although the number and the file are the same.
+// Opened, registered, closed and reopened: a new registration, although the number and the file are the same.
 TEST_F(Descriptors, OfAFileThatIsOpenedAnew)
 {
 	const std::string bytes = pattern(10000);
@@ -286,7 +286,7 @@ TEST_F(Descriptors, OfAFileThatIsOpenedAnew)
 	EXPECT_EQ(add(fd, third), 5028);
 }
 
-// What marks a description is its owner (F_SETOWN). It is not looked at what else the program wants with it.
+// The library marks a description by its owner (F_SETOWN) and ignores other uses of the owner by the program.
 TEST_F(Descriptors, OfAFileWhoseOwnerTheProgramSets)
 {
 	int fd = open_file("f", pattern(10000));
@@ -301,7 +301,7 @@ TEST_F(Descriptors, OfAFileWhoseOwnerTheProgramSets)
 	EXPECT_EQ(add(fd, again), 0);
 }
 
-// The mark says that a description was registered, and not by which number.
+// The mark says that a description is registered, but not under which number.
 TEST_F(Descriptors, OfARegisteredFileDuplicatedToAnothersNumber)
 {
 	const int fd = open_file("f", pattern(10000));
@@ -338,7 +338,7 @@ TEST_F(Descriptors, OfOneFileByManyThreads)
 	EXPECT_EQ(refused, 0);
 }
 
-// What the page, the header and the manual say of them.
+// Locks behave as Documentation/cufile.md, the header and the manual page say.
 TEST_F(Descriptors, AndTheLocksOfTheProgram)
 {
 	for (const int flags : ways()) {
@@ -346,7 +346,7 @@ TEST_F(Descriptors, AndTheLocksOfTheProgram)
 		CUfileHandle_t fh = nullptr, again = nullptr;
 		struct flock all = {};
 		all.l_type = F_WRLCK;
-		// Those of the description stay, whatever is registered and deregistered.
+		// Locks of the description stay across registration and deregistration.
 		ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &all), 0);
 		ASSERT_EQ(add(fd, fh), 0);
 		lib().cuFileHandleDeregister(fh);
@@ -359,13 +359,13 @@ TEST_F(Descriptors, AndTheLocksOfTheProgram)
 		EXPECT_TRUE(is_locked("f")) << "flock";
 		ASSERT_EQ(flock(fd, LOCK_UN), 0);
 		EXPECT_FALSE(is_locked("f"));
-		// Those of the process stay while the file is registered, and when it is refused.
+		// Locks of the process stay while the file is registered and when a registration is refused.
 		all.l_type = F_WRLCK;
 		ASSERT_EQ(fcntl(fd, F_SETLK, &all), 0);
 		ASSERT_EQ(add(fd, fh), 0);
 		EXPECT_EQ(add(fd, again), 5028);
 		EXPECT_TRUE(is_locked("f")) << "F_SETLK, registered";
-		// And end with the registration.
+		// They end with the deregistration.
 		lib().cuFileHandleDeregister(fh);
 		EXPECT_FALSE(is_locked("f")) << "then the pages may say that these stay, too";
 	}

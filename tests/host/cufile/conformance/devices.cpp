@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Contexts that are not the primary ones, several of one device, and several devices: each I/O is done in the context that
-// its memory belongs to, from whatever thread. The stand-in counts what is done in another one.
+// Non-primary contexts, several contexts of one device, and several devices. Each I/O runs in the context that owns its
+// memory, on whatever thread. The stand-in counts calls in another context.
 #include <cuda.h>
 
 #include "conformance.hpp"
@@ -11,7 +11,7 @@ using namespace conformance;
 namespace
 {
 
-// Memory of a context of its own, or of a device's primary one.
+// Memory of its own context or of a device's primary one.
 class Owned
 {
 public:
@@ -42,7 +42,7 @@ public:
 	Owned(const Owned &) = delete;
 	Owned &operator=(const Owned &) = delete;
 
-	// With all that is in it.
+	// Destroys the context with everything in it.
 	void end()
 	{
 		if (own_ && context)
@@ -65,8 +65,8 @@ constexpr size_t size = 3 << 20;
 
 struct Where {
 	int device;
-	bool own;    // a context of its own, else the primary one
-	int current; // the device whose primary context is the calling thread's; -1: none
+	bool own;    // its own context, otherwise the primary one
+	int current; // the device whose primary context is current to the calling thread; -1: none
 };
 
 class Contexts : public Cufile, public ::testing::WithParamInterface<Where>
@@ -161,7 +161,8 @@ TEST_P(Contexts, Streams)
 	EXPECT_TRUE(content("f").substr(size) == bytes_.substr(9, n));
 }
 
-// Two of one device and the primary ones of both: in one batch, in one vector, and from threads of their own.
+// Two contexts of one device and the primary contexts of both devices: in one batch, in one vector, and from separate
+// threads.
 TEST_F(Cufile, ManyContextsAtOnce)
 {
 	const std::string bytes = pattern(size);
@@ -206,7 +207,8 @@ TEST_F(Cufile, ManyContextsAtOnce)
 	lib().cuFileDriverClose_v2();
 }
 
-// With its memory and our streams in it. What is registered of it fails, and all else goes on, however small the pool.
+// The context's memory and the library's streams in it go too. I/O to memory registered there fails; everything else
+// continues, even with a minimal pool.
 TEST_F(Cufile, AContextThatIsDestroyed)
 {
 	const size_t one[] = {4}, many_sizes[] = {4, 1024, 16384}, many[] = {128, 64, 64};
@@ -234,7 +236,7 @@ TEST_F(Cufile, AContextThatIsDestroyed)
 	}
 }
 
-// The driver gives a context the address of one that was destroyed. What the library had in that one is gone.
+// The driver reuses the address of a destroyed context. The library's resources in the old one are gone.
 TEST_F(Cufile, AContextWhereTheLastOneWas)
 {
 	const std::string bytes = pattern(size);
@@ -246,7 +248,7 @@ TEST_F(Cufile, AContextWhereTheLastOneWas)
 			ASSERT_EQ(one.context, last) << "otherwise this shows nothing";
 		}
 		last = one.context;
-		// By a small buffer, by large ones, and by a staging buffer.
+		// Through a small buffer, large buffers and a staging buffer.
 		for (const size_t n : {size_t{4096}, size}) {
 			one.fill();
 			EXPECT_EQ(read(fh, one.memory, n, 0), static_cast<ssize_t>(n));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The stand-in for the CUDA driver itself (tests/softgpu): what CUDA documents of these calls, and a library could get wrong
-// without notice if the stand-in were more lenient.
+// Tests of the stand-in CUDA driver itself (tests/softgpu): rules that CUDA documents for these calls, and that a
+// library could break unnoticed if the stand-in were more lenient.
 #include <sys/resource.h>
 
 #include "conformance.hpp"
@@ -14,7 +14,7 @@ namespace
 
 CUdeviceptr number(const void *at) { return reinterpret_cast<CUdeviceptr>(at); }
 
-// Of whatever version, found by its name as other programs do.
+// Looks the symbol up by name, of any version, as other programs do.
 template <class Function> Function *symbol(const char *name)
 {
 	return reinterpret_cast<Function *>(dlsym(lib().cuda, name));
@@ -37,7 +37,7 @@ protected:
 	}
 };
 
-// In a child, as it is counted as wrong.
+// Runs in a child because the stand-in counts the calls as errors.
 int counted_as_wrong(const std::function<bool()> &what)
 {
 	return in_child([&] { return !what() || !fake_wrongs(); });
@@ -78,7 +78,7 @@ TEST_F(Driver, HostFunctionsOfAllStreamsRunOnOneThread)
 	EXPECT_EQ(seen.most, 1);
 }
 
-// With AddressSanitizer the old one was seen to read freed memory.
+// Regression: with AddressSanitizer the previous stand-in read freed memory here.
 TEST_F(Driver, StreamsThatAreDestroyedWhileOtherThreadsWaitForAll)
 {
 	std::atomic<bool> stop{false};
@@ -126,16 +126,16 @@ TEST_F(Driver, AStreamThatIsDestroyedDoesItsWorkAndNobodyWaits)
 	EXPECT_EQ(state, 2);
 }
 
-#ifndef __SANITIZE_THREAD__ // which needs more memory than is left here
+#ifndef __SANITIZE_THREAD__ // ThreadSanitizer needs more memory than the limit leaves
 TEST_F(Driver, NoExceptionLeavesACall)
 {
 	EXPECT_EQ(in_child([]() -> int {
 			  fake_set_current(0);
 			  CUstream made = nullptr;
-			  if (cuStreamCreate(&made, 0)) // what it needs once
+			  if (cuStreamCreate(&made, 0)) // allocates what the driver needs once
 				  return 2;
 			  const struct rlimit none = {1 << 20, 1 << 20};
-			  setrlimit(RLIMIT_AS, &none); // no thread has room for its stack
+			  setrlimit(RLIMIT_AS, &none); // no thread can get a stack
 			  int refused = 0;
 			  for (int i = 0; i < 20000 && !refused; i++)
 				  refused = cuStreamCreate(&made, 0);
@@ -194,7 +194,7 @@ TEST_F(Driver, ADestroyedContextIsOfNoUseToOtherThreadsAndItsAddressIsUsedAgain)
 	fake_set_current(0);
 }
 
-// Each device's default stream is its own, and so is what a context waits for.
+// Each device has its own default stream, and a context waits only for its own streams.
 TEST_F(Driver, AContextWaitsForItsOwnStreamsOnly)
 {
 	std::atomic<bool> go{false};
@@ -222,7 +222,7 @@ TEST_F(Driver, AContextWaitsForItsOwnStreamsOnly)
 	EXPECT_EQ(cuStreamDestroy(held), 0);
 }
 
-// Recorded twice: who waited before waits for the first time.
+// Recorded twice: a wait that was queued before the second recording refers to the first.
 TEST_F(Driver, AnEventThatIsRecordedAgain)
 {
 	std::atomic<int> order{0}, seen{-1};
@@ -275,7 +275,7 @@ TEST_F(Driver, AStreamOfEachThreadsOwn)
 	fake_set_current(0);
 }
 
-// Each copy goes the way that its addresses say, and the copies have no order among themselves.
+// Each copy's direction follows from its addresses; copies of a batch are unordered.
 TEST_F(Driver, ABatchOfCopiesInAnyDirection)
 {
 	const size_t n = 4096;
@@ -308,14 +308,14 @@ TEST_F(Driver, ABatchOfCopiesInAnyDirection)
 	EXPECT_EQ(call(4, beyond, 2, one), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(call(0, good, 1, one), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(call(1, good, 2, one), CUDA_ERROR_INVALID_VALUE) << "more attributes than copies";
-	// One that cannot be: none is done.
+	// If one copy is invalid, none is done.
 	a.fill(0x77);
 	sizes[3] = n;
 	to[3] = number(a.get()) + n - 1;
 	EXPECT_EQ(call(4, good, 2, one), CUDA_ERROR_INVALID_VALUE);
 	EXPECT_EQ(cuStreamSynchronize(one), 0);
 	EXPECT_TRUE(a.untouched(0, n));
-	// Read during the call.
+	// Host sources are read during the call.
 	to[0] = number(a.get());
 	attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
 	Hold hold(one);
@@ -327,7 +327,7 @@ TEST_F(Driver, ABatchOfCopiesInAnyDirection)
 	EXPECT_EQ(cuStreamDestroy(one), 0);
 }
 
-// Between memory of devices a copy without a stream is not waited for, nor a fill, unless the memory asks for it.
+// Without a stream, a copy between device memories and a fill are asynchronous, unless the memory has SYNC_MEMOPS set.
 TEST_F(Driver, ACopyBetweenDevicesIsNotWaitedFor)
 {
 	const size_t n = 1 << 20;
@@ -359,7 +359,7 @@ TEST_F(Driver, AStreamWaitsForAValueInMemory)
 	ASSERT_EQ(cuStreamWaitValue32(waits, number(memory.get()), 7, CU_STREAM_WAIT_VALUE_EQ), 0);
 	ASSERT_EQ(cuStreamWaitValue64(waits, number(memory.get()) + 8, 3, CU_STREAM_WAIT_VALUE_GEQ), 0);
 	EXPECT_EQ(cuStreamWaitValue32(waits, number(memory.get()) + 1, 7, 0), CUDA_ERROR_INVALID_VALUE);
-	// It does not keep the thread of host functions meanwhile.
+	// It does not block the thread of host functions.
 	ASSERT_EQ(cuLaunchHostFunc(
 			  writes, [](void *) { usleep(1000); }, nullptr),
 		  0);
@@ -383,7 +383,7 @@ TEST_F(Driver, WhatACaptureForbidsSpoilsIt)
 	ASSERT_EQ(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
 	EXPECT_EQ(cuStreamQuery(one), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	EXPECT_EQ(cuStreamEndCapture(one, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	// A host function is part of the graph, and runs with each launch; a stream that waits for the capture joins it.
+	// A host function is part of the graph and runs on each launch; a stream that waits for the capture joins it.
 	std::atomic<int> runs{0};
 	const auto count = [](void *arg) { ++*static_cast<std::atomic<int> *>(arg); };
 	ASSERT_EQ(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
@@ -412,7 +412,7 @@ TEST_F(Driver, WhatACaptureForbidsSpoilsIt)
 	EXPECT_EQ(cuStreamDestroy(two), 0);
 }
 
-// The destructor runs on a thread of the driver's, after the last reference, and may not call CUDA.
+// The destructor runs on a thread of the driver after the last reference is released, and must not call CUDA.
 TEST_F(Driver, AnObjectOfAGraph)
 {
 	struct Told {
@@ -488,7 +488,7 @@ TEST_F(Driver, AHandleOfWhatIsMapped)
 	EXPECT_EQ(cuMemAddressFree(at, n), 0);
 }
 
-// As tests have it, beyond what a real driver allows.
+// The tests rely on this; a real driver does not allow it.
 TEST_F(Driver, AChildHasThreadsOfItsOwn)
 {
 	Device memory(4096);
@@ -508,7 +508,7 @@ TEST_F(Driver, AChildHasThreadsOfItsOwn)
 		  0);
 }
 
-// What a reset takes goes at once, whoever holds the context.
+// A reset releases everything at once, even if another holder has the context retained.
 TEST_F(Driver, AResetOfTheDevice)
 {
 	EXPECT_EQ(in_child([] {
@@ -562,7 +562,7 @@ TEST_F(Driver, ADeviceThatIsNotThere)
 	}
 }
 
-// By the release that a program was made for.
+// According to the CUDA version that the caller asks for.
 TEST_F(Driver, EachVersionOfACall)
 {
 	const auto same = [](const char *call, int release, const char *name) {
@@ -590,7 +590,7 @@ TEST_F(Driver, EachVersionOfACall)
 	EXPECT_EQ(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 	EXPECT_EQ(cuGetProcAddress("cuNothing", &found, 13000, 0, &status), CUDA_ERROR_NOT_FOUND);
 	EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
-	// In the form of programs whose stream 0 is each thread's own.
+	// The variant of programs whose stream 0 is the per-thread default stream.
 	EXPECT_EQ(cuGetProcAddress("cuStreamSynchronize", &found, 13000, 2, &status), 0);
 	EXPECT_EQ(found, dlsym(lib().cuda, "cuStreamSynchronize_ptsz"));
 

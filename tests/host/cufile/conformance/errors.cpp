@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Errors that take more than a wrong argument: Documentation/cufile.md, "Errors", names the test of each.
+// Errors that need more than a wrong argument. Documentation/cufile.md, "Errors", names the test of each.
 #include <climits>
 #include <stdexcept>
 
@@ -13,7 +13,7 @@ using namespace conformance;
 namespace
 {
 
-// Whoever opens the driver waits until it is closed; whoever did not ask for it to be opened is told.
+// cuFileDriverOpen() waits until a close has finished; calls that would open the driver implicitly fail instead.
 TEST_F(Gated, WhatWouldOpenADriverThatIsBeingClosed)
 {
 	const int fd = open_file("g", "x");
@@ -50,7 +50,7 @@ ssize_t throwing_read(const void *, char *, size_t, off_t, const cufileRDMAInfo_
 	throw std::runtime_error("a bug of the program's");
 }
 
-// Neither our threads nor bounce buffers are lost to it.
+// The exception leaks neither threads nor bounce buffers.
 TEST_F(Batches, AFileSystemThatThrows)
 {
 	CUfileFSOps_t ops = {};
@@ -78,12 +78,13 @@ TEST_F(Batches, AFileSystemThatThrows)
 	EXPECT_TRUE(memory_.bytes(0, 4 << 20) == bytes_);
 }
 
-// A child, because what it does to itself lasts.
+// In a child, because the resource limits stay lowered.
 TEST_F(Cufile, WithoutMemory)
 {
 	EXPECT_EQ(in_child([&] {
 			  std::string text(64 << 20, 'x');
-			  struct rlimit limit = {32 << 20, 32 << 20}; // less than it has: nothing more
+			  // Less than in use: no further allocation succeeds.
+			  struct rlimit limit = {32 << 20, 32 << 20};
 			  setrlimit(RLIMIT_AS, &limit);
 			  int bad = code(lib().cuFileSetParameterString, CUFILE_PARAM_LOG_DIR, text.c_str()) != 5043;
 			  limit.rlim_cur = 0;
@@ -116,7 +117,7 @@ TEST_F(Cufile, WithoutADescriptor)
 		  0);
 }
 
-// It may be a GPU's of another vendor, and nobody can say.
+// The memory may belong to another vendor's GPU, and without the module the library cannot tell.
 TEST_F(Cufile, WhereTheModuleCannotBeAsked)
 {
 	EXPECT_EQ(in_child([&] {
@@ -130,7 +131,7 @@ TEST_F(Cufile, WhereTheModuleCannotBeAsked)
 					  lib().cuFileBufDeregister(host.data());
 				  return rc;
 			  };
-			  int bad = registers("/nowhere") != 0; // there is no module: it is the host's
+			  int bad = registers("/nowhere") != 0; // no module: host memory
 			  bad |= registers("/dev/null") != CU_FILE_GPU_MEMORY_PINNING_FAILED;
 			  bad |= registers("/nowhere") != 0;
 			  lib().cuFileDriverClose_v2();
@@ -139,7 +140,7 @@ TEST_F(Cufile, WhereTheModuleCannotBeAsked)
 		  0);
 }
 
-// Not of the kind that says "host memory": that the driver cannot say what it is.
+// An error of the driver's query, not the one that means host memory.
 TEST_F(Cufile, ADriverThatCannotSayWhatMemoryIs)
 {
 	const CUfileHandle_t fh = handle("f", "hello");
@@ -177,7 +178,7 @@ TEST_F(Cufile, AsManyVectorsAsReadvTakes)
 	EXPECT_EQ(told(lib().cuFileWritev(fh, all.data(), all.size(), 0, 0)), -5022);
 }
 
-// What is behind the program's array is not looked at: here there is nothing.
+// An inaccessible page follows the program's array of two entries: a count that is too large is refused without reading.
 TEST_F(Cufile, ABatchThatIsSaidToBeLongerThanItMayBe)
 {
 	EXPECT_EQ(in_child([&] {
@@ -205,7 +206,7 @@ TEST_F(Cufile, ABatchThatIsSaidToBeLongerThanItMayBe)
 		  0);
 }
 
-// The largest numbers that there are: no sum of them is taken for a small one.
+// The largest values: no sum of them may wrap to a small one.
 TEST_F(Cufile, PlacesThatWrapAround)
 {
 	const CUfileHandle_t fh = handle("f", pattern(10000));

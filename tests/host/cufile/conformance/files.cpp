@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What is said of the driver, of files and of memory by the way: that it stays as it was, or that it makes no difference.
+// What calls leave unchanged in the driver, in files and in memory, and conditions that make no difference to a result.
 #include "conformance.hpp"
 
 using namespace conformance;
@@ -48,14 +48,14 @@ TEST_F(Cufile, FlagsAndTextsAreFixedWhileTheDriverIsOpen)
 		EXPECT_EQ(code(lib().cuFileSetParameterString, static_cast<CUFileStringConfigParameter_t>(i), ""), 5026)
 			<< i;
 	EXPECT_EQ(code(lib().cuFileSetParameterBool, static_cast<CUFileBoolConfigParameter_t>(flags), true), 5022);
-	// However it was opened.
+	// Implicitly opened as well.
 	EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0);
 	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROFILE_NVTX, false), 0);
 	handle("f", "x");
 	EXPECT_EQ(code(lib().cuFileSetParameterBool, CUFILE_PARAM_PROFILE_NVTX, false), 5026);
 }
 
-// The original forgets the flags when it writes a topology, and has its settings fixed by either, without being open.
+// In the original, writing a topology resets the flags, and either call fixes the settings, without opening the driver.
 TEST_F(Cufile, FlagsAndTopologyOpenNothing)
 {
 	const auto p2pdma = static_cast<CUfileP2PFlags_t>(CU_FILE_P2P_FLAG_PCI_P2PDMA);
@@ -71,7 +71,7 @@ TEST_F(Cufile, FlagsAndTopologyOpenNothing)
 	EXPECT_EQ(code(lib().cuFileDriverSetP2PFlags, CU_FILE_NVME_SUPPORTED, static_cast<CUfileP2PFlags_t>(0)), 0);
 }
 
-// Nor is the driver's, by whatever call.
+// Neither the program's file offset nor that of the library's descriptor changes, by any call.
 TEST_F(Cufile, TheProgramsPlaceInTheFileStays)
 {
 	const std::string bytes = pattern(3 << 20);
@@ -120,13 +120,13 @@ TEST_F(Cufile, TheProgramsPlaceInTheFileStays)
 		fake_sync(stream);
 		EXPECT_EQ(got, 5000);
 		EXPECT_EQ(location(), 4096);
-		lib().cuFileDriverClose_v2(); // with what it has of the stream
+		lib().cuFileDriverClose_v2(); // with its resources for the stream
 		fake_stream_destroy(stream);
 		EXPECT_EQ(location(), 4096);
 	}
 }
 
-// Where a file has nothing: zeros, whichever way they come.
+// Holes read as zeros, by every path.
 TEST_F(Cufile, HolesAreZeros)
 {
 	constexpr size_t size = 5 << 20;
@@ -170,7 +170,7 @@ TEST_F(Cufile, HolesAreZeros)
 		EXPECT_EQ(code(lib().cuFileBatchIOGetStatus, id, count, &n, events, nullptr), 0);
 		lib().cuFileBatchIODestroy(id);
 		EXPECT_TRUE(memory.bytes(0, size) == expected);
-		// And what is skipped by a write beyond the end becomes one.
+		// The gap left by a write beyond the end becomes a hole.
 		EXPECT_EQ(write(fh, memory.get(), 4096, size + 8192, 100000), 4096);
 		memory.fill(0x77);
 		EXPECT_EQ(read(fh, memory.get(), 20000, size), 8192 + 4096);
@@ -195,7 +195,7 @@ TEST_F(Cufile, WhatIsWrongWithAWrite)
 	EXPECT_EQ(write(fh, memory.get(), 10, 0), 10) << "and all goes on";
 }
 
-// Whatever it is, and with each flag that there is.
+// Any kind of memory, with every flag.
 TEST_F(Cufile, AnyKindOfMemoryMayBeRegistered)
 {
 	constexpr size_t size = 300000;
@@ -217,7 +217,7 @@ TEST_F(Cufile, AnyKindOfMemoryMayBeRegistered)
 		}
 }
 
-// A log that cannot be had does without, and nothing else changes.
+// If the log cannot be opened, the library works without one.
 TEST_F(Cufile, ALogThatCannotBeWritten)
 {
 	for (const std::string &name : {std::string("/nowhere/cufile.log"), dir_.string(), std::string("/dev/full")}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// As little of everything as can be configured: one buffer for all, one thread, one request a batch. Slower, but nothing
-// hangs, and each I/O is done and told once.
+// The smallest configurable resources: one buffer for everything, one thread, one request a batch. Slower, but nothing
+// hangs, and each I/O is done and reported once.
 #include "conformance.hpp"
 
 using namespace conformance;
@@ -12,7 +12,7 @@ namespace
 struct Little {
 	const char *name;
 	std::vector<std::pair<CUFileSizeTConfigParameter_t, size_t>> sizes;
-	bool pool; // of one slab of 4 KiB
+	bool pool; // one slab of 4 KiB
 };
 
 class Scarcity : public Cufile, public ::testing::WithParamInterface<Little>
@@ -47,7 +47,7 @@ protected:
 			EXPECT_EQ(code(lib().cuFileSetParameterSizeT, param, value), 0);
 	}
 
-	// Each of the batch once, however many fit into a submit.
+	// Each entry of the batch is reported once, however many fit into a submit.
 	bool batch(Device &memory, unsigned count, size_t size, unsigned seed)
 	{
 		CUfileBatchHandle_t id = nullptr;
@@ -70,7 +70,7 @@ protected:
 			for (unsigned seen = 0; good && seen < some;) {
 				CUfileIOEvents_t events[24];
 				unsigned n = some - seen;
-				// By turns: for all of them, for one, and for none.
+				// In turn: wait for all, for one and for none.
 				const unsigned least = seed % 3 == 0 ? n : seed % 3 == 1 ? 1 : 0;
 				good = !code(lib().cuFileBatchIOGetStatus, id, least, &n, events, nullptr);
 				for (unsigned i = 0; good && i < n; i++) {
@@ -87,7 +87,7 @@ protected:
 			       memory.bytes(i * size, size) == bytes_.substr(i * 4096 + seed * 8192, size);
 		return good;
 	}
-	// In the order of a stream of its own.
+	// In the order of its own stream.
 	bool stream(Device &memory, int device, unsigned seed)
 	{
 		void *const on = fake_stream(device);
@@ -177,11 +177,11 @@ TEST_P(Scarcity, NoMoreThanOneLaneOfAPoolOfOneSlab)
 	}
 }
 
-// A file system of the program's own, whose bytes are in another file: it reads and writes that by cuFile.
+// A userspace file system that stores its bytes in another file, which it reads and writes through cuFile.
 struct Above {
 	CUfileHandle_t below = nullptr;
 	bool by_batch = false;
-	std::atomic<int> inside{0}, wanted{0}; // nobody goes on before so many have come
+	std::atomic<int> inside{0}, wanted{0}; // calls block until `wanted` of them are inside
 };
 
 ssize_t batch_read(CUfileHandle_t fh, char *to, size_t size, off_t from)
@@ -194,7 +194,7 @@ ssize_t batch_read(CUfileHandle_t fh, char *to, size_t size, off_t from)
 	io.fh = fh;
 	io.u.batch = {to, from, 0, size};
 	CUfileIOEvents_t event = {};
-	// Who gives a deadline does not help.
+	// A thread that waits with a deadline does not help.
 	struct timespec long_enough = {100, 0};
 	unsigned n = 1;
 	const bool good = !code(lib().cuFileBatchIOSubmit, id, 1, &io, 0) &&
@@ -247,7 +247,7 @@ protected:
 		CUfileHandle_t fh = nullptr;
 		return code(lib().cuFileHandleRegister, &fh, &d) ? nullptr : fh;
 	}
-	// All that was wrong, as bits. Three of them, one above the other.
+	// Returns the failed checks as bits. Stacks three file systems.
 	int moves(bool by_batch)
 	{
 		const CUfileHandle_t file = handle("below", bytes_);
@@ -265,7 +265,7 @@ protected:
 		bad |= (write(fh, memory.get(), 100, 5, 5) != 100) << 3;
 		bad |= (content("below").substr(5, 100) != other.substr(5, 100)) << 3;
 		bad |= (write(fh, memory.get(), size_, 0) != size || content("below") != other) << 4;
-		// Those beyond the pool are gone: a stream, four events and an allocation are one.
+		// Buffers beyond the pool are released: what is left is a stream, four events and an allocation.
 		bad |= (fake_live() != 6) << 5;
 		lib().cuFileDriverClose_v2();
 		return bad;
@@ -288,7 +288,7 @@ TEST_F(Nested, OneSlabIsEnough)
 			<< by_batch;
 }
 
-// As many as there are small bounce buffers are inside before the first goes on.
+// As many threads as there are small bounce buffers are inside before the first continues.
 TEST_F(Nested, FromMoreThreadsThanThereAreLanes)
 {
 	EXPECT_EQ(in_child([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Memory that comes otherwise than by cuMemAlloc(), and contexts of a part of a device: bytes come and go, registered or not.
+// Memory that is not allocated by cuMemAlloc(), and contexts on a part of a device: I/O works, registered or not.
 #include <cuda.h>
 
 #include "conformance.hpp"
@@ -58,7 +58,7 @@ TEST_F(Memory, OfAPool)
 	EXPECT_EQ(cuMemPoolDestroy(pool), 0);
 }
 
-// Given back and given out again, at the same address: it is registered anew, without a word.
+// Freed and allocated again at the same address: registered anew without an error.
 TEST_F(Memory, OfAPoolOnceMore)
 {
 	CUdeviceptr memory = 0, again = 0;

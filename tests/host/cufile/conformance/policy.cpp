@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Settings from outside: a policy that cannot be read or understood keeps the driver closed, and no path blocks.
+// Settings from outside. A policy that cannot be read or parsed keeps the driver closed, and no path blocks.
 #include <csignal>
 #include <regex>
 
@@ -24,7 +24,7 @@ protected:
 		setenv(name.c_str(), value.c_str(), 1);
 		set_.push_back(name);
 	}
-	// What each call that opens the driver returns, and what the first of them says.
+	// The results of each call that opens the driver, and the log of the first.
 	struct Said {
 		int open = 0, handle = 0, properties = 0;
 		std::string text;
@@ -47,7 +47,7 @@ protected:
 		testing::internal::GetCapturedStderr();
 		return said;
 	}
-	// By every call, in one line that has these words.
+	// Expects every call to fail, with one log line that contains these words.
 	void expect_refused(int number, const std::string &words)
 	{
 		const Said said = opens();
@@ -64,7 +64,7 @@ private:
 	std::vector<std::string> set_;
 };
 
-// The same in a child that is killed if it waits.
+// The same in a child that is killed if it blocks.
 int in_child_that_must_not_wait(const std::function<int()> &what)
 {
 	return in_child([&] {
@@ -185,7 +185,7 @@ TEST_F(Policy, OfVariables)
 		for (const char *good : {"", "0", "FALSE", "1", "True", "no", "on"}) {
 			variable(name, good);
 			const Said said = opens();
-			// Without /dev/peerdma and a fallback it does not open, which is another matter.
+			// without /dev/peerdma and a fallback the driver stays closed for another reason
 			EXPECT_NE(said.open, 5002) << name << '=' << good;
 			EXPECT_EQ(said.text.find("invalid"), std::string::npos) << said.text;
 		}
@@ -198,7 +198,7 @@ TEST_F(Policy, OfVariables)
 		  std::string::npos);
 }
 
-// What only tunes falls back, and the log says where.
+// Settings that only tune fall back to their defaults; the log names the place.
 TEST_F(Policy, ThatOnlyTunes)
 {
 	json("{ \"execution\": {\n\t\"max_io_threads\": 1000,\n\t\"parallel_io\": \"perhaps\" },\n"
@@ -288,11 +288,11 @@ TEST_F(Policy, OfTheProgram)
 	testing::internal::GetCapturedStderr();
 }
 
-// A log that nobody reads, or not fast enough, holds nobody up.
+// A log that is not read, or not fast enough, blocks no thread.
 class LogPath : public Policy
 {
 protected:
-	LogPath() { json("{ \"odd\": 1 }"); } // which is said of each driver that is opened
+	LogPath() { json("{ \"odd\": 1 }"); } // logged for each driver that is opened
 	static int opens_and_closes() { return code(lib().cuFileDriverOpen) || code(lib().cuFileDriverClose_v2); }
 };
 
@@ -339,7 +339,7 @@ TEST_F(LogPath, AFullPipeForStandardError)
 			  for (int i = 0; i < 1000; i++)
 				  if (opens_and_closes())
 					  return 3;
-			  // As much as fits, and then how much did not.
+			  // The log gets as much as fits, and then the number of lost lines.
 			  std::string text(1 << 20, '\0');
 			  const ssize_t n = ::read(ends[0], text.data(), text.size());
 			  if (n < 4096 || opens_and_closes())
@@ -352,7 +352,8 @@ TEST_F(LogPath, AFullPipeForStandardError)
 		  0);
 }
 
-// The one line that says why the driver does not open is not lost with the file, nor is it written into the program's data.
+// The line that explains why the driver does not open is neither lost with the file nor written into the program's
+// data.
 TEST_F(LogPath, AFileWithoutRoom)
 {
 	json("{\"properties\":[]}");
@@ -374,7 +375,7 @@ TEST_F(LogPath, AFileWithoutRoom)
 	}
 }
 
-// What is no error is counted alone.
+// Lines below error level are only counted.
 TEST_F(LogPath, LinesThatAFileHasNoRoomFor)
 {
 	variable("CUFILE_LOGFILE_PATH", "/dev/full");
@@ -387,7 +388,7 @@ TEST_F(LogPath, LinesThatAFileHasNoRoomFor)
 	EXPECT_TRUE(std::regex_match(content("said"), lost)) << content("said");
 }
 
-// Neither a link nor what it leads to is put aside.
+// Neither a symbolic link nor its target is renamed.
 TEST_F(LogPath, ALinkIsNotRenamed)
 {
 	fs::create_symlink("/dev/null", path("link"));

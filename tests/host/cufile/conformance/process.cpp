@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What else is in the process: threads of the program's that call while another one forks, and what it has made of its
-// standard error.
+// Threads that make calls while another one forks, and programs that changed their standard error.
 #include <csignal>
 
 #include <pthread.h>
@@ -36,7 +35,7 @@ private:
 	std::vector<std::thread> threads_;
 };
 
-// It gets an answer from each, whichever it is.
+// Every call returns, with any result.
 int answered()
 {
 	alarm(20);
@@ -49,7 +48,7 @@ int answered()
 	return !good;
 }
 
-// A thread that is cancelled in a call ends it first, and what it had is given back.
+// A thread that is canceled inside a call finishes it first and releases its resources.
 TEST_F(Cufile, AThreadThatIsCancelled)
 {
 	EXPECT_EQ(in_child([&] {
@@ -104,7 +103,7 @@ TEST_F(Cufile, AfterForkWhileTheDriverIsOpenedAndClosed)
 		ASSERT_EQ(in_child(answered), 0) << "the " << i << "th child";
 }
 
-// A child of one that may not call any more may not, either.
+// A child of a process that must not call the library must not call it either.
 TEST_F(Cufile, AfterForkTwice)
 {
 	ASSERT_EQ(code(lib().cuFileDriverOpen), 0);
@@ -113,7 +112,7 @@ TEST_F(Cufile, AfterForkTwice)
 	EXPECT_EQ(in_child([] { return in_child([] { return code(lib().cuFileDriverOpen) != 0; }) != 0; }), 0);
 }
 
-// Something is to be said each time that the driver is opened.
+// Logs a line each time that the driver is opened.
 class Loud : public Cufile
 {
 protected:
@@ -159,10 +158,10 @@ TEST_F(Loud, StandardErrorThatNobodyReads)
 			  sigemptyset(&pipe_signal);
 			  sigaddset(&pipe_signal, SIGPIPE);
 			  pthread_sigmask(SIG_BLOCK, &pipe_signal, &mask);
-			  bad |= sigismember(&mask, SIGPIPE) << 2; // it stays as it was
+			  bad |= sigismember(&mask, SIGPIPE) << 2; // unchanged
 			  bad |= (!opens() || is_pending()) << 3;
 			  raise(SIGPIPE);
-			  bad |= (!opens() || !is_pending()) << 4; // the program's own
+			  bad |= (!opens() || !is_pending()) << 4; // the program's own pending signal
 			  return bad;
 		  }),
 		  0);

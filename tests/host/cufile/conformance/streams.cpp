@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Streams that have no handle of their own: the default one by both its names, and each thread's.
+// Streams without a handle of their own: the default stream by both its names, and the per-thread default stream.
 #include <cuda.h>
 
 #include "conformance.hpp"
@@ -68,7 +68,7 @@ TEST_P(NamedStreams, WhatIsWrong)
 	EXPECT_EQ(code(lib().cuFileStreamDeregister, on_), 0);
 }
 
-// Whether what it points to is read at once: an I/O that has its time later, and other numbers by then.
+// Tests whether arguments are read at submission: each I/O runs later, after the variables have changed.
 class Registered : public Streams
 {
 protected:
@@ -100,7 +100,7 @@ TEST_F(Registered, OneByItself)
 	}
 }
 
-// What is promised of the default stream is so by either name of it.
+// A registration of the default stream holds for both its names.
 TEST_F(Registered, TheDefaultStreamHasTwoNames)
 {
 	for (CUstream name : {CUstream{nullptr}, CU_STREAM_LEGACY}) {
@@ -113,7 +113,7 @@ TEST_F(Registered, TheDefaultStreamHasTwoNames)
 	}
 }
 
-// One thread's promise says nothing of what another one has under the same name.
+// A registration of one thread's default stream does not apply to another thread's stream of the same name.
 TEST_F(Registered, EachThreadHasAStreamOfItsOwn)
 {
 	ASSERT_EQ(promise(CU_STREAM_PER_THREAD), 0);
@@ -129,7 +129,7 @@ TEST_F(Registered, EachThreadHasAStreamOfItsOwn)
 	EXPECT_TRUE(is_fixed(CU_STREAM_PER_THREAD)) << "what another one takes back is its own";
 }
 
-// A stream that was destroyed without being deregistered. The next one is where it was; its flags are not.
+// A stream that was destroyed without being deregistered. The next stream has its address but not its flags.
 TEST_F(Registered, WhatIsPromisedGoesWithTheStream)
 {
 	for (const bool other_context : {false, true}) {
@@ -162,7 +162,7 @@ TEST_F(Registered, WhatIsPromisedGoesWithTheStream)
 	}
 }
 
-// Registering does not open the driver, which may be opened later, and closing it ends what was registered.
+// Registering does not open the driver, which may be opened later; closing it ends the registrations.
 TEST_F(Registered, WhileTheDriverIsClosed)
 {
 	lib().cuFileDriverClose_v2();
@@ -186,7 +186,7 @@ TEST_F(Registered, WhileTheDriverIsClosed)
 	EXPECT_EQ(promise(on), 0);
 }
 
-// The thread that has no context has no default stream yet, which nothing can be promised of.
+// A thread without a context has no default stream to register.
 TEST_F(Registered, OfNoContext)
 {
 	fake_set_current(-1);
@@ -243,7 +243,7 @@ TEST_F(Streams, OfAFileSystemOfTheProgramsOwn)
 	ASSERT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
 	Device memory(9 << 20);
 	CUstream const on = static_cast<CUstream>(stream_);
-	// More than one turn of the stream.
+	// More than the stream moves at a time.
 	size_t size = 9 << 20, little = 1000;
 	off_t zero = 0, behind = 9 << 20;
 	ssize_t got = -4711, put = -4711;

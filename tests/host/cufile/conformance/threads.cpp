@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Many threads in libcufile at once. Beside its place among the other tests of conformance this file is, with the tests of the
-// stand-in driver itself, a program of its own, cufile_threads. That, the library and the stand-in are compiled for
-// ThreadSanitizer there.
+// Many threads in libcufile at once. This file is part of cufile_conformance and, with the tests of the stand-in
+// driver, a program of its own, cufile_threads. For the latter, the library and the stand-in are compiled with
+// ThreadSanitizer.
 #include "conformance.hpp"
 
 using namespace conformance;
@@ -15,12 +15,12 @@ constexpr int rounds = 12;
 #else
 constexpr int rounds = 40;
 #endif
-constexpr size_t part = 96 << 10; // more than one way to be moved: threads, rings, bounce buffers
+constexpr size_t part = 96 << 10; // large enough for threads, rings and bounce buffers
 
 class Threads : public Cufile
 {
 protected:
-	// So many threads do that, with their number, and all of them at once.
+	// Runs the body in this many threads at once, each with its number.
 	template <class Body> static void at_once(unsigned threads, Body &&body)
 	{
 		std::atomic<unsigned> ready{0};
@@ -59,7 +59,7 @@ TEST_F(Threads, ReadAndWriteOneFile)
 	EXPECT_EQ(code(lib().cuFileBufDeregister, registered.get()), 0);
 }
 
-// Each thread does one thing: a second one's locks would bring into order what the first one's forgot.
+// Each thread does one thing only: the locks of a second would order accesses that the first forgot to lock.
 TEST_F(Threads, FilesAndMemoryComeAndGo)
 {
 	const std::string bytes = pattern(part);
@@ -167,7 +167,7 @@ TEST_F(Threads, TheDriverIsClosedMeanwhile)
 			}
 			CUfileHandle_t fh = nullptr;
 			if (add(fd, fh))
-				continue; // another one has it
+				continue; // another thread has it
 			const ssize_t n = read(fh, memory.get(), part, 0, location(i));
 			EXPECT_TRUE(n == static_cast<ssize_t>(part) || n < -5000) << n;
 			lib().cuFileHandleDeregister(fh);
@@ -207,10 +207,10 @@ TEST_F(Threads, WhatIsCountedAndAskedMeanwhile)
 
 #ifdef __SANITIZE_THREAD__
 
-// Two threads of the library's are in a file system of the program's at once, which forgot its lock.
+// Two threads of the library call a userspace file system at once, which has no lock.
 struct Unlocked {
 	std::atomic<int> inside{0};
-	alignas(64) int reads = 0; // ThreadSanitizer remembers a few accesses of each 8 bytes only
+	alignas(64) int reads = 0; // ThreadSanitizer remembers only a few accesses of each 8 bytes
 };
 
 ssize_t unlocked_read(const void *handle, char *, size_t size, off_t, const cufileRDMAInfo_t *)
@@ -244,7 +244,7 @@ TEST_F(Race, DISABLED_InACallOfThePrograms)
 	EXPECT_EQ(unlocked.reads, 2);
 }
 
-// This program is able to fail.
+// Proves that this program can detect a race.
 TEST_F(Race, IsSeen)
 {
 	int ends[2];

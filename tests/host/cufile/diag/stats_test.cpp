@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is counted, at each level, with a clock that goes on by 1 us whenever somebody looks.
+// Statistics at each level, with a clock that advances by 1 us on each query.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -63,7 +63,7 @@ TEST_P(CufileHistogram, HasItsElement)
 {
 	io(GetParam().bytes);
 	io(GetParam().bytes, true);
-	io(GetParam().bytes, true, false); // what fails is of no size
+	io(GetParam().bytes, true, false); // failed I/Os are not in the histogram
 	for (unsigned i = 0; i < 32; i++) {
 		EXPECT_EQ(now().detailed.read_size_kb_hist[i], i == GetParam().element) << i;
 		EXPECT_EQ(now().detailed.write_size_kb_hist[i], i == GetParam().element) << i;
@@ -100,7 +100,7 @@ TEST_F(CufileStats, LevelsThatAreNone)
 	EXPECT_TRUE(stats.on());
 }
 
-// Each counter by itself, what went well and what did not, and none of the others.
+// Each counter for success and failure, with all others unchanged.
 using Counter = CUfileOpCounter_t CUfileStatsLevel1_t::*;
 class CufileCounter : public CufileStats, public ::testing::WithParamInterface<Counter>
 {
@@ -131,7 +131,7 @@ TEST_P(CufileCounter, IsItsOwn)
 	EXPECT_EQ((now().detailed.basic.*GetParam()).ok, 0u);
 }
 
-// Which of a GPU's counters an I/O is in.
+// Which of a GPU's counters count an I/O.
 struct Kind {
 	const char *name;
 	bool write, ok, direct, aligned;
@@ -181,7 +181,7 @@ TEST_F(CufileStats, MoreDevicesThanThereIsRoomFor)
 {
 	for (int device = 0; device < 20; device++)
 		io(100, false, true, device);
-	io(100, false, true, -1); // the host's memory is no device
+	io(100, false, true, -1); // host memory belongs to no device
 	io(100, false, true, 3);
 	EXPECT_EQ(now().num_gpus, 16u);
 	EXPECT_EQ(now().per_gpu_stats[3].n_total_reads, 2u);
@@ -200,7 +200,7 @@ TEST_F(CufileStats, RatesAreOverTheTimeThatWasCounted)
 	io(500, true);
 	system.now += second;
 	stats.stop();
-	system.now += 100 * second; // nobody counts
+	system.now += 100 * second; // statistics are stopped
 	stats.start();
 	system.now += second;
 	stats.stop();
@@ -257,12 +257,12 @@ TEST_F(CufileStats, OfBatches)
 	EXPECT_EQ(basic.batch_completion_lat_avg_us, 36u / 11u);
 }
 
-// The structs of a program that was built for CUDA 13.0, and for 13.4: nothing behind them is written, and each thing
-// is where that program has it.
+// The structs of programs built for CUDA 13.0 and for 13.4: nothing is written beyond them, and each field is at that
+// version's offset.
 struct BuiltFor {
 	bool longer;
 	int level;
-	size_t size, reads, histogram, gpus; // the struct, and where it has these; 0: nowhere
+	size_t size, reads, histogram, gpus; // struct size and offsets; 0: not there
 };
 class CufileStatsBuiltFor : public CufileStats, public ::testing::WithParamInterface<BuiltFor>
 {
@@ -317,7 +317,7 @@ TEST_P(CufileStatsBuiltFor, IsWrittenAsThat)
 	EXPECT_EQ(word(program.reads), 0u);
 }
 
-// The caller says what it has.
+// The caller passes the struct's size.
 TEST_P(CufileStatsBuiltFor, IsAskedForBySize)
 {
 	const BuiltFor &program = GetParam();
@@ -328,7 +328,7 @@ TEST_P(CufileStatsBuiltFor, IsAskedForBySize)
 	stats.write(program.level, known.data());
 	stats.set_longer(!program.longer);
 	EXPECT_EQ(stats.write(program.level, asked.data(), program.size), 0);
-	// Rates change from one call to the next: each takes time.
+	// Rates take the elapsed time into account and differ between calls; do not compare them.
 	EXPECT_EQ(std::memcmp(known.data(), asked.data(), 96 + 16), 0);
 	for (size_t i = program.reads; program.reads && i < program.reads + 112; i++)
 		ASSERT_EQ(asked[i], known[i]) << i;

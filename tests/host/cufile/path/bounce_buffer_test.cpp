@@ -40,7 +40,7 @@ TEST_F(CufileBounceBuffer, IsTakenAgain)
 	EXPECT_EQ(bounce_buffers.nr_created(), 1u);
 }
 
-// Fewer and fewer attempts, and never none.
+// Less and less often, but without end.
 TEST_F(CufileBounceBuffer, RingsAreTriedAgain)
 {
 	BounceBufferPool bounce_buffers(cuda, system, 1 << 30, 8);
@@ -60,7 +60,7 @@ TEST_F(CufileBounceBuffer, RingsAreTriedAgain)
 	EXPECT_EQ(system.rings.made, 1u) << "what is there is not asked for again";
 }
 
-// Memory that could not be pinned is not kept for ever.
+// Buffers that could not be pinned are replaced.
 TEST_F(CufileBounceBuffer, PinnedMemoryIsTriedAgain)
 {
 	BounceBufferPool bounce_buffers(cuda, system, 1 << 30, 8);
@@ -93,7 +93,7 @@ TEST_F(CufileBounceBuffer, SmallWhereThereIsNoLargeOne)
 		bounce_buffers.release(std::move(buffer), false);
 }
 
-// However little memory may be pinned there is one buffer, and who has it need not wait for anybody.
+// There is one buffer even if the limit on pinned memory is 0. The thread that owns it waits for no other thread.
 TEST_F(CufileBounceBuffer, OneIsWaitedForByAll)
 {
 	BounceBufferPool bounce_buffers(cuda, system, 0, 8);
@@ -101,7 +101,7 @@ TEST_F(CufileBounceBuffer, OneIsWaitedForByAll)
 	std::vector<std::thread> threads;
 	for (int t = 0; t < 4; t++)
 		threads.emplace_back([&, t] {
-			// Of two contexts, and of both sizes.
+			// Two contexts, and both sizes.
 			const cufile::Context context = t % 2 ? static_cast<void *>(&cuda) : &bounce_buffers;
 			for (int i = 0; i < 200; i++) {
 				auto buffer = take(bounce_buffers, t / 2, context);
@@ -119,7 +119,7 @@ TEST_F(CufileBounceBuffer, OneIsWaitedForByAll)
 	EXPECT_LE(cuda.pinned, 1);
 }
 
-// A file system of the program's own calls us, while its caller waits for it with a buffer.
+// A userspace file system calls the library while its caller holds a buffer.
 TEST_F(CufileBounceBuffer, WhoHasOneIsGivenAnother)
 {
 	BounceBufferPool bounce_buffers(cuda, system, 0, 8);
@@ -164,7 +164,7 @@ TEST_F(CufileBounceBuffer, ABrokenOneIsNotTakenAgain)
 	EXPECT_EQ(cuda.pinned, 0);
 }
 
-// Without pinned memory nothing tells a context from a later one at the same address: such a buffer is not kept for that.
+// Without pinned memory a context cannot be told from a later one at the same address, so the buffer is not reused.
 TEST_F(CufileBounceBuffer, OneWithoutAnIdIsNotTakenAgain)
 {
 	BounceBufferPool bounce_buffers(cuda, system, 1 << 30, 8);
@@ -178,7 +178,7 @@ TEST_F(CufileBounceBuffer, OneWithoutAnIdIsNotTakenAgain)
 	EXPECT_EQ(bounce_buffers.nr_created(), 1u);
 }
 
-// How many of each there may be: by the bytes that may be pinned.
+// Number of buffers of each size, by the bytes that may be pinned.
 struct Pool {
 	uint64_t bytes;
 	unsigned small, large;
@@ -208,7 +208,7 @@ TEST_P(CufilePool, HasRoomForSoMany)
 	}
 	EXPECT_EQ(large, GetParam().large);
 	EXPECT_EQ(bounce_buffers.nr_created(), all);
-	// Whoever comes now waits until one is given back.
+	// The next thread waits until a buffer is released.
 	std::atomic<bool> got{false};
 	std::thread late([&] {
 		auto buffer = take(bounce_buffers, true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How I/Os are cut into pieces, what comes of the pieces, and how a batch tells of it.
+// How I/Os are cut into pieces, how the results of pieces combine, and how a batch reports them.
 #include <chrono>
 #include <climits>
 #include <thread>
@@ -46,7 +46,7 @@ TEST_P(CufileJobCut, AtWholePiecesOfTheFile)
 {
 	const Cut &cut = GetParam();
 	Job job;
-	job.add(request(10, 5), 64 * k); // another one before it
+	job.add(request(10, 5), 64 * k); // another request before it
 	job.add(request(cut.size, cut.offset), cut.piece);
 	ASSERT_EQ(job.nr_pieces(), cut.sizes.size() + 1);
 	ASSERT_EQ(job.nr_requests(), 2u);
@@ -62,10 +62,10 @@ TEST_P(CufileJobCut, AtWholePiecesOfTheFile)
 	EXPECT_EQ(at, cut.size);
 }
 
-// --- What comes of them
+// --- Results
 struct Outcome {
 	const char *name;
-	std::vector<int64_t> pieces; // of 4 KiB each
+	std::vector<int64_t> pieces; // results of pieces of 4 KiB
 	int64_t result;
 	bool write = false;
 };
@@ -104,14 +104,14 @@ TEST_P(CufileJobResult, UpToTheFirstThatIsMissing)
 	while (Job::Piece *piece = job.take())
 		taken.push_back(piece);
 	ASSERT_EQ(taken.size(), outcome.pieces.size());
-	// In whatever order they end.
+	// In any order of completion.
 	for (size_t i = taken.size(); i-- > 0;)
 		job.finish(*taken[i], outcome.pieces[i]);
 	job.wait();
 	EXPECT_EQ(job.result(0), outcome.result);
 }
 
-// --- Taken back: the requests of which no piece was taken.
+// --- Cancellation: of requests that have no taken piece.
 class CufileJobCancel : public ::testing::TestWithParam<size_t>
 {
 };
@@ -128,7 +128,7 @@ TEST_P(CufileJobCancel, WhatNobodyHasBegun)
 	const size_t begun = (GetParam() + 2) / 3;
 	EXPECT_EQ(job.cancel(), begun);
 	EXPECT_EQ(job.cancel(), 3u) << "there is no more to take back";
-	// The rest of what was begun is still to be done.
+	// Requests that have begun still complete.
 	while (Job::Piece *piece = job.take())
 		taken.push_back(piece);
 	EXPECT_EQ(taken.size(), begun * 3);
@@ -140,10 +140,10 @@ TEST_P(CufileJobCancel, WhatNobodyHasBegun)
 		EXPECT_EQ(job.result(i), 3 * 4096);
 }
 
-// --- A batch's room
+// --- Capacity of a batch
 struct Room {
-	unsigned capacity, begun, ended, fetched, more; // begun of which so many have ended and so many were fetched
-	CUfileOpError error;                            // of that many more
+	unsigned capacity, begun, ended, fetched, more; // entries submitted, completed, fetched, to submit next
+	CUfileOpError error;                            // of submitting `more` entries
 };
 class CufileBatchRoom : public ::testing::TestWithParam<Room>
 {
@@ -184,7 +184,7 @@ TEST_P(CufileBatchRoom, IsKept)
 	EXPECT_EQ(batch.begin(room.more, {}), room.error);
 }
 
-// --- How it is asked
+// --- Status
 struct Question {
 	unsigned begun, ended, least, room;
 	CUfileOpError error;
@@ -221,7 +221,7 @@ TEST_P(CufileBatchFetch, TellsEachOnceAndInTheOrderOfTheirEnds)
 		return;
 	for (unsigned i = 0; i < n; i++)
 		EXPECT_EQ(events[i].ret, i);
-	// The others are told the next time, once they have ended.
+	// The remaining events are returned later, once their I/O has ended.
 	for (unsigned i = question.ended; i < question.begun; i++)
 		batch.finish_one(event(i));
 	unsigned more = 8;
@@ -255,7 +255,7 @@ TEST(CufileBatch, WhoWaitsIsToldInTime)
 	other.join();
 }
 
-// Of what is left, which changes while the caller counts.
+// The number of pending events changes while the caller waits.
 TEST(CufileBatch, AMinimumAboveWhatIsLeft)
 {
 	Batch batch(4);
@@ -280,7 +280,7 @@ TEST(CufileBatch, AMinimumAboveWhatIsLeft)
 	EXPECT_EQ(batch.fetch(3, n, 0, nobody, events), CU_FILE_INVALID_VALUE) << "more than there is room for";
 }
 
-// Of several who wait each gets what it wants, whoever wants the fewest.
+// Each of several waiters gets its minimum, the smallest first.
 TEST(CufileBatch, SeveralWait)
 {
 	for (int round = 0; round < 20; round++) {
@@ -330,7 +330,7 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	EXPECT_EQ(batch.fetch(2, n, -1, help, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(helped, 1);
 	EXPECT_EQ(n, 2u);
-	// A job that is over is not looked at again.
+	// A finished job is not accessed again.
 	job.reset();
 	ASSERT_EQ(batch.begin(1, {}), CU_FILE_SUCCESS);
 	std::thread other([&] { batch.finish_one(event(3)); });
@@ -340,8 +340,8 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	other.join();
 }
 
-// What was cancelled is told until something else is submitted, which waits for what has begun: the program has taken its
-// memory and its cookies again. Then only that is told, and all the room is for it.
+// Canceled entries are reported until the next submission, which waits for the I/O that has begun, since the program
+// reuses its memory and cookies. After that only the new entries are reported, and they have the full capacity.
 TEST(CufileBatch, AfterACancelOnlyTheNewOnesAreTold)
 {
 	Batch batch(4);

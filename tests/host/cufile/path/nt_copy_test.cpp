@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Bytes that are stored past the caches, and who reads so: all come, and nothing around them changes.
+// Non-temporal copies and when reads use them: all bytes arrive, and nothing around them changes.
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -27,7 +27,7 @@ TEST(CufileStores, WhatIsThereAndNoMore)
 	}
 }
 
-// Says where it was read to.
+// Records where reads put their bytes.
 class Told final : public cufile::File
 {
 public:
@@ -56,7 +56,7 @@ constexpr size_t kib = 1024, cut = 128 * kib;
 struct Asked {
 	NtReader::Share share;
 	size_t size, offset;
-	size_t calls, straight; // of them to where it belongs
+	size_t calls, straight; // number of reads, and of those that go to their destination
 };
 class CufileNtReader : public ::testing::TestWithParam<Asked>
 {
@@ -68,8 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
 		Asked{NtReader::Share::all, 8 * cut, 0, 8, 0}, Asked{NtReader::Share::half, cut, 0, 1, 0},
 		Asked{NtReader::Share::half, 2 * cut + 1, 77, 3, 1}, Asked{NtReader::Share::all, 32 * kib, 3, 1, 0},
 		Asked{NtReader::Share::all, 32 * kib - 1, 3, 1, 1},
-		Asked{NtReader::Share::all, 8 * cut, 9 * cut + 5, 1, 0},  // its end
-		Asked{NtReader::Share::half, 8 * cut, 8 * cut + 5, 2, 1}, // in the one that goes straight
+		Asked{NtReader::Share::all, 8 * cut, 9 * cut + 5, 1, 0},  // the end of the file
+		Asked{NtReader::Share::half, 8 * cut, 8 * cut + 5, 2, 1}, // within the part for the destination
 		Asked{NtReader::Share::all, cut, 10 * cut, 1, 0}, Asked{NtReader::Share::half, cut, 1 << 30, 1, 0}),
 	[](const auto &one) { return "Row" + std::to_string(one.index); });
 
@@ -113,14 +113,14 @@ TEST(CufileNtReaderOf, AnErrorIsTold)
 		NtReader nt_reader;
 		EXPECT_EQ(nt_reader.read(file, all.data(), all.size(), 0, NtReader::Share::half),
 			  at <= 4 ? -EIO : static_cast<int64_t>(all.size()));
-		// Of the piece that failed nothing is known.
+		// The content of the failed piece is undefined.
 		all.resize(before);
 		want.resize(before);
 		EXPECT_TRUE(all == want) << at;
 	}
 }
 
-// --- Who reads so: where so many threads of a program read at once. The others wait in a file system of the program's own.
+// --- Which reads use it, by the number of concurrent reads. The other reads block in a userspace file system.
 struct Gate {
 	std::atomic<unsigned> inside{0};
 	std::atomic<bool> open{false};
@@ -139,18 +139,18 @@ struct Crowd {
 	unsigned others;
 	size_t size;
 	bool direct;      // O_DIRECT
-	size_t cores;     // that the program may use
-	size_t elsewhere; // reads that did not go where the GPU reads
+	size_t cores;     // available to the program
+	size_t elsewhere; // reads into other memory than the GPU copies from
 };
 class CufileCrowd : public ::testing::TestWithParam<Crowd>
 {
 };
 INSTANTIATE_TEST_SUITE_P(Of, CufileCrowd,
 			 ::testing::Values(Crowd{0, 1024 * kib, false, 16, 0}, Crowd{5, 1024 * kib, false, 16, 0},
-					   Crowd{6, 1024 * kib, false, 16, 8}, // with a helper
+					   Crowd{6, 1024 * kib, false, 16, 8}, // with a helper thread
 					   Crowd{7, 1024 * kib, false, 16, 8}, // likewise
-					   Crowd{8, 1024 * kib, false, 16, 4}, // there is none for so many
-					   Crowd{8, 1024 * kib, false, 64, 4}, // whatever cores there are
+					   Crowd{8, 1024 * kib, false, 16, 4}, // no helper for this many reads
+					   Crowd{8, 1024 * kib, false, 64, 4}, // whatever the number of cores
 					   Crowd{7, 1024 * kib, false, 15, 4}, Crowd{7, 1024 * kib, false, 0, 4},
 					   Crowd{11, 1024 * kib, false, 16, 8}, Crowd{7, 256 * kib, false, 16, 1},
 					   Crowd{7, 64 * kib, false, 16, 1}, Crowd{7, 31 * kib, false, 16, 0},

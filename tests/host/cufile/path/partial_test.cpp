@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An I/O that meets an error after some bytes have moved, by each way that there is: it never looks like the end of the
-// file.
+// An I/O that fails after some bytes have moved, by each path: its result never looks like the end of the file.
 #include "program.hpp"
 
 namespace
@@ -8,7 +7,7 @@ namespace
 
 constexpr size_t MiB = 1 << 20;
 
-// Where the bytes are moved to decides how.
+// The path depends on the memory.
 struct By {
 	const char *name;
 	size_t size;
@@ -60,7 +59,7 @@ protected:
 		       GetParam().memory == By::cuda ? cuda.device.data() :
 						       peerdma.buffer.data();
 	}
-	// The file fails from here on.
+	// The file fails from this offset on.
 	void stop(uint64_t at, int error)
 	{
 		peerdma.stop_at = at;
@@ -130,7 +129,7 @@ TEST_P(CufilePartial, AReadThatFailsIsNoShortRead)
 	EXPECT_EQ(batch(false), static_cast<int64_t>(size));
 }
 
-// But for one that finds no more room, which says what there was room for, as write(2) does.
+// Except for lack of space: then it returns the bytes written, as write(2) does.
 TEST_P(CufilePartial, AWriteThatFailsIsNoShortWrite)
 {
 	const uint64_t size = GetParam().size;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Which path, and why not a better one: for each kind of memory, file and place, under each setting.
+// The chosen path and the reason for not taking a better one, for each kind of memory, file and offset, under each
+// setting.
 #include "program.hpp"
 
 namespace
 {
 
-enum class In { host, device, managed, buffer, device_buffer }; // the last is of libpeerdma's and of CUDA's
+enum class In { host, device, managed, buffer, device_buffer }; // device_buffer: known to both libpeerdma and CUDA
 
 struct Case {
 	const char *name;
 	In memory;
 	bool user_file, forced, refused, no_library;
-	uint64_t at, size; // in memory, which is of 64 KiB
+	uint64_t at, size; // in memory of 64 KiB
 	uint32_t route;    // PEERDMA_ROUTE_*
 	enum peerdma_cufile_why why;
-	bool strictly; // it works, too, where all must go directly
+	bool strictly; // works with PEERDMA_REQUIRE_DIRECT, too
 };
 
 class CufilePathScore : public ::testing::TestWithParam<Case>
@@ -80,14 +81,14 @@ constexpr uint32_t direct = PEERDMA_ROUTE_DIRECT_EDGES, posix = PEERDMA_ROUTE_PO
 INSTANTIATE_TEST_SUITE_P(
 	Of, CufilePathScore,
 	::testing::Values(
-		// What is the host's goes the system's way, whatever else there is.
+		// Host memory always uses the system's calls.
 		Case{"host", In::host, 0, 0, 0, 0, 0, 4096, posix, PEERDMA_CUFILE_WHY_HOST_MEMORY, true},
 		Case{"host_of_its_own_file", In::host, 1, 0, 0, 0, 0, 4096, posix, PEERDMA_CUFILE_WHY_HOST_MEMORY,
 		     true},
 		Case{"host_forced", In::host, 0, 1, 0, 0, 0, 4096, posix, PEERDMA_CUFILE_WHY_HOST_MEMORY, true},
 		Case{"host_without_libpeerdma", In::host, 0, 0, 0, 1, 0, 4096, posix, PEERDMA_CUFILE_WHY_HOST_MEMORY,
 		     true},
-		// Memory of CUDA's that libpeerdma does not know bounces.
+		// CUDA memory that libpeerdma does not know is bounced.
 		Case{"device", In::device, 0, 0, 0, 0, 0, 4096, bounce, PEERDMA_CUFILE_WHY_NOT_A_BUFFER, false},
 		Case{"device_odd", In::device, 0, 0, 0, 0, 3, 4097, bounce, PEERDMA_CUFILE_WHY_NOT_A_BUFFER, false},
 		Case{"device_forced", In::device, 0, 1, 0, 0, 0, 4096, bounce, PEERDMA_CUFILE_WHY_NOT_A_BUFFER, false},
@@ -98,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
 		Case{"managed", In::managed, 0, 0, 0, 0, 0, 4096, bounce, PEERDMA_CUFILE_WHY_NOT_A_BUFFER, false},
 		Case{"managed_without_libpeerdma", In::managed, 0, 0, 0, 1, 0, 4096, bounce,
 		     PEERDMA_CUFILE_WHY_NO_LIBRARY, false},
-		// Buffers that the CPU can reach go directly, or the system's way.
+		// Buffers that the CPU can access go directly, or by system calls.
 		Case{"buffer", In::buffer, 0, 0, 0, 0, 0, 4096, direct, PEERDMA_CUFILE_WHY_NONE, true},
 		Case{"buffer_to_its_end", In::buffer, 0, 0, 0, 0, 61440, 4096, direct, PEERDMA_CUFILE_WHY_NONE, true},
 		Case{"buffer_across_its_end", In::buffer, 0, 0, 0, 0, 61444, 4096, posix, PEERDMA_CUFILE_WHY_BUFFER_END,
@@ -109,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
 		Case{"buffer_forced_of_its_own_file", In::buffer, 1, 1, 0, 0, 0, 4096, posix, PEERDMA_CUFILE_WHY_FORCED,
 		     false},
 		Case{"buffer_refused", In::buffer, 0, 0, 1, 0, 0, 4096, posix, PEERDMA_CUFILE_WHY_REFUSED, false},
-		// Of CUDA's too: what does not go directly bounces, because the CPU would be slow.
+		// CUDA memory too: I/O that cannot go directly is bounced, because CPU access would be slow.
 		Case{"both", In::device_buffer, 0, 0, 0, 0, 0, 4096, direct, PEERDMA_CUFILE_WHY_NONE, true},
 		Case{"both_odd_bytes", In::device_buffer, 0, 0, 0, 0, 4, 4097, direct, PEERDMA_CUFILE_WHY_NONE, true},
 		Case{"both_odd_address", In::device_buffer, 0, 0, 0, 0, 2, 4096, bounce, PEERDMA_CUFILE_WHY_REFUSED,
@@ -134,7 +135,7 @@ TEST_P(CufilePathScore, IsSaidBefore)
 	EXPECT_TRUE(peerdma.reads.empty() && system.calls.empty()) << "nothing was moved for it";
 }
 
-// By offset from a base that is registered, or by the address itself: it is the same.
+// By an offset from a registered base and by the address itself: the result is the same.
 TEST_P(CufilePathScore, IsDoneAndCounted)
 {
 	const Case &one = GetParam();
@@ -144,14 +145,14 @@ TEST_P(CufilePathScore, IsDoneAndCounted)
 			ASSERT_EQ(library.register_buffer(memory(), 65536, 0).err, 0);
 		}
 		if (one.at + one.size > 65536)
-			break; // it is not there
+			break; // not available
 		peerdma_cufile_counts before = {}, after = {};
 		library.router.accounting().counts(before);
 		peerdma.reads.clear();
 		EXPECT_EQ(library.router.transfer(fh, memory(), one.size, 0, static_cast<off_t>(one.at), false),
 			  static_cast<int64_t>(one.size));
 		EXPECT_EQ(std::string(memory() + one.at, one.size), std::string(one.size, 'f'));
-		// What is refused, of memory that the CPU reaches, libpeerdma does all the same.
+		// libpeerdma moves a refused I/O, too, if the CPU can access the memory.
 		const bool by_peer = one.route == direct || (one.refused && one.memory == In::buffer);
 		EXPECT_EQ(peerdma.reads.size(), by_peer ? 1u : 0u);
 		library.router.accounting().counts(after);

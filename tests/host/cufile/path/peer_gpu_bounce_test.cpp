@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Bytes for a GPU that the drive does not reach, by way of one that it does: when, which, and that they are right.
+// I/O of a GPU that the drive cannot reach, through another GPU that it can: when, through which one, and that the
+// bytes are right.
 #include <thread>
 
 #include "cufile/platform/errors.hpp"
@@ -45,7 +46,7 @@ protected:
 		peerdma.buffer.assign(peerdma.buffer.size(), 'x');
 		return library.router.transfer(file(), peerdma.buffer.data(), size, from, to, false);
 	}
-	// It came, and nothing around it.
+	// The bytes arrived, and nothing around them changed.
 	bool came(size_t size, size_t from = 0, size_t to = 0)
 	{
 		const std::string &all = peerdma.buffer;
@@ -64,7 +65,7 @@ protected:
 		library.router.accounting().counts(counts);
 		return counts.near_bytes;
 	}
-	// Where its bounce memory is, once there has been I/O.
+	// The GPU with the bounce memory, after some I/O.
 	int peer_gpu()
 	{
 		std::vector<int> used;
@@ -111,7 +112,7 @@ TEST_F(CufilePeerGpuBounce, ReadsOfEachSizeAndPlace)
 		EXPECT_EQ(read.buf_off % 512, read.offset % 512) << "the drive cannot put it there";
 }
 
-// cudaDeviceReset() takes its memory. What is at that address then is another allocation: it is neither used nor freed.
+// cudaDeviceReset() frees the peer GPU's memory. A later allocation at that address is neither used nor freed.
 TEST_F(CufilePeerGpuBounce, OneWhoseMemoryIsGone)
 {
 	EXPECT_EQ(read(4096), 4096);
@@ -227,7 +228,7 @@ TEST_F(CufilePeerGpuBounce, OnlyWhereItIsAskedFor)
 
 TEST_F(CufilePeerGpuBounce, ByRulesThenDistanceThenItsOwnDevice)
 {
-	peerdma.one_each = true; // 9 is of the first device, 10 of the second
+	peerdma.one_each = true; // provider 9 is the first device's, 10 the second's
 	const struct {
 		int distances[2];
 		uint32_t prefers;
@@ -243,7 +244,7 @@ TEST_F(CufilePeerGpuBounce, ByRulesThenDistanceThenItsOwnDevice)
 		EXPECT_EQ(peer_gpu(), one.peer_gpu)
 			<< one.distances[0] << ' ' << one.distances[1] << ' ' << one.prefers;
 	}
-	// Of two that are as far, where its own is none: the one of its node.
+	// Of two equally distant GPUs, neither of them its own: the one of its NUMA node.
 	cuda.nr_devices = 3;
 	cuda.apiece = true;
 	peerdma.prefers = 0;
@@ -292,7 +293,7 @@ TEST_F(CufilePeerGpuBounce, WhereNoneIsPossible)
 	EXPECT_EQ(near(), MiB) << "and without all that it is";
 }
 
-// The file that met the shortage is not without a peer GPU for ever.
+// After a shortage the file can get a peer GPU later.
 TEST_F(CufilePeerGpuBounce, AShortageIsNotRemembered)
 {
 	const auto bounces = [&](uint64_t before) {
@@ -303,7 +304,7 @@ TEST_F(CufilePeerGpuBounce, AShortageIsNotRemembered)
 	cuda.alloc_error = CUDA_ERROR_OUT_OF_MEMORY;
 	bounces(0);
 	cuda.alloc_error = 0;
-	bounces(0); // not so soon
+	bounces(0); // not yet
 	system.now += 10'000'000;
 	peerdma.pin_error = -EMFILE;
 	bounces(0);
@@ -315,7 +316,7 @@ TEST_F(CufilePeerGpuBounce, AShortageIsNotRemembered)
 	EXPECT_EQ(near(), MiB);
 }
 
-// The second time the driver does not say what it has allocated: that is given back as well.
+// If the driver cannot identify the second allocation, that one is freed as well.
 TEST_F(CufilePeerGpuBounce, TheSecondThatCannotBeMade)
 {
 	peerdma.pin_error = -EMFILE;
@@ -344,7 +345,7 @@ TEST_F(CufilePeerGpuBounce, NotByAGpuThatDoesNotReachTheOther)
 {
 	cuda.apart = true;
 	peerdma.one_each = true;
-	peerdma.refused_by[first] = PEERDMA_REASON_DISTANCE; // of the memory's own
+	peerdma.refused_by[first] = PEERDMA_REASON_DISTANCE; // of the memory's own provider
 	EXPECT_EQ(read(MiB), static_cast<int64_t>(MiB));
 	EXPECT_EQ(near(), 0u);
 }

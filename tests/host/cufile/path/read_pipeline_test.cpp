@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads through the pipeline, of each length about an edge, by each way that it can be filled: every byte arrives, and nothing
-// around it changes.
+// Reads through the pipeline, with lengths around each boundary and by each way to fill it: every byte arrives, and
+// nothing around it changes.
 #include "program.hpp"
 
 namespace
@@ -44,7 +44,7 @@ protected:
 			EXPECT_EQ(library.driver.set_slabs(cufile::posix_pool, &one, &count, 1).err, 0);
 		}
 	}
-	// What is there of the file, and nothing else.
+	// Exactly these bytes of the file, and nothing else.
 	void expect(size_t at, size_t n, size_t from)
 	{
 		const std::string untouched(room, 'd');
@@ -93,7 +93,7 @@ TEST_P(CufileReadPipeline, BringsAll)
 	EXPECT_EQ(system.rings.wrong, 0u);
 }
 
-// Of a batch that is not cut where its requests are: the same, by whoever is there.
+// As a batch that is cut independently of its requests: the same result, whichever threads take part.
 TEST_P(CufileReadPipeline, BringsAllInABatch)
 {
 	const auto &[shape, flags, threads, little] = GetParam();
@@ -115,7 +115,7 @@ TEST_P(CufileReadPipeline, BringsAllInABatch)
 	EXPECT_EQ(system.rings.wrong, 0u);
 }
 
-// A piece that fails: its error is told, whatever came before it.
+// A failing piece determines the result, whatever precedes it.
 class CufileReadPipelineError : public World, public ::testing::TestWithParam<size_t>
 {
 };
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(AtPiece, CufileReadPipelineError, ::testing::Range(size
 
 TEST_P(CufileReadPipelineError, IsTold)
 {
-	const size_t piece = GetParam(), size = 4 * mib; // eight of 512 KiB, by one thread
+	const size_t piece = GetParam(), size = 4 * mib; // eight pieces of 512 KiB, by one thread
 	configure(0, false);
 	const CUfileHandle_t fh = register_file(library, system.program_fd(content(), O_RDWR));
 	system.errors.assign(piece + 1, 0);

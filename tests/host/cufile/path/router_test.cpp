@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which way an I/O goes, with buffers of libpeerdma's that are a string.
+// Which path an I/O takes, with strings as buffers of libpeerdma.
 #include "cufile/platform/errors.hpp"
 #include "program.hpp"
 
@@ -94,7 +94,7 @@ TEST_F(CufileRouter, ErrorsOfLibpeerdmasComeThrough)
 	EXPECT_EQ(read(add(), peerdma.buffer.data(), 100, 0), -EMFILE) << "the cause";
 }
 
-// A trial mapping that failed may not fail the next time; what a file system is stays.
+// A failed trial mapping may succeed later and is retried; the file system's answer is final.
 TEST_F(CufileRouter, ARefusalThatMayPassIsAskedAboutAgain)
 {
 	constexpr uint64_t second = 1'000'000'000;
@@ -162,7 +162,7 @@ TEST_F(CufileRouter, WhatTheModuleRefusesIsCountedAsThat)
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
 }
 
-// There the CPU would copy through uncached memory, where CUDA can.
+// Otherwise the CPU would copy through uncached memory, while CUDA can copy.
 TEST_F(CufileRouter, WhatTheModuleRefusesOfDeviceMemoryBounces)
 {
 	cuda.also = &peerdma.buffer;
@@ -180,7 +180,7 @@ TEST_F(CufileRouter, WhatTheModuleRefusesOfDeviceMemoryBounces)
 	EXPECT_EQ(route.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
 }
 
-// libpeerdma moves none of it, by no way; what CUDA copies is not for its rules to say.
+// libpeerdma moves none of it by any path; its rules do not apply to copies by CUDA.
 TEST_F(CufileRouter, WhatARuleDeniesBounces)
 {
 	cuda.also = &peerdma.buffer;
@@ -193,7 +193,7 @@ TEST_F(CufileRouter, WhatARuleDeniesBounces)
 	EXPECT_EQ(explain(fh, peerdma.buffer.data(), 64).reason, static_cast<uint32_t>(PEERDMA_REASON_RULE));
 }
 
-// The device cannot address it, or there is no whole block in it: the module would take it through the host.
+// The device cannot address the memory, or it contains no whole block: the module would move it through the host.
 TEST_F(CufileRouter, WhatNoDeviceCanAddressBounces)
 {
 	cuda.also = &peerdma.buffer;
@@ -267,7 +267,7 @@ TEST_F(CufileRouter, WhoInsistsWritesWholeBlocks)
 	EXPECT_EQ(route.reason, static_cast<uint32_t>(PEERDMA_REASON_FILE_ALIGN));
 }
 
-// The module does not keep what it has said before.
+// The module does not remember earlier answers.
 TEST_F(CufileRouter, WhoInsistsIsToldWhatWentByWayOfTheHost)
 {
 	system.variables["PEERDMA_REQUIRE_DIRECT"] = "1";
@@ -309,7 +309,7 @@ TEST_F(CufileRouter, EdgesByWayOfTheHostAreNoDirectBytes)
 	EXPECT_EQ(counts.bytes[PEERDMA_CUFILE_WHY_REFUSED], 2u);
 }
 
-// The program loads CUDA and libpeerdma when it wants them, which may be after it has asked us for something.
+// The program may load CUDA and libpeerdma after its first call of this library.
 TEST_F(CufileRouter, WhatWasLoadedSinceIsFound)
 {
 	const auto gone = [&] {
@@ -331,7 +331,7 @@ TEST_F(CufileRouter, WhatWasLoadedSinceIsFound)
 
 TEST_F(CufileRouter, WithoutCompatModeItIsTheSame)
 {
-	system.node = true; // else it does not open
+	system.node = true; // otherwise the driver does not open
 	EXPECT_EQ(library.driver.set(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE, false).err, 0);
 	const CUfileHandle_t fh = add();
 	EXPECT_EQ(read(fh, peerdma.buffer.data(), 64, 0), 64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes of device memory through slabs of each size: every byte comes, nothing else of the file changes, and an error ends what
-// is told.
+// Writes of device memory through slabs of each size: every byte is written, nothing else in the file changes, and the
+// result ends at an error.
 #include "program.hpp"
 
 namespace
@@ -21,7 +21,7 @@ protected:
 		close_all(library);
 		EXPECT_EQ(cuda.pinned, 0) << "pinned memory leaked";
 	}
-	// little: there is room for one small buffer.
+	// little: the pool has one small buffer.
 	CUfileHandle_t file(bool little, int flags, size_t threads = 4)
 	{
 		const size_t one = 4, count = 1;
@@ -70,7 +70,7 @@ TEST_P(CufileWritePipeline, TakesAll)
 	EXPECT_TRUE(cuda.device == bytes);
 }
 
-// One thread, so that it is known which call fails.
+// One thread, so that the failing call is deterministic.
 class CufileWritePipelineError : public World, public ::testing::TestWithParam<std::tuple<size_t, bool>>
 {
 };

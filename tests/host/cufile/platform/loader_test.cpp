@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Libraries that are found when they are there, which may be later than they are first wanted.
+// Libraries are found if present, even if they appear after the first attempt.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace
 
 constexpr const char *name = "libpeerdma.so.0";
 
-// With all that is needed, or with what it does not have.
+// A library with all needed symbols, or with some missing.
 struct Wanted {
 	const char *(*version)() = nullptr;
 	void (*other)() = nullptr;
@@ -54,7 +54,7 @@ TEST(CufileLoader, WhatIsLoadedLater)
 	EXPECT_NE(wanted.version(), nullptr) << "it is kept";
 }
 
-// A library that is not there is not looked for again and again; one that could not be opened now is.
+// A missing library is not searched for again; one that failed to open for lack of descriptors is.
 TEST(CufileLoader, TheLinkerSaysWhetherDescriptorsAreShort)
 {
 	EXPECT_FALSE(cufile::Linker::is_short());
@@ -67,7 +67,7 @@ TEST(CufileLoader, TheLinkerSaysWhetherDescriptorsAreShort)
 	EXPECT_TRUE(is_short);
 }
 
-// A dynamic linker that finds nothing, until it does.
+// A dynamic linker that finds nothing at first.
 struct Poor {
 	static void *open(const char *, int flags)
 	{
@@ -91,7 +91,7 @@ TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
 	for (int i = 0; i < 100; i++)
 		loader.retry_load(find);
 	EXPECT_EQ(Poor::asked, 1);
-	Poor::loaded = 6; // something else
+	Poor::loaded = 6; // another error
 	Poor::loadable = true;
 	for (int i = 0; i < 100; i++)
 		loader.retry_load(find);
@@ -104,7 +104,7 @@ TEST(CufileLoader, NobodyLooksWhereNothingIsNew)
 	EXPECT_EQ(Poor::asked, 3);
 }
 
-// Too few descriptors now are no library that there will never be.
+// A shortage of descriptors must not be remembered as a missing library.
 TEST(CufileLoader, AShortageIsNotRemembered)
 {
 	Poor::asked = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where threads and memory are, on machines with several nodes.
+// Placement of threads and memory on machines with several NUMA nodes.
 #include "program.hpp"
 
 namespace
@@ -17,7 +17,7 @@ protected:
 		system.texts[folder + "local_cpulist"] = "4-7,12,90-91\n";
 		system.texts[folder + "numa_node"] = "1\n";
 	}
-	// All ways that have threads of ours, or memory.
+	// Uses all paths with threads or memory of the library.
 	void move()
 	{
 		const CUfileHandle_t fh = register_file(library, fd);
@@ -78,8 +78,8 @@ TEST_F(CufileNumaAffinity, NoNodes)
 	EXPECT_EQ(cuda.pinned_on, std::vector<int>(cuda.pinned_on.size(), -1));
 }
 
-// One of ours that is next to a device has others made, for an I/O of a stream with a driver that copies nothing for us: they
-// begin where the program may run.
+// A stream I/O whose driver lacks the copy kernel runs on a helper thread, which is bound to CPUs near the device. The
+// threads that the helper starts begin on all CPUs that the program may use.
 TEST_F(CufileNumaAffinity, WhatAHelperMakesIsWhereTheProgramMayRun)
 {
 	cuda.copy_kernel_error = 500;

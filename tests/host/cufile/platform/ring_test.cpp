@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads past the page cache by a ring: one that does what the test says, and the kernel's.
+// O_DIRECT reads through a ring: a fake one controlled by the test, and the kernel's.
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -33,7 +33,7 @@ std::string pattern(size_t n)
 	return bytes;
 }
 
-// Made once: without optimization that takes a while.
+// Static: without optimization generating it is slow.
 const std::string &long_pattern()
 {
 	static const std::string bytes = pattern(20 * mib + 700);
@@ -68,7 +68,7 @@ protected:
 		return library.router.transfer(fh, cuda.device.data(), n, static_cast<off_t>(from),
 					       static_cast<off_t>(to), false);
 	}
-	// What is there, and nothing around it.
+	// Exactly the expected bytes, and nothing around them.
 	bool right(int64_t n, uint64_t from, uint64_t to = 0) const
 	{
 		static const std::string untouched(size, 'd');
@@ -96,7 +96,7 @@ protected:
 	int fd, cached_fd;
 };
 
-// Of a file system whose blocks are larger than pages: memory need not lie as they do.
+// File system blocks larger than pages: memory need not be aligned to blocks.
 TEST_F(CufileRing, LargeBlocks)
 {
 	system.limits = {512, 65536};
@@ -110,7 +110,7 @@ TEST_F(CufileRing, LargeBlocks)
 	expect(fh, 16 * mib, 512);
 }
 
-// A file that the page cache could not keep, opened as any.
+// A file larger than the page cache, opened without O_DIRECT.
 TEST_F(CufileRing, ALargeFile)
 {
 	system.texts["/proc/meminfo"] = "MemTotal: 1048576 kB\n";
@@ -120,7 +120,7 @@ TEST_F(CufileRing, ALargeFile)
 	EXPECT_EQ(system.rings.reads, 32u);
 	EXPECT_EQ(system.cache_asked, 32) << "of each piece the kernel is asked once, of the first one too";
 	EXPECT_EQ(system.threads, std::set{std::this_thread::get_id()});
-	// Of what is there in part each piece goes its own way, by several threads.
+	// Of a partly cached range, each piece takes its own path, by several threads.
 	system.calls.clear();
 	system.cached_to = 4 * mib;
 	system.cache_asked = 0;
@@ -129,7 +129,7 @@ TEST_F(CufileRing, ALargeFile)
 	for (const auto &call : system.calls)
 		EXPECT_EQ(call.direct, call.offset >= 4 * mib) << call.offset;
 	EXPECT_EQ(system.rings.reads, 32u);
-	// Or by the ring's, where it begins with what is not there.
+	// Or all goes through the ring if the range begins with uncached bytes.
 	system.cached_to = 0;
 	expect(fh, 16 * mib, 4096, 4096);
 	EXPECT_GT(system.rings.reads, 60u);
@@ -166,7 +166,7 @@ TEST_F(CufileRing, WhoWantsNoParallelIoHasNone)
 	EXPECT_EQ(system.rings.made, 0u);
 }
 
-// Of every depth, in every place: with more units than a buffer has slabs, and what is not aligned in between.
+// Any depth and any place: with more units than a buffer has slabs, and unaligned parts in between.
 TEST_F(CufileRing, EveryByteIsRight)
 {
 	for (const unsigned depth : {1u, 2u, 3u, 64u}) {
@@ -211,7 +211,7 @@ TEST_F(CufileRing, AFileThatIsHeldIsLetGo)
 	EXPECT_EQ(system.rings.held, -1);
 }
 
-// Results are those of the file's own read.
+// The results are those of the file's own read.
 
 TEST_F(CufileRing, ShortReadsGoOn)
 {
@@ -249,7 +249,7 @@ TEST_F(CufileRing, WhatItCannotDoTheFileDoes)
 TEST_F(CufileRing, ErrorsAreTheFiles)
 {
 	const CUfileHandle_t fh = add();
-	// Of the first piece, then of one in the middle, and of the rest of one that came short.
+	// Of the first piece, of one in the middle, and of the rest of a short one.
 	system.rings.results = {{0, -EAGAIN}};
 	system.errors.assign(1000, -EIO);
 	EXPECT_EQ(read(fh, 16 * mib, 0), -EIO);
@@ -325,7 +325,7 @@ TEST_F(CufileRing, ALaneThatGetsNone)
 	EXPECT_EQ(system.rings.made, 3u) << "one to find out, and the buffer's";
 }
 
-// A shortage of descriptors or memory passes; a kernel without io_uring does not.
+// A shortage of descriptors or memory is retried; a kernel without io_uring is not.
 TEST_F(CufileRing, AShortageOfRingsPasses)
 {
 	system.variables["CUFILE_LOGGING_LEVEL"] = "WARN";
@@ -417,7 +417,7 @@ protected:
 				       reinterpret_cast<void *>(ios.size()), opcode));
 	}
 	void submit() { EXPECT_EQ(library.batches.submit(id, static_cast<unsigned>(ios.size()), ios.data()).err, 0); }
-	// How each ended, by its number. Of a batch that was cancelled nothing is waited for.
+	// Results by number. A canceled batch is not waited for.
 	std::vector<CUfileIOEvents_t> fetch(unsigned least = 1)
 	{
 		std::vector<CUfileIOEvents_t> all(ios.size());
@@ -448,7 +448,7 @@ TEST_F(CufileRingBatch, FilesOfBothKinds)
 	const CUfileHandle_t fh = add(), cached = add(cached_fd);
 	for (int round = 0; round < 3; round++) {
 		ios.clear();
-		// Blocks, parts of blocks, and long ones; from the one file and from the other.
+		// Blocks, parts of blocks and long ranges, from both files.
 		uint64_t to = 0;
 		for (uint64_t i = 0; i < 100; i++) {
 			const uint64_t n = i % 10 == 9 ? 700000 + i : i % 2 ? 65536 : 5000 + i;
@@ -556,7 +556,7 @@ TEST_F(CufileRingBatch, CopiesThatFail)
 	}
 }
 
-// The kernel's
+// The kernel's ring
 
 class CufileKernelRing : public ::testing::Test
 {
@@ -586,7 +586,7 @@ protected:
 		ring.reset();
 		return cufile::real_system().make_ring(depth, memory, room, ring);
 	}
-	// Of 4 KiB each, from the file's beginning.
+	// Starts reads of 4 KiB each, from the beginning of the file.
 	unsigned begin(unsigned nr)
 	{
 		unsigned n = 0;
@@ -594,7 +594,7 @@ protected:
 			n++;
 		return n;
 	}
-	// How each came back; INT64_MIN: not at all.
+	// Results of the reads; INT64_MIN: not returned.
 	std::vector<int64_t> end(unsigned nr)
 	{
 		std::vector<int64_t> all(nr, INT64_MIN);
@@ -678,8 +678,8 @@ TEST_F(CufileKernelRing, WhatIsUnderWayIsWaitedFor)
 	}
 }
 
-// The program has closed it, and has a ring of its own by that number. What it has queued there is its own to submit, and
-// its end its own to take.
+// The program has closed the library's ring and has its own ring with that number. The library must neither submit what
+// is queued there nor take its completions.
 TEST_F(CufileKernelRing, ARingOfTheProgramsHasTheNumber)
 {
 	ASSERT_EQ(make(), 0);
@@ -703,7 +703,7 @@ TEST_F(CufileKernelRing, ARingOfTheProgramsHasTheNumber)
 	io_uring_queue_exit(&theirs);
 }
 
-// By a program that closes what is not its own.
+// A program closed the library's descriptor.
 TEST_F(CufileKernelRing, WithoutItsDescriptorAllComesBack)
 {
 	for (const unsigned before : {0u, 5u}) {
@@ -737,7 +737,7 @@ TEST_F(CufileKernelRing, ItsDescriptor)
 {
 	const pid_t child = fork();
 	if (!child) {
-		// Here the standard streams are free to be taken.
+		// Leaves the standard streams' numbers free to be taken.
 		for (const int one : {0, 1, 2})
 			close(one);
 		bool good = make() == 0 && ring_descriptors().size() == 1 && ring_descriptors()[0] > 2 &&

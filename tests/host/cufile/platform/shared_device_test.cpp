@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The /dev/peerdma that registrations share, and a program that closes its descriptor.
+// The /dev/peerdma shared by registrations, and a program that closes its descriptor.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace
 {
 
-// libpeerdma's part: devices by the order in which they were opened.
+// libpeerdma's part: devices are numbered in the order in which they are opened.
 int opened, open_error;
 std::set<uintptr_t> open_now, lost;
 
@@ -34,7 +34,7 @@ protected:
 		open_now.clear();
 		lost.clear();
 	}
-	// Which was given; 0: none.
+	// Returns the device's number; 0: none.
 	uintptr_t hold()
 	{
 		struct peerdma_device *device = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The real operating system, where it does what the fake one does not.
+// The real operating system, where the fake one does not behave the same.
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -26,7 +26,7 @@ std::string text_of(const std::string &path)
 	return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// poll(2) says that a terminal is ready if there is room for one byte.
+// poll(2) reports a terminal writable if there is room for one byte.
 TEST(CufileSystem, ALineDoesNotWaitForATerminal)
 {
 	const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
@@ -43,7 +43,7 @@ TEST(CufileSystem, ALineDoesNotWaitForATerminal)
 	char byte[64];
 	while (::poll(&ready, 1, 0) == 0)
 		ASSERT_GT(::read(master, byte, sizeof(byte)), 0);
-	::alarm(20); // on failure it waits for ever
+	::alarm(20); // ends a hang
 	EXPECT_EQ(cufile::real_system().append(terminal, std::string(1 << 20, 'y')), -EAGAIN);
 	::alarm(0);
 	EXPECT_FALSE(::fcntl(terminal, F_GETFL) & O_NONBLOCK) << "the flags are the program's";

@@ -11,7 +11,7 @@ namespace
 
 using nlohmann::json;
 
-// A GPU and a drive below one switch, a network card below another port, a drive in another tree, and a bridge.
+// A GPU and a drive below one switch, a NIC below another port, a drive in another tree, and a bridge.
 struct Tree {
 	Tree()
 	{
@@ -108,7 +108,7 @@ TEST(CufileTopology, TheNearestDrive)
 	EXPECT_FALSE(near("0000:77:00.0")) << "no such GPU";
 }
 
-// Of memory whose GPU nobody names.
+// For memory of an unknown GPU.
 TEST(CufileTopology, TheDriveNearestToAnyGpu)
 {
 	Tree tree;

@@ -66,7 +66,7 @@ TEST_F(CufileFile, Modes)
 	EXPECT_TRUE(file->parallel_writes());
 }
 
-// They are of the program's description of the file, not of ours.
+// They apply to the program's description of the file, not to the library's.
 TEST_F(CufileFile, FlagsThatTheProgramSetsLater)
 {
 	for (const int direct : {0, O_DIRECT}) {
@@ -173,7 +173,7 @@ TEST_F(CufileFile, WholeBlocksGoPastThePageCacheAndTheRestThroughIt)
 		<< "opened once more when it was wanted, and only once";
 }
 
-// A file system may bring less than was asked for anywhere, FUSE for instance.
+// A file system such as FUSE may return a short count anywhere.
 TEST_F(CufileFile, AShortCountIsNotTheEndOfTheFile)
 {
 	for (const int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
@@ -211,7 +211,7 @@ TEST_F(CufileFile, AllDescriptorsAreOpenedAtTheRegistration)
 	EXPECT_EQ(file->read(memory, 32768, 0), 10000);
 }
 
-// No /proc, or no right to open the file: there is no descriptor for what is not aligned.
+// Without /proc or without permission to open the file there is no descriptor for unaligned I/O.
 TEST_F(CufileFile, WhatIsNotAlignedWithoutASecondDescriptor)
 {
 	const std::string bytes = pattern(10000);
@@ -240,7 +240,7 @@ TEST_F(CufileFile, WhatIsNotAlignedWithoutASecondDescriptor)
 					}
 				}
 			}
-			// Whole blocks of the file from memory at any address; parts of blocks are refused, all of them.
+			// Whole blocks of the file go to memory at any address; parts of blocks are refused entirely.
 			std::memset(memory, 0x66, sizeof(memory));
 			EXPECT_EQ(file->check_write(4096, 4096), 0);
 			EXPECT_EQ(file->write(memory + 1, 4096, 4096), 4096);
@@ -266,7 +266,7 @@ TEST_F(CufileFile, ShortCallsAndInterruptionsGoOn)
 	EXPECT_EQ(file->write(memory, 5000, 9000), 5000);
 }
 
-// As if it were the end of the file.
+// It would look like the end of the file.
 TEST_F(CufileFile, AnErrorAfterSomeBytesIsNoShortCount)
 {
 	for (const int flags : {O_RDWR, O_RDWR | O_DIRECT}) {
@@ -283,7 +283,7 @@ TEST_F(CufileFile, AnErrorAfterSomeBytesIsNoShortCount)
 			system.errors = {0, -error};
 			EXPECT_EQ(file->write(memory, 5000, 0), full ? 1024 : -error);
 		}
-		// What there was room for, as in write(2).
+		// The bytes written before space ran out, as in write(2).
 		for (const int full : {ENOSPC, EDQUOT, EFBIG}) {
 			system.errors = {0, 0, -full};
 			EXPECT_EQ(file->write(memory, 5000, 0), 2048);
@@ -294,11 +294,11 @@ TEST_F(CufileFile, AnErrorAfterSomeBytesIsNoShortCount)
 	}
 }
 
-// A program that closes all descriptors closes the library's. Another file has the number then.
+// A program that closes all descriptors closes the library's, and another file gets the number.
 class CufileLost : public CufileFile
 {
 protected:
-	// The number of the file's descriptor is given to this one.
+	// Gives the file's descriptor number to this file.
 	void lose(std::shared_ptr<FakeSystem::File> to, int flags = O_RDWR)
 	{
 		const int own = file->fd();
@@ -381,7 +381,7 @@ TEST_F(CufileFile, AFileThatKnowsNoDirectIo)
 	EXPECT_EQ(file->uring_target(0, 4096).fd, -1);
 }
 
-// Which the page cache could not keep: what of it is not in there is read past it, if that is long.
+// A file larger than the page cache: uncached ranges are read with O_DIRECT if they are long.
 class CufileLargeFile : public CufileFile
 {
 protected:
@@ -391,7 +391,7 @@ protected:
 		system.claimed = 1200 * mib;
 	}
 	~CufileLargeFile() override { std::free(room); }
-	// Whether a read went past it; all of it did, or nothing.
+	// True if a read used O_DIRECT for all of it; false if for none.
 	bool past(uint64_t n, uint64_t offset)
 	{
 		system.calls.clear();
@@ -421,7 +421,7 @@ TEST_F(CufileLargeFile, WhatIsNotInThePageCacheGoesPastIt)
 	EXPECT_TRUE(system.fds.at(file->uring_target(4096, mib).fd).flags & O_DIRECT);
 	system.cached_error = -ENOSYS;
 	EXPECT_FALSE(past(mib, 4096)) << "the kernel cannot say";
-	// To others, and in writing, it is the file that the program gave.
+	// For other users, and for writes, it is the file as the program opened it.
 	EXPECT_FALSE(system.fds.at(file->fd()).flags & O_DIRECT);
 	EXPECT_FALSE(file->parallel_writes());
 	system.cached_error = 0;
@@ -429,7 +429,7 @@ TEST_F(CufileLargeFile, WhatIsNotInThePageCacheGoesPastIt)
 	EXPECT_FALSE(system.calls.back().direct);
 }
 
-// What fails for now does so for one read.
+// A temporary failure affects one read only.
 TEST_F(CufileLargeFile, AShortageIsNotRemembered)
 {
 	open(O_RDWR, 4 * mib);
@@ -440,7 +440,7 @@ TEST_F(CufileLargeFile, AShortageIsNotRemembered)
 	}
 }
 
-// The program did not ask for it.
+// The program did not ask for O_DIRECT.
 TEST_F(CufileLargeFile, WhatFailsPastThePageCacheGoesThroughIt)
 {
 	open(O_RDWR, 4 * mib);
@@ -492,7 +492,7 @@ TEST_F(CufileLargeFile, WhichFilesAreLarge)
 	EXPECT_FALSE(is_large(O_RDONLY)) << "nobody says how much memory there is";
 }
 
-// What a program's own write() may answer after 100 bytes, and what comes of it.
+// Odd results of a userspace write() after 100 bytes, and the result of the I/O.
 TEST(CufileUserFile, OddAnswersOfAWrite)
 {
 	static ssize_t second;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory of GPUs that CUDA has nothing to do with: what is registered goes directly, or by libpeerdma, and never as the
-// host's.
+// Memory of GPUs unknown to CUDA: registered memory goes directly or through libpeerdma, never as host memory.
 #include "cufile/platform/errors.hpp"
 #include "registered.hpp"
 
@@ -76,7 +75,7 @@ TEST_P(CufileForeign, WhoInsistsOnDirect)
 					false));
 }
 
-// libpeerdma's copy by the CPU, which has to do.
+// libpeerdma's copy by the CPU is the only path left.
 TEST_P(CufileForeign, AFileThatTheModuleRefuses)
 {
 	peerdma.refused = PEERDMA_REASON_DISTANCE;
@@ -289,7 +288,7 @@ TEST_P(CufileForeign, TensorsSideBySide)
 	EXPECT_TRUE(peerdma.pinned.empty());
 }
 
-// Freed without a word, and CUDA has its address now: it is registered anew, as CUDA's.
+// The memory was freed without deregistration and CUDA has its address now: it is registered anew as CUDA's.
 TEST_P(CufileForeign, MemoryOfCudasAtItsAddress)
 {
 	if (!GetParam())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much memory may be registered with the kernel.
+// Limit on the memory registered with the kernel.
 #include "program.hpp"
 
 namespace
@@ -28,7 +28,7 @@ protected:
 		EXPECT_TRUE(peerdma.pinned.empty()) << "memory stays registered";
 	}
 	int register_memory(char *base, size_t size) { return library.register_buffer(base, size, 0).err; }
-	// Why it does not go directly; it comes all the same.
+	// The reason for not going directly; the I/O succeeds in any case.
 	uint32_t why(char *base, size_t size)
 	{
 		peerdma_cufile_route route = {};
@@ -45,7 +45,7 @@ protected:
 	FakePeerdma peerdma;
 	cufile::Library library{{system, cuda, peerdma}};
 	CUfileHandle_t fh = nullptr;
-	char *memory; // at the beginning of a frame
+	char *memory; // start of a frame
 };
 
 TEST_F(CufilePinQuota, BeyondTheLimitItBounces)
@@ -59,7 +59,7 @@ TEST_F(CufilePinQuota, BeyondTheLimitItBounces)
 	peerdma_cufile_counts counts = {};
 	library.router.accounting().counts(counts);
 	EXPECT_EQ(counts.ios[PEERDMA_CUFILE_WHY_PINNED_LIMIT], 1u);
-	// What fits does.
+	// What fits is registered.
 	EXPECT_EQ(register_memory(memory + 5 * frame, frame), 0);
 	EXPECT_EQ(why(memory + 5 * frame, frame), 0u);
 }
@@ -69,7 +69,7 @@ TEST_F(CufilePinQuota, WhatIsDeregisteredMakesRoom)
 	for (int i = 0; i < 3; i++) {
 		EXPECT_EQ(register_memory(memory, 4 * frame), 0);
 		EXPECT_EQ(why(memory, 4 * frame), 0u) << i;
-		// In it, so that it takes no more.
+		// Inside a registered frame, so it takes no more of the quota.
 		EXPECT_EQ(register_memory(memory + 100, frame), 0);
 		EXPECT_EQ(why(memory + 100, frame), 0u);
 		EXPECT_EQ(library.deregister_buffer(memory).err, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory of CUDA's that is registered with the kernel, when it is, and what becomes of it.
+// CUDA memory registered with the kernel: when it is registered, and what becomes of the registration.
 #include "cufile/platform/errors.hpp"
 #include "registered.hpp"
 
@@ -15,7 +15,7 @@ protected:
 		cuda.present = true;
 		cuda.device.assign(80 * frame, 'd');
 		const auto at = reinterpret_cast<uintptr_t>(cuda.device.data());
-		memory = cuda.device.data() + (frame - at % frame) + frame; // there is a frame before it, too
+		memory = cuda.device.data() + (frame - at % frame) + frame; // preceded by another frame
 	}
 	~CufileRegisteredMemory() override
 	{
@@ -27,7 +27,7 @@ protected:
 		std::fill(base + to, base + to + size, 'x');
 		return library.router.transfer(file(), base, size, from, to, false);
 	}
-	// It came, and directly or not.
+	// The bytes arrive, directly or not.
 	void comes(bool directly, char *base, size_t size, off_t from = 0, off_t to = 0)
 	{
 		peerdma.reads.clear();
@@ -58,9 +58,9 @@ TEST_F(CufileRegisteredMemory, RegisteredMemoryGoesDirectly)
 	comes(false, memory, 5000);
 }
 
-// The kernel takes whole frames.
+// The kernel registers whole frames.
 struct Range {
-	size_t start, size; // of what the program registers
+	size_t start, size; // registered by the program
 	size_t first, end;  // frames
 };
 class CufileRegisteredMemoryRange : public CufileRegisteredMemory, public ::testing::WithParamInterface<Range>
@@ -86,7 +86,7 @@ TEST_P(CufileRegisteredMemoryRange, AreWholeFrames)
 	}
 }
 
-// Frames lie across the ends of the allocation, of which only its own bytes are for anybody.
+// Frames cross the ends of the allocation, but only its own bytes may be accessed.
 TEST_F(CufileRegisteredMemory, AtTheEndsOfTheAllocation)
 {
 	char *const first = cuda.device.data(), *const last = first + cuda.device.size() - 5;
@@ -125,7 +125,7 @@ TEST_F(CufileRegisteredMemory, MemoryInsideOfOtherMemory)
 	EXPECT_EQ(peerdma.released, 1u);
 }
 
-// Each frame is registered once, for both.
+// Each frame is registered once and shared.
 TEST_F(CufileRegisteredMemory, MemoryBesideOtherMemory)
 {
 	EXPECT_EQ(register_memory(memory, frame + 100), 0);
@@ -285,14 +285,15 @@ TEST_F(CufileRegisteredMemory, TheReasonIsThatOfTheWayThatGotFurther)
 	comes(false, memory, frame);
 }
 
-// An H200 says 801 of what cuMemMap() has mapped: the program waits for its own copies.
+// An H200 returns 801 for memory mapped by cuMemMap(): the program orders its own copies.
 TEST_F(CufileRegisteredMemory, MemoryThatIsMappedInPieces)
 {
 	peerdma.pin_error = -EOPNOTSUPP;
 	peerdma.import_error = 0;
 	cuda.sync_error = 801;
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
-	comes(false, memory, 60 * frame); // of other memory nobody said that the program orders its copies
+	// Not mapped by cuMemMap(): the program has not promised to order its copies.
+	comes(false, memory, 60 * frame);
 	EXPECT_EQ(library.deregister_buffer(memory).err, 0);
 	cuda.mapped = true;
 	constexpr size_t piece = 2 << 20;
@@ -302,7 +303,7 @@ TEST_F(CufileRegisteredMemory, MemoryThatIsMappedInPieces)
 	cuda.second_id = 7;
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
 	comes(true, memory, 60 * frame);
-	// It is exchanged for another.
+	// The second mapping is replaced.
 	cuda.second_id = 8;
 	comes(false, memory, 60 * frame);
 	comes(true, memory, 4096);
@@ -311,7 +312,7 @@ TEST_F(CufileRegisteredMemory, MemoryThatIsMappedInPieces)
 	comes(false, second - 4096, 4097);
 }
 
-// Freed without a word, and its address given out once more: the kernel has what was there before.
+// Freed without deregistration and reallocated at the same address: the kernel still has the previous memory.
 TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddress)
 {
 	EXPECT_EQ(register_memory(memory, 4 * frame), 0);
@@ -330,7 +331,7 @@ TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddress)
 	comes(true, memory + frame, frame);
 }
 
-// And registered at the same address: longer, shorter, by a kernel that takes it or not.
+// And registered at the same address: longer, shorter, with a kernel that accepts or refuses it.
 TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddressIsRegistered)
 {
 	uint64_t id = 1;
@@ -351,7 +352,7 @@ TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddressIsRegistered)
 	EXPECT_EQ(library.deregister_buffer(memory).err, CU_FILE_MEMORY_NOT_REGISTERED);
 }
 
-// What was freed counts no more against max_device_pinned_mem_size_kb.
+// Freed memory no longer counts against max_device_pinned_mem_size_kb.
 TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddressHasItsRoom)
 {
 	EXPECT_EQ(library.driver.set_max_pinned(4 * frame / 1024).err, 0);
@@ -361,7 +362,7 @@ TEST_F(CufileRegisteredMemory, OtherMemoryAtItsAddressHasItsRoom)
 	}
 }
 
-// Reserved and registered as a whole, mapped in part; the rest comes later.
+// Reserved and registered as a whole, mapped in part; the rest is mapped later.
 class CufileMappedLater : public CufileRegisteredMemory
 {
 protected:
@@ -397,7 +398,7 @@ TEST_F(CufileMappedLater, GoesDirectlyOnceItIs)
 	EXPECT_EQ(peerdma.released, 2u);
 }
 
-// One file of libpeerdma's does not serve both: what came later bounces.
+// A file of libpeerdma belongs to one device, so memory registered later bounces.
 TEST_F(CufileMappedLater, AfterTheProgramHasClosedTheDevice)
 {
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
@@ -418,7 +419,7 @@ TEST_F(CufileMappedLater, ByAPointerIntoIt)
 	EXPECT_EQ(peerdma.imports.size(), 2u) << "all that was mapped since comes at once";
 }
 
-// Each I/O asks the driver of all pieces that it meets, so none is noted twice.
+// Each I/O queries the driver for all its pieces, so that none is registered twice.
 TEST_F(CufileMappedLater, NothingIsRegisteredTwice)
 {
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
@@ -434,7 +435,7 @@ TEST_F(CufileMappedLater, NothingIsRegisteredTwice)
 	EXPECT_EQ(asked(), before);
 }
 
-// cuMemFree() of another thread may hold the driver's lock until the stream goes on.
+// cuMemFree() in another thread may hold the driver's lock until the stream continues.
 TEST_F(CufileMappedLater, NotWhileAStreamWaits)
 {
 	EXPECT_EQ(register_memory(memory, 60 * frame), 0);
@@ -512,7 +513,7 @@ TEST_F(CufileMappedLater, WhatIsAllocatedAtOnceIsNot)
 	EXPECT_EQ(register_memory(memory, 60 * frame), CU_FILE_CUDA_POINTER_RANGE_ERROR);
 }
 
-// What is small lies in one frame with others, each an allocation.
+// Small allocations share a frame.
 class CufileSmall : public CufileRegisteredMemory
 {
 protected:
@@ -523,7 +524,7 @@ protected:
 	}
 	char *at(size_t i) { return memory + i * 20000; }
 	void make(size_t i, uint64_t id) { cuda.side_by_side[at(i)] = {20000, id}; }
-	// Nobody has it.
+	// Frees it.
 	void free(size_t i) { make(i, 0); }
 };
 
@@ -542,7 +543,7 @@ TEST_F(CufileSmall, AllocationsOfOneFrameShareIt)
 	EXPECT_EQ(peerdma.pins, 1);
 }
 
-// The frame is the same as long as one of them is.
+// The frame stays registered as long as one of its allocations lives.
 TEST_F(CufileSmall, AsLongAsOneOfThemIsThere)
 {
 	EXPECT_EQ(register_memory(at(0), 20000), 0);
@@ -570,7 +571,7 @@ TEST_F(CufileSmall, WhereNoneIsTheFrameIsAnother)
 	EXPECT_EQ(peerdma.pins, 2);
 }
 
-// --- Tensors side by side, in one allocation
+// --- Tensors next to each other in one allocation
 
 class CufileTensors : public CufileRegisteredMemory
 {
@@ -620,7 +621,7 @@ TEST_F(CufileTensors, AllGoDirectly)
 
 TEST_F(CufileTensors, WhatANeighborNeedsStaysAndNoMoreIfItIsLong)
 {
-	char *const whole = memory + 4096 - 512; // a block's border
+	char *const whole = memory + 4096 - 512; // the border of a block
 	EXPECT_EQ(register_memory(whole, 16 * MiB + 512), 0);
 	EXPECT_EQ(peerdma.pinned.size(), 3u) << "its edges are runs of their own";
 	EXPECT_EQ(register_memory(whole + 16 * MiB + 512, MiB), 0);
@@ -664,7 +665,7 @@ TEST_F(CufileTensors, OneThatHoldsOthers)
 	EXPECT_TRUE(peerdma.pinned.empty());
 }
 
-// A pointer that is no base, into a long one, past a short one inside of it.
+// A pointer that is not a base: into a long registration, past a short one nested in it.
 TEST_F(CufileTensors, APointerPastANestedOne)
 {
 	EXPECT_EQ(register_memory(memory + frame, frame), 0);
@@ -673,7 +674,7 @@ TEST_F(CufileTensors, APointerPastANestedOne)
 	comes(true, memory + frame + 4096, frame);
 }
 
-// Where frames end is within a block of the file: a read's is bounced in the device, a write's by way of the host.
+// Registrations end within a block of the file: a read of it is bounced in the device, a write through the host.
 TEST_F(CufileTensors, BordersWithinABlock)
 {
 	EXPECT_EQ(register_memory(memory, tensor), 0);
@@ -696,7 +697,7 @@ TEST_F(CufileTensors, BordersWithinABlock)
 	EXPECT_EQ(library.router.transfer(file(), memory + tensor + 4, 512, 0, 0, true), 512) << "in one run";
 }
 
-// A count that is less than the size is the end of the file, and nothing else.
+// A result less than the size means the end of the file and nothing else.
 TEST_F(CufileTensors, AnErrorInTheSecondRun)
 {
 	for (size_t i = 0; i < 2; i++)
@@ -711,7 +712,7 @@ TEST_F(CufileTensors, AnErrorInTheSecondRun)
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_REFUSED), 1u) << "all of it once more, by way of the host";
 }
 
-// As a write(2): the next one says why there was no room for more.
+// Like write(2): the next call returns the error.
 TEST_F(CufileTensors, NoRoomForTheSecondRun)
 {
 	for (size_t i = 0; i < 2; i++)
@@ -732,7 +733,7 @@ TEST_F(CufileTensors, NoRoomForTheSecondRun)
 	EXPECT_EQ(write(), -ENOSPC);
 }
 
-// Registering asks the driver of the registrations around it, not of all.
+// Registering queries the driver for neighboring registrations, not for all.
 TEST_F(CufileTensors, RegisteringDoesNotAskOfWhatIsFar)
 {
 	const auto asked = [&](size_t at) {
@@ -740,7 +741,7 @@ TEST_F(CufileTensors, RegisteringDoesNotAskOfWhatIsFar)
 		EXPECT_EQ(register_memory(memory + at, 4096), 0);
 		return cuda.allocations_asked - before;
 	};
-	EXPECT_EQ(register_memory(memory, 20 * MiB), 0); // so long that all the others may reach as far
+	EXPECT_EQ(register_memory(memory, 20 * MiB), 0); // so long that all the others may reach it
 	const int few = asked(19 * MiB);
 	for (size_t i = 0; i < 64; i++)
 		EXPECT_EQ(register_memory(memory + i * 2 * frame, 4096), i ? 0 : CU_FILE_MEMORY_ALREADY_REGISTERED);
@@ -811,7 +812,7 @@ TEST_F(CufileTensors, HundredsByManyThreads)
 		uint64_t state = self + 1;
 		std::vector<unsigned> order;
 		for (unsigned i = 0; i < each; i++)
-			order.push_back(i * threads + self); // neighbors are other threads'
+			order.push_back(i * threads + self); // the neighbors belong to other threads
 		for (unsigned round = 0; round < rounds; round++) {
 			for (const bool in : {true, false}) {
 				for (unsigned i = each; i-- > 1;)
@@ -882,7 +883,7 @@ TEST_F(CufileRegisteredMemory, AndUnderABatch)
 	}
 }
 
-// In the order of a stream it is looked at when the stream gets there.
+// In stream order, the registration is looked up when the stream gets there.
 TEST_F(CufileRegisteredMemory, DeregisteredBeforeItsTime)
 {
 	EXPECT_EQ(register_memory(memory, 4 * frame), 0);
@@ -899,7 +900,7 @@ TEST_F(CufileRegisteredMemory, DeregisteredBeforeItsTime)
 	EXPECT_TRUE(peerdma.reads.empty());
 }
 
-// As a daemon does. What was registered before is of the descriptor that is closed.
+// As a daemon does. Earlier registrations belong to the closed descriptor.
 TEST_F(CufileRegisteredMemory, TheProgramClosesTheDevice)
 {
 	EXPECT_EQ(register_memory(memory, 4 * frame), 0);
@@ -914,7 +915,7 @@ TEST_F(CufileRegisteredMemory, TheProgramClosesTheDevice)
 	const size_t at = system.to_stderr.find(said);
 	EXPECT_NE(at, std::string::npos) << system.to_stderr;
 	EXPECT_EQ(system.to_stderr.find(said, at + 1), std::string::npos) << "twice";
-	// It shares frames with what is lost.
+	// Shares frames with a lost registration.
 	char *const later = memory + frame + 100;
 	EXPECT_EQ(register_memory(later, 4 * frame), 0);
 	comes(true, later, 4 * frame);

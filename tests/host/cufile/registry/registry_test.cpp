@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What programs register: files, memory, batches.
+// What programs register: files, memory and batches.
 #include <climits>
 
 #include "cufile/platform/errors.hpp"
@@ -95,7 +95,7 @@ TEST_F(CufileRegistry, ADescriptorOfAnotherFileNow)
 	EXPECT_STREQ(text, "first");
 	EXPECT_EQ(library.router.transfer(second, text, 8, 0, 0, false), 5);
 	EXPECT_STREQ(text, "other");
-	// The number is the second one's: the first one's end is not its end.
+	// The number now belongs to the second registration; ending the first one does not end it.
 	library.deregister_file(first);
 	const CUfileDescr_t descr = descr_of(fd);
 	CUfileHandle_t third;
@@ -104,7 +104,7 @@ TEST_F(CufileRegistry, ADescriptorOfAnotherFileNow)
 	EXPECT_EQ(library.register_file(&third, &descr).err, 0);
 }
 
-// The same file, closed and opened anew: the number is the same, the description is not.
+// The same file, closed and reopened: the same number but another description.
 TEST_F(CufileRegistry, AFileThatIsOpenedAnewIsANewRegistration)
 {
 	const int fd = system.program_fd("first", O_RDWR);
@@ -142,7 +142,7 @@ TEST_F(CufileRegistry, AFileThatIsOpenedAnewIsRegisteredAfterAShortage)
 	EXPECT_EQ(library.register_file(&third, &descr).err, CU_FILE_HANDLE_ALREADY_REGISTERED);
 }
 
-// Closing it again would end the locks of fcntl(F_SETLK) that the program has on it.
+// Closing it again would release the program's fcntl(F_SETLK) locks on it.
 TEST_F(CufileRegistry, WhatIsRefusedIsNotOpened)
 {
 	const int fd = system.program_fd("first", O_RDWR);
@@ -158,7 +158,7 @@ TEST_F(CufileRegistry, WhatIsRefusedIsNotOpened)
 	EXPECT_FALSE(system.mark(pipe.handle.fd)) << "the owner of a pipe gets signals";
 }
 
-// Each way that moves by the library's descriptor, and the one that has libpeerdma open the file by it.
+// Each path that uses the library's descriptor, and the one on which libpeerdma opens the file through it.
 TEST_F(CufileRegistry, ALostDescriptorIsAnErrorByEachWay)
 {
 	constexpr size_t size = 3 << 20;
@@ -172,7 +172,7 @@ TEST_F(CufileRegistry, ALostDescriptorIsAnErrorByEachWay)
 		const CUfileHandle_t fh = register_file(library, fd);
 		const auto other = std::make_shared<FakeSystem::File>(
 			FakeSystem::File{std::string(size, 'o'), S_IFREG | 0644, 4711});
-		// All that the library has.
+		// All descriptors of the library.
 		for (auto &[number, one] : system.fds)
 			if (number > fd)
 				one = {other, flags, 9000};
@@ -196,7 +196,7 @@ TEST_F(CufileRegistry, ALostDescriptorIsAnErrorByEachWay)
 	}
 }
 
-// The cause, not EIO; and it is tried again.
+// Returns the cause rather than EIO, and retries later.
 TEST_F(CufileRegistry, AFileThatLibpeerdmaCannotOpenNow)
 {
 	peerdma.buffer.assign(4096, 'b');
@@ -222,7 +222,7 @@ TEST_F(CufileRegistry, ADescriptorThatCannotBeHad)
 	EXPECT_EQ(library.register_file(&fh, &none).err, CU_FILE_INVALID_VALUE);
 }
 
-// The handle would go its other way for good, or worse, its direct one.
+// The handle would never go directly again or, worse, go directly in spite of the denylist.
 TEST_F(CufileRegistry, ADenylistThatCannotBeEvaluatedNow)
 {
 	system.texts["/etc/cufile.json"] = R"({"denylist": {"drivers": ["x"], "mounts": ["/x"]}})";
@@ -255,7 +255,7 @@ TEST_F(CufileRegistry, AFileThatCannotGoPastThePageCacheIsNamed)
 		<< system.to_stderr;
 }
 
-// Each of the two threads has found that the description is not registered yet.
+// Both threads have found that the description is not registered yet.
 TEST_F(CufileRegistry, ADescriptorThatTwoThreadsRegister)
 {
 	const CUfileDescr_t descr = descr_of(system.program_fd("hello", O_RDWR));
@@ -267,7 +267,7 @@ TEST_F(CufileRegistry, ADescriptorThatTwoThreadsRegister)
 	EXPECT_NE(second, nullptr);
 }
 
-// Without /proc there is only the program's own description, and with it what the program sets there.
+// Without /proc there is only the program's own description, whose flags the program may change.
 TEST_F(CufileRegistry, WhatWouldBeAppendedIsNotWritten)
 {
 	system.no_proc = true;
@@ -341,7 +341,7 @@ TEST_F(CufileRegistry, ABaseIsRegisteredOnce)
 	}
 }
 
-// It may have been freed since, and what is there now be another context's, or the host's.
+// The memory may have been freed since, and the address may belong to another context or to the host.
 TEST_F(CufileRegistry, RegisteredMemoryIsLookedUpAgain)
 {
 	cuda.present = true;
