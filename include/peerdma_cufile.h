@@ -41,8 +41,9 @@ enum peerdma_cufile_why {
  *   rdma_dynamic_routing is set), HOST (bounced through pinned host memory) or POSIX (read(2) and write(2), into host
  *   memory or through a buffer's proxy address)
  * @why: enum peerdma_cufile_why
- * @reason: enum peerdma_reason if @why is PEERDMA_CUFILE_WHY_REFUSED, or if it is PEERDMA_CUFILE_WHY_NOT_A_BUFFER and
- *   the kernel refused the memory given to cuFileBufRegister(); else 0
+ * @reason: enum peerdma_reason: why the kernel refused the file if @why is PEERDMA_CUFILE_WHY_REFUSED; why it refused
+ *   the memory given to cuFileBufRegister() if @why is PEERDMA_CUFILE_WHY_NOT_A_BUFFER or
+ *   PEERDMA_CUFILE_WHY_PINNED_LIMIT; else 0
  */
 struct peerdma_cufile_route {
 	uint32_t size;
@@ -53,9 +54,19 @@ struct peerdma_cufile_route {
 
 /**
  * peerdma_cufile_explain - report the route of an I/O, and why it is not direct
- * @fh, @base, @len, @file_off, @buf_off: as cuFileRead() takes them      @route: filled in; set route->size
+ * @fh: from cuFileHandleRegister()
+ * @base: memory, as cuFileRead() takes it
+ * @len: bytes
+ * @file_off: bytes from the file's start
+ * @buf_off: bytes from @base
+ * @route: filled in; set route->size
+ *
+ * Reports what cuFileRead() with these arguments would do now, without doing it. For a file that is not open for
+ * reading it reports what cuFileWrite() would do.
  * Return: 0 or -errno.
- *   -EBADF @fh is not registered   -EINVAL a number is not valid   -ENOTCONN the driver is not open
+ *   -EBADF @fh is not registered
+ *   -EINVAL a number is not valid, or @route is NULL or too short
+ *   -ENOTCONN the driver is not open
  * Since 0.1. Source: user/cufile/path/router.cpp.
  */
 PEERDMA_API int peerdma_cufile_explain(CUfileHandle_t fh, const void *base, size_t len, off_t file_off, off_t buf_off,
@@ -82,26 +93,34 @@ struct peerdma_cufile_counts {
 /**
  * peerdma_cufile_count - count I/Os and bytes by route
  * @counts: filled in; set counts->size
+ *
+ * Counts all I/Os of the process since it loaded the library.
  * Return: 0 or -errno.
+ *   -EINVAL @counts is NULL or too short
  * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */
 PEERDMA_API int peerdma_cufile_count(struct peerdma_cufile_counts *counts);
 
 /**
  * peerdma_cufile_stats - cuFileGetStatsL1(), L2() or L3() with the size of the struct
- * @level: 1, 2 or 3      @stats: CUfileStatsLevel1_t and so on      @size: its sizeof()
+ * @level: 1, 2 or 3
+ * @stats: CUfileStatsLevel1_t, CUfileStatsLevel2_t or CUfileStatsLevel3_t
+ * @size: its sizeof()
  *
- * CUDA 13.4 made the structs longer. The original functions have no size argument and cannot tell the versions apart.
+ * CUDA 13.4 made the structs longer. The original functions have no size argument and cannot tell the versions apart. A
+ * program that gives the size of its struct gets the version that it was compiled for.
  * Return: 0 or -errno.
  *   -EINVAL @size is not that of this level's struct in CUDA 13.0 to 13.4, or @level is above the configured one
- *   -ENOTCONN in the child of a process whose driver was open
+ *   -ENOTCONN the process is a child of a process whose driver was open
  * Since 0.1. Source: user/cufile/diag/stats.cpp.
  */
 PEERDMA_API int peerdma_cufile_stats(int level, void *stats, size_t size);
 
 /**
- * peerdma_cufile_why_text - a reason in words, one clause without a full stop
+ * peerdma_cufile_why_text - return in words why an I/O does not go directly
  * @why: enum peerdma_cufile_why
+ *
+ * The text is one clause for people, without a full stop.
  * Return: a static string.
  * Since 0.1. Source: user/cufile/path/accounting.cpp.
  */

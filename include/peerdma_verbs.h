@@ -59,13 +59,16 @@ struct peerdma_mr_info {
 
 /**
  * peerdma_mr_reg - register a buffer, or a range of it, as a memory region of an RDMA device
- * @pd: a protection domain of the device, from ibv_alloc_pd()      @buf: from peerdma_buf_create()
- * @off: bytes from the buffer's start; on demand whole pages      @len: bytes, not 0
- * @access: of ibv_reg_mr(), without IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED and IBV_ACCESS_HUGETLB
- * @info: filled in, after a failure too; set info->size      @mr: for peerdma_mr_dereg(); written on success only
+ * @pd: a protection domain of the device, from ibv_alloc_pd(3)
+ * @buf: from peerdma_buf_create() or one of peerdma_buf_from_*()
+ * @off: bytes from the buffer's start; on demand whole pages
+ * @len: bytes, not 0
+ * @access: as for ibv_reg_mr(3), without IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED and IBV_ACCESS_HUGETLB
+ * @info: filled in, after a failure too; set info->size
+ * @mr: the region, for peerdma_mr_dereg(); written on success only
  *
  * Tries two ways and uses the first that the device supports: importing a dma-buf; then, on kernels from 6.16 on,
- * taking the buffer's mapping on demand. After a failure nothing is registered.
+ * taking the buffer's mapping on demand. info->way says which. After a failure nothing is registered.
  *
  * A region does not prevent the destruction of its buffer. It holds the open device of the buffer: a buffer that is
  * never destroyed stays, and stays charged, until the region is gone as well. When the buffer is destroyed, or its
@@ -73,28 +76,36 @@ struct peerdma_mr_info {
  * way: IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_PROT_ERR or another; soft-RoCE reports IBV_WC_WR_FLUSH_ERR for requests that
  * it could not send. The region's keys never reach memory that is allocated later. A region on demand ends with the
  * process that made it, and is not inherited by a child of fork(2).
- * Return: 0 or -errno.
- *   -EOPNOTSUPP there is no way: see info->reason   -EINVAL see info->reason; NONE if @access is not valid
+ * Return: 0 or -errno, also of ibv_reg_dmabuf_mr(3) and ibv_reg_mr(3).
+ *   -EOPNOTSUPP there is no way. info->reason is PEERDMA_REASON_VERBS_DEVICE, PEERDMA_REASON_VERBS_KERNEL or
+ *     PEERDMA_REASON_VERBS_MTU, or says why the module does not export the buffer: PEERDMA_REASON_DMABUF,
+ *     PEERDMA_REASON_IMPORT_EXPORT
+ *   -EINVAL a number is not valid: see info->reason; PEERDMA_REASON_NONE if it is @access
  *   -EXDEV the kernel knows no PCI route between the two devices; its log says more
  *   -ECHILD the buffer belongs to the parent process
- *   -ENODEV the provider has gone away: REVOKED   -ENOMEM   other errnos of ibv_reg_dmabuf_mr() and ibv_reg_mr()
+ *   -ENODEV the provider has gone away: PEERDMA_REASON_REVOKED
+ *   -ENOMEM no memory or address space is left
  * Since 0.1. Source: ibv_reg_dmabuf_mr(3), ibv_reg_mr(3); user/verbs/mr.cpp.
  */
 PEERDMA_API int peerdma_mr_reg(struct ibv_pd *pd, struct peerdma_buf *buf, uint64_t off, uint64_t len, int access,
 			       struct peerdma_mr_info *info, struct ibv_mr **mr);
 
 /**
- * peerdma_mr_dereg - deregister a memory region; NULL is allowed
- * @mr: from peerdma_mr_reg(); ibv_dereg_mr() alone would leak the resources behind it. The buffer may be gone
- * Return: 0 or -errno of ibv_dereg_mr(), which leaves the region unchanged.
+ * peerdma_mr_dereg - deregister a memory region
+ * @mr: from peerdma_mr_reg(); NULL does nothing
+ *
+ * Ends the region, before or after its buffer is destroyed. ibv_dereg_mr(3) alone would leak the resources behind it.
+ * Return: 0 or -errno, also of ibv_dereg_mr(3), which leaves the region unchanged.
  *   -ECHILD the parent made it before fork(2), and it still belongs to the parent
  * Since 0.1. Source: ibv_dereg_mr(3); user/verbs/mr.cpp.
  */
 PEERDMA_API int peerdma_mr_dereg(struct ibv_mr *mr);
 
 /**
- * peerdma_mr_way_name - how an RDMA device reaches a buffer, in words
+ * peerdma_mr_way_name - return in words how an RDMA device reaches a buffer
  * @way: enum peerdma_mr_way
+ *
+ * For the way member of struct peerdma_mr_info.
  * Return: a static string: "none", "dma-buf", "on demand" or "unknown".
  * Since 0.1. Source: user/verbs/mr.cpp.
  */

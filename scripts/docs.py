@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """make docs: the documentation as HTML, in build/docs.
 
-Sphinx makes it, of the pages (Markdown, by MyST), of the manual pages (by mandoc), of the pictures (by dot), and of the comments
+Sphinx makes it, of the pages (Markdown, by MyST), of the manual pages (by manpages.py and mandoc), of the pictures (by dot), and of the comments
 of the headers and of the module. The side bar's shelves are those of Documentation/README.md. Nothing is loaded from another host.
 A warning of any of these tools, a comment that does not fit what it describes, a link that leads nowhere and a page on no shelf
 are failures.
@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
+import manpages
+from comments import Comment, comments, faults_of
+
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ("*.md", "Documentation/**/*.md", "tests/*/*.md")
 HEADERS = ("include/*.h", "include/*.hpp", "include/uapi/*.h", "kernel/**/*.[ch]")
-MANUAL = ("Documentation/man/*.[1-8]", "scripts/debian/*.1")
 
 
 # --- Pages -----------------------------------------------------------------------------------------
@@ -86,110 +88,14 @@ def files(root: Path, *globs: str) -> list[Path]:
     return sorted({path.relative_to(root) for glob in globs for path in root.glob(glob)})
 
 
+def manual(root: Path = ROOT) -> dict[str, str]:
+    """The manual pages, by name: those of manpages.py and those of Debian's packages."""
+    return manpages.manual(root) | {path.name: (root / path).read_text() for path in files(root, "scripts/debian/*.1")}
+
+
 def pages(root: Path = ROOT) -> list[Page]:
     """README.md and the files beside it first."""
     return [Page(path, (root / path).read_text()) for path in sorted(files(root, *TEXT), key=lambda path: (len(path.parts), path))]
-
-
-# --- Comments of the source ------------------------------------------------------------------------
-
-@dataclass
-class Comment:
-    """A comment that begins with two stars, and the declaration after it."""
-    place: str
-    name: str     # of the declared object; empty for a DOC: section
-    kind: str     # struct, enum, function, define or doc
-    brief: str
-    body: str
-    declaration: str
-
-    def described(self) -> list[str]:
-        names = re.findall(r"(?:^|(?<=\s\s))((?:@[\w.]+(?:, )?)+):", self.body, re.M)
-        return [name for group in names for name in re.findall(r"@([\w.]+)", group)]
-
-    def members(self) -> list[str]:
-        """The names to describe: parameters, members, enumerators without a comment of their own."""
-        code = re.sub(r"/\*.*?\*/|//[^\n]*", "", self.declaration, flags=re.S)
-        if self.kind == "function":
-            inner = code[code.index("(") + 1:code.rindex(")")]
-            return [name for part in inner.split(",") if part.strip() not in ("", "void") and (name := member_of(part))]
-        if self.kind == "struct" and "{" in code:
-            return [name for part in re.sub(r"\{[^{}]*\}", "", code[code.index("{") + 1:code.rindex("}")]).split(";")
-                    if (name := member_of(part))]
-        if self.kind == "enum" and "{" in code:
-            return [found[1] for line in self.declaration.splitlines()[1:]
-                    if (found := re.match(r"\s*([A-Z]\w+)\b(?! *\()", line)) and "/*" not in line]
-        return []
-
-
-def member_of(declaration: str) -> str:
-    """The name that a struct member declares, without its semicolon."""
-    if found := re.search(r"\(\*(?:const )?(\w+)\)\(", declaration):
-        return found[1]
-    plain = re.sub(r"\s=.*|\s:\s.*|\[[^\]]*\]|\b__\w+\([^)]*\)|\b____\w+", "", declaration, flags=re.S)
-    found = re.search(r"(\w+)\s*$", plain)
-    return found[1] if found else ""
-
-
-def declaration_of(code: str) -> str:
-    """The declaration after a comment."""
-    if code.startswith("#define"):
-        return re.match(r"(?:[^\n]*\\\n)*[^\n]*", code)[0]  # type: ignore[index]
-    depth = 0
-    for at, char in enumerate(code):
-        depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(char, 0)
-        if depth == 0 and char == ";":
-            return code[:at + 1]
-        if char == "{" and depth == 1 and re.match(r"[^{;=]*\)\s*(?:const\s*)?\{", code[:at + 1], re.S):
-            return code[:at].rstrip()  # without a function's body
-    return code.split("\n\n")[0]
-
-
-def comments(root: Path, path: Path) -> Iterator[Comment]:
-    text = (root / path).read_text()
-    for found in re.finditer(r"/\*\*(?!\*)(.*?)\*/[ \t]*\n?", text, re.S):
-        lines = [re.sub(r"^[ \t]*\* ?", "", line) for line in found[1].strip("\n").splitlines()]
-        whole = "\n".join(lines).strip()
-        place = f"{path}:{text.count(chr(10), 0, found.start()) + 1}"
-        if title := re.match(r"DOC: (.*)", whole):
-            yield Comment(place, "", "doc", title[1], whole[title.end():].strip("\n"), "")
-            continue
-        head = re.match(r"((?:struct|enum|union|class) )?(~?[\w:]+)(?:\(\))? - ", whole)
-        if not head:
-            # A C++ comment beside its declaration needs no name of its own.
-            code = declaration_of(text[found.end():].lstrip())
-            name = re.search(r"(\w+)\s*(?:\(|;|=|$)", code) if path.suffix == ".hpp" else None
-            yield Comment(place, name[1] if name else "", "object" if name else "", whole, "", code)
-            continue
-        # The brief ends before a blank line, a parameter, Return or Since.
-        rest = whole[head.end():].splitlines()
-        end = next((at for at, line in enumerate(rest) if at and (not line.strip() or line.startswith(("@", "Return", "Since")))), len(rest))
-        declaration = declaration_of(text[found.end():].lstrip())
-        kind = head[1].strip() if head[1] else "define" if declaration.startswith("#define") else "function"
-        if kind == "function" and "(" not in declaration.split("=")[0]:
-            kind = "object"
-        yield Comment(place, head[2], kind, " ".join(line.strip() for line in rest[:end]), "\n".join(rest[end:]).strip("\n"),
-                      declaration)
-
-
-def faults_of(comment: Comment) -> list[str]:
-    """The faults of a comment."""
-    if not comment.kind:
-        return [f"{comment.place}: a comment with two stars that is not \"name - what it is\""]
-    if comment.kind == "doc":
-        return []
-    faults = []
-    if not re.search(rf"\b{re.escape(comment.name.split('::')[-1])}\b", comment.declaration):
-        faults.append(f"{comment.place}: {comment.name} is not what follows")
-    described, members = comment.described(), comment.members()
-    faults += [f"{comment.place}: {comment.name} has no @{name}" for name in described
-               if name not in members and not (comment.kind == "enum" and re.search(rf"\b{name}\b", comment.declaration))]
-    # Names inside the module may explain themselves; the public interface must be described completely.
-    if comment.place.startswith("include/") and comment.kind in ("struct", "function", "enum"):
-        prose = comment.brief + comment.body
-        faults += [f"{comment.place}: {comment.name} does not describe @{name}" for name in members
-                   if name not in described and f"@{name}" not in prose and not comment.place.startswith("include/cufile.h")]
-    return faults
 
 
 # --- HTML ------------------------------------------------------------------------------------------
@@ -282,18 +188,19 @@ class Source:
         return "".join(part if part.startswith("```") else re.sub(r"(\[[^\]]*\])\(([^)\s]+)\)", changed, part) for part in parts)
 
     def manual(self) -> None:
-        paths = files(self.root, *MANUAL)
-        ours = {path.name for path in paths}
+        texts = manual(self.root)
 
         def beside(link: re.Match[str]) -> str:  # pages of ours are in the same folder, others at Debian
-            return link[0] if link[1] in ours else f'href="https://manpages.debian.org/{link[1]}"'
+            return link[0] if link[1] in texts else f'href="https://manpages.debian.org/{link[1]}"'
 
-        for path in paths:
-            tool("mandoc", "-T", "lint", "-W", "warning", str(self.root / path))
-            body = tool("mandoc", "-T", "html", "-O", "fragment,man=%N.%S.html", str(self.root / path))
-            made = Path("Documentation/man") / f"{path.name}.md"
+        for name, text in texts.items():
+            made = Path("Documentation/man") / f"{name}.md"
+            self.write(made.with_suffix(""), text)
+            tool("mandoc", "-T", "lint", "-W", "warning", str(self.out / made.with_suffix("")))
+            body = tool("mandoc", "-T", "html", "-O", "fragment,man=%N.%S.html", str(self.out / made.with_suffix("")))
             self.write(made.with_suffix(".html"), re.sub(r'href="([\w-]+\.\d)\.html"', beside, body))
-            self.write(made, f"# {path.stem}({path.suffix[1:]})\n\n```{{raw}} html\n:file: {path.name}.html\n```\n")
+            title, _, number = name.rpartition(".")
+            self.write(made, f"# {title}({number})\n\n```{{raw}} html\n:file: {name}.html\n```\n")
             self.folders["Documentation/man"].append(made)
 
     def source(self) -> None:
@@ -425,17 +332,16 @@ def named_block(name: str) -> str:
     return found[0]
 
 
-def examples(root: Path = ROOT) -> list[tuple[Path, int, str, str]]:
+def examples(root: Path = ROOT) -> list[tuple[str, int, str, str]]:
     """(page, line, tag, text) of the EXAMPLES of manual pages: .\\" TAG stands before each of them."""
     found = []
-    for path in files(root, *MANUAL):
-        whole = (root / path).read_text()
+    for name, whole in manual(root).items():
         before, _, text = whole.partition(".Sh EXAMPLES\n")
         text = text[:text.find("\n.Sh ") + 1]
         for match in re.finditer(r'(?:^\.\\" (.*)\n)?(?:^\.Bd -literal.*\n((?:(?!\.Ed).*\n)*)\.Ed|^\.Dl (.*))$', text, re.M):
             tag, literal, line = (part or "" for part in match.groups())
             number = before.count("\n") + 1 + text.count("\n", 0, match.start()) + 1
-            found.append((path, number, tag, literal or line + "\n"))
+            found.append((name, number, tag, (literal or line + "\n").replace("\\e", "\\")))
     return found
 
 
@@ -448,7 +354,7 @@ def scripts_of(where: str, out: Path) -> int:
     """Writes blocks with the tag "run: WHERE" to NUMBER-PAGE-LINE.sh, in the order of the page; the first line is the
     tag. Returns their number."""
     found = [(block.page.stem, block.line, block.tag, block.text) for page in pages() for block in page.blocks()]
-    found += [(path.name, line, tag, unprompted(text)) for path, line, tag, text in examples()]
+    found += [(name, line, tag, unprompted(text)) for name, line, tag, text in examples()]
     found = [entry for entry in found if re.match(rf"run: {where}\b", entry[2])]
     for number, (page, line, tag, text) in enumerate(found):
         (out / f"{number:02}-{page}-{line}.sh").write_text(f"# {tag}\n{text}")
@@ -464,6 +370,14 @@ def main() -> int:
     what.add_argument("--pair", type=Path, metavar="FOLDER", help='each that is "run: pair"')
     what.add_argument("--chroot", type=Path, metavar="FOLDER", help='each that is "run: chroot"')
     asked = parser.parse_args()
+    try:
+        return act(asked)
+    except manpages.Fault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
+
+
+def act(asked: argparse.Namespace) -> int:
     if asked.folder:
         return build(asked.folder.resolve())
     if asked.block:

@@ -104,9 +104,8 @@ kernel_doc() {
 }
 
 man_pages() {
-	local pages
-	mapfile -t pages < <(git ls-files -co --exclude-standard 'Documentation/man/*.[1-8]' 'scripts/debian/*.1')
-	[ ${#pages[@]} -gt 0 ] && mandoc -T lint -W warning "${pages[@]}"
+	local pages=$logs/man
+	scripts/manpages.py "$pages" && mandoc -T lint -W warning "$pages"/*.[1-8] scripts/debian/*.1
 }
 
 tidy() {

@@ -14,7 +14,7 @@ network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
 check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 docs_packages='furo graphviz mandoc python3 python3-myst-parser python3-sphinx'
-deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian'
+deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian python3'
 
 packages_of() {
 	case ${1:-} in

@@ -15,7 +15,7 @@ from pathlib import Path
 # that must fail. No words: no test reads the file.
 RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"\.gitignore|LICENSE.*|\.editorconfig|Documentation/.*\.(?:svg|dot|png)", ()),
-    (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/docs.*", ("host:.*", "guest:docs.*")),
+    (r"(?:README|CHANGELOG|SECURITY)\.md|Documentation/.*|scripts/(?:docs|manpages|comments)\..*", ("host:.*", "guest:docs.*")),
     (r"kernel/.*", ("host:.*", "guest:.*")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
     (r"user/verbs/.*", ("host:.*", "group:rdma")),

@@ -46,11 +46,12 @@ needs_no_newer() {
 # declared HEADER: the functions marked as exported
 declared() { tr '\n' ' ' <"$root/include/$1" | grep -o 'PEERDMA_API [^;(]*(' | grep -o 'peerdma_[a-z_]*($' | tr -d '('; }
 
-# have_pages LIST: each function has a manual page
+# have_pages LIST: each function has a manual page with its name
 have_pages() {
 	local name missing=0
+	[ -d "$tmp/man" ] || "$root/scripts/manpages.py" "$tmp/man" || return 1
 	while read -r name; do
-		grep -qE "^\.(Nm|Fo|Fn) $name\$" "$root"/Documentation/man/*.3 || { echo "$name"; missing=1; }
+		[ -s "$tmp/man/$name.3" ] || { echo "$name"; missing=1; }
 	done <"$1"
 	return $missing
 }
