@@ -339,8 +339,8 @@ static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 }
 
 /*
- * Persistent only; nvidia_unpin_as_owner() unpins the other form. The driver may have no memory for the call
- * itself. All known versions have done nothing in that case.
+ * Persistent only; nvidia_unpin_as_owner() unpins the other form. The driver may have no memory for
+ * the call itself. All known versions have done nothing in that case.
  */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {

@@ -5,9 +5,9 @@
  *
  * When a GPU is unbound, its page map is removed, for which the kernel waits for every reference,
  * and its driver's remove() may rely on having its memory back. So a consumer device ends the
- * provider first, which revokes its buffers: consumer.c. Providers are created under the function's device lock, and none
- * while the function is being unbound. If two threads unbind the function at once, the second one
- * waits in a bus notifier until the first one has ended the providers.
+ * provider first, which revokes its buffers: consumer.c. Providers are created under the function's
+ * device lock, and none while the function is being unbound. If two threads unbind the function at
+ * once, the second one waits in a bus notifier until the first one has ended the providers.
  */
 #include <linux/device/bus.h>
 #include <linux/list.h>
@@ -114,8 +114,8 @@ out:
 }
 
 /*
- * The provider is removed with its last pin, unless it has ended with the GPU. A new one of the same
- * pages comes after that, as both have the same dmem region by name.
+ * The provider is removed with its last pin, unless it has ended with the GPU. A new one of the
+ * same pages comes after that, as both have the same dmem region by name.
  */
 void peerdma_external_put(struct peerdma_external *external)
 {

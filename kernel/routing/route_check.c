@@ -24,7 +24,9 @@
 #include "routing/share.h"
 #include "routing/stack.h"
 
-/* Maps a page for the device. The device lock keeps its driver bound and its IOMMU domain attached. */
+/*
+ * Maps a page for the device. The device lock keeps its driver bound and its IOMMU domain attached.
+ */
 static int route_trial_map(struct peerdma_provider *provider, struct device *dev, struct page *page,
 			   u32 *map)
 {
