@@ -12,7 +12,9 @@
 #include "memory/buffer.h"
 #include "memory/busy.h"
 #include "memory/ctx.h"
+#include "memory/mem.h"
 #include "memory/pin.h"
+#include "memory/proxy.h"
 
 /**
  * peerdma_buffer_add - create a buffer of some memory, with an id that lookups do not find yet
