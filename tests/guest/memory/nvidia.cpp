@@ -282,31 +282,25 @@ int early()
 	return 0;
 }
 
-/// A thread holds mmap_lock and will want the driver's lock. Another one frees what is registered meanwhile, which holds that
-/// lock until the memory is not used any more. Registering must not want mmap_lock in between.
+/// A thread holds mmap_lock and will want the driver's lock. A child, which has another mmap_lock, frees what is registered
+/// meanwhile. That holds the driver's lock until the memory is not used any more. Registering must not want mmap_lock in
+/// between.
 int mapping()
 {
 	const Fd dev(raw::open_device()), node(::open("/dev/nvstand", O_RDWR | O_CLOEXEC));
-	std::atomic<bool> go = false;
 	int error = 0;
-	auto after = [&](int ms) {
-		while (!go)
-			;
-		std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-	};
-	std::thread mapper([&] {
-		after(0);
-		error = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, node, 0) == MAP_FAILED ? errno : 0;
-	});
-	std::thread freer([&] {
-		after(600);
+	const pid_t freer = ::fork();
+	if (freer == 0) {
+		std::this_thread::sleep_for(600ms);
 		poke("free", addr);
-	});
-	go = true;
-	after(200);
+		::_exit(0);
+	}
+	std::thread mapper(
+		[&] { error = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, node, 0) == MAP_FAILED ? errno : 0; });
+	std::this_thread::sleep_for(200ms);
 	const auto req = enroll(dev);
 	mapper.join();
-	freer.join();
+	::waitpid(freer, nullptr, 0);
 	report(error == ENODEV, "no thread waits for ever", std::to_string(error));
 	report(req.out_buf_id || req.out_reason == PEERDMA_REASON_VENDOR_FREED, "registered, or freed before",
 	       std::to_string(req.out_reason));
