@@ -123,11 +123,13 @@ fetch() {
 	echo "$archive"
 }
 
-# fragments K VARIANT: the requested configuration, on stdout.
+# fragments K VARIANT: the requested configuration, without comments, on stdout.
 fragments() {
-	cat "$PEERDMA_ROOT/qemu/kernel.config"
-	[ ! -f "$PEERDMA_ROOT/qemu/kernel-$1.config" ] || cat "$PEERDMA_ROOT/qemu/kernel-$1.config"
-	[ "$2" = plain ] || cat "$PEERDMA_ROOT/qemu/$2.config"
+	local file
+	for file in kernel "kernel-$1" "$2"; do
+		file=$PEERDMA_ROOT/qemu/$file.config
+		[ ! -f "$file" ] || grep -E '^(CONFIG_|# CONFIG_)' "$file"
+	done
 }
 
 # Identifies the user's own tree, so that a change to it makes a new kernel.
@@ -166,8 +168,7 @@ configure() {
 	make -C "$src" O="$obj" KCONFIG_ALLCONFIG="$obj/fragment" allnoconfig >"$obj/log" 2>&1 ||
 		{ tail -n 20 "$obj/log" >&2; die "configuring $k $variant failed"; }
 	# If fragments set an option twice, only the last one counts.
-	missing=$(grep -E '^(CONFIG_|# CONFIG_)' "$obj/fragment" |
-		awk '{ n = $1 == "#" ? $2 : $1; sub(/=.*/, "", n); last[n] = $0 } END { for (n in last) print last[n] }' |
+	missing=$(awk '{ n = $1 == "#" ? $2 : $1; sub(/=.*/, "", n); last[n] = $0 } END { for (n in last) print last[n] }' "$obj/fragment" |
 		while read -r line; do
 			case $line in
 			'# '*) ! grep -q "^$(echo "$line" | awk '{ print $2 }')=" "$obj/.config" || echo "$line" ;;

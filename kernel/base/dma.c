@@ -25,7 +25,7 @@ bool peerdma_dma_is_translated(struct device *dev)
 }
 
 /**
- * peerdma_dma_is_bounced - is memory that was mapped through the host bridge a copy (swiotlb)?
+ * peerdma_dma_is_swiotlb - is memory that was mapped through the host bridge a copy (swiotlb)?
  * @dev: its driver and its IOMMU domain stay
  * @sg: mapped for it
  *
@@ -33,7 +33,7 @@ bool peerdma_dma_is_translated(struct device *dev)
  * the device cannot address the memory.
  * Return: true if it is a copy.
  */
-bool peerdma_dma_is_bounced(struct device *dev, struct scatterlist *sg)
+bool peerdma_dma_is_swiotlb(struct device *dev, struct scatterlist *sg)
 {
 	return !sg_dma_is_bus_address(sg) && sg_dma_address(sg) != sg_phys(sg) &&
 	       !peerdma_dma_is_translated(dev);
@@ -59,7 +59,7 @@ int peerdma_dma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *
 	err = dma_map_sgtable(dev, &table, DMA_FROM_DEVICE, DMA_ATTR_SKIP_CPU_SYNC);
 	if (err)
 		return err;
-	if (peerdma_dma_is_bounced(dev, &sg))
+	if (peerdma_dma_is_swiotlb(dev, &sg))
 		err = -EXDEV;
 	else if (sg_dma_is_bus_address(&sg))
 		*map = PEERDMA_MAP_BUS_ADDR;

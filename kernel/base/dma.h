@@ -13,7 +13,7 @@ struct page;
 struct scatterlist;
 
 bool peerdma_dma_is_translated(struct device *dev);
-bool peerdma_dma_is_bounced(struct device *dev, struct scatterlist *sg);
+bool peerdma_dma_is_swiotlb(struct device *dev, struct scatterlist *sg);
 bool peerdma_dma_is_write_combined(const void *kaddr);
 int peerdma_dma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr);
 

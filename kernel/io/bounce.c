@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Moves bytes that a device cannot move itself, by way of a page of the same provider or of host
- * memory.
+ * memory. Writes come here only if they must not wait for the file while they use the buffer
+ * (wait_outside). Other writes go by the page cache: io_bounce_write().
  */
 #include <linux/fs.h>
 #include <linux/gfp.h>
@@ -151,7 +152,7 @@ static int bounce_by_host_pages(struct peerdma_request *io, u64 len,
 	if (peerdma_charge_host(size)) {
 		size = max_t(u64, block, PAGE_SIZE);
 		if (peerdma_charge_host(size))
-			return peerdma_request_refuse(io, PEERDMA_REASON_MEMLOCK);
+			return peerdma_request_set_reason(io, PEERDMA_REASON_MEMLOCK);
 	}
 	/* The pages are aligned to their size. Slab pages would not do: NFS takes references. */
 	copy = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_COMP | __GFP_NOWARN, get_order(size));

@@ -69,27 +69,28 @@ static int io_run_part(struct peerdma_request *io, u64 begin, u64 len,
 	return move(io, len);
 }
 
-static int io_whole_blocks(struct peerdma_request *io, u64 len)
+static int io_direct_blocks(struct peerdma_request *io, u64 len)
 {
 	return peerdma_steps(io, len, true);
 }
 
-static int io_through_cache(struct peerdma_request *io, u64 len)
+/* By the page cache, which other writes of the same block go by as well. */
+static int io_bounce_write(struct peerdma_request *io, u64 len)
 {
 	if (io->wait_outside)
 		return peerdma_bounce_write_host(io, len);
 	return peerdma_steps(io, len, false);
 }
 
-static int io_partial_block(struct peerdma_request *io, u64 len)
+static int io_bounce_partial_block(struct peerdma_request *io, u64 len)
 {
-	return io->write ? io_through_cache(io, len) : peerdma_bounce_read_block(io, len);
+	return io->write ? io_bounce_write(io, len) : peerdma_bounce_read_block(io, len);
 }
 
 /* For a place in the buffer that no device can address. */
-static int io_through_host(struct peerdma_request *io, u64 len)
+static int io_bounce_misaligned(struct peerdma_request *io, u64 len)
 {
-	return io->write ? io_through_cache(io, len) : peerdma_bounce_read_host(io, len);
+	return io->write ? io_bounce_write(io, len) : peerdma_bounce_read_host(io, len);
 }
 
 /* The reason why some bytes are bounced, or none. */
@@ -110,13 +111,13 @@ static int io_run_plan(struct peerdma_request *io, u64 len)
 
 	req->out_reason = io_plan_reason(&plan);
 	if (plan.host_len)
-		return io_through_host(io, plan.host_len);
-	err = io_run_part(io, 0, plan.head_len, io_partial_block);
+		return io_bounce_misaligned(io, plan.host_len);
+	err = io_run_part(io, 0, plan.head_len, io_bounce_partial_block);
 	if (!err)
-		err = io_run_part(io, plan.head_len, plan.direct_len, io_whole_blocks);
+		err = io_run_part(io, plan.head_len, plan.direct_len, io_direct_blocks);
 	if (!err)
 		err = io_run_part(io, plan.head_len + plan.direct_len, plan.tail_len,
-				  io_partial_block);
+				  io_bounce_partial_block);
 	return err;
 }
 
@@ -132,13 +133,19 @@ static noinline int io_ask_size(struct peerdma_request *io)
  * A share may return a short count without an error: another client truncated the file, or the
  * server failed halfway and reports that to the next request only.
  */
-static noinline void io_note_end(struct peerdma_request *io)
+static noinline void io_note_share_eof(struct peerdma_request *io)
 {
 	struct peerdma_io *req = io->req;
 
 	if (req->out_done < req->len && !io_ask_size(io) &&
 	    req->file_off + req->out_done >= i_size_read(io->file->f_mapping->host))
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
+}
+
+static u64 io_len_to_eof(const struct peerdma_request *io)
+{
+	return peerdma_plan_clip(io->req->file_off, io->req->len,
+				 i_size_read(io->file->f_mapping->host));
 }
 
 static int io_read(struct peerdma_request *io)
@@ -150,13 +157,13 @@ static int io_read(struct peerdma_request *io)
 	err = unlikely(!io->target.bdev) ? io_ask_size(io) : 0;
 	if (err)
 		return err;
-	len = peerdma_plan_clip(req->file_off, req->len, i_size_read(io->file->f_mapping->host));
+	len = io_len_to_eof(io);
 	err = io_run_plan(io, len);
 	/* Short because of the file's size, not because the storage stopped halfway. */
 	if (req->out_done == len && len < req->len)
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
 	else if (unlikely(!io->target.bdev && !err))
-		io_note_end(io);
+		io_note_share_eof(io);
 	return err;
 }
 
@@ -167,7 +174,7 @@ static int io_write(struct peerdma_request *io)
 
 	if (io->file->f_flags & O_APPEND) {
 		req->out_reason = PEERDMA_REASON_APPEND;
-		return io_through_cache(io, len);
+		return io_bounce_write(io, len);
 	}
 	/* The filesystem would cut a write at this limit, perhaps inside a block. */
 	if (S_ISREG(file_inode(io->file)->i_mode))
@@ -198,7 +205,7 @@ static int io_move(struct peerdma_request *io)
 		ssize_t ret = peerdma_step(io, io->req->len, true);
 
 		if (unlikely(!io->target.bdev) && !io->write && ret >= 0)
-			io_note_end(io);
+			io_note_share_eof(io);
 		return min_t(ssize_t, ret, 0);
 	}
 	return io->write ? io_write(io) : io_read(io);
@@ -270,7 +277,7 @@ static noinline int io_fail_lost(struct peerdma_request *io)
 	req->out_direct = 0;
 	req->out_near = 0;
 	req->out_host = 0;
-	return peerdma_request_refuse(io, PEERDMA_REASON_REVOKED);
+	return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 }
 
 /* The caller holds a usage reference of the buffer, which keeps its memory, unless io->outside. */

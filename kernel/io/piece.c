@@ -82,8 +82,8 @@ static void piece_account(const struct peerdma_piece *piece, ssize_t res)
 }
 
 /* Accounts a command that is refused because of one piece, and puts its route. */
-void peerdma_command_end_refused(struct peerdma_command *command, struct peerdma_piece *piece,
-				 struct peerdma_io *io, int err)
+void peerdma_command_account_refused(struct peerdma_command *command, struct peerdma_piece *piece,
+				     struct peerdma_io *io, int err)
 {
 	struct peerdma_io_end seen;
 

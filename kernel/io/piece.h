@@ -38,8 +38,8 @@ struct peerdma_piece {
 	bool done;
 };
 
-void peerdma_command_end_refused(struct peerdma_command *command, struct peerdma_piece *piece,
-				 struct peerdma_io *io, int err);
+void peerdma_command_account_refused(struct peerdma_command *command, struct peerdma_piece *piece,
+				     struct peerdma_io *io, int err);
 int peerdma_piece_send_all(struct peerdma_command *command, bool polled);
 
 #endif /* PEERDMA_PIECE_H */

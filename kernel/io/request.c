@@ -52,7 +52,7 @@ static int request_refresh_route(struct peerdma_request *io)
 	}
 	if (request_is_software_refused(io, route)) {
 		peerdma_route_put(route);
-		return peerdma_request_refuse(io, PEERDMA_REASON_RDMA_SOFTWARE);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_RDMA_SOFTWARE);
 	}
 	peerdma_route_put(io->route);
 	io->route = route;
@@ -70,7 +70,7 @@ int peerdma_request_interrupted(struct peerdma_request *io)
 		return -EINTR;
 	if (peerdma_usage_killed(&io->buffer->usage) ||
 	    peerdma_usage_killed(&io->buffer->provider->usage))
-		return peerdma_request_refuse(io, PEERDMA_REASON_REVOKED);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 	cond_resched();
 	return request_refresh_route(io);
 }
@@ -85,7 +85,7 @@ int peerdma_request_put_usage(struct peerdma_request *io)
 	if (!io->wait_outside)
 		return 0;
 	if (unlikely(READ_ONCE(io->buffer->lost)))
-		return peerdma_request_refuse(io, PEERDMA_REASON_REVOKED);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 	if (!io->referenced)
 		refcount_inc(&io->buffer->refs);
 	io->referenced = true;
@@ -100,7 +100,7 @@ int peerdma_request_get_usage(struct peerdma_request *io)
 	if (!io->outside)
 		return 0;
 	if (!peerdma_usage_tryget(&io->buffer->usage))
-		return peerdma_request_refuse(io, PEERDMA_REASON_REVOKED);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 	io->outside = false;
 	return 0;
 }
@@ -127,11 +127,11 @@ static int request_check_file(struct peerdma_request *io)
 	if (unlikely(io->buffer->mem->chunk_bvecs))
 		io->target.mem_align = max(io->target.mem_align, io->target.offset_align);
 	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
-		return peerdma_request_refuse(io, PEERDMA_REASON_FD_MODE);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_FD_MODE);
 	if (!io->write)
 		return 0;
 	reason = peerdma_target_writable(io->file, io->pfile ? &io->pfile->attrs : NULL);
-	return peerdma_request_refuse(io, reason);
+	return peerdma_request_set_reason(io, reason);
 }
 
 static u32 request_check_numbers(const struct peerdma_request *io)
@@ -157,13 +157,13 @@ int peerdma_request_check(struct peerdma_request *io)
 	int err;
 
 	if (unlikely(READ_ONCE(io->buffer->lost)))
-		return peerdma_request_refuse(io, PEERDMA_REASON_REVOKED);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 	err = request_check_file(io);
 	if (err)
 		return err;
 	reason = request_check_numbers(io);
 	if (reason)
-		return peerdma_request_refuse(io, reason);
+		return peerdma_request_set_reason(io, reason);
 	if (io->nowait) {
 		if (unlikely(!io->target.bdev))
 			return -EAGAIN;
@@ -180,5 +180,5 @@ int peerdma_request_check(struct peerdma_request *io)
 		return 0;
 	peerdma_route_put(io->route);
 	io->route = NULL;
-	return peerdma_request_refuse(io, PEERDMA_REASON_RDMA_SOFTWARE);
+	return peerdma_request_set_reason(io, PEERDMA_REASON_RDMA_SOFTWARE);
 }

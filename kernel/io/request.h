@@ -55,7 +55,7 @@ int peerdma_request_interrupted(struct peerdma_request *io);
 int peerdma_request_put_usage(struct peerdma_request *io);
 int peerdma_request_get_usage(struct peerdma_request *io);
 
-static inline int peerdma_request_refuse(struct peerdma_request *io, u32 reason)
+static inline int peerdma_request_set_reason(struct peerdma_request *io, u32 reason)
 {
 	io->req->out_reason = reason;
 	return peerdma_reason_errno(reason);

@@ -98,7 +98,7 @@ static ssize_t step_or_host(struct peerdma_request *io, u64 len)
 	if (ret != -EAGAIN && ret != -EOPNOTSUPP)
 		return ret;
 	if (req->flags & PEERDMA_IO_NO_BOUNCE)
-		return peerdma_request_refuse(io, PEERDMA_REASON_FILE_WAIT);
+		return peerdma_request_set_reason(io, PEERDMA_REASON_FILE_WAIT);
 	err = io->write ? peerdma_bounce_write_host(io, len) : peerdma_bounce_read_host(io, len);
 	if (!err && req->out_done > before)
 		req->out_reason = PEERDMA_REASON_FILE_WAIT;

@@ -80,7 +80,7 @@ static int uring_check(struct peerdma_command *command, bool nowait, struct peer
 		return err;
 	command->bdev = target->bdev;
 	if (err) {
-		peerdma_command_end_refused(command, piece, &io, err);
+		peerdma_command_account_refused(command, piece, &io, err);
 		return err;
 	}
 	command->route = route;
@@ -91,7 +91,7 @@ static int uring_check(struct peerdma_command *command, bool nowait, struct peer
 		io = peerdma_piece_io(piece);
 		io.out_reason = reason;
 		err = peerdma_reason_errno(reason);
-		peerdma_command_end_refused(command, piece, &io, err);
+		peerdma_command_account_refused(command, piece, &io, err);
 		return err;
 	}
 	return 0;

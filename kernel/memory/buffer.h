@@ -67,7 +67,7 @@ void peerdma_buffer_count(struct peerdma_buffer *buffer, int n);
 
 struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdma_mem *mem);
 int peerdma_buffer_destroy(struct peerdma_ctx *ctx, u32 id, bool shown);
-void peerdma_buffer_publish(struct peerdma_ctx *ctx, u32 id, int err);
+void peerdma_buffer_show_or_destroy(struct peerdma_ctx *ctx, u32 id, int err);
 void peerdma_buffer_revoke(struct peerdma_buffer *buffer);
 void peerdma_buffers_destroy(struct peerdma_ctx *ctx);
 void peerdma_buffers_kill(struct peerdma_provider *provider);

@@ -105,7 +105,7 @@ int peerdma_buf_alloc_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 void peerdma_buf_alloc_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
-	peerdma_buffer_publish(ctx, arg->buf_alloc.out_buf_id, err);
+	peerdma_buffer_show_or_destroy(ctx, arg->buf_alloc.out_buf_id, err);
 }
 
 int peerdma_destroy_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)

@@ -106,7 +106,7 @@ static void export_put_pages(struct sg_table *sgt)
  * True if a segment is mapped to a bounce buffer in host memory. Its bytes would never reach the
  * page, as no caller syncs it.
  */
-static bool export_is_bounced(struct device *importer, struct sg_table *sgt)
+static bool export_is_swiotlb(struct device *importer, struct sg_table *sgt)
 {
 	struct scatterlist *sg;
 	int i;
@@ -115,7 +115,7 @@ static bool export_is_bounced(struct device *importer, struct sg_table *sgt)
 	if (peerdma_dma_is_translated(importer))
 		return false;
 	for_each_sgtable_dma_sg(sgt, sg, i) {
-		if (peerdma_dma_is_bounced(importer, sg))
+		if (peerdma_dma_is_swiotlb(importer, sg))
 			return true;
 		cond_resched();
 	}
@@ -136,7 +136,7 @@ static struct sg_table *export_dma_map(struct peerdma_export *export, struct dev
 	export_get_pages(sgt);
 	err = dma_map_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
 	if (!err) {
-		if (!export_is_bounced(importer, sgt))
+		if (!export_is_swiotlb(importer, sgt))
 			return sgt;
 		dma_unmap_sgtable(importer, sgt, dir, DMA_ATTR_SKIP_CPU_SYNC);
 		why = "its mapping would be a copy in host memory";

@@ -166,5 +166,5 @@ int peerdma_buf_import_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg)
 
 void peerdma_buf_import_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
-	peerdma_buffer_publish(ctx, arg->buf_import.out_buf_id, err);
+	peerdma_buffer_show_or_destroy(ctx, arg->buf_import.out_buf_id, err);
 }

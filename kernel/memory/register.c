@@ -329,5 +329,5 @@ int peerdma_buf_register_execute(struct peerdma_ctx *ctx, union peerdma_arg *arg
 
 void peerdma_buf_register_finish(struct peerdma_ctx *ctx, union peerdma_arg *arg, int err)
 {
-	peerdma_buffer_publish(ctx, arg->buf_register.out_buf_id, err);
+	peerdma_buffer_show_or_destroy(ctx, arg->buf_register.out_buf_id, err);
 }

@@ -20,7 +20,7 @@
 #include "base/checks.h"
 #include "routing/target.h"
 
-static int target_refuse(u32 *out_reason, u32 reason)
+static int target_set_reason(u32 *out_reason, u32 reason)
 {
 	*out_reason = reason;
 	return peerdma_reason_errno(reason);
@@ -60,7 +60,7 @@ static bool sb_is_nfs(struct super_block *sb)
 static int target_resolve_share(struct file *file, struct peerdma_target *target, u32 *reason)
 {
 	if (!(file->f_mode & FMODE_CAN_ODIRECT))
-		return target_refuse(reason, PEERDMA_REASON_NO_DIO);
+		return target_set_reason(reason, PEERDMA_REASON_NO_DIO);
 	/*
 	 * The RDMA transport sends less than a page inline with the call, by code that does not
 	 * know peer pages.
@@ -112,9 +112,9 @@ static int target_resolve_regular(struct file *file, struct peerdma_target *targ
 	if (sb_is_nfs(sb))
 		return target_resolve_share(file, target, reason);
 	if (!sb->s_bdev || !(sb_is_ext4(sb) || sb_is_xfs(sb)))
-		return target_refuse(reason, PEERDMA_REASON_FILESYSTEM);
+		return target_set_reason(reason, PEERDMA_REASON_FILESYSTEM);
 	if (sb_is_xfs(sb)) {
-		err = target_refuse(reason, target_check_realtime(file));
+		err = target_set_reason(reason, target_check_realtime(file));
 		if (err)
 			return err;
 	}
@@ -124,7 +124,7 @@ static int target_resolve_regular(struct file *file, struct peerdma_target *targ
 	/* 0: this file would go through the page cache: encrypted, verity, journalled ... */
 	if (!stat.dio_offset_align || !stat.dio_mem_align || IS_DAX(file_inode(file)) ||
 	    IS_ENCRYPTED(file_inode(file)) || IS_VERITY(file_inode(file)))
-		return target_refuse(reason, PEERDMA_REASON_NO_DIO);
+		return target_set_reason(reason, PEERDMA_REASON_NO_DIO);
 	target->bdev = sb->s_bdev;
 	target->mem_align = stat.dio_mem_align;
 	target->offset_align = stat.dio_offset_align;

@@ -4,9 +4,9 @@
 
 #include <fcntl.h>
 
+#include "common/short_count.hpp"
 #include "lib/boundary.hpp"
 #include "lib/device.hpp"
-#include "lib/partial.hpp"
 #include "lib/policy.hpp"
 
 namespace peerdma_impl
@@ -139,10 +139,10 @@ int64_t transfer(unsigned long request, struct peerdma_file &file, struct peerdm
 			result.reason = io.out_reason;
 			const int64_t err = fall_back(write, file, buf, buf_off, len, file_off, result);
 			result.error = static_cast<uint32_t>(-err);
-			return err ? after_error(write, result.done, err) : static_cast<int64_t>(result.done);
+			return err ? result_after_error(write, result.done, err) : static_cast<int64_t>(result.done);
 		}
 		if (rc < 0)
-			return after_error(write, result.done, fail(rc, io.out_reason));
+			return result_after_error(write, result.done, fail(rc, io.out_reason));
 		if (io.out_done > io.len || (write && !io.out_done))
 			return fail(-EIO, PEERDMA_REASON_NONE);
 		result.done += io.out_done;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/queue.hpp"
+#include "common/short_count.hpp"
 #include "lib/boundary.hpp"
 #include "lib/device.hpp"
-#include "lib/partial.hpp"
 #include "lib/policy.hpp"
 
 namespace peerdma_impl
@@ -179,7 +179,7 @@ struct peerdma_ring {
 		} catch (const std::bad_alloc &) {
 			result = -ENOMEM;
 		}
-		finished.push({request.tag, result < 0 ? after_error(request.is_write(), request.done, result) :
+		finished.push({request.tag, result < 0 ? result_after_error(request.is_write(), request.done, result) :
 							 static_cast<int64_t>(request.done) + result});
 	}
 

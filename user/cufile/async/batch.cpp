@@ -26,7 +26,7 @@ CUfileOpError Batch::begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &j
 	return CU_FILE_SUCCESS;
 }
 
-void Batch::finish_one(const CUfileIOEvents_t &event)
+void Batch::complete_request(const CUfileIOEvents_t &event)
 {
 	std::lock_guard guard(lock_);
 	events_.push_back(event);

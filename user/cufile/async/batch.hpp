@@ -29,7 +29,7 @@ public:
 	// flight: the new ones may use the same memory.
 	CUfileOpError begin(unsigned nr, const std::vector<std::weak_ptr<Job>> &jobs);
 	// Completes one request.
-	void finish_one(const CUfileIOEvents_t &event);
+	void complete_request(const CUfileIOEvents_t &event);
 	// Cancels requests that have not begun. Returns their jobs with the index of the first canceled request. The
 	// caller creates their events.
 	std::vector<std::pair<std::shared_ptr<Job>, size_t>> cancel();

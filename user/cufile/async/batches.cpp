@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <new>
 
+#include "cufile/path/bounce_pipelines.hpp"
 #include "cufile/path/probes.hpp"
-#include "cufile/path/read_pipeline.hpp"
 #include "cufile/platform/errors.hpp"
 
 namespace cufile
@@ -35,15 +35,15 @@ public:
 	bool by_uring = false;
 
 private:
-	void done(size_t index) override
+	void request_done(size_t index) override
 	{
 		const int64_t n = result(index);
 		const uint64_t ns = stats_.on() ? system_.now_ns() - started_ns : 0;
 		accounting_.complete(request(index), n, host_fallback(index), ns);
-		stats_.batch_completed(n >= 0, request(index).path == TransferPath::direct, ns);
+		stats_.batch_request_completed(n >= 0, request(index).path == TransferPath::direct, ns);
 		// The job may hold the last reference.
 		const std::shared_ptr<Batch> batch = batch_;
-		batch->finish_one(event_of(cookies[index], n));
+		batch->complete_request(event_of(cookies[index], n));
 	}
 
 	System &system_;
@@ -66,7 +66,7 @@ void cancel_pending(Batch &batch)
 	for (const auto &[job, from] : batch.cancel()) {
 		const auto &cookies = static_cast<BatchJob &>(*job).cookies;
 		for (size_t i = from; i < cookies.size(); i++)
-			batch.finish_one({cookies[i], CUFILE_CANCELED, 0});
+			batch.complete_request({cookies[i], CUFILE_CANCELED, 0});
 	}
 }
 
@@ -179,7 +179,7 @@ CUfileError_t Batches::submit(CUfileBatchHandle_t id, unsigned nr, const CUfileI
 		for (size_t i = 0; i < job->nr_requests(); i++)
 			probe_begin(job->request(i));
 	for (const CUfileIOEvents_t &event : at_once)
-		batch->finish_one(event);
+		batch->complete_request(event);
 	const uint64_t most = std::max<uint64_t>(engine.config.size(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 1);
 	for (size_t i = 0; i < jobs.size(); i++) {
 		const auto threads =

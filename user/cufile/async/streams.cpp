@@ -100,7 +100,7 @@ private:
 		outcome = n;
 		over = true;
 	}
-	void stop(int64_t error) { finish_with(stopped(write, moved(), error)); }
+	void stop(int64_t error) { finish_with(result_after_error(write, moved(), error)); }
 	// Runs on a worker: releasing its references may call CUDA.
 	void close();
 	uint64_t moved() const { return static_cast<uint64_t>(outcome); }
@@ -244,7 +244,7 @@ void Streams::StreamIo::start(Engine &engine)
 	if (!is_all_there())
 		return finish_with(copy_failed);
 	if (request.path == TransferPath::direct) {
-		rc = streams.router_.transfer_or_fall_back(engine, request, host_fallback);
+		rc = streams.router_.transfer_or_bounce_if_revoked(engine, request, host_fallback);
 		if (rc != -ENODEV || !host_fallback.reason)
 			return finish_with(rc);
 		// The kernel has released the memory, but the stream still reaches it.

@@ -159,7 +159,7 @@ void Stats::batch_submitted(uint64_t entries, uint64_t direct, uint64_t read_byt
 	basic.batch_submit_lat_sum_us += ns / 1000;
 }
 
-void Stats::batch_completed(bool ok, bool direct, uint64_t ns)
+void Stats::batch_request_completed(bool ok, bool direct, uint64_t ns)
 {
 	if (!on())
 		return;

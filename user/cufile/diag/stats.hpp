@@ -38,7 +38,7 @@ public:
 	void count(CUfileOpCounter_t CUfileStatsLevel1_t::*counter, bool ok, uint64_t by = 1);
 	void batch_submitted(uint64_t entries, uint64_t direct, uint64_t read_bytes, uint64_t write_bytes, uint64_t ns,
 			     bool ok);
-	void batch_completed(bool ok, bool direct, uint64_t ns);
+	void batch_request_completed(bool ok, bool direct, uint64_t ns);
 	void buffer(int device, bool add, bool ok, uint64_t bytes, Cuda *cuda);
 	// A vectored call.
 	void vector(bool write, bool ok);

@@ -50,7 +50,7 @@ uint32_t DirectFile::misalignment(const Request &request) const
 }
 
 // Only for writes; partial blocks of a read bounce inside the device.
-uint32_t DirectFile::partial_misalignment(const Request &request) const
+uint32_t DirectFile::strict_misalignment(const Request &request) const
 {
 	// The middle too: a run of frames may end there.
 	const uint64_t run = request.location.size < request.size ? request.location.size : 0;
@@ -70,10 +70,10 @@ int64_t transfer_direct(PeerdmaClient &peerdma, const Request &request, const Bu
 					  peerdma.read(file, location, size, offset, result);
 	if (n < 0 || !result.error)
 		return n;
-	return stopped(request.write, static_cast<uint64_t>(n), -static_cast<int64_t>(result.error));
+	return result_after_error(request.write, static_cast<uint64_t>(n), -static_cast<int64_t>(result.error));
 }
 
-uint32_t host_fallback_reason(const struct peerdma_io_result &result)
+uint32_t reason_if_all_by_host(const struct peerdma_io_result &result)
 {
 	// If a route was lost midway, the direct part counts as direct and the rest is in result.host.
 	if (result.route == PEERDMA_ROUTE_POSIX)
@@ -97,10 +97,10 @@ int64_t transfer_runs(PeerdmaClient &peerdma, const Request &request, const Regi
 		if (!part)
 			return -ENODEV;
 		const int64_t n = transfer_direct(peerdma, request, location, part, request.offset + done, result);
-		if (n < 0 && stopped(request.write, done, n) < 0)
+		if (n < 0 && result_after_error(request.write, done, n) < 0)
 			return n;
 		const auto moved = static_cast<uint64_t>(std::max<int64_t>(n, 0));
-		const uint32_t why = host_fallback_reason(result);
+		const uint32_t why = reason_if_all_by_host(result);
 		all_by_host = all_by_host && (why || (done && !moved));
 		if (why && !sum.reason) {
 			sum.reason = why;

@@ -38,7 +38,7 @@ public:
 	// Why no byte of this request would be direct, although others of the file are: enum peerdma_reason.
 	uint32_t misalignment(const Request &request) const;
 	// Why not all bytes of it would be.
-	uint32_t partial_misalignment(const Request &request) const;
+	uint32_t strict_misalignment(const Request &request) const;
 
 private:
 	void query(uint32_t provider);
@@ -58,6 +58,6 @@ int64_t transfer_direct(PeerdmaClient &peerdma, const Request &request, const Bu
 int64_t transfer_runs(PeerdmaClient &peerdma, const Request &request, const RegisteredMemory &memory,
 		      struct peerdma_io_result &result);
 // Why a direct request went through the host entirely: enum peerdma_reason, 0 if it did not.
-uint32_t host_fallback_reason(const struct peerdma_io_result &result);
+uint32_t reason_if_all_by_host(const struct peerdma_io_result &result);
 
 } // namespace cufile

@@ -5,7 +5,7 @@
 #include <string>
 #include <system_error>
 
-#include "cufile/path/read_pipeline.hpp"
+#include "cufile/path/bounce_pipelines.hpp"
 #include "cufile/platform/cuda_context.hpp"
 #include "cufile/platform/errors.hpp"
 
@@ -145,7 +145,7 @@ int64_t HostBounce::run_serially(Engine &engine, const Request &request)
 		part.size = std::min(request.size - done, small_slab);
 		const int64_t n = bounce_small(engine, part, NtReader::Share::none);
 		if (n < 0)
-			return stopped(request.write, done, n);
+			return result_after_error(request.write, done, n);
 		done += static_cast<uint64_t>(n);
 		if (static_cast<uint64_t>(n) < part.size)
 			break;

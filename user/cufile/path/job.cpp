@@ -6,7 +6,7 @@
 namespace cufile
 {
 
-size_t Job::end()
+size_t Job::end_index()
 {
 	std::lock_guard guard(lock_);
 	return end_;
@@ -45,7 +45,7 @@ void Job::finish(Piece &piece, int64_t result)
 		last = --parts_[piece.request].left == 0;
 	}
 	if (last)
-		done(piece.request);
+		request_done(piece.request);
 	if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1)
 		left_.notify_all();
 }
@@ -71,7 +71,7 @@ int64_t Job::result(size_t index) const
 	for (size_t i = part.first; i < part.end; i++) {
 		const Piece &piece = pieces_[i];
 		if (piece.result < 0)
-			return stopped(part.request.write, static_cast<uint64_t>(total), piece.result);
+			return result_after_error(part.request.write, static_cast<uint64_t>(total), piece.result);
 		total += piece.result;
 		if (static_cast<uint64_t>(piece.result) < piece.size)
 			break;

@@ -45,7 +45,7 @@ public:
 	size_t nr_pieces() const { return pieces_.size(); }
 	Piece &piece(size_t index) { return pieces_[index]; }
 	// One past the last piece that is not canceled.
-	size_t end();
+	size_t end_index();
 	void set_pipeline(std::shared_ptr<ReadPipeline> pipeline) { pipeline_ = std::move(pipeline); }
 	ReadPipeline *pipeline() { return pipeline_.get(); }
 	uint64_t started_ns = 0; // for statistics
@@ -64,7 +64,7 @@ public:
 
 protected:
 	// Called when all pieces of a request are finished.
-	virtual void done(size_t) {}
+	virtual void request_done(size_t) {}
 
 private:
 	struct Part {

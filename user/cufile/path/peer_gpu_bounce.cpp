@@ -218,7 +218,7 @@ private:
 				return copy_failed;
 			const int64_t n = transfer_part(part);
 			if (n < 0)
-				return stopped(true, start(part), n);
+				return result_after_error(true, start(part), n);
 			if (static_cast<uint64_t>(n) < size(part))
 				return static_cast<int64_t>(start(part)) + n;
 		}
@@ -234,7 +234,7 @@ private:
 		struct peerdma_io_result result;
 		const int64_t n =
 			transfer_direct(bounce_.deps_.peerdma, request_, location, size(part), offset(part), result);
-		if (!part || n < 0 || host_fallback_reason(result))
+		if (!part || n < 0 || reason_if_all_by_host(result))
 			result_ = result;
 		return n;
 	}

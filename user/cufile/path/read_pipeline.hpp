@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// The bounce pipelines.
-//
-// Reads: threads read pieces in parallel into a slab, and a full slab goes to the GPU as one copy, because starting a
+// Reads that bounce: threads read pieces in parallel into a slab, and a full slab goes to the GPU as one copy, because starting a
 // copy is slow. Pieces are taken in slab order, so a thread that waits for a free slab waits only for threads that are
 // further on. With io_uring, one thread reads. It waits for its own reads; none is in flight when the buffer is
 // released.
-//
-// Writes: each thread copies one piece from the GPU while it writes the previous one.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "cufile/path/bounce_buffer.hpp"
@@ -103,61 +98,5 @@ private:
 	size_t in_flight_ = 0;           // in the ring
 	Job::Piece *deferred_ = nullptr; // not for the ring: read by pread() meanwhile
 };
-
-// One thread's part in a writing job: it copies one piece from the GPU while it writes the previous one.
-class WritePipeline
-{
-public:
-	WritePipeline(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers)
-		: job_(job), deps_(deps), pool_(bounce_buffers), scope_(deps.cuda)
-	{
-	}
-	~WritePipeline() { leave(); }
-	WritePipeline(const WritePipeline &) = delete;
-	WritePipeline &operator=(const WritePipeline &) = delete;
-
-	// Starts the copy of a piece from the GPU, possibly after the write of an older one.
-	void add(Job::Piece &piece);
-
-private:
-	// With few pieces, the end of the stream is waited for once instead.
-	bool wants_events() const { return job_.nr_pieces() > slabs(); }
-	unsigned slabs() const { return buffer_->large() ? 2 : 1; }
-	char *slab_address(unsigned slab) const { return buffer_->memory() + slab * small_slab; }
-
-	int enter(Context context);
-
-	void finish_oldest(bool waited);
-
-	void leave();
-
-	Job &job_;
-	const Dependencies deps_;
-	BounceBufferPool &pool_;
-	std::unique_ptr<BounceBuffer> buffer_;
-	std::optional<BounceBufferPool::Holder> holder_; // while buffer_ is set
-	ScopedCudaContext scope_;
-	bool broken_ = false;
-	Job::Piece *in_flight_[bounce_slabs]{};
-	unsigned oldest_ = 0, count_ = 0;
-};
-
-// Takes pieces of a job until none is left. Several threads may process one job. other: runs and finishes a piece that
-// does not bounce.
-template <class Other>
-void process_pieces(Job &job, const Dependencies &deps, BounceBufferPool &bounce_buffers, Other &&other)
-{
-	if (job.pipeline()) {
-		job.pipeline()->process_pieces();
-		return;
-	}
-	WritePipeline pipeline(job, deps, bounce_buffers);
-	while (Job::Piece *piece = job.take()) {
-		if (job.request(*piece).path == TransferPath::bounce)
-			pipeline.add(*piece);
-		else
-			other(*piece);
-	}
-}
 
 } // namespace cufile

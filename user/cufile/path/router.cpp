@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
+#include "cufile/path/bounce_pipelines.hpp"
 #include "cufile/path/direct_file.hpp"
 #include "cufile/path/probes.hpp"
-#include "cufile/path/read_pipeline.hpp"
 #include "cufile/platform/backoff.hpp"
 #include "cufile/platform/errors.hpp"
 #include "cufile/platform/pci_topology.hpp"
@@ -40,7 +40,7 @@ struct Verdict {
 
 bool is_cudas(Memory::Kind kind) { return kind == Memory::Kind::device || kind == Memory::Kind::managed; }
 
-Verdict score_direct(const Candidate &io)
+Verdict check_direct(const Candidate &io)
 {
 	if (io.look_up_error)
 		return {0, io.kind == Memory::Kind::host ? PEERDMA_CUFILE_WHY_HOST_MEMORY :
@@ -62,20 +62,20 @@ Verdict score_direct(const Candidate &io)
 }
 
 // One copy, but no host memory.
-Verdict score_peer_gpu(const Candidate &io) { return {io.peer_gpu ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+Verdict check_peer_gpu(const Candidate &io) { return {io.peer_gpu ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
 // The CPU can store to host memory: pread() and pwrite() do.
-Verdict score_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+Verdict check_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
-Verdict score_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+Verdict check_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
 constexpr struct {
 	TransferPath path;
-	Verdict (*score)(const Candidate &);
-} paths[] = {{TransferPath::direct, score_direct},
-	     {TransferPath::peer_gpu, score_peer_gpu},
-	     {TransferPath::host, score_host},
-	     {TransferPath::bounce, score_bounce}};
+	Verdict (*check)(const Candidate &);
+} paths[] = {{TransferPath::direct, check_direct},
+	     {TransferPath::peer_gpu, check_peer_gpu},
+	     {TransferPath::host, check_host},
+	     {TransferPath::bounce, check_bounce}};
 
 uint32_t route_of(const Request &request)
 {
@@ -181,7 +181,7 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 	}
 	io.kind = request.memory.kind;
 	// Nothing else prevents a direct I/O: ask the module.
-	if (score_direct(io).score) {
+	if (check_direct(io).score) {
 		const int rc = open_direct_file(handle, request.location, request.direct_file);
 		if (rc < 0)
 			return rc;
@@ -191,7 +191,7 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 		io.refused = request.reason;
 	}
 
-	const Verdict direct = score_direct(io);
+	const Verdict direct = check_direct(io);
 	request.fallback = direct.fallback;
 	if (request.fallback == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer) {
 		request.reason = buffer->reason;
@@ -206,7 +206,7 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 		io.peer_gpu = find_peer_gpu(engine, handle, request);
 	int best = 0;
 	for (const auto &path : paths) {
-		const int score = path.score(io).score;
+		const int score = path.check(io).score;
 		if (score > best) {
 			best = score;
 			request.path = path.path;
@@ -219,7 +219,7 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 		// Completion counts it by its result.
 		request.fallback = PEERDMA_CUFILE_WHY_NONE;
 		struct peerdma_cufile_route route = {};
-		if (!only_direct || may_go_directly(request, route))
+		if (!only_direct || strict_allows_direct(request, route))
 			return 0;
 		if (!handle.has_logged(PEERDMA_CUFILE_WHY_REFUSED))
 			accounting_.log_fallback(handle, PEERDMA_CUFILE_WHY_REFUSED, route.reason);
@@ -300,7 +300,7 @@ std::shared_ptr<PeerGpuBounce> Router::choose_peer_gpu(Engine &engine, FileHandl
 	return best;
 }
 
-bool Router::may_go_directly(const Request &request, struct peerdma_cufile_route &out)
+bool Router::strict_allows_direct(const Request &request, struct peerdma_cufile_route &out)
 {
 	struct peerdma_explanation explanation = {};
 	const int rc = deps_.peerdma.explain(request.direct_file->get(), request.location.provider, explanation);
@@ -308,7 +308,7 @@ bool Router::may_go_directly(const Request &request, struct peerdma_cufile_route
 	out.reason = explanation.reason;
 	if (rc < 0 || (explanation.route != PEERDMA_ROUTE_DIRECT && explanation.route != PEERDMA_ROUTE_DIRECT_EDGES))
 		return false;
-	const uint32_t misalignment = request.strict ? request.direct_file->partial_misalignment(request) :
+	const uint32_t misalignment = request.strict ? request.direct_file->strict_misalignment(request) :
 						       request.direct_file->misalignment(request);
 	if (!misalignment)
 		return true;
@@ -342,7 +342,7 @@ int Router::open_direct_file(FileHandle &handle, const BufferLocation &location,
 	return 0;
 }
 
-int64_t Router::transfer_or_fall_back(Engine &engine, const Request &request, HostFallback &host_fallback)
+int64_t Router::transfer_or_bounce_if_revoked(Engine &engine, const Request &request, HostFallback &host_fallback)
 {
 	host_fallback = {};
 	if (request.path == TransferPath::direct || request.path == TransferPath::peer_gpu) {
@@ -368,7 +368,7 @@ int64_t Router::transfer_or_fall_back(Engine &engine, const Request &request, Ho
 				       n :
 				       host_bounce_.run_serially(engine, request);
 		}
-		host_fallback = {host_fallback_reason(result), result.host};
+		host_fallback = {reason_if_all_by_host(result), result.host};
 		if (!request.strict || n < 0 || (!host_fallback.reason && !host_fallback.bytes))
 			return n;
 		// The module's explanation and its I/O may differ. The bytes have moved, but strict mode must report
@@ -392,7 +392,7 @@ void Router::run_pieces(Engine &engine, Job &job)
 		part.location.offset += piece.offset - request.offset;
 		part.size = piece.size;
 		part.offset = piece.offset;
-		job.finish(piece, transfer_or_fall_back(engine, part, piece.host_fallback));
+		job.finish(piece, transfer_or_bounce_if_revoked(engine, part, piece.host_fallback));
 	});
 }
 
@@ -411,8 +411,9 @@ int64_t Router::run(Engine &engine, Request &request)
 	const uint64_t start = timed ? deps_.system.now_ns() : 0;
 	HostFallback fallback;
 	probe_begin(request);
-	const int64_t n = request.path == TransferPath::bounce ? host_bounce_.run(engine, request) :
-								 transfer_or_fall_back(engine, request, fallback);
+	const int64_t n = request.path == TransferPath::bounce ?
+				  host_bounce_.run(engine, request) :
+				  transfer_or_bounce_if_revoked(engine, request, fallback);
 	accounting_.complete(request, n, fallback, timed ? deps_.system.now_ns() - start : 0);
 	return n;
 }
@@ -470,7 +471,7 @@ int64_t Router::transfer_segments(CUfileHandle_t fh, const CUfileIOVec_t *vector
 			continue;
 		const int64_t moved = run(*lease, request);
 		if (moved < 0)
-			return stopped(write, static_cast<uint64_t>(total), moved);
+			return result_after_error(write, static_cast<uint64_t>(total), moved);
 		total += moved;
 		if (static_cast<uint64_t>(moved) < request.size)
 			break;
@@ -498,7 +499,7 @@ int Router::explain(CUfileHandle_t fh, const void *base, size_t size, off_t file
 	if (rc < 0 && !request.direct_file)
 		return -EINVAL;
 	out.route = route_of(request);
-	if (request.path == TransferPath::direct && !may_go_directly(request, out))
+	if (request.path == TransferPath::direct && !strict_allows_direct(request, out))
 		out.why = PEERDMA_CUFILE_WHY_REFUSED;
 	return 0;
 }

@@ -39,7 +39,7 @@ public:
 	int64_t run(Engine &engine, Request &request);
 	// Runs a request of any path but bounce, without completing it. fallback: the part of a direct request that
 	// went through the host.
-	int64_t transfer_or_fall_back(Engine &engine, const Request &request, HostFallback &fallback);
+	int64_t transfer_or_bounce_if_revoked(Engine &engine, const Request &request, HostFallback &fallback);
 	// Takes and runs pieces of a job until none is left. Several threads may run one job.
 	void run_pieces(Engine &engine, Job &job);
 	// One thread's part in a job.
@@ -58,7 +58,7 @@ private:
 	// transient: a shortage or a refusal that may pass was met, so the result is not final.
 	std::shared_ptr<PeerGpuBounce> choose_peer_gpu(Engine &engine, FileHandle &handle, int device, bool &transient);
 	// Asks the module again. False: out has the actual route and the reason.
-	bool may_go_directly(const Request &request, struct peerdma_cufile_route &out);
+	bool strict_allows_direct(const Request &request, struct peerdma_cufile_route &out);
 	// 0 or -errno.
 	int open_direct_file(FileHandle &handle, const BufferLocation &location, std::shared_ptr<DirectFile> &out);
 	int64_t transfer_segments(CUfileHandle_t fh, const CUfileIOVec_t *vector, size_t n, off_t file_off,

@@ -174,7 +174,7 @@ bool SystemFile::bypasses_cache(uint64_t offset, uint64_t size) const
 	return size >= long_read && system_.pages_cached(cached_.fd, offset, std::min(size, most)) == 0;
 }
 
-uint64_t SystemFile::aligned(const void *memory, uint64_t size, uint64_t offset) const
+uint64_t SystemFile::whole_blocks_len(const void *memory, uint64_t size, uint64_t offset) const
 {
 	if (!limits_.memory || !limits_.offset)
 		return 0;
@@ -231,11 +231,12 @@ int64_t SystemFile::write_blocks(const void *from, uint64_t size, uint64_t offse
 }
 
 template <bool write, class Memory, class Call, class Blocks>
-int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call, Blocks &&blocks)
+int64_t SystemFile::transfer_all(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call,
+				 Blocks &&blocks)
 {
 	uint64_t done = 0;
 	while (done < size) {
-		const uint64_t straight = past ? aligned(memory + done, size - done, offset + done) : 0;
+		const uint64_t straight = past ? whole_blocks_len(memory + done, size - done, offset + done) : 0;
 		const Descriptor &by = straight || !cached_ ? direct_ : cached_;
 		const uint64_t part = std::min(straight ? straight : size - done, max_call);
 		const int64_t n = !by.is_there(system_) ? -EBADF :
@@ -251,7 +252,7 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 			continue;
 		}
 		if (n < 0)
-			return stopped(write, done, n);
+			return result_after_error(write, done, n);
 		// A short count need not be the end of file; only 0 of a read is.
 		if (!n && write)
 			return -EIO;
@@ -264,7 +265,7 @@ int64_t SystemFile::move(bool past, Memory *memory, uint64_t size, uint64_t offs
 
 int64_t SystemFile::read_by(bool past, void *to, uint64_t size, uint64_t offset)
 {
-	return move<false>(
+	return transfer_all<false>(
 		past, static_cast<char *>(to), size, offset,
 		[&](int fd, char *at, uint64_t part, uint64_t from) { return system_.pread(fd, at, part, from); },
 		[&](char *at, uint64_t part, uint64_t from) { return read_blocks(at, part, from); });
@@ -288,7 +289,7 @@ File::UringTarget SystemFile::uring_target(uint64_t offset, uint64_t size) const
 	return {direct_.fd, limits_.memory, limits_.offset};
 }
 
-int64_t SystemFile::resume_read(void *to, uint64_t size, uint64_t offset, int64_t came)
+int64_t SystemFile::finish_short_read(void *to, uint64_t size, uint64_t offset, int64_t came)
 {
 	if (came < 0) {
 		const int64_t n = read(to, size, offset);
@@ -298,7 +299,7 @@ int64_t SystemFile::resume_read(void *to, uint64_t size, uint64_t offset, int64_
 		return n;
 	}
 	const auto done = static_cast<uint64_t>(came);
-	// End of file, as in move().
+	// End of file, as in transfer_all().
 	if (done == size || !done)
 		return came;
 	const int64_t n = read(static_cast<char *>(to) + done, size - done, offset + done);
@@ -307,7 +308,7 @@ int64_t SystemFile::resume_read(void *to, uint64_t size, uint64_t offset, int64_
 
 int64_t SystemFile::write(const void *from, uint64_t size, uint64_t offset)
 {
-	return move<true>(
+	return transfer_all<true>(
 		bypass_cache_, static_cast<const char *>(from), size, offset,
 		[&](int fd, const char *at, uint64_t part, uint64_t to) { return system_.pwrite(fd, at, part, to); },
 		[&](const char *at, uint64_t part, uint64_t to) { return write_blocks(at, part, to); });
@@ -336,7 +337,7 @@ template <class Call> int64_t ask(bool write, uint64_t size, Call &&call)
 		if (n == -1 || n < -largest_error || (write && !n))
 			n = -EIO;
 		if (n < 0)
-			return stopped(write, done, n);
+			return result_after_error(write, done, n);
 		if (!n)
 			break;
 		if (static_cast<uint64_t>(n) > size - done)

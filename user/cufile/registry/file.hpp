@@ -2,22 +2,16 @@
 #pragma once
 
 #include <atomic>
-#include <cerrno>
 #include <memory>
 
+#include "common/short_count.hpp"
 #include "cufile/platform/dependencies.hpp"
 #include "cufile/platform/descriptor.hpp"
 
 namespace cufile
 {
 
-// The result of an I/O that failed after `done` bytes. An error never becomes a short count, which would look like the
-// end of the file. As in write(2), a write returns the bytes that had room.
-constexpr int64_t stopped(bool write, uint64_t done, int64_t error)
-{
-	const bool full = error == -ENOSPC || error == -EDQUOT || error == -EFBIG;
-	return write && full && done ? static_cast<int64_t>(done) : error;
-}
+using peerdma_impl::result_after_error;
 
 // Source or target of bytes. Both calls move all bytes or return -errno. A short count of a read is the end of file, of
 // a write a full disk.
@@ -51,7 +45,7 @@ public:
 	// For a range that uring_target() has found in the page cache.
 	virtual int64_t read_cached(void *to, uint64_t size, uint64_t offset) { return read(to, size, offset); }
 	// Completes a read of which io_uring has returned `came` bytes, or -errno.
-	virtual int64_t resume_read(void *to, uint64_t size, uint64_t offset, int64_t /*came*/)
+	virtual int64_t finish_short_read(void *to, uint64_t size, uint64_t offset, int64_t /*came*/)
 	{
 		return read(to, size, offset);
 	}
@@ -92,7 +86,7 @@ public:
 	bool bypass_cache() const { return bypass_cache_; }
 	dev_t device() const { return main().device; }
 	ino_t inode() const { return main().inode; }
-	int64_t resume_read(void *to, uint64_t size, uint64_t offset, int64_t came) override;
+	int64_t finish_short_read(void *to, uint64_t size, uint64_t offset, int64_t came) override;
 
 private:
 	const Descriptor &main() const { return bypass_cache_ ? direct_ : cached_; }
@@ -103,14 +97,14 @@ private:
 	// True if a read is to bypass the page cache.
 	bool bypasses_cache(uint64_t offset, uint64_t size) const;
 	// The bytes of it that can bypass the page cache.
-	uint64_t aligned(const void *memory, uint64_t size, uint64_t offset) const;
+	uint64_t whole_blocks_len(const void *memory, uint64_t size, uint64_t offset) const;
 	uint64_t block() const { return limits_.offset ? limits_.offset : 4096; }
 	// As pread() and pwrite() past the page cache, for unaligned memory or offsets. At most a few blocks.
 	int64_t read_blocks(void *to, uint64_t size, uint64_t offset);
 	int64_t write_blocks(const void *from, uint64_t size, uint64_t offset);
 	int64_t read_by(bool past, void *to, uint64_t size, uint64_t offset);
 	template <bool write, class Memory, class Call, class Blocks>
-	int64_t move(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call, Blocks &&blocks);
+	int64_t transfer_all(bool past, Memory *memory, uint64_t size, uint64_t offset, Call &&call, Blocks &&blocks);
 
 	System &system_;
 	const int flags_;

@@ -236,7 +236,7 @@ TEST_F(CufileStats, OfBatches)
 	stats.batch_submitted(2, 0, 30, 0, 1000, true);
 	stats.batch_submitted(5, 5, 5, 5, 5, false);
 	for (int i = 0; i < 12; i++)
-		stats.batch_completed(i != 5, i < 4, 3000);
+		stats.batch_request_completed(i != 5, i < 4, 3000);
 	const CUfileStatsLevel1_t &basic = now().detailed.basic;
 	EXPECT_EQ(basic.batch_submit_ops.ok, 2u);
 	EXPECT_EQ(basic.batch_submit_ops.err, 1u);

@@ -132,7 +132,7 @@ TEST_P(CufileJobCancel, WhatNobodyHasBegun)
 	while (Job::Piece *piece = job.take())
 		taken.push_back(piece);
 	EXPECT_EQ(taken.size(), begun * 3);
-	EXPECT_EQ(job.end(), begun * 3);
+	EXPECT_EQ(job.end_index(), begun * 3);
 	for (Job::Piece *piece : taken)
 		job.finish(*piece, 4096);
 	job.wait();
@@ -176,7 +176,7 @@ TEST_P(CufileBatchRoom, IsKept)
 		ASSERT_EQ(batch.begin(room.begun, {}), CU_FILE_SUCCESS);
 	}
 	for (unsigned i = 0; i < room.ended; i++)
-		batch.finish_one(event(i));
+		batch.complete_request(event(i));
 	CUfileIOEvents_t events[8];
 	unsigned n = room.fetched;
 	ASSERT_EQ(batch.fetch(room.fetched, n, 0, nobody, events), CU_FILE_SUCCESS);
@@ -212,7 +212,7 @@ TEST_P(CufileBatchFetch, TellsEachOnceAndInTheOrderOfTheirEnds)
 		ASSERT_EQ(batch.begin(question.begun, {}), CU_FILE_SUCCESS);
 	}
 	for (unsigned i = 0; i < question.ended; i++)
-		batch.finish_one(event(i));
+		batch.complete_request(event(i));
 	CUfileIOEvents_t events[8] = {};
 	unsigned n = question.room;
 	ASSERT_EQ(batch.fetch(question.least, n, 0, nobody, events), question.error);
@@ -223,7 +223,7 @@ TEST_P(CufileBatchFetch, TellsEachOnceAndInTheOrderOfTheirEnds)
 		EXPECT_EQ(events[i].ret, i);
 	// The remaining events are returned later, once their I/O has ended.
 	for (unsigned i = question.ended; i < question.begun; i++)
-		batch.finish_one(event(i));
+		batch.complete_request(event(i));
 	unsigned more = 8;
 	ASSERT_EQ(batch.fetch(question.begun - n, more, -1, nobody, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(more, question.begun - n);
@@ -243,7 +243,7 @@ TEST(CufileBatch, WhoWaitsIsToldInTime)
 	EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(30));
 	std::thread other([&] {
 		for (uintptr_t i = 0; i < 4; i++)
-			batch.finish_one(event(i));
+			batch.complete_request(event(i));
 	});
 	n = 4;
 	EXPECT_EQ(batch.fetch(2, n, -1, nobody, events), CU_FILE_SUCCESS);
@@ -264,13 +264,13 @@ TEST(CufileBatch, AMinimumAboveWhatIsLeft)
 	EXPECT_EQ(batch.fetch(8, n, -1, nobody, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(n, 0u) << "of nothing that is all";
 	ASSERT_EQ(batch.begin(3, {}), CU_FILE_SUCCESS);
-	batch.finish_one(event(1));
+	batch.complete_request(event(1));
 	n = 8;
 	EXPECT_EQ(batch.fetch(3, n, 0, nobody, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(n, 1u);
 	std::thread other([&] {
-		batch.finish_one(event(2));
-		batch.finish_one(event(3));
+		batch.complete_request(event(2));
+		batch.complete_request(event(3));
 	});
 	n = 8;
 	EXPECT_EQ(batch.fetch(3, n, 60'000'000'000, nobody, events), CU_FILE_SUCCESS);
@@ -296,7 +296,7 @@ TEST(CufileBatch, SeveralWait)
 				seen += n;
 			});
 		for (uintptr_t i = 0; i < 12; i++)
-			batch.finish_one(event(i));
+			batch.complete_request(event(i));
 		for (auto &waiter : waiters)
 			waiter.join();
 		EXPECT_EQ(seen, 6u);
@@ -317,8 +317,8 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	const auto help = [&](Job &with) {
 		EXPECT_EQ(&with, job.get());
 		helped++;
-		batch.finish_one(event(1));
-		batch.finish_one(event(2));
+		batch.complete_request(event(1));
+		batch.complete_request(event(2));
 	};
 	CUfileIOEvents_t events[4];
 	unsigned n = 4;
@@ -333,7 +333,7 @@ TEST(CufileBatch, OnlyWhoMustWaitForAllHelps)
 	// A finished job is not accessed again.
 	job.reset();
 	ASSERT_EQ(batch.begin(1, {}), CU_FILE_SUCCESS);
-	std::thread other([&] { batch.finish_one(event(3)); });
+	std::thread other([&] { batch.complete_request(event(3)); });
 	n = 4;
 	EXPECT_EQ(batch.fetch(1, n, -1, help, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(helped, 1);
@@ -346,9 +346,9 @@ TEST(CufileBatch, AfterACancelOnlyTheNewOnesAreTold)
 {
 	Batch batch(4);
 	ASSERT_EQ(batch.begin(4, {}), CU_FILE_SUCCESS);
-	batch.finish_one(event(1));
+	batch.complete_request(event(1));
 	batch.cancel();
-	batch.finish_one(event(2));
+	batch.complete_request(event(2));
 	CUfileIOEvents_t events[4];
 	unsigned n = 1;
 	EXPECT_EQ(batch.fetch(1, n, -1, nobody, events), CU_FILE_SUCCESS);
@@ -363,14 +363,14 @@ TEST(CufileBatch, AfterACancelOnlyTheNewOnesAreTold)
 	});
 	std::this_thread::sleep_for(std::chrono::milliseconds(20));
 	EXPECT_FALSE(begun) << "two of before are under way";
-	batch.finish_one(event(3));
-	batch.finish_one(event(4));
+	batch.complete_request(event(3));
+	batch.complete_request(event(4));
 	submitter.join();
 	n = 4;
 	EXPECT_EQ(batch.fetch(0, n, 0, nobody, events), CU_FILE_SUCCESS);
 	EXPECT_EQ(n, 0u) << "of before";
 	for (uintptr_t i = 11; i <= 14; i++)
-		batch.finish_one(event(i));
+		batch.complete_request(event(i));
 	n = 4;
 	EXPECT_EQ(batch.fetch(4, n, -1, nobody, events), CU_FILE_SUCCESS);
 	ASSERT_EQ(n, 4u);

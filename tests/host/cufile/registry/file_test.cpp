@@ -183,7 +183,7 @@ TEST_F(CufileFile, AShortCountIsNotTheEndOfTheFile)
 			std::memset(memory, 0x77, sizeof(memory));
 			EXPECT_EQ(file->read(memory, 32768, 0), 10000) << most;
 			EXPECT_EQ(pattern(10000).compare(0, 10000, memory, 10000), 0) << most;
-			EXPECT_EQ(file->resume_read(memory, 8192, 0, 700), 8192) << "what a ring brought of it";
+			EXPECT_EQ(file->finish_short_read(memory, 8192, 0, 700), 8192) << "what a ring brought of it";
 		}
 		system.most = UINT64_MAX;
 	}
@@ -278,7 +278,7 @@ TEST_F(CufileFile, AnErrorAfterSomeBytesIsNoShortCount)
 			system.errors = {-error};
 			EXPECT_EQ(file->read(memory, 5000, 2000), -error);
 			system.errors = {-error};
-			EXPECT_EQ(file->resume_read(memory, 5120, 0, 1024), -error) << "what a ring has begun";
+			EXPECT_EQ(file->finish_short_read(memory, 5120, 0, 1024), -error) << "what a ring has begun";
 			const bool full = error == ENOSPC;
 			system.errors = {0, -error};
 			EXPECT_EQ(file->write(memory, 5000, 0), full ? 1024 : -error);

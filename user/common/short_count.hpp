@@ -16,7 +16,7 @@ namespace peerdma_impl
 inline bool is_no_room(int64_t error) { return error == -ENOSPC || error == -EDQUOT || error == -EFBIG; }
 
 // The result of a request that an error ended after some bytes.
-inline int64_t after_error(bool write, uint64_t done, int64_t error)
+inline int64_t result_after_error(bool write, uint64_t done, int64_t error)
 {
 	return write && done && is_no_room(error) ? static_cast<int64_t>(done) : error;
 }
