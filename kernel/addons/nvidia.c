@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * peerdma_nvidia.ko: CUDA memory as buffers, kept in place by NVIDIA's driver.
+ * peerdma_nvidia.ko: CUDA memory as buffers, kept in place by NVIDIA's driver. pin.h has the words.
  *
  * That driver exports a few functions for this (nvidia.h). They are looked up when they are needed,
  * so the driver may be loaded and unloaded, and nothing of it is needed to build this module.
  *
- * There are two forms. Persistent: the memory stays until it is unpinned, even if its process frees
- * it or exits. Not every GPU supports that, as the driver reports when it is asked. Otherwise it is
- * by callback: the driver calls when the memory is freed. When that call returns, the memory is
- * gone, and so is the table with its addresses. The driver may call at any time after it has been
- * given the callback, which is before its answer arrives here, and it holds locks that an unpin
- * takes too. So:
+ * Memory is pinned in one of two forms. Persistent: the memory stays until it is unpinned, even if
+ * its process frees it or exits. Not every GPU supports that; the driver reports it when it is
+ * asked to pin. By callback: the driver calls this module when the memory is freed. When that call
+ * returns, the memory is gone, and so is the driver's table with its addresses. The call may come
+ * at any time after the driver was given the callback, even before the driver has answered. The
+ * driver holds locks during the call that an unpin takes too. So, by callback:
  *
- * Ticket. The callback's argument is a number, which means nothing after the unpin. So a late call
- * finds no freed struct.
+ * Ticket. The callback's argument is not a pointer but a number, which is void after the unpin. So
+ * a late call finds no freed struct.
  *
- * A call that comes before the driver has answered is recorded and returns: the driver may wait for
- * the asking thread, which has not read any answer yet. A later call waits until the table has been
- * copied, and then until the memory is not used any more: register.c.
+ * Early call. A call that comes before the driver has answered is recorded and returns: the driver
+ * may wait for the asking thread, which has not read any answer yet. A later call waits until the
+ * table has been copied, and then until no one uses the memory any more: pin_revoke.c.
  *
- * Unpinning, persistent: by a work item, which no callback waits for.
- *
- * Unpinning, by ticket: the driver searches the memory of the current process. For another
- * process's memory it returns 0 without unpinning. So only the process that pinned may unpin, when
- * it destroys or closes the buffer, and never after the driver has begun to call. In all other
- * cases the memory is left with the driver until it calls, when the process frees the memory or
- * exits: another process destroyed the buffer (a child, or one that received the descriptor), the
- * GPU's driver was unbound, or others held pages at that moment. This module does not use the
- * memory any more then, so such a call waits only for those others.
+ * Unpinning. The driver searches the memory of the current process. For another process's memory it
+ * returns 0 without unpinning. So only the registrant may unpin, when it destroys or closes the
+ * buffer, and never after the driver has begun to call. In all other cases the memory is left with
+ * the driver until it calls, when the registrant frees the memory or exits. These cases are:
+ * another process destroyed the buffer (a child, or one that received the descriptor), the GPU's
+ * driver was unbound, or others held pages at that moment. This module does not use the memory any
+ * more then, so such a call waits only for those others.
  *
  * References. Until the driver has called, or an unpin has returned, this module and the driver are
  * referenced, because the driver calls code of this module.
@@ -36,6 +34,8 @@
  * first, and no call follows, or it waits for the call, and finds nothing. In the second case the
  * table is freed already, and no table of another pin may be at its address. So nothing is pinned
  * by callback during an unpin (callback_mutex).
+ *
+ * In the persistent form a work item unpins, for which no call of the driver waits.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -74,17 +74,18 @@ MODULE_PARM_DESC(callback, "also pin by callback: freeing the memory waits for r
 #define UNPIN_RETRY_MS 100 /* ms */
 
 /**
- * struct nvidia_pin_state - memory that the driver keeps
- * @pin: how register.c knows it
+ * struct nvidia_pin_state - a pin, and what NVIDIA's driver must be told to unpin it
+ * @pin: how the core knows it
  * @lock: protects @asking, @freed, @armed, and the contents of @table while they are copied
  * @asking: the driver has not answered yet
  * @freed: the driver has called
- * @armed: the driver may still call, and nothing was unpinned: both modules are referenced
+ * @armed: the driver may still call, and nothing was unpinned: the ticket is valid, and both
+ *	modules are referenced
  * @ticket: argument of the callback; 0: there is no callback
- * @tgid: the process that pinned
- * @addr: of the memory
- * @table: the driver's
- * @put_persistent: unpins; NULL: nothing is pinned, or not in this form
+ * @tgid: the registrant
+ * @addr: of the memory, in the registrant
+ * @table: the driver's table with the addresses of the chunks
+ * @put_persistent: the driver's function to unpin; NULL: nothing is pinned in the persistent form
  */
 struct nvidia_pin_state {
 	struct peerdma_pin pin;
@@ -105,7 +106,7 @@ DEFINE_STATIC_SRCU(calls); /* calls of the driver: an unload waits for them */
 /* Orders pins by callback and unpins. Taken before the driver's locks. */
 static DEFINE_MUTEX(callback_mutex);
 
-static void nvidia_unpin_as_owner(struct peerdma_pin *pin);
+static void nvidia_unpin_by_registrant(struct peerdma_pin *pin);
 static void nvidia_unpin(struct peerdma_pin *pin);
 static struct peerdma_pin *nvidia_create(u64 addr, u64 len, u32 *reason);
 static int nvidia_pin(struct peerdma_pin *pin, u32 *reason);
@@ -116,7 +117,7 @@ static struct peerdma_vendor_ops ops = {
 	.pci_vendor = PCI_VENDOR,
 	.create = nvidia_create,
 	.pin = nvidia_pin,
-	.unpin_as_owner = nvidia_unpin_as_owner,
+	.unpin_by_registrant = nvidia_unpin_by_registrant,
 	.unpin = nvidia_unpin,
 	.free = state_free,
 };
@@ -128,7 +129,7 @@ static struct nvidia_pin_state *to_state(struct peerdma_pin *pin)
 
 static void state_free(struct peerdma_pin *pin)
 {
-	kvfree(pin->chunks);
+	kvfree(pin->chunk_addrs);
 	kfree(to_state(pin));
 }
 
@@ -157,7 +158,7 @@ static int ticket_draw(struct nvidia_pin_state *state)
 	err = xa_alloc_cyclic(&tickets, &state->ticket, state, xa_limit_31b, &next_ticket,
 			      GFP_KERNEL_ACCOUNT);
 	if (err < 0) {
-		state->ticket = 0; /* it is written even if there is no memory */
+		state->ticket = 0; /* xa_alloc_cyclic() has written it */
 		peerdma_pin_put(&state->pin);
 		symbol_put(nvidia_p2p_put_pages);
 		return err;
@@ -167,7 +168,7 @@ static int ticket_draw(struct nvidia_pin_state *state)
 	return 0;
 }
 
-/* Puts the ticket and the references of both modules. Does nothing the second time. */
+/* Makes the ticket void, and puts the references of both modules. Does nothing the second time. */
 static void ticket_void(struct nvidia_pin_state *state)
 {
 	bool armed;
@@ -184,7 +185,10 @@ static void ticket_void(struct nvidia_pin_state *state)
 	module_put(THIS_MODULE);
 }
 
-/* Records the call. False: the driver has not answered yet, and the asking thread will see it. */
+/*
+ * Records that the driver has called. False: it has not answered yet, and the asking thread will
+ * see the record.
+ */
 static bool nvidia_record_freed(struct nvidia_pin_state *state)
 {
 	bool asking;
@@ -225,18 +229,18 @@ static u32 nvidia_read_table(struct nvidia_pin_state *state)
 	unsigned long i;
 
 	if (!table || !nvidia_table_is_known(table) || table->page_size != TABLE_SIZE_64K ||
-	    table->entries != state->pin.nr || !table->pages)
+	    table->entries != state->pin.nr_chunks || !table->pages)
 		return PEERDMA_REASON_VENDOR_TABLE;
 	if (TABLE_MAJOR(table->version) >= 2 && table->flags)
 		return PEERDMA_REASON_VENDOR_NOT_BAR;
-	for (i = 0; i < state->pin.nr; i++)
-		state->pin.chunks[i] = table->pages[i]->physical_address;
+	for (i = 0; i < state->pin.nr_chunks; i++)
+		state->pin.chunk_addrs[i] = table->pages[i]->physical_address;
 	return PEERDMA_REASON_NONE;
 }
 
 /*
- * Looks the unpin function up first, and holds it while anything is pinned: that keeps the driver
- * loaded. -ENXIO: the driver has no such function.
+ * Pins in the persistent form. Looks the unpin function up first, and holds it while anything is
+ * pinned: that keeps the driver loaded. -ENXIO: the driver has no such function.
  */
 static int nvidia_ask_persistent(struct nvidia_pin_state *state, u64 len)
 {
@@ -258,7 +262,8 @@ static int nvidia_ask_persistent(struct nvidia_pin_state *state, u64 len)
 	return err;
 }
 
-static int nvidia_ask_with_ticket(struct nvidia_pin_state *state, u64 len)
+/* Pins by callback. -ENXIO: the driver is not loaded. */
+static int nvidia_ask_by_callback(struct nvidia_pin_state *state, u64 len)
 {
 	typeof(nvidia_p2p_get_pages) *get = symbol_get(nvidia_p2p_get_pages);
 	int err = get ? ticket_draw(state) : -ENXIO;
@@ -281,13 +286,13 @@ static int nvidia_ask(struct nvidia_pin_state *state, u64 len)
 	int err = READ_ONCE(persistent) ? nvidia_ask_persistent(state, len) : -ENXIO;
 
 	if (READ_ONCE(callback) && (err == -ENXIO || err == -ENOTSUPP))
-		err = nvidia_ask_with_ticket(state, len);
+		err = nvidia_ask_by_callback(state, len);
 	return err;
 }
 
 /*
- * Reads the driver's answer. After a failure the memory must be unpinned, unless it was freed
- * already.
+ * Reads the addresses of the chunks from the driver's answer. After a failure the memory must be
+ * unpinned, unless it was freed already.
  */
 static u32 nvidia_read_chunks(struct nvidia_pin_state *state)
 {
@@ -301,7 +306,7 @@ static u32 nvidia_read_chunks(struct nvidia_pin_state *state)
 	return reason;
 }
 
-static bool nvidia_can_unpin_as_owner(struct nvidia_pin_state *state)
+static bool nvidia_can_unpin_by_registrant(struct nvidia_pin_state *state)
 {
 	bool can;
 
@@ -312,10 +317,10 @@ static bool nvidia_can_unpin_as_owner(struct nvidia_pin_state *state)
 }
 
 /*
- * By callback only. A result of 0 is reliable for the process that pinned: the memory is unpinned,
- * or was freed.
+ * Unpins in the form by callback. For the registrant a result of 0 is reliable: the memory is
+ * unpinned, or was freed.
  */
-static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
+static void nvidia_unpin_by_registrant(struct peerdma_pin *pin)
 {
 	struct nvidia_pin_state *state = to_state(pin);
 	typeof(nvidia_p2p_put_pages) *put;
@@ -323,11 +328,11 @@ static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 
 	if (state->tgid != current->tgid)
 		return;
-	put = symbol_get(nvidia_p2p_put_pages); /* a call may put the other reference */
+	put = symbol_get(nvidia_p2p_put_pages); /* a call may put the ticket's reference */
 	if (!put)
 		return;
 	mutex_lock(&callback_mutex);
-	if (nvidia_can_unpin_as_owner(state)) {
+	if (nvidia_can_unpin_by_registrant(state)) {
 		err = put(0, 0, state->addr, state->table);
 		if (err)
 			pr_warn_ratelimited("NVIDIA's driver did not take memory back: %d\n", err);
@@ -339,8 +344,8 @@ static void nvidia_unpin_as_owner(struct peerdma_pin *pin)
 }
 
 /*
- * Persistent only; nvidia_unpin_as_owner() unpins the other form. The driver may have no memory for
- * the call itself. All known versions have done nothing in that case.
+ * Unpins in the persistent form; nvidia_unpin_by_registrant() unpins in the other one. The driver
+ * may have no memory for the call itself. All known versions have done nothing in that case.
  */
 static void nvidia_unpin(struct peerdma_pin *pin)
 {
@@ -371,10 +376,11 @@ static struct nvidia_pin_state *state_create(u64 addr, u64 len)
 	state->asking = true;
 	state->tgid = current->tgid;
 	state->addr = addr;
-	state->pin.nr = len >> PEERDMA_CHUNK_SHIFT;
-	state->pin.chunks = kvmalloc_array(state->pin.nr, sizeof(*state->pin.chunks),
-					   GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (state->pin.chunks)
+	state->pin.nr_chunks = len >> PEERDMA_CHUNK_SHIFT;
+	state->pin.chunk_addrs = kvmalloc_array(state->pin.nr_chunks,
+						sizeof(*state->pin.chunk_addrs),
+						GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (state->pin.chunk_addrs)
 		return state;
 	kfree(state);
 	return NULL;
@@ -395,7 +401,7 @@ static struct peerdma_pin *nvidia_create(u64 addr, u64 len, u32 *reason)
 static int nvidia_pin(struct peerdma_pin *pin, u32 *reason)
 {
 	struct nvidia_pin_state *state = to_state(pin);
-	int err = nvidia_ask(state, (u64)pin->nr << PEERDMA_CHUNK_SHIFT);
+	int err = nvidia_ask(state, (u64)pin->nr_chunks << PEERDMA_CHUNK_SHIFT);
 
 	if (!err) {
 		*reason = nvidia_read_chunks(state);

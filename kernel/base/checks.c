@@ -86,7 +86,7 @@ __u32 peerdma_check_register(__u64 addr, __u64 len, __u64 chunk_len)
 	return (addr | len) % chunk_len ? PEERDMA_REASON_VENDOR_ALIGN : PEERDMA_REASON_NONE;
 }
 
-/* Checks a range of a dma-buf: whole frames, which may begin at any page. */
+/* Checks a range of a dma-buf: whole chunks of 64 KiB, which may begin at any page. */
 __u32 peerdma_check_import(__u64 off, __u64 len, __u64 size, __u64 page_size, __u64 chunk_len)
 {
 	__u32 reason = peerdma_check_range(off, len, size);

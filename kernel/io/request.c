@@ -124,7 +124,7 @@ static int request_check_file(struct peerdma_request *io)
 	if (err)
 		return err;
 	/* The block layer of older kernels needs whole blocks in each bio_vec. */
-	if (unlikely(io->buffer->mem->chunks))
+	if (unlikely(io->buffer->mem->chunk_bvecs))
 		io->target.mem_align = max(io->target.mem_align, io->target.offset_align);
 	if (!(io->file->f_mode & (io->write ? FMODE_WRITE : FMODE_READ)))
 		return peerdma_request_set_reason(io, PEERDMA_REASON_FD_MODE);

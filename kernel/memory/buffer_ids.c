@@ -43,13 +43,13 @@ struct peerdma_buffer *peerdma_buffer_add(struct peerdma_ctx *ctx, struct peerdm
 }
 
 /*
- * Ends a buffer whose id is removed. The vendor's driver is asked to unpin only after all waiters
- * for the revoke have been woken: one of them may hold that driver's locks.
+ * Ends a buffer whose id is removed. Unpins only after all waiters for the revoke have been woken:
+ * one of them may hold locks of the driver that unpins.
  */
 static void buffer_end(struct peerdma_buffer *buffer)
 {
 	peerdma_buffer_revoke(buffer);
-	peerdma_pin_unpin_as_owner(buffer->pin);
+	peerdma_pin_unpin_by_registrant(buffer->pin);
 	peerdma_buffer_put(buffer);
 }
 

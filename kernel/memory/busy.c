@@ -183,7 +183,7 @@ static void busy_add(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
  */
 void peerdma_mem_release(struct peerdma_mem *mem, struct peerdma_buffer *buffer)
 {
-	peerdma_mem_put_pages(mem);
+	peerdma_mem_start_reclaim(mem);
 	if (peerdma_mem_reclaim(mem))
 		peerdma_mem_free(mem);
 	else

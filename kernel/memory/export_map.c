@@ -37,7 +37,7 @@ static u64 export_sg_len(const struct peerdma_mem *mem, u64 off, u64 len, u64 lo
 {
 	u64 at = page_to_phys(peerdma_mem_page(mem, off >> PAGE_SHIFT));
 
-	if (mem->chunks)
+	if (mem->chunk_bvecs)
 		len = min(len, PEERDMA_CHUNK_LEN - off % PEERDMA_CHUNK_LEN);
 	return min(len, longest - (at & (longest - 1)));
 }

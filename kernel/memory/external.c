@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Providers whose pages belong to another driver. Such a provider is a published range of a BAR,
- * and exists as long as it has pins. Nothing is allocated from it: it serves routes and queries.
+ * Externals: providers whose pages belong to another driver. Such a provider is a range of a BAR
+ * that the driver has published, and exists as long as it has pins. Nothing is allocated from it.
+ * It serves routes and queries.
  *
- * When a GPU is unbound, its page map is removed, for which the kernel waits for every reference,
- * and its driver's remove() may rely on having its memory back. So a consumer device ends the
+ * When a GPU is unbound, its page map is removed, for which the kernel waits for every reference.
+ * Its driver's remove() may rely on having all its memory back. So a consumer device ends the
  * provider first, which revokes its buffers: consumer.c. Providers are created under the function's
  * device lock, and none while the function is being unbound. If two threads unbind the function at
  * once, the second one waits in a bus notifier until the first one has ended the providers.
@@ -29,13 +30,18 @@
 static LIST_HEAD(externals);
 static DEFINE_MUTEX(externals_mutex); /* protects externals, and link and pins of each */
 /*
- * Serializes creation and removal. Held while a consumer is added or removed, which calls notifiers
- * of the platform bus. No notifier takes it, and no consumer's end. Taken before externals_mutex.
+ * Serializes creation and removal of externals. Held while a consumer is added or removed, which
+ * calls notifiers of the platform bus. No notifier takes it, and no consumer's end. Taken before
+ * externals_mutex.
  */
 static DEFINE_MUTEX(external_create_mutex);
 
-/* Called before remove() of the GPU's driver. Ends of other GPUs' memory are not waited for. */
-static void external_ended(struct peerdma_provider *provider)
+/*
+ * The provider's ended(): called before remove() of the GPU's driver, when all buffers are revoked.
+ * Returns when each pin of this provider that is quiet has ended. Does not wait for pages that
+ * others hold: the kernel does, later.
+ */
+static void external_wait_for_ending_pins(struct peerdma_provider *provider)
 {
 	struct peerdma_external *external = provider->external;
 
@@ -52,8 +58,8 @@ static struct peerdma_external *external_create(struct pci_dev *pdev, int bar,
 
 	if (!external)
 		return ERR_PTR(-ENOMEM);
-	provider =
-		peerdma_provider_reserve(pdev, bar, off, range_len(&pgmap->range), external_ended);
+	provider = peerdma_provider_reserve(pdev, bar, off, range_len(&pgmap->range),
+					    external_wait_for_ending_pins);
 	if (IS_ERR(provider)) {
 		kfree(external);
 		return ERR_CAST(provider);
@@ -69,7 +75,7 @@ static struct peerdma_external *external_create(struct pci_dev *pdev, int bar,
 	return external;
 }
 
-/* The external of these pages, or NULL. */
+/* The external of this page map, or NULL. */
 static struct peerdma_external *external_find(const struct dev_pagemap *pgmap)
 {
 	struct peerdma_external *external;
@@ -83,8 +89,8 @@ static struct peerdma_external *external_find(const struct dev_pagemap *pgmap)
 }
 
 /*
- * The provider of these pages, with one pin more; or ERR_PTR. -ENOENT: the context is a node of
- * another provider.
+ * The external of this page map, with one more pin, created if there is none; or ERR_PTR. -ENOENT:
+ * the context is an open node of another provider.
  */
 struct peerdma_external *peerdma_external_get(const struct peerdma_ctx *ctx, struct pci_dev *pdev,
 					      int bar, const struct dev_pagemap *pgmap)
@@ -114,8 +120,9 @@ out:
 }
 
 /*
- * The provider is removed with its last pin, unless it has ended with the GPU. A new one of the
- * same pages comes after that, as both have the same dmem region by name.
+ * Takes a pin off. The last one frees the external and removes its provider, which has ended before
+ * if the GPU was unbound. A new external of the same page map is created only after that, because
+ * both have a dmem region of the same name.
  */
 void peerdma_external_put(struct peerdma_external *external)
 {
@@ -134,7 +141,7 @@ void peerdma_external_put(struct peerdma_external *external)
 	mutex_unlock(&external_create_mutex);
 }
 
-/* The consumer of this function's provider with the next id after *id, referenced; or NULL. */
+/* The consumer of the function's external with the smallest id above *id, referenced; or NULL. */
 static struct platform_device *external_next_consumer(const struct pci_dev *pdev, u32 *id)
 {
 	struct peerdma_provider *provider, *found = NULL;
@@ -157,7 +164,7 @@ static struct platform_device *external_next_consumer(const struct pci_dev *pdev
 	return consumer;
 }
 
-/* Called before remove() of the GPU's driver. */
+/* Called before remove() of the GPU's driver. Waits until all externals of the GPU have ended. */
 static int external_function_event(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct platform_device *consumer;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Proves of each frame of another driver's memory: it lies in a memory BAR of a PCI function that
- * has a driver, that BAR is published as peer-to-peer memory, the kernel does not map it
- * write-combined, and no one else uses the pages.
+ * Proves that memory of another driver can be used. Each chunk lies in a memory BAR of one PCI
+ * function, to which another driver is bound, and in one range of that BAR that is published as
+ * peer-to-peer memory. The kernel does not map the range write-combined: this is checked on the
+ * first chunk only, because a page map has one memory type. That no one else uses the pages is
+ * proven when they are referenced: mem_pages.c.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
@@ -16,7 +18,10 @@
 #include "memory/bar.h"
 #include "memory/pin.h"
 
-/* A new mapping gets the type of older ones of the same memory. */
+/*
+ * The likely reason why the memory is not published: a driver cannot publish a BAR that is mapped
+ * write-combined. A new mapping gets the type of the existing ones.
+ */
 static u32 prove_unpublished_reason(u64 at)
 {
 	void __iomem *probe = ioremap(at, PAGE_SIZE);
@@ -39,16 +44,17 @@ static bool range_holds_pin(const struct peerdma_pin *pin, u64 start, u64 end)
 {
 	unsigned long i;
 
-	for (i = 0; i < pin->nr; i++) {
-		if (!range_holds_chunk(start, end, pin->chunks[i]) || !PAGE_ALIGNED(pin->chunks[i]))
+	for (i = 0; i < pin->nr_chunks; i++) {
+		if (!range_holds_chunk(start, end, pin->chunk_addrs[i]) ||
+		    !PAGE_ALIGNED(pin->chunk_addrs[i]))
 			return false;
 		cond_resched();
 	}
 	return true;
 }
 
-/* The function whose BAR has the first frame, referenced; or NULL. */
-struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar)
+/* The PCI function whose BAR has the first chunk, referenced, and the BAR's number; or NULL. */
+struct pci_dev *peerdma_pin_find_function(const struct peerdma_pin *pin, int *bar)
 {
 	struct pci_dev *pdev = NULL;
 
@@ -56,28 +62,32 @@ struct pci_dev *peerdma_pin_function(const struct peerdma_pin *pin, int *bar)
 		for (*bar = 0; *bar < PCI_STD_NUM_BARS; (*bar)++) {
 			if (pci_resource_flags(pdev, *bar) & IORESOURCE_MEM &&
 			    range_holds_chunk(pci_resource_start(pdev, *bar),
-					      pci_resource_end(pdev, *bar) + 1ULL, pin->chunks[0]))
+					      pci_resource_end(pdev, *bar) + 1ULL,
+					      pin->chunk_addrs[0]))
 				return pdev;
 		}
 	}
 	return NULL;
 }
 
-/* The pin owns a reference of the page map from then on, whatever the result. */
+/* Whatever the result, the pin has a reference of the page map then, if there is one. */
 static u32 prove_pages(struct peerdma_pin *pin)
 {
-	struct dev_pagemap *pgmap = get_dev_pagemap(PHYS_PFN(pin->chunks[0]));
+	struct dev_pagemap *pgmap = get_dev_pagemap(PHYS_PFN(pin->chunk_addrs[0]));
 
 	pin->pgmap = pgmap;
 	if (!pgmap || pgmap->type != MEMORY_DEVICE_PCI_P2PDMA || pgmap->nr_range != 1 ||
 	    !range_holds_pin(pin, pgmap->range.start, pgmap->range.end + 1))
-		return prove_unpublished_reason(pin->chunks[0]);
-	if (peerdma_dma_is_write_combined(page_address(pfn_to_page(PHYS_PFN(pin->chunks[0])))))
+		return prove_unpublished_reason(pin->chunk_addrs[0]);
+	if (peerdma_dma_is_write_combined(page_address(pfn_to_page(PHYS_PFN(pin->chunk_addrs[0])))))
 		return PEERDMA_REASON_VENDOR_WC;
 	return PEERDMA_REASON_NONE;
 }
 
-/* All proofs. The caller holds the device lock of @pdev. Returns enum peerdma_reason. */
+/*
+ * All proofs of this file, and those of the pin's operations. The caller holds the device lock of
+ * @pdev. Returns enum peerdma_reason.
+ */
 u32 peerdma_pin_prove(struct peerdma_pin *pin, struct pci_dev *pdev, int bar)
 {
 	u32 reason;

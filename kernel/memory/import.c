@@ -4,11 +4,11 @@
  *
  * Finding the pages. A dma-buf gives DMA addresses for the attached device (the client), not pages.
  * An address that an IOMMU translates tells nothing, so the client must be a device without
- * translation. Then the address is one on the PCI bus, which lies in a BAR. register.c proves what
- * it proves of all vendor memory. Then the kernel maps the first page for the client: if the result
- * is the exporter's own address, the page is the right one. All pages of a range are mapped alike.
- * The client is used for nothing else: which devices read and write the buffer is decided for each
- * file, as for any buffer.
+ * translation. Then the address is one on the PCI bus, which lies in a BAR. external_prove.c proves
+ * what it proves of all memory of other drivers. Then the kernel maps the first page for the
+ * client: if the result is the exporter's own address, the page is the right one. All pages of a
+ * range are mapped alike. The client is used for nothing else: which devices read and write the
+ * buffer is decided for each file, as for any buffer.
  *
  * Lifetime. The dma-buf stays attached, pinned and mapped as long as its memory is a buffer. An
  * exporter with movable memory pins it; if it pins to host memory, or does not pin, the import is
@@ -64,7 +64,7 @@ static void import_free(struct peerdma_pin *pin)
 	struct peerdma_import *import = peerdma_import_of(pin);
 
 	pci_dev_put(import->client);
-	kvfree(pin->chunks);
+	kvfree(pin->chunk_addrs);
 	kfree(import);
 }
 
@@ -85,10 +85,11 @@ static struct peerdma_import *import_create(struct dma_buf *dmabuf, struct pci_d
 		return NULL;
 	peerdma_pin_init(&import->pin, &import_ops);
 	import->pin.imported = true;
-	import->pin.nr = req->len >> PEERDMA_CHUNK_SHIFT;
-	import->pin.chunks = kvmalloc_array(import->pin.nr, sizeof(*import->pin.chunks),
-					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!import->pin.chunks) {
+	import->pin.nr_chunks = req->len >> PEERDMA_CHUNK_SHIFT;
+	import->pin.chunk_addrs = kvmalloc_array(import->pin.nr_chunks,
+						 sizeof(*import->pin.chunk_addrs),
+						 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!import->pin.chunk_addrs) {
 		kfree(import);
 		return NULL;
 	}

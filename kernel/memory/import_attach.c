@@ -46,18 +46,18 @@ static u32 import_refuse(struct peerdma_import *import, const char *what, long e
 	return PEERDMA_REASON_IMPORT_REFUSED;
 }
 
-/* Writes the frames of [@at, @at + @len), which is at @addr. False if a frame is not contiguous. */
+/* Records the chunks of [@at, @at + @len), which is at @addr. False if one is not contiguous. */
 static bool import_add_chunks(struct peerdma_pin *pin, u64 at, u64 addr, u64 len)
 {
-	u64 skip, step, *frame;
+	u64 skip, step, *chunk_addr;
 
 	for (; len; at += step, addr += step, len -= step) {
-		frame = &pin->chunks[at >> PEERDMA_CHUNK_SHIFT];
+		chunk_addr = &pin->chunk_addrs[at >> PEERDMA_CHUNK_SHIFT];
 		skip = at % PEERDMA_CHUNK_LEN;
 		step = min_t(u64, len, PEERDMA_CHUNK_LEN - skip);
 		if (!skip)
-			*frame = addr;
-		else if (addr != *frame + skip)
+			*chunk_addr = addr;
+		else if (addr != *chunk_addr + skip)
 			return false;
 		cond_resched();
 	}
@@ -67,7 +67,7 @@ static bool import_add_chunks(struct peerdma_pin *pin, u64 at, u64 addr, u64 len
 /* Reads addresses and lengths only: the table may have no pages. */
 static u32 import_read_table(struct peerdma_import *import)
 {
-	const u64 end = (u64)import->pin.nr << PEERDMA_CHUNK_SHIFT;
+	const u64 end = (u64)import->pin.nr_chunks << PEERDMA_CHUNK_SHIFT;
 	u64 at = 0, skip = import->off, addr, len;
 	struct scatterlist *sg;
 	unsigned int i;

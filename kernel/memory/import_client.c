@@ -203,7 +203,7 @@ u32 peerdma_import_prove(struct peerdma_pin *pin, struct pci_dev *pdev)
 		return PEERDMA_REASON_IMPORT_DEVICE;
 	if (!import_client_lock(import->client))
 		return PEERDMA_REASON_VENDOR_BUSY;
-	reason = import_client_prove(import, pfn_to_page(PHYS_PFN(pin->chunks[0])));
+	reason = import_client_prove(import, pfn_to_page(PHYS_PFN(pin->chunk_addrs[0])));
 	device_unlock(&import->client->dev);
 	return reason;
 }

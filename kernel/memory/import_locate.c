@@ -17,7 +17,7 @@ bool peerdma_import_is_host(u64 addr)
 	       REGION_DISJOINT;
 }
 
-/* True if a whole frame at @addr lies in the BAR of @len bytes at @start. */
+/* True if a whole chunk at @addr lies in the BAR of @len bytes at @start. */
 static bool import_bar_holds_chunk(u64 start, u64 len, u64 addr)
 {
 	return addr >= start && addr - start < len && len - (addr - start) >= PEERDMA_CHUNK_LEN;
@@ -51,13 +51,13 @@ static u32 import_no_bar_reason(u64 addr)
 static u32 import_translate(struct peerdma_import *import, struct pci_dev *pdev, int bar)
 {
 	const u64 start = pci_bus_address(pdev, bar), len = pci_resource_len(pdev, bar);
-	u64 *frames = import->pin.chunks;
+	u64 *addrs = import->pin.chunk_addrs;
 	unsigned long i;
 
-	for (i = 0; i < import->pin.nr; i++) {
-		if (!import_bar_holds_chunk(start, len, frames[i]))
-			return import_no_bar_reason(frames[i]);
-		frames[i] = pci_resource_start(pdev, bar) + (frames[i] - start);
+	for (i = 0; i < import->pin.nr_chunks; i++) {
+		if (!import_bar_holds_chunk(start, len, addrs[i]))
+			return import_no_bar_reason(addrs[i]);
+		addrs[i] = pci_resource_start(pdev, bar) + (addrs[i] - start);
 		cond_resched();
 	}
 	return PEERDMA_REASON_NONE;
@@ -69,7 +69,7 @@ u32 peerdma_import_locate(struct peerdma_import *import)
 	u32 reason;
 	int bar;
 
-	import->addr = import->pin.chunks[0];
+	import->addr = import->pin.chunk_addrs[0];
 	pdev = import_find_bar(import->client, import->addr, &bar);
 	if (!pdev)
 		return import_no_bar_reason(import->addr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loads and stores of the CPU in a provider's memory, which is mapped uncached.
+ * Accesses of the CPU to a provider's memory, which is mapped uncached.
  */
 #include <linux/io.h>
 #include <linux/mm.h>
@@ -14,8 +14,8 @@
 #define MEM_ZERO_STEP SZ_1M /* bytes between two checks for a signal or a halt */
 
 /*
- * Stores to a BAR are posted: they may not have arrived when another device, on another port,
- * accesses the same bytes. Reading the last word back flushes them.
+ * Stores to a BAR are posted. They may not have arrived when another device, on another port,
+ * accesses the same bytes. A load from the BAR flushes them.
  */
 static void mem_flush(void __iomem *last_word)
 {
@@ -24,7 +24,7 @@ static void mem_flush(void __iomem *last_word)
 }
 
 /*
- * Zeroes memory, so that a new owner cannot read the last one's data. Slow, as the mapping is
+ * Zeroes pool memory, so that a new owner cannot read the last one's data. Slow, as the mapping is
  * uncached. The caller holds a usage reference of the provider. Returns 0, -EINTR or -ENODEV.
  */
 int peerdma_mem_zero(struct peerdma_mem *mem)
@@ -47,9 +47,9 @@ int peerdma_mem_zero(struct peerdma_mem *mem)
 }
 
 /*
- * Copies inside one provider, through the CPU's registers, so that no byte reaches host memory. For
- * less than a block. In words if both offsets are aligned alike, else in bytes: wider accesses are
- * not safe for all device memory.
+ * Copies less than a block inside a provider's pool. The bytes pass through the CPU's registers, so
+ * none reaches host memory. Copies words where both offsets have the same alignment, else bytes.
+ * Wider accesses are not safe for all device memory.
  */
 void peerdma_mem_copy(struct peerdma_mem *to, u64 to_off, struct peerdma_mem *from, u64 from_off,
 		      u64 len)
@@ -76,39 +76,39 @@ static void mem_write_at(void __iomem *dst, const void *from, u64 len)
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(dst + len - 1, sizeof(u32)));
 }
 
-static void mem_write_frames(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
+static void mem_write_chunks(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
 {
-	const struct bio_vec *frame;
+	const struct bio_vec *chunk;
 	u64 skip, step;
 
 	for (; len; to_off += step, from += step, len -= step) {
-		frame = &to->chunks[to_off >> PEERDMA_CHUNK_SHIFT];
+		chunk = &to->chunk_bvecs[to_off >> PEERDMA_CHUNK_SHIFT];
 		skip = to_off % PEERDMA_CHUNK_LEN;
 		step = min_t(u64, len, PEERDMA_CHUNK_LEN - skip);
-		mem_write_at((void __iomem *)page_address(frame->bv_page) + skip, from, step);
+		mem_write_at((void __iomem *)page_address(chunk->bv_page) + skip, from, step);
 	}
 }
 
 /* Copies from host memory. */
 void peerdma_mem_write(struct peerdma_mem *to, u64 to_off, const void *from, u64 len)
 {
-	if (to->chunks)
-		mem_write_frames(to, to_off, from, len);
+	if (to->chunk_bvecs)
+		mem_write_chunks(to, to_off, from, len);
 	else
 		mem_write_at((void __iomem *)to->kaddr + to_off, from, len);
 }
 
 /**
- * peerdma_mem_read_back - flush stores that the kernel has made in the memory during a read
- * @mem: must stay
- * @off: any byte of it: the load is ordered behind all earlier stores to the device
+ * peerdma_mem_read_back - flush stores of the kernel to the memory during a read
+ * @mem: the caller keeps it
+ * @off: of any byte: the load is ordered behind all earlier stores to the device
  */
 noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
 {
 	void *at = mem->kaddr + off;
 
-	if (unlikely(mem->chunks))
-		at = page_address(mem->chunks[off >> PEERDMA_CHUNK_SHIFT].bv_page) +
+	if (unlikely(mem->chunk_bvecs))
+		at = page_address(mem->chunk_bvecs[off >> PEERDMA_CHUNK_SHIFT].bv_page) +
 		     off % PEERDMA_CHUNK_LEN;
 	mem_flush((void __iomem *)PTR_ALIGN_DOWN(at, sizeof(u32)));
 }
@@ -116,16 +116,17 @@ noinline void peerdma_mem_read_back(struct peerdma_mem *mem, u64 off)
 /* Copies to host memory. */
 void peerdma_mem_read(struct peerdma_mem *from, u64 from_off, void *to, u64 len)
 {
+	const struct bio_vec *chunk;
 	u64 skip, step = len;
 	const void *src;
 
 	for (; len; from_off += step, to += step, len -= step) {
 		src = from->kaddr + from_off;
-		if (from->chunks) {
+		if (from->chunk_bvecs) {
+			chunk = &from->chunk_bvecs[from_off >> PEERDMA_CHUNK_SHIFT];
 			skip = from_off % PEERDMA_CHUNK_LEN;
 			step = min_t(u64, len, PEERDMA_CHUNK_LEN - skip);
-			src = page_address(from->chunks[from_off >> PEERDMA_CHUNK_SHIFT].bv_page) +
-			      skip;
+			src = page_address(chunk->bv_page) + skip;
 		}
 		memcpy_fromio(to, (const void __iomem *)src, step);
 	}

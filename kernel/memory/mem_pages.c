@@ -3,27 +3,34 @@
  * References of a mem's pages.
  *
  * A layer below this module may get and put a reference on a page of a bio_vec; NFS does. On a page
- * with count 0 that put would free the page a second time, while it has an owner. So each page of a
- * live mem holds one reference of this module. How it is taken depends on the kernel and on the
- * memory:
+ * with count 0 that put would free the page a second time, while it has an owner. So this module
+ * holds a reference of each page of a live mem. How it takes and puts that reference depends on the
+ * kernel and on the kind of memory:
  *
- * An idle P2PDMA page has count 0 (since v6.15). pci_alloc_p2pmem() leaves it at 0 and takes one
- * pgmap reference for the allocation. Here the count is set to 1. Each page that falls to 0 puts
- * one pgmap reference and returns its own 4 KiB to the pool, so n - 1 more pgmap references are
- * taken. Release is put_page() on each page that has no other reference; pci_free_p2pmem() is never
- * called. One pgmap reference too many would make an unbind wait for ever.
+ * Pool memory, if an idle P2PDMA page has count 0 (since v6.15). pci_alloc_p2pmem() leaves the
+ * count at 0 and takes one pgmap reference for the allocation. Here the count is set to 1. Each
+ * page that falls to 0 puts one pgmap reference and returns its own 4 KiB to the pool, so n - 1
+ * more pgmap references are taken for n pages. Release is put_page() on each page that has no other
+ * reference; pci_free_p2pmem() is never called. One pgmap reference too many would make an unbind
+ * wait for ever.
  *
- * An idle P2PDMA page has count 1 (up to v6.14). A count that falls to 0 returns the page to the
- * pool before it is set to 1 again, and a new owner's reference could be lost. So the count must
- * never fall to 0. This module's reference is a second one. After it is put, the pages return by
- * one pci_free_p2pmem() as soon as each has count 1.
+ * Pool memory, if an idle P2PDMA page has count 1 (up to v6.14). A count that falls to 0 returns
+ * the page to the pool before it is set to 1 again, and a new owner's reference could be lost. So
+ * the count must never fall to 0. This module's reference is a second one. After it is put, one
+ * pci_free_p2pmem() returns all pages, as soon as each has count 1.
  *
- * Memory of a vendor's driver. Its page map is not this module's, and its pages are not in a pool:
- * a put to the idle count would free a page that its driver still owns. So a compare-and-exchange
- * takes each page from the idle count to 2, which proves that no one else had it, and another one
- * back, which proves that no one else has it. Use a count of 2: up to v6.14 the core, and
- * nvidia-uvm on any kernel, treat a count of 1 as free. Pages that nvidia-uvm has given out keep
- * its mark in zone_device_data, whatever their count.
+ * External memory. Its page map is not this module's, and its pages are not in a pool: a put to the
+ * idle count would free a page that its driver still owns. So a compare-and-exchange takes each
+ * page from the idle count to 2, which proves that no one else had it. Another one takes it back,
+ * which proves that no one else has it. Use a count of 2: up to v6.14 the core, and nvidia-uvm on
+ * any kernel, treat a count of 1 as free. A page that nvidia-uvm has allocated has its mark in
+ * zone_device_data, whatever its count.
+ *
+ * Hazard: nvidia-uvm and this module may both take one page. Up to version 590, nvidia-uvm tests
+ * for count 1 and no mark, and then sets its mark. If the idle count is 1, this module may take the
+ * page in between. From version 595 on, nvidia-uvm sets the count to 1 before that test. So it may
+ * take a page of a live mem, on any kernel. In either case the count is wrong for both, and
+ * unbinding the GPU may wait for ever.
  *
  * On a released page that others hold, the module's reference stays until theirs are gone: busy.c.
  */
@@ -40,9 +47,9 @@
 #include "memory/provider.h"
 
 #define MEM_BUSY_MAX 16384 /* pages that one poll counts: 64 MiB */
-#define MEM_EXTERNAL_COUNT 2 /* count of a page of a vendor's driver */
+#define MEM_EXTERNAL_COUNT 2 /* of a page of external memory that no one else holds */
 
-/* References of others on a page of a released mem. */
+/* The number of references that others have of a page of a released mem. */
 static int mem_page_others(const struct peerdma_mem *mem, struct page *page)
 {
 	return page_count(page) - (mem->pin ? MEM_EXTERNAL_COUNT : 1);
@@ -60,7 +67,8 @@ static bool mem_page_put_external(struct page *page)
 }
 
 /*
- * nvidia-uvm may mark the page before or after the exchange, so the mark is checked on both sides.
+ * nvidia-uvm may mark the page before or after the exchange, so the mark is checked before and
+ * after. A mark that comes still later is not seen: the hazard above.
  */
 static bool mem_page_get_external(struct page *page)
 {
@@ -74,7 +82,7 @@ static bool mem_page_get_external(struct page *page)
 }
 
 /*
- * Undoes mem_page_get_external() for the first @n pages, on which no one else has a reference yet.
+ * Undoes mem_page_get_external() for the first @n pages, which this module has given to no one yet.
  */
 static void mem_pages_unget_external(struct peerdma_mem *mem, unsigned long n)
 {
@@ -99,9 +107,16 @@ bool peerdma_mem_get_external_pages(struct peerdma_mem *mem)
 	return true;
 }
 
+/*
+ * Four functions take and return pool memory. Each has two implementations, one per idle count.
+ * - peerdma_mem_get_pool_pages() references all pages, right after pci_alloc_p2pmem().
+ * - mem_pool_put_references() is called once, at the release, while others may hold pages.
+ * - mem_pool_free_page() is called for each page when no one else holds it.
+ * - mem_pool_free_all() is called once, after the last page.
+ */
 #if PEERDMA_IDLE_PAGE_COUNT == 0
 
-bool peerdma_mem_get_pages(struct peerdma_mem *mem)
+bool peerdma_mem_get_pool_pages(struct peerdma_mem *mem)
 {
 	unsigned long i, n = mem->len >> PAGE_SHIFT;
 	struct page *page = virt_to_page(mem->kaddr);
@@ -114,18 +129,20 @@ bool peerdma_mem_get_pages(struct peerdma_mem *mem)
 	return true;
 }
 
-static void mem_pages_put(struct peerdma_mem *mem)
+/* Each reference is put with its page: mem_pool_free_page(). */
+static void mem_pool_put_references(struct peerdma_mem *mem)
 {
 }
 
 /* put_page() returns the page to the pool. */
-static void mem_page_return(struct peerdma_mem *mem, struct page *page)
+static void mem_pool_free_page(struct peerdma_mem *mem, struct page *page)
 {
 	atomic64_sub(PAGE_SIZE, &mem->provider->used);
 	put_page(page);
 }
 
-static void mem_pages_returned(struct peerdma_mem *mem)
+/* Each page has returned by itself. */
+static void mem_pool_free_all(struct peerdma_mem *mem)
 {
 }
 
@@ -150,7 +167,7 @@ static bool mem_pages_are_idle(struct peerdma_mem *mem)
  * A page that root had allocated through p2pmem/allocate may be in the pool shortly before its
  * count is 1 again. A reference taken then would be lost. False if a page keeps another count.
  */
-bool peerdma_mem_get_pages(struct peerdma_mem *mem)
+bool peerdma_mem_get_pool_pages(struct peerdma_mem *mem)
 {
 	unsigned long i, n = mem->len >> PAGE_SHIFT;
 	struct page *page = virt_to_page(mem->kaddr);
@@ -168,7 +185,8 @@ bool peerdma_mem_get_pages(struct peerdma_mem *mem)
 	return true;
 }
 
-static void mem_pages_put(struct peerdma_mem *mem)
+/* Does nothing for external memory: mem_page_put_external() puts each reference. */
+static void mem_pool_put_references(struct peerdma_mem *mem)
 {
 	unsigned long i, n = mem->pin ? 0 : mem->len >> PAGE_SHIFT;
 
@@ -178,12 +196,12 @@ static void mem_pages_put(struct peerdma_mem *mem)
 	}
 }
 
-/* All pages return together: mem_pages_returned(). */
-static void mem_page_return(struct peerdma_mem *mem, struct page *page)
+/* All pages return together: mem_pool_free_all(). */
+static void mem_pool_free_page(struct peerdma_mem *mem, struct page *page)
 {
 }
 
-static void mem_pages_returned(struct peerdma_mem *mem)
+static void mem_pool_free_all(struct peerdma_mem *mem)
 {
 	atomic64_sub(mem->len, &mem->provider->used);
 	pci_free_p2pmem(mem->provider->pdev, mem->kaddr, mem->len);
@@ -191,16 +209,16 @@ static void mem_pages_returned(struct peerdma_mem *mem)
 
 #endif
 
-/* Called when this module does not use the memory any more: from now on it can be reclaimed. */
-void peerdma_mem_put_pages(struct peerdma_mem *mem)
+/* Called when this module does not use the memory any more. From now on it can be reclaimed. */
+void peerdma_mem_start_reclaim(struct peerdma_mem *mem)
 {
-	mem_pages_put(mem);
+	mem_pool_put_references(mem);
 	mem->end = mem->len >> PAGE_SHIFT;
 }
 
 /*
- * Uncharges before the last page: the provider may go with it, and a new one has a region of the
- * same name.
+ * Frees a page, or returns false if others hold it. Uncharges before the last page is freed: then
+ * the provider may go, and a new one has a dmem region of the same name.
  */
 static bool mem_page_reclaim(struct peerdma_mem *mem, unsigned long index)
 {
@@ -213,15 +231,16 @@ static bool mem_page_reclaim(struct peerdma_mem *mem, unsigned long index)
 		return mem_page_put_external(page);
 	if (mem->end - mem->first == 1)
 		peerdma_uncharge(mem->provider, &mem->charge);
-	mem_page_return(mem, page);
+	mem_pool_free_page(mem, page);
 	return true;
 }
 
 /**
  * peerdma_mem_reclaim - free the pages of a released mem that no one else holds
- * @mem: not used by this module any more; one caller at a time
+ * @mem: peerdma_mem_start_reclaim() has been called; one caller at a time
  *
- * Works from both ends, so that no state is kept per page, and a repeated call is cheap.
+ * Works from both ends up to the first page that others hold. So no state is kept for each page,
+ * and a repeated call is cheap.
  *
  * Return: true if all pages are free. The provider's range may be gone then.
  */
@@ -238,7 +257,7 @@ bool peerdma_mem_reclaim(struct peerdma_mem *mem)
 		peerdma_uncharge(mem->provider, &mem->charge);
 		peerdma_pin_release(mem->pin);
 	} else {
-		mem_pages_returned(mem);
+		mem_pool_free_all(mem);
 	}
 	return true;
 }

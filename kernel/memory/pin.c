@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory that another driver keeps in place. A pin ends in two steps. First it becomes quiet: none
- * of its pages is used any more. A driver that takes its memory back waits for that step only. Then
- * a work item tells the driver, and may wait for the driver's locks. It has a work queue of its
- * own. Only these wait for one of its items: an unload, an unbind of the GPU, and a registration,
- * before it asks the driver or after it failed.
+ * Pins: external memory that another driver keeps in place. A pin ends in two steps. First it
+ * becomes quiet: none of its pages is used any more. A driver that takes its memory back waits for
+ * that step only. Then a work item unpins, for which it may wait for the driver's locks. So these
+ * items have a work queue of their own. Only an unload, an unbind of the GPU, and a registration
+ * wait for an item: the registration before it asks the driver, or after it has failed.
  */
 #include <linux/module.h>
 #include <linux/refcount.h>
@@ -15,13 +15,14 @@
 
 static struct workqueue_struct *pin_wq;
 
-/* Also references the module, so that the pin's operations stay. */
+/* References the pin and its module, so that the pin's operations stay. */
 void peerdma_pin_hold(struct peerdma_pin *pin)
 {
 	__module_get(pin->ops->owner);
 	refcount_inc(&pin->refs);
 }
 
+/* Undoes peerdma_pin_hold(). */
 void peerdma_pin_drop(struct peerdma_pin *pin)
 {
 	struct module *owner = pin->ops->owner;
@@ -37,7 +38,10 @@ void peerdma_pin_put(struct peerdma_pin *pin)
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_put);
 
-/* The memory is not used any more. Called once; does not wait: the end frees the pin. */
+/*
+ * Called once, when the memory is not used any more. Makes the pin quiet, and starts its end, which
+ * puts the first reference. Does not wait.
+ */
 void peerdma_pin_release(struct peerdma_pin *pin)
 {
 	if (pin->external)
@@ -47,18 +51,19 @@ void peerdma_pin_release(struct peerdma_pin *pin)
 }
 
 /**
- * peerdma_pin_unpin_as_owner - unpin, for a driver that accepts that from the owning process only
- * @pin: referenced by the caller; NULL: of another driver
+ * peerdma_pin_unpin_by_registrant - unpin, if the driver accepts that from the registrant only
+ * @pin: referenced by the caller; or NULL
  *
- * Called by that process, without a lock of this module. Does nothing if the memory is still used.
+ * Called without a lock of this module. Does nothing in another process, for another driver, or
+ * while the memory is used.
  */
-void peerdma_pin_unpin_as_owner(struct peerdma_pin *pin)
+void peerdma_pin_unpin_by_registrant(struct peerdma_pin *pin)
 {
-	if (pin && pin->ops->unpin_as_owner && completion_done(&pin->quiet))
-		pin->ops->unpin_as_owner(pin);
+	if (pin && pin->ops->unpin_by_registrant && completion_done(&pin->quiet))
+		pin->ops->unpin_by_registrant(pin);
 }
 
-/* For a pin that has no buffer, referenced by the caller. Returns when the pin has ended. */
+/* Ends a pin that has no buffer, and waits for the end. The caller references the pin. */
 void peerdma_pin_release_wait(struct peerdma_pin *pin)
 {
 	peerdma_pin_release(pin);
@@ -73,14 +78,14 @@ int peerdma_pins_init(void)
 }
 
 /*
- * Nothing is pinned. The last work may queue more on peerdma_revoke_wq, which is destroyed later.
+ * Nothing is pinned. The last item may queue work on peerdma_revoke_wq, which is destroyed later.
  */
 void peerdma_pins_exit(void)
 {
 	destroy_workqueue(pin_wq);
 }
 
-/* For a work item of a pin that others must not wait behind. */
+/* For work that may wait for a driver, as the end of a pin does. */
 void peerdma_pin_queue(struct work_struct *work)
 {
 	queue_work(pin_wq, work);

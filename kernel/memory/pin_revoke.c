@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Revokes a pin, when its driver takes the memory back or the process that registered it exits.
+ * Revokes a pin when its driver takes the memory back, or when the registrant exits or calls exec.
  *
- * By the driver. It may take the memory back at any moment, by a call into this module with locks
- * of its own held. When the call returns, the memory is gone. So the call revokes the buffer and
- * waits until the last page is free, which takes as long as the storage takes. It never waits for a
+ * The driver may take the memory back at any moment, by a call into this module with locks of its
+ * own held. When the call returns, the memory is gone. So the call revokes the buffer and waits
+ * until the last page is free, which takes as long as the storage takes. It never waits for a
  * thread that may be waiting for the driver.
  *
- * By exit. The driver may keep the memory for the pin and yet wait for its pages when the process
- * closes the driver's own files. Files of this module may be closed later, or have been passed to
- * another process. So the buffer is revoked as soon as the process's mm is torn down, which comes
- * before it closes files, unless another process shares the mm. Kernels without MMU notifiers do
- * not report that.
+ * When the registrant closes the driver's own files, the driver may wait for the pages of its
+ * memory, although it keeps that memory for the pin. Files of this module may be closed later, or
+ * have been passed to another process. So the buffer is revoked as soon as the registrant's mm is
+ * torn down, which is before its files are closed. This is not reported while another process
+ * shares the mm, and never by a kernel without MMU notifiers.
  */
 #include <linux/mm.h>
 #include <linux/mutex.h>
@@ -23,13 +23,13 @@
 #include "memory/buffer.h"
 #include "memory/pin.h"
 
-/* When this returns, the pin has no buffer and will get none. */
+/* When this returns, the pin's buffer is revoked, or the pin never gets one. */
 void peerdma_pin_revoke(struct peerdma_pin *pin)
 {
 	struct peerdma_buffer *buffer;
 
 	mutex_lock(&pin->lock);
-	pin->taken = true;
+	pin->revoked = true;
 	buffer = pin->buffer;
 	if (buffer)
 		refcount_inc(&buffer->refs);
@@ -41,7 +41,7 @@ void peerdma_pin_revoke(struct peerdma_pin *pin)
 }
 
 /**
- * peerdma_pin_revoke_wait - revoke a pin and wait until its memory is not used any more
+ * peerdma_pin_revoke_wait - revoke a pin, and wait until no one uses its memory any more
  * @pin: referenced by the caller
  *
  * Any number of callers, at any time.
@@ -55,31 +55,32 @@ EXPORT_SYMBOL_GPL(peerdma_pin_revoke_wait);
 
 #ifdef CONFIG_MMU_NOTIFIER
 
-static void pin_orphaned(struct work_struct *work)
+static void pin_mm_gone_work(struct work_struct *work)
 {
-	struct peerdma_pin *pin = container_of(work, struct peerdma_pin, orphan);
+	struct peerdma_pin *pin = container_of(work, struct peerdma_pin, mm_gone);
 
 	peerdma_pin_revoke(pin);
 	peerdma_pin_drop(pin);
 }
 
 /*
- * Must not wait: other notifiers of the mm would wait too. Also called by
- * peerdma_pin_forget_owner(), at the same time perhaps. The pin has not ended.
+ * Called when the mm is torn down, and by mmu_notifier_unregister() before that, perhaps at the
+ * same time. The pin has not ended. Must not wait: other notifiers of the mm would wait too.
  */
-static void pin_owner_ended(struct mmu_notifier *owner, struct mm_struct *mm)
+static void pin_mm_released(struct mmu_notifier *notifier, struct mm_struct *mm)
 {
-	struct peerdma_pin *pin = container_of(owner, struct peerdma_pin, owner);
+	struct peerdma_pin *pin = container_of(notifier, struct peerdma_pin, mm_notifier);
 
 	peerdma_pin_hold(pin);
-	if (!queue_work(peerdma_revoke_wq, &pin->orphan))
+	if (!queue_work(peerdma_revoke_wq, &pin->mm_gone))
 		peerdma_pin_drop(pin);
 }
 
-static const struct mmu_notifier_ops owner_ops = {
-	.release = pin_owner_ended,
+static const struct mmu_notifier_ops pin_mm_ops = {
+	.release = pin_mm_released,
 };
 
+/* Arguments of pin_watch_work(). */
 struct pin_watch {
 	struct work_struct work;
 	struct peerdma_pin *pin;
@@ -91,40 +92,43 @@ static void pin_watch_work(struct work_struct *work)
 {
 	struct pin_watch *watch = container_of(work, struct pin_watch, work);
 
-	watch->err = mmu_notifier_register(&watch->pin->owner, watch->mm);
+	watch->err = mmu_notifier_register(&watch->pin->mm_notifier, watch->mm);
 	if (watch->err)
-		watch->pin->owner.mm = NULL;
+		watch->pin->mm_notifier.mm = NULL;
 }
 
-/* Called by a work item, which gets no signals: mmu_notifier_register() fails with one pending. */
-int peerdma_pin_watch_owner(struct peerdma_pin *pin)
+/* A work item registers the notifier: with a signal pending mmu_notifier_register() fails. */
+int peerdma_pin_watch_mm(struct peerdma_pin *pin)
 {
-	struct pin_watch asked = { .pin = pin, .mm = current->mm };
+	struct pin_watch watch = { .pin = pin, .mm = current->mm };
 
-	INIT_WORK(&pin->orphan, pin_orphaned);
-	pin->owner.ops = &owner_ops;
-	INIT_WORK_ONSTACK(&asked.work, pin_watch_work);
-	peerdma_pin_queue(&asked.work);
-	flush_work(&asked.work);
-	destroy_work_on_stack(&asked.work);
-	return asked.err;
+	INIT_WORK(&pin->mm_gone, pin_mm_gone_work);
+	pin->mm_notifier.ops = &pin_mm_ops;
+	INIT_WORK_ONSTACK(&watch.work, pin_watch_work);
+	peerdma_pin_queue(&watch.work);
+	flush_work(&watch.work);
+	destroy_work_on_stack(&watch.work);
+	return watch.err;
 }
 
-/* Calls pin_owner_ended() if the process has not exited: by then it has nothing to revoke. */
-void peerdma_pin_forget_owner(struct peerdma_pin *pin)
+/*
+ * Called when nothing is left to revoke. Calls pin_mm_released(), unless the mm was torn down
+ * before.
+ */
+void peerdma_pin_unwatch_mm(struct peerdma_pin *pin)
 {
-	if (pin->owner.mm)
-		mmu_notifier_unregister(&pin->owner, pin->owner.mm);
+	if (pin->mm_notifier.mm)
+		mmu_notifier_unregister(&pin->mm_notifier, pin->mm_notifier.mm);
 }
 
 #else
 
-int peerdma_pin_watch_owner(struct peerdma_pin *pin)
+int peerdma_pin_watch_mm(struct peerdma_pin *pin)
 {
 	return 0;
 }
 
-void peerdma_pin_forget_owner(struct peerdma_pin *pin)
+void peerdma_pin_unwatch_mm(struct peerdma_pin *pin)
 {
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Buffers of memory that another driver has allocated for a process. A module for that driver
- * (nvidia.c) makes the driver keep the memory in place, which is a pin, and learns its place in the
- * GPU's BAR, which is a list of frames. external_prove.c proves what the core needs. Then the pages
- * are referenced like those of any mem (mem_pages.c), and the buffer is like any other.
+ * Registers external memory as a buffer. The words are those of pin.h. A module for the driver that
+ * has allocated the memory (nvidia.c) pins it, and gets the addresses of its chunks.
+ * external_prove.c proves that it can be used. Then mem_pages.c references the pages, and the
+ * buffer is like any other.
  *
- * Unpinning as owner. Some drivers accept an unpin only from the process that pinned. A work item
- * is not that process, so the thread that destroys or closes the buffer does it, as its last step,
- * when no other thread waits for it. The vendor's module handles the case that another process
- * destroys the buffer.
+ * Unpinning by the registrant. Some drivers accept an unpin from the registrant only. A work item
+ * does not run in that process, so the thread that destroys or closes the buffer unpins, as its
+ * last step, when no other thread waits for it. The vendor's module handles the case that another
+ * process destroys the buffer.
  */
 #include <linux/device.h>
 #include <linux/list.h>
@@ -33,7 +33,7 @@
 #include "memory/proxy.h"
 #include "face/op.h"
 
-#define TRIES HZ /* ticks to wait for the GPU's device lock */
+#define TRIES HZ /* one each tick: the GPU's device lock is tried for a second */
 
 static LIST_HEAD(vendors);
 static DEFINE_MUTEX(vendors_mutex); /* protects vendors */
@@ -60,7 +60,7 @@ int peerdma_vendor_register(struct peerdma_vendor_ops *ops)
 }
 EXPORT_SYMBOL_GPL(peerdma_vendor_register);
 
-/* Called by the module's exit: nothing is pinned, and no call is running. */
+/* Called by the vendor module's exit: nothing is pinned, and no call of @ops is running. */
 void peerdma_vendor_unregister(struct peerdma_vendor_ops *ops)
 {
 	mutex_lock(&vendors_mutex);
@@ -83,6 +83,7 @@ static const struct peerdma_vendor_ops *vendor_get(u32 pci_vendor)
 	return found;
 }
 
+/* The end of a pin that is quiet: unpins, and puts all references. */
 static void pin_end(struct work_struct *work)
 {
 	struct peerdma_pin *pin = container_of(work, struct peerdma_pin, end);
@@ -93,7 +94,7 @@ static void pin_end(struct work_struct *work)
 	buffer = pin->buffer;
 	pin->buffer = NULL;
 	mutex_unlock(&pin->lock);
-	peerdma_pin_forget_owner(pin);
+	peerdma_pin_unwatch_mm(pin);
 	pin->ops->unpin(pin);
 	if (buffer)
 		peerdma_buffer_put(buffer);
@@ -118,23 +119,26 @@ void peerdma_pin_init(struct peerdma_pin *pin, const struct peerdma_vendor_ops *
 }
 EXPORT_SYMBOL_GPL(peerdma_pin_init);
 
-/* From here on the buffer is revoked when the memory is taken back. False if it was already. */
+/*
+ * Makes the buffer that of the pin: from here on it is revoked with the pin. False if the pin was
+ * revoked before.
+ */
 static bool pin_attach(struct peerdma_pin *pin, struct peerdma_buffer *buffer)
 {
-	bool good;
+	bool attached;
 
 	mutex_lock(&pin->lock);
-	good = !pin->taken;
-	if (good) {
+	attached = !pin->revoked;
+	if (attached) {
 		refcount_inc(&buffer->refs);
 		pin->buffer = buffer;
-		if (pin->ops->unpin_as_owner) {
+		if (pin->ops->unpin_by_registrant) {
 			peerdma_pin_hold(pin);
 			buffer->pin = pin;
 		}
 	}
 	mutex_unlock(&pin->lock);
-	return good;
+	return attached;
 }
 
 static int register_refuse(struct peerdma_buf_register *req, u32 reason)
@@ -144,8 +148,9 @@ static int register_refuse(struct peerdma_buf_register *req, u32 reason)
 }
 
 /*
- * The caller holds the device lock. After a success the pages own the pin. *used: a provider whose
- * usage reference the caller must put, also after an error; or NULL.
+ * Proves the pin and makes a mem of it. The caller holds the device lock. After a success the pin
+ * ends with the mem. *used: a provider whose usage reference the caller must put, also after an
+ * error; or NULL.
  */
 static struct peerdma_mem *register_mem(const struct peerdma_ctx *ctx, struct pci_dev *pdev,
 					int bar, struct peerdma_pin *pin,
@@ -166,17 +171,17 @@ static struct peerdma_mem *register_mem(const struct peerdma_ctx *ctx, struct pc
 	if (!peerdma_usage_tryget(&external->provider->usage))
 		return ERR_PTR(register_refuse(req, PEERDMA_REASON_REVOKED));
 	*used = external->provider;
-	mem = peerdma_mem_import(external->provider, pin, &req->out_reason);
+	mem = peerdma_mem_from_pin(external->provider, pin, &req->out_reason);
 	if (!IS_ERR(mem)) {
-		kvfree(pin->chunks);
-		pin->chunks = NULL;
+		kvfree(pin->chunk_addrs);
+		pin->chunk_addrs = NULL;
 	}
 	return mem;
 }
 
 /*
- * The caller holds the device lock. The provider stays without a usage reference: it has a pin, and
- * is not being unbound.
+ * Makes a buffer of the mem. The caller holds the device lock and a usage reference of the
+ * provider. If this fails, the mem is released.
  */
 static int register_buffer(struct peerdma_ctx *ctx, struct peerdma_mem *mem,
 			   struct peerdma_buf_register *req)
@@ -195,7 +200,7 @@ static int register_buffer(struct peerdma_ctx *ctx, struct peerdma_mem *mem,
 	return 0;
 }
 
-/* Only tried: an unbind holds the device lock and may wait for memory that is pinned here. */
+/* The lock is only tried: an unbind may hold it while it waits for memory that is pinned here. */
 static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_register *req)
 {
 	unsigned int tries;
@@ -211,7 +216,8 @@ static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_regis
 }
 
 /*
- * Unpins without the device lock. An unbind waits for the end of a pin that has an external. It
+ * Makes a buffer of the pin, under the function's device lock. If that fails, waits for the end of
+ * the pin without that lock. An unbind, too, waits for the end of a pin that has an external. It
  * does not know a pin without one, which is of a registration that comes too late: the driver's
  * remove() may find that memory pinned for a moment more.
  */
@@ -228,7 +234,7 @@ static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, i
 	}
 	mem = register_mem(ctx, pdev, bar, pin, req, &used);
 	if (IS_ERR(mem))
-		peerdma_pin_release(pin); /* counted before an unbind can look */
+		peerdma_pin_release(pin); /* under the lock: an unbind counts it as ending */
 	err = IS_ERR(mem) ? PTR_ERR(mem) : register_buffer(ctx, mem, req);
 	if (used)
 		peerdma_usage_put(&used->usage);
@@ -238,14 +244,14 @@ static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, i
 	return err;
 }
 
-/* The caller holds a reference of the pin. */
+/* Makes a buffer of the pin, or ends it. The caller references the pin. */
 static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			struct peerdma_buf_register *req)
 {
 	struct pci_dev *pdev;
 	int bar, err;
 
-	pdev = req->out_reason ? NULL : peerdma_pin_function(pin, &bar);
+	pdev = req->out_reason ? NULL : peerdma_pin_find_function(pin, &bar);
 	if (!pdev) {
 		peerdma_pin_release_wait(pin);
 		return register_refuse(req, req->out_reason ?: PEERDMA_REASON_VENDOR_NOT_BAR);
@@ -257,37 +263,39 @@ static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 
 /**
  * peerdma_pin_register - make a buffer of pinned memory
- * @ctx: its owner
- * @pin: ends with the buffer, or now
- * @req: its out_reason tells whether the pin is of use; all out_* are written
- * Return: 0 or the errno of the reason; -ENOMEM, -EINTR.
+ * @ctx: the buffer's open file
+ * @pin: ends with the buffer's memory, or now if this fails
+ * @req: if its out_reason is not 0 already, the pin is of no use, and this fails; all out_* are
+ *	written
+ * Return: 0, the errno of the reason, -ENOMEM or -EINTR.
  */
 int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			 struct peerdma_buf_register *req)
 {
 	int err;
 
-	peerdma_pin_hold(pin); /* it may end before this returns */
+	peerdma_pin_hold(pin); /* the pin may end before this returns */
 	err = register_pin(ctx, pin, req);
 	if (err)
-		peerdma_pin_unpin_as_owner(pin);
+		peerdma_pin_unpin_by_registrant(pin);
 	peerdma_pin_drop(pin);
 	return err;
 }
 
 /*
- * Watches the process first. That takes mmap_lock, whose holder may wait for the driver. The driver
- * may call back as soon as it is asked, and then waits for this thread with its locks held.
+ * Watches the mm before it asks the driver to pin. Watching takes mmap_lock, whose holder may wait
+ * for the driver. As soon as the driver is asked, it may call back, and then it waits for this
+ * thread with its locks held.
  */
 static int register_ask(struct peerdma_pin *pin, u32 *reason)
 {
-	int err = peerdma_pin_watch_owner(pin);
+	int err = peerdma_pin_watch_mm(pin);
 
 	if (err)
 		return err;
 	err = pin->ops->pin(pin, reason);
 	if (err)
-		peerdma_pin_forget_owner(pin);
+		peerdma_pin_unwatch_mm(pin);
 	return err;
 }
 

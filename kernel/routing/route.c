@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Routes: open ways from a disk to a provider, kept by the diskseq of the top disk, which no other
- * disk ever gets. A request references its route while it runs. Before each use a route is compared
- * with the current stack: stack.c. The devices of the leaves and the paths to them do not change
- * while the disks exist.
+ * A route is the verdict that all leaves of a stack can reach a provider. A provider keeps its
+ * routes in a table, because probing is slow. Refusals are not kept. The id of a route is the
+ * diskseq of the top disk, which no other disk ever gets. The id of a route to a share of NFS is
+ * made from the superblock's device number. Another superblock may get that later, so the server's
+ * address is compared too.
+ *
+ * A request references its route while it runs. Before each use the route's stack is compared with
+ * the current one: stack.c. The PCI function of a drive in this machine is not compared, nor its
+ * place in the PCI tree. Neither changes while the disk exists.
  */
 #include <linux/blkdev.h>
 #include <linux/fs.h>
@@ -24,9 +29,9 @@
 #include "routing/share.h"
 #include "routing/stack.h"
 
-#define ROUTE_IDLE (5 * HZ) /* after this time without use a route is dropped */
+#define ROUTE_IDLE (5 * HZ) /* after this time without use a route leaves the table */
 #define ROUTE_STAMP HZ /* granularity of that time: all CPUs share the cache line */
-#define ROUTE_UNSTEADY (2 * HZ) /* after this time a network route that keeps changing is refused */
+#define ROUTE_UNSTEADY (2 * HZ) /* after this time a network stack that keeps changing is refused */
 
 static void route_unguard_leaves(struct peerdma_stack *stack, unsigned int nr)
 {
@@ -48,7 +53,10 @@ static bool route_has_md(const struct peerdma_stack *stack)
 	return false;
 }
 
-/* One leaf after another: two queues frozen at once could wait for each other. */
+/*
+ * Disables merging on the leaves' queues. One after another: two queues that are frozen at once
+ * could wait for each other.
+ */
 static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_stack *stack,
 			      struct page *page)
 {
@@ -75,10 +83,10 @@ static int route_guard_leaves(struct peerdma_provider *provider, struct peerdma_
 }
 
 /*
- * From route_begin() to route_end() the leaves' queues are referenced and do not merge. Both may
- * sleep.
+ * Frees a route that no request uses any more. Until then the leaves' queues do not merge. A work
+ * item, because it may sleep.
  */
-static void route_end(struct work_struct *work)
+static void route_free_work(struct work_struct *work)
 {
 	struct peerdma_route *route = container_of(to_rcu_work(work), struct peerdma_route, free);
 
@@ -88,7 +96,7 @@ static void route_end(struct work_struct *work)
 	kfree(route);
 }
 
-/* The last put, in any context. A lookup under RCU may still read the route. */
+/* Called by the last put, in any context. A lookup under RCU may still read the route. */
 static void route_release(struct percpu_ref *refs)
 {
 	struct peerdma_route *route = container_of(refs, struct peerdma_route, refs);
@@ -112,7 +120,7 @@ static char *route_leaf_names(const struct peerdma_stack *stack)
 	return names;
 }
 
-/* Names the leaves for the pair's counters. Without memory the old names stay. */
+/* Names the leaves beside the pair's counters. Without memory the old names stay. */
 static void route_name_leaves(struct peerdma_provider *provider, struct peerdma_pair *pair,
 			      const struct peerdma_stack *stack)
 {
@@ -122,9 +130,12 @@ static void route_name_leaves(struct peerdma_provider *provider, struct peerdma_
 		peerdma_pair_rename(&provider->pairs, pair, stack->disks[0].name, names);
 }
 
-/* The route has the table's reference, and owns the stack after a success. */
-static struct peerdma_route *route_begin(struct peerdma_provider *provider,
-					 struct peerdma_stack *stack, struct page *page)
+/*
+ * Creates a route, which owns the stack after a success. Its only reference is the table's. May
+ * sleep.
+ */
+static struct peerdma_route *route_create(struct peerdma_provider *provider,
+					  struct peerdma_stack *stack, struct page *page)
 {
 	struct peerdma_route *route = kzalloc(sizeof(*route), GFP_KERNEL);
 	int err;
@@ -140,7 +151,7 @@ static struct peerdma_route *route_begin(struct peerdma_provider *provider,
 	if (err)
 		goto err_refs;
 	route_name_leaves(provider, route->pair, stack);
-	INIT_RCU_WORK(&route->free, route_end);
+	INIT_RCU_WORK(&route->free, route_free_work);
 	route->used = jiffies;
 	route->stack = stack;
 	route->result = peerdma_route_worst(stack)->result;
@@ -154,14 +165,14 @@ err_route:
 	return ERR_PTR(err);
 }
 
-/* NULL for NULL. */
+/* NULL for NULL: the entry is the first member. */
 static struct peerdma_route *route_of(struct peerdma_entry *entry)
 {
 	static_assert(!offsetof(struct peerdma_route, entry));
 	return container_of(entry, struct peerdma_route, entry);
 }
 
-/* Takes the route off the table. Any number of callers. */
+/* Takes a route off the table. Requests that hold it go on. Any number of callers. */
 static void route_forget(struct peerdma_provider *provider, struct peerdma_route *route)
 {
 	if (peerdma_ids_remove(&provider->routes, &route->entry))
@@ -169,8 +180,9 @@ static void route_forget(struct peerdma_provider *provider, struct peerdma_route
 }
 
 /*
- * Inserts the route, with a reference for the caller. If there is a route already, or no memory,
- * this one is used only once.
+ * Inserts a new route in the table, and takes a reference for the caller. If another thread has
+ * inserted one with this id, or there is no memory, this route stays out of the table: it ends when
+ * the caller puts it.
  */
 static void route_insert(struct peerdma_provider *provider, u64 id, struct peerdma_route *route)
 {
@@ -182,7 +194,7 @@ static void route_insert(struct peerdma_provider *provider, u64 id, struct peerd
 		queue_delayed_work(peerdma_wq, &provider->prune, ROUTE_IDLE);
 }
 
-/* The route with this id, referenced, if it exists and is unchanged; or NULL. */
+/* The route with this id, referenced, if it is in the table and its stack is unchanged; or NULL. */
 static __always_inline struct peerdma_route *route_find(struct peerdma_provider *provider, u64 id)
 {
 	struct peerdma_route *route;
@@ -205,10 +217,10 @@ static __always_inline struct peerdma_route *route_find(struct peerdma_provider 
 }
 
 /**
- * peerdma_route_lookup - the known, unchanged route from a block device to a provider
+ * peerdma_route_lookup - the route from a block device to a provider, if it is in the table
  * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @bdev: of an open file
- * Return: a route with a reference, or NULL. Does not sleep.
+ * Return: a route with a reference; NULL without one whose stack is unchanged. Does not sleep.
  */
 struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
 					   struct block_device *bdev)
@@ -216,14 +228,17 @@ struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
 	return route_find(provider, bdev->bd_disk->diskseq);
 }
 
-/* For a failure that is not a verdict on the way. */
+/* Fails without a verdict: no memory, the provider goes away, or the task is being killed. */
 static struct peerdma_route *route_error(struct peerdma_route_result *result, int err)
 {
 	result->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
 	return ERR_PTR(err);
 }
 
-/* The reason for a way that keeps changing. */
+/*
+ * The reason to refuse a stack that changes during each probe: a network stack may do so for ever.
+ * PEERDMA_REASON_NONE: any other stack, which is probed again.
+ */
 static u32 route_unsteady_reason(const struct peerdma_stack *stack)
 {
 	const struct peerdma_disk *disk;
@@ -236,8 +251,8 @@ static u32 route_unsteady_reason(const struct peerdma_stack *stack)
 }
 
 /*
- * Walks and judges the stack, and makes a route, with the table's reference only, if the way is
- * open. ERR_PTR of -EAGAIN: the stack changed meanwhile.
+ * Walks and judges the stack, and creates a route if all of it allows. ERR_PTR(-EAGAIN): the stack
+ * has changed meanwhile. Other errors are those of peerdma_route_get().
  */
 static struct peerdma_route *route_probe(struct peerdma_provider *provider, struct file *file,
 					 struct block_device *bdev, struct page *page,
@@ -251,7 +266,7 @@ static struct peerdma_route *route_probe(struct peerdma_provider *provider, stru
 		return route_error(result, PTR_ERR(stack));
 	*result = peerdma_route_worst(stack)->result;
 	err = peerdma_reason_errno(result->reason);
-	route = err ? ERR_PTR(err) : route_begin(provider, stack, page);
+	route = err ? ERR_PTR(err) : route_create(provider, stack, page);
 	if (IS_ERR(route)) {
 		peerdma_stack_free(stack);
 		return err ? route : route_error(result, PTR_ERR(route));
@@ -264,9 +279,9 @@ static struct peerdma_route *route_probe(struct peerdma_provider *provider, stru
 }
 
 /*
- * Probes until the stack does not change meanwhile. The machine's IP routes may change all the
- * time, each is a change, and destroying the buffer waits for this: so it gives up after
- * ROUTE_UNSTEADY.
+ * Probes until the stack does not change during a probe. Each change of the machine's IP routes is
+ * a change of a network stack, and they may change all the time. Destroying the buffer waits for
+ * this loop, so it gives up after ROUTE_UNSTEADY.
  */
 static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *provider,
 						      struct file *file, struct block_device *bdev,
@@ -298,8 +313,8 @@ static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *p
  * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @bdev: of an open file
  * @page: any page of the provider
- * @result: filled, whatever is returned
- * Return: a route with a reference, or ERR_PTR of the errno for the verdict's reason or of -ENOMEM.
+ * @result: the verdict; filled, whatever is returned
+ * Return: a route with a reference; or ERR_PTR: the errno for @result's reason, -EINTR or -ENOMEM.
  */
 struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 					struct block_device *bdev, struct page *page,
@@ -318,18 +333,18 @@ struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
 	return route;
 }
 
-#define ROUTE_SHARE BIT_ULL(62) /* plus the superblock's number; no diskseq is that large */
+#define ROUTE_SHARE BIT_ULL(62) /* set in the ids of shares; no diskseq is that large */
 
 /**
- * peerdma_route_get_share - the route from a file of a share to a provider
+ * peerdma_route_get_share - the route from a share of NFS to a provider
  * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
- * @file: of NFS
+ * @file: of the share
  * @page: any page of the provider
- * @result: filled, whatever is returned
+ * @result: the verdict; filled, whatever is returned
  * Return: as peerdma_route_get().
  *
- * How the bytes would go is probed each time. The route only records which device leads to the
- * address.
+ * How the bytes of this file would go now is asked each time: peerdma_share_probe(). The route only
+ * records the device that leads to the server's address.
  */
 struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider, struct file *file,
 					      struct page *page,
@@ -358,17 +373,17 @@ struct peerdma_route *peerdma_route_get_share(struct peerdma_provider *provider,
 	return route;
 }
 
+/* Takes routes off the table that are not used any more, or whose stack has changed. */
 static void routes_prune(struct work_struct *work)
 {
 	struct peerdma_provider *provider =
 		container_of(to_delayed_work(work), struct peerdma_provider, prune);
 	struct peerdma_entry *entry;
 	struct peerdma_route *route;
-	unsigned long diskseq;
+	unsigned long id;
 
-	/* Dropping a route does not affect requests that hold it. */
 	rcu_read_lock();
-	xa_for_each(&provider->routes.all, diskseq, entry) {
+	xa_for_each(&provider->routes.all, id, entry) {
 		route = route_of(entry);
 		if (!peerdma_stack_is_unchanged(route->stack) ||
 		    time_after_eq(jiffies, READ_ONCE(route->used) + ROUTE_IDLE))
@@ -384,7 +399,7 @@ void peerdma_routes_init(struct peerdma_provider *provider)
 	INIT_DELAYED_WORK(&provider->prune, routes_prune);
 }
 
-/* Drops all routes, when none can be created any more. */
+/* Takes all routes off the table. No other can be created any more. */
 void peerdma_routes_release(struct peerdma_provider *provider)
 {
 	struct peerdma_entry *entry;

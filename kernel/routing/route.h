@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Routes: open ways from a disk to a provider.
+ * Routes from a disk, or a share of NFS, to a provider: route.c.
  */
 #ifndef PEERDMA_ROUTE_H
 #define PEERDMA_ROUTE_H
@@ -17,15 +17,15 @@ struct page;
 struct peerdma_provider;
 
 /**
- * struct peerdma_route - an open way from a disk to a provider
- * @entry: in the provider's routes; its id is the diskseq of the top disk
- * @refs: one of each request, and one of the provider's table, which ends by a kill
- * @used: jiffies of its last use, to within ROUTE_STAMP
- * @free: started by the last put
+ * struct peerdma_route - the verdict that all leaves of a stack can reach a provider
+ * @entry: in the provider's table of routes, by the id that route.c defines
+ * @refs: one of each request, and one of the table, which is put by a kill
  * @stack: the judged stack; immutable
  * @result: of the leaf that is farthest away; immutable
  * @pair: counts the requests; immutable
  * @software: the CPU copies the bytes at a leaf, and they count as copied; immutable
+ * @used: jiffies of the last use, to within ROUTE_STAMP
+ * @free: queued by the last put
  */
 struct peerdma_route {
 	struct peerdma_entry entry;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Decides whether a disk can reach a provider directly, before anything is submitted, because the
- * layers below do not check. BLK_FEAT_PCI_P2PDMA is tested for user pages only. A driver that does
- * not know P2PDMA pages would pass a wrong address to its device, or access the BAR with the CPU. A
- * mirror is worse: md may acknowledge a write that failed on one leg.
+ * layers below do not check. The block layer tests BLK_FEAT_PCI_P2PDMA for user pages only. A
+ * driver that does not know P2PDMA pages would pass a wrong address to its device, or access the
+ * BAR with the CPU. A mirror is worse: md may acknowledge a write that failed on one leg.
  *
- * So every leaf must be the disk of a PCI function whose driver announces the feature, to which the
- * kernel knows a path, and which can really map a page of the provider. For a disk that is reached
- * over a network that function is the network card's: fabric.c.
+ * So three conditions hold for the PCI function of every leaf. The queue of its driver has that
+ * feature, the kernel knows a distance from the function to the provider, and the function can
+ * really map a page of the provider. The function of a disk that is reached over a network is the
+ * network card: fabric.c.
  */
 #include <linux/blkdev.h>
 #include <linux/device.h>
@@ -25,7 +26,8 @@
 #include "routing/stack.h"
 
 /*
- * Maps a page for the device. The device lock keeps its driver bound and its IOMMU domain attached.
+ * Maps a page for the device, and unmaps it. The device lock keeps its driver bound and its IOMMU
+ * domain attached.
  */
 static int route_trial_map(struct peerdma_provider *provider, struct device *dev, struct page *page,
 			   u32 *map)
@@ -43,6 +45,7 @@ static int route_trial_map(struct peerdma_provider *provider, struct device *dev
 	return err;
 }
 
+/* The verdict on a leaf's function, which is the client in the terms of P2PDMA. */
 static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_disk *leaf,
 			      struct page *page)
 {
@@ -64,6 +67,7 @@ static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_
 	}
 }
 
+/* Judges a leaf whose function is known, and puts the function. */
 static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_disk *leaf,
 			     struct page *page)
 {
@@ -75,8 +79,8 @@ static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_d
 }
 
 /*
- * Judges a leaf by the function that its lookup finds. A network in software has none, and maps
- * nothing.
+ * Judges a leaf that is reached over a network, by the function that its lookup finds. A network in
+ * software has none, and maps nothing.
  */
 static void route_check_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
 			       struct page *page)

@@ -38,7 +38,7 @@ MODULE_INFO(import_ns, "DMA_BUF");
 
 #define BAR 2
 #define PUBLISHED SZ_16M /* of the BAR; creating all pages of a large one takes long */
-#define FRAME 65536ULL
+#define CHUNK 65536ULL
 #define POISON 0xdd
 #define SOON 300 /* ms */
 #define LATE 3000
@@ -49,7 +49,7 @@ module_param(publish, bool, 0444);
 
 struct exported {
 	struct exp_make is; /* its layout is protected by the dma-buf's resv */
-	struct page *host; /* host memory that replaces a frame of the GPU */
+	struct page *host; /* host memory that replaces a chunk of the GPU */
 	struct delayed_work arrival;
 	struct dma_fence *fence;
 };
@@ -98,17 +98,17 @@ static void need_lock(struct dma_buf *dmabuf)
 static u64 place(const struct exp_make *is, u64 at)
 {
 	const u64 off = is->off + at;
-	const bool in_last = is->len - at <= FRAME;
+	const bool in_last = is->len - at <= CHUNK;
 
 	switch (is->layout) {
 	case EXP_SCATTERED:
-		return off ^ 5 * FRAME;
+		return off ^ 5 * CHUNK;
 	case EXP_PIECES:
 		return off ^ PAGE_SIZE;
 	case EXP_LAST_BEYOND:
-		return in_last ? PUBLISHED + off % FRAME : off;
+		return in_last ? PUBLISHED + off % CHUNK : off;
 	case EXP_LAST_TWICE:
-		return in_last ? off - (is->len - FRAME) : off;
+		return in_last ? off - (is->len - CHUNK) : off;
 	default:
 		return off;
 	}
@@ -117,12 +117,12 @@ static u64 place(const struct exp_make *is, u64 at)
 static u64 address(const struct exported *exported, u64 at)
 {
 	const struct exp_make *is = &exported->is;
-	const bool in_last = is->len - at <= FRAME;
+	const bool in_last = is->len - at <= CHUNK;
 
 	if (is->layout == EXP_HOST || (is->layout == EXP_LAST_HOST && in_last))
-		return page_to_phys(exported->host) + at % FRAME;
+		return page_to_phys(exported->host) + at % CHUNK;
 	if (is->layout == EXP_LAST_NOWHERE && in_last)
-		return NOWHERE + at % FRAME;
+		return NOWHERE + at % CHUNK;
 	return pci_bus_address(gpu, BAR) + place(is, at);
 }
 
@@ -234,7 +234,7 @@ static void exp_release(struct dma_buf *dmabuf)
 		flush_delayed_work(&exported->arrival);
 		dma_fence_put(exported->fence);
 	}
-	__free_pages(exported->host, get_order(FRAME));
+	__free_pages(exported->host, get_order(CHUNK));
 	kfree(exported);
 }
 
@@ -309,7 +309,7 @@ static struct dma_buf *make(const struct exp_make *is)
 	if (!exported)
 		return ERR_PTR(-ENOMEM);
 	exported->is = *is;
-	exported->host = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(FRAME));
+	exported->host = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(CHUNK));
 	info.ops = is->dynamic ? &dynamic_ops : &static_ops;
 	info.size = is->len;
 	info.flags = is->trouble == EXP_READ_ONLY ? O_RDONLY : O_RDWR;
@@ -317,7 +317,7 @@ static struct dma_buf *make(const struct exp_make *is)
 	dmabuf = exported->host ? dma_buf_export(&info) : ERR_PTR(-ENOMEM);
 	if (IS_ERR(dmabuf)) {
 		if (exported->host)
-			__free_pages(exported->host, get_order(FRAME));
+			__free_pages(exported->host, get_order(CHUNK));
 		kfree(exported);
 		return dmabuf;
 	}

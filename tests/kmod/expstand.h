@@ -9,7 +9,7 @@
 /* The location of the memory. */
 enum exp_layout {
 	EXP_LINEAR,
-	EXP_SCATTERED, /* frames of 64 KiB in the order number ^ 5 */
+	EXP_SCATTERED, /* chunks of 64 KiB in the order number ^ 5 */
 	EXP_PIECES, /* the two pages of each pair exchanged */
 	EXP_HOST, /* host memory, all of it */
 	EXP_LAST_HOST, /* its last 64 KiB are host memory */

@@ -35,7 +35,7 @@
 #define ADDR_BASE 0x7f0000000000ULL
 #define BAR 2
 #define PUBLISHED SZ_16M /* of the BAR; creating all pages of a large one takes long */
-#define FRAME 65536ULL
+#define CHUNK 65536ULL
 #define POISON 0xdd
 
 /* Fields of the table. */
@@ -52,9 +52,9 @@ module_param(fewer, bool, 0644);
 enum layout {
 	LINEAR,
 	SCATTERED,
-	NO_BAR, /* its last frame is host memory */
-	TWICE, /* its last frame is the first one again */
-	BEYOND, /* its last frame is in the BAR, but not published */
+	NO_BAR, /* its last chunk is host memory */
+	TWICE, /* its last chunk is the first one again */
+	BEYOND, /* its last chunk is in the BAR, but not published */
 };
 
 static uint layout;
@@ -127,26 +127,26 @@ static struct page *page_at(u64 addr)
 	return pfn_to_page(PHYS_PFN(pci_resource_start(gpu, BAR) + addr - ADDR_BASE));
 }
 
-/* @n: distance of the last frame from the first one, 0 for other frames */
-static u64 frame_of(u64 index, u64 n)
+/* @n: distance of the last chunk from the first one, 0 for other chunks */
+static u64 chunk_of(u64 index, u64 n)
 {
 	return layout == SCATTERED ? index ^ 5 : layout == TWICE ? index - n : index;
 }
 
 static u64 place(u64 addr, u64 n, bool is_last)
 {
-	u64 frame = frame_of((addr - ADDR_BASE) / FRAME + n, is_last ? n : 0);
+	u64 chunk = chunk_of((addr - ADDR_BASE) / CHUNK + n, is_last ? n : 0);
 
 	if (layout == NO_BAR && is_last)
-		return FRAME;
+		return CHUNK;
 	if (layout == BEYOND && is_last)
-		frame = PUBLISHED / FRAME;
-	return pci_resource_start(gpu, BAR) + frame * FRAME;
+		chunk = PUBLISHED / CHUNK;
+	return pci_resource_start(gpu, BAR) + chunk * CHUNK;
 }
 
 static struct given *give(u64 addr, u64 len)
 {
-	u64 i, n = len / FRAME;
+	u64 i, n = len / CHUNK;
 	struct given *made = kzalloc(struct_size(made, pages, n), GFP_KERNEL);
 
 	if (!made)
@@ -179,9 +179,9 @@ static void ungive(struct given *gone)
 {
 	if (gone->owned)
 		page_at(gone->addr)->zone_device_data = NULL;
-	memset(gone->table.pages, 0x6b, gone->len / FRAME * sizeof(*gone->table.pages));
+	memset(gone->table.pages, 0x6b, gone->len / CHUNK * sizeof(*gone->table.pages));
 	kfree(gone->table.pages);
-	memset(gone, 0x6b, struct_size(gone, pages, gone->len / FRAME));
+	memset(gone, 0x6b, struct_size(gone, pages, gone->len / CHUNK));
 	kfree(gone);
 	atomic_dec(&given);
 }
@@ -192,10 +192,10 @@ static void spoil(const struct given *gone)
 	const u64 start = pci_resource_start(gpu, BAR);
 	u64 i, at;
 
-	for (i = 0; i < gone->len / FRAME; i++) {
+	for (i = 0; i < gone->len / CHUNK; i++) {
 		at = gone->pages[i].physical_address;
 		if (at >= start && at - start < PUBLISHED)
-			memset_io(memory + (at - start), POISON, FRAME);
+			memset_io(memory + (at - start), POISON, CHUNK);
 	}
 	(void)ioread32(memory); /* flushes posted writes */
 }
@@ -277,7 +277,7 @@ static int get(u64 addr, u64 len, struct nvidia_p2p_page_table **table, int erro
 {
 	struct given *made = NULL;
 
-	if ((addr | len) % FRAME || !len)
+	if ((addr | len) % CHUNK || !len)
 		must_not("addresses that are not aligned");
 	if (error)
 		return error;
@@ -387,10 +387,10 @@ static int set_adopt(void *data, u64 addr)
 	struct page *page;
 	u64 i;
 
-	if (addr < ADDR_BASE || addr - ADDR_BASE > PUBLISHED - FRAME)
+	if (addr < ADDR_BASE || addr - ADDR_BASE > PUBLISHED - CHUNK)
 		return -EINVAL;
 	mutex_lock(&rm_lock);
-	for (i = 0; gpu && i < FRAME; i += PAGE_SIZE) {
+	for (i = 0; gpu && i < CHUNK; i += PAGE_SIZE) {
 		page = page_at(addr + i);
 		if (!page->zone_device_data && page_ref_count(page) == 1)
 			must_not("nvidia-uvm may have a page that somebody else has");
