@@ -61,6 +61,7 @@ static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_
 	case 0:
 		return PEERDMA_REASON_NONE;
 	case -ENODEV:
+	case -EINTR: /* killed: nobody hears */
 		return PEERDMA_REASON_REVOKED;
 	default:
 		return PEERDMA_REASON_MAPPING;
