@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <climits>
 #include <cstdint>
 #include <deque>
@@ -75,11 +76,11 @@ public:
 	uint64_t features = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
 	// The ring: submitted commands in order, and its behavior.
 	std::deque<peerdma_impl::Command> under_way;
-	std::vector<uint32_t> commands; // op of each submitted command
-	uint64_t astray = 0;            // error injected into the file offset of commands, in bytes
-	bool hold = false;              // nothing completes
-	unsigned held = 0;              // the last commands in flight that do not complete
-	unsigned sleeps = 0;            // waits that sleep until a real signal, at most a second each
+	std::vector<uint32_t> commands;   // op of each submitted command
+	uint64_t astray = 0;              // error injected into the file offset of commands, in bytes
+	bool hold = false;                // nothing completes
+	unsigned held = 0;                // the last commands in flight that do not complete
+	std::atomic<unsigned> sleeps = 0; // waits that sleep until a real signal, at most a second each
 	int submit_error = 0, queue_error = 0, wait_error = 0;
 	unsigned submit_most = UINT_MAX; // commands that one submit() takes
 	unsigned queues = 0;             // currently open

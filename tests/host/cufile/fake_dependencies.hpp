@@ -449,7 +449,7 @@ class FakeCuda final : public cufile::Cuda
 public:
 	FakeCuda() { pinned_ids.reserve(512); } // so that appending allocates nothing in tests that run out of memory
 	bool load() override { return present; }
-	void retry_load() override { present = present || loaded_since; }
+	void retry_load() override { present = present.load() || loaded_since; }
 	int look_up(const void *address, cufile::Memory &memory) override
 	{
 		memory = {};
@@ -664,7 +664,8 @@ public:
 	// The driver lacks the kernel; launches until a failure, negative: none fails.
 	int copy_kernel_error = 0, launches_until_error = -1;
 
-	bool present = false, loaded_since = false;
+	std::atomic<bool> present = false; // written by each call of several threads
+	bool loaded_since = false;
 	cufile::Memory::Kind kind = cufile::Memory::Kind::device; // of `device`
 	int look_up_error = 0;
 	uint64_t id = 1;                    // of the allocation that is `device`; 0: none
@@ -703,7 +704,7 @@ public:
 class FakePeerdma final : public cufile::PeerdmaClient
 {
 public:
-	void retry_load() override { present = present || loaded_since; }
+	void retry_load() override { present = present.load() || loaded_since; }
 	int look_up(const void *address, cufile::BufferLocation &location) override
 	{
 		if (!present)
@@ -882,7 +883,8 @@ public:
 		bool operator==(const Io &) const = default;
 	};
 	std::mutex lock;
-	bool present = true, loaded_since = false;
+	std::atomic<bool> present = true;
+	bool loaded_since = false;
 	uint32_t refused = 0, bounced = 0;       // enum peerdma_reason
 	uint32_t falls_back = 0;                 // as `refused`, but not reported in advance
 	uint64_t edges = 0;                      // bytes of direct I/O that go through the host

@@ -134,8 +134,12 @@ CUfileOpError Driver::open_for_use()
 	// The program did not open the driver explicitly, so this call does not wait.
 	if (state_.is_closing())
 		return CU_FILE_DRIVER_CLOSING;
+	// Without the lock, for callbacks of a user-space filesystem: their thread has a lease, and close() waits for it with
+	// the lock held.
+	if (state_.is_open())
+		return CU_FILE_SUCCESS;
 	const std::lock_guard guard(open_lock_);
-	if (state_.engine())
+	if (state_.is_open())
 		return CU_FILE_SUCCESS;
 	const CUfileOpError rc = open_if_closed();
 	if (rc == CU_FILE_SUCCESS)

@@ -49,11 +49,13 @@ void DriverState::set_engine(std::unique_ptr<Engine> engine)
 {
 	const std::lock_guard all(use_);
 	engine_ = std::move(engine);
+	open_ = true;
 }
 
 std::unique_ptr<Engine> DriverState::take_engine()
 {
 	const std::lock_guard all(use_);
+	open_ = false;
 	return std::move(engine_);
 }
 
