@@ -89,7 +89,7 @@ MODULE_PARM_DESC(callback, "also pin by callback: freeing the memory waits for r
  */
 struct nvidia_pin_state {
 	struct peerdma_pin pin;
-	struct mutex lock;
+	struct mutex lock; /* protects asking, freed, armed, and reading the table */
 	bool asking;
 	bool freed;
 	bool armed;

@@ -410,9 +410,9 @@ static int node_mmap(struct file *file, struct vm_area_struct *vma)
 
 	msleep(map_lag);
 	for (tries = 0; !mutex_trylock(&rm_lock); tries++) {
-		if (tries == 300)
+		if (tries == 150)
 			return -EDEADLK;
-		msleep(10);
+		msleep(20);
 	}
 	mutex_unlock(&rm_lock);
 	return -ENODEV;

@@ -608,7 +608,7 @@ void larger_than_the_drive_takes(const std::string &queue)
 	const std::string node = "/dev/" + fs::path(queue).parent_path().filename().string();
 	const int fd = ::open(node.c_str(), O_RDWR);
 	const uint32_t id = raw::add_file(dev, fd);
-	constexpr uint64_t at = 600 << 20; // the filesystem has nothing there
+	constexpr uint64_t at = 600 << 20;                    // the filesystem has nothing there
 	::posix_fadvise(fd, at, 393216, POSIX_FADV_DONTNEED); // a write without waiting does not evict cached pages
 	const uint64_t writes = counted("writes");
 	sent = sent_during([&] {

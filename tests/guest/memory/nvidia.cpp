@@ -335,7 +335,8 @@ int regions(const std::string &gpu)
 			}
 		});
 	int most = 0, least = 2;
-	for (const auto end = std::chrono::steady_clock::now() + 3s; std::chrono::steady_clock::now() < end;) {
+	for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+	     std::chrono::steady_clock::now() < end;) {
 		const int n = regions_of(gpu);
 		most = std::max(most, n);
 		least = std::min(least, n);

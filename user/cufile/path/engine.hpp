@@ -64,7 +64,7 @@ public:
 
 private:
 	std::atomic<bool> busy_{false}, dead_{false};
-	std::atomic<bool> closing_{false}, open_{false}; // open_: engine_ is set
+	std::atomic<bool> closing_{false}, open_{false};    // open_: engine_ is set
 	alignas(64) std::atomic<unsigned> active_calls_{0}; // threads
 	std::shared_mutex use_;                             // protects engine_; every lease holds it shared
 	std::unique_ptr<Engine> engine_;
