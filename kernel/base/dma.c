@@ -45,7 +45,7 @@ bool peerdma_dma_is_swiotlb(struct device *dev, struct scatterlist *sg)
  * @page: of peer-to-peer memory
  * @map: enum peerdma_map
  * @addr: the device's address
- * Return: 0, the kernel's verdict on the pair, or -EXDEV if the mapping would be a copy in host
+ * Return: 0, the kernel's error for the pair, or -EXDEV if the mapping would be a copy in host
  * memory.
  */
 int peerdma_dma_trial_map(struct device *dev, struct page *page, u32 *map, u64 *addr)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A route is the verdict that all leaves of a stack can reach a provider. A provider keeps its
- * routes in a table, because probing is slow. Refusals are not kept. The id of a route is the
- * diskseq of the top disk, which no other disk ever gets. The id of a route to a share of NFS is
- * made from the superblock's device number. Another superblock may get that later, so the server's
- * address is compared too.
+ * A route says that all leaves of a stack can reach a provider. A provider keeps its routes in a
+ * table, because probing is slow. Refusals are not kept. The id of a route is the diskseq of the
+ * top disk, which no other disk ever gets. The id of a route to a share of NFS is made from the
+ * superblock's device number. Another superblock may get that later, so the server's address is
+ * compared too.
  *
  * A request references its route while it runs. Before each use the route's stack is compared with
  * the current one: stack.c. The PCI function of a drive in this machine is not compared, nor its
@@ -228,7 +228,7 @@ struct peerdma_route *peerdma_route_lookup(struct peerdma_provider *provider,
 	return route_find(provider, bdev->bd_disk->diskseq);
 }
 
-/* Fails without a verdict: no memory, the provider goes away, or the task is being killed. */
+/* Fails without a result: no memory, the provider goes away, or the task is being killed. */
 static struct peerdma_route *route_error(struct peerdma_route_result *result, int err)
 {
 	result->reason = err == -ENOMEM ? PEERDMA_REASON_NONE : PEERDMA_REASON_REVOKED;
@@ -251,7 +251,7 @@ static u32 route_unsteady_reason(const struct peerdma_stack *stack)
 }
 
 /*
- * Walks and judges the stack, and creates a route if all of it allows. ERR_PTR(-EAGAIN): the stack
+ * Walks and checks the stack, and creates a route if all of it allows. ERR_PTR(-EAGAIN): the stack
  * has changed meanwhile. Other errors are those of peerdma_route_get().
  */
 static struct peerdma_route *route_probe(struct peerdma_provider *provider, struct file *file,
@@ -313,7 +313,7 @@ static struct peerdma_route *route_probe_until_steady(struct peerdma_provider *p
  * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @bdev: of an open file
  * @page: any page of the provider
- * @result: the verdict; filled, whatever is returned
+ * @result: of the check; filled, whatever is returned
  * Return: a route with a reference; or ERR_PTR: the errno for @result's reason, -EINTR or -ENOMEM.
  */
 struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
@@ -340,7 +340,7 @@ struct peerdma_route *peerdma_route_get(struct peerdma_provider *provider,
  * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @file: of the share
  * @page: any page of the provider
- * @result: the verdict; filled, whatever is returned
+ * @result: of the check; filled, whatever is returned
  * Return: as peerdma_route_get().
  *
  * How the bytes of this file would go now is asked each time: peerdma_share_probe(). The route only

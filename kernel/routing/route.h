@@ -17,10 +17,10 @@ struct page;
 struct peerdma_provider;
 
 /**
- * struct peerdma_route - the verdict that all leaves of a stack can reach a provider
+ * struct peerdma_route - says that all leaves of a stack can reach a provider
  * @entry: in the provider's table of routes, by the id that route.c defines
  * @refs: one of each request, and one of the table, which is put by a kill
- * @stack: the judged stack; immutable
+ * @stack: checked; immutable
  * @result: of the leaf that is farthest away; immutable
  * @pair: counts the requests; immutable
  * @software: the CPU copies the bytes at a leaf, and they count as copied; immutable

@@ -45,7 +45,7 @@ static int route_trial_map(struct peerdma_provider *provider, struct device *dev
 	return err;
 }
 
-/* The verdict on a leaf's function, which is the client in the terms of P2PDMA. */
+/* The result for a leaf's function, which is the client in the terms of P2PDMA. */
 static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_disk *leaf,
 			      struct page *page)
 {
@@ -68,7 +68,7 @@ static u32 route_check_client(struct peerdma_provider *provider, struct peerdma_
 	}
 }
 
-/* Judges a leaf whose function is known, and puts the function. */
+/* Checks a leaf whose function is known, and puts the function. */
 static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_disk *leaf,
 			     struct page *page)
 {
@@ -80,7 +80,7 @@ static void route_check_leaf(struct peerdma_provider *provider, struct peerdma_d
 }
 
 /*
- * Judges a leaf that is reached over a network, by the function that its lookup finds. A network in
+ * Checks a leaf that is reached over a network, by the function that its lookup finds. A network in
  * software has none, and maps nothing.
  */
 static void route_check_fabric(struct peerdma_provider *provider, struct peerdma_disk *leaf,
@@ -104,12 +104,12 @@ static void route_check_fabric(struct peerdma_provider *provider, struct peerdma
 }
 
 /**
- * peerdma_route_check - walk a stack and judge each of its disks
+ * peerdma_route_check - walk a stack and check each of its disks
  * @provider: its range must stay during this call: hold a usage reference of it or of a buffer
  * @file: open
  * @bdev: of the file; NULL: a share
  * @page: any page of the provider
- * Return: the stack with all verdicts; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
+ * Return: the stack with all results; ERR_PTR of -ENODEV, -EINTR, -ENOMEM.
  */
 struct peerdma_stack *peerdma_route_check(struct peerdma_provider *provider, struct file *file,
 					  struct block_device *bdev, struct page *page)
@@ -140,7 +140,7 @@ static bool route_is_farther(const struct peerdma_route_result *one,
 
 /**
  * peerdma_route_worst - the disk that decides for the whole stack
- * @stack: judged
+ * @stack: checked
  * Return: the first disk that refuses, else the leaf that is farthest away.
  */
 const struct peerdma_disk *peerdma_route_worst(const struct peerdma_stack *stack)

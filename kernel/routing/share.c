@@ -71,7 +71,7 @@ u32 peerdma_share_probe(struct inode *inode, char *address)
 /**
  * peerdma_share_walk - the stack of a file of a share, which is one leaf
  * @inode: of NFS, and open
- * Return: the stack, to be judged; ERR_PTR of -ENOMEM.
+ * Return: the stack, to be checked; ERR_PTR of -ENOMEM.
  */
 struct peerdma_stack *peerdma_share_walk(struct inode *inode)
 {

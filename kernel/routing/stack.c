@@ -365,7 +365,7 @@ static struct peerdma_stack *stack_shrink(struct peerdma_stack *large)
  * peerdma_stack_walk - a disk and all disks below it
  * @provider: the caller holds a usage reference; this gives up when that is killed
  * @top: a disk that the caller has open
- * Return: the stack with the reason of each level, leaves not yet judged; or ERR_PTR.
+ * Return: the stack with the reason of each level, leaves not yet checked; or ERR_PTR.
  */
 struct peerdma_stack *peerdma_stack_walk(struct peerdma_provider *provider, struct gendisk *top)
 {
@@ -399,7 +399,7 @@ static u32 queue_integrity_reason(struct request_queue *queue)
 }
 
 /**
- * peerdma_queue_reason - the verdict on a leaf's queue, which can change while the disk exists
+ * peerdma_queue_reason - the result for a leaf's queue, which can change while the disk exists
  * @queue: referenced
  * Return: enum peerdma_reason.
  */
@@ -411,8 +411,8 @@ u32 peerdma_queue_reason(struct request_queue *queue)
 }
 
 /**
- * peerdma_disk_reason - the verdict on a leaf's queue, if it needs one
- * @leaf: judged, or about to be
+ * peerdma_disk_reason - the result for a leaf's queue, if it needs one
+ * @leaf: checked, or about to be
  * Return: enum peerdma_reason.
  *
  * Where the CPU copies, no device has to reach the provider.

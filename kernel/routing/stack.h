@@ -42,7 +42,7 @@ enum peerdma_disk_kind {
  * @queue: referenced; NULL if the disk was gone already
  * @slaves: of a level, the directory with a link to each disk below; referenced
  * @rev: the revision of @slaves, or the count of hidden disks, read before those below
- * @pdev: of a leaf, the function that moves its bytes; referenced, only until it is judged
+ * @pdev: of a leaf, the function that moves its bytes; referenced, only until it is checked
  * @lookup: of a leaf over a fabric, finds @pdev; only until it is resolved
  * @address: of a share, its server; freed with the stack
  * @guard: of a leaf of a route, its queue's guard; NULL if the kernel does not merge its bios
@@ -51,7 +51,7 @@ enum peerdma_disk_kind {
  * @devt: device number
  * @domain: of a leaf, PCI domain
  * @bdf: of a leaf, bus << 8 | devfn
- * @result: the verdict; of a level only @result.reason
+ * @result: of the check; of a level only @result.reason
  * @name: as in /sys/block
  */
 struct peerdma_disk {

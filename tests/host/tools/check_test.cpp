@@ -224,14 +224,14 @@ TEST_F(Check, WhatTheModuleWouldSayIsInTheLibrarysWords)
 	says(stack("bcache0"), PEERDMA_REASON_STACKED);
 	sys.files["/proc/self/limits"] = "Max locked memory         4096  4096  bytes\n";
 	says(cli::check_memlock(host), PEERDMA_REASON_MEMLOCK, false);
-	cli::Verdict verdict{.disk = "x"};
-	verdict.why.error = EXDEV;
-	verdict.why.reason = PEERDMA_REASON_DISTANCE;
-	says(cli::check_bridge(host, {}, {verdict}, {}), PEERDMA_REASON_DISTANCE);
-	says(cli::check_route(verdict, {}), PEERDMA_REASON_DISTANCE);
-	verdict.why.error = 0;
-	verdict.why.map = PEERDMA_MAP_SOFTWARE;
-	says(cli::check_route(verdict, {}), PEERDMA_REASON_RDMA_SOFTWARE);
+	cli::RouteResult result{.disk = "x"};
+	result.why.error = EXDEV;
+	result.why.reason = PEERDMA_REASON_DISTANCE;
+	says(cli::check_bridge(host, {}, {result}, {}), PEERDMA_REASON_DISTANCE);
+	says(cli::check_route(result, {}), PEERDMA_REASON_DISTANCE);
+	result.why.error = 0;
+	result.why.map = PEERDMA_MAP_SOFTWARE;
+	says(cli::check_route(result, {}), PEERDMA_REASON_RDMA_SOFTWARE);
 }
 
 TEST_F(Check, WhatIsNotReadIsNamedOnAHostOfItsOwn)

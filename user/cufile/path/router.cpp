@@ -33,14 +33,14 @@ struct Candidate {
 	bool peer_gpu; // a peer GPU is available
 };
 
-struct Verdict {
+struct PathCheck {
 	int score; // 0: impossible
 	FallbackReason fallback;
 };
 
 bool is_cudas(Memory::Kind kind) { return kind == Memory::Kind::device || kind == Memory::Kind::managed; }
 
-Verdict check_direct(const Candidate &io)
+PathCheck check_direct(const Candidate &io)
 {
 	if (io.look_up_error)
 		return {0, io.kind == Memory::Kind::host ? PEERDMA_CUFILE_WHY_HOST_MEMORY :
@@ -62,16 +62,16 @@ Verdict check_direct(const Candidate &io)
 }
 
 // One copy, but no host memory.
-Verdict check_peer_gpu(const Candidate &io) { return {io.peer_gpu ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+PathCheck check_peer_gpu(const Candidate &io) { return {io.peer_gpu ? 45 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
 // The CPU can store to host memory: pread() and pwrite() do.
-Verdict check_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+PathCheck check_host(const Candidate &io) { return {io.kind == Memory::Kind::host ? 50 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
-Verdict check_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
+PathCheck check_bounce(const Candidate &io) { return {is_cudas(io.kind) ? 40 : 0, PEERDMA_CUFILE_WHY_NONE}; }
 
 constexpr struct {
 	TransferPath path;
-	Verdict (*check)(const Candidate &);
+	PathCheck (*check)(const Candidate &);
 } paths[] = {{TransferPath::direct, check_direct},
 	     {TransferPath::peer_gpu, check_peer_gpu},
 	     {TransferPath::host, check_host},
@@ -191,7 +191,7 @@ int64_t Router::choose_path(Engine &engine, FileHandle &handle, const Registered
 		io.refused = request.reason;
 	}
 
-	const Verdict direct = check_direct(io);
+	const PathCheck direct = check_direct(io);
 	request.fallback = direct.fallback;
 	if (request.fallback == PEERDMA_CUFILE_WHY_NOT_A_BUFFER && buffer) {
 		request.reason = buffer->reason;

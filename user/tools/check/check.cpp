@@ -88,7 +88,7 @@ std::vector<PciPair> pairs_of(const Host &host, const Subject &subject)
 std::vector<Finding> findings_of(const Host &host, const Module &module, const Subject &subject)
 {
 	const auto pairs = pairs_of(host, subject);
-	const auto verdicts = verdicts_of(module, subject);
+	const auto results = route_results_of(module, subject);
 	const Advice how = provide(host, subject.devices);
 	std::vector<std::string> functions;
 	for (const PciPair &pair : pairs)
@@ -121,9 +121,9 @@ std::vector<Finding> findings_of(const Host &host, const Module &module, const S
 		findings.push_back(check(host, subject));
 	findings.push_back(check_iommu(host, functions));
 	findings.push_back(check_acs(host, pairs));
-	findings.push_back(check_bridge(host, pairs, verdicts, how));
-	for (const Verdict &verdict : verdicts)
-		findings.push_back(check_route(verdict, how));
+	findings.push_back(check_bridge(host, pairs, results, how));
+	for (const RouteResult &result : results)
+		findings.push_back(check_route(result, how));
 	for (const auto &check : {check_memlock, check_nofile, check_quota, check_uring})
 		findings.push_back(check(host));
 	return findings;

@@ -66,7 +66,7 @@ struct Module {
 };
 
 // What the module says of a disk, or the file that was named, and the best provider for it.
-struct Verdict {
+struct RouteResult {
 	std::string disk = {}; // empty: there is no module to ask
 	int error = 0;         // -errno: it could not be asked
 	struct peerdma_provider_info provider = {};
@@ -132,7 +132,7 @@ PciPath path_between(const Host &host, const std::string &from, const std::strin
 std::vector<std::string> candidates(const Host &host); // functions whose memory may be worth publishing
 Finding check_iommu(const Host &host, const std::vector<std::string> &functions);
 Finding check_acs(const Host &host, const std::vector<PciPair> &pairs);
-Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts,
+Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<RouteResult> &results,
 		     const Advice &step);
 Finding check_bar(const Host &host, const std::string &pci);
 Finding check_memtype(const Host &host, const std::string &pci);
@@ -177,12 +177,12 @@ Finding check_quota(const Host &host);
 Finding check_files(const Host &host, const HostFiles &files);
 
 // --- What the module says
-std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject);
+std::vector<RouteResult> route_results_of(const Module &module, const Subject &subject);
 Finding check_providers(const Host &host, const Module &module, const Subject &subject);
-Finding check_route(const Verdict &verdict, const Advice &step);
+Finding check_route(const RouteResult &result, const Advice &step);
 
 // --- What is printed
-// What the verdict depends on beside the findings.
+// What the headline depends on beside the findings.
 struct Situation {
 	bool no_device = false;   // the host has no device whose memory could be published
 	bool bounces = false;     // without a direct route, bytes of a GPU or provider still go through host memory

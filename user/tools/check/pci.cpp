@@ -254,7 +254,7 @@ Finding check_acs(const Host &host, const std::vector<PciPair> &pairs)
 	return finding;
 }
 
-Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<Verdict> &verdicts,
+Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const std::vector<RouteResult> &results,
 		     const Advice &how)
 {
 	Finding finding{
@@ -263,13 +263,13 @@ Finding check_bridge(const Host &host, const std::vector<PciPair> &pairs, const 
 		       "knows the bridge to forward it"};
 	// The kernel's own word, where there is one.
 	size_t distant = 0, crossed = 0, direct = 0;
-	for (const Verdict &verdict : verdicts) {
-		if (verdict.error < 0)
+	for (const RouteResult &result : results) {
+		if (result.error < 0)
 			continue;
-		const uint32_t map = verdict.why.map;
-		distant += verdict.why.error && verdict.why.reason == PEERDMA_REASON_DISTANCE;
-		crossed += !verdict.why.error && (map == PEERDMA_MAP_HOST_BRIDGE || map == PEERDMA_MAP_IOVA);
-		direct += !verdict.why.error && map == PEERDMA_MAP_BUS_ADDR;
+		const uint32_t map = result.why.map;
+		distant += result.why.error && result.why.reason == PEERDMA_REASON_DISTANCE;
+		crossed += !result.why.error && (map == PEERDMA_MAP_HOST_BRIDGE || map == PEERDMA_MAP_IOVA);
+		direct += !result.why.error && map == PEERDMA_MAP_BUS_ADDR;
 	}
 	if (distant)
 		return finding.set(State::bad,

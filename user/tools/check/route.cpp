@@ -17,16 +17,16 @@ namespace
 {
 
 // Of two answers the one that is worth more: direct, by software, refused, none.
-int rank(const Verdict &verdict)
+int rank(const RouteResult &result)
 {
-	if (verdict.error < 0)
+	if (result.error < 0)
 		return 0;
-	return verdict.why.error ? 1 : verdict.why.map == PEERDMA_MAP_SOFTWARE ? 2 : 3;
+	return result.why.error ? 1 : result.why.map == PEERDMA_MAP_SOFTWARE ? 2 : 3;
 }
 
-Verdict ask_best(const Module &module, const Subject &subject, const std::string &disk, const std::string &path)
+RouteResult ask_best(const Module &module, const Subject &subject, const std::string &disk, const std::string &path)
 {
-	Verdict best{.disk = disk, .error = -ENOENT};
+	RouteResult best{.disk = disk, .error = -ENOENT};
 	struct peerdma_file *opened = nullptr;
 	const int rc = peerdma_file_open(module.device.get(), path.c_str(), O_RDONLY, &opened);
 	const File file(opened);
@@ -37,7 +37,7 @@ Verdict ask_best(const Module &module, const Subject &subject, const std::string
 	for (const auto &provider : module.providers) {
 		if (subject.named_device && pci_text(provider.pci_domain, provider.pci_bdf) != subject.devices.front())
 			continue;
-		Verdict one{.disk = disk, .error = 0, .provider = provider};
+		RouteResult one{.disk = disk, .error = 0, .provider = provider};
 		one.why.size = sizeof(one.why);
 		one.error = peerdma_explain(file.get(), provider.id, &one.why);
 		if (rank(one) > rank(best) || best.error == -ENOENT)
@@ -74,20 +74,20 @@ std::string in_words(uint32_t reason)
 	return fmt::format("{}: {}", peerdma_reason_name(reason), peerdma_reason_text(reason));
 }
 
-std::vector<Verdict> verdicts_of(const Module &module, const Subject &subject)
+std::vector<RouteResult> route_results_of(const Module &module, const Subject &subject)
 {
-	std::vector<Verdict> verdicts;
+	std::vector<RouteResult> results;
 	if (!module.device)
 		return {{.error = -ENODEV}};
 	// A directory has no way of its own; a file in it goes as its disk does.
 	if (!subject.path.empty() && subject.directory && subject.disks.empty())
-		verdicts.push_back({.disk = subject.path, .error = -EISDIR});
+		results.push_back({.disk = subject.path, .error = -EISDIR});
 	else if (!subject.path.empty() && !subject.directory)
-		verdicts.push_back(ask_best(module, subject, subject.path, subject.path));
+		results.push_back(ask_best(module, subject, subject.path, subject.path));
 	else
 		for (const std::string &disk : subject.disks)
-			verdicts.push_back(ask_best(module, subject, disk, "/dev/" + disk));
-	return verdicts;
+			results.push_back(ask_best(module, subject, disk, "/dev/" + disk));
+	return results;
 }
 
 Finding check_providers(const Host &host, const Module &module, const Subject &subject)
@@ -110,31 +110,31 @@ Finding check_providers(const Host &host, const Module &module, const Subject &s
 	return finding;
 }
 
-Finding check_route(const Verdict &verdict, const Advice &how)
+Finding check_route(const RouteResult &result, const Advice &how)
 {
-	Finding finding{.id = "route", .about = verdict.disk, .why = "this is the kernel's own word on the pair"};
-	const auto &why = verdict.why;
-	if (verdict.disk.empty())
+	Finding finding{.id = "route", .about = result.disk, .why = "this is the kernel's own word on the pair"};
+	const auto &why = result.why;
+	if (result.disk.empty())
 		return finding.set(State::unknown, "only the module can ask the kernel",
 				   "load the module, " + how.change + ", and ask again", how.undo + ", rmmod peerdma");
-	if (verdict.error == -ENOENT && !verdict.provider.id)
-		return finding.set(State::unknown, verdict.disk + ": no such provider to ask about",
+	if (result.error == -ENOENT && !result.provider.id)
+		return finding.set(State::unknown, result.disk + ": no such provider to ask about",
 				   how.change + ", and ask again", how.undo);
-	if (verdict.error < 0)
+	if (result.error < 0)
 		return finding.set(State::unknown,
-				   fmt::format("{}: cannot ask ({})", verdict.disk, errno_name(-verdict.error)),
-				   verdict.error == -EISDIR ? "name a file in it" : "run peerdma check as root",
+				   fmt::format("{}: cannot ask ({})", result.disk, errno_name(-result.error)),
+				   result.error == -EISDIR ? "name a file in it" : "run peerdma check as root",
 				   "it changes nothing");
 	const std::string advice = peerdma_reason_advice(why.reason);
 	if (why.error)
-		return finding.set(State::bad, fmt::format("{}: no ({})", verdict.disk, in_words(why.reason)),
+		return finding.set(State::bad, fmt::format("{}: no ({})", result.disk, in_words(why.reason)),
 				   advice.empty() ? "peerdma explain says more" : advice, "as before");
 	if (why.map == PEERDMA_MAP_SOFTWARE)
 		return finding.set(State::warn,
-				   fmt::format("{}: by software to provider {} ({})", verdict.disk, verdict.provider.id,
+				   fmt::format("{}: by software to provider {} ({})", result.disk, result.provider.id,
 					       in_words(PEERDMA_REASON_RDMA_SOFTWARE)),
 				   peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE), "as before");
-	finding.found = fmt::format("{}: direct to provider {}, distance {}, {}", verdict.disk, verdict.provider.id,
+	finding.found = fmt::format("{}: direct to provider {}, distance {}, {}", result.disk, result.provider.id,
 				    why.distance, peerdma_map_name(why.map));
 	return finding;
 }
