@@ -125,11 +125,11 @@ fetch() {
 
 # fragments K VARIANT: the requested configuration, without comments, on stdout.
 fragments() {
-	local file
-	for file in kernel "kernel-$1" "$2"; do
-		file=$PEERDMA_ROOT/qemu/$file.config
-		[ ! -f "$file" ] || grep -E '^(CONFIG_|# CONFIG_)' "$file"
-	done
+	{
+		cat "$PEERDMA_ROOT/qemu/kernel.config"
+		[ ! -f "$PEERDMA_ROOT/qemu/kernel-$1.config" ] || cat "$PEERDMA_ROOT/qemu/kernel-$1.config"
+		[ "$2" = plain ] || cat "$PEERDMA_ROOT/qemu/$2.config"
+	} | grep -E '^(CONFIG_|# CONFIG_)'
 }
 
 # Identifies the user's own tree, so that a change to it makes a new kernel.
@@ -280,6 +280,10 @@ cmd_clean() {
 case ${1:-}:${2:-} in
 path:* | have:* | list: | clean:)
 	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 $(any_kernel '|') [debug|kcsan|gcov]"
+	case ${3:-plain} in
+	plain | debug | kcsan | gcov) ;;
+	*) die "$3 is not a build of a lab kernel: plain, debug, kcsan or gcov" ;;
+	esac
 	verb=$1
 	shift
 	"cmd_$verb" "$@"

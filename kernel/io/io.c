@@ -74,7 +74,10 @@ static int io_direct_blocks(struct peerdma_request *io, u64 len)
 	return peerdma_steps(io, len, true);
 }
 
-/* By the page cache, which other writes of the same block go by as well. */
+/*
+ * By the page cache, which other writes of the same block go by as well; under wait_outside by host
+ * pages.
+ */
 static int io_bounce_write(struct peerdma_request *io, u64 len)
 {
 	if (io->wait_outside)

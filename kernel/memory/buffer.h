@@ -31,7 +31,7 @@ struct peerdma_provider;
  * @mem: valid with a usage reference
  * @link: in the provider's list; protected by the provider's lock
  * @exports: dma-bufs of parts of it
- * @pin: of external memory that only the registrant can unpin, held; or NULL
+ * @pin: of external memory that perhaps only the registrant can unpin, held; or NULL
  * @rcu: frees the struct after lookups under RCU have ended
  */
 struct peerdma_buffer {

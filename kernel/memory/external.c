@@ -18,6 +18,7 @@
 #include <linux/platform_device.h>
 #include <linux/range.h>
 #include <linux/slab.h>
+#include <linux/wait_bit.h>
 
 #include "compat/compat.h"
 #include "base/usage.h"
@@ -30,11 +31,11 @@
 static LIST_HEAD(externals);
 static DEFINE_MUTEX(externals_mutex); /* protects externals, and link and pins of each */
 /*
- * Serializes creation and removal of externals. Held while a consumer is added or removed, which
- * calls notifiers of the platform bus. No notifier takes it, and no consumer's end. Taken before
- * externals_mutex.
+ * Serializes creation. Held while a consumer is added, which calls notifiers of the platform bus.
+ * No notifier takes it. Taken before externals_mutex.
  */
 static DEFINE_MUTEX(external_create_mutex);
+static atomic_t externals_removed = ATOMIC_INIT(0); /* counted for those who wait for a removal */
 
 /*
  * The provider's ended(): called before remove() of the GPU's driver, when all buffers are revoked.
@@ -89,6 +90,30 @@ static struct peerdma_external *external_find(const struct dev_pagemap *pgmap)
 }
 
 /*
+ * Locks both mutexes when no external of this page map is being removed: a new one has a dmem
+ * region of the same name. 0, or -EINTR without the mutexes.
+ */
+static int external_create_lock(const struct dev_pagemap *pgmap)
+{
+	const struct peerdma_external *external;
+	int removed;
+
+	for (;;) {
+		removed = atomic_read(&externals_removed);
+		mutex_lock(&external_create_mutex);
+		mutex_lock(&externals_mutex);
+		external = external_find(pgmap);
+		if (!external || !external->removing)
+			return 0;
+		mutex_unlock(&externals_mutex);
+		mutex_unlock(&external_create_mutex);
+		if (wait_var_event_killable(&externals_removed,
+					    atomic_read(&externals_removed) != removed))
+			return -EINTR;
+	}
+}
+
+/*
  * The external of this page map, with one more pin, created if there is none; or ERR_PTR. -ENOENT:
  * the context is an open node of another provider.
  */
@@ -96,9 +121,10 @@ struct peerdma_external *peerdma_external_get(const struct peerdma_ctx *ctx, str
 					      int bar, const struct dev_pagemap *pgmap)
 {
 	struct peerdma_external *external;
+	int err = external_create_lock(pgmap);
 
-	mutex_lock(&external_create_mutex);
-	mutex_lock(&externals_mutex);
+	if (err)
+		return ERR_PTR(err);
 	external = external_find(pgmap);
 	if (!external) {
 		mutex_unlock(&externals_mutex);
@@ -120,28 +146,32 @@ out:
 }
 
 /*
- * Takes a pin off. The last one frees the external and removes its provider, which has ended before
- * if the GPU was unbound. A new external of the same page map is created only after that, because
- * both have a dmem region of the same name.
+ * Takes a pin off. The last one removes the provider, which has ended before if the GPU was
+ * unbound, and frees the external.
  */
 void peerdma_external_put(struct peerdma_external *external)
 {
 	bool last;
 
-	mutex_lock(&external_create_mutex);
 	mutex_lock(&externals_mutex);
 	last = !--external->pins;
-	if (last)
-		list_del(&external->link);
+	external->removing = last;
 	mutex_unlock(&externals_mutex);
-	if (last) {
-		peerdma_provider_remove(external->provider);
-		kfree(external);
-	}
-	mutex_unlock(&external_create_mutex);
+	if (!last)
+		return;
+	peerdma_provider_remove(external->provider);
+	mutex_lock(&externals_mutex);
+	list_del(&external->link);
+	mutex_unlock(&externals_mutex);
+	kfree(external);
+	atomic_inc(&externals_removed);
+	wake_up_var(&externals_removed);
 }
 
-/* The consumer of the function's external with the smallest id above *id, referenced; or NULL. */
+/*
+ * The consumer of the function's external with the smallest id above *id, referenced; or NULL. An
+ * external that is being removed has no memory left, and may have no consumer any more.
+ */
 static struct platform_device *external_next_consumer(const struct pci_dev *pdev, u32 *id)
 {
 	struct peerdma_provider *provider, *found = NULL;
@@ -151,7 +181,7 @@ static struct platform_device *external_next_consumer(const struct pci_dev *pdev
 	mutex_lock(&externals_mutex);
 	list_for_each_entry(external, &externals, link) {
 		provider = external->provider;
-		if (provider->pdev == pdev && provider->id > *id &&
+		if (!external->removing && provider->pdev == pdev && provider->id > *id &&
 		    (!found || provider->id < found->id))
 			found = provider;
 	}
@@ -164,7 +194,10 @@ static struct platform_device *external_next_consumer(const struct pci_dev *pdev
 	return consumer;
 }
 
-/* Called before remove() of the GPU's driver. Waits until all externals of the GPU have ended. */
+/*
+ * Called before remove() of the GPU's driver. Waits until all externals of the GPU have ended that
+ * still have pins.
+ */
 static int external_function_event(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct platform_device *consumer;

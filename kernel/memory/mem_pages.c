@@ -217,8 +217,8 @@ void peerdma_mem_start_reclaim(struct peerdma_mem *mem)
 }
 
 /*
- * Frees a page, or returns false if others hold it. Uncharges before the last page is freed: then
- * the provider may go, and a new one has a dmem region of the same name.
+ * Frees a page, or returns false if others hold it. Uncharges before the last page of a pool is
+ * freed: then the provider may go, and a new one has a dmem region of the same name.
  */
 static bool mem_page_reclaim(struct peerdma_mem *mem, unsigned long index)
 {

@@ -3,8 +3,9 @@
  * Pins: external memory that another driver keeps in place. A pin ends in two steps. First it
  * becomes quiet: none of its pages is used any more. A driver that takes its memory back waits for
  * that step only. Then a work item unpins, for which it may wait for the driver's locks. So these
- * items have a work queue of their own. Only an unload, an unbind of the GPU, and a registration
- * wait for an item: the registration before it asks the driver, or after it has failed.
+ * items have a work queue of their own. Only an unload, an unbind of the GPU or of an import's
+ * device, and a registration wait for an item: the registration before it asks the driver, or after
+ * it has failed.
  */
 #include <linux/module.h>
 #include <linux/refcount.h>

@@ -104,10 +104,11 @@ struct peerdma_pin {
 
 /**
  * struct peerdma_external - a provider whose pages belong to another driver
- * @link: in the list of them, while it has pins
+ * @link: in the list of them, until its provider has been removed
  * @provider: reserved by this
  * @pgmap: of its pages; each pin has a reference
  * @pins: number of pins that have not ended
+ * @removing: @pins was 1, and the provider, freed by that, may be gone
  * @ending: number of those whose memory is not used any more
  *
  * Protected by externals_mutex, unless immutable or atomic.
@@ -117,6 +118,7 @@ struct peerdma_external {
 	struct peerdma_provider *provider; /* immutable */
 	const struct dev_pagemap *pgmap; /* immutable */
 	unsigned int pins;
+	bool removing;
 	atomic_t ending;
 };
 

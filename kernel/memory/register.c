@@ -216,8 +216,8 @@ static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_regis
 }
 
 /*
- * Makes a buffer of the pin, under the function's device lock. If that fails, waits for the end of
- * the pin without that lock. An unbind, too, waits for the end of a pin that has an external. It
+ * Makes a buffer of the pin, under the function's device lock. If the memory is refused, waits for
+ * the end of the pin without that lock. An unbind, too, waits for the end of a pin that has an external. It
  * does not know a pin without one, which is of a registration that comes too late: the driver's
  * remove() may find that memory pinned for a moment more.
  */
@@ -267,7 +267,7 @@ static int register_pin(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
  * @pin: ends with the buffer's memory, or now if this fails
  * @req: if its out_reason is not 0 already, the pin is of no use, and this fails; all out_* are
  *	written
- * Return: 0, the errno of the reason, -ENOMEM or -EINTR.
+ * Return: 0 or -errno; that of the reason, if there is one.
  */
 int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 			 struct peerdma_buf_register *req)
@@ -284,8 +284,8 @@ int peerdma_pin_register(struct peerdma_ctx *ctx, struct peerdma_pin *pin,
 
 /*
  * Watches the mm before it asks the driver to pin. Watching takes mmap_lock, whose holder may wait
- * for the driver. As soon as the driver is asked, it may call back, and then it waits for this
- * thread with its locks held.
+ * for the driver. Once the driver has answered, it may call back, and then it waits for this thread
+ * with its locks held.
  */
 static int register_ask(struct peerdma_pin *pin, u32 *reason)
 {

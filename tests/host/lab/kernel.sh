@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The lab refuses an unknown kernel in one line, before it fetches, unpacks or builds anything.
+# The lab refuses an unknown kernel or build in one line, before it fetches, unpacks or builds anything.
 set -u
 cd "$(dirname "$0")/../../.." || exit 1
 cache=$(mktemp -d)
@@ -24,4 +24,5 @@ refuses path 6.1
 refuses path 7.1
 refuses path bogus
 refuses have 6.13
+refuses path "$(awk '$1 == "kernel" { print $2; exit }' qemu/kernels.tbl)" typo
 echo "1..$n"

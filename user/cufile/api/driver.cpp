@@ -142,8 +142,10 @@ CUfileOpError Driver::open_for_use()
 	if (state_.is_open())
 		return CU_FILE_SUCCESS;
 	const CUfileOpError rc = open_if_closed();
-	if (rc == CU_FILE_SUCCESS)
+	if (rc == CU_FILE_SUCCESS) {
 		count_ = 1;
+		state_.set_open(true);
+	}
 	return rc;
 }
 
@@ -152,8 +154,10 @@ CUfileError_t Driver::open()
 	retry_load();
 	const std::lock_guard guard(open_lock_);
 	const CUfileOpError rc = open_if_closed();
-	if (rc == CU_FILE_SUCCESS)
+	if (rc == CU_FILE_SUCCESS) {
 		count_++;
+		state_.set_open(true);
+	}
 	return error(rc);
 }
 

@@ -49,7 +49,6 @@ void DriverState::set_engine(std::unique_ptr<Engine> engine)
 {
 	const std::lock_guard all(use_);
 	engine_ = std::move(engine);
-	open_ = true;
 }
 
 std::unique_ptr<Engine> DriverState::take_engine()

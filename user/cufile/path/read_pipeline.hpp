@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Reads that bounce: threads read pieces in parallel into a slab, and a full slab goes to the GPU as one copy, because starting a
-// copy is slow. Pieces are taken in slab order, so a thread that waits for a free slab waits only for threads that are
-// further on. With io_uring, one thread reads. It waits for its own reads; none is in flight when the buffer is
-// released.
+// Reads that bounce: threads read pieces in parallel into a slab, and a full slab goes to the GPU as one copy, because
+// starting a copy is slow. Pieces are taken in slab order, so a thread that waits for a free slab waits only for threads
+// that are further on. With io_uring, one thread reads. It waits for its own reads; none is in flight when the buffer
+// is released.
 #pragma once
 
 #include <atomic>
