@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <linux/userfaultfd.h>
+#include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -62,12 +63,26 @@ pid_t start_writer(int file)
 	return writer;
 }
 
+/// How often the task has begun to sleep, if it is in an uninterruptible sleep; else -1.
+long sleeps_of(pid_t task)
+{
+	std::ifstream in("/proc/self/task/" + std::to_string(task) + "/status");
+	const std::string voluntary = "voluntary_ctxt_switches:";
+	bool asleep = false;
+	for (std::string line; std::getline(in, line);) {
+		asleep = asleep || line.starts_with("State:\tD");
+		if (line.starts_with(voluntary))
+			return asleep ? std::stol(line.substr(voluntary.size())) : -1;
+	}
+	return -1;
+}
+
+/// One sleep of 100 ms or more: a page fault or the search for a route is shorter.
 bool is_asleep(pid_t task)
 {
-	std::ifstream in("/proc/self/task/" + std::to_string(task) + "/stat");
-	std::string line;
-	std::getline(in, line);
-	return line.substr(line.rfind(')') + 1, 2) == " D";
+	const long before = sleeps_of(task);
+	std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	return before >= 0 && sleeps_of(task) == before;
 }
 
 /// Truncate and read wait for the file's lock, in this order.
