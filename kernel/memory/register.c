@@ -217,9 +217,9 @@ static int register_lock_function(struct pci_dev *pdev, struct peerdma_buf_regis
 
 /*
  * Makes a buffer of the pin, under the function's device lock. If the memory is refused, waits for
- * the end of the pin without that lock. An unbind, too, waits for the end of a pin that has an external. It
- * does not know a pin without one, which is of a registration that comes too late: the driver's
- * remove() may find that memory pinned for a moment more.
+ * the end of the pin without that lock. An unbind, too, waits for the end of a pin that has an
+ * external. It does not know a pin without one, which is of a registration that comes too late: the
+ * driver's remove() may find that memory pinned for a moment more.
  */
 static int register_on_function(struct peerdma_ctx *ctx, struct pci_dev *pdev, int bar,
 				struct peerdma_pin *pin, struct peerdma_buf_register *req)
