@@ -110,7 +110,7 @@ man_pages() {
 
 tidy() {
 	printf '%s\0' "$@" | xargs -0 -n 3 -P "$(nproc)" sh -c \
-		'clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser' tidy
+		'clang-tidy --quiet "$@" -- -std=c++20 -D_GNU_SOURCE -Iinclude -Iuser $(pkg-config --cflags-only-I libtracefs)' tidy
 }
 mapfile -t tidy_files < <(git ls-files -co --exclude-standard 'user/*.cpp')
 

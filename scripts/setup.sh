@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
-user_packages='g++ libcli11-dev libfmt-dev liburing-dev nlohmann-json3-dev pkg-config systemtap-sdt-dev zlib1g-dev'
+user_packages='g++ libcli11-dev libfmt-dev libtraceevent-dev libtracefs-dev liburing-dev nlohmann-json3-dev pkg-config systemtap-sdt-dev zlib1g-dev'
 program_packages='libibverbs-dev' # what else the guests' test programs are built with
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
@@ -54,7 +54,7 @@ missing_elsewhere() {
 	fi
 	# The guest's test programs are static.
 	echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
-	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp zlib.h $headers; do
+	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp tracefs/tracefs.h zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
 }

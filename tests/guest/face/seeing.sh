@@ -137,15 +137,20 @@ same "witness: a hole proves nothing" 1 $?
 check "witness: because no device moved it" grep -qE "^  UNMOVED +65536 bytes" $out/witness-hole
 check "witness: what it cannot see" grep -q "^what this command cannot see" $out/witness-hole
 
+# watch NAME FILE: starts a witness of a process of start() and waits until it waits for events
+watch() {
+	peerdma witness --json "${pids[$1]}" >"$out/$2" 2>/dev/null &
+	watcher=$!
+	own=$tracing/instances/peerdma-$watcher
+	for ((i = 0; i < 200; i++)); do
+		[[ "$(cat $own/events/peerdma/peerdma_submit/enable 2>/dev/null) $(</proc/$watcher/wchan)" != "1 "*poll* ]] || break
+		sleep 0.05
+	done
+}
+
 # A process that existed before, and an interruption halfway.
 start idle read:$dir/w1:0:4096:0 wait read:$dir/w1:0:8192:0 wait again
-peerdma witness --json "${pids[idle]}" >$out/witness-pid.json 2>/dev/null &
-watcher=$!
-own=$tracing/instances/peerdma-$watcher
-for ((i = 0; i < 200; i++)); do
-	[ "$(cat $own/events/peerdma/peerdma_submit/enable 2>/dev/null)" != 1 ] || break
-	sleep 0.05
-done
+watch idle witness-pid.json
 check "witness: an instance of its own" test -d $own
 echo >&"${ends[idle]}"
 await idle 2
@@ -154,6 +159,22 @@ wait $watcher
 same "witness: what it saw until it was interrupted" "0 true read direct 1 8192 0 0 0" "$? $(got witness-pid.json /interrupted) $(seen 0 witness-pid | cut -d' ' -f1-7)"
 eval "exec ${ends[idle]}>&-"
 wait "${pids[idle]}"
+
+# Events for which the kernel's buffer had no room.
+many=()
+for ((i = 0; i < 200; i++)); do many[i]=read:$dir/w1:0:4096:0; done
+start fast read:$dir/w1:0:4096:0 wait "${many[@]}" wait
+watch fast witness-lost.json
+kill -STOP $watcher
+echo 8 >$own/buffer_size_kb
+echo >&"${ends[fast]}"
+await fast 2
+kill -CONT $watcher
+echo >&"${ends[fast]}"
+wait $watcher
+same "witness: not proved, as events were lost" "1 false yes" "$? $(got witness-lost.json /proved) $([ "$(got witness-lost.json /lost_events)" -gt 100 ] && echo yes)"
+wait "${pids[fast]}"
+eval "exec ${ends[fast]}>&-"
 same "witness: no instance is left" "" "$(ls $tracing/instances)"
 why=$(nobody peerdma witness -- true 2>&1)
 same "witness without root" "1 yes" "$? $([[ $why != *"for root"* ]] || echo yes)"

@@ -35,30 +35,24 @@ protected:
 		sys.files[process + "/comm"] = comm + "\n";
 		sys.links[process + "/fd/" + fd] = node;
 	}
-	// Lines of a trace, except for the time.
-	static std::string traced(int tid, const std::string &event, const std::string &comm = "pdio")
+	// The process has the number of the thread unless another one is given. async: the request's number.
+	cli::TracedRequest request(int tid, const std::string &how, unsigned async, int pid) const
 	{
-		std::string line = std::string(16 - comm.size(), ' ') + comm + "-" + std::to_string(tid);
-		return line + "     [001] .....    12.345678: " + event;
+		return {{how == "write", file_dev, 12, 1}, pid ? pid : tid, async != 0, async};
 	}
-	// The process has the number of the thread unless another one is given.
-	void submit(int tid, const std::string &how = "read", int async = 0, int pid = 0)
+	void submit(int tid, const std::string &how = "read", unsigned async = 0, int pid = 0)
 	{
-		witness.feed(traced(tid, "peerdma_submit: " + how + " pid=" + std::to_string(pid ? pid : tid) + " " +
-						 file + " async=" + (async ? "1" : "0") +
-						 " number=" + std::to_string(async)));
+		witness.on_submit(tid, request(tid, how, async, pid));
 	}
-	void issue(int tid, const std::string &how, unsigned bytes, const std::string &dev = "259,0", int hint = 513)
+	void issue(int tid, const std::string &how, uint64_t bytes, cli::DeviceNumber to = {259, 0},
+		   unsigned hint = 513)
 	{
-		witness.feed(traced(tid, "block_rq_issue: " + dev + " " + how + " " + std::to_string(bytes) +
-						 " () 2048 + " + std::to_string(bytes / 512) + " be," +
-						 std::to_string(hint) + ",4 [pdio]"));
+		witness.on_issue(tid, {to, how == "W", bytes, hint});
 	}
-	void complete(int tid, const std::string &numbers, const std::string &how = "read", int async = 0, int pid = 0)
+	void complete(int tid, const cli::TracedResult &result, const std::string &how = "read", unsigned async = 0,
+		      int pid = 0)
 	{
-		witness.feed(traced(tid, "peerdma_complete: " + how + " pid=" + std::to_string(pid ? pid : tid) + " " +
-						 file + " " + numbers + " async=" + (async ? "1" : "0") +
-						 " number=" + std::to_string(async)));
+		witness.on_complete(tid, request(tid, how, async, pid), result);
 	}
 	const cli::TransferRecord &only() const { return witness.files().begin()->second; }
 	uint64_t unmoved() const
@@ -74,8 +68,8 @@ protected:
 	}
 
 	FakeSyscalls sys;
-	std::string file = "dev=259:0 ino=12 file_off=0 len=4096 buffer=1 provider=1";
-	const std::string all_direct = "done=4096 direct=4096 near=0 host=0 reason=0 error=0";
+	cli::DeviceNumber file_dev = {259, 0};
+	const cli::TracedResult all_direct = {.done = 4096, .direct = 4096};
 	cli::TransferAudit witness{{5}};
 };
 
@@ -176,23 +170,6 @@ TEST_F(Seeing, StatWithoutAnything)
 	EXPECT_TRUE(has(report.text, "need root"));
 }
 
-TEST_F(Seeing, TraceLines)
-{
-	const std::string line = traced(123, "peerdma_submit: read dev=1:2");
-	const auto parsed = cli::parse_trace(line);
-	ASSERT_TRUE(parsed);
-	EXPECT_EQ(parsed->tid, 123);
-	EXPECT_EQ(parsed->event, "peerdma_submit");
-	EXPECT_EQ(parsed->text, "read dev=1:2");
-	// A process may choose a name that looks like a trace event.
-	const std::string forged = traced(7, "block_bio_queue: 1,2 R 0 + 8 [x]", "-9 [0] 1: a: b");
-	ASSERT_TRUE(cli::parse_trace(forged));
-	EXPECT_EQ(cli::parse_trace(forged)->tid, 7);
-	EXPECT_EQ(cli::parse_trace(forged)->event, "block_bio_queue");
-	for (const char *text : {"", "CPU:0 [LOST 3 EVENTS]", "            pdio-x", "            pdio-1 nothing"})
-		EXPECT_FALSE(cli::parse_trace(text)) << text;
-}
-
 TEST_F(Seeing, WitnessProvesWhatADeviceMoved)
 {
 	submit(5);
@@ -202,7 +179,7 @@ TEST_F(Seeing, WitnessProvesWhatADeviceMoved)
 	EXPECT_TRUE(witness.proved());
 	EXPECT_EQ(only().direct, 4096u);
 	EXPECT_EQ(unmoved(), 0u);
-	EXPECT_EQ(only().devices.at("259:0"), 4096u);
+	EXPECT_EQ(only().devices.at({259, 0}), 4096u);
 	const auto report = witness.report([](const std::string &) { return "nvme0n1"; });
 	EXPECT_EQ(report.status, 0);
 	EXPECT_TRUE(report.json["proved"].get<bool>());
@@ -226,7 +203,7 @@ TEST_F(Seeing, WitnessMissesBytesThatNobodyMoved)
 
 TEST_F(Seeing, WitnessDoesNotCallAShareAHole)
 {
-	file.replace(file.find("259:0"), 5, "0:33");
+	file_dev = {0, 33};
 	submit(5);
 	complete(5, all_direct);
 	EXPECT_FALSE(witness.proved());
@@ -254,10 +231,9 @@ TEST_F(Seeing, WitnessDoesNotMakeUpForOneRequestWithAnother)
 TEST_F(Seeing, WitnessCountsOnlyCommandsOfTheRequest)
 {
 	submit(5);
-	issue(5, "W", 4096);               // another direction
-	issue(5, "R", 4096, "259,0", 0);   // not PeerDMA's
-	issue(5, "R", 4096, "259,0", 514); // for another provider
-	witness.feed(traced(5, "block_bio_queue: 253,0 R 2048 + 8 [pdio]"));
+	issue(5, "W", 4096);                // another direction
+	issue(5, "R", 4096, {259, 0}, 0);   // not PeerDMA's
+	issue(5, "R", 4096, {259, 0}, 514); // for another provider
 	complete(5, all_direct);
 	EXPECT_EQ(unmoved(), 4096u);
 	EXPECT_TRUE(only().devices.empty());
@@ -266,7 +242,7 @@ TEST_F(Seeing, WitnessCountsOnlyCommandsOfTheRequest)
 TEST_F(Seeing, WitnessOfWrites)
 {
 	submit(5, "write");
-	issue(5, "WS", 4096);
+	issue(5, "W", 4096);
 	complete(5, all_direct, "write");
 	EXPECT_TRUE(witness.proved());
 }
@@ -275,14 +251,14 @@ TEST_F(Seeing, WitnessVerdicts)
 {
 	submit(5);
 	issue(5, "R", 4096);
-	complete(5, "done=4000 direct=3584 near=416 host=0 reason=4 error=0");
+	complete(5, {.done = 4000, .direct = 3584, .near = 416, .reason = 4});
 	EXPECT_EQ(verdict(), "direct, edges near");
 	EXPECT_TRUE(witness.proved());
 	submit(5);
-	complete(5, "done=100 direct=0 near=0 host=100 reason=5 error=0");
+	complete(5, {.done = 100, .host = 100, .reason = 5});
 	EXPECT_EQ(verdict(), "partly host");
 	submit(5);
-	complete(5, "done=100 direct=0 near=100 host=0 reason=4 error=0");
+	complete(5, {.done = 100, .near = 100, .reason = 4});
 	EXPECT_EQ(unmoved(), 100u) << "what was bounced near the device came from a drive too";
 	EXPECT_EQ(verdict(), "unproved");
 }
@@ -308,7 +284,7 @@ TEST_F(Seeing, WitnessOfRequestsSentWithoutWaiting)
 TEST_F(Seeing, WitnessOfARequestThatHadToWaitAfterAll)
 {
 	submit(5, "read", 1);
-	complete(5, "done=0 direct=0 near=0 host=0 reason=0 error=-11", "read", 1);
+	complete(5, {.error = -11}, "read", 1);
 	submit(99, "read", 0, 5); // by a worker thread of the ring
 	issue(99, "R", 4096);
 	complete(99, all_direct, "read", 0, 5);
@@ -329,7 +305,7 @@ TEST_F(Seeing, WitnessOfWhatAThreadOfTheKernelIssues)
 {
 	submit(5, "write");
 	issue(300, "W", 4096);
-	issue(300, "W", 4096, "259,1");
+	issue(300, "W", 4096, {259, 1});
 	complete(5, all_direct, "write");
 	EXPECT_TRUE(witness.proved()) << "a mirror's thread wrote both legs";
 	submit(8, "write"); // another process: the pool's commands can no longer be assigned
@@ -351,8 +327,8 @@ TEST_F(Seeing, WitnessLeavesOthersAlone)
 
 TEST_F(Seeing, WitnessFollowsChildren)
 {
-	witness.feed(traced(5, "sched_process_fork: comm=sh pid=5 child_comm=a child_pid=9 child_pid=6"));
-	witness.feed(traced(8, "sched_process_fork: comm=sh pid=8 child_comm=sh child_pid=7"));
+	witness.on_fork(5, 6);
+	witness.on_fork(8, 7);
 	submit(6);
 	issue(6, "R", 4096);
 	complete(6, all_direct);
@@ -367,8 +343,9 @@ TEST_F(Seeing, WitnessDoubtsWhatItMissed)
 	issue(5, "R", 4096);
 	complete(5, all_direct);
 	ASSERT_TRUE(witness.proved());
-	witness.feed("CPU:0 [LOST 12 EVENTS]");
+	witness.on_lost(12);
 	EXPECT_FALSE(witness.proved());
+	EXPECT_EQ(witness.report([](const std::string &name) { return name; }).json["lost_events"], 12);
 }
 
 TEST_F(Seeing, WitnessLeavesOutWhatItSawInPart)
@@ -402,10 +379,11 @@ TEST_F(Seeing, WitnessIsNotContentWithAPart)
 TEST_F(Seeing, WitnessOfRefusalsAndOfSilence)
 {
 	EXPECT_FALSE(witness.proved());
-	complete(5, "done=0 direct=0 near=0 host=0 reason=4 error=-22");
-	complete(5, "done=0 direct=0 near=0 host=0 reason=0 error=-27");
-	witness.feed(traced(5, "peerdma_complete: read pid=5 " + file +
-				       " done=0 direct=0 near=0 host=0 reason=3 error=-22 async=1 number=0"));
+	complete(5, {.reason = 4, .error = -22});
+	complete(5, {.error = -27});
+	cli::TracedRequest ring = request(5, "read", 0, 0);
+	ring.async = true;
+	witness.on_complete(5, ring, {.reason = 3, .error = -22});
 	EXPECT_FALSE(witness.proved());
 	EXPECT_EQ(only().refused, 2u) << "a ring's refusal among them";
 	EXPECT_EQ(only().failed, 1u);

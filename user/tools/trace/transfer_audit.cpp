@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
-#include <cstring>
+#include <cerrno>
 
 #include <fmt/format.h>
 
@@ -30,28 +28,12 @@ constexpr const char *unseen =
 	"disk of this machine moved them: they belong to NFS, and this command cannot see the device";
 
 // The block layer keeps PeerDMA's priority hint in these bits: 512 + provider id modulo 512.
-constexpr uint64_t peerdma_hint = 512;
-
-// The value of "key=" in an event's text; the kernel writes no spaces into it.
-std::string_view word(std::string_view text, std::string_view key)
-{
-	for (size_t at = 0; (at = text.find(key, at)) != std::string_view::npos; at++) {
-		const size_t value = at + key.size();
-		if ((at == 0 || text[at - 1] == ' ') && value < text.size() && text[value] == '=')
-			return text.substr(value + 1, text.find(' ', value) - value - 1);
-	}
-	return {};
-}
+constexpr unsigned peerdma_hint = 512;
 
 // The device of a filesystem that is not on a disk. Of those the module supports, NFS.
-bool is_share(const std::string &dev) { return dev.starts_with("0:"); }
+bool is_share(const DeviceNumber &dev) { return dev.first == 0; }
 
-uint64_t number(std::string_view text)
-{
-	uint64_t value = 0;
-	std::from_chars(text.data(), text.data() + text.size(), value);
-	return value;
-}
+std::string text_of(const DeviceNumber &dev) { return fmt::format("{}:{}", dev.first, dev.second); }
 
 uint64_t sum_of(const BytesByDevice &moved)
 {
@@ -61,157 +43,87 @@ uint64_t sum_of(const BytesByDevice &moved)
 	return sum;
 }
 
-std::string key_of(std::string_view text)
-{
-	return fmt::format("{} {} {} {}", text.substr(0, text.find(' ')), word(text, "dev"), word(text, "ino"),
-			   word(text, "provider"));
-}
-
 } // namespace
 
-// "            pdio-123     [001] .....    12.345678: peerdma_submit: read dev=..." The name is padded to 16 columns,
-// never longer, and may contain anything. The text after it comes from the kernel.
-std::optional<TraceLine> parse_trace(std::string_view line)
+TransferAudit::PoolKey TransferAudit::pool_of(const TransferKey &key)
 {
-	constexpr size_t name_width = 16;
-	if (line.size() <= name_width || line[name_width] != '-')
-		return std::nullopt;
-	line.remove_prefix(name_width + 1);
-	TraceLine out{};
-	const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), out.tid);
-	if (error != std::errc())
-		return std::nullopt;
-	line.remove_prefix(static_cast<size_t>(end - line.data()));
-	const size_t time_end = line.find(": ");
-	if (time_end == std::string_view::npos)
-		return std::nullopt;
-	line.remove_prefix(time_end + 2);
-	const size_t event_end = line.find(": ");
-	if (event_end == std::string_view::npos)
-		return std::nullopt;
-	out.event = line.substr(0, event_end);
-	out.text = line.substr(event_end + 2);
-	return out;
+	return {key.write, peerdma_hint | static_cast<unsigned>(key.provider % peerdma_hint)};
 }
 
-void TransferAudit::feed(std::string_view line)
+void TransferAudit::on_fork(int tid, int child)
 {
-	// "CPU:0 [LOST 12 EVENTS]"
-	if (const size_t at = line.find(" [LOST "); line.starts_with("CPU:") && at != std::string_view::npos) {
-		lost_ += std::max<uint64_t>(number(line.substr(at + 7)), 1);
-		return;
-	}
-	const auto parsed = parse_trace(line);
-	if (!parsed)
-		return;
-	if (parsed->event == "peerdma_submit")
-		begin(*parsed);
-	else if (parsed->event == "peerdma_complete")
-		end(*parsed);
-	else if (parsed->event == "block_rq_issue")
-		issue(*parsed);
-	else if (parsed->event == "sched_process_fork")
-		fork(*parsed);
+	if (watched_.count(tid))
+		watched_.insert(child);
 }
 
-// "comm=bash pid=12 child_comm=bash child_pid=13": a name may contain anything, so the numbers are searched from the
-// end.
-void TransferAudit::fork(const TraceLine &line)
+void TransferAudit::on_submit(int tid, const TracedRequest &request)
 {
-	const size_t at = line.text.rfind(" child_pid=");
-	if (at != std::string_view::npos && watched_.count(line.tid))
-		watched_.insert(static_cast<int>(number(line.text.substr(at + 11))));
-}
-
-bool TransferAudit::is_watched(std::string_view text) const
-{
-	return watched_.count(static_cast<int>(number(word(text, "pid")))) != 0;
-}
-
-void TransferAudit::begin(const TraceLine &line)
-{
-	const bool write = line.text.starts_with("write");
-	const bool watched = is_watched(line.text);
-	const uint64_t provider = number(word(line.text, "provider"));
-
+	const bool watched = watched_.count(request.pid) != 0;
 	if (!watched)
-		pools_[{write, peerdma_hint | provider % peerdma_hint}].foreign = true;
-	if (word(line.text, "async") != "1")
-		running_[line.tid] = {key_of(line.text), write, watched, provider, {}};
+		pools_[pool_of(request.key)].foreign = true;
+	if (!request.async)
+		running_[tid] = {request.key, watched, {}};
 	else if (watched)
-		async_requests_.insert(number(word(line.text, "number")));
+		async_requests_.insert(request.number);
 }
 
-// "259,0 R 4096 () 2048 + 8 be,513,4 [pdio]"
-void TransferAudit::issue(const TraceLine &line)
+void TransferAudit::on_issue(int tid, const TracedCommand &command)
 {
-	unsigned major, minor, bytes, sectors, hint;
-	unsigned long long sector;
-	char how[16], priority[16];
-	if (std::sscanf(std::string(line.text).c_str(), "%u,%u %15s %u () %llu + %u %15[^,],%u", &major, &minor, how,
-			&bytes, &sector, &sectors, priority, &hint) != 8 ||
-	    !(hint & peerdma_hint))
+	if (!(command.hint & peerdma_hint))
 		return;
-	const bool write = std::strchr(how, 'W') != nullptr;
-	const std::string dev = fmt::format("{}:{}", major, minor);
-	const auto request = running_.find(line.tid);
-	if (request != running_.end() && request->second.write == write &&
-	    (peerdma_hint | request->second.provider % peerdma_hint) == hint) {
-		request->second.moved[dev] += bytes;
+	const PoolKey way(command.write, command.hint);
+	const auto request = running_.find(tid);
+	if (request != running_.end() && pool_of(request->second.key) == way) {
+		request->second.moved[command.dev] += command.bytes;
 		return;
 	}
-	Pool &pool = pools_[{write, hint}];
-	(watched_.count(line.tid) ? pool.own : pool.others)[dev] += bytes;
+	Pool &pool = pools_[way];
+	(watched_.count(tid) ? pool.own : pool.others)[command.dev] += command.bytes;
 }
 
-void TransferAudit::end(const TraceLine &line)
+void TransferAudit::on_complete(int tid, const TracedRequest &request, const TracedResult &result)
 {
-	const bool async = word(line.text, "async") == "1";
-	const std::string key = key_of(line.text);
-	auto request = async ? running_.end() : running_.find(line.tid);
-	if (request != running_.end() && request->second.key != key)
-		request = running_.end();
+	auto running = request.async ? running_.end() : running_.find(tid);
+	if (running != running_.end() && running->second.key != request.key)
+		running = running_.end();
 	BytesByDevice moved;
 	// A refused request has only this event: no begin event and no number. It counts as begun.
-	bool begun = word(line.text, "done") == "0" && (!async || word(line.text, "reason") != "0");
-	if (const uint64_t flight = number(word(line.text, "number")); async && flight)
-		begun = async_requests_.erase(flight) != 0;
-	if (request != running_.end()) {
-		moved = std::move(request->second.moved);
-		running_.erase(request);
+	bool begun = !result.done && (!request.async || result.reason);
+	if (request.async && request.number)
+		begun = async_requests_.erase(request.number) != 0;
+	if (running != running_.end()) {
+		moved = std::move(running->second.moved);
+		running_.erase(running);
 		begun = true;
 	}
-	if (!is_watched(line.text))
+	if (!watched_.count(request.pid))
 		return;
 	begun_before_ += !begun;
 	// -EAGAIN: the asynchronous request has to wait after all and begins again.
-	if (!begun || (async && word(line.text, "error") == "-11"))
+	if (!begun || (request.async && result.error == -EAGAIN))
 		return;
-	TransferRecord &file = files_[key];
-	const bool failed = word(line.text, "error") != "0";
-	const uint64_t direct = number(word(line.text, "direct")), near = number(word(line.text, "near"));
-	file.write = line.text.starts_with("write");
-	file.provider = number(word(line.text, "provider"));
+	TransferRecord &file = files_[request.key];
 	file.requests++;
-	file.refused += failed && word(line.text, "reason") != "0";
-	file.failed += failed && word(line.text, "reason") == "0";
-	file.direct += direct;
-	file.near += near;
-	file.host += number(word(line.text, "host"));
-	if (async)
-		file.async += direct;
+	file.refused += result.error && result.reason;
+	file.failed += result.error && !result.reason;
+	file.direct += result.direct;
+	file.near += result.near;
+	file.host += result.host;
+	const uint64_t claimed = result.direct + result.near;
+	if (request.async)
+		file.async += result.direct;
 	else
-		file.unmatched += direct + near - std::min(direct + near, sum_of(moved));
+		file.unmatched += claimed - std::min(claimed, sum_of(moved));
 	for (const auto &[dev, bytes] : moved)
 		file.devices[dev] += bytes;
 }
 
 // Commands that a thread issued outside of its requests do not count for them. If a pool that several files share is
 // too small, the last file is reported.
-std::map<std::string, uint64_t> TransferAudit::unmoved() const
+std::map<TransferKey, uint64_t> TransferAudit::unmoved() const
 {
 	std::map<PoolKey, std::pair<uint64_t, uint64_t>> left;
-	std::map<std::string, uint64_t> unmoved;
+	std::map<TransferKey, uint64_t> unmoved;
 	auto take = [](uint64_t &from, uint64_t &need) {
 		const uint64_t taken = std::min(from, need);
 		from -= taken;
@@ -220,7 +132,7 @@ std::map<std::string, uint64_t> TransferAudit::unmoved() const
 	for (const auto &[way, pool] : pools_)
 		left[way] = {sum_of(pool.own), pool.foreign ? 0 : sum_of(pool.others)};
 	for (const auto &[key, file] : files_) {
-		auto &[own, others] = left[{file.write, peerdma_hint | file.provider % peerdma_hint}];
+		auto &[own, others] = left[pool_of(key)];
 		uint64_t async = file.async, unmatched = file.unmatched;
 		take(own, async);
 		take(others, async);
@@ -247,7 +159,7 @@ bool TransferAudit::proved() const
 	       unmoved().empty() && !lost_ && !begun_before_ && !unfinished();
 }
 
-std::string TransferAudit::verdict(const std::string &key, const TransferRecord &file) const
+std::string TransferAudit::verdict(const TransferKey &key, const TransferRecord &file) const
 {
 	if (unmoved().count(key))
 		return "unproved";
@@ -276,18 +188,16 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 	auto moved_json = [&](const BytesByDevice &moved) {
 		Json list = Json::array();
 		for (const auto &[dev, bytes] : moved)
-			list.push_back({{"dev", dev}, {"name", name_of(dev)}, {"bytes", bytes}});
+			list.push_back({{"dev", text_of(dev)}, {"name", name_of(text_of(dev))}, {"bytes", bytes}});
 		return list;
 	};
 	// A mount point may contain any byte.
-	auto name_text = [&](const std::string &dev) { return escaped(name_of(dev)); };
+	auto name_text = [&](const DeviceNumber &dev) { return escaped(name_of(text_of(dev))); };
 	for (const auto &[key, file] : files_) {
-		char how[8], dev[32], ino[32], provider[32];
-		if (std::sscanf(key.c_str(), "%7s %31s %31s %31s", how, dev, ino, provider) != 4)
-			continue;
+		const char *how = key.write ? "write" : "read";
 		const uint64_t missing = short_of.count(key) ? short_of.at(key) : 0;
-		report.text += fmt::format("{} of inode {} on {} with provider {}: {} requests", how, ino,
-					   name_text(dev), provider, file.requests);
+		report.text += fmt::format("{} of inode {} on {} with provider {}: {} requests", how, key.ino,
+					   name_text(key.dev), key.provider, file.requests);
 		if (file.refused || file.failed)
 			report.text += fmt::format(", {} refused, {} failed", file.refused, file.failed);
 		report.text += fmt::format("\n  verdict    {}\n  claimed    direct {}, near {}, host {} bytes\n",
@@ -296,12 +206,12 @@ Report TransferAudit::report(const std::function<std::string(const std::string &
 			report.text += fmt::format("  moved      {} bytes by {}\n", bytes, name_text(device));
 		if (missing)
 			report.text += fmt::format("  UNMOVED    {} bytes were claimed as direct, but no {}\n", missing,
-						   is_share(dev) ? unseen : unmoved_by_any);
+						   is_share(key.dev) ? unseen : unmoved_by_any);
 		report.json["files"].push_back({{"direction", how},
-						{"dev", dev},
-						{"name", name_of(dev)},
-						{"inode", number(ino)},
-						{"provider", file.provider},
+						{"dev", text_of(key.dev)},
+						{"name", name_of(text_of(key.dev))},
+						{"inode", key.ino},
+						{"provider", key.provider},
 						{"verdict", verdict(key, file)},
 						{"requests", file.requests},
 						{"refused", file.refused},

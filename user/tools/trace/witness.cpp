@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,15 +21,12 @@
 #include "common/mountinfo.hpp"
 #include "tools/cli/output.hpp"
 #include "tools/system/fd.hpp"
-#include "tools/trace/transfer_audit.hpp"
+#include "tools/trace/trace_reader.hpp"
 
 namespace cli
 {
 namespace
 {
-
-// Commands with PeerDMA's priority hint, which is 512: the block layer keeps it in these bits.
-constexpr const char *hint_filter = "ioprio & 4096";
 
 volatile std::sig_atomic_t interrupted;
 void interrupt(int) { interrupted = 1; }
@@ -60,48 +56,13 @@ private:
 	std::array<struct sigaction, 4> old_;
 };
 
-// A trace instance of its own in tracefs, so that other tracing is not disturbed. Removed by the destructor.
-class TraceInstance
-{
-public:
-	TraceInstance(peerdma_impl::Syscalls &sys, const std::string &tracefs)
-		: sys_(sys), path_(fmt::format("{}/instances/peerdma-{}", tracefs, ::getpid()))
-	{
-		if (::mkdir(path_.c_str(), 0700) < 0)
-			throw Failure{fmt::format("cannot create {}", path_),
-				      errno,
-				      0,
-				      errno == EACCES || errno == EPERM ? "Tracing is for root: run it as root." : "",
-				      {}};
-	}
-	// tracefs does not remove an instance with open files: close its descriptors first.
-	~TraceInstance() { ::rmdir(path_.c_str()); }
-	TraceInstance(const TraceInstance &) = delete;
-	TraceInstance &operator=(const TraceInstance &) = delete;
-
-	void set(const std::string &file, const std::string &value)
-	{
-		if (const int rc = sys_.write_file(path_ + "/" + file, value); rc < 0)
-			throw Failure{fmt::format("cannot write '{}' to {}/{}", value, path_, file),
-				      -rc,
-				      0,
-				      file.starts_with("events/peerdma") ? "Load the module first." : "",
-				      {}};
-	}
-	const std::string &path() const { return path_; }
-
-private:
-	peerdma_impl::Syscalls &sys_;
-	const std::string path_;
-};
-
-std::string find_tracefs(peerdma_impl::Syscalls &sys)
+void check_tracefs(peerdma_impl::Syscalls &sys)
 {
 	int rc = 0;
 	for (const char *path : {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}) {
 		rc = sys.access(std::string(path) + "/instances", W_OK);
 		if (rc == 0)
-			return path;
+			return;
 		if (rc == -EACCES || rc == -EPERM)
 			break;
 	}
@@ -158,30 +119,16 @@ int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate
 }
 
 // Reads until the process has ended or a signal arrives, then reads the rest of the buffer.
-void read_trace(TransferAudit &audit, int pipe, int process)
+void read_trace(TraceReader &trace, TransferAudit &audit, int process)
 {
-	std::string pending;
-	auto drain = [&] {
-		char chunk[65536];
-		ssize_t n;
-		while ((n = ::read(pipe, chunk, sizeof(chunk))) > 0) {
-			pending.append(chunk, static_cast<size_t>(n));
-			size_t from = 0;
-			for (size_t end; (end = pending.find('\n', from)) != std::string::npos; from = end + 1)
-				audit.feed(std::string_view(pending).substr(from, end - from));
-			pending.erase(0, from);
-		}
-		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			throw Failure{"cannot read the trace", errno, 0, "", {}};
-	};
+	constexpr int pause_ms = 20; // the kernel's buffer has to have room for the events of this time
 	bool over = false;
 	while (!over && !interrupted) {
-		struct pollfd wait[] = {{process, POLLIN, 0}, {pipe, POLLIN, 0}};
-		::poll(wait, 2, 100);
-		over = wait[0].revents != 0;
-		drain();
+		struct pollfd end = {process, POLLIN, 0};
+		::poll(&end, 1, trace.read(audit) ? 0 : pause_ms);
+		over = end.revents != 0;
 	}
-	drain();
+	trace.read(audit);
 }
 
 // The name of a disk, or the mount point of a share; the number if neither is known.
@@ -204,36 +151,26 @@ Report witness(const WitnessOptions &options)
 	if (options.pid.has_value() != options.command.empty())
 		throw Usage{"witness: expected a process id, or a command after --"};
 	auto &sys = peerdma_impl::system_calls();
-	const std::string tracefs = find_tracefs(sys);
+	check_tracefs(sys);
 	if (options.pid)
 		threads_of(sys, *options.pid);
 
 	const StopSignals signals;
-	TraceInstance instance(sys, tracefs);
-	instance.set("buffer_size_kb", "4096");
+	TraceReader trace(fmt::format("peerdma-{}", ::getpid()));
 	int gate[2] = {-1, -1};
 	const int pid = options.pid ? *options.pid : fork_command(options.command, options.json, gate);
 	const Fd wait_end(sys, gate[0]), go_end(sys, gate[1]);
 	const Fd process(sys, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 	if (process.get() < 0)
 		throw Failure{fmt::format("cannot watch process {}", pid), errno, 0, "", {}};
-	instance.set("events/block/block_rq_issue/filter", hint_filter);
-	for (const char *event :
-	     {"sched/sched_process_fork", "block/block_rq_issue", "peerdma/peerdma_complete", "peerdma/peerdma_submit"})
-		instance.set(fmt::format("events/{}/enable", event), "1");
+	trace.start();
 
 	// Older threads are listed, threads created after the start of recording are in the trace; some are in both.
 	TransferAudit audit(options.pid ? threads_of(sys, pid) : std::set<int>{pid});
+	if (go_end.get() >= 0 && ::write(go_end.get(), "g", 1) != 1)
+		throw Failure{"cannot start the command", errno, 0, "", {}};
+	read_trace(trace, audit, process.get());
 	int status = 0;
-	{
-		const Fd pipe(sys,
-			      ::open((instance.path() + "/trace_pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-		if (pipe.get() < 0)
-			throw Failure{fmt::format("cannot read {}/trace_pipe", instance.path()), errno, 0, "", {}};
-		if (go_end.get() >= 0 && ::write(go_end.get(), "g", 1) != 1)
-			throw Failure{"cannot start the command", errno, 0, "", {}};
-		read_trace(audit, pipe.get(), process.get());
-	}
 	Report report = audit.report([&](const std::string &dev) { return name_of(sys, dev); });
 	report.json["pid"] = pid;
 	report.json["interrupted"] = interrupted != 0;
