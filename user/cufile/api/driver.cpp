@@ -136,16 +136,12 @@ CUfileOpError Driver::open_for_use()
 		return CU_FILE_DRIVER_CLOSING;
 	// Without the lock, for callbacks of a user-space filesystem: their thread has a lease, and close() waits for it with
 	// the lock held.
-	if (state_.is_open())
+	if (count_)
 		return CU_FILE_SUCCESS;
 	const std::lock_guard guard(open_lock_);
-	if (state_.is_open())
-		return CU_FILE_SUCCESS;
 	const CUfileOpError rc = open_if_closed();
-	if (rc == CU_FILE_SUCCESS) {
+	if (rc == CU_FILE_SUCCESS && !count_)
 		count_ = 1;
-		state_.set_open(true);
-	}
 	return rc;
 }
 
@@ -154,10 +150,8 @@ CUfileError_t Driver::open()
 	retry_load();
 	const std::lock_guard guard(open_lock_);
 	const CUfileOpError rc = open_if_closed();
-	if (rc == CU_FILE_SUCCESS) {
+	if (rc == CU_FILE_SUCCESS)
 		count_++;
-		state_.set_open(true);
-	}
 	return error(rc);
 }
 

@@ -54,7 +54,6 @@ void DriverState::set_engine(std::unique_ptr<Engine> engine)
 std::unique_ptr<Engine> DriverState::take_engine()
 {
 	const std::lock_guard all(use_);
-	open_ = false;
 	return std::move(engine_);
 }
 

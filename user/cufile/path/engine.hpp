@@ -47,8 +47,6 @@ public:
 	// While set, new leases are empty. Otherwise the closing thread could wait for ever for the last lease.
 	void set_closing(bool closing) { closing_ = closing; }
 	bool is_closing() const { return closing_; }
-	void set_open(bool open) { open_ = open; }
-	bool is_open() const { return open_; }
 	void set_busy(bool busy) { busy_ = busy; }
 
 	// In the child of fork() the library is dead if the driver was open or another thread was in a call: that
@@ -65,7 +63,7 @@ public:
 
 private:
 	std::atomic<bool> busy_{false}, dead_{false};
-	std::atomic<bool> closing_{false}, open_{false};    // open_: engine_ is set and counted
+	std::atomic<bool> closing_{false};
 	alignas(64) std::atomic<unsigned> active_calls_{0}; // threads
 	std::shared_mutex use_;                             // protects engine_; every lease holds it shared
 	std::unique_ptr<Engine> engine_;
