@@ -7,7 +7,8 @@ guest test's group) and TEST=name select from everything. CHANGED=1 selects what
 upstream branch can affect (tests/changed.py). One boot serves all tests of a kernel and topology. A kernel that is
 missing from the cache is built meanwhile.
 
-  quick   host tests and guest tests marked "# tier: quick", on the newest kernel
+  quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
+          kernel
   check   host tests except those marked "# tier: all"; guest tests except those marked so, once, on the newest kernel
           and the test's first topology; those marked "# tier: debug" on the newest kernel's debug build too, if it is
           in the cache
@@ -17,6 +18,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import heapq
+import itertools
 import json
 import os
 import re
@@ -24,6 +28,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -36,7 +41,9 @@ from changed import Affected  # noqa: E402
 NEWEST, OLDEST = lab.NEWEST, lab.OLDEST
 DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is slow
 TIERS = ("quick", "check", "all")
-HOST_TIMEOUT = 300
+HOST_TIMEOUT = 600
+# For the order of jobs only.
+PROGRAM_SECONDS, SCRIPT_SECONDS, BOOT_SECONDS = 100, 10, 60
 POWER_SEED = 1  # of the single power cut; powercut.py makes any number
 
 
@@ -205,10 +212,11 @@ class Choice:
                     and variant in test.words("variants", variant))
 
     def wants_host(self, path: Path) -> bool:
-        """A script's header tells whether it is for check-all only, a program's folder likewise."""
-        if self.tier == "all":
-            return True
-        return path.parent.name != "all" and (path.suffix not in (".sh", ".py") or "\n# tier: all" not in path.read_text())
+        """Whether a host test is part of the tier: its header, or a program's folder, names the first one that has it."""
+        first = path.parent.name if path.parent.name in TIERS else "quick"
+        if path.suffix and (found := re.search(r"^# tier: (\w+)$", path.read_text(), re.M)):
+            first = found[1]
+        return TIERS.index(first) <= TIERS.index(self.tier)
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a selected test is skipped, or "". A long test runs only if something was selected."""
@@ -296,11 +304,37 @@ async def run_host_test(path: Path, report: Report) -> None:
 
 # --- Guests ---------------------------------------------------------------------------------------
 
+class Slots:
+    """At most nr jobs run at once. Of those that wait, the longest begins first, so that none runs alone at the end."""
+
+    def __init__(self, nr: int) -> None:
+        self.free = nr
+        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.arrivals = itertools.count()
+
+    @contextlib.asynccontextmanager
+    async def take(self, seconds: float) -> AsyncIterator[None]:
+        """seconds: how long the job may take."""
+        if self.free:
+            self.free -= 1
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            heapq.heappush(self.waiting, (-seconds, next(self.arrivals), turn))
+            await turn
+        try:
+            yield
+        finally:
+            if self.waiting:
+                heapq.heappop(self.waiting)[2].set_result(None)
+            else:
+                self.free += 1
+
+
 class Check:
     def __init__(self, choice: Choice, report: Report, affected: Affected | None = None) -> None:
         self.choice, self.report, self.affected = choice, report, affected or Affected.everything()
         # A guest has two CPUs but mostly uses one, so run as many guests as the host has CPUs.
-        self.slots = asyncio.Semaphore(max(1, os.cpu_count() or 1))
+        self.slots = Slots(os.cpu_count() or 1)
         self.make_lock = asyncio.Lock()
         self.kernels: dict[tuple[str, str], asyncio.Future[lab.Kernel | None]] = {}
         self.used_splats: dict[str, set[str]] = {}
@@ -336,7 +370,7 @@ class Check:
         self.kernels[key].set_result(kernel if usable else None)
 
     async def boot(self, guest: lab.Guest, where: str) -> lab.Outcome:
-        async with self.slots:
+        async with self.slots.take(sum(test.timeout(guest.kernel) for test in guest.tests)):
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
             return await lab.again_if_still(lambda: lab.boot(guest), lambda text: self.report.step(f"{where}: {text}"))
 
@@ -413,7 +447,7 @@ class Check:
             return
         where = f"{kernel.name}/power"
         out = lab.BUILD / "check" / where.replace("/", "-")
-        async with self.slots:
+        async with self.slots.take(BOOT_SECONDS):
             self.report.step(f"{where}: booting to lose power, and once more")
             says, wrong = await powercut.one_round(kernel, out, POWER_SEED)
         if wrong:
@@ -430,7 +464,7 @@ class Check:
                 path.unlink(missing_ok=True)
 
     def plan(self) -> list[asyncio.Task[None]]:
-        """All jobs, longest first where possible."""
+        """All jobs."""
         jobs = []
         choice = self.choice
         affects = self.affected
@@ -469,7 +503,7 @@ class Check:
         return [asyncio.create_task(job) for job in jobs]
 
     async def host_test(self, path: Path) -> None:
-        async with self.slots:
+        async with self.slots.take(SCRIPT_SECONDS if path.suffix else PROGRAM_SECONDS):
             await run_host_test(path, self.report)
 
     async def run(self) -> None:

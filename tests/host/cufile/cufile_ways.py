@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
+# tier: check
 """Runs the tests of cufile_conformance by each path and each call: libcufile.so.0 must give the same results.
 
 Tests that move bytes, or whose I/O is refused, run again by each path. They must pass, and their results (counts,

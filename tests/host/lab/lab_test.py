@@ -3,6 +3,7 @@
 """How the lab judges a run, without a guest: which output it accepts."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import platform
@@ -300,11 +301,37 @@ def each_guest_test_is_in_a_folder_and_has_a_name_of_its_own() -> None:
         assert "b.sh: expected in a folder" in refused(run.guest_tests)
 
 
+def of_the_jobs_that_wait_the_longest_begins_first() -> None:
+    began: list[int] = []
+    most = 0
+
+    async def job(slots: run.Slots, seconds: int, running: set[int]) -> None:
+        nonlocal most
+        async with slots.take(seconds):
+            began.append(seconds)
+            running.add(seconds)
+            most = max(most, len(running))
+            await asyncio.sleep(0)
+            running.remove(seconds)
+            if seconds == 5:
+                raise OSError  # a job that fails gives its slot back
+
+    async def jobs() -> None:
+        slots, running = run.Slots(2), set[int]()
+        done = await asyncio.gather(*(job(slots, n, running) for n in (1, 2, 3, 5, 4)), return_exceptions=True)
+        assert [type(answer) for answer in done if answer] == [OSError]
+        assert slots.free == 2
+
+    asyncio.run(jobs())
+    assert began == [1, 2, 5, 4, 3] and most == 2, (began, most)
+
+
 TESTS: list[Callable[[], None]] = [
     the_clock_of_this_machine_is_known, good_run, who_stood_still_is_booted_again, every_line_counts, every_prefix_fails, nothing_after_the_last_word, script_that_died, plans, bad_lines,
     skips, test_ends, what_fails_after_a_test_that_aborted_says_so, the_folder_of_a_run_is_one_that_a_guest_sees, end_checks, splats_found, quiet_lines, known_splats,
     races_of_the_kernel, a_kernel_is_chosen_by_the_table_alone, variants, archive, topologies, a_guest_test_is_found_by_its_name,
-    each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again]
+    each_guest_test_is_in_a_folder_and_has_a_name_of_its_own, a_module_that_a_kernel_lacks_is_no_reason_to_build_again,
+    of_the_jobs_that_wait_the_longest_begins_first]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
+# tier: check
 """peerdma check on recorded machines that this test makes: a good one, and variants with one fault each.
 
 What only the module or the running machine can tell (whether the node opens, providers, routes) is tested by
