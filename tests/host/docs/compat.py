@@ -159,10 +159,12 @@ def the_tables_are_what_the_headers_of_the_tests_say() -> None:
         assert filled(path) == path.read_text(), f"{path}: tests/host/docs/compat.py --write"
 
 
-def testing_md_has_each_topology_and_no_other() -> None:
+def testing_md_and_make_help_have_each_topology_and_no_other() -> None:
     named = {cells[1].strip(" `") for cells in rows_of(TESTING.read_text(), "| name | drive and GPU |")}
+    help_names = re.search(r"^#   T=(\S+)", (run.lab.ROOT / "Makefile").read_text(), re.M)
     there = {path.stem for path in (run.lab.ROOT / "qemu/topo").glob("*.args")}
     assert named == there, named ^ there
+    assert help_names and set(help_names[1].split("|")) == there, help_names
 
 
 def who_may_do_what_is_tested_on_each_kernel() -> None:
@@ -182,5 +184,5 @@ if __name__ == "__main__":
         for changed in TABLES:
             changed.write_text(filled(changed))
     else:
-        sys.exit(tap.run([the_tables_are_what_the_headers_of_the_tests_say, testing_md_has_each_topology_and_no_other,
+        sys.exit(tap.run([the_tables_are_what_the_headers_of_the_tests_say, testing_md_and_make_help_have_each_topology_and_no_other,
                           who_may_do_what_is_tested_on_each_kernel, each_guest_test_is_in_it]))
