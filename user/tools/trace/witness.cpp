@@ -56,13 +56,13 @@ private:
 	std::array<struct sigaction, 4> old_;
 };
 
-void check_tracefs(peerdma_impl::Syscalls &sys)
+std::string find_tracefs(peerdma_impl::Syscalls &sys)
 {
 	int rc = 0;
 	for (const char *path : {"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}) {
 		rc = sys.access(std::string(path) + "/instances", W_OK);
 		if (rc == 0)
-			return;
+			return path;
 		if (rc == -EACCES || rc == -EPERM)
 			break;
 	}
@@ -118,7 +118,7 @@ int fork_command(const std::vector<std::string> &command, bool quiet, int (&gate
 	return pid;
 }
 
-// Reads until the process has ended or a signal arrives, then reads the rest of the buffer.
+// Reads until the process has ended or a signal arrives, then the rest.
 void read_trace(TraceReader &trace, TransferAudit &audit, int process)
 {
 	constexpr int pause_ms = 20; // the kernel's buffer has to have room for the events of this time
@@ -128,7 +128,7 @@ void read_trace(TraceReader &trace, TransferAudit &audit, int process)
 		::poll(&end, 1, trace.read(audit) ? 0 : pause_ms);
 		over = end.revents != 0;
 	}
-	trace.read(audit);
+	trace.finish(audit);
 }
 
 // The name of a disk, or the mount point of a share; the number if neither is known.
@@ -151,12 +151,12 @@ Report witness(const WitnessOptions &options)
 	if (options.pid.has_value() != options.command.empty())
 		throw Usage{"witness: expected a process id, or a command after --"};
 	auto &sys = peerdma_impl::system_calls();
-	check_tracefs(sys);
+	const std::string tracefs = find_tracefs(sys);
 	if (options.pid)
 		threads_of(sys, *options.pid);
 
 	const StopSignals signals;
-	TraceReader trace(fmt::format("peerdma-{}", ::getpid()));
+	TraceReader trace(sys, tracefs, fmt::format("peerdma-{}", ::getpid()));
 	int gate[2] = {-1, -1};
 	const int pid = options.pid ? *options.pid : fork_command(options.command, options.json, gate);
 	const Fd wait_end(sys, gate[0]), go_end(sys, gate[1]);
