@@ -1,19 +1,22 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
 """layers.py OBJECTS: checks the layers of kernel/ in a build of the module, by the symbols that each object defines and
-needs.
+needs, and by the headers that each source includes.
 
-A folder is a layer. It needs only symbols of its own layer and of those before it. Files of one layer do not form a
-cycle. Every file may need trace.o, which sends events and calls no other file. Prints a line for each file with the
-files it needs, and fails with a line for each violation.
+A folder is a layer. It needs only symbols and headers of its own layer and of those before it. Files of one layer do not
+form a cycle. Every file may need trace.o, which sends events and calls no other file. addons/, modules of their own, and
+compat/, which takes the place of files of several layers on an older kernel, are no layers. Prints a line for each file
+with the files it needs, and fails with a line for each violation.
 """
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
+KERNEL = Path(__file__).resolve().parent.parent / "kernel"
 LAYERS = ("base", "memory", "routing", "io", "face")
 # (file, needed file): the reason. At most three.
 ALLOWED: dict[tuple[str, str], str] = {}
@@ -57,6 +60,16 @@ def upwards(edges: dict[str, dict[str, set[str]]]) -> list[str]:
             for other, what in others.items() if layer(other) > layer(name) and (name, other) not in ALLOWED]
 
 
+def includes_upwards(kernel: Path) -> list[str]:
+    found = []
+    for path in sorted(kernel.glob("*/*.[ch]")):
+        layer = path.parent.name
+        for other, header in re.findall(r'^#include "(\w+)/(\w+\.h)"', path.read_text(), re.M) if layer in LAYERS else ():
+            if other in LAYERS and LAYERS.index(other) > LAYERS.index(layer):
+                found.append(f"{layer}/{path.name} includes {other}/{header}, of a layer above")
+    return found
+
+
 def circles(edges: dict[str, dict[str, set[str]]]) -> list[str]:
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -80,7 +93,7 @@ def main(arguments: list[str]) -> int:
         return 2
     for name, others in edges.items():
         print(f"{name}: {' '.join(sorted(others)) or '-'}")
-    breaches = upwards(edges) + circles(edges)
+    breaches = upwards(edges) + circles(edges) + includes_upwards(KERNEL)
     if len(ALLOWED) > 3:
         breaches.append("more than three exceptions")
     for breach in breaches:

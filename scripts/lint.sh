@@ -42,7 +42,7 @@ kernel_format() {
 
 checkpatch() {
 	local ignore=(
-		PREFER_KERNEL_TYPES # request.h and op.h are compiled on the host as well
+		PREFER_KERNEL_TYPES # headers of base/ and op.h are compiled on the host as well
 		ARRAY_SIZE          # likewise op.c
 		MACRO_ARG_REUSE     # op.c: the arguments are names of types and members
 		MACRO_ARG_UNUSED    # compat: an older kernel has no use for the argument

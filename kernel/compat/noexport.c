@@ -7,11 +7,11 @@
 
 #include "compat/compat.h"
 #include "base/checks.h"
+#include "base/handlers.h"
 #include "memory/buffer.h"
 #include "memory/ctx.h"
 #include "memory/export.h"
 #include "memory/import.h"
-#include "face/op.h"
 
 bool peerdma_exports_supported(void)
 {

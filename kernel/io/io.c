@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads and writes of any offset and length. A request is planned in up to three parts: whole
+ * Reads and writes of any offset and length. A request is split into up to three parts: whole
  * blocks go directly between the storage and the buffer, and the partial block at either end is
  * bounced. Bounced bytes are counted, and reported with a reason.
  *
@@ -28,7 +28,8 @@
 #include "compat/compat.h"
 #include "trace.h"
 #include "base/checks.h"
-#include "base/plan.h"
+#include "base/handlers.h"
+#include "base/block_split.h"
 #include "base/counters.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
@@ -42,7 +43,6 @@
 #include "io/io.h"
 #include "io/request.h"
 #include "io/step.h"
-#include "face/op.h"
 
 static bool wait_outside;
 module_param(wait_outside, bool, 0644);
@@ -59,7 +59,7 @@ static void io_account_task(const struct peerdma_io *req, bool write)
 	}
 }
 
-/* Runs one part of a plan, unless an earlier part was short. */
+/* Runs one part of a split, unless an earlier part was short. */
 static int io_run_part(struct peerdma_request *io, u64 begin, u64 len,
 		       int (*move)(struct peerdma_request *io, u64 len))
 {
@@ -97,29 +97,29 @@ static int io_bounce_misaligned(struct peerdma_request *io, u64 len)
 }
 
 /* The reason why some bytes are bounced, or none. */
-static u32 io_plan_reason(const struct peerdma_plan *plan)
+static u32 io_blocks_reason(const struct peerdma_block_split *split)
 {
-	if (plan->host_len)
+	if (split->host_len)
 		return PEERDMA_REASON_BUF_ALIGN;
-	return plan->head_len || plan->tail_len ? PEERDMA_REASON_FILE_ALIGN : PEERDMA_REASON_NONE;
+	return split->head_len || split->tail_len ? PEERDMA_REASON_FILE_ALIGN : PEERDMA_REASON_NONE;
 }
 
 /* Moves the parts in file order, so that what was done is always the beginning of the range. */
-static int io_run_plan(struct peerdma_request *io, u64 len)
+static int io_run_blocks(struct peerdma_request *io, u64 len)
 {
 	struct peerdma_io *req = io->req;
-	struct peerdma_plan plan = peerdma_plan(req->file_off, req->buf_off, len,
-						io->target.mem_align, io->target.offset_align);
+	struct peerdma_block_split split = peerdma_block_split(
+		req->file_off, req->buf_off, len, io->target.mem_align, io->target.offset_align);
 	int err;
 
-	req->out_reason = io_plan_reason(&plan);
-	if (plan.host_len)
-		return io_bounce_misaligned(io, plan.host_len);
-	err = io_run_part(io, 0, plan.head_len, io_bounce_partial_block);
+	req->out_reason = io_blocks_reason(&split);
+	if (split.host_len)
+		return io_bounce_misaligned(io, split.host_len);
+	err = io_run_part(io, 0, split.head_len, io_bounce_partial_block);
 	if (!err)
-		err = io_run_part(io, plan.head_len, plan.direct_len, io_direct_blocks);
+		err = io_run_part(io, split.head_len, split.direct_len, io_direct_blocks);
 	if (!err)
-		err = io_run_part(io, plan.head_len + plan.direct_len, plan.tail_len,
+		err = io_run_part(io, split.head_len + split.direct_len, split.tail_len,
 				  io_bounce_partial_block);
 	return err;
 }
@@ -147,8 +147,8 @@ static noinline void io_note_share_eof(struct peerdma_request *io)
 
 static u64 io_len_to_eof(const struct peerdma_request *io)
 {
-	return peerdma_plan_clip(io->req->file_off, io->req->len,
-				 i_size_read(io->file->f_mapping->host));
+	return peerdma_block_split_clip(io->req->file_off, io->req->len,
+					i_size_read(io->file->f_mapping->host));
 }
 
 static int io_read(struct peerdma_request *io)
@@ -161,7 +161,7 @@ static int io_read(struct peerdma_request *io)
 	if (err)
 		return err;
 	len = io_len_to_eof(io);
-	err = io_run_plan(io, len);
+	err = io_run_blocks(io, len);
 	/* Short because of the file's size, not because the storage stopped halfway. */
 	if (req->out_done == len && len < req->len)
 		req->out_reason = PEERDMA_REASON_END_OF_FILE;
@@ -181,8 +181,8 @@ static int io_write(struct peerdma_request *io)
 	}
 	/* The filesystem would cut a write at this limit, perhaps inside a block. */
 	if (S_ISREG(file_inode(io->file)->i_mode))
-		len = peerdma_plan_clip(req->file_off, len, rlimit(RLIMIT_FSIZE)) ?: len;
-	return io_run_plan(io, len);
+		len = peerdma_block_split_clip(req->file_off, len, rlimit(RLIMIT_FSIZE)) ?: len;
+	return io_run_blocks(io, len);
 }
 
 /* The common case: whole blocks inside the file, addressable by the device, in one kiocb. */

@@ -35,7 +35,7 @@
 #include "compat/compat.h"
 #include "compat/uring.h"
 #include "base/checks.h"
-#include "base/plan.h"
+#include "base/block_split.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
 #include "memory/ctx.h"
@@ -115,7 +115,7 @@ static bool uring_is_nowait(const struct peerdma_command *command,
 		 * Beyond the end of the file a write waits for the filesystem, and a read must be
 		 * clipped.
 		 */
-		if (peerdma_plan_clip(piece->file_off, piece->len, end) < piece->len)
+		if (peerdma_block_split_clip(piece->file_off, piece->len, end) < piece->len)
 			return false;
 		/* The filesystem would cut the write there, perhaps inside a block. */
 		if (command->write && piece->file_off + piece->len > limit)

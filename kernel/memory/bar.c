@@ -16,11 +16,11 @@
 #include "compat/compat.h"
 #include "base/checks.h"
 #include "base/dma.h"
+#include "base/handlers.h"
 #include "base/usage.h"
 #include "memory/bar.h"
 #include "memory/ctx.h"
 #include "memory/provider.h"
-#include "face/op.h"
 
 static int bar_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {

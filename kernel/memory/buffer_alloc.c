@@ -8,6 +8,7 @@
 
 #include "compat/compat.h"
 #include "base/checks.h"
+#include "base/handlers.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
 #include "memory/busy.h"
@@ -15,7 +16,6 @@
 #include "memory/mem.h"
 #include "memory/provider.h"
 #include "memory/proxy.h"
-#include "face/op.h"
 
 static u64 mem_bar_offset(struct peerdma_mem *mem)
 {

@@ -34,13 +34,13 @@
 #include "compat/compat.h"
 #include "compat/dmabuf.h"
 #include "base/checks.h"
+#include "base/handlers.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
 #include "memory/ctx.h"
 #include "memory/export.h"
 #include "memory/mem.h"
 #include "memory/provider.h"
-#include "face/op.h"
 
 /* Instead of MODULE_IMPORT_NS(), whose argument was not a string up to v6.12. */
 MODULE_INFO(import_ns, "DMA_BUF");

@@ -43,11 +43,11 @@
 #include "compat/compat.h"
 #include "compat/dmabuf.h"
 #include "base/checks.h"
+#include "base/handlers.h"
 #include "memory/buffer.h"
 #include "memory/ctx.h"
 #include "memory/import.h"
 #include "memory/pin.h"
-#include "face/op.h"
 
 static void import_unpin(struct peerdma_pin *pin)
 {

@@ -12,13 +12,13 @@
 
 #include "compat/compat.h"
 #include "base/counters.h"
+#include "base/handlers.h"
 #include "base/ids.h"
 #include "base/pair.h"
 #include "base/usage.h"
 #include "memory/charge.h"
 #include "memory/ctx.h"
 #include "memory/provider.h"
-#include "face/op.h"
 
 /* By id, which is also a minor number. Under its lock a lookup takes a reference. */
 static DEFINE_XARRAY_ALLOC1(providers);

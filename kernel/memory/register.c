@@ -24,6 +24,7 @@
 
 #include "compat/compat.h"
 #include "base/checks.h"
+#include "base/handlers.h"
 #include "base/usage.h"
 #include "memory/buffer.h"
 #include "memory/ctx.h"
@@ -31,7 +32,6 @@
 #include "memory/pin.h"
 #include "memory/provider.h"
 #include "memory/proxy.h"
-#include "face/op.h"
 
 #define TRIES HZ /* one each tick: the GPU's device lock is tried for a second */
 

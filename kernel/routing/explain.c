@@ -8,13 +8,13 @@
 
 #include "compat/compat.h"
 #include "base/checks.h"
+#include "base/handlers.h"
 #include "base/usage.h"
 #include "memory/ctx.h"
 #include "memory/provider.h"
 #include "routing/route.h"
 #include "routing/stack.h"
 #include "routing/target.h"
-#include "face/op.h"
 
 static const struct peerdma_disk *explain_nth_leaf(const struct peerdma_stack *stack, u32 n,
 						   u32 *nr)

@@ -13,13 +13,13 @@
 #include <uapi/peerdma.h>
 
 #include "compat/compat.h"
+#include "base/handlers.h"
 #include "base/ids.h"
 #include "base/ref.h"
 #include "base/usage.h"
 #include "memory/ctx.h"
 #include "routing/file.h"
 #include "routing/target.h"
-#include "face/op.h"
 
 /* NULL for NULL. */
 static struct peerdma_file *file_of(struct peerdma_entry *entry)

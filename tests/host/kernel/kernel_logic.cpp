@@ -9,7 +9,7 @@
 
 extern "C" {
 #include "base/checks.h"
-#include "base/plan.h"
+#include "base/block_split.h"
 #include "face/op.h"
 
 // Targets of the table; never called here.
@@ -138,7 +138,7 @@ TEST(Plan, AgreesWithCountingBlocks)
 	for (int i = 0; i < 100000; i++) {
 		const __u32 block = 512 << random() % 4, mem = 1 << random() % 10;
 		const __u64 off = random() % 10000, buf_off = random() % 3000, len = random() % 20000;
-		const auto plan = peerdma_plan(off, buf_off, len, mem, block);
+		const auto split = peerdma_block_split(off, buf_off, len, mem, block);
 		__u64 direct = 0, before = 0;
 		for (__u64 at = off / block * block; at < off + len; at += block) {
 			if (at >= off && at + block <= off + len)
@@ -147,40 +147,40 @@ TEST(Plan, AgreesWithCountingBlocks)
 				before = std::min(at + block, off + len) - off;
 		}
 		if (direct && (buf_off + before) % mem) {
-			ASSERT_EQ(plan.host_len, len);
-			ASSERT_EQ(plan.head_len + plan.direct_len + plan.tail_len, 0u);
+			ASSERT_EQ(split.host_len, len);
+			ASSERT_EQ(split.head_len + split.direct_len + split.tail_len, 0u);
 			continue;
 		}
-		ASSERT_EQ(plan.host_len, 0u);
-		ASSERT_EQ(plan.direct_len, direct) << off << ' ' << len << ' ' << block;
-		ASSERT_EQ(plan.head_len, before) << off << ' ' << len << ' ' << block;
-		ASSERT_EQ(plan.head_len + plan.direct_len + plan.tail_len, len);
+		ASSERT_EQ(split.host_len, 0u);
+		ASSERT_EQ(split.direct_len, direct) << off << ' ' << len << ' ' << block;
+		ASSERT_EQ(split.head_len, before) << off << ' ' << len << ' ' << block;
+		ASSERT_EQ(split.head_len + split.direct_len + split.tail_len, len);
 	}
 }
 
 TEST(Plan, AtTheEndsOfTheNumbers)
 {
 	const __u64 last = max_off / 512 * 512;
-	auto plan = peerdma_plan(0, 0, max_off, 4, 512);
-	EXPECT_EQ(plan.direct_len, last);
-	EXPECT_EQ(plan.tail_len, 511u);
-	plan = peerdma_plan(last, 0, 511, 4, 512);
-	EXPECT_EQ(plan.tail_len, 511u);
-	plan = peerdma_plan(max_off - 1, 1, 1, 4, 512);
-	EXPECT_EQ(plan.head_len, 1u);
-	EXPECT_EQ(plan.direct_len + plan.tail_len + plan.host_len, 0u);
-	plan = peerdma_plan(0, 0, 0, 4, 512);
-	EXPECT_EQ(plan.head_len + plan.direct_len + plan.tail_len + plan.host_len, 0u);
+	auto split = peerdma_block_split(0, 0, max_off, 4, 512);
+	EXPECT_EQ(split.direct_len, last);
+	EXPECT_EQ(split.tail_len, 511u);
+	split = peerdma_block_split(last, 0, 511, 4, 512);
+	EXPECT_EQ(split.tail_len, 511u);
+	split = peerdma_block_split(max_off - 1, 1, 1, 4, 512);
+	EXPECT_EQ(split.head_len, 1u);
+	EXPECT_EQ(split.direct_len + split.tail_len + split.host_len, 0u);
+	split = peerdma_block_split(0, 0, 0, 4, 512);
+	EXPECT_EQ(split.head_len + split.direct_len + split.tail_len + split.host_len, 0u);
 }
 
 TEST(Clip, WhatIsBeforeTheEnd)
 {
-	EXPECT_EQ(peerdma_plan_clip(0, 10, 20), 10u);
-	EXPECT_EQ(peerdma_plan_clip(15, 10, 20), 5u);
-	EXPECT_EQ(peerdma_plan_clip(20, 10, 20), 0u);
-	EXPECT_EQ(peerdma_plan_clip(21, 10, 20), 0u);
-	EXPECT_EQ(peerdma_plan_clip(0, 10, 0), 0u);
-	EXPECT_EQ(peerdma_plan_clip(max_off - 5, 5, ~0ull), 5u);
+	EXPECT_EQ(peerdma_block_split_clip(0, 10, 20), 10u);
+	EXPECT_EQ(peerdma_block_split_clip(15, 10, 20), 5u);
+	EXPECT_EQ(peerdma_block_split_clip(20, 10, 20), 0u);
+	EXPECT_EQ(peerdma_block_split_clip(21, 10, 20), 0u);
+	EXPECT_EQ(peerdma_block_split_clip(0, 10, 0), 0u);
+	EXPECT_EQ(peerdma_block_split_clip(max_off - 5, 5, ~0ull), 5u);
 }
 
 TEST(Reasons, HaveTheErrnoOfTheDocumentation)

@@ -45,6 +45,17 @@ def data_counts_as_well() -> None:
     assert found == ["base/a needs face/op, of a layer above: table"], found
 
 
+def a_header_of_a_layer_above_is_named() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {"base/a.h": "", "io/io.h": "", "base/b.c": '#include <linux/fs.h>\n#include "io/io.h"\n',
+                           "io/c.c": '#include "base/a.h"\n', "compat/d.h": '#include "io/io.h"\n'}.items():
+            (Path(folder) / name).parent.mkdir(exist_ok=True)
+            (Path(folder) / name).write_text(text)
+        found = layers.includes_upwards(Path(folder))
+    assert found == ["base/b.c includes io/io.h, of a layer above"], found
+    assert not layers.includes_upwards(layers.KERNEL)
+
+
 def an_exception_is_left_out() -> None:
     layers.ALLOWED["base/ids", "io/io"] = "for this test"
     try:
@@ -56,4 +67,4 @@ def an_exception_is_left_out() -> None:
 if __name__ == "__main__":
     sys.exit(tap.run([
         a_layer_may_need_those_before_it, one_that_needs_a_layer_above_is_named, a_circle_is_named_whatever_its_length,
-        data_counts_as_well, an_exception_is_left_out]))
+        data_counts_as_well, a_header_of_a_layer_above_is_named, an_exception_is_left_out]))
