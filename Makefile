@@ -30,7 +30,7 @@ demo-rdma: ## two guests: move a file from one's drives to the other's GPU and b
 check: ## the tests that catch nearly everything, or a selection of all tests (K=, DEBUG=, T=, GROUP=, TEST=, CHANGED=1, TIMES=1)
 	$(Q)TIER=check scripts/check.sh $(if $(TIMES),--times)
 
-check-quick: ## host tests and one guest (CHANGED=1, TIMES=1)
+check-quick: ## most host tests, and one guest (CHANGED=1, TIMES=1)
 	$(Q)TIER=quick scripts/check.sh $(if $(TIMES),--times)
 
 check-all: ## every test: host, lab, guests on each kernel and a debug kernel (TIMES=1)

@@ -45,6 +45,7 @@ missing_elsewhere() {
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
 	[ "$1" != lint ] || tools="$tools abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	[ "$1" != docs ] || tools='dot mandoc python3 sphinx-build'
+	[ "$1" != deb ] || tools='dh_dkms dpkg-buildpackage fakeroot g++ lintian make pkg-config python3'
 	for tool in $tools; do
 		command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || echo "$tool"
 	done
@@ -52,9 +53,14 @@ missing_elsewhere() {
 		python3 -c 'import furo, myst_parser' 2>/dev/null || echo 'furo and myst-parser, for Sphinx'
 		return 0
 	fi
-	# The guest's test programs are static.
-	echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
-	for header in libelf.h CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp tracefs/tracefs.h zlib.h $headers; do
+	if [ "$1" = deb ]; then
+		headers=infiniband/verbs.h
+	else
+		headers="$headers libelf.h"
+		# The guest's test programs are static.
+		echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
+	fi
+	for header in CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp traceevent/event-parse.h tracefs/tracefs.h zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
 }
@@ -64,6 +70,7 @@ is_debian_12() {
 	(. /etc/os-release 2>/dev/null && [ "${ID:-}" = debian ] && [ "${VERSION_ID:-}" = 12 ])
 }
 
+packages_of "${1:-}" >/dev/null
 as_root=
 [ "$(id -u)" = 0 ] || as_root=sudo
 

@@ -112,7 +112,7 @@ mkdir -p "$trees/blocks"
 outside=$trees/bookworm/root/outside
 
 # --- 6.1, 6.12 and the lab's 7.2, libraries and tools
-system bookworm bookworm "bookworm-backports" "dkms g++ cmake make pkg-config libfmt9 libibverbs-dev liburing2 linux-headers-amd64"
+system bookworm bookworm "bookworm-backports" "dkms g++ cmake make pkg-config libfmt9 libibverbs-dev libtraceevent1 libtracefs1 liburing2 linux-headers-amd64"
 new=$(inside bookworm "apt-cache search --names-only '^linux-headers-6[.]12[.].*-amd64\$'" | awk '!/cloud|rt/ { print $1 }' | sort -V | tail -n 1)
 [ -n "$new" ] || die "bookworm-backports offers no headers of 6.12"
 inside bookworm "apt-get -qq -y --no-install-recommends install -t bookworm-backports $new >/tmp/log 2>&1 || { tail -n 20 /tmp/log; exit 1; }"

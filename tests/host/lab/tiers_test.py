@@ -1,0 +1,59 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The tiers of tests/run.py: what check-quick runs, check runs too, and check-all runs everything that they run."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve()
+while not (ROOT / "qemu/lab.py").exists():
+    ROOT = ROOT.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/host"), str(ROOT / "qemu")]
+import run  # noqa: E402
+import tap  # noqa: E402
+
+Runs = set[tuple[str, str, str, str]]  # kernel, build, topology, test
+
+
+def choice(tier: str) -> run.Choice:
+    return run.Choice(None, "plain", None, None, None, tier)
+
+
+def guest_runs(tier: str) -> Runs:
+    of = choice(tier)
+    return {(k, variant, topology, test.name) for test in run.guest_tests() for k, variant in of.kernels
+            for topology in test.words("topologies")
+            if of.wants(test, k, variant, topology) and not of.why_not(test, k, variant)}
+
+
+def host_runs(tier: str) -> set[Path]:
+    return {path for path in run.host_tests() if choice(tier).wants_host(path)}
+
+
+def each_tier_runs_what_the_one_before_runs() -> None:
+    for less, more in zip(run.TIERS, run.TIERS[1:]):
+        assert guest_runs(less) < guest_runs(more), guest_runs(less) - guest_runs(more)
+        assert host_runs(less) < host_runs(more), host_runs(less) - host_runs(more)
+
+
+def check_runs_each_guest_test_once_on_a_plain_kernel() -> None:
+    plain = [test for _, variant, _, test in guest_runs("check") if variant == "plain"]
+    assert len(plain) == len(set(plain))
+    absent = [test for test in run.guest_tests() if test.name not in plain]
+    assert all("all" in test.words("tier") or run.NEWEST in test.words("long") or run.NEWEST not in test.words("kernels", run.NEWEST)
+               or "plain" not in test.words("variants", "plain") for test in absent), [test.name for test in absent]
+
+
+def check_quick_needs_one_kernel_and_one_boot() -> None:
+    quick = guest_runs("quick")
+    assert quick and {run_[:3] for run_ in quick} == {(run.NEWEST, "plain", "switch")}, quick
+
+
+def all_has_each_host_test() -> None:
+    assert host_runs("all") == set(run.host_tests())
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
+                      check_quick_needs_one_kernel_and_one_boot, all_has_each_host_test]))
