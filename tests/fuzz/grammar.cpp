@@ -4,31 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-extern "C" {
-#include "face/op.h"
-
-// Functions that the module's table points to; never called here.
-#define HANDLER(name)                                                                                                  \
-	int peerdma_##name##_execute(struct peerdma_ctx *, union peerdma_arg *) { return 0; }
-HANDLER(info)
-HANDLER(provider_query)
-HANDLER(publish)
-HANDLER(buf_alloc)
-HANDLER(destroy)
-HANDLER(file_query)
-HANDLER(read)
-HANDLER(write)
-HANDLER(file_add)
-HANDLER(file_remove)
-HANDLER(buf_export)
-HANDLER(buf_register)
-HANDLER(buf_import)
-void peerdma_buf_alloc_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
-void peerdma_file_add_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
-void peerdma_buf_export_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
-void peerdma_buf_register_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
-void peerdma_buf_import_finish(struct peerdma_ctx *, union peerdma_arg *, int) {}
-}
+#include "../tools/handlers.hpp"
 
 namespace fuzz
 {

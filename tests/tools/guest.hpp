@@ -34,6 +34,15 @@ inline bool put(const std::string &file, const std::string &what)
 	return out.good();
 }
 
+/// A number in the debugfs folder of the driver; -1: the driver is not loaded.
+inline int debug_number(const std::string &driver, const std::string &what)
+{
+	std::ifstream in("/sys/kernel/debug/" + driver + "/" + what);
+	int n = -1;
+	in >> n;
+	return n;
+}
+
 /// Binds the device to peerdma and publishes its BAR 2, waiting until the device can be bound: 0 or -errno of
 /// publishing.
 inline int bind_and_publish(const std::string &gpu, uint64_t len)

@@ -65,4 +65,11 @@ inline bool run(const std::string &command)
 	return false;
 }
 
+/// QEMU passes the first request to disk0 at once and limits the rest to that many bytes a second; 0: no limit.
+inline void throttle(int bps)
+{
+	ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" + std::to_string(bps) +
+	    R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
+}
+
 } // namespace host

@@ -139,9 +139,7 @@ int main(int argc, char **argv)
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set, nullptr);
-	const int file = ::open(argv[1], O_RDWR | O_CLOEXEC);
-	if (file < 0)
-		raw::die(argv[1]);
+	const int file = raw::open_file(argv[1]);
 	const int dev = raw::open_device();
 	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, page);
 	if (!buf.out_buf_id)

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "uapi/peerdma.h"
@@ -32,13 +33,15 @@ inline void put(const std::string &path, const std::string &what)
 		die(path);
 }
 
-inline int open_device()
+inline int open_file(const std::string &path, int flags = O_RDWR)
 {
-	int fd = ::open("/dev/peerdma", O_RDWR | O_CLOEXEC);
+	const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
 	if (fd < 0)
-		die("/dev/peerdma");
+		die(path);
 	return fd;
 }
+
+inline int open_device() { return open_file("/dev/peerdma"); }
 
 /// The ioctl's result: 0 or -errno.
 template <typename T> int call(int dev, unsigned long cmd, T &arg) { return ::ioctl(dev, cmd, &arg) ? -errno : 0; }
@@ -70,6 +73,21 @@ inline peerdma_buf_alloc alloc(int dev, uint32_t provider_id, uint64_t len, uint
 	req.len = len;
 	errno = -call(dev, PEERDMA_BUF_ALLOC, req);
 	return req;
+}
+
+/// Maps bytes of a buffer; offset counts from the start of the device node.
+inline char *map(int dev, uint64_t offset, uint64_t len, int prot = PROT_READ | PROT_WRITE)
+{
+	void *at = ::mmap(nullptr, len, prot, MAP_SHARED, dev, off_t(offset));
+	if (at == MAP_FAILED)
+		die("mmap");
+	return static_cast<char *>(at);
+}
+
+/// Maps the whole buffer.
+inline char *map(int dev, const peerdma_buf_alloc &buf, int prot = PROT_READ | PROT_WRITE)
+{
+	return map(dev, buf.out_mmap_offset, buf.len, prot);
 }
 
 inline int destroy(int dev, uint32_t id)

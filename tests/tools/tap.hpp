@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "host.hpp"
 
@@ -26,6 +27,15 @@ inline void skip(const std::string &what, const std::string &why)
 {
 	std::printf("ok %d - %s # SKIP %s\n", ++count, what.c_str(), why.c_str());
 	std::fflush(stdout);
+}
+
+/// The value of a peerdma::Result; ends the test if there is none.
+template <class Result> auto need(Result result, const char *what)
+{
+	if (result)
+		return std::move(*result);
+	std::printf("Bail out! %s: %s\n", what, result.error().message().c_str());
+	std::exit(1);
 }
 
 /// Prints the plan; returns the exit status.

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <liburing.h>
 #include <string>
-#include <sys/mman.h>
 #include <vector>
 
 #include "command.hpp"
@@ -56,19 +55,16 @@ public:
 
 	Mover(int dev, uint32_t provider, const std::string &path, uint64_t len, int flags = 0) : dev_(dev), len_(len)
 	{
-		fd_ = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC | flags);
-		if (fd_ < 0)
-			raw::die(path);
+		fd_ = raw::open_file(path, O_RDWR | O_DIRECT | flags);
 		id_ = raw::add_file(dev, fd_);
 		const auto got = raw::alloc(dev, provider, len);
 		buf_ = got.out_buf_id;
 		bar_off_ = got.out_bar_offset;
 		if (!id_ || !buf_)
 			raw::die("file or buffer");
-		void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(got.out_mmap_offset));
-		if (at == MAP_FAILED || io_uring_queue_init(8, &ring_, 0))
-			raw::die("proxy or ring");
-		proxy_ = static_cast<char *>(at);
+		proxy_ = raw::map(dev, got);
+		if (io_uring_queue_init(8, &ring_, 0))
+			raw::die("ring");
 	}
 	~Mover()
 	{

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../tools/guest.hpp"
 #include "cufile.hpp"
 
 namespace
@@ -26,7 +27,6 @@ namespace
 
 constexpr size_t file_size = 2 * MiB, frame = 64 * KiB;
 constexpr uintptr_t driver_base = 0x7f0000000000; // as in nvstand.c
-constexpr const char *debug = "/sys/kernel/debug/nvstand/";
 
 char *allocate(size_t size)
 {
@@ -49,13 +49,7 @@ void paint(const void *memory, size_t size, const std::string &source)
 	     "host fill");
 }
 
-int number(const std::string &what)
-{
-	std::ifstream in(debug + what);
-	int n = -1;
-	in >> n;
-	return n;
-}
+int number(const std::string &what) { return guest::debug_number("nvstand", what); }
 
 // The kernel returns the pages to the driver asynchronously.
 bool all_given_back()
@@ -298,7 +292,7 @@ void lost(CUfileHandle_t fh)
 		});
 	while (begun < readers)
 		std::this_thread::yield();
-	std::ofstream(std::string(debug) + "free") << reinterpret_cast<uintptr_t>(memory) << std::flush;
+	std::ofstream("/sys/kernel/debug/nvstand/free") << reinterpret_cast<uintptr_t>(memory) << std::flush;
 	report(!number("given"), "the driver takes it back while " + std::to_string(readers) + " threads read");
 	over = true;
 	for (auto &thread : all)

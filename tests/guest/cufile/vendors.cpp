@@ -13,6 +13,7 @@
 
 #include <dlfcn.h>
 
+#include "../../tools/guest.hpp"
 #include "cuda.h"
 #include "cufile.hpp"
 
@@ -175,13 +176,7 @@ struct CudaDriver {
 
 // --- By libpeerdma
 
-int is_attached()
-{
-	std::ifstream in("/sys/kernel/debug/expstand/attached");
-	int n = -1;
-	in >> n;
-	return n;
-}
+int is_attached() { return guest::debug_number("expstand", "attached"); }
 
 // The kernel returns the memory asynchronously.
 bool all_given_back()

@@ -371,9 +371,7 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 2;
 	dev = raw::open_device();
-	file = ::open(argv[1], O_RDONLY);
-	if (file < 0)
-		raw::die(argv[1]);
+	file = raw::open_file(argv[1], O_RDONLY);
 	auto provider = raw::provider(dev);
 	provider_id = provider.out_provider_id;
 	auto alloc = raw::alloc(dev, provider_id, buf_len);

@@ -24,6 +24,8 @@
 namespace
 {
 
+using tap::need;
+
 uint64_t bar_start, bar_len;
 
 /// With five-level page tables the kernel's half begins at ff00000000000000. Small negative numbers are errnos. A value
@@ -79,9 +81,7 @@ size_t paths_tell_none()
 
 void look(const char *path)
 {
-	int dev = raw::open_device(), file = ::open(path, O_RDONLY);
-	if (file < 0)
-		raw::die(path);
+	int dev = raw::open_device(), file = raw::open_file(path, O_RDONLY);
 	tap::report(text_has_address("x " + std::to_string(bar_start + 4096) + " y") &&
 			    text_has_address("at ffff888012345678.") && text_has_address("=ff11000012345678\n") &&
 			    !text_has_address("0000:04:00.0 4096 12345678"),
@@ -112,23 +112,15 @@ void look(const char *path)
 	::close(dev);
 }
 
-template <typename T> T need(const char *what, peerdma::Result<T> result)
-{
-	if (result)
-		return std::move(*result);
-	std::printf("%s: %s\n", what, result.error().message().c_str());
-	std::exit(1);
-}
-
 int move(const char *from, const char *to)
 {
 	constexpr uint64_t len = 1 << 20;
-	auto device = need("device", peerdma::Device::open());
-	auto gpu = need("provider", device.find(""));
-	auto in = need(from, device.open_file(from, O_RDONLY)), out = need(to, device.open_file(to, O_RDWR));
-	auto buffer = need("buffer", device.create_buffer(gpu.id, len));
-	const auto read = need("read", in.read(buffer, 0, len, 0));
-	const auto written = need("write", out.write(buffer, 0, len, 0));
+	auto device = need(peerdma::Device::open(), "device");
+	auto gpu = need(device.find(""), "provider");
+	auto in = need(device.open_file(from, O_RDONLY), from), out = need(device.open_file(to, O_RDWR), to);
+	auto buffer = need(device.create_buffer(gpu.id, len), "buffer");
+	const auto read = need(in.read(buffer, 0, len, 0), "read");
+	const auto written = need(out.write(buffer, 0, len, 0), "write");
 	const bool same = slurp(from) == slurp(to).substr(0, len);
 	std::printf("%s %llu %llu\n", same ? "same" : "different", static_cast<unsigned long long>(read.direct),
 		    static_cast<unsigned long long>(written.direct));

@@ -450,9 +450,7 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	dev = raw::open_device();
-	file = ::open(argv[1], O_RDONLY);
-	if (file < 0)
-		raw::die(argv[1]);
+	file = raw::open_file(argv[1], O_RDONLY);
 	provider_id = raw::provider(dev).out_provider_id;
 	buf = raw::alloc(dev, provider_id, 64 * 1024).out_buf_id;
 	if (!buf)

@@ -12,7 +12,6 @@
 // nodes storm: opens nodes, allocates and closes until the standard input ends; prints how many buffers it had.
 // nodes import NODE OWN DRIVE_DOMAIN DRIVE_BDF: a dma-buf of the stand-in exporter's, by NODE and by /dev/peerdma.
 #include <algorithm>
-#include <cstring>
 #include <fcntl.h>
 #include <iostream>
 #include <poll.h>
@@ -24,22 +23,15 @@
 
 #include "../../kmod/expstand.h"
 #include "../../tools/command.hpp"
+#include "../../tools/descriptor.hpp"
 #include "../../tools/tap.hpp"
 
 namespace
 {
 
-using tap::report;
+using raw::open_file, tap::report;
 
 constexpr uint64_t len = 1 << 20;
-
-int open_or_die(const char *path, int flags)
-{
-	const int fd = ::open(path, flags | O_CLOEXEC);
-	if (fd < 0)
-		raw::die(path);
-	return fd;
-}
 
 uint32_t number(const char *text, int base = 0) { return uint32_t(std::strtoul(text, nullptr, base)); }
 
@@ -82,10 +74,8 @@ std::string slurp(int file)
 /// The buffer's bytes, read by the CPU.
 std::string bytes_of(int dev, const peerdma_buf_alloc &buf)
 {
-	void *at = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
-	if (at == MAP_FAILED)
-		return {};
-	std::string bytes(static_cast<const char *>(at), len);
+	char *at = raw::map(dev, buf, PROT_READ);
+	std::string bytes(at, len);
 	::munmap(at, len);
 	return bytes;
 }
@@ -141,8 +131,7 @@ int export_of(int dev, uint32_t buf)
 
 int own(char **argv)
 {
-	const int dev = open_or_die(argv[2], O_RDWR), file = open_or_die(argv[5], O_RDONLY),
-		  scratch = open_or_die(argv[6], O_RDWR);
+	const int dev = open_file(argv[2]), file = open_file(argv[5], O_RDONLY), scratch = open_file(argv[6], O_RDWR);
 	const uint32_t mine = number(argv[3]), other = number(argv[4]);
 	report(walk(dev) == std::vector{mine} && count(dev) == 1, "one provider is there",
 	       std::to_string(walk(dev).size()) + " " + std::to_string(count(dev)));
@@ -169,7 +158,7 @@ int own(char **argv)
 
 int all(char **argv)
 {
-	const int dev = raw::open_device(), file = open_or_die(argv[4], O_RDONLY);
+	const int dev = raw::open_device(), file = open_file(argv[4], O_RDONLY);
 	const uint32_t one = number(argv[2]), other = number(argv[3]);
 	report(walk(dev) == std::vector{std::min(one, other), std::max(one, other)} && count(dev) == 2,
 	       "/dev/peerdma: both are there");
@@ -187,7 +176,7 @@ void next_line()
 
 int stay(char **argv)
 {
-	const int dev = open_or_die(argv[2], O_RDWR), file = open_or_die(argv[4], O_RDONLY);
+	const int dev = open_file(argv[2]), file = open_file(argv[4], O_RDONLY);
 	const uint32_t mine = number(argv[3]);
 	const auto buf = raw::alloc(dev, mine, len);
 	if (!buf.out_buf_id)
@@ -213,23 +202,9 @@ int pass_on(int fd)
 	int pair[2];
 	if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		raw::die("socketpair");
-	char byte = 0;
-	iovec iov = {&byte, 1};
-	alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-	msghdr msg = {};
-	msg.msg_iov = &iov;
-	msg.msg_iovlen = 1;
-	msg.msg_control = control;
-	msg.msg_controllen = sizeof(control);
-	cmsghdr *head = CMSG_FIRSTHDR(&msg);
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(sizeof(int));
-	std::memcpy(CMSG_DATA(head), &fd, sizeof(int));
-	if (::sendmsg(pair[0], &msg, 0) != 1 || ::recvmsg(pair[1], &msg, 0) != 1)
+	const int got = descriptor::send(pair[0], fd) ? descriptor::receive(pair[1]) : -1;
+	if (got < 0)
 		raw::die("SCM_RIGHTS");
-	int got;
-	std::memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
 	::close(pair[0]);
 	::close(pair[1]);
 	return got;
@@ -280,7 +255,7 @@ void refused(int rc, const std::string &what, int want = -EBADF) { report(rc == 
 
 void reading_only(const char *node, uint32_t provider, int file, int scratch)
 {
-	const int opened = open_or_die(node, O_RDONLY), dev = pass_on(opened);
+	const int opened = open_file(node, O_RDONLY), dev = pass_on(opened);
 	report(walk(dev) == std::vector{provider} && count(dev) == 1 && !explain(dev, file, provider),
 	       "O_RDONLY: asks");
 	const auto buf = raw::alloc(dev, provider, len);
@@ -300,7 +275,7 @@ void reading_only(const char *node, uint32_t provider, int file, int scratch)
 
 void writing_only(const char *node, uint32_t provider, int file, int scratch)
 {
-	const int opened = open_or_die(node, O_WRONLY);
+	const int opened = open_file(node, O_WRONLY);
 	const auto buf = raw::alloc(opened, provider, len);
 	const std::string before = slurp(scratch);
 	report(buf.out_buf_id, "O_WRONLY: allocates");
@@ -322,7 +297,7 @@ void writing_only(const char *node, uint32_t provider, int file, int scratch)
 
 void both(const char *node, uint32_t provider, int file, int scratch)
 {
-	const int opened = open_or_die(node, O_RDWR);
+	const int opened = open_file(node, O_RDWR);
 	const auto buf = raw::alloc(opened, provider, len);
 	const int dev = pass_on(opened);
 	elsewhere([&] {
@@ -331,7 +306,7 @@ void both(const char *node, uint32_t provider, int file, int scratch)
 		report(!move(dev, PEERDMA_WRITE, scratch, buf.out_buf_id) && slurp(scratch) == slurp(file),
 		       "O_RDWR: writes it to a file");
 		report(!ring(dev, PEERDMA_URING_WRITEV, scratch, buf.out_buf_id), "O_RDWR: by a ring as well");
-		const int again = open_or_die(("/proc/self/fd/" + std::to_string(dev)).c_str(), O_RDWR);
+		const int again = open_file("/proc/self/fd/" + std::to_string(dev), O_RDWR);
 		refused(move(again, PEERDMA_READ, file, buf.out_buf_id),
 			"opened anew it is another file, with buffers of its own", -ENOENT);
 	});
@@ -340,7 +315,7 @@ void both(const char *node, uint32_t provider, int file, int scratch)
 int modes(char **argv)
 {
 	const uint32_t provider = number(argv[3]);
-	const int file = open_or_die(argv[4], O_RDONLY), scratch = open_or_die(argv[5], O_RDWR);
+	const int file = open_file(argv[4], O_RDONLY), scratch = open_file(argv[5], O_RDWR);
 	reading_only(argv[2], provider, file, scratch);
 	writing_only(argv[2], provider, file, scratch);
 	both(argv[2], provider, file, scratch);
@@ -378,8 +353,7 @@ peerdma_buf_import bring(int dev, int fd, char **drive)
 
 int import(char **argv)
 {
-	const int stand = open_or_die("/dev/expstand", O_RDWR), dev = open_or_die(argv[2], O_RDWR),
-		  main = raw::open_device();
+	const int stand = open_file("/dev/expstand", O_RDWR), dev = open_file(argv[2]), main = raw::open_device();
 	exp_make made = {16 * 65536, 65536, 0, EXP_LINEAR, EXP_NONE, -1};
 	if (::ioctl(stand, EXP_MAKE, &made))
 		raw::die("EXP_MAKE");

@@ -45,14 +45,6 @@ std::vector<std::string> split(const std::string &text)
 
 uint64_t number(const std::string &text) { return std::strtoull(text.c_str(), nullptr, 0); }
 
-int open_file(const std::string &path, int flags)
-{
-	const int fd = ::open(path.c_str(), flags);
-	if (fd < 0)
-		raw::die(path);
-	return fd;
-}
-
 void say(bool write, int err, uint32_t reason, uint64_t direct, uint64_t near, uint64_t host)
 {
 	said[write ? "writes" : "reads"]++;
@@ -69,7 +61,7 @@ void say(bool write, int err, uint32_t reason, uint64_t direct, uint64_t near, u
 
 void request(const std::vector<std::string> &act, bool write)
 {
-	const int fd = open_file(act.at(1), write ? O_RDWR : O_RDONLY);
+	const int fd = raw::open_file(act.at(1), write ? O_RDWR : O_RDONLY);
 	auto req = raw::io(fd, buf, number(act.at(2)), number(act.at(4)), number(act.at(3)));
 	const int err = raw::call(dev, write ? PEERDMA_WRITE : PEERDMA_READ, req);
 	say(write, err, req.out_reason, req.out_direct, req.out_near, req.out_host);
@@ -78,7 +70,7 @@ void request(const std::vector<std::string> &act, bool write)
 
 void ring(const std::vector<std::string> &act)
 {
-	const int fd = open_file(act.at(1), O_RDONLY);
+	const int fd = raw::open_file(act.at(1), O_RDONLY);
 	const uint64_t off = number(act.at(2)), len = number(act.at(3)), n = number(act.at(4));
 	io_uring ring;
 	if (io_uring_queue_init(64, &ring, 0))

@@ -860,9 +860,7 @@ int main(int argc, char **argv)
 
 	int dev = raw::open_device();
 	provider_id = raw::provider(dev).out_provider_id;
-	const int target = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-	if (target < 0)
-		raw::die(path);
+	const int target = raw::open_file(path, O_RDONLY);
 	const uint64_t full = raw::provider(dev).out_available;
 	ioctls(dev, target);
 	all_moves(dev, path);

@@ -19,15 +19,7 @@ namespace
 {
 
 constexpr uint64_t MiB = 1 << 20, BLOCK = 4096;
-using tap::report;
-
-template <typename T> T need(peerdma::Result<T> result, const char *what)
-{
-	if (result)
-		return std::move(*result);
-	std::printf("Bail out! %s: %s\n", what, result.error().message().c_str());
-	std::exit(1);
-}
+using tap::need, tap::report;
 
 struct Ring {
 	peerdma_ring *ring = nullptr;

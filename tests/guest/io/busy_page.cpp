@@ -6,7 +6,6 @@
 // at FREE_OFF is unused.
 #include <cstring>
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include "../../tools/raw.hpp"
 #include "../../tools/tap.hpp"
@@ -37,10 +36,9 @@ int main(int argc, char **argv)
 	const uint64_t used = std::strtoull(argv[2], nullptr, 0), unused = std::strtoull(argv[3], nullptr, 0);
 	const int dev = raw::open_device(), drive = ::open(argv[1], O_RDWR);
 	const auto alloc = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
-	auto *proxy = static_cast<char *>(
-		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(alloc.out_mmap_offset)));
+	char *proxy = raw::map(dev, alloc);
 	char bytes[len] = {}, now[len] = {};
-	if (drive < 0 || proxy == MAP_FAILED)
+	if (drive < 0)
 		raw::die(argv[1]);
 	auto write = [&](uint64_t off, uint32_t flags) {
 		if (::pread(drive, bytes, len, off_t(off)) != len) // loads it into the page cache

@@ -11,7 +11,6 @@
 #include <linux/fs.h>
 #include <memory>
 #include <random>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -344,10 +343,9 @@ int main(int argc, char **argv)
 	dev = raw::open_device();
 	const auto alloc = raw::alloc(dev, raw::provider(dev).out_provider_id, buf_len);
 	buf = alloc.out_buf_id;
-	void *at = ::mmap(nullptr, buf_len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(alloc.out_mmap_offset));
-	if (!buf || at == MAP_FAILED)
+	if (!buf)
 		raw::die("buffer");
-	map = static_cast<uint8_t *>(at);
+	map = reinterpret_cast<uint8_t *>(raw::map(dev, alloc));
 
 	grows(argv[1]);
 	shrinks(argv[1]);

@@ -236,9 +236,7 @@ int main(int argc, char **argv)
 	using ways::Way;
 	if (argc != 3)
 		return 2;
-	drive = ::open(argv[1], O_RDWR | O_CLOEXEC);
-	if (drive < 0)
-		raw::die(argv[1]);
+	drive = raw::open_file(argv[1]);
 	const int dev = raw::open_device();
 	const Cgroup cgroup(argv[2]);
 	ways::Mover mover(dev, raw::provider(dev).out_provider_id, argv[1], len);

@@ -439,12 +439,10 @@ void polled(std::optional<bool> quiet)
 void links(const char *scratch)
 {
 	int fd = ::open(scratch, O_RDWR | O_CREAT | O_TRUNC, 0600);
-	auto add = raw::sized<peerdma_file_add>();
-	add.fd = fd;
-	raw::call(dev, PEERDMA_FILE_ADD, add);
+	const uint32_t scratch_id = raw::add_file(dev, fd);
 	Ring ring;
 	auto to_scratch = [&](io_uring_sqe *sqe) {
-		sqe->file_index = add.out_file_id;
+		sqe->file_index = scratch_id;
 		return sqe;
 	};
 	// Read, write elsewhere, read back: each depends on the one before.
@@ -475,9 +473,9 @@ void links(const char *scratch)
 	for (auto [tag, res] : results)
 		good = good && res == 4096;
 	report(good, "32 writes at once");
-	vectors_to_a_file(add.out_file_id);
+	vectors_to_a_file(scratch_id);
 	auto remove = raw::sized<peerdma_destroy>();
-	remove.id = add.out_file_id;
+	remove.id = scratch_id;
 	report(!raw::call(dev, PEERDMA_FILE_REMOVE, remove) && raw::call(dev, PEERDMA_FILE_REMOVE, remove) == -ENOENT &&
 		       ring.one(to_scratch(ring.command(PEERDMA_URING_READ, 0, 0, 4096, 1))) == -ENOENT,
 	       "a file is removed once");
@@ -680,21 +678,14 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		return 2;
 	dev = raw::open_device();
-	file = ::open(argv[1], O_RDONLY);
-	if (file < 0)
-		raw::die(argv[1]);
+	file = raw::open_file(argv[1], O_RDONLY);
 	auto provider = raw::provider(dev);
 	auto alloc = raw::alloc(dev, provider.out_provider_id, buf_len);
 	buf = alloc.out_buf_id;
-	auto add = raw::sized<peerdma_file_add>();
-	add.fd = file;
-	if (!buf || alloc.out_bar_offset || raw::call(dev, PEERDMA_FILE_ADD, add))
+	file_id = raw::add_file(dev, file);
+	if (!buf || alloc.out_bar_offset || !file_id)
 		raw::die("buffer and file");
-	file_id = add.out_file_id;
-	void *map = ::mmap(nullptr, buf_len, PROT_READ, MAP_SHARED, dev, static_cast<off_t>(alloc.out_mmap_offset));
-	if (map == MAP_FAILED)
-		raw::die("mmap of the buffer");
-	proxy = static_cast<const char *>(map);
+	proxy = raw::map(dev, alloc, PROT_READ);
 	auto info = raw::sized<peerdma_info>();
 	constexpr uint64_t can = PEERDMA_FEATURE_URING | PEERDMA_FEATURE_URING_VEC;
 	report(!raw::call(dev, PEERDMA_INFO, info) && (info.out_features & can) == can, "the kernel says that it can");

@@ -59,11 +59,9 @@ struct Opened {
 		direct = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
 		plain = raw::by_software() ? cached : direct;
 		append = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-		auto add = raw::sized<peerdma_file_add>();
-		add.fd = cached;
-		if (cached < 0 || direct < 0 || append < 0 || raw::call(dev, PEERDMA_FILE_ADD, add))
+		id = raw::add_file(dev, cached);
+		if (cached < 0 || direct < 0 || append < 0 || !id)
 			raw::die(path);
-		id = add.out_file_id;
 	}
 };
 
@@ -82,11 +80,9 @@ public:
 		told_.bar[0] = buffer.out_bar_offset;
 		told_.bar[1] = before.out_bar_offset;
 		told_.bar[2] = behind.out_bar_offset;
-		void *map = ::mmap(nullptr, buf_len, PROT_READ | PROT_WRITE, MAP_SHARED, dev_,
-				   off_t(buffer.out_mmap_offset));
-		if (map == MAP_FAILED || io_uring_queue_init(batch_max, &ring_, 0))
-			raw::die("mmap and io_uring");
-		map_ = static_cast<uint8_t *>(map);
+		map_ = reinterpret_cast<uint8_t *>(raw::map(dev_, buffer));
+		if (io_uring_queue_init(batch_max, &ring_, 0))
+			raw::die("io_uring");
 		const std::vector<uint8_t> zeros(file_max);
 		for (unsigned f = 0; f < files; f++) {
 			const std::string &path = job.paths[f];
@@ -97,9 +93,7 @@ public:
 						   ssize_t(file_max))
 				raw::die(path);
 		}
-		log_ = ::open(job.log.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
-		if (log_ < 0)
-			raw::die(job.log);
+		log_ = raw::open_file(job.log, O_RDWR | O_DIRECT);
 	}
 
 	void round(unsigned n)

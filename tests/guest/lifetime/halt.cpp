@@ -3,45 +3,18 @@
 // halt FILE DRIVE COMMAND: runs COMMAND, in a shell, which disturbs the GPU so that its memory may be lost. Afterwards
 // requests and mappings must no longer reach the buffer, and a new buffer must work.
 #include <chrono>
-#include <csetjmp>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <sys/mman.h>
 #include <thread>
 
 #include "../../tools/raw.hpp"
+#include "../../tools/sigbus.hpp"
 #include "../../tools/tap.hpp"
 
 namespace
 {
 
-using tap::report;
+using host::throttle, tap::report;
 constexpr unsigned len = 65536;
-sigjmp_buf back;
-
-/// True if the CPU still reaches the memory.
-bool reaches(const volatile char *at)
-{
-	if (sigsetjmp(back, 1))
-		return false;
-	return *at || true;
-}
-
-void throttle(int bps)
-{
-	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
-		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
-}
-
-const volatile char *map(int dev, const peerdma_buf_alloc &buf)
-{
-	void *at = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
-	if (at == MAP_FAILED)
-		raw::die("mmap");
-	return static_cast<const volatile char *>(at);
-}
-
 } // namespace
 
 int main(int argc, char **argv)
@@ -53,10 +26,11 @@ int main(int argc, char **argv)
 	const auto before = raw::alloc(dev, provider, len);
 	if (file < 0 || !before.out_buf_id)
 		raw::die(argv[1]);
-	::signal(SIGBUS, [](int) { siglongjmp(back, 1); });
-	const auto *mapped = map(dev, before);
+	sigbus::expect();
+	const volatile char *mapped = raw::map(dev, before, PROT_READ);
 	auto io = raw::io(file, before.out_buf_id, 0, 0, len);
-	report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == len && reaches(mapped), "a buffer before");
+	report(!raw::call(dev, PEERDMA_READ, io) && io.out_direct == len && !sigbus::given_at(mapped),
+	       "a buffer before");
 
 	// A drive that takes a second to answer: it moves bytes while the memory is lost.
 	throttle(16384);
@@ -75,11 +49,11 @@ int main(int argc, char **argv)
 	const int err = raw::call(dev, PEERDMA_READ, io);
 	report(err == -ENODEV && io.out_reason == PEERDMA_REASON_REVOKED && !io.out_done,
 	       "the buffer is gone for requests", std::to_string(err) + ", reason " + std::to_string(io.out_reason));
-	report(!reaches(mapped), "and for the CPU");
+	report(sigbus::given_at(mapped), "and for the CPU");
 	report(!raw::destroy(dev, before.out_buf_id), "what is left of it is destroyed");
 
 	const auto after = raw::alloc(dev, provider, len);
-	const auto *fresh = map(dev, after);
+	const volatile char *fresh = raw::map(dev, after, PROT_READ);
 	bool zeros = after.out_buf_id;
 	for (unsigned i = 0; zeros && i < len; i++)
 		zeros = !fresh[i];

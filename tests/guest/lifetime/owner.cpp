@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "../../tools/command.hpp"
+#include "../../tools/descriptor.hpp"
 #include "../../tools/sigbus.hpp"
 #include "owner.hpp"
 
@@ -313,24 +314,6 @@ std::string requests()
 
 // --- Orders that change this process
 
-void send_descriptor()
-{
-	alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-	char byte = 'D';
-	iovec data = {&byte, 1};
-	msghdr message = {};
-	message.msg_iov = &data;
-	message.msg_iovlen = 1;
-	message.msg_control = space;
-	message.msg_controllen = sizeof(space);
-	cmsghdr *head = CMSG_FIRSTHDR(&message);
-	head->cmsg_level = SOL_SOCKET;
-	head->cmsg_type = SCM_RIGHTS;
-	head->cmsg_len = CMSG_LEN(sizeof(int));
-	std::memcpy(CMSG_DATA(head), &dev, sizeof(dev));
-	::sendmsg(control, &message, 0);
-}
-
 void become_another_program()
 {
 	::fcntl(control, F_SETFD, 0);
@@ -374,7 +357,8 @@ void obey(char order)
 	case 'd':
 		return say(std::to_string(raw::destroy(dev, buf.out_buf_id)));
 	case 's':
-		return send_descriptor();
+		descriptor::send(control, dev);
+		return;
 	case 't':
 		ring.reset();
 		return say("torn down");
@@ -398,10 +382,7 @@ void prepare()
 		raw::die("buffer and file");
 	if (!state->mapped)
 		return;
-	void *at = ::mmap(nullptr, buf_len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
-	if (at == MAP_FAILED)
-		raw::die("mmap");
-	map = static_cast<char *>(at);
+	map = raw::map(dev, buf);
 	std::memset(map + written_from, written_byte, buf_len - written_from);
 	if (state->name == "mapped")
 		return;
@@ -438,9 +419,7 @@ int main(int argc, char **argv)
 	control = std::atoi(argv[3]);
 	::fcntl(control, F_SETFD, FD_CLOEXEC);
 	sigbus::expect();
-	file = ::open(argv[2], O_RDWR | O_CLOEXEC);
-	if (file < 0)
-		raw::die(argv[2]);
+	file = raw::open_file(argv[2]);
 	prepare();
 	say("ready " + std::to_string(buf.out_bar_offset) + " " + std::to_string(buf.out_buf_id));
 	serve();

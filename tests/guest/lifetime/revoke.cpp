@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../tools/descriptor.hpp"
 #include "../../tools/guest.hpp"
 #include "../../tools/raw.hpp"
 #include "../../tools/tap.hpp"
@@ -33,6 +34,7 @@ namespace
 {
 
 using guest::put, guest::within;
+using host::throttle;
 using namespace owner;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds, std::chrono::seconds;
@@ -87,13 +89,6 @@ bool filesystem_up()
 
 bool filesystem_down() { return host::run("umount /mnt/revoke; dmsetup remove held"); }
 
-/// QEMU passes the first request at once and then one byte a second; 0: no limit.
-void throttle(int bps)
-{
-	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
-		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
-}
-
 bool read_a_page()
 {
 	const int fd = ::open(("/dev/" + disk()).c_str(), O_RDONLY | O_DIRECT);
@@ -111,7 +106,7 @@ bool hold_drive()
 		const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
 		::syncfs(fd);
 		::close(fd);
-		throttle(1);
+		throttle(1); // one request passes, then one byte a second
 		std::atomic<bool> passed{false}, good{false};
 		std::thread reading([&] {
 			good = read_a_page();
@@ -322,22 +317,6 @@ public:
 	{
 		tell(order);
 		return hear();
-	}
-
-	int receive_descriptor() const
-	{
-		alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
-		char byte;
-		iovec data = {&byte, 1};
-		msghdr message = {};
-		message.msg_iov = &data;
-		message.msg_iovlen = 1;
-		message.msg_control = space;
-		message.msg_controllen = sizeof(space);
-		int fd = -1;
-		if (::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message))
-			std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
-		return fd;
 	}
 
 	bool is_gone(Clock::duration limit)
@@ -684,7 +663,7 @@ void pass_on(Round &round)
 			  }),
 		   "no message came");
 	end(round, true);
-	const int dev = round.process.receive_descriptor(), file = ::open(path, O_RDONLY | O_CLOEXEC);
+	const int dev = descriptor::receive(round.process.socket()), file = ::open(path, O_RDONLY | O_CLOEXEC);
 	auto req = raw::io(file, round.id, 0, 0, piece);
 	const int err = raw::call(dev, PEERDMA_READ, req);
 	round.want(!err && raw::straight(req) == piece, "a read by who got the descriptor: " + std::to_string(err));

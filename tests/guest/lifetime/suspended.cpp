@@ -5,7 +5,6 @@
 // takes longer than the GPU's driver waits, so the sleep must fail.
 #include <chrono>
 #include <cstring>
-#include <sys/mman.h>
 #include <sys/timerfd.h>
 #include <thread>
 #include <vector>
@@ -17,26 +16,12 @@
 namespace
 {
 
-using tap::report;
+using host::throttle, tap::report;
 using Bytes = std::vector<char>;
 constexpr unsigned len = 65536;
 constexpr uint64_t other_at = len; // in the GPU's memory: the second buffer of an empty pool
 constexpr uint64_t behind = len;   // in the file: bytes that are read slowly
 constexpr int asleep_s = 25;       // seconds until the wake-up; requests in flight have ended by then
-
-void throttle(int bps)
-{
-	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
-		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
-}
-
-const volatile char *map(int dev, const peerdma_buf_alloc &buf)
-{
-	void *at = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, dev, off_t(buf.out_mmap_offset));
-	if (at == MAP_FAILED)
-		raw::die("mmap");
-	return static_cast<const volatile char *>(at);
-}
 
 bool holds(const volatile char *memory, const Bytes &want)
 {
@@ -113,7 +98,7 @@ int main(int argc, char **argv)
 		raw::die(argv[1]);
 	sigbus::expect();
 	const Bytes want = bytes_of(file, 0), far = bytes_of(file, behind);
-	const auto *mapped = map(dev, before), *read_to = map(dev, other);
+	const volatile char *mapped = raw::map(dev, before, PROT_READ), *read_to = raw::map(dev, other, PROT_READ);
 	auto io = raw::io(file, before.out_buf_id, 0, 0, len);
 	int err = raw::call(dev, PEERDMA_READ, io);
 	report(!err && io.out_direct == len && holds(mapped, want), "a buffer before", how_it_ended(err, io));
@@ -176,8 +161,8 @@ int main(int argc, char **argv)
 	report(now.out_provider_id == provider.out_provider_id && now.out_available == now.out_len,
 	       "the provider is there, with all of its memory", std::to_string(now.out_available));
 	const auto after = raw::alloc(dev, provider.out_provider_id, len);
-	report(after.out_buf_id && holds(map(dev, after), Bytes(len)), "another buffer holds zeros");
-	const auto *fresh = map(dev, after);
+	report(after.out_buf_id && holds(raw::map(dev, after, PROT_READ), Bytes(len)), "another buffer holds zeros");
+	const volatile char *fresh = raw::map(dev, after, PROT_READ);
 	io = raw::io(file, after.out_buf_id, 0, 0, len);
 	err = raw::call(dev, PEERDMA_READ, io);
 	report(!err && io.out_direct == len && holds(fresh, want), "and a read into it brings the file's bytes",

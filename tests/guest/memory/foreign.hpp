@@ -6,16 +6,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sys/mman.h>
+#include <functional>
+#include <thread>
 #include <utility>
 
 #include "../../tools/command.hpp"
+#include "../../tools/guest.hpp"
 #include "../../tools/tap.hpp"
 
 namespace foreign
 {
 
-using tap::report;
+using raw::open_file, tap::report;
 
 constexpr uint64_t frame = 65536, first = 16, frames = 16, len = frames * frame;
 constexpr const char *poison = "byte:221";
@@ -30,14 +32,6 @@ struct Fd {
 	~Fd() { ::close(fd); }
 	operator int() const { return fd; }
 };
-
-inline int open_file(const char *name, int flags = O_RDWR)
-{
-	const int fd = ::open(name, flags | O_CLOEXEC);
-	if (fd < 0)
-		raw::die(name);
-	return fd;
-}
 
 /// The BAR offset of byte `off` of the buffer, and the number of contiguous bytes from there.
 inline std::pair<uint64_t, uint64_t> place(uint64_t off)
@@ -95,10 +89,8 @@ inline void ring_case(int dev, uint32_t buf, int file)
 
 inline void proxy_case(int dev, uint64_t mmap_offset)
 {
-	auto *proxy = static_cast<volatile uint64_t *>(
-		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, off_t(mmap_offset)));
-	if (proxy == MAP_FAILED)
-		raw::die("mmap");
+	char *bytes = raw::map(dev, mmap_offset, len);
+	auto *proxy = reinterpret_cast<volatile uint64_t *>(bytes);
 	const Fd plain(open_file(pattern_file, O_RDONLY | O_DIRECT));
 	fill("pattern:3");
 	// A page inside the last frame but one.
@@ -107,11 +99,10 @@ inline void proxy_case(int dev, uint64_t mmap_offset)
 		proxy[at / 8 + i] = 0x5a5a5a5a5a5a5a5a;
 	(void)proxy[(at + 4088) / 8];
 	report(holds(at, 4096, "byte:90") && holds(0, at, "pattern:3"), "the CPU stores through a proxy");
-	char *part = const_cast<char *>(reinterpret_cast<volatile char *>(proxy)) + frame / 2;
-	const ssize_t got = ::pread(plain, part, 4 * frame, 0);
+	const ssize_t got = ::pread(plain, bytes + frame / 2, 4 * frame, 0);
 	report(got == ssize_t(4 * frame) && holds(frame / 2, 4 * frame, "pattern:1"), "pread(2) of a proxy",
 	       std::to_string(got) + " " + std::strerror(errno));
-	::munmap(const_cast<uint64_t *>(proxy), len);
+	::munmap(bytes, len);
 }
 
 /// Moves bytes by every way.
@@ -131,20 +122,31 @@ inline void use(int dev, uint32_t buf, uint64_t mmap_offset)
 	proxy_case(dev, mmap_offset);
 }
 
-/// Checks that the driver which invalidated the memory slept meanwhile, as its stand-in measured (tests/kmod/watch.h).
-inline void slept(const std::string &who, int waited_ms, int ran_ms)
+/// The driver invalidates the memory under a read. It must sleep until the read has ended, as its stand-in measures
+/// (tests/kmod/watch.h).
+inline void lost_case(int dev, uint32_t buf, const std::string &driver, const std::string &who,
+		      const std::function<bool()> &invalidate)
 {
+	const Fd file(open_file(pattern_file));
+	host::throttle(262144);
+	auto io = raw::io(file, buf, 0, 0, len / 2);
+	int err = raw::call(dev, PEERDMA_READ, io); // passes at once; the next one takes two seconds
+	io = raw::io(file, buf, 0, 0, len / 2);
+	std::thread reader([&] { err = raw::call(dev, PEERDMA_READ, io); });
+	std::this_thread::sleep_for(std::chrono::milliseconds(300));
+	const bool good = invalidate();
+	// The read may have returned already; its bytes must not arrive after the memory was reused.
+	reader.join();
+	const int waited_ms = guest::debug_number(driver, "waited"), ran_ms = guest::debug_number(driver, "ran");
 	const std::string said = std::to_string(waited_ms) + " ms, of a CPU " + std::to_string(ran_ms) + " ms";
 	report(waited_ms > 500, who + " waits for the read", said);
 	report(ran_ms >= 0 && ran_ms < waited_ms / 10, "and sleeps meanwhile", said);
-}
-
-/// Throttles the drive. This read of 512 KiB passes at once; the next one takes two seconds.
-inline void slow(int dev, uint32_t buf, int file)
-{
-	host::run("throttle 262144");
-	auto io = raw::io(file, buf, 0, 0, len / 2);
-	raw::call(dev, PEERDMA_READ, io);
+	report(good && !err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
+	report(holds(0, len, poison), "nothing comes after the memory is another's");
+	host::throttle(0);
+	io = raw::io(file, buf, 0, 0, 4096);
+	err = raw::call(dev, PEERDMA_READ, io);
+	report(err == -ENODEV && io.out_reason == PEERDMA_REASON_REVOKED, "new requests find it gone");
 }
 
 } // namespace foreign

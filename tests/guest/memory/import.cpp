@@ -20,7 +20,6 @@
 //   keep static|dynamic FILE   imports, reports it, reads until the buffer is gone, and waits to be killed
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <linux/udmabuf.h>
 #include <linux/vfio.h>
@@ -29,7 +28,6 @@
 #include <vector>
 
 #include "../../kmod/expstand.h"
-#include "../../tools/guest.hpp"
 #include "foreign.hpp"
 
 namespace
@@ -80,13 +78,7 @@ peerdma_buf_import bring(int dev, int fd, uint64_t off = 0, uint64_t size = len)
 	return req;
 }
 
-int number(const std::string &what)
-{
-	std::ifstream in("/sys/kernel/debug/expstand/" + what);
-	int n = -1;
-	in >> n;
-	return n;
-}
+int number(const std::string &what) { return guest::debug_number("expstand", what); }
 
 /// -1: the exporter is not loaded.
 bool none(const char *what) { return number(what) <= 0; }
@@ -339,22 +331,9 @@ int vfio(uint32_t reason, int error, const std::string &gpu, const std::string &
 
 int moved()
 {
-	const Fd dev(raw::open_device()), file(open_file(pattern_file)), fd(make(1));
+	const Fd dev(raw::open_device()), fd(make(1));
 	const auto req = bring(dev, fd);
-	slow(dev, req.out_buf_id, file);
-	auto io = raw::io(file, req.out_buf_id, 0, 0, len / 2);
-	int err = -1;
-	std::thread reader([&] { err = raw::call(dev, PEERDMA_READ, io); });
-	std::this_thread::sleep_for(300ms);
-	const bool good = take(fd);
-	reader.join();
-	slept("who takes it", number("waited"), number("ran"));
-	report(good && !err && io.out_done == len / 2, "which ends as if nothing had happened", std::to_string(err));
-	report(holds(0, len, poison), "nothing comes after the memory is another's");
-	host::run("throttle 0");
-	io = raw::io(file, req.out_buf_id, 0, 0, page);
-	err = raw::call(dev, PEERDMA_READ, io);
-	report(err == -ENODEV && io.out_reason == PEERDMA_REASON_REVOKED, "new requests find it gone");
+	lost_case(dev, req.out_buf_id, "expstand", "who takes it", [&] { return take(fd); });
 	report(all_given_back(), "it is given back", state());
 	report(take(fd) && !raw::destroy(dev, req.out_buf_id), "what is left of it is destroyed");
 	return 0;

@@ -27,7 +27,7 @@
 namespace
 {
 
-using tap::report;
+using host::throttle, tap::report;
 
 constexpr uint64_t unit = 128 * 1024, page = 4096;
 constexpr uid_t alice = 1000, bob = 1001;
@@ -114,9 +114,7 @@ public:
 				raw::die(in);
 			dev_ = raw::open_device();
 			provider_ = raw::provider(dev_).out_provider_id;
-			file_ = ::open(file_path, O_RDONLY);
-			if (file_ < 0)
-				raw::die(file_path);
+			file_ = raw::open_file(file_path, O_RDONLY);
 			if (!root &&
 			    (::setgroups(0, nullptr) || ::setresgid(uid, uid, uid) || ::setresuid(uid, uid, uid)))
 				raw::die("setresuid");
@@ -302,12 +300,6 @@ void one_limit(const std::string &kind, uint32_t reason, const Process &first, c
 	       said(again));
 	second.destroy(again.id);
 	refused((kind + ": more than the limit at once").c_str(), first.alloc(5 * unit), reason);
-}
-
-void throttle(int bps)
-{
-	host::ask(R"(qmp {"execute":"block_set_io_throttle","arguments":{"device":"disk0","bps":)" +
-		  std::to_string(bps) + R"(,"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}})");
 }
 
 int in_drive()

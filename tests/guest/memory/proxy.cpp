@@ -48,10 +48,7 @@ Buffer allocate(int fd = dev, uint64_t len = buf_len)
 
 char *map(const Buffer &buf, size_t first = 0, size_t len = buf_len, int fd = dev)
 {
-	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t(buf.offset + first));
-	if (at == MAP_FAILED)
-		raw::die("mmap");
-	return static_cast<char *>(at);
+	return raw::map(fd, buf.offset + first, len);
 }
 
 bool host_has(const Buffer &buf, uint64_t off, uint64_t len, const std::string &source, uint64_t source_off = 0)
@@ -107,13 +104,7 @@ struct Ring {
 	}
 };
 
-int open_direct(const char *path)
-{
-	int fd = ::open(path, O_RDWR | O_DIRECT);
-	if (fd < 0)
-		raw::die(path);
-	return fd;
-}
+int open_direct(const char *path) { return raw::open_file(path, O_RDWR | O_DIRECT); }
 
 // --- The tests
 

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <liburing.h>
 #include <numeric>
-#include <sys/mman.h>
 #include <vector>
 
 #include "../../tools/command.hpp"
@@ -35,11 +34,7 @@ Buffer make_buffer(int dev, int provider, uint64_t len)
 	auto alloc = raw::alloc(dev, raw::provider(dev, provider).out_provider_id, len);
 	if (!alloc.out_buf_id)
 		raw::die("buffer");
-	void *at = ::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev,
-			  static_cast<off_t>(alloc.out_mmap_offset));
-	if (at == MAP_FAILED)
-		raw::die("mmap");
-	return {alloc.out_buf_id, static_cast<char *>(at)};
+	return {alloc.out_buf_id, raw::map(dev, alloc)};
 }
 
 /// The place of each block's bytes, each in a separate page.
@@ -124,9 +119,7 @@ int main(int argc, char **argv)
 	const std::string disk = argv[1], priority = argv[2], kinds = argv[4];
 	const bool write = argc > 5;
 	int dev = raw::open_device();
-	int file = ::open(("/dev/" + disk).c_str(), O_RDWR | O_DIRECT);
-	if (file < 0)
-		raw::die(disk);
+	int file = raw::open_file("/dev/" + disk, O_RDWR | O_DIRECT);
 	auto all = places(dev, kinds);
 	auto *single = static_cast<uint64_t *>(std::aligned_alloc(block, block));
 	// Caches the route before the batch: the first request on a disk blocks, and blocking unplugs.

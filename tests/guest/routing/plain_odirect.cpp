@@ -3,7 +3,6 @@
 // plain_odirect FILE OFFSET BYTE: writes one block of BYTE by a plain O_DIRECT pwrite(2) from a mapping of a buffer of
 // the first provider, without a check by PeerDMA. Prints the bytes written, or the errno as a negative number.
 #include <cstring>
-#include <sys/mman.h>
 
 #include "../../tools/raw.hpp"
 
@@ -13,14 +12,9 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		return 2;
 	int dev = raw::open_device();
-	int file = ::open(argv[1], O_RDWR | O_DIRECT);
-	if (file < 0)
-		raw::die(argv[1]);
+	int file = raw::open_file(argv[1], O_RDWR | O_DIRECT);
 	auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, len);
-	void *at =
-		::mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED, dev, static_cast<off_t>(buf.out_mmap_offset));
-	if (at == MAP_FAILED)
-		raw::die("mmap");
+	char *at = raw::map(dev, buf);
 	std::memset(at, std::atoi(argv[3]), len);
 	ssize_t done = ::pwrite(file, at, len, std::strtoll(argv[2], nullptr, 0));
 	std::printf("%zd\n", done < 0 ? -errno : done);

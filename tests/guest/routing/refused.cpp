@@ -12,15 +12,7 @@ namespace
 {
 
 constexpr uint64_t SIZE = 1 << 20;
-using tap::report;
-
-template <typename T> T need(peerdma::Result<T> result, const char *what)
-{
-	if (result)
-		return std::move(*result);
-	std::printf("Bail out! %s: %s\n", what, result.error().message().c_str());
-	std::exit(1);
-}
+using tap::need, tap::report;
 
 struct Case {
 	std::string path;
