@@ -28,10 +28,6 @@
 namespace
 {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
-
 int open_file(const char *path, bool direct)
 {
 	const int fd = open(path, O_RDWR | (direct ? O_DIRECT : 0) | O_CLOEXEC);
@@ -45,33 +41,23 @@ void measure(const char *what, size_t size, unsigned threads, double limit, size
 	     bool direct = false)
 {
 	std::atomic<uint64_t> ios{0}, bytes{0};
-	std::atomic<bool> stop{false};
-	const double cpu = cpu_seconds();
-	const auto start = Clock::now();
-	std::vector<std::thread> all;
-	for (unsigned t = 0; t < threads; t++)
-		all.emplace_back([&, t] {
-			size_t at = t * size;
-			while (!stop) {
-				if (at + size > file_size)
-					at = t * size;
-				const ssize_t n = io(t, static_cast<off_t>(at));
-				must(n == static_cast<ssize_t>(size), "an I/O came to " + std::to_string(n));
-				ios++;
-				bytes += size;
-				at += size * threads;
-			}
-		});
-	while (seconds(start) < limit)
-		usleep(10000);
-	stop = true;
-	for (auto &thread : all)
-		thread.join();
-	const double time = seconds(start), gb = static_cast<double>(bytes) / 1e9;
+	const auto [time, cpu] = run_threads(threads, limit, [&](unsigned t, const std::atomic<bool> &stop) {
+		size_t at = t * size;
+		while (!stop) {
+			if (at + size > file_size)
+				at = t * size;
+			const ssize_t n = io(t, static_cast<off_t>(at));
+			must(n == static_cast<ssize_t>(size), "an I/O came to " + std::to_string(n));
+			ios++;
+			bytes += size;
+			at += size * threads;
+		}
+	});
+	const double gb = static_cast<double>(bytes) / 1e9;
 	std::printf("{\"what\": \"%s\", \"direct\": %s, \"size\": %zu, \"threads\": %u, \"us\": %.2f, \"gb_s\": %.3f, "
 		    "\"cpu_s_per_gb\": %.4f}\n",
 		    what, direct ? "true" : "false", size, threads, time * 1e6 * threads / static_cast<double>(ios),
-		    gb / time, (cpu_seconds() - cpu) / gb);
+		    gb / time, cpu / gb);
 }
 
 // Prints where the bytes differ from the expected ones.

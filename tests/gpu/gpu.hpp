@@ -4,14 +4,19 @@
 // prints the reason and exits.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <dlfcn.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "cufile.h"
 
@@ -40,6 +45,31 @@ inline double cpu_seconds()
 	getrusage(RUSAGE_SELF, &use);
 	return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
 	       static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
+}
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
+
+struct Cost {
+	double time, cpu; // seconds
+};
+
+// Runs body(thread, stop) on each thread; sets stop at the time limit, and waits until all have returned.
+template <class Body> Cost run_threads(unsigned threads, double limit, Body &&body)
+{
+	std::atomic<bool> stop{false};
+	const double cpu = cpu_seconds();
+	const auto start = Clock::now();
+	std::vector<std::thread> all;
+	for (unsigned t = 0; t < threads; t++)
+		all.emplace_back([&, t] { body(t, stop); });
+	while (seconds(start) < limit)
+		usleep(5000);
+	stop = true;
+	for (auto &thread : all)
+		thread.join();
+	return {seconds(start), cpu_seconds() - cpu};
 }
 
 // The first device, with its primary context current to the calling thread.

@@ -23,12 +23,9 @@
 namespace
 {
 
-using Clock = std::chrono::steady_clock;
 using Address = unsigned long long;
 
 constexpr size_t mib = 1 << 20, cut = 128 * 1024;
-
-double since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
 void store_past_caches(char *to, const char *from, size_t size)
 {
@@ -86,28 +83,17 @@ void measure(const std::string &what, Copies &cuda, std::vector<Lane> &lanes, un
 	     double limit, const std::function<void(Lane &, off_t)> &io)
 {
 	std::atomic<uint64_t> ios{0};
-	std::atomic<bool> stop{false};
-	const double cpu = cpu_seconds();
-	const auto start = Clock::now();
-	std::vector<std::thread> all;
-	for (unsigned t = 0; t < threads; t++)
-		all.emplace_back([&, t] {
-			cuda.enter();
-			for (size_t at = t * mib; !stop;
-			     at = at + (threads + 1) * mib > file_size ? t * mib : at + threads * mib) {
-				io(lanes[t], static_cast<off_t>(at));
-				ios++;
-			}
-		});
-	while (since(start) < limit)
-		usleep(5000);
-	stop = true;
-	for (auto &thread : all)
-		thread.join();
-	const double time = since(start), gb = static_cast<double>(ios * mib) / 1e9;
+	const auto [time, cpu] = run_threads(threads, limit, [&](unsigned t, const std::atomic<bool> &stop) {
+		cuda.enter();
+		for (size_t at = t * mib; !stop;
+		     at = at + (threads + 1) * mib > file_size ? t * mib : at + threads * mib) {
+			io(lanes[t], static_cast<off_t>(at));
+			ios++;
+		}
+	});
+	const double gb = static_cast<double>(ios * mib) / 1e9;
 	std::printf("{\"what\": \"%s\", \"threads\": %u, \"us\": %.1f, \"gb_s\": %.2f, \"cpu_s_per_gb\": %.4f}\n",
-		    what.c_str(), threads, time * 1e6 * threads / static_cast<double>(ios), gb / time,
-		    (cpu_seconds() - cpu) / gb);
+		    what.c_str(), threads, time * 1e6 * threads / static_cast<double>(ios), gb / time, cpu / gb);
 	std::fflush(stdout);
 }
 
@@ -180,11 +166,11 @@ void pinned_page_cache(Copies &cuda, const File &file, Lane &lane, size_t size)
 		must(page != MAP_FAILED, "mmap");
 		auto start = Clock::now();
 		must(!cuda.pin(page, size, portable | read_only), "cuMemHostRegister");
-		pin += since(start);
+		pin += seconds(start);
 		must(!cuda.in_async(lane.device, page, mib, lane.stream) && !cuda.wait(lane.stream), "a copy");
 		start = Clock::now();
 		must(!cuda.unpin(page), "cuMemHostUnregister");
-		unpin += since(start);
+		unpin += seconds(start);
 		munmap(page, size);
 	}
 	std::printf("{\"what\": \"register\", \"size\": %zu, \"pin_us\": %.1f, \"unpin_us\": %.1f}\n", size,

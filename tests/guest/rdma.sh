@@ -177,6 +177,11 @@ wire() {
 	rdma link add rxe0 type rxe netdev veth0
 	rdma link add rxe1 type rxe netdev veth1
 }
+unwire() {
+	rdma link del rxe0
+	rdma link del rxe1
+	ip link del veth0
+}
 
 # plug: sets up this guest's end of the cable to its peer. Its MTU fits packets of 4096 bytes with headers.
 plug() {
@@ -294,9 +299,7 @@ no_far_drive() {
 	for controller in "${homes[@]}"; do disconnect "$controller"; done
 	no_targets
 	check "peerdma_rdma.ko goes" rmmod peerdma_rdma
-	rdma link del rxe0
-	rdma link del rxe1
-	ip link del veth0
+	unwire
 }
 
 # carried NAME: runs a whole test of the block path on that drive

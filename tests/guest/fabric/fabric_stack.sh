@@ -98,9 +98,7 @@ for name in "${controller[@]}"; do disconnect "$name"; done
 ln -s $nvmet/subsystems/far1 $nvmet/ports/2/subsystems/far1
 no_targets
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
-rdma link del rxe0
-rdma link del rxe1
-ip link del veth0
+unwire
 echo "$io_timeout" >$timeouts/io_timeout
 for name in nvme0 nvme1 nvme2; do wipefs -qa "$(nvme_disk $name)"; done
 plan $tap_n

@@ -45,8 +45,6 @@ done
 no_server
 check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
-rdma link del rxe0
-rdma link del rxe1
-ip link del veth0
+unwire
 wipefs -qa "$drive"
 plan $tap_n

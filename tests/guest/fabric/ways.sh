@@ -217,8 +217,6 @@ check "peerdma_nfs.ko goes" rmmod peerdma_nfs
 check "peerdma_rdma.ko goes" rmmod peerdma_rdma
 same "as many queue pairs have erred as were told to" 6 "$(cat /sys/module/qperr/parameters/errors)"
 check "the module that made them err goes" rmmod qperr
-rdma link del rxe0
-rdma link del rxe1
-ip link del veth0
+unwire
 echo "$io_timeout" >$timeout
 plan $tap_n
