@@ -380,6 +380,19 @@ int FakeSyscalls::ioctl(int fd, unsigned long request, void *arg)
 	if (on_ioctl)
 		if (int rc = on_ioctl(request, arg); rc <= 0)
 			return rc;
+	return perform(request, arg);
+}
+
+template <class Request> int FakeSyscalls::add_buffer(Request &req, uint32_t provider, uint64_t offset)
+{
+	req.out_buf_id = next_buffer_;
+	req.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
+	buffers[next_buffer_++] = {provider, offset, req.len, std::string(req.len, '\0')};
+	return 0;
+}
+
+int FakeSyscalls::perform(unsigned long request, void *arg)
+{
 	switch (request) {
 	case PEERDMA_INFO: {
 		auto &info = *static_cast<peerdma_info *>(arg);
@@ -438,11 +451,7 @@ int FakeSyscalls::ioctl(int fd, unsigned long request, void *arg)
 			return -ENOMEM;
 		alloc.out_bar_offset = found->second.bar_offset + found->second.used;
 		found->second.used += alloc.len;
-		alloc.out_buf_id = next_buffer_;
-		alloc.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
-		buffers[next_buffer_++] = {alloc.provider_id, alloc.out_bar_offset, alloc.len,
-					   std::string(alloc.len, '\0')};
-		return 0;
+		return add_buffer(alloc, alloc.provider_id, alloc.out_bar_offset);
 	}
 	case PEERDMA_BUF_REGISTER: {
 		auto &req = *static_cast<peerdma_buf_register *>(arg);
@@ -455,10 +464,7 @@ int FakeSyscalls::ioctl(int fd, unsigned long request, void *arg)
 			return -EINVAL;
 		}
 		req.out_provider_id = providers.begin()->first;
-		req.out_buf_id = next_buffer_;
-		req.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
-		buffers[next_buffer_++] = {req.out_provider_id, 0, req.len, std::string(req.len, '\0')};
-		return 0;
+		return add_buffer(req, req.out_provider_id, 0);
 	}
 	case PEERDMA_BUF_IMPORT: {
 		auto &req = *static_cast<peerdma_buf_import *>(arg);
@@ -469,10 +475,7 @@ int FakeSyscalls::ioctl(int fd, unsigned long request, void *arg)
 			return -EINVAL;
 		}
 		req.out_provider_id = providers.begin()->first;
-		req.out_buf_id = next_buffer_;
-		req.out_mmap_offset = can_map ? uint64_t{next_buffer_} << 39 : 0;
-		buffers[next_buffer_++] = {req.out_provider_id, 0, req.len, std::string(req.len, '\0')};
-		return 0;
+		return add_buffer(req, req.out_provider_id, 0);
 	}
 	case PEERDMA_DESTROY:
 		return buffers.erase(static_cast<peerdma_destroy *>(arg)->id) ? 0 : -ENOENT;

@@ -127,10 +127,13 @@ public:
 	// The program closes this number and opens another file under it.
 	void reuse(int fd, const std::string &path);
 
+	// An ioctl of the device node, without on_ioctl.
+	int perform(unsigned long request, void *arg);
 	// Executes the oldest command in flight.
 	peerdma_impl::Completion complete();
 
 private:
+	template <class Request> int add_buffer(Request &req, uint32_t provider, uint64_t offset);
 	int io(peerdma_io &io, bool write);
 	int32_t piece(const peerdma_impl::Command &command, uint64_t file_off, uint64_t buf_off, uint32_t len);
 

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "peerdma_cufile.h"
+#include "random_bytes.hpp"
 
 namespace
 {
@@ -153,15 +154,7 @@ private:
 
 const std::string &pattern()
 {
-	static const std::string all = [] {
-		std::string bytes(3000000, '\0');
-		uint32_t x = 1;
-		for (char &c : bytes) {
-			x = x * 1664525 + 1013904223;
-			c = static_cast<char>(x >> 24);
-		}
-		return bytes;
-	}();
+	static const std::string all = random_bytes(3000000);
 	return all;
 }
 

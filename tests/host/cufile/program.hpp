@@ -6,6 +6,15 @@
 
 #include "cufile/api/library.hpp"
 #include "fake_dependencies.hpp"
+#include "random_bytes.hpp"
+
+/// The library on in-memory dependencies.
+struct Fakes {
+	FakeSystem system;
+	FakeCuda cuda;
+	FakePeerdma peerdma;
+	cufile::Library library{{system, cuda, peerdma}};
+};
 
 inline std::string some_bytes(size_t n)
 {

@@ -6,7 +6,7 @@
 
 constexpr size_t frame = 65536;
 
-class Registered
+class Registered : protected Fakes
 {
 protected:
 	explicit Registered(size_t file_size) : bytes(some_bytes(file_size)), fd(system.program_fd(bytes, O_RDWR))
@@ -42,10 +42,6 @@ protected:
 	}
 
 	const std::string bytes;
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 	CUfileHandle_t fh = nullptr;
 	char *memory = nullptr;

@@ -513,13 +513,7 @@ TEST_F(Cli, CopyThatLooksAgain)
 	sys.on_ioctl = [&](unsigned long request, void *arg) {
 		if (request != PEERDMA_READ)
 			return 1;
-		const auto hook = std::exchange(sys.on_ioctl, nullptr);
-		for (const auto &[fd, name] : sys.fds)
-			if (name == "/dev/peerdma") {
-				EXPECT_EQ(sys.ioctl(fd, request, arg), 0);
-				break;
-			}
-		sys.on_ioctl = hook;
+		EXPECT_EQ(sys.perform(request, arg), 0);
 		sys.buffers.begin()->second.bytes[4321] ^= 1;
 		return 0;
 	};

@@ -52,19 +52,10 @@ protected:
 		sys.on_ioctl = [this, how](unsigned long request, void *arg) {
 			if (request != PEERDMA_READ && request != PEERDMA_WRITE)
 				return 1;
-			const auto hook = std::exchange(sys.on_ioctl, nullptr);
-			const int rc = sys.ioctl(device_fd(), request, arg);
-			sys.on_ioctl = hook;
+			const int rc = sys.perform(request, arg);
 			how(request, *static_cast<peerdma_io *>(arg));
 			return rc;
 		};
-	}
-	int device_fd() const
-	{
-		for (const auto &[fd, name] : sys.fds)
-			if (name == "/dev/peerdma")
-				return fd;
-		return -1;
 	}
 
 	FakeSyscalls sys;

@@ -57,13 +57,7 @@ TEST_F(Verify, EachWrongByteIsFound)
 				return 1;
 			// The drive's bytes differ from the page cache.
 			sys.contents["/f"].bytes[wrong] ^= 1;
-			const auto hook = std::exchange(sys.on_ioctl, nullptr);
-			for (const auto &[fd, name] : sys.fds)
-				if (name == "/dev/peerdma") {
-					EXPECT_EQ(sys.ioctl(fd, request, arg), 0);
-					break;
-				}
-			sys.on_ioctl = hook;
+			EXPECT_EQ(sys.perform(request, arg), 0);
 			sys.contents["/f"].bytes[wrong] ^= 1;
 			return 0;
 		};

@@ -114,7 +114,7 @@ struct Seen {
 	uint64_t read_bytes = 0, write_bytes = 0;
 };
 
-class World
+class World : public Fakes
 {
 public:
 	World(Route route, const Io &io) : io_(io), route_(route)
@@ -233,10 +233,6 @@ private:
 
 public:
 	const std::string &bytes = file_before();
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	size_t entries = 0; // entries that the last I/O added to the stream
 
 private:

@@ -9,7 +9,7 @@
 namespace
 {
 
-class CufileParameters : public ::testing::Test
+class CufileParameters : public ::testing::Test, protected Fakes
 {
 protected:
 	~CufileParameters() override { close_all(library); }
@@ -36,9 +36,6 @@ protected:
 		return value;
 	}
 
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
 	// A setting without effect is logged once per opened driver, and nothing else is.
 	void expect_said(std::string key, bool idle)
 	{
@@ -51,8 +48,6 @@ protected:
 			EXPECT_TRUE((line + '\n').ends_with(notice)) << line;
 		EXPECT_EQ(said, idle) << key;
 	}
-
-	cufile::Library library{{system, cuda, peerdma}};
 };
 
 // --- Sizes

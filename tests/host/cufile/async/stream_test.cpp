@@ -5,7 +5,7 @@
 namespace
 {
 
-class CufileStream : public ::testing::Test
+class CufileStream : public ::testing::Test, protected Fakes
 {
 protected:
 	CufileStream()
@@ -35,10 +35,6 @@ protected:
 	}
 
 	const std::string bytes = some_bytes(10000);
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 	CUfileHandle_t fh;
 	size_t size = 100;

@@ -162,7 +162,7 @@ TEST_F(CufileDenylist, BySourceOfTheMount)
 }
 
 // I/O to a denied file works, but not directly.
-class CufileDenied : public ::testing::Test
+class CufileDenied : public ::testing::Test, protected Fakes
 {
 protected:
 	CufileDenied()
@@ -177,10 +177,6 @@ protected:
 	}
 	~CufileDenied() override { close_all(library); }
 
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	const int fd = system.program_fd(some_bytes(65536), O_RDWR);
 };
 

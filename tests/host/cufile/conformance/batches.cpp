@@ -141,12 +141,8 @@ TEST_F(Gated, ACancelledBatchIsToldToWhoPolls)
 {
 	constexpr unsigned count = 16;
 	const auto id = set_up(count);
-	std::vector<CUfileIOParams_t> ios;
-	for (unsigned i = 0; i < count; i++)
-		ios.push_back(io(10, 0, i * 10, i));
-	ASSERT_EQ(submit(id, ios), 0);
-	while (!gate_.inside)
-		usleep(1000);
+	auto ios = reads(count, 0, 10);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios));
 	ASSERT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
 	CUfileIOEvents_t events[count];
 	unsigned n = count;
@@ -175,9 +171,7 @@ TEST_F(Gated, AWaitThatACancelEnds)
 {
 	constexpr unsigned count = 16;
 	const auto id = set_up(count);
-	std::vector<CUfileIOParams_t> ios;
-	for (unsigned i = 0; i < count; i++)
-		ios.push_back(io(10, 0, i * 10, i));
+	auto ios = reads(count, 0, 10);
 	ASSERT_EQ(submit(id, ios), 0);
 	std::atomic<unsigned> came{0};
 	std::thread waiter([&] {
@@ -268,12 +262,8 @@ TEST_F(Gated, WhatIsDeregisteredMeanwhile)
 {
 	const auto id = set_up(8);
 	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4 << 20, 0), 0);
-	std::vector<CUfileIOParams_t> ios;
-	for (unsigned i = 0; i < 8; i++)
-		ios.push_back(io(10, 0, i * 10, i));
-	ASSERT_EQ(submit(id, ios), 0);
-	while (!gate_.inside)
-		usleep(1000);
+	auto ios = reads(8, 0, 10);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios));
 	lib().cuFileHandleDeregister(fh_);
 	EXPECT_EQ(code(lib().cuFileBufDeregister, memory_.get()), 0);
 	gate_.open = 1;

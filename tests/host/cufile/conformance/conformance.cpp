@@ -1122,12 +1122,8 @@ TEST_F(Gated, ATimeoutEndsTheWait)
 TEST_F(Gated, WhoWaitsForAllHelps)
 {
 	const auto id = set_up(64);
-	std::vector<CUfileIOParams_t> ios;
-	for (unsigned i = 0; i < 64; i++)
-		ios.push_back(io(10, i, i * 10, i));
-	ASSERT_EQ(submit(id, ios), 0);
-	while (gate_.inside < 4)
-		usleep(1000);
+	auto ios = reads(64, 1, 10);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios, 4));
 	// The gate lets one thread more than the library's through.
 	std::thread opener([&] {
 		for (int i = 0; i < 5000 && gate_.inside < 5; i++)
@@ -1153,9 +1149,7 @@ TEST_F(Gated, OthersMayFetchWhileOneHelps)
 		ios.push_back(io(10, i, 0, i));
 		ios.back().u.batch.devPtr_base = memory.data() + i * 10;
 	}
-	ASSERT_EQ(submit(id, ios), 0);
-	while (gate_.inside < 4)
-		usleep(1000);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios, 4));
 	std::atomic<unsigned> seen{0};
 	std::thread helper([&] {
 		CUfileIOEvents_t events[8];
@@ -1178,12 +1172,8 @@ TEST_F(Gated, OthersMayFetchWhileOneHelps)
 TEST_F(Gated, WhatHasNotBegunIsCancelled)
 {
 	const auto id = set_up(64);
-	std::vector<CUfileIOParams_t> ios;
-	for (unsigned i = 0; i < 64; i++)
-		ios.push_back(io(10, i, i, i));
-	ASSERT_EQ(submit(id, ios), 0);
-	while (!gate_.inside)
-		usleep(1000);
+	auto ios = reads(64, 1, 1);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios));
 	EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
 	EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0) << "once more";
 	EXPECT_EQ(code(lib().cuFileBatchIOCancel, nullptr), 5022);
@@ -1210,12 +1200,8 @@ TEST_F(Gated, ACancelledBatchIsAsNew)
 		gate_.open = 0;
 		const auto before = gate_.inside.load();
 		const auto id = set_up(capacity);
-		std::vector<CUfileIOParams_t> ios;
-		for (unsigned i = 0; i < 8; i++)
-			ios.push_back(io(10, i, i * 16, i));
-		ASSERT_EQ(submit(id, ios), 0);
-		while (gate_.inside == before)
-			usleep(1000);
+		auto ios = reads(8, 1, 16);
+		ASSERT_NO_FATAL_FAILURE(begin(id, ios, before + 1));
 		EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0);
 		std::thread opener([&] {
 			usleep(50000);
@@ -1242,12 +1228,8 @@ TEST_F(Gated, DestroyingWaitsForWhatHasBegun)
 {
 	CUfileBatchHandle_t id = nullptr;
 	ASSERT_EQ(code(lib().cuFileBatchIOSetUp, &id, 8), 0);
-	std::vector<CUfileIOParams_t> ios;
-	for (unsigned i = 0; i < 8; i++)
-		ios.push_back(io(10, i, i, i));
-	ASSERT_EQ(submit(id, ios), 0);
-	while (!gate_.inside)
-		usleep(1000);
+	auto ios = reads(8, 1, 1);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios));
 	std::thread opener([&] {
 		usleep(50000);
 		gate_.open = 1;
@@ -1265,9 +1247,7 @@ TEST_F(Gated, ClosingWaitsForWhatHasBegun)
 {
 	const auto id = set_up(8);
 	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1)};
-	ASSERT_EQ(submit(id, ios), 0);
-	while (!gate_.inside)
-		usleep(1000);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios));
 	std::thread opener([&] {
 		usleep(50000);
 		gate_.open = 1;
@@ -1317,19 +1297,12 @@ TEST_F(Batches, ManyAtOnceFromManyThreads)
 
 TEST_F(Streams, AReadInTheOrderOfTheStream)
 {
-	EXPECT_EQ(read_async(stream_), 0);
-	fake_sync(stream_);
-	EXPECT_EQ(result_, 1000);
+	EXPECT_EQ(result_of_read(stream_), 1000);
 	EXPECT_EQ(memory_.bytes(100, 1000), bytes_.substr(10, 1000));
 	EXPECT_TRUE(memory_.untouched(1100, 5000));
 }
 
-TEST_F(Streams, TheDefaultStream)
-{
-	EXPECT_EQ(read_async(nullptr), 0);
-	fake_sync(nullptr);
-	EXPECT_EQ(result_, 1000);
-}
+TEST_F(Streams, TheDefaultStream) { EXPECT_EQ(result_of_read(nullptr), 1000); }
 
 TEST_F(Streams, AWriteAndALongRead)
 {
@@ -1342,9 +1315,7 @@ TEST_F(Streams, AWriteAndALongRead)
 	EXPECT_EQ(result_, 1000);
 	EXPECT_EQ(content("f").substr(10, 1000), pattern(5000, 5).substr(100, 1000));
 	size_ = 900000;
-	EXPECT_EQ(read_async(stream_), 0);
-	fake_sync(stream_);
-	EXPECT_EQ(result_, 900000);
+	EXPECT_EQ(result_of_read(stream_), 900000);
 	EXPECT_TRUE(memory_.bytes(100, 900000) == content("f").substr(10, 900000));
 }
 
@@ -1396,19 +1367,13 @@ TEST_F(Streams, ErrorsAreInTheResult)
 {
 	ASSERT_EQ(code(lib().cuFileBufRegister, memory_.get(), 4096, 0), 0);
 	size_ = 5000;
-	EXPECT_EQ(read_async(stream_), 0);
-	fake_sync(stream_);
-	EXPECT_EQ(result_, -5016);
+	EXPECT_EQ(result_of_read(stream_), -5016);
 	size_ = 10;
 	file_ = -1;
-	EXPECT_EQ(read_async(stream_), 0);
-	fake_sync(stream_);
-	EXPECT_EQ(result_, -5022);
+	EXPECT_EQ(result_of_read(stream_), -5022);
 	file_ = 10;
 	at_ = -1;
-	EXPECT_EQ(read_async(stream_), 0);
-	fake_sync(stream_);
-	EXPECT_EQ(result_, -5030) << "as hipFile's tests have it";
+	EXPECT_EQ(result_of_read(stream_), -5030) << "as hipFile's tests have it";
 	at_ = 100;
 	CUstream on = static_cast<CUstream>(stream_);
 	EXPECT_EQ(code(lib().cuFileReadAsync, nullptr, memory_.get(), &size_, &file_, &at_, &result_, on), 5027);

@@ -28,6 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../random_bytes.hpp"
 #include "peerdma_cufile.h"
 #include "softgpu.hpp"
 
@@ -146,16 +147,7 @@ inline ssize_t told(ssize_t n) { return n == -1 ? -errno : n; }
 namespace conformance
 {
 
-inline std::string pattern(size_t n, unsigned seed = 1)
-{
-	std::string bytes(n, '\0');
-	uint32_t x = seed * 2654435761u + 1;
-	for (char &c : bytes) {
-		x = x * 1664525 + 1013904223;
-		c = static_cast<char>(x >> 24);
-	}
-	return bytes;
-}
+inline std::string pattern(size_t n, unsigned seed = 1) { return random_bytes(n, seed * 2654435761u + 1); }
 
 inline int count_threads(const std::string &name)
 {
@@ -366,6 +358,14 @@ protected:
 		one.cookie = reinterpret_cast<void *>(cookie);
 		return one;
 	}
+	// Reads of 10 bytes at multiples of these steps in the file and in memory. The cookies are their numbers.
+	std::vector<CUfileIOParams_t> reads(unsigned nr, off_t file_step, off_t memory_step)
+	{
+		std::vector<CUfileIOParams_t> ios;
+		for (unsigned i = 0; i < nr; i++)
+			ios.push_back(io(10, i * file_step, i * memory_step, i));
+		return ios;
+	}
 	static int submit(CUfileBatchHandle_t id, std::vector<CUfileIOParams_t> &ios)
 	{
 		return code(lib().cuFileBatchIOSubmit, id, static_cast<unsigned>(ios.size()), ios.data(), 0);
@@ -441,6 +441,13 @@ protected:
 		EXPECT_EQ(code(lib().cuFileHandleRegister, &fh_, &d), 0);
 	}
 	~Gated() override { gate_.open = 1; }
+	// Submits, and waits until that many reads wait at the gate.
+	void begin(CUfileBatchHandle_t id, std::vector<CUfileIOParams_t> &ios, int nr = 1)
+	{
+		ASSERT_EQ(submit(id, ios), 0);
+		while (gate_.inside < nr)
+			usleep(1000);
+	}
 	Gate gate_;
 	CUfileFSOps_t ops_ = {};
 };
@@ -461,6 +468,12 @@ protected:
 			.cuFileReadAsync(fh_, memory_.get(), &size_, &file_, &at_, &result_,
 					 static_cast<CUstream>(stream))
 			.err;
+	}
+	ssize_t result_of_read(void *stream)
+	{
+		EXPECT_EQ(read_async(stream), 0);
+		fake_sync(stream);
+		return result_;
 	}
 
 	const std::string bytes_;

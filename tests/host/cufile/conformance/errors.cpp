@@ -19,9 +19,7 @@ TEST_F(Gated, WhatWouldOpenADriverThatIsBeingClosed)
 	const int fd = open_file("g", "x");
 	const auto id = set_up(1);
 	std::vector<CUfileIOParams_t> ios = {io(10, 0, 0, 1)};
-	ASSERT_EQ(submit(id, ios), 0);
-	while (!gate_.inside)
-		usleep(1000);
+	ASSERT_NO_FATAL_FAILURE(begin(id, ios));
 	std::thread closer([] { EXPECT_EQ(code(lib().cuFileDriverClose_v2), 0); });
 	int error = 0;
 	for (uintptr_t base = 4096; !error && base < 4096 + 10000; base++) {

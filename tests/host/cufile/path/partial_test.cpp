@@ -16,7 +16,7 @@ struct By {
 	bool user_file;
 };
 
-class CufilePartial : public ::testing::TestWithParam<By>
+class CufilePartial : public ::testing::TestWithParam<By>, protected Fakes
 {
 protected:
 	CufilePartial()
@@ -92,10 +92,6 @@ protected:
 
 	const std::string bytes = some_bytes(8 * MiB);
 	std::string host = std::string(8 * MiB, 'h');
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	CUfileHandle_t fh = nullptr;
 	int fd = -1;
 };

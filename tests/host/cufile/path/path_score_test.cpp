@@ -18,7 +18,7 @@ struct Case {
 	bool strictly; // works with PEERDMA_REQUIRE_DIRECT, too
 };
 
-class CufilePathScore : public ::testing::TestWithParam<Case>
+class CufilePathScore : public ::testing::TestWithParam<Case>, protected Fakes
 {
 protected:
 	CufilePathScore()
@@ -69,10 +69,6 @@ protected:
 		return fh;
 	}
 
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	CUfileFSOps_t ops = {};
 	std::string host = std::string(65536, 'h');
 };

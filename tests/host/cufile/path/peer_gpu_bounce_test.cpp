@@ -12,7 +12,7 @@ namespace
 constexpr size_t MiB = 1 << 20;
 constexpr uint32_t first = 9, own_provider = 7;
 
-class CufilePeerGpuBounce : public ::testing::Test
+class CufilePeerGpuBounce : public ::testing::Test, protected Fakes
 {
 protected:
 	CufilePeerGpuBounce()
@@ -76,10 +76,6 @@ protected:
 	}
 
 	const std::string bytes = some_bytes(7 * MiB + 1234);
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	CUfileHandle_t fh = nullptr;
 	int fd = -1;
 };

@@ -10,19 +10,11 @@ constexpr size_t mib = 1 << 20, room = 9 * mib;
 
 const std::string &content()
 {
-	static const std::string all = [] {
-		std::string bytes(room, '\0');
-		uint32_t x = 1;
-		for (char &c : bytes) {
-			x = x * 1664525 + 1013904223;
-			c = static_cast<char>(x >> 24);
-		}
-		return bytes;
-	}();
+	static const std::string all = random_bytes(room);
 	return all;
 }
 
-class World
+class World : protected Fakes
 {
 protected:
 	World()
@@ -52,11 +44,6 @@ protected:
 		EXPECT_TRUE(!cuda.device.compare(at, n, content(), from, n)) << "what came";
 		EXPECT_TRUE(!cuda.device.compare(at + n, room, untouched, at + n, room)) << "behind it";
 	}
-
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 };
 
 struct Shape {

@@ -6,7 +6,7 @@
 namespace
 {
 
-class CufileRouter : public ::testing::Test
+class CufileRouter : public ::testing::Test, protected Fakes
 {
 protected:
 	CufileRouter()
@@ -43,10 +43,6 @@ protected:
 	}
 
 	const std::string bytes = some_bytes(30000);
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 	size_t programs = 1;
 };

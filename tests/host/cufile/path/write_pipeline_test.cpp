@@ -8,7 +8,7 @@ namespace
 
 constexpr size_t mib = 1 << 20, room = 9 * mib;
 
-class World
+class World : protected Fakes
 {
 protected:
 	World() : bytes(some_bytes(room))
@@ -36,10 +36,6 @@ protected:
 
 	const std::string bytes;
 	int fd = -1;
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 };
 
 struct Shape {

@@ -5,7 +5,7 @@
 namespace
 {
 
-class CufileNumaAffinity : public ::testing::Test
+class CufileNumaAffinity : public ::testing::Test, protected Fakes
 {
 protected:
 	CufileNumaAffinity()
@@ -40,10 +40,6 @@ protected:
 
 	const std::string folder = "/sys/bus/pci/devices/0000:0a:00.0/";
 	const std::string bytes = std::string(16 << 20, 'f');
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	int fd;
 };
 

@@ -22,25 +22,14 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t mib = 1 << 20;
 
-std::string pattern(size_t n)
-{
-	std::string bytes(n, '\0');
-	uint32_t x = 1;
-	for (char &c : bytes) {
-		x = x * 1664525 + 1013904223;
-		c = static_cast<char>(x >> 24);
-	}
-	return bytes;
-}
-
 // Static: without optimization generating it is slow.
 const std::string &long_pattern()
 {
-	static const std::string bytes = pattern(20 * mib + 700);
+	static const std::string bytes = random_bytes(20 * mib + 700);
 	return bytes;
 }
 
-class CufileRing : public ::testing::Test
+class CufileRing : public ::testing::Test, protected Fakes
 {
 protected:
 	CufileRing()
@@ -89,10 +78,6 @@ protected:
 
 	static constexpr uint64_t size = 24 * mib;
 	const std::string &bytes = long_pattern();
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	int fd, cached_fd;
 };
 
@@ -614,7 +599,7 @@ protected:
 
 	static constexpr unsigned depth = 8;
 	static constexpr size_t room = 65536;
-	const std::string bytes = pattern(50000);
+	const std::string bytes = random_bytes(50000);
 	char *memory =
 		static_cast<char *>(mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 	std::unique_ptr<cufile::Ring> ring;

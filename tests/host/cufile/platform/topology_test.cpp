@@ -4,7 +4,7 @@
 
 #include "cufile/api/library.hpp"
 #include "cufile/platform/pci_topology.hpp"
-#include "fake_dependencies.hpp"
+#include "program.hpp"
 
 namespace
 {
@@ -12,7 +12,7 @@ namespace
 using nlohmann::json;
 
 // A GPU and a drive below one switch, a NIC below another port, a drive in another tree, and a bridge.
-struct Tree {
+struct Tree : Fakes {
 	Tree()
 	{
 		const std::string port = "pci0000:00/0000:00:01.0", sw = port + "/0000:01:00.0";
@@ -35,11 +35,6 @@ struct Tree {
 	}
 
 	json written() { return json::parse(system.texts.at("/t")); }
-
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 };
 
 TEST(CufileTopology, WhoIsWhereAndHowFar)

@@ -7,7 +7,7 @@ namespace
 
 constexpr size_t frame = 65536;
 
-class CufilePinQuota : public ::testing::Test
+class CufilePinQuota : public ::testing::Test, protected Fakes
 {
 protected:
 	CufilePinQuota()
@@ -40,10 +40,6 @@ protected:
 	}
 
 	const std::string bytes = some_bytes(8 * frame);
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 	CUfileHandle_t fh = nullptr;
 	char *memory; // start of a frame
 };

@@ -8,15 +8,10 @@
 namespace
 {
 
-class CufileRegistry : public ::testing::Test
+class CufileRegistry : public ::testing::Test, protected Fakes
 {
 protected:
 	~CufileRegistry() override { close_all(library); }
-
-	FakeSystem system;
-	FakeCuda cuda;
-	FakePeerdma peerdma;
-	cufile::Library library{{system, cuda, peerdma}};
 };
 
 // --- Files
