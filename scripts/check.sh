@@ -8,9 +8,9 @@ set -euo pipefail
 "$PEERDMA_ROOT/scripts/setup.sh" check
 # With KSRC there is one kernel, not two.
 [ -z "${KSRC:-}" ] || export K="${K:-$(newest_kernel)}"
-tests=host-tests
+host_tests=host-tests programs=most
 # What is selected is selected from everything.
-[ "${TIER:-all}" != all ] && [ -z "${TEST:-}" ] && [ "${GROUP:-}" != host ] || tests=host-tests-all
-"$PEERDMA_ROOT/scripts/user.sh" lib tools "$tests"
-make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" || die "the test programs do not build"
+[ "${TIER:-all}" != all ] && [ -z "${TEST:-}" ] && [ "${GROUP:-}" != host ] || host_tests=host-tests-all programs=all
+"$PEERDMA_ROOT/scripts/user.sh" lib tools "$host_tests"
+make -s -C "$PEERDMA_ROOT/tests" -j"$(nproc)" BUILD="$PEERDMA_BUILD" $programs || die "the test programs do not build"
 exec "$PEERDMA_ROOT/tests/run.py" "$@"

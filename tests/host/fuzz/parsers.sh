@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# tier: check
+# tier: all
 # A short run of each user-space fuzzer on the committed inputs and on random variations. make fuzz-user runs them for
 # long.
 set -u

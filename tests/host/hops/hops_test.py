@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
+# tier: all
 """A cuFileRead() enters no more files of user/cufile than scripts/hops.py allows, and hops.py tells bodies from
 accessors."""
 from __future__ import annotations
@@ -7,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "scripts"), str(Path(__file__).resolve().parent)]
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/host")]
 import hops  # noqa: E402
 import tap  # noqa: E402
 
