@@ -43,7 +43,7 @@ DEBUG_TOPOLOGIES = ("switch", "edu", "sleep")  # by default: a debug guest is sl
 TIERS = ("quick", "check", "all")
 HOST_TIMEOUT = 600
 # For the order of jobs only.
-PROGRAM_SECONDS, SCRIPT_SECONDS, BOOT_SECONDS = 100, 10, 60
+LONG_SECONDS, SHORT_SECONDS, BOOT_SECONDS = 100, 10, 60
 POWER_SEED = 1  # of the single power cut; powercut.py makes any number
 
 
@@ -212,11 +212,7 @@ class Choice:
                     and variant in test.words("variants", variant))
 
     def wants_host(self, path: Path) -> bool:
-        """Whether a host test is part of the tier: its header, or a program's folder, names the first one that has it."""
-        first = path.parent.name if path.parent.name in TIERS else "quick"
-        if path.suffix and (found := re.search(r"^# tier: (\w+)$", path.read_text(), re.M)):
-            first = found[1]
-        return TIERS.index(first) <= TIERS.index(self.tier)
+        return TIERS.index(first_tier(path)) <= TIERS.index(self.tier)
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
         """Why a selected test is skipped, or "". A long test runs only if something was selected."""
@@ -225,6 +221,13 @@ class Choice:
         if not self.selected and (k if variant == "plain" else variant) in test.words("long"):
             return f"long: GROUP={test.words('group')[0]} make check"
         return ""
+
+
+def first_tier(path: Path) -> str:
+    """The first tier that a host test is part of: its header names it, or a program's folder."""
+    if path.suffix and (found := re.search(r"^# tier: (\w+)$", path.read_text(), re.M)):
+        return found[1]
+    return path.parent.name if path.parent.name in TIERS else "quick"
 
 
 def guest_tests() -> list[lab.Test]:
@@ -503,7 +506,8 @@ class Check:
         return [asyncio.create_task(job) for job in jobs]
 
     async def host_test(self, path: Path) -> None:
-        async with self.slots.take(SCRIPT_SECONDS if path.suffix else PROGRAM_SECONDS):
+        short = path.suffix and first_tier(path) == "quick"
+        async with self.slots.take(SHORT_SECONDS if short else LONG_SECONDS):
             await run_host_test(path, self.report)
 
     async def run(self) -> None:

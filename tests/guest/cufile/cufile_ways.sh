@@ -4,6 +4,7 @@
 # cufile_conformance with both GPUs' memory published and files on the drive (tests/host/cufile/cufile_ways.py).
 # group: cufile
 # topologies: paths
+# tier: all
 # variants: plain
 # timeout: 500
 # long: 6.12

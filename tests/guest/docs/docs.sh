@@ -5,6 +5,7 @@
 # built, oci.py replaces podman and docker by crun, and a stand-in replaces NVIDIA's driver, nvidia-uvm.
 # group: cli
 # topologies: switch
+# tier: all
 # kernels: 7.2
 # because: what a page says to type, which is the same on each kernel
 # variants: plain

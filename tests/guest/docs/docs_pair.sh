@@ -6,6 +6,7 @@
 # systemd, so a systemctl there runs what the unit says.
 # group: rdma
 # topologies: switch
+# tier: all
 # kernels: 7.2
 # because: what a page says to type, which is the same on each kernel
 # variants: plain

@@ -4,6 +4,7 @@
 # are refused and why, the bytes as the host sees them on both sides, and the fate of requests when the path breaks.
 # group: rdma
 # topologies: disks
+# tier: all
 # variants: plain
 # needs: rdma
 # timeout: 400

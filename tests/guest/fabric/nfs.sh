@@ -7,6 +7,7 @@
 # connections. Kerberos is not tested.
 # group: rdma
 # topologies: disks
+# tier: all
 # variants: plain
 # needs: CONFIG_BLK_DEV_DM dmsetup filefrag rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 400

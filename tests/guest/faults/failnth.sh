@@ -4,7 +4,6 @@
 # calls whose names contain this.
 # group: fail
 # topologies: switch
-# tier: debug
 # variants: debug
 # needs: CONFIG_FAILSLAB CONFIG_FAIL_PAGE_ALLOC CONFIG_FAULT_INJECTION_USERCOPY
 # timeout: 120

@@ -4,6 +4,7 @@
 # device. Only the start, the part around 2 GiB and the end have bytes.
 # group: io
 # topologies: switch
+# tier: all
 # variants: plain
 # boot: large
 # timeout: 180

@@ -4,6 +4,7 @@
 # compares both.
 # group: rdma
 # topologies: rp
+# tier: all
 # kernels: 7.2
 # because: memory regions over proxies, which are refused before 6.16
 # variants: plain
