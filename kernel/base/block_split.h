@@ -9,8 +9,8 @@
 #include <linux/types.h>
 
 /**
- * struct peerdma_block_split - how a transfer of the file's bytes [off, off + len) is divided, in this
- *	order
+ * struct peerdma_block_split - how a transfer of the file's bytes [off, off + len) is divided, in
+ *	this order
  * @head_len: bytes of a block that the transfer begins inside of
  * @direct_len: whole blocks, which are moved directly
  * @tail_len: bytes of a block that the transfer or the file ends inside of

@@ -108,10 +108,11 @@ static u32 io_blocks_reason(const struct peerdma_block_split *split)
 static int io_run_blocks(struct peerdma_request *io, u64 len)
 {
 	struct peerdma_io *req = io->req;
-	struct peerdma_block_split split = peerdma_block_split(
-		req->file_off, req->buf_off, len, io->target.mem_align, io->target.offset_align);
+	struct peerdma_block_split split;
 	int err;
 
+	split = peerdma_block_split(req->file_off, req->buf_off, len, io->target.mem_align,
+				    io->target.offset_align);
 	req->out_reason = io_blocks_reason(&split);
 	if (split.host_len)
 		return io_bounce_misaligned(io, split.host_len);

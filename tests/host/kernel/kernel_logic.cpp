@@ -8,8 +8,8 @@
 #include <random>
 
 extern "C" {
-#include "base/checks.h"
 #include "base/block_split.h"
+#include "base/checks.h"
 }
 #include "../../tools/handlers.hpp"
 
