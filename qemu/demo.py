@@ -209,7 +209,7 @@ def demo(path: Path, size: int, kernel: lab.Kernel, topology: lab.Topology) -> N
     print(f"==> preparing: {size} bytes of {path} onto an ext4 NVMe drive, {GPU_MIB} MiB of GPU memory", flush=True)
     prepare(path, size, guest)
     print(f"==> booting kernel {version[1]} (package {version[0]}) on {topology.name}: {topology.says}", flush=True)
-    outcome = asyncio.run(lab.again_if_still(lambda: lab.boot(guest), tell))
+    outcome = asyncio.run(lab.boot(guest, tell))
     told = Told.of(outcome)
     if error := told.cp.get("error"):
         raise Failed(f"refused: {error['message']}")

@@ -769,11 +769,11 @@ class Boot:
             elif "return" in message or "error" in message:
                 self.replies.put_nowait(message)
 
-    async def qmp(self, command: dict[str, Any]) -> dict[str, Any]:
+    async def qmp(self, command: dict[str, Any], seconds: float = 30) -> dict[str, Any]:
         assert self.qmp_writer
         async with self.qmp_lock:
             self.qmp_writer.write(json.dumps(command).encode() + b"\n")
-            return await asyncio.wait_for(self.replies.get(), 30)
+            return await asyncio.wait_for(self.replies.get(), seconds)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers requests of tests to the host; lib.sh lists them."""
@@ -919,9 +919,18 @@ class Boot:
             left = self.deadline - time.monotonic()
             if left <= 0:
                 where = f"in {self.judge.current}" if self.judge.current else "between tests"
-                self.judge.fail("timeout", f"the guest was silent {where} for too long")
+                self.judge.fail("timeout", f"the guest was silent {where} for too long", await self.cpus())
                 self.process.kill()
-            await asyncio.wait([ended], timeout=max(left, 0.1))
+            await asyncio.wait([ended], timeout=min(max(left, 0.1), 1))  # a line may bring the deadline nearer
+
+    async def cpus(self) -> list[str]:
+        """Where the CPUs are, for the report of a silent guest."""
+        asked = {"execute": "human-monitor-command", "arguments": {"command-line": "info registers -a"}}
+        try:
+            answer = (await self.qmp(asked, 5)).get("return", "")
+        except (asyncio.TimeoutError, ConnectionError):
+            return ["QEMU's monitor does not answer"]
+        return re.findall(r"^CPU#\d+|^RIP=.*(?<!\s)", answer, re.M)
 
     def cut(self) -> None:
         """Cuts the power."""
@@ -954,9 +963,13 @@ def ready_kernel(k: str, variant: str) -> Kernel:
     return found
 
 
-async def boot(guest: Guest) -> Outcome:
-    peer = guest.peer()
-    return await (pair.Pair(Boot(guest), Boot(peer)).run() if peer else Boot(guest).run())
+async def boot(guest: Guest, tell: Callable[[str], object] = print) -> Outcome:
+    """Boots a guest, with its peer if it has one, until both have ended."""
+    def once() -> Awaitable[Outcome]:
+        peer = guest.peer()
+        return pair.Pair(Boot(guest), Boot(peer)).run() if peer else Boot(guest).run()
+
+    return await again_if_still(once, tell)
 
 
 async def again_if_still(boot: Callable[[], Awaitable[Outcome]], tell: Callable[[str], object]) -> Outcome:
@@ -995,7 +1008,7 @@ def main() -> int:
                                      out, args.gpu, trace=args.trace, counting=args.count, lines=args.lines,
                                      patience=180 if args.d else 60, say=print)))
     for reason in outcome.reasons:
-        print(f"FAILED {reason}")
+        print("\n  ".join([f"FAILED {reason}", *reason.notes]))
     print(f"{'good' if outcome.ok else 'bad'} run of {outcome.seconds:.1f} s, logs in {outcome.guest.out}")
     return 0 if outcome.ok else 1
 

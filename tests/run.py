@@ -375,7 +375,7 @@ class Check:
     async def boot(self, guest: lab.Guest, where: str) -> lab.Outcome:
         async with self.slots.take(sum(test.timeout(guest.kernel) for test in guest.tests)):
             self.report.step(f"{where}: booting for {' '.join(test.name for test in guest.tests)}")
-            return await lab.again_if_still(lambda: lab.boot(guest), lambda text: self.report.step(f"{where}: {text}"))
+            return await lab.boot(guest, lambda text: self.report.step(f"{where}: {text}"))
 
     def guest(self, kernel: lab.Kernel, topology: str, tests: list[lab.Test], name: str, boot: str = "") -> lab.Guest:
         slow, counting = kernel.slow, boot == "counting"
@@ -433,7 +433,8 @@ class Check:
         got = [f"the lab said: {reason}" for reason in outcome.reasons] or ["the lab found nothing wrong"]
         wanted = [want.strip() for key in ("must-fail", "also") for want in test.notes.get(key, "").split(";") if want]
         unmet = [want for want in wanted
-                 if not any(reason.kind == want.split()[0] and re.search(want.partition(" ")[2], reason.detail)
+                 if not any(reason.kind == want.split()[0]
+                            and re.search(want.partition(" ")[2], "\n".join([reason.detail, *reason.notes]))
                             for reason in outcome.reasons)]
         if not wanted:
             self.report.add(where, test.name, "", "failed", "its header has no must-fail")
@@ -452,9 +453,10 @@ class Check:
         out = lab.BUILD / "check" / where.replace("/", "-")
         async with self.slots.take(BOOT_SECONDS):
             self.report.step(f"{where}: booting to lose power, and once more")
-            says, wrong = await powercut.one_round(kernel, out, POWER_SEED)
+            says, wrong = await powercut.one_round(kernel, out, POWER_SEED,
+                                                   tell=lambda text: self.report.step(f"{where}: {text}"))
         if wrong:
-            self.report.add(where, "powercut", "what was synced is there", "failed", "", wrong[:20])
+            self.report.add(where, "powercut", "what was synced is there", "failed", "", wrong[:60])
         else:
             self.report.add(where, "powercut", says, "passed")
             shutil.rmtree(out)

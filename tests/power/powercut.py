@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,8 +95,8 @@ def make_images(first: lab.Guest) -> None:
     subprocess.run([shutil.which("mkfs.xfs") or "/sbin/mkfs.xfs", "-q", "-f", str(first.path("disk1"))], check=True)
 
 
-async def write_and_cut(first: lab.Guest, lots: random.Random, told: Told) -> list[str]:
-    """The first boot, until the power cut. Returns its failures before that."""
+async def write_and_cut(first: lab.Guest, lots: random.Random, told: Told) -> tuple[lab.Outcome, list[str]]:
+    """The first boot, until the power cut: its outcome, and its failures before that."""
     drives = {disk: Drive(first.path(disk)) for disk in DISKS}
     # The path of a Unix socket must be short.
     sockets = {disk: Path(f"/tmp/peerdma-{first.out.name[-20:]}-{lots.getrandbits(32):x}-{disk}") for disk in DISKS}
@@ -106,14 +107,11 @@ async def write_and_cut(first: lab.Guest, lots: random.Random, told: Told) -> li
     boot = lab.Boot(first)
     last = lots.randrange(20, 120)  # number of syncs before the power cut
 
-    def cut() -> None:
-        if boot.process and boot.process.returncode is None:
-            boot.process.kill()
-
     def say(text: str) -> None:
+        before = told.syncs
         told.line(text)
-        if told.syncs == last:
-            asyncio.get_running_loop().call_later(lots.random() * 0.2, cut)
+        if before < last == told.syncs:
+            asyncio.get_running_loop().call_later(lots.random() * 0.2, boot.cut)
 
     first.say = say
     try:
@@ -126,23 +124,33 @@ async def write_and_cut(first: lab.Guest, lots: random.Random, told: Told) -> li
     wrong = [str(reason) for reason in outcome.reasons if reason.kind == "splat"]
     wrong += [f"the guest: {line.text}" for line in outcome.lines if not line.ok]
     if told.syncs < last:
-        wrong.append(f"the guest ended by itself after {told.syncs} syncs of {last}: {outcome.reasons}")
+        wrong.append(f"the guest ended by itself after {told.syncs} syncs of {last}")
+        wrong += [said for reason in outcome.reasons for said in (str(reason), *reason.notes)]
+        wrong += [f"| {text}" for text in outcome.serial_tail()]
     if not all(drive.flushes for drive in drives.values()):
         wrong.append("nothing was flushed")
-    return wrong
+    return outcome, wrong
 
 
-async def one_round(kernel: lab.Kernel, out: Path, seed: int, lie: bool = False) -> tuple[str, list[str]]:
+async def one_round(kernel: lab.Kernel, out: Path, seed: int, lie: bool = False,
+                    tell: Callable[[str], object] = print) -> tuple[str, list[str]]:
     """Runs one round; returns its description and its faults."""
-    lots, told = random.Random(seed), Told()
     first = guest(kernel, out, "write.sh", env={"LAB_SEED": str(seed), "LAB_LIE": "1" if lie else ""})
-    make_images(first)
-    wrong = await write_and_cut(first, lots, told)
+    told, wrong = Told(), [""]
+
+    async def cut() -> lab.Outcome:
+        nonlocal told, wrong
+        told = Told()
+        make_images(first)
+        outcome, wrong = await write_and_cut(first, random.Random(seed), told)
+        return outcome
+
+    await lab.again_if_still(cut, tell)
     if wrong:
         return "", wrong
     for log in ("serial", "tap"):
         (out / f"{log}.log").rename(out / f"{log}-1.log")
-    outcome = await lab.boot(guest(kernel, out, "check.sh"))
+    outcome = await lab.boot(guest(kernel, out, "check.sh"), tell)
     found = found_in(outcome.notes)
     wrong = judge(told, found) + [str(reason) for reason in outcome.reasons]
     wrong += [f"afterwards: {line.text} {line.notes}" for line in outcome.lines if not line.ok]
@@ -165,8 +173,9 @@ def main() -> int:
     failed = 0
     for seed in range(args.seed, args.seed + args.rounds):
         says, wrong = asyncio.run(one_round(kernel, out / kernel.name, seed, args.lie))
-        said = f"WRONG: {len(wrong)} things, {wrong[:5]}" if wrong else says
-        print(f"{kernel.name}, seed {seed}: {said}", flush=True)
+        print(f"{kernel.name}, seed {seed}: {f'WRONG: {len(wrong)} things' if wrong else says}", flush=True)
+        for text in wrong[:60]:
+            print(f"  {text}", flush=True)
         failed += bool(wrong)
     print(f"{args.rounds} power cuts, {failed} wrong")
     return 1 if failed else 0
