@@ -145,9 +145,7 @@ static uint32_t mark_of(const struct qemu_plugin_insn *insn)
 	return mark;
 }
 
-/// Calls, returns and jumps. Their stores go to the stack of the running task. QEMU also attributes stores of its own
-/// helpers to
-/// such an instruction until the next one is translated.
+/// Calls, returns and jumps. Their stores go to the stack of the running task.
 static bool transfers(const struct qemu_plugin_insn *insn)
 {
 	const unsigned char *byte = qemu_plugin_insn_data(insn), *end = byte + qemu_plugin_insn_size(insn);
@@ -169,7 +167,10 @@ static bool transfers(const struct qemu_plugin_insn *insn)
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
 	(void)id;
-	for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
+	// QEMU attributes stores of its own helpers to the last instruction that it translated. So the last one of a
+	// block is not watched: a jump, or one at the end of a page.
+	const size_t n = qemu_plugin_tb_n_insns(tb);
+	for (size_t i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		const uint64_t pc = qemu_plugin_insn_vaddr(insn);
 		const uint32_t mark = mark_of(insn);
@@ -178,7 +179,7 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, begin, NO_REGISTERS, NULL);
 		else if (mark == MARK)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, end, NO_REGISTERS, NULL);
-		else if (pc >= MODULES && !transfers(insn))
+		else if (pc >= MODULES && i + 1 < n && !transfers(insn))
 			qemu_plugin_register_vcpu_mem_cb(insn, stored, NO_REGISTERS, STORES, (void *)(uintptr_t)pc);
 	}
 }
