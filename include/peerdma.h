@@ -875,7 +875,6 @@ PEERDMA_API int peerdma_explain(struct peerdma_file *file, uint32_t provider_id,
  *   -EACCES a rule denies it: peerdma-rules(5); there is no fallback then
  *   -EXDEV there is no direct route, and PEERDMA_OPEN_REQUIRE_DIRECT was given, or the file is open with O_DIRECT and
  *     cannot be opened again through /proc; peerdma_explain() says why there is none
- *   -EBUSY the filesystem does not accept the request without waiting; only with the module parameter wait_outside
  *   -EIO the storage reported an error; some errors have an errno of their own, such as ENODATA and EILSEQ
  *   -EMFILE the fallback has no descriptor left
  *   -ENOMEM no memory or address space is left
@@ -922,7 +921,6 @@ PEERDMA_API int64_t peerdma_read(struct peerdma_file *file, struct peerdma_buf *
  *     PEERDMA_REASON_MEMLOCK. Otherwise it is the filesystem's quota
  *   -EACCES as peerdma_read()
  *   -EXDEV as peerdma_read()
- *   -EBUSY as peerdma_read()
  *   -EIO as peerdma_read()
  *   -EMFILE as peerdma_read()
  *   -ENOMEM as peerdma_read()

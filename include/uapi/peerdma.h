@@ -38,7 +38,7 @@
  * E2BIG      the struct is longer than this kernel knows, and the unknown part is not zero
  * EBADF      the target file descriptor, or the device node's, has the wrong open mode
  * EBUSY      another driver uses this part of the BAR; registering, importing: out_reason is
- *            VENDOR_BUSY; reading, writing: FILE_WAIT
+ *            VENDOR_BUSY
  * EDQUOT     a limit of the caller is reached: out_reason is USER_LIMIT, CGROUP_LIMIT or MEMLOCK;
  *            with any other reason, or NONE, it is the filesystem's quota
  * EEXIST     the device has published already
@@ -109,8 +109,6 @@ enum peerdma_reason {
 	PEERDMA_REASON_NFS_SECURITY = 25, /* NFS with krb5i or krb5p, which the CPU computes */
 	PEERDMA_REASON_NFS_SERVERS = 26, /* NFS with transports to several addresses */
 	PEERDMA_REASON_NFS_SIZE = 27, /* NFS with rsize or wsize below a page: the CPU copies */
-	/* EBUSY, and only with the module parameter wait_outside */
-	PEERDMA_REASON_FILE_WAIT = 28, /* the filesystem does not accept it without waiting */
 	/* the pair of device and provider: EXDEV */
 	PEERDMA_REASON_STACKED = 32, /* no disk of a PCI function is below, or too many are */
 	PEERDMA_REASON_QUEUE = 33, /* the disk's driver does not announce BLK_FEAT_PCI_P2PDMA */

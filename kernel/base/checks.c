@@ -37,7 +37,6 @@ int peerdma_reason_errno(__u32 reason)
 	case PEERDMA_REASON_REVOKED:
 	case PEERDMA_REASON_VENDOR_FREED:
 		return -ENODEV;
-	case PEERDMA_REASON_FILE_WAIT:
 	case PEERDMA_REASON_VENDOR_BUSY:
 		return -EBUSY;
 	case PEERDMA_REASON_USER_LIMIT:

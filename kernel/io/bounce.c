@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Moves bytes that a device cannot move itself, by way of a page of the same provider or of host
- * memory. Writes come here only if they must not wait for the file while they use the buffer
- * (wait_outside). Other writes go by the page cache: io_bounce_write().
+ * Reads bytes that a device cannot move itself, by way of a page of the same provider or of host
+ * memory. Such writes go by the page cache: io.c.
  */
 #include <linux/fs.h>
 #include <linux/gfp.h>
@@ -51,7 +50,9 @@ static ssize_t bounce_read_page(struct peerdma_request *io, struct peerdma_mem *
 	bool direct;
 
 	peerdma_mem_iter(mem, &iter, &bvec, ITER_DEST, 0, io->target.offset_align);
+	io->bounce = mem;
 	ret = bounce_read_blocks(io, &iter, pos, &direct);
+	io->bounce = NULL;
 	len = bounce_bytes_wanted(io, pos, ret, len);
 	if (!len)
 		return ret;
@@ -80,9 +81,7 @@ static ssize_t bounce_read_host_step(struct peerdma_request *io, struct page *co
 	size = min_t(u64, size, roundup(skip + len, io->target.offset_align));
 	bvec_set_page(&bvec, copy, size, 0);
 	iov_iter_bvec(&iter, ITER_DEST, &bvec, 1, size);
-	err = peerdma_request_put_usage(io);
-	if (err)
-		return err;
+	peerdma_request_put_usage(io);
 	ret = bounce_read_blocks(io, &iter, pos, &direct);
 	err = peerdma_request_get_usage(io);
 	if (err)
@@ -98,48 +97,8 @@ static ssize_t bounce_read_host_step(struct peerdma_request *io, struct page *co
 	return ret < size ? 0 : ret;
 }
 
-/*
- * One step of a write by way of host memory, under wait_outside. The buffer is read into @copy
- * while the usage reference is held.
- */
-static ssize_t bounce_write_host_step(struct peerdma_request *io, struct page *copy, u64 size,
-				      u64 len)
-{
-	struct peerdma_io *req = io->req;
-	u64 pos = req->file_off + req->out_done;
-	struct iov_iter iter;
-	struct bio_vec bvec;
-	ssize_t ret;
-	bool direct;
-	int err;
-
-	len = min(len, size - pos % io->target.offset_align);
-	peerdma_mem_read(io->buffer->mem, req->buf_off + req->out_done, page_address(copy), len);
-	err = peerdma_request_put_usage(io);
-	if (err)
-		return err;
-	bvec_set_page(&bvec, copy, len, 0);
-	iov_iter_bvec(&iter, ITER_SOURCE, &bvec, 1, len);
-	direct = !(io->file->f_flags & O_APPEND) &&
-		 peerdma_target_is_aligned(&io->target, pos, 0, len);
-	ret = peerdma_kiocb_submit(io, &iter, pos, &direct);
-	/* The kernel may have sent a direct write through the page cache. */
-	if (ret > 0 && !(io->file->f_flags & O_APPEND) && io->file->f_mapping->nrpages)
-		ret = peerdma_kiocb_write_back(io, pos, ret);
-	if (ret > 0) {
-		req->out_done += ret;
-		req->out_host += ret;
-	}
-	err = peerdma_request_get_usage(io);
-	if (err)
-		return err;
-	return ret < (ssize_t)len ? min_t(ssize_t, ret, 0) : ret;
-}
-
-/* Moves @len bytes of any alignment by way of host memory. Returns 0 at a short step. */
-static int bounce_by_host_pages(struct peerdma_request *io, u64 len,
-				ssize_t (*move)(struct peerdma_request *io, struct page *copy,
-						u64 size, u64 len))
+/* Reads @len bytes of any alignment by way of host memory. Returns 0 at a short step. */
+int peerdma_bounce_read_host(struct peerdma_request *io, u64 len)
 {
 	u64 block = io->target.offset_align, end = io->req->out_done + len;
 	u64 size =
@@ -162,22 +121,12 @@ static int bounce_by_host_pages(struct peerdma_request *io, u64 len,
 		err = peerdma_request_interrupted(io);
 		if (err)
 			break;
-		ret = move(io, copy, size, end - io->req->out_done);
+		ret = bounce_read_host_step(io, copy, size, end - io->req->out_done);
 	}
 	if (copy)
 		__free_pages(copy, get_order(size));
 	peerdma_uncharge_host(size);
 	return err ?: min_t(ssize_t, ret, 0);
-}
-
-int peerdma_bounce_read_host(struct peerdma_request *io, u64 len)
-{
-	return bounce_by_host_pages(io, len, bounce_read_host_step);
-}
-
-int peerdma_bounce_write_host(struct peerdma_request *io, u64 len)
-{
-	return bounce_by_host_pages(io, len, bounce_write_host_step);
 }
 
 /*
@@ -191,13 +140,12 @@ int peerdma_bounce_read_block(struct peerdma_request *io, u64 len)
 
 	if (ret)
 		return ret;
-	if (io->wait_outside)
-		return peerdma_bounce_read_host(io, len);
 	/* Not zeroed: only bytes that the device has just written are copied out of it. */
 	mem = peerdma_mem_alloc_bounce(io->buffer->mem, PAGE_ALIGN(io->target.offset_align));
 	if (IS_ERR(mem))
 		return peerdma_bounce_read_host(io, len);
 	ret = bounce_read_page(io, mem, len);
-	peerdma_mem_release(mem, io->buffer);
+	if (likely(!io->outside))
+		peerdma_mem_release(mem, io->buffer);
 	return ret < 0 ? ret : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Moves bytes of a request that a device cannot move itself.
+ * Reads bytes of a request that a device cannot move itself.
  */
 #ifndef PEERDMA_BOUNCE_H
 #define PEERDMA_BOUNCE_H
@@ -13,7 +13,6 @@ struct peerdma_request;
 #define PEERDMA_BOUNCE_STEP SZ_64K /* bytes of host memory per step */
 
 int peerdma_bounce_read_host(struct peerdma_request *io, u64 len);
-int peerdma_bounce_write_host(struct peerdma_request *io, u64 len);
 int peerdma_bounce_read_block(struct peerdma_request *io, u64 len);
 
 #endif /* PEERDMA_BOUNCE_H */

@@ -14,14 +14,11 @@
  *
  * If the device cannot address the place in the buffer, the whole request goes through host memory.
  *
- * With the parameter wait_outside, a request holds no usage reference of the buffer while it waits
- * for the locks of a regular file. A direct step is submitted with IOCB_NOWAIT. What the filesystem
- * refuses then, and all partial blocks, go by way of host memory: the usage reference is put before
- * host memory is read or written.
+ * A request on a regular file may wait for as long as another process holds the file's lock. An
+ * unbind need not wait for it: fs_call.c.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/moduleparam.h>
 #include <linux/sched/xacct.h>
 #include <uapi/peerdma.h>
 
@@ -43,10 +40,6 @@
 #include "io/io.h"
 #include "io/request.h"
 #include "io/step.h"
-
-static bool wait_outside;
-module_param(wait_outside, bool, 0644);
-MODULE_PARM_DESC(wait_outside, "while waiting for a file's locks hold host memory only");
 
 static void io_account_task(const struct peerdma_io *req, bool write)
 {
@@ -74,14 +67,9 @@ static int io_direct_blocks(struct peerdma_request *io, u64 len)
 	return peerdma_steps(io, len, true);
 }
 
-/*
- * By the page cache, which other writes of the same block go by as well; under wait_outside by host
- * pages.
- */
+/* By the page cache, which other writes of the same block go by as well. */
 static int io_bounce_write(struct peerdma_request *io, u64 len)
 {
-	if (io->wait_outside)
-		return peerdma_bounce_write_host(io, len);
 	return peerdma_steps(io, len, false);
 }
 
@@ -203,9 +191,7 @@ static bool io_is_one_step(const struct peerdma_request *io)
 
 static int io_move(struct peerdma_request *io)
 {
-	if (unlikely(READ_ONCE(wait_outside)))
-		io->wait_outside = S_ISREG(file_inode(io->file)->i_mode);
-	if (!io->wait_outside && io_is_one_step(io)) {
+	if (io_is_one_step(io)) {
 		ssize_t ret = peerdma_step(io, io->req->len, true);
 
 		if (unlikely(!io->target.bdev) && !io->write && ret >= 0)
@@ -284,7 +270,10 @@ static noinline int io_fail_lost(struct peerdma_request *io)
 	return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 }
 
-/* The caller holds a usage reference of the buffer, which keeps its memory, unless io->outside. */
+/*
+ * The caller holds a usage reference of the buffer. On return it holds a reference of the struct
+ * instead if io->outside.
+ */
 static int io_run(struct peerdma_request *io)
 {
 	int err = peerdma_request_check(io);
@@ -298,8 +287,7 @@ static int io_run(struct peerdma_request *io)
 	err = io_move(io);
 	/* A partial success returns the bytes. A lasting error is returned by the next request. */
 	err = io->req->out_done ? 0 : io_errno(err);
-	/* With io->outside, all counted bytes were moved before the usage reference was put. */
-	if (unlikely(READ_ONCE(io->buffer->lost)) && !io->outside)
+	if (unlikely(READ_ONCE(io->buffer->lost)))
 		err = io_fail_lost(io);
 	io_count(io, err);
 	peerdma_route_put(io->route);
@@ -402,10 +390,10 @@ int peerdma_io_run(struct peerdma_ctx *ctx, struct file *file, struct peerdma_fi
 	if (IS_ERR(io.buffer))
 		return PTR_ERR(io.buffer);
 	err = io_run(&io);
-	if (!io.outside)
-		peerdma_usage_put(&io.buffer->usage);
-	if (unlikely(io.referenced))
+	if (unlikely(io.outside))
 		peerdma_buffer_put(io.buffer);
+	else
+		peerdma_usage_put(&io.buffer->usage);
 	return err;
 }
 

@@ -12,6 +12,7 @@
 
 #include "compat/compat.h"
 #include "memory/buffer.h"
+#include "memory/fs_call.h"
 #include "memory/provider.h"
 #include "io/kiocb.h"
 #include "io/request.h"
@@ -35,7 +36,7 @@ u16 peerdma_kiocb_ioprio(struct peerdma_provider *provider, u16 ioprio)
 }
 
 /* Bytes in the page cache must be on the storage before the request returns. */
-ssize_t peerdma_kiocb_write_back(struct peerdma_request *io, loff_t pos, ssize_t len)
+static ssize_t kiocb_write_back(struct peerdma_request *io, loff_t pos, ssize_t len)
 {
 	int err;
 
@@ -68,6 +69,30 @@ static void kiocb_wait_complete(struct kiocb *kiocb, long res)
 	rcu_read_unlock();
 }
 
+static void kiocb_wait_complete_write(struct kiocb *kiocb, long res)
+{
+	peerdma_iocb_end_write(kiocb);
+	kiocb_wait_complete(kiocb, res);
+}
+
+/*
+ * Direct reads are submitted asynchronously and waited for here. A filesystem that waits itself
+ * arms a timer for each read, which costs more than this module's whole part. Writes stay
+ * synchronous: an asynchronous write may be completed by a worker thread instead of the interrupt.
+ *
+ * But not to NFS: a killed task stops waiting inside NFS, which goes on using the pages. The wait
+ * here cannot be interrupted, so the pages stay until the last byte.
+ */
+static __always_inline void kiocb_wait_init(const struct peerdma_request *io,
+					    struct kiocb_wait *wait)
+{
+	wait->sleeper = current;
+	if (!io->write)
+		wait->kiocb.ki_complete = kiocb_wait_complete;
+	else if (unlikely(!io->target.bdev) && wait->kiocb.ki_flags & IOCB_DIRECT)
+		wait->kiocb.ki_complete = kiocb_wait_complete_write;
+}
+
 static __always_inline ssize_t kiocb_wait_done(struct kiocb_wait *wait)
 {
 	for (;;) {
@@ -80,66 +105,41 @@ static __always_inline ssize_t kiocb_wait_done(struct kiocb_wait *wait)
 	return wait->res;
 }
 
-/*
- * Direct reads are submitted asynchronously and waited for here. A filesystem that waits itself
- * arms a timer for each read, which costs more than this module's whole part. Writes stay
- * synchronous: an asynchronous write may be completed by a worker thread instead of the interrupt.
- */
-static ssize_t kiocb_read(struct peerdma_request *io, struct kiocb_wait *wait,
-			  struct iov_iter *iter)
+static __always_inline ssize_t kiocb_call_method(struct peerdma_request *io, struct kiocb *kiocb,
+						 struct iov_iter *iter)
 {
 	const size_t len = iov_iter_count(iter);
 	struct peerdma_submitted before;
 	ssize_t ret;
 
-	wait->sleeper = current;
-	wait->kiocb.ki_complete = kiocb_wait_complete;
+	if (io->write)
+		return peerdma_iocb_iter_write(io->file, kiocb, iter);
 	before = peerdma_submitted();
-	ret = vfs_iocb_iter_read(io->file, &wait->kiocb, iter);
+	ret = vfs_iocb_iter_read(io->file, kiocb, iter);
 	io->cpu_stored = !peerdma_submitted_all(&before, io->file, len);
-	if (ret != -EIOCBQUEUED)
-		return ret;
-	ret = kiocb_wait_done(wait);
-	/* The VFS leaves the notification of a queued kiocb to its submitter. */
-	if (ret > 0)
-		fsnotify_access(io->file);
 	return ret;
-}
-
-static void kiocb_wait_complete_write(struct kiocb *kiocb, long res)
-{
-	peerdma_iocb_end_write(kiocb);
-	kiocb_wait_complete(kiocb, res);
 }
 
 /*
- * A killed task stops waiting inside NFS, which goes on using the pages. This wait cannot be
- * interrupted, so the pages stay until the last byte.
+ * Calls the file's method. An unbind that waits for the memory may cancel the call while it sleeps
+ * for a regular file. A block device takes no lock that a user could hold.
  */
-static noinline ssize_t kiocb_write_share(struct peerdma_request *io, struct kiocb_wait *wait,
-					  struct iov_iter *iter)
+static __always_inline ssize_t kiocb_call(struct peerdma_request *io, struct kiocb *kiocb,
+					  struct iov_iter *iter, bool *cancelled)
 {
+	struct inode *inode = file_inode(io->file);
+	struct peerdma_fs_call call;
 	ssize_t ret;
 
-	wait->sleeper = current;
-	wait->kiocb.ki_complete = kiocb_wait_complete_write;
-	ret = peerdma_iocb_iter_write(io->file, &wait->kiocb, iter);
-	if (ret != -EIOCBQUEUED)
-		return ret;
-	ret = kiocb_wait_done(wait);
-	if (ret > 0)
-		fsnotify_modify(io->file);
-	return ret;
-}
-
-static ssize_t kiocb_write(struct peerdma_request *io, struct kiocb *kiocb, struct iov_iter *iter,
-			   bool direct)
-{
-	ssize_t ret = peerdma_iocb_iter_write(io->file, kiocb, iter);
-
-	/* The offset of an appending write is known only now. */
-	if (ret > 0 && !direct)
-		ret = peerdma_kiocb_write_back(io, kiocb->ki_pos - ret, ret);
+	if (!S_ISREG(inode->i_mode) || io->outside)
+		return kiocb_call_method(io, kiocb, iter);
+	call.buffer = io->buffer;
+	call.bounce = io->bounce;
+	call.inode = inode;
+	call.iter = iter;
+	peerdma_fs_call_begin(&call);
+	ret = kiocb_call_method(io, kiocb, iter);
+	*cancelled = !peerdma_fs_call_end(&call);
 	return ret;
 }
 
@@ -152,6 +152,7 @@ ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, 
 {
 	struct kiocb *kiocb;
 	struct kiocb_wait wait;
+	bool cancelled = false;
 	ssize_t ret;
 
 	kiocb = &wait.kiocb;
@@ -160,16 +161,25 @@ ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, 
 		kiocb->ki_flags |= IOCB_DIRECT;
 	else
 		kiocb->ki_flags &= ~IOCB_DIRECT;
-	if (unlikely(io->wait_outside && !io->outside))
-		kiocb->ki_flags |= IOCB_NOWAIT;
 	kiocb->ki_ioprio = peerdma_kiocb_ioprio(io->buffer->provider, kiocb->ki_ioprio);
 	kiocb->ki_pos = file_off;
-	if (io->write && unlikely(!io->target.bdev) && *direct)
-		ret = kiocb_write_share(io, &wait, iter);
-	else if (io->write)
-		ret = kiocb_write(io, kiocb, iter, *direct);
-	else
-		ret = kiocb_read(io, &wait, iter);
+	kiocb_wait_init(io, &wait);
+	ret = kiocb_call(io, kiocb, iter, &cancelled);
+	if (ret == -EIOCBQUEUED) {
+		ret = kiocb_wait_done(&wait);
+		/* The VFS leaves the notification of a queued kiocb to its submitter. */
+		if (ret > 0 && io->write)
+			fsnotify_modify(io->file);
+		else if (ret > 0)
+			fsnotify_access(io->file);
+	} else if (io->write && ret > 0 && !*direct) {
+		/* The offset of an appending write is known only now. */
+		ret = kiocb_write_back(io, kiocb->ki_pos - ret, ret);
+	}
 	*direct = kiocb->ki_flags & IOCB_DIRECT;
+	if (unlikely(cancelled)) {
+		io->outside = true;
+		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
+	}
 	return ret;
 }

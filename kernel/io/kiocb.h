@@ -14,6 +14,5 @@ struct peerdma_request;
 u16 peerdma_kiocb_ioprio(struct peerdma_provider *provider, u16 ioprio);
 ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, u64 file_off,
 			     bool *direct);
-ssize_t peerdma_kiocb_write_back(struct peerdma_request *io, loff_t pos, ssize_t len);
 
 #endif /* PEERDMA_KIOCB_H */

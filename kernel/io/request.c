@@ -76,32 +76,24 @@ int peerdma_request_interrupted(struct peerdma_request *io)
 }
 
 /*
- * Under wait_outside: puts the buffer's usage reference before the request waits for the file. A
- * reference of the struct keeps the buffer, its provider and the counters. The memory may be freed
- * meanwhile.
+ * Puts the buffer's usage reference while the request waits for a file with host memory only. A
+ * reference of the struct keeps the buffer, its provider and the counters meanwhile. The memory may
+ * be freed.
  */
-int peerdma_request_put_usage(struct peerdma_request *io)
+void peerdma_request_put_usage(struct peerdma_request *io)
 {
-	if (!io->wait_outside)
-		return 0;
-	if (unlikely(READ_ONCE(io->buffer->lost)))
-		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
-	if (!io->referenced)
-		refcount_inc(&io->buffer->refs);
-	io->referenced = true;
+	refcount_inc(&io->buffer->refs);
 	io->outside = true;
 	peerdma_usage_put(&io->buffer->usage);
-	return 0;
 }
 
 /* Undoes peerdma_request_put_usage(). On an error the request never gets the memory back. */
 int peerdma_request_get_usage(struct peerdma_request *io)
 {
-	if (!io->outside)
-		return 0;
 	if (!peerdma_usage_tryget(&io->buffer->usage))
 		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 	io->outside = false;
+	peerdma_buffer_put(io->buffer);
 	return 0;
 }
 

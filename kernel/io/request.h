@@ -16,13 +16,14 @@
 struct file;
 struct peerdma_buffer;
 struct peerdma_file;
+struct peerdma_mem;
 struct task_struct;
 
 /**
  * struct peerdma_request - one read or write while it runs
  * @file: referenced
  * @pfile: the registered file; NULL if the caller named a descriptor
- * @buffer: with a usage reference, unless @outside
+ * @buffer: with a usage reference; @outside: with a reference of the struct, its memory may be gone
  * @target: of @file
  * @route: referenced while any byte is under way
  * @req: the caller's request; its out_* members are filled
@@ -30,9 +31,8 @@ struct task_struct;
  * @write: direction
  * @nowait: return -EAGAIN instead of sleeping for a route
  * @cpu_stored: the CPU may have stored some of the bytes that the last kiocb read
- * @wait_outside: the module's parameter when the request began
- * @outside: no usage reference of the buffer is held: its memory may be gone
- * @referenced: a reference of the buffer's struct is held
+ * @bounce: a page of the provider that the running kiocb reads into, not the buffer; or NULL
+ * @outside: the usage reference was put, or an unbind cancelled the request
  */
 struct peerdma_request {
 	struct file *file;
@@ -42,17 +42,16 @@ struct peerdma_request {
 	struct peerdma_route *route;
 	struct peerdma_io *req;
 	struct task_struct *submitter;
+	struct peerdma_mem *bounce;
 	bool write;
 	bool nowait;
 	bool cpu_stored;
-	bool wait_outside;
 	bool outside;
-	bool referenced;
 };
 
 int peerdma_request_check(struct peerdma_request *io);
 int peerdma_request_interrupted(struct peerdma_request *io);
-int peerdma_request_put_usage(struct peerdma_request *io);
+void peerdma_request_put_usage(struct peerdma_request *io);
 int peerdma_request_get_usage(struct peerdma_request *io);
 
 static inline int peerdma_request_set_reason(struct peerdma_request *io, u32 reason)

@@ -13,7 +13,6 @@
 #include "memory/mem.h"
 #include "routing/route.h"
 #include "routing/target.h"
-#include "io/bounce.h"
 #include "io/io.h"
 #include "io/kiocb.h"
 #include "io/request.h"
@@ -71,63 +70,11 @@ ssize_t peerdma_step(struct peerdma_request *io, u64 len, bool direct)
 	return ret;
 }
 
-/*
- * Direct steps that do not wait need a disk whose filesystem supports IOCB_NOWAIT and is not
- * frozen.
- */
-static bool step_may_try_nowait(const struct peerdma_request *io)
-{
-	if (!io->target.bdev || !(io->file->f_mode & FMODE_NOWAIT))
-		return false;
-	return !io->write || !peerdma_io_is_frozen(io->file);
-}
-
-/*
- * A step that does not wait; if the filesystem refuses, the same bytes by way of host memory.
- * Returns the bytes moved.
- */
-static ssize_t step_or_host(struct peerdma_request *io, u64 len)
-{
-	struct peerdma_io *req = io->req;
-	const u64 before = req->out_done;
-	ssize_t ret = -EAGAIN;
-	int err;
-
-	if (step_may_try_nowait(io))
-		ret = peerdma_step(io, len, true);
-	if (ret != -EAGAIN && ret != -EOPNOTSUPP)
-		return ret;
-	if (req->flags & PEERDMA_IO_NO_BOUNCE)
-		return peerdma_request_set_reason(io, PEERDMA_REASON_FILE_WAIT);
-	err = io->write ? peerdma_bounce_write_host(io, len) : peerdma_bounce_read_host(io, len);
-	if (!err && req->out_done > before)
-		req->out_reason = PEERDMA_REASON_FILE_WAIT;
-	return err ?: req->out_done - before;
-}
-
-static u64 step_max_len(const struct peerdma_request *io)
-{
-	u32 most;
-
-	if (likely(!io->wait_outside))
-		return rounddown(MAX_RW_COUNT, io->target.offset_align);
-	most = io->target.bdev ? peerdma_target_max_len(&io->target) : 0;
-	return most ?: PEERDMA_BOUNCE_STEP;
-}
-
-/*
- * After a short step of @ret bytes. Under wait_outside a kiocb may be short before the end of the
- * file, as it may not wait.
- */
-static bool step_is_last(const struct peerdma_request *io, ssize_t ret)
-{
-	return !io->wait_outside || ret <= 0 || ret % io->target.offset_align;
-}
-
 /* Moves @len bytes in steps that one kiocb can carry. Returns 0 at a short step. */
 int peerdma_steps(struct peerdma_request *io, u64 len, bool direct)
 {
-	const u64 most = step_max_len(io), end = io->req->out_done + len;
+	const u64 most = rounddown(MAX_RW_COUNT, io->target.offset_align);
+	const u64 end = io->req->out_done + len;
 	ssize_t ret;
 	u64 step;
 	int err;
@@ -137,8 +84,8 @@ int peerdma_steps(struct peerdma_request *io, u64 len, bool direct)
 		if (err)
 			return err;
 		step = min(end - io->req->out_done, most);
-		ret = io->wait_outside ? step_or_host(io, step) : peerdma_step(io, step, direct);
-		if (ret < (ssize_t)step && step_is_last(io, ret))
+		ret = peerdma_step(io, step, direct);
+		if (ret < (ssize_t)step)
 			return min_t(ssize_t, ret, 0);
 	}
 	return 0;

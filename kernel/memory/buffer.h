@@ -22,12 +22,12 @@ struct peerdma_provider;
  * @entry: in the open file's buffers; its id is 0 if it has none
  * @usage: held by requests that use @mem; killed by the first revoke
  * @lost: the memory was, or may have been, lost while requests used it: they fail
- * @refs: references of this struct; requests hold none
+ * @refs: references of this struct; a request holds one only without a usage reference
  * @revoking: a revoke has begun
  * @revoked: completed when the mem has been released
  * @provider: referenced
  * @mapping: through which processes map it; valid until @revoked
- * @opener: of its open file; valid with a usage reference
+ * @opener: of its open file; valid with a usage reference, and for a request of that file
  * @mem: valid with a usage reference
  * @link: in the provider's list; protected by the provider's lock
  * @exports: dma-bufs of parts of it

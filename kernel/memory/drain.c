@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Waits until a killed usage reference is drained. In general that takes as long as a drive takes.
- * But the request that holds it may wait for another process: for example for the inode lock of a
- * writer whose user memory is on a filesystem (FUSE) that does not deliver a page. No such request
- * can be cancelled, and its memory must stay until it ends. So a wait that takes long is logged,
- * like pages that are held: busy.c.
+ * But the request that holds it may wait for another process, inside a filesystem: for example for
+ * the inode lock of a writer whose user memory is on a filesystem (FUSE) that does not deliver a
+ * page. If the provider's memory is to be given back, such a request is cancelled: fs_call.c. A
+ * wait that takes long all the same is logged, like pages that are held: busy.c.
  */
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -17,9 +17,10 @@
 #include "memory/buffer.h"
 #include "memory/busy.h"
 #include "memory/drain.h"
+#include "memory/fs_call.h"
 #include "memory/provider.h"
 
-#define LOOK (HZ / 4) /* interval at which a wait checks whether to log */
+#define LOOK (HZ / 4) /* interval at which a wait checks whether to cancel and to log */
 
 /**
  * struct drain - a thread waits for a usage reference; on that thread's stack
@@ -85,16 +86,33 @@ static void drain_log_end(const struct drain *closing)
 		pci_info(pdev, "the last call ended after %lu s\n", drain_seconds(closing));
 }
 
-static bool drain_log_if_due(struct drain *closing)
+static void drain_log_if_due(struct drain *closing)
 {
+	if (closing->named || !peerdma_busy_is_due(closing->since))
+		return;
 	mutex_lock(&drains_mutex);
-	if (peerdma_busy_is_due(closing->since))
-		drain_log(closing);
+	drain_log(closing);
 	mutex_unlock(&drains_mutex);
-	return closing->named;
 }
 
-/* After the message there is no need to poll: the kernel's hung-task watchdog sees the wait. */
+/*
+ * A buffer that is only destroyed waits for its requests, so that what was begun is whole. Memory
+ * that its driver wants back, or that is lost, does not wait for what another process may hold up.
+ */
+static void drain_cancel(const struct drain *closing)
+{
+	struct peerdma_provider *provider = closing->provider;
+	unsigned int cancelled;
+
+	if (!peerdma_usage_killed(&provider->usage) &&
+	    !(closing->buffer && READ_ONCE(closing->buffer->lost)))
+		return;
+	cancelled = peerdma_fs_calls_cancel(provider);
+	if (cancelled)
+		pci_warn(provider->pdev, "%u requests that waited for a file were cancelled\n",
+			 cancelled);
+}
+
 static void drain_wait_and_log(struct drain *closing)
 {
 	struct completion *empty = &drain_usage(closing)->drained;
@@ -103,10 +121,8 @@ static void drain_wait_and_log(struct drain *closing)
 	list_add_tail(&closing->link, &drains);
 	mutex_unlock(&drains_mutex);
 	while (!wait_for_completion_timeout(empty, LOOK)) {
-		if (!drain_log_if_due(closing))
-			continue;
-		wait_for_completion(empty);
-		break;
+		drain_cancel(closing);
+		drain_log_if_due(closing);
 	}
 	mutex_lock(&drains_mutex);
 	list_del(&closing->link);

@@ -100,11 +100,6 @@ constexpr Reason describe(enum peerdma_reason reason)
 		return {"NFS_SIZE", "NFS with transfers of less than a page, which the CPU copies",
 			"Mount it with an rsize and a wsize of whole pages, or without both: see nfsstat -m, and the "
 			"server's limit."};
-	case PEERDMA_REASON_FILE_WAIT:
-		return {"FILE_WAIT",
-			"the filesystem would wait for a lock or an allocation: the bytes went through host memory",
-			"Write to a file whose blocks were written before, from one process at a time. If every user "
-			"of /dev/peerdma is trusted, root can clear /sys/module/peerdma/parameters/wait_outside."};
 	case PEERDMA_REASON_STACKED:
 		return {"STACKED",
 			"the block device is neither a disk of a PCI function nor built from such disks by md or dm",

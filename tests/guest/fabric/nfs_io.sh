@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Runs the block path's programs on a file of NFS over RDMA: rings, buffers and files by number, bad input, structs that
-# change. Soft-RoCE, server and client in this guest.
+# change; and an unbind while another process holds the file's lock. Soft-RoCE, server and client in this guest.
 # group: rdma
 # topologies: disks
 # boot: fabric
@@ -11,6 +11,7 @@
 # long: 6.12 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/cancelled.sh"
 
 kernel_has veth rpcrdma nfsd nfsv3 nfsv4
 wire
@@ -20,7 +21,6 @@ echo N >/sys/module/nfs/parameters/localio_enabled
 publish
 insert peerdma_rdma peerdma_nfs
 echo 1 >$software
-mib=1048576
 rm -f /run/elsewhere # other tests may have left a longer one
 pattern fill /run/elsewhere 0 100000 pattern:2
 
@@ -39,6 +39,9 @@ for options in vers=4.2 vers=3,nolock,mountproto=tcp; do
 	group "$version: by number" ids $share/file
 	group "$version: bad input" abi $share/file $share
 	group "$version: structs that change" hostile $share/file
+	publish
+	fresh file $mib 1
+	lock_is_held "$version" $share/file
 	umount $share
 done
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Another thread holds the drive's device lock (as SR-IOV and error recovery do), its open lock, or its queue frozen (as
 # a resetting driver does), and may want the provider's lock at the same time. Our code must therefore not wait for
-# these locks inside anything that an unbind waits for. It has to wait there for a file's lock; the waiting process must
-# be named.
+# these locks inside anything that an unbind waits for. Who is waited for must be named: by destroying, for a file's lock;
+# by unbinding, for a drive that does not answer (cancel.sh has a file's lock).
 # group: lifetime
 # topologies: switch
 # timeout: 120
@@ -102,42 +102,57 @@ start_unbinding() {
 	echo "$gpu" >"/sys/bus/pci/devices/$gpu/driver/unbind" &
 	unbind=$!
 }
-unbound() {
-	check "$1: unbind ends when that is killed" soon 5 gone $unbind
-	check "$1: and the log says so" is_logged "the last request on buffer $buffer of pid $writing ended after"
-	same "$1: nobody is named any more" "" "$(cat $held)"
-	wait $unbind
-}
-
 publish
 echo 1 >$after
-start_writing
-inside="1 requests still use buffer $buffer (pid $writing, inode), revoked [0-9]* s ago"
-start_unbinding
-check "a file's lock: unbind says whom it waits for" soon 5 is_logged "$inside; unbinding waits for them"
-check "a file's lock: and waits" kill -0 $unbind
-insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" device="$gpu" seconds=1 &
-locker=$!
-check "a file's lock: others get the function's device lock meanwhile" soon 10 gone $locker
-check "a file's lock: debugfs says it too" grep -Eqx \
-	"inside provider=[0-9]+ pci=$gpu buffer=$buffer file=[0-9]+ pid=$writing requests=1 seconds=[0-9]+ comm=inode" $held
-same "a file's lock: and fdinfo, to who asked" 1 "$(sed -n 's/^peerdma-inside-requests:\t//p' "/proc/$writing/fdinfo/"*)"
-end_writing
-unbound "a file's lock"
-wait $locker
-rmmod devlock
-same "a file's lock: what was begun is whole" "0 4096 1" "$said"
-
-publish
 start_writing
 kill -USR1 $writing
 inside="1 requests still use buffer $buffer (pid $writing, inode), revoked [0-9]* s ago"
 check "a file's lock: destroying says whom it waits for" soon 5 is_logged "$inside\$"
-start_unbinding
-check "a file's lock: who unbinds then is told at once" soon 1 is_logged "$inside; unbinding waits for them"
+check "a file's lock: debugfs says it too" grep -Eqx \
+	"inside provider=[0-9]+ pci=$gpu buffer=$buffer file=[0-9]+ pid=$writing requests=1 seconds=[0-9]+ comm=inode" $held
+same "a file's lock: and fdinfo, to who asked" 1 "$(sed -n 's/^peerdma-inside-requests:\t//p' "/proc/$writing/fdinfo/"*)"
 end_writing
-unbound "a file's lock, destroying"
-same "a file's lock: destroyed, and what was begun is whole" "0 4096 0" "$said"
+same "a file's lock: what was begun is whole, then destroyed" "0 4096 0" "$said"
+check "a file's lock: the log says when it ended" soon 5 is_logged "the last request on buffer $buffer of pid $writing ended after"
+same "a file's lock: nobody is named any more" "" "$(cat $held)"
+
+start_writing
+kill -USR1 $writing
+inside="1 requests still use buffer $buffer (pid $writing, inode), revoked [0-9]* s ago"
+check "destroying, then unbinding: says whom it waits for" soon 5 is_logged "$inside\$"
+start_unbinding
+check "destroying, then unbinding: the unbind does not wait" soon 5 gone $unbind
+check "destroying, then unbinding: while the lock is still held" kill -0 "$writer"
+end_writing
+same "destroying, then unbinding: what was begun is cancelled, the buffer destroyed" "-19 0 0" "$said"
+wait $unbind
+
+# --- A drive that does not answer: QEMU lets it move 512 bytes per second, which others have used up.
+if [ -z "${FAR_DISK:-}" ]; then
+	publish
+	pdio read /mnt/disk/locks 0 4096 0 >/tmp/before # what is asked about the file is known then
+	check "a drive that does not answer" throttle 512
+	dd if="$(nvme_disk)" of=/dev/null bs=64k count=1 iflag=direct 2>/dev/null
+	pdio write /mnt/disk/locks 8192 4096 0 >/tmp/asked & # a write is waited for inside the filesystem
+	asker=$!
+	check "a drive that does not answer: a request waits" waits $asker
+	start_unbinding
+	inside="1 requests still use buffer [0-9]* (pid $asker, pdio), revoked [0-9]* s ago"
+	check "a drive that does not answer: unbind says whom it waits for" soon 5 is_logged "$inside; unbinding waits for them"
+	check "a drive that does not answer: and waits" kill -0 $unbind
+	insmod "$(dirname "$LAB_MODULE")/kmod/devlock.ko" device="$gpu" seconds=1 &
+	locker=$!
+	check "a drive that does not answer: others get the function's device lock meanwhile" soon 10 gone $locker
+	check "a drive that answers again" throttle 0
+	check "a drive that does not answer: unbind ends when it does" soon 5 gone $unbind
+	check "a drive that does not answer: and the log says so" is_logged "the last request on buffer [0-9]* of pid $asker ended after"
+	wait $asker
+	same "a drive that does not answer: what was begun is whole" "0 0 4096" "$(cut -d' ' -f1-3 /tmp/asked)"
+	same "a drive that does not answer: nobody is named any more" "" "$(cat $held)"
+	wait $unbind
+	wait $locker
+	rmmod devlock
+fi
 echo 5 >$after
 
 # A network drive has no PCI function; the network queue, not the path's, holds its requests.

@@ -41,7 +41,7 @@ FEATURES = (
     ("bad and hostile input; which BARs are published", "badinput hostile bars"),
     ("who may do what; limits by user and cgroup", "access nodes limits throttled"),
     ("mmap of buffers", "proxy"),
-    ("unbind, hotplug, kill, rmmod, power of a drive, reset and errors of the GPU: nothing is lost", "lifecycle locks outside revoke held dead halt"),
+    ("unbind, hotplug, kill, rmmod, power of a drive, reset and errors of the GPU: nothing is lost", "lifecycle locks cancel revoke held dead halt"),
     ("suspend to idle, to RAM and to a disk: buffers are revoked, no other bytes are read as theirs", "suspend"),
     ("memory of NVIDIA's driver, with a stand-in for it", "nvidia registered"),
     ("each allocation and user copy that can fail", "failnth"),

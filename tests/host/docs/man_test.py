@@ -172,7 +172,7 @@ def each_parameter_is_there_with_its_default() -> None:
     built, shown = parameters(), {}
     for name, module, value in re.findall(r"^\.It Cm (\w+) No of Nm (\w+) , default Cm (\w+)$", section("peerdma.4", "MODULE PARAMETERS"), re.M):
         shown[module, name] = value
-    assert len(built) == 8 and shown == built, shown.items() ^ built.items()
+    assert len(built) == 7 and shown == built, shown.items() ^ built.items()
 
 
 def the_file_for_modprobe_has_each_parameter() -> None:

@@ -181,7 +181,6 @@ TEST(Reasons, HaveTheErrnoOfTheDocumentation)
 		EXPECT_EQ(peerdma_reason_errno(reason), -EXDEV) << reason;
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_FD_MODE), -EBADF);
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_FILE_TYPE), -ESPIPE);
-	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_FILE_WAIT), -EBUSY);
 	EXPECT_EQ(peerdma_reason_errno(PEERDMA_REASON_REVOKED), -ENODEV);
 	for (__u32 reason : {PEERDMA_REASON_USER_LIMIT, PEERDMA_REASON_CGROUP_LIMIT, PEERDMA_REASON_MEMLOCK})
 		EXPECT_EQ(peerdma_reason_errno(reason), -EDQUOT) << reason;

@@ -1128,10 +1128,10 @@ TEST_F(Library, NamesWithoutAnEndAreCutShort)
 TEST(Words, EveryReasonHasThem)
 {
 	// Every value of the enum. For new ones the compiler reports the library's switch without default.
-	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 16, 17, 18, 19, 20, 21, 22,
-				23, 24, 25, 26, 27, 28, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44, 45,
-				46, 47, 48, 56, 57, 58, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73,
-				74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 96};
+	const uint32_t all[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 16, 17, 18, 19, 20, 21,
+				22, 23, 24, 25, 26, 27, 32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 43, 44,
+				45, 46, 47, 48, 56, 57, 58, 60, 61, 62, 64, 65, 66, 67, 68, 69, 70, 71,
+				72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 96};
 	std::set<std::string> names, texts;
 	for (uint32_t reason : all) {
 		EXPECT_TRUE(names.insert(peerdma_reason_name(reason)).second) << reason;

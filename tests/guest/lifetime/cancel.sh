@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Requests that wait inside a filesystem, for a file's lock or for a thaw, must not delay an unbind: they are cancelled.
+# Every kind of request, on ext4 and xfs. Checks that nothing was written, and that all memory is in the pool again.
+# group: lifetime
+# topologies: disks
+# variants: plain debug
+# timeout: 240
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/cancelled.sh"
+
+modprobe -d "$LAB_KERNEL" -a xfs 2>/dev/null
+mkdir -p /mnt/disk /mnt/xfs
+for disk in nvme0 nvme1; do
+	wipefs -qa "$(nvme_disk $disk)"
+done
+mkfs.ext4 -q "$(nvme_disk nvme0)" || bail "no ext4"
+mount "$(nvme_disk nvme0)" /mnt/disk || bail "ext4 is not mounted"
+mkfs.xfs -q -f "$(nvme_disk nvme1)" || bail "no xfs"
+mount "$(nvme_disk nvme1)" /mnt/xfs || bail "xfs is not mounted"
+afresh
+load_module
+
+# on FILESYSTEM DIR
+on() {
+	local what file=$2/cancel before writing_fd writer
+	rm -f "$file"
+	pattern fill "$file" 0 $mib pattern:1
+	sync
+
+	lock_is_held "$1" "$file"
+
+	what="$1, a frozen filesystem"
+	pdio read "$file" 0 4096 0 >/tmp/before
+	fsfreeze -f "$2"
+	pdio write "$file" 8192 65536 0 >/tmp/said.0 2>&1 &
+	pids=($!)
+	check "$what: a write waits" soon 20 waits $!
+	unbind &
+	check "$what: unbind returns" soon 10 gone $!
+	fsfreeze -u "$2"
+	wait "${pids[0]}"
+	same "$what: the write was cancelled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
+	check "$what: the bytes are as before" pattern compare "$file" 0 $mib pattern:1
+
+	what="$1, reset"
+	publish
+	pdio read "$file" 0 4096 0 >/tmp/before
+	exec {writing_fd}< <(exec inode "$file")
+	read -r _ writer <&"$writing_fd"
+	pdio read "$file" 0 65536 0 >/tmp/said.0 2>&1 &
+	pids=($!)
+	check "$what: a read waits" soon 20 waits $!
+	before=$SECONDS
+	check "$what: it is done" bash -c "echo 1 >/sys/bus/pci/devices/$gpu/reset"
+	check "$what: within 5 s, not 10" [ $((SECONDS - before)) -le 5 ]
+	check "$what: while the lock is still held" kill -0 "$writer"
+	kill -KILL "$writer"
+	read -r said <&"$writing_fd"
+	exec {writing_fd}<&-
+	wait "${pids[0]}"
+	same "$what: the read was cancelled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
+	unbind
+}
+on ext4 /mnt/disk
+on xfs /mnt/xfs
+umount /mnt/xfs # later tests use the drive
+check "the module is not used any more" rmmod peerdma
+load_module
+publish
+moves "and a new one works" /mnt/disk/cancel.new 0 $mib
+plan $tap_n
