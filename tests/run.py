@@ -88,7 +88,11 @@ class Report:
         what = test if text in ("", test) else f"{test}: {text}"
         print(f"{label} {where:<16} {what}{f'  # {reason}' if reason else ''}", flush=True)
         for note in (notes or []) if status == "failed" else []:
-            print(f"     {'':<16} {note}", flush=True)
+            self.note(note)
+
+    @staticmethod
+    def note(text: str) -> None:
+        print(f"     {'':<16} {text}", flush=True)
 
     def count(self, status: str) -> int:
         return sum(result.status == status for result in self.results)
@@ -285,7 +289,7 @@ async def run_host_test(path: Path, report: Report) -> None:
         return
     report.times.append(Took("host", name, time.monotonic() - start))
     seen, plan, notes = 0, None, []
-    failed = False
+    failed = explains = False  # explains: a test of TAP has failed, and "#" lines behind it say why
     for text in raw.decode(errors="replace").splitlines():
         if found := GTEST.search(text):
             status = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[found[1]]
@@ -293,6 +297,10 @@ async def run_host_test(path: Path, report: Report) -> None:
         elif found := TAP.match(text):
             status = "skipped" if found[3] is not None else "failed" if found[1] else "passed"
             report.add("host", name, found[2], status, found[3] or "", notes)
+            explains = status == "failed"
+        elif explains and text.startswith("#"):
+            report.note(text)
+            continue
         else:
             if found := re.match(r"1\.\.(\d+)", text) or re.match(r"\[=+\] Running (\d+) test", text):
                 plan = int(found[1])

@@ -1,9 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The tiers of tests/run.py: what check-quick runs, check runs too, and check-all runs everything that they run."""
+"""The tiers of tests/run.py: what check-quick runs, check runs too, and check-all runs everything that they run. And its report
+of a failed host test."""
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve()
@@ -54,6 +59,18 @@ def all_has_each_host_test() -> None:
     assert host_runs("all") == set(run.host_tests())
 
 
+def a_failed_test_says_why() -> None:
+    """Of TAP, whose reasons come behind the line."""
+    said = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said):
+        path = Path(folder) / "fails.sh"
+        path.write_text("#!/bin/sh\necho 1..2\necho not ok 1 - one\necho '# of this'\necho ok 2 - two\nexit 1\n")
+        path.chmod(0o755)
+        asyncio.run(run.run_host_test(path, run.Report()))
+    lines = said.getvalue().splitlines()
+    assert lines[0].endswith("fails: one") and "# of this" in lines[2], lines
+
+
 if __name__ == "__main__":
     sys.exit(tap.run([each_tier_runs_what_the_one_before_runs, check_runs_each_guest_test_once_on_a_plain_kernel,
-                      check_quick_needs_one_kernel_and_one_boot, all_has_each_host_test]))
+                      check_quick_needs_one_kernel_and_one_boot, all_has_each_host_test, a_failed_test_says_why]))
