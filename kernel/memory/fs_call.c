@@ -28,8 +28,8 @@
 #include "memory/mem.h"
 
 /*
- * Not user space's, and odd: direct I/O finds it misaligned before it sizes anything by it. It stays
- * so if xfs sets back the length that it saved, or if the iterator is reverted.
+ * Not user space's, and odd: direct I/O finds it misaligned before it sizes anything by it. It
+ * stays so if xfs sets back the length that it saved, or if the iterator is reverted.
  */
 #define FS_CALL_NOWHERE ((void __user *)(-(3UL * MAX_RW_COUNT) + 1))
 
