@@ -88,10 +88,9 @@ static void drain_log_end(const struct drain *closing)
 
 static void drain_log_if_due(struct drain *closing)
 {
-	if (closing->named || !peerdma_busy_is_due(closing->since))
-		return;
 	mutex_lock(&drains_mutex);
-	drain_log(closing);
+	if (!closing->named && peerdma_busy_is_due(closing->since))
+		drain_log(closing);
 	mutex_unlock(&drains_mutex);
 }
 
