@@ -3,8 +3,8 @@
 #
 # Guest kernels of the lab: Debian's linux-source packages, built once and cached.
 #
-#   kernel.sh path K [debug|kcsan|gcov]   print the folder of the kernel; builds it if necessary
-#   kernel.sh have K [debug|kcsan|gcov]   the same, but fails instead of building
+#   kernel.sh path K [debug|kcsan|rt|gcov]   print the folder of the kernel; builds it if necessary
+#   kernel.sh have K [debug|kcsan|rt|gcov]   the same, but fails instead of building
 #   kernel.sh list                        list the cache with sizes
 #   kernel.sh clean                       empty the cache
 #
@@ -279,10 +279,10 @@ cmd_clean() {
 
 case ${1:-}:${2:-} in
 path:* | have:* | list: | clean:)
-	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 $(any_kernel '|') [debug|kcsan|gcov]"
+	[ "$1" = list ] || [ "$1" = clean ] || [ -n "${2:-}" ] || die "usage: kernel.sh $1 $(any_kernel '|') [debug|kcsan|rt|gcov]"
 	case ${3:-plain} in
-	plain | debug | kcsan | gcov) ;;
-	*) die "$3 is not a build of a lab kernel: plain, debug, kcsan or gcov" ;;
+	plain | debug | kcsan | rt | gcov) ;;
+	*) die "$3 is not a build of a lab kernel: plain, debug, kcsan, rt or gcov" ;;
 	esac
 	verb=$1
 	shift

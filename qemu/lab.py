@@ -42,7 +42,7 @@ MIB = 1 << 20
 # The newest first, which is K's default.
 KERNELS = tuple(line.split()[1] for line in (ROOT / "qemu/kernels.tbl").read_text().splitlines() if line.startswith("kernel "))
 NEWEST, OLDEST = KERNELS[0], KERNELS[-1]
-SLOW = ("debug", "kcsan")  # builds with more checks, qemu/NAME.config; gcov only counts lines: make coverage
+SLOW = ("debug", "kcsan", "rt")  # builds with more checks, qemu/NAME.config; gcov only counts lines: make coverage
 
 # Any match in a serial log makes the run fail.
 SPLAT = re.compile(
@@ -993,7 +993,7 @@ def folder_of_a_run(path: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-k", default=os.environ.get("K") or NEWEST, help=f"kernel: {' or '.join(KERNELS)}")
-    parser.add_argument("-d", nargs="?", const="1", help="the debug kernel, or the variant named: kcsan")
+    parser.add_argument("-d", nargs="?", const="1", help="the debug kernel, or the variant named: kcsan, rt")
     parser.add_argument("-t", default=os.environ.get("T") or "switch", help="topology")
     parser.add_argument("-o", type=Path, default=BUILD / "lab/run", help="folder for logs and images, below the build folder")
     parser.add_argument("--trace", action="store_true", help="record the drives' DMA")

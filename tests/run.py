@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make check`, `check-quick` and `check-all`: host tests, must-fail runs of the lab, guest tests.
 
-Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|kcsan, T=topology, GROUP=host|meta|(a
+Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|kcsan|rt, T=topology, GROUP=host|meta|(a
 guest test's group) and TEST=name select from everything. CHANGED=1 selects what the files that differ from the
 upstream branch can affect (tests/changed.py). One boot serves all tests of a kernel and topology. A kernel that is
 missing from the cache is built meanwhile.

@@ -21,7 +21,7 @@ import lab  # noqa: E402
 PROCESSES = 4            # verify.sh
 PER_ROUND = 1000         # operations of one process between two comparisons by the host
 HOURS = 12
-DEFAULT = {"plain": 200_000, "debug": 20_000, "kcsan": 20_000}
+DEFAULT = {"plain": 200_000, **dict.fromkeys(lab.SLOW, 20_000)}
 
 
 class Progress:

@@ -127,20 +127,28 @@ static __always_inline ssize_t kiocb_call_method(struct peerdma_request *io, str
 static __always_inline ssize_t kiocb_call(struct peerdma_request *io, struct kiocb *kiocb,
 					  struct iov_iter *iter, bool *cancelled)
 {
-	struct inode *inode = file_inode(io->file);
 	struct peerdma_fs_call call;
 	ssize_t ret;
 
-	if (!S_ISREG(inode->i_mode) || io->outside)
+	if (!S_ISREG(file_inode(io->file)->i_mode) || io->outside)
 		return kiocb_call_method(io, kiocb, iter);
 	call.buffer = io->buffer;
 	call.bounce = io->bounce;
-	call.inode = inode;
+	call.kiocb = kiocb;
 	call.iter = iter;
 	peerdma_fs_call_begin(&call);
 	ret = kiocb_call_method(io, kiocb, iter);
 	*cancelled = !peerdma_fs_call_end(&call);
 	return ret;
+}
+
+/* @ret: the method's. A write may have written a part before it was cancelled. */
+static noinline ssize_t kiocb_end_cancelled(struct peerdma_request *io, ssize_t ret)
+{
+	const int err = peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
+
+	io->outside = true;
+	return io->write && ret > 0 ? ret : err;
 }
 
 /*
@@ -177,9 +185,7 @@ ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, 
 		ret = kiocb_write_back(io, kiocb->ki_pos - ret, ret);
 	}
 	*direct = kiocb->ki_flags & IOCB_DIRECT;
-	if (unlikely(cancelled)) {
-		io->outside = true;
-		return peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
-	}
+	if (unlikely(cancelled))
+		return kiocb_end_cancelled(io, ret);
 	return ret;
 }

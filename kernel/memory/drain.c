@@ -94,22 +94,13 @@ static void drain_log_if_due(struct drain *closing)
 	mutex_unlock(&drains_mutex);
 }
 
-/*
- * A buffer that is only destroyed waits for its requests, so that what was begun is whole. Memory
- * that its driver wants back, or that is lost, does not wait for what another process may hold up.
- */
 static void drain_cancel(const struct drain *closing)
 {
-	struct peerdma_provider *provider = closing->provider;
-	unsigned int cancelled;
+	const unsigned int cancelled = peerdma_fs_calls_cancel(closing->provider);
 
-	if (!peerdma_usage_killed(&provider->usage) &&
-	    !(closing->buffer && READ_ONCE(closing->buffer->lost)))
-		return;
-	cancelled = peerdma_fs_calls_cancel(provider);
 	if (cancelled)
-		pci_warn(provider->pdev, "%u requests that waited for a file were cancelled\n",
-			 cancelled);
+		pci_warn(closing->provider->pdev,
+			 "%u requests that waited for a file were cancelled\n", cancelled);
 }
 
 static void drain_wait_and_log(struct drain *closing)

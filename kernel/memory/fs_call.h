@@ -5,12 +5,12 @@
 #ifndef PEERDMA_FS_CALL_H
 #define PEERDMA_FS_CALL_H
 
+#include <linux/fs.h>
 #include <linux/list_bl.h>
 #include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/uio.h>
 
-struct inode;
 struct peerdma_buffer;
 struct peerdma_mem;
 struct peerdma_provider;
@@ -19,12 +19,13 @@ struct peerdma_provider;
  * struct peerdma_fs_call - a call of a filesystem's method; on the caller's stack
  * @buffer: of the request, with a usage reference unless @cancelled
  * @bounce: a mem of the same provider that @iter is over; NULL: it is over the buffer's mem
- * @inode: of the file
- * @iter: passed to the method, of kind ITER_BVEC
+ * @kiocb: passed to the method
+ * @iter: likewise, of kind ITER_BVEC
  * @link: in @calls, unless @cancelled
  * @calls: the list of the CPU that the call began on
  * @task: the caller
- * @bvec: where @iter stood when the call began
+ * @pos: of @kiocb when the call began
+ * @bvec: where @iter stood then
  * @offset: bytes into @bvec, likewise
  * @switches: how often the caller had slept when it was last seen asleep, plus 1; protected, as the
  *	next two, by the list's lock
@@ -36,12 +37,13 @@ struct peerdma_provider;
 struct peerdma_fs_call {
 	struct peerdma_buffer *buffer;
 	struct peerdma_mem *bounce;
-	struct inode *inode;
+	struct kiocb *kiocb;
 	struct iov_iter *iter;
 
 	struct hlist_bl_node link;
 	struct hlist_bl_head *calls;
 	struct task_struct *task;
+	loff_t pos;
 	const struct bio_vec *bvec;
 	size_t offset;
 	unsigned long switches;
@@ -62,6 +64,7 @@ static __always_inline void peerdma_fs_call_begin(struct peerdma_fs_call *call)
 
 	call->calls = calls;
 	call->task = current;
+	call->pos = call->kiocb->ki_pos;
 	call->bvec = call->iter->bvec;
 	call->offset = call->iter->iov_offset;
 	call->switches = 0;

@@ -6,16 +6,32 @@ mib=1048576
 gpu=$(gpu_bdf)
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
-# waits PID: it sleeps in an ioctl, or in io_uring_enter(), and still does 0.3 s later
+# waits PID: it sleeps in an ioctl, a pread, or io_uring_enter(), and still does 0.3 s later
 waits() {
 	local first second
 	first=$(cut -d' ' -f1 "/proc/$1/syscall" 2>/dev/null)
 	sleep 0.3
 	second=$(cut -d' ' -f1 "/proc/$1/syscall" 2>/dev/null)
-	[[ $first = @(16|426) && $first = "$second" ]]
+	[[ $first = @(16|17|426) && $first = "$second" ]]
 }
 
 free_memory() { cat "/sys/bus/pci/devices/$gpu/p2pmem/available"; }
+
+# fill_file FILE: 1 MiB, a hole of 1 MiB, and a block
+end=$((2 * mib + 4096))
+fill_file() {
+	rm -f "$1"
+	pattern fill "$1" 0 $mib pattern:1
+	truncate -s $((2 * mib)) "$1"
+	pattern fill "$1" $((2 * mib)) 4096 pattern:2
+	sync
+}
+
+# is_filled FILE
+is_filled() {
+	pattern compare "$1" 0 $mib pattern:1 && pattern compare "$1" $mib $mib byte:0 &&
+		pattern compare "$1" $((2 * mib)) 4096 pattern:2
+}
 
 # Each request: name, then words for pdio. RING as the first word: by a command of a ring.
 requests=(
@@ -25,13 +41,18 @@ requests=(
 	"partial blocks, written|write %F 100 5000 4"
 	"an odd place, read|read %F 4096 4096 1"
 	"an odd place, written|write %F 4096 4096 1"
-	"the file grows|write %F $mib $mib 0"
-	"behind the end, whole blocks|write %F $((2 * mib + 512)) 65536 0"
-	"behind the end, partial blocks|write %F $((2 * mib + 5000)) 100 4"
+	"a hole, read|read %F $((mib + 65536)) 65536 0"
+	"a hole, whole blocks, written|write %F $((mib + 65536)) 65536 0"
+	"a hole, a partial block, written|write %F $((mib + 262144)) 100 0"
+	"the file grows|write %F $end $mib 0"
+	"the file grows, a partial block|write %F $end 100 0"
+	"behind the end, whole blocks|write %F $((end + mib + 512)) 65536 0"
+	"behind the end, a partial block|write %F $((end + mib)) 100 0"
+	"behind the end, partial blocks|write %F $((end + mib + 5000)) 100 4"
 	"appended|append %F 0 5000 0"
 	"ring, read|RING read %F 0 65536 0"
 	"ring, written|RING write %F 8192 65536 0"
-	"ring, the file grows|RING write %F $mib 65536 0"
+	"ring, the file grows|RING write %F $end 65536 0"
 )
 
 start_requests() {
@@ -67,16 +88,16 @@ were_cancelled() {
 		*) same "$1: ${requests[i]%%|*}: cancelled" "19 48 0" "$(tail -n 1 "/tmp/said.$i" | cut -d' ' -f1-3)" ;;
 		esac
 	done
-	same "$1: the file's size is as before" $mib "$(stat -c %s "$file")"
-	check "$1: and so are its bytes" pattern compare "$file" 0 $mib pattern:1
+	same "$1: the file's size is as before" $end "$(stat -c %s "$file")"
+	check "$1: and so are its bytes" is_filled "$file"
 	echo 3 >/proc/sys/vm/drop_caches
-	check "$1: also those on the drive" pattern compare "$file" 0 $mib pattern:1
+	check "$1: also those on the drive" is_filled "$file"
 }
 
 unbind() { echo "$gpu" >"/sys/bus/pci/devices/$gpu/driver/unbind"; }
 
-# lock_is_held FILESYSTEM FILE: another process holds the lock of FILE (1 MiB of pattern 1) for as long as it wants. All
-# requests above and the one of inode.cpp wait for it with a buffer's memory, but for one that has host memory only.
+# lock_is_held FILESYSTEM FILE: another process holds the lock of FILE (of fill_file) for as long as it wants. All requests
+# above and the one of inode.cpp wait for it with a buffer's memory, but for one that has host memory only.
 lock_is_held() {
 	local what="$1, a file's lock" file=$2 before logged writing_fd writer said
 	publish

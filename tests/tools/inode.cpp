@@ -3,6 +3,11 @@
 // inode FILE cut BUF_OFF: FILE is truncated under a read from 400 bytes behind a page boundary, after the read has
 // checked the file's length, to 100 bytes behind that boundary. Prints result and bytes of the read.
 //
+// inode FILE hold read|write: holds the file's lock, for reading or writing, for as long as it lives, by direct I/O to a
+// page of its own memory that never arrives. Prints its pid, and a line when it has the lock.
+//
+// inode FILE indirect: a file of ext4, of one extent, loses its extents, as by chattr -e.
+//
 // inode FILE: a write from a buffer to FILE while another process is blocked in a write(2) to it. That process holds
 // the file's lock and waits for a page of its own memory, which never arrives (userfaultfd), as with a FUSE filesystem
 // that does not answer. When both wait, prints the buffer's id and that process's pid. On SIGUSR1 destroys the buffer.
@@ -11,11 +16,13 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <linux/fs.h>
 #include <linux/userfaultfd.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <thread>
 
 #include "guest.hpp"
@@ -27,9 +34,10 @@ namespace
 constexpr size_t page = 4096;
 
 /// Never returns. told: receives a byte as soon as the lock is held.
-[[noreturn]] void write_for_ever(int file, int told)
+[[noreturn]] void hold_for_ever(const char *path, bool write, int told)
 {
 	::prctl(PR_SET_PDEATHSIG, SIGKILL);
+	const int file = ::open(path, write ? O_WRONLY : O_RDONLY | O_DIRECT);
 	const int faults = int(::syscall(SYS_userfaultfd, O_CLOEXEC));
 	uffdio_api api{};
 	api.api = UFFD_API;
@@ -39,28 +47,70 @@ constexpr size_t page = 4096;
 	range.mode = UFFDIO_REGISTER_MODE_MISSING;
 	if (faults < 0 || ::ioctl(faults, UFFDIO_API, &api) || ::ioctl(faults, UFFDIO_REGISTER, &range))
 		raw::die("userfaultfd");
+	if (file < 0)
+		raw::die(path);
 	std::thread([=] {
 		uffd_msg message;
 		if (::read(faults, &message, sizeof(message)) == sizeof(message))
 			(void)!::write(told, "x", 1);
 	}).detach();
-	(void)!::pwrite(file, memory, page, 0);
+	(void)!(write ? ::pwrite(file, memory, page, 0) : ::pread(file, memory, page, 0));
 	raw::die("the page came");
 }
 
-pid_t start_writer(int file)
+struct Holder {
+	pid_t pid;
+	int told;
+
+	Holder(const char *path, bool write)
+	{
+		int ends[2];
+		if (::pipe2(ends, O_CLOEXEC))
+			raw::die("pipe");
+		pid = ::fork();
+		if (!pid)
+			hold_for_ever(path, write, ends[1]);
+		::close(ends[1]);
+		told = ends[0];
+	}
+
+	void wait_for_lock() const
+	{
+		char byte;
+		if (::read(told, &byte, 1) != 1)
+			raw::die("no fault");
+	}
+};
+
+pid_t start_writer(const char *path)
 {
-	int told[2];
-	char byte;
-	if (::pipe2(told, O_CLOEXEC))
-		raw::die("pipe");
-	const pid_t writer = ::fork();
-	if (!writer)
-		write_for_ever(file, told[1]);
-	::close(told[1]);
-	if (::read(told[0], &byte, 1) != 1)
-		raw::die("no fault");
-	return writer;
+	const Holder holder(path, true);
+	holder.wait_for_lock();
+	return holder.pid;
+}
+
+int hold(const char *path, bool write)
+{
+	const Holder holder(path, write);
+	std::printf("%d\n", int(holder.pid));
+	std::fflush(stdout);
+	holder.wait_for_lock();
+	std::puts("has the lock");
+	std::fflush(stdout);
+	::waitpid(holder.pid, nullptr, 0);
+	return 0;
+}
+
+int lose_extents(const char *path)
+{
+	const int file = raw::open_file(path);
+	int flags = 0;
+	if (::ioctl(file, FS_IOC_GETFLAGS, &flags))
+		raw::die(path);
+	flags &= ~FS_EXTENT_FL;
+	if (::ioctl(file, FS_IOC_SETFLAGS, &flags))
+		raw::die("indirect");
+	return 0;
 }
 
 /// How often the task has begun to sleep, if it is in an uninterruptible sleep; else -1.
@@ -94,7 +144,7 @@ int cut(const char *path, uint64_t buf_off)
 	// Caches the route for the read that follows.
 	if (file < 0 || !buf.out_buf_id || raw::call(dev, PEERDMA_READ, req) || req.out_done != page)
 		raw::die(path);
-	const pid_t writer = start_writer(file);
+	const pid_t writer = start_writer(path);
 	std::atomic<pid_t> task = 0;
 	const auto waits = [&] {
 		return guest::within(std::chrono::seconds(20), [&] { return task && is_asleep(task); });
@@ -133,6 +183,10 @@ int main(int argc, char **argv)
 {
 	if (argc == 4 && !std::strcmp(argv[2], "cut"))
 		return cut(argv[1], std::strtoull(argv[3], nullptr, 0));
+	if (argc == 4 && !std::strcmp(argv[2], "hold"))
+		return hold(argv[1], !std::strcmp(argv[3], "write"));
+	if (argc == 3 && !std::strcmp(argv[2], "indirect"))
+		return lose_extents(argv[1]);
 	if (argc != 2)
 		return 2;
 	sigset_t set;
@@ -144,7 +198,7 @@ int main(int argc, char **argv)
 	const auto buf = raw::alloc(dev, raw::provider(dev).out_provider_id, page);
 	if (!buf.out_buf_id)
 		raw::die("buffer");
-	const pid_t writer = start_writer(file);
+	const pid_t writer = start_writer(argv[1]);
 	pid_t task = 0;
 	int result = 0, destroyed = 1;
 	auto req = raw::io(file, buf.out_buf_id, 0, 0, page);

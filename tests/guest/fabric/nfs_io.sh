@@ -40,8 +40,8 @@ for options in vers=4.2 vers=3,nolock,mountproto=tcp; do
 	group "$version: bad input" abi $share/file $share
 	group "$version: structs that change" hostile $share/file
 	publish
-	fresh file $mib 1
-	lock_is_held "$version" $share/file
+	fill_file "$store/held"
+	lock_is_held "$version" $share/held
 	umount $share
 done
 

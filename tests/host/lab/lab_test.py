@@ -239,7 +239,7 @@ def a_kernel_is_chosen_by_the_table_alone() -> None:
 
 
 def variants() -> None:
-    assert [lab.variant_of(debug) for debug in (None, "", "0", "1", "kcsan")] == [*["plain"] * 3, "debug", "kcsan"]
+    assert [lab.variant_of(debug) for debug in (None, "", "0", "1", "kcsan", "rt")] == [*["plain"] * 3, *lab.SLOW]
     try:
         lab.variant_of("2")
     except lab.LabError:
