@@ -90,8 +90,8 @@ static bool fs_call_wrote_a_part(const struct peerdma_fs_call *call)
 
 /*
  * Direct I/O of NFS finds the first page before it allocates memory for a list of them, and sets
- * the iterator back when it has sent its calls. It does not sleep killably in between, but does for
- * the inode lock.
+ * the iterator back when it has sent its calls. It does not sleep killably in between (the list is
+ * not charged to a cgroup), but does for the inode lock.
  */
 static bool fs_call_nfs_uses_pages(const struct peerdma_fs_call *call)
 {
@@ -125,7 +125,7 @@ static bool fs_call_owns_inode(const struct peerdma_fs_call *call)
 /*
  * A caller that has the inode lock for writing is past the checks of its length, and sleeps for the
  * storage: ext4 would keep blocks that it has allocated behind the file's end. One that is about to
- * take pages may sleep for memory: that is short, or PF_MEMALLOC is set.
+ * take pages may sleep for memory: that is short, or in_iowait or PF_MEMALLOC is set.
  */
 static bool fs_call_may_lose(struct peerdma_fs_call *call)
 {
@@ -136,7 +136,7 @@ static bool fs_call_may_lose(struct peerdma_fs_call *call)
 		call->asleep_since = jiffies;
 		return false;
 	}
-	return time_after(jiffies, call->asleep_since + FS_CALL_ASLEEP) &&
+	return time_after(jiffies, call->asleep_since + FS_CALL_ASLEEP) && !call->task->in_iowait &&
 	       !(call->task->flags & PF_MEMALLOC) && !fs_call_owns_inode(call);
 }
 
