@@ -138,6 +138,11 @@ class Test:
     def words(self, key: str, default: str = "") -> list[str]:
         return self.notes.get(key, default).split()
 
+    def is_for(self, variant: str) -> bool:
+        """Whether a build of a kernel runs it. One that no header names, kcsan or rt, runs what plain and debug both do."""
+        named = self.words("variants", variant)
+        return variant in named or {"plain", "debug"} <= set(named)
+
     def timeout(self, kernel: Kernel) -> int:
         return int(self.notes.get("timeout", "60")) * (4 if kernel.slow else 1)
 
@@ -411,7 +416,7 @@ def variant_of(debug: str | None) -> str:
     """The variant that the environment's DEBUG selects: 1 is the debug build."""
     variant = {None: "plain", "": "plain", "0": "plain", "1": "debug"}.get(debug, debug)
     if variant != "plain" and variant not in SLOW:
-        raise LabError(f"DEBUG={debug}: expected 1, {' or '.join(SLOW)}")
+        raise LabError(f"DEBUG={debug}: expected 0, 1, {', '.join(SLOW[:-1])} or {SLOW[-1]}")
     return str(variant)
 
 

@@ -208,12 +208,12 @@ class Choice:
             marks = test.words("tier")
             marked = ("quick" in marks if self.tier == "quick" else
                       "debug" in marks if variant == "debug" else "all" not in marks)
-            return marked and topology == test.words("topologies")[0] and variant in test.words("variants", variant)
+            return marked and topology == test.words("topologies")[0] and test.is_for(variant)
         by_default = variant == "plain" or self.slow or self.topology or topology in DEBUG_TOPOLOGIES
         return bool(self.names(test.name) and by_default and topology in test.words("topologies")
                     and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
-                    and variant in test.words("variants", variant))
+                    and test.is_for(variant))
 
     def wants_host(self, path: Path) -> bool:
         return TIERS.index(first_tier(path)) <= TIERS.index(self.tier)

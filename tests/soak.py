@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make soak`: a long run of tests/guest/io/verify.sh, compared by the host in each round.
 
-Environment: K=kernel of the lab, DEBUG=1, OPS=total operations, SEED=another random stream.
+Environment: K=kernel of the lab, DEBUG=1|kcsan|rt, OPS=total operations, SEED=another random stream.
 """
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
  * Usage references. Users of something that can be removed hold one, and the owner waits until none
  * is held. After a kill no new one is given. The wait sleeps: memory/drain.c. A thread with many
  * steps checks between two of them for a kill. One step may take as long as the storage. One that
- * waits for a file can be cancelled: memory/fs_call.c.
+ * waits for a file can be canceled: memory/fs_call.c.
  */
 #ifndef PEERDMA_USAGE_H
 #define PEERDMA_USAGE_H

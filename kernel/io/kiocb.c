@@ -125,7 +125,7 @@ static __always_inline ssize_t kiocb_call_method(struct peerdma_request *io, str
  * for a regular file. A block device takes no lock that a user could hold.
  */
 static __always_inline ssize_t kiocb_call(struct peerdma_request *io, struct kiocb *kiocb,
-					  struct iov_iter *iter, bool *cancelled)
+					  struct iov_iter *iter, bool *canceled)
 {
 	struct peerdma_fs_call call;
 	ssize_t ret;
@@ -138,12 +138,12 @@ static __always_inline ssize_t kiocb_call(struct peerdma_request *io, struct kio
 	call.iter = iter;
 	peerdma_fs_call_begin(&call);
 	ret = kiocb_call_method(io, kiocb, iter);
-	*cancelled = !peerdma_fs_call_end(&call);
+	*canceled = !peerdma_fs_call_end(&call);
 	return ret;
 }
 
-/* @ret: the method's. A write may have written a part before it was cancelled. */
-static noinline ssize_t kiocb_end_cancelled(struct peerdma_request *io, ssize_t ret)
+/* @ret: the method's. A write may have written a part before it was canceled. */
+static noinline ssize_t kiocb_end_canceled(struct peerdma_request *io, ssize_t ret)
 {
 	const int err = peerdma_request_set_reason(io, PEERDMA_REASON_REVOKED);
 
@@ -160,7 +160,7 @@ ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, 
 {
 	struct kiocb *kiocb;
 	struct kiocb_wait wait;
-	bool cancelled = false;
+	bool canceled = false;
 	ssize_t ret;
 
 	kiocb = &wait.kiocb;
@@ -172,7 +172,7 @@ ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, 
 	kiocb->ki_ioprio = peerdma_kiocb_ioprio(io->buffer->provider, kiocb->ki_ioprio);
 	kiocb->ki_pos = file_off;
 	kiocb_wait_init(io, &wait);
-	ret = kiocb_call(io, kiocb, iter, &cancelled);
+	ret = kiocb_call(io, kiocb, iter, &canceled);
 	if (ret == -EIOCBQUEUED) {
 		ret = kiocb_wait_done(&wait);
 		/* The VFS leaves the notification of a queued kiocb to its submitter. */
@@ -185,7 +185,7 @@ ssize_t peerdma_kiocb_submit(struct peerdma_request *io, struct iov_iter *iter, 
 		ret = kiocb_write_back(io, kiocb->ki_pos - ret, ret);
 	}
 	*direct = kiocb->ki_flags & IOCB_DIRECT;
-	if (unlikely(cancelled))
-		return kiocb_end_cancelled(io, ret);
+	if (unlikely(canceled))
+		return kiocb_end_canceled(io, ret);
 	return ret;
 }

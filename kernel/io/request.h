@@ -32,7 +32,7 @@ struct task_struct;
  * @nowait: return -EAGAIN instead of sleeping for a route
  * @cpu_stored: the CPU may have stored some of the bytes that the last kiocb read
  * @bounce: a page of the provider that the running kiocb reads into, not the buffer; or NULL
- * @outside: the usage reference was put, or an unbind cancelled the request
+ * @outside: the usage reference was put, or an unbind canceled the request
  */
 struct peerdma_request {
 	struct file *file;

@@ -22,6 +22,7 @@ struct peerdma_provider;
  * @entry: in the open file's buffers; its id is 0 if it has none
  * @usage: held by requests that use @mem; killed by the first revoke
  * @lost: the memory was, or may have been, lost while requests used it: they fail
+ * @recalled: its owner takes the memory back: requests that sleep for a file are canceled
  * @refs: references of this struct; a request holds one only without a usage reference
  * @revoking: a revoke has begun
  * @revoked: completed when the mem has been released
@@ -41,6 +42,7 @@ struct peerdma_buffer {
 	struct peerdma_provider *provider; /* immutable */
 	struct peerdma_opener *opener; /* immutable */
 	bool lost;
+	bool recalled;
 	struct peerdma_usage usage;
 
 	refcount_t refs ____cacheline_aligned_in_smp;

@@ -37,7 +37,7 @@
 static unsigned int held_seconds = 5;
 module_param(held_seconds, uint, 0644);
 MODULE_PARM_DESC(held_seconds,
-		 "seconds until released memory that others hold is logged; 0: never");
+		 "seconds until waited-for requests and held memory are logged; 0: never");
 
 static LIST_HEAD(busy_list);
 static DEFINE_MUTEX(busy_mutex); /* protects busy_list, and pages, most and named of each entry */

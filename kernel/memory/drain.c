@@ -3,7 +3,7 @@
  * Waits until a killed usage reference is drained. In general that takes as long as a drive takes.
  * But the request that holds it may wait for another process, inside a filesystem: for example for
  * the inode lock of a writer whose user memory is on a filesystem (FUSE) that does not deliver a
- * page. If the provider's memory is to be given back, such a request is cancelled: fs_call.c. A
+ * page. If the provider's memory is to be given back, such a request is canceled: fs_call.c. A
  * wait that takes long all the same is logged, like pages that are held: busy.c.
  */
 #include <linux/list.h>
@@ -96,11 +96,11 @@ static void drain_log_if_due(struct drain *closing)
 
 static void drain_cancel(const struct drain *closing)
 {
-	const unsigned int cancelled = peerdma_fs_calls_cancel(closing->provider);
+	const unsigned int canceled = peerdma_fs_calls_cancel(closing->provider);
 
-	if (cancelled)
+	if (canceled)
 		pci_warn(closing->provider->pdev,
-			 "%u requests that waited for a file were cancelled\n", cancelled);
+			 "%u requests that waited for a file were canceled\n", canceled);
 }
 
 static void drain_wait_and_log(struct drain *closing)

@@ -10,7 +10,7 @@
  * because each mapped page has a reference of the mapping: the page is not reused before the
  * importer unmaps, busy.c logs its owner, and unbinding waits for it. So an importer that does not
  * unmap delays only an unbind. The revoke waits without limit for the importers' fences, as other
- * exporters in the kernel do: until they are signalled the device may write, even after an unmap.
+ * exporters in the kernel do: until they are signaled the device may write, even after an unmap.
  *
  * Lifetime. A dma-buf is like an mmap of the buffer. It holds the open file, so closing the file
  * destroys its buffers only after the dma-buf is closed too. Destroying the buffer takes the memory

@@ -81,8 +81,8 @@ static void export_get_fences(struct peerdma_exports *exports, struct export_fen
 }
 
 /* False on timeout. */
-static bool export_fences_signalled(struct peerdma_exports *exports,
-				    const struct export_fences *fences, long time)
+static bool export_fences_signaled(struct peerdma_exports *exports,
+				   const struct export_fences *fences, long time)
 {
 	unsigned int i;
 
@@ -100,22 +100,22 @@ static void export_put_fences(struct export_fences *fences)
 	kfree(fences->all);
 }
 
-/* By the kernel's rules fences are signalled in finite time. A violation is logged. */
+/* By the kernel's rules fences are signaled in finite time. A violation is logged. */
 static void export_wait_fences(struct peerdma_buffer *buffer, const struct export_fences *fences)
 {
-	if (export_fences_signalled(&buffer->exports, fences, EXPORT_PATIENCE))
+	if (export_fences_signaled(&buffer->exports, fences, EXPORT_PATIENCE))
 		return;
 	pci_warn(buffer->provider->pdev,
-		 "importers of buffer %llu of pid %d have not signalled their fences: waiting\n",
+		 "importers of buffer %llu of pid %d have not signaled their fences: waiting\n",
 		 buffer->entry.id, buffer->opener->pid);
-	export_fences_signalled(&buffer->exports, fences, MAX_SCHEDULE_TIMEOUT);
+	export_fences_signaled(&buffer->exports, fences, MAX_SCHEDULE_TIMEOUT);
 }
 
 /**
  * peerdma_exports_revoke - notify a buffer's importers, and wait for a limited time
  * @buffer: with its usage reference killed and drained: no importer can map any more
  *
- * By the kernel's rules an importer may use the memory until its fences are signalled, mapped or
+ * By the kernel's rules an importer may use the memory until its fences are signaled, mapped or
  * not, and may still read it, with a result that it ignores, until it unmaps. Fences are waited for
  * without limit, unmapping for EXPORT_PATIENCE, because mapped pages stay referenced.
  */

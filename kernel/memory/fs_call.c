@@ -36,7 +36,7 @@
  */
 #define FS_CALL_NOWHERE ((void __user *)(-(3UL * MAX_RW_COUNT) + 1))
 
-/* A sleep that is to be cancelled lasts at least so long: no short one for memory. */
+/* A sleep that is to be canceled lasts at least so long: no short one for memory. */
 #define FS_CALL_ASLEEP (HZ / 5)
 
 DEFINE_PER_CPU_ALIGNED(struct hlist_bl_head, peerdma_fs_calls);
@@ -167,13 +167,13 @@ static bool fs_call_cancel(struct peerdma_fs_call *call)
 	raw_spin_lock_irqsave(&call->task->pi_lock, flags);
 	if (fs_call_is_asleep(call->task) && fs_call_uses_nothing(call) && fs_call_may_lose(call)) {
 		fs_call_replace_iter(call);
-		call->cancelled = true;
+		call->canceled = true;
 	}
 	raw_spin_unlock_irqrestore(&call->task->pi_lock, flags);
-	return call->cancelled;
+	return call->canceled;
 }
 
-/* Puts what a cancelled call had. The caller may have returned meanwhile. */
+/* Puts what a canceled call had. The caller may have returned meanwhile. */
 static void fs_call_put(struct peerdma_buffer *buffer, struct peerdma_mem *bounce)
 {
 	if (bounce)
@@ -184,12 +184,15 @@ static void fs_call_put(struct peerdma_buffer *buffer, struct peerdma_mem *bounc
 
 /*
  * A buffer that is only destroyed waits for its calls, so that what was begun is whole. Memory that
- * its driver wants back, or that is lost, does not wait for what another process may hold up.
+ * its owner wants back, or that is lost, does not wait for what another process may hold up.
  */
 static bool fs_call_must_end(const struct peerdma_fs_call *call, struct peerdma_provider *provider)
 {
-	return call->buffer->provider == provider && peerdma_usage_killed(&call->buffer->usage) &&
-	       (READ_ONCE(call->buffer->lost) || peerdma_usage_killed(&provider->usage));
+	const struct peerdma_buffer *buffer = call->buffer;
+
+	return buffer->provider == provider && peerdma_usage_killed(&buffer->usage) &&
+	       (READ_ONCE(buffer->lost) || READ_ONCE(buffer->recalled) ||
+		peerdma_usage_killed(&provider->usage));
 }
 
 /* Cancels one call. False: there is none that can be. */
@@ -218,17 +221,18 @@ static bool fs_calls_cancel_one(struct hlist_bl_head *calls, struct peerdma_prov
 
 /**
  * peerdma_fs_calls_cancel - cancel the calls that sleep with a provider's memory
- * @provider: of the memory; if it is not being unbound, only calls with lost memory are cancelled
- * Return: how many were cancelled. Others may begin to sleep later: call again.
+ * @provider: of the memory; if it is not being unbound, only calls with memory that is lost or
+ *	recalled are canceled
+ * Return: how many were canceled. Others may begin to sleep later: call again.
  */
 unsigned int peerdma_fs_calls_cancel(struct peerdma_provider *provider)
 {
-	unsigned int cancelled = 0;
+	unsigned int canceled = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu) {
 		while (fs_calls_cancel_one(per_cpu_ptr(&peerdma_fs_calls, cpu), provider))
-			cancelled++;
+			canceled++;
 	}
-	return cancelled;
+	return canceled;
 }

@@ -17,11 +17,11 @@ struct peerdma_provider;
 
 /**
  * struct peerdma_fs_call - a call of a filesystem's method; on the caller's stack
- * @buffer: of the request, with a usage reference unless @cancelled
+ * @buffer: of the request, with a usage reference unless @canceled
  * @bounce: a mem of the same provider that @iter is over; NULL: it is over the buffer's mem
  * @kiocb: passed to the method
  * @iter: likewise, of kind ITER_BVEC
- * @link: in @calls, unless @cancelled
+ * @link: in @calls, unless @canceled
  * @calls: the list of the CPU that the call began on
  * @task: the caller
  * @pos: of @kiocb when the call began
@@ -30,7 +30,7 @@ struct peerdma_provider;
  * @switches: how often the caller had slept when it was last seen asleep, plus 1; protected, as the
  *	next two, by the list's lock
  * @asleep_since: jiffies when it was first seen in that sleep
- * @cancelled: the caller does not have the memory any more
+ * @canceled: the caller does not have the memory any more
  *
  * The caller fills the first four.
  */
@@ -48,7 +48,7 @@ struct peerdma_fs_call {
 	size_t offset;
 	unsigned long switches;
 	unsigned long asleep_since;
-	bool cancelled;
+	bool canceled;
 };
 
 /*
@@ -68,14 +68,14 @@ static __always_inline void peerdma_fs_call_begin(struct peerdma_fs_call *call)
 	call->bvec = call->iter->bvec;
 	call->offset = call->iter->iov_offset;
 	call->switches = 0;
-	call->cancelled = false;
+	call->canceled = false;
 	hlist_bl_lock(calls);
 	hlist_bl_add_head(&call->link, calls);
 	hlist_bl_unlock(calls);
 }
 
 /*
- * Called right after the method. False: the call was cancelled. Then the caller has a reference of
+ * Called right after the method. False: the call was canceled. Then the caller has a reference of
  * the buffer's struct instead of the usage reference, and the memory may be gone.
  */
 static __always_inline bool peerdma_fs_call_end(struct peerdma_fs_call *call)
@@ -83,10 +83,10 @@ static __always_inline bool peerdma_fs_call_end(struct peerdma_fs_call *call)
 	struct hlist_bl_head *calls = call->calls;
 
 	hlist_bl_lock(calls);
-	if (likely(!call->cancelled))
+	if (likely(!call->canceled))
 		__hlist_bl_del(&call->link);
 	hlist_bl_unlock(calls);
-	return likely(!call->cancelled);
+	return likely(!call->canceled);
 }
 
 unsigned int peerdma_fs_calls_cancel(struct peerdma_provider *provider);

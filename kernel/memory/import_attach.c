@@ -106,7 +106,7 @@ static u32 import_map(struct peerdma_import *import)
 	if (IS_ERR_OR_NULL(sgt))
 		return import_refuse(import, "map", PTR_ERR(sgt));
 	import->sgt = sgt;
-	/* The exporter may still be moving the memory until its fences are signalled. */
+	/* The exporter may still be moving the memory until its fences are signaled. */
 	ret = dma_resv_wait_timeout(import->dmabuf->resv, DMA_RESV_USAGE_KERNEL, false,
 				    PEERDMA_IMPORT_PATIENCE);
 	if (ret <= 0)

@@ -102,6 +102,17 @@ host() {
 # limit
 throttle() { host qmp '{"execute":"block_set_io_throttle","arguments":{"device":"'"${2:-disk0}"'","bps":'"$1"',"bps_rd":0,"bps_wr":0,"iops":0,"iops_rd":0,"iops_wr":0}}' >/dev/null; }
 
+# hold_lock FILE: another process, $locker, takes the lock of FILE for writing and keeps it until release_lock
+hold_lock() {
+	exec {locker_fd}< <(exec inode "$1" hold write)
+	read -r locker <&"$locker_fd"
+	read -r <&"$locker_fd"
+}
+release_lock() {
+	kill -KILL "$locker"
+	exec {locker_fd}<&-
+}
+
 # --- Finding devices. No forks: each costs an emulated guest 10 ms.
 # pci_of VENDOR:DEVICE [N]: the PCI address of the N-th (from 0) such function
 pci_of() {

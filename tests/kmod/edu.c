@@ -44,7 +44,7 @@ struct edu {
 	char name[8];
 };
 
-/* A fence that is signalled when the engine has stopped, or when the file is closed. */
+/* A fence that is signaled when the engine has stopped, or when the file is closed. */
 struct done {
 	struct dma_fence fence;
 	spinlock_t lock; /* the fence's */
@@ -64,7 +64,7 @@ struct importer {
 	enum dma_data_direction dir;
 	unsigned int told;
 	unsigned int pins;
-	struct list_head fences; /* signalled when the file is closed */
+	struct list_head fences; /* signaled when the file is closed */
 	struct work_struct unmap;
 };
 

@@ -67,6 +67,6 @@ struct edu_state {
 #define EDU_WAIT _IO('E', 4) /* until the engine has stopped */
 #define EDU_UNMAP _IO('E', 5)
 #define EDU_STATE _IO('E', 6)
-#define EDU_FENCE _IO('E', 7) /* a fence on the dma-buf, signalled when this file is closed */
+#define EDU_FENCE _IO('E', 7) /* a fence on the dma-buf, signaled when this file is closed */
 
 #endif /* EDU_H */

@@ -161,8 +161,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"Use a network card with RDMA in hardware. For tests only, peerdma_rdma.allow_software=1 "
 			"permits soft-RoCE."};
 	case PEERDMA_REASON_REVOKED:
-		return {"REVOKED", "the provider was unpublished or removed",
-			"Publish it again and allocate a new buffer."};
+		return {"REVOKED", "the device was unpublished, removed, reset or suspended",
+			"Allocate a new buffer, after publishing the device again if it is not listed (peerdma providers)."};
 	case PEERDMA_REASON_USER_LIMIT:
 		return {"USER_LIMIT", "the limit of provider memory per user is reached",
 			"Destroy buffers of this user (peerdma stat lists the owners), or have root raise "

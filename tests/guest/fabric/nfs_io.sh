@@ -11,7 +11,7 @@
 # long: 6.12 7.2
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
-. "$LAB_ROOT/tests/guest/cancelled.sh"
+. "$LAB_ROOT/tests/guest/canceled.sh"
 
 kernel_has veth rpcrdma nfsd nfsv3 nfsv4
 wire

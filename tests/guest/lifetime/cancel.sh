@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Requests that wait inside a filesystem, for a file's lock or for a thaw, must not delay an unbind: they are cancelled.
+# Requests that wait inside a filesystem, for a file's lock or for a thaw, must not delay an unbind: they are canceled.
 # Every kind of request, on ext4 and xfs. Checks that nothing was written, and that all memory is in the pool again.
 # group: lifetime
 # topologies: disks
 # variants: plain debug
 # timeout: 240
 . "$LAB_ROOT/tests/guest/lib.sh"
-. "$LAB_ROOT/tests/guest/cancelled.sh"
+. "$LAB_ROOT/tests/guest/canceled.sh"
 
 modprobe -d "$LAB_KERNEL" -a xfs 2>/dev/null
 mkdir -p /mnt/disk /mnt/xfs
@@ -37,7 +37,7 @@ on() {
 	check "$what: unbind returns" soon 10 gone $!
 	fsfreeze -u "$2"
 	wait "${pids[0]}"
-	same "$what: the write was cancelled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
+	same "$what: the write was canceled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
 	check "$what: the bytes are as before" is_filled "$file"
 
 	what="$1, reset"
@@ -56,7 +56,7 @@ on() {
 	read -r said <&"$writing_fd"
 	exec {writing_fd}<&-
 	wait "${pids[0]}"
-	same "$what: the read was cancelled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
+	same "$what: the read was canceled" "19 48 0" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-3)"
 	unbind
 }
 on ext4 /mnt/disk
@@ -70,16 +70,14 @@ check "xfs: the other file is as before" is_filled /mnt/xfs/first
 # waits for the file's lock again, which a reader has got meanwhile, to write the others by the page cache.
 loses_extents() {
 	local what="ext4, a file that loses its extents" file=/mnt/disk/indirect
-	local writing_fd writer reading_fd reader losing writing
+	local reading_fd reader losing writing
 	rm -f "$file"
 	pattern fill "$file" 0 16384 pattern:1
 	truncate -s 49152 "$file"
 	sync
 	publish
 	pdio read "$file" 0 4096 0 >/tmp/before
-	exec {writing_fd}< <(exec inode "$file" hold write)
-	read -r writer <&"$writing_fd"
-	read -r <&"$writing_fd"
+	hold_lock "$file"
 	inode "$file" indirect &
 	losing=$!
 	check "$what: that waits" soon 20 waits $losing
@@ -88,7 +86,7 @@ loses_extents() {
 	check "$what: a write waits" soon 20 waits $writing
 	throttle 4096
 	dd if="$(nvme_disk nvme0)" of=/dev/null bs=128k count=1 iflag=direct 2>/dev/null # passes; the next one does not
-	kill -KILL "$writer"
+	release_lock
 	wait $losing
 	same "$what: it lost them" 0 $?
 	exec {reading_fd}< <(exec inode "$file" hold read)
@@ -101,7 +99,7 @@ loses_extents() {
 	check "$what: unbind returns" soon 10 gone $!
 	check "$what: while the lock is still held" kill -0 "$reader"
 	kill -KILL "$reader"
-	exec {writing_fd}<&- {reading_fd}<&-
+	exec {reading_fd}<&-
 	wait $writing
 	same "$what: the write was short" "0 48 16384 16384" "$(tail -n 1 /tmp/said.0 | cut -d' ' -f1-4)"
 	check "$what: these bytes are written" pattern compare "$file" 0 16384 pattern:5

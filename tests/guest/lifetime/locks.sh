@@ -124,7 +124,7 @@ start_unbinding
 check "destroying, then unbinding: the unbind does not wait" soon 5 gone $unbind
 check "destroying, then unbinding: while the lock is still held" kill -0 "$writer"
 end_writing
-same "destroying, then unbinding: what was begun is cancelled, the buffer destroyed" "-19 0 0" "$said"
+same "destroying, then unbinding: what was begun is canceled, the buffer destroyed" "-19 0 0" "$said"
 wait $unbind
 
 # --- A drive that does not answer: QEMU lets it move 512 bytes per second, which others have used up.

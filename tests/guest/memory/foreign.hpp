@@ -128,9 +128,9 @@ inline void lost_case(int dev, uint32_t buf, const std::string &driver, const st
 		      const std::function<bool()> &invalidate)
 {
 	const Fd file(open_file(pattern_file));
-	host::throttle(262144);
+	host::throttle(131072);
 	auto io = raw::io(file, buf, 0, 0, len / 2);
-	int err = raw::call(dev, PEERDMA_READ, io); // passes at once; the next one takes two seconds
+	int err = raw::call(dev, PEERDMA_READ, io); // passes at once; the next one takes four seconds
 	io = raw::io(file, buf, 0, 0, len / 2);
 	std::thread reader([&] { err = raw::call(dev, PEERDMA_READ, io); });
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));

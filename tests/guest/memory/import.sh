@@ -143,10 +143,23 @@ for kind in static dynamic; do
 	bind_to expstand
 done
 
-# The drive is unbound during reads of the raw device, not of a filesystem.
-umount /mnt/disk
-keep static "$(nvme_disk)"
 driver=/sys/bus/pci/drivers/nvme
+ended() { ! kill -0 "$1" 2>/dev/null; }
+keep static /mnt/disk/foreign
+hold_lock /mnt/disk/foreign
+echo "$drive" >$driver/unbind &
+check "the drive is unbound during a read that waits for a file's lock" soon 20 ended $!
+check "which another still has" kill -0 "$locker"
+check "and the exporter has the memory back" soon 5 is mapped 0
+release_lock
+lost "who had some has lost it"
+end_keeper
+umount -l /mnt/disk
+echo "$drive" >$driver/bind
+check "the drive comes back from that" soon 20 nvme_disk
+
+# The drive is unbound during reads of the raw device, not of a filesystem.
+keep static "$(nvme_disk)"
 # A read takes 16 s, so one is in flight. A thread that needs the drive's device lock to end it must get the lock.
 throttle 4096
 sleep 0.5
@@ -155,7 +168,6 @@ unbind=$!
 sleep 0.5
 insmod "$modules/kmod/devlock.ko" device="$drive" seconds=0 &
 locker=$!
-ended() { ! kill -0 "$1" 2>/dev/null; }
 check "others get the drive's device lock while its unbinding waits for a read" eval 'soon 10 ended $locker && kill -0 $unbind'
 throttle 0
 check "the drive is unbound" soon 40 ended $unbind

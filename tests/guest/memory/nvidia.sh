@@ -160,6 +160,17 @@ read -r said <&"${keeper[0]}"
 same "its owner hears of it" "gone 19" "$said"
 end_keeper
 
+keep keep
+hold_lock /mnt/disk/foreign
+free_it &
+freeing=$!
+check "who frees it does not wait for a file's lock" soon 10 eval '! kill -0 $freeing 2>/dev/null'
+check "which another still has" kill -0 "$locker"
+release_lock
+read -r said <&"${keeper[0]}"
+same "its owner hears of it then" "gone 19" "$said"
+end_keeper
+
 # With tickets the driver takes memory back from the process that registered it. For memory released otherwise, it calls
 # our callback when the process frees it, and the callback must still exist.
 let_go thread

@@ -47,7 +47,7 @@ GUEST: dict[str, Way] = {
 # Skipped: results that depend on timing or on how an I/O is cut; tests of processes, descriptors, rings and settings.
 SKIPPED = ["*Fork*", "*Cancel*", "Threads.*", "Race.*", "Nested.*", "*Scarcity.*", "Driver.*", "Policy.*", "LogPath.*", "Loud.*",
            "Descriptors.*", "Gated.ADeadlineGivesWhatHasComeByThen", "Gated.DestroyingWaitsForWhatHasBegun",
-           "Gated.ClosingWaitsForWhatHasBegun", "Cufile.ThreadsUnderLoadAndWhenIdle", "Cufile.AThreadThatIsCancelled",
+           "Gated.ClosingWaitsForWhatHasBegun", "Cufile.ThreadsUnderLoadAndWhenIdle", "Cufile.AThreadThatIsCanceled",
            "Cufile.AProcessThatEndsWithAllOpen", "Cufile.SettingsAndClosingBesideReadersWithoutAPause",
            "Cufile.OpenedAndClosedManyTimesAtOnce", "Cufile.AFailureOfTheDriversIsAnError", "Cufile.PastThePageCacheOneThreadIsEnough"]
 

@@ -69,7 +69,7 @@ def guest_tests() -> dict[str, run.lab.Test]:
 
 def runs(test: run.lab.Test, k: str, variant: str) -> str:
     """Returns "always", "asked" (runs only if asked for) or "never"."""
-    if k not in test.words("kernels", k) or variant not in test.words("variants", variant):
+    if k not in test.words("kernels", k) or not test.is_for(variant):
         return "never"
     here = any(BY_DEFAULT.wants(test, k, variant, topology) for topology in test.words("topologies"))
     return "always" if here and not BY_DEFAULT.why_not(test, k, variant) else "asked"

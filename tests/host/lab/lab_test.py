@@ -240,6 +240,9 @@ def a_kernel_is_chosen_by_the_table_alone() -> None:
 
 def variants() -> None:
     assert [lab.variant_of(debug) for debug in (None, "", "0", "1", "kcsan", "rt")] == [*["plain"] * 3, *lab.SLOW]
+    assert all(lab.Test.named("cancel").is_for(variant) for variant in ("plain", *lab.SLOW))  # "plain debug"
+    assert not any(lab.Test.named("nfs_io").is_for(variant) for variant in lab.SLOW)           # "plain"
+    assert not lab.Test.named("suspend").is_for("rt")                                          # "debug"
     try:
         lab.variant_of("2")
     except lab.LabError:

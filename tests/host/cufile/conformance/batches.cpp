@@ -21,16 +21,16 @@ int status(CUfileBatchHandle_t id, unsigned least, unsigned &n, CUfileIOEvents_t
 uintptr_t cookie_of(const CUfileIOEvents_t &event) { return reinterpret_cast<uintptr_t>(event.cookie); }
 
 // With worker threads and with a ring, buffered and O_DIRECT, with and without help from the waiting thread.
-TEST_F(Batches, CancelledWhileItRuns)
+TEST_F(Batches, CanceledWhileItRuns)
 {
 	constexpr unsigned count = 64;
 	constexpr size_t size = 60000, apart = 65536;
 	const CUfileHandle_t cached = fh_;
 	const CUfileHandle_t past = has_direct() ? handle("g", bytes_, O_RDONLY | O_DIRECT) : cached;
 	const auto id = set_up(count);
-	unsigned cancelled = 0, complete = 0;
+	unsigned canceled = 0, complete = 0;
 	// Repeat until both outcomes occur: with one CPU a batch may complete before another thread cancels it.
-	for (unsigned round = 0; round < 80 || (round < 4000 && !(cancelled && complete)); round++) {
+	for (unsigned round = 0; round < 80 || (round < 4000 && !(canceled && complete)); round++) {
 		memory_.fill(0x77);
 		std::vector<CUfileIOParams_t> ios;
 		for (unsigned i = 0; i < count; i++) {
@@ -57,7 +57,7 @@ TEST_F(Batches, CancelledWhileItRuns)
 		ASSERT_EQ(all.size(), count);
 		for (const auto &[i, event] : all) {
 			if (event.status == CUFILE_CANCELED) {
-				cancelled++;
+				canceled++;
 				EXPECT_EQ(event.ret, 0u);
 				EXPECT_TRUE(memory_.untouched(i * apart, i * apart + size)) << i;
 				continue;
@@ -72,7 +72,7 @@ TEST_F(Batches, CancelledWhileItRuns)
 		EXPECT_EQ(status(id, 0, n, &event, nullptr), 0);
 		EXPECT_EQ(n, 0u) << "something is told twice";
 	}
-	EXPECT_GT(cancelled, 0u);
+	EXPECT_GT(canceled, 0u);
 	EXPECT_GT(complete, 0u);
 }
 
@@ -113,7 +113,7 @@ TEST_F(Gated, AMinimumAboveWhatIsLeftMeansAllThatIsLeft)
 }
 
 // KvikIO's basic_io.cpp and NVIDIA's batch_cancel.cc wait for all entries of a canceled batch and expect no events.
-TEST_F(Batches, ACancelledBatchHasNothingToWaitFor)
+TEST_F(Batches, ACanceledBatchHasNothingToWaitFor)
 {
 	constexpr unsigned count = 4;
 	const auto id = set_up(count);
@@ -137,7 +137,7 @@ TEST_F(Batches, ACancelledBatchHasNothingToWaitFor)
 }
 
 // Mooncake's GdsTransport cancels a batch after an entry has failed and polls until every entry is reported.
-TEST_F(Gated, ACancelledBatchIsToldToWhoPolls)
+TEST_F(Gated, ACanceledBatchIsToldToWhoPolls)
 {
 	constexpr unsigned count = 16;
 	const auto id = set_up(count);

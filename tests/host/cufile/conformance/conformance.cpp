@@ -1169,7 +1169,7 @@ TEST_F(Gated, OthersMayFetchWhileOneHelps)
 	EXPECT_EQ(seen, 8u);
 }
 
-TEST_F(Gated, WhatHasNotBegunIsCancelled)
+TEST_F(Gated, WhatHasNotBegunIsCanceled)
 {
 	const auto id = set_up(64);
 	auto ios = reads(64, 1, 1);
@@ -1178,23 +1178,23 @@ TEST_F(Gated, WhatHasNotBegunIsCancelled)
 	EXPECT_EQ(code(lib().cuFileBatchIOCancel, id), 0) << "once more";
 	EXPECT_EQ(code(lib().cuFileBatchIOCancel, nullptr), 5022);
 	gate_.open = 1;
-	unsigned cancelled = 0, complete = 0;
+	unsigned canceled = 0, complete = 0;
 	std::map<uintptr_t, CUfileIOEvents_t> all;
 	poll(id, 64, all);
 	for (const auto &[cookie, event] : all) {
-		cancelled += event.status == CUFILE_CANCELED;
+		canceled += event.status == CUFILE_CANCELED;
 		complete += event.status == CUFILE_COMPLETE && event.ret == 10;
 		EXPECT_EQ(memory_.bytes(cookie, 1), event.status == CUFILE_COMPLETE ? "g" : memory_.bytes(cookie, 1));
 	}
-	EXPECT_EQ(cancelled + complete, 64u);
-	EXPECT_GE(cancelled, 50u) << "four threads, of which each may have begun one";
+	EXPECT_EQ(canceled + complete, 64u);
+	EXPECT_GE(canceled, 50u) << "four threads, of which each may have begun one";
 	EXPECT_GE(complete, 1u);
 	EXPECT_EQ(submit(id, ios), 0) << "and the batch is as new";
 	EXPECT_EQ(fetch(id, 64).size(), 64u);
 }
 
 // Reuses a canceled batch, its cookies and its memory without reading the events of the first submission.
-TEST_F(Gated, ACancelledBatchIsAsNew)
+TEST_F(Gated, ACanceledBatchIsAsNew)
 {
 	for (const unsigned capacity : {8u, 16u}) {
 		gate_.open = 0;

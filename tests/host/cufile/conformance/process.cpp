@@ -49,7 +49,7 @@ int answered()
 }
 
 // A thread that is canceled inside a call finishes it first and releases its resources.
-TEST_F(Cufile, AThreadThatIsCancelled)
+TEST_F(Cufile, AThreadThatIsCanceled)
 {
 	EXPECT_EQ(in_child([&] {
 			  alarm(20);

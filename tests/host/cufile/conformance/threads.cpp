@@ -124,7 +124,7 @@ TEST_F(Threads, StreamsOfTheirOwnAndOneOfAll)
 	lib().cuFileDriverClose_v2();
 }
 
-TEST_F(Threads, BatchesThatAreFetchedAndCancelled)
+TEST_F(Threads, BatchesThatAreFetchedAndCanceled)
 {
 	constexpr unsigned threads = 4, entries = 8;
 	const CUfileHandle_t fh = handle("f", pattern(entries * part));

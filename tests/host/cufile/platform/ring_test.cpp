@@ -465,7 +465,7 @@ TEST_F(CufileRingBatch, OneThreadIsEnough)
 		EXPECT_TRUE(all[i].ret == 300000u && is_right(i)) << i;
 }
 
-TEST_F(CufileRingBatch, WhatHasNotBegunIsCancelled)
+TEST_F(CufileRingBatch, WhatHasNotBegunIsCanceled)
 {
 	EXPECT_EQ(library.driver.set(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH, 4).err, 0);
 	const CUfileHandle_t fh = add();

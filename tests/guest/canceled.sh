@@ -78,14 +78,14 @@ all_wait() {
 	done
 }
 
-# were_cancelled WHAT: each ended with ENODEV and REVOKED; a ring returns the errno only
-were_cancelled() {
+# were_canceled WHAT: each ended with ENODEV and REVOKED; a ring returns the errno only
+were_canceled() {
 	local i
 	for i in "${!pids[@]}"; do
 		wait "${pids[i]}"
 		case ${requests[i]} in
-		ring*) same "$1: ${requests[i]%%|*}: cancelled" "19 0" "$(tail -n 1 "/tmp/said.$i" | cut -d' ' -f1,3)" ;;
-		*) same "$1: ${requests[i]%%|*}: cancelled" "19 48 0" "$(tail -n 1 "/tmp/said.$i" | cut -d' ' -f1-3)" ;;
+		ring*) same "$1: ${requests[i]%%|*}: canceled" "19 0" "$(tail -n 1 "/tmp/said.$i" | cut -d' ' -f1,3)" ;;
+		*) same "$1: ${requests[i]%%|*}: canceled" "19 48 0" "$(tail -n 1 "/tmp/said.$i" | cut -d' ' -f1-3)" ;;
 		esac
 	done
 	same "$1: the file's size is as before" $end "$(stat -c %s "$file")"
@@ -111,15 +111,15 @@ lock_is_held() {
 	unbind &
 	check "$what: unbind returns" soon 10 gone $!
 	check "$what: while the lock is still held" kill -0 "$writer"
-	logged=$(dmesg | sed -n "s/.*peerdma $gpu: \([0-9]*\) requests that waited for a file were cancelled/\1/p" | paste -sd+)
-	same "$what: the log says how many were cancelled" ${#requests[@]} $((logged))
+	logged=$(dmesg | sed -n "s/.*peerdma $gpu: \([0-9]*\) requests that waited for a file were canceled/\1/p" | paste -sd+)
+	same "$what: the log says how many were canceled" ${#requests[@]} $((logged))
 	same "$what: nobody is named" "" "$(cat /sys/kernel/debug/peerdma/held)"
 	check "$what: the requests still wait" waits "${pids[0]}"
 	kill -KILL "$writer"
 	read -r said <&"$writing_fd"
 	exec {writing_fd}<&-
 	same "$what: a thread of a process with more" "-19 0 1" "$said"
-	were_cancelled "$what"
+	were_canceled "$what"
 	publish
 	same "$what: all memory is there again" "$before" "$(free_memory)"
 }
