@@ -162,7 +162,8 @@ constexpr Reason describe(enum peerdma_reason reason)
 			"permits soft-RoCE."};
 	case PEERDMA_REASON_REVOKED:
 		return {"REVOKED", "the device was unpublished, removed, reset or suspended",
-			"Allocate a new buffer, after publishing the device again if it is not listed (peerdma providers)."};
+			"Allocate a new buffer, after publishing the device again if it is not listed (peerdma "
+			"providers)."};
 	case PEERDMA_REASON_USER_LIMIT:
 		return {"USER_LIMIT", "the limit of provider memory per user is reached",
 			"Destroy buffers of this user (peerdma stat lists the owners), or have root raise "
