@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The engine of `make soak-revoke`: a long run of tests/guest/lifetime/revoke.sh.
 
-Environment: K=kernel of the lab, DEBUG=1|kcsan|rt, N=rounds (a tenth for those of device_del, which take 5 s), EVENTS=all or
-names of revoke.cpp: "unbind drive:sync".
+Environment: K=kernel of the lab, DEBUG=1|kcsan|rt, N=rounds (a tenth for those of device_del, which take 5 s),
+EVENTS=all or names of revoke.cpp: "unbind drive:sync".
 """
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ void peerdma_pin_revoke(struct peerdma_pin *pin)
 		refcount_inc(&buffer->refs);
 	mutex_unlock(&pin->lock);
 	if (buffer) {
-		WRITE_ONCE(buffer->recalled, true); /* before the wait, which may be another's */
+		WRITE_ONCE(buffer->recalled, true); /* first: another thread may wait already */
 		peerdma_buffer_revoke(buffer);
 		peerdma_buffer_put(buffer);
 	}

@@ -3,8 +3,8 @@
 // inode FILE cut BUF_OFF: FILE is truncated under a read from 400 bytes behind a page boundary, after the read has
 // checked the file's length, to 100 bytes behind that boundary. Prints result and bytes of the read.
 //
-// inode FILE hold read|write: holds the file's lock, for reading or writing, for as long as it lives, by direct I/O to a
-// page of its own memory that never arrives. Prints its pid, and a line when it has the lock.
+// inode FILE hold read|write: holds the file's lock, for reading or writing, for as long as it lives, by a direct read
+// into, or a write(2) from, a page of its own memory that never arrives. Prints its pid, and a line when it has the lock.
 //
 // inode FILE indirect: a file of ext4, of one extent, loses its extents, as by chattr -e.
 //
