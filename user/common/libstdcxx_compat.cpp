@@ -9,6 +9,6 @@ namespace std
 {
 
 // GLIBCXX_3.4.29. Called for an array size that is too large.
-[[noreturn]] void __throw_bad_array_new_length() { throw std::bad_array_new_length(); }
+__attribute__((__noreturn__)) void __throw_bad_array_new_length() { throw std::bad_array_new_length(); }
 
 } // namespace std

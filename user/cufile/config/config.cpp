@@ -45,7 +45,7 @@ void read_bool_variable(System &system, const char *name, bool restricts, bool &
 		return;
 	if (const auto value = read_bool(*text))
 		out = *value;
-	else if (std::string what = invalid(name, quoted(*text), expected_bool); restricts)
+	else if (std::string what = invalid(name, cufile::quoted(*text), expected_bool); restricts)
 		found.fail(std::move(what));
 	else
 		found.notices.push_back(std::move(what));
@@ -54,7 +54,7 @@ void read_bool_variable(System &system, const char *name, bool restricts, bool &
 void read_variables(System &system, Config &config, Findings &found)
 {
 	const auto bad = [&](const char *name, const std::string &text, std::string_view expected) {
-		found.notices.push_back(invalid(name, quoted(text), expected));
+		found.notices.push_back(invalid(name, cufile::quoted(text), expected));
 	};
 	for (const Variable &one : bool_variables)
 		read_bool_variable(system, one.name, one.restricts, config.bools[one.param], found);
@@ -121,7 +121,7 @@ void find_policy(System &system, Config &config, Findings &found)
 	const bool found_default = read_policy(system, default_path, config, found);
 	if (named)
 		found.notices.push_back(
-			"CUFILE_ENV_PATH_JSON: no such file: " + quoted(*named) + "; using " +
+			"CUFILE_ENV_PATH_JSON: no such file: " + cufile::quoted(*named) + "; using " +
 			(found_default ? default_path : "built-in values, there is no /etc/cufile.json"));
 }
 
@@ -260,7 +260,7 @@ Config Settings::merge(System &system, Findings &found) const
 		level = Log::name_of(*one);
 	} else {
 		if (!level.empty())
-			found.notices.push_back(invalid("LOGGING_LEVEL", quoted(level), expected_level));
+			found.notices.push_back(invalid("LOGGING_LEVEL", cufile::quoted(level), expected_level));
 		level = unless_set.empty() ? "ERROR" : unless_set;
 	}
 	notice_idle(config, found.notices);

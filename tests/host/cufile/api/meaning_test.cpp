@@ -107,7 +107,7 @@ int64_t said_by(Call call, const Io &io)
 // What the I/O left behind.
 struct Seen {
 	int64_t result = 0;
-	std::string memory, file;
+	std::string_view memory, file; // of the World
 	uint64_t ios = 0, bytes = 0;   // sum over all reasons
 	uint64_t good = 0, failed = 0; // reads and writes, from the statistics
 	uint64_t good_vectors = 0, failed_vectors = 0;

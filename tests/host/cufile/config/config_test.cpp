@@ -226,8 +226,8 @@ TEST(CufileJson, Places)
 	for (const auto &[text, words] : all) {
 		const Read it(text);
 		EXPECT_EQ(it.fault, "");
-		EXPECT_TRUE(std::ranges::any_of(it.notices,
-						[&](const std::string &notice) { return notice.starts_with(words); }))
+		EXPECT_TRUE(std::ranges::any_of(
+			it.notices, [&words = words](const std::string &notice) { return notice.starts_with(words); }))
 			<< words << ": " << (it.notices.empty() ? "nothing" : it.notices.back());
 	}
 	const std::string long_value(1000, 'x');

@@ -602,7 +602,7 @@ TEST_F(CufileTensors, AllGoDirectly)
 		std::fill(memory, memory + 7 * tensor, 'n');
 		comes(true, memory + i * tensor, tensor, static_cast<off_t>(i * 4096));
 		EXPECT_EQ(memory[(i + 1) * tensor], 'n') << "beyond it";
-		EXPECT_EQ(memory[i * tensor - 1], i ? 'n' : 'd') << "before it";
+		EXPECT_EQ((memory + i * tensor)[-1], i ? 'n' : 'd') << "before it";
 	}
 	EXPECT_EQ(ios(PEERDMA_CUFILE_WHY_NONE), 6u) << "one each, in however many parts";
 	peerdma_cufile_counts counts = {};
