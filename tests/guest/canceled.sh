@@ -6,14 +6,16 @@ mib=1048576
 gpu=$(gpu_bdf)
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
-# waits PID: it sleeps in an ioctl, a pread, or io_uring_enter(), and still does 0.3 s later
-waits() {
-	local first second
-	first=$(cut -d' ' -f1 "/proc/$1/syscall" 2>/dev/null)
-	sleep 0.3
-	second=$(cut -d' ' -f1 "/proc/$1/syscall" 2>/dev/null)
-	[[ $first = @(16|17|426) && $first = "$second" ]]
+# sleeps PID...: each sleeps in an ioctl, a pread, or io_uring_enter()
+sleeps() {
+	local pid call
+	for pid; do
+		read -r call _ 2>/dev/null <"/proc/$pid/syscall" && [[ $call = @(16|17|426) ]] || return
+	done
 }
+
+# waits PID...: each sleeps, and still does 0.3 s later
+waits() { sleeps "$@" && sleep 0.3 && sleeps "$@"; }
 
 free_memory() { cat "/sys/bus/pci/devices/$gpu/p2pmem/available"; }
 
@@ -73,8 +75,9 @@ start_requests() {
 # all_wait WHAT
 all_wait() {
 	local i
+	soon 20 waits "${pids[@]}"
 	for i in "${!pids[@]}"; do
-		check "$1: ${requests[i]%%|*}: waits" soon 20 waits "${pids[i]}"
+		check "$1: ${requests[i]%%|*}: waits" sleeps "${pids[i]}"
 	done
 }
 

@@ -4,6 +4,7 @@
 # before the read ends; bytes moved by a drive must not (readback.cpp).
 # group: io
 # topologies: switch
+# tier: debug
 # needs: CONFIG_KPROBES
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -3,6 +3,7 @@
 # PeerDMA must obey a cgroup's io.max and count all bytes in its io.stat: throttled.cpp has the cases.
 # group: limits
 # topologies: switch
+# tier: debug
 # needs: CONFIG_BLK_CGROUP
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -3,7 +3,7 @@
 # Reads and writes as io_uring commands: uring.cpp has the cases.
 # group: io
 # topologies: switch
-# tier: quick debug
+# tier: quick
 # timeout: 180
 . "$LAB_ROOT/tests/guest/lib.sh"
 

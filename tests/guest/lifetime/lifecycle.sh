@@ -3,7 +3,6 @@
 # Repeats load, publish, bind, unbind, kill and unload.
 # group: lifetime
 # topologies: switch rp-vtd
-# tier: debug
 # timeout: 180
 . "$LAB_ROOT/tests/guest/lib.sh"
 

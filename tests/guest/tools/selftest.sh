@@ -95,7 +95,7 @@ same "tmpfs is refused, with its reason" "1 1" "$status $(grep -c '^route    non
 
 # Interrupted during slow I/O.
 for signal in INT TERM KILL; do
-	throttle 200000
+	throttle 1000000
 	timeout -s $signal 1 peerdma selftest /mnt/disk/self >/tmp/answer
 	status=$?
 	throttle 0
