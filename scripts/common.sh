@@ -6,6 +6,12 @@ PEERDMA_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PEERDMA_BUILD=${PEERDMA_BUILD:-$PEERDMA_ROOT/build}
 PEERDMA_CACHE=${PEERDMA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/peerdma}
 
+# make -jN names a jobserver that its scripts do not inherit. Without it, a make that they start does not warn.
+if [ -n "${MAKEFLAGS:-}" ]; then
+	MAKEFLAGS=$(sed -E 's/(^| )(-j[0-9]*|--jobserver[^ ]*)//g' <<<"$MAKEFLAGS")
+	export MAKEFLAGS
+fi
+
 # The lab's kernels, the newest first: qemu/kernels.tbl.
 kernels()       { awk '$1 == "kernel" { print $2 }' "$PEERDMA_ROOT/qemu/kernels.tbl"; }
 newest_kernel() { kernels | sed -n 1p; }

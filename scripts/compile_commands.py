@@ -12,13 +12,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GOALS = ("lib", "tools", "verbs", "host-tests")
+# clangd cannot read g++'s precompiled headers, nor those of another clang++. The sources do not need them.
+PRECOMPILED = re.compile(r" -include-pch \S+| -Winvalid-pch -include \S+")
 
 
 def commands(lines: list[str]) -> list[dict[str, str]]:
     found = []
     for line in lines:
         if match := re.search(r"(\S*(?:g\+\+|clang\+\+|c\+\+)\S* -std=.* -c (\S+) -o (\S+))$", line):
-            found.append({"directory": str(ROOT / "user"), "command": match[1], "file": match[2], "output": match[3]})
+            found.append({"directory": str(ROOT / "user"), "command": PRECOMPILED.sub("", match[1]), "file": match[2], "output": match[3]})
     return found
 
 

@@ -19,15 +19,12 @@ fi
 [ -f "$kdir/Makefile" ] || die "$kdir is not a kernel's build folder"
 [ "$name" != build ] || name=$(basename "$(dirname "$kdir")")
 
-# A make that runs several jobs passes that on.
-case " ${MAKEFLAGS:-}" in *" -j"* | *jobserver*) jobs=() ;; *) jobs=("-j$(nproc)") ;; esac
-
 # Kbuild puts objects beside the sources: each kernel gets a copy of them.
 build_module() {
 	local from=$1 to=$2
 	mkdir -p "$to"
 	rsync -a --delete --include='*/' --include='*.[ch]' --include='Kbuild*' --exclude='*' --filter='P *' "$from/" "$to/"
-	make "${jobs[@]}" -C "$kdir" M="$to" W="${strict:+1}" ${V:+V=1} modules >"$to/log" 2>&1 || { cat "$to/log" >&2; die "$from does not build for $name"; }
+	make -j"$(nproc)" -C "$kdir" M="$to" W="${strict:+1}" ${V:+V=1} modules >"$to/log" 2>&1 || { cat "$to/log" >&2; die "$from does not build for $name"; }
 	# Ignore the kernel's warning about a different compiler.
 	if grep -E 'warning:|WARNING' "$to/log" | grep -v 'the compiler differs' >&2 && [ -n "$strict" ]; then
 		rm -f "$to"/*.ko
