@@ -3,10 +3,10 @@
 #   K=7.2|6.12  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
 #   T=switch|switch-vtd|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile  tests    TEST=name  one of them
-#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took
+#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE KSRC ACCEL V
+export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE KSRC ACCEL V SHORT
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -33,7 +33,7 @@ check: ## the tests that catch nearly everything, or a selection of all tests (K
 check-quick: ## most host tests, and one guest (CHANGED=1, TIMES=1)
 	$(Q)TIER=quick scripts/check.sh $(if $(TIMES),--times)
 
-check-all: ## every test: host, lab, guests on each kernel and a debug kernel (TIMES=1)
+check-all: ## every test: host, lab, guests on each kernel and a debug kernel; CI runs it with SHORT=1 (TIMES=1)
 	$(Q)TIER=all scripts/check.sh $(if $(TIMES),--times)
 
 help: ## this list

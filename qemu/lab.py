@@ -138,6 +138,15 @@ class Test:
     def words(self, key: str, default: str = "") -> list[str]:
         return self.notes.get(key, default).split()
 
+    def is_on(self, k: str) -> bool:
+        """Whether a kernel runs it."""
+        named = self.words("kernels", k)
+        return k in named or (k == NEWEST and "newest" in named)
+
+    def is_long(self, k: str, variant: str) -> bool:
+        """Whether it is left out there unless it is asked for. plain: on each kernel."""
+        return bool({variant, k if variant == "plain" else ""} & set(self.words("long")))
+
     def is_for(self, variant: str) -> bool:
         """Whether a build of a kernel runs it. One that no header names, kcsan or rt, runs what plain and debug both do."""
         named = self.words("variants", variant)

@@ -172,7 +172,7 @@ class Choice(run.Choice):
         best = "gcov" if "plain" in test.words("variants", "plain") else "debug"
         return bool(variant in test.words("coverage", best) and topology in test.words("topologies") and self.topology in (None, topology)
                     and (self.group is None or self.group in test.words("group"))
-                    and k in test.words("kernels", k) and test.notes.get("boot") != "counting")
+                    and test.is_on(k) and test.notes.get("boot") != "counting")
 
 
 class Coverage(run.Check):

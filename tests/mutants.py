@@ -224,7 +224,7 @@ def main() -> int:
         failed = len(chosen) - sum([compiles(mutant, kernel) for mutant in chosen])
         print(f"{len(chosen) - failed} compile, {failed} do not", flush=True)
         return bool(failed)
-    hunted = [mutant for mutant in chosen if k in mutant.test.words("kernels", k)]
+    hunted = [mutant for mutant in chosen if mutant.test.is_on(k)]
     for mutant in chosen:
         if mutant not in hunted:
             print(f"left out {mutant.name}: {mutant.test.name} does not run on {k}", flush=True)

@@ -4,7 +4,8 @@
 
 Environment: TIER=quick|check|all (default: all). K=kernel of the lab, DEBUG=1|kcsan|rt, T=topology, GROUP=host|meta|(a
 guest test's group) and TEST=name select from everything. CHANGED=1 selects what the files that differ from the
-upstream branch can affect (tests/changed.py). One boot serves all tests of a kernel and topology. A kernel that is
+upstream branch can affect (tests/changed.py). SHORT=1 leaves out of "all" the guest tests marked "# long:" for the kernel,
+which "check" leaves out too. One boot serves all tests of a kernel and topology. A kernel that is
 missing from the cache is built meanwhile.
 
   quick   host tests except those marked "# tier: check" or "all"; guest tests marked "# tier: quick", on the newest
@@ -12,7 +13,7 @@ missing from the cache is built meanwhile.
   check   host tests except those marked "# tier: all"; guest tests except those marked so, once, on the newest kernel
           and the test's first topology; those marked "# tier: debug" on the newest kernel's debug build too, if it is
           in the cache
-  all     everything except what is long: each kernel plain on all topologies, the newest one's debug build on some
+  all     everything: each kernel plain on all topologies, the newest one's debug build on some
 """
 from __future__ import annotations
 
@@ -147,16 +148,18 @@ class Choice:
     group: str | None
     test: str | None = None
     tier: str = "all"
+    short: bool = False
 
     @classmethod
     def from_environment(cls) -> Choice:
         def get(name: str) -> str | None:
             return os.environ.get(name) or None
-        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all")
+        choice = cls(get("K"), lab.variant_of(get("DEBUG")), get("T"), get("GROUP"), get("TEST"), get("TIER") or "all",
+                     get("SHORT") is not None)
         if choice.tier not in TIERS:
             raise lab.LabError(f"TIER={choice.tier}: expected {', '.join(TIERS)}")
         if choice.selected:
-            choice = replace(choice, tier="all")
+            choice = replace(choice, tier="all", short=False)
         if choice.k not in (None, *lab.KERNELS):
             raise lab.LabError(f"K={choice.k} is not a kernel of the lab: {' or '.join(lab.KERNELS)}")
         if choice.topology:
@@ -220,11 +223,11 @@ class Choice:
         return TIERS.index(first_tier(path)) <= TIERS.index(self.tier)
 
     def why_not(self, test: lab.Test, k: str, variant: str) -> str:
-        """Why a selected test is skipped, or "". A long test runs only if something was selected."""
-        if k not in test.words("kernels", k):
+        """Why a selected test is skipped, or ""."""
+        if not test.is_on(k):
             return f"not for {k}: {test.notes['because']}"
-        if not self.selected and (k if variant == "plain" else variant) in test.words("long"):
-            return f"long: GROUP={test.words('group')[0]} make check"
+        if (self.tier != "all" or self.short) and test.is_long(k, variant):
+            return f"long: make check TEST={test.name}" + (f" K={k}" if k != NEWEST else "") + (" DEBUG=1" if variant != "plain" else "")
         return ""
 
 

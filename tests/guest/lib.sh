@@ -4,11 +4,11 @@
 #
 #   # group: io                     GROUP=io selects it
 #   # topologies: switch rp         files of qemu/topo
-#   # kernels: 7.2                  optional, all if absent
+#   # kernels: newest               optional, all if absent; with "# because:"
 #   # variants: plain debug         optional, both if absent
 #   # needs: CONFIG_MD_RAID0 fio    optional: kernel options and host commands; skipped if one is missing
 #   # timeout: 60                   optional, seconds
-#   # long: 6.12 debug              optional: runs there only if K, DEBUG, T, GROUP or TEST is given
+#   # long: 6.12 plain debug        optional: there make check and SHORT=1 leave it out (plain: on each kernel)
 #   # tier: quick debug             optional: quick: also in check-quick; debug: in make check also on the debug kernel;
 #                                   all: only in check-all
 #

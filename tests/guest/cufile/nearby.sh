@@ -5,7 +5,7 @@
 # (tests/softgpu), whose copies are made by the CPU.
 # group: cufile
 # topologies: far
-# kernels: 7.2
+# kernels: newest
 # because: the library's doing, which is the same on each kernel
 # variants: plain debug
 # needs: CONFIG_OVERLAY_FS

@@ -6,7 +6,7 @@
 # group: cli
 # topologies: switch
 # tier: all
-# kernels: 7.2
+# kernels: newest
 # because: what a page says to type, which is the same on each kernel
 # variants: plain
 # needs: CONFIG_CGROUP_DMEM CONFIG_OVERLAY_FS crun

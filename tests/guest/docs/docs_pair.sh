@@ -7,7 +7,7 @@
 # group: rdma
 # topologies: switch
 # tier: all
-# kernels: 7.2
+# kernels: newest
 # because: what a page says to type, which is the same on each kernel
 # variants: plain
 # peer: bare storage

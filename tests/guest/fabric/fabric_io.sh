@@ -8,7 +8,7 @@
 # variants: plain
 # needs: rdma udevadm CONFIG_MEMCG
 # timeout: 600
-# long: 6.12 7.2
+# long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

@@ -7,7 +7,7 @@
 # variants: plain
 # needs: rdma
 # timeout: 300
-# long: 6.12 7.2
+# long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

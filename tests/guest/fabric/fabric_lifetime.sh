@@ -8,7 +8,7 @@
 # variants: plain debug
 # needs: rdma CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup
 # timeout: 900
-# long: 6.12 7.2 debug
+# long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

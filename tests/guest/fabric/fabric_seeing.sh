@@ -8,7 +8,7 @@
 # variants: plain
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 200
-# long: 6.12 7.2
+# long: plain
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 . "$LAB_ROOT/tests/guest/counted.sh"

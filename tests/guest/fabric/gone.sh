@@ -9,7 +9,7 @@
 # peer: store storage
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 400
-# long: 6.12 7.2 debug
+# long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

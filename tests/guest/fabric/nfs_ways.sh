@@ -10,7 +10,7 @@
 # variants: plain debug
 # needs: rdma rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 200
-# long: 6.12 7.2 debug
+# long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

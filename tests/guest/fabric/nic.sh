@@ -10,7 +10,7 @@
 # variants: plain debug
 # needs: rdma losetup rpc.nfsd rpc.mountd rpcbind mount.nfs exportfs nfsdcld
 # timeout: 400
-# long: 7.2 6.12 debug
+# long: plain debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/rdma.sh"
 

@@ -3,7 +3,7 @@
 # The peerdma command on a real module, with valid and invalid command lines.
 # group: cli
 # topologies: switch
-# kernels: 7.2
+# kernels: newest
 # because: what the command prints, which is the same on each kernel
 # variants: plain
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -3,7 +3,7 @@
 # peerdma selftest on a failing drive: it must report each failure, continue, and end.
 # group: cli
 # topologies: switch
-# kernels: 7.2
+# kernels: newest
 # because: what the command prints, which is the same on each kernel
 # variants: debug
 # timeout: 120

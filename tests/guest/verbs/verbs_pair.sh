@@ -5,7 +5,7 @@
 # group: rdma
 # topologies: rp
 # tier: all
-# kernels: 7.2
+# kernels: newest
 # because: memory regions over proxies, which are refused before 6.16
 # variants: plain
 # peer: gpu edu

@@ -18,7 +18,7 @@ import tap  # noqa: E402
 
 PAGE = run.lab.ROOT / "Documentation/compat.md"
 KERNELS = ((run.NEWEST, "plain"), (run.NEWEST, "debug"), (run.OLDEST, "plain"))
-BY_DEFAULT = run.Choice(None, "plain", None, None)
+IN_CI = run.Choice(None, "plain", None, None, short=True)
 TESTING = run.lab.ROOT / "Documentation/testing.md"
 FABRICS = run.lab.ROOT / "Documentation/fabrics.md"
 
@@ -68,11 +68,11 @@ def guest_tests() -> dict[str, run.lab.Test]:
 
 
 def runs(test: run.lab.Test, k: str, variant: str) -> str:
-    """Returns "always", "asked" (runs only if asked for) or "never"."""
-    if k not in test.words("kernels", k) or not test.is_for(variant):
+    """Returns "always" (each run of CI), "asked" (CI leaves it out) or "never"."""
+    if not test.is_on(k) or not test.is_for(variant):
         return "never"
-    here = any(BY_DEFAULT.wants(test, k, variant, topology) for topology in test.words("topologies"))
-    return "always" if here and not BY_DEFAULT.why_not(test, k, variant) else "asked"
+    here = any(IN_CI.wants(test, k, variant, topology) for topology in test.words("topologies"))
+    return "always" if here and not IN_CI.why_not(test, k, variant) else "asked"
 
 
 def cell(names: list[str], k: str, variant: str) -> str:
@@ -101,11 +101,11 @@ def of_kernel(k: str, variant: str) -> dict[str, list[str]]:
 
 def topologies(k: str, variant: str) -> set[str]:
     return {name for test in guest_tests().values() for name in test.words("topologies")
-            if BY_DEFAULT.wants(test, k, variant, name) and not BY_DEFAULT.why_not(test, k, variant)}
+            if IN_CI.wants(test, k, variant, name) and not IN_CI.why_not(test, k, variant)}
 
 
 def totals() -> str:
-    rows = ["| kernel | guest tests in each `make check-all` | topologies | more where it is asked for | not there |", "|---|---|---|---|---|"]
+    rows = ["| kernel | guest tests in each run of CI | topologies | more that CI leaves out | not there |", "|---|---|---|---|---|"]
     for k, variant in KERNELS:
         found = of_kernel(k, variant)
         never = f"{len(found['never'])}" + (f": {', '.join(f'`{name}`' for name in found['never'])}" if variant == "plain" else "")
@@ -118,20 +118,20 @@ def debug() -> str:
     """The tests that the debug kernel runs always, only if asked for, and never."""
     found = of_kernel(run.NEWEST, "debug")
     lists = {key: ", ".join(f"`{name}`" for name in sorted(found[key])) for key in found}
-    return (f"On the debug kernel each `make check-all` runs {lists['always']}.\n"
-            f"Where it is asked for (`DEBUG=1`, with the test's `T=` or `GROUP=`) it runs {lists['asked']}.\n"
+    return (f"On the debug kernel CI runs {lists['always']}.\n"
+            f"CI leaves out {lists['asked']}.\n"
             f"Plain only are {lists['never']}.")
 
 
 def fabrics() -> str:
-    """The tests of RDMA that run only if asked for."""
+    """The tests of RDMA that CI leaves out."""
     asked = {key: {name for name in of_kernel(*key)["asked"] if "rdma" in guest_tests()[name].words("group")} for key in KERNELS}
     new, debug_kernel, old = (asked[key] for key in KERNELS)
 
     def names(found: set[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(found))
     assert not new - old, "a test that only 7.2 leaves out"
-    return "\n".join(["| kernel | tests that run only where they are asked for |", "|---|---|", f"| both | {names(new)} |",
+    return "\n".join(["| kernel | tests that CI leaves out |", "|---|---|", f"| both | {names(new)} |",
                       f"| 6.12 alone | {names(old - new)} |", f"| 7.2, debug | {names(debug_kernel)} |"])
 
 
