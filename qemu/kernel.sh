@@ -89,6 +89,9 @@ cached_source() {
 fetch() {
 	local k=$1 package version archive
 	mkdir -p "$sources"
+	# One process at a time: apt's lists and the archive are shared. Not the lock of builds: others look kernels up meanwhile.
+	exec 8>"$PEERDMA_CACHE/fetch.lock"
+	flock 8
 	# Asks the mirror at most once a day.
 	archive=$(cached_source "$k" -mtime -1)
 	if [ -n "$archive" ]; then

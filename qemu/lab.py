@@ -21,6 +21,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -1028,7 +1029,8 @@ def main() -> int:
 
 
 def as_command(main: Callable[[], int]) -> NoReturn:
-    """Runs a command's main function; an error of the lab is reported in one line."""
+    """Runs a command's main function; an error of the lab is reported in one line. SIGTERM ends it as an interrupt does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())
     except LabError as error:

@@ -227,7 +227,7 @@ class Choice:
         if not test.is_on(k):
             return f"not for {k}: {test.notes['because']}"
         if (self.tier != "all" or self.short) and test.is_long(k, variant):
-            return f"long: make check TEST={test.name}" + (f" K={k}" if k != NEWEST else "") + (" DEBUG=1" if variant != "plain" else "")
+            return f"long: make check K={k}{' DEBUG=1' if variant == 'debug' else ''} TEST={test.name}"
         return ""
 
 
@@ -536,7 +536,7 @@ class Check:
         if self.choice.host and not host_tests():
             self.report.add("host", "tests", "", "failed", "none was built")
         await asyncio.gather(self.provide_kernels(), *tasks)
-        if self.choice.everything:
+        if self.choice.everything and self.affected.all:
             for k in {k for k, _ in self.kernels}:
                 for regex, reason in lab.known_splats(k):
                     if regex not in self.used_splats.get(k, set()):

@@ -74,10 +74,10 @@ start_requests() {
 
 # all_wait WHAT
 all_wait() {
-	local i
-	soon 20 waits "${pids[@]}"
+	local i how=waits
+	! soon 20 waits "${pids[@]}" || how=sleeps
 	for i in "${!pids[@]}"; do
-		check "$1: ${requests[i]%%|*}: waits" sleeps "${pids[i]}"
+		check "$1: ${requests[i]%%|*}: waits" $how "${pids[i]}"
 	done
 }
 

@@ -10,7 +10,6 @@
 # variants: plain debug
 # needs: CONFIG_OVERLAY_FS
 # timeout: 120
-# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 near=$(pci_of 0x1af4:0x1110 1)

@@ -8,7 +8,6 @@
 # variants: plain debug
 # needs: udevadm
 # timeout: 180
-# long: debug
 . "$LAB_ROOT/tests/guest/lib.sh"
 
 gpu0=$(gpu_bdf) gpu1=$(pci_of 0x1af4:0x1110 1)

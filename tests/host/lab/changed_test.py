@@ -3,6 +3,7 @@
 """tests/changed.py: the tests selected by a changed file. An unknown file must select all."""
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -63,10 +64,18 @@ def parts_select_their_groups() -> None:
     assert affected(next(str(path.relative_to(ROOT)) for path in (ROOT / "tests/meta").glob("*.sh"))).meta
 
 
+def the_command_and_libraries_select_what_runs_them() -> None:
+    # Each guest test publishes a GPU by the command.
+    assert guests("user/tools/provider/publish.cpp") == set(GUESTS)
+    for folder, names in (("cufile/api/driver", r"cufile|softgpu"), ("verbs/mr", r"verbs")):
+        there = {name for name, test in GUESTS.items() if re.search(rf"^(?!\s*#).*(?:{names})", test.path.read_text(), re.M)}
+        assert there and there <= guests(f"user/{folder}.cpp"), there - guests(f"user/{folder}.cpp")
+
+
 def nothing_selects_nothing() -> None:
     assert not guests() and not hosts() and not affected().meta
 
 
 if __name__ == "__main__":
     sys.exit(tap.run([unknown_selects_everything, kernel_selects_all_guests, pages_select_their_tests, a_test_selects_itself,
-                      parts_select_their_groups, nothing_selects_nothing]))
+                      parts_select_their_groups, the_command_and_libraries_select_what_runs_them, nothing_selects_nothing]))

@@ -77,10 +77,10 @@ protected:
 			body(library, fh, nth);
 			all = unused;
 			// No thread may still be writing.
-			std::fill(cuda.device.begin(), cuda.device.end(), 'd');
+			cuda.device.assign(cuda.device.size(), 'd');
 			library.driver.close();
 			close(fd);
-			ASSERT_EQ(cuda.device.find_first_not_of('d'), std::string::npos);
+			ASSERT_TRUE(cuda.device == untouched);
 			ASSERT_EQ(cuda.pinned, 0);
 			ASSERT_LT(nth, 2000);
 		}
@@ -105,6 +105,7 @@ protected:
 	static constexpr size_t part = 600 * 1024;
 	const std::string path = fs::temp_directory_path() / ("cufile-nomem-" + std::to_string(getpid()));
 	std::string bytes = std::string(5 * part + 700, 0);
+	const std::string untouched = std::string(bytes.size(), 'd');
 	FakeCuda cuda;
 	FakePeerdma peerdma;
 	bool unused = false; // the last run had no failing allocation
@@ -122,8 +123,8 @@ TEST_P(CufileNoMemory, Reads)
 TEST_P(CufileNoMemory, Writes)
 {
 	sweep([&](cufile::Library &library, CUfileHandle_t fh, long nth) {
-		cuda.device = bytes;
-		std::rotate(cuda.device.begin(), cuda.device.begin() + 1 + nth, cuda.device.end());
+		const size_t first = 1 + static_cast<size_t>(nth);
+		cuda.device.replace(0, bytes.size() - first, bytes, first).replace(bytes.size() - first, first, bytes, 0, first);
 		const int64_t n = move(library, fh, nth, true);
 		ASSERT_TRUE(n == -ENOMEM || n > 0) << n;
 		std::stringstream now;

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# scripts/check.sh with stand-ins for what it calls: what it builds for a selection, and what ends with it.
+set -u
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+n=0 failed=0
+unset TIER K DEBUG T GROUP TEST CHANGED KSRC SHORT MAKEFLAGS MAKELEVEL
+export PEERDMA_BUILD=$tmp/build
+
+ok() {
+	n=$((n + 1))
+	if "${@:2}"; then echo "ok $n - $1"; else echo "not ok $n - $1"; failed=1; fi
+}
+
+mkdir -p "$tmp/scripts" "$tmp/qemu" "$tmp/tests"
+cp "$root/scripts/check.sh" "$root/scripts/common.sh" "$tmp/scripts/"
+cp "$root/qemu/kernels.tbl" "$tmp/qemu/"
+# stand_in FILE LINE...
+stand_in() {
+	printf '%s\n' '#!/bin/bash' "${@:2}" >"$tmp/$1"
+	chmod +x "$tmp/$1"
+}
+stand_in scripts/setup.sh :
+stand_in scripts/user.sh "echo \"\$*\" >$tmp/user"
+stand_in qemu/kernel.sh :
+stand_in tests/run.py :
+printf '%s\n' 'most all:' "	@echo \$@ >$tmp/programs" >"$tmp/tests/Makefile"
+
+# builds ALL [VARIABLE=VALUE...]: whether it builds what only some host tests need
+builds() {
+	env "${@:2}" "$tmp/scripts/check.sh" || return
+	case $1 in
+	yes) [[ $(<"$tmp/user") = *host-tests-all && $(<"$tmp/programs") = all ]] ;;
+	no) [[ $(<"$tmp/user") = *host-tests && $(<"$tmp/programs") = most ]] ;;
+	esac
+}
+ok "TIER=check: no more than its tests need" builds no TIER=check
+ok "TIER=all: everything" builds yes TIER=all
+for selection in TEST=parsers GROUP=host K=6.12 DEBUG=1 KSRC=/tmp; do
+	ok "$selection: everything, as it is selected from everything" builds yes TIER=check "$selection"
+done
+for selection in GROUP=io T=switch "GROUP=io K=6.12"; do
+	# shellcheck disable=SC2086 # several variables
+	ok "$selection: no host test runs" builds no TIER=check $selection
+done
+
+# ends PID: within 5 s
+ends() {
+	for _ in {1..50}; do
+		kill -0 "$1" 2>/dev/null || return 0
+		sleep 0.1
+	done
+	return 1
+}
+soon() {
+	for _ in {1..50}; do
+		! "$@" || return 0
+		sleep 0.1
+	done
+	return 1
+}
+# The build of a kernel has children that ignore an interrupt, as what a script starts in the background does.
+stand_in qemu/kernel.sh "sleep 100 & echo \$! >$tmp/compiler; wait"
+stand_in tests/run.py "echo \$\$ >$tmp/run; exec sleep 100"
+TIER=check setsid "$tmp/scripts/check.sh" &
+check=$!
+ok "run.py has begun" soon [ -s "$tmp/run" ]
+kill -TERM $check
+ok "ended by SIGTERM: run.py ends" ends "$(<"$tmp/run")"
+ok "the build of the kernel ends" ends "$(<"$tmp/compiler")"
+rm "$tmp/run" "$tmp/compiler"
+stand_in tests/run.py "while [ ! -s $tmp/compiler ]; do sleep 0.1; done; exit 3"
+status=0
+TIER=check "$tmp/scripts/check.sh" || status=$?
+ok "its status is that of run.py" [ $status = 3 ]
+ok "ended by itself: the build of the kernel ends" ends "$(<"$tmp/compiler")"
+echo "1..$n"
+exit $failed
