@@ -43,6 +43,12 @@ done
 
 # Installs the library, finds it with pkg-config, links and runs a program.
 try "make install" make -s -C "$root/user" install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/usr
+# As root does after "make CXXFLAGS=... lib tools", without these flags.
+compiles_nothing() {
+	make -n -C "$root/user" install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/usr CXXFLAGS="-O0 -g" >"$tmp/commands" &&
+		! grep -E -- ' -c .*[.]cpp' "$tmp/commands"
+}
+try "with other flags it compiles nothing again" compiles_nothing
 export PKG_CONFIG_PATH=$tmp/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tmp/root
 cat >"$tmp/use.c" <<'C'
 #include <peerdma.h>
