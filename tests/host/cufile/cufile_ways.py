@@ -77,7 +77,8 @@ EXCEPT: dict[tuple[str, str], tuple[str, str]] = {
     ("into host memory", "Cufile.TheReasonIsThere"): (NONE, NO_REASON),
     ("into host memory", "Cufile.WhoInsistsOnDirectGetsAnError"): (rf"\w+ 100 0 0 |{COUNTED}", NO_REASON),
     ("into host memory", "Cufile.Stats*"): (NONE, "statistics have it under no GPU"),
-    ("in files of the program's own", "Batches.AllOrNothing"): ("BatchIOSubmit 2 ", "only the program knows what is writable"),
+    ("in files of the program's own", "Batches.AllOrNothing"): (f"BatchIOSubmit 2 |event|{COUNTED}", "only the program knows what is "
+                                                               "writable, so it is begun, and may end before it is looked at"),
     ("in files of the program's own", "Cufile.WhatIsWrongWithARead"): (r"\w+ 10 0 0 |counted", "it is its own error: EBADF"),
     ("in files of the program's own", "Cufile.TheProgramMayCloseItsDescriptor"): (f"Read 5 0 0 |{COUNTED}", "which is in use"),
     ("*by vectors", "Cufile.ARegisteredBufferHasAnEnd"): (f"Read 4096 0 4097 |{COUNTED}", ELSEWHERE),
