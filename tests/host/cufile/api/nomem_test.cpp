@@ -124,7 +124,8 @@ TEST_P(CufileNoMemory, Writes)
 {
 	sweep([&](cufile::Library &library, CUfileHandle_t fh, long nth) {
 		const size_t first = 1 + static_cast<size_t>(nth);
-		cuda.device.replace(0, bytes.size() - first, bytes, first).replace(bytes.size() - first, first, bytes, 0, first);
+		cuda.device.replace(0, bytes.size() - first, bytes, first)
+			.replace(bytes.size() - first, first, bytes, 0, first);
 		const int64_t n = move(library, fh, nth, true);
 		ASSERT_TRUE(n == -ENOMEM || n > 0) << n;
 		std::stringstream now;
