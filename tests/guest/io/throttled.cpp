@@ -42,8 +42,8 @@ public:
 		number_ = std::to_string(major(stat.st_rdev)) + ":" + std::to_string(minor(stat.st_rdev));
 		throttles_ = !::access((own_ + "/io.max").c_str(), F_OK);
 		const std::string rate = std::to_string(bytes_per_second);
-		// io.max would make the cgroup's entry for the drive and allocate memory under the queue's blkcg_mutex, which lockdep may
-		// report (Linux 7.2, blkg_conf_prep()). A read makes it before.
+		// io.max would create the cgroup's entry for the drive and allocate memory under the queue's blkcg_mutex, which lockdep may
+		// report (Linux 7.2, blkg_conf_prep()). This read creates the entry first.
 		char bytes[block];
 		enter();
 		if (::posix_fadvise(drive, start, block, POSIX_FADV_DONTNEED) ||

@@ -47,14 +47,8 @@ for selection in GROUP=io T=switch "GROUP=io K=6.12"; do
 	ok "$selection: no host test runs" builds no TIER=check $selection
 done
 
-# ends PID: within 5 s
-ends() {
-	for _ in {1..50}; do
-		kill -0 "$1" 2>/dev/null || return 0
-		sleep 0.1
-	done
-	return 1
-}
+gone() { ! kill -0 "$1" 2>/dev/null; }
+# soon COMMAND...: the command succeeds within 5 s
 soon() {
 	for _ in {1..50}; do
 		! "$@" || return 0
@@ -62,20 +56,20 @@ soon() {
 	done
 	return 1
 }
-# The build of a kernel has children that ignore an interrupt, as what a script starts in the background does.
+# A build that takes long, with a compiler as its child.
 stand_in qemu/kernel.sh "sleep 100 & echo \$! >$tmp/compiler; wait"
 stand_in tests/run.py "echo \$\$ >$tmp/run; exec sleep 100"
 TIER=check setsid "$tmp/scripts/check.sh" &
 check=$!
 ok "run.py has begun" soon [ -s "$tmp/run" ]
 kill -TERM $check
-ok "ended by SIGTERM: run.py ends" ends "$(<"$tmp/run")"
-ok "the build of the kernel ends" ends "$(<"$tmp/compiler")"
+ok "ended by SIGTERM: run.py ends" soon gone "$(<"$tmp/run")"
+ok "the build of the kernel ends" soon gone "$(<"$tmp/compiler")"
 rm "$tmp/run" "$tmp/compiler"
 stand_in tests/run.py "while [ ! -s $tmp/compiler ]; do sleep 0.1; done; exit 3"
 status=0
 TIER=check "$tmp/scripts/check.sh" || status=$?
 ok "its status is that of run.py" [ $status = 3 ]
-ok "ended by itself: the build of the kernel ends" ends "$(<"$tmp/compiler")"
+ok "ended by itself: the build of the kernel ends" soon gone "$(<"$tmp/compiler")"
 echo "1..$n"
 exit $failed
