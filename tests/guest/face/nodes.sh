@@ -5,6 +5,7 @@
 # (nodes.cpp).
 # group: lifetime
 # topologies: paths
+# tier: all
 # variants: plain debug
 # needs: udevadm
 # timeout: 180

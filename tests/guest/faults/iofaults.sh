@@ -3,7 +3,6 @@
 # Storage faults: in the block layer, in the drive, lost completions, a full filesystem, an error table (iofaults.cpp).
 # group: fail
 # topologies: switch
-# tier: debug
 # variants: debug
 # needs: CONFIG_FAIL_MAKE_REQUEST CONFIG_FAIL_IO_TIMEOUT CONFIG_BLK_DEV_DM
 # timeout: 90

@@ -5,6 +5,7 @@
 # that, as `make soak-revoke` does.
 # group: lifetime
 # topologies: switch
+# tier: debug
 # needs: CONFIG_MEMCG CONFIG_BLK_DEV_DM dmsetup
 # timeout: 180
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -4,6 +4,7 @@
 # or stores the data must be refused before anything is submitted.
 # group: route
 # topologies: paths
+# tier: all
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 

@@ -4,6 +4,7 @@
 # noticed.
 # group: route
 # topologies: disks
+# tier: all
 # timeout: 150
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/stacked.sh"

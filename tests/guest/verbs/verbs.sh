@@ -5,6 +5,7 @@
 # without correct support must refuse, with the reason. The debug kernel runs only the revocations.
 # group: rdma
 # topologies: edu
+# tier: all
 # boot: verbs
 # needs: rdma ib_write_bw
 # timeout: 240
