@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+// The scan of a view's files: what it finds, what it refuses, and that an interrupted one comes to the same.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "view/layout.hpp"
+#include "view/scan.hpp"
+
+namespace
+{
+
+namespace fs = std::filesystem;
+using view::Codec;
+using view::Element;
+using view::Scan;
+using view::Sequence;
+
+class ViewScan : public ::testing::Test
+{
+protected:
+	ViewScan()
+	{
+		std::string name = fs::temp_directory_path() / "peerdma-view-XXXXXX";
+		if (!::mkdtemp(name.data()))
+			throw std::runtime_error("mkdtemp");
+		folder = name;
+	}
+	~ViewScan() override { fs::remove_all(folder); }
+
+	template <class Value> std::string write(const std::string &name, const std::vector<Value> &values)
+	{
+		const fs::path path = folder / name;
+		std::ofstream(path, std::ios::binary)
+			.write(reinterpret_cast<const char *>(values.data()),
+			       static_cast<std::streamsize>(values.size() * sizeof(Value)));
+		return path;
+	}
+
+	// Tokens below 2^bits, the last of which is the highest.
+	static std::vector<uint32_t> tokens(size_t count, unsigned bits)
+	{
+		std::vector<uint32_t> values(count);
+		for (size_t i = 0; i < count; i++)
+			values[i] = static_cast<uint32_t>((i * 2654435761u) >> (32 - bits)) & ((1u << bits) - 1);
+		if (count)
+			values.back() = (1u << bits) - 1;
+		return values;
+	}
+
+	static Sequence sequence(Element element, const std::vector<std::string> &paths)
+	{
+		std::vector<std::unique_ptr<view::Source>> files;
+		for (const std::string &path : paths)
+			files.push_back(view::open_plain(path));
+		return {element, std::move(files)};
+	}
+
+	static view::Header whole(Scan &scan)
+	{
+		while (!scan.advance(1 << 20)) {}
+		EXPECT_EQ(scan.steps_done(), scan.steps());
+		return scan.header();
+	}
+
+	// The text of what `body` throws.
+	template <class Thrown, class Body> static std::string thrown(Body &&body)
+	{
+		try {
+			body();
+		} catch (const Thrown &error) {
+			return error.what();
+		}
+		return "";
+	}
+
+	fs::path folder;
+};
+
+// The data of a view of these values, packed in one piece.
+std::vector<std::byte> data_of(const Codec &codec, const std::vector<uint32_t> &values)
+{
+	std::vector<std::byte> data(codec.reduced_bytes(values.size()));
+	EXPECT_EQ(view::reduce(codec, std::as_bytes(std::span(values)), data.data()), values.size());
+	return data;
+}
+
+void expect_sums(const view::Header &header, const std::vector<std::byte> &data)
+{
+	ASSERT_EQ(header.data_bytes(), data.size());
+	ASSERT_EQ(header.sums.size(), (data.size() + (1 << 20) - 1) >> 20);
+	for (size_t i = 0; i < header.sums.size(); i++) {
+		const std::span<const std::byte> rest = std::span(data).subspan(i << 20);
+		EXPECT_EQ(header.sums[i], view::crc32c(rest.first(std::min<size_t>(rest.size(), 1 << 20))))
+			<< "MiB " << i;
+	}
+}
+
+TEST_F(ViewScan, FindsTheBitsAndTheSums)
+{
+	for (const unsigned bits : {1u, 16u, 17u, 18u, 31u}) {
+		SCOPED_TRACE(bits);
+		const std::vector<uint32_t> values = tokens(1500001, bits);
+		const std::string path = write("a", values);
+		const Sequence files = sequence(Element::u32, {path});
+		Scan scan(files, std::nullopt);
+		const view::Header header = whole(scan);
+		EXPECT_EQ(header.codec, (Codec{Element::u32, view::Reduction::bits, bits}));
+		EXPECT_EQ(header.elements, values.size());
+		EXPECT_EQ(header.files, (std::vector<view::FileEntry>{{path, values.size()}}));
+		expect_sums(header, data_of(header.codec, values));
+		EXPECT_EQ(view::parse(view::serialize(header)), header);
+	}
+}
+
+TEST_F(ViewScan, LeavesWhatNeedsAllBits)
+{
+	const std::string path = write<uint32_t>("a", {1, UINT32_MAX});
+	const Sequence files = sequence(Element::u32, {path});
+	Scan scan(files, std::nullopt);
+	EXPECT_EQ(whole(scan).codec.name(), "u32:none");
+	const std::string wide = write<int64_t>("b", {1, UINT32_MAX});
+	const Sequence wide_files = sequence(Element::i64, {wide});
+	Scan wide_scan(wide_files, std::nullopt);
+	EXPECT_EQ(whole(wide_scan).codec.name(), "i64:u32");
+	const std::string floats = write<float>("c", {1, 2});
+	const Sequence float_files = sequence(Element::f32, {floats});
+	Scan float_scan(float_files, std::nullopt);
+	EXPECT_EQ(whole(float_scan).codec.name(), "f32:none");
+}
+
+TEST_F(ViewScan, JoinsFilesWithoutGaps)
+{
+	std::vector<uint32_t> values = tokens(900003, 17);
+	std::vector<std::string> paths = {write<uint32_t>("empty", {})};
+	size_t at = 0, n = 0;
+	std::vector<view::FileEntry> entries = {{paths[0], 0}};
+	for (const size_t count : {1, 6, 300000, 0, 3, 599993}) {
+		const std::string path = write("part" + std::to_string(n++),
+					       std::vector<uint32_t>(values.begin() + static_cast<long>(at),
+								     values.begin() + static_cast<long>(at + count)));
+		paths.push_back(path);
+		entries.push_back({path, count});
+		at += count;
+	}
+	ASSERT_EQ(at, values.size());
+	const Sequence files = sequence(Element::u32, paths);
+	Scan scan(files, Codec::parse("u32:17"));
+	const view::Header header = whole(scan);
+	EXPECT_EQ(header.files, entries);
+	expect_sums(header, data_of(header.codec, values));
+}
+
+TEST_F(ViewScan, MayBeOfNothing)
+{
+	for (const std::optional<Codec> codec : {Codec::parse("u32:17"), std::optional<Codec>()}) {
+		const std::string path = write<uint32_t>("a", {});
+		const Sequence files = sequence(Element::u32, {path});
+		Scan scan(files, codec);
+		const view::Header header = whole(scan);
+		EXPECT_EQ(header.elements, 0u);
+		EXPECT_TRUE(header.sums.empty());
+		EXPECT_EQ(view::parse(view::serialize(header)), header);
+	}
+}
+
+TEST_F(ViewScan, NamesFileElementAndValueOfAMisfit)
+{
+	std::vector<uint32_t> values = tokens(700000, 16);
+	values[500001] = 70000;
+	const std::string first = write("a", tokens(11, 16)), second = write("b", values);
+	const Sequence files = sequence(Element::u32, {first, second});
+	Scan scan(files, Codec::parse("u32:u16"));
+	EXPECT_EQ(thrown<view::Misfit>([&] { whole(scan); }),
+		  second + ": element 500001 is 70000, which does not fit into u32:u16");
+
+	const std::string wide = write<int64_t>("c", {1, 2, -7});
+	const Sequence wide_files = sequence(Element::i64, {wide});
+	Scan wide_scan(wide_files, std::nullopt);
+	EXPECT_EQ(thrown<view::Misfit>([&] { whole(wide_scan); }),
+		  wide + ": element 2 is -7, which does not fit into 32 bits");
+}
+
+TEST_F(ViewScan, RefusesFilesThatAreNone)
+{
+	const std::string odd = write<uint8_t>("odd", {1, 2, 3, 4, 5});
+	EXPECT_EQ(thrown<view::SourceError>([&] { sequence(Element::u32, {odd}); }),
+		  odd + ": its 5 bytes are not a multiple of the 4 of an element");
+	const std::string absent = folder / "absent";
+	EXPECT_EQ(thrown<view::SourceError>([&] { view::open_plain(absent); }),
+		  absent + ": cannot be opened: No such file or directory");
+	EXPECT_EQ(thrown<view::SourceError>([&] { view::open_plain(folder); }),
+		  folder.string() + ": not a regular file");
+}
+
+TEST_F(ViewScan, NoticesAChange)
+{
+	const auto scanned_while = [&](const char *name, auto &&change) {
+		const std::string path = write(name, tokens(2000000, 17));
+		const Sequence files = sequence(Element::u32, {path});
+		Scan scan(files, Codec::parse("u32:17"));
+		EXPECT_FALSE(scan.advance(1 << 20));
+		change(path);
+		EXPECT_EQ(thrown<view::Changed>([&] { scan.advance(1 << 20); }),
+			  path + ": changed while it was scanned")
+			<< name;
+	};
+	scanned_while("written", [](const std::string &path) {
+		std::ofstream(path, std::ios::in | std::ios::out).seekp(7900000) << "x";
+	});
+	scanned_while("cut", [](const std::string &path) { fs::resize_file(path, 4); });
+	scanned_while("grown", [](const std::string &path) { fs::resize_file(path, 8000004); });
+	scanned_while("replaced", [&](const std::string &path) { fs::rename(write<uint32_t>("other", {1}), path); });
+}
+
+TEST_F(ViewScan, GoesOnWhereItWas)
+{
+	const std::string path = write("a", tokens(1200000, 18));
+	for (const std::optional<Codec> codec : {Codec::parse("u32:18"), std::optional<Codec>()}) {
+		const Sequence files = sequence(Element::u32, {path});
+		Scan once(files, codec);
+		const view::Header expected = whole(once);
+		std::string saved;
+		int rounds = 0;
+		for (bool done = false; !done; rounds++) {
+			Scan scan(files, codec);
+			const bool resumed = scan.resume(saved);
+			EXPECT_EQ(resumed, rounds > 0);
+			const uint64_t before = scan.steps_done();
+			done = scan.advance(1);
+			EXPECT_TRUE(done || scan.steps_done() > before);
+			saved = scan.save();
+			if (done)
+				EXPECT_EQ(scan.header(), expected);
+		}
+		EXPECT_GE(rounds, 3);
+		Scan scan(files, codec);
+		EXPECT_TRUE(scan.resume(saved));
+		EXPECT_TRUE(scan.advance(1));
+		EXPECT_EQ(scan.header(), expected);
+	}
+}
+
+TEST_F(ViewScan, BeginsAnewAfterAChange)
+{
+	const std::string path = write("a", tokens(300000, 17));
+	std::string saved;
+	{
+		const Sequence files = sequence(Element::u32, {path});
+		Scan scan(files, std::nullopt);
+		whole(scan);
+		saved = scan.save();
+		Scan other(files, Codec::parse("u32:17"));
+		EXPECT_FALSE(other.resume(saved)) << "another codec";
+		const Sequence twice = sequence(Element::u32, {path, path});
+		Scan more(twice, std::nullopt);
+		EXPECT_FALSE(more.resume(saved)) << "other files";
+		// anything else is no saved scan
+		for (size_t cut = 0; cut < saved.size(); cut += 1 + cut / 7)
+			EXPECT_FALSE(Scan(files, std::nullopt).resume(saved.substr(0, cut)));
+		for (size_t at = 0; at < saved.size(); at++) {
+			std::string wrong = saved;
+			wrong[at] = static_cast<char>(wrong[at] ^ 0x55);
+			Scan(files, std::nullopt).resume(wrong); // may be accepted if a sum is wrong
+		}
+	}
+	std::ofstream(path, std::ios::in | std::ios::out).seekp(100) << "x";
+	const Sequence files = sequence(Element::u32, {path});
+	EXPECT_FALSE(Scan(files, std::nullopt).resume(saved));
+}
+
+} // namespace

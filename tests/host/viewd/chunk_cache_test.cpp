@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+// The cache of reduced chunks: each request gets its chunk's bytes or an error, whatever else happens; memory is bounded.
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <future>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "viewd/chunk_cache.hpp"
+
+namespace
+{
+
+using viewd::ChunkCache;
+using viewd::ChunkKey;
+using namespace std::chrono_literals;
+
+// Fills a chunk with its number.
+int fill(uint64_t chunk, std::byte *to)
+{
+	std::memset(to, static_cast<int>(chunk), ChunkCache::chunk_size);
+	return 0;
+}
+
+struct Answer {
+	ChunkCache::Held chunk;
+	int error = 0;
+};
+
+std::future<Answer> ask(ChunkCache &cache, ChunkKey key)
+{
+	auto promise = std::make_shared<std::promise<Answer>>();
+	std::future<Answer> answer = promise->get_future();
+	cache.get(key, [promise](ChunkCache::Held chunk, int error) { promise->set_value({std::move(chunk), error}); });
+	return answer;
+}
+
+bool is_there(const std::future<Answer> &answer) { return answer.wait_for(0s) == std::future_status::ready; }
+
+bool holds(const Answer &answer, uint64_t chunk)
+{
+	return !answer.error && answer.chunk && answer.chunk.bytes()[0] == static_cast<std::byte>(chunk) &&
+	       answer.chunk.bytes()[ChunkCache::chunk_size - 1] == static_cast<std::byte>(chunk);
+}
+
+// Loads that stand still until they are let go on.
+class Gate
+{
+public:
+	int load(uint64_t chunk, std::byte *to)
+	{
+		std::unique_lock lock(mutex_);
+		arrived_++;
+		changed_.notify_all();
+		changed_.wait(lock, [&] { return open_; });
+		return fill(chunk, to);
+	}
+	void wait_for(int arrived)
+	{
+		std::unique_lock lock(mutex_);
+		changed_.wait(lock, [&] { return arrived_ >= arrived; });
+	}
+	void open()
+	{
+		const std::lock_guard lock(mutex_);
+		open_ = true;
+		changed_.notify_all();
+	}
+
+private:
+	std::mutex mutex_;
+	std::condition_variable changed_;
+	int arrived_ = 0;
+	bool open_ = false;
+};
+
+template <class Condition> void until(Condition &&condition)
+{
+	const auto end = std::chrono::steady_clock::now() + 60s;
+	while (!condition()) {
+		ASSERT_LT(std::chrono::steady_clock::now(), end) << "it does not come";
+		std::this_thread::sleep_for(1ms);
+	}
+}
+
+TEST(ChunkCache, LoadsOnceAndKeeps)
+{
+	ChunkCache cache(2, 1);
+	std::atomic<int> loads = 0;
+	const uint64_t view = cache.add([&](uint64_t chunk, std::byte *to) {
+		loads++;
+		return fill(chunk, to);
+	});
+	EXPECT_TRUE(holds(ask(cache, {view, 7}).get(), 7));
+	std::future<Answer> again = ask(cache, {view, 7});
+	EXPECT_TRUE(is_there(again));
+	EXPECT_TRUE(holds(again.get(), 7));
+	EXPECT_EQ(loads, 1);
+	EXPECT_EQ(cache.counts().hits, 1u);
+	EXPECT_EQ(cache.counts().misses, 1u);
+}
+
+TEST(ChunkCache, GivesAllWhoWaitTheSameLoad)
+{
+	Gate gate;
+	ChunkCache cache(3, 2);
+	const uint64_t view = cache.add([&](uint64_t chunk, std::byte *to) { return gate.load(chunk, to); });
+	std::vector<std::future<Answer>> answers;
+	for (int i = 0; i < 10; i++)
+		answers.push_back(ask(cache, {view, 3}));
+	gate.wait_for(1);
+	answers.push_back(ask(cache, {view, 3}));
+	gate.open();
+	for (std::future<Answer> &answer : answers)
+		EXPECT_TRUE(holds(answer.get(), 3));
+	EXPECT_EQ(cache.counts().misses, 11u);
+}
+
+TEST(ChunkCache, DropsWhatWasUsedLeastRecently)
+{
+	ChunkCache cache(2, 1);
+	const uint64_t view = cache.add(fill);
+	ask(cache, {view, 1}).get();
+	ask(cache, {view, 2}).get();
+	ask(cache, {view, 1}).get();
+	ask(cache, {view, 3}).get(); // in the memory of 2
+	EXPECT_TRUE(is_there(ask(cache, {view, 1})));
+	const uint64_t misses = cache.counts().misses;
+	ask(cache, {view, 2}).get();
+	EXPECT_EQ(cache.counts().misses, misses + 1);
+}
+
+TEST(ChunkCache, KeepsWhatIsHeldAndWaitsForMemory)
+{
+	ChunkCache cache(2, 1);
+	const uint64_t view = cache.add(fill);
+	Answer first = ask(cache, {view, 1}).get(), second = ask(cache, {view, 2}).get();
+	std::future<Answer> third = ask(cache, {view, 3});
+	EXPECT_EQ(third.wait_for(50ms), std::future_status::timeout);
+	EXPECT_TRUE(holds(first, 1));
+	second.chunk = {};
+	EXPECT_TRUE(holds(third.get(), 3));
+	EXPECT_TRUE(holds(first, 1));
+}
+
+TEST(ChunkCache, TriesAgainAfterAnError)
+{
+	ChunkCache cache(2, 1);
+	std::atomic<int> error = -EIO;
+	const uint64_t view =
+		cache.add([&](uint64_t chunk, std::byte *to) { return error ? error.load() : fill(chunk, to); });
+	for (int i = 0; i < 5; i++)
+		EXPECT_EQ(ask(cache, {view, 1}).get().error, -EIO);
+	error = 0;
+	EXPECT_TRUE(holds(ask(cache, {view, 1}).get(), 1));
+}
+
+TEST(ChunkCache, Prefetches)
+{
+	ChunkCache cache(4, 1);
+	const uint64_t view = cache.add(fill);
+	cache.prefetch({view, 1});
+	until([&] { return cache.counts().prefetched == 1; });
+	std::future<Answer> answer = ask(cache, {view, 1});
+	EXPECT_TRUE(is_there(answer));
+	EXPECT_TRUE(holds(answer.get(), 1));
+	EXPECT_EQ(cache.counts().misses, 0u);
+	cache.prefetch({view, 1}); // it is there
+	cache.prefetch({view, 2});
+	until([&] { return cache.counts().prefetched == 2; });
+	EXPECT_EQ(cache.counts().wasted, 0u);
+}
+
+TEST(ChunkCache, PrefetchesOnlyIntoMemoryThatIsNotPrefetchedInto)
+{
+	ChunkCache cache(3, 1);
+	const uint64_t view = cache.add(fill);
+	for (const uint64_t chunk : {1, 2, 3})
+		cache.prefetch({view, chunk});
+	until([&] { return cache.counts().prefetched == 3; });
+	cache.prefetch({view, 4});
+	EXPECT_TRUE(is_there(ask(cache, {view, 1}))); // its memory is then used for 4
+	until([&] { return cache.counts().prefetched == 4; });
+	for (const uint64_t chunk : {2, 3, 4})
+		EXPECT_TRUE(is_there(ask(cache, {view, chunk}))) << chunk;
+	EXPECT_EQ(cache.counts().wasted, 0u);
+}
+
+TEST(ChunkCache, DemandTakesPrefetchedMemoryAndCountsIt)
+{
+	ChunkCache cache(2, 1);
+	const uint64_t view = cache.add(fill);
+	cache.prefetch({view, 1});
+	cache.prefetch({view, 2});
+	until([&] { return cache.counts().prefetched == 2; });
+	EXPECT_TRUE(holds(ask(cache, {view, 3}).get(), 3));
+	EXPECT_EQ(cache.counts().wasted, 1u);
+}
+
+TEST(ChunkCache, RemovesAView)
+{
+	Gate gate;
+	ChunkCache cache(3, 1);
+	const uint64_t other = cache.add(fill);
+	const uint64_t view = cache.add(
+		[&](uint64_t chunk, std::byte *to) { return chunk ? gate.load(chunk, to) : fill(chunk, to); });
+	const Answer held = ask(cache, {view, 0}).get();
+	std::future<Answer> loading = ask(cache, {view, 1}), waiting = ask(cache, {view, 2});
+	gate.wait_for(1);
+	std::thread remover([&] { cache.remove(view); });
+	until([&] { return ask(cache, {view, 0}).get().error == -ENODEV; });
+	EXPECT_FALSE(is_there(loading)) << "its worker is within the view's files";
+	gate.open();
+	remover.join();
+	EXPECT_EQ(loading.get().error, -ENODEV);
+	EXPECT_EQ(waiting.get().error, -ENODEV);
+	EXPECT_TRUE(holds(held, 0));
+	cache.remove(view); // it is gone
+	EXPECT_TRUE(holds(ask(cache, {other, 9}).get(), 9));
+	EXPECT_EQ(ask(cache, {12345, 0}).get().error, -ENODEV);
+}
+
+TEST(ChunkCache, GivesEachThreadItsBytes)
+{
+	ChunkCache cache(5, 3);
+	std::vector<uint64_t> views;
+	for (int i = 0; i < 3; i++)
+		views.push_back(cache.add([i](uint64_t chunk, std::byte *to) {
+			std::memset(to, static_cast<int>(chunk * 3 + static_cast<uint64_t>(i)), ChunkCache::chunk_size);
+			return chunk % 17 == 16 ? -EIO : 0;
+		}));
+	std::vector<std::thread> threads;
+	std::atomic<int> wrong = 0;
+	for (unsigned t = 0; t < 4; t++)
+		threads.emplace_back([&, t] {
+			std::mt19937 random(t);
+			for (int round = 0; round < 60; round++) {
+				const uint64_t i = random() % 3, chunk = random() % 40;
+				if (random() % 4 == 0)
+					cache.prefetch({views[i], random() % 40});
+				const Answer answer = ask(cache, {views[i], chunk}).get();
+				const auto byte = static_cast<std::byte>(chunk * 3 + i);
+				if (chunk % 17 == 16 ? answer.error != -EIO :
+						       answer.error || answer.chunk.bytes()[0] != byte ||
+							       answer.chunk.bytes()[777] != byte)
+					wrong++;
+			}
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+	EXPECT_EQ(wrong, 0);
+	for (const uint64_t view : views)
+		cache.remove(view);
+}
+
+} // namespace

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#include "view/chunk.hpp"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "view/layout.hpp"
+
+namespace view
+{
+
+namespace
+{
+
+// File elements that are read and reduced at once. They fit into the second-level cache.
+constexpr uint64_t piece_elements = 1 << 15;
+static_assert(piece_elements % group_elements == 0);
+
+} // namespace
+
+void Reducer::reduce_chunk(uint64_t chunk, std::byte *to)
+{
+	const uint64_t begin = chunk * sum_bytes, end = begin + chunk_bytes(chunk);
+	// A group of reduced elements takes as many bytes as an element has bits. Chunks begin and end within groups.
+	const uint64_t end_group = (end + codec_.bits - 1) / codec_.bits;
+	const uint64_t last = std::min(end_group * group_elements, from_.elements());
+	for (uint64_t first = begin / codec_.bits * group_elements; first < last; first += piece_elements) {
+		const uint64_t count = std::min(piece_elements, last - first);
+		reduce_piece(first, count);
+		const uint64_t at = first / group_elements * codec_.bits; // of the data
+		const uint64_t from = std::max(at, begin), until = std::min(at + groups_.size(), end);
+		std::memcpy(to + (from - begin), groups_.data() + (from - at), until - from);
+	}
+}
+
+void Reducer::reduce_piece(uint64_t first, uint64_t count)
+{
+	file_bytes_.resize(count * codec_.element_bytes());
+	groups_.resize(codec_.reduced_bytes(count));
+	from_.read(first, file_bytes_);
+	const uint64_t reduced = reduce(codec_, file_bytes_, groups_.data());
+	if (reduced == count)
+		return;
+	const Sequence::Place at = from_.place(first + reduced);
+	throw Misfit(fmt::format("{}: element {} is {}, which does not fit into {}", from_.files()[at.file]->name(),
+				 at.element, value_text(codec_.element, file_bytes_, reduced), codec_.name()),
+		     at);
+}
+
+} // namespace view

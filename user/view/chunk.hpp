@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+//
+// The data of a view by chunks, for each of which the header has a CRC.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "view/codec.hpp"
+#include "view/header.hpp"
+#include "view/source.hpp"
+
+namespace view
+{
+
+// An element that a view's codec cannot hold.
+struct Misfit : std::runtime_error {
+	Misfit(const std::string &what, Sequence::Place place) : std::runtime_error(what), place(place) {}
+	Sequence::Place place;
+};
+
+constexpr uint64_t chunks_of(uint64_t data_bytes) { return data_bytes / sum_bytes + (data_bytes % sum_bytes != 0); }
+
+// Reduces chunks. Has buffers of its own, so one thread uses it at a time.
+class Reducer
+{
+public:
+	Reducer(Codec codec, const Sequence &from)
+		: codec_(codec), from_(from), data_bytes_(codec.reduced_bytes(from.elements()))
+	{
+	}
+
+	uint64_t data_bytes() const { return data_bytes_; }
+	// The bytes of a chunk: all of the last one that there are.
+	uint64_t chunk_bytes(uint64_t chunk) const { return std::min(sum_bytes, data_bytes_ - chunk * sum_bytes); }
+	// Writes chunk_bytes() of `to`. Throws SourceError or Misfit.
+	void reduce_chunk(uint64_t chunk, std::byte *to);
+
+private:
+	// Reduces file elements that begin with a group into groups_.
+	void reduce_piece(uint64_t first, uint64_t count);
+
+	const Codec codec_;
+	const Sequence &from_;
+	const uint64_t data_bytes_;
+	std::vector<std::byte> file_bytes_, groups_;
+};
+
+} // namespace view

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "view/scan.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "view/layout.hpp"
+
+namespace view
+{
+
+namespace
+{
+
+using json = nlohmann::json;
+
+constexpr int saved_version = 1;
+constexpr uint64_t measured_at_once = 1 << 18; // elements
+
+json json_of(const Sequence &files, const std::vector<Identity> &identities)
+{
+	json all = json::array();
+	for (size_t i = 0; i < identities.size(); i++) {
+		const Identity &id = identities[i];
+		all.push_back({files.files()[i]->name(), id.device, id.inode, id.size, id.mtime, id.ctime});
+	}
+	return all;
+}
+
+// Of integers that need so many bits.
+Codec codec_of(Element element, unsigned bits)
+{
+	const Codec codec = {element, Reduction::bits, bits};
+	return codec.valid() ? codec : Codec::unreduced(element);
+}
+
+} // namespace
+
+Scan::Scan(const Sequence &files, std::optional<Codec> codec) : files_(files), wanted_(codec)
+{
+	for (const std::unique_ptr<Source> &file : files_.files())
+		identities_.push_back(file->identity());
+	if (!wanted_ && is_integer(files.element()))
+		return;
+	codec_ = wanted_ ? *wanted_ : Codec::unreduced(files.element());
+	measured_ = files_.elements();
+	reducer_.emplace(codec_, files_);
+}
+
+void Scan::check_unchanged() const
+{
+	for (size_t i = 0; i < identities_.size(); i++)
+		if (files_.files()[i]->identity() != identities_[i])
+			throw Changed(fmt::format("{}: changed while it was scanned", files_.files()[i]->name()));
+}
+
+void Scan::measure()
+{
+	const uint64_t here = std::min(measured_at_once, files_.elements() - measured_);
+	buffer_.resize(here * Codec::unreduced(files_.element()).element_bytes());
+	files_.read(measured_, buffer_);
+	uint64_t misfit = 0;
+	const unsigned bits = needed_bits(files_.element(), buffer_, misfit);
+	if (!bits) {
+		const Sequence::Place at = files_.place(measured_ + misfit);
+		throw Misfit(fmt::format("{}: element {} is {}, which does not fit into 32 bits",
+					 files_.files()[at.file]->name(), at.element,
+					 value_text(files_.element(), buffer_, misfit)),
+			     at);
+	}
+	bits_ = std::max(bits_, bits);
+	measured_ += here;
+}
+
+void Scan::sum()
+{
+	const uint64_t chunk = sums_.size();
+	buffer_.resize(reducer_->chunk_bytes(chunk));
+	reducer_->reduce_chunk(chunk, buffer_.data());
+	sums_.push_back(crc32c(buffer_));
+}
+
+bool Scan::advance(uint64_t bytes)
+{
+	const uint64_t element_bytes = Codec::unreduced(files_.element()).element_bytes();
+	const uint64_t until = steps_done() + std::max<uint64_t>(bytes / element_bytes, 1);
+	check_unchanged();
+	bool done = false;
+	while (!done && steps_done() < until) {
+		if (measured_ < files_.elements()) {
+			measure();
+			continue;
+		}
+		if (!reducer_) {
+			codec_ = codec_of(files_.element(), bits_);
+			reducer_.emplace(codec_, files_);
+		}
+		done = sums_.size() == chunks_of(reducer_->data_bytes());
+		if (!done)
+			sum();
+	}
+	// What was read before a change was made cannot be told from what was read after it.
+	check_unchanged();
+	return done;
+}
+
+uint64_t Scan::steps_done() const
+{
+	const uint64_t summed = reducer_ ? std::min(sums_.size() * sum_bytes / codec_.bits * 8, files_.elements()) : 0;
+	return (wanted_ ? 0 : measured_) + summed;
+}
+
+Header Scan::header() const
+{
+	Header header;
+	header.codec = codec_;
+	header.elements = files_.elements();
+	for (size_t i = 0; i < files_.files().size(); i++)
+		header.files.push_back({files_.files()[i]->name(), files_.elements_of(i)});
+	header.sums = sums_;
+	return header;
+}
+
+std::string Scan::save() const
+{
+	const auto *sums = reinterpret_cast<const uint8_t *>(sums_.data());
+	const json saved = {
+		{"version", saved_version},
+		{"files", json_of(files_, identities_)},
+		{"element", element_name(files_.element())},
+		{"wanted", wanted_ ? wanted_->name() : ""},
+		{"measured", measured_},
+		{"bits", bits_},
+		{"sums", json::binary({sums, sums + sums_.size() * sizeof(uint32_t)})},
+	};
+	std::string bytes;
+	json::to_cbor(saved, bytes);
+	return bytes;
+}
+
+bool Scan::resume(const std::string &saved)
+{
+	const json found = json::from_cbor(saved, true, false);
+	const auto is = [&](const char *key, const json &value) { return found.contains(key) && found[key] == value; };
+	if (!found.is_object() || !is("version", saved_version) || !is("files", json_of(files_, identities_)) ||
+	    !is("element", element_name(files_.element())) || !is("wanted", wanted_ ? wanted_->name() : ""))
+		return false;
+	const auto number = [&](const char *key, uint64_t least, uint64_t most) {
+		return found.contains(key) && found[key].is_number_unsigned() && found[key] >= least &&
+		       found[key] <= most;
+	};
+	if (!number("measured", 0, files_.elements()) || !number("bits", 1, max_bits) || !found.contains("sums") ||
+	    !found["sums"].is_binary())
+		return false;
+	const auto measured = found["measured"].get<uint64_t>();
+	const auto bits = found["bits"].get<unsigned>();
+	const std::vector<uint8_t> &sums = found["sums"].get_binary();
+	const bool all_measured = measured == files_.elements();
+	const Codec codec = wanted_ || !is_integer(files_.element()) ? codec_ : codec_of(files_.element(), bits);
+	const uint64_t most = all_measured ? chunks_of(codec.reduced_bytes(files_.elements())) : 0;
+	if (sums.size() % sizeof(uint32_t) || sums.size() / sizeof(uint32_t) > most)
+		return false;
+
+	measured_ = measured;
+	bits_ = bits;
+	sums_.resize(sums.size() / sizeof(uint32_t));
+	if (!sums.empty()) {
+		std::memcpy(sums_.data(), sums.data(), sums.size());
+		codec_ = codec;
+		reducer_.emplace(codec_, files_);
+	}
+	return true;
+}
+
+} // namespace view

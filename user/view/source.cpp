@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#include "view/source.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace view
+{
+
+namespace
+{
+
+[[noreturn]] void fail(const std::string &name, const char *what, int error)
+{
+	throw SourceError(fmt::format("{}: {}: {}", name, what, std::strerror(error)), error);
+}
+
+int64_t nanoseconds(const timespec &time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+
+class PlainFile final : public Source
+{
+public:
+	explicit PlainFile(const std::string &path) : name_(path)
+	{
+		// Not blocking: a FIFO would wait for a writer.
+		fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (fd_ < 0)
+			fail(name_, "cannot be opened", errno);
+		struct stat st;
+		if (::fstat(fd_, &st) < 0) {
+			const int error = errno;
+			::close(fd_);
+			fail(name_, "cannot be opened", error);
+		}
+		if (!S_ISREG(st.st_mode)) {
+			::close(fd_);
+			throw SourceError(fmt::format("{}: not a regular file", name_), EINVAL);
+		}
+		bytes_ = static_cast<uint64_t>(st.st_size);
+	}
+	~PlainFile() override { ::close(fd_); }
+
+	const std::string &name() const override { return name_; }
+	uint64_t bytes() const override { return bytes_; }
+
+	Identity identity() const override
+	{
+		struct stat st;
+		if (::fstat(fd_, &st) < 0)
+			fail(name_, "cannot be examined", errno);
+		return {st.st_dev, st.st_ino, static_cast<uint64_t>(st.st_size), nanoseconds(st.st_mtim),
+			nanoseconds(st.st_ctim)};
+	}
+
+	void read(uint64_t offset, std::span<std::byte> to) const override
+	{
+		while (!to.empty()) {
+			const ssize_t n = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n < 0)
+				fail(name_, fmt::format("cannot be read at byte {}", offset).c_str(), errno);
+			if (n == 0)
+				throw SourceError(fmt::format("{}: ends at byte {}; it had {}", name_, offset, bytes_),
+						  ENODATA);
+			to = to.subspan(static_cast<size_t>(n));
+			offset += static_cast<uint64_t>(n);
+		}
+	}
+
+private:
+	const std::string name_;
+	int fd_ = -1;
+	uint64_t bytes_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<Source> open_plain(const std::string &path) { return std::make_unique<PlainFile>(path); }
+
+Sequence::Sequence(Element element, std::vector<std::unique_ptr<Source>> files)
+	: element_(element), element_bytes_(Codec::unreduced(element).element_bytes()), files_(std::move(files))
+{
+	for (const std::unique_ptr<Source> &file : files_) {
+		if (file->bytes() % element_bytes_)
+			throw SourceError(fmt::format("{}: its {} bytes are not a multiple of the {} of an element",
+						      file->name(), file->bytes(), element_bytes_),
+					  EINVAL);
+		starts_.push_back(starts_.back() + file->bytes() / element_bytes_);
+	}
+}
+
+Sequence::Place Sequence::place(uint64_t element) const
+{
+	const auto after = std::ranges::upper_bound(starts_, element); // of empty files the last starts there
+	const auto file = static_cast<size_t>(after - starts_.begin()) - 1;
+	return {file, element - starts_[file]};
+}
+
+void Sequence::read(uint64_t first, std::span<std::byte> to) const
+{
+	while (!to.empty()) {
+		const Place at = place(first);
+		const uint64_t here = std::min<uint64_t>(to.size() / element_bytes_, elements_of(at.file) - at.element);
+		files_[at.file]->read(at.element * element_bytes_, to.first(here * element_bytes_));
+		to = to.subspan(here * element_bytes_);
+		first += here;
+	}
+}
+
+} // namespace view

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+//
+// The files that a view is made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "view/codec.hpp"
+
+namespace view
+{
+
+// Why a file cannot be opened or read.
+struct SourceError : std::runtime_error {
+	SourceError(const std::string &what, int error) : std::runtime_error(what), error(error) {}
+	int error; // errno
+};
+
+// Which file it was, and in which state: any write, truncation, replacement or rename changes it.
+struct Identity {
+	uint64_t device = 0, inode = 0, size = 0;
+	int64_t mtime = 0, ctime = 0; // nanoseconds
+	bool operator==(const Identity &) const = default;
+};
+
+// The contents of one file. Several threads may read at a time.
+class Source
+{
+public:
+	Source() = default;
+	virtual ~Source() = default;
+	Source(const Source &) = delete;
+	Source &operator=(const Source &) = delete;
+
+	virtual const std::string &name() const = 0;
+	virtual uint64_t bytes() const = 0;    // when it was opened
+	virtual Identity identity() const = 0; // now. Throws SourceError
+	// Fills `to`. Throws SourceError, with ENODATA if the file ends before.
+	virtual void read(uint64_t offset, std::span<std::byte> to) const = 0;
+};
+
+// A regular file as it is. Throws SourceError.
+std::unique_ptr<Source> open_plain(const std::string &path);
+
+// Files, the elements of which follow each other.
+class Sequence
+{
+public:
+	struct Place {
+		size_t file;      // index
+		uint64_t element; // of the file
+	};
+
+	// Throws SourceError if a file does not consist of whole elements.
+	Sequence(Element element, std::vector<std::unique_ptr<Source>> files);
+
+	Element element() const { return element_; }
+	uint64_t elements() const { return starts_.back(); }
+	uint64_t elements_of(size_t file) const { return starts_[file + 1] - starts_[file]; }
+	const std::vector<std::unique_ptr<Source>> &files() const { return files_; }
+	// Fills `to`, whole elements, from element `first` on, which are there. Throws SourceError.
+	void read(uint64_t first, std::span<std::byte> to) const;
+	// Where an element is that is there.
+	Place place(uint64_t element) const;
+
+private:
+	const Element element_;
+	const size_t element_bytes_;
+	const std::vector<std::unique_ptr<Source>> files_;
+	std::vector<uint64_t> starts_ = {0}; // first element of each file, and the end of the last
+};
+
+} // namespace view

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+#include "viewd/chunk_cache.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace viewd
+{
+
+struct ChunkCache::Entry {
+	ChunkKey key;
+	size_t holders = 0;
+	bool loading = false;
+	bool used = false; // by a get()
+	std::list<Entry *>::iterator place;
+	std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(chunk_size);
+};
+
+ChunkCache::Held::~Held()
+{
+	if (cache_)
+		cache_->release(entry_);
+}
+
+const std::byte *ChunkCache::Held::bytes() const { return entry_->bytes.get(); }
+
+ChunkCache::ChunkCache(size_t chunks, unsigned workers)
+{
+	for (size_t i = 0; i < chunks; i++) {
+		entries_.push_back(std::make_unique<Entry>());
+		free_.push_back(entries_.back().get());
+	}
+	for (unsigned i = 0; i < workers; i++)
+		workers_.emplace_back([this] { work(); });
+}
+
+ChunkCache::~ChunkCache()
+{
+	{
+		const Lock lock(mutex_);
+		ending_ = true;
+	}
+	wanted_.notify_all();
+	for (std::thread &worker : workers_)
+		worker.join();
+}
+
+uint64_t ChunkCache::add(Load load)
+{
+	const Lock lock(mutex_);
+	views_[next_view_].load = std::move(load);
+	return next_view_++;
+}
+
+void ChunkCache::remove(uint64_t view)
+{
+	std::vector<Ready> refused;
+	{
+		Lock lock(mutex_);
+		const auto found = views_.find(view);
+		if (found == views_.end())
+			return;
+		found->second.removed = true;
+		// A worker answers those who wait for what it loads.
+		for (auto waiting = waiting_.lower_bound({view, 0});
+		     waiting != waiting_.end() && waiting->first.view == view;) {
+			if (there_.contains(waiting->first)) {
+				++waiting;
+				continue;
+			}
+			std::ranges::move(waiting->second, std::back_inserter(refused));
+			waiting = waiting_.erase(waiting);
+		}
+		const auto is_of_view = [&](const ChunkKey &key) { return key.view == view; };
+		std::erase_if(demanded_, is_of_view);
+		std::erase_if(to_prefetch_, is_of_view);
+		idle_.wait(lock, [&] { return !found->second.loading; });
+		for (std::list<Entry *> *list : {&used_, &fresh_})
+			for (auto at = list->begin(); at != list->end();) {
+				Entry *const entry = *at++;
+				if (entry->key.view != view)
+					continue;
+				there_.erase(entry->key);
+				free_.splice(free_.end(), *list, entry->place);
+			}
+		views_.erase(found);
+	}
+	wanted_.notify_all();
+	for (const Ready &ready : refused)
+		ready({}, -ENODEV);
+}
+
+void ChunkCache::get(ChunkKey key, Ready ready)
+{
+	Lock lock(mutex_);
+	const auto view = views_.find(key.view);
+	if (view == views_.end() || view->second.removed) {
+		lock.unlock();
+		ready({}, -ENODEV);
+		return;
+	}
+	const auto found = there_.find(key);
+	if (found != there_.end() && !found->second->loading) {
+		counts_.hits++;
+		hold(found->second);
+		lock.unlock();
+		ready(Held(this, found->second), 0);
+		return;
+	}
+	counts_.misses++;
+	std::vector<Ready> &waiting = waiting_[key];
+	waiting.push_back(std::move(ready));
+	if (found == there_.end() && waiting.size() == 1) {
+		demanded_.push_back(key);
+		lock.unlock();
+		wanted_.notify_one();
+	}
+}
+
+void ChunkCache::prefetch(ChunkKey key)
+{
+	{
+		const Lock lock(mutex_);
+		const auto view = views_.find(key.view);
+		if (view == views_.end() || view->second.removed || there_.contains(key) || waiting_.contains(key) ||
+		    to_prefetch_.size() >= entries_.size() ||
+		    std::ranges::find(to_prefetch_, key) != to_prefetch_.end())
+			return;
+		to_prefetch_.push_back(key);
+	}
+	wanted_.notify_one();
+}
+
+ChunkCache::Counts ChunkCache::counts() const
+{
+	const Lock lock(mutex_);
+	return counts_;
+}
+
+bool ChunkCache::can_demand() const
+{
+	return !demanded_.empty() && !(free_.empty() && used_.empty() && fresh_.empty());
+}
+
+bool ChunkCache::can_prefetch() const
+{
+	return !to_prefetch_.empty() && demanded_.empty() && !(free_.empty() && used_.empty());
+}
+
+// There is some.
+ChunkCache::Entry *ChunkCache::take_memory()
+{
+	std::list<Entry *> &from = !free_.empty() ? free_ : !used_.empty() ? used_ : fresh_;
+	Entry *const entry = from.front();
+	from.pop_front();
+	if (&from != &free_)
+		there_.erase(entry->key);
+	if (&from == &fresh_)
+		counts_.wasted++;
+	return entry;
+}
+
+void ChunkCache::work()
+{
+	Lock lock(mutex_);
+	for (;;) {
+		wanted_.wait(lock, [this] { return ending_ || can_demand() || can_prefetch(); });
+		if (ending_)
+			return;
+		std::deque<ChunkKey> &queue = can_demand() ? demanded_ : to_prefetch_;
+		const ChunkKey key = queue.front();
+		queue.pop_front();
+		// A prefetch may have begun to load what was demanded then, and the opposite.
+		if (!there_.contains(key))
+			load(lock, key);
+	}
+}
+
+void ChunkCache::load(Lock &lock, ChunkKey key)
+{
+	View &view = views_.at(key.view);
+	Entry *const entry = take_memory();
+	entry->key = key;
+	entry->loading = true;
+	entry->used = false;
+	there_[key] = entry;
+	view.loading++;
+	lock.unlock();
+	int error = view.load(key.chunk, entry->bytes.get());
+	lock.lock();
+	entry->loading = false;
+	if (view.removed)
+		error = -ENODEV;
+	std::vector<Ready> waiting;
+	if (auto found = waiting_.extract(key))
+		waiting = std::move(found.mapped());
+	if (error) {
+		there_.erase(key);
+		entry->place = free_.insert(free_.end(), entry);
+	} else if (waiting.empty()) {
+		counts_.prefetched++;
+		entry->place = fresh_.insert(fresh_.end(), entry);
+	} else {
+		entry->used = true;
+		entry->holders = waiting.size();
+	}
+	const bool is_idle = !--view.loading;
+	lock.unlock();
+	if (is_idle)
+		idle_.notify_all();
+	// Memory may have become available for another worker.
+	wanted_.notify_one();
+	for (const Ready &ready : waiting)
+		ready(error ? Held() : Held(this, entry), error);
+	lock.lock();
+}
+
+void ChunkCache::hold(Entry *entry)
+{
+	if (!entry->holders++)
+		(entry->used ? used_ : fresh_).erase(entry->place);
+	entry->used = true;
+}
+
+void ChunkCache::release(Entry *entry)
+{
+	{
+		const Lock lock(mutex_);
+		if (--entry->holders)
+			return;
+		std::list<Entry *> *to = &used_;
+		if (!views_.contains(entry->key.view)) {
+			there_.erase(entry->key);
+			to = &free_;
+		}
+		entry->place = to->insert(to->end(), entry);
+	}
+	wanted_.notify_one();
+}
+
+} // namespace viewd
