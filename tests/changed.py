@@ -19,6 +19,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"kernel/.*", ("host:.*", "guest:.*")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
     (r"user/verbs/.*", ("host:.*", "group:rdma")),
+    (r"user/viewd?/.*", ("host:.*", "group:view")),
     # lib.sh publishes a GPU by the command, for each test.
     (r"user/tools/.*", ("host:.*", "guest:.*")),
     (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz")),
@@ -27,7 +28,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"tests/host/(?:.*/)?([a-z_0-9]+)\.(?:sh|py)", ("host:{1}",)),
     (r"tests/host/.*", ("host:.*",)),
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.sh", ("guest:{1}",)),
-    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
+    (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}",)),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
 ]
 SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed)\.sh")

@@ -26,8 +26,7 @@ void Reducer::reduce_chunk(uint64_t chunk, std::byte *to)
 	const uint64_t end_group = (end + codec_.bits - 1) / codec_.bits;
 	const uint64_t last = std::min(end_group * group_elements, from_.elements());
 	for (uint64_t first = begin / codec_.bits * group_elements; first < last; first += piece_elements) {
-		const uint64_t count = std::min(piece_elements, last - first);
-		reduce_piece(first, count);
+		reduce_piece(first, std::min(piece_elements, last - first));
 		const uint64_t at = first / group_elements * codec_.bits; // of the data
 		const uint64_t from = std::max(at, begin), until = std::min(at + groups_.size(), end);
 		std::memcpy(to + (from - begin), groups_.data() + (from - at), until - from);

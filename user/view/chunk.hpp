@@ -20,7 +20,7 @@ namespace view
 
 // An element that a view's codec cannot hold.
 struct Misfit : std::runtime_error {
-	Misfit(const std::string &what, Sequence::Place place) : std::runtime_error(what), place(place) {}
+	Misfit(const std::string &what, Sequence::Place at) : std::runtime_error(what), place(at) {}
 	Sequence::Place place;
 };
 

@@ -18,7 +18,7 @@ namespace view
 
 // Why a file cannot be opened or read.
 struct SourceError : std::runtime_error {
-	SourceError(const std::string &what, int error) : std::runtime_error(what), error(error) {}
+	SourceError(const std::string &what, int code) : std::runtime_error(what), error(code) {}
 	int error; // errno
 };
 
@@ -72,7 +72,7 @@ public:
 private:
 	const Element element_;
 	const size_t element_bytes_;
-	const std::vector<std::unique_ptr<Source>> files_;
+	std::vector<std::unique_ptr<Source>> files_;
 	std::vector<uint64_t> starts_ = {0}; // first element of each file, and the end of the last
 };
 

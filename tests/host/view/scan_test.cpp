@@ -5,13 +5,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "view/layout.hpp"
+#include "../view/temporary_files.hpp"
 #include "view/scan.hpp"
 
 namespace
@@ -23,46 +22,9 @@ using view::Element;
 using view::Scan;
 using view::Sequence;
 
-class ViewScan : public ::testing::Test
+class ViewScan : public ::testing::Test, protected TemporaryFiles
 {
 protected:
-	ViewScan()
-	{
-		std::string name = fs::temp_directory_path() / "peerdma-view-XXXXXX";
-		if (!::mkdtemp(name.data()))
-			throw std::runtime_error("mkdtemp");
-		folder = name;
-	}
-	~ViewScan() override { fs::remove_all(folder); }
-
-	template <class Value> std::string write(const std::string &name, const std::vector<Value> &values)
-	{
-		const fs::path path = folder / name;
-		std::ofstream(path, std::ios::binary)
-			.write(reinterpret_cast<const char *>(values.data()),
-			       static_cast<std::streamsize>(values.size() * sizeof(Value)));
-		return path;
-	}
-
-	// Tokens below 2^bits, the last of which is the highest.
-	static std::vector<uint32_t> tokens(size_t count, unsigned bits)
-	{
-		std::vector<uint32_t> values(count);
-		for (size_t i = 0; i < count; i++)
-			values[i] = static_cast<uint32_t>((i * 2654435761u) >> (32 - bits)) & ((1u << bits) - 1);
-		if (count)
-			values.back() = (1u << bits) - 1;
-		return values;
-	}
-
-	static Sequence sequence(Element element, const std::vector<std::string> &paths)
-	{
-		std::vector<std::unique_ptr<view::Source>> files;
-		for (const std::string &path : paths)
-			files.push_back(view::open_plain(path));
-		return {element, std::move(files)};
-	}
-
 	static view::Header whole(Scan &scan)
 	{
 		while (!scan.advance(1 << 20)) {}
@@ -80,8 +42,6 @@ protected:
 		}
 		return "";
 	}
-
-	fs::path folder;
 };
 
 // The data of a view of these values, packed in one piece.
@@ -237,8 +197,9 @@ TEST_F(ViewScan, GoesOnWhereItWas)
 			done = scan.advance(1);
 			EXPECT_TRUE(done || scan.steps_done() > before);
 			saved = scan.save();
-			if (done)
+			if (done) {
 				EXPECT_EQ(scan.header(), expected);
+			}
 		}
 		EXPECT_GE(rounds, 3);
 		Scan scan(files, codec);

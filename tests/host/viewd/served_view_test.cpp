@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// What the reads of a view's device return: header, reduced chunks and padding, byte by byte; and an error at the place, never
+// other bytes, when a file is not as it was.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "../view/temporary_files.hpp"
+#include "view/scan.hpp"
+#include "viewd/served_view.hpp"
+
+namespace
+{
+
+namespace fs = std::filesystem;
+using viewd::ChunkCache;
+using viewd::ServedView;
+
+// A read into memory.
+class Read final : public viewd::ViewRead
+{
+public:
+	explicit Read(size_t len) : bytes(len, std::byte{0xa5}) {}
+	int copy(uint32_t at, const std::byte *from, size_t len) override
+	{
+		std::memcpy(bytes.data() + at, from, len);
+		copied_ += len;
+		return 0;
+	}
+	void done(int error) override { promise_.set_value(error); }
+	int wait() { return promise_.get_future().get(); }
+
+	std::vector<std::byte> bytes;
+	size_t copied() const { return copied_; }
+
+private:
+	std::atomic<size_t> copied_ = 0;
+	std::promise<int> promise_;
+};
+
+// A view of files of 17 bits, and what its device has.
+struct World : TemporaryFiles {
+	explicit World(size_t count = 2000003, const char *codec = "u32:17")
+	{
+		std::vector<uint32_t> values = tokens(count, 17);
+		const auto middle = values.begin() + static_cast<long>(count / 3);
+		paths = {write("a", std::vector<uint32_t>(values.begin(), middle)),
+			 write("b", std::vector<uint32_t>(middle, values.end()))};
+		files.emplace(sequence(view::Element::u32, paths));
+		view::Scan scan(*files, view::Codec::parse(codec));
+		while (!scan.advance(1 << 30)) {}
+		header = scan.header();
+		expected = view::serialize(header);
+		data_at = expected.size();
+		expected.resize((data_at + header.data_bytes() + 4095) / 4096 * 4096);
+		view::reduce(header.codec, std::as_bytes(std::span(values)), expected.data() + data_at);
+		served = std::make_unique<ServedView>(cache, *files, header, scan.identities(), true);
+	}
+
+	// The error, and, of what was read, whether it is right.
+	int read(uint64_t offset, uint32_t len)
+	{
+		const auto read = std::make_shared<Read>(len);
+		served->read(offset, len, read);
+		const int error = read->wait();
+		if (!error) {
+			EXPECT_EQ(read->copied(), len);
+			EXPECT_TRUE(std::ranges::equal(read->bytes, std::span(expected).subspan(offset, len)))
+				<< offset << " " << len;
+		}
+		return error;
+	}
+
+	ChunkCache cache{4, 2};
+	std::vector<std::string> paths;
+	std::optional<view::Sequence> files;
+	view::Header header;
+	std::vector<std::byte> expected;
+	uint64_t data_at = 0;
+	std::unique_ptr<ServedView> served;
+};
+
+TEST(ServedView, ReadsItsDeviceFromEndToEnd)
+{
+	World world;
+	ASSERT_EQ(world.served->device_bytes(), world.expected.size());
+	for (const uint32_t len : {512u, 4096u, 65536u, 1u << 20, 3u << 20})
+		for (uint64_t at = 0; at < world.expected.size(); at += len * (len < 65536 ? 37 : 1))
+			EXPECT_EQ(world.read(at, std::min<uint32_t>(len,
+								    static_cast<uint32_t>(world.expected.size() - at))),
+				  0);
+	EXPECT_EQ(world.read(0, static_cast<uint32_t>(world.expected.size())), 0);
+	EXPECT_EQ(world.read(world.expected.size() - 512, 512), 0);
+	const ServedView::Status status = world.served->status();
+	EXPECT_EQ(status.failed, 0u);
+	EXPECT_FALSE(status.stale);
+	EXPECT_EQ(status.fault, "");
+}
+
+TEST(ServedView, ReadsAnywhereByManyThreads)
+{
+	World world;
+	std::vector<std::thread> threads;
+	for (unsigned t = 0; t < 3; t++)
+		threads.emplace_back([&world, t] {
+			std::mt19937 random(t);
+			for (int i = 0; i < 100; i++) {
+				const uint64_t at = random() % (world.expected.size() / 512) * 512;
+				const uint64_t len =
+					std::min<uint64_t>(512ull << random() % 12, world.expected.size() - at);
+				EXPECT_EQ(world.read(at, static_cast<uint32_t>(len)), 0);
+			}
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+}
+
+TEST(ServedView, OfNothingIsAHeader)
+{
+	World world(0);
+	EXPECT_EQ(world.served->device_bytes(), 4096u);
+	EXPECT_EQ(world.read(0, 4096), 0);
+}
+
+// What happens to the second file.
+struct Change {
+	const char *name;
+	void (*make)(World &, const std::string &path);
+};
+
+class ServedViewOfAChangedFile : public ::testing::TestWithParam<Change>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(
+	When, ServedViewOfAChangedFile,
+	::testing::Values(
+		Change{"Written",
+		       [](World &, const std::string &path) {
+			       std::ofstream(path, std::ios::in | std::ios::out).seekp(400) << "x";
+		       }},
+		Change{"Grown",
+		       [](World &, const std::string &path) { fs::resize_file(path, fs::file_size(path) + 4); }},
+		Change{"Cut", [](World &, const std::string &path) { fs::resize_file(path, 400); }},
+		Change{"Touched",
+		       [](World &, const std::string &path) {
+			       fs::last_write_time(path, fs::file_time_type::clock::now());
+		       }},
+		Change{"Removed", [](World &, const std::string &path) { fs::remove(path); }},
+		Change{"Replaced", [](World &world,
+				      const std::string &path) { fs::rename(world.write<uint32_t>("c", {1}), path); }}),
+	[](const auto &one) { return std::string(one.param.name); });
+
+TEST_P(ServedViewOfAChangedFile, FailsAtItsPlaceOnly)
+{
+	World world;
+	GetParam().make(world, world.paths[1]);
+	const uint64_t end = world.expected.size();
+	EXPECT_EQ(world.read(0, 4096), 0) << "the header";
+	EXPECT_EQ(world.read(world.data_at, 1 << 20), 0) << "the first file";
+	EXPECT_EQ(world.read(end - 4096, 4096), -ENODATA);
+	EXPECT_EQ(world.read(end - (2 << 20), 1 << 20), -ENODATA);
+	const ServedView::Status status = world.served->status();
+	EXPECT_GE(status.failed, 2u);
+	EXPECT_TRUE(status.stale);
+	EXPECT_EQ(status.fault, world.paths[1] + ": changed after it was published");
+}
+
+// A store to a page that was dirty before changes no time: only the CRC tells.
+TEST(ServedView, TellsBytesThatChangedWithoutATime)
+{
+	TemporaryFiles folder;
+	const std::string path = folder.write("a", tokens(1000000, 17));
+	const view::Sequence files = sequence(view::Element::u32, {path});
+	view::Scan scan(files, view::Codec::parse("u32:17"));
+	while (!scan.advance(1 << 30)) {}
+	view::Header header = scan.header();
+	header.sums[1] ^= 1;
+	ChunkCache cache(4, 1);
+	ServedView served(cache, files, header, scan.identities(), false);
+	const auto first = std::make_shared<Read>(4096), second = std::make_shared<Read>(4096);
+	served.read(header.bytes(), 4096, first);
+	EXPECT_EQ(first->wait(), 0);
+	served.read(header.bytes() + (1 << 20), 4096, second);
+	EXPECT_EQ(second->wait(), -ENODATA);
+	EXPECT_EQ(second->copied(), 0u);
+	EXPECT_EQ(served.status().fault, "chunk 1: its bytes are not those that were published");
+}
+
+TEST(ServedView, FailsReadsOnceItIsWithdrawn)
+{
+	World world;
+	world.served->withdraw();
+	EXPECT_EQ(world.read(world.data_at, 4096), -ENODEV);
+	EXPECT_EQ(world.read(0, 4096), 0) << "the header is in memory";
+}
+
+} // namespace

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+//
+// peerdma-viewd: serves views of files as block devices. See peerdma-viewd(8).
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "viewd/control.hpp"
+#include "viewd/service.hpp"
+#include "viewd/ublk_devices.hpp"
+
+static std::string host_name()
+{
+	char name[256] = {};
+	return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+int main(int argc, char **argv)
+{
+	CLI::App app("Serves views of files as block devices, which the kernel exports by NVMe over Fabrics.",
+		     "peerdma-viewd");
+	std::string folder = "/var/lib/peerdma/views", socket = viewd::default_socket;
+	uint64_t memory = 256;
+	unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
+	app.add_option("--folder", folder, "what is published, and what its scans have found")->capture_default_str();
+	app.add_option("--socket", socket, "where the command reaches it")->capture_default_str();
+	app.add_option("--memory", memory, "MiB for reduced chunks")
+		->check(CLI::Range(2, 1 << 20))
+		->capture_default_str();
+	app.add_option("--threads", threads, "that reduce, and as many that serve requests")
+		->check(CLI::Range(1, 256))
+		->capture_default_str();
+	std::vector<std::string> ports;
+	std::string prefix = "nqn.2026-11.org.peerdma:" + host_name() + ":";
+	app.add_option("--port", ports,
+		       "where the kernel's NVMe target listens: rdma:ADDRESS:PORT or tcp:ADDRESS:PORT; without it no "
+		       "view is exported");
+	app.add_option("--nqn-prefix", prefix, "of a view's NQN, before its name")->capture_default_str();
+	CLI11_PARSE(app, argc, argv);
+
+	// Before there are threads, so that all of them block it.
+	sigset_t signals;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, &signals, nullptr);
+	const int stop = ::signalfd(-1, &signals, SFD_CLOEXEC);
+	try {
+		viewd::ControlSocket control(socket);
+		std::vector<viewd::NvmetPort> parsed;
+		for (const std::string &port : ports)
+			parsed.push_back(viewd::NvmetPort::parse(port));
+		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
+		viewd::UblkDevices devices(threads, parsed.empty() ? nullptr : &nvmet, prefix);
+		viewd::Service service({folder, memory << 20, threads}, devices);
+		control.serve(service, stop);
+	} catch (const std::exception &error) {
+		std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+#include "viewd/nvmet.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace viewd
+{
+
+namespace
+{
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path &path, int error)
+{
+	throw std::runtime_error(fmt::format("{}: {}", path.string(), std::strerror(error)));
+}
+
+// An attribute takes its value in one write.
+void set(const fs::path &path, const std::string &value)
+{
+	const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+	const int error = fd < 0 || ::write(fd, value.data(), value.size()) < 0 ? errno : 0;
+	if (fd >= 0)
+		::close(fd);
+	if (error)
+		throw std::runtime_error(fmt::format("{} = {}: {}", path.string(), value, std::strerror(error)));
+}
+
+std::string get(const fs::path &path)
+{
+	std::string value;
+	std::getline(std::ifstream(path), value);
+	return value;
+}
+
+void make_folder(const fs::path &path)
+{
+	std::error_code error;
+	fs::create_directory(path, error);
+	if (error)
+		fail(path, error.value());
+}
+
+void make_link(const fs::path &to, const fs::path &path)
+{
+	std::error_code error;
+	if (!fs::is_symlink(path, error))
+		fs::create_symlink(to, path, error);
+	if (error)
+		fail(path, error.value());
+}
+
+std::vector<std::string> names_in(const fs::path &path)
+{
+	std::vector<std::string> names;
+	std::error_code error;
+	for (const fs::directory_entry &entry : fs::directory_iterator(path, error))
+		names.push_back(entry.path().filename());
+	return names;
+}
+
+} // namespace
+
+NvmetPort NvmetPort::parse(const std::string &text)
+{
+	const size_t first = text.find(':'), last = text.rfind(':');
+	NvmetPort port;
+	if (first != std::string::npos && last > first) {
+		port = {text.substr(0, first), text.substr(first + 1, last - first - 1), text.substr(last + 1)};
+		if (port.address.starts_with('[') && port.address.ends_with(']'))
+			port.address = port.address.substr(1, port.address.size() - 2);
+	}
+	const bool number = !port.service.empty() && port.service.find_first_not_of("0123456789") == std::string::npos;
+	if ((port.transport != "rdma" && port.transport != "tcp") || port.address.empty() || !number)
+		throw std::runtime_error(fmt::format(
+			"port {}: expected TRANSPORT:ADDRESS:PORT, for example rdma:192.168.1.1:4420", text));
+	return port;
+}
+
+Nvmet::Nvmet(fs::path root, const std::vector<NvmetPort> &ports) : root_(std::move(root))
+{
+	if (!ports.empty() && !fs::is_directory(root_))
+		throw std::runtime_error(fmt::format("{}: not there (is the module nvmet loaded?)", root_.string()));
+	for (const NvmetPort &port : ports)
+		make_port(port);
+}
+
+void Nvmet::make_port(const NvmetPort &port)
+{
+	const std::vector<std::string> there = names_in(root_ / "ports");
+	for (const std::string &number : there) {
+		const fs::path at = root_ / "ports" / number;
+		if (get(at / "addr_trtype") == port.transport && get(at / "addr_traddr") == port.address &&
+		    get(at / "addr_trsvcid") == port.service) {
+			port_numbers_.push_back(number);
+			return;
+		}
+	}
+	int free = 1;
+	while (std::ranges::find(there, std::to_string(free)) != there.end())
+		free++;
+	const fs::path at = root_ / "ports" / std::to_string(free);
+	make_folder(at);
+	set(at / "addr_trtype", port.transport);
+	set(at / "addr_adrfam", port.address.find(':') == std::string::npos ? "ipv4" : "ipv6");
+	set(at / "addr_traddr", port.address);
+	set(at / "addr_trsvcid", port.service);
+	port_numbers_.push_back(std::to_string(free));
+}
+
+void Nvmet::add(const std::string &nqn, const std::string &device, const std::vector<std::string> &hosts)
+{
+	const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
+	make_folder(subsystem);
+	set(subsystem / "attr_allow_any_host", "0");
+	for (const std::string &host : names_in(subsystem / "allowed_hosts"))
+		if (std::ranges::find(hosts, host) == hosts.end())
+			fs::remove(subsystem / "allowed_hosts" / host);
+	for (const std::string &host : hosts) {
+		make_folder(root_ / "hosts" / host);
+		make_link(root_ / "hosts" / host, subsystem / "allowed_hosts" / host);
+	}
+	make_folder(space);
+	if (get(space / "enable") != "1" || get(space / "device_path") != device) {
+		if (get(space / "enable") == "1")
+			set(space / "enable", "0");
+		set(space / "device_path", device);
+		set(space / "enable", "1");
+	}
+	// The last: from here on hosts may connect.
+	for (const std::string &number : port_numbers_)
+		make_link(subsystem, root_ / "ports" / number / "subsystems" / nqn);
+}
+
+void Nvmet::remove(const std::string &nqn) noexcept
+{
+	const fs::path subsystem = root_ / "subsystems" / nqn, space = subsystem / "namespaces/1";
+	std::error_code ignored;
+	if (!fs::is_directory(subsystem, ignored))
+		return;
+	for (const std::string &number : names_in(root_ / "ports"))
+		fs::remove(root_ / "ports" / number / "subsystems" / nqn, ignored);
+	try {
+		set(space / "enable", "0");
+	} catch (const std::exception &) {
+	}
+	fs::remove(space, ignored);
+	for (const std::string &host : names_in(subsystem / "allowed_hosts"))
+		fs::remove(subsystem / "allowed_hosts" / host, ignored);
+	fs::remove(subsystem, ignored);
+}
+
+} // namespace viewd

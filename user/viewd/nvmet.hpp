@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+//
+// A block device as a namespace of the kernel's NVMe target (nvmet), by configfs. What a service before has set up is taken over.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace viewd
+{
+
+// Where the target listens: "rdma:192.168.1.1:4420", "tcp:[fd00::1]:4420".
+struct NvmetPort {
+	std::string transport, address, service;
+	// Throws std::runtime_error.
+	static NvmetPort parse(const std::string &text);
+	bool operator==(const NvmetPort &) const = default;
+};
+
+class Nvmet
+{
+public:
+	// root: of the target in configfs. Makes the ports that are not there. Throws std::runtime_error.
+	Nvmet(std::filesystem::path root, const std::vector<NvmetPort> &ports);
+
+	// A subsystem of one namespace, to which these hosts may connect. Throws std::runtime_error.
+	void add(const std::string &nqn, const std::string &device, const std::vector<std::string> &hosts);
+	// Disconnects its hosts and forgets it; the device is free then. If a part cannot be removed, the others are all the same.
+	void remove(const std::string &nqn) noexcept;
+
+private:
+	void make_port(const NvmetPort &port);
+
+	const std::filesystem::path root_;
+	std::vector<std::string> port_numbers_;
+};
+
+} // namespace viewd

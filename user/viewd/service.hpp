@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+//
+// The views that this process publishes. Each one is scanned in the background first, then served.
+//
+// A folder keeps, for each view, NAME.conf, what it is made of; NAME.scan, what the scan has found so far; and NAME.device, the
+// number of its device. A service that begins anew goes on from there, with the same devices if the kernel has kept them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "view/scan.hpp"
+#include "viewd/chunk_cache.hpp"
+#include "viewd/served_view.hpp"
+#include "viewd/view_conf.hpp"
+
+namespace viewd
+{
+
+// A block device that is made of a view. Its destruction removes it.
+class BlockDevice
+{
+public:
+	virtual ~BlockDevice() = default;
+	virtual int number() const = 0;
+	virtual std::string path() const = 0;
+	virtual std::string nqn() const { return ""; } // by which hosts connect to it; "": it is not exported
+};
+
+// Makes block devices: by ublk, or, in tests, in memory.
+class BlockDevices
+{
+public:
+	virtual ~BlockDevices() = default;
+	// left: the number of a device that a service before has left, or -1. Throws std::runtime_error.
+	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) = 0;
+};
+
+// Why a request to the service is refused.
+struct Refused : std::runtime_error {
+	using std::runtime_error::runtime_error;
+};
+
+class Service
+{
+public:
+	enum class State { scanning, published, failed };
+	struct ViewStatus {
+		ViewConf conf;
+		State state = State::scanning;
+		std::string error;                  // why it failed
+		uint64_t steps_done = 0, steps = 0; // of the scan
+		std::optional<view::Header> header; // once it is published
+		std::string device, nqn;
+		ServedView::Status served;
+	};
+
+	struct Options {
+		std::filesystem::path folder;
+		uint64_t memory = 256ULL << 20; // bytes of the cache of chunks
+		unsigned workers = 2;
+	};
+
+	// Publishes what the folder has. Throws std::runtime_error if the folder cannot be used.
+	Service(const Options &options, BlockDevices &devices);
+	// Ends serving; the folder keeps what was published.
+	~Service();
+	Service(const Service &) = delete;
+	Service &operator=(const Service &) = delete;
+
+	// Both throw Refused.
+	void publish(const ViewConf &conf);
+	void withdraw(const std::string &name);
+	std::vector<ViewStatus> status() const;
+	ChunkCache::Counts cache_counts() const { return cache_.counts(); }
+
+private:
+	struct Published;
+
+	void start(const ViewConf &conf);
+	void run(Published &view);
+	void scan(Published &view);
+	std::filesystem::path file_of(const std::string &name, const char *kind) const;
+
+	const Options options_;
+	BlockDevices &devices_;
+	ChunkCache cache_;
+	mutable std::mutex mutex_; // protects views_
+	std::map<std::string, std::unique_ptr<Published>> views_;
+};
+
+const char *state_name(Service::State state);
+
+} // namespace viewd

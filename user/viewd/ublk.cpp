@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT
+#include "viewd/ublk.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+// Of Linux 6.5, which Debian 12's header does not have yet.
+#ifndef UBLK_F_USER_COPY
+#define UBLK_F_USER_COPY (1UL << 7)
+#define UBLKSRV_IO_BUF_OFFSET 0x80000000
+#define UBLK_TAG_OFF 25
+#define UBLK_QID_OFF 41
+#endif
+
+namespace ublk
+{
+
+namespace
+{
+
+constexpr unsigned sector = 512;
+constexpr unsigned commands_at_once = 256; // of a loop: entries of its submission queue
+// The kernel keeps the requests of a process that has died, and sends them again to the one that takes the device over.
+constexpr uint64_t wanted_flags = UBLK_F_USER_COPY | UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE;
+
+[[noreturn]] void fail(const std::string &what, int error)
+{
+	throw Error(fmt::format("{}: {}", what, std::strerror(error)), error);
+}
+
+// A command of the driver as an opcode of io_uring. Before Linux 6.4 it was the number alone.
+constexpr unsigned control_op(unsigned command)
+{
+	const bool reads = command == UBLK_CMD_GET_DEV_INFO || command == UBLK_CMD_GET_PARAMS ||
+			   command == UBLK_CMD_GET_QUEUE_AFFINITY;
+	return reads ? _IOR('u', command, ublksrv_ctrl_cmd) : _IOWR('u', command, ublksrv_ctrl_cmd);
+}
+
+constexpr unsigned io_op(unsigned command) { return _IOWR('u', command, ublksrv_io_cmd); }
+
+// /dev/ublk-control, for one command after the other.
+class Control
+{
+public:
+	Control()
+	{
+		fd_ = ::open("/dev/ublk-control", O_RDWR | O_CLOEXEC);
+		if (fd_ < 0)
+			fail("/dev/ublk-control (is the module ublk_drv loaded?)", errno);
+		const int rc = io_uring_queue_init(2, &ring_, IORING_SETUP_SQE128);
+		if (rc < 0) {
+			::close(fd_);
+			fail("io_uring", -rc);
+		}
+	}
+	~Control()
+	{
+		io_uring_queue_exit(&ring_);
+		::close(fd_);
+	}
+	Control(const Control &) = delete;
+	Control &operator=(const Control &) = delete;
+
+	// Returns 0 or -errno.
+	int send(unsigned command, int id, const void *buffer = nullptr, uint16_t len = 0, uint64_t data = 0)
+	{
+		io_uring_sqe *const sqe = io_uring_get_sqe(&ring_);
+		if (!sqe)
+			return -EAGAIN;
+		std::memset(sqe, 0, 2 * sizeof(*sqe));
+		sqe->opcode = IORING_OP_URING_CMD;
+		sqe->fd = fd_;
+		sqe->cmd_op = control_op(command);
+		ublksrv_ctrl_cmd sent = {};
+		sent.dev_id = static_cast<uint32_t>(id);
+		sent.queue_id = UINT16_MAX;
+		sent.addr = reinterpret_cast<uint64_t>(buffer);
+		sent.len = len;
+		sent.data[0] = data;
+		std::memcpy(sqe->cmd, &sent, sizeof(sent));
+		io_uring_cqe *cqe = nullptr;
+		int rc;
+		do
+			rc = io_uring_submit_and_wait(&ring_, 1);
+		while (rc == -EINTR);
+		do
+			rc = rc < 0 ? rc : io_uring_wait_cqe(&ring_, &cqe);
+		while (rc == -EINTR);
+		if (rc < 0)
+			return rc;
+		rc = cqe->res;
+		io_uring_cqe_seen(&ring_, cqe);
+		return rc;
+	}
+
+	void must(const char *what, unsigned command, int id, const void *buffer = nullptr, uint16_t len = 0,
+		  uint64_t data = 0)
+	{
+		const int rc = send(command, id, buffer, len, data);
+		if (rc < 0)
+			fail(fmt::format("ublk device {}: {}", id, what), -rc);
+	}
+
+private:
+	int fd_ = -1;
+	io_uring ring_ = {};
+};
+
+void close_descriptor(int &fd)
+{
+	if (fd >= 0)
+		::close(std::exchange(fd, -1));
+}
+
+} // namespace
+
+int Request::copy(uint32_t at, const std::byte *from, size_t len) const
+{
+	uint64_t to = UBLKSRV_IO_BUF_OFFSET + (static_cast<uint64_t>(queue_) << UBLK_QID_OFF) +
+		      (static_cast<uint64_t>(tag_) << UBLK_TAG_OFF) + at;
+	while (len) {
+		const ssize_t n = ::pwrite(device_->char_fd_, from, len, static_cast<off_t>(to));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		from += n;
+		len -= static_cast<size_t>(n);
+		to += static_cast<uint64_t>(n);
+	}
+	return 0;
+}
+
+void Request::complete(int error) const { device_->answer(queue_, tag_, error ? error : static_cast<int>(bytes)); }
+
+Loop::Loop()
+{
+	wake_ = ::eventfd(0, EFD_CLOEXEC);
+	if (wake_ < 0)
+		fail("eventfd", errno);
+	const int rc = io_uring_queue_init(commands_at_once, &ring_, 0);
+	if (rc < 0) {
+		close_descriptor(wake_);
+		fail("io_uring", -rc);
+	}
+	thread_ = std::thread([this] { run(); });
+}
+
+Loop::~Loop()
+{
+	post([this] { ending_ = true; });
+	thread_.join();
+	io_uring_queue_exit(&ring_);
+	close_descriptor(wake_);
+}
+
+void Loop::post(std::function<void()> job)
+{
+	bool first;
+	{
+		const std::lock_guard lock(mutex_);
+		first = jobs_.empty();
+		jobs_.push_back(std::move(job));
+	}
+	const uint64_t one = 1;
+	// Fails only if the counter overflows.
+	if (first)
+		(void)!::write(wake_, &one, sizeof(one));
+}
+
+io_uring_sqe *Loop::command()
+{
+	io_uring_sqe *sqe;
+	// The kernel takes all of them at once, or, without memory, later.
+	while (!(sqe = io_uring_get_sqe(&ring_)))
+		io_uring_submit(&ring_);
+	return sqe;
+}
+
+void Loop::arm()
+{
+	io_uring_sqe *const sqe = command();
+	io_uring_prep_read(sqe, wake_, &woken_, sizeof(woken_), 0);
+	io_uring_sqe_set_data(sqe, nullptr);
+}
+
+void Loop::run_jobs()
+{
+	std::vector<std::function<void()>> jobs;
+	{
+		const std::lock_guard lock(mutex_);
+		jobs.swap(jobs_);
+	}
+	for (const std::function<void()> &job : jobs)
+		job();
+}
+
+void Loop::run()
+{
+	arm();
+	while (!ending_) {
+		io_uring_submit_and_wait(&ring_, 1);
+		unsigned head, seen = 0;
+		io_uring_cqe *cqe;
+		bool woken = false;
+		io_uring_for_each_cqe(&ring_, head, cqe)
+		{
+			seen++;
+			auto *const slot = static_cast<Device::Slot *>(io_uring_cqe_get_data(cqe));
+			if (slot)
+				slot->queue->device->arrived(*slot, cqe->res);
+			else
+				woken = true;
+		}
+		io_uring_cq_advance(&ring_, seen);
+		if (woken) {
+			arm();
+			run_jobs();
+		}
+	}
+}
+
+Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler handler)
+	: geometry_(geometry), loops_(std::move(loops)), handler_(std::move(handler))
+{
+	ublksrv_ctrl_dev_info info = {};
+	info.nr_hw_queues = static_cast<uint16_t>(geometry_.queues);
+	info.queue_depth = static_cast<uint16_t>(geometry_.depth);
+	info.max_io_buf_bytes = geometry_.most;
+	info.dev_id = UINT32_MAX;
+	info.flags = wanted_flags;
+	Control control;
+	control.must("ADD_DEV", UBLK_CMD_ADD_DEV, -1, &info, sizeof(info));
+	id_ = static_cast<int>(info.dev_id);
+	try {
+		if ((info.flags & wanted_flags) != wanted_flags)
+			throw Error("the kernel's ublk driver is too old: Linux 6.5 or newer is needed", EOPNOTSUPP);
+		ublk_params params = {};
+		params.len = sizeof(params);
+		params.types = UBLK_PARAM_TYPE_BASIC;
+		params.basic.attrs = UBLK_ATTR_READ_ONLY;
+		params.basic.logical_bs_shift = static_cast<uint8_t>(std::countr_zero(geometry_.block));
+		params.basic.physical_bs_shift = 12;
+		params.basic.io_min_shift = 12;
+		params.basic.io_opt_shift = 20;
+		params.basic.max_sectors = geometry_.most / sector;
+		params.basic.dev_sectors = geometry_.bytes / sector;
+		control.must("SET_PARAMS", UBLK_CMD_SET_PARAMS, id_, &params, sizeof(params));
+		open_queues(id_);
+		fetch_all();
+		control.must("START_DEV", UBLK_CMD_START_DEV, id_, nullptr, 0, static_cast<uint64_t>(::getpid()));
+	} catch (...) {
+		control.send(UBLK_CMD_STOP_DEV, id_);
+		close_queues();
+		control.send(UBLK_CMD_DEL_DEV, id_);
+		throw;
+	}
+}
+
+Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Handler handler)
+	: geometry_(geometry), loops_(std::move(loops)), handler_(std::move(handler)), id_(id)
+{
+	Control control;
+	// The process that had it may still be ending.
+	int rc = -EBUSY;
+	for (int tries = 0; rc == -EBUSY && tries < 300; tries++) {
+		if (tries)
+			::usleep(100'000);
+		rc = control.send(UBLK_CMD_START_USER_RECOVERY, id_);
+	}
+	if (rc < 0)
+		fail(fmt::format("ublk device {}: START_USER_RECOVERY", id_), -rc);
+	open_queues(id_);
+	fetch_all();
+	control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,
+		     static_cast<uint64_t>(::getpid()));
+}
+
+Device::~Device()
+{
+	// Fails only without memory.
+	try {
+		Control control;
+		control.send(UBLK_CMD_STOP_DEV, id_);
+		close_queues();
+		control.send(UBLK_CMD_DEL_DEV, id_);
+	} catch (const Error &) {
+		close_queues();
+	}
+}
+
+void Device::open_queues(int id)
+{
+	const std::string path = fmt::format("/dev/ublkc{}", id);
+	char_fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+	if (char_fd_ < 0)
+		fail(path, errno);
+	const size_t bytes = geometry_.depth * sizeof(ublksrv_io_desc);
+	for (unsigned number = 0; number < geometry_.queues; number++) {
+		auto queue = std::make_unique<Queue>();
+		queue->device = this;
+		queue->number = static_cast<uint16_t>(number);
+		queue->loop = loops_[(static_cast<unsigned>(id) + number) % loops_.size()];
+		void *const map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, char_fd_,
+					 static_cast<off_t>(UBLKSRV_CMD_BUF_OFFSET +
+							    number * UBLK_MAX_QUEUE_DEPTH * sizeof(ublksrv_io_desc)));
+		if (map == MAP_FAILED)
+			fail(path, errno);
+		queue->requests = static_cast<const ublksrv_io_desc *>(map);
+		queue->slots.resize(geometry_.depth);
+		for (size_t tag = 0; tag < queue->slots.size(); tag++)
+			queue->slots[tag] = {queue.get(), static_cast<uint16_t>(tag)};
+		queues_.push_back(std::move(queue));
+	}
+}
+
+void Device::fetch_all()
+{
+	running_ = queues_.size();
+	for (const std::unique_ptr<Queue> &queue : queues_)
+		queue->loop->post([this, queue = queue.get()] {
+			queue->live = queue->slots.size();
+			for (Slot &slot : queue->slots)
+				send(slot, UBLK_IO_FETCH_REQ, 0);
+		});
+}
+
+// On the queue's loop's thread.
+void Device::send(Slot &slot, unsigned command, int result)
+{
+	io_uring_sqe *const sqe = slot.queue->loop->command();
+	std::memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = char_fd_;
+	sqe->cmd_op = io_op(command);
+	ublksrv_io_cmd sent = {};
+	sent.q_id = slot.queue->number;
+	sent.tag = slot.tag;
+	sent.result = result;
+	std::memcpy(sqe->cmd, &sent, sizeof(sent));
+	io_uring_sqe_set_data(sqe, &slot);
+}
+
+// On the queue's loop's thread: the kernel has a request, or ends the command without one.
+void Device::arrived(Slot &slot, int result)
+{
+	Queue &queue = *slot.queue;
+	if (result != UBLK_IO_RES_OK) {
+		if (!--queue.live) {
+			running_--;
+			running_.notify_all();
+		}
+		return;
+	}
+	const ublksrv_io_desc &request = queue.requests[slot.tag];
+	switch (ublksrv_get_op(&request)) {
+	case UBLK_IO_OP_READ:
+		handler_(Request(*this, queue.number, slot.tag, request.start_sector * sector,
+				 request.nr_sectors * sector));
+		return;
+	case UBLK_IO_OP_FLUSH:
+		send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, 0);
+		return;
+	default:
+		send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, -EROFS);
+		return;
+	}
+}
+
+void Device::answer(uint16_t queue, uint16_t tag, int result)
+{
+	Slot &slot = queues_[queue]->slots[tag];
+	slot.queue->loop->post([this, &slot, result] { send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, result); });
+}
+
+// The kernel has ended all commands, or will: the device was stopped, or was never started.
+void Device::close_queues()
+{
+	for (size_t running = running_; running; running = running_)
+		running_.wait(running);
+	for (const std::unique_ptr<Queue> &queue : queues_)
+		::munmap(const_cast<ublksrv_io_desc *>(queue->requests), geometry_.depth * sizeof(ublksrv_io_desc));
+	queues_.clear();
+	close_descriptor(char_fd_);
+}
+
+void remove(int id)
+{
+	Control control;
+	control.send(UBLK_CMD_STOP_DEV, id);
+	control.must("DEL_DEV", UBLK_CMD_DEL_DEV, id);
+}
+
+} // namespace ublk

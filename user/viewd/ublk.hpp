@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+//
+// Read-only block devices that this process serves, by the kernel's ublk driver (Linux 6.5 or newer with CONFIG_BLK_DEV_UBLK; root).
+//
+// The kernel hands a device's requests to the threads that fetch them (Loop). Any thread may answer one: it copies the data into
+// the request's pages and tells the request's loop. If this process dies, the kernel holds back the requests that it had and those
+// that follow, until another process takes the device over (recover) or removes it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <liburing.h>
+#include <linux/ublk_cmd.h>
+
+namespace ublk
+{
+
+// Why a device cannot be made or removed.
+struct Error : std::runtime_error {
+	Error(const std::string &what, int code) : std::runtime_error(what), error(code) {}
+	int error; // errno
+};
+
+class Device;
+
+// A read of a device, which must be answered once.
+class Request
+{
+public:
+	Request(Device &device, uint16_t queue, uint16_t tag, uint64_t at, uint32_t len)
+		: offset(at), bytes(len), device_(&device), queue_(queue), tag_(tag)
+	{
+	}
+	const uint64_t offset; // of the device
+	const uint32_t bytes;
+
+	// Copies data of the request, from byte `at` of it on. Returns 0 or -errno.
+	int copy(uint32_t at, const std::byte *from, size_t len) const;
+	// error: 0: all bytes were copied. -ENODATA becomes a medium error of the device, others an I/O error.
+	void complete(int error) const;
+
+private:
+	Device *device_;
+	uint16_t queue_, tag_;
+};
+
+// A thread that fetches requests of any number of queues.
+class Loop
+{
+public:
+	Loop();
+	// All devices that use it must be gone.
+	~Loop();
+	Loop(const Loop &) = delete;
+	Loop &operator=(const Loop &) = delete;
+
+	// Runs it on the loop's thread, soon.
+	void post(std::function<void()> job);
+
+private:
+	friend class Device;
+	void run();
+	void arm();
+	void run_jobs();
+	io_uring_sqe *command(); // to be filled
+
+	io_uring ring_;
+	int wake_ = -1;
+	uint64_t woken_ = 0;
+	std::atomic<bool> ending_ = false;
+	std::mutex mutex_; // protects jobs_
+	std::vector<std::function<void()>> jobs_;
+	std::thread thread_;
+};
+
+struct Geometry {
+	uint64_t bytes = 0; // a multiple of block
+	unsigned block = 4096;
+	unsigned queues = 1, depth = 32;
+	unsigned most = 1 << 20; // bytes of one request
+};
+
+class Device
+{
+public:
+	using Handler = std::function<void(Request)>; // called on a loop's thread
+
+	// Makes /dev/ublkbN and serves it. Throws Error.
+	Device(const Geometry &geometry, std::vector<Loop *> loops, Handler handler);
+	// Takes over device `id`, which a process that has died has left. Throws Error.
+	Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Handler handler);
+	// Fails the requests that were not answered, and removes the device.
+	~Device();
+	Device(const Device &) = delete;
+	Device &operator=(const Device &) = delete;
+
+	int id() const { return id_; }
+	std::string path() const { return "/dev/ublkb" + std::to_string(id_); }
+
+private:
+	friend class Loop;
+	friend class Request;
+	struct Queue;
+	// A request that the kernel has, or that waits for its answer.
+	struct Slot {
+		Queue *queue = nullptr;
+		uint16_t tag = 0;
+	};
+	struct Queue {
+		Device *device = nullptr;
+		uint16_t number = 0;
+		Loop *loop = nullptr;
+		const ublksrv_io_desc *requests = nullptr; // by tag; the kernel writes them
+		std::vector<Slot> slots;
+		size_t live = 0; // slots, of the loop's thread
+	};
+
+	void open_queues(int id);
+	void fetch_all();
+	void send(Slot &slot, unsigned command, int result);
+	void arrived(Slot &slot, int result);
+	void answer(uint16_t queue, uint16_t tag, int result);
+	void close_queues();
+
+	const Geometry geometry_;
+	const std::vector<Loop *> loops_;
+	const Handler handler_;
+	std::vector<std::unique_ptr<Queue>> queues_;
+	int id_ = -1, char_fd_ = -1;
+	std::atomic<size_t> running_ = 0; // queues with live slots
+};
+
+// Removes a device that no process serves. Throws Error.
+void remove(int id);
+
+} // namespace ublk

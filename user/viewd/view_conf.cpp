@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+#include "viewd/view_conf.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <glob.h>
+
+#include <fmt/format.h>
+
+namespace viewd
+{
+
+namespace
+{
+
+constexpr size_t max_name = 63, max_nqn = 223;
+
+std::string_view trimmed(std::string_view text)
+{
+	constexpr const char *blanks = " \t\r";
+	const size_t begin = text.find_first_not_of(blanks);
+	return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+bool is_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
+// A line's key and value.
+struct Line {
+	std::string_view key, value;
+};
+
+void set_codec(ViewConf &conf, std::string_view value)
+{
+	if (const auto element = view::element_of(value)) {
+		conf.element = *element;
+		conf.codec =
+			view::is_integer(*element) ? std::nullopt : std::optional(view::Codec::unreduced(*element));
+	} else if (const auto codec = view::Codec::parse(value)) {
+		conf.element = codec->element;
+		conf.codec = codec;
+	} else {
+		throw BadConf(fmt::format(
+			"codec = {}: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none", value));
+	}
+}
+
+void set(ViewConf &conf, const Line &line, bool &has_codec)
+{
+	if (line.key == "file") {
+		if (!line.value.starts_with('/'))
+			throw BadConf(fmt::format("file = {}: expected a path from / on", line.value));
+		conf.files.emplace_back(line.value);
+	} else if (line.key == "codec") {
+		if (has_codec)
+			throw BadConf("codec: set twice");
+		set_codec(conf, line.value);
+		has_codec = true;
+	} else if (line.key == "host") {
+		const bool plain =
+			std::ranges::all_of(line.value, [](char c) { return is_alnum(c) || std::strchr("-_.:", c); });
+		if (!line.value.starts_with("nqn.") || line.value.size() > max_nqn || !plain)
+			throw BadConf(fmt::format("host = {}: expected an NQN, as in /etc/nvme/hostnqn of the host",
+						  line.value));
+		conf.hosts.emplace_back(line.value);
+	} else if (line.key == "prefetch") {
+		if (line.value != "yes" && line.value != "no")
+			throw BadConf(fmt::format("prefetch = {}: expected yes or no", line.value));
+		conf.prefetch = line.value == "yes";
+	} else {
+		throw BadConf(fmt::format("{}: unknown key; expected file, codec, host or prefetch", line.key));
+	}
+}
+
+} // namespace
+
+bool is_view_name(std::string_view name)
+{
+	return !name.empty() && name.size() <= max_name && is_alnum(name[0]) &&
+	       std::ranges::all_of(name, [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+ViewConf parse_conf(const std::string &where, const std::string &name, std::string_view text)
+{
+	ViewConf conf;
+	if (!is_view_name(name))
+		throw BadConf(fmt::format("{}: the name of a view has letters, digits, '-', '_' and '.', at most {}",
+					  where, max_name));
+	conf.name = name;
+	bool has_codec = false;
+	for (size_t number = 1; !text.empty(); number++) {
+		const size_t end = std::min(text.find('\n'), text.size());
+		const std::string_view line = trimmed(text.substr(0, end));
+		text.remove_prefix(std::min(end + 1, text.size()));
+		if (line.empty() || line[0] == '#')
+			continue;
+		try {
+			const size_t equals = line.find('=');
+			if (equals == std::string_view::npos || line.find('\0') != std::string_view::npos)
+				throw BadConf("expected key = value");
+			const Line pair = {trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1))};
+			if (pair.value.empty())
+				throw BadConf(fmt::format("{}: no value", pair.key));
+			set(conf, pair, has_codec);
+		} catch (const BadConf &bad) {
+			throw BadConf(fmt::format("{}:{}: {}", where, number, bad.what()));
+		}
+	}
+	if (conf.files.empty())
+		throw BadConf(fmt::format("{}: no file", where));
+	if (!has_codec)
+		throw BadConf(fmt::format("{}: no codec", where));
+	return conf;
+}
+
+std::string conf_text(const ViewConf &conf)
+{
+	std::string text;
+	for (const std::string &file : conf.files)
+		text += fmt::format("file = {}\n", file);
+	text += fmt::format("codec = {}\n", conf.codec ? conf.codec->name() : view::element_name(conf.element));
+	for (const std::string &host : conf.hosts)
+		text += fmt::format("host = {}\n", host);
+	if (!conf.prefetch)
+		text += "prefetch = no\n";
+	return text;
+}
+
+std::vector<std::string> expand(const std::vector<std::string> &patterns)
+{
+	std::vector<std::string> files;
+	for (const std::string &pattern : patterns) {
+		glob_t found = {};
+		const int rc = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+		const size_t before = files.size();
+		for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
+			files.emplace_back(found.gl_pathv[i]);
+		::globfree(&found);
+		if (rc != 0 && rc != GLOB_NOMATCH)
+			throw BadConf(fmt::format("file = {}: {}", pattern,
+						  rc == GLOB_NOSPACE ? "out of memory" : "a folder cannot be read"));
+		if (files.size() == before)
+			throw BadConf(fmt::format("file = {}: there is no such file", pattern));
+	}
+	return files;
+}
+
+} // namespace viewd

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+//
+// What a view is made of: a file of /etc/peerdma/views.d, or of `peerdma view publish`. Lines "key = value", and comments that begin
+// with #:
+//
+//   file = /data/tokens-*.bin   a file, or a pattern (glob(7)), the files of which are taken in the order of their
+//                               names. More lines may follow
+//   codec = u32:17              view/codec.hpp; u32 or i64 alone: the fewest bits; f32 or byte alone: as they are
+//   host = nqn.2014-08...       a host that may connect. Without this line nobody may. More lines may follow
+//   prefetch = no               default: yes
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "view/codec.hpp"
+
+namespace viewd
+{
+
+// What is wrong with a definition: "NAME:LINE: what".
+struct BadConf : std::runtime_error {
+	using std::runtime_error::runtime_error;
+};
+
+struct ViewConf {
+	std::string name =
+		{}; // of the view: letters, digits, '-', '_' and '.', at most 63, the first a letter or digit
+	std::vector<std::string> files = {};
+	view::Element element = view::Element::byte;
+	std::optional<view::Codec> codec = {}; // nullopt: the fewest bits
+	std::vector<std::string> hosts = {};
+	bool prefetch = true;
+	bool operator==(const ViewConf &) const = default;
+};
+
+bool is_view_name(std::string_view name);
+
+// Throws BadConf. `where` stands before messages.
+ViewConf parse_conf(const std::string &where, const std::string &name, std::string_view text);
+std::string conf_text(const ViewConf &conf);
+
+// The files of patterns, in order. Throws BadConf if a pattern has none.
+std::vector<std::string> expand(const std::vector<std::string> &patterns);
+
+} // namespace viewd
