@@ -31,7 +31,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"tests/guest/(?:.*/)?([a-z_0-9]+)\.(?:cpp|py)", ("uses:{1}",)),
     (r"tests/tools/(?:.*/)?([a-z_0-9]+)\.cpp", ("uses:{1}",)),
 ]
-SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed)\.sh")
+SHARED = re.compile(r"tests/guest/(?:.*/)?(lib|counted|rdma|stacked|typed|view)\.sh")
 
 
 def names(script: Path, program: str) -> bool:

@@ -248,7 +248,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 		ublk_params params = {};
 		params.len = sizeof(params);
 		params.types = UBLK_PARAM_TYPE_BASIC;
-		params.basic.attrs = UBLK_ATTR_READ_ONLY;
+		params.basic.attrs = geometry_.read_only ? UBLK_ATTR_READ_ONLY : 0;
 		params.basic.logical_bs_shift = static_cast<uint8_t>(std::countr_zero(geometry_.block));
 		params.basic.physical_bs_shift = 12;
 		params.basic.io_min_shift = 12;

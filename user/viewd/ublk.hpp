@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Read-only block devices that this process serves, by the kernel's ublk driver (Linux 6.5 or newer with CONFIG_BLK_DEV_UBLK; root).
+// Block devices that this process serves, for reading only, by the kernel's ublk driver (Linux 6.5 or newer with CONFIG_BLK_DEV_UBLK; root).
 //
 // The kernel hands a device's requests to the threads that fetch them (Loop). Any thread may answer one: it copies the data into
 // the request's pages and tells the request's loop. If this process dies, the kernel holds back the requests that it had and those
@@ -87,6 +87,8 @@ struct Geometry {
 	unsigned block = 4096;
 	unsigned queues = 1, depth = 32;
 	unsigned most = 1 << 20; // bytes of one request
+	// Whether the kernel refuses to open it for writing. Writes fail in any case.
+	bool read_only = true;
 };
 
 class Device

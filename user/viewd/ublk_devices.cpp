@@ -67,6 +67,8 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	geometry.bytes = view.device_bytes();
 	geometry.block = 512;
 	geometry.queues = static_cast<unsigned>(std::min<size_t>(loops_.size(), 4));
+	// The kernel's NVMe target opens it for writing too (drivers/nvme/target/io-cmd-bdev.c).
+	geometry.read_only = !nvmet_;
 	std::vector<ublk::Loop *> loops;
 	for (const std::unique_ptr<ublk::Loop> &loop : loops_)
 		loops.push_back(loop.get());

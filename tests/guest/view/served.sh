@@ -9,26 +9,13 @@
 # timeout: 120
 . "$LAB_ROOT/tests/guest/lib.sh"
 
-modprobe -d "$LAB_KERNEL" ublk_drv || bail "no ublk"
-image() { "$LAB_ROOT/tests/guest/view/image.py" "$@"; }
-mkdir -p /run/views /mnt/data
-mount -t tmpfs none /mnt/data
-socket=/run/viewd.sock service=
-
-begin() {
-	"$LAB_BUILD/bin/peerdma-viewd" --folder /run/views --socket $socket --memory 8 --threads 2 &
-	service=$!
-	soon 10 test -S $socket
-}
-field() { image field $socket "$@"; }
-is() { [ "$(field "$1" "$2")" = "$3" ]; }
-fails() { ! "$@"; }
+. "$LAB_ROOT/tests/guest/view.sh"
 
 image make /mnt/data/a 300001 17 1
 image make /mnt/data/b 99999 17 2
 begin
 same "a view is published" '' "$(image publish $socket tokens $'file = /mnt/data/a\nfile = /mnt/data/b\ncodec = u32')"
-check "after a scan" soon 20 is tokens state published
+published "after a scan" tokens
 same "its bits are found" u32:17 "$(field tokens codec)"
 device=$(field tokens device)
 check "each element is there" image compare "$device" /mnt/data/a /mnt/data/b
@@ -55,7 +42,7 @@ dd if="$device" of=/run/late bs=64k iflag=direct status=none &
 late=$!
 sleep 0.5
 begin
-check "killed, it comes back" soon 30 is tokens state published
+published "killed, it comes back" tokens
 same "with the same device" "$device" "$(field tokens device)"
 wait $early
 same "a read of before ends" 0 $?
@@ -71,9 +58,7 @@ check "the header can be read" dd if="$device" of=/dev/null bs=4096 count=1 ifla
 check "a changed file cannot" fails dd if="$device" of=/dev/null bs=64k iflag=direct status=none
 same "it is named" "/mnt/data/b: changed after it was published" "$(field tokens last_fault)"
 
-kill -TERM $service
-wait $service
-same "it ends" 0 $?
+ends "it ends"
 check "and its device with it" fails test -b "$device"
 check "the driver is free" rmmod ublk_drv
 plan $tap_n

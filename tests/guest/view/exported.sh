@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Views exported by the kernel's NVMe target over RDMA (soft-RoCE) to a host in this guest: who may connect; each element by the
+# page cache and through GPU memory; the service killed under connections; a view withdrawn under reads.
+# group: view
+# topologies: switch
+# variants: plain
+# needs: CONFIG_BLK_DEV_UBLK rdma
+# timeout: 120
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/view.sh"
+
+publish
+kernel_has veth nvmet nvmet-rdma nvme-rdma
+knows_rdma
+wire
+mount | grep -q configfs || mount -t configfs none /sys/kernel/config
+prefix=nqn.2026-11.org.example:
+me=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+other=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
+exports() { begin --port rdma:10.9.0.2:4420 --nqn-prefix $prefix; }
+# to NAME HOST: connects; prints the controller
+to() { connect "$soon,transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=$prefix$1,hostnqn=$2,hostid=11111111-2222-3333-4444-555555555555"; }
+
+image make /mnt/data/a 200001 17 1
+exports
+same "a view for one host" '' "$(image publish $socket tokens $'file = /mnt/data/a\ncodec = u32\nhost = '$me)"
+same "a view for nobody" '' "$(image publish $socket alone $'file = /mnt/data/a\ncodec = u32')"
+published "is published" tokens
+published "so is the other" alone
+same "its name" ${prefix}tokens "$(field tokens nqn)"
+controller=$(to tokens $me) || bail "no connection"
+disk=$(disk_of ${prefix}tokens) || bail "no disk"
+check "the host has each element" image compare "$disk" /mnt/data/a
+check "which cannot write" fails dd if=/dev/zero of="$disk" bs=4096 count=1 oflag=direct conv=notrunc status=none
+check "another host may not connect" fails to tokens $other
+check "nobody may connect to the other" fails to alone $me
+
+size=$(blockdev --getsize64 "$disk")
+same "PeerDMA reads it into GPU memory" "0 $RDMA_SOFTWARE $size" "$(pdio read "$disk" 0 "$size" 0 "$size" | tail -n 1 | cut -d' ' -f1-3)"
+check "by way of it" peerdma cp "$disk" /mnt/data/copy
+check "comes each byte" cmp "$disk" /mnt/data/copy
+check "and element" image compare /mnt/data/copy /mnt/data/a
+
+blockdev --flushbufs "$disk"
+kill -KILL $service
+wait $service 2>/dev/null
+dd if="$disk" of=/mnt/data/late bs=64k iflag=direct status=none &
+late=$!
+exports
+published "killed, it comes back" tokens
+wait $late
+same "a read that began meanwhile ends" 0 $?
+check "with what is there" image compare /mnt/data/late /mnt/data/a
+
+dd if="$disk" of=/dev/null bs=4k iflag=direct status=none &
+reader=$!
+device=$(field tokens device)
+same "withdrawn under reads" '' "$(image withdraw $socket tokens)"
+check "its device is gone" fails test -b "$device"
+wait $reader
+check "no new connection" fails to tokens $me
+disconnect "$controller"
+check "the disk goes" soon 20 fails test -b "$disk"
+
+ends "it ends"
+check "nothing is exported any more" fails ls -d /sys/kernel/config/nvmet/subsystems/"$prefix"* 2>/dev/null
+rmdir /sys/kernel/config/nvmet/ports/* /sys/kernel/config/nvmet/hosts/*
+unwire
+rmmod peerdma_rdma
+check "the driver is free" rmmod ublk_drv
+plan $tap_n
