@@ -290,7 +290,18 @@ int FakeSyscalls::open_flags(int fd) { return flags[fd]; }
 
 int FakeSyscalls::fstat(int fd, struct stat &st)
 {
-	auto it = fds.find(fd);
+	const int rc = identity(fd, st);
+	const auto it = fds.find(fd);
+	if (rc < 0 || it->second == node)
+		return rc;
+	const Content &content = contents.at(it->second);
+	st.st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.size.value_or(content.bytes.size())) : 0;
+	return content.stat_error;
+}
+
+int FakeSyscalls::identity(int fd, struct stat &st)
+{
+	const auto it = fds.find(fd);
 	if (it == fds.end())
 		return -EBADF;
 	st.st_ino = std::hash<std::string>()(it->second);
@@ -299,8 +310,7 @@ int FakeSyscalls::fstat(int fd, struct stat &st)
 		return 0;
 	const Content &content = contents.at(it->second);
 	st.st_mode = content.mode;
-	st.st_size = S_ISREG(content.mode) ? static_cast<off_t>(content.size.value_or(content.bytes.size())) : 0;
-	return 0;
+	return content.identity_error;
 }
 
 off_t FakeSyscalls::seek(int fd, off_t to)

@@ -26,6 +26,8 @@ public:
 		uint32_t mode = S_IFREG | 0644;
 		int open_error = 0;                             // negative errno
 		std::optional<uint64_t> size = {};              // of fstat(2), if not the number of bytes
+		int stat_error = 0;                             // of fstat(2): the server does not answer
+		int identity_error = 0;                         // of what needs no server
 		uint32_t refused_errno = 0, refused_reason = 0; // out_errno and out_reason of PEERDMA_FILE_QUERY
 		uint32_t map = PEERDMA_MAP_BUS_ADDR;            // out_map unless refused
 		uint32_t leaves = 1;                            // out_nr_leaves
@@ -112,6 +114,7 @@ public:
 	int fsync(int fd) override;
 	int open_flags(int fd) override;
 	int fstat(int fd, struct stat &st) override;
+	int identity(int fd, struct stat &st) override;
 	off_t seek(int fd, off_t to) override;
 	off_t position(int fd) override;
 	int access(const std::string &path, int mode) override;

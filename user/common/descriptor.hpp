@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -17,6 +20,20 @@ inline off_t seek_to(int fd, off_t to, int whence)
 {
 	const off_t at = ::lseek(fd, to, whence);
 	return at < 0 ? -errno : at;
+}
+
+// Device, inode and type of an open file. Does not ask the server of a file that is not local: fstat(2) would, and would wait
+// for a server that is gone. Returns 0 or -errno.
+inline int identity_of(int fd, struct stat &st)
+{
+	struct statx found = {};
+	if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &found) < 0)
+		return -errno;
+	st = {};
+	st.st_dev = makedev(found.stx_dev_major, found.stx_dev_minor);
+	st.st_ino = found.stx_ino;
+	st.st_mode = found.stx_mode;
+	return 0;
 }
 
 // A descriptor owned by the library. Its number may come to name another file: a program that closes all descriptors
@@ -35,20 +52,30 @@ struct Descriptor {
 
 	explicit operator bool() const { return fd >= 0; }
 
-	// own: no other descriptor shares the open file description.
-	template <class System> void identify(System &system, bool own)
+	// own: no other descriptor shares the open file description. Returns 0 or -errno.
+	template <class System> int identify(System &system, bool own)
 	{
 		struct stat st = {};
-		if (system.fstat(fd, st) < 0)
-			return;
+		if (const int rc = system.identity(fd, st); rc < 0)
+			return rc;
 		device = st.st_dev;
 		inode = st.st_ino;
 		// lseek() of a block device waits for its buffered reads.
 		if (!own || !S_ISREG(st.st_mode))
-			return;
+			return 0;
 		const off_t wanted = next_position();
 		if (system.seek(fd, wanted) == wanted)
 			position = wanted;
+		return 0;
+	}
+
+	// The same; closes a descriptor that cannot be identified, which close() would take for another file's.
+	template <class System> int identify_or_close(System &system, bool own)
+	{
+		const int rc = identify(system, own);
+		if (rc < 0)
+			system.close(std::exchange(fd, -1));
+		return rc;
 	}
 
 	template <class System> bool is_there(System &system) const
@@ -56,7 +83,7 @@ struct Descriptor {
 		if (position >= 0)
 			return system.position(fd) == position;
 		struct stat st = {};
-		return system.fstat(fd, st) == 0 && is_of(st);
+		return system.identity(fd, st) == 0 && is_of(st);
 	}
 
 	// The same file, through any open file description.

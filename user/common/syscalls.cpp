@@ -73,6 +73,7 @@ public:
 	int fsync(int fd) override { return check(::fsync(fd)); }
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
+	int identity(int fd, struct stat &st) override { return identity_of(fd, st); }
 	off_t seek(int fd, off_t to) override { return seek_to(fd, to, SEEK_SET); }
 	off_t position(int fd) override { return seek_to(fd, 0, SEEK_CUR); }
 	int access(const std::string &path, int mode) override { return check(::access(path.c_str(), mode)); }

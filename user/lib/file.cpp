@@ -38,8 +38,9 @@ int make_file(const std::shared_ptr<Device> &device, bool own, Open &&open, stru
 	if (fd < 0)
 		return fd;
 	file->own.fd = fd;
-	file->own.identify(device->sys(), own);
-	const int rc = add_file(*file);
+	int rc = file->own.identify_or_close(device->sys(), own);
+	if (rc == 0)
+		rc = add_file(*file);
 	if (rc < 0)
 		return rc;
 	*out = file.release();

@@ -47,7 +47,8 @@ int without_direct(struct peerdma_file &file, Descriptor &out)
 			return again.fd;
 		if (again.fd < 0)
 			return file.own.is_there(sys) ? -EXDEV : -EBADF;
-		again.identify(sys, true);
+		if (const int rc = again.identify_or_close(sys, true); rc < 0)
+			return rc;
 		if (again.device != file.own.device || again.inode != file.own.inode) {
 			again.close(sys);
 			return -EBADF;

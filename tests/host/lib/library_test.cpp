@@ -597,6 +597,29 @@ TEST_F(Library, OpeningSaysWhatOpenSays)
 	EXPECT_EQ(file, nullptr);
 }
 
+// A file of a server that does not answer can be opened and explained; its size cannot be had.
+TEST_F(Library, OpeningAsksNoServer)
+{
+	sys.contents["/far"] = {.bytes = pattern(512), .stat_error = -EIO};
+	ASSERT_EQ(peerdma_file_open(device, "/far", O_RDONLY, &file), 0);
+	uint64_t size = 5;
+	EXPECT_EQ(peerdma_file_size(file, &size), -EIO);
+	EXPECT_EQ(size, 5u);
+}
+
+TEST_F(Library, AFileThatCannotBeIdentifiedIsClosed)
+{
+	sys.contents["/f"] = {.bytes = pattern(512), .identity_error = -ESTALE};
+	const size_t open = sys.fds.size();
+	EXPECT_EQ(peerdma_file_open(device, "/f", O_RDONLY, &file), -ESTALE);
+	EXPECT_EQ(sys.fds.size(), open);
+	const int fd = sys.open("/f", O_RDONLY);
+	EXPECT_EQ(peerdma_file_from_fd(device, fd, &file), -ESTALE);
+	EXPECT_EQ(sys.fds.size(), open + 1);
+	EXPECT_EQ(file, nullptr);
+	sys.close(fd);
+}
+
 TEST_F(Library, SizesOfWhatHasOne)
 {
 	auto size_of = [&](uint32_t mode, uint64_t &size) {

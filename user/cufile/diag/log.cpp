@@ -100,8 +100,10 @@ int Log::open_file()
 		system_.close(fd);
 		return rc < 0 ? rc : -EINVAL;
 	}
-	fd_ = file_.fd = fd;
-	file_.identify(system_, false);
+	file_.fd = fd;
+	if (const int error = file_.identify_or_close(system_, false); error < 0)
+		return error;
+	fd_ = fd;
 	std::string target;
 	if (S_ISREG(st.st_mode)) {
 		bytes_ = static_cast<uint64_t>(st.st_size);

@@ -59,6 +59,8 @@ public:
 	// Flags of fcntl(F_GETFL).
 	virtual int open_flags(int fd) = 0;
 	virtual int fstat(int fd, struct stat &st) = 0;
+	// Device, inode and type only; the kernel's does not ask a server (common/descriptor.hpp).
+	virtual int identity(int fd, struct stat &st) { return fstat(fd, st); }
 	// Position of the open file description; I/O at an offset does not change it.
 	virtual off_t seek(int fd, off_t to) = 0;
 	virtual off_t position(int fd) = 0;

@@ -83,6 +83,7 @@ public:
 	}
 	int open_flags(int fd) override { return check(::fcntl(fd, F_GETFL)); }
 	int fstat(int fd, struct stat &st) override { return check(::fstat(fd, &st)); }
+	int identity(int fd, struct stat &st) override { return peerdma_impl::identity_of(fd, st); }
 	off_t seek(int fd, off_t to) override { return peerdma_impl::seek_to(fd, to, SEEK_SET); }
 	off_t position(int fd) override { return peerdma_impl::seek_to(fd, 0, SEEK_CUR); }
 	// Marks by the description's owner, which gets its signals. Files only send those of leases, which go to the

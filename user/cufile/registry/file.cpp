@@ -85,8 +85,7 @@ int SystemFile::reopen(int fd, int more, Descriptor &out)
 	if (own < 0)
 		return own;
 	out.fd = own;
-	out.identify(system_, true);
-	return 0;
+	return out.identify_or_close(system_, true);
 }
 
 CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared_ptr<SystemFile> &out)
@@ -107,7 +106,7 @@ CUfileOpError SystemFile::open(System &system, int fd, bool odirect, std::shared
 		rc = main.fd = system.dup(fd);
 		file->shared_ = true;
 		if (rc >= 0)
-			main.identify(system, false);
+			rc = main.identify_or_close(system, false);
 	}
 	if (rc < 0)
 		return CU_FILE_GETNEWFD_FAILED;
