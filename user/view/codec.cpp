@@ -20,15 +20,15 @@ namespace
 {
 
 struct ElementType {
-	Element element;
 	const char *name;
 	unsigned bits;
+	Element element;
 };
 constexpr ElementType element_types[] = {
-	{Element::u32, "u32", 32},
-	{Element::i64, "i64", 64},
-	{Element::f32, "f32", 32},
-	{Element::byte, "byte", 8},
+	{"u32", 32, Element::u32},
+	{"i64", 64, Element::i64},
+	{"f32", 32, Element::f32},
+	{"byte", 8, Element::byte},
 };
 
 const ElementType &type_of(Element element)
