@@ -18,7 +18,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks compile_commands.json demo demo-rdma bench check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install uninstall deb deb-check cache cache-clean clean
+.PHONY: help hooks compile_commands.json demo demo-rdma bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install uninstall deb deb-check cache cache-clean clean
 
 #= See it, check it
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
@@ -81,6 +81,9 @@ compile_commands.json: ## the compile commands of user/ and its tests, for clang
 
 bench: ## count instructions per operation in an emulated guest: ratios, not times (K=, ONLY=near|far, BASELINE=1 keeps them)
 	$(Q)scripts/bench.sh
+
+bench-pack: ## packing of integers on one core beside memcpy(), in GB/s: run it on an idle machine
+	$(Q)scripts/bench-pack.sh
 
 coverage: ## which lines and branches of kernel/ the guest tests run (K=, T=, GROUP=, JSON=/file)
 	$(Q)scripts/coverage.sh $(if $(JSON),--json "$(abspath $(JSON))")

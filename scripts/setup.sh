@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# setup.sh demo|demo-rdma|bench|check|lint|docs|deb: checks the packages that a target needs. Installs missing packages
+# setup.sh demo|demo-rdma|bench|bench-pack|check|lint|docs|deb: checks the packages that a target needs. Installs missing packages
 # on Debian 12, only lists them elsewhere.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -20,12 +20,13 @@ packages_of() {
 	case ${1:-} in
 	demo) echo "$kernel_packages $user_packages $guest_packages" ;;
 	demo-rdma) echo "$kernel_packages $user_packages $guest_packages $network_packages" ;;
+	bench-pack) echo "$user_packages libbenchmark-dev" ;;
 	bench) echo "$kernel_packages $user_packages $program_packages $guest_packages $network_packages" ;;
 	check) echo "$kernel_packages $user_packages $program_packages $guest_packages $check_packages" ;;
 	lint) echo "$kernel_packages $user_packages $program_packages $check_packages $lint_packages" ;;
 	docs) echo "$docs_packages" ;;
 	deb) echo "$user_packages $program_packages $deb_packages" ;;
-	*) die "usage: setup.sh demo|demo-rdma|bench|check|lint|docs|deb" ;;
+	*) die "usage: setup.sh demo|demo-rdma|bench|bench-pack|check|lint|docs|deb" ;;
 	esac
 }
 
@@ -44,6 +45,7 @@ missing_elsewhere() {
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
 	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
 	[ "$1" != lint ] || tools="$tools abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
+	[ "$1" != bench-pack ] || tools='g++ make pkg-config python3' headers=benchmark/benchmark.h
 	[ "$1" != docs ] || tools='dot mandoc python3 sphinx-build'
 	[ "$1" != deb ] || tools='dh_dkms dpkg-buildpackage fakeroot g++ lintian make pkg-config python3'
 	for tool in $tools; do
