@@ -19,14 +19,19 @@ static_assert(piece_elements % group_elements == 0);
 
 } // namespace
 
+ElementRange elements_of(const Codec &codec, uint64_t count, uint64_t begin, uint64_t end)
+{
+	// A group of reduced elements takes as many bytes as an element has bits. Chunks begin and end within groups.
+	const uint64_t end_group = (end + codec.bits - 1) / codec.bits;
+	return {begin / codec.bits * group_elements, std::min(end_group * group_elements, count)};
+}
+
 void Reducer::reduce_chunk(uint64_t chunk, std::byte *to)
 {
 	const uint64_t begin = chunk * sum_bytes, end = begin + chunk_bytes(chunk);
-	// A group of reduced elements takes as many bytes as an element has bits. Chunks begin and end within groups.
-	const uint64_t end_group = (end + codec_.bits - 1) / codec_.bits;
-	const uint64_t last = std::min(end_group * group_elements, from_.elements());
-	for (uint64_t first = begin / codec_.bits * group_elements; first < last; first += piece_elements) {
-		reduce_piece(first, std::min(piece_elements, last - first));
+	const ElementRange all = elements_of(codec_, from_.elements(), begin, end);
+	for (uint64_t first = all.first; first < all.end; first += piece_elements) {
+		reduce_piece(first, std::min(piece_elements, all.end - first));
 		const uint64_t at = first / group_elements * codec_.bits; // of the data
 		const uint64_t from = std::max(at, begin), until = std::min(at + groups_.size(), end);
 		std::memcpy(to + (from - begin), groups_.data() + (from - at), until - from);

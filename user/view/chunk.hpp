@@ -24,7 +24,13 @@ struct Misfit : std::runtime_error {
 	Sequence::Place place;
 };
 
-constexpr uint64_t chunks_of(uint64_t data_bytes) { return data_bytes / sum_bytes + (data_bytes % sum_bytes != 0); }
+// Elements [first, end), of which the first begins with a group.
+struct ElementRange {
+	uint64_t first, end;
+};
+
+// The elements of `count` that hold bytes [begin, end) of a view's data.
+ElementRange elements_of(const Codec &codec, uint64_t count, uint64_t begin, uint64_t end);
 
 // Reduces chunks. Has buffers of its own, so one thread uses it at a time.
 class Reducer

@@ -46,8 +46,6 @@ struct Parts {
 
 constexpr uint64_t up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-uint64_t sums_of(uint64_t data_bytes) { return data_bytes / sum_bytes + (data_bytes % sum_bytes != 0); }
-
 // The caller has bounded the arguments so that nothing overflows.
 Parts parts_of(uint64_t files, uint64_t names_bytes, uint64_t sums)
 {
@@ -141,7 +139,7 @@ Header parse(std::span<const std::byte> bytes)
 	check(start.elements <= (1ULL << 60) / header.codec.element_bytes(), "too many elements");
 	check(start.data_bytes == header.data_bytes(), "its elements do not take the data's bytes");
 
-	const uint64_t sums = sums_of(start.data_bytes);
+	const uint64_t sums = chunks_of(start.data_bytes);
 	check(start.files <= bytes.size() && start.names_bytes <= bytes.size() && sums <= bytes.size(),
 	      "its tables are too long");
 	const Parts parts = parts_of(start.files, start.names_bytes, sums);

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "view/header.hpp"
+
 namespace viewd
 {
 
@@ -62,7 +64,7 @@ public:
 		uint64_t prefetched = 0, wasted = 0; // chunks; and those of them that went before they were used
 	};
 
-	static constexpr size_t chunk_size = 1 << 20;
+	static constexpr size_t chunk_size = view::sum_bytes;
 
 	// chunks: at least 2.
 	ChunkCache(size_t chunks, unsigned workers);

@@ -8,8 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "view/layout.hpp"
-
 namespace viewd
 {
 
@@ -136,11 +134,9 @@ void ServedView::fault(const std::string &what)
 
 bool ServedView::unchanged(uint64_t begin, uint64_t end)
 {
-	// A group of reduced elements takes as many bytes as an element has bits.
-	const uint64_t first = begin / codec_.bits * view::group_elements;
-	const uint64_t last =
-		std::min((end + codec_.bits - 1) / codec_.bits * view::group_elements, files_.elements()) - 1;
-	for (size_t i = files_.place(first).file; i <= files_.place(last).file; i++)
+	const view::ElementRange elements = view::elements_of(codec_, files_.elements(), begin, end);
+	const size_t last = files_.place(elements.end - 1).file;
+	for (size_t i = files_.place(elements.first).file; i <= last; i++)
 		if (files_.files()[i]->identity() != identities_[i]) {
 			stale_ = true;
 			fault(fmt::format("{}: changed after it was published", files_.files()[i]->name()));
