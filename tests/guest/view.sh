@@ -5,9 +5,14 @@
 modprobe -d "$LAB_KERNEL" ublk_drv || bail "no ublk"
 image() { "$LAB_ROOT/tests/guest/view/image.py" "$@"; }
 mkdir -p /run/views /mnt/data
-mount -t tmpfs none /mnt/data
+mount -t tmpfs none /mnt/data || bail "no place for files"
 socket=/run/viewd.sock service=
-trap '[ -z "$service" ] || kill -KILL $service 2>/dev/null' EXIT
+clean_up() {
+	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
+	umount -l /mnt/data
+	rm -rf /run/views
+}
+trap clean_up EXIT
 
 # begin [OPTION...]: starts the service
 begin() {
