@@ -1446,8 +1446,8 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  * returned elements are not written, except that with PEERDMA_VIEW_READ_IN_PLACE or after an error any byte of the
  * requested range may have changed. Unused bits of the last byte of PEERDMA_VIEW_AS_PACKED are not specified.
  *
- * The destination is CUDA device memory if the process has loaded libcuda.so.1 and that knows the address. If the
- * storage can reach that device directly and the view has a @p, packed elements are read into its memory directly.
+ * The destination is CUDA device memory if the process has loaded libcuda.so.1 and that knows the address. If the view
+ * has a device handle and the storage can reach that memory, packed elements are read into the device directly.
  * Otherwise they go through pinned host memory, which threads share: several threads reading at once overlap reading,
  * copying and widening. With a stream the call may return before the elements are there: later work of the stream
  * finds them. The device waits for earlier work of the stream before it writes; so does the call, if the read is
@@ -1468,7 +1468,7 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  *     is too old
  *   -ENODEV the buffer was revoked; or the CUDA device is gone
  *   -ENOENT the buffer belongs to another peerdma_open()
- *   -EXDEV the bytes cannot move directly, and @p was opened with PEERDMA_OPEN_REQUIRE_DIRECT
+ *   -EXDEV the bytes cannot move directly, and the device handle has PEERDMA_OPEN_REQUIRE_DIRECT
  *   -EIO the storage or the CUDA device reported an error
  *   -EBADF the program has closed the library's descriptor
  *   -ENOMEM no host or device memory is left

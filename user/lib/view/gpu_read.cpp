@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "lib/view/direct_slots.hpp"
 #include "lib/view/slots.hpp"
@@ -36,12 +37,11 @@ public:
 
 	int run()
 	{
-		const uint64_t piece = piece_elements();
 		int rc = 0;
-		for (uint64_t done = 0; done < args_.count && !rc; done += piece) {
-			const uint64_t count = std::min(piece, args_.count - done);
-			rc = read_piece(args_.first + done, count, delivered_bytes(done));
-			result_.done += rc ? 0 : count;
+		try {
+			rc = read_pieces();
+		} catch (const std::bad_alloc &) {
+			rc = -ENOMEM; // pieces may be under way
 		}
 		const int ended = end();
 		// Without knowing what the device did, nothing counts as delivered.
@@ -63,6 +63,18 @@ private:
 	{
 		return args_.as == PEERDMA_VIEW_AS_PACKED ? view::packed_bytes(elements, form_.bits) :
 							    elements * form_.width;
+	}
+
+	int read_pieces()
+	{
+		const uint64_t piece = piece_elements();
+		int rc = 0;
+		for (uint64_t done = 0; done < args_.count && !rc; done += piece) {
+			const uint64_t count = std::min(piece, args_.count - done);
+			rc = read_piece(args_.first + done, count, delivered_bytes(done));
+			result_.done += rc ? 0 : count;
+		}
+		return rc;
 	}
 
 	int read_piece(uint64_t first, uint64_t count, uint64_t offset)
