@@ -346,7 +346,7 @@ def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
 def each_name_of_ours_is_in_the_source() -> None:
     """PEERDMA_*, peerdma_*() and the parameters peerdma*.NAME."""
     source = "\n".join(path.read_text() for top in ("include", "kernel", "user", "scripts", "qemu", "tests/tools", "tests/host")
-                       for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".hpp", ".c", ".cpp", ".sh", ".map", ".py"))
+                       for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".hpp", ".c", ".cpp", ".sh", ".map", ".py", ".service"))
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
         for word in re.findall(r"\bPEERDMA_[A-Z_]+[A-Z]\b", page.text):
