@@ -18,7 +18,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks compile_commands.json demo demo-rdma bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs install uninstall deb deb-check cache cache-clean clean
+.PHONY: help hooks compile_commands.json demo demo-rdma bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs viewd install uninstall deb deb-check cache cache-clean clean
 
 #= See it, check it
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
@@ -45,10 +45,10 @@ help: ## this list
 module: ## peerdma.ko for one kernel (KDIR=/lib/modules/.../build, or a folder of the lab's cache; W=1: a warning is a failure)
 	$(Q)scripts/module.sh "$(KDIR)"
 
-lib tools verbs: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which needs libibverbs-dev
+lib tools verbs viewd: ## libpeerdma and libcufile.so.0; the peerdma command; libpeerdma-verbs, which needs libibverbs-dev; peerdma-viewd
 	$(Q)$(MAKE) --no-print-directory -C user $@ BUILD=$(BUILD)
 
-install: lib tools ## libraries (libcufile.so.0 too), command, headers and man pages (PREFIX=, DESTDIR=)
+install: lib tools viewd ## libraries (libcufile.so.0 too), command, peerdma-viewd, headers and man pages (PREFIX=, DESTDIR=)
 	$(Q)$(MAKE) --no-print-directory -C user install BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR)))
 
 uninstall: ## remove installed files (PREFIX=, DESTDIR=)

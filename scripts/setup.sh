@@ -7,11 +7,11 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 kernel_packages='bc bison cpio flex gcc gzip kmod libelf-dev make perl rsync xz-utils'
-user_packages='g++ libcli11-dev libfmt-dev libtraceevent-dev libtracefs-dev liburing-dev nlohmann-json3-dev pkg-config systemtap-sdt-dev zlib1g-dev'
+user_packages='g++ libcli11-dev libfmt-dev libisal-dev libtraceevent-dev libtracefs-dev liburing-dev nlohmann-json3-dev pkg-config systemtap-sdt-dev zlib1g-dev'
 program_packages='libibverbs-dev' # what else the guests' test programs are built with
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
-check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev libisal-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind udev xfsprogs'
+check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind udev xfsprogs'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 docs_packages='furo graphviz mandoc python3 python3-myst-parser python3-sphinx'
 deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian python3'
@@ -62,7 +62,7 @@ missing_elsewhere() {
 		# The guest's test programs are static.
 		echo 'int main() {}' | g++ -static -x c++ - -o /dev/null 2>/dev/null || echo 'libc and libstdc++ to link statically'
 	fi
-	for header in CLI/CLI.hpp fmt/format.h liburing.h nlohmann/json.hpp traceevent/event-parse.h tracefs/tracefs.h zlib.h $headers; do
+	for header in CLI/CLI.hpp fmt/format.h isa-l/crc.h liburing.h nlohmann/json.hpp traceevent/event-parse.h tracefs/tracefs.h zlib.h $headers; do
 		[ -f "/usr/include/$header" ] || [ -f "/usr/local/include/$header" ] || echo "$header"
 	done
 }

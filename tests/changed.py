@@ -19,7 +19,8 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
     (r"kernel/.*", ("host:.*", "guest:.*")),
     (r"user/cufile/.*", ("host:.*", "group:cufile", "group:cli", "group:rdma")),
     (r"user/verbs/.*", ("host:.*", "group:rdma")),
-    (r"user/viewd?/.*", ("host:.*", "group:view")),
+    (r"user/view/.*", ("host:.*", "guest:.*")),
+    (r"user/viewd/.*", ("host:.*", "group:view")),
     # lib.sh publishes a GPU by the command, for each test.
     (r"user/tools/.*", ("host:.*", "guest:.*")),
     (r"tests/fuzz(?:/|\.py).*", ("host:.*", "group:fuzz")),

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +19,7 @@
 #include "tools/cli/completion.hpp"
 #include "tools/cli/output.hpp"
 #include "tools/copy/verify.hpp"
+#include "tools/view/view.hpp"
 
 namespace cli
 {
@@ -76,6 +78,40 @@ CLI::Option *add_number(CLI::App *sub, const char *name, Place &place, uint64_t 
 		text);
 }
 
+// peerdma view: subcommands of its own. add(parent, name, text, body) adds one.
+template <class Add> void add_view_commands(CLI::App &parent, ViewOptions &options, const Add &add)
+{
+	parent.require_subcommand(1);
+	auto add_view = [&](const char *name, const char *text, Report (*body)(const ViewOptions &)) {
+		return add(parent, name, text, [&options, body] { return body(options); });
+	};
+	auto add_asking = [&](const char *name, const char *text, Report (*body)(const ViewOptions &)) {
+		CLI::App *sub = add_view(name, text, body);
+		sub->add_option("--socket", options.socket, "Where peerdma-viewd answers")->capture_default_str();
+		return sub;
+	};
+	CLI::App *sub = add_asking("publish", "Publish a view of files, once they are scanned", view_publish);
+	sub->add_option("NAME", options.name, "The view's name: letters, digits, '-', '_' and '.'");
+	sub->add_option("FILE", options.files, "A file; the elements of several follow each other");
+	sub->add_option("--codec", options.codec,
+			"The elements and what they are reduced to: u32, u32:u16, i64:18, ...")
+		->capture_default_str();
+	sub->add_option("--host", options.hosts, "A host that may connect, by its NQN; default: none")
+		->allow_extra_args(false);
+	sub->add_flag_callback(
+		"--no-prefetch", [&options] { options.prefetch = false; }, "Do not read ahead of sequential readers");
+	sub->add_option("--conf", options.conf, "A file with the definition; its name is that of the view");
+	sub->add_flag("--wait", options.wait, "Wait until the view is published or has failed");
+	sub = add_asking("withdraw", "End serving a view", view_withdraw);
+	sub->add_option("NAME", options.name, "The view")->required();
+	add_asking("ls", "List the views", view_ls);
+	sub = add_asking("status", "Show the state of views: scan, reads, faults", view_status);
+	sub->add_option("NAME", options.name, "The view; default: all");
+	sub = add_view("info", "Show the header of a view, on a block device or in an image of one", view_info);
+	sub->add_option("DEVICE", options.device, "A block device, or an image file")->required();
+	sub->add_flag("--verify", options.verify, "Read everything and compare each MiB with its CRC32C");
+}
+
 // The index, from 1, of the first empty argument, else 0. No option and no argument accepts an empty value.
 int empty_argument(int argc, char **argv)
 {
@@ -112,11 +148,14 @@ int run(int argc, char **argv)
 	bool json = false;
 	std::function<Report()> command;
 
+	auto add_to = [&](CLI::App &parent, const char *name, const char *text, std::function<Report()> body) {
+		CLI::App *added = parent.add_subcommand(name, text);
+		added->add_flag("--json", json, "Print one JSON object, for programs");
+		added->callback([&command, body] { command = body; });
+		return added;
+	};
 	auto add = [&](const char *name, const char *text, std::function<Report()> body) {
-		CLI::App *sub = app.add_subcommand(name, text);
-		sub->add_flag("--json", json, "Print one JSON object, for programs");
-		sub->callback([&command, body] { command = body; });
-		return sub;
+		return add_to(app, name, text, std::move(body));
 	};
 
 	CheckOptions check_options;
@@ -243,6 +282,11 @@ int run(int argc, char **argv)
 		  [&] { return topo(picture); });
 	sub->add_option("--svg", picture.svg, "Write a picture to this file; needs dot of graphviz");
 	sub->add_flag("--dot", picture.dot, "Print the source for dot");
+
+	ViewOptions viewed;
+	add_view_commands(
+		*app.add_subcommand("view", "Publish views: reduced images of files, served as block devices"), viewed,
+		add_to);
 
 	std::string subject;
 	CLI::App *help = app.add_subcommand("help", "Print the help of the command or of a subcommand");

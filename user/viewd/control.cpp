@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "view/protocol.hpp"
+
 namespace viewd
 {
 
@@ -22,14 +24,18 @@ namespace
 
 using json = nlohmann::ordered_json;
 
-constexpr size_t max_request = 1 << 20; // bytes
-constexpr int patience = 5000;          // milliseconds that a client may take
+constexpr int patience = 5000; // milliseconds that a client may take
 
 json json_of(const Service::ViewStatus &view)
 {
-	json out = {{"name", view.conf.name}, {"state", state_name(view.state)}};
+	json out = {{"name", view.conf.name},
+		    {"state", state_name(view.state)},
+		    {"origin", view.origin.empty() ? "command" : view.origin},
+		    {"hosts", view.conf.hosts}};
 	if (!view.error.empty())
 		out["error"] = view.error;
+	if (!view.conf_error.empty())
+		out["conf_error"] = view.conf_error;
 	if (view.state == Service::State::scanning)
 		out["scanned"] =
 			view.steps ? static_cast<double>(view.steps_done) / static_cast<double>(view.steps) : 0;
@@ -57,12 +63,16 @@ json status(const Service &service)
 	for (const Service::ViewStatus &view : service.status())
 		views.push_back(json_of(view));
 	const ChunkCache::Counts counts = service.cache_counts();
-	return {{"views", views},
-		{"cache",
-		 {{"hits", counts.hits},
-		  {"misses", counts.misses},
-		  {"prefetched", counts.prefetched},
-		  {"wasted", counts.wasted}}}};
+	json out = {{"views", views},
+		    {"cache",
+		     {{"hits", counts.hits},
+		      {"misses", counts.misses},
+		      {"prefetched", counts.prefetched},
+		      {"wasted", counts.wasted}}},
+		    {"conf_dir", service.conf_dir().empty() ? json() : json(service.conf_dir())}};
+	if (const std::string error = service.conf_error(); !error.empty())
+		out["conf_error"] = error;
+	return out;
 }
 
 std::string text_at(const json &from, const char *key)
@@ -95,7 +105,7 @@ std::string answer(Service &service, std::string_view request, bool may_change)
 			return refusal("permission denied: only root may publish and withdraw views");
 		const std::string name = text_at(asked, "name");
 		if (op == "publish")
-			service.publish(parse_conf(name, name, text_at(asked, "conf")));
+			service.publish(view::parse_conf(name, name, text_at(asked, "conf")));
 		else
 			service.withdraw(name);
 		return "{}";
@@ -166,7 +176,7 @@ void ControlSocket::serve_one(Service &service, int fd)
 		if (n == 0)
 			break;
 		request.append(some, n > 0 ? static_cast<size_t>(n) : 0);
-		if (request.size() > max_request)
+		if (request.size() > view::max_request)
 			return;
 	}
 	const std::string said = answer(service, request, peer.uid == 0 || peer.uid == ::geteuid());

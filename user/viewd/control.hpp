@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The service's socket, by which the command talks to it. A connection carries one request and its answer, both JSON:
-//
-//   {"op": "publish", "name": NAME, "conf": TEXT}, {"op": "withdraw", "name": NAME}, {"op": "status"}
-//   {"error": TEXT}, {}, {"views": [...], "cache": {...}}
-//
-// Anybody may ask for the status; root and the service's own user may publish and withdraw.
+// The service's socket, by which the command talks to it (view/protocol.hpp).
 #pragma once
 
 #include <string>
@@ -15,8 +10,6 @@
 
 namespace viewd
 {
-
-inline constexpr const char *default_socket = "/run/peerdma/viewd.sock";
 
 // The answer to a request.
 std::string answer(Service &service, std::string_view request, bool may_change);

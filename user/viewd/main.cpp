@@ -9,12 +9,15 @@
 #include <thread>
 #include <vector>
 
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
+#include "view/protocol.hpp"
 #include "viewd/control.hpp"
+#include "viewd/notify.hpp"
 #include "viewd/service.hpp"
 #include "viewd/ublk_devices.hpp"
 
@@ -24,14 +27,33 @@ static std::string host_name()
 	return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
+// Each view has a descriptor for its device and one for each of its files.
+static void allow_many_files()
+{
+	rlimit limit = {};
+	if (::getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void complain_of_definitions(const viewd::Service &service)
+{
+	for (const std::string &error : service.conf_errors())
+		std::fprintf(stderr, "peerdma-viewd: %s\n", error.c_str());
+}
+
 int main(int argc, char **argv)
 {
 	CLI::App app("Serves views of files as block devices, which the kernel exports by NVMe over Fabrics.",
 		     "peerdma-viewd");
-	std::string folder = "/var/lib/peerdma/views", socket = viewd::default_socket;
+	std::string folder = "/var/lib/peerdma/views", conf_dir = view::default_conf_dir, socket = view::default_socket;
 	uint64_t memory = 256;
 	unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
 	app.add_option("--folder", folder, "what is published, and what its scans have found")->capture_default_str();
+	app.add_option("--conf-dir", conf_dir,
+		       "definitions of views, NAME.conf each; read at the start and upon SIGHUP")
+		->capture_default_str();
 	app.add_option("--socket", socket, "where the command reaches it")->capture_default_str();
 	app.add_option("--memory", memory, "MiB for reduced chunks")
 		->check(CLI::Range(2, 1 << 20))
@@ -52,8 +74,10 @@ int main(int argc, char **argv)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &signals, nullptr);
-	const int stop = ::signalfd(-1, &signals, SFD_CLOEXEC);
+	const int arrived = ::signalfd(-1, &signals, SFD_CLOEXEC);
+	allow_many_files();
 	try {
 		viewd::ControlSocket control(socket);
 		std::vector<viewd::NvmetPort> parsed;
@@ -61,8 +85,20 @@ int main(int argc, char **argv)
 			parsed.push_back(viewd::NvmetPort::parse(port));
 		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
 		viewd::UblkDevices devices(threads, parsed.empty() ? nullptr : &nvmet, prefix);
-		viewd::Service service({folder, memory << 20, threads}, devices);
-		control.serve(service, stop);
+		viewd::Service service({folder, conf_dir, memory << 20, threads}, devices);
+		complain_of_definitions(service);
+		viewd::notify("READY=1");
+		for (;;) {
+			control.serve(service, arrived);
+			signalfd_siginfo signal = {};
+			if (::read(arrived, &signal, sizeof(signal)) != sizeof(signal) || signal.ssi_signo != SIGHUP)
+				break;
+			viewd::notify(viewd::reloading());
+			service.reload();
+			complain_of_definitions(service);
+			viewd::notify("READY=1");
+		}
+		viewd::notify("STOPPING=1");
 	} catch (const std::exception &error) {
 		std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
 		return 1;

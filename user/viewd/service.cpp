@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -60,6 +59,19 @@ void write_file(const fs::path &path, const std::string &text)
 		throw Refused(fmt::format("{}: {}", path.string(), std::strerror(error)));
 }
 
+// A turn to work on a view's files, until its end.
+class Turn
+{
+public:
+	explicit Turn(std::counting_semaphore<> &turns) : turns_(turns) { turns_.acquire(); }
+	~Turn() { turns_.release(); }
+	Turn(const Turn &) = delete;
+	Turn &operator=(const Turn &) = delete;
+
+private:
+	std::counting_semaphore<> &turns_;
+};
+
 } // namespace
 
 const char *state_name(Service::State state)
@@ -76,9 +88,10 @@ const char *state_name(Service::State state)
 }
 
 struct Service::Published {
-	explicit Published(ViewConf what) : conf(std::move(what)) {}
+	Published(ViewConf what, std::string from) : conf(std::move(what)), origin(std::move(from)) {}
 
 	const ViewConf conf;
+	const std::string origin;
 	std::atomic<bool> stop = false;
 	mutable std::mutex mutex; // protects the members up to `device`, which the view's thread writes
 	State state = State::scanning;
@@ -101,27 +114,51 @@ struct Service::Published {
 	}
 };
 
+namespace
+{
+
+// What the directory of definitions has, by the names of the views.
+struct Definitions {
+	std::map<std::string, ViewConf> good;
+	std::map<std::string, std::string> bad;
+};
+
+// No directory: no definitions. Throws fs::filesystem_error if it cannot be read.
+Definitions read_definitions(const fs::path &folder)
+{
+	Definitions found;
+	std::error_code error;
+	if (folder.empty() || fs::status(folder, error).type() == fs::file_type::not_found)
+		return found;
+	for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
+		const fs::path path = entry.path();
+		const std::string name = path.stem();
+		// An editor's temporary files begin with a dot.
+		if (path.extension() != ".conf" || name.starts_with('.'))
+			continue;
+		try {
+			found.good[name] = view::parse_conf(path, name, view::read_conf(path));
+		} catch (const view::BadConf &bad) {
+			found.bad[name] = bad.what();
+		}
+	}
+	return found;
+}
+
+} // namespace
+
 Service::Service(const Options &options, BlockDevices &devices)
 	: options_(options), devices_(devices),
-	  cache_(std::max<uint64_t>(options.memory / ChunkCache::chunk_size, 2), options.workers)
+	  cache_(std::max<uint64_t>(options.memory / ChunkCache::chunk_size, 2), options.workers),
+	  turns_(std::max(options.workers, 1U))
 {
 	std::error_code error;
 	fs::create_directories(options_.folder, error);
 	if (error)
 		throw std::runtime_error(fmt::format("{}: {}", options_.folder.string(), error.message()));
-	for (const fs::directory_entry &entry : fs::directory_iterator(options_.folder)) {
-		if (entry.path().extension() != ".conf")
-			continue;
-		const std::string name = entry.path().stem();
-		try {
-			start(parse_conf(entry.path(), name, read_file(entry.path())));
-		} catch (const BadConf &bad) {
-			auto view = std::make_unique<Published>(ViewConf{.name = name});
-			view->state = State::failed;
-			view->error = bad.what();
-			views_[name] = std::move(view);
-		}
-	}
+	publish_saved();
+	reload();
+	discard_left();
 }
 
 Service::~Service()
@@ -130,40 +167,164 @@ Service::~Service()
 	views_.clear();
 }
 
+void Service::publish_saved()
+{
+	const std::lock_guard lock(mutex_);
+	for (const fs::directory_entry &entry : fs::directory_iterator(options_.folder)) {
+		if (entry.path().extension() != ".conf")
+			continue;
+		const std::string name = entry.path().stem();
+		try {
+			start(view::parse_conf(entry.path(), name, view::read_conf(entry.path())), "");
+		} catch (const view::BadConf &bad) {
+			auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
+			view->state = State::failed;
+			view->error = bad.what();
+			views_[name] = std::move(view);
+		}
+	}
+}
+
+// Of views that were withdrawn while there was no service, or by one that died meanwhile.
+void Service::discard_left()
+{
+	std::vector<std::string> names;
+	for (const fs::directory_entry &entry : fs::directory_iterator(options_.folder)) {
+		const std::string name = entry.path().stem();
+		const fs::path kind = entry.path().extension();
+		const std::lock_guard lock(mutex_);
+		if ((kind == ".scan" || kind == ".device") && !views_.contains(name))
+			names.push_back(name);
+	}
+	for (const std::string &name : names) {
+		left_device(name, 0);
+		std::error_code ignored;
+		for (const char *kind : {".scan", ".device"})
+			fs::remove_all(file_of(name, kind), ignored);
+	}
+}
+
 fs::path Service::file_of(const std::string &name, const char *kind) const { return options_.folder / (name + kind); }
+fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }
 
 void Service::publish(const ViewConf &conf)
 {
+	const std::lock_guard change(change_mutex_);
 	const std::lock_guard lock(mutex_);
-	if (views_.contains(conf.name))
+	const auto found = views_.find(conf.name);
+	if (bad_definitions_.contains(conf.name) || (found != views_.end() && !found->second->origin.empty()))
+		throw Refused(fmt::format("{}: defined by {}; change that file and reload peerdma-viewd", conf.name,
+					  definition_of(conf.name).string()));
+	if (found != views_.end())
 		throw Refused(fmt::format("{}: there is such a view already; withdraw it first", conf.name));
-	write_file(file_of(conf.name, ".conf"), conf_text(conf));
-	start(conf);
+	const std::string text = view::conf_text(conf);
+	if (text.size() > view::max_conf)
+		throw Refused(fmt::format("{}: its definition has more than {} KiB", conf.name, view::max_conf >> 10));
+	write_file(file_of(conf.name, ".conf"), text);
+	start(conf, "");
 }
 
-// With the mutex held, or from the constructor.
-void Service::start(const ViewConf &conf)
+// With the mutex held.
+void Service::start(const ViewConf &conf, const std::string &origin)
 {
-	auto view = std::make_unique<Published>(conf);
+	auto view = std::make_unique<Published>(conf, origin);
 	view->thread = std::thread([this, view = view.get()] { run(*view); });
 	views_[conf.name] = std::move(view);
 }
 
-void Service::withdraw(const std::string &name)
+// Ends a view and forgets it.
+void Service::end(const std::string &name)
 {
+	std::error_code ignored;
+	// First: a service that dies from here on does not publish it again.
+	fs::remove_all(file_of(name, ".conf"), ignored);
 	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);
+		view = std::move(views_.at(name));
+		views_.erase(name);
+	}
+	// Waits until its thread writes no more.
+	view.reset();
+	for (const char *kind : {".scan", ".device"})
+		fs::remove_all(file_of(name, kind), ignored);
+}
+
+void Service::withdraw(const std::string &name)
+{
+	const std::lock_guard change(change_mutex_);
+	{
+		const std::lock_guard lock(mutex_);
 		const auto found = views_.find(name);
+		const bool is_defined =
+			found != views_.end() ? !found->second->origin.empty() : bad_definitions_.contains(name);
+		if (is_defined)
+			throw Refused(fmt::format("{}: defined by {}; remove that file and reload peerdma-viewd", name,
+						  definition_of(name).string()));
 		if (found == views_.end())
 			throw Refused(fmt::format("{}: there is no such view", name));
-		view = std::move(found->second);
-		views_.erase(found);
 	}
-	// First: a service that dies from here on does not publish it again.
-	std::error_code ignored;
-	for (const char *kind : {".conf", ".scan", ".device"})
-		fs::remove_all(file_of(name, kind), ignored);
+	end(name);
+}
+
+void Service::reload()
+{
+	const std::lock_guard change(change_mutex_);
+	Definitions found;
+	try {
+		found = read_definitions(options_.conf_dir);
+	} catch (const fs::filesystem_error &error) {
+		const std::lock_guard lock(mutex_);
+		conf_error_ = fmt::format("{}: {}", options_.conf_dir.string(), error.code().message());
+		return;
+	}
+	std::vector<std::string> ending;
+	{
+		const std::lock_guard lock(mutex_);
+		conf_error_.clear();
+		for (const auto &[name, view] : views_) {
+			const auto definition = found.good.find(name);
+			if (view->origin.empty()) {
+				if (definition != found.good.end()) {
+					found.bad[name] = fmt::format("{}: {} was published by command; withdraw it, "
+								      "then reload peerdma-viewd",
+								      definition_of(name).string(), name);
+					found.good.erase(definition);
+				}
+				continue;
+			}
+			const std::lock_guard view_lock(view->mutex);
+			const bool is_bad =
+				view->state == State::failed || (view->served && view->served->status().stale);
+			if (definition != found.good.end() && definition->second == view->conf && !is_bad)
+				found.good.erase(definition);
+			else if (definition != found.good.end() || !found.bad.contains(name))
+				ending.push_back(name);
+		}
+		bad_definitions_ = std::move(found.bad);
+	}
+	for (const std::string &name : ending)
+		end(name);
+	const std::lock_guard lock(mutex_);
+	for (const auto &[name, conf] : found.good)
+		start(conf, definition_of(name));
+}
+
+std::string Service::conf_error() const
+{
+	const std::lock_guard lock(mutex_);
+	return conf_error_;
+}
+
+std::vector<std::string> Service::conf_errors() const
+{
+	const std::lock_guard lock(mutex_);
+	std::vector<std::string> all;
+	if (!conf_error_.empty())
+		all.push_back(conf_error_);
+	for (const auto &[name, error] : bad_definitions_)
+		all.push_back(error);
+	return all;
 }
 
 std::vector<Service::ViewStatus> Service::status() const
@@ -172,8 +333,16 @@ std::vector<Service::ViewStatus> Service::status() const
 	std::vector<ViewStatus> all;
 	for (const auto &[name, view] : views_) {
 		const std::lock_guard view_lock(view->mutex);
-		ViewStatus status = {view->conf, view->state, view->error, view->steps_done, view->steps, view->header,
-				     "",         "",          {}};
+		ViewStatus status;
+		status.conf = view->conf;
+		status.origin = view->origin;
+		status.state = view->state;
+		status.error = view->error;
+		status.steps_done = view->steps_done;
+		status.steps = view->steps;
+		status.header = view->header;
+		if (const auto bad = bad_definitions_.find(name); bad != bad_definitions_.end())
+			status.conf_error = bad->second;
 		if (view->device) {
 			status.device = view->device->path();
 			status.nqn = view->device->nqn();
@@ -182,6 +351,17 @@ std::vector<Service::ViewStatus> Service::status() const
 			status.served = view->served->status();
 		all.push_back(std::move(status));
 	}
+	for (const auto &[name, error] : bad_definitions_) {
+		if (views_.contains(name))
+			continue;
+		ViewStatus status;
+		status.conf.name = name;
+		status.origin = definition_of(name);
+		status.state = State::failed;
+		status.error = error;
+		all.push_back(std::move(status));
+	}
+	std::ranges::sort(all, {}, [](const ViewStatus &status) -> const std::string & { return status.conf.name; });
 	return all;
 }
 
@@ -190,24 +370,43 @@ void Service::run(Published &view)
 	try {
 		scan(view);
 	} catch (const std::exception &error) {
+		// Its reads fail; they do not wait for a device that nobody serves.
+		left_device(view.conf.name, 0);
+		std::error_code ignored;
+		fs::remove(file_of(view.conf.name, ".device"), ignored);
 		const std::lock_guard lock(view.mutex);
 		view.state = State::failed;
 		view.error = error.what();
 	}
 }
 
+// A file has "NUMBER CRC".
+int Service::left_device(const std::string &name, uint32_t header_crc)
+{
+	std::istringstream saved(read_file(file_of(name, ".device")));
+	int number = -1;
+	uint32_t crc = 0;
+	if (!(saved >> number >> crc) || number < 0)
+		return -1;
+	if (header_crc && crc == header_crc)
+		return number;
+	devices_.discard(name, number);
+	return -1;
+}
+
 // On the view's thread.
 void Service::scan(Published &view)
 {
 	std::vector<std::unique_ptr<view::Source>> sources;
-	for (const std::string &path : expand(view.conf.files))
+	for (const std::string &path : view::expand(view.conf.files))
 		sources.push_back(view::open_plain(path));
 	view::Sequence files(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
-	const fs::path saved = file_of(view.conf.name, ".scan"), device_file = file_of(view.conf.name, ".device");
+	const fs::path saved = file_of(view.conf.name, ".scan");
 	scan.resume(read_file(saved));
 	Clock::time_point next_save = Clock::now() + saved_every;
 	for (bool done = false; !done;) {
+		const Turn turn(turns_);
 		if (view.stop) {
 			write_file(saved, scan.save());
 			return;
@@ -231,12 +430,11 @@ void Service::scan(Published &view)
 		view.files.emplace(std::move(files));
 		view.served = std::make_unique<ServedView>(cache_, *view.files, header, identities, view.conf.prefetch);
 	}
-	int left = -1;
-	const std::string number = read_file(device_file);
-	std::from_chars(number.data(), number.data() + number.size(), left);
+	const Turn turn(turns_);
+	const uint32_t crc = view::crc32c(view::serialize(header)) | 1U; // 0: of no header
 	// It is read before this returns: the kernel looks for partitions.
-	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, left);
-	write_file(device_file, fmt::format("{}\n", device->number()));
+	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, left_device(view.conf.name, crc));
+	write_file(file_of(view.conf.name, ".device"), fmt::format("{} {}\n", device->number(), crc));
 	const std::lock_guard lock(view.mutex);
 	view.header = header;
 	view.device = std::move(device);

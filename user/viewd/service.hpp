@@ -2,8 +2,12 @@
 //
 // The views that this process publishes. Each one is scanned in the background first, then served.
 //
-// A folder keeps, for each view, NAME.conf, what it is made of; NAME.scan, what the scan has found so far; and NAME.device, the
-// number of its device. A service that begins anew goes on from there, with the same devices if the kernel has kept them.
+// A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.device, the number of its device and the CRC of
+// its header; and, of a view that was published by a request, NAME.conf, what it is made of. A service that begins anew goes on from
+// there, with the same devices if the kernel has kept them.
+//
+// Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
+// not valid is not followed: a view that an earlier one has published stays.
 #pragma once
 
 #include <atomic>
@@ -13,17 +17,20 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "view/scan.hpp"
+#include "view/view_conf.hpp"
 #include "viewd/chunk_cache.hpp"
 #include "viewd/served_view.hpp"
-#include "viewd/view_conf.hpp"
 
 namespace viewd
 {
+
+using view::ViewConf;
 
 // A block device that is made of a view. Its destruction removes it.
 class BlockDevice
@@ -42,6 +49,8 @@ public:
 	virtual ~BlockDevices() = default;
 	// left: the number of a device that a service before has left, or -1. Throws std::runtime_error.
 	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) = 0;
+	// Removes such a device of a view that is not served any more. What waits for it fails.
+	virtual void discard(const std::string & /*name*/, int /*left*/) {}
 };
 
 // Why a request to the service is refused.
@@ -55,8 +64,10 @@ public:
 	enum class State { scanning, published, failed };
 	struct ViewStatus {
 		ViewConf conf;
+		std::string origin; // the path of its definition; "": published by a request
 		State state = State::scanning;
 		std::string error;                  // why it failed
+		std::string conf_error;             // why its definition is not followed
 		uint64_t steps_done = 0, steps = 0; // of the scan
 		std::optional<view::Header> header; // once it is published
 		std::string device, nqn;
@@ -65,11 +76,12 @@ public:
 
 	struct Options {
 		std::filesystem::path folder;
-		uint64_t memory = 256ULL << 20; // bytes of the cache of chunks
+		std::filesystem::path conf_dir = {}; // of the definitions; empty: none
+		uint64_t memory = 256ULL << 20;      // bytes of the cache of chunks
 		unsigned workers = 2;
 	};
 
-	// Publishes what the folder has. Throws std::runtime_error if the folder cannot be used.
+	// Publishes what the folder has and what is defined. Throws std::runtime_error if the folder cannot be used.
 	Service(const Options &options, BlockDevices &devices);
 	// Ends serving; the folder keeps what was published.
 	~Service();
@@ -79,22 +91,40 @@ public:
 	// Both throw Refused.
 	void publish(const ViewConf &conf);
 	void withdraw(const std::string &name);
+	// Reads the definitions: publishes new views, withdraws those whose definition is gone, and publishes again those whose
+	// definition has changed, that have failed, or whose files have changed.
+	void reload();
 	std::vector<ViewStatus> status() const;
+	std::string conf_dir() const { return options_.conf_dir; }
+	// Why the directory of the definitions cannot be read; "" if it can.
+	std::string conf_error() const;
+	// What is wrong with the directory and with each definition.
+	std::vector<std::string> conf_errors() const;
 	ChunkCache::Counts cache_counts() const { return cache_.counts(); }
 
 private:
 	struct Published;
 
-	void start(const ViewConf &conf);
+	void publish_saved();
+	void discard_left();
+	void start(const ViewConf &conf, const std::string &origin);
+	void end(const std::string &name);
 	void run(Published &view);
 	void scan(Published &view);
+	// The number of the device that a service before has left for this view with this header, or -1. Discards one with another header.
+	int left_device(const std::string &name, uint32_t header_crc);
 	std::filesystem::path file_of(const std::string &name, const char *kind) const;
+	std::filesystem::path definition_of(const std::string &name) const;
 
 	const Options options_;
 	BlockDevices &devices_;
 	ChunkCache cache_;
-	mutable std::mutex mutex_; // protects views_
+	std::counting_semaphore<> turns_; // to scan, of views; each takes one for a while
+	std::mutex change_mutex_;         // serializes publish(), withdraw() and reload()
+	mutable std::mutex mutex_;        // protects the members below
 	std::map<std::string, std::unique_ptr<Published>> views_;
+	std::map<std::string, std::string> bad_definitions_; // by the name of the view: what is wrong
+	std::string conf_error_;
 };
 
 const char *state_name(Service::State state);

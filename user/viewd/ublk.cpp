@@ -3,7 +3,9 @@
 
 #include <bit>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -28,6 +30,7 @@ namespace ublk
 namespace
 {
 
+constexpr unsigned delete_async = 0x14; // UBLK_U_CMD_DEL_DEV_ASYNC, of Linux 6.9
 constexpr unsigned sector = 512;
 constexpr unsigned commands_at_once = 256; // of a loop: entries of its submission queue
 // The kernel keeps the requests of a process that has died, and sends them again to the one that takes the device over.
@@ -42,7 +45,7 @@ constexpr uint64_t wanted_flags = UBLK_F_USER_COPY | UBLK_F_USER_RECOVERY | UBLK
 constexpr unsigned control_op(unsigned command)
 {
 	const bool reads = command == UBLK_CMD_GET_DEV_INFO || command == UBLK_CMD_GET_PARAMS ||
-			   command == UBLK_CMD_GET_QUEUE_AFFINITY;
+			   command == UBLK_CMD_GET_QUEUE_AFFINITY || command == delete_async;
 	return reads ? _IOR('u', command, ublksrv_ctrl_cmd) : _IOWR('u', command, ublksrv_ctrl_cmd);
 }
 
@@ -115,6 +118,14 @@ private:
 	int fd_ = -1;
 	io_uring ring_ = {};
 };
+
+// The kernel removes a device once nobody has it open. Since Linux 6.9 it can be told so without waiting for that.
+int delete_device(Control &control, int id)
+{
+	const int rc = control.send(delete_async, id);
+	// 524 is the kernel's ENOTSUPP, which has no name here.
+	return rc == -EOPNOTSUPP || rc == -524 ? control.send(UBLK_CMD_DEL_DEV, id) : rc;
+}
 
 void close_descriptor(int &fd)
 {
@@ -240,7 +251,11 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	info.dev_id = UINT32_MAX;
 	info.flags = wanted_flags;
 	Control control;
-	control.must("ADD_DEV", UBLK_CMD_ADD_DEV, -1, &info, sizeof(info));
+	if (const int rc = control.send(UBLK_CMD_ADD_DEV, -1, &info, sizeof(info)); rc < 0) {
+		std::string limit;
+		std::getline(std::ifstream("/sys/module/ublk_drv/parameters/ublks_max"), limit);
+		throw Error(add_error(-rc, limit), -rc);
+	}
 	id_ = static_cast<int>(info.dev_id);
 	try {
 		if ((info.flags & wanted_flags) != wanted_flags)
@@ -262,7 +277,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	} catch (...) {
 		control.send(UBLK_CMD_STOP_DEV, id_);
 		close_queues();
-		control.send(UBLK_CMD_DEL_DEV, id_);
+		delete_device(control, id_);
 		throw;
 	}
 }
@@ -293,7 +308,7 @@ Device::~Device()
 		Control control;
 		control.send(UBLK_CMD_STOP_DEV, id_);
 		close_queues();
-		control.send(UBLK_CMD_DEL_DEV, id_);
+		delete_device(control, id_);
 	} catch (const Error &) {
 		close_queues();
 	}
@@ -394,11 +409,47 @@ void Device::close_queues()
 	close_descriptor(char_fd_);
 }
 
+bool is_left(int id)
+{
+	Control control;
+	for (int tries = 0; tries < 300; tries++) {
+		ublksrv_ctrl_dev_info info = {};
+		if (control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) < 0)
+			return false;
+		if (info.state == UBLK_S_DEV_QUIESCED)
+			return true;
+		if (info.state != UBLK_S_DEV_LIVE || ::kill(info.ublksrv_pid, 0) == 0 || errno != ESRCH)
+			return false;
+		::usleep(100'000);
+	}
+	return false;
+}
+
+void stop(int id)
+{
+	Control control;
+	control.must("STOP_DEV", UBLK_CMD_STOP_DEV, id);
+}
+
 void remove(int id)
 {
 	Control control;
 	control.send(UBLK_CMD_STOP_DEV, id);
-	control.must("DEL_DEV", UBLK_CMD_DEL_DEV, id);
+	if (const int rc = delete_device(control, id); rc < 0)
+		fail(fmt::format("ublk device {}: DEL_DEV", id), -rc);
+}
+
+// Before Linux 6.15 the limit is for root too, and its errno is that of a permission.
+std::string add_error(int error, const std::string &limit)
+{
+	if (error == EACCES && !limit.empty())
+		return fmt::format(
+			"the kernel's ublk driver refuses another device, it allows {} (ublks_max): raise it by echo "
+			"NUMBER "
+			">/sys/module/ublk_drv/parameters/ublks_max, and from the next boot on by \"options ublk_drv "
+			"ublks_max=NUMBER\" in /etc/modprobe.d",
+			limit);
+	return fmt::format("ublk: ADD_DEV: {}", std::strerror(error));
 }
 
 } // namespace ublk

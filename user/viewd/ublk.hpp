@@ -141,7 +141,14 @@ private:
 	std::atomic<size_t> running_ = 0; // queues with live slots
 };
 
-// Removes a device that no process serves. Throws Error.
+// Whether a process that has died has left device `id`. Waits until the kernel has noticed its end, at most half a minute. Throws Error.
+bool is_left(int id);
+// Fails the requests of such a device. Throws Error.
+void stop(int id);
+// Stops a device that no process serves, and removes it once nobody has it open. Throws Error.
 void remove(int id);
+
+// What an error of adding a device means, for people. limit: the module's parameter ublks_max, empty if it cannot be read.
+std::string add_error(int error, const std::string &limit);
 
 } // namespace ublk

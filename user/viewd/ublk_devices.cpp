@@ -88,4 +88,20 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	return std::make_unique<UblkDevice>(std::move(device), nvmet_, prefix_ + conf.name, conf.hosts);
 }
 
+void UblkDevices::discard(const std::string &name, int left)
+{
+	try {
+		const bool is_left = ublk::is_left(left);
+		// The target waits for requests that the device holds back, and has it open.
+		if (is_left)
+			ublk::stop(left);
+		if (nvmet_)
+			nvmet_->remove(prefix_ + name);
+		if (is_left)
+			ublk::remove(left);
+	} catch (const ublk::Error &) {
+		// Without the driver there is no device.
+	}
+}
+
 } // namespace viewd

@@ -49,6 +49,7 @@ FEATURES = (
     ("random calls, guided by coverage", "fuzz"),
     ("instructions per operation", "counts"),
     ("views of files, served by ublk; exported by NVMe over RDMA", "served exported"),
+    ("views by the command and by definitions; 1,000 of them", "command many"),
     ("the command", "cli check copy bench selftest selftest_faults"),
     ("rules: who may move what", "rules"),
     ("the documentation's own commands", "docs docs_pair"),

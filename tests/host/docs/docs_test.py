@@ -322,8 +322,10 @@ def each_target_of_make_is_there_with_its_variables() -> None:
 def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
     page = (ROOT / "Documentation/man/peerdma.1").read_text()
     known = set(re.findall(r"^\.It Cm (\w+)$", page, re.M))
-    options = {"--" + name for name in re.findall(r"Fl -([\w-]+)", page)}
-    assert {"check", "cp"} <= known and "--json" in options
+    pages = {name: (ROOT / f"Documentation/man/{name}.1").read_text() for name in ("peerdma", "peerdma-view")}
+    options, view_options = ({"--" + name for name in re.findall(r"Fl -([\w-]+)", pages[name])} for name in pages)
+    views = set(re.findall(r"^\.It Cm (\w+)$", pages["peerdma-view"], re.M))
+    assert {"check", "cp"} <= known and "--json" in options and {"publish", "ls"} <= views and "--codec" in view_options
     uses = [(page.path, word) for page in PAGES for word in words(page)]
     uses += [(block.place, line) for block in BLOCKS if block.language == "sh" for line in block.text.splitlines()]
     uses += [(name, line) for name, tag, text in examples() if tag != "compiled" for line in text.splitlines()]
@@ -334,15 +336,17 @@ def each_subcommand_and_option_is_described_by_the_manual_page() -> None:
                 continue
             seen += 1
             assert name in known, f"{place}: peerdma {name}"
+            if name == "view" and (found := re.match(r" ([a-z]+)", rest)):
+                assert found[1] in views, f"{place}: peerdma view {found[1]}"
             for option in re.findall(r" (--[a-z-]+)", rest.split(" -- ")[0]):
-                assert option in options, f"{place}: peerdma {name} {option}"
+                assert option in (view_options if name == "view" else options), f"{place}: peerdma {name} {option}"
     assert seen > 20, seen
 
 
 def each_name_of_ours_is_in_the_source() -> None:
     """PEERDMA_*, peerdma_*() and the parameters peerdma*.NAME."""
     source = "\n".join(path.read_text() for top in ("include", "kernel", "user", "scripts", "qemu", "tests/tools", "tests/host")
-                       for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".hpp", ".c", ".cpp", ".sh", ".map", ".py"))
+                       for path in sorted((ROOT / top).rglob("*")) if path.suffix in (".h", ".hpp", ".c", ".cpp", ".sh", ".map", ".py", ".service"))
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
         for word in re.findall(r"\bPEERDMA_[A-Z_]+[A-Z]\b", page.text):

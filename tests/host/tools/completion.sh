@@ -6,6 +6,7 @@ set -u
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 tool=${PEERDMA_BUILD:-$root/build}/bin/peerdma
 page=$root/Documentation/man/peerdma.1
+view_page=$root/Documentation/man/peerdma-view.1
 n=0
 
 # same NAME WANT GOT
@@ -25,18 +26,18 @@ complete_word() {
 	printf '%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' '
 }
 
-# Subcommands and options according to --help.
-subcommands() { "$tool" --help | sed -n '/^Subcommands:/,$s/^  \([a-z]*\) .*/\1/p' | sort | tr '\n' ' '; }
+# Subcommands, of a subcommand too, and options according to --help.
+subcommands() { "$tool" "$@" --help | sed -n '/^Subcommands:/,$s/^  \([a-z]*\) .*/\1/p' | sort | tr '\n' ' '; }
 options() { "$tool" "$@" --help | grep -oE '^ +(-[a-z],)?--[a-z-]+' | grep -oE '\--[a-z-]+' | sort | tr '\n' ' '; }
 
-# described SUBCOMMAND: its options in the page's synopsis, plus those of every subcommand
+# described SUBCOMMAND [PAGE]: its options in the page's synopsis, plus those of every subcommand
 described() {
 	awk -v sub_name="$1" '
 		$1 == ".Sh" { synopsis = $2 == "SYNOPSIS" }
 		synopsis && $1 == ".Nm" { ours = 0 }
 		synopsis && $1 == ".Cm" && $2 == sub_name { ours = 1 }
 		synopsis && ours { for (i = 1; i < NF; i++) if ($i == "Fl" || $i == ".Fl") if ($(i + 1) ~ /^-[a-z]/) print "-" $(i + 1) }
-	' "$page" | { cat; echo --help; } | sort -u | tr '\n' ' '
+	' "${2:-$page}" | { cat; echo --help; } | sort -u | tr '\n' ' '
 }
 
 script=$("$tool" completion) || exit 1
@@ -53,6 +54,16 @@ for name in $all; do
 	same "$name: its options" "$(options "$name")" "$(complete_word "$name" -)"
 	same "$name: the page has them in its synopsis" "$(options "$name")" "$(described "$name")"
 	same "$name: the page describes it" 1 "$(grep -c "^\.It Cm $name\$" "$page")"
+done
+views=$(subcommands view)
+same "view has subcommands" publish "$(grep -ow publish <<<"$views")"
+same "they are completed" "$(printf '%s\n' $views --help | sort | tr '\n' ' ')" "$(complete_word view '')"
+same "the beginning of one, too" "withdraw " "$(complete_word view wi)"
+same "and files behind one" " " "$(complete_word view info /et)"
+for name in $views; do
+	same "view $name: its options" "$(options view "$name")" "$(complete_word view "$name" -)"
+	same "view $name: the page has them in its synopsis" "$(options view "$name")" "$(described "$name" "$view_page")"
+	same "view $name: the page describes it" 1 "$(grep -c "^\.It Cm $name\$" "$view_page")"
 done
 same "the page describes the common options" "--help --json --version " "$(sed -n 's/^\.It Fl -\([a-z]*\)$/--\1/p' "$page" | sort | tr '\n' ' ')"
 echo "1..$n"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The service, with block devices in memory: publishing, refusing, withdrawing, beginning anew; and its answers to requests.
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,8 +58,15 @@ public:
 		return std::make_unique<Device>(*this, number);
 	}
 
+	void discard(const std::string &name, int left) override
+	{
+		const std::lock_guard lock(mutex);
+		discarded.emplace_back(name, left);
+	}
+
 	std::mutex mutex;
 	std::map<int, ServedView *> views;
+	std::vector<std::pair<std::string, int>> discarded;
 	std::vector<int> asked_for;
 	int next = 5;
 	bool refuse = false;
@@ -66,7 +75,24 @@ public:
 class ViewService : public ::testing::Test, protected TemporaryFiles
 {
 protected:
-	void begin() { service.emplace(Service::Options{folder / "state", 8 << 20, 2}, devices); }
+	void begin() { service.emplace(Service::Options{folder / "state", folder / "views.d", 8 << 20, 2}, devices); }
+
+	// Writes a definition.
+	std::string define(const std::string &name, const std::string &text)
+	{
+		fs::create_directory(folder / "views.d");
+		std::ofstream(folder / "views.d" / name) << text;
+		return folder / "views.d" / name;
+	}
+	void undefine(const std::string &name) { fs::remove_all(folder / "views.d" / name); }
+	json view_of(const std::string &name)
+	{
+		const json status = ask({{"op", "status"}});
+		for (const json &view : status["views"])
+			if (view["name"] == name)
+				return view;
+		return {};
+	}
 
 	json ask(const json &request, bool may_change = true)
 	{
@@ -194,6 +220,200 @@ TEST_F(ViewService, EndsWhileItScans)
 	}
 	begin();
 	EXPECT_EQ(settled("v")["state"], "published");
+}
+
+TEST_F(ViewService, WithdrawnWhileItScansItLeavesNothing)
+{
+	begin();
+	const std::string path = write("a", tokens(8000000, 17));
+	publish("v", "file = " + path + "\ncodec = u32");
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+	EXPECT_TRUE(fs::is_empty(folder / "state"));
+}
+
+TEST_F(ViewService, PublishesWhatIsDefined)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	const std::string first = define("first.conf", "file = " + path + "\ncodec = u32\n");
+	define(".hidden.conf", "nonsense");
+	define("first.conf~", "nonsense");
+	begin();
+	EXPECT_EQ(settled("first")["state"], "published");
+	EXPECT_EQ(settled("first")["origin"], first);
+	EXPECT_EQ(ask({{"op", "status"}})["views"].size(), 1U);
+	EXPECT_FALSE(fs::exists(folder / "state/first.conf")) << "its definition is that of the directory";
+	EXPECT_TRUE(service->conf_errors().empty());
+
+	const std::string second = define("second.conf", "file = " + path + "\ncodec = u32:u24\n");
+	service->reload();
+	EXPECT_EQ(settled("second")["codec"], "u32:u24");
+	EXPECT_EQ(settled("first")["device"], "/dev/fake5") << "it is as it was";
+
+	define("second.conf", "file = " + path + "\ncodec = u32:20\n");
+	undefine("first.conf");
+	service->reload();
+	EXPECT_EQ(settled("second")["codec"], "u32:20");
+	EXPECT_TRUE(view_of("first").is_null());
+	EXPECT_FALSE(fs::exists(folder / "state/first.scan"));
+
+	fs::remove_all(folder / "views.d");
+	service->reload();
+	EXPECT_TRUE(ask({{"op", "status"}})["views"].empty()) << "no directory is an empty one";
+	EXPECT_TRUE(devices.views.empty());
+	EXPECT_TRUE(fs::is_empty(folder / "state"));
+}
+
+TEST_F(ViewService, ABadDefinitionStopsNoOther)
+{
+	const std::string path = write("a", tokens(1000, 17)), good = "file = " + path + "\ncodec = u32\n";
+	define("good.conf", good);
+	const std::string bad = define("bad.conf", "file = /a\n\xff\xfe\x01nonsense\n");
+	const std::string huge = define("huge.conf", std::string(1 << 20, 'x'));
+	const std::string name = define("bad name.conf", good);
+	fs::create_directory(folder / "views.d/folder.conf");
+	fs::create_symlink("loop.conf", folder / "views.d/loop.conf");
+	fs::create_symlink("/nowhere/x", folder / "views.d/dangling.conf");
+	begin();
+	EXPECT_EQ(settled("good")["state"], "published");
+	EXPECT_EQ(view_of("bad")["state"], "failed");
+	EXPECT_EQ(view_of("bad")["error"], bad + ":2: expected key = value");
+	EXPECT_EQ(view_of("bad")["origin"], bad);
+	EXPECT_EQ(view_of("huge")["error"], huge + ": more than 256 KiB");
+	EXPECT_EQ(view_of("bad name")["error"],
+		  name + ": the name of a view has letters, digits, '-', '_' and '.', at most 63");
+	const std::string at = (folder / "views.d/").string();
+	EXPECT_EQ(view_of("folder")["error"], at + "folder.conf: not a regular file");
+	EXPECT_EQ(view_of("loop")["error"], at + "loop.conf: Too many levels of symbolic links");
+	EXPECT_EQ(view_of("dangling")["error"], at + "dangling.conf: No such file or directory");
+	EXPECT_EQ(service->conf_errors().size(), 6U);
+
+	// What is published stays as it is until its definition is valid again.
+	const std::string typo = define("good.conf", "file = " + path + "\ncodek = u32\n");
+	service->reload();
+	EXPECT_EQ(view_of("good")["state"], "published");
+	EXPECT_EQ(view_of("good")["conf_error"],
+		  typo + ":2: codek: unknown key; expected file, codec, host or prefetch");
+	EXPECT_EQ(view_of("good")["device"], "/dev/fake5");
+	define("good.conf", good);
+	define("bad.conf", good);
+	service->reload();
+	EXPECT_FALSE(view_of("good").contains("conf_error"));
+	EXPECT_EQ(view_of("good")["device"], "/dev/fake5");
+	EXPECT_EQ(settled("bad")["state"], "published");
+}
+
+TEST_F(ViewService, ANameIsPublishedByCommandOrDefined)
+{
+	const std::string path = write("a", tokens(1000, 17)), good = "file = " + path + "\ncodec = u32\n";
+	const std::string mine = define("mine.conf", good), bad = define("bad.conf", "?");
+	begin();
+	EXPECT_EQ(settled("mine")["state"], "published");
+	EXPECT_EQ(publish("mine", good)["error"],
+		  "mine: defined by " + mine + "; change that file and reload peerdma-viewd");
+	EXPECT_EQ(publish("bad", good)["error"],
+		  "bad: defined by " + bad + "; change that file and reload peerdma-viewd");
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "mine"}})["error"],
+		  "mine: defined by " + mine + "; remove that file and reload peerdma-viewd");
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "bad"}})["error"],
+		  "bad: defined by " + bad + "; remove that file and reload peerdma-viewd");
+	EXPECT_EQ(publish("theirs", good), json::object());
+	EXPECT_EQ(settled("theirs")["origin"], "command");
+	const std::string theirs = define("theirs.conf", "file = " + path + "\ncodec = u32:u24\n");
+	for (int i = 0; i < 2; i++) {
+		service->reload();
+		EXPECT_EQ(view_of("theirs")["codec"], "u32:17") << "it is as it was";
+		EXPECT_EQ(view_of("theirs")["conf_error"],
+			  theirs + ": theirs was published by command; withdraw it, then reload peerdma-viewd");
+	}
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "theirs"}}), json::object());
+	service->reload();
+	EXPECT_EQ(settled("theirs")["codec"], "u32:u24");
+	EXPECT_EQ(settled("theirs")["origin"], theirs);
+}
+
+TEST_F(ViewService, ReloadTriesAgainWhatHasFailedOrIsStale)
+{
+	const std::string path = (folder / "a").string();
+	define("v.conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	EXPECT_EQ(settled("v")["error"], "file = " + path + ": there is no such file");
+	write("a", tokens(1000, 17));
+	service->reload();
+	EXPECT_EQ(settled("v")["codec"], "u32:17");
+
+	write("a", tokens(1001, 18));
+	struct Nothing final : viewd::ViewRead {
+		explicit Nothing(std::promise<int> &to) : to_(to) {}
+		int copy(uint32_t, const std::byte *, size_t) override { return 0; }
+		void done(int error) override { to_.set_value(error); }
+		std::promise<int> &to_;
+	};
+	std::promise<int> ended;
+	devices.views.begin()->second->read(4096, 512, std::make_shared<Nothing>(ended));
+	EXPECT_EQ(ended.get_future().get(), -ENODATA);
+	EXPECT_EQ(view_of("v")["stale"], true);
+	service->reload();
+	EXPECT_EQ(settled("v")["codec"], "u32:18");
+	EXPECT_EQ(view_of("v")["stale"], false);
+}
+
+TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	EXPECT_EQ(settled("v")["state"], "published");
+	fs::remove_all(folder / "views.d");
+	std::ofstream(folder / "views.d") << "no directory";
+	service->reload();
+	EXPECT_EQ(view_of("v")["state"], "published");
+	EXPECT_EQ(ask({{"op", "status"}})["conf_error"], (folder / "views.d").string() + ": Not a directory");
+	fs::remove(folder / "views.d");
+	service->reload();
+	EXPECT_TRUE(view_of("v").is_null());
+	EXPECT_FALSE(ask({{"op", "status"}}).contains("conf_error"));
+}
+
+TEST_F(ViewService, DiscardsDevicesOfNoView)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
+	service.reset();
+	// Nobody defines it any more, so what waits for its device has to fail.
+	undefine("v.conf");
+	begin();
+	EXPECT_EQ(devices.discarded, (std::vector<std::pair<std::string, int>>{{"v", 5}}));
+	EXPECT_TRUE(fs::is_empty(folder / "state"));
+	devices.discarded.clear();
+
+	// Nor may a device that clients know go on with other contents: its size, and what they have cached, are of the old ones.
+	publish("v", "file = " + path + "\ncodec = u32");
+	EXPECT_EQ(settled("v")["device"], "/dev/fake6");
+	service.reset();
+	write("a", tokens(5000, 17));
+	begin();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake7");
+	EXPECT_EQ(devices.discarded, (std::vector<std::pair<std::string, int>>{{"v", 6}}));
+	devices.discarded.clear();
+
+	// A view that fails is no reason to let its clients wait.
+	service.reset();
+	fs::remove(path);
+	begin();
+	EXPECT_EQ(settled("v")["state"], "failed");
+	EXPECT_EQ(devices.discarded, (std::vector<std::pair<std::string, int>>{{"v", 7}}));
+}
+
+TEST_F(ViewService, ManyViewsTakeTurns)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	for (int i = 0; i < 300; i++)
+		define("v" + std::to_string(i) + ".conf", "file = " + path + "\ncodec = u32\n");
+	begin();
+	for (int i = 0; i < 300; i++)
+		EXPECT_EQ(settled("v" + std::to_string(i))["state"], "published") << i;
 }
 
 } // namespace

@@ -5,6 +5,8 @@
 
 #include "tools/cli/completion.hpp"
 
+#include <vector>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -12,6 +14,13 @@ namespace cli
 {
 namespace
 {
+
+using Apps = std::vector<const CLI::App *>;
+
+Apps subcommands_of(const CLI::App &app)
+{
+	return app.get_subcommands([](const CLI::App *) { return true; });
+}
 
 std::string options_of(const CLI::App &app)
 {
@@ -22,30 +31,50 @@ std::string options_of(const CLI::App &app)
 	return words;
 }
 
+std::string names_of(const CLI::App &app)
+{
+	std::string names;
+	for (const CLI::App *sub : subcommands_of(app))
+		names += sub->get_name() + " ";
+	return names;
+}
+
+// One for the words in place of each subcommand, and of each below one; `before` are the words before it.
+std::string cases_of(const CLI::App &app, const std::string &before)
+{
+	std::string cases;
+	for (const CLI::App *sub : subcommands_of(app)) {
+		const std::string path = before + sub->get_name();
+		if (subcommands_of(*sub).empty()) {
+			cases += fmt::format("\t'{} '*) words='{}' ;;\n", path, options_of(*sub));
+		} else {
+			cases += cases_of(*sub, path + " ");
+			cases += fmt::format("\t'{} ') words='{}{}' files= ;;\n", path, names_of(*sub),
+					     options_of(*sub));
+		}
+	}
+	return cases;
+}
+
 } // namespace
 
 std::string bash_completion(const CLI::App &app)
 {
-	std::string names, cases;
-	for (const CLI::App *sub : app.get_subcommands([](const CLI::App *) { return true; })) {
-		names += sub->get_name() + " ";
-		cases += fmt::format("\t{}) words='{}' ;;\n", sub->get_name(), options_of(*sub));
-	}
 	return fmt::format(R"(# bash completion for peerdma, written by: peerdma completion
 _peerdma()
 {{
-	local word=${{COMP_WORDS[COMP_CWORD]}} words=
+	local word=${{COMP_WORDS[COMP_CWORD]}} words= files=1
 	COMPREPLY=()
-	case $([ "$COMP_CWORD" = 1 ] || echo "${{COMP_WORDS[1]}}") in
-	'') words='{}{}' ;;
+	case "${{COMP_WORDS[*]:1:COMP_CWORD-1}} " in
+	' ') words='{}{}' files= ;;
 {}	esac
 	# A name of a file is no option.
-	[ "$COMP_CWORD" = 1 ] || [[ $word == -* ]] || return 0
+	[ -z "$files" ] || [[ $word == -* ]] || return 0
 	while read -r word; do COMPREPLY+=("$word"); done < <(compgen -W "$words" -- "$word")
 }}
 complete -o default -F _peerdma peerdma
 )",
-			   names, options_of(app), cases);
+			   names_of(app), options_of(app), cases_of(app, ""));
 }
 
 } // namespace cli

@@ -18,7 +18,7 @@
 
 #include "view/codec.hpp"
 
-namespace viewd
+namespace view
 {
 
 // What is wrong with a definition: "NAME:LINE: what".
@@ -30,14 +30,23 @@ struct ViewConf {
 	std::string name =
 		{}; // of the view: letters, digits, '-', '_' and '.', at most 63, the first a letter or digit
 	std::vector<std::string> files = {};
-	view::Element element = view::Element::byte;
-	std::optional<view::Codec> codec = {}; // nullopt: the fewest bits
+	Element element = Element::byte;
+	std::optional<Codec> codec = {}; // nullopt: the fewest bits
 	std::vector<std::string> hosts = {};
 	bool prefetch = true;
 	bool operator==(const ViewConf &) const = default;
 };
 
+inline constexpr size_t max_conf = 256 << 10; // bytes of a definition
+
 bool is_view_name(std::string_view name);
+
+// As the keys of a definition. Throw BadConf, without a place.
+void set_codec(ViewConf &conf, std::string_view value);
+void add_host(ViewConf &conf, std::string_view value);
+
+// The text of a file with a definition. Throws BadConf: "PATH: why". Never waits: other than regular files are refused.
+std::string read_conf(const std::string &path);
 
 // Throws BadConf. `where` stands before messages.
 ViewConf parse_conf(const std::string &where, const std::string &name, std::string_view text);
@@ -45,5 +54,7 @@ std::string conf_text(const ViewConf &conf);
 
 // The files of patterns, in order. Throws BadConf if a pattern has none.
 std::vector<std::string> expand(const std::vector<std::string> &patterns);
+// The opposite: the pattern that matches this file alone.
+std::string pattern_of(const std::string &path);
 
-} // namespace viewd
+} // namespace view

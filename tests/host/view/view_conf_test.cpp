@@ -5,23 +5,25 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 
 #include "../view/temporary_files.hpp"
-#include "viewd/view_conf.hpp"
+#include "view/view_conf.hpp"
 
 namespace
 {
 
 using view::Codec;
 using view::Element;
-using viewd::ViewConf;
+using view::ViewConf;
 
 std::string refusal(const std::string &text, const std::string &name = "v")
 {
 	try {
-		viewd::parse_conf("v.conf", name, text);
-	} catch (const viewd::BadConf &bad) {
+		view::parse_conf("v.conf", name, text);
+	} catch (const view::BadConf &bad) {
 		return bad.what();
 	}
 	return "";
@@ -38,20 +40,20 @@ TEST(ViewConf, IsReadAndWritten)
 	const std::string text = "# tokens\nfile = /data/a*\n\n  file=/data/b \r\ncodec = u32:17\nhost = "
 				 "nqn.2014-08.org.nvmexpress:uuid:1-2\n"
 				 "prefetch = no";
-	EXPECT_EQ(viewd::parse_conf("v.conf", "v", text), expected);
-	EXPECT_EQ(viewd::parse_conf("v.conf", "v", viewd::conf_text(expected)), expected);
+	EXPECT_EQ(view::parse_conf("v.conf", "v", text), expected);
+	EXPECT_EQ(view::parse_conf("v.conf", "v", view::conf_text(expected)), expected);
 }
 
 TEST(ViewConf, HasDefaults)
 {
-	const ViewConf conf = viewd::parse_conf("v.conf", "v", "file = /a\ncodec = i64");
+	const ViewConf conf = view::parse_conf("v.conf", "v", "file = /a\ncodec = i64");
 	EXPECT_EQ(conf.element, Element::i64);
 	EXPECT_FALSE(conf.codec) << "the fewest bits";
 	EXPECT_TRUE(conf.hosts.empty());
 	EXPECT_TRUE(conf.prefetch);
-	EXPECT_EQ(viewd::parse_conf("v.conf", "v", viewd::conf_text(conf)), conf);
-	EXPECT_EQ(viewd::parse_conf("v.conf", "v", "file = /a\ncodec = f32").codec, Codec::parse("f32:none"));
-	EXPECT_EQ(viewd::parse_conf("v.conf", "v", "file = /a\ncodec = byte").codec, Codec::parse("byte:none"));
+	EXPECT_EQ(view::parse_conf("v.conf", "v", view::conf_text(conf)), conf);
+	EXPECT_EQ(view::parse_conf("v.conf", "v", "file = /a\ncodec = f32").codec, Codec::parse("f32:none"));
+	EXPECT_EQ(view::parse_conf("v.conf", "v", "file = /a\ncodec = byte").codec, Codec::parse("byte:none"));
 }
 
 TEST(ViewConf, SaysWhatIsWrong)
@@ -85,14 +87,61 @@ TEST(ViewConf, FindsFilesInTheOrderOfTheirNames)
 	for (const char *name : {"t-10", "t-02", "t-1", "other"})
 		folder.write<uint32_t>(name, {1});
 	const std::string at = folder.folder.string() + "/";
-	EXPECT_EQ(viewd::expand({at + "other", at + "t-*"}),
+	EXPECT_EQ(view::expand({at + "other", at + "t-*"}),
 		  (std::vector<std::string>{at + "other", at + "t-02", at + "t-1", at + "t-10"}));
 	try {
-		viewd::expand({at + "x*"});
+		view::expand({at + "x*"});
 		ADD_FAILURE();
-	} catch (const viewd::BadConf &bad) {
+	} catch (const view::BadConf &bad) {
 		EXPECT_EQ(std::string(bad.what()), "file = " + at + "x*: there is no such file");
 	}
+}
+
+std::string unreadable(const std::string &path)
+{
+	try {
+		view::read_conf(path);
+	} catch (const view::BadConf &bad) {
+		return bad.what();
+	}
+	return "";
+}
+
+TEST(ViewConf, IsReadFromFilesThatCanBeOne)
+{
+	TemporaryFiles folder;
+	const std::string at = folder.folder.string() + "/";
+	std::ofstream(at + "good") << "file = /a\ncodec = u32\n";
+	std::filesystem::create_symlink("good", at + "link");
+	EXPECT_EQ(view::read_conf(at + "link"), "file = /a\ncodec = u32\n");
+	std::ofstream(at + "most") << std::string(view::max_conf, '#');
+	EXPECT_EQ(view::read_conf(at + "most").size(), view::max_conf);
+	std::ofstream(at + "more") << std::string(view::max_conf + 1, '#');
+	EXPECT_EQ(unreadable(at + "more"), at + "more: more than 256 KiB");
+	EXPECT_EQ(unreadable(at), at + ": not a regular file");
+	EXPECT_EQ(unreadable(at + "none"), at + "none: No such file or directory");
+	std::filesystem::create_symlink("loop", at + "loop");
+	EXPECT_EQ(unreadable(at + "loop"), at + "loop: Too many levels of symbolic links");
+	ASSERT_EQ(::mkfifo((at + "fifo").c_str(), 0600), 0);
+	EXPECT_EQ(unreadable(at + "fifo"), at + "fifo: not a regular file") << "and nobody waits for a writer";
+}
+
+TEST(ViewConf, APatternOfAFileMatchesItAlone)
+{
+	TemporaryFiles folder;
+	for (const char *name : {"a*", "ab", "a[b]", "a\\b", "a?"})
+		folder.write<uint32_t>(name, {1});
+	for (const char *name : {"a*", "ab", "a[b]", "a\\b", "a?"}) {
+		const std::string path = folder.folder / name;
+		EXPECT_EQ(view::expand({view::pattern_of(path)}), std::vector<std::string>{path});
+	}
+}
+
+TEST(ViewConf, AMessageShowsTheBeginningOfALongValue)
+{
+	const std::string said = refusal(std::string(100000, 'x') + " = 1");
+	EXPECT_LT(said.size(), 400U);
+	EXPECT_TRUE(said.starts_with("v.conf:1: xxx")) << said;
 }
 
 } // namespace

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: MIT
-#include "viewd/view_conf.hpp"
+#include "view/view_conf.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
 #include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
-namespace viewd
+namespace view
 {
 
 namespace
 {
 
 constexpr size_t max_name = 63, max_nqn = 223;
+constexpr int shown = 250; // bytes of a value in messages
 
 std::string_view trimmed(std::string_view text)
 {
@@ -31,26 +35,11 @@ struct Line {
 	std::string_view key, value;
 };
 
-void set_codec(ViewConf &conf, std::string_view value)
-{
-	if (const auto element = view::element_of(value)) {
-		conf.element = *element;
-		conf.codec =
-			view::is_integer(*element) ? std::nullopt : std::optional(view::Codec::unreduced(*element));
-	} else if (const auto codec = view::Codec::parse(value)) {
-		conf.element = codec->element;
-		conf.codec = codec;
-	} else {
-		throw BadConf(fmt::format(
-			"codec = {}: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none", value));
-	}
-}
-
 void set(ViewConf &conf, const Line &line, bool &has_codec)
 {
 	if (line.key == "file") {
 		if (!line.value.starts_with('/'))
-			throw BadConf(fmt::format("file = {}: expected a path from / on", line.value));
+			throw BadConf(fmt::format("file = {:.{}}: expected a path from / on", line.value, shown));
 		conf.files.emplace_back(line.value);
 	} else if (line.key == "codec") {
 		if (has_codec)
@@ -58,18 +47,14 @@ void set(ViewConf &conf, const Line &line, bool &has_codec)
 		set_codec(conf, line.value);
 		has_codec = true;
 	} else if (line.key == "host") {
-		const bool plain =
-			std::ranges::all_of(line.value, [](char c) { return is_alnum(c) || std::strchr("-_.:", c); });
-		if (!line.value.starts_with("nqn.") || line.value.size() > max_nqn || !plain)
-			throw BadConf(fmt::format("host = {}: expected an NQN, as in /etc/nvme/hostnqn of the host",
-						  line.value));
-		conf.hosts.emplace_back(line.value);
+		add_host(conf, line.value);
 	} else if (line.key == "prefetch") {
 		if (line.value != "yes" && line.value != "no")
-			throw BadConf(fmt::format("prefetch = {}: expected yes or no", line.value));
+			throw BadConf(fmt::format("prefetch = {:.{}}: expected yes or no", line.value, shown));
 		conf.prefetch = line.value == "yes";
 	} else {
-		throw BadConf(fmt::format("{}: unknown key; expected file, codec, host or prefetch", line.key));
+		throw BadConf(
+			fmt::format("{:.{}}: unknown key; expected file, codec, host or prefetch", line.key, shown));
 	}
 }
 
@@ -79,6 +64,60 @@ bool is_view_name(std::string_view name)
 {
 	return !name.empty() && name.size() <= max_name && is_alnum(name[0]) &&
 	       std::ranges::all_of(name, [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+void set_codec(ViewConf &conf, std::string_view value)
+{
+	if (const auto element = element_of(value)) {
+		conf.element = *element;
+		conf.codec = is_integer(*element) ? std::nullopt : std::optional(Codec::unreduced(*element));
+	} else if (const auto codec = Codec::parse(value)) {
+		conf.element = codec->element;
+		conf.codec = codec;
+	} else {
+		throw BadConf(fmt::format(
+			"codec = {:.{}}: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none", value,
+			shown));
+	}
+}
+
+void add_host(ViewConf &conf, std::string_view value)
+{
+	const bool plain =
+		std::ranges::all_of(value, [](char c) { return is_alnum(c) || (c && std::strchr("-_.:", c)); });
+	if (!value.starts_with("nqn.") || value.size() > max_nqn || !plain)
+		throw BadConf(fmt::format("host = {:.{}}: expected an NQN, as in /etc/nvme/hostnqn of the host", value,
+					  shown));
+	conf.hosts.emplace_back(value);
+}
+
+std::string read_conf(const std::string &path)
+{
+	const auto fail = [&](const std::string &why) { throw BadConf(fmt::format("{}: {}", path, why)); };
+	const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		fail(std::strerror(errno));
+	struct stat st = {};
+	int error = ::fstat(fd, &st) < 0 ? errno : 0;
+	std::string text;
+	// A byte more than allowed, to see that there are more.
+	while (!error && S_ISREG(st.st_mode) && text.size() <= max_conf) {
+		char some[16384];
+		const ssize_t n = ::read(fd, some, sizeof(some));
+		if (n < 0 && errno != EINTR)
+			error = errno;
+		if (n == 0)
+			break;
+		text.append(some, n > 0 ? static_cast<size_t>(n) : 0);
+	}
+	::close(fd);
+	if (error)
+		fail(std::strerror(error));
+	if (!S_ISREG(st.st_mode))
+		fail("not a regular file");
+	if (text.size() > max_conf)
+		fail(fmt::format("more than {} KiB", max_conf >> 10));
+	return text;
 }
 
 ViewConf parse_conf(const std::string &where, const std::string &name, std::string_view text)
@@ -101,7 +140,7 @@ ViewConf parse_conf(const std::string &where, const std::string &name, std::stri
 				throw BadConf("expected key = value");
 			const Line pair = {trimmed(line.substr(0, equals)), trimmed(line.substr(equals + 1))};
 			if (pair.value.empty())
-				throw BadConf(fmt::format("{}: no value", pair.key));
+				throw BadConf(fmt::format("{:.{}}: no value", pair.key, shown));
 			set(conf, pair, has_codec);
 		} catch (const BadConf &bad) {
 			throw BadConf(fmt::format("{}:{}: {}", where, number, bad.what()));
@@ -119,7 +158,7 @@ std::string conf_text(const ViewConf &conf)
 	std::string text;
 	for (const std::string &file : conf.files)
 		text += fmt::format("file = {}\n", file);
-	text += fmt::format("codec = {}\n", conf.codec ? conf.codec->name() : view::element_name(conf.element));
+	text += fmt::format("codec = {}\n", conf.codec ? conf.codec->name() : element_name(conf.element));
 	for (const std::string &host : conf.hosts)
 		text += fmt::format("host = {}\n", host);
 	if (!conf.prefetch)
@@ -146,4 +185,15 @@ std::vector<std::string> expand(const std::vector<std::string> &patterns)
 	return files;
 }
 
-} // namespace viewd
+std::string pattern_of(const std::string &path)
+{
+	std::string pattern;
+	for (const char c : path) {
+		if (c && std::strchr("\\*?[", c))
+			pattern += '\\';
+		pattern += c;
+	}
+	return pattern;
+}
+
+} // namespace view

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Views by the command: published, listed, examined, withdrawn; defined by files that SIGHUP reads again, nonsense among them; what a
+# service that was killed finds changed when it comes back.
+# group: view
+# topologies: switch
+# variants: plain
+# needs: CONFIG_BLK_DEV_UBLK
+# timeout: 200
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/view.sh"
+
+export LC_ALL=C
+definitions=/run/views.d
+mkdir $definitions
+view() { peerdma view "$1" --socket $socket "${@:2}"; }
+# said COMMAND...: what a command that fails says
+said() { { "$@" >/dev/null && echo "it succeeded" >&2; } 2>&1; }
+# define NAME LINE...: writes a definition
+define() { printf '%s\n' "${@:2}" >$definitions/"$1".conf; }
+reload() { kill -HUP $service; }
+gone() { [ -z "$(field "$1" state)" ]; }
+begins() { begin --conf-dir $definitions; }
+
+same "without a service it says so" \
+	"peerdma: cannot connect to peerdma-viewd by $socket: No such file or directory (ENOENT). Start it on the storage node: systemctl start peerdma-viewd." \
+	"$(said view ls)"
+image make /mnt/data/a 300001 17 1
+image make /mnt/data/b 99999 17 2
+begins
+check "published" view publish tokens /mnt/data/a /mnt/data/b --codec u32 --wait
+device=$(field tokens device)
+check "each element is there" image compare "$device" /mnt/data/a /mnt/data/b
+check "by its own checksums too" peerdma view info "$device" --verify
+same "it is listed" "tokens published u32:17 400000 $device - command" "$(view ls | tail -n 1 | tr -s ' ')"
+same "a value that does not fit" 1 "$(view publish narrow /mnt/data/a --codec u32:u16 --wait >/dev/null 2>/run/said; echo $?)"
+check "is named" grep -q '^peerdma: narrow: not published: /mnt/data/a: element [0-9]* is [0-9]*, which does not fit into u32:u16' /run/said
+check "withdrawn" view withdraw narrow
+same "a name that is taken" "peerdma: tokens: there is such a view already; withdraw it first" "$(said view publish tokens /mnt/data/a)"
+same "nobody but root may publish" "peerdma: permission denied: only root may publish and withdraw views" \
+	"$(said setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view withdraw tokens --socket $socket)"
+check "anybody may look" setpriv --reuid 65534 --regid 65534 --clear-groups "$LAB_BUILD/bin/peerdma" view status --socket $socket
+
+printf x | dd of=/mnt/data/b bs=1 seek=1000 conv=notrunc status=none
+blockdev --flushbufs "$device"
+check "a changed file fails its reads" fails dd if="$device" of=/dev/null bs=64k iflag=direct status=none
+check "which is named" eval "view status tokens | grep -q 'last fault   /mnt/data/b: changed after it was published'"
+check "as stale" eval "view status tokens | grep -q 'stale        yes'"
+case $(said peerdma view info "$device" --verify) in
+"peerdma: $device: chunk 0 (bytes 4096 to 854095; elements 0 to 399999, from /mnt/data/a, element 0 on) cannot be read"*) ok "and at its place" ;;
+*) not_ok "and at its place"; diag "$(said peerdma view info "$device" --verify)" ;;
+esac
+exec 9<"$device"
+check "withdrawn while somebody has it open" timeout 20 "$LAB_BUILD/bin/peerdma" view withdraw tokens --socket $socket
+check "its device is gone" fails test -b "$device"
+same "the service answers" "no view is published" "$(view ls)"
+exec 9<&-
+
+define good 'file = /mnt/data/a' 'codec = u32'
+define bad 'file = /mnt/data/a' 'codec = u33'
+head -c 3000 /dev/urandom >$definitions/random.conf
+head -c 1000000 /dev/zero >$definitions/huge.conf
+mkdir $definitions/folder.conf
+ln -s loop.conf $definitions/loop.conf
+define 'bad name' 'file = /mnt/data/a' 'codec = u32'
+reload
+published "a definition is published" good
+same "with where it comes from" "$definitions/good.conf" "$(field good origin)"
+same "another has failed, with its line" \
+	"$definitions/bad.conf:2: codec = u33: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none" "$(field bad error)"
+view status >/run/status
+for name in random huge folder loop 'bad name'; do
+	check "so has $name, which names its file" grep -qF "error        $definitions/$name.conf:" /run/status
+done
+same "what is defined is not withdrawn by command" "peerdma: good: defined by $definitions/good.conf; remove that file and reload peerdma-viewd" \
+	"$(said view withdraw good)"
+view publish theirs /mnt/data/a --codec u32 --wait >/dev/null
+define theirs 'file = /mnt/data/a' 'codec = u32:u24'
+define good 'file = /mnt/data/a' 'codec = u32:u24'
+reload
+check "a definition that has changed" soon 20 is good codec u32:u24
+same "a name of both stays as it was" u32:17 "$(field theirs codec)"
+same "with the reason" "$definitions/theirs.conf: theirs was published by command; withdraw it, then reload peerdma-viewd" \
+	"$(field theirs conf_error)"
+device=$(field good device)
+define good 'nonsense'
+reload
+check "a definition that is spoiled" soon 20 is good conf_error "$definitions/good.conf:1: expected key = value"
+check "leaves its view as it was" image compare "$device" /mnt/data/a
+
+# While there is no service: a definition goes, a file changes, and both have readers that wait.
+view withdraw theirs >/dev/null
+rm -r "${definitions:?}"/*
+image make /mnt/data/b 99999 17 2
+define gone 'file = /mnt/data/a' 'codec = u32'
+define changed 'file = /mnt/data/b' 'codec = u32'
+reload
+published "two more" gone
+published "are published" changed
+check "the others are not there any more" soon 20 gone good
+first=$(field gone device) second=$(field changed device)
+blockdev --flushbufs "$first" "$second"
+kill -KILL $service
+wait $service 2>/dev/null
+dd if="$first" of=/dev/null bs=64k iflag=direct status=none 2>/dev/null &
+early=$!
+dd if="$second" of=/dev/null bs=64k iflag=direct status=none 2>/dev/null &
+late=$!
+sleep 0.5
+rm $definitions/gone.conf
+image make /mnt/data/b 50000 17 3
+begins
+published "the service comes back" changed
+wait $early
+same "a read of what is gone fails" 1 $?
+wait $late
+same "so does one of what has changed" 1 $?
+check "which has another device" image compare "$(field changed device)" /mnt/data/b
+check "and nothing is left of the first" soon 10 fails test -b "$first"
+
+ends "it ends"
+check "the driver is free" rmmod ublk_drv
+plan $tap_n

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: MIT
+// peerdma view, with the service's own code behind a socket, with a socket that answers nonsense, and with images.
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "../view/temporary_files.hpp"
+#include "tools/cli/cli.hpp"
+#include "view/chunk.hpp"
+#include "view/scan.hpp"
+#include "viewd/control.hpp"
+#include "viewd/service.hpp"
+
+namespace
+{
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+	int status;
+	std::string out, err;
+
+	json parsed() const { return json::parse(out); }
+};
+
+Outcome run(std::vector<std::string> words)
+{
+	words.insert(words.begin(), {"peerdma", "view"});
+	std::vector<char *> argv;
+	for (std::string &word : words)
+		argv.push_back(word.data());
+	argv.push_back(nullptr);
+	::testing::internal::CaptureStdout();
+	::testing::internal::CaptureStderr();
+	const int status = cli::run(static_cast<int>(words.size()), argv.data());
+	std::fflush(stdout);
+	return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+
+// Block devices that nobody reads.
+class NoDevices final : public viewd::BlockDevices
+{
+	struct Device final : viewd::BlockDevice {
+		Device(int number, std::string nqn) : number_(number), nqn_(std::move(nqn)) {}
+		int number() const override { return number_; }
+		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
+		std::string nqn() const override { return nqn_; }
+		const int number_;
+		const std::string nqn_;
+	};
+
+public:
+	std::unique_ptr<viewd::BlockDevice> serve(viewd::ServedView &, const view::ViewConf &conf, int) override
+	{
+		return std::make_unique<Device>(next_++, "nqn.2026-11.org.example:" + conf.name);
+	}
+
+private:
+	std::atomic<int> next_ = 0;
+};
+
+class ViewCommand : public ::testing::Test, protected TemporaryFiles
+{
+protected:
+	void begin()
+	{
+		service_.emplace(viewd::Service::Options{folder / "state", folder / "views.d", 8 << 20, 2}, devices_);
+		control_.emplace(socket);
+		stop_ = ::eventfd(0, EFD_CLOEXEC);
+		thread_ = std::thread([this] { control_->serve(*service_, stop_); });
+	}
+	~ViewCommand() override
+	{
+		if (!thread_.joinable())
+			return;
+		const uint64_t one = 1;
+		EXPECT_EQ(::write(stop_, &one, sizeof(one)), ssize_t{sizeof(one)});
+		thread_.join();
+		::close(stop_);
+	}
+	// With the socket, if the command takes one.
+	Outcome ask(std::vector<std::string> words)
+	{
+		words.insert(words.begin() + 1, {"--socket", socket});
+		return run(words);
+	}
+
+	const std::string socket = folder / "socket";
+	NoDevices devices_;
+	std::optional<viewd::Service> service_;
+	std::optional<viewd::ControlSocket> control_;
+	int stop_ = -1;
+	std::thread thread_;
+};
+
+TEST_F(ViewCommand, PublishesAndWithdraws)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17)), b = write("b", tokens(10, 3));
+	const std::string host = "nqn.2014-08.org.nvmexpress:uuid:1-2";
+	const Outcome published =
+		ask({"publish", "v", a, b, "--codec", "u32", "--host", host, "--no-prefetch", "--wait"});
+	EXPECT_EQ(published.status, 0) << published.err;
+	EXPECT_EQ(published.out,
+		  "v: published as /dev/fake0, nqn.2026-11.org.example:v: 1010 elements of u32:17, 2.1 KiB\n");
+	const Outcome listed = ask({"ls"});
+	EXPECT_EQ(listed.status, 0);
+	EXPECT_EQ(listed.out, "NAME  STATE      CODEC   ELEMENTS  DEVICE      NQN                        FROM\n"
+			      "v     published  u32:17  1010      /dev/fake0  nqn.2026-11.org.example:v  command\n");
+	const Outcome shown = ask({"status", "v"});
+	EXPECT_EQ(shown.status, 0);
+	for (const std::string &part :
+	     std::vector<std::string>{"v: published\n", "hosts        " + host + "\n", "reads        0, 0 bytes\n",
+				      "elements     1010 of u32:17, 2 files, 2.1 KiB\n", "failed       0\n"})
+		EXPECT_TRUE(has(shown.out, part)) << part << shown.out;
+	EXPECT_TRUE(has(ask({"status"}).out, "cache: 0 hits")) << "of all views";
+	const json view = ask({"status", "v", "--json"}).parsed();
+	EXPECT_EQ(view["ok"], true);
+	EXPECT_EQ(view["view"]["codec"], "u32:17");
+	EXPECT_EQ(view["view"]["origin"], "command");
+	EXPECT_EQ(ask({"ls", "--json"}).parsed()["views"].size(), 1U);
+	EXPECT_EQ(service_->status().at(0).conf.prefetch, false);
+
+	const Outcome again = ask({"publish", "v", a});
+	EXPECT_EQ(again.status, 1);
+	EXPECT_EQ(again.err, "peerdma: v: there is such a view already; withdraw it first\n");
+	const Outcome withdrawn = ask({"withdraw", "v"});
+	EXPECT_EQ(withdrawn.status, 0);
+	EXPECT_EQ(withdrawn.out, "v: withdrawn\n");
+	EXPECT_EQ(ask({"ls"}).out, "no view is published\n");
+	EXPECT_EQ(ask({"withdraw", "v", "--json"}).parsed()["error"]["message"], "v: there is no such view");
+	EXPECT_EQ(ask({"status", "v"}).status, 1);
+}
+
+TEST_F(ViewCommand, TakesNamesOfFilesAsTheyAre)
+{
+	begin();
+	const fs::path before = fs::current_path();
+	write("a", tokens(10, 3));
+	write("*", tokens(20, 3));
+	fs::current_path(folder);
+	EXPECT_TRUE(has(ask({"publish", "v", "*", "--codec", "u32", "--wait"}).out, ": 20 elements of u32:3,"));
+	fs::current_path(before);
+	for (const std::string name : {"b\n", " ", "b "}) {
+		const Outcome refused = ask({"publish", "w", write(name, tokens(1, 3))});
+		EXPECT_EQ(refused.status, 1);
+		EXPECT_TRUE(has(refused.err, "its name has a line break, or a blank at its end")) << refused.err;
+	}
+	const Outcome bytes = ask({"publish", "w", write("\xff", tokens(1, 3))});
+	EXPECT_EQ(bytes.status, 1);
+	EXPECT_TRUE(has(bytes.err, "not UTF-8")) << bytes.err;
+	EXPECT_EQ(ask({"ls", "--json"}).parsed()["views"].size(), 1U);
+}
+
+TEST_F(ViewCommand, WaitsForAFailureToo)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17));
+	const Outcome failed = ask({"publish", "narrow", a, "--codec", "u32:u16", "--wait", "--json"});
+	EXPECT_EQ(failed.status, 1);
+	const json said = failed.parsed();
+	EXPECT_EQ(said["ok"], false);
+	EXPECT_TRUE(has(said["error"]["message"], "narrow: not published: " + a + ": element ")) << failed.out;
+	EXPECT_TRUE(has(said["error"]["message"], "which does not fit into u32:u16")) << failed.out;
+	EXPECT_EQ(said["view"]["state"], "failed");
+	EXPECT_TRUE(has(ask({"status", "narrow"}).out, "error        " + a + ": element "));
+	EXPECT_TRUE(has(ask({"ls"}).out, "narrow  failed  -      -         -       -    command"));
+}
+
+TEST_F(ViewCommand, PublishesByADefinition)
+{
+	begin();
+	const std::string a = write("a", tokens(1000, 17)), conf = (folder / "tokens.conf").string();
+	std::ofstream(conf) << "file = " << a << "\ncodec = u32:u24\n";
+	const Outcome published = ask({"publish", "--conf", conf, "--wait"});
+	EXPECT_EQ(published.status, 0) << published.err;
+	EXPECT_TRUE(published.out.starts_with("tokens: published as ")) << published.out;
+	std::ofstream(conf) << "file = " << a << "\ncodec = u32:u25\n";
+	EXPECT_TRUE(has(ask({"publish", "--conf", conf}).err, conf + ":2: codec = u32:u25: unknown"));
+	EXPECT_EQ(ask({"publish", "--conf", folder}).status, 1);
+	EXPECT_EQ(ask({"publish", "--conf", "/nowhere/x.conf"}).err,
+		  "peerdma: /nowhere/x.conf: No such file or directory\n");
+}
+
+TEST_F(ViewCommand, ShowsWhatIsDefinedAndWhyNot)
+{
+	const std::string a = write("a", tokens(1000, 17));
+	fs::create_directory(folder / "views.d");
+	std::ofstream(folder / "views.d/good.conf") << "file = " << a << "\ncodec = u32\n";
+	const std::string bad = (folder / "views.d/bad.conf").string();
+	std::ofstream(bad) << "file = a\n";
+	begin();
+	while (ask({"status", "good", "--json"}).parsed()["view"]["state"] == "scanning")
+		::usleep(1000);
+	const std::string list = ask({"ls"}).out;
+	EXPECT_TRUE(has(list, (folder / "views.d/good.conf\n").string())) << list;
+	EXPECT_TRUE(has(list, "bad   failed ")) << list;
+	EXPECT_TRUE(
+		has(ask({"status", "bad"}).out, "error        " + bad + ":1: file = a: expected a path from / on\n"));
+	const Outcome refused = ask({"publish", "bad", a});
+	EXPECT_EQ(refused.status, 1);
+	EXPECT_EQ(refused.err, "peerdma: bad: defined by " + bad + "; change that file and reload peerdma-viewd\n");
+}
+
+TEST_F(ViewCommand, RefusesWrongWords)
+{
+	const std::vector<std::vector<std::string>> cases = {
+		{},
+		{"dance"},
+		{"publish"},
+		{"publish", "v"},
+		{"publish", "v", "/a", "--codec", "u32:40"},
+		{"publish", "v", "/a", "--host", "me"},
+		{"publish", "../v", "/a"},
+		{"publish", "v", "/a", "--conf", "/c"},
+		{"publish", "--conf", "/c", "--host", "nqn.x"},
+		{"publish", "--conf", "/c", "--codec", "u32"},
+		{"publish", "--conf", "/c", "--no-prefetch"},
+		{"publish", "v", "/a", "--what"},
+		{"withdraw"},
+		{"withdraw", "a", "b"},
+		{"ls", "v"},
+		{"status", "a", "b"},
+		{"info"},
+		{"info", "a", "b"},
+		{"info", "a", "--socket", "/s"},
+	};
+	for (const std::vector<std::string> &words : cases) {
+		const Outcome refused = run(words);
+		std::string line;
+		for (const std::string &word : words)
+			line += " " + word;
+		EXPECT_EQ(refused.status, 2) << line;
+		EXPECT_TRUE(refused.err.starts_with("peerdma: ") && refused.err.find('\n') == refused.err.size() - 1)
+			<< line << ": " << refused.err;
+		EXPECT_EQ(refused.out, "") << line;
+	}
+}
+
+TEST_F(ViewCommand, SaysThatThereIsNoService)
+{
+	for (const std::vector<std::string> &words :
+	     std::vector<std::vector<std::string>>{{"ls"}, {"status"}, {"withdraw", "v"}, {"publish", "v", "/a"}}) {
+		const Outcome absent = ask(words);
+		EXPECT_EQ(absent.status, 1);
+		EXPECT_EQ(absent.err,
+			  "peerdma: cannot connect to peerdma-viewd by " + socket +
+				  ": No such file or directory (ENOENT). Start it on the storage node: systemctl start "
+				  "peerdma-viewd.\n");
+	}
+	EXPECT_TRUE(has(run({"ls", "--socket", "/" + std::string(200, 'x')}).err, "(ENAMETOOLONG)"));
+}
+
+// A service that answers with these bytes.
+class Nonsense
+{
+public:
+	Nonsense(const std::string &path, std::string text)
+	{
+		sockaddr_un address = {};
+		address.sun_family = AF_UNIX;
+		std::memcpy(address.sun_path, path.data(), path.size());
+		fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
+		EXPECT_EQ(::listen(fd_, 1), 0);
+		thread_ = std::thread([this, path, text = std::move(text)] {
+			const int one = ::accept(fd_, nullptr, nullptr);
+			char some[4096];
+			while (::recv(one, some, sizeof(some), 0) > 0) {}
+			::send(one, text.data(), text.size(), MSG_NOSIGNAL);
+			::close(one);
+		});
+	}
+	~Nonsense()
+	{
+		thread_.join();
+		::close(fd_);
+	}
+	Nonsense(const Nonsense &) = delete;
+	Nonsense &operator=(const Nonsense &) = delete;
+
+private:
+	int fd_;
+	std::thread thread_;
+};
+
+TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
+{
+	const std::vector<std::string> answers = {"",
+						  "{",
+						  "[]",
+						  "null",
+						  "7",
+						  "\xff\xfe",
+						  "{}",
+						  R"({"views":7})",
+						  R"({"views":{}})",
+						  R"({"views":[7]})",
+						  R"({"views":[{}]})",
+						  R"({"views":[{"name":7}]})",
+						  R"({"error":{"a":1}})",
+						  std::string(100000, '[')};
+	for (const std::string &text : answers) {
+		const Nonsense service(socket, text);
+		const Outcome failed = ask({"status"});
+		EXPECT_EQ(failed.status, 1) << text.substr(0, 100);
+		EXPECT_TRUE(failed.err.starts_with("peerdma: ") && failed.err.find('\n') == failed.err.size() - 1)
+			<< failed.err;
+		fs::remove(socket);
+	}
+	// Members of other types are taken for none; names are shown in escapes.
+	const Nonsense service(
+		socket, R"({"views":[{"name":"\u001b[2J","state":7,"reads":-1,"hosts":"x","scanned":[]}],"cache":7})");
+	const Outcome odd = ask({"status"});
+	EXPECT_EQ(odd.status, 0) << odd.err;
+	EXPECT_TRUE(has(odd.out, "\\033[2J: \n")) << odd.out;
+}
+
+class ViewInfo : public ::testing::Test, protected TemporaryFiles
+{
+protected:
+	// The device of a view of these files, as the service makes it.
+	std::string image(const std::string &name, const std::vector<std::string> &paths, const std::string &codec)
+	{
+		const view::Codec wanted = *view::Codec::parse(codec);
+		const view::Sequence files = sequence(wanted.element, paths);
+		view::Scan scan(files, wanted);
+		while (!scan.advance(1 << 20)) {}
+		const view::Header header = scan.header();
+		view::Reducer reducer(wanted, files);
+		std::vector<std::byte> bytes = view::serialize(header);
+		for (uint64_t chunk = 0; chunk < header.sums.size(); chunk++) {
+			std::vector<std::byte> some(reducer.chunk_bytes(chunk));
+			reducer.reduce_chunk(chunk, some.data());
+			bytes.insert(bytes.end(), some.begin(), some.end());
+		}
+		return write(name, bytes);
+	}
+	static void spoil(const std::string &path, uint64_t at)
+	{
+		std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+		file.seekg(static_cast<std::streamoff>(at));
+		const char byte = static_cast<char>(file.get() ^ 1);
+		file.seekp(static_cast<std::streamoff>(at));
+		file.put(byte);
+	}
+};
+
+TEST_F(ViewInfo, PrintsTheHeader)
+{
+	const std::string a = write("a", tokens(700000, 17)), b = write("b", tokens(1, 17));
+	const std::string path = image("image", {a, b}, "u32:17");
+	const Outcome shown = run({"info", path});
+	EXPECT_EQ(shown.status, 0) << shown.err;
+	EXPECT_EQ(shown.out, path + ": 700001 elements of u32:17, 17 bits each\n" +
+				     "data: 1.4 MiB from byte 4096 on, 2 chunks with a CRC32C\n  " + a +
+				     ": elements 0 to 699999\n  " + b + ": elements 700000 to 700000\n");
+	const Outcome verified = run({"info", path, "--verify", "--json"});
+	EXPECT_EQ(verified.status, 0) << verified.err;
+	const json info = verified.parsed();
+	EXPECT_EQ(info["ok"], true);
+	EXPECT_EQ(info["verified"], true);
+	EXPECT_EQ(info["bits"], 17);
+	EXPECT_EQ(info["chunks"], 2);
+	EXPECT_EQ(info["files"][1], (json{{"name", b}, {"first", 700000}, {"elements", 1}}));
+}
+
+TEST_F(ViewInfo, NamesTheFirstBadChunk)
+{
+	const std::string a = write("a", tokens(400000, 17)), b = write("b", tokens(1200000, 17));
+	const std::string path = image("image", {a, b}, "u32:17");
+	EXPECT_EQ(run({"info", path, "--verify"}).status, 0);
+	spoil(path, 4096 + (2 << 20) + 5);
+	spoil(path, 4096 + (3 << 20) + 5);
+	EXPECT_EQ(run({"info", path}).status, 0) << "the header is right";
+	const Outcome bad = run({"info", path, "--verify", "--json"});
+	EXPECT_EQ(bad.status, 1);
+	// Chunk 2 begins in bit 16777216, of element 986895.
+	EXPECT_TRUE(has(bad.err, path + ": chunk 2 (bytes 2101248 to 3149823; elements 986895 to 1480342, from " + b +
+					 ", element 586895 on) has the CRC32C "))
+		<< bad.err;
+	EXPECT_EQ(bad.parsed()["bad_chunk"], 2);
+	EXPECT_EQ(bad.parsed()["bad_offset"], 2101248);
+}
+
+TEST_F(ViewInfo, SaysWhyThereIsNoView)
+{
+	const std::string a = write("a", tokens(100000, 17)), path = image("image", {a}, "u32:17");
+	const auto said = [](const std::string &where) {
+		const Outcome failed = run({"info", where, "--verify"});
+		EXPECT_EQ(failed.status, 1) << where;
+		EXPECT_EQ(failed.out, "");
+		return failed.err;
+	};
+	EXPECT_TRUE(has(said(a), a + ": no view: ")) << said(a);
+	EXPECT_TRUE(has(said(write("empty", std::vector<char>())), ": no view: it ends inside of the header"));
+	fs::resize_file(path, fs::file_size(path) - 1);
+	EXPECT_TRUE(has(said(path), "and its header says 4096 and 212500 of data")) << said(path);
+	const std::string spoiled = image("spoiled", {a}, "u32:17");
+	spoil(spoiled, 24);
+	EXPECT_TRUE(has(said(spoiled), ": no view: ")) << said(spoiled);
+	EXPECT_TRUE(has(said(folder), "is neither a block device nor a regular file"));
+	EXPECT_TRUE(has(said("/dev/zero"), "is neither a block device nor a regular file"));
+	EXPECT_TRUE(has(said("/nowhere/x"), "cannot open /nowhere/x: No such file or directory (ENOENT)"));
+	ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+	EXPECT_TRUE(has(said(folder / "fifo"), "is neither a block device nor a regular file"));
+}
+
+} // namespace

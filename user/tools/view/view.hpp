@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+//
+// peerdma view: publishes views of files by peerdma-viewd, and looks at them. info needs no service.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/cli/cli.hpp"
+#include "view/protocol.hpp"
+
+namespace cli
+{
+
+struct ViewOptions {
+	std::string socket = view::default_socket;
+	std::string name = {}; // status: empty: all views
+	// publish:
+	std::vector<std::string> files = {}, hosts = {};
+	std::string codec = "byte";
+	std::string conf = {}; // a file with the definition, instead of the others
+	bool prefetch = true, wait = false;
+	// info:
+	std::string device = {}; // or an image
+	bool verify = false;
+};
+
+Report view_publish(const ViewOptions &options);
+Report view_withdraw(const ViewOptions &options);
+Report view_ls(const ViewOptions &options);
+Report view_status(const ViewOptions &options);
+Report view_info(const ViewOptions &options);
+
+} // namespace cli
