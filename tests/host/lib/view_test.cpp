@@ -496,6 +496,11 @@ TEST_F(Views, AFileThatChanges)
 	EXPECT_EQ(read_u32(0, 10), -ENODATA);
 	sys.populate_error = -EIO;
 	EXPECT_EQ(read_u32(0, 10), -EIO);
+	sys.populate_error = 0;
+	EXPECT_EQ(read_u32(0, 10), 10);
+	// A part of the mapping is read once.
+	sys.populate_error = -EIO;
+	EXPECT_EQ(read_u32(29000, 1000), 1000);
 	sys.mmap_error = -ENODEV;
 	EXPECT_EQ(open(bytes_of(values, 4), "u32:16", PEERDMA_VIEW_OPEN_MAP), -ENODEV);
 }

@@ -32,7 +32,4 @@ private:
 	std::unique_ptr<char, Free> memory_; // allocated on first use
 };
 
-// Non-temporal memcpy(). The stores are fenced, so both a device and another thread may read the result.
-void nt_copy(char *to, const char *from, uint64_t size);
-
 } // namespace cufile

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <span>
 
+#include "common/nt_copy.hpp"
 #include "lib/view/view.hpp"
 #include "view/layout.hpp"
 
@@ -37,19 +38,54 @@ int peerdma_view::read_bytes(uint64_t offset, uint64_t len, std::byte *to) const
 	return 0;
 }
 
-int peerdma_view::load(uint64_t first, uint64_t count, std::byte *to, Scratch &scratch, uint64_t &read,
+int peerdma_view::load(uint64_t first, uint64_t count, std::byte *to, Reader reader, Scratch &scratch, uint64_t &read,
 		       uint64_t &misfit) const
 {
 	if (is_reduced_here())
-		return reduce(first, count, to, scratch, read, misfit);
+		return reduce(first, count, to, reader, scratch, read, misfit);
 	const Bytes bytes = bytes_of(first, count);
 	const int rc = read_bytes(bytes.offset, bytes.len, to);
 	read += rc ? 0 : bytes.len;
 	return rc;
 }
 
+// A block that cannot be read, or a file that has become shorter, is an error here and, without PEERDMA_VIEW_OPEN_MAP's
+// guarantee, a signal later.
+int peerdma_view::populate(uint64_t offset, uint64_t len) const
+{
+	for (uint64_t part = offset / populate_bytes; part * populate_bytes < offset + len; part++) {
+		if (populated[part].load(std::memory_order_relaxed))
+			continue;
+		const uint64_t start = part * populate_bytes;
+		const int rc = sys.populate(mapping + start, std::min(populate_bytes, mapping_len - start));
+		if (rc < 0)
+			return rc == -EFAULT ? -ENODATA : rc;
+		populated[part].store(true, std::memory_order_relaxed);
+	}
+	return 0;
+}
+
+// Page by page, fetching one ahead: the processor itself stops at a page's end, where no neighbour in memory follows.
+uint64_t peerdma_view::reduce_mapped(const std::byte *from, uint64_t count, std::byte *to) const
+{
+	constexpr size_t page = 4096, ahead = 2 * page, line = 64;
+	static_assert(page / sizeof(uint64_t) % view::group_elements == 0);
+	const size_t size = codec.element_bytes(), most = page / size;
+	const std::byte *const end = mapping + mapping_len;
+	for (uint64_t done = 0; done < count; done += most) {
+		const std::byte *const here = from + done * size;
+		for (size_t at = ahead; at < ahead + page && at < static_cast<size_t>(end - here); at += line)
+			__builtin_prefetch(here + at);
+		const uint64_t n = std::min<uint64_t>(most, count - done);
+		const uint64_t fit = view::reduce(codec, std::span(here, n * size), to + packed_bytes(done));
+		if (fit < n)
+			return done + fit;
+	}
+	return count;
+}
+
 // By parts that begin with a group of the packed elements.
-int peerdma_view::reduce(uint64_t first, uint64_t count, std::byte *to, Scratch &scratch, uint64_t &read,
+int peerdma_view::reduce(uint64_t first, uint64_t count, std::byte *to, Reader reader, Scratch &scratch, uint64_t &read,
 			 uint64_t &misfit) const
 {
 	const size_t size = codec.element_bytes();
@@ -57,18 +93,20 @@ int peerdma_view::reduce(uint64_t first, uint64_t count, std::byte *to, Scratch 
 	static_assert(reduce_bytes / sizeof(uint64_t) % view::group_elements == 0);
 	for (uint64_t done = 0; done < count;) {
 		const uint64_t here = std::min(most, count - done), offset = (first + done) * size, len = here * size;
-		const std::byte *from = mapping ? mapping + offset : scratch.get();
-		// A block that cannot be read, or a file that has become shorter, is an error here and, without
-		// PEERDMA_VIEW_OPEN_MAP's guarantee, a signal later.
-		const int rc = mapping ? sys.populate(mapping + offset, len) : read_bytes(offset, len, scratch.get());
-		if (rc < 0)
-			return rc == -EFAULT ? -ENODATA : rc;
-		const uint64_t fit = view::reduce(codec, std::span(from, len), to + packed_bytes(done));
+		std::byte *const target = to + packed_bytes(done);
+		std::byte *const packed = reader == Reader::device ? scratch.packed() : target;
+		if (const int rc = mapping ? populate(offset, len) : read_bytes(offset, len, scratch.file()); rc < 0)
+			return rc;
+		const uint64_t fit = mapping ? reduce_mapped(mapping + offset, here, packed) :
+					       view::reduce(codec, std::span(scratch.file(), len), packed);
 		read += len;
 		if (fit < here) {
 			misfit = first + done + fit;
 			return -ERANGE;
 		}
+		if (packed != target)
+			nt_copy(reinterpret_cast<char *>(target), reinterpret_cast<const char *>(packed),
+				packed_bytes(here));
 		done += here;
 	}
 	return 0;

@@ -148,7 +148,8 @@ private:
 	int deliver_bounced(Slot &slot, uint64_t first, uint64_t count, const peerdma_view::Bytes &bytes, CuAddress to)
 	{
 		uint64_t read = 0;
-		const int loaded = view_.load(first, count, slot.pinned, slot.scratch, read, result_.misfit);
+		const int loaded =
+			view_.load(first, count, slot.pinned, Reader::device, slot.scratch, read, result_.misfit);
 		if (loaded < 0)
 			return loaded;
 		result_.read += read;

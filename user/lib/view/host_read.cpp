@@ -63,7 +63,7 @@ private:
 	int load(uint64_t first, uint64_t count, std::byte *to)
 	{
 		uint64_t read = 0;
-		const int rc = view_.load(first, count, to, scratch_, read, result_.misfit);
+		const int rc = view_.load(first, count, to, Reader::cpu, scratch_, read, result_.misfit);
 		if (rc < 0)
 			return rc;
 		result_.read += read;

@@ -129,6 +129,7 @@ void map_file(peerdma_view &view)
 		throw Refusal{rc};
 	view.mapping = static_cast<std::byte *>(at);
 	view.mapping_len = len;
+	view.populated = std::make_unique<std::atomic<bool>[]>((len - 1) / populate_bytes + 1);
 }
 
 std::string text_of(const peerdma_view &view)

@@ -3,6 +3,7 @@
 // An open view, and how its elements are read into host memory in their reduced form.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,23 +23,30 @@ namespace peerdma_impl
 {
 
 // Bytes of a file that are reduced at once. They stay in a core's cache between the copy out of the page cache and the
-// packing.
+// packing, and so do the packed ones until they are stored.
 inline constexpr size_t reduce_bytes = 128 << 10;
+inline constexpr uint64_t populate_bytes = 2 << 20;
 
-// Uninitialized memory of that size, made when it is first needed.
+// Uninitialized memory for reducing, made when it is first needed.
 class Scratch
 {
 public:
-	std::byte *get()
+	std::byte *file() { return memory(); }
+	std::byte *packed() { return memory() + reduce_bytes; }
+
+private:
+	std::byte *memory()
 	{
 		if (!memory_)
-			memory_.reset(new std::byte[reduce_bytes]);
+			memory_.reset(new std::byte[2 * reduce_bytes]);
 		return memory_.get();
 	}
 
-private:
 	std::unique_ptr<std::byte[]> memory_;
 };
+
+// Who reads loaded elements next. What a core has just stored is in its cache, from which a device reads slowly.
+enum class Reader { cpu, device };
 
 class DirectSlots; // direct_slots.hpp
 
@@ -48,7 +56,7 @@ struct CloseFile {
 
 } // namespace peerdma_impl
 
-// Immutable once open, except `direct`.
+// Immutable once open, except `direct` and `populated`.
 struct peerdma_view {
 	explicit peerdma_view(peerdma_impl::Syscalls &calls);
 	~peerdma_view();
@@ -72,8 +80,8 @@ struct peerdma_view {
 	// Elements in reduced form at `to`, the first one after bytes_of().skip bits, or after none if they are reduced
 	// here. `read` is increased by the bytes read from the file. Returns 0 or -errno; -ERANGE: element `misfit` does not
 	// fit.
-	int load(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Scratch &scratch, uint64_t &read,
-		 uint64_t &misfit) const;
+	int load(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Reader reader,
+		 peerdma_impl::Scratch &scratch, uint64_t &read, uint64_t &misfit) const;
 
 	peerdma_impl::Syscalls &sys;
 	const uint64_t process = peerdma_impl::this_process();
@@ -85,13 +93,17 @@ struct peerdma_view {
 	uint64_t elements = 0, data_offset = 0, files = 1;
 	std::byte *mapping = nullptr; // of the file, with PEERDMA_VIEW_OPEN_MAP
 	uint64_t mapping_len = 0;
+	// Parts of the mapping, of populate_bytes each, that were read once.
+	std::unique_ptr<std::atomic<bool>[]> populated;
 
 	std::mutex lock; // protects direct
 	std::unique_ptr<peerdma_impl::DirectSlots> direct;
 
 private:
-	int reduce(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Scratch &scratch, uint64_t &read,
-		   uint64_t &misfit) const;
+	int populate(uint64_t offset, uint64_t len) const;
+	uint64_t reduce_mapped(const std::byte *from, uint64_t count, std::byte *to) const;
+	int reduce(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Reader reader,
+		   peerdma_impl::Scratch &scratch, uint64_t &read, uint64_t &misfit) const;
 };
 
 namespace peerdma_impl

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/nt_copy.hpp"
 #include "cufile/path/nt_copy.hpp"
 #include "program.hpp"
 
@@ -20,7 +21,7 @@ TEST(CufileStores, WhatIsThereAndNoMore)
 			for (const size_t size : {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 4099}) {
 				std::string all(4300, 'd'), want = all;
 				want.replace(64 + to, size, bytes, from, size);
-				cufile::nt_copy(all.data() + 64 + to, bytes.data() + from, size);
+				peerdma_impl::nt_copy(all.data() + 64 + to, bytes.data() + from, size);
 				ASSERT_TRUE(all == want) << to << ' ' << from << ' ' << size;
 			}
 		}
