@@ -2,8 +2,9 @@
 //
 // The views that this process publishes. Each one is scanned in the background first, then served.
 //
-// A folder keeps, for each view, NAME.conf, what it is made of; NAME.scan, what the scan has found so far; and NAME.device, the
-// number of its device. A service that begins anew goes on from there, with the same devices if the kernel has kept them.
+// A folder keeps, for each view, NAME.conf, what it is made of; NAME.index-N, the index of its N-th file, if that is compressed;
+// NAME.scan, what the scan has found so far; and NAME.device, the number of its device with what it had. A service that begins anew
+// after one that was killed goes on from there, with the same devices if the kernel has kept them.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "view/decompressors.hpp"
 #include "view/scan.hpp"
 #include "viewd/chunk_cache.hpp"
 #include "viewd/served_view.hpp"
@@ -32,7 +35,8 @@ public:
 	virtual ~BlockDevice() = default;
 	virtual int number() const = 0;
 	virtual std::string path() const = 0;
-	virtual std::string nqn() const { return ""; } // by which hosts connect to it; "": it is not exported
+	virtual std::string nqn() const { return ""; }  // by which hosts connect to it; "": it is not exported
+	virtual std::string note() const { return ""; } // what its user should know, in words
 };
 
 // Makes block devices: by ublk, or, in tests, in memory.
@@ -42,6 +46,8 @@ public:
 	virtual ~BlockDevices() = default;
 	// left: the number of a device that a service before has left, or -1. Throws std::runtime_error.
 	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) = 0;
+	// Removes the device of this view that a service before has left, if there is one: what waits for it fails.
+	virtual void remove_left(const ViewConf &conf, int number) noexcept = 0;
 };
 
 // Why a request to the service is refused.
@@ -53,19 +59,24 @@ class Service
 {
 public:
 	enum class State { scanning, published, failed };
+	struct Summary {
+		view::Codec codec;
+		uint64_t elements = 0, bytes = 0, files = 0;
+	};
 	struct ViewStatus {
 		ViewConf conf;
 		State state = State::scanning;
 		std::string error;                  // why it failed
 		uint64_t steps_done = 0, steps = 0; // of the scan
-		std::optional<view::Header> header; // once it is published
-		std::string device, nqn;
+		std::optional<Summary> summary;     // once it is published
+		std::string device, nqn, note;
 		ServedView::Status served;
 	};
 
 	struct Options {
 		std::filesystem::path folder;
-		uint64_t memory = 256ULL << 20; // bytes of the cache of chunks
+		uint64_t memory = 256ULL << 20;           // bytes of the cache of chunks
+		uint64_t decompress_memory = 64ULL << 20; // and of decompressors
 		unsigned workers = 2;
 	};
 
@@ -76,9 +87,11 @@ public:
 	Service(const Service &) = delete;
 	Service &operator=(const Service &) = delete;
 
-	// Both throw Refused.
+	// These throw Refused.
 	void publish(const ViewConf &conf);
 	void withdraw(const std::string &name);
+	// Elements [first, first + count) of each range.
+	void plan(const std::string &name, const std::vector<std::pair<uint64_t, uint64_t>> &ranges);
 	std::vector<ViewStatus> status() const;
 	ChunkCache::Counts cache_counts() const { return cache_.counts(); }
 
@@ -88,10 +101,14 @@ private:
 	void start(const ViewConf &conf);
 	void run(Published &view);
 	void scan(Published &view);
+	void remove_left(Published &view);
+	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
+	void save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const;
 	std::filesystem::path file_of(const std::string &name, const char *kind) const;
 
 	const Options options_;
 	BlockDevices &devices_;
+	view::Decompressors decompressors_;
 	ChunkCache cache_;
 	mutable std::mutex mutex_; // protects views_
 	std::map<std::string, std::unique_ptr<Published>> views_;

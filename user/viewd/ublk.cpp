@@ -169,13 +169,31 @@ void Loop::post(std::function<void()> job)
 	bool first;
 	{
 		const std::lock_guard lock(mutex_);
-		first = jobs_.empty();
+		first = jobs_.empty() && !answers_;
 		jobs_.push_back(std::move(job));
 	}
+	if (first)
+		wake();
+}
+
+void Loop::answer(Slot &slot, int result)
+{
+	bool first;
+	{
+		const std::lock_guard lock(mutex_);
+		first = jobs_.empty() && !answers_;
+		slot.result = result;
+		slot.next = std::exchange(answers_, &slot);
+	}
+	if (first)
+		wake();
+}
+
+void Loop::wake()
+{
 	const uint64_t one = 1;
 	// Fails only if the counter overflows.
-	if (first)
-		(void)!::write(wake_, &one, sizeof(one));
+	(void)!::write(wake_, &one, sizeof(one));
 }
 
 io_uring_sqe *Loop::command()
@@ -197,9 +215,16 @@ void Loop::arm()
 void Loop::run_jobs()
 {
 	std::vector<std::function<void()>> jobs;
+	Slot *answered = nullptr;
 	{
 		const std::lock_guard lock(mutex_);
 		jobs.swap(jobs_);
+		answered = std::exchange(answers_, nullptr);
+	}
+	// A slot may be answered again once the kernel was told.
+	while (answered) {
+		Slot &slot = *std::exchange(answered, answered->next);
+		slot.queue->device->send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, slot.result);
 	}
 	for (const std::function<void()> &job : jobs)
 		job();
@@ -216,7 +241,7 @@ void Loop::run()
 		io_uring_for_each_cqe(&ring_, head, cqe)
 		{
 			seen++;
-			auto *const slot = static_cast<Device::Slot *>(io_uring_cqe_get_data(cqe));
+			auto *const slot = static_cast<Slot *>(io_uring_cqe_get_data(cqe));
 			if (slot)
 				slot->queue->device->arrived(*slot, cqe->res);
 			else
@@ -380,7 +405,7 @@ void Device::arrived(Slot &slot, int result)
 void Device::answer(uint16_t queue, uint16_t tag, int result)
 {
 	Slot &slot = queues_[queue]->slots[tag];
-	slot.queue->loop->post([this, &slot, result] { send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, result); });
+	slot.queue->loop->answer(slot, result);
 }
 
 // The kernel has ended all commands, or will: the device was stopped, or was never started.
@@ -394,9 +419,22 @@ void Device::close_queues()
 	close_descriptor(char_fd_);
 }
 
-void remove(int id)
+void remove_left(int id)
 {
 	Control control;
+	ublksrv_ctrl_dev_info info = {};
+	// The process that had it may still be ending.
+	for (int tries = 0; tries < 300; tries++) {
+		if (tries)
+			::usleep(100'000);
+		if (control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) < 0)
+			return;
+		if (info.state != UBLK_S_DEV_LIVE)
+			break;
+	}
+	// Another process serves it.
+	if (info.state == UBLK_S_DEV_LIVE)
+		return;
 	control.send(UBLK_CMD_STOP_DEV, id);
 	control.must("DEL_DEV", UBLK_CMD_DEL_DEV, id);
 }
