@@ -267,6 +267,8 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	Control control;
 	control.must("ADD_DEV", UBLK_CMD_ADD_DEV, -1, &info, sizeof(info));
 	id_ = static_cast<int>(info.dev_id);
+	geometry_.queues = info.nr_hw_queues;
+	geometry_.depth = info.queue_depth;
 	try {
 		if ((info.flags & wanted_flags) != wanted_flags)
 			throw Error("the kernel's ublk driver is too old: Linux 6.5 or newer is needed", EOPNOTSUPP);
@@ -305,6 +307,11 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	}
 	if (rc < 0)
 		fail(fmt::format("ublk device {}: START_USER_RECOVERY", id_), -rc);
+	// The process that had it may have had other threads.
+	ublksrv_ctrl_dev_info info = {};
+	control.must("GET_DEV_INFO", UBLK_CMD_GET_DEV_INFO, id_, &info, sizeof(info));
+	geometry_.queues = info.nr_hw_queues;
+	geometry_.depth = info.queue_depth;
 	open_queues(id_);
 	fetch_all();
 	control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,

@@ -100,7 +100,7 @@ private:
 struct Geometry {
 	uint64_t bytes = 0; // a multiple of block
 	unsigned block = 4096;
-	unsigned queues = 1, depth = 32;
+	unsigned queues = 1, depth = 32; // at most; the kernel has no more queues than CPUs
 	unsigned most = 1 << 20; // bytes of one request
 	// Whether the kernel refuses to open it for writing. Writes fail in any case.
 	bool read_only = true;
@@ -142,7 +142,7 @@ private:
 	void answer(uint16_t queue, uint16_t tag, int result);
 	void close_queues();
 
-	const Geometry geometry_;
+	Geometry geometry_; // immutable once the device is there
 	const std::vector<Loop *> loops_;
 	const Handler handler_;
 	std::vector<std::unique_ptr<Queue>> queues_;
