@@ -25,6 +25,7 @@
 
 #include "../view/compress.hpp"
 #include "../view/temporary_files.hpp"
+#include "view/protocol.hpp"
 #include "viewd/control.hpp"
 #include "viewd/service.hpp"
 
