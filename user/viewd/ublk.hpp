@@ -101,7 +101,7 @@ struct Geometry {
 	uint64_t bytes = 0; // a multiple of block
 	unsigned block = 4096;
 	unsigned queues = 1, depth = 32; // at most; the kernel has no more queues than CPUs
-	unsigned most = 1 << 20; // bytes of one request
+	unsigned most = 1 << 20;         // bytes of one request
 	// Whether the kernel refuses to open it for writing. Writes fail in any case.
 	bool read_only = true;
 };
