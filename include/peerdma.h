@@ -1483,7 +1483,7 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  *           .to = memory,
  *   };
  *   struct peerdma_view_result result = { .size = sizeof(result) };
- *   int64_t n = peerdma_view_read(tokens, &range, &result);
+ *   int64_t n = peerdma_view_read(view, &range, &result);
  *   if (n == -ERANGE)
  *           fprintf(stderr, "element %llu does not fit\n",
  *                   (unsigned long long)result.misfit);
