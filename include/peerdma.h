@@ -1216,6 +1216,292 @@ PEERDMA_API int peerdma_ring_wait(struct peerdma_ring *ring, struct peerdma_done
 PEERDMA_API int peerdma_ring_cancel(struct peerdma_ring *ring, uint64_t tag);
 
 /**
+ * DOC: Views
+ *
+ * A view is a read-only image of files whose elements are reduced: integers to a fixed number of bits, floats to bf16.
+ * A storage node serves it as a block device (peerdma-viewd). A client opens the device, or a copy of it in a regular
+ * file, and reads elements instead of bytes. The library widens them: in the memory of a CUDA device by a kernel on
+ * that device, elsewhere by the CPU.
+ *
+ * The same calls read plain files. With a codec the host's CPU reduces the elements on their way, so that fewer bytes
+ * cross the bus to the device. Without a codec nothing is reduced. peerdma_view_info() says which of the three it is.
+ *
+ * A codec is named ELEMENT:REDUCED. ELEMENT is the element type of the file: u32, i64, f32 or byte, little endian.
+ * REDUCED is u16, u24, u32, a number of bits (1 to 31), bf16 for f32, or none. Integers are exact: an element that
+ * does not fit is an error. bf16 is rounded to the nearest, ties to even.
+ */
+
+/** struct peerdma_view - typed elements of a view or of a plain file; opaque */
+struct peerdma_view;
+
+/** enum peerdma_view_where - what reduces the elements of a view */
+enum peerdma_view_where {
+	PEERDMA_VIEW_WHERE_NONE = 0,    /* nothing: a plain file, no codec was given */
+	PEERDMA_VIEW_WHERE_STORAGE = 1, /* the storage: a view's device, or a copy of it in a file */
+	PEERDMA_VIEW_WHERE_HOST = 2,    /* this host's CPU: a plain file, a codec was given */
+};
+
+/** enum peerdma_view_element - element type of the file */
+enum peerdma_view_element {
+	PEERDMA_VIEW_ELEMENT_U32 = 1,
+	PEERDMA_VIEW_ELEMENT_I64 = 2,
+	PEERDMA_VIEW_ELEMENT_F32 = 3,
+	PEERDMA_VIEW_ELEMENT_BYTE = 4,
+};
+
+/**
+ * enum peerdma_view_as - how peerdma_view_read() delivers elements
+ *
+ * An integer type is accepted if every value that the reduced form can hold fits into it: i32 needs at most 31 bits.
+ */
+enum peerdma_view_as {
+	PEERDMA_VIEW_AS_FILE = 0,   /* the element type of the file */
+	PEERDMA_VIEW_AS_PACKED = 1, /* the reduced form: element i has the bits [i * bits, (i + 1) * bits) */
+	PEERDMA_VIEW_AS_U32 = 2,
+	PEERDMA_VIEW_AS_I32 = 3,
+	PEERDMA_VIEW_AS_I64 = 4,
+	PEERDMA_VIEW_AS_F32 = 5,
+};
+
+/** enum peerdma_view_by - what has widened elements */
+enum peerdma_view_by {
+	PEERDMA_VIEW_BY_NONE = 0, /* nothing: they were delivered in the form in which they were read */
+	PEERDMA_VIEW_BY_CPU = 1,  /* the host's CPU */
+	PEERDMA_VIEW_BY_GPU = 2,  /* a kernel on the CUDA device */
+};
+
+/**
+ * PEERDMA_VIEW_OPEN_MAP - reduce out of a mapping of the file instead of a copy of its bytes
+ *
+ * Ignored unless the view is one of PEERDMA_VIEW_WHERE_HOST. The CPU then reads each byte of the page cache once, which
+ * is faster. The caller guarantees that the file is not truncated and has no unreadable block while the view is open.
+ * Otherwise the process can get SIGBUS. Without this flag the library reads with pread(2), which returns an error.
+ */
+#define PEERDMA_VIEW_OPEN_MAP 1u
+
+/**
+ * struct peerdma_view_args - arguments and results of peerdma_view_open()
+ * @size: sizeof(struct peerdma_view_args), set by the caller
+ * @flags: 0 or PEERDMA_VIEW_OPEN_MAP
+ * @codec: for a plain file, the name of a codec ("u32:17"), or NULL. Of a view only the element type is compared
+ * @out_why: after a failure the cause in words, NUL terminated; empty if the errno says it
+ */
+struct peerdma_view_args {
+	uint32_t size;
+	uint32_t flags;
+	const char *codec;
+	char out_why[128];
+};
+
+/**
+ * struct peerdma_view_description - a view
+ * @size: sizeof(struct peerdma_view_description), set by the caller
+ * @where: enum peerdma_view_where
+ * @element: enum peerdma_view_element
+ * @bits: of one element in its reduced form
+ * @elements: their number
+ * @data_offset: bytes from the start of the device or file to the data
+ * @data_bytes: bytes of all elements in the form in which they are read from the storage
+ * @files: number of files of which the view consists; 1 for a plain file
+ * @element_bytes: bytes of one element of the file
+ * @codec: its name, NUL terminated
+ * @text: in words: elements, codec, what reduces them and why, NUL terminated
+ */
+struct peerdma_view_description {
+	uint32_t size;
+	uint32_t where;
+	uint32_t element;
+	uint32_t bits;
+	uint64_t elements;
+	uint64_t data_offset;
+	uint64_t data_bytes;
+	uint64_t files;
+	uint32_t element_bytes;
+	char codec[20];
+	char text[160];
+};
+
+/**
+ * PEERDMA_VIEW_READ_IN_PLACE - widen elements inside of the destination
+ *
+ * Packed elements are copied to the end of the destination's own range and widened from there. Without this flag they
+ * are copied to other memory of the device first: up to 8 MiB for each thread that reads. For CUDA device memory only;
+ * such a read passes through host memory. A few elements at the end may still use other memory.
+ */
+#define PEERDMA_VIEW_READ_IN_PLACE 1u
+
+/**
+ * struct peerdma_view_read_args - a range of elements and its destination
+ * @size: sizeof(struct peerdma_view_read_args), set by the caller
+ * @flags: 0 or PEERDMA_VIEW_READ_IN_PLACE
+ * @first: index of the first element
+ * @count: elements, not 0
+ * @as: enum peerdma_view_as. PEERDMA_VIEW_AS_PACKED needs a first element that begins with a byte: @first * bits is a
+ *   multiple of 8
+ * @reserved: 0
+ * @to: host memory or CUDA device memory, a multiple of the delivered type's size; NULL with @buf
+ * @buf: a buffer of the same peerdma_open() as the view; NULL with @to
+ * @buf_off: bytes from the buffer's start; 0 without @buf
+ * @stream: the CUstream in whose order the elements are written to CUDA device memory. NULL: the call returns when
+ *   they are there
+ */
+struct peerdma_view_read_args {
+	uint32_t size;
+	uint32_t flags;
+	uint64_t first;
+	uint64_t count;
+	uint32_t as;
+	uint32_t reserved;
+	void *to;
+	struct peerdma_buf *buf;
+	uint64_t buf_off;
+	void *stream;
+};
+
+/**
+ * struct peerdma_view_result - what one peerdma_view_read() has done
+ * @size: sizeof(struct peerdma_view_result), set by the caller
+ * @route: enum peerdma_route of the bytes from the storage to the destination's device
+ * @done: elements delivered, before an error too
+ * @read: bytes read from the storage
+ * @moved: bytes in the form in which they reached the destination's device, or host memory. Less than @read if this
+ *   host's CPU has reduced them
+ * @direct: of @read, bytes that the storage device moved into the memory of the destination's device
+ * @host: of @read, bytes that went through host memory
+ * @misfit: after -ERANGE the index of the element that does not fit
+ * @by: enum peerdma_view_by
+ * @reason: enum peerdma_reason: why bytes went through host memory, if the module knows it; after an error its reason
+ * @error: 0, or the positive errno that ended it
+ * @reserved: 0
+ */
+struct peerdma_view_result {
+	uint32_t size;
+	uint32_t route;
+	uint64_t done;
+	uint64_t read;
+	uint64_t moved;
+	uint64_t direct;
+	uint64_t host;
+	uint64_t misfit;
+	uint32_t by;
+	uint32_t reason;
+	uint32_t error;
+	uint32_t reserved;
+};
+
+/**
+ * peerdma_view_open - open a view, or a plain file as typed elements
+ * @p: from peerdma_open(), for direct reads; NULL: every byte goes through host memory, and no module is needed
+ * @path: a view's block device, a regular file with a copy of one, or a plain file
+ * @args: codec and flags; out_why is filled in; NULL for none
+ * @out: the view, for peerdma_view_close(); written on success only
+ *
+ * A device or file that begins with the header of a view is a view. The header is checked: sizes, offsets, its
+ * CRC32C, and that the device or file is large enough. Anything else is a plain file: a codec makes the host's CPU
+ * reduce it, and trailing bytes that are not a whole element are refused. Without a codec its elements are bytes.
+ *
+ * Elements that are added to a plain file later are not seen.
+ * Return: 0 or -errno, also of open(2).
+ *   -EINVAL @path or @out is NULL; there is no such codec; the file does not consist of whole elements
+ *   -EBADMSG the header of the view is damaged, or of another version
+ *   -EMEDIUMTYPE the view has elements of another type than @args names
+ *   -EISDIR, -ESPIPE a directory; a file without offsets
+ *   -EOPNOTSUPP an unknown flag
+ *   -EFBIG the header is larger than the library accepts
+ *   -ENOMEM no memory is left
+ *   -E2BIG @args is longer than this library knows, and the unknown part is not zero
+ * Example:
+ *   struct peerdma_view *tokens;
+ *   struct peerdma_view_args how = { .size = sizeof(how), .codec = "u32:17" };
+ *   struct peerdma_view_description info = { .size = sizeof(info) };
+ *
+ *   if (peerdma_view_open(NULL, "/dev/disk/by-id/tokens", &how, &tokens))
+ *           return -1;
+ *   if (peerdma_view_info(tokens, &info) == 0)
+ *           printf("%s\n", info.text);
+ *   peerdma_view_close(tokens);
+ * Since 0.2. Source: open(2); user/lib/view/open.cpp.
+ */
+PEERDMA_API int peerdma_view_open(struct peerdma_device *p, const char *path, struct peerdma_view_args *args,
+				  struct peerdma_view **out);
+
+/**
+ * peerdma_view_info - describe a view
+ * @view: from peerdma_view_open()
+ * @info: filled in; set info->size
+ *
+ * Nothing of it changes while the view is open.
+ * Return: 0 or -errno.
+ * Since 0.2. Source: user/lib/view/open.cpp.
+ */
+PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdma_view_description *info);
+
+/**
+ * peerdma_view_read - read elements
+ * @view: from peerdma_view_open(); may be shared by threads
+ * @args: which elements, in which form, and their destination
+ * @result: filled in, after a failure too; set result->size; may be NULL
+ *
+ * Elements beyond the last one are left out: the result is then short. Bytes of the destination outside of the
+ * returned elements are not written, except that with PEERDMA_VIEW_READ_IN_PLACE or after an error any byte of the
+ * requested range may have changed. Unused bits of the last byte of PEERDMA_VIEW_AS_PACKED are not specified.
+ *
+ * The destination is CUDA device memory if the process has loaded libcuda.so.1 and that knows the address. If the
+ * storage can reach that device directly and the view has a @p, packed elements are read into its memory directly.
+ * Otherwise they go through pinned host memory, which threads share: several threads reading at once overlap reading,
+ * copying and widening. With a stream the call may return before the elements are there: later work of the stream
+ * finds them. The device waits for earlier work of the stream before it writes; so does the call, if the read is
+ * long. The stream must not be capturing. Any other address is host memory.
+ *
+ * In a buffer (@buf) packed elements are read directly where that is possible. The CPU widens others and stores them
+ * through the buffer's proxy address.
+ *
+ * Needs a CUDA driver 12.0 or newer to widen on the device. The memory that threads share is freed when the last view
+ * of the process is closed.
+ * Return: elements delivered, 0 if @first is the number of elements, or -errno.
+ *   -EINVAL a range, an address or @as is not valid for this view
+ *   -ERANGE an element of a plain file does not fit the codec: result->misfit is its index
+ *   -ENODATA the device or file has become shorter than its elements
+ *   -EFAULT the range is not all in one CUDA device's memory
+ *   -EBUSY the stream is capturing
+ *   -EOPNOTSUPP an unknown flag; a stream or PEERDMA_VIEW_READ_IN_PLACE without CUDA device memory; the CUDA driver
+ *     is too old
+ *   -ENODEV the buffer was revoked; or the CUDA device is gone
+ *   -ENOENT the buffer belongs to another peerdma_open()
+ *   -EXDEV the bytes cannot move directly, and @p was opened with PEERDMA_OPEN_REQUIRE_DIRECT
+ *   -EIO the storage or the CUDA device reported an error
+ *   -EBADF the program has closed the library's descriptor
+ *   -ENOMEM no host or device memory is left
+ *   -EACCES a rule denies it: peerdma-rules(5)
+ *   -E2BIG @args is longer than this library knows, and the unknown part is not zero
+ * Example:
+ *   struct peerdma_view_read_args range = {
+ *           .size = sizeof(range),
+ *           .first = 0,
+ *           .count = 1 << 20,
+ *           .as = PEERDMA_VIEW_AS_FILE,
+ *           .to = memory,
+ *   };
+ *   struct peerdma_view_result result = { .size = sizeof(result) };
+ *   int64_t n = peerdma_view_read(tokens, &range, &result);
+ *   if (n == -ERANGE)
+ *           fprintf(stderr, "element %llu does not fit\n",
+ *                   (unsigned long long)result.misfit);
+ * Since 0.2. Source: pread(2), peerdma_read(); user/lib/view/read.cpp.
+ */
+PEERDMA_API int64_t peerdma_view_read(struct peerdma_view *view, const struct peerdma_view_read_args *args,
+				      struct peerdma_view_result *result);
+
+/**
+ * peerdma_view_close - close a view
+ * @view: from peerdma_view_open(); NULL does nothing
+ *
+ * Waits for elements that reads with a stream still deliver.
+ * Since 0.2. Source: user/lib/view/open.cpp.
+ */
+PEERDMA_API void peerdma_view_close(struct peerdma_view *view);
+
+/**
  * peerdma_reason_name - return a reason's stable name for programs
  * @reason: enum peerdma_reason
  *

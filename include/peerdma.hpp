@@ -94,6 +94,9 @@ using DeviceInfo = peerdma_device_info;
 using BufferInfo = peerdma_buf_info;
 using Explanation = peerdma_explanation;
 using IoResult = peerdma_io_result;
+using ViewInfo = peerdma_view_description;
+using ViewRange = peerdma_view_read_args;
+using ViewResult = peerdma_view_result;
 
 namespace detail
 {
@@ -114,6 +117,9 @@ struct CloseFile {
 };
 struct DestroyBuffer {
 	void operator()(peerdma_buf *p) const noexcept { peerdma_buf_destroy(p); }
+};
+struct CloseView {
+	void operator()(peerdma_view *p) const noexcept { peerdma_view_close(p); }
 };
 
 } // namespace detail
@@ -409,6 +415,57 @@ private:
 	explicit Device(struct peerdma_device *owned) noexcept : handle_(owned) {}
 
 	std::unique_ptr<struct peerdma_device, detail::CloseDevice> handle_;
+};
+
+/**
+ * class View - owns a view, or a plain file as typed elements
+ * Since 0.2. Source: peerdma_view_open().
+ */
+class View
+{
+public:
+	explicit View(peerdma_view *owned) noexcept : handle_(owned) {}
+
+	/**
+	 * device: for direct reads; nullptr: every byte goes through host memory. codec: for a plain file ("u32:17"), or
+	 * empty. flags: PEERDMA_VIEW_OPEN_*. why: set to the cause in words after a failure that has one.
+	 */
+	static Result<View> open(const Device *device, const std::string &path, const std::string &codec = {},
+				 std::uint32_t flags = 0, std::string *why = nullptr)
+	{
+		auto args = detail::sized<peerdma_view_args>();
+		args.flags = flags;
+		args.codec = codec.empty() ? nullptr : codec.c_str();
+		peerdma_view *view = nullptr;
+		int rc = peerdma_view_open(device ? device->get() : nullptr, path.c_str(), &args, &view);
+		if (rc < 0 && why)
+			*why = args.out_why;
+		if (rc < 0)
+			return Error(-rc);
+		return View(view);
+	}
+
+	peerdma_view *get() const noexcept { return handle_.get(); }
+	ViewInfo info() const noexcept
+	{
+		auto info = detail::sized<ViewInfo>();
+		peerdma_view_info(handle_.get(), &info);
+		return info;
+	}
+
+	/** Sets range.size. result: filled in, after a failure too. Returns the elements delivered: peerdma_view_read(). */
+	Result<std::uint64_t> read(ViewRange range, ViewResult &result) const
+	{
+		range.size = sizeof(range);
+		result.size = sizeof(result);
+		std::int64_t rc = peerdma_view_read(handle_.get(), &range, &result);
+		if (rc < 0)
+			return Error(static_cast<int>(-rc), result.reason);
+		return static_cast<std::uint64_t>(rc);
+	}
+
+private:
+	std::unique_ptr<peerdma_view, detail::CloseView> handle_;
 };
 
 } // namespace peerdma

@@ -151,6 +151,25 @@ int FakeSyscalls::mmap(int fd, uint64_t offset, uint64_t len, void **out)
 	return 0;
 }
 
+int FakeSyscalls::map_file(int fd, uint64_t len, void **out)
+{
+	const auto it = fds.find(fd);
+	if (it == fds.end() || mmap_error)
+		return mmap_error ? mmap_error : -EBADF;
+	*out = contents.at(it->second).bytes.data();
+	mappings[*out] = len;
+	return 0;
+}
+
+int FakeSyscalls::populate(void *, uint64_t) { return populate_error; }
+
+int FakeSyscalls::store(void *to, const void *from, uint64_t len)
+{
+	if (!store_error)
+		std::memcpy(to, from, len);
+	return store_error;
+}
+
 int FakeSyscalls::munmap(void *addr, uint64_t len)
 {
 	auto it = mappings.find(addr);

@@ -87,6 +87,7 @@ public:
 	unsigned submit_most = UINT_MAX; // commands that one submit() takes
 	unsigned queues = 0;             // currently open
 	int mmap_error = 0;
+	int populate_error = 0, store_error = 0;
 	bool can_map = true; // false: a module from before out_mmap_offset
 	uint32_t block = 512, mem_align = 4;
 	int node_error = 0;
@@ -107,6 +108,9 @@ public:
 	int dup(int fd) override;
 	int ioctl(int fd, unsigned long request, void *arg) override;
 	int mmap(int fd, uint64_t offset, uint64_t len, void **out) override;
+	int map_file(int fd, uint64_t len, void **out) override;
+	int populate(void *addr, uint64_t len) override;
+	int store(void *to, const void *from, uint64_t len) override;
 	int munmap(void *addr, uint64_t len) override;
 	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<peerdma_impl::Queue> &out) override;
 	int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) override;

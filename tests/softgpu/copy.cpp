@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Copies, fills, and the one kernel that libcufile launches.
+// Copies, fills, and our kernels.
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
+#include "kernels.hpp"
 #include "stream.hpp"
 
 using namespace softgpu;
@@ -19,8 +23,9 @@ void read_back(const Span &span)
 		static_cast<void>(*const_cast<volatile char *>(span.bytes + span.size - 1));
 }
 
-// Both have the same length, but may be split differently.
-void copy(Spans to, Spans from)
+} // namespace
+
+void softgpu::copy(Spans to, Spans from)
 {
 	for (size_t t = 0, f = 0; t < to.size() && f < from.size();) {
 		const size_t part = std::min(to[t].size, from[f].size);
@@ -34,6 +39,9 @@ void copy(Spans to, Spans from)
 		f += !from[f].size;
 	}
 }
+
+namespace
+{
 
 void fill(const Spans &to, unsigned char byte)
 {
@@ -168,6 +176,44 @@ std::shared_ptr<std::string> read_now(const Spans &from)
 	return bytes;
 }
 
+// Copies what the parameter points to when the kernel runs.
+Work launch_copy(void **parameters, CUcontext in)
+{
+	struct Order {
+		CUdeviceptr to, from;
+		uint64_t size;
+	};
+	const volatile Order *const order = *static_cast<const volatile Order **>(parameters[0]);
+	return [order, in] {
+		if (!order->size)
+			return;
+		const Spans to = spans_at(order->to, order->size, false),
+			    from = spans_at(order->from, order->size, false);
+		const bool others = (owner_of(order->to) && owner_of(order->to) != in) ||
+				    (owner_of(order->from) && owner_of(order->from) != in);
+		if (to.empty() || from.empty() || others)
+			wrong();
+		else
+			softgpu::copy(to, from);
+	};
+}
+
+template <bool last> Work launch_widening(void **parameters, CUcontext in)
+{
+	const auto number = [&](int i) { return *static_cast<const uint64_t *>(parameters[i]); };
+	const auto word = [&](int i) { return *static_cast<const uint32_t *>(parameters[i]); };
+	const Widening what = {number(0), number(1), number(2), word(3), word(4), word(5), word(6)};
+	return [what, in] { widen(what, in, last); };
+}
+
+struct Kernel {
+	std::string_view name;
+	Work (*launch)(void **parameters, CUcontext in);
+};
+constexpr Kernel kernels[] = {{"peerdma_copy", launch_copy},
+			      {"peerdma_widen", launch_widening<false>},
+			      {"peerdma_widen_last", launch_widening<true>}};
+
 } // namespace
 
 extern "C" {
@@ -289,7 +335,7 @@ CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, uint64_t val
 	return write_value("cuStreamWriteValue64_v2", stream, address, value);
 }
 
-// --- libcufile's kernel
+// --- Our kernels
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, void *, void **, unsigned, void *, void **, unsigned)
 {
 	return call(__func__, [&] {
@@ -302,13 +348,16 @@ CUresult cuLibraryUnload(CUlibrary)
 {
 	return call(__func__, [] { return CUDA_SUCCESS; });
 }
+// A kernel that the text has, and that is known here.
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
 	return call(__func__, [&] {
-		*kernel = reinterpret_cast<CUkernel>(library);
-		const bool known =
-			!std::strcmp(name, "peerdma_copy") && std::strstr(reinterpret_cast<char *>(library), name);
-		return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+		const auto found = std::ranges::find_if(kernels, [&](const Kernel &one) { return one.name == name; });
+		const std::string entry = std::string(".entry ") + name + "(";
+		if (found == std::end(kernels) || !std::strstr(reinterpret_cast<char *>(library), entry.c_str()))
+			return CUDA_ERROR_NOT_FOUND;
+		*kernel = reinterpret_cast<CUkernel>(const_cast<Kernel *>(&*found));
+		return CUDA_SUCCESS;
 	});
 }
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
@@ -320,30 +369,15 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 	});
 }
 // Does what that kernel does. It cannot access host memory that the driver does not know, nor another context's memory.
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			CUstream handle, void **parameters, void **)
 {
 	return call(__func__, [&] {
 		return with_stream(handle, [&](Stream &stream) {
 			check_context(handle, stream);
-			struct Order {
-				CUdeviceptr to, from;
-				uint64_t size;
-			};
-			const volatile Order *const order = *static_cast<const volatile Order **>(parameters[0]);
+			const Work work = reinterpret_cast<const Kernel *>(function)->launch(parameters, current());
 			const std::shared_lock guard(driver_lock());
-			add(stream, [order, in = current()] {
-				if (!order->size)
-					return;
-				const Spans to = spans_at(order->to, order->size, false),
-					    from = spans_at(order->from, order->size, false);
-				const bool others = (owner_of(order->to) && owner_of(order->to) != in) ||
-						    (owner_of(order->from) && owner_of(order->from) != in);
-				if (to.empty() || from.empty() || others)
-					wrong();
-				else
-					copy(to, from);
-			});
+			add(stream, work);
 			return CUDA_SUCCESS;
 		});
 	});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -27,6 +28,9 @@ int readable(const struct stat &st, uint64_t most)
 		return S_ISDIR(st.st_mode) ? -EISDIR : -ESPIPE;
 	return static_cast<uint64_t>(st.st_size) > most ? -EFBIG : 0;
 }
+
+constexpr int madvise_populate_read = 22; // MADV_POPULATE_READ of Linux 5.14
+constexpr uint64_t pipe_bytes = 65536;
 
 class KernelSyscalls final : public Syscalls
 {
@@ -56,6 +60,52 @@ public:
 		return 0;
 	}
 	int munmap(void *addr, uint64_t len) override { return check(::munmap(addr, len)); }
+	int map_file(int fd, uint64_t len, void **out) override
+	{
+		void *addr = ::mmap(nullptr, len, PROT_READ, MAP_SHARED, fd, 0);
+		if (addr == MAP_FAILED)
+			return -errno;
+		*out = addr;
+		return 0;
+	}
+	int populate(void *addr, uint64_t len) override
+	{
+		const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+		const uintptr_t start = reinterpret_cast<uintptr_t>(addr) / page * page;
+		const size_t all = reinterpret_cast<uintptr_t>(addr) + len - start;
+		// Kernels before 5.14 do not know it.
+		if (::madvise(reinterpret_cast<void *>(start), all, madvise_populate_read) < 0 && errno != EINVAL)
+			return -errno;
+		return 0;
+	}
+	// The kernel copies, through a pipe.
+	int store(void *to, const void *from, uint64_t len) override
+	{
+		int ends[2];
+		// The user may be allowed small pipes only: O_NONBLOCK writes as much as there is room for.
+		if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+			return -errno;
+		int rc = 0;
+		for (int &end : ends)
+			rc = std::min(rc, move_up(end));
+		auto *at = static_cast<char *>(to);
+		const auto *source = static_cast<const char *>(from);
+		while (!rc && len) {
+			const ssize_t in = ::write(ends[1], source, std::min<uint64_t>(len, pipe_bytes));
+			for (ssize_t out = 0; in > 0 && !rc && out < in;) {
+				const ssize_t n = ::read(ends[0], at + out, static_cast<size_t>(in - out));
+				rc = n < 0 ? -errno : 0;
+				out += n;
+			}
+			rc = in < 0 ? -errno : rc;
+			at += in;
+			source += in;
+			len -= rc ? 0 : static_cast<uint64_t>(in);
+		}
+		for (const int end : ends)
+			::close(end);
+		return rc;
+	}
 	int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) override
 	{
 		return kernel_queue(dev, depth, one_thread, out);
@@ -154,6 +204,16 @@ public:
 		::closedir(dir);
 		std::sort(out.begin(), out.end());
 		return 0;
+	}
+
+private:
+	// 3: as in dup(). Returns 0 or -errno; the descriptor is open in both cases.
+	int move_up(int &fd)
+	{
+		const int other = fd < 3 ? dup(fd) : fd;
+		if (other >= 0 && other != fd)
+			::close(std::exchange(fd, other));
+		return std::min(other, 0);
 	}
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,12 @@ public:
 	// Shared, for reading and writing; *out is written on success only.
 	virtual int mmap(int fd, uint64_t offset, uint64_t len, void **out) = 0;
 	virtual int munmap(void *addr, uint64_t len) = 0;
+	// Of a file from its start on, for reading; *out is written on success only.
+	virtual int map_file(int, uint64_t, void **) { return -EOPNOTSUPP; }
+	// Reads the pages of such a mapping, where the kernel can: -EFAULT if the file ends before or cannot be read.
+	virtual int populate(void *, uint64_t) { return 0; }
+	// Copies to memory that may go away: -EFAULT then, where a copy by the CPU would raise SIGBUS.
+	virtual int store(void *, const void *, uint64_t) { return -EOPNOTSUPP; }
 	virtual int open_queue(int dev, unsigned depth, bool one_thread, std::unique_ptr<Queue> &out) = 0;
 	virtual int64_t pread(int fd, void *to, uint64_t len, uint64_t offset) = 0;
 	virtual int64_t pwrite(int fd, const void *from, uint64_t len, uint64_t offset) = 0;

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <climits>
 #include <cstddef>
 #include <cstring>
 
 #include <fmt/format.h>
-#include <isa-l/crc.h>
 
 namespace view
 {
@@ -98,20 +96,6 @@ uint32_t crc_of(std::span<const std::byte> bytes)
 }
 
 } // namespace
-
-uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before)
-{
-	uint32_t crc = ~before;
-	// The library counts in int.
-	while (!bytes.empty()) {
-		const size_t here = std::min<size_t>(bytes.size(), INT_MAX);
-		// It does not write; its type is of before const.
-		crc = crc32_iscsi(reinterpret_cast<unsigned char *>(const_cast<std::byte *>(bytes.data())),
-				  static_cast<int>(here), crc);
-		bytes = bytes.subspan(here);
-	}
-	return ~crc;
-}
 
 uint64_t Header::bytes() const { return parts_of(files.size(), names_bytes_of(*this), sums.size()).header_bytes; }
 

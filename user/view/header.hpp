@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "view/codec.hpp"
+#include "view/crc32c.hpp"
 
 namespace view
 {
@@ -71,7 +72,5 @@ Header parse(std::span<const std::byte> bytes);            // header_bytes
 
 // The header's bytes, header.bytes() of them.
 std::vector<std::byte> serialize(const Header &header);
-
-uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
 } // namespace view

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define AVX2 __attribute__((target("avx2")))
@@ -17,9 +18,21 @@ namespace view
 namespace
 {
 
+// The processor has it, and the system keeps its registers. Not __builtin_cpu_supports(): that brings a static constructor, and
+// libpeerdma has none.
+bool __attribute__((target("xsave"))) detect_avx2()
+{
+	constexpr unsigned long long sse_and_avx = 6;
+	unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+	if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE) ||
+	    (_xgetbv(0) & sse_and_avx) != sse_and_avx)
+		return false;
+	return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx & bit_AVX2);
+}
+
 bool has_avx2()
 {
-	static const bool has = __builtin_cpu_supports("avx2");
+	static const bool has = detect_avx2();
 	return has;
 }
 

@@ -7,7 +7,9 @@
 #include <fstream>
 #include <string>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -121,4 +123,61 @@ TEST_F(ReadBounded, RulesBehindABrokenLinkAreAFault)
 	ASSERT_EQ(mkdir(at("gone").c_str(), 0700), 0);
 	EXPECT_EQ(load("peerdma/rules"), 0) << "an empty directory behind a link: no rules";
 	EXPECT_EQ(load_rules(kernel_syscalls(), "no-such-rules", rules, fault), 0) << "a relative path";
+}
+
+namespace
+{
+
+constexpr size_t two_pages = 8192;
+
+struct Mapping {
+	explicit Mapping(int protection)
+		: at(static_cast<char *>(mmap(nullptr, two_pages, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)))
+	{
+	}
+	~Mapping() { munmap(at, two_pages); }
+	Mapping(const Mapping &) = delete;
+	Mapping &operator=(const Mapping &) = delete;
+	char *const at;
+};
+
+} // namespace
+
+TEST(Store, CopiesAsTheCpuWould)
+{
+	for (const size_t len : {size_t{0}, size_t{1}, size_t{65536}, size_t{65537}, size_t{1000003}}) {
+		std::string from(len, '\0'), to(len + 2, 'x');
+		for (size_t i = 0; i < len; i++)
+			from[i] = static_cast<char>(i * 7 + i / 251);
+		EXPECT_EQ(kernel_syscalls().store(to.data() + 1, from.data(), len), 0);
+		EXPECT_EQ(to, "x" + from + "x");
+	}
+}
+
+TEST(Store, MemoryThatIsNotThereIsAnError)
+{
+	const Mapping none(PROT_NONE), half(PROT_READ | PROT_WRITE);
+	ASSERT_EQ(mprotect(half.at + 4096, 4096, PROT_NONE), 0);
+	const std::string from(two_pages, 'y');
+	EXPECT_EQ(kernel_syscalls().store(none.at, from.data(), 1), -EFAULT);
+	EXPECT_EQ(kernel_syscalls().store(half.at, from.data(), from.size()), -EFAULT);
+	EXPECT_EQ(kernel_syscalls().store(half.at, from.data(), 4096), 0);
+	EXPECT_EQ(std::string(half.at, 4096), from.substr(0, 4096));
+}
+
+TEST_F(ReadBounded, AMappingOfAFileThatBecomesShorter)
+{
+	std::ofstream(at("file")) << std::string(two_pages, 'z');
+	const int fd = kernel_syscalls().open(at("file").c_str(), O_RDONLY | O_CLOEXEC);
+	void *mapped = nullptr;
+	ASSERT_EQ(kernel_syscalls().map_file(fd, two_pages, &mapped), 0);
+	auto *const bytes = static_cast<char *>(mapped);
+	EXPECT_EQ(kernel_syscalls().populate(bytes + 1, two_pages - 1), 0);
+	EXPECT_EQ(bytes[two_pages - 1], 'z');
+	ASSERT_EQ(truncate(at("file").c_str(), 4096), 0);
+	EXPECT_EQ(kernel_syscalls().populate(bytes, 4096), 0);
+	EXPECT_EQ(kernel_syscalls().populate(bytes + 4000, 200), -EFAULT);
+	EXPECT_EQ(kernel_syscalls().munmap(mapped, two_pages), 0);
+	EXPECT_EQ(kernel_syscalls().map_file(-1, two_pages, &mapped), -EBADF);
+	kernel_syscalls().close(fd);
 }

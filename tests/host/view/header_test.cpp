@@ -61,6 +61,16 @@ TEST(ViewHeader, CrcIsCastagnolis)
 	const std::span<const std::byte> bytes = std::as_bytes(std::span(digits, 9));
 	EXPECT_EQ(view::crc32c(bytes), 0xe3069283u);
 	EXPECT_EQ(view::crc32c(bytes.subspan(4), view::crc32c(bytes.first(4))), 0xe3069283u);
+	// Without libisal.
+	std::vector<std::byte> many(1000);
+	for (size_t i = 0; i < many.size(); i++)
+		many[i] = static_cast<std::byte>(i * i + i / 3);
+	for (size_t from = 0; from < 9; from++)
+		for (size_t len = 0; len < 70; len++) {
+			const auto some = std::span<const std::byte>(many).subspan(from, len ? len * 14 : 0);
+			EXPECT_EQ(view::crc32c_portable(some), view::crc32c(some));
+			EXPECT_EQ(view::crc32c_portable(some, 0x12345678), view::crc32c(some, 0x12345678));
+		}
 }
 
 TEST(ViewHeader, ComesBack)

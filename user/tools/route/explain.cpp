@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
-
+#include <cerrno>
+#include <memory>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "tools/cli/cli.hpp"
@@ -52,6 +53,38 @@ std::string device_verdict(const struct peerdma_explanation &device)
 // The peerdma_reason why a permitted request is bounced; 0 if it is not.
 uint32_t why_bounced(const struct peerdma_explanation &why) { return why.reason ? 0 : why_not_direct(why); }
 
+// What a block device that begins as a view is, in words; empty for any other device.
+struct ViewText {
+	std::string text;
+	Json json;
+};
+
+ViewText view_of(const std::string &path)
+{
+	struct peerdma_view *opened = nullptr;
+	struct peerdma_view_args args = {};
+	args.size = sizeof(args);
+	const int rc = peerdma_view_open(nullptr, path.c_str(), &args, &opened);
+	// A header that is damaged is worth a word; what else cannot be opened so, explain() has opened and described.
+	if (rc == -EBADMSG)
+		return {fmt::format("damaged: {}", args.out_why), {{"error", args.out_why}}};
+	if (rc < 0)
+		return {};
+	const std::unique_ptr<struct peerdma_view, decltype(&peerdma_view_close)> view(opened, peerdma_view_close);
+	struct peerdma_view_description info = {};
+	info.size = sizeof(info);
+	if (peerdma_view_info(view.get(), &info) || info.where != PEERDMA_VIEW_WHERE_STORAGE)
+		return {};
+	return {info.text,
+		{{"codec", info.codec},
+		 {"bits", info.bits},
+		 {"elements", info.elements},
+		 {"data_offset", info.data_offset},
+		 {"data_bytes", info.data_bytes},
+		 {"files", info.files},
+		 {"reduced_by", "storage"}}};
+}
+
 Json bounced_json(uint32_t reason)
 {
 	if (!reason)
@@ -71,6 +104,8 @@ Report explain(const std::string &path, const std::string &name)
 	const auto devices = explain_devices(file, path, provider);
 	const auto &why = devices.front();
 	const uint32_t bounced = why_bounced(why);
+	// No other file is read: the answer must not wait for a server that is gone.
+	const ViewText view = std::string_view(why.fs_name) == "block" ? view_of(path) : ViewText{};
 
 	Report report;
 	report.json = {{"ok", true},
@@ -90,12 +125,15 @@ Report explain(const std::string &path, const std::string &name)
 		       {"distance", why.distance},
 		       {"map", peerdma_map_name(why.map)},
 		       {"dio_mem_align", why.dio_mem_align},
-		       {"dio_offset_align", why.dio_offset_align}};
+		       {"dio_offset_align", why.dio_offset_align},
+		       {"view", view.json}};
 
 	auto row = [&](std::string_view key, const std::string &value) {
 		report.text += fmt::format("{:<11}{}\n", key, value);
 	};
 	row("file", fmt::format("{} ({})", escaped(path), why.fs_name[0] ? why.fs_name : "unknown filesystem"));
+	if (!view.text.empty())
+		row("contents", escaped(view.text));
 	row("route", why.error ? fmt::format("none ({})", errno_name(static_cast<int>(why.error))) :
 				 peerdma_route_name(why.route));
 	row("reason", fmt::format("{}: {}", peerdma_reason_name(why.reason), peerdma_reason_text(why.reason)));
