@@ -24,14 +24,14 @@ case ${DEBUG:-0} in
 esac
 kernel=$("$PEERDMA_ROOT/qemu/kernel.sh" path "${K:-$(newest_kernel)}" "$variant")
 "$PEERDMA_ROOT/scripts/module.sh" "$kernel" >/dev/null
-# Beside the command, what the demo's guests run: a test program, by the tests' rule, or the service.
+# Beside the command, what the demo's guests run: a test program, by the tests' rule, and the service.
 case $which in
-rdma)
-	"$PEERDMA_ROOT/scripts/user.sh" tools
-	make -s -C "$PEERDMA_ROOT/tests" BUILD="$PEERDMA_BUILD" "$PEERDMA_BUILD/bin/pdio" ||
-		die "the demo's test program does not build"
-	;;
-offload) "$PEERDMA_ROOT/scripts/user.sh" tools viewd ;;
-*) "$PEERDMA_ROOT/scripts/user.sh" tools ;;
+rdma) targets=tools program=pdio ;;
+offload) targets='tools viewd softgpu' program=view_read ;;
+*) targets=tools program= ;;
 esac
+# shellcheck disable=SC2086 # words
+"$PEERDMA_ROOT/scripts/user.sh" $targets
+[ -z "$program" ] || make -s -C "$PEERDMA_ROOT/tests" BUILD="$PEERDMA_BUILD" "$PEERDMA_BUILD/bin/$program" ||
+	die "the demo's test program does not build"
 exec "$engine" --kernel "$kernel" "${options[@]}" ${T:+--topology "$T"}
