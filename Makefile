@@ -3,10 +3,10 @@
 #   K=7.2|6.12  guest kernel     DEBUG=1|kcsan|rt  a build with more checks    FILE=/host/file
 #   T=switch|switch-vtd|rp|rp-vtd|rp-intel|mf-vtd|cmb|disks|sata|paths|far|bounce|edu|edu-vtd|sleep|storage  topology (demo: not edu, edu-vtd, storage; bounce, far, rp-intel: the read is refused)
 #   GROUP=host|meta|io|route|input|lifetime|limits|proxy|cli|seeing|fail|fuzz|perf|rdma|cufile|view  tests    TEST=name  one of them
-#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long
+#   CHANGED=1   the tests that the changed files can affect     TIMES=1  how long each test took     SHORT=1  check-all without what takes long; demo-offload with fewer tokens
 #   SECONDS=60 SEED=1 FAST=1 PROGRAM=/file  of make fuzz (FAST: without kmemleak and object debugging)
 #   KSRC=/path  your own kernel tree     ACCEL=tcg|kvm     V=1  show the commands
-export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE KSRC ACCEL V SHORT
+export K DEBUG T GROUP TEST CHANGED BASELINE OPS SEED N EVENTS PROGRAM FAST NAME FILE TOKENS KSRC ACCEL V SHORT
 ifneq ($(words $(CURDIR)),1)
 $(error PeerDMA cannot be built in a folder with a blank in its name: $(CURDIR))
 endif
@@ -18,7 +18,7 @@ PREFIX ?= /usr/local
 Q := $(if $(V),,@)
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks compile_commands.json demo demo-rdma bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs viewd install uninstall deb deb-check cache cache-clean clean
+.PHONY: help hooks compile_commands.json demo demo-rdma demo-offload bench bench-pack check check-quick check-all soak soak-revoke fuzz fuzz-user mutants coverage lint docs module lib tools verbs viewd install uninstall deb deb-check cache cache-clean clean
 
 #= See it, check it
 demo: ## move a real file from an emulated NVMe drive into an emulated GPU's memory and prove it (FILE=, K=, T=)
@@ -26,6 +26,9 @@ demo: ## move a real file from an emulated NVMe drive into an emulated GPU's mem
 
 demo-rdma: ## two guests: move a file from one's drives to the other's GPU and back, by NVMe and NFS over RDMA, and prove it (FILE=, K=)
 	$(Q)scripts/demo.sh rdma
+
+demo-offload: ## two guests: tokens of one, reduced to 16 and 18 bits there, into the other's GPU over a limited wire, beside plain reads (TOKENS=, SHORT=1, JSON=/file, K=)
+	$(Q)$(if $(JSON),JSON="$(abspath $(JSON))") scripts/demo.sh offload
 
 check: ## the tests that catch nearly everything, or a selection of all tests (K=, DEBUG=, T=, GROUP=, TEST=, CHANGED=1, TIMES=1)
 	$(Q)TIER=check scripts/check.sh $(if $(TIMES),--times)

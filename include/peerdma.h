@@ -1243,10 +1243,10 @@ enum peerdma_view_where {
 
 /** enum peerdma_view_element - element type of the file */
 enum peerdma_view_element {
-	PEERDMA_VIEW_ELEMENT_U32 = 1,
-	PEERDMA_VIEW_ELEMENT_I64 = 2,
-	PEERDMA_VIEW_ELEMENT_F32 = 3,
-	PEERDMA_VIEW_ELEMENT_BYTE = 4,
+	PEERDMA_VIEW_ELEMENT_U32 = 1,  /* unsigned integer of 32 bits */
+	PEERDMA_VIEW_ELEMENT_I64 = 2,  /* signed integer of 64 bits */
+	PEERDMA_VIEW_ELEMENT_F32 = 3,  /* float */
+	PEERDMA_VIEW_ELEMENT_BYTE = 4, /* a plain file without a codec, or data of any other type */
 };
 
 /**
@@ -1257,10 +1257,10 @@ enum peerdma_view_element {
 enum peerdma_view_as {
 	PEERDMA_VIEW_AS_FILE = 0,   /* the element type of the file */
 	PEERDMA_VIEW_AS_PACKED = 1, /* the reduced form: element i has the bits [i * bits, (i + 1) * bits) */
-	PEERDMA_VIEW_AS_U32 = 2,
-	PEERDMA_VIEW_AS_I32 = 3,
-	PEERDMA_VIEW_AS_I64 = 4,
-	PEERDMA_VIEW_AS_F32 = 5,
+	PEERDMA_VIEW_AS_U32 = 2,    /* 4 bytes each */
+	PEERDMA_VIEW_AS_I32 = 3,    /* 4 bytes each */
+	PEERDMA_VIEW_AS_I64 = 4,    /* 8 bytes each */
+	PEERDMA_VIEW_AS_F32 = 5,    /* 4 bytes each */
 };
 
 /** enum peerdma_view_by - what has widened elements */
@@ -1483,7 +1483,7 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  *           .to = memory,
  *   };
  *   struct peerdma_view_result result = { .size = sizeof(result) };
- *   int64_t n = peerdma_view_read(tokens, &range, &result);
+ *   int64_t n = peerdma_view_read(view, &range, &result);
  *   if (n == -ERANGE)
  *           fprintf(stderr, "element %llu does not fit\n",
  *                   (unsigned long long)result.misfit);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# setup.sh demo|demo-rdma|bench|bench-pack|check|lint|docs|deb: checks the packages that a target needs. Installs missing packages
-# on Debian 12, only lists them elsewhere.
+# setup.sh demo|demo-rdma|demo-offload|bench|bench-pack|check|lint|docs|deb: checks the packages that a target needs.
+# Installs missing packages on Debian 12, only lists them elsewhere.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -11,7 +11,8 @@ user_packages='g++ libcli11-dev libfmt-dev libisal-dev libtraceevent-dev libtrac
 program_packages='libibverbs-dev' # what else the guests' test programs are built with
 guest_packages='e2fsprogs python3-minimal python3 qemu-system-x86 util-linux'
 network_packages='iproute2 nfs-kernel-server rpcbind xfsprogs'
-check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev linux-headers-amd64 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind udev xfsprogs'
+view_packages='iproute2 libisal-dev liblz4-dev libzstd-dev nvme-cli'
+check_packages='bindfs btrfs-progs clang crun dmsetup fsverity graphviz ibverbs-providers iproute2 libclang-rt-dev libgtest-dev liblz4-dev libzstd-dev linux-headers-amd64 lz4 mandoc mdadm nfs-kernel-server nvme-cli patch perftest python3-yaml rpcbind udev xfsprogs zstd'
 lint_packages='abigail-tools clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse'
 docs_packages='furo graphviz mandoc python3 python3-myst-parser python3-sphinx'
 deb_packages='cmake debhelper debootstrap dh-dkms dpkg-dev fakeroot lintian python3'
@@ -20,13 +21,14 @@ packages_of() {
 	case ${1:-} in
 	demo) echo "$kernel_packages $user_packages $guest_packages" ;;
 	demo-rdma) echo "$kernel_packages $user_packages $guest_packages $network_packages" ;;
+	demo-offload) echo "$kernel_packages $user_packages $guest_packages $view_packages" ;;
 	bench-pack) echo "$user_packages libbenchmark-dev" ;;
 	bench) echo "$kernel_packages $user_packages $program_packages $guest_packages $network_packages" ;;
 	check) echo "$kernel_packages $user_packages $program_packages $guest_packages $check_packages" ;;
 	lint) echo "$kernel_packages $user_packages $program_packages $check_packages $lint_packages" ;;
 	docs) echo "$docs_packages" ;;
 	deb) echo "$user_packages $program_packages $deb_packages" ;;
-	*) die "usage: setup.sh demo|demo-rdma|bench|bench-pack|check|lint|docs|deb" ;;
+	*) die "usage: setup.sh demo|demo-rdma|demo-offload|bench|bench-pack|check|lint|docs|deb" ;;
 	esac
 }
 
@@ -42,8 +44,9 @@ missing_elsewhere() {
 	local tool header tools='bc bison cpio flex gcc g++ gzip modprobe make perl pkg-config python3 rsync xz' headers=
 	[ "$1" = lint ] || tools="$tools qemu-system-x86_64 mke2fs debugfs setpriv"
 	case $1 in demo-rdma | bench) tools="$tools exportfs ip mkfs.xfs mount.nfs nfsdcld rdma rpc.mountd rpc.nfsd rpcbind" ;; esac
-	[ "$1" = demo ] || [ "$1" = demo-rdma ] || [ "$1" = bench ] || tools="$tools clang++ dot mandoc mkfs.xfs patch" headers=gtest/gtest.h
-	[ "$1" = demo ] || [ "$1" = demo-rdma ] || headers="$headers infiniband/verbs.h"
+	[ "$1" != demo-offload ] || tools="$tools ip nvme rdma tc" headers='isa-l/crc.h lz4frame.h zstd.h'
+	case $1 in demo | demo-rdma | demo-offload | bench) ;; *) tools="$tools clang++ dot mandoc mkfs.xfs patch" headers='gtest/gtest.h isa-l/crc.h lz4frame.h zstd.h' ;; esac
+	case $1 in demo | demo-rdma | demo-offload) ;; *) headers="$headers infiniband/verbs.h" ;; esac
 	[ "$1" != lint ] || tools="$tools abidiff abidw clang-format clang-tidy codespell cppcheck pyflakes3 shellcheck sparse"
 	[ "$1" != bench-pack ] || tools='g++ make pkg-config python3' headers=benchmark/benchmark.h
 	[ "$1" != docs ] || tools='dot mandoc python3 sphinx-build'

@@ -5,8 +5,8 @@
 // loaded at run time; neither a toolkit nor the kernel module is needed.
 //   view_gpu LIBPEERDMA FOLDER [MIB] [SECONDS] [REPEATS] [MIB_PER_CALL] [stream]
 // MIB (4096): of the int32 file, which is made in FOLDER, with its images, unless it is there. SECONDS (2): of each row.
-// REPEATS (3): of all rows. MIB_PER_CALL (32): int32 bytes that one call delivers. stream: each thread has a stream and waits for
-// it once after each call, instead of calls that wait.
+// REPEATS (3): of all rows. MIB_PER_CALL (32): int32 bytes that one call delivers. stream: each thread has a stream and
+// waits for it after each call, instead of calls that wait.
 // Prints a line of JSON for each row. gb_s counts each element as 4 bytes, bus_gb_s what crossed to the GPU.
 #include <algorithm>
 #include <atomic>

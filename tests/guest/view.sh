@@ -14,11 +14,12 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# begin [OPTION...]: starts the service
+# begin [OPTION...]: starts the service, with $memory MiB and $threads threads
+memory=8 threads=2
 begin() {
-	"$LAB_BUILD/bin/peerdma-viewd" --folder /run/views --socket $socket --memory 8 --threads 2 "$@" &
+	"$LAB_BUILD/bin/peerdma-viewd" --folder /run/views --socket $socket --memory $memory --threads $threads "$@" &
 	service=$!
-	soon 10 image field $socket none none 2>/dev/null
+	soon 20 image field $socket none none 2>/dev/null || bail "the service does not start"
 }
 # ends NAME: stops it in order
 ends() {

@@ -26,8 +26,12 @@ std::string bytes_of(const Spans &from)
 uint64_t value_at(const std::string &bytes, uint64_t bit, uint32_t bits)
 {
 	uint64_t value = 0;
-	for (uint64_t i = 0; i < 5 && bit / 8 + i < bytes.size(); i++)
-		value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[bit / 8 + i])) << (8 * i);
+	// Nearly always: an emulated guest would take most of its time for single bytes.
+	if (bit / 8 + sizeof(value) <= bytes.size())
+		std::memcpy(&value, bytes.data() + bit / 8, sizeof(value));
+	else
+		for (uint64_t i = 0; i < 5 && bit / 8 + i < bytes.size(); i++)
+			value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[bit / 8 + i])) << (8 * i);
 	return value >> bit % 8 & ((uint64_t{1} << bits) - 1);
 }
 
@@ -55,7 +59,10 @@ void widen(const Widening &what, CUcontext in, bool last)
 	for (uint64_t i = 0; i < what.count; i++) {
 		// 32 bits, as the kernel's register.
 		const uint64_t value = value_at(packed, what.skip + i * what.bits, what.bits) << what.left & 0xffffffff;
-		std::memcpy(&wide[i * width], &value, width);
+		if (what.wide)
+			std::memcpy(&wide[i * sizeof(value)], &value, sizeof(value));
+		else
+			std::memcpy(&wide[i * sizeof(uint32_t)], &value, sizeof(uint32_t));
 	}
 	copy(to, {{wide.data(), wide.size()}});
 }

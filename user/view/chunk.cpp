@@ -26,29 +26,29 @@ ElementRange elements_of(const Codec &codec, uint64_t count, uint64_t begin, uin
 	return {begin / codec.bits * group_elements, std::min(end_group * group_elements, count)};
 }
 
-void Reducer::reduce_chunk(uint64_t chunk, std::byte *to)
+void Reducer::reduce_chunk(uint64_t chunk, std::byte *to, Buffers &buffers) const
 {
 	const uint64_t begin = chunk * sum_bytes, end = begin + chunk_bytes(chunk);
 	const ElementRange all = elements_of(codec_, from_.elements(), begin, end);
 	for (uint64_t first = all.first; first < all.end; first += piece_elements) {
-		reduce_piece(first, std::min(piece_elements, all.end - first));
+		reduce_piece(first, std::min(piece_elements, all.end - first), buffers);
 		const uint64_t at = first / group_elements * codec_.bits; // of the data
-		const uint64_t from = std::max(at, begin), until = std::min(at + groups_.size(), end);
-		std::memcpy(to + (from - begin), groups_.data() + (from - at), until - from);
+		const uint64_t from = std::max(at, begin), until = std::min(at + buffers.groups.size(), end);
+		std::memcpy(to + (from - begin), buffers.groups.data() + (from - at), until - from);
 	}
 }
 
-void Reducer::reduce_piece(uint64_t first, uint64_t count)
+void Reducer::reduce_piece(uint64_t first, uint64_t count, Buffers &buffers) const
 {
-	file_bytes_.resize(count * codec_.element_bytes());
-	groups_.resize(codec_.reduced_bytes(count));
-	from_.read(first, file_bytes_);
-	const uint64_t reduced = reduce(codec_, file_bytes_, groups_.data());
+	buffers.file.resize(count * codec_.element_bytes());
+	buffers.groups.resize(codec_.reduced_bytes(count));
+	from_.read(first, buffers.file);
+	const uint64_t reduced = reduce(codec_, buffers.file, buffers.groups.data());
 	if (reduced == count)
 		return;
 	const Sequence::Place at = from_.place(first + reduced);
 	throw Misfit(fmt::format("{}: element {} is {}, which does not fit into {}", from_.files()[at.file]->name(),
-				 at.element, value_text(codec_.element, file_bytes_, reduced), codec_.name()),
+				 at.element, value_text(codec_.element, buffers.file, reduced), codec_.name()),
 		     at);
 }
 

@@ -32,10 +32,15 @@ struct ElementRange {
 // The elements of `count` that hold bytes [begin, end) of a view's data.
 ElementRange elements_of(const Codec &codec, uint64_t count, uint64_t begin, uint64_t end);
 
-// Reduces chunks. Has buffers of its own, so one thread uses it at a time.
+// Reduces chunks. Several threads may use it, each with buffers of its own.
 class Reducer
 {
 public:
+	// They grow to half a MiB.
+	struct Buffers {
+		std::vector<std::byte> file, groups;
+	};
+
 	Reducer(Codec codec, const Sequence &from)
 		: codec_(codec), from_(from), data_bytes_(codec.reduced_bytes(from.elements()))
 	{
@@ -45,16 +50,15 @@ public:
 	// The bytes of a chunk: all of the last one that there are.
 	uint64_t chunk_bytes(uint64_t chunk) const { return std::min(sum_bytes, data_bytes_ - chunk * sum_bytes); }
 	// Writes chunk_bytes() of `to`. Throws SourceError or Misfit.
-	void reduce_chunk(uint64_t chunk, std::byte *to);
+	void reduce_chunk(uint64_t chunk, std::byte *to, Buffers &buffers) const;
 
 private:
-	// Reduces file elements that begin with a group into groups_.
-	void reduce_piece(uint64_t first, uint64_t count);
+	// Reduces file elements that begin with a group into buffers.groups.
+	void reduce_piece(uint64_t first, uint64_t count, Buffers &buffers) const;
 
 	const Codec codec_;
 	const Sequence &from_;
 	const uint64_t data_bytes_;
-	std::vector<std::byte> file_bytes_, groups_;
 };
 
 } // namespace view

@@ -5,14 +5,22 @@
 //
 //   {"op": "publish", "name": NAME, "conf": TEXT}     {}
 //   {"op": "withdraw", "name": NAME}                  {}
+//   {"op": "plan", "name": NAME,
+//    "ranges": [[FIRST, COUNT], ...]}                 {}
 //   {"op": "status"}                                  {"views": [...], "cache": {...}, "conf_dir": PATH or null, "conf_error": TEXT}
 //   what is refused                                   {"error": TEXT}
 //
 // A view of the status has "name"; "state": "scanning", "published" or "failed"; "origin": "command" or the path of its definition;
 // "hosts"; where it holds "error": why it failed, "conf_error": why its definition is not followed, "scanned": 0 to 1; and once it is
-// published "device", "nqn", "codec", "elements", "files", "bytes", "reads", "bytes_read", "failed_reads", "stale", "last_fault".
+// published "device", "nqn", "codec", "elements", "files", "bytes", "reads", "bytes_read", "failed_reads", "stale", "last_fault" with
+// "fault_file" and "fault_element", "note", "restarts" of decompression, "plan_ranges", "plan_position".
 //
-// Anybody may ask for the status; root and the service's own user may publish and withdraw.
+// A plan is the ranges of elements that will be read, in this order; FIRST counts from 0. The service reads them ahead, within the
+// share of the memory that a stream has, as the reads go on. The next plan of the view replaces it, [] or the view's withdrawal ends
+// it. It has at most 1,048,576 ranges, and takes 16 bytes for each.
+//
+// Anybody may ask for the status; root and the service's own user may publish, withdraw and plan. A request has at most 1 MiB, one of
+// theirs 48 MiB, and all of it must be there within 10 s.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +30,7 @@ namespace view
 
 inline constexpr const char *default_socket = "/run/peerdma/viewd.sock";
 inline constexpr const char *default_conf_dir = "/etc/peerdma/views.d";
-inline constexpr size_t max_request = 1 << 20; // bytes
+// The most bytes of a request; of one of a peer that may change something.
+inline constexpr size_t max_request = 1 << 20, max_change = 48 << 20;
 
 } // namespace view

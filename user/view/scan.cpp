@@ -17,7 +17,7 @@ namespace
 
 using json = nlohmann::json;
 
-constexpr int saved_version = 1;
+constexpr int saved_version = 2;
 constexpr uint64_t measured_at_once = 1 << 18; // elements
 
 json json_of(const Sequence &files, const std::vector<Identity> &identities)
@@ -25,7 +25,9 @@ json json_of(const Sequence &files, const std::vector<Identity> &identities)
 	json all = json::array();
 	for (size_t i = 0; i < identities.size(); i++) {
 		const Identity &id = identities[i];
-		all.push_back({files.files()[i]->name(), id.device, id.inode, id.size, id.mtime, id.ctime});
+		// Its bytes: it may be compressed, or not, for the scan.
+		const Source &file = *files.files()[i];
+		all.push_back({file.name(), id.device, id.inode, id.size, id.mtime, id.ctime, file.bytes()});
 	}
 	return all;
 }
@@ -79,7 +81,7 @@ void Scan::sum()
 {
 	const uint64_t chunk = sums_.size();
 	buffer_.resize(reducer_->chunk_bytes(chunk));
-	reducer_->reduce_chunk(chunk, buffer_.data());
+	reducer_->reduce_chunk(chunk, buffer_.data(), reducer_buffers_);
 	sums_.push_back(crc32c(buffer_));
 }
 

@@ -48,7 +48,6 @@ private:
 	void measure();
 	void sum();
 	void check_unchanged() const;
-	uint64_t chunk_elements() const;
 
 	const Sequence &files_;
 	const std::optional<Codec> wanted_;
@@ -58,6 +57,7 @@ private:
 	unsigned bits_ = 1;     // that they need
 	// The second:
 	std::optional<Reducer> reducer_; // with codec_
+	Reducer::Buffers reducer_buffers_;
 	Codec codec_;
 	std::vector<uint32_t> sums_; // of the chunks that are done
 	std::vector<std::byte> buffer_;

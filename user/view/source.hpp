@@ -29,7 +29,7 @@ struct Identity {
 	bool operator==(const Identity &) const = default;
 };
 
-// The contents of one file. Several threads may read at a time.
+// The contents of one file, decompressed if it is compressed. Several threads may read at a time.
 class Source
 {
 public:
@@ -38,9 +38,17 @@ public:
 	Source(const Source &) = delete;
 	Source &operator=(const Source &) = delete;
 
+	// A compressed file is indexed before all else: goes on for about so many bytes. Returns whether all is done. Throws SourceError.
+	virtual bool index(uint64_t) { return true; }
+	// What the index has so far, "" if there is none; and the opposite, before index(). resume_index() returns false if these bytes are
+	// not of an index of the same file, unchanged since; nothing has changed then. Both throw SourceError.
+	virtual std::string save_index() const { return ""; }
+	virtual bool resume_index(const std::string &) { return false; }
+
 	virtual const std::string &name() const = 0;
-	virtual uint64_t bytes() const = 0;    // when it was opened
-	virtual Identity identity() const = 0; // now. Throws SourceError
+	virtual uint64_t bytes() const = 0;             // when it was opened, decompressed
+	virtual Identity identity() const = 0;          // of the file as it is stored, now. Throws SourceError
+	virtual uint64_t restarts() const { return 0; } // reads that decompressed more than they had to
 	// Fills `to`. Throws SourceError, with ENODATA if the file ends before.
 	virtual void read(uint64_t offset, std::span<std::byte> to) const = 0;
 };

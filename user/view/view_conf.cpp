@@ -48,13 +48,13 @@ void set(ViewConf &conf, const Line &line, bool &has_codec)
 		has_codec = true;
 	} else if (line.key == "host") {
 		add_host(conf, line.value);
-	} else if (line.key == "prefetch") {
+	} else if (line.key == "prefetch" || line.key == "compressed") {
 		if (line.value != "yes" && line.value != "no")
-			throw BadConf(fmt::format("prefetch = {:.{}}: expected yes or no", line.value, shown));
-		conf.prefetch = line.value == "yes";
+			throw BadConf(fmt::format("{} = {:.{}}: expected yes or no", line.key, line.value, shown));
+		(line.key == "prefetch" ? conf.prefetch : conf.compressed) = line.value == "yes";
 	} else {
-		throw BadConf(
-			fmt::format("{:.{}}: unknown key; expected file, codec, host or prefetch", line.key, shown));
+		throw BadConf(fmt::format("{:.{}}: unknown key; expected file, codec, host, prefetch or compressed",
+					  line.key, shown));
 	}
 }
 
@@ -163,6 +163,8 @@ std::string conf_text(const ViewConf &conf)
 		text += fmt::format("host = {}\n", host);
 	if (!conf.prefetch)
 		text += "prefetch = no\n";
+	if (conf.compressed)
+		text += "compressed = yes\n";
 	return text;
 }
 

@@ -7,7 +7,9 @@
 //                               names. More lines may follow
 //   codec = u32:17              view/codec.hpp; u32 or i64 alone: the fewest bits; f32 or byte alone: as they are
 //   host = nqn.2014-08...       a host that may connect. Without this line nobody may. More lines may follow
-//   prefetch = no               default: yes
+//   prefetch = no               default: yes. Reads that follow each other are not recognized; a plan is followed all the same
+//   compressed = yes            default: no. The files are compressed with zstd or lz4, and the view is of the decompressed
+//                               bytes. Without this line it is of the bytes as they are, compressed or not
 #pragma once
 
 #include <optional>
@@ -34,6 +36,7 @@ struct ViewConf {
 	std::optional<Codec> codec = {}; // nullopt: the fewest bits
 	std::vector<std::string> hosts = {};
 	bool prefetch = true;
+	bool compressed = false;
 	bool operator==(const ViewConf &) const = default;
 };
 

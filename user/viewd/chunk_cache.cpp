@@ -3,15 +3,25 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 namespace viewd
 {
+
+namespace
+{
+
+// How long after its last read a view's streams take part in sharing.
+constexpr auto lately = std::chrono::seconds(10);
+
+} // namespace
 
 struct ChunkCache::Entry {
 	ChunkKey key;
 	size_t holders = 0;
 	bool loading = false;
-	bool used = false; // by a get()
+	bool used = false;   // by a get()
+	uint64_t loaded = 0; // the number of the load
 	std::list<Entry *>::iterator place;
 	std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(chunk_size);
 };
@@ -28,7 +38,7 @@ ChunkCache::ChunkCache(size_t chunks, unsigned workers)
 {
 	for (size_t i = 0; i < chunks; i++) {
 		entries_.push_back(std::make_unique<Entry>());
-		free_.push_back(entries_.back().get());
+		entries_.back()->place = free_.insert(free_.end(), entries_.back().get());
 	}
 	for (unsigned i = 0; i < workers; i++)
 		workers_.emplace_back([this] { work(); });
@@ -54,7 +64,7 @@ uint64_t ChunkCache::add(Load load)
 
 void ChunkCache::remove(uint64_t view)
 {
-	std::vector<Ready> refused;
+	std::map<ChunkKey, std::vector<Ready>> refused;
 	{
 		Lock lock(mutex_);
 		const auto found = views_.find(view);
@@ -68,8 +78,7 @@ void ChunkCache::remove(uint64_t view)
 				++waiting;
 				continue;
 			}
-			std::ranges::move(waiting->second, std::back_inserter(refused));
-			waiting = waiting_.erase(waiting);
+			refused.insert(waiting_.extract(waiting++));
 		}
 		const auto is_of_view = [&](const ChunkKey &key) { return key.view == view; };
 		std::erase_if(demanded_, is_of_view);
@@ -83,11 +92,13 @@ void ChunkCache::remove(uint64_t view)
 				there_.erase(entry->key);
 				free_.splice(free_.end(), *list, entry->place);
 			}
+		no_streams(found->second);
 		views_.erase(found);
 	}
 	wanted_.notify_all();
-	for (const Ready &ready : refused)
-		ready({}, -ENODEV);
+	for (const auto &[key, waiting] : refused)
+		for (const Ready &ready : waiting)
+			ready({}, -ENODEV);
 }
 
 void ChunkCache::get(ChunkKey key, Ready ready)
@@ -108,12 +119,33 @@ void ChunkCache::get(ChunkKey key, Ready ready)
 		return;
 	}
 	counts_.misses++;
-	std::vector<Ready> &waiting = waiting_[key];
-	waiting.push_back(std::move(ready));
-	if (found == there_.end() && waiting.size() == 1) {
-		demanded_.push_back(key);
+	try {
+		demand(key, ready);
+	} catch (const std::bad_alloc &) {
 		lock.unlock();
-		wanted_.notify_one();
+		ready({}, -ENOMEM);
+		return;
+	}
+	lock.unlock();
+	wanted_.notify_one();
+}
+
+// With the mutex held. Takes `ready`, or throws std::bad_alloc.
+void ChunkCache::demand(ChunkKey key, Ready &ready)
+{
+	const bool is_first = !waiting_.contains(key) && !there_.contains(key);
+	if (is_first)
+		demanded_.push_back(key);
+	try {
+		waiting_[key].push_back(std::move(ready));
+	} catch (const std::bad_alloc &) {
+		if (is_first) {
+			demanded_.pop_back();
+			waiting_.erase(key);
+		} else if (const auto found = waiting_.find(key); found->second.empty()) {
+			waiting_.erase(found);
+		}
+		throw;
 	}
 }
 
@@ -129,6 +161,35 @@ void ChunkCache::prefetch(ChunkKey key)
 		to_prefetch_.push_back(key);
 	}
 	wanted_.notify_one();
+}
+
+size_t ChunkCache::share(uint64_t view, size_t streams)
+{
+	const Lock lock(mutex_);
+	const auto found = views_.find(view);
+	if (found == views_.end() || found->second.removed)
+		return 0;
+	const Clock::time_point now = Clock::now();
+	no_streams(found->second);
+	if (streams) {
+		found->second.place = read_.insert(read_.end(), &found->second);
+		found->second.streams = streams;
+		found->second.read = now;
+		streams_ += streams;
+	}
+	while (!read_.empty() && now - read_.front()->read > lately)
+		no_streams(*read_.front());
+	return entries_.size() / 2 / std::max<size_t>(streams_, 1);
+}
+
+// With the mutex held.
+void ChunkCache::no_streams(View &view)
+{
+	if (!view.streams)
+		return;
+	streams_ -= view.streams;
+	view.streams = 0;
+	read_.erase(view.place);
 }
 
 ChunkCache::Counts ChunkCache::counts() const
@@ -147,17 +208,27 @@ bool ChunkCache::can_prefetch() const
 	return !to_prefetch_.empty() && demanded_.empty() && !(free_.empty() && used_.empty());
 }
 
-// There is some.
+// There is some. The entry is in busy_ then.
 ChunkCache::Entry *ChunkCache::take_memory()
 {
 	std::list<Entry *> &from = !free_.empty() ? free_ : !used_.empty() ? used_ : fresh_;
 	Entry *const entry = from.front();
-	from.pop_front();
 	if (&from != &free_)
 		there_.erase(entry->key);
 	if (&from == &fresh_)
 		counts_.wasted++;
+	busy_.splice(busy_.end(), from, entry->place);
 	return entry;
+}
+
+// Prefetched chunks for which nobody has come.
+void ChunkCache::drop_old()
+{
+	while (!fresh_.empty() && fresh_.front()->loaded + 2 * entries_.size() < loads_) {
+		there_.erase(fresh_.front()->key);
+		free_.splice(free_.end(), fresh_, fresh_.begin());
+		counts_.wasted++;
+	}
 }
 
 void ChunkCache::work()
@@ -180,13 +251,26 @@ void ChunkCache::load(Lock &lock, ChunkKey key)
 {
 	View &view = views_.at(key.view);
 	Entry *const entry = take_memory();
+	int error = 0;
+	try {
+		there_[key] = entry;
+	} catch (const std::bad_alloc &) {
+		error = -ENOMEM;
+	}
 	entry->key = key;
 	entry->loading = true;
 	entry->used = false;
-	there_[key] = entry;
+	entry->loaded = loads_++;
+	drop_old();
 	view.loading++;
 	lock.unlock();
-	int error = view.load(key.chunk, entry->bytes.get());
+	if (!error) {
+		try {
+			error = view.load(key.chunk, entry->bytes.get());
+		} catch (const std::bad_alloc &) {
+			error = -ENOMEM;
+		}
+	}
 	lock.lock();
 	entry->loading = false;
 	if (view.removed)
@@ -196,10 +280,10 @@ void ChunkCache::load(Lock &lock, ChunkKey key)
 		waiting = std::move(found.mapped());
 	if (error) {
 		there_.erase(key);
-		entry->place = free_.insert(free_.end(), entry);
+		free_.splice(free_.end(), busy_, entry->place);
 	} else if (waiting.empty()) {
 		counts_.prefetched++;
-		entry->place = fresh_.insert(fresh_.end(), entry);
+		fresh_.splice(fresh_.end(), busy_, entry->place);
 	} else {
 		entry->used = true;
 		entry->holders = waiting.size();
@@ -212,13 +296,14 @@ void ChunkCache::load(Lock &lock, ChunkKey key)
 	wanted_.notify_one();
 	for (const Ready &ready : waiting)
 		ready(error ? Held() : Held(this, entry), error);
+	waiting.clear(); // what they keep may hold chunks
 	lock.lock();
 }
 
 void ChunkCache::hold(Entry *entry)
 {
 	if (!entry->holders++)
-		(entry->used ? used_ : fresh_).erase(entry->place);
+		busy_.splice(busy_.end(), entry->used ? used_ : fresh_, entry->place);
 	entry->used = true;
 }
 
@@ -233,7 +318,7 @@ void ChunkCache::release(Entry *entry)
 			there_.erase(entry->key);
 			to = &free_;
 		}
-		entry->place = to->insert(to->end(), entry);
+		to->splice(to->end(), busy_, entry->place);
 	}
 	wanted_.notify_one();
 }

@@ -3,9 +3,13 @@
 // The reduced chunks of all views, in memory of a fixed size. Worker threads reduce the chunks that are requested, and in between
 // those that are to be prefetched. A chunk stays until its memory is needed; the least recently used one is dropped first.
 //
-// A chunk that cannot be reduced is not kept: the next request tries again.
+// A chunk that cannot be reduced is not kept: the next request tries again. A prefetched chunk that is not used before twice as many
+// chunks were loaded as there is memory for is dropped first.
+//
+// All memory for chunks is there from the start. A request for which there is no other memory ends with -ENOMEM.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -80,36 +84,49 @@ public:
 	void get(ChunkKey key, Ready ready);
 	// Loads the chunk if it is not there, unless there is only memory that is held or of other prefetched chunks.
 	void prefetch(ChunkKey key);
+	// How many chunks to prefetch for each stream of a view that has so many now: half of the memory is for what was read, the other
+	// half is shared by the streams of all views that were read lately.
+	size_t share(uint64_t view, size_t streams);
 
 	size_t chunks() const { return entries_.size(); }
 	Counts counts() const;
 
 private:
 	using Lock = std::unique_lock<std::mutex>;
+	using Clock = std::chrono::steady_clock;
 	struct View {
 		Load load;
 		unsigned loading = 0; // workers
 		bool removed = false; // waits for them
+		size_t streams = 0;   // that take part in streams_
+		Clock::time_point read = {};
+		std::list<View *>::iterator place = {}; // in read_, if it has streams
 	};
 
 	void work();
+	void demand(ChunkKey key, Ready &ready);
 	bool can_demand() const;
 	bool can_prefetch() const;
 	Entry *take_memory();
+	void drop_old();
 	void load(Lock &lock, ChunkKey key);
+	void no_streams(View &view);
 	void hold(Entry *entry);
 	void release(Entry *entry);
 
 	mutable std::mutex mutex_; // protects everything below
 	std::condition_variable wanted_, idle_;
 	std::vector<std::unique_ptr<Entry>> entries_;
-	// An entry that is not held and not being loaded is in one of these, the one that was used least recently first: of no chunk; of a
-	// chunk that was used; of a prefetched chunk that was not used yet. Prefetching does not take memory of the last kind.
-	std::list<Entry *> free_, used_, fresh_;
+	// Each entry is in one of these, the one that was used least recently first: of no chunk; of a chunk that was used; of a prefetched
+	// chunk that was not used yet; held, or being loaded. Prefetching does not take memory of the third kind.
+	std::list<Entry *> free_, used_, fresh_, busy_;
+	uint64_t loads_ = 0;                // begun so far
 	std::map<ChunkKey, Entry *> there_; // chunks in memory or being loaded
 	std::map<ChunkKey, std::vector<Ready>> waiting_;
 	std::deque<ChunkKey> demanded_, to_prefetch_;
 	std::map<uint64_t, View> views_;
+	std::list<View *> read_; // that have streams, the one that was read least recently first
+	size_t streams_ = 0;     // of these
 	uint64_t next_view_ = 1;
 	Counts counts_;
 	bool ending_ = false;

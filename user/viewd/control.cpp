@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "viewd/control.hpp"
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -24,7 +28,40 @@ namespace
 
 using json = nlohmann::ordered_json;
 
-constexpr int patience = 5000; // milliseconds that a client may take
+using Clock = std::chrono::steady_clock;
+
+constexpr auto patience = std::chrono::seconds(10); // that a client may take
+
+// A request but for its ranges, which are not kept as JSON: that takes ten times as much memory.
+struct Request {
+	json rest;
+	std::vector<std::pair<uint64_t, uint64_t>> ranges;
+	bool has_ranges = false, are_ranges_valid = true;
+
+	explicit Request(std::string_view text)
+	{
+		bool within = false;
+		const auto each = [&](int depth, json::parse_event_t event, json &value) {
+			if (event == json::parse_event_t::key && depth == 1) {
+				within = value == "ranges";
+				has_ranges |= within;
+			}
+			if (!within || depth < 2 || event == json::parse_event_t::array_start ||
+			    event == json::parse_event_t::object_start || event == json::parse_event_t::key)
+				return true;
+			if (depth > 2)
+				return true; // a number of a range
+			if (value.is_array() && value.size() == 2 && value[0].is_number_unsigned() &&
+			    value[1].is_number_unsigned())
+				ranges.emplace_back(value[0], value[1]);
+			else
+				are_ranges_valid = false;
+			return false;
+		};
+		rest = json::parse(text, each, false);
+		are_ranges_valid &= has_ranges && rest.is_object() && rest["ranges"].is_array();
+	}
+};
 
 json json_of(const Service::ViewStatus &view)
 {
@@ -39,20 +76,31 @@ json json_of(const Service::ViewStatus &view)
 	if (view.state == Service::State::scanning)
 		out["scanned"] =
 			view.steps ? static_cast<double>(view.steps_done) / static_cast<double>(view.steps) : 0;
-	if (view.header) {
+	if (view.summary) {
 		out["device"] = view.device;
 		if (!view.nqn.empty())
 			out["nqn"] = view.nqn;
-		out["codec"] = view.header->codec.name();
-		out["elements"] = view.header->elements;
-		out["files"] = view.header->files.size();
-		out["bytes"] = view.header->data_bytes();
+		if (!view.note.empty())
+			out["note"] = view.note;
+		out["codec"] = view.summary->codec.name();
+		out["elements"] = view.summary->elements;
+		out["files"] = view.summary->files;
+		out["bytes"] = view.summary->bytes;
 		out["reads"] = view.served.reads;
 		out["bytes_read"] = view.served.bytes;
 		out["failed_reads"] = view.served.failed;
 		out["stale"] = view.served.stale;
-		if (!view.served.fault.empty())
-			out["last_fault"] = view.served.fault;
+		if (!view.served.fault.text.empty()) {
+			out["last_fault"] = view.served.fault.text;
+			out["fault_file"] = view.served.fault.file;
+			out["fault_element"] = view.served.fault.element;
+		}
+		if (view.conf.compressed)
+			out["restarts"] = view.served.restarts;
+		if (view.served.plan_length) {
+			out["plan_ranges"] = view.served.plan_length;
+			out["plan_position"] = view.served.plan_position;
+		}
 	}
 	return out;
 }
@@ -81,33 +129,40 @@ std::string text_at(const json &from, const char *key)
 }
 
 // Waits until the peer is ready for `events`; false if it takes too long.
-bool ready(int fd, short events)
+bool ready(int fd, short events, Clock::time_point until)
 {
 	pollfd one = {fd, events, 0};
-	return ::poll(&one, 1, patience) > 0;
+	const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+	return left > 0 && ::poll(&one, 1, static_cast<int>(left)) > 0;
+}
+
+std::string refusal(const std::string &why)
+{
+	return json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 } // namespace
 
 std::string answer(Service &service, std::string_view request, bool may_change)
 {
-	const auto refusal = [](const std::string &why) {
-		return json{{"error", why}}.dump(-1, ' ', false, json::error_handler_t::replace);
-	};
-	const json asked = json::parse(request, nullptr, false);
-	const std::string op = asked.is_object() ? text_at(asked, "op") : "";
 	try {
+		const Request asked(request);
+		const std::string op = asked.rest.is_object() ? text_at(asked.rest, "op") : "";
 		if (op == "status")
 			return status(service).dump(-1, ' ', false, json::error_handler_t::replace);
-		if (op != "publish" && op != "withdraw")
+		if (op != "publish" && op != "withdraw" && op != "plan")
 			return refusal("unknown request");
 		if (!may_change)
 			return refusal("permission denied: only root may publish and withdraw views");
-		const std::string name = text_at(asked, "name");
+		const std::string name = text_at(asked.rest, "name");
 		if (op == "publish")
-			service.publish(view::parse_conf(name, name, text_at(asked, "conf")));
-		else
+			service.publish(view::parse_conf(name, name, text_at(asked.rest, "conf")));
+		else if (op == "withdraw")
 			service.withdraw(name);
+		else if (asked.are_ranges_valid)
+			service.plan(name, asked.ranges);
+		else
+			return refusal("plan: expected ranges: [[FIRST, COUNT], ...]");
 		return "{}";
 	} catch (const std::exception &error) {
 		return refusal(error.what());
@@ -165,22 +220,31 @@ void ControlSocket::serve_one(Service &service, int fd)
 	socklen_t len = sizeof(peer);
 	if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
 		return;
+	const bool may_change = peer.uid == 0 || peer.uid == ::geteuid();
+	const size_t most = may_change ? view::max_change : view::max_request;
+	const Clock::time_point until = Clock::now() + patience;
 	std::string request;
+	bool is_too_large = false;
 	for (;;) {
-		char some[4096];
-		if (!ready(fd, POLLIN))
+		std::array<char, 65536> some;
+		if (!ready(fd, POLLIN, until))
 			return;
-		const ssize_t n = ::recv(fd, some, sizeof(some), 0);
+		const ssize_t n = ::recv(fd, some.data(), some.size(), 0);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			return;
 		if (n == 0)
 			break;
-		request.append(some, n > 0 ? static_cast<size_t>(n) : 0);
-		if (request.size() > view::max_request)
-			return;
+		// The rest of what is too large is read all the same: the peer then reads the answer.
+		is_too_large |= n > 0 && request.size() + static_cast<size_t>(n) > most;
+		if (is_too_large)
+			std::string().swap(request);
+		else
+			request.append(some.data(), n > 0 ? static_cast<size_t>(n) : 0);
 	}
-	const std::string said = answer(service, request, peer.uid == 0 || peer.uid == ::geteuid());
-	for (size_t at = 0; at < said.size() && ready(fd, POLLOUT);) {
+	const std::string said =
+		is_too_large ? refusal(fmt::format("the request is too large; expected at most {} bytes", most)) :
+			       answer(service, request, may_change);
+	for (size_t at = 0; at < said.size() && ready(fd, POLLOUT, Clock::now() + patience);) {
 		const ssize_t n = ::send(fd, said.data() + at, said.size() - at, MSG_NOSIGNAL);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			return;

@@ -3,6 +3,7 @@
 // The service's socket, by which the command talks to it (view/protocol.hpp).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 

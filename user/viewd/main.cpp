@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 	CLI::App app("Serves views of files as block devices, which the kernel exports by NVMe over Fabrics.",
 		     "peerdma-viewd");
 	std::string folder = "/var/lib/peerdma/views", conf_dir = view::default_conf_dir, socket = view::default_socket;
-	uint64_t memory = 256;
+	uint64_t memory = 256, decompress_memory = 64;
 	unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
 	app.add_option("--folder", folder, "what is published, and what its scans have found")->capture_default_str();
 	app.add_option("--conf-dir", conf_dir,
@@ -57,6 +57,9 @@ int main(int argc, char **argv)
 	app.add_option("--socket", socket, "where the command reaches it")->capture_default_str();
 	app.add_option("--memory", memory, "MiB for reduced chunks")
 		->check(CLI::Range(2, 1 << 20))
+		->capture_default_str();
+	app.add_option("--decompress-memory", decompress_memory, "MiB for decompressing files, besides")
+		->check(CLI::Range(8, 1 << 20))
 		->capture_default_str();
 	app.add_option("--threads", threads, "that reduce, and as many that serve requests")
 		->check(CLI::Range(1, 256))
@@ -85,7 +88,7 @@ int main(int argc, char **argv)
 			parsed.push_back(viewd::NvmetPort::parse(port));
 		viewd::Nvmet nvmet("/sys/kernel/config/nvmet", parsed);
 		viewd::UblkDevices devices(threads, parsed.empty() ? nullptr : &nvmet, prefix);
-		viewd::Service service({folder, conf_dir, memory << 20, threads}, devices);
+		viewd::Service service({folder, conf_dir, memory << 20, decompress_memory << 20, threads}, devices);
 		complain_of_definitions(service);
 		viewd::notify("READY=1");
 		for (;;) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,8 +15,12 @@ namespace viewd
 namespace
 {
 
+constexpr uint64_t page = 4096;
+
+} // namespace
+
 // A read that needs chunks. The last part to end tells it.
-struct Parts {
+struct ServedView::Parts {
 	Parts(std::shared_ptr<ViewRead> of, unsigned count) : read(std::move(of)), left(count) {}
 	const std::shared_ptr<ViewRead> read;
 	std::atomic<unsigned> left;
@@ -31,14 +36,10 @@ struct Parts {
 	}
 };
 
-constexpr uint64_t page = 4096;
-
-} // namespace
-
 ServedView::ServedView(ChunkCache &cache, const view::Sequence &files, const view::Header &header,
 		       std::vector<view::Identity> identities, bool prefetch)
-	: cache_(cache), files_(files), codec_(header.codec), header_(view::serialize(header)), sums_(header.sums),
-	  identities_(std::move(identities)), data_bytes_(header.data_bytes()),
+	: cache_(cache), files_(files), codec_(header.codec), reducer_(codec_, files), header_(view::serialize(header)),
+	  sums_(header.sums), identities_(std::move(identities)), data_bytes_(header.data_bytes()),
 	  device_bytes_((header_.size() + data_bytes_ + page - 1) / page * page), prefetches_(prefetch),
 	  ahead_(data_bytes_)
 {
@@ -71,30 +72,51 @@ void ServedView::read(uint64_t offset, uint32_t bytes, std::shared_ptr<ViewRead>
 	}
 
 	// What the cache has is as it was published; a view that is not has no right bytes any more.
-	if (!is_fresh(begin_data, end_data)) {
-		failed_++;
-		read->done(-ENODATA);
-		return;
-	}
 	constexpr uint64_t chunk_bytes = ChunkCache::chunk_size;
 	const uint64_t first = begin_data / chunk_bytes, last = (end_data - 1) / chunk_bytes;
-	const uint64_t data_at = begin_data + header_.size() - offset; // of the read: where the data begins
-	auto parts = std::make_shared<Parts>(std::move(read), static_cast<unsigned>(last - first + 1));
-	for (uint64_t chunk = first; chunk <= last; chunk++) {
-		const uint64_t from = std::max(begin_data, chunk * chunk_bytes),
-			       to = std::min(end_data, (chunk + 1) * chunk_bytes);
-		const auto at = static_cast<uint32_t>(data_at + (from - begin_data));
-		cache_.get({number_, chunk}, [this, parts, chunk, from, to, at](const ChunkCache::Held &held,
-										int failed) {
+	std::shared_ptr<Parts> parts;
+	try {
+		if (is_fresh(begin_data, end_data))
+			parts = std::make_shared<Parts>(read, static_cast<unsigned>(last - first + 1));
+		else
+			error = -ENODATA;
+	} catch (const std::bad_alloc &) {
+		error = -ENOMEM;
+	}
+	if (error) {
+		failed_++;
+		read->done(error);
+		return;
+	}
+	read_data(begin_data, end_data, static_cast<uint32_t>(begin_data + header_.size() - offset), parts);
+	prefetch(begin_data, end_data);
+}
+
+// Bytes of the data, which come to `at` of the read.
+void ServedView::read_data(uint64_t begin, uint64_t end, uint32_t at, const std::shared_ptr<Parts> &parts)
+{
+	constexpr uint64_t chunk_bytes = ChunkCache::chunk_size;
+	for (uint64_t from = begin; from < end;) {
+		const uint64_t chunk = from / chunk_bytes, to = std::min(end, (chunk + 1) * chunk_bytes);
+		const auto here = static_cast<uint32_t>(at + (from - begin));
+		const auto ready = [this, parts, chunk, from, to, here](const ChunkCache::Held &held, int failed) {
 			if (!failed)
-				failed = parts->read->copy(at, held.bytes() + (from - chunk * chunk_bytes), to - from);
+				failed =
+					parts->read->copy(here, held.bytes() + (from - chunk * chunk_bytes), to - from);
 			if (failed)
 				failed_++;
 			parts->end(failed);
-		});
+		};
+		ChunkCache::Ready call;
+		try {
+			call = ready;
+		} catch (const std::bad_alloc &) {
+			ready({}, -ENOMEM);
+		}
+		if (call)
+			cache_.get({number_, chunk}, std::move(call));
+		from = to;
 	}
-	if (prefetches_)
-		prefetch(begin_data, end_data);
 }
 
 bool ServedView::is_fresh(uint64_t begin, uint64_t end)
@@ -102,44 +124,88 @@ bool ServedView::is_fresh(uint64_t begin, uint64_t end)
 	try {
 		return unchanged(begin, end);
 	} catch (const view::SourceError &error) {
-		fault(error.what());
+		fault(error.what(), place_of(begin));
 		return false;
 	}
 }
 
 void ServedView::prefetch(uint64_t begin, uint64_t end)
 {
-	// Half of the memory is for what was read; the other half is shared by the streams that are active.
-	ChunkRange range;
+	// Without memory for it, less is prefetched.
+	try {
+		std::vector<uint64_t> chunks;
+		{
+			const std::lock_guard lock(ahead_mutex_);
+			const bool is_planned = plan_ && plan_->on_read(begin, end);
+			const bool is_streamed = prefetches_ && !is_planned && end > begin;
+			const size_t streams = (prefetches_ ? ahead_.active() : 0) + (plan_ && !plan_->is_done());
+			if (!is_streamed && !streams)
+				return;
+			const uint64_t most = cache_.share(number_, streams);
+			if (is_streamed) {
+				const ChunkRange range = ahead_.on_read(begin, end, most);
+				for (uint64_t chunk = range.begin; chunk < range.end; chunk++)
+					chunks.push_back(chunk);
+			}
+			while (const auto chunk = plan_ ? plan_->next(most) : std::nullopt)
+				chunks.push_back(*chunk);
+		}
+		for (const uint64_t chunk : chunks)
+			cache_.prefetch({number_, chunk});
+	} catch (const std::bad_alloc &) {
+	}
+}
+
+void ServedView::plan(Plan plan)
+{
 	{
 		const std::lock_guard lock(ahead_mutex_);
-		const uint64_t most = cache_.chunks() / 2 / std::max<size_t>(ahead_.active(), 1);
-		range = ahead_.on_read(begin, end, most);
+		plan_.reset();
+		plan_.emplace(std::move(plan));
 	}
-	for (uint64_t chunk = range.begin; chunk < range.end; chunk++)
-		cache_.prefetch({number_, chunk});
+	prefetch(0, 0);
 }
 
 ServedView::Status ServedView::status() const
 {
-	const std::lock_guard lock(fault_mutex_);
-	return {reads_, bytes_, failed_, stale_, fault_};
+	Status status = {reads_, bytes_, failed_, stale_};
+	{
+		const std::lock_guard lock(fault_mutex_);
+		status.fault = fault_;
+	}
+	{
+		const std::lock_guard lock(ahead_mutex_);
+		if (plan_) {
+			status.plan_length = plan_->length();
+			status.plan_position = plan_->position();
+		}
+	}
+	for (const std::unique_ptr<view::Source> &file : files_.files())
+		status.restarts += file->restarts();
+	return status;
 }
 
-void ServedView::fault(const std::string &what)
+void ServedView::fault(const std::string &what, view::Sequence::Place at)
 {
 	const std::lock_guard lock(fault_mutex_);
-	fault_ = what;
+	fault_ = {what, files_.files()[at.file]->name(), at.element};
+}
+
+view::Sequence::Place ServedView::place_of(uint64_t begin) const
+{
+	return files_.place(view::elements_of(codec_, files_.elements(), begin, begin + 1).first);
 }
 
 bool ServedView::unchanged(uint64_t begin, uint64_t end)
 {
 	const view::ElementRange elements = view::elements_of(codec_, files_.elements(), begin, end);
+	const view::Sequence::Place first = files_.place(elements.first);
 	const size_t last = files_.place(elements.end - 1).file;
-	for (size_t i = files_.place(elements.first).file; i <= last; i++)
+	for (size_t i = first.file; i <= last; i++)
 		if (files_.files()[i]->identity() != identities_[i]) {
 			stale_ = true;
-			fault(fmt::format("{}: changed after it was published", files_.files()[i]->name()));
+			fault(fmt::format("{}: changed after it was published", files_.files()[i]->name()),
+			      {i, i == first.file ? first.element : 0});
 			return false;
 		}
 	return true;
@@ -147,25 +213,32 @@ bool ServedView::unchanged(uint64_t begin, uint64_t end)
 
 int ServedView::load(uint64_t chunk, std::byte *to)
 {
+	// One for each worker.
+	static thread_local view::Reducer::Buffers buffers;
+	const uint64_t begin = chunk * view::sum_bytes;
 	try {
-		view::Reducer reducer(codec_, files_);
-		const uint64_t begin = chunk * view::sum_bytes, bytes = reducer.chunk_bytes(chunk);
-		reducer.reduce_chunk(chunk, to);
+		const uint64_t bytes = reducer_.chunk_bytes(chunk);
+		reducer_.reduce_chunk(chunk, to, buffers);
 		const uint32_t sum = view::crc32c({to, bytes});
 		// Stores to a mapping may change a file without a new time. The CRC tells them all the same.
 		if (!unchanged(begin, begin + bytes))
 			return -ENODATA;
 		if (sum != sums_[chunk]) {
-			fault(fmt::format("chunk {}: its bytes are not those that were published", chunk));
+			fault(fmt::format("chunk {}: its bytes are not those that were published", chunk),
+			      place_of(begin));
 			return -ENODATA;
 		}
 		return 0;
 	} catch (const view::SourceError &error) {
-		fault(error.what());
-		return error.error == EIO ? -EIO : -ENODATA;
+		fault(error.what(), place_of(begin));
+		return error.error == EIO || error.error == ENOMEM ? -error.error : -ENODATA;
 	} catch (const view::Misfit &misfit) {
-		fault(misfit.what());
+		fault(misfit.what(), misfit.place);
 		return -ENODATA;
+	} catch (const std::bad_alloc &) {
+		// If there is none for the words either, the cache makes the same error of that.
+		fault(fmt::format("chunk {}: out of memory", chunk), place_of(begin));
+		return -ENOMEM;
 	}
 }
 

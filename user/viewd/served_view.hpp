@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "view/header.hpp"
 #include "view/source.hpp"
 #include "viewd/chunk_cache.hpp"
+#include "viewd/plan.hpp"
 #include "viewd/read_ahead.hpp"
 
 namespace viewd
@@ -34,13 +36,22 @@ public:
 class ServedView
 {
 public:
+	// Why elements could not be read.
+	struct Fault {
+		std::string text = {}; // "" if there was none
+		std::string file = {}; // "" if it is of none in particular
+		uint64_t element = 0;  // of the file: the first that cannot be read, or the first that was to be read
+	};
 	struct Status {
 		uint64_t reads = 0, bytes = 0, failed = 0; // of the device
 		bool stale = false; // a file is not as it was when it was scanned: no more chunks are read
-		std::string fault;  // the last one
+		Fault fault = {};   // the last one
+		size_t plan_length = 0, plan_position = 0; // ranges
+		uint64_t restarts = 0;                     // of compressed files
 	};
 
-	// header and identities: of a finished scan of these files. `cache` outlives it.
+	// header and identities: of a finished scan of these files. `cache` outlives it. prefetch: whether streams are recognized; a plan
+	// is followed in any case.
 	ServedView(ChunkCache &cache, const view::Sequence &files, const view::Header &header,
 		   std::vector<view::Identity> identities, bool prefetch);
 	// No read may be under way.
@@ -51,32 +62,40 @@ public:
 	uint64_t device_bytes() const { return device_bytes_; } // a multiple of 4096
 	// A read of bytes that the device has. Does not wait.
 	void read(uint64_t offset, uint32_t bytes, std::shared_ptr<ViewRead> read);
+	// Prefetches along a plan from now on, instead of the one before.
+	void plan(Plan plan);
 	// Fails what waits and what comes.
 	void withdraw();
 	Status status() const;
 
 private:
+	struct Parts;
+
 	int load(uint64_t chunk, std::byte *to);
 	// Whether the files that these bytes of the data are of are as they were scanned. unchanged() throws SourceError.
 	bool unchanged(uint64_t begin, uint64_t end);
 	bool is_fresh(uint64_t begin, uint64_t end);
-	void fault(const std::string &what);
+	void fault(const std::string &what, view::Sequence::Place at);
+	view::Sequence::Place place_of(uint64_t begin) const;
+	void read_data(uint64_t begin, uint64_t end, uint32_t at, const std::shared_ptr<Parts> &parts);
 	void prefetch(uint64_t begin, uint64_t end);
 
 	ChunkCache &cache_;
 	const view::Sequence &files_;
 	const view::Codec codec_;
+	const view::Reducer reducer_;
 	const std::vector<std::byte> header_;
 	const std::vector<uint32_t> sums_;
 	const std::vector<view::Identity> identities_;
 	const uint64_t data_bytes_, device_bytes_;
 	const bool prefetches_;
-	std::mutex ahead_mutex_; // protects ahead_
+	mutable std::mutex ahead_mutex_; // protects ahead_ and plan_
 	ReadAhead ahead_;
+	std::optional<Plan> plan_;
 	std::atomic<bool> stale_ = false;
 	std::atomic<uint64_t> reads_ = 0, bytes_ = 0, failed_ = 0;
 	mutable std::mutex fault_mutex_; // protects fault_
-	std::string fault_;
+	Fault fault_;
 	uint64_t number_ = 0; // in the cache
 };
 

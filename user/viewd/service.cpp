@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "view/compressed_file.hpp"
 #include "view/source.hpp"
 
 namespace viewd
@@ -26,8 +27,10 @@ namespace
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t scanned_at_once = 64 << 20; // bytes, between looks whether to stop
-constexpr auto saved_every = std::chrono::seconds(10);
+constexpr uint64_t scanned_at_once = 8 << 20; // bytes, between looks whether to stop
+// What a scan has found is saved so often, and takes at most about a twentieth of its time.
+constexpr auto saved_every = std::chrono::seconds(2);
+constexpr int saves_share = 20;
 
 // "" if there is none.
 std::string read_file(const fs::path &path)
@@ -72,6 +75,51 @@ private:
 	std::counting_semaphore<> &turns_;
 };
 
+constexpr const char *index_prefix = ".index-";
+std::string index_kind(size_t file) { return fmt::format("{}{}", index_prefix, file); }
+
+// Calls `save` now and then.
+class SaveTimer
+{
+public:
+	template <class Save> void save_if_due(bool now, Save &&save)
+	{
+		const Clock::time_point began = Clock::now();
+		if (!now && began < next_)
+			return;
+		save();
+		const Clock::time_point ended = Clock::now();
+		next_ = ended + std::max<Clock::duration>(saved_every, (ended - began) * saves_share);
+	}
+
+private:
+	Clock::time_point next_ = Clock::now() + saved_every;
+};
+
+// The numbers of devices are given out anew when the machine starts.
+std::string boot_id()
+{
+	std::string id = read_file("/proc/sys/kernel/random/boot_id");
+	std::erase(id, '\n');
+	return id;
+}
+
+// NAME.device: which device it is, of which boot, and the CRC of the header that it had.
+struct LeftDevice {
+	int number = -1;
+	std::string boot;
+	uint32_t header = 0;
+
+	static LeftDevice parse(const std::string &text)
+	{
+		LeftDevice left;
+		std::istringstream in(text);
+		in >> left.number >> left.boot >> left.header;
+		return in && left.number >= 0 && left.boot == boot_id() ? left : LeftDevice();
+	}
+	std::string text() const { return fmt::format("{} {} {}\n", number, boot, header); }
+};
+
 } // namespace
 
 const char *state_name(Service::State state)
@@ -97,7 +145,8 @@ struct Service::Published {
 	State state = State::scanning;
 	std::string error;
 	uint64_t steps_done = 0, steps = 0;
-	std::optional<view::Header> header;
+	std::optional<Summary> summary;
+	std::string note;
 	std::optional<view::Sequence> files;
 	std::unique_ptr<ServedView> served;
 	std::unique_ptr<BlockDevice> device;
@@ -148,7 +197,7 @@ Definitions read_definitions(const fs::path &folder)
 } // namespace
 
 Service::Service(const Options &options, BlockDevices &devices)
-	: options_(options), devices_(devices),
+	: options_(options), devices_(devices), decompressors_(options.decompress_memory),
 	  cache_(std::max<uint64_t>(options.memory / ChunkCache::chunk_size, 2), options.workers),
 	  turns_(std::max(options.workers, 1U))
 {
@@ -164,6 +213,12 @@ Service::Service(const Options &options, BlockDevices &devices)
 Service::~Service()
 {
 	const std::lock_guard lock(mutex_);
+	// Their devices are removed: there is none to be taken over.
+	std::error_code ignored;
+	for (auto &[name, view] : views_) {
+		view.reset();
+		fs::remove(file_of(name, ".device"), ignored);
+	}
 	views_.clear();
 }
 
@@ -193,14 +248,13 @@ void Service::discard_left()
 		const std::string name = entry.path().stem();
 		const fs::path kind = entry.path().extension();
 		const std::lock_guard lock(mutex_);
-		if ((kind == ".scan" || kind == ".device") && !views_.contains(name))
+		const bool is_kept = kind == ".scan" || kind == ".device" || kind.string().starts_with(index_prefix);
+		if (is_kept && !views_.contains(name))
 			names.push_back(name);
 	}
 	for (const std::string &name : names) {
-		left_device(name, 0);
-		std::error_code ignored;
-		for (const char *kind : {".scan", ".device"})
-			fs::remove_all(file_of(name, kind), ignored);
+		remove_left(name);
+		forget(name);
 	}
 }
 
@@ -246,8 +300,16 @@ void Service::end(const std::string &name)
 	}
 	// Waits until its thread writes no more.
 	view.reset();
+	forget(name);
+}
+
+// Removes what the folder keeps of a view that is there no more.
+void Service::forget(const std::string &name)
+{
+	std::error_code ignored;
 	for (const char *kind : {".scan", ".device"})
 		fs::remove_all(file_of(name, kind), ignored);
+	for (size_t i = 0; fs::remove(file_of(name, index_kind(i).c_str()), ignored); i++) {}
 }
 
 void Service::withdraw(const std::string &name)
@@ -327,6 +389,32 @@ std::vector<std::string> Service::conf_errors() const
 	return all;
 }
 
+void Service::plan(const std::string &name, const std::vector<std::pair<uint64_t, uint64_t>> &ranges)
+{
+	if (ranges.size() > Plan::max_ranges)
+		throw Refused(fmt::format("{}: a plan of {} ranges; expected at most {}", name, ranges.size(),
+					  Plan::max_ranges));
+	const std::lock_guard lock(mutex_);
+	const auto found = views_.find(name);
+	if (found == views_.end())
+		throw Refused(fmt::format("{}: there is no such view", name));
+	const std::lock_guard view_lock(found->second->mutex);
+	const Published &view = *found->second;
+	if (view.state != State::published)
+		throw Refused(fmt::format("{}: the view is not published yet", name));
+	const Summary &summary = *view.summary;
+	std::vector<Plan::Range> bytes;
+	bytes.reserve(ranges.size());
+	for (const auto &[first, count] : ranges) {
+		if (!count || first >= summary.elements || count > summary.elements - first)
+			throw Refused(fmt::format("{}: range {} of the plan: {} elements from {} on; the view has {}",
+						  name, bytes.size(), count, first, summary.elements));
+		bytes.push_back({summary.codec.reduced_bytes(first) - (first % 8 * summary.codec.bits % 8 != 0),
+				 summary.codec.reduced_bytes(first + count)});
+	}
+	view.served->plan(Plan(std::move(bytes)));
+}
+
 std::vector<Service::ViewStatus> Service::status() const
 {
 	const std::lock_guard lock(mutex_);
@@ -340,7 +428,8 @@ std::vector<Service::ViewStatus> Service::status() const
 		status.error = view->error;
 		status.steps_done = view->steps_done;
 		status.steps = view->steps;
-		status.header = view->header;
+		status.summary = view->summary;
+		status.note = view->note;
 		if (const auto bad = bad_definitions_.find(name); bad != bad_definitions_.end())
 			status.conf_error = bad->second;
 		if (view->device) {
@@ -370,28 +459,47 @@ void Service::run(Published &view)
 	try {
 		scan(view);
 	} catch (const std::exception &error) {
-		// Its reads fail; they do not wait for a device that nobody serves.
-		left_device(view.conf.name, 0);
-		std::error_code ignored;
-		fs::remove(file_of(view.conf.name, ".device"), ignored);
+		remove_left(view.conf.name);
 		const std::lock_guard lock(view.mutex);
 		view.state = State::failed;
 		view.error = error.what();
 	}
 }
 
-// A file has "NUMBER CRC".
-int Service::left_device(const std::string &name, uint32_t header_crc)
+// The device that a service before has left for this view is of no use: its requests would wait for ever.
+void Service::remove_left(const std::string &name)
 {
-	std::istringstream saved(read_file(file_of(name, ".device")));
-	int number = -1;
-	uint32_t crc = 0;
-	if (!(saved >> number >> crc) || number < 0)
-		return -1;
-	if (header_crc && crc == header_crc)
-		return number;
-	devices_.discard(name, number);
-	return -1;
+	const fs::path file = file_of(name, ".device");
+	const LeftDevice left = LeftDevice::parse(read_file(file));
+	if (left.number >= 0)
+		devices_.remove_left(name, left.number);
+	std::error_code ignored;
+	fs::remove(file, ignored);
+}
+
+// On the view's thread. Returns false if it was stopped.
+bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources)
+{
+	SaveTimer timer;
+	for (size_t i = 0; i < sources.size(); i++) {
+		sources[i]->resume_index(read_file(file_of(view.conf.name, index_kind(i).c_str())));
+		for (bool done = false; !done;) {
+			if (view.stop) {
+				save_indices(view, sources);
+				return false;
+			}
+			done = sources[i]->index(scanned_at_once);
+			timer.save_if_due(false, [&] { save_indices(view, sources); });
+		}
+	}
+	return true;
+}
+
+void Service::save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const
+{
+	for (size_t i = 0; i < sources.size(); i++)
+		if (const std::string index = sources[i]->save_index(); !index.empty())
+			write_file(file_of(view.conf.name, index_kind(i).c_str()), index);
 }
 
 // On the view's thread.
@@ -399,16 +507,29 @@ void Service::scan(Published &view)
 {
 	std::vector<std::unique_ptr<view::Source>> sources;
 	for (const std::string &path : view::expand(view.conf.files))
-		sources.push_back(view::open_plain(path));
+		sources.push_back(view.conf.compressed ? view::open_compressed(path, decompressors_) :
+							 view::open_plain(path));
+	if (!index(view, sources))
+		return;
 	view::Sequence files(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
-	const fs::path saved = file_of(view.conf.name, ".scan");
+	const fs::path saved = file_of(view.conf.name, ".scan"), device_file = file_of(view.conf.name, ".device");
 	scan.resume(read_file(saved));
-	Clock::time_point next_save = Clock::now() + saved_every;
+	std::string note;
+	if (scan.steps_done() < scan.steps() && LeftDevice::parse(read_file(device_file)).number >= 0) {
+		// Whoever has read the header of before would take other elements for those that it describes.
+		remove_left(view.conf.name);
+		note = "fresh device: the files are not those that the one before had";
+	}
+	const auto save = [&] {
+		save_indices(view, files.files());
+		write_file(saved, scan.save());
+	};
+	SaveTimer timer;
 	for (bool done = false; !done;) {
 		const Turn turn(turns_);
 		if (view.stop) {
-			write_file(saved, scan.save());
+			save();
 			return;
 		}
 		done = scan.advance(scanned_at_once);
@@ -417,13 +538,11 @@ void Service::scan(Published &view)
 			view.steps_done = scan.steps_done();
 			view.steps = scan.steps();
 		}
-		if (done || Clock::now() >= next_save) {
-			write_file(saved, scan.save());
-			next_save = Clock::now() + saved_every;
-		}
+		timer.save_if_due(done, save);
 	}
 
 	const view::Header header = scan.header();
+	const uint32_t header_sum = view::crc32c(view::serialize(header));
 	const std::vector<view::Identity> identities = scan.identities();
 	{
 		const std::lock_guard lock(view.mutex);
@@ -431,12 +550,18 @@ void Service::scan(Published &view)
 		view.served = std::make_unique<ServedView>(cache_, *view.files, header, identities, view.conf.prefetch);
 	}
 	const Turn turn(turns_);
-	const uint32_t crc = view::crc32c(view::serialize(header)) | 1U; // 0: of no header
+	LeftDevice left = LeftDevice::parse(read_file(device_file));
+	if (left.number >= 0 && left.header != header_sum) {
+		remove_left(view.conf.name);
+		note = "fresh device: the one before had another header";
+		left = {};
+	}
 	// It is read before this returns: the kernel looks for partitions.
-	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, left_device(view.conf.name, crc));
-	write_file(file_of(view.conf.name, ".device"), fmt::format("{} {}\n", device->number(), crc));
+	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, left.number);
+	write_file(device_file, LeftDevice{device->number(), boot_id(), header_sum}.text());
 	const std::lock_guard lock(view.mutex);
-	view.header = header;
+	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
+	view.note = note.empty() ? device->note() : note;
 	view.device = std::move(device);
 	view.state = State::published;
 }

@@ -2,9 +2,10 @@
 //
 // The views that this process publishes. Each one is scanned in the background first, then served.
 //
-// A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.device, the number of its device and the CRC of
-// its header; and, of a view that was published by a request, NAME.conf, what it is made of. A service that begins anew goes on from
-// there, with the same devices if the kernel has kept them.
+// A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.index-N, the index of its N-th file, if that is
+// compressed; NAME.device, the number of its device with what it had; and, of a view that was published by a request, NAME.conf, what
+// it is made of. A service that begins anew after one that was killed goes on from there, with the same devices if the kernel has
+// kept them.
 //
 // Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
 // not valid is not followed: a view that an earlier one has published stays.
@@ -20,8 +21,10 @@
 #include <semaphore>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "view/decompressors.hpp"
 #include "view/scan.hpp"
 #include "view/view_conf.hpp"
 #include "viewd/chunk_cache.hpp"
@@ -39,7 +42,8 @@ public:
 	virtual ~BlockDevice() = default;
 	virtual int number() const = 0;
 	virtual std::string path() const = 0;
-	virtual std::string nqn() const { return ""; } // by which hosts connect to it; "": it is not exported
+	virtual std::string nqn() const { return ""; }  // by which hosts connect to it; "": it is not exported
+	virtual std::string note() const { return ""; } // what its user should know, in words
 };
 
 // Makes block devices: by ublk, or, in tests, in memory.
@@ -49,8 +53,8 @@ public:
 	virtual ~BlockDevices() = default;
 	// left: the number of a device that a service before has left, or -1. Throws std::runtime_error.
 	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) = 0;
-	// Removes such a device of a view that is not served any more. What waits for it fails.
-	virtual void discard(const std::string & /*name*/, int /*left*/) {}
+	// Removes the device of this view that a service before has left, if there is one: what waits for it fails.
+	virtual void remove_left(const std::string &name, int number) noexcept = 0;
 };
 
 // Why a request to the service is refused.
@@ -62,6 +66,10 @@ class Service
 {
 public:
 	enum class State { scanning, published, failed };
+	struct Summary {
+		view::Codec codec;
+		uint64_t elements = 0, bytes = 0, files = 0;
+	};
 	struct ViewStatus {
 		ViewConf conf;
 		std::string origin; // the path of its definition; "": published by a request
@@ -69,15 +77,16 @@ public:
 		std::string error;                  // why it failed
 		std::string conf_error;             // why its definition is not followed
 		uint64_t steps_done = 0, steps = 0; // of the scan
-		std::optional<view::Header> header; // once it is published
-		std::string device, nqn;
+		std::optional<Summary> summary;     // once it is published
+		std::string device, nqn, note;
 		ServedView::Status served;
 	};
 
 	struct Options {
 		std::filesystem::path folder;
-		std::filesystem::path conf_dir = {}; // of the definitions; empty: none
-		uint64_t memory = 256ULL << 20;      // bytes of the cache of chunks
+		std::filesystem::path conf_dir = {};      // of the definitions; empty: none
+		uint64_t memory = 256ULL << 20;           // bytes of the cache of chunks
+		uint64_t decompress_memory = 64ULL << 20; // and of decompressors
 		unsigned workers = 2;
 	};
 
@@ -88,12 +97,14 @@ public:
 	Service(const Service &) = delete;
 	Service &operator=(const Service &) = delete;
 
-	// Both throw Refused.
+	// These throw Refused.
 	void publish(const ViewConf &conf);
 	void withdraw(const std::string &name);
 	// Reads the definitions: publishes new views, withdraws those whose definition is gone, and publishes again those whose
 	// definition has changed, that have failed, or whose files have changed.
 	void reload();
+	// Elements [first, first + count) of each range.
+	void plan(const std::string &name, const std::vector<std::pair<uint64_t, uint64_t>> &ranges);
 	std::vector<ViewStatus> status() const;
 	std::string conf_dir() const { return options_.conf_dir; }
 	// Why the directory of the definitions cannot be read; "" if it can.
@@ -111,13 +122,16 @@ private:
 	void end(const std::string &name);
 	void run(Published &view);
 	void scan(Published &view);
-	// The number of the device that a service before has left for this view with this header, or -1. Discards one with another header.
-	int left_device(const std::string &name, uint32_t header_crc);
+	void forget(const std::string &name);
+	void remove_left(const std::string &name);
+	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
+	void save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const;
 	std::filesystem::path file_of(const std::string &name, const char *kind) const;
 	std::filesystem::path definition_of(const std::string &name) const;
 
 	const Options options_;
 	BlockDevices &devices_;
+	view::Decompressors decompressors_;
 	ChunkCache cache_;
 	std::counting_semaphore<> turns_; // to scan, of views; each takes one for a while
 	std::mutex change_mutex_;         // serializes publish(), withdraw() and reload()

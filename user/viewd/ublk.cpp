@@ -180,13 +180,31 @@ void Loop::post(std::function<void()> job)
 	bool first;
 	{
 		const std::lock_guard lock(mutex_);
-		first = jobs_.empty();
+		first = jobs_.empty() && !answers_;
 		jobs_.push_back(std::move(job));
 	}
+	if (first)
+		wake();
+}
+
+void Loop::answer(Slot &slot, int result)
+{
+	bool first;
+	{
+		const std::lock_guard lock(mutex_);
+		first = jobs_.empty() && !answers_;
+		slot.result = result;
+		slot.next = std::exchange(answers_, &slot);
+	}
+	if (first)
+		wake();
+}
+
+void Loop::wake()
+{
 	const uint64_t one = 1;
 	// Fails only if the counter overflows.
-	if (first)
-		(void)!::write(wake_, &one, sizeof(one));
+	(void)!::write(wake_, &one, sizeof(one));
 }
 
 io_uring_sqe *Loop::command()
@@ -208,9 +226,16 @@ void Loop::arm()
 void Loop::run_jobs()
 {
 	std::vector<std::function<void()>> jobs;
+	Slot *answered = nullptr;
 	{
 		const std::lock_guard lock(mutex_);
 		jobs.swap(jobs_);
+		answered = std::exchange(answers_, nullptr);
+	}
+	// A slot may be answered again once the kernel was told.
+	while (answered) {
+		Slot &slot = *std::exchange(answered, answered->next);
+		slot.queue->device->send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, slot.result);
 	}
 	for (const std::function<void()> &job : jobs)
 		job();
@@ -227,7 +252,7 @@ void Loop::run()
 		io_uring_for_each_cqe(&ring_, head, cqe)
 		{
 			seen++;
-			auto *const slot = static_cast<Device::Slot *>(io_uring_cqe_get_data(cqe));
+			auto *const slot = static_cast<Slot *>(io_uring_cqe_get_data(cqe));
 			if (slot)
 				slot->queue->device->arrived(*slot, cqe->res);
 			else
@@ -257,6 +282,8 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 		throw Error(add_error(-rc, limit), -rc);
 	}
 	id_ = static_cast<int>(info.dev_id);
+	geometry_.queues = info.nr_hw_queues;
+	geometry_.depth = info.queue_depth;
 	try {
 		if ((info.flags & wanted_flags) != wanted_flags)
 			throw Error("the kernel's ublk driver is too old: Linux 6.5 or newer is needed", EOPNOTSUPP);
@@ -295,6 +322,11 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	}
 	if (rc < 0)
 		fail(fmt::format("ublk device {}: START_USER_RECOVERY", id_), -rc);
+	// The process that had it may have had other threads.
+	ublksrv_ctrl_dev_info info = {};
+	control.must("GET_DEV_INFO", UBLK_CMD_GET_DEV_INFO, id_, &info, sizeof(info));
+	geometry_.queues = info.nr_hw_queues;
+	geometry_.depth = info.queue_depth;
 	open_queues(id_);
 	fetch_all();
 	control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,
@@ -395,7 +427,7 @@ void Device::arrived(Slot &slot, int result)
 void Device::answer(uint16_t queue, uint16_t tag, int result)
 {
 	Slot &slot = queues_[queue]->slots[tag];
-	slot.queue->loop->post([this, &slot, result] { send(slot, UBLK_IO_COMMIT_AND_FETCH_REQ, result); });
+	slot.queue->loop->answer(slot, result);
 }
 
 // The kernel has ended all commands, or will: the device was stopped, or was never started.

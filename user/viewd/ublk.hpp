@@ -53,6 +53,17 @@ private:
 	uint16_t queue_, tag_;
 };
 
+struct Queue;
+
+// A request that the kernel has, or that waits for its answer.
+struct Slot {
+	Queue *queue = nullptr;
+	uint16_t tag = 0;
+	// Of a request that was answered, until the loop tells the kernel; protected by the loop's mutex:
+	int result = 0;
+	Slot *next = nullptr;
+};
+
 // A thread that fetches requests of any number of queues.
 class Loop
 {
@@ -68,6 +79,8 @@ public:
 
 private:
 	friend class Device;
+	void answer(Slot &slot, int result);
+	void wake();
 	void run();
 	void arm();
 	void run_jobs();
@@ -77,18 +90,29 @@ private:
 	int wake_ = -1;
 	uint64_t woken_ = 0;
 	std::atomic<bool> ending_ = false;
-	std::mutex mutex_; // protects jobs_
+	std::mutex mutex_; // protects jobs_ and answers_
 	std::vector<std::function<void()>> jobs_;
+	// The first of a list: to answer a request takes no memory.
+	Slot *answers_ = nullptr;
 	std::thread thread_;
 };
 
 struct Geometry {
 	uint64_t bytes = 0; // a multiple of block
 	unsigned block = 4096;
-	unsigned queues = 1, depth = 32;
-	unsigned most = 1 << 20; // bytes of one request
+	unsigned queues = 1, depth = 32; // at most; the kernel has no more queues than CPUs
+	unsigned most = 1 << 20;         // bytes of one request
 	// Whether the kernel refuses to open it for writing. Writes fail in any case.
 	bool read_only = true;
+};
+
+struct Queue {
+	Device *device = nullptr;
+	uint16_t number = 0;
+	Loop *loop = nullptr;
+	const ublksrv_io_desc *requests = nullptr; // by tag; the kernel writes them
+	std::vector<Slot> slots;
+	size_t live = 0; // slots, of the loop's thread
 };
 
 class Device
@@ -111,21 +135,6 @@ public:
 private:
 	friend class Loop;
 	friend class Request;
-	struct Queue;
-	// A request that the kernel has, or that waits for its answer.
-	struct Slot {
-		Queue *queue = nullptr;
-		uint16_t tag = 0;
-	};
-	struct Queue {
-		Device *device = nullptr;
-		uint16_t number = 0;
-		Loop *loop = nullptr;
-		const ublksrv_io_desc *requests = nullptr; // by tag; the kernel writes them
-		std::vector<Slot> slots;
-		size_t live = 0; // slots, of the loop's thread
-	};
-
 	void open_queues(int id);
 	void fetch_all();
 	void send(Slot &slot, unsigned command, int result);
@@ -133,7 +142,7 @@ private:
 	void answer(uint16_t queue, uint16_t tag, int result);
 	void close_queues();
 
-	const Geometry geometry_;
+	Geometry geometry_; // immutable once the device is there
 	const std::vector<Loop *> loops_;
 	const Handler handler_;
 	std::vector<std::unique_ptr<Queue>> queues_;

@@ -2,7 +2,13 @@
 #include "viewd/ublk_devices.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <new>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace viewd
 {
@@ -24,9 +30,9 @@ private:
 class UblkDevice final : public BlockDevice
 {
 public:
-	UblkDevice(std::unique_ptr<ublk::Device> device, Nvmet *nvmet, std::string nqn,
+	UblkDevice(std::unique_ptr<ublk::Device> device, std::string note, Nvmet *nvmet, std::string nqn,
 		   const std::vector<std::string> &hosts)
-		: device_(std::move(device)), nvmet_(nvmet), nqn_(std::move(nqn))
+		: device_(std::move(device)), note_(std::move(note)), nvmet_(nvmet), nqn_(std::move(nqn))
 	{
 		if (!nvmet_)
 			return;
@@ -46,9 +52,11 @@ public:
 	int number() const override { return device_->id(); }
 	std::string path() const override { return device_->path(); }
 	std::string nqn() const override { return nvmet_ ? nqn_ : ""; }
+	std::string note() const override { return note_; }
 
 private:
 	const std::unique_ptr<ublk::Device> device_;
+	const std::string note_;
 	Nvmet *const nvmet_;
 	const std::string nqn_;
 };
@@ -73,34 +81,44 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	for (const std::unique_ptr<ublk::Loop> &loop : loops_)
 		loops.push_back(loop.get());
 	const auto handler = [&view](const ublk::Request &request) {
-		view.read(request.offset, request.bytes, std::make_shared<Read>(request));
+		std::shared_ptr<Read> read;
+		try {
+			read = std::make_shared<Read>(request);
+		} catch (const std::bad_alloc &) {
+			request.complete(-ENOMEM);
+			return;
+		}
+		view.read(request.offset, request.bytes, std::move(read));
 	};
 	std::unique_ptr<ublk::Device> device;
+	std::string note;
 	if (left >= 0) {
 		try {
 			device = std::make_unique<ublk::Device>(left, geometry, loops, handler);
-		} catch (const ublk::Error &) {
-			// The kernel has not kept it: the machine was started anew, or it was removed.
+		} catch (const ublk::Error &error) {
+			note = fmt::format("fresh device: the one before could not be recovered: {}", error.what());
+			remove_left(conf.name, left);
 		}
 	}
 	if (!device)
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
-	return std::make_unique<UblkDevice>(std::move(device), nvmet_, prefix_ + conf.name, conf.hosts);
+	return std::make_unique<UblkDevice>(std::move(device), std::move(note), nvmet_, prefix_ + conf.name,
+					    conf.hosts);
 }
 
-void UblkDevices::discard(const std::string &name, int left)
+void UblkDevices::remove_left(const std::string &name, int number) noexcept
 {
 	try {
-		const bool is_left = ublk::is_left(left);
+		const bool is_left = ublk::is_left(number);
 		// The target waits for requests that the device holds back, and has it open.
 		if (is_left)
-			ublk::stop(left);
+			ublk::stop(number);
 		if (nvmet_)
 			nvmet_->remove(prefix_ + name);
 		if (is_left)
-			ublk::remove(left);
-	} catch (const ublk::Error &) {
-		// Without the driver there is no device.
+			ublk::remove(number);
+	} catch (const std::exception &error) {
+		std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
 	}
 }
 

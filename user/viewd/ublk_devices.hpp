@@ -20,7 +20,7 @@ public:
 	// Exports each device by `nvmet`, which outlives this, with the prefix and the view's name as its NQN. nullptr: exports none.
 	UblkDevices(unsigned loops, Nvmet *nvmet, std::string prefix);
 	std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) override;
-	void discard(const std::string &name, int left) override;
+	void remove_left(const std::string &name, int number) noexcept override;
 
 private:
 	Nvmet *const nvmet_;

@@ -210,7 +210,8 @@ EXAMPLE = """#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <peerdma.h>
-int example(struct peerdma_device *device, struct peerdma_file *file, struct peerdma_buf *buf, uint32_t provider_id) {
+int example(struct peerdma_device *device, struct peerdma_file *file, struct peerdma_buf *buf, struct peerdma_view *view,
+	    void *memory, uint32_t provider_id) {
 """
 
 

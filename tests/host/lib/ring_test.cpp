@@ -15,22 +15,17 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "allocations.hpp"
 #include "fake_syscalls.hpp"
 #include "peerdma.h"
 
-namespace
-{
-
-// Allocations of this thread until one fails; negative: none fails.
-thread_local int memory_left = -1;
-
-} // namespace
+thread_local int allocations_left = -1;
 
 void *operator new(size_t bytes)
 {
-	if (memory_left == 0)
+	if (allocations_left == 0)
 		throw std::bad_alloc();
-	memory_left -= memory_left > 0;
+	allocations_left -= allocations_left > 0;
 	void *p = std::malloc(bytes ? bytes : 1);
 	if (!p)
 		throw std::bad_alloc();
@@ -311,11 +306,11 @@ TEST_F(Rings, WithoutMemoryNothingIsLostOrDoneTwice)
 			ops.push_back(read(tag));
 			ops.back().kind = tag / 10 % 2; // six groups
 		}
-		memory_left = memory;
+		allocations_left = memory;
 		const int queued = peerdma_ring_queue(ring, ops.data(), 60);
 		for (int tries = 0; tries < 200 && queued > 0 && ends.size() < static_cast<size_t>(queued); tries++) {
 			const int n = peerdma_ring_wait(ring, done.data(), 64, 1, -1);
-			memory_left = -1;
+			allocations_left = -1;
 			if (n < 0) {
 				EXPECT_EQ(n, -ENOMEM);
 				refused++;
@@ -323,7 +318,7 @@ TEST_F(Rings, WithoutMemoryNothingIsLostOrDoneTwice)
 			for (int i = 0; i < n; i++)
 				EXPECT_EQ(++ends[done[static_cast<size_t>(i)].tag], 1);
 		}
-		memory_left = -1;
+		allocations_left = -1;
 		EXPECT_TRUE(queued == 60 || queued == -ENOMEM || (queued > 0 && queued < 60)) << queued;
 		EXPECT_EQ(ends.size(), static_cast<size_t>(std::max(queued, 0)));
 		EXPECT_TRUE(wait(0).empty());

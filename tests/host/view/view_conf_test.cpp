@@ -36,10 +36,11 @@ TEST(ViewConf, IsReadAndWritten)
 				   Element::u32,
 				   Codec::parse("u32:17"),
 				   {"nqn.2014-08.org.nvmexpress:uuid:1-2"},
-				   false};
+				   false,
+				   true};
 	const std::string text = "# tokens\nfile = /data/a*\n\n  file=/data/b \r\ncodec = u32:17\nhost = "
 				 "nqn.2014-08.org.nvmexpress:uuid:1-2\n"
-				 "prefetch = no";
+				 "prefetch = no\ncompressed = yes";
 	EXPECT_EQ(view::parse_conf("v.conf", "v", text), expected);
 	EXPECT_EQ(view::parse_conf("v.conf", "v", view::conf_text(expected)), expected);
 }
@@ -51,6 +52,7 @@ TEST(ViewConf, HasDefaults)
 	EXPECT_FALSE(conf.codec) << "the fewest bits";
 	EXPECT_TRUE(conf.hosts.empty());
 	EXPECT_TRUE(conf.prefetch);
+	EXPECT_FALSE(conf.compressed);
 	EXPECT_EQ(view::parse_conf("v.conf", "v", view::conf_text(conf)), conf);
 	EXPECT_EQ(view::parse_conf("v.conf", "v", "file = /a\ncodec = f32").codec, Codec::parse("f32:none"));
 	EXPECT_EQ(view::parse_conf("v.conf", "v", "file = /a\ncodec = byte").codec, Codec::parse("byte:none"));
@@ -65,11 +67,13 @@ TEST(ViewConf, SaysWhatIsWrong)
 	EXPECT_EQ(refusal("\n\nfile"), "v.conf:3: expected key = value");
 	EXPECT_EQ(refusal(std::string("file = /a\0b", 11)), "v.conf:1: expected key = value");
 	EXPECT_EQ(refusal("file = "), "v.conf:1: file: no value");
-	EXPECT_EQ(refusal("colour = red"), "v.conf:1: colour: unknown key; expected file, codec, host or prefetch");
+	EXPECT_EQ(refusal("colour = red"),
+		  "v.conf:1: colour: unknown key; expected file, codec, host, prefetch or compressed");
 	EXPECT_EQ(refusal("codec = u32:40"),
 		  "v.conf:1: codec = u32:40: unknown; for example u32, u32:u16, u32:17, i64:18, f32:bf16, byte:none");
 	EXPECT_EQ(refusal("codec = u32\ncodec = u32"), "v.conf:2: codec: set twice");
 	EXPECT_EQ(refusal("prefetch = maybe"), "v.conf:1: prefetch = maybe: expected yes or no");
+	EXPECT_EQ(refusal("compressed = zstd"), "v.conf:1: compressed = zstd: expected yes or no");
 	for (const std::string &host :
 	     std::vector<std::string>{"me", "nqn.x y", "nqn.x/../y", "nqn." + std::string(220, 'x')})
 		EXPECT_EQ(refusal("host = " + host),

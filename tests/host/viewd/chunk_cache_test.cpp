@@ -7,12 +7,14 @@
 #include <cstring>
 #include <future>
 #include <mutex>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "../allocations.hpp"
 #include "viewd/chunk_cache.hpp"
 
 namespace
@@ -202,6 +204,76 @@ TEST(ChunkCache, DemandTakesPrefetchedMemoryAndCountsIt)
 	until([&] { return cache.counts().prefetched == 2; });
 	EXPECT_TRUE(holds(ask(cache, {view, 3}).get(), 3));
 	EXPECT_EQ(cache.counts().wasted, 1u);
+}
+
+TEST(ChunkCache, DropsWhatWasPrefetchedInVain)
+{
+	ChunkCache cache(4, 1);
+	const uint64_t view = cache.add(fill);
+	for (const uint64_t chunk : {100, 101, 102})
+		cache.prefetch({view, chunk});
+	until([&] { return cache.counts().prefetched == 3; });
+	// Loads go round in the rest of the memory.
+	for (uint64_t chunk = 0; chunk < 5; chunk++)
+		EXPECT_TRUE(holds(ask(cache, {view, chunk}).get(), chunk));
+	EXPECT_EQ(cache.counts().wasted, 0u);
+	EXPECT_TRUE(is_there(ask(cache, {view, 101}))) << "one that is used is not dropped";
+	for (uint64_t chunk = 10; chunk < 20; chunk++)
+		EXPECT_TRUE(holds(ask(cache, {view, chunk}).get(), chunk));
+	EXPECT_EQ(cache.counts().wasted, 2u);
+	const uint64_t misses = cache.counts().misses;
+	for (const uint64_t chunk : {17, 18, 19})
+		EXPECT_TRUE(holds(ask(cache, {view, chunk}).get(), chunk));
+	EXPECT_EQ(cache.counts().misses, misses) << "their memory is used";
+}
+
+TEST(ChunkCache, SharesAmongTheStreamsOfAllViews)
+{
+	ChunkCache cache(40, 1);
+	const uint64_t one = cache.add(fill), other = cache.add(fill);
+	EXPECT_EQ(cache.share(one, 0), 20u);
+	EXPECT_EQ(cache.share(one, 1), 20u);
+	EXPECT_EQ(cache.share(other, 3), 5u);
+	EXPECT_EQ(cache.share(one, 1), 5u);
+	EXPECT_EQ(cache.share(other, 1), 10u);
+	EXPECT_EQ(cache.share(one, 64), 0u);
+	cache.remove(one);
+	EXPECT_EQ(cache.share(one, 1), 0u);
+	EXPECT_EQ(cache.share(other, 1), 20u);
+}
+
+TEST(ChunkCache, EndsARequestWithoutMemory)
+{
+	ChunkCache cache(2, 1);
+	std::atomic<bool> has_none = false;
+	const uint64_t view = cache.add([&](uint64_t chunk, std::byte *to) {
+		if (has_none)
+			throw std::bad_alloc();
+		return fill(chunk, to);
+	});
+	has_none = true;
+	EXPECT_EQ(ask(cache, {view, 1}).get().error, -ENOMEM) << "of the load";
+	has_none = false;
+	EXPECT_TRUE(holds(ask(cache, {view, 1}).get(), 1));
+	// Of the request, at each of its allocations.
+	int failures = 0;
+	for (int left = 0;; left++) {
+		std::promise<int> said;
+		ChunkCache::Ready ready = [&said](const ChunkCache::Held &, int error) { said.set_value(error); };
+		allocations_left = left;
+		cache.get({view, static_cast<uint64_t>(100 + left)}, std::move(ready));
+		const bool all_allocated = allocations_left > 0;
+		allocations_left = -1;
+		const int error = said.get_future().get();
+		EXPECT_TRUE(error == 0 || error == -ENOMEM) << left;
+		failures += error != 0;
+		EXPECT_TRUE(holds(ask(cache, {view, static_cast<uint64_t>(100 + left)}).get(),
+				  static_cast<uint64_t>(100 + left)))
+			<< "afterwards";
+		if (all_allocated)
+			break;
+	}
+	EXPECT_GE(failures, 2);
 }
 
 TEST(ChunkCache, RemovesAView)

@@ -3,11 +3,13 @@
 // other bytes, when a file is not as it was.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <random>
 #include <string>
@@ -16,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include "../allocations.hpp"
 #include "../view/temporary_files.hpp"
 #include "view/scan.hpp"
 #include "viewd/served_view.hpp"
@@ -61,6 +64,7 @@ struct World : TemporaryFiles {
 		view::Scan scan(*files, view::Codec::parse(codec));
 		while (!scan.advance(1 << 30)) {}
 		header = scan.header();
+		identities = scan.identities();
 		expected = view::serialize(header);
 		data_at = expected.size();
 		expected.resize((data_at + header.data_bytes() + 4095) / 4096 * 4096);
@@ -82,8 +86,9 @@ struct World : TemporaryFiles {
 		return error;
 	}
 
-	ChunkCache cache{4, 2};
+	ChunkCache cache{4, 2}, large_cache{8, 2};
 	std::vector<std::string> paths;
+	std::vector<view::Identity> identities;
 	std::optional<view::Sequence> files;
 	view::Header header;
 	std::vector<std::byte> expected;
@@ -105,7 +110,7 @@ TEST(ServedView, ReadsItsDeviceFromEndToEnd)
 	const ServedView::Status status = world.served->status();
 	EXPECT_EQ(status.failed, 0u);
 	EXPECT_FALSE(status.stale);
-	EXPECT_EQ(status.fault, "");
+	EXPECT_EQ(status.fault.text, "");
 }
 
 TEST(ServedView, ReadsAnywhereByManyThreads)
@@ -174,7 +179,11 @@ TEST_P(ServedViewOfAChangedFile, FailsAtItsPlaceOnly)
 	const ServedView::Status status = world.served->status();
 	EXPECT_GE(status.failed, 2u);
 	EXPECT_TRUE(status.stale);
-	EXPECT_EQ(status.fault, world.paths[1] + ": changed after it was published");
+	EXPECT_EQ(status.fault.text, world.paths[1] + ": changed after it was published");
+	EXPECT_EQ(status.fault.file, world.paths[1]);
+	// The read of the last MiB but one begins there: in a group of eight elements, counted from the second file's begin.
+	const uint64_t group = (end - (2 << 20) - world.data_at) / 17;
+	EXPECT_EQ(status.fault.element, group * 8 - world.header.files[0].elements);
 }
 
 // A store to a page that was dirty before changes no time: only the CRC tells.
@@ -195,7 +204,124 @@ TEST(ServedView, TellsBytesThatChangedWithoutATime)
 	served.read(header.bytes() + (1 << 20), 4096, second);
 	EXPECT_EQ(second->wait(), -ENODATA);
 	EXPECT_EQ(second->copied(), 0u);
-	EXPECT_EQ(served.status().fault, "chunk 1: its bytes are not those that were published");
+	EXPECT_EQ(served.status().fault.text, "chunk 1: its bytes are not those that were published");
+	EXPECT_EQ(served.status().fault.file, path);
+	EXPECT_EQ(served.status().fault.element, (1 << 20) / 17 * 8u);
+}
+
+// A store to a mapping that does not fit any more, on a filesystem that does not note when it was made.
+TEST(ServedView, NamesElementAndValueOfWhatDoesNotFitAnyMore)
+{
+	TemporaryFiles folder;
+	std::vector<uint32_t> values = tokens(1000000, 17);
+	const std::string path = folder.write("a", values);
+	const view::Sequence files = sequence(view::Element::u32, {path});
+	view::Scan scan(files, view::Codec::parse("u32:17"));
+	while (!scan.advance(1 << 30)) {}
+	values[700001] = 1 << 20;
+	folder.write("a", values);
+	ChunkCache cache(4, 1);
+	ServedView served(cache, files, scan.header(), {files.files()[0]->identity()}, false);
+	const auto read = std::make_shared<Read>(4096);
+	served.read(scan.header().bytes() + (1 << 20), 4096, read);
+	EXPECT_EQ(read->wait(), -ENODATA);
+	const ServedView::Fault fault = served.status().fault;
+	EXPECT_EQ(fault.text, path + ": element 700001 is 1048576, which does not fit into u32:17");
+	EXPECT_EQ(fault.file, path);
+	EXPECT_EQ(fault.element, 700001u);
+}
+
+// Without memory a read fails, once, and the next one succeeds.
+TEST(ServedView, EndsEachReadOnceWithoutMemory)
+{
+	World world;
+	int failures = 0;
+	for (int left = 0;; left++) {
+		const auto read = std::make_shared<Read>(3 << 20);
+		allocations_left = left;
+		world.served->read(world.data_at, 3 << 20, read);
+		const bool all_allocated = allocations_left > 0;
+		allocations_left = -1;
+		const int error = read->wait();
+		EXPECT_TRUE(error == 0 || error == -ENOMEM) << left << ": " << error;
+		if (error == 0) {
+			EXPECT_TRUE(std::ranges::equal(read->bytes,
+						       std::span(world.expected).subspan(world.data_at, 3 << 20)));
+		}
+		failures += error != 0;
+		EXPECT_EQ(world.read(world.data_at, 1 << 20), 0) << "afterwards";
+		if (all_allocated)
+			break;
+	}
+	EXPECT_GT(failures, 2);
+}
+
+// A file for which there is no memory, by and by.
+class ForgetfulFile final : public view::Source
+{
+public:
+	explicit ForgetfulFile(std::unique_ptr<view::Source> file) : file_(std::move(file)) {}
+	const std::string &name() const override { return file_->name(); }
+	uint64_t bytes() const override { return file_->bytes(); }
+	view::Identity identity() const override { return file_->identity(); }
+	void read(uint64_t offset, std::span<std::byte> to) const override
+	{
+		if (fails)
+			throw std::bad_alloc();
+		file_->read(offset, to);
+	}
+	std::atomic<bool> fails = false;
+
+private:
+	const std::unique_ptr<view::Source> file_;
+};
+
+TEST(ServedView, FailsAReadForWhichAFileHasNoMemory)
+{
+	TemporaryFiles folder;
+	auto file = std::make_unique<ForgetfulFile>(view::open_plain(folder.write("a", tokens(1000000, 17))));
+	ForgetfulFile &forgetful = *file;
+	std::vector<std::unique_ptr<view::Source>> all;
+	all.push_back(std::move(file));
+	const view::Sequence files(view::Element::u32, std::move(all));
+	view::Scan scan(files, view::Codec::parse("u32:17"));
+	while (!scan.advance(1 << 30)) {}
+	ChunkCache cache(4, 1);
+	ServedView served(cache, files, scan.header(), scan.identities(), false);
+	for (const bool fails : {true, false}) {
+		forgetful.fails = fails;
+		const auto read = std::make_shared<Read>(4096);
+		served.read(scan.header().bytes(), 4096, read);
+		EXPECT_EQ(read->wait(), fails ? -ENOMEM : 0);
+	}
+}
+
+TEST(ServedView, PrefetchesAlongAPlan)
+{
+	World world(5000003);
+	viewd::ChunkCache &cache = world.large_cache;
+	ServedView served(cache, *world.files, world.header, world.identities, false);
+	// Backwards, of which no stream is made.
+	std::vector<viewd::Plan::Range> ranges;
+	for (uint64_t chunk = 10; chunk-- > 0;)
+		ranges.push_back({chunk << 20, (chunk + 1) << 20});
+	served.plan(viewd::Plan(ranges));
+	EXPECT_EQ(served.status().plan_length, 10u);
+	EXPECT_EQ(served.status().plan_position, 0u);
+	for (size_t i = 0; i < ranges.size(); i++) {
+		// Half of the memory, in which it is alone, and nothing else was read.
+		const uint64_t ahead = std::min<uint64_t>(i + cache.chunks() / 2, ranges.size());
+		const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+		while (cache.counts().prefetched < ahead && std::chrono::steady_clock::now() < end)
+			std::this_thread::yield();
+		EXPECT_EQ(cache.counts().prefetched, ahead);
+		const auto read = std::make_shared<Read>(1 << 20);
+		served.read(world.data_at + ranges[i].begin, 1 << 20, read);
+		EXPECT_EQ(read->wait(), 0);
+		EXPECT_EQ(served.status().plan_position, i + 1);
+	}
+	EXPECT_EQ(cache.counts().misses, 0u);
+	EXPECT_EQ(cache.counts().wasted, 0u);
 }
 
 TEST(ServedView, FailsReadsOnceItIsWithdrawn)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The service, with block devices in memory: publishing, refusing, withdrawing, beginning anew; and its answers to requests.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -15,10 +16,17 @@
 #include <utility>
 #include <vector>
 
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "../view/compress.hpp"
 #include "../view/temporary_files.hpp"
+#include "view/protocol.hpp"
 #include "viewd/control.hpp"
 #include "viewd/service.hpp"
 
@@ -42,6 +50,7 @@ class FakeDevices final : public viewd::BlockDevices
 		}
 		int number() const override { return number_; }
 		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
+		std::string note() const override { return of_.note; }
 		FakeDevices &of_;
 		const int number_;
 	};
@@ -58,16 +67,17 @@ public:
 		return std::make_unique<Device>(*this, number);
 	}
 
-	void discard(const std::string &name, int left) override
+	void remove_left(const std::string &name, int number) noexcept override
 	{
 		const std::lock_guard lock(mutex);
-		discarded.emplace_back(name, left);
+		removed.push_back(name + " " + std::to_string(number));
 	}
 
 	std::mutex mutex;
 	std::map<int, ServedView *> views;
-	std::vector<std::pair<std::string, int>> discarded;
 	std::vector<int> asked_for;
+	std::vector<std::string> removed;
+	std::string note;
 	int next = 5;
 	bool refuse = false;
 };
@@ -75,7 +85,10 @@ public:
 class ViewService : public ::testing::Test, protected TemporaryFiles
 {
 protected:
-	void begin() { service.emplace(Service::Options{folder / "state", folder / "views.d", 8 << 20, 2}, devices); }
+	void begin()
+	{
+		service.emplace(Service::Options{folder / "state", folder / "views.d", 8 << 20, 64 << 20, 2}, devices);
+	}
 
 	// Writes a definition.
 	std::string define(const std::string &name, const std::string &text)
@@ -173,7 +186,7 @@ TEST_F(ViewService, RefusesNonsense)
 	EXPECT_TRUE(ask({{"op", "status"}}, false).contains("views")) << "anybody may look";
 }
 
-TEST_F(ViewService, BeginsAnewWithTheSameDevices)
+TEST_F(ViewService, BeginsAnew)
 {
 	const std::string path = write("a", tokens(100000, 17));
 	begin();
@@ -184,13 +197,175 @@ TEST_F(ViewService, BeginsAnewWithTheSameDevices)
 	begin();
 	const json view = settled("v");
 	EXPECT_EQ(view["state"], "published");
-	EXPECT_EQ(view["device"], "/dev/fake5");
-	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1, 5}));
+	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1, -1})) << "it has removed its devices";
+	EXPECT_FALSE(view.contains("note"));
 	// A file that changed meanwhile is scanned again.
 	service.reset();
 	write("a", tokens(100000, 18));
 	begin();
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
+}
+
+// What the folder has when the service is killed.
+TEST_F(ViewService, TakesOverTheDeviceOfOneThatWasKilled)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	fs::copy(folder / "state", folder / "killed");
+	service.reset();
+	const auto begin_after_kill = [&] {
+		service.reset();
+		fs::remove_all(folder / "state");
+		fs::copy(folder / "killed", folder / "state");
+		devices.asked_for.clear();
+		begin();
+	};
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
+	EXPECT_EQ(devices.asked_for, (std::vector<int>{5}));
+	EXPECT_TRUE(devices.removed.empty());
+
+	devices.note = "fresh device: the one before could not be recovered: gone";
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["note"], devices.note);
+	devices.note = "";
+
+	// Another boot.
+	std::string left;
+	std::getline(std::ifstream(folder / "killed/v.device"), left);
+	std::ofstream(folder / "killed/v.device") << "5 another-boot" << left.substr(left.rfind(' ')) << "\n";
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "published");
+	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1}));
+
+	// Another file: who has read the header of before must not read on.
+	std::ofstream(folder / "killed/v.device") << left << "\n";
+	write("a", tokens(100000, 18));
+	begin_after_kill();
+	const json view = settled("v");
+	EXPECT_EQ(view["codec"], "u32:18");
+	EXPECT_EQ(view["note"], "fresh device: the files are not those that the one before had");
+	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1}));
+	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
+
+	// No file: what waits for the device must not wait for ever.
+	fs::remove(path);
+	devices.removed.clear();
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "failed");
+	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
+}
+
+TEST_F(ViewService, TakesPlans)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	EXPECT_EQ(settled("v")["plan_ranges"], json());
+	const auto plan = [&](const char *ranges, bool may_change = true) {
+		const std::string request = std::string(R"({"op": "plan", "name": "v", "ranges": )") + ranges + "}";
+		const json said = json::parse(viewd::answer(*service, request, may_change));
+		return said.contains("error") ? said["error"].get<std::string>() : "";
+	};
+	EXPECT_EQ(plan("[[0, 1], [999, 1], [5, 300]]"), "");
+	EXPECT_EQ(settled("v")["plan_ranges"], 3);
+	EXPECT_EQ(settled("v")["plan_position"], 0);
+	EXPECT_EQ(plan("[[0, 1], [999, 2]]"), "v: range 1 of the plan: 2 elements from 999 on; the view has 1000");
+	EXPECT_EQ(plan("[[0, 0]]"), "v: range 0 of the plan: 0 elements from 0 on; the view has 1000");
+	EXPECT_EQ(plan("[[1000, 18446744073709551615]]"),
+		  "v: range 0 of the plan: 18446744073709551615 elements from 1000 on; the view has 1000");
+	for (const char *nonsense : {"7", "[7]", "[[0]]", "[[0, 1, 2]]", "[[0, -1]]", "[[0, 1.5]]", "[[0, 1], {}]",
+				     "{}", "[{\"ranges\": [[0, 1]]}]", "[[[0, 1]]]", "null", "\"x\"", "[[0, \"1\"]]"})
+		EXPECT_EQ(plan(nonsense), "plan: expected ranges: [[FIRST, COUNT], ...]") << nonsense;
+	EXPECT_EQ(plan("[[0, 1], [0"), "unknown request");
+	EXPECT_EQ(plan("[[0, 1]]", false), "permission denied: only root may publish and withdraw views");
+	EXPECT_EQ(settled("v")["plan_ranges"], 3) << "it has the one of before";
+	EXPECT_EQ(plan("[]"), "");
+	EXPECT_EQ(settled("v")["plan_ranges"], json());
+	std::string many = "[";
+	for (size_t i = 0; i < 10000; i++)
+		many += "[7,1],";
+	EXPECT_EQ(plan((many + "[7,1]]").c_str()), "");
+	EXPECT_EQ(settled("v")["plan_ranges"], 10001);
+	service->plan("v", std::vector<std::pair<uint64_t, uint64_t>>(viewd::Plan::max_ranges, {7, 1}));
+	EXPECT_EQ(settled("v")["plan_ranges"], viewd::Plan::max_ranges);
+	EXPECT_THROW(
+		service->plan("v", std::vector<std::pair<uint64_t, uint64_t>>(viewd::Plan::max_ranges + 1, {7, 1})),
+		viewd::Refused);
+	EXPECT_EQ(ask({{"op", "plan"}, {"name", "w"}, {"ranges", json::array()}})["error"], "w: there is no such view");
+	EXPECT_EQ(ask({{"op", "plan"}, {"name", "v"}})["error"], "plan: expected ranges: [[FIRST, COUNT], ...]");
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+	publish("failed", "file = /nowhere/x\ncodec = u32");
+	settled("failed");
+	EXPECT_EQ(ask({{"op", "plan"}, {"name", "failed"}, {"ranges", json::array()}})["error"],
+		  "failed: the view is not published yet");
+}
+
+// Its socket, by a client that sends what it likes.
+TEST_F(ViewService, RefusesRequestsThatAreTooLargeWithWords)
+{
+	begin();
+	const std::string path = folder / "socket";
+	viewd::ControlSocket socket(path);
+	const int stop = ::eventfd(0, EFD_CLOEXEC);
+	std::thread server([&] { socket.serve(*service, stop); });
+	const auto ask_for = [&](size_t bytes) {
+		sockaddr_un address = {};
+		address.sun_family = AF_UNIX;
+		path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+		const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+		EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)), 0);
+		std::string request = R"({"op":"status"})";
+		request.resize(bytes, ' ');
+		for (size_t at = 0; at < request.size();) {
+			const ssize_t n = ::send(fd, request.data() + at, request.size() - at, MSG_NOSIGNAL);
+			if (n <= 0) {
+				ADD_FAILURE() << "it closes before all is sent";
+				break;
+			}
+			at += static_cast<size_t>(n);
+		}
+		::shutdown(fd, SHUT_WR);
+		std::string said;
+		char some[4096];
+		for (ssize_t n; (n = ::recv(fd, some, sizeof(some), 0)) > 0;)
+			said.append(some, static_cast<size_t>(n));
+		::close(fd);
+		return json::parse(said, nullptr, false);
+	};
+	EXPECT_TRUE(ask_for(1000).contains("views"));
+	EXPECT_EQ(ask_for(view::max_change + 100000)["error"],
+		  "the request is too large; expected at most 50331648 bytes");
+	EXPECT_TRUE(ask_for(2000000).contains("views"));
+	const uint64_t one = 1;
+	EXPECT_EQ(::write(stop, &one, sizeof(one)), 8);
+	server.join();
+	::close(stop);
+}
+
+TEST_F(ViewService, PublishesCompressedFiles)
+{
+	const std::vector<uint32_t> values = tokens(100000, 17);
+	const std::string path = write("a.zst", zstd_of(bytes_of(values))), plain = write("a", values);
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32\ncompressed = yes");
+	const json view = settled("v");
+	EXPECT_EQ(view["codec"], "u32:17");
+	EXPECT_EQ(view["elements"], 100000);
+	EXPECT_EQ(view["restarts"], 0);
+	publish("bytes", "file = " + path + "\ncodec = byte");
+	EXPECT_EQ(settled("bytes")["elements"], fs::file_size(path)) << "as it is, if nothing is said";
+	publish("plain", "file = " + plain + "\ncodec = u32\ncompressed = yes");
+	EXPECT_EQ(settled("plain")["error"], plain + ": not compressed with zstd or lz4");
+	service.reset();
+	begin();
+	EXPECT_EQ(settled("v")["codec"], "u32:17");
+	EXPECT_TRUE(fs::exists(folder / "state/v.index-0"));
+	for (const char *name : {"v", "bytes", "plain"})
+		EXPECT_EQ(ask({{"op", "withdraw"}, {"name", name}}), json::object());
+	EXPECT_TRUE(fs::is_empty(folder / "state"));
 }
 
 TEST_F(ViewService, BeginsInSpiteOfNonsenseInItsFolder)
@@ -225,7 +400,7 @@ TEST_F(ViewService, EndsWhileItScans)
 TEST_F(ViewService, WithdrawnWhileItScansItLeavesNothing)
 {
 	begin();
-	const std::string path = write("a", tokens(8000000, 17));
+	const std::string path = write("a", tokens(3000000, 17));
 	publish("v", "file = " + path + "\ncodec = u32");
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
 	EXPECT_TRUE(fs::is_empty(folder / "state"));
@@ -384,9 +559,9 @@ TEST_F(ViewService, DiscardsDevicesOfNoView)
 	// Nobody defines it any more, so what waits for its device has to fail.
 	undefine("v.conf");
 	begin();
-	EXPECT_EQ(devices.discarded, (std::vector<std::pair<std::string, int>>{{"v", 5}}));
+	EXPECT_EQ(devices.removed, std::vector<std::string>{"v 5"});
 	EXPECT_TRUE(fs::is_empty(folder / "state"));
-	devices.discarded.clear();
+	devices.removed.clear();
 
 	// Nor may a device that clients know go on with other contents: its size, and what they have cached, are of the old ones.
 	publish("v", "file = " + path + "\ncodec = u32");
@@ -395,15 +570,15 @@ TEST_F(ViewService, DiscardsDevicesOfNoView)
 	write("a", tokens(5000, 17));
 	begin();
 	EXPECT_EQ(settled("v")["device"], "/dev/fake7");
-	EXPECT_EQ(devices.discarded, (std::vector<std::pair<std::string, int>>{{"v", 6}}));
-	devices.discarded.clear();
+	EXPECT_EQ(devices.removed, std::vector<std::string>{"v 6"});
+	devices.removed.clear();
 
 	// A view that fails is no reason to let its clients wait.
 	service.reset();
 	fs::remove(path);
 	begin();
 	EXPECT_EQ(settled("v")["state"], "failed");
-	EXPECT_EQ(devices.discarded, (std::vector<std::pair<std::string, int>>{{"v", 7}}));
+	EXPECT_EQ(devices.removed, std::vector<std::string>{"v 7"});
 }
 
 TEST_F(ViewService, ManyViewsTakeTurns)
@@ -412,8 +587,13 @@ TEST_F(ViewService, ManyViewsTakeTurns)
 	for (int i = 0; i < 300; i++)
 		define("v" + std::to_string(i) + ".conf", "file = " + path + "\ncodec = u32\n");
 	begin();
-	for (int i = 0; i < 300; i++)
-		EXPECT_EQ(settled("v" + std::to_string(i))["state"], "published") << i;
+	const auto count = [&](viewd::Service::State state) {
+		return std::ranges::count(service->status(), state, &Service::ViewStatus::state);
+	};
+	const auto end = std::chrono::steady_clock::now() + 120s;
+	while (count(Service::State::scanning) && std::chrono::steady_clock::now() < end)
+		std::this_thread::sleep_for(20ms);
+	EXPECT_EQ(count(Service::State::published), 300);
 }
 
 } // namespace

@@ -115,7 +115,8 @@ int DirectPool::make_buffer(Slot &slot)
 	reason_ = rc < 0 ? static_cast<uint32_t>(PEERDMA_REASON_NONE) : why.reason;
 	if (rc < 0)
 		return rc;
-	return why.route == PEERDMA_ROUTE_DIRECT ? 0 : -EXDEV;
+	// With software RDMA the module fills the memory too, and counts the bytes as through the host.
+	return why.route == PEERDMA_ROUTE_DIRECT || why.map == PEERDMA_MAP_SOFTWARE ? 0 : -EXDEV;
 }
 
 DirectSlots::DirectSlots(struct peerdma_view &view) : view_(view) {}

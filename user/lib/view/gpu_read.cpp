@@ -262,10 +262,10 @@ int read_to_gpu(struct peerdma_view &view, const CudaDriver &driver, const CudaC
 		return -EXDEV;
 	SlotPool &pool = direct ? *direct : host_slots_of(driver, context);
 	rc = GpuRead(view, driver, pool, direct, args, form, result).run();
-	result.route = !result.read ? PEERDMA_ROUTE_NONE :
-		       !direct      ? PEERDMA_ROUTE_HOST :
-		       result.host  ? PEERDMA_ROUTE_DIRECT_EDGES :
-				      PEERDMA_ROUTE_DIRECT;
+	result.route = !result.read                               ? PEERDMA_ROUTE_NONE :
+		       !direct || (result.host && !result.direct) ? PEERDMA_ROUTE_HOST :
+		       result.host                                ? PEERDMA_ROUTE_DIRECT_EDGES :
+								    PEERDMA_ROUTE_DIRECT;
 	return rc;
 }
 

@@ -159,7 +159,8 @@ end:
 )
 {
 	.reg .pred %done, %is_wide;
-	.reg .b32 %n<2>, %bits, %skip, %left, %wide, %mask, %at, %low, %high, %value, %zero, %i, %mine, %grid, %count, %cell, %cells;
+	.reg .b32 %n<2>, %bits, %skip, %left, %wide, %mask, %at, %low, %high, %value, %zero;
+	.reg .b32 %i, %mine, %grid, %count, %cell, %cells;
 	.reg .b64 %to, %from, %a, %b, %x, %k, %s;
 	.shared .align 4 .b8 values[8192];
 

@@ -330,8 +330,8 @@ TEST_F(Gpu, InTheOrderOfAStream)
 		what.stream = stream;
 		what.flags = flags;
 		{
-			// The stream's earlier work uses the memory: what it writes must not come after the elements, and what it
-			// reads must not be elements.
+			// The stream's earlier work uses the memory: what it writes must not come after the elements,
+			// and what it reads must not be elements.
 			Hold hold(stream);
 			ASSERT_EQ(cuMemsetD8Async(number(memory.get()), 0x11, bytes, stream), 0);
 			ASSERT_EQ(cuMemcpyDtoHAsync(before.data(), number(memory.get()), bytes, stream), 0);

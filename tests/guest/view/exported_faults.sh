@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The way to an exported view breaks under a read: the target goes and comes back, then the link goes for longer than the host waits. The
+# read is whole, or it fails and is named; nothing waits for ever. A link that comes back is of no use to soft-RoCE, which does not
+# connect again (Documentation/upstream/rxe-link-down).
+# group: view
+# topologies: switch
+# variants: plain
+# needs: CONFIG_BLK_DEV_UBLK rdma
+# timeout: 300
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/rdma.sh"
+. "$LAB_ROOT/tests/guest/view.sh"
+
+publish
+kernel_has veth nvmet nvmet-rdma nvme-rdma
+knows_rdma
+wire
+mount | grep -q configfs || mount -t configfs none /sys/kernel/config
+prefix=nqn.2026-11.org.example: me=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555 EIO=5
+to() { connect "$1,transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=$prefix$2,hostnqn=$me,hostid=11111111-2222-3333-4444-555555555555"; }
+
+image make /mnt/data/a 200001 17 1
+begin --port rdma:10.9.0.2:4420 --nqn-prefix $prefix
+same "a view" '' "$(image publish $socket tokens $'file = /mnt/data/a\ncodec = u32\nhost = '$me)"
+published "is published" tokens
+
+# The service stands still, so that the read is under way.
+controller=$(to "$patient" tokens) || bail "no connection"
+disk=$(disk_of ${prefix}tokens) || bail "no disk"
+kill -STOP $service
+dd if="$disk" of=/mnt/data/copy bs=64k iflag=direct status=none &
+reader=$!
+sleep 0.5
+link=$(echo "$nvmet"/ports/*/subsystems/${prefix}tokens)
+rm "$link"
+kill -CONT $service
+sleep 1
+check "the target goes: the read waits" kill -0 $reader
+ln -s "$nvmet/subsystems/${prefix}tokens" "$link"
+wait $reader
+same "it comes back: the read ends" 0 $?
+check "with each element" image compare /mnt/data/copy /mnt/data/a
+disconnect "$controller"
+check "the disk goes" soon 20 fails test -b "$disk"
+
+controller=$(to "$once" tokens) || bail "no second connection"
+disk=$(disk_of ${prefix}tokens) || bail "no second disk"
+size=$(blockdev --getsize64 "$disk")
+kill -STOP $service
+begins /tmp/broken read "$disk" 0 $((size / 4096 * 4096)) 0 $((size / 4096 * 4096))
+peerdma cp "$disk" /mnt/data/late >/run/late 2>&1 &
+copier=$!
+sleep 0.5
+ip link set veth1 down
+wait $begun
+read -r got _ </tmp/broken
+same "the link goes for good: PeerDMA's read fails" $EIO "$got"
+wait $copier
+check "so does the command" [ $? != 0 ]
+check "which names it" grep -q "Input/output error" /run/late
+diag "$(cat /run/late)"
+check "the controller goes" soon 30 no_controller "$controller"
+kill -CONT $service
+check "the service lives" soon 30 is tokens state published
+same "and knows of no fault" '' "$(field tokens last_fault)"
+check "its device has each element" image compare "$(field tokens device)" /mnt/data/a
+ip link set veth1 up
+ends "it ends"
+rmdir /sys/kernel/config/nvmet/ports/* /sys/kernel/config/nvmet/hosts/*
+unwire
+rmmod peerdma_rdma
+check "the driver is free" rmmod ublk_drv
+plan $tap_n

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What happens to the files of a view that peerdma-viewd serves: cut, replaced, grown, unreadable in the middle, other values. Reads fail
+# at the place, with a name for it; each element that comes is right.
+# group: view
+# topologies: switch
+# variants: plain
+# needs: CONFIG_BLK_DEV_UBLK CONFIG_BLK_DEV_DM
+# timeout: 600
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/view.sh"
+
+export DM_DISABLE_UDEV=1
+modprobe -d "$LAB_KERNEL" -a loop dm-mod || bail "no drive that fails"
+truncate -s 64M /mnt/data/drive
+loop=$(losetup -f --show /mnt/data/drive)
+sectors=$(blockdev --getsz "$loop")
+# A drive under the files: drive TABLE...
+drive() { printf '%s\n' "$@" | dmsetup reload drive && dmsetup suspend drive && dmsetup resume drive; }
+whole="0 $sectors linear $loop 0"
+dmsetup create drive --table "$whole" || bail "no dm"
+mke2fs -q -F -t ext4 /dev/mapper/drive && mkdir -p /run/files && mount /dev/mapper/drive /run/files || bail "no filesystem"
+away() {
+	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
+	umount -l /run/files 2>/dev/null
+	dmsetup remove drive
+	losetup -d "$loop"
+	clean_up
+}
+trap away EXIT
+cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+survey() { image survey "$(field "$1" device)" "${@:2}"; }
+
+# --- What changes after it was published: a view of two files, of which the second one does.
+image make /mnt/data/first 500001 17 1
+image make /mnt/data/second 50001 17 2
+cat /mnt/data/first /mnt/data/second >/mnt/data/both
+begin
+for how in cut grown replaced written removed; do
+	cp /mnt/data/second /mnt/data/victim
+	same "$how: a view" '' "$(image publish $socket $how $'file = /mnt/data/first\nfile = /mnt/data/victim\ncodec = u32')"
+	published "$how: is published" $how
+	case $how in
+	cut) truncate -s 100000 /mnt/data/victim ;;
+	grown) printf x >>/mnt/data/victim ;;
+	replaced) cp /mnt/data/second /mnt/data/other && mv /mnt/data/other /mnt/data/victim ;;
+	written) printf x | dd of=/mnt/data/victim bs=1 seek=4000 conv=notrunc status=none ;;
+	removed) rm /mnt/data/victim ;;
+	esac
+	# Of 286 blocks of 4 KiB, the second file has elements in those of the second MiB only.
+	same "$how: the first MiB is there, that of the second file is not" "256 30 $((256 * 4096 * 8 / 17)) 550001" \
+		"$(survey $how /mnt/data/both)"
+	same "$how: it is named, with the place" $'/mnt/data/victim: changed after it was published\n/mnt/data/victim\nTrue' \
+		"$(field $how last_fault fault_file stale)"
+	same "$how: it can be withdrawn" '' "$(image withdraw $socket $how)"
+done
+
+# --- A value that does not fit, by a mapping: tmpfs notes no time of that.
+image make /mnt/data/large 1200000 17 3
+cp /mnt/data/large /mnt/data/victim
+same "a larger view" '' "$(image publish $socket poked $'file = /mnt/data/victim\ncodec = u32')"
+published "is published" poked
+image poke /mnt/data/victim 700001 131072
+read -r came failed first last <<<"$(survey poked /mnt/data/large)"
+same "a value that does not fit: its MiB fails" 256 "$failed"
+check "the rest is right" [ "$came" = $(((1200000 * 17 / 8 + 4095) / 4096 - 256)) ]
+check "its place is within what failed" [ "$first" -le 700001 -a "$last" -ge 700001 ]
+same "file, element and value are named" $'/mnt/data/victim: element 700001 is 131072, which does not fit into u32:17\n700001' \
+	"$(field poked last_fault fault_element)"
+image poke /mnt/data/victim 700001 5
+read -r came failed first last <<<"$(survey poked /mnt/data/large)"
+same "another value that fits fails too" 256 "$failed"
+same "and is told by the checksum" "chunk 1: its bytes are not those that were published" "$(field poked last_fault)"
+same "it can be withdrawn" '' "$(image withdraw $socket poked)"
+
+# --- Unreadable in the middle.
+cp /mnt/data/large /run/files/large
+cold
+begin_block=$(filefrag -v -b4096 /run/files/large | awk '$1 == "0:" { sub(/\.\.$/, "", $4); print $4 + 0 }')
+same "a file on a drive" '' "$(image publish $socket unreadable $'file = /run/files/large\ncodec = u32')"
+published "is published" unreadable
+cold
+# 16 KiB at 3 MB of 4.8: of the second MiB of the view.
+bad=$((begin_block * 8 + 3000320 / 512))
+drive "0 $bad linear $loop 0" "$bad 32 error" "$((bad + 32)) $((sectors - bad - 32)) linear $loop $((bad + 32))"
+read -r came failed first last <<<"$(survey unreadable /mnt/data/large)"
+same "unreadable in the middle: its MiB fails" 256 "$failed"
+check "its place is within what failed" [ "$first" -le 750080 -a "$last" -ge 754176 ]
+case $(field unreadable last_fault) in
+"/run/files/large: cannot be read at byte 3"*": Input/output error") ok "it is named, with the byte" ;;
+*) not_ok "it is named, with the byte"; diag "$(field unreadable last_fault)" ;;
+esac
+same "a view of what is unreadable" '' "$(image publish $socket never $'file = /run/files/large\ncodec = u32')"
+cold
+check "may fail while it is scanned" soon 20 is never state failed
+case $(field never error) in
+"/run/files/large: cannot be read at byte 3"*": Input/output error") ok "with the same words" ;;
+*) not_ok "with the same words"; diag "$(field never error)" ;;
+esac
+drive "$whole"
+cold
+read -r came failed _ <<<"$(survey unreadable /mnt/data/large)"
+same "readable again: all is there" 0 "$failed"
+same "they can be withdrawn" '' "$(image withdraw $socket never)$(image withdraw $socket unreadable)"
+ends "it ends"
+check "the driver is free" rmmod ublk_drv
+plan $tap_n

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# peerdma-viewd with compressed files, whole and cut; without memory; killed while it scans; and with files that were unmounted. Each
+# element that comes is right; what cannot be read is an error that is named; nothing waits for ever.
+# group: view
+# topologies: switch
+# variants: plain
+# needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY zstd lz4
+# timeout: 600
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/view.sh"
+
+export DM_DISABLE_UDEV=1
+modprobe -d "$LAB_KERNEL" -a loop dm-mod dm-delay || bail "no drive that fails"
+truncate -s 64M /mnt/data/drive
+loop=$(losetup -f --show /mnt/data/drive)
+sectors=$(blockdev --getsz "$loop")
+# A drive under the files: drive TABLE...
+drive() { printf '%s\n' "$@" | dmsetup reload drive && dmsetup suspend drive && dmsetup resume drive; }
+whole="0 $sectors linear $loop 0"
+dmsetup create drive --table "$whole" || bail "no dm"
+mke2fs -q -F -t ext4 /dev/mapper/drive && mkdir -p /run/files && mount /dev/mapper/drive /run/files || bail "no filesystem"
+away() {
+	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
+	umount -l /run/files 2>/dev/null
+	dmsetup remove drive
+	losetup -d "$loop"
+	clean_up
+}
+trap away EXIT
+cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+survey() { image survey "$(field "$1" device)" "${@:2}"; }
+
+# --- Compressed files.
+image make /mnt/data/large 1200000 17 3
+begin --decompress-memory 32
+zstd -q -9 --long=23 /mnt/data/large -o /mnt/data/large.zst
+lz4 -q /mnt/data/large /mnt/data/large.lz4
+for kind in zst lz4; do
+	same "$kind: a compressed file" '' "$(image publish $socket $kind "file = /mnt/data/large.$kind"$'\ncodec = u32\ncompressed = yes')"
+	published "$kind: is published" $kind
+	same "$kind: its bits" u32:17 "$(field $kind codec)"
+	same "$kind: each element" "$(((1200000 * 17 / 8 + 4095) / 4096)) 0 -1 0" "$(survey $kind /mnt/data/large)"
+	diag "restarts: $(field $kind restarts)"
+	head -c 1000000 /mnt/data/large.$kind >/mnt/data/cut.$kind
+	same "$kind: a cut one is published" '' "$(image publish $socket cut-$kind "file = /mnt/data/cut.$kind"$'\ncodec = u32\ncompressed = yes')"
+	check "$kind: and fails" soon 20 is cut-$kind state failed
+	case $(field cut-$kind error) in
+	"/mnt/data/cut.$kind: damaged at byte "*": it ends within a frame") ok "$kind: is named" ;;
+	*) not_ok "$kind: is named"; diag "$(field cut-$kind error)" ;;
+	esac
+done
+
+# --- Memory short: what a decompressor needs cannot be had.
+size=$(sed -n 's/^VmSize:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/$service/status)
+prlimit --pid $service --as=$((size * 1024))
+read -r came failed _ <<<"$(survey zst /mnt/data/large)"
+diag "without memory: $came blocks came, $failed failed; $(field zst last_fault)"
+check "without memory it lives" kill -0 $service
+check "some reads fail" [ "$failed" -gt 0 ]
+prlimit --pid $service --as=unlimited
+read -r came failed _ <<<"$(survey zst /mnt/data/large)"
+same "with memory all is there" 0 "$failed"
+for kind in zst lz4; do same "$kind: withdrawn" '' "$(image withdraw $socket $kind)$(image withdraw $socket cut-$kind)"; done
+
+# --- Killed while it scans.
+slow="0 $sectors delay $loop 0 40 $loop 0 0"
+image halves /mnt/data/halves 32
+cp /mnt/data/halves /run/files/halves
+cold
+drive "$slow"
+same "a file on a slow drive" '' "$(image publish $socket slow $'file = /run/files/halves\ncodec = u32:u16')"
+far() { [ "$(field slow state)" = scanning ] && awk "BEGIN { exit !($(field slow scanned) >= $1) }"; }
+check "is being scanned" soon 60 far 0.5
+# What it has found is saved every two seconds.
+check "what it has found is saved" soon 20 test -s /run/views/slow.scan
+kill -KILL $service
+wait $service 2>/dev/null
+cold
+# read_sectors: of the drive
+read_sectors() { awk '{ print $3 }' "/sys/block/$(basename "$(readlink -f /dev/mapper/drive)")/stat"; }
+before=$(read_sectors)
+begin
+published "killed, it goes on" slow
+again=$((($(read_sectors) - before) * 512 >> 20))
+diag "after it was killed it read $again MiB of 32"
+check "where it was" [ "$again" -lt 24 ]
+drive "$whole"
+check "each element is right" image read "$(field slow device)" /mnt/data/halves "$(seq -s, 0 15)"
+
+# --- Unmounted lazily.
+cold
+umount -l /run/files
+check "unmounted, it is still there" image read "$(field slow device)" /mnt/data/halves "$(seq -s, 0 15)"
+device=$(field slow device)
+kill -STOP $service
+dd if="$device" of=/dev/null bs=64k iflag=direct status=none 2>/dev/null &
+reader=$!
+sleep 0.5
+kill -KILL $service
+wait $service 2>/dev/null
+begin
+check "killed, it does not find it" soon 40 is slow state failed
+same "and says so" "file = /run/files/halves: there is no such file" "$(field slow error)"
+soon 30 fails kill -0 $reader || not_ok "the reader hangs"
+wait $reader
+check "a read that waited for it fails" [ $? != 0 ]
+check "its device is gone" fails test -b "$device"
+ends "it ends"
+check "the driver is free" rmmod ublk_drv
+plan $tap_n

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# peerdma-viewd on a drive with added latency (dm-delay), cold: sequential reads of a view, and reads in an order that it was told,
+# take less time with prefetch than without; its memory stays within its bound, also with 64 readers at once.
+# group: view
+# topologies: switch
+# variants: plain
+# needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY
+# timeout: 600
+. "$LAB_ROOT/tests/guest/lib.sh"
+. "$LAB_ROOT/tests/guest/view.sh"
+
+export DM_DISABLE_UDEV=1
+modprobe -d "$LAB_KERNEL" -a loop dm-mod dm-delay || bail "no drive with latency"
+MiB=1048576 mib=32
+memory=16 threads=4
+truncate -s 48M /mnt/data/drive
+loop=$(losetup -f --show /mnt/data/drive)
+sectors=$(blockdev --getsz "$loop")
+# slow MS: each read takes so much longer
+slow() {
+	dmsetup reload slow --table "0 $sectors delay $loop 0 $1 $loop 0 0" && dmsetup suspend slow && dmsetup resume slow
+}
+dmsetup create slow --table "0 $sectors delay $loop 0 0 $loop 0 0" || bail "no dm-delay"
+mke2fs -q -F -t ext4 /dev/mapper/slow && mkdir -p /run/files && mount /dev/mapper/slow /run/files || bail "no filesystem"
+away() {
+	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
+	umount -l /run/files
+	dmsetup remove slow
+	losetup -d "$loop"
+	clean_up
+}
+trap away EXIT
+
+memory_of() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" /proc/$service/status; } # KiB
+image halves /mnt/data/tokens $mib # what the reads are compared with
+cp /mnt/data/tokens /run/files/tokens
+begin
+idle=$(memory_of VmRSS)
+conf=$'file = /run/files/tokens\ncodec = u32:u16\n'
+same "a view" '' "$(image publish $socket ahead "$conf")"
+same "and one without prefetch" '' "$(image publish $socket behind "$conf"$'prefetch = no')"
+published "is published" ahead
+published "so is the other" behind
+chunks=$((mib / 2)) in_order=$(seq -s, 0 $((mib / 2 - 1)))
+# A permutation without neighbours.
+shuffled=$(for ((i = 0; i < chunks; i++)); do echo $((i * 7 % chunks)); done | paste -sd,)
+
+slow 40
+# cold VIEW ORDER: the seconds that it takes
+cold() {
+	# Neither the drive's files nor the service's chunks of the view: reads of the other view take their memory.
+	slow 0
+	image read "$(field "$3" device)" /mnt/data/tokens "$in_order" >/dev/null || echo "no bytes of $3"
+	slow 40
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	image read "$(field "$1" device)" /mnt/data/tokens "$2"
+}
+faster() { awk "BEGIN { exit !($1 >= 1.5 * $2) }"; }
+
+without=$(cold behind "$in_order" ahead) with=$(cold ahead "$in_order" behind)
+diag "in order: $without s without prefetch, $with s with it"
+check "in order it is 1.5 x as fast" faster "$without" "$with"
+without=$(cold behind "$shuffled" ahead)
+elements=$((MiB / 2))
+ranges=()
+for chunk in ${shuffled//,/ }; do ranges+=("$((chunk * elements)),$elements"); done
+slow 40
+same "a plan" '' "$(image plan $socket behind "${ranges[@]}")"
+same "is withdrawn by another" '' "$(image plan $socket behind 0,1)"
+# Cold once more, as the plan has begun to be followed.
+slow 0
+image read "$(field ahead device)" /mnt/data/tokens "$in_order" >/dev/null
+slow 40
+echo 3 >/proc/sys/vm/drop_caches
+same "its ranges" '' "$(image plan $socket behind "${ranges[@]}")"
+with=$(image read "$(field behind device)" /mnt/data/tokens "$shuffled")
+diag "in another order: $without s without a plan, $with s with it"
+check "with a plan it is 1.5 x as fast" faster "$without" "$with"
+same "its position is its end" "$chunks $chunks" "$(field behind plan_position) $(field behind plan_ranges)"
+same "a plan that goes beyond the view" "behind: range 0 of the plan: 2 elements from $((mib * MiB / 4 - 1)) on; the view has $((mib * MiB / 4))" \
+	"$(image plan $socket behind $((mib * MiB / 4 - 1)),2)"
+
+slow 5
+echo 3 >/proc/sys/vm/drop_caches
+readers() { image read "$(field "$1" device)" /mnt/data/tokens "$in_order" 32 4; }
+readers ahead >/run/ahead 2>&1 &
+one=$!
+readers behind >/run/behind 2>&1 &
+other=$!
+wait $one
+same "32 readers, each at another place" 0 $?
+wait $other
+same "and 32 of the other view" 0 $?
+diag "$(cat /run/ahead /run/behind)"
+slow 0
+most=$(memory_of VmHWM) bound=$((idle + memory * 1024 * 11 / 10))
+diag "memory: idle $idle KiB, at most $most, now $(memory_of RssAnon) of its own; bound $bound"
+check "its memory stayed within its bound" [ "$most" -le "$bound" ]
+
+# What a small read costs: the chunk that it is of.
+echo 3 >/proc/sys/vm/drop_caches
+same "reads of 4 KiB anywhere" 0 "$(image small "$(field behind device)" 200 >/run/small; echo $?)"
+diag "$(cat /run/small) reads of 4 KiB a second, of random chunks of $chunks with memory for $memory"
+ends "it ends"
+plan $tap_n

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT
+// Memory that runs short. lib/ring_test.cpp has the allocator of all unit tests.
+#pragma once
+
+/// Allocations of this thread until each one fails; negative: none fails.
+extern thread_local int allocations_left;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+//
+// view_read NAME DEVICE THREADS AT_ONCE: reads all elements of a view as u32 into CUDA device memory. Each thread takes the next
+// AT_ONCE elements when it has none. Tells the host "begin NAME BAR_OFFSET BYTES" before the first read, for which that fills
+// the memory and 64 KiB around it, and "end" after the last. Prints what was read, as JSON.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <cuda.h>
+
+#include "host.hpp"
+#include "peerdma.h"
+
+namespace
+{
+
+void must(bool good, const char *what)
+{
+	if (good)
+		return;
+	std::printf("{\"error\": {\"message\": \"%s\"}}\n", what);
+	std::exit(1);
+}
+
+struct Total {
+	uint64_t done = 0, read = 0, moved = 0, direct = 0, host = 0;
+	uint32_t by = PEERDMA_VIEW_BY_NONE, route = PEERDMA_ROUTE_NONE; // of the last read
+	int error = 0;
+};
+
+class Reader
+{
+public:
+	Reader(peerdma_view *view, uint64_t elements, char *memory, uint64_t at_once)
+		: view_(view), elements_(elements), at_once_(at_once), memory_(memory)
+	{
+	}
+
+	Total run(unsigned threads, CUcontext context)
+	{
+		std::vector<std::thread> all;
+		for (unsigned i = 0; i < threads; i++)
+			all.emplace_back([this, context] {
+				must(!cuCtxSetCurrent(context), "no context");
+				while (read_next())
+					;
+			});
+		for (std::thread &thread : all)
+			thread.join();
+		return total_;
+	}
+
+private:
+	bool read_next()
+	{
+		const uint64_t first = next_.fetch_add(at_once_);
+		if (first >= elements_)
+			return false;
+		struct peerdma_view_read_args range = {};
+		range.size = sizeof(range);
+		range.first = first;
+		range.count = std::min(at_once_, elements_ - first);
+		range.as = PEERDMA_VIEW_AS_U32;
+		range.to = memory_ + first * sizeof(uint32_t);
+		struct peerdma_view_result result = {};
+		result.size = sizeof(result);
+		const int64_t n = peerdma_view_read(view_, &range, &result);
+		const std::scoped_lock lock(mutex_);
+		if (n != static_cast<int64_t>(range.count))
+			total_.error = n < 0 ? static_cast<int>(-n) : EIO;
+		total_.done += result.done;
+		total_.read += result.read;
+		total_.moved += result.moved;
+		total_.direct += result.direct;
+		total_.host += result.host;
+		total_.by = result.by;
+		total_.route = result.route;
+		return !total_.error;
+	}
+
+	peerdma_view *const view_;
+	const uint64_t elements_, at_once_;
+	char *const memory_;
+	std::atomic<uint64_t> next_ = 0;
+	std::mutex mutex_; // protects total_
+	Total total_;
+};
+
+constexpr uint64_t around = 65536; // bytes on both sides of the elements
+
+uint64_t bar_offset(const void *memory)
+{
+	struct peerdma_buf *buffer = nullptr;
+	uint64_t offset = 0;
+	struct peerdma_buf_info info = {};
+	info.size = sizeof(info);
+	must(!peerdma_buf_at(memory, &buffer, &offset) && !peerdma_buf_query(buffer, &info), "no buffer there");
+	return info.bar_offset + offset;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	if (argc != 5) {
+		std::fprintf(stderr, "usage: view_read NAME DEVICE THREADS AT_ONCE\n");
+		return 2;
+	}
+	CUcontext context = nullptr;
+	must(!cuInit(0) && !cuDevicePrimaryCtxRetain(&context, 0) && !cuCtxSetCurrent(context), "no CUDA device");
+	struct peerdma_device *device = nullptr;
+	must(!peerdma_open(&device, 0), "no /dev/peerdma");
+	struct peerdma_view_args how = {};
+	how.size = sizeof(how);
+	struct peerdma_view *view = nullptr;
+	const int opened = peerdma_view_open(device, argv[2], &how, &view);
+	must(!opened, how.out_why[0] ? how.out_why : std::strerror(-opened));
+	struct peerdma_view_description info = {};
+	info.size = sizeof(info);
+	must(!peerdma_view_info(view, &info) && info.elements, "no description");
+	CUdeviceptr memory = 0;
+	const uint64_t bytes = info.elements * sizeof(uint32_t);
+	must(!cuMemAlloc(&memory, bytes + 2 * around), "no memory");
+	char *const elements = reinterpret_cast<char *>(memory) + around;
+	const uint64_t place = bar_offset(elements);
+
+	Reader reader(view, info.elements, elements, std::strtoull(argv[4], nullptr, 0));
+	must(host::run(std::string("host begin ") + argv[1] + " " + std::to_string(place) + " " +
+		       std::to_string(bytes)),
+	     "the host does not begin");
+	const auto start = std::chrono::steady_clock::now();
+	const Total total = reader.run(static_cast<unsigned>(std::atoi(argv[3])), context);
+	const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+	must(host::run("host end"), "the host does not end");
+	must(!total.error, std::strerror(total.error));
+	static constexpr const char *by[] = {"nothing", "cpu", "gpu"};
+	static constexpr const char *where[] = {"nowhere", "storage", "host"};
+	std::printf("{\"elements\": %" PRIu64
+		    ", \"seconds\": %.6f, \"codec\": \"%s\", \"reduced_by\": \"%s\", \"widened_by\": \"%s\", "
+		    "\"route\": \"%s\", \"bytes_read\": %" PRIu64 ", \"bytes_moved\": %" PRIu64
+		    ", \"bytes_direct\": %" PRIu64 ", \"bytes_host\": %" PRIu64 ", \"bar_offset\": %" PRIu64 "}\n",
+		    total.done, seconds.count(), info.codec, where[std::min(info.where, 2u)],
+		    by[std::min(total.by, 2u)], peerdma_route_name(total.route), total.read, total.moved, total.direct,
+		    total.host, place);
+	peerdma_view_close(view);
+	cuMemFree(memory);
+	peerdma_close(device);
+	return 0;
+}

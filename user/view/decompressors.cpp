@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+#include "view/decompressors.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace view
+{
+
+namespace
+{
+
+constexpr size_t buffer_bytes = 256 << 10;
+constexpr size_t kept_most = 64 << 10; // when the buffer is full
+// What another reader is expected to read meanwhile. Beyond that a stream of its own is begun.
+constexpr uint64_t near = 64 << 20;
+
+} // namespace
+
+DecodedStream::DecodedStream(std::unique_ptr<Decoder> decoder, std::function<void(const Decoder &)> passes)
+	: decoder_(std::move(decoder)), passes_(std::move(passes)), buffer_(buffer_bytes)
+{
+}
+
+// Returns how many bytes came. 0: a frame has ended, or the file.
+size_t DecodedStream::advance()
+{
+	if (buffer_.size() - end_ < buffer_bytes / 4) {
+		kept_ = std::min(kept_, kept_most);
+		std::memmove(buffer_.data(), buffer_.data() + end_ - kept_, kept_);
+		end_ = kept_;
+	}
+	const size_t came = decoder_->step(std::span(buffer_).subspan(end_));
+	end_ += came;
+	kept_ += came;
+	if (decoder_->is_point())
+		passes_(*decoder_);
+	return came;
+}
+
+void DecodedStream::read(uint64_t offset, std::span<std::byte> to)
+{
+	while (!to.empty()) {
+		while (position() <= offset)
+			if (!advance() && decoder_->is_at_end())
+				throw SourceError(fmt::format("{}: ends at byte {}, decompressed",
+							      decoder_->file().name(), position()),
+						  EBADMSG);
+		const size_t behind = position() - offset, here = std::min(behind, to.size());
+		std::memcpy(to.data(), buffer_.data() + end_ - behind, here);
+		to = to.subspan(here);
+		offset += here;
+	}
+}
+
+void DecodedStream::finish(uint64_t end)
+{
+	while (position() <= end && !decoder_->is_at_end())
+		advance();
+	if (position() > end)
+		throw SourceError(
+			fmt::format("{}: has more bytes than its frames are said to have", decoder_->file().name()),
+			EBADMSG);
+}
+
+bool DecodedStream::pass(uint64_t most, uint64_t until)
+{
+	for (uint64_t came = 0; came < most;) {
+		came += advance();
+		if (decoder_->is_between_frames() && decoder_->at() >= until)
+			return true;
+	}
+	return false;
+}
+
+Decompressors::Decompressors(uint64_t bytes, Clock::duration patience) : limit_(bytes), patience_(patience) {}
+
+Decompressors::Place Decompressors::nearest(const Wanted &wanted)
+{
+	Place best = slots_.end();
+	for (Place at = slots_.begin(); at != slots_.end(); ++at) {
+		if (at->owner != wanted.owner || at->begin > wanted.offset || at->position < wanted.point ||
+		    wanted.offset > at->position + near)
+			continue;
+		if (best == slots_.end() || at->position > best->position ||
+		    (at->position == best->position && best->busy))
+			best = at;
+	}
+	return best;
+}
+
+// Among the readers that wait for a stream at `position`.
+bool Decompressors::is_first_in_line(const Wanted &wanted, uint64_t position) const
+{
+	return std::ranges::none_of(waiting_, [&](const Wanted *other) {
+		return other->owner == wanted.owner && other->offset >= position && other->offset < wanted.offset;
+	});
+}
+
+// Forgets streams that are not in use until there are so many bytes.
+bool Decompressors::make_room(uint64_t memory)
+{
+	for (Place at = slots_.begin(); used_ + memory > most() && at != slots_.end();) {
+		const Place next = std::next(at);
+		if (!at->busy) {
+			used_ -= at->memory;
+			slots_.erase(at);
+		}
+		at = next;
+	}
+	return used_ + memory <= most();
+}
+
+// Returns a busy slot; it has no stream yet if none is near enough. With the reader in waiting_.
+Decompressors::Place Decompressors::take(Lock &lock, const Wanted &wanted)
+{
+	const Clock::time_point began = Clock::now();
+	Place taken = slots_.end();
+	while (taken == slots_.end()) {
+		const Place found = nearest(wanted);
+		if (found == slots_.end()) {
+			if (make_room(wanted.memory)) {
+				slots_.push_back({wanted.owner, wanted.memory});
+				used_ += wanted.memory;
+				taken = std::prev(slots_.end());
+				taken->begin = taken->position = wanted.point;
+			} else {
+				changed_.wait(lock);
+			}
+		} else if (found->busy) {
+			changed_.wait(lock);
+		} else if (wanted.offset <= found->position) {
+			taken = found;
+		} else {
+			// Others may be about to read what lies between.
+			const Clock::time_point until = std::max(found->moved, began) + patience_;
+			if (Clock::now() < until || !is_first_in_line(wanted, found->position))
+				changed_.wait_until(lock, std::max(until, Clock::now() + patience_ / 8));
+			else
+				taken = found;
+		}
+	}
+	taken->busy = true;
+	slots_.splice(slots_.end(), slots_, taken);
+	return taken;
+}
+
+void Decompressors::with(const Wanted &wanted, const Begin &begin, const std::function<void(DecodedStream &)> &use)
+{
+	Place slot;
+	{
+		Lock lock(mutex_);
+		waiting_.push_back(&wanted);
+		try {
+			slot = take(lock, wanted);
+		} catch (...) {
+			std::erase(waiting_, &wanted);
+			throw;
+		}
+		std::erase(waiting_, &wanted);
+	}
+	try {
+		if (!slot->stream)
+			slot->stream = begin();
+		use(*slot->stream);
+	} catch (...) {
+		{
+			const Lock lock(mutex_);
+			used_ -= slot->memory;
+			slots_.erase(slot);
+		}
+		changed_.notify_all();
+		throw;
+	}
+	{
+		const Lock lock(mutex_);
+		slot->begin = slot->stream->begin();
+		// Not that of the stream, which is further: what lies between may be for another reader.
+		slot->position = std::max(slot->position, wanted.end);
+		slot->moved = Clock::now();
+		slot->busy = false;
+	}
+	changed_.notify_all();
+}
+
+void Decompressors::forget(const void *owner)
+{
+	{
+		const Lock lock(mutex_);
+		std::erase_if(slots_, [&](const Slot &slot) {
+			if (slot.owner != owner)
+				return false;
+			used_ -= slot.memory;
+			return true;
+		});
+	}
+	changed_.notify_all();
+}
+
+bool Decompressors::reserve(uint64_t memory)
+{
+	Lock lock(mutex_);
+	if (!changed_.wait_for(lock, 2 * patience_, [&] { return reserved_ + memory <= most(); }))
+		return false;
+	reserved_ += memory;
+	return true;
+}
+
+void Decompressors::release(uint64_t memory)
+{
+	{
+		const Lock lock(mutex_);
+		reserved_ -= memory;
+	}
+	changed_.notify_all();
+}
+
+uint64_t Decompressors::used_bytes() const
+{
+	const Lock lock(mutex_);
+	return used_;
+}
+
+} // namespace view
