@@ -70,6 +70,7 @@ class NoDevices final : public viewd::BlockDevices
 	};
 
 public:
+	void remove_left(const std::string &, int) noexcept override {}
 	std::unique_ptr<viewd::BlockDevice> serve(viewd::ServedView &, const view::ViewConf &conf, int) override
 	{
 		return std::make_unique<Device>(next_++, "nqn.2026-11.org.example:" + conf.name);
@@ -84,7 +85,8 @@ class ViewCommand : public ::testing::Test, protected TemporaryFiles
 protected:
 	void begin()
 	{
-		service_.emplace(viewd::Service::Options{folder / "state", folder / "views.d", 8 << 20, 2}, devices_);
+		service_.emplace(viewd::Service::Options{folder / "state", folder / "views.d", 8 << 20, 8 << 20, 2},
+				 devices_);
 		control_.emplace(socket);
 		stop_ = ::eventfd(0, EFD_CLOEXEC);
 		thread_ = std::thread([this] { control_->serve(*service_, stop_); });
@@ -347,11 +349,12 @@ protected:
 		view::Scan scan(files, wanted);
 		while (!scan.advance(1 << 20)) {}
 		const view::Header header = scan.header();
-		view::Reducer reducer(wanted, files);
+		const view::Reducer reducer(wanted, files);
+		view::Reducer::Buffers buffers;
 		std::vector<std::byte> bytes = view::serialize(header);
 		for (uint64_t chunk = 0; chunk < header.sums.size(); chunk++) {
 			std::vector<std::byte> some(reducer.chunk_bytes(chunk));
-			reducer.reduce_chunk(chunk, some.data());
+			reducer.reduce_chunk(chunk, some.data(), buffers);
 			bytes.insert(bytes.end(), some.begin(), some.end());
 		}
 		return write(name, bytes);
