@@ -467,7 +467,7 @@ TEST_F(ViewService, ABadDefinitionStopsNoOther)
 	service->reload();
 	EXPECT_EQ(view_of("good")["state"], "published");
 	EXPECT_EQ(view_of("good")["conf_error"],
-		  typo + ":2: codek: unknown key; expected file, codec, host or prefetch");
+		  typo + ":2: codek: unknown key; expected file, codec, host, prefetch or compressed");
 	EXPECT_EQ(view_of("good")["device"], "/dev/fake5");
 	define("good.conf", good);
 	define("bad.conf", good);
@@ -552,10 +552,17 @@ TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
 TEST_F(ViewService, DiscardsDevicesOfNoView)
 {
 	const std::string path = write("a", tokens(1000, 17));
+	// Ends the service as if it were killed: the folder stays as it is.
+	const auto kill = [&] {
+		fs::copy(folder / "state", folder / "killed");
+		service.reset();
+		fs::remove_all(folder / "state");
+		fs::rename(folder / "killed", folder / "state");
+	};
 	define("v.conf", "file = " + path + "\ncodec = u32\n");
 	begin();
 	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
-	service.reset();
+	kill();
 	// Nobody defines it any more, so what waits for its device has to fail.
 	undefine("v.conf");
 	begin();
@@ -566,7 +573,7 @@ TEST_F(ViewService, DiscardsDevicesOfNoView)
 	// Nor may a device that clients know go on with other contents: its size, and what they have cached, are of the old ones.
 	publish("v", "file = " + path + "\ncodec = u32");
 	EXPECT_EQ(settled("v")["device"], "/dev/fake6");
-	service.reset();
+	kill();
 	write("a", tokens(5000, 17));
 	begin();
 	EXPECT_EQ(settled("v")["device"], "/dev/fake7");
@@ -574,7 +581,7 @@ TEST_F(ViewService, DiscardsDevicesOfNoView)
 	devices.removed.clear();
 
 	// A view that fails is no reason to let its clients wait.
-	service.reset();
+	kill();
 	fs::remove(path);
 	begin();
 	EXPECT_EQ(settled("v")["state"], "failed");
