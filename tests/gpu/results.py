@@ -20,9 +20,11 @@ from typing import Callable, Iterable
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1] / "perf")]
 import rows  # noqa: E402
 import tables  # noqa: E402
+import view_rows  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[2] / "Documentation/results"
 PAGE = FOLDER / "README.md"
+VIEWS = FOLDER / "views-h100-2026-11-27.txt"
 MIB = 1 << 20
 Key = tuple[str, int, int]  # what, bytes, threads
 
@@ -265,6 +267,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "best, said": best_said,
     "runs": lambda: runs(False),
     "runs, O_DIRECT": lambda: runs(True),
+    "views": lambda: view_rows.table(VIEWS),
+    "views, goals": lambda: view_rows.goals(VIEWS),
 }
 TABLES["11-24, one round"] = lambda: rows.table({key: by for key, by in LATEST.samples(False).items() if not repeated(by)})
 for each in (LATEST, FIRST):
@@ -292,7 +296,8 @@ def summary() -> str:
 
 
 def pictures() -> dict[Path, str]:
-    return {FOLDER / "summary.svg": summary()} | {(FOLDER / run.file).with_name(Path(run.file).stem + "-direct" * past + ".svg"):
+    views = view_rows.picture(VIEWS, "Reads of views into the memory of an H100")
+    return {FOLDER / "summary.svg": summary(), VIEWS.with_suffix(".svg"): views} | {(FOLDER / run.file).with_name(Path(run.file).stem + "-direct" * past + ".svg"):
             rows.picture(rows.medians(in_each_round(run, past)), rows.TITLES[past]) for run in (LATEST, FIRST) for past in (False, True)}
 
 
