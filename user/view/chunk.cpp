@@ -15,6 +15,7 @@ namespace
 
 // File elements that are read and reduced at once. They fit into the second-level cache.
 constexpr uint64_t piece_elements = 1 << 15;
+static_assert(2 * piece_elements * sizeof(int64_t) <= Reducer::most_buffer_bytes);
 static_assert(piece_elements % group_elements == 0);
 
 } // namespace

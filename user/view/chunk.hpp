@@ -36,7 +36,8 @@ ElementRange elements_of(const Codec &codec, uint64_t count, uint64_t begin, uin
 class Reducer
 {
 public:
-	// They grow to half a MiB.
+	static constexpr uint64_t most_buffer_bytes = 512 << 10;
+	// They grow to most_buffer_bytes together.
 	struct Buffers {
 		std::vector<std::byte> file, groups;
 	};

@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 		       "definitions of views, NAME.conf each; read at the start and upon SIGHUP")
 		->capture_default_str();
 	app.add_option("--socket", socket, "where the command reaches it")->capture_default_str();
-	app.add_option("--memory", memory, "MiB for reduced chunks")
+	app.add_option("--memory", memory, "MiB for reduced chunks, and the buffers of the threads that reduce")
 		->check(CLI::Range(2, 1 << 20))
 		->capture_default_str();
 	app.add_option("--decompress-memory", decompress_memory, "MiB for decompressing files, besides")

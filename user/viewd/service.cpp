@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "view/chunk.hpp"
 #include "view/compressed_file.hpp"
 #include "view/source.hpp"
 
@@ -196,10 +197,16 @@ Definitions read_definitions(const fs::path &folder)
 
 } // namespace
 
+// Each worker's buffers are of the memory too, of which chunks get at least half.
+static size_t chunks_of(const Service::Options &options)
+{
+	const uint64_t buffers = std::min(options.workers * view::Reducer::most_buffer_bytes, options.memory / 2);
+	return std::max<uint64_t>((options.memory - buffers) / ChunkCache::chunk_size, 2);
+}
+
 Service::Service(const Options &options, BlockDevices &devices)
 	: options_(options), devices_(devices), decompressors_(options.decompress_memory),
-	  cache_(std::max<uint64_t>(options.memory / ChunkCache::chunk_size, 2), options.workers),
-	  turns_(std::max(options.workers, 1U))
+	  cache_(chunks_of(options), options.workers), turns_(std::max(options.workers, 1U))
 {
 	std::error_code error;
 	fs::create_directories(options_.folder, error);

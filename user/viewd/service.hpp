@@ -85,7 +85,7 @@ public:
 	struct Options {
 		std::filesystem::path folder;
 		std::filesystem::path conf_dir = {};      // of the definitions; empty: none
-		uint64_t memory = 256ULL << 20;           // bytes of the cache of chunks
+		uint64_t memory = 256ULL << 20;           // bytes of chunks and of the buffers of the workers
 		uint64_t decompress_memory = 64ULL << 20; // and of decompressors
 		unsigned workers = 2;
 	};

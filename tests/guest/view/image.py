@@ -9,7 +9,8 @@ image.py field SOCKET NAME KEY...       prints fields of a view's status, a line
 image.py plan SOCKET NAME FIRST,COUNT...
 image.py compare DEVICE FILE...         the device's header describes the files, and its elements, widened, are theirs
 image.py halves PATH MIB                writes MIB of u32 below 2^16
-image.py poke PATH ELEMENT VALUE        stores a u32 to a mapping of the file
+image.py poke PATH ELEMENT              stores each u32 of its input to a mapping of the file; begins with the one that is there, as
+                                        the first store sets the file's times. Prints a line after each
 image.py survey DEVICE FILE             reads each 4 KiB past the page cache; what comes without an error must be the elements of the file
                                         (of u32, in bits; packed, they are kept beside it). Prints how many blocks came and failed, and the first element of the
                                         first that failed and the last element of the last
@@ -107,9 +108,14 @@ def halves(path: str, mib: str) -> None:
         file.write(values.cast("B"))
 
 
-def poke(path: str, element: str, value: str) -> None:
+def poke(path: str, element: str) -> None:
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
-        struct.pack_into("<I", mapping, 4 * int(element), int(value))
+        at = 4 * int(element)
+        mapping[at:at + 4] = bytes(mapping[at:at + 4])
+        print("ready", flush=True)
+        for value in sys.stdin:
+            struct.pack_into("<I", mapping, at, int(value))
+            print("stored", flush=True)
 
 
 class Direct:
