@@ -6,6 +6,8 @@
 # group: view
 # topologies: switch
 # variants: plain
+# tier: all
+# long: 6.12
 # needs: CONFIG_BLK_DEV_UBLK rdma
 # timeout: 300
 . "$LAB_ROOT/tests/guest/lib.sh"

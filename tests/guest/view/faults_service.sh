@@ -5,6 +5,8 @@
 # group: view
 # topologies: switch
 # variants: plain
+# tier: all
+# long: 6.12
 # needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY zstd lz4
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"
@@ -52,13 +54,16 @@ for kind in zst lz4; do
 done
 
 # --- Memory short: what a decompressor needs cannot be had.
-size=$(sed -n 's/^VmSize:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/$service/status)
-prlimit --pid $service --as=$((size * 1024))
+ends "it ends, to begin without a decompressor"
+begin
+published "zst: is published again" zst
+size=$(sed -n 's/^VmData:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/$service/status)
+prlimit --pid $service --data=$((size * 1024))
 read -r came failed _ <<<"$(survey zst /mnt/data/large)"
 diag "without memory: $came blocks came, $failed failed; $(field zst last_fault)"
 check "without memory it lives" kill -0 $service
 check "some reads fail" [ "$failed" -gt 0 ]
-prlimit --pid $service --as=unlimited
+prlimit --pid $service --data=unlimited
 read -r came failed _ <<<"$(survey zst /mnt/data/large)"
 same "with memory all is there" 0 "$failed"
 for kind in zst lz4; do same "$kind: withdrawn" '' "$(image withdraw $socket $kind)$(image withdraw $socket cut-$kind)"; done
@@ -78,13 +83,13 @@ kill -KILL $service
 wait $service 2>/dev/null
 cold
 # read_sectors: of the drive
-read_sectors() { awk '{ print $3 }' "/sys/block/$(basename "$(readlink -f /dev/mapper/drive)")/stat"; }
+read_sectors() { awk '{ print $3 }' "/sys/block/$(dm drive)/stat"; }
 before=$(read_sectors)
 begin
 published "killed, it goes on" slow
 again=$((($(read_sectors) - before) * 512 >> 20))
 diag "after it was killed it read $again MiB of 32"
-check "where it was" [ "$again" -lt 24 ]
+check "where it was" [ "$again" -gt 0 -a "$again" -lt 24 ]
 drive "$whole"
 check "each element is right" image read "$(field slow device)" /mnt/data/halves "$(seq -s, 0 15)"
 

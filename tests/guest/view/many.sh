@@ -6,6 +6,7 @@
 # topologies: switch
 # variants: plain
 # tier: all
+# long: plain
 # needs: CONFIG_BLK_DEV_UBLK
 # timeout: 2400
 . "$LAB_ROOT/tests/guest/lib.sh"

@@ -5,6 +5,8 @@
 # group: view
 # topologies: switch
 # variants: plain
+# tier: all
+# long: 6.12
 # needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"
