@@ -27,7 +27,7 @@ packages_of() {
 	check) echo "$kernel_packages $user_packages $program_packages $guest_packages $check_packages" ;;
 	lint) echo "$kernel_packages $user_packages $program_packages $check_packages $lint_packages" ;;
 	docs) echo "$docs_packages" ;;
-	deb) echo "$user_packages $program_packages $deb_packages" ;;
+	deb) echo "$user_packages $program_packages liblz4-dev libzstd-dev $deb_packages" ;;
 	*) die "usage: setup.sh demo|demo-rdma|demo-offload|bench|bench-pack|check|lint|docs|deb" ;;
 	esac
 }

@@ -164,7 +164,7 @@ def survey(device: str, path: str) -> None:
         try:
             got = direct.read(header_bytes + at)
         except OSError as error:
-            assert error.errno in (errno.EIO, errno.ENODATA), error
+            assert error.errno in (errno.EIO, errno.ENODATA, errno.ENOMEM), error
             failed += 1
             first = at * 8 // bits if first < 0 else first
             last = min((at + here) * 8 // bits, elements - 1)
