@@ -87,13 +87,13 @@ same "it can be withdrawn" '' "$(image withdraw $socket poked)"
 # --- Unreadable in the middle.
 cp /mnt/data/large /run/files/large
 cold
-begin_block=$(filefrag -v -b4096 /run/files/large | awk '$1 == "0:" { sub(/\.\.$/, "", $4); print $4 + 0 }')
+begin=$(filefrag -v -b512 /run/files/large | awk '$1 == "0:" { sub(/\.\.$/, "", $4); print $4 + 0 }')
 same "a file on a drive" '' "$(image publish $socket unreadable $'file = /run/files/large\ncodec = u32')"
 published "is published" unreadable
 cold
 # 16 KiB, whole blocks, of 4.8 MB: of the second MiB of the view.
-at=3145728 # where a large folio begins: what cannot be read is a folio
-bad=$((begin_block * 8 + at / 512))
+at=3145728
+bad=$((begin + at / 512))
 drive "0 $bad linear $loop 0" "$bad 32 error" "$((bad + 32)) $((sectors - bad - 32)) linear $loop $((bad + 32))"
 read -r came failed first last <<<"$(survey unreadable /mnt/data/large)"
 same "unreadable in the middle: its MiB fails" 256 "$failed"
