@@ -71,7 +71,8 @@ template <class Value> uint64_t reduce_integers(unsigned bits, std::span<const s
 			values[i] = static_cast<uint32_t>(value);
 		}
 		if (static_cast<uint64_t>(all) >> bits)
-			return done + first_misfit<Value>(from, here, bits);
+			// A file that somebody writes to may have another value there by now.
+			return done + std::min(first_misfit<Value>(from, here, bits), here - 1);
 		pack({values.data(), here}, bits, to + packed_bytes(done, bits));
 	}
 	return count;

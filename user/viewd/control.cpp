@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -128,12 +129,12 @@ std::string text_at(const json &from, const char *key)
 	return from.contains(key) && from[key].is_string() ? from[key].get<std::string>() : "";
 }
 
-// Waits until the peer is ready for `events`; false if it takes too long.
-bool ready(int fd, short events, Clock::time_point until)
+// Waits until the peer is ready for `events`; false if it takes too long, or if `stop` can be read.
+bool ready(int fd, short events, int stop, Clock::time_point until)
 {
-	pollfd one = {fd, events, 0};
+	pollfd both[] = {{fd, events, 0}, {stop, POLLIN, 0}};
 	const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-	return left > 0 && ::poll(&one, 1, static_cast<int>(left)) > 0;
+	return left > 0 && ::poll(both, 2, static_cast<int>(left)) > 0 && !both[1].revents;
 }
 
 std::string refusal(const std::string &why)
@@ -209,12 +210,17 @@ void ControlSocket::serve(Service &service, int stop)
 		const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
 			continue;
-		serve_one(service, fd);
+		try {
+			serve_one(service, fd, stop);
+		} catch (const std::exception &error) {
+			// Memory is short: for this request only.
+			std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
+		}
 		::close(fd);
 	}
 }
 
-void ControlSocket::serve_one(Service &service, int fd)
+void ControlSocket::serve_one(Service &service, int fd, int stop)
 {
 	ucred peer = {};
 	socklen_t len = sizeof(peer);
@@ -227,7 +233,7 @@ void ControlSocket::serve_one(Service &service, int fd)
 	bool is_too_large = false;
 	for (;;) {
 		std::array<char, 65536> some;
-		if (!ready(fd, POLLIN, until))
+		if (!ready(fd, POLLIN, stop, until))
 			return;
 		const ssize_t n = ::recv(fd, some.data(), some.size(), 0);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
@@ -244,7 +250,8 @@ void ControlSocket::serve_one(Service &service, int fd)
 	const std::string said =
 		is_too_large ? refusal(fmt::format("the request is too large; expected at most {} bytes", most)) :
 			       answer(service, request, may_change);
-	for (size_t at = 0; at < said.size() && ready(fd, POLLOUT, Clock::now() + patience);) {
+	const Clock::time_point read_until = Clock::now() + patience;
+	for (size_t at = 0; at < said.size() && ready(fd, POLLOUT, stop, read_until);) {
 		const ssize_t n = ::send(fd, said.data() + at, said.size() - at, MSG_NOSIGNAL);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			return;

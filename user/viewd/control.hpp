@@ -28,7 +28,7 @@ public:
 	void serve(Service &service, int stop);
 
 private:
-	void serve_one(Service &service, int fd);
+	void serve_one(Service &service, int fd, int stop);
 
 	const std::string path_;
 	int fd_ = -1;

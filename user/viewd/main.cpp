@@ -97,7 +97,11 @@ int main(int argc, char **argv)
 			if (::read(arrived, &signal, sizeof(signal)) != sizeof(signal) || signal.ssi_signo != SIGHUP)
 				break;
 			viewd::notify(viewd::reloading());
-			service.reload();
+			try {
+				service.reload();
+			} catch (const std::exception &error) {
+				std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
+			}
 			complain_of_definitions(service);
 			viewd::notify("READY=1");
 		}

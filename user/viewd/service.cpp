@@ -220,11 +220,12 @@ Service::Service(const Options &options, BlockDevices &devices)
 Service::~Service()
 {
 	const std::lock_guard lock(mutex_);
-	// Their devices are removed: there is none to be taken over.
-	std::error_code ignored;
 	for (auto &[name, view] : views_) {
-		view.reset();
-		fs::remove(file_of(name, ".device"), ignored);
+		try {
+			finish(name, std::move(view));
+		} catch (const std::exception &) {
+			// The next service finds what is left.
+		}
 	}
 	views_.clear();
 }
@@ -239,6 +240,7 @@ void Service::publish_saved()
 		try {
 			start(view::parse_conf(entry.path(), name, view::read_conf(entry.path())), "");
 		} catch (const view::BadConf &bad) {
+			remove_left(name);
 			auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
 			view->state = State::failed;
 			view->error = bad.what();
@@ -288,26 +290,47 @@ void Service::publish(const ViewConf &conf)
 // With the mutex held.
 void Service::start(const ViewConf &conf, const std::string &origin)
 {
-	auto view = std::make_unique<Published>(conf, origin);
-	view->thread = std::thread([this, view = view.get()] { run(*view); });
-	views_[conf.name] = std::move(view);
+	Published &view = *(views_[conf.name] = std::make_unique<Published>(conf, origin));
+	try {
+		view.thread = std::thread([this, &view] { run(view); });
+	} catch (const std::system_error &error) {
+		const std::lock_guard view_lock(view.mutex);
+		view.state = State::failed;
+		view.error = fmt::format("no thread for it: {}", error.code().message());
+	}
 }
 
 // Ends a view and forgets it.
 void Service::end(const std::string &name)
 {
-	std::error_code ignored;
+	std::error_code error;
 	// First: a service that dies from here on does not publish it again.
-	fs::remove_all(file_of(name, ".conf"), ignored);
+	fs::remove(file_of(name, ".conf"), error);
+	if (error)
+		throw Refused(fmt::format("{}: {}", file_of(name, ".conf").string(), error.message()));
 	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);
 		view = std::move(views_.at(name));
 		views_.erase(name);
 	}
-	// Waits until its thread writes no more.
-	view.reset();
+	finish(name, std::move(view));
 	forget(name);
+}
+
+// Waits until a view's thread writes no more, and removes its device, or the one that a service before has left and that this one
+// has not taken over yet.
+void Service::finish(const std::string &name, std::unique_ptr<Published> view)
+{
+	view->stop = true;
+	if (view->thread.joinable())
+		view->thread.join();
+	const bool is_served = view->device != nullptr;
+	view.reset();
+	if (!is_served)
+		remove_left(name);
+	std::error_code ignored;
+	fs::remove(file_of(name, ".device"), ignored);
 }
 
 // Removes what the folder keeps of a view that is there no more.
@@ -466,10 +489,14 @@ void Service::run(Published &view)
 	try {
 		scan(view);
 	} catch (const std::exception &error) {
-		remove_left(view.conf.name);
-		const std::lock_guard lock(view.mutex);
-		view.state = State::failed;
-		view.error = error.what();
+		try {
+			remove_left(view.conf.name);
+			const std::lock_guard lock(view.mutex);
+			view.state = State::failed;
+			view.error = error.what();
+		} catch (const std::bad_alloc &) {
+			// It has failed, without words.
+		}
 	}
 }
 
@@ -487,9 +514,11 @@ void Service::remove_left(const std::string &name)
 // On the view's thread. Returns false if it was stopped.
 bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources)
 {
+	// All of them first: each save is of all.
+	for (size_t i = 0; i < sources.size(); i++)
+		sources[i]->resume_index(read_file(file_of(view.conf.name, index_kind(i).c_str())));
 	SaveTimer timer;
 	for (size_t i = 0; i < sources.size(); i++) {
-		sources[i]->resume_index(read_file(file_of(view.conf.name, index_kind(i).c_str())));
 		for (bool done = false; !done;) {
 			if (view.stop) {
 				save_indices(view, sources);

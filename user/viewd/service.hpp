@@ -122,6 +122,7 @@ private:
 	void end(const std::string &name);
 	void run(Published &view);
 	void scan(Published &view);
+	void finish(const std::string &name, std::unique_ptr<Published> view);
 	void forget(const std::string &name);
 	void remove_left(const std::string &name);
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);

@@ -327,10 +327,17 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	control.must("GET_DEV_INFO", UBLK_CMD_GET_DEV_INFO, id_, &info, sizeof(info));
 	geometry_.queues = info.nr_hw_queues;
 	geometry_.depth = info.queue_depth;
-	open_queues(id_);
-	fetch_all();
-	control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,
-		     static_cast<uint64_t>(::getpid()));
+	try {
+		open_queues(id_);
+		fetch_all();
+		control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,
+			     static_cast<uint64_t>(::getpid()));
+	} catch (...) {
+		control.send(UBLK_CMD_STOP_DEV, id_);
+		close_queues();
+		delete_device(control, id_);
+		throw;
+	}
 }
 
 Device::~Device()

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Codecs of views: names, exactness, what does not fit, and the rounding of floats.
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -115,6 +117,31 @@ TEST(Codec, NamesTheFirstThatDoesNotFit)
 				<< misfit;
 		}
 	}
+}
+
+// Somebody writes to a file that is mapped: what was not packed does not count.
+TEST(Codec, CountsNothingThatItHasNotPacked)
+{
+#ifdef __SANITIZE_THREAD__
+	GTEST_SKIP() << "it is a race";
+#endif
+	const Codec codec = *Codec::parse("u32:16");
+	std::vector<uint32_t> values(1024, 7);
+	std::atomic<bool> stop = false;
+	std::thread writer([&] {
+		for (uint32_t i = 0; !stop; i++)
+			std::atomic_ref(values[500]).store(i % 2 ? 70000 : 7);
+	});
+	std::vector<std::byte> packed(2048);
+	int not_packed = 0;
+	for (int i = 0; i < 30000; i++) {
+		packed[0] = std::byte{0xee};
+		if (view::reduce(codec, std::as_bytes(std::span(values)), packed.data()) == values.size())
+			not_packed += packed[0] != std::byte{7};
+	}
+	stop = true;
+	writer.join();
+	EXPECT_EQ(not_packed, 0);
 }
 
 TEST(Codec, FindsTheFewestBits)

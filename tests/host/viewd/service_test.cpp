@@ -250,6 +250,21 @@ TEST_F(ViewService, TakesOverTheDeviceOfOneThatWasKilled)
 	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1}));
 	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
 
+	// Withdrawn before it was taken over, or after: nothing waits for ever.
+	std::ofstream(folder / "killed/v.device") << left << "\n";
+	devices.removed.clear();
+	begin_after_kill();
+	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
+	EXPECT_TRUE(!devices.removed.empty() || devices.asked_for == std::vector<int>{5});
+
+	// Its definition is damaged.
+	std::ofstream(folder / "killed/v.conf") << "nonsense\n";
+	devices.removed.clear();
+	begin_after_kill();
+	EXPECT_EQ(view_of("v")["state"], "failed");
+	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
+	std::ofstream(folder / "killed/v.conf") << "file = " << path << "\ncodec = u32\n";
+
 	// No file: what waits for the device must not wait for ever.
 	fs::remove(path);
 	devices.removed.clear();

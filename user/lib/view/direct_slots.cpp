@@ -26,14 +26,15 @@ public:
 	~DirectPool() override { clear(); }
 
 	// Makes a slot, to see whether that is possible.
-	bool is_possible(uint32_t &reason)
+	// Returns 0 or -errno.
+	int try_out(uint32_t &reason)
 	{
 		Slot *slot = nullptr;
 		const int rc = take(true, slot);
 		if (!rc)
 			give(slot);
 		reason = rc ? reason_ : static_cast<uint32_t>(PEERDMA_REASON_NONE);
-		return !rc;
+		return rc;
 	}
 
 private:
@@ -139,26 +140,28 @@ DirectSlots::~DirectSlots()
 
 void DirectSlots::abandon()
 {
-	for (auto &[context, per] : contexts_) {
-		if (per.pool)
-			per.pool->forget();
-		per.pool.reset();
-	}
+	// Not freed: another thread of the parent may have had the pool's lock at fork(2), and nobody gives it back here.
+	for (auto &[context, per] : contexts_)
+		static_cast<void>(per.pool.release());
 }
 
 SlotPool *DirectSlots::pool_of(const CudaDriver &driver, const CudaContext &context, uint32_t &reason)
 {
 	const std::lock_guard guard(lock_);
 	driver_ = &driver;
-	const auto [place, added] = contexts_.try_emplace(context);
-	PerContext &per = place->second;
-	if (added) {
-		auto pool = std::make_unique<DirectPool>(driver, view_);
-		if (pool->is_possible(per.reason))
-			per.pool = std::move(pool);
+	if (const auto known = contexts_.find(context); known != contexts_.end()) {
+		reason = known->second.reason;
+		return known->second.pool.get();
 	}
+	PerContext per;
+	auto pool = std::make_unique<DirectPool>(driver, view_);
+	const int rc = pool->try_out(per.reason);
 	reason = per.reason;
-	return per.pool.get();
+	if (!rc)
+		per.pool = std::move(pool);
+	else if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -EAGAIN)
+		return nullptr; // the next read tries again
+	return contexts_.emplace(context, std::move(per)).first->second.pool.get();
 }
 
 } // namespace peerdma_impl
