@@ -15,6 +15,8 @@ Speeds = dict[str, dict[int, list[float]]]  # GB/s by way and threads, one for e
 def speeds(path: Path) -> Speeds:
     by: Speeds = {way: {} for way in WAYS}
     for line in path.read_text().splitlines():
+        if line.startswith("#"):
+            continue
         row = json.loads(line)
         if not row["checked"]:
             raise ValueError(f"{path}: a row whose elements were not compared")
