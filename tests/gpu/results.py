@@ -312,7 +312,7 @@ def faults() -> list[str]:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit("\n".join(faults()))
+        sys.exit("\n".join(faults()) or None)
     PAGE.write_text(tables.filled(PAGE.read_text(), TABLES))
     for path, text in pictures().items():
         path.write_text(text)
