@@ -75,11 +75,13 @@ cp /mnt/data/halves /run/files/halves
 cold
 drive "$slow"
 same "a file on a slow drive" '' "$(image publish $socket slow $'file = /run/files/halves\ncodec = u32:u16')"
-far() { [ "$(field slow state)" = scanning ] && awk "BEGIN { exit !($(field slow scanned) >= $1) }"; }
-check "is being scanned" soon 60 far 0.5
-# What it has found is saved every two seconds.
-check "what it has found is saved" soon 20 test -s /run/views/slow.scan
+# What it has found is saved every two seconds, the first time after about a quarter. The drive then holds the rest back, so that the
+# scan is not done before it is killed, however slow this machine is.
+check "what it has found is saved" soon 60 test -s /run/views/slow.scan
+dmsetup suspend --noflush --nolockfs drive
+same "it is being scanned" scanning "$(field slow state)"
 kill -KILL $service
+dmsetup resume drive
 wait $service 2>/dev/null
 cold
 # read_sectors: of the drive
@@ -89,7 +91,7 @@ begin
 published "killed, it goes on" slow
 again=$((($(read_sectors) - before) * 512 >> 20))
 diag "after it was killed it read $again MiB of 32"
-check "where it was" [ "$again" -gt 0 -a "$again" -lt 24 ]
+check "where it was" [ "$again" -gt 0 -a "$again" -lt 28 ]
 drive "$whole"
 check "each element is right" image read "$(field slow device)" /mnt/data/halves "$(seq -s, 0 15)"
 
