@@ -75,7 +75,7 @@ if grep -qw btrfs /proc/filesystems; then
 	refused "btrfs" /mnt/btrfs/file $FILESYSTEM FILESYSTEM 1
 	umount /mnt/btrfs
 else
-	skip "btrfs" "of the lab's kernels only the newest plain one has it"
+	skip "btrfs" "only the kernel of make coverage has it"
 fi
 
 mke2fs -q -F -t ext4 -O verity,encrypt "$c"
