@@ -6,9 +6,14 @@ modprobe -d "$LAB_KERNEL" ublk_drv || bail "no ublk"
 image() { "$LAB_ROOT/tests/guest/view/image.py" "$@"; }
 mkdir -p /run/views /mnt/data
 mount -t tmpfs none /mnt/data || bail "no place for files"
-socket=/run/viewd.sock service=
+socket=/run/viewd.sock service='' loop=''
 clean_up() {
 	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
+	if [ -n "$loop" ]; then
+		umount -l /run/files 2>/dev/null
+		dmsetup remove drive
+		losetup -d "$loop"
+	fi
 	umount -l /mnt/data
 	rm -rf /run/views
 }
@@ -36,3 +41,34 @@ fails() { ! "$@"; }
 published() {
 	if soon 20 is "$2" state published; then ok "$1"; else not_ok "$1"; diag "$(field "$2" state): $(field "$2" error)"; fi
 }
+
+# On a drive that the test makes fail or wait: make_drive MIB mounts /run/files from it.
+make_drive() {
+	export DM_DISABLE_UDEV=1
+	modprobe -d "$LAB_KERNEL" -a loop dm-mod || bail "no device mapper"
+	truncate -s "$1M" /mnt/data/drive
+	loop=$(losetup -f --show /mnt/data/drive)
+	sectors=$(blockdev --getsz "$loop")
+	whole="0 $sectors linear $loop 0"
+	dmsetup create drive --table "$whole" || bail "no dm"
+	mke2fs -q -F -t ext4 /dev/mapper/drive && mkdir -p /run/files && mount /dev/mapper/drive /run/files || bail "no filesystem"
+}
+# drive LINE...: its table from now on
+drive() { printf '%s\n' "$@" | dmsetup reload drive && dmsetup suspend drive && dmsetup resume drive; }
+# delayed MS: the table of a drive whose reads take so much longer
+delayed() { echo "0 $sectors delay $loop 0 $1 $loop 0 0"; }
+cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+
+# Exported by NVMe over RDMA, to a host of this guest: prepare_export, after rdma.sh. $me: the host; $prefix: of the views' names
+# shellcheck disable=SC2034 # the tests use $me
+prefix=nqn.2026-11.org.example: me=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+prepare_export() {
+	publish
+	kernel_has veth nvmet nvmet-rdma nvme-rdma
+	knows_rdma
+	wire
+	mount | grep -q configfs || mount -t configfs none /sys/kernel/config
+}
+exports() { begin --port rdma:10.9.0.2:4420 --nqn-prefix $prefix; }
+# to OPTIONS NAME HOST: connects; prints the controller
+to() { connect "$1,transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=$prefix$2,hostnqn=$3,hostid=11111111-2222-3333-4444-555555555555"; }

@@ -2,16 +2,11 @@
 #include "viewd/service.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
+#include <random>
 #include <sstream>
 #include <system_error>
 #include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -32,36 +27,6 @@ constexpr uint64_t scanned_at_once = 8 << 20; // bytes, between looks whether to
 // What a scan has found is saved so often, and takes at most about a twentieth of its time.
 constexpr auto saved_every = std::chrono::seconds(2);
 constexpr int saves_share = 20;
-
-// "" if there is none.
-std::string read_file(const fs::path &path)
-{
-	std::ostringstream text;
-	text << std::ifstream(path, std::ios::binary).rdbuf();
-	return text.str();
-}
-
-// Replaces the file as a whole, also if the machine stops meanwhile. Throws Refused.
-void write_file(const fs::path &path, const std::string &text)
-{
-	const std::string fresh = path.string() + ".new";
-	const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	int error = fd < 0 ? errno : 0;
-	for (size_t at = 0; !error && at < text.size();) {
-		const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-		if (n < 0 && errno != EINTR)
-			error = errno;
-		at += n > 0 ? static_cast<size_t>(n) : 0;
-	}
-	if (!error && ::fsync(fd) < 0)
-		error = errno;
-	if (fd >= 0 && ::close(fd) < 0 && !error)
-		error = errno;
-	if (!error && ::rename(fresh.c_str(), path.c_str()) < 0)
-		error = errno;
-	if (error)
-		throw Refused(fmt::format("{}: {}", path.string(), std::strerror(error)));
-}
 
 // A turn to work on a view's files, until its end.
 class Turn
@@ -97,28 +62,27 @@ private:
 	Clock::time_point next_ = Clock::now() + saved_every;
 };
 
-// The numbers of devices are given out anew when the machine starts.
-std::string boot_id()
-{
-	std::string id = read_file("/proc/sys/kernel/random/boot_id");
-	std::erase(id, '\n');
-	return id;
-}
-
-// NAME.device: which device it is, of which boot, and the CRC of the header that it had.
-struct LeftDevice {
-	int number = -1;
-	std::string boot;
+// NAME.device: the cookie of a view's device, and the CRC of the header that it has. It is written before the device is made.
+struct DeviceRecord {
+	uint64_t cookie = 0;
 	uint32_t header = 0;
 
-	static LeftDevice parse(const std::string &text)
+	static DeviceRecord parse(const std::string &text)
 	{
-		LeftDevice left;
+		DeviceRecord record;
 		std::istringstream in(text);
-		in >> left.number >> left.boot >> left.header;
-		return in && left.number >= 0 && left.boot == boot_id() ? left : LeftDevice();
+		in >> record.cookie >> record.header;
+		return in && record.cookie ? record : DeviceRecord();
 	}
-	std::string text() const { return fmt::format("{} {} {}\n", number, boot, header); }
+	static DeviceRecord of(uint32_t header)
+	{
+		std::random_device random;
+		DeviceRecord record = {0, header};
+		while (!record.cookie)
+			record.cookie = static_cast<uint64_t>(random()) << 32 | random();
+		return record;
+	}
+	std::string text() const { return fmt::format("{} {}\n", cookie, header); }
 };
 
 } // namespace
@@ -205,13 +169,9 @@ static size_t chunks_of(const Service::Options &options)
 }
 
 Service::Service(const Options &options, BlockDevices &devices)
-	: options_(options), devices_(devices), decompressors_(options.decompress_memory),
+	: options_(options), folder_(options.folder), devices_(devices), decompressors_(options.decompress_memory),
 	  cache_(chunks_of(options), options.workers), turns_(std::max(options.workers, 1U))
 {
-	std::error_code error;
-	fs::create_directories(options_.folder, error);
-	if (error)
-		throw std::runtime_error(fmt::format("{}: {}", options_.folder.string(), error.message()));
 	publish_saved();
 	reload();
 	discard_left();
@@ -233,12 +193,12 @@ Service::~Service()
 void Service::publish_saved()
 {
 	const std::lock_guard lock(mutex_);
-	for (const fs::directory_entry &entry : fs::directory_iterator(options_.folder)) {
-		if (entry.path().extension() != ".conf")
+	for (const fs::path &path : folder_.files()) {
+		if (path.extension() != ".conf")
 			continue;
-		const std::string name = entry.path().stem();
+		const std::string name = path.stem();
 		try {
-			start(view::parse_conf(entry.path(), name, view::read_conf(entry.path())), "");
+			start(view::parse_conf(path, name, view::read_conf(path)), "");
 		} catch (const view::BadConf &bad) {
 			remove_left(name);
 			auto view = std::make_unique<Published>(ViewConf{.name = name}, "");
@@ -249,25 +209,25 @@ void Service::publish_saved()
 	}
 }
 
-// Of views that were withdrawn while there was no service, or by one that died meanwhile.
+// Of views that were withdrawn while there was no service, or by one that died meanwhile. What a scan has found is kept for a view
+// whose definition has a mistake.
 void Service::discard_left()
 {
-	std::vector<std::string> names;
-	for (const fs::directory_entry &entry : fs::directory_iterator(options_.folder)) {
-		const std::string name = entry.path().stem();
-		const fs::path kind = entry.path().extension();
+	std::vector<std::pair<std::string, bool>> names; // whether it is defined
+	for (const fs::path &path : folder_.files()) {
+		const std::string name = path.stem(), kind = path.extension();
 		const std::lock_guard lock(mutex_);
-		const bool is_kept = kind == ".scan" || kind == ".device" || kind.string().starts_with(index_prefix);
+		const bool is_kept = kind == ".scan" || kind == ".device" || kind.starts_with(index_prefix);
 		if (is_kept && !views_.contains(name))
-			names.push_back(name);
+			names.emplace_back(name, bad_definitions_.contains(name));
 	}
-	for (const std::string &name : names) {
+	for (const auto &[name, is_defined] : names) {
 		remove_left(name);
-		forget(name);
+		if (!is_defined)
+			forget(name);
 	}
 }
 
-fs::path Service::file_of(const std::string &name, const char *kind) const { return options_.folder / (name + kind); }
 fs::path Service::definition_of(const std::string &name) const { return options_.conf_dir / (name + ".conf"); }
 
 void Service::publish(const ViewConf &conf)
@@ -283,7 +243,7 @@ void Service::publish(const ViewConf &conf)
 	const std::string text = view::conf_text(conf);
 	if (text.size() > view::max_conf)
 		throw Refused(fmt::format("{}: its definition has more than {} KiB", conf.name, view::max_conf >> 10));
-	write_file(file_of(conf.name, ".conf"), text);
+	folder_.write(conf.name, ".conf", text);
 	start(conf, "");
 }
 
@@ -303,11 +263,8 @@ void Service::start(const ViewConf &conf, const std::string &origin)
 // Ends a view and forgets it.
 void Service::end(const std::string &name)
 {
-	std::error_code error;
 	// First: a service that dies from here on does not publish it again.
-	fs::remove(file_of(name, ".conf"), error);
-	if (error)
-		throw Refused(fmt::format("{}: {}", file_of(name, ".conf").string(), error.message()));
+	folder_.remove(name, ".conf");
 	std::unique_ptr<Published> view;
 	{
 		const std::lock_guard lock(mutex_);
@@ -325,21 +282,19 @@ void Service::finish(const std::string &name, std::unique_ptr<Published> view)
 	view->stop = true;
 	if (view->thread.joinable())
 		view->thread.join();
-	const bool is_served = view->device != nullptr;
 	view.reset();
-	if (!is_served)
-		remove_left(name);
-	std::error_code ignored;
-	fs::remove(file_of(name, ".device"), ignored);
+	remove_left(name);
 }
 
 // Removes what the folder keeps of a view that is there no more.
 void Service::forget(const std::string &name)
 {
-	std::error_code ignored;
-	for (const char *kind : {".scan", ".device"})
-		fs::remove_all(file_of(name, kind), ignored);
-	for (size_t i = 0; fs::remove(file_of(name, index_kind(i).c_str()), ignored); i++) {}
+	try {
+		folder_.remove(name, ".scan");
+		for (size_t i = 0; folder_.remove(name, index_kind(i)); i++) {}
+	} catch (const Refused &) {
+		// The next service finds what is left.
+	}
 }
 
 void Service::withdraw(const std::string &name)
@@ -489,10 +444,10 @@ void Service::run(Published &view)
 	try {
 		scan(view);
 	} catch (const std::exception &error) {
+		remove_left(view.conf.name);
+		const std::lock_guard lock(view.mutex);
+		view.state = State::failed;
 		try {
-			remove_left(view.conf.name);
-			const std::lock_guard lock(view.mutex);
-			view.state = State::failed;
 			view.error = error.what();
 		} catch (const std::bad_alloc &) {
 			// It has failed, without words.
@@ -500,23 +455,30 @@ void Service::run(Published &view)
 	}
 }
 
-// The device that a service before has left for this view is of no use: its requests would wait for ever.
-void Service::remove_left(const std::string &name)
+// Removes the device that a service before has left for this view, if there is one, and which this one has not taken over: its
+// requests would wait for ever. Returns whether there was one.
+bool Service::remove_left(const std::string &name) noexcept
 {
-	const fs::path file = file_of(name, ".device");
-	const LeftDevice left = LeftDevice::parse(read_file(file));
-	if (left.number >= 0)
-		devices_.remove_left(name, left.number);
-	std::error_code ignored;
-	fs::remove(file, ignored);
+	bool was_left = false;
+	try {
+		const DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
+		was_left = record.cookie && devices_.remove_left(name, record.cookie);
+		folder_.remove(name, ".device");
+	} catch (const std::exception &) {
+		// The next service finds what is left.
+	}
+	return was_left;
 }
 
 // On the view's thread. Returns false if it was stopped.
 bool Service::index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources)
 {
 	// All of them first: each save is of all.
+	bool is_known = true;
 	for (size_t i = 0; i < sources.size(); i++)
-		sources[i]->resume_index(read_file(file_of(view.conf.name, index_kind(i).c_str())));
+		is_known &= sources[i]->resume_index(folder_.read(view.conf.name, index_kind(i)));
+	if (view.conf.compressed && !is_known)
+		discard_stale(view);
 	SaveTimer timer;
 	for (size_t i = 0; i < sources.size(); i++) {
 		for (bool done = false; !done;) {
@@ -535,12 +497,22 @@ void Service::save_indices(const Published &view, const std::vector<std::unique_
 {
 	for (size_t i = 0; i < sources.size(); i++)
 		if (const std::string index = sources[i]->save_index(); !index.empty())
-			write_file(file_of(view.conf.name, index_kind(i).c_str()), index);
+			folder_.write(view.conf.name, index_kind(i), index);
+}
+
+// Whoever has read the header of the device that a service before has left would take other elements for those that it describes.
+void Service::discard_stale(Published &view)
+{
+	if (!remove_left(view.conf.name))
+		return;
+	const std::lock_guard lock(view.mutex);
+	view.note = "fresh device: the files are not those that the one before had";
 }
 
 // On the view's thread.
 void Service::scan(Published &view)
 {
+	const std::string &name = view.conf.name;
 	std::vector<std::unique_ptr<view::Source>> sources;
 	for (const std::string &path : view::expand(view.conf.files))
 		sources.push_back(view.conf.compressed ? view::open_compressed(path, decompressors_) :
@@ -549,17 +521,12 @@ void Service::scan(Published &view)
 		return;
 	view::Sequence files(view.conf.element, std::move(sources));
 	view::Scan scan(files, view.conf.codec);
-	const fs::path saved = file_of(view.conf.name, ".scan"), device_file = file_of(view.conf.name, ".device");
-	scan.resume(read_file(saved));
-	std::string note;
-	if (scan.steps_done() < scan.steps() && LeftDevice::parse(read_file(device_file)).number >= 0) {
-		// Whoever has read the header of before would take other elements for those that it describes.
-		remove_left(view.conf.name);
-		note = "fresh device: the files are not those that the one before had";
-	}
+	scan.resume(folder_.read(name, ".scan"));
+	if (scan.steps_done() < scan.steps())
+		discard_stale(view);
 	const auto save = [&] {
 		save_indices(view, files.files());
-		write_file(saved, scan.save());
+		folder_.write(name, ".scan", scan.save());
 	};
 	SaveTimer timer;
 	for (bool done = false; !done;) {
@@ -586,18 +553,21 @@ void Service::scan(Published &view)
 		view.served = std::make_unique<ServedView>(cache_, *view.files, header, identities, view.conf.prefetch);
 	}
 	const Turn turn(turns_);
-	LeftDevice left = LeftDevice::parse(read_file(device_file));
-	if (left.number >= 0 && left.header != header_sum) {
-		remove_left(view.conf.name);
-		note = "fresh device: the one before had another header";
-		left = {};
+	DeviceRecord record = DeviceRecord::parse(folder_.read(name, ".device"));
+	if (record.cookie && record.header != header_sum) {
+		discard_stale(view);
+		record = {};
+	}
+	if (!record.cookie) {
+		record = DeviceRecord::of(header_sum);
+		folder_.write(name, ".device", record.text());
 	}
 	// It is read before this returns: the kernel looks for partitions.
-	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, left.number);
-	write_file(device_file, LeftDevice{device->number(), boot_id(), header_sum}.text());
+	std::unique_ptr<BlockDevice> device = devices_.serve(*view.served, view.conf, record.cookie);
 	const std::lock_guard lock(view.mutex);
 	view.summary = {header.codec, header.elements, header.data_bytes(), header.files.size()};
-	view.note = note.empty() ? device->note() : note;
+	if (view.note.empty())
+		view.note = device->note();
 	view.device = std::move(device);
 	view.state = State::published;
 }

@@ -3,8 +3,8 @@
 // The views that this process publishes. Each one is scanned in the background first, then served.
 //
 // A folder keeps, for each view, NAME.scan, what the scan has found so far; NAME.index-N, the index of its N-th file, if that is
-// compressed; NAME.device, the number of its device with what it had; and, of a view that was published by a request, NAME.conf, what
-// it is made of. A service that begins anew after one that was killed goes on from there, with the same devices if the kernel has
+// compressed; NAME.device, a number that its device carries, with what it had; and, of a view that was published by a request,
+// NAME.conf, what it is made of. A service that begins anew after one that was killed goes on from there, with the same devices if the kernel has
 // kept them.
 //
 // Other views are defined by the files NAME.conf of a directory of the administrator's, which reload() follows. A definition that is
@@ -29,6 +29,7 @@
 #include "view/view_conf.hpp"
 #include "viewd/chunk_cache.hpp"
 #include "viewd/served_view.hpp"
+#include "viewd/state_folder.hpp"
 
 namespace viewd
 {
@@ -40,7 +41,6 @@ class BlockDevice
 {
 public:
 	virtual ~BlockDevice() = default;
-	virtual int number() const = 0;
 	virtual std::string path() const = 0;
 	virtual std::string nqn() const { return ""; }  // by which hosts connect to it; "": it is not exported
 	virtual std::string note() const { return ""; } // what its user should know, in words
@@ -51,15 +51,12 @@ class BlockDevices
 {
 public:
 	virtual ~BlockDevices() = default;
-	// left: the number of a device that a service before has left, or -1. Throws std::runtime_error.
-	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) = 0;
-	// Removes the device of this view that a service before has left, if there is one: what waits for it fails.
-	virtual void remove_left(const std::string &name, int number) noexcept = 0;
-};
-
-// Why a request to the service is refused.
-struct Refused : std::runtime_error {
-	using std::runtime_error::runtime_error;
+	// Takes over the device that a service before has left with this cookie, if there is one; else makes one with it. cookie: not 0.
+	// Throws std::runtime_error.
+	virtual std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, uint64_t cookie) = 0;
+	// Removes the device of this view that a service before has left, if there is one: what waits for it fails. Returns whether
+	// there was one.
+	virtual bool remove_left(const std::string &name, uint64_t cookie) noexcept = 0;
 };
 
 class Service
@@ -124,13 +121,14 @@ private:
 	void scan(Published &view);
 	void finish(const std::string &name, std::unique_ptr<Published> view);
 	void forget(const std::string &name);
-	void remove_left(const std::string &name);
+	bool remove_left(const std::string &name) noexcept;
+	void discard_stale(Published &view);
 	bool index(Published &view, std::vector<std::unique_ptr<view::Source>> &sources);
 	void save_indices(const Published &view, const std::vector<std::unique_ptr<view::Source>> &sources) const;
-	std::filesystem::path file_of(const std::string &name, const char *kind) const;
 	std::filesystem::path definition_of(const std::string &name) const;
 
 	const Options options_;
+	const StateFolder folder_;
 	BlockDevices &devices_;
 	view::Decompressors decompressors_;
 	ChunkCache cache_;

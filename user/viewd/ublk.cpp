@@ -4,8 +4,11 @@
 #include <bit>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -30,6 +33,8 @@ namespace ublk
 namespace
 {
 
+namespace fs = std::filesystem;
+
 constexpr unsigned delete_async = 0x14; // UBLK_U_CMD_DEL_DEV_ASYNC, of Linux 6.9
 constexpr unsigned sector = 512;
 constexpr unsigned commands_at_once = 256; // of a loop: entries of its submission queue
@@ -50,6 +55,8 @@ constexpr unsigned control_op(unsigned command)
 }
 
 constexpr unsigned io_op(unsigned command) { return _IOWR('u', command, ublksrv_io_cmd); }
+
+} // namespace
 
 // /dev/ublk-control, for one command after the other.
 class Control
@@ -118,6 +125,9 @@ private:
 	int fd_ = -1;
 	io_uring ring_ = {};
 };
+
+namespace
+{
 
 // The kernel removes a device once nobody has it open. Since Linux 6.9 it can be told so without waiting for that.
 int delete_device(Control &control, int id)
@@ -275,6 +285,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	info.max_io_buf_bytes = geometry_.most;
 	info.dev_id = UINT32_MAX;
 	info.flags = wanted_flags;
+	info.ublksrv_flags = geometry_.cookie;
 	Control control;
 	if (const int rc = control.send(UBLK_CMD_ADD_DEV, -1, &info, sizeof(info)); rc < 0) {
 		std::string limit;
@@ -284,7 +295,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 	id_ = static_cast<int>(info.dev_id);
 	geometry_.queues = info.nr_hw_queues;
 	geometry_.depth = info.queue_depth;
-	try {
+	start(control, [&] {
 		if ((info.flags & wanted_flags) != wanted_flags)
 			throw Error("the kernel's ublk driver is too old: Linux 6.5 or newer is needed", EOPNOTSUPP);
 		ublk_params params = {};
@@ -301,12 +312,7 @@ Device::Device(const Geometry &geometry, std::vector<Loop *> loops, Handler hand
 		open_queues(id_);
 		fetch_all();
 		control.must("START_DEV", UBLK_CMD_START_DEV, id_, nullptr, 0, static_cast<uint64_t>(::getpid()));
-	} catch (...) {
-		control.send(UBLK_CMD_STOP_DEV, id_);
-		close_queues();
-		delete_device(control, id_);
-		throw;
-	}
+	});
 }
 
 Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Handler handler)
@@ -327,11 +333,19 @@ Device::Device(int id, const Geometry &geometry, std::vector<Loop *> loops, Hand
 	control.must("GET_DEV_INFO", UBLK_CMD_GET_DEV_INFO, id_, &info, sizeof(info));
 	geometry_.queues = info.nr_hw_queues;
 	geometry_.depth = info.queue_depth;
-	try {
+	start(control, [&] {
 		open_queues(id_);
 		fetch_all();
 		control.must("END_USER_RECOVERY", UBLK_CMD_END_USER_RECOVERY, id_, nullptr, 0,
 			     static_cast<uint64_t>(::getpid()));
+	});
+}
+
+// Removes the device if it cannot be started.
+template <class Start> void Device::start(Control &control, Start &&start_device)
+{
+	try {
+		start_device();
 	} catch (...) {
 		control.send(UBLK_CMD_STOP_DEV, id_);
 		close_queues();
@@ -448,20 +462,40 @@ void Device::close_queues()
 	close_descriptor(char_fd_);
 }
 
-bool is_left(int id)
+std::map<uint64_t, int> devices()
+{
+	std::map<uint64_t, int> found;
+	std::error_code error;
+	std::unique_ptr<Control> control;
+	for (const fs::directory_entry &entry : fs::directory_iterator("/sys/class/ublk-char", error)) {
+		int id = -1;
+		if (std::sscanf(entry.path().filename().c_str(), "ublkc%d", &id) != 1)
+			continue;
+		if (!control)
+			control = std::make_unique<Control>();
+		ublksrv_ctrl_dev_info info = {};
+		if (control->send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) >= 0 && info.ublksrv_flags)
+			found[info.ublksrv_flags] = id;
+	}
+	return found;
+}
+
+Left left_of(int id)
 {
 	Control control;
 	for (int tries = 0; tries < 300; tries++) {
 		ublksrv_ctrl_dev_info info = {};
 		if (control.send(UBLK_CMD_GET_DEV_INFO, id, &info, sizeof(info)) < 0)
-			return false;
+			return Left::nothing;
 		if (info.state == UBLK_S_DEV_QUIESCED)
-			return true;
-		if (info.state != UBLK_S_DEV_LIVE || ::kill(info.ublksrv_pid, 0) == 0 || errno != ESRCH)
-			return false;
+			return Left::held;
+		if (info.state == UBLK_S_DEV_DEAD)
+			return Left::unstarted;
+		if (::kill(info.ublksrv_pid, 0) == 0 || errno != ESRCH)
+			return Left::nothing;
 		::usleep(100'000);
 	}
-	return false;
+	return Left::nothing;
 }
 
 void stop(int id)
@@ -473,7 +507,6 @@ void stop(int id)
 void remove(int id)
 {
 	Control control;
-	control.send(UBLK_CMD_STOP_DEV, id);
 	if (const int rc = delete_device(control, id); rc < 0)
 		fail(fmt::format("ublk device {}: DEL_DEV", id), -rc);
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -30,6 +31,7 @@ struct Error : std::runtime_error {
 	int error; // errno
 };
 
+class Control;
 class Device;
 
 // A read of a device, which must be answered once.
@@ -104,6 +106,8 @@ struct Geometry {
 	unsigned most = 1 << 20;         // bytes of one request
 	// Whether the kernel refuses to open it for writing. Writes fail in any case.
 	bool read_only = true;
+	// Stays with the device as long as there is one, whichever process serves it: devices() returns it.
+	uint64_t cookie = 0;
 };
 
 struct Queue {
@@ -141,6 +145,7 @@ private:
 	void arrived(Slot &slot, int result);
 	void answer(uint16_t queue, uint16_t tag, int result);
 	void close_queues();
+	template <class Start> void start(Control &control, Start &&start_device);
 
 	Geometry geometry_; // immutable once the device is there
 	const std::vector<Loop *> loops_;
@@ -150,11 +155,20 @@ private:
 	std::atomic<size_t> running_ = 0; // queues with live slots
 };
 
-// Whether a process that has died has left device `id`. Waits until the kernel has noticed its end, at most half a minute. Throws Error.
-bool is_left(int id);
-// Fails the requests of such a device. Throws Error.
+// The devices of this machine by their cookies, without those that have none. Throws Error.
+std::map<uint64_t, int> devices();
+
+// What a process that has ended has left of a device.
+enum class Left {
+	nothing,   // there is no such device, or a process serves it
+	unstarted, // nobody can have read it: it was being made or removed
+	held,      // its requests are held back
+};
+// Waits until the kernel has noticed that the process has ended, at most half a minute. Throws Error.
+Left left_of(int id);
+// Fails the requests of a device that no process serves. Throws Error.
 void stop(int id);
-// Stops a device that no process serves, and removes it once nobody has it open. Throws Error.
+// Removes a device that is stopped, once nobody has it open. Throws Error.
 void remove(int id);
 
 // What an error of adding a device means, for people. limit: the module's parameter ublks_max, empty if it cannot be read.

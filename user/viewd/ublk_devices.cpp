@@ -49,7 +49,6 @@ public:
 		if (nvmet_)
 			nvmet_->remove(nqn_);
 	}
-	int number() const override { return device_->id(); }
 	std::string path() const override { return device_->path(); }
 	std::string nqn() const override { return nvmet_ ? nqn_ : ""; }
 	std::string note() const override { return note_; }
@@ -63,16 +62,18 @@ private:
 
 } // namespace
 
-UblkDevices::UblkDevices(unsigned loops, Nvmet *nvmet, std::string prefix) : nvmet_(nvmet), prefix_(std::move(prefix))
+UblkDevices::UblkDevices(unsigned loops, Nvmet *nvmet, std::string prefix)
+	: nvmet_(nvmet), prefix_(std::move(prefix)), left_(ublk::devices())
 {
 	for (unsigned i = 0; i < loops; i++)
 		loops_.push_back(std::make_unique<ublk::Loop>());
 }
 
-std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf &conf, int left)
+std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf &conf, uint64_t cookie)
 {
 	ublk::Geometry geometry;
 	geometry.bytes = view.device_bytes();
+	geometry.cookie = cookie;
 	geometry.block = 512;
 	geometry.queues = static_cast<unsigned>(std::min<size_t>(loops_.size(), 4));
 	// The kernel's NVMe target opens it for writing too (drivers/nvme/target/io-cmd-bdev.c).
@@ -92,34 +93,60 @@ std::unique_ptr<BlockDevice> UblkDevices::serve(ServedView &view, const ViewConf
 	};
 	std::unique_ptr<ublk::Device> device;
 	std::string note;
-	if (left >= 0) {
+	const LeftDevice left = take_left(cookie);
+	if (left.what == ublk::Left::held) {
 		try {
-			device = std::make_unique<ublk::Device>(left, geometry, loops, handler);
+			device = std::make_unique<ublk::Device>(left.number, geometry, loops, handler);
 		} catch (const ublk::Error &error) {
 			note = fmt::format("fresh device: the one before could not be recovered: {}", error.what());
-			remove_left(conf.name, left);
 		}
 	}
+	// Also if there is none: the target may have another device of that path open.
+	if (!device)
+		discard(conf.name, left);
 	if (!device)
 		device = std::make_unique<ublk::Device>(geometry, loops, handler);
 	return std::make_unique<UblkDevice>(std::move(device), std::move(note), nvmet_, prefix_ + conf.name,
 					    conf.hosts);
 }
 
-void UblkDevices::remove_left(const std::string &name, int number) noexcept
+bool UblkDevices::remove_left(const std::string &name, uint64_t cookie) noexcept
 {
 	try {
-		const bool is_left = ublk::is_left(number);
-		// The target waits for requests that the device holds back, and has it open.
-		if (is_left)
-			ublk::stop(number);
-		if (nvmet_)
-			nvmet_->remove(prefix_ + name);
-		if (is_left)
-			ublk::remove(number);
+		const LeftDevice left = take_left(cookie);
+		discard(name, left);
+		return left.what == ublk::Left::held;
 	} catch (const std::exception &error) {
 		std::fprintf(stderr, "peerdma-viewd: %s\n", error.what());
+		return false;
 	}
+}
+
+UblkDevices::LeftDevice UblkDevices::take_left(uint64_t cookie)
+{
+	int number;
+	{
+		const std::lock_guard lock(mutex_);
+		const auto found = left_.find(cookie);
+		if (found == left_.end())
+			return {};
+		number = found->second;
+		left_.erase(found);
+	}
+	return {number, ublk::left_of(number)};
+}
+
+// Removes a view's export and the device that was left.
+void UblkDevices::discard(const std::string &name, const LeftDevice &left)
+{
+	const bool is_there = left.what != ublk::Left::nothing;
+	// First: the target waits for requests that the device holds back, and has it open.
+	if (is_there)
+		ublk::stop(left.number);
+	if (nvmet_)
+		nvmet_->remove(prefix_ + name);
+	if (is_there)
+		ublk::remove(left.number);
 }
 
 } // namespace viewd

@@ -3,7 +3,10 @@
 // Views as block devices of the kernel's ublk driver, exported by its NVMe target.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,15 +20,25 @@ namespace viewd
 class UblkDevices final : public BlockDevices
 {
 public:
-	// Exports each device by `nvmet`, which outlives this, with the prefix and the view's name as its NQN. nullptr: exports none.
+	// Finds the devices that services before have left. Exports each device by `nvmet`, which outlives this, with the prefix and the view's name as its NQN. nullptr: exports none.
 	UblkDevices(unsigned loops, Nvmet *nvmet, std::string prefix);
-	std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, int left) override;
-	void remove_left(const std::string &name, int number) noexcept override;
+	std::unique_ptr<BlockDevice> serve(ServedView &view, const ViewConf &conf, uint64_t cookie) override;
+	bool remove_left(const std::string &name, uint64_t cookie) noexcept override;
 
 private:
+	struct LeftDevice {
+		int number = -1;
+		ublk::Left what = ublk::Left::nothing;
+	};
+	LeftDevice take_left(uint64_t cookie);
+	void discard(const std::string &name, const LeftDevice &left);
+
 	Nvmet *const nvmet_;
 	const std::string prefix_;
 	std::vector<std::unique_ptr<ublk::Loop>> loops_;
+	std::mutex mutex_; // protects left_
+	std::map<uint64_t, int>
+		left_; // devices that were there before, by their cookies, until they are taken over or removed
 };
 
 } // namespace viewd

@@ -11,17 +11,8 @@
 . "$LAB_ROOT/tests/guest/rdma.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
 
-publish
-kernel_has veth nvmet nvmet-rdma nvme-rdma
-knows_rdma
-wire
-mount | grep -q configfs || mount -t configfs none /sys/kernel/config
-prefix=nqn.2026-11.org.example:
-me=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+prepare_export
 other=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
-exports() { begin --port rdma:10.9.0.2:4420 --nqn-prefix $prefix; }
-# to NAME HOST: connects; prints the controller
-to() { connect "$soon,transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=$prefix$1,hostnqn=$2,hostid=11111111-2222-3333-4444-555555555555"; }
 
 image make /mnt/data/a 200001 17 1
 exports
@@ -30,12 +21,12 @@ same "a view for nobody" '' "$(image publish $socket alone $'file = /mnt/data/a\
 published "is published" tokens
 published "so is the other" alone
 same "its name" ${prefix}tokens "$(field tokens nqn)"
-controller=$(to tokens $me) || bail "no connection"
+controller=$(to "$soon" tokens $me) || bail "no connection"
 disk=$(disk_of ${prefix}tokens) || bail "no disk"
 check "the host has each element" image compare "$disk" /mnt/data/a
 check "which cannot write" fails dd if=/dev/zero of="$disk" bs=4096 count=1 oflag=direct conv=notrunc status=none
-check "another host may not connect" fails to tokens $other
-check "nobody may connect to the other" fails to alone $me
+check "another host may not connect" fails to "$soon" tokens $other
+check "nobody may connect to the other" fails to "$soon" alone $me
 
 size=$(blockdev --getsize64 "$disk")
 same "PeerDMA reads it into GPU memory" "0 $RDMA_SOFTWARE $size" "$(pdio read "$disk" 0 "$size" 0 "$size" | tail -n 1 | cut -d' ' -f1-3)"
@@ -60,7 +51,7 @@ device=$(field tokens device)
 same "withdrawn under reads" '' "$(image withdraw $socket tokens)"
 check "its device is gone" fails test -b "$device"
 wait $reader
-check "no new connection" fails to tokens $me
+check "no new connection" fails to "$soon" tokens $me
 disconnect "$controller"
 check "the disk goes" soon 20 fails test -b "$disk"
 

@@ -14,21 +14,16 @@
 . "$LAB_ROOT/tests/guest/rdma.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
 
-publish
-kernel_has veth nvmet nvmet-rdma nvme-rdma
-knows_rdma
-wire
-mount | grep -q configfs || mount -t configfs none /sys/kernel/config
-prefix=nqn.2026-11.org.example: me=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555 EIO=5
-to() { connect "$1,transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=$prefix$2,hostnqn=$me,hostid=11111111-2222-3333-4444-555555555555"; }
+prepare_export
+EIO=5
 
 image make /mnt/data/a 200001 17 1
-begin --port rdma:10.9.0.2:4420 --nqn-prefix $prefix
+exports
 same "a view" '' "$(image publish $socket tokens $'file = /mnt/data/a\ncodec = u32\nhost = '$me)"
 published "is published" tokens
 
 # The service stands still, so that the read is under way.
-controller=$(to "$patient" tokens) || bail "no connection"
+controller=$(to "$patient" tokens $me) || bail "no connection"
 disk=$(disk_of ${prefix}tokens) || bail "no disk"
 kill -STOP $service
 dd if="$disk" of=/mnt/data/copy bs=64k iflag=direct status=none &
@@ -46,7 +41,7 @@ check "with each element" image compare /mnt/data/copy /mnt/data/a
 disconnect "$controller"
 check "the disk goes" soon 20 fails test -b "$disk"
 
-controller=$(to "$once" tokens) || bail "no second connection"
+controller=$(to "$once" tokens $me) || bail "no second connection"
 disk=$(disk_of ${prefix}tokens) || bail "no second disk"
 size=$(blockdev --getsize64 "$disk")
 kill -STOP $service

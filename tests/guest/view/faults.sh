@@ -12,25 +12,7 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
 
-export DM_DISABLE_UDEV=1
-modprobe -d "$LAB_KERNEL" -a loop dm-mod || bail "no drive that fails"
-truncate -s 64M /mnt/data/drive
-loop=$(losetup -f --show /mnt/data/drive)
-sectors=$(blockdev --getsz "$loop")
-# A drive under the files: drive TABLE...
-drive() { printf '%s\n' "$@" | dmsetup reload drive && dmsetup suspend drive && dmsetup resume drive; }
-whole="0 $sectors linear $loop 0"
-dmsetup create drive --table "$whole" || bail "no dm"
-mke2fs -q -F -t ext4 /dev/mapper/drive && mkdir -p /run/files && mount /dev/mapper/drive /run/files || bail "no filesystem"
-away() {
-	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
-	umount -l /run/files 2>/dev/null
-	dmsetup remove drive
-	losetup -d "$loop"
-	clean_up
-}
-trap away EXIT
-cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+make_drive 64
 survey() { image survey "$(field "$1" device)" "${@:2}"; }
 
 # --- What changes after it was published: a view of two files, of which the second one does.

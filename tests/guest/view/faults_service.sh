@@ -12,25 +12,8 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
 
-export DM_DISABLE_UDEV=1
-modprobe -d "$LAB_KERNEL" -a loop dm-mod dm-delay || bail "no drive that fails"
-truncate -s 64M /mnt/data/drive
-loop=$(losetup -f --show /mnt/data/drive)
-sectors=$(blockdev --getsz "$loop")
-# A drive under the files: drive TABLE...
-drive() { printf '%s\n' "$@" | dmsetup reload drive && dmsetup suspend drive && dmsetup resume drive; }
-whole="0 $sectors linear $loop 0"
-dmsetup create drive --table "$whole" || bail "no dm"
-mke2fs -q -F -t ext4 /dev/mapper/drive && mkdir -p /run/files && mount /dev/mapper/drive /run/files || bail "no filesystem"
-away() {
-	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
-	umount -l /run/files 2>/dev/null
-	dmsetup remove drive
-	losetup -d "$loop"
-	clean_up
-}
-trap away EXIT
-cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
+modprobe -d "$LAB_KERNEL" dm-delay || bail "no drive that waits"
+make_drive 64
 survey() { image survey "$(field "$1" device)" "${@:2}"; }
 
 # --- Compressed files.
@@ -69,11 +52,10 @@ same "with memory all is there" 0 "$failed"
 for kind in zst lz4; do same "$kind: withdrawn" '' "$(image withdraw $socket $kind)$(image withdraw $socket cut-$kind)"; done
 
 # --- Killed while it scans.
-slow="0 $sectors delay $loop 0 40 $loop 0 0"
 image halves /mnt/data/halves 32
 cp /mnt/data/halves /run/files/halves
 cold
-drive "$slow"
+drive "$(delayed 40)"
 same "a file on a slow drive" '' "$(image publish $socket slow $'file = /run/files/halves\ncodec = u32:u16')"
 # What it has found is saved every two seconds, the first time after about a quarter. The drive then holds the rest back, so that the
 # scan is not done before it is killed, however slow this machine is.

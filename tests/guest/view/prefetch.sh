@@ -12,27 +12,10 @@
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
 
-export DM_DISABLE_UDEV=1
-modprobe -d "$LAB_KERNEL" -a loop dm-mod dm-delay || bail "no drive with latency"
+modprobe -d "$LAB_KERNEL" dm-delay || bail "no drive with latency"
 MiB=1048576 mib=32
 memory=16 threads=4
-truncate -s 48M /mnt/data/drive
-loop=$(losetup -f --show /mnt/data/drive)
-sectors=$(blockdev --getsz "$loop")
-# slow MS: each read takes so much longer
-slow() {
-	dmsetup reload slow --table "0 $sectors delay $loop 0 $1 $loop 0 0" && dmsetup suspend slow && dmsetup resume slow
-}
-dmsetup create slow --table "0 $sectors delay $loop 0 0 $loop 0 0" || bail "no dm-delay"
-mke2fs -q -F -t ext4 /dev/mapper/slow && mkdir -p /run/files && mount /dev/mapper/slow /run/files || bail "no filesystem"
-away() {
-	[ -z "$service" ] || kill -KILL "$service" 2>/dev/null
-	umount -l /run/files
-	dmsetup remove slow
-	losetup -d "$loop"
-	clean_up
-}
-trap away EXIT
+make_drive 48
 
 memory_of() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB/\1/p" /proc/$service/status; } # KiB
 image halves /mnt/data/tokens $mib # what the reads are compared with
@@ -48,34 +31,33 @@ chunks=$((mib / 2)) in_order=$(seq -s, 0 $((mib / 2 - 1)))
 # A permutation without neighbours.
 shuffled=$(for ((i = 0; i < chunks; i++)); do echo $((i * 7 % chunks)); done | paste -sd,)
 
-slow 40
-# cold VIEW ORDER: the seconds that it takes
-cold() {
+drive "$(delayed 40)"
+# timed VIEW ORDER: the seconds that it takes
+timed() {
 	# Neither the drive's files nor the service's chunks of the view: reads of the other view take their memory.
-	slow 0
+	drive "$(delayed 0)"
 	image read "$(field "$3" device)" /mnt/data/tokens "$in_order" >/dev/null || echo "no bytes of $3"
-	slow 40
-	sync
-	echo 3 >/proc/sys/vm/drop_caches
+	drive "$(delayed 40)"
+	cold
 	image read "$(field "$1" device)" /mnt/data/tokens "$2"
 }
 faster() { awk "BEGIN { exit !($1 >= 1.5 * $2) }"; }
 
-without=$(cold behind "$in_order" ahead) with=$(cold ahead "$in_order" behind)
+without=$(timed behind "$in_order" ahead) with=$(timed ahead "$in_order" behind)
 diag "in order: $without s without prefetch, $with s with it"
 check "in order it is 1.5 x as fast" faster "$without" "$with"
-without=$(cold behind "$shuffled" ahead)
+without=$(timed behind "$shuffled" ahead)
 elements=$((MiB / 2))
 ranges=()
 for chunk in ${shuffled//,/ }; do ranges+=("$((chunk * elements)),$elements"); done
-slow 40
+drive "$(delayed 40)"
 same "a plan" '' "$(image plan $socket behind "${ranges[@]}")"
 same "is withdrawn by another" '' "$(image plan $socket behind 0,1)"
 # Cold once more, as the plan has begun to be followed.
-slow 0
+drive "$(delayed 0)"
 image read "$(field ahead device)" /mnt/data/tokens "$in_order" >/dev/null
-slow 40
-echo 3 >/proc/sys/vm/drop_caches
+drive "$(delayed 40)"
+cold
 same "its ranges" '' "$(image plan $socket behind "${ranges[@]}")"
 with=$(image read "$(field behind device)" /mnt/data/tokens "$shuffled")
 diag "in another order: $without s without a plan, $with s with it"
@@ -84,8 +66,8 @@ same "its position is its end" "$chunks $chunks" "$(field behind plan_position) 
 same "a plan that goes beyond the view" "behind: range 0 of the plan: 2 elements from $((mib * MiB / 4 - 1)) on; the view has $((mib * MiB / 4))" \
 	"$(image plan $socket behind $((mib * MiB / 4 - 1)),2)"
 
-slow 5
-echo 3 >/proc/sys/vm/drop_caches
+drive "$(delayed 5)"
+cold
 readers() { image read "$(field "$1" device)" /mnt/data/tokens "$in_order" 32 4; }
 readers ahead >/run/ahead 2>&1 &
 one=$!
@@ -96,13 +78,13 @@ same "32 readers, each at another place" 0 $?
 wait $other
 same "and 32 of the other view" 0 $?
 diag "$(cat /run/ahead /run/behind)"
-slow 0
+drive "$(delayed 0)"
 most=$(memory_of VmHWM) bound=$((idle + memory * 1024 * 11 / 10))
 diag "memory: idle $idle KiB, at most $most, now $(memory_of RssAnon) of its own; bound $bound"
 check "its memory stayed within its bound" [ "$most" -le "$bound" ]
 
 # What a small read costs: the chunk that it is of.
-echo 3 >/proc/sys/vm/drop_caches
+cold
 same "reads of 4 KiB anywhere" 0 "$(image small "$(field behind device)" 200 >/run/small; echo $?)"
 diag "$(cat /run/small) reads of 4 KiB a second, of random chunks of $chunks with memory for $memory"
 ends "it ends"

@@ -62,7 +62,6 @@ class NoDevices final : public viewd::BlockDevices
 {
 	struct Device final : viewd::BlockDevice {
 		Device(int number, std::string nqn) : number_(number), nqn_(std::move(nqn)) {}
-		int number() const override { return number_; }
 		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
 		std::string nqn() const override { return nqn_; }
 		const int number_;
@@ -70,8 +69,8 @@ class NoDevices final : public viewd::BlockDevices
 	};
 
 public:
-	void remove_left(const std::string &, int) noexcept override {}
-	std::unique_ptr<viewd::BlockDevice> serve(viewd::ServedView &, const view::ViewConf &conf, int) override
+	bool remove_left(const std::string &, uint64_t) noexcept override { return false; }
+	std::unique_ptr<viewd::BlockDevice> serve(viewd::ServedView &, const view::ViewConf &conf, uint64_t) override
 	{
 		return std::make_unique<Device>(next_++, "nqn.2026-11.org.example:" + conf.name);
 	}

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -47,8 +48,8 @@ class FakeDevices final : public viewd::BlockDevices
 		{
 			const std::lock_guard lock(of_.mutex);
 			of_.views.erase(number_);
+			of_.cookies.erase(number_);
 		}
-		int number() const override { return number_; }
 		std::string path() const override { return "/dev/fake" + std::to_string(number_); }
 		std::string note() const override { return of_.note; }
 		FakeDevices &of_;
@@ -56,27 +57,40 @@ class FakeDevices final : public viewd::BlockDevices
 	};
 
 public:
-	std::unique_ptr<viewd::BlockDevice> serve(ServedView &view, const viewd::ViewConf &, int left) override
+	std::unique_ptr<viewd::BlockDevice> serve(ServedView &view, const viewd::ViewConf &, uint64_t cookie) override
 	{
 		const std::lock_guard lock(mutex);
+		if (before_serving)
+			before_serving();
 		if (refuse)
 			throw std::runtime_error("no devices");
-		asked_for.push_back(left);
-		const int number = left >= 0 ? left : next++;
+		const auto found = left.find(cookie);
+		const int number = found != left.end() ? found->second : next++;
+		taken_over.push_back(found != left.end() ? number : -1);
+		left.erase(cookie);
+		cookies[number] = cookie;
 		views[number] = &view;
 		return std::make_unique<Device>(*this, number);
 	}
 
-	void remove_left(const std::string &name, int number) noexcept override
+	bool remove_left(const std::string &name, uint64_t cookie) noexcept override
 	{
 		const std::lock_guard lock(mutex);
-		removed.push_back(name + " " + std::to_string(number));
+		const auto found = left.find(cookie);
+		if (found == left.end())
+			return false;
+		removed.push_back(name + " " + std::to_string(found->second));
+		left.erase(found);
+		return true;
 	}
 
 	std::mutex mutex;
 	std::map<int, ServedView *> views;
-	std::vector<int> asked_for;
+	std::map<int, uint64_t> cookies;
+	std::map<uint64_t, int> left; // by a service that was killed
+	std::vector<int> taken_over;  // of each that was served, or -1
 	std::vector<std::string> removed;
+	std::function<void()> before_serving;
 	std::string note;
 	int next = 5;
 	bool refuse = false;
@@ -197,7 +211,7 @@ TEST_F(ViewService, BeginsAnew)
 	begin();
 	const json view = settled("v");
 	EXPECT_EQ(view["state"], "published");
-	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1, -1})) << "it has removed its devices";
+	EXPECT_EQ(devices.taken_over, (std::vector<int>{-1, -1})) << "it has removed its devices";
 	EXPECT_FALSE(view.contains("note"));
 	// A file that changed meanwhile is scanned again.
 	service.reset();
@@ -206,71 +220,147 @@ TEST_F(ViewService, BeginsAnew)
 	EXPECT_EQ(settled("v")["codec"], "u32:18");
 }
 
-// What the folder has when the service is killed.
-TEST_F(ViewService, TakesOverTheDeviceOfOneThatWasKilled)
+// What the folder has when the service is killed, and the devices that the kernel has then.
+class KilledViewService : public ViewService
+{
+protected:
+	void kill()
+	{
+		const std::map<int, uint64_t> had = devices.cookies;
+		fs::remove_all(folder / "killed");
+		fs::copy(folder / "state", folder / "killed");
+		service.reset();
+		left_.clear();
+		for (const auto &[number, cookie] : had)
+			left_[cookie] = number;
+	}
+	void begin_after_kill()
+	{
+		service.reset();
+		fs::remove_all(folder / "state");
+		fs::copy(folder / "killed", folder / "state");
+		devices.left = left_;
+		devices.taken_over.clear();
+		devices.removed.clear();
+		begin();
+	}
+	using Strings = std::vector<std::string>;
+	using Numbers = std::vector<int>;
+
+private:
+	std::map<uint64_t, int> left_;
+};
+
+TEST_F(KilledViewService, TakesOverDevices)
 {
 	const std::string path = write("a", tokens(100000, 17));
 	begin();
 	publish("v", "file = " + path + "\ncodec = u32");
 	settled("v");
-	fs::copy(folder / "state", folder / "killed");
-	service.reset();
-	const auto begin_after_kill = [&] {
-		service.reset();
-		fs::remove_all(folder / "state");
-		fs::copy(folder / "killed", folder / "state");
-		devices.asked_for.clear();
-		begin();
-	};
+	kill();
 	begin_after_kill();
 	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
-	EXPECT_EQ(devices.asked_for, (std::vector<int>{5}));
-	EXPECT_TRUE(devices.removed.empty());
+	EXPECT_EQ(devices.taken_over, Numbers{5});
+	EXPECT_EQ(devices.removed, Strings());
 
 	devices.note = "fresh device: the one before could not be recovered: gone";
 	begin_after_kill();
 	EXPECT_EQ(settled("v")["note"], devices.note);
 	devices.note = "";
 
-	// Another boot.
-	std::string left;
-	std::getline(std::ifstream(folder / "killed/v.device"), left);
-	std::ofstream(folder / "killed/v.device") << "5 another-boot" << left.substr(left.rfind(' ')) << "\n";
-	begin_after_kill();
-	EXPECT_EQ(settled("v")["state"], "published");
-	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1}));
-
 	// Another file: who has read the header of before must not read on.
-	std::ofstream(folder / "killed/v.device") << left << "\n";
 	write("a", tokens(100000, 18));
 	begin_after_kill();
 	const json view = settled("v");
 	EXPECT_EQ(view["codec"], "u32:18");
 	EXPECT_EQ(view["note"], "fresh device: the files are not those that the one before had");
-	EXPECT_EQ(devices.asked_for, (std::vector<int>{-1}));
-	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
+	EXPECT_EQ(devices.taken_over, Numbers{-1});
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
 
 	// Withdrawn before it was taken over, or after: nothing waits for ever.
-	std::ofstream(folder / "killed/v.device") << left << "\n";
-	devices.removed.clear();
 	begin_after_kill();
 	EXPECT_EQ(ask({{"op", "withdraw"}, {"name", "v"}}), json::object());
-	EXPECT_TRUE(!devices.removed.empty() || devices.asked_for == std::vector<int>{5});
+	EXPECT_TRUE(!devices.removed.empty() || devices.taken_over == Numbers{5});
 
 	// Its definition is damaged.
 	std::ofstream(folder / "killed/v.conf") << "nonsense\n";
-	devices.removed.clear();
 	begin_after_kill();
 	EXPECT_EQ(view_of("v")["state"], "failed");
-	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
 	std::ofstream(folder / "killed/v.conf") << "file = " << path << "\ncodec = u32\n";
 
 	// No file: what waits for the device must not wait for ever.
 	fs::remove(path);
-	devices.removed.clear();
 	begin_after_kill();
 	EXPECT_EQ(settled("v")["state"], "failed");
-	EXPECT_EQ(devices.removed, (std::vector<std::string>{"v 5"}));
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
+}
+
+// A device whose number was another's before. The number alone does not say whose it is.
+TEST_F(KilledViewService, DoesNotTakeOverTheDeviceOfAnotherView)
+{
+	const std::string a = write("a", tokens(100000, 17)), b = write("b", tokens(100000, 17));
+	begin();
+	publish("first", "file = " + a + "\ncodec = u32");
+	settled("first");
+	const std::string record = folder / "state/first.device";
+	fs::copy(record, folder / "record");
+	ask({{"op", "withdraw"}, {"name", "first"}});
+	devices.next = 5;
+	publish("second", "file = " + b + "\ncodec = u32");
+	settled("second");
+	kill();
+	// As if the one that withdrew it had been killed before it removed the record.
+	fs::copy(folder / "record", folder / "killed/first.device");
+	std::ofstream(folder / "killed/first.conf") << "file = " << a << "\ncodec = u32\n";
+	begin_after_kill();
+	EXPECT_EQ(settled("second")["device"], "/dev/fake5");
+	EXPECT_EQ(settled("first")["device"], "/dev/fake6");
+}
+
+// Killed while a device is made: what is left is found all the same.
+TEST_F(KilledViewService, KnowsADeviceBeforeItIsMade)
+{
+	const std::string path = write("a", tokens(1000, 17));
+	std::string record;
+	devices.before_serving = [&] { std::getline(std::ifstream(folder / "state/v.device"), record); };
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32");
+	settled("v");
+	EXPECT_EQ(record.substr(0, record.find(' ')), std::to_string(devices.cookies[5]));
+}
+
+TEST_F(KilledViewService, KeepsTheScanOfADefinitionWithAMistake)
+{
+	const std::string path = write("a", tokens(100000, 17));
+	define("v.conf", "file = " + path + "\ncodec = u32");
+	begin();
+	settled("v");
+	kill();
+	define("v.conf", "file = " + path + "\ncodek = u32");
+	begin_after_kill();
+	EXPECT_EQ(view_of("v")["state"], "failed");
+	EXPECT_EQ(devices.removed, Strings{"v 5"}) << "what waits for its device must not wait for ever";
+	EXPECT_TRUE(fs::exists(folder / "state/v.scan"));
+	undefine("v.conf");
+	begin_after_kill();
+	EXPECT_FALSE(fs::exists(folder / "state/v.scan"));
+}
+
+// A compressed file that has changed is indexed again, which may take hours.
+TEST_F(KilledViewService, RemovesTheDeviceOfAChangedCompressedFileBeforeItIndexesIt)
+{
+	const Bytes frame = zstd_of(bytes_of(tokens(100000, 17)));
+	const std::string path = write("a", frame);
+	begin();
+	publish("v", "file = " + path + "\ncodec = u32\ncompressed = yes");
+	ASSERT_EQ(settled("v")["state"], "published");
+	kill();
+	write("a", joined({frame, bytes_of(std::vector<uint32_t>{1, 2, 3})}));
+	begin_after_kill();
+	EXPECT_EQ(settled("v")["state"], "failed") << "it cannot be indexed";
+	EXPECT_EQ(service->status().front().note, "fresh device: the files are not those that the one before had");
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
 }
 
 TEST_F(ViewService, TakesPlans)
@@ -564,43 +654,34 @@ TEST_F(ViewService, ADirectoryThatCannotBeReadChangesNothing)
 	EXPECT_FALSE(ask({{"op", "status"}}).contains("conf_error"));
 }
 
-TEST_F(ViewService, DiscardsDevicesOfNoView)
+TEST_F(KilledViewService, DiscardsDevicesOfNoView)
 {
 	const std::string path = write("a", tokens(1000, 17));
-	// Ends the service as if it were killed: the folder stays as it is.
-	const auto kill = [&] {
-		fs::copy(folder / "state", folder / "killed");
-		service.reset();
-		fs::remove_all(folder / "state");
-		fs::rename(folder / "killed", folder / "state");
-	};
 	define("v.conf", "file = " + path + "\ncodec = u32\n");
 	begin();
 	EXPECT_EQ(settled("v")["device"], "/dev/fake5");
 	kill();
 	// Nobody defines it any more, so what waits for its device has to fail.
 	undefine("v.conf");
-	begin();
-	EXPECT_EQ(devices.removed, std::vector<std::string>{"v 5"});
+	begin_after_kill();
+	EXPECT_EQ(devices.removed, Strings{"v 5"});
 	EXPECT_TRUE(fs::is_empty(folder / "state"));
-	devices.removed.clear();
 
 	// Nor may a device that clients know go on with other contents: its size, and what they have cached, are of the old ones.
 	publish("v", "file = " + path + "\ncodec = u32");
 	EXPECT_EQ(settled("v")["device"], "/dev/fake6");
 	kill();
 	write("a", tokens(5000, 17));
-	begin();
+	begin_after_kill();
 	EXPECT_EQ(settled("v")["device"], "/dev/fake7");
-	EXPECT_EQ(devices.removed, std::vector<std::string>{"v 6"});
-	devices.removed.clear();
+	EXPECT_EQ(devices.removed, Strings{"v 6"});
 
 	// A view that fails is no reason to let its clients wait.
 	kill();
 	fs::remove(path);
-	begin();
+	begin_after_kill();
 	EXPECT_EQ(settled("v")["state"], "failed");
-	EXPECT_EQ(devices.removed, std::vector<std::string>{"v 7"});
+	EXPECT_EQ(devices.removed, Strings{"v 7"});
 }
 
 TEST_F(ViewService, ManyViewsTakeTurns)
