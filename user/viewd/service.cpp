@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <random>
 #include <sstream>
 #include <system_error>
@@ -61,6 +62,39 @@ public:
 private:
 	Clock::time_point next_ = Clock::now() + saved_every;
 };
+
+// Calls work(name) for each, several at a time: the kernel waits for its readers when it removes a device. Throws the first exception,
+// when all were called.
+template <class Work> void for_each_at_once(const std::vector<std::string> &names, const Work &work)
+{
+	constexpr size_t at_once = 16;
+	std::atomic<size_t> next = 0;
+	std::mutex mutex; // protects first
+	std::exception_ptr first;
+	const auto take = [&] {
+		for (size_t i; (i = next++) < names.size();) {
+			try {
+				work(names[i]);
+			} catch (...) {
+				const std::lock_guard lock(mutex);
+				if (!first)
+					first = std::current_exception();
+			}
+		}
+	};
+	{
+		std::vector<std::jthread> threads;
+		try {
+			while (threads.size() + 1 < std::min(at_once, names.size()))
+				threads.emplace_back(take);
+		} catch (const std::exception &) {
+			// Fewer will do.
+		}
+		take();
+	}
+	if (first)
+		std::rethrow_exception(first);
+}
 
 // NAME.device: the cookie of a view's device, and the CRC of the header that it has. It is written before the device is made.
 struct DeviceRecord {
@@ -179,15 +213,14 @@ Service::Service(const Options &options, BlockDevices &devices)
 
 Service::~Service()
 {
-	const std::lock_guard lock(mutex_);
-	for (auto &[name, view] : views_) {
-		try {
-			finish(name, std::move(view));
-		} catch (const std::exception &) {
-			// The next service finds what is left.
-		}
+	try {
+		std::vector<std::string> names;
+		for (const auto &[name, view] : views_)
+			names.push_back(name);
+		for_each_at_once(names, [this](const std::string &name) { finish(name, std::move(views_.at(name))); });
+	} catch (const std::exception &) {
+		// The next service finds what is left.
 	}
-	views_.clear();
 }
 
 void Service::publish_saved()
@@ -350,8 +383,7 @@ void Service::reload()
 		}
 		bad_definitions_ = std::move(found.bad);
 	}
-	for (const std::string &name : ending)
-		end(name);
+	for_each_at_once(ending, [this](const std::string &name) { end(name); });
 	const std::lock_guard lock(mutex_);
 	for (const auto &[name, conf] : found.good)
 		start(conf, definition_of(name));

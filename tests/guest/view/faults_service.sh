@@ -7,7 +7,7 @@
 # variants: plain
 # tier: all
 # long: 6.12
-# needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY zstd lz4
+# needs: CONFIG_BLK_DEV_UBLK CONFIG_DM_DELAY CONFIG_MEMCG zstd lz4
 # timeout: 600
 . "$LAB_ROOT/tests/guest/lib.sh"
 . "$LAB_ROOT/tests/guest/view.sh"
@@ -50,6 +50,28 @@ prlimit --pid $service --data=unlimited
 read -r came failed _ <<<"$(survey zst /mnt/data/large)"
 same "with memory all is there" 0 "$failed"
 for kind in zst lz4; do same "$kind: withdrawn" '' "$(image withdraw $socket $kind)$(image withdraw $socket cut-$kind)"; done
+
+# --- Its cgroup has no memory: the kernel kills it.
+same "a view" '' "$(image publish $socket large $'file = /mnt/data/large\ncodec = u32')"
+published "is published" large
+device=$(field large device)
+cgroups=/mnt/cgroup group=/mnt/cgroup/views
+mkdir -p $cgroups && mount -t cgroup2 none $cgroups || bail "no cgroups"
+echo +memory >$cgroups/cgroup.subtree_control && mkdir $group && echo $service >$group/cgroup.procs || bail "no cgroup"
+echo 65536 >$group/memory.max
+blockdev --flushbufs "$device"
+dd if="$device" of=/mnt/data/late bs=64k iflag=direct status=none &
+reader=$!
+wait $service 2>/dev/null
+same "without memory in its cgroup it is killed" 137 $?
+check "a read waits" kill -0 $reader
+begin
+published "it comes back" large
+wait $reader
+same "the read ends" 0 $?
+check "with each element" image compare /mnt/data/late /mnt/data/large
+rmdir $group && echo -memory >$cgroups/cgroup.subtree_control && umount $cgroups || not_ok "the cgroup stays"
+same "withdrawn" '' "$(image withdraw $socket large)"
 
 # --- Killed while it scans.
 image halves /mnt/data/halves 32
