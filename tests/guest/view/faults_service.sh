@@ -59,6 +59,11 @@ cgroups=/mnt/cgroup group=/mnt/cgroup/views
 mkdir -p $cgroups && mount -t cgroup2 none $cgroups || bail "no cgroups"
 echo +memory >$cgroups/cgroup.subtree_control && mkdir $group && echo $service >$group/cgroup.procs || bail "no cgroup"
 echo 65536 >$group/memory.max
+# The kernel prints a trace of each process that it kills so, which the lab would take for a fault: not on the console, counted instead.
+level=$(cut -f1 /proc/sys/kernel/printk)
+traces() { dmesg | grep -c 'Call Trace:'; }
+before=$(traces)
+dmesg -n 1
 blockdev --flushbufs "$device"
 dd if="$device" of=/mnt/data/late bs=64k iflag=direct status=none &
 reader=$!
@@ -70,6 +75,8 @@ published "it comes back" large
 wait $reader
 same "the read ends" 0 $?
 check "with each element" image compare /mnt/data/late /mnt/data/large
+dmesg -n "$level"
+same "the kernel has told of the process and of nothing else" $((before + 1)) "$(traces)"
 rmdir $group && echo -memory >$cgroups/cgroup.subtree_control && umount $cgroups || not_ok "the cgroup stays"
 same "withdrawn" '' "$(image withdraw $socket large)"
 
