@@ -12,14 +12,13 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/selftest/selftest.hpp"
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 // The output of work on stderr, which is a terminal or a pipe.
 std::string stderr_of(bool terminal, const std::function<void()> &work)

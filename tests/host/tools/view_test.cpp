@@ -22,7 +22,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../view/temporary_files.hpp"
-#include "tools/cli/cli.hpp"
+#include "command.hpp"
 #include "view/chunk.hpp"
 #include "view/scan.hpp"
 #include "viewd/control.hpp"
@@ -34,28 +34,11 @@ namespace
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct Outcome {
-	int status;
-	std::string out, err;
-
-	json parsed() const { return json::parse(out); }
-};
-
-Outcome run(std::vector<std::string> words)
+Outcome run_view(std::vector<std::string> words)
 {
-	words.insert(words.begin(), {"peerdma", "view"});
-	std::vector<char *> argv;
-	for (std::string &word : words)
-		argv.push_back(word.data());
-	argv.push_back(nullptr);
-	::testing::internal::CaptureStdout();
-	::testing::internal::CaptureStderr();
-	const int status = cli::run(static_cast<int>(words.size()), argv.data());
-	std::fflush(stdout);
-	return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+	words.insert(words.begin(), "view");
+	return run(std::move(words));
 }
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 // Block devices that nobody reads.
 class NoDevices final : public viewd::BlockDevices
@@ -104,7 +87,7 @@ protected:
 	Outcome ask(std::vector<std::string> words)
 	{
 		words.insert(words.begin() + 1, {"--socket", socket});
-		return run(words);
+		return run_view(words);
 	}
 
 	const std::string socket = folder / "socket";
@@ -248,13 +231,12 @@ TEST_F(ViewCommand, RefusesWrongWords)
 		{"info", "a", "--socket", "/s"},
 	};
 	for (const std::vector<std::string> &words : cases) {
-		const Outcome refused = run(words);
+		const Outcome refused = run_view(words);
 		std::string line;
 		for (const std::string &word : words)
 			line += " " + word;
 		EXPECT_EQ(refused.status, 2) << line;
-		EXPECT_TRUE(refused.err.starts_with("peerdma: ") && refused.err.find('\n') == refused.err.size() - 1)
-			<< line << ": " << refused.err;
+		EXPECT_TRUE(one_line(refused.err)) << line << ": " << refused.err;
 		EXPECT_EQ(refused.out, "") << line;
 	}
 }
@@ -270,7 +252,7 @@ TEST_F(ViewCommand, SaysThatThereIsNoService)
 				  ": No such file or directory (ENOENT). Start it on the storage node: systemctl start "
 				  "peerdma-viewd.\n");
 	}
-	EXPECT_TRUE(has(run({"ls", "--socket", "/" + std::string(200, 'x')}).err, "(ENAMETOOLONG)"));
+	EXPECT_TRUE(has(run_view({"ls", "--socket", "/" + std::string(200, 'x')}).err, "(ENAMETOOLONG)"));
 }
 
 // A service that answers with these bytes.
@@ -326,8 +308,7 @@ TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
 		const Nonsense service(socket, text);
 		const Outcome failed = ask({"status"});
 		EXPECT_EQ(failed.status, 1) << text.substr(0, 100);
-		EXPECT_TRUE(failed.err.starts_with("peerdma: ") && failed.err.find('\n') == failed.err.size() - 1)
-			<< failed.err;
+		EXPECT_TRUE(one_line(failed.err)) << failed.err;
 		fs::remove(socket);
 	}
 	// Members of other types are taken for none; names are shown in escapes.
@@ -373,12 +354,12 @@ TEST_F(ViewInfo, PrintsTheHeader)
 {
 	const std::string a = write("a", tokens(700000, 17)), b = write("b", tokens(1, 17));
 	const std::string path = image("image", {a, b}, "u32:17");
-	const Outcome shown = run({"info", path});
+	const Outcome shown = run_view({"info", path});
 	EXPECT_EQ(shown.status, 0) << shown.err;
 	EXPECT_EQ(shown.out, path + ": 700001 elements of u32:17, 17 bits each\n" +
 				     "data: 1.4 MiB from byte 4096 on, 2 chunks with a CRC32C\n  " + a +
 				     ": elements 0 to 699999\n  " + b + ": elements 700000 to 700000\n");
-	const Outcome verified = run({"info", path, "--verify", "--json"});
+	const Outcome verified = run_view({"info", path, "--verify", "--json"});
 	EXPECT_EQ(verified.status, 0) << verified.err;
 	const json info = verified.parsed();
 	EXPECT_EQ(info["ok"], true);
@@ -392,11 +373,11 @@ TEST_F(ViewInfo, NamesTheFirstBadChunk)
 {
 	const std::string a = write("a", tokens(400000, 17)), b = write("b", tokens(1200000, 17));
 	const std::string path = image("image", {a, b}, "u32:17");
-	EXPECT_EQ(run({"info", path, "--verify"}).status, 0);
+	EXPECT_EQ(run_view({"info", path, "--verify"}).status, 0);
 	spoil(path, 4096 + (2 << 20) + 5);
 	spoil(path, 4096 + (3 << 20) + 5);
-	EXPECT_EQ(run({"info", path}).status, 0) << "the header is right";
-	const Outcome bad = run({"info", path, "--verify", "--json"});
+	EXPECT_EQ(run_view({"info", path}).status, 0) << "the header is right";
+	const Outcome bad = run_view({"info", path, "--verify", "--json"});
 	EXPECT_EQ(bad.status, 1);
 	// Chunk 2 begins in bit 16777216, of element 986895.
 	EXPECT_TRUE(has(bad.err, path + ": chunk 2 (bytes 2101248 to 3149823; elements 986895 to 1480342, from " + b +
@@ -410,7 +391,7 @@ TEST_F(ViewInfo, SaysWhyThereIsNoView)
 {
 	const std::string a = write("a", tokens(100000, 17)), path = image("image", {a}, "u32:17");
 	const auto said = [](const std::string &where) {
-		const Outcome failed = run({"info", where, "--verify"});
+		const Outcome failed = run_view({"info", where, "--verify"});
 		EXPECT_EQ(failed.status, 1) << where;
 		EXPECT_EQ(failed.out, "");
 		return failed.err;
