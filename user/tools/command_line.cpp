@@ -104,6 +104,11 @@ template <class Add> void add_view_commands(CLI::App &parent, ViewOptions &optio
 	sub->add_flag("--wait", options.wait, "Wait until the view is published or has failed");
 	sub = add_asking("withdraw", "End serving a view", view_withdraw);
 	sub->add_option("NAME", options.name, "The view")->required();
+	sub = add_asking("plan", "Say which elements of a view will be read, and in which order", view_plan);
+	sub->add_option("NAME", options.name, "The view")->required();
+	sub->add_option("--ranges", options.ranges,
+			"A file with lines of FIRST COUNT, or with a JSON list of [FIRST, COUNT]; -: standard input")
+		->required();
 	add_asking("ls", "List the views", view_ls);
 	sub = add_asking("status", "Show the state of views: scan, reads, faults", view_status);
 	sub->add_option("NAME", options.name, "The view; default: all");

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // peerdma view, with the service's own code behind a socket, with a socket that answers nonsense, and with images.
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,9 +15,12 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
+#include <pty.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,9 +29,13 @@
 
 #include "../view/temporary_files.hpp"
 #include "command.hpp"
+#include "fake_syscalls.hpp"
+#include "tools/view/service.hpp"
+#include "tools/view/view.hpp"
 #include "view/chunk.hpp"
 #include "view/scan.hpp"
 #include "viewd/control.hpp"
+#include "viewd/plan.hpp"
 #include "viewd/service.hpp"
 
 namespace
@@ -226,6 +236,11 @@ TEST_F(ViewCommand, RefusesWrongWords)
 		{"withdraw", "a", "b"},
 		{"ls", "v"},
 		{"status", "a", "b"},
+		{"plan"},
+		{"plan", "v"},
+		{"plan", "--ranges", "/r"},
+		{"plan", "v", "--ranges"},
+		{"plan", "v", "w", "--ranges", "/r"},
 		{"info"},
 		{"info", "a", "b"},
 		{"info", "a", "--socket", "/s"},
@@ -255,7 +270,7 @@ TEST_F(ViewCommand, SaysThatThereIsNoService)
 	EXPECT_TRUE(has(run_view({"ls", "--socket", "/" + std::string(200, 'x')}).err, "(ENAMETOOLONG)"));
 }
 
-// A service that answers with these bytes.
+// A service that answers one request with these bytes.
 class Nonsense
 {
 public:
@@ -270,22 +285,31 @@ public:
 		thread_ = std::thread([this, path, text = std::move(text)] {
 			const int one = ::accept(fd_, nullptr, nullptr);
 			char some[4096];
-			while (::recv(one, some, sizeof(some), 0) > 0) {}
+			for (ssize_t n; (n = ::recv(one, some, sizeof(some), 0)) > 0;)
+				request_.append(some, static_cast<size_t>(n));
 			::send(one, text.data(), text.size(), MSG_NOSIGNAL);
 			::close(one);
 		});
 	}
 	~Nonsense()
 	{
-		thread_.join();
+		if (thread_.joinable())
+			thread_.join();
 		::close(fd_);
+	}
+	// After it has answered.
+	std::string request()
+	{
+		thread_.join();
+		return request_;
 	}
 	Nonsense(const Nonsense &) = delete;
 	Nonsense &operator=(const Nonsense &) = delete;
 
 private:
 	int fd_;
-	std::thread thread_;
+	std::string request_;
+	std::thread thread_; // begins last
 };
 
 TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
@@ -319,7 +343,134 @@ TEST_F(ViewCommand, TakesNoNonsenseForAnAnswer)
 	EXPECT_TRUE(has(odd.out, "\\033[2J: \n")) << odd.out;
 }
 
-class ViewInfo : public ::testing::Test, protected TemporaryFiles
+// The plan of a view in the service's status; 0: none.
+uint64_t planned(const Outcome &status) { return status.parsed()["view"].value("plan_ranges", uint64_t{0}); }
+
+std::vector<char> text(const std::string &all) { return {all.begin(), all.end()}; }
+
+TEST_F(ViewCommand, HandsOverPlans)
+{
+	begin();
+	ask({"publish", "v", write("a", tokens(1000, 17)), "--codec", "u32", "--wait"});
+	const auto plan = [&](const std::string &list) {
+		return ask({"plan", "v", "--ranges", write("ranges", text(list))});
+	};
+	const Outcome lines = plan("\n# an epoch\n0 10\n\n  500\t100 \r\n990 10");
+	EXPECT_EQ(lines.status, 0) << lines.err;
+	EXPECT_EQ(lines.out, "v: a plan of 3 ranges\n");
+	EXPECT_EQ(planned(ask({"status", "v", "--json"})), 3U);
+	EXPECT_TRUE(has(ask({"status", "v"}).out, "    plan         0 of 3 ranges passed\n"));
+	EXPECT_EQ(plan(" \n\t[\n[7,\n 1 ] ]\r\n ").out, "v: a plan of 1 range\n");
+	EXPECT_EQ(planned(ask({"status", "v", "--json"})), 1U);
+	EXPECT_EQ(plan("[ ]").out, "v: its plan is ended\n");
+	EXPECT_EQ(planned(ask({"status", "v", "--json"})), 0U);
+	EXPECT_FALSE(has(ask({"status", "v"}).out, "    plan "));
+
+	EXPECT_EQ(plan("0 1\n5 7").status, 0);
+	const Outcome beyond = plan("0 1\n999 2\n");
+	EXPECT_EQ(beyond.status, 1);
+	EXPECT_EQ(beyond.err, "peerdma: v: range 1 of the plan: 2 elements from 999 on; the view has 1000\n");
+	EXPECT_EQ(planned(ask({"status", "v", "--json"})), 2U) << "the plan before is kept";
+	const Outcome other = ask({"plan", "w", "--ranges", write("ranges", text("0 1"))});
+	EXPECT_EQ(other.err, "peerdma: w: there is no such view\n");
+	EXPECT_EQ(ask({"plan", "\xff", "--ranges", folder / "ranges"}).status, 1);
+}
+
+TEST_F(ViewCommand, SendsPlansAsTheyAre)
+{
+	const json want = {
+		{"op", "plan"}, {"name", "v\"\\"}, {"ranges", {{0, 1}, {UINT64_MAX, 2}, {3, UINT64_MAX}, {0, 1}}}};
+	for (const std::string &list :
+	     {std::string("0 1\n18446744073709551615 2\n3 18446744073709551615\n0 1\n"),
+	      std::string("[[0,1],[18446744073709551615,2],[3,18446744073709551615],[0,1]]")}) {
+		Nonsense service(socket, "{}");
+		// From standard input.
+		const std::string path = write("ranges", text(list));
+		const int old = ::dup(STDIN_FILENO), from = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+		::dup2(from, STDIN_FILENO);
+		::close(from);
+		const Outcome sent = ask({"plan", "v\"\\", "--ranges", "-"});
+		::dup2(old, STDIN_FILENO);
+		::close(old);
+		EXPECT_EQ(sent.status, 0) << sent.err;
+		EXPECT_EQ(json::parse(service.request()), want);
+		fs::remove(socket);
+	}
+}
+
+TEST_F(ViewCommand, SendsNoMoreRangesThanTheServiceTakes)
+{
+	static_assert(cli::max_planned_ranges == viewd::Plan::max_ranges);
+	std::string many;
+	for (size_t i = 0; i < viewd::Plan::max_ranges; i++)
+		many += "0 1\n";
+	const Outcome longer = ask({"plan", "v", "--ranges", write("many", text(many + "0 1\n")), "--json"});
+	EXPECT_EQ(longer.status, 1);
+	EXPECT_EQ(longer.err,
+		  "peerdma: " + (folder / "many").string() + ":1048577: too many ranges; expected at most 1048576\n");
+	EXPECT_EQ(longer.parsed()["line"], 1048577);
+}
+
+TEST_F(ViewCommand, RefusesBadRangesBeforeItAsks)
+{
+	const std::string path = folder / "ranges";
+	// There is no service: what is sent fails in another way.
+	const auto said = [&](const std::string &list) {
+		const Outcome refused = ask({"plan", "v", "--ranges", write("ranges", text(list))});
+		EXPECT_EQ(refused.status, 1) << list;
+		EXPECT_TRUE(one_line(refused.err)) << refused.err;
+		const std::string start = "peerdma: " + path + ":";
+		return refused.err.starts_with(start) ? refused.err.substr(start.size()) : refused.err;
+	};
+	const std::vector<std::pair<std::string, std::string>> cases = {
+		{"", "1: there is no range; a list of [] ends the plan\n"},
+		{"\n# nothing\n", "3: there is no range; a list of [] ends the plan\n"},
+		{"0 1\nx 2\n3 4\n", "2: 'x 2': expected FIRST COUNT, two whole numbers\n"},
+		{"0 1\n\n5\r\n", "3: '5': expected FIRST COUNT, two whole numbers\n"},
+		{"0 1\n1 2 3\n", "2: '1 2 3': expected FIRST COUNT, two whole numbers\n"},
+		{"-1 5", "1: '-1 5': expected FIRST COUNT, two whole numbers\n"},
+		{"1 5.0", "1: '1 5.0': expected FIRST COUNT, two whole numbers\n"},
+		{"0x10 5", "1: '0x10 5': expected FIRST COUNT, two whole numbers\n"},
+		{"007 5", "1: '007 5': expected FIRST COUNT, two whole numbers\n"},
+		{"1,5", "1: '1,5': expected FIRST COUNT, two whole numbers\n"},
+		{"5 0", "1: '5 0': COUNT is 0\n"},
+		{"0 1\n18446744073709551616 1", "2: '18446744073709551616': the number is too large\n"},
+		{"0 1\n\xff\x1b[2J", "2: '\\377\\033[2J': expected FIRST COUNT, two whole numbers\n"},
+		{std::string(50, '1') + " 1", "1: '" + std::string(40, '1') + "': the number is too large\n"},
+		{std::string(50, 'x'), "1: '" + std::string(40, 'x') + "': expected FIRST COUNT, two whole numbers\n"},
+		{std::string("0 1\n1\0002", 7), "2: '1\\0002': expected FIRST COUNT, two whole numbers\n"},
+		{"[", "1: the list ends here; expected '[' of [[FIRST, COUNT], ...]\n"},
+		{"[[0,1]\n,[2,3\n", "3: the list ends here; expected ']' of [[FIRST, COUNT], ...]\n"},
+		{"[[0,1],\n]", "2: ']': expected '[' of [[FIRST, COUNT], ...]\n"},
+		{"[\n[0,1]\n[2,3]]", "3: '[2,3]]': expected ']' of [[FIRST, COUNT], ...]\n"},
+		{"[[0,1,2]]", "1: ',2]]': expected ']' of [[FIRST, COUNT], ...]\n"},
+		{"[[0]]", "1: ']]': expected ',' of [[FIRST, COUNT], ...]\n"},
+		{"[[0,\"1\"]]", "1: '\"1\"]]': expected a whole number of [[FIRST, COUNT], ...]\n"},
+		{"[[0,1.0]]", "1: '.0]]': expected ']' of [[FIRST, COUNT], ...]\n"},
+		{"[[-1,1]]", "1: '-1,1]]': expected a whole number of [[FIRST, COUNT], ...]\n"},
+		{"[[01,1]]", "1: '01,1]]': expected a whole number of [[FIRST, COUNT], ...]\n"},
+		{"[0,1]", "1: '0,1]': expected '[' of [[FIRST, COUNT], ...]\n"},
+		{"[[0,\n0]]", "2: '0 0': COUNT is 0\n"},
+		{"[[0,1]]\n[[0,1]]", "2: '[[0,1]]': expected the end after the list\n"},
+		{"{\"ranges\":[[0,1]]}", "1: '{\"ranges\":[[0,1]]}': expected FIRST COUNT, two whole numbers\n"},
+		{std::string(100000, '['),
+		 "1: '" + std::string(40, '[') + "': expected a whole number of [[FIRST, COUNT], ...]\n"},
+	};
+	for (const auto &[list, want] : cases)
+		EXPECT_EQ(said(list), want) << list.substr(0, 100);
+	EXPECT_EQ(ask({"plan", "v", "--ranges", "/nowhere/x"}).err,
+		  "peerdma: cannot read /nowhere/x: No such file or directory (ENOENT)\n");
+	EXPECT_EQ(ask({"plan", "v", "--ranges", folder}).err,
+		  "peerdma: cannot read " + folder.string() + ": Is a directory (EISDIR)\n");
+	EXPECT_EQ(
+		ask({"plan", "v", "--ranges", "/dev/zero"}).err,
+		"peerdma: /dev/zero: too large for a list of ranges; expected at most 134217728 bytes: File too large "
+		"(EFBIG)\n");
+	const Outcome absent = ask({"plan", "v", "--ranges", write("ranges", text("0 1"))});
+	EXPECT_TRUE(has(absent.err, "cannot connect to peerdma-viewd by ")) << absent.err;
+}
+
+class ViewImages : public ::testing::Test, protected TemporaryFiles
 {
 protected:
 	// The device of a view of these files, as the service makes it.
@@ -349,6 +500,8 @@ protected:
 		file.put(byte);
 	}
 };
+
+using ViewInfo = ViewImages;
 
 TEST_F(ViewInfo, PrintsTheHeader)
 {

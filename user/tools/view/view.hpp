@@ -20,13 +20,17 @@ struct ViewOptions {
 	std::string codec = "byte";
 	std::string conf = {}; // a file with the definition, instead of the others
 	bool prefetch = true, wait = false;
-	// info:
+	// plan:
+	std::string ranges = {}; // a file; "-": standard input
+	// info and read:
 	std::string device = {}; // or an image
+	// info:
 	bool verify = false;
 };
 
 Report view_publish(const ViewOptions &options);
 Report view_withdraw(const ViewOptions &options);
+Report view_plan(const ViewOptions &options);
 Report view_ls(const ViewOptions &options);
 Report view_status(const ViewOptions &options);
 Report view_info(const ViewOptions &options);
