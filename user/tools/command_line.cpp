@@ -104,12 +104,28 @@ template <class Add> void add_view_commands(CLI::App &parent, ViewOptions &optio
 	sub->add_flag("--wait", options.wait, "Wait until the view is published or has failed");
 	sub = add_asking("withdraw", "End serving a view", view_withdraw);
 	sub->add_option("NAME", options.name, "The view")->required();
+	sub = add_asking("plan", "Say which elements of a view will be read, and in which order", view_plan);
+	sub->add_option("NAME", options.name, "The view")->required();
+	sub->add_option("--ranges", options.ranges,
+			"A file with lines of FIRST COUNT, or with a JSON list of [FIRST, COUNT]; -: standard input")
+		->required();
 	add_asking("ls", "List the views", view_ls);
 	sub = add_asking("status", "Show the state of views: scan, reads, faults", view_status);
 	sub->add_option("NAME", options.name, "The view; default: all");
 	sub = add_view("info", "Show the header of a view, on a block device or in an image of one", view_info);
 	sub->add_option("DEVICE", options.device, "A block device, or an image file")->required();
 	sub->add_flag("--verify", options.verify, "Read everything and compare each MiB with its CRC32C");
+	sub = add_view("read", "Read elements of a view, or of a plain file, into a file or standard output",
+		       view_read);
+	sub->add_option("DEVICE", options.device, "A view's block device, an image of one, or a plain file")
+		->required();
+	add_number<uint64_t>(sub, "--first", options.first, 0, UINT64_MAX, "The first element; default: 0");
+	add_number<uint64_t>(sub, "--count", options.count, 1, UINT64_MAX, "Elements; default: to the last one");
+	sub->add_option("--codec", options.file_codec,
+			"Of a plain file: its elements and what they are reduced to on the way, such as u32:17");
+	sub->add_option("--output", options.output, "A file that is written or replaced; -: standard output")
+		->capture_default_str();
+	sub->add_flag("--packed", options.packed, "Leave the elements reduced, one after the other without gaps");
 }
 
 // The index, from 1, of the first empty argument, else 0. No option and no argument accepts an empty value.
@@ -324,7 +340,7 @@ int run(int argc, char **argv)
 	}
 	if (*completion)
 		return print(bash_completion(app), exit_ok);
-	observed.json = json;
+	observed.json = viewed.json = json;
 	int status = run_command(command, json);
 	for (unsigned i = 1; every > 0 && status == exit_ok && i != rounds; i++) {
 		std::this_thread::sleep_for(std::chrono::duration<double>(every));

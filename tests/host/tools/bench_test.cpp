@@ -7,14 +7,13 @@
 
 #include <gtest/gtest.h>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/selftest/selftest.hpp"
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 // Elements are nested properly, and every < and & belongs to XML.
 bool well_formed(const std::string &text)

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/check/check.hpp"
 
@@ -16,8 +17,6 @@ using cli::State;
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 std::string gzip(std::string text)
 {

@@ -12,38 +12,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/cli/output.hpp"
 
 namespace
 {
-
-struct Outcome {
-	int status;
-	std::string out, err;
-
-	nlohmann::json json() const { return nlohmann::json::parse(out); }
-};
-
-Outcome run(std::vector<std::string> words)
-{
-	words.insert(words.begin(), "peerdma");
-	std::vector<char *> argv;
-	for (std::string &word : words)
-		argv.push_back(word.data());
-	argv.push_back(nullptr);
-	::testing::internal::CaptureStdout();
-	::testing::internal::CaptureStderr();
-	const int status = cli::run(static_cast<int>(words.size()), argv.data());
-	std::fflush(stdout);
-	return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
-}
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
-
-// One line, as every error has.
-bool one_line(const std::string &text) { return text.starts_with("peerdma: ") && text.find('\n') == text.size() - 1; }
 
 class Cli : public ::testing::Test
 {
@@ -338,7 +313,7 @@ TEST_F(Cli, AFailureBehindAProvidersNodeNamesThatNode)
 	EXPECT_TRUE(has(run({"providers"}).err, "cannot open /dev/peerdma3: "));
 	const Outcome topo = run({"topo"}), check = run({"check"});
 	EXPECT_TRUE(has(topo.out, "cannot open /dev/peerdma3 (EPROTONOSUPPORT)")) << topo.out;
-	EXPECT_EQ(run({"topo", "--json"}).json()["open_node"], "/dev/peerdma3");
+	EXPECT_EQ(run({"topo", "--json"}).parsed()["open_node"], "/dev/peerdma3");
 	EXPECT_TRUE(has(check.out, "/dev/peerdma3 does not open (EPROTONOSUPPORT)")) << check.out;
 	EXPECT_FALSE(has(check.out, "/dev/peerdma does not open")) << check.out;
 }
@@ -349,21 +324,21 @@ TEST_F(Cli, WithoutPermissionItSaysSo)
 	const Outcome outcome = run({"providers", "--json"});
 	EXPECT_EQ(outcome.status, 1);
 	EXPECT_TRUE(has(outcome.err, "EACCES"));
-	EXPECT_FALSE(outcome.json()["ok"].get<bool>());
-	EXPECT_EQ(outcome.json()["error"]["errno"], "EACCES");
+	EXPECT_FALSE(outcome.parsed()["ok"].get<bool>());
+	EXPECT_EQ(outcome.parsed()["error"]["errno"], "EACCES");
 }
 
 TEST_F(Cli, Providers)
 {
 	EXPECT_TRUE(has(run({"providers"}).out,
 			"no provider is published. Publish a device's memory with peerdma publish"));
-	EXPECT_EQ(run({"providers", "--json"}).json()["providers"].size(), 0u);
+	EXPECT_EQ(run({"providers", "--json"}).parsed()["providers"].size(), 0u);
 	publish_one();
 	const Outcome text = run({"providers"});
 	EXPECT_EQ(text.status, 0);
 	EXPECT_TRUE(has(text.out, "0000:01:00.0"));
 	EXPECT_TRUE(has(text.out, "1 MiB"));
-	const auto json = run({"providers", "--json"}).json();
+	const auto json = run({"providers", "--json"}).parsed();
 	EXPECT_EQ(json["providers"][0]["pci"], "0000:01:00.0");
 	EXPECT_EQ(json["providers"][0]["len"], 1 << 20);
 	EXPECT_EQ(json["providers"][0]["vendor"], "1af4");
@@ -378,7 +353,7 @@ TEST_F(Cli, PublishAndUnpublish)
 	// Publishing the same range again is not an error; another range is.
 	const Outcome again = run({"publish", "01:00.0", "--offset", "65536", "--json"});
 	EXPECT_EQ(again.status, 0);
-	EXPECT_TRUE(again.json()["already"].get<bool>());
+	EXPECT_TRUE(again.parsed()["already"].get<bool>());
 	const Outcome other = run({"publish", "01:00.0", "--offset", "0"});
 	EXPECT_EQ(other.status, 1);
 	EXPECT_TRUE(one_line(other.err));
@@ -399,7 +374,7 @@ TEST_F(Cli, PublishNamesTheDriverInUse)
 	EXPECT_TRUE(one_line(refused.err));
 	EXPECT_TRUE(has(refused.err, "0000:01:00.0 is in use by the driver 'nvme'"));
 	EXPECT_TRUE(has(refused.err, "--force"));
-	EXPECT_EQ(refused.json()["driver"], "nvme");
+	EXPECT_EQ(refused.parsed()["driver"], "nvme");
 	EXPECT_EQ(sys.driver_of("0000:01:00.0"), "nvme");
 	EXPECT_EQ(run({"unpublish", "01:00.0"}).status, 1);
 	EXPECT_EQ(run({"publish", "01:00.0", "--force"}).status, 0);
@@ -427,19 +402,19 @@ TEST_F(Cli, Explain)
 	const Outcome two = run({"explain", "/f"});
 	for (const char *part : {"0000:03:00.0  nvme0n1  distance 4", "0000:04:00.0  nvme1n1  distance 4"})
 		EXPECT_TRUE(has(two.out, part)) << part;
-	const auto leaves = run({"explain", "--json", "/f"}).json()["leaves"];
+	const auto leaves = run({"explain", "--json", "/f"}).parsed()["leaves"];
 	ASSERT_EQ(leaves.size(), 2u);
 	EXPECT_EQ(leaves[1]["name"], "nvme1n1");
 	EXPECT_EQ(leaves[1]["reason"], "NONE");
 	sys.contents["/f"].map = PEERDMA_MAP_SOFTWARE;
-	const auto software = run({"explain", "--json", "/f"}).json();
+	const auto software = run({"explain", "--json", "/f"}).parsed();
 	EXPECT_FALSE(software["direct"].get<bool>()) << "the CPU copies each byte";
 	EXPECT_EQ(software["errno"], nullptr);
 	EXPECT_EQ(software["map"], "software");
 	EXPECT_EQ(software["reason"], "NONE") << "the module refuses nothing";
 	sys.contents["/f"].refused_errno = EXDEV;
 	sys.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
-	const auto json = run({"explain", "--json", "--provider", "0000:01:00.0", "/f"}).json();
+	const auto json = run({"explain", "--json", "--provider", "0000:01:00.0", "/f"}).parsed();
 	EXPECT_FALSE(json["direct"].get<bool>());
 	EXPECT_EQ(json["errno"], "EXDEV");
 	EXPECT_EQ(json["reason"], "DISTANCE");
@@ -453,7 +428,7 @@ TEST_F(Cli, ExplainSaysWhyItIsBounced)
 	publish_one();
 	sys.contents["/f"].bytes = "x";
 	EXPECT_FALSE(has(run({"explain", "/f"}).out, "\nbounced "));
-	EXPECT_EQ(run({"explain", "--json", "/f"}).json()["bounced"], nullptr);
+	EXPECT_EQ(run({"explain", "--json", "/f"}).parsed()["bounced"], nullptr);
 	sys.contents["/f"].map = PEERDMA_MAP_SOFTWARE;
 	const Outcome text = run({"explain", "/f"});
 	EXPECT_EQ(text.status, 0);
@@ -462,7 +437,7 @@ TEST_F(Cli, ExplainSaysWhyItIsBounced)
 				  "bounced    RDMA_SOFTWARE: the RDMA device is software: the CPU copies every byte\n"
 				  "advice     Use a network card with RDMA in hardware."))
 		<< text.out;
-	const auto bounced = run({"explain", "--json", "/f"}).json()["bounced"];
+	const auto bounced = run({"explain", "--json", "/f"}).parsed()["bounced"];
 	EXPECT_EQ(bounced["reason"], "RDMA_SOFTWARE");
 	EXPECT_EQ(bounced["text"], peerdma_reason_text(PEERDMA_REASON_RDMA_SOFTWARE));
 	EXPECT_EQ(bounced["advice"], peerdma_reason_advice(PEERDMA_REASON_RDMA_SOFTWARE));
@@ -470,7 +445,7 @@ TEST_F(Cli, ExplainSaysWhyItIsBounced)
 	sys.contents["/f"].refused_errno = EXDEV;
 	sys.contents["/f"].refused_reason = PEERDMA_REASON_DISTANCE;
 	EXPECT_FALSE(has(run({"explain", "/f"}).out, "\nbounced "));
-	EXPECT_EQ(run({"explain", "--json", "/f"}).json()["bounced"], nullptr);
+	EXPECT_EQ(run({"explain", "--json", "/f"}).parsed()["bounced"], nullptr);
 }
 
 TEST_F(Cli, Copy)
@@ -487,7 +462,7 @@ TEST_F(Cli, Copy)
 	sys.providers[1].used = 0;
 	const Outcome outcome = run({"cp", "/f", "gpu:0000:01:00.0+4K", "--json"});
 	ASSERT_EQ(outcome.status, 0) << outcome.err;
-	const auto json = outcome.json();
+	const auto json = outcome.parsed();
 	EXPECT_TRUE(json["ok"].get<bool>());
 	EXPECT_EQ(json["bytes"], 5000);
 	EXPECT_EQ(json["bytes_direct"], 4608);
@@ -508,7 +483,7 @@ TEST_F(Cli, CopyThatLooksAgain)
 	sys.contents["/f"].bytes = std::string(5000, 'x');
 	const Outcome good = run({"cp", "--verify", "/f", "gpu:+4K", "--json"});
 	ASSERT_EQ(good.status, 0) << good.err;
-	EXPECT_TRUE(good.json()["verified"].get<bool>());
+	EXPECT_TRUE(good.parsed()["verified"].get<bool>());
 	// The drive's bytes differ from those in the page cache.
 	sys.on_ioctl = [&](unsigned long request, void *arg) {
 		if (request != PEERDMA_READ)
@@ -527,7 +502,7 @@ TEST_F(Cli, CopyOfABlockDevice)
 {
 	publish_one();
 	sys.contents["/dev/nvme0n1"] = {.bytes = std::string(8192, 'x'), .mode = S_IFBLK};
-	EXPECT_EQ(run({"cp", "/dev/nvme0n1", "gpu:1", "--json"}).json()["bytes"], 8192);
+	EXPECT_EQ(run({"cp", "/dev/nvme0n1", "gpu:1", "--json"}).parsed()["bytes"], 8192);
 }
 
 TEST_F(Cli, CopyRefusals)
@@ -560,8 +535,8 @@ TEST_F(Cli, CopyWithoutARoute)
 	EXPECT_TRUE(has(outcome.err, "/f cannot be read directly into 0000:01:00.0"));
 	EXPECT_TRUE(has(outcome.err, peerdma_reason_text(PEERDMA_REASON_QUEUE)));
 	EXPECT_TRUE(has(outcome.err, peerdma_reason_advice(PEERDMA_REASON_QUEUE)));
-	EXPECT_EQ(outcome.json()["error"]["reason"], "QUEUE");
-	EXPECT_EQ(outcome.json()["leaf"]["name"], "nvme0n1");
+	EXPECT_EQ(outcome.parsed()["error"]["reason"], "QUEUE");
+	EXPECT_EQ(outcome.parsed()["leaf"]["name"], "nvme0n1");
 }
 
 TEST_F(Cli, CopyThatFailsHalfWay)
@@ -681,7 +656,7 @@ TEST_F(Cli, RulesAreChecked)
 	EXPECT_TRUE(has(run({"rules", "check"}).out, "everything is allowed"));
 	sys.files["/etc/peerdma/rules"] = "# mine\ndeny provider=01:00.0\nallow\n";
 	EXPECT_EQ(run({"rules", "check"}).out, "/etc/peerdma/rules: 2 rules, without a fault\n");
-	EXPECT_EQ(run({"rules", "check", "--json"}).json()["count"], 2);
+	EXPECT_EQ(run({"rules", "check", "--json"}).parsed()["count"], 2);
 	for (const auto &words : std::vector<std::vector<std::string>>{
 		     {"rules", "check", "/none"}, {"rules", "explain", "--provider", "01:00.0", "/none"}}) {
 		const Outcome missing = run(words);
@@ -693,7 +668,7 @@ TEST_F(Cli, RulesAreChecked)
 	EXPECT_EQ(outcome.status, 1);
 	EXPECT_TRUE(one_line(outcome.err));
 	EXPECT_TRUE(has(outcome.err, "/other:2:7: ")) << outcome.err;
-	EXPECT_FALSE(outcome.json()["ok"].get<bool>());
+	EXPECT_FALSE(outcome.parsed()["ok"].get<bool>());
 
 	sys.files["/etc/peerdma/rules"] = "denies\n";
 	publish_one();
@@ -721,7 +696,7 @@ TEST_F(Cli, RulesAreExplained)
 		words.insert(words.begin(), {"rules", "explain", "--json"});
 		const Outcome outcome = run(words);
 		EXPECT_EQ(outcome.status, 0) << outcome.err;
-		const auto json = outcome.json();
+		const auto json = outcome.parsed();
 		return json["verdict"].get<std::string>() + " " + json["line"].dump();
 	};
 	EXPECT_EQ(decided({"--provider", "01:00.0"}), "deny 3");
@@ -759,8 +734,8 @@ TEST_F(Cli, WhatARuleDenies)
 	const Outcome refused = run({"cp", "/f", "gpu:", "--json"});
 	EXPECT_EQ(refused.status, 1);
 	EXPECT_TRUE(has(refused.err, "(EACCES, RULE)")) << refused.err;
-	EXPECT_EQ(refused.json()["error"]["reason"], "RULE");
-	const auto why = run({"explain", "/f", "--json"}).json();
+	EXPECT_EQ(refused.parsed()["error"]["reason"], "RULE");
+	const auto why = run({"explain", "/f", "--json"}).parsed();
 	EXPECT_FALSE(why["direct"].get<bool>());
 	EXPECT_EQ(why["refused_by"], "/etc/peerdma/rules:1");
 	sys.contents["/g"] = sys.contents["/f"];
@@ -785,15 +760,15 @@ TEST_F(Cli, FileNamesThatAreNotUtf8)
 		EXPECT_FALSE(has(outcome.out, "\033"));
 		if (words[0] == "cp")
 			continue;
-		EXPECT_EQ(outcome.json()["file"], "/\xef\xbf\xbd\n\033");
-		EXPECT_EQ(outcome.json()["file_bytes"], (std::vector<unsigned>{'/', 0xff, '\n', 033}));
+		EXPECT_EQ(outcome.parsed()["file"], "/\xef\xbf\xbd\n\033");
+		EXPECT_EQ(outcome.parsed()["file_bytes"], (std::vector<unsigned>{'/', 0xff, '\n', 033}));
 	}
 	// Valid UTF-8 appears in JSON unchanged, and only once.
 	sys.contents["/\033\xc3\xa9"].bytes = "x";
-	const auto json = run({"explain", "/\033\xc3\xa9", "--json"}).json();
+	const auto json = run({"explain", "/\033\xc3\xa9", "--json"}).parsed();
 	EXPECT_EQ(json["file"], "/\033\xc3\xa9");
 	EXPECT_FALSE(json.contains("file_bytes"));
-	const auto failed = run({"explain", "/none\xff", "--json"}).json();
+	const auto failed = run({"explain", "/none\xff", "--json"}).parsed();
 	EXPECT_EQ(failed["error"]["what"], "cannot open /none\xef\xbf\xbd");
 	EXPECT_EQ(failed["error"]["what_bytes"].size(), 18u);
 }

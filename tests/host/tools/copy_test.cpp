@@ -12,14 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/copy/copy.hpp"
 #include "tools/selftest/selftest.hpp"
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 class Pumped : public ::testing::Test
 {

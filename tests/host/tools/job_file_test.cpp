@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "command.hpp"
 #include "tools/bench/job_file.hpp"
 
 using cli::BenchRoute;
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 std::string complaint(const std::string &text)
 {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// The progress line of bench and cp: one line on a terminal, erased at the end; no output without a terminal.
+// The progress line of bench, cp and view read: one line on a terminal, erased at the end; no output without a terminal.
 
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,14 +14,15 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include "../view/temporary_files.hpp"
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/cli/cli.hpp"
 #include "tools/selftest/selftest.hpp"
+#include "tools/view/view.hpp"
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 // The output of work on stderr, which is a terminal or a pipe.
 std::string stderr_of(bool terminal, const std::function<void()> &work)
@@ -93,4 +96,17 @@ TEST_F(Terminal, CopySaysHowMuchHasArrived)
 	EXPECT_TRUE(said.ends_with(wiped)) << said;
 	EXPECT_FALSE(has(said, "\n"));
 	EXPECT_EQ(stderr_of(false, [&] { EXPECT_EQ(cli::copy(options).status, 0); }), "");
+}
+
+TEST(TerminalOfAView, ReadSaysHowFarItIs)
+{
+	TemporaryFiles files;
+	cli::ViewOptions options;
+	options.device = files.write("a", std::vector<char>(5 << 20));
+	options.output = "/dev/null";
+	const std::string said = stderr_of(true, [&] { EXPECT_EQ(cli::view_read(options).status, 0); });
+	EXPECT_TRUE(said.starts_with("\r80.0 %, 4 MiB, ")) << said;
+	EXPECT_TRUE(said.ends_with(wiped)) << said;
+	EXPECT_FALSE(has(said, "\n"));
+	EXPECT_EQ(stderr_of(false, [&] { EXPECT_EQ(cli::view_read(options).status, 0); }), "");
 }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/stat/stat.hpp"
 #include "tools/topo/topology.hpp"
@@ -15,8 +16,6 @@
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 const std::string fdinfo = "pos:\t0\nflags:\t02100002\nmnt_id:\t25\nino:\t128\npeerdma-file:\t7\npeerdma-buffers:\t2\n"
 			   "peerdma-buffer-bytes:\t8192\npeerdma-reads:\t5\npeerdma-writes:\t1\n"

@@ -7,13 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/selftest/selftest.hpp"
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 class Selftest : public ::testing::Test
 {

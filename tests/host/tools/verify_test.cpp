@@ -6,14 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include "command.hpp"
 #include "fake_syscalls.hpp"
 #include "tools/copy/verify.hpp"
 #include "tools/selftest/selftest.hpp"
 
 namespace
 {
-
-bool has(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 class Verify : public ::testing::Test
 {

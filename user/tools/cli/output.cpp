@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <stdio_ext.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -125,19 +126,6 @@ void add_bytes(Json &json)
 		json[key] = bytes;
 }
 
-int write_all(int fd, std::string_view text)
-{
-	while (!text.empty()) {
-		const ssize_t n = ::write(fd, text.data(), text.size());
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? errno : EIO;
-		text.remove_prefix(static_cast<size_t>(n));
-	}
-	return 0;
-}
-
 int lost(int error)
 {
 	complain(fmt::format("cannot write to standard output: {} ({})", strerrordesc_np(error), errno_name(error)));
@@ -155,6 +143,24 @@ std::string dump(const Json &json)
 	Json whole = json;
 	add_bytes(whole);
 	return whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+int write_all(int fd, std::string_view bytes)
+{
+	while (!bytes.empty()) {
+		const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+		if (n < 0 && errno == EAGAIN) {
+			pollfd writable = {fd, POLLOUT, 0};
+			::poll(&writable, 1, -1);
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? errno : EIO;
+		bytes.remove_prefix(static_cast<size_t>(n));
+	}
+	return 0;
 }
 
 // Incomplete output is a failure: a full disk must not look like success to a script.

@@ -22,6 +22,9 @@ std::string printable(std::string_view text);
 // numbers, under its key and "_bytes".
 std::string dump(const Json &json);
 
+// Writes all of it to a descriptor, which need not block. Return: 0 or errno.
+int write_all(int fd, std::string_view bytes);
+
 // Writes all of text to standard output. Return: status, or exit_failed after an error.
 int print(const std::string &text, int status);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -116,13 +117,10 @@ Failure no_answer(const std::string &socket)
 		{}};
 }
 
-} // namespace
-
-Json ask_service(const std::string &socket, const Json &request)
+std::string text_of_request(const Json &request)
 {
-	std::string text;
 	try {
-		text = request.dump();
+		return request.dump();
 	} catch (const Json::exception &) {
 		throw Failure{"the request to peerdma-viewd is not UTF-8",
 			      EILSEQ,
@@ -131,13 +129,10 @@ Json ask_service(const std::string &socket, const Json &request)
 					  view::default_conf_dir),
 			      {}};
 	}
-	if (text.size() > view::max_request)
-		throw Failure{"the request to peerdma-viewd is too large",
-			      E2BIG,
-			      0,
-			      fmt::format("Define the view by a file of {}, with a pattern for its files.",
-					  view::default_conf_dir),
-			      {}};
+}
+
+Json answer_to(const std::string &text, const std::string &socket)
+{
 	const Connection service(socket);
 	service.send(text);
 	const Json answer = Json::parse(service.receive(), nullptr, false);
@@ -146,6 +141,36 @@ Json ask_service(const std::string &socket, const Json &request)
 	if (const Json &error = member(answer, "error"); !error.is_null())
 		throw Failure{error.is_string() ? error.get<std::string>() : error.dump(), 0, 0, "", {}};
 	return answer;
+}
+
+} // namespace
+
+Json ask_service(const std::string &socket, const Json &request)
+{
+	const std::string text = text_of_request(request);
+	if (text.size() > view::max_request)
+		throw Failure{"the request to peerdma-viewd is too large",
+			      E2BIG,
+			      0,
+			      fmt::format("Define the view by a file of {}, with a pattern for its files.",
+					  view::default_conf_dir),
+			      {}};
+	return answer_to(text, socket);
+}
+
+void send_plan(const std::string &socket, const std::string &name, const std::vector<PlannedRange> &ranges)
+{
+	// With room for any name that a command line can have.
+	static_assert(max_planned_ranges * sizeof("[18446744073709551615,18446744073709551615]") + (1 << 20) <
+		      view::max_change);
+	std::string text = text_of_request({{"op", "plan"}, {"name", name}});
+	text.back() = ',';
+	text += "\"ranges\":[";
+	for (const PlannedRange &range : ranges)
+		fmt::format_to(std::back_inserter(text), "{}[{},{}]", &range == ranges.data() ? "" : ",", range.first,
+			       range.count);
+	text += "]}";
+	answer_to(text, socket);
 }
 
 std::string text_of(const Json &from, const char *key)

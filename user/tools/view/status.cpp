@@ -56,6 +56,8 @@ std::string view_text(const Json &view)
 				 number_of(view, "files") == 1 ? "" : "s", size_text(number_of(view, "bytes"))));
 	text += line("reads",
 		     fmt::format("{}, {}", number_of(view, "reads"), size_text(number_of(view, "bytes_read"))));
+	if (const uint64_t ranges = number_of(view, "plan_ranges"))
+		text += line("plan", fmt::format("{} of {} ranges passed", number_of(view, "plan_position"), ranges));
 	text += line("failed", fmt::format("{}", number_of(view, "failed_reads")));
 	text += line("last fault", escaped(text_of(view, "last_fault")));
 	if (flag_of(view, "stale"))
