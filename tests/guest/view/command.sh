@@ -33,6 +33,13 @@ check "published" view publish tokens /mnt/data/a /mnt/data/b --codec u32 --wait
 device=$(field tokens device)
 check "each element is there" image compare "$device" /mnt/data/a /mnt/data/b
 check "by its own checksums too" peerdma view info "$device" --verify
+check "the command reads it" peerdma view read "$device" --output /mnt/data/whole
+check "each element as it is in the files" cmp /mnt/data/whole <(cat /mnt/data/a /mnt/data/b)
+check "and a part of it" cmp <(peerdma view read "$device" --first 300000 --count 1000) <(tail -c +1200001 /mnt/data/whole | head -c 4000)
+check "a plan" view plan tokens --ranges <(seq -f '%.0f 1000' 0 1000 399000)
+same "is followed" "400 400" "$(cat "$device" >/dev/null; blockdev --flushbufs "$device"; field tokens plan_position plan_ranges | paste -sd' ')"
+same "one that goes beyond the view" "peerdma: tokens: range 0 of the plan: 2 elements from 399999 on; the view has 400000" \
+	"$(said view plan tokens --ranges <(echo 399999 2))"
 same "it is listed" "tokens published u32:17 400000 $device - command" "$(view ls | tail -n 1 | tr -s ' ')"
 same "a value that does not fit" 1 "$(view publish narrow /mnt/data/a --codec u32:u16 --wait >/dev/null 2>/run/said; echo $?)"
 check "is named" grep -q '^peerdma: narrow: not published: /mnt/data/a: element [0-9]* is [0-9]*, which does not fit into u32:u16' /run/said
@@ -51,6 +58,11 @@ case $(said peerdma view info "$device" --verify) in
 "peerdma: $device: chunk 0 (bytes 4096 to 854095; elements 0 to 399999, from /mnt/data/a, element 0 on) cannot be read"*) ok "and at its place" ;;
 *) not_ok "and at its place"; diag "$(said peerdma view info "$device" --verify)" ;;
 esac
+case $(said peerdma view read "$device" --output /mnt/data/part) in
+"peerdma: $device: cannot read elements "*" to 399999: "*" On the storage node, peerdma view status says why.") ok "the command, too, and says where to look" ;;
+*) not_ok "the command, too, and says where to look"; diag "$(said peerdma view read "$device" --output /mnt/data/part)" ;;
+esac
+check "and leaves no part of it" fails test -e /mnt/data/part
 exec 9<"$device"
 check "withdrawn while somebody has it open" timeout 20 "$LAB_BUILD/bin/peerdma" view withdraw tokens --socket $socket
 check "its device is gone" fails test -b "$device"

@@ -263,9 +263,12 @@ private:
 				      {{"element", result.misfit}}};
 		std::string advice;
 		struct stat st = {};
-		if (error == ENODATA && ::stat(path.c_str(), &st) == 0)
-			advice = S_ISBLK(st.st_mode) ? "On the storage node, peerdma view status says why." :
-						       "The file has become shorter while it was read.";
+		const bool is_disk = ::stat(path.c_str(), &st) == 0 && S_ISBLK(st.st_mode);
+		// By way of the page cache a medium error is an I/O error.
+		if (is_disk && (error == ENODATA || error == EIO))
+			advice = "On the storage node, peerdma view status says why.";
+		else if (!is_disk && error == ENODATA)
+			advice = "The file has become shorter while it was read.";
 		throw Failure{
 			fmt::format("{}: cannot read elements {} to {}", path, first + result.done, first + count - 1),
 			error,
