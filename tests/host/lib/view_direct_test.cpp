@@ -12,8 +12,8 @@
 
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
-#include "view/codec.hpp"
-#include "view/header.hpp"
+#include "view_image.hpp"
+#include "view_values.hpp"
 
 namespace
 {
@@ -214,17 +214,10 @@ protected:
 		sys.functions = functions;
 		sys.add_provider(0, 0x0100, 2, 0, 1 << 30);
 		EXPECT_EQ(peerdma_open(&cuda.device, 0), 0);
-		view::Header header;
-		header.codec = {view::Element::u32, view::Reduction::bits, bits};
-		header.elements = elements;
-		header.files = {{"f", elements}};
-		header.sums = {0};
-		std::string data((elements * bits + 7) / 8, '\0');
-		for (uint64_t i = 0; i < elements * bits; i++)
-			if (value(i / bits) >> i % bits & 1)
-				data[i / 8] |= static_cast<char>(1 << i % 8);
-		const std::vector<std::byte> start = view::serialize(header);
-		content().bytes = std::string(reinterpret_cast<const char *>(start.data()), start.size()) + data;
+		Values values(elements);
+		for (uint64_t i = 0; i < elements; i++)
+			values[i] = value(i);
+		content().bytes = image("u32:17", elements, packed(values, bits));
 		content().bytes.resize((content().bytes.size() + 4095) / 4096 * 4096);
 		content().mode = S_IFBLK | 0600;
 	}

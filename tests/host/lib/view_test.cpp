@@ -15,54 +15,13 @@
 
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
-#include "view/header.hpp"
+#include "view_image.hpp"
+#include "view_values.hpp"
 
 namespace
 {
 
-using Values = std::vector<uint64_t>;
-
 constexpr char guard = 0x5a;
-
-std::string bytes_of(const Values &values, size_t width)
-{
-	std::string bytes;
-	for (const uint64_t value : values)
-		bytes.append(reinterpret_cast<const char *>(&value), width);
-	return bytes;
-}
-
-std::string packed(const Values &values, unsigned bits)
-{
-	std::string bytes((values.size() * bits + 7) / 8, '\0');
-	for (size_t i = 0; i < values.size(); i++)
-		for (unsigned bit = 0; bit < bits; bit++)
-			if (values[i] >> bit & 1)
-				bytes[(i * bits + bit) / 8] |= static_cast<char>(1 << (i * bits + bit) % 8);
-	return bytes;
-}
-
-Values random_values(size_t count, unsigned bits, unsigned seed = 1)
-{
-	std::mt19937_64 random(seed * 64 + bits);
-	Values values(count);
-	for (uint64_t &value : values)
-		value = random() & (~uint64_t{0} >> (64 - bits));
-	return values;
-}
-
-std::string image(const std::string &codec, uint64_t elements, const std::string &data)
-{
-	view::Header header;
-	header.codec = *view::Codec::parse(codec);
-	header.elements = elements;
-	header.files = {{"tokens.bin", elements}};
-	const auto *const bytes = reinterpret_cast<const std::byte *>(data.data());
-	for (size_t at = 0; at < data.size(); at += view::sum_bytes)
-		header.sums.push_back(view::crc32c({bytes + at, std::min<size_t>(view::sum_bytes, data.size() - at)}));
-	const std::vector<std::byte> start = view::serialize(header);
-	return std::string(reinterpret_cast<const char *>(start.data()), start.size()) + data;
-}
 
 class Views : public ::testing::Test
 {
@@ -146,8 +105,7 @@ protected:
 		const size_t n = values.size();
 		for (int i = 0; i < 12; i++) {
 			const uint64_t first = i < 2 ? 0 : random() % n, count = i ? 1 + random() % (n - first) : n;
-			const Values some(values.begin() + static_cast<long>(first),
-					  values.begin() + static_cast<long>(first + count));
+			const Values some = part_of(values, first, count);
 			check_as(PEERDMA_VIEW_AS_FILE, first, some, width);
 			check_as(PEERDMA_VIEW_AS_I64, first, some, 8);
 			if (bits <= 32)
@@ -156,10 +114,7 @@ protected:
 				check_as(PEERDMA_VIEW_AS_I32, first, some, 4);
 			else
 				EXPECT_EQ(read(first, count, PEERDMA_VIEW_AS_I32, 0), -EINVAL);
-			check_packed(first / 8 * 8,
-				     Values(values.begin() + static_cast<long>(first / 8 * 8),
-					    values.begin() + static_cast<long>(first + count)),
-				     bits);
+			check_packed(first / 8 * 8, part_of(values, first / 8 * 8, first % 8 + count), bits);
 			if (first * bits % 8) {
 				EXPECT_EQ(read(first, count, PEERDMA_VIEW_AS_PACKED, 0), -EINVAL);
 			}
@@ -459,14 +414,13 @@ TEST_F(Views, AnElementThatDoesNotFit)
 	for (const uint32_t flags : {0U, PEERDMA_VIEW_OPEN_MAP}) {
 		ASSERT_EQ(open(bytes_of(values, 4), "u32:17", flags), 0);
 		EXPECT_EQ(read_u32(0, 70001), 70001);
-		EXPECT_EQ(got, bytes_of(Values(values.begin(), values.begin() + 70001), 4));
+		EXPECT_EQ(got, bytes_of(part_of(values, 0, 70001), 4));
 		EXPECT_EQ(read_u32(3, 99990), -ERANGE);
 		EXPECT_EQ(result.misfit, 70001u);
 		EXPECT_EQ(result.error, static_cast<uint32_t>(ERANGE));
 		// What counts as delivered is right.
 		ASSERT_LE(result.done, 70001u - 3);
-		EXPECT_EQ(got.substr(0, result.done * 4),
-			  bytes_of(Values(values.begin() + 3, values.begin() + 3 + static_cast<long>(result.done)), 4));
+		EXPECT_EQ(got.substr(0, result.done * 4), bytes_of(part_of(values, 3, result.done), 4));
 		EXPECT_EQ(read_u32(70002, 99999), 100000 - 70002);
 	}
 	values[70001] = uint64_t{1} << 63;
@@ -555,7 +509,7 @@ TEST_F(Views, IntoABufferTheCpuWidensOthers)
 		sys.buffers.begin()->second.bytes.assign(1 << 16, guard);
 		EXPECT_EQ(read(what), 9000);
 		const std::string &bytes = sys.buffers.begin()->second.bytes;
-		EXPECT_EQ(bytes.substr(8, 36000), bytes_of(Values(values.begin() + 3, values.begin() + 9003), 4));
+		EXPECT_EQ(bytes.substr(8, 36000), bytes_of(part_of(values, 3, 9000), 4));
 		EXPECT_EQ(bytes.substr(0, 8), std::string(8, guard));
 		EXPECT_EQ(bytes.substr(36008), std::string(bytes.size() - 36008, guard));
 		EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "../view_values.hpp"
 #include "cuda.h"
 #include "peerdma.hpp"
 #include "softgpu.hpp"
@@ -24,39 +25,11 @@ namespace
 {
 
 namespace fs = std::filesystem;
-using Values = std::vector<uint64_t>;
 
 constexpr char guard = 0x77;
 constexpr size_t around = 4096; // bytes before and behind a destination that must not change
 
 CUdeviceptr number(const void *at) { return reinterpret_cast<CUdeviceptr>(at); }
-
-std::string bytes_of(const Values &values, size_t width)
-{
-	std::string bytes(values.size() * width, '\0');
-	for (size_t i = 0; i < values.size(); i++)
-		std::memcpy(&bytes[i * width], &values[i], width);
-	return bytes;
-}
-
-std::string packed(const Values &values, unsigned bits)
-{
-	std::string bytes((values.size() * bits + 7) / 8, '\0');
-	for (size_t i = 0; i < values.size(); i++)
-		for (unsigned bit = 0; bit < bits; bit++)
-			if (values[i] >> bit & 1)
-				bytes[(i * bits + bit) / 8] |= static_cast<char>(1 << (i * bits + bit) % 8);
-	return bytes;
-}
-
-Values random_values(size_t count, unsigned bits)
-{
-	std::mt19937_64 random(bits);
-	Values values(count);
-	for (uint64_t &value : values)
-		value = random() & (~uint64_t{0} >> (64 - bits));
-	return values;
-}
 
 // As user/view/header.hpp describes it, for one file.
 std::string image(uint8_t element, uint8_t reduction, uint8_t bits, uint64_t elements, const std::string &data)
@@ -160,9 +133,7 @@ protected:
 		auto what = range(memory.get(), first, count, as);
 		what.flags = flags;
 		ASSERT_EQ(read(what), static_cast<int64_t>(count));
-		const auto from = values.begin() + static_cast<long>(first);
-		const Values some(from, from + static_cast<long>(count));
-		EXPECT_TRUE(memory.bytes() == bytes_of(some, width)) << first << ", " << count;
+		EXPECT_TRUE(memory.bytes() == bytes_of(part_of(values, first, count), width)) << first << ", " << count;
 		EXPECT_TRUE(memory.is_kept_outside(0, count * width));
 		EXPECT_EQ(result.done, count);
 		EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
@@ -311,8 +282,7 @@ TEST_F(Gpu, AnyKindOfMemoryAndThreadsWithoutAContext)
 	ASSERT_EQ(read(range(pinned, 0, 10000)), 10000);
 	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
 	EXPECT_EQ(result.by, static_cast<uint32_t>(PEERDMA_VIEW_BY_CPU));
-	EXPECT_TRUE(std::string(static_cast<char *>(pinned), 40000) ==
-		    bytes_of(Values(values.begin(), values.begin() + 10000), 4));
+	EXPECT_TRUE(std::string(static_cast<char *>(pinned), 40000) == bytes_of(part_of(values, 0, 10000), 4));
 	EXPECT_EQ(cuMemFreeHost(pinned), 0);
 }
 
@@ -357,7 +327,7 @@ TEST_F(Gpu, InTheOrderOfAStream)
 	EXPECT_TRUE(memory.is_kept_outside(0, 0));
 	hold.go = true;
 	ASSERT_EQ(cuStreamSynchronize(stream), 0);
-	EXPECT_TRUE(memory.bytes() == bytes_of(Values(values.begin(), values.begin() + 1000), 4));
+	EXPECT_TRUE(memory.bytes() == bytes_of(part_of(values, 0, 1000), 4));
 	EXPECT_EQ(cuStreamDestroy(stream), 0);
 }
 
@@ -412,9 +382,7 @@ TEST_F(Gpu, ManyThreadsOnOneView)
 					what.flags = random() % 2 ? PEERDMA_VIEW_READ_IN_PLACE : 0;
 					EXPECT_EQ(peerdma_view_read(view, &what, nullptr), static_cast<int64_t>(count));
 					EXPECT_EQ(cuStreamSynchronize(stream), 0);
-					const auto from = values.begin() + static_cast<long>(first);
-					EXPECT_TRUE(memory.bytes() ==
-						    bytes_of(Values(from, from + static_cast<long>(count)), 4));
+					EXPECT_TRUE(memory.bytes() == bytes_of(part_of(values, first, count), 4));
 					EXPECT_TRUE(memory.is_kept_outside(0, count * 4));
 				}
 				EXPECT_EQ(cuStreamDestroy(stream), 0);
@@ -434,8 +402,7 @@ TEST_F(Gpu, WhatDoesNotFit)
 	EXPECT_EQ(result.misfit, 4999000u);
 	EXPECT_GT(result.done, 1000000u);
 	ASSERT_LE(result.done, 4999000u);
-	const Values some(values.begin(), values.begin() + static_cast<long>(result.done));
-	EXPECT_TRUE(memory.bytes().substr(0, result.done * 4) == bytes_of(some, 4))
+	EXPECT_TRUE(memory.bytes().substr(0, result.done * 4) == bytes_of(part_of(values, 0, result.done), 4))
 		<< "what counts as delivered is there";
 	fs::resize_file(path_, 400000);
 	EXPECT_EQ(read(range(memory.get(), 0, 100001)), -ENODATA);
