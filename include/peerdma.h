@@ -1325,8 +1325,8 @@ struct peerdma_view_description {
  * PEERDMA_VIEW_READ_IN_PLACE - widen elements inside of the destination
  *
  * Packed elements are copied to the end of the destination's own range and widened from there. Without this flag they
- * are copied to other memory of the device first: up to 8 MiB for each thread that reads. For CUDA device memory only;
- * such a read passes through host memory. A few elements at the end may still use other memory.
+ * are copied to other memory of the device first: up to 8 MiB for each read under way, and 128 MiB for all. For CUDA
+ * device memory only; such a read passes through host memory. A few elements at the end may still use other memory.
  */
 #define PEERDMA_VIEW_READ_IN_PLACE 1u
 
@@ -1450,8 +1450,9 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  * has a device handle and the storage can reach that memory, packed elements are read into the device directly.
  * Otherwise they go through pinned host memory, which threads share: several threads reading at once overlap reading,
  * copying and widening. With a stream the call may return before the elements are there: later work of the stream
- * finds them. The device waits for earlier work of the stream before it writes; so does the call, if the read is
- * long. The stream must not be capturing. Any other address is host memory.
+ * finds them. What was written before an error is in the stream's order too. The device waits for earlier work of the
+ * stream before it writes; so does the call, if the read is long. A read waits for the stream of another one only if
+ * the memory for reads under way is used up. The stream must not be capturing. Any other address is host memory.
  *
  * In a buffer (@buf) packed elements are read directly where that is possible. The CPU widens others and stores them
  * through the buffer's proxy address.
@@ -1496,7 +1497,7 @@ PEERDMA_API int64_t peerdma_view_read(struct peerdma_view *view, const struct pe
  * peerdma_view_close - close a view
  * @view: from peerdma_view_open(); NULL does nothing
  *
- * Waits for elements that reads with a stream still deliver.
+ * Waits for elements that reads with a stream still deliver. No other thread may be in a call with @view.
  * Since 0.2. Source: user/lib/view/open.cpp.
  */
 PEERDMA_API void peerdma_view_close(struct peerdma_view *view);

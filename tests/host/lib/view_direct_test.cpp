@@ -188,6 +188,7 @@ const std::map<std::string, void *> functions = {
 	{"libcuda.so.1 cuMemFree_v2", pointer(mem_free)},
 	{"libcuda.so.1 cuStreamCreate", pointer(make)},
 	{"libcuda.so.1 cuStreamDestroy_v2", pointer(unmake)},
+	{"libcuda.so.1 cuStreamQuery", pointer(wait)},
 	{"libcuda.so.1 cuStreamSynchronize", pointer(wait)},
 	{"libcuda.so.1 cuStreamWaitEvent", pointer(stream_wait_event)},
 	{"libcuda.so.1 cuEventCreate", pointer(make)},

@@ -82,7 +82,7 @@ private:
 		Slot *slot = nullptr;
 		bool is_new = false;
 		int rc = slots_.next(slot, is_new);
-		if (!rc)
+		if (!rc && !is_new)
 			rc = CudaDriver::error(driver_.event_wait(slot->filled));
 		if (!rc && is_new && stream_)
 			rc = CudaDriver::error(order_after_program(*slot));
@@ -210,13 +210,17 @@ private:
 	{
 		int rc = 0;
 		for (const Slot *const slot : slots_.used()) {
-			int one = stream_ ? driver_.event_record(slot->done, slot->stream) :
-					    driver_.stream_wait(slot->stream);
-			if (stream_ && !one)
-				one = driver_.stream_wait_event(stream_, slot->done, 0);
-			rc = rc ? rc : one;
+			const int ordered = stream_ ? order_program_after(*slot) : 0;
+			const int waited = !stream_ || ordered ? driver_.stream_wait(slot->stream) : 0;
+			rc = rc ? rc : ordered ? ordered : waited;
 		}
 		return CudaDriver::error(rc);
+	}
+
+	int order_program_after(const Slot &slot)
+	{
+		const int rc = driver_.event_record(slot.done, slot.stream);
+		return rc ? rc : driver_.stream_wait_event(stream_, slot.done, 0);
 	}
 
 	struct peerdma_view &view_;

@@ -179,11 +179,12 @@ using namespace peerdma_impl;
 
 peerdma_view::peerdma_view(Syscalls &calls) : sys(calls) { hold_shared(); }
 
-// In a child after fork(2) the CUDA driver must not be called: what is shared belongs to the parent.
+// In a child after fork(2) the CUDA driver must not be called: what is shared belongs to the parent. `direct` is not even
+// looked at, because a thread of the parent may have been changing it.
 peerdma_view::~peerdma_view()
 {
-	if (is_inherited() && direct)
-		direct->abandon();
+	if (is_inherited())
+		static_cast<void>(direct.release());
 	direct.reset();
 	if (mapping)
 		sys.munmap(mapping, mapping_len);

@@ -4,9 +4,11 @@
 // counts what a real driver forbids, and elements that a kernel would overwrite before it has read them.
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -145,22 +147,46 @@ protected:
 	peerdma_view_result result = {};
 };
 
-// A function in a stream that waits.
+// A function in a stream that waits, until release() or for that long at most.
 class Hold
 {
 public:
-	explicit Hold(CUstream in)
+	explicit Hold(CUstream in, std::chrono::milliseconds most = std::chrono::minutes(5))
+		: until_(std::chrono::steady_clock::now() + most)
 	{
 		EXPECT_EQ(cuLaunchHostFunc(
-				  in,
-				  [](void *arg) {
-					  while (!*static_cast<std::atomic<bool> *>(arg))
-						  usleep(100);
-				  },
-				  &go),
+				  in, [](void *arg) { static_cast<Hold *>(arg)->wait(); }, this),
 			  0);
 	}
-	std::atomic<bool> go{false};
+	bool is_over() const { return over_; }
+	void release() { go_ = true; }
+
+private:
+	void wait()
+	{
+		while (!go_ && std::chrono::steady_clock::now() < until_)
+			usleep(100);
+		over_ = true;
+	}
+
+	const std::chrono::steady_clock::time_point until_;
+	std::atomic<bool> go_{false}, over_{false};
+};
+
+// A stream of the program's own.
+class OwnStream
+{
+public:
+	OwnStream() { EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), 0); }
+	~OwnStream() { EXPECT_EQ(cuStreamDestroy(stream_), 0); }
+	OwnStream(const OwnStream &) = delete;
+	OwnStream &operator=(const OwnStream &) = delete;
+
+	CUstream get() const { return stream_; }
+	void wait() const { EXPECT_EQ(cuStreamSynchronize(stream_), 0); }
+
+private:
+	CUstream stream_ = nullptr;
 };
 
 } // namespace
@@ -308,7 +334,7 @@ TEST_F(Gpu, InTheOrderOfAStream)
 			std::thread later([&] {
 				usleep(50000);
 				EXPECT_TRUE(memory.bytes() == std::string(bytes, guard)) << "nothing came before";
-				hold.go = true;
+				hold.release();
 			});
 			EXPECT_EQ(read(what), static_cast<int64_t>(values.size()));
 			ASSERT_EQ(cuMemcpyDtoHAsync(after.data(), number(memory.get()), bytes, stream), 0);
@@ -325,10 +351,119 @@ TEST_F(Gpu, InTheOrderOfAStream)
 	what.stream = stream;
 	EXPECT_EQ(read(what), 1000);
 	EXPECT_TRUE(memory.is_kept_outside(0, 0));
-	hold.go = true;
+	hold.release();
 	ASSERT_EQ(cuStreamSynchronize(stream), 0);
 	EXPECT_TRUE(memory.bytes() == bytes_of(part_of(values, 0, 1000), 4));
 	EXPECT_EQ(cuStreamDestroy(stream), 0);
+}
+
+// A read whose stream is held back has a slot that is not free yet, though the call has returned.
+TEST_F(Gpu, AReadDoesNotWaitForTheStreamOfAnEarlierOne)
+{
+	const Values values = random_values(3000000, 16);
+	open(image(1, 1, 16, values.size(), packed(values, 16)));
+	OwnStream held, idle;
+	Memory first(4000), second(4000), third(4000), fourth(values.size() * 4);
+	const auto begin = [&](const Memory &memory, const OwnStream *stream, uint64_t count = 1000) {
+		auto what = range(memory.get(), 0, count);
+		what.stream = stream ? stream->get() : nullptr;
+		EXPECT_EQ(read(what), static_cast<int64_t>(count));
+	};
+	const auto is_there = [&](const Memory &memory, uint64_t count = 1000) {
+		return memory.bytes() == bytes_of(part_of(values, 0, count), 4);
+	};
+	// The slots are made here, so that none of what follows has to.
+	begin(fourth, nullptr, values.size());
+	Hold hold(held.get(), std::chrono::seconds(20));
+	begin(first, &held);
+	begin(second, &idle);
+	idle.wait();
+	EXPECT_TRUE(is_there(second)) << "in another stream";
+	begin(third, nullptr);
+	EXPECT_TRUE(is_there(third)) << "in none";
+	begin(fourth, nullptr, values.size());
+	EXPECT_TRUE(is_there(fourth, values.size())) << "with more than one slot";
+	begin(second, &held);
+	EXPECT_FALSE(hold.is_over()) << "a read waited for a stream that is not its own";
+	EXPECT_TRUE(first.is_kept_outside(0, 0));
+	hold.release();
+	held.wait();
+	EXPECT_TRUE(is_there(first));
+	EXPECT_TRUE(is_there(second));
+}
+
+// More reads under way than there can be slots.
+TEST_F(Gpu, WithoutASlotThatIsFreeAReadWaitsForOne)
+{
+	const Values values = random_values(1000, 16);
+	open(image(1, 1, 16, values.size(), packed(values, 16)));
+	OwnStream held;
+	constexpr int reads = 40;
+	std::vector<std::unique_ptr<Memory>> memory;
+	Hold hold(held.get());
+	std::thread later([&] {
+		usleep(200000);
+		hold.release();
+	});
+	for (int i = 0; i < reads; i++) {
+		auto what = range(memory.emplace_back(std::make_unique<Memory>(4000))->get(), 0, 1000);
+		what.stream = held.get();
+		EXPECT_EQ(read(what), 1000);
+	}
+	EXPECT_TRUE(hold.is_over());
+	later.join();
+	held.wait();
+	for (const auto &one : memory)
+		EXPECT_TRUE(one->bytes() == bytes_of(values, 4));
+}
+
+// The last view waits for what its reads still deliver. Other threads need not.
+TEST_F(Gpu, AViewIsOpenedWhileTheLastOneIsClosed)
+{
+	const Values values = random_values(1000, 16);
+	open(image(1, 1, 16, values.size(), packed(values, 16)));
+	OwnStream held;
+	Memory first(4000), second(4000);
+	Hold hold(held.get(), std::chrono::seconds(20));
+	auto what = range(first.get(), 0, 1000);
+	what.stream = held.get();
+	EXPECT_EQ(read(what), 1000);
+	std::thread closing([last = std::exchange(view, nullptr)] { peerdma_view_close(last); });
+	usleep(100000); // until it waits
+	open(image(1, 1, 16, values.size(), packed(values, 16)));
+	EXPECT_EQ(read(range(second.get(), 0, 1000)), 1000);
+	EXPECT_FALSE(hold.is_over()) << "it waited for the one that is closed";
+	EXPECT_TRUE(second.bytes() == bytes_of(values, 4));
+	hold.release();
+	closing.join();
+	held.wait();
+	EXPECT_TRUE(first.bytes() == bytes_of(values, 4));
+}
+
+// The device may still copy when a call fails after that. The read must not return before it has: the program may free or
+// reuse the destination, and the stream has nothing that says so.
+TEST_F(Gpu, AReadThatFailsWithCopiesUnderWayWaitsForThem)
+{
+	const Values values = random_values(1000, 17);
+	open(image(1, 1, 17, values.size(), packed(values, 17)));
+	OwnStream held;
+	Memory memory(4000);
+	for (const auto &[name, after] : {std::pair{"cuEventRecord", 2}, std::pair{"cuStreamWaitEvent", 1}}) {
+		Hold hold(held.get());
+		std::thread later([&] {
+			usleep(100000);
+			hold.release();
+		});
+		auto what = range(memory.get(), 0, 1000);
+		what.stream = held.get();
+		fake_fail(name, after, 719);
+		EXPECT_EQ(read(what), -EIO) << name;
+		EXPECT_EQ(result.done, 0u);
+		EXPECT_TRUE(hold.is_over()) << name << ": elements came later than the error";
+		fake_fail(nullptr, 0, 0);
+		later.join();
+		held.wait();
+	}
 }
 
 TEST_F(Gpu, StreamsThatCannotBeUsed)
@@ -451,12 +586,14 @@ TEST_F(Gpu, CallsOfTheDriverThatFail)
 		EXPECT_TRUE(failed) << name;
 	}
 	EXPECT_EQ(cuStreamDestroy(stream), 0);
-	// Memory for one slot is enough.
-	open(bytes);
+	// One slot is enough.
 	Memory memory(values.size() * 4);
-	fake_fail("cuMemHostAlloc", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	EXPECT_EQ(read(range(memory.get(), 0, values.size())), static_cast<int64_t>(values.size()));
-	EXPECT_TRUE(memory.bytes() == bytes_of(values, 4));
+	for (const int error : {int{CUDA_ERROR_OUT_OF_MEMORY}, 304}) { // 304: of the operating system
+		open(bytes);
+		fake_fail("cuMemHostAlloc", 1, error);
+		EXPECT_EQ(read(range(memory.get(), 0, values.size())), static_cast<int64_t>(values.size()));
+		EXPECT_TRUE(memory.bytes() == bytes_of(values, 4));
+	}
 	open(bytes);
 	fake_fail("cuMemHostAlloc", 0, CUDA_ERROR_OUT_OF_MEMORY);
 	EXPECT_EQ(read(range(memory.get(), 0, values.size())), -ENOMEM);
