@@ -389,9 +389,14 @@ TEST_F(Views, WrongArguments)
 	refused(EINVAL, [](auto &wrong) { wrong.to = static_cast<char *>(wrong.to) + 2; });
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.flags = PEERDMA_VIEW_READ_IN_PLACE; });
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.stream = &wrong; });
-	what.flags = 2;
-	EXPECT_EQ(read(what), -EOPNOTSUPP);
-	what.flags = 0;
+	refused(EOPNOTSUPP, [](auto &wrong) { wrong.flags = 2; });
+	struct {
+		peerdma_view_read_args known;
+		uint64_t unknown = 1;
+	} longer = {what};
+	longer.known.size = sizeof(longer);
+	EXPECT_EQ(read(longer.known), -E2BIG);
+	EXPECT_EQ(result.error, static_cast<uint32_t>(E2BIG));
 	what.size = 8;
 	EXPECT_EQ(read(what), -EINVAL);
 	what.size = sizeof(what);
@@ -457,6 +462,38 @@ TEST_F(Views, AFileThatChanges)
 	EXPECT_EQ(read_u32(29000, 1000), 1000);
 	sys.mmap_error = -ENODEV;
 	EXPECT_EQ(open(bytes_of(values, 4), "u32:16", PEERDMA_VIEW_OPEN_MAP), -ENODEV);
+}
+
+TEST_F(Views, ADeviceThatFailsInTheMiddle)
+{
+	const Values values = random_values(60000, 17, 11);
+	const std::string view_image = image("u32:17", values.size(), packed(values, 17));
+	const auto delivered = [&](uint32_t as, const std::string &all) {
+		const uint64_t len = as == PEERDMA_VIEW_AS_PACKED ? result.done / 8 * 17 : result.done * 4;
+		EXPECT_EQ(got.substr(0, len), all.substr(0, len)) << "what counts as delivered";
+	};
+	for (const bool plain : {false, true})
+		for (const uint32_t as : {PEERDMA_VIEW_AS_U32, PEERDMA_VIEW_AS_PACKED}) {
+			const std::string all = as == PEERDMA_VIEW_AS_PACKED ? packed(values, 17) : bytes_of(values, 4);
+			ASSERT_EQ(open(plain ? bytes_of(values, 4) : view_image, "u32:17"), 0);
+			sys.contents["/v"].mode = S_IFBLK | 0600;
+			for (unsigned good = 0; good < 13; good++) {
+				sys.posix_good = good;
+				sys.posix_error = -EIO;
+				EXPECT_EQ(read(0, values.size(), as, all.size()), -EIO) << good;
+				delivered(as, all);
+				sys.posix_good = 0;
+				sys.posix_error = 0;
+				ASSERT_EQ(read(0, values.size(), as, all.size()), 60000);
+				delivered(as, all);
+			}
+			// Its elements are gone, down to the header.
+			for (const size_t left : {100000, 4096, 10, 0}) {
+				sys.contents["/v"].bytes.resize(left);
+				EXPECT_EQ(read(0, values.size(), as, all.size()), -ENODATA) << left;
+				delivered(as, all);
+			}
+		}
 }
 
 TEST_F(Views, ADescriptorThatTheProgramCloses)

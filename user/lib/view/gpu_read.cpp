@@ -58,20 +58,13 @@ private:
 		return (bytes - 1) / form_.bits * view::group_elements;
 	}
 
-	// From the start of the destination to an element, the index of which is a multiple of a group's in this read.
-	uint64_t delivered_bytes(uint64_t elements) const
-	{
-		return args_.as == PEERDMA_VIEW_AS_PACKED ? view::packed_bytes(elements, form_.bits) :
-							    elements * form_.width;
-	}
-
 	int read_pieces()
 	{
 		const uint64_t piece = piece_elements();
 		int rc = 0;
 		for (uint64_t done = 0; done < args_.count && !rc; done += piece) {
 			const uint64_t count = std::min(piece, args_.count - done);
-			rc = read_piece(args_.first + done, count, delivered_bytes(done));
+			rc = read_piece(args_.first + done, count, form_.bytes(done));
 			result_.done += rc ? 0 : count;
 		}
 		return rc;

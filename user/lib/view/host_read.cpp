@@ -27,13 +27,6 @@ public:
 	{
 	}
 
-	// The bytes that the elements before and with this one take in the destination.
-	uint64_t delivered_bytes(uint64_t elements) const
-	{
-		return args_.as == PEERDMA_VIEW_AS_PACKED ? view::packed_bytes(elements, form_.bits) :
-							    elements * form_.width;
-	}
-
 	// Delivers elements [done, done + count) of the read, at most host_piece, at `to`.
 	int deliver(uint64_t done, uint64_t count, std::byte *to)
 	{
@@ -90,14 +83,14 @@ int store_to_buffer(struct peerdma_view &view, const struct peerdma_view_read_ar
 		return rc;
 	result.route = PEERDMA_ROUTE_POSIX;
 	Pieces pieces(view, args, form, result);
-	std::vector<std::byte> piece(pieces.delivered_bytes(std::min(host_piece, args.count)));
+	std::vector<std::byte> piece(form.bytes(std::min(host_piece, args.count)));
 	for (uint64_t done = 0; done < args.count && !rc; done += host_piece) {
 		const uint64_t count = std::min(host_piece, args.count - done);
 		rc = pieces.deliver(done, count, piece.data());
 		if (rc)
 			break;
-		std::byte *const to = static_cast<std::byte *>(address) + args.buf_off + pieces.delivered_bytes(done);
-		rc = view.sys.store(to, piece.data(), pieces.delivered_bytes(count));
+		std::byte *const to = static_cast<std::byte *>(address) + args.buf_off + form.bytes(done);
+		rc = view.sys.store(to, piece.data(), form.bytes(count));
 		if (rc == -EFAULT) {
 			result.reason = PEERDMA_REASON_REVOKED;
 			rc = -ENODEV;
@@ -138,7 +131,7 @@ int read_to_host(struct peerdma_view &view, const struct peerdma_view_read_args 
 	const uint64_t most = form.as_is ? args.count : host_piece;
 	for (uint64_t done = 0; done < args.count; done += most) {
 		const uint64_t count = std::min(most, args.count - done);
-		std::byte *const to = static_cast<std::byte *>(args.to) + pieces.delivered_bytes(done);
+		std::byte *const to = static_cast<std::byte *>(args.to) + form.bytes(done);
 		if (const int rc = pieces.deliver(done, count, to); rc < 0)
 			return rc;
 		result.done += count;
@@ -149,7 +142,7 @@ int read_to_host(struct peerdma_view &view, const struct peerdma_view_read_args 
 int read_to_buffer(struct peerdma_view &view, const struct peerdma_view_read_args &args, const Form &form,
 		   struct peerdma_view_result &result)
 {
-	const uint64_t len = Pieces(view, args, form, result).delivered_bytes(args.count);
+	const uint64_t len = form.bytes(args.count);
 	if (args.buf_off > args.buf->len || len > args.buf->len - args.buf_off) {
 		result.reason = PEERDMA_REASON_BUF_RANGE;
 		return -EINVAL;

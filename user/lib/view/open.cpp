@@ -2,8 +2,8 @@
 //
 // Opens views: the header is read and checked here. The device that holds it is not trusted.
 #include <algorithm>
-#include <cstring>
 #include <optional>
+#include <utility>
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -18,7 +18,6 @@ namespace peerdma_impl
 namespace
 {
 
-constexpr char magic[8] = {'P', 'D', 'M', 'A', 'V', 'I', 'E', 'W'};
 constexpr uint64_t most_header = 256 << 20; // bytes. The sums of 64 TiB
 
 // Why a view cannot be opened: an errno, and words where the errno does not say it.
@@ -50,20 +49,24 @@ std::vector<std::byte> bytes_at_start(const peerdma_view &view, uint64_t size)
 	return bytes;
 }
 
+void check_size_of(uint64_t header_bytes, uint64_t data_bytes, uint64_t device)
+{
+	if (header_bytes > device || data_bytes > device - header_bytes)
+		throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
+}
+
 void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size)
 {
 	try {
 		const view::HeaderStart start = view::parse_start(bytes);
-		if (start.header_bytes > size || start.data_bytes > size - start.header_bytes)
-			throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
+		check_size_of(start.header_bytes, start.data_bytes, size);
 		if (start.header_bytes > most_header)
 			throw Refusal{-EFBIG, "the header is too large"};
 		if (start.header_bytes > bytes.size())
 			bytes = bytes_at_start(view, start.header_bytes);
 		const view::Header header = view::parse(bytes);
 		// The device may have answered the second time with another header.
-		if (header.bytes() > size || header.data_bytes() > size - header.bytes())
-			throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
+		check_size_of(header.bytes(), header.data_bytes(), size);
 		view.where = PEERDMA_VIEW_WHERE_STORAGE;
 		view.codec = header.codec;
 		view.elements = header.elements;
@@ -82,7 +85,7 @@ void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wan
 	if (rc < 0)
 		throw Refusal{rc};
 	std::vector<std::byte> start = bytes_at_start(view, std::min(size, view::header_unit));
-	if (start.size() >= sizeof(magic) && std::memcmp(start.data(), magic, sizeof(magic)) == 0) {
+	if (view::begins_as_view(start)) {
 		read_header(view, std::move(start), size);
 		if (wanted && wanted->element != view.codec.element)
 			throw Refusal{-EMEDIUMTYPE, std::string("the view has elements of type ") +
