@@ -237,10 +237,12 @@ protected:
 
 	FakeSyscalls::Content &content() { return sys.contents["/v"]; }
 	static uint32_t value(uint64_t i) { return static_cast<uint32_t>(i * 2654435761u >> 9) & 0x1ffff; }
-	void open(uint32_t flags = 0)
+	void open(uint32_t flags = 0, uint32_t view_flags = 0)
 	{
+		auto args = peerdma::detail::sized<peerdma_view_args>();
+		args.flags = view_flags;
 		ASSERT_EQ(peerdma_open(&device, flags), 0);
-		ASSERT_EQ(peerdma_view_open(device, "/v", nullptr, &view), 0);
+		ASSERT_EQ(peerdma_view_open(device, "/v", &args, &view), 0);
 		cuda.alloc(&to, elements * 8);
 	}
 	int64_t read(uint64_t first, uint64_t count, uint32_t as = PEERDMA_VIEW_AS_FILE, uint32_t flags = 0)
@@ -321,6 +323,26 @@ TEST_F(DirectView, WithoutARouteAHandleThatRequiresOneIsRefused)
 	open(PEERDMA_OPEN_REQUIRE_DIRECT);
 	EXPECT_EQ(read(5, 15000), -EXDEV);
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
+	EXPECT_EQ(*reinterpret_cast<const char *>(to), 0x77);
+}
+
+TEST_F(DirectView, WithChecksumsToVerifyItGoesThroughHostMemory)
+{
+	open(0, PEERDMA_VIEW_OPEN_VERIFY);
+	ASSERT_EQ(read(5, 15000), 15000);
+	EXPECT_TRUE(is_right(5, 15000));
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+	EXPECT_EQ(result.direct, 0u);
+	EXPECT_GT(cuda.copies_from_host, 0);
+	content().bytes[5000] ^= 1;
+	EXPECT_EQ(read(5, 15000), -EBADMSG);
+	EXPECT_EQ(result.done, 0u);
+}
+
+TEST_F(DirectView, ChecksumsCannotBeVerifiedWithAHandleThatRequiresARoute)
+{
+	open(PEERDMA_OPEN_REQUIRE_DIRECT, PEERDMA_VIEW_OPEN_VERIFY);
+	EXPECT_EQ(read(5, 15000), -EXDEV);
 	EXPECT_EQ(*reinterpret_cast<const char *>(to), 0x77);
 }
 

@@ -284,7 +284,7 @@ TEST_F(Views, WhatCannotBeOpened)
 	EXPECT_STREQ(args.out_why, "the file does not consist of whole elements of 4 bytes");
 	EXPECT_EQ(open(image("i64:17", 1, "abc"), "u32:17"), -EMEDIUMTYPE);
 	EXPECT_STREQ(args.out_why, "the view has elements of type i64, not u32");
-	EXPECT_EQ(open("abc", nullptr, 2), -EOPNOTSUPP);
+	EXPECT_EQ(open("abc", nullptr, 4), -EOPNOTSUPP);
 	EXPECT_EQ(peerdma_view_open(nullptr, "/none", nullptr, &view), -ENOENT);
 	EXPECT_EQ(peerdma_view_open(nullptr, nullptr, nullptr, &view), -EINVAL);
 	EXPECT_EQ(peerdma_view_open(nullptr, "/v", nullptr, nullptr), -EINVAL);
@@ -616,6 +616,143 @@ TEST_F(Views, InAChildTheParentsViewIsRefused)
 	ASSERT_EQ(waitpid(child, &status, 0), child);
 	EXPECT_EQ(status, 0);
 	EXPECT_EQ(read(0, 8, PEERDMA_VIEW_AS_FILE, 8), 8);
+}
+
+// Three chunks, the last of which is shorter, of two files.
+class VerifiedViews : public Views
+{
+protected:
+	static constexpr uint64_t elements = 1200000, of_first_file = 500000;
+	static constexpr size_t mib = 1 << 20, data_at = 4096;
+
+	// Made once: at -O0 it takes a while.
+	static const Values &all_values()
+	{
+		static const Values made = random_values(elements, 17, 12);
+		return made;
+	}
+	static const std::string &all_packed()
+	{
+		static const std::string made = packed(all_values(), 17);
+		return made;
+	}
+
+	const Values &values = all_values();
+	const std::string &data = all_packed();
+	const std::string bytes =
+		image("u32:17", elements, data, {{"a\nb", of_first_file}, {"c", elements - of_first_file}});
+
+	// first: of a group.
+	int64_t check(uint64_t first, uint64_t count, uint32_t as)
+	{
+		const bool is_packed = as == PEERDMA_VIEW_AS_PACKED;
+		const std::string all = is_packed ? data.substr(first / 8 * 17, (count * 17 + 7) / 8) :
+						    bytes_of(part_of(values, first, count), 4);
+		const int64_t n = read(first, count, as, all.size());
+		const uint64_t right = is_packed ? result.done * 17 / 8 : result.done * 4;
+		EXPECT_EQ(got.substr(0, right), all.substr(0, right)) << first << ", " << count;
+		return n;
+	}
+};
+
+TEST_F(VerifiedViews, EachByteIsReadOnceInOrder)
+{
+	ASSERT_EQ(open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+	for (const uint32_t as : {PEERDMA_VIEW_AS_U32, PEERDMA_VIEW_AS_PACKED}) {
+		EXPECT_EQ(check(0, elements, as), static_cast<int64_t>(elements));
+		EXPECT_EQ(result.read, data.size());
+		EXPECT_EQ(result.host, data.size());
+		EXPECT_EQ(result.moved, data.size());
+		// Of a chunk a part: all of it is read.
+		EXPECT_EQ(check(800, 1, as), 1);
+		EXPECT_EQ(result.read, mib);
+		EXPECT_EQ(check(elements - 8, 8, as), 8);
+		EXPECT_EQ(result.read, data.size() % mib);
+		EXPECT_EQ(check(8, elements - 16, as), static_cast<int64_t>(elements - 16));
+		EXPECT_EQ(result.read, data.size());
+		EXPECT_EQ(check(493440, 16, as), 16) << "of two chunks";
+		EXPECT_EQ(result.read, 2 * mib);
+		EXPECT_STREQ(result.out_why, "");
+	}
+	sys.contents["/v"].bytes.resize(data_at + mib + 1);
+	EXPECT_EQ(check(0, 400000, PEERDMA_VIEW_AS_U32), 400000);
+	EXPECT_EQ(check(600000, 8, PEERDMA_VIEW_AS_U32), -ENODATA) << "the rest of its chunk is gone";
+}
+
+TEST_F(VerifiedViews, AWrongByteIsNamedAndNeverDelivered)
+{
+	std::string wrong = bytes;
+	wrong[data_at + mib + 5] ^= 1;
+	ASSERT_EQ(open(wrong), 0);
+	EXPECT_EQ(read_u32(0, elements), static_cast<int64_t>(elements))
+		<< "nothing is compared unless it is asked for";
+	ASSERT_EQ(open(wrong, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+	const auto refused = [&](uint64_t first, uint64_t count, uint32_t as) {
+		EXPECT_EQ(check(first, count, as), -EBADMSG) << first;
+		EXPECT_EQ(result.error, static_cast<uint32_t>(EBADMSG));
+		EXPECT_EQ(result.misfit, 493447u);
+		EXPECT_STREQ(result.out_why,
+			     "chunk 1 does not have its checksum: elements 493447 to 986895, file 'a?b' "
+			     "from its element 493447");
+	};
+	for (const uint32_t as : {PEERDMA_VIEW_AS_U32, PEERDMA_VIEW_AS_PACKED}) {
+		refused(0, elements, as);
+		refused(493440, 8, as);
+		refused(900000, 1, as);
+		EXPECT_EQ(check(0, 493440, as), 493440) << "the chunk before";
+		EXPECT_EQ(check(986896, 1000, as), 1000) << "the chunk behind";
+	}
+	wrong = bytes;
+	wrong.back() ^= 1;
+	ASSERT_EQ(open(wrong, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+	EXPECT_EQ(check(1100000, 1, PEERDMA_VIEW_AS_U32), -EBADMSG);
+	EXPECT_STREQ(result.out_why,
+		     "chunk 2 does not have its checksum: elements 986895 to 1199999, file 'c' from its "
+		     "element 486895");
+	// Who knows of no text gets none.
+	struct {
+		char known[offsetof(peerdma_view_result, out_why)];
+		char behind[8];
+	} small = {{}, "behind"};
+	auto *const as_result = reinterpret_cast<peerdma_view_result *>(&small);
+	as_result->size = sizeof(small.known);
+	auto what = range(1100000, 1);
+	what.to = &what.first;
+	EXPECT_EQ(peerdma_view_read(view, &what, as_result), -EBADMSG);
+	EXPECT_EQ(as_result->error, static_cast<uint32_t>(EBADMSG));
+	EXPECT_STREQ(small.behind, "behind");
+}
+
+TEST_F(VerifiedViews, NothingMovesDirectly)
+{
+	for (const uint32_t flags : {0U, PEERDMA_OPEN_REQUIRE_DIRECT}) {
+		with_buffer(flags);
+		ASSERT_EQ(open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+		auto what = range(8, 24000, PEERDMA_VIEW_AS_PACKED);
+		what.buf = buf;
+		what.buf_off = 512;
+		if (flags) {
+			EXPECT_EQ(read(what), -EXDEV);
+			break;
+		}
+		EXPECT_EQ(read(what), 24000);
+		EXPECT_EQ(sys.buffers.begin()->second.bytes.substr(512, 51000), data.substr(17, 51000));
+		EXPECT_EQ(result.direct, 0u);
+		EXPECT_EQ(result.read, mib);
+		EXPECT_EQ(result.host, mib);
+		EXPECT_EQ(result.moved, 51000u);
+		peerdma_view_close(std::exchange(view, nullptr));
+		peerdma_buf_destroy(std::exchange(buf, nullptr));
+		peerdma_close(std::exchange(device, nullptr));
+	}
+}
+
+TEST_F(VerifiedViews, APlainFileHasNoChecksums)
+{
+	for (const char *const codec : {"u32:17", "u32:none", static_cast<const char *>(nullptr)}) {
+		EXPECT_EQ(open(bytes_of(values, 4), codec, PEERDMA_VIEW_OPEN_VERIFY), -EOPNOTSUPP);
+		EXPECT_STREQ(args.out_why, "a plain file has no checksums to verify");
+	}
 }
 
 TEST_F(Views, ByTheCppClasses)

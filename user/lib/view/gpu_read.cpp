@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "lib/view/checked_chunk.hpp"
 #include "lib/view/direct_slots.hpp"
 #include "lib/view/slots.hpp"
 #include "view/layout.hpp"
@@ -140,13 +141,9 @@ private:
 	// The CPU fills pinned memory, and the device copies it.
 	int deliver_bounced(Slot &slot, uint64_t first, uint64_t count, const peerdma_view::Bytes &bytes, CuAddress to)
 	{
-		uint64_t read = 0;
-		const int loaded =
-			view_.load(first, count, slot.pinned, Reader::device, slot.scratch, read, result_.misfit);
+		const int loaded = view_.load(first, count, slot.pinned, Reader::device, slot.scratch, chunk_, result_);
 		if (loaded < 0)
 			return loaded;
-		result_.read += read;
-		result_.host += read;
 		const bool in_place = args_.flags & PEERDMA_VIEW_READ_IN_PLACE && count >= least_in_place &&
 				      form_.bits < form_.width * 8;
 		const CuAddress room = to + count * form_.width - bytes.len - widen_slack;
@@ -219,6 +216,7 @@ private:
 	struct peerdma_view &view_;
 	const CudaDriver &driver_;
 	SlotsOfRead slots_;
+	CheckedChunk chunk_;
 	const bool direct_;
 	const struct peerdma_view_read_args &args_;
 	const Form form_;
@@ -231,7 +229,7 @@ private:
 SlotPool *direct_slots(struct peerdma_view &view, const CudaDriver &driver, const CudaContext &context,
 		       const struct peerdma_view_read_args &args, struct peerdma_view_result &result)
 {
-	if (!view.device || view.is_reduced_here() || args.flags & PEERDMA_VIEW_READ_IN_PLACE)
+	if (!view.device || view.is_reduced_here() || view.is_checked() || args.flags & PEERDMA_VIEW_READ_IN_PLACE)
 		return nullptr;
 	{
 		const std::lock_guard guard(view.lock);

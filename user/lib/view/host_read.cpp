@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "lib/policy.hpp"
+#include "lib/view/checked_chunk.hpp"
 #include "view/layout.hpp"
 
 namespace peerdma_impl
@@ -55,14 +56,11 @@ public:
 private:
 	int load(uint64_t first, uint64_t count, std::byte *to)
 	{
-		uint64_t read = 0;
-		const int rc = view_.load(first, count, to, Reader::cpu, scratch_, read, result_.misfit);
-		if (rc < 0)
-			return rc;
-		result_.read += read;
-		result_.host += read;
-		result_.moved += view_.is_reduced_here() ? view_.packed_bytes(count) : read;
-		return 0;
+		const int rc = view_.load(first, count, to, Reader::cpu, scratch_, chunk_, result_);
+		result_.moved += rc                      ? 0 :
+				 view_.is_reduced_here() ? view_.packed_bytes(count) :
+							   view_.bytes_of(first, count).len;
+		return rc;
 	}
 
 	struct peerdma_view &view_;
@@ -70,6 +68,7 @@ private:
 	const Form form_;
 	struct peerdma_view_result &result_;
 	Scratch scratch_;
+	CheckedChunk chunk_;
 	std::vector<std::byte> packed_;
 };
 
@@ -152,7 +151,7 @@ int read_to_buffer(struct peerdma_view &view, const struct peerdma_view_read_arg
 		result.reason = rc == -EACCES ? PEERDMA_REASON_RULE : PEERDMA_REASON_NONE;
 		return rc;
 	}
-	if (form.as_is && !view.is_reduced_here())
+	if (form.as_is && !view.is_reduced_here() && !view.is_checked())
 		return read_directly(view, args, result);
 	if (view.device->direct_only())
 		return -EXDEV;

@@ -55,7 +55,7 @@ void check_size_of(uint64_t header_bytes, uint64_t data_bytes, uint64_t device)
 		throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
 }
 
-void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size)
+void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size, bool verify)
 {
 	try {
 		const view::HeaderStart start = view::parse_start(bytes);
@@ -64,7 +64,7 @@ void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size
 			throw Refusal{-EFBIG, "the header is too large"};
 		if (start.header_bytes > bytes.size())
 			bytes = bytes_at_start(view, start.header_bytes);
-		const view::Header header = view::parse(bytes);
+		view::Header header = view::parse(bytes);
 		// The device may have answered the second time with another header.
 		check_size_of(header.bytes(), header.data_bytes(), size);
 		view.where = PEERDMA_VIEW_WHERE_STORAGE;
@@ -72,13 +72,16 @@ void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size
 		view.elements = header.elements;
 		view.data_offset = header.bytes();
 		view.files = header.files.size();
+		if (verify)
+			view.checks =
+				std::make_unique<const Checks>(Checks{std::move(header.sums), std::move(header.files)});
 	} catch (const view::BadHeader &bad) {
 		throw Refusal{-EBADMSG, bad.what()};
 	}
 }
 
 // wanted: the codec that the caller names.
-void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wanted)
+void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wanted, bool verify)
 {
 	uint64_t size = 0;
 	int rc = size_of(view, size);
@@ -86,13 +89,15 @@ void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wan
 		throw Refusal{rc};
 	std::vector<std::byte> start = bytes_at_start(view, std::min(size, view::header_unit));
 	if (view::begins_as_view(start)) {
-		read_header(view, std::move(start), size);
+		read_header(view, std::move(start), size, verify);
 		if (wanted && wanted->element != view.codec.element)
 			throw Refusal{-EMEDIUMTYPE, std::string("the view has elements of type ") +
 							    view::element_name(view.codec.element) + ", not " +
 							    view::element_name(wanted->element)};
 		return;
 	}
+	if (verify)
+		throw Refusal{-EOPNOTSUPP, "a plain file has no checksums to verify"};
 	view.codec = wanted.value_or(view::Codec::unreduced(view::Element::byte));
 	const size_t element = view.codec.element_bytes();
 	if (size % element)
@@ -164,7 +169,7 @@ int open_view(struct peerdma_device *p, const char *path, const struct peerdma_v
 		}
 		auto view = std::make_unique<struct peerdma_view>(system_calls());
 		open_file(*view, p, path);
-		describe_contents(*view, codec);
+		describe_contents(*view, codec, args.flags & PEERDMA_VIEW_OPEN_VERIFY);
 		if (args.flags & PEERDMA_VIEW_OPEN_MAP)
 			map_file(*view);
 		*out = view.release();
@@ -210,7 +215,7 @@ int peerdma_view_open(struct peerdma_device *p, const char *path, struct peerdma
 				return rc;
 		if (!path || !out)
 			return -EINVAL;
-		if (full.flags & ~PEERDMA_VIEW_OPEN_MAP)
+		if (full.flags & ~(PEERDMA_VIEW_OPEN_MAP | PEERDMA_VIEW_OPEN_VERIFY))
 			return -EOPNOTSUPP;
 		std::string why;
 		const int rc = open_view(p, path, full, out, why);

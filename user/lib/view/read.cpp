@@ -3,6 +3,7 @@
 // Checks the arguments of a read, and decides where its destination is.
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 
 #include "lib/boundary.hpp"
 #include "lib/view/cuda.hpp"
@@ -84,7 +85,8 @@ int64_t peerdma_view_read(struct peerdma_view *view, const struct peerdma_view_r
 			return -EINVAL;
 		if (view->is_inherited())
 			return -ECHILD;
-		if (result && check_size(result, sizeof(*result)))
+		// The first form of the struct had no out_why.
+		if (result && check_size(result, offsetof(struct peerdma_view_result, out_why)))
 			return -EINVAL;
 		struct peerdma_view_read_args full_args;
 		struct peerdma_view_result full = {};

@@ -270,6 +270,31 @@ TEST_F(Gpu, LeftPackedIfTheProgramAsksForIt)
 	}
 }
 
+TEST_F(Gpu, VerifiedAgainstTheHeader)
+{
+	const Values values = random_values(7000001, 17);
+	const std::string data = packed(values, 17);
+	std::string bytes = image(1, 1, 17, values.size(), data);
+	open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY);
+	for (const uint32_t flags : {0U, PEERDMA_VIEW_READ_IN_PLACE}) {
+		check(values, 0, values.size(), PEERDMA_VIEW_AS_FILE, 4, flags);
+		EXPECT_EQ(result.read, data.size()) << "each chunk once";
+		check(values, 4321, 6990000, PEERDMA_VIEW_AS_FILE, 4, flags);
+		EXPECT_EQ(result.read, data.size());
+	}
+	bytes[bytes.size() - (4 << 20)] ^= 4;
+	open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY);
+	Memory memory(values.size() * 4);
+	EXPECT_EQ(read(range(memory.get(), 0, values.size())), -EBADMSG);
+	EXPECT_STREQ(result.out_why,
+		     "chunk 10 does not have its checksum: elements 4934475 to 5427922, file 'f' from its "
+		     "element 4934475");
+	EXPECT_GT(result.done, 1000000u);
+	ASSERT_LE(result.done, 4934475u);
+	EXPECT_TRUE(memory.bytes().substr(0, result.done * 4) == bytes_of(part_of(values, 0, result.done), 4))
+		<< "what counts as delivered is there";
+}
+
 TEST_F(Gpu, Floats)
 {
 	const std::vector<uint16_t> halves = {0x3f80, 0xbf80, 0x7fc0, 0, 0x8000, 0x7f80, 0x1234};
