@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../view_values.hpp"
@@ -399,7 +400,7 @@ TEST_F(Gpu, AReadDoesNotWaitForTheStreamOfAnEarlierOne)
 	};
 	// The slots are made here, so that none of what follows has to.
 	begin(fourth, nullptr, values.size());
-	Hold hold(held.get(), std::chrono::seconds(20));
+	Hold hold(held.get(), std::chrono::minutes(2));
 	begin(first, &held);
 	begin(second, &idle);
 	idle.wait();
@@ -449,7 +450,7 @@ TEST_F(Gpu, AViewIsOpenedWhileTheLastOneIsClosed)
 	open(image(1, 1, 16, values.size(), packed(values, 16)));
 	OwnStream held;
 	Memory first(4000), second(4000);
-	Hold hold(held.get(), std::chrono::seconds(20));
+	Hold hold(held.get(), std::chrono::minutes(2));
 	auto what = range(first.get(), 0, 1000);
 	what.stream = held.get();
 	EXPECT_EQ(read(what), 1000);
@@ -550,6 +551,81 @@ TEST_F(Gpu, ManyThreadsOnOneView)
 		for (std::thread &thread : threads)
 			thread.join();
 	}
+}
+
+TEST_F(Gpu, ManyThreadsOnOneViewIntoHostMemory)
+{
+	const Values values = random_values(400000, 18);
+	const std::string plain = bytes_of(values, 4), served = image(1, 1, 18, values.size(), packed(values, 18));
+	for (const auto &[bytes, flags] : {std::pair{&served, 0U}, std::pair{&served, PEERDMA_VIEW_OPEN_VERIFY},
+					   std::pair{&plain, 0U}, std::pair{&plain, PEERDMA_VIEW_OPEN_MAP}}) {
+		open(*bytes, "u32:18", flags);
+		std::vector<std::thread> threads;
+		for (unsigned t = 0; t < 8; t++)
+			threads.emplace_back([&, t] {
+				std::mt19937_64 random(t);
+				for (int i = 0; i < 4; i++) {
+					const uint64_t first = random() % 200000, count = 1 + random() % 200000;
+					std::string memory(count * 4 + 1, guard);
+					const auto what = range(memory.data(), first, count);
+					EXPECT_EQ(peerdma_view_read(view, &what, nullptr), static_cast<int64_t>(count));
+					EXPECT_EQ(memory.back(), guard);
+					memory.pop_back();
+					EXPECT_TRUE(memory == bytes_of(part_of(values, first, count), 4));
+				}
+			});
+		for (std::thread &thread : threads)
+			thread.join();
+	}
+}
+
+// The slots go with the last view, and a thread may open the next one at that moment.
+TEST_F(Gpu, ManyThreadsThatOpenAndClose)
+{
+	const Values values = random_values(50000, 18);
+	open(image(1, 1, 18, values.size(), packed(values, 18)));
+	peerdma_view_close(std::exchange(view, nullptr));
+	std::vector<std::thread> threads;
+	for (unsigned t = 0; t < 6; t++)
+		threads.emplace_back([&] {
+			fake_set_current(0);
+			OwnStream stream;
+			for (int i = 0; i < 10; i++) {
+				struct peerdma_view *own = nullptr;
+				ASSERT_EQ(peerdma_view_open(nullptr, path_.c_str(), nullptr, &own), 0);
+				Memory memory(values.size() * 4);
+				auto what = range(memory.get(), 0, values.size());
+				what.stream = i % 2 ? stream.get() : nullptr;
+				EXPECT_EQ(peerdma_view_read(own, &what, nullptr), 50000);
+				peerdma_view_close(own);
+				stream.wait();
+				EXPECT_TRUE(memory.bytes() == bytes_of(values, 4));
+			}
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+	EXPECT_EQ(fake_live(), 0) << "slots are left";
+}
+
+// The driver is the parent's, and so is what the parent has there.
+TEST_F(Gpu, AChildClosesTheParentsViewWithoutTheDriver)
+{
+	const Values values = random_values(1000, 18);
+	open(image(1, 1, 18, values.size(), packed(values, 18)));
+	Memory memory(4000);
+	ASSERT_EQ(read(range(memory.get(), 0, 1000)), 1000);
+	const int live = fake_live();
+	EXPECT_GT(live, 0);
+	const pid_t child = fork();
+	if (!child) {
+		const bool is_refused = read(range(memory.get(), 0, 1000)) == -ECHILD;
+		peerdma_view_close(view);
+		_exit(is_refused && fake_live() == live && !fake_wrongs() ? 0 : 1);
+	}
+	int status = 0;
+	ASSERT_EQ(waitpid(child, &status, 0), child);
+	EXPECT_EQ(status, 0);
+	check(values, 0, 1000, PEERDMA_VIEW_AS_FILE, 4);
 }
 
 TEST_F(Gpu, WhatDoesNotFit)
