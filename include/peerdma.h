@@ -1280,9 +1280,19 @@ enum peerdma_view_by {
 #define PEERDMA_VIEW_OPEN_MAP 1u
 
 /**
+ * PEERDMA_VIEW_OPEN_VERIFY - compare what is read with the checksums in the view's header
+ *
+ * The header has a CRC32C of each MiB of the data: a chunk. Every element that a read delivers is then of chunks whose
+ * checksum was right; otherwise the read fails with -EBADMSG. A read of a part of a chunk reads all of it. The CPU has
+ * to see every byte, so none is moved directly: reads for a GPU go through host memory, and with a handle that has
+ * PEERDMA_OPEN_REQUIRE_DIRECT they are refused. A plain file has no checksums and is not opened with this flag.
+ */
+#define PEERDMA_VIEW_OPEN_VERIFY 2u
+
+/**
  * struct peerdma_view_args - arguments and results of peerdma_view_open()
  * @size: sizeof(struct peerdma_view_args), set by the caller
- * @flags: 0 or PEERDMA_VIEW_OPEN_MAP
+ * @flags: 0, or any of PEERDMA_VIEW_OPEN_MAP and PEERDMA_VIEW_OPEN_VERIFY
  * @codec: for a plain file, the name of a codec ("u32:17"), or NULL. Of a view only the element type is compared
  * @out_why: after a failure the cause in words, NUL terminated; empty if the errno says it
  */
@@ -1325,8 +1335,8 @@ struct peerdma_view_description {
  * PEERDMA_VIEW_READ_IN_PLACE - widen elements inside of the destination
  *
  * Packed elements are copied to the end of the destination's own range and widened from there. Without this flag they
- * are copied to other memory of the device first: up to 8 MiB for each thread that reads. For CUDA device memory only;
- * such a read passes through host memory. A few elements at the end may still use other memory.
+ * are copied to other memory of the device first: up to 8 MiB for each read under way, and 128 MiB for all. For CUDA
+ * device memory only; such a read passes through host memory. A few elements at the end may still use other memory.
  */
 #define PEERDMA_VIEW_READ_IN_PLACE 1u
 
@@ -1368,11 +1378,13 @@ struct peerdma_view_read_args {
  *   host's CPU has reduced them
  * @direct: of @read, bytes that the storage device moved into the memory of the destination's device
  * @host: of @read, bytes that went through host memory
- * @misfit: after -ERANGE the index of the element that does not fit
+ * @misfit: after -ERANGE the index of the element that does not fit; after -EBADMSG that of the first element of which
+ *   the chunk has a part
  * @by: enum peerdma_view_by
  * @reason: enum peerdma_reason: why bytes went through host memory, if the module knows it; after an error its reason
  * @error: 0, or the positive errno that ended it
  * @reserved: 0
+ * @out_why: after -EBADMSG the chunk, its elements and the file that the first of them is of, in words; NUL terminated
  */
 struct peerdma_view_result {
 	uint32_t size;
@@ -1387,6 +1399,7 @@ struct peerdma_view_result {
 	uint32_t reason;
 	uint32_t error;
 	uint32_t reserved;
+	char out_why[256];
 };
 
 /**
@@ -1406,7 +1419,7 @@ struct peerdma_view_result {
  *   -EBADMSG the header of the view is damaged, or of another version
  *   -EMEDIUMTYPE the view has elements of another type than @args names
  *   -EISDIR, -ESPIPE a directory; a file without offsets
- *   -EOPNOTSUPP an unknown flag
+ *   -EOPNOTSUPP an unknown flag; PEERDMA_VIEW_OPEN_VERIFY of a plain file
  *   -EFBIG the header is larger than the library accepts
  *   -ENOMEM no memory is left
  *   -E2BIG @args is longer than this library knows, and the unknown part is not zero
@@ -1450,8 +1463,9 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  * has a device handle and the storage can reach that memory, packed elements are read into the device directly.
  * Otherwise they go through pinned host memory, which threads share: several threads reading at once overlap reading,
  * copying and widening. With a stream the call may return before the elements are there: later work of the stream
- * finds them. The device waits for earlier work of the stream before it writes; so does the call, if the read is
- * long. The stream must not be capturing. Any other address is host memory.
+ * finds them. What was written before an error is in the stream's order too. The device waits for earlier work of the
+ * stream before it writes; so does the call, if the read is long. A read waits for the stream of another one only if
+ * the memory for reads under way is used up. The stream must not be capturing. Any other address is host memory.
  *
  * In a buffer (@buf) packed elements are read directly where that is possible. The CPU widens others and stores them
  * through the buffer's proxy address.
@@ -1462,6 +1476,7 @@ PEERDMA_API int peerdma_view_info(const struct peerdma_view *view, struct peerdm
  *   -EINVAL a range, an address or @as is not valid for this view
  *   -ERANGE an element of a plain file does not fit the codec: result->misfit is its index
  *   -ENODATA the device or file has become shorter than its elements
+ *   -EBADMSG with PEERDMA_VIEW_OPEN_VERIFY: bytes of the view do not have the header's checksum
  *   -EFAULT the range is not all in one CUDA device's memory
  *   -EBUSY the stream is capturing
  *   -EOPNOTSUPP an unknown flag; a stream or PEERDMA_VIEW_READ_IN_PLACE without CUDA device memory; the CUDA driver
@@ -1496,7 +1511,7 @@ PEERDMA_API int64_t peerdma_view_read(struct peerdma_view *view, const struct pe
  * peerdma_view_close - close a view
  * @view: from peerdma_view_open(); NULL does nothing
  *
- * Waits for elements that reads with a stream still deliver.
+ * Waits for elements that reads with a stream still deliver. No other thread may be in a call with @view.
  * Since 0.2. Source: user/lib/view/open.cpp.
  */
 PEERDMA_API void peerdma_view_close(struct peerdma_view *view);

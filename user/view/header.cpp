@@ -70,7 +70,7 @@ Start start_at(std::span<const std::byte> bytes)
 		throw BadHeader(fmt::format("too short for a header: {} bytes", bytes.size()));
 	Start start;
 	std::memcpy(&start, bytes.data(), sizeof(start));
-	if (std::memcmp(start.magic, magic, sizeof(magic)) != 0)
+	if (!begins_as_view(bytes))
 		throw BadHeader("not a view");
 	if (start.version != version)
 		throw BadHeader(
@@ -96,6 +96,11 @@ uint32_t crc_of(std::span<const std::byte> bytes)
 }
 
 } // namespace
+
+bool begins_as_view(std::span<const std::byte> bytes)
+{
+	return bytes.size() >= sizeof(magic) && std::memcmp(bytes.data(), magic, sizeof(magic)) == 0;
+}
 
 uint64_t Header::bytes() const { return parts_of(files.size(), names_bytes_of(*this), sums.size()).header_bytes; }
 

@@ -66,6 +66,9 @@ struct HeaderStart {
 	uint64_t header_bytes = 0, data_bytes = 0;
 };
 
+// Whether bytes are meant to be a header. All of it, or its first ones.
+bool begins_as_view(std::span<const std::byte> bytes);
+
 // Throws BadHeader. The bytes may be anything: each number is checked before it is used, the CRC first of all.
 HeaderStart parse_start(std::span<const std::byte> bytes); // at least header_unit
 Header parse(std::span<const std::byte> bytes);            // header_bytes

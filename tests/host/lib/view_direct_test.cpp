@@ -12,8 +12,8 @@
 
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
-#include "view/codec.hpp"
-#include "view/header.hpp"
+#include "view_image.hpp"
+#include "view_values.hpp"
 
 namespace
 {
@@ -188,6 +188,7 @@ const std::map<std::string, void *> functions = {
 	{"libcuda.so.1 cuMemFree_v2", pointer(mem_free)},
 	{"libcuda.so.1 cuStreamCreate", pointer(make)},
 	{"libcuda.so.1 cuStreamDestroy_v2", pointer(unmake)},
+	{"libcuda.so.1 cuStreamQuery", pointer(wait)},
 	{"libcuda.so.1 cuStreamSynchronize", pointer(wait)},
 	{"libcuda.so.1 cuStreamWaitEvent", pointer(stream_wait_event)},
 	{"libcuda.so.1 cuEventCreate", pointer(make)},
@@ -214,17 +215,10 @@ protected:
 		sys.functions = functions;
 		sys.add_provider(0, 0x0100, 2, 0, 1 << 30);
 		EXPECT_EQ(peerdma_open(&cuda.device, 0), 0);
-		view::Header header;
-		header.codec = {view::Element::u32, view::Reduction::bits, bits};
-		header.elements = elements;
-		header.files = {{"f", elements}};
-		header.sums = {0};
-		std::string data((elements * bits + 7) / 8, '\0');
-		for (uint64_t i = 0; i < elements * bits; i++)
-			if (value(i / bits) >> i % bits & 1)
-				data[i / 8] |= static_cast<char>(1 << i % 8);
-		const std::vector<std::byte> start = view::serialize(header);
-		content().bytes = std::string(reinterpret_cast<const char *>(start.data()), start.size()) + data;
+		Values values(elements);
+		for (uint64_t i = 0; i < elements; i++)
+			values[i] = value(i);
+		content().bytes = image("u32:17", elements, packed(values, bits));
 		content().bytes.resize((content().bytes.size() + 4095) / 4096 * 4096);
 		content().mode = S_IFBLK | 0600;
 	}
@@ -243,10 +237,12 @@ protected:
 
 	FakeSyscalls::Content &content() { return sys.contents["/v"]; }
 	static uint32_t value(uint64_t i) { return static_cast<uint32_t>(i * 2654435761u >> 9) & 0x1ffff; }
-	void open(uint32_t flags = 0)
+	void open(uint32_t flags = 0, uint32_t view_flags = 0)
 	{
+		auto args = peerdma::detail::sized<peerdma_view_args>();
+		args.flags = view_flags;
 		ASSERT_EQ(peerdma_open(&device, flags), 0);
-		ASSERT_EQ(peerdma_view_open(device, "/v", nullptr, &view), 0);
+		ASSERT_EQ(peerdma_view_open(device, "/v", &args, &view), 0);
 		cuda.alloc(&to, elements * 8);
 	}
 	int64_t read(uint64_t first, uint64_t count, uint32_t as = PEERDMA_VIEW_AS_FILE, uint32_t flags = 0)
@@ -327,6 +323,26 @@ TEST_F(DirectView, WithoutARouteAHandleThatRequiresOneIsRefused)
 	open(PEERDMA_OPEN_REQUIRE_DIRECT);
 	EXPECT_EQ(read(5, 15000), -EXDEV);
 	EXPECT_EQ(result.reason, static_cast<uint32_t>(PEERDMA_REASON_QUEUE));
+	EXPECT_EQ(*reinterpret_cast<const char *>(to), 0x77);
+}
+
+TEST_F(DirectView, WithChecksumsToVerifyItGoesThroughHostMemory)
+{
+	open(0, PEERDMA_VIEW_OPEN_VERIFY);
+	ASSERT_EQ(read(5, 15000), 15000);
+	EXPECT_TRUE(is_right(5, 15000));
+	EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_HOST));
+	EXPECT_EQ(result.direct, 0u);
+	EXPECT_GT(cuda.copies_from_host, 0);
+	content().bytes[5000] ^= 1;
+	EXPECT_EQ(read(5, 15000), -EBADMSG);
+	EXPECT_EQ(result.done, 0u);
+}
+
+TEST_F(DirectView, ChecksumsCannotBeVerifiedWithAHandleThatRequiresARoute)
+{
+	open(PEERDMA_OPEN_REQUIRE_DIRECT, PEERDMA_VIEW_OPEN_VERIFY);
+	EXPECT_EQ(read(5, 15000), -EXDEV);
 	EXPECT_EQ(*reinterpret_cast<const char *>(to), 0x77);
 }
 

@@ -15,54 +15,13 @@
 
 #include "fake_syscalls.hpp"
 #include "peerdma.hpp"
-#include "view/header.hpp"
+#include "view_image.hpp"
+#include "view_values.hpp"
 
 namespace
 {
 
-using Values = std::vector<uint64_t>;
-
 constexpr char guard = 0x5a;
-
-std::string bytes_of(const Values &values, size_t width)
-{
-	std::string bytes;
-	for (const uint64_t value : values)
-		bytes.append(reinterpret_cast<const char *>(&value), width);
-	return bytes;
-}
-
-std::string packed(const Values &values, unsigned bits)
-{
-	std::string bytes((values.size() * bits + 7) / 8, '\0');
-	for (size_t i = 0; i < values.size(); i++)
-		for (unsigned bit = 0; bit < bits; bit++)
-			if (values[i] >> bit & 1)
-				bytes[(i * bits + bit) / 8] |= static_cast<char>(1 << (i * bits + bit) % 8);
-	return bytes;
-}
-
-Values random_values(size_t count, unsigned bits, unsigned seed = 1)
-{
-	std::mt19937_64 random(seed * 64 + bits);
-	Values values(count);
-	for (uint64_t &value : values)
-		value = random() & (~uint64_t{0} >> (64 - bits));
-	return values;
-}
-
-std::string image(const std::string &codec, uint64_t elements, const std::string &data)
-{
-	view::Header header;
-	header.codec = *view::Codec::parse(codec);
-	header.elements = elements;
-	header.files = {{"tokens.bin", elements}};
-	const auto *const bytes = reinterpret_cast<const std::byte *>(data.data());
-	for (size_t at = 0; at < data.size(); at += view::sum_bytes)
-		header.sums.push_back(view::crc32c({bytes + at, std::min<size_t>(view::sum_bytes, data.size() - at)}));
-	const std::vector<std::byte> start = view::serialize(header);
-	return std::string(reinterpret_cast<const char *>(start.data()), start.size()) + data;
-}
 
 class Views : public ::testing::Test
 {
@@ -146,8 +105,7 @@ protected:
 		const size_t n = values.size();
 		for (int i = 0; i < 12; i++) {
 			const uint64_t first = i < 2 ? 0 : random() % n, count = i ? 1 + random() % (n - first) : n;
-			const Values some(values.begin() + static_cast<long>(first),
-					  values.begin() + static_cast<long>(first + count));
+			const Values some = part_of(values, first, count);
 			check_as(PEERDMA_VIEW_AS_FILE, first, some, width);
 			check_as(PEERDMA_VIEW_AS_I64, first, some, 8);
 			if (bits <= 32)
@@ -156,10 +114,7 @@ protected:
 				check_as(PEERDMA_VIEW_AS_I32, first, some, 4);
 			else
 				EXPECT_EQ(read(first, count, PEERDMA_VIEW_AS_I32, 0), -EINVAL);
-			check_packed(first / 8 * 8,
-				     Values(values.begin() + static_cast<long>(first / 8 * 8),
-					    values.begin() + static_cast<long>(first + count)),
-				     bits);
+			check_packed(first / 8 * 8, part_of(values, first / 8 * 8, first % 8 + count), bits);
 			if (first * bits % 8) {
 				EXPECT_EQ(read(first, count, PEERDMA_VIEW_AS_PACKED, 0), -EINVAL);
 			}
@@ -329,7 +284,7 @@ TEST_F(Views, WhatCannotBeOpened)
 	EXPECT_STREQ(args.out_why, "the file does not consist of whole elements of 4 bytes");
 	EXPECT_EQ(open(image("i64:17", 1, "abc"), "u32:17"), -EMEDIUMTYPE);
 	EXPECT_STREQ(args.out_why, "the view has elements of type i64, not u32");
-	EXPECT_EQ(open("abc", nullptr, 2), -EOPNOTSUPP);
+	EXPECT_EQ(open("abc", nullptr, 4), -EOPNOTSUPP);
 	EXPECT_EQ(peerdma_view_open(nullptr, "/none", nullptr, &view), -ENOENT);
 	EXPECT_EQ(peerdma_view_open(nullptr, nullptr, nullptr, &view), -EINVAL);
 	EXPECT_EQ(peerdma_view_open(nullptr, "/v", nullptr, nullptr), -EINVAL);
@@ -434,9 +389,14 @@ TEST_F(Views, WrongArguments)
 	refused(EINVAL, [](auto &wrong) { wrong.to = static_cast<char *>(wrong.to) + 2; });
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.flags = PEERDMA_VIEW_READ_IN_PLACE; });
 	refused(EOPNOTSUPP, [](auto &wrong) { wrong.stream = &wrong; });
-	what.flags = 2;
-	EXPECT_EQ(read(what), -EOPNOTSUPP);
-	what.flags = 0;
+	refused(EOPNOTSUPP, [](auto &wrong) { wrong.flags = 2; });
+	struct {
+		peerdma_view_read_args known;
+		uint64_t unknown = 1;
+	} longer = {what};
+	longer.known.size = sizeof(longer);
+	EXPECT_EQ(read(longer.known), -E2BIG);
+	EXPECT_EQ(result.error, static_cast<uint32_t>(E2BIG));
 	what.size = 8;
 	EXPECT_EQ(read(what), -EINVAL);
 	what.size = sizeof(what);
@@ -459,14 +419,13 @@ TEST_F(Views, AnElementThatDoesNotFit)
 	for (const uint32_t flags : {0U, PEERDMA_VIEW_OPEN_MAP}) {
 		ASSERT_EQ(open(bytes_of(values, 4), "u32:17", flags), 0);
 		EXPECT_EQ(read_u32(0, 70001), 70001);
-		EXPECT_EQ(got, bytes_of(Values(values.begin(), values.begin() + 70001), 4));
+		EXPECT_EQ(got, bytes_of(part_of(values, 0, 70001), 4));
 		EXPECT_EQ(read_u32(3, 99990), -ERANGE);
 		EXPECT_EQ(result.misfit, 70001u);
 		EXPECT_EQ(result.error, static_cast<uint32_t>(ERANGE));
 		// What counts as delivered is right.
 		ASSERT_LE(result.done, 70001u - 3);
-		EXPECT_EQ(got.substr(0, result.done * 4),
-			  bytes_of(Values(values.begin() + 3, values.begin() + 3 + static_cast<long>(result.done)), 4));
+		EXPECT_EQ(got.substr(0, result.done * 4), bytes_of(part_of(values, 3, result.done), 4));
 		EXPECT_EQ(read_u32(70002, 99999), 100000 - 70002);
 	}
 	values[70001] = uint64_t{1} << 63;
@@ -503,6 +462,38 @@ TEST_F(Views, AFileThatChanges)
 	EXPECT_EQ(read_u32(29000, 1000), 1000);
 	sys.mmap_error = -ENODEV;
 	EXPECT_EQ(open(bytes_of(values, 4), "u32:16", PEERDMA_VIEW_OPEN_MAP), -ENODEV);
+}
+
+TEST_F(Views, ADeviceThatFailsInTheMiddle)
+{
+	const Values values = random_values(60000, 17, 11);
+	const std::string view_image = image("u32:17", values.size(), packed(values, 17));
+	const auto delivered = [&](uint32_t as, const std::string &all) {
+		const uint64_t len = as == PEERDMA_VIEW_AS_PACKED ? result.done / 8 * 17 : result.done * 4;
+		EXPECT_EQ(got.substr(0, len), all.substr(0, len)) << "what counts as delivered";
+	};
+	for (const bool plain : {false, true})
+		for (const uint32_t as : {PEERDMA_VIEW_AS_U32, PEERDMA_VIEW_AS_PACKED}) {
+			const std::string all = as == PEERDMA_VIEW_AS_PACKED ? packed(values, 17) : bytes_of(values, 4);
+			ASSERT_EQ(open(plain ? bytes_of(values, 4) : view_image, "u32:17"), 0);
+			sys.contents["/v"].mode = S_IFBLK | 0600;
+			for (unsigned good = 0; good < 13; good++) {
+				sys.posix_good = good;
+				sys.posix_error = -EIO;
+				EXPECT_EQ(read(0, values.size(), as, all.size()), -EIO) << good;
+				delivered(as, all);
+				sys.posix_good = 0;
+				sys.posix_error = 0;
+				ASSERT_EQ(read(0, values.size(), as, all.size()), 60000);
+				delivered(as, all);
+			}
+			// Its elements are gone, down to the header.
+			for (const size_t left : {100000, 4096, 10, 0}) {
+				sys.contents["/v"].bytes.resize(left);
+				EXPECT_EQ(read(0, values.size(), as, all.size()), -ENODATA) << left;
+				delivered(as, all);
+			}
+		}
 }
 
 TEST_F(Views, ADescriptorThatTheProgramCloses)
@@ -555,7 +546,7 @@ TEST_F(Views, IntoABufferTheCpuWidensOthers)
 		sys.buffers.begin()->second.bytes.assign(1 << 16, guard);
 		EXPECT_EQ(read(what), 9000);
 		const std::string &bytes = sys.buffers.begin()->second.bytes;
-		EXPECT_EQ(bytes.substr(8, 36000), bytes_of(Values(values.begin() + 3, values.begin() + 9003), 4));
+		EXPECT_EQ(bytes.substr(8, 36000), bytes_of(part_of(values, 3, 9000), 4));
 		EXPECT_EQ(bytes.substr(0, 8), std::string(8, guard));
 		EXPECT_EQ(bytes.substr(36008), std::string(bytes.size() - 36008, guard));
 		EXPECT_EQ(result.route, static_cast<uint32_t>(PEERDMA_ROUTE_POSIX));
@@ -625,6 +616,143 @@ TEST_F(Views, InAChildTheParentsViewIsRefused)
 	ASSERT_EQ(waitpid(child, &status, 0), child);
 	EXPECT_EQ(status, 0);
 	EXPECT_EQ(read(0, 8, PEERDMA_VIEW_AS_FILE, 8), 8);
+}
+
+// Three chunks, the last of which is shorter, of two files.
+class VerifiedViews : public Views
+{
+protected:
+	static constexpr uint64_t elements = 1200000, of_first_file = 500000;
+	static constexpr size_t mib = 1 << 20, data_at = 4096;
+
+	// Made once: at -O0 it takes a while.
+	static const Values &all_values()
+	{
+		static const Values made = random_values(elements, 17, 12);
+		return made;
+	}
+	static const std::string &all_packed()
+	{
+		static const std::string made = packed(all_values(), 17);
+		return made;
+	}
+
+	const Values &values = all_values();
+	const std::string &data = all_packed();
+	const std::string bytes =
+		image("u32:17", elements, data, {{"a\nb", of_first_file}, {"c", elements - of_first_file}});
+
+	// first: of a group.
+	int64_t check(uint64_t first, uint64_t count, uint32_t as)
+	{
+		const bool is_packed = as == PEERDMA_VIEW_AS_PACKED;
+		const std::string all = is_packed ? data.substr(first / 8 * 17, (count * 17 + 7) / 8) :
+						    bytes_of(part_of(values, first, count), 4);
+		const int64_t n = read(first, count, as, all.size());
+		const uint64_t right = is_packed ? result.done * 17 / 8 : result.done * 4;
+		EXPECT_EQ(got.substr(0, right), all.substr(0, right)) << first << ", " << count;
+		return n;
+	}
+};
+
+TEST_F(VerifiedViews, EachByteIsReadOnceInOrder)
+{
+	ASSERT_EQ(open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+	for (const uint32_t as : {PEERDMA_VIEW_AS_U32, PEERDMA_VIEW_AS_PACKED}) {
+		EXPECT_EQ(check(0, elements, as), static_cast<int64_t>(elements));
+		EXPECT_EQ(result.read, data.size());
+		EXPECT_EQ(result.host, data.size());
+		EXPECT_EQ(result.moved, data.size());
+		// Of a chunk a part: all of it is read.
+		EXPECT_EQ(check(800, 1, as), 1);
+		EXPECT_EQ(result.read, mib);
+		EXPECT_EQ(check(elements - 8, 8, as), 8);
+		EXPECT_EQ(result.read, data.size() % mib);
+		EXPECT_EQ(check(8, elements - 16, as), static_cast<int64_t>(elements - 16));
+		EXPECT_EQ(result.read, data.size());
+		EXPECT_EQ(check(493440, 16, as), 16) << "of two chunks";
+		EXPECT_EQ(result.read, 2 * mib);
+		EXPECT_STREQ(result.out_why, "");
+	}
+	sys.contents["/v"].bytes.resize(data_at + mib + 1);
+	EXPECT_EQ(check(0, 400000, PEERDMA_VIEW_AS_U32), 400000);
+	EXPECT_EQ(check(600000, 8, PEERDMA_VIEW_AS_U32), -ENODATA) << "the rest of its chunk is gone";
+}
+
+TEST_F(VerifiedViews, AWrongByteIsNamedAndNeverDelivered)
+{
+	std::string wrong = bytes;
+	wrong[data_at + mib + 5] ^= 1;
+	ASSERT_EQ(open(wrong), 0);
+	EXPECT_EQ(read_u32(0, elements), static_cast<int64_t>(elements))
+		<< "nothing is compared unless it is asked for";
+	ASSERT_EQ(open(wrong, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+	const auto refused = [&](uint64_t first, uint64_t count, uint32_t as) {
+		EXPECT_EQ(check(first, count, as), -EBADMSG) << first;
+		EXPECT_EQ(result.error, static_cast<uint32_t>(EBADMSG));
+		EXPECT_EQ(result.misfit, 493447u);
+		EXPECT_STREQ(result.out_why,
+			     "chunk 1 does not have its checksum: elements 493447 to 986895, file 'a?b' "
+			     "from its element 493447");
+	};
+	for (const uint32_t as : {PEERDMA_VIEW_AS_U32, PEERDMA_VIEW_AS_PACKED}) {
+		refused(0, elements, as);
+		refused(493440, 8, as);
+		refused(900000, 1, as);
+		EXPECT_EQ(check(0, 493440, as), 493440) << "the chunk before";
+		EXPECT_EQ(check(986896, 1000, as), 1000) << "the chunk behind";
+	}
+	wrong = bytes;
+	wrong.back() ^= 1;
+	ASSERT_EQ(open(wrong, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+	EXPECT_EQ(check(1100000, 1, PEERDMA_VIEW_AS_U32), -EBADMSG);
+	EXPECT_STREQ(result.out_why,
+		     "chunk 2 does not have its checksum: elements 986895 to 1199999, file 'c' from its "
+		     "element 486895");
+	// Who knows of no text gets none.
+	struct {
+		char known[offsetof(peerdma_view_result, out_why)];
+		char behind[8];
+	} small = {{}, "behind"};
+	auto *const as_result = reinterpret_cast<peerdma_view_result *>(&small);
+	as_result->size = sizeof(small.known);
+	auto what = range(1100000, 1);
+	what.to = &what.first;
+	EXPECT_EQ(peerdma_view_read(view, &what, as_result), -EBADMSG);
+	EXPECT_EQ(as_result->error, static_cast<uint32_t>(EBADMSG));
+	EXPECT_STREQ(small.behind, "behind");
+}
+
+TEST_F(VerifiedViews, NothingMovesDirectly)
+{
+	for (const uint32_t flags : {0U, PEERDMA_OPEN_REQUIRE_DIRECT}) {
+		with_buffer(flags);
+		ASSERT_EQ(open(bytes, nullptr, PEERDMA_VIEW_OPEN_VERIFY), 0);
+		auto what = range(8, 24000, PEERDMA_VIEW_AS_PACKED);
+		what.buf = buf;
+		what.buf_off = 512;
+		if (flags) {
+			EXPECT_EQ(read(what), -EXDEV);
+			break;
+		}
+		EXPECT_EQ(read(what), 24000);
+		EXPECT_EQ(sys.buffers.begin()->second.bytes.substr(512, 51000), data.substr(17, 51000));
+		EXPECT_EQ(result.direct, 0u);
+		EXPECT_EQ(result.read, mib);
+		EXPECT_EQ(result.host, mib);
+		EXPECT_EQ(result.moved, 51000u);
+		peerdma_view_close(std::exchange(view, nullptr));
+		peerdma_buf_destroy(std::exchange(buf, nullptr));
+		peerdma_close(std::exchange(device, nullptr));
+	}
+}
+
+TEST_F(VerifiedViews, APlainFileHasNoChecksums)
+{
+	for (const char *const codec : {"u32:17", "u32:none", static_cast<const char *>(nullptr)}) {
+		EXPECT_EQ(open(bytes_of(values, 4), codec, PEERDMA_VIEW_OPEN_VERIFY), -EOPNOTSUPP);
+		EXPECT_STREQ(args.out_why, "a plain file has no checksums to verify");
+	}
 }
 
 TEST_F(Views, ByTheCppClasses)

@@ -67,6 +67,7 @@ template <class Find> bool CudaDriver::load(Find &&find)
 	get(free, "cuMemFree_v2");
 	get(stream_create, "cuStreamCreate");
 	get(stream_destroy, "cuStreamDestroy_v2");
+	get(stream_query, "cuStreamQuery");
 	get(stream_wait, "cuStreamSynchronize");
 	get(stream_wait_event, "cuStreamWaitEvent");
 	get(event_create, "cuEventCreate");

@@ -53,6 +53,7 @@ public:
 	int (*free)(CuAddress) = nullptr;
 	int (*stream_create)(CuStream *, unsigned) = nullptr;
 	int (*stream_destroy)(CuStream) = nullptr;
+	int (*stream_query)(CuStream) = nullptr;
 	int (*stream_wait)(CuStream) = nullptr;
 	int (*stream_wait_event)(CuStream, CuEvent, unsigned) = nullptr;
 	int (*event_create)(CuEvent *, unsigned) = nullptr;

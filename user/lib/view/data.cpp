@@ -6,6 +6,7 @@
 #include <span>
 
 #include "common/nt_copy.hpp"
+#include "lib/view/checked_chunk.hpp"
 #include "lib/view/view.hpp"
 #include "view/layout.hpp"
 
@@ -38,14 +39,20 @@ int peerdma_view::read_bytes(uint64_t offset, uint64_t len, std::byte *to) const
 	return 0;
 }
 
-int peerdma_view::load(uint64_t first, uint64_t count, std::byte *to, Reader reader, Scratch &scratch, uint64_t &read,
-		       uint64_t &misfit) const
+int peerdma_view::load(uint64_t first, uint64_t count, std::byte *to, Reader reader, Scratch &scratch,
+		       CheckedChunk &chunk, struct peerdma_view_result &result) const
 {
-	if (is_reduced_here())
-		return reduce(first, count, to, reader, scratch, read, misfit);
 	const Bytes bytes = bytes_of(first, count);
-	const int rc = read_bytes(bytes.offset, bytes.len, to);
-	read += rc ? 0 : bytes.len;
+	int rc = 0;
+	if (is_reduced_here()) {
+		rc = reduce(first, count, to, reader, scratch, result);
+	} else if (is_checked()) {
+		rc = chunk.read(*this, bytes.offset - data_offset, bytes.len, to, result);
+	} else {
+		rc = read_bytes(bytes.offset, bytes.len, to);
+		result.read += rc ? 0 : bytes.len;
+	}
+	result.host = result.read;
 	return rc;
 }
 
@@ -85,8 +92,8 @@ uint64_t peerdma_view::reduce_mapped(const std::byte *from, uint64_t count, std:
 }
 
 // By parts that begin with a group of the packed elements.
-int peerdma_view::reduce(uint64_t first, uint64_t count, std::byte *to, Reader reader, Scratch &scratch, uint64_t &read,
-			 uint64_t &misfit) const
+int peerdma_view::reduce(uint64_t first, uint64_t count, std::byte *to, Reader reader, Scratch &scratch,
+			 struct peerdma_view_result &result) const
 {
 	const size_t size = codec.element_bytes();
 	const uint64_t most = reduce_bytes / size;
@@ -99,9 +106,9 @@ int peerdma_view::reduce(uint64_t first, uint64_t count, std::byte *to, Reader r
 			return rc;
 		const uint64_t fit = mapping ? reduce_mapped(mapping + offset, here, packed) :
 					       view::reduce(codec, std::span(scratch.file(), len), packed);
-		read += len;
+		result.read += len;
 		if (fit < here) {
-			misfit = first + done + fit;
+			result.misfit = first + done + fit;
 			return -ERANGE;
 		}
 		if (packed != target)

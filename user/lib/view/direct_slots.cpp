@@ -124,25 +124,9 @@ DirectSlots::DirectSlots(struct peerdma_view &view) : view_(view) {}
 
 DirectSlots::~DirectSlots()
 {
-	for (auto &[context, per] : contexts_) {
-		if (!per.pool)
-			continue;
-		if (!driver_->is_alive(context)) {
-			per.pool->forget();
-			continue;
-		}
-		const InContext inside(*driver_, context);
-		if (inside.error())
-			per.pool->forget();
-		per.pool.reset();
-	}
-}
-
-void DirectSlots::abandon()
-{
-	// Not freed: another thread of the parent may have had the pool's lock at fork(2), and nobody gives it back here.
 	for (auto &[context, per] : contexts_)
-		static_cast<void>(per.pool.release());
+		if (per.pool)
+			destroy_pool(*driver_, context, std::move(per.pool));
 }
 
 SlotPool *DirectSlots::pool_of(const CudaDriver &driver, const CudaContext &context, uint32_t &reason)

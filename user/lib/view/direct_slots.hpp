@@ -32,8 +32,6 @@ public:
 	// The slots of a context, which the caller is in; nullptr: the storage cannot reach its memory, for this enum
 	// peerdma_reason.
 	SlotPool *pool_of(const CudaDriver &driver, const CudaContext &context, uint32_t &reason);
-	// In a child after fork(2): what belongs to the parent is not freed.
-	void abandon();
 
 private:
 	struct PerContext {

@@ -8,6 +8,7 @@
 
 #include "peerdma.h"
 #include "view/codec.hpp"
+#include "view/layout.hpp"
 
 namespace peerdma_impl
 {
@@ -19,6 +20,12 @@ struct Form {
 	unsigned bits = 0;  // of a reduced element
 	unsigned width = 0; // bytes of a delivered element; of PEERDMA_VIEW_AS_PACKED, 1
 	unsigned left = 0;
+
+	// Of so many delivered elements.
+	uint64_t bytes(uint64_t elements) const
+	{
+		return as_is ? view::packed_bytes(elements, bits) : elements * width;
+	}
 
 	// What view::restore() widens to.
 	view::Codec codec() const

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "lib/view/checked_chunk.hpp"
 #include "lib/view/direct_slots.hpp"
 #include "lib/view/slots.hpp"
 #include "view/layout.hpp"
@@ -58,20 +59,13 @@ private:
 		return (bytes - 1) / form_.bits * view::group_elements;
 	}
 
-	// From the start of the destination to an element, the index of which is a multiple of a group's in this read.
-	uint64_t delivered_bytes(uint64_t elements) const
-	{
-		return args_.as == PEERDMA_VIEW_AS_PACKED ? view::packed_bytes(elements, form_.bits) :
-							    elements * form_.width;
-	}
-
 	int read_pieces()
 	{
 		const uint64_t piece = piece_elements();
 		int rc = 0;
 		for (uint64_t done = 0; done < args_.count && !rc; done += piece) {
 			const uint64_t count = std::min(piece, args_.count - done);
-			rc = read_piece(args_.first + done, count, delivered_bytes(done));
+			rc = read_piece(args_.first + done, count, form_.bytes(done));
 			result_.done += rc ? 0 : count;
 		}
 		return rc;
@@ -82,7 +76,7 @@ private:
 		Slot *slot = nullptr;
 		bool is_new = false;
 		int rc = slots_.next(slot, is_new);
-		if (!rc)
+		if (!rc && !is_new)
 			rc = CudaDriver::error(driver_.event_wait(slot->filled));
 		if (!rc && is_new && stream_)
 			rc = CudaDriver::error(order_after_program(*slot));
@@ -147,13 +141,9 @@ private:
 	// The CPU fills pinned memory, and the device copies it.
 	int deliver_bounced(Slot &slot, uint64_t first, uint64_t count, const peerdma_view::Bytes &bytes, CuAddress to)
 	{
-		uint64_t read = 0;
-		const int loaded =
-			view_.load(first, count, slot.pinned, Reader::device, slot.scratch, read, result_.misfit);
+		const int loaded = view_.load(first, count, slot.pinned, Reader::device, slot.scratch, chunk_, result_);
 		if (loaded < 0)
 			return loaded;
-		result_.read += read;
-		result_.host += read;
 		const bool in_place = args_.flags & PEERDMA_VIEW_READ_IN_PLACE && count >= least_in_place &&
 				      form_.bits < form_.width * 8;
 		const CuAddress room = to + count * form_.width - bytes.len - widen_slack;
@@ -210,18 +200,23 @@ private:
 	{
 		int rc = 0;
 		for (const Slot *const slot : slots_.used()) {
-			int one = stream_ ? driver_.event_record(slot->done, slot->stream) :
-					    driver_.stream_wait(slot->stream);
-			if (stream_ && !one)
-				one = driver_.stream_wait_event(stream_, slot->done, 0);
-			rc = rc ? rc : one;
+			const int ordered = stream_ ? order_program_after(*slot) : 0;
+			const int waited = !stream_ || ordered ? driver_.stream_wait(slot->stream) : 0;
+			rc = rc ? rc : ordered ? ordered : waited;
 		}
 		return CudaDriver::error(rc);
+	}
+
+	int order_program_after(const Slot &slot)
+	{
+		const int rc = driver_.event_record(slot.done, slot.stream);
+		return rc ? rc : driver_.stream_wait_event(stream_, slot.done, 0);
 	}
 
 	struct peerdma_view &view_;
 	const CudaDriver &driver_;
 	SlotsOfRead slots_;
+	CheckedChunk chunk_;
 	const bool direct_;
 	const struct peerdma_view_read_args &args_;
 	const Form form_;
@@ -234,7 +229,7 @@ private:
 SlotPool *direct_slots(struct peerdma_view &view, const CudaDriver &driver, const CudaContext &context,
 		       const struct peerdma_view_read_args &args, struct peerdma_view_result &result)
 {
-	if (!view.device || view.is_reduced_here() || args.flags & PEERDMA_VIEW_READ_IN_PLACE)
+	if (!view.device || view.is_reduced_here() || view.is_checked() || args.flags & PEERDMA_VIEW_READ_IN_PLACE)
 		return nullptr;
 	{
 		const std::lock_guard guard(view.lock);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "lib/policy.hpp"
+#include "lib/view/checked_chunk.hpp"
 #include "view/layout.hpp"
 
 namespace peerdma_impl
@@ -25,13 +26,6 @@ public:
 	       struct peerdma_view_result &result)
 		: view_(view), args_(args), form_(form), result_(result)
 	{
-	}
-
-	// The bytes that the elements before and with this one take in the destination.
-	uint64_t delivered_bytes(uint64_t elements) const
-	{
-		return args_.as == PEERDMA_VIEW_AS_PACKED ? view::packed_bytes(elements, form_.bits) :
-							    elements * form_.width;
 	}
 
 	// Delivers elements [done, done + count) of the read, at most host_piece, at `to`.
@@ -62,14 +56,11 @@ public:
 private:
 	int load(uint64_t first, uint64_t count, std::byte *to)
 	{
-		uint64_t read = 0;
-		const int rc = view_.load(first, count, to, Reader::cpu, scratch_, read, result_.misfit);
-		if (rc < 0)
-			return rc;
-		result_.read += read;
-		result_.host += read;
-		result_.moved += view_.is_reduced_here() ? view_.packed_bytes(count) : read;
-		return 0;
+		const int rc = view_.load(first, count, to, Reader::cpu, scratch_, chunk_, result_);
+		result_.moved += rc                      ? 0 :
+				 view_.is_reduced_here() ? view_.packed_bytes(count) :
+							   view_.bytes_of(first, count).len;
+		return rc;
 	}
 
 	struct peerdma_view &view_;
@@ -77,6 +68,7 @@ private:
 	const Form form_;
 	struct peerdma_view_result &result_;
 	Scratch scratch_;
+	CheckedChunk chunk_;
 	std::vector<std::byte> packed_;
 };
 
@@ -90,14 +82,14 @@ int store_to_buffer(struct peerdma_view &view, const struct peerdma_view_read_ar
 		return rc;
 	result.route = PEERDMA_ROUTE_POSIX;
 	Pieces pieces(view, args, form, result);
-	std::vector<std::byte> piece(pieces.delivered_bytes(std::min(host_piece, args.count)));
+	std::vector<std::byte> piece(form.bytes(std::min(host_piece, args.count)));
 	for (uint64_t done = 0; done < args.count && !rc; done += host_piece) {
 		const uint64_t count = std::min(host_piece, args.count - done);
 		rc = pieces.deliver(done, count, piece.data());
 		if (rc)
 			break;
-		std::byte *const to = static_cast<std::byte *>(address) + args.buf_off + pieces.delivered_bytes(done);
-		rc = view.sys.store(to, piece.data(), pieces.delivered_bytes(count));
+		std::byte *const to = static_cast<std::byte *>(address) + args.buf_off + form.bytes(done);
+		rc = view.sys.store(to, piece.data(), form.bytes(count));
 		if (rc == -EFAULT) {
 			result.reason = PEERDMA_REASON_REVOKED;
 			rc = -ENODEV;
@@ -138,7 +130,7 @@ int read_to_host(struct peerdma_view &view, const struct peerdma_view_read_args 
 	const uint64_t most = form.as_is ? args.count : host_piece;
 	for (uint64_t done = 0; done < args.count; done += most) {
 		const uint64_t count = std::min(most, args.count - done);
-		std::byte *const to = static_cast<std::byte *>(args.to) + pieces.delivered_bytes(done);
+		std::byte *const to = static_cast<std::byte *>(args.to) + form.bytes(done);
 		if (const int rc = pieces.deliver(done, count, to); rc < 0)
 			return rc;
 		result.done += count;
@@ -149,7 +141,7 @@ int read_to_host(struct peerdma_view &view, const struct peerdma_view_read_args 
 int read_to_buffer(struct peerdma_view &view, const struct peerdma_view_read_args &args, const Form &form,
 		   struct peerdma_view_result &result)
 {
-	const uint64_t len = Pieces(view, args, form, result).delivered_bytes(args.count);
+	const uint64_t len = form.bytes(args.count);
 	if (args.buf_off > args.buf->len || len > args.buf->len - args.buf_off) {
 		result.reason = PEERDMA_REASON_BUF_RANGE;
 		return -EINVAL;
@@ -159,7 +151,7 @@ int read_to_buffer(struct peerdma_view &view, const struct peerdma_view_read_arg
 		result.reason = rc == -EACCES ? PEERDMA_REASON_RULE : PEERDMA_REASON_NONE;
 		return rc;
 	}
-	if (form.as_is && !view.is_reduced_here())
+	if (form.as_is && !view.is_reduced_here() && !view.is_checked())
 		return read_directly(view, args, result);
 	if (view.device->direct_only())
 		return -EXDEV;

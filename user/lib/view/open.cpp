@@ -2,8 +2,8 @@
 //
 // Opens views: the header is read and checked here. The device that holds it is not trusted.
 #include <algorithm>
-#include <cstring>
 #include <optional>
+#include <utility>
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -18,7 +18,6 @@ namespace peerdma_impl
 namespace
 {
 
-constexpr char magic[8] = {'P', 'D', 'M', 'A', 'V', 'I', 'E', 'W'};
 constexpr uint64_t most_header = 256 << 20; // bytes. The sums of 64 TiB
 
 // Why a view cannot be opened: an errno, and words where the errno does not say it.
@@ -50,46 +49,55 @@ std::vector<std::byte> bytes_at_start(const peerdma_view &view, uint64_t size)
 	return bytes;
 }
 
-void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size)
+void check_size_of(uint64_t header_bytes, uint64_t data_bytes, uint64_t device)
+{
+	if (header_bytes > device || data_bytes > device - header_bytes)
+		throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
+}
+
+void read_header(peerdma_view &view, std::vector<std::byte> bytes, uint64_t size, bool verify)
 {
 	try {
 		const view::HeaderStart start = view::parse_start(bytes);
-		if (start.header_bytes > size || start.data_bytes > size - start.header_bytes)
-			throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
+		check_size_of(start.header_bytes, start.data_bytes, size);
 		if (start.header_bytes > most_header)
 			throw Refusal{-EFBIG, "the header is too large"};
 		if (start.header_bytes > bytes.size())
 			bytes = bytes_at_start(view, start.header_bytes);
-		const view::Header header = view::parse(bytes);
+		view::Header header = view::parse(bytes);
 		// The device may have answered the second time with another header.
-		if (header.bytes() > size || header.data_bytes() > size - header.bytes())
-			throw Refusal{-EBADMSG, "the header is invalid: the device is smaller than header and data"};
+		check_size_of(header.bytes(), header.data_bytes(), size);
 		view.where = PEERDMA_VIEW_WHERE_STORAGE;
 		view.codec = header.codec;
 		view.elements = header.elements;
 		view.data_offset = header.bytes();
 		view.files = header.files.size();
+		if (verify)
+			view.checks =
+				std::make_unique<const Checks>(Checks{std::move(header.sums), std::move(header.files)});
 	} catch (const view::BadHeader &bad) {
 		throw Refusal{-EBADMSG, bad.what()};
 	}
 }
 
 // wanted: the codec that the caller names.
-void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wanted)
+void describe_contents(peerdma_view &view, const std::optional<view::Codec> &wanted, bool verify)
 {
 	uint64_t size = 0;
 	int rc = size_of(view, size);
 	if (rc < 0)
 		throw Refusal{rc};
 	std::vector<std::byte> start = bytes_at_start(view, std::min(size, view::header_unit));
-	if (start.size() >= sizeof(magic) && std::memcmp(start.data(), magic, sizeof(magic)) == 0) {
-		read_header(view, std::move(start), size);
+	if (view::begins_as_view(start)) {
+		read_header(view, std::move(start), size, verify);
 		if (wanted && wanted->element != view.codec.element)
 			throw Refusal{-EMEDIUMTYPE, std::string("the view has elements of type ") +
 							    view::element_name(view.codec.element) + ", not " +
 							    view::element_name(wanted->element)};
 		return;
 	}
+	if (verify)
+		throw Refusal{-EOPNOTSUPP, "a plain file has no checksums to verify"};
 	view.codec = wanted.value_or(view::Codec::unreduced(view::Element::byte));
 	const size_t element = view.codec.element_bytes();
 	if (size % element)
@@ -161,7 +169,7 @@ int open_view(struct peerdma_device *p, const char *path, const struct peerdma_v
 		}
 		auto view = std::make_unique<struct peerdma_view>(system_calls());
 		open_file(*view, p, path);
-		describe_contents(*view, codec);
+		describe_contents(*view, codec, args.flags & PEERDMA_VIEW_OPEN_VERIFY);
 		if (args.flags & PEERDMA_VIEW_OPEN_MAP)
 			map_file(*view);
 		*out = view.release();
@@ -179,11 +187,12 @@ using namespace peerdma_impl;
 
 peerdma_view::peerdma_view(Syscalls &calls) : sys(calls) { hold_shared(); }
 
-// In a child after fork(2) the CUDA driver must not be called: what is shared belongs to the parent.
+// In a child after fork(2) the CUDA driver must not be called: what is shared belongs to the parent. `direct` is not even
+// looked at, because a thread of the parent may have been changing it.
 peerdma_view::~peerdma_view()
 {
-	if (is_inherited() && direct)
-		direct->abandon();
+	if (is_inherited())
+		static_cast<void>(direct.release());
 	direct.reset();
 	if (mapping)
 		sys.munmap(mapping, mapping_len);
@@ -206,7 +215,7 @@ int peerdma_view_open(struct peerdma_device *p, const char *path, struct peerdma
 				return rc;
 		if (!path || !out)
 			return -EINVAL;
-		if (full.flags & ~PEERDMA_VIEW_OPEN_MAP)
+		if (full.flags & ~(PEERDMA_VIEW_OPEN_MAP | PEERDMA_VIEW_OPEN_VERIFY))
 			return -EOPNOTSUPP;
 		std::string why;
 		const int rc = open_view(p, path, full, out, why);

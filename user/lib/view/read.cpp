@@ -3,6 +3,7 @@
 // Checks the arguments of a read, and decides where its destination is.
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 
 #include "lib/boundary.hpp"
 #include "lib/view/cuda.hpp"
@@ -49,6 +50,8 @@ int check_destination(const struct peerdma_view &view, const struct peerdma_view
 int read(struct peerdma_view &view, struct peerdma_view_read_args &args, struct peerdma_view_result &result)
 {
 	const std::optional<Form> form = form_of(view.codec, args.as);
+	if (args.flags & ~PEERDMA_VIEW_READ_IN_PLACE)
+		return -EOPNOTSUPP;
 	if (!form)
 		return -EINVAL;
 	int rc = check_range(view, args, *form);
@@ -59,8 +62,7 @@ int read(struct peerdma_view &view, struct peerdma_view_read_args &args, struct 
 	const bool for_gpu = args.stream || args.flags & PEERDMA_VIEW_READ_IN_PLACE;
 	if (args.buf)
 		return for_gpu ? -EOPNOTSUPP : read_to_buffer(view, args, *form, result);
-	const uint64_t len = args.as == PEERDMA_VIEW_AS_PACKED ? view::packed_bytes(args.count, form->bits) :
-								 args.count * form->width;
+	const uint64_t len = form->bytes(args.count);
 	const CudaDriver *const driver = CudaDriver::find(view.sys);
 	CudaContext context;
 	if (driver && driver->look_up(reinterpret_cast<uintptr_t>(args.to), len, context, rc))
@@ -83,15 +85,14 @@ int64_t peerdma_view_read(struct peerdma_view *view, const struct peerdma_view_r
 			return -EINVAL;
 		if (view->is_inherited())
 			return -ECHILD;
-		struct peerdma_view_read_args full_args;
-		if (const int rc = copy_in(full_args, args, sizeof(full_args)))
-			return rc;
-		if (result && check_size(result, sizeof(*result)))
+		// The first form of the struct had no out_why.
+		if (result && check_size(result, offsetof(struct peerdma_view_result, out_why)))
 			return -EINVAL;
-		if (full_args.flags & ~PEERDMA_VIEW_READ_IN_PLACE)
-			return -EOPNOTSUPP;
+		struct peerdma_view_read_args full_args;
 		struct peerdma_view_result full = {};
-		const int rc = peerdma_impl::read(*view, full_args, full);
+		int rc = copy_in(full_args, args, sizeof(full_args));
+		if (!rc)
+			rc = peerdma_impl::read(*view, full_args, full);
 		full.error = static_cast<uint32_t>(-rc);
 		if (result)
 			copy_out(result, full);

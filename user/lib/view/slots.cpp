@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "lib/view/slots.hpp"
 
-#include <cerrno>
+#include <cstddef>
 #include <map>
+#include <utility>
 
 #include "common/process.hpp"
 
@@ -39,21 +40,18 @@ void hold_shared()
 void drop_shared()
 {
 	Shared &all = shared();
-	const std::lock_guard guard(all.lock);
-	if (--all.views)
-		return;
-	for (auto &[context, pool] : all.pools) {
-		// The context may have been destroyed, and another may have its address.
-		if (!all.driver->is_alive(context)) {
-			pool->forget();
-			continue;
-		}
-		const InContext inside(*all.driver, context);
-		if (inside.error())
-			pool->forget();
-		pool.reset();
+	std::map<CudaContext, std::unique_ptr<HostSlots>> pools;
+	const CudaDriver *driver = nullptr;
+	{
+		const std::lock_guard guard(all.lock);
+		if (--all.views)
+			return;
+		pools.swap(all.pools);
+		driver = all.driver;
 	}
-	all.pools.clear();
+	// Without the lock: this waits for streams of the program, and other threads may open views meanwhile.
+	for (auto &[context, pool] : pools)
+		destroy_pool(*driver, context, std::move(pool));
 }
 
 SlotPool &host_slots_of(const CudaDriver &driver, const CudaContext &context)
@@ -84,6 +82,19 @@ void HostSlots::unmake_memory(Slot &slot)
 		driver_.free(slot.allocation);
 	if (slot.pinned)
 		driver_.host_free(slot.pinned);
+}
+
+void destroy_pool(const CudaDriver &driver, const CudaContext &context, std::unique_ptr<SlotPool> pool)
+{
+	// Another context may have the address of one that was destroyed.
+	if (!driver.is_alive(context)) {
+		pool->forget();
+		return;
+	}
+	const InContext inside(driver, context);
+	if (inside.error())
+		pool->forget();
+	pool.reset(); // in the context
 }
 
 void SlotPool::clear()
@@ -131,27 +142,54 @@ void SlotPool::unmake(Slot &slot)
 	unmake_memory(slot);
 }
 
+Slot *SlotPool::take_idle()
+{
+	for (size_t i = free_.size(); i--;) {
+		Slot *const slot = free_[i];
+		if (driver_.stream_query(slot->stream))
+			continue;
+		free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
+		return slot;
+	}
+	return nullptr;
+}
+
+int SlotPool::add()
+{
+	free_.reserve(most_);
+	all_.reserve(most_);
+	auto slot = std::make_unique<Slot>();
+	if (const int rc = make(*slot); rc < 0)
+		return rc;
+	free_.push_back(all_.emplace_back(std::move(slot)).get());
+	return 0;
+}
+
 int SlotPool::take(bool wait, Slot *&out)
 {
-	out = nullptr;
 	std::unique_lock guard(lock_);
-	if (free_.empty() && all_.size() < most_) {
-		free_.reserve(most_);
-		all_.reserve(most_);
-		auto slot = std::make_unique<Slot>();
-		const int rc = make(*slot);
-		if (!rc)
-			free_.push_back(all_.emplace_back(std::move(slot)).get());
-		else if (rc != -ENOMEM || all_.empty())
+	out = take_idle();
+	if (!out && all_.size() < most_) {
+		const int rc = add();
+		// If no other can be made, those that there are will do.
+		if (rc && all_.empty())
 			return rc;
-		// Without memory for more, those that there are will do.
+		out = rc ? nullptr : take_idle();
 	}
-	if (free_.empty() && !wait)
+	if (out || !wait)
 		return 0;
 	returned_.wait(guard, [&] { return !free_.empty(); });
-	out = free_.back();
-	free_.pop_back();
-	return 0;
+	out = take_idle();
+	if (out)
+		return 0;
+	// The streams of the programs' reads hold all of them back. The read that was first will probably be done first.
+	out = free_.front();
+	free_.erase(free_.begin());
+	guard.unlock();
+	const int rc = CudaDriver::error(driver_.stream_wait(out->stream));
+	if (rc)
+		give(std::exchange(out, nullptr));
+	return rc;
 }
 
 void SlotPool::give(Slot *slot)

@@ -28,7 +28,7 @@ struct Slot {
 	CuAddress allocation = 0;
 	CuStream stream = nullptr;
 	CuEvent ordered = nullptr; // where the program's stream was when the read began
-	CuEvent filled = nullptr;  // the memory that is filled first may be filled again
+	CuEvent filled = nullptr;  // the memory that is filled first may be filled again, by the same read
 	CuEvent done = nullptr;    // all of the read that used the slot
 	Scratch scratch;
 	// Without pinned memory: the buffer that `device` is in.
@@ -48,8 +48,8 @@ public:
 	SlotPool(const SlotPool &) = delete;
 	SlotPool &operator=(const SlotPool &) = delete;
 
-	// A slot of its own for the caller. wait: waits until another thread returns one if there can be no more. Returns 0 or
-	// -errno; without `wait` also 0 and nullptr.
+	// A slot of its own for the caller, with nothing left to do in its stream. wait: if there can be no more slots, waits
+	// until a thread returns one, and for its stream. Returns 0 or -errno; without `wait` also 0 and nullptr.
 	int take(bool wait, Slot *&out);
 	void give(Slot *slot);
 	// The context is gone, and with it everything in it.
@@ -65,6 +65,10 @@ protected:
 	const CudaDriver &driver_;
 
 private:
+	// The slot that an earlier read has finished with, its stream too; nullptr: there is none.
+	Slot *take_idle();
+	// Adds one to free_. Returns 0 or -errno.
+	int add();
 	int make(Slot &slot);
 	void unmake(Slot &slot);
 
@@ -72,8 +76,12 @@ private:
 	std::mutex lock_; // protects all below
 	Condition returned_;
 	std::vector<std::unique_ptr<Slot>> all_;
-	std::vector<Slot *> free_; // the one returned last is taken first: its memory may be in a cache
+	// In the order of their return. Of those that are idle the last one is taken first: its memory may be in a cache.
+	std::vector<Slot *> free_;
 };
+
+// Frees a pool of this context, which may have been destroyed.
+void destroy_pool(const CudaDriver &driver, const CudaContext &context, std::unique_ptr<SlotPool> pool);
 
 // With pinned host memory. Shared by all views.
 class HostSlots final : public SlotPool

@@ -18,6 +18,7 @@
 #include "lib/device.hpp"
 #include "peerdma.h"
 #include "view/codec.hpp"
+#include "view/header.hpp"
 
 namespace peerdma_impl
 {
@@ -48,7 +49,14 @@ private:
 // Who reads loaded elements next. What a core has just stored is in its cache, from which a device reads slowly.
 enum class Reader { cpu, device };
 
-class DirectSlots; // direct_slots.hpp
+class CheckedChunk; // checked_chunk.hpp
+class DirectSlots;  // direct_slots.hpp
+
+// Of a view's header, for PEERDMA_VIEW_OPEN_VERIFY.
+struct Checks {
+	std::vector<uint32_t> sums; // of each chunk
+	std::vector<view::FileEntry> files;
+};
 
 struct CloseFile {
 	void operator()(struct peerdma_file *file) const { peerdma_file_close(file); }
@@ -74,14 +82,17 @@ struct peerdma_view {
 	Bytes bytes_of(uint64_t first, uint64_t count) const;
 	uint64_t packed_bytes(uint64_t count) const { return codec.reduced_bytes(count); }
 	bool is_reduced_here() const { return where == PEERDMA_VIEW_WHERE_HOST; }
+	// The CPU has to see what is read.
+	bool is_checked() const { return checks != nullptr; }
 
 	// Fills `to`: 0 or -errno; -ENODATA if the file ends before.
 	int read_bytes(uint64_t offset, uint64_t len, std::byte *to) const;
 	// Elements in reduced form at `to`, the first one after bytes_of().skip bits, or after none if they are reduced
-	// here. `read` is increased by the bytes read from the file. Returns 0 or -errno; -ERANGE: element `misfit` does not
-	// fit.
+	// here. Adds the bytes read from the file to `read` and `host` of the result. Returns 0 or -errno; -ERANGE and
+	// -EBADMSG: result.misfit says where.
 	int load(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Reader reader,
-		 peerdma_impl::Scratch &scratch, uint64_t &read, uint64_t &misfit) const;
+		 peerdma_impl::Scratch &scratch, peerdma_impl::CheckedChunk &chunk,
+		 struct peerdma_view_result &result) const;
 
 	peerdma_impl::Syscalls &sys;
 	const uint64_t process = peerdma_impl::this_process();
@@ -91,7 +102,8 @@ struct peerdma_view {
 	uint32_t where = PEERDMA_VIEW_WHERE_NONE;
 	view::Codec codec;
 	uint64_t elements = 0, data_offset = 0, files = 1;
-	std::byte *mapping = nullptr; // of the file, with PEERDMA_VIEW_OPEN_MAP
+	std::unique_ptr<const peerdma_impl::Checks> checks; // with PEERDMA_VIEW_OPEN_VERIFY
+	std::byte *mapping = nullptr;                       // of the file, with PEERDMA_VIEW_OPEN_MAP
 	uint64_t mapping_len = 0;
 	// Parts of the mapping, of populate_bytes each, that were read once.
 	std::unique_ptr<std::atomic<bool>[]> populated;
@@ -103,7 +115,7 @@ private:
 	int populate(uint64_t offset, uint64_t len) const;
 	uint64_t reduce_mapped(const std::byte *from, uint64_t count, std::byte *to) const;
 	int reduce(uint64_t first, uint64_t count, std::byte *to, peerdma_impl::Reader reader,
-		   peerdma_impl::Scratch &scratch, uint64_t &read, uint64_t &misfit) const;
+		   peerdma_impl::Scratch &scratch, struct peerdma_view_result &result) const;
 };
 
 namespace peerdma_impl

@@ -4,6 +4,8 @@
 // for its GPU, so the build needs no NVIDIA compiler.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,13 +30,20 @@ inline constexpr unsigned widen_threads = 256, widen_most_blocks = 512;
 // before it writes the first, so `from` may be inside of `to`.
 inline constexpr unsigned widen_last_elements = 2048;
 
-// peerdma_widen: with 16 bits, no skip and aligned addresses each thread loads four elements (8 bytes) and stores them at once.
-// Otherwise one element: the two words that it may be in, and a shift of both.
-inline constexpr const char widen_kernel_ptx[] = R"(.version 6.0
-.target sm_50
-.address_size 64
+// Literals, one after the other.
+template <size_t... sizes> constexpr auto joined(const char (&...parts)[sizes])
+{
+	std::array<char, (sizes + ...) - sizeof...(sizes) + 1> all = {};
+	char *end = all.data();
+	((end = std::copy_n(parts, sizes - 1, end)), ...);
+	return all;
+}
 
-.visible .entry peerdma_widen(
+// What both kernels have.
+namespace widen_parts
+{
+
+inline constexpr const char parameters[] = R"((
 	.param .u64 param_to,
 	.param .u64 param_from,
 	.param .u64 param_count,
@@ -44,7 +53,39 @@ inline constexpr const char widen_kernel_ptx[] = R"(.version 6.0
 	.param .u32 param_wide
 )
 {
-	.reg .pred %done, %is_wide;
+)";
+
+inline constexpr const char prepare[] = R"(	mov.u32 %n0, 32;
+	sub.u32 %n0, %n0, %bits;
+	mov.u32 %mask, 0xffffffff;
+	shr.u32 %mask, %mask, %n0;
+	cvt.u64.u32 %k, %bits;
+	cvt.u64.u32 %s, %skip;
+)";
+
+// From %x, the element's first bit, to %value.
+inline constexpr const char element[] = R"(	cvt.u32.u64 %at, %x;
+	and.b32 %at, %at, 31;
+	shr.u64 %x, %x, 5;
+	shl.b64 %x, %x, 2;
+	add.u64 %a, %from, %x;
+	ld.global.u32 %low, [%a];
+	ld.global.u32 %high, [%a + 4];
+	shf.r.wrap.b32 %value, %low, %high, %at;
+	and.b32 %value, %value, %mask;
+	shl.b32 %value, %value, %left;
+)";
+
+} // namespace widen_parts
+
+// peerdma_widen: with 16 bits, no skip and aligned addresses each thread loads four elements (8 bytes) and stores them at once.
+// Otherwise one element: the two words that it may be in, and a shift of both.
+inline constexpr auto widen_kernel_text = joined(R"(.version 6.0
+.target sm_50
+.address_size 64
+
+.visible .entry peerdma_widen)",
+						 widen_parts::parameters, R"(	.reg .pred %done, %is_wide;
 	.reg .b32 %n<4>, %bits, %skip, %left, %wide, %mask, %at, %low, %high, %value, %zero, %v<4>, %w<2>;
 	.reg .b64 %to, %from, %count, %mine, %grid, %i, %quads, %a, %b, %x, %k, %s;
 
@@ -112,27 +153,13 @@ four_end:
 	add.u64 %i, %i, %mine;
 
 one:
-	mov.u32 %n0, 32;
-	sub.u32 %n0, %n0, %bits;
-	mov.u32 %mask, 0xffffffff;
-	shr.u32 %mask, %mask, %n0;
-	cvt.u64.u32 %k, %bits;
-	cvt.u64.u32 %s, %skip;
-one_next:
+)",
+						 widen_parts::prepare, R"(one_next:
 	setp.ge.u64 %done, %i, %count;
 	@%done bra end;
 	mad.lo.u64 %x, %i, %k, %s;
-	cvt.u32.u64 %at, %x;
-	and.b32 %at, %at, 31;
-	shr.u64 %x, %x, 5;
-	shl.b64 %x, %x, 2;
-	add.u64 %a, %from, %x;
-	ld.global.u32 %low, [%a];
-	ld.global.u32 %high, [%a + 4];
-	shf.r.wrap.b32 %value, %low, %high, %at;
-	and.b32 %value, %value, %mask;
-	shl.b32 %value, %value, %left;
-	@%is_wide bra one_wide;
+)",
+						 widen_parts::element, R"(	@%is_wide bra one_wide;
 	shl.b64 %x, %i, 2;
 	add.u64 %b, %to, %x;
 	st.global.u32 [%b], %value;
@@ -148,17 +175,8 @@ end:
 	ret;
 }
 
-.visible .entry peerdma_widen_last(
-	.param .u64 param_to,
-	.param .u64 param_from,
-	.param .u64 param_count,
-	.param .u32 param_bits,
-	.param .u32 param_skip,
-	.param .u32 param_left,
-	.param .u32 param_wide
-)
-{
-	.reg .pred %done, %is_wide;
+.visible .entry peerdma_widen_last)",
+						 widen_parts::parameters, R"(	.reg .pred %done, %is_wide;
 	.reg .b32 %n<2>, %bits, %skip, %left, %wide, %mask, %at, %low, %high, %value, %zero;
 	.reg .b32 %i, %mine, %grid, %count, %cell, %cells;
 	.reg .b64 %to, %from, %a, %b, %x, %k, %s;
@@ -179,30 +197,16 @@ end:
 	mov.u32 %cells, values;
 	mov.u32 %zero, 0;
 	setp.ne.u32 %is_wide, %wide, 0;
-	mov.u32 %n0, 32;
-	sub.u32 %n0, %n0, %bits;
-	mov.u32 %mask, 0xffffffff;
-	shr.u32 %mask, %mask, %n0;
-	cvt.u64.u32 %k, %bits;
-	cvt.u64.u32 %s, %skip;
-
+)",
+						 widen_parts::prepare, R"(
 	mov.u32 %i, %mine;
 read_next:
 	setp.ge.u32 %done, %i, %count;
 	@%done bra read_end;
 	cvt.u64.u32 %x, %i;
 	mad.lo.u64 %x, %x, %k, %s;
-	cvt.u32.u64 %at, %x;
-	and.b32 %at, %at, 31;
-	shr.u64 %x, %x, 5;
-	shl.b64 %x, %x, 2;
-	add.u64 %a, %from, %x;
-	ld.global.u32 %low, [%a];
-	ld.global.u32 %high, [%a + 4];
-	shf.r.wrap.b32 %value, %low, %high, %at;
-	and.b32 %value, %value, %mask;
-	shl.b32 %value, %value, %left;
-	shl.b32 %cell, %i, 2;
+)",
+						 widen_parts::element, R"(	shl.b32 %cell, %i, 2;
 	add.u32 %cell, %cell, %cells;
 	st.shared.u32 [%cell], %value;
 	add.u32 %i, %i, %grid;
@@ -233,7 +237,8 @@ write_wide:
 end:
 	ret;
 }
-)";
+)");
+inline constexpr const char *widen_kernel_ptx = widen_kernel_text.data();
 static_assert(widen_last_elements * sizeof(uint32_t) == 8192, "the kernel's shared memory");
 
 } // namespace peerdma_impl

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+//
+// What `peerdma explain` says of a file's contents: whether it is a view, and what reduces its elements. It names no codec,
+// so a plain file is never one that the host reduces; and it reads devices only.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "fake_syscalls.hpp"
+#include "tools/cli/cli.hpp"
+#include "view_image.hpp"
+#include "view_values.hpp"
+
+namespace
+{
+
+class ExplainView : public ::testing::Test
+{
+protected:
+	ExplainView()
+	{
+		sys.add_function("0000:01:00.0", 1 << 20, "peerdma");
+		sys.add_provider(0, 0x0100, 2, 0, 1 << 20);
+	}
+	~ExplainView() override { EXPECT_TRUE(sys.fds.empty()) << "a descriptor leaked"; }
+
+	// As the module answers for a block device, or for a file.
+	void add(const std::string &bytes, bool device)
+	{
+		sys.contents["/f"] = {.bytes = bytes, .mode = (device ? S_IFBLK : S_IFREG) | 0600u};
+		sys.on_ioctl = [this, device](unsigned long request, void *arg) {
+			if (request != PEERDMA_FILE_QUERY || !device)
+				return 1;
+			const int rc = sys.perform(request, arg);
+			std::strcpy(static_cast<peerdma_file_query *>(arg)->out_fs_name, "block");
+			return rc;
+		};
+	}
+	static std::string run(std::vector<std::string> words)
+	{
+		words.insert(words.begin(), {"peerdma", "explain"});
+		std::vector<char *> argv;
+		for (std::string &word : words)
+			argv.push_back(word.data());
+		argv.push_back(nullptr);
+		::testing::internal::CaptureStdout();
+		EXPECT_EQ(cli::run(static_cast<int>(words.size()), argv.data()), 0);
+		std::fflush(stdout);
+		return ::testing::internal::GetCapturedStdout();
+	}
+	// The words behind "contents", and what --json has; "" and null: nothing.
+	static std::pair<std::string, nlohmann::json> explain()
+	{
+		const std::string text = run({"/f"}), key = "\ncontents   ";
+		const size_t at = text.find(key), from = at + key.size();
+		EXPECT_NE(text.find("\nroute "), std::string::npos) << text;
+		return {at == std::string::npos ? "" : text.substr(from, text.find('\n', from) - from),
+			nlohmann::json::parse(run({"--json", "/f"})).at("view")};
+	}
+
+	FakeSyscalls sys;
+};
+
+} // namespace
+
+TEST_F(ExplainView, ReducedByTheStorage)
+{
+	add(image("u32:17", 1000, packed(random_values(1000, 17), 17)), true);
+	const auto [text, json] = explain();
+	EXPECT_EQ(text, "a view: u32 in 17 bits, 1000 elements, reduced by the storage");
+	EXPECT_EQ(json, (nlohmann::json{{"codec", "u32:17"},
+					{"bits", 17},
+					{"elements", 1000},
+					{"data_offset", 4096},
+					{"data_bytes", 2125},
+					{"files", 1},
+					{"reduced_by", "storage"}}));
+}
+
+TEST_F(ExplainView, ServedByTheStorageAsItIs)
+{
+	add(image("i64:none", 1, "12345678"), true);
+	const auto [text, json] = explain();
+	EXPECT_EQ(text, "a view: i64 in 64 bits, 1 element, served by the storage as they are");
+	EXPECT_EQ(json.at("codec"), "i64:none");
+}
+
+TEST_F(ExplainView, ADamagedHeader)
+{
+	std::string bytes = image("u32:17", 1000, packed(random_values(1000, 17), 17));
+	bytes[40] ^= 1;
+	add(bytes, true);
+	const auto [text, json] = explain();
+	EXPECT_EQ(text, "damaged: the header is invalid: its checksum is wrong");
+	EXPECT_EQ(json, (nlohmann::json{{"error", "the header is invalid: its checksum is wrong"}}));
+}
+
+TEST_F(ExplainView, ADeviceThatIsNoView)
+{
+	for (const std::string &bytes : {std::string(8192, 'x'), std::string()}) {
+		add(bytes, true);
+		const auto [text, json] = explain();
+		EXPECT_EQ(text, "");
+		EXPECT_TRUE(json.is_null());
+	}
+}
+
+// Not even the copy of a view: reading it could wait for a server that is gone.
+TEST_F(ExplainView, AFileIsNotRead)
+{
+	const std::string view = image("u32:17", 1000, packed(random_values(1000, 17), 17));
+	for (const std::string &bytes : {view, bytes_of(random_values(100, 16), 4)}) {
+		add(bytes, false);
+		const auto [text, json] = explain();
+		EXPECT_EQ(text, "");
+		EXPECT_TRUE(json.is_null());
+	}
+	EXPECT_TRUE(sys.posix_fds.empty());
+}
