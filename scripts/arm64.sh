@@ -51,7 +51,8 @@ sysroot() {
 		step "looking up the arm64 libraries"
 		apt_sources ARM64_SYSROOT=/path
 		: >"$apt_home/state/status"
-		if apt_arm64 apt-get -qq update >&2; then
+		# By default it succeeds without a network.
+		if apt_arm64 apt-get -qq -o APT::Update::Error-Mode=any update >&2; then
 			found=$(fetch_sysroot "$wanted")
 		else
 			found=$(cached_sysroot "$wanted")
@@ -68,13 +69,14 @@ sysroot() {
 # fetch_sysroot WANTED: downloads and unpacks the packages, unless the cache has a folder of their versions. The folder on stdout.
 fetch_sysroot() {
 	local files file folder new link archives=$apt_home/cache/archives
+	# Of a download that was interrupted: apt would not name what is there already.
+	rm -f "$archives"/*.deb
 	# One a line: 'URL' file bytes checksum
 	# shellcheck disable=SC2086 # several packages
 	files=$(apt_arm64 apt-get -qq --print-uris install $packages | sort) || die "the mirror does not offer for arm64: $packages"
 	folder=$cache/sysroot-$1-$(cut -d' ' -f2- <<<"$files" | sha256sum | cut -c1-10)
 	if [ ! -d "$folder" ]; then
 		step "fetching $(wc -l <<<"$files") arm64 packages"
-		rm -f "$archives"/*.deb
 		# shellcheck disable=SC2086 # several packages
 		apt_arm64 apt-get -qq -y --download-only install $packages >&2 || die "could not fetch the arm64 libraries"
 		new=$cache/new
