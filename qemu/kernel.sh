@@ -14,24 +14,13 @@
 set -euo pipefail
 shopt -s inherit_errexit
 . "$(dirname "$0")/../scripts/common.sh"
+. "$(dirname "$0")/../scripts/apt.sh"
 
 kernels=$PEERDMA_CACHE/kernels
 sources=$PEERDMA_CACHE/source
 work=$PEERDMA_CACHE/work
 apt_home=$PEERDMA_CACHE/apt
 steps='^  (CC|LD|AR|AS|HOSTCC|UPD|GEN|HOSTLD|CC \[M\]|LD \[M\]|MODPOST) '
-
-# A private apt with its own lists and archives, and the machine's mirror and keys. It changes nothing of the machine's
-# apt.
-apt_private() {
-	local tool=$1
-	shift
-	"$tool" -o Dir::State="$apt_home/state" -o Dir::State::status=/var/lib/dpkg/status \
-		-o Dir::Cache="$apt_home/cache" -o Dir::Etc::sourcelist="$apt_home/sources.list" \
-		-o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
-		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false \
-		-o APT::Sandbox::User=root -o Debug::NoLocking=true "$@"
-}
 
 # The suites that carry each kernel, in addition to the machine's own.
 suites_of() {
@@ -46,21 +35,6 @@ any_kernel() { kernels | paste -sd , | sed "s/,/$1/g"; }
 # successors_of K: a regular expression of the packages that take the place of one that is gone, or nothing
 successors_of() {
 	awk -v k="$1" '$1 == "kernel" && $2 == k && $3 != "-" { print "linux-source-" $3 "[.][0-9]+" }' "$PEERDMA_ROOT/qemu/kernels.tbl"
-}
-
-apt_sources() {
-	local k=$1 mirror suite key=/usr/share/keyrings/debian-archive-keyring.gpg
-	mkdir -p "$apt_home"/{state/lists/partial,cache/archives/partial}
-	mirror=$(machine_mirrors | awk '$1 ~ /\/debian\/?$/ { print $1; exit }')
-	[ -n "$mirror" ] || die "no Debian mirror in this machine's apt sources: add one, or give KSRC=/path/to/linux"
-	{
-		machine_mirrors | while read -r uri suite; do
-			echo "deb [signed-by=$key] $uri $suite main"
-		done
-		for suite in $(suites_of "$k"); do
-			machine_mirrors | grep -q " $suite\$" || echo "deb [signed-by=$key] $mirror $suite main"
-		done
-	} >"$apt_home/sources.list"
 }
 
 # newest_package K: "package version" of the newest linux-source for K. One that has left every suite is
@@ -100,7 +74,8 @@ fetch() {
 	fi
 	need_disk "$sources" 700 "fetching the kernel source"
 	step "looking up the newest linux-source for $k"
-	apt_sources "$k"
+	# shellcheck disable=SC2046 # several suites
+	apt_sources KSRC=/path/to/linux $(suites_of "$k")
 	if ! apt_private apt-get -qq update >&2; then
 		archive=$(cached_source "$k")
 		[ -n "$archive" ] || die "apt-get update failed for the lab's suites, and no kernel source is in the cache"
@@ -271,7 +246,7 @@ cmd_have() {
 cmd_list() {
 	[ -d "$PEERDMA_CACHE" ] || { echo "the cache $PEERDMA_CACHE does not exist yet"; return; }
 	echo "cache: $PEERDMA_CACHE"
-	(cd "$PEERDMA_CACHE" && du -sh -- kernels/* source/* apt work 2>/dev/null) | sed 's/^/  /'
+	(shopt -s nullglob; cd "$PEERDMA_CACHE" && du -sh -- kernels/* source/* arm64/sysroot-* apt work 2>/dev/null) | sed 's/^/  /'
 	echo "total: $(du -sh "$PEERDMA_CACHE" | cut -f1)"
 }
 

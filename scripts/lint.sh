@@ -140,4 +140,5 @@ lint "all: codespell" codespell -L fo,hsa,inout,iput,nd,inflight "${all_files[@]
 lint "all: SPDX" spdx
 lint "man: mandoc" man_pages
 lint "lib: ABI" scripts/abi.sh
+lint "arm64: peerdma-viewd and its unit tests" scripts/arm64.sh
 exit $failed

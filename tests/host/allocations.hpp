@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory that runs short. lib/ring_test.cpp has the allocator of all unit tests.
+// Memory that runs short: the allocator of unit tests.
 #pragma once
 
 /// Allocations of this thread until each one fails; negative: none fails.

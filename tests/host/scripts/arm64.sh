@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# scripts/arm64.sh with stand-ins for the mirror, the compiler and the emulator: when it asks the mirror, what it keeps, and that each
+# failure is one.
+set -u
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+n=0 failed=0
+unset ARM64_SYSROOT MAKEFLAGS MAKELEVEL V
+export PEERDMA_BUILD=$tmp/build PEERDMA_CACHE=$tmp/cache PATH=$tmp/bin:$PATH STATE=$tmp/state
+
+mkdir -p "$tmp/scripts" "$tmp/user" "$tmp/bin" "$tmp/state"
+cp "$root"/scripts/{arm64,common,apt}.sh "$tmp/scripts/"
+# stand_in NAME LINE...
+stand_in() {
+	printf '%s\n' '#!/bin/bash' "${@:2}" >"$tmp/bin/$1"
+	chmod +x "$tmp/bin/$1"
+}
+# A mirror with one package, whose version is in $STATE/version. Each question is a line of $STATE/questions.
+# shellcheck disable=SC2016 # the stand-in's variables
+stand_in apt-get 'case " $* " in
+*" indextargets "*) echo "http://mirror/debian suite" ;;
+*" update "*) echo update >>"$STATE/questions"; [ ! -e "$STATE/unreachable" ] ;;
+*" --print-uris "*) echo "'\''http://mirror/a.deb'\'' a_$(cat "$STATE/version").deb 1 SHA256:0" ;;
+*" --download-only "*) echo download >>"$STATE/questions"; [ ! -e "$STATE/incomplete" ] &&
+	touch "$PEERDMA_CACHE/arm64/apt/cache/archives/a_$(cat "$STATE/version").deb" ;;
+*) exit 1 ;;
+esac'
+# shellcheck disable=SC2016
+stand_in dpkg-deb 'mkdir -p "$3/usr/lib" "$3/usr/include" && echo "$2" >"$3/usr/include/a.h" && ln -s /usr/include/a.h "$3/usr/lib/absolute"'
+# shellcheck disable=SC2016
+stand_in aarch64-linux-gnu-g++ 'cat "$STATE/compiler"'
+# shellcheck disable=SC2016
+stand_in aarch64-linux-gnu-objdump 'cat "$STATE/instructions"'
+# shellcheck disable=SC2016
+stand_in qemu-aarch64 '[ "$1" = -L ] && [ -f "$2/usr/include/a.h" ] || exit 9' 'case $3 in
+*view_unit) echo "$2" >"$STATE/root"; cat "$STATE/passed"; exit "$(cat "$STATE/tests")" ;;
+*peerdma-viewd) exit "$(cat "$STATE/viewd")" ;;
+esac'
+# shellcheck disable=SC2016
+printf '%s\n' 'viewd view-tests:' '	@echo "$@ $(CXX) $(BUILD)" >>$(STATE)/built' '	@exit "$$(cat $(STATE)/make)"' >"$tmp/user/Makefile"
+
+# All is well.
+reset() {
+	rm -f "$tmp"/state/*
+	echo "[  PASSED  ] 3 tests." >"$tmp/state/passed"
+	echo "orr v0.16b, v0.16b, v1.16b; xtn v0.4h, v0.4s" >"$tmp/state/instructions"
+	echo "compiler 1" >"$tmp/state/compiler"
+	echo 1-1 >"$tmp/state/version"
+	for status in tests viewd make; do echo 0 >"$tmp/state/$status"; done
+	rm -rf "$PEERDMA_BUILD" "$PEERDMA_CACHE"
+}
+# A day later.
+next_day() { find "$PEERDMA_CACHE" -name asked -exec touch -r {} -d '25 hours ago' {} ';'; }
+# ends STATUS WORDS: how the script ends, and what it says
+ends() {
+	local status=0 said
+	said=$("$tmp/scripts/arm64.sh" 2>&1) || status=$?
+	[ "$status" = "$1" ] && [[ $said = *$2* ]] || { printf '%s\n' "status $status" "$said" | sed 's/^/# /'; return 1; }
+}
+asked() { [ "$(paste -sd ' ' "$tmp/state/questions" 2>/dev/null)" = "$*" ] || { sed 's/^/# asked: /' "$tmp/state/questions"; return 1; }; }
+sysroots() { [ "$(find "$PEERDMA_CACHE/arm64" -maxdepth 1 -name 'sysroot-*' | wc -l)" = "$1" ]; }
+ok() {
+	n=$((n + 1))
+	if "${@:2}"; then echo "ok $n - $1"; else echo "not ok $n - $1"; failed=1; fi
+}
+
+reset
+ok "an empty cache: succeeds" ends 0 "3 tests"
+ok "the mirror is asked, packages are downloaded" asked update download
+ok "the compiler and the emulator use what was unpacked" grep -q "^viewd aarch64-linux-gnu-g++ --sysroot=$(cat "$tmp/state/root") $PEERDMA_BUILD/arm64$" "$tmp/state/built"
+ok "a link from / on stays within" test "$(readlink "$(cat "$tmp/state/root")/usr/lib/absolute")" = ../include/a.h
+ok "archives are not kept" test -z "$(find "$PEERDMA_CACHE" -name '*.deb')"
+touch "$PEERDMA_BUILD/arm64/kept"
+ok "the same day: succeeds" ends 0 ""
+ok "the mirror is not asked again" asked update download
+ok "what was built is kept" test -e "$PEERDMA_BUILD/arm64/kept"
+next_day
+ok "the next day, the same versions: succeeds" ends 0 ""
+ok "nothing is downloaded" asked update download update
+next_day
+echo 1-2 >"$tmp/state/version"
+ok "another version: succeeds" ends 0 ""
+ok "it is downloaded" asked update download update update download
+ok "beside the one before, which others may use" sysroots 2
+ok "what was built with the one before is gone" test ! -e "$PEERDMA_BUILD/arm64/kept"
+touch "$PEERDMA_BUILD/arm64/kept"
+echo "compiler 2" >"$tmp/state/compiler"
+ok "another compiler: succeeds" ends 0 ""
+ok "what the one before has built is gone" test ! -e "$PEERDMA_BUILD/arm64/kept"
+next_day
+touch "$tmp/state/unreachable"
+ok "the mirror cannot be reached: goes on with the cache" ends 0 "going on with sysroot-"
+ok "with the newest in it" grep -q 1-2 "$(cat "$tmp/state/root")/usr/include/a.h"
+find "$PEERDMA_CACHE" -name asked -exec touch -d '31 days ago' {} + -execdir touch -d '31 days ago' . ';'
+rm "$tmp/state/unreachable"
+ok "a month later: succeeds" ends 0 ""
+ok "the older one is removed" sysroots 1
+
+reset
+touch "$tmp/state/unreachable"
+ok "the mirror cannot be reached, nothing in the cache: fails" ends 1 "no arm64 libraries are in the cache"
+reset
+touch "$tmp/state/incomplete"
+ok "a download fails: fails" ends 1 "could not fetch the arm64 libraries"
+ok "nothing of it is in the cache" sysroots 0
+reset
+echo 2 >"$tmp/state/make"
+ok "it does not build: fails" ends 2 ""
+reset
+echo "orr w0, w0, w1" >"$tmp/state/instructions"
+ok "no vector instruction: fails" ends 1 "has not made NEON instructions of it"
+reset
+echo 1 >"$tmp/state/tests"
+ok "a unit test fails: fails" ends 1 ""
+reset
+echo "[  PASSED  ] 0 tests." >"$tmp/state/passed"
+ok "no unit test is run: fails" ends 1 "no unit test was run"
+reset
+echo 1 >"$tmp/state/viewd"
+ok "peerdma-viewd does not start: fails" ends 1 "peerdma-viewd --help failed"
+reset
+ARM64_SYSROOT=$tmp/own
+export ARM64_SYSROOT
+ok "a folder of one's own that is not there: fails" ends 1 "ARM64_SYSROOT=$tmp/own has no usr/include"
+dpkg-deb -x a.deb "$tmp/own"
+ok "a folder of one's own: succeeds" ends 0 "3 tests"
+ok "the mirror is not asked" test ! -e "$tmp/state/questions"
+echo "1..$n"
+exit $failed
