@@ -202,9 +202,11 @@ int run(int argc, char **argv)
 	sub = add("unpublish", "Unpublish a device's memory", [&] { return unpublish(device); });
 	sub->add_option("DEVICE", device, "PCI address")->required();
 
-	std::string file, provider;
+	std::string file, provider, codec;
 	sub = add("explain", "Explain how a file's bytes would reach a provider, and why not directly",
-		  [&] { return explain(file, provider); });
+		  [&] { return explain(file, provider, codec); });
+	sub->add_option("--codec", codec,
+			"Also what reduces its elements for a program that opens it with this codec, as u32:17");
 	sub->add_option("FILE", file, "A regular file or a block device")->required();
 	sub->add_option("--provider", provider, "Provider's id or PCI address, if there are several");
 

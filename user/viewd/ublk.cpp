@@ -374,14 +374,14 @@ void Device::open_queues(int id)
 	if (char_fd_ < 0)
 		fail(path, errno);
 	const size_t bytes = geometry_.depth * sizeof(ublksrv_io_desc);
+	const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 	for (unsigned number = 0; number < geometry_.queues; number++) {
 		auto queue = std::make_unique<Queue>();
 		queue->device = this;
 		queue->number = static_cast<uint16_t>(number);
 		queue->loop = loops_[(static_cast<unsigned>(id) + number) % loops_.size()];
 		void *const map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, char_fd_,
-					 static_cast<off_t>(UBLKSRV_CMD_BUF_OFFSET +
-							    number * UBLK_MAX_QUEUE_DEPTH * sizeof(ublksrv_io_desc)));
+					 static_cast<off_t>(descriptors_offset(number, page)));
 		if (map == MAP_FAILED)
 			fail(path, errno);
 		queue->requests = static_cast<const ublksrv_io_desc *>(map);
@@ -394,7 +394,7 @@ void Device::open_queues(int id)
 
 void Device::fetch_all()
 {
-	running_ = queues_.size();
+	*running_ = queues_.size();
 	for (const std::unique_ptr<Queue> &queue : queues_)
 		queue->loop->post([this, queue = queue.get()] {
 			queue->live = queue->slots.size();
@@ -425,8 +425,9 @@ void Device::arrived(Slot &slot, int result)
 	Queue &queue = *slot.queue;
 	if (result != UBLK_IO_RES_OK) {
 		if (!--queue.live) {
-			running_--;
-			running_.notify_all();
+			const std::shared_ptr<std::atomic<size_t>> running = running_;
+			--*running;
+			running->notify_all();
 		}
 		return;
 	}
@@ -454,8 +455,8 @@ void Device::answer(uint16_t queue, uint16_t tag, int result)
 // The kernel has ended all commands, or will: the device was stopped, or was never started.
 void Device::close_queues()
 {
-	for (size_t running = running_; running; running = running_)
-		running_.wait(running);
+	for (size_t running = *running_; running; running = *running_)
+		running_->wait(running);
 	for (const std::unique_ptr<Queue> &queue : queues_)
 		::munmap(const_cast<ublksrv_io_desc *>(queue->requests), geometry_.depth * sizeof(ublksrv_io_desc));
 	queues_.clear();
@@ -509,6 +510,13 @@ void remove(int id)
 	Control control;
 	if (const int rc = delete_device(control, id); rc < 0)
 		fail(fmt::format("ublk device {}: DEL_DEV", id), -rc);
+}
+
+// The kernel rounds the room of each queue up to its pages, which have 64 KiB on some arm64 kernels.
+uint64_t descriptors_offset(unsigned queue, uint64_t page)
+{
+	constexpr uint64_t room = UBLK_MAX_QUEUE_DEPTH * sizeof(ublksrv_io_desc);
+	return UBLKSRV_CMD_BUF_OFFSET + queue * ((room + page - 1) / page * page);
 }
 
 // Before Linux 6.15 the limit is for root too, and its errno is that of a permission.

@@ -152,7 +152,8 @@ private:
 	const Handler handler_;
 	std::vector<std::unique_ptr<Queue>> queues_;
 	int id_ = -1, char_fd_ = -1;
-	std::atomic<size_t> running_ = 0; // queues with live slots
+	// Queues with live slots. Shared with the loop that wakes who waits for them, and who may destroy the device then.
+	std::shared_ptr<std::atomic<size_t>> running_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
 // The devices of this machine by their cookies, without those that have none. Throws Error.
@@ -170,6 +171,9 @@ Left left_of(int id);
 void stop(int id);
 // Removes a device that is stopped, once nobody has it open. Throws Error.
 void remove(int id);
+
+// Where the descriptors of a queue's requests are in /dev/ublkcN. page: the kernel's page size.
+uint64_t descriptors_offset(unsigned queue, uint64_t page);
 
 // What an error of adding a device means, for people. limit: the module's parameter ublks_max, empty if it cannot be read.
 std::string add_error(int error, const std::string &limit);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What `peerdma explain` says of a file's contents: whether it is a view, and what reduces its elements. It names no codec,
-// so a plain file is never one that the host reduces; and it reads devices only.
+// What `peerdma explain` says of a file's contents: whether it is a view, and what reduces its elements. Without
+// --codec it reads devices only.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -39,7 +39,7 @@ protected:
 			return rc;
 		};
 	}
-	static std::string run(std::vector<std::string> words)
+	static std::string run(std::vector<std::string> words, int status = 0)
 	{
 		words.insert(words.begin(), {"peerdma", "explain"});
 		std::vector<char *> argv;
@@ -47,18 +47,19 @@ protected:
 			argv.push_back(word.data());
 		argv.push_back(nullptr);
 		::testing::internal::CaptureStdout();
-		EXPECT_EQ(cli::run(static_cast<int>(words.size()), argv.data()), 0);
+		EXPECT_EQ(cli::run(static_cast<int>(words.size()), argv.data()), status);
 		std::fflush(stdout);
 		return ::testing::internal::GetCapturedStdout();
 	}
 	// The words behind "contents", and what --json has; "" and null: nothing.
-	static std::pair<std::string, nlohmann::json> explain()
+	static std::pair<std::string, nlohmann::json> explain(std::vector<std::string> words = {"/f"})
 	{
-		const std::string text = run({"/f"}), key = "\ncontents   ";
+		const std::string text = run(words), key = "\ncontents   ";
 		const size_t at = text.find(key), from = at + key.size();
 		EXPECT_NE(text.find("\nroute "), std::string::npos) << text;
+		words.insert(words.begin(), "--json");
 		return {at == std::string::npos ? "" : text.substr(from, text.find('\n', from) - from),
-			nlohmann::json::parse(run({"--json", "/f"})).at("view")};
+			nlohmann::json::parse(run(words)).at("view")};
 	}
 
 	FakeSyscalls sys;
@@ -119,4 +120,18 @@ TEST_F(ExplainView, AFileIsNotRead)
 		EXPECT_TRUE(json.is_null());
 	}
 	EXPECT_TRUE(sys.posix_fds.empty());
+}
+
+TEST_F(ExplainView, WithACodecItSaysWhatReducesAnyFile)
+{
+	add(bytes_of(random_values(100, 16), 4), false);
+	auto [text, json] = explain({"--codec", "u32:u16", "/f"});
+	EXPECT_EQ(text,
+		  "a plain file: u32 in 16 bits, 100 elements, reduced by this host's CPU, because a codec was given");
+	EXPECT_EQ(json.at("reduced_by"), "host");
+	EXPECT_EQ(explain({"--codec", "u32:none", "/f"}).second.at("reduced_by"), "none");
+	add(image("u32:17", 1000, packed(random_values(1000, 17), 17)), true);
+	EXPECT_EQ(explain({"--codec", "u32:17", "/f"}).second.at("reduced_by"), "storage");
+	for (const char *wrong : {"u33", "i64:18"})
+		run({"--codec", wrong, "/f"}, 1);
 }

@@ -13,7 +13,6 @@
 
 #include "../view/temporary_files.hpp"
 #include "viewd/notify.hpp"
-#include "viewd/ublk.hpp"
 
 namespace
 {
@@ -61,15 +60,6 @@ TEST_F(Notify, DoesWithoutOne)
 		::setenv("NOTIFY_SOCKET", name.c_str(), 1);
 		EXPECT_FALSE(viewd::notify("READY=1")) << name;
 	}
-}
-
-TEST(UblkLimit, IsNamedWithItsParameter)
-{
-	const std::string said = ublk::add_error(EACCES, "64");
-	EXPECT_NE(said.find("allows 64 (ublks_max)"), std::string::npos) << said;
-	EXPECT_NE(said.find("/sys/module/ublk_drv/parameters/ublks_max"), std::string::npos) << said;
-	EXPECT_EQ(ublk::add_error(EACCES, ""), "ublk: ADD_DEV: Permission denied");
-	EXPECT_EQ(ublk::add_error(ENOMEM, "64"), "ublk: ADD_DEV: Cannot allocate memory");
 }
 
 } // namespace

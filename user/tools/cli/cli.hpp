@@ -109,7 +109,9 @@ Report check(const CheckOptions &options);
 Report providers();
 Report publish(const PublishOptions &options);
 Report unpublish(const std::string &device);
-Report explain(const std::string &file, const std::string &provider);
+Report explain(const std::string &file, const std::string &provider, const std::string &codec = "");
+// What reduces the elements of a view or file: "storage", "host" or "none". where: PEERDMA_VIEW_WHERE_*
+const char *where_name(uint32_t where);
 Report copy(const CopyOptions &options);
 Report bench(const BenchOptions &options);
 Report selftest(const SelftestOptions &options);

@@ -53,27 +53,35 @@ std::string device_verdict(const struct peerdma_explanation &device)
 // The peerdma_reason why a permitted request is bounced; 0 if it is not.
 uint32_t why_bounced(const struct peerdma_explanation &why) { return why.reason ? 0 : why_not_direct(why); }
 
-// What a block device that begins as a view is, in words; empty for any other device.
+// What a program that reads elements has of a file, and what reduces them, in words.
 struct ViewText {
 	std::string text;
 	Json json;
 };
 
-ViewText view_of(const std::string &path)
+// codec: "": of a block device that begins as a view only, and empty for any other. Throws Failure if a codec does not apply.
+ViewText view_of(const std::string &path, const std::string &codec)
 {
 	struct peerdma_view *opened = nullptr;
 	struct peerdma_view_args args = {};
 	args.size = sizeof(args);
+	args.codec = codec.empty() ? nullptr : codec.c_str();
 	const int rc = peerdma_view_open(nullptr, path.c_str(), &args, &opened);
 	// A header that is damaged is worth a word; what else cannot be opened so, explain() has opened and described.
 	if (rc == -EBADMSG)
 		return {fmt::format("damaged: {}", args.out_why), {{"error", args.out_why}}};
+	if (rc < 0 && !codec.empty())
+		throw Failure{fmt::format("--codec {}: {}{}{}", codec, path, args.out_why[0] ? ": " : "", args.out_why),
+			      -rc,
+			      0,
+			      "",
+			      {}};
 	if (rc < 0)
 		return {};
 	const std::unique_ptr<struct peerdma_view, decltype(&peerdma_view_close)> view(opened, peerdma_view_close);
 	struct peerdma_view_description info = {};
 	info.size = sizeof(info);
-	if (peerdma_view_info(view.get(), &info) || info.where != PEERDMA_VIEW_WHERE_STORAGE)
+	if (peerdma_view_info(view.get(), &info) || (codec.empty() && info.where != PEERDMA_VIEW_WHERE_STORAGE))
 		return {};
 	return {info.text,
 		{{"codec", info.codec},
@@ -82,7 +90,7 @@ ViewText view_of(const std::string &path)
 		 {"data_offset", info.data_offset},
 		 {"data_bytes", info.data_bytes},
 		 {"files", info.files},
-		 {"reduced_by", "storage"}}};
+		 {"reduced_by", where_name(info.where)}}};
 }
 
 Json bounced_json(uint32_t reason)
@@ -96,7 +104,7 @@ Json bounced_json(uint32_t reason)
 
 } // namespace
 
-Report explain(const std::string &path, const std::string &name)
+Report explain(const std::string &path, const std::string &name, const std::string &codec)
 {
 	Device device = open_device();
 	const auto provider = find_provider(device, name);
@@ -104,8 +112,9 @@ Report explain(const std::string &path, const std::string &name)
 	const auto devices = explain_devices(file, path, provider);
 	const auto &why = devices.front();
 	const uint32_t bounced = why_bounced(why);
-	// No other file is read: the answer must not wait for a server that is gone.
-	const ViewText view = std::string_view(why.fs_name) == "block" ? view_of(path) : ViewText{};
+	// No other file is read unless a codec asks for it: the answer must not wait for a server that is gone.
+	const bool is_read = !codec.empty() || std::string_view(why.fs_name) == "block";
+	const ViewText view = is_read ? view_of(path, codec) : ViewText{};
 
 	Report report;
 	report.json = {{"ok", true},

@@ -91,18 +91,6 @@ uint64_t count_of(const ViewOptions &options, const struct peerdma_view_descript
 	return options.count.value_or(rest);
 }
 
-const char *where_name(uint32_t where)
-{
-	switch (where) {
-	case PEERDMA_VIEW_WHERE_STORAGE:
-		return "storage";
-	case PEERDMA_VIEW_WHERE_HOST:
-		return "host";
-	default:
-		return "none";
-	}
-}
-
 // Where the elements go. A regular file is written without a name, and gets it by finish(): until then a file of that name
 // stays as it is. What else has a name is written to directly, except a disk.
 class Target
@@ -286,6 +274,18 @@ private:
 };
 
 } // namespace
+
+const char *where_name(uint32_t where)
+{
+	switch (where) {
+	case PEERDMA_VIEW_WHERE_STORAGE:
+		return "storage";
+	case PEERDMA_VIEW_WHERE_HOST:
+		return "host";
+	default:
+		return "none";
+	}
+}
 
 Report view_read(const ViewOptions &options)
 {
