@@ -411,7 +411,8 @@ void while_held(Round &round)
 		round.want(within(4 * patience(), [] { return !found(); }), "the provider stays");
 		round.same("new requests, held", memory_is_gone, round.process.ask('n'));
 		// An unbinding that does not wait takes its time on a busy machine.
-		round.want(!within(milliseconds(300), [&] { return round.over.load(); }), "it was over before the requests were");
+		round.want(!within(milliseconds(300), [&] { return round.over.load(); }),
+			   "it was over before the requests were");
 		break;
 	case Takes::owner:
 		std::this_thread::sleep_for(milliseconds(100));
@@ -612,7 +613,8 @@ std::string run(const Event &event, const State &state)
 		release(state.hold);
 	}
 	if (!within(4 * patience(), [&] { return round.over.load(); })) {
-		tap::report(false, std::string(event.name) + " while " + std::string(state.name) + " does not end");
+		tap::report(false, std::string(event.name) + " while " + std::string(state.name) + " does not end" +
+					   (round.wrong.empty() ? "" : "; " + round.wrong));
 		::_exit(1);
 	}
 	doing.join();
